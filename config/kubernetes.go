@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -15,7 +16,24 @@ type Kubernetes struct {
 	ID         string           `yaml:"id" doc:"The mesh's id in the path of an entry, which ends loops; the registry's name where it is empty. Deployments that share a mesh have to call it the same."`
 	Timeout    Duration         `yaml:"timeout" default:"10s" doc:"How long one call may take."`
 	Limits     Limits           `yaml:"limits" doc:"What the API server may send."`
+	Source     KubernetesSource `yaml:"source" doc:"What of this mesh is read by the bridges from it."`
 	Import     KubernetesImport `yaml:"import" doc:"How services of other registries appear in this mesh."`
+}
+
+// KubernetesSource says what of a mesh is read.
+type KubernetesSource struct {
+	Namespaces    []string       `yaml:"namespaces" filled:"to read none remove the bridges from this mesh" doc:"Namespaces that are read; without it all. One that we may not read costs itself alone."`
+	Without       []string       `yaml:"without" filled:"to read all kinds remove it" doc:"Kinds of objects that are not read, so that no right to them is needed: nodes, which tell regions and zones; pods, which tell service keys, subsets and mutual TLS; istio, its ServiceEntries and WorkloadEntries."`
+	Keys          KubernetesKeys `yaml:"keys" doc:"Where service keys stand."`
+	SubsetLabel   string         `yaml:"subsetLabel" doc:"The label of Pods and endpoints whose value is their subset; none where it is empty."`
+	ExportAll     bool           `yaml:"exportAll" doc:"Take hosts that no key and no name rule asks for too."`
+	ClusterDomain string         `yaml:"clusterDomain" default:"cluster.local" doc:"The domain of the cluster's Services."`
+}
+
+// KubernetesKeys says where service keys stand.
+type KubernetesKeys struct {
+	Annotation string `yaml:"annotation" default:"xds-bridge/keys" doc:"The annotation of Services, Pods, ServiceEntries and WorkloadEntries that lists service keys, each with @PORT where there are several ports."`
+	Label      string `yaml:"label" doc:"A label of the same whose value is an interface; none where it is empty."`
 }
 
 // KubernetesImport says how services of other registries appear in a mesh.
@@ -27,6 +45,13 @@ type KubernetesImport struct {
 	ExportTo  []string       `yaml:"exportTo" filled:"to show them to none remove the bridges into this mesh" doc:"Namespaces that see the hosts; without it all do."`
 	Allow     []netip.Prefix `yaml:"allow" filled:"to let none in remove the bridges into this mesh" doc:"Networks that endpoints may lie in; without it in any. Loopback, link-local, multicast and metadata services need select.allow besides."`
 }
+
+// What KubernetesSource.Without may name.
+const (
+	WithoutNodes = "nodes"
+	WithoutPods  = "pods"
+	WithoutIstio = "istio"
+)
 
 // Settings implements Section.
 func (k *Kubernetes) Settings() Settings {
@@ -42,9 +67,10 @@ func (k *Kubernetes) Parts() Parts {
 	loop.Limits = k.Limits.ofConnection()
 	source, connection := loop, loop
 	source.Import = KubernetesImport{}
-	connection.ID, connection.Import = "", KubernetesImport{Directory: k.Import.Directory}
+	connection.ID, connection.Import, connection.Source = "", KubernetesImport{Directory: k.Import.Directory}, KubernetesSource{}
+	loop.Source = KubernetesSource{}
 	return Parts{
-		Identity:   Registry{Kubernetes: &Kubernetes{ID: k.ID}},
+		Identity:   Registry{Kubernetes: &Kubernetes{ID: k.ID, Source: KubernetesSource{SubsetLabel: k.Source.SubsetLabel}}},
 		Source:     Registry{Kubernetes: &source},
 		Connection: Registry{Kubernetes: &connection},
 		Loop:       Registry{Kubernetes: &loop},
@@ -59,6 +85,13 @@ func (k *Kubernetes) validate(v *validator, path string) {
 		v.errorf(path+".timeout", "%s leaves no time for an answer; write such as 10s", k.Timeout)
 	}
 	v.limits(path+".limits", k.Limits)
+	v.namespaces(path+".source.namespaces", k.Source.Namespaces)
+	v.domain(path+".source.clusterDomain", k.Source.ClusterDomain)
+	for i, kind := range k.Source.Without {
+		if !slices.Contains([]string{WithoutNodes, WithoutPods, WithoutIstio}, kind) {
+			v.errorf(path+".source.without["+strconv.Itoa(i)+"]", "%q is none of nodes, pods and istio", kind)
+		}
+	}
 	m, path := k.Import, path+".import"
 	if !isNamespace(m.Namespace) {
 		v.errorf(path+".namespace", "%q is no namespace of Kubernetes; write such as xds-bridge", m.Namespace)

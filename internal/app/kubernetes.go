@@ -2,7 +2,6 @@ package app
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -20,7 +19,7 @@ type kubernetesKind struct{ *config.Kubernetes }
 
 func (k kubernetesKind) abilities() abilities {
 	m := k.Import
-	return abilities{hosts: true, imports: &config.Import{
+	return abilities{hosts: true, subsets: k.Source.SubsetLabel != "", imports: &config.Import{
 		Namespace: m.Namespace, Suffix: m.Suffix, VIPs: m.VIPs, ExportTo: m.ExportTo, Allow: m.Allow, Keys: "off",
 	}}
 }
@@ -146,9 +145,4 @@ func checkKubernetes(where string, store kubernetesStore, namespace string) func
 		}
 		f.pass("write", "one was tried, and not stored")
 	}
-}
-
-// source implements kind.
-func (kubernetesKind) source(*builder, string) (*boundSource, error) {
-	return nil, errors.New("it is written only: read the mesh by a registry with istiod")
 }

@@ -45,17 +45,10 @@ func (m meshKind) source(b *builder, name string) (*boundSource, error) {
 	}
 	stream.Log, stream.Observe = log, b.metrics.Stream(name)
 	o := mesh.Options{ADS: stream, Log: log}
-	if o.Naming, err = b.naming(name, m.Istiod); err != nil {
+	if o.Naming, err = b.naming(name, m.ExportAll, m.Subsets); err != nil {
 		return nil, err
 	}
-	for _, x := range b.cfg.Bridges {
-		if x.From == name { // Unsupported sees to it that they agree
-			o.Allow = x.Select.Allow
-			if x.Select.SkipMutualTLS {
-				o.MutualTLS = mesh.SkipMutualTLS
-			}
-		}
-	}
+	o.Allow, o.MutualTLS = b.addresses(name)
 	count, heard := b.metrics.Mapping(name), new(atomic.Int64)
 	observe := func(o debug.Observation) {
 		count(o)
@@ -129,11 +122,25 @@ func ownAddress() string {
 	return "127.0.0.1"
 }
 
+// addresses returns which addresses the bridges that read a mesh take: Unsupported
+// sees to it that they agree.
+func (b *builder) addresses(name string) (allow []netip.Prefix, tls mesh.MutualTLS) {
+	for _, x := range b.cfg.Bridges {
+		if x.From == name {
+			allow = x.Select.Allow
+			if x.Select.SkipMutualTLS {
+				tls = mesh.SkipMutualTLS
+			}
+		}
+	}
+	return allow, tls
+}
+
 // naming gathers which hosts become services from all bridges that read a
 // mesh.
-func (b *builder) naming(name string, m *config.Istiod) (mesh.Naming, error) {
-	n := mesh.Naming{Subsets: m.Subsets}
-	if m.ExportAll {
+func (b *builder) naming(name string, all, subsets bool) (mesh.Naming, error) { //nolint:revive // settings that are handed on
+	n := mesh.Naming{Subsets: subsets}
+	if all {
 		all, err := patterns([]string{"*"})
 		if err != nil {
 			return n, err

@@ -63,7 +63,8 @@ type clients struct {
 // cannot.
 func (o *Options) connect() (*clients, error) {
 	c := rest.CopyConfig(o.Config)
-	c.QPS = -1 // the server says how much is too much
+	c.Timeout = 0 // a watch takes as long as it takes
+	c.QPS = -1    // the server says how much is too much
 	c.WarningHandler = rest.NoWarnings{}
 	c.NegotiatedSerializer = serializer.NewCodecFactory(scheme()).WithoutConversion()
 	tls, err := rest.TLSConfigFor(c)

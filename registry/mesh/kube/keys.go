@@ -38,7 +38,7 @@ type wish struct {
 }
 
 // of returns the keys that an object carries.
-func (k Keys) of(client string, m *meta.ObjectMeta) (wishes []wish, faults []metadata.PublicationError) {
+func (k Keys) of(client string, m *meta.ObjectMeta) (wishes []wish, skipped []metadata.PublicationError) {
 	for _, text := range []string{lookup(m.Annotations, k.Annotation), lookup(m.Labels, k.Label)} {
 		words := strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' || r == '\n' || r == '\t' || r == '\r' })
 		for _, word := range words {
@@ -47,16 +47,16 @@ func (k Keys) of(client string, m *meta.ObjectMeta) (wishes []wish, faults []met
 				reason = "is one key more than the " + strconv.Itoa(maxKeys) + " that an object may carry"
 			}
 			if reason != "" {
-				faults = append(faults, metadata.PublicationError{Client: client, Text: naming.Quote(word), Reason: reason})
-				if len(faults) == maxKeys {
-					return wishes, faults
+				skipped = append(skipped, metadata.PublicationError{Client: client, Text: naming.Quote(word), Reason: reason})
+				if len(skipped) == maxKeys {
+					return wishes, skipped
 				}
 				continue
 			}
 			wishes = append(wishes, w)
 		}
 	}
-	return wishes, faults
+	return wishes, skipped
 }
 
 func lookup(m map[string]string, name string) string {

@@ -50,7 +50,7 @@ func New(o Options) (*Reader, error) {
 	switch {
 	case o.Config == nil:
 		return nil, errors.New("kube: Config is not set")
-	case o.Reading == nil:
+	case o.Rules.Reading == nil:
 		return nil, errors.New("kube: Reading is not set")
 	}
 	if o.Log == nil {
@@ -299,7 +299,7 @@ type teller struct {
 	refused           map[string]string
 	keys, mapped      bool // keys changed since they were told; they were told once
 	mapping           metadata.Mapping
-	faults            []metadata.PublicationError
+	skipped           []metadata.PublicationError
 }
 
 // connect begins another connection.
@@ -331,7 +331,7 @@ func (t *teller) changes(k knowledge) mesh.Changes {
 	d := t.reader.world.Settle()
 	c := mesh.Changes{Clusters: d.Clusters, Rejected: d.Rejected}
 	if d.Keys {
-		t.mapping, t.faults = t.reader.world.Mapping()
+		t.mapping, t.skipped = t.reader.world.Mapping()
 	}
 	refused := texts(k.refused)
 	for n, err := range k.refused {
@@ -384,7 +384,7 @@ var errReading = errors.New("reading everything anew, because the API has forgot
 func (t *teller) snapshot(k knowledge) *debug.Snapshot {
 	s := &debug.Snapshot{
 		Mapping: t.mapping, Complete: t.mapped, Err: k.lost,
-		Faults: t.faults[:min(len(t.faults), maxFaults)], FaultTotal: len(t.faults), At: time.Now(),
+		Skipped: t.skipped[:min(len(t.skipped), maxSkipped)], SkippedTotal: len(t.skipped), At: time.Now(),
 	}
 	if len(k.refused) > 0 {
 		var all []string
@@ -396,5 +396,5 @@ func (t *teller) snapshot(k knowledge) *debug.Snapshot {
 	return s
 }
 
-// maxFaults is how many faults are listed.
-const maxFaults = 1000
+// maxSkipped is how many keys that cannot be read are listed.
+const maxSkipped = 1000

@@ -68,11 +68,11 @@ type used struct{ ref }
 
 // derived is what follows from an owner.
 type derived struct {
-	offers map[string]*offer // by name of cluster
-	claims []metadata.Claim
-	faults []metadata.PublicationError
-	uses   map[used]struct{}
-	unread error // why the object cannot be read; the rest is as it was
+	offers  map[string]*offer // by name of cluster
+	claims  []metadata.Claim
+	skipped []metadata.PublicationError
+	uses    map[used]struct{}
+	unread  error // why the object cannot be read; the rest is as it was
 }
 
 // NewWorld returns a world without objects.
@@ -271,7 +271,7 @@ func (w *World) Settle() Delta {
 	d := Delta{Clusters: make(map[string]*mesh.Cluster), Rejected: make(map[string]error)}
 	for o := range w.dirty {
 		before, now := w.derived[o], w.derive(o)
-		d.Keys = d.Keys || !slices.Equal(now.claims, before.claims) || !slices.Equal(now.faults, before.faults)
+		d.Keys = d.Keys || !slices.Equal(now.claims, before.claims) || !slices.Equal(now.skipped, before.skipped)
 		for name := range before.offers {
 			if now.unread != nil {
 				d.Rejected[name] = now.unread
@@ -375,14 +375,14 @@ func (w *World) derive(o owner) derived {
 // Mapping returns the interface mapping, and what of it could not be read, in
 // order.
 func (w *World) Mapping() (metadata.Mapping, []metadata.PublicationError) {
-	var faults []metadata.PublicationError
+	var skipped []metadata.PublicationError
 	for _, d := range w.derived {
-		faults = append(faults, d.faults...)
+		skipped = append(skipped, d.skipped...)
 	}
-	slices.SortFunc(faults, func(a, b metadata.PublicationError) int {
+	slices.SortFunc(skipped, func(a, b metadata.PublicationError) int {
 		return cmp.Or(cmp.Compare(a.Client, b.Client), cmp.Compare(a.Text, b.Text), cmp.Compare(a.Reason, b.Reason))
 	})
-	return metadata.NewMapping(w.claims()), slices.Compact(faults)
+	return metadata.NewMapping(w.claims()), slices.Compact(skipped)
 }
 
 func (w *World) claims() iter.Seq[metadata.Claim] {
@@ -412,13 +412,13 @@ func (w *World) In(namespace string) []string {
 
 // claim adds keys that an object carries to what an owner provides.
 func (d *derived) claim(o owner, client string, m *meta.ObjectMeta, keys Keys, at map[string][]port) {
-	wishes, faults := keys.of(client, m)
-	d.faults = append(d.faults, faults...)
+	wishes, skipped := keys.of(client, m)
+	d.skipped = append(d.skipped, skipped...)
 	for _, host := range slices.Sorted(maps.Keys(at)) {
 		for _, w := range wishes {
 			number, reason := w.at(at[host])
 			if reason != "" {
-				d.faults = append(d.faults, metadata.PublicationError{Client: client, Text: naming.Quote(w.key.String()), Reason: reason})
+				d.skipped = append(d.skipped, metadata.PublicationError{Client: client, Text: naming.Quote(w.key.String()), Reason: reason})
 				continue
 			}
 			address := naming.Cluster{Direction: naming.Outbound, Port: number, Host: host}.HostAddress()
@@ -427,12 +427,12 @@ func (d *derived) claim(o owner, client string, m *meta.ObjectMeta, keys Keys, a
 	}
 }
 
-// tidy puts claims and faults in order, each once.
+// tidy puts claims and skipped in order, each once.
 func (d *derived) tidy() {
 	slices.SortFunc(d.claims, func(a, b metadata.Claim) int { return cmp.Or(a.Key.Compare(b.Key), a.Address.Compare(b.Address)) })
 	d.claims = slices.Compact(d.claims)
-	slices.SortFunc(d.faults, func(a, b metadata.PublicationError) int {
+	slices.SortFunc(d.skipped, func(a, b metadata.PublicationError) int {
 		return cmp.Or(cmp.Compare(a.Client, b.Client), cmp.Compare(a.Text, b.Text), cmp.Compare(a.Reason, b.Reason))
 	})
-	d.faults = slices.Compact(d.faults)
+	d.skipped = slices.Compact(d.skipped)
 }

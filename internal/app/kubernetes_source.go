@@ -1,0 +1,119 @@
+package app
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/config"
+	"github.com/xds-bridge/xds-bridge/internal/admin"
+	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/mesh"
+	"github.com/xds-bridge/xds-bridge/registry/mesh/kube"
+)
+
+// source implements kind.
+func (k kubernetesKind) source(b *builder, name string) (*boundSource, error) {
+	server, err := k.restConfig()
+	if err != nil {
+		return nil, err
+	}
+	log := b.log.With("component", "mesh", "peer", name)
+	allow, tls := b.addresses(name)
+	from := k.Source
+	with := func(kind string) bool { return !slices.Contains(from.Without, kind) }
+	reader, err := kube.New(kube.Options{
+		Rules: kube.Rules{
+			Domain: from.ClusterDomain, Keys: kube.Keys(from.Keys), SubsetLabel: from.SubsetLabel,
+			Pods: with(config.WithoutPods), Reading: mesh.NewReading(allow, tls),
+		},
+		Config: server, Namespaces: from.Namespaces, Nodes: with(config.WithoutNodes), Istio: with(config.WithoutIstio),
+		MaxReceive: int64(k.Limits.MaxReceive), Log: log,
+	})
+	if err != nil {
+		return nil, err //nolint:wrapcheck // build names the registry
+	}
+	naming, err := b.naming(name, from.ExportAll, false)
+	if err != nil {
+		return nil, err
+	}
+	source, err := mesh.New(mesh.Options{Clusters: reader, Naming: naming, Log: log})
+	if err != nil {
+		return nil, err //nolint:wrapcheck // build names the registry
+	}
+	return &boundSource{name: name, kind: "kubernetes", source: kubernetesSource{source, reader, server.Host}}, nil
+}
+
+// A kubernetesSource is the source that a mesh is whose objects are read.
+type kubernetesSource struct {
+	*mesh.Source
+
+	reader *kube.Reader
+	server string
+}
+
+func (s kubernetesSource) state() admin.SourceState {
+	keys := s.Status().Mapping
+	out := admin.SourceState{Connected: true, Mode: "watch", Mapping: &admin.Mapping{
+		From: "kubernetes", Complete: keys.Complete, Keys: keys.Mapping.Len(), Conflicts: len(keys.Mapping.Conflicts()), LastRead: keys.At,
+	}}
+	for _, f := range s.reader.Status() {
+		shown := admin.Type{Type: strings.Trim(path.Join(f.Namespace, f.Resource), "/"), Resources: f.Objects, Responses: f.Lists + f.Events}
+		if f.Err != nil {
+			shown.LastError = f.Err.Error()
+			out.LastError = cmp.Or(out.LastError, shown.LastError)
+		}
+		out.Connected = out.Connected && (f.Listed || f.Err != nil && errors.As(f.Err, new(*kube.Forbidden)))
+		out.Types = append(out.Types, shown)
+	}
+	return out
+}
+
+// check tries a mesh by running its source for as long as it needs.
+func (s kubernetesSource) check(ctx context.Context, f *findings) {
+	const fix = "allow get, list and watch of what is named, or list it in source.without; deploy/kubernetes.yaml has a role"
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx, registry.NewTable()) }()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	told := func() bool {
+		return !slices.ContainsFunc(s.reader.Status(), func(f kube.Feed) bool { return !f.Listed && f.Err == nil })
+	}
+	for ctx.Err() == nil && !told() {
+		select {
+		case <-ctx.Done():
+		case <-tick.C:
+		}
+	}
+	feeds, keys := s.reader.Status(), s.Status().Mapping
+	cancel()
+	if err := <-ended; err != nil {
+		f.fail("reachable", err, "check kubernetes.kubeconfig")
+		return
+	}
+	for _, r := range feeds {
+		what := strings.TrimSpace("read " + r.Resource + " " + r.Namespace)
+		_, forbidden := errors.AsType[*kube.Forbidden](r.Err)
+		switch {
+		case forbidden:
+			f.fail(what, r.Err, fix)
+		case r.Err != nil:
+			f.away(what, r.Err, "check the kubeconfig, and whether the API server at "+s.server+" is reached from here")
+		case !r.Listed:
+			f.away(what, errors.New("the API server has not told of everything yet"), "give more --timeout")
+		case r.Absent:
+			f.warn(what, "the API has no such kind", "install istio's custom resource definitions, or list istio in source.without")
+		default:
+			f.pass(what, "%d objects", r.Objects)
+		}
+	}
+	f.pass("service keys", "%d by Kubernetes", keys.Mapping.Len())
+	for _, p := range keys.Skipped {
+		f.warn("service keys", p.Error(), "mend the annotation")
+	}
+}
