@@ -19,7 +19,7 @@ func (k *Kubernetes) InstallIstio(t testing.TB) {
 	}
 	text, err := os.ReadFile(filepath.Join(strings.TrimSpace(dir), "kubernetes", "customresourcedefinitions.gen.yaml"))
 	must(t, err)
-	for _, document := range strings.Split(string(text), "\n---\n") {
+	for document := range strings.SplitSeq(string(text), "\n---\n") {
 		if !strings.Contains(document, "kind: CustomResourceDefinition") {
 			continue
 		}

@@ -27,6 +27,10 @@ func TestAPI(t *testing.T) {
 			return conformance.ServiceEntries(w.target, owner, w.namespace)
 		})
 	})
+	t.Run("the rights of the Role suffice, and each is needed", func(t *testing.T) {
+		t.Parallel()
+		testRights(t, c)
+	})
 	for name, test := range map[string]func(*testing.T, *world){
 		"what the codec writes reads back equal":                    testRoundTrip,
 		"fields of another manager are refused and named":           testFieldConflict,
@@ -37,7 +41,13 @@ func TestAPI(t *testing.T) {
 		"a namespace that is not there is named":                    testNoNamespace,
 		"a namespace that is being deleted takes nothing":           testTerminating,
 		"a service of 5000 endpoints is kept":                       testLargeService,
-		"objects of several pages are all listed":                   testPages,
+		"objects of several pages are all listed, or none are":      testPages,
+		"no failure is taken for an object that is not there":       testFaults,
+		"an object that cannot be read costs itself alone":          testBroken,
+		"a write whose answer is lost is repeated":                  testWriteUnanswered,
+		"what others change is told, and what we change is not":     testWatch,
+		"what changes without a watch is told after it":             testWatchEnds,
+		"the state says what keeps it from watching":                testWatchRefused,
 		"a try stores nothing, and says what keeps it from storing": testTry,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -260,17 +270,6 @@ func testLargeService(t *testing.T, w *world) {
 		t.Fatal(err)
 	}
 	w.expect(t, kept[:most])
-}
-
-func testPages(t *testing.T, w *world) {
-	const n = 1203
-	for i := range n {
-		w.Do(t, http.MethodPost, w.path(""), fmt.Sprintf(`{"apiVersion":"networking.istio.io/v1","kind":"ServiceEntry","metadata":{"name":"n%d"},
-			"spec":{"hosts":["n%[1]d.internal"],"ports":[{"number":80,"name":"http"}],"resolution":"NONE"}}`, i))
-	}
-	if groups, err := w.target.Groups(t.Context()); err != nil || len(groups) != n {
-		t.Errorf("Groups = %d, %v, want %d", len(groups), err, n)
-	}
 }
 
 func testTry(t *testing.T, w *world) {

@@ -25,7 +25,7 @@ import (
 
 const (
 	owner = "me"
-	soon  = 20 * time.Second
+	soon  = 60 * time.Second
 )
 
 // A cluster is an API server that tests share, each by a namespace of its own.
@@ -41,7 +41,7 @@ type world struct {
 
 	namespace string
 	api       *kubernetes.API
-	target    *kubernetes.Target
+	target    *kubernetes.WatchedTarget
 }
 
 func (c *cluster) world(t *testing.T) *world {
@@ -58,7 +58,7 @@ func (c *cluster) as(t *testing.T, namespace string, config *rest.Config) *world
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &world{c, namespace, api, kubernetes.NewTarget(api, kubernetes.Options{Owner: owner, Namespace: namespace, VIPs: vips()})}
+	return &world{c, namespace, api, kubernetes.NewWatchedTarget(api, kubernetes.Options{Owner: owner, Namespace: namespace, VIPs: vips()})}
 }
 
 func (c *cluster) config(token string) *rest.Config {
@@ -98,9 +98,10 @@ func (w *world) encode(t *testing.T, s *registry.Service) []registry.Entry {
 // change returns how a group comes from what it holds to entries.
 func (w *world) change(ctx context.Context, group registry.Group, want ...registry.Entry) (registry.Change, error) {
 	held, err := w.target.Read(ctx, group)
-	if err != nil {
-		return registry.Change{}, err
-	}
+	return change(held, group, want...), err
+}
+
+func change(held []registry.Held, group registry.Group, want ...registry.Entry) registry.Change {
 	c := registry.Change{Group: group, Want: want}
 	for _, h := range held {
 		i := slices.IndexFunc(want, func(e registry.Entry) bool { return e.Key == h.Key })
@@ -116,7 +117,7 @@ func (w *world) change(ctx context.Context, group registry.Group, want ...regist
 			c.Put = append(c.Put, registry.Write{New: e})
 		}
 	}
-	return c, nil
+	return c
 }
 
 // bring brings a group to entries; to none if there are none.

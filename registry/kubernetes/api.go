@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/csaupgrade"
+	"k8s.io/klog/v2"
 
 	"github.com/xds-bridge/xds-bridge/metadata/serviceentry"
 	"github.com/xds-bridge/xds-bridge/registry"
@@ -63,11 +64,15 @@ func NewAPI(c *rest.Config, owner string) (*API, error) {
 	return &API{client: client, metadata: objects, manager: "xds-bridge/" + owner, versions: newVersions()}, nil
 }
 
+// quiet keeps the client from printing what is in its errors.
+func quiet(ctx context.Context) context.Context { return klog.NewContext(ctx, klog.Logger{}) }
+
 // pageSize is how many objects one answer lists.
 const pageSize = 500
 
 // List implements Store.
 func (a *API) List(ctx context.Context, namespace string) ([]serviceentry.Object, error) {
+	ctx = quiet(ctx)
 	at := time.Now()
 	all, err := a.pages(ctx, namespace)
 	if err != nil {
@@ -75,7 +80,9 @@ func (a *API) List(ctx context.Context, namespace string) ([]serviceentry.Object
 	}
 	listed := make(map[types.NamespacedName]serviceentry.Object, len(all))
 	for _, o := range all {
-		listed[types.NamespacedName{Namespace: namespace, Name: o.Metadata.Name}] = o
+		if o.Kind != "" {
+			listed[types.NamespacedName{Namespace: namespace, Name: o.Metadata.Name}] = o
+		}
 	}
 	a.mu.Lock()
 	a.listed, a.at = listed, at
@@ -95,10 +102,13 @@ func (a *API) pages(ctx context.Context, namespace string) (all []serviceentry.O
 		if err != nil {
 			return nil, err //nolint:wrapcheck // explained by the caller
 		}
+		if kind := page.GetKind(); kind != serviceentry.ObjectKind+"List" { // which would be taken for a list of nothing
+			return nil, fmt.Errorf("the answer is no list but %q", kind)
+		}
 		for i := range page.Items {
 			object, err := parse(&page.Items[i])
-			if err != nil {
-				return nil, err
+			if err != nil { // it is unknown what that is, as a reading of it says
+				object = serviceentry.Object{Metadata: serviceentry.ObjectMeta{Namespace: namespace, Name: page.Items[i].GetName()}}
 			}
 			all = append(all, object)
 		}
@@ -109,13 +119,16 @@ func (a *API) pages(ctx context.Context, namespace string) (all []serviceentry.O
 }
 
 func parse(u *unstructured.Unstructured) (serviceentry.Object, error) {
+	if u.GetKind() != serviceentry.ObjectKind {
+		return serviceentry.Object{}, fmt.Errorf("the answer is no ServiceEntry but %q", u.GetKind())
+	}
 	text, err := json.Marshal(u.Object)
 	if err != nil {
 		return serviceentry.Object{}, fmt.Errorf("%s: %w", u.GetName(), err)
 	}
 	o, err := serviceentry.ParseObject(text)
 	if err != nil {
-		return o, fmt.Errorf("%s: %w", u.GetName(), err)
+		return o, fmt.Errorf("%w: %s cannot be read, mend or delete it: %w", registry.ErrRefused, u.GetName(), err)
 	}
 	return o, nil
 }
@@ -126,6 +139,7 @@ const fresh = 30 * time.Second
 
 // Get implements Store.
 func (a *API) Get(ctx context.Context, namespace, name string) (*serviceentry.Object, error) {
+	ctx = quiet(ctx)
 	key := types.NamespacedName{Namespace: namespace, Name: name}
 	if o, ok := a.take(key); ok {
 		a.versions.saw(key, o.Metadata.ResourceVersion)
@@ -140,9 +154,12 @@ func (a *API) Get(ctx context.Context, namespace, name string) (*serviceentry.Ob
 	if err != nil {
 		return nil, explain(err, "get", namespace)
 	}
-	a.versions.saw(key, u.GetResourceVersion())
 	o, err := parse(u)
-	return &o, err
+	if err != nil {
+		return nil, explain(err, "get", namespace)
+	}
+	a.versions.saw(key, o.Metadata.ResourceVersion)
+	return &o, nil
 }
 
 // isObject reports whether what was not found is the object, and not its kind.
@@ -162,6 +179,7 @@ func (a *API) take(name types.NamespacedName) (serviceentry.Object, bool) {
 
 // Put implements Store.
 func (a *API) Put(ctx context.Context, o serviceentry.Object) error {
+	ctx = quiet(ctx)
 	name := types.NamespacedName{Namespace: o.Metadata.Namespace, Name: o.Metadata.Name}
 	a.take(name)
 	defer a.versions.begin(name)()
@@ -261,6 +279,7 @@ func (a *API) takeOver(ctx context.Context, name types.NamespacedName, version s
 
 // Try implements Probe.
 func (a *API) Try(ctx context.Context, namespace string) error {
+	ctx = quiet(ctx)
 	const name = "preflight.xds-bridge.internal"
 	_, err := a.apply(ctx, serviceentry.Object{
 		APIVersion: serviceentry.APIVersion, Kind: serviceentry.ObjectKind, Metadata: serviceentry.ObjectMeta{Name: name, Namespace: namespace},
@@ -274,6 +293,7 @@ func (a *API) Try(ctx context.Context, namespace string) error {
 
 // Delete implements Store.
 func (a *API) Delete(ctx context.Context, o serviceentry.Object) error {
+	ctx = quiet(ctx)
 	m := o.Metadata
 	name := types.NamespacedName{Namespace: m.Namespace, Name: m.Name}
 	a.take(name)
@@ -300,10 +320,8 @@ func explain(err error, verb, namespace string) error {
 		return err
 	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), isUnversioned(err):
 		return fmt.Errorf("%w: %w", registry.ErrConflict, err)
-	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "being terminated"):
-		return fmt.Errorf("%w: namespace %s is being deleted: %w", registry.ErrRefused, namespace, err)
 	case apierrors.IsForbidden(err):
-		return fmt.Errorf("%w: allow %s for serviceentries.networking.istio.io in namespace %s: %w", registry.ErrRefused, verb, namespace, err)
+		return forbidden(err, verb, namespace)
 	case apierrors.IsUnauthorized(err):
 		return fmt.Errorf("%w: the API server does not know who we are: check kubeconfig: %w", registry.ErrRefused, err)
 	case apierrors.IsNotFound(err) && strings.Contains(err.Error(), "namespaces"):
@@ -314,6 +332,13 @@ func explain(err error, verb, namespace string) error {
 		return fmt.Errorf("%w: %w", registry.ErrRefused, err)
 	}
 	return fmt.Errorf("%s in namespace %s: %w", verb, namespace, err)
+}
+
+func forbidden(err error, verb, namespace string) error {
+	if strings.Contains(err.Error(), "being terminated") {
+		return fmt.Errorf("%w: namespace %s is being deleted: %w", registry.ErrRefused, namespace, err)
+	}
+	return fmt.Errorf("%w: allow %s for serviceentries.networking.istio.io in namespace %s: %w", registry.ErrRefused, verb, namespace, err)
 }
 
 // isUnversioned reports whether an object is there that only a version may change.

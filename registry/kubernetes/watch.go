@@ -54,6 +54,7 @@ func (t *WatchedTarget) Changes() []registry.Group { return t.api.versions.take(
 // Run watches until ctx ends, and then returns nil. Each time that the watch ends it
 // lists the objects once more, and by their versions finds what changed meanwhile.
 func (t *WatchedTarget) Run(ctx context.Context) error {
+	ctx = quiet(ctx)
 	of := t.api.metadata.Resource(serviceEntries()).Namespace(t.o.Namespace)
 	lw := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
