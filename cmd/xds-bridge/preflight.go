@@ -20,7 +20,8 @@ func (c *cli) preflightCommand() *cobra.Command {
 		Use: "preflight", Short: "Try everything that run needs, and say how to mend what fails", Args: noArgs,
 		Long: "preflight connects to every peer of the configuration and tries what run needs:\n" +
 			"versions, the token, the debug API, permissions by a node that it writes and\n" +
-			"deletes, clocks. √ is fine, ‼ is worth a look, × has to be mended.",
+			"deletes, clocks. √ is fine, ‼ is worth a look, × has to be mended, and · is what\n" +
+			"another configuration could do from here.",
 		RunE: func(cmd *cobra.Command, _ []string) error { return c.preflight(cmd.Context(), o) },
 	}
 	outputFlag(cmd, &o.output)
@@ -68,6 +69,8 @@ func (c *cli) printFindings(all []app.Finding) {
 			sign, how = "‼", yellow
 		case app.Failed:
 			sign, how = "×", red
+		case app.Noted:
+			sign, how = "·", plain
 		case app.Passed:
 		}
 		c.show(how, "  %s %s%s", sign, f.Check, c.withFile(colon(f.Detail)))

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"sync/atomic"
-	"time"
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -125,24 +124,4 @@ func (c *kubernetesConnection) states(all ...func() kubernetes.State) {
 type kubernetesStore interface {
 	kubernetes.Store
 	kubernetes.Probe
-}
-
-// checkKubernetes tries whether ServiceEntries can be kept, by one that is not stored.
-func checkKubernetes(where string, store kubernetesStore, namespace string) func(context.Context, *findings) {
-	return func(ctx context.Context, f *findings) {
-		const fix = "give the account the rights of deploy/kubernetes-import.yaml, and install istio's custom resource definitions"
-		began := time.Now()
-		all, err := store.List(ctx, namespace)
-		if err != nil {
-			f.away("reachable", err, fix)
-			return
-		}
-		f.pass("reachable", "%s", where)
-		f.pass("list", "%d ServiceEntries in namespace %s, in %s", len(all), namespace, time.Since(began).Round(time.Millisecond))
-		if err := store.Try(ctx, namespace); err != nil {
-			f.fail("write", err, fix)
-			return
-		}
-		f.pass("write", "one was tried, and not stored")
-	}
 }

@@ -18,6 +18,7 @@ const (
 	Passed Outcome = "ok"
 	Warned Outcome = "warning"
 	Failed Outcome = "failed"
+	Noted  Outcome = "info" // of what is not configured
 )
 
 // A Role is what a registry is to the bridges that are checked.
@@ -59,6 +60,11 @@ func (f *findings) warn(check, detail, fix string) {
 
 func (f *findings) fail(check string, err error, fix string) {
 	f.add(Finding{Check: check, Outcome: Failed, Detail: err.Error(), Fix: fix})
+}
+
+// note says what would be so with another configuration.
+func (f *findings) note(check, detail, fix string) {
+	f.add(Finding{Check: check, Outcome: Noted, Detail: detail, Fix: fix})
 }
 
 func (f *findings) add(one Finding) {
@@ -105,6 +111,11 @@ func (r *runtime) examine(ctx context.Context, timeout time.Duration) []Finding 
 	}
 	for _, i := range r.registryIDs {
 		checks, lists = append(checks, i.check), append(lists, &findings{peer: i.name, role: RoleRegistry})
+	}
+	for _, name := range distinct(r.cfg.Bridges, func(x config.Bridge) string { return x.To }) {
+		if to := r.cfg.Registries[name]; to.Mesh() {
+			checks, lists = append(checks, checkWays(to)), append(lists, &findings{peer: name, role: RoleRegistry})
+		}
 	}
 	var running sync.WaitGroup
 	for i, check := range checks {

@@ -1,0 +1,133 @@
+package app
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// An apiServer answers what preflight asks an API server.
+type apiServer struct {
+	denied []string // verbs
+	list   int      // the status of a list; 0: it is answered
+}
+
+func (a apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	switch {
+	case strings.HasSuffix(r.URL.Path, "/selfsubjectaccessreviews"):
+		var review struct {
+			Spec struct {
+				ResourceAttributes struct{ Verb, Namespace, Resource string }
+			}
+		}
+		_ = json.NewDecoder(r.Body).Decode(&review)
+		of := review.Spec.ResourceAttributes
+		allowed := of.Namespace == "xds-bridge" && of.Resource == "serviceentries" && !slices.Contains(a.denied, of.Verb)
+		w.WriteHeader(http.StatusCreated)
+		_, _ = fmt.Fprintf(w, `{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview","status":{"allowed":%v}}`, allowed)
+	case r.Method == http.MethodGet && a.list != 0:
+		w.WriteHeader(a.list)
+		_, _ = fmt.Fprintf(w, `{"apiVersion":"v1","kind":"Status","status":"Failure","code":%d,"reason":%q,"details":{"group":"networking.istio.io","kind":"serviceentries"}}`,
+			a.list, map[int]string{http.StatusNotFound: "NotFound", http.StatusForbidden: "Forbidden"}[a.list])
+	case r.Method == http.MethodGet:
+		_, _ = io.WriteString(w, `{"apiVersion":"networking.istio.io/v1","kind":"ServiceEntryList","metadata":{},"items":[]}`)
+	default:
+		_, _ = io.Copy(w, r.Body)
+	}
+}
+
+// kubeconfig returns the file by which a server is reached.
+func kubeconfig(t *testing.T, url string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	text := fmt.Sprintf(`{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: c, user: u}}],
+clusters: [{name: c, cluster: {server: %q}}], users: [{name: u, user: {token: secret}}]}`, url)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestPreflight_Kubernetes: what of the way into a mesh is missing, and which other
+// ways there are.
+func TestPreflight_Kubernetes(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		server    apiServer
+		directory bool // write into one
+		down      bool
+		want      []string // the outcome and the text of findings
+	}{
+		"all is there": {want: []string{
+			"ok rights: list, get, watch, create, patch, delete serviceentries.networking.istio.io in namespace xds-bridge", "ok list: 0 ServiceEntries in namespace xds-bridge", "ok write: one was tried",
+			"info way: istiod reads the bridge: istiod is not at",
+		}},
+		"rights that lack": {server: apiServer{denied: []string{"patch", "delete"}}, want: []string{
+			"failed rights: we may not patch, delete serviceentries.networking.istio.io in namespace xds-bridge",
+		}},
+		"no right to list": {server: apiServer{denied: []string{"list"}, list: http.StatusForbidden}, want: []string{
+			"failed rights: we may not list serviceentries.networking.istio.io", "failed list: ",
+		}},
+		"no definition of ServiceEntries": {server: apiServer{list: http.StatusNotFound}, want: []string{
+			"failed list: refused: install istio's custom resource definitions",
+		}},
+		"nobody there": {down: true, want: []string{"failed reachable: "}},
+		"a directory beside an API that would do": {directory: true, want: []string{
+			"ok list: 0 ServiceEntries", "ok write: one was tried", "info way: ServiceEntries by the Kubernetes API: works at http://127.0.0.1",
+		}},
+		"a directory beside an API that would not": {directory: true, server: apiServer{denied: []string{"create"}}, want: []string{
+			"info way: ServiceEntries by the Kubernetes API: not yet: at http://127.0.0.1", "we may not create serviceentries.networking.istio.io",
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := httptest.NewServer(tt.server)
+			defer server.Close()
+			imports := ""
+			if tt.directory {
+				imports = fmt.Sprintf("import: { directory: %q }", t.TempDir())
+			}
+			config := kubeconfig(t, server.URL)
+			if tt.down {
+				server.Close()
+			}
+			file := filepath.Join(t.TempDir(), "config.yaml")
+			text := fmt.Sprintf(`owner: shop
+registries:
+  mesh: { kubernetes: { kubeconfig: %q, %s } }
+  zk: { zookeeper: { servers: [%q] } }
+bridges: [{ name: b, from: zk, to: mesh, formats: [plain] }]
+`, config, imports, newEnsembles(t).address[0])
+			if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			all, err := (&Program{File: file, Env: noEnv, LogOutput: io.Discard}).Preflight(t.Context(), 10*time.Second)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, f := range all {
+				if f.Peer == "mesh" {
+					got = append(got, string(f.Outcome)+" "+f.Check+": "+f.Detail)
+				}
+				if f.Outcome == Noted && f.Away {
+					t.Errorf("%v counts as a peer that is away", f)
+				}
+			}
+			for _, want := range tt.want {
+				if !strings.Contains(strings.Join(got, "\n"), want) {
+					t.Errorf("found\n%s\nwant %q", strings.Join(got, "\n"), want)
+				}
+			}
+		})
+	}
+}
