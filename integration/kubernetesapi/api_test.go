@@ -4,13 +4,18 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/xds-bridge/xds-bridge/integration/harness"
 	"github.com/xds-bridge/xds-bridge/internal/conformance"
+	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/metadata/serviceentry"
 	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/kubernetes"
 )
 
 // TestAPI runs its tests against one API server.
@@ -36,6 +41,8 @@ func TestAPI(t *testing.T) {
 		"fields of another manager are refused and named":           testFieldConflict,
 		"an object without our mark is left alone":                  testUnmarked,
 		"an edit by hand is read, and written back":                 testEdited,
+		"istiod serves what the API server stores":                  testServed,
+		"what an adopted owner wrote is taken over":                 testAdopted,
 		"an object that is created meanwhile is a conflict":         testCreatedMeanwhile,
 		"what changed or was made anew is not deleted":              testDeletePreconditions,
 		"a namespace that is not there is named":                    testNoNamespace,
@@ -175,6 +182,40 @@ func testEdited(t *testing.T, w *world) {
 	}
 }
 
+// testAdopted writes what a bridge of another owner wrote, whose fields it takes over.
+func testAdopted(t *testing.T, w *world) {
+	want := w.write(t, service("greeter", 3))
+	group := want[0].Group
+	other := metadata.OwnerMark(owner)
+	for _, takes := range []func(string) bool{nil, func(o string) bool { return o == other }} {
+		api, err := kubernetes.NewAPI(w.config(harness.Administrator), "next")
+		if err != nil {
+			t.Fatal(err)
+		}
+		target := kubernetes.NewTarget(api, kubernetes.Options{Owner: "next", Namespace: w.namespace, VIPs: vips(), Takes: takes})
+		held, err := target.Read(t.Context(), group)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h, err := serviceentry.ParseHeader(want[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.Annotations = map[string]string{serviceentry.AnnotationMark: metadata.NewMark("next", "b").String(), serviceentry.AnnotationName: "greeter"}
+		next := slices.Clone(want[:2]) // two endpoints and an attribute less
+		next[0].Value = metadata.JSON(h)
+		err = target.Write(t.Context(), change(held, group, next...))
+		if takes == nil {
+			refusedWith(t, err, "not ours")
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.expect(t, next)
+	}
+}
+
 func testCreatedMeanwhile(t *testing.T, w *world) {
 	want := w.encode(t, service("greeter", 3))
 	o, err := serviceentry.NewObject(want[0].Group, want, vips().Addr().Next())
@@ -279,4 +320,27 @@ func testTry(t *testing.T, w *world) {
 	if groups, err := w.target.Groups(t.Context()); err != nil || len(groups) != 0 {
 		t.Errorf("Groups = %v, %v, want none", groups, err)
 	}
+}
+
+// testServed has an istiod read objects as the API server stores them.
+func testServed(t *testing.T, w *world) {
+	mesh := harness.NewMesh(t)
+	s := service("greeter", 2)
+	store := func() string {
+		name := w.write(t, s)[0].Group.Name
+		unfinished := filepath.Join(t.TempDir(), "unfinished")
+		if err := os.WriteFile(unfinished, []byte(w.Do(t, http.MethodGet, w.path(name), "")), 0o600); err != nil { // JSON is YAML
+			t.Fatal(err)
+		}
+		if err := os.Rename(unfinished, filepath.Join(mesh.Dir(), name+".yaml")); err != nil {
+			t.Fatal(err)
+		}
+		return name
+	}
+	host := store()
+	endpoints := harness.WatchEndpoints(t, harness.StartIstiod(t, mesh).GRPC, "outbound|50051||"+host)
+	endpoints.AwaitPush(t, soon, "10.0.0.1:50051", "10.0.0.2:50051")
+	s.Endpoints = s.Endpoints[1:]
+	store()
+	endpoints.AwaitPush(t, soon, "10.0.0.2:50051")
 }

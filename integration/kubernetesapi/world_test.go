@@ -83,7 +83,7 @@ func (w *world) encode(t *testing.T, s *registry.Service) []registry.Entry {
 	t.Helper()
 	c, err := serviceentry.New(serviceentry.Options{
 		Hosts: naming.MeshHosts{Registry: "zk", Suffix: "bridge.internal"}, Namespace: w.namespace,
-		Mark: metadata.NewMark(owner, "b"), VIPs: vips(), ExportTo: []string{"shop"},
+		Mark: metadata.NewMark(owner, "b"), VIPs: vips(), ExportTo: []string{"shop", "istio-system"},
 	})
 	if err != nil {
 		t.Fatal(err)

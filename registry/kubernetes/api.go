@@ -46,6 +46,9 @@ type API struct {
 	at     time.Time                                    // of the list
 }
 
+// managerPrefix begins the names of our managers of fields, whoever the owner is.
+const managerPrefix = "xds-bridge/"
+
 // NewAPI returns a store over an API server. The manager of fields names the owner.
 // The caller bounds calls: the client does not.
 func NewAPI(c *rest.Config, owner string) (*API, error) {
@@ -61,7 +64,7 @@ func NewAPI(c *rest.Config, owner string) (*API, error) {
 	if err != nil {
 		return nil, fmt.Errorf("kubernetes: %w", err)
 	}
-	return &API{client: client, metadata: objects, manager: "xds-bridge/" + owner, versions: newVersions()}, nil
+	return &API{client: client, metadata: objects, manager: managerPrefix + owner, versions: newVersions()}, nil
 }
 
 // quiet keeps the client from printing what is in its errors.
@@ -251,7 +254,8 @@ func ascii(text []byte) []byte {
 }
 
 // takeOver makes the fields ours that somebody wrote into an object without applying
-// them, as by kubectl edit. It returns the object's version after that.
+// them, as by kubectl edit, and those of the bridge whose object it was. It returns the
+// object's version after that.
 func (a *API) takeOver(ctx context.Context, name types.NamespacedName, version string) (string, error) {
 	objects := a.client.Resource(serviceEntries()).Namespace(name.Namespace)
 	u, err := objects.Get(ctx, name.Name, metav1.GetOptions{})
@@ -261,12 +265,16 @@ func (a *API) takeOver(ctx context.Context, name types.NamespacedName, version s
 	if u.GetResourceVersion() != version {
 		return "", registry.ErrConflict
 	}
-	writers := make(sets.Set[string])
-	for _, m := range u.GetManagedFields() {
-		if m.Operation == metav1.ManagedFieldsOperationUpdate && m.Subresource == "" {
+	writers, all := make(sets.Set[string]), u.GetManagedFields()
+	for i, m := range all {
+		if strings.HasPrefix(m.Manager, managerPrefix) && m.Manager != a.manager {
+			all[i].Operation = metav1.ManagedFieldsOperationUpdate // as what is taken over has it
+		}
+		if all[i].Operation == metav1.ManagedFieldsOperationUpdate && m.Subresource == "" {
 			writers.Insert(m.Manager)
 		}
 	}
+	u.SetManagedFields(all)
 	patch, err := csaupgrade.UpgradeManagedFieldsPatch(u, writers, a.manager)
 	if err != nil || len(patch) == 0 {
 		return u.GetResourceVersion(), err

@@ -68,7 +68,7 @@ func (t *WatchedTarget) Run(ctx context.Context) error {
 			return w, err //nolint:wrapcheck // the reflector looks at it
 		},
 	}
-	reflector := cache.NewReflectorWithOptions(lw, &metav1.PartialObjectMetadata{}, told{t.api.versions, t.o.Namespace}, cache.ReflectorOptions{Name: "ServiceEntries"})
+	reflector := cache.NewReflectorWithOptions(lw, &metav1.PartialObjectMetadata{}, told{t.api.versions}, cache.ReflectorOptions{Name: "ServiceEntries"})
 	for {
 		if err := reflector.ListAndWatchWithContext(ctx); err != nil {
 			t.watching(ctx, err)
@@ -107,10 +107,7 @@ func (t *WatchedTarget) WatchState() State {
 }
 
 // told is what a reflector stores into.
-type told struct {
-	versions  *versions
-	namespace string
-}
+type told struct{ versions *versions }
 
 var errNotMetadata = errors.New("no metadata of an object")
 
