@@ -97,9 +97,10 @@ func TestSmallestFileHasSafeDefaults(t *testing.T) {
 
 func TestMappingIsConfigurable(t *testing.T) {
 	c := parse(t, strings.Replace(smallest(t), "15010 }", "15010, mapping: { from: debug-http, "+
-		"addresses: [10.0.0.1:15014, istiod:8080], interval: 1s, timeout: 2s, maxAnswer: 1MiB, grace: 3s, legacyKeys: true, connectionGrace: 4m } }", 1), nil)
+		"addresses: [10.0.0.1:15014, istiod:8080], interval: 1s, timeout: 2s, maxAnswer: 1MiB, grace: 3s, legacyKeys: true, connectionGrace: 4m, "+
+		"kubernetes: { context: c, namespaces: [shop], keys: { label: l } } } }", 1), nil)
 	got := fmt.Sprint(c.Registries["mesh"].Istiod.Mapping)
-	if want := "{debug-http [10.0.0.1:15014 istiod:8080] 1s 2s 1MiB 3s true 4m0s}"; got != want {
+	if want := "{debug-http [10.0.0.1:15014 istiod:8080] 1s 2s 1MiB 3s true 4m0s { c [shop] {xds-bridge/keys l}}}"; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 }

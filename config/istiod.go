@@ -32,7 +32,7 @@ type Node struct {
 
 // Mapping says where the published service keys are read.
 type Mapping struct {
-	From            string   `yaml:"from" default:"auto" enum:"auto|debug-xds|debug-http|none" doc:"debug-xds uses the xDS address and needs TLS; auto is debug-xds with tls and debug-http without; none leaves only name rules."`
+	From            string   `yaml:"from" default:"auto" enum:"auto|debug-xds|debug-http|kubernetes|none" doc:"kubernetes reads annotations of objects by the Kubernetes API; debug-xds uses the xDS address and needs TLS; auto is debug-xds with tls and debug-http without; none leaves only name rules."`
 	Addresses       []string `yaml:"addresses" doc:"For debug-http: host:port of every istiod replica; the endpoints of istiod's own service, or the xDS address's host, at 15014, then at 8080, where it is empty."`
 	Interval        Duration `yaml:"interval" default:"5s" doc:"How often the keys are read."`
 	Timeout         Duration `yaml:"timeout" default:"10s" doc:"How long one reading may take."`
@@ -40,6 +40,16 @@ type Mapping struct {
 	Grace           Duration `yaml:"grace" default:"10s" doc:"How long a key stays that was taken back while its connection lives."`
 	LegacyKeys      bool     `yaml:"legacyKeys" doc:"Take service keys without a category and of the category provider too, as old clients publish them."`
 	ConnectionGrace Duration `yaml:"connectionGrace" default:"5m" doc:"How long a key stays whose connection went."`
+
+	Kubernetes MappingKubernetes `yaml:"kubernetes" doc:"For kubernetes: which objects carry service keys. Services, EndpointSlices, Pods and Istio's ServiceEntries and WorkloadEntries are read."`
+}
+
+// MappingKubernetes says which objects carry service keys.
+type MappingKubernetes struct {
+	Kubeconfig string         `yaml:"kubeconfig" doc:"A kubeconfig file, read at the start. Where it is empty: within a pod its service account, elsewhere $KUBECONFIG or ~/.kube/config."`
+	Context    string         `yaml:"context" doc:"The context of kubeconfig; its current one where it is empty."`
+	Namespaces []string       `yaml:"namespaces" filled:"to read none write from: none" doc:"Namespaces that are read; without it all. One that we may not read costs itself alone."`
+	Keys       KubernetesKeys `yaml:"keys" doc:"Where service keys stand."`
 }
 
 // Import says how services of other registries appear in a mesh.
@@ -155,12 +165,13 @@ func (v *validator) mapping(path string, m *Istiod) {
 	if k.From == "debug-xds" && m.TLS == nil {
 		v.errorf(path+".from", "istiod answers debug-xds over TLS only; write tls: {caFile: …} and port 15012, or from: debug-http")
 	}
-	if len(k.Addresses) > 0 && (k.From == "debug-xds" || k.From == "none") {
+	if len(k.Addresses) > 0 && (k.From == "debug-xds" || k.From == "none" || k.From == "kubernetes") {
 		v.errorf(path+".addresses", "are read by debug-http only; leave them out, or write from: debug-http")
 	}
 	for i, a := range k.Addresses {
 		v.address(path+".addresses["+strconv.Itoa(i)+"]", a)
 	}
+	v.namespaces(path+".kubernetes.namespaces", k.Kubernetes.Namespaces)
 	if k.Interval <= 0 {
 		v.errorf(path+".interval", "%s would never rest; write such as 5s", k.Interval)
 	}
@@ -174,6 +185,7 @@ func (v *validator) mapping(path string, m *Istiod) {
 
 func (m *Istiod) files(v *validator, path string) {
 	v.secret(path+".tokenFile", m.TokenFile)
+	v.kubeconfig(path+".mapping.kubernetes.kubeconfig", m.Mapping.Kubernetes.Kubeconfig)
 	v.certificates(path+".tls", m.TLS)
 	if s := m.Import.TLS; s != nil {
 		v.certificates(path+".import.tls", &TLS{CAFile: s.CAFile, CertFile: s.CertFile, KeyFile: s.KeyFile})

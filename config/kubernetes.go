@@ -120,14 +120,19 @@ func isNamespace(name string) bool {
 }
 
 func (k *Kubernetes) files(v *validator, path string) {
-	if k.Kubeconfig != "" {
-		if _, err := os.ReadFile(k.Kubeconfig); err != nil {
-			v.errorf(path+".kubeconfig", "%v; name a kubeconfig file that we may read", err)
-		}
-	}
+	v.kubeconfig(path+".kubeconfig", k.Kubeconfig)
 	if d := k.Import.Directory; d != "" {
 		if _, err := os.ReadDir(d); err != nil {
 			v.errorf(path+".import.directory", "%v; make it, and let us write there", err)
 		}
+	}
+}
+
+func (v *validator) kubeconfig(path, file string) {
+	if file == "" {
+		return
+	}
+	if _, err := os.ReadFile(file); err != nil {
+		v.errorf(path, "%v; name a kubeconfig file that we may read", err)
 	}
 }

@@ -31,13 +31,22 @@ func (kubernetesKind) records(*builder, string) (recordStore, error) { return ni
 
 // restConfig says how the API server is reached, and as whom.
 func (k kubernetesKind) restConfig() (*rest.Config, error) {
+	c, err := restConfig(k.Kubeconfig, k.Context)
+	if err != nil {
+		return nil, err
+	}
+	c.Timeout = k.Timeout.Std()
+	return c, nil
+}
+
+// restConfig says how the API server of a context of a file is reached, and as whom.
+func restConfig(file, context string) (*rest.Config, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = k.Kubeconfig
-	c, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: k.Context}).ClientConfig()
+	rules.ExplicitPath = file
+	c, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: context}).ClientConfig()
 	if err != nil {
 		return nil, fmt.Errorf("kubernetes.kubeconfig: %w; name a kubeconfig file, or run in a pod", err)
 	}
-	c.Timeout = k.Timeout.Std()
 	return c, nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"path"
 	"slices"
 	"strings"
@@ -48,6 +49,25 @@ func (k kubernetesKind) source(b *builder, name string) (*boundSource, error) {
 	return &boundSource{name: name, kind: "kubernetes", source: kubernetesSource{source, reader, server.Host}}, nil
 }
 
+// keysByKubernetes has the keys of a mesh whose endpoints come by xDS read from the
+// objects of its cluster.
+func keysByKubernetes(m *config.Istiod, o *mesh.Options) error {
+	k := m.Mapping.Kubernetes
+	server, err := restConfig(k.Kubeconfig, k.Context)
+	if err != nil {
+		return fmt.Errorf("istiod.mapping.%w", err)
+	}
+	reader, err := kube.New(kube.Options{
+		Rules:  kube.Rules{Domain: m.ClusterDomain, Keys: kube.Keys(k.Keys), Pods: true, Reading: mesh.NewReading(o.Allow, o.MutualTLS)},
+		Config: server, Namespaces: k.Namespaces, Istio: true, MaxReceive: int64(m.Limits.MaxReceive), Log: o.Log,
+	})
+	if err != nil {
+		return err //nolint:wrapcheck // build names the registry
+	}
+	o.Mapping = reader.Mapping()
+	return nil
+}
+
 // A kubernetesSource is the source that a mesh is whose objects are read.
 type kubernetesSource struct {
 	*mesh.Source
@@ -75,7 +95,7 @@ func (s kubernetesSource) state() admin.SourceState {
 
 // check tries a mesh by running its source for as long as it needs.
 func (s kubernetesSource) check(ctx context.Context, f *findings) {
-	const fix = "allow get, list and watch of what is named, or list it in source.without; deploy/kubernetes.yaml has a role"
+	const fix = "allow get, list and watch of what is named, or list it in source.without; docs/kubernetes-source.md has a role"
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(ctx, registry.NewTable()) }()

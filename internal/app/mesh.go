@@ -186,8 +186,11 @@ func mappingFrom(m *config.Istiod) string {
 // mapping adds the reader of the mapping to the options of a mesh.
 func mapping(m *config.Istiod, o *mesh.Options, endpoints *debug.Endpoints, observe func(debug.Observation)) error {
 	from := mappingFrom(m)
-	if from == "none" {
+	switch from {
+	case "none":
 		return nil
+	case "kubernetes":
+		return keysByKubernetes(m, o)
 	}
 	d := debug.Options{
 		Interval: m.Mapping.Interval.Std(), Timeout: m.Mapping.Timeout.Std(), MaxBytes: int64(m.Mapping.MaxAnswer),

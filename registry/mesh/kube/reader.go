@@ -88,6 +88,21 @@ func (r *Reader) Recheck() {
 	}
 }
 
+// Mapping returns a reader of the service keys alone, for endpoints that are read
+// elsewhere. Of the reader either it is run, or what it returns.
+func (r *Reader) Mapping() mesh.MappingReader { return keysReader{r} }
+
+type keysReader struct{ reader *Reader }
+
+// Run implements mesh.MappingReader.
+func (k keysReader) Run(ctx context.Context, changed func(debug.Snapshot)) error {
+	return k.reader.Run(ctx, func(c mesh.Changes) {
+		if c.Mapping != nil {
+			changed(*c.Mapping)
+		}
+	})
+}
+
 // Run implements mesh.ClusterReader. It may be called once.
 func (r *Reader) Run(ctx context.Context, changed func(mesh.Changes)) error {
 	t := &teller{reader: r, changed: changed}

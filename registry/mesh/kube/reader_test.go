@@ -20,6 +20,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/naming"
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/mesh"
+	"github.com/xds-bridge/xds-bridge/registry/mesh/debug"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/kube"
 )
 
@@ -313,6 +314,45 @@ func TestWithoutIstioServicesAreRead(t *testing.T) {
 		in(2 * time.Minute)
 		if rows, k := table.Snapshot(); rows["a.example:80"] == nil || k.Stale == nil {
 			t.Errorf("the kind went: %+v", k)
+		}
+	})
+}
+
+// TestKeysAloneAreRead: endpoints may come from elsewhere.
+func TestKeysAloneAreRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := serve(t)
+		a.put(t, "services", map[string]any{
+			"metadata": map[string]any{"namespace": "shop", "name": "s0", "annotations": map[string]string{kube.DefaultKeys: "api.Greeter, ?"}},
+			"spec":     map[string]any{"ports": []any{map[string]any{"port": 80}}}, "kind": "Service", "apiVersion": "v1",
+		})
+		r := a.reader(t, func(o *kube.Options) { o.Namespaces, o.Nodes = []string{"shop", "other"}, false })
+		a.Refuse("pods", "other", http.StatusForbidden, "Forbidden")
+		var last debug.Snapshot
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- r.Mapping().Run(ctx, func(s debug.Snapshot) { last = s }) }()
+		in(time.Minute)
+		key := naming.ServiceKey{Category: naming.Providers, Interface: "api.Greeter"}
+		if !last.Complete || len(last.Mapping.Hosts(key)) != 1 || last.SkippedTotal != 1 {
+			t.Errorf("%+v", last)
+		}
+		if last.Unread == nil || !strings.Contains(last.Unread.Error(), "pods in namespace other") {
+			t.Errorf("unread: %v", last.Unread)
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestAnAnswerThatIsTooLargeIsNotRead: what a peer sends is bounded.
+func TestAnAnswerThatIsTooLargeIsNotRead(t *testing.T) {
+	story(t, func(o *kube.Options) { o.MaxReceive = 100 }, func(_ *api, table *registry.Table, _ *kube.Reader) {
+		in(time.Minute)
+		if _, k := table.Snapshot(); k.Synced || k.Stale == nil || !strings.Contains(k.Stale.Error(), "limits.maxReceive") {
+			t.Errorf("%+v", k)
 		}
 	})
 }
