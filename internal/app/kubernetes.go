@@ -11,6 +11,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/config"
 	"github.com/xds-bridge/xds-bridge/internal/admin"
 	"github.com/xds-bridge/xds-bridge/registry/kubernetes"
+	"github.com/xds-bridge/xds-bridge/registry/mesh/kube"
 )
 
 // kubernetesKind is a mesh, reached through the API of its cluster.
@@ -36,6 +37,7 @@ func (k kubernetesKind) restConfig() (*rest.Config, error) {
 		return nil, err
 	}
 	c.Timeout = k.Timeout.Std()
+	c.Wrap(kube.Bound(int64(k.Limits.MaxReceive)))
 	return c, nil
 }
 

@@ -98,6 +98,12 @@ func (o *Options) connect() (*clients, error) {
 	return out, nil
 }
 
+// Bound returns what has a client refuse answers of more than so many bytes; 0: no
+// bound. It is for rest.Config.Wrap.
+func Bound(most int64) func(http.RoundTripper) http.RoundTripper {
+	return func(next http.RoundTripper) http.RoundTripper { return bounded{next, most} }
+}
+
 // bounded refuses answers that are too large. Those to a watch have no end, and
 // client-go bounds each event in them.
 type bounded struct {
