@@ -209,7 +209,7 @@ next:
 			}
 			return p.at
 		case <-timer.C:
-			t.Fatalf("nobody was told of %q", texts)
+			t.Fatalf("nobody was notified of %q", texts)
 		}
 	}
 }

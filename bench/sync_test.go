@@ -85,7 +85,7 @@ func empty(t *testing.T) *harness.ZooKeeper {
 	return z
 }
 
-// load tells how busy the machine is.
+// load reports how busy the machine is.
 func load() string {
 	text, err := os.ReadFile("/proc/loadavg")
 	if err != nil {

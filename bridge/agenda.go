@@ -206,7 +206,7 @@ const (
 	late = time.Second
 )
 
-// A clock tells whether the process stood still.
+// A clock reports whether the process stood still.
 type clock struct {
 	due  time.Time // when the next turn is to be at the latest; zero: no such time
 	seen time.Time // when the last one was

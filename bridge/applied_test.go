@@ -64,7 +64,7 @@ func TestEachBatchLeavesATrace(t *testing.T) {
 			}
 			t.Errorf("%+v", *events)
 		},
-		"a large batch tells of its deletions first, and of so many": func(t *testing.T) {
+		"a large batch reports its deletions first, and of so many": func(t *testing.T) {
 			s := newStory(t).bridge("b", speed)
 			events := written(s)
 			s.starts().has(fleet(1, 30)...).in(time.Minute)

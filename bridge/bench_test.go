@@ -176,7 +176,7 @@ func heap() int64 {
 }
 
 // BenchmarkStatusOfMany measures what asking costs at 50,000 services of which
-// 20,000 cannot be told. A scrape reads Summary; Status is the whole
+// 20,000 cannot be known. A scrape reads Summary; Status is the whole
 // document, and held is the longest that a question beside it waited for the
 // loop.
 func BenchmarkStatusOfMany(b *testing.B) {

@@ -45,7 +45,7 @@ func (b *budget) spend(now time.Time) {
 	}
 }
 
-// callDone takes in what came of a call. Failures of calls that began before the
+// callDone handles the result of a call. Failures of calls that began before the
 // window was cut last say nothing new, and a refusal or a race says nothing of
 // how much the target can take.
 func (b *budget) callDone(began time.Time, err error, now time.Time) {

@@ -106,7 +106,7 @@ func TestFairness(t *testing.T) {
 			}
 			s.in(time.Minute).holdsN(4001)
 		},
-		"arrivals go on while changes never end": func(t *testing.T) {
+		"arrivals continue while changes never end": func(t *testing.T) {
 			s := newStory(t).bridge("b", speed)
 			s.opts.Workers, s.hooks.Delay, s.opts.MaxQuiet, s.opts.Quiet = 1, 10*ms, ms, ms
 			s.starts().has(fleet(50, 1)...).in(time.Minute)

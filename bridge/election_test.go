@@ -121,7 +121,7 @@ func TestElection(t *testing.T) {
 			s.target.Drop(group("a"), "10.0.0.1:80")
 			s.in(time.Hour)
 			if len(*events) != 0 || len(s.when(memory.OpRead, "a")) < 2 {
-				t.Errorf("it read %d times, and told of %+v", len(s.when(memory.OpRead, "a")), *events)
+				t.Errorf("it read %d times, and reported %+v", len(s.when(memory.OpRead, "a")), *events)
 			}
 		},
 		"what is taken over is read once more before it is written": func(t *testing.T) {
@@ -177,7 +177,7 @@ func TestElection(t *testing.T) {
 				t.Errorf("it ended %v after the start, want %v", ended.Sub(s.begin), until.Sub(s.begin))
 			}
 		},
-		"a fenced write is no conflict: it is told of, and not repeated in haste": func(t *testing.T) {
+		"a fenced write is no conflict: it is reported, and not repeated in haste": func(t *testing.T) {
 			s, _ := elected(t, leader(1), speed)
 			s.starts().fail(failing(memory.OpWrite, fmt.Errorf("term 1: %w", registry.ErrFenced)))
 			s.has(service("a", "10.0.0.1:80")).in(time.Minute)

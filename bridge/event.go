@@ -24,7 +24,7 @@ type Event struct {
 	Changes []EntryChange `json:"changes,omitempty"` // of a batch that was applied, the first of them
 }
 
-// EventKind tells events apart.
+// EventKind distinguishes events.
 type EventKind string
 
 // The kinds of events.

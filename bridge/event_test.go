@@ -27,7 +27,7 @@ func listensTo(s *story, kind func(bridge.EventKind) bool) *[]bridge.Event {
 
 func TestEvents(t *testing.T) {
 	stories(t, map[string]func(*testing.T){
-		"a hold tells what, why, since when and what would release it, and by whom it ended": func(t *testing.T) {
+		"a hold reports what, why, since when and what would release it, and by whom it ended": func(t *testing.T) {
 			var events *[]bridge.Event
 			s := held(t, func(s *story) { events = listens(s) })
 			id := s.hold().ID
@@ -48,7 +48,7 @@ func TestEvents(t *testing.T) {
 				t.Errorf("%+v", (*events)[1:])
 			}
 		},
-		"a hold is told of again where something else ends it than was said": func(t *testing.T) {
+		"a hold is reported again where something else ends it than was said": func(t *testing.T) {
 			var events *[]bridge.Event
 			s := held(t, func(s *story) { events = listens(s) })
 			id := s.hold().ID
@@ -59,7 +59,7 @@ func TestEvents(t *testing.T) {
 				t.Errorf("nobody is told that %s ends by approval alone: %+v", id, *events)
 			}
 		},
-		"what another changed is told of and restored, once a refresh": func(t *testing.T) {
+		"what another changed is reported and restored, once a refresh": func(t *testing.T) {
 			s := newStory(t).bridge("b", speed)
 			events := listens(s)
 			s.starts().has(service("a", "10.0.0.1:80")).in(time.Second)
@@ -79,7 +79,7 @@ func TestEvents(t *testing.T) {
 				t.Errorf("%+v", *events)
 			}
 		},
-		"a conflict is told of once": func(t *testing.T) {
+		"a conflict is reported once": func(t *testing.T) {
 			s := newStory(t).bridge("b", speed).holding(theirs("a", "10.0.0.1:80"))
 			events := listens(s)
 			s.starts().has(service("a", "10.0.0.1:80")).in(time.Hour)

@@ -29,7 +29,7 @@ type facts struct {
 type traits struct {
 	shared    bool          // several replicas publish the same, and readers see the sum
 	serves    bool          // what it serves may depend on what was served before
-	watched   bool          // it tells what others do
+	watched   bool          // it reports what others do
 	admission func() error  // what the first write waits for
 	verify    time.Duration // how long after a write a group is read back; 0: not
 	overlap   func(registry.Group) time.Duration

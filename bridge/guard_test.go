@@ -70,7 +70,7 @@ func TestIgnorance(t *testing.T) {
 				s.table().Put(service("a", "10.0.0.1:80", "10.0.0.2:80"))
 				s.in(time.Second)
 				s.table().Put(service("a", "10.0.0.2:80"))
-				s.in(time.Hour).holds("a 10.0.0.1:80", "a 10.0.0.2:80", "gone 10.0.0.8:80").reason("a", bridge.ReasonUnknown, "not told of everything")
+				s.in(time.Hour).holds("a 10.0.0.1:80", "a 10.0.0.2:80", "gone 10.0.0.8:80").reason("a", bridge.ReasonUnknown, "not reported everything")
 				s.has(service("a", "10.0.0.2:80")).in(time.Second).holds("a 10.0.0.2:80")
 				s.stop()
 			}
@@ -201,15 +201,15 @@ func TestWithdrawals(t *testing.T) {
 			s.in(time.Hour).has(service("a", "10.0.0.1:80")).in(59*time.Second).holds("a 10.0.0.1:80", "gone 10.0.0.8:80", "gone 10.0.0.9:80")
 			s.in(2*time.Second).holds("a 10.0.0.1:80", "gone 10.0.0.9:80")
 		},
-		"settling starts anew when the source could not tell of the service": func(t *testing.T) {
+		"settling starts anew when the source could not report the service": func(t *testing.T) {
 			s := standard(t, 10)
 			s.has(fleet(9, 2)...).in(50 * time.Second)
 			s.table().Unknown("s9", errDown)
-			s.in(10*time.Minute).holdsN(20).reason("s9", bridge.ReasonUnknown, "the source cannot tell: down")
+			s.in(10*time.Minute).holdsN(20).reason("s9", bridge.ReasonUnknown, "the source cannot report: down")
 			s.table().Unknown("s9", nil)
 			s.in(59 * time.Second).holdsN(20).in(2 * time.Second).holdsN(18)
 		},
-		"a source that tells of everything every five seconds does not keep leftovers for ever": func(t *testing.T) {
+		"a source that reports everything every five seconds does not keep leftovers for ever": func(t *testing.T) {
 			s := newStory(t).bridge("b", timed()).holding(mine("gone", "10.0.0.8:80")).starts()
 			for range 12 {
 				s.has().in(5 * time.Second)
@@ -279,7 +279,7 @@ func TestShare(t *testing.T) {
 				t.Errorf("%+v", h)
 			}
 		},
-		"an endpoint that flaps is one entry, and others' removals go on": func(t *testing.T) {
+		"an endpoint that flaps is one entry, and others' removals continue": func(t *testing.T) {
 			s := standard(t, 20)
 			for range 60 { // for ten minutes, damped by nothing
 				s.table().Put(service("s0", "10.0.0.1:80"))
@@ -302,7 +302,7 @@ func TestShare(t *testing.T) {
 				t.Errorf("the set of the hold changed: %+v", h)
 			}
 		},
-		"mode warn deletes, tells what it would have held, and shows no hold": func(t *testing.T) {
+		"mode warn deletes, reports what it would have held, and shows no hold": func(t *testing.T) {
 			s := newStory(t).bridge("b", with(func(g *bridge.Guard) { g.Mode = bridge.GuardWarn })).starts()
 			s.has(fleet(20, 2)...).in(time.Second)
 			s.loses(0, 20)
@@ -397,7 +397,7 @@ func TestEntriesOfABridgeThatIsGone(t *testing.T) {
 				t.Errorf("%+v", h)
 			}
 		},
-		"while a source cannot tell, another may have taken its services over": func(t *testing.T) {
+		"while a source cannot report, another may have taken its services over": func(t *testing.T) {
 			s := newStory(t).bridge("b", bridge.DefaultGuard())
 			s.opts.Author = func(registry.Entry) string { return "gone" }
 			s.holding(mine("gone1", "10.0.0.1:80")).starts().has(fleet(2, 1)...)

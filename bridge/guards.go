@@ -114,7 +114,7 @@ func (g *guards) judge(o *orphan, now time.Time) verdict {
 	case guard.Last:
 		return verdict{reason: ReasonWaiting, detail: "the last endpoint waits"}
 	case guard.Unreported:
-		return verdict{reason: ReasonUnknown, detail: "the source cannot tell"}
+		return verdict{reason: ReasonUnknown, detail: "the source cannot report"}
 	case guard.Settling:
 	}
 	if !g.mayJudge() {

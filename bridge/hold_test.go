@@ -49,7 +49,7 @@ func TestHold(t *testing.T) {
 			s.table().Put(service("s15", "10.0.15.1:80"))
 			s.in(time.Second).holdsN(19) // what was approved does not count
 		},
-		"it stays while the source cannot tell of a part, and a decision counts by then": func(t *testing.T) {
+		"it stays while the source cannot report a part, and a decision counts by then": func(t *testing.T) {
 			var ended []bridge.Event
 			s := held(t, func(s *story) {
 				s.opts.OnEvent = func(e bridge.Event) {
@@ -65,7 +65,7 @@ func TestHold(t *testing.T) {
 			}
 			s.table().Unknown("*", nil)
 			if s.in(time.Minute); len(ended) > 0 {
-				t.Errorf("told of an end: %+v", ended)
+				t.Errorf("reported an end: %+v", ended)
 			}
 			s.table().Unknown("*", errLost)
 			s.approves(s.in(time.Minute).hold().ID, "ann")
@@ -73,7 +73,7 @@ func TestHold(t *testing.T) {
 			s.table().Unknown("*", nil)
 			s.in(time.Minute).holdsN(20).noHold()
 		},
-		"what was denied is listed while the source cannot tell of it": func(t *testing.T) {
+		"what was denied is listed while the source cannot report it": func(t *testing.T) {
 			s := held(t, nil)
 			s.denies(s.hold().ID)
 			denied := s.in(time.Second).hold()

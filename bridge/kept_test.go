@@ -29,7 +29,7 @@ func TestKept(t *testing.T) {
 	}
 	const headless = "headless.shop.svc.cluster.local:80"
 	stories(t, map[string]func(*testing.T){
-		"what cannot be told of one service keeps what it left, and nothing else": func(t *testing.T) {
+		"what cannot be reported of one service keeps what it left, and nothing else": func(t *testing.T) {
 			s := begin(t, mine("a", "10.0.0.1:80"), mine("a", "10.0.0.9:80"), mine("gone", "10.0.0.8:80"), mine(headless, "10.0.0.7:80"))
 			s.table().Unknown(headless, errDown)
 			s.has(service("a", "10.0.0.1:80")).in(time.Hour).holds("a 10.0.0.1:80", headless+" 10.0.0.7:80")
@@ -59,7 +59,7 @@ func TestKept(t *testing.T) {
 			s := newStory(t).bridge("b", bridge.Guard{Settle: time.Minute}).holding(mine("a", "10.0.0.9:80"), mine("gone", "10.0.0.8:80")).starts()
 			s.table().Unknown("dubbo-interface:/dubbo/providers:api.Denied:*", errDown)
 			s.has(service("a", "10.0.0.1:80")).in(time.Hour).holds("a 10.0.0.1:80", "a 10.0.0.9:80", "gone 10.0.0.8:80")
-			s.reason("a", bridge.ReasonKept, "bridge b cannot tell of dubbo-interface:/dubbo/providers:api.Denied:*: down")
+			s.reason("a", bridge.ReasonKept, "bridge b cannot report dubbo-interface:/dubbo/providers:api.Denied:*: down")
 			s.table().Unknown("dubbo-interface:/dubbo/providers:api.Denied:*", nil)
 			s.in(2 * time.Minute).holds("a 10.0.0.1:80")
 		},
@@ -72,7 +72,7 @@ func TestKept(t *testing.T) {
 			s := begin(t, mine("a", "10.0.0.9:80"), mine("a", "10.0.0.8:80"), mine("gone", "10.0.0.7:80"))
 			s.table().Unknown("service keys", errDown)
 			s.has(service("a", "10.0.0.1:80"), service("c", "10.0.0.1:80")).in(time.Hour)
-			const why = "bridge b cannot tell of service keys: down"
+			const why = "bridge b cannot report service keys: down"
 			s.reason("a", bridge.ReasonKept, why).reason("c", bridge.ReasonSynced, "")
 			st := s.status()
 			if len(st.Kept) != 1 || st.Kept[0].Why != why || st.Kept[0].Entries != 3 || len(st.Kept[0].Groups) != 2 {

@@ -186,7 +186,7 @@ func TestLoop(t *testing.T) {
 				t.Errorf("%+v", st)
 			}
 		},
-		"a loop that starts late gets a replay of what the source told before": func(t *testing.T) {
+		"a loop that starts late gets a replay of what the source reported before": func(t *testing.T) {
 			s := newStory(t).bridge("b", speed)
 			s.table().Put(service("a", "10.0.0.1:80"))
 			s.table().Put(service("a", "10.0.0.2:80"))

@@ -10,7 +10,7 @@ import (
 
 func mutants() []mutanttest.Mutant {
 	return []mutanttest.Mutant{
-		{"what the source cannot tell stays", "pipeline.go", "func unknownError(err error) error {\n\tif err == nil {", "func unknownError(err error) error {\n\tif true {"},
+		{"what the source cannot report stays", "pipeline.go", "func unknownError(err error) error {\n\tif err == nil {", "func unknownError(err error) error {\n\tif true {"},
 		{"a group that was never read has no count", "guards.go", "it.readAt.IsZero() && (unread ||", "false && (unread ||"},
 		{"what is not stored yet is no baseline", "guards.go", "New: !d.Held", "New: false"},
 		{"what was added before the records were read is no baseline", "records.go", "\tb.guard.Load(all)\n", "\tb.guard = guard.New(b.guard.Options, all)\n"},
@@ -26,7 +26,7 @@ func mutants() []mutanttest.Mutant {
 		{"what is missing is a candidate", "guards.go", "return guard.Missing", "return guard.Claimed"},
 		{"what was let go makes its group due", "guards.go", "g.touch(r.Free, now)", "g.touch(r.Free[:0], now)"},
 		{"a group is read before it is written", "calls.go", "case it.readAt.IsZero():\n\t\treturn false", "case it.readAt.IsZero():\n\t\treturn it.change.pending()"},
-		{"what is taken back is no claim", "guards.go", "Claim: guard.Claimed, New", "Claim: guard.Missing, New"},
+		{"what is withdrawn is no claim", "guards.go", "Claim: guard.Claimed, New", "Claim: guard.Missing, New"},
 	}
 }
 

@@ -38,7 +38,7 @@ type service struct {
 	left   map[registry.Group]int // how many surplus keys there are that it claimed last
 }
 
-var errUnsynced = errors.New("the source has not told of everything yet")
+var errUnsynced = errors.New("the source has not reported everything yet")
 
 // complete reports whether the source reported everything and still does.
 func (p *pipeline) complete() bool { return p.known.Synced && p.known.Stale == nil }
@@ -55,7 +55,7 @@ func unknownError(err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("the source cannot tell: %w", err)
+	return fmt.Errorf("the source cannot report: %w", err)
 }
 
 // unknownReasonOf returns why nothing may be concluded about an entry of ours that
@@ -87,7 +87,7 @@ func (p *pipeline) unknownReasonOf(e registry.Entry) error {
 		return nil
 	}
 	err, _ := registry.Covering(p.known.Unknown, registry.Name(scope))
-	return fmt.Errorf("bridge %s cannot tell of %s: %w", p.Name, scope, err)
+	return fmt.Errorf("bridge %s cannot report %s: %w", p.Name, scope, err)
 }
 
 // origin returns the service that an entry tells that it came from; empty where it
@@ -147,7 +147,7 @@ func (p *pipeline) evidence(row registry.Row) plan.Evidence {
 }
 
 // project returns what a service claims, and why it claims nothing where that
-// is so. An error means that it cannot be told.
+// is so. An error means that it cannot be known.
 func (p *pipeline) project(s *registry.Service) ([]registry.Entry, service, error) {
 	if s == nil {
 		return nil, service{gone: true}, nil
@@ -249,7 +249,7 @@ type projected struct {
 	row     registry.Row
 	entries []registry.Entry
 	state   service
-	err     error // it cannot be told what it claims
+	err     error // it cannot be known what it claims
 }
 
 // Services are projected in parts, so that what is written of them need not

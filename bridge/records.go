@@ -149,7 +149,7 @@ func (r *records) startPending() []record {
 	return slices.SortedFunc(maps.Values(r.inFlight), func(a, b record) int { return a.compare(b.recordName) })
 }
 
-// callDone takes in what came of a call. What could not be stored waits for the next
+// callDone handles the result of a call. What could not be stored waits for the next
 // one, unless a newer record took its place.
 func (r *records) callDone(o outcome, now time.Time) {
 	r.inFlight, r.consulted, r.failed = nil, now, o.err != nil
@@ -199,7 +199,7 @@ func syncRecords(ctx context.Context, r registry.Recorder, list []record, guards
 }
 
 // readRecords reads the records of a kind: as many as may be read, nil where that
-// cannot be told. One that is none of ours is refused.
+// cannot be known. One that is none of ours is refused.
 func readRecords[T any](ctx context.Context, r registry.Recorder, kind string) (map[string]T, error) {
 	texts, err := r.Records(ctx, kind)
 	if err != nil && !errors.Is(err, registry.ErrRefused) {

@@ -183,7 +183,7 @@ func TestRefusals(t *testing.T) {
 			s.table().Put(service("a", "10.0.0.1:80*8", "10.0.0.2:80*7"))
 			s.in(time.Second).reason("a", bridge.ReasonSynced, "")
 		},
-		"each refusal is told of once": func(t *testing.T) {
+		"each refusal is reported once": func(t *testing.T) {
 			told := 0
 			s := newStory(t).bridge("b", speed)
 			s.opts.OnEvent = func(e bridge.Event) {

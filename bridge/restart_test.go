@@ -12,7 +12,7 @@ import (
 )
 
 // What an endpoint that went while the bridge was away is measured by does not
-// depend on whether the source or the target tells first, nor on how much of
+// depend on whether the source or the target reports first, nor on how much of
 // what is there came since.
 func TestOrphansOfARestart(t *testing.T) {
 	kept := []string{"10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80", "10.0.0.4:80"}
@@ -23,12 +23,12 @@ func TestOrphansOfARestart(t *testing.T) {
 		return all
 	}
 	stories(t, map[string]func(*testing.T){
-		"the source tells first": func(t *testing.T) {
+		"the source reports first": func(t *testing.T) {
 			s := newStory(t).bridge("b", bridge.DefaultGuard()).holding(held(append(kept, "10.0.0.9:80")...)...)
 			s.has(service("a", kept...)).starts()
 			s.in(2 * time.Minute).noHold().holdsN(4)
 		},
-		"the target tells first": func(t *testing.T) {
+		"the target reports first": func(t *testing.T) {
 			s := newStory(t).bridge("b", bridge.DefaultGuard()).holding(held(append(kept, "10.0.0.9:80")...)...).starts()
 			s.in(time.Minute).has(service("a", kept...))
 			s.in(2 * time.Minute).noHold().holdsN(4)

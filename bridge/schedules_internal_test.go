@@ -237,7 +237,7 @@ func (w *world) issued(c call) {
 		case w.unread == nil || len(w.unread) > 0:
 			w.t.Fatalf("%s is deleted before all was read that is there\n%s", key(h.Group, h.Key), w.tail())
 		case !w.known || w.blind[n]:
-			w.t.Fatalf("%s is deleted, and the source cannot tell\n%s", key(h.Group, h.Key), w.tail())
+			w.t.Fatalf("%s is deleted, and the source cannot report\n%s", key(h.Group, h.Key), w.tail())
 		case slices.Contains(w.told[n], host):
 			w.t.Fatalf("%s is deleted, and it is claimed\n%s", key(h.Group, h.Key), w.tail())
 		case w.denied[key(h.Group, h.Key)]:

@@ -47,7 +47,7 @@ func headed(s *registry.Service) ([]registry.Entry, error) {
 
 func TestServingTargets(t *testing.T) {
 	stories(t, map[string]func(*testing.T){
-		"it is settled when every bridge told of everything and all of it was written": func(t *testing.T) {
+		"it is settled when every bridge reported everything and all of it was written": func(t *testing.T) {
 			s := newStory(t).bridge("a", speed).bridge("b", speed)
 			s.make()
 			target := &serving{session: session{s.target}}
@@ -56,7 +56,7 @@ func TestServingTargets(t *testing.T) {
 			s.tables["a"].Replace(slices.Values(fleet(3, 2)))
 			s.in(time.Hour)
 			if n := target.settled.Load(); n != 0 {
-				t.Fatalf("settled %d times while one source has told of nothing", n)
+				t.Fatalf("settled %d times while one source has reported nothing", n)
 			}
 			s.tables["b"].Replace(slices.Values([]*registry.Service{service("z", "10.9.9.9:80")}))
 			s.in(time.Hour)
@@ -131,7 +131,7 @@ func TestServingTargets(t *testing.T) {
 // not wait for a moment in which none does.
 func TestSettledWhileDeletionsWait(t *testing.T) {
 	stories(t, map[string]func(*testing.T){
-		"a target that serves is told once everything is written": func(t *testing.T) {
+		"a target that serves is reported once everything is written": func(t *testing.T) {
 			s := newStory(t).bridge("b", bridge.DefaultGuard())
 			s.make()
 			target := &serving{session: session{s.target}}
@@ -199,7 +199,7 @@ func TestAnExclusiveHostWaitsForItsLastEndpoint(t *testing.T) {
 				t.Errorf("%d writes", n)
 			}
 		},
-		"not while the source cannot tell of it": func(t *testing.T) {
+		"not while the source cannot report it": func(t *testing.T) {
 			s := start(t)
 			s.table().Delete("a")
 			s.table().Unknown("a", errDown)

@@ -165,7 +165,7 @@ func TestPlan(t *testing.T) {
 				t.Errorf("%+v %+v", plan, st)
 			}
 		},
-		"no plan of a source that does not tell of everything": func(t *testing.T) {
+		"no plan of a source that does not report everything": func(t *testing.T) {
 			s := newStory(t).bridge("b", bridge.DefaultGuard()).holding(mine("a", "10.0.0.1:80"))
 			loop, err := bridge.New(s.target, s.bridges, s.opts)
 			if err != nil {
@@ -200,7 +200,7 @@ func (s *story) plans() ([]bridge.Planned, bridge.Status) {
 
 func TestWhatIsLeftOutIsShownBesideWhatIsWritten(t *testing.T) {
 	stories(t, map[string]func(*testing.T){
-		"a service that is written in part is in step, with the reason": func(t *testing.T) {
+		"a service that is written in part is in sync, with the reason": func(t *testing.T) {
 			s := newStory(t).bridge("a", speed)
 			s.bridges[0].Project = func(sv *registry.Service) ([]registry.Entry, error) {
 				entries, err := perService(sv)
@@ -209,7 +209,7 @@ func TestWhatIsLeftOutIsShownBesideWhatIsWritten(t *testing.T) {
 			s.starts().has(service("x", "10.0.0.1:80")).in(time.Second)
 			s.holds("x 10.0.0.1:80").reason("x", bridge.ReasonSynced, "too long: zz")
 		},
-		"a service of which no endpoint may be written is not in step, and what it had goes": func(t *testing.T) {
+		"a service of which no endpoint may be written is not in sync, and what it had goes": func(t *testing.T) {
 			s := newStory(t).bridge("a", speed)
 			s.bridges[0].Project = func(sv *registry.Service) ([]registry.Entry, error) {
 				entries, err := perService(sv)
@@ -223,7 +223,7 @@ func TestWhatIsLeftOutIsShownBesideWhatIsWritten(t *testing.T) {
 			s.has(service("x", "127.0.0.1:80"), service("y", "10.0.0.2:80")).in(time.Second)
 			s.holds("y 10.0.0.2:80").reason("x", bridge.ReasonInvalid, "loopback address")
 			if st := s.status(); st.InSync() || s.count(bridge.ObservedInvalid, "") != 1 {
-				t.Errorf("in sync: %t; %d were told of", st.InSync(), s.count(bridge.ObservedInvalid, ""))
+				t.Errorf("in sync: %t; %d were reported", st.InSync(), s.count(bridge.ObservedInvalid, ""))
 			}
 		},
 	})

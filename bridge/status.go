@@ -19,7 +19,7 @@ const (
 	ReasonReadOnly Reason = "read-only"
 	ReasonPending  Reason = "pending"  // a write is due
 	ReasonWaiting  Reason = "waiting"  // a deletion waits for its guard's time
-	ReasonKept     Reason = "kept"     // an entry of ours that nobody claims stays beside it, because it cannot be told whose it was
+	ReasonKept     Reason = "kept"     // an entry of ours that nobody claims stays beside it, because it cannot be known whose it was
 	ReasonUnknown  Reason = "unknown"  // the source cannot report it; left as it was
 	ReasonHeld     Reason = "held"     // a deletion is held back until approved or confirmed
 	ReasonConflict Reason = "conflict" // an entry of another owner or service is in the way
@@ -166,7 +166,7 @@ type Observation struct {
 	Err     error
 }
 
-// ObservationKind tells observations apart.
+// ObservationKind distinguishes observations.
 type ObservationKind string
 
 // The kinds of observations.

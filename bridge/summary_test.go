@@ -11,7 +11,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// many returns a story of n services, of which the source cannot tell some.
+// many returns a story of n services, of which the source cannot report some.
 func many(t *testing.T, n, unknown int) *story {
 	t.Helper()
 	s := newStory(t).bridge("b", bridge.DefaultGuard())
@@ -95,7 +95,7 @@ func TestSummary(t *testing.T) {
 }
 
 // What a scrape reads costs the same for few services and for many, and
-// for those that cannot be told.
+// for those that cannot be known.
 func TestSummaryCostsTheSameForMany(t *testing.T) {
 	costs := make([]float64, 0, 2)
 	for _, n := range []int{10, 2000} {

@@ -94,7 +94,7 @@ func TestWhatWasNotJudgedYetIsNotForgotten(t *testing.T) {
 			s.in(time.Minute).dials(all[1:]...).in(50 * time.Second).holdsN(200)
 			s.in(2 * time.Minute).holdsN(198)
 		},
-		"a source that can tell of nothing that is held confirms nothing": func(t *testing.T) {
+		"a source that can report nothing that is held confirms nothing": func(t *testing.T) {
 			s := standard(t, 100)
 			s.loses(0, 40).in(9 * time.Minute)
 			s.table().Unknown("*", errLost)
@@ -103,7 +103,7 @@ func TestWhatWasNotJudgedYetIsNotForgotten(t *testing.T) {
 			s.in(59 * time.Second).holdsN(200).hold()
 			s.in(12 * time.Second).holdsN(120)
 		},
-		"what the source cannot tell of when it confirms a hold is held on": func(t *testing.T) {
+		"what the source cannot report when it confirms a hold is held on": func(t *testing.T) {
 			s := standard(t, 100)
 			s.loses(0, 40).in(9 * time.Minute)
 			for _, scope := range []string{"s1*", "s2*", "s3*"} {

@@ -76,7 +76,7 @@ func (p *published) Write(ctx context.Context, c registry.Change) error {
 
 func TestReadBack(t *testing.T) {
 	stories(t, map[string]func(*testing.T){
-		"what is shown otherwise whatever is written is told of, shown, and written once a refresh": func(t *testing.T) {
+		"what is shown otherwise whatever is written is reported, shown, and written once a refresh": func(t *testing.T) {
 			s := newStory(t).bridge("b", bridge.DefaultGuard())
 			events := listens(s)
 			s.make()
@@ -94,7 +94,7 @@ func TestReadBack(t *testing.T) {
 			target.by.Store(false)
 			s.in(s.opts.Refresh*2).reason("a", bridge.ReasonSynced, "")
 		},
-		"what only another connection of ours can delete is told of once, shown, and asked ever less often": func(t *testing.T) {
+		"what only another connection of ours can delete is reported once, shown, and asked ever less often": func(t *testing.T) {
 			s := newStory(t).bridge("b", bridge.DefaultGuard())
 			events := listens(s)
 			s.make()
@@ -133,7 +133,7 @@ func TestReadBack(t *testing.T) {
 				t.Errorf("read %d times in an hour", n)
 			}
 		},
-		"changes that go on put the reading back off, and never each other": func(t *testing.T) {
+		"changes that continue put the reading back off, and never each other": func(t *testing.T) {
 			s := newStory(t).bridge("b", bridge.DefaultGuard())
 			s.make()
 			s.starts(&forgetful{session{s.target}, 0})

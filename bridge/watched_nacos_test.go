@@ -121,7 +121,7 @@ func TestLoop_AnEditInNacosStays(t *testing.T) {
 				server.Edit(sharedInNacos, nil)
 				time.Sleep(11 * time.Minute)
 				if st := loop.Status(); !st.InSync() || !oursIn(server) {
-					t.Errorf("Status() = %+v once it was taken back, want it in sync", st)
+					t.Errorf("Status() = %+v once it was withdrawn, want it in sync", st)
 				}
 			})
 		})
@@ -148,7 +148,7 @@ func TestLoop_WatchesNoServiceOfOthers(t *testing.T) {
 		intoNacos(t, server, table)
 		time.Sleep(time.Second)
 		if n := server.Subscriptions(); n != services {
-			t.Errorf("%d services are watched before the source told of any", n)
+			t.Errorf("%d services are watched before the source reported any", n)
 		}
 		table.Replace(slices.Values([]*registry.Service{shared()}))
 		time.Sleep(2 * time.Second)

@@ -97,7 +97,7 @@ type Bridge struct {
 // see format.Descriptor.
 type Format struct {
 	Format   string         `yaml:"format" short:"true" need:"true" enum:"formats" doc:"The name of the format."`
-	Root     string         `yaml:"root" doc:"The ZooKeeper folder, which Dubbo's consumers call the group of their registry; empty is /dubbo for dubbo-interface, /services for dubbo-application and spring-cloud, /microservices for kratos, / for hertz and kitex, /plain for plain."`
+	Root     string         `yaml:"root" doc:"The ZooKeeper path, which Dubbo's consumers call the group of their registry; empty is /dubbo for dubbo-interface, /services for dubbo-application and spring-cloud, /microservices for kratos, / for hertz and kitex, /plain for plain."`
 	Metadata string         `yaml:"metadataRoot" default:"/dubbo" doc:"For dubbo-application: the ZooKeeper folder that holds what applications provide and the mapping of interfaces to them."`
 	Group    string         `yaml:"group" default:"DEFAULT_GROUP" doc:"The Nacos group."`
 	Service  string         `yaml:"service" default:"*" doc:"How services are named in formats with plain names: the * stands for the name that a rule or the application gives. Dubbo's take none."`
@@ -138,7 +138,7 @@ type NameRule struct {
 type Metadata struct {
 	Keep   []string          `yaml:"keep" filled:"to let none pass write drop: ['*']" doc:"Patterns of the keys that pass; without it all do."`
 	Drop   []string          `yaml:"drop" doc:"Patterns of the keys that do not pass all the same."`
-	Rename map[string]string `yaml:"rename" doc:"A key, and what it is called from here on; where that is there already it stays, and status tells of it."`
+	Rename map[string]string `yaml:"rename" doc:"A key, and what it is called from here on; where that exists already it stays, and status reports it."`
 	Values []ValueRule       `yaml:"values" doc:"Values that others take the place of; the first rule that fits counts."`
 	Add    map[string]string `yaml:"add" doc:"Keys and values that every service gets, in place of what it says itself."`
 }

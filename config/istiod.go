@@ -37,7 +37,7 @@ type Mapping struct {
 	Interval        Duration `yaml:"interval" default:"5s" doc:"How often the keys are read."`
 	Timeout         Duration `yaml:"timeout" default:"10s" doc:"How long one reading may take."`
 	MaxAnswer       Size     `yaml:"maxAnswer" default:"16MiB" doc:"The largest answer that is read: the list of connections, or one client with all it watches. What is larger is unknown, and shown."`
-	Grace           Duration `yaml:"grace" default:"10s" doc:"How long a key stays that was taken back while its connection lives."`
+	Grace           Duration `yaml:"grace" default:"10s" doc:"How long a key stays that was withdrawn while its connection lives."`
 	LegacyKeys      bool     `yaml:"legacyKeys" doc:"Take service keys without a category and of the category provider too, as old clients publish them."`
 	ConnectionGrace Duration `yaml:"connectionGrace" default:"5m" doc:"How long a key stays whose connection went."`
 

@@ -78,7 +78,7 @@ func Parse(name string, data []byte, env Lookup) (*Config, error) {
 	return c, nil
 }
 
-// decode reads a document, and tells what of its form is wrong. Without one it
+// decode reads a document, and reports what of its form is wrong. Without one it
 // returns what a file means that says nothing.
 func decode(name string, root ast.Node, env Lookup) (*Config, Errors) {
 	d := decoder{env: env, anchors: make(map[string]ast.Node), places: places{file: name, at: make(map[string]place)}}

@@ -22,7 +22,7 @@ An editor checks a file that begins with
 ` + "`# yaml-language-server: $schema=config.schema.json`" + `.
 
 Values may hold ` + "`${VAR}` and `${VAR:-default}`; `$${` stands for `${`" + `. A variable that is
-not set and has no default is an error. Secrets never stand in the file; a key
+not set and has no default is an error. Secrets never are in the file; a key
 that ends in File names the file that holds one.
 
 | key | default | allowed | meaning |

@@ -60,10 +60,10 @@ type Section interface {
 	// Parts returns copies without what a part of the program does not depend on.
 	Parts() Parts
 
-	// validate tells what is wrong with it, beyond its form.
+	// validate reports what is wrong with it, beyond its form.
 	validate(v *validator, path string)
 
-	// files tells which files it names that cannot be used on this machine.
+	// files reports which files it names that cannot be used on this machine.
 	files(v *validator, path string)
 }
 

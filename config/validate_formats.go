@@ -178,7 +178,7 @@ func (v *validator) collide(u, o use, where string) {
 
 func (v *validator) confuse(u, o use, where string) {
 	if u.descriptor().Untyped && o.descriptor().Untyped {
-		v.errorf(u.path, "%s cannot be told from %s of %s in %s: their entries do not say which they are of; read them as one of the two, or give each a service pattern of its own",
+		v.errorf(u.path, "%s cannot be distinguished from %s of %s in %s: their entries do not say which they are of; read them as one of the two, or give each a service pattern of its own",
 			u.Format.Format, o.Format.Format, o.path, where)
 	}
 }

@@ -29,7 +29,7 @@ func (c *Config) Warnings() Errors {
 		all = append(all, c.doubtful("bridges["+strconv.Itoa(i)+"]", b)...)
 		for j, o := range c.Bridges[:i] {
 			if b.sameAs(o) {
-				all = append(all, c.ErrorAt("bridges["+strconv.Itoa(i)+"]", "writes the same as bridges[%d] %q, which wins each conflict; tell them apart by select, or leave one out", j, o.Name))
+				all = append(all, c.ErrorAt("bridges["+strconv.Itoa(i)+"]", "writes the same as bridges[%d] %q, which wins each conflict; distinguish them by select, or leave one out", j, o.Name))
 			}
 		}
 	}

@@ -37,7 +37,7 @@ func TestAlerts(t *testing.T) {
 				metric = string(c)
 			}
 			if !strings.Contains(rules, metric) {
-				t.Errorf("no alert tells of the condition %s", c)
+				t.Errorf("no alert reports the condition %s", c)
 			}
 		}
 	}

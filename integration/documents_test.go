@@ -25,7 +25,7 @@ func TestQuickStart(t *testing.T) {
 	promised := []struct{ begin, says string }{
 		{"scripts/try.sh", ""},
 		{"export XDS_BRIDGE_CONFIG=", ""},
-		{"bin/xds-bridge status", ", in step"},
+		{"bin/xds-bridge status", ", in sync"},
 		{"bin/xds-bridge why", "create tri://10.244.2.12:20000"},
 		{"bin/try/zkcli ls /dubbo", "10.244.2.12"},
 		{"sed -i s/10.244.2.12/10.244.2.13/", ""},

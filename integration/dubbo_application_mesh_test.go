@@ -46,9 +46,9 @@ func TestTwoApplicationsOfOneInterfaceInAMesh(t *testing.T) {
 	third := provide(t, "app-c", "interface")
 	t.Run("so is one that registers by interface alone", func(t *testing.T) { served(t, first, second, third) })
 	t.Run("nothing is in conflict", func(t *testing.T) {
-		harness.Eventually(t, soon, "all is in step", func() error {
+		harness.Eventually(t, soon, "all is in sync", func() error {
 			_, out, errOut := bridge.Do(t, "status")
-			if strings.Contains(out+errOut, "conflict") || !strings.Contains(out, "in step") {
+			if strings.Contains(out+errOut, "conflict") || !strings.Contains(out, "in sync") {
 				return fmt.Errorf("status says:\n%s%s", out, errOut)
 			}
 			return nil

@@ -220,7 +220,7 @@ func TestOneOfAHundredInstances(t *testing.T) {
 	if err := harness.Same(others(), before); err != nil {
 		t.Errorf("the others were touched: %v", err)
 	}
-	harness.Eventually(t, soon, "the Java consumer was told of it, and has all again", func() error {
+	harness.Eventually(t, soon, "the Java consumer was notified of it, and has all again", func() error {
 		lists := java.AddressesSince(seen)
 		if !slices.ContainsFunc(lists, func(l []string) bool { return len(l) == 99 }) {
 			return fmt.Errorf("%d lists, none of which lacks one", len(lists))
@@ -228,7 +228,7 @@ func TestOneOfAHundredInstances(t *testing.T) {
 		return harness.Same(len(java.Addresses()), 100)
 	})
 	if err := lacking(java.AddressesSince(seen), addresses(without)); err != nil {
-		t.Errorf("the consumer was told of lists without others: %v", err)
+		t.Errorf("the consumer was notified of lists without others: %v", err)
 	}
 }
 

@@ -102,7 +102,7 @@ func TestIstiodReadsTheBridgeOverTLS(t *testing.T) {
 		harness.LaunchIstiod(t, other)
 		awaitRefused(t, bridge, "plaintext", "tls")
 	})
-	t.Run("an istiod that does not trust the certificate is told of", func(t *testing.T) {
+	t.Run("an istiod that does not trust the certificate is reported", func(t *testing.T) {
 		other := harness.NewMesh(t)
 		other.FromSecure(listen, simpleTLS(t, harness.NewCA(t)))
 		harness.LaunchIstiod(t, other)

@@ -168,7 +168,7 @@ func (m *mcpServer) provide(t *testing.T, s registry.Service, addresses ...strin
 	}
 }
 
-// withdraw takes everything back that is held of a service.
+// withdraw withdraws everything that is held of a service.
 func (m *mcpServer) withdraw(t *testing.T, s registry.Service) {
 	t.Helper()
 	s.Endpoints = []registry.Endpoint{{Host: "127.0.0.1", Port: 1}} // one without has no group

@@ -112,7 +112,7 @@ func TestMesh(t *testing.T) {
 			}
 		})
 	})
-	t.Run("version and group of a key stand in the entries", func(t *testing.T) {
+	t.Run("version and group of a key are in the entries", func(t *testing.T) {
 		provider.Republish(t, map[string]string{"providers:" + harness.DubboInterface + ":1.0.0:blue": greetAddress})
 		harness.Eventually(t, soon, "version and group", func() error {
 			names := w.znodes.Children(t, providers)
@@ -164,7 +164,7 @@ func TestKeys(t *testing.T) {
 		second.Leave()
 		w.awaitEntries(t, providers, 18201)
 	})
-	t.Run("a key that is taken back is withdrawn after its grace", func(t *testing.T) {
+	t.Run("a key that is withdrawn is withdrawn after its grace", func(t *testing.T) {
 		provider.Republish(t, map[string]string{})
 		w.awaitEntries(t, providers)
 	})

@@ -139,7 +139,7 @@ func nacosGetsBadInput(t *testing.T, server *harness.Nacos) {
 			}
 		}
 	})
-	t.Run("metadata over the limit is trimmed, and told of", func(t *testing.T) {
+	t.Run("metadata over the limit is trimmed, and reported", func(t *testing.T) {
 		long := strings.Replace(registered("bad.Long", 20005), "%26side", "%26zz%3D"+strings.Repeat("y", 2000)+"%26side", 1)
 		b.znodes.Create(t, long, "")
 		b.holds(t, "bad.Long", "127.0.0.1:20005")
@@ -147,7 +147,7 @@ func nacosGetsBadInput(t *testing.T, server *harness.Nacos) {
 			t.Errorf("it says %q", said)
 		}
 	})
-	t.Run("everything else goes on", func(t *testing.T) {
+	t.Run("everything else continues", func(t *testing.T) {
 		provide("bad.Good", 20006)
 		b.holds(t, "bad.Good", "127.0.0.1:20004", "127.0.0.1:20006")
 		b.marked(t, "bad.Good", "synced")
@@ -290,7 +290,7 @@ bridges:
 	t.Run("once both know, what was deleted is gone within the interval of verifying", func(t *testing.T) {
 		slow.Heal()
 		missing := make(map[string]bool)
-		harness.Eventually(t, soon, "the late one is in step", func() error {
+		harness.Eventually(t, soon, "the late one is in sync", func() error {
 			if err := sees(20002, 20003)(); err == nil {
 				return nil
 			}

@@ -73,7 +73,7 @@ func (w *nacosMesh) unseen(t *testing.T, do func()) {
 	do()
 	harness.Stays(t, 3*time.Second, "no list changes", func() error {
 		if seen := append(w.greets.Since(at), w.others.Since(at)...); len(seen) > 0 {
-			return fmt.Errorf("the SDK was told of %v", seen)
+			return fmt.Errorf("the SDK was notified of %v", seen)
 		}
 		return nil
 	})
@@ -82,9 +82,9 @@ func (w *nacosMesh) unseen(t *testing.T, do func()) {
 // inStep waits until a bridge has published everything.
 func inStep(t *testing.T, b *harness.Bridge) {
 	t.Helper()
-	harness.Eventually(t, soon, "the bridge is in step", func() error {
+	harness.Eventually(t, soon, "the bridge is in sync", func() error {
 		code, out, errOut := b.Do(t, "status")
-		if code != 0 || !strings.Contains(out, "in step") {
+		if code != 0 || !strings.Contains(out, "in sync") {
 			return fmt.Errorf("status %d: %s%s", code, out, errOut)
 		}
 		return nil
@@ -312,7 +312,7 @@ func (w *nacosMesh) keys(t *testing.T, provider *harness.Provider, first, second
 		w.mesh.Apply(t, harness.Service{Host: blueHost, Port: 20000, Endpoints: harness.Local(18201)})
 		w.others.Await(t, soon, addresses([]int{18201})...)
 	})
-	t.Run("a key that is taken back is withdrawn after its grace", func(t *testing.T) {
+	t.Run("a key that is withdrawn is withdrawn after its grace", func(t *testing.T) {
 		provider.Republish(t, map[string]string{greetKey: greetAddress})
 		w.others.Await(t, soon)
 		w.await(t, first, second)
@@ -380,7 +380,7 @@ func (w *nacosMesh) serverAway(t *testing.T, bridge *harness.Bridge, first, seco
 			return nil
 		})
 		if code, out, _ := bridge.Do(t, "status"); code == 0 {
-			t.Errorf("status tells of nothing:\n%s", out)
+			t.Errorf("status reports nothing:\n%s", out)
 		}
 		if n := strings.Count(bridge.Log(), "\n") - lines; n > 20 {
 			t.Errorf("%d lines in the log", n)

@@ -151,7 +151,7 @@ func nacosIsEdited(t *testing.T, server *harness.Nacos, a *harness.Bridge, seen 
 		}
 	}
 	if told > 5 {
-		t.Errorf("it is told of again and again: %s", out)
+		t.Errorf("it is reported again and again: %s", out)
 	}
 	server.Edit(t, "providers:api.A::", model.Instance{
 		Ip: written.Ip, Port: written.Port, ClusterName: written.ClusterName, Weight: written.Weight, Metadata: written.Metadata,

@@ -69,7 +69,7 @@ func (r *nacosReading) told(iface string) []string {
 
 func (r *nacosReading) await(t *testing.T, iface string, want ...string) {
 	t.Helper()
-	harness.Eventually(t, 30*time.Second, fmt.Sprintf("the source tells of %v at %s", want, iface), func() error {
+	harness.Eventually(t, 30*time.Second, fmt.Sprintf("the source reports %v at %s", want, iface), func() error {
 		return harness.Same(r.told(iface), want)
 	})
 }
@@ -133,7 +133,7 @@ func nacosSourceReads(t *testing.T, server *harness.Nacos) {
 		r.await(t, "api.B", "known", "10.0.0.5 healthy")
 	})
 	if s := r.source.Stats(); s.Repaired != 0 || s.Pushes == 0 {
-		t.Errorf("%+v: pushes have to tell of everything", s)
+		t.Errorf("%+v: pushes have to report everything", s)
 	}
 }
 
@@ -199,7 +199,7 @@ func nacosSourceIsDenied(t *testing.T, server *harness.Nacos) {
 	}
 	r, anonymous := readNacos(t, options), readNacos(t, nacos.Options{Servers: []string{server.URL}})
 	r.await(t, "api.A", "known", "10.0.0.1 healthy")
-	harness.Stays(t, 7*time.Second, "a token of five seconds never interrupts, and who has none is never told of an empty registry", func() error {
+	harness.Stays(t, 7*time.Second, "a token of five seconds never interrupts, and who has none is never notified of an empty registry", func() error {
 		if k := r.knows(); k.Stale != nil || len(k.Unknown) > 0 {
 			return fmt.Errorf("%+v", k)
 		}

@@ -12,7 +12,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// nacosTellsOfOthers shows what a real server tells a target of that others do,
+// nacosTellsOfOthers shows what a real server reports a target of that others do,
 // and that our own writes are not told.
 func nacosTellsOfOthers(t *testing.T, server *harness.Nacos) {
 	t.Helper()

@@ -74,7 +74,7 @@ func TestOwnership(t *testing.T) {
 		foreign := providers + "/" + mark.ReplaceAllString(strings.Replace(w.entryOf(t, 19102), "19102", "19103", 1), "%26timestamp%3D1")
 		w.znodes.Create(t, foreign, "")
 		w.greet(t, 19101, 19102, 19103)
-		harness.Eventually(t, soon, "the conflict is told of", func() error {
+		harness.Eventually(t, soon, "the conflict is reported", func() error {
 			_, out, _ := bridge.Do(t, "events")
 			if !strings.Contains(out, "conflict") || !strings.Contains(out, "19103") {
 				return fmt.Errorf("events: %s", out)

@@ -156,7 +156,7 @@ func (w *nacosMesh) neverFewer(t *testing.T, since time.Time, want int) {
 	harness.Stays(t, 3*time.Second, "no instance goes", func() error {
 		for _, list := range w.greets.Since(since) {
 			if len(list.Addresses) < want {
-				return fmt.Errorf("the SDK was told of %v", list)
+				return fmt.Errorf("the SDK was notified of %v", list)
 			}
 		}
 		return nil

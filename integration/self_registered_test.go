@@ -12,7 +12,7 @@ import (
 
 // TestPodsThatRegisterThemselves: pods of a mesh are exported with the examples'
 // dubbo-interface, and register themselves with the protocol that they speak, of
-// which the mesh tells nothing. Java consumers of either version meet no call that
+// which the mesh reports nothing. Java consumers of either version meet no call that
 // fails, whichever entry came first.
 func TestPodsThatRegisterThemselves(t *testing.T) {
 	harness.Long(t)

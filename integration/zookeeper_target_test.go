@@ -206,7 +206,7 @@ func TestZooKeeperTarget_Ensemble(t *testing.T) {
 	}
 	session := client.State().Session
 
-	t.Run("another leader is elected: the session goes on", func(t *testing.T) {
+	t.Run("another leader is elected: the session continues", func(t *testing.T) {
 		for _, n := range nodes {
 			if n.Leads(t) {
 				n.Kill()

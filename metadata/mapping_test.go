@@ -83,7 +83,7 @@ func TestParsePublication(t *testing.T) {
 			},
 		},
 		"nothing registered yet":            {value: ""},
-		"everything taken back":             {value: "{}"},
+		"everything withdrawn":              {value: "{}"},
 		"not JSON":                          {value: `{"providers:a::"`, unread: true, faults: 1},
 		"JSON that stops":                   {value: `{"providers:a::":"h:1"`, unread: true, faults: 1},
 		"JSON that stops after a comma":     {value: `{"providers:a::":"h:1",`, unread: true, faults: 1},

@@ -24,7 +24,7 @@ type Projection struct {
 }
 
 // Entries returns the entries of a service. The error is a *registry.LeftOut
-// beside them, or else they cannot be told: one format that fails leaves the
+// beside them, or else they cannot be known: one format that fails leaves the
 // service as it is in all of them.
 func (p *Projection) Entries(s *registry.Service) ([]registry.Entry, error) {
 	if err := p.Select.Refuse(s); err != nil {

@@ -19,14 +19,14 @@ import (
 const PublicationLabel = "DUBBO_GO"
 
 // Publication is what one client of the mesh says it provides. Knowledge has
-// three values here too: a key is published, it is not, or it cannot be told.
+// three values here too: a key is published, it is not, or it cannot be known.
 type Publication struct {
 	Client string
 	Hosts  map[naming.ServiceKey]naming.HostAddress
 
 	// Silent is set for the empty value: the client has not registered
 	// anything yet, which a client that restarts says of what it still
-	// provides. The value `{}` is not silent: everything was taken back.
+	// provides. The value `{}` is not silent: everything was withdrawn.
 	Silent bool
 
 	// Unread is set where the value is not the JSON it should be: nothing

@@ -12,7 +12,7 @@ import (
 //
 //	<name>.<shape>.<registry>.<suffix>
 //
-// where name is the native name, label by label, and shape tells how many of
+// where name is the native name, label by label, and shape reports how many of
 // its last labels are the version and the group of a Dubbo interface, and
 // which protocol is spoken there: the endpoints of two protocols are two
 // hosts, because all endpoints of a host in the mesh have the same ports.

@@ -47,7 +47,7 @@ func (p Pattern) MatchHost(host string) bool {
 	return ok
 }
 
-// Capture is MatchHost, and tells what the star stood for in lower case;
+// Capture is MatchHost, and reports what the star stood for in lower case;
 // empty where the pattern has none.
 func (p Pattern) Capture(host string) (string, bool) {
 	return capture(strings.ToLower(p.text), canonicalHost(host))
@@ -64,6 +64,6 @@ func capture(pattern, s string) (string, bool) {
 	return s[len(prefix) : len(s)-len(suffix)], true
 }
 
-// CaptureName is Match, and tells what the star stood for; empty where the
+// CaptureName is Match, and reports what the star stood for; empty where the
 // pattern has none.
 func (p Pattern) CaptureName(name string) (string, bool) { return capture(p.text, name) }

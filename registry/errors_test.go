@@ -27,7 +27,7 @@ func TestRefused(t *testing.T) {
 			t.Errorf("%v, %v", err, found)
 		}
 	})
-	t.Run("equal reasons are told once, and of many the first few", func(t *testing.T) {
+	t.Run("equal reasons are reported once, and of many the first few", func(t *testing.T) {
 		t.Parallel()
 		all := make(registry.Refused)
 		for i := range 100 {

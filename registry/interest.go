@@ -14,7 +14,7 @@ import (
 //
 // What is known of one name never depends on another: the source says of each
 // by itself that it reported it, or why it cannot, so that a reader can tell what
-// does not exist from what has not been told yet.
+// does not exist from what has not been reported yet.
 type Interest struct {
 	mu      sync.Mutex
 	names   map[string]*wish
@@ -27,7 +27,7 @@ type wish struct {
 	by       int   // how many want it
 	seen     bool  // the source knows that it is wanted
 	reported bool  // the source reported it since then
-	err      error // why it cannot be told now
+	err      error // why it cannot be known now
 }
 
 // NewInterest returns an interest in nothing.
@@ -163,7 +163,7 @@ func sameError(a, b error) bool {
 	return a.Error() == b.Error()
 }
 
-// Err returns why a name that is wanted cannot be told now, the first in order; nil
+// Err returns why a name that is wanted cannot be known now, the first in order; nil
 // where all can.
 func (i *Interest) Err() error {
 	if i == nil {
@@ -182,7 +182,7 @@ func (i *Interest) Err() error {
 // Answer is what a source said of some names.
 type Answer struct {
 	Reported bool            // each was reported at least once since it is wanted
-	Err      error           // why one of them cannot be told now; nil where all can
+	Err      error           // why one of them cannot be known now; nil where all can
 	More     <-chan struct{} // closed when the source says more, of any name
 }
 

@@ -14,7 +14,7 @@ func TestANameIsToldOfByItself(t *testing.T) {
 	i.Add("a", "b")
 	i.Report(map[string]error{"a": nil})
 	if i.Answer("a").Reported {
-		t.Error("told of before the source knew that it is wanted")
+		t.Error("reported before the source knew that it is wanted")
 	}
 	if names := i.Names(); len(names) != 2 {
 		t.Error(names)

@@ -104,7 +104,7 @@ type Overlapping interface {
 
 // A Serving target answers readers of its own and takes what it holds for the
 // whole. Settled tells it that by now it is: every source reported everything
-// and all of that was written. Before it answers nobody. It may be told again,
+// and all of that was written. Before it answers nobody. It may be reported again,
 // and must not block.
 type Serving interface {
 	SourcesComplete()

@@ -98,7 +98,7 @@ func (t *Table) Apply(put []*Service, gone []Name) {
 
 // Replace makes the table hold exactly these services, marks it synced and no
 // longer stale. What is gone by it was found missing, which is weaker than
-// having been taken back: Row.Found tells the two apart.
+// having been withdrawn: Row.Found tells the two apart.
 func (t *Table) Replace(services iter.Seq[*Service]) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -132,7 +132,7 @@ func (t *Table) Replace(services iter.Seq[*Service]) {
 }
 
 // Dialed reports that the source reads over a new connection from now on, so
-// that the next full reading tells what no earlier connection could have kept:
+// that the next full reading reports what no earlier connection could have kept:
 // it counts in Knowledge.Dials.
 func (t *Table) Dialed() {
 	t.mu.Lock()
@@ -188,7 +188,7 @@ func (t *Table) isRenewed() bool {
 	return t.renewed
 }
 
-// Unknown reports that the services within a scope cannot be told, and why,
+// Unknown reports that the services within a scope cannot be known, and why,
 // while all others can; nil takes that back. A scope is the name of a service
 // or, with a trailing *, the beginning of names.
 func (t *Table) Unknown(scope string, err error) {
@@ -265,14 +265,14 @@ type Summary struct {
 	Stale     error
 	Services  int
 	Endpoints Endpoints // of the services
-	Unknown   int       // scopes that cannot be told
+	Unknown   int       // scopes that cannot be known
 	Scope     string    // the first of them by name
-	Why       error     // that one cannot be told
+	Why       error     // that one cannot be known
 	Skipped   int       // inputs that were left out
 }
 
 // Summary returns what the table holds, at a price that does not depend on how
-// much that is, but for once after the first unknown scope could be told again.
+// much that is, but for once after the first unknown scope could be reported again.
 func (t *Table) Summary() Summary {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -353,7 +353,7 @@ func (t *Table) certainty(unknown map[string]error) Certainty {
 type Certainty struct {
 	Synced  bool             // the source reported everything at least once
 	Stale   error            // why the rows may be out of date; nil where they are not
-	Unknown map[string]error // scopes that cannot be told, by Table.Unknown
+	Unknown map[string]error // scopes that cannot be known, by Table.Unknown
 	Epoch   int              // how often the source reported everything anew
 	Dials   int              // how many of those readings were the first of a new connection
 	Outages int              // how often the rows began to be out of date

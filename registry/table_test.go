@@ -238,7 +238,7 @@ func TestTableCountsReadingsOfNewConnections(t *testing.T) {
 }
 
 // What it costs to know of one service does not grow with the services
-// that cannot be told.
+// that cannot be known.
 func TestAReaderIsToldWhichScopesChanged(t *testing.T) {
 	denied := errors.New("access denied")
 	table := registry.NewTable()
@@ -248,7 +248,7 @@ func TestAReaderIsToldWhichScopesChanged(t *testing.T) {
 		t.Helper()
 		d := reader.Drain()
 		if got := slices.Sorted(maps.Keys(d.Scopes)); !slices.Equal(got, want) {
-			t.Errorf("told of %q, want %q", got, want)
+			t.Errorf("reported %q, want %q", got, want)
 		}
 		return d
 	}
@@ -285,7 +285,7 @@ func TestCurrent(t *testing.T) {
 		table.Put(service("a"))
 		table.Stale(nil)
 		if err := table.Current(ctx); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("before the source has told of everything: %v", err)
+			t.Errorf("before the source has reported everything: %v", err)
 		}
 		current := make(chan error)
 		go func() { current <- table.Current(t.Context()) }()

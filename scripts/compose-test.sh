@@ -37,7 +37,7 @@ containers() {
 # container SERVICE prints its container.
 container() { containers "label=com.docker.compose.service=$1" | cut -d' ' -f1; }
 
-# state CONTAINER prints healthy, unhealthy, starting, or how it stands where it has no health check.
+# state CONTAINER prints healthy, unhealthy, starting, or how it is where it has no health check.
 state() { docker inspect -f '{{if .State.Health}}{{.State.Health.Status}}{{else}}{{.State.Status}} {{.State.ExitCode}}{{end}}' "$1"; }
 
 # ailing prints the services that are not as they should be.
@@ -187,7 +187,7 @@ check "the mesh's consumer reaches istiod and not ZooKeeper" knows mesh-consumer
 
 say "ZooKeeper is killed"
 quietly compose kill -s KILL zookeeper
-check "both directions go on without ZooKeeper" throughout 15 both_ways_through_zookeeper
+check "both directions continue without ZooKeeper" throughout 15 both_ways_through_zookeeper
 check "the bridge lives without ZooKeeper" bridge_lives
 say "ZooKeeper starts again"
 quietly compose start zookeeper
@@ -195,7 +195,7 @@ check "everything is well again" within 120 well
 
 say "the bridge is cut off from both registries"
 docker network disconnect "${project}_registries" "$(container bridge)"
-check "both directions through ZooKeeper go on without the bridge" throughout 15 both_ways_through_zookeeper
+check "both directions through ZooKeeper continue without the bridge" throughout 15 both_ways_through_zookeeper
 check "the bridge lives without its registries" bridge_lives
 say "the network is healed"
 docker network connect --alias bridge "${project}_registries" "$(container bridge)"
@@ -203,7 +203,7 @@ check "everything is well again" within 120 well
 
 say "the bridge and istiod are killed"
 quietly compose kill -s KILL bridge istiod
-check "both directions through ZooKeeper go on without both" throughout 10 both_ways_through_zookeeper
+check "both directions through ZooKeeper continue without both" throughout 10 both_ways_through_zookeeper
 quietly compose start bridge istiod
 check "everything is well again" within 120 well
 

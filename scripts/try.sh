@@ -106,7 +106,7 @@ admin.enableServer=false
 END
 cat >"$folder/zkcli" <<END
 #!/bin/sh
-# What stands in the ZooKeeper: zkcli ls -R /dubbo
+# What is in the ZooKeeper: zkcli ls -R /dubbo
 exec java -XX:TieredStopAtLevel=1 -Dorg.slf4j.simpleLogger.defaultLogLevel=error -cp '$jars/*' \\
   org.apache.zookeeper.ZooKeeperMain -server 127.0.0.1:$zk "\$@"
 END
@@ -152,7 +152,7 @@ start istiod env PILOT_DEBOUNCE_AFTER=10ms PILOT_ENABLE_METADATA_EXCHANGE=false 
 await 'ZooKeeper serves' ask "$zk" 'srvr' 'Mode:'
 await 'istiod is ready' ask "$debug" 'GET /ready HTTP/1.0\r\n\r\n' ' 200 '
 start xds-bridge "$bridge" run --config "$folder/xds-bridge.yaml"
-await 'the bridge is in step' "$bridge" status --config "$folder/xds-bridge.yaml"
+await 'the bridge is in sync' "$bridge" status --config "$folder/xds-bridge.yaml"
 
 cat <<END
 istiod, ZooKeeper and the bridge run. In another shell:
@@ -163,7 +163,7 @@ istiod, ZooKeeper and the bridge run. In another shell:
   $folder/zkcli ls -R /dubbo
 
 The bridge's configuration is $folder/xds-bridge.yaml and the mesh $folder/mesh: change them, and look again.
-docs/quickstart.md goes on from here. Ctrl-C ends all three.
+docs/quickstart.md continues from here. Ctrl-C ends all three.
 END
 wait -n "${pids[@]}" || true
 check

@@ -59,7 +59,7 @@ func TestATargetThatAReloadAddsAndThatRefuses(t *testing.T) {
 	}
 	do(t, "events", "-f", file).want(t, exitOK, "nothing may be written to the target", why)
 	w.offer(orders, "10.0.0.1", "10.0.0.2", "10.0.0.3")
-	eventually(t, "the first registry goes on", func() bool { return len(w.providers("api.Orders")) == 3 })
+	eventually(t, "the first registry continues", func() bool { return len(w.providers("api.Orders")) == 3 })
 	if n := len(other.Children("/dubbo/api.Orders/providers")); n != 2 {
 		t.Errorf("%d entries in the second registry, want the 2 of the other owner", n)
 	}
@@ -93,7 +93,7 @@ func TestWaitingForAnotherProcessIsShown(t *testing.T) {
 	const waits = `‼ zk failing since `
 	eventually(t, "nothing else is amiss", func() bool {
 		said := do(t, "status", "-f", file)
-		return said.code == exitFindings && strings.Contains(said.out, "not in step: zk failing\n") && strings.Contains(said.out, waits) &&
+		return said.code == exitFindings && strings.Contains(said.out, "not in sync: zk failing\n") && strings.Contains(said.out, waits) &&
 			strings.Contains(said.out, `nothing is written before it is sure that no other bridge of owner "shop" runs`)
 	})
 	if code, text := r.probe(t, "/readyz"); code != http.StatusOK {
@@ -123,6 +123,6 @@ func TestThatItCannotBeSeenToLiveIsShown(t *testing.T) {
 	w.start(file)
 	eventually(t, "nothing else is amiss", func() bool {
 		said := do(t, "status", "-f", file)
-		return said.code == exitFindings && strings.Contains(said.out, "not in step: zk failing\n") && strings.Contains(said.out, "a second bridge of this owner is not refused")
+		return said.code == exitFindings && strings.Contains(said.out, "not in sync: zk failing\n") && strings.Contains(said.out, "a second bridge of this owner is not refused")
 	})
 }

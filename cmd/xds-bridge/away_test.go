@@ -18,19 +18,19 @@ func TestAnIdleZooKeeperThatGoesIsTold(t *testing.T) {
 	file := w.config(fileOptions{})
 	r := w.start(file)
 	const up = `xdsbridge_peer_up{direction="target",kind="zookeeper",peer="zk"} `
-	eventually(t, "in step", func() bool {
+	eventually(t, "in sync", func() bool {
 		d := statusOf(t, file)
 		return d.Ready && d.InSync
 	})
-	do(t, "status", "-f", file).want(t, exitOK, "in step", "connected to "+w.zkAt)
+	do(t, "status", "-f", file).want(t, exitOK, "in sync", "connected to "+w.zkAt)
 	if _, body := r.probe(t, "/metrics"); !strings.Contains(body, up+"1") {
 		t.Errorf("no %s1", up)
 	}
 
 	_ = w.zk.Close()
-	eventually(t, "not in step", func() bool { return !statusOf(t, file).InSync })
+	eventually(t, "not in sync", func() bool { return !statusOf(t, file).InSync })
 	status := do(t, "status", "-f", file)
-	status.want(t, exitFindings, "not in step")
+	status.want(t, exitFindings, "not in sync")
 	if strings.Contains(status.out, "connected to ") {
 		t.Errorf("status says that it is connected:\n%s", status.out)
 	}

@@ -54,7 +54,7 @@ func (c *cli) withFile(text string) string {
 func (c *cli) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "xds-bridge",
-		Short: "Keeps service registries in step with a mesh",
+		Short: "Keeps service registries in sync with a mesh",
 		Long: "xds-bridge watches istiod and keeps the endpoints of services in the registries\n" +
 			"that RPC frameworks read. It never deletes what it cannot be sure of.\n\n" +
 			"Exit codes: 0 fine, 1 something differs or was found, 2 wrong usage or\n" +

@@ -176,7 +176,7 @@ func TestStatusNamesWhatIsSkipped(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := out.String()
-	for _, want := range []string{"skipped of zk: node-00: has no port", "node-09", "skipped of zk: 2 more, which status -o json tells"} {
+	for _, want := range []string{"skipped of zk: node-00: has no port", "node-09", "skipped of zk: 2 more, which status -o json shows"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
 		}

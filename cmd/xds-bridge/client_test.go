@@ -14,7 +14,7 @@ func TestVerbsThatAskARunningBridgeNeedNoValidFile(t *testing.T) {
 	w := newWorld(t)
 	file := w.config(fileOptions{bridge: quick, file: "reload: { interval: 0s }"})
 	r := w.start(file)
-	eventually(t, "in step", func() bool { return do(t, "status", "-f", file).code == exitOK })
+	eventually(t, "in sync", func() bool { return do(t, "status", "-f", file).code == exitOK })
 	telemetry := []string{"--telemetry", r.telemetry}
 	whole, err := os.ReadFile(file)
 	if err != nil {
@@ -50,7 +50,7 @@ func TestABridgeOfAnotherOwnerDoesNotAnswer(t *testing.T) {
 	w := newWorld(t)
 	file := w.config(fileOptions{bridge: quick})
 	w.start(file)
-	eventually(t, "in step", func() bool { return do(t, "status", "-f", file).code == exitOK })
+	eventually(t, "in sync", func() bool { return do(t, "status", "-f", file).code == exitOK })
 	other := w.ownedBy("bank", "")
 	const says = `the bridge that runs here is of owner "shop"; `
 	for _, verb := range [][]string{{"status"}, {"holds"}, {"events"}, {"why", orders}, {"approve", "0000"}, {"deny", "0000"}} {

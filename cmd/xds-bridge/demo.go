@@ -36,7 +36,7 @@ func (c *cli) demoCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&o.once, "once", false, "print the final state and exit")
 	cmd.Flags().StringVar(&o.zookeeper, "zookeeper", "", "host:port of a real ZooKeeper to write to")
 	cmd.Flags().StringVar(&o.nacos, "nacos", "", "http://host:port of a real Nacos to write to, in place of a ZooKeeper")
-	cmd.Flags().StringVar(&o.root, "root", "", "the folder of the interfaces, or the group in a Nacos; by default /dubbo in memory and xds-bridge-demo in a real registry, where no consumer looks")
+	cmd.Flags().StringVar(&o.root, "root", "", "the path above the interfaces, or the group in a Nacos; by default /dubbo in memory and xds-bridge-demo in a real registry, where no consumer looks")
 	cmd.Flags().StringVar(&o.mesh, "mesh", "", "a file that describes the mesh, as examples/mesh.yaml does")
 	cmd.Flags().DurationVar(&o.interval, "interval", 0, "the time between two changes of the mesh; 0 is what the file says")
 	return cmd

@@ -42,7 +42,7 @@ func TestMigration(t *testing.T) {
 		{"xds-bridge preflight -f xds-bridge.yaml", nil, exitOK, "√ write"},
 		{"xds-bridge plan -f xds-bridge.yaml", nil, exitFindings, "2 to create, 0 to update, 0 to delete"},
 		{"xds-bridge run -f xds-bridge.yaml", func() { r = w.start(file) }, exitOK, ""},
-		{"xds-bridge status -f xds-bridge.yaml", nil, exitOK, "in step"},
+		{"xds-bridge status -f xds-bridge.yaml", nil, exitOK, "in sync"},
 		{"xds-bridge why -f xds-bridge.yaml api.Orders", nil, exitOK, "reason    synced"},
 		{"xds-bridge validate next.yaml", func() { wave("next.yaml", first+", "+second) }, exitOK, "valid"},
 		{"xds-bridge plan -f next.yaml", nil, exitFindings, "2 to create, 0 to update, 0 to delete"},

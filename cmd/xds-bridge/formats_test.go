@@ -76,7 +76,7 @@ func TestTwoServicesOfOneName(t *testing.T) {
 	file := w.severalFormats("[spring-cloud]", `[{ host: "greeter.*", port: 20000, service: greeter }]`)
 	w.start(file)
 	eventually(t, "one of them is there", func() bool { return len(w.zk.Children("/services/greeter")) == 1 })
-	eventually(t, "the other is told of", func() bool {
+	eventually(t, "the other is reported", func() bool {
 		return strings.Contains(do(t, "status", "-f", file).out, "greeter.test.svc.cluster.local")
 	})
 	if got := w.zk.Children("/services/greeter"); !slices.Equal(got, []string{"xdsb-10.0.0.7:20880"}) {

@@ -17,7 +17,7 @@ func TestASourceAtItsBoundIsHeld(t *testing.T) {
 	w.start(file)
 	inStep(t, file)
 	w.offer(greeter, "10.0.0.5")
-	eventually(t, "status tells of the bound", func() bool {
+	eventually(t, "status reports the bound", func() bool {
 		d := statusOf(t, file)
 		return d.Sources[0].Services == 1 && d.Sources[0].Stale != "" && !d.InSync
 	})

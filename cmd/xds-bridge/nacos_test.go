@@ -156,7 +156,7 @@ func TestNacos(t *testing.T) {
 		}
 	})
 	t.Run("what is pushed again and did not change is not written", func(t *testing.T) {
-		eventually(t, "in step", func() bool { return do(t, "status", "-f", file).code == exitOK })
+		eventually(t, "in sync", func() bool { return do(t, "status", "-f", file).code == exitOK })
 		before := len(w.nacos.Requests("BatchInstanceRequest"))
 		w.offer(orders, "10.0.0.1", "10.0.0.2")
 		w.offer(greeter, "10.0.1.1")
@@ -184,7 +184,7 @@ func TestNacos(t *testing.T) {
 		do(t, "plan", "-f", file).want(t, exitFindings, "2 are equal and held by another connection", "1 to create, 0 to update")
 		w.offer(orders, "10.0.0.1", "10.0.0.2")
 		w.nacos.Fail(nil)
-		eventually(t, "in step", func() bool { return do(t, "status", "-f", file).code == exitOK })
+		eventually(t, "in sync", func() bool { return do(t, "status", "-f", file).code == exitOK })
 	})
 	t.Run("a lost connection is told, and everything is published once more, once", func(t *testing.T) {
 		before := len(w.nacos.Requests("BatchInstanceRequest"))
@@ -217,7 +217,7 @@ func TestNacos(t *testing.T) {
 		w.await("api.Orders")
 		w.start(file)
 		w.await("api.Orders", "10.0.0.1", "10.0.0.2")
-		eventually(t, "in step", func() bool { return do(t, "status", "-f", file).code == exitOK })
+		eventually(t, "in sync", func() bool { return do(t, "status", "-f", file).code == exitOK })
 		now := w.nacos.Requests("BatchInstanceRequest")
 		if n := len(now) - len(all); n != 1 || batchOf(t, now[len(now)-1]) != before {
 			t.Errorf("%d batches, the last:\n%s\nbefore:\n%s", n, batchOf(t, now[len(now)-1]), before)
@@ -260,7 +260,7 @@ func TestNacosBadInput(t *testing.T) {
 			w.start(file)
 			w.await("api.Pay", "10.0.2.1")
 			w.await("api.Orders", "10.0.0.1", "10.0.0.2")
-			eventually(t, "in step", func() bool { return statusOf(t, file).InSync })
+			eventually(t, "in sync", func() bool { return statusOf(t, file).InSync })
 			w.nacos.Fail(func(r nacosfake.Request) (int, string) {
 				if strings.Contains(string(r.Body), "api.Pay") && r.Type == "BatchInstanceRequest" {
 					return tt.code, tt.message

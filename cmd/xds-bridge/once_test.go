@@ -44,7 +44,7 @@ func TestRestartWritesNothing(t *testing.T) {
 	t.Run("a running bridge is stopped and started again", func(t *testing.T) {
 		for range 2 {
 			r := w.start(file)
-			eventually(t, "in step", func() bool { return do(t, "status", "-f", file).code == exitOK })
+			eventually(t, "in sync", func() bool { return do(t, "status", "-f", file).code == exitOK })
 			if code := r.stop(); code != exitOK {
 				t.Errorf("exit code %d\n%s", code, r.log)
 			}

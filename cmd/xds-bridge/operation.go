@@ -86,7 +86,7 @@ func (c *cli) adoptCommand() *cobra.Command {
 			"                was dropped\n" +
 			"  --unmarked    those without a mark that are what we would write but for it; this\n" +
 			"                reads the sources\n\n" +
-			"It only tells what it would do, unless --yes is given.",
+			"It only shows what it would do, unless --yes is given.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			d, err := c.program().Adopt(cmd.Context(), o)
 			return c.operated(d, err, form)
@@ -129,7 +129,7 @@ func (c *cli) releaseCommand() *cobra.Command {
 		Use: "release --owner OWNER", Short: "Leave everything that one owner wrote to nobody", Args: noArgs,
 		Long: "release takes the marks of an owner off and forgets the owner. The entries stay,\n" +
 			"and no bridge changes or deletes them any more. Each is replaced in one step, so\n" +
-			"that consumers miss none. Stop the bridge of that owner first. It only tells what\n" +
+			"that consumers miss none. Stop the bridge of that owner first. It only shows what\n" +
 			"it would do, unless --yes is given.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			d, err := c.program().Release(cmd.Context(), o)

@@ -82,7 +82,7 @@ func TestWhatCouldNotBePurgedIsNamed(t *testing.T) {
 	do(t, "purge", "--owner", "shop", "--yes", "-f", file).want(t, exitOK, "1 entries of owner shop: deleted.")
 }
 
-// Of another owner an entry tells its mark, and commands take that.
+// Of another owner an entry reports its mark, and commands take that.
 func TestAnOwnerIsNamedByItsMark(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -15,7 +15,7 @@ func (c *cli) reloadCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "reload", Short: "Have the running bridge read its configuration again", Args: noArgs,
 		Long: "reload has the running bridge read its file again. What changed is restarted, and\n" +
-			"everything else goes on. A file that is wrong changes nothing: every fault of it\n" +
+			"everything else continues. A file that is wrong changes nothing: every fault of it\n" +
 			"is printed, and the exit code is 2.\n\n" +
 			"SIGHUP does the same, and so does a change of the file within reload.interval.",
 		RunE: func(cmd *cobra.Command, _ []string) error { return c.reload(cmd.Context(), o, form) },
@@ -54,7 +54,7 @@ func (c *cli) printReload(r admin.Reload) {
 		c.note("%s", c.withFile(err))
 	}
 	if !r.OK {
-		c.note("nothing was changed; the configuration before goes on")
+		c.note("nothing was changed; the configuration before continues")
 		return
 	}
 	for _, what := range r.Changed {

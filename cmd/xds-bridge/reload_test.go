@@ -30,7 +30,7 @@ func lastReload(t *testing.T, file string) admin.Reload {
 
 func inStep(t *testing.T, file string) {
 	t.Helper()
-	eventually(t, "in step", func() bool { return do(t, "status", "-f", file).code == exitOK })
+	eventually(t, "in sync", func() bool { return do(t, "status", "-f", file).code == exitOK })
 }
 
 // TestABadFileLeavesTheOldOneRunning shows that everything that is wrong
@@ -43,12 +43,12 @@ func TestABadFileLeavesTheOldOneRunning(t *testing.T) {
 	inStep(t, file)
 	w.config(fileOptions{bridge: quick + ", polcy: sync", file: "nonsense: 1\n"})
 	do(t, "validate", "-f", file).want(t, exitUsage)
-	do(t, "reload", "--admin", "unix:"+w.dir+"/a").want(t, exitUsage, `unknown key "polcy"`, `unknown key "nonsense"`, "goes on")
+	do(t, "reload", "--admin", "unix:"+w.dir+"/a").want(t, exitUsage, `unknown key "polcy"`, `unknown key "nonsense"`, "continues")
 	_, metrics := r.probe(t, "/metrics")
 	for place, text := range map[string]string{"metrics": metrics, "log": r.log.String(), "events": do(t, "events", "--admin", "unix:"+w.dir+"/a").out} {
 		want := map[string]string{"metrics": "xdsbridge_config_last_reload_successful 0", "log": `"level":"ERROR","msg":"configuration not taken`, "events": "not taken"}[place]
 		if !strings.Contains(text, want) {
-			t.Errorf("%s do not tell of it: no %s", place, want)
+			t.Errorf("%s do not report it: no %s", place, want)
 		}
 	}
 	w.config(fileOptions{bridge: quick})
@@ -62,7 +62,7 @@ func TestABadFileLeavesTheOldOneRunning(t *testing.T) {
 	})
 	do(t, "reload", "-f", file).want(t, exitOK, "nothing differs")
 	if _, metrics := r.probe(t, "/metrics"); !strings.Contains(metrics, "xdsbridge_config_last_reload_successful 1") {
-		t.Error("a file that is good again is not told of")
+		t.Error("a file that is good again is not reported")
 	}
 }
 
@@ -286,7 +286,7 @@ func TestAnotherEnsembleIsAnotherPlace(t *testing.T) {
 	_, port, _ := strings.Cut(w.zkAt, ":")
 	w.replaced(file, strconv.Quote(w.zkAt), strconv.Quote("localhost:"+port))
 	var moved result
-	eventually(t, "the registry tells its id", func() bool { moved = do(t, "reload", "-f", file); return moved.code == exitOK })
+	eventually(t, "the registry reports its id", func() bool { moved = do(t, "reload", "-f", file); return moved.code == exitOK })
 	moved.want(t, exitOK, "target zk: connected anew")
 	inStep(t, file)
 	sameNodes(t, before, w.touched())
@@ -328,9 +328,9 @@ func TestARemovedEndKeepsItsEntries(t *testing.T) {
 	w.file("config.yaml", string(one))
 	do(t, "reload", "-f", file).want(t, exitOK, "target zk2: ended; its entries stay")
 	do(t, "status", "-f", file).want(t, exitOK, "target zk2: no bridge leads there any more, and its entries stay")
-	eventually(t, "nothing looks alive there, so that purge may take them back", func() bool { return len(other.Sessions()) == 0 })
+	eventually(t, "nothing looks alive there, so that purge may withdraw them", func() bool { return len(other.Sessions()) == 0 })
 	w.offer(orders, "10.0.0.1", "10.0.0.2", "10.0.0.3")
-	eventually(t, "the first registry goes on", func() bool { return len(w.providers("api.Orders")) == 3 })
+	eventually(t, "the first registry continues", func() bool { return len(w.providers("api.Orders")) == 3 })
 	if n := len(other.Children("/dubbo/api.Orders/providers")); n != 2 {
 		t.Errorf("%d entries are left in the second registry, want the 2 it had", n)
 	}
@@ -386,7 +386,7 @@ func TestAReloadOfSelectAndNames(t *testing.T) {
 	w.replaced(file, "service: before", "service: after")
 	do(t, "reload", "-f", file).want(t, exitOK, "source mesh: restarted", "loop zk: restarted")
 	eventually(t, "the loop has begun", func() bool {
-		return strings.Contains(do(t, "status", "-f", file).out, "the source has not told of everything yet")
+		return strings.Contains(do(t, "status", "-f", file).out, "the source has not reported everything yet")
 	})
 	if n := len(w.zk.Children("/microservices/orders")); n != 2 {
 		t.Errorf("%d instances of orders while nothing is known of them, want 2", n)

@@ -40,7 +40,7 @@ func TestPlanNamesTheMissingKey(t *testing.T) {
 	}
 }
 
-// What a source cannot tell stays, and no guard has to do with it.
+// What a source cannot report stays, and no guard has to do with it.
 func TestPlanTellsTheGuardFromWhatIsUnknown(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

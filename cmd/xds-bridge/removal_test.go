@@ -70,7 +70,7 @@ func (r *removing) taken(t *testing.T, way string) {
 	}
 	r.stop()
 	r.running = r.start(r.file)
-	eventually(t, "it is in step but for what it holds", func() bool {
+	eventually(t, "it is in sync but for what it holds", func() bool {
 		return slices.Contains([]int{exitOK, exitHeld}, do(t, "status", "-f", r.file).code)
 	})
 }
@@ -116,7 +116,7 @@ func TestPurgeOfABridge(t *testing.T) {
 	inStep(t, r.file)
 	do(t, "plan", "-f", r.file).want(t, exitOK, "Nothing differs.")
 	if text, err := os.ReadFile(r.trail); err != nil || !strings.Contains(string(text), `"action":"purge","owner":"shop","target":"zk","bridge":"`+secondMark) {
-		t.Errorf("the audit does not tell of it: %s, %v", text, err)
+		t.Errorf("the audit does not report it: %s, %v", text, err)
 	}
 	if _, known := r.zk.Get("/xds-bridge/shop/alive"); !known {
 		t.Error("the owner is forgotten with its bridge")
@@ -187,7 +187,7 @@ func TestALeftoverOfARenamedBridgeIsHeld(t *testing.T) {
 	do(t, "status", "-f", r.file).want(t, exitHeld, "zk held", "bridge "+secondMark+" is not configured")
 	do(t, "holds", "-f", r.file).want(t, exitHeld, "10.0.1.2")
 	if _, metrics := r.probe(t, "/metrics"); !strings.Contains(metrics, `xdsbridge_guard_holds{peer="zk"} 1`) {
-		t.Error("no metric tells of it")
+		t.Error("no metric reports it")
 	}
 	r.left(t, 2, 2)
 }

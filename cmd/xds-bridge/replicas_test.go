@@ -78,7 +78,7 @@ func (w *world) elsewhere() (session int64) {
 	return n.Stat.EphemeralOwner
 }
 
-// writers returns what tells which sessions have written entries since, in
+// writers returns what reports which sessions have written entries since, in
 // the order in which they came.
 func (w *world) writers() func() []int64 {
 	var mu sync.Mutex
@@ -131,7 +131,7 @@ func TestAReplicaOfAnOlderFileWithdrawsNothing(t *testing.T) {
 			eventually(t, "it knows of the other", func() bool {
 				return strings.Contains(second.log.String(), `"msg":"replicas differ","component":"bridge","peer":"zk","reason":"replica `)
 			})
-			eventually(t, "status tells who leads", func() bool {
+			eventually(t, "status reports who leads", func() bool {
 				return strings.Contains(do(t, "status", "-f", file).out, "one of 2, standby of zk (led by ")
 			})
 			eventually(t, "metrics tell who leads", func() bool {
@@ -142,7 +142,7 @@ func TestAReplicaOfAnOlderFileWithdrawsNothing(t *testing.T) {
 			first.stop()
 			w.offer(orders, "10.0.0.1", "10.0.0.2", "10.0.0.3")
 			eventually(t, "the older leads", func() bool { return len(w.providers("api.Orders")) == 3 })
-			eventually(t, "it tells what it keeps", func() bool {
+			eventually(t, "it reports what it keeps", func() bool {
 				return strings.Contains(do(t, "status", "-f", file).out, "is configured otherwise")
 			})
 			if n := len(w.providers("api.Greeter")); n != 2 {
@@ -151,7 +151,7 @@ func TestAReplicaOfAnOlderFileWithdrawsNothing(t *testing.T) {
 			w.offer(greeter, "10.0.1.1", "10.0.1.3")
 			w.start(next)
 			second.stop()
-			eventually(t, "the newer goes on where it ended", func() bool {
+			eventually(t, "the newer continues where it ended", func() bool {
 				names := strings.Join(w.providers("api.Greeter"), " ")
 				return strings.Contains(names, "10.0.1.3") && !strings.Contains(names, "10.0.1.2")
 			})

@@ -17,16 +17,16 @@ type runOptions struct {
 func (c *cli) runCommand() *cobra.Command {
 	var o runOptions
 	cmd := &cobra.Command{
-		Use: "run", Short: "Keep the registries in step, in the foreground", Args: noArgs,
-		Long: "run keeps the registries in step until SIGTERM or Ctrl-C, which it obeys after\n" +
+		Use: "run", Short: "Keep the registries in sync, in the foreground", Args: noArgs,
+		Long: "run keeps the registries in sync until SIGTERM or Ctrl-C, which it obeys after\n" +
 			"the calls under way; the second one ends it at once. It deletes nothing on the\n" +
 			"way out. Peers that cannot be reached are tried for ever.\n\n" +
-			"With --once it brings the registries in step once and exits: 0 done, 1 with\n" +
+			"With --once it brings the registries in sync once and exits: 0 done, 1 with\n" +
 			"conflicts or entries that cannot be written, 4 a peer cannot be reached, 5 the\n" +
 			"guard holds deletions back.",
 		RunE: func(cmd *cobra.Command, _ []string) error { return c.run(cmd.Context(), o) },
 	}
-	cmd.Flags().BoolVar(&o.once, "once", false, "bring the registries in step once and exit")
+	cmd.Flags().BoolVar(&o.once, "once", false, "bring the registries in sync once and exit")
 	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false, "write nothing, and log what would be written")
 	cmd.Flags().DurationVar(&o.timeout, "timeout", 5*time.Minute, "with --once: how long it may take")
 	return cmd

@@ -28,7 +28,7 @@ func TestReadiness(t *testing.T) {
 	do(t, "healthcheck", "--telemetry", r.telemetry).want(t, exitOK, "ok")
 	do(t, "healthcheck", "--ready", "--telemetry", r.telemetry).want(t, exitFindings, "no complete snapshot yet")
 	if n := w.zk.Children("/dubbo"); len(n) != 0 {
-		t.Errorf("written before the source told of everything: %q", n)
+		t.Errorf("written before the source reported everything: %q", n)
 	}
 
 	w.mesh.Refuse(nil)
@@ -49,7 +49,7 @@ func TestStatusAndWhy(t *testing.T) {
 	w := newWorld(t)
 	file := w.config(fileOptions{})
 	r := w.start(file)
-	eventually(t, "in step", func() bool { return do(t, "status", "-f", file).code == exitOK })
+	eventually(t, "in sync", func() bool { return do(t, "status", "-f", file).code == exitOK })
 
 	do(t, "status", "-f", file).want(t, exitOK, "owner shop", "mesh", "SYNCED", "1 service keys by debug-http", orders, "synced")
 	var d admin.Document
@@ -64,7 +64,7 @@ func TestStatusAndWhy(t *testing.T) {
 		do(t, "why", name, "-f", file).want(t, exitOK, "key       providers:api.Orders:1.0:", "endpoint  10.0.0.1:20880",
 			"bridge mesh-to-zk, owner shop", "reason    synced", "group     dubbo-interface:/dubbo/api.Orders")
 	}
-	do(t, "why", "api.Nobody", "-f", file).want(t, exitFindings, "no source tells of this service")
+	do(t, "why", "api.Nobody", "-f", file).want(t, exitFindings, "no source reports this service")
 	do(t, "why", "api.Ordres", "-f", file).want(t, exitFindings, "did you mean "+orders+"?")
 	if code := r.stop(); code != exitOK {
 		t.Errorf("exit code %d\n%s", code, r.log)
@@ -107,7 +107,7 @@ func TestHoldsAreDecided(t *testing.T) {
 	id := d.Loops[0].Holds[0].ID
 	eventually(t, "status says so once it is ready", func() bool {
 		r := do(t, "status", "-f", file)
-		return r.code == exitHeld && strings.Contains(r.out, "not in step: zk held")
+		return r.code == exitHeld && strings.Contains(r.out, "not in sync: zk held")
 	})
 	do(t, "holds", "-f", file).want(t, exitHeld, "xds-bridge approve -f "+file+" "+id+" lets these go, xds-bridge deny -f "+file+" "+id+" keeps them")
 	do(t, "holds", "--admin", "unix:"+w.dir+"/a").want(t, exitHeld, "xds-bridge approve --admin unix:"+w.dir+"/a "+id)
@@ -129,12 +129,12 @@ func TestStatusOfATargetThatIsAway(t *testing.T) {
 	w := newWorld(t)
 	file := w.config(fileOptions{bridge: quick})
 	w.start(file)
-	eventually(t, "in step", func() bool { return do(t, "status", "-f", file).code == exitOK })
+	eventually(t, "in sync", func() bool { return do(t, "status", "-f", file).code == exitOK })
 	w.zk.SetFault(func(zkfake.Request) zkfake.Fault { return zkfake.Fault{Cut: zkfake.CutBefore} })
 	w.zk.DropConnections()
 	eventually(t, "status says that the target is away", func() bool {
 		r := do(t, "status", "-f", file)
-		return r.code == exitFindings && strings.Contains(r.out, "AWAY") && strings.Contains(r.out, "not in step")
+		return r.code == exitFindings && strings.Contains(r.out, "AWAY") && strings.Contains(r.out, "not in sync")
 	})
 	served := w.waysIn("127.0.0.1:0", "")
 	w.zk.SetFault(nil)
@@ -150,7 +150,7 @@ func TestDebugAPIRefuses(t *testing.T) {
 	w := newWorld(t)
 	file := w.config(fileOptions{bridge: quick})
 	w.start(file)
-	eventually(t, "in step", func() bool { return do(t, "status", "-f", file).code == exitOK })
+	eventually(t, "in sync", func() bool { return do(t, "status", "-f", file).code == exitOK })
 	for code, remedy := range map[int]string{http.StatusUnauthorized: "istio-ca", http.StatusForbidden: "DEBUG_ENDPOINT_AUTH_ALLOWED_NAMESPACES"} {
 		w.refuse(code)
 		eventually(t, "status names the cause and the remedy", func() bool {
@@ -164,7 +164,7 @@ func TestDebugAPIRefuses(t *testing.T) {
 		return len(n) == 1 && strings.Contains(n[0], "10.0.0.7")
 	})
 	w.refuse(0)
-	eventually(t, "in step again", func() bool { return do(t, "status", "-f", file).code == exitOK })
+	eventually(t, "in sync again", func() bool { return do(t, "status", "-f", file).code == exitOK })
 }
 
 func TestDryRunWritesNothing(t *testing.T) {
@@ -189,7 +189,7 @@ func TestSecretsAreNeverLogged(t *testing.T) {
 		zk: ", user: bridge, passwordFile: " + w.file("password", password+"\n"), mesh: ", tokenFile: " + w.file("token", token+"\n"),
 	})
 	r := w.start(file)
-	eventually(t, "in step", func() bool { return do(t, "status", "-f", file).code == exitOK })
+	eventually(t, "in sync", func() bool { return do(t, "status", "-f", file).code == exitOK })
 	shown := do(t, "status", "-o", "json", "-f", file)
 	checked := do(t, "preflight", "-o", "json", "-f", file)
 	checked.want(t, exitOK)

@@ -21,7 +21,7 @@ func (c *cli) statusCommand() *cobra.Command {
 	var form output
 	cmd := &cobra.Command{
 		Use: "status", Short: "Show what the running bridge knows and does", Args: noArgs,
-		Long: "status asks the running bridge. It exits with 0 where everything is in step, 1\n" +
+		Long: "status asks the running bridge. It exits with 0 where everything is in sync, 1\n" +
 			"where something is not, 4 where the bridge does not answer and 5 where a guard\n" +
 			"holds deletions back. OURS, OTHERS and CLAIMED count entries: a host that is\n" +
 			"served into a mesh is one, beside its endpoints.",
@@ -173,7 +173,7 @@ func (c *cli) printSkipped(s admin.Source) {
 		c.say("skipped of %s: %s: %s", s.Name, k.Input, k.Reason)
 	}
 	if n := len(s.Skipped) - shownSkipped; n > 0 {
-		c.say("skipped of %s: %d more, which status -o json tells", s.Name, n)
+		c.say("skipped of %s: %d more, which status -o json shows", s.Name, n)
 	}
 }
 
@@ -221,9 +221,9 @@ func readiness(d admin.Document) string {
 	case !d.Ready:
 		return "not ready yet" + colon(said)
 	case said != "":
-		return "not in step: " + said
+		return "not in sync: " + said
 	}
-	return "in step"
+	return "in sync"
 }
 
 // stateText returns the worst condition of a source or target in one word.

@@ -91,7 +91,7 @@ func (c *cli) printConflicts(conflicts []admin.Conflict) {
 		c.warn("conflict in %s: %s %s of %s belongs to %s", k.Target, k.Group, k.Key, k.Service, k.Winner)
 	}
 	if more := len(conflicts) - shownEntries; more > 0 {
-		c.warn("%d conflicts more, which why -o json tells", more)
+		c.warn("%d conflicts more, which why -o json shows", more)
 	}
 }
 

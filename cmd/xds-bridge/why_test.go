@@ -75,9 +75,9 @@ func TestABridgeBothWaysIsNotIdleWhereAllCameFromThere(t *testing.T) {
 	if !strings.Contains(why, "reason    synced: left out: ") || !strings.Contains(why, "loop: it came from there") {
 		t.Error(why)
 	}
-	eventually(t, "all is in step but that nobody reads", func() bool {
+	eventually(t, "all is in sync but that nobody reads", func() bool {
 		said := do(t, "status", "-f", file).out
-		return strings.Contains(said, ", not in step: mesh127.0.0.1:0 no-reader\n")
+		return strings.Contains(said, ", not in sync: mesh127.0.0.1:0 no-reader\n")
 	})
 }
 

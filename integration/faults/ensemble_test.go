@@ -37,7 +37,7 @@ func TestZooKeeperEnsemble(t *testing.T) {
 
 	var leader *harness.ZooKeeper
 	m.Try(t, faults.Fault{
-		Name: "the leader dies: the session goes on, and changes are written under the next one",
+		Name: "the leader dies: the session continues, and changes are written under the next one",
 		Break: func(t *testing.T) {
 			for _, n := range nodes {
 				if n.Leads(t) {

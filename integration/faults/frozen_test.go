@@ -18,7 +18,7 @@ func saysAway(t *testing.T, b *harness.Bridge, metric string, value float64) {
 	t.Helper()
 	harness.Eventually(t, faults.HealTime, metric+" and the status say that it is away", func() error {
 		code, out, errOut := b.Do(t, "status")
-		if code != 1 || strings.Contains(out, ", in step") {
+		if code != 1 || strings.Contains(out, ", in sync") {
 			return fmt.Errorf("status ended with %d, want 1:\n%s%s", code, out, errOut)
 		}
 		return harness.Same(faults.Metric(t, b, metric), value)
@@ -30,7 +30,7 @@ func frozenZooKeeper(t *testing.T, m *faults.Mesh, server *harness.ZooKeeper, zn
 	t.Helper()
 	before := znodes.Tree(t, faults.Folder(faults.SteadyInterface))
 	m.Try(t, faults.Fault{
-		Name:  "a frozen ZooKeeper is told of while there is nothing to do, loses nothing, and is written to when it goes on",
+		Name:  "a frozen ZooKeeper is reported while there is nothing to do, loses nothing, and is written to when it continues",
 		Break: func(t *testing.T) { server.Process().Signal(t, syscall.SIGSTOP) },
 		Change: func(t *testing.T) {
 			saysAway(t, m.Bridge, `xdsbridge_peer_up{direction="target",kind="zookeeper",peer="zk"}`, 0)
@@ -50,7 +50,7 @@ func frozenZooKeeper(t *testing.T, m *faults.Mesh, server *harness.ZooKeeper, zn
 func frozenSource(t *testing.T, i *faults.Imports, server *harness.ZooKeeper) {
 	t.Helper()
 	i.Try(t, faults.Fault{
-		Name:   "a ZooKeeper that is frozen is told of, takes nothing with it, and is followed when it goes on",
+		Name:   "a ZooKeeper that is frozen is reported, takes nothing with it, and is followed when it continues",
 		Break:  func(t *testing.T) { server.Process().Signal(t, syscall.SIGSTOP) },
 		Change: func(t *testing.T) { saysAway(t, i.Bridge, `xdsbridge_source_stale{peer="zk"}`, 1) },
 		Heal:   func(t *testing.T) { server.Process().Signal(t, syscall.SIGCONT) },

@@ -10,7 +10,7 @@ import (
 )
 
 // TestIstiodLosesItsMemory uses the guards as they are by default: it is about
-// safety alone. What is taken back in earnest waits a minute with them, so
+// safety alone. What is withdrawn in earnest waits a minute with them, so
 // the mesh only grows here.
 func TestIstiodLosesItsMemory(t *testing.T) {
 	harness.Long(t)

@@ -85,7 +85,7 @@ func TestMeshToZooKeeper(t *testing.T) {
 		Heal:  func(t *testing.T) { bridge.Start(t) },
 	})
 	m.Try(t, faults.Fault{
-		Name:  "frozen for longer than its session, the bridge goes on where the mesh is by then",
+		Name:  "frozen for longer than its session, the bridge continues where the mesh is by then",
 		Break: func(t *testing.T) { bridge.Process().Signal(t, syscall.SIGSTOP) },
 		Lasts: 2 * session,
 		Heal:  func(t *testing.T) { bridge.Process().Signal(t, syscall.SIGCONT) },
@@ -102,7 +102,7 @@ func TestMeshToZooKeeper(t *testing.T) {
 		Heal:  func(*testing.T) { m.ToIstiod.Heal() },
 	})
 	m.Try(t, faults.Fault{
-		Name:  "without the debug API the known keys go on",
+		Name:  "without the debug API the known keys continue",
 		Break: func(*testing.T) { m.ToDebug.Cut() },
 		After: func(*testing.T) { m.ToDebug.Heal() },
 	})
@@ -125,7 +125,7 @@ func TestMeshToZooKeeper(t *testing.T) {
 		Heal: func(*testing.T) { toZooKeeper.Heal() },
 	})
 	m.Try(t, faults.Fault{
-		Name: "a folder that is denied is an error, and the other goes on",
+		Name: "a folder that is denied is an error, and the other continues",
 		Break: func(t *testing.T) {
 			znodes.Deny(t, faults.Folder(faults.SteadyInterface), zk.PermAll)
 		},
@@ -136,7 +136,7 @@ func TestMeshToZooKeeper(t *testing.T) {
 		Heal: func(t *testing.T) { znodes.Allow(t, faults.Folder(faults.SteadyInterface)) },
 	})
 	m.Try(t, faults.Fault{
-		Name:  "reads and deletions work and nothing may be created: the last entry stays, and the status tells of it",
+		Name:  "reads and deletions work and nothing may be created: the last entry stays, and the status reports it",
 		Break: func(t *testing.T) { znodes.Deny(t, faults.Folder(faults.MovingInterface), zk.PermCreate) },
 		Change: func(t *testing.T) {
 			for range 3 { // all of them are replaced
@@ -232,7 +232,7 @@ func owners(t *testing.T, m *faults.Mesh, config string) {
 		}
 	}
 	m.Try(t, faults.Fault{
-		Name:  "a second bridge of the same owner is refused, and the first goes on",
+		Name:  "a second bridge of the same owner is refused, and the first continues",
 		Break: refused(config),
 	})
 	m.Try(t, faults.Fault{

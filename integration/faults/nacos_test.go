@@ -153,7 +153,7 @@ func (w *nacosWorld) frozen(t *testing.T) {
 	t.Helper()
 	var lines int
 	w.Try(t, faults.Fault{
-		Name: "a frozen Nacos is told of, floods no log, keeps nobody busy, and loses nothing",
+		Name: "a frozen Nacos is reported, floods no log, keeps nobody busy, and loses nothing",
 		Break: func(t *testing.T) {
 			w.server.Process().Signal(t, syscall.SIGSTOP)
 			lines = strings.Count(w.bridge.Log(), "\n")
@@ -200,7 +200,7 @@ func (w *nacosWorld) bridgeAway(t *testing.T) {
 		},
 	})
 	w.Try(t, faults.Fault{
-		Name:  "frozen, the bridge goes on where the mesh is by then",
+		Name:  "frozen, the bridge continues where the mesh is by then",
 		Break: func(t *testing.T) { w.bridge.Process().Signal(t, syscall.SIGSTOP) },
 		Lasts: 3 * time.Second,
 		Heal:  func(t *testing.T) { w.bridge.Process().Signal(t, syscall.SIGCONT) },

@@ -130,7 +130,7 @@ func (o *Oracle) Try(t *testing.T, f Fault) {
 		if f.Loses != "" {
 			t.Log("may be missed for a while: " + f.Loses)
 			// What the servers took looks as if the bridge had withdrawn it, and what it writes anew at once is what the
-			// source told it last: the change of meanwhile may still be on its way to it.
+			// source reported it last: the change of meanwhile may still be on its way to it.
 			defer o.Allow([]guarantees.Guarantee{guarantees.NeverLess, guarantees.Quiet, guarantees.NoResurrection}, f.Keeps...)()
 		}
 		f.Break(t)

@@ -48,7 +48,7 @@ func TestScarce(t *testing.T) {
 			harness.Eventually(t, 2*faults.HealTime, "every entry is there", func() error {
 				return harness.Same(entriesBelow(t, znodes, "/dubbo", "api.Load"), 2400)
 			})
-			harness.Eventually(t, 2*faults.HealTime, "the status tells of every service as it is", func() error { return saysLoad(t, bridge, 800, 3) })
+			harness.Eventually(t, 2*faults.HealTime, "the status reports every service as it is", func() error { return saysLoad(t, bridge, 800, 3) })
 			used := faults.Metric(t, bridge, "go_memstats_sys_bytes") - faults.Metric(t, bridge, "go_memstats_heap_released_bytes")
 			if used > 1.5*memory {
 				t.Errorf("%.0f MiB are used", used/(1<<20))
@@ -107,7 +107,7 @@ func floods(t *testing.T, m *faults.Mesh, bridge *harness.Bridge, toZooKeeper *h
 			m.Change(t)
 			harness.Eventually(t, faults.HealTime, "the change is written", func() error { return m.Shown(faults.MovingService) })
 			asked.Store(0)
-			harness.Eventually(t, faults.HealTime, "the flood goes on", flooding)
+			harness.Eventually(t, faults.HealTime, "the flood continues", flooding)
 		},
 		Heal: func(*testing.T) {
 			close(stop)

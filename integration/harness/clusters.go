@@ -8,7 +8,7 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 )
 
-// Clusters returns the names of the clusters that istiod tells a new node of a
+// Clusters returns the names of the clusters that istiod reports a new node of a
 // type, which is sidecar or router.
 func Clusters(t testing.TB, address, nodeType string) []string {
 	t.Helper()

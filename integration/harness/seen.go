@@ -36,7 +36,7 @@ func EntryAddresses(names []string) []string {
 // A Subscriber is somebody who is notified of the addresses of a service.
 type Subscriber interface {
 	Since(at time.Time) []Seen // the lists that it was sent after a moment, oldest first
-	Last() []string            // what it was told last; nothing where it was told nothing
+	Last() []string            // what it was sent last; nothing where it was told nothing
 	Forget(before time.Time)   // lists before a moment, but not the last one
 }
 

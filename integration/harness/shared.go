@@ -11,7 +11,7 @@ import (
 )
 
 // SharedServers is the variable of the environment that names the folder in
-// which integration/servers tells where the servers are that tests share.
+// which integration/servers reports where the servers are that tests share.
 const SharedServers = "XDS_BRIDGE_SHARED_SERVERS"
 
 // sharedDelay is the push delay of servers that tests share.

@@ -40,7 +40,7 @@ type Recorder struct {
 type service struct {
 	has           []string // what the source truly has
 	subscribers   map[string]harness.Subscriber
-	notifications map[string]map[string]string // what each was told last, before the events that are not judged yet
+	notifications map[string]map[string]string // what each was sent last, before the events that are not judged yet
 	logged        bool                         // what is written is read from a log
 	known         []string                     // what it had when everything was judged last
 	judged        bool                         // it has been
@@ -76,7 +76,7 @@ func (r *Recorder) Subscribe(name, who string, s harness.Subscriber) {
 	r.service(name).subscribers[who] = s
 }
 
-// Has tells what the source of a service truly has from now on. It has to be
+// Has reports what the source of a service truly has from now on. It has to be
 // called before that can be seen.
 func (r *Recorder) Has(name string, addresses ...string) {
 	r.mu.Lock()
@@ -193,7 +193,7 @@ func (s *service) first() harness.Subscriber {
 	return s.subscribers[slices.Min(slices.Collect(maps.Keys(s.subscribers)))]
 }
 
-// lists are the events of what subscribers were told. Where no log tells what
+// lists are the events of what subscribers were told. Where no log reports what
 // was written, what the first of them sees come and go was.
 func (s *service) lists(name string, began, from, until time.Time) []guarantees.Event {
 	var events []guarantees.Event

@@ -287,7 +287,7 @@ func inMesh(i *harness.Istiod, registry, level, pod string) place {
 // it through the bridge, and the reverse.
 func TestDubboGoThroughTheBridge(t *testing.T) {
 	t.Parallel()
-	// The mesh tells weights; beside them, dubbo-go calls nobody who tells none.
+	// The mesh reports weights; beside them, dubbo-go calls nobody who tells none.
 	d, z, m := dubboGo{binary: buildDubboGo(t), speaks: "tri", weight: "@100"}, harness.StartZooKeeper(t), harness.NewMesh(t)
 	listen, xds, debug := harness.Address(t), harness.Address(t), harness.Address(t)
 	m.From(listen)

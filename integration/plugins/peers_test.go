@@ -205,7 +205,7 @@ func (s *service) awaitNotified(t *testing.T, all ...notified) {
 	check := func(got []notified) error {
 		return harness.Same(keyed(got), want)
 	}
-	harness.Eventually(t, soon, "the own registry tells weights and tags", func() error {
+	harness.Eventually(t, soon, "the own registry reports weights and tags", func() error {
 		var out lockedBuffer
 		p := harness.Start(t, harness.Command{Name: "list", Path: harness.Peer(t, s.framework), Args: []string{"-registry", s.at.url(""), "list", s.name()}, Stdout: &out})
 		if code := p.Wait(t, soon); code != 0 {

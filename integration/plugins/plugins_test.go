@@ -92,7 +92,7 @@ type service struct {
 	calledAs  string // by clients; empty: the same
 	binary    string // the plugin's example
 	at        registry
-	settle    string // how long servers continue once they are taken back; empty: 15s
+	settle    string // how long servers continue once they are withdrawn; empty: 15s
 	servers   []server
 	clients   []*calls
 }

@@ -78,7 +78,7 @@ func (z *zookeeper) kill(t testing.TB) {
 	z.Kill()
 }
 
-// start starts it with the sessions that it had, so that nothing else tells who is
+// start starts it with the sessions that it had, so that nothing else reports who is
 // connected again.
 func (z *zookeeper) start(t testing.TB) {
 	t.Helper()

@@ -178,7 +178,7 @@ func TestKubernetes(t *testing.T) {
 				t.Errorf("once it has ended the other does not lead: %+v, %v", s.Elections, err)
 			}
 			if !strings.Contains(b.Log(), "handed over") {
-				t.Error("the log does not tell of it")
+				t.Error("the log does not report it")
 			}
 			b.Start(t)
 			b.AwaitReady(t)

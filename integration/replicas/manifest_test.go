@@ -157,7 +157,7 @@ func TestManifest(t *testing.T) {
 	for _, verb := range []string{"get", "create", "patch"} {
 		t.Run("without the verb "+verb, func(t *testing.T) {
 			apply(t, kube, role.without(t, verb))
-			harness.Eventually(t, soon, "the verb is taken back", func() error {
+			harness.Eventually(t, soon, "the verb is withdrawn", func() error {
 				return harness.Same(may(t, kube, verb, lease), false)
 			})
 			b := w.replica(t)

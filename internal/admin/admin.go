@@ -94,7 +94,7 @@ type Options struct {
 	Events    *Events          // may be nil
 	Audit     *audit.Log       // records each decision on a hold; may be nil
 
-	// Reload reads the configuration again, and Reloaded tells how that went
+	// Reload reads the configuration again, and Reloaded reports how that went
 	// last; both may be nil.
 	Reload   func(context.Context) (Reload, error)
 	Reloaded func() *Reload

@@ -91,7 +91,7 @@ func (s *Server) page(ctx context.Context, after string, limit int) Page[Service
 func (s *Server) getService(w http.ResponseWriter, r *http.Request) {
 	why := s.Why(r.Context(), r.PathValue("name"))
 	if why.empty() {
-		said := []string{"no source tells of this service and no target holds it; " +
+		said := []string{"no source reports this service and no target holds it; " +
 			"name it as the mesh does (fqdn:port), by its interface, by its service key or by the address of an endpoint" + didYouMean(s.like(r.Context(), why.Query))}
 		for _, c := range why.Conditions {
 			said = append(said, fmt.Sprintf("%s %s: %s", c.Peer, c.Name, c.Detail))
@@ -124,7 +124,7 @@ type Reload struct {
 	OK      bool      `json:"ok"`      // the file is what runs now
 	Changed []string  `json:"changed"` // what was begun, restarted or ended
 	Waits   []string  `json:"waits"`   // settings that wait for a restart of the process
-	Errors  []string  `json:"faults"`  // why the file was not taken
+	Errors  []string  `json:"faults"`  // why the file was not applied
 
 	// Left says where entries of ours stay since this or an earlier reload,
 	// that nothing looks after any more.

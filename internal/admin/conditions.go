@@ -36,7 +36,7 @@ const (
 	OfProcess Direction = "process"
 )
 
-// ConditionName tells conditions apart.
+// ConditionName distinguishes conditions.
 type ConditionName string
 
 // The conditions, the worst first.
@@ -143,7 +143,7 @@ func conditionsOfSource(in Input) []Condition {
 	}
 	g := gathered{direction: OfSource, name: in.Name}
 	if !sum.Synced {
-		g.add(Pending, cmp.Or(state.LastError, "it has not told of everything yet"))
+		g.add(Pending, cmp.Or(state.LastError, "it has not reported everything yet"))
 	}
 	if sum.Stale != nil {
 		g.add(Stale, sum.Stale.Error())
@@ -157,7 +157,7 @@ func conditionsOfSource(in Input) []Condition {
 	case sum.Unknown == 1:
 		g.add(Partial, fmt.Sprintf("what came of %s stays: %v", sum.Scope, sum.Why))
 	case sum.Unknown > 1:
-		g.add(Partial, fmt.Sprintf("what came of %s, and of %d more parts that status -o json tells, stays: %v", sum.Scope, sum.Unknown-1, sum.Why))
+		g.add(Partial, fmt.Sprintf("what came of %s, and of %d more parts that status -o json shows, stays: %v", sum.Scope, sum.Unknown-1, sum.Why))
 	case m != nil && m.LastError != "": // keys that are new or go are not seen
 		g.add(Partial, "service keys stay as they were read last: "+m.LastError)
 	}
@@ -219,7 +219,7 @@ func (g *gathered) reach(t Target, name TargetState) bool {
 func due(st bridge.Status, pending int) string {
 	switch {
 	case slices.ContainsFunc(st.Bridges, func(b bridge.BridgeStatus) bool { return !b.Synced }):
-		return "a bridge waits until its source has told of everything"
+		return "a bridge waits until its source has reported everything"
 	case st.Queue > 0:
 		return fmt.Sprintf("%d groups are due", st.Queue)
 	case pending > 0:
@@ -247,7 +247,7 @@ func idle(b bridge.BridgeStatus) string {
 func (s *Server) conditionsOfProcess(replicas *Replicas) (all []Condition) {
 	if s.opts.Reloaded != nil {
 		if r := s.opts.Reloaded(); r != nil && !r.OK {
-			all = append(all, Condition{Direction: OfProcess, Name: ReloadRefused, Detail: "the configuration was not taken, and the one before goes on"})
+			all = append(all, Condition{Direction: OfProcess, Name: ReloadRefused, Detail: "the configuration was not applied, and the one before continues"})
 		}
 	}
 	if replicas != nil && replicas.LastError != "" {

@@ -190,7 +190,7 @@ func TestPartialSaysWhichPartWhyAndUntilWhen(t *testing.T) {
 		fault   string // of the last reading
 	}{
 		"what came of a stays: 403": {unknown: map[string]string{"a": "403"}},
-		"what came of a, and of 2 more parts that status -o json tells, stays: 403": {
+		"what came of a, and of 2 more parts that status -o json shows, stays: 403": {
 			unknown: map[string]string{"a": "403", "b": "404", "c": "404"}, until: until,
 		},
 		"service keys: an istiod came up lately": {unknown: map[string]string{"service keys": "an istiod came up lately"}, until: until},

@@ -69,7 +69,7 @@ type Source struct {
 	Kind      string            `json:"kind"` // mesh, zookeeper, nacos
 	Synced    bool              `json:"synced"`
 	Stale     string            `json:"stale,omitempty"`   // why its rows may be out of date
-	Unknown   map[string]string `json:"unknown,omitempty"` // scopes that cannot be told, with the reason
+	Unknown   map[string]string `json:"unknown,omitempty"` // scopes that cannot be known, with the reason
 	Services  int               `json:"services"`
 	Endpoints map[string]int    `json:"endpoints"` // by health
 	Skipped   []Skipped         `json:"skipped"`   // inputs that were left out, by name
@@ -218,7 +218,7 @@ type Kept struct {
 	bridge.Kept
 }
 
-// Seen is a service as a source tells it.
+// Seen is a service as a source reports it.
 type Seen struct {
 	Source     string              `json:"source"`
 	Service    registry.Name       `json:"service"`
@@ -228,7 +228,7 @@ type Seen struct {
 	Endpoints  []Endpoint          `json:"endpoints"`
 }
 
-// Endpoint is one endpoint of a service as a source tells it.
+// Endpoint is one endpoint of a service as a source reports it.
 type Endpoint struct {
 	Address    string              `json:"address"`
 	Health     string              `json:"health"`

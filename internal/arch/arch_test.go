@@ -90,7 +90,7 @@ func TestEveryPackageHasALayer(t *testing.T) {
 	covered := list(t, append([]string{"-f", "{{.ImportPath}}"}, keys()...)...)
 	for _, path := range list(t, "-f", "{{.ImportPath}}", "./...") {
 		if !slices.Contains(covered, path) && !strings.HasPrefix(path, module+"cmd/") {
-			t.Errorf("%s stands in no layer", strings.TrimPrefix(path, module))
+			t.Errorf("%s is in no layer", strings.TrimPrefix(path, module))
 		}
 	}
 }

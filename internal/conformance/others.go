@@ -53,7 +53,7 @@ func testForeignKey(t *testing.T, f Fixture) {
 // foreign one has taken the place of ours.
 func testForeignBeside(t *testing.T, f Fixture) {
 	if f.Single {
-		t.Skip("a key is one place here: nobody can stand beside another under it")
+		t.Skip("a key is one place here: nobody can be beside another under it")
 	}
 	f.write(t, 0, f.entries(0, 0, 2, 0)...)
 	f.expect(t, 0, f.entries(0, 0, 2, 0)...)
@@ -102,7 +102,7 @@ func testForeignDelete(t *testing.T, f Fixture) {
 		"replaced": {Group: f.Group(0), Put: []registry.Write{{New: f.Entry(0, 0, 0), Old: &held[0]}}},
 	} {
 		if err := f.Target.Write(t.Context(), change); err == nil {
-			t.Errorf("%s without a word", name)
+			t.Errorf("%s silently", name)
 		}
 		f.expectForeign(t, other)
 	}

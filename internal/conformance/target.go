@@ -74,7 +74,7 @@ func Target(t *testing.T, open func(t *testing.T) Fixture) {
 		"an entry returned to its old value is equal to what it was": testBackAndForth,
 	}
 	others := map[string]func(*testing.T, Fixture){
-		"entries of others are told apart and stay":                   testForeign,
+		"entries of others are distinguished and stay":                testForeign,
 		"the key of another's entry is a conflict":                    testForeignKey,
 		"another's entry is not deleted, even if asked":               testForeignDelete,
 		"ours beside another's under one key is seen, and goes alone": testForeignBeside,

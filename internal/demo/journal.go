@@ -63,7 +63,7 @@ func (j *journal) open(out io.Writer) {
 	j.out = out
 }
 
-// happened tells what the mesh is about to do; changes that follow are
+// happened reports what the mesh is about to do; changes that follow are
 // counted from here.
 func (j *journal) happened(what string) {
 	j.mu.Lock()

@@ -118,7 +118,7 @@ func (e *Elector) update(change func(*view)) {
 	}
 }
 
-// logChange tells what this replica changed in the record.
+// logChange reports what this replica changed in the record.
 func (e *Elector) logChange(before, next record) {
 	self, leader := e.opts.Identity, before.Leader
 	if leader != self && before.has(leader) && !next.has(leader) {

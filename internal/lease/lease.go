@@ -76,7 +76,7 @@ type member struct {
 	TTL     int64  `json:"ttl_ms"`            // how long that takes, in milliseconds
 	Ready   int64  `json:"ready,omitempty"`   // the term in which it did what its role asks for
 	Leaving bool   `json:"leaving,omitempty"` // it is about to end
-	Config  string `json:"config,omitempty"`  // tells what it is configured to write; empty: it does not say
+	Config  string `json:"config,omitempty"`  // reports what it is configured to write; empty: it does not say
 }
 
 // maxAhead is how far a term may be ahead of a clock in milliseconds, a century:

@@ -197,7 +197,7 @@ func (s *scene) events() []event {
 		on(a.late != nil, "is written late", func(s *scene, a *actor) { s.store(a.late); a.late = nil })
 		on(a.state == runs, "is paused", func(_ *scene, a *actor) { a.state = paused })
 		on(a.state == runs, "is suspended", func(_ *scene, a *actor) { a.state = suspended })
-		on(a.state != runs, "goes on", func(_ *scene, a *actor) { a.state = runs })
+		on(a.state != runs, "continues", func(_ *scene, a *actor) { a.state = runs })
 		on(len(a.Identity) == 1 && a.state == runs, "crashes", func(_ *scene, a *actor) { // whether it comes back is another event
 			*a = actor{view: newView(a.Identity + "'"), clock: a.clock, slow: a.slow, state: paused}
 		})

@@ -17,7 +17,7 @@ import (
 )
 
 // many returns a scrape of a bridge with n services, of which its source cannot
-// tell some.
+// report some.
 func many(tb testing.TB, n, unknown int) func() {
 	tb.Helper()
 	table, services := registry.NewTable(), make([]*registry.Service, n)

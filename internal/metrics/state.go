@@ -19,9 +19,9 @@ func (m *Metrics) Watch(overview func() admin.Overview) {
 		m.define("gauge", name, help, labels)
 		return prometheus.NewDesc(Prefix+name, help, labels, nil)
 	}
-	s.synced = gauge("source_synced", "Whether a source told of everything once.", "peer")
-	s.stale = gauge("source_stale", "Whether what a source told of may be out of date.", "peer")
-	s.services = gauge("services", "Services that a source tells of, or that bridges claim in a target.", "peer", "role")
+	s.synced = gauge("source_synced", "Whether a source reported everything once.", "peer")
+	s.stale = gauge("source_stale", "Whether what a source reported may be out of date.", "peer")
+	s.services = gauge("services", "Services that a source reports, or that bridges claim in a target.", "peer", "role")
 	s.endpoints = gauge("endpoints", "Endpoints of a source by health; entries of a target, ours and others'.", "peer", "role", "health")
 	s.reasons = gauge("service_reasons", "Services of a bridge by the one reason each has.", "peer", "bridge", "reason")
 	s.invalid = gauge("invalid_entries", "Inputs of a source that are left out; services that cannot be written to a target.", "peer", "role")
@@ -35,7 +35,7 @@ func (m *Metrics) Watch(overview func() admin.Overview) {
 	s.leads = gauge("replica_leads", "Whether this replica leads a target.", "peer")
 	s.members = gauge("replica_members", "Replicas of this owner, this one included.")
 	s.leases = gauge("replica_leases_lost", "Times that this replica could not renew its lease, and stopped writing.")
-	s.conditions = gauge("condition", "Whether something keeps a source, a target or the process from being in step.", "peer", "direction", "condition")
+	s.conditions = gauge("condition", "Whether something keeps a source, a target or the process from being in sync.", "peer", "direction", "condition")
 	m.registry.MustRegister(s)
 }
 
@@ -47,7 +47,7 @@ type stateCollector struct {
 	leads, members, leases, conditions          *prometheus.Desc
 }
 
-// Describe sends nothing: which peers there are is told by the overview.
+// Describe sends nothing: which peers there are is reported by the overview.
 func (*stateCollector) Describe(chan<- *prometheus.Desc) {}
 
 // Collect reads the overview.

@@ -22,7 +22,7 @@ func newStreamMetrics(m *Metrics) streamMetrics {
 		up: m.target.up, contact: m.target.contact, errors: m.target.rpcErrors, lost: m.sessions,
 		streams:    m.counter("xds_streams_total", "xDS streams that were opened.", "peer"),
 		reconnects: m.counter("peer_reconnects_total", "Connections to a registry after the first.", "peer", "kind", "direction"),
-		events:     m.counter("events_received_total", "Resources or records that a source was told of.", "peer"),
+		events:     m.counter("events_received_total", "Resources or records that a source was sent.", "peer"),
 		responses:  m.counter("xds_responses_total", "xDS responses received.", "peer", "type"),
 		requests:   m.counter("xds_requests_total", "xDS requests sent, acknowledgements included.", "peer", "type"),
 		nacks:      m.counter("xds_nacks_total", "xDS responses rejected, in part at least.", "peer", "type"),

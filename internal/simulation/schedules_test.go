@@ -92,7 +92,7 @@ func draws() map[string]func(string, *rand.Rand) step {
 		"writes take longer than a lease lives": onReplica(func(r *replica) { r.set(func(r *replica) { r.slow = 20 * time.Second }) }),
 		"writes are quick":                      onReplica(func(r *replica) { r.set(func(r *replica) { r.slow = 0 }) }),
 		"it stands still":                       onReplica((*replica).pauses),
-		"it goes on":                            onReplica((*replica).resumes),
+		"it continues":                          onReplica((*replica).resumes),
 		"it is killed and started": func(name string, r *rand.Rand) step {
 			i := r.IntN(3)
 			return step{fmt.Sprintf("%s (replica %d)", name, i), func(w *world) {

@@ -68,7 +68,7 @@ func TestASimulationSeesDefects(t *testing.T) {
 		{"another takes over and writes it", func(w *world) { w.in(2 * time.Minute) }},
 		{"the service shrinks", func(w *world) { w.change("s1", address("s1", 0), address("s1", 1), address("s1", 2)) }},
 		{"that is written", func(w *world) { w.in(2 * time.Minute) }},
-		{"the paused one goes on", func(w *world) {
+		{"the paused one continues", func(w *world) {
 			for _, r := range w.replicas {
 				r.resumes()
 			}

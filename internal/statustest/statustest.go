@@ -139,7 +139,7 @@ func (r Row) conditions(b Bridge, q Question, text, metrics string) error {
 			faults = append(faults, fmt.Errorf("%s is not %s:\n%s", q.shown(c), r.Column, text))
 		}
 	}
-	if len(r.Conditions) == 0 && !strings.HasSuffix(firstLine(text), ", in step") {
+	if len(r.Conditions) == 0 && !strings.HasSuffix(firstLine(text), ", in sync") {
 		faults = append(faults, fmt.Errorf("the first line is %s", firstLine(text)))
 	}
 	return errors.Join(faults...)
@@ -159,7 +159,7 @@ func (d document) says(condition string, q Question, text, metrics string) error
 		return fmt.Errorf("no %q in the JSON: %+v", condition, d)
 	case !strings.Contains(metrics, series):
 		return fmt.Errorf("no series %s", series)
-	case !strings.Contains(first, "not in step: ") && !strings.Contains(first, "not ready yet: ") || !strings.Contains(first, said):
+	case !strings.Contains(first, "not in sync: ") && !strings.Contains(first, "not ready yet: ") || !strings.Contains(first, said):
 		return fmt.Errorf("no %q in the first line: %s", said, first)
 	}
 	return nil

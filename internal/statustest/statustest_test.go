@@ -20,7 +20,7 @@ func (a answers) Get(path string) (int, string) { return 200, a[path] }
 
 func stale() answers {
 	return answers{
-		"status":            "owner shop, not in step: mesh stale\n\nSOURCE  KIND  STATE  SERVICES\nmesh    mesh  STALE  1\n",
+		"status":            "owner shop, not in sync: mesh stale\n\nSOURCE  KIND  STATE  SERVICES\nmesh    mesh  STALE  1\n",
 		"status -o json":    `{"in_sync": false, "conditions": [{"direction": "source", "peer": "mesh", "condition": "stale"}]}`,
 		"events -o json":    `{"items": [{"time": "2026-11-01T12:00:00Z", "kind": "condition", "subject": "source mesh", "what": "stale"}]}`,
 		"why api.A":         "‼ mesh stale since 3s ago: away\nsource mesh\n",

@@ -18,8 +18,8 @@ import (
 //	configuration <application> of group <revision>: the document as in ZooKeeper
 //
 // Of services that come from another registry an application may have several
-// instances at one address, one for each interface; the cluster tells them
-// apart.
+// instances at one address, one for each interface; the cluster distinguishes
+// them.
 //
 // dubbo-go from 3.3.1 on takes the instance's weight before the document's, in
 // which Java and its own former versions look for it; one of 0 would hide it.

@@ -56,7 +56,7 @@ func ParseMetadataRevision(key string) (string, bool) {
 	return strings.CutPrefix(key, keyMetadata)
 }
 
-// service returns where an instance tells what it provides.
+// service returns where an instance reports what it provides.
 func (h *received) service() (MetadataService, error) {
 	text := h.metadata[metaService]
 	if text == "" {

@@ -37,7 +37,7 @@ type Options struct {
 	Protocols    []Rule            // the first that matches decides
 	Applications []AppRule         // which application a service belongs to; the first that fits decides
 	Mark         metadata.Mark     // whose the entries are; the path is that of each endpoint
-	Subsets      bool              // write meshSubset where the source tells it
+	Subsets      bool              // write meshSubset where the source reports it
 	Tags         bool              // write dubbo.tag, which hides a provider from consumers without the tag
 	Params       map[string]string // written to every provider as they are
 	MaxMetadata  int               // bytes of names and values that one provider may have; 0: the form's own limit

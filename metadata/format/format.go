@@ -89,7 +89,7 @@ type Options struct {
 	Names     []Name // the first that fits decides
 	Protocols []ProtocolRule
 	Mark      metadata.Mark // whose the entries are
-	Subsets   bool          // write meshSubset where the source tells it
+	Subsets   bool          // write meshSubset where the source reports it
 	Tags      bool          // write dubbo.tag
 	Reserve   int           // bytes of one instance's metadata that are added later
 }

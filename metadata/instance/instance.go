@@ -54,7 +54,7 @@ type Form interface {
 	Keys
 }
 
-// Keys is the metadata by which a format tells what it has no other place for.
+// Keys is the metadata by which a format reports what it has no other place for.
 type Keys interface {
 	// Own returns the metadata that the format itself has for an instance; it
 	// is before all other.

@@ -22,7 +22,7 @@ type Options struct {
 	Protocol    string        // of endpoints that neither a rule nor their registry names one for
 	Protocols   []Rule        // the first that fits decides
 	Mark        metadata.Mark // whose the entries are; the path is that of each endpoint
-	Subsets     bool          // write meshSubset where the source tells it
+	Subsets     bool          // write meshSubset where the source reports it
 	Tags        bool          // write dubbo.tag
 	MaxMetadata int           // bytes of keys and values of one instance; 0: the registry's own limit
 }

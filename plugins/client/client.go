@@ -53,7 +53,7 @@ type Backend struct {
 
 // Publisher keeps what a process provides in a registry.
 type Publisher interface {
-	// Run publishes until ctx ends and then takes everything back, as far as that
+	// Run publishes until ctx ends and then withdraws everything, as far as that
 	// is done within grace. It returns nil after all of it has ended.
 	Run(ctx context.Context, grace time.Duration) error
 
@@ -95,7 +95,7 @@ type Options struct {
 	// Where it flaps that goes after four times as long in all. 0: 15 s.
 	Doubt time.Duration
 
-	// Grace is how long Close waits for what is published to be taken back;
+	// Grace is how long Close waits for what is published to be withdrawn;
 	// 0: 5 s.
 	Grace time.Duration
 
@@ -194,13 +194,13 @@ func (c *Client) run(name string, part func(context.Context) error) {
 	c.running.Go(func() {
 		defer func() {
 			if p := recover(); p != nil {
-				c.o.Log.Error("a part of the client panicked, the last known state goes on",
+				c.o.Log.Error("a part of the client panicked, the last known state continues",
 					"part", name, "err", fmt.Sprint(p), "stack", string(debug.Stack()))
 				c.failed(fmt.Errorf("%s: panic: %v", name, p))
 			}
 		}()
 		if err := part(c.ctx); err != nil && c.ctx.Err() == nil {
-			c.o.Log.Error("a part of the client ended, the last known state goes on", "part", name, "err", err)
+			c.o.Log.Error("a part of the client ended, the last known state continues", "part", name, "err", err)
 			c.failed(fmt.Errorf("%s: %w", name, err))
 		}
 	})
@@ -320,15 +320,15 @@ func (c *Client) Register(i Instance) error {
 }
 
 // drain is how long Deregister waits for consumers at most where nobody says how
-// long, for all that is taken back one after the other.
+// long, for all that is withdrawn one after the other.
 const drain = 10 * time.Second
 
 // Deregister takes the interfaces of an instance back and waits until consumers
 // no longer see them, so that it may end without a call lost, or until ctx ends,
 // whose error it returns then: where ctx has no deadline, after 10 s for all that is
-// taken back one after the other. They are taken back all the same.
+// withdrawn one after the other. They are withdrawn all the same.
 //
-// A mesh offers an instance for as long as its pod is ready, whatever is taken back:
+// A mesh offers an instance for as long as its pod is ready, whatever is withdrawn:
 // there it waits for the pod to go, as it does when Kubernetes has told it to end.
 func (c *Client) Deregister(ctx context.Context, i Instance) error {
 	c.mu.Lock()
@@ -354,7 +354,7 @@ func (c *Client) Deregister(ctx context.Context, i Instance) error {
 	return c.awaitDrain(ctx)
 }
 
-// draining gives a context without a deadline that of what is taken back together.
+// draining gives a context without a deadline that of what is withdrawn together.
 func (c *Client) draining(ctx context.Context) (context.Context, context.CancelFunc) {
 	if _, bounded := ctx.Deadline(); bounded {
 		return ctx, func() {}

@@ -19,7 +19,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// scripted is a source that tells what a test says.
+// scripted is a source that reports what a test says.
 type scripted struct {
 	do   chan func(*registry.Table)
 	wish *registry.Interest
@@ -212,7 +212,7 @@ func TestAnswersAreNotGivenBeforeTheyAreKnown(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if s, err := c.Resolve(ctx, greeterKey); err == nil {
-			t.Errorf("an answer before the source told of it: %+v", s)
+			t.Errorf("an answer before the source reported it: %+v", s)
 		}
 		go func() {
 			<-time.NewTimer(time.Second).C

@@ -52,7 +52,7 @@ func TestZooKeeper_Formats(t *testing.T) {
 					t.Error(err)
 				}
 				if got, err := ask(consumer, "greeter", time.Minute); got != "[]" || err != nil {
-					t.Errorf("once it is taken back it finds %s, %v", got, err)
+					t.Errorf("once it is withdrawn it finds %s, %v", got, err)
 				}
 			})
 		})

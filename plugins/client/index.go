@@ -19,7 +19,7 @@ type index struct {
 	answers  map[Query]map[registry.Name]struct{}
 	watches  map[Query]map[*Watch]struct{}
 	known    registry.Certainty
-	hides    bool // any scope that cannot be told may hide what a query finds nothing for
+	hides    bool // any scope that cannot be known may hide what a query finds nothing for
 	doubts   doubts
 }
 
@@ -27,7 +27,7 @@ type index struct {
 type finding struct {
 	services []*registry.Service // by name
 	stale    error               // why all of it may be out of date
-	hidden   error               // why something of it cannot be told
+	hidden   error               // why something of it cannot be known
 	synced   bool                // the source reported everything at least once
 	doubted  bool                // nothing of it was told but what is in doubt
 	whole    bool                // it is everything: the source reported it at least once
@@ -125,7 +125,7 @@ func (x *index) replace(name registry.Name, before, now *registry.Service) {
 	}
 }
 
-// find returns what answers a query, and why something of it cannot be told.
+// find returns what answers a query, and why something of it cannot be known.
 func (x *index) find(q Query) finding {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -179,7 +179,7 @@ func (x *index) latest(e Endpoint) Endpoint {
 	return e
 }
 
-// concealed returns why something that was never seen cannot be told.
+// concealed returns why something that was never seen cannot be known.
 func (x *index) concealed() error {
 	if !x.hides {
 		return x.known.Unknown["*"] // the source says it of each name

@@ -81,7 +81,7 @@ func (i Instance) service() *registry.Service {
 // id names the instance within its process.
 func (i Instance) id() string { return i.Application + "@" + i.Address() }
 
-// name tells what is registered of an instance apart: each interface by itself.
+// name reports what is registered of an instance apart: each interface by itself.
 func (i Instance) name() string { return i.id() + " " + i.Keys()[0].String() }
 
 // each returns the instance once for each interface that it provides.

@@ -220,7 +220,7 @@ func (p *meshPublisher) Err() error {
 }
 
 // Run implements Publisher. What istiod shows ends with the stream, so nothing
-// has to be taken back.
+// has to be withdrawn.
 func (p *meshPublisher) Run(ctx context.Context, _ time.Duration) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -168,7 +168,7 @@ func TestAPortWithoutAServiceHidesNoOther(t *testing.T) {
 		p.Set([]Instance{good})
 		synctest.Wait()
 		if err := p.Err(); err != nil {
-			t.Errorf("once the port without a Service is taken back: %v", err)
+			t.Errorf("once the port without a Service is withdrawn: %v", err)
 		}
 	})
 }

@@ -25,7 +25,7 @@ func TestOneURLIsOneClient(t *testing.T) {
 	}
 	one, other := open(elsewhere), open(elsewhere+"-more")
 	if open(elsewhere) != one || one == other {
-		t.Error("clients are told apart by their URLs")
+		t.Error("clients are distinguished by their URLs")
 	}
 	one.Close()
 	again := open(elsewhere)

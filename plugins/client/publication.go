@@ -190,7 +190,7 @@ func (w *publication) call(ctx context.Context, o outcome) {
 	}()
 }
 
-// finish takes in what came of a call, and writes what has to be after a reading.
+// finish handles the result of a call, and writes what has to be after a reading.
 func (w *publication) finish(ctx context.Context, o outcome) {
 	delete(w.calling, o.group)
 	switch {
@@ -320,7 +320,7 @@ func (w *publication) problem(g registry.Group, err error) error {
 	return before
 }
 
-// withdraw takes everything back, as far as that is done before ctx ends, and ends
+// withdraw withdraws everything, as far as that is done before ctx ends, and ends
 // the calls under way.
 func (w *publication) withdraw(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
@@ -341,7 +341,7 @@ func (w *publication) withdraw(ctx context.Context) {
 		}
 	}
 	if err := ctx.Err(); err != nil {
-		w.log.Warn("not everything was taken back before the time was up; it goes with the session", "err", err)
+		w.log.Warn("not everything was withdrawn before the time was up; it goes with the session", "err", err)
 	}
 	cancel()
 	for len(w.calling) > 0 {

@@ -132,7 +132,7 @@ func TestAnInstanceIsProvidedUntilItIsTakenBack(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n := entries(t, target); n != 0 {
-			t.Errorf("%d entries after it was taken back", n)
+			t.Errorf("%d entries after it was withdrawn", n)
 		}
 		if err := c.Register(greeter); err != nil {
 			t.Fatal(err)
@@ -337,7 +337,7 @@ func TestInterfacesThatAreRegisteredOneByOneAddUp(t *testing.T) {
 			t.Fatal(err)
 		}
 		if s, err := c.Resolve(t.Context(), ByInterface("api.B", "", "")); err != nil || len(s.Endpoints) != 1 {
-			t.Errorf("api.B after api.A was taken back: %d endpoints, %v", len(s.Endpoints), err)
+			t.Errorf("api.B after api.A was withdrawn: %d endpoints, %v", len(s.Endpoints), err)
 		}
 	})
 }
@@ -410,7 +410,7 @@ func TestAGroupThatHangsDelaysNoOther(t *testing.T) {
 	})
 }
 
-// TestAGroupThatHangsDelaysNothingLater: what is registered, taken back and closed
+// TestAGroupThatHangsDelaysNothingLater: what is registered, withdrawn and closed
 // while a call for another group hangs.
 func TestAGroupThatHangsDelaysNothingLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -511,7 +511,7 @@ func TestNobodyReadsItsGroupsInStep(t *testing.T) {
 }
 
 // TestADrainThatNobodyConfirmsEnds: after 10 s where nobody says how long, for all
-// that is taken back one after the other, and anew once something was registered.
+// that is withdrawn one after the other, and anew once something was registered.
 func TestADrainThatNobodyConfirmsEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		target, b := world(t)

@@ -28,7 +28,7 @@ type Watch struct {
 	delivered bool
 	last      Snapshot
 	denied    error           // what Next returned last for want of an answer
-	more      <-chan struct{} // closed when the source tells more than at the last look
+	more      <-chan struct{} // closed when the source reports more than at the last look
 
 	mu sync.Mutex                      // guards at
 	at map[naming.HostAddress]struct{} // hosts whose routes are watched
@@ -168,7 +168,7 @@ func (w *Watch) look() (Snapshot, error) {
 	saved, ok := c.state.get(w.query)
 	ok = ok && (!w.delivered || !w.last.Since.IsZero())
 	if w.partly(&s) && (!ok || !found.doubted) {
-		return s, nil // for as long as the rest cannot be told; why is the snapshot's
+		return s, nil // for as long as the rest cannot be known; why is the snapshot's
 	}
 	why := fmt.Errorf("%s: %w", w.query, first(c.why(), s.Err, ErrUnknown))
 	if ok {
@@ -180,7 +180,7 @@ func (w *Watch) look() (Snapshot, error) {
 }
 
 // partly reports whether what is known of a query is an answer while the rest cannot be
-// told: a host is found without service keys.
+// known: a host is found without service keys.
 func (w *Watch) partly(s *Snapshot) bool {
 	host := slices.ContainsFunc(w.query.each(), func(q Query) bool { return q.by == byHost })
 	if host && w.query.by == byAny {
@@ -191,7 +191,7 @@ func (w *Watch) partly(s *Snapshot) bool {
 
 // answer returns what is known of a query whose names the source was asked for,
 // and how it was found. What the source reported is asked first: the table shows it
-// from then on. More is closed when the source tells more.
+// from then on. More is closed when the source reports more.
 func (c *Client) answer(q Query, names []string) (s Snapshot, found finding, more <-chan struct{}) {
 	known := c.backend.Interest.Answer(names...)
 	c.index.drain()

@@ -55,7 +55,7 @@ func (f *following) Spoil() {
 func (f *following) Stop() { f.registry.Destroy() }
 
 // Notify implements registry.NotifyListener.
-func (*following) Notify(*registry.ServiceEvent) { panic("it is told of whole lists") }
+func (*following) Notify(*registry.ServiceEvent) { panic("it is notified of whole lists") }
 
 // NotifyAll implements registry.NotifyListener.
 func (f *following) NotifyAll(events []*registry.ServiceEvent, done func()) {

@@ -41,7 +41,7 @@ func (n *node) GetURL() *common.URL { return n.url }
 func (n *node) IsAvailable() bool { return n.client.Status().Available }
 
 // Destroy implements common.Node. It ends everything at the registry's address: what is
-// registered is taken back, and its listeners are told no more once it returns.
+// registered is withdrawn, and its listeners are told no more once it returns.
 func (n *node) Destroy() { n.client.Close() }
 
 // Register implements registry.Registry. Consumers are not registered. As in

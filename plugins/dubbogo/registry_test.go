@@ -60,7 +60,7 @@ type heard struct {
 }
 
 // Notify implements registry.NotifyListener.
-func (*heard) Notify(*registry.ServiceEvent) { panic("it is told of whole lists") }
+func (*heard) Notify(*registry.ServiceEvent) { panic("it is notified of whole lists") }
 
 // NotifyAll implements registry.NotifyListener.
 func (h *heard) NotifyAll(events []*registry.ServiceEvent, done func()) {
@@ -288,7 +288,7 @@ func TestDestroyEndsEverything(t *testing.T) {
 }
 
 // TestOneProviderByTwoRegistriesOfAnAddress: as dubbo-go registers it where
-// registry-type is all, and takes it back by both or by one.
+// registry-type is all, and withdraws it by both or by one.
 func TestOneProviderByTwoRegistriesOfAnAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := member(t, clientfake.New())
@@ -301,7 +301,7 @@ func TestOneProviderByTwoRegistriesOfAnAddress(t *testing.T) {
 			t.Errorf("registered: %v", got)
 		}
 		if err := one.UnRegister(u); err != nil || len(c.Status().Instances) != 0 {
-			t.Errorf("taken back by one: %v, left %v", err, c.Status().Instances)
+			t.Errorf("withdrawn by one: %v, left %v", err, c.Status().Instances)
 		}
 		if err := two.UnRegister(u); err != nil {
 			t.Errorf("by the other: %v", err)

@@ -129,7 +129,7 @@ func greet(ctx context.Context, conn *dclient.Connection) (err error) {
 	return nil
 }
 
-// watching is a load balancer that tells what it may choose from.
+// watching is a load balancer that reports what it may choose from.
 type watching struct {
 	loadbalance.LoadBalance
 	seen func([]base.Invoker, base.Invocation)

@@ -52,7 +52,7 @@ func (r *Registrar) Deregister() {
 	}
 }
 
-// Instancer implements sd.Instancer. Each observer is told by a goroutine of its
+// Instancer implements sd.Instancer. Each observer is notified by a goroutine of its
 // own, so that one that reads late delays no other; what it did not read is
 // replaced by what came since.
 type Instancer struct {

@@ -89,6 +89,6 @@ func TestWhyNothingIsKnownIsSaid(t *testing.T) {
 			t.Errorf("%+v", e)
 		}
 	case <-time.After(time.Minute):
-		t.Fatal("observers are told of nothing")
+		t.Fatal("observers are notified of nothing")
 	}
 }

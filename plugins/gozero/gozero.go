@@ -32,8 +32,8 @@ func WithRegistry(r client.Registry) zrpc.ClientOption {
 	return zrpc.WithDialOption(grpc.WithResolvers(xgrpc.NewBuilder(r)))
 }
 
-// Publish publishes a server under the name of its configuration. It is taken
-// back when the process is told to end, before go-zero closes its listeners, or
+// Publish publishes a server under the name of its configuration. It is
+// withdrawn when the process is told to end, before go-zero closes its listeners, or
 // by stop, which returns once no consumer sees it any more, or after 10 s.
 func Publish(r client.Registry, c zrpc.RpcServerConf) (stop func() error, err error) {
 	host, port, err := client.Reachable(c.ListenOn)

@@ -67,7 +67,7 @@ func TestAServerIsFoundAndGoes(t *testing.T) {
 	for {
 		s, err := w.Next(ctx)
 		if err != nil {
-			t.Fatalf("after it was taken back: %v", err)
+			t.Fatalf("after it was withdrawn: %v", err)
 		}
 		if len(s.Endpoints) == 0 {
 			break

@@ -64,7 +64,7 @@ func (f *follower) update(s client.Snapshot, err error) {
 		f.cc.ReportError(err)
 		return
 	}
-	_ = f.cc.UpdateState(f.state(s)) // it asks to be told again of what it cannot use, which follows by itself
+	_ = f.cc.UpdateState(f.state(s)) // it asks to be notified again of what it cannot use, which follows by itself
 }
 
 // ResolveNow implements resolver.Resolver. Answers follow by themselves.

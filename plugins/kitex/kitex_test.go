@@ -109,7 +109,7 @@ func TestRegistry_BadAddress(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := kitex.NewRegistry(member(t, clientfake.New()))
 			if r.Register(info) == nil || r.Deregister(info) == nil {
-				t.Error("no error that tells of the address")
+				t.Error("no error that reports the address")
 			}
 		})
 	}

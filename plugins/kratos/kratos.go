@@ -58,7 +58,7 @@ func New(r client.Registry) *Registry { return &Registry{r} }
 func (r *Registry) Register(_ context.Context, s *kratos.ServiceInstance) error {
 	instances, err := instancesOf(s)
 	if err != nil && len(instances) > 0 {
-		klog.Warnf("register without what consumers cannot be told: %v", err)
+		klog.Warnf("register without what consumers cannot be known: %v", err)
 		err = nil
 	}
 	for _, i := range instances {

@@ -76,7 +76,7 @@ func TestAnApplicationIsFoundAndGoes(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := w.Next(); err == nil {
-		t.Error("a watcher goes on after Stop")
+		t.Error("a watcher continues after Stop")
 	}
 }
 

@@ -1,6 +1,6 @@
 // Package dependency keeps what a source knows of the documents that entries
 // of its registry refer to and that are elsewhere: metadata that is stored by
-// its revision, or that a provider tells who asks it.
+// its revision, or that a provider reports who asks it.
 //
 // A document is unknown until it was read, whatever the reason: nothing may be
 // concluded from an entry that cannot be understood yet. What is known, and what

@@ -102,7 +102,7 @@ func TestOnlyWhatWasAskedForIsAnAnswer(t *testing.T) {
 				}
 			}
 			if text, err := a.Ask(t.Context(), asks(wrong)); err == nil {
-				t.Errorf("what another told is told again: %q", text)
+				t.Errorf("what another told is reported again: %q", text)
 			}
 			if n := calls.Load(); n != 4 {
 				t.Errorf("asked %d times, want 4", n)

@@ -22,7 +22,7 @@ import (
 //
 //	rpc GetMetadataInfo(Revision{value = 1}) returns (MetadataInfoV2)
 //
-// A provider of several applications tells them apart by the group.
+// A provider of several applications distinguishes them by the group.
 func callTriple(ctx context.Context, m dubbo.MetadataService, d *dialer) (string, error) {
 	conn, err := grpc.NewClient("passthrough:///"+m.Address(),
 		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(d.dial))
@@ -66,7 +66,7 @@ func (d document) check(m dubbo.MetadataService) error {
 
 var (
 	errAnother = errors.New("the answer is not what was asked for")
-	errNothing = errors.New("the answer tells of no service")
+	errNothing = errors.New("the answer reports no service")
 	errLarge   = fmt.Errorf("%w: the answer has more than %d bytes; let the provider store its metadata in the registry", registry.ErrRefused, largest)
 )
 

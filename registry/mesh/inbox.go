@@ -16,12 +16,12 @@ type news struct {
 	epoch       int
 	connection  int                    // that the stream of epoch is on
 	clusters    map[string]*Cluster    // nil where gone
-	assignments map[string]*Assignment // nil where taken back
+	assignments map[string]*Assignment // nil where withdrawn
 	rejected    map[string]error       // clusters; nil where that ended
 	silent      map[string]error       // endpoints; nil where that ended
 	told        map[string]struct{}    // endpoints that the stream reported, or was silent about
 	complete    bool                   // the stream reported all clusters
-	failure     error                  // why the clusters cannot be told
+	failure     error                  // why the clusters cannot be known
 	mapping     *debug.Snapshot
 	lost        error // why there is no stream, where that is the newest
 }

@@ -45,7 +45,7 @@ type View struct {
 	Mapping     metadata.Mapping
 
 	// Rejected and Silent say why the newest of a cluster (by name) or of
-	// endpoints (by EDS name) cannot be told; what is held is the last known.
+	// endpoints (by EDS name) cannot be known; what is held is the last known.
 	Rejected map[string]error
 	Silent   map[string]error
 }
@@ -54,7 +54,7 @@ type View struct {
 type Joined struct {
 	Services []*registry.Service     // by name
 	Skipped  map[string]string       // what was left out wholly or in part, and why
-	Unknown  map[registry.Name]error // services that cannot be told; some have a row all the same
+	Unknown  map[registry.Name]error // services that cannot be known; some have a row all the same
 	Needed   map[string]struct{}     // EDS names that have to be asked for
 }
 
@@ -188,7 +188,7 @@ type row struct {
 // for each of ten thousand hosts.
 var (
 	errNotTold  = errors.New("istiod has not told its endpoints yet")
-	errHeadless = errors.New("headless: istiod tells its endpoints to nodes of type router only; set node.type: router")
+	errHeadless = errors.New("headless: istiod reports its endpoints to nodes of type router only; set node.type: router")
 	errNoKind   = errors.New("a kind of cluster that this version cannot read")
 )
 
@@ -273,7 +273,7 @@ func (h *host) names(interfaces []registry.Interface) []string {
 }
 
 // assignment returns the endpoints of a cluster with what has to be asked for
-// to know them. The endpoints are nil where they cannot be told, and without
+// to know them. The endpoints are nil where they cannot be known, and without
 // an error where there are none for anybody.
 func (c *Cluster) assignment(v View) (a *Assignment, needed []string, err error) {
 	switch c.Discovery {

@@ -138,7 +138,7 @@ func (l *loop) publish(changes []change) {
 	l.answer(changes)
 }
 
-// answer tells who wants names of those that the table shows: the stream reported
+// answer reports who wants names of those that the table shows: the stream reported
 // every cluster, and of the endpoints of those that the name stands for.
 func (l *loop) answer(changes []change) {
 	interest := l.state.naming.Interest
@@ -186,7 +186,7 @@ func (l *loop) settle() {
 	l.synced, l.settled = true, true
 }
 
-// takenBack returns what was taken back while we listened.
+// takenBack returns what was withdrawn while we listened.
 func takenBack(changes []change) []registry.Name {
 	var gone []registry.Name
 	for _, c := range changes {
@@ -208,7 +208,7 @@ func changed(changes []change) []*registry.Service {
 	return put
 }
 
-// note tells the table what was left out, and what cannot be told. That
+// note tells the table what was left out, and what cannot be known. That
 // endpoints are still to come needs no telling before the table is synced.
 func (l *loop) note(c change) {
 	if c.now.skipped != c.before.skipped {

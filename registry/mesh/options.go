@@ -43,7 +43,7 @@ type Options struct {
 	Log *slog.Logger
 }
 
-// MappingReader tells what is known of the interface mapping until ctx ends,
+// MappingReader reports what is known of the interface mapping until ctx ends,
 // from one goroutine. A reading that failed leaves the mapping as it was.
 type MappingReader interface {
 	Run(ctx context.Context, changed func(debug.Snapshot)) error

@@ -360,7 +360,7 @@ func TestNotSyncedBeforeTheMappingIsComplete(t *testing.T) {
 		}
 		b.mapping.say(debug.Snapshot{Mapping: mapping(b.t, "providers:I::", "a.b:1"), Complete: true, Restarting: time.Now().Add(time.Minute)})
 		if k := b.knowledge(); !k.Synced || len(k.Unknown) != 1 || k.Of("a.b:1") != nil {
-			b.t.Errorf("while clients are on their way back: %+v, want known services, and one scope that holds what was never told of", k)
+			b.t.Errorf("while clients are on their way back: %+v, want known services, and one scope that holds what was never reported", k)
 		}
 		b.mapping.say(complete(mapping(b.t, "providers:I::", "a.b:1")))
 		b.expectKnown()
@@ -851,7 +851,7 @@ func TestEndpointsThatAreNotToldHideNoOtherName(t *testing.T) {
 			t.Errorf("they wait for another: %+v", a)
 		}
 		if wish.Answer("c.d").Reported {
-			t.Error("told of before its endpoints are known")
+			t.Error("reported before its endpoints are known")
 		}
 		b.istiod.Withhold(eds)
 		b.serve("outbound|1||c.d", "10.0.0.2")
@@ -876,7 +876,7 @@ func TestOnlyWhatIsWantedIsAskedFor(t *testing.T) {
 			synctest.Wait()
 			b.expect("a.b:1 10.0.0.1")
 			if a := wish.Answer(name); !a.Reported || a.Err != nil {
-				t.Errorf("%s: the source does not say that it told of it", name)
+				t.Errorf("%s: the source does not say that it reported it", name)
 			}
 			wish.Drop(name)
 			synctest.Wait()

@@ -18,7 +18,7 @@ type Report struct {
 	Groups    int           // of our formats
 	Read      error         // why they cannot be listed, or are shown to nobody: ErrNoNamespace
 	Write     error         // why nothing can be published
-	Took      time.Duration // to publish an instance and take it back
+	Took      time.Duration // to publish an instance and withdraw it
 	Duplicate string        // a service in which another process publishes as our owner; empty: none was seen
 }
 

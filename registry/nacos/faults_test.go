@@ -176,7 +176,7 @@ func TestReconnecting(t *testing.T) {
 			t.Errorf("%d connections, want 1", n)
 		}
 	})
-	bubble(t, "a connection that ends while nothing is written is told of within seconds", func(t *testing.T) {
+	bubble(t, "a connection that ends while nothing is written is reported within seconds", func(t *testing.T) {
 		r := start(t, nacosfake.NewServer(), nil)
 		r.write(t, entry(greeter, "10.0.0.1", mine))
 		time.Sleep(time.Hour)
@@ -217,7 +217,7 @@ func TestServerLosesData(t *testing.T) {
 		r.write(t, entry(greeter, "10.0.0.1", mine))
 		r.expect(t, "10.0.0.1")
 	})
-	bubble(t, "a change that no push tells of is seen by the next reading", func(t *testing.T) {
+	bubble(t, "a change that no push reports is seen by the next reading", func(t *testing.T) {
 		r := start(t, nacosfake.NewServer(), nil)
 		r.write(t, entry(greeter, "10.0.0.1", mine))
 		r.server.Set(service(greeter), "app", model.Instance{Ip: "10.9.9.9", Port: 1, Enable: true, Healthy: true, Ephemeral: true})

@@ -24,7 +24,7 @@ func TestOnlyWhatIsWantedIsSubscribed(t *testing.T) {
 		wish.Add(named("api.A").Name, named("api.C").Name)
 		later(time.Second)
 		if a := wish.Answer(named("api.A").Name, named("api.C").Name); !a.Reported || a.Err != nil {
-			t.Error("the source does not say that it told of what is wanted")
+			t.Error("the source does not say that it reported what is wanted")
 		}
 		r.tells(t, "api.A=10.0.0.1")
 		r.register("api.A", "10.0.0.1", "10.0.0.3")
@@ -117,7 +117,7 @@ func TestANameThatIsWantedAgainWhileItIsLeftIsTold(t *testing.T) {
 				t.Fatal("the subscription was not ended")
 			}
 			if a := wish.Answer(name); !a.Reported {
-				t.Error("never told of again")
+				t.Error("never reported again")
 			}
 			r.tells(t, "api.A=10.0.0.1")
 			wish.Drop(name)

@@ -15,10 +15,10 @@ func TestNamespaceThatDoesNotExist(t *testing.T) {
 		listed map[string]string
 		want   string
 	}{
-		"it does not exist":          {listed: map[string]string{"": "public", "5f3c": "Test"}, want: `the namespace does not exist: "Test" is the name of the one with the id "5f3c"`},
-		"it exists":                  {listed: map[string]string{"": "public", "Test": "Test"}},
-		"the server does not tell":   {},
-		"the server tells of no one": {listed: map[string]string{}},
+		"it does not exist":         {listed: map[string]string{"": "public", "5f3c": "Test"}, want: `the namespace does not exist: "Test" is the name of the one with the id "5f3c"`},
+		"it exists":                 {listed: map[string]string{"": "public", "Test": "Test"}},
+		"the server does not tell":  {},
+		"the server reports no one": {listed: map[string]string{}},
 	} {
 		bubble(t, name, func(t *testing.T) {
 			server := nacosfake.NewServer()

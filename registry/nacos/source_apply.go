@@ -135,7 +135,7 @@ func (r *reading) accept(w *watchedService, t snapshot) {
 	}
 }
 
-// rebuild makes services of the instances that were told last. While a document
+// rebuild makes services of the instances that were reported last. While a document
 // that they depend on is fetched for the first time, they stay as they were.
 func (r *reading) rebuild(w *watchedService) {
 	if r.unread(w) {
@@ -260,7 +260,7 @@ func (r *reading) count() {
 	}
 }
 
-// markUnknown tells the table which scopes and services cannot be told. A scope of
+// markUnknown tells the table which scopes and services cannot be known. A scope of
 // which many services cannot be read is unknown as a whole.
 func (r *reading) markUnknown() {
 	want := make(map[string]error)

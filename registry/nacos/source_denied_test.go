@@ -40,7 +40,7 @@ func TestSourceRefused(t *testing.T) {
 				recovers(t, r)
 			},
 		},
-		"a service that is denied stays as it was and is unknown, others go on": {
+		"a service that is denied stays as it was and is unknown, others continue": {
 			before: two,
 			then: func(t *testing.T, r *readRig) {
 				r.server.Fail(refuse("SubscribeServiceRequest", "api.A", denied))
@@ -68,7 +68,7 @@ func TestSourceRefused(t *testing.T) {
 				recovers(t, r)
 			},
 		},
-		"a namespace that is denied is unknown, others go on": {
+		"a namespace that is denied is unknown, others continue": {
 			tune: func(_ *nacos.Options, o *nacos.SourceOptions) { o.Scopes = []nacos.Scope{{}, {Namespace: "blue"}} },
 			before: func(r *readRig) {
 				two(r)

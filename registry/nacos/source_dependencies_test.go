@@ -76,7 +76,7 @@ func (r shopRig) store(revision string) {
 	r.server.SetConfig(nacosfake.Config{Group: revision, DataID: "shop"}, document(revision))
 }
 
-// why returns why what the application provides cannot be told, empty where it
+// why returns why what the application provides cannot be known, empty where it
 // can.
 func (r shopRig) why() string {
 	for scope, err := range r.knows().Unknown {
@@ -88,7 +88,7 @@ func (r shopRig) why() string {
 }
 
 func TestDocuments(t *testing.T) {
-	bubble(t, "a revision that no server takes costs its instance alone, and is told of", func(t *testing.T) {
+	bubble(t, "a revision that no server takes costs its instance alone, and is reported", func(t *testing.T) {
 		r := newShopRig(t, nil)
 		r.store("r1")
 		r.provide("10.0.0.1/r1")
@@ -182,11 +182,11 @@ func TestDocuments(t *testing.T) {
 		silent.Store(false)
 		later(15 * time.Second)
 		if told := r.told(); !slices.Equal(told, []string{"api.Shop=10.0.0.1,10.0.0.2,10.0.0.3"}) {
-			t.Errorf("told of %q", told)
+			t.Errorf("reported %q", told)
 		}
 		r.fresh(t)
 	})
-	bubble(t, "a new revision that can never be had leaves what its provider told of before unknown", func(t *testing.T) {
+	bubble(t, "a new revision that can never be had leaves what its provider reported before unknown", func(t *testing.T) {
 		r := newShopRig(t, asks(func(context.Context, metadata.Ref) (string, error) {
 			return "", fmt.Errorf("%w: it speaks another protocol", registry.ErrRefused)
 		}))

@@ -106,7 +106,7 @@ func TestSourceOutages(t *testing.T) {
 				r.fresh(t)
 			},
 		},
-		"what a server lost without a word goes after two looks": {
+		"what a server lost silently goes after two looks": {
 			before: two,
 			then: func(t *testing.T, r *readRig) {
 				reader := r.table.Reader()

@@ -50,7 +50,7 @@ func listAll(ask func(number, size int) (page, error)) ([]string, error) {
 			before = names
 		}
 	}
-	return nil, fmt.Errorf("nacos ServiceListRequest: %d services told of, and not as many as the server counts, or others each time: a partial list is none", n)
+	return nil, fmt.Errorf("nacos ServiceListRequest: %d services reported, and not as many as the server counts, or others each time: a partial list is none", n)
 }
 
 // listOnce reads all pages and returns the names with how many pages they came

@@ -69,7 +69,7 @@ func (r *reading) syncInterest() {
 	r.news = append(r.news, r.opts.Interest.Unreported()...)
 }
 
-// answer tells who wants names what became of those of which there is news. It
+// answer reports who wants names what became of those of which there is news. It
 // follows what the table is told.
 func (r *reading) answer() {
 	if !r.synced || len(r.news) == 0 {
@@ -85,7 +85,7 @@ func (r *reading) answer() {
 	r.opts.Interest.Report(answers)
 }
 
-// answerOf returns why a name cannot be told, nil where the table shows all that
+// answerOf returns why a name cannot be known, nil where the table shows all that
 // it stands for; not ok while it is asked for.
 func (r *reading) answerOf(name string) (err error, ok bool) {
 	for _, s := range r.scopes {

@@ -129,7 +129,7 @@ func (r *readRig) registerAt(sv nacosfake.Service, iface string, ips ...string) 
 func (r *readRig) tells(t *testing.T, want ...string) {
 	t.Helper()
 	if got := r.told(); !slices.Equal(got, want) {
-		t.Errorf("told of %q, want %q", got, want)
+		t.Errorf("reported %q, want %q", got, want)
 	}
 }
 
@@ -164,7 +164,7 @@ func (r *readRig) fresh(t *testing.T) {
 	}
 }
 
-// unknown returns the interfaces of the rows that cannot be told.
+// unknown returns the interfaces of the rows that cannot be known.
 func (r *readRig) unknown() []string {
 	rows, k := r.table.Snapshot()
 	out := make(map[string]bool)

@@ -204,8 +204,8 @@ func (t *Target) held(g registry.Group, in metadata.NacosInstance, ours map[stri
 
 // Write publishes all that is wanted of ours in one batch. An instance that
 // breaks a limit is refused and not sent, because servers refuse a batch as a
-// whole. What another connection of ours publishes goes when that one takes it
-// back or ends: until then its deletion is a registry.ErrConflict, while all
+// whole. What another connection of ours publishes goes when that one withdraws
+// it or ends: until then its deletion is a registry.ErrConflict, while all
 // else of the change is done.
 func (t *Target) Write(ctx context.Context, change registry.Change) error {
 	if err := t.mayWrite(change); err != nil {

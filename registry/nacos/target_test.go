@@ -53,7 +53,7 @@ func TestTarget(t *testing.T) {
 		r.write(t, entry(greeter, "10.0.0.2", mine))
 		r.expect(t, "10.0.0.2")
 		if n := len(r.server.Requests("InstanceRequest")); n != 0 {
-			t.Errorf("%d requests that take everything back, want none", n)
+			t.Errorf("%d requests that withdraw everything, want none", n)
 		}
 	})
 	bubble(t, "ours go, and those of others stay", func(t *testing.T) {
@@ -216,7 +216,7 @@ func TestDuplicateOfAnother(t *testing.T) {
 		turn()
 		r.expect(t, "10.0.0.1")
 	})
-	bubble(t, "what was taken back meanwhile is not there when theirs has gone", func(t *testing.T) {
+	bubble(t, "what was withdrawn meanwhile is not there when theirs has gone", func(t *testing.T) {
 		r, p, turn := published(t)
 		p.Claim(plan.Origin{Service: "s"}, plan.Reported, nil)
 		turn()

@@ -32,7 +32,7 @@ func TestClient_KeepsNothingOfTargetsThatEnded(t *testing.T) {
 	client.mu.Lock()
 	defer client.mu.Unlock()
 	if n := len(client.lost); n != 1 {
-		t.Errorf("%d are told of a lost session, want 1", n)
+		t.Errorf("%d are notified of a lost session, want 1", n)
 	}
 }
 

@@ -91,7 +91,7 @@ func TestTarget_ANodeThatMayNotBeReadCostsItself(t *testing.T) {
 				t.Errorf("held: %+v", held)
 			}
 		},
-		"its key is told by its name": func(t *testing.T, server *zkfake.Server) {
+		"its key is reported by its name": func(t *testing.T, server *zkfake.Server) {
 			cloud, err := springcloud.NewZooKeeper(instance.Options{Protocol: "http", Root: "/spring"})
 			must(t, err)
 			g, _ := cloud.Group("/spring/orders")

@@ -38,7 +38,7 @@ func TestF04_AFencedWriteChangesNothing(t *testing.T) {
 	}
 	must(t, next.Write(t.Context(), creating(ours(0, 3, 0))))
 	if _, err := old.Read(t.Context(), groupN(0)); !errors.Is(err, registry.ErrFenced) {
-		t.Errorf("the first one takes it back: %v", err)
+		t.Errorf("the first one withdraws it: %v", err)
 	}
 	if got := read(t, next, groupN(0)); len(got) != 2 || got[0].Entry != ours(0, 1, 0) || got[1].Entry != ours(0, 3, 0) {
 		t.Errorf("%v", got)

@@ -90,7 +90,7 @@ func named(table *registry.Table) string {
 	return strings.Join(out, "\n")
 }
 
-// TestSeveralFormatsInOneTree: each entry is told by the format that it is of,
+// TestSeveralFormatsInOneTree: each entry is reported by the format that it is of,
 // and what is of none is reported as such beside them.
 func TestSeveralFormatsInOneTree(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -109,7 +109,7 @@ func TestSeveralFormatsInOneTree(t *testing.T) {
 			"kratos:/microservices/users 10.0.0.3:9000\n" +
 			"spring-cloud:/services/orders 10.0.0.2:8080"
 		if got := named(table); got != want {
-			t.Errorf("told of\n%s\nwant\n%s", got, want)
+			t.Errorf("reported\n%s\nwant\n%s", got, want)
 		}
 		for key, part := range map[string]string{
 			"spring-cloud:/services/orders bad": "no JSON",
@@ -131,7 +131,7 @@ func TestSeveralFormatsInOneTree(t *testing.T) {
 			"plain:/services/10.0.0.7:1 10.0.0.8:1\n" +
 			"spring-cloud:/services/orders 10.0.0.6:8080"
 		if got := named(table); got != want {
-			t.Errorf("told of\n%s\nwant\n%s", got, want)
+			t.Errorf("reported\n%s\nwant\n%s", got, want)
 		}
 	})
 }

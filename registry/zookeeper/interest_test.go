@@ -27,7 +27,7 @@ func TestOnlyWhatIsWantedIsRead(t *testing.T) {
 		wish.Add("api.A", "api.C")
 		later(time.Second)
 		if a := wish.Answer("api.A"); !a.Reported || a.Err != nil {
-			t.Error("the source does not say that it told of what is wanted")
+			t.Error("the source does not say that it reported what is wanted")
 		}
 		tells(t, table, "api.A=10.0.0.1:20880")
 		register(t, s, "api.A", "10.0.0.3:20880")

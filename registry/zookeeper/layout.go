@@ -17,7 +17,7 @@ type Layout interface {
 	Nodes
 }
 
-// Parents tells which parents hold the entries of a format.
+// Parents reports which parents hold the entries of a format.
 type Parents interface {
 	// Parents returns the paths of all parents with * for the one part of
 	// the path that differs, such as /dubbo/*/providers.
@@ -50,7 +50,7 @@ type Nodes interface {
 	Replaces() metadata.Replacement
 }
 
-// Named is implemented by layouts whose nodes are told by their names from
+// Named is implemented by layouts whose nodes are reported by their names from
 // what else may be under their root. The data of others is not asked for.
 type Named interface {
 	Named(node string) bool

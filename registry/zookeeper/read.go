@@ -43,7 +43,7 @@ func (f *found) unread() bool { return f.gone || f.denied != nil }
 // ours may be ephemeral.
 //
 // Of several nodes with one key, a foreign one has it, and the others are
-// told by their names: ours among them are left over. Of a layout whose
+// reported by their names: ours among them are left over. Of a layout whose
 // replacements overlap all of ours have it.
 func (t *Target) Read(ctx context.Context, group registry.Group) ([]registry.Held, error) {
 	t.client.watching.end(group)
@@ -192,7 +192,7 @@ func (*Target) each(ctx context.Context, nodes []found, ask func(context.Context
 	return g.Wait() //nolint:wrapcheck // each error is wrapped above
 }
 
-// identify tells what a node stores, and whose it is.
+// identify reports what a node stores, and whose it is.
 func (t *Target) identify(layout Layout, group registry.Group, f *found) {
 	entry, mark := layout.Entry(group, f.name, f.node.data)
 	entry.Group = group

@@ -54,7 +54,7 @@ func TestConnection(t *testing.T) {
 			t.Errorf("%+v, %d changes", held, server.Changes()-changes)
 		}
 	})
-	inTime(t, "a lost session is told once, and what went is written anew once", func(t *testing.T, server *zkfake.Server) {
+	inTime(t, "a lost session is reported once, and what went is written anew once", func(t *testing.T, server *zkfake.Server) {
 		client := dial(t, server)
 		defer client.Close()
 		target := target(t, client, withSession)

@@ -313,7 +313,7 @@ func (r *reading) follow(ctx context.Context) error {
 }
 
 // endIfStaleWatches ends a connection of which most watches are for what nobody asks for any
-// more: a watch cannot be taken back, and costs the server too.
+// more: a watch cannot be withdrawn, and costs the server too.
 func (r *reading) endIfStaleWatches() error {
 	used := len(r.await)
 	for _, root := range r.roots {

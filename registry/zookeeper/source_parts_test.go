@@ -74,7 +74,7 @@ func spring(t *testing.T, s *zkfake.Server, app string, n int) {
 	must(t, s.Put(fmt.Sprintf("/spring/%s/u%d", app, n), []byte(strings.ReplaceAll(fmt.Sprintf(springNode, n), "orders", app))))
 }
 
-// unknowns returns the scopes that cannot be told.
+// unknowns returns the scopes that cannot be known.
 func unknowns(table *registry.Table) []string {
 	return slices.Sorted(maps.Keys(knowledge(table).Unknown))
 }
@@ -345,7 +345,7 @@ func TestProvidersThatDoNotAnswerDelayNothingElse(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 		}
 		if took := time.Since(began); took > 11*time.Second {
-			t.Errorf("told of anything after %v", took)
+			t.Errorf("reported anything after %v", took)
 		}
 		tells(t, table, "api.shop=10.0.0.1:1")
 		later(time.Minute)

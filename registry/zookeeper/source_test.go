@@ -78,7 +78,7 @@ func published(table *registry.Table) []string {
 func tells(t *testing.T, table *registry.Table, want ...string) {
 	t.Helper()
 	if got := published(table); !slices.Equal(got, want) {
-		t.Errorf("told of %q, want %q", got, want)
+		t.Errorf("reported %q, want %q", got, want)
 	}
 }
 
@@ -224,7 +224,7 @@ func TestSource(t *testing.T) {
 			later(time.Second)
 			tells(t, table, "api.A=10.0.0.1:1,10.0.0.2:1")
 		},
-		"a subtree that is denied stays as it was and is unknown, others go on": func(t *testing.T, s *zkfake.Server) {
+		"a subtree that is denied stays as it was and is unknown, others continue": func(t *testing.T, s *zkfake.Server) {
 			register(t, s, "api.A", "10.0.0.1:1")
 			register(t, s, "api.B", "10.0.0.2:1")
 			table := reads(t, s)

@@ -324,7 +324,7 @@ func (r *reading) again(ctx context.Context, root *root) error {
 	return r.update(ctx, root, jobs)
 }
 
-// update does readings of a root's parents and tells what changed by them.
+// update does readings of a root's parents and reports what changed by them.
 func (r *reading) update(ctx context.Context, root *root, jobs []*job) error {
 	if err := r.read(ctx, root, jobs); err != nil {
 		return err
@@ -351,7 +351,7 @@ func (r *reading) wish(ctx context.Context) error {
 	return nil
 }
 
-// answerAll tells who wants anything what became of it.
+// answerAll reports who wants anything what became of it.
 func (r *reading) answerAll() {
 	names := r.opts.Interest.Unreported()
 	for _, root := range r.roots {
@@ -362,8 +362,8 @@ func (r *reading) answerAll() {
 	r.answer(names)
 }
 
-// answer tells who wants names of those that the table has, or why they
-// cannot be told.
+// answer reports who wants names of those that the table has, or why they
+// cannot be known.
 func (r *reading) answer(names []string) {
 	if r.opts.Interest == nil {
 		return
@@ -377,7 +377,7 @@ func (r *reading) answer(names []string) {
 	r.opts.Interest.Report(answers)
 }
 
-// answerOf returns why a name cannot be told, nil where it was; not ok while it
+// answerOf returns why a name cannot be known, nil where it was; not ok while it
 // is to be read.
 func (r *reading) answerOf(name string) (why error, ok bool) {
 	for _, root := range r.roots {

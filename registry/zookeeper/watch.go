@@ -217,7 +217,7 @@ func (w *watching) connect(ctx context.Context) (*watcher, error) {
 	return nil, nil //nolint:nilnil // as said
 }
 
-// connected takes in what came of a connection, and reports whether it serves.
+// connected handles the result of a connection, and reports whether it serves.
 func (w *watching) connected(next *watcher, beside State, err error) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -376,7 +376,7 @@ func TestWrite_AccessIsDenied(t *testing.T) {
 	}
 	write(t, target, creating(ours(2, 1, 0)))
 	if held := read(t, target, groupN(2)); len(held) != 2 {
-		t.Errorf("the others do not go on: %v", held)
+		t.Errorf("the others do not continue: %v", held)
 	}
 	must(t, server.SetACL(root, zkfake.DigestACL(zkfake.PermAll, "someone", "else")))
 	if groups, err := target.Groups(t.Context()); !errors.Is(err, registry.ErrRefused) {

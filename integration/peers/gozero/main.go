@@ -65,7 +65,7 @@ func dial(r *program.Registry, service string) (program.Call, error) {
 	return func(ctx context.Context) (string, error) { return program.Greet(ctx, z.Conn()) }, nil
 }
 
-// list tells what the client tells that go-zero's registry has.
+// list reports what the client tells that go-zero's registry has.
 func list(_ context.Context, r *program.Registry, service string) ([]program.Instance, error) {
 	if !r.InNacos() {
 		return nil, errZooKeeper

@@ -93,7 +93,7 @@ func dial(r *program.Registry, service string) (program.Call, error) {
 	return func(ctx context.Context) (string, error) { return program.Greet(ctx, conn) }, nil
 }
 
-// list tells what a consumer is told that watches, as those of Kratos do.
+// list reports what a consumer is told that watches, as those of Kratos do.
 func list(ctx context.Context, r *program.Registry, service string) ([]program.Instance, error) {
 	own, name, err := registryOf(r, service)
 	if err != nil {

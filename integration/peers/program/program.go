@@ -43,7 +43,7 @@ type Place struct {
 	Weight  int    // 0: the framework's own
 	Tags    map[string]string
 
-	Settle time.Duration // how long it continues once it is taken back
+	Settle time.Duration // how long it continues once it is withdrawn
 }
 
 // Answer is what every server says.
@@ -86,7 +86,7 @@ func (p Program) run(ctx context.Context, args []string, out io.Writer) error {
 		at.Tags[key] = value
 		return nil
 	})
-	flags.DurationVar(&at.Settle, "settle", time.Second, "how long serve goes on once it is taken back")
+	flags.DurationVar(&at.Settle, "settle", time.Second, "how long serve continues once it is withdrawn")
 	every := flags.Duration("every", time.Second, "how often call calls")
 	if err := flags.Parse(args); err != nil {
 		return err

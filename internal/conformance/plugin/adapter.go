@@ -23,11 +23,11 @@ type Adapter struct {
 
 // Following is a name that a framework follows.
 type Following interface {
-	// Found returns what the framework was told last, one for each address that it
+	// Found returns what the framework was sent last, one for each address that it
 	// would call, or why it knows nothing. It is asked again and again.
 	Found() ([]Found, error)
 
-	// Spoil overwrites in place whatever the framework was told last, as one does
+	// Spoil overwrites in place whatever the framework was sent last, as one does
 	// that sorts its list.
 	Spoil()
 
@@ -41,21 +41,21 @@ type Found struct {
 	Weight  int    // 0: the framework is told none
 }
 
-// Adapters tries what every framework relies on: one address is told once
+// Adapters tries what every framework relies on: one address is reported once
 // whatever it provides, weights are those of the registry and 0 is one, an outage and names
 // that nobody provides take nothing away, what one reader does to its list
 // concerns no other, and nothing waits for a reader.
 func Adapters(t *testing.T, a Adapter) {
 	t.Helper()
 	for name, try := range map[string]func(testing.TB, *trial){
-		"an address that provides several interfaces is told once":  addressOnce,
-		"weights are those of the registry":                         weights,
-		"a weight of 0 takes no calls while there are others":       zeroWeight,
-		"an outage leaves what was found, whatever else is asked":   outage,
-		"what goes is told, the last one too":                       goes,
-		"what one reader does to its list concerns no other":        spoiled,
-		"stop waits for no reader, twice":                           stops,
-		"a name that nobody provides is followed until it is there": appears,
+		"an address that provides several interfaces is reported once": addressOnce,
+		"weights are those of the registry":                            weights,
+		"a weight of 0 takes no calls while there are others":          zeroWeight,
+		"an outage leaves what was found, whatever else is asked":      outage,
+		"what goes is told, the last one too":                          goes,
+		"what one reader does to its list concerns no other":           spoiled,
+		"stop waits for no reader, twice":                              stops,
+		"a name that nobody provides is followed until it is there":    appears,
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := clientfake.New()

@@ -30,7 +30,7 @@ type World struct {
 }
 
 // Backends tries a client over a registry: what is provided is found under each
-// of its names until it is taken back, a name that nobody provides is empty and
+// of its names until it is withdrawn, a name that nobody provides is empty and
 // no error, and an outage leaves what was known and reports nothing else.
 func Backends(t *testing.T, w World) {
 	t.Helper()
@@ -40,7 +40,7 @@ func Backends(t *testing.T, w World) {
 		name string
 		try  func(testing.TB, *client.Client)
 	}{
-		{"what is provided is found under each of its interfaces, and gone once it is taken back", x.provided},
+		{"what is provided is found under each of its interfaces, and gone once it is withdrawn", x.provided},
 		{"interfaces that are registered one by one add up", x.addUp},
 		{"what nobody provides is empty, and no error", x.empty},
 		{"what a process provided goes with it", x.closed},
@@ -153,7 +153,7 @@ func (x *backends) provided(t testing.TB, consumer *client.Client) {
 		t.Errorf("it is seen by another, and not by its own process: %v", err)
 	}
 	if err := provider.Deregister(ctx, one); err != nil {
-		t.Errorf("taken back: %v", err)
+		t.Errorf("withdrawn: %v", err)
 	}
 	for _, name := range []string{"api.One", "api.Two"} {
 		sees(t, consumer, interfaceNamed(name))

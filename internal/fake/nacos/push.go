@@ -47,7 +47,7 @@ func (s *Server) Remove(services ...Service) {
 
 // Edit changes instances of a service as an operator does in the console, and
 // tells its subscribers. As with a real server it stays beside whatever is
-// published later; nil takes it back.
+// published later; nil withdraws it.
 func (s *Server) Edit(sv Service, change func(*model.Instance)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

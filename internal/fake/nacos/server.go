@@ -202,7 +202,7 @@ func (s *Server) Connections() int {
 }
 
 // Set makes instances the publication of another client, by its name, without
-// a connection; none takes it back.
+// a connection; none withdraws it.
 func (s *Server) Set(sv Service, client string, instances ...model.Instance) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

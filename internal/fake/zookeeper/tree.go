@@ -65,7 +65,7 @@ const (
 )
 
 // tree holds the nodes. Its changes are collected with their inverse, so that
-// those of a transaction can be taken back. It is guarded by the server.
+// those of a transaction can be withdrawn. It is guarded by the server.
 type tree struct {
 	nodes      map[string]*node
 	ephemerals map[int64]map[string]struct{}

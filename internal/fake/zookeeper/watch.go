@@ -1,6 +1,6 @@
 package zookeeper
 
-// watch remembers that the connection is to be told once of a change. The
+// watch remembers that the connection is to be notified once of a change. The
 // caller holds the server's lock, as all here.
 func (c *conn) watch(r request) {
 	set := &c.onData

@@ -188,7 +188,7 @@ func TestServer_Sessions(t *testing.T) {
 			t.Errorf("refused though the server has as much by now: %v", err)
 		}
 	})
-	inTime(t, "watches are told once, and of what was missed", func(t *testing.T, s *zkfake.Server) {
+	inTime(t, "watches are notified once, and of what was missed", func(t *testing.T, s *zkfake.Server) {
 		c := connect(t, s)
 		defer c.Close()
 		must(t, s.Put("/a", nil))

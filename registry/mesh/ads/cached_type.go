@@ -44,7 +44,7 @@ type rawResponse struct {
 	first     bool // first response of this type on this stream
 	silent    bool // no response of this type on this stream yet
 	wildcard  bool // the server knows that we want everything
-	late      bool // it learned so after other names: its answer cannot be told from others
+	late      bool // it learned so after other names: its answer cannot be distinguished from others
 	answered  bool // it has sent something since
 	presented map[string]string
 	version   string              // state of the world: version the server was told we hold

@@ -79,7 +79,7 @@ func (e *engine) start(ctx context.Context, l *connection) *session {
 	return s
 }
 
-// drop ends a session without a word to anybody.
+// drop ends a session silently to anybody.
 func (e *engine) drop(s *session) {
 	s.cancel()
 	s.link.release()
@@ -102,7 +102,7 @@ func (e *engine) lost(s *session, err error) {
 	if s == e.standby {
 		e.drop(s)
 		e.secondDue = time.Now().Add(e.options.Backoff.slow())
-		e.options.Log.Warn("no second stream, the old one goes on", "address", e.options.Address, "err", err)
+		e.options.Log.Warn("no second stream, the old one continues", "address", e.options.Address, "err", err)
 		return
 	}
 	if s.received { // closing may take its time
@@ -175,7 +175,7 @@ func slow(err error) bool {
 }
 
 // gist is an error without its ports and sizes, which differ at each attempt: it
-// is told once.
+// is reported once.
 func gist(err error) string {
 	return strings.Map(func(r rune) rune {
 		if r >= '0' && r <= '9' {

@@ -324,7 +324,7 @@ func TestConnecting(t *testing.T) {
 			is(t, "held", len(v.names()), 41)
 			is(t, "streams", s.Streams(), 1)
 		},
-		"a connection that the server ends for its age is replaced without a word": func(t *testing.T) {
+		"a connection that the server ends for its age is replaced silently": func(t *testing.T) {
 			s := istiodfake.NewServer()
 			s.Set(cluster("a", 1))
 			n := serve(t, func(g *grpc.Server) { s.Register(g) }, append(istiodfake.ServerOptions(),

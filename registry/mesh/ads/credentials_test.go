@@ -238,7 +238,7 @@ func TestTLS(t *testing.T) {
 			in(2 * time.Second)
 			equal(t, "clients", r.names(), "first", "second")
 		},
-		"a missing file is told by its name, and taken when it comes": func(t *testing.T) {
+		"a missing file is reported by its name, and taken when it comes": func(t *testing.T) {
 			r := newRig(t)
 			file := filepath.Join(r.dir, "later.pem")
 			_, v := r.client(t, ads.TLS{CAFile: file})

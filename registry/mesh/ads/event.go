@@ -35,7 +35,7 @@ type Event[T any] struct {
 	// several streams may share one.
 	Connection int
 	// Changed holds new resources and those whose content changed. One that was
-	// rejected before is told again once it is valid, even if unchanged.
+	// rejected before is reported again once it is valid, even if unchanged.
 	Changed []Resource[T]
 	// Confirmed names held resources that this stream told for the first time and
 	// that are as they were; with Changed it is all that is known to be current.

@@ -53,7 +53,7 @@ func (s *Subscription[T]) join(e *engine) {
 	s.id, s.cached = e.subscriptions, t
 }
 
-// Watch adds names; Wildcard is all. What is known of them already is told at
+// Watch adds names; Wildcard is all. What is known of them already is reported at
 // once, without asking the server again.
 func (s *Subscription[T]) Watch(names ...string) {
 	names = slices.Clone(names)
@@ -84,7 +84,7 @@ func (s *Subscription[T]) Set(names []string) {
 	})
 }
 
-// Close takes everything back. No call of the handler begins after it returned;
+// Close withdraws everything. No call of the handler begins after it returned;
 // one that is under way may still be: see Done. It may be repeated.
 func (s *Subscription[T]) Close() {
 	s.mu.Lock()

@@ -99,7 +99,7 @@ func TestSubscriptions(t *testing.T) {
 			settle()
 			equal(t, "held", inner.names(), "a")
 		},
-		"two subscriptions are told of a removal once each, by its name": func(t *testing.T) {
+		"two subscriptions are notified of a removal once each, by its name": func(t *testing.T) {
 			s, n := istiod(t)
 			s.Set(cluster("a", 1))
 			c := connect(t, n)
@@ -131,7 +131,7 @@ func TestSubscriptions(t *testing.T) {
 			}
 			obedient(t, s)
 		},
-		"a name that was given up and is wanted again is told again": func(t *testing.T) {
+		"a name that was given up and is wanted again is reported again": func(t *testing.T) {
 			s, n := istiod(t)
 			s.Set(load("a", "10.0.0.1"))
 			c := connect(t, n)

@@ -18,7 +18,7 @@ import (
 // TestStateOfTheWorldStreams is about streams that end, names that nobody answers and odd contents.
 func TestStateOfTheWorldStreams(t *testing.T) {
 	stories(t, map[string]func(*testing.T){
-		"a stream that ends after responses is replaced without a word": func(t *testing.T) {
+		"a stream that ends after responses is replaced silently": func(t *testing.T) {
 			for _, err := range []error{nil, status.Error(codes.Unavailable, "restarting")} {
 				k, v, s := asking(t)
 				k.answer(say(cds, "v1", "1", cluster("a", 1)))

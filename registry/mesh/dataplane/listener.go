@@ -112,7 +112,7 @@ func chain(name string, ranges []*corev3.CidrRange, filter string, config *anypb
 	}
 }
 
-// prefixes returns what of the addresses of a service a connection can be told
+// prefixes returns what of the addresses of a service a connection can be reported
 // by.
 func prefixes(addresses []string) []*corev3.CidrRange {
 	var all []netip.Prefix

@@ -27,7 +27,7 @@ type Event struct {
 	Message string // the client's, of what it refuses
 }
 
-// EventKind tells events apart.
+// EventKind distinguishes events.
 type EventKind string
 
 // The kinds of events.

@@ -117,7 +117,7 @@ func TestStream(t *testing.T) {
 			t.Errorf("ended with %v", d.failed())
 		}
 	})
-	bubble(t, "what is refused is told once, and is no reason to send it again", func(t *testing.T) {
+	bubble(t, "what is refused is reported once, and is no reason to send it again", func(t *testing.T) {
 		r := start(t)
 		r.put(entry("one.internal", "HTTP", 80, "10.0.0.1"))
 		w := r.world(node("shop"))

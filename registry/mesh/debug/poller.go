@@ -71,7 +71,7 @@ func (p *poller) read(ctx context.Context) (*part, error) {
 // that could not be read is asked for again now and then.
 func (p *poller) compare(listed *answer) (kept map[string]*client, fresh []*client) {
 	kept = make(map[string]*client, len(listed.clients))
-	if listed.nameless > 0 { // whoever is missing may be one of those that cannot be told
+	if listed.nameless > 0 { // whoever is missing may be one of those that cannot be known
 		maps.Copy(kept, p.known)
 	}
 	now := time.Now()
@@ -181,7 +181,7 @@ func (p *poller) readAll(ctx context.Context) (*part, error) {
 	if err != nil {
 		return nil, err
 	}
-	if a.nameless > 0 { // whoever is missing may be one of those that cannot be told
+	if a.nameless > 0 { // whoever is missing may be one of those that cannot be known
 		for id, c := range p.known {
 			if a.clients[id] == nil {
 				a.clients[id] = c

@@ -57,7 +57,7 @@ func TestReader(t *testing.T) {
 			t.Errorf("conflicts %+v", c)
 		}
 	})
-	run("a key taken back while its client lives goes after the grace", func(t *testing.T) {
+	run("a key withdrawn while its client lives goes after the grace", func(t *testing.T) {
 		_, istiods, o := mesh(t, "127.0.0.1")
 		old := istiods[0].connect("a.shop", oneA)
 		istiods[0].connect("b.shop", oneB)
@@ -433,7 +433,7 @@ func TestReplicas(t *testing.T) {
 			t.Error("the restart has no end")
 		}
 	})
-	run("clients that come anew with each reading are told of once", func(t *testing.T) {
+	run("clients that come anew with each reading are reported once", func(t *testing.T) {
 		_, istiods, o := mesh(t, "127.0.0.1")
 		var logged lines
 		o.Log = slog.New(slog.NewTextHandler(&logged, nil))

@@ -155,7 +155,7 @@ func causeOfStatus(err error) Cause {
 	}
 }
 
-// causeOfText tells what a code leaves open: an istiod before 1.20 refuses with
+// causeOfText reports what a code leaves open: an istiod before 1.20 refuses with
 // Unknown, and ResourceExhausted is its rate limit as well as our own limit.
 func causeOfText(text string) Cause {
 	switch {

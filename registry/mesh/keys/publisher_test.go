@@ -34,7 +34,7 @@ func TestSeveralGiveKeys(t *testing.T) {
 			in(time.Second)
 			equal(t, "streams", i.streams(), 2)
 		},
-		"what one that is gone gave is taken back": func(t *testing.T, i *istiod, w *world) {
+		"what one that is gone gave is withdrawn": func(t *testing.T, i *istiod, w *world) {
 			w.SetOf("zk", some("A"))
 			w.SetOf("nacos", some("B"))
 			in(time.Second)

@@ -147,7 +147,7 @@ func (r *replica) failed(err error) {
 	}
 }
 
-// note tells how the replica stands.
+// note reports how the replica stands.
 func (r *replica) note(err error) {
 	keys := 0
 	for _, s := range r.streams {

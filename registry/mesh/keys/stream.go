@@ -69,7 +69,7 @@ func (r *replica) open(ctx context.Context, p *part) (*stream, error) {
 // converse sends a request if there is one, and acknowledges the next answer.
 func converse(wire discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesClient, request *discoveryv3.DiscoveryRequest) error {
 	if request != nil {
-		if err := wire.Send(request); err != nil && !errors.Is(err, io.EOF) { // after io.EOF Recv tells why
+		if err := wire.Send(request); err != nil && !errors.Is(err, io.EOF) { // after io.EOF Recv reports why
 			return err //nolint:wrapcheck // explain does
 		}
 	}

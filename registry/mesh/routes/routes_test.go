@@ -230,7 +230,7 @@ func TestRoutesAreReadForWhoIsWatchedAlone(t *testing.T) {
 		server.Set(capture(t))
 		synctest.Wait()
 		if r.Get(a) != nil || told.Load() != 2 {
-			t.Errorf("told of what nobody watches, %d times", told.Load())
+			t.Errorf("reported what nobody watches, %d times", told.Load())
 		}
 	})
 }
