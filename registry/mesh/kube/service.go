@@ -222,3 +222,45 @@ func (w *World) selected(namespace string, selector map[string]string) []*Worklo
 	slices.SortFunc(out, func(a, b *WorkloadEntry) int { return strings.Compare(a.Name, b.Name) })
 	return out
 }
+
+// protocolOf returns the RPC protocol that a port tells; empty where it tells
+// none, and then that of the format counts. Istio reads `appProtocol` before the
+// beginning of the port's name, and knows no Dubbo: with it, such a port is called
+// `tcp-dubbo` or `grpc-tri`. So each word of either is looked at.
+func protocolOf(application, name string) string {
+	application = application[strings.LastIndexByte(application, '/')+1:]
+	for _, text := range []string{application, name} {
+		for word := range strings.SplitSeq(strings.ToLower(text), "-") {
+			switch word {
+			case "dubbo":
+				return "dubbo"
+			case "tri", "triple":
+				return "tri"
+			}
+		}
+	}
+	return ""
+}
+
+// The labels that localities are read from; istiod reads the same.
+const (
+	labelLocality = "istio-locality"
+	labelRegion   = core.LabelTopologyRegion
+	labelZone     = core.LabelTopologyZone
+	labelSubzone  = "topology.istio.io/subzone"
+)
+
+// locality writes region/zone/subzone without the parts that are not told at its
+// end, as the locality of xDS is written.
+func locality(region, zone, subzone string) string {
+	return strings.TrimRight(region+"/"+zone+"/"+subzone, "/")
+}
+
+// localityOf returns what a label says, in which dots may stand for slashes, as
+// none of the latter may.
+func localityOf(label string) string {
+	if !strings.Contains(label, "/") {
+		label = strings.ReplaceAll(label, ".", "/")
+	}
+	return strings.TrimRight(label, "/")
+}
