@@ -29,7 +29,7 @@ func (c claim) offers() bool {
 
 type held struct {
 	pair           // of another owner's entry only the key is kept
-	owner   string //
+	owner   string // as registry.Held.Owner has it
 	version int64
 	live    bool
 }

@@ -98,7 +98,7 @@ func (a *admission) refusal() string {
 }
 
 // warning says what the target waits for before it may be written to, or that others
-// do not see that it is; empty if neither, or if fault says why it may not be.
+// do not see that it is; empty if neither, or if refusal says why it may not be.
 func (a *admission) warning() string {
 	if a.refusal() != "" {
 		return ""

@@ -22,7 +22,7 @@ import (
 // buildOptions says how a configuration is made into a runtime.
 type buildOptions struct {
 	dryRun  bool      // targets are read, and nothing is written
-	quiet   bool      // only warnings are logged
+	quiet   bool      // only errors are logged, unless a flag says otherwise
 	joins   bool      // it takes its part among replicas, where there are to be several
 	owner   string    // in place of the configuration's; empty: that one
 	adopted *ownerSet // entries are changed by a person's word, beside any bridge that runs; nil: they are not

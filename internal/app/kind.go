@@ -23,7 +23,7 @@ type kind interface {
 	abilities() abilities
 }
 
-// A storage keeps what is ours beside entries.
+// storage is where a registry keeps what is ours beside entries: its id, and records.
 type storage interface {
 	// keptID returns where the registry keeps its id; nil: it keeps none.
 	keptID(b *builder, name string) *keptID

@@ -42,10 +42,10 @@ func (k kubernetesKind) restConfig() (*rest.Config, error) {
 }
 
 // restConfig says how the API server of a context of a file is reached, and as whom.
-func restConfig(file, context string) (*rest.Config, error) {
+func restConfig(file, name string) (*rest.Config, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = file
-	c, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: context}).ClientConfig()
+	c, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: name}).ClientConfig()
 	if err != nil {
 		return nil, fmt.Errorf("kubernetes.kubeconfig: %w; name a kubeconfig file, or run in a pod", err)
 	}

@@ -95,7 +95,6 @@ func (s kubernetesSource) state() admin.SourceState {
 
 // check tries a mesh by running its source for as long as it needs.
 func (s kubernetesSource) check(ctx context.Context, f *findings) {
-	const fix = "allow get, list and watch of what is named, or list it in source.without; docs/kubernetes-source.md has a role"
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(ctx, registry.NewTable()) }()
@@ -117,23 +116,28 @@ func (s kubernetesSource) check(ctx context.Context, f *findings) {
 		return
 	}
 	for _, r := range feeds {
-		what := strings.TrimSpace("read " + r.Resource + " " + r.Namespace)
-		_, forbidden := errors.AsType[*kube.Forbidden](r.Err)
-		switch {
-		case forbidden:
-			f.fail(what, r.Err, fix)
-		case r.Err != nil:
-			f.away(what, r.Err, "check the kubeconfig, and whether the API server at "+s.server+" is reached from here")
-		case !r.Listed:
-			f.away(what, errors.New("the API server has not told of everything yet"), "give more --timeout")
-		case r.Absent:
-			f.warn(what, "the API has no such kind", "install istio's custom resource definitions, or list istio in source.without")
-		default:
-			f.pass(what, "%d objects", r.Objects)
-		}
+		f.feed(r, s.server)
 	}
 	f.pass("service keys", "%d by Kubernetes", keys.Mapping.Len())
 	for _, p := range keys.Skipped {
 		f.warn("service keys", p.Error(), "mend the annotation")
+	}
+}
+
+// feed says whether one kind of object can be read from a server.
+func (f *findings) feed(r kube.Feed, server string) {
+	what := strings.TrimSpace("read " + r.Resource + " " + r.Namespace)
+	_, forbidden := errors.AsType[*kube.Forbidden](r.Err)
+	switch {
+	case forbidden:
+		f.fail(what, r.Err, "allow get, list and watch of what is named, or list it in source.without; docs/kubernetes-source.md has a role")
+	case r.Err != nil:
+		f.away(what, r.Err, "check the kubeconfig, and whether the API server at "+server+" is reached from here")
+	case !r.Listed:
+		f.away(what, errors.New("the API server has not reported everything yet"), "give more --timeout")
+	case r.Absent:
+		f.warn(what, "the API has no such kind", "install istio's custom resource definitions, or list istio in source.without")
+	default:
+		f.pass(what, "%d objects", r.Objects)
 	}
 }

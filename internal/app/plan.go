@@ -30,7 +30,7 @@ type Difference struct {
 // A Step is one entry that would be written or deleted.
 type Step struct {
 	Target string `json:"target"`
-	Op     string `json:"op"` // create, update or delete
+	Op     string `json:"op"` // create, update or delete; of an operation purge, adopt or release
 	Group  string `json:"group"`
 	Key    string `json:"key"`
 	Old    string `json:"old,omitempty"`

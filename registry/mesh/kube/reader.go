@@ -50,7 +50,7 @@ func New(o Options) (*Reader, error) {
 	switch {
 	case o.Config == nil:
 		return nil, errors.New("kube: Config is not set")
-	case o.Rules.Reading == nil:
+	case o.Reading == nil:
 		return nil, errors.New("kube: Reading is not set")
 	}
 	if o.Log == nil {

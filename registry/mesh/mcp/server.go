@@ -151,7 +151,7 @@ func (s *Server) serve(ctx context.Context, v variant) error {
 	return st.session(ctx)
 }
 
-// Readers returns the istiods that are connected, the longest first.
+// Readers returns the istiods and data planes that are connected, the longest first.
 func (s *Server) Readers() []Reader {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -296,7 +296,7 @@ func (st *stream) answered(sub *subscription, r request) {
 	}
 }
 
-// show changes what Peers shows of the stream.
+// show changes what Readers shows of the stream.
 func (st *stream) show(change func(*Reader)) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
