@@ -18,6 +18,9 @@
 //     over a later connection. Where it shows nothing, or most services would be
 //     left empty, only a person ends the hold.
 //
+// A service here is a registry.Group, or what the guard keeps of it. A hold is a
+// deletion held back, never what a target holds.
+//
 // A Guard is a value: it is given facts and a time, starts nothing and does no
 // I/O. It is not safe for concurrent use.
 package guard
@@ -195,7 +198,7 @@ func (g *Guard) Judge(now time.Time, connection int) Round {
 			s.count(now, g.Options)
 			s.expire(now, g.Options.Window)
 		})
-		if lost, _ := s.loss(s.unknown); !s.Held.IsZero() && (lost == 0 || s.pending+s.unknown == 0) {
+		if lost, _ := s.loss(s.uncertain); !s.HeldSince.IsZero() && (lost == 0 || s.pending+s.uncertain == 0) {
 			g.calm = now
 			r.release(s, "nothing of it is to be deleted any more")
 		}
@@ -204,14 +207,14 @@ func (g *Guard) Judge(now time.Time, connection int) Round {
 	if g.calm.IsZero() || g.sum.claimed == 0 {
 		g.calm = now
 	}
-	person := g.sum.claimed == 0 || 2*g.emptied() > g.sum.services
+	personOnly := g.sum.claimed == 0 || 2*g.emptied() > g.sum.services
 	for s := range g.active {
-		if s.confirmed(now, g.calm, connection, g.Options.Confirm) && !person {
+		if s.tryConfirm(now, g.calm, connection, g.Options.Confirm) && !personOnly {
 			g.accept(s, now)
 			r.release(s, "the source still said so over a new connection")
 		}
 	}
-	g.enforce(now, person, &r)
+	g.enforce(now, personOnly, &r)
 	g.finish(now, &r)
 	return r
 }
@@ -227,17 +230,17 @@ func (g *Guard) emptied() (n int) {
 }
 
 // enforce holds what exceeds the budget, and decides about each candidate.
-func (g *Guard) enforce(now time.Time, person bool, r *Round) {
+func (g *Guard) enforce(now time.Time, personOnly bool, r *Round) {
 	over, h := g.exceeded(), &Hold{}
 	for s := range g.active {
 		if over {
 			s.hold(now, g.connection)
 		}
 		s.judge(now, g.Options)
-		if !s.Held.IsZero() {
+		if !s.HeldSince.IsZero() {
 			h.add(s, Held, Unreported) // also while the source cannot report it
-			h.Since, h.Losses = soonest(h.Since, s.Held), append(h.Losses, Loss{s.Service, s.base(), s.stay()})
-			r.Reconnect = r.Reconnect || !person && s.unconfirmed(now, g.connection, g.Options.Confirm)
+			h.Since, h.Losses = soonest(h.Since, s.HeldSince), append(h.Losses, Loss{s.Service, s.base(), s.stay()})
+			r.Reconnect = r.Reconnect || !personOnly && s.wantsReconnect(now, g.connection, g.Options.Confirm)
 		}
 	}
 	if len(h.Losses) == 0 {
@@ -245,7 +248,7 @@ func (g *Guard) enforce(now time.Time, person bool, r *Round) {
 		return
 	}
 	g.hold = h
-	g.seal(h, person)
+	g.seal(h, personOnly)
 	if g.Options.Mode == Warn || g.Options.Mode == Off {
 		g.waive(now, r)
 	}
@@ -257,7 +260,7 @@ func (g *Guard) waive(now time.Time, r *Round) {
 		r.Warned = g.hold
 	}
 	for s := range g.active {
-		if !s.Held.IsZero() {
+		if !s.HeldSince.IsZero() {
 			g.accept(s, now)
 			r.release(s, "guard.mode is "+string(g.Options.Mode))
 			s.judge(now, g.Options)
@@ -275,10 +278,10 @@ func (g *Guard) accept(s *service, now time.Time) {
 
 // losses are sums over services that lost something.
 type losses struct {
-	emptied, others int // services without an endpoint, and those of them that were not just withdrawn
-	withdrawn       int // endpoints of the services that were
-	kept, unseen    int // endpoints lost by services that keep others, and those of them that nobody reported
-	lost            int // endpoints
+	emptied, emptiedUnseen int // services without an endpoint, and those of them of which one was missing or held
+	withdrawn              int // endpoints of the services that were
+	kept, unseen           int // endpoints lost by services that keep others, and those of them that nobody reported
+	lost                   int // endpoints
 }
 
 func (l *losses) add(s *service) {
@@ -288,8 +291,8 @@ func (l *losses) add(s *service) {
 	case s.base() == 0:
 	case s.stay() > 0:
 		l.kept, l.unseen = l.kept+n, l.unseen+unseen
-	case unseen > 0 || s.Missed || !s.Held.IsZero():
-		l.emptied, l.others = l.emptied+1, l.others+1
+	case unseen > 0 || s.Missed || !s.HeldSince.IsZero():
+		l.emptied, l.emptiedUnseen = l.emptied+1, l.emptiedUnseen+1
 	default:
 		l.emptied, l.withdrawn = l.emptied+1, l.withdrawn+n
 	}
@@ -309,7 +312,7 @@ func (g *Guard) exceeded() bool {
 	if l.unseen == 0 && l.kept <= g.Options.AtLeast {
 		l.lost -= l.kept
 	}
-	if l.emptied == 1 && l.others == 0 && g.sum.claimed > 0 { // one service goes as whoever withdrew it wants
+	if l.emptied == 1 && l.emptiedUnseen == 0 && g.sum.claimed > 0 { // one service goes as whoever withdrew it wants
 		l.emptied, l.lost = 0, l.lost-l.withdrawn
 	}
 	return g.sum.claimed == 0 ||
@@ -319,7 +322,7 @@ func (g *Guard) exceeded() bool {
 // finish reports what changed and forgets services of which nothing is left.
 func (g *Guard) finish(now time.Time, r *Round) {
 	for s := range g.active {
-		if s.going > 0 {
+		if s.freed > 0 {
 			r.Free = append(r.Free, s.Service)
 		}
 		next := s.record(now)
@@ -329,7 +332,7 @@ func (g *Guard) finish(now time.Time, r *Round) {
 			r.Changed = append(r.Changed, next)
 		case s.idle():
 			delete(g.active, s)
-			if s.all == 0 {
+			if s.stored == 0 {
 				delete(g.services, s.Service)
 			}
 		}
@@ -343,7 +346,7 @@ func (g *Guard) finish(now time.Time, r *Round) {
 
 func (r *Round) release(s *service, cause string) {
 	r.Released = append(r.Released, Release{s.Service, cause})
-	s.Held, s.HeldAt, s.connection = time.Time{}, 0, 0
+	s.HeldSince, s.ClaimedWhenHeld, s.connection = time.Time{}, 0, 0
 }
 
 // Fate returns what the last judgement made of a key.

@@ -61,8 +61,8 @@ func (g *Guard) Denied() *Hold {
 }
 
 // seal completes a hold.
-func (g *Guard) seal(h *Hold, person bool) {
-	h.Emptied, h.Services, h.Lost, h.Endpoints, h.Person = g.emptied(), g.sum.services, len(h.Keys), g.sum.endpoints, person
+func (g *Guard) seal(h *Hold, personOnly bool) {
+	h.Emptied, h.Services, h.Lost, h.Endpoints, h.Person = g.emptied(), g.sum.services, len(h.Keys), g.sum.endpoints, personOnly
 	slices.SortFunc(h.Keys, Key.Compare)
 	slices.SortFunc(h.Losses, func(a, b Loss) int { return a.Service.Compare(b.Service) })
 	hash := sha256.New()

@@ -12,13 +12,13 @@ import (
 // A Record is what outlives a process of a service: what its target cannot tell.
 // It is empty where nothing was lost, held, denied or approved.
 type Record struct {
-	Service  registry.Group `json:"service"`
-	Peaks    []Peak         `json:"peaks,omitempty"`    // falling counts of endpoints that it had within the window
-	Held     time.Time      `json:"held,omitzero"`      // since when it is held
-	HeldAt   int            `json:"heldAt,omitempty"`   // how many of its endpoints were claimed then
-	Missed   bool           `json:"missed,omitempty"`   // endpoints went that were only found missing, or a part of its hold was let go: all of its loss counts
-	Denied   []string       `json:"denied,omitempty"`   // keys that stay until they are claimed again
-	Approved []string       `json:"approved,omitempty"` // keys that may go and are not deleted yet
+	Service         registry.Group `json:"service"`
+	Peaks           []Peak         `json:"peaks,omitempty"`    // falling counts of endpoints that it had within the window
+	HeldSince       time.Time      `json:"held,omitzero"`      // since when it is held
+	ClaimedWhenHeld int            `json:"heldAt,omitempty"`   // how many of its endpoints were claimed then
+	Missed          bool           `json:"missed,omitempty"`   // endpoints went that were only found missing, or a part of its hold was let go: all of its loss counts
+	Denied          []string       `json:"denied,omitempty"`   // keys that stay until they are claimed again
+	Approved        []string       `json:"approved,omitempty"` // keys that may go and are not deleted yet
 }
 
 // A Peak says that a service had N endpoints until then.
@@ -31,7 +31,7 @@ type Peak struct {
 func (r Record) Empty() bool { return r.equal(Record{}) }
 
 func (r Record) equal(o Record) bool {
-	return r.Held.Equal(o.Held) && r.HeldAt == o.HeldAt && r.Missed == o.Missed &&
+	return r.HeldSince.Equal(o.HeldSince) && r.ClaimedWhenHeld == o.ClaimedWhenHeld && r.Missed == o.Missed &&
 		slices.Equal(r.Denied, o.Denied) && slices.Equal(r.Approved, o.Approved) && slices.Equal(r.Peaks, o.Peaks)
 }
 
@@ -46,21 +46,23 @@ type candidate struct {
 }
 
 // A service counts its endpoints. Those that are stored and not let go are
-// claimed, unknown, denied or pending.
+// claimed, uncertain, denied or pending.
 type service struct {
-	Record            // Denied and Approved are in candidates instead
-	saved      Record // as it was reported last
-	candidates map[string]*candidate
-	connection int  // to the source, when the service was held; 0: of an earlier process
-	known      bool // it has a count, or peaks of an earlier process
-	has        int  // how many endpoints count as its own
-	all        int  // endpoints that are stored
-	unreported int  // of which the source cannot tell and that are no candidates
-	added      int  // of those that are claimed, the new ones
-	going      int  // candidates that are free
-	falls      bool // with them it has less
+	Record                 // Denied and Approved are in candidates instead
+	saved           Record // as it was reported last
+	candidates      map[string]*candidate
+	connection      int  // to the source, when the service was held; 0: of an earlier process
+	known           bool // it has a count, or peaks of an earlier process
+	own             int  // how many endpoints count as its own
+	stored          int  // endpoints that are stored
+	unknownKept     int  // of which the source cannot tell and that are no candidates
+	added           int  // of those that are claimed, the new ones
+	freed           int  // candidates that are free
+	freesUnreplaced bool // with them it has less
 
-	stored, claimed, unknown, pending, missing int
+	// Sums of endpoints: counted are those stored and not let go. Of an uncertain one
+	// the source cannot tell, or it settles; missing ones are those of pending.
+	counted, claimed, uncertain, pending, missing int
 }
 
 // load takes in what was recorded. What is known of the service since stays.
@@ -81,7 +83,7 @@ func (s *service) load(r Record) {
 // keeps its state and its clock.
 func (s *service) observe(now time.Time, endpoints []Endpoint) {
 	before := s.candidates
-	s.candidates, s.all, s.claimed, s.unreported, s.added = make(map[string]*candidate), len(endpoints), 0, 0, 0
+	s.candidates, s.stored, s.claimed, s.unknownKept, s.added = make(map[string]*candidate), len(endpoints), 0, 0, 0
 	for _, e := range endpoints {
 		c := before[e.Key]
 		switch {
@@ -90,8 +92,8 @@ func (s *service) observe(now time.Time, endpoints []Endpoint) {
 			if e.New {
 				s.added++
 			}
-		case e.Claim == Unknown && c == nil && s.Held.IsZero():
-			s.unreported++
+		case e.Claim == Unknown && c == nil && s.HeldSince.IsZero():
+			s.unknownKept++
 		case c == nil: // of a service that is held, all that is not claimed is
 			s.candidates[e.Key] = &candidate{missing: e.Claim != Withdrawn, unknown: e.Claim == Unknown, since: now, fate: Settling}
 		default:
@@ -115,17 +117,17 @@ func (s *service) markMissing(now time.Time) {
 	}
 }
 
-// count counts the candidates. One that settles is as unknown as what the source
+// count counts the candidates. One that settles is as uncertain as what the source
 // cannot report; one that is let go counts as gone.
 func (s *service) count(now time.Time, o Options) {
-	s.stored, s.unknown, s.pending, s.missing = s.all, s.unreported, 0, 0
+	s.counted, s.uncertain, s.pending, s.missing = s.stored, s.unknownKept, 0, 0
 	for _, c := range s.candidates {
 		switch {
 		case c.decided == Free:
-			s.stored--
+			s.counted--
 		case c.decided == Denied:
 		case c.unknown || c.settles(now, o):
-			s.unknown++
+			s.uncertain++
 		default:
 			s.pending++
 			if c.missing {
@@ -139,21 +141,22 @@ func (c *candidate) settles(now time.Time, o Options) bool {
 	return c.missing && o.Mode != Off && now.Sub(c.since) < o.Settle
 }
 
-// level moves how many endpoints count as the service's own. Candidates do until
-// they go, and never make it more than it had; of a service that was not known
-// they count as well, and new ones do not.
+// level sets how many endpoints count as the service's own: those that are counted,
+// up to the baseline, and never less than those that are claimed or denied. So a
+// candidate counts until it goes and raises nothing. Of a service that was not known
+// all count but new ones.
 func (s *service) level(now time.Time) {
-	n := s.stored - s.added
+	n := s.counted - s.added
 	if s.known {
-		n = max(s.stay()-s.unknown, min(s.stored, s.base()))
+		n = max(s.stay()-s.uncertain, min(s.counted, s.base()))
 	}
-	if n < s.has {
-		s.Peaks = append(s.Peaks, Peak{s.has, minute(now)})
+	if n < s.own {
+		s.Peaks = append(s.Peaks, Peak{s.own, minute(now)})
 	}
 	if i := slices.IndexFunc(s.Peaks, func(p Peak) bool { return p.N <= n }); i >= 0 {
 		s.Peaks = slices.Clip(s.Peaks[:i]) // and nothing is appended to what was reported
 	}
-	s.has, s.known = n, true
+	s.own, s.known = n, true
 }
 
 // minute rounds up, so that a record does not change each second.
@@ -161,7 +164,7 @@ func minute(t time.Time) time.Time { return t.Add(time.Minute - 1).Truncate(time
 
 // expire forgets what the service had before the window, unless it is held for that.
 func (s *service) expire(now time.Time, window time.Duration) {
-	for s.Held.IsZero() && len(s.Peaks) > 0 && now.Sub(s.Peaks[0].Until) >= window {
+	for s.HeldSince.IsZero() && len(s.Peaks) > 0 && now.Sub(s.Peaks[0].Until) >= window {
 		s.Peaks = s.Peaks[1:]
 	}
 	s.Missed = s.Missed && s.base() > s.stay()
@@ -172,18 +175,18 @@ func (s *service) base() int {
 	if len(s.Peaks) > 0 {
 		return s.Peaks[0].N
 	}
-	return s.has
+	return s.own
 }
 
 // stay is what is left when all candidates go.
-func (s *service) stay() int { return s.stored - s.pending }
+func (s *service) stay() int { return s.counted - s.pending }
 
 // emptied reports whether the service had endpoints and has none left when all
 // candidates go; of one that is held, those too of which nobody can tell yet.
 func (s *service) emptied() bool {
 	stay := s.stay()
-	if !s.Held.IsZero() {
-		stay -= s.unknown
+	if !s.HeldSince.IsZero() {
+		stay -= s.uncertain
 	}
 	return s.base() > 0 && stay == 0
 }
@@ -191,10 +194,10 @@ func (s *service) emptied() bool {
 // loss returns how many endpoints count as lost when the candidates go, and so
 // many unknown ones too, and how many of them nobody reported. A loss that was
 // reported does not count while half of the baseline stays.
-func (s *service) loss(unknown int) (lost, unseen int) {
-	lost = max(0, s.base()-s.stay()+unknown)
-	unseen = min(lost, s.missing+unknown)
-	if 2*(s.stay()-unknown) >= s.base() && !s.Missed {
+func (s *service) loss(uncertain int) (lost, unseen int) {
+	lost = max(0, s.base()-s.stay()+uncertain)
+	unseen = min(lost, s.missing+uncertain)
+	if 2*(s.stay()-uncertain) >= s.base() && !s.Missed {
 		return unseen, unseen
 	}
 	return lost, unseen
@@ -202,32 +205,33 @@ func (s *service) loss(unknown int) (lost, unseen int) {
 
 // hold begins to hold a service that has a loss.
 func (s *service) hold(now time.Time, connection int) {
-	if lost, _ := s.loss(0); lost > 0 && s.pending > 0 && s.Held.IsZero() {
-		s.Held, s.HeldAt, s.connection = now, s.claimed, connection
+	if lost, _ := s.loss(0); lost > 0 && s.pending > 0 && s.HeldSince.IsZero() {
+		s.HeldSince, s.ClaimedWhenHeld, s.connection = now, s.claimed, connection
 	}
 }
 
-// unconfirmed reports whether the hold lasts for half the time after which the
+// wantsReconnect reports whether the hold lasts for half the time after which the
 // source may confirm it, and no later connection can.
-func (s *service) unconfirmed(now time.Time, connection int, after time.Duration) bool {
-	return after > 0 && connection <= s.connection && now.Sub(s.Held) >= after/2
+func (s *service) wantsReconnect(now time.Time, connection int, after time.Duration) bool {
+	return after > 0 && connection <= s.connection && now.Sub(s.HeldSince) >= after/2
 }
 
-// confirmed reports whether the source confirms the hold: all of it is known, it
-// has not fallen further for the whole time, and the connection is a later one.
-func (s *service) confirmed(now, calm time.Time, connection int, after time.Duration) bool {
+// tryConfirm reports whether the source confirms the hold: all of it is known, it
+// has not fallen further for the whole time, and the connection is a later one. The
+// hold begins anew where fewer endpoints are claimed than when it began.
+func (s *service) tryConfirm(now, calm time.Time, connection int, after time.Duration) bool {
 	switch {
-	case s.Held.IsZero():
+	case s.HeldSince.IsZero():
 		return false
-	case s.claimed+s.unknown < s.HeldAt || s.Held.After(now): // it begins anew
-		s.Held, s.HeldAt, s.connection = now, s.claimed, connection
+	case s.claimed+s.uncertain < s.ClaimedWhenHeld || s.HeldSince.After(now): // it begins anew
+		s.HeldSince, s.ClaimedWhenHeld, s.connection = now, s.claimed, connection
 		return false
-	case s.unknown > 0:
-		s.HeldAt = max(s.HeldAt, s.claimed)
+	case s.uncertain > 0:
+		s.ClaimedWhenHeld = max(s.ClaimedWhenHeld, s.claimed)
 		return false
 	}
-	s.HeldAt = s.claimed
-	return after > 0 && now.Sub(s.Held) >= after && now.Sub(calm) >= after && connection > s.connection
+	s.ClaimedWhenHeld = s.claimed
+	return after > 0 && now.Sub(s.HeldSince) >= after && now.Sub(calm) >= after && connection > s.connection
 }
 
 // decide lets candidates go or keeps them. What stays when some are let go is
@@ -240,8 +244,8 @@ func (s *service) decide(now time.Time, o Options, fate Fate, these func(string,
 	}
 	s.count(now, o)
 	if n > 0 && fate == Free {
-		s.Peaks, s.has = nil, s.stored
-		s.Missed = s.Missed || !s.Held.IsZero() // what is left of its hold counts whole
+		s.Peaks, s.own = nil, s.counted
+		s.Missed = s.Missed || !s.HeldSince.IsZero() // what is left of its hold counts whole
 	}
 	return n
 }
@@ -249,18 +253,18 @@ func (s *service) decide(now time.Time, o Options, fate Fate, these func(string,
 // judge decides about each candidate. As many go as were replaced; of a service
 // that is held, only those whose removal the source reported.
 func (s *service) judge(now time.Time, o Options) {
-	s.going, s.falls = 0, false
+	s.freed, s.freesUnreplaced = 0, false
 	keys := slices.SortedFunc(maps.Keys(s.candidates), func(a, b string) int {
 		x, y := s.candidates[a], s.candidates[b]
 		return cmp.Or(cmp.Compare(x.rank(), y.rank()), x.since.Compare(y.since), cmp.Compare(a, b))
 	})
 	for i, key := range keys {
 		c := s.candidates[key]
-		replaced := c.decided == Free || i < s.all-s.base()
+		replaced := c.decided == Free || i < s.stored-s.base()
 		c.fate, c.until = s.fate(c, replaced, now, o)
 		if c.fate == Free {
-			s.going++
-			s.falls = s.falls || !replaced
+			s.freed++
+			s.freesUnreplaced = s.freesUnreplaced || !replaced
 			s.Missed = s.Missed || !replaced && c.missing
 		}
 	}
@@ -288,7 +292,7 @@ func (s *service) fate(c *candidate, replaced bool, now time.Time, o Options) (F
 		return Unreported, time.Time{}
 	case c.decided != "":
 		return c.decided, time.Time{}
-	case !s.Held.IsZero() && (!replaced || c.missing):
+	case !s.HeldSince.IsZero() && (!replaced || c.missing):
 		return Held, time.Time{}
 	case c.settles(now, o):
 		return Settling, c.since.Add(o.Settle)
@@ -301,8 +305,8 @@ func (s *service) fate(c *candidate, replaced bool, now time.Time, o Options) (F
 // record returns what has to be stored before anything that is free is deleted.
 func (s *service) record(now time.Time) Record {
 	r := s.Record
-	if s.falls {
-		r.Peaks = append(slices.Clone(r.Peaks), Peak{s.has, minute(now)})
+	if s.freesUnreplaced {
+		r.Peaks = append(slices.Clone(r.Peaks), Peak{s.own, minute(now)})
 	}
 	for key, c := range s.candidates {
 		switch c.decided {
@@ -320,14 +324,14 @@ func (s *service) record(now time.Time) Record {
 
 // idle reports whether there is nothing to judge or to remember.
 func (s *service) idle() bool {
-	return len(s.candidates)+len(s.Peaks) == 0 && s.Held.IsZero() && !s.Missed
+	return len(s.candidates)+len(s.Peaks) == 0 && s.HeldSince.IsZero() && !s.Missed
 }
 
 // next returns when time alone may change something, and whether a candidate waits
 // for that.
 func (s *service) next(now time.Time, o Options) (at time.Time, waits bool) {
 	switch {
-	case !s.Held.IsZero():
+	case !s.HeldSince.IsZero():
 		at = now.Add(max(time.Second, o.Confirm/60))
 	case len(s.Peaks) > 0:
 		at = s.Peaks[0].Until.Add(o.Window)
