@@ -20,13 +20,13 @@ const starting = 5 * time.Minute
 // An admission asks whether a ZooKeeper target may be written to, again and
 // again where it is refused, and says what came of it.
 type admission struct {
-	target *zookeeper.Target
-	fatal  time.Time     // until then a refusal ends the process; zero: it never does
-	retry  time.Duration // after which it is asked again
-	name   string
-	log    *slog.Logger
-	emit   func(bridge.Event)
-	back   chan<- struct{} // made ready when a refusal ended: a person may have changed much
+	target     *zookeeper.Target
+	fatalUntil time.Time     // before it a refusal ends the process; zero: it never does
+	retry      time.Duration // after which it is asked again
+	name       string
+	log        *slog.Logger
+	emit       func(bridge.Event)
+	back       chan<- struct{} // made ready when a refusal ended: a person may have changed much
 
 	mu      sync.Mutex
 	refused error // why it may not be written to; nil: it may, or that is not known yet
@@ -39,7 +39,7 @@ func (b *builder) admission(name string, target *zookeeper.Target) *admission {
 		log: b.log.With("component", "zookeeper", "peer", name), emit: b.events.Add,
 	}
 	if b.before == nil {
-		a.fatal = time.Now().Add(starting)
+		a.fatalUntil = time.Now().Add(starting)
 	}
 	return a
 }
@@ -60,7 +60,7 @@ func (a *admission) wait(ctx context.Context) error {
 			a.setRefused(nil)
 			return err //nolint:wrapcheck // runtime names the target
 		}
-		if time.Now().Before(a.fatal) {
+		if time.Now().Before(a.fatalUntil) {
 			return &Error{CauseUsage, err}
 		}
 		a.setRefused(err)

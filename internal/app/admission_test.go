@@ -24,15 +24,15 @@ func TestARefusalEndsAProcessOnlyAtItsStart(t *testing.T) {
 			if _, err := e.program("shpo", "").RunOnce(t.Context(), time.Minute); err != nil {
 				t.Fatal(err)
 			}
-			h, err := e.program("shop", "").runtime(buildOptions{})
+			r, err := e.program("shop", "").runtime(buildOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer h.close()
+			defer r.close()
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			a := h.sink(sinkKey{registry: "zk2"}).admission
-			a.fatal = a.fatal.Add(-tc.since)
+			a := r.sink(targetKey{registry: "zk2"}).admission
+			a.fatalUntil = a.fatalUntil.Add(-tc.since)
 			ended := make(chan error, 1)
 			go func() { ended <- a.keepAlive(ctx) }()
 			if !tc.ends {

@@ -23,7 +23,7 @@ func (p *Program) Purge(ctx context.Context, o PurgeOptions) (*Operation, error)
 	if o.Owner == "" && o.Bridge == "" {
 		return nil, usage("purge needs --owner or --bridge, whose entries have to go")
 	}
-	w := operation{action: "purge", after: "deleted", owner: o.Owner, subject: o.Owner, bridge: o.Bridge, OperationOptions: o.OperationOptions}
+	request := operationRequest{action: "purge", after: "deleted", owner: o.Owner, absent: o.Owner, bridge: o.Bridge, OperationOptions: o.OperationOptions}
 	if o.Bridge != "" {
 		if strings.ContainsAny(strings.TrimPrefix(o.Bridge, markPrefix), ": ") {
 			return nil, usage("%q is no bridge; write its name, or its mark as in mark:r4k", o.Bridge)
@@ -32,20 +32,20 @@ func (p *Program) Purge(ctx context.Context, o PurgeOptions) (*Operation, error)
 		if err != nil {
 			return nil, err
 		}
-		w.owner = cmp.Or(o.Owner, cfg.Owner)
-		w.subject = w.owner
+		request.owner = cmp.Or(o.Owner, cfg.Owner)
+		request.absent = request.owner
 		configured := slices.ContainsFunc(cfg.Bridges, func(x config.Bridge) bool { return SameBridge(x.Name, o.Bridge) })
-		if !configured && metadata.OwnerMark(w.owner) == metadata.OwnerMark(cfg.Owner) {
-			w.subject = "" // nobody writes them again
+		if !configured && metadata.OwnerMark(request.owner) == metadata.OwnerMark(cfg.Owner) {
+			request.absent = "" // nobody writes them again
 		}
 	}
-	mark := metadata.OwnerMark(w.owner)
-	w.change = func(g registry.Group, held []registry.Held) registry.Change {
+	mark := metadata.OwnerMark(request.owner)
+	request.change = func(g registry.Group, held []registry.Held) registry.Change {
 		return registry.Change{Group: g, Delete: slices.DeleteFunc(held, func(h registry.Held) bool {
 			return h.Owner != mark || o.Bridge != "" && !wrote(o.Bridge, h.Entry)
 		})}
 	}
-	return p.operate(ctx, w, w.owner)
+	return p.operate(ctx, request, request.owner)
 }
 
 // ReleaseOptions say whose entries are left to nobody.
@@ -62,9 +62,9 @@ func (p *Program) Release(ctx context.Context, o ReleaseOptions) (*Operation, er
 	mark := metadata.OwnerMark(o.Owner)
 	owners := append(metadata.Disowned(mark), mark)
 	released := &ownerSet{owners: owners}
-	return p.operate(ctx, operation{
-		action: "release", after: "left to nobody", owner: o.Owner, subject: o.Owner,
-		lasting: true, OperationOptions: o.OperationOptions, adopted: released,
+	return p.operate(ctx, operationRequest{
+		action: "release", after: "left to nobody", owner: o.Owner, absent: o.Owner,
+		needsRememberer: true, OperationOptions: o.OperationOptions, adopted: released,
 		change: func(g registry.Group, held []registry.Held) registry.Change {
 			change := registry.Change{Group: g}
 			for _, h := range held {
@@ -98,9 +98,9 @@ func (p *Program) Adopt(ctx context.Context, o AdoptOptions) (*Operation, error)
 		ownerSet: &ownerSet{}, owner: metadata.OwnerMark(cfg.Owner), signer: signs,
 		desired: make(map[registry.Entry]registry.Entry),
 	}
-	w := operation{
-		action: "adopt", after: "marked as owner " + cfg.Owner, subject: o.From,
-		lasting: true, OperationOptions: o.OperationOptions, adopted: a.ownerSet, change: a.change,
+	request := operationRequest{
+		action: "adopt", after: "marked as owner " + cfg.Owner, absent: o.From,
+		needsRememberer: true, OperationOptions: o.OperationOptions, adopted: a.ownerSet, change: a.change,
 	}
 	switch flag := o.flag(); {
 	case flag == "from" && o.From != cfg.Owner:
@@ -110,11 +110,11 @@ func (p *Program) Adopt(ctx context.Context, o AdoptOptions) (*Operation, error)
 	case flag == "unsigned":
 		return nil, usage("adopt --unsigned is for entries from before ownerKeyFile was set; it is not set")
 	case flag == "unmarked":
-		a.owners, w.prepare = []string{""}, a.plan
+		a.owners, request.prepare = []string{""}, a.plan
 	default:
 		return nil, usage("adopt needs one of --from with another owner than %q, --unsigned and --unmarked", cfg.Owner)
 	}
-	return p.operate(ctx, w, cfg.Owner)
+	return p.operate(ctx, request, cfg.Owner)
 }
 
 // flag returns the one flag that says what is adopted; empty where it is not one.
@@ -141,8 +141,8 @@ type adoption struct {
 
 // plan finds out which entries without a mark are what we would write but for
 // it.
-func (a *adoption) plan(ctx context.Context, h *runtime) error {
-	for _, t := range h.sinks {
+func (a *adoption) plan(ctx context.Context, r *runtime) error {
+	for _, t := range r.sinks {
 		plans, _, err := t.loop.Plan(ctx)
 		if err != nil {
 			return unreachable("target %s: not everything could be read: %w", t.name, err)
@@ -165,7 +165,7 @@ func (a *adoption) change(g registry.Group, held []registry.Held) registry.Chang
 			change.Want = append(change.Want, h.Entry)
 			continue
 		}
-		if next, ok := a.ours(h); ok {
+		if next, ok := a.adopt(h); ok {
 			change.Put = append(change.Put, registry.Write{New: next, Old: &h})
 			change.Want = append(change.Want, next)
 		}
@@ -173,8 +173,8 @@ func (a *adoption) change(g registry.Group, held []registry.Held) registry.Chang
 	return change
 }
 
-// ours returns an entry as ours, false where it is not taken over.
-func (a *adoption) ours(h registry.Held) (registry.Entry, bool) {
+// adopt returns an entry as ours, false where it is not taken over.
+func (a *adoption) adopt(h registry.Held) (registry.Entry, bool) {
 	if !a.has(h.Owner) {
 		return registry.Entry{}, false
 	}

@@ -21,11 +21,11 @@ import (
 
 // buildOptions says how a configuration is made into a runtime.
 type buildOptions struct {
-	dryRun  bool      // targets are read, and nothing is written
-	quiet   bool      // only errors are logged, unless a flag says otherwise
-	joins   bool      // it takes its part among replicas, where there are to be several
-	owner   string    // in place of the configuration's; empty: that one
-	adopted *ownerSet // entries are changed by a person's word, beside any bridge that runs; nil: they are not
+	dryRun        bool      // targets are read, and nothing is written
+	quiet         bool      // only errors are logged, unless a flag says otherwise
+	joinsReplicas bool      // it takes its part among replicas, where there are to be several
+	owner         string    // in place of the configuration's; empty: that one
+	adopted       *ownerSet // entries are changed by a person's word, beside any bridge that runs; nil: they are not
 }
 
 // builder makes a runtime. The one after each change of the configuration is made
@@ -37,12 +37,12 @@ type builder struct {
 
 	cfg          *config.Config
 	signer       *metadata.Signer        // nil: marks are not signed
-	signed       string                  // which keys it signs with, as a text that changes with them
+	keysHash     string                  // which keys it signs with, as a text that changes with them
 	runtime      *runtime                // that is being made
 	before       *runtime                // that runs while this one is made; nil: none does
 	connections  []*targetConnection     // that are up while it is made, also such as the runtime before has no more
 	sourceTables map[string]*sourceTable // of the registries that are read
-	asked        map[*registryID]*keptID // how ids of the runtime before are asked for once the next one runs
+	newKeptIDs   map[*registryID]*keptID // for ids that continue: how they are asked for once this runtime runs
 }
 
 // A process is what there is once, whatever a reload changes.
@@ -61,34 +61,34 @@ type process struct {
 
 // runtime makes the configuration that the flags name into a runtime that does
 // not run yet. It connects to nobody.
-func (p *Program) runtime(w buildOptions) (*runtime, error) {
-	b, err := p.builder(w)
+func (p *Program) runtime(o buildOptions) (*runtime, error) {
+	b, err := p.newBuilder(o)
 	if err != nil {
 		return nil, err
 	}
 	return b.runtime, nil
 }
 
-// builder returns a runtime with what made it.
-func (p *Program) builder(w buildOptions) (*builder, error) {
+// newBuilder returns a runtime with what made it.
+func (p *Program) newBuilder(o buildOptions) (*builder, error) {
 	file := fileWatch{path: p.File}
 	file.markRead() // before it is read: what it says from then on is a change
 	cfg, err := p.usableConfig()
 	if err != nil {
 		return nil, err
 	}
-	cfg.Owner = cmp.Or(w.owner, cfg.Owner)
-	log, level, err := p.logger(cfg.Log, w.quiet)
+	cfg.Owner = cmp.Or(o.owner, cfg.Owner)
+	log, level, err := p.logger(cfg.Log, o.quiet)
 	if err != nil {
 		return nil, err
 	}
 	b := &builder{sourceTables: make(map[string]*sourceTable), process: &process{
-		log: log, level: level, dryRun: w.dryRun, adopted: w.adopted, listeners: newListeners(), file: file, replicas: &elections{},
+		log: log, level: level, dryRun: o.dryRun, adopted: o.adopted, listeners: newListeners(), file: file, replicas: &elections{},
 		events: &admin.Events{}, audit: audit.New(cfg.Audit.File, log),
 		metrics: metrics.New(metrics.Build{Version: p.Build.Version, Revision: p.Build.Revision}),
 	}}
-	if w.joins && cfg.Replicas.Shared() {
-		if b.replicas, err = b.replica(cfg); err != nil {
+	if o.joinsReplicas && cfg.Replicas.Shared() {
+		if b.replicas, err = b.newElections(cfg); err != nil {
 			return nil, &Error{CauseUsage, err}
 		}
 	}
@@ -97,7 +97,7 @@ func (p *Program) builder(w buildOptions) (*builder, error) {
 		b.replicas.close()
 		return nil, err
 	}
-	made.runtime.configure()
+	made.runtime.announceConfig()
 	return made, nil
 }
 
@@ -130,10 +130,10 @@ func (p *Program) usableConfig() (*config.Config, error) {
 func (b *builder) next(cfg *config.Config, connections []*targetConnection) (*builder, error) {
 	next := *b
 	next.cfg, next.before, next.connections = cfg, b.runtime, connections
-	next.sourceTables, next.asked = maps.Clone(b.sourceTables), make(map[*registryID]*keptID)
+	next.sourceTables, next.newKeptIDs = maps.Clone(b.sourceTables), make(map[*registryID]*keptID)
 	next.runtime = &runtime{process: b.process, cfg: cfg}
 	var err error
-	if next.signer, next.signed, err = signer(cfg.OwnerKeys); err != nil {
+	if next.signer, next.keysHash, err = signer(cfg.OwnerKeys); err != nil {
 		return nil, usage("ownerKeyFile: %w", err)
 	}
 	if err := next.build(); err != nil {
@@ -145,23 +145,23 @@ func (b *builder) next(cfg *config.Config, connections []*targetConnection) (*bu
 }
 
 // build makes one source for every registry that a bridge reads, and one
-// sink for every end that one writes to.
+// sink for every target that one writes to.
 func (b *builder) build() error {
 	for _, name := range distinct(b.cfg.Bridges, func(x config.Bridge) string { return x.From }) {
-		in, err := b.sourceFor(name)
+		s, err := b.sourceFor(name)
 		if err != nil {
 			return fmt.Errorf("registries.%s: %w", name, err)
 		}
-		b.runtime.sources = append(b.runtime.sources, in)
+		b.runtime.sources = append(b.runtime.sources, s)
 	}
-	if err := b.keyPublishers(); err != nil {
+	if err := b.addKeyPublishers(); err != nil {
 		return err
 	}
 	for _, name := range b.registryNames() {
 		b.runtime.registryIDs = append(b.runtime.registryIDs, b.registryIDFor(name))
 	}
-	for _, at := range distinct(b.cfg.Bridges, sinkKeyOf) {
-		if err := b.sink(at); err != nil {
+	for _, at := range distinct(b.cfg.Bridges, targetKeyOf) {
+		if err := b.addSink(at); err != nil {
 			return fmt.Errorf("registries.%s: %w", at.registry, err)
 		}
 	}
@@ -174,18 +174,18 @@ func (b *builder) sourceFor(name string) (*boundSource, error) {
 	of := sourceConfig(b.cfg, name)
 	key := text(of)
 	if b.before != nil {
-		if in := b.before.source(name); in != nil && in.key == key {
-			return in, nil
+		if s := b.before.source(name); s != nil && s.key == key {
+			return s, nil
 		}
 	}
 	part := *b
 	part.cfg = of
-	in, err := part.kind(name).source(&part, name)
+	s, err := part.kind(name).source(&part, name)
 	if err != nil {
 		return nil, err
 	}
-	in.key, in.sourceTable = key, b.sourceTable(name)
-	return in, nil
+	s.key, s.sourceTable = key, b.sourceTable(name)
+	return s, nil
 }
 
 // distinct returns what bridges name, each once, in the order of the file.
@@ -201,14 +201,14 @@ func distinct[T comparable](bridges []config.Bridge, what func(config.Bridge) T)
 	return all
 }
 
-// sink makes the target at an end and the one loop of all bridges that lead
+// addSink makes the target of a key and the one loop of all bridges that lead
 // to it. A connection that is there, and the loop over it, stay where they depend
 // on nothing that changed.
-func (b *builder) sink(at sinkKey) error {
-	o := &sink{at: at}
+func (b *builder) addSink(at targetKey) error {
+	s := &sink{at: at}
 	if at.listen == "" { // what is served is served whole by every replica
 		var err error
-		if o.election, err = b.election(at.registry); err != nil {
+		if s.election, err = b.joinElection(at.registry); err != nil {
 			return err
 		}
 	}
@@ -216,56 +216,56 @@ func (b *builder) sink(at sinkKey) error {
 	if b.before != nil {
 		old = b.before.sink(at)
 	}
-	o.former = b.former(at, old)
-	o.key = loopKey(b.cfg, at, o.former) + b.signed
+	s.former = b.former(at, old)
+	s.key = loopKey(b.cfg, at, s.former) + b.keysHash
 	key := targetConnectionKey(b.cfg, at)
-	o.targetConnection = first(b.connections, func(l *targetConnection) bool { return l.name == at.String() && l.key == key })
-	if old != nil && old.targetConnection == o.targetConnection && old.key == o.key {
+	s.targetConnection = first(b.connections, func(c *targetConnection) bool { return c.name == at.String() && c.key == key })
+	if old != nil && old.targetConnection == s.targetConnection && old.key == s.key {
 		b.runtime.sinks = append(b.runtime.sinks, old)
 		return nil
 	}
-	if o.targetConnection == nil {
-		l, err := b.kind(at.registry).connection(b, at)
+	if s.targetConnection == nil {
+		c, err := b.kind(at.registry).connection(b, at)
 		if err != nil {
 			return err
 		}
-		l.key, o.targetConnection = key, l
+		c.key, s.targetConnection = key, c
 	}
-	b.runtime.sinks = append(b.runtime.sinks, o) // so that it is closed whatever comes
+	b.runtime.sinks = append(b.runtime.sinks, s) // so that it is closed whatever comes
 	bridges := leadingTo(b.cfg, at)
 	var err error
-	if o.boundTarget, err = o.bind(b, bridges, o.former); err != nil {
+	if s.boundTarget, err = s.bind(b, bridges, s.former); err != nil {
 		return err
 	}
-	o.loop, err = b.loop(o, bridges)
+	s.loop, err = b.makeLoop(s, bridges)
 	return err
 }
 
-// loop makes the loop of a sink.
-func (b *builder) loop(o *sink, bridges []config.Bridge) (*bridge.Loop, error) {
-	owner, target := metadata.OwnerMark(b.cfg.Owner), o.target
+// makeLoop makes the loop of a sink.
+func (b *builder) makeLoop(s *sink, bridges []config.Bridge) (*bridge.Loop, error) {
+	owner, target := metadata.OwnerMark(b.cfg.Owner), s.target
 	if b.dryRun {
-		target = &overlay{real: target, owner: owner, observe: b.wouldWrite(o.name), groups: make(map[registry.Group][]registry.Held), adopted: b.adopted}
+		target = &overlay{real: target, owner: owner, observe: b.wouldWrite(s.name), groups: make(map[registry.Group][]registry.Held), adopted: b.adopted}
 	}
-	all, err := b.bridges(bridges, o.codecs)
+	all, err := b.bridges(bridges, s.codecs)
 	if err != nil {
 		return nil, err
 	}
-	options := b.tuning(o.at)
-	options.Target, options.Owner = o.name, owner
-	options.Log = b.log.With("component", "bridge", "peer", o.name)
-	if o.election != nil {
-		options.Election, options.Differ = o.election.Elector, o.election.differing
+	options := b.tuning(s.at)
+	options.Target, options.Owner = s.name, owner
+	options.Log = b.log.With("component", "bridge", "peer", s.name)
+	if s.election != nil {
+		options.Election, options.Differ = s.election.Elector, s.election.differing
 	}
-	options.Author = b.author(o.at)
-	options.Observe, options.OnEvent = b.metrics.Target(o.name, o.kind), b.events.Add
+	options.Author = b.author(s.at)
+	options.Observe, options.OnEvent = b.metrics.Target(s.name, s.kind), b.events.Add
 	l, err := bridge.New(target, all, options)
 	return l, err //nolint:wrapcheck // build names the registry
 }
 
-// tuning returns how the loop at an end goes about its work, which may change
+// tuning returns how the loop of a target goes about its work, which may change
 // while it runs.
-func (b *builder) tuning(at sinkKey) bridge.Options {
+func (b *builder) tuning(at targetKey) bridge.Options {
 	r := b.cfg.Registries[at.registry]
 	t := r.Timing
 	return bridge.Options{
@@ -290,7 +290,7 @@ func (b *builder) bridges(bridges []config.Bridge, codecs [][]metadata.Encoder) 
 		}
 		all = append(all, bridge.Bridge{
 			Name: x.Name, Table: b.sourceTable(x.From).table, Recheck: b.sourceTable(x.From).recheck,
-			Begin: b.sourceTable(x.From).begin(from, to), Yields: b.yields(x, codecs[i]), Trace: b.trace(x, codecs[i]),
+			Begin: b.sourceTable(x.From).untilReadable(from, to), Yields: b.yields(x, codecs[i]), Trace: b.originReader(x, codecs[i]),
 			Project: p.Entries, Policy: bridge.Policy(x.Policy), Guard: guard(x.Guard),
 		})
 	}
@@ -311,9 +311,9 @@ func (b *builder) yields(x config.Bridge, codecs []metadata.Encoder) func(regist
 	}
 }
 
-// leadingTo returns the bridges to an end, in the order of the file.
-func leadingTo(cfg *config.Config, at sinkKey) []config.Bridge {
-	return slices.DeleteFunc(slices.Clone(cfg.Bridges), func(x config.Bridge) bool { return sinkKeyOf(x) != at })
+// leadingTo returns the bridges to a target, in the order of the file.
+func leadingTo(cfg *config.Config, at targetKey) []config.Bridge {
+	return slices.DeleteFunc(slices.Clone(cfg.Bridges), func(x config.Bridge) bool { return targetKeyOf(x) != at })
 }
 
 func guard(g config.Guard) bridge.Guard {

@@ -46,40 +46,40 @@ type ClientOptions struct {
 // another owner does not answer it.
 func (p *Program) Client(o ClientOptions) (*Client, error) {
 	access, err := config.ReadAccess(p.File, p.Env)
-	address, how := o.Address, access.Admin
+	address, settings := o.Address, access.Admin
 	if wrong := access.Errors.Under("admin"); err == nil && len(wrong) > 0 {
-		err, how = wrong, config.Admin{}
+		err, settings = wrong, config.Admin{}
 	}
 	if address == "" {
 		if err != nil {
 			return nil, err
 		}
-		if address = how.Address; address == "" || address == "off" {
+		if address = settings.Address; address == "" || address == "off" {
 			return nil, usage("%s: admin.address is off, so that the bridge has no status API; set it, or name another with --admin", p.File)
 		}
 		if unread := access.Errors.Under(""); len(unread) > 0 {
 			p.note("warning: %s; asking at %s, which is the default", unread.Error(), address)
 		}
 	}
-	if err := admin.CheckAddress(address, secured(how)); err != nil {
+	if err := admin.CheckAddress(address, serverSecurity(settings)); err != nil {
 		return nil, usage("--admin: %w", err)
 	}
-	a := newClient(address, o.Timeout)
-	a.Owner = o.Owner
-	a.remedy = "give --owner of the bridge that is meant"
+	c := newClient(address, o.Timeout)
+	c.Owner = o.Owner
+	c.remedy = "give --owner of the bridge that is meant"
 	if o.Owner == "" && !o.AnyOwner {
-		a.Owner = access.Owner
-		a.remedy = p.File + " says owner " + strconv.Quote(access.Owner) + "; name that bridge's configuration with --config, or give --owner"
+		c.Owner = access.Owner
+		c.remedy = p.File + " says owner " + strconv.Quote(access.Owner) + "; name that bridge's configuration with --config, or give --owner"
 	}
-	if how.TLS == nil {
-		return a, nil
+	if settings.TLS == nil {
+		return c, nil
 	}
-	return a, a.secure(how)
+	return c, c.useTLS(settings)
 }
 
-// secured returns how the status API is kept from others, nil where only this
+// serverSecurity returns how the status API is kept from others, nil where only this
 // machine can reach it.
-func secured(a config.Admin) *admin.Secure {
+func serverSecurity(a config.Admin) *admin.Secure {
 	if a.TLS == nil {
 		return nil
 	}
@@ -101,13 +101,13 @@ func secured(a config.Admin) *admin.Secure {
 // maxAnswer is more than the status of 100,000 services.
 const maxAnswer = 256 << 20
 
-// secure has the client speak TLS and bear the token.
-func (c *Client) secure(how config.Admin) error {
-	token, err := config.ReadSecret(how.TokenFile)
+// useTLS has the client speak TLS and bear the token.
+func (c *Client) useTLS(settings config.Admin) error {
+	token, err := config.ReadSecret(settings.TokenFile)
 	if err != nil {
 		return usage("admin.tokenFile: %w", err)
 	}
-	expected, err := tlsfile.Files{CA: how.TLS.CAFile, ServerName: how.TLS.ServerName}.Config()
+	expected, err := tlsfile.Files{CA: settings.TLS.CAFile, ServerName: settings.TLS.ServerName}.Config()
 	if err != nil {
 		return usage("admin.%w", err)
 	}
@@ -118,16 +118,16 @@ func (c *Client) secure(how config.Admin) error {
 // newClient returns a client for host:port or unix:/path. It follows no
 // redirect: nobody but the bridge is to see what it sends.
 func newClient(address string, timeout time.Duration) *Client {
-	a := &Client{scheme: "http", host: address, transport: &http.Transport{}}
-	a.http = straight(a.transport)
-	a.http.Timeout = timeout
+	c := &Client{scheme: "http", host: address, transport: &http.Transport{}}
+	c.http = straight(c.transport)
+	c.http.Timeout = timeout
 	if socket, ok := strings.CutPrefix(address, "unix:"); ok {
-		a.host = "localhost"
-		a.transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+		c.host = "localhost"
+		c.transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "unix", socket)
 		}
 	}
-	return a
+	return c
 }
 
 // Status returns all that the bridge knows and does.

@@ -48,8 +48,8 @@ type election struct {
 	link             atomic.Pointer[targetConnection] // to the target, by the loop that runs; nil: it is always reached
 }
 
-// replica makes this process one of several.
-func (b *builder) replica(cfg *config.Config) (*elections, error) {
+// newElections makes this process one of several.
+func (b *builder) newElections(cfg *config.Config) (*elections, error) {
 	r := cfg.Replicas
 	identity, err := ownIdentity(r.Identity)
 	if err != nil {
@@ -127,9 +127,9 @@ func (r *elections) close() {
 	}
 }
 
-// election returns that of a target, as part of the runtime that is being made;
+// joinElection returns that of a target, as part of the runtime that is being made;
 // nil where this process is alone.
-func (b *builder) election(target string) (*election, error) {
+func (b *builder) joinElection(target string) (*election, error) {
 	r := b.replicas
 	if r.store == nil {
 		return nil, nil //nolint:nilnil // there is none to take part in
@@ -143,7 +143,7 @@ func (b *builder) election(target string) (*election, error) {
 		e = &election{target: target, identity: r.options.Identity, log: b.log.With("component", "bridge", "peer", target)}
 		o := r.options
 		o.Store, o.Target, o.Log = store, target, o.Log.With("target", target)
-		o.Reaches = func() bool { l := e.link.Load(); return l == nil || l.state().LastError == "" }
+		o.Reaches = func() bool { c := e.link.Load(); return c == nil || c.state().LastError == "" }
 		e.Elector = lease.New(o)
 		r.all[target] = e
 	}
@@ -169,25 +169,25 @@ func (r *elections) fence(target string) func() (zookeeper.Fence, bool) {
 	}
 }
 
-// configure tells the other replicas what this runtime writes to each target.
-func (r *runtime) configure() {
-	for _, o := range r.sinks {
-		if o.election == nil {
+// announceConfig tells the other replicas what this runtime writes to each target.
+func (r *runtime) announceConfig() {
+	for _, s := range r.sinks {
+		if s.election == nil {
 			continue
 		}
-		bridges := leadingTo(r.cfg, o.at)
+		bridges := leadingTo(r.cfg, s.at)
 		for i := range bridges {
 			bridges[i].Guard = config.Guard{} // of how, not of what
 		}
-		o.election.Configure(metadata.Fingerprint(text(bridges), configLen))
+		s.election.Configure(metadata.Fingerprint(text(bridges), configLen))
 	}
 }
 
 // configLen is how long the text for a configuration is that replicas compare.
 const configLen = 12
 
-// unread is why another replica may have another file before any is known.
-const unread = "the record of the replicas was not read yet: another may be configured otherwise"
+// recordUnread is why another replica may have another file before any is known.
+const recordUnread = "the record of the replicas was not read yet: another may be configured otherwise"
 
 // differing says why another replica may write what this one knows nothing of;
 // empty where all are configured alike.
@@ -197,7 +197,7 @@ func (e *election) differing() string {
 	case !differs:
 		return ""
 	case name == "":
-		return unread
+		return recordUnread
 	}
 	return fmt.Sprintf("replica %s is configured otherwise, or was within %s: services that this file does not write stay until all have one file",
 		name, lease.Remembered)

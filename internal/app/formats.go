@@ -11,19 +11,19 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// use is one format of one bridge, in the registry at one of its ends.
-type use struct {
+// formatUse is one format of one bridge, in the registry at one of its ends.
+type formatUse struct {
 	bridge   config.Bridge
 	format   config.Format
 	registry string // where the format is read or written
 }
 
 // formatOptions returns how a bridge writes and reads a format.
-func (b *builder) formatOptions(u use) format.Options {
+func (b *builder) formatOptions(u formatUse) format.Options {
 	x, f := u.bridge, u.format
 	o := format.Options{
 		Root: f.Root, Documents: f.Metadata, Namespace: b.cfg.Registries[u.registry].Settings().Namespace, Group: f.Group,
-		Service: f.Service, Join: b.joins(u), Protocol: f.Protocol,
+		Service: f.Service, Join: b.sharesName(u), Protocol: f.Protocol,
 		Mark: metadata.NewMark(b.cfg.Owner, x.Name), Subsets: b.kind(x.From).abilities().subsets, Tags: f.Tags, Reserve: b.reserve(),
 	}
 	for _, r := range x.Names {
@@ -35,16 +35,16 @@ func (b *builder) formatOptions(u use) format.Options {
 	return o
 }
 
-// joins reports whether several services may share a plain name where a format
+// sharesName reports whether several services may share a plain name where a format
 // is written: where it says so, or where a registry is copied, in which one
 // name is one service whatever parts it is told in. In a mesh one name may be
 // two services, of two namespaces.
-func (b *builder) joins(u use) bool {
-	at := u.place(b.cfg.Registries[u.registry])
+func (b *builder) sharesName(u formatUse) bool {
+	at := u.layoutKey(b.cfg.Registries[u.registry])
 	for _, x := range b.cfg.Bridges {
 		for _, f := range x.Formats {
-			other := use{bridge: x, format: f, registry: x.To}
-			if x.To == u.registry && other.place(b.cfg.Registries[x.To]) == at && (f.Join || !b.kind(x.From).abilities().hosts) {
+			other := formatUse{bridge: x, format: f, registry: x.To}
+			if x.To == u.registry && other.layoutKey(b.cfg.Registries[x.To]) == at && (f.Join || !b.kind(x.From).abilities().hosts) {
 				return true
 			}
 		}
@@ -52,25 +52,25 @@ func (b *builder) joins(u use) bool {
 	return false
 }
 
-// place is where a use of a format lies in its registry: uses of one place
+// layoutKey is a text for where a format lies in its registry: those of one text
 // are one layout.
-func (u use) place(in config.Registry) string {
-	at := placed(in, u.format)
+func (u formatUse) layoutKey(in config.Registry) string {
+	at := locationOf(in, u.format)
 	return at.kind + " " + at.namespace + " " + at.group + " " + u.format.Service
 }
 
-// readings returns the formats in which bridges read a registry, each place
+// readings returns the formats in which bridges read a registry, each location
 // once.
-func (b *builder) readings(name string) []use {
-	var all []use
+func (b *builder) readings(name string) []formatUse {
+	var all []formatUse
 	seen := make(map[string]bool)
 	for _, x := range b.cfg.Bridges {
 		if x.From != name {
 			continue
 		}
 		for _, f := range x.Read() {
-			u := use{bridge: x, format: f, registry: name}
-			if at := u.place(b.cfg.Registries[name]); !seen[at] {
+			u := formatUse{bridge: x, format: f, registry: name}
+			if at := u.layoutKey(b.cfg.Registries[name]); !seen[at] {
 				seen[at] = true
 				all = append(all, u)
 			}
@@ -79,28 +79,28 @@ func (b *builder) readings(name string) []use {
 	return all
 }
 
-// A placedUse is a format with its first use.
-type placedUse[T any] struct {
-	use
+// A codecUse is the codec of a format with its first use.
+type codecUse[T any] struct {
+	formatUse
 	codec T
 }
 
-// written makes the formats in which bridges write a registry: the codecs of
-// each bridge, and each place once, former ones last.
-func written[T metadata.Codec](b *builder, name string, bridges []config.Bridge, former []use, how func(use) (T, error)) (codecs [][]metadata.Encoder, places []placedUse[T], err error) {
+// makeCodecs makes the formats in which bridges write a registry: the codecs of
+// each bridge, and one use for each layout key, former ones last.
+func makeCodecs[T metadata.Codec](b *builder, name string, bridges []config.Bridge, former []formatUse, how func(formatUse) (T, error)) (codecs [][]metadata.Encoder, uses []codecUse[T], err error) {
 	seen := make(map[string]bool)
 	for _, x := range bridges {
 		var own []metadata.Encoder
 		for _, f := range x.Formats {
-			u := use{bridge: x, format: f, registry: name}
+			u := formatUse{bridge: x, format: f, registry: name}
 			c, err := how(u)
 			if err != nil {
 				return nil, nil, fmt.Errorf("bridge %s: %w", x.Name, err)
 			}
 			own = append(own, c)
-			if at := u.place(b.cfg.Registries[name]); !seen[at] { // bridges may share a place, which has one layout
+			if at := u.layoutKey(b.cfg.Registries[name]); !seen[at] { // bridges may share a location, which has one layout
 				seen[at] = true
-				places = append(places, placedUse[T]{u, c})
+				uses = append(uses, codecUse[T]{u, c})
 			}
 		}
 		codecs = append(codecs, own)
@@ -110,53 +110,53 @@ func written[T metadata.Codec](b *builder, name string, bridges []config.Bridge,
 		if err != nil {
 			return nil, nil, fmt.Errorf("bridge %s, as it was: %w", u.bridge.Name, err)
 		}
-		if at := u.place(b.cfg.Registries[name]); !seen[at] {
+		if at := u.layoutKey(b.cfg.Registries[name]); !seen[at] {
 			seen[at] = true
-			places = append(places, placedUse[T]{u, c})
+			uses = append(uses, codecUse[T]{u, c})
 		}
 	}
-	return codecs, places, nil
+	return codecs, uses, nil
 }
 
 // formOf makes the codec of a format for a kind of registry, with the methods of F.
-func formOf[F metadata.Codec](b *builder, u use, kind string) (F, error) {
+func formOf[F metadata.Codec](b *builder, u formatUse, kind string) (F, error) {
 	d, _ := formats.Find(u.format.Format)
 	return format.Codec[F](d, kind, b.formatOptions(u))
 }
 
-// A place is where entries of one format lie in a registry, as every group
+// A location is where entries of one format lie in a registry, as every group
 // there tells it: whatever its order in the file and however its registry is
 // reached.
-type place struct {
+type location struct {
 	kind      string // the format
 	namespace string // ZooKeeper: the root; Nacos: the namespace id
 	group     string // Nacos: the group
 }
 
-func (p place) String() string {
+func (p location) String() string {
 	return registry.Group{Kind: p.kind, Namespace: p.namespace, Group: p.group}.String()
 }
 
-// placeOf returns where a group lies.
-func placeOf(g registry.Group) place { return place{g.Kind, g.Namespace, g.Group} }
+// groupLocation returns where a group lies.
+func groupLocation(g registry.Group) location { return location{g.Kind, g.Namespace, g.Group} }
 
-// placed returns where a bridge writes a format.
-func placed(r config.Registry, f config.Format) place {
+// locationOf returns where a bridge writes a format.
+func locationOf(r config.Registry, f config.Format) location {
 	if s := r.Settings(); s.Layout == config.InGroups {
-		return place{f.Format, s.Namespace, f.Group}
+		return location{f.Format, s.Namespace, f.Group}
 	}
-	return place{kind: f.Format, namespace: f.Root}
+	return location{kind: f.Format, namespace: f.Root}
 }
 
-// writes reports whether a bridge writes a place.
-func writes(r config.Registry, x config.Bridge, at place) bool {
-	return slices.ContainsFunc(x.Formats, func(f config.Format) bool { return placed(r, f) == at })
+// writes reports whether a bridge writes at a location.
+func writes(r config.Registry, x config.Bridge, at location) bool {
+	return slices.ContainsFunc(x.Formats, func(f config.Format) bool { return locationOf(r, f) == at })
 }
 
-// former returns the formats that bridges wrote at an end before and write no
+// former returns the formats that bridges wrote in a target before and write no
 // more, each under its bridge: the loop still looks there, so that what they
 // left is held until a person decides.
-func (b *builder) former(at sinkKey, old *sink) []use {
+func (b *builder) former(at targetKey, old *sink) []formatUse {
 	r := b.cfg.Registries[at.registry]
 	if old == nil || at.listen != "" {
 		return nil
@@ -164,17 +164,17 @@ func (b *builder) former(at sinkKey, old *sink) []use {
 	all := slices.Clone(old.former)
 	for _, x := range leadingTo(b.before.cfg, at) {
 		for _, f := range x.Formats {
-			all = append(all, use{bridge: x, format: f, registry: at.registry})
+			all = append(all, formatUse{bridge: x, format: f, registry: at.registry})
 		}
 	}
-	seen := make(map[place]bool)
+	seen := make(map[location]bool)
 	for _, x := range leadingTo(b.cfg, at) {
 		for _, f := range x.Formats {
-			seen[placed(r, f)] = true
+			seen[locationOf(r, f)] = true
 		}
 	}
-	return slices.DeleteFunc(all, func(u use) bool {
-		p := placed(r, u.format)
+	return slices.DeleteFunc(all, func(u formatUse) bool {
+		p := locationOf(r, u.format)
 		covered := seen[p]
 		seen[p] = true
 		return covered

@@ -29,7 +29,7 @@ bridges:
 			t.Fatal(err)
 		}
 		b := &builder{cfg: cfg}
-		if got := b.joins(use{bridge: cfg.Bridges[0], format: cfg.Bridges[0].Formats[0], registry: "zk"}); got != want {
+		if got := b.sharesName(formatUse{bridge: cfg.Bridges[0], format: cfg.Bridges[0].Formats[0], registry: "zk"}); got != want {
 			t.Errorf("%s: %v", bridges, got)
 		}
 	}

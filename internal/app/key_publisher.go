@@ -15,7 +15,7 @@ import (
 )
 
 // A keyPublisher publishes the service keys of all hosts that are imported into
-// a mesh, whichever end they come by, at every replica of its istiod.
+// a mesh, whichever target they come by, at every replica of its istiod.
 type keyPublisher struct {
 	mesh     string
 	key      string // of all that it depends on
@@ -28,44 +28,44 @@ func (p *keyPublisher) run(ctx context.Context) error {
 	return wrap("keys of "+p.mesh, publishKeys(ctx, p.election, p.Publisher))
 }
 
-// keyPublishers makes one for every mesh that a bridge leads to, unless that is
+// addKeyPublishers makes one for every mesh that a bridge leads to, unless that is
 // off. One of before whose settings are the same continues.
-func (b *builder) keyPublishers() error {
+func (b *builder) addKeyPublishers() error {
 	for _, name := range distinct(b.cfg.Bridges, func(x config.Bridge) string { return x.To }) {
 		m, ok := b.kind(name).(meshKind)
 		if !ok || m.Import.Keys == "off" {
 			continue
 		}
-		a := &keyPublisher{mesh: name, key: keyPublisherKey(b.cfg, name)}
+		p := &keyPublisher{mesh: name, key: keyPublisherKey(b.cfg, name)}
 		var err error
-		if a.election, err = b.election(name); err != nil {
+		if p.election, err = b.joinElection(name); err != nil {
 			return err
 		}
 		var old *keyPublisher
 		if b.before != nil {
 			old = b.before.keyPublisher(name)
 		}
-		if old != nil && old.key == a.key {
-			a = old
-		} else if a.Publisher, err = b.publisher(name, m.Istiod); err != nil {
+		if old != nil && old.key == p.key {
+			p = old
+		} else if p.Publisher, err = b.publisher(name, m.Istiod); err != nil {
 			return fmt.Errorf("registries.%s: %w", name, err)
 		}
-		b.runtime.keyPublishers = append(b.runtime.keyPublishers, a)
+		b.runtime.keyPublishers = append(b.runtime.keyPublishers, p)
 	}
 	return nil
 }
 
 // keyPublisher returns the key publisher of a mesh, nil where there is none.
 func (r *runtime) keyPublisher(mesh string) *keyPublisher {
-	return first(r.keyPublishers, func(a *keyPublisher) bool { return a.mesh == mesh })
+	return first(r.keyPublishers, func(p *keyPublisher) bool { return p.mesh == mesh })
 }
 
-// ends returns the names of the ends of a registry.
-func (r *runtime) ends(registry string) []string {
+// targetNames returns the names of the targets in a registry.
+func (r *runtime) targetNames(registry string) []string {
 	var names []string
-	for _, o := range r.sinks {
-		if o.at.registry == registry {
-			names = append(names, o.at.String())
+	for _, s := range r.sinks {
+		if s.at.registry == registry {
+			names = append(names, s.at.String())
 		}
 	}
 	return names
@@ -155,29 +155,29 @@ func (k *keyLeader) look(ctx context.Context) {
 }
 
 // isShown reports whether every istiod shows the keys.
-func (k *keyLeader) isShown() bool {
-	s := k.publisher.Status()
+func (l *keyLeader) isShown() bool {
+	s := l.publisher.Status()
 	for _, r := range s.Replicas {
 		if !r.Connected {
 			return false
 		}
 	}
-	return k.cancel != nil && len(s.Replicas) > 0
+	return l.cancel != nil && len(s.Replicas) > 0
 }
 
-func (k *keyLeader) start(ctx context.Context) {
-	if k.cancel != nil {
+func (l *keyLeader) start(ctx context.Context) {
+	if l.cancel != nil {
 		return
 	}
-	ctx, k.cancel = context.WithCancel(ctx)
-	ended := k.ended
-	go func() { ended <- k.publisher.Run(ctx) }()
+	ctx, l.cancel = context.WithCancel(ctx)
+	ended := l.ended
+	go func() { ended <- l.publisher.Run(ctx) }()
 }
 
-func (k *keyLeader) stop() {
-	if k.cancel != nil {
-		k.cancel()
-		<-k.ended //nolint:errcheck // nothing but the end that was asked for
-		k.cancel = nil
+func (l *keyLeader) stop() {
+	if l.cancel != nil {
+		l.cancel()
+		<-l.ended //nolint:errcheck // nothing but the end that was asked for
+		l.cancel = nil
 	}
 }

@@ -17,7 +17,7 @@ type kind interface {
 	source(b *builder, name string) (*boundSource, error)
 
 	// connection makes what a target in the registry is reached by.
-	connection(b *builder, at sinkKey) (*targetConnection, error)
+	connection(b *builder, at targetKey) (*targetConnection, error)
 
 	// abilities says what bridges have to know of the registry at their other end.
 	abilities() abilities

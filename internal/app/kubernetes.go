@@ -53,7 +53,7 @@ func restConfig(file, name string) (*rest.Config, error) {
 }
 
 // connection implements kind: the API server, or a directory.
-func (k kubernetesKind) connection(_ *builder, at sinkKey) (*targetConnection, error) {
+func (k kubernetesKind) connection(_ *builder, at targetKey) (*targetConnection, error) {
 	c := &kubernetesConnection{name: at.registry, where: k.Import.Directory}
 	if k.Import.Directory == "" {
 		var err error
@@ -94,7 +94,7 @@ func (c *kubernetesConnection) state() admin.TargetState {
 	return out
 }
 
-func (c *kubernetesConnection) bind(b *builder, bridges []config.Bridge, _ []use) (*boundTarget, error) {
+func (c *kubernetesConnection) bind(b *builder, bridges []config.Bridge, _ []formatUse) (*boundTarget, error) {
 	m := b.kind(c.name).abilities().imports
 	codecs, err := b.serviceEntries(m, bridges)
 	if err != nil {

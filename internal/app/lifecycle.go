@@ -19,19 +19,19 @@ type component interface {
 // lifecycle keeps the components of a runtime going, each by itself, so that one can be
 // replaced while the others continue. One goroutine uses it.
 type lifecycle struct {
-	log      *slog.Logger
-	failed   chan error // takes the first error of any component
-	running  map[component]*task
-	leaving  map[*targetConnection]sinkKey // that end once the loop at their end has brought its new connection in sync
-	handover sync.WaitGroup
-	left     chan handover // of leaving ones, whose time has come
-	done     chan struct{} // closed when everything ends
+	log        *slog.Logger
+	failed     chan error // takes the first error of any component
+	running    map[component]*task
+	leaving    map[*targetConnection]targetKey // that end once the loop of their target has brought its new connection in sync
+	handover   sync.WaitGroup
+	handedOver chan handover // of leaving ones whose successor is in sync
+	done       chan struct{} // closed when everything ends
 }
 
 func newLifecycle(log *slog.Logger) *lifecycle {
 	return &lifecycle{
-		log: log, failed: make(chan error, 1), left: make(chan handover), done: make(chan struct{}),
-		running: make(map[component]*task), leaving: make(map[*targetConnection]sinkKey),
+		log: log, failed: make(chan error, 1), handedOver: make(chan handover), done: make(chan struct{}),
+		running: make(map[component]*task), leaving: make(map[*targetConnection]targetKey),
 	}
 }
 
@@ -47,30 +47,30 @@ var errReconfigured = errors.New("its configuration changed, and it has not told
 // yet. What replaces a part takes up where that left: a source fills the same
 // table, a loop reads what is there, and a connection that held entries ends
 // only after its successor holds them.
-func (l *lifecycle) apply(ctx context.Context, h *runtime) {
-	for _, in := range endOthers(l, h.sources) {
-		in.table.Renew(errReconfigured)
+func (l *lifecycle) apply(ctx context.Context, r *runtime) {
+	for _, s := range endOthers(l, r.sources) {
+		s.table.Renew(errReconfigured)
 	}
-	endOthers(l, h.registryIDs)
-	endOthers(l, h.keyPublishers)
-	for _, o := range endOthers(l, h.sinks) {
-		l.replace(o, h)
+	endOthers(l, r.registryIDs)
+	endOthers(l, r.keyPublishers)
+	for _, s := range endOthers(l, r.sinks) {
+		l.replace(s, r)
 	}
-	endOthers(l, h.elections) // others lead after the ttl
-	for _, o := range h.sinks {
-		delete(l.leaving, o.targetConnection) // it may have been taken up again
-		begin(ctx, l, o.targetConnection)
+	endOthers(l, r.elections) // others lead after the ttl
+	for _, s := range r.sinks {
+		delete(l.leaving, s.targetConnection) // it may have been taken up again
+		begin(ctx, l, s.targetConnection)
 	}
-	for _, a := range h.keyPublishers {
-		a.Only(h.ends(a.mesh)...)
+	for _, p := range r.keyPublishers {
+		p.Only(r.targetNames(p.mesh)...)
 	}
-	h.bindSources()
-	begin(ctx, l, h.elections...)
-	begin(ctx, l, h.sinks...)
-	begin(ctx, l, h.registryIDs...)
-	begin(ctx, l, h.keyPublishers...)
-	begin(ctx, l, h.sources...)
-	l.awaitHandover(ctx, h)
+	r.bindSources()
+	begin(ctx, l, r.elections...)
+	begin(ctx, l, r.sinks...)
+	begin(ctx, l, r.registryIDs...)
+	begin(ctx, l, r.keyPublishers...)
+	begin(ctx, l, r.sources...)
+	l.awaitHandover(ctx, r)
 }
 
 // endOthers ends what runs of one kind and is not wanted any more, and returns it.
@@ -113,32 +113,32 @@ func stopAll[C component](l *lifecycle) {
 }
 
 // replace decides what becomes of the connection of a sink that is gone.
-func (l *lifecycle) replace(o *sink, h *runtime) {
+func (l *lifecycle) replace(s *sink, r *runtime) {
 	switch {
-	case h.sink(o.at) != nil && h.sink(o.at).targetConnection == o.targetConnection:
-	case o.listen != "", // readers keep what they have and come back to its successor
-		o.lasting && h.sink(o.at) == nil: // nothing goes with it, and it would look alive there
-		l.end(o.targetConnection)
+	case r.sink(s.at) != nil && r.sink(s.at).targetConnection == s.targetConnection:
+	case s.listen != "", // readers keep what they have and come back to its successor
+		s.lasting && r.sink(s.at) == nil: // nothing goes with it, and it would look alive there
+		l.end(s.targetConnection)
 	default:
-		l.leaving[o.targetConnection] = o.at
+		l.leaving[s.targetConnection] = s.at
 	}
 }
 
 // awaitHandover ends each connection that was replaced once the loop over its successor has
-// nothing left to do. The connection of an end that is gone stays, and is taken up by
+// nothing left to do. The connection to a target that is gone stays, and is taken up by
 // a runtime that leads there again: it holds what nobody asked to withdraw.
-func (l *lifecycle) awaitHandover(ctx context.Context, h *runtime) {
+func (l *lifecycle) awaitHandover(ctx context.Context, r *runtime) {
 	for old, at := range l.leaving {
-		o := h.sink(at)
-		if o == nil {
+		s := r.sink(at)
+		if s == nil {
 			continue
 		}
 		l.handover.Go(func() {
-			if _, err := o.loop.AwaitQuiet(ctx); err != nil {
+			if _, err := s.loop.AwaitQuiet(ctx); err != nil {
 				return // it was replaced itself, or everything ends
 			}
 			select {
-			case l.left <- handover{old, o}:
+			case l.handedOver <- handover{old, s}:
 			case <-l.done:
 			}
 		})
@@ -146,8 +146,8 @@ func (l *lifecycle) awaitHandover(ctx context.Context, h *runtime) {
 }
 
 // endReplaced ends a connection whose successor is in sync, unless it was taken up again.
-func (l *lifecycle) endReplaced(x handover, h *runtime) {
-	if _, still := l.leaving[x.old]; still && slices.Contains(h.sinks, x.to) {
+func (l *lifecycle) endReplaced(x handover, r *runtime) {
+	if _, still := l.leaving[x.old]; still && slices.Contains(r.sinks, x.to) {
 		delete(l.leaving, x.old)
 		l.end(x.old)
 		l.log.Info("the connection that was replaced has ended", "peer", x.old.name)

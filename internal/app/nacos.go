@@ -22,7 +22,7 @@ type nacosKind struct{ *config.Nacos }
 func (nacosKind) abilities() abilities { return abilities{subsets: true} }
 
 // connection implements kind: a client of the cluster.
-func (n nacosKind) connection(b *builder, at sinkKey) (*targetConnection, error) {
+func (n nacosKind) connection(b *builder, at targetKey) (*targetConnection, error) {
 	name := at.registry
 	opts := n.options(b, name)
 	opts.Observe = b.metrics.Nacos(name)
@@ -50,10 +50,10 @@ func (*nacosConnection) close() {} // it ends with run
 
 func (c *nacosConnection) state() admin.TargetState { return nacosState(c.client.State()) }
 
-func (c *nacosConnection) bind(b *builder, bridges []config.Bridge, former []use) (*boundTarget, error) {
+func (c *nacosConnection) bind(b *builder, bridges []config.Bridge, former []formatUse) (*boundTarget, error) {
 	name, client, r := c.name, c.client, &boundTarget{}
 	n := b.cfg.Registries[name].Nacos
-	codecs, places, err := written(b, name, bridges, former, b.nacosForm)
+	codecs, places, err := makeCodecs(b, name, bridges, former, b.nacosForm)
 	if err != nil {
 		return nil, err
 	}
@@ -61,7 +61,7 @@ func (c *nacosConnection) bind(b *builder, bridges []config.Bridge, former []use
 	for _, ownNames := range []bool{true, false} { // the first that claims a service has it
 		for _, p := range places {
 			if d, _ := formats.Find(p.format.Format); d.OwnNames == ownNames {
-				layouts = append(layouts, placedIn(p.codec, n.Namespace, p.format.Group))
+				layouts = append(layouts, scopedTo(p.codec, n.Namespace, p.format.Group))
 			}
 		}
 	}
@@ -112,7 +112,7 @@ func (n nacosKind) source(b *builder, name string) (*boundSource, error) {
 		if err != nil {
 			return nil, err
 		}
-		read = append(read, placedIn(f, n.Namespace, u.format.Group))
+		read = append(read, scopedTo(f, n.Namespace, u.format.Group))
 		if at := (nacos.Scope{Namespace: n.Namespace, Group: u.format.Group}); !slices.Contains(scopes, at) {
 			scopes = append(scopes, at)
 		}
@@ -180,7 +180,7 @@ func (r *nacosRecords) run(ctx context.Context) error {
 func (*nacosRecords) close() {} // it ends with run
 
 func (r *nacosRecords) check(ctx context.Context, f *findings) {
-	f.records(ctx, r.name, r.Recorder, r.right)
+	f.checkRecords(ctx, r.name, r.Recorder, r.right)
 }
 
 // nacosFormat is all that a format is in Nacos.
@@ -189,7 +189,7 @@ type nacosFormat interface {
 	nacos.Format
 }
 
-func (b *builder) nacosForm(u use) (nacosFormat, error) {
+func (b *builder) nacosForm(u formatUse) (nacosFormat, error) {
 	return formOf[nacosFormat](b, u, format.Nacos)
 }
 
@@ -227,14 +227,14 @@ type multiPath struct {
 	nacos.MultiPath
 }
 
-// nacosPlaced is a format within one namespace and group.
-type nacosPlaced interface {
+// scopedFormat is a format within one namespace and group.
+type scopedFormat interface {
 	nacosFormat
 	Scopes() []registry.Group
 }
 
-// placedIn returns a format within one namespace and group.
-func placedIn(f nacosFormat, namespace, group string) nacosPlaced {
+// scopedTo returns a format within one namespace and group.
+func scopedTo(f nacosFormat, namespace, group string) scopedFormat {
 	s := scoped{f, namespace, group}
 	if w, ok := f.(nacos.MultiPath); ok {
 		return multiPath{s, w}

@@ -14,20 +14,20 @@ import (
 
 // RunOnce brings everything in sync, and returns how each target stands then.
 func (p *Program) RunOnce(ctx context.Context, timeout time.Duration) ([]bridge.Status, error) {
-	h, err := p.runtime(buildOptions{}) //nolint:contextcheck // connections outlive what makes them
+	r, err := p.runtime(buildOptions{}) //nolint:contextcheck // connections outlive what makes them
 	if err != nil {
 		return nil, err
 	}
-	defer h.close()
-	if h.cfg.Replicas.Shared() {
+	defer r.close()
+	if r.cfg.Replicas.Shared() {
 		return nil, usage("run --once beside replicas: it takes no part in their leases, and they keep the registries in step; use run, or leave replicas.lease out where none runs")
 	}
-	for _, o := range h.sinks {
-		if o.onceUseless != "" {
-			return nil, usage("run --once into %s: what it wrote would go with it, since %s; use run", o.name, o.onceUseless)
+	for _, s := range r.sinks {
+		if s.onceUseless != "" {
+			return nil, usage("run --once into %s: what it wrote would go with it, since %s; use run", s.name, s.onceUseless)
 		}
 	}
-	return h.complete(ctx, timeout)
+	return r.complete(ctx, timeout)
 }
 
 // complete runs a runtime until nothing is left to do but what only an event can
@@ -37,14 +37,14 @@ func (r *runtime) complete(ctx context.Context, timeout time.Duration) ([]bridge
 	statuses := make([]bridge.Status, len(r.sinks))
 	err := r.runWhile(ctx, timeout, r.sinks, func(ctx context.Context) error {
 		return r.each(func(i int) error {
-			o := r.sinks[i]
-			if o.admission != nil {
-				if err := o.admission.wait(ctx); err != nil {
+			s := r.sinks[i]
+			if s.admission != nil {
+				if err := s.admission.wait(ctx); err != nil {
 					return err
 				}
 			}
 			var err error
-			statuses[i], err = o.loop.AwaitQuiet(ctx)
+			statuses[i], err = s.loop.AwaitQuiet(ctx)
 			return err //nolint:wrapcheck // judge says what it means
 		})
 	})
@@ -95,9 +95,9 @@ func (r *runtime) judge(ctx context.Context, err error, statuses []bridge.Status
 // missing says on one line what a runtime that did not settle waits for.
 func (r *runtime) missing(all []bridge.Status) string {
 	var parts []string
-	for _, in := range r.sources {
-		if problem := in.problem(); problem != "" {
-			parts = append(parts, "source "+in.name+": "+problem)
+	for _, s := range r.sources {
+		if problem := s.problem(); problem != "" {
+			parts = append(parts, "source "+s.name+": "+problem)
 		}
 	}
 	for _, i := range r.registryIDs {

@@ -14,18 +14,18 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// An operation is what a person has done to entries beside any bridge: purge, adopt
-// and release.
-type operation struct {
-	action  string // as the audit calls it
-	after   string // what becomes of the entries
-	owner   string // as whom it is done; empty: as the configuration's
-	subject string // the owner of whom nobody may live while it is done, and who is forgotten then, unless a bridge is named; empty: nobody
-	bridge  string // of whose entries alone it is done; empty: of all
-	lasting bool   // only where entries outlive the connection of who wrote them
-	adopted *ownerSet
-	change  func(registry.Group, []registry.Held) registry.Change
-	prepare func(context.Context, *runtime) error // before the targets are read; nil: nothing
+// An operationRequest is what a person wants done to entries beside any bridge: purge,
+// adopt or release. What came of it is an Operation.
+type operationRequest struct {
+	action          string // as the audit calls it
+	after           string // what becomes of the entries
+	owner           string // as whom it is done; empty: as the configuration's
+	absent          string // no bridge of this owner may run; unless bridge is set, it is forgotten once all of its entries went; empty: nobody
+	bridge          string // of whose entries alone it is done; empty: of all
+	needsRememberer bool   // only in targets that remember owners
+	adopted         *ownerSet
+	change          func(registry.Group, []registry.Held) registry.Change
+	prepare         func(context.Context, *runtime) error // before the targets are read; nil: nothing
 	OperationOptions
 }
 
@@ -36,8 +36,9 @@ type OperationOptions struct {
 	Timeout time.Duration
 }
 
-// rememberer is a target that remembers owners: one in which entries stay when
-// the connection ends that wrote them.
+// rememberer is a target that remembers owners. Entries stay in it when the
+// connection ends that wrote them. They may stay in others too: see
+// targetConnection.lasting.
 type rememberer interface {
 	Alive(ctx context.Context, owner string) (string, error)
 	Forget(ctx context.Context, owner string, bridges []string) error
@@ -52,52 +53,52 @@ func checkOwner(owner string) error {
 	return nil
 }
 
-// work does it in every target, and returns what was or would be done, and what
-// was left.
-func (p *Program) work(ctx context.Context, w operation) (done, left []Step, err error) {
-	if w.adopted == nil {
-		w.adopted = &ownerSet{}
+// operateOnTargets carries a request out in every target, and returns what was or
+// would be done, and what was left.
+func (p *Program) operateOnTargets(ctx context.Context, request operationRequest) (done, left []Step, err error) {
+	if request.adopted == nil {
+		request.adopted = &ownerSet{}
 	}
-	if err := checkOwner(cmp.Or(w.owner, w.subject)); err != nil {
+	if err := checkOwner(cmp.Or(request.owner, request.absent)); err != nil {
 		return nil, nil, err
 	}
 	cfg, err := p.load()
 	if err != nil {
 		return nil, nil, err
 	}
-	h, err := p.runtime(buildOptions{owner: w.owner, quiet: true, dryRun: true, adopted: w.adopted}) //nolint:contextcheck // connections outlive what makes them
+	r, err := p.runtime(buildOptions{owner: request.owner, quiet: true, dryRun: true, adopted: request.adopted}) //nolint:contextcheck // connections outlive what makes them
 	if err != nil {
 		return nil, nil, err
 	}
-	defer h.close()
-	sinks, err := p.sinksFor(h, w)
+	defer r.close()
+	sinks, err := p.sinksFor(r, request)
 	if err != nil {
 		return nil, nil, err
 	}
-	if w.prepare == nil {
-		h.sources, h.registryIDs, h.keyPublishers = nil, nil, nil // nothing has to be known of the sources
+	if request.prepare == nil {
+		r.sources, r.registryIDs, r.keyPublishers = nil, nil, nil // nothing has to be known of the sources
 	}
-	err = h.runWhile(ctx, w.Timeout, nil, func(ctx context.Context) error {
-		if w.prepare != nil {
-			if err := w.prepare(ctx, h); err != nil {
+	err = r.runWhile(ctx, request.Timeout, nil, func(ctx context.Context) error {
+		if request.prepare != nil {
+			if err := request.prepare(ctx, r); err != nil {
 				return err
 			}
 		}
 		var err error
-		done, left, err = h.workForOwner(ctx, w, sinks, cfg.Owner)
+		done, left, err = r.operateForKnownOwner(ctx, request, sinks, cfg.Owner)
 		return err
 	})
 	return done, left, err
 }
 
-// workAll does the work in one target after the other, until one fails, and
+// operateOnEach carries it out in one target after the other, until one fails, and
 // keeps in the audit what was done.
-func (r *runtime) workAll(ctx context.Context, w operation, sinks []*sink) (done, left []Step, err error) {
+func (r *runtime) operateOnEach(ctx context.Context, request operationRequest, sinks []*sink) (done, left []Step, err error) {
 	for _, t := range sinks {
-		is, not, err := t.work(ctx, w)
+		is, not, err := t.operate(ctx, request)
 		done, left = append(done, is...), append(left, not...)
-		if w.Yes && (len(is)+len(not) > 0 || err != nil) {
-			r.audit.Record(ctx, w.entry(r.cfg.Owner, t, is, not, err))
+		if request.Yes && (len(is)+len(not) > 0 || err != nil) {
+			r.audit.Record(ctx, request.entry(r.cfg.Owner, t, is, not, err))
 		}
 		if err != nil {
 			return done, left, err
@@ -107,22 +108,22 @@ func (r *runtime) workAll(ctx context.Context, w operation, sinks []*sink) (done
 }
 
 // sinksFor returns the targets in which the work can be done.
-func (p *Program) sinksFor(h *runtime, w operation) ([]*sink, error) {
+func (p *Program) sinksFor(r *runtime, request operationRequest) ([]*sink, error) {
 	var all []*sink
 	named := false
-	for _, t := range h.sinks {
-		if w.Target != "" && w.Target != t.name {
+	for _, t := range r.sinks {
+		if request.Target != "" && request.Target != t.name {
 			continue
 		}
 		named = true
 		if t.at.listen != "" {
-			p.note("target %s: what is served there goes when the bridge ends that serves it; there is nothing to %s", t.name, w.action)
+			p.note("target %s: what is served there goes when the bridge ends that serves it; there is nothing to %s", t.name, request.action)
 			continue
 		}
-		if _, lasting := t.target.(rememberer); !lasting && w.lasting {
-			why := "entries there live no longer than the connection of who wrote them; there is nothing to " + w.action
+		if _, remembers := t.target.(rememberer); !remembers && request.needsRememberer {
+			why := "entries there live no longer than the connection of who wrote them; there is nothing to " + request.action
 			if t.lasting {
-				why = w.action + " is not supported there; purge what is to go, or change the marks of the objects by hand"
+				why = request.action + " is not supported there; purge what is to go, or change the marks of the objects by hand"
 			}
 			p.note("target %s: %s", t.name, why)
 			continue
@@ -131,39 +132,39 @@ func (p *Program) sinksFor(h *runtime, w operation) ([]*sink, error) {
 	}
 	switch {
 	case !named:
-		return nil, usage("--target %q is no registry that a bridge of %s writes", w.Target, p.File)
+		return nil, usage("--target %q is no registry that a bridge of %s writes", request.Target, p.File)
 	case len(all) == 0:
-		return nil, usage("%s is for registries whose entries stay, such as ZooKeeper; a bridge of %s writes to none", w.action, p.File)
+		return nil, usage("%s is for registries whose entries stay, such as ZooKeeper; a bridge of %s writes to none", request.action, p.File)
 	}
 	return all, nil
 }
 
-// work does it in one target. All that it holds is read before anything is
+// operate carries it out in one target. All that it holds is read before anything is
 // written. What is returned is what was read back, whatever the error.
-func (s *sink) work(ctx context.Context, w operation) (done, left []Step, err error) {
-	k, lasting := s.target.(rememberer)
-	gone, err := s.ownerGone(ctx, w.subject)
+func (s *sink) operate(ctx context.Context, request operationRequest) (done, left []Step, err error) {
+	k, remembers := s.target.(rememberer)
+	gone, err := s.ownerGone(ctx, request.absent)
 	if err != nil {
 		return nil, nil, err
 	}
-	changes, left, err := s.changes(ctx, w)
+	changes, left, err := s.changes(ctx, request)
 	if err != nil {
 		return nil, nil, err
 	}
-	if !w.Yes {
+	if !request.Yes {
 		for _, change := range changes {
-			done = append(done, s.steps(w, change)...)
+			done = append(done, s.steps(request, change)...)
 		}
 		return done, left, nil
 	}
 	for _, change := range changes {
-		is, not, err := s.apply(ctx, w, change)
+		is, not, err := s.applyChange(ctx, request, change)
 		done, left = append(done, is...), append(left, not...)
 		if err != nil {
 			return done, left, unreachable("target %s: %w", s.name, err)
 		}
 	}
-	if lasting && gone != "" && w.bridge == "" && len(left) == 0 {
+	if remembers && gone != "" && request.bridge == "" && len(left) == 0 {
 		if err := k.Forget(ctx, gone, s.bridges); err != nil {
 			return done, left, unreachable("target %s: %w", s.name, err)
 		}
@@ -174,8 +175,8 @@ func (s *sink) work(ctx context.Context, w operation) (done, left []Step, err er
 // ownerGone returns the name of an owner that is gone, or is known by its mark
 // alone. It is an error where a bridge of it runs.
 func (s *sink) ownerGone(ctx context.Context, owner string) (string, error) {
-	k, lasting := s.target.(rememberer)
-	if !lasting || owner == "" {
+	k, remembers := s.target.(rememberer)
+	if !remembers || owner == "" {
 		return owner, nil
 	}
 	if metadata.IsUnnamed(owner) {
@@ -199,7 +200,7 @@ func (s *sink) ownerGone(ctx context.Context, owner string) (string, error) {
 
 // changes returns what is to be done in each group of the target, and of which
 // groups that cannot be told.
-func (s *sink) changes(ctx context.Context, w operation) (changes []registry.Change, left []Step, err error) {
+func (s *sink) changes(ctx context.Context, request operationRequest) (changes []registry.Change, left []Step, err error) {
 	groups, err := s.target.Groups(ctx)
 	if err != nil {
 		return nil, nil, unreachable("target %s: %w", s.name, err)
@@ -208,19 +209,19 @@ func (s *sink) changes(ctx context.Context, w operation) (changes []registry.Cha
 	for _, g := range groups {
 		held, err := s.target.Read(ctx, g)
 		if errors.Is(err, registry.ErrRefused) {
-			left = append(left, Step{Target: s.name, Op: w.action, Group: g.String(), Failed: err.Error()})
+			left = append(left, Step{Target: s.name, Op: request.action, Group: g.String(), Failed: err.Error()})
 			continue
 		}
 		if err != nil {
 			return nil, nil, unreachable("target %s: %w", s.name, err)
 		}
 		for _, h := range held {
-			if w.subject != "" && h.Owner == w.subject {
+			if request.absent != "" && h.Owner == request.absent {
 				misnamed++
 			}
 		}
-		change := w.change(g, held)
-		if err := s.checkLive(w, change); err != nil {
+		change := request.change(g, held)
+		if err := s.checkLive(request, change); err != nil {
 			return nil, nil, err
 		}
 		if !change.Empty() {
@@ -228,37 +229,37 @@ func (s *sink) changes(ctx context.Context, w operation) (changes []registry.Cha
 		}
 	}
 	if len(changes) == 0 && misnamed > 0 {
-		return nil, nil, usage("target %s: owner %s holds nothing, and %d entries bear %s as their mark; write %s for their owner", s.name, w.subject, misnamed, w.subject, metadata.UnnamedOwner(w.subject))
+		return nil, nil, usage("target %s: owner %s holds nothing, and %d entries bear %s as their mark; write %s for their owner", s.name, request.absent, misnamed, request.absent, metadata.UnnamedOwner(request.absent))
 	}
 	return changes, left, nil
 }
 
 // checkLive returns an error where a change would delete what lives as long as
 // the connection of a bridge does, and no longer: only that can take it back.
-func (s *sink) checkLive(w operation, change registry.Change) error {
-	if _, lasting := s.target.(rememberer); lasting {
+func (s *sink) checkLive(request operationRequest, change registry.Change) error {
+	if _, remembers := s.target.(rememberer); remembers {
 		return nil
 	}
 	for _, h := range change.Delete {
 		if !h.Live && registry.IsEndpoint(h.Key) {
-			return usage("target %s: a bridge of owner %s still runs: it publishes %s in %s; stop it, and what it publishes goes by itself", s.name, w.owner, h.Key, change.Group)
+			return usage("target %s: a bridge of owner %s still runs: it publishes %s in %s; stop it, and what it publishes goes by itself", s.name, request.owner, h.Key, change.Group)
 		}
 	}
 	return nil
 }
 
-// apply has one change done, and tells by what is read back what of it was. A
+// applyChange has one change done, and tells by what is read back what of it was. A
 // change that was refused, or that another came in between of, costs its group
 // alone.
-func (s *sink) apply(ctx context.Context, w operation, change registry.Change) (done, left []Step, err error) {
+func (s *sink) applyChange(ctx context.Context, request operationRequest, change registry.Change) (done, left []Step, err error) {
 	failed := s.target.Write(ctx, change)
-	still, err := s.readBack(ctx, w, change)
-	for _, step := range s.steps(w, change) {
-		switch why := still[step.Key]; {
+	still, err := s.readBack(ctx, request, change)
+	for _, step := range s.steps(request, change) {
+		switch undone := still[step.Key]; {
 		case err != nil:
 			step.Failed = "not known: it could not be read back"
 			left = append(left, step)
-		case why:
+		case undone:
 			step.Failed = "read back as it was"
 			if failed != nil {
 				step.Failed += ": " + failed.Error()
@@ -276,7 +277,7 @@ func (s *sink) apply(ctx context.Context, w operation, change registry.Change) (
 
 // readBack returns the keys of a change that are still to be done. A registry
 // that shows writes late is asked once more.
-func (s *sink) readBack(ctx context.Context, w operation, change registry.Change) (map[string]bool, error) {
+func (s *sink) readBack(ctx context.Context, request operationRequest, change registry.Change) (map[string]bool, error) {
 	var late time.Duration
 	if v, ok := s.target.(registry.Verified); ok {
 		late = v.VerifyAfter()
@@ -286,7 +287,7 @@ func (s *sink) readBack(ctx context.Context, w operation, change registry.Change
 		if err != nil {
 			return nil, err //nolint:wrapcheck // the caller names the target
 		}
-		rest, still := w.change(change.Group, held), make(map[string]bool)
+		rest, still := request.change(change.Group, held), make(map[string]bool)
 		for _, p := range rest.Put {
 			still[p.New.Key] = true
 		}
@@ -312,10 +313,10 @@ func pause(ctx context.Context, d time.Duration) {
 }
 
 // steps returns a change entry by entry.
-func (s *sink) steps(w operation, change registry.Change) []Step {
+func (s *sink) steps(request operationRequest, change registry.Change) []Step {
 	var steps []Step
 	for _, p := range change.Put {
-		steps = append(steps, Step{Target: s.name, Op: w.action, Group: change.Group.String(), Key: p.New.Key, Old: p.Old.Value, New: p.New.Value})
+		steps = append(steps, Step{Target: s.name, Op: request.action, Group: change.Group.String(), Key: p.New.Key, Old: p.Old.Value, New: p.New.Value})
 	}
 	for _, h := range change.Delete {
 		steps = append(steps, Step{Target: s.name, Op: "delete", Group: change.Group.String(), Key: h.Key, Old: h.Value})
@@ -336,18 +337,18 @@ type Operation struct {
 	After   string `json:"-"`       // what becomes of the entries
 }
 
-// operate does it. What is returned beside an error is what was found out before;
+// operate carries a request out. What is returned beside an error is what was found out before;
 // nil: nothing.
-func (p *Program) operate(ctx context.Context, w operation, owner string) (*Operation, error) {
-	done, left, err := p.work(ctx, w)
+func (p *Program) operate(ctx context.Context, request operationRequest, owner string) (*Operation, error) {
+	done, left, err := p.operateOnTargets(ctx, request)
 	if err != nil && len(done)+len(left) == 0 {
 		return nil, err
 	}
-	o := &Operation{Action: w.action, Owner: owner, Whole: err == nil, Entries: orNone(done), Left: orNone(left), Bridge: w.bridge, Asked: w.Yes, After: w.after}
+	o := &Operation{Action: request.action, Owner: owner, Whole: err == nil, Entries: orNone(done), Left: orNone(left), Bridge: request.bridge, Asked: request.Yes, After: request.after}
 	if err == nil && len(left) > 0 {
 		err = &Error{CauseFindings, fmt.Errorf("not done, or not known to be: %d entries; the first is %s in %s: %s", len(left), left[0].Key, left[0].Group, left[0].Failed)}
 	}
-	o.Done = w.Yes && err == nil
+	o.Done = request.Yes && err == nil
 	return o, err
 }
 
@@ -359,8 +360,8 @@ func orNone(steps []Step) []Step {
 }
 
 // entry is what the audit keeps of the work in one target.
-func (o operation) entry(owner string, t *sink, done, left []Step, err error) audit.Entry {
-	e := audit.Entry{Who: thisUser(), Action: o.action, Owner: owner, Target: t.name, Bridge: o.bridge, Subject: cmp.Or(o.bridge, o.subject), Count: len(done), After: o.after}
+func (request operationRequest) entry(owner string, t *sink, done, left []Step, err error) audit.Entry {
+	e := audit.Entry{Who: thisUser(), Action: request.action, Owner: owner, Target: t.name, Bridge: request.bridge, Subject: cmp.Or(request.bridge, request.absent), Count: len(done), After: request.after}
 	for _, s := range done {
 		e.Before = append(e.Before, s.Group+" "+s.Old)
 	}

@@ -16,8 +16,9 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// signer returns what signs marks with the keys of a file; nil without one.
-func signer(file string) (s *metadata.Signer, which string, err error) {
+// signer returns what signs marks with the keys of a file, and a hash of them; nil
+// without one.
+func signer(file string) (s *metadata.Signer, keysHash string, err error) {
 	if file == "" {
 		return nil, "", nil
 	}
@@ -60,10 +61,10 @@ func identities(bridges []config.Bridge) []string {
 	return all
 }
 
-// author returns what names the bridge that wrote an entry of ours at an end.
+// author returns what names the bridge that wrote an entry of ours in a target.
 // Holds and their records bear that name, so that a restart must not change it:
 // of a bridge that is not configured only the mark is known then.
-func (b *builder) author(at sinkKey) func(registry.Entry) string {
+func (b *builder) author(at targetKey) func(registry.Entry) string {
 	r, leading := b.cfg.Registries[at.registry], make(map[string]config.Bridge)
 	for _, x := range leadingTo(b.cfg, at) {
 		leading[bridgeMark(x.Name)] = x
@@ -73,7 +74,7 @@ func (b *builder) author(at sinkKey) func(registry.Entry) string {
 		if err != nil {
 			return ""
 		}
-		mark, p := markPrefix+m.Bridge, placeOf(e.Group)
+		mark, p := markPrefix+m.Bridge, groupLocation(e.Group)
 		switch x, known := leading[mark]; {
 		case !known:
 			return mark
@@ -88,7 +89,7 @@ func (b *builder) author(at sinkKey) func(registry.Entry) string {
 // No name of a bridge holds a colon or a space.
 const (
 	markPrefix = "mark:" // before the mark of a bridge that is not configured
-	atPlace    = " at "  // between a bridge and a place that it does not write
+	atPlace    = " at "  // between a bridge and a location that it does not write
 )
 
 // bridgeMark names a bridge by its mark.
@@ -111,24 +112,24 @@ func SameBridge(author, bridge string) bool {
 	return bridgeMark(name) == bridgeMark(bridge)
 }
 
-// workForOwner does the work, and fails if nothing was found of an owner whom
+// operateForKnownOwner carries it out, and fails if nothing was found of an owner whom
 // nobody knows: neither the configuration, nor a target, nor the mark of an entry.
-func (r *runtime) workForOwner(ctx context.Context, w operation, sinks []*sink, configured string) (done, left []Step, err error) {
+func (r *runtime) operateForKnownOwner(ctx context.Context, request operationRequest, sinks []*sink, configured string) (done, left []Step, err error) {
 	names, ok, err := remembered(ctx, sinks) // before the work, which ends in that the owner is forgotten
 	if err != nil {
 		return nil, nil, err
 	}
 	names = slices.Compact(slices.Sorted(slices.Values(append(names, configured))))
-	mark, change := metadata.OwnerMark(w.subject), w.change
+	mark, change := metadata.OwnerMark(request.absent), request.change
 	marks := append(metadata.Disowned(mark), mark)
-	known := w.subject == "" || !ok || slices.ContainsFunc(names, func(name string) bool { return metadata.OwnerMark(name) == mark })
-	w.change = func(g registry.Group, held []registry.Held) registry.Change {
+	known := request.absent == "" || !ok || slices.ContainsFunc(names, func(name string) bool { return metadata.OwnerMark(name) == mark })
+	request.change = func(g registry.Group, held []registry.Held) registry.Change {
 		known = known || slices.ContainsFunc(held, func(r registry.Held) bool { return slices.Contains(marks, r.Owner) })
 		return change(g, held)
 	}
-	done, left, err = r.workAll(ctx, w, sinks)
+	done, left, err = r.operateOnEach(ctx, request, sinks)
 	if err == nil && !known && len(done)+len(left) == 0 {
-		err = unknownOwner(w.subject, names)
+		err = unknownOwner(request.absent, names)
 	}
 	return done, left, err
 }
@@ -137,8 +138,8 @@ func (r *runtime) workForOwner(ctx context.Context, w operation, sinks []*sink, 
 // known: none of them remembers any, or one may not be asked.
 func remembered(ctx context.Context, sinks []*sink) (names []string, ok bool, err error) {
 	for _, t := range sinks {
-		k, lasting := t.target.(rememberer)
-		if !lasting {
+		k, remembers := t.target.(rememberer)
+		if !remembers {
 			continue
 		}
 		owners, err := k.Owners(ctx)

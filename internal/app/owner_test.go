@@ -25,17 +25,17 @@ func TestAuthor(t *testing.T) {
 		}
 	}
 	for name, test := range map[string]struct {
-		at         sinkKey
+		at         targetKey
 		entry      registry.Entry
 		of, author string
 	}{
-		"a bridge that writes the place":          {sinkKey{registry: "zk"}, written("orders", "dubbo-interface", "/dubbo"), "orders", "orders"},
-		"a bridge that writes another root":       {sinkKey{registry: "zk"}, written("orders", "dubbo-interface", "/other"), "orders", "orders at dubbo-interface:/other/"},
-		"a bridge that writes another format":     {sinkKey{registry: "zk"}, written("orders", "kratos", "/dubbo"), "orders", "orders at kratos:/dubbo/"},
-		"a bridge that is not configured":         {sinkKey{registry: "zk"}, written("gone", "dubbo-interface", "/dubbo"), "gone", bridgeMark("gone")},
-		"a bridge that leads to another registry": {sinkKey{registry: "zk"}, written("back", "dubbo-interface", "/dubbo"), "back", bridgeMark("back")},
-		"what is served has no place":             {sinkKey{"mesh", ":15010"}, written("back", "service-entry", ""), "back", "back"},
-		"an entry without a mark":                 {sinkKey{registry: "zk"}, registry.Entry{Value: "dubbo://10.0.0.1:20880/api.A"}, "", ""},
+		"a bridge that writes the place":          {targetKey{registry: "zk"}, written("orders", "dubbo-interface", "/dubbo"), "orders", "orders"},
+		"a bridge that writes another root":       {targetKey{registry: "zk"}, written("orders", "dubbo-interface", "/other"), "orders", "orders at dubbo-interface:/other/"},
+		"a bridge that writes another format":     {targetKey{registry: "zk"}, written("orders", "kratos", "/dubbo"), "orders", "orders at kratos:/dubbo/"},
+		"a bridge that is not configured":         {targetKey{registry: "zk"}, written("gone", "dubbo-interface", "/dubbo"), "gone", bridgeMark("gone")},
+		"a bridge that leads to another registry": {targetKey{registry: "zk"}, written("back", "dubbo-interface", "/dubbo"), "back", bridgeMark("back")},
+		"what is served has no place":             {targetKey{"mesh", ":15010"}, written("back", "service-entry", ""), "back", "back"},
+		"an entry without a mark":                 {targetKey{registry: "zk"}, registry.Entry{Value: "dubbo://10.0.0.1:20880/api.A"}, "", ""},
 	} {
 		author := b.author(test.at)(test.entry)
 		if author != test.author {

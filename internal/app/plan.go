@@ -59,27 +59,27 @@ type PlanCounters struct {
 
 // Plan reads every source and every target, and returns what Run would write.
 func (p *Program) Plan(ctx context.Context, timeout time.Duration) (*Difference, error) {
-	h, err := p.runtime(buildOptions{dryRun: true, quiet: true}) //nolint:contextcheck // connections outlive what makes them
+	r, err := p.runtime(buildOptions{dryRun: true, quiet: true}) //nolint:contextcheck // connections outlive what makes them
 	if err != nil {
 		return nil, err
 	}
-	defer h.close()
-	p.note("reading %s", strings.Join(h.names(), ", "))
-	plans, statuses, err := h.plans(ctx, timeout)
+	defer r.close()
+	p.note("reading %s", strings.Join(r.names(), ", "))
+	plans, statuses, err := r.plans(ctx, timeout)
 	if err != nil {
 		return nil, err
 	}
 	d := &Difference{Changes: []Step{}, Conflicts: []admin.Conflict{}, Invalid: []Remark{}, Skipped: []Remark{}}
 	for i := range plans {
-		d.add(h.sinks[i].name, plans[i], statuses[i])
-		if notes := h.sinks[i].note; notes != "" {
-			d.Notes = append(d.Notes, Remark{h.sinks[i].name, notes})
+		d.add(r.sinks[i].name, plans[i], statuses[i])
+		if notes := r.sinks[i].note; notes != "" {
+			d.Notes = append(d.Notes, Remark{r.sinks[i].name, notes})
 		}
 	}
-	for _, in := range h.sources {
-		d.skip(in.table.Skipped())
+	for _, s := range r.sources {
+		d.skip(s.table.Skipped())
 	}
-	d.Notes = append(d.Notes, h.unmatched()...)
+	d.Notes = append(d.Notes, r.unmatched()...)
 	return d, nil
 }
 
@@ -160,18 +160,18 @@ func (p *PlanCounters) count(s Step) {
 func (r *runtime) unmatched() []Remark {
 	var all []Remark
 	for i, x := range r.cfg.Bridges {
-		in := r.source(x.From)
-		if in == nil {
+		s := r.source(x.From)
+		if s == nil {
 			continue
 		}
-		services, _ := in.table.Snapshot()
+		services, _ := s.table.Snapshot()
 		for _, p := range settingsOf(x) {
 			pattern, err := naming.ParsePattern(p.text)
 			if err != nil || matchesAny(pattern, services) {
 				continue
 			}
 			reason := fmt.Sprintf("%q fits no service of %s", p.text, x.From)
-			if host, why := matchesLeftOut(pattern, in.table.Skipped()); host != "" {
+			if host, why := matchesLeftOut(pattern, s.table.Skipped()); host != "" {
 				reason = fmt.Sprintf("%q fits only hosts that are left out: %s: %s", p.text, host, why)
 			}
 			all = append(all, Remark{fmt.Sprintf("bridges[%d].%s", i, p.path), reason})

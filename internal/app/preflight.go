@@ -80,17 +80,17 @@ func (f *findings) away(check string, err error, fix string) {
 
 // Preflight tries everything that Run needs of each peer.
 func (p *Program) Preflight(ctx context.Context, timeout time.Duration) ([]Finding, error) {
-	h, err := p.runtime(buildOptions{dryRun: true, quiet: true}) //nolint:contextcheck // connections outlive what makes them
+	r, err := p.runtime(buildOptions{dryRun: true, quiet: true}) //nolint:contextcheck // connections outlive what makes them
 	if err != nil {
 		return nil, err
 	}
-	defer h.close()
+	defer r.close()
 	var asked []string
-	for _, w := range h.registryIDs {
-		asked = append(asked, w.name)
+	for _, r := range r.registryIDs {
+		asked = append(asked, r.name)
 	}
 	p.note("asking %s", strings.Join(asked, ", "))
-	all := h.examine(ctx, timeout)
+	all := r.examine(ctx, timeout)
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx) //nolint:wrapcheck // the signal itself
 	}
@@ -103,11 +103,11 @@ func (r *runtime) examine(ctx context.Context, timeout time.Duration) []Finding 
 	defer cancel()
 	var checks []func(context.Context, *findings)
 	var lists []*findings
-	for _, in := range r.sources {
-		checks, lists = append(checks, in.check), append(lists, &findings{peer: in.name, role: RoleSource})
+	for _, s := range r.sources {
+		checks, lists = append(checks, s.check), append(lists, &findings{peer: s.name, role: RoleSource})
 	}
-	for _, o := range r.sinks {
-		checks, lists = append(checks, o.check), append(lists, &findings{peer: o.at.registry, role: RoleTarget})
+	for _, s := range r.sinks {
+		checks, lists = append(checks, s.check), append(lists, &findings{peer: s.at.registry, role: RoleTarget})
 	}
 	for _, i := range r.registryIDs {
 		checks, lists = append(checks, i.check), append(lists, &findings{peer: i.name, role: RoleRegistry})
@@ -129,9 +129,9 @@ func (r *runtime) examine(ctx context.Context, timeout time.Duration) []Finding 
 	return all
 }
 
-// plaintext warns where a password crosses the network for everybody to read,
+// checkPlaintext warns where a password crosses the network for everybody to read,
 // which insecure: true permits.
-func (f *findings) plaintext(tls *config.TLS, user string, servers []string, remedy string) {
+func (f *findings) checkPlaintext(tls *config.TLS, user string, servers []string, remedy string) {
 	if tls == nil && user != "" && !config.Local(servers) {
 		f.warn("tls", "insecure: true: the password of "+user+" crosses the network in plaintext", remedy)
 	}

@@ -20,7 +20,7 @@ func checkKubernetes(where string, store kubernetesStore, namespace string) func
 		api, isAPI := store.(*kubernetes.API)
 		if isAPI {
 			fix = "apply deploy/kubernetes-import.yaml and istio's custom resource definitions, or write into import.directory"
-			f.rights(ctx, api, namespace)
+			f.checkRights(ctx, api, namespace)
 		}
 		began := time.Now()
 		all, err := store.List(ctx, namespace)
@@ -42,8 +42,8 @@ func checkKubernetes(where string, store kubernetesStore, namespace string) func
 	}
 }
 
-// rights tells which rights are missing. That nobody can be asked is told by others.
-func (f *findings) rights(ctx context.Context, api *kubernetes.API, namespace string) {
+// checkRights tells which rights are missing. That nobody can be asked is told by others.
+func (f *findings) checkRights(ctx context.Context, api *kubernetes.API, namespace string) {
 	const check = "rights"
 	switch lacking, err := api.Lacking(ctx, kubernetes.Rights(namespace)); {
 	case err != nil:

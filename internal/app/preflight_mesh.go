@@ -135,12 +135,12 @@ func checkVersion(ctx context.Context, f *findings, m *config.Istiod) {
 		f.pass("version", "%s", strings.TrimSpace(string(body)))
 	}
 	if at, err := http.ParseTime(resp.Header.Get("Date")); err == nil {
-		f.clock(time.Since(at).Truncate(time.Second))
+		f.checkClock(time.Since(at).Truncate(time.Second))
 	}
 }
 
-// clock judges how far the clock of a peer is from ours.
-func (f *findings) clock(skew time.Duration) {
+// checkClock judges how far the clock of a peer is from ours.
+func (f *findings) checkClock(skew time.Duration) {
 	if skew.Abs() > skewLimit {
 		f.warn("clock", fmt.Sprintf("differs from ours by %s", skew.Abs()), "let both machines keep time by NTP; tokens and certificates depend on it")
 		return

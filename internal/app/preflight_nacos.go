@@ -15,7 +15,7 @@ func (n nacosSource) check(ctx context.Context, f *findings) {
 	state, services, err := n.Check(ctx)
 	switch {
 	case state.Login.Err != nil:
-		f.login(state.Login.Err)
+		f.checkLogin(state.Login.Err)
 	case err != nil && !state.Connected:
 		f.away("reachable", err, "check nacos.servers; the gRPC port, 1000 above the HTTP port, has to be open as well")
 	case errors.Is(err, nacos.ErrNoNamespace):
@@ -47,7 +47,7 @@ func checkNacos(n *config.Nacos, client *nacos.Client, target *nacos.Target) fun
 		}
 		switch {
 		case login.Err != nil:
-			f.login(login.Err)
+			f.checkLogin(login.Err)
 			return
 		case err != nil:
 			f.away("reachable", err, "check nacos.servers; the gRPC port, 1000 above the HTTP port, has to be open as well")
@@ -57,14 +57,14 @@ func checkNacos(n *config.Nacos, client *nacos.Client, target *nacos.Target) fun
 		if login.Username != "" {
 			f.pass("login", "as %s, until %s", login.Username, login.Expires.Format(time.RFC3339))
 		}
-		f.plaintext(n.TLS, n.Username, n.Servers, "write https:// servers and tls: {caFile: …}")
-		f.nacosAccess(n, r)
+		f.checkPlaintext(n.TLS, n.Username, n.Servers, "write https:// servers and tls: {caFile: …}")
+		f.checkNacosAccess(n, r)
 	}
 }
 
-// login judges why we are not logged in: only a server that denies it says
+// checkLogin judges why we are not logged in: only a server that denies it says
 // anything of the password.
-func (f *findings) login(err error) {
+func (f *findings) checkLogin(err error) {
 	switch {
 	case errors.Is(err, nacos.ErrDenied):
 		f.fail("login", err, "check username and passwordFile of the registry")
@@ -78,8 +78,8 @@ func (f *findings) login(err error) {
 // namespaceRemedy is what to do about a namespace that does not exist.
 const namespaceRemedy = "write the id of the namespace as nacos.namespace, which its page in the console shows, and not its name; or create it"
 
-// nacosAccess tells what we may do in the namespace.
-func (f *findings) nacosAccess(n *config.Nacos, r nacos.Report) {
+// checkNacosAccess tells what we may do in the namespace.
+func (f *findings) checkNacosAccess(n *config.Nacos, r nacos.Report) {
 	user := cmp.Or(n.Username, "anonymous clients")
 	namespace := cmp.Or(n.Namespace, "public")
 	switch {

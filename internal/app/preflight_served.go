@@ -16,11 +16,11 @@ import (
 // checkServed tries whether the address for istiod is free or this bridge's own
 // and whether what is served can be kept, and tells what the address shows to
 // others.
-func checkServed(cfg *config.Config, at sinkKey, records *servedRecords) func(context.Context, *findings) {
+func checkServed(cfg *config.Config, at targetKey, records *servedRecords) func(context.Context, *findings) {
 	return func(ctx context.Context, f *findings) {
 		running := f.listens(ctx, cfg, at)
 		f.pass("configSources", "%s", sourceAddress(at.listen))
-		f.reader(ctx, cfg, at, running)
+		f.checkReader(ctx, cfg, at, running)
 		for _, e := range cfg.Exposed(at.registry, at.listen) {
 			f.warn("clients", e.What, e.Remedy)
 		}
@@ -30,7 +30,7 @@ func checkServed(cfg *config.Config, at sinkKey, records *servedRecords) func(co
 
 // listens tries the address, and asks who holds it only if it is taken. It
 // returns what the running bridge says of it, where that has it.
-func (f *findings) listens(ctx context.Context, cfg *config.Config, at sinkKey) *admin.TargetStatus {
+func (f *findings) listens(ctx context.Context, cfg *config.Config, at targetKey) *admin.TargetStatus {
 	const check = "listen"
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", at.listen)
 	if err == nil {
@@ -51,9 +51,9 @@ func (f *findings) listens(ctx context.Context, cfg *config.Config, at sinkKey) 
 	return target
 }
 
-// reader tells whether there is an istiod for what is served: one that reads it
+// checkReader tells whether there is an istiod for what is served: one that reads it
 // or, where no bridge runs yet, one that can be reached.
-func (f *findings) reader(ctx context.Context, cfg *config.Config, at sinkKey, running *admin.TargetStatus) {
+func (f *findings) checkReader(ctx context.Context, cfg *config.Config, at targetKey, running *admin.TargetStatus) {
 	const check, fix = "istiod", "start istiod, and let its configSources name the address above"
 	address := cfg.Registries[at.registry].Istiod.Address
 	switch {
@@ -75,14 +75,14 @@ const askRunning = 3 * time.Second
 
 // runningTarget returns what the running bridge of the configuration says of one
 // of its targets; the error is why that is not so or not known.
-func runningTarget(ctx context.Context, cfg *config.Config, at sinkKey) (*admin.TargetStatus, error) {
+func runningTarget(ctx context.Context, cfg *config.Config, at targetKey) (*admin.TargetStatus, error) {
 	if cfg.Admin.Address == "" || cfg.Admin.Address == "off" {
 		return nil, errors.New("admin.address is off")
 	}
 	a := newClient(cfg.Admin.Address, askRunning)
 	a.Owner, a.remedy = cfg.Owner, "a bridge of another owner runs"
 	if cfg.Admin.TLS != nil {
-		if err := a.secure(cfg.Admin); err != nil {
+		if err := a.useTLS(cfg.Admin); err != nil {
 			return nil, err
 		}
 	}

@@ -13,7 +13,7 @@ import (
 
 // checkZooKeeper tries a ZooKeeper ensemble by a node that is written and
 // deleted.
-func checkZooKeeper(cfg *config.Config, at sinkKey, target *zookeeper.Target) func(context.Context, *findings) {
+func checkZooKeeper(cfg *config.Config, at targetKey, target *zookeeper.Target) func(context.Context, *findings) {
 	z := cfg.Registries[at.registry].ZooKeeper
 	return func(ctx context.Context, f *findings) {
 		r, err := target.Check(ctx)
@@ -22,7 +22,7 @@ func checkZooKeeper(cfg *config.Config, at sinkKey, target *zookeeper.Target) fu
 			return
 		}
 		f.pass("reachable", "%s", r.Server)
-		f.plaintext(z.TLS, z.User, z.Servers, "write tls: {caFile: …}, where the ensemble has a secure port")
+		f.checkPlaintext(z.TLS, z.User, z.Servers, "write tls: {caFile: …}, where the ensemble has a secure port")
 		if r.Version != "" {
 			f.pass("version", "%s", r.Version)
 		} else {
@@ -44,17 +44,17 @@ func checkZooKeeper(cfg *config.Config, at sinkKey, target *zookeeper.Target) fu
 			return
 		}
 		f.pass("write", "a node was made and deleted in %s", r.Took.Round(time.Millisecond))
-		f.clock(r.Skew)
-		f.owner(ctx, cfg, at, target)
+		f.checkClock(r.Skew)
+		f.checkOwner(ctx, cfg, at, target)
 	}
 }
 
 // askOwner is how long it may take to look who wrote there before.
 const askOwner = 3 * time.Second
 
-// owner tells what keeps run from writing: another process of the owner, or
+// checkOwner tells what keeps run from writing: another process of the owner, or
 // bridges of ours that wrote as another owner.
-func (f *findings) owner(ctx context.Context, cfg *config.Config, at sinkKey, target *zookeeper.Target) {
+func (f *findings) checkOwner(ctx context.Context, cfg *config.Config, at targetKey, target *zookeeper.Target) {
 	const check = "owner"
 	ctx, cancel := context.WithTimeout(ctx, askOwner)
 	defer cancel()

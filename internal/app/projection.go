@@ -49,10 +49,10 @@ func rules(m config.Metadata) metadata.Rules {
 // selection returns which services a bridge takes: by the host of a mesh, or by
 // the native name elsewhere.
 func (b *builder) selection(x config.Bridge) (metadata.Selection, error) {
-	include, noInclude := patterns(x.Select.Include)
-	exclude, noExclude := patterns(x.Select.Exclude)
-	imported, noImported := b.imported(x)
-	return metadata.Selection{Include: include, Exclude: exclude, Imported: imported}, errors.Join(noInclude, noExclude, noImported)
+	include, errInclude := patterns(x.Select.Include)
+	exclude, errExclude := patterns(x.Select.Exclude)
+	imported, errImported := b.imported(x)
+	return metadata.Selection{Include: include, Exclude: exclude, Imported: imported}, errors.Join(errInclude, errExclude, errImported)
 }
 
 // imported returns the hosts of a mesh that came out of other registries:

@@ -46,11 +46,11 @@ type keptID struct {
 // newRegistryID returns what a registry is called; kept is nil for one that
 // keeps no id.
 func newRegistryID(name, given string, kept *keptID, log *slog.Logger) *registryID {
-	w := &registryID{name: name, given: given, kept: kept, log: log, known: make(chan struct{}), err: errors.New("not read yet")}
+	r := &registryID{name: name, given: given, kept: kept, log: log, known: make(chan struct{}), err: errors.New("not read yet")}
 	if given != "" || kept == nil {
-		w.set(cmp.Or(given, name))
+		r.set(cmp.Or(given, name))
 	}
-	return w
+	return r
 }
 
 func (r *registryID) set(id string) {
@@ -210,7 +210,7 @@ func routeBetween(from, to *registryID) func() metadata.Route {
 
 // registryID returns what a registry is called in the paths of entries.
 func (b *builder) registryID(name string) *registryID {
-	return first(b.runtime.registryIDs, func(w *registryID) bool { return w.name == name })
+	return first(b.runtime.registryIDs, func(r *registryID) bool { return r.name == name })
 }
 
 // registryNames returns the registries that bridges lead from or to.
@@ -235,7 +235,7 @@ func (b *builder) registryIDFor(name string) *registryID {
 	key := text(r.Section().Parts().Identity)
 	if b.before != nil {
 		if w := first(b.before.registryIDs, func(w *registryID) bool { return w.name == name && w.key == key }); w != nil {
-			b.asked[w] = kept
+			b.newKeptIDs[w] = kept
 			return w
 		}
 	}

@@ -121,7 +121,7 @@ func TestIDIsLookedAfter(t *testing.T) {
 				var log strings.Builder
 				var mu sync.Mutex // of what the registry keeps, and since when
 				kept, wiped := cmp.Or(tt.given, "k1"), time.Time{}
-				w := newRegistryID("zk", tt.given, &keptID{where: "here", offer: cmp.Or(tt.given, "o1"), ask: func(_ context.Context, offer string) (string, error) {
+				r := newRegistryID("zk", tt.given, &keptID{where: "here", offer: cmp.Or(tt.given, "o1"), ask: func(_ context.Context, offer string) (string, error) {
 					mu.Lock()
 					defer mu.Unlock()
 					switch {
@@ -136,10 +136,10 @@ func TestIDIsLookedAfter(t *testing.T) {
 				}}, slog.New(slog.NewTextHandler(&log, nil)))
 				ctx, cancel := context.WithCancel(t.Context())
 				ended := make(chan error, 1)
-				go func() { ended <- w.run(ctx) }()
+				go func() { ended <- r.run(ctx) }()
 				time.Sleep(time.Hour)
 				synctest.Wait()
-				before := w.hop()
+				before := r.hop()
 				mu.Lock()
 				kept, wiped = tt.next, time.Now()
 				mu.Unlock()
@@ -147,8 +147,8 @@ func TestIDIsLookedAfter(t *testing.T) {
 				synctest.Wait()
 				mu.Lock()
 				defer mu.Unlock()
-				if kept != tt.want || w.hop() != before || w.problem() != nil {
-					t.Errorf("the registry keeps %q, want %q; we go by %q: %v", kept, tt.want, w.id, w.problem())
+				if kept != tt.want || r.hop() != before || r.problem() != nil {
+					t.Errorf("the registry keeps %q, want %q; we go by %q: %v", kept, tt.want, r.id, r.problem())
 				}
 				cancel()
 				if err := <-ended; err != nil {

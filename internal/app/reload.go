@@ -26,10 +26,10 @@ func (s *supervisor) reload(ctx context.Context, trigger string) admin.Reload {
 		r.Errors = strings.Split(err.Error(), "\n")
 	} else {
 		r.OK, r.Changed, r.Waits = true, changes(s.runtime, next.runtime), s.waitingForRestart(next.cfg)
-		s.noteLeft(next.runtime)
+		s.noteAbandoned(next.runtime)
 		s.switchTo(ctx, next)
 	}
-	for at := range s.left {
+	for at := range s.abandoned {
 		r.Left = append(r.Left, "target "+at.String()+": no bridge leads there any more, and its entries stay; take them back with purge and a file that leads there")
 	}
 	slices.Sort(r.Left)
@@ -43,7 +43,7 @@ func (s *supervisor) next(ctx context.Context) (*builder, error) {
 	if err != nil {
 		return nil, err
 	}
-	if errs := s.builder.moved(ctx, s.knownConfig(), cfg); len(errs) > 0 {
+	if errs := s.builder.identityErrors(ctx, s.knownConfig(), cfg); len(errs) > 0 {
 		return nil, errs
 	}
 	connections := s.life.connections()
@@ -70,7 +70,7 @@ func (s *supervisor) next(ctx context.Context) (*builder, error) {
 func (s *supervisor) knownConfig() *config.Config {
 	cfg := *s.runtime.cfg
 	cfg.Registries = maps.Clone(cfg.Registries)
-	for at, r := range s.left {
+	for at, r := range s.abandoned {
 		if _, still := cfg.Registries[at.registry]; !still {
 			cfg.Registries[at.registry] = r
 		}
@@ -78,16 +78,16 @@ func (s *supervisor) knownConfig() *config.Config {
 	return &cfg
 }
 
-// noteLeft notes the ends at which entries of ours stay that no loop looks after
+// noteAbandoned notes the targets in which entries of ours stay that no loop looks after
 // any more. A process that starts with the next file does not know of them.
-func (s *supervisor) noteLeft(next *runtime) {
+func (s *supervisor) noteAbandoned(next *runtime) {
 	for _, o := range s.runtime.sinks {
 		if o.at.listen == "" && next.sink(o.at) == nil {
-			s.left[o.at] = s.runtime.cfg.Registries[o.at.registry]
+			s.abandoned[o.at] = s.runtime.cfg.Registries[o.at.registry]
 		}
 	}
 	for _, o := range next.sinks {
-		delete(s.left, o.at) // it may be back
+		delete(s.abandoned, o.at) // it may be back
 	}
 }
 
@@ -95,10 +95,10 @@ func (s *supervisor) noteLeft(next *runtime) {
 func (s *supervisor) switchTo(ctx context.Context, by *builder) {
 	before, next := s.runtime, by.runtime
 	s.builder, s.runtime = by, next
-	for id, kept := range by.asked {
+	for id, kept := range by.newKeptIDs {
 		id.setKept(kept)
 	}
-	next.configure()
+	next.announceConfig()
 	s.life.apply(ctx, next)
 	s.builder.replicas.running.Store(&next.elections)
 	for _, o := range next.sinks {
@@ -172,24 +172,24 @@ func changes(before, after *runtime) []string {
 			all = append(all, part+" "+name+": "+how)
 		}
 	}
-	for _, in := range after.sources {
-		switch old := before.source(in.name); {
+	for _, s := range after.sources {
+		switch old := before.source(s.name); {
 		case old == nil:
-			add("source", in.name, "begun")
-		case old != in:
-			add("source", in.name, "restarted")
-		case before.cfg.Registries[in.name].Settings().Limits != after.cfg.Registries[in.name].Settings().Limits:
-			add("source", in.name, "limits changed")
+			add("source", s.name, "begun")
+		case old != s:
+			add("source", s.name, "restarted")
+		case before.cfg.Registries[s.name].Settings().Limits != after.cfg.Registries[s.name].Settings().Limits:
+			add("source", s.name, "limits changed")
 		}
 	}
-	for _, in := range before.sources {
-		if after.source(in.name) == nil {
-			add("source", in.name, "ended")
+	for _, s := range before.sources {
+		if after.source(s.name) == nil {
+			add("source", s.name, "ended")
 		}
 	}
-	for _, o := range after.sinks {
-		part, how := o.since(before, after)
-		add(part, o.at.String(), how)
+	for _, s := range after.sinks {
+		part, how := s.since(before, after)
+		add(part, s.at.String(), how)
 	}
 	ended(before, after, add)
 	if before.cfg.Log.Level != after.cfg.Log.Level {
@@ -200,42 +200,42 @@ func changes(before, after *runtime) []string {
 
 // ended notes the targets and bridges that are gone.
 func ended(before, after *runtime, add func(part, name, how string)) {
-	for _, o := range before.sinks {
-		if after.sink(o.at) == nil {
+	for _, s := range before.sinks {
+		if after.sink(s.at) == nil {
 			how := "ended; its entries stay"
-			if o.at.listen != "" {
+			if s.at.listen != "" {
 				how = "ended; nobody is answered there any more"
 			}
-			add("target", o.at.String(), how)
+			add("target", s.at.String(), how)
 		}
 	}
-	for _, o := range after.sinks {
-		if before.sink(o.at) == o {
+	for _, s := range after.sinks {
+		if before.sink(s.at) == s {
 			continue
 		}
-		for _, u := range o.former {
-			if leads(after, u.bridge) && u.written(before.cfg) { // now, not at a reload before
-				add("bridge", u.bridge.Name, fmt.Sprintf("leaves %s; its entries there are held for approval", placed(before.cfg.Registries[o.at.registry], u.format)))
+		for _, u := range s.former {
+			if leads(after, u.bridge) && u.isWrittenBy(before.cfg) { // now, not at a reload before
+				add("bridge", u.bridge.Name, fmt.Sprintf("leaves %s; its entries there are held for approval", locationOf(before.cfg.Registries[s.at.registry], u.format)))
 			}
 		}
 	}
 	for _, x := range before.cfg.Bridges {
-		if !leads(after, x) && after.sink(sinkKeyOf(x)) != nil {
-			add("bridge", x.Name, "leaves "+sinkKeyOf(x).String()+"; its entries there are held for approval as those of "+bridgeMark(x.Name))
+		if !leads(after, x) && after.sink(targetKeyOf(x)) != nil {
+			add("bridge", x.Name, "leaves "+targetKeyOf(x).String()+"; its entries there are held for approval as those of "+bridgeMark(x.Name))
 		}
 	}
 }
 
-// written reports whether a bridge of that name writes the format by a configuration.
-func (u use) written(cfg *config.Config) bool {
+// isWrittenBy reports whether a bridge of that name writes the format by a configuration.
+func (u formatUse) isWrittenBy(cfg *config.Config) bool {
 	r := cfg.Registries[u.bridge.To]
-	at := placed(r, u.format)
-	return slices.ContainsFunc(leadingTo(cfg, sinkKeyOf(u.bridge)), func(x config.Bridge) bool { return x.Name == u.bridge.Name && writes(r, x, at) })
+	at := locationOf(r, u.format)
+	return slices.ContainsFunc(leadingTo(cfg, targetKeyOf(u.bridge)), func(x config.Bridge) bool { return x.Name == u.bridge.Name && writes(r, x, at) })
 }
 
-// leads reports whether a bridge leads to the same end in a runtime.
-func leads(h *runtime, x config.Bridge) bool {
-	return slices.ContainsFunc(leadingTo(h.cfg, sinkKeyOf(x)), func(o config.Bridge) bool { return o.Name == x.Name })
+// leads reports whether a bridge leads to the same target in a runtime.
+func leads(r *runtime, x config.Bridge) bool {
+	return slices.ContainsFunc(leadingTo(r.cfg, targetKeyOf(x)), func(o config.Bridge) bool { return o.Name == x.Name })
 }
 
 // since says which part of a sink is another than in a runtime before it.
@@ -253,9 +253,9 @@ func (s *sink) since(before, after *runtime) (part, how string) {
 	return "", ""
 }
 
-// modes says which guards of bridges to an end are in another mode, which is
+// modes says which guards of bridges to a target are in another mode, which is
 // what nobody may wonder about afterwards.
-func modes(before, after *config.Config, at sinkKey) string {
+func modes(before, after *config.Config, at targetKey) string {
 	var said strings.Builder
 	for _, x := range leadingTo(after, at) {
 		for _, old := range leadingTo(before, at) {
@@ -268,7 +268,7 @@ func modes(before, after *config.Config, at sinkKey) string {
 }
 
 // tunable returns the settings that a loop takes while it runs, as one text.
-func tunable(cfg *config.Config, at sinkKey) string {
+func tunable(cfg *config.Config, at targetKey) string {
 	var guards []config.Guard
 	for _, x := range leadingTo(cfg, at) {
 		guards = append(guards, x.Guard)

@@ -35,20 +35,20 @@ func sourceConfig(cfg *config.Config, name string) *config.Config {
 	return part
 }
 
-// targetConnectionKey returns the key of the connection to an end.
-func targetConnectionKey(cfg *config.Config, at sinkKey) string {
+// targetConnectionKey returns the key of the connection to a target.
+func targetConnectionKey(cfg *config.Config, at targetKey) string {
 	r := cfg.Registries[at.registry]
-	announced := ""
+	published := ""
 	var read []config.Registry // that keep what is served
 	if m := kindOf(r).abilities().imports; m != nil {
 		for _, x := range leadingTo(cfg, at) {
 			read = append(read, cfg.Registries[x.From].Section().Parts().Source)
 		}
 		if m.Keys != "off" {
-			announced = keyPublisherKey(cfg, at.registry)
+			published = keyPublisherKey(cfg, at.registry)
 		}
 	}
-	return text(cfg.Owner, cfg.State, at.listen, r.Section().Parts().Connection, announced, read)
+	return text(cfg.Owner, cfg.State, at.listen, r.Section().Parts().Connection, published, read)
 }
 
 // keyPublisherKey returns the key of what publishes the service keys of hosts
@@ -61,9 +61,9 @@ func keyPublisherKey(cfg *config.Config, mesh string) string {
 	return text(m, read)
 }
 
-// loopKey returns the key of the target and the loop at an end, beside its
+// loopKey returns the key of a target and its loop, beside its
 // connection. Guards and timing are not in it: they are changed while it runs.
-func loopKey(cfg *config.Config, at sinkKey, former []use) string {
+func loopKey(cfg *config.Config, at targetKey, former []formatUse) string {
 	type way struct {
 		Bridge config.Bridge
 		From   config.Registry

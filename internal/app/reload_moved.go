@@ -17,10 +17,10 @@ const (
 	ownerRemedy = "stop the bridge, take its entries over with xds-bridge adopt --from %s --yes, and start it; or undo the change"
 )
 
-// moved returns an error for everything that differs between two configurations
+// identityErrors returns an error for everything that differs between two configurations
 // of who the owner is and which registries are meant. What was written before is
 // out of reach of the loops after such a change, so that a person has to restart.
-func (b *builder) moved(ctx context.Context, before, after *config.Config) (errs config.Errors) {
+func (b *builder) identityErrors(ctx context.Context, before, after *config.Config) (errs config.Errors) {
 	if was, is := before.Owner, after.Owner; was != is {
 		errs = append(errs, after.ErrorAt("owner", "changes from %q to %q: "+ownerRemedy, was, is, was))
 	}
@@ -38,7 +38,7 @@ func (b *builder) moved(ctx context.Context, before, after *config.Config) (errs
 				errs = append(errs, after.ErrorAt("registries."+name+at, "changes from %q to %q: %s", from, to, moveRemedy))
 			}
 		}
-		if why := b.differ(ctx, name, was, is); why != "" {
+		if why := b.whyTwoRegistries(ctx, name, was, is); why != "" {
 			errs = append(errs, after.ErrorAt("registries."+name+"."+is.Settings().Kind+".servers", "%s: %s", why, moveRemedy))
 		}
 	}
@@ -62,11 +62,11 @@ func renamed(before, after *config.Config, name string) string {
 // askID is how long a registry may take to tell its id to a reload.
 const askID = 5 * time.Second
 
-// differ says why two settings of a registry lead to two registries; empty
+// whyTwoRegistries says why two settings of a registry lead to two registries; empty
 // where they lead to one. Where both can be asked, the id that a registry keeps
 // of itself decides, so that a server more is no move; else they are the same as
 // long as they have a server in common.
-func (b *builder) differ(ctx context.Context, name string, was, is config.Registry) string {
+func (b *builder) whyTwoRegistries(ctx context.Context, name string, was, is config.Registry) string {
 	if slices.Equal(was.Settings().Servers, is.Settings().Servers) || was.Settings().Kind != is.Settings().Kind {
 		return ""
 	}

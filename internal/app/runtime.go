@@ -28,21 +28,21 @@ func (r *runtime) close() { r.closeBut(nil) }
 
 // closeBut gives back what the runtime holds, but for connections that stand without it.
 func (r *runtime) closeBut(kept []*targetConnection) {
-	for _, o := range r.sinks {
-		if !slices.Contains(kept, o.targetConnection) {
-			o.close()
+	for _, s := range r.sinks {
+		if !slices.Contains(kept, s.targetConnection) {
+			s.close()
 		}
 	}
 }
 
-// sink returns the sink at an end, nil where there is none.
-func (r *runtime) sink(at sinkKey) *sink {
-	return first(r.sinks, func(o *sink) bool { return o.at == at })
+// sink returns the sink of a target, nil where there is none.
+func (r *runtime) sink(at targetKey) *sink {
+	return first(r.sinks, func(s *sink) bool { return s.at == at })
 }
 
 // source returns the source of a registry, nil where there is none.
 func (r *runtime) source(name string) *boundSource {
-	return first(r.sources, func(in *boundSource) bool { return in.name == name })
+	return first(r.sources, func(s *boundSource) bool { return s.name == name })
 }
 
 // first returns the first that fits, nil where none does.
@@ -63,8 +63,8 @@ func (r *runtime) runWhile(ctx context.Context, timeout time.Duration, loops []*
 	defer cancel()
 	l, base := newLifecycle(r.log), context.WithoutCancel(ctx)
 	r.bindSources()
-	for _, o := range r.sinks {
-		begin(base, l, o.targetConnection)
+	for _, s := range r.sinks {
+		begin(base, l, s.targetConnection)
 	}
 	begin(base, l, loops...)
 	begin(base, l, r.registryIDs...)
@@ -88,12 +88,12 @@ func (r *runtime) runWhile(ctx context.Context, timeout time.Duration, loops []*
 // names returns what the runtime speaks to, each once.
 func (r *runtime) names() []string {
 	var names []string
-	for _, in := range r.sources {
-		names = append(names, in.name)
+	for _, s := range r.sources {
+		names = append(names, s.name)
 	}
-	for _, o := range r.sinks {
-		if !slices.Contains(names, o.name) {
-			names = append(names, o.name)
+	for _, s := range r.sinks {
+		if !slices.Contains(names, s.name) {
+			names = append(names, s.name)
 		}
 	}
 	return names

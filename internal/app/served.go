@@ -25,7 +25,7 @@ import (
 
 // connection implements kind: the address at which istiods read what is
 // imported.
-func (m meshKind) connection(b *builder, at sinkKey) (*targetConnection, error) {
+func (m meshKind) connection(b *builder, at targetKey) (*targetConnection, error) {
 	imports, name := m.Import, at.String()
 	o := mcp.Options{Owner: metadata.OwnerMark(b.cfg.Owner), VIPs: imports.VIPs, Observe: b.metrics.Served(name)}
 	log := b.log.With("component", "mcp", "peer", name)
@@ -34,8 +34,8 @@ func (m meshKind) connection(b *builder, at sinkKey) (*targetConnection, error) 
 		return nil, err
 	}
 	o.Keep, o.Observe = records.places, logStateErrors(o.Observe, log)
-	if a := b.runtime.keyPublisher(at.registry); a != nil {
-		o.Served = func(hosts map[naming.ServiceKey]naming.HostAddress) { a.SetOf(name, hosts) }
+	if p := b.runtime.keyPublisher(at.registry); p != nil {
+		o.Served = func(hosts map[naming.ServiceKey]naming.HostAddress) { p.SetOf(name, hosts) }
 	}
 	if b.before != nil {
 		if old := b.before.sink(at); old != nil {
@@ -63,7 +63,7 @@ func (m meshKind) connection(b *builder, at sinkKey) (*targetConnection, error) 
 
 // A servedConnection is the address at which istiods read a mesh.
 type servedConnection struct {
-	at        sinkKey
+	at        targetKey
 	listeners *listeners // nil: nothing is served
 	records   *servedRecords
 	target    *mcp.Target
@@ -79,7 +79,7 @@ func (c *servedConnection) run(ctx context.Context) error {
 
 func (c *servedConnection) close() { c.records.close() }
 
-func (c *servedConnection) bind(b *builder, bridges []config.Bridge, _ []use) (*boundTarget, error) {
+func (c *servedConnection) bind(b *builder, bridges []config.Bridge, _ []formatUse) (*boundTarget, error) {
 	codecs, err := b.serviceEntries(b.kind(c.at.registry).abilities().imports, bridges)
 	return &boundTarget{target: c.target, codecs: codecs, check: checkServed(b.cfg, c.at, c.records)}, err
 }

@@ -40,7 +40,7 @@ type recordStore interface {
 
 // servedRecords connects to every registry that a bridge to the address reads
 // and that can keep records.
-func (b *builder) servedRecords(at sinkKey, imports config.Import) (*servedRecords, error) {
+func (b *builder) servedRecords(at targetKey, imports config.Import) (*servedRecords, error) {
 	place := mcp.Place{Name: servedName(at), Index: "serving-" + metadata.Fingerprint(at.registry, 8)}
 	s := &servedRecords{}
 	for _, from := range distinct(leadingTo(b.cfg, at), func(x config.Bridge) string { return x.From }) {
@@ -65,13 +65,13 @@ func (b *builder) servedRecords(at sinkKey, imports config.Import) (*servedRecor
 }
 
 // servedName is the name under which what is served at an address is kept.
-func servedName(at sinkKey) string { return "served-" + metadata.Fingerprint(at.String(), 8) }
+func servedName(at targetKey) string { return "served-" + metadata.Fingerprint(at.String(), 8) }
 
 // servedNames are those names of a mesh under which what some bridges serve is
 // kept.
 func (b *builder) servedNames(mesh string, which func(config.Bridge) bool) (names []string) {
 	for _, x := range b.cfg.Bridges {
-		if name := servedName(sinkKeyOf(x)); x.To == mesh && which(x) && !slices.Contains(names, name) {
+		if name := servedName(targetKeyOf(x)); x.To == mesh && which(x) && !slices.Contains(names, name) {
 			names = append(names, name)
 		}
 	}
@@ -89,8 +89,8 @@ func (s *servedRecords) check(ctx context.Context, f *findings) {
 	})
 }
 
-// records judges whether a registry keeps a record that was tried.
-func (f *findings) records(ctx context.Context, name string, recorder registry.Recorder, right string) {
+// checkRecords judges whether a registry keeps a record that was tried.
+func (f *findings) checkRecords(ctx context.Context, name string, recorder registry.Recorder, right string) {
 	try, ok := recorder.(interface {
 		TryRecord(ctx context.Context) error
 	})

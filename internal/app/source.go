@@ -37,26 +37,26 @@ func (t *sourceTable) limit(r config.Registry) {
 
 // bindSources has each table filled by its source of this runtime, within its limits.
 func (r *runtime) bindSources() {
-	for _, in := range r.sources {
-		in.current.Store(in)
-		in.limit(r.cfg.Registries[in.name])
+	for _, s := range r.sources {
+		s.current.Store(s)
+		s.limit(r.cfg.Registries[s.name])
 	}
 }
 
 // recheck asks for a fresh reading.
 func (t *sourceTable) recheck() {
-	if in := t.current.Load(); in != nil {
-		in.Recheck()
+	if s := t.current.Load(); s != nil {
+		s.Recheck()
 	}
 }
 
-// begin returns what waits until the table may be read by a loop that begins: its
-// entries name the registry identities, and what another source told may not be what its bridge
-// asks for, such as services without the keys that the bridge now names.
-func (t *sourceTable) begin(all ...*registryID) func(context.Context) error {
+// untilReadable returns what waits until a loop may begin to read the table: until the
+// ids that entries will name are known, and the source of this configuration filled
+// it. One before may have left out what a bridge asks for now, such as service keys.
+func (t *sourceTable) untilReadable(all ...*registryID) func(context.Context) error {
 	return func(ctx context.Context) error {
-		for _, w := range all {
-			if err := w.wait(ctx); err != nil {
+		for _, r := range all {
+			if err := r.wait(ctx); err != nil {
 				return err
 			}
 		}

@@ -17,13 +17,13 @@ import (
 // supervisor runs a runtime, and the one that each change of the configuration
 // makes of it. One goroutine, that of Run, owns all but last.
 type supervisor struct {
-	program *Program
-	builder *builder
-	runtime *runtime
-	life    *lifecycle
-	server  *admin.Server
-	reloads chan reloadRequest
-	left    map[sinkKey]config.Registry // where entries stay that no loop looks after any more
+	program   *Program
+	builder   *builder
+	runtime   *runtime
+	life      *lifecycle
+	server    *admin.Server
+	reloads   chan reloadRequest
+	abandoned map[targetKey]config.Registry // where entries stay that no loop looks after any more
 
 	mu   sync.Mutex
 	last *admin.Reload // how the last reload went; nil before the first
@@ -33,42 +33,44 @@ type supervisor struct {
 type reloadRequest chan admin.Reload
 
 // Run keeps the registries in sync until ctx ends, which is no error.
-func (p *Program) Run(ctx context.Context) error { return p.run(ctx, buildOptions{joins: true}) }
+func (p *Program) Run(ctx context.Context) error {
+	return p.run(ctx, buildOptions{joinsReplicas: true})
+}
 
 // DryRun is Run for somebody who watches: it writes nothing, and logs what it would write.
 func (p *Program) DryRun(ctx context.Context) error { return p.run(ctx, buildOptions{dryRun: true}) }
 
-func (p *Program) run(ctx context.Context, w buildOptions) error {
-	b, err := p.builder(w) //nolint:contextcheck // connections outlive what makes them
+func (p *Program) run(ctx context.Context, o buildOptions) error {
+	b, err := p.newBuilder(o) //nolint:contextcheck // connections outlive what makes them
 	if err != nil {
 		return err
 	}
-	h := b.runtime
-	k := &supervisor{program: p, builder: b, runtime: h, life: newLifecycle(h.log), reloads: make(chan reloadRequest), left: make(map[sinkKey]config.Registry)}
+	r := b.runtime
+	s := &supervisor{program: p, builder: b, runtime: r, life: newLifecycle(r.log), reloads: make(chan reloadRequest), abandoned: make(map[targetKey]config.Registry)}
 	defer b.listeners.closeOthers(func(string) bool { return false })
-	if err := k.listen(ctx); err != nil {
-		h.close()
+	if err := s.listen(ctx); err != nil {
+		r.close()
 		return &Error{CauseUsage, err}
 	}
-	h.log.Info("started", "version", p.Build.Version, "config", p.File, "peers", strings.Join(h.names(), ", "))
-	h.log.Info("listening", "telemetry", address(k.server.TelemetryAddr()), "admin", address(k.server.AdminAddr()))
-	err = k.run(ctx)
+	r.log.Info("started", "version", p.Build.Version, "config", p.File, "peers", strings.Join(r.names(), ", "))
+	r.log.Info("listening", "telemetry", address(s.server.TelemetryAddr()), "admin", address(s.server.AdminAddr()))
+	err = s.run(ctx)
 	if e, ok := errors.AsType[*Error](err); ok {
 		return &Error{e.Cause, err}
 	}
 	if err != nil {
 		return &Error{CauseFindings, err}
 	}
-	k.runtime.log.Info("stopped", "entries", k.runtime.entriesAfter())
+	s.runtime.log.Info("stopped", "entries", s.runtime.entriesAfter())
 	return nil
 }
 
 // entriesAfter says what becomes of entries once the process has ended.
 func (r *runtime) entriesAfter() string {
 	var goes []string
-	for _, o := range r.sinks {
-		if !o.lasting && o.listen == "" {
-			goes = append(goes, o.name)
+	for _, s := range r.sinks {
+		if !s.lasting && s.listen == "" {
+			goes = append(goes, s.name)
 		}
 	}
 	if len(goes) == 0 {
@@ -95,10 +97,10 @@ func (s *supervisor) run(ctx context.Context) error {
 			return nil
 		case err := <-s.life.failed:
 			return err
-		case x := <-s.life.left:
+		case x := <-s.life.handedOver:
 			s.life.endReplaced(x, s.runtime)
-		case a := <-s.reloads:
-			a <- s.reload(base, "request")
+		case request := <-s.reloads:
+			request <- s.reload(base, "request")
 		case <-s.program.Hangup:
 			s.reload(base, "signal")
 		case <-look.C:
@@ -120,27 +122,27 @@ func (s *supervisor) interval() time.Duration {
 
 // listen opens probes, metrics and the status API.
 func (s *supervisor) listen(ctx context.Context) error {
-	h := s.runtime
+	r := s.runtime
 	o := admin.Options{
-		Telemetry: h.cfg.Telemetry.Address, Admin: h.cfg.Admin.Address, Version: s.program.Build.Version, Owner: h.cfg.Owner,
-		Metrics: h.metrics.Handler(), Log: h.log.With("component", "admin"), Events: h.events, Audit: h.audit,
-		Reload: s.requestReload, Reloaded: s.lastReload, Replicas: s.builder.replicas.statusView(), Secure: secured(h.cfg.Admin),
+		Telemetry: r.cfg.Telemetry.Address, Admin: r.cfg.Admin.Address, Version: s.program.Build.Version, Owner: r.cfg.Owner,
+		Metrics: r.metrics.Handler(), Log: r.log.With("component", "admin"), Events: r.events, Audit: r.audit,
+		Reload: s.requestReload, Reloaded: s.lastReload, Replicas: s.builder.replicas.statusView(), Secure: serverSecurity(r.cfg.Admin),
 	}
-	o.Inputs, o.Targets = h.statusView()
+	o.Inputs, o.Targets = r.statusView()
 	server, err := admin.New(ctx, o)
 	if err != nil {
 		return err //nolint:wrapcheck // it names the setting
 	}
-	h.metrics.Watch(server.Overview)
-	h.metrics.Reloaded(true)
+	r.metrics.Watch(server.Overview)
+	r.metrics.Reloaded(true)
 	s.server = server
 	return nil
 }
 
 // statusView returns what the status API reports.
 func (r *runtime) statusView() (inputs []admin.Input, targets []admin.Target) {
-	for _, in := range r.sources {
-		inputs = append(inputs, admin.Input{Name: in.name, Kind: in.kind, Table: in.table, State: in.state})
+	for _, s := range r.sources {
+		inputs = append(inputs, admin.Input{Name: s.name, Kind: s.kind, Table: s.table, State: s.state})
 	}
 	for _, t := range r.sinks {
 		target := admin.Target{Name: t.name, Kind: t.kind, Loop: t.loop, State: t.state}
@@ -159,14 +161,14 @@ const ReloadWait = 25 * time.Second
 func (s *supervisor) requestReload(ctx context.Context) (admin.Reload, error) {
 	ctx, cancel := context.WithTimeout(ctx, ReloadWait)
 	defer cancel()
-	a := make(reloadRequest, 1)
+	request := make(reloadRequest, 1)
 	select {
-	case s.reloads <- a:
+	case s.reloads <- request:
 	case <-ctx.Done():
 		return admin.Reload{}, fmt.Errorf("reload: %w", ctx.Err())
 	}
 	select {
-	case r := <-a:
+	case r := <-request:
 		return r, nil
 	case <-ctx.Done():
 		return admin.Reload{}, fmt.Errorf("reload: %w", ctx.Err())

@@ -15,13 +15,13 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// A sinkKey is what one loop writes to: a registry, or one address at which a
+// A targetKey is what one loop writes to: a registry, or one address at which a
 // mesh is served. Bridges that name the same one wait for each other there.
-type sinkKey struct{ registry, listen string }
+type targetKey struct{ registry, listen string }
 
-func sinkKeyOf(x config.Bridge) sinkKey { return sinkKey{x.To, x.Listen} }
+func targetKeyOf(x config.Bridge) targetKey { return targetKey{x.To, x.Listen} }
 
-func (k sinkKey) String() string {
+func (k targetKey) String() string {
 	if k.listen == "" {
 		return k.registry
 	}
@@ -51,8 +51,8 @@ type connection interface {
 	state() admin.TargetState
 
 	// bind makes the target that the connection leads to, for the bridges of
-	// a loop. It looks at former places as well, and nothing is written there.
-	bind(b *builder, bridges []config.Bridge, former []use) (*boundTarget, error)
+	// a loop. It looks at former locations as well, and nothing is written there.
+	bind(b *builder, bridges []config.Bridge, former []formatUse) (*boundTarget, error)
 
 	// close gives back what it holds.
 	close()
@@ -72,11 +72,11 @@ type boundTarget struct {
 type sink struct {
 	*targetConnection
 	*boundTarget
-	at       sinkKey
+	at       targetKey
 	key      string // of all that the loop depends on beside the connection
 	loop     *bridge.Loop
-	former   []use     // places that bridges wrote and write no more
-	election *election // nil where every replica writes, or there is but one
+	former   []formatUse // locations that bridges wrote and write no more
+	election *election   // nil where every replica writes, or there is but one
 }
 
 // run implements component: it keeps the target reachable.
@@ -132,10 +132,10 @@ func (s *sink) resyncWhenAlike(ctx context.Context) error {
 		before := differed
 		differed = s.election.differing()
 		switch {
-		case differed == before, differed == unread:
+		case differed == before, differed == recordUnread:
 		case differed != "":
 			s.election.log.Warn("replicas differ", "reason", differed)
-		case before != unread: // while the record was not read, nothing was kept
+		case before != recordUnread: // while the record was not read, nothing was kept
 			if err := s.resync(ctx); err != nil {
 				return err
 			}

@@ -12,29 +12,29 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/mesh"
 )
 
-// trace reads from an entry which service it was written for: where the source
-// is a mesh, from its host address, and where a registry is read in one place
+// originReader reads from an entry which service it was written for: where the source
+// is a mesh, from its host address, and where a registry is read at one location
 // whose services are called by their keys, from its key.
-type trace struct {
+type originReader struct {
 	mesh   bool
-	keyed  *registry.Group // of that place, without a name; nil: there is none
+	keyed  *registry.Group // of that location, without a name; nil: there is none
 	hosts  naming.MeshHosts
 	codecs []metadata.Encoder
 }
 
-// trace returns what reads from the entries of a bridge where they came from.
+// originReader returns what reads from the entries of a bridge where they came from.
 // Elsewhere names do not tell: an application may provide any interface, and
-// one of two places may have what the other has.
-func (b *builder) trace(x config.Bridge, codecs []metadata.Encoder) trace {
+// one of two locations may have what the other has.
+func (b *builder) originReader(x config.Bridge, codecs []metadata.Encoder) originReader {
 	if b.kind(x.From).abilities().hosts {
-		return trace{mesh: true}
+		return originReader{mesh: true}
 	}
 	read := b.readings(x.From)
 	if len(read) != 1 || read[0].format.Format != dubbo.Kind {
-		return trace{}
+		return originReader{}
 	}
-	p := placed(b.cfg.Registries[x.From], read[0].format)
-	t := trace{keyed: &registry.Group{Kind: p.kind, Namespace: p.namespace, Group: p.group}, codecs: codecs}
+	p := locationOf(b.cfg.Registries[x.From], read[0].format)
+	t := originReader{keyed: &registry.Group{Kind: p.kind, Namespace: p.namespace, Group: p.group}, codecs: codecs}
 	if to := b.kind(x.To).abilities().imports; to != nil {
 		t.hosts = meshHosts(x, to)
 	}
@@ -42,7 +42,7 @@ func (b *builder) trace(x config.Bridge, codecs []metadata.Encoder) trace {
 }
 
 // Origin implements bridge.Trace.
-func (t trace) Origin(e registry.Entry) registry.Name {
+func (t originReader) Origin(e registry.Entry) registry.Name {
 	switch {
 	case t.mesh:
 		return registry.Name(metadata.HostOf(e))
@@ -75,7 +75,7 @@ func provides(c metadata.Encoder, e registry.Entry) (registry.Interface, bool) {
 	return services[0].Interfaces[0], true
 }
 
-// Service implements bridge.Trace.
-func (t trace) Service(scope string) bool {
+// Service implements bridge.Trace: it reports whether a scope covers services by name only.
+func (t originReader) Service(scope string) bool {
 	return t.mesh && mesh.OneService(scope) || t.keyed != nil
 }

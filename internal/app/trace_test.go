@@ -13,7 +13,7 @@ import (
 // What an entry says of itself tells which service may keep it.
 func TestTrace(t *testing.T) {
 	t.Parallel()
-	of, none := trace{mesh: true}, trace{}
+	of, none := originReader{mesh: true}, originReader{}
 	for value, want := range map[string]registry.Name{
 		"dubbo://10.0.0.1:20880/api.A?meshHostAddr=a.shop:20880&side=provider": "a.shop:20880",
 		`{"metadata":{"meshHostAddr":"a.shop:1"}}`:                             "a.shop:1",
@@ -55,7 +55,7 @@ bridges:
 	b := &builder{cfg: cfg}
 	for _, x := range cfg.Bridges {
 		codecs := codecsOf(t, b, x)
-		from := placed(cfg.Registries[x.From], x.Formats[0])
+		from := locationOf(cfg.Registries[x.From], x.Formats[0])
 		for _, i := range []registry.Interface{{Name: "api.Orders"}, {Name: "org.acme.A$B", Version: "1.0-SNAPSHOT"}, {Name: "x", Version: "2", Group: "g.a-b$"}} {
 			s := &registry.Service{
 				Name:       dubbo.NameOf(registry.Group{Kind: from.kind, Namespace: from.namespace, Group: from.group}, i),
@@ -72,7 +72,7 @@ bridges:
 					t.Fatal(err)
 				}
 				for _, e := range entries {
-					if got := b.trace(x, codecs).Origin(e); got != want {
+					if got := b.originReader(x, codecs).Origin(e); got != want {
 						t.Errorf("%s, %s: %q, want %q", x.Name, e.Key, got, want)
 					}
 				}
@@ -90,9 +90,9 @@ func codecsOf(t *testing.T, b *builder, x config.Bridge) []metadata.Encoder {
 	case r.Istiod != nil:
 		all, err = b.serviceEntries(&r.Istiod.Import, []config.Bridge{x})
 	case r.ZooKeeper != nil:
-		all, _, err = written(b, x.To, []config.Bridge{x}, nil, b.zookeeperForm)
+		all, _, err = makeCodecs(b, x.To, []config.Bridge{x}, nil, b.zookeeperForm)
 	default:
-		all, _, err = written(b, x.To, []config.Bridge{x}, nil, b.nacosForm)
+		all, _, err = makeCodecs(b, x.To, []config.Bridge{x}, nil, b.nacosForm)
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -20,7 +20,7 @@ type zookeeperFormat interface {
 	zookeeper.Format
 }
 
-func (b *builder) zookeeperForm(u use) (zookeeperFormat, error) {
+func (b *builder) zookeeperForm(u formatUse) (zookeeperFormat, error) {
 	return formOf[zookeeperFormat](b, u, format.ZooKeeper)
 }
 
@@ -30,7 +30,7 @@ type zookeeperKind struct{ *config.ZooKeeper }
 func (zookeeperKind) abilities() abilities { return abilities{subsets: true} }
 
 // connection implements kind: a client of the ensemble.
-func (z zookeeperKind) connection(b *builder, at sinkKey) (*targetConnection, error) {
+func (z zookeeperKind) connection(b *builder, at targetKey) (*targetConnection, error) {
 	name := at.registry
 	opts, back := b.zookeeperOptions(name, z.ZooKeeper), make(chan struct{}, 1)
 	sessions, connection := opts.Observe, b.metrics.ZooKeeper(name)
@@ -64,10 +64,10 @@ func (c *zookeeperConnection) state() admin.TargetState {
 	return admin.TargetState{Connected: s.Connected, Server: s.Server, Since: s.Since, Reconnects: s.Reconnects, LastError: s.LastError}
 }
 
-func (c *zookeeperConnection) bind(b *builder, bridges []config.Bridge, former []use) (*boundTarget, error) {
+func (c *zookeeperConnection) bind(b *builder, bridges []config.Bridge, former []formatUse) (*boundTarget, error) {
 	name, r := c.name, &boundTarget{}
 	z := b.cfg.Registries[name].ZooKeeper
-	codecs, places, err := written(b, name, bridges, former, b.zookeeperForm)
+	codecs, places, err := makeCodecs(b, name, bridges, former, b.zookeeperForm)
 	if err != nil {
 		return nil, err
 	}
@@ -91,7 +91,7 @@ func (c *zookeeperConnection) bind(b *builder, bridges []config.Bridge, former [
 		return nil, err //nolint:wrapcheck // build names the registry
 	}
 	r.bridges = identities(bridges)
-	r.target, r.check = target, checkZooKeeper(b.cfg, sinkKey{registry: name}, target)
+	r.target, r.check = target, checkZooKeeper(b.cfg, targetKey{registry: name}, target)
 	if !b.dryRun {
 		r.admission = b.admission(name, target)
 		r.admission.back = c.back
@@ -217,5 +217,5 @@ func (*zookeeperRecords) run(ctx context.Context) error { return untilDone(ctx) 
 func (r *zookeeperRecords) close() { r.client.Close() }
 
 func (r *zookeeperRecords) check(ctx context.Context, f *findings) {
-	f.records(ctx, r.name, r.Recorder, r.right)
+	f.checkRecords(ctx, r.name, r.Recorder, r.right)
 }

@@ -45,11 +45,13 @@ func (t toyKind) source(b *builder, name string) (*boundSource, error) {
 	return &boundSource{name: name, kind: "toy", source: s}, nil
 }
 
-func (t toyKind) connection(b *builder, at sinkKey) (*targetConnection, error) {
+func (t toyKind) connection(b *builder, at targetKey) (*targetConnection, error) {
 	return &targetConnection{connection: toyConnection{at.registry, t.target()}, name: at.registry, kind: "toy"}, nil
 }
 
-func toyForm(b *builder, u use) (metadata.Codec, error) { return formOf[metadata.Codec](b, u, "toy") }
+func toyForm(b *builder, u formatUse) (metadata.Codec, error) {
+	return formOf[metadata.Codec](b, u, "toy")
+}
 
 type toySource struct {
 	target *memory.Target
@@ -83,7 +85,7 @@ func (toyConnection) close() {}
 
 func (toyConnection) state() admin.TargetState { return admin.TargetState{Connected: true} }
 
-func (c toyConnection) bind(b *builder, bridges []config.Bridge, former []use) (*boundTarget, error) {
-	codecs, _, err := written(b, c.name, bridges, former, func(u use) (metadata.Codec, error) { return toyForm(b, u) })
+func (c toyConnection) bind(b *builder, bridges []config.Bridge, former []formatUse) (*boundTarget, error) {
+	codecs, _, err := makeCodecs(b, c.name, bridges, former, func(u formatUse) (metadata.Codec, error) { return toyForm(b, u) })
 	return &boundTarget{target: c.target, codecs: codecs, check: toySource{}.check}, err
 }
