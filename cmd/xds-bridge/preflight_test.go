@@ -2,12 +2,15 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
 	"github.com/xds-bridge/xds-bridge/internal/app"
+	"github.com/xds-bridge/xds-bridge/internal/fake/kubernetes"
 	"github.com/xds-bridge/xds-bridge/internal/porttest"
 )
 
@@ -47,6 +50,35 @@ func TestPreflightTellsAClosedDebugPortFromARefusal(t *testing.T) {
 	do(t, "preflight", "-f", file).want(t, exitFindings, "× service keys: ", "HTTP 403")
 	w.debug.Close()
 	do(t, "preflight", "-f", file).want(t, exitUnreachable, "× service keys: ", "connection refused")
+}
+
+// Where the debug port refuses, preflight names the ways that would work from here, and
+// what the others want.
+func TestPreflight_WaysToReadKeys(t *testing.T) {
+	t.Parallel()
+	cluster := kubernetes.NewServer()
+	server := httptest.NewServer(cluster)
+	t.Cleanup(server.Close)
+	w := newWorld(t)
+	kubeconfig := w.file("kubeconfig", fmt.Sprintf(`{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: c, user: u}}],
+clusters: [{name: c, cluster: {server: %q}}], users: [{name: u, user: {token: secret}}]}`, server.URL))
+	file := w.config(fileOptions{})
+	file = w.file("config.yaml", strings.Replace(w.text(file), "interval: 50ms", fmt.Sprintf("interval: 50ms, kubernetes: { kubeconfig: %q }", kubeconfig), 1))
+	w.refuse(http.StatusForbidden)
+	if err := cluster.Put("serviceentries", map[string]any{
+		"apiVersion": "networking.istio.io/v1", "kind": "ServiceEntry",
+		"metadata": map[string]any{"name": "pay", "namespace": "shop", "annotations": map[string]string{"xds-bridge/keys": "providers:com.shop.Pay::"}},
+		"spec":     map[string]any{"hosts": []string{"pay.shop"}, "ports": []any{map[string]any{"number": 20880, "name": "tcp"}}, "resolution": "STATIC"},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	do(t, "preflight", "-f", file).want(t, exitFindings, "× service keys: ", "HTTP 403",
+		"· way: service keys by debug-xds: not yet: istiod answers it over TLS only", "fix: write istiod.tls, and port 15012",
+		"· way: service keys by kubernetes: works, with 1 keys: mapping.from: kubernetes")
+	for _, resource := range []string{"services", "endpointslices", "pods", "serviceentries", "workloadentries"} {
+		cluster.Refuse(resource, "", http.StatusForbidden, "Forbidden")
+	}
+	do(t, "preflight", "-f", file).want(t, exitFindings, "× service keys: ", "· way: service keys by kubernetes: not from here: ", "allow get, list and watch")
 }
 
 // Whoever else writes keeps run from writing, as does an owner that was changed.

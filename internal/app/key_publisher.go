@@ -155,29 +155,29 @@ func (k *keyLeader) look(ctx context.Context) {
 }
 
 // isShown reports whether every istiod shows the keys.
-func (l *keyLeader) isShown() bool {
-	s := l.publisher.Status()
+func (k *keyLeader) isShown() bool {
+	s := k.publisher.Status()
 	for _, r := range s.Replicas {
 		if !r.Connected {
 			return false
 		}
 	}
-	return l.cancel != nil && len(s.Replicas) > 0
+	return k.cancel != nil && len(s.Replicas) > 0
 }
 
-func (l *keyLeader) start(ctx context.Context) {
-	if l.cancel != nil {
+func (k *keyLeader) start(ctx context.Context) {
+	if k.cancel != nil {
 		return
 	}
-	ctx, l.cancel = context.WithCancel(ctx)
-	ended := l.ended
-	go func() { ended <- l.publisher.Run(ctx) }()
+	ctx, k.cancel = context.WithCancel(ctx)
+	ended := k.ended
+	go func() { ended <- k.publisher.Run(ctx) }()
 }
 
-func (l *keyLeader) stop() {
-	if l.cancel != nil {
-		l.cancel()
-		<-l.ended //nolint:errcheck // nothing but the end that was asked for
-		l.cancel = nil
+func (k *keyLeader) stop() {
+	if k.cancel != nil {
+		k.cancel()
+		<-k.ended //nolint:errcheck // nothing but the end that was asked for
+		k.cancel = nil
 	}
 }

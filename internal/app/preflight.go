@@ -105,17 +105,18 @@ func (r *runtime) examine(ctx context.Context, timeout time.Duration) []Finding 
 	var lists []*findings
 	for _, s := range r.sources {
 		checks, lists = append(checks, s.check), append(lists, &findings{peer: s.name, role: RoleSource})
+		if from := r.cfg.Registries[s.name]; from.Mesh() {
+			checks, lists = append(checks, checkReadingWays(from)), append(lists, &findings{peer: s.name, role: RoleSource})
+		}
 	}
 	for _, s := range r.sinks {
 		checks, lists = append(checks, s.check), append(lists, &findings{peer: s.at.registry, role: RoleTarget})
+		if to := r.cfg.Registries[s.at.registry]; to.Mesh() {
+			checks, lists = append(checks, checkWritingWays(to)), append(lists, &findings{peer: s.at.registry, role: RoleTarget})
+		}
 	}
 	for _, i := range r.registryIDs {
 		checks, lists = append(checks, i.check), append(lists, &findings{peer: i.name, role: RoleRegistry})
-	}
-	for _, name := range distinct(r.cfg.Bridges, func(x config.Bridge) string { return x.To }) {
-		if to := r.cfg.Registries[name]; to.Mesh() {
-			checks, lists = append(checks, checkWays(to)), append(lists, &findings{peer: name, role: RoleRegistry})
-		}
 	}
 	var running sync.WaitGroup
 	for i, check := range checks {

@@ -1,0 +1,176 @@
+package app
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/config"
+	"github.com/xds-bridge/xds-bridge/registry/kubernetes"
+	"github.com/xds-bridge/xds-bridge/registry/mesh"
+	"github.com/xds-bridge/xds-bridge/registry/mesh/debug"
+)
+
+// istiodAddress is where istiod is in a cluster in which it was installed as its
+// documents say.
+const istiodAddress = "istiod.istio-system.svc:15012"
+
+// tryWay is how long one other way may take to answer.
+const tryWay = 3 * time.Second
+
+// checkWritingWays returns what tells by which ways entries could be written into a
+// mesh from here, beside the one that is configured. None of them is asked for, so
+// that none fails.
+func checkWritingWays(r config.Registry) func(context.Context, *findings) {
+	return func(ctx context.Context, f *findings) {
+		ctx, cancel := context.WithTimeout(ctx, tryWay)
+		defer cancel()
+		if r.Kubernetes == nil || r.Kubernetes.Import.Directory != "" {
+			namespace := kindOf(r).abilities().imports.Namespace
+			f.noteAPI(ctx, cmp.Or(r.Kubernetes, &config.Kubernetes{Timeout: config.Duration(tryWay)}), namespace)
+		}
+		if r.Kubernetes != nil {
+			f.noteIstiod(ctx, "istiod reads the bridge", "a registry with istiod in place of kubernetes, and listen, if istiod's configSources may be changed")
+		}
+	}
+}
+
+// readingWays are the ways in which the service keys of a mesh can be read, as
+// mapping.from has them.
+func readingWays() []string { return []string{"debug-xds", "debug-http", "kubernetes"} }
+
+// checkReadingWays returns what tells by which ways a mesh could be read from here,
+// beside the one that is configured. None of them is asked for, so that none fails.
+func checkReadingWays(r config.Registry) func(context.Context, *findings) {
+	return func(ctx context.Context, f *findings) {
+		ctx, cancel := context.WithTimeout(ctx, tryWay)
+		defer cancel()
+		if r.Istiod == nil {
+			f.noteIstiod(ctx, "endpoints by istiod", "a registry with istiod in place of kubernetes")
+			return
+		}
+		var trying sync.WaitGroup
+		ways := readingWays()
+		notes := make([]findings, len(ways))
+		for i, from := range ways {
+			if from != mappingFrom(r.Istiod) {
+				trying.Go(func() { notes[i].noteKeys(ctx, *r.Istiod, from) })
+			}
+		}
+		trying.Wait()
+		for _, n := range notes {
+			for _, one := range n.all {
+				f.add(one)
+			}
+		}
+	}
+}
+
+// noteKeys tells whether the service keys of a mesh could be read in another way, by
+// reading them once.
+func (f *findings) noteKeys(ctx context.Context, m config.Istiod, from string) {
+	check := "way: service keys by " + from
+	switch {
+	case from == "kubernetes" && !namesCluster(m.Mapping.Kubernetes.Kubeconfig):
+		f.note(check, notInCluster, nameCluster)
+		return
+	case from == "debug-xds" && m.TLS == nil:
+		f.note(check, "not yet: istiod answers it over TLS only", "write istiod.tls, and port 15012")
+		return
+	}
+	m.Mapping.From = from
+	if from != "kubernetes" { // one replica shows whether it is answered
+		m.Mapping.Addresses = []string{m.Address}
+		if host, _, err := net.SplitHostPort(m.Address); err == nil && from == "debug-http" {
+			m.Mapping.Addresses = []string{host}
+		}
+	}
+	read, err := readKeys(ctx, &m)
+	switch {
+	case err != nil:
+		f.note(check, "not from here: "+err.Error(), "")
+	case !read.Complete:
+		f.note(check, "not from here: no answer within "+tryWay.String(), "")
+	case read.Unread != nil:
+		f.note(check, fmt.Sprintf("works in part, with %d keys: %v", read.Mapping.Len(), read.Unread), "")
+	default:
+		f.note(check, fmt.Sprintf("works, with %d keys: mapping.from: %s", read.Mapping.Len(), from), "")
+	}
+}
+
+// readKeys reads the service keys of a mesh until they are complete, cannot be read,
+// or ctx ends.
+func readKeys(ctx context.Context, m *config.Istiod) (last debug.Snapshot, err error) {
+	o := mesh.Options{Log: slog.New(slog.DiscardHandler)}
+	if o.ADS, err = adsOptions(m); err != nil {
+		return last, err
+	}
+	if err := mapping(m, &o, new(debug.Endpoints), nil); err != nil {
+		return last, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	err = o.Mapping.Run(ctx, func(s debug.Snapshot) {
+		if last = s; s.Complete || s.Err != nil {
+			cancel()
+		}
+	})
+	return last, cmp.Or(err, last.Err) //nolint:wrapcheck // it says what was read
+}
+
+const (
+	notInCluster = "not from here: this is no pod, and no kubeconfig is named"
+	nameCluster  = "run in a pod, or set KUBECONFIG"
+)
+
+// namesCluster reports whether somebody said which cluster is meant. A kubeconfig that
+// nobody named is left alone: it may ask for a login.
+func namesCluster(kubeconfig string) bool {
+	return kubeconfig != "" || os.Getenv("KUBERNETES_SERVICE_HOST") != "" || os.Getenv("KUBECONFIG") != ""
+}
+
+// noteAPI tells whether ServiceEntries could be written by the Kubernetes API.
+func (f *findings) noteAPI(ctx context.Context, k *config.Kubernetes, namespace string) {
+	const check = "way: ServiceEntries by the Kubernetes API"
+	if !namesCluster(k.Kubeconfig) {
+		f.note(check, notInCluster, nameCluster)
+		return
+	}
+	server, err := kubernetesKind{k}.restConfig()
+	if err != nil {
+		f.note(check, "not from here: "+err.Error(), "name a kubeconfig file")
+		return
+	}
+	api, err := kubernetes.NewAPI(server, "preflight")
+	if err != nil {
+		f.note(check, "not from here: "+err.Error(), "name another kubeconfig file")
+		return
+	}
+	switch lacking, err := api.Lacking(ctx, kubernetes.Rights(namespace)); {
+	case err != nil:
+		f.note(check, "not from here: "+err.Error(), "let us reach "+server.Host)
+	case len(lacking) > 0:
+		f.note(check, fmt.Sprintf("not yet: at %s we may not %s in namespace %s", server.Host, kubernetes.Listed(lacking), namespace), "apply deploy/kubernetes-import.yaml for our account")
+	default:
+		if _, err := api.List(ctx, namespace); err != nil {
+			f.note(check, "not yet: "+err.Error(), "install istio's custom resource definitions")
+			return
+		}
+		f.note(check, "works at "+server.Host+": a registry with kubernetes in place of istiod", "")
+	}
+}
+
+// noteIstiod tells whether istiod can be reached, where it is in most clusters.
+func (f *findings) noteIstiod(ctx context.Context, way, change string) {
+	check := "way: " + way
+	if err := reach(ctx, istiodAddress); err != nil {
+		f.note(check, "istiod is not at "+istiodAddress+" from here: "+err.Error(), "")
+		return
+	}
+	f.note(check, istiodAddress+" is reachable: "+change, "")
+}
