@@ -86,7 +86,7 @@ func (d *decoder) object(path string, node ast.Node, into reflect.Value) {
 	}
 	if short, ok := shorthand(fields); ok {
 		if _, scalar := node.(ast.ScalarNode); scalar {
-			d.value(path, node, into.Field(short.index))
+			d.value(path, node, into.FieldByIndex(short.index))
 			d.enum(path, node, short, into)
 			return
 		}
@@ -95,7 +95,7 @@ func (d *decoder) object(path string, node ast.Node, into reflect.Value) {
 		for _, f := range fields {
 			if f.key == key {
 				below := join(path, key)
-				d.value(below, value, into.Field(f.index))
+				d.value(below, value, into.FieldByIndex(f.index))
 				d.enum(below, d.resolve(value), f, into)
 				d.filled(below, d.resolve(value), f)
 				return
@@ -108,7 +108,7 @@ func (d *decoder) object(path string, node ast.Node, into reflect.Value) {
 // defaults sets what missing keys mean.
 func (d *decoder) defaults(path string, node ast.Node, fields []field, into reflect.Value) {
 	for _, f := range fields {
-		switch v := into.Field(f.index); {
+		switch v := into.FieldByIndex(f.index); {
 		case f.def != "":
 			if err := setText(v, f.def); err != nil {
 				d.errorf(join(path, f.key), node, "its default: %v", err)
@@ -134,7 +134,7 @@ func (d *decoder) enum(path string, node ast.Node, f field, into reflect.Value) 
 	if len(f.enum) == 0 || isNull(node) {
 		return
 	}
-	word := into.Field(f.index).String()
+	word := into.FieldByIndex(f.index).String()
 	if slices.Contains(f.enum, word) {
 		return
 	}

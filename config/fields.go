@@ -10,7 +10,7 @@ import (
 
 // field is one key of an object of the file.
 type field struct {
-	index           int
+	index           []int // in the object, as reflect.Value.FieldByIndex takes it
 	key, doc        string
 	def             string
 	enum            []string
@@ -19,17 +19,17 @@ type field struct {
 	typ             reflect.Type
 }
 
-// fieldsOf returns the keys of a type, in their order.
+// fieldsOf returns the keys of a type, in their order. Those of embedded types are
+// keys of the same object.
 func fieldsOf(t reflect.Type) []field {
 	var fields []field
-	for i := range t.NumField() {
-		sf := t.Field(i)
+	for _, sf := range reflect.VisibleFields(t) {
 		key, ok := sf.Tag.Lookup("yaml")
 		if !ok {
 			continue
 		}
 		f := field{
-			index: i, key: key, doc: sf.Tag.Get("doc"), def: sf.Tag.Get("default"), filled: sf.Tag.Get("filled"),
+			index: sf.Index, key: key, doc: sf.Tag.Get("doc"), def: sf.Tag.Get("default"), filled: sf.Tag.Get("filled"),
 			required: sf.Tag.Get("need") == "true", short: sf.Tag.Get("short") == "true", typ: sf.Type,
 		}
 		if words := sf.Tag.Get("enum"); words != "" {

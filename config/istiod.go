@@ -52,18 +52,24 @@ type MappingKubernetes struct {
 	Keys       KubernetesKeys `yaml:"keys" doc:"Where service keys stand."`
 }
 
-// Import says how services of other registries appear in a mesh.
+// Hosts says how services of other registries appear as hosts of a mesh.
+type Hosts struct {
+	Namespace string         `yaml:"namespace" default:"xds-bridge" doc:"The namespace of the hosts."`
+	Suffix    string         `yaml:"suffix" default:"bridge.internal" doc:"What the hosts end in; nothing under it is exported."`
+	VIPs      netip.Prefix   `yaml:"vips" default:"240.64.0.0/12" doc:"The network virtual addresses are taken from."`
+	ExportTo  []string       `yaml:"exportTo" filled:"to show them to none remove the bridges into this mesh" doc:"Namespaces that see the hosts, as exportTo of a ServiceEntry; without it all do."`
+	Allow     []netip.Prefix `yaml:"allow" filled:"to let none in remove the bridges into this mesh" doc:"Networks that endpoints may lie in; without it in any. Loopback, link-local, multicast and metadata services need select.allow besides."`
+}
+
+// Import says how services of other registries are served into a mesh.
 type Import struct {
-	Namespace  string         `yaml:"namespace" default:"xds-bridge" doc:"The namespace of the hosts."`
-	Suffix     string         `yaml:"suffix" default:"bridge.internal" doc:"What the hosts end in; nothing under it is exported."`
-	VIPs       netip.Prefix   `yaml:"vips" default:"240.64.0.0/12" doc:"The network virtual addresses are taken from."`
-	ExportTo   []string       `yaml:"exportTo" filled:"to show them to none remove the bridges into this mesh" doc:"Namespaces that see the hosts, as exportTo of a ServiceEntry; without it all do."`
-	DataPlanes bool           `yaml:"dataPlanes" doc:"Serve data planes at the listen addresses of bridges into this mesh too: Envoy, and gRPC without a proxy."`
-	Rules      string         `yaml:"rulesFile" doc:"With dataPlanes: Istio's DestinationRules and VirtualServices as YAML, by which data planes divide calls; read when the bridges into this mesh start, at a restart or a change of their configuration."`
-	Keys       string         `yaml:"keys" default:"publish" enum:"publish|off" doc:"Whether the service keys of imported hosts are published through istiod, so that proxyless dubbo-go resolves them."`
-	TLS        *ServerTLS     `yaml:"tls" doc:"TLS at the listen addresses of bridges into this mesh; without it istiod is served in plaintext. Files are read again for each connection."`
-	Clients    Clients        `yaml:"clients" doc:"Who may connect to the listen addresses of bridges into this mesh."`
-	Allow      []netip.Prefix `yaml:"allow" filled:"to let none in remove the bridges into this mesh" doc:"Networks that endpoints may lie in; without it in any. Loopback, link-local, multicast and metadata services need select.allow besides."`
+	Hosts
+
+	DataPlanes bool       `yaml:"dataPlanes" doc:"Serve data planes at the listen addresses of bridges into this mesh too: Envoy, and gRPC without a proxy."`
+	Rules      string     `yaml:"rulesFile" doc:"With dataPlanes: Istio's DestinationRules and VirtualServices as YAML, by which data planes divide calls; read when the bridges into this mesh start, at a restart or a change of their configuration."`
+	Keys       string     `yaml:"keys" default:"publish" enum:"publish|off" doc:"Whether the service keys of imported hosts are published through istiod, so that proxyless dubbo-go resolves them."`
+	TLS        *ServerTLS `yaml:"tls" doc:"TLS at the listen addresses of bridges into this mesh; without it istiod is served in plaintext. Files are read again for each connection."`
+	Clients    Clients    `yaml:"clients" doc:"Who may connect to the listen addresses of bridges into this mesh."`
 }
 
 // ServerTLS says who we are to clients, and whom of them to trust.
@@ -96,7 +102,7 @@ func (m *Istiod) Parts() Parts {
 	return Parts{
 		Identity:   Registry{Istiod: &Istiod{ID: m.ID, Subsets: m.Subsets}},
 		Source:     Registry{Istiod: &source},
-		Connection: Registry{Istiod: &Istiod{Import: Import{VIPs: m.Import.VIPs, Keys: m.Import.Keys, TLS: m.Import.TLS, Clients: m.Import.Clients}}},
+		Connection: Registry{Istiod: &Istiod{Import: Import{Hosts: Hosts{VIPs: m.Import.VIPs}, Keys: m.Import.Keys, TLS: m.Import.TLS, Clients: m.Import.Clients}}},
 		Loop:       Registry{Istiod: &loop},
 	}
 }
@@ -118,10 +124,7 @@ func (m *Istiod) validate(v *validator, path string) {
 }
 
 func (v *validator) imports(path string, m Import) {
-	v.domain(path+".suffix", m.Suffix)
-	v.prefixes(path+".vips", []netip.Prefix{m.VIPs})
-	v.prefixes(path+".allow", m.Allow)
-	v.namespaces(path+".exportTo", m.ExportTo)
+	v.hosts(path, m.Hosts)
 	if t := m.TLS; t != nil {
 		v.pair(path+".tls", [2]string{"certFile", t.CertFile}, [2]string{"keyFile", t.KeyFile})
 		if t.CertFile == "" && t.KeyFile == "" {
@@ -132,6 +135,13 @@ func (v *validator) imports(path string, m Import) {
 		v.errorf(path+".rulesFile", "is followed by data planes only, and none are served; write dataPlanes: true, or leave it out")
 	}
 	v.clients(path+".clients", m)
+}
+
+func (v *validator) hosts(path string, h Hosts) {
+	v.domain(path+".suffix", h.Suffix)
+	v.prefixes(path+".vips", []netip.Prefix{h.VIPs})
+	v.prefixes(path+".allow", h.Allow)
+	v.namespaces(path+".exportTo", h.ExportTo)
 }
 
 func (v *validator) clients(path string, m Import) {

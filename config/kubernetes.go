@@ -1,7 +1,6 @@
 package config
 
 import (
-	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -38,12 +37,9 @@ type KubernetesKeys struct {
 
 // KubernetesImport says how services of other registries appear in a mesh.
 type KubernetesImport struct {
-	Namespace string         `yaml:"namespace" default:"xds-bridge" doc:"The namespace of the ServiceEntries; it has to be there, and nothing else should be in it."`
-	Directory string         `yaml:"directory" doc:"Write the ServiceEntries here, as a YAML file each, instead of into the API: for istiod's fs:// or for Git. The API server is not called for that."`
-	Suffix    string         `yaml:"suffix" default:"bridge.internal" doc:"What the hosts end in; nothing under it is exported."`
-	VIPs      netip.Prefix   `yaml:"vips" default:"240.64.0.0/12" doc:"The network virtual addresses are taken from."`
-	ExportTo  []string       `yaml:"exportTo" filled:"to show them to none remove the bridges into this mesh" doc:"Namespaces that see the hosts; without it all do."`
-	Allow     []netip.Prefix `yaml:"allow" filled:"to let none in remove the bridges into this mesh" doc:"Networks that endpoints may lie in; without it in any. Loopback, link-local, multicast and metadata services need select.allow besides."`
+	Hosts
+
+	Directory string `yaml:"directory" doc:"Write the ServiceEntries here, as a YAML file each, instead of into the API, where the namespace has to exist, with nothing else in it: for istiod's fs:// or for Git. The API server is not called for that."`
 }
 
 // What KubernetesSource.Without may name.
@@ -99,10 +95,7 @@ func (k *Kubernetes) validate(v *validator, path string) {
 	if m.Directory != "" && !filepath.IsAbs(m.Directory) {
 		v.errorf(path+".directory", "%q depends on where the bridge is started; write it from / on", m.Directory)
 	}
-	v.domain(path+".suffix", m.Suffix)
-	v.prefixes(path+".vips", []netip.Prefix{m.VIPs})
-	v.prefixes(path+".allow", m.Allow)
-	v.namespaces(path+".exportTo", m.ExportTo)
+	v.hosts(path, m.Hosts)
 }
 
 // namespaces checks names of namespaces of Kubernetes.

@@ -300,7 +300,7 @@ func (b *builder) bridges(bridges []config.Bridge, codecs [][]metadata.Encoder) 
 // yields returns what tells the entries of a bridge whose protocol is a guess; nil
 // where none is.
 func (b *builder) yields(x config.Bridge, codecs []metadata.Encoder) func(registry.Entry) bool {
-	if !b.kind(x.From).abilities().hosts {
+	if b.kind(x.From).abilities().mesh == nil {
 		return nil // other registries tell it
 	}
 	return func(e registry.Entry) bool {

@@ -44,7 +44,7 @@ func (b *builder) sharesName(u formatUse) bool {
 	for _, x := range b.cfg.Bridges {
 		for _, f := range x.Formats {
 			other := formatUse{bridge: x, format: f, registry: x.To}
-			if x.To == u.registry && other.layoutKey(b.cfg.Registries[x.To]) == at && (f.Join || !b.kind(x.From).abilities().hosts) {
+			if x.To == u.registry && other.layoutKey(b.cfg.Registries[x.To]) == at && (f.Join || b.kind(x.From).abilities().mesh == nil) {
 				return true
 			}
 		}

@@ -34,9 +34,8 @@ type storage interface {
 
 // abilities are what sets registries apart where they are bridged.
 type abilities struct {
-	hosts   bool           // its services are hosts: a plain name may be of several, and their protocol is not known
-	subsets bool           // it says which subset endpoints are of
-	imports *config.Import // how services appear that we serve into it; nil: we write entries into it
+	mesh    *config.Hosts // how services of others appear in it; nil: it is no mesh
+	subsets bool          // it says which subset endpoints are of
 }
 
 // kindOf returns the kind of a registry. A new one has its line here.
@@ -71,7 +70,7 @@ func Unsupported(cfg *config.Config) config.Errors {
 		path := fmt.Sprintf("bridges[%d]", i)
 		errs = append(errs, badRules(cfg, path+".metadata", b.Metadata)...)
 		from, to := kindOf(cfg.Registries[b.From]).abilities(), kindOf(cfg.Registries[b.To]).abilities()
-		if from.hosts && to.imports != nil {
+		if from.mesh != nil && to.mesh != nil {
 			errs = append(errs, cfg.ErrorAt(path+".to", "a bridge from a mesh into a mesh is not supported in this version: meshes join by Istio's own multi-cluster"))
 		}
 		if j, ok := listeners[b.Listen]; ok && b.Listen != "" && cfg.Bridges[j].To != b.To {
@@ -84,7 +83,7 @@ func Unsupported(cfg *config.Config) config.Errors {
 			first[b.From] = i
 			continue
 		}
-		if from.hosts && readsOtherwise(b, cfg.Bridges[j]) {
+		if from.mesh != nil && readsOtherwise(b, cfg.Bridges[j]) {
 			errs = append(errs, cfg.ErrorAt(path+".select", "allow and skipMutualTLS differ from bridges[%d], which reads %q too; "+
 				"in this version all bridges that read one mesh have to agree", j, b.From))
 		}

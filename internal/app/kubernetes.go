@@ -18,10 +18,7 @@ import (
 type kubernetesKind struct{ *config.Kubernetes }
 
 func (k kubernetesKind) abilities() abilities {
-	m := k.Import
-	return abilities{hosts: true, subsets: k.Source.SubsetLabel != "", imports: &config.Import{
-		Namespace: m.Namespace, Suffix: m.Suffix, VIPs: m.VIPs, ExportTo: m.ExportTo, Allow: m.Allow, Keys: "off",
-	}}
+	return abilities{mesh: &k.Import.Hosts, subsets: k.Source.SubsetLabel != ""}
 }
 
 // keptID implements kind: a mesh keeps no id.
@@ -95,7 +92,7 @@ func (c *kubernetesConnection) state() admin.TargetState {
 }
 
 func (c *kubernetesConnection) bind(b *builder, bridges []config.Bridge, _ []formatUse) (*boundTarget, error) {
-	m := b.kind(c.name).abilities().imports
+	m := b.kind(c.name).abilities().mesh
 	codecs, err := b.serviceEntries(m, bridges)
 	if err != nil {
 		return nil, err

@@ -27,7 +27,7 @@ import (
 type meshKind struct{ *config.Istiod }
 
 func (m meshKind) abilities() abilities {
-	return abilities{hosts: true, subsets: m.Subsets, imports: &m.Import}
+	return abilities{mesh: &m.Import.Hosts, subsets: m.Subsets}
 }
 
 // keptID implements kind: a mesh keeps no id.

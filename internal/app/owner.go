@@ -36,7 +36,7 @@ func signer(file string) (s *metadata.Signer, keysHash string, err error) {
 // signerFor returns what signs the entries of a bridge: in a mesh they are
 // served by ourselves alone, and nobody has to vouch for them.
 func (b *builder) signerFor(x config.Bridge) *metadata.Signer {
-	if b.kind(x.To).abilities().imports != nil {
+	if b.kind(x.To).abilities().mesh != nil {
 		return nil
 	}
 	return b.signer

@@ -31,7 +31,7 @@ func checkWritingWays(r config.Registry) func(context.Context, *findings) {
 		ctx, cancel := context.WithTimeout(ctx, tryWay)
 		defer cancel()
 		if r.Kubernetes == nil || r.Kubernetes.Import.Directory != "" {
-			namespace := kindOf(r).abilities().imports.Namespace
+			namespace := kindOf(r).abilities().mesh.Namespace
 			f.noteAPI(ctx, cmp.Or(r.Kubernetes, &config.Kubernetes{Timeout: config.Duration(tryWay)}), namespace)
 		}
 		if r.Kubernetes != nil {

@@ -20,18 +20,18 @@ func (b *builder) projection(x config.Bridge, formats []metadata.Encoder) (*meta
 	from, to := b.kind(x.From).abilities(), b.kind(x.To).abilities()
 	return &metadata.Projection{
 		Select: chosen, Reach: b.reach(x), Route: routeBetween(b.registryID(x.From), b.registryID(x.To)), Rules: rules(x.Metadata),
-		Formats: formats, Same: !from.hosts && to.imports == nil && len(x.Reads) == 0, Signer: b.signerFor(x),
+		Formats: formats, Same: from.mesh == nil && to.mesh == nil && len(x.Reads) == 0, Signer: b.signerFor(x),
 	}, nil
 }
 
 // reach returns which addresses may pass a bridge, nil where its source sees
 // to that itself, as a mesh does.
 func (b *builder) reach(x config.Bridge) *naming.Reach {
-	if b.kind(x.From).abilities().hosts {
+	if b.kind(x.From).abilities().mesh != nil {
 		return nil
 	}
 	r := &naming.Reach{Allow: x.Select.Allow}
-	if to := b.kind(x.To).abilities().imports; to != nil {
+	if to := b.kind(x.To).abilities().mesh; to != nil {
 		r.Only = append(r.Only, to.Allow...)
 	}
 	return r
@@ -58,12 +58,12 @@ func (b *builder) selection(x config.Bridge) (metadata.Selection, error) {
 // imported returns the hosts of a mesh that came out of other registries:
 // those under the suffix of any mesh of the file.
 func (b *builder) imported(x config.Bridge) ([]naming.Pattern, error) {
-	if !b.kind(x.From).abilities().hosts {
+	if b.kind(x.From).abilities().mesh == nil {
 		return nil, nil
 	}
 	var texts []string
 	for _, name := range slices.Sorted(maps.Keys(b.cfg.Registries)) {
-		if m := b.kind(name).abilities().imports; m != nil && !slices.Contains(texts, "*."+m.Suffix) {
+		if m := b.kind(name).abilities().mesh; m != nil && !slices.Contains(texts, "*."+m.Suffix) {
 			texts = append(texts, "*."+m.Suffix)
 		}
 	}

@@ -25,7 +25,7 @@ func sourceConfig(cfg *config.Config, name string) *config.Config {
 		}
 		read := config.Bridge{From: name, Select: x.Select, Names: x.Names}
 		read.Select.Exclude = nil
-		if !kindOf(r).abilities().hosts { // elsewhere bridges choose from all that a registry holds
+		if kindOf(r).abilities().mesh == nil { // elsewhere bridges choose from all that a registry holds
 			read.Formats, read.Select = x.Read(), config.Select{Allow: x.Select.Allow}
 		}
 		if !slices.ContainsFunc(part.Bridges, func(o config.Bridge) bool { return text(o) == text(read) }) {
@@ -40,11 +40,11 @@ func targetConnectionKey(cfg *config.Config, at targetKey) string {
 	r := cfg.Registries[at.registry]
 	published := ""
 	var read []config.Registry // that keep what is served
-	if m := kindOf(r).abilities().imports; m != nil {
+	if kindOf(r).abilities().mesh != nil {
 		for _, x := range leadingTo(cfg, at) {
 			read = append(read, cfg.Registries[x.From].Section().Parts().Source)
 		}
-		if m.Keys != "off" {
+		if m, ok := kindOf(r).(meshKind); ok && m.Import.Keys != "off" {
 			published = keyPublisherKey(cfg, at.registry)
 		}
 	}
@@ -75,7 +75,7 @@ func loopKey(cfg *config.Config, at targetKey, former []formatUse) string {
 	}
 	var suffixes []string
 	for _, r := range cfg.Registries {
-		if m := kindOf(r).abilities().imports; m != nil {
+		if m := kindOf(r).abilities().mesh; m != nil {
 			suffixes = append(suffixes, m.Suffix)
 		}
 	}

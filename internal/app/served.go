@@ -80,12 +80,12 @@ func (c *servedConnection) run(ctx context.Context) error {
 func (c *servedConnection) close() { c.records.close() }
 
 func (c *servedConnection) bind(b *builder, bridges []config.Bridge, _ []formatUse) (*boundTarget, error) {
-	codecs, err := b.serviceEntries(b.kind(c.at.registry).abilities().imports, bridges)
+	codecs, err := b.serviceEntries(b.kind(c.at.registry).abilities().mesh, bridges)
 	return &boundTarget{target: c.target, codecs: codecs, check: checkServed(b.cfg, c.at, c.records)}, err
 }
 
 // serviceEntries returns the codecs of all bridges that lead into a mesh.
-func (b *builder) serviceEntries(m *config.Import, bridges []config.Bridge) ([][]metadata.Encoder, error) {
+func (b *builder) serviceEntries(m *config.Hosts, bridges []config.Bridge) ([][]metadata.Encoder, error) {
 	var codecs [][]metadata.Encoder
 	for _, x := range bridges {
 		c, err := serviceentry.New(serviceentry.Options{
@@ -102,7 +102,7 @@ func (b *builder) serviceEntries(m *config.Import, bridges []config.Bridge) ([][
 }
 
 // meshHosts are the hosts that a bridge serves in a mesh.
-func meshHosts(x config.Bridge, m *config.Import) naming.MeshHosts {
+func meshHosts(x config.Bridge, m *config.Hosts) naming.MeshHosts {
 	return naming.MeshHosts{Registry: strings.ToLower(x.From), Suffix: m.Suffix}
 }
 

@@ -26,7 +26,7 @@ type originReader struct {
 // Elsewhere names do not tell: an application may provide any interface, and
 // one of two locations may have what the other has.
 func (b *builder) originReader(x config.Bridge, codecs []metadata.Encoder) originReader {
-	if b.kind(x.From).abilities().hosts {
+	if b.kind(x.From).abilities().mesh != nil {
 		return originReader{mesh: true}
 	}
 	read := b.readings(x.From)
@@ -35,7 +35,7 @@ func (b *builder) originReader(x config.Bridge, codecs []metadata.Encoder) origi
 	}
 	p := locationOf(b.cfg.Registries[x.From], read[0].format)
 	t := originReader{keyed: &registry.Group{Kind: p.kind, Namespace: p.namespace, Group: p.group}, codecs: codecs}
-	if to := b.kind(x.To).abilities().imports; to != nil {
+	if to := b.kind(x.To).abilities().mesh; to != nil {
 		t.hosts = meshHosts(x, to)
 	}
 	return t
