@@ -3,6 +3,7 @@ package bridge
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/registry"
@@ -10,7 +11,7 @@ import (
 
 // A driver runs an engine: it waits for what happens, tells the engine, and makes
 // the calls that it asks for. One goroutine, that of run, touches the engine. Beside
-// it run the calls and, of each bridge, what passes the wake-ups of its table on.
+// it run the calls.
 type driver struct {
 	engine     *engine
 	target     registry.Target
@@ -28,8 +29,7 @@ type driver struct {
 // A feed is what is read of the table of a bridge.
 type feed struct {
 	reader *registry.Reader
-	begin  func(context.Context) error // see Bridge.Begin
-	begun  chan struct{}               // closed once the table may be read
+	begun  chan struct{} // closed once the table may be read; see Bridge.Begin
 }
 
 func newDriver(l *Loop, dry bool) *driver { //nolint:revive // of the driver, not of the call
@@ -160,40 +160,30 @@ func (d *driver) do(ctx context.Context, c call) outcome {
 // after any of them was written.
 func (d *driver) listen(ctx context.Context) (<-chan struct{}, func()) {
 	wake := make(chan struct{}, 1)
-	done := make(chan struct{})
+	var beginning sync.WaitGroup
 	for _, w := range d.engine.pipelines {
-		f := &feed{reader: w.Table.Reader(), begin: w.Begin, begun: make(chan struct{})}
+		f := &feed{reader: w.Table.ReaderOn(wake), begun: make(chan struct{})}
 		d.feeds = append(d.feeds, f)
-		go func() {
-			defer func() { done <- struct{}{} }()
-			f.forward(ctx, wake)
-		}()
+		if w.Begin == nil {
+			close(f.begun)
+			continue
+		}
+		beginning.Go(func() {
+			if w.Begin(ctx) != nil {
+				return
+			}
+			close(f.begun)
+			select {
+			case wake <- struct{}{}:
+			default:
+			}
+		})
 	}
 	return wake, func() {
 		for _, f := range d.feeds {
 			f.reader.Close()
-			<-done
 		}
-	}
-}
-
-// forward waits until the table may be read, and then passes its wake-ups on until
-// ctx ends.
-func (f *feed) forward(ctx context.Context, to chan<- struct{}) {
-	if f.begin != nil && f.begin(ctx) != nil {
-		return
-	}
-	close(f.begun)
-	for {
-		select {
-		case to <- struct{}{}:
-		default:
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-f.reader.Wake():
-		}
+		beginning.Wait()
 	}
 }
 

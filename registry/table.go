@@ -287,11 +287,15 @@ func (t *Table) Summary() Summary {
 }
 
 // Reader returns a new reader, for which every row is still to be drained.
-func (t *Table) Reader() *Reader {
+func (t *Table) Reader() *Reader { return t.ReaderOn(make(chan struct{}, 1)) }
+
+// ReaderOn returns a new reader whose Wake is a given channel of capacity 1, so that
+// one goroutine waits for several tables.
+func (t *Table) ReaderOn(wake chan struct{}) *Reader {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	r := &Reader{
-		table: t, wake: make(chan struct{}, 1), dirty: make(map[Name]bool, len(t.rows)),
+		table: t, wake: wake, dirty: make(map[Name]bool, len(t.rows)),
 		moved: make(map[string]struct{}, len(t.unknown)), unknown: make(map[string]error, len(t.unknown)),
 	}
 	for name := range t.rows {

@@ -5,13 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/debug"
 )
 
-// loop is the goroutine that owns the joined state.
+// loop joins what several goroutines report, one event after the other, and keeps
+// the table up to date.
 type loop struct {
+	mu        sync.Mutex // guards what follows
 	source    *Source
 	table     *registry.Table
 	state     *state
@@ -37,7 +40,8 @@ type subscription interface {
 	Unwatch(names ...string)
 }
 
-// run acts on news until ctx ends, or one of the others does.
+// run joins everything anew whenever other names are asked for, until ctx ends or
+// one of those that report does.
 func (l *loop) run(ctx context.Context, ended <-chan error) error {
 	for {
 		select {
@@ -50,36 +54,47 @@ func (l *loop) run(ctx context.Context, ended <-chan error) error {
 			return err
 		case <-l.state.naming.Interest.Changed():
 			l.state.naming.Interest.Names() // from here on they are among the rows
-			l.state.touchAll()
-			l.act(newNews(l.epoch, l.connection))
-		case <-l.source.inbox.wake:
-			l.act(l.source.inbox.take())
+			l.take(ctx, update{interest: true})
 		}
-		l.report()
 	}
+}
+
+// take acts on an update. Until it returns, the stream that reports it waits. After
+// ctx ended the table is somebody else's.
+func (l *loop) take(ctx context.Context, u update) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if ctx.Err() != nil {
+		return
+	}
+	l.act(u)
+	l.report()
 }
 
 var errComparing = errors.New("comparing what a new stream tells with what was known")
 
-func (l *loop) act(n news) {
-	if n.epoch > l.epoch {
-		l.begin(n)
+func (l *loop) act(u update) {
+	if u.epoch > l.epoch {
+		l.begin(u)
 	}
-	l.complete = l.complete || n.complete
-	if n.mapping != nil {
-		l.mapping = *n.mapping
-		l.mapped = l.mapped || n.mapping.Complete
+	isCurrent := u.epoch == l.epoch // and not what an earlier stream reported, said again
+	l.complete = l.complete || isCurrent && u.complete
+	if u.mapping != nil {
+		l.mapping = *u.mapping
+		l.mapped = l.mapped || u.mapping.Complete
 		l.missingKeys()
 		l.disputed()
 	}
-	if n.failure != nil {
-		l.table.Stale(fmt.Errorf("clusters: %w", n.failure))
+	if u.failure != nil {
+		l.table.Stale(fmt.Errorf("clusters: %w", u.failure))
 		l.settled = false
 	}
-	l.state.apply(n)
+	l.state.apply(u)
 	changes, watch, unwatch := l.state.settle()
-	for name := range n.told {
-		delete(l.missing, name)
+	if isCurrent {
+		for name := range u.silent {
+			delete(l.missing, name)
+		}
 	}
 	for _, name := range watch {
 		l.missing[name] = struct{}{}
@@ -90,17 +105,17 @@ func (l *loop) act(n news) {
 	l.endpoints.Watch(watch...)
 	l.endpoints.Unwatch(unwatch...)
 	l.publish(changes)
-	if n.lost != nil { // whatever was told before
-		l.table.Stale(n.lost)
+	if u.lost != nil {
+		l.table.Stale(u.lost)
 	}
 	l.tellReplicas()
 }
 
 // begin starts the comparison of what a new stream tells with what was known.
-func (l *loop) begin(n news) {
-	l.epoch, l.complete, l.settled = n.epoch, false, false
-	if n.connection != l.connection {
-		l.connection = n.connection
+func (l *loop) begin(u update) {
+	l.epoch, l.complete, l.settled = u.epoch, false, false
+	if u.connection != l.connection {
+		l.connection = u.connection
 		l.table.Dialed()
 	}
 	for name := range l.state.users {

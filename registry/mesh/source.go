@@ -29,7 +29,6 @@ type Source struct {
 	o       Options
 	client  *ads.Client // nil where Options.Clusters reads the mesh
 	reading *Reading
-	inbox   *inbox
 
 	mu       sync.Mutex // guards what follows
 	status   Status
@@ -45,7 +44,7 @@ func New(o Options) (*Source, error) {
 	if (o.Istiod != naming.HostAddress{}) && o.Replicas == nil {
 		return nil, errors.New("mesh: Istiod needs Replicas")
 	}
-	s := &Source{o: o, reading: NewReading(o.Allow, o.MutualTLS), inbox: newInbox()}
+	s := &Source{o: o, reading: NewReading(o.Allow, o.MutualTLS)}
 	if o.Clusters != nil {
 		if o.Mapping != nil || o.Replicas != nil {
 			return nil, errors.New("mesh: Clusters tells the mapping, and knows no replicas: Mapping and Replicas have to be nil")
@@ -126,18 +125,20 @@ func (s *Source) Run(ctx context.Context, table *registry.Table) error {
 		state: newState(s.o.Naming, s.o.Istiod), missing: map[string]struct{}{},
 	}
 	if s.o.Clusters != nil {
-		parts.Go(func() { ended <- s.o.Clusters.Run(ctx, s.inbox.takeChanges) })
+		parts.Go(func() {
+			ended <- s.o.Clusters.Run(ctx, func(c Changes) { l.take(ctx, updateOfReader(c)) })
+		})
 		return l.run(ctx, ended)
 	}
 	clusters := ads.Subscribe(s.client, ads.Kind[*Cluster]{
 		URL: ClusterType, Full: true, Decode: s.reading.DecodeCluster,
-	}, s.inbox.takeClusters)
+	}, func(e ads.Event[*Cluster]) { l.take(ctx, updateOfClusters(e)) })
 	l.endpoints = ads.Subscribe(s.client, ads.Kind[*Assignment]{
 		URL: EndpointType, Decode: s.reading.DecodeAssignment,
-	}, s.inbox.takeEndpoints)
+	}, func(e ads.Event[*Assignment]) { l.take(ctx, updateOfEndpoints(e)) })
 	clusters.Watch(ads.Wildcard)
 	parts.Go(func() { ended <- s.client.Run(ctx) })
-	parts.Go(func() { ended <- s.readMapping(ctx) })
+	parts.Go(func() { ended <- s.readMapping(ctx, l) })
 	return l.run(ctx, ended)
 }
 
@@ -148,10 +149,8 @@ func (nothing) Watch(...string)   {}
 func (nothing) Unwatch(...string) {}
 
 // readMapping hands the mapping on. Without a reader it is empty and complete.
-func (s *Source) readMapping(ctx context.Context) error {
-	changed := func(snapshot debug.Snapshot) {
-		s.inbox.add(func(n *news) { n.mapping = &snapshot })
-	}
+func (s *Source) readMapping(ctx context.Context, l *loop) error {
+	changed := func(snapshot debug.Snapshot) { l.take(ctx, update{mapping: &snapshot}) }
 	if s.o.Mapping == nil {
 		changed(debug.Snapshot{Complete: true})
 		<-ctx.Done()

@@ -9,8 +9,7 @@ import (
 )
 
 // state is what is known of the mesh and what follows from it, kept up to date
-// host by host: Naming.Join of the same view gives the same rows. Only the
-// source's goroutine touches it.
+// host by host: Naming.Join of the same view gives the same rows.
 type state struct {
 	naming Naming
 	view   View
@@ -35,12 +34,12 @@ func newState(n Naming, extra naming.HostAddress) *state {
 	}
 }
 
-// apply takes news in.
-func (s *state) apply(n news) {
-	for name, c := range n.clusters {
+// apply takes an update in.
+func (s *state) apply(u update) {
+	for name, c := range u.clusters {
 		s.setCluster(name, c)
 	}
-	for name, err := range n.rejected {
+	for name, err := range u.rejected {
 		if err == nil && s.view.Rejected[name] == nil {
 			continue
 		}
@@ -49,20 +48,23 @@ func (s *state) apply(n news) {
 			s.dirty[id.HostAddress()] = struct{}{}
 		}
 	}
-	for name, a := range n.assignments {
+	for name, a := range u.assignments {
 		if len(s.users[name]) > 0 {
 			s.view.Assignments[name] = a
 			s.touch(name)
 		}
 	}
-	for name, err := range n.silent {
+	for name, err := range u.silent {
 		if len(s.users[name]) > 0 && s.view.Silent[name] != err { //nolint:errorlint // only whether it changed
 			set(s.view.Silent, name, err)
 			s.touch(name)
 		}
 	}
-	if n.mapping != nil {
-		s.setMapping(n.mapping.Mapping)
+	if u.interest {
+		s.touchAll()
+	}
+	if u.mapping != nil {
+		s.setMapping(u.mapping.Mapping)
 	}
 }
 
