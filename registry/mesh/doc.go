@@ -4,6 +4,6 @@
 // does not write to the mesh, and it never concludes that something is gone
 // from silence, from a lost connection or from a partial answer.
 //
-// A Source runs three goroutines: the xDS client's, the mapping reader's and
-// its own, which alone touches the joined state.
+// A Source runs three goroutines: the xDS client's and the mapping reader's, which join
+// what they hear, one at a time, and its own, which waits for other names to be asked for.
 package mesh
