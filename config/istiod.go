@@ -7,7 +7,7 @@ import (
 
 // Istiod is a mesh, reached through istiod.
 type Istiod struct {
-	Address       string  `yaml:"address" need:"true" doc:"istiod's xDS address as host:port: 15010 in plaintext, 15012 with TLS."`
+	Address       string  `yaml:"address" doc:"istiod's xDS address as host:port: 15010 in plaintext, 15012 with TLS. Empty: there is no istiod, and import.dataPlanes serves data planes alone."`
 	ID            string  `yaml:"id" doc:"The mesh's id in the path of an entry, which ends loops; the registry's name where it is empty. Deployments that share a mesh have to call it the same."`
 	TLS           *TLS    `yaml:"tls" doc:"TLS to istiod; without it the connection is plaintext."`
 	TokenFile     string  `yaml:"tokenFile" doc:"A service account token of audience istio-ca; read again when it changes."`
@@ -67,7 +67,7 @@ type Import struct {
 
 	DataPlanes bool       `yaml:"dataPlanes" doc:"Serve data planes at the listen addresses of bridges into this mesh too: Envoy, and gRPC without a proxy."`
 	Rules      string     `yaml:"rulesFile" doc:"With dataPlanes: Istio's DestinationRules and VirtualServices as YAML, by which data planes divide calls; read when the bridges into this mesh start, at a restart or a change of their configuration."`
-	Keys       string     `yaml:"keys" default:"publish" enum:"publish|off" doc:"Whether the service keys of imported hosts are published through istiod, so that proxyless dubbo-go resolves them."`
+	Keys       string     `yaml:"keys" default:"publish" enum:"publish|off" doc:"Whether the service keys of imported hosts are published through istiod, if there is one, so that proxyless dubbo-go resolves them."`
 	TLS        *ServerTLS `yaml:"tls" doc:"TLS at the listen addresses of bridges into this mesh; without it istiod is served in plaintext. Files are read again for each connection."`
 	Clients    Clients    `yaml:"clients" doc:"Who may connect to the listen addresses of bridges into this mesh."`
 }
@@ -84,6 +84,9 @@ type Clients struct {
 	Networks []netip.Prefix `yaml:"networks" filled:"to let none in remove the bridges into this mesh" doc:"Networks that clients may connect from; without it from all."`
 	Names    []string       `yaml:"names" filled:"to let none in remove the bridges into this mesh" doc:"With tls.caFile: DNS names, URIs or IP addresses of which a client's certificate has to hold one; without it each that is trusted may connect."`
 }
+
+// PublishesKeys reports whether service keys of imported hosts are published.
+func (m *Istiod) PublishesKeys() bool { return m.Address != "" && m.Import.Keys != "off" }
 
 // Settings implements Section.
 func (m *Istiod) Settings() Settings {
@@ -108,7 +111,12 @@ func (m *Istiod) Parts() Parts {
 }
 
 func (m *Istiod) validate(v *validator, path string) {
-	v.transport(path, m)
+	switch {
+	case m.Address != "":
+		v.transport(path, m)
+	case !m.Import.DataPlanes:
+		v.errorf(path+".address", "missing; write istiod's as host:port or, where there is no istiod, import: {dataPlanes: true}")
+	}
 	if m.ID != "" {
 		v.name(path+".id", m.ID, "")
 	}

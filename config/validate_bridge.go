@@ -21,6 +21,9 @@ func (v *validator) bridge(path string, b Bridge, registries map[string]Registry
 			v.errorf(path+"."+key, "unknown registry %q%s", name, suggest(name, known))
 		}
 	}
+	if m := registries[b.From].Istiod; m != nil && m.Address == "" {
+		v.errorf(path+".from", "%q has no istiod to read from; write its address", b.From)
+	}
 	if b.From == b.To && b.From != "" {
 		v.errorf(path+".to", "a bridge from %q to itself; name two registries", b.From)
 	}

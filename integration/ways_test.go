@@ -29,7 +29,7 @@ func TestTheWaysIntoAMesh(t *testing.T) {
 registries:
   istiod: { istiod: { address: "127.0.0.1:1", import: { keys: "off" } } }
   directory: { kubernetes: { import: { directory: %q } } }
-  direct: { istiod: { address: "127.0.0.1:1", import: { keys: "off", dataPlanes: true } } }
+  direct: { istiod: { import: { dataPlanes: true } } }
   zk: { zookeeper: { servers: [%q], sessionTimeout: 6s } }
 bridges:
   - { name: one, from: zk, to: istiod, listen: %q, formats: [kratos, dubbo-interface] }

@@ -41,6 +41,21 @@ func TestPreflightLooksForAnIstiod(t *testing.T) {
 	do(t, "preflight", "-f", file).want(t, exitOK, "‼ istiod: read by nobody")
 }
 
+// Where there is no istiod, nothing is said of one.
+func TestPreflight_DataPlanesAlone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	at := porttest.Address(t)
+	file := w.file("planes.yaml", strings.Replace(w.text(w.waysIn(at, "")), fmt.Sprintf("address: %q, import: { keys: \"off\"", w.xds), "import: { dataPlanes: true", 1))
+	r := do(t, "preflight", "-f", file)
+	r.want(t, exitOK, "√ listen: "+at+" is free")
+	if strings.Contains(r.out, "configSources") {
+		t.Error(r.out)
+	}
+	w.start(file)
+	do(t, "preflight", "-f", file).want(t, exitOK, "‼ data planes: read by nobody: a data plane has to name this address")
+}
+
 // A debug port that is closed is a peer that cannot be reached; one that refuses is not.
 func TestPreflightTellsAClosedDebugPortFromARefusal(t *testing.T) {
 	t.Parallel()

@@ -59,7 +59,7 @@ func TestABridgeServesDataPlanes(t *testing.T) {
 	listen := harness.Address(t)
 	bridge := harness.ConfiguredBridge(t, fmt.Sprintf(`owner: integration
 registries:
-  mesh: { istiod: { address: "127.0.0.1:1", import: { dataPlanes: true, exportTo: [shop], rulesFile: %q, keys: "off" } } }
+  mesh: { istiod: { import: { dataPlanes: true, exportTo: [shop], rulesFile: %q } } }
   zk: { zookeeper: { servers: [%q], sessionTimeout: 6s } }
 bridges:
   - { name: zk-to-mesh, from: zk, to: mesh, listen: %q, formats: [kratos], select: { allow: [127.0.0.0/8] }, guard: { %s } }

@@ -33,7 +33,7 @@ func (p *keyPublisher) run(ctx context.Context) error {
 func (b *builder) addKeyPublishers() error {
 	for _, name := range distinct(b.cfg.Bridges, func(x config.Bridge) string { return x.To }) {
 		m, ok := b.kind(name).(meshKind)
-		if !ok || m.Import.Keys == "off" {
+		if !ok || !m.PublishesKeys() {
 			continue
 		}
 		p := &keyPublisher{mesh: name, key: keyPublisherKey(b.cfg, name)}

@@ -19,8 +19,14 @@ import (
 func checkServed(cfg *config.Config, at targetKey, records *servedRecords) func(context.Context, *findings) {
 	return func(ctx context.Context, f *findings) {
 		running := f.listens(ctx, cfg, at)
-		f.pass("configSources", "%s", sourceAddress(at.listen))
-		f.checkReader(ctx, cfg, at, running)
+		if cfg.Registries[at.registry].Istiod.Address != "" {
+			f.pass("configSources", "%s", sourceAddress(at.listen))
+			f.checkIstiod(ctx, cfg, at, running)
+		} else if running != nil && len(running.Readers) > 0 {
+			f.pass("data planes", "%s", running.ReadBy())
+		} else if running != nil {
+			f.warn("data planes", running.ReadBy(), "have data planes name this address; docs/data-planes.md says where")
+		}
 		for _, e := range cfg.Exposed(at.registry, at.listen) {
 			f.warn("clients", e.What, e.Remedy)
 		}
@@ -51,9 +57,9 @@ func (f *findings) listens(ctx context.Context, cfg *config.Config, at targetKey
 	return target
 }
 
-// checkReader tells whether there is an istiod for what is served: one that reads it
+// checkIstiod tells whether there is an istiod for what is served: one that reads it
 // or, where no bridge runs yet, one that can be reached.
-func (f *findings) checkReader(ctx context.Context, cfg *config.Config, at targetKey, running *admin.TargetStatus) {
+func (f *findings) checkIstiod(ctx context.Context, cfg *config.Config, at targetKey, running *admin.TargetStatus) {
 	const check, fix = "istiod", "start istiod, and let its configSources name the address above"
 	address := cfg.Registries[at.registry].Istiod.Address
 	switch {

@@ -44,7 +44,7 @@ func targetConnectionKey(cfg *config.Config, at targetKey) string {
 		for _, x := range leadingTo(cfg, at) {
 			read = append(read, cfg.Registries[x.From].Section().Parts().Source)
 		}
-		if m, ok := kindOf(r).(meshKind); ok && m.Import.Keys != "off" {
+		if m, ok := kindOf(r).(meshKind); ok && m.PublishesKeys() {
 			published = keyPublisherKey(cfg, at.registry)
 		}
 	}

@@ -50,7 +50,7 @@ func (m meshKind) connection(b *builder, at targetKey) (*targetConnection, error
 	server := mcp.NewServer(target, mcp.ServerOptions{
 		Access: access(imports), DataPlanes: planes, Setting: "registries." + at.registry + ".istiod.import.", Log: log,
 	})
-	c := &servedConnection{at: at, listeners: b.listeners, records: records, target: target, server: server}
+	c := &servedConnection{at: at, listeners: b.listeners, records: records, target: target, server: server, hasIstiod: m.Address != ""}
 	l := &targetConnection{connection: c, name: name, kind: "mesh", listen: at.listen}
 	if b.dryRun { // the address is the running bridge's
 		c.listeners = nil
@@ -68,6 +68,7 @@ type servedConnection struct {
 	records   *servedRecords
 	target    *mcp.Target
 	server    *mcp.Server
+	hasIstiod bool // or data planes alone
 }
 
 func (c *servedConnection) run(ctx context.Context) error {
@@ -125,7 +126,11 @@ func (c *servedConnection) state() admin.TargetState {
 		s.Readers = append(s.Readers, admin.Reader{Node: p.Node, Address: p.Address, Since: p.Since, Sent: p.Sent, Acked: p.Acked, DataPlane: p.DataPlane, Refused: p.Refused})
 	}
 	s.Connected = len(s.Readers) > 0
-	if p, at := c.server.Left(); !s.Connected && !at.IsZero() {
+	switch p, at := c.server.Left(); {
+	case s.Connected:
+	case at.IsZero() && !c.hasIstiod:
+		s.LastError = "a data plane has to name this address"
+	case !at.IsZero():
 		s.LastError = fmt.Sprintf("%s read until %s and is gone", p.Address, at.Format(time.TimeOnly))
 	}
 	if err := c.target.Ready(); err != nil && s.Connected { // else it is not why nobody reads
