@@ -19,12 +19,14 @@ import (
 func checkServed(cfg *config.Config, at targetKey, records *servedRecords) func(context.Context, *findings) {
 	return func(ctx context.Context, f *findings) {
 		running := f.listens(ctx, cfg, at)
-		if cfg.Registries[at.registry].Istiod.Address != "" {
+		switch {
+		case cfg.Registries[at.registry].Istiod.Address != "":
 			f.pass("configSources", "%s", sourceAddress(at.listen))
 			f.checkIstiod(ctx, cfg, at, running)
-		} else if running != nil && len(running.Readers) > 0 {
+		case running == nil:
+		case len(running.Readers) > 0:
 			f.pass("data planes", "%s", running.ReadBy())
-		} else if running != nil {
+		default:
 			f.warn("data planes", running.ReadBy(), "have data planes name this address; docs/data-planes.md says where")
 		}
 		for _, e := range cfg.Exposed(at.registry, at.listen) {

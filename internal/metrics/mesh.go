@@ -30,9 +30,9 @@ func (m *Metrics) Mapping(name string) func(debug.Observation) {
 
 // servedMetrics count what istiods are served.
 type servedMetrics struct {
-	pushes, faults, refused *prometheus.CounterVec
-	resources, streams      *prometheus.GaugeVec
-	latency                 *prometheus.HistogramVec
+	pushes, faults, refused, rest *prometheus.CounterVec
+	resources, streams            *prometheus.GaugeVec
+	latency                       *prometheus.HistogramVec
 }
 
 func newServedMetrics(m *Metrics) servedMetrics {
@@ -40,6 +40,7 @@ func newServedMetrics(m *Metrics) servedMetrics {
 		pushes:    m.counter("mcp_pushes_total", "Sets of ServiceEntries that were put together for istiods.", "peer"),
 		faults:    m.counter("mcp_faults_total", "Answers that were refused, addresses that ran out, state files that could not be written.", "peer", "reason"),
 		refused:   m.counter("mcp_refused_total", "Clients at the address for istiod that were refused.", "peer", "reason"),
+		rest:      m.counter("mcp_rest_requests_total", "Requests of data planes over REST.", "peer"),
 		resources: m.gauge("mcp_resources", "ServiceEntries in the set that is served.", "peer"),
 		streams:   m.gauge("mcp_streams", "Streams of istiods and data planes that are open.", "peer"),
 		latency:   m.histogram("mcp_push_duration_seconds", "From the first change in a set until it was sent.", "peer"),
@@ -62,6 +63,8 @@ func (m *Metrics) Served(name string) func(mcp.Observation) {
 			s.streams.WithLabelValues(name).Inc()
 		case mcp.ObservedClosed:
 			s.streams.WithLabelValues(name).Dec()
+		case mcp.ObservedREST:
+			s.rest.WithLabelValues(name).Inc()
 		case mcp.ObservedRefused:
 			s.refused.WithLabelValues(name, string(o.Refused)).Inc()
 		case mcp.ObservedNack, mcp.ObservedState, mcp.ObservedNoAddress:

@@ -54,7 +54,7 @@ func (l *loop) run(ctx context.Context, ended <-chan error) error {
 			return err
 		case <-l.state.naming.Interest.Changed():
 			l.state.naming.Interest.Names() // from here on they are among the rows
-			l.take(ctx, update{interest: true})
+			l.take(ctx, update{all: true})
 		}
 	}
 }
@@ -66,6 +66,9 @@ func (l *loop) take(ctx context.Context, u update) {
 	defer l.mu.Unlock()
 	if ctx.Err() != nil {
 		return
+	}
+	if u.all {
+		l.state.touchAll()
 	}
 	l.act(u)
 	l.report()

@@ -60,9 +60,6 @@ func (s *state) apply(u update) {
 			s.touch(name)
 		}
 	}
-	if u.interest {
-		s.touchAll()
-	}
 	if u.mapping != nil {
 		s.setMapping(u.mapping.Mapping)
 	}

@@ -21,7 +21,7 @@ type update struct {
 	failure     error                  // why the clusters cannot be known
 	lost        error                  // why there is no stream
 	mapping     *debug.Snapshot        // nil: as it was
-	interest    bool                   // other names are asked for
+	all         bool                   // every host is to be joined anew
 }
 
 var errTakenBack = errors.New("istiod took its endpoints back and still lists the cluster")

@@ -69,7 +69,7 @@ type gate struct {
 	most    int // connections: several times the streams, as nobody vouched for them yet
 	refused func(r Refusal, address string, err error)
 	stale   func(err error) // the files of access.TLS cannot be used
-	rest    *restListener   // of connections in plaintext that do not speak gRPC; nil: they end
+	rest    *restListener   // of connections that do not speak gRPC; nil: they end
 
 	mu   sync.Mutex
 	open map[netip.Addr]int // connections, by where they come from
@@ -155,9 +155,27 @@ func (g *gate) credentials() credentials.TransportCredentials {
 	}
 	return handshakes{credentials.NewTLS(&tls.Config{
 		MinVersion:         tls.VersionTLS12,
-		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return g.config() },
+		GetConfigForClient: g.configFor,
 	}), g}
 }
+
+// configFor returns how to answer the handshake of a client: of those that speak
+// HTTP/1.1 alone, as REST, where it is served.
+func (g *gate) configFor(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+	config, err := g.config()
+	if err != nil || g.rest == nil || slices.Contains(hello.SupportedProtos, protocolGRPC) {
+		return config, err
+	}
+	config = config.Clone()
+	config.NextProtos = []string{protocolREST}
+	return config, nil
+}
+
+// The protocols of TLS by which gRPC and REST are told apart.
+const (
+	protocolGRPC = "h2"
+	protocolREST = "http/1.1"
+)
 
 // config returns how to answer a handshake.
 func (g *gate) config() (*tls.Config, error) {
@@ -230,6 +248,9 @@ func (h handshakes) ServerHandshake(c net.Conn) (net.Conn, credentials.AuthInfo,
 	secure, info, err := h.TransportCredentials.ServerHandshake(c)
 	if why, refused := refusal(err); refused {
 		h.gate.refused(why, c.RemoteAddr().String(), err)
+	}
+	if t, ok := info.(credentials.TLSInfo); err == nil && ok && t.State.NegotiatedProtocol == protocolREST {
+		return h.gate.rest.dispatch(secure)
 	}
 	return secure, info, err //nolint:wrapcheck // as if it were that
 }

@@ -2,11 +2,14 @@ package mcp_test
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -174,28 +177,50 @@ func TestDataPlanes(t *testing.T) {
 			t.Errorf("%d are connected", got)
 		}
 	})
-	bubble(t, "REST is answered at the same address", func(t *testing.T) {
-		r := startBoth(t, mcp.Options{})
-		r.put(greeter("api.a", "10.0.0.1"))
-		r.target.SourcesComplete()
-		synctest.Wait()
-		transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return r.listen.DialContext(ctx) }}
-		defer transport.CloseIdleConnections()
-		body := `{"node": {"id": "sidecar~10.0.0.9~web.shop~shop.svc.cluster.local"}}`
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://bridge/v3/discovery:clusters", strings.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
-		res, err := (&http.Client{Transport: transport}).Do(request)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer res.Body.Close()
-		text, err := io.ReadAll(res.Body)
-		if err != nil || res.StatusCode != http.StatusOK || !strings.Contains(string(text), "outbound|50051||api.a") {
-			t.Errorf("status %d: %s: %v", res.StatusCode, text, err)
-		}
-	})
+	for _, scheme := range []string{"http", "https"} {
+		bubble(t, "REST is answered at the same address by "+scheme, func(t *testing.T) {
+			ca := newAuthority(t)
+			own, trust := ca.names(t, "bridge.example"), x509.NewCertPool()
+			trust.AppendCertsFromPEM(ca.pem)
+			var access mcp.Access
+			if scheme == "https" {
+				access.TLS = func() (*tls.Config, error) {
+					return &tls.Config{Certificates: []tls.Certificate{own}, MinVersion: tls.VersionTLS12}, nil
+				}
+			}
+			var requests atomic.Int32
+			r := startServer(t, mcp.Options{Observe: func(o mcp.Observation) {
+				if o.Kind == mcp.ObservedREST {
+					requests.Add(1)
+				}
+			}}, mcp.ServerOptions{Access: access, DataPlanes: dataplane.NewServer(dataplane.Options{})})
+			r.put(greeter("api.a", "10.0.0.1"))
+			r.target.SourcesComplete()
+			synctest.Wait()
+			transport := &http.Transport{
+				DialContext:     func(ctx context.Context, _, _ string) (net.Conn, error) { return r.listen.DialContext(ctx) },
+				TLSClientConfig: &tls.Config{RootCAs: trust, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}},
+			}
+			defer transport.CloseIdleConnections()
+			body := `{"node": {"id": "sidecar~10.0.0.9~web.shop~shop.svc.cluster.local"}}`
+			request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, scheme+"://bridge.example/v3/discovery:clusters", strings.NewReader(body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			res, err := (&http.Client{Transport: transport}).Do(request)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer res.Body.Close()
+			text, err := io.ReadAll(res.Body)
+			if err != nil || res.StatusCode != http.StatusOK || !strings.Contains(string(text), "outbound|50051||api.a") {
+				t.Errorf("status %d: %s: %v", res.StatusCode, text, err)
+			}
+			if n := requests.Load(); n != 1 {
+				t.Errorf("%d requests were counted, want 1", n)
+			}
+		})
+	}
 	bubble(t, "without them a data plane is answered as an istiod would be", func(t *testing.T) {
 		r := start(t, mcp.Options{})
 		r.put(greeter("api.a", "10.0.0.1"))

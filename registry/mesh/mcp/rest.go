@@ -33,10 +33,7 @@ func (d dispatching) ServerHandshake(c net.Conn) (net.Conn, credentials.AuthInfo
 	if string(start) == prefaceStart {
 		return d.TransportCredentials.ServerHandshake(read) //nolint:wrapcheck // as if it were that
 	}
-	if err := errors.Join(c.SetDeadline(time.Time{}), d.rest.enqueue(read)); err != nil {
-		return nil, nil, err
-	}
-	return nil, nil, credentials.ErrConnDispatched
+	return d.rest.dispatch(read)
 }
 
 // Clone implements credentials.TransportCredentials.
@@ -64,6 +61,14 @@ type restListener struct {
 
 func newRESTListener() *restListener {
 	return &restListener{conns: make(chan net.Conn), ended: make(chan struct{})}
+}
+
+// dispatch hands a connection over, of which grpc is told that it is not its own.
+func (l *restListener) dispatch(c net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	if err := errors.Join(c.SetDeadline(time.Time{}), l.enqueue(c)); err != nil {
+		return nil, nil, err
+	}
+	return nil, nil, credentials.ErrConnDispatched
 }
 
 // enqueue hands a connection over.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/http"
 	"net/netip"
 	"slices"
 	"sync"
@@ -87,7 +88,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		s.gate.rest = newRESTListener()
 		s.gate.rest.at = l.Addr()
 		s.running.Go(func() {
-			if err := s.gate.rest.serve(ctx, s.o.DataPlanes); err != nil {
+			if err := s.gate.rest.serve(ctx, http.HandlerFunc(s.serveREST)); err != nil {
 				s.o.Log.Error("REST ended", "err", err)
 			}
 		})
@@ -112,6 +113,12 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	}
 	<-ended // Serve returns without an error only after Stop
 	return nil
+}
+
+// serveREST answers one request of a data plane over REST.
+func (s *Server) serveREST(w http.ResponseWriter, r *http.Request) {
+	s.target.o.Observe(Observation{Kind: ObservedREST})
+	s.o.DataPlanes.ServeHTTP(w, r)
 }
 
 // StreamAggregatedResources implements the state of the world, which istiod

@@ -244,4 +244,5 @@ const (
 	ObservedRefused   ObservationKind = "refused"    // a client
 	ObservedOpen      ObservationKind = "open"       // a stream
 	ObservedClosed    ObservationKind = "closed"
+	ObservedREST      ObservationKind = "rest" // a request of a data plane
 )
