@@ -14,7 +14,8 @@ import (
 
 // TestTheWaysIntoAMesh carries the same 50 services by all ways at once and compares
 // what data planes are served, field by field: through an istiod that reads the
-// bridge, through one that reads a directory, and by the bridge itself.
+// bridge, one that reads a directory and one that reads a cluster, and by the bridge
+// itself.
 func TestTheWaysIntoAMesh(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
@@ -24,24 +25,33 @@ func TestTheWaysIntoAMesh(t *testing.T) {
 	for i := range services {
 		registerVaried(t, znodes, i)
 	}
+	kubernetes := harness.StartKubernetes(t)
+	kubernetes.InstallIstio(t)
+	for _, namespace := range []string{"istio-system", "xds-bridge"} {
+		kubernetes.Namespace(t, namespace)
+	}
 	served, direct := harness.Address(t), harness.Address(t)
 	bridge := harness.ConfiguredBridge(t, fmt.Sprintf(`owner: integration
 registries:
   istiod: { istiod: { address: "127.0.0.1:1", import: { keys: "off" } } }
   directory: { kubernetes: { import: { directory: %q } } }
+  cluster: { kubernetes: { kubeconfig: %q } }
   direct: { istiod: { import: { dataPlanes: true } } }
   zk: { zookeeper: { servers: [%q], sessionTimeout: 6s } }
 bridges:
   - { name: one, from: zk, to: istiod, listen: %q, formats: [kratos, dubbo-interface] }
   - { name: two, from: zk, to: directory, formats: [kratos, dubbo-interface] }
-  - { name: three, from: zk, to: direct, listen: %q, formats: [kratos, dubbo-interface] }
-`, files.Dir(), zookeeper.Address, served, direct))
+  - { name: three, from: zk, to: cluster, formats: [kratos, dubbo-interface] }
+  - { name: four, from: zk, to: direct, listen: %q, formats: [kratos, dubbo-interface] }
+`, files.Dir(), kubernetes.Kubeconfig(t, harness.Administrator), zookeeper.Address, served, direct))
 	bridge.Start(t)
 	bridge.AwaitReady(t)
-	mesh := harness.NewMesh(t)
+	mesh, cluster := harness.NewMesh(t), harness.NewMesh(t)
 	mesh.From(served)
+	cluster.In(t, kubernetes)
 	ways := map[string]string{
-		"istiod": harness.StartIstiod(t, mesh).GRPC, "directory": harness.StartIstiod(t, files).GRPC, "direct": direct,
+		"istiod": harness.StartIstiod(t, mesh).GRPC, "directory": harness.StartIstiod(t, files).GRPC,
+		"cluster": harness.StartIstiod(t, cluster).GRPC, "direct": direct,
 	}
 	all := make(map[string]map[string]harness.ServedCluster, len(ways))
 	for way, address := range ways {

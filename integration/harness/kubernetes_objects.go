@@ -50,7 +50,7 @@ func (k *Kubernetes) Drop(t testing.TB, at string) {
 
 // Grant lets an account do what RBAC calls by these verbs with resources of an API
 // group in a namespace; empty: in all of them.
-func (k *Kubernetes) Grant(t testing.TB, namespace, account, in string, rule string) {
+func (k *Kubernetes) Grant(t testing.TB, namespace, account, in, rule string) {
 	t.Helper()
 	kind, path := "ClusterRole", "/apis/rbac.authorization.k8s.io/v1/cluster"
 	if in != "" {

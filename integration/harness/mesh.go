@@ -10,9 +10,10 @@ import (
 // Mesh is a folder of Istio configuration that an Istiod watches, and the
 // MCP servers that it reads beside the folder.
 type Mesh struct {
-	dir       string
-	sources   []object
-	plaintext bool
+	dir        string
+	sources    []object
+	plaintext  bool
+	kubeconfig string
 }
 
 // NewMesh returns a mesh without services.
@@ -40,9 +41,19 @@ func (m *Mesh) FromSecure(address string, settings map[string]any) {
 // endpoints that want mutual TLS, for which each would need a certificate.
 func (m *Mesh) WithoutMutualTLS() { m.plaintext = true }
 
+// In makes istiods that are started later read a cluster instead of the folder,
+// as the administrator.
+func (m *Mesh) In(t testing.TB, k *Kubernetes) {
+	t.Helper()
+	m.kubeconfig = k.Kubeconfig(t, Administrator)
+}
+
 // arguments returns what an istiod is given of the mesh.
 func (m *Mesh) arguments(t testing.TB) []string {
 	t.Helper()
+	if m.kubeconfig != "" {
+		return []string{"-kubeconfig", m.kubeconfig}
+	}
 	if len(m.sources) == 0 && !m.plaintext {
 		return []string{"-configDir", m.dir}
 	}

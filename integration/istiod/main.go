@@ -6,6 +6,7 @@
 // controller where it has no Kubernetes client. Istio's own bootstrap tests
 // assign an in-memory client to the unexported field Server.kubeClient, and so
 // does this program, by reflection. Nothing else differs from pilot-discovery.
+// With -kubeconfig it reads a cluster, and nothing differs.
 package main
 
 import (
@@ -42,6 +43,7 @@ func main() {
 func run() error {
 	configDir := flag.String("configDir", "", "folder of Istio YAML files, watched")
 	meshConfig := flag.String("meshConfig", "", "mesh configuration; where it names configSources, these are read instead of configDir")
+	kubeconfig := flag.String("kubeconfig", "", "the cluster whose objects are read, instead of configDir; empty: none")
 	grpcAddr := flag.String("grpcAddr", "127.0.0.1:15010", "xDS in plaintext")
 	secureAddr := flag.String("secureGRPCAddr", "", "xDS over TLS; empty: none. The CA is read from ROOT_CA_DIR")
 	httpAddr := flag.String("httpAddr", "127.0.0.1:8080", "debug API and /ready")
@@ -68,8 +70,14 @@ func run() error {
 	if err := args.Complete(); err != nil {
 		return err
 	}
+	if *kubeconfig != "" {
+		args.RegistryOptions.FileDir, args.RegistryOptions.KubeConfig, args.RegistryOptions.Registries = "", *kubeconfig, []string{"Kubernetes"}
+	}
 	client := memoryKubernetes()
 	server, err := bootstrap.NewServer(args, func(s *bootstrap.Server) {
+		if *kubeconfig != "" {
+			return
+		}
 		field := reflect.ValueOf(s).Elem().FieldByName("kubeClient")
 		reflect.NewAt(field.Type(), unsafe.Pointer(field.UnsafeAddr())).Elem().Set(reflect.ValueOf(client))
 	})

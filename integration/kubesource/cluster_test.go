@@ -70,8 +70,9 @@ type endpoint struct {
 func ready(pod, address string) endpoint { return endpoint{pod, address, true, true, false} }
 
 // pods stores Pods and the slice of a Service that has them.
-func (c *cluster) pods(t *testing.T, service string, all ...endpoint) {
+func (c *cluster) pods(t *testing.T, all ...endpoint) {
 	t.Helper()
+	const service = "greeter"
 	var b strings.Builder
 	for _, e := range all {
 		c.Store(t, "/api/v1/namespaces/shop/pods", e.pod, fmt.Sprintf(`apiVersion: v1
@@ -104,11 +105,11 @@ metadata: { name: %s, labels: { topology.kubernetes.io/region: %s, topology.kube
 }
 
 // istio stores one of Istio's objects in the namespace shop.
-func (c *cluster) istio(t *testing.T, kind, name, rest string) {
+func (c *cluster) istio(t *testing.T, kind, name, spec string) {
 	t.Helper()
 	plural := map[string]string{"ServiceEntry": "serviceentries", "WorkloadEntry": "workloadentries"}[kind]
 	c.Store(t, "/apis/networking.istio.io/v1/namespaces/shop/"+plural, name,
-		fmt.Sprintf("apiVersion: networking.istio.io/v1\nkind: %s\nmetadata: { name: %s }\n%s\n", kind, name, rest))
+		fmt.Sprintf("apiVersion: networking.istio.io/v1\nkind: %s\nmetadata: { name: %s }\n%s\n", kind, name, spec))
 }
 
 // read has a source fill a table until the test ends.
@@ -171,13 +172,14 @@ func offered(table *registry.Table, name registry.Name) string {
 	return strings.Join(all, " ")
 }
 
-func await(t *testing.T, table *registry.Table, name registry.Name, want string) {
+// await waits until the greeter is at these addresses.
+func await(t *testing.T, table *registry.Table, want string) {
 	t.Helper()
-	harness.Eventually(t, soon, fmt.Sprintf("%s is at %q", name, want), func() error {
+	harness.Eventually(t, soon, fmt.Sprintf("the greeter is at %q", want), func() error {
 		if c := table.Certainty(); !c.Synced || c.Stale != nil {
 			return fmt.Errorf("synced %v, stale %w", c.Synced, c.Stale)
 		}
-		if got := offered(table, name); got != want {
+		if got := offered(table, greeter); got != want {
 			return fmt.Errorf("it is at %q", got)
 		}
 		return nil

@@ -18,20 +18,20 @@ func TestARealAPIServerIsFollowed(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	c.service(t, "greeter")
-	c.pods(t, "greeter", ready("greeter-1", "10.1.0.1"))
+	c.pods(t, ready("greeter-1", "10.1.0.1"))
 	source, reader := c.byAPI(t)
 	table := read(t, source)
 
-	await(t, table, greeter, "10.1.0.1:20990")
+	await(t, table, "10.1.0.1:20990")
 	if s := table.Get(greeter); len(s.Interfaces) != 1 || s.Interfaces[0].Name != "api.Greeter" || s.Endpoints[0].Protocol != "dubbo" {
 		t.Errorf("%+v", s)
 	}
-	c.pods(t, "greeter", ready("greeter-1", "10.1.0.1"), ready("greeter-2", "10.1.0.2"))
-	await(t, table, greeter, "10.1.0.1:20990 10.1.0.2:20990")
-	c.pods(t, "greeter", endpoint{"greeter-1", "10.1.0.1", false, false, false}, ready("greeter-2", "10.1.0.2"))
-	await(t, table, greeter, "10.1.0.2:20990")
-	c.pods(t, "greeter", ready("greeter-1", "10.1.0.1"), endpoint{"greeter-2", "10.1.0.2", false, true, true})
-	await(t, table, greeter, "10.1.0.1:20990")
+	c.pods(t, ready("greeter-1", "10.1.0.1"), ready("greeter-2", "10.1.0.2"))
+	await(t, table, "10.1.0.1:20990 10.1.0.2:20990")
+	c.pods(t, endpoint{"greeter-1", "10.1.0.1", false, false, false}, ready("greeter-2", "10.1.0.2"))
+	await(t, table, "10.1.0.2:20990")
+	c.pods(t, ready("greeter-1", "10.1.0.1"), endpoint{"greeter-2", "10.1.0.2", false, true, true})
+	await(t, table, "10.1.0.1:20990")
 
 	t.Run("a right that is taken is named, and nothing is forgotten", func(t *testing.T) {
 		c.Grant(t, "istio-system", account, "", strings.Replace(rules, "endpointslices", "nothing", 1))
@@ -52,7 +52,7 @@ func TestARealAPIServerIsFollowed(t *testing.T) {
 			t.Errorf("it is at %q", got)
 		}
 		c.Grant(t, "istio-system", account, "", rules)
-		await(t, table, greeter, "10.1.0.1:20990")
+		await(t, table, "10.1.0.1:20990")
 	})
 	t.Run("what happens while the server is away is found", func(t *testing.T) {
 		c.Kill()
@@ -63,12 +63,12 @@ func TestARealAPIServerIsFollowed(t *testing.T) {
 			return nil
 		})
 		c.Start(t)
-		c.pods(t, "greeter", ready("greeter-2", "10.1.0.2"))
-		await(t, table, greeter, "10.1.0.2:20990")
+		c.pods(t, ready("greeter-2", "10.1.0.2"))
+		await(t, table, "10.1.0.2:20990")
 	})
 	t.Run("what goes is gone", func(t *testing.T) {
 		c.Drop(t, "/api/v1/namespaces/shop/services/greeter")
-		await(t, table, greeter, "no service")
+		await(t, table, "no service")
 	})
 }
 
@@ -81,10 +81,10 @@ func TestANamespaceThatMayNotBeReadCostsItself(t *testing.T) {
 	c.Grant(t, "istio-system", account, "", "[]")
 	c.Grant(t, "istio-system", account, "shop", rules)
 	c.service(t, "greeter")
-	c.pods(t, "greeter", ready("greeter-1", "10.1.0.1"))
+	c.pods(t, ready("greeter-1", "10.1.0.1"))
 	source, _ := c.byAPI(t, "shop", "closed")
 	table := read(t, source)
-	await(t, table, greeter, "10.1.0.1:20990")
+	await(t, table, "10.1.0.1:20990")
 	if u := fmt.Sprint(table.Certainty().Unknown); !strings.Contains(u, "in namespace closed") {
 		t.Errorf("unknown: %s", u)
 	}

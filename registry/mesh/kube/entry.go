@@ -22,8 +22,7 @@ type workload struct {
 
 	name, namespace string // empty: one of its own
 	labels          map[string]string
-	unhealthy       bool
-	draining        bool
+	health          registry.Health
 	left            string
 }
 
@@ -74,7 +73,7 @@ func (w *World) workloadsOf(s *ServiceEntry, d *derived) []workload {
 		return all
 	}
 	for _, e := range w.selected(s.Namespace, selector) {
-		all = append(all, workload{WorkloadEntry: e.Spec, name: e.Name, namespace: e.Namespace, unhealthy: !e.healthy(), labels: e.labels()})
+		all = append(all, workload{WorkloadEntry: e.Spec, name: e.Name, namespace: e.Namespace, health: e.health(), labels: e.labels()})
 	}
 	for r, p := range w.pods {
 		if r.Namespace != s.Namespace || !selects(selector, p.Labels) || p.Status.PodIP == "" || p.Spec.HostNetwork {
@@ -83,7 +82,7 @@ func (w *World) workloadsOf(s *ServiceEntry, d *derived) []workload {
 		d.uses[used{r}] = struct{}{}
 		all = append(all, workload{
 			WorkloadEntry: &networking.WorkloadEntry{Address: p.Status.PodIP, Locality: w.localityOfPod(p, d)},
-			name:          p.Name, namespace: p.Namespace, labels: p.Labels, unhealthy: !ready(p), draining: p.DeletionTimestamp != nil,
+			name:          p.Name, namespace: p.Namespace, labels: p.Labels, health: healthOf(p),
 		})
 	}
 	return all
@@ -100,10 +99,17 @@ func (w *World) localityOfPod(p *core.Pod, d *derived) string {
 	return ""
 }
 
-func ready(p *core.Pod) bool {
-	return slices.ContainsFunc(p.Status.Conditions, func(c core.PodCondition) bool {
+func healthOf(p *core.Pod) registry.Health {
+	isReady := slices.ContainsFunc(p.Status.Conditions, func(c core.PodCondition) bool {
 		return c.Type == core.PodReady && c.Status == core.ConditionTrue
 	})
+	switch {
+	case p.DeletionTimestamp != nil:
+		return registry.Draining
+	case isReady:
+		return registry.Healthy
+	}
+	return registry.Unhealthy
 }
 
 // fillEntry adds the endpoints of a port of a host.
@@ -134,7 +140,7 @@ func (w *World) fillEntry(o *offer, s *networking.ServiceEntry, p *networking.Se
 // told reads an endpoint of a ServiceEntry.
 func (w *World) told(e workload, number uint32, protocol string) mesh.Told {
 	t := mesh.Told{
-		Host: e.GetAddress(), Port: number, Protocol: protocol, Weight: max(e.GetWeight(), defaultWeight), Health: registry.HealthUnknown,
+		Host: e.GetAddress(), Port: number, Protocol: protocol, Weight: max(e.GetWeight(), defaultWeight), Health: e.health,
 		Zone: localityOf(e.GetLocality()), TLSMode: e.labels[labelTLSMode], Subset: lookup(e.labels, w.rules.SubsetLabel), Left: e.left,
 	}
 	if t.Zone == "" {
@@ -151,12 +157,6 @@ func (w *World) told(e workload, number uint32, protocol string) mesh.Told {
 		t.Left = "unix socket, which no other machine can call"
 	case e.GetNetwork() != "":
 		t.Left = reasonNetwork
-	case e.draining:
-		t.Health = registry.Draining
-	case e.unhealthy:
-		t.Health = registry.Unhealthy
-	case e.name != "":
-		t.Health = registry.Healthy
 	}
 	return t
 }

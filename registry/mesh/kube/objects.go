@@ -10,6 +10,8 @@ import (
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/xds-bridge/xds-bridge/registry"
 )
 
 var istioVersion = schema.GroupVersion{Group: "networking.istio.io", Version: "v1"} //nolint:gochecknoglobals // a constant in effect
@@ -46,14 +48,14 @@ type WorkloadCondition struct {
 	Status string `json:"status"`
 }
 
-// healthy reports what istiod's health check says; nobody checks most entries.
-func (w *WorkloadEntry) healthy() bool {
+// health returns what istiod's health check says; nobody checks most entries.
+func (w *WorkloadEntry) health() registry.Health {
 	for _, c := range w.Status.Conditions {
 		if c.Type == "Healthy" && c.Status == "False" {
-			return false
+			return registry.Unhealthy
 		}
 	}
-	return true
+	return registry.HealthUnknown
 }
 
 // UnmarshalJSON reads the object. A spec that cannot be read costs this object

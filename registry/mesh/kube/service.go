@@ -113,7 +113,7 @@ func (w *World) fill(o *offer, d *derived, s *core.Service, p core.ServicePort, 
 	for _, e := range w.selected(s.Namespace, s.Spec.Selector) {
 		if _, err := netip.ParseAddr(e.Spec.GetAddress()); err == nil {
 			number := cmp.Or(e.Spec.GetPorts()[p.Name], uint32(max(p.TargetPort.IntValue(), 0)), uint32(p.Port))
-			o.endpoints = append(o.endpoints, w.told(workload{WorkloadEntry: e.Spec, name: e.Name, namespace: e.Namespace, unhealthy: !e.healthy(), labels: e.labels()}, number, protocol))
+			o.endpoints = append(o.endpoints, w.told(workload{WorkloadEntry: e.Spec, name: e.Name, namespace: e.Namespace, health: e.health(), labels: e.labels()}, number, protocol))
 		}
 	}
 	o.sort()
