@@ -40,6 +40,8 @@ type KubernetesImport struct {
 	Hosts
 
 	Directory string `yaml:"directory" doc:"Write the ServiceEntries here, as a YAML file each, instead of into the API, where the namespace has to exist, with nothing else in it: for istiod's fs:// or for Git. The API server is not called for that."`
+
+	SubsetLabel string `yaml:"subsetLabel" doc:"The label of endpoints by whose values each host has subsets, in a DestinationRule beside its ServiceEntry, such as version. Each subset is a cluster of each proxy. Without it no DestinationRule is written."`
 }
 
 // What KubernetesSource.Without may name.
@@ -95,6 +97,9 @@ func (k *Kubernetes) validate(v *validator, path string) {
 	if m.Directory != "" && !filepath.IsAbs(m.Directory) {
 		v.errorf(path+".directory", "%q depends on where the bridge is started; write it from / on", m.Directory)
 	}
+	if m.SubsetLabel != "" && !isLabel(m.SubsetLabel) {
+		v.errorf(path+".subsetLabel", "%q is no label of Kubernetes; write such as version", m.SubsetLabel)
+	}
 	v.hosts(path, m.Hosts)
 }
 
@@ -110,6 +115,20 @@ func (v *validator) namespaces(path string, names []string) {
 // isNamespace reports whether Kubernetes takes a name for a namespace.
 func isNamespace(name string) bool {
 	return validName(name) && strings.ToLower(name) == name && !strings.ContainsAny(name, "._") && !strings.HasSuffix(name, "-")
+}
+
+// isLabel reports whether Kubernetes takes a name for the key of a label.
+func isLabel(key string) bool {
+	prefix, name, ok := strings.Cut(key, "/")
+	if !ok {
+		prefix, name = "a", key
+	}
+	for part := range strings.SplitSeq(prefix, ".") {
+		if !isNamespace(part) {
+			return false
+		}
+	}
+	return validName(name) && strings.TrimRight(name, ".-_") == name
 }
 
 func (k *Kubernetes) files(v *validator, path string) {

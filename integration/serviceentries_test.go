@@ -28,7 +28,7 @@ func TestServiceEntries(t *testing.T) {
 		t.Parallel()
 		mesh := harness.NewMesh(t)
 		mesh.Apply(t, harness.Service{Host: "other.shop.svc.cluster.local", Port: 80, Endpoints: harness.Local(1)})
-		testServiceEntries(t, mesh, fmt.Sprintf("import: { directory: %q }", mesh.Dir()), func() string {
+		testServiceEntries(t, mesh, fmt.Sprintf("import: { directory: %q, subsetLabel: version }", mesh.Dir()), func() string {
 			file, err := os.Stat(filepath.Join(mesh.Dir(), greeterHost()+".yaml"))
 			if err != nil {
 				t.Fatal(err)
@@ -46,12 +46,12 @@ func TestServiceEntries(t *testing.T) {
 		k.InstallIstio(t)
 		k.Namespace(t, "istio-system")
 		k.ServiceAccount(t, "istio-system", "xds-bridge")
-		applyRole(t, k)
+		applyRoles(t, k)
 		k.Store(t, namespace, other, "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: { name: other.shop }\nspec: { hosts: [other.shop], resolution: DNS, ports: [{ number: 80, name: http }] }\n")
 		mesh := harness.NewMesh(t)
 		mesh.In(t, k)
 		kubeconfig := k.Kubeconfig(t, k.Token(t, "istio-system", "xds-bridge"))
-		testServiceEntries(t, mesh, fmt.Sprintf("kubeconfig: %q", kubeconfig), func() string {
+		testServiceEntries(t, mesh, fmt.Sprintf("kubeconfig: %q, import: { subsetLabel: version }", kubeconfig), func() string {
 			var object struct {
 				Metadata struct {
 					UID             string `json:"uid"`
@@ -67,16 +67,23 @@ func TestServiceEntries(t *testing.T) {
 	})
 }
 
-// applyRole makes the namespace and the rights that deploy/kubernetes-import.yaml has.
-func applyRole(t *testing.T, k *harness.Kubernetes) {
+// applyRoles makes the namespace and the rights that deploy has for an import with
+// subsets.
+func applyRoles(t *testing.T, k *harness.Kubernetes) {
 	t.Helper()
 	const rbac = "/apis/rbac.authorization.k8s.io/v1/namespaces/xds-bridge/"
-	text, err := os.ReadFile(filepath.Join(harness.Root(t), "deploy", "kubernetes-import.yaml"))
-	if err != nil {
-		t.Fatal(err)
+	var documents []string
+	for _, file := range []string{"kubernetes-import.yaml", "kubernetes-import-subsets.yaml"} {
+		text, err := os.ReadFile(filepath.Join(harness.Root(t), "deploy", file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		documents = append(documents, strings.Split(string(text), "\n---\n")...)
 	}
-	documents := strings.Split(string(text), "\n---\n")
-	for i, path := range []string{"/api/v1/namespaces/xds-bridge", rbac + "roles/xds-bridge-import", rbac + "rolebindings/xds-bridge-import"} {
+	for i, path := range []string{
+		"/api/v1/namespaces/xds-bridge", rbac + "roles/xds-bridge-import", rbac + "rolebindings/xds-bridge-import",
+		rbac + "roles/xds-bridge-import-subsets", rbac + "rolebindings/xds-bridge-import-subsets",
+	} {
 		if status, answer := k.Apply(t, path, documents[i]); status >= http.StatusMultipleChoices {
 			t.Fatalf("%s: status %d: %s", path, status, answer)
 		}
@@ -90,10 +97,10 @@ func testServiceEntries(t *testing.T, mesh *harness.Mesh, settings string, versi
 	zookeeper := harness.StartZooKeeper(t)
 	znodes := harness.Connect(t, zookeeper.Address)
 	path := func(port int) string { return fmt.Sprintf("/microservices/greeter/%d", port) }
-	register := func(port int) {
-		znodes.Create(t, path(port), fmt.Sprintf(`{"id":"%d","name":"greeter","version":"v1","endpoints":["grpc://10.0.0.1:%[1]d"]}`, port))
+	register := func(port int, version string) {
+		znodes.Create(t, path(port), fmt.Sprintf(`{"id":"%d","name":"greeter","version":%q,"endpoints":["grpc://10.0.0.1:%[1]d"]}`, port, version))
 	}
-	register(9001)
+	register(9001, "v1")
 	istiod := harness.StartIstiod(t, mesh)
 	bridge := harness.ConfiguredBridge(t, fmt.Sprintf(`owner: integration
 registries:
@@ -105,8 +112,10 @@ bridges: [{ name: zk-to-mesh, from: zk, to: mesh, formats: [kratos], guard: { %s
 	bridge.AwaitReady(t)
 	endpoints := harness.WatchEndpoints(t, istiod.GRPC, "outbound|50051||"+greeterHost())
 	endpoints.AwaitPush(t, 30*time.Second, "10.0.0.1:9001")
-	register(9002)
+	register(9002, "v2.0")
 	endpoints.AwaitPush(t, 30*time.Second, "10.0.0.1:9001", "10.0.0.1:9002")
+	subset := harness.WatchEndpoints(t, istiod.GRPC, "outbound|50051|v2-0|"+greeterHost())
+	subset.AwaitPush(t, 30*time.Second, "10.0.0.1:9002")
 	znodes.Delete(t, path(9001))
 	endpoints.AwaitPush(t, 30*time.Second, "10.0.0.1:9002")
 

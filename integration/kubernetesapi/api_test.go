@@ -56,6 +56,8 @@ func TestAPI(t *testing.T) {
 		"what changes without a watch is told after it":             testWatchEnds,
 		"the state says what keeps it from watching":                testWatchRefused,
 		"a try stores nothing, and says what keeps it from storing": testTry,
+		"a rule of subsets is kept beside a service":                testSubsets,
+		"a rule of another is left alone":                           testRuleOfAnother,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -86,7 +88,7 @@ func testNoDefinitions(t *testing.T, c *cluster) {
 	refusedWith(t, err, say)
 	_, err = w.target.Read(t.Context(), want[0].Group)
 	refusedWith(t, err, say)
-	refusedWith(t, w.api.Try(t.Context(), w.namespace), say)
+	refusedWith(t, w.api.Try(t.Context(), serviceentry.ObjectKind, w.namespace), say)
 	refusedWith(t, w.api.Put(t.Context(), serviceentry.Object{
 		APIVersion: serviceentry.APIVersion, Kind: serviceentry.ObjectKind, Metadata: serviceentry.ObjectMeta{Name: "a", Namespace: w.namespace},
 	}), say)
@@ -271,7 +273,7 @@ func testNoNamespace(t *testing.T, w *world) {
 	w = w.as(t, "nowhere", w.config(harness.Administrator))
 	want := w.encode(t, service("greeter", 1))
 	refusedWith(t, w.bring(t.Context(), want[0].Group, want...), "create namespace nowhere")
-	refusedWith(t, w.api.Try(t.Context(), w.namespace), "create namespace nowhere")
+	refusedWith(t, w.api.Try(t.Context(), serviceentry.ObjectKind, w.namespace), "create namespace nowhere")
 }
 
 // testTerminating deletes a namespace, of which no controller takes the last
@@ -314,7 +316,7 @@ func testLargeService(t *testing.T, w *world) {
 }
 
 func testTry(t *testing.T, w *world) {
-	if err := w.api.Try(t.Context(), w.namespace); err != nil {
+	if err := w.api.Try(t.Context(), serviceentry.ObjectKind, w.namespace); err != nil {
 		t.Error(err)
 	}
 	if groups, err := w.target.Groups(t.Context()); err != nil || len(groups) != 0 {

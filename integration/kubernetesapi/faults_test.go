@@ -180,8 +180,8 @@ func testFaults(t *testing.T, w *world) {
 			"Write":           w.target.Write(t.Context(), c),
 			"Write of none":   w.target.Write(t.Context(), gone), // which reads the object first
 			"Put":             w.api.Put(t.Context(), o),
-			"Try":             w.api.Try(t.Context(), w.namespace),
-			"Put without one": w.api.Put(t.Context(), serviceentry.Object{Metadata: serviceentry.ObjectMeta{Name: "a", Namespace: w.namespace}}),
+			"Try":             w.api.Try(t.Context(), serviceentry.ObjectKind, w.namespace),
+			"Put without one": w.api.Put(t.Context(), serviceentry.Object{Kind: serviceentry.ObjectKind, Metadata: serviceentry.ObjectMeta{Name: "a", Namespace: w.namespace}}),
 		} {
 			if err == nil {
 				t.Errorf("%s: %s says nothing", name, what)

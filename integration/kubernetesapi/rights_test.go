@@ -13,6 +13,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/integration/harness"
 	"github.com/xds-bridge/xds-bridge/metadata/serviceentry"
 	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/kubernetes"
 )
 
 // What deploy/kubernetes-import.yaml and deploy/kubernetes.yaml name.
@@ -52,8 +53,8 @@ func testRights(t *testing.T, c *cluster) {
 			_, err := w.target.Read(t.Context(), registry.Group{Kind: serviceentry.Kind, Namespace: shipped, Name: "unlisted.zk.bridge.internal"})
 			return err
 		},
-		"create": func() error { return w.api.Try(t.Context(), shipped) },
-		"patch":  func() error { return w.api.Try(t.Context(), shipped) },
+		"create": func() error { return w.api.Try(t.Context(), serviceentry.ObjectKind, shipped) },
+		"patch":  func() error { return w.api.Try(t.Context(), serviceentry.ObjectKind, shipped) },
 		"delete": func() error { return w.api.Delete(t.Context(), w.object(t, group.Name)) },
 		"watch":  func() error { return w.watchOnce(t) },
 	}
@@ -69,6 +70,7 @@ func testRights(t *testing.T, c *cluster) {
 	}
 	exercise()
 	w.write(t, service("greeter", 2))
+	testSubsetRights(t, w)
 	for verb, call := range calls {
 		role := strings.Replace(strings.Replace(documents[1], verb+", ", "", 1), ", "+verb, "", 1)
 		if role == documents[1] {
@@ -97,6 +99,38 @@ func testRights(t *testing.T, c *cluster) {
 	if w.may(t, "get", "networking.istio.io", "serviceentries", "default") || w.may(t, "get", "", "secrets", shipped) {
 		t.Error("it may do more than it needs")
 	}
+}
+
+// testSubsetRights shows that subsets need the Role of deploy/kubernetes-import-subsets.yaml.
+func testSubsetRights(t *testing.T, w *world) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(harness.Root(t), "deploy", "kubernetes-import-subsets.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.withRules(t)
+	_, err = w.target.Groups(t.Context())
+	refusedWith(t, err, "allow list for destinationrules.networking.istio.io in namespace "+shipped)
+	documents := strings.Split(string(text), "\n---\n")
+	for i, path := range []string{shippedRole + "-subsets", shippedBinding + "-subsets"} {
+		if status, answer := w.Apply(t, path, documents[i]); status >= http.StatusMultipleChoices {
+			t.Fatalf("%s: status %d: %s", path, status, answer)
+		}
+	}
+	harness.Eventually(t, soon, "the Role counts", func() error {
+		_, err := w.target.Groups(t.Context())
+		return err
+	})
+	want := w.encodeWith(t, service("divided", 2), "version")
+	for _, want := range [][]registry.Entry{want, nil} {
+		if err := w.bring(t.Context(), w.encode(t, service("divided", 0))[0].Group, want...); err != nil {
+			t.Errorf("with both Roles: %v", err)
+		}
+	}
+	if err := w.watchOnce(t); err != nil {
+		t.Errorf("with both Roles: watch: %v", err)
+	}
+	w.target = kubernetes.NewWatchedTarget(w.api, options(w.namespace))
 }
 
 func (w *world) may(t *testing.T, verb, group, resource, namespace string) bool {

@@ -58,7 +58,7 @@ func (c *cluster) as(t *testing.T, namespace string, config *rest.Config) *world
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &world{c, namespace, api, kubernetes.NewWatchedTarget(api, kubernetes.Options{Owner: owner, Namespace: namespace, VIPs: vips()})}
+	return &world{c, namespace, api, kubernetes.NewWatchedTarget(api, options(namespace))}
 }
 
 func (c *cluster) config(token string) *rest.Config {
@@ -78,12 +78,22 @@ func service(name string, endpoints int) *registry.Service {
 	return s
 }
 
+func options(namespace string) kubernetes.Options {
+	return kubernetes.Options{Owner: owner, Namespace: namespace, VIPs: vips()}
+}
+
 // encode returns what a group holds of a service.
 func (w *world) encode(t *testing.T, s *registry.Service) []registry.Entry {
 	t.Helper()
+	return w.encodeWith(t, s, "")
+}
+
+// encodeWith does with subsets by a label.
+func (w *world) encodeWith(t *testing.T, s *registry.Service, subsetLabel string) []registry.Entry {
+	t.Helper()
 	c, err := serviceentry.New(serviceentry.Options{
 		Hosts: naming.MeshHosts{Registry: "zk", Suffix: "bridge.internal"}, Namespace: w.namespace,
-		Mark: metadata.NewMark(owner, "b"), VIPs: vips(), ExportTo: []string{"shop", "istio-system"},
+		Mark: metadata.NewMark(owner, "b"), VIPs: vips(), ExportTo: []string{"shop", "istio-system"}, SubsetLabel: subsetLabel,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -92,12 +92,12 @@ func (c *kubernetesConnection) state() admin.TargetState {
 }
 
 func (c *kubernetesConnection) bind(b *builder, bridges []config.Bridge, _ []formatUse) (*boundTarget, error) {
-	m := b.kind(c.name).abilities().mesh
-	codecs, err := b.serviceEntries(m, bridges)
+	m, label := b.kind(c.name).abilities().mesh, b.cfg.Registries[c.name].Kubernetes.Import.SubsetLabel
+	codecs, err := b.serviceEntries(m, label, bridges)
 	if err != nil {
 		return nil, err
 	}
-	o := kubernetes.Options{Owner: b.cfg.Owner, Namespace: m.Namespace, VIPs: m.VIPs}
+	o := kubernetes.Options{Owner: b.cfg.Owner, Namespace: m.Namespace, VIPs: m.VIPs, Rules: label != "" || c.server == nil}
 	if b.adopted != nil {
 		o.Takes = b.adopted.has
 	}
@@ -105,7 +105,7 @@ func (c *kubernetesConnection) bind(b *builder, bridges []config.Bridge, _ []for
 		store := kubernetes.NewDirectory(c.where)
 		target := kubernetes.NewTarget(store, o)
 		c.states(target.State)
-		return &boundTarget{target: target, codecs: codecs, check: checkKubernetes(c.where, store, m.Namespace)}, nil
+		return &boundTarget{target: target, codecs: codecs, check: checkKubernetes(c.where, store, o)}, nil
 	}
 	store, err := kubernetes.NewAPI(c.server, b.cfg.Owner)
 	if err != nil {
@@ -113,7 +113,7 @@ func (c *kubernetesConnection) bind(b *builder, bridges []config.Bridge, _ []for
 	}
 	target := kubernetes.NewWatchedTarget(store, o)
 	c.states(target.State, target.WatchState)
-	return &boundTarget{target: target, codecs: codecs, beside: target.Run, check: checkKubernetes(c.where, store, m.Namespace)}, nil
+	return &boundTarget{target: target, codecs: codecs, beside: target.Run, check: checkKubernetes(c.where, store, o)}, nil
 }
 
 // states notes what tells how the connection stands.

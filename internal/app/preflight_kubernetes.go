@@ -4,49 +4,56 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/kubernetes"
 )
 
-// checkKubernetes tries whether ServiceEntries can be kept, by one that is not stored.
-func checkKubernetes(where string, store kubernetesStore, namespace string) func(context.Context, *findings) {
+// checkKubernetes tries whether objects can be kept, by one of each kind that is not stored.
+func checkKubernetes(where string, store kubernetesStore, o kubernetes.Options) func(context.Context, *findings) {
 	return func(ctx context.Context, f *findings) {
 		fix := "let this user list and write files in import.directory"
 		api, isAPI := store.(*kubernetes.API)
 		if isAPI {
 			fix = "apply deploy/kubernetes-import.yaml and istio's custom resource definitions, or write into import.directory"
-			f.checkRights(ctx, api, namespace)
+			f.checkRights(ctx, api, o)
 		}
 		began := time.Now()
-		all, err := store.List(ctx, namespace)
-		switch {
-		case errors.Is(err, registry.ErrRefused) || err != nil && !isAPI:
-			f.fail("list", err, fix)
-			return
-		case err != nil:
-			f.away("reachable", err, "check kubernetes.kubeconfig and context, and any NetworkPolicy between here and the API server")
-			return
+		counts := make([]string, 0, len(o.Kinds()))
+		for _, kind := range o.Kinds() {
+			all, err := store.List(ctx, kind, o.Namespace)
+			switch {
+			case errors.Is(err, registry.ErrRefused) || err != nil && !isAPI:
+				f.fail("list", err, fix)
+				return
+			case err != nil:
+				f.away("reachable", err, "check kubernetes.kubeconfig and context, and any NetworkPolicy between here and the API server")
+				return
+			}
+			counts = append(counts, fmt.Sprintf("%d %ss", len(all), strings.Replace(kind, "Entry", "Entrie", 1)))
 		}
 		f.pass("reachable", "%s", where)
-		f.pass("list", "%d ServiceEntries in namespace %s, in %s", len(all), namespace, time.Since(began).Round(time.Millisecond))
-		if err := store.Try(ctx, namespace); err != nil {
-			f.fail("write", err, fix)
-			return
+		f.pass("list", "%s in namespace %s, in %s", strings.Join(counts, " and "), o.Namespace, time.Since(began).Round(time.Millisecond))
+		for _, kind := range o.Kinds() {
+			if err := store.Try(ctx, kind, o.Namespace); err != nil {
+				f.fail("write", err, fix)
+				return
+			}
 		}
 		f.pass("write", "one was tried, and not stored")
 	}
 }
 
 // checkRights tells which rights are missing. That nobody can be asked is told by others.
-func (f *findings) checkRights(ctx context.Context, api *kubernetes.API, namespace string) {
+func (f *findings) checkRights(ctx context.Context, api *kubernetes.API, o kubernetes.Options) {
 	const check = "rights"
-	switch lacking, err := api.Lacking(ctx, kubernetes.Rights(namespace)); {
+	switch lacking, err := api.Lacking(ctx, kubernetes.Rights(o)); {
 	case err != nil:
 	case len(lacking) > 0:
-		f.fail(check, fmt.Errorf("we may not %s in namespace %s", kubernetes.Listed(lacking), namespace), "apply deploy/kubernetes-import.yaml for our account")
+		f.fail(check, fmt.Errorf("we may not %s in namespace %s", kubernetes.Listed(lacking), o.Namespace), "apply deploy/kubernetes-import.yaml for our account")
 	default:
-		f.pass(check, "%s in namespace %s", kubernetes.Listed(kubernetes.Rights(namespace)), namespace)
+		f.pass(check, "%s in namespace %s", kubernetes.Listed(kubernetes.Rights(o)), o.Namespace)
 	}
 }

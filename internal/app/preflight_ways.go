@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/config"
+	"github.com/xds-bridge/xds-bridge/metadata/serviceentry"
 	"github.com/xds-bridge/xds-bridge/registry/kubernetes"
 	"github.com/xds-bridge/xds-bridge/registry/mesh"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/debug"
@@ -151,13 +152,13 @@ func (f *findings) noteAPI(ctx context.Context, k *config.Kubernetes, namespace 
 		f.note(check, "not from here: "+err.Error(), "name another kubeconfig file")
 		return
 	}
-	switch lacking, err := api.Lacking(ctx, kubernetes.Rights(namespace)); {
+	switch lacking, err := api.Lacking(ctx, kubernetes.Rights(kubernetes.Options{Namespace: namespace})); {
 	case err != nil:
 		f.note(check, "not from here: "+err.Error(), "let us reach "+server.Host)
 	case len(lacking) > 0:
 		f.note(check, fmt.Sprintf("not yet: at %s we may not %s in namespace %s", server.Host, kubernetes.Listed(lacking), namespace), "apply deploy/kubernetes-import.yaml for our account")
 	default:
-		if _, err := api.List(ctx, namespace); err != nil {
+		if _, err := api.List(ctx, serviceentry.ObjectKind, namespace); err != nil {
 			f.note(check, "not yet: "+err.Error(), "install istio's custom resource definitions")
 			return
 		}

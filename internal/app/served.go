@@ -81,18 +81,20 @@ func (c *servedConnection) run(ctx context.Context) error {
 func (c *servedConnection) close() { c.records.close() }
 
 func (c *servedConnection) bind(b *builder, bridges []config.Bridge, _ []formatUse) (*boundTarget, error) {
-	codecs, err := b.serviceEntries(b.kind(c.at.registry).abilities().mesh, bridges)
+	codecs, err := b.serviceEntries(b.kind(c.at.registry).abilities().mesh, "", bridges)
 	return &boundTarget{target: c.target, codecs: codecs, check: checkServed(b.cfg, c.at, c.records)}, err
 }
 
-// serviceEntries returns the codecs of all bridges that lead into a mesh.
-func (b *builder) serviceEntries(m *config.Hosts, bridges []config.Bridge) ([][]metadata.Encoder, error) {
+// serviceEntries returns the codecs of all bridges that lead into a mesh. By the values
+// of a label hosts have subsets; empty: they have none.
+func (b *builder) serviceEntries(m *config.Hosts, subsetLabel string, bridges []config.Bridge) ([][]metadata.Encoder, error) {
 	var codecs [][]metadata.Encoder
 	for _, x := range bridges {
 		c, err := serviceentry.New(serviceentry.Options{
 			Hosts:     meshHosts(x, m),
 			Namespace: m.Namespace, VIPs: m.VIPs, ExportTo: m.ExportTo,
 			Mark: metadata.NewMark(b.cfg.Owner, x.Name), Protocol: x.Formats[0].Protocol,
+			SubsetLabel: subsetLabel,
 		})
 		if err != nil {
 			return nil, fmt.Errorf("bridge %s: %w", x.Name, err)

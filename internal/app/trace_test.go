@@ -88,7 +88,7 @@ func codecsOf(t *testing.T, b *builder, x config.Bridge) []metadata.Encoder {
 	var err error
 	switch r := b.cfg.Registries[x.To]; {
 	case r.Istiod != nil:
-		all, err = b.serviceEntries(&r.Istiod.Import.Hosts, []config.Bridge{x})
+		all, err = b.serviceEntries(&r.Istiod.Import.Hosts, "", []config.Bridge{x})
 	case r.ZooKeeper != nil:
 		all, _, err = makeCodecs(b, x.To, []config.Bridge{x}, nil, b.zookeeperForm)
 	default:

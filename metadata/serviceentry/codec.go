@@ -143,8 +143,11 @@ func (c *Codec) group(s *registry.Service, name naming.MeshName, endpoints []reg
 	if name.Name == "" {
 		header.Keys = []string{name.Key.String()}
 	}
-	out := make([]registry.Entry, 0, 1+len(endpoints))
+	out := make([]registry.Entry, 0, 2+len(endpoints)) //nolint:mnd // the head and the subsets
 	out = append(out, registry.Entry{Group: g, Key: HeaderKey, Value: metadata.JSON(header)})
+	if c.o.SubsetLabel != "" {
+		out = append(out, subsetsEntry(g, c.o.SubsetLabel))
+	}
 	seen := make(map[string]bool, len(endpoints))
 	for _, e := range endpoints {
 		if !seen[e.Key] {
@@ -241,7 +244,7 @@ func VIP(within netip.Prefix, host string, n int) netip.Addr {
 func half(n uint64) uint64 { return n/2 + n%2 }
 
 // HeaderKey is the key of the entry that holds a service without its
-// endpoints; every other entry of the group is an endpoint.
+// endpoints; every other entry of the group but that of SubsetsKey is an endpoint.
 const HeaderKey = registry.HeadKey
 
 // Header is a ServiceEntry without its endpoints, as the value of its entry

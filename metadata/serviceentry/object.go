@@ -28,8 +28,8 @@ const (
 	AnnotationKeys = "xds-bridge/keys" // the service keys, each on a line of its own
 )
 
-// An Object is a ServiceEntry as Kubernetes stores it, less what a Codec does not
-// write. Its name is the host.
+// An Object is a ServiceEntry or, beside it, a DestinationRule as Kubernetes stores it,
+// less what a Codec does not write. Its name is the host.
 type Object struct {
 	APIVersion string     `json:"apiVersion"`
 	Kind       string     `json:"kind"`
@@ -47,11 +47,14 @@ type ObjectMeta struct {
 	Annotations     map[string]string `json:"annotations,omitempty"`
 }
 
-// ObjectSpec is what an object says of a service.
+// ObjectSpec is what an object says of a service. A DestinationRule has the host, its
+// subsets and exportTo, a ServiceEntry all but these first two.
 type ObjectSpec struct {
-	Hosts      []string   `json:"hosts"`
+	Host       string     `json:"host,omitempty"`
+	Subsets    []Subset   `json:"subsets,omitempty"`
+	Hosts      []string   `json:"hosts,omitempty"`
 	Addresses  []string   `json:"addresses,omitempty"`
-	Ports      []Port     `json:"ports"`
+	Ports      []Port     `json:"ports,omitempty"`
 	Location   string     `json:"location,omitempty"`
 	Resolution string     `json:"resolution,omitempty"`
 	ExportTo   []string   `json:"exportTo,omitempty"`
@@ -93,7 +96,7 @@ func NewObject(group registry.Group, entries []registry.Entry, address netip.Add
 		o.Spec.Addresses = []string{address.String()}
 	}
 	for _, e := range slices.SortedFunc(slices.Values(entries), registry.Entry.Compare) {
-		if e.Key == HeaderKey {
+		if !registry.IsEndpoint(e.Key) {
 			continue
 		}
 		p, err := ParseEndpoint(e)
@@ -147,7 +150,7 @@ func (o Object) Entries(within netip.Prefix) []registry.Entry {
 		delete(h.Annotations, AnnotationKeys)
 	}
 	value := metadata.JSON(o.Spec) // of one that no Codec writes
-	if len(s.Hosts) == 1 && len(s.Ports) == 1 && len(s.Addresses) <= 1 && s.Resolution == "STATIC" && !s.Unknown {
+	if len(s.Hosts) == 1 && len(s.Ports) == 1 && len(s.Addresses) <= 1 && s.Resolution == "STATIC" && !s.Unknown && s.Host == "" && len(s.Subsets) == 0 {
 		h.Host, h.Port = s.Hosts[0], s.Ports[0]
 		value = metadata.JSON(h)
 	}
@@ -158,6 +161,16 @@ func (o Object) Entries(within netip.Prefix) []registry.Entry {
 	}
 	slices.SortStableFunc(all, registry.Entry.Compare)
 	return slices.CompactFunc(all, func(a, b registry.Entry) bool { return a.Key == b.Key })
+}
+
+// Same reports whether two objects of one kind say the same, beside what no Codec
+// writes: versions, and labels and annotations of others.
+func (o Object) Same(p Object) bool {
+	if o.Kind != RuleKind {
+		return slices.Equal(o.Entries(netip.Prefix{}), p.Entries(netip.Prefix{}))
+	}
+	return o.Spec.Unknown == p.Spec.Unknown && metadata.JSON(o.Spec) == metadata.JSON(p.Spec) &&
+		maps.Equal(ours(o.Metadata.Labels), ours(p.Metadata.Labels)) && maps.Equal(ours(o.Metadata.Annotations), ours(p.Metadata.Annotations))
 }
 
 // address returns the address that the host's hash stands for where the object has
@@ -203,7 +216,7 @@ func ours(all map[string]string) map[string]string {
 func ParseObject(text []byte) (Object, error) {
 	var o Object
 	if err := json.Unmarshal(text, &o); err != nil {
-		return o, fmt.Errorf("no ServiceEntry: %w", err)
+		return o, fmt.Errorf("no object of Kubernetes: %w", err)
 	}
 	var whole struct {
 		Spec json.RawMessage `json:"spec"`

@@ -37,6 +37,8 @@ type Options struct {
 	External  bool              // MESH_EXTERNAL instead of MESH_INTERNAL
 	Ports     map[string]uint16 // of a service, by the protocol of the registry; added to the defaults
 	Protocol  string            // of services that name none; empty: tcp
+
+	SubsetLabel string // of endpoints, by whose values hosts have subsets; empty: they have none
 }
 
 // istioProtocols are istio's protocols for those of registries; all others
@@ -70,6 +72,9 @@ func (o Options) defaults() (Options, error) {
 	}
 	if o.VIPs.IsValid() && o.VIPs != o.VIPs.Masked() {
 		faults = append(faults, fmt.Errorf("vips %s: did you mean %s?", o.VIPs, o.VIPs.Masked()))
+	}
+	if o.SubsetLabel != "" && !labelKey(o.SubsetLabel) {
+		faults = append(faults, fmt.Errorf("label %s of subsets is no label of Kubernetes", naming.Quote(o.SubsetLabel)))
 	}
 	ports := defaultPorts()
 	maps.Copy(ports, o.Ports)

@@ -15,13 +15,15 @@ type Right struct {
 	Group, Resource, Verb, Namespace string
 }
 
-// Rights returns all that an API asks for as a Store: to list, to get and to watch objects, to
-// apply them, which is to create and to patch, and to delete.
-func Rights(namespace string) []Right {
+// Rights returns all that an API asks for as the Store of a target: to list, to get and to
+// watch objects, to apply them, which is to create and to patch, and to delete.
+func Rights(o Options) []Right {
 	var all []Right
-	at := serviceEntries()
-	for _, verb := range []string{"list", "get", "watch", "create", "patch", "delete"} {
-		all = append(all, Right{Group: at.Group, Resource: at.Resource, Verb: verb, Namespace: namespace})
+	for _, kind := range o.Kinds() {
+		at := resource(kind)
+		for _, verb := range []string{"list", "get", "watch", "create", "patch", "delete"} {
+			all = append(all, Right{Group: at.Group, Resource: at.Resource, Verb: verb, Namespace: o.Namespace})
+		}
 	}
 	return all
 }

@@ -11,6 +11,16 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/kubernetes"
 )
 
+// TestRights_WithRules: what is asked for with subsets is the same of a second kind.
+func TestRights_WithRules(t *testing.T) {
+	t.Parallel()
+	const verbs = "list, get, watch, create, patch, delete "
+	want := verbs + "serviceentries.networking.istio.io; " + verbs + "destinationrules.networking.istio.io"
+	if got := kubernetes.Listed(kubernetes.Rights(kubernetes.Options{Namespace: namespace, Rules: true})); got != want {
+		t.Errorf("asked for are %s, want %s", got, want)
+	}
+}
+
 // TestRights_AreThoseOfTheDocument: the Role of the document allows what is asked
 // for, and nothing else.
 func TestRights_AreThoseOfTheDocument(t *testing.T) {
@@ -40,7 +50,7 @@ func TestRights_AreThoseOfTheDocument(t *testing.T) {
 			}
 		}
 	}
-	if want := kubernetes.Rights(namespace); !slices.Equal(allowed, want) {
+	if want := kubernetes.Rights(kubernetes.Options{Namespace: namespace}); !slices.Equal(allowed, want) {
 		t.Errorf("the document allows\n%v\nand these are asked for\n%v", allowed, want)
 	}
 }

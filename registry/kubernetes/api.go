@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/netip"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -28,9 +28,20 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// serviceEntries are the objects as the API has them.
-func serviceEntries() schema.GroupVersionResource {
-	return schema.GroupVersionResource{Group: "networking.istio.io", Version: "v1", Resource: "serviceentries"}
+// resource is what the API calls a kind of object.
+func resource(kind string) schema.GroupVersionResource {
+	plural := map[string]string{serviceentry.ObjectKind: "serviceentries", serviceentry.RuleKind: "destinationrules"}[kind]
+	return schema.GroupVersionResource{Group: "networking.istio.io", Version: "v1", Resource: plural}
+}
+
+// A ref names an object.
+type ref struct{ kind, namespace, name string }
+
+func refOf(o serviceentry.Object) ref { return ref{o.Kind, o.Metadata.Namespace, o.Metadata.Name} }
+
+// objects are those of the kind and namespace of an object.
+func (a *API) objects(r ref) dynamic.ResourceInterface {
+	return a.client.Resource(resource(r.kind)).Namespace(r.namespace)
 }
 
 // An API is the Kubernetes API as a Store. Objects are written by server-side
@@ -42,8 +53,14 @@ type API struct {
 	versions *versions
 
 	mu     sync.Mutex
-	listed map[types.NamespacedName]serviceentry.Object // each until it is got once, or changed
-	at     time.Time                                    // of the list
+	listed map[ref]listed // each until it is got once, or changed
+}
+
+// listed is an object as a list reported it.
+type listed struct {
+	serviceentry.Object
+
+	at time.Time
 }
 
 // managerPrefix begins the names of our managers of fields, whoever the owner is.
@@ -64,7 +81,7 @@ func NewAPI(c *rest.Config, owner string) (*API, error) {
 	if err != nil {
 		return nil, fmt.Errorf("kubernetes: %w", err)
 	}
-	return &API{client: client, metadata: objects, manager: managerPrefix + owner, versions: newVersions()}, nil
+	return &API{client: client, metadata: objects, manager: managerPrefix + owner, versions: newVersions(), listed: make(map[ref]listed)}, nil
 }
 
 // quiet keeps the client from printing what is in its errors.
@@ -74,30 +91,29 @@ func quiet(ctx context.Context) context.Context { return klog.NewContext(ctx, kl
 const pageSize = 500
 
 // List implements Store.
-func (a *API) List(ctx context.Context, namespace string) ([]serviceentry.Object, error) {
+func (a *API) List(ctx context.Context, kind, namespace string) ([]serviceentry.Object, error) {
 	ctx = quiet(ctx)
 	at := time.Now()
-	all, err := a.pages(ctx, namespace)
+	all, err := a.pages(ctx, kind, namespace)
 	if err != nil {
-		return nil, explain(err, "list", namespace)
-	}
-	listed := make(map[types.NamespacedName]serviceentry.Object, len(all))
-	for _, o := range all {
-		if o.Kind != "" {
-			listed[types.NamespacedName{Namespace: namespace, Name: o.Metadata.Name}] = o
-		}
+		return nil, explain(err, "list", ref{kind: kind, namespace: namespace})
 	}
 	a.mu.Lock()
-	a.listed, a.at = listed, at
-	a.mu.Unlock()
+	defer a.mu.Unlock()
+	maps.DeleteFunc(a.listed, func(r ref, _ listed) bool { return r.kind == kind && r.namespace == namespace })
+	for _, o := range all {
+		if o.Kind != "" {
+			a.listed[ref{kind, namespace, o.Metadata.Name}] = listed{o, at}
+		}
+	}
 	return all, nil
 }
 
 // pages reads all pages of a list, and all once more where the server forgot
 // meanwhile what the later ones are.
-func (a *API) pages(ctx context.Context, namespace string) (all []serviceentry.Object, err error) {
+func (a *API) pages(ctx context.Context, kind, namespace string) (all []serviceentry.Object, err error) {
 	for o := (metav1.ListOptions{Limit: pageSize}); ; {
-		page, err := a.client.Resource(serviceEntries()).Namespace(namespace).List(ctx, o)
+		page, err := a.objects(ref{kind: kind, namespace: namespace}).List(ctx, o)
 		if apierrors.IsResourceExpired(err) && o.Continue != "" {
 			all, o = nil, metav1.ListOptions{} // at once, so that none is left out
 			continue
@@ -105,11 +121,11 @@ func (a *API) pages(ctx context.Context, namespace string) (all []serviceentry.O
 		if err != nil {
 			return nil, err //nolint:wrapcheck // explained by the caller
 		}
-		if kind := page.GetKind(); kind != serviceentry.ObjectKind+"List" { // which would be taken for a list of nothing
-			return nil, fmt.Errorf("the answer is no list but %q", kind)
+		if got := page.GetKind(); got != kind+"List" { // which would be taken for a list of nothing
+			return nil, fmt.Errorf("the answer is no list but %q", got)
 		}
 		for i := range page.Items {
-			object, err := parse(&page.Items[i])
+			object, err := parse(&page.Items[i], kind)
 			if err != nil { // it is unknown what that is, as a reading of it says
 				object = serviceentry.Object{Metadata: serviceentry.ObjectMeta{Namespace: namespace, Name: page.Items[i].GetName()}}
 			}
@@ -121,9 +137,9 @@ func (a *API) pages(ctx context.Context, namespace string) (all []serviceentry.O
 	}
 }
 
-func parse(u *unstructured.Unstructured) (serviceentry.Object, error) {
-	if u.GetKind() != serviceentry.ObjectKind {
-		return serviceentry.Object{}, fmt.Errorf("the answer is no ServiceEntry but %q", u.GetKind())
+func parse(u *unstructured.Unstructured, kind string) (serviceentry.Object, error) {
+	if u.GetKind() != kind {
+		return serviceentry.Object{}, fmt.Errorf("the answer is no %s but %q", kind, u.GetKind())
 	}
 	text, err := json.Marshal(u.Object)
 	if err != nil {
@@ -141,27 +157,27 @@ func parse(u *unstructured.Unstructured) (serviceentry.Object, error) {
 const fresh = 30 * time.Second
 
 // Get implements Store.
-func (a *API) Get(ctx context.Context, namespace, name string) (*serviceentry.Object, error) {
+func (a *API) Get(ctx context.Context, kind, namespace, name string) (*serviceentry.Object, error) {
 	ctx = quiet(ctx)
-	key := types.NamespacedName{Namespace: namespace, Name: name}
-	if o, ok := a.take(key); ok {
-		a.versions.saw(key, o.Metadata.ResourceVersion)
+	r := ref{kind, namespace, name}
+	if o, ok := a.take(r); ok {
+		a.versions.saw(r, o.Metadata.ResourceVersion)
 		return &o, nil
 	}
-	none := a.versions.none(key)
-	u, err := a.client.Resource(serviceEntries()).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
+	none := a.versions.none(r)
+	u, err := a.objects(r).Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) && isObject(err, name) {
 		none()
 		return nil, nil
 	}
 	if err != nil {
-		return nil, explain(err, "get", namespace)
+		return nil, explain(err, "get", r)
 	}
-	o, err := parse(u)
+	o, err := parse(u, kind)
 	if err != nil {
-		return nil, explain(err, "get", namespace)
+		return nil, explain(err, "get", r)
 	}
-	a.versions.saw(key, o.Metadata.ResourceVersion)
+	a.versions.saw(r, o.Metadata.ResourceVersion)
 	return &o, nil
 }
 
@@ -172,20 +188,20 @@ func isObject(err error, name string) bool {
 }
 
 // take returns what was just listed, once.
-func (a *API) take(name types.NamespacedName) (serviceentry.Object, bool) {
+func (a *API) take(r ref) (serviceentry.Object, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	o, ok := a.listed[name]
-	delete(a.listed, name)
-	return o, ok && time.Since(a.at) < fresh
+	o, ok := a.listed[r]
+	delete(a.listed, r)
+	return o.Object, ok && time.Since(o.at) < fresh
 }
 
 // Put implements Store.
 func (a *API) Put(ctx context.Context, o serviceentry.Object) error {
 	ctx = quiet(ctx)
-	name := types.NamespacedName{Namespace: o.Metadata.Namespace, Name: o.Metadata.Name}
-	a.take(name)
-	defer a.versions.begin(name)()
+	r := refOf(o)
+	a.take(r)
+	defer a.versions.begin(r)()
 	if o.Metadata.ResourceVersion == "" {
 		o.Metadata.ResourceVersion = noVersion
 	}
@@ -193,33 +209,28 @@ func (a *API) Put(ctx context.Context, o serviceentry.Object) error {
 	switch {
 	case len(managers(err)) > 0 && o.Metadata.ResourceVersion == noVersion:
 		return fmt.Errorf("%w: %w", registry.ErrConflict, err)
-	case len(managers(err)) > 0, err == nil && !alike(stored, o):
+	case len(managers(err)) > 0, err == nil && !stored.Same(o):
 		if err == nil {
 			o.Metadata.ResourceVersion = stored.Metadata.ResourceVersion
 		}
-		if o.Metadata.ResourceVersion, err = a.takeOver(ctx, name, o.Metadata.ResourceVersion); err != nil {
-			return explain(err, "get and patch", o.Metadata.Namespace)
+		if o.Metadata.ResourceVersion, err = a.takeOver(ctx, r, o.Metadata.ResourceVersion); err != nil {
+			return explain(err, "get and patch", r)
 		}
 		stored, err = a.apply(ctx, o, metav1.PatchOptions{})
 	}
 	switch {
 	case err != nil:
-		return explain(err, "create and patch", o.Metadata.Namespace)
-	case !alike(stored, o):
-		return fmt.Errorf("%w: another manager of fields adds to the ServiceEntry: see its managedFields, and have that let go of it", registry.ErrRefused)
+		return explain(err, "create and patch", r)
+	case !stored.Same(o):
+		return fmt.Errorf("%w: another manager of fields adds to the %s: see its managedFields, and have that let go of it", registry.ErrRefused, r.kind)
 	}
-	a.versions.saw(name, stored.Metadata.ResourceVersion)
+	a.versions.saw(r, stored.Metadata.ResourceVersion)
 	return nil
 }
 
 // noVersion makes an apply create an object: the API server takes it for no version,
 // and changes no custom resource without one.
 const noVersion = "0"
-
-// alike reports whether what is stored is what was put, beside what is not ours.
-func alike(stored, put serviceentry.Object) bool {
-	return slices.Equal(stored.Entries(netip.Prefix{}), put.Entries(netip.Prefix{}))
-}
 
 // apply applies an object, and returns it as it is stored.
 func (a *API) apply(ctx context.Context, o serviceentry.Object, how metav1.PatchOptions) (serviceentry.Object, error) {
@@ -228,12 +239,11 @@ func (a *API) apply(ctx context.Context, o serviceentry.Object, how metav1.Patch
 		return o, fmt.Errorf("encode: %w", err)
 	}
 	how.FieldManager = a.manager
-	u, err := a.client.Resource(serviceEntries()).Namespace(o.Metadata.Namespace).
-		Patch(ctx, o.Metadata.Name, types.ApplyYAMLPatchType, ascii(text), how)
+	u, err := a.objects(refOf(o)).Patch(ctx, o.Metadata.Name, types.ApplyYAMLPatchType, ascii(text), how)
 	if err != nil {
 		return o, err //nolint:wrapcheck // explained by the caller
 	}
-	return parse(u)
+	return parse(u, o.Kind)
 }
 
 // ascii returns JSON as ASCII. The API server reads what is applied as YAML, to which
@@ -256,9 +266,9 @@ func ascii(text []byte) []byte {
 // takeOver makes the fields ours that somebody wrote into an object without applying
 // them, as by kubectl edit, and those of the bridge whose object it was. It returns the
 // object's version after that.
-func (a *API) takeOver(ctx context.Context, name types.NamespacedName, version string) (string, error) {
-	objects := a.client.Resource(serviceEntries()).Namespace(name.Namespace)
-	u, err := objects.Get(ctx, name.Name, metav1.GetOptions{})
+func (a *API) takeOver(ctx context.Context, r ref, version string) (string, error) {
+	objects := a.objects(r)
+	u, err := objects.Get(ctx, r.name, metav1.GetOptions{})
 	if err != nil {
 		return "", err //nolint:wrapcheck // explained by the caller
 	}
@@ -279,22 +289,23 @@ func (a *API) takeOver(ctx context.Context, name types.NamespacedName, version s
 	if err != nil || len(patch) == 0 {
 		return u.GetResourceVersion(), err
 	}
-	if u, err = objects.Patch(ctx, name.Name, types.JSONPatchType, patch, metav1.PatchOptions{FieldManager: a.manager}); err != nil {
+	if u, err = objects.Patch(ctx, r.name, types.JSONPatchType, patch, metav1.PatchOptions{FieldManager: a.manager}); err != nil {
 		return "", err //nolint:wrapcheck // explained by the caller
 	}
 	return u.GetResourceVersion(), nil
 }
 
 // Try implements Probe.
-func (a *API) Try(ctx context.Context, namespace string) error {
-	ctx = quiet(ctx)
+func (a *API) Try(ctx context.Context, kind, namespace string) error {
 	const name = "preflight.xds-bridge.internal"
-	_, err := a.apply(ctx, serviceentry.Object{
-		APIVersion: serviceentry.APIVersion, Kind: serviceentry.ObjectKind, Metadata: serviceentry.ObjectMeta{Name: name, Namespace: namespace},
-		Spec: serviceentry.ObjectSpec{Hosts: []string{name}, Ports: []serviceentry.Port{{Number: 80, Name: "http", Protocol: "HTTP"}}, Resolution: "STATIC"},
-	}, metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
-	if err != nil {
-		return explain(err, "create and patch", namespace)
+	o := serviceentry.Object{APIVersion: serviceentry.APIVersion, Kind: kind, Metadata: serviceentry.ObjectMeta{Name: name, Namespace: namespace}}
+	if kind == serviceentry.RuleKind {
+		o.Spec.Host = name
+	} else {
+		o.Spec = serviceentry.ObjectSpec{Hosts: []string{name}, Ports: []serviceentry.Port{{Number: 80, Name: "http", Protocol: "HTTP"}}, Resolution: "STATIC"}
+	}
+	if _, err := a.apply(quiet(ctx), o, metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}); err != nil {
+		return explain(err, "create and patch", refOf(o))
 	}
 	return nil
 }
@@ -302,51 +313,49 @@ func (a *API) Try(ctx context.Context, namespace string) error {
 // Delete implements Store.
 func (a *API) Delete(ctx context.Context, o serviceentry.Object) error {
 	ctx = quiet(ctx)
-	m := o.Metadata
-	name := types.NamespacedName{Namespace: m.Namespace, Name: m.Name}
-	a.take(name)
-	defer a.versions.begin(name)()
-	uid := types.UID(m.UID)
-	err := a.client.Resource(serviceEntries()).Namespace(m.Namespace).Delete(ctx, m.Name, metav1.DeleteOptions{
-		Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &m.ResourceVersion},
+	r, uid := refOf(o), types.UID(o.Metadata.UID)
+	a.take(r)
+	defer a.versions.begin(r)()
+	err := a.objects(r).Delete(ctx, r.name, metav1.DeleteOptions{
+		Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &o.Metadata.ResourceVersion},
 	})
-	if err != nil && (!apierrors.IsNotFound(err) || !isObject(err, m.Name)) {
-		return explain(err, "delete", m.Namespace)
+	if err != nil && (!apierrors.IsNotFound(err) || !isObject(err, r.name)) {
+		return explain(err, "delete", r)
 	}
-	a.versions.sawNone(name)
+	a.versions.sawNone(r)
 	return nil
 }
 
 // explain says what an answer of the API server means, and what to do where a
 // repetition cannot help.
-func explain(err error, verb, namespace string) error {
+func explain(err error, verb string, of ref) error {
 	switch {
 	case apierrors.IsConflict(err) && len(managers(err)) > 0:
-		return fmt.Errorf("%w: fields of the ServiceEntry belong to %s: have that let go of them, or leave the service out",
-			registry.ErrRefused, strings.Join(managers(err), ", "))
+		return fmt.Errorf("%w: fields of the %s belong to %s: have that let go of them, or leave the service out",
+			registry.ErrRefused, of.kind, strings.Join(managers(err), ", "))
 	case errors.Is(err, registry.ErrConflict):
 		return err
 	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), isUnversioned(err):
 		return fmt.Errorf("%w: %w", registry.ErrConflict, err)
 	case apierrors.IsForbidden(err):
-		return forbidden(err, verb, namespace)
+		return forbidden(err, verb, of)
 	case apierrors.IsUnauthorized(err):
 		return fmt.Errorf("%w: the API server does not know who we are: check kubeconfig: %w", registry.ErrRefused, err)
 	case apierrors.IsNotFound(err) && strings.Contains(err.Error(), "namespaces"):
-		return fmt.Errorf("%w: create namespace %s: %w", registry.ErrRefused, namespace, err)
+		return fmt.Errorf("%w: create namespace %s: %w", registry.ErrRefused, of.namespace, err)
 	case apierrors.IsNotFound(err):
 		return fmt.Errorf("%w: install istio's custom resource definitions, as istio/base does: %w", registry.ErrRefused, err)
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsRequestEntityTooLargeError(err):
 		return fmt.Errorf("%w: %w", registry.ErrRefused, err)
 	}
-	return fmt.Errorf("%s in namespace %s: %w", verb, namespace, err)
+	return fmt.Errorf("%s in namespace %s: %w", verb, of.namespace, err)
 }
 
-func forbidden(err error, verb, namespace string) error {
+func forbidden(err error, verb string, of ref) error {
 	if strings.Contains(err.Error(), "being terminated") {
-		return fmt.Errorf("%w: namespace %s is being deleted: %w", registry.ErrRefused, namespace, err)
+		return fmt.Errorf("%w: namespace %s is being deleted: %w", registry.ErrRefused, of.namespace, err)
 	}
-	return fmt.Errorf("%w: allow %s for serviceentries.networking.istio.io in namespace %s: %w", registry.ErrRefused, verb, namespace, err)
+	return fmt.Errorf("%w: allow %s for %s in namespace %s: %w", registry.ErrRefused, verb, resource(of.kind).GroupResource(), of.namespace, err)
 }
 
 // isUnversioned reports whether an object is there that only a version may change.

@@ -1,10 +1,10 @@
 package kubernetes
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -19,9 +19,10 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// A Directory is a folder as a Store: a YAML file for each object, by its name. Its
-// bytes depend on the object alone. A file is replaced as a whole; what it is
-// written to before has no name that istiod reads.
+// A Directory is a folder as a Store: a YAML file for each name, of a ServiceEntry and
+// the DestinationRule beside it, where there is one. Its bytes depend on the objects
+// alone. A file is replaced as a whole; what it is written to before has no name that
+// istiod reads.
 type Directory struct{ path string }
 
 // NewDirectory returns a store in a directory, which has to be there.
@@ -29,8 +30,8 @@ func NewDirectory(path string) *Directory { return &Directory{path} }
 
 const extension = ".yaml"
 
-// List implements Store. Files of others are left out.
-func (d *Directory) List(ctx context.Context, namespace string) ([]serviceentry.Object, error) {
+// List implements Store. What is in files of others is listed by its own name.
+func (d *Directory) List(ctx context.Context, kind, namespace string) ([]serviceentry.Object, error) {
 	files, err := os.ReadDir(d.path)
 	if err != nil {
 		return nil, fmt.Errorf("directory: %w", err)
@@ -44,11 +45,14 @@ func (d *Directory) List(ctx context.Context, namespace string) ([]serviceentry.
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		switch o, err := d.read(name); {
-		case err != nil: // it is unknown what that is, as a reading of it says
+		documents, err := d.read(name)
+		if err != nil { // it is unknown what that is, as a reading of it says
 			all = append(all, serviceentry.Object{Metadata: serviceentry.ObjectMeta{Namespace: namespace, Name: name}})
-		case o != nil && o.Kind == serviceentry.ObjectKind && o.Metadata.Namespace == namespace && o.Metadata.Name == name:
-			all = append(all, *o)
+		}
+		for _, o := range documents {
+			if o.Kind == kind && o.Metadata.Namespace == namespace {
+				all = append(all, o.Object)
+			}
 		}
 	}
 	return all, nil
@@ -57,8 +61,15 @@ func (d *Directory) List(ctx context.Context, namespace string) ([]serviceentry.
 // maxFile is more than any file of ours has, in bytes.
 const maxFile = 4 << 20
 
-// read returns the object of a file; nil where there is none.
-func (d *Directory) read(name string) (*serviceentry.Object, error) {
+// A document is an object as a file has it.
+type document struct {
+	serviceentry.Object
+
+	text string // without what is around it
+}
+
+// read returns the documents of a file; none where there is no file.
+func (d *Directory) read(name string) ([]document, error) {
 	path := filepath.Join(d.path, name+extension)
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -74,74 +85,138 @@ func (d *Directory) read(name string) (*serviceentry.Object, error) {
 	if err != nil {
 		return nil, fmt.Errorf("directory: %w", err)
 	}
-	var o serviceentry.Object
-	if err := yaml.Unmarshal(text, &o); err != nil {
-		return nil, fmt.Errorf("%w: %s is no ServiceEntry, mend or delete it: %w", registry.ErrRefused, path, err)
+	var all []document
+	for one := range strings.SplitSeq(string(text), separator) {
+		o, err := decode(one)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %s is no ServiceEntry, mend or delete it: %w", registry.ErrRefused, path, err)
+		}
+		all = append(all, o)
 	}
-	if bytes.Contains(text, []byte("\n---")) { // what follows would go with a next writing
-		return nil, fmt.Errorf("%w: %s holds more than one object, keep the others in files of their own", registry.ErrRefused, path)
+	return all, nil
+}
+
+// separator is between the documents of a file.
+const separator = "\n---\n"
+
+// decode reads a document. Its version is a hash of it. Of one that is of another kind
+// it returns the kind alone.
+func decode(text string) (document, error) {
+	d := document{text: strings.TrimSpace(text)}
+	inJSON, err := yaml.YAMLToJSON([]byte(text))
+	if err != nil {
+		return d, err //nolint:wrapcheck // the caller names the file
 	}
-	sum := sha256.Sum256(text)
-	o.Metadata.ResourceVersion = hex.EncodeToString(sum[:8])
-	return &o, nil
+	var kind struct {
+		Kind string `json:"kind"`
+	}
+	if err := json.Unmarshal(inJSON, &kind); err != nil {
+		return d, err //nolint:wrapcheck // the caller names the file
+	}
+	if d.Kind = kind.Kind; d.Kind != serviceentry.ObjectKind && d.Kind != serviceentry.RuleKind {
+		return d, nil
+	}
+	d.Object, err = serviceentry.ParseObject(inJSON)
+	sum := sha256.Sum256([]byte(d.text))
+	d.Metadata.ResourceVersion = hex.EncodeToString(sum[:8])
+	return d, err //nolint:wrapcheck // the caller names the file
+}
+
+// file returns the objects of a file that is called as one of ours: the ServiceEntry
+// and the rule of that name, or one of them.
+func (d *Directory) file(namespace, name string) (map[string]document, error) {
+	all, err := d.read(name)
+	if err != nil {
+		return nil, err
+	}
+	objects := make(map[string]document, len(all))
+	for _, o := range all {
+		_, twice := objects[o.Kind]
+		if twice || o.Kind != serviceentry.ObjectKind && o.Kind != serviceentry.RuleKind || o.Metadata.Name != name || o.Metadata.Namespace != namespace {
+			return nil, fmt.Errorf("%w: %s holds more than a ServiceEntry of that name and namespace %s and its DestinationRule: keep others in files of their own",
+				registry.ErrRefused, filepath.Join(d.path, name+extension), namespace) // which would go with a next writing
+		}
+		objects[o.Kind] = o
+	}
+	return objects, nil
 }
 
 // Get implements Store.
-func (d *Directory) Get(ctx context.Context, namespace, name string) (*serviceentry.Object, error) {
+func (d *Directory) Get(ctx context.Context, kind, namespace, name string) (*serviceentry.Object, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	o, err := d.read(name)
-	if o != nil && (o.Metadata.Namespace != namespace || o.Metadata.Name != name) {
-		o.Metadata.Annotations = nil // nothing of ours, which has its place
+	objects, err := d.file(namespace, name)
+	o, there := objects[kind]
+	if err != nil || !there {
+		return nil, err
 	}
-	return o, err
+	return &o.Object, nil
 }
 
-// unchanged reports whether the file of an object is of its version.
-func (d *Directory) unchanged(o serviceentry.Object) error {
-	now, err := d.read(o.Metadata.Name)
+// change replaces an object of a file by a text; an empty one deletes it. It is
+// registry.ErrConflict where the file has the object in another version. The other
+// object of the file stays as it is.
+func (d *Directory) change(o serviceentry.Object, text string) error {
+	m := o.Metadata
+	objects, err := d.file(m.Namespace, m.Name)
 	if err != nil {
 		return err
 	}
-	version := ""
-	if now != nil {
-		version = now.Metadata.ResourceVersion
+	if objects[o.Kind].Metadata.ResourceVersion != m.ResourceVersion {
+		return fmt.Errorf("file %s: %w", m.Name+extension, registry.ErrConflict)
 	}
-	if version != o.Metadata.ResourceVersion {
-		return fmt.Errorf("file %s: %w", o.Metadata.Name+extension, registry.ErrConflict)
+	objects[o.Kind] = document{text: text}
+	var texts []string
+	for _, kind := range []string{serviceentry.ObjectKind, serviceentry.RuleKind} {
+		if text := objects[kind].text; text != "" {
+			texts = append(texts, text)
+		}
 	}
-	return nil
+	if len(texts) == 0 {
+		err = os.Remove(filepath.Join(d.path, m.Name+extension))
+	} else {
+		err = d.replace(m.Name+extension, []byte(strings.Join(texts, separator)+"\n"))
+	}
+	if err != nil {
+		return fmt.Errorf("directory: %w", err)
+	}
+	return d.sync()
 }
 
 // Put implements Store.
 func (d *Directory) Put(ctx context.Context, o serviceentry.Object) error {
-	if err := errors.Join(ctx.Err(), d.unchanged(o)); err != nil {
+	if err := ctx.Err(); err != nil {
 		return err
 	}
-	o.Metadata.ResourceVersion, o.Metadata.UID = "", ""
 	text, err := encode(o)
 	if err != nil {
 		return err
 	}
-	if err := d.replace(o.Metadata.Name+extension, text); err != nil {
-		return fmt.Errorf("directory: %w", err)
-	}
-	return nil
+	return d.change(o, text)
 }
 
-// encode returns the bytes of a file, which are the same for the same object. What
+// Delete implements Store.
+func (d *Directory) Delete(ctx context.Context, o serviceentry.Object) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return d.change(o, "")
+}
+
+// encode returns an object as YAML, which is the same for the same object. What
 // YAML does not keep as it is is refused.
-func encode(o serviceentry.Object) ([]byte, error) {
+func encode(o serviceentry.Object) (string, error) {
+	o.Metadata.ResourceVersion, o.Metadata.UID = "", ""
 	text, err := yaml.Marshal(o)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", registry.ErrRefused, err)
+		return "", fmt.Errorf("%w: %w", registry.ErrRefused, err)
 	}
 	var back serviceentry.Object
 	if err := yaml.Unmarshal(text, &back); err != nil || metadata.JSON(back) != metadata.JSON(o) {
-		return nil, fmt.Errorf("%w: YAML does not keep it as it is", registry.ErrRefused)
+		return "", fmt.Errorf("%w: YAML does not keep it as it is", registry.ErrRefused)
 	}
-	return text, nil
+	return strings.TrimSpace(string(text)), nil
 }
 
 // replace replaces a file. After an error the old one or the new one is there, whole.
@@ -170,19 +245,8 @@ func (d *Directory) sync() error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// Delete implements Store.
-func (d *Directory) Delete(ctx context.Context, o serviceentry.Object) error {
-	if err := errors.Join(ctx.Err(), d.unchanged(o)); err != nil {
-		return err
-	}
-	if err := os.Remove(filepath.Join(d.path, o.Metadata.Name+extension)); err != nil {
-		return fmt.Errorf("directory: %w", err)
-	}
-	return d.sync()
-}
-
 // Try implements Probe.
-func (d *Directory) Try(ctx context.Context, _ string) error {
+func (d *Directory) Try(ctx context.Context, _, _ string) error {
 	f, err := os.CreateTemp(d.path, ".xds-bridge-*")
 	if err != nil {
 		return errors.Join(ctx.Err(), err)

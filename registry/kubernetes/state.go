@@ -53,14 +53,14 @@ type observed struct {
 	target *Target
 }
 
-func (s observed) List(ctx context.Context, namespace string) ([]serviceentry.Object, error) {
-	all, err := s.Store.List(ctx, namespace)
+func (s observed) List(ctx context.Context, kind, namespace string) ([]serviceentry.Object, error) {
+	all, err := s.Store.List(ctx, kind, namespace)
 	s.target.setState(err)
 	return all, err //nolint:wrapcheck // handed on
 }
 
-func (s observed) Get(ctx context.Context, namespace, name string) (*serviceentry.Object, error) {
-	o, err := s.Store.Get(ctx, namespace, name)
+func (s observed) Get(ctx context.Context, kind, namespace, name string) (*serviceentry.Object, error) {
+	o, err := s.Store.Get(ctx, kind, namespace, name)
 	s.target.answered(err)
 	return o, err //nolint:wrapcheck // handed on
 }

@@ -17,13 +17,15 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// A Store holds objects. Its calls may run at the same time.
+// A Store holds objects of the kinds serviceentry.ObjectKind and serviceentry.RuleKind.
+// Its calls may run at the same time.
 type Store interface {
-	// List returns the objects of a namespace, whoever owns them.
-	List(ctx context.Context, namespace string) ([]serviceentry.Object, error)
+	// List returns the objects of a kind and a namespace, whoever owns them. Of one
+	// that cannot be read it returns the name alone.
+	List(ctx context.Context, kind, namespace string) ([]serviceentry.Object, error)
 
 	// Get returns an object; nil where there is none.
-	Get(ctx context.Context, namespace, name string) (*serviceentry.Object, error)
+	Get(ctx context.Context, kind, namespace, name string) (*serviceentry.Object, error)
 
 	// Put stores an object. Where that has a version, it replaces the object of that
 	// version; else there must be none. The error is registry.ErrConflict where
@@ -34,9 +36,10 @@ type Store interface {
 	Delete(ctx context.Context, o serviceentry.Object) error
 }
 
-// A Probe reports whether an object could be stored in a namespace. It stores none.
+// A Probe reports whether an object of a kind could be stored in a namespace. It stores
+// none.
 type Probe interface {
-	Try(ctx context.Context, namespace string) error
+	Try(ctx context.Context, kind, namespace string) error
 }
 
 // Options tune a Target.
@@ -46,20 +49,31 @@ type Options struct {
 	VIPs      netip.Prefix            // the range of the codecs that write here; the zero value: none
 	Takes     func(owner string) bool // reports whether objects of another owner, by its mark, may be written too; nil: none
 	MaxObject int                     // bytes of an object in JSON; 0 is 1 MiB, as etcd takes 1.5 MiB of a request
+	Rules     bool                    // keep a DestinationRule beside a ServiceEntry where one is asked for; else none is looked at
+}
+
+// Kinds returns the kinds of objects that a target keeps.
+func (o Options) Kinds() []string {
+	if o.Rules {
+		return []string{serviceentry.ObjectKind, serviceentry.RuleKind}
+	}
+	return []string{serviceentry.ObjectKind}
 }
 
 // maxObject leaves room below etcd's limit for what the API server adds.
 const maxObject = 1 << 20
 
-// A Target keeps each group as one ServiceEntry. An object that does not carry the
-// owner's mark is never written or deleted.
+// A Target keeps each group as one ServiceEntry and, where it has an entry of
+// serviceentry.SubsetsKey, a DestinationRule. An object that does not carry the owner's
+// mark is never written or deleted.
 type Target struct {
 	o     Options
 	owner string // as registry.Held.Owner has it
 	store Store
 
 	mu        sync.Mutex
-	addresses map[netip.Addr]string // of services: the name of the object that has it
+	addresses map[netip.Addr]string          // of services: the name of the object that has it
+	rules     map[string]serviceentry.Object // by host: one that has another name than the host, as it was listed last
 	state     State
 }
 
@@ -75,17 +89,33 @@ func NewTarget(store Store, o Options) *Target {
 
 // Groups implements registry.Target.
 func (t *Target) Groups(ctx context.Context) ([]registry.Group, error) {
-	all, err := t.store.List(ctx, t.o.Namespace)
+	all, err := t.store.List(ctx, serviceentry.ObjectKind, t.o.Namespace)
 	if err != nil {
 		return nil, fmt.Errorf("list: %w", err)
 	}
+	var rules []serviceentry.Object
+	if t.o.Rules {
+		if rules, err = t.store.List(ctx, serviceentry.RuleKind, t.o.Namespace); err != nil {
+			return nil, fmt.Errorf("list: %w", err)
+		}
+	}
 	groups := make([]registry.Group, 0, len(all))
+	names := make(map[string]bool, len(all))
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	clear(t.addresses)
 	for _, o := range all {
-		groups = append(groups, o.Group())
+		groups, names[o.Metadata.Name] = append(groups, o.Group()), true
 		t.note(o)
+	}
+	t.rules = make(map[string]serviceentry.Object)
+	for _, o := range rules {
+		switch {
+		case o.Kind != "" && o.Spec.Host != o.Metadata.Name:
+			t.rules[o.Spec.Host] = o
+		case !names[o.Metadata.Name]: // what is left of a ServiceEntry
+			groups = append(groups, o.Group())
+		}
 	}
 	slices.SortFunc(groups, registry.Group.Compare)
 	return groups, nil
@@ -96,20 +126,62 @@ func (t *Target) Read(ctx context.Context, group registry.Group) ([]registry.Hel
 	if err := t.check(ctx, group); err != nil {
 		return nil, fmt.Errorf("read %s: %w", group, err)
 	}
-	o, err := t.store.Get(ctx, group.Namespace, group.Name)
+	s, err := t.get(ctx, group)
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", group, err)
 	}
-	if o == nil {
-		return nil, nil
-	}
-	owner := o.Owner()
 	var held []registry.Held
-	for _, e := range o.Entries(t.o.VIPs) {
+	for _, e := range s.entries(t.o.VIPs) {
 		e.Group = group
-		held = append(held, registry.Held{Entry: e, Owner: owner, Live: true})
+		held = append(held, registry.Held{Entry: e, Owner: s.owner(e.Key), Live: true})
+	}
+	if other, there := t.otherRule(group.Name); there { // whoever copied our mark into it: it is not where ours are
+		e := registry.Entry{Group: group, Key: serviceentry.SubsetsKey, Value: metadata.JSON(other.Spec)}
+		held = append(held, registry.Held{Entry: e, Live: true})
+		slices.SortStableFunc(held, func(a, b registry.Held) int { return a.Compare(b.Entry) })
 	}
 	return held, nil
+}
+
+// otherRule returns the rule of a host that has another name than the host.
+func (t *Target) otherRule(host string) (serviceentry.Object, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	o, there := t.rules[host]
+	return o, there
+}
+
+// stored is what a group is stored as.
+type stored struct {
+	service *serviceentry.Object // nil: there is none
+	rule    *serviceentry.Object // nil: there is none, or it is not looked at
+}
+
+func (t *Target) get(ctx context.Context, group registry.Group) (s stored, err error) {
+	if s.service, err = t.store.Get(ctx, serviceentry.ObjectKind, group.Namespace, group.Name); err != nil || !t.o.Rules {
+		return s, err //nolint:wrapcheck // the caller names the group
+	}
+	s.rule, err = t.store.Get(ctx, serviceentry.RuleKind, group.Namespace, group.Name)
+	return s, err //nolint:wrapcheck // the caller names the group
+}
+
+// entries returns what the objects were made of, in order.
+func (s stored) entries(vips netip.Prefix) (all []registry.Entry) {
+	if s.service != nil {
+		all = s.service.Entries(vips)
+	}
+	if s.rule != nil {
+		all = registry.Sorted(slices.Values(append(all, s.rule.SubsetsEntry(s.service))))
+	}
+	return all
+}
+
+// owner returns whose the object is that an entry is of.
+func (s stored) owner(key string) string {
+	if key == serviceentry.SubsetsKey {
+		return s.rule.Owner()
+	}
+	return s.service.Owner()
 }
 
 // check reports whether a group can be here at all.
@@ -135,41 +207,46 @@ func (t *Target) write(ctx context.Context, c registry.Change) error {
 	if err := t.check(ctx, c.Group); err != nil {
 		return err
 	}
-	before, held, err := t.held(ctx, c)
+	before, refused, err := t.held(ctx, c)
 	if err != nil {
 		return err
 	}
-	refused := make(registry.Refused)
-	for rest := c; !rest.Empty(); rest = c.Except(refused) {
-		more, err := t.put(ctx, before, held, rest)
+	for rest := c.Except(refused); !rest.Empty(); rest = c.Except(refused) {
+		more, err := t.put(ctx, before, rest)
 		if err != nil {
 			return err
 		}
-		if len(more) == 0 {
+		maps.Copy(refused, more)
+		if len(more) == 0 || more.Has(serviceentry.SubsetsKey) { // which is the last to be tried
 			break
 		}
-		maps.Copy(refused, more)
 	}
 	return refused.Err()
 }
 
-// held returns the object of a group and its entries, and an error where a change
-// may not be applied to it.
-func (t *Target) held(ctx context.Context, c registry.Change) (*serviceentry.Object, []registry.Entry, error) {
+// held returns what of a group is ours, and what of a change is refused because of
+// what is not. It is an error where the change may not be applied at all.
+func (t *Target) held(ctx context.Context, c registry.Change) (stored, registry.Refused, error) {
+	refused := make(registry.Refused)
 	for _, h := range c.Delete {
 		if !t.may(h.Owner) {
-			return nil, nil, fmt.Errorf("%w: entry %q is not ours", registry.ErrRefused, h.Key)
+			return stored{}, nil, fmt.Errorf("%w: entry %q is not ours", registry.ErrRefused, h.Key)
 		}
 	}
-	o, err := t.store.Get(ctx, c.Group.Namespace, c.Group.Name)
-	if err != nil || o == nil {
-		return nil, nil, errors.Join(err, conditions(nil, c))
+	s, err := t.get(ctx, c.Group)
+	if err != nil {
+		return stored{}, nil, err
 	}
-	if !t.may(o.Owner()) {
-		return nil, nil, fmt.Errorf("%w: the ServiceEntry of that name is not ours: delete it, or leave the service out", registry.ErrRefused)
+	if s.service != nil && !t.may(s.service.Owner()) {
+		return stored{}, nil, fmt.Errorf("%w: the ServiceEntry of that name is not ours: delete it, or leave the service out", registry.ErrRefused)
 	}
-	held := o.Entries(t.o.VIPs)
-	return o, held, conditions(held, c)
+	if s.rule != nil && !t.may(s.rule.Owner()) {
+		s.rule = nil
+		if slices.ContainsFunc(c.Put, func(w registry.Write) bool { return w.New.Key == serviceentry.SubsetsKey }) {
+			refused[serviceentry.SubsetsKey] = fmt.Errorf("%w: the DestinationRule of that name is not ours: delete it, or keep the subsets in it", registry.ErrRefused)
+		}
+	}
+	return s, refused, conditions(s.entries(t.o.VIPs), c.Except(refused))
 }
 
 // may reports whether what belongs to an owner may be written.
@@ -177,43 +254,93 @@ func (t *Target) may(owner string) bool {
 	return owner == t.owner || owner != "" && t.o.Takes != nil && t.o.Takes(owner)
 }
 
-// put brings an object to where a change wants it. Where it would be too large
+// put brings what is stored to where a change wants it. Where it would be too large
 // endpoints that are new are refused, and nothing is done.
-func (t *Target) put(ctx context.Context, before *serviceentry.Object, held []registry.Entry, c registry.Change) (registry.Refused, error) {
+func (t *Target) put(ctx context.Context, before stored, c registry.Change) (registry.Refused, error) {
+	held := before.entries(t.o.VIPs)
 	after := apply(held, c)
-	if len(after) == 0 {
+	if value, asked := find(after, serviceentry.SubsetsKey); len(after) == 0 || asked && len(after) == 1 { // it goes with its service
+		if _, kept := find(held, serviceentry.SubsetsKey); asked && !kept {
+			return registry.Refused{serviceentry.SubsetsKey: fmt.Errorf("%w: subsets without their service: %s", registry.ErrRefused, value)}, nil
+		}
+		return nil, t.delete(ctx, before)
+	}
+	next, refused, err := t.next(before, held, after, c)
+	if err != nil || len(refused) > 0 {
+		return refused, err
+	}
+	if before.service == nil || !next.Same(*before.service) {
+		if err := t.store.Put(ctx, next); err != nil {
+			return nil, err //nolint:wrapcheck // Write names the group
+		}
+	}
+	t.mu.Lock()
+	t.note(next)
+	t.mu.Unlock()
+	return t.putRule(ctx, before.rule, next, after)
+}
+
+// next returns the ServiceEntry after a change, or what of the change it has no room for.
+func (t *Target) next(before stored, held, after []registry.Entry, c registry.Change) (serviceentry.Object, registry.Refused, error) {
+	if refused := surplus(held, after, c); len(refused) > 0 {
+		return serviceentry.Object{}, refused, nil
+	}
+	next, err := serviceentry.NewObject(c.Group, after, t.address(before.service, c.Group.Name, after))
+	if err != nil {
+		return next, nil, fmt.Errorf("%w: %w", registry.ErrRefused, err)
+	}
+	if before.service != nil {
+		next.Metadata.UID, next.Metadata.ResourceVersion = before.service.Metadata.UID, before.service.Metadata.ResourceVersion
+	}
+	if size := len(metadata.JSON(next)); size > t.o.MaxObject {
+		refused, err := tooLarge(c, size, t.o.MaxObject)
+		return next, refused, err
+	}
+	return next, t.unlike(next, after), nil
+}
+
+// putRule brings the rule beside a service to what the entries ask for. That it is
+// refused costs the rule alone.
+func (t *Target) putRule(ctx context.Context, before *serviceentry.Object, service serviceentry.Object, after []registry.Entry) (registry.Refused, error) {
+	value, asked := find(after, serviceentry.SubsetsKey)
+	if !asked {
 		if before == nil {
 			return nil, nil
 		}
-		if err := t.store.Delete(ctx, *before); err != nil {
-			return nil, err //nolint:wrapcheck // Write names the group
-		}
-		t.forget(c.Group.Name)
+		return nil, t.store.Delete(ctx, *before) //nolint:wrapcheck // Write names the group
+	}
+	if !serviceentry.AsksForSubsets(value) { // somebody edited it, and it is not to be written back yet
 		return nil, nil
 	}
-	if refused := surplus(held, after, c); len(refused) > 0 {
-		return refused, nil
-	}
-	next, err := serviceentry.NewObject(c.Group, after, t.address(before, c.Group.Name, after))
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", registry.ErrRefused, err)
-	}
-	if before != nil {
+	next, err := serviceentry.NewRule(service, registry.Entry{Group: service.Group(), Key: serviceentry.SubsetsKey, Value: value})
+	switch {
+	case err != nil:
+		return nil, err //nolint:wrapcheck // Write names the group
+	case before != nil && next.Same(*before):
+		return nil, nil
+	case before != nil:
 		next.Metadata.UID, next.Metadata.ResourceVersion = before.Metadata.UID, before.Metadata.ResourceVersion
 	}
-	if size := len(metadata.JSON(next)); size > t.o.MaxObject {
-		return tooLarge(c, size, t.o.MaxObject)
+	if err = t.store.Put(ctx, next); errors.Is(err, registry.ErrRefused) {
+		return registry.Refused{serviceentry.SubsetsKey: err}, nil
 	}
-	if refused := t.unlike(next, after); len(refused) > 0 {
-		return refused, nil
+	return nil, err //nolint:wrapcheck // Write names the group
+}
+
+// delete deletes what is stored, the rule first.
+func (t *Target) delete(ctx context.Context, s stored) error {
+	for _, o := range []*serviceentry.Object{s.rule, s.service} {
+		if o == nil {
+			continue
+		}
+		if err := t.store.Delete(ctx, *o); err != nil {
+			return err //nolint:wrapcheck // Write names the group
+		}
+		if o == s.service {
+			t.forget(o.Metadata.Name)
+		}
 	}
-	if err := t.store.Put(ctx, next); err != nil {
-		return nil, err //nolint:wrapcheck // Write names the group
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.note(next)
-	return nil, nil
+	return nil
 }
 
 // unlike refuses entries that an object would not be read back as: they would be
@@ -225,6 +352,9 @@ func (t *Target) unlike(o serviceentry.Object, entries []registry.Entry) registr
 	}
 	refused := make(registry.Refused)
 	for _, e := range entries {
+		if registry.IsPart(e.Key) {
+			continue
+		}
 		if value, there := back[e.Key]; !there || value != e.Value {
 			refused[e.Key] = fmt.Errorf("%w: a ServiceEntry does not keep it as it is", registry.ErrRefused)
 		}
@@ -240,15 +370,12 @@ const maxEndpoints = 4096
 // deleted makes none: it stays where something new is refused.
 func surplus(held, after []registry.Entry, c registry.Change) registry.Refused {
 	refused := make(registry.Refused)
-	if len(after)-1 <= maxEndpoints { // beside the head
+	if endpoints(after) <= maxEndpoints {
 		return refused
 	}
-	room := maxEndpoints + 1 - len(held)
-	if len(held) == 0 {
-		room = maxEndpoints
-	}
+	room := maxEndpoints - endpoints(held)
 	for _, w := range c.Put {
-		if _, there := find(held, w.New.Key); there || w.New.Key == serviceentry.HeaderKey {
+		if _, there := find(held, w.New.Key); there || !registry.IsEndpoint(w.New.Key) {
 			continue
 		}
 		if room--; room < 0 {
@@ -256,6 +383,15 @@ func surplus(held, after []registry.Entry, c registry.Change) registry.Refused {
 		}
 	}
 	return refused
+}
+
+func endpoints(all []registry.Entry) (n int) {
+	for _, e := range all {
+		if registry.IsEndpoint(e.Key) {
+			n++
+		}
+	}
+	return n
 }
 
 // tooLarge refuses what makes an object larger than it may be: entries that take
@@ -266,7 +402,7 @@ func tooLarge(c registry.Change, size, limit int) (registry.Refused, error) {
 		if n := len(w.New.Value); n > limit/2 { //nolint:mnd // half
 			large[w.New.Key] = fmt.Errorf("%w: %d bytes are too many for one endpoint of a ServiceEntry", registry.ErrRefused, n)
 		}
-		if w.New.Key != serviceentry.HeaderKey && (w.Old == nil || len(w.New.Value) > len(w.Old.Value)) {
+		if registry.IsEndpoint(w.New.Key) && (w.Old == nil || len(w.New.Value) > len(w.Old.Value)) {
 			grown[w.New.Key] = fmt.Errorf("%w: the ServiceEntry would have %d bytes, and may have %d: divide the service", registry.ErrRefused, size, limit)
 		}
 	}

@@ -195,7 +195,7 @@ func TestTarget_AddressesAreOfOneServiceEach(t *testing.T) {
 		if got := entriesOf(t, target, want[0].Group); !slices.Equal(got, want) {
 			t.Errorf("Read = %v, want %v", got, want)
 		}
-		object, err := store.Get(t.Context(), namespace, want[0].Group.Name)
+		object, err := store.Get(t.Context(), serviceentry.ObjectKind, namespace, want[0].Group.Name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -265,7 +265,7 @@ func TestTarget_HostsWrittenAtOnceHaveAddressesOfTheirOwn(t *testing.T) {
 		})
 	}
 	writing.Wait()
-	objects, err := store.List(t.Context(), namespace)
+	objects, err := store.List(t.Context(), serviceentry.ObjectKind, namespace)
 	if err != nil || len(objects) != 20 {
 		t.Fatalf("%d objects, %v", len(objects), err)
 	}
@@ -295,7 +295,7 @@ func TestDirectory_FilesThatCannotBeReadAreUnknown(t *testing.T) {
 	}
 	for name, text := range map[string]string{
 		"cut short":        string(whole[:len(whole)/2]) + "\n\t",
-		"of two documents": string(whole) + "---\nkind: DestinationRule\n",
+		"of two documents": string(whole) + "---\nkind: VirtualService\n",
 		"too large":        "# " + strings.Repeat("x", 5<<20),
 	} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {

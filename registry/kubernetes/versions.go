@@ -6,8 +6,7 @@ import (
 	"strconv"
 	"sync"
 
-	"k8s.io/apimachinery/pkg/types"
-
+	"github.com/xds-bridge/xds-bridge/metadata/serviceentry"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
@@ -25,9 +24,9 @@ type versions struct {
 	ready chan struct{}
 
 	mu      sync.Mutex
-	told    map[types.NamespacedName]version // by the watch; of what is gone, as long as it is known
-	known   map[types.NamespacedName]*known  // of the objects that are watched
-	changed map[types.NamespacedName]bool    // of known: those that the watch told of since
+	told    map[ref]version // by the watch; of what is gone, as long as it is known
+	known   map[ref]*known  // of the objects that are watched
+	changed map[ref]bool    // of known: those that the watch told of since
 }
 
 // known is what is known of an object that is watched.
@@ -40,68 +39,76 @@ type known struct {
 
 func newVersions() *versions {
 	return &versions{
-		ready: make(chan struct{}, 1), told: make(map[types.NamespacedName]version),
-		known: make(map[types.NamespacedName]*known), changed: make(map[types.NamespacedName]bool),
+		ready: make(chan struct{}, 1), told: make(map[ref]version),
+		known: make(map[ref]*known), changed: make(map[ref]bool),
 	}
 }
 
-// enter has the object of a group watched, of which nothing is known yet.
+// enter has the objects of a group watched, of which nothing is known yet.
 func (v *versions) enter(group registry.Group) {
-	name := types.NamespacedName{Namespace: group.Namespace, Name: group.Name}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.known[name] == nil {
-		v.known[name] = &known{version: version{gone: true}}
+	for _, r := range refsOf(group) {
+		if v.known[r] == nil {
+			v.known[r] = &known{version: version{gone: true}}
+		}
+		v.known[r].group = group
 	}
-	v.known[name].group = group
+}
+
+// refsOf names what a group is stored as.
+func refsOf(group registry.Group) []ref {
+	return []ref{{serviceentry.ObjectKind, group.Namespace, group.Name}, {serviceentry.RuleKind, group.Namespace, group.Name}}
 }
 
 // leave ends that.
-func (v *versions) leave(name types.NamespacedName) {
+func (v *versions) leave(group registry.Group) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	delete(v.known, name)
-	delete(v.changed, name)
-	if v.told[name].gone {
-		delete(v.told, name)
+	for _, r := range refsOf(group) {
+		delete(v.known, r)
+		delete(v.changed, r)
+		if v.told[r].gone {
+			delete(v.told, r)
+		}
 	}
 }
 
 // saw takes in the version that an object was read or written as.
-func (v *versions) saw(name types.NamespacedName, resourceVersion string) {
-	v.set(name, version{number: number(resourceVersion, 0)})
+func (v *versions) saw(r ref, resourceVersion string) {
+	v.set(r, version{number: number(resourceVersion, 0)})
 }
 
 // none returns what takes in that a reading that begins now found no object.
-func (v *versions) none(name types.NamespacedName) func() {
+func (v *versions) none(r ref) func() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	told := v.told[name].number // which the reading is not older than
-	return func() { v.set(name, version{told, true}) }
+	told := v.told[r].number // which the reading is not older than
+	return func() { v.set(r, version{told, true}) }
 }
 
 // sawNone takes in that an object was deleted as it was known.
-func (v *versions) sawNone(name types.NamespacedName) {
+func (v *versions) sawNone(r ref) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if k := v.known[name]; k != nil {
+	if k := v.known[r]; k != nil {
 		k.gone = true
 	}
 }
 
-func (v *versions) set(name types.NamespacedName, now version) {
+func (v *versions) set(r ref, now version) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if k := v.known[name]; k != nil {
+	if k := v.known[r]; k != nil {
 		k.version = now
 	}
 }
 
 // begin says that an object is about to be written; what it returns, that it was.
-func (v *versions) begin(name types.NamespacedName) (end func()) {
+func (v *versions) begin(r ref) (end func()) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	k := v.known[name]
+	k := v.known[r]
 	if k == nil {
 		return func() {}
 	}
@@ -110,53 +117,54 @@ func (v *versions) begin(name types.NamespacedName) (end func()) {
 		v.mu.Lock()
 		defer v.mu.Unlock()
 		k.writing = false
-		v.wake(name)
+		v.wake(r)
 	}
 }
 
 // tell takes in what the watch tells of an object.
-func (v *versions) tell(name types.NamespacedName, now version) {
+func (v *versions) tell(r ref, now version) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.note(name, now)
+	v.note(r, now)
 }
 
-// replace takes in all objects of a namespace as of a version.
-func (v *versions) replace(all map[types.NamespacedName]version, at version) {
+// replace takes in all objects of a kind and a namespace as of a version.
+func (v *versions) replace(of ref, all map[ref]version, at version) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	for name := range v.told {
-		if _, there := all[name]; !there {
-			v.note(name, version{at.number, true})
+	gone := func(r ref) {
+		if _, there := all[r]; !there && r.kind == of.kind && r.namespace == of.namespace {
+			v.note(r, version{at.number, true})
 		}
 	}
-	for name := range v.known {
-		if _, there := all[name]; !there {
-			v.note(name, version{at.number, true})
-		}
+	for r := range v.told {
+		gone(r)
 	}
-	for name, now := range all {
-		v.note(name, now)
+	for r := range v.known {
+		gone(r)
+	}
+	for r, now := range all {
+		v.note(r, now)
 	}
 }
 
 // note notes what the watch tells. The caller holds mu.
-func (v *versions) note(name types.NamespacedName, now version) {
-	if now.gone && v.known[name] == nil {
-		delete(v.told, name)
+func (v *versions) note(r ref, now version) {
+	if now.gone && v.known[r] == nil {
+		delete(v.told, r)
 		return
 	}
-	v.told[name] = now
-	v.wake(name)
+	v.told[r] = now
+	v.wake(r)
 }
 
 // wake makes ready be ready where an object is another than is known. The caller
 // holds mu.
-func (v *versions) wake(name types.NamespacedName) {
-	if k := v.known[name]; k == nil || k.writing || !k.differs(v.told[name]) {
+func (v *versions) wake(r ref) {
+	if k := v.known[r]; k == nil || k.writing || !k.differs(v.told[r]) {
 		return
 	}
-	v.changed[name] = true
+	v.changed[r] = true
 	select {
 	case v.ready <- struct{}{}:
 	default:
@@ -172,15 +180,15 @@ func (k *known) differs(told version) bool {
 func (v *versions) take() (groups []registry.Group) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	for name := range v.changed {
-		if k := v.known[name]; !k.writing && k.differs(v.told[name]) {
+	for r := range v.changed {
+		if k := v.known[r]; !k.writing && k.differs(v.told[r]) {
 			groups = append(groups, k.group)
-			k.version = v.told[name]
+			k.version = v.told[r]
 		}
 	}
 	clear(v.changed)
 	slices.SortFunc(groups, registry.Group.Compare)
-	return groups
+	return slices.Compact(groups)
 }
 
 // number reads a resource version; what is none counts as one that is given.

@@ -10,7 +10,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 
@@ -25,17 +24,17 @@ type WatchedTarget struct {
 	api *API
 
 	mu    sync.Mutex
-	watch State
+	watch map[string]State // by kind of object
 }
 
 // NewWatchedTarget returns a target over an API, which no other one uses.
 func NewWatchedTarget(api *API, o Options) *WatchedTarget {
-	return &WatchedTarget{Target: NewTarget(api, o), api: api}
+	return &WatchedTarget{Target: NewTarget(api, o), api: api, watch: make(map[string]State)}
 }
 
 // Read implements registry.Target.
 func (t *WatchedTarget) Read(ctx context.Context, group registry.Group) ([]registry.Held, error) {
-	t.api.versions.leave(types.NamespacedName{Namespace: group.Namespace, Name: group.Name})
+	t.api.versions.leave(group)
 	return t.Target.Read(ctx, group)
 }
 
@@ -55,29 +54,40 @@ func (t *WatchedTarget) Changes() []registry.Group { return t.api.versions.take(
 // lists the objects once more, and by their versions finds what changed meanwhile.
 func (t *WatchedTarget) Run(ctx context.Context) error {
 	ctx = quiet(ctx)
-	of := t.api.metadata.Resource(serviceEntries()).Namespace(t.o.Namespace)
+	var running sync.WaitGroup
+	for _, kind := range t.o.Kinds() {
+		running.Go(func() { t.run(ctx, kind) })
+	}
+	running.Wait()
+	return nil
+}
+
+// run watches one kind of object.
+func (t *WatchedTarget) run(ctx context.Context, kind string) {
+	of := t.api.metadata.Resource(resource(kind)).Namespace(t.o.Namespace)
 	lw := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			list, err := of.List(ctx, o)
-			t.watching(ctx, err)
+			t.watching(ctx, kind, err)
 			return list, err //nolint:wrapcheck // the reflector looks at it
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			w, err := of.Watch(ctx, o)
-			t.watching(ctx, err)
+			t.watching(ctx, kind, err)
 			return w, err //nolint:wrapcheck // the reflector looks at it
 		},
 	}
-	reflector := cache.NewReflectorWithOptions(lw, &metav1.PartialObjectMetadata{}, told{t.api.versions}, cache.ReflectorOptions{Name: "ServiceEntries"})
+	into := told{t.api.versions, ref{kind: kind, namespace: t.o.Namespace}}
+	reflector := cache.NewReflectorWithOptions(lw, &metav1.PartialObjectMetadata{}, into, cache.ReflectorOptions{Name: kind})
 	for {
 		if err := reflector.ListAndWatchWithContext(ctx); err != nil {
-			t.watching(ctx, err)
+			t.watching(ctx, kind, err)
 		}
 		timer := time.NewTimer(rewatch + rand.N(rewatch)) //nolint:gosec // no secret
 		select {
 		case <-ctx.Done():
 			timer.Stop()
-			return nil
+			return
 		case <-timer.C:
 		}
 	}
@@ -86,54 +96,83 @@ func (t *WatchedTarget) Run(ctx context.Context) error {
 // rewatch is the least time between two lists, of which each may be large.
 const rewatch = 2 * time.Second
 
-// watching notes how the watch stands.
-func (t *WatchedTarget) watching(ctx context.Context, err error) {
+// watching notes how the watch of a kind stands.
+func (t *WatchedTarget) watching(ctx context.Context, kind string, err error) {
 	if ctx.Err() != nil {
 		return
 	}
 	if err != nil {
-		err = explain(err, "list and watch", t.o.Namespace)
+		err = explain(err, "list and watch", ref{kind: kind, namespace: t.o.Namespace})
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.watch = t.watch.after(err, time.Now())
+	t.watch[kind] = t.watch[kind].after(err, time.Now())
 }
 
-// WatchState returns how the watch stands.
+// WatchState returns how the watch stands: that of the kind that fails, or that was
+// answered last.
 func (t *WatchedTarget) WatchState() State {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.watch
+	var last State
+	for _, kind := range t.o.Kinds() {
+		s := t.watch[kind]
+		if s.Err != nil || s.At.IsZero() {
+			return s
+		}
+		if last.At.Before(s.At) {
+			last = s
+		}
+	}
+	return last
 }
 
 // told is what a reflector stores into.
-type told struct{ versions *versions }
+type told struct {
+	versions *versions
+	of       ref // the kind and the namespace of what is watched
+}
 
 var errNotMetadata = errors.New("no metadata of an object")
 
-func (s told) one(object any, gone bool) error {
+// read returns which object, as of which version, something is about.
+func (s told) read(object any) (ref, version, error) {
 	m, ok := object.(*metav1.PartialObjectMetadata)
 	if !ok {
-		return fmt.Errorf("%T: %w", object, errNotMetadata)
+		return ref{}, version{}, fmt.Errorf("%T: %w", object, errNotMetadata)
 	}
-	s.versions.tell(types.NamespacedName{Namespace: m.Namespace, Name: m.Name}, version{number(m.ResourceVersion, newest), gone})
-	return nil
+	return ref{s.of.kind, m.Namespace, m.Name}, version{number: number(m.ResourceVersion, newest)}, nil
 }
 
-func (s told) Add(object any) error    { return s.one(object, false) }
-func (s told) Update(object any) error { return s.one(object, false) }
-func (s told) Delete(object any) error { return s.one(object, true) }
-func (told) Resync() error             { return nil }
+func (s told) Add(object any) error {
+	r, v, err := s.read(object)
+	if err == nil {
+		s.versions.tell(r, v)
+	}
+	return err
+}
+
+func (s told) Update(object any) error { return s.Add(object) }
+
+func (s told) Delete(object any) error {
+	r, v, err := s.read(object)
+	if v.gone = true; err == nil {
+		s.versions.tell(r, v)
+	}
+	return err
+}
+
+func (told) Resync() error { return nil }
 
 func (s told) Replace(objects []any, resourceVersion string) error {
-	all := make(map[types.NamespacedName]version, len(objects))
+	all := make(map[ref]version, len(objects))
 	for _, object := range objects {
-		m, ok := object.(*metav1.PartialObjectMetadata)
-		if !ok {
-			return fmt.Errorf("%T: %w", object, errNotMetadata)
+		r, v, err := s.read(object)
+		if err != nil {
+			return err
 		}
-		all[types.NamespacedName{Namespace: m.Namespace, Name: m.Name}] = version{number: number(m.ResourceVersion, newest)}
+		all[r] = v
 	}
-	s.versions.replace(all, version{number: number(resourceVersion, newest)})
+	s.versions.replace(s.of, all, version{number: number(resourceVersion, newest)})
 	return nil
 }
