@@ -23,13 +23,17 @@ type guards struct {
 }
 
 // scopeOf returns whose guard judges an orphan: that of the bridge that claimed
-// it last or, by its mark, wrote it. What does not tell is the first bridge's.
+// it last or, by its mark or that of its head, wrote it. What does not tell is the first
+// bridge's.
 func (g *guards) scopeOf(o *orphan) *scope {
 	if o.Known {
 		return g.scopes[o.Origin.Bridge]
 	}
 	if g.opts.Author != nil {
 		o.author = g.opts.Author(o.entry())
+		if head, there := g.planner.Head(o.item.group); o.author == "" && there {
+			o.author = g.opts.Author(head)
+		}
 	}
 	if o.author == "" {
 		return g.scopes[0]

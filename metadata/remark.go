@@ -23,7 +23,8 @@ func Remark(e registry.Entry, change func(Mark) Mark) registry.Entry {
 	return e
 }
 
-// MarkOf returns the mark in the value of an entry. The error wraps ErrMark.
+// MarkOf returns the mark in the value of an entry. The error wraps ErrMark. Endpoints of
+// a ServiceEntry have none: their head has it.
 func MarkOf(e registry.Entry) (Mark, error) {
 	from, to, ok := markIn(e.Value)
 	if !ok {
@@ -46,7 +47,7 @@ func unmarked(v string) string {
 		return v
 	}
 	if isJSON(v) {
-		from, to = from-len(jsonMark), to+1
+		from, to = strings.LastIndexByte(v[:from-len(`":"`)], '"'), to+1
 		switch {
 		case strings.HasPrefix(v[to:], ","):
 			to++
@@ -71,17 +72,21 @@ func HostOf(e registry.Entry) string {
 	return e.Value[from:to]
 }
 
-// How the mark is in a value: as a parameter of a URL, or as a field of
-// JSON in canonical form.
-const (
-	urlMark  = MarkKey + "="
-	jsonMark = `"` + MarkKey + `":"`
-)
+// urlMark begins the mark as a parameter of a URL. In canonical JSON it is a field.
+const urlMark = MarkKey + "="
+
+// MarkAnnotation is the name of the mark in annotations of Kubernetes.
+const MarkAnnotation = "xds-bridge/mark"
 
 func isJSON(value string) bool { return strings.HasPrefix(value, "{") }
 
 // markIn returns where the mark lies in a value.
-func markIn(value string) (from, to int, ok bool) { return fieldIn(value, MarkKey) }
+func markIn(value string) (from, to int, ok bool) {
+	if from, to, ok = fieldIn(value, MarkKey); !ok && isJSON(value) {
+		return fieldIn(value, MarkAnnotation)
+	}
+	return from, to, ok
+}
 
 // fieldIn returns where the text of a parameter or a field lies in a value.
 func fieldIn(value, key string) (from, to int, ok bool) {

@@ -125,6 +125,20 @@ func (p *Planner) Offered(name registry.Group) bool {
 	return slices.ContainsFunc(p.lookup(name).claims, claim.offers)
 }
 
+// Head returns the entry of ours that stands for a group itself, false if the target
+// holds none.
+func (p *Planner) Head(name registry.Group) (registry.Entry, bool) {
+	for _, h := range p.lookup(name).held { // by key
+		if h.key != registry.HeadKey {
+			break
+		}
+		if h.owner == p.owner {
+			return registry.Entry{Group: name, Key: h.key, Value: h.value()}, true
+		}
+	}
+	return registry.Entry{}, false
+}
+
 // Owned reports whether the target holds an endpoint of ours in a group.
 func (p *Planner) Owned(name registry.Group) bool {
 	return slices.ContainsFunc(p.lookup(name).held, func(h held) bool { return h.owner == p.owner && registry.IsEndpoint(h.key) })

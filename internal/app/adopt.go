@@ -41,9 +41,13 @@ func (p *Program) Purge(ctx context.Context, o PurgeOptions) (*Operation, error)
 	}
 	mark := metadata.OwnerMark(request.owner)
 	request.change = func(g registry.Group, held []registry.Held) registry.Change {
-		return registry.Change{Group: g, Delete: slices.DeleteFunc(held, func(h registry.Held) bool {
-			return h.Owner != mark || o.Bridge != "" && !wrote(o.Bridge, h.Entry)
-		})}
+		change := registry.Change{Group: g}
+		for _, h := range held {
+			if h.Owner == mark && (o.Bridge == "" || wrote(o.Bridge, h.Entry, held)) {
+				change.Delete = append(change.Delete, h)
+			}
+		}
+		return change
 	}
 	return p.operate(ctx, request, request.owner)
 }
@@ -64,7 +68,7 @@ func (p *Program) Release(ctx context.Context, o ReleaseOptions) (*Operation, er
 	released := &ownerSet{owners: owners}
 	return p.operate(ctx, operationRequest{
 		action: "release", after: "left to nobody", owner: o.Owner, absent: o.Owner,
-		needsRememberer: true, OperationOptions: o.OperationOptions, adopted: released,
+		needsLasting: true, OperationOptions: o.OperationOptions, adopted: released,
 		change: func(g registry.Group, held []registry.Held) registry.Change {
 			change := registry.Change{Group: g}
 			for _, h := range held {
@@ -100,7 +104,7 @@ func (p *Program) Adopt(ctx context.Context, o AdoptOptions) (*Operation, error)
 	}
 	request := operationRequest{
 		action: "adopt", after: "marked as owner " + cfg.Owner, absent: o.From,
-		needsRememberer: true, OperationOptions: o.OperationOptions, adopted: a.ownerSet, change: a.change,
+		needsLasting: true, OperationOptions: o.OperationOptions, adopted: a.ownerSet, change: a.change,
 	}
 	switch flag := o.flag(); {
 	case flag == "from" && o.From != cfg.Owner:

@@ -17,15 +17,15 @@ import (
 // An operationRequest is what a person wants done to entries beside any bridge: purge,
 // adopt or release. What came of it is an Operation.
 type operationRequest struct {
-	action          string // as the audit calls it
-	after           string // what becomes of the entries
-	owner           string // as whom it is done; empty: as the configuration's
-	absent          string // no bridge of this owner may run; unless bridge is set, it is forgotten once all of its entries went; empty: nobody
-	bridge          string // of whose entries alone it is done; empty: of all
-	needsRememberer bool   // only in targets that remember owners
-	adopted         *ownerSet
-	change          func(registry.Group, []registry.Held) registry.Change
-	prepare         func(context.Context, *runtime) error // before the targets are read; nil: nothing
+	action       string // as the audit calls it
+	after        string // what becomes of the entries
+	owner        string // as whom it is done; empty: as the configuration's
+	absent       string // no bridge of this owner may run; unless bridge is set, it is forgotten once all of its entries went; empty: nobody
+	bridge       string // of whose entries alone it is done; empty: of all
+	needsLasting bool   // only in targets whose entries outlive the connection
+	adopted      *ownerSet
+	change       func(registry.Group, []registry.Held) registry.Change
+	prepare      func(context.Context, *runtime) error // before the targets are read; nil: nothing
 	OperationOptions
 }
 
@@ -116,19 +116,9 @@ func (p *Program) sinksFor(r *runtime, request operationRequest) ([]*sink, error
 			continue
 		}
 		named = true
-		if t.at.listen != "" {
-			p.note("target %s: what is served there goes when the bridge ends that serves it; there is nothing to %s", t.name, request.action)
-			continue
+		if p.reaches(t, request) {
+			all = append(all, t)
 		}
-		if _, remembers := t.target.(rememberer); !remembers && request.needsRememberer {
-			why := "entries there live no longer than the connection of who wrote them; there is nothing to " + request.action
-			if t.lasting {
-				why = request.action + " is not supported there; purge what is to go, or change the marks of the objects by hand"
-			}
-			p.note("target %s: %s", t.name, why)
-			continue
-		}
-		all = append(all, t)
 	}
 	switch {
 	case !named:
@@ -137,6 +127,22 @@ func (p *Program) sinksFor(r *runtime, request operationRequest) ([]*sink, error
 		return nil, usage("%s is for registries whose entries stay, such as ZooKeeper; a bridge of %s writes to none", request.action, p.File)
 	}
 	return all, nil
+}
+
+// reaches reports whether the work can be done in a target, and notes why not.
+func (p *Program) reaches(t *sink, request operationRequest) bool {
+	_, remembers := t.target.(rememberer)
+	switch {
+	case t.at.listen != "":
+		p.note("target %s: what is served there goes when the bridge ends that serves it; there is nothing to %s", t.name, request.action)
+		return false
+	case !remembers && !t.lasting && request.needsLasting:
+		p.note("target %s: entries there live no longer than the connection of who wrote them; there is nothing to %s", t.name, request.action)
+		return false
+	case !remembers && t.lasting && request.absent != "":
+		p.note("target %s: whether a bridge of owner %s still runs cannot be seen there; stop it first", t.name, request.absent)
+	}
+	return true
 }
 
 // operate carries it out in one target. All that it holds is read before anything is

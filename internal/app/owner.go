@@ -66,6 +66,7 @@ func identities(bridges []config.Bridge) []string {
 // of a bridge that is not configured only the mark is known then.
 func (b *builder) author(at targetKey) func(registry.Entry) string {
 	r, leading := b.cfg.Registries[at.registry], make(map[string]config.Bridge)
+	isMesh := b.kind(at.registry).abilities().mesh != nil // which has one place for all
 	for _, x := range leadingTo(b.cfg, at) {
 		leading[bridgeMark(x.Name)] = x
 	}
@@ -78,7 +79,7 @@ func (b *builder) author(at targetKey) func(registry.Entry) string {
 		switch x, known := leading[mark]; {
 		case !known:
 			return mark
-		case at.listen != "", writes(r, x, p):
+		case isMesh, writes(r, x, p):
 			return x.Name
 		default:
 			return x.Name + atPlace + p.String()
@@ -100,9 +101,15 @@ func bridgeMark(name string) string {
 	return markPrefix + metadata.Fingerprint(name, metadata.BridgeLen)
 }
 
-// wrote reports whether an entry bears the mark of a bridge.
-func wrote(bridge string, e registry.Entry) bool {
+// wrote reports whether an entry bears the mark of a bridge or, without one, its head
+// does: what the group holds under registry.HeadKey.
+func wrote(bridge string, e registry.Entry, held []registry.Held) bool {
 	m, err := metadata.MarkOf(e)
+	for _, h := range held {
+		if err != nil && h.Key == registry.HeadKey {
+			m, err = metadata.MarkOf(h.Entry)
+		}
+	}
 	return err == nil && markPrefix+m.Bridge == bridgeMark(bridge)
 }
 

@@ -107,12 +107,12 @@ func (c *Codec) endpoints(s *registry.Service) (map[string][]registry.Entry, err
 		if byProtocol[protocol] == nil {
 			byProtocol[protocol] = make([]registry.Entry, 0, len(s.Endpoints)-i)
 		}
-		byProtocol[protocol] = append(byProtocol[protocol], endpointEntry(ip.Unmap(), e))
+		byProtocol[protocol] = append(byProtocol[protocol], c.endpointEntry(ip.Unmap(), s, e))
 	}
 	return byProtocol, errors.Join(refused...)
 }
 
-func endpointEntry(ip netip.Addr, e registry.Endpoint) registry.Entry {
+func (c *Codec) endpointEntry(ip netip.Addr, s *registry.Service, e registry.Endpoint) registry.Entry {
 	value := Endpoint{Address: ip.String(), Port: e.Port, Weight: e.Weight}
 	if e.ZeroWeight {
 		value.Weight = 1 // istio's least; none at all is its normal one
@@ -123,6 +123,14 @@ func endpointEntry(ip netip.Addr, e registry.Endpoint) registry.Entry {
 				value.Labels = make(map[string]string, len(e.Attributes))
 			}
 			value.Labels[k] = v
+		}
+	}
+	if label := c.o.SubsetLabel; label != "" && value.Labels[label] == "" { // which all of them have
+		if v := s.Attributes[label]; v != "" && labelValue(v) {
+			if value.Labels == nil {
+				value.Labels = make(map[string]string, 1)
+			}
+			value.Labels[label] = v
 		}
 	}
 	if locality(e.Zone) {

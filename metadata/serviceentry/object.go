@@ -132,7 +132,7 @@ func (o Object) Owner() string {
 func (o Object) Group() registry.Group {
 	return registry.Group{
 		Kind: Kind, Namespace: o.Metadata.Namespace, Name: o.Metadata.Name,
-		Exclusive: o.Owner() != "" && o.Metadata.Annotations[AnnotationKeys] == "",
+		Exclusive: o.Metadata.Annotations[AnnotationName] != "" && o.Metadata.Annotations[AnnotationKeys] == "", // also of what was released
 	}
 }
 

@@ -23,7 +23,7 @@ const Kind = "service-entry"
 // The labels and annotations of a resource.
 const (
 	LabelRegistry  = "xds-bridge/registry"
-	AnnotationMark = "xds-bridge/mark"
+	AnnotationMark = metadata.MarkAnnotation
 	AnnotationName = "xds-bridge/name" // the service's name in its registry
 )
 

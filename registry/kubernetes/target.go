@@ -47,7 +47,7 @@ type Options struct {
 	Owner     string                  // the owner's name
 	Namespace string                  // of all objects
 	VIPs      netip.Prefix            // the range of the codecs that write here; the zero value: none
-	Takes     func(owner string) bool // reports whether objects of another owner, by its mark, may be written too; nil: none
+	Takes     func(owner string) bool // reports whether objects of another owner, by its mark, or of nobody (""), may be written too; nil: none
 	MaxObject int                     // bytes of an object in JSON; 0 is 1 MiB, as etcd takes 1.5 MiB of a request
 	Rules     bool                    // keep a DestinationRule beside a ServiceEntry where one is asked for; else none is looked at
 }
@@ -251,7 +251,7 @@ func (t *Target) held(ctx context.Context, c registry.Change) (stored, registry.
 
 // may reports whether what belongs to an owner may be written.
 func (t *Target) may(owner string) bool {
-	return owner == t.owner || owner != "" && t.o.Takes != nil && t.o.Takes(owner)
+	return owner == t.owner || t.o.Takes != nil && t.o.Takes(owner)
 }
 
 // put brings what is stored to where a change wants it. Where it would be too large
