@@ -161,11 +161,11 @@ func (e *engine) LoseSession(now time.Time) {
 		it.again = it.again || it.busy
 	}
 	for _, it := range e.agenda.all() {
-		if it.watched && !e.planner.Owned(it.group) { // else it is read after it was written
+		if it.watched && !e.planner.HoldsOurs(it.group) { // else it is read after it was written
 			e.readAgain(it, now)
 		}
 	}
-	for _, group := range e.planner.Lost() {
+	for _, group := range e.planner.SessionLost() {
 		it, _ := e.agenda.item(group)
 		if !it.readAt.IsZero() {
 			it.readAt = now

@@ -146,7 +146,7 @@ func (j *journal) invalid(w *pipeline, one *projected) {
 func (j *journal) winner(c plan.Conflict) string {
 	who := "an entry without owner"
 	switch {
-	case c.Ours:
+	case c.RivalClaim:
 		return fmt.Sprintf("bridge %s, service %s", j.pipelines[c.Rival.Bridge].Name, c.Rival.Service)
 	case c.Owner != "":
 		who = "owner mark:" + c.Owner // as adopt, release and purge take it

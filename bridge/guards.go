@@ -53,7 +53,7 @@ func (g *guards) barred(o *orphan) verdict {
 			keeps = cmp.Or(keeps, w.forbidding())
 		}
 	}
-	for _, origin := range g.planner.Losers(o.item.group, o.Key) {
+	for _, origin := range g.planner.FormerClaimants(o.item.group, o.Key) {
 		keeps = cmp.Or(keeps, g.pipelines[origin.Bridge].forbidding())
 	}
 	if keeps != "" {
@@ -70,7 +70,7 @@ func (g *guards) barred(o *orphan) verdict {
 // it or, of one that is not configured, of any that may have taken its services
 // over; or of another replica that may claim it.
 func (g *guards) unknownReason(o *orphan) error {
-	for _, origin := range g.planner.Losers(o.item.group, o.Key) {
+	for _, origin := range g.planner.FormerClaimants(o.item.group, o.Key) {
 		if err := g.pipelines[origin.Bridge].unknownReason(origin.Service); err != nil {
 			return err
 		}
@@ -172,7 +172,7 @@ func (g *guards) orphans(it *item, before map[string]*orphan, now time.Time) (al
 // inform tells the guards what the target stores of their bridges in a group once
 // what is claimed there is added: a write adds and deletes at once.
 func (g *guards) inform(it *item, now time.Time) {
-	if _, unread := g.unread[it.group]; it.readAt.IsZero() && (unread || !it.arrive && !g.planner.Owned(it.group)) {
+	if _, unread := g.unread[it.group]; it.readAt.IsZero() && (unread || !it.arrive && !g.planner.HoldsOurs(it.group)) {
 		return // what it stores is not known, or that it stores anything
 	}
 	var stored map[*scope][]guard.Endpoint

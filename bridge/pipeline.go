@@ -141,9 +141,9 @@ func (p *pipeline) setCertainty(d registry.Delta, now time.Time) (mayGo, fresh b
 // evidence returns how a row that changed is known.
 func (p *pipeline) evidence(row registry.Row) plan.Evidence {
 	if row.Found || !p.complete() {
-		return plan.Found
+		return plan.Missing
 	}
-	return plan.Reported
+	return plan.Withdrawn
 }
 
 // project returns what a service claims, and why it claims nothing where that

@@ -131,7 +131,7 @@ func (v *view) service(origin plan.Origin, s *service) *row {
 	w, details := v.pipelines[origin.Bridge], []string(nil)
 	out := &row{ServiceStatus: ServiceStatus{
 		Bridge: w.Name, Service: origin.Service, Reason: ReasonSynced,
-		Groups: v.planner.ClaimedIn(origin), Entries: v.planner.ClaimedBy(origin),
+		Groups: v.planner.GroupsOf(origin), Entries: v.planner.EntriesOf(origin),
 	}}
 	add := func(reason Reason, detail string) { // the worst of all reasons, with all that is said about it
 		if reason.rank() > out.Reason.rank() {
@@ -238,7 +238,7 @@ func (v *view) numbers(now time.Time) Status {
 	for _, w := range v.pipelines {
 		s.Bridges = append(s.Bridges, BridgeStatus{
 			Name: w.Name, Policy: w.Policy, Guard: w.Guard.Mode, Synced: w.known.Synced, Stale: text(w.known.Stale),
-			Unknown: w.unknowns, Scopes: len(w.known.Unknown), Entries: v.planner.Claimed(w.index),
+			Unknown: w.unknowns, Scopes: len(w.known.Unknown), Entries: v.planner.BridgeEntries(w.index),
 			Services: len(w.services), Reasons: w.reasons,
 		})
 	}
@@ -324,10 +324,10 @@ func (v *view) plan(now time.Time) []Planned {
 		for _, h := range full.Delete {
 			if o := it.orphans[h.Key]; o != nil && !slices.Contains(p.Change.Delete, h) {
 				v := d.guards.judge(o, now)
-				p.Held = append(p.Held, HeldBack{Entry: h.Entry, Reason: v.reason, Detail: v.detail})
+				p.HeldBack = append(p.HeldBack, HeldBack{Entry: h.Entry, Reason: v.reason, Detail: v.detail})
 			}
 		}
-		if !p.Change.Empty() || len(p.Held) > 0 {
+		if !p.Change.Empty() || len(p.HeldBack) > 0 {
 			out = append(out, p)
 		}
 	}

@@ -142,8 +142,8 @@ func (l *Loop) decide(ctx context.Context, id string, d decision) error {
 
 // Planned is what one group needs.
 type Planned struct {
-	Change registry.Change // what would be written; deletions that only have to wait are in it
-	Held   []HeldBack      // what would be deleted, were it permitted
+	Change   registry.Change // what would be written; deletions that only have to wait are in it
+	HeldBack []HeldBack      // what would be deleted, were it permitted
 }
 
 // HeldBack is an entry that is surplus and stays, and why.

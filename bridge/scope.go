@@ -99,7 +99,7 @@ type orphan struct {
 }
 
 // missing reports whether its source did not report that it is gone.
-func (o *orphan) missing() bool { return !o.Known || o.How == plan.Found }
+func (o *orphan) missing() bool { return !o.Known || o.Evidence == plan.Missing }
 
 func (o *orphan) entry() registry.Entry {
 	return registry.Entry{Group: o.item.group, Key: o.Key, Value: o.Value}

@@ -138,7 +138,7 @@ func TestPlan(t *testing.T) {
 			if n.Group != group("n") || len(n.Put) != 1 || n.Put[0].Old != nil || len(st.Conflicts) != 1 {
 				t.Errorf("%+v", n)
 			}
-			if old.Group != group("old") || len(old.Delete) != 1 || len(plan[2].Held) != 0 {
+			if old.Group != group("old") || len(old.Delete) != 1 || len(plan[2].HeldBack) != 0 {
 				t.Errorf("%+v", old)
 			}
 		},
@@ -153,7 +153,7 @@ func TestPlan(t *testing.T) {
 				t.Fatalf("%+v", plan)
 			}
 			for _, p := range plan {
-				if !p.Change.Empty() || len(p.Held) != 1 || p.Held[0].Reason != bridge.ReasonHeld {
+				if !p.Change.Empty() || len(p.HeldBack) != 1 || p.HeldBack[0].Reason != bridge.ReasonHeld {
 					t.Errorf("%+v", p)
 				}
 			}
@@ -177,7 +177,7 @@ func TestPlan(t *testing.T) {
 			if !errors.Is(err, context.DeadlineExceeded) || st.InSync() {
 				t.Errorf("%v %+v", err, st)
 			}
-			if len(plan) != 1 || len(plan[0].Held) != 1 || plan[0].Held[0].Reason != bridge.ReasonUnknown {
+			if len(plan) != 1 || len(plan[0].HeldBack) != 1 || plan[0].HeldBack[0].Reason != bridge.ReasonUnknown {
 				t.Errorf("%+v", plan)
 			}
 		},

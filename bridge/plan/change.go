@@ -10,36 +10,36 @@ import (
 
 // A Conflict is a claim that cannot be honoured.
 type Conflict struct {
-	Group    registry.Group
-	Key      string
-	Origin   Origin // whose claim it is
-	Owner    string // whose entry is in the way, where it is not ours; may be empty
-	OtherKey string // the key of that entry, where it is another
-	Rival    Origin // who claims the same, where Ours is set
-	Ours     bool   // the entry in the way is claimed by another service of ours
+	Group      registry.Group
+	Key        string
+	Origin     Origin // whose claim it is
+	Owner      string // whose entry is in the way, where it is not ours; may be empty
+	OtherKey   string // the key of that entry, where it is another
+	Rival      Origin // who claims the same, where RivalClaim is set
+	RivalClaim bool   // the entry in the way is claimed by another service of ours
 }
 
 // Orphan is a key of ours that the target holds and nobody claims.
 type Orphan struct {
-	Key    string
-	Origin Origin   // who claimed it last
-	Known  bool     // somebody did claim it, so that Origin and How are known
-	How    Evidence // how the claims to it went: the weakest there is
-	Value  string   // of what is held; empty where somebody is known to have claimed it
+	Key      string
+	Origin   Origin   // who claimed it last
+	Known    bool     // somebody did claim it, so that Origin and Evidence are known
+	Evidence Evidence // that its claims ended: the weakest of them
+	Value    string   // of what is held; empty where somebody is known to have claimed it
 }
 
 // Change returns what has to be written to a group, and the claims in it that
 // cannot be honoured, both in key order. A foreign entry is never touched: it
 // wins its key. Ours under that key goes, unless the other has to yield.
-func (p *Planner) Change(name registry.Group) (registry.Change, []Conflict) {
-	c := registry.Change{Group: name}
-	g := p.lookup(name)
+func (p *Planner) Change(id registry.Group) (registry.Change, []Conflict) {
+	c := registry.Change{Group: id}
+	g := p.lookup(id)
 	if len(g.claims) > 0 {
 		c.Want = make([]registry.Entry, 0, len(g.claims[0].entries))
 	}
 	d := p.diff(g)
 	d.change = &c
-	d.refused(g)
+	d.reportRefused(g)
 	for r := range g.rows() {
 		d.row(r)
 	}
@@ -48,22 +48,22 @@ func (p *Planner) Change(name registry.Group) (registry.Change, []Conflict) {
 
 // Orphans yields the keys of a group that are ours and that nobody claims, in
 // order, each once.
-func (p *Planner) Orphans(name registry.Group) iter.Seq[Orphan] {
+func (p *Planner) Orphans(id registry.Group) iter.Seq[Orphan] {
 	return func(yield func(Orphan) bool) {
-		g := p.lookup(name)
+		g := p.lookup(id)
 		for r := range g.rows() {
 			i := slices.IndexFunc(r.held, func(h held) bool { return h.owner == p.owner })
 			if len(r.want) > 0 || i < 0 {
 				continue
 			}
-			s := Orphan{Key: r.key}
-			for _, l := range g.lost[r.key] {
-				s.Origin, s.Known, s.How = l.origin, true, max(s.How, l.how)
+			o := Orphan{Key: r.key}
+			for _, end := range g.released[r.key] {
+				o.Origin, o.Known, o.Evidence = end.origin, true, max(o.Evidence, end.evidence)
 			}
-			if !s.Known {
-				s.Value = r.held[i].value()
+			if !o.Known {
+				o.Value = r.held[i].value()
 			}
-			if !yield(s) {
+			if !yield(o) {
 				return
 			}
 		}
@@ -79,34 +79,34 @@ type Desire struct {
 
 // Desired yields the keys of a group that are claimed, in order. Of an exclusive
 // group those that are not held yet are another service's, and left out.
-func (p *Planner) Desired(name registry.Group) iter.Seq[Desire] {
+func (p *Planner) Desired(id registry.Group) iter.Seq[Desire] {
 	return func(yield func(Desire) bool) {
-		g := p.lookup(name)
+		g := p.lookup(id)
 		d := p.diff(g)
 		for r := range g.rows() {
 			if len(r.want) == 0 || g.exclusive && len(r.held) == 0 {
 				continue
 			}
-			if !yield(Desire{r.key, r.want[0].origin, len(d.rivals(name, r)) > 0}) {
+			if !yield(Desire{r.key, r.want[0].origin, len(d.rivals(id, r)) > 0}) {
 				return
 			}
 		}
 	}
 }
 
-// Losers returns everybody who is known to have claimed a surplus key, in the
-// order in which they lost it.
-func (p *Planner) Losers(name registry.Group, key string) (all []Origin) {
-	for _, l := range p.lookup(name).lost[key] {
-		all = append(all, l.origin)
+// FormerClaimants returns everybody who is known to have claimed an orphan, in
+// the order in which their claims ended.
+func (p *Planner) FormerClaimants(id registry.Group, key string) (all []Origin) {
+	for _, r := range p.lookup(id).released[key] {
+		all = append(all, r.origin)
 	}
 	return all
 }
 
 // Winner returns whose claim to a key is honoured, unless a foreign entry is
 // in the way.
-func (p *Planner) Winner(name registry.Group, key string) (Origin, bool) {
-	for _, c := range p.lookup(name).active() {
+func (p *Planner) Winner(id registry.Group, key string) (Origin, bool) {
+	for _, c := range p.lookup(id).active() {
 		if _, ok := findKey(c.entries, key); ok {
 			return c.origin, true
 		}
@@ -215,22 +215,22 @@ func (p *Planner) diff(g *group) diff {
 
 // rivals returns what is held under a key, and what else those who claim it
 // yield to.
-func (d *diff) rivals(name registry.Group, r row) []held {
+func (d *diff) rivals(id registry.Group, r row) []held {
 	_, at, _ := strings.Cut(r.key, "://")
 	others := d.others[at]
 	if len(r.want) == 0 || !slices.ContainsFunc(others, func(h held) bool { return h.key != r.key }) {
 		return r.held
 	}
 	for _, w := range r.want {
-		if !d.yields(w.origin, registry.Entry{Group: name, Key: w.key, Value: w.value()}) {
+		if !d.yields(w.origin, registry.Entry{Group: id, Key: w.key, Value: w.value()}) {
 			return r.held
 		}
 	}
 	return slices.Concat(r.held, others)
 }
 
-// refused reports the claims that an exclusive group refuses whole.
-func (d *diff) refused(g *group) {
+// reportRefused reports the claims that an exclusive group refuses whole.
+func (d *diff) reportRefused(g *group) {
 	if len(g.active()) == len(g.claims) {
 		return
 	}
@@ -240,46 +240,50 @@ func (d *diff) refused(g *group) {
 			continue
 		}
 		for _, e := range c.entries {
-			d.conflicts = append(d.conflicts, Conflict{Group: d.change.Group, Key: e.key, Origin: c.origin, Rival: first, Ours: true})
+			d.conflicts = append(d.conflicts, Conflict{Group: d.change.Group, Key: e.key, Origin: c.origin, Rival: first, RivalClaim: true})
 		}
 	}
 }
 
 func (d *diff) row(r row) {
 	rivals := d.rivals(d.change.Group, r)
-	foreign := d.winner(rivals)
+	foreign, yields := d.foreignWinner(rivals)
 	switch {
 	case len(r.want) == 0:
-		d.remove(r.held)
-	case foreign >= 0:
+		d.removeOurs(r.held)
+	case yields:
 		for i, w := range r.want {
 			if i == 0 || r.want[i-1].origin != w.origin {
-				c := Conflict{Group: d.change.Group, Key: r.key, Origin: w.origin, Owner: rivals[foreign].owner}
-				if other := rivals[foreign].key; other != r.key {
-					c.OtherKey = other
+				c := Conflict{Group: d.change.Group, Key: r.key, Origin: w.origin, Owner: foreign.owner}
+				if foreign.key != r.key {
+					c.OtherKey = foreign.key
 				}
 				d.conflicts = append(d.conflicts, c)
 			}
 		}
-		d.remove(r.held)
+		d.removeOurs(r.held)
 	default:
-		d.contend(r)
-		d.keep(r.want[0].pair, ours(r.held, d.owner))
+		d.reportRivals(r)
+		d.reconcile(r.want[0].pair, ownedBy(r.held, d.owner))
 	}
 }
 
-// winner returns which foreign entry wins the key over ours, -1 where none
-// does. Any wins that is there before ours. Where a target holds both, one that
-// nobody has marked wins, and of two owners the one whose name comes first:
-// were each to yield to the other, the key would be nobody's.
-func (d *diff) winner(list []held) int {
+// foreignWinner returns the foreign entry that wins the key over ours, if any
+// does. Any wins that is there before ours. Where a target holds both, one
+// without a mark wins, and of two owners the one whose name comes first: were
+// each to yield to the other, the key would be nobody's.
+func (d *diff) foreignWinner(list []held) (held, bool) {
 	both := slices.ContainsFunc(list, func(h held) bool { return h.owner == d.owner })
-	return slices.IndexFunc(list, func(h held) bool { return h.owner != d.owner && (!both || h.owner < d.owner) })
+	i := slices.IndexFunc(list, func(h held) bool { return h.owner != d.owner && (!both || h.owner < d.owner) })
+	if i < 0 {
+		return held{}, false
+	}
+	return list[i], true
 }
 
-// contend reports the claims to a key that lose to another of ours. A head is
-// of the group, so that those who share it lose nothing by having another.
-func (d *diff) contend(r row) {
+// reportRivals reports the claims to a key that lose to another of ours. A head
+// is of the group: services that share it lose nothing by another's head.
+func (d *diff) reportRivals(r row) {
 	if r.key == registry.HeadKey {
 		return
 	}
@@ -287,14 +291,14 @@ func (d *diff) contend(r row) {
 	for _, w := range r.want[1:] {
 		if w.pair != first.pair {
 			d.conflicts = append(d.conflicts, Conflict{
-				Group: d.change.Group, Key: r.key, Origin: w.origin, Rival: first.origin, Ours: true,
+				Group: d.change.Group, Key: r.key, Origin: w.origin, Rival: first.origin, RivalClaim: true,
 			})
 		}
 	}
 }
 
-// keep makes one of what is held, all of it ours, into what is wanted.
-func (d *diff) keep(want pair, list []held) {
+// reconcile makes one of what is held, all of it ours, into what is wanted.
+func (d *diff) reconcile(want pair, list []held) {
 	entry := registry.Entry{Group: d.change.Group, Key: want.key, Value: want.value()}
 	d.change.Want = append(d.change.Want, entry)
 	if len(list) == 0 {
@@ -311,11 +315,11 @@ func (d *diff) keep(want pair, list []held) {
 		old := d.export(h)
 		d.change.Put = append(d.change.Put, registry.Write{New: entry, Old: &old})
 	}
-	d.remove(list[:best])
-	d.remove(list[best+1:])
+	d.removeOurs(list[:best])
+	d.removeOurs(list[best+1:])
 }
 
-func (d *diff) remove(list []held) {
+func (d *diff) removeOurs(list []held) {
 	for _, h := range list {
 		if h.owner == d.owner {
 			d.change.Delete = append(d.change.Delete, d.export(h))

@@ -12,9 +12,9 @@ import (
 // here.
 type group struct {
 	exclusive bool
-	claims    []claim           // by origin
-	held      []held            // by key, then value
-	lost      map[string][]loss // by key: claims that were taken back, the last one last
+	claims    []claim              // by origin
+	held      []held               // by key, then value
+	released  map[string][]release // by key: claims that ended, the last one last
 }
 
 type claim struct {
@@ -34,10 +34,10 @@ type held struct {
 	live    bool
 }
 
-// loss is how a claim to a key went.
-type loss struct {
-	origin Origin
-	how    Evidence
+// release is a claim to a key that ended.
+type release struct {
+	origin   Origin
+	evidence Evidence
 }
 
 func (g *group) claimOf(origin Origin) []pair {
@@ -52,7 +52,7 @@ func (g *group) find(origin Origin) (int, bool) {
 }
 
 // claim replaces the claim of an origin and reports whether that changed it.
-func (g *group) claim(origin Origin, how Evidence, entries []registry.Entry) bool {
+func (g *group) claim(origin Origin, evidence Evidence, entries []registry.Entry) bool {
 	i, ok := g.find(origin)
 	var before []pair
 	if ok {
@@ -65,7 +65,7 @@ func (g *group) claim(origin Origin, how Evidence, entries []registry.Entry) boo
 	if slices.Equal(before, next) {
 		return false
 	}
-	g.remember(origin, how, before, next)
+	g.remember(origin, evidence, before, next)
 	g.share(next)
 	switch {
 	case len(next) == 0:
@@ -90,20 +90,20 @@ func pairs(entries []registry.Entry) []pair {
 	return slices.Compact(out)
 }
 
-// remember keeps how the claims to keys went that are claimed no longer.
-func (g *group) remember(origin Origin, how Evidence, before, next []pair) {
+// remember keeps the claims that ended, by the keys that are claimed no longer.
+func (g *group) remember(origin Origin, evidence Evidence, before, next []pair) {
 	for _, e := range before {
 		if _, still := findKey(next, e.key); !still {
-			if g.lost == nil {
-				g.lost = make(map[string][]loss, 1)
+			if g.released == nil {
+				g.released = make(map[string][]release, 1)
 			}
-			others := slices.DeleteFunc(g.lost[e.key], func(l loss) bool { return l.origin == origin })
-			g.lost[e.key] = append(others, loss{origin, how})
+			others := slices.DeleteFunc(g.released[e.key], func(r release) bool { return r.origin == origin })
+			g.released[e.key] = append(others, release{origin, evidence})
 		}
 	}
-	if len(g.lost) > 0 {
+	if len(g.released) > 0 {
 		for _, e := range next {
-			delete(g.lost, e.key)
+			delete(g.released, e.key)
 		}
 	}
 }
@@ -152,7 +152,7 @@ func (g *group) observe(owner string, list []registry.Held) bool {
 		next = append(next, e)
 	}
 	slices.SortStableFunc(next, func(a, b held) int { return a.compare(b.pair) })
-	same := slices.EqualFunc(ours(g.held, owner), ours(next, owner), func(a, b held) bool {
+	same := slices.EqualFunc(ownedBy(g.held, owner), ownedBy(next, owner), func(a, b held) bool {
 		return a.pair == b.pair && a.live == b.live
 	})
 	g.held = next
@@ -160,7 +160,7 @@ func (g *group) observe(owner string, list []registry.Held) bool {
 	return !same
 }
 
-func ours(list []held, owner string) []held {
+func ownedBy(list []held, owner string) []held {
 	if !slices.ContainsFunc(list, func(h held) bool { return h.owner != owner }) {
 		return list
 	}
@@ -173,15 +173,15 @@ func ours(list []held, owner string) []held {
 	return out
 }
 
-// forget drops what is known of lost claims to keys that are not held.
+// forget drops the claims that ended to keys that are not held.
 func (g *group) forget() {
-	for key := range g.lost {
+	for key := range g.released {
 		if j, _ := g.findHeld(key); j == len(g.held) || g.held[j].key != key {
-			delete(g.lost, key)
+			delete(g.released, key)
 		}
 	}
-	if len(g.lost) == 0 {
-		g.lost = nil
+	if len(g.released) == 0 {
+		g.released = nil
 	}
 }
 
@@ -220,7 +220,7 @@ func (g *group) apply(owner string, c registry.Change) {
 	g.forget()
 }
 
-func (g *group) lose(owner string) bool {
+func (g *group) sessionLost(owner string) bool {
 	lost := false
 	for i := range g.held {
 		if g.held[i].owner == owner {

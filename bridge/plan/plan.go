@@ -38,13 +38,13 @@ func (o Origin) Compare(other Origin) int {
 	return cmp.Or(cmp.Compare(o.Bridge, other.Bridge), cmp.Compare(o.Service, other.Service))
 }
 
-// Evidence is how it is known that claims changed.
+// Evidence is how it is known that claims ended.
 type Evidence uint8
 
 // The kinds of evidence.
 const (
-	Reported Evidence = iota // the source said so
-	Found                    // a full reading did not show it any more, which is weaker
+	Withdrawn Evidence = iota // the source reported it
+	Missing                   // a full reading did not show it any more, which is weaker
 )
 
 // Counts sum up what a target is believed to hold.
@@ -66,18 +66,18 @@ func New(owner string) *Planner {
 // Claim replaces what a service wants the target to hold and returns the
 // groups that this touches, in order. Of several entries with one key the
 // first in order of the value is claimed, the others are conflicts.
-func (p *Planner) Claim(origin Origin, how Evidence, entries []registry.Entry) []registry.Group {
+func (p *Planner) Claim(origin Origin, evidence Evidence, entries []registry.Entry) []registry.Group {
 	before := p.spread[origin]
 	var now, touched []registry.Group
-	for name, part := range split(entries) {
-		now = append(now, name)
-		if p.claim(origin, how, name, part) {
-			touched = append(touched, name)
+	for id, part := range split(entries) {
+		now = append(now, id)
+		if p.claim(origin, evidence, id, part) {
+			touched = append(touched, id)
 		}
 	}
-	for _, name := range before {
-		if !slices.Contains(now, name) && p.claim(origin, how, name, nil) {
-			touched = append(touched, name)
+	for _, id := range before {
+		if !slices.Contains(now, id) && p.claim(origin, evidence, id, nil) {
+			touched = append(touched, id)
 		}
 	}
 	switch {
@@ -110,10 +110,10 @@ func split(entries []registry.Entry) iter.Seq2[registry.Group, []registry.Entry]
 	}
 }
 
-func (p *Planner) claim(origin Origin, how Evidence, name registry.Group, entries []registry.Entry) bool {
-	g := p.group(name)
+func (p *Planner) claim(origin Origin, evidence Evidence, id registry.Group, entries []registry.Entry) bool {
+	g := p.group(id)
 	before := g.claimOf(origin)
-	if !g.claim(origin, how, entries) {
+	if !g.claim(origin, evidence, entries) {
 		return false
 	}
 	p.claimed[origin.Bridge] += len(g.claimOf(origin)) - len(before)
@@ -121,33 +121,33 @@ func (p *Planner) claim(origin Origin, how Evidence, name registry.Group, entrie
 }
 
 // Offered reports whether anybody claims an endpoint in a group.
-func (p *Planner) Offered(name registry.Group) bool {
-	return slices.ContainsFunc(p.lookup(name).claims, claim.offers)
+func (p *Planner) Offered(id registry.Group) bool {
+	return slices.ContainsFunc(p.lookup(id).claims, claim.offers)
 }
 
-// Head returns the entry of ours that stands for a group itself, false if the target
-// holds none.
-func (p *Planner) Head(name registry.Group) (registry.Entry, bool) {
-	for _, h := range p.lookup(name).held { // by key
+// Head returns the entry of ours that stands for a group itself, false if the
+// target holds none.
+func (p *Planner) Head(id registry.Group) (registry.Entry, bool) {
+	for _, h := range p.lookup(id).held { // by key
 		if h.key != registry.HeadKey {
 			break
 		}
 		if h.owner == p.owner {
-			return registry.Entry{Group: name, Key: h.key, Value: h.value()}, true
+			return registry.Entry{Group: id, Key: h.key, Value: h.value()}, true
 		}
 	}
 	return registry.Entry{}, false
 }
 
-// Owned reports whether the target holds an endpoint of ours in a group.
-func (p *Planner) Owned(name registry.Group) bool {
-	return slices.ContainsFunc(p.lookup(name).held, func(h held) bool { return h.owner == p.owner && registry.IsEndpoint(h.key) })
+// HoldsOurs reports whether the target holds an endpoint of ours in a group.
+func (p *Planner) HoldsOurs(id registry.Group) bool {
+	return slices.ContainsFunc(p.lookup(id).held, func(h held) bool { return h.owner == p.owner && registry.IsEndpoint(h.key) })
 }
 
 // Observe replaces what the target is believed to hold in a group and reports
 // whether that differs, in entries of ours, from what was believed.
-func (p *Planner) Observe(name registry.Group, list []registry.Held) bool {
-	g := p.group(name)
+func (p *Planner) Observe(id registry.Group, list []registry.Held) bool {
+	g := p.group(id)
 	p.count(g, -1)
 	differs := g.observe(p.owner, list)
 	p.count(g, +1)
@@ -163,13 +163,13 @@ func (p *Planner) Applied(c registry.Change) {
 	p.count(g, +1)
 }
 
-// Lost records that nothing of ours is live any more and returns the groups
-// that this touches, in order.
-func (p *Planner) Lost() []registry.Group {
+// SessionLost records that nothing of ours is live any more, and returns the
+// groups that this touches, in order.
+func (p *Planner) SessionLost() []registry.Group {
 	var touched []registry.Group
-	for name, g := range p.groups {
-		if g.lose(p.owner) {
-			touched = append(touched, name)
+	for id, g := range p.groups {
+		if g.sessionLost(p.owner) {
+			touched = append(touched, id)
 		}
 	}
 	slices.SortFunc(touched, registry.Group.Compare)
@@ -178,19 +178,19 @@ func (p *Planner) Lost() []registry.Group {
 
 // Concerns reports whether somebody claims in a group, or the target holds
 // something of ours there.
-func (p *Planner) Concerns(name registry.Group) bool {
-	g := p.lookup(name)
+func (p *Planner) Concerns(id registry.Group) bool {
+	g := p.lookup(id)
 	return len(g.claims) > 0 || g.owned(p.owner) > 0
 }
 
 // Drop forgets a group that nobody claims and where the target holds nothing
 // of ours; it reports whether it did.
-func (p *Planner) Drop(name registry.Group) bool {
-	if p.Concerns(name) {
+func (p *Planner) Drop(id registry.Group) bool {
+	if p.Concerns(id) {
 		return false
 	}
-	p.count(p.lookup(name), -1)
-	delete(p.groups, name)
+	p.count(p.lookup(id), -1)
+	delete(p.groups, id)
 	return true
 }
 
@@ -198,43 +198,43 @@ func (p *Planner) Drop(name registry.Group) bool {
 func (p *Planner) Groups() iter.Seq[registry.Group] { return maps.Keys(p.groups) }
 
 // Claimants returns who claims in a group, in order.
-func (p *Planner) Claimants(name registry.Group) (all []Origin) {
-	for _, c := range p.lookup(name).claims {
+func (p *Planner) Claimants(id registry.Group) (all []Origin) {
+	for _, c := range p.lookup(id).claims {
 		all = append(all, c.origin)
 	}
 	return all
 }
 
-// ClaimedIn returns the groups in which an origin claims, in order. The caller
+// GroupsOf returns the groups in which an origin claims, in order. The caller
 // must not write to it.
-func (p *Planner) ClaimedIn(origin Origin) []registry.Group { return p.spread[origin] }
+func (p *Planner) GroupsOf(origin Origin) []registry.Group { return p.spread[origin] }
 
-// ClaimedBy returns how many entries an origin claims.
-func (p *Planner) ClaimedBy(origin Origin) (n int) {
-	for _, name := range p.spread[origin] {
-		n += len(p.lookup(name).claimOf(origin))
+// EntriesOf returns how many entries an origin claims.
+func (p *Planner) EntriesOf(origin Origin) (n int) {
+	for _, id := range p.spread[origin] {
+		n += len(p.lookup(id).claimOf(origin))
 	}
 	return n
 }
 
-// Claimed returns how many entries a bridge claims.
-func (p *Planner) Claimed(bridge int) int { return p.claimed[bridge] }
+// BridgeEntries returns how many entries a bridge claims.
+func (p *Planner) BridgeEntries(bridge int) int { return p.claimed[bridge] }
 
 // Counts returns the sums over all groups.
 func (p *Planner) Counts() Counts { return p.counts }
 
 // lookup returns a group, an empty one where nothing is known of it.
-func (p *Planner) lookup(name registry.Group) *group {
-	if g := p.groups[name]; g != nil {
+func (p *Planner) lookup(id registry.Group) *group {
+	if g := p.groups[id]; g != nil {
 		return g
 	}
-	return &group{exclusive: name.Exclusive}
+	return &group{exclusive: id.Exclusive}
 }
 
 // group returns a group, a new one where there was none.
-func (p *Planner) group(name registry.Group) *group {
-	g := p.lookup(name)
-	p.groups[name] = g
+func (p *Planner) group(id registry.Group) *group {
+	g := p.lookup(id)
+	p.groups[id] = g
 	return g
 }
 

@@ -115,12 +115,12 @@ func TestChange(t *testing.T) {
 		"two services claim one key: the first by name has it": {
 			claims:    claims{from(0, "s1"): {a}, from(0, "s2"): {entry("g", "1", "y")}},
 			want:      registry.Change{Put: puts(a), Want: []registry.Entry{a}},
-			conflicts: []plan.Conflict{{Group: group("g"), Key: "1", Origin: from(0, "s2"), Rival: from(0, "s1"), Ours: true}},
+			conflicts: []plan.Conflict{{Group: group("g"), Key: "1", Origin: from(0, "s2"), Rival: from(0, "s1"), RivalClaim: true}},
 		},
 		"two bridges claim one key: the first in the configuration has it": {
 			claims:    claims{from(1, "s1"): {entry("g", "1", "y")}, from(0, "s2"): {a}},
 			want:      registry.Change{Put: puts(a), Want: []registry.Entry{a}},
-			conflicts: []plan.Conflict{{Group: group("g"), Key: "1", Origin: from(1, "s1"), Rival: from(0, "s2"), Ours: true}},
+			conflicts: []plan.Conflict{{Group: group("g"), Key: "1", Origin: from(1, "s1"), Rival: from(0, "s2"), RivalClaim: true}},
 		},
 		"two services claim the very same entry: no conflict": {
 			claims: claims{from(0, "s1"): {a}, from(0, "s2"): {a, b}},
@@ -129,14 +129,14 @@ func TestChange(t *testing.T) {
 		"one service claims a key twice": {
 			claims:    claims{from(0, "s"): {entry("g", "1", "y"), a, a}},
 			want:      registry.Change{Put: puts(a), Want: []registry.Entry{a}},
-			conflicts: []plan.Conflict{{Group: group("g"), Key: "1", Origin: from(0, "s"), Rival: from(0, "s"), Ours: true}},
+			conflicts: []plan.Conflict{{Group: group("g"), Key: "1", Origin: from(0, "s"), Rival: from(0, "s"), RivalClaim: true}},
 		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			p := plan.New("me")
 			for origin, entries := range tt.claims {
-				p.Claim(origin, plan.Reported, entries)
+				p.Claim(origin, plan.Withdrawn, entries)
 			}
 			p.Observe(group("g"), tt.held)
 			tt.want.Group = group("g")
@@ -153,13 +153,13 @@ func TestExclusive(t *testing.T) {
 	a := registry.Entry{Group: host, Key: "1", Value: "x"}
 	b := registry.Entry{Group: host, Key: "2", Value: "x"}
 	p := plan.New("me")
-	p.Claim(from(0, "s2"), plan.Reported, []registry.Entry{b})
-	p.Claim(from(0, "s1"), plan.Reported, []registry.Entry{a})
+	p.Claim(from(0, "s2"), plan.Withdrawn, []registry.Entry{b})
+	p.Claim(from(0, "s1"), plan.Withdrawn, []registry.Entry{a})
 	got, conflicts := p.Change(host)
 	if want := (registry.Change{Group: host, Put: puts(a), Want: []registry.Entry{a}}); !equal(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
-	if want := []plan.Conflict{{Group: host, Key: "2", Origin: from(0, "s2"), Rival: from(0, "s1"), Ours: true}}; !slices.Equal(conflicts, want) {
+	if want := []plan.Conflict{{Group: host, Key: "2", Origin: from(0, "s2"), Rival: from(0, "s1"), RivalClaim: true}}; !slices.Equal(conflicts, want) {
 		t.Errorf("the second service is not refused whole: %+v", conflicts)
 	}
 }
@@ -173,16 +173,16 @@ func TestAnEmptyServiceHoldsNoPlace(t *testing.T) {
 	}
 	one := registry.Entry{Group: host, Key: "1", Value: "x"}
 	p := plan.New("me")
-	p.Claim(from(0, "s1"), plan.Reported, []registry.Entry{headOf("s1")})
-	p.Claim(from(0, "s2"), plan.Reported, []registry.Entry{headOf("s2"), one})
+	p.Claim(from(0, "s1"), plan.Withdrawn, []registry.Entry{headOf("s1")})
+	p.Claim(from(0, "s2"), plan.Withdrawn, []registry.Entry{headOf("s2"), one})
 	got, conflicts := p.Change(host)
 	if want := []registry.Entry{headOf("s2"), one}; !slices.Equal(got.Want, want) {
 		t.Errorf("wants %v", got.Want)
 	}
-	if want := []plan.Conflict{{Group: host, Origin: from(0, "s1"), Rival: from(0, "s2"), Ours: true}}; !slices.Equal(conflicts, want) {
+	if want := []plan.Conflict{{Group: host, Origin: from(0, "s1"), Rival: from(0, "s2"), RivalClaim: true}}; !slices.Equal(conflicts, want) {
 		t.Errorf("conflicts %+v", conflicts)
 	}
-	p.Claim(from(0, "s2"), plan.Reported, []registry.Entry{headOf("s2")})
+	p.Claim(from(0, "s2"), plan.Withdrawn, []registry.Entry{headOf("s2")})
 	if got, _ := p.Change(host); !slices.Equal(got.Want, []registry.Entry{headOf("s1")}) {
 		t.Errorf("where none has any, wants %v", got.Want)
 	}
@@ -194,8 +194,8 @@ func TestHeadsOfOneGroup(t *testing.T) {
 	g := registry.Group{Kind: "service-entry", Name: "host"}
 	in := func(key, value string) registry.Entry { return registry.Entry{Group: g, Key: key, Value: value} }
 	p := plan.New("me")
-	p.Claim(from(0, "s1"), plan.Reported, []registry.Entry{in(registry.HeadKey, "s1")})
-	p.Claim(from(0, "s2"), plan.Reported, []registry.Entry{in(registry.HeadKey, "s2"), in("2", "x")})
+	p.Claim(from(0, "s1"), plan.Withdrawn, []registry.Entry{in(registry.HeadKey, "s1")})
+	p.Claim(from(0, "s2"), plan.Withdrawn, []registry.Entry{in(registry.HeadKey, "s2"), in("2", "x")})
 	got, conflicts := p.Change(g)
 	if want := []registry.Entry{in(registry.HeadKey, "s1"), in("2", "x")}; !slices.Equal(got.Want, want) || len(conflicts) != 0 {
 		t.Errorf("wants %v, conflicts %+v", got.Want, conflicts)
@@ -244,7 +244,7 @@ func TestAGuessYields(t *testing.T) {
 			p := plan.New("me")
 			p.Yields = func(_ plan.Origin, e registry.Entry) bool { return e.Value == "guess" }
 			for origin, entries := range tt.claims {
-				p.Claim(origin, plan.Reported, entries)
+				p.Claim(origin, plan.Withdrawn, entries)
 			}
 			p.Observe(group("g"), tt.held)
 			c, conflicts := p.Change(group("g"))
@@ -263,7 +263,7 @@ func TestAGuessYields(t *testing.T) {
 			if !maps.Equal(desired, claimed) {
 				t.Errorf("desired are %v, want %v", desired, claimed)
 			}
-			conflicts = slices.DeleteFunc(conflicts, func(c plan.Conflict) bool { return c.Ours })
+			conflicts = slices.DeleteFunc(conflicts, func(c plan.Conflict) bool { return c.RivalClaim })
 			if tt.owner == "" && len(conflicts) == 0 {
 				return
 			}
@@ -277,10 +277,10 @@ func TestAGuessYields(t *testing.T) {
 func TestLost(t *testing.T) {
 	a, b := entry("g", "1", "x"), entry("h", "1", "x")
 	p := plan.New("me")
-	p.Claim(from(0, "s"), plan.Reported, []registry.Entry{a})
+	p.Claim(from(0, "s"), plan.Withdrawn, []registry.Entry{a})
 	p.Observe(group("g"), []registry.Held{held(a, "me")})
 	p.Observe(group("h"), []registry.Held{held(b, "other")})
-	if got := p.Lost(); !slices.Equal(got, []registry.Group{group("g")}) {
+	if got := p.SessionLost(); !slices.Equal(got, []registry.Group{group("g")}) {
 		t.Errorf("touched %v", got)
 	}
 	c, _ := p.Change(group("g"))
@@ -304,15 +304,15 @@ func TestSurplus(t *testing.T) {
 		"lost by two, and by one of them only found missing: the weakest evidence counts, whoever lost it last": {
 			act: func(p *plan.Planner) {
 				for _, origin := range []plan.Origin{from(0, "r"), s} {
-					p.Claim(origin, plan.Reported, []registry.Entry{a, b, c})
+					p.Claim(origin, plan.Withdrawn, []registry.Entry{a, b, c})
 				}
-				p.Claim(from(0, "r"), plan.Found, nil)
-				p.Claim(s, plan.Reported, nil)
+				p.Claim(from(0, "r"), plan.Missing, nil)
+				p.Claim(s, plan.Withdrawn, nil)
 			},
 			want: []plan.Orphan{
-				{Key: "1", Origin: s, Known: true, How: plan.Found},
-				{Key: "2", Origin: s, Known: true, How: plan.Found},
-				{Key: "3", Origin: s, Known: true, How: plan.Found},
+				{Key: "1", Origin: s, Known: true, Evidence: plan.Missing},
+				{Key: "2", Origin: s, Known: true, Evidence: plan.Missing},
+				{Key: "3", Origin: s, Known: true, Evidence: plan.Missing},
 			},
 		},
 		"never claimed": {
@@ -321,26 +321,26 @@ func TestSurplus(t *testing.T) {
 		},
 		"taken back, found missing, never claimed": {
 			act: func(p *plan.Planner) {
-				p.Claim(s, plan.Reported, []registry.Entry{a, b})
-				p.Claim(s, plan.Reported, []registry.Entry{b})
-				p.Claim(s, plan.Found, nil)
+				p.Claim(s, plan.Withdrawn, []registry.Entry{a, b})
+				p.Claim(s, plan.Withdrawn, []registry.Entry{b})
+				p.Claim(s, plan.Missing, nil)
 			},
-			want: []plan.Orphan{{Key: "1", Origin: s, Known: true}, {Key: "2", Origin: s, Known: true, How: plan.Found}, {Key: "3", Value: "x"}},
+			want: []plan.Orphan{{Key: "1", Origin: s, Known: true}, {Key: "2", Origin: s, Known: true, Evidence: plan.Missing}, {Key: "3", Value: "x"}},
 		},
 		"claimed again by another": {
 			act: func(p *plan.Planner) {
-				p.Claim(s, plan.Reported, []registry.Entry{a, b, c})
-				p.Claim(s, plan.Reported, nil)
-				p.Claim(from(1, "s"), plan.Reported, []registry.Entry{a, b})
+				p.Claim(s, plan.Withdrawn, []registry.Entry{a, b, c})
+				p.Claim(s, plan.Withdrawn, nil)
+				p.Claim(from(1, "s"), plan.Withdrawn, []registry.Entry{a, b})
 			},
 			want: []plan.Orphan{{Key: "3", Origin: s, Known: true}},
 		},
 		"taken back while the write was under way": {
 			act: func(p *plan.Planner) {
 				p.Observe(group("g"), nil)
-				p.Claim(s, plan.Reported, []registry.Entry{a})
+				p.Claim(s, plan.Withdrawn, []registry.Entry{a})
 				change, _ := p.Change(group("g"))
-				p.Claim(s, plan.Reported, nil)
+				p.Claim(s, plan.Withdrawn, nil)
 				p.Applied(change)
 			},
 			want: []plan.Orphan{{Key: "1", Origin: s, Known: true}},
@@ -361,15 +361,15 @@ func TestSurplus(t *testing.T) {
 func TestBooks(t *testing.T) {
 	p := plan.New("me")
 	s := from(1, "s")
-	touched := p.Claim(s, plan.Reported, []registry.Entry{entry("h", "1", "x"), entry("g", "1", "x"), entry("g", "2", "x")})
+	touched := p.Claim(s, plan.Withdrawn, []registry.Entry{entry("h", "1", "x"), entry("g", "1", "x"), entry("g", "2", "x")})
 	if !slices.Equal(touched, []registry.Group{group("g"), group("h")}) {
 		t.Errorf("touched %v", touched)
 	}
-	if again := p.Claim(s, plan.Found, []registry.Entry{entry("g", "2", "x"), entry("g", "1", "x"), entry("h", "1", "x")}); again != nil {
+	if again := p.Claim(s, plan.Missing, []registry.Entry{entry("g", "2", "x"), entry("g", "1", "x"), entry("h", "1", "x")}); again != nil {
 		t.Errorf("the same claim touched %v", again)
 	}
-	if p.Claimed(1) != 3 || p.ClaimedBy(s) != 3 || p.Claimed(0) != 0 || !slices.Equal(p.ClaimedIn(s), touched) {
-		t.Errorf("claimed %d, %d, in %v", p.Claimed(1), p.ClaimedBy(s), p.ClaimedIn(s))
+	if p.BridgeEntries(1) != 3 || p.EntriesOf(s) != 3 || p.BridgeEntries(0) != 0 || !slices.Equal(p.GroupsOf(s), touched) {
+		t.Errorf("claimed %d, %d, in %v", p.BridgeEntries(1), p.EntriesOf(s), p.GroupsOf(s))
 	}
 	if origin, ok := p.Winner(group("g"), "2"); !ok || origin != s {
 		t.Errorf("winner %v", origin)
@@ -390,12 +390,12 @@ func TestBooks(t *testing.T) {
 	if got := p.Counts(); got.Foreign != 1 || !p.Drop(group("i")) || p.Counts().Foreign != 0 {
 		t.Errorf("counts %+v, and %+v after the group of another was dropped", got, p.Counts())
 	}
-	p.Claim(s, plan.Reported, nil)
+	p.Claim(s, plan.Withdrawn, nil)
 	p.Observe(group("g"), nil)
 	if !p.Drop(group("g")) || !p.Drop(group("h")) || len(slices.Collect(p.Groups())) != 0 {
 		t.Error("groups without anything are not dropped")
 	}
-	if _, ok := p.Winner(group("g"), "2"); ok || p.Claimed(1) != 0 {
+	if _, ok := p.Winner(group("g"), "2"); ok || p.BridgeEntries(1) != 0 {
 		t.Error("a claim outlives its service")
 	}
 	if c, _ := p.Change(group("g")); !c.Empty() {
@@ -420,9 +420,9 @@ func TestInputsStay(t *testing.T) {
 	list := []registry.Held{held(entry("g", "2", "x"), "me"), held(entry("g", "1", "x"), "me")}
 	before, listBefore := slices.Clone(entries), slices.Clone(list)
 	p := plan.New("me")
-	p.Claim(from(0, "s"), plan.Reported, entries)
+	p.Claim(from(0, "s"), plan.Withdrawn, entries)
 	p.Observe(group("g"), list)
-	p.Lost()
+	p.SessionLost()
 	if !slices.Equal(entries, before) || !slices.Equal(list, listBefore) {
 		t.Error("inputs were changed")
 	}

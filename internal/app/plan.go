@@ -130,7 +130,7 @@ func stepsOf(target string, p bridge.Planned) (all []Step, equal int) {
 	for _, h := range p.Change.Delete {
 		all = append(all, Step{Target: target, Op: "delete", Group: h.Group.String(), Key: h.Key, Old: h.Value})
 	}
-	for _, h := range p.Held {
+	for _, h := range p.HeldBack {
 		all = append(all, Step{
 			Target: target, Op: "delete", Group: h.Entry.Group.String(), Key: h.Entry.Key, Old: h.Entry.Value,
 			Held: string(h.Reason) + ": " + h.Detail, reason: h.Reason,

@@ -150,11 +150,11 @@ func (w *publication) claim() {
 			w.provided[e.Group][e.Key] = true
 			w.keys[e.Group] = append(w.keys[e.Group], w.shows(i)...)
 		}
-		touched(w.planner.Claim(plan.Origin{Service: s.Name}, plan.Reported, entries))
+		touched(w.planner.Claim(plan.Origin{Service: s.Name}, plan.Withdrawn, entries))
 	}
 	for name := range w.origins {
 		if !now[name] {
-			touched(w.planner.Claim(plan.Origin{Service: name}, plan.Reported, nil))
+			touched(w.planner.Claim(plan.Origin{Service: name}, plan.Withdrawn, nil))
 		}
 	}
 	w.origins = now

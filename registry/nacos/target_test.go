@@ -206,7 +206,7 @@ func TestDuplicateOfAnother(t *testing.T) {
 			}
 			p.Applied(c)
 		}
-		p.Claim(plan.Origin{Service: "s"}, plan.Reported, []registry.Entry{entry(greeter, "10.0.0.1", mine)})
+		p.Claim(plan.Origin{Service: "s"}, plan.Withdrawn, []registry.Entry{entry(greeter, "10.0.0.1", mine)})
 		turn()
 		r.provider("10.0.0.1", "")
 		return r, p, turn
@@ -218,7 +218,7 @@ func TestDuplicateOfAnother(t *testing.T) {
 	})
 	bubble(t, "what was withdrawn meanwhile is not there when theirs has gone", func(t *testing.T) {
 		r, p, turn := published(t)
-		p.Claim(plan.Origin{Service: "s"}, plan.Reported, nil)
+		p.Claim(plan.Origin{Service: "s"}, plan.Withdrawn, nil)
 		turn()
 		r.server.Set(service(greeter), "provider")
 		r.expect(t)

@@ -53,7 +53,7 @@ func withDubbo(t testing.TB, signer *metadata.Signer) func(*zookeeper.TargetOpti
 // mended returns what a planner that wants entries would do about a group.
 func mended(held []registry.Held, want []registry.Entry) (registry.Change, []plan.Conflict) {
 	p := plan.New(metadata.NewMark(owner, "").Owner)
-	p.Claim(plan.Origin{Service: "greet"}, plan.Reported, want)
+	p.Claim(plan.Origin{Service: "greet"}, plan.Withdrawn, want)
 	p.Observe(want[0].Group, held)
 	return p.Change(want[0].Group)
 }
