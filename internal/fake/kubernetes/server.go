@@ -1,5 +1,6 @@
 // Package kubernetes is a Kubernetes API server of tests: it stores objects as
-// JSON, lists them in pages, and tells watches what changes. It knows no kinds,
+// JSON, lists them in pages, and tells watches what changes. It changes objects under
+// condition of their version, as one manager of fields does. It knows no kinds,
 // checks nothing, and refuses what a test has it refuse.
 package kubernetes
 
@@ -172,6 +173,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, refused)
 	case absent:
 		s.fail(w, refusal{http.StatusNotFound, "NotFound"})
+	case q.name != "" || r.Method != http.MethodGet:
+		s.one(w, r, q)
+	case q.watch && r.URL.Query().Get("sendInitialEvents") != "": // which it cannot; then clients list
+		s.fail(w, refusal{http.StatusUnprocessableEntity, "Invalid"})
 	case q.watch:
 		s.watch(w, r, q)
 	default:
@@ -181,13 +186,15 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 type query struct {
 	resource, namespace, group string
+	name                       string // empty: all
+	partial                    bool   // metadata alone
 	watch                      bool
 	after                      int
 	limit                      int
 	from                       string // the key that a page begins after
 }
 
-// parse reads /api/v1[/namespaces/N]/R and /apis/G/V[/namespaces/N]/R.
+// parse reads /api/v1[/namespaces/N]/R[/NAME] and /apis/G/V[/namespaces/N]/R[/NAME].
 func parse(r *http.Request) (q query, ok bool) {
 	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
 	switch {
@@ -198,14 +205,18 @@ func parse(r *http.Request) (q query, ok bool) {
 	default:
 		return q, false
 	}
-	if len(parts) == 3 && parts[0] == "namespaces" {
+	if len(parts) > 2 && parts[0] == "namespaces" {
 		q.namespace, parts = parts[1], parts[2:]
 	}
 	values := r.URL.Query()
 	q.resource, q.watch, q.from = parts[0], values.Get("watch") != "", values.Get("continue")
 	q.after, _ = strconv.Atoi(values.Get("resourceVersion"))
 	q.limit, _ = strconv.Atoi(values.Get("limit"))
-	return q, len(parts) == 1
+	q.partial = strings.Contains(r.Header.Get("Accept"), "as=PartialObjectMetadata")
+	if len(parts) == 2 { //nolint:mnd // the resource and the name
+		q.name = parts[1]
+	}
+	return q, len(parts) <= 2 //nolint:mnd // likewise
 }
 
 func (s *Server) refused(q query) refusal {
@@ -242,9 +253,13 @@ func (s *Server) list(w http.ResponseWriter, q query) {
 			meta["continue"] = items[len(items)-1].key()
 			break
 		}
-		items = append(items, all[key])
+		items = append(items, q.shown(all[key]))
 	}
-	text, err := json.Marshal(map[string]any{"kind": listKind(q.resource), "apiVersion": q.group, "metadata": meta, "items": items})
+	kind, group := listKind(q.resource), q.group
+	if q.partial {
+		kind, group = partialKind+"List", partialGroup
+	}
+	text, err := json.Marshal(map[string]any{"kind": kind, "apiVersion": group, "metadata": meta, "items": items})
 	s.mu.Unlock()
 	if err != nil {
 		panic(err) // it was JSON before
@@ -253,10 +268,24 @@ func (s *Server) list(w http.ResponseWriter, q query) {
 	_, _ = w.Write(text)
 }
 
+// What an object is called of which metadata alone is asked for.
+const (
+	partialKind  = "PartialObjectMetadata"
+	partialGroup = "meta.k8s.io/v1"
+)
+
+// shown returns what of an object is asked for.
+func (q query) shown(o object) object {
+	if !q.partial {
+		return o
+	}
+	return object{"kind": partialKind, "apiVersion": partialGroup, "metadata": o.meta()}
+}
+
 func listKind(resource string) string {
 	return map[string]string{
 		"services": "ServiceList", "pods": "PodList", "nodes": "NodeList", "endpointslices": "EndpointSliceList",
-		"serviceentries": "ServiceEntryList", "workloadentries": "WorkloadEntryList",
+		"serviceentries": "ServiceEntryList", "workloadentries": "WorkloadEntryList", "destinationrules": "DestinationRuleList",
 	}[resource]
 }
 
@@ -307,7 +336,7 @@ func (s *Server) since(q query, after int) news {
 		if e.version <= after || e.resource != q.resource || q.namespace != "" && e.object.namespace() != q.namespace {
 			continue
 		}
-		text, err := json.Marshal(map[string]any{"type": e.kind, "object": e.object})
+		text, err := json.Marshal(map[string]any{"type": e.kind, "object": q.shown(e.object)})
 		if err != nil {
 			panic(err) // it was JSON before
 		}

@@ -1,0 +1,349 @@
+package kubernetes_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/xds-bridge/xds-bridge/internal/conformance"
+	fake "github.com/xds-bridge/xds-bridge/internal/fake/kubernetes"
+	"github.com/xds-bridge/xds-bridge/metadata/serviceentry"
+	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/kubernetes"
+)
+
+// An apiWorld is an API server, before which a test may answer, and a target over it.
+type apiWorld struct {
+	*fake.Server
+
+	api    *kubernetes.API
+	target *kubernetes.WatchedTarget
+	config *rest.Config
+	fault  atomic.Pointer[fault]
+
+	mu       sync.Mutex
+	requests []string // the method, the path and what is asked of each
+}
+
+// A fault answers in place of the server, or reports that it does not.
+type fault func(http.ResponseWriter, *http.Request) bool
+
+func newAPIWorld(t *testing.T) *apiWorld {
+	t.Helper()
+	w := &apiWorld{Server: fake.NewServer()}
+	server := httptest.NewServer(w)
+	t.Cleanup(func() {
+		server.CloseClientConnections()
+		server.Close()
+	})
+	w.config = &rest.Config{Host: server.URL}
+	api, err := kubernetes.NewAPI(w.config, "me")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.api, w.target = api, kubernetes.NewWatchedTarget(api, kubernetes.Options{Owner: "me", Namespace: namespace, Rules: true})
+	return w
+}
+
+func (w *apiWorld) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+	w.mu.Lock()
+	w.requests = append(w.requests, r.Method+" "+r.URL.Path)
+	w.mu.Unlock()
+	if f := w.fault.Load(); f == nil || !(*f)(rw, r) {
+		w.Server.ServeHTTP(rw, r)
+	}
+}
+
+// asked returns how many requests began with a text since the last call.
+func (w *apiWorld) asked(what string) (n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, r := range w.requests {
+		if strings.HasPrefix(r, what) {
+			n++
+		}
+	}
+	w.requests = nil
+	return n
+}
+
+// with has requests be answered with a status that match, each or the first alone.
+func (w *apiWorld) with(code int, body string, of func(*http.Request) bool, times int, header ...string) {
+	var left atomic.Int32
+	left.Store(int32(times)) //nolint:gosec // few
+	f := fault(func(rw http.ResponseWriter, r *http.Request) bool {
+		if !of(r) || left.Add(-1) < 0 {
+			return false
+		}
+		rw.Header().Set("Content-Type", "application/json")
+		for i := 0; i < len(header); i += 2 {
+			rw.Header().Set(header[i], header[i+1])
+		}
+		rw.WriteHeader(code)
+		_, _ = io.WriteString(rw, body)
+		return true
+	})
+	w.fault.Store(&f)
+}
+
+func every(*http.Request) bool { return true }
+
+func continued(r *http.Request) bool { return r.URL.Query().Get("continue") != "" }
+
+func isApply(r *http.Request) bool {
+	return r.Method == http.MethodPatch && strings.Contains(r.Header.Get("Content-Type"), "apply-patch")
+}
+
+func statusOf(code int, reason, causes string) string {
+	return fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","status":"Failure","message":"a test","reason":%q,"code":%d,"details":{"causes":[%s]}}`, reason, code, causes)
+}
+
+const always = 1 << 20
+
+func TestAPI_Conformance(t *testing.T) {
+	t.Parallel()
+	conformance.Target(t, func(t *testing.T) conformance.Fixture {
+		t.Helper()
+		return conformance.ServiceEntries(newAPIWorld(t).target, "me", namespace)
+	})
+}
+
+func TestAPI_Pages(t *testing.T) {
+	t.Parallel()
+	w := newAPIWorld(t)
+	const all = 1203
+	for i := range all {
+		if err := w.Put("serviceentries", serviceentry.Object{
+			APIVersion: serviceentry.APIVersion, Kind: serviceentry.ObjectKind, Metadata: serviceentry.ObjectMeta{Name: fmt.Sprint("n", i), Namespace: namespace},
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, tt := range map[string]struct {
+		code   int
+		body   string
+		of     func(*http.Request) bool
+		header []string
+		fails  bool
+	}{
+		"as it is":                      {of: func(*http.Request) bool { return false }},
+		"a page that the server forgot": {code: http.StatusGone, body: statusOf(http.StatusGone, "Expired", ""), of: continued},
+		"too many requests":             {code: http.StatusTooManyRequests, body: statusOf(http.StatusTooManyRequests, "TooManyRequests", ""), of: every, header: []string{"Retry-After", "1"}},
+		"an error later":                {code: http.StatusInternalServerError, of: continued, fails: true},
+		"an answer of nothing":          {code: http.StatusOK, body: "{}", of: continued, fails: true},
+		"another list":                  {code: http.StatusOK, body: `{"kind":"PodList","apiVersion":"v1","items":[]}`, of: continued, fails: true},
+	} {
+		w.with(tt.code, tt.body, tt.of, 1, tt.header...)
+		groups, err := w.target.Groups(t.Context())
+		switch {
+		case tt.fails && (err == nil || groups != nil || errors.Is(err, registry.ErrRefused)):
+			t.Errorf("%s: Groups = %d, %v, want an error that is no refusal", name, len(groups), err)
+		case !tt.fails && (err != nil || len(groups) != all):
+			t.Errorf("%s: Groups = %d, %v, want %d", name, len(groups), err, all)
+		}
+	}
+}
+
+// TestAPI_ReadsOnceWhatItListed: a first reading of all needs no request for each.
+func TestAPI_ReadsOnceWhatItListed(t *testing.T) {
+	t.Parallel()
+	w := newAPIWorld(t)
+	want := encode(t, subsetCodec(t, "version"), versions("v1"))
+	group := want[0].Group
+	if err := bring(t.Context(), w.target.Target, "me", group, want); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.target.Groups(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.asked("")
+	for _, requests := range []int{0, 2} {
+		if got := entriesOf(t, w.target.Target, group); !slices.Equal(got, want) {
+			t.Errorf("Read = %v, want %v", got, want)
+		}
+		if n := w.asked("GET"); n != requests {
+			t.Errorf("%d requests, want %d", n, requests)
+		}
+	}
+}
+
+// TestAPI_Answers: what each answer to a write means.
+func TestAPI_Answers(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		code    int
+		body    string
+		refused string // what the refusal says; empty: it is none
+		is      error
+	}{
+		"forbidden":         {code: http.StatusForbidden, body: statusOf(http.StatusForbidden, "Forbidden", ""), refused: "allow create and patch for serviceentries.networking.istio.io in namespace xds-bridge"},
+		"a namespace ends":  {code: http.StatusForbidden, body: strings.Replace(statusOf(http.StatusForbidden, "Forbidden", ""), "a test", "it is being terminated", 1), refused: "is being deleted"},
+		"unauthorized":      {code: http.StatusUnauthorized, body: statusOf(http.StatusUnauthorized, "Unauthorized", ""), refused: "check kubeconfig"},
+		"no definition":     {code: http.StatusNotFound, body: statusOf(http.StatusNotFound, "NotFound", ""), refused: "install istio's custom resource definitions"},
+		"no namespace":      {code: http.StatusNotFound, body: strings.Replace(statusOf(http.StatusNotFound, "NotFound", ""), "a test", `namespaces \"x\" not found`, 1), refused: "create namespace xds-bridge"},
+		"invalid":           {code: http.StatusUnprocessableEntity, body: statusOf(http.StatusUnprocessableEntity, "Invalid", ""), refused: "a test"},
+		"too large":         {code: http.StatusRequestEntityTooLarge, body: statusOf(http.StatusRequestEntityTooLarge, "RequestEntityTooLarge", ""), refused: "a test"},
+		"there meanwhile":   {code: http.StatusUnprocessableEntity, body: statusOf(http.StatusUnprocessableEntity, "Invalid", `{"field":"metadata.resourceVersion"}`), is: registry.ErrConflict},
+		"changed meanwhile": {code: http.StatusConflict, body: statusOf(http.StatusConflict, "Conflict", ""), is: registry.ErrConflict},
+		"fields of another": {code: http.StatusConflict, body: statusOf(http.StatusConflict, "Conflict", managersCause), is: registry.ErrConflict}, // as it is new to us
+		"an error":          {code: http.StatusInternalServerError, body: statusOf(http.StatusInternalServerError, "InternalError", "")},
+		"another object":    {code: http.StatusOK, body: `{"kind":"Pod","apiVersion":"v1"}`},
+	} {
+		w := newAPIWorld(t)
+		want := encode(t, subsetCodec(t, ""), service("greeter", 2))
+		c := registry.Change{Group: want[0].Group, Want: want}
+		for _, e := range want {
+			c.Put = append(c.Put, registry.Write{New: e})
+		}
+		w.with(tt.code, tt.body, isApply, always)
+		err := w.target.Write(t.Context(), c)
+		switch {
+		case tt.refused != "" && (!errors.Is(err, registry.ErrRefused) || !strings.Contains(err.Error(), tt.refused)):
+			t.Errorf("%s: %v, want a refusal that says %q", name, err, tt.refused)
+		case tt.is != nil && !errors.Is(err, tt.is):
+			t.Errorf("%s: %v, want %v", name, err, tt.is)
+		case tt.refused == "" && (err == nil || errors.Is(err, registry.ErrRefused)):
+			t.Errorf("%s: %v, want an error that is no refusal", name, err)
+		}
+	}
+}
+
+const managersCause = `{"reason":"FieldManagerConflict","message":"conflict with \"kubectl\"","field":".spec.endpoints"}`
+
+// TestAPI_FieldsOfAnother: what somebody wrote by hand is taken over; what another
+// manager applies is not.
+func TestAPI_FieldsOfAnother(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		conflicts int
+		refused   bool
+	}{
+		"by hand": {1, false}, "applied": {always, true},
+	} {
+		w := newAPIWorld(t)
+		want := encode(t, subsetCodec(t, ""), service("greeter", 2))
+		group := want[0].Group
+		if err := bring(t.Context(), w.target.Target, "me", group, want); err != nil {
+			t.Fatal(err)
+		}
+		o := w.object(t, group.Name)
+		o["metadata"].(map[string]any)["managedFields"] = []any{map[string]any{ //nolint:forcetypeassert // of a test
+			"manager": "kubectl-edit", "operation": "Update", "apiVersion": serviceentry.APIVersion, "fieldsType": "FieldsV1",
+			"fieldsV1": map[string]any{"f:spec": map[string]any{"f:endpoints": map[string]any{}}},
+		}}
+		if err := w.Put("serviceentries", o); err != nil {
+			t.Fatal(err)
+		}
+		w.with(http.StatusConflict, statusOf(http.StatusConflict, "Conflict", managersCause), isApply, tt.conflicts)
+		applies := w.fault.Load()
+		var patches atomic.Int32
+		f := fault(func(rw http.ResponseWriter, r *http.Request) bool {
+			if r.Method == http.MethodPatch && !isApply(r) {
+				text, _ := io.ReadAll(r.Body)
+				if strings.Contains(string(text), "managedFields") {
+					patches.Add(1)
+				}
+				rw.Header().Set("Content-Type", "application/json")
+				_ = json.NewEncoder(rw).Encode(w.object(t, group.Name))
+				return true
+			}
+			return (*applies)(rw, r)
+		})
+		w.fault.Store(&f)
+		err := bring(t.Context(), w.target.Target, "me", group, encode(t, subsetCodec(t, ""), service("greeter", 3)))
+		if tt.refused != errors.Is(err, registry.ErrRefused) || !tt.refused && err != nil {
+			t.Errorf("%s: Write = %v", name, err)
+		}
+		if tt.refused && !strings.Contains(fmt.Sprint(err), `"kubectl" (.spec.endpoints)`) {
+			t.Errorf("%s: %v does not name the manager", name, err)
+		}
+		if patches.Load() != 1 {
+			t.Errorf("%s: %d changes of managedFields, want 1", name, patches.Load())
+		}
+	}
+}
+
+// object returns a ServiceEntry as it is stored.
+func (w *apiWorld) object(t *testing.T, name string) map[string]any {
+	t.Helper()
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/apis/networking.istio.io/v1/namespaces/"+namespace+"/serviceentries/"+name, nil)
+	answer := httptest.NewRecorder()
+	w.Server.ServeHTTP(answer, r)
+	var o map[string]any
+	if err := json.Unmarshal(answer.Body.Bytes(), &o); err != nil || answer.Code != http.StatusOK {
+		t.Fatal(answer.Code, err)
+	}
+	return o
+}
+
+// TestAPI_DeletesWhatItRead: nothing that changed or was made anew.
+func TestAPI_DeletesWhatItRead(t *testing.T) {
+	t.Parallel()
+	w := newAPIWorld(t)
+	want := encode(t, subsetCodec(t, "version"), versions("v1"))
+	group := want[0].Group
+	if err := bring(t.Context(), w.target.Target, "me", group, want); err != nil {
+		t.Fatal(err)
+	}
+	old, err := w.api.Get(t.Context(), serviceentry.ObjectKind, namespace, group.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Put("serviceentries", w.object(t, group.Name)); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.api.Delete(t.Context(), *old); !errors.Is(err, registry.ErrConflict) {
+		t.Errorf("Delete of what changed = %v, want a conflict", err)
+	}
+	if err := bring(t.Context(), w.target.Target, "me", group, nil); err != nil {
+		t.Error(err)
+	}
+	if groups, err := w.target.Groups(t.Context()); err != nil || len(groups) != 0 {
+		t.Errorf("Groups = %v, %v, want none", groups, err)
+	}
+	if err := w.api.Delete(t.Context(), *old); err != nil {
+		t.Errorf("Delete of what is gone = %v", err)
+	}
+}
+
+func TestAPI_Try(t *testing.T) {
+	t.Parallel()
+	w := newAPIWorld(t)
+	for _, kind := range []string{serviceentry.ObjectKind, serviceentry.RuleKind} {
+		if err := w.api.Try(t.Context(), kind, namespace); err != nil {
+			t.Error(err)
+		}
+	}
+	if groups, err := w.target.Groups(t.Context()); err != nil || len(groups) != 0 {
+		t.Errorf("Groups = %v, %v, want none", groups, err)
+	}
+	w.Forget("destinationrules")
+	if err := w.api.Try(t.Context(), serviceentry.RuleKind, namespace); !errors.Is(err, registry.ErrRefused) {
+		t.Errorf("Try without a definition = %v, want a refusal", err)
+	}
+	w.with(http.StatusCreated, `{"kind":"SelfSubjectAccessReview","apiVersion":"authorization.k8s.io/v1","status":{"allowed":false}}`, every, 2)
+	rights := kubernetes.Rights(kubernetes.Options{Namespace: namespace})[:2]
+	if lacking, err := w.api.Lacking(t.Context(), rights); err != nil || !slices.Equal(lacking, rights) {
+		t.Errorf("Lacking = %v, %v, want %v", lacking, err, rights)
+	}
+	w.with(http.StatusInternalServerError, "", every, always)
+	if _, err := w.api.Lacking(t.Context(), rights); err == nil {
+		t.Error("Lacking says nothing of a failure")
+	}
+	if s := w.target.State(); s.Err != nil || s.At.IsZero() {
+		t.Errorf("the state is %+v", s)
+	}
+	if _, err := w.target.Groups(t.Context()); err == nil || w.target.State().Err == nil {
+		t.Errorf("after a failure the state is %+v", w.target.State())
+	}
+}

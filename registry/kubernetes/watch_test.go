@@ -1,0 +1,195 @@
+package kubernetes_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// soon bounds what is waited for.
+const soon = 30 * time.Second
+
+// run watches until the test ends.
+func (w *apiWorld) run(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- w.target.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+}
+
+// watch reads a group, has it watched and returns what it holds.
+func (w *apiWorld) watch(t *testing.T, group registry.Group) []registry.Held {
+	t.Helper()
+	held, err := w.target.Watch(t.Context(), group)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return held
+}
+
+// expectChanges waits until these groups are told of, each once, and no other.
+func (w *apiWorld) expectChanges(t *testing.T, want ...registry.Group) {
+	t.Helper()
+	timer := time.NewTimer(soon)
+	defer timer.Stop()
+	var got []registry.Group
+	for len(got) < len(want) {
+		select {
+		case <-w.target.Changed():
+			got = append(got, w.target.Changes()...)
+		case <-timer.C:
+			t.Fatalf("told of %v, want %v", got, want)
+		}
+	}
+	slices.SortFunc(got, registry.Group.Compare)
+	if !slices.Equal(got, want) {
+		t.Errorf("told of %v, want %v", got, want)
+	}
+}
+
+// await waits until something is so.
+func await(t *testing.T, is func() bool) {
+	t.Helper()
+	ticker, timer := time.NewTicker(time.Millisecond), time.NewTimer(soon)
+	defer ticker.Stop()
+	defer timer.Stop()
+	for !is() {
+		select {
+		case <-ticker.C:
+		case <-timer.C:
+			t.Fatal("it is not so yet")
+		}
+	}
+}
+
+// edit changes an object as another does.
+func (w *apiWorld) edit(t *testing.T, name, text string) {
+	t.Helper()
+	o := w.object(t, name)
+	o["text"] = text
+	if err := w.Put("serviceentries", o); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestWatchedTarget_TellsWhatOthersChange(t *testing.T) {
+	t.Parallel()
+	w := newAPIWorld(t)
+	codec := subsetCodec(t, "version")
+	a, b := encode(t, codec, service("a", 2)), encode(t, codec, service("b", 2))
+	for _, want := range [][]registry.Entry{a, b} {
+		if err := bring(t.Context(), w.target.Target, "me", want[0].Group, want); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ours, theirs := a[0].Group, b[0].Group
+	w.watch(t, ours)
+	w.watch(t, theirs)
+	w.run(t)
+	for n := range 3 { // what we change is not told of: what is told next is of others
+		c := registry.Change{Group: ours, Want: a}
+		held := w.watch(t, ours)
+		next := encode(t, codec, service("a", n+3))
+		for _, e := range next {
+			i := slices.IndexFunc(held, func(h registry.Held) bool { return h.Key == e.Key })
+			if i < 0 {
+				c.Put = append(c.Put, registry.Write{New: e})
+			}
+		}
+		if err := w.target.Write(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.edit(t, theirs.Name, "x")
+	w.expectChanges(t, theirs)
+	w.edit(t, theirs.Name, "y")
+	w.expectChanges(t, theirs) // once more, though it was not read
+	w.watch(t, theirs)
+	w.Delete("destinationrules", namespace, theirs.Name)
+	w.expectChanges(t, theirs)
+	w.watch(t, theirs)
+	w.Delete("serviceentries", namespace, theirs.Name)
+	w.expectChanges(t, theirs)
+	if held := w.watch(t, theirs); len(held) != 0 {
+		t.Errorf("it holds %v", held)
+	}
+	if err := w.Put("serviceentries", w.object(t, ours.Name)); err != nil {
+		t.Fatal(err)
+	}
+	w.expectChanges(t, ours)
+}
+
+// TestWatchedTarget_FindsWhatChangedWithoutAWatch: by versions, after the server forgot
+// what happened.
+func TestWatchedTarget_FindsWhatChangedWithoutAWatch(t *testing.T) {
+	t.Parallel()
+	w := newAPIWorld(t)
+	codec := subsetCodec(t, "")
+	all := make(map[string]registry.Group)
+	for _, name := range []string{"changed", "come", "gone", "kept"} {
+		want := encode(t, codec, service(name, 1))
+		all[name] = want[0].Group
+		if name == "come" {
+			continue
+		}
+		if err := bring(t.Context(), w.target.Target, "me", want[0].Group, want); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, group := range all {
+		w.watch(t, group)
+	}
+	w.run(t)
+	w.edit(t, all["kept"].Name, "x")
+	w.expectChanges(t, all["kept"]) // so that it watches
+	w.watch(t, all["kept"])
+
+	changed, come := w.object(t, all["changed"].Name), w.object(t, all["changed"].Name)
+	come["metadata"].(map[string]any)["name"] = all["come"].Name //nolint:forcetypeassert // of a test
+
+	w.Refuse("serviceentries", "", http.StatusForbidden, "Forbidden")
+	await(t, func() bool { return w.target.WatchState().Err != nil })
+	if err := errors.Join(w.Put("serviceentries", changed), w.Put("serviceentries", come)); err != nil {
+		t.Fatal(err)
+	}
+	w.Delete("serviceentries", namespace, all["gone"].Name)
+	w.Compact()
+	w.Refuse("serviceentries", "", 0, "")
+	w.expectChanges(t, all["changed"], all["come"], all["gone"])
+	if s := w.target.WatchState(); s.Err != nil {
+		t.Errorf("the state is %+v", s)
+	}
+}
+
+// TestWatchedTarget_EndsTheWatchOfWhatIsRead: of a group that is read without it nothing
+// is told.
+func TestWatchedTarget_EndsTheWatchOfWhatIsRead(t *testing.T) {
+	t.Parallel()
+	w := newAPIWorld(t)
+	codec := subsetCodec(t, "")
+	a, b := encode(t, codec, service("a", 1)), encode(t, codec, service("b", 1))
+	for _, want := range [][]registry.Entry{a, b} {
+		if err := bring(t.Context(), w.target.Target, "me", want[0].Group, want); err != nil {
+			t.Fatal(err)
+		}
+		w.watch(t, want[0].Group)
+	}
+	w.run(t)
+	if _, err := w.target.Read(t.Context(), a[0].Group); err != nil {
+		t.Fatal(err)
+	}
+	w.edit(t, a[0].Group.Name, "x")
+	w.edit(t, b[0].Group.Name, "x")
+	w.expectChanges(t, b[0].Group)
+}
