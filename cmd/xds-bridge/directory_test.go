@@ -1,12 +1,14 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/xds-bridge/xds-bridge/internal/admin"
 	"github.com/xds-bridge/xds-bridge/metadata"
 )
 
@@ -105,4 +107,46 @@ func TestServiceEntriesOfABridgeThatIsGoneAreHeld(t *testing.T) {
 	first, _, _ := strings.Cut(text, "  - { name: orders")
 	w.file("shop.yaml", first)
 	do(t, "plan", "-f", file).want(t, exitFindings, "is not configured")
+}
+
+// What a person denied stays denied after a restart: a directory keeps records.
+func TestDecisionsInADirectoryOutliveTheProcess(t *testing.T) {
+	t.Parallel()
+	w := newDirectoryWorld(t)
+	node := func(i int) string { return fmt.Sprintf("/microservices/greeter/%d", i) }
+	for i := range 5 {
+		if err := w.zk.Put(node(i), fmt.Appendf(nil, `{"id":"%d","name":"greeter","version":"v1","endpoints":["grpc://10.0.0.%[1]d:9000"]}`, i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	file := w.file("config.yaml", strings.ReplaceAll(w.text(w.by("shop")), " } }\n  - {", ` }, guard: { settle: 0s, lastEndpoint: 0s, atLeast: 1 } }
+  - {`)+fmt.Sprintf("admin: { address: \"unix:%s/a\" }\ntelemetry: { address: \"127.0.0.1:0\" }\nlog: { format: json, level: debug }\n", w.dir))
+	r := w.start(file)
+	eventually(t, "in sync", func() bool { return do(t, "status", "-f", file).code == exitOK })
+	for i := range 4 {
+		w.zk.Delete(node(i + 1))
+	}
+	eventually(t, "held", func() bool { return do(t, "status", "-f", file).code == exitHeld })
+	do(t, "deny", "--bridge", "greeter", "-f", file).want(t, exitHeld)
+	var page admin.Page[admin.Hold]
+	if err := json.Unmarshal([]byte(do(t, "holds", "-o", "json", "-f", file).out), &page); err != nil || len(page.Items) != 1 {
+		t.Fatalf("%+v, %v", page, err)
+	}
+	do(t, "deny", page.Items[0].ID, "-f", file).want(t, exitOK)
+	kept := len(page.Items[0].Entries)
+	eventually(t, "the denial is recorded", func() bool {
+		files, _ := filepath.Glob(filepath.Join(w.files, ".xds-bridge.*.guard"))
+		if len(files) != 1 {
+			return false
+		}
+		text, _ := os.ReadFile(files[0])
+		return strings.Contains(string(text), "denied")
+	})
+	r.stop()
+	w.start(file)
+	eventually(t, "it is denied still", func() bool {
+		r := do(t, "holds", "-f", file)
+		return r.code == exitOK && strings.Contains(r.out, "a person denied it") && strings.Count(r.out, "10.0.0.") == kept
+	})
+	w.want("address: 10.0.0.", fmt.Sprint("greeter ", 1+kept), "orders 1")
 }

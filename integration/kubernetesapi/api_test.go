@@ -3,6 +3,7 @@ package kubernetesapi
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -57,6 +58,7 @@ func TestAPI(t *testing.T) {
 		"the state says what keeps it from watching":                testWatchRefused,
 		"a try stores nothing, and says what keeps it from storing": testTry,
 		"a rule of subsets is kept beside a service":                testSubsets,
+		"records are kept and bounded":                              testRecords,
 		"a rule of another is left alone":                           testRuleOfAnother,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -313,6 +315,31 @@ func testLargeService(t *testing.T, w *world) {
 		t.Fatal(err)
 	}
 	w.expect(t, kept[:most])
+}
+
+// testRecords keeps records of two owners, and more than a ConfigMap takes.
+func testRecords(t *testing.T, w *world) {
+	other := w.api.Recorder("other", w.namespace)
+	for range 2 {
+		for name, r := range map[string]registry.Recorder{"ours": w.target, "other": other} {
+			if err := r.Record(t.Context(), "holds", name, name+"\u2028: {"); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := w.target.Record(t.Context(), "holds", "gone", ""); err != nil {
+		t.Error(err)
+	}
+	half := strings.Repeat("x", 600<<10)
+	if err := w.target.Record(t.Context(), "guard", "a", half); err != nil {
+		t.Error(err)
+	}
+	refusedWith(t, w.target.Record(t.Context(), "guard", "b", half))
+	for kind, want := range map[string]map[string]string{"holds": {"ours": "ours\u2028: {"}, "guard": {"a": half}, "decisions": {}} {
+		if got, err := w.target.Records(t.Context(), kind); err != nil || !maps.Equal(got, want) {
+			t.Errorf("Records(%s) = %d, %v, want %d", kind, len(got), err, len(want))
+		}
+	}
 }
 
 func testTry(t *testing.T, w *world) {

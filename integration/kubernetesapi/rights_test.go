@@ -67,6 +67,14 @@ func testRights(t *testing.T, c *cluster) {
 				t.Errorf("with the Role as it is, what needs %s: %v", verb, err)
 			}
 		}
+		for _, text := range []string{"a", "b", ""} {
+			if err := w.target.Record(t.Context(), "guard", "test", text); err != nil {
+				t.Errorf("with the Role as it is, a record: %v", err)
+			}
+			if all, err := w.target.Records(t.Context(), "guard"); err != nil || all["test"] != text {
+				t.Errorf("with the Role as it is, the records are %v, %v", all, err)
+			}
+		}
 	}
 	exercise()
 	w.write(t, service("greeter", 2))
@@ -94,6 +102,11 @@ func testRights(t *testing.T, c *cluster) {
 	for _, verb := range []string{"update", "deletecollection"} {
 		if w.may(t, verb, "networking.istio.io", "serviceentries", shipped) {
 			t.Errorf("it may %s", verb)
+		}
+	}
+	for _, verb := range []string{"list", "watch", "update", "delete"} {
+		if w.may(t, verb, "", "configmaps", shipped) {
+			t.Errorf("it may %s ConfigMaps", verb)
 		}
 	}
 	if w.may(t, "get", "networking.istio.io", "serviceentries", "default") || w.may(t, "get", "", "secrets", shipped) {

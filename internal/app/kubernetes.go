@@ -130,6 +130,6 @@ func (c *kubernetesConnection) states(all ...func() kubernetes.State) {
 
 // kubernetesStore is what is checked of where ServiceEntries are kept.
 type kubernetesStore interface {
-	kubernetes.Store
+	kubernetes.Storage
 	kubernetes.Probe
 }

@@ -56,4 +56,7 @@ func (f *findings) checkRights(ctx context.Context, api *kubernetes.API, o kuber
 	default:
 		f.pass(check, "%s in namespace %s", kubernetes.Listed(kubernetes.Rights(o)), o.Namespace)
 	}
+	if lacking, err := api.Lacking(ctx, kubernetes.RecordRights(o)); err == nil && len(lacking) > 0 {
+		f.warn("records", fmt.Sprintf("a restart will forget what was lost and decided: we may not %s in namespace %s", kubernetes.Listed(lacking), o.Namespace), "apply deploy/kubernetes-import.yaml for our account")
+	}
 }

@@ -31,7 +31,7 @@ func (a apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		_ = json.NewDecoder(r.Body).Decode(&review)
 		of := review.Spec.ResourceAttributes
-		allowed := of.Namespace == "xds-bridge" && of.Resource == "serviceentries" && !slices.Contains(a.denied, of.Verb)
+		allowed := of.Namespace == "xds-bridge" && slices.Contains([]string{"serviceentries", "configmaps"}, of.Resource) && !slices.Contains(a.denied, of.Verb)
 		w.WriteHeader(http.StatusCreated)
 		_, _ = fmt.Fprintf(w, `{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview","status":{"allowed":%v}}`, allowed)
 	case r.Method == http.MethodGet && a.list != 0:
@@ -73,6 +73,7 @@ func TestPreflight_Kubernetes(t *testing.T) {
 		}},
 		"rights that lack": {server: apiServer{denied: []string{"patch", "delete"}}, want: []string{
 			"failed rights: we may not patch, delete serviceentries.networking.istio.io in namespace xds-bridge",
+			"warning records: a restart will forget what was lost and decided: we may not patch configmaps in namespace xds-bridge",
 		}},
 		"no right to list": {server: apiServer{denied: []string{"list"}, list: http.StatusForbidden}, want: []string{
 			"failed rights: we may not list serviceentries.networking.istio.io", "failed list: ",

@@ -55,7 +55,7 @@ func Listed(rights []Right) string {
 	var kinds []string
 	verbs := make(map[string][]string)
 	for _, r := range rights {
-		kind := r.Resource + "." + r.Group
+		kind := schema.GroupResource{Group: r.Group, Resource: r.Resource}.String()
 		if verbs[kind] == nil {
 			kinds = append(kinds, kind)
 		}

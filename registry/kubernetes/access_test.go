@@ -50,7 +50,8 @@ func TestRights_AreThoseOfTheDocument(t *testing.T) {
 			}
 		}
 	}
-	if want := kubernetes.Rights(kubernetes.Options{Namespace: namespace}); !slices.Equal(allowed, want) {
+	o := kubernetes.Options{Namespace: namespace}
+	if want := slices.Concat(kubernetes.Rights(o), kubernetes.RecordRights(o)); !slices.Equal(allowed, want) {
 		t.Errorf("the document allows\n%v\nand these are asked for\n%v", allowed, want)
 	}
 }

@@ -30,6 +30,9 @@ import (
 
 // resource is what the API calls a kind of object.
 func resource(kind string) schema.GroupVersionResource {
+	if kind == configMap {
+		return schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
+	}
 	plural := map[string]string{serviceentry.ObjectKind: "serviceentries", serviceentry.RuleKind: "destinationrules"}[kind]
 	return schema.GroupVersionResource{Group: "networking.istio.io", Version: "v1", Resource: plural}
 }

@@ -71,19 +71,12 @@ type document struct {
 // read returns the documents of a file; none where there is no file.
 func (d *Directory) read(name string) ([]document, error) {
 	path := filepath.Join(d.path, name+extension)
-	info, err := os.Stat(path)
+	text, err := readFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("directory: %w", err)
-	}
-	if !info.Mode().IsRegular() || info.Size() > maxFile {
-		return nil, fmt.Errorf("%w: %s is no file of at most %d bytes, delete it", registry.ErrRefused, path, maxFile)
-	}
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("directory: %w", err)
+		return nil, err
 	}
 	var all []document
 	for one := range strings.SplitSeq(string(text), separator) {
@@ -94,6 +87,22 @@ func (d *Directory) read(name string) ([]document, error) {
 		all = append(all, o)
 	}
 	return all, nil
+}
+
+// readFile reads a file of at most maxFile bytes.
+func readFile(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, fmt.Errorf("directory: %w", err)
+	}
+	if !info.Mode().IsRegular() || info.Size() > maxFile {
+		return nil, fmt.Errorf("%w: %s is no file of at most %d bytes, delete it", registry.ErrRefused, path, maxFile)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("directory: %w", err)
+	}
+	return text, nil
 }
 
 // separator is between the documents of a file.

@@ -36,6 +36,14 @@ type Store interface {
 	Delete(ctx context.Context, o serviceentry.Object) error
 }
 
+// A Storage is a Store beside whose objects records are kept.
+type Storage interface {
+	Store
+
+	// Recorder returns what keeps records of an owner beside the objects of a namespace.
+	Recorder(owner, namespace string) registry.Recorder
+}
+
 // A Probe reports whether an object of a kind could be stored in a namespace. It stores
 // none.
 type Probe interface {
@@ -67,6 +75,8 @@ const maxObject = 1 << 20
 // serviceentry.SubsetsKey, a DestinationRule. An object that does not carry the owner's
 // mark is never written or deleted.
 type Target struct {
+	registry.Recorder
+
 	o     Options
 	owner string // as registry.Held.Owner has it
 	store Store
@@ -78,11 +88,11 @@ type Target struct {
 }
 
 // NewTarget returns a target over a store.
-func NewTarget(store Store, o Options) *Target {
+func NewTarget(store Storage, o Options) *Target {
 	if o.MaxObject == 0 {
 		o.MaxObject = maxObject
 	}
-	t := &Target{o: o, owner: metadata.OwnerMark(o.Owner), addresses: make(map[netip.Addr]string)}
+	t := &Target{Recorder: store.Recorder(o.Owner, o.Namespace), o: o, owner: metadata.OwnerMark(o.Owner), addresses: make(map[netip.Addr]string)}
 	t.store = observed{store, t}
 	return t
 }

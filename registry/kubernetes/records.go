@@ -1,0 +1,167 @@
+package kubernetes
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/metadata/serviceentry"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// configMap is the kind of object that keeps records.
+const configMap = "ConfigMap"
+
+// recordsName names what keeps the records of an owner and a kind.
+func recordsName(owner, kind string) string {
+	return "xds-bridge." + metadata.OwnerMark(owner) + "." + kind
+}
+
+// maxRecords is how many bytes a ConfigMap may have:
+// https://kubernetes.io/docs/concepts/configuration/configmap/
+const maxRecords = 1 << 20
+
+// RecordRights returns what an API asks for to keep records, beside Rights.
+func RecordRights(o Options) []Right {
+	var all []Right
+	for _, verb := range []string{"get", "create", "patch"} {
+		all = append(all, Right{Resource: resource(configMap).Resource, Verb: verb, Namespace: o.Namespace})
+	}
+	return all
+}
+
+// configMaps keep records in a ConfigMap for each kind, beside the objects.
+type configMaps struct {
+	api              *API
+	owner, namespace string
+}
+
+// Recorder implements Store.
+func (a *API) Recorder(owner, namespace string) registry.Recorder {
+	return configMaps{a, owner, namespace}
+}
+
+func (c configMaps) ref(kind string) ref {
+	return ref{configMap, c.namespace, recordsName(c.owner, kind)}
+}
+
+// Records implements registry.Recorder.
+func (c configMaps) Records(ctx context.Context, kind string) (map[string]string, error) {
+	r := c.ref(kind)
+	u, err := c.api.objects(r).Get(quiet(ctx), r.name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) && isObject(err, r.name) {
+		return map[string]string{}, nil
+	}
+	if err != nil {
+		return nil, explain(err, "get", r)
+	}
+	if u.GetKind() != configMap {
+		return nil, fmt.Errorf("the answer is no %s but %q", configMap, u.GetKind())
+	}
+	data, _, err := unstructured.NestedStringMap(u.Object, "data")
+	if err != nil {
+		return nil, fmt.Errorf("%w: ConfigMap %s: %w; delete it", registry.ErrRefused, r.name, err)
+	}
+	return data, nil
+}
+
+// Record implements registry.Recorder. It changes its own text alone, whatever other
+// replicas store.
+func (c configMaps) Record(ctx context.Context, kind, name, text string) error {
+	if len(text) > maxRecords {
+		return fmt.Errorf("%w: a record of %d bytes, a ConfigMap takes %d", registry.ErrRefused, len(text), maxRecords)
+	}
+	r, ctx := c.ref(kind), quiet(ctx)
+	var value any // null deletes
+	if text != "" {
+		value = text
+	}
+	patch := metadata.JSON(map[string]any{"data": map[string]any{name: value}})
+	how := metav1.PatchOptions{FieldManager: c.api.manager}
+	_, err := c.api.objects(r).Patch(ctx, r.name, types.MergePatchType, []byte(patch), how)
+	if !apierrors.IsNotFound(err) || !isObject(err, r.name) {
+		return c.explain(err, "patch", r)
+	}
+	if text == "" {
+		return nil
+	}
+	made := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": configMap, "data": map[string]any{name: text},
+		"metadata": map[string]any{"name": r.name, "labels": map[string]any{serviceentry.LabelManager: serviceentry.Manager}},
+	}}
+	_, err = c.api.objects(r).Create(ctx, made, metav1.CreateOptions{FieldManager: c.api.manager})
+	return c.explain(err, "create", r)
+}
+
+func (configMaps) explain(err error, verb string, r ref) error {
+	if err == nil {
+		return nil
+	}
+	return explain(err, verb, r)
+}
+
+// hidden keeps records as a file for each kind, beside those of objects, that neither
+// istiod nor Argo CD take for one of them.
+type hidden struct {
+	directory *Directory
+	owner     string
+}
+
+// Recorder implements Store.
+func (d *Directory) Recorder(owner, _ string) registry.Recorder { return hidden{d, owner} }
+
+func (h hidden) file(kind string) string { return "." + recordsName(h.owner, kind) }
+
+// Records implements registry.Recorder. What the disk does not give now it does not
+// give later: every error wraps registry.ErrRefused.
+func (h hidden) Records(_ context.Context, kind string) (map[string]string, error) {
+	all := make(map[string]string)
+	path := filepath.Join(h.directory.path, h.file(kind))
+	text, err := readFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return all, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &all)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: records in %s: %w; mend or delete it", registry.ErrRefused, path, err)
+	}
+	return all, nil
+}
+
+// Record implements registry.Recorder.
+func (h hidden) Record(ctx context.Context, kind, name, text string) error {
+	all, err := h.Records(ctx, kind)
+	if err != nil {
+		return err
+	}
+	if all[name] = text; text == "" {
+		delete(all, name)
+	}
+	next := metadata.JSON(all)
+	switch {
+	case len(next) > maxFile:
+		return fmt.Errorf("%w: records of %d bytes, a file may have %d", registry.ErrRefused, len(next), maxFile)
+	case len(all) > 0:
+		err = h.directory.replace(h.file(kind), []byte(next+"\n"))
+	default:
+		if err = os.Remove(filepath.Join(h.directory.path, h.file(kind))); errors.Is(err, fs.ErrNotExist) {
+			err = nil
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", registry.ErrRefused, err)
+	}
+	return nil
+}
