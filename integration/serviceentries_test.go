@@ -28,6 +28,10 @@ func TestServiceEntries(t *testing.T) {
 		t.Parallel()
 		mesh := harness.NewMesh(t)
 		mesh.Apply(t, harness.Service{Host: "other.shop.svc.cluster.local", Port: 80, Endpoints: harness.Local(1)})
+		// Records are in such files. Had istiod read one, it would keep what it had of all.
+		if err := os.WriteFile(filepath.Join(mesh.Dir(), ".xds-bridge.000000.guard"), []byte("{\"no YAML: [\n\t"), 0o600); err != nil {
+			t.Fatal(err)
+		}
 		testServiceEntries(t, mesh, fmt.Sprintf("import: { directory: %q, subsetLabel: version }", mesh.Dir()), func() string {
 			file, err := os.Stat(filepath.Join(mesh.Dir(), greeterHost()+".yaml"))
 			if err != nil {

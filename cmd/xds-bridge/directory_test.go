@@ -150,3 +150,27 @@ func TestDecisionsInADirectoryOutliveTheProcess(t *testing.T) {
 	})
 	w.want("address: 10.0.0.", fmt.Sprint("greeter ", 1+kept), "orders 1")
 }
+
+// A host that somebody else's ServiceEntry has is not doubled, and is shown.
+func TestAHostOfAnotherServiceEntryIsAConflict(t *testing.T) {
+	t.Parallel()
+	w := newDirectoryWorld(t)
+	file := w.by("shop")
+	theirs := filepath.Join(w.files, "theirs.yaml")
+	text := "kind: ServiceEntry\nmetadata: { name: theirs, namespace: xds-bridge }\nspec: { hosts: [greeter.s-grpc.zk.bridge.internal] }\n"
+	if err := os.WriteFile(theirs, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	do(t, "run", "--once", "-f", file).want(t, exitFindings, "theirs has that host and is not ours")
+	w.want("kind: ServiceEntry", "orders 1", "theirs 1")
+	do(t, "plan", "-f", file).want(t, exitFindings, "conflict")
+	if err := os.Remove(theirs); err != nil {
+		t.Fatal(err)
+	}
+	do(t, "run", "--once", "-f", file).want(t, exitOK)
+	if err := os.WriteFile(theirs, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	do(t, "run", "--once", "-f", file).want(t, exitFindings, "conflict")
+	w.want("kind: ServiceEntry", "greeter 1", "orders 1", "theirs 1")
+}

@@ -35,6 +35,7 @@ type Object struct {
 	Kind       string     `json:"kind"`
 	Metadata   ObjectMeta `json:"metadata"`
 	Spec       ObjectSpec `json:"spec"`
+	Elsewhere  bool       `json:"-"` // it is not stored where its name says
 }
 
 // ObjectMeta is what any object has.

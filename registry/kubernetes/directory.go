@@ -30,7 +30,7 @@ func NewDirectory(path string) *Directory { return &Directory{path} }
 
 const extension = ".yaml"
 
-// List implements Store. What is in files of others is listed by its own name.
+// List implements Store. What is in files of others is elsewhere.
 func (d *Directory) List(ctx context.Context, kind, namespace string) ([]serviceentry.Object, error) {
 	files, err := os.ReadDir(d.path)
 	if err != nil {
@@ -51,6 +51,7 @@ func (d *Directory) List(ctx context.Context, kind, namespace string) ([]service
 		}
 		for _, o := range documents {
 			if o.Kind == kind && o.Metadata.Namespace == namespace {
+				o.Elsewhere = o.Metadata.Name != name
 				all = append(all, o.Object)
 			}
 		}

@@ -82,8 +82,8 @@ type Target struct {
 	store Store
 
 	mu        sync.Mutex
-	addresses map[netip.Addr]string          // of services: the name of the object that has it
-	rules     map[string]serviceentry.Object // by host: one that has another name than the host, as it was listed last
+	addresses map[netip.Addr]string // of services: the name of the object that has it
+	others    map[ref]string        // names of objects that have another name than their host, by that host, as they were listed last
 	state     State
 }
 
@@ -99,39 +99,53 @@ func NewTarget(store Storage, o Options) *Target {
 
 // Groups implements registry.Target.
 func (t *Target) Groups(ctx context.Context) ([]registry.Group, error) {
-	all, err := t.store.List(ctx, serviceentry.ObjectKind, t.o.Namespace)
-	if err != nil {
-		return nil, fmt.Errorf("list: %w", err)
-	}
-	var rules []serviceentry.Object
-	if t.o.Rules {
-		if rules, err = t.store.List(ctx, serviceentry.RuleKind, t.o.Namespace); err != nil {
+	var all []serviceentry.Object
+	for _, kind := range t.o.Kinds() {
+		list, err := t.store.List(ctx, kind, t.o.Namespace)
+		if err != nil {
 			return nil, fmt.Errorf("list: %w", err)
 		}
+		all = append(all, list...)
 	}
 	groups := make([]registry.Group, 0, len(all))
 	names := make(map[string]bool, len(all))
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	clear(t.addresses)
+	t.others = make(map[ref]string)
 	for _, o := range all {
-		groups, names[o.Metadata.Name] = append(groups, o.Group()), true
 		t.note(o)
-	}
-	t.rules = make(map[string]serviceentry.Object)
-	for _, o := range rules {
-		switch {
-		case o.Kind != "" && o.Spec.Host != o.Metadata.Name:
-			t.rules[o.Spec.Host] = o
-		case !names[o.Metadata.Name]: // what is left of a ServiceEntry
-			groups = append(groups, o.Group())
+		name, isRule := o.Metadata.Name, o.Kind == serviceentry.RuleKind
+		other := t.noteOther(o)
+		if !o.Elsewhere && !names[name] && (!isRule || !other) { // a rule alone is left of a ServiceEntry
+			groups, names[name] = append(groups, o.Group()), true
 		}
 	}
 	slices.SortFunc(groups, registry.Group.Compare)
 	return groups, nil
 }
 
-// Read implements registry.Target.
+// noteOther notes the hosts of an object that has another name, and reports whether it
+// has any. The caller holds mu.
+func (t *Target) noteOther(o serviceentry.Object) (other bool) {
+	for _, host := range slices.Concat(o.Spec.Hosts, []string{o.Spec.Host}) {
+		if host != "" && (o.Elsewhere || host != o.Metadata.Name) {
+			t.others[ref{o.Kind, t.o.Namespace, host}], other = o.Metadata.Name, true
+		}
+	}
+	return other
+}
+
+// other returns the name of an object of a kind and a host that has another name.
+func (t *Target) other(kind, host string) (name string, there bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	name, there = t.others[ref{kind, t.o.Namespace, host}]
+	return name, there
+}
+
+// Read implements registry.Target. An object of the host that has another name is read
+// as an entry of nobody, beside which ours is a conflict.
 func (t *Target) Read(ctx context.Context, group registry.Group) ([]registry.Held, error) {
 	if err := t.check(ctx, group); err != nil {
 		return nil, fmt.Errorf("read %s: %w", group, err)
@@ -145,20 +159,13 @@ func (t *Target) Read(ctx context.Context, group registry.Group) ([]registry.Hel
 		e.Group = group
 		held = append(held, registry.Held{Entry: e, Owner: s.owner(e.Key), Live: true})
 	}
-	if other, there := t.otherRule(group.Name); there { // whoever copied our mark into it: it is not where ours are
-		e := registry.Entry{Group: group, Key: serviceentry.SubsetsKey, Value: metadata.JSON(other.Spec)}
-		held = append(held, registry.Held{Entry: e, Live: true})
-		slices.SortStableFunc(held, func(a, b registry.Held) int { return a.Compare(b.Entry) })
+	for key, kind := range map[string]string{serviceentry.HeaderKey: serviceentry.ObjectKind, serviceentry.SubsetsKey: serviceentry.RuleKind} {
+		if name, there := t.other(kind, group.Name); there { // whoever copied our mark into it: it is not where ours are
+			held = append(held, registry.Held{Entry: registry.Entry{Group: group, Key: key, Value: kind + " " + name}, Live: true})
+		}
 	}
+	slices.SortStableFunc(held, func(a, b registry.Held) int { return a.Compare(b.Entry) })
 	return held, nil
-}
-
-// otherRule returns the rule of a host that has another name than the host.
-func (t *Target) otherRule(host string) (serviceentry.Object, bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	o, there := t.rules[host]
-	return o, there
 }
 
 // stored is what a group is stored as.
@@ -246,6 +253,9 @@ func (t *Target) held(ctx context.Context, c registry.Change) (stored, registry.
 	s, err := t.get(ctx, c.Group)
 	if err != nil {
 		return stored{}, nil, err
+	}
+	if name, there := t.other(serviceentry.ObjectKind, c.Group.Name); there && s.service == nil && len(c.Put) > 0 {
+		return stored{}, nil, fmt.Errorf("%w: the ServiceEntry %s has that host and is not ours: delete it, or leave the service out", registry.ErrRefused, name)
 	}
 	if s.service != nil && !t.may(s.service.Owner()) {
 		return stored{}, nil, fmt.Errorf("%w: the ServiceEntry of that name is not ours: delete it, or leave the service out", registry.ErrRefused)

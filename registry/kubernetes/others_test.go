@@ -1,0 +1,101 @@
+package kubernetes_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/xds-bridge/xds-bridge/metadata/serviceentry"
+	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/kubernetes"
+)
+
+// TestTarget_DoublesNoHost: a host of another's ServiceEntry under another name is not
+// written beside it; one that is there already is kept up to date, and is a conflict.
+func TestTarget_DoublesNoHost(t *testing.T) {
+	t.Parallel()
+	codec := subsetCodec(t, "")
+	want := encode(t, codec, service("greeter", 2))
+	group := want[0].Group
+	another := func(name string) serviceentry.Object {
+		return serviceentry.Object{
+			APIVersion: serviceentry.APIVersion, Kind: serviceentry.ObjectKind, Metadata: serviceentry.ObjectMeta{Name: name, Namespace: namespace},
+			Spec: serviceentry.ObjectSpec{Hosts: []string{"first.internal", group.Name}, Ports: []serviceentry.Port{{Number: 80, Name: "http", Protocol: "HTTP"}}},
+		}
+	}
+	w, dir := newAPIWorld(t), t.TempDir()
+	file := func(name, file string) func() error {
+		return func() error {
+			text := "kind: ServiceEntry\nmetadata: { name: " + name + ", namespace: " + namespace + " }\nspec: { hosts: [" + group.Name + "] }\n"
+			return os.WriteFile(filepath.Join(dir, file), []byte("kind: Sidecar\n---\n"+text), 0o600)
+		}
+	}
+	directory := kubernetes.NewTarget(kubernetes.NewDirectory(dir), kubernetes.Options{Owner: "me", Namespace: namespace, Rules: true})
+	for name, tt := range map[string]struct {
+		target *kubernetes.Target
+		begin  func() error
+		end    func() error
+	}{
+		"by the API": {w.target.Target, func() error { return w.Put("serviceentries", another("theirs")) }, func() error {
+			w.Delete("serviceentries", namespace, "theirs")
+			return nil
+		}},
+		"in a file":              {directory, file("theirs", "theirs.yaml"), func() error { return os.Remove(filepath.Join(dir, "theirs.yaml")) }},
+		"of its name, elsewhere": {directory, file(group.Name, "all.yaml"), func() error { return os.Remove(filepath.Join(dir, "all.yaml")) }},
+	} {
+		list := func() []registry.Group {
+			groups, err := tt.target.Groups(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return slices.DeleteFunc(groups, func(g registry.Group) bool { return g != group })
+		}
+		if err := tt.begin(); err != nil {
+			t.Fatal(err)
+		}
+		if got := list(); len(got) != 0 {
+			t.Errorf("%s: Groups = %v", name, got)
+		}
+		held, err := tt.target.Read(t.Context(), group)
+		if err != nil || len(held) != 1 || held[0].Key != serviceentry.HeaderKey || held[0].Owner != "" {
+			t.Errorf("%s: Read = %v, %v, want a head that nobody owns", name, held, err)
+		}
+		c := registry.Change{Group: group, Want: want, Put: []registry.Write{{New: want[1]}, {New: want[2]}}} // as the planner has it
+		if err := tt.target.Write(t.Context(), c); !errors.Is(err, registry.ErrRefused) || !strings.Contains(err.Error(), "has that host and is not ours") {
+			t.Errorf("%s: Write = %v, want a refusal", name, err)
+		}
+		if err := tt.end(); err != nil {
+			t.Fatal(err)
+		}
+		list()
+		if err := bring(t.Context(), tt.target, "me", group, want); err != nil {
+			t.Errorf("%s: Write once it is gone = %v", name, err)
+		}
+
+		if err := tt.begin(); err != nil {
+			t.Fatal(err)
+		}
+		list()
+		held, err = tt.target.Read(t.Context(), group)
+		if err != nil || len(held) != 4 || held[0].Key != held[1].Key {
+			t.Errorf("%s: Read = %v, %v, want ours beside theirs", name, held, err)
+		}
+		c = registry.Change{Group: group, Delete: slices.DeleteFunc(held, func(h registry.Held) bool { return h.Key != want[1].Key })}
+		if err := tt.target.Write(t.Context(), c); err != nil {
+			t.Errorf("%s: Write of what is there already = %v", name, err)
+		}
+		if err := tt.end(); err != nil {
+			t.Fatal(err)
+		}
+		list()
+		if got := entriesOf(t, tt.target, group); len(got) != 2 {
+			t.Errorf("%s: it holds %v, want an endpoint less", name, got)
+		}
+		if err := bring(t.Context(), tt.target, "me", group, nil); err != nil {
+			t.Error(err)
+		}
+	}
+}
