@@ -79,7 +79,7 @@ func (f *findings) checkIstiod(ctx context.Context, cfg *config.Config, at targe
 }
 
 // askRunning is how long a bridge on this machine may take to answer.
-const askRunning = 3 * time.Second
+const askRunning = 10 * time.Second
 
 // runningTarget returns what the running bridge of the configuration says of one
 // of its targets; the error is why that is not so or not known.
