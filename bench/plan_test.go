@@ -18,7 +18,7 @@ func TestPlan(t *testing.T) {
 	owner := metadata.Fingerprint("bench", metadata.OwnerLen)
 	p := plan.New(owner)
 	for i := range services {
-		p.Claim(plan.Origin{Service: registry.Name(host(i))}, plan.Reported, entries(i, 0))
+		p.Claim(plan.Origin{Service: registry.Name(host(i))}, plan.Withdrawn, entries(i, 0))
 		c, _ := p.Change(groupOf(i))
 		p.Applied(c)
 	}
@@ -28,7 +28,7 @@ func TestPlan(t *testing.T) {
 	}
 	next := 0
 	one := measure(t, services, func() {
-		for _, g := range p.Claim(plan.Origin{Service: registry.Name(host(next))}, plan.Reported, changed[next]) {
+		for _, g := range p.Claim(plan.Origin{Service: registry.Name(host(next))}, plan.Withdrawn, changed[next]) {
 			c, _ := p.Change(g)
 			p.Applied(c)
 		}
