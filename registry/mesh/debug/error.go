@@ -1,6 +1,7 @@
 package debug
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -53,11 +54,15 @@ type Error struct {
 	Cause Cause
 	Where string // the URL or the replica
 	Err   error
+	Fix   string // what to do where that is not what its cause says
 }
+
+// Remedy returns what to do about it.
+func (e *Error) Remedy() string { return cmp.Or(e.Fix, e.Cause.Remedy()) }
 
 // Error returns one line with what was tried, why it went wrong and what to do.
 func (e *Error) Error() string {
-	return "mapping from " + printable(e.Where) + ": " + printable(e.Err.Error()) + "; " + e.Cause.Remedy()
+	return "mapping from " + printable(e.Where) + ": " + printable(e.Err.Error()) + "; " + e.Remedy()
 }
 
 // maxLine is how much of what others say an error shows.

@@ -68,7 +68,7 @@ func (t *xdsTransport) ask(ctx context.Context, query string, read func(io.Reade
 		if _, known := errors.AsType[*causedError](err); !known && ctx.Err() != nil {
 			return errorOf(Slow, "no answer in time")
 		}
-		return &causedError{causeOfStatus(err), err}
+		return &causedError{CauseOfStatus(err), err}
 	}
 	return read(bytes.NewReader(body), time.Time{})
 }
@@ -132,7 +132,8 @@ func (t *xdsTransport) connect(ctx context.Context) error {
 	return nil
 }
 
-func causeOfStatus(err error) Cause {
+// CauseOfStatus returns why istiod's gRPC refused, by its status.
+func CauseOfStatus(err error) Cause {
 	if f, ok := errors.AsType[*causedError](err); ok {
 		return f.cause
 	}
