@@ -85,6 +85,15 @@ func (s *Server) Set(resources ...proto.Message) {
 	s.pushed()
 }
 
+// SetConfig adds an object that istiod's generator "api" tells, or replaces it:
+// by its group/version/kind, which is no type of a message, and its name.
+func (s *Server) SetConfig(kind, name string, m proto.Message) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.putAs(kind, name, packed(name, m))
+	s.pushed()
+}
+
 // SetNamed is Set for a resource whose name cannot be read from it.
 func (s *Server) SetNamed(name string, m proto.Message) {
 	s.mu.Lock()
@@ -94,15 +103,24 @@ func (s *Server) SetNamed(name string, m proto.Message) {
 }
 
 func (s *Server) put(name string, m proto.Message) {
+	body := packed(name, m)
+	s.putAs(body.GetTypeUrl(), name, body)
+}
+
+func packed(name string, m proto.Message) *anypb.Any {
 	body, err := anypb.New(m)
 	if err != nil {
 		panic(fmt.Sprintf("fake istiod: %s: %v", name, err)) // only an invalid message does this
 	}
-	if s.resources[body.GetTypeUrl()] == nil {
-		s.resources[body.GetTypeUrl()] = map[string]*anypb.Any{}
+	return body
+}
+
+func (s *Server) putAs(typeURL, name string, body *anypb.Any) {
+	if s.resources[typeURL] == nil {
+		s.resources[typeURL] = map[string]*anypb.Any{}
 	}
-	s.resources[body.GetTypeUrl()][name] = body
-	s.touch(body.GetTypeUrl(), name)
+	s.resources[typeURL][name] = body
+	s.touch(typeURL, name)
 }
 
 // Remove takes resources away.
