@@ -32,7 +32,7 @@ type Node struct {
 
 // Mapping says where the published service keys are read.
 type Mapping struct {
-	From            string   `yaml:"from" default:"auto" enum:"auto|debug-xds|debug-http|kubernetes|none" doc:"kubernetes reads annotations of objects by the Kubernetes API; debug-xds uses the xDS address and needs TLS; auto is debug-xds with tls and debug-http without; none leaves only name rules."`
+	From            string   `yaml:"from" default:"auto" enum:"auto|debug-xds|debug-http|api|kubernetes|none" doc:"kubernetes reads annotations of objects by the Kubernetes API; api reads those of ServiceEntries and WorkloadEntries from istiod; debug-xds uses the xDS address and needs TLS; auto is debug-xds with tls and debug-http without; none leaves only name rules."`
 	Addresses       []string `yaml:"addresses" doc:"For debug-http: host:port of every istiod replica; the endpoints of istiod's own service, or the xDS address's host, at 15014, then at 8080, where it is empty."`
 	Interval        Duration `yaml:"interval" default:"5s" doc:"How often the keys are read."`
 	Timeout         Duration `yaml:"timeout" default:"10s" doc:"How long one reading may take."`
@@ -41,7 +41,7 @@ type Mapping struct {
 	LegacyKeys      bool     `yaml:"legacyKeys" doc:"Take service keys without a category and of the category provider too, as old clients publish them."`
 	ConnectionGrace Duration `yaml:"connectionGrace" default:"5m" doc:"How long a key stays whose connection went."`
 
-	Kubernetes MappingKubernetes `yaml:"kubernetes" doc:"For kubernetes: which objects carry service keys. Services, EndpointSlices, Pods and Istio's ServiceEntries and WorkloadEntries are read."`
+	Kubernetes MappingKubernetes `yaml:"kubernetes" doc:"For kubernetes: which objects carry service keys. Services, EndpointSlices, Pods and Istio's ServiceEntries and WorkloadEntries are read. For api, namespaces and keys count."`
 }
 
 // MappingKubernetes says which objects carry service keys.
@@ -183,7 +183,7 @@ func (v *validator) mapping(path string, m *Istiod) {
 	if k.From == "debug-xds" && m.TLS == nil {
 		v.errorf(path+".from", "istiod answers debug-xds over TLS only; write tls: {caFile: …} and port 15012, or from: debug-http")
 	}
-	if len(k.Addresses) > 0 && (k.From == "debug-xds" || k.From == "none" || k.From == "kubernetes") {
+	if len(k.Addresses) > 0 && k.From != "debug-http" && k.From != "auto" {
 		v.errorf(path+".addresses", "are read by debug-http only; leave them out, or write from: debug-http")
 	}
 	for i, a := range k.Addresses {

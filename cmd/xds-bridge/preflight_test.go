@@ -9,6 +9,10 @@ import (
 	"strings"
 	"testing"
 
+	"google.golang.org/protobuf/types/known/anypb"
+	mcpv1 "istio.io/api/mcp/v1alpha1"
+	networking "istio.io/api/networking/v1alpha3"
+
 	"github.com/xds-bridge/xds-bridge/internal/app"
 	"github.com/xds-bridge/xds-bridge/internal/fake/kubernetes"
 	"github.com/xds-bridge/xds-bridge/internal/porttest"
@@ -89,11 +93,30 @@ clusters: [{name: c, cluster: {server: %q}}], users: [{name: u, user: {token: se
 	}
 	do(t, "preflight", "-f", file).want(t, exitFindings, "× service keys: ", "HTTP 403",
 		"· way: service keys by debug-xds: not yet: istiod answers it over TLS only", "fix: write istiod.tls, and port 15012",
+		"· way: service keys by api: works, with 0 keys: mapping.from: api",
 		"· way: service keys by kubernetes: works, with 1 keys: mapping.from: kubernetes")
 	for _, resource := range []string{"services", "endpointslices", "pods", "serviceentries", "workloadentries"} {
 		cluster.Refuse(resource, "", http.StatusForbidden, "Forbidden")
 	}
 	do(t, "preflight", "-f", file).want(t, exitFindings, "× service keys: ", "· way: service keys by kubernetes: not from here: ", "allow get, list and watch")
+}
+
+// Keys of ServiceEntries that istiod tells need no debug port.
+func TestPreflight_KeysByTheAPIGenerator(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.debug.Close()
+	file := w.file("config.yaml", strings.Replace(w.text(w.config(fileOptions{})),
+		fmt.Sprintf("from: debug-http, addresses: [%q]", strings.TrimPrefix(w.debug.URL, "http://")), "from: api", 1))
+	do(t, "preflight", "-f", file).want(t, exitOK, "√ service keys: 0 by api", "‼ service keys: no object carries any", "fix: write the annotation xds-bridge/keys")
+	body, err := anypb.New(&networking.ServiceEntry{Hosts: []string{"pay.shop"}, Ports: []*networking.ServicePort{{Number: 20880, Name: "tcp"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.mesh.SetConfig("networking.istio.io/v1/ServiceEntry", "shop/pay", &mcpv1.Resource{Body: body, Metadata: &mcpv1.Metadata{
+		Name: "shop/pay", Annotations: map[string]string{"xds-bridge/keys": "com.shop.Pay, com.shop.Refund@metrics"},
+	}})
+	do(t, "preflight", "-f", file).want(t, exitOK, "√ service keys: 1 by api", "‼ service keys: ", "names port \"metrics\", which its host does not have", "fix: mend the annotation")
 }
 
 // Whoever else writes keeps run from writing, as does an owner that was changed.

@@ -72,6 +72,7 @@ type Service struct {
 	Subsets   map[string]map[string]string // subset name to labels: a DestinationRule
 	Shares    map[string]int               // subset name to its percentage of the calls: a VirtualService
 	Endpoints []Endpoint
+	Keys      string // the annotation that lists its service keys; empty: none
 }
 
 // Endpoint is one address of a Service.
@@ -153,9 +154,13 @@ func (s Service) documents() []any {
 		}
 		endpoints = append(endpoints, o)
 	}
+	metadata := object{"name": s.Host, "namespace": "shop"}
+	if s.Keys != "" {
+		metadata["annotations"] = object{"xds-bridge/keys": s.Keys}
+	}
 	documents := []any{object{
 		"apiVersion": "networking.istio.io/v1", "kind": "ServiceEntry",
-		"metadata": object{"name": s.Host, "namespace": "shop"},
+		"metadata": metadata,
 		"spec": object{
 			"hosts": []string{s.Host}, "location": "MESH_INTERNAL", "resolution": "STATIC",
 			"ports":     []any{object{"number": s.Port, "name": portName, "protocol": "GRPC"}},

@@ -21,6 +21,8 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/mesh"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/ads"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/debug"
+	"github.com/xds-bridge/xds-bridge/registry/mesh/generator"
+	"github.com/xds-bridge/xds-bridge/registry/mesh/kube"
 )
 
 // meshKind is a mesh, reached through istiod.
@@ -191,6 +193,8 @@ func mapping(m *config.Istiod, o *mesh.Options, endpoints *debug.Endpoints, obse
 		return nil
 	case "kubernetes":
 		return keysByKubernetes(m, o)
+	case "api":
+		return keysByGenerator(m, o, observe)
 	}
 	d := debug.Options{
 		Interval: m.Mapping.Interval.Std(), Timeout: m.Mapping.Timeout.Std(), MaxBytes: int64(m.Mapping.MaxAnswer),
@@ -207,6 +211,22 @@ func mapping(m *config.Istiod, o *mesh.Options, endpoints *debug.Endpoints, obse
 	}
 	d.Replicas = replicas(m, from, o, endpoints)
 	reader, err := debug.New(d)
+	if err != nil {
+		return err //nolint:wrapcheck // build names the registry
+	}
+	o.Mapping = reader
+	return nil
+}
+
+// keysByGenerator has the keys of a mesh read from what istiod's generator "api" tells.
+func keysByGenerator(m *config.Istiod, o *mesh.Options, observe func(debug.Observation)) error {
+	k, c := m.Mapping.Kubernetes, xdsCredentials(m)
+	reader, err := generator.New(generator.Options{
+		Dial:    func() (grpc.ClientConnInterface, func(), error) { return dialReplica(m.Address, c, o.ADS.MaxReceive) },
+		Address: m.Address, Node: o.ADS.Node, Keys: kube.Keys(k.Keys), Namespaces: k.Namespaces,
+		Interval: m.Mapping.Interval.Std(), Timeout: m.Mapping.Timeout.Std(), MaxBytes: int64(m.Mapping.MaxAnswer),
+		Log: o.Log, Observe: observe,
+	})
 	if err != nil {
 		return err //nolint:wrapcheck // build names the registry
 	}

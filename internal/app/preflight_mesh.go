@@ -94,17 +94,34 @@ func checkMapping(f *findings, m *config.Istiod, s debug.Snapshot) {
 		case !ok:
 			f.fail(check, s.Err, "see status of the running bridge")
 		case e.Cause == debug.Unreachable || e.Cause == debug.Slow:
-			f.away(check, s.Err, e.Cause.Remedy())
+			f.away(check, s.Err, e.Remedy())
 		default:
-			f.fail(check, s.Err, e.Cause.Remedy())
+			f.fail(check, s.Err, e.Remedy())
 		}
 	case !s.Complete:
 		f.fail(check, errors.New("not every replica of istiod has answered"), "give more --timeout, or list the replicas in mapping.addresses")
 	default:
 		f.pass(check, "%d by %s from %d replicas", s.Mapping.Len(), from, len(s.Replicas))
-		if n := s.Mapping.Len(); n == 0 {
+		switch annotated := from == "api" || from == "kubernetes"; {
+		case annotated:
+			f.annotations(s, m.Mapping.Kubernetes.Keys.Annotation)
+		case s.Mapping.Len() == 0:
 			f.warn(check, "no client publishes any", "dubbo-go publishes them where its xDS registry is on; name other hosts by names")
 		}
+	}
+}
+
+// annotations warns of keys that are read of an annotation of objects.
+func (f *findings) annotations(s debug.Snapshot, annotation string) {
+	const check = "service keys"
+	if s.Unread != nil {
+		f.warn(check, s.Unread.Error(), "keys that are missing may be there")
+	}
+	for _, p := range s.Skipped {
+		f.warn(check, p.Error(), "mend the annotation")
+	}
+	if s.Mapping.Len() == 0 {
+		f.warn(check, "no object carries any", "write the annotation "+annotation+", or name hosts by names")
 	}
 }
 

@@ -43,7 +43,7 @@ func checkWritingWays(r config.Registry) func(context.Context, *findings) {
 
 // readingWays are the ways in which the service keys of a mesh can be read, as
 // mapping.from has them.
-func readingWays() []string { return []string{"debug-xds", "debug-http", "kubernetes"} }
+func readingWays() []string { return []string{"debug-xds", "debug-http", "api", "kubernetes"} }
 
 // checkReadingWays returns what tells by which ways a mesh could be read from here,
 // beside the one that is configured. None of them is asked for, so that none fails.

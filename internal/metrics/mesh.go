@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/xds-bridge/xds-bridge/registry/mesh/debug"
+	"github.com/xds-bridge/xds-bridge/registry/mesh/generator"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/mcp"
 )
 
@@ -14,7 +15,10 @@ import (
 // observes. Name is the mesh's name in the configuration.
 func (m *Metrics) Mapping(name string) func(debug.Observation) {
 	return func(o debug.Observation) {
-		method := "debug_" + oneOf(o.Query, "adsz", "connections", "client")
+		method := generator.Query
+		if o.Query != method {
+			method = "debug_" + oneOf(o.Query, "adsz", "connections", "client")
+		}
 		m.target.rpc.WithLabelValues(name, method).Observe(o.Duration.Seconds())
 		m.stream.bytes.WithLabelValues(name, method).Add(float64(o.Bytes))
 		if o.Err == nil {
