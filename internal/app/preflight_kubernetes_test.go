@@ -64,6 +64,7 @@ func TestPreflight_Kubernetes(t *testing.T) {
 	for name, tt := range map[string]struct {
 		server    apiServer
 		directory bool // write into one
+		subsets   bool // ask for them
 		down      bool
 		want      []string // the outcome and the text of findings
 	}{
@@ -74,6 +75,9 @@ func TestPreflight_Kubernetes(t *testing.T) {
 		"rights that lack": {server: apiServer{denied: []string{"patch", "delete"}}, want: []string{
 			"failed rights: we may not patch, delete serviceentries.networking.istio.io in namespace xds-bridge",
 			"warning records: a restart will forget what was lost and decided: we may not patch configmaps in namespace xds-bridge",
+		}},
+		"no right to subsets": {subsets: true, want: []string{
+			"failed rights: we may not list, get, watch, create, patch, delete destinationrules.networking.istio.io in namespace xds-bridge",
 		}},
 		"no right to list": {server: apiServer{denied: []string{"list"}, list: http.StatusForbidden}, want: []string{
 			"failed rights: we may not list serviceentries.networking.istio.io", "failed list: ",
@@ -94,6 +98,9 @@ func TestPreflight_Kubernetes(t *testing.T) {
 			server := httptest.NewServer(tt.server)
 			defer server.Close()
 			imports := ""
+			if tt.subsets {
+				imports = "import: { subsetLabel: version }"
+			}
 			if tt.directory {
 				imports = fmt.Sprintf("import: { directory: %q }", t.TempDir())
 			}
