@@ -15,6 +15,7 @@ import (
 	"time"
 
 	istiodfake "github.com/xds-bridge/xds-bridge/internal/fake/istiod"
+	"github.com/xds-bridge/xds-bridge/internal/pipetest"
 	"github.com/xds-bridge/xds-bridge/naming"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/debug"
 )
@@ -114,17 +115,16 @@ func (f *fakeIstiod) list() []istiodfake.Client {
 // network is an in-memory network of HTTP servers.
 type network struct {
 	mu      sync.Mutex
-	servers map[string]*pipeListener
+	servers map[string]*httpListener
 	dials   []string
 }
 
-func newNetwork() *network { return &network{servers: make(map[string]*pipeListener)} }
+func newNetwork() *network { return &network{servers: make(map[string]*httpListener)} }
 
 func (n *network) serve(t *testing.T, address string, handler http.Handler) {
 	t.Helper()
-	l := &pipeListener{conns: make(chan net.Conn), closed: make(chan struct{})}
 	server := &http.Server{Handler: handler}
-	l.server = server
+	l := &httpListener{pipetest.Listen(), server}
 	var group sync.WaitGroup
 	group.Go(func() { _ = server.Serve(l) })
 	t.Cleanup(func() {
@@ -134,6 +134,13 @@ func (n *network) serve(t *testing.T, address string, handler http.Handler) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.servers[address] = l
+}
+
+// An httpListener is where a server of HTTP answers.
+type httpListener struct {
+	*pipetest.Listener
+
+	server *http.Server
 }
 
 // cut lets no question be answered at an address any more.
@@ -161,39 +168,8 @@ func (n *network) dial(ctx context.Context, _, address string) (net.Conn, error)
 	if l == nil {
 		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: errors.New("connection refused")}
 	}
-	ours, theirs := net.Pipe()
-	select {
-	case l.conns <- theirs:
-		return ours, nil
-	case <-l.closed:
-		return nil, net.ErrClosed
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
+	return l.Dial(ctx)
 }
-
-type pipeListener struct {
-	server *http.Server
-	conns  chan net.Conn
-	closed chan struct{}
-	once   sync.Once
-}
-
-func (l *pipeListener) Accept() (net.Conn, error) {
-	select {
-	case c := <-l.conns:
-		return c, nil
-	case <-l.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-func (l *pipeListener) Close() error {
-	l.once.Do(func() { close(l.closed) })
-	return nil
-}
-
-func (*pipeListener) Addr() net.Addr { return &net.UnixAddr{Name: "pipe"} }
 
 // watcher runs a reader and keeps what it tells.
 type watcher struct {

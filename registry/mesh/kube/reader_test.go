@@ -12,11 +12,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"google.golang.org/grpc/test/bufconn"
 	"k8s.io/client-go/rest"
 
 	"github.com/xds-bridge/xds-bridge/internal/conformance"
 	"github.com/xds-bridge/xds-bridge/internal/fake/kubernetes"
+	"github.com/xds-bridge/xds-bridge/internal/pipetest"
 	"github.com/xds-bridge/xds-bridge/naming"
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/mesh"
@@ -29,7 +29,7 @@ type api struct {
 	*kubernetes.Server
 
 	server   *http.Server
-	listener atomic.Pointer[bufconn.Listener]
+	listener atomic.Pointer[pipetest.Listener]
 	dials    atomic.Int64
 }
 
@@ -43,7 +43,7 @@ func serve(t *testing.T) *api {
 
 func (a *api) start(t *testing.T) {
 	t.Helper()
-	l := bufconn.Listen(1 << 20)
+	l := pipetest.Listen()
 	a.server = &http.Server{Handler: a.Server, ReadHeaderTimeout: time.Minute}
 	a.listener.Store(l)
 	go func() { _ = a.server.Serve(l) }()
@@ -61,7 +61,7 @@ func (a *api) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 		return nil, errors.New("no route to the API server")
 	}
 	a.dials.Add(1)
-	return l.DialContext(ctx)
+	return l.Dial(ctx)
 }
 
 func (a *api) reader(t *testing.T, change ...func(*kube.Options)) *kube.Reader {
