@@ -161,7 +161,7 @@ func TestKeysOfWhatIstiodConfirmedAreShown(t *testing.T) {
 	t.Parallel()
 	xds, http := fmt.Sprintf("127.0.0.1:%d", harness.FreePort(t)), fmt.Sprintf("127.0.0.1:%d", harness.FreePort(t))
 	p := publisher(t, xds)
-	server := startMCP(t, func(o *mcp.Options) { o.Served = p.Set })
+	server := startMCP(t, func(o *mcp.Options) { o.Confirmed = p.Set })
 	greeter := registry.Service{Name: "api.Greeter", Protocol: "tri", Interfaces: []registry.Interface{{Name: "api.Greeter", Version: "1.0"}}}
 	server.provide(t, greeter, "10.0.0.1:20001")
 	server.target.SourcesComplete()

@@ -33,13 +33,13 @@ func (m meshKind) connection(b *builder, at targetKey) (*targetConnection, error
 	if err != nil {
 		return nil, err
 	}
-	o.Keep, o.Observe = records.places, logStateErrors(o.Observe, log)
+	o.Keep, o.Observe = records.stores, logStateErrors(o.Observe, log)
 	if p := b.runtime.keyPublisher(at.registry); p != nil {
-		o.Served = func(hosts map[naming.ServiceKey]naming.HostAddress) { p.SetOf(name, hosts) }
+		o.Confirmed = func(hosts map[naming.ServiceKey]naming.HostAddress) { p.SetOf(name, hosts) }
 	}
 	if b.before != nil {
 		if old := b.before.sink(at); old != nil {
-			o.Before, _ = old.target.(*mcp.Target)
+			o.Predecessor, _ = old.target.(*mcp.Target)
 		}
 	}
 	target := mcp.NewTarget(o)
@@ -124,16 +124,16 @@ func (c *servedConnection) serve(ctx context.Context) error {
 
 func (c *servedConnection) state() admin.TargetState {
 	s := admin.TargetState{}
-	for _, p := range c.server.Readers() {
-		s.Readers = append(s.Readers, admin.Reader{Node: p.Node, Address: p.Address, Since: p.Since, Sent: p.Sent, Acked: p.Acked, DataPlane: p.DataPlane, Refused: p.Refused})
+	for _, r := range c.server.Readers() {
+		s.Readers = append(s.Readers, admin.Reader{Node: r.Node, Address: r.Address, Since: r.Since, Sent: r.Sent, Acked: r.Acked, DataPlane: r.DataPlane, Refused: r.Refused})
 	}
 	s.Connected = len(s.Readers) > 0
-	switch p, at := c.server.Left(); {
+	switch r, at := c.server.Departed(); {
 	case s.Connected:
 	case at.IsZero() && !c.hasIstiod:
 		s.LastError = "a data plane has to name this address"
 	case !at.IsZero():
-		s.LastError = fmt.Sprintf("%s read until %s and is gone", p.Address, at.Format(time.TimeOnly))
+		s.LastError = fmt.Sprintf("%s read until %s and is gone", r.Address, at.Format(time.TimeOnly))
 	}
 	if err := c.target.Ready(); err != nil && s.Connected { // else it is not why nobody reads
 		s.LastError = err.Error()

@@ -17,11 +17,11 @@ import (
 )
 
 // servedRecords is where what is served at one address is kept: what came from
-// a registry in that registry, and all of it in the folder of state.dir, where
-// there is one.
+// a registry in that registry, and all of it in the directory state.dir, if it is
+// set.
 type servedRecords struct {
-	places []mcp.Place
-	stores []recordStore
+	stores      []mcp.Store
+	connections []recordStore
 }
 
 // A recordStore is a connection to a registry that keeps records.
@@ -41,25 +41,25 @@ type recordStore interface {
 // servedRecords connects to every registry that a bridge to the address reads
 // and that can keep records.
 func (b *builder) servedRecords(at targetKey, imports config.Import) (*servedRecords, error) {
-	place := mcp.Place{Name: servedName(at), Index: "serving-" + metadata.Fingerprint(at.registry, 8)}
+	store := mcp.Store{Name: servedName(at), Index: "serving-" + metadata.Fingerprint(at.registry, 8)}
 	s := &servedRecords{}
 	for _, from := range distinct(leadingTo(b.cfg, at), func(x config.Bridge) string { return x.From }) {
-		store, err := b.kind(from).records(b, from)
+		connection, err := b.kind(from).records(b, from)
 		if err != nil {
 			s.close()
 			return nil, fmt.Errorf("registries.%s: %w", from, err)
 		}
-		if store != nil {
+		if connection != nil {
 			hosts := naming.MeshHosts{Registry: strings.ToLower(from), Suffix: imports.Suffix}
-			place.Names = b.servedNames(at.registry, func(x config.Bridge) bool { return x.From == from })
-			place.Recorder, place.Has = store, func(g registry.Group) bool { return hosts.Has(g.Name) }
-			s.places, s.stores = append(s.places, place), append(s.stores, store)
+			store.Names = b.servedNames(at.registry, func(x config.Bridge) bool { return x.From == from })
+			store.Recorder, store.Has = connection, func(g registry.Group) bool { return hosts.Has(g.Name) }
+			s.stores, s.connections = append(s.stores, store), append(s.connections, connection)
 		}
 	}
 	if dir := b.cfg.State.Dir; dir != "" {
-		place.Names = b.servedNames(at.registry, func(config.Bridge) bool { return true })
-		place.Recorder, place.Has = mcp.Dir{Path: dir}, nil
-		s.places = append(s.places, place)
+		store.Names = b.servedNames(at.registry, func(config.Bridge) bool { return true })
+		store.Recorder, store.Has = mcp.Dir{Path: dir}, nil
+		s.stores = append(s.stores, store)
 	}
 	return s, nil
 }
@@ -82,8 +82,8 @@ func (b *builder) servedNames(mesh string, which func(config.Bridge) bool) (name
 // works, so that nothing fails for it.
 func (s *servedRecords) check(ctx context.Context, f *findings) {
 	_ = s.runWhile(ctx, func(ctx context.Context) error {
-		for _, store := range s.stores {
-			store.check(ctx, f)
+		for _, c := range s.connections {
+			c.check(ctx, f)
 		}
 		return nil
 	})
@@ -109,9 +109,9 @@ func (f *findings) checkRecords(ctx context.Context, name string, recorder regis
 func (s *servedRecords) runWhile(ctx context.Context, work func(context.Context) error) error {
 	connected, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var running sync.WaitGroup
-	errs := make([]error, len(s.stores))
-	for i, store := range s.stores {
-		running.Go(func() { errs[i] = store.run(connected) })
+	errs := make([]error, len(s.connections))
+	for i, c := range s.connections {
+		running.Go(func() { errs[i] = c.run(connected) })
 	}
 	err := work(ctx)
 	cancel()
@@ -120,8 +120,8 @@ func (s *servedRecords) runWhile(ctx context.Context, work func(context.Context)
 }
 
 func (s *servedRecords) close() {
-	for _, store := range s.stores {
-		store.close()
+	for _, c := range s.connections {
+		c.close()
 	}
 }
 
@@ -130,8 +130,7 @@ func untilDone(ctx context.Context) error {
 	return nil
 }
 
-// logStateErrors tells in the log of what could not be kept or read back, each error
-// once.
+// logStateErrors logs what could not be kept or read back, each error once.
 func logStateErrors(observe func(mcp.Observation), log *slog.Logger) func(mcp.Observation) {
 	var mu sync.Mutex
 	last := ""

@@ -46,7 +46,7 @@ const (
 	RefusedName        Refusal = "name"        // its certificate holds none of the names
 	RefusedByClient    Refusal = "by-client"   // it does not trust our certificate
 	RefusedFiles       Refusal = "files"       // our own certificate cannot be read
-	RefusedHandshake   Refusal = "handshake"   // any other fault of a handshake
+	RefusedHandshake   Refusal = "handshake"   // any other error of a handshake
 	RefusedStreams     Refusal = "streams"     // there are too many, or another took its place
 	RefusedSilent      Refusal = "silent"      // its stream asked for nothing
 	RefusedSlow        Refusal = "slow"        // it did not read an answer
@@ -77,8 +77,8 @@ type gate struct {
 	last *tls.Config // that access.TLS returned
 }
 
-// admits counts a connection from an address, or says why there is to be none.
-func (g *gate) admits(from netip.Addr) (Refusal, bool) {
+// admit counts a connection from an address, or says why there is to be none.
+func (g *gate) admit(from netip.Addr) (Refusal, bool) {
 	if len(g.access.Networks) > 0 && !slices.ContainsFunc(g.access.Networks, func(p netip.Prefix) bool { return p.Contains(from) }) {
 		return RefusedNetwork, false
 	}
@@ -92,7 +92,8 @@ func (g *gate) admits(from netip.Addr) (Refusal, bool) {
 	return "", true
 }
 
-func (g *gate) left(from netip.Addr) {
+// closed notes that a connection from an address ended.
+func (g *gate) closed(from netip.Addr) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.all--
@@ -122,12 +123,12 @@ func (l gated) Accept() (net.Conn, error) {
 	for {
 		c, err := l.Listener.Accept()
 		if err != nil {
-			return nil, err //nolint:wrapcheck // grpc tells errors that pass by their type
+			return nil, err //nolint:wrapcheck // grpc knows by their type which errors pass
 		}
 		from := addressOf(c.RemoteAddr())
-		why, ok := l.gate.admits(from)
+		why, ok := l.gate.admit(from)
 		if ok {
-			return &admitted{Conn: c, leave: sync.OnceFunc(func() { l.gate.left(from) })}, nil
+			return &admitted{Conn: c, leave: sync.OnceFunc(func() { l.gate.closed(from) })}, nil
 		}
 		l.gate.refused(why, c.RemoteAddr().String(), nil)
 		_ = c.Close()
@@ -171,7 +172,7 @@ func (g *gate) configFor(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 	return config, nil
 }
 
-// The protocols of TLS by which gRPC and REST are told apart.
+// The protocols of TLS by which gRPC and REST are distinguished.
 const (
 	protocolGRPC = "h2"
 	protocolREST = "http/1.1"
@@ -237,7 +238,7 @@ func namesIn(c *x509.Certificate) []string {
 	return names
 }
 
-// handshakes tells the gate of those that fail.
+// handshakes reports those that fail to the gate.
 type handshakes struct {
 	credentials.TransportCredentials
 	gate *gate
@@ -311,10 +312,10 @@ func (r Refusal) remedy() (setting, remedy string) {
 		return "clients.networks", "where it is an istiod find out why it does not read; keep others out by naming the networks of istiods"
 	case RefusedHandshake:
 	}
-	return "tls", "see err: it needs TLS 1.2 and HTTP/2, as istiod speaks them"
+	return "tls", "see err: it has to speak TLS 1.2 and HTTP/2, as istiod speaks them"
 }
 
-// A limiter lets the same thing be told once in a while, and so many things at
+// A limiter lets the same thing be logged once in a while, and so many things at
 // most, however many clients come.
 type limiter struct {
 	mu         sync.Mutex
@@ -327,7 +328,7 @@ const (
 	maxClientText = 500 // bytes of what a client had its say in
 )
 
-// due reports whether something is to be told.
+// due reports whether something is to be logged.
 func (l *limiter) due(what string, now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -358,7 +359,7 @@ func (s *Server) clientRefused(r Refusal, address string, err error) {
 	s.o.Log.Warn("a client was refused", attrs...)
 }
 
-// outdated tells that connections use what the files of TLS held before.
+// outdated reports that connections use what the files of TLS held before.
 func (s *Server) outdated(err error) {
 	if s.refusals.due("files", time.Now()) {
 		s.o.Log.Warn("certificates could not be read; those read before are used", "setting", s.o.Setting+"tls", "err", err)

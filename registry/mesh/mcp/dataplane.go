@@ -22,8 +22,8 @@ func isDataPlane(typeURL string) bool {
 	return strings.HasPrefix(typeURL, "type.googleapis.com/envoy.")
 }
 
-// follow has data planes sent what istiods are, until ctx ends.
-func (s *Server) follow(ctx context.Context) {
+// updateDataPlanes has data planes sent what istiods are sent, until ctx ends.
+func (s *Server) updateDataPlanes(ctx context.Context) {
 	last := &snapshot{}
 	for {
 		set, changed := s.target.current()
@@ -68,25 +68,25 @@ func (s *Server) difference(old, next *snapshot) (put []dataplane.Entry, remove 
 	return put, remove
 }
 
-// A variant is one of the two variants of the protocol on a stream that nobody
-// knows yet who asks on.
-type variant interface {
-	form() form
-	first() (typeURL string, err error) // reads the first request, which is read again by the others
+// An openedStream is a stream before its first request was read, in one of the two
+// variants of the protocol: an istiod or a data plane may be asking.
+type openedStream interface {
+	istiod() istiodStream
+	firstType() (typeURL string, err error) // reads the first request, which the others read again
 	serve(ctx context.Context, to *dataplane.Server, observe func(dataplane.Event)) error
 	slow() <-chan struct{} // ready once a client takes too long to read
 }
 
-// asks reads the first request of a stream and reports whether a data plane
-// asks.
-func (st *stream) asks(ctx context.Context, v variant) (bool, error) {
+// askedByDataPlane reads the first request of a stream and reports whether a data
+// plane asks.
+func (st *stream) askedByDataPlane(ctx context.Context, opened openedStream) (bool, error) {
 	type asked struct {
 		url string
 		err error
 	}
 	first := make(chan asked, 1)
 	st.server.running.Go(func() {
-		url, err := v.first()
+		url, err := opened.firstType()
 		first <- asked{url, err}
 	})
 	late := time.NewTimer(askWithin)
@@ -107,16 +107,16 @@ func (st *stream) asks(ctx context.Context, v variant) (bool, error) {
 }
 
 // serveDataPlane answers a data plane until ctx ends or it has to go.
-func (st *stream) serveDataPlane(ctx context.Context, v variant) error {
-	st.server.reads(st)
+func (st *stream) serveDataPlane(ctx context.Context, opened openedStream) error {
+	st.server.markReading(st)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	done := make(chan error, 1)
-	st.server.running.Go(func() { done <- v.serve(ctx, st.server.o.DataPlanes, st.observe) })
+	st.server.running.Go(func() { done <- opened.serve(ctx, st.server.o.DataPlanes, st.observe) })
 	select {
 	case <-ctx.Done():
 		return nil
-	case <-v.slow():
+	case <-opened.slow():
 		return st.refuse(RefusedSlow, codes.DeadlineExceeded, fmt.Errorf("an answer was not read within %s", readWithin))
 	case err := <-done:
 		if code := status.Code(err); code == codes.InvalidArgument || code == codes.ResourceExhausted {
@@ -128,23 +128,23 @@ func (st *stream) serveDataPlane(ctx context.Context, v variant) error {
 
 // observe takes in what happened on the stream of a data plane.
 func (st *stream) observe(e dataplane.Event) {
-	st.show(func(p *Reader) {
-		if p.Node == "" {
-			st.server.o.Log.Info("data plane connected", "node", naming.Quote(e.Node), "address", p.Address)
+	st.show(func(r *Reader) {
+		if r.Node == "" {
+			st.server.o.Log.Info("data plane connected", "node", naming.Quote(e.Node), "address", r.Address)
 		}
-		p.Node, p.DataPlane = e.Node, true
+		r.Node, r.DataPlane = e.Node, true
 		switch e.Kind {
 		case dataplane.EventSubscribed:
-			p.Types++
+			r.Types++
 		case dataplane.EventSent:
-			p.Sent = e.Version
+			r.Sent = e.Version
 		case dataplane.EventAck:
-			p.Acked = e.Version
-			if p.refusedType == e.TypeURL {
-				p.Refused, p.refusedType = "", ""
+			r.Acked = e.Version
+			if r.refusedType == e.TypeURL {
+				r.Refused, r.refusedType = "", ""
 			}
 		case dataplane.EventNack:
-			p.Refused, p.refusedType = refused(e), e.TypeURL
+			r.Refused, r.refusedType = refused(e), e.TypeURL
 		}
 	})
 	if e.Kind == dataplane.EventNack {
@@ -160,84 +160,84 @@ func refused(e dataplane.Event) string {
 	return strings.Trim(strconv.QuoteToASCII(strings.TrimPrefix(e.TypeURL, "type.googleapis.com/")), `"`) + ": " + strconv.QuoteToASCII(e.Message[:min(len(e.Message), maxClientText)])
 }
 
-// watched times how long a client takes to read.
-type watched struct{ late chan struct{} }
+// readTimer times how long a client takes to read.
+type readTimer struct{ late chan struct{} }
 
-func newWatched() watched { return watched{make(chan struct{}, 1)} }
+func newReadTimer() readTimer { return readTimer{make(chan struct{}, 1)} }
 
-func (w watched) slow() <-chan struct{} { return w.late }
+func (t readTimer) slow() <-chan struct{} { return t.late }
 
 // sending is called before an answer is sent, and what it returns afterwards.
-func (w watched) sending() func() bool {
+func (t readTimer) sending() func() bool {
 	return time.AfterFunc(readWithin, func() {
 		select {
-		case w.late <- struct{}{}:
+		case t.late <- struct{}{}:
 		default:
 		}
 	}).Stop
 }
 
-// worldStream is a stream of the state of the world whose first request may be
+// sotwStream is a stream of the state of the world whose first request may be
 // read ahead.
-type worldStream struct {
+type sotwStream struct {
 	discovery.AggregatedDiscoveryService_StreamAggregatedResourcesServer
-	watched
+	readTimer
 
 	target *Target
 	ahead  *discovery.DiscoveryRequest
 }
 
-func (w *worldStream) form() form { return world{w, w.target} }
+func (s *sotwStream) istiod() istiodStream { return sotw{s, s.target} }
 
-func (w *worldStream) first() (string, error) {
-	r, err := w.Recv()
-	w.ahead = r
+func (s *sotwStream) firstType() (string, error) {
+	r, err := s.Recv()
+	s.ahead = r
 	return r.GetTypeUrl(), err
 }
 
-func (w *worldStream) serve(ctx context.Context, to *dataplane.Server, observe func(dataplane.Event)) error {
-	return to.Stream(ctx, w, observe) //nolint:wrapcheck // a status of grpc
+func (s *sotwStream) serve(ctx context.Context, to *dataplane.Server, observe func(dataplane.Event)) error {
+	return to.Stream(ctx, s, observe) //nolint:wrapcheck // a status of grpc
 }
 
 // Recv implements the stream of grpc.
-func (w *worldStream) Recv() (*discovery.DiscoveryRequest, error) {
-	if r := w.ahead; r != nil {
-		w.ahead = nil
+func (s *sotwStream) Recv() (*discovery.DiscoveryRequest, error) {
+	if r := s.ahead; r != nil {
+		s.ahead = nil
 		return r, nil
 	}
-	return w.AggregatedDiscoveryService_StreamAggregatedResourcesServer.Recv() //nolint:wrapcheck // a status of grpc, or io.EOF
+	return s.AggregatedDiscoveryService_StreamAggregatedResourcesServer.Recv() //nolint:wrapcheck // a status of grpc, or io.EOF
 }
 
 // Send implements the stream of grpc.
-func (w *worldStream) Send(r *discovery.DiscoveryResponse) error {
-	defer w.sending()()
-	return w.AggregatedDiscoveryService_StreamAggregatedResourcesServer.Send(r) //nolint:wrapcheck // a status of grpc
+func (s *sotwStream) Send(r *discovery.DiscoveryResponse) error {
+	defer s.sending()()
+	return s.AggregatedDiscoveryService_StreamAggregatedResourcesServer.Send(r) //nolint:wrapcheck // a status of grpc
 }
 
-// differencesStream is a stream of the incremental form whose first request may
+// deltaStream is a stream of the incremental variant whose first request may
 // be read ahead.
-type differencesStream struct {
+type deltaStream struct {
 	discovery.AggregatedDiscoveryService_DeltaAggregatedResourcesServer
-	watched
+	readTimer
 
 	target *Target
 	ahead  *discovery.DeltaDiscoveryRequest
 }
 
-func (d *differencesStream) form() form { return differences{d, d.target} }
+func (d *deltaStream) istiod() istiodStream { return delta{d, d.target} }
 
-func (d *differencesStream) first() (string, error) {
+func (d *deltaStream) firstType() (string, error) {
 	r, err := d.Recv()
 	d.ahead = r
 	return r.GetTypeUrl(), err
 }
 
-func (d *differencesStream) serve(ctx context.Context, to *dataplane.Server, observe func(dataplane.Event)) error {
+func (d *deltaStream) serve(ctx context.Context, to *dataplane.Server, observe func(dataplane.Event)) error {
 	return to.Delta(ctx, d, observe) //nolint:wrapcheck // a status of grpc
 }
 
 // Recv implements the stream of grpc.
-func (d *differencesStream) Recv() (*discovery.DeltaDiscoveryRequest, error) {
+func (d *deltaStream) Recv() (*discovery.DeltaDiscoveryRequest, error) {
 	if r := d.ahead; r != nil {
 		d.ahead = nil
 		return r, nil
@@ -246,7 +246,7 @@ func (d *differencesStream) Recv() (*discovery.DeltaDiscoveryRequest, error) {
 }
 
 // Send implements the stream of grpc.
-func (d *differencesStream) Send(r *discovery.DeltaDiscoveryResponse) error {
+func (d *deltaStream) Send(r *discovery.DeltaDiscoveryResponse) error {
 	defer d.sending()()
 	return d.AggregatedDiscoveryService_DeltaAggregatedResourcesServer.Send(r) //nolint:wrapcheck // a status of grpc
 }

@@ -2,8 +2,8 @@
 // that istiod names in `meshConfig.configSources`, as a registry.Target.
 //
 // istiod takes every answer for the whole set: what is missing is deleted, an
-// empty answer deletes everything. So nothing is answered for a type of ours
-// before every bridge reported everything once (Settled), and what was served
+// empty answer deletes everything. So nothing is answered for the type that is served
+// before every bridge reported everything once (SourcesComplete), and what was served
 // continues being served while a registry is away. istiod refuses nothing that
 // it is sent, hence all of it is checked by metadata/serviceentry first.
 //

@@ -12,8 +12,8 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/statefile"
 )
 
-// Dir keeps texts in a folder, as a registry does that can: a text is the
-// file <folder>/<kind>/<name>. The folder has to exist. Every error wraps
+// Dir keeps texts in a directory, as a registry does that can: a text is the
+// file <path>/<kind>/<name>. The directory has to exist. Every error wraps
 // registry.ErrRefused: what a disk does not give now it does not give later.
 type Dir struct{ Path string }
 

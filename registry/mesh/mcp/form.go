@@ -5,14 +5,14 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// world is the state of the world, which istiod speaks: each answer is the
+// sotw is the state of the world, which istiod speaks: each answer is the
 // whole set.
-type world struct {
+type sotw struct {
 	stream discovery.AggregatedDiscoveryService_StreamAggregatedResourcesServer
 	target *Target
 }
 
-func (w world) receive() (request, error) {
+func (w sotw) receive() (request, error) {
 	r, err := w.stream.Recv()
 	if err != nil {
 		return request{}, err //nolint:wrapcheck // a status of grpc, or io.EOF
@@ -23,24 +23,24 @@ func (w world) receive() (request, error) {
 	}, nil
 }
 
-func (w world) send(a answer) (nothing bool, err error) {
+func (w sotw) send(a answer) (nothing bool, err error) {
 	res := &discovery.DiscoveryResponse{TypeUrl: a.to.typeURL, VersionInfo: a.set.version, Nonce: a.nonce}
 	res.Resources = make([]*anypb.Any, 0, len(a.set.content))
 	for _, r := range a.set.content {
-		if w.target.meant(r, a.revision) {
+		if w.target.isFor(r, a.revision) {
 			res.Resources = append(res.Resources, r.wire)
 		}
 	}
 	return false, w.stream.Send(res) //nolint:wrapcheck // a status of grpc
 }
 
-// differences is the incremental form: each answer is what changed.
-type differences struct {
+// delta is the incremental variant: each answer is what changed.
+type delta struct {
 	stream discovery.AggregatedDiscoveryService_DeltaAggregatedResourcesServer
 	target *Target
 }
 
-func (d differences) receive() (request, error) {
+func (d delta) receive() (request, error) {
 	r, err := d.stream.Recv()
 	if err != nil {
 		return request{}, err //nolint:wrapcheck // a status of grpc, or io.EOF
@@ -51,14 +51,14 @@ func (d differences) receive() (request, error) {
 	}, nil
 }
 
-func (d differences) send(a answer) (nothing bool, err error) {
+func (d delta) send(a answer) (nothing bool, err error) {
 	res := &discovery.DeltaDiscoveryResponse{TypeUrl: a.to.typeURL, SystemVersionInfo: a.set.version, Nonce: a.nonce}
 	first := a.before.set == nil
 	had, next := a.to.known, d.versions(a.view)
 	if !first {
 		had = d.versions(a.before)
 	}
-	a.to.known = nil // the set that was sent tells it from now on, and all clients share that
+	a.to.known = nil // from now on it is in the set that was sent, which all clients share
 	for _, r := range a.set.content {
 		if version, meant := next[r.name]; meant && had[r.name] != version {
 			res.Resources = append(res.Resources, &discovery.Resource{Name: r.name, Version: r.version, Resource: r.wire})
@@ -76,17 +76,17 @@ func (d differences) send(a answer) (nothing bool, err error) {
 }
 
 // versions returns the versions of what an istiod is sent, by resource.
-func (d differences) versions(v view) map[string]string {
+func (d delta) versions(v view) map[string]string {
 	versions := make(map[string]string, len(v.set.content))
 	for _, r := range v.set.content {
-		if d.target.meant(r, v.revision) {
+		if d.target.isFor(r, v.revision) {
 			versions[r.name] = r.version
 		}
 	}
 	return versions
 }
 
-// meant reports whether a resource is for an istiod of a revision.
-func (t *Target) meant(r *resource, revision string) bool {
+// isFor reports whether a resource is for an istiod of a revision.
+func (t *Target) isFor(r *resource, revision string) bool {
 	return !t.o.RevisionFilter || r.revision == "" || revision == "" || revision == r.revision
 }

@@ -27,11 +27,11 @@ func (e entry) in(name registry.Group) registry.Entry {
 	return registry.Entry{Group: name, Key: e.Key, Value: e.Value}
 }
 
-// hold makes entries, which are by key, all that a group holds. Where they make no resource the
-// group stays as it was. To read and encode them is nearly all there is to do
+// set makes entries, which are by key, all that a group holds. Where they make no
+// resource the group is kept as it was. To read and encode them is nearly all there is to do
 // and needs no lock: nobody else changes the group meanwhile, as registry.Target
 // has it.
-func (t *Target) hold(name registry.Group, entries []entry) error {
+func (t *Target) set(name registry.Group, entries []entry) error {
 	if len(entries) == 0 {
 		t.mu.Lock()
 		defer t.mu.Unlock()
@@ -55,7 +55,7 @@ func (t *Target) hold(name registry.Group, entries []entry) error {
 		t.served.replace(g, r)
 		t.touch(name)
 	case g.resource == nil:
-		t.vips.remove(name) // nobody was notified of its address
+		t.vips.remove(name) // nobody was sent its address
 		t.drop(name)
 	}
 	return err
@@ -76,7 +76,7 @@ func (t *Target) group(name registry.Group) *group {
 func (t *Target) drop(name registry.Group) {
 	if g := t.groups[name]; g != nil {
 		t.served.replace(g, nil)
-		t.rest(name, time.Now())
+		t.reserveAddresses(name, time.Now())
 		delete(t.groups, name)
 		t.touch(name)
 	}

@@ -12,21 +12,21 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// A Place keeps what is served where the next process finds it: in the
-// registry that it comes from, or in a folder.
-type Place struct {
+// A Store keeps what is served where the next process finds it: in the
+// registry that it comes from, or in a directory.
+type Store struct {
 	Recorder registry.Recorder
 	Name     string                    // of the kinds of its records: a word of letters, digits and hyphens
-	Has      func(registry.Group) bool // which groups are kept there; nil: all that no place before it gave back
+	Has      func(registry.Group) bool // which groups are kept there; nil: all that no store before it gave back
 
 	// Index is the kind of the list of those Names under which a mesh is kept,
-	// and Names are all of them now. Where one of them took the place of another
-	// it finds what that one kept. Empty: there is no list.
+	// and Names are all of them now. One that replaces another
+	// finds what that one kept. Empty: there is no list.
 	Index string
 	Names []string
 }
 
-func (p Place) kind(bucket int) string { return fmt.Sprintf("%s-%02d", p.Name, bucket) }
+func (s Store) kind(bucket int) string { return fmt.Sprintf("%s-%02d", s.Name, bucket) }
 
 // recordName is the name of the one record of a kind: a registry may keep all
 // records of a kind as one text.
@@ -39,15 +39,15 @@ const (
 	keepLast   = 5 * time.Second  // for what is still to be kept at the end
 )
 
-// A recordKeeper is what a target knows of its places. One goroutine uses it: first
+// A recordKeeper is what a target knows of its stores. One goroutine uses it: first
 // whoever lists the groups, then keep.
 type recordKeeper struct {
-	written [][buckets][sha256.Size]byte // by place: of the texts that are there
-	refused [buckets]bool                // was refused last
-	rounds  int
-	loaded  bool
-	listed  []bool   // by place: its name is in the list
-	others  []string // by place: the name in whose place it is
+	written     [][buckets][sha256.Size]byte // by store: of the texts that are there
+	refused     [buckets]bool                // was refused last
+	rounds      int
+	loaded      bool
+	listed      []bool   // by store: its name is in the list
+	formerNames []string // by store: the name that it had before
 }
 
 // load takes in what was served before, to be judged like all that is held. It
@@ -61,25 +61,25 @@ func (t *Target) load(ctx context.Context) error {
 	}
 	from := make(map[registry.Group][]entry)
 	loaded := make([]bool, len(t.o.Keep))
-	for i, p := range t.o.Keep {
+	for i, s := range t.o.Keep {
 		found, err := t.loadFrom(ctx, i)
 		if err != nil {
 			return err
 		}
 		loaded[i] = len(found) > 0
 		for g, entries := range found {
-			if p.Has != nil || !t.isKnown(g, loaded) {
+			if s.Has != nil || !t.isKnown(g, loaded) {
 				from[g] = entries
 			}
 		}
 	}
-	if t.o.Before != nil && t.o.Before.isComplete() {
-		from = t.o.Before.all()
+	if t.o.Predecessor != nil && t.o.Predecessor.isComplete() {
+		from = t.o.Predecessor.all()
 	}
 	for name, entries := range from {
-		_ = t.hold(name, entries) // what cannot be served is left out
+		_ = t.set(name, entries) // what cannot be served is left out
 	}
-	t.recorder.loaded, t.o.Before = true, nil
+	t.recorder.loaded, t.o.Predecessor = true, nil
 	return nil
 }
 
@@ -94,59 +94,59 @@ func (t *Target) all() map[registry.Group][]entry {
 	return out
 }
 
-// isKnown reports whether a place that keeps a group gave back anything. All of
-// its groups are that: a folder that has more is older.
+// isKnown reports whether the registry that keeps a group gave back any groups.
+// Then these are all there were: a directory that has others is older.
 func (t *Target) isKnown(g registry.Group, loaded []bool) bool {
-	for i, p := range t.o.Keep {
-		if p.Has != nil && loaded[i] && p.Has(g) {
+	for i, s := range t.o.Keep {
+		if s.Has != nil && loaded[i] && s.Has(g) {
 			return true
 		}
 	}
 	return false
 }
 
-// loadFrom returns what a place keeps. Where that is nothing it looks for the
+// loadFrom returns what a store keeps. Where that is nothing it looks for the
 // name that it had before.
 func (t *Target) loadFrom(ctx context.Context, i int) (map[registry.Group][]entry, error) {
-	p := t.o.Keep[i]
-	found, err := t.loadAs(ctx, i, p)
-	if err != nil || len(found) > 0 || p.Index == "" {
+	s := t.o.Keep[i]
+	found, err := t.loadAs(ctx, i, s)
+	if err != nil || len(found) > 0 || s.Index == "" {
 		return found, err
 	}
-	if p.Name, err = p.before(ctx); err != nil || p.Name == "" {
+	if s.Name, err = s.formerName(ctx); err != nil || s.Name == "" {
 		return found, err
 	}
 	own := t.recorder.written[i]
-	found, err = t.loadAs(ctx, i, p)
-	t.recorder.others[i], t.recorder.written[i] = p.Name, own
+	found, err = t.loadAs(ctx, i, s)
+	t.recorder.formerNames[i], t.recorder.written[i] = s.Name, own
 	return found, err
 }
 
-// before returns the name that a place had: the one that is listed and not in
+// formerName returns the name that a store had: the one that is listed and not in
 // use any more, if the only one that is in use and not listed is that of now.
-func (p Place) before(ctx context.Context) (string, error) {
-	listed, err := p.Recorder.Records(ctx, p.Index)
+func (s Store) formerName(ctx context.Context) (string, error) {
+	listed, err := s.Recorder.Records(ctx, s.Index)
 	if err != nil && !errors.Is(err, registry.ErrRefused) {
 		return "", fmt.Errorf("read which addresses were served: %w", err)
 	}
-	fresh := slices.DeleteFunc(slices.Clone(p.Names), func(name string) bool { return listed[name] != "" })
-	for _, name := range p.Names {
+	fresh := slices.DeleteFunc(slices.Clone(s.Names), func(name string) bool { return listed[name] != "" })
+	for _, name := range s.Names {
 		delete(listed, name)
 	}
-	if len(listed) != 1 || len(fresh) != 1 || fresh[0] != p.Name {
+	if len(listed) != 1 || len(fresh) != 1 || fresh[0] != s.Name {
 		return "", nil
 	}
 	return slices.Collect(maps.Keys(listed))[0], nil
 }
 
-// list puts the names of places into the lists once everything was written. The
-// name in whose place one is goes from there, with what was kept under it.
+// list puts the names of stores into the lists once everything was written. The
+// name that one had before goes from there, with what was kept under it.
 func (t *Target) list(ctx context.Context) {
-	for i, p := range t.o.Keep {
-		if p.Index == "" || t.recorder.listed[i] || !t.isStored() {
+	for i, s := range t.o.Keep {
+		if s.Index == "" || t.recorder.listed[i] || !t.isStored() {
 			continue
 		}
-		err := p.replace(ctx, t.recorder.others[i])
+		err := s.relist(ctx, t.recorder.formerNames[i])
 		if t.recorder.listed[i] = err == nil || errors.Is(err, registry.ErrRefused); err != nil {
 			t.o.Observe(Observation{Kind: ObservedState, Err: fmt.Errorf("a change of listen would not be noticed: %w", err)})
 		}
@@ -160,54 +160,54 @@ func (t *Target) isStored() bool {
 	return t.sourcesComplete && len(t.dirty) == 0 && !slices.Contains(t.recorder.refused[:], true)
 }
 
-// replace lists the name of a place, and forgets the one that it had, and once
-// all names are listed those that are not in use any more.
-func (p Place) replace(ctx context.Context, old string) error {
-	if err := p.Recorder.Record(ctx, p.Index, p.Name, "listed"); err != nil {
-		return fmt.Errorf("record %s: %w", p.Index, err)
+// relist lists the name of a store, and forgets the one that it had before. Once
+// all names are listed it forgets those that are not in use any more.
+func (s Store) relist(ctx context.Context, old string) error {
+	if err := s.Recorder.Record(ctx, s.Index, s.Name, "listed"); err != nil {
+		return fmt.Errorf("record %s: %w", s.Index, err)
 	}
 	for b := range buckets {
 		if old == "" {
 			break
 		}
-		if err := p.Recorder.Record(ctx, Place{Name: old}.kind(b), recordName, ""); err != nil {
+		if err := s.Recorder.Record(ctx, Store{Name: old}.kind(b), recordName, ""); err != nil {
 			return fmt.Errorf("forget %s: %w", old, err)
 		}
 	}
-	listed, err := p.Recorder.Records(ctx, p.Index)
+	listed, err := s.Recorder.Records(ctx, s.Index)
 	if err != nil {
-		return fmt.Errorf("read %s: %w", p.Index, err)
+		return fmt.Errorf("read %s: %w", s.Index, err)
 	}
-	whole := !slices.ContainsFunc(p.Names, func(name string) bool { return listed[name] == "" })
+	whole := !slices.ContainsFunc(s.Names, func(name string) bool { return listed[name] == "" })
 	for name := range listed {
-		if slices.Contains(p.Names, name) || !whole && name != old {
+		if slices.Contains(s.Names, name) || !whole && name != old {
 			continue
 		}
-		if err := p.Recorder.Record(ctx, p.Index, name, ""); err != nil {
+		if err := s.Recorder.Record(ctx, s.Index, name, ""); err != nil {
 			return fmt.Errorf("forget %s: %w", name, err)
 		}
 	}
 	return nil
 }
 
-// loadAs returns what is kept under the name of a place.
-func (t *Target) loadAs(ctx context.Context, i int, p Place) (map[registry.Group][]entry, error) {
+// loadAs returns what is kept under the name of a store.
+func (t *Target) loadAs(ctx context.Context, i int, s Store) (map[registry.Group][]entry, error) {
 	found := make(map[registry.Group][]entry)
 	for b := range buckets {
-		text, err := p.read(ctx, b)
+		text, err := s.read(ctx, b)
 		if err != nil && !errors.Is(err, registry.ErrRefused) {
 			return nil, fmt.Errorf("read what was served before: %w", err)
 		}
 		t.recorder.written[i][b] = sha256.Sum256([]byte(text))
 		groups, err := decoded(text, err)
 		if err != nil {
-			t.soil(b) // it is replaced
+			t.markDirty(b) // it is replaced
 			t.o.Observe(Observation{Kind: ObservedState, Err: fmt.Errorf("what was served before is not used: %w", err)})
 		}
 		for _, g := range groups {
 			if g.Gone != 0 {
 				t.wasGone(g.Group, time.Unix(g.Gone, 0))
-			} else if bucketOf(g.Group) == b && (p.Has == nil || p.Has(g.Group)) {
+			} else if bucketOf(g.Group) == b && (s.Has == nil || s.Has(g.Group)) {
 				slices.SortFunc(g.Entries, entry.compare) // as whoever writes them has them
 				found[g.Group] = g.Entries
 			}
@@ -229,7 +229,7 @@ func (t *Target) wasGone(name registry.Group, since time.Time) {
 		t.dirty[bucketOf(name)] = true
 	}
 	t.vips.add(name)
-	t.rest(name, since)
+	t.reserveAddresses(name, since)
 }
 
 func decoded(text string, err error) ([]kept, error) {
@@ -239,7 +239,7 @@ func decoded(text string, err error) ([]kept, error) {
 	return decodeRecord(text)
 }
 
-func (p Place) read(ctx context.Context, bucket int) (string, error) {
-	all, err := p.Recorder.Records(ctx, p.kind(bucket))
+func (s Store) read(ctx context.Context, bucket int) (string, error) {
+	all, err := s.Recorder.Records(ctx, s.kind(bucket))
 	return all[recordName], err //nolint:wrapcheck // load and check name it
 }

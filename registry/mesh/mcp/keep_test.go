@@ -100,12 +100,12 @@ func (s *shelf) copied() *shelf {
 }
 
 // of makes the shelf the place of every group.
-func (s *shelf) of() []mcp.Place {
-	return []mcp.Place{{Recorder: s, Name: "served-x", Has: func(registry.Group) bool { return true }}}
+func (s *shelf) of() []mcp.Store {
+	return []mcp.Store{{Recorder: s, Name: "served-x", Has: func(registry.Group) bool { return true }}}
 }
 
 // fill makes a run that serves n services ends in a kept state.
-func fill(t *testing.T, n int, places ...mcp.Place) {
+func fill(t *testing.T, n int, places ...mcp.Store) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t, mcp.Options{Keep: places})
@@ -409,7 +409,7 @@ func TestTarget_KeepsNewHostsBeforeTheyAreServed(t *testing.T) {
 		old, s := start(t, mcp.Options{}), newShelf()
 		old.put(greeter("api.a", "10.0.0.1"))
 		old.target.SourcesComplete()
-		r := start(t, mcp.Options{Before: old.target, Keep: s.of()})
+		r := start(t, mcp.Options{Predecessor: old.target, Keep: s.of()})
 		r.groups()
 		r.target.SourcesComplete()
 		expect(t, r.connect("", newType).entries(newType), "api.a=10.0.0.1")
@@ -452,7 +452,7 @@ func TestTarget_KeepsNewHostsBeforeTheyAreServed(t *testing.T) {
 	fill(t, 20, p)
 	bubble(t, "where the address is another, with all that was served before", func(t *testing.T) {
 		p.Name, p.Names = "served-y", []string{"served-y"}
-		r := start(t, mcp.Options{Keep: []mcp.Place{p}})
+		r := start(t, mcp.Options{Keep: []mcp.Store{p}})
 		r.groups()
 		r.put(greeter("api.new", "10.0.0.1"))
 		r.target.SourcesComplete()
@@ -460,7 +460,7 @@ func TestTarget_KeepsNewHostsBeforeTheyAreServed(t *testing.T) {
 			t.Errorf("%d hosts are served", n)
 		}
 		p.Recorder = s.copied()
-		if n := len(start(t, mcp.Options{Keep: []mcp.Place{p}}).groups()); n != 21 {
+		if n := len(start(t, mcp.Options{Keep: []mcp.Store{p}}).groups()); n != 21 {
 			t.Errorf("%d groups are kept", n)
 		}
 	})
@@ -469,15 +469,15 @@ func TestTarget_KeepsNewHostsBeforeTheyAreServed(t *testing.T) {
 // TestWhatWasServedAtAnotherAddressIsFoundAgain: a mesh that is served at another
 // address than before has its guard see what is missing all the same.
 func TestWhatWasServedAtAnotherAddressIsFoundAgain(t *testing.T) {
-	at := func(s *shelf, name string, names ...string) mcp.Place {
+	at := func(s *shelf, name string, names ...string) mcp.Store {
 		p := s.of()[0]
 		p.Name, p.Index, p.Names = name, "serving-x", slices.Concat(names, []string{name})
 		return p
 	}
-	holds := func(t *testing.T, want int, p mcp.Place) {
+	holds := func(t *testing.T, want int, p mcp.Store) {
 		t.Helper()
 		synctest.Test(t, func(t *testing.T) {
-			r := start(t, mcp.Options{Keep: []mcp.Place{p}})
+			r := start(t, mcp.Options{Keep: []mcp.Store{p}})
 			if n := len(r.groups()); n != want {
 				t.Errorf("%d groups are held at %s, want %d", n, p.Name, want)
 			}
@@ -507,8 +507,8 @@ func TestWhatWasServedAtAnotherAddressIsFoundAgain(t *testing.T) {
 }
 
 func TestAFolderBesideTheRegistry(t *testing.T) {
-	registryAnd := func(s *shelf, folder string) []mcp.Place {
-		return append(s.of(), mcp.Place{Recorder: mcp.Dir{Path: folder}, Name: "served-x"})
+	registryAnd := func(s *shelf, folder string) []mcp.Store {
+		return append(s.of(), mcp.Store{Recorder: mcp.Dir{Path: folder}, Name: "served-x"})
 	}
 	s, folder := newShelf(), t.TempDir()
 	fill(t, 20, registryAnd(s, folder)...)
@@ -535,7 +535,7 @@ func TestATargetTakesOverWhatTheOneBeforeItHeld(t *testing.T) {
 		old := start(t, mcp.Options{})
 		old.put(greeter("api.a", "10.0.0.1"))
 		old.target.SourcesComplete()
-		r := start(t, mcp.Options{Before: old.target})
+		r := start(t, mcp.Options{Predecessor: old.target})
 		if n := len(r.groups()); n != 1 {
 			t.Errorf("%d groups are held", n)
 		}

@@ -63,10 +63,10 @@ const (
 	// maxNode is several times the node of an istiod, of which labels are most.
 	maxNode = 64 << 10
 
-	// maxNames is for what a client says it has, which istiod does not say. It is
+	// maxKnownBytes is for what a client says it has, which istiod does not say. It is
 	// kept until the first answer: about 7,000 hosts.
-	maxNames = 1 << 20
-	nameCost = 64 // what a map takes for one beside its text
+	maxKnownBytes = 1 << 20
+	knownCost     = 64 // what a map takes for one beside its text
 )
 
 // excess returns what of a request is more than any istiod sends; nil: nothing.
@@ -84,7 +84,7 @@ func (r request) excess() error {
 func (r request) size() int {
 	n := 0
 	for name, version := range r.known {
-		n += nameCost + len(name) + len(version)
+		n += knownCost + len(name) + len(version)
 	}
 	return n
 }

@@ -665,7 +665,7 @@ func TestKeysAreToldAfterTheirHostIsServed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		var told map[naming.ServiceKey]naming.HostAddress
-		r := start(t, mcp.Options{Served: func(keys map[naming.ServiceKey]naming.HostAddress) {
+		r := start(t, mcp.Options{Confirmed: func(keys map[naming.ServiceKey]naming.HostAddress) {
 			mu.Lock()
 			defer mu.Unlock()
 			told = keys

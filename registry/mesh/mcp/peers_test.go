@@ -122,7 +122,7 @@ func TestKeysOfAnyConfirmedSetAreTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		var told []int
-		r := start(t, mcp.Options{Served: func(keys map[naming.ServiceKey]naming.HostAddress) {
+		r := start(t, mcp.Options{Confirmed: func(keys map[naming.ServiceKey]naming.HostAddress) {
 			mu.Lock()
 			defer mu.Unlock()
 			told = append(told, len(keys))
@@ -148,7 +148,7 @@ func TestAnOlderConfirmationDoesNotTakeKeysBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		told := 0
-		r := start(t, mcp.Options{Served: func(keys map[naming.ServiceKey]naming.HostAddress) {
+		r := start(t, mcp.Options{Confirmed: func(keys map[naming.ServiceKey]naming.HostAddress) {
 			mu.Lock()
 			defer mu.Unlock()
 			told = len(keys)

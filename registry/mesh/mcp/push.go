@@ -7,7 +7,7 @@ import (
 )
 
 // Run pushes changes until ctx ends: the first of an idle target at once, its
-// followers gathered for Quiet, and hosts that are new once they are kept.
+// followers gathered for Debounce, and hosts that are new once they are kept.
 // Beside that it keeps what else changes. It returns nil.
 func (t *Target) Run(ctx context.Context) error {
 	var keeping sync.WaitGroup
@@ -17,8 +17,8 @@ func (t *Target) Run(ctx context.Context) error {
 	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	rests := time.NewTicker(time.Minute)
-	defer rests.Stop()
+	release := time.NewTicker(time.Minute)
+	defer release.Stop()
 	var last time.Time
 	for {
 		select {
@@ -26,11 +26,11 @@ func (t *Target) Run(ctx context.Context) error {
 			return nil
 		case <-t.kick:
 		case <-timer.C:
-		case now := <-rests.C:
-			t.wakeAddresses(now)
+		case now := <-release.C:
+			t.releaseAddresses(now)
 		}
-		t.confirm()
-		if wait := t.o.Quiet - time.Since(last); wait > 0 {
+		t.reportConfirmed()
+		if wait := t.o.Debounce - time.Since(last); wait > 0 {
 			timer.Reset(wait)
 			continue
 		}
@@ -40,20 +40,20 @@ func (t *Target) Run(ctx context.Context) error {
 	}
 }
 
-// confirm reports a set that an istiod confirmed, once.
-func (t *Target) confirm() {
+// reportConfirmed reports a set that an istiod confirmed, once.
+func (t *Target) reportConfirmed() {
 	t.mu.Lock()
-	acked, isNew := t.acked, t.acked != t.told
-	t.told = t.acked
+	acked, isNew := t.acked, t.acked != t.reported
+	t.reported = t.acked
 	t.mu.Unlock()
-	if isNew && t.o.Served != nil {
-		t.o.Served(acked.keys())
+	if isNew && t.o.Confirmed != nil {
+		t.o.Confirmed(acked.keys())
 	}
 }
 
-// confirmed notes that an istiod took in a set that it was sent. It may be an
+// noteConfirmed notes that an istiod took in a set that it was sent. It may be an
 // older one than is served by now: its hosts are known there all the same.
-func (t *Target) confirmed(set *snapshot) {
+func (t *Target) noteConfirmed(set *snapshot) {
 	t.mu.Lock()
 	newer := t.acked == nil || set.number > t.acked.number
 	if newer {
@@ -80,7 +80,7 @@ func (t *Target) push(ctx context.Context) bool {
 	if next == nil {
 		return false
 	}
-	t.storeFirst(ctx, added)
+	t.storeBeforePush(ctx, added)
 	t.mu.Lock()
 	old := t.next
 	t.pushed, t.next = next, make(chan struct{})

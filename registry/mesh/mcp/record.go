@@ -36,7 +36,7 @@ type record struct {
 type kept struct {
 	Group   registry.Group `json:"group"`
 	Entries []entry        `json:"entries,omitempty"`
-	Gone    int64          `json:"gone,omitempty"` // since when, in Unix seconds, while its address rests
+	Gone    int64          `json:"gone,omitempty"` // since when, in Unix seconds, while its address is reserved
 }
 
 func bucketOf(g registry.Group) int {

@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
-// dispatching tells REST from gRPC by what a client says first: gRPC begins
+// dispatching separates REST from gRPC by what a client says first: gRPC begins
 // with the preface of HTTP/2.
 type dispatching struct {
 	credentials.TransportCredentials
@@ -27,7 +27,7 @@ func (d dispatching) ServerHandshake(c net.Conn) (net.Conn, credentials.AuthInfo
 	r := bufio.NewReader(c)
 	start, err := r.Peek(len(prefaceStart))
 	if err != nil {
-		return nil, nil, err //nolint:wrapcheck // grpc tells io.EOF
+		return nil, nil, err //nolint:wrapcheck // grpc knows io.EOF
 	}
 	read := &readAhead{c, r}
 	if string(start) == prefaceStart {
@@ -63,7 +63,7 @@ func newRESTListener() *restListener {
 	return &restListener{conns: make(chan net.Conn), ended: make(chan struct{})}
 }
 
-// dispatch hands a connection over, of which grpc is told that it is not its own.
+// dispatch hands a connection over, and returns to grpc that it is not its own.
 func (l *restListener) dispatch(c net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	if err := errors.Join(c.SetDeadline(time.Time{}), l.enqueue(c)); err != nil {
 		return nil, nil, err

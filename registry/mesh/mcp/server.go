@@ -47,10 +47,10 @@ type Server struct {
 
 	running sync.WaitGroup // what reads and sends
 
-	mu      sync.Mutex
-	streams []*stream // that are open, the oldest first
-	left    Reader    // the last that read and is gone
-	leftAt  time.Time
+	mu         sync.Mutex
+	streams    []*stream // that are open, the oldest first
+	departed   Reader    // the last that read and is gone
+	departedAt time.Time
 }
 
 // Reader is an istiod that is connected, or a data plane.
@@ -84,7 +84,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	largest := maxMessage
 	if s.o.DataPlanes != nil {
 		largest = maxDataPlaneMessage
-		s.running.Go(func() { s.follow(ctx) })
+		s.running.Go(func() { s.updateDataPlanes(ctx) })
 		s.gate.rest = newRESTListener()
 		s.gate.rest.at = l.Addr()
 		s.running.Go(func() {
@@ -124,19 +124,19 @@ func (s *Server) serveREST(w http.ResponseWriter, r *http.Request) {
 // StreamAggregatedResources implements the state of the world, which istiod
 // speaks.
 func (s *Server) StreamAggregatedResources(st discovery.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
-	return s.serve(st.Context(), &worldStream{st, newWatched(), s.target, nil})
+	return s.serve(st.Context(), &sotwStream{st, newReadTimer(), s.target, nil})
 }
 
-// DeltaAggregatedResources implements the incremental form.
+// DeltaAggregatedResources implements the incremental variant.
 func (s *Server) DeltaAggregatedResources(st discovery.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
-	return s.serve(st.Context(), &differencesStream{st, newWatched(), s.target, nil})
+	return s.serve(st.Context(), &deltaStream{st, newReadTimer(), s.target, nil})
 }
 
 // serve answers one stream.
-func (s *Server) serve(ctx context.Context, v variant) error {
-	st := &stream{server: s, form: v.form(), remote: Reader{Since: time.Now()}, replaced: make(chan struct{})}
+func (s *Server) serve(ctx context.Context, opened openedStream) error {
+	st := &stream{server: s, rpc: opened.istiod(), reader: Reader{Since: time.Now()}, replaced: make(chan struct{})}
 	if p, ok := peer.FromContext(ctx); ok {
-		st.remote.Address, st.from = p.Addr.String(), addressOf(p.Addr)
+		st.reader.Address, st.from = p.Addr.String(), addressOf(p.Addr)
 	}
 	if most, ok := s.open(st); !ok {
 		return st.refuse(RefusedStreams, codes.ResourceExhausted, fmt.Errorf("%d streams are open, which is the most", most))
@@ -146,14 +146,14 @@ func (s *Server) serve(ctx context.Context, v variant) error {
 	if s.o.DataPlanes == nil {
 		return st.session(ctx)
 	}
-	isDataPlane, err := st.asks(ctx, v)
+	isDataPlane, err := st.askedByDataPlane(ctx, opened)
 	switch {
 	case errors.Is(err, io.EOF):
 		return nil
 	case err != nil:
 		return err
 	case isDataPlane:
-		return st.serveDataPlane(ctx, v)
+		return st.serveDataPlane(ctx, opened)
 	}
 	return st.session(ctx)
 }
@@ -169,12 +169,12 @@ func (s *Server) Readers() []Reader {
 	return out
 }
 
-// Left returns who was the last to read that is gone, and since when; the zero
-// time where nobody ever was.
-func (s *Server) Left() (Reader, time.Time) {
+// Departed returns the last reader that is gone, and since when; the zero time if
+// there never was one.
+func (s *Server) Departed() (Reader, time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.left, s.leftAt
+	return s.departed, s.departedAt
 }
 
 // open takes in a stream, or returns how many are open where there is no room.
@@ -193,14 +193,14 @@ func (s *Server) open(st *stream) (most int, ok bool) {
 	return 0, true
 }
 
-// room reports whether there is room for one more. Where there is none the
-// oldest that never asked for a type of ours makes it: that is no istiod. The
-// caller holds mu.
+// room reports whether there is room for one more stream. If there is none, the
+// oldest that never asked for the type that is served ends: that is no istiod.
+// The caller holds mu.
 func (s *Server) room(among []*stream, most int) bool {
 	if len(among) < most {
 		return true
 	}
-	i := slices.IndexFunc(among, func(st *stream) bool { return !st.reads })
+	i := slices.IndexFunc(among, func(st *stream) bool { return !st.isReader })
 	if i < 0 {
 		return false
 	}
@@ -223,18 +223,18 @@ func (s *Server) remove(st *stream) {
 	s.streams = slices.DeleteFunc(s.streams, func(o *stream) bool { return o == st })
 }
 
-// reads notes that a stream asked for a type of ours.
-func (s *Server) reads(st *stream) {
+// markReading notes that a stream asked for the type that is served.
+func (s *Server) markReading(st *stream) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	st.reads = true
+	st.isReader = true
 }
 
 func (s *Server) closed(st *stream) {
 	s.mu.Lock()
 	s.remove(st)
-	if st.reads {
-		s.left, s.leftAt = st.shown(), time.Now()
+	if st.isReader {
+		s.departed, s.departedAt = st.shown(), time.Now()
 	}
 	s.mu.Unlock()
 	s.target.o.Observe(Observation{Kind: ObservedClosed})

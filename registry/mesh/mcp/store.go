@@ -11,27 +11,27 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// storing is what a push waits for.
-type storing struct {
+// An urgentWrite is what a push waits for.
+type urgentWrite struct {
 	buckets map[int]bool
 	done    chan struct{} // closed once they are written, or cannot be
 }
 
-// storeFirst has buckets written before a push that shows hosts which are new in
-// them. A process that is killed right after it would else leave nothing from
-// which the next knows them, and that would take them from the mesh where their
-// registry does not show them. No push waits longer than keepWithin, nor while
-// the records are behind.
-func (t *Target) storeFirst(ctx context.Context, buckets map[int]bool) {
+// storeBeforePush has buckets written before a push that shows hosts that are new
+// in them. If a process were killed right after a push without records, the next
+// one would not know these hosts: it would take them from the mesh if their
+// registry does not show them then. No push waits longer than keepWithin, nor
+// while the records are behind.
+func (t *Target) storeBeforePush(ctx context.Context, buckets map[int]bool) {
 	if len(t.o.Keep) == 0 || len(buckets) == 0 || t.isBehind() {
 		return
 	}
-	s := storing{buckets, make(chan struct{})}
+	s := urgentWrite{buckets, make(chan struct{})}
 	late := time.NewTimer(keepWithin)
 	defer late.Stop()
-	for first := t.first; ; first = nil {
+	for urgent := t.urgent; ; urgent = nil {
 		select {
-		case first <- s:
+		case urgent <- s:
 		case <-s.done:
 			return
 		case <-ctx.Done():
@@ -69,7 +69,7 @@ func (t *Target) keep(ctx context.Context) {
 			t.store(last)
 			t.list(last)
 			return
-		case s := <-t.first:
+		case s := <-t.urgent:
 			t.storeThese(ctx, s)
 		case <-ticker.C:
 			if t.recorder.rounds++; t.recorder.rounds%checkEvery == 0 {
@@ -89,16 +89,16 @@ func (t *Target) check(ctx context.Context) {
 	}
 	for b, refused := range t.recorder.refused {
 		if refused {
-			t.soil(b)
+			t.markDirty(b)
 		}
 	}
-	for i, p := range t.o.Keep {
+	for i, s := range t.o.Keep {
 		for b := range buckets {
-			text, err := p.read(ctx, b)
+			text, err := s.read(ctx, b)
 			if sum := sha256.Sum256([]byte(text)); err == nil && sum != t.recorder.written[i][b] {
 				t.recorder.written[i][b] = sum
 				t.agree(text)
-				t.soil(b)
+				t.markDirty(b)
 			}
 		}
 	}
@@ -125,7 +125,7 @@ func (t *Target) agree(text string) {
 func (t *Target) store(ctx context.Context) {
 	for b := range buckets {
 		select {
-		case s := <-t.first:
+		case s := <-t.urgent:
 			t.storeThese(ctx, s)
 		default:
 		}
@@ -134,7 +134,7 @@ func (t *Target) store(ctx context.Context) {
 }
 
 // storeThese writes what a push waits for.
-func (t *Target) storeThese(ctx context.Context, s storing) {
+func (t *Target) storeThese(ctx context.Context, s urgentWrite) {
 	defer close(s.done)
 	for b := range s.buckets {
 		t.storeBucket(ctx, b)
@@ -146,34 +146,34 @@ func (t *Target) storeBucket(ctx context.Context, b int) {
 	if ctx.Err() != nil {
 		return
 	}
-	groups, changed := t.soiled(b)
+	groups, changed := t.takeDirty(b)
 	if !changed {
 		return
 	}
 	var failed error
-	for i, p := range t.o.Keep {
-		failed = cmp.Or(failed, t.storeIn(ctx, i, p, b, groups))
+	for i, s := range t.o.Keep {
+		failed = cmp.Or(failed, t.storeIn(ctx, i, s, b, groups))
 	}
-	t.unkept(b, failed)
+	t.noteKept(b, failed)
 }
 
-// unkept takes in what came of keeping a bucket. A refusal is reported once.
-func (t *Target) unkept(b int, failed error) {
+// noteKept takes in whether a bucket was kept. A refusal is reported once.
+func (t *Target) noteKept(b int, failed error) {
 	before, refused := t.recorder.refused[b], errors.Is(failed, registry.ErrRefused)
 	t.recorder.refused[b] = refused
 	t.setBehind(failed != nil && !refused)
 	if failed != nil && !refused {
-		t.soil(b)
+		t.markDirty(b)
 	}
 	if failed != nil && (!before || !refused) {
 		t.o.Observe(Observation{Kind: ObservedState, Err: fmt.Errorf("what is served is not kept: %w", failed)})
 	}
 }
 
-func (t *Target) storeIn(ctx context.Context, i int, p Place, b int, groups []kept) error {
+func (t *Target) storeIn(ctx context.Context, i int, s Store, b int, groups []kept) error {
 	var mine []kept
 	for _, g := range groups {
-		if p.Has == nil || p.Has(g.Group) {
+		if s.Has == nil || s.Has(g.Group) {
 			mine = append(mine, g)
 		}
 	}
@@ -185,16 +185,16 @@ func (t *Target) storeIn(ctx context.Context, i int, p Place, b int, groups []ke
 	if sum == t.recorder.written[i][b] {
 		return nil
 	}
-	if err := p.Recorder.Record(ctx, p.kind(b), recordName, text); err != nil {
-		return fmt.Errorf("record %s: %w", p.kind(b), err)
+	if err := s.Recorder.Record(ctx, s.kind(b), recordName, text); err != nil {
+		return fmt.Errorf("record %s: %w", s.kind(b), err)
 	}
 	t.recorder.written[i][b] = sum
 	return nil
 }
 
-// soiled returns what is held in a bucket, and whether anything changed in it
-// since it was last called; nothing before the set is whole.
-func (t *Target) soiled(bucket int) (groups []kept, changed bool) {
+// takeDirty returns what is held in a bucket and takes its mark off, if anything
+// changed in it since the last call; nothing before the set is complete.
+func (t *Target) takeDirty(bucket int) (groups []kept, changed bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.sourcesComplete || !t.dirty[bucket] {
@@ -214,7 +214,7 @@ func (t *Target) soiled(bucket int) (groups []kept, changed bool) {
 	return groups, true
 }
 
-func (t *Target) soil(bucket int) {
+func (t *Target) markDirty(bucket int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.dirty[bucket] = true

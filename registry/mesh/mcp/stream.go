@@ -19,29 +19,29 @@ import (
 	"github.com/xds-bridge/xds-bridge/naming"
 )
 
-// A stream is one istiod that asks. Its session owns all of it but remote: it
+// A stream is one istiod that asks. Its session owns all of it but reader: it
 // decides, while one goroutine reads requests and another sends answers. So
 // nobody waits for a client but the goroutines of that client.
 type stream struct {
-	server   *Server
-	form     form
-	from     netip.Addr
-	replaced chan struct{}   // closed where another stream took the place of this one
-	reads    bool            // it asked for a type of ours; the server's mu guards it
-	types    []*subscription // in the order in which they were asked for
-	names    int             // bytes of what it said it has
-	revision string          // of the istiod
-	nonce    int             // of the last answer
-	busy     bool            // it is being sent
-	nacked   bool            // an answer, which was logged
+	server     *Server
+	rpc        istiodStream
+	from       netip.Addr
+	replaced   chan struct{}   // closed if another stream replaced this one
+	isReader   bool            // it asked for the type that is served; the server's mu guards it
+	types      []*subscription // in the order in which they were asked for
+	knownBytes int             // of what it said it has
+	revision   string          // of the istiod
+	nonce      int             // of the last answer
+	busy       bool            // it is being sent
+	nacked     bool            // an answer, which was logged
 
 	mu     sync.Mutex
-	remote Reader
+	reader Reader
 }
 
-// A form is one of the two variants of the protocol. Each of its methods is
-// used by one goroutine.
-type form interface {
+// An istiodStream is a stream on which an istiod asks, in one of the two variants
+// of the protocol. Each of its methods is used by one goroutine.
+type istiodStream interface {
 	receive() (request, error)
 	send(a answer) (nothing bool, err error)
 }
@@ -51,18 +51,18 @@ type request struct {
 	node    *corev3.Node
 	typeURL string
 	nonce   string
-	known   map[string]string // that a first request says it has, by resource; of the other form alone
+	known   map[string]string // that a first request says it has, by resource; in the incremental variant alone
 	refused string            // why the answer of that nonce was not taken; with isNack
 	isNack  bool
 }
 
 // A subscription is what became of one type on a stream.
 type subscription struct {
-	typeURL string
-	ours    bool
-	nonce   string            // of an answer that is not confirmed; empty: none
-	last    view              // that was sent last
-	known   map[string]string // what the client has before that, by resource, in the incremental form; the sender's once it is answered
+	typeURL  string
+	isServed bool
+	nonce    string            // of an answer that is not confirmed; empty: none
+	last     view              // that was sent last
+	known    map[string]string // what the client has before that, by resource, in the incremental variant; the sender's once it is answered
 }
 
 // A view is what an istiod of a revision is sent of a set; the set is nil where
@@ -91,8 +91,8 @@ type sent struct {
 func (st *stream) session(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	requests, lost := st.reader(ctx)
-	answers, done := st.sender(ctx)
+	requests, lost := st.receive(ctx)
+	answers, done := st.sending(ctx)
 	late := time.NewTimer(askWithin)
 	defer late.Stop()
 	for {
@@ -124,7 +124,7 @@ func (st *stream) session(ctx context.Context) error {
 	}
 }
 
-// endReplaced ends a stream whose place another took.
+// endReplaced ends a stream that another replaced.
 func (st *stream) endReplaced() error {
 	return st.refuse(RefusedStreams, codes.ResourceExhausted, errors.New("another stream took the place of one that asks for nothing that is served"))
 }
@@ -156,19 +156,19 @@ func (st *stream) lost(err error) error {
 	return err
 }
 
-// refuse counts and tells why a stream has to go, and returns that.
+// refuse counts and logs why a stream has to end, and returns that.
 func (st *stream) refuse(r Refusal, code codes.Code, err error) error {
 	st.server.clientRefused(r, st.shown().Address, err)
 	return status.Errorf(code, "%v", err)
 }
 
-// reader reads requests until the stream ends, and then says why: nil where
+// receive reads requests until the stream ends, and then says why: nil where
 // the client ended it.
-func (st *stream) reader(ctx context.Context) (<-chan request, <-chan error) {
+func (st *stream) receive(ctx context.Context) (<-chan request, <-chan error) {
 	requests, lost := make(chan request), make(chan error, 1)
 	st.server.running.Go(func() {
 		for {
-			r, err := st.form.receive()
+			r, err := st.rpc.receive()
 			if errors.Is(err, io.EOF) {
 				lost <- nil
 				return
@@ -187,9 +187,9 @@ func (st *stream) reader(ctx context.Context) (<-chan request, <-chan error) {
 	return requests, lost
 }
 
-// sender sends one answer after the other, and tells after each what came of
-// it. Sending ends with the stream, however long the client does not read.
-func (st *stream) sender(ctx context.Context) (chan<- answer, <-chan sent) {
+// sending sends one answer after the other, and reports after each what came of
+// it. It ends with the stream, however long the client does not read.
+func (st *stream) sending(ctx context.Context) (chan<- answer, <-chan sent) {
 	answers, done := make(chan answer, 1), make(chan sent, 1)
 	st.server.running.Go(func() {
 		for {
@@ -197,9 +197,9 @@ func (st *stream) sender(ctx context.Context) (chan<- answer, <-chan sent) {
 			case <-ctx.Done():
 				return
 			case a := <-answers:
-				nothing, err := st.form.send(a)
-				if a.to.ours && err == nil && !nothing {
-					st.show(func(p *Reader) { p.Sent = a.set.version })
+				nothing, err := st.rpc.send(a)
+				if a.to.isServed && err == nil && !nothing {
+					st.show(func(r *Reader) { r.Sent = a.set.version })
 				}
 				done <- sent{a.to, nothing, err}
 			}
@@ -209,7 +209,7 @@ func (st *stream) sender(ctx context.Context) (chan<- answer, <-chan sent) {
 }
 
 // due returns the next answer that the client is to get: the set to whoever has
-// another and confirmed that, and to types that are not ours nothing, once.
+// another and confirmed that, and to types that are not served nothing, once.
 func (st *stream) due(set *snapshot) (answer, bool) {
 	if st.busy {
 		return answer{}, false
@@ -217,16 +217,16 @@ func (st *stream) due(set *snapshot) (answer, bool) {
 	for _, sub := range st.types {
 		switch first := sub.last.set == nil; {
 		case sub.nonce != "":
-		case sub.ours && set != nil && (first || sub.last.set.version != set.version):
+		case sub.isServed && set != nil && (first || sub.last.set.version != set.version):
 			return st.answer(sub, set), true
-		case !sub.ours && first && answered(sub.typeURL):
+		case !sub.isServed && first && isAnswered(sub.typeURL):
 			return st.answer(sub, &snapshot{version: emptyVersion}), true
 		}
 	}
 	return answer{}, false
 }
 
-// emptyVersion is the version of the answers for types that are not ours.
+// emptyVersion is the version of the answers for types that are not served.
 const emptyVersion = "none"
 
 func (st *stream) answer(sub *subscription, set *snapshot) answer {
@@ -246,7 +246,7 @@ func (st *stream) asked(r request) error {
 	}
 	if id := r.node.GetId(); id != "" && st.shown().Node == "" {
 		st.revision = r.node.GetMetadata().GetFields()["ISTIO_REVISION"].GetStringValue()
-		st.show(func(p *Reader) { p.Node = id })
+		st.show(func(r *Reader) { r.Node = id })
 		st.server.o.Log.Info("istiod connected", "node", naming.Quote(id), "address", st.shown().Address)
 	}
 	i := slices.IndexFunc(st.types, func(s *subscription) bool { return s.typeURL == r.typeURL })
@@ -255,34 +255,33 @@ func (st *stream) asked(r request) error {
 	}
 	if sub := st.types[i]; sub.nonce != "" && sub.nonce == r.nonce {
 		sub.nonce = ""
-		st.answered(sub, r)
+		st.acknowledged(sub, r)
 	}
 	return nil
 }
 
-// subscribe takes in the first request of a type. Of types that are not ours
+// subscribe takes in the first request of a type. Of types that are not served
 // nothing is kept but that they were asked for.
 func (st *stream) subscribe(r request) error {
 	if len(st.types) >= maxTypes {
 		return st.refuse(RefusedRequest, codes.ResourceExhausted, fmt.Errorf("a stream may ask for %d types", maxTypes))
 	}
-	sub := &subscription{typeURL: r.typeURL, ours: ours(r.typeURL)}
-	if sub.ours {
-		if st.names += r.size(); st.names > maxNames {
-			return st.refuse(RefusedRequest, codes.ResourceExhausted, fmt.Errorf("%d bytes of what it says it has, and %d are the most", st.names, maxNames))
+	sub := &subscription{typeURL: r.typeURL, isServed: isServedType(r.typeURL)}
+	if sub.isServed {
+		if st.knownBytes += r.size(); st.knownBytes > maxKnownBytes {
+			return st.refuse(RefusedRequest, codes.ResourceExhausted, fmt.Errorf("%d bytes of what it says it has, and %d are the most", st.knownBytes, maxKnownBytes))
 		}
 		sub.known = r.known
-		st.server.reads(st)
+		st.server.markReading(st)
 	}
 	st.types = append(st.types, sub)
-	st.show(func(p *Reader) { p.Types = len(st.types) })
+	st.show(func(r *Reader) { r.Types = len(st.types) })
 	return nil
 }
 
-// answered takes in what a client says of the last answer. Refused: sending it
-// again at once would end the same. istiod never does this; whoever does waits
-// for the next change.
-func (st *stream) answered(sub *subscription, r request) {
+// acknowledged takes in whether a client took the last answer. Who refused it is
+// sent nothing before the next change: the same would be refused again.
+func (st *stream) acknowledged(sub *subscription, r request) {
 	switch {
 	case r.isNack:
 		st.server.target.o.Observe(Observation{Kind: ObservedNack})
@@ -290,9 +289,9 @@ func (st *stream) answered(sub *subscription, r request) {
 			st.nacked = true
 			st.server.o.Log.Warn("istiod refused an answer", "type", naming.Quote(sub.typeURL), "reason", naming.Quote(r.refused))
 		}
-	case sub.ours:
-		st.show(func(p *Reader) { p.Acked = sub.last.set.version })
-		st.server.target.confirmed(sub.last.set)
+	case sub.isServed:
+		st.show(func(r *Reader) { r.Acked = sub.last.set.version })
+		st.server.target.noteConfirmed(sub.last.set)
 	}
 }
 
@@ -300,29 +299,29 @@ func (st *stream) answered(sub *subscription, r request) {
 func (st *stream) show(change func(*Reader)) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	change(&st.remote)
+	change(&st.reader)
 }
 
 func (st *stream) shown() Reader {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	return st.remote
+	return st.reader
 }
 
 // meshConfig ends the one type of istiod's that is never answered: it has
 // nothing to do with services, and istiod is ready without it.
 const meshConfig = "/MeshConfig"
 
-// ours reports whether a type is the one that is served here. Up to 1.23
+// isServedType reports whether a type is the one that is served here. Up to 1.23
 // istiod asks for networking.istio.io/v1alpha3, later for v1; answers have to
 // repeat the type that was asked for. Another version of it is not known, and
-// like all types that are not ours gets one empty answer, because istiod is
+// like all types that are not served gets one empty answer, because istiod is
 // not ready before every type was answered.
-func ours(typeURL string) bool {
+func isServedType(typeURL string) bool {
 	version, ok := strings.CutPrefix(typeURL, "networking.istio.io/")
 	version, kind, _ := strings.Cut(version, "/")
 	return ok && kind == "ServiceEntry" && slices.Contains([]string{"v1", "v1beta1", "v1alpha3"}, version)
 }
 
-// answered reports whether a type is answered at all.
-func answered(typeURL string) bool { return !strings.HasSuffix(typeURL, meshConfig) }
+// isAnswered reports whether a type is answered at all.
+func isAnswered(typeURL string) bool { return !strings.HasSuffix(typeURL, meshConfig) }

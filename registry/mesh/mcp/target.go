@@ -19,9 +19,9 @@ import (
 
 // Options tune a Target.
 type Options struct {
-	Owner string        // as registry.Held.Owner has it: everything here is this owner's
-	VIPs  netip.Prefix  // the range of the codecs that write here; the zero value: none
-	Quiet time.Duration // how long followers of a first change are gathered before they are pushed; 0 is 50 ms
+	Owner    string        // as registry.Held.Owner has it: everything here is this owner's
+	VIPs     netip.Prefix  // the range of the codecs that write here; the zero value: none
+	Debounce time.Duration // how long followers of a first change are gathered before they are pushed; 0 is 50 ms
 
 	// RevisionFilter leaves resources of another revision out for an istiod
 	// that names its own.
@@ -29,15 +29,15 @@ type Options struct {
 
 	// Keep says where what is served is kept for the next process, those with
 	// Has first; empty keeps nothing.
-	Keep []Place
+	Keep []Store
 
-	// Before is the target in whose place this one is. What that one held
-	// counts, once it ended, in place of what was kept; nil: there was none.
-	Before *Target
+	// Predecessor is the target that this one replaces. What that one held counts,
+	// once it ended, instead of what was kept; nil: there was none.
+	Predecessor *Target
 
-	// Served is notified of the keys of a set, and where they are found, once an
+	// Confirmed is called with the keys of a set, and where they are found, once an
 	// istiod confirmed it; may be nil.
-	Served func(map[naming.ServiceKey]naming.HostAddress)
+	Confirmed func(map[naming.ServiceKey]naming.HostAddress)
 
 	Observe func(Observation) // may be nil
 }
@@ -51,13 +51,13 @@ type Target struct {
 	groups          map[registry.Group]*group
 	served          served
 	vips            vips
-	gone            map[registry.Group]time.Time // hosts whose addresses rest, and since when
+	gone            map[registry.Group]time.Time // hosts that went, whose addresses are reserved, and since when
 	sourcesComplete bool
 	pushed          *snapshot     // what is served; nil before the first
 	next            chan struct{} // closed once there is another
 	changed         time.Time     // since when pushed is not the newest; zero where it is
 	acked           *snapshot     // the newest that an istiod confirmed; nil before that
-	told            *snapshot     // that Served was notified of
+	reported        *snapshot     // that Confirmed was called with
 	kick            chan struct{}
 	dirty           map[int]bool // buckets in which anything changed since they were kept
 	added           map[int]bool // those in which a host is new since the last push
@@ -65,21 +65,21 @@ type Target struct {
 	behind bool // the last record that was to be written was not, or not in time
 
 	recorder recordKeeper
-	first    chan storing // what a push waits for
+	urgent   chan urgentWrite // what a push waits for
 }
 
-// NewTarget returns a target that answers nothing before Settled.
+// NewTarget returns a target that answers nothing before SourcesComplete.
 func NewTarget(o Options) *Target {
-	o.Quiet = cmp.Or(o.Quiet, 50*time.Millisecond)
+	o.Debounce = cmp.Or(o.Debounce, 50*time.Millisecond)
 	if o.Observe == nil {
 		o.Observe = func(Observation) {}
 	}
 	return &Target{
 		o: o, groups: make(map[registry.Group]*group), vips: newVIPs(o.VIPs), gone: make(map[registry.Group]time.Time),
 		next: make(chan struct{}), kick: make(chan struct{}, 1), dirty: make(map[int]bool), added: make(map[int]bool),
-		first: make(chan storing),
+		urgent: make(chan urgentWrite),
 		recorder: recordKeeper{
-			written: make([][buckets][sha256.Size]byte, len(o.Keep)), listed: make([]bool, len(o.Keep)), others: make([]string, len(o.Keep)),
+			written: make([][buckets][sha256.Size]byte, len(o.Keep)), listed: make([]bool, len(o.Keep)), formerNames: make([]string, len(o.Keep)),
 		},
 	}
 }
@@ -130,7 +130,7 @@ func (t *Target) apply(c registry.Change) error {
 	if err != nil {
 		return err
 	}
-	if err := t.hold(c.Group, entries); err != nil {
+	if err := t.set(c.Group, entries); err != nil {
 		return fmt.Errorf("write %s: %w: %w", c.Group, registry.ErrRefused, err)
 	}
 	return nil
@@ -191,7 +191,7 @@ func conditions(held []entry, c registry.Change) error {
 	return nil
 }
 
-// SourcesComplete tells the target that what it holds is complete: from now on it
+// SourcesComplete notes that what the target holds is complete: from now on it
 // answers. It may be called again.
 func (t *Target) SourcesComplete() {
 	t.mu.Lock()
@@ -211,7 +211,7 @@ func (t *Target) wake() {
 }
 
 // ErrSourcesIncomplete says that nothing is served yet.
-var ErrSourcesIncomplete = errors.New("waits for every source to tell of everything once")
+var ErrSourcesIncomplete = errors.New("waits until every source has reported everything once")
 
 // Ready returns nil once istiods are answered.
 func (t *Target) Ready() error {
@@ -232,7 +232,7 @@ type Observation struct {
 	Err     error
 }
 
-// ObservationKind tells observations apart.
+// ObservationKind is what kind of thing an observation is of.
 type ObservationKind string
 
 // The kinds of observations.

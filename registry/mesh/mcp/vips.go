@@ -90,24 +90,24 @@ func (v *vips) release(host registry.Group, n int) {
 	}
 }
 
-// addressRests is how long the addresses of a host that is gone are kept from
+// reservedFor is how long the addresses of a host that is gone are kept from
 // others: whoever resolved one may hold it that long.
-const addressRests = time.Hour
+const reservedFor = time.Hour
 
-// rest keeps the addresses of a host that is gone from others for a while. The
+// reserveAddresses keeps the addresses of a host that is gone from others for a while. The
 // caller holds mu.
-func (t *Target) rest(name registry.Group, since time.Time) {
+func (t *Target) reserveAddresses(name registry.Group, since time.Time) {
 	if _, had := t.vips.choice[name]; had {
 		t.gone[name] = since
 	}
 }
 
-// wakeAddresses lets go of addresses that rested for long enough.
-func (t *Target) wakeAddresses(now time.Time) {
+// releaseAddresses gives back the addresses that were reserved for long enough.
+func (t *Target) releaseAddresses(now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for name, since := range t.gone {
-		if now.Sub(since) >= addressRests {
+		if now.Sub(since) >= reservedFor {
 			delete(t.gone, name)
 			t.vips.remove(name)
 			t.touch(name)
