@@ -1,227 +1,83 @@
 package mcp
 
 import (
-	"cmp"
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
-	"time"
+	"maps"
+	"slices"
 
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// An urgentWrite is what a push waits for.
-type urgentWrite struct {
-	buckets map[int]bool
-	done    chan struct{} // closed once they are written, or cannot be
+// A Store keeps what is served where the next process finds it: in the
+// registry that it comes from, or in a directory.
+type Store struct {
+	Recorder registry.Recorder
+	Name     string                    // of the kinds of its records: a word of letters, digits and hyphens
+	Has      func(registry.Group) bool // which groups are kept there; nil: all that no store before it gave back
+
+	// Index is the kind of the list of those Names under which a mesh is kept,
+	// and Names are all of them now. One that replaces another
+	// finds what that one kept. Empty: there is no list.
+	Index string
+	Names []string
 }
 
-// storeBeforePush has buckets written before a push that shows hosts that are new
-// in them. If a process were killed right after a push without records, the next
-// one would not know these hosts: it would take them from the mesh if their
-// registry does not show them then. No push waits longer than keepWithin, nor
-// while the records are behind.
-func (t *Target) storeBeforePush(ctx context.Context, buckets map[int]bool) {
-	if len(t.o.Keep) == 0 || len(buckets) == 0 || t.isBehind() {
-		return
-	}
-	s := urgentWrite{buckets, make(chan struct{})}
-	late := time.NewTimer(keepWithin)
-	defer late.Stop()
-	for urgent := t.urgent; ; urgent = nil {
-		select {
-		case urgent <- s:
-		case <-s.done:
-			return
-		case <-ctx.Done():
-			return
-		case <-late.C:
-			t.setBehind(true)
-			t.o.Observe(Observation{Kind: ObservedState, Err: fmt.Errorf("new hosts are served before they are kept: their records were not written within %s", keepWithin)})
-			return
-		}
-	}
+func (s Store) kind(bucket int) string { return fmt.Sprintf("%s-%02d", s.Name, bucket) }
+
+// recordName is the name of the one record of a kind: a registry may keep all
+// records of a kind as one text.
+const recordName = "set"
+
+func (s Store) read(ctx context.Context, bucket int) (string, error) {
+	all, err := s.Recorder.Records(ctx, s.kind(bucket))
+	return all[recordName], err //nolint:wrapcheck // load and check name it
 }
 
-func (t *Target) isBehind() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.behind
+// formerName returns the name that a store had: the one that is listed and not in
+// use any more, if the only one that is in use and not listed is that of now.
+func (s Store) formerName(ctx context.Context) (string, error) {
+	listed, err := s.Recorder.Records(ctx, s.Index)
+	if err != nil && !errors.Is(err, registry.ErrRefused) {
+		return "", fmt.Errorf("read which addresses were served: %w", err)
+	}
+	fresh := slices.DeleteFunc(slices.Clone(s.Names), func(name string) bool { return listed[name] != "" })
+	for _, name := range s.Names {
+		delete(listed, name)
+	}
+	if len(listed) != 1 || len(fresh) != 1 || fresh[0] != s.Name {
+		return "", nil
+	}
+	return slices.Collect(maps.Keys(listed))[0], nil
 }
 
-func (t *Target) setBehind(behind bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.behind = behind
-}
-
-// keep writes down what is served, beside the pushes, until ctx ends, and
-// then once more.
-func (t *Target) keep(ctx context.Context) {
-	ticker := time.NewTicker(keepEvery)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), keepLast)
-			defer cancel()
-			t.store(last)
-			t.list(last)
-			return
-		case s := <-t.urgent:
-			t.storeThese(ctx, s)
-		case <-ticker.C:
-			if t.recorder.rounds++; t.recorder.rounds%checkEvery == 0 {
-				t.check(ctx)
-			}
-			t.store(ctx)
-		}
-		t.list(ctx)
+// relist lists the name of a store, and forgets the one that it had before. Once
+// all names are listed it forgets those that are not in use any more.
+func (s Store) relist(ctx context.Context, old string) error {
+	if err := s.Recorder.Record(ctx, s.Index, s.Name, "listed"); err != nil {
+		return fmt.Errorf("record %s: %w", s.Index, err)
 	}
-}
-
-// check reads the records back, so that those that are gone are written once
-// more, and has what was refused tried again: we may have the right by now.
-func (t *Target) check(ctx context.Context) {
-	if !t.isComplete() {
-		return
-	}
-	for b, refused := range t.recorder.refused {
-		if refused {
-			t.markDirty(b)
-		}
-	}
-	for i, s := range t.o.Keep {
-		for b := range buckets {
-			text, err := s.read(ctx, b)
-			if sum := sha256.Sum256([]byte(text)); err == nil && sum != t.recorder.written[i][b] {
-				t.recorder.written[i][b] = sum
-				t.agree(text)
-				t.markDirty(b)
-			}
-		}
-	}
-}
-
-// agree takes over when hosts went from a record that another replica wrote,
-// where that is earlier: else each would write its own time for ever.
-func (t *Target) agree(text string) {
-	groups, err := decoded(text, nil)
-	if err != nil {
-		return // it is replaced
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, g := range groups {
-		if since, gone := t.gone[g.Group]; gone && g.Gone != 0 && g.Gone < since.Unix() {
-			t.gone[g.Group] = time.Unix(g.Gone, 0)
-		}
-	}
-}
-
-// store writes the records of what changed, those that a push waits for first.
-// What cannot be written now is tried again.
-func (t *Target) store(ctx context.Context) {
 	for b := range buckets {
-		select {
-		case s := <-t.urgent:
-			t.storeThese(ctx, s)
-		default:
+		if old == "" {
+			break
 		}
-		t.storeBucket(ctx, b)
-	}
-}
-
-// storeThese writes what a push waits for.
-func (t *Target) storeThese(ctx context.Context, s urgentWrite) {
-	defer close(s.done)
-	for b := range s.buckets {
-		t.storeBucket(ctx, b)
-	}
-}
-
-// storeBucket writes the record of a bucket, where anything changed in it.
-func (t *Target) storeBucket(ctx context.Context, b int) {
-	if ctx.Err() != nil {
-		return
-	}
-	groups, changed := t.takeDirty(b)
-	if !changed {
-		return
-	}
-	var failed error
-	for i, s := range t.o.Keep {
-		failed = cmp.Or(failed, t.storeIn(ctx, i, s, b, groups))
-	}
-	t.noteKept(b, failed)
-}
-
-// noteKept takes in whether a bucket was kept. A refusal is reported once.
-func (t *Target) noteKept(b int, failed error) {
-	before, refused := t.recorder.refused[b], errors.Is(failed, registry.ErrRefused)
-	t.recorder.refused[b] = refused
-	t.setBehind(failed != nil && !refused)
-	if failed != nil && !refused {
-		t.markDirty(b)
-	}
-	if failed != nil && (!before || !refused) {
-		t.o.Observe(Observation{Kind: ObservedState, Err: fmt.Errorf("what is served is not kept: %w", failed)})
-	}
-}
-
-func (t *Target) storeIn(ctx context.Context, i int, s Store, b int, groups []kept) error {
-	var mine []kept
-	for _, g := range groups {
-		if s.Has == nil || s.Has(g.Group) {
-			mine = append(mine, g)
+		if err := s.Recorder.Record(ctx, Store{Name: old}.kind(b), recordName, ""); err != nil {
+			return fmt.Errorf("forget %s: %w", old, err)
 		}
 	}
-	text, err := encodeRecord(mine)
+	listed, err := s.Recorder.Records(ctx, s.Index)
 	if err != nil {
-		return err
+		return fmt.Errorf("read %s: %w", s.Index, err)
 	}
-	sum := sha256.Sum256([]byte(text))
-	if sum == t.recorder.written[i][b] {
-		return nil
+	whole := !slices.ContainsFunc(s.Names, func(name string) bool { return listed[name] == "" })
+	for name := range listed {
+		if slices.Contains(s.Names, name) || !whole && name != old {
+			continue
+		}
+		if err := s.Recorder.Record(ctx, s.Index, name, ""); err != nil {
+			return fmt.Errorf("forget %s: %w", name, err)
+		}
 	}
-	if err := s.Recorder.Record(ctx, s.kind(b), recordName, text); err != nil {
-		return fmt.Errorf("record %s: %w", s.kind(b), err)
-	}
-	t.recorder.written[i][b] = sum
 	return nil
-}
-
-// takeDirty returns what is held in a bucket and takes its mark off, if anything
-// changed in it since the last call; nothing before the set is complete.
-func (t *Target) takeDirty(bucket int) (groups []kept, changed bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if !t.sourcesComplete || !t.dirty[bucket] {
-		return nil, false
-	}
-	delete(t.dirty, bucket)
-	for name, g := range t.groups {
-		if g.bucket == bucket && len(g.entries) > 0 {
-			groups = append(groups, kept{Group: name, Entries: g.entries}) // which are never written again
-		}
-	}
-	for name, since := range t.gone {
-		if bucketOf(name) == bucket {
-			groups = append(groups, kept{Group: name, Gone: since.Unix()})
-		}
-	}
-	return groups, true
-}
-
-func (t *Target) markDirty(bucket int) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.dirty[bucket] = true
-}
-
-func (t *Target) isComplete() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.sourcesComplete
 }
