@@ -83,7 +83,7 @@ func opOf(w registry.Write) string {
 	return opCreate
 }
 
-// trace leaves a trace of a batch: after an incident it can be told what was
+// trace logs a batch entry by entry: after an incident the log says what was
 // deleted, when and why.
 func (j *journal) trace(o outcome, debug bool, what string) { //nolint:revive // what is wanted, not a mode
 	logged := make([]EntryChange, 0, min(len(o.change.Delete)+len(o.change.Put), eventChanges))

@@ -2,8 +2,8 @@
 // sources: it plans, writes the difference, and holds deletions back until
 // both sides are known well enough. It knows no registry and no format.
 //
-// An engine decides: it is a value that is told what sources say, what came of
-// calls and the time, and returns the calls to make. A driver runs it in one
+// An engine decides: it is a value that is given what sources report, the results
+// of calls and the time, and returns the calls to make. A driver runs it in one
 // goroutine, and beside it the calls, at most Options.Workers of them, and one
 // goroutine per bridge that passes the wake-ups of its table on.
 package bridge
@@ -26,7 +26,7 @@ import (
 // is beside the entries.
 type Project func(*registry.Service) ([]registry.Entry, error)
 
-// Bridge is one configured way from a table to the target of a Loop.
+// Bridge is one configured pipeline, from a table to the target of a Loop.
 type Bridge struct {
 	Name    string
 	Table   *registry.Table
@@ -92,8 +92,7 @@ const (
 // deleted while the source is not synced, stale or cannot report a service.
 type Guard = guard.Options
 
-// DefaultGuard returns the guard that a bridge has unless it is told
-// otherwise.
+// DefaultGuard returns the guard of a bridge whose configuration sets nothing else.
 func DefaultGuard() Guard {
 	return Guard{
 		Mode: GuardEnforce, Share: 0.3, AtLeast: 10, Window: time.Hour,
@@ -104,7 +103,7 @@ func DefaultGuard() Guard {
 // Options tune a Loop.
 type Options struct {
 	Target   string        // the target's name in the configuration
-	Owner    string        // as registry.Held.Owner tells it: marks what the loop may change and delete
+	Owner    string        // as registry.Held.Owner has it: marks what the loop may change and delete
 	Workers  int           // calls to the target at a time, at most: fewer after some failed
 	Rate     float64       // calls to the target in a second, at most; 0: no bound
 	Timeout  time.Duration // how long one call may take; 0 is 30 s

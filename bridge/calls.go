@@ -115,7 +115,7 @@ func (e *engine) watches(it *item) bool {
 	return e.target.watched && (e.planner.Concerns(it.group) || !e.complete())
 }
 
-// trusted reports whether what is believed of a group needs no reading. For a
+// trusted reports whether what is believed of a group is enough without a reading. For a
 // change it is trusted longer, so that changes need not wait for a refresh
 // that is late.
 func (e *engine) trusted(it *item, now time.Time) bool {

@@ -48,7 +48,7 @@ func (d decision) same(o decision) bool {
 }
 
 // decide applies a decision about a hold of this process, and has it recorded for
-// the others. It returns what tells once that was tried.
+// the others. What it returns receives the result of the first attempt to.
 func (g *guards) decide(id string, d decision, now time.Time) (<-chan error, error) {
 	d.At = now
 	if h := g.hold(id); h != nil {
@@ -82,8 +82,8 @@ func (g *guards) hold(id string) *held {
 	return nil
 }
 
-// apply tells the guards what a person decided about the hold of an id, or where it
-// is none any more about the keys that it had.
+// apply applies to the guards what a person decided about the hold of an id or, if
+// it ended, about the keys that it had.
 func (g *guards) apply(id string, d decision, h *held, now time.Time) {
 	g.records.applied[id] = d
 	if h != nil {
@@ -94,7 +94,7 @@ func (g *guards) apply(id string, d decision, h *held, now time.Time) {
 	}
 }
 
-// applyTo tells a guard what a person decided about candidates.
+// applyTo applies to one guard what a person decided about candidates.
 func (g *guards) applyTo(b *scope, id string, d decision, now time.Time) {
 	fate, what := guard.Denied, "denied by "+d.Who
 	if d.Approved {

@@ -15,9 +15,9 @@ type Election interface {
 	// Changed is ready after the leadership may have changed.
 	Changed() <-chan struct{}
 
-	// Ready is told in which leadership everything is as the role asks for: read
-	// by a standby, written by a leader. The zero value says that a loop begins.
-	// It must not block.
+	// Ready is called with the leadership in which everything is as the role asks
+	// for: read by a standby, written by a leader. The zero value says that a loop
+	// begins. It must not block.
 	Ready(l Leadership)
 }
 
@@ -39,7 +39,7 @@ const (
 )
 
 // follow takes in how the leadership changed. A new leader lists and reads
-// everything once more before it writes anything, and leftovers settle anew.
+// everything once more before it writes anything, and orphans settle anew.
 func (e *engine) follow(next Leadership, now time.Time) {
 	before := e.lead
 	e.lead = next
@@ -92,8 +92,8 @@ func (e *engine) reconsider(it *item, now time.Time) {
 // for.
 const confirmEvery = 100 * time.Millisecond
 
-// confirm tells the election once everything is as the role asks for, and where
-// that is so no more because a source is stale. It returns when to look again;
+// confirm reports to the election once everything is as the role asks for, and if
+// that is no longer so because a source is stale. It returns when to look again;
 // the zero time where there is nothing to look for.
 func (e *engine) confirm(now time.Time) time.Time {
 	if e.opts.Election == nil {

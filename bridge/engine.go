@@ -10,8 +10,8 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// An engine decides what is done to one target. It is given what sources tell,
-// what came of calls, who leads and the time, and returns the calls to make. It
+// An engine decides what is done to one target. It is given what sources report,
+// the results of calls, who leads and the time, and returns the calls to make. It
 // starts nothing but projections, reads no clock and does no I/O: the same events
 // at the same times give the same calls. It is not safe for concurrent use.
 type engine struct {
@@ -26,7 +26,7 @@ type engine struct {
 	relist bool // the next list is taken as if it were the first
 
 	takeoverAt  time.Time  // when everything had to be read anew last
-	confirmed   Leadership // for which the election was last told to be ready
+	confirmed   Leadership // that was last reported to the election as ready
 	confirmedAt time.Time  // when that was last looked at
 }
 
@@ -62,8 +62,8 @@ func newEngine(l *Loop, dry bool) *engine { //nolint:revive // of the engine, no
 	return e
 }
 
-// Begin begins a turn: what is told until the next one happens at this time. Where
-// the process stood still all waits begin anew.
+// Begin begins a turn: all events until the next one happen at this time. If the
+// process stood still, all waits begin anew.
 func (e *engine) Begin(now time.Time, lead Leadership) {
 	e.journal.now = now
 	if list, isNew := e.agenda.item(registry.Group{}); isNew {
@@ -104,7 +104,7 @@ func (e *engine) Step(now time.Time) (calls []call, next time.Time) {
 // may depend on what was served before.
 func (e *engine) waitsForList() bool { return e.target.serves && e.listed == nil }
 
-// ApplyDelta takes in what the source of a bridge told.
+// ApplyDelta takes in what the source of a bridge reported.
 func (e *engine) ApplyDelta(bridge int, d registry.Delta, now time.Time) {
 	p := e.pipelines[bridge]
 	mayGo, fresh := p.setCertainty(d, now)
@@ -136,7 +136,7 @@ func (e *engine) claim(p *pipeline, one *projected, now time.Time) {
 }
 
 // touch makes a group due whose claims changed. One that is new to the agenda
-// and was not listed is known to be empty and needs no reading.
+// and was not listed is known to be empty and is not read.
 func (e *engine) touch(group registry.Group, now time.Time) {
 	it, isNew := e.agenda.item(group)
 	if isNew {

@@ -152,7 +152,7 @@ func (j *journal) winner(c plan.Conflict) string {
 		who = "owner mark:" + c.Owner // as adopt, release and purge take it
 	}
 	if c.OtherKey != "" {
-		who += ", which has the address as " + c.OtherKey + ": the protocol of ours is a guess, and formats[].rules tells it"
+		who += ", which has the address as " + c.OtherKey + ": the protocol of ours is a guess; formats[].rules can set it"
 	}
 	return who
 }

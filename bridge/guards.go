@@ -23,8 +23,8 @@ type guards struct {
 }
 
 // scopeOf returns whose guard judges an orphan: that of the bridge that claimed
-// it last or, by its mark or that of its head, wrote it. What does not tell is the first
-// bridge's.
+// it last or, by its mark or that of its head, wrote it. One without a mark is the
+// first bridge's.
 func (g *guards) scopeOf(o *orphan) *scope {
 	if o.Known {
 		return g.scopes[o.Origin.Bridge]
@@ -127,8 +127,8 @@ func (g *guards) judge(o *orphan, now time.Time) verdict {
 	return verdict{reason: ReasonWaiting, detail: "what is missing settles for " + b.guard.Options.Settle.String()}
 }
 
-// account brings what is known of the orphans of a group up to date, and tells
-// the guards what the target stores of their bridges.
+// account brings what is known of the orphans of a group up to date, and reports
+// to the guards what the target stores of their bridges.
 func (g *guards) account(it *item, now time.Time) {
 	before := it.orphans
 	it.orphans = nil
@@ -169,8 +169,8 @@ func (g *guards) orphans(it *item, before map[string]*orphan, now time.Time) (al
 	return all
 }
 
-// inform tells the guards what the target stores of their bridges in a group once
-// what is claimed there is added: a write adds and deletes at once.
+// inform reports to the guards what the target stores of their bridges in a group
+// once what is claimed there is added: a write adds and deletes at once.
 func (g *guards) inform(it *item, now time.Time) {
 	if _, unread := g.unread[it.group]; it.readAt.IsZero() && (unread || !it.arrive && !g.planner.HoldsOurs(it.group)) {
 		return // what it stores is not known, or that it stores anything
@@ -219,7 +219,7 @@ func (g *guards) claimOf(o *orphan, now time.Time) guard.Claim {
 	return guard.Withdrawn
 }
 
-// unjudged reports whether a guard has yet to judge by what it was told.
+// unjudged reports whether a guard has not judged yet what it observed.
 func (g *guards) unjudged() bool {
 	return g.acts() && slices.ContainsFunc(g.scopes, func(b *scope) bool { return b.changed && (b.pipeline == nil || b.pipeline.complete()) })
 }

@@ -41,8 +41,8 @@ type freshness struct {
 	readAt  time.Time // when what is believed was last known to be so; zero: read first
 	wroteAt time.Time
 	checkAt time.Time // when the last write is to be read back; zero: not at all, or it was
-	watched bool      // it is told what changes
-	changed bool      // it was told so since the last reading began
+	watched bool      // the target reports what changes in it
+	changed bool      // the target reported a change since the last reading began
 	missed  int       // readings back in a row that found something else
 }
 

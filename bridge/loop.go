@@ -9,7 +9,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// A driver runs an engine: it waits for what happens, tells the engine, and makes
+// A driver runs an engine: it waits for what happens, hands it to the engine, and makes
 // the calls that it asks for. One goroutine, that of run, touches the engine. Beside
 // it run the calls.
 type driver struct {
@@ -23,7 +23,7 @@ type driver struct {
 	changed    <-chan struct{}            // ready when the leadership may have changed
 	waiters    map[chan<- Status]struct{} // for Settled
 	answered   chan<- struct{}            // closed at the end of the turn; nil: nobody asked anything
-	onComplete func()                     // tells a target that serves, once, that it is complete; nil: that was done
+	onComplete func()                     // called once, if the target serves: its claims are complete; nil: that was done
 }
 
 // A feed is what is read of the table of a bridge.
@@ -187,7 +187,7 @@ func (d *driver) listen(ctx context.Context) (<-chan struct{}, func()) {
 	}
 }
 
-// callDone tells the engine what came of a call.
+// callDone hands the result of a call to the engine.
 func (d *driver) callDone(o outcome, now time.Time) {
 	if d.engine.CallDone(o, now); o.op == opList {
 		d.look(now) // it may have waited for that
@@ -208,9 +208,9 @@ func (d *driver) look(now time.Time) {
 	}
 }
 
-// answer tells those who wait for quiet, and a target that serves the first time.
-// What the tables tell by then counts, though no wake-up reported it yet; it reports
-// whether that asks for another turn.
+// answer answers those who wait in Settled, and notes once that the claims are
+// complete. What the tables have by then counts, though no wake-up reported it
+// yet; it reports whether that asks for another turn.
 func (d *driver) answer(now time.Time) bool {
 	if d.onComplete == nil && len(d.waiters) == 0 || !d.engine.stored() {
 		return false

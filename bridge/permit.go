@@ -18,7 +18,7 @@ type note struct {
 	entries  int
 }
 
-// A draft is what becomes of a group: the change that it needs, less what may not
+// A draft is what becomes of a group: the change that is due, less what may not
 // be done yet.
 type draft struct {
 	*facts
@@ -31,7 +31,7 @@ type draft struct {
 // change returns what is to be written now.
 func (d *draft) change() registry.Change { return d.beside(d.withhold(d.permit())) }
 
-// permit returns the change a group needs, less what policies and guards do
+// permit returns the change that is due to a group, less what policies and guards do
 // not permit, and notes what that is.
 func (d *draft) permit() registry.Change {
 	change, conflicts := d.planner.Change(d.item.group)
@@ -138,7 +138,7 @@ func (d *draft) permitDeletes(change registry.Change) registry.Change {
 	if slices.ContainsFunc(kept.Want, func(e registry.Entry) bool { return registry.IsEndpoint(e.Key) }) {
 		kept = kept.Keep(func(h registry.Held) bool { return h.Key != registry.HeadKey })
 	}
-	if endpoints(kept.Delete) < endpoints(change.Delete) { // one that stays needs what it refers to
+	if endpoints(kept.Delete) < endpoints(change.Delete) { // one that stays refers to the others
 		kept = kept.Keep(func(h registry.Held) bool { return !registry.IsPart(h.Key) })
 	}
 	return kept

@@ -32,10 +32,10 @@ type pipeline struct {
 
 // A service is what the loop knows of a service beside its entries.
 type service struct {
-	reason Reason // as projecting it told; empty where its entries tell
+	reason Reason // as its projection found; empty where its entries say it
 	detail string
 	gone   bool
-	left   map[registry.Group]int // how many surplus keys there are that it claimed last
+	left   map[registry.Group]int // how many orphans there are that it claimed last, by group
 }
 
 var errUnsynced = errors.New("the source has not reported everything yet")
@@ -90,8 +90,8 @@ func (p *pipeline) unknownReasonOf(e registry.Entry) error {
 	return fmt.Errorf("bridge %s cannot report %s: %w", p.Name, scope, err)
 }
 
-// origin returns the service that an entry tells that it came from; empty where it
-// reports none.
+// origin returns the service that an entry says it came from; empty where it says
+// none.
 func (p *pipeline) origin(e registry.Entry) registry.Name {
 	if p.Trace == nil {
 		return ""

@@ -44,7 +44,7 @@ type record struct {
 
 	text  string
 	err   error        // of the last attempt
-	tried chan<- error // told once how the first attempt ended; nil: nobody waits
+	tried chan<- error // receives the result of the first attempt; nil: nobody waits
 }
 
 // reportTried says how an attempt to store the record ended.

@@ -7,7 +7,7 @@ import (
 )
 
 // A refusal is what a target refuses under a key. It waits by itself, so that
-// what the group needs beside it is written when it is due.
+// what has to be written beside it is written when it is due.
 type refusal struct {
 	value string // that was to be stored or deleted
 	why   error

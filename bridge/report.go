@@ -312,7 +312,7 @@ func (v *view) unlisted() error {
 	return nil
 }
 
-// plan returns what every group needs, and what is held back and why.
+// plan returns what has to be written to every group, and what is held back and why.
 func (v *view) plan(now time.Time) []Planned {
 	var out []Planned
 	for _, group := range slices.SortedFunc(v.planner.Groups(), registry.Group.Compare) {

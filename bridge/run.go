@@ -69,7 +69,7 @@ func (l *Loop) Run(ctx context.Context) error {
 func (l *Loop) Alive(ctx context.Context) error { return l.ask(ctx, func(*driver, time.Time) {}) }
 
 // Summary returns what Status does, without services, holds, conflicts, unknown
-// scopes and what is kept: Counts and Reasons tell how many there are. It costs
+// scopes and what is kept: Counts and Reasons say how many there are. It costs
 // the same for few services and for many.
 func (l *Loop) Summary() Status {
 	l.view.mu.Lock()
@@ -140,7 +140,7 @@ func (l *Loop) decide(ctx context.Context, id string, d decision) error {
 	return nil
 }
 
-// Planned is what one group needs.
+// Planned is what has to be written to one group.
 type Planned struct {
 	Change   registry.Change // what would be written; deletions that only have to wait are in it
 	HeldBack []HeldBack      // what would be deleted, were it permitted

@@ -94,7 +94,7 @@ type orphan struct {
 	scope    *scope    // of the bridge that claimed it last or, by its mark, wrote it
 	author   string    // that bridge; empty: nobody claimed it, and it does not say
 	since    time.Time // when it was first seen, or what waits began anew
-	unknown  bool      // at the last look the source could not tell
+	unknown  bool      // at the last look the source could not report it
 	released string    // how the hold ended that let it go; empty: none did
 }
 
@@ -114,9 +114,9 @@ type verdict struct {
 }
 
 // settling applies the wait of what is no endpoint. What stands for a group itself
-// waits for as long as a loss counts: a source that begins cannot tell a service
-// that has no endpoint for a moment from one that is no more, and it is where the
-// next one is looked for.
+// waits for as long as a loss counts: a source that begins cannot
+// distinguish a service without an endpoint for a moment from one that ended, and
+// consumers look for the next endpoint there.
 func (o *orphan) settling(now time.Time) verdict {
 	opts := o.scope.guard.Options
 	wait := opts.Settle

@@ -1,6 +1,6 @@
 // Package guard decides which endpoints may be deleted that a source no longer
-// claims. It tells what is usual (scaling, restarts, the end of a service) from
-// a source that has forgotten by what consumers would lose, and holds a mass
+// claims. By what consumers would lose it distinguishes what is usual (scaling,
+// restarts, the end of a service) from a source that has forgotten, and holds a mass
 // deletion until a person or the source confirms it.
 //
 //   - The baseline of a service is the most endpoints that it had within the
@@ -37,7 +37,7 @@ type Claim uint8
 
 // The claims. Endpoints that are Withdrawn or Missing are candidates for deletion.
 const (
-	Unknown   Claim = iota // the source cannot tell: never read, refused, partial or stale
+	Unknown   Claim = iota // the source cannot report it: never read, refused, partial or stale
 	Claimed                // the source reports it
 	Withdrawn              // the source reported its removal
 	Missing                // a complete reading does not show it
@@ -81,7 +81,7 @@ const (
 	Last       Fate = "last"     // it is one of the last of its service, for less than Options.LastEndpoint
 	Held       Fate = "held"     // it is part of a mass deletion
 	Denied     Fate = "denied"   // a person denied its deletion
-	Unreported Fate = "unknown"  // the source cannot tell
+	Unreported Fate = "unknown"  // the source cannot report it
 )
 
 // A Release is a service that is no longer held, and why.
@@ -122,7 +122,7 @@ func New(o Options, records []Record) *Guard {
 	return g
 }
 
-// Load takes in the records of an earlier guard. What this one was told stays.
+// Load takes in the records of an earlier guard. What this one has observed is kept.
 func (g *Guard) Load(records []Record) {
 	for _, r := range records {
 		s := g.service(r.Service)

@@ -9,7 +9,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// A Record is what outlives a process of a service: what its target cannot tell.
+// A Record is what outlives a process of a service: what its target does not store.
 // It is empty where nothing was lost, held, denied or approved.
 type Record struct {
 	Service         registry.Group `json:"service"`
@@ -38,7 +38,7 @@ func (r Record) equal(o Record) bool {
 // A candidate is an endpoint that the target stores and the source no longer claims.
 type candidate struct {
 	missing bool // the source did not report its removal
-	unknown bool // the source cannot tell at present
+	unknown bool // the source cannot report it at present
 	decided Fate // by a person or the source: Free, Denied; empty: not at all
 	since   time.Time
 	fate    Fate
@@ -55,13 +55,13 @@ type service struct {
 	known           bool // it has a count, or peaks of an earlier process
 	own             int  // how many endpoints count as its own
 	stored          int  // endpoints that are stored
-	unknownKept     int  // of which the source cannot tell and that are no candidates
+	unknownKept     int  // that the source cannot report and that are no candidates
 	added           int  // of those that are claimed, the new ones
 	freed           int  // candidates that are free
 	freesUnreplaced bool // with them it has less
 
-	// Sums of endpoints: counted are those stored and not let go. Of an uncertain one
-	// the source cannot tell, or it settles; missing ones are those of pending.
+	// Sums of endpoints: counted are those stored and not let go. Of uncertain ones
+	// it is unknown whether they stay, or they settle; missing ones are those of pending.
 	counted, claimed, uncertain, pending, missing int
 }
 
@@ -79,8 +79,8 @@ func (s *service) load(r Record) {
 	s.Denied, s.Approved = nil, nil
 }
 
-// observe takes in what is stored. An endpoint of which the source cannot tell
-// keeps its state and its clock.
+// observe takes in what is stored. An endpoint that the source cannot
+// report keeps its state and its clock.
 func (s *service) observe(now time.Time, endpoints []Endpoint) {
 	before := s.candidates
 	s.candidates, s.stored, s.claimed, s.unknownKept, s.added = make(map[string]*candidate), len(endpoints), 0, 0, 0
@@ -182,7 +182,7 @@ func (s *service) base() int {
 func (s *service) stay() int { return s.counted - s.pending }
 
 // emptied reports whether the service had endpoints and has none left when all
-// candidates go; of one that is held, those too of which nobody can tell yet.
+// candidates go; of one that is held, those too that are not decided yet.
 func (s *service) emptied() bool {
 	stay := s.stay()
 	if !s.HeldSince.IsZero() {

@@ -127,7 +127,7 @@ func (g *group) active() []claim {
 // endpoints, because a service without any is to keep no other from its place.
 func (g *group) first() int { return max(0, slices.IndexFunc(g.claims, claim.offers)) }
 
-// A row is all that is wanted and held under one key, the winner first.
+// A row is all that is desired and held under one key, the winner first.
 type row struct {
 	key  string
 	want []desired
@@ -297,7 +297,7 @@ func (d *diff) reportRivals(r row) {
 	}
 }
 
-// reconcile makes one of what is held, all of it ours, into what is wanted.
+// reconcile makes one of what is held, all of it ours, into what is desired.
 func (d *diff) reconcile(want pair, list []held) {
 	entry := registry.Entry{Group: d.change.Group, Key: want.key, Value: want.value()}
 	d.change.Want = append(d.change.Want, entry)

@@ -37,8 +37,8 @@ func TestAGuessedProtocolYields(t *testing.T) {
 	eventually(t, "only the other address is written", written("10.0.0.2"))
 	eventually(t, "status and why name the setting", func() bool {
 		s, y := do(t, "status", "-f", file), do(t, "why", orders, "-f", file)
-		return s.code == exitFindings && strings.Contains(s.out, "dubbo://10.0.0.1:20880") && strings.Contains(s.out, "formats[].rules tells it") &&
-			strings.Contains(y.out, "formats[].rules tells it")
+		return s.code == exitFindings && strings.Contains(s.out, "dubbo://10.0.0.1:20880") && strings.Contains(s.out, "formats[].rules can set it") &&
+			strings.Contains(y.out, "formats[].rules can set it")
 	})
 	if err := w.zk.Put(own("10.0.0.2"), nil); err != nil {
 		t.Fatal(err)
