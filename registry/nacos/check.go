@@ -25,7 +25,7 @@ type Report struct {
 // duplicatesIn is in how many services Check looks for another process.
 const duplicatesIn = 50
 
-// Check tries what a Target needs while its client runs: it lists what the
+// Check tries what a Target does while its client runs: it lists what the
 // server holds, and publishes an instance that is not enabled in a service of
 // its own, which it takes back. The error says why no server can be reached.
 func (t *Target) Check(ctx context.Context) (Report, error) {

@@ -220,7 +220,7 @@ func (cn *conn) localIP() string {
 	return cn.clientIP
 }
 
-// watch checks the connection's health until it ends, is wanted gone, or ctx
+// watch checks the connection's health until it ends, is to be closed, or ctx
 // ends, and returns why.
 func (cn *conn) watch(ctx context.Context) error {
 	const misses = 2

@@ -18,7 +18,7 @@ const (
 	codeNotReady     = 300
 )
 
-// Errors of a Client that callers tell apart with errors.Is.
+// Errors of a Client that callers distinguish with errors.Is.
 var (
 	ErrNotConnected = errors.New("no connection to any Nacos server")
 	ErrDenied       = errors.New("access denied")

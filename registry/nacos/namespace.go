@@ -21,11 +21,11 @@ func namespacePaths() []string {
 }
 
 // askNamespaces is how long a server may take, as its HTTP port may be closed
-// to a client that needs no login.
+// to a client without a login.
 const askNamespaces = 3 * time.Second
 
-// missing returns ErrNoNamespace if the servers say so, and nil where they do
-// not tell.
+// missing returns ErrNoNamespace if the servers say so, and nil if they do not
+// report it.
 func (c *Client) missing(ctx context.Context) error {
 	ours := c.opts.Namespace
 	if ours == "" || ours == publicNamespace {

@@ -133,7 +133,7 @@ func (t *Target) putParts(ctx context.Context, layout MultiPath, change registry
 
 // deleteParts removes the parts that a change takes back, after the instances
 // that referred to them, and adds those that the server refuses. A element stays:
-// nobody can say who needs it by now.
+// nobody knows who refers to it by now.
 func (t *Target) deleteParts(ctx context.Context, layout MultiPath, change registry.Change, refused registry.Refused) error {
 	gone := false
 	for _, h := range slices.Backward(change.Delete) {
@@ -157,7 +157,7 @@ func (t *Target) deleteParts(ctx context.Context, layout MultiPath, change regis
 	return t.setIndex(ctx, layout, change.Except(refused), nil)
 }
 
-// setIndex keeps which parts are ours: those that are wanted, and those that
+// setIndex keeps which parts are ours: those that are desired, and those that
 // still are to go.
 func (t *Target) setIndex(ctx context.Context, layout MultiPath, change registry.Change, still []registry.Held) error {
 	var keys []string

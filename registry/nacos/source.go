@@ -17,7 +17,7 @@ import (
 )
 
 // Format is what a Source has to know of one format: which services are its
-// own and what their instances tell.
+// own and what their instances say.
 type Format interface {
 	// Kind is the Group.Kind of its groups.
 	Kind() string
@@ -29,7 +29,7 @@ type Format interface {
 	// Decode returns the services that entries report, each with a name that
 	// begins as Group.String of its entries does up to the service's name. The
 	// value of an entry is metadata.NacosInstance.String, the key its Key. An
-	// entry that cannot be read is a fault and costs its neighbours nothing.
+	// entry that cannot be read is an error of its own and costs its neighbours nothing.
 	Decode(entries, extras []registry.Entry) ([]*registry.Service, []metadata.DecodeError)
 }
 
@@ -52,7 +52,7 @@ type SourceOptions struct {
 	ReadAhead      int           // requests under way at a time; 0: 64
 }
 
-// Source tells a table what providers register in Nacos. It lists the names
+// Source reports to a table what providers register in Nacos. It lists the names
 // of the services at intervals and subscribes their instances, over
 // connections of its own: a subscription ends with its connection, so each is
 // read from the start, and what is published stays untouched by a server that

@@ -192,7 +192,7 @@ func (r *reading) decode(w *watchedService, h formatGroup, instances []instance)
 }
 
 // drop lets a service go that the server neither lists nor has instances of.
-// In the first reading of a connection it is not told to be gone, but missing
+// In the first reading of a connection it is not reported as gone, but missing
 // when that is over.
 func (r *reading) drop(w *watchedService) {
 	for _, s := range w.services {
@@ -204,7 +204,7 @@ func (r *reading) drop(w *watchedService) {
 	r.enqueue(w)
 }
 
-// publish tells the table what has changed since it was last called.
+// publish reports to the table what has changed since the last call.
 func (r *reading) publish() {
 	if r.marksOutdated {
 		r.markUnknown()
@@ -260,7 +260,7 @@ func (r *reading) count() {
 	}
 }
 
-// markUnknown tells the table which scopes and services cannot be known. A scope of
+// markUnknown reports to the table which scopes and services cannot be known. A scope of
 // which many services cannot be read is unknown as a whole.
 func (r *reading) markUnknown() {
 	want := make(map[string]error)

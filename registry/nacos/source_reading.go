@@ -16,7 +16,7 @@ type reading struct {
 	table         *registry.Table
 	scopes        []*scope
 	watched       map[serviceKey]*watchedService
-	marked        map[string]error // what the table was told to be unknown
+	marked        map[string]error // what was reported to the table as unknown
 	marksOutdated bool             // that may have to change
 
 	documents documents

@@ -28,7 +28,7 @@ func (r *reading) listed(s *scope, names []string, err error) {
 		return
 	}
 	if r.synced && !s.listed {
-		r.synced = false // what is missing after so long was found missing, not told to be gone
+		r.synced = false // what is missing after so long was found missing, not reported as gone
 	}
 	r.throttled = 0
 	s.listed, s.fails, s.err, s.due, s.foreign = true, 0, nil, t.Add(r.opts.ListInterval), 0
@@ -47,8 +47,8 @@ func (r *reading) listed(s *scope, names []string, err error) {
 	}
 }
 
-// syncInterest subscribes what is wanted, in place of what a list names, and lets go
-// of the rest. What is wanted already is not asked for again.
+// syncInterest subscribes what readers asked for, in place of what a list names, and
+// ends the other subscriptions. What is subscribed already is not asked for again.
 func (r *reading) syncInterest() {
 	if r.opts.Interest == nil || r.interestSynced {
 		return
@@ -70,7 +70,7 @@ func (r *reading) syncInterest() {
 }
 
 // answer reports who wants names what became of those of which there is news. It
-// follows what the table is told.
+// follows what is reported to the table.
 func (r *reading) answer() {
 	if !r.synced || len(r.news) == 0 {
 		return

@@ -9,11 +9,11 @@ import (
 )
 
 // maxLags is how often a service is asked for over a new connection while what
-// it tells is older than what an earlier one told: a server that others of its
+// it sends is older than what an earlier one sent: a server that others of its
 // cluster are ahead of catches up, and one whose clock is behind never does.
 const maxLags = 5
 
-// lookAgain is when a service is asked for once more where what was told is
+// lookAgain is when a service is asked for once more where what was sent is
 // in doubt. It is longer than the reads of a server lag behind.
 const lookAgain = time.Second
 
@@ -28,18 +28,18 @@ type watchedService struct {
 	skipped   []string // instances that could not be read
 	count     int      // instances
 	sum       [sha256.Size]byte
-	instances []instance // what was told, where that depends on documents
+	instances []instance // what was received, if it depends on documents
 
 	lost    dependency.Lost
 	refused map[string]error // why services are unknown that instances reported before
 
-	former uint64 // stamp of the newest that an earlier connection told
+	former uint64 // stamp of the newest that an earlier connection received
 
 	// What holds for one connection.
 	lags    int    // answers that were older than that
 	known   bool   // it was answered
-	stamp   uint64 // of the newest that was told
-	behind  bool   // the last answer was older than what had been told before
+	stamp   uint64 // of the newest that was received
+	behind  bool   // the last answer was older than what had been received before
 	doubted bool   // it was said to have lost all its instances
 	pending bool   // the first reading waits for it
 
@@ -64,9 +64,9 @@ func (h formatGroup) dependent() bool {
 	return ok
 }
 
-// A verdict is what has to follow from what a server told.
+// A verdict is what has to follow from what a server sent.
 type verdict struct {
-	accept bool // tell the table
+	accept bool // report it to the table
 	ask    when
 }
 
@@ -78,7 +78,7 @@ const (
 	shortly             // after the lag of a server's reads
 )
 
-// push judges what a push told. Stamps are compared within one connection,
+// push judges what a push brought. Stamps are compared within one connection,
 // that is by one server's clock; where that was set back, answers decide.
 func (w *watchedService) push(n notice) verdict {
 	switch t := n.snapshot; {

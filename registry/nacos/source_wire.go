@@ -31,7 +31,7 @@ type instance struct {
 	err       error // why it is none; text is empty then
 }
 
-// read puts what a server told in the canonical form. Answers hold enabled
+// read brings what a server sent into the canonical form. Answers hold enabled
 // instances alone and pushes all of them, so the others are left out of both.
 // Of several instances of one address, as connections that overlap publish
 // them, one that may be called counts.

@@ -202,7 +202,7 @@ func (t *Target) held(g registry.Group, in metadata.NacosInstance, ours map[stri
 	return h
 }
 
-// Write publishes all that is wanted of ours in one batch. An instance that
+// Write publishes all that is desired of ours in one batch. An instance that
 // breaks a limit is refused and not sent, because servers refuse a batch as a
 // whole. What another connection of ours publishes goes when that one withdraws
 // it or ends: until then its deletion is a registry.ErrConflict, while all
@@ -330,7 +330,7 @@ func (t *Target) see(g registry.Group, instances []metadata.NacosInstance) {
 		}
 		for _, in := range instances {
 			if err := exclusive.Foreign(g.Name, in); err != nil {
-				foreign = fmt.Errorf("the service holds %s, which %w: one of the two formats needs another group or service name", in.Key(), err)
+				foreign = fmt.Errorf("the service holds %s, which %w: give one of the two formats another group or service name", in.Key(), err)
 				break
 			}
 		}

@@ -91,7 +91,7 @@ func TestOptions_FaultsAreToldAtOnce(t *testing.T) {
 		opts zookeeper.Options
 		want string
 	}{
-		"no server":            {zookeeper.Options{}, "servers needs at least one host:port"},
+		"no server":            {zookeeper.Options{}, "set servers to at least one host:port"},
 		"a path that is none":  {zookeeper.Options{Servers: []string{"a:1/chroot//x"}}, `"a:1/chroot//x": the chroot is no path`},
 		"a path in the middle": {zookeeper.Options{Servers: []string{"a:1/chroot", "b:1"}}, `"a:1/chroot" is not host:port`},
 		"no password file":     {zookeeper.Options{Servers: []string{"a"}, User: "u", PasswordFile: garbage + ".none"}, "passwordFile: open"},

@@ -251,7 +251,7 @@ func (t *Target) predecessor(ctx context.Context) error {
 			t.admission.earlier = true
 			return fmt.Errorf("%w: the registry remembers bridge %q under owner %q, of which no bridge runs now, and does not know owner %q; "+
 				"put the owner back if it was changed by mistake, take its entries over with xds-bridge adopt --from %s --yes, "+
-				"or leave them to nobody with xds-bridge release --owner %s --yes; a deployment of its own needs other names for its bridges",
+				"or leave them to nobody with xds-bridge release --owner %s --yes; a deployment of its own has to name its bridges otherwise",
 				ErrOwner, same, owner, t.opts.Owner, owner, owner)
 		}
 	}

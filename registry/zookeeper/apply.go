@@ -114,7 +114,7 @@ func (w *writing) refuse(refused any, err error) {
 	}
 }
 
-// rightOf returns the right that an operation needs on a parent; 0 for none.
+// rightOf returns the right on a parent that an operation requires; 0 for none.
 func rightOf(op any) (right int, parent string) {
 	switch op := op.(type) {
 	case *zk.CreateRequest:

@@ -133,7 +133,7 @@ func (c *Client) get(ctx context.Context, path string) (node, error) {
 	})
 }
 
-// multi applies operations as one. Where one of them is at fault, at is its
+// multi applies operations as one. If one of them failed, at is its
 // index.
 func (c *Client) multi(ctx context.Context, ops []any) (at int, err error) {
 	results, err := call(ctx, c, func(conn conn) ([]zk.MultiResponse, error) {

@@ -28,7 +28,7 @@ type Report struct {
 	Took    time.Duration // the round trip of the written node
 }
 
-// Check tries whether everything is as the target needs it, and leaves nothing
+// Check tries whether everything is as the target requires it, and leaves nothing
 // behind. It fails where no session can be had; all else is in the report.
 func (t *Target) Check(ctx context.Context) (Report, error) {
 	if _, err := t.client.exists(ctx, "/"); err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/go-zookeeper/zk"
 )
 
-// Options tune a Client. Servers is all it needs.
+// Options tune a Client. Only Servers is required.
 type Options struct {
 	Servers        []string      // each host:port, or host for port 2181; a chroot may follow the last, as in host:2181/app
 	SessionTimeout time.Duration // asked for; 0: 30 s
@@ -177,7 +177,7 @@ func (c *Client) cut() {
 	w := c.wire
 	c.mu.Unlock()
 	if w != nil {
-		_ = w.Close() // nobody is left to be told
+		_ = w.Close() // nobody is left to report it to
 	}
 }
 
@@ -282,7 +282,7 @@ func hexID(id int64) string { return fmt.Sprintf("%#x", id) }
 // chroot.
 func addresses(servers []string) ([]string, error) {
 	if len(servers) == 0 {
-		return nil, errors.New("zookeeper: no server given; servers needs at least one host:port")
+		return nil, errors.New("zookeeper: no server given; set servers to at least one host:port")
 	}
 	servers, _, err := splitChroot(servers)
 	if err != nil {
@@ -303,7 +303,7 @@ func addresses(servers []string) ([]string, error) {
 }
 
 // printer hands the library's messages to slog. All of them are about
-// connections, of which event tells in our words.
+// connections, which event logs in our words.
 type printer struct{ log *slog.Logger }
 
 // Printf implements zk.Logger.

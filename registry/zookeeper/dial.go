@@ -175,7 +175,7 @@ func (c *Client) reauthenticate() {
 
 // hosts gives the servers in turn. Unlike the library's own it leaves their
 // names to the dialer, so that they are resolved for every connection and a
-// name that cannot be resolved yet is no fault at the start.
+// name that cannot be resolved yet is no error at the start.
 type hosts struct {
 	mu      sync.Mutex
 	servers []string
@@ -196,7 +196,7 @@ func (h *hosts) Init(servers []string) error {
 func (h *hosts) Len() int { return len(h.servers) }
 
 // Next implements zk.HostProvider: the library rests for a second where it is
-// told that all servers were tried.
+// notified that all servers were tried.
 func (h *hosts) Next() (server string, retryStart bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

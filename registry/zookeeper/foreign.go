@@ -31,7 +31,7 @@ func (a *foreignEntries) observe(layout Layout, group registry.Group, nodes []fo
 		switch {
 		case f.gone, strings.HasPrefix(f.name, "/"):
 		case f.denied != nil:
-			seen[f.name] = nil // of which format it is nobody can tell
+			seen[f.name] = nil // its format is unknown
 		default:
 			seen[f.name] = exclusive.Foreign(f.name, f.node.data)
 		}
@@ -89,5 +89,5 @@ func (w *writing) foreign(ctx context.Context) (foreign, err error) {
 }
 
 func errForeign(name string, reason error) error {
-	return fmt.Errorf("%w: the folder holds %.80q, which %w: one of the two formats needs another root or service name", registry.ErrRefused, name, reason)
+	return fmt.Errorf("%w: the parent znode holds %.80q, which %w: give one of the two formats another root or service name", registry.ErrRefused, name, reason)
 }

@@ -36,7 +36,7 @@ const aliveInterval = 10 * time.Second
 
 // KeepAlive keeps the ephemeral node that shows that a bridge of the owner
 // lives, until ctx ends; the node goes with the client's session. What it
-// cannot write it logs once, and Hidden tells that it is refused.
+// cannot write it logs once, and Hidden reports that it is refused.
 func (t *Target) KeepAlive(ctx context.Context) {
 	lost, stop := t.client.onLost()
 	defer stop()
@@ -91,7 +91,7 @@ func (k *known) set(session int64, value bool) {
 
 // mayBeEphemeral reports whether nodes of ours have to be asked for their
 // lifetime: always for the lifetime Session, and else only where a bridge of
-// the owner ever wrote ephemeral ones, of which a marker tells. It is what
+// the owner ever wrote ephemeral ones, which a marker says. It is what
 // makes listing a parent enough for everybody else.
 func (t *Target) mayBeEphemeral(ctx context.Context) (bool, error) {
 	if t.opts.Lifetime == Session {

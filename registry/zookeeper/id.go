@@ -46,7 +46,7 @@ func (c *Client) ID(ctx context.Context, offer string, access Access) (string, e
 	return "", fmt.Errorf("%w: %s was deleted as soon as it was made", registry.ErrConflict, IDNode)
 }
 
-// make makes a node and those above it; it is no fault if there is one. Those
+// make makes a node and those above it; it is no error if there is one. Those
 // of the bridge's own are for whom the node is for.
 func (c *Client) make(ctx context.Context, op *zk.CreateRequest) error {
 	_, err := c.multi(ctx, []any{op})

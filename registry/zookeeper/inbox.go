@@ -8,7 +8,7 @@ import (
 	"github.com/go-zookeeper/zk"
 )
 
-// An inbox gathers what the library's callback tells, which must not block.
+// An inbox gathers what the library's callback reports, which must not block.
 // Several changes of one path are one. It knows which watches are armed: the
 // library keeps a channel for each time that one is, so that a node is read
 // without a watch while one of it is out.
@@ -21,7 +21,7 @@ type inbox struct {
 	broken bool // the connection was lost since the last reset
 }
 
-// A watch tells once of the next change of a node.
+// A watch reports the next change of a node, once.
 type watch struct {
 	path string
 	of   watched

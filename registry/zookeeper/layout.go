@@ -29,7 +29,7 @@ type Parents interface {
 
 	// Group returns the group of a parent, false where it is not one of this
 	// format's.
-	Group(folder string) (registry.Group, bool)
+	Group(parent string) (registry.Group, bool)
 }
 
 // Nodes translates between entries and the nodes that store them.

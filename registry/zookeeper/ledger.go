@@ -15,7 +15,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// The ledger tells an entry of ours whose mark another tool took off. Of each
+// By the ledger an entry of ours is recognised whose mark another tool took off. Of each
 // group in which we hold anything there is a node
 //
 //	/xds-bridge/<owner>/ledger/<hash of the group>    the tags of our entries there, 8 bytes each
@@ -104,7 +104,7 @@ func (w *writing) setAccount(index, parts int) {
 	}
 }
 
-// ledgerOp returns the operation that makes the ledger of the group tell what
+// ledgerOp returns the operation that makes the ledger of the group hold what
 // it has to; nil where there is nothing to do.
 func (w *writing) ledgerOp() any {
 	t := w.target

@@ -20,7 +20,7 @@ import (
 )
 
 // Format is what a Source has to know of one format: where its entries lie
-// and what they tell.
+// and what they say.
 type Format interface {
 	Layout
 
@@ -28,7 +28,7 @@ type Format interface {
 	Kind() string
 
 	// Decode returns the services that entries report; an entry that cannot
-	// be read is a fault and costs its neighbours nothing.
+	// be read is an error of its own and costs its neighbours nothing.
 	Decode(entries, extras []registry.Entry) ([]*registry.Service, []metadata.DecodeError)
 }
 
@@ -44,7 +44,7 @@ type SourceOptions struct {
 	Asker dependency.Asker // gets what entries need and ZooKeeper does not store; nil: nobody can be asked
 }
 
-// Source tells a table what providers register in ZooKeeper. It watches the
+// Source reports to a table what providers register in ZooKeeper. It watches the
 // parents of its formats over a connection of its own, and reads all of them
 // anew over every further one: a watch says nothing while there is none.
 //
@@ -69,7 +69,7 @@ func NewSource(conn Options, opts SourceOptions) (*Source, error) {
 	}
 	for _, f := range opts.Formats {
 		if strings.Count(f.Parents(), "*") != 1 {
-			return nil, fmt.Errorf("zookeeper: format %s: folders %q: want one *", f.Kind(), f.Parents())
+			return nil, fmt.Errorf("zookeeper: format %s: parents %q: want one *", f.Kind(), f.Parents())
 		}
 	}
 	if _, err := addresses(conn.Servers); err != nil {
@@ -182,7 +182,7 @@ func (r *reading) connection(ctx context.Context) error {
 	observe := opts.Observe
 	opts.Observe = func(state State) {
 		observe(state)
-		if state.Sessions == 0 && state.LastError != "" { // who waits is told before the call below has waited for its time
+		if state.Sessions == 0 && state.LastError != "" { // who waits learns it before the call below has waited for its time
 			r.table.Stale(fmt.Errorf("zookeeper %s: %s", state.Server, state.LastError))
 		}
 	}
@@ -221,7 +221,7 @@ func (r *reading) next() Options {
 	servers, err := addresses(o.Servers)
 	others := slices.DeleteFunc(servers, func(s string) bool { return s == avoid })
 	if err != nil || avoid == "" || len(others) == 0 {
-		return o // of what is wrong with them dial tells
+		return o // dial reports what is wrong with them
 	}
 	_, chroot, _ := splitChroot(o.Servers)
 	others[len(others)-1] += chroot

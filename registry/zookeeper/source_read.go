@@ -26,7 +26,7 @@ type content struct {
 	failed map[string]error          // why nodes could not be read, by name; they are as they were
 	count  int                       // nodes
 
-	// What the nodes tell, of formats without dependencies.
+	// What the nodes say, of formats without dependencies.
 	services []*registry.Service
 	invalid  []metadata.DecodeError
 }
@@ -63,7 +63,7 @@ type job struct {
 }
 
 // list returns the paths of the parents of a root, and watches for others. Of
-// what is wanted each is one, whether it exists or not.
+// what is asked for each is one, whether it exists or not.
 func (r *reading) list(ctx context.Context, root *root) ([]string, error) {
 	names, err := r.names(ctx, root)
 	switch {
@@ -129,7 +129,7 @@ func (r *reading) read(ctx context.Context, root *root, jobs []*job) error {
 		})
 	}
 	if err := group.Wait(); err != nil {
-		return err //nolint:wrapcheck // each of them names its folder
+		return err //nolint:wrapcheck // each of them names its path
 	}
 	for _, j := range jobs {
 		if j.rootGone {
@@ -158,7 +158,7 @@ func (r *reading) look(ctx context.Context, j *job, slots chan struct{}) error {
 		}
 		j.err = nil
 	}
-	if len(names) == 0 && f.count > 0 { // no watch of the root tells first whether all of it vanished
+	if len(names) == 0 && f.count > 0 { // no watch of the root reports first whether all of it vanished
 		if gone, err := r.gone(ctx, f.root); gone || err != nil {
 			j.rootGone = gone
 			return err

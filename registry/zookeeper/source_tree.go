@@ -62,7 +62,7 @@ func (r *retries) due(err error, now time.Time) bool {
 	return true
 }
 
-// published is what the table was told of a parent.
+// published is what was reported to the table of a parent.
 type published struct {
 	services []*registry.Service
 	skipped  map[string]string // reasons, by input
@@ -164,7 +164,7 @@ func (r *reading) failed(root *root, err error) {
 // and nothing of the connection.
 func local(err error) bool { return errors.Is(err, registry.ErrRefused) || errors.Is(err, ErrRootGone) }
 
-// replace tells the table everything that is known. What is doubtful is said
+// replace reports to the table everything that is known. What is doubtful is said
 // before, and what no longer is after it.
 func (r *reading) replace(gone []*parentNode) {
 	var rows []*registry.Service
@@ -201,13 +201,13 @@ func (r *reading) replace(gone []*parentNode) {
 	}
 }
 
-// A change is of what the table is told of a parent.
+// A change is of what is reported to the table of a parent.
 type change struct {
 	parent   *parentNode
 	from, to published
 }
 
-// addUnknown tells the table what is unknown, before what was read beside it.
+// addUnknown reports to the table what is unknown, before what was read beside it.
 func (r *reading) addUnknown(c change) {
 	for scope, err := range c.to.unknown {
 		if was := c.from.unknown[scope]; was == nil || was.Error() != err.Error() {
@@ -216,7 +216,7 @@ func (r *reading) addUnknown(c change) {
 	}
 }
 
-// removeUnknown takes back what is no longer unknown, after the table was told what it is.
+// removeUnknown takes back what is no longer unknown, after what it is was reported to the table.
 func (r *reading) removeUnknown(c change) {
 	for scope := range c.from.unknown {
 		if c.to.unknown[scope] == nil {
@@ -238,7 +238,7 @@ func (r *reading) skip(c change) {
 	}
 }
 
-// publish tells the table what became of a parent.
+// publish reports to the table what became of a parent.
 func (r *reading) publish(f *parentNode) {
 	next := r.decode(f)
 	next.services = registry.KeepEmpty(next.services, f.published.services)
@@ -340,7 +340,7 @@ func (r *reading) update(ctx context.Context, root *root, jobs []*job) error {
 	return nil
 }
 
-// wish reads what is wanted by now and was not before.
+// wish reads what is asked for by now and was not before.
 func (r *reading) wish(ctx context.Context) error {
 	for _, root := range r.roots {
 		if err := r.again(ctx, root); err != nil {
@@ -397,7 +397,7 @@ func (r *reading) answerOf(name string) (why error, ok bool) {
 			}
 		}
 	}
-	return why, true //nolint:wrapcheck // it is what the names are told
+	return why, true //nolint:wrapcheck // it is what is reported of the names
 }
 
 // pathOf returns the path of the parent that a name is of.

@@ -85,7 +85,7 @@ func (s *sizes) set(group registry.Group, bytes int) {
 	s.notified = fullest
 	s.mu.Unlock()
 	if warn {
-		s.log.Warn("folder is nearly too large for clients to list", "group", group.String(), "bytes", bytes, "limit", s.limit)
+		s.log.Warn("parent znode is nearly too large for clients to list", "group", group.String(), "bytes", bytes, "limit", s.limit)
 	}
 	if changed && s.notify != nil {
 		s.notify(fullest)

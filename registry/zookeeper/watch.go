@@ -61,10 +61,10 @@ type watching struct {
 	watcher *watcher                    // over the connection that was made last; nil: none was
 	beside  State                       // of client when that was made
 	retry   time.Time                   // when one may be made again, after one failed
-	missed  bool                        // groups may be without a watch of which Changes does not tell
+	missed  bool                        // groups may be without a watch which Changes does not report
 	lost    bool                        // Changes is to report all groups
 	groups  map[registry.Group]struct{} // to be watched
-	readers map[string][]registry.Group // of a list since its watch told last, by path
+	readers map[string][]registry.Group // of a list since its watch fired last, by path
 	closed  bool
 }
 

@@ -13,7 +13,7 @@ type watcher struct {
 }
 
 // newWatcher returns a watcher that connects in the background. Once its connection
-// has ended, end is told.
+// has ended, end is called.
 func newWatcher(opts Options, events *inbox, end context.CancelCauseFunc) (*watcher, error) {
 	client, err := dial(opts, &once{end: end, events: events})
 	if err != nil {
@@ -31,14 +31,14 @@ func (w *watcher) begin(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("sync: %w", err)
 	}
-	sleep(ctx, settled)
+	sleep(ctx, watchesSet)
 	return nil
 }
 
-// settled is how long the library needs, at the most, to set the watches of an
+// watchesSet is how long the library takes, at most, to set the watches of an
 // earlier connection again. There was none, but one that is armed meanwhile is
 // taken for such, and read beside the answers that change it.
-const settled = time.Millisecond
+const watchesSet = time.Millisecond
 
 // children lists a node and has it watched.
 func (w *watcher) children(ctx context.Context, p string) ([]string, error) {

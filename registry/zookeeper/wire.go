@@ -29,8 +29,8 @@ type wire struct {
 
 	session atomic.Int64 // 0 until the server has answered
 	timeout atomic.Int32 // of the session, in milliseconds
-	zxid    atomic.Int64 // of the server, in the last answer that told
-	seen    int64        // the last transaction that the session has seen, as the connect request tells
+	zxid    atomic.Int64 // of the server, in the last answer that held it
+	seen    int64        // the last transaction that the session has seen, as the connect request says
 
 	// Only the library's reader touches these.
 	in   *bufio.Reader
@@ -206,7 +206,7 @@ func (w *wire) tooLarge(head []byte, xid int32, n int) error {
 // ended returns why no packet comes any more. A server that has less than the
 // session has seen hangs up in place of an answer, and so do all others where
 // the ensemble was wiped or restored: the session is over then, and the library
-// is told so as a server would tell it.
+// is answered so as a server would.
 func (w *wire) ended(err error) error {
 	if w.session.Load() == 0 && w.seen > 0 && !errors.Is(err, os.ErrDeadlineExceeded) && w.isBehind(w.seen) {
 		w.head = expiredPacket()

@@ -27,7 +27,7 @@ type unit struct {
 
 // Write implements registry.Target. A change is one transaction, or several
 // where it is large: what is stored comes before what is deleted, and an
-// entry and what it replaces stay together. Folders are made where they are
+// entry and what it replaces stay together. Parent znodes are made where they are
 // missing and never deleted.
 //
 // An entry that ZooKeeper or its clients would not bear is refused unsent, and
@@ -97,7 +97,7 @@ func (t *Target) checkOwners(change registry.Change) error {
 
 // ready does what has to come before a first write.
 func (t *Target) ready(ctx context.Context) error {
-	if t.opts.Unregistered { // whose entries tell by their sessions which process they are of
+	if t.opts.Unregistered { // whose sessions say which process an entry is of
 		return nil
 	}
 	for _, step := range []func(context.Context) error{t.admit, t.tighten, t.markSession, t.remember} {
@@ -142,7 +142,7 @@ func (t *Target) versions(ctx context.Context, layout Layout, parent string, cha
 }
 
 // unchanged reports whether a node still is what was held. What was written
-// and not read since has no version: then its content tells.
+// and not read since has no version: then its content is compared.
 func unchanged(layout Layout, f found) bool {
 	if f.held.Version != 0 {
 		return f.node.stat.Mzxid == f.held.Version
@@ -216,7 +216,7 @@ func (w *writing) units(ctx context.Context) ([]unit, error) {
 	}
 	for _, h := range slices.Backward(w.change.Delete) {
 		if isElement(w.layout, h.Entry) {
-			continue // nobody can say who needs it by now: a word stays
+			continue // nobody knows who refers to it by now: a text stays
 		}
 		u, err := w.drop(h)
 		if err != nil {
@@ -394,7 +394,7 @@ func (w *writing) fit(units []unit) []unit {
 			bytes += units[i].grows
 		}
 	}
-	full := fmt.Errorf("left out: clients cannot list a folder of more than %d bytes of names", w.target.opts.ChildrenLimit)
+	full := fmt.Errorf("left out: clients cannot list a parent znode of more than %d bytes of names", w.target.opts.ChildrenLimit)
 	before := len(w.refused)
 	for _, u := range units {
 		if u.fresh && bytes+u.grows > w.target.opts.ChildrenLimit {
