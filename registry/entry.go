@@ -10,7 +10,7 @@ import (
 )
 
 // Group is what a target lists, reads and writes as one: one Nacos service,
-// one ZooKeeper folder, one ServiceEntry. It is comparable.
+// one parent znode of ZooKeeper, one ServiceEntry. It is comparable.
 type Group struct {
 	Kind      string `json:"kind"`                // the format, such as dubbo-interface
 	Namespace string `json:"namespace"`           // ZooKeeper: the root, such as /dubbo; Nacos: the namespace id

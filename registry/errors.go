@@ -55,7 +55,7 @@ func (r Refused) Unwrap() []error { return append(slices.Collect(maps.Values(r))
 // it have none, and why. It is no failure: what it does not name is written.
 type LeftOut struct {
 	Reason error
-	All    Absence // why none of it is written; empty: only the entries tell
+	All    Absence // why none of it is written; empty: only the entries say it
 }
 
 // Absence says why nothing of a service is written, in a word of its status.

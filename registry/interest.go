@@ -13,19 +13,19 @@ import (
 // everything.
 //
 // What is known of one name never depends on another: the source says of each
-// by itself that it reported it, or why it cannot, so that a reader can tell what
-// does not exist from what has not been reported yet.
+// by itself that it reported it, or why it cannot, so that a reader can
+// distinguish what does not exist from what has not been reported yet.
 type Interest struct {
 	mu      sync.Mutex
 	names   map[string]*wish
 	changed chan struct{} // ready after the set changed
-	more    chan struct{} // closed when more is told
+	more    chan struct{} // closed when more is reported
 }
 
-// wish is a name that is wanted.
+// wish is a name that readers asked for.
 type wish struct {
-	by       int   // how many want it
-	seen     bool  // the source knows that it is wanted
+	by       int   // how many readers ask for it
+	seen     bool  // the source knows that it is asked for
 	reported bool  // the source reported it since then
 	err      error // why it cannot be known now
 }
@@ -35,7 +35,7 @@ func NewInterest() *Interest {
 	return &Interest{names: make(map[string]*wish), changed: make(chan struct{}, 1), more: make(chan struct{})}
 }
 
-// Add wants names, once more each.
+// Add asks for names, once more each.
 func (i *Interest) Add(names ...string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -52,8 +52,8 @@ func (i *Interest) Add(names ...string) {
 	}
 }
 
-// Drop takes back one wish for each name. What was reported of a name that nobody
-// wants any more is forgotten.
+// Drop takes back one Add of each name. What was reported of a name that nobody
+// asks for any more is forgotten.
 func (i *Interest) Drop(names ...string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -80,7 +80,7 @@ func (i *Interest) signal() {
 	}
 }
 
-// Wants reports whether any of the names is wanted.
+// Wants reports whether any of the names is asked for.
 func (i *Interest) Wants(names ...string) bool {
 	if i == nil {
 		return true
@@ -90,9 +90,9 @@ func (i *Interest) Wants(names ...string) bool {
 	return slices.ContainsFunc(names, func(name string) bool { return i.names[name] != nil })
 }
 
-// Names returns what is wanted, in order; none for a nil Interest. The source
-// alone asks, before it looks: what is wanted later is reported only after it has
-// asked again.
+// Names returns the names that are asked for, in order; none for a nil Interest.
+// The source alone calls it, before it looks: a name that is added later is reported
+// only after the next call.
 func (i *Interest) Names() []string {
 	if i == nil {
 		return nil
@@ -131,8 +131,8 @@ func (i *Interest) Changed() <-chan struct{} {
 	return i.changed
 }
 
-// Report is the source's word on names, after its table shows what it found: nil
-// where it reported everything that a name stands for, or why it cannot. A name
+// Report is called by the source, after its table shows what it found: with nil
+// for a name of which it reported everything, else with why it cannot. A name
 // that is not among Names is left out.
 func (i *Interest) Report(answers map[string]error) {
 	if i == nil {
@@ -163,7 +163,7 @@ func sameError(a, b error) bool {
 	return a.Error() == b.Error()
 }
 
-// Err returns why a name that is wanted cannot be known now, the first in order; nil
+// Err returns why a name that is asked for cannot be known now, the first in order; nil
 // where all can.
 func (i *Interest) Err() error {
 	if i == nil {
@@ -181,13 +181,13 @@ func (i *Interest) Err() error {
 
 // Answer is what a source said of some names.
 type Answer struct {
-	Reported bool            // each was reported at least once since it is wanted
+	Reported bool            // each was reported at least once since it was asked for
 	Err      error           // why one of them cannot be known now; nil where all can
 	More     <-chan struct{} // closed when the source says more, of any name
 }
 
 // Answer returns what the source said of names. A table that is read after it
-// shows what was told; one that was read before it may not.
+// shows what was reported; one that was read before it may not.
 func (i *Interest) Answer(names ...string) Answer {
 	if i == nil {
 		return Answer{Reported: true}

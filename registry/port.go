@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A Source tells a Table what one registry holds.
+// A Source reports to a Table what one registry holds.
 type Source interface {
 	// Run keeps the table up to date until ctx ends and then returns nil,
 	// after everything it started has ended. While the registry cannot be
@@ -83,14 +83,13 @@ type Watched interface {
 	// Lost is ready.
 	Watch(ctx context.Context, group Group) ([]Held, error)
 
-	// Changed is ready after a group changed that is watched. One caller alone is
-	// told.
+	// Changed is ready after a group changed that is watched. It wakes one
+	// caller alone.
 	Changed() <-chan struct{}
 
 	// Changes returns the groups that changed since they were read last, each once:
-	// by others or, as far as the target cannot tell, by Write. Of those who changed
-	// a group after Write did, it need not tell before the group is read. It must
-	// not block.
+	// by others or, if the target cannot distinguish them, by Write. A change by others
+	// after Write may be left out until the group is read. It must not block.
 	Changes() []Group
 }
 
@@ -103,8 +102,8 @@ type Overlapping interface {
 }
 
 // A Serving target answers readers of its own and takes what it holds for the
-// whole. Settled tells it that by now it is: every source reported everything
-// and all of that was written. Before it answers nobody. It may be reported again,
+// whole. SourcesComplete is called once it is: every source reported everything and
+// all of that was written. Before that it answers nobody. The call may be repeated,
 // and must not block.
 type Serving interface {
 	SourcesComplete()
@@ -143,7 +142,7 @@ type Write struct {
 type Change struct {
 	Group  Group
 	Put    []Write // missing or different in the target
-	Delete []Held  // ours, no longer wanted, and permitted to go
+	Delete []Held  // ours, no longer desired, and permitted to go
 	Want   []Entry // all of ours once the change is applied
 }
 

@@ -39,11 +39,11 @@ type Endpoint struct {
 	Host       string // an IP address without brackets, or a host name
 	Port       uint16
 	Health     Health
-	ZeroWeight bool   // Weight was told as 0: no calls while others have some
-	Weight     uint32 // 0: not told
+	ZeroWeight bool   // Weight was reported as 0: no calls while others have some
+	Weight     uint32 // 0: not reported
 	PortName   string
 	Protocol   string // empty: the service's
-	Zone       string // region/zone/subzone, as far as told
+	Zone       string // region/zone/subzone, as far as reported
 	Instance   string // ties the ports of one process together; may be empty
 	URLPath    string // at which the interface is called, without a slash before it; empty: at its name
 	Attributes Attributes

@@ -73,7 +73,7 @@ func (t *Table) Delete(name Name) {
 }
 
 // Apply adds or replaces services and removes others as one: a reader drains
-// all of it or nothing. What one message of a registry told belongs together,
+// all of it or nothing. What one message of a registry reported belongs together,
 // so that a mass removal is seen whole.
 func (t *Table) Apply(put []*Service, gone []Name) {
 	defer t.retry()
@@ -98,7 +98,7 @@ func (t *Table) Apply(put []*Service, gone []Name) {
 
 // Replace makes the table hold exactly these services, marks it synced and no
 // longer stale. What is gone by it was found missing, which is weaker than
-// having been withdrawn: Row.Found tells the two apart.
+// having been withdrawn: Row.Found distinguishes them.
 func (t *Table) Replace(services iter.Seq[*Service]) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -153,7 +153,7 @@ func (t *Table) Stale(err error) {
 
 // Renew makes the table ready for another source of the same registry: the
 // rows stay, out of date for the given reason until the new source has reported
-// everything, and what the old one could not tell or left out is forgotten.
+// everything, and what the old one could not report or left out is forgotten.
 func (t *Table) Renew(err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -417,7 +417,7 @@ func (r *Reader) Wake() <-chan struct{} { return r.wake }
 // Row is a changed service.
 type Row struct {
 	Service *Service // nil where it is gone
-	Found   bool     // found by a full reading or while stale, not told by an event
+	Found   bool     // found by a full reading or while stale, not reported by an event
 }
 
 // Delta is what happened to a table since a reader's last drain.

@@ -67,7 +67,7 @@ func observe(ctx context.Context, source *mesh.Source) mesh.Status {
 	defer tick.Stop()
 	var s mesh.Status
 	for s = source.Status(); ctx.Err() == nil; s = source.Status() {
-		if s.Settled || clustersReceived(s) && s.Mapping.Err != nil {
+		if s.Complete || clustersReceived(s) && s.Mapping.Err != nil {
 			break
 		}
 		select {

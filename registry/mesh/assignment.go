@@ -48,7 +48,7 @@ func (l LeftOut) String() string {
 type Reading struct {
 	allow         []netip.Prefix
 	skipMutualTLS bool
-	router        bool                // istiod tells our node the endpoints of headless services
+	router        bool                // istiod sends our node the endpoints of headless services
 	mutualTLS     registry.Attributes // shared by all endpoints that take it
 }
 
@@ -67,7 +67,7 @@ func NewReading(allow []netip.Prefix, skip MutualTLS) *Reading {
 // take plaintext as well depends on a policy that xDS does not show.
 type MutualTLS uint8
 
-// The choices. The zero value takes them, and tells so by AttributeTLS.
+// The choices. The zero value takes them, and says so by AttributeTLS.
 const (
 	TakeMutualTLS MutualTLS = iota
 	SkipMutualTLS
@@ -195,7 +195,7 @@ func healthOf(h corev3.HealthStatus) registry.Health {
 	}
 }
 
-// zoneOf writes region/zone/subzone without the parts that are not told at its
+// zoneOf writes region/zone/subzone without the parts that are empty at its
 // end.
 func zoneOf(l *corev3.Locality) string {
 	if l == nil {

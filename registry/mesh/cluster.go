@@ -36,7 +36,7 @@ const (
 	DiscoveryEDS                   // asked for by EDSName
 	DiscoveryInline                // in the cluster itself: DNS names or fixed addresses
 	DiscoveryEmpty                 // there are none for anybody: resolution NONE
-	DiscoveryOriginalDst           // told to nodes of type router only, and ours is none: headless services
+	DiscoveryOriginalDst           // sent to nodes of type router only, and ours is none: headless services
 )
 
 // Cluster is what is kept of a cluster. It is never changed.
@@ -109,7 +109,7 @@ func (r *Reading) cluster(c *clusterv3.Cluster) *Cluster {
 }
 
 // serviceOf returns what istiod's telemetry labels say of a cluster. The name
-// of a ServiceEntry is its host again and tells nothing.
+// of a ServiceEntry is its host again and says nothing.
 func serviceOf(c *clusterv3.Cluster) (namespace, application string) {
 	list := c.GetMetadata().GetFilterMetadata()["istio"].GetFields()["services"].GetListValue().GetValues()
 	if len(list) == 0 {

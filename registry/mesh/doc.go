@@ -1,5 +1,5 @@
 // Package mesh is the source that istiod is: it joins the clusters and
-// endpoints that istiod tells over xDS with the interface mapping, one service
+// endpoints that istiod sends over xDS with the interface mapping, one service
 // per host address `fqdn:port`, and says of everything it leaves out why. It
 // does not write to the mesh, and it never concludes that something is gone
 // from silence, from a lost connection or from a partial answer.

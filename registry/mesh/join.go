@@ -20,12 +20,12 @@ type Naming struct {
 	Plain []naming.Pattern // hosts that become services though nothing names them; `*` is all
 	Only  []naming.Pattern // hosts that may become services at all; none means all
 
-	// Interest limits the services to those that somebody wants, by host, host
+	// Interest limits the services to those that somebody asks for, by host, host
 	// address, application, interface or service key; nil: all.
 	Interest *registry.Interest
 
-	// Subsets has every endpoint tell the subsets it belongs to, which needs the
-	// endpoints of all subset clusters as well.
+	// Subsets adds to every endpoint the subsets that it belongs to. For that the
+	// endpoints of all subset clusters are read as well.
 	Subsets bool
 }
 
@@ -33,7 +33,7 @@ type Naming struct {
 type Rule struct {
 	Host      naming.Pattern
 	Port      uint16 // 0: all
-	Interface string // a * stands for what the star of Host stood for; empty: a host without interfaces
+	Interface string // its * stands for what the * of Host matched; empty: a host without interfaces
 	Version   string
 	Group     string
 }
@@ -88,7 +88,7 @@ func (n *Naming) Join(v View) Joined {
 	return out
 }
 
-// hosts returns every host that anything is said of.
+// hosts returns every host that clusters, errors or the mapping name.
 func (v *View) hosts() map[naming.HostAddress]*host {
 	hosts := make(map[naming.HostAddress]*host)
 	at := func(a naming.HostAddress) *host {
@@ -187,13 +187,13 @@ type row struct {
 // The reasons that concern a whole host. They are shared: status may hold one
 // for each of ten thousand hosts.
 var (
-	errNotTold  = errors.New("istiod has not told its endpoints yet")
-	errHeadless = errors.New("headless: istiod reports its endpoints to nodes of type router only; set node.type: router")
-	errNoKind   = errors.New("a kind of cluster that this version cannot read")
+	errEndpointsPending = errors.New("istiod has not reported its endpoints yet")
+	errHeadless         = errors.New("headless: istiod reports its endpoints to nodes of type router only; set node.type: router")
+	errNoKind           = errors.New("a kind of cluster that this version cannot read")
 )
 
 const (
-	reasonNoEndpoints = "has no endpoints (resolution NONE or alike): callers go wherever they wanted to"
+	reasonNoEndpoints = "has no endpoints (resolution NONE or alike): callers reach the address that they called"
 	reasonUnnamed     = "no service key is published for it, and no rule of bridges[].names gives it one"
 	reasonExcluded    = "not among the hosts that are to be exported"
 	reasonNoCluster   = "a service key is published for it, but istiod shows this node no such cluster; " +
@@ -209,7 +209,7 @@ func (n *Naming) row(h *host, v View) row {
 		return row{skipped: reasonExcluded}
 	case len(interfaces) == 0 && !n.plain(h.address):
 		return row{skipped: reasonUnnamed}
-	case !n.wanted(h, interfaces):
+	case !n.wants(h, interfaces):
 		return row{}
 	case h.whole() == nil:
 		if err := v.Rejected[wholeName(h.address)]; err != nil {
@@ -251,15 +251,15 @@ func (r *row) withoutEndpoints(c *Cluster, err error) {
 	}
 }
 
-// wanted reports whether somebody wants what a host is or provides.
-func (n *Naming) wanted(h *host, interfaces []registry.Interface) bool {
+// wants reports whether somebody asks for what a host is or provides.
+func (n *Naming) wants(h *host, interfaces []registry.Interface) bool {
 	if n.Interest == nil {
 		return true
 	}
 	return n.Interest.Wants(h.names(interfaces)...)
 }
 
-// names returns everything that a host may be wanted by.
+// names returns all names by which a host may be asked for.
 func (h *host) names(interfaces []registry.Interface) []string {
 	names := []string{h.address.Host, h.address.String()}
 	if c := h.whole(); c != nil && c.Application != "" {
@@ -280,7 +280,7 @@ func (c *Cluster) assignment(v View) (a *Assignment, needed []string, err error)
 	case DiscoveryEDS:
 		a, err = v.Assignments[c.EDSName], v.Silent[c.EDSName]
 		if a == nil && err == nil {
-			err = errNotTold
+			err = errEndpointsPending
 		}
 		return a, []string{c.EDSName}, err
 	case DiscoveryInline:

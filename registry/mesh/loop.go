@@ -22,16 +22,16 @@ type loop struct {
 
 	epoch, connection int
 
-	complete bool                // the stream reported all clusters
+	listed   bool                // the stream reported all clusters
 	missing  map[string]struct{} // endpoints that are needed and that the stream has not reported
 	mapped   bool                // the mapping was complete at least once
 	synced   bool                // the table was
-	settled  bool                // it is, as of this stream
+	complete bool                // it was compared with all that this stream reported
 	mapping  debug.Snapshot
-	// keysMissing is why the table was told that keys may be missing.
+	// keysMissing is why the table says that keys may be missing.
 	keysMissing error
 	replicas    []string
-	disputes    int
+	conflicts   int // of keys that are published for several hosts, when they were logged last
 }
 
 // A subscription asks for endpoints by EDS name.
@@ -74,26 +74,26 @@ func (l *loop) take(ctx context.Context, u update) {
 	l.report()
 }
 
-var errComparing = errors.New("comparing what a new stream tells with what was known")
+var errComparing = errors.New("comparing what a new stream reports with what was known")
 
 func (l *loop) act(u update) {
 	if u.epoch > l.epoch {
 		l.begin(u)
 	}
 	isCurrent := u.epoch == l.epoch // and not what an earlier stream reported, said again
-	l.complete = l.complete || isCurrent && u.complete
+	l.listed = l.listed || isCurrent && u.complete
 	if u.mapping != nil {
 		l.mapping = *u.mapping
 		l.mapped = l.mapped || u.mapping.Complete
-		l.missingKeys()
-		l.disputed()
+		l.reportMissingKeys()
+		l.logConflicts()
 	}
 	if u.failure != nil {
 		l.table.Stale(fmt.Errorf("clusters: %w", u.failure))
-		l.settled = false
+		l.complete = false
 	}
 	l.state.apply(u)
-	changes, watch, unwatch := l.state.settle()
+	changes, watch, unwatch := l.state.joinDirty()
 	if isCurrent {
 		for name := range u.silent {
 			delete(l.missing, name)
@@ -111,12 +111,12 @@ func (l *loop) act(u update) {
 	if u.lost != nil {
 		l.table.Stale(u.lost)
 	}
-	l.tellReplicas()
+	l.reportReplicas()
 }
 
-// begin starts the comparison of what a new stream tells with what was known.
+// begin starts the comparison of what a new stream reports with what was known.
 func (l *loop) begin(u update) {
-	l.epoch, l.complete, l.settled = u.epoch, false, false
+	l.epoch, l.listed, l.complete = u.epoch, false, false
 	if u.connection != l.connection {
 		l.connection = u.connection
 		l.table.Dialed()
@@ -139,35 +139,35 @@ func (l *loop) publish(changes []change) {
 		l.table.Skip(name, reason)
 	}
 	clear(l.state.odd)
-	settles := !l.settled && l.complete && l.mapped && len(l.missing) == 0
+	replaces := !l.complete && l.listed && l.mapped && len(l.missing) == 0
 	var gone []registry.Name
-	if l.settled {
+	if l.complete {
 		// A mesh that is empty from one moment to the next is taken for one that
 		// istiod cannot see, not for one that was taken down service by service.
-		settles = l.state.empty() && len(changes) > 0
-		if !settles {
+		replaces = l.state.empty() && len(changes) > 0
+		if !replaces {
 			gone = takenBack(changes)
 		}
 	}
 	l.table.Apply(changed(changes), gone)
-	if settles {
-		l.settle()
+	if replaces {
+		l.replaceTable()
 	}
 	l.answer(changes)
 }
 
-// answer reports who wants names of those that the table shows: the stream reported
-// every cluster, and of the endpoints of those that the name stands for.
+// answer reports the names of which the table shows everything: the stream reported
+// every cluster, and the endpoints of those that the name stands for.
 func (l *loop) answer(changes []change) {
 	interest := l.state.naming.Interest
-	if interest == nil || !l.complete || !l.mapped {
+	if interest == nil || !l.listed || !l.mapped {
 		return
 	}
 	answers := make(map[string]error)
 	for _, name := range interest.Unreported() {
 		answers[name] = nil
 	}
-	for _, c := range changes { // of what was told before, what became of it
+	for _, c := range changes { // what became of names that were reported before
 		for _, name := range l.state.namesOf(c.address) {
 			answers[name] = nil
 		}
@@ -194,14 +194,14 @@ func (l *loop) withhold(answers map[string]error) {
 	}
 }
 
-// settle makes the table hold what a whole stream reported.
-func (l *loop) settle() {
+// replaceTable makes the table hold what a whole stream reported.
+func (l *loop) replaceTable() {
 	services := l.state.services()
 	l.table.Replace(slices.Values(services))
 	if !l.synced {
 		l.source.o.Log.Info("mesh is synced", "services", len(services), "epoch", l.epoch)
 	}
-	l.synced, l.settled = true, true
+	l.synced, l.complete = true, true
 }
 
 // takenBack returns what was withdrawn while we listened.
@@ -226,20 +226,20 @@ func changed(changes []change) []*registry.Service {
 	return put
 }
 
-// note tells the table what was left out, and what cannot be known. That
-// endpoints are still to come needs no telling before the table is synced.
+// note reports to the table what was left out, and what cannot be known. That
+// endpoints are still to come is not reported before the table is synced.
 func (l *loop) note(c change) {
 	if c.now.skipped != c.before.skipped {
 		l.table.Skip(string(c.name()), c.now.skipped)
 	}
-	quiet := !l.synced && (c.now.unknown == nil || errors.Is(c.now.unknown, errNotTold)) &&
-		(c.before.unknown == nil || errors.Is(c.before.unknown, errNotTold))
-	if !quiet && !errors.Is(c.now.unknown, c.before.unknown) {
+	isPending := !l.synced && (c.now.unknown == nil || errors.Is(c.now.unknown, errEndpointsPending)) &&
+		(c.before.unknown == nil || errors.Is(c.before.unknown, errEndpointsPending))
+	if !isPending && !errors.Is(c.now.unknown, c.before.unknown) {
 		l.table.Unknown(string(c.name()), c.now.unknown)
 	}
 }
 
-func (l *loop) tellReplicas() {
+func (l *loop) reportReplicas() {
 	if l.source.o.Replicas == nil {
 		return
 	}
@@ -253,16 +253,16 @@ func (l *loop) tellReplicas() {
 	}
 }
 
-// keysScope is the scope of what nobody may conclude from while keys may be
-// missing: it is the name of no service, so that what is known continues, and
-// only what was never reported since our start has to stay.
+// keysScope is the scope that is unknown while keys may be missing. It is the name
+// of no service: services that are known are kept up to date, and only entries of
+// services that were never reported since our start have to stay.
 const keysScope = "service keys"
 
 var errKeysReturn = errors.New("an istiod came up lately, and its clients may not all have come back to publish their service keys")
 
-// missingKeys tells the table whether keys may be missing from a mapping that
-// is complete.
-func (l *loop) missingKeys() {
+// reportMissingKeys reports to the table whether keys may be missing from a mapping
+// that is complete.
+func (l *loop) reportMissingKeys() {
 	err := l.mapping.Unread
 	if !l.mapping.Restarting.IsZero() {
 		err = errKeysReturn
@@ -273,20 +273,20 @@ func (l *loop) missingKeys() {
 	}
 }
 
-// disputed logs when clients begin to publish different hosts for one key.
-func (l *loop) disputed() {
+// logConflicts logs when clients begin to publish different hosts for one key.
+func (l *loop) logConflicts() {
 	conflicts := l.mapping.Mapping.Conflicts()
-	if len(conflicts) > l.disputes {
+	if len(conflicts) > l.conflicts {
 		c := conflicts[0]
 		l.source.o.Log.Warn("service keys are published for several hosts, all of them are taken",
 			"keys", len(conflicts), "such_as", c.Key.String(), "hosts", len(c.Addresses))
 	}
-	l.disputes = len(conflicts)
+	l.conflicts = len(conflicts)
 }
 
 func (l *loop) report() {
 	status := Status{
-		Settled: l.settled, Epoch: l.epoch, Clusters: len(l.state.hosts), Services: l.state.count,
+		Complete: l.complete, Epoch: l.epoch, Clusters: len(l.state.hosts), Services: l.state.count,
 		Needed: len(l.state.users), Waiting: len(l.missing), Mapping: l.mapping,
 	}
 	l.source.mu.Lock()

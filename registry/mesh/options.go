@@ -12,11 +12,11 @@ import (
 
 // Options configure a Source.
 type Options struct {
-	// ADS is how istiod is reached and as whom. A node of type router is told
+	// ADS is how istiod is reached and as whom. A node of type router is sent
 	// the endpoints of headless services too. It is not used where Clusters is set.
 	ADS ads.Options
 
-	// Clusters reads the mesh elsewhere than from istiod; nil: from istiod. It tells
+	// Clusters reads the mesh elsewhere than from istiod; nil: from istiod. It reports
 	// the mapping too, so that Mapping has to be nil.
 	Clusters ClusterReader
 
@@ -34,7 +34,7 @@ type Options struct {
 	MutualTLS MutualTLS
 
 	// Istiod is the host address whose endpoints are istiod's replicas; Replicas
-	// is told them as host:port whenever they change, never none. See
+	// is called with them as host:port whenever they change, never with none. See
 	// debug.Endpoints.
 	Istiod   naming.HostAddress
 	Replicas func(addresses []string)
@@ -49,22 +49,22 @@ type MappingReader interface {
 	Run(ctx context.Context, changed func(debug.Snapshot)) error
 }
 
-// A ClusterReader tells clusters with all their endpoints, which are inline.
+// A ClusterReader reports clusters with all their endpoints, which are inline.
 type ClusterReader interface {
-	// Run tells what changed until ctx ends, from one goroutine.
+	// Run reports what changed until ctx ends, from one goroutine.
 	Run(ctx context.Context, changed func(Changes)) error
 
 	// Recheck has everything read anew over a new connection. It does not wait.
 	Recheck()
 }
 
-// Changes are what a ClusterReader learned since it told the last.
+// Changes are what a ClusterReader learned since it reported the last.
 type Changes struct {
 	Epoch      int                 // rises with each time at which everything was read anew
 	Connection int                 // number of the connection of that
 	Clusters   map[string]*Cluster // by name; nil where gone
-	Rejected   map[string]error    // clusters that cannot be told, and stay as they were; nil where that ended
-	Complete   bool                // everything was told, with this or before it in the same epoch
+	Rejected   map[string]error    // clusters that cannot be reported, and are kept; nil where that ended
+	Complete   bool                // everything was reported, with this or before it in the same epoch
 	Lost       error               // why all that is known may be out of date, until the next epoch
 	Mapping    *debug.Snapshot     // nil: as it was
 }
@@ -72,7 +72,7 @@ type Changes struct {
 // Status is how a source stands.
 type Status struct {
 	Stream   ads.State      // zero where istiod is not read
-	Settled  bool           // the newest stream reported everything that is needed
+	Complete bool           // the newest stream reported everything that is needed
 	Epoch    int            // number of that stream
 	Clusters int            // host addresses that istiod shows
 	Services int            // rows

@@ -47,7 +47,7 @@ func New(o Options) (*Source, error) {
 	s := &Source{o: o, reading: NewReading(o.Allow, o.MutualTLS)}
 	if o.Clusters != nil {
 		if o.Mapping != nil || o.Replicas != nil {
-			return nil, errors.New("mesh: Clusters tells the mapping, and knows no replicas: Mapping and Replicas have to be nil")
+			return nil, errors.New("mesh: Clusters reports the mapping, and knows no replicas: Mapping and Replicas have to be nil")
 		}
 		return s, nil
 	}
@@ -70,7 +70,7 @@ func (s *Source) Status() Status {
 	return status
 }
 
-// Recheck has everything told anew over a new connection, to another replica of
+// Recheck has everything reported anew over a new connection, to another replica of
 // istiod where there are several, and compares it. The old stream continues until
 // the new one delivers. Knowledge.Dials of the table rises when that is done.
 func (s *Source) Recheck() {
@@ -142,7 +142,7 @@ func (s *Source) Run(ctx context.Context, table *registry.Table) error {
 	return l.run(ctx, ended)
 }
 
-// nothing is what endpoints are asked for that clusters tell themselves.
+// nothing subscribes no endpoints: those that clusters hold are not asked for.
 type nothing struct{}
 
 func (nothing) Watch(...string)   {}

@@ -16,7 +16,7 @@ type state struct {
 	hosts  map[naming.HostAddress]*host
 	users  map[string][]naming.HostAddress // hosts by the EDS names they need
 	dirty  map[naming.HostAddress]struct{}
-	rows   map[naming.HostAddress]row // of hosts with anything to tell
+	rows   map[naming.HostAddress]row // of hosts with anything to report
 	odd    map[string]string          // clusters that are no service, with the reason; empty: no longer
 	count  int                        // of rows with a service
 	extra  naming.HostAddress         // a host whose endpoints are needed though it is no service
@@ -136,15 +136,15 @@ type change struct {
 	before, now row
 }
 
-// name is that of the row and of its knowledge.
+// name is that of the row, and of the scope in which it may be unknown.
 func (c change) name() registry.Name { return registry.Name(c.address.String()) }
 
-// settle joins the hosts that changed, and returns what became of them with
+// joinDirty joins the hosts that changed, and returns what became of them with
 // the endpoints that have to be asked for from now on, and no longer.
-func (s *state) settle() (changes []change, watch, unwatch []string) {
+func (s *state) joinDirty() (changes []change, watch, unwatch []string) {
 	for a := range s.dirty {
 		before, now := s.rows[a], s.join(a)
-		watch, unwatch = s.need(a, before.needed, now.needed, watch, unwatch)
+		watch, unwatch = s.setNeeded(a, before.needed, now.needed, watch, unwatch)
 		if now.unknown != nil && before.service != nil && (now.service == nil || len(now.service.Endpoints) == 0) {
 			now.service = before.service // the last that is known
 		}
@@ -188,9 +188,9 @@ func (s *state) join(a naming.HostAddress) row {
 	return r
 }
 
-// need notes which endpoints a host needs, and adds to watch and unwatch what
+// setNeeded notes which endpoints a host needs, and adds to watch and unwatch what
 // nobody needed before or needs any more.
-func (s *state) need(a naming.HostAddress, before, now, watch, unwatch []string) (w, u []string) {
+func (s *state) setNeeded(a naming.HostAddress, before, now, watch, unwatch []string) (w, u []string) {
 	for _, name := range now {
 		users := s.users[name]
 		if len(users) == 0 {
@@ -227,7 +227,7 @@ func (s *state) services() []*registry.Service {
 	return out
 }
 
-// namesOf returns everything that a host may be wanted by.
+// namesOf returns all names by which a host may be asked for.
 func (s *state) namesOf(a naming.HostAddress) []string {
 	h := s.hosts[a]
 	if h == nil {

@@ -15,7 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// A key tells resources of a type apart. What data planes of one namespace get
+// A key identifies a resource of a type. What data planes of one namespace get
 // in place of the others' has the namespace.
 type key struct{ name, namespace string }
 

@@ -33,7 +33,7 @@ var _ cache.Cache = (*view)(nil)
 // A subscription is what a stream asked for of one type.
 type subscription struct {
 	url      string
-	gone     bool   // it can be told what is gone
+	gone     bool   // it can be sent what is gone
 	typed    *typed // nil: a type that nothing is served of
 	wildcard bool
 	names    map[string]struct{}

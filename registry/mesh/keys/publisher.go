@@ -26,7 +26,7 @@ type Publisher struct {
 	mu       sync.Mutex
 	sets     map[string]set // by whom they are of
 	desired  set            // all of them as one; nil before the first Set
-	newest   *publication   // of what was wanted last; nil before
+	newest   *publication   // of what was desired last; nil before
 	newer    chan struct{}  // closed once newest is replaced
 	replicas map[string]*ReplicaStatus
 	listErr  string
@@ -100,7 +100,7 @@ func (p *Publisher) Run(ctx context.Context) error {
 	}
 }
 
-// advance makes a publication of what is wanted, for every replica to announce.
+// advance makes a publication of what is desired, for every replica to announce.
 func (p *Publisher) advance() {
 	p.mu.Lock()
 	desired, before := p.desired, p.newest // a set is never written again

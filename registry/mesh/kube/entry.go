@@ -121,7 +121,7 @@ func (w *World) fillEntry(o *offer, s *networking.ServiceEntry, p *networking.Se
 		return
 	}
 	if byName && len(workloads) == 0 && s.GetWorkloadSelector() == nil {
-		o.endpoints = []mesh.Told{{Host: o.id.Host, Port: p.GetNumber(), Weight: defaultWeight, Protocol: protocol}}
+		o.endpoints = []mesh.EndpointSpec{{Host: o.id.Host, Port: p.GetNumber(), Weight: defaultWeight, Protocol: protocol}}
 		return
 	}
 	if s.GetResolution() == networking.ServiceEntry_DNS_ROUND_ROBIN { // istiod's Envoy knows one alone
@@ -138,8 +138,8 @@ func (w *World) fillEntry(o *offer, s *networking.ServiceEntry, p *networking.Se
 }
 
 // told reads an endpoint of a ServiceEntry.
-func (w *World) told(e workload, number uint32, protocol string) mesh.Told {
-	t := mesh.Told{
+func (w *World) told(e workload, number uint32, protocol string) mesh.EndpointSpec {
+	t := mesh.EndpointSpec{
 		Host: e.GetAddress(), Port: number, Protocol: protocol, Weight: max(e.GetWeight(), defaultWeight), Health: e.health,
 		Zone: localityOf(e.GetLocality()), TLSMode: e.labels[labelTLSMode], Subset: lookup(e.labels, w.rules.SubsetLabel), Left: e.left,
 	}

@@ -15,10 +15,10 @@ type offer struct {
 	id          naming.Cluster
 	namespace   string
 	application string
-	created     int64       // in seconds
-	endpoints   []mesh.Told // sorted
-	none        bool        // callers go wherever they wanted to: it has no endpoints for anybody
-	skip        string      // why it is no service; empty: it is one
+	created     int64               // in seconds
+	endpoints   []mesh.EndpointSpec // sorted
+	none        bool                // callers reach the address that they called: it has no endpoints for anybody
+	skip        string              // why it is no service; empty: it is one
 }
 
 func (o *offer) equal(p *offer) bool {
@@ -28,7 +28,7 @@ func (o *offer) equal(p *offer) bool {
 
 // sort puts endpoints in order, each once.
 func (o *offer) sort() {
-	slices.SortFunc(o.endpoints, func(a, b mesh.Told) int {
+	slices.SortFunc(o.endpoints, func(a, b mesh.EndpointSpec) int {
 		return cmp.Or(cmp.Compare(a.Host, b.Host), cmp.Compare(a.Port, b.Port), cmp.Compare(a.Health, b.Health),
 			cmp.Compare(a.Instance, b.Instance), cmp.Compare(a.Zone, b.Zone), cmp.Compare(a.Weight, b.Weight),
 			cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.TLSMode, b.TLSMode), cmp.Compare(a.Subset, b.Subset), cmp.Compare(a.Left, b.Left))
@@ -50,7 +50,7 @@ func (w *World) cluster(name string) *mesh.Cluster {
 	}
 	var inline *mesh.Assignment
 	if !first.none {
-		var endpoints []mesh.Told
+		var endpoints []mesh.EndpointSpec
 		for _, o := range owners {
 			if p := all[o]; p.namespace == first.namespace && p.skip == "" && !p.none {
 				endpoints = append(endpoints, p.endpoints...)

@@ -138,8 +138,8 @@ func portOf(slice *discovery.EndpointSlice, p core.ServicePort) uint32 {
 }
 
 // endpoint reads one endpoint of a slice, but for address and port.
-func (w *World) endpoint(e *discovery.Endpoint, namespace string, d *derived) mesh.Told {
-	t := mesh.Told{Health: health(e.Conditions), Weight: defaultWeight, Zone: locality("", text(e.Zone), "")}
+func (w *World) endpoint(e *discovery.Endpoint, namespace string, d *derived) mesh.EndpointSpec {
+	t := mesh.EndpointSpec{Health: health(e.Conditions), Weight: defaultWeight, Zone: locality("", text(e.Zone), "")}
 	if name := text(e.NodeName); name != "" {
 		d.uses[used{ref{Name: name}}] = struct{}{}
 		if n := w.nodes[name]; n != nil {

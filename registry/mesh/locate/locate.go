@@ -29,7 +29,7 @@ type Options struct {
 	Port  uint16           // that it listens on
 	Hosts []naming.Pattern // hosts that may be it; none: those of the node's namespace
 
-	// Report is told why nothing was found so far: ErrNoService where istiod reported
+	// Report is called with why nothing was found so far: ErrNoService where istiod reported
 	// everything. It may be called often, from one goroutine, and may be nil.
 	Report func(error)
 }
@@ -98,9 +98,9 @@ type search struct {
 	why       error // why nothing was found so far
 
 	candidates map[string]naming.HostAddress // by EDS name
-	waiting    map[string]struct{}           // EDS names that were not told yet
+	waiting    map[string]struct{}           // EDS names that were not reported yet
 	here       map[string]bool               // EDS names that have the endpoint
-	complete   bool                          // all clusters were told
+	complete   bool                          // all clusters were reported
 }
 
 func newSearch(client *ads.Client, hosts []naming.Pattern, o Options) *search {
@@ -166,7 +166,7 @@ func (s *search) onEndpoints(e ads.Event[*mesh.Assignment]) {
 	for _, name := range e.Confirmed {
 		delete(s.waiting, name)
 	}
-	for name := range e.Unknown { // it will be told later, or never
+	for name := range e.Unknown { // it is reported later, or never
 		delete(s.waiting, name)
 	}
 	for name := range e.Invalid {
@@ -175,7 +175,7 @@ func (s *search) onEndpoints(e ads.Event[*mesh.Assignment]) {
 	s.conclude()
 }
 
-// conclude gives the answer once everything was told: before that another
+// conclude gives the answer once everything was reported: before that another
 // service may come first.
 func (s *search) conclude() {
 	if !s.complete || len(s.waiting) > 0 {

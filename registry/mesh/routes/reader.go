@@ -88,7 +88,7 @@ func (r *Reader) Get(a naming.HostAddress) *Table {
 	return r.known[a]
 }
 
-// apply notes what istiod told. A lost stream and routes that cannot be read
+// apply notes what istiod sent. A lost stream and routes that cannot be read
 // change nothing: the last known ones continue.
 func (r *Reader) apply(e ads.Event[*Table]) {
 	changed := make(map[naming.HostAddress]*Table, len(e.Changed)+len(e.Removed))

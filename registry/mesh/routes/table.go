@@ -7,8 +7,8 @@ import (
 	"github.com/xds-bridge/xds-bridge/naming"
 )
 
-// Table is how calls to one host address are divided. It is never changed once
-// told. The first route that matches decides; a call that none matches is
+// Table is how calls to one host address are divided. It is not changed once
+// reported. The first route that matches decides; a call that none matches is
 // refused by a proxy.
 type Table struct {
 	Host   naming.HostAddress

@@ -9,27 +9,27 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// A Told endpoint is one that is read elsewhere than from xDS.
-type Told struct {
+// An EndpointSpec is an endpoint that is read elsewhere than from xDS.
+type EndpointSpec struct {
 	Host     string // an IP address or a host name
 	Port     uint32
 	Health   registry.Health
 	Weight   uint32
-	Zone     string // region/zone/subzone, without the parts that are not told at its end
+	Zone     string // region/zone/subzone, without the parts that are empty at its end
 	Instance string // namespace/name
 	TLSMode  string // istio where its sidecar takes mutual TLS
 	Subset   string // empty: none
-	Protocol string // empty: not told
+	Protocol string // empty: not known
 	Left     string // why it is left out, empty: it is not
 }
 
-// Assignment returns what is kept of endpoints, as of those that xDS tells.
-func (r *Reading) Assignment(endpoints []Told) *Assignment {
+// Assignment returns what is kept of endpoints, as of those that xDS brings.
+func (r *Reading) Assignment(endpoints []EndpointSpec) *Assignment {
 	out := &Assignment{Endpoints: make([]registry.Endpoint, 0, len(endpoints))}
-	for _, t := range endpoints {
-		e, reason := r.told(t)
+	for _, s := range endpoints {
+		e, reason := r.endpointOf(s)
 		if reason != "" {
-			out.leave(reason, net.JoinHostPort(t.Host, strconv.FormatUint(uint64(t.Port), 10)))
+			out.leave(reason, net.JoinHostPort(s.Host, strconv.FormatUint(uint64(s.Port), 10)))
 			continue
 		}
 		out.Endpoints = append(out.Endpoints, e)
@@ -38,25 +38,26 @@ func (r *Reading) Assignment(endpoints []Told) *Assignment {
 	return out
 }
 
-func (r *Reading) told(t Told) (e registry.Endpoint, reason string) {
-	if t.Left != "" {
-		return e, t.Left
+// endpointOf returns the endpoint of a spec, or why it is left out.
+func (r *Reading) endpointOf(s EndpointSpec) (e registry.Endpoint, reason string) {
+	if s.Left != "" {
+		return e, s.Left
 	}
-	if t.Port == 0 || t.Port > 65535 {
+	if s.Port == 0 || s.Port > 65535 {
 		return e, reasonPort
 	}
-	e = registry.Endpoint{Port: uint16(t.Port), Health: t.Health, Weight: t.Weight, Zone: t.Zone, Instance: t.Instance, Protocol: t.Protocol}
-	if e.Host, reason = hostOf(t.Host); reason != "" {
+	e = registry.Endpoint{Port: uint16(s.Port), Health: s.Health, Weight: s.Weight, Zone: s.Zone, Instance: s.Instance, Protocol: s.Protocol}
+	if e.Host, reason = hostOf(s.Host); reason != "" {
 		return e, reason
 	}
 	if reason = r.refused(e.Host, e.Port); reason != "" {
 		return e, reason
 	}
-	if reason = r.mutual(t.TLSMode, &e); reason != "" {
+	if reason = r.mutual(s.TLSMode, &e); reason != "" {
 		return e, reason
 	}
-	if t.Subset != "" {
-		a := registry.Attributes{AttributeSubset: t.Subset}
+	if s.Subset != "" {
+		a := registry.Attributes{AttributeSubset: s.Subset}
 		maps.Copy(a, e.Attributes)
 		e.Attributes = a
 	}
