@@ -1,4 +1,4 @@
-// Package config reads the one file that tells xds-bridge what to do. It is
+// Package config reads the one file that says what xds-bridge does. It is
 // strict: every error of a file is reported at once, each with its place and
 // what to do about it. It opens no connection and starts nothing.
 package config
@@ -45,7 +45,7 @@ type Config struct {
 
 // State says where the last known sets are kept.
 type State struct {
-	Dir string `yaml:"dir" doc:"A folder this process may write, in which what is served into a mesh is kept too; that is kept in the registry that it came from in any case."`
+	Dir string `yaml:"dir" doc:"A directory this process may write. What is served into a mesh is kept there too, beside the registry that it came from."`
 }
 
 // Admin is the listener of the status API.
@@ -98,11 +98,11 @@ type Bridge struct {
 type Format struct {
 	Format   string         `yaml:"format" short:"true" need:"true" enum:"formats" doc:"The name of the format."`
 	Root     string         `yaml:"root" doc:"The ZooKeeper path, which Dubbo's consumers call the group of their registry; empty is /dubbo for dubbo-interface, /services for dubbo-application and spring-cloud, /microservices for kratos, / for hertz and kitex, /plain for plain."`
-	Metadata string         `yaml:"metadataRoot" default:"/dubbo" doc:"For dubbo-application: the ZooKeeper folder that holds what applications provide and the mapping of interfaces to them."`
+	Metadata string         `yaml:"metadataRoot" default:"/dubbo" doc:"For dubbo-application: the ZooKeeper path that holds what applications provide and the mapping of interfaces to them."`
 	Group    string         `yaml:"group" default:"DEFAULT_GROUP" doc:"The Nacos group."`
 	Service  string         `yaml:"service" default:"*" doc:"How services are named in formats with plain names: the * stands for the name that a rule or the application gives. Dubbo's take none."`
 	Join     bool           `yaml:"join" doc:"Put the endpoints of several services of a mesh together that have one plain name; otherwise the second is refused whole. Where a bridge from a registry writes too, they are put together."`
-	Protocol string         `yaml:"protocol" doc:"The protocol where nothing else tells; empty is tri for Dubbo, http for spring-cloud and hertz, grpc for kratos and gozero, thrift for kitex, tcp for plain."`
+	Protocol string         `yaml:"protocol" doc:"The protocol where nothing else says it; empty is tri for Dubbo, http for spring-cloud and hertz, grpc for kratos and gozero, thrift for kitex, tcp for plain."`
 	Rules    []ProtocolRule `yaml:"rules" doc:"The RPC protocol per host or port; the first rule that fits counts."`
 	Tags     bool           `yaml:"tags" doc:"Write dubbo.tag, which hides a provider from consumers without that tag."`
 }

@@ -15,7 +15,7 @@ type Istiod struct {
 	Node          Node    `yaml:"node" doc:"Who the bridge says it is."`
 	Mapping       Mapping `yaml:"mapping" doc:"Where the published service keys are read."`
 	ExportAll     bool    `yaml:"exportAll" doc:"Subscribe to hosts that no key and no name rule asks for too."`
-	Subsets       bool    `yaml:"subsets" doc:"Subscribe to subset clusters too, so that endpoints tell their subset."`
+	Subsets       bool    `yaml:"subsets" doc:"Subscribe to subset clusters too, so that endpoints carry their subset."`
 	ClusterDomain string  `yaml:"clusterDomain" default:"cluster.local" doc:"The domain of the mesh's Kubernetes services."`
 	Limits        Limits  `yaml:"limits" doc:"What istiod may send."`
 	Import        Import  `yaml:"import" doc:"How services of other registries appear in this mesh."`

@@ -175,7 +175,7 @@ func reason(err error) string {
 // Access is what of a file says which bridge runs with it, and where that is
 // asked.
 type Access struct {
-	Owner     string // empty where the file does not tell
+	Owner     string // empty where the file does not say it
 	Admin     Admin
 	Telemetry Telemetry
 	Errors    Errors // of the whole file; without a path where nothing of it could be read

@@ -56,10 +56,10 @@ func (v *validator) format(at string, f Format) {
 	}
 	d := f.descriptor()
 	if d.Root != "" && !isPath(f.Root) && f.Root != d.Root {
-		v.errorf(at+".root", "%q is no ZooKeeper folder; write it as in /dubbo", f.Root)
+		v.errorf(at+".root", "%q is no ZooKeeper path; write it as in /dubbo", f.Root)
 	}
 	if !isPath(f.Metadata) {
-		v.errorf(at+".metadataRoot", "%q is no ZooKeeper folder; write it as in /dubbo", f.Metadata)
+		v.errorf(at+".metadataRoot", "%q is no ZooKeeper path; write it as in /dubbo", f.Metadata)
 	}
 	if strings.Trim(f.Group, namespaceSigns+".:") != "" || len(f.Group) > 128 {
 		v.errorf(at+".group", "%q is no group of Nacos: letters, digits and - _ . :, at most 128", f.Group)
@@ -88,7 +88,7 @@ func isPath(path string) bool {
 	return len(path) > 1 && path[0] == '/' && !strings.HasSuffix(path, "/") && !strings.Contains(path, "//")
 }
 
-// meetings refuses formats that would meet in one folder of ZooKeeper or in
+// meetings refuses formats that would meet under one path of ZooKeeper or in
 // one service of Nacos. Written there, a single entry of another format costs
 // consumers all providers, or one format's writes replace the other's; read
 // there, the entries of two do not say which of them they are of.
@@ -121,7 +121,7 @@ type use struct {
 }
 
 // first returns the first use before that is of the same place: the same
-// format in the same folder or group, under the same pattern. A place is read
+// format under the same path or group, under the same pattern. A place is read
 // once and has one layout, whatever bridges share it.
 func (u use) first(before []use, in Registry) (use, bool) {
 	for _, o := range before {
@@ -141,7 +141,7 @@ func (v *validator) oneProtocol(before []use, u use, in Registry) {
 	}
 }
 
-// oneMetadataRoot refuses two folders for the documents of one place.
+// oneMetadataRoot refuses two paths for the documents of one place.
 func (v *validator) oneMetadataRoot(before []use, u use, in Registry) {
 	if o, ok := u.first(before, in); ok && o.Metadata != u.Metadata && u.descriptor().Lookup == format.ByMapping && in.Settings().Layout == UnderRoots {
 		v.errorf(u.path+".metadataRoot", "is %q, and %q in %s, of the same applications; say the same in both, or give one of them another root",
@@ -156,7 +156,7 @@ func (*validator) meeting(before []use, u use, registries map[string]Registry, r
 		switch {
 		case o.registry != u.registry || o.Format.Format == u.Format.Format:
 		case layout == UnderRoots && meetUnderRoots(u.Format, o.Format):
-			report(u, o, "the folders of "+o.Root)
+			report(u, o, "the paths under "+o.Root)
 		case layout == InGroups && meetInGroups(u.Format, o.Format):
 			report(u, o, "the services of group "+o.Group)
 		}

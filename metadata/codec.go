@@ -35,7 +35,7 @@ type Codec interface {
 
 	// Decode returns the services that the entries of any number of groups
 	// report, with extras being what Dependencies asked for, as far as it was found. An
-	// entry that cannot be read is a fault and costs its neighbours nothing.
+	// entry that cannot be read is an error of its own and costs its neighbours nothing.
 	Decode(entries, extras []registry.Entry) ([]*registry.Service, []DecodeError)
 }
 
@@ -56,7 +56,7 @@ func ScopeOf(format interface{ Kind() string }, group registry.Group) string {
 	return group.String()
 }
 
-// Ref names entries that a Codec needs: one, or with an empty key all of a
+// Ref names entries that a Codec depends on: one, or with an empty key all of a
 // group.
 type Ref struct {
 	Group registry.Group
@@ -77,8 +77,8 @@ func (f DecodeError) Error() string {
 // Unwrap returns why the entry could not be read.
 func (f DecodeError) Unwrap() error { return f.Err }
 
-// Attributes yields what an endpoint reports of itself, and what its service tells
-// beside that, in no order.
+// Attributes yields the attributes of an endpoint, and those of its service beside
+// them, in no order.
 func Attributes(s *registry.Service, e *registry.Endpoint) iter.Seq2[string, string] {
 	return func(yield func(string, string) bool) {
 		for k, v := range e.Attributes {

@@ -13,7 +13,7 @@ import (
 	"unicode/utf8"
 )
 
-// NacosInstance is one instance as Nacos stores and tells it, of any format.
+// NacosInstance is one instance as Nacos stores and sends it, of any format.
 type NacosInstance struct {
 	IP        string            `json:"ip"`
 	Port      uint16            `json:"port"`

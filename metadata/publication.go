@@ -67,7 +67,7 @@ func (p Publication) Claims() iter.Seq[Claim] {
 }
 
 // ParsePublication reads the value of PublicationLabel. A part that cannot be
-// read is a fault and costs itself alone; where the whole is not JSON the
+// read is an error of its own and costs itself alone; where the whole is not JSON the
 // publication is Unread.
 func ParsePublication(client, value string) (Publication, []PublicationError) {
 	return parsePublication(client, value, naming.ParseServiceKey)

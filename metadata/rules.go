@@ -26,7 +26,7 @@ type ValueRule struct {
 	Key, From, To string // To is empty: the key is left out
 }
 
-// fixed are the keys that rules cannot touch: codecs tell by them whose an
+// fixed are the keys that rules cannot touch: codecs see by them whose an
 // entry is and which registry weights are of.
 func fixed(key string) bool { return key == MarkKey || key == "meshHostAddr" || key == "" }
 

@@ -59,8 +59,8 @@ func (s *Signer) Refuse(e registry.Entry, m Mark) string {
 	return ""
 }
 
-// Disowned returns how Signer.Owner tells the entries that bear the mark of an
-// owner and are not believed.
+// Disowned returns what Signer.Owner returns for entries that bear the mark of an owner
+// and are not believed.
 func Disowned(owner string) []string {
 	return []string{owner + " (" + unsigned + ")", owner + " (" + otherKey + ")"}
 }
@@ -72,7 +72,7 @@ const (
 )
 
 // Owner returns whose an entry is that bears a mark, as registry.Held.Owner
-// tells it. A mark of the given owner that is not to be believed makes the
+// has it. A mark of the given owner that is not to be believed makes the
 // entry somebody else's, and says why.
 func (s *Signer) Owner(e registry.Entry, m Mark, ours string) string {
 	if m.Owner != ours {

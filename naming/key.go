@@ -113,7 +113,7 @@ func category(s string) bool {
 	return s == Providers || s == "consumers" || s == "routers" || s == "configurators"
 }
 
-// interfaceName allows what can be a folder of ZooKeeper, a name in Nacos and
+// interfaceName allows what can be a path element of ZooKeeper, a name in Nacos and
 // a type in Java, Go or protobuf: no empty segment, so no "..", and only ASCII,
 // so that no two names look alike.
 func interfaceName(s string) bool {

@@ -34,7 +34,7 @@ func ParsePattern(s string) (Pattern, error) {
 // String returns the pattern as it was written.
 func (p Pattern) String() string { return p.text }
 
-// Match reports whether a name fits, upper and lower case told apart as
+// Match reports whether a name fits, upper and lower case distinguished as
 // registries do.
 func (p Pattern) Match(name string) bool {
 	_, ok := capture(p.text, name)

@@ -19,7 +19,7 @@ const (
 // Format is one of the two.
 type Format struct {
 	Name     string // Hertz or Kitex
-	Protocol string // that it speaks where nothing else tells
+	Protocol string // that it speaks where nothing else says it
 }
 
 // Kind implements instance.Form.
@@ -43,8 +43,8 @@ func (f Format) Own(i instance.Instance) map[string]string {
 	return instance.OwnProtocol(i, f.Protocol, instance.KeyOwnProtocol)
 }
 
-// Extract implements instance.Form. Former versions of the bridge told the
-// protocol under the user's word.
+// Extract implements instance.Form. Former versions of the bridge wrote the
+// protocol under the key of users.
 func (Format) Extract(i *instance.Instance) error {
 	instance.ExtractProtocol(i, func(string) bool { return false })
 	return nil

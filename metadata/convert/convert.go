@@ -39,8 +39,8 @@ func Kratos() Scale { return Scale{Normal: 100, Min: 1, Max: maxShare, Whole: tr
 // CloudWeGo is the scale of Hertz and Kitex, in Nacos too.
 func CloudWeGo() Scale { return Scale{Normal: 10, Min: 1, Max: maxShare, Whole: true} }
 
-// Of returns the weight of a share in hundredths; 0 is a share that was not
-// told, and becomes the normal one.
+// Of returns the weight of a share in hundredths; 0 is a share that is not
+// known, and becomes the normal one.
 func (s Scale) Of(share uint32) float64 {
 	if share == 0 {
 		share = Normal

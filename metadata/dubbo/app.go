@@ -24,7 +24,7 @@ import (
 // A consumer that finds an instance needs the rest, so it is written before,
 // in the order of the keys. The storage type is remote: the bridge answers no
 // calls. A revision is owner and bridge as a mark has them, and a hash of the
-// document, so that it is the same on every replica and the name tells whose
+// document, so that it is the same on every replica and the name says whose
 // it is.
 const KindApplication = "dubbo-application"
 
@@ -123,7 +123,7 @@ func (c *claim) add(s *registry.Service, st *site) {
 // finish gives every instance its revision. Instances that provide the same
 // share one.
 func (o *Options) finish(c *claim, interfaces []registry.Interface) {
-	known := make(map[string]string) // revisions by what tells documents apart
+	known := make(map[string]string) // revisions by what distinguishes documents
 	for i := range c.instances {
 		in := &c.instances[i]
 		id := fmt.Sprint(in.weight, in.protocols, in.mark, in.tag)
@@ -247,7 +247,7 @@ func (*Options) renderApp(s *registry.Service, c *claim, interfaces []registry.I
 	return entries, left
 }
 
-// distinction is what tells instances of one application and address apart
+// distinction is what distinguishes instances of one application and address
 // that several services provide: nothing for the services of a mesh, of which
 // each has its addresses for itself.
 func distinction(s *registry.Service) string {

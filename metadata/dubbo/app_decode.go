@@ -22,7 +22,7 @@ var (
 const remedy = "have it register with dubbo.application.metadata-type=remote, " +
 	"or at both levels (Java: dubbo.application.register-mode=all, dubbo-go: registry-type: all) and read it as " + Kind
 
-// documentKey returns the key of what an instance needs to be understood.
+// documentKey returns the key of the document that an instance refers to.
 func (h *received) documentKey() (string, error) {
 	revision := h.metadata[metaRevision]
 	if revision == "" {
@@ -86,7 +86,7 @@ func decodeApps(entries, extras []registry.Entry, parse func(registry.Entry) (re
 				return report{}, err
 			}
 			if m, ok := ParseMetadataService(ref.Key); ok {
-				return report{}, fmt.Errorf("%w: nobody at %s://%s told it; %s", errNoReport, m.Protocol, m.Address(), remedy)
+				return report{}, fmt.Errorf("%w: nobody at %s://%s reported it; %s", errNoReport, m.Protocol, m.Address(), remedy)
 			}
 			return report{}, fmt.Errorf("%w: %s", errNoReport, strings.TrimPrefix(ref.Key, registry.PartPrefix))
 		})

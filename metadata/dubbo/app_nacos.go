@@ -127,7 +127,7 @@ func hearNacos(e registry.Entry) (received, error) {
 func (*NacosApp) Kind() string { return KindApplication }
 
 // GroupOf returns the group that a service of a server is: any that may be an
-// application, because its name tells no more.
+// application, because its name says no more.
 func (*NacosApp) GroupOf(namespace, group, service string) (registry.Group, bool) {
 	g := registry.Group{Kind: KindApplication, Namespace: namespace, Group: group, Name: service}
 	return g, checkApplication(service) == nil

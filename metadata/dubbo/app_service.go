@@ -25,7 +25,7 @@ const keyService = "#service/"
 // Address returns host and port.
 func (m MetadataService) Address() string { return hostPort(m.Host, m.Port) }
 
-// key is what an instance needs the answer under.
+// key is the key under which an instance looks for the answer.
 func (m MetadataService) key() string {
 	q := url.Values{"application": {m.Application}, "revision": {m.Revision}, "version": {m.Version}}
 	return keyService + m.Protocol + "://" + m.Address() + "?" + q.Encode()

@@ -108,14 +108,14 @@ func readMark(s string) (registry.Path, error) {
 	return m.Path, nil
 }
 
-// hidden reports whether consumers of Dubbo pass a provider over: what is told
+// hidden reports whether consumers of Dubbo pass a provider over: what is said
 // is true or it is not.
 func hidden(enabled, disabled string) bool {
 	return enabled != "" && !strings.EqualFold(enabled, "true") || strings.EqualFold(disabled, "true")
 }
 
 // servedAt returns at which path a provider serves an interface, empty where
-// that is its name, which is what consumers call where nothing else is told.
+// that is its name, which is what consumers call where nothing else is said.
 func servedAt(path, iface string) (string, error) {
 	path = canonicalPath(path)
 	if path == "" || path == iface {
@@ -182,7 +182,7 @@ func gather(all []*found) *registry.Service {
 		}
 		n := len(s.Endpoints)
 		if n > 0 && s.Endpoints[n-1].Compare(e) == 0 {
-			continue // one address told twice is one endpoint
+			continue // one address registered twice is one endpoint
 		}
 		e.Attributes = own(e.Attributes)
 		e.Host, e.Instance, e.URLPath = strings.Clone(e.Host), strings.Clone(e.Instance), strings.Clone(e.URLPath)

@@ -20,7 +20,7 @@ type provider struct {
 	iface    registry.Interface
 	path     string  // at which it serves the interface
 	must     []param // what makes it the provider it is
-	may      []param // what is told beside that, most useful first
+	may      []param // what is written beside that, most useful first
 }
 
 // site is an endpoint that may be written, with what all interfaces of its
@@ -116,7 +116,7 @@ func (o *Options) provider(s *registry.Service, iface registry.Interface, st *si
 	return p
 }
 
-// may returns what an endpoint tells beside what identifies it.
+// may returns what an endpoint says beside what identifies it.
 func (o *Options) may(s *registry.Service, e *registry.Endpoint) []param {
 	all := make([]param, 0, 8+len(s.Attributes)+len(e.Attributes))
 	all = append(all, param{paramApplication, orElse(e.Attributes[paramApplication], s.Application)})
@@ -138,7 +138,7 @@ func (o *Options) may(s *registry.Service, e *registry.Endpoint) []param {
 	return all
 }
 
-// users adds to a site what its endpoint tells that the model has no field for,
+// users adds to a site what its endpoint says and the model has no field for,
 // and counts what consumers of Dubbo read something else into.
 func (o *Options) users(s *registry.Service, st *site, taken func(key string) bool, left metadata.Reserved) {
 	mesh := attribute(s, st.endpoint, paramMeshHost) != ""

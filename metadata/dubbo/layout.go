@@ -23,7 +23,7 @@ func (z *ZooKeeper) Parent(g registry.Group) (string, error) {
 		return "", fmt.Errorf("group %s is not of %s:%s", g, Kind, z.o.Root)
 	}
 	if g.Name == "" || g.Name == "." || g.Name == ".." {
-		return "", fmt.Errorf("interface %q cannot be a folder", g.Name)
+		return "", fmt.Errorf("interface %q cannot be a znode", g.Name)
 	}
 	return z.o.Root + "/" + escapeNode(g.Name) + "/providers", nil
 }

@@ -84,12 +84,12 @@ func (n *Nacos) entry(p provider) (registry.Entry, error) {
 }
 
 // onlyJava reports an address that not all consumers can call: dubbo-go joins
-// host and port with a colon alone where Nacos told them.
+// host and port with a colon alone where Nacos sent them.
 func onlyJava(address string) error {
 	if !strings.HasPrefix(address, "[") {
 		return nil
 	}
-	return &metadata.Unfit{Reason: "endpoint " + address + " is written for Java alone: dubbo-go cannot call an IPv6 address that Nacos tells"}
+	return &metadata.Unfit{Reason: "endpoint " + address + " is written for Java alone: dubbo-go cannot call an IPv6 address from Nacos"}
 }
 
 func (n *Nacos) group(name string) registry.Group {

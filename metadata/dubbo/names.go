@@ -11,7 +11,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-var errReserved = errors.New("is a folder of Dubbo's own")
+var errReserved = errors.New("is a path of Dubbo's own")
 
 // checkInterface refuses service keys that no consumer could ask for or that
 // would reach into the path of another one.
@@ -37,7 +37,7 @@ func serviceKey(i registry.Interface) string {
 func checkRoot(root string) error {
 	for part := range strings.SplitSeq(root[1:], "/") {
 		if part == "" || part == "." || part == ".." || escapeNode(part) != part {
-			return fmt.Errorf("%s cannot be a folder", naming.Quote(part))
+			return fmt.Errorf("%s cannot be a znode", naming.Quote(part))
 		}
 	}
 	return nil

@@ -66,7 +66,7 @@ func (r Rule) check() error {
 }
 
 // defaults fills in what was left empty and refuses what cannot be used, all
-// faults at once.
+// errors at once.
 func defaults(o Options) (Options, error) {
 	o.Root = "/" + strings.Trim(orElse(o.Root, DefaultRoot), "/")
 	o.Services = "/" + strings.Trim(orElse(o.Services, DefaultServices), "/")

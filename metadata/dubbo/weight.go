@@ -52,9 +52,9 @@ type writtenWeight struct {
 // nobody named one.
 const ofGo = "dubbo-golang-"
 
-// read returns the weight of a provider, and whether it was told as 0: the
+// read returns the weight of a provider, and whether it was written as 0: the
 // mesh's own where there is one, or else Dubbo's. What is no weight counts as
-// not told.
+// not written.
 func (t writtenWeight) read() (weight uint32, zero bool) {
 	text := t.mesh
 	if text == "" {

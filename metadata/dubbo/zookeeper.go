@@ -16,8 +16,8 @@ import (
 //
 // All is in the name of the node. Consumers match interface, version and
 // group; category and side are what both languages write; dynamic, methods
-// and pid are left out: no consumer needs them. By the timestamp dubbo-go tells
-// a provider's new node from its old one, see metadata.Stamp.
+// and pid are left out: no consumer needs them. By the timestamp dubbo-go distinguishes a
+// provider's new node from its old one, see metadata.Stamp.
 //
 // An Entry of it has the decoded URL as its value and
 // `tri://10.0.0.1:20000?group=g&version=1.0` as its key.
@@ -46,7 +46,7 @@ func (z *ZooKeeper) Encode(s *registry.Service) ([]registry.Entry, error) {
 	return z.o.encode(s, z.entry)
 }
 
-// Guessed reports whether nothing tells the protocol of an entry that came from a
+// Guessed reports whether nothing says the protocol of an entry that came from a
 // mesh: neither a rule nor, as none does, the mesh.
 func (z *ZooKeeper) Guessed(e registry.Entry) bool {
 	host := metadata.HostOf(e)
@@ -103,7 +103,7 @@ func readURL(e registry.Entry) (*found, error) {
 		return nil, err
 	}
 	if f.iface.Name != e.Group.Name {
-		return nil, fmt.Errorf("is of interface %q, in the folder of %q", f.iface.Name, e.Group.Name)
+		return nil, fmt.Errorf("is of interface %q, under the path of %q", f.iface.Name, e.Group.Name)
 	}
 	f.group = e.Group
 	return f, nil

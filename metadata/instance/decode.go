@@ -22,7 +22,7 @@ type found struct {
 }
 
 // decode makes services of entries, one of each group. An entry that cannot
-// be read is a fault.
+// be read is an error of its own.
 func (c *codec) decode(entries []registry.Entry, read func(registry.Entry) (Instance, error)) ([]*registry.Service, []metadata.DecodeError) {
 	var all []found
 	var failed []metadata.DecodeError
@@ -151,7 +151,7 @@ func (c *codec) gather(all []found) *registry.Service {
 			e.Attributes = nil
 		}
 		if n := len(s.Endpoints); n > 0 && s.Endpoints[n-1].Compare(e) == 0 {
-			continue // one address told twice is one endpoint
+			continue // one address registered twice is one endpoint
 		}
 		s.Endpoints = append(s.Endpoints, e)
 	}

@@ -101,7 +101,7 @@ func (c *codec) weightNote(s *registry.Service, all []site) error {
 }
 
 // shareOf returns the share of the calls that an endpoint is to have, in
-// hundredths of a normal one; 0: not told. One that is to have none has the
+// hundredths of a normal one; 0: not known. One that is to have none has the
 // least: a weight of 0 would hide it where others have none either.
 func shareOf(s *registry.Service, e *registry.Endpoint) uint32 {
 	switch {
@@ -180,7 +180,7 @@ func fit(all map[string]string, may []pair, limit int) (dropped []string) {
 	return dropped
 }
 
-// may returns what an endpoint tells beside what a format itself writes: the
+// may returns what an endpoint says beside what a format itself writes: the
 // first is the last to be trimmed.
 func (c *codec) may(s *registry.Service, e *registry.Endpoint) []pair {
 	region, zone := convert.RegionZone(e.Zone)

@@ -21,14 +21,14 @@ import (
 type Instance struct {
 	Service  string            // its name in the registry
 	Ports    []Port            // at least one; the first is the one it is known by
-	Share    uint32            // of the calls, in hundredths of a normal one; 0: not told
+	Share    uint32            // of the calls, in hundredths of a normal one; 0: not known
 	Health   registry.Health   // of one that was read
 	Metadata map[string]string // of one that is written as yet what is its user's
 }
 
 // Port is one address of an instance.
 type Port struct {
-	Protocol string // empty: not told
+	Protocol string // empty: not known
 	Host     string
 	Port     uint16
 }
@@ -109,7 +109,7 @@ type RecordValues interface {
 	// Scale is that of the weights.
 	Scale() convert.Scale
 
-	// IPv6 reports whether consumers can call an IPv6 address that Nacos tells.
+	// IPv6 reports whether consumers can call an IPv6 address from Nacos.
 	IPv6() bool
 }
 
@@ -165,14 +165,14 @@ func merge(a, b []pair) []pair {
 // pair is one key of metadata.
 type pair struct{ key, value string }
 
-// The keys that tell a protocol for which a format has no place: a word that
+// The keys that say a protocol for which a format has no place: a word that
 // users have too, and one of our own where they do.
 const (
 	KeyProtocol    = "protocol"
 	KeyOwnProtocol = metadata.MarkKey + ".protocol"
 )
 
-// OwnProtocol returns the metadata that tells the protocol of an instance,
+// OwnProtocol returns the metadata that says the protocol of an instance,
 // none where it is the usual one. It is under the given key, or under one
 // of our own where the user has a key protocol.
 func OwnProtocol(i Instance, usual, key string) map[string]string {
@@ -186,7 +186,7 @@ func OwnProtocol(i Instance, usual, key string) map[string]string {
 }
 
 // ExtractProtocol makes that metadata the protocol of the first port. What is
-// under protocol is one where a bridge wrote it, or where told says so of what
+// under protocol is one where a bridge wrote it, or where known says so of what
 // others store.
 func ExtractProtocol(i *Instance, known func(protocol string) bool) {
 	key := KeyOwnProtocol

@@ -55,7 +55,7 @@ func (n *Nacos) entry(i Instance) (registry.Entry, error) {
 		return registry.Entry{}, fmt.Errorf("endpoint %s: Nacos takes IP addresses only", i.Key())
 	}
 	if strings.Contains(i.Ports[0].Host, ":") && !n.form.IPv6() {
-		return registry.Entry{}, &metadata.Unfit{Reason: fmt.Sprintf("endpoint %s: clients of %s cannot call an IPv6 address that Nacos tells", i.Key(), n.form.Kind())}
+		return registry.Entry{}, &metadata.Unfit{Reason: fmt.Sprintf("endpoint %s: clients of %s cannot call an IPv6 address from Nacos", i.Key(), n.form.Kind())}
 	}
 	in := metadata.NacosInstance{
 		IP: i.Ports[0].Host, Port: i.Ports[0].Port, Weight: min(n.form.Scale().Of(i.Share), metadata.MaxNacosWeight),
@@ -91,7 +91,7 @@ func (n *Nacos) read(e registry.Entry) (Instance, error) {
 	return i, nil
 }
 
-// foreign says of which other format an instance is, as far as instances tell
+// foreign says of which other format an instance is, as far as instances say it
 // that of themselves.
 func foreign(kind, service string, m map[string]string) error {
 	of := ""

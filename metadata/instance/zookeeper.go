@@ -51,7 +51,7 @@ func (z *ZooKeeper) Decode(entries, _ []registry.Entry) ([]*registry.Service, []
 	return z.decode(entries, func(e registry.Entry) (Instance, error) {
 		i, err := z.form.Read(e.Key, []byte(e.Value))
 		if err == nil && i.Service != "" && i.Service != e.Group.Name {
-			err = fmt.Errorf("is of service %.80q, in the folder of %q", i.Service, e.Group.Name)
+			err = fmt.Errorf("is of service %.80q, under the path of %q", i.Service, e.Group.Name)
 		}
 		return i, err
 	})

@@ -39,8 +39,8 @@ func ownWeight(i instance.Instance) map[string]string {
 	return m
 }
 
-// extractWeight reads the weight that metadata tells. One that consumers cannot
-// read is not told, as it is for them.
+// extractWeight reads the weight in metadata. One that consumers cannot read is
+// left out, as consumers do.
 func extractWeight(i *instance.Instance) {
 	w, err := strconv.ParseInt(i.Metadata[keyWeight], 10, 64)
 	delete(i.Metadata, keyWeight)
