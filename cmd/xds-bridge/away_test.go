@@ -95,7 +95,7 @@ func TestAReloadIsAudited(t *testing.T) {
 			t.Errorf("no %s in %s", want, text)
 		}
 	}
-	if !strings.Contains(r.log.String(), "xds-bridge validate tells its faults, xds-bridge reload takes it") {
+	if !strings.Contains(r.log.String(), "xds-bridge validate shows its errors, xds-bridge reload applies it") {
 		t.Error("the log names no remedy")
 	}
 }

@@ -72,7 +72,7 @@ func (c *cli) printWhy(w admin.Why) {
 		c.warn("entries of ours stay in %s: %s", k.Target, k.Why)
 	}
 	c.printEvents(slices.DeleteFunc(w.Events, func(e admin.Event) bool {
-		return e.Kind == bridge.EventConflict && len(w.Conflicts) > 0 // which are told above
+		return e.Kind == bridge.EventConflict && len(w.Conflicts) > 0 // which are shown above
 	}))
 	switch {
 	case len(w.Services) > 0:

@@ -1,4 +1,4 @@
-// Package admin tells people and machines what the bridge is doing: probes
+// Package admin shows people and machines what the bridge is doing: probes
 // and metrics on one HTTP listener, which may face the network, status and
 // the release of holds on another, which may not. It knows loops and tables,
 // and no adapter.

@@ -45,7 +45,7 @@ const (
 	Away          ConditionName = "away"           // no connection to a target
 	NoReader      ConditionName = "no-reader"      // nobody reads what is served
 	Pending       ConditionName = "pending"        // not read as a whole yet
-	Stale         ConditionName = "stale"          // what a source told may be out of date
+	Stale         ConditionName = "stale"          // what a source reported may be out of date
 	ReloadRefused ConditionName = "reload-refused" // the configuration that was read last was not taken
 	LeaseAway     ConditionName = "lease-away"     // the record of the replicas is out of reach
 	Failing       ConditionName = "failing"        // calls to a target fail and are repeated, or something is amiss with it though it is connected
@@ -78,7 +78,7 @@ func (c Condition) emits() bool {
 // Lasts reports whether a condition needs somebody, or something, to end it.
 func (c Condition) Lasts() bool { return c.Until.IsZero() }
 
-// key tells one condition from another, whatever its detail is.
+// key identifies a condition, whatever its detail is.
 func (c Condition) key() Condition {
 	return Condition{Direction: c.Direction, Peer: c.Peer, Name: c.Name, Bridge: c.Bridge}
 }
@@ -91,7 +91,7 @@ func (c Condition) subject() string {
 // target and of the process. It waits for no loop.
 func (s *Server) Conditions() []Condition { return s.Overview().Conditions }
 
-// conditions returns them by what loops told, which may be their summaries.
+// conditions returns them by what loops reported, which may be their summaries.
 func (s *Server) conditions(loops []bridge.Status, replicas *Replicas) []Condition {
 	var all []Condition
 	for _, in := range s.inputs() {

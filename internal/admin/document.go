@@ -21,7 +21,7 @@ type Document struct {
 	InSync     bool            `json:"in_sync"` // there is no condition, but such as end by themselves
 	Conditions []Condition     `json:"conditions"`
 	Sources    []Source        `json:"sources"`
-	Targets    []TargetStatus  `json:"targets"` // how those that can tell are connected; what is done there is in Loops
+	Targets    []TargetStatus  `json:"targets"` // how those that can report it are connected; what is done there is in Loops
 	Loops      []bridge.Status `json:"loops"`
 	Replicas   *Replicas       `json:"replicas,omitempty"` // where several share the work
 	Reload     *Reload         `json:"reload,omitempty"`   // how the last reload went; nil before the first
@@ -198,7 +198,7 @@ type Page[T any] struct {
 	Continue string `json:"continue,omitempty"`
 }
 
-// Why is everything that is known of one service: what each source tells,
+// Why is everything that is known of one service: what each source reports,
 // and what became of it on each way.
 type Why struct {
 	Query      string      `json:"query"`

@@ -138,7 +138,7 @@ func (o AdoptOptions) flag() string {
 // An adoption puts our mark on entries.
 type adoption struct {
 	*ownerSet
-	owner   string // ours, as registry.Held.Owner tells it
+	owner   string // ours, as registry.Held.Owner has it
 	signer  *metadata.Signer
 	desired map[registry.Entry]registry.Entry // of those without a mark: what we would write in their place
 }
@@ -195,7 +195,7 @@ func (a *adoption) adopt(h registry.Held) (registry.Entry, bool) {
 
 // ownerSet says whose entries a person takes over.
 type ownerSet struct {
-	owners []string // as registry.Held.Owner tells them; "" is nobody
+	owners []string // as registry.Held.Owner has them; "" is nobody
 }
 
 func (t *ownerSet) has(owner string) bool { return t != nil && slices.Contains(t.owners, owner) }

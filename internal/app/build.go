@@ -297,11 +297,11 @@ func (b *builder) bridges(bridges []config.Bridge, codecs [][]metadata.Encoder) 
 	return all, nil
 }
 
-// yields returns what tells the entries of a bridge whose protocol is a guess; nil
+// yields returns what recognises the entries of a bridge whose protocol is a guess; nil
 // where none is.
 func (b *builder) yields(x config.Bridge, codecs []metadata.Encoder) func(registry.Entry) bool {
 	if b.kind(x.From).abilities().mesh == nil {
-		return nil // other registries tell it
+		return nil // other registries say it
 	}
 	return func(e registry.Entry) bool {
 		return slices.ContainsFunc(codecs, func(c metadata.Encoder) bool {

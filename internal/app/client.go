@@ -165,7 +165,7 @@ func (c *Client) Reload(ctx context.Context) (r admin.Reload, err error) {
 	return r, c.post(ctx, "/api/v1/reload", struct{}{}, &r)
 }
 
-// straight returns a client that goes nowhere but where it is told to.
+// straight returns a client that follows no redirect.
 func straight(t http.RoundTripper) http.Client {
 	return http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }

@@ -78,7 +78,7 @@ func (b *builder) leaseStore(cfg *config.Config) (open func(target string) (leas
 	}
 	z := cfg.Registries[r.Lease.ZooKeeper].ZooKeeper
 	o := b.zookeeperOptions(r.Lease.ZooKeeper, z)
-	o.Observe = nil // the registry's own connection tells
+	o.Observe = nil // the registry's own connection reports it
 	client, err := zookeeper.Dial(o)
 	if err != nil {
 		return nil, nil, err //nolint:wrapcheck // it names the setting
@@ -169,7 +169,7 @@ func (r *elections) fence(target string) func() (zookeeper.Fence, bool) {
 	}
 }
 
-// announceConfig tells the other replicas what this runtime writes to each target.
+// announceConfig publishes to the other replicas what this runtime writes to each target.
 func (r *runtime) announceConfig() {
 	for _, s := range r.sinks {
 		if s.election == nil {

@@ -41,7 +41,7 @@ type handover struct {
 	to  *sink
 }
 
-var errReconfigured = errors.New("its configuration changed, and it has not told of everything since")
+var errReconfigured = errors.New("its configuration changed, and it has not reported everything since")
 
 // apply ends the parts that a runtime has not, and begins those that do not run
 // yet. What replaces a part takes up where that left: a source fills the same
@@ -73,7 +73,7 @@ func (l *lifecycle) apply(ctx context.Context, r *runtime) {
 	l.awaitHandover(ctx, r)
 }
 
-// endOthers ends what runs of one kind and is not wanted any more, and returns it.
+// endOthers ends what runs of one kind and is not desired any more, and returns it.
 func endOthers[C interface {
 	comparable
 	component
@@ -89,7 +89,7 @@ func endOthers[C interface {
 	return ended
 }
 
-// begin begins what is wanted and does not run yet.
+// begin begins what is desired and does not run yet.
 func begin[C component](ctx context.Context, l *lifecycle, components ...C) {
 	for _, c := range components {
 		if l.running[c] == nil {

@@ -20,7 +20,7 @@ func (p *Program) RunOnce(ctx context.Context, timeout time.Duration) ([]bridge.
 	}
 	defer r.close()
 	if r.cfg.Replicas.Shared() {
-		return nil, usage("run --once beside replicas: it takes no part in their leases, and they keep the registries in step; use run, or leave replicas.lease out where none runs")
+		return nil, usage("run --once beside replicas: it takes no part in their leases, and they keep the registries in sync; use run, or leave replicas.lease out where none runs")
 	}
 	for _, s := range r.sinks {
 		if s.onceUseless != "" {

@@ -32,7 +32,7 @@ type operationRequest struct {
 // OperationOptions say where something is done to entries, and whether it is.
 type OperationOptions struct {
 	Target  string // empty: every one of the configuration
-	Yes     bool   // do it; else only tell
+	Yes     bool   // do it; else only report what would be done
 	Timeout time.Duration
 }
 
@@ -254,7 +254,7 @@ func (s *sink) checkLive(request operationRequest, change registry.Change) error
 	return nil
 }
 
-// applyChange has one change done, and tells by what is read back what of it was. A
+// applyChange has one change done, and returns by what is read back what of it was. A
 // change that was refused, or that another came in between of, costs its group
 // alone.
 func (s *sink) applyChange(ctx context.Context, request operationRequest, change registry.Change) (done, left []Step, err error) {

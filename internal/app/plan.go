@@ -53,7 +53,7 @@ type PlanCounters struct {
 	Update int `json:"update"`
 	Delete int `json:"delete"`
 	Held   int `json:"held"`  // by the guard
-	Kept   int `json:"kept"`  // for another reason, such as that the source cannot tell
+	Kept   int `json:"kept"`  // for another reason, such as that the source cannot report it
 	Equal  int `json:"equal"` // of another connection of this owner
 }
 
@@ -227,7 +227,7 @@ func settingsOf(x config.Bridge) []setting {
 // and keeps what it is told to write to itself.
 type overlay struct {
 	real    registry.Target
-	owner   string                // of what would be written, as registry.Held.Owner tells it
+	owner   string                // of what would be written, as registry.Held.Owner has it
 	observe func(registry.Change) // of each change that would be written
 	adopted *ownerSet             // whose entries are looked at as if they were ours; nil: nobody's
 

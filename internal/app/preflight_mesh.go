@@ -40,7 +40,7 @@ func (s meshSource) check(ctx context.Context, f *findings) {
 		f.away("xDS", seen.Stream.Err, "check tls, tokenFile and node.namespace; istiod's log names the reason")
 		return
 	case !received:
-		f.away("xDS", errors.New("istiod has not told of everything yet"), "give more --timeout; istiod may still be starting")
+		f.away("xDS", errors.New("istiod has not reported everything yet"), "give more --timeout; istiod may still be starting")
 		return
 	}
 	f.pass("xDS", "%s, %d clusters of services", seen.Stream.Mode, seen.Clusters)
@@ -58,7 +58,7 @@ func reach(ctx context.Context, address string) error {
 // clustersReceived reports whether a stream has reported the clusters.
 func clustersReceived(s mesh.Status) bool { return s.Stream.Types[mesh.ClusterType].Responses > 0 }
 
-// observe runs a source until everything is told or known to fail.
+// observe runs a source until everything is reported or known to fail.
 func observe(ctx context.Context, source *mesh.Source) mesh.Status {
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan error, 1)
@@ -125,7 +125,7 @@ func (f *findings) annotations(s debug.Snapshot, annotation string) {
 	}
 }
 
-// checkVersion asks istiod's monitoring port, which also tells its time.
+// checkVersion asks istiod's monitoring port, which also reports its time.
 func checkVersion(ctx context.Context, f *findings, m *config.Istiod) {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
@@ -141,13 +141,13 @@ func checkVersion(ctx context.Context, f *findings, m *config.Istiod) {
 	client := straight(http.DefaultTransport)
 	resp, err := client.Do(req)
 	if err != nil {
-		f.warn("version", "not told: "+err.Error(), "open istiod's port 15014 to the bridge, if you want to see it")
+		f.warn("version", "not known: "+err.Error(), "open istiod's port 15014 to the bridge, if you want to see it")
 		return
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, 4<<10))
 	if err != nil || resp.StatusCode != http.StatusOK {
-		f.warn("version", at+" does not tell it", "")
+		f.warn("version", at+" does not report it", "")
 	} else {
 		f.pass("version", "%s", strings.TrimSpace(string(body)))
 	}

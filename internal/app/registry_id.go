@@ -151,7 +151,7 @@ func (r *registryID) offer(kept *keptID, found string) string {
 	return r.id
 }
 
-// check tells what the registry keeps. That it cannot be reached is told by
+// check reports what the registry keeps. That it cannot be reached is reported by
 // others.
 func (r *registryID) check(ctx context.Context, f *findings) {
 	k := r.getKept()

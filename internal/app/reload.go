@@ -154,7 +154,7 @@ func (s *supervisor) report(ctx context.Context, r admin.Reload) {
 		h.log.Info("configuration reloaded", "trigger", r.Trigger, "changed", r.Changed, "waits_for_restart", r.Waits)
 	} else {
 		event.What, event.Why = "the configuration was not taken; the one before goes on", strings.Join(r.Errors, "; ")
-		event.Release = "when the file is mended: xds-bridge validate tells its faults, xds-bridge reload takes it"
+		event.Release = "when the file is mended: xds-bridge validate shows its errors, xds-bridge reload applies it"
 		h.log.Error("configuration not taken; the one before goes on", "trigger", r.Trigger, "faults", r.Errors, "ends", event.Release)
 	}
 	h.events.Add(event)

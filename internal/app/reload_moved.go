@@ -59,7 +59,7 @@ func renamed(before, after *config.Config, name string) string {
 	return ""
 }
 
-// askID is how long a registry may take to tell its id to a reload.
+// askID is how long a registry may take to report its id to a reload.
 const askID = 5 * time.Second
 
 // whyTwoRegistries says why two settings of a registry lead to two registries; empty
@@ -91,7 +91,7 @@ func (b *builder) whyTwoRegistries(ctx context.Context, name string, was, is con
 	case slices.ContainsFunc(was.Settings().Servers, func(s string) bool { return slices.Contains(is.Settings().Servers, s) }):
 		return ""
 	}
-	return fmt.Sprintf("changes from %q to %q, which have no server in common and do not both tell their id", from, to)
+	return fmt.Sprintf("changes from %q to %q, which have no server in common and do not both report their id", from, to)
 }
 
 // identity returns what of a registry says where entries lie and how they are

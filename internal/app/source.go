@@ -18,7 +18,7 @@ import (
 type sourceTable struct {
 	table   *registry.Table
 	current atomic.Pointer[boundSource]
-	istiods map[string]*debug.Endpoints // of a mesh, by istiod's address: its replicas, as the mesh itself tells them
+	istiods map[string]*debug.Endpoints // of a mesh, by istiod's address: its replicas, as the mesh itself reports them
 }
 
 // sourceTable returns the source table of a registry.
@@ -100,7 +100,7 @@ type source interface {
 	// Recheck asks for a fresh reading.
 	Recheck()
 
-	// state tells how it is connected.
+	// state returns how it is connected.
 	state() admin.SourceState
 
 	// check tries whether the registry can be read.
@@ -123,5 +123,5 @@ func (s *boundSource) problem() string {
 	case known.Stale != nil:
 		return known.Stale.Error()
 	}
-	return "has not told of everything yet"
+	return "has not reported everything yet"
 }

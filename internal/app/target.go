@@ -47,7 +47,7 @@ type connection interface {
 	// run keeps the target reachable until ctx ends.
 	run(ctx context.Context) error
 
-	// state tells how it is connected; LastError is why it cannot be reached.
+	// state returns how it is connected; LastError is why it cannot be reached.
 	state() admin.TargetState
 
 	// bind makes the target that the connection leads to, for the bridges of
@@ -151,7 +151,7 @@ func (s *sink) resync(ctx context.Context) error {
 	return nil
 }
 
-// stateWithAdmission tells how a target with an admission is connected, and what is amiss
+// stateWithAdmission returns how a target with an admission is connected, and what is amiss
 // though it is.
 func (s *sink) stateWithAdmission() admin.TargetState {
 	state := s.state()

@@ -23,7 +23,7 @@ type originReader struct {
 }
 
 // originReader returns what reads from the entries of a bridge where they came from.
-// Elsewhere names do not tell: an application may provide any interface, and
+// Elsewhere names do not say it: an application may provide any interface, and
 // one of two locations may have what the other has.
 func (b *builder) originReader(x config.Bridge, codecs []metadata.Encoder) originReader {
 	if b.kind(x.From).abilities().mesh != nil {

@@ -99,7 +99,7 @@ func (c *zookeeperConnection) bind(b *builder, bridges []config.Bridge, former [
 	return r, nil
 }
 
-// sessions returns what tells the sessions of this process that are at a
+// sessions returns what recognises the sessions of this process that are at a
 // registry: a connection that is replaced shows that the process lives until it ends.
 func (b *builder) sessions(name string) func(session int64) bool {
 	connections := b.connections
