@@ -15,7 +15,7 @@ import (
 type driver struct {
 	engine     *engine
 	target     registry.Target
-	feeds      []*feed
+	tables     []*tableReader
 	outcomes   chan outcome
 	lost       <-chan struct{}            // ready when the target lost a session of ours
 	watched    registry.Watched           // the target, where it is one
@@ -26,8 +26,8 @@ type driver struct {
 	onComplete func()                     // called once, if the target serves: its claims are complete; nil: that was done
 }
 
-// A feed is what is read of the table of a bridge.
-type feed struct {
+// A tableReader reads the table of a bridge.
+type tableReader struct {
 	reader *registry.Reader
 	begun  chan struct{} // closed once the table may be read; see Bridge.Begin
 }
@@ -162,17 +162,17 @@ func (d *driver) listen(ctx context.Context) (<-chan struct{}, func()) {
 	wake := make(chan struct{}, 1)
 	var beginning sync.WaitGroup
 	for _, w := range d.engine.pipelines {
-		f := &feed{reader: w.Table.ReaderOn(wake), begun: make(chan struct{})}
-		d.feeds = append(d.feeds, f)
+		r := &tableReader{reader: w.Table.ReaderOn(wake), begun: make(chan struct{})}
+		d.tables = append(d.tables, r)
 		if w.Begin == nil {
-			close(f.begun)
+			close(r.begun)
 			continue
 		}
 		beginning.Go(func() {
 			if w.Begin(ctx) != nil {
 				return
 			}
-			close(f.begun)
+			close(r.begun)
 			select {
 			case wake <- struct{}{}:
 			default:
@@ -180,8 +180,8 @@ func (d *driver) listen(ctx context.Context) (<-chan struct{}, func()) {
 		})
 	}
 	return wake, func() {
-		for _, f := range d.feeds {
-			f.reader.Close()
+		for _, r := range d.tables {
+			r.reader.Close()
 		}
 		beginning.Wait()
 	}
@@ -199,10 +199,10 @@ func (d *driver) look(now time.Time) {
 	if d.engine.waitsForList() {
 		return
 	}
-	for i, f := range d.feeds {
+	for i, r := range d.tables {
 		select {
-		case <-f.begun:
-			d.engine.ApplyDelta(i, f.reader.Drain(), now)
+		case <-r.begun:
+			d.engine.ApplyDelta(i, r.reader.Drain(), now)
 		default:
 		}
 	}

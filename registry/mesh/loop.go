@@ -54,14 +54,14 @@ func (l *loop) run(ctx context.Context, ended <-chan error) error {
 			return err
 		case <-l.state.naming.Interest.Changed():
 			l.state.naming.Interest.Names() // from here on they are among the rows
-			l.take(ctx, update{all: true})
+			l.apply(ctx, update{all: true})
 		}
 	}
 }
 
-// take acts on an update. Until it returns, the stream that reports it waits. After
+// apply acts on an update. Until it returns, the stream that reports it waits. After
 // ctx ended the table is somebody else's.
-func (l *loop) take(ctx context.Context, u update) {
+func (l *loop) apply(ctx context.Context, u update) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if ctx.Err() != nil {

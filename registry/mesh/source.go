@@ -121,36 +121,36 @@ func (s *Source) Run(ctx context.Context, table *registry.Table) error {
 	defer cancel()
 	ended := make(chan error, 2)
 	l := &loop{
-		source: s, table: table, endpoints: nothing{},
+		source: s, table: table, endpoints: noSubscription{},
 		state: newState(s.o.Naming, s.o.Istiod), missing: map[string]struct{}{},
 	}
 	if s.o.Clusters != nil {
 		parts.Go(func() {
-			ended <- s.o.Clusters.Run(ctx, func(c Changes) { l.take(ctx, updateOfReader(c)) })
+			ended <- s.o.Clusters.Run(ctx, func(c Changes) { l.apply(ctx, updateOfReader(c)) })
 		})
 		return l.run(ctx, ended)
 	}
 	clusters := ads.Subscribe(s.client, ads.Kind[*Cluster]{
 		URL: ClusterType, Full: true, Decode: s.reading.DecodeCluster,
-	}, func(e ads.Event[*Cluster]) { l.take(ctx, updateOfClusters(e)) })
+	}, func(e ads.Event[*Cluster]) { l.apply(ctx, updateOfClusters(e)) })
 	l.endpoints = ads.Subscribe(s.client, ads.Kind[*Assignment]{
 		URL: EndpointType, Decode: s.reading.DecodeAssignment,
-	}, func(e ads.Event[*Assignment]) { l.take(ctx, updateOfEndpoints(e)) })
+	}, func(e ads.Event[*Assignment]) { l.apply(ctx, updateOfEndpoints(e)) })
 	clusters.Watch(ads.Wildcard)
 	parts.Go(func() { ended <- s.client.Run(ctx) })
 	parts.Go(func() { ended <- s.readMapping(ctx, l) })
 	return l.run(ctx, ended)
 }
 
-// nothing subscribes no endpoints: those that clusters hold are not asked for.
-type nothing struct{}
+// noSubscription subscribes no endpoints: those that clusters hold are not asked for.
+type noSubscription struct{}
 
-func (nothing) Watch(...string)   {}
-func (nothing) Unwatch(...string) {}
+func (noSubscription) Watch(...string)   {}
+func (noSubscription) Unwatch(...string) {}
 
 // readMapping hands the mapping on. Without a reader it is empty and complete.
 func (s *Source) readMapping(ctx context.Context, l *loop) error {
-	changed := func(snapshot debug.Snapshot) { l.take(ctx, update{mapping: &snapshot}) }
+	changed := func(snapshot debug.Snapshot) { l.apply(ctx, update{mapping: &snapshot}) }
 	if s.o.Mapping == nil {
 		changed(debug.Snapshot{Complete: true})
 		<-ctx.Done()

@@ -160,7 +160,7 @@ func (t *Target) duplicate(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("read %s: %w", path, err)
 	}
-	other, state := parseLife(n.data), t.client.State()
+	other, state := parseAlive(n.data), t.client.State()
 	if n.stat.EphemeralOwner == state.Session || t.ours(n.stat.EphemeralOwner) || other.ended() || t.opts.Shared && other.Writes != alone {
 		return false, nil
 	}
@@ -184,7 +184,7 @@ func (t *Target) duplicate(ctx context.Context) (bool, error) {
 func (t *Target) ours(session int64) bool { return t.opts.Ours != nil && t.opts.Ours(session) }
 
 // remedy says what a person does about another process of the owner.
-func (t *Target) remedy(other life) string {
+func (t *Target) remedy(other aliveRecord) string {
 	switch {
 	case t.opts.Shared:
 		return "it runs without replicas.lease: end it, and start it again with the lease"

@@ -22,7 +22,7 @@ func (t *Target) Alive(ctx context.Context, owner string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("read %s: %w", path, err)
 	}
-	l := parseLife(n.data)
+	l := parseAlive(n.data)
 	if l.ended() {
 		return "", nil
 	}

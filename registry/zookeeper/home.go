@@ -44,7 +44,7 @@ func (t *Target) KeepAlive(ctx context.Context) {
 	defer ticker.Stop()
 	failed := false
 	for {
-		err := t.client.make(ctx, t.own("alive", t.life(), zk.FlagEphemeral))
+		err := t.client.make(ctx, t.own("alive", t.aliveText(), zk.FlagEphemeral))
 		if err != nil && !failed && ctx.Err() == nil {
 			t.opts.Log.Warn("cannot show that the bridge lives", "err", err)
 		}

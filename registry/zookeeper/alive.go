@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// life is what the ephemeral node alive says of the process that made it. The
-// process lives as long as the node's session, unless the system on which both
-// run knows better.
-type life struct {
+// An aliveRecord is the content of the ephemeral node alive, about the process that
+// made it. The process counts as running as long as the node's session, unless the
+// system on which both run knows better.
+type aliveRecord struct {
 	Host    string        `json:"host"`
 	Process int           `json:"process"`
 	System  string        `json:"system,omitempty"`  // in which the number of the process is one: a boot and a PID namespace; empty: unknown
@@ -37,10 +37,11 @@ func (t *Target) writers() writers {
 	return alone
 }
 
-func (t *Target) life() string {
+// aliveText returns the record of this process as the node holds it.
+func (t *Target) aliveText() string {
 	host, _ := os.Hostname() // nobody is found by it then
 	pid := os.Getpid()
-	data, err := json.Marshal(life{
+	data, err := json.Marshal(aliveRecord{
 		Host: host, Process: pid, System: system(), Started: started(pid),
 		Timeout: t.client.State().Timeout, Writes: t.writers(),
 	})
@@ -50,28 +51,29 @@ func (t *Target) life() string {
 	return string(data)
 }
 
-// parseLife reads a sign of life. One that cannot be read may be anybody's.
-func parseLife(data []byte) life {
-	var l life
-	_ = json.Unmarshal(data, &l) // as said
-	return l
+// parseAlive reads the content of such a node. One that cannot be read may be
+// anybody's.
+func parseAlive(data []byte) aliveRecord {
+	var r aliveRecord
+	_ = json.Unmarshal(data, &r) // as said
+	return r
 }
 
-// ended reports whether a sign of life is but what is left of a process that is
-// known to have ended, or is this process's own. A host name and a number are
+// ended reports whether the process is known to have ended, so that its node only
+// waits for its session to end, or is this process. A host name and a number are
 // not enough to know: in each container there is a process 1, and a host name
 // may be that of a whole node.
-func (l life) ended() bool {
+func (r aliveRecord) ended() bool {
 	host, err := os.Hostname()
-	if err != nil || l.Host != host || l.Process <= 0 || l.Started == "" || l.System == "" || l.System != system() {
+	if err != nil || r.Host != host || r.Process <= 0 || r.Started == "" || r.System == "" || r.System != system() {
 		return false
 	}
-	p, err := os.FindProcess(l.Process)
+	p, err := os.FindProcess(r.Process)
 	if err != nil || errors.Is(p.Signal(syscall.Signal(0)), os.ErrProcessDone) {
 		return true
 	}
-	now := started(l.Process)
-	return l.Process == os.Getpid() || now != "" && now != l.Started
+	now := started(r.Process)
+	return r.Process == os.Getpid() || now != "" && now != r.Started
 }
 
 // system names the boot and the PID namespace of this process; empty where the
