@@ -35,7 +35,7 @@ func TestVerbsThatAskARunningBridgeNeedNoValidFile(t *testing.T) {
 		do(t, args...).want(t, exitOK)
 	}
 	do(t, "approve", "0000", "-f", wrong).want(t, exitFindings, "no such hold")
-	do(t, "reload", "-f", wrong).want(t, exitOK, "nothing differs")  // of its own file, which is right
+	do(t, "reload", "-f", wrong).want(t, exitOK, "nothing differs") // of its own file, which is right
 	do(t, "approve", "0000", "-f", cut).want(t, exitUsage, "cut.yaml does not say whose bridge is meant; give --owner or --admin")
 	byDefault := do(t, "status", "-f", cut) // who listens at the default ports of this machine is not this test's
 	byDefault.want(t, byDefault.code, "warning: ", "cut.yaml", "asking at 127.0.0.1:9901, which is the default")
