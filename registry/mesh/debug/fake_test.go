@@ -15,7 +15,7 @@ import (
 	"time"
 
 	istiodfake "github.com/xds-bridge/xds-bridge/internal/fake/istiod"
-	"github.com/xds-bridge/xds-bridge/internal/pipetest"
+	"github.com/xds-bridge/xds-bridge/internal/fake/pipe"
 	"github.com/xds-bridge/xds-bridge/naming"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/debug"
 )
@@ -124,7 +124,7 @@ func newNetwork() *network { return &network{servers: make(map[string]*httpListe
 func (n *network) serve(t *testing.T, address string, handler http.Handler) {
 	t.Helper()
 	server := &http.Server{Handler: handler}
-	l := &httpListener{pipetest.Listen(), server}
+	l := &httpListener{pipe.Listen(), server}
 	var group sync.WaitGroup
 	group.Go(func() { _ = server.Serve(l) })
 	t.Cleanup(func() {
@@ -138,7 +138,7 @@ func (n *network) serve(t *testing.T, address string, handler http.Handler) {
 
 // An httpListener is where a server of HTTP answers.
 type httpListener struct {
-	*pipetest.Listener
+	*pipe.Listener
 
 	server *http.Server
 }

@@ -16,7 +16,7 @@ import (
 
 	"github.com/xds-bridge/xds-bridge/internal/conformance"
 	"github.com/xds-bridge/xds-bridge/internal/fake/kubernetes"
-	"github.com/xds-bridge/xds-bridge/internal/pipetest"
+	"github.com/xds-bridge/xds-bridge/internal/fake/pipe"
 	"github.com/xds-bridge/xds-bridge/naming"
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/mesh"
@@ -29,7 +29,7 @@ type api struct {
 	*kubernetes.Server
 
 	server   *http.Server
-	listener atomic.Pointer[pipetest.Listener]
+	listener atomic.Pointer[pipe.Listener]
 	dials    atomic.Int64
 }
 
@@ -43,7 +43,7 @@ func serve(t *testing.T) *api {
 
 func (a *api) start(t *testing.T) {
 	t.Helper()
-	l := pipetest.Listen()
+	l := pipe.Listen()
 	a.server = &http.Server{Handler: a.Server, ReadHeaderTimeout: time.Minute}
 	a.listener.Store(l)
 	go func() { _ = a.server.Serve(l) }()

@@ -1,7 +1,7 @@
-// Package pipetest is a network of tests that never leaves the process, and that virtual
+// Package pipe is a network of tests that never leaves the process, and that virtual
 // time knows: connections are pipes of package net. Those of bufconn may keep a
 // deadline that net/http has taken back, and then end each request on them at once.
-package pipetest
+package pipe
 
 import (
 	"context"
