@@ -76,19 +76,41 @@ func (w *World) workloadsOf(s *ServiceEntry, d *derived) []workload {
 		all = append(all, workload{WorkloadEntry: e.Spec, name: e.Name, namespace: e.Namespace, health: e.health(), labels: e.labels()})
 	}
 	for r, p := range w.pods {
-		if r.Namespace != s.Namespace || !selects(selector, p.Labels) || p.Status.PodIP == "" || p.Spec.HostNetwork {
+		if r.Namespace != s.Namespace || !selects(selector, p.Labels) || p.Status.PodIP == "" || ended(p) {
 			continue
 		}
 		d.uses[used{r}] = struct{}{}
 		all = append(all, workload{
-			WorkloadEntry: &networking.WorkloadEntry{Address: p.Status.PodIP, Locality: w.localityOfPod(p, d)},
+			WorkloadEntry: &networking.WorkloadEntry{Address: p.Status.PodIP, Locality: w.localityOfPod(p, d), Ports: portsOf(p)},
 			name:          p.Name, namespace: p.Namespace, labels: p.Labels, health: healthOf(p),
 		})
 	}
 	return all
 }
 
+// ended reports whether a Pod ran to its end: its address is another's by now.
+func ended(p *core.Pod) bool {
+	return p.Status.Phase == core.PodSucceeded || p.Status.Phase == core.PodFailed
+}
+
+// portsOf returns the ports of a Pod that have names. A port of a ServiceEntry leads
+// to the one of its name.
+func portsOf(p *core.Pod) map[string]uint32 {
+	ports := make(map[string]uint32)
+	for _, c := range p.Spec.Containers {
+		for _, q := range c.Ports {
+			if _, twice := ports[q.Name]; !twice && q.ContainerPort > 0 {
+				ports[q.Name] = uint32(q.ContainerPort)
+			}
+		}
+	}
+	return ports
+}
+
 func (w *World) localityOfPod(p *core.Pod, d *derived) string {
+	if l := p.Labels[labelLocality]; l != "" {
+		return localityOf(l)
+	}
 	if p.Spec.NodeName == "" {
 		return ""
 	}
@@ -121,7 +143,7 @@ func (w *World) fillEntry(o *offer, s *networking.ServiceEntry, p *networking.Se
 		return
 	}
 	if byName && len(workloads) == 0 && s.GetWorkloadSelector() == nil {
-		o.endpoints = []mesh.EndpointSpec{{Host: o.id.Host, Port: p.GetNumber(), Weight: defaultWeight, Protocol: protocol}}
+		o.endpoints = []mesh.EndpointSpec{{Host: o.id.Host, Port: cmp.Or(p.GetTargetPort(), p.GetNumber()), Weight: defaultWeight, Protocol: protocol}}
 		return
 	}
 	if s.GetResolution() == networking.ServiceEntry_DNS_ROUND_ROBIN { // istiod's Envoy knows one alone

@@ -3,6 +3,8 @@ package kube
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
+	"strconv"
 
 	networking "istio.io/api/networking/v1alpha3"
 	core "k8s.io/api/core/v1"
@@ -48,14 +50,17 @@ type WorkloadCondition struct {
 	Status string `json:"status"`
 }
 
-// health returns what istiod's health check says; nobody checks most entries.
+// healthChecks is the annotation by which an istiod has a WorkloadEntry checked.
+const healthChecks = "proxy.istio.io/health-checks-enabled"
+
+// health returns what istiod makes of a WorkloadEntry: where it has it checked, it
+// is healthy once a check has said so. Nobody checks most entries.
 func (w *WorkloadEntry) health() registry.Health {
-	for _, c := range w.Status.Conditions {
-		if c.Type == "Healthy" && c.Status == "False" {
-			return registry.Unhealthy
-		}
+	checked, _ := strconv.ParseBool(w.Annotations[healthChecks]) // istiod takes what it cannot read for false
+	if !checked || slices.Contains(w.Status.Conditions, WorkloadCondition{Type: "Healthy", Status: "True"}) {
+		return registry.HealthUnknown
 	}
-	return registry.HealthUnknown
+	return registry.Unhealthy
 }
 
 // UnmarshalJSON reads the object. A spec that cannot be read costs this object
@@ -151,7 +156,7 @@ func (r *Rules) trim(object runtime.Object) {
 		r.trimMeta(&o.ObjectMeta)
 	case *core.Pod:
 		r.trimMeta(&o.ObjectMeta)
-		o.Spec = core.PodSpec{NodeName: o.Spec.NodeName, HostNetwork: o.Spec.HostNetwork}
+		o.Spec = core.PodSpec{NodeName: o.Spec.NodeName, Containers: namedPorts(&o.Spec)}
 		status := core.PodStatus{Phase: o.Status.Phase, PodIP: o.Status.PodIP}
 		for _, c := range o.Status.Conditions {
 			if c.Type == core.PodReady {
@@ -169,12 +174,37 @@ func (r *Rules) trim(object runtime.Object) {
 	}
 }
 
+// namedPorts returns the ports of TCP that have names, as those of one container; nothing
+// where there are none.
+func namedPorts(s *core.PodSpec) []core.Container {
+	var ports []core.ContainerPort
+	add := func(c *core.Container) {
+		for _, p := range c.Ports {
+			if p.Name != "" && (p.Protocol == "" || p.Protocol == core.ProtocolTCP) {
+				ports = append(ports, core.ContainerPort{Name: p.Name, ContainerPort: p.ContainerPort})
+			}
+		}
+	}
+	for i := range s.Containers {
+		add(&s.Containers[i])
+	}
+	for i := range s.InitContainers { // those that stay are sidecars
+		if policy := s.InitContainers[i].RestartPolicy; policy != nil && *policy == core.ContainerRestartPolicyAlways {
+			add(&s.InitContainers[i])
+		}
+	}
+	if len(ports) == 0 {
+		return nil
+	}
+	return []core.Container{{Ports: ports}}
+}
+
 func (r *Rules) trimMeta(m *meta.ObjectMeta) {
 	kept := meta.ObjectMeta{
 		Namespace: m.Namespace, Name: m.Name, ResourceVersion: m.ResourceVersion, Labels: m.Labels,
 		CreationTimestamp: m.CreationTimestamp, DeletionTimestamp: m.DeletionTimestamp,
 	}
-	for _, name := range []string{r.Keys.Annotation, exportTo} {
+	for _, name := range []string{r.Keys.Annotation, exportTo, healthChecks} {
 		if v, ok := m.Annotations[name]; ok {
 			if kept.Annotations == nil {
 				kept.Annotations = make(map[string]string)

@@ -6,8 +6,10 @@ import (
 	"slices"
 	"strings"
 
+	networking "istio.io/api/networking/v1alpha3"
 	core "k8s.io/api/core/v1"
 	discovery "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/xds-bridge/xds-bridge/naming"
 	"github.com/xds-bridge/xds-bridge/registry"
@@ -110,13 +112,22 @@ func (w *World) fill(o *offer, d *derived, s *core.Service, p core.ServicePort, 
 			}
 		}
 	}
-	for _, e := range w.selected(s.Namespace, s.Spec.Selector) {
-		if _, err := netip.ParseAddr(e.Spec.GetAddress()); err == nil {
-			number := cmp.Or(e.Spec.GetPorts()[p.Name], uint32(max(p.TargetPort.IntValue(), 0)), uint32(p.Port))
+	for _, e := range w.workloadsBehind(s) {
+		number := targetOf(e.Spec, p)
+		if _, err := netip.ParseAddr(e.Spec.GetAddress()); err == nil && number != 0 {
 			o.endpoints = append(o.endpoints, w.told(workload{WorkloadEntry: e.Spec, name: e.Name, namespace: e.Namespace, health: e.health(), labels: e.labels()}, number, protocol))
 		}
 	}
 	o.sort()
+}
+
+// targetOf returns the port of a WorkloadEntry that a port of a Service leads to; 0:
+// it has none of the name that the Service gives.
+func targetOf(e *networking.WorkloadEntry, p core.ServicePort) uint32 {
+	if p.TargetPort.Type == intstr.String {
+		return e.GetPorts()[p.TargetPort.StrVal]
+	}
+	return cmp.Or(e.GetPorts()[p.Name], uint32(max(p.TargetPort.IntVal, 0)), uint32(p.Port))
 }
 
 func text(s *string) string {
@@ -201,10 +212,19 @@ func (w *World) claimService(d *derived, s *core.Service, all []*discovery.Endpo
 			}
 		}
 	}
-	for _, e := range w.selected(s.Namespace, s.Spec.Selector) {
+	for _, e := range w.workloadsBehind(s) {
 		d.claim(o, "workloadentry "+refOf(e).String(), &e.ObjectMeta, w.rules.Keys, at)
 	}
 	d.tidy()
+}
+
+// workloadsBehind returns the WorkloadEntries that are endpoints of a Service; istiod
+// has none of them behind a headless one.
+func (w *World) workloadsBehind(s *core.Service) []*WorkloadEntry {
+	if s.Spec.ClusterIP == core.ClusterIPNone {
+		return nil
+	}
+	return w.selected(s.Namespace, s.Spec.Selector)
 }
 
 // selected returns the WorkloadEntries of a namespace that a selector selects, by
