@@ -6,10 +6,13 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/goccy/go-yaml"
 	"k8s.io/client-go/rest"
 
 	"github.com/xds-bridge/xds-bridge/integration/harness"
@@ -110,6 +113,42 @@ func (c *cluster) istio(t *testing.T, kind, name, spec string) {
 	plural := map[string]string{"ServiceEntry": "serviceentries", "WorkloadEntry": "workloadentries"}[kind]
 	c.Store(t, "/apis/networking.istio.io/v1/namespaces/shop/"+plural, name,
 		fmt.Sprintf("apiVersion: networking.istio.io/v1\nkind: %s\nmetadata: { name: %s }\n%s\n", kind, name, spec))
+}
+
+// kindAt returns where the objects of a kind are, and the version of their API.
+func kindAt(kind string) (path, version string) {
+	switch kind {
+	case "Node":
+		return "/api/v1/nodes", "v1"
+	case "Pod", "Service":
+		return "/api/v1/namespaces/shop/" + strings.ToLower(kind) + "s", "v1"
+	case "EndpointSlice":
+		return "/apis/discovery.k8s.io/v1/namespaces/shop/endpointslices", "discovery.k8s.io/v1"
+	case "ServiceEntry":
+		return "/apis/networking.istio.io/v1/namespaces/shop/serviceentries", "networking.istio.io/v1"
+	default:
+		return "/apis/networking.istio.io/v1/namespaces/shop/workloadentries", "networking.istio.io/v1"
+	}
+}
+
+// store stores the objects of a file of testdata in the namespace shop.
+func (c *cluster) store(t *testing.T, file string) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("testdata", file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for document := range strings.SplitSeq(string(text), "\n---\n") {
+		var object struct {
+			Kind     string
+			Metadata struct{ Name string }
+		}
+		if err := yaml.Unmarshal([]byte(document), &object); err != nil {
+			t.Fatalf("%v in\n%s", err, document)
+		}
+		path, version := kindAt(object.Kind)
+		c.Store(t, path, object.Metadata.Name, "apiVersion: "+version+"\n"+document)
+	}
 }
 
 // read has a source fill a table until the test ends.
