@@ -87,7 +87,12 @@ func (s kubernetesSource) state() admin.SourceState {
 			shown.LastError = f.Err.Error()
 			out.LastError = cmp.Or(out.LastError, shown.LastError)
 		}
-		out.Connected = out.Connected && (f.Listed || f.Err != nil && errors.As(f.Err, new(*kube.Forbidden)))
+		if _, forbidden := errors.AsType[*kube.Forbidden](f.Err); !forbidden && (f.Err != nil || !f.Listed) {
+			out.Connected = false
+			if out.LastContact.IsZero() || f.Since.Before(out.LastContact) {
+				out.LastContact = f.Since
+			}
+		}
 		out.Types = append(out.Types, shown)
 	}
 	return out

@@ -30,6 +30,7 @@ type loop struct {
 	mapping  debug.Snapshot
 	// keysMissing is why the table says that keys may be missing.
 	keysMissing error
+	inherited   map[registry.Name]struct{} // rows of the source before, of which nothing can be known
 	replicas    []string
 	conflicts   int // of keys that are published for several hosts, when they were logged last
 }
@@ -133,6 +134,9 @@ func (l *loop) begin(u update) {
 // everything, nothing is taken out; then what is missing was found missing.
 func (l *loop) publish(changes []change) {
 	for _, c := range changes {
+		if _, ours := l.inherited[c.name()]; ours && c.now.service != nil {
+			l.release(c.name())
+		}
 		l.note(c)
 	}
 	for name, reason := range l.state.odd {
@@ -197,11 +201,37 @@ func (l *loop) withhold(answers map[string]error) {
 // replaceTable makes the table hold what a whole stream reported.
 func (l *loop) replaceTable() {
 	services := l.state.services()
-	l.table.Replace(slices.Values(services))
+	l.table.Replace(slices.Values(slices.Concat(services, l.inherit(services))))
 	if !l.synced {
 		l.source.o.Log.Info("mesh is synced", "services", len(services), "epoch", l.epoch)
 	}
 	l.synced, l.complete = true, true
+}
+
+// inherit returns the rows of the source before that this one has never reported while
+// keys may be missing: theirs may be among them. It reports them as unknown.
+func (l *loop) inherit(services []*registry.Service) (rows []*registry.Service) {
+	if l.keysMissing == nil || l.synced && len(l.inherited) == 0 {
+		return nil
+	}
+	table, _ := l.table.Snapshot()
+	for _, s := range services {
+		delete(table, s.Name)
+	}
+	for name, s := range table {
+		if _, ours := l.inherited[name]; ours || !l.synced {
+			l.inherited[name] = struct{}{}
+			l.table.Unknown(string(name), l.keysMissing)
+			rows = append(rows, s)
+		}
+	}
+	return rows
+}
+
+// release ends that a row is inherited.
+func (l *loop) release(name registry.Name) {
+	delete(l.inherited, name)
+	l.table.Unknown(string(name), nil)
 }
 
 // takenBack returns what was withdrawn while we listened.
@@ -270,6 +300,12 @@ func (l *loop) reportMissingKeys() {
 	if (err == nil) != (l.keysMissing == nil) || err != nil && err.Error() != l.keysMissing.Error() {
 		l.keysMissing = err
 		l.table.Unknown(keysScope, err)
+	}
+	if err == nil && len(l.inherited) > 0 {
+		for name := range l.inherited {
+			l.release(name)
+		}
+		l.complete = false // what is missing by now is not there
 	}
 }
 

@@ -122,7 +122,7 @@ func (s *Source) Run(ctx context.Context, table *registry.Table) error {
 	ended := make(chan error, 2)
 	l := &loop{
 		source: s, table: table, endpoints: noSubscription{},
-		state: newState(s.o.Naming, s.o.Istiod), missing: map[string]struct{}{},
+		state: newState(s.o.Naming, s.o.Istiod), missing: map[string]struct{}{}, inherited: map[registry.Name]struct{}{},
 	}
 	if s.o.Clusters != nil {
 		parts.Go(func() {

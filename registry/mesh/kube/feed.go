@@ -47,6 +47,7 @@ func (f *feed) run(ctx context.Context) {
 	for failures := 0; ctx.Err() == nil; {
 		began := time.Now()
 		_ = r.ListAndWatchWithContext(ctx) // its requests have told
+		f.ended()
 		if failures++; time.Since(began) > wait.Max {
 			failures = 1
 		}

@@ -181,6 +181,11 @@ func (f *feed) follows() {
 	})
 }
 
+// ended notes that nothing is told as it happens until it is followed again.
+func (f *feed) ended() {
+	f.reader.change(func(*World) { f.watched = f.absent })
+}
+
 // failed notes why a feed is not followed.
 func (f *feed) failed(ctx context.Context, verb string, err error) {
 	if ctx.Err() != nil {
@@ -315,6 +320,8 @@ type teller struct {
 	keys, mapped      bool // keys changed since they were told; they were told once
 	mapping           metadata.Mapping
 	skipped           []metadata.PublicationError
+	unread            error     // why objects cannot be read that never could be
+	lostAt            time.Time // since when all may be out of date; zero: it is not
 }
 
 // connect begins another connection.
@@ -347,6 +354,7 @@ func (t *teller) changes(k knowledge) mesh.Changes {
 	c := mesh.Changes{Clusters: d.Clusters, Rejected: d.Rejected}
 	if d.Keys {
 		t.mapping, t.skipped = t.reader.world.Mapping()
+		t.unread = t.reader.world.Unread()
 	}
 	refused := texts(k.refused)
 	for n, err := range k.refused {
@@ -397,15 +405,27 @@ func (t *teller) know(c *mesh.Changes, k knowledge) {
 var errReading = errors.New("reading everything anew, because the API has forgotten what changed meanwhile")
 
 func (t *teller) snapshot(k knowledge) *debug.Snapshot {
+	now := time.Now()
+	switch {
+	case k.lost == nil:
+		t.lostAt = time.Time{}
+	case t.lostAt.IsZero():
+		t.lostAt = now
+	default:
+		now = t.lostAt
+	}
 	s := &debug.Snapshot{
 		Mapping: t.mapping, Complete: t.mapped, Err: k.lost,
-		Skipped: t.skipped[:min(len(t.skipped), maxSkipped)], SkippedTotal: len(t.skipped), At: time.Now(),
+		Skipped: t.skipped[:min(len(t.skipped), maxSkipped)], SkippedTotal: len(t.skipped), At: now,
 	}
-	if len(k.refused) > 0 {
-		var all []string
-		for _, n := range slices.Sorted(maps.Keys(k.refused)) {
-			all = append(all, k.refused[n].Error())
-		}
+	var all []string
+	for _, n := range slices.Sorted(maps.Keys(k.refused)) {
+		all = append(all, k.refused[n].Error())
+	}
+	if t.unread != nil {
+		all = append(all, t.unread.Error())
+	}
+	if len(all) > 0 {
 		s.Unread = errors.New(strings.Join(all, "; "))
 	}
 	return s

@@ -2,9 +2,12 @@ package kube
 
 import (
 	"cmp"
+	"errors"
+	"fmt"
 	"iter"
 	"maps"
 	"slices"
+	"strings"
 
 	core "k8s.io/api/core/v1"
 	discovery "k8s.io/api/discovery/v1"
@@ -54,6 +57,7 @@ type World struct {
 	nodes     map[string]*core.Node
 	entries   map[ref]*ServiceEntry
 	workloads map[ref]*WorkloadEntry
+	unread    map[ref]*WorkloadEntry // those of which the newest form cannot be read
 
 	in      map[string]map[owner]struct{} // by namespace
 	users   map[used]map[owner]struct{}   // whose endpoints are there
@@ -79,7 +83,7 @@ type derived struct {
 func NewWorld(r Rules) *World {
 	return &World{
 		rules: r, services: map[ref]*core.Service{}, slices: map[ref]map[string]*discovery.EndpointSlice{}, serviceOf: map[ref]ref{},
-		pods: map[ref]*core.Pod{}, nodes: map[string]*core.Node{}, entries: map[ref]*ServiceEntry{}, workloads: map[ref]*WorkloadEntry{},
+		pods: map[ref]*core.Pod{}, nodes: map[string]*core.Node{}, entries: map[ref]*ServiceEntry{}, workloads: map[ref]*WorkloadEntry{}, unread: map[ref]*WorkloadEntry{},
 		in: map[string]map[owner]struct{}{}, users: map[used]map[owner]struct{}{}, derived: map[owner]derived{},
 		offers: map[string]map[owner]*offer{}, dirty: map[owner]struct{}{}, hidden: map[string]struct{}{},
 	}
@@ -108,7 +112,15 @@ func (w *World) Put(object runtime.Object) {
 		w.touch(owner{true, refOf(o)})
 	case *WorkloadEntry:
 		w.touchWorkload(w.workloads[refOf(o)])
+		if old := w.workloads[refOf(o)]; o.Unread != nil && old != nil { // whose labels say where it belongs
+			with := *o
+			with.Spec, o = old.Spec, &with
+		}
 		w.workloads[refOf(o)] = o
+		delete(w.unread, refOf(o))
+		if o.Unread != nil {
+			w.unread[refOf(o)] = o
+		}
 		w.touchWorkload(o)
 	}
 }
@@ -133,6 +145,7 @@ func (w *World) Remove(object runtime.Object) {
 	case *WorkloadEntry:
 		w.touchWorkload(w.workloads[refOf(o)])
 		delete(w.workloads, refOf(o))
+		delete(w.unread, refOf(o))
 	}
 }
 
@@ -191,10 +204,17 @@ func (w *World) touchWorkload(e *WorkloadEntry) {
 		return
 	}
 	for o := range w.in[e.Namespace] {
-		if selects(w.selector(o), e.labels()) {
+		if w.mayHave(o, e) {
 			w.touch(o)
 		}
 	}
+}
+
+// mayHave reports whether a WorkloadEntry may be an endpoint of an owner: where its spec
+// was never read that holds for each ServiceEntry that selects any.
+func (w *World) mayHave(o owner, e *WorkloadEntry) bool {
+	selector := w.selector(o)
+	return selects(selector, e.labels()) || e.Spec == nil && o.entry && len(selector) > 0
 }
 
 // selector returns by which labels an owner selects workloads.
@@ -271,7 +291,7 @@ func (w *World) Settle() Delta {
 	d := Delta{Clusters: make(map[string]*mesh.Cluster), Rejected: make(map[string]error)}
 	for o := range w.dirty {
 		before, now := w.derived[o], w.derive(o)
-		d.Keys = d.Keys || !slices.Equal(now.claims, before.claims) || !slices.Equal(now.skipped, before.skipped)
+		d.Keys = d.Keys || (now.unread == nil) != (before.unread == nil) || !slices.Equal(now.claims, before.claims) || !slices.Equal(now.skipped, before.skipped)
 		for name := range before.offers {
 			if now.unread != nil {
 				d.Rejected[name] = now.unread
@@ -366,10 +386,34 @@ func (w *World) derive(o owner) derived {
 		before := w.derived[o]
 		before.unread = w.entries[o.ref].Unread
 		return before
-	case o.entry:
+	}
+	for _, e := range w.unread {
+		if e.Namespace == o.Namespace && w.mayHave(o, e) {
+			before := w.derived[o]
+			before.unread = fmt.Errorf("workloadentry %s: %w", refOf(e), e.Unread)
+			return before
+		}
+	}
+	if o.entry {
 		return w.deriveEntry(w.entries[o.ref])
 	}
 	return w.deriveService(w.services[o.ref])
+}
+
+// Unread returns why objects cannot be read that never could be: what they are of is
+// not known. nil where there are none.
+func (w *World) Unread() error {
+	var unread []string
+	for o, d := range w.derived {
+		if d.unread != nil && len(d.offers) == 0 {
+			unread = append(unread, fmt.Sprintf("%s: %v", o, d.unread))
+		}
+	}
+	if len(unread) == 0 {
+		return nil
+	}
+	slices.Sort(unread)
+	return errors.New(strings.Join(unread, "; "))
 }
 
 // Mapping returns the interface mapping, and what of it could not be read, in
