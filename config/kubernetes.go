@@ -55,7 +55,10 @@ const (
 func (k *Kubernetes) Settings() Settings {
 	return Settings{
 		Kind: "kubernetes", Title: "Kubernetes", ID: k.ID, Limits: k.Limits, Timeout: k.Timeout,
-		Fixed: map[string]string{"id": k.ID, "import.namespace": k.Import.Namespace, "import.suffix": k.Import.Suffix, "import.directory": k.Import.Directory},
+		Fixed: map[string]string{
+			"id": k.ID, "kubeconfig": k.Kubeconfig, "context": k.Context,
+			"import.namespace": k.Import.Namespace, "import.suffix": k.Import.Suffix, "import.directory": k.Import.Directory,
+		},
 	}
 }
 

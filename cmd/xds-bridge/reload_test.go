@@ -424,3 +424,23 @@ func TestAReloadDoesNotWaitForItself(t *testing.T) {
 		t.Error("it waited for its own sign of life")
 	}
 }
+
+// What was read from one cluster is not gone because another lacks it.
+func TestReload_ToAnotherCluster(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	text := fmt.Sprintf(`owner: shop
+registries:
+  mesh: { kubernetes: { import: { directory: %q } } }
+  zk: { zookeeper: { servers: [%q], timeout: 2s } }
+bridges: [{ name: b, from: zk, to: mesh, formats: [plain] }]
+admin: { address: "unix:%s/a" }
+telemetry: { address: "127.0.0.1:0" }
+log: { format: json }
+`, t.TempDir(), w.zkAt, w.dir)
+	file := w.file("config.yaml", text)
+	w.start(file)
+	other := w.file("other", "{apiVersion: v1, kind: Config}")
+	w.file("config.yaml", strings.Replace(text, "kubernetes: {", fmt.Sprintf("kubernetes: { kubeconfig: %q, context: c,", other), 1))
+	do(t, "reload", "-f", file).want(t, exitUsage, `registries.mesh.kubernetes.kubeconfig: changes from "" to `, "kubernetes.context: changes", "restart the bridge with it")
+}
