@@ -94,6 +94,7 @@ func serviceKey(i registry.Interface) naming.ServiceKey {
 func (c *Codec) endpoints(s *registry.Service) (map[string][]registry.Entry, error) {
 	var refused []error
 	byProtocol := make(map[string][]registry.Entry, 1)
+	shared := labelsOf(nil, s.Attributes)
 	for i, e := range s.Endpoints {
 		if !e.Health.Offered() {
 			continue
@@ -107,36 +108,39 @@ func (c *Codec) endpoints(s *registry.Service) (map[string][]registry.Entry, err
 		if byProtocol[protocol] == nil {
 			byProtocol[protocol] = make([]registry.Entry, 0, len(s.Endpoints)-i)
 		}
-		byProtocol[protocol] = append(byProtocol[protocol], c.endpointEntry(ip.Unmap(), s, e))
+		byProtocol[protocol] = append(byProtocol[protocol], endpointEntry(ip.Unmap(), shared, e))
 	}
 	return byProtocol, errors.Join(refused...)
 }
 
-func (c *Codec) endpointEntry(ip netip.Addr, s *registry.Service, e registry.Endpoint) registry.Entry {
-	value := Endpoint{Address: ip.String(), Port: e.Port, Weight: e.Weight}
+// endpointEntry returns the entry of one endpoint. Its service has some labels for all of them.
+func endpointEntry(ip netip.Addr, shared map[string]string, e registry.Endpoint) registry.Entry {
+	value := Endpoint{Address: ip.String(), Port: e.Port, Weight: e.Weight, Labels: labelsOf(shared, e.Attributes)}
 	if e.ZeroWeight {
 		value.Weight = 1 // istio's least; none at all is its normal one
-	}
-	for k, v := range e.Attributes {
-		if labelKey(k) && labelValue(v) {
-			if value.Labels == nil {
-				value.Labels = make(map[string]string, len(e.Attributes))
-			}
-			value.Labels[k] = v
-		}
-	}
-	if label := c.o.SubsetLabel; label != "" && value.Labels[label] == "" { // which all of them have
-		if v := s.Attributes[label]; v != "" && labelValue(v) {
-			if value.Labels == nil {
-				value.Labels = make(map[string]string, 1)
-			}
-			value.Labels[label] = v
-		}
 	}
 	if locality(e.Zone) {
 		value.Locality = e.Zone
 	}
 	return registry.Entry{Key: net.JoinHostPort(value.Address, strconv.Itoa(int(e.Port))), Value: value.encode()}
+}
+
+// labelsOf returns labels and, before them where both have one name, the attributes that
+// Kubernetes takes for labels. Sources keep what all endpoints share with the service,
+// and subsets ask each endpoint for it.
+func labelsOf(labels map[string]string, attributes registry.Attributes) map[string]string {
+	out, own := labels, false
+	for k, v := range attributes {
+		if !labelKey(k) || !labelValue(v) {
+			continue
+		}
+		if !own {
+			out, own = make(map[string]string, len(labels)+len(attributes)), true
+			maps.Copy(out, labels)
+		}
+		out[k] = v
+	}
+	return out
 }
 
 // group returns the entries of one ServiceEntry.

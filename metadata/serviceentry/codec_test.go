@@ -311,34 +311,36 @@ func check(t *testing.T, r resource) {
 	}
 }
 
-// TestCodec_Subsets: an endpoint has the label of subsets too where all of its service
-// have one value, which sources keep with the service.
-func TestCodec_Subsets(t *testing.T) {
+// TestCodec_SharedAttributes: endpoints have the labels that all of their service share, which
+// sources keep with the service: a subset of the only version has them all.
+func TestCodec_SharedAttributes(t *testing.T) {
 	t.Parallel()
-	c, err := serviceentry.New(serviceentry.Options{
-		Hosts: naming.MeshHosts{Registry: "zk", Suffix: "bridge.internal"}, Namespace: "mesh", SubsetLabel: "version",
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &registry.Service{Name: "a", Protocol: "grpc", Attributes: registry.Attributes{"version": "v1"}, Endpoints: []registry.Endpoint{
-		{Host: "10.0.0.1", Port: 1}, {Host: "10.0.0.2", Port: 1, Attributes: registry.Attributes{"version": "v2"}},
-	}}
-	entries, err := c.Encode(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var got []string
-	for _, e := range entries[1:] {
-		got = append(got, e.Key+" "+e.Value)
-	}
-	want := []string{
-		`#subsets {"label":"version"}`,
-		`10.0.0.1:1 {"address":"10.0.0.1","port":1,"labels":{"version":"v1"}}`,
-		`10.0.0.2:1 {"address":"10.0.0.2","port":1,"labels":{"version":"v2"}}`,
-	}
-	if !slices.Equal(got, want) {
-		t.Errorf("entries\n%q\nwant\n%q", got, want)
+	for label, first := range map[string][]string{"": nil, "version": {`#subsets {"label":"version"}`}} {
+		o := options()
+		o.SubsetLabel = label
+		s := &registry.Service{
+			Name: "a", Protocol: "grpc", Attributes: registry.Attributes{"version": "v1", "methods": "a,b", "bad key": "x"},
+			Endpoints: []registry.Endpoint{
+				{Host: "10.0.0.1", Port: 1}, {Host: "10.0.0.2", Port: 1, Attributes: registry.Attributes{"version": "v2"}},
+				{Host: "10.0.0.3", Port: 1, Attributes: registry.Attributes{"app": "b"}},
+			},
+		}
+		entries, err := codec(t, o).Encode(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, e := range entries[1:] {
+			got = append(got, e.Key+" "+e.Value)
+		}
+		want := slices.Concat(first, []string{
+			`10.0.0.1:1 {"address":"10.0.0.1","port":1,"labels":{"version":"v1"}}`,
+			`10.0.0.2:1 {"address":"10.0.0.2","port":1,"labels":{"version":"v2"}}`,
+			`10.0.0.3:1 {"address":"10.0.0.3","port":1,"labels":{"app":"b","version":"v1"}}`,
+		})
+		if !slices.Equal(got, want) {
+			t.Errorf("subsets by %q: entries\n%q\nwant\n%q", label, got, want)
+		}
 	}
 	if _, err := serviceentry.New(serviceentry.Options{
 		Hosts: naming.MeshHosts{Registry: "zk", Suffix: "bridge.internal"}, Namespace: "mesh", SubsetLabel: "no label",
