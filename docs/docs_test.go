@@ -11,6 +11,7 @@ import (
 
 	"github.com/xds-bridge/xds-bridge/config"
 	"github.com/xds-bridge/xds-bridge/internal/admin"
+	"github.com/xds-bridge/xds-bridge/naming"
 )
 
 func read(t *testing.T, path string) string {
@@ -48,6 +49,21 @@ func TestAlerts(t *testing.T) {
 		}
 		if !strings.Contains(runbook, "\n## "+a[1]+"\n") || !strings.Contains(rules, "runbook.md#"+strings.ToLower(a[1])) {
 			t.Errorf("the runbook has no section %s", a[1])
+		}
+	}
+}
+
+// TestMeshHosts: the pages call hosts what they are called.
+func TestMeshHosts(t *testing.T) {
+	hosts := naming.MeshHosts{Registry: "zk", Suffix: "bridge.internal"}
+	web := hosts.Of(naming.MeshName{Name: "web", Protocol: "http"})
+	hello := hosts.Of(naming.MeshName{Name: "hello", Protocol: "grpc"})
+	greet := hosts.Of(naming.MeshName{Protocol: "tri", Key: naming.ServiceKey{Category: naming.Providers, Interface: "org.acme.GreetService", Version: "1.0"}})
+	for _, page := range []string{"data-planes.md", "operations.md"} {
+		for _, host := range regexp.MustCompile(`[\w.-]+\.zk\.bridge\.internal`).FindAllString(read(t, page), -1) {
+			if host != web && host != hello && host != greet {
+				t.Errorf("%s: %s is not how a host is called", page, host)
+			}
 		}
 	}
 }
