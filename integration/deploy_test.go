@@ -11,10 +11,19 @@ import (
 	"github.com/xds-bridge/xds-bridge/integration/harness"
 )
 
-// TestDeploy_TheManifestHoldsAConfigurationThatIsValid takes the file out of the
-// manifest's ConfigMap and has the program check it.
-func TestDeploy_TheManifestHoldsAConfigurationThatIsValid(t *testing.T) {
-	manifest, err := os.ReadFile(filepath.Join(harness.Root(t), "deploy", "kubernetes.yaml"))
+// TestDeploy_TheManifestsHoldAConfigurationThatIsValid takes the file out of the
+// ConfigMap of each manifest and has the program check it.
+func TestDeploy_TheManifestsHoldAConfigurationThatIsValid(t *testing.T) {
+	t.Setenv("POD_NAME", "xds-bridge-0")
+	t.Setenv("POD_IP", "192.0.2.1")
+	for _, name := range []string{"kubernetes.yaml", "data-planes.yaml"} {
+		t.Run(name, func(t *testing.T) { testManifest(t, name) })
+	}
+}
+
+func testManifest(t *testing.T, name string) {
+	t.Helper()
+	manifest, err := os.ReadFile(filepath.Join(harness.Root(t), "deploy", name))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,8 +45,6 @@ func TestDeploy_TheManifestHoldsAConfigurationThatIsValid(t *testing.T) {
 		t.Fatalf("%d configurations, want one", len(config))
 	}
 	write(t, file, config[0])
-	t.Setenv("POD_NAME", "xds-bridge-0")
-	t.Setenv("POD_IP", "192.0.2.1")
 	if code, _, errOut := harness.Run(t, harness.Program(t), "validate", "--skip-files", file); code != 0 {
 		t.Errorf("validate ends with %d: %s", code, errOut)
 	}

@@ -35,6 +35,7 @@ func TestShippedConfigurations(t *testing.T) {
 	}
 	for name, in := range map[string]struct{ file, from, to, indent string }{
 		"the manifest": {"../../deploy/kubernetes.yaml", "  config.yaml: |\n", "---\n", "    "},
+		"data planes":  {"../../deploy/data-planes.yaml", "  config.yaml: |\n", "---\n", "    "},
 		"the README":   {"../../README.md", "```yaml\nowner:", "```", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -100,9 +101,24 @@ func TestExamplesExportSomething(t *testing.T) {
 	}
 }
 
-func TestTheManifestLetsOnlyIstiodInWhereAMeshIsServed(t *testing.T) {
+func TestTheManifestsLetClientsInWhereAMeshIsServed(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("../../deploy/kubernetes.yaml")
+	for file, clients := range map[string]string{
+		"kubernetes.yaml":  "map[podSelector:{map[app:istiod]}]",
+		"data-planes.yaml": "map[namespaceSelector:{map[]}]",
+	} {
+		t.Run(file, func(t *testing.T) {
+			t.Parallel()
+			testManifest(t, "../../deploy/"+file, clients)
+		})
+	}
+}
+
+// testManifest checks that a manifest has clients led to the port that it serves at, and
+// none but these let in.
+func testManifest(t *testing.T, path, clients string) {
+	t.Helper()
+	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,7 +163,7 @@ func TestTheManifestLetsOnlyIstiodInWhereAMeshIsServed(t *testing.T) {
 	if selector, _ := service.Spec.Selector.(map[string]any); us == "" || selector[app] != us || policy.Spec.Subject.MatchLabels[app] != us {
 		t.Errorf("of the pods of %q the Service selects %v, the policy %v", us, service.Spec.Selector, policy.Spec.Subject)
 	}
-	if s := service.Spec; !s.Unready || len(s.Ports) != 1 || fmt.Sprint(s.Ports[0].Port) != "15031" {
+	if s := service.Spec; s.Unready != strings.Contains(clients, "istiod") || len(s.Ports) != 1 || fmt.Sprint(s.Ports[0].Port) != "15031" {
 		t.Errorf("an istiod that starts before the bridge is ready does not reach it: %+v", s)
 	}
 	if !slices.ContainsFunc(pod.Spec.Template.Spec.Containers[0].Ports, func(p port) bool { return p.Name == "xds" && p.ContainerPort == 15031 }) ||
@@ -158,9 +174,9 @@ func TestTheManifestLetsOnlyIstiodInWhereAMeshIsServed(t *testing.T) {
 		t.Fatalf("%+v", policy.Spec)
 	}
 	for _, rule := range policy.Spec.Admission {
-		istiodAlone := len(rule.From) == 1 && len(rule.From[0]) == 1 && rule.From[0]["podSelector"].MatchLabels["app"] == "istiod"
-		if len(rule.Ports) != 1 || !istiodAlone && (rule.Ports[0].Port != "telemetry" || len(rule.From) != 0) {
-			t.Errorf("others than istiod are let in: %+v", rule)
+		theyAlone := len(rule.From) == 1 && fmt.Sprint(rule.From[0]) == clients
+		if len(rule.Ports) != 1 || theyAlone != (rule.Ports[0].Name == "" && fmt.Sprint(rule.Ports[0].Port) == "xds") || !theyAlone && (rule.Ports[0].Port != "telemetry" || len(rule.From) != 0) {
+			t.Errorf("others than clients are let in: %+v", rule)
 		}
 	}
 }
