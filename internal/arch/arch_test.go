@@ -46,7 +46,7 @@ var layers = map[string]layer{
 	"./registry/mesh/kube":          {own: `^(` + adapters + `|registry/mesh(/.*)?)$`, sdk: `^(k8s.io/(api|apimachinery|client-go|klog)(/|$)|istio.io/api)`},
 	"./registry/zookeeper/...":      {own: `^(` + adapters + `|registry/zookeeper(/.*)?)$`, sdk: `^(github.com/go-zookeeper/zk|golang.org/x/sync/)`},
 	"./registry/nacos/...":          {own: `^(` + adapters + `|registry/nacos(/.*)?)$`, sdk: `^(google.golang.org/(grpc|protobuf)|github.com/nacos-group/nacos-sdk-go)|^golang.org/x/sync/`},
-	"./registry/kubernetes":         {own: `^(` + adapters + `|registry/kubernetes)$`, sdk: `^(k8s.io/(api|apimachinery|client-go)/|k8s.io/klog/v2$|sigs.k8s.io/yaml$)`},
+	"./registry/kubernetes":         {own: `^(` + adapters + `|registry/kubernetes)$`, sdk: `^(k8s.io/(api|apimachinery|client-go)/|k8s.io/klog/v2$|sigs.k8s.io/yaml$|go.yaml.in/yaml/v2$)`},
 	"./registry/dubborpc":           {own: `^(` + adapters + `|registry/dubborpc)$`, sdk: `^google.golang.org/(grpc|protobuf)`},
 	"./plugins/client":              {own: `^(` + clients + `)$`, sdk: `^(google.golang.org/(grpc$|protobuf/)|github.com/dubbogo/gost/)`},
 	"./plugins/internal/...":        {own: `^(` + clients + `|plugins/internal/.*|internal/fake/client)$`, sdk: `^google.golang.org/(grpc$|protobuf/)`},

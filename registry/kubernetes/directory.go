@@ -7,11 +7,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 
+	goyaml "go.yaml.in/yaml/v2"
 	"sigs.k8s.io/yaml"
 
 	"github.com/xds-bridge/xds-bridge/metadata"
@@ -80,7 +83,10 @@ func (d *Directory) read(name string) ([]document, error) {
 		return nil, err
 	}
 	var all []document
-	for one := range strings.SplitSeq(string(text), separator) {
+	for _, one := range separators.Split(string(text), -1) {
+		if strings.TrimSpace(one) == "" {
+			continue
+		}
 		o, err := decode(one)
 		if err != nil {
 			return nil, fmt.Errorf("%w: %s is no ServiceEntry, mend or delete it: %w", registry.ErrRefused, path, err)
@@ -106,13 +112,37 @@ func readFile(path string) ([]byte, error) {
 	return text, nil
 }
 
-// separator is between the documents of a file.
+// separator is between the documents of a file that we write.
 const separator = "\n---\n"
+
+// separators is what begins a document: a line of ---, behind which may be a comment or
+// the document itself.
+var separators = regexp.MustCompile(`(?m)^---(?:[ \t\r]|$)`)
+
+var errRest = errors.New("a further document begins without a line of ---")
+
+// alone reports by an error whether a text is more than one document to YAML.
+func alone(text string) error {
+	stream := goyaml.NewDecoder(strings.NewReader(text))
+	for range 2 {
+		var document any
+		if err := stream.Decode(&document); err != nil {
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			return err //nolint:wrapcheck // the caller names the file
+		}
+	}
+	return errRest
+}
 
 // decode reads a document. Its version is a hash of it. Of one that is of another kind
 // it returns the kind alone.
 func decode(text string) (document, error) {
 	d := document{text: strings.TrimSpace(text)}
+	if err := alone(text); err != nil {
+		return d, err
+	}
 	inJSON, err := yaml.YAMLToJSON([]byte(text))
 	if err != nil {
 		return d, err //nolint:wrapcheck // the caller names the file
