@@ -75,10 +75,7 @@ type document struct {
 // read returns the documents of a file; none where there is no file.
 func (d *Directory) read(name string) ([]document, error) {
 	path := filepath.Join(d.path, name+extension)
-	text, err := readFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
+	text, err := d.readFile(name + extension)
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +93,19 @@ func (d *Directory) read(name string) ([]document, error) {
 	return all, nil
 }
 
-// readFile reads a file of at most maxFile bytes.
+// readFile reads a file of at most maxFile bytes; nil where there is none. While the
+// directory is away it is unknown what is in it, which is an error.
+func (d *Directory) readFile(name string) ([]byte, error) {
+	text, err := readFile(filepath.Join(d.path, name))
+	if errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Stat(d.path); err != nil {
+			return nil, fmt.Errorf("directory: %w", err)
+		}
+		return nil, nil
+	}
+	return text, err
+}
+
 func readFile(path string) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err != nil {

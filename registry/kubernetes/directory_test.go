@@ -2,8 +2,10 @@ package kubernetes_test
 
 import (
 	"errors"
+	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/xds-bridge/xds-bridge/internal/conformance"
@@ -69,5 +71,44 @@ func TestDirectory_KeepsWhatIsBesideAnObject(t *testing.T) {
 		if o, err := store.Get(t.Context(), serviceentry.ObjectKind, namespace, name); err != nil || o == nil {
 			t.Errorf("Get of one alone = %v, %v, of\n%s", o, err, text)
 		}
+	}
+}
+
+// TestDirectory_Away: what is in a directory that is away is unknown, and not nothing.
+func TestDirectory_Away(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "mount")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	target := kubernetes.NewTarget(kubernetes.NewDirectory(dir), kubernetes.Options{Owner: "me", Namespace: namespace})
+	want := encode(t, codec(t, "me", netip.Prefix{}), service("greeter", 1))
+	group := want[0].Group
+	if err := errors.Join(bring(t.Context(), target, "me", group, want), target.Record(t.Context(), "guard", "a", "x")); err != nil {
+		t.Fatal(err)
+	}
+	held, err := target.Read(t.Context(), group)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(dir, dir+".away"); err != nil {
+		t.Fatal(err)
+	}
+	if held, err := target.Read(t.Context(), group); err == nil || errors.Is(err, registry.ErrRefused) {
+		t.Errorf("Read = %v, %v, want an error", held, err)
+	}
+	for what, c := range map[string]registry.Change{"deletion": {Group: group, Delete: held}, "change": {Group: group, Want: want, Put: []registry.Write{{New: want[0]}, {New: want[1]}}}} {
+		if err := target.Write(t.Context(), c); err == nil || errors.Is(err, registry.ErrRefused) || errors.Is(err, registry.ErrConflict) {
+			t.Errorf("Write of a %s = %v, want an error that is not of what is held", what, err)
+		}
+	}
+	if all, err := target.Records(t.Context(), "guard"); err == nil || all != nil {
+		t.Errorf("Records = %v, %v, want an error", all, err)
+	}
+	if err := os.Rename(dir+".away", dir); err != nil {
+		t.Fatal(err)
+	}
+	if got := entriesOf(t, target, group); !slices.Equal(got, want) {
+		t.Errorf("once it is back it holds %v, want %v", got, want)
 	}
 }

@@ -127,11 +127,8 @@ func (h hidden) file(kind string) string { return "." + recordsName(h.owner, kin
 func (h hidden) Records(_ context.Context, kind string) (map[string]string, error) {
 	all := make(map[string]string)
 	path := filepath.Join(h.directory.path, h.file(kind))
-	text, err := readFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return all, nil
-	}
-	if err == nil {
+	text, err := h.directory.readFile(h.file(kind))
+	if err == nil && text != nil {
 		err = json.Unmarshal(text, &all)
 	}
 	if err != nil {
