@@ -17,7 +17,7 @@ func checkKubernetes(where string, store kubernetesStore, o kubernetes.Options) 
 		fix := "let this user list and write files in import.directory"
 		api, isAPI := store.(*kubernetes.API)
 		if isAPI {
-			fix = "apply deploy/kubernetes-import.yaml and istio's custom resource definitions, or write into import.directory"
+			fix = "install istio's custom resource definitions, " + applyManifests(o) + ", or write into import.directory"
 			f.checkRights(ctx, api, o)
 		}
 		began := time.Now()
@@ -46,17 +46,32 @@ func checkKubernetes(where string, store kubernetesStore, o kubernetes.Options) 
 	}
 }
 
+// manifestNamespace is the namespace in our manifests.
+const manifestNamespace = "xds-bridge"
+
+// applyManifests says which of our manifests give the rights of a target.
+func applyManifests(o kubernetes.Options) string {
+	files := "deploy/kubernetes-import.yaml"
+	if o.Rules {
+		files += " and deploy/kubernetes-import-subsets.yaml"
+	}
+	if o.Namespace != manifestNamespace {
+		files += ", with namespace " + o.Namespace + " in place of " + manifestNamespace + ","
+	}
+	return "apply " + files + " for our account"
+}
+
 // checkRights tells which rights are missing. That nobody can be asked is told by others.
 func (f *findings) checkRights(ctx context.Context, api *kubernetes.API, o kubernetes.Options) {
 	const check = "rights"
 	switch lacking, err := api.Lacking(ctx, kubernetes.Rights(o)); {
 	case err != nil:
 	case len(lacking) > 0:
-		f.fail(check, fmt.Errorf("we may not %s in namespace %s", kubernetes.Listed(lacking), o.Namespace), "apply deploy/kubernetes-import.yaml for our account")
+		f.fail(check, fmt.Errorf("we may not %s in namespace %s", kubernetes.Listed(lacking), o.Namespace), applyManifests(o))
 	default:
 		f.pass(check, "%s in namespace %s", kubernetes.Listed(kubernetes.Rights(o)), o.Namespace)
 	}
 	if lacking, err := api.Lacking(ctx, kubernetes.RecordRights(o)); err == nil && len(lacking) > 0 {
-		f.warn("records", fmt.Sprintf("a restart will forget what was lost and decided: we may not %s in namespace %s", kubernetes.Listed(lacking), o.Namespace), "apply deploy/kubernetes-import.yaml for our account")
+		f.warn("records", fmt.Sprintf("a restart will forget what was lost and decided: we may not %s in namespace %s", kubernetes.Listed(lacking), o.Namespace), applyManifests(o))
 	}
 }

@@ -63,8 +63,8 @@ func TestPreflight_Kubernetes(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		server    apiServer
-		directory bool // write into one
-		subsets   bool // ask for them
+		directory bool   // write into one
+		imports   string // further settings of import
 		down      bool
 		want      []string // the outcome and the text of findings
 	}{
@@ -76,8 +76,13 @@ func TestPreflight_Kubernetes(t *testing.T) {
 			"failed rights: we may not patch, delete serviceentries.networking.istio.io in namespace xds-bridge",
 			"warning records: a restart will forget what was lost and decided: we may not patch configmaps in namespace xds-bridge",
 		}},
-		"no right to subsets": {subsets: true, want: []string{
-			"failed rights: we may not list, get, watch, create, patch, delete destinationrules.networking.istio.io in namespace xds-bridge",
+		"no right to subsets": {imports: "subsetLabel: version", want: []string{
+			"failed rights: we may not list, get, watch, create, patch, delete destinationrules.networking.istio.io in namespace xds-bridge" +
+				" (apply deploy/kubernetes-import.yaml and deploy/kubernetes-import-subsets.yaml for our account)",
+		}},
+		"no right in another namespace": {imports: "namespace: shop", want: []string{
+			"failed rights: we may not list, get, watch, create, patch, delete serviceentries.networking.istio.io in namespace shop" +
+				" (apply deploy/kubernetes-import.yaml, with namespace shop in place of xds-bridge, for our account)",
 		}},
 		"no right to list": {server: apiServer{denied: []string{"list"}, list: http.StatusForbidden}, want: []string{
 			"failed rights: we may not list serviceentries.networking.istio.io", "failed list: ",
@@ -97,10 +102,7 @@ func TestPreflight_Kubernetes(t *testing.T) {
 			t.Parallel()
 			server := httptest.NewServer(tt.server)
 			defer server.Close()
-			imports := ""
-			if tt.subsets {
-				imports = "import: { subsetLabel: version }"
-			}
+			imports := fmt.Sprintf("import: { %s }", tt.imports)
 			if tt.directory {
 				imports = fmt.Sprintf("import: { directory: %q }", t.TempDir())
 			}
@@ -125,7 +127,7 @@ bridges: [{ name: b, from: zk, to: mesh, formats: [plain] }]
 			var got []string
 			for _, f := range all {
 				if f.Peer == "mesh" {
-					got = append(got, string(f.Outcome)+" "+f.Check+": "+f.Detail)
+					got = append(got, string(f.Outcome)+" "+f.Check+": "+f.Detail+" ("+f.Fix+")")
 				}
 				if f.Outcome == Noted && f.Away {
 					t.Errorf("%v counts as a peer that is away", f)

@@ -2,7 +2,9 @@ package kubernetes_test
 
 import (
 	"errors"
+	"fmt"
 	"maps"
+	"net/http"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -234,5 +236,61 @@ func TestSubsets_LeaveTheRuleOfAnother(t *testing.T) {
 		if s, err := w.store.Get(t.Context(), serviceentry.ObjectKind, namespace, group.Name); err != nil || s == nil || len(s.Entries(netip.Prefix{})) != 2 {
 			t.Errorf("%s: the service is %v, %v", what, s, err)
 		}
+	}
+}
+
+// TestSubsets_CostTheirRightAlone: without the right to DestinationRules ServiceEntries
+// are kept as ever; with some of it none is written beside what is unknown.
+func TestSubsets_CostTheirRightAlone(t *testing.T) {
+	t.Parallel()
+	w, codec := newAPIWorld(t), subsetCodec(t, "version")
+	first := encode(t, codec, versions("v1"))
+	group := first[0].Group
+	if err := bring(t.Context(), w.target.Target, "me", group, first); err != nil {
+		t.Fatal(err)
+	}
+	deny := func(of func(*http.Request) bool) {
+		w.with(http.StatusForbidden, statusOf(http.StatusForbidden, "Forbidden", ""), func(r *http.Request) bool {
+			return strings.Contains(r.URL.Path, "/destinationrules") && of(r)
+		}, 100)
+	}
+	deny(func(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, "/destinationrules") })
+	if groups, err := w.target.Groups(t.Context()); !errors.Is(err, registry.ErrRefused) {
+		t.Errorf("Groups = %v, %v where rules may be read and not listed, want a refusal", groups, err)
+	}
+	deny(every)
+	if groups, err := w.target.Groups(t.Context()); err != nil || !slices.Equal(groups, []registry.Group{group}) {
+		t.Errorf("Groups = %v, %v, want %v", groups, err, group)
+	}
+	next := encode(t, codec, versions("v2", "v3"))
+	services := func(all []registry.Entry) []registry.Entry {
+		return slices.DeleteFunc(slices.Clone(all), func(e registry.Entry) bool { return e.Key == serviceentry.SubsetsKey })
+	}
+	for _, want := range [][]registry.Entry{next, first} {
+		err := bring(t.Context(), w.target.Target, "me", group, want)
+		refused, ok := errors.AsType[registry.Refused](err)
+		if !ok || len(refused) != 1 || !strings.Contains(fmt.Sprint(refused[serviceentry.SubsetsKey]), "allow get for destinationrules") {
+			t.Errorf("Write = %v, want a refusal of the subsets alone", err)
+		}
+		if got := entriesOf(t, w.target.Target, group); !slices.Equal(got, services(want)) {
+			t.Errorf("Read = %v, want %v", got, services(want))
+		}
+	}
+	w.fault.Store(nil)
+	held, err := w.target.Read(t.Context(), group)
+	if err != nil || len(held) != len(first) {
+		t.Errorf("Read = %v, %v, want the rule as it was", held, err)
+	}
+	deny(every)
+	err = w.target.Write(t.Context(), registry.Change{Group: group, Delete: held})
+	if refused, ok := errors.AsType[registry.Refused](err); !ok || len(refused) != 1 || !refused.Has(serviceentry.SubsetsKey) {
+		t.Errorf("Write of no more = %v, want a refusal of the subsets alone", err)
+	}
+	w.fault.Store(nil)
+	if groups, err := w.target.Groups(t.Context()); err != nil || !slices.Equal(groups, []registry.Group{group}) {
+		t.Errorf("Groups = %v, %v, want that of the rule that is left", groups, err)
+	}
+	if err := bring(t.Context(), w.target.Target, "me", group, nil); err != nil || len(entriesOf(t, w.target.Target, group)) != 0 {
+		t.Errorf("what was left stays: %v", err)
 	}
 }

@@ -101,7 +101,7 @@ func NewTarget(store Storage, o Options) *Target {
 func (t *Target) Groups(ctx context.Context) ([]registry.Group, error) {
 	var all []serviceentry.Object
 	for _, kind := range t.o.Kinds() {
-		list, err := t.store.List(ctx, kind, t.o.Namespace)
+		list, err := t.list(ctx, kind)
 		if err != nil {
 			return nil, fmt.Errorf("list: %w", err)
 		}
@@ -123,6 +123,19 @@ func (t *Target) Groups(ctx context.Context) ([]registry.Group, error) {
 	}
 	slices.SortFunc(groups, registry.Group.Compare)
 	return groups, nil
+}
+
+// list returns the objects of a kind. Rules that may be neither listed nor read cost
+// nothing else: then none is written, and a writing says why.
+func (t *Target) list(ctx context.Context, kind string) ([]serviceentry.Object, error) {
+	all, err := t.store.List(ctx, kind, t.o.Namespace)
+	if kind != serviceentry.RuleKind || !errors.Is(err, registry.ErrRefused) {
+		return all, err //nolint:wrapcheck // Groups says what it did
+	}
+	if _, read := t.store.Get(ctx, kind, t.o.Namespace, t.o.Namespace); !errors.Is(read, registry.ErrRefused) { // of any name
+		return nil, err //nolint:wrapcheck // Groups says what it did
+	}
+	return nil, nil
 }
 
 // noteOther notes the hosts of an object that has another name, and reports whether it
@@ -172,6 +185,7 @@ func (t *Target) Read(ctx context.Context, group registry.Group) ([]registry.Hel
 type stored struct {
 	service *serviceentry.Object // nil: there is none
 	rule    *serviceentry.Object // nil: there is none, or it is not looked at
+	unread  error                // why the rule may not be read, so that it is unknown; nil: it may
 }
 
 func (t *Target) get(ctx context.Context, group registry.Group) (s stored, err error) {
@@ -179,6 +193,10 @@ func (t *Target) get(ctx context.Context, group registry.Group) (s stored, err e
 		return s, err //nolint:wrapcheck // the caller names the group
 	}
 	s.rule, err = t.store.Get(ctx, serviceentry.RuleKind, group.Namespace, group.Name)
+	if errors.Is(err, registry.ErrRefused) {
+		s.unread = err
+		return s, nil
+	}
 	return s, err //nolint:wrapcheck // the caller names the group
 }
 
@@ -191,6 +209,14 @@ func (s stored) entries(vips netip.Prefix) (all []registry.Entry) {
 		all = registry.Sorted(slices.Values(append(all, s.rule.SubsetsEntry(s.service))))
 	}
 	return all
+}
+
+// readPart returns what a change does to what was read.
+func (s stored) readPart(c registry.Change) registry.Change {
+	if s.unread == nil {
+		return c
+	}
+	return c.Without(func(key string) bool { return key == serviceentry.SubsetsKey })
 }
 
 // owner returns whose the object is that an entry is of.
@@ -238,7 +264,16 @@ func (t *Target) write(ctx context.Context, c registry.Change) error {
 			break
 		}
 	}
+	if before.unread != nil && hasRule(c) {
+		refused[serviceentry.SubsetsKey] = before.unread
+	}
 	return refused.Err()
+}
+
+// hasRule reports whether a change is of a rule too.
+func hasRule(c registry.Change) bool {
+	return slices.ContainsFunc(c.Put, func(w registry.Write) bool { return w.New.Key == serviceentry.SubsetsKey }) ||
+		slices.ContainsFunc(c.Delete, func(h registry.Held) bool { return h.Key == serviceentry.SubsetsKey })
 }
 
 // held returns what of a group is ours, and what of a change is refused because of
@@ -266,7 +301,7 @@ func (t *Target) held(ctx context.Context, c registry.Change) (stored, registry.
 			refused[serviceentry.SubsetsKey] = fmt.Errorf("%w: the DestinationRule of that name is not ours: delete it, or keep the subsets in it", registry.ErrRefused)
 		}
 	}
-	return s, refused, conditions(s.entries(t.o.VIPs), c.Except(refused))
+	return s, refused, conditions(s.entries(t.o.VIPs), s.readPart(c.Except(refused)))
 }
 
 // may reports whether what belongs to an owner may be written.
@@ -297,6 +332,9 @@ func (t *Target) put(ctx context.Context, before stored, c registry.Change) (reg
 	t.mu.Lock()
 	t.note(next)
 	t.mu.Unlock()
+	if before.unread != nil {
+		return nil, nil //nolint:nilerr // write says it
+	}
 	return t.putRule(ctx, before.rule, next, after)
 }
 
