@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,6 +24,7 @@ func checkKubernetes(where string, store kubernetesStore, o kubernetes.Options) 
 		}
 		began := time.Now()
 		counts := make([]string, 0, len(o.Kinds()))
+		unread := make(map[string]bool)
 		for _, kind := range o.Kinds() {
 			all, err := store.List(ctx, kind, o.Namespace)
 			switch {
@@ -32,10 +35,22 @@ func checkKubernetes(where string, store kubernetesStore, o kubernetes.Options) 
 				f.away("reachable", err, "check kubernetes.kubeconfig and context, and any NetworkPolicy between here and the API server")
 				return
 			}
-			counts = append(counts, fmt.Sprintf("%d %ss", len(all), strings.Replace(kind, "Entry", "Entrie", 1)))
+			n := 0
+			for _, object := range all {
+				if object.Kind == kind {
+					n++
+				} else {
+					unread[object.Metadata.Name] = true
+				}
+			}
+			counts = append(counts, fmt.Sprintf("%d %ss", n, strings.Replace(kind, "Entry", "Entrie", 1)))
 		}
 		f.pass("reachable", "%s", where)
 		f.pass("list", "%s in namespace %s, in %s", strings.Join(counts, " and "), o.Namespace, time.Since(began).Round(time.Millisecond))
+		if len(unread) > 0 {
+			f.warn("list", fmt.Sprintf("%d cannot be read, such as %s", len(unread), slices.Min(slices.Collect(maps.Keys(unread)))),
+				"mend or delete them: a host in them may be written twice, and istiod may read nothing new of a directory")
+		}
 		for _, kind := range o.Kinds() {
 			if err := store.Try(ctx, kind, o.Namespace); err != nil {
 				f.fail("write", err, fix)

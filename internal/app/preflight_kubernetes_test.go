@@ -64,6 +64,7 @@ func TestPreflight_Kubernetes(t *testing.T) {
 	for name, tt := range map[string]struct {
 		server    apiServer
 		directory bool   // write into one
+		broken    bool   // which has a file that cannot be read
 		imports   string // further settings of import
 		down      bool
 		want      []string // the outcome and the text of findings
@@ -94,6 +95,9 @@ func TestPreflight_Kubernetes(t *testing.T) {
 		"a directory beside an API that would do": {directory: true, want: []string{
 			"ok list: 0 ServiceEntries", "ok write: one was tried", "info way: ServiceEntries by the Kubernetes API: works at http://127.0.0.1",
 		}},
+		"a directory with a broken file": {directory: true, broken: true, want: []string{
+			"ok list: 0 ServiceEntries", "warning list: 1 cannot be read, such as broken (mend or delete them", "ok write: one was tried",
+		}},
 		"a directory beside an API that would not": {directory: true, server: apiServer{denied: []string{"create"}}, want: []string{
 			"info way: ServiceEntries by the Kubernetes API: not yet: at http://127.0.0.1", "we may not create serviceentries.networking.istio.io",
 		}},
@@ -104,7 +108,13 @@ func TestPreflight_Kubernetes(t *testing.T) {
 			defer server.Close()
 			imports := fmt.Sprintf("import: { %s }", tt.imports)
 			if tt.directory {
-				imports = fmt.Sprintf("import: { directory: %q }", t.TempDir())
+				dir := t.TempDir()
+				imports = fmt.Sprintf("import: { directory: %q }", dir)
+				if tt.broken {
+					if err := os.WriteFile(filepath.Join(dir, "broken.yaml"), []byte("{"), 0o600); err != nil {
+						t.Fatal(err)
+					}
+				}
 			}
 			config := kubeconfig(t, server.URL)
 			if tt.down {

@@ -97,7 +97,8 @@ func NewTarget(store Storage, o Options) *Target {
 	return t
 }
 
-// Groups implements registry.Target.
+// Groups implements registry.Target. What cannot be read is left out, and refused where
+// its host is read or written.
 func (t *Target) Groups(ctx context.Context) ([]registry.Group, error) {
 	var all []serviceentry.Object
 	for _, kind := range t.o.Kinds() {
@@ -117,7 +118,7 @@ func (t *Target) Groups(ctx context.Context) ([]registry.Group, error) {
 		t.note(o)
 		name, isRule := o.Metadata.Name, o.Kind == serviceentry.RuleKind
 		other := t.noteOther(o)
-		if !o.Elsewhere && !names[name] && (!isRule || !other) { // a rule alone is left of a ServiceEntry
+		if o.Kind != "" && !o.Elsewhere && !names[name] && (!isRule || !other) { // a rule alone is left of a ServiceEntry
 			groups, names[name] = append(groups, o.Group()), true
 		}
 	}
