@@ -93,12 +93,50 @@ clusters: [{name: c, cluster: {server: %q}}], users: [{name: u, user: {token: se
 	}
 	do(t, "preflight", "-f", file).want(t, exitFindings, "× service keys: ", "HTTP 403",
 		"· way: service keys by debug-xds: not yet: istiod answers it over TLS only", "fix: write istiod.tls, and port 15012",
-		"· way: service keys by api: works, with 0 keys: mapping.from: api",
+		"· way: service keys by api: answers, but there is no key",
 		"· way: service keys by kubernetes: works, with 1 keys: mapping.from: kubernetes")
 	for _, resource := range []string{"services", "endpointslices", "pods", "serviceentries", "workloadentries"} {
 		cluster.Refuse(resource, "", http.StatusForbidden, "Forbidden")
 	}
 	do(t, "preflight", "-f", file).want(t, exitFindings, "× service keys: ", "· way: service keys by kubernetes: not from here: ", "allow get, list and watch")
+	asked := w.file("asked.yaml", strings.Replace(w.text(file), fmt.Sprintf("from: debug-http, addresses: [%q]", strings.TrimPrefix(w.debug.URL, "http://")), "from: kubernetes", 1))
+	do(t, "preflight", "-f", asked).want(t, exitFindings, "× service keys: ", "fix: allow get, list and watch of what is named; deploy/kubernetes-source.yaml does")
+}
+
+// Of a mesh that is read by the API, keys count once everything was read, and what is
+// missing is named with the setting that leaves it out, where there is one.
+func TestPreflight_AMeshByTheKubernetesAPI(t *testing.T) {
+	t.Parallel()
+	cluster := kubernetes.NewServer()
+	server := httptest.NewServer(cluster)
+	t.Cleanup(server.Close)
+	w := newWorld(t)
+	kubeconfig := w.file("kubeconfig", fmt.Sprintf(`{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: c, user: u}}],
+clusters: [{name: c, cluster: {server: %q}}], users: [{name: u, user: {token: secret}}]}`, server.URL))
+	file := w.file("config.yaml", fmt.Sprintf(`owner: shop
+registries:
+  mesh: { kubernetes: { kubeconfig: %q } }
+  zk: { zookeeper: { servers: [%q] } }
+bridges: [{ name: b, from: mesh, to: zk, formats: [dubbo-interface] }]
+`, kubeconfig, w.zkAt))
+	do(t, "preflight", "-f", file).want(t, exitOK, "√ service keys: 0 by kubernetes", "‼ service keys: no object carries any", "fix: write the annotation xds-bridge/keys")
+	if err := cluster.Put("serviceentries", map[string]any{
+		"apiVersion": "networking.istio.io/v1", "kind": "ServiceEntry",
+		"metadata": map[string]any{"name": "pay", "namespace": "shop", "annotations": map[string]string{"xds-bridge/keys": "providers:com.shop.Pay::"}},
+		"spec":     map[string]any{"hosts": []string{"pay.shop"}, "ports": []any{map[string]any{"number": 20880, "name": "tcp"}}, "resolution": "STATIC"},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for range 5 {
+		do(t, "preflight", "-f", file).want(t, exitOK, "√ service keys: 1 by kubernetes")
+	}
+	cluster.Refuse("workloadentries", "", http.StatusForbidden, "Forbidden")
+	cluster.Refuse("services", "", http.StatusForbidden, "Forbidden")
+	r := do(t, "preflight", "-f", file)
+	r.want(t, exitFindings, "× read services", "× read workloadentries", "or list istio in source.without")
+	if strings.Contains(r.out, "service keys: ") || strings.Count(r.out, "source.without") != 1 {
+		t.Error(r.out)
+	}
 }
 
 // Keys of ServiceEntries that istiod tells need no debug port.

@@ -46,7 +46,7 @@ func (k kubernetesKind) source(b *builder, name string) (*boundSource, error) {
 	if err != nil {
 		return nil, err //nolint:wrapcheck // build names the registry
 	}
-	return &boundSource{name: name, kind: "kubernetes", source: kubernetesSource{source, reader, server.Host}}, nil
+	return &boundSource{name: name, kind: "kubernetes", source: kubernetesSource{source, reader, server.Host, from.Keys.Annotation}}, nil
 }
 
 // keysByKubernetes has the keys of a mesh whose endpoints come by xDS read from the
@@ -72,8 +72,9 @@ func keysByKubernetes(m *config.Istiod, o *mesh.Options) error {
 type kubernetesSource struct {
 	*mesh.Source
 
-	reader *kube.Reader
-	server string
+	reader     *kube.Reader
+	server     string
+	annotation string // of service keys
 }
 
 func (s kubernetesSource) state() admin.SourceState {
@@ -105,10 +106,7 @@ func (s kubernetesSource) check(ctx context.Context, f *findings) {
 	go func() { ended <- s.Run(ctx, registry.NewTable()) }()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	told := func() bool {
-		return !slices.ContainsFunc(s.reader.Status(), func(f kube.Feed) bool { return !f.Listed && f.Err == nil })
-	}
-	for ctx.Err() == nil && !told() {
+	for ctx.Err() == nil && !s.told() {
 		select {
 		case <-ctx.Done():
 		case <-tick.C:
@@ -123,10 +121,22 @@ func (s kubernetesSource) check(ctx context.Context, f *findings) {
 	for _, r := range feeds {
 		f.feed(r, s.server)
 	}
-	f.pass("service keys", "%d by Kubernetes", keys.Mapping.Len())
-	for _, p := range keys.Skipped {
-		f.warn("service keys", p.Error(), "mend the annotation")
+	switch {
+	case keys.Err != nil: // what cannot be read has told
+	case !keys.Complete:
+		f.away("service keys", errors.New("the API server has not reported everything yet"), "give more --timeout")
+	default:
+		f.pass("service keys", "%d by kubernetes", keys.Mapping.Len())
+		f.annotations(keys, s.annotation)
 	}
+}
+
+// told reports whether every kind of object was read or cannot be, and what follows for
+// the keys was told.
+func (s kubernetesSource) told() bool {
+	keys := s.Status().Mapping
+	return (keys.Complete || keys.Err != nil) &&
+		!slices.ContainsFunc(s.reader.Status(), func(f kube.Feed) bool { return !f.Listed && f.Err == nil })
 }
 
 // feed says whether one kind of object can be read from a server.
@@ -135,7 +145,7 @@ func (f *findings) feed(r kube.Feed, server string) {
 	_, forbidden := errors.AsType[*kube.Forbidden](r.Err)
 	switch {
 	case forbidden:
-		f.fail(what, r.Err, "allow get, list and watch of what is named, or list it in source.without; docs/kubernetes-source.md has a role")
+		f.fail(what, r.Err, allowReading+orWithout(r.Resource))
 	case r.Err != nil:
 		f.away(what, r.Err, "check the kubeconfig, and whether the API server at "+server+" is reached from here")
 	case !r.Listed:
@@ -145,4 +155,19 @@ func (f *findings) feed(r kube.Feed, server string) {
 	default:
 		f.pass(what, "%d objects", r.Objects)
 	}
+}
+
+// allowReading is what to do about a missing right to read a kind of object.
+const allowReading = "allow get, list and watch of what is named; deploy/kubernetes-source.yaml does for our account, docs/kubernetes-source.md for single namespaces"
+
+// orWithout names the setting that leaves a kind of object out, where there is one.
+func orWithout(resource string) string {
+	kind := resource
+	if strings.HasSuffix(resource, ".networking.istio.io") {
+		kind = config.WithoutIstio
+	}
+	if !slices.Contains([]string{config.WithoutPods, config.WithoutNodes, config.WithoutIstio}, kind) {
+		return ""
+	}
+	return "; or list " + kind + " in source.without"
 }

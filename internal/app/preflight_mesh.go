@@ -17,6 +17,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/mesh"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/debug"
+	"github.com/xds-bridge/xds-bridge/registry/mesh/kube"
 )
 
 // skewLimit is how far clocks may differ before tokens and certificates suffer.
@@ -89,25 +90,36 @@ func checkMapping(f *findings, m *config.Istiod, s debug.Snapshot) {
 	case from == "none":
 		f.pass(check, "not read; mapping.from is none")
 	case s.Err != nil:
-		e, ok := errors.AsType[*debug.Error](s.Err)
-		switch {
-		case !ok:
-			f.fail(check, s.Err, "see status of the running bridge")
-		case e.Cause == debug.Unreachable || e.Cause == debug.Slow:
-			f.away(check, s.Err, e.Remedy())
-		default:
-			f.fail(check, s.Err, e.Remedy())
-		}
+		f.keysUnread(check, s.Err)
 	case !s.Complete:
 		f.fail(check, errors.New("not every replica of istiod has answered"), "give more --timeout, or list the replicas in mapping.addresses")
 	default:
-		f.pass(check, "%d by %s from %d replicas", s.Mapping.Len(), from, len(s.Replicas))
+		if found := fmt.Sprintf("%d by %s", s.Mapping.Len(), from); from == "kubernetes" {
+			f.pass(check, "%s", found)
+		} else {
+			f.pass(check, "%s from %d replicas", found, len(s.Replicas))
+		}
 		switch annotated := from == "api" || from == "kubernetes"; {
 		case annotated:
 			f.annotations(s, m.Mapping.Kubernetes.Keys.Annotation)
 		case s.Mapping.Len() == 0:
 			f.warn(check, "no client publishes any", "dubbo-go publishes them where its xDS registry is on; name other hosts by names")
 		}
+	}
+}
+
+// keysUnread says what to do about keys that cannot be read.
+func (f *findings) keysUnread(check string, err error) {
+	e, ok := errors.AsType[*debug.Error](err)
+	switch _, forbidden := errors.AsType[*kube.Forbidden](err); {
+	case forbidden:
+		f.fail(check, err, allowReading)
+	case !ok:
+		f.fail(check, err, "see status of the running bridge")
+	case e.Cause == debug.Unreachable || e.Cause == debug.Slow:
+		f.away(check, err, e.Remedy())
+	default:
+		f.fail(check, err, e.Remedy())
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -32,8 +33,12 @@ func checkWritingWays(r config.Registry) func(context.Context, *findings) {
 		ctx, cancel := context.WithTimeout(ctx, tryWay)
 		defer cancel()
 		if r.Kubernetes == nil || r.Kubernetes.Import.Directory != "" {
+			change := "a registry with kubernetes in place of istiod"
+			if r.Kubernetes != nil {
+				change = "leave import.directory out"
+			}
 			namespace := kindOf(r).abilities().mesh.Namespace
-			f.noteAPI(ctx, cmp.Or(r.Kubernetes, &config.Kubernetes{Timeout: config.Duration(tryWay)}), namespace)
+			f.noteAPI(ctx, cmp.Or(r.Kubernetes, &config.Kubernetes{Timeout: config.Duration(tryWay)}), namespace, change)
 		}
 		if r.Kubernetes != nil {
 			f.noteIstiod(ctx, "istiod reads the bridge", "a registry with istiod in place of kubernetes, and listen, if istiod's configSources may be changed")
@@ -92,16 +97,22 @@ func (f *findings) noteKeys(ctx context.Context, m config.Istiod, from string) {
 		}
 	}
 	read, err := readKeys(ctx, &m)
+	f.note(check, keysRead(read, err, from), "")
+}
+
+// keysRead says what reading the service keys in a way came to.
+func keysRead(read debug.Snapshot, err error, from string) string {
 	switch {
 	case err != nil:
-		f.note(check, "not from here: "+err.Error(), "")
+		return "not from here: " + err.Error()
 	case !read.Complete:
-		f.note(check, "not from here: no answer within "+tryWay.String(), "")
+		return "not from here: no answer within " + tryWay.String()
 	case read.Unread != nil:
-		f.note(check, fmt.Sprintf("works in part, with %d keys: %v", read.Mapping.Len(), read.Unread), "")
-	default:
-		f.note(check, fmt.Sprintf("works, with %d keys: mapping.from: %s", read.Mapping.Len(), from), "")
+		return fmt.Sprintf("works in part, with %d keys: %v", read.Mapping.Len(), read.Unread)
+	case read.Mapping.Len() == 0:
+		return "answers, but there is no key"
 	}
+	return fmt.Sprintf("works, with %d keys: mapping.from: %s", read.Mapping.Len(), from)
 }
 
 // readKeys reads the service keys of a mesh until they are complete, cannot be read,
@@ -135,8 +146,9 @@ func namesCluster(kubeconfig string) bool {
 	return kubeconfig != "" || os.Getenv("KUBERNETES_SERVICE_HOST") != "" || os.Getenv("KUBECONFIG") != ""
 }
 
-// noteAPI tells whether ServiceEntries could be written by the Kubernetes API.
-func (f *findings) noteAPI(ctx context.Context, k *config.Kubernetes, namespace string) {
+// noteAPI tells whether ServiceEntries could be written by the Kubernetes API, and what
+// to change for that.
+func (f *findings) noteAPI(ctx context.Context, k *config.Kubernetes, namespace, change string) {
 	const check = "way: ServiceEntries by the Kubernetes API"
 	if !namesCluster(k.Kubeconfig) {
 		f.note(check, notInCluster, nameCluster)
@@ -152,7 +164,8 @@ func (f *findings) noteAPI(ctx context.Context, k *config.Kubernetes, namespace 
 		f.note(check, "not from here: "+err.Error(), "name another kubeconfig file")
 		return
 	}
-	switch lacking, err := api.Lacking(ctx, kubernetes.Rights(kubernetes.Options{Namespace: namespace})); {
+	o := kubernetes.Options{Namespace: namespace}
+	switch lacking, err := api.Lacking(ctx, slices.Concat(kubernetes.Rights(o), kubernetes.RecordRights(o))); {
 	case err != nil:
 		f.note(check, "not from here: "+err.Error(), "let us reach "+server.Host)
 	case len(lacking) > 0:
@@ -162,7 +175,7 @@ func (f *findings) noteAPI(ctx context.Context, k *config.Kubernetes, namespace 
 			f.note(check, "not yet: "+err.Error(), "install istio's custom resource definitions")
 			return
 		}
-		f.note(check, "works at "+server.Host+": a registry with kubernetes in place of istiod", "")
+		f.note(check, "works at "+server.Host+": "+change, "")
 	}
 }
 
