@@ -122,16 +122,19 @@ func (d *Directory) Recorder(owner, _ string) registry.Recorder { return hidden{
 
 func (h hidden) file(kind string) string { return "." + recordsName(h.owner, kind) }
 
-// Records implements registry.Recorder. What the disk does not give now it does not
-// give later: every error wraps registry.ErrRefused.
+// Records implements registry.Recorder. Its error wraps registry.ErrRefused where somebody
+// has to mend a file or allow something; a disk that fails or is full is tried again.
 func (h hidden) Records(_ context.Context, kind string) (map[string]string, error) {
 	all := make(map[string]string)
 	path := filepath.Join(h.directory.path, h.file(kind))
 	text, err := h.directory.readFile(h.file(kind))
-	if err == nil && text != nil {
-		err = json.Unmarshal(text, &all)
-	}
 	if err != nil {
+		return nil, explainFile(err)
+	}
+	if text == nil {
+		return all, nil
+	}
+	if err := json.Unmarshal(text, &all); err != nil {
 		return nil, fmt.Errorf("%w: records in %s: %w; mend or delete it", registry.ErrRefused, path, err)
 	}
 	return all, nil
@@ -157,8 +160,17 @@ func (h hidden) Record(ctx context.Context, kind, name, text string) error {
 			err = nil
 		}
 	}
+	return explainFile(err)
+}
+
+// explainFile returns an error about a file of records, which is a refusal where a right
+// is missing.
+func explainFile(err error) error {
+	if errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("%w: records: %w", registry.ErrRefused, err)
+	}
 	if err != nil {
-		return fmt.Errorf("%w: %w", registry.ErrRefused, err)
+		return fmt.Errorf("records: %w", err)
 	}
 	return nil
 }

@@ -95,7 +95,22 @@ func TestRecorder_Failures(t *testing.T) {
 	if err := r.Record(t.Context(), "guard", "a", "x"); !errors.Is(err, registry.ErrRefused) {
 		t.Errorf("Record over it = %v, want a refusal", err)
 	}
-	if err := kubernetes.NewDirectory(filepath.Join(dir, "nowhere")).Recorder("me", namespace).Record(t.Context(), "guard", "a", "x"); !errors.Is(err, registry.ErrRefused) {
-		t.Errorf("Record nowhere = %v, want a refusal", err)
+	if err := kubernetes.NewDirectory(filepath.Join(dir, "nowhere")).Recorder("me", namespace).Record(t.Context(), "guard", "a", "x"); err == nil || errors.Is(err, registry.ErrRefused) {
+		t.Errorf("Record nowhere = %v, want an error that is no refusal", err)
+	}
+	if err := r.Record(t.Context(), strings.Repeat("x", 300), "a", "x"); err == nil || errors.Is(err, registry.ErrRefused) {
+		t.Errorf("Record into what the disk does not take = %v, want an error that is no refusal", err)
+	}
+	if os.Getuid() == 0 { // who may do everything
+		return
+	}
+	if err := os.Chmod(dir, 0o500); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Record(t.Context(), "holds", "a", "x"); !errors.Is(err, registry.ErrRefused) {
+		t.Errorf("Record without the right = %v, want a refusal", err)
+	}
+	if err := os.Chmod(dir, 0o700); err != nil { // so that it can be deleted
+		t.Fatal(err)
 	}
 }
