@@ -96,7 +96,7 @@ func TestPreflight_Kubernetes(t *testing.T) {
 			"ok list: 0 ServiceEntries", "ok write: one was tried", "info way: ServiceEntries by the Kubernetes API: works at http://127.0.0.1", ": leave import.directory out",
 		}},
 		"a directory with a broken file": {directory: true, broken: true, want: []string{
-			"ok list: 0 ServiceEntries", "warning list: 1 cannot be read, such as broken (mend or delete them", "ok write: one was tried",
+			"ok list: 0 ServiceEntries", "warning list: 1 cannot be read, such as broken.yaml (mend or delete them", "ok write: one was tried",
 		}},
 		"a directory beside an API that would not": {directory: true, server: apiServer{denied: []string{"create"}}, want: []string{
 			"info way: ServiceEntries by the Kubernetes API: not yet: at http://127.0.0.1", "we may not create serviceentries.networking.istio.io; create configmaps",

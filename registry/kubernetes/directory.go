@@ -35,31 +35,49 @@ const extension = ".yaml"
 
 // List implements Store. What is in files of others is elsewhere.
 func (d *Directory) List(ctx context.Context, kind, namespace string) ([]serviceentry.Object, error) {
-	files, err := os.ReadDir(d.path)
+	files, err := d.files()
 	if err != nil {
 		return nil, fmt.Errorf("directory: %w", err)
 	}
 	var all []serviceentry.Object
-	for _, f := range files {
-		name, isYAML := strings.CutSuffix(f.Name(), extension)
-		if !isYAML || f.IsDir() || strings.HasPrefix(name, ".") {
-			continue
-		}
+	for _, file := range files {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		documents, err := d.read(name)
-		if err != nil { // it is unknown what that is, as a reading of it says
-			all = append(all, serviceentry.Object{Metadata: serviceentry.ObjectMeta{Namespace: namespace, Name: name}})
+		documents, err := d.read(file)
+		if errors.Is(err, registry.ErrRefused) || errors.Is(err, fs.ErrPermission) { // it is unknown what that is, as a reading of it says
+			all = append(all, serviceentry.Object{Metadata: serviceentry.ObjectMeta{Namespace: namespace, Name: file}})
+			continue
+		}
+		if err != nil {
+			return nil, err
 		}
 		for _, o := range documents {
 			if o.Kind == kind && o.Metadata.Namespace == namespace {
-				o.Elsewhere = o.Metadata.Name != name
+				o.Elsewhere = o.Metadata.Name+extension != file
 				all = append(all, o.Object)
 			}
 		}
 	}
 	return all, nil
+}
+
+// files returns the files that istiod reads, which are those in folders below too.
+func (d *Directory) files() (all []string, err error) {
+	err = fs.WalkDir(os.DirFS(d.path), ".", func(path string, f fs.DirEntry, err error) error {
+		switch extended := filepath.Ext(path); {
+		case path != "." && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission)): // it went, or is not for us
+			return fs.SkipDir
+		case err != nil:
+			return err
+		case f.IsDir() && f.Name() == ".git": // which is large, and has no objects
+			return fs.SkipDir
+		case !f.IsDir() && (extended == extension || extended == ".yml"):
+			all = append(all, path)
+		}
+		return nil
+	})
+	return all, err //nolint:wrapcheck // List says where
 }
 
 // maxFile is more than any file of ours has, in bytes.
@@ -74,8 +92,8 @@ type document struct {
 
 // read returns the documents of a file; none where there is no file.
 func (d *Directory) read(name string) ([]document, error) {
-	path := filepath.Join(d.path, name+extension)
-	text, err := d.readFile(name + extension)
+	path := filepath.Join(d.path, name)
+	text, err := d.readFile(name)
 	if err != nil {
 		return nil, err
 	}
@@ -174,7 +192,7 @@ func decode(text string) (document, error) {
 // file returns the objects of a file that is called as one of ours: the ServiceEntry
 // and the rule of that name, or one of them.
 func (d *Directory) file(namespace, name string) (map[string]document, error) {
-	all, err := d.read(name)
+	all, err := d.read(name + extension)
 	if err != nil {
 		return nil, err
 	}

@@ -29,6 +29,9 @@ func TestTarget_DoublesNoHost(t *testing.T) {
 	w, dir := newAPIWorld(t), t.TempDir()
 	file := func(name, file string) func() error {
 		return func() error {
+			if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, file)), 0o700); err != nil {
+				return err
+			}
 			text := "kind: ServiceEntry\nmetadata: { name: " + name + ", namespace: " + namespace + " }\nspec: { hosts: [" + group.Name + "] }\n"
 			return os.WriteFile(filepath.Join(dir, file), []byte("kind: Sidecar\n---\n"+text), 0o600)
 		}
@@ -44,6 +47,10 @@ func TestTarget_DoublesNoHost(t *testing.T) {
 			return nil
 		}},
 		"in a file":              {directory, file("theirs", "theirs.yaml"), func() error { return os.Remove(filepath.Join(dir, "theirs.yaml")) }},
+		"in a .yml file":         {directory, file("theirs", "theirs.yml"), func() error { return os.Remove(filepath.Join(dir, "theirs.yml")) }},
+		"in a folder below":      {directory, file("theirs", "a/b/theirs.yaml"), func() error { return os.RemoveAll(filepath.Join(dir, "a")) }},
+		"of its name, below":     {directory, file(group.Name, "a/"+group.Name+".yaml"), func() error { return os.RemoveAll(filepath.Join(dir, "a")) }},
+		"of its name, as .yml":   {directory, file(group.Name, group.Name+".yml"), func() error { return os.Remove(filepath.Join(dir, group.Name+".yml")) }},
 		"of its name, elsewhere": {directory, file(group.Name, "all.yaml"), func() error { return os.Remove(filepath.Join(dir, "all.yaml")) }},
 	} {
 		list := func() []registry.Group {
