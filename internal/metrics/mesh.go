@@ -46,7 +46,7 @@ func newServedMetrics(m *Metrics) servedMetrics {
 		refused:   m.counter("mcp_refused_total", "Clients at the address for istiod that were refused.", "peer", "reason"),
 		rest:      m.counter("mcp_rest_requests_total", "Requests of data planes over REST.", "peer"),
 		resources: m.gauge("mcp_resources", "ServiceEntries in the set that is served.", "peer"),
-		streams:   m.gauge("mcp_streams", "Streams of istiods and data planes that are open.", "peer"),
+		streams:   m.gauge("mcp_streams", "Streams of istiods and data planes that are open, and connections over REST.", "peer"),
 		latency:   m.histogram("mcp_push_duration_seconds", "From the first change in a set until it was sent.", "peer"),
 	}
 }

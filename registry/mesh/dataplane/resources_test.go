@@ -37,7 +37,7 @@ func fetch(t *testing.T, s *dataplane.Server, r *discovery.DiscoveryRequest) (in
 		t.Fatal(err)
 	}
 	w := httptest.NewRecorder()
-	s.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, paths()[r.GetTypeUrl()], bytes.NewReader(body)))
+	s.Poll(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, paths()[r.GetTypeUrl()], bytes.NewReader(body)), func(dataplane.Event) {})
 	return w.Code, w.Body.Bytes()
 }
 
@@ -160,8 +160,9 @@ func TestNearEndpointsComeFirst(t *testing.T) {
 		n := node("shop")
 		parts := append(strings.SplitN(client, "/", 3), "", "")
 		n.Locality = &corev3.Locality{Region: parts[0], Zone: parts[1], SubZone: parts[2]}
-		res, err := s.Fetch(t.Context(), &discovery.DiscoveryRequest{Node: n, TypeUrl: endpointType})
-		if err != nil {
+		_, body := fetch(t, s, &discovery.DiscoveryRequest{Node: n, TypeUrl: endpointType})
+		var res discovery.DiscoveryResponse
+		if err := protojson.Unmarshal(body, &res); err != nil {
 			t.Fatal(err)
 		}
 		var a endpointv3.ClusterLoadAssignment

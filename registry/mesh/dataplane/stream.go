@@ -2,10 +2,12 @@ package dataplane
 
 import (
 	"context"
+	"errors"
 	"net/http"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
 	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/server/delta/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/server/rest/v3"
@@ -57,23 +59,44 @@ func (s *Server) Delta(ctx context.Context, st stream.DeltaStream, observe func(
 	return delta.NewServer(ctx, v, c).DeltaStreamHandler(st, resource.AnyType) //nolint:wrapcheck // a status of grpc
 }
 
+// A poll is one request of REST.
+type poll struct {
+	server  *Server
+	observe func(Event)
+}
+
 // Fetch implements rest.Server: one answer, as REST gets it.
-func (s *Server) Fetch(ctx context.Context, r *discovery.DiscoveryRequest) (*discovery.DiscoveryResponse, error) {
-	if r.GetNode().GetId() == "" {
+func (p poll) Fetch(ctx context.Context, r *discovery.DiscoveryRequest) (*discovery.DiscoveryResponse, error) {
+	node := r.GetNode()
+	if proto.Size(node) > maxNode || len(r.GetVersionInfo()) > maxVersion {
+		return nil, errSize //nolint:wrapcheck // a status of grpc
+	}
+	if node.GetId() == "" {
 		return nil, errNode //nolint:wrapcheck // a status of grpc
 	}
-	v := s.store.openView()
+	v := p.server.store.openView()
 	defer v.close()
-	return rest.NewServer(v, nil).Fetch(ctx, r) //nolint:wrapcheck // types.SkipFetchError, or a status of grpc
+	answer, err := rest.NewServer(v, nil).Fetch(ctx, r)
+	e := Event{Kind: EventSent, Node: node.GetId(), TypeURL: r.GetTypeUrl(), Version: answer.GetVersionInfo()}
+	if _, hasIt := errors.AsType[*types.SkipFetchError](err); hasIt {
+		e.Version = r.GetVersionInfo()
+		p.observe(e)
+		e.Kind = EventAck
+	} else if err != nil {
+		return nil, err //nolint:wrapcheck // a status of grpc
+	}
+	p.observe(e)
+	return answer, err //nolint:wrapcheck // types.SkipFetchError, which the gateway knows
 }
 
 // maxBody is more than any request of REST.
 const maxBody = 4 << 20
 
-// ServeHTTP implements http.Handler: REST, as Envoy polls it.
-func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+// Poll answers a request of REST, as Envoy polls. observe is notified of what it is
+// sent, before Poll returns.
+func (s *Server) Poll(w http.ResponseWriter, r *http.Request, observe func(Event)) {
 	r.Body = http.MaxBytesReader(w, r.Body, maxBody)
-	gateway := server.HTTPGateway{Server: server.NewServerAdvanced(s, nil, nil)}
+	gateway := server.HTTPGateway{Server: server.NewServerAdvanced(poll{s, observe}, nil, nil)}
 	body, code, err := gateway.ServeHTTP(r)
 	if err != nil {
 		http.Error(w, err.Error(), code)
@@ -90,6 +113,7 @@ const (
 	maxTypes   = 10
 	maxTypeURL = 300       // bytes; six times the longest of Envoy's
 	maxNode    = 64 << 10  // bytes; several times the node of an Envoy
+	maxVersion = 300       // bytes; several times the longest of ours
 	maxNames   = 16 << 20  // bytes of one stream: about 100,000 names
 	allNames   = 256 << 20 // and of all together
 	nameCost   = 64        // what one takes beside its text
@@ -225,5 +249,5 @@ var (
 	errNode   = status.Error(codes.InvalidArgument, "missing node information: the node has no id") // as istiod has it
 	errMissed = status.Error(codes.Aborted, "too much is gone since what was confirmed last: start again")
 	errNames  = status.Error(codes.ResourceExhausted, "names of more bytes than there is room for")
-	errSize   = status.Error(codes.ResourceExhausted, "a type of more than 300 bytes, or a node of more than 64 KiB")
+	errSize   = status.Error(codes.ResourceExhausted, "a type or version of more than 300 bytes, or a node of more than 64 KiB")
 )

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -202,25 +203,35 @@ func TestDataPlanes(t *testing.T) {
 				TLSClientConfig: &tls.Config{RootCAs: trust, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}},
 			}
 			defer transport.CloseIdleConnections()
-			body := `{"node": {"id": "sidecar~10.0.0.9~web.shop~shop.svc.cluster.local"}}`
-			request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, scheme+"://bridge.example/v3/discovery:clusters", strings.NewReader(body))
-			if err != nil {
-				t.Fatal(err)
-			}
-			res, err := (&http.Client{Transport: transport}).Do(request)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer res.Body.Close()
-			text, err := io.ReadAll(res.Body)
-			if err != nil || res.StatusCode != http.StatusOK || !strings.Contains(string(text), "outbound|50051||api.a") {
-				t.Errorf("status %d: %s: %v", res.StatusCode, text, err)
-			}
+			pollClusters(t, transport, scheme, "")
 			if n := requests.Load(); n != 1 {
 				t.Errorf("%d requests were counted, want 1", n)
 			}
 		})
 	}
+	bubble(t, "one that polls over REST is a reader while its connection is open", func(t *testing.T) {
+		r := startBoth(t, mcp.Options{})
+		r.put(greeter("api.a", "10.0.0.1"))
+		r.target.SourcesComplete()
+		synctest.Wait()
+		transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return r.listen.DialContext(ctx) }}
+		defer transport.CloseIdleConnections()
+		version := pollClusters(t, transport, "http", "")
+		if p := r.server.Readers(); len(p) != 1 || p[0].Node != restNode || !p[0].DataPlane || p[0].Sent != version || p[0].Acked != "" {
+			t.Errorf("readers %+v, want the client that was sent %q", p, version)
+		}
+		time.Sleep(4 * time.Minute)
+		if again := pollClusters(t, transport, "http", version); again != "" {
+			t.Errorf("what the client has is sent again: %q", again)
+		}
+		if p := r.server.Readers(); len(p) != 1 || p[0].Sent != version || p[0].Acked != version {
+			t.Errorf("readers %+v, want the client that has %q", p, version)
+		}
+		time.Sleep(6 * time.Minute)
+		if p, at := r.server.Departed(); len(r.server.Readers()) != 0 || p.Node != restNode || time.Since(at) != time.Minute {
+			t.Errorf("readers %+v; gone is %+v since %s", r.server.Readers(), p, at)
+		}
+	})
 	bubble(t, "without them a data plane is answered as an istiod would be", func(t *testing.T) {
 		r := start(t, mcp.Options{})
 		r.put(greeter("api.a", "10.0.0.1"))
@@ -229,4 +240,36 @@ func TestDataPlanes(t *testing.T) {
 			t.Errorf("answers %v", got)
 		}
 	})
+}
+
+const restNode = "sidecar~10.0.0.9~web.shop~shop.svc.cluster.local"
+
+// pollClusters asks over REST for clusters as a client that has a version of them, and
+// returns the version of the answer; empty: there is no other.
+func pollClusters(t *testing.T, by http.RoundTripper, scheme, version string) string {
+	t.Helper()
+	body := fmt.Sprintf(`{"version_info": %q, "node": {"id": %q}}`, version, restNode)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, scheme+"://bridge.example/v3/discovery:clusters", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := (&http.Client{Transport: by}).Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	if res.StatusCode == http.StatusNotModified && err == nil {
+		return ""
+	}
+	if err != nil || res.StatusCode != http.StatusOK || !strings.Contains(string(text), "outbound|50051||api.a") {
+		t.Errorf("status %d: %s: %v", res.StatusCode, text, err)
+	}
+	var answer struct {
+		Version string `json:"version_info"`
+	}
+	if err := json.Unmarshal(text, &answer); err != nil {
+		t.Fatal(err)
+	}
+	return answer.Version
 }

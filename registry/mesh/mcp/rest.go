@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc/credentials"
+
+	"github.com/xds-bridge/xds-bridge/registry/mesh/dataplane"
 )
 
 // dispatching separates REST from gRPC by what a client says first: gRPC begins
@@ -85,7 +87,7 @@ func (l *restListener) enqueue(c net.Conn) error {
 func (l *restListener) Accept() (net.Conn, error) {
 	select {
 	case c := <-l.conns:
-		return c, nil
+		return &restConn{Conn: c}, nil
 	case <-l.ended:
 		return nil, net.ErrClosed
 	}
@@ -100,13 +102,58 @@ func (l *restListener) Close() error {
 // Addr implements net.Listener.
 func (l *restListener) Addr() net.Addr { return l.at }
 
+// restConn is a connection over REST. From its first answer on it counts as a stream, until
+// it ends: a client polls over one that stays.
+type restConn struct {
+	net.Conn
+
+	stream *stream // nil: it had no answer, or there was no room
+}
+
+// restConnKey is the key of the restConn in the context of a request.
+type restConnKey struct{}
+
 // serve answers from the listener until ctx ends.
-func (l *restListener) serve(ctx context.Context, h http.Handler) error {
-	s := &http.Server{Handler: h, ReadTimeout: handshakeWithin, WriteTimeout: readWithin, IdleTimeout: idleFor, MaxHeaderBytes: maxHeaders}
+func (l *restListener) serve(ctx context.Context, by *Server) error {
+	s := &http.Server{
+		Handler:     http.HandlerFunc(by.serveREST),
+		ReadTimeout: handshakeWithin, WriteTimeout: readWithin, IdleTimeout: idleFor, MaxHeaderBytes: maxHeaders,
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, restConnKey{}, c) },
+		ConnState: func(c net.Conn, to http.ConnState) {
+			if c, ok := c.(*restConn); ok && to == http.StateClosed && c.stream != nil {
+				by.closed(c.stream)
+			}
+		},
+	}
 	stop := context.AfterFunc(ctx, func() { _ = s.Close() })
 	defer stop()
 	if err := s.Serve(l); err != nil && ctx.Err() == nil {
 		return fmt.Errorf("serve REST: %w", err)
 	}
 	return nil
+}
+
+// serveREST answers one request of a data plane over REST.
+func (s *Server) serveREST(w http.ResponseWriter, r *http.Request) {
+	s.target.o.Observe(Observation{Kind: ObservedREST})
+	s.o.DataPlanes.Poll(w, r, func(e dataplane.Event) {
+		if c, ok := r.Context().Value(restConnKey{}).(*restConn); ok && s.countPolling(c) {
+			c.stream.observe(e)
+		}
+	})
+}
+
+// countPolling has a connection over REST count as a stream, and reports whether there is room.
+func (s *Server) countPolling(c *restConn) bool {
+	if c.stream != nil {
+		return true
+	}
+	st := s.newStream(c.RemoteAddr())
+	st.isReader = true
+	if _, ok := s.open(st); !ok {
+		return false // it is answered all the same
+	}
+	c.stream = st
+	s.target.o.Observe(Observation{Kind: ObservedOpen})
+	return true
 }

@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"net/http"
 	"net/netip"
 	"slices"
 	"sync"
@@ -88,7 +87,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		s.gate.rest = newRESTListener()
 		s.gate.rest.at = l.Addr()
 		s.running.Go(func() {
-			if err := s.gate.rest.serve(ctx, http.HandlerFunc(s.serveREST)); err != nil {
+			if err := s.gate.rest.serve(ctx, s); err != nil {
 				s.o.Log.Error("REST ended", "err", err)
 			}
 		})
@@ -115,12 +114,6 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	return nil
 }
 
-// serveREST answers one request of a data plane over REST.
-func (s *Server) serveREST(w http.ResponseWriter, r *http.Request) {
-	s.target.o.Observe(Observation{Kind: ObservedREST})
-	s.o.DataPlanes.ServeHTTP(w, r)
-}
-
 // StreamAggregatedResources implements the state of the world, which istiod
 // speaks.
 func (s *Server) StreamAggregatedResources(st discovery.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
@@ -134,10 +127,12 @@ func (s *Server) DeltaAggregatedResources(st discovery.AggregatedDiscoveryServic
 
 // serve answers one stream.
 func (s *Server) serve(ctx context.Context, opened openedStream) error {
-	st := &stream{server: s, rpc: opened.istiod(), reader: Reader{Since: time.Now()}, replaced: make(chan struct{})}
+	var from net.Addr
 	if p, ok := peer.FromContext(ctx); ok {
-		st.reader.Address, st.from = p.Addr.String(), addressOf(p.Addr)
+		from = p.Addr
 	}
+	st := s.newStream(from)
+	st.rpc = opened.istiod()
 	if most, ok := s.open(st); !ok {
 		return st.refuse(RefusedStreams, codes.ResourceExhausted, fmt.Errorf("%d streams are open, which is the most", most))
 	}
@@ -156,6 +151,15 @@ func (s *Server) serve(ctx context.Context, opened openedStream) error {
 		return st.serveDataPlane(ctx, opened)
 	}
 	return st.session(ctx)
+}
+
+// newStream returns a stream from an address, nil where it is not known.
+func (s *Server) newStream(from net.Addr) *stream {
+	st := &stream{server: s, reader: Reader{Since: time.Now()}, replaced: make(chan struct{})}
+	if from != nil {
+		st.reader.Address, st.from = from.String(), addressOf(from)
+	}
+	return st
 }
 
 // Readers returns the istiods and data planes that are connected, the longest first.
