@@ -79,9 +79,9 @@ func (c *cli) check(file string, skip bool) (errs, warnings config.Errors) { //n
 		return errs, config.Errors{}
 	}
 	errs = config.Errors{}
-	if missing := cfg.CheckFiles(); !skip && len(missing) > 0 {
+	if faulty := app.CheckFiles(cfg); !skip && len(faulty) > 0 {
 		c.note("%s names files that this machine does not have as they are to be; where they are on another give --skip-files", file)
-		errs = append(errs, missing...)
+		errs = append(errs, faulty...)
 	}
 	return append(errs, app.Unsupported(cfg)...), append(config.Errors{}, cfg.Warnings()...)
 }

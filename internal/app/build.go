@@ -117,7 +117,7 @@ func (p *Program) usableConfig() (*config.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	if errs := append(cfg.CheckFiles(), Unsupported(cfg)...); len(errs) > 0 {
+	if errs := append(CheckFiles(cfg), Unsupported(cfg)...); len(errs) > 0 {
 		return nil, errs
 	}
 	return cfg, nil

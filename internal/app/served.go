@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -147,7 +149,26 @@ func dataPlanes(m config.Import) (*dataplane.Server, error) {
 		return nil, nil //nolint:nilnil // they are an option
 	}
 	rules, err := dataPlaneRules(m.Rules)
-	return dataplane.NewServer(dataplane.Options{VIPs: m.VIPs, Rules: rules}), err
+	if err != nil {
+		return nil, fmt.Errorf("rulesFile: %w", err)
+	}
+	return dataplane.NewServer(dataplane.Options{VIPs: m.VIPs, Rules: rules}), nil
+}
+
+// CheckFiles returns what is wrong with the files that a configuration names: its own
+// faults, and rules that data planes cannot follow.
+func CheckFiles(cfg *config.Config) config.Errors {
+	errs := cfg.CheckFiles()
+	for _, name := range slices.Sorted(maps.Keys(cfg.Registries)) {
+		m := cfg.Registries[name].Istiod
+		if m == nil {
+			continue
+		}
+		if _, err := dataPlaneRules(m.Import.Rules); err != nil {
+			errs = append(errs, cfg.ErrorAt("registries."+name+".istiod.import.rulesFile", "%s", strings.ReplaceAll(err.Error(), "\n", "; ")))
+		}
+	}
+	return errs
 }
 
 // dataPlaneRules reads the file of rules for data planes, where there is one.
@@ -157,7 +178,7 @@ func dataPlaneRules(path string) (dataplane.Rules, error) {
 	}
 	file, err := os.Open(path)
 	if err != nil {
-		return dataplane.Rules{}, fmt.Errorf("rulesFile: %w", err)
+		return dataplane.Rules{}, err //nolint:wrapcheck // it says which file
 	}
 	defer func() { _ = file.Close() }() // it was only read
 	var documents [][]byte
@@ -169,7 +190,7 @@ func dataPlaneRules(path string) (dataplane.Rules, error) {
 		}
 		text, jsonErr := json.Marshal(document)
 		if err := errors.Join(err, jsonErr); err != nil {
-			return dataplane.Rules{}, fmt.Errorf("rulesFile %s: %w", path, err)
+			return dataplane.Rules{}, fmt.Errorf("%s: %w", path, err)
 		}
 		if document != nil {
 			documents = append(documents, text)
@@ -177,7 +198,7 @@ func dataPlaneRules(path string) (dataplane.Rules, error) {
 	}
 	rules, err := dataplane.ParseRules(documents)
 	if err != nil {
-		err = fmt.Errorf("rulesFile %s: %w", path, err)
+		err = fmt.Errorf("%s: %w", path, err)
 	}
 	return rules, err
 }
