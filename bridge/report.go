@@ -324,6 +324,9 @@ func (v *view) plan(now time.Time) []Planned {
 		for _, h := range full.Delete {
 			if o := it.orphans[h.Key]; o != nil && !slices.Contains(p.Change.Delete, h) {
 				v := d.guards.judge(o, now)
+				if v.reason == "" { // it may go itself
+					v = verdict{reason: ReasonWaiting, detail: "it goes with the last entry beside it"}
+				}
 				p.HeldBack = append(p.HeldBack, HeldBack{Entry: h.Entry, Reason: v.reason, Detail: v.detail})
 			}
 		}

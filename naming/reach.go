@@ -35,13 +35,13 @@ func (r Reach) Refuse(host string) string {
 func refusedIP(ip netip.Addr) string {
 	switch {
 	case ip.IsLoopback():
-		return "loopback address, and allow does not list it"
+		return "loopback address, and bridges[].select.allow does not list it"
 	case isMetadata(ip):
-		return "metadata service of a cloud, and allow does not list it"
+		return "metadata service of a cloud, and bridges[].select.allow does not list it"
 	case ip.IsLinkLocalUnicast():
-		return "link-local address, and allow does not list it"
+		return "link-local address, and bridges[].select.allow does not list it"
 	case ip.IsMulticast(), ip == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
-		return "multicast or broadcast address, and allow does not list it"
+		return "multicast or broadcast address, and bridges[].select.allow does not list it"
 	}
 	return ""
 }

@@ -14,7 +14,7 @@ const (
 	exitOK          = 0
 	exitFindings    = 1 // something differs, or was found, or went wrong
 	exitUsage       = 2 // the command line or the configuration is wrong
-	exitUnreachable = 4 // a peer cannot be reached, or did not answer in time
+	exitUnreachable = 4 // a peer cannot be reached or read, or did not answer in time
 	exitHeld        = 5 // a guard holds deletions back
 )
 

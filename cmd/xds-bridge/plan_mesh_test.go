@@ -67,5 +67,9 @@ log: { format: json, level: debug }
 		w.zk.Delete(provider(n))
 		w.zk.Delete(strings.TrimSuffix(folder(n), "/"))
 	}
-	do(t, "plan", "-f", file).want(t, exitFindings, "held")
+	held := do(t, "plan", "-f", file)
+	held.want(t, exitFindings, "held", "stays for now: waiting: it goes with the last entry beside it")
+	if strings.Contains(held.out, "stays for now: : ") {
+		t.Error("an entry stays without a reason")
+	}
 }

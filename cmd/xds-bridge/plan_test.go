@@ -12,10 +12,13 @@ func TestPlanNamesWhatItMayNotReadAtOnce(t *testing.T) {
 	w := newWorld(t)
 	file := w.config(fileOptions{bridge: quick})
 	do(t, "run", "--once", "-f", file).want(t, exitOK)
-	for _, path := range []string{"/dubbo/api.Orders/providers", "/dubbo"} {
-		if err := w.zk.SetACL(path, zkfake.WorldACL(zkfake.PermCreate)); err != nil {
+	for _, one := range []struct {
+		path string
+		code int
+	}{{"/dubbo/api.Orders/providers", exitFindings}, {"/dubbo", exitUnreachable}} {
+		if err := w.zk.SetACL(one.path, zkfake.WorldACL(zkfake.PermCreate)); err != nil {
 			t.Fatal(err)
 		}
-		do(t, "plan", "--timeout", "10m", "-f", file).want(t, exitFindings, "refused", "check user, passwordFile and the ACL")
+		do(t, "plan", "--timeout", "10m", "-f", file).want(t, one.code, "refused", "check user, passwordFile and the ACL")
 	}
 }

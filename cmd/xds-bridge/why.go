@@ -76,6 +76,7 @@ func (c *cli) printWhy(w admin.Why) {
 	}))
 	switch {
 	case len(w.Services) > 0:
+	case len(w.Kept) > 0: // which says what becomes of them
 	case len(w.Sources) == 0:
 		c.say("No service has this name.")
 	case len(w.Conditions) > 0:

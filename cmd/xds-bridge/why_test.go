@@ -106,6 +106,7 @@ func TestWhyDeniesAClaimOnlyOfAServiceThatItKnows(t *testing.T) {
 		"No bridge claims it so far.": {Sources: seen, Conditions: pending},
 		"No bridge claims it.":        {Sources: seen},
 		"":                            {Services: []admin.Service{{Target: "zk"}}},
+		"‼ entries of ours stay in zk: no bridge writes there": {Kept: []admin.Kept{{Target: "zk", Kept: bridge.Kept{Why: "no bridge writes there"}}}},
 	} {
 		var out buffer
 		c := &cli{out: &out, err: &out, env: lookup(nil)}

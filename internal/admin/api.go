@@ -91,7 +91,7 @@ func (s *Server) page(ctx context.Context, after string, limit int) Page[Service
 func (s *Server) getService(w http.ResponseWriter, r *http.Request) {
 	why := s.Why(r.Context(), r.PathValue("name"))
 	if why.empty() {
-		said := []string{"no source reports this service and no target holds it; " +
+		said := []string{"no source reports this service, and no entry of ours is known by this name; " +
 			"name it as the mesh does (fqdn:port), by its interface, by its service key or by the address of an endpoint" + didYouMean(s.like(r.Context(), why.Query))}
 		for _, c := range why.Conditions {
 			said = append(said, fmt.Sprintf("%s %s: %s", c.Peer, c.Name, c.Detail))

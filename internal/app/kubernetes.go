@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 
@@ -43,8 +44,11 @@ func restConfig(file, name string) (*rest.Config, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = file
 	c, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: name}).ClientConfig()
+	if clientcmd.IsEmptyConfig(err) { // client-go advises a variable that no kubeconfig is read for
+		err = errors.New("no cluster is named")
+	}
 	if err != nil {
-		return nil, fmt.Errorf("kubernetes.kubeconfig: %w; name a kubeconfig file, or run in a pod", err)
+		return nil, fmt.Errorf("kubernetes.kubeconfig: %w; name a kubeconfig file, set KUBECONFIG, or run in a pod", err)
 	}
 	return c, nil
 }

@@ -63,7 +63,11 @@ func (r *runtime) plans(ctx context.Context, timeout time.Duration) ([][]bridge.
 			return nil
 		})
 	})
-	return plans, statuses, r.judge(ctx, err, statuses, timeout)
+	err = r.judge(ctx, err, statuses, timeout)
+	if e, ok := errors.AsType[*Error](err); ok && e.Cause == CauseFindings { // nothing was compared: nothing is known to differ
+		err = &Error{CauseUnreachable, e.Err}
+	}
+	return plans, statuses, err
 }
 
 // each calls f for all sinks at the same time.

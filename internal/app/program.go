@@ -47,7 +47,7 @@ type Cause int
 const (
 	CauseFindings    Cause = iota // something was found, or was not done
 	CauseUsage                    // the command line or the configuration is wrong
-	CauseUnreachable              // a peer cannot be reached, or did not answer in time
+	CauseUnreachable              // a peer cannot be reached or read, or did not answer in time
 )
 
 // An Error is an error with its Cause. Its text is that of Err.
