@@ -91,14 +91,14 @@ func (c *Config) Exposed(mesh, listen string) []Exposure {
 	var all []Exposure
 	if m.TLS == nil {
 		all = append(all, Exposure{
-			"istiod is served in plaintext, which whoever is in between reads and changes",
-			"write " + path + ".tls, and tlsSettings of mode SIMPLE in istiod's configSources (Istio 1.26 and later)",
+			"clients are served in plaintext, which whoever is in between reads and changes",
+			"write " + path + ".tls, and have clients speak TLS: an istiod by tlsSettings of mode SIMPLE in its configSources (Istio 1.26 and later), a data plane by its bootstrap",
 		})
 	}
 	if n := m.Clients.Networks; (m.TLS == nil || m.TLS.CAFile == "") && (len(n) == 0 || slices.ContainsFunc(n, allowsAll)) {
 		all = append(all, Exposure{
 			"whoever reaches it may read every service that is served",
-			"write the networks of istiods into " + path + ".clients.networks",
+			"write the networks of clients into " + path + ".clients.networks",
 		})
 	}
 	return all

@@ -58,7 +58,7 @@ func (s *supervisor) next(ctx context.Context) (*builder, error) {
 		l, err := s.builder.listeners.listen(ctx, o.listen) // while the old runtime can still continue
 		if err != nil {
 			next.runtime.closeBut(connections)
-			return nil, fmt.Errorf("listen for istiod: %w; change listen of the bridge", err)
+			return nil, fmt.Errorf("listen for clients: %w; change listen of the bridge", err)
 		}
 		_ = l.Close()
 	}

@@ -116,7 +116,7 @@ func meshHosts(x config.Bridge, m *config.Hosts) naming.MeshHosts {
 func (c *servedConnection) serve(ctx context.Context) error {
 	l, err := c.listeners.listen(ctx, c.at.listen)
 	if err != nil {
-		return fmt.Errorf("listen for istiod: %w; change listen of the bridge", err)
+		return fmt.Errorf("listen for clients: %w; change listen of the bridge", err)
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return c.target.Run(ctx) })

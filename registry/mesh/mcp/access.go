@@ -293,26 +293,26 @@ func refusal(err error) (Refusal, bool) {
 func (r Refusal) remedy() (setting, remedy string) {
 	switch r {
 	case RefusedNetwork:
-		return "clients.networks", "add its network, where it is an istiod"
+		return "clients.networks", "add its network, where it is one of your clients"
 	case RefusedConnections, RefusedStreams:
-		return "clients.networks", "name the networks of istiods, so that others leave them room"
+		return "clients.networks", "name the networks of your clients, so that others leave them room"
 	case RefusedPlaintext:
-		return "tls", "set tlsSettings.mode: SIMPLE for this address in istiod's configSources (Istio 1.26 and later); other modes are plaintext there"
+		return "tls", "have it speak TLS: an istiod by tlsSettings.mode: SIMPLE for this address in its configSources (Istio 1.26 and later; other modes are plaintext there), a data plane by its bootstrap"
 	case RefusedCertificate:
-		return "tls.caFile", "istiod itself has no certificate for this: leave caFile out and use clients.networks, or put a proxy with one before it"
+		return "tls.caFile", "give it one, where it is a data plane; istiod itself has none for this: leave caFile out and use clients.networks, or put a proxy with one before it"
 	case RefusedName:
-		return "clients.names", "add one of the names in its certificate, where it is an istiod"
+		return "clients.names", "add one of the names in its certificate, where it is one of your clients"
 	case RefusedByClient:
-		return "tls.certFile", "put its issuer into tlsSettings.caCertificates of istiod's configSources, and a name that it holds into sni"
+		return "tls.certFile", "have it trust the issuer, and expect a name that it holds: an istiod by tlsSettings.caCertificates and sni in its configSources, a data plane by its bootstrap"
 	case RefusedFiles:
 		return "tls", "put certificate and key there again"
 	case RefusedSilent, RefusedRequest:
-		return "clients.networks", "it is no istiod by what it does: name the networks of istiods, so that others are refused"
+		return "clients.networks", "it does what no istiod or data plane does: name the networks of your clients, so that others are refused"
 	case RefusedSlow:
-		return "clients.networks", "where it is an istiod find out why it does not read; keep others out by naming the networks of istiods"
+		return "clients.networks", "where it is one of your clients find out why it does not read; keep others out by naming the networks of your clients"
 	case RefusedHandshake:
 	}
-	return "tls", "see err: it has to speak TLS 1.2 and HTTP/2, as istiod speaks them"
+	return "tls", "see err: it has to speak TLS 1.2, and HTTP/2 unless it is a data plane that polls over REST"
 }
 
 // A limiter lets the same thing be logged once in a while, and so many things at
