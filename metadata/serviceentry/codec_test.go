@@ -321,7 +321,8 @@ func TestCodec_SharedAttributes(t *testing.T) {
 		s := &registry.Service{
 			Name: "a", Protocol: "grpc", Attributes: registry.Attributes{"version": "v1", "methods": "a,b", "bad key": "x"},
 			Endpoints: []registry.Endpoint{
-				{Host: "10.0.0.1", Port: 1}, {Host: "10.0.0.2", Port: 1, Attributes: registry.Attributes{"version": "v2"}},
+				{Host: "10.0.0.1", Port: 1},
+				{Host: "10.0.0.2", Port: 1, Attributes: registry.Attributes{"version": "v2"}},
 				{Host: "10.0.0.3", Port: 1, Attributes: registry.Attributes{"app": "b"}},
 			},
 		}
