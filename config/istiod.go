@@ -68,7 +68,7 @@ type Import struct {
 	DataPlanes bool       `yaml:"dataPlanes" doc:"Serve data planes at the listen addresses of bridges into this mesh too: Envoy, and gRPC without a proxy."`
 	Rules      string     `yaml:"rulesFile" doc:"With dataPlanes: Istio's DestinationRules and VirtualServices as YAML, by which data planes divide calls; read when the bridges into this mesh start, at a restart or a change of their configuration."`
 	Keys       string     `yaml:"keys" default:"publish" enum:"publish|off" doc:"Whether the service keys of imported hosts are published through istiod, if there is one, so that proxyless dubbo-go resolves them."`
-	TLS        *ServerTLS `yaml:"tls" doc:"TLS at the listen addresses of bridges into this mesh; without it istiod is served in plaintext. Files are read again for each connection."`
+	TLS        *ServerTLS `yaml:"tls" doc:"TLS at the listen addresses of bridges into this mesh; without it clients are served in plaintext. Files are read again for each connection."`
 	Clients    Clients    `yaml:"clients" doc:"Who may connect to the listen addresses of bridges into this mesh."`
 }
 

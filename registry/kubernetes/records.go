@@ -134,7 +134,10 @@ func (h hidden) Records(_ context.Context, kind string) (map[string]string, erro
 	if text == nil {
 		return all, nil
 	}
-	if err := json.Unmarshal(text, &all); err != nil {
+	if err = json.Unmarshal(text, &all); err == nil && all == nil {
+		err = errors.New("null is no object")
+	}
+	if err != nil {
 		return nil, fmt.Errorf("%w: records in %s: %w; mend or delete it", registry.ErrRefused, path, err)
 	}
 	return all, nil

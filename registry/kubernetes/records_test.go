@@ -85,15 +85,17 @@ func TestRecorder_Failures(t *testing.T) {
 
 	dir := t.TempDir()
 	path := filepath.Join(dir, ".xds-bridge."+metadata.OwnerMark("me")+".guard")
-	if err := os.WriteFile(path, []byte("{"), 0o600); err != nil {
-		t.Fatal(err)
-	}
 	r := kubernetes.NewDirectory(dir).Recorder("me", namespace)
-	if all, err := r.Records(t.Context(), "guard"); !errors.Is(err, registry.ErrRefused) || all != nil || !strings.Contains(err.Error(), path) {
-		t.Errorf("Records = %v, %v, want a refusal that names the file", all, err)
-	}
-	if err := r.Record(t.Context(), "guard", "a", "x"); !errors.Is(err, registry.ErrRefused) {
-		t.Errorf("Record over it = %v, want a refusal", err)
+	for _, text := range []string{"{", "null"} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if all, err := r.Records(t.Context(), "guard"); !errors.Is(err, registry.ErrRefused) || all != nil || !strings.Contains(err.Error(), path) {
+			t.Errorf("Records of %s = %v, %v, want a refusal that names the file", text, all, err)
+		}
+		if err := r.Record(t.Context(), "guard", "a", "x"); !errors.Is(err, registry.ErrRefused) {
+			t.Errorf("Record over %s = %v, want a refusal", text, err)
+		}
 	}
 	if err := kubernetes.NewDirectory(filepath.Join(dir, "nowhere")).Recorder("me", namespace).Record(t.Context(), "guard", "a", "x"); err == nil || errors.Is(err, registry.ErrRefused) {
 		t.Errorf("Record nowhere = %v, want an error that is no refusal", err)

@@ -25,7 +25,12 @@ func TestReader_AReloadKeepsWhatMayNotBeRead(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan error, 1)
 			go func() { done <- source(t, r).Run(ctx, table) }()
-			return func() { cancel(); <-done }
+			return func() {
+				cancel()
+				if err := <-done; err != nil {
+					t.Error(err)
+				}
+			}
 		}
 		stop := run()
 		in(time.Minute)
