@@ -122,8 +122,11 @@ func testSubsetRights(t *testing.T, w *world) {
 		t.Fatal(err)
 	}
 	w.withRules(t)
-	_, err = w.target.Groups(t.Context())
-	refusedWith(t, err, "allow list for destinationrules.networking.istio.io in namespace "+shipped)
+	want := w.encodeWith(t, service("divided", 2), "version")
+	err = w.bring(t.Context(), want[0].Group, want...)
+	if refused, ok := errors.AsType[registry.Refused](err); !ok || len(refused) != 1 || !strings.Contains(fmt.Sprint(refused[serviceentry.SubsetsKey]), "allow get for destinationrules.networking.istio.io in namespace "+shipped) {
+		t.Errorf("without the Role for subsets: %v, want a refusal of them alone", err)
+	}
 	documents := strings.Split(string(text), "\n---\n")
 	for i, path := range []string{shippedRole + "-subsets", shippedBinding + "-subsets"} {
 		if status, answer := w.Apply(t, path, documents[i]); status >= http.StatusMultipleChoices {
@@ -131,10 +134,8 @@ func testSubsetRights(t *testing.T, w *world) {
 		}
 	}
 	harness.Eventually(t, soon, "the Role counts", func() error {
-		_, err := w.target.Groups(t.Context())
-		return err
+		return w.bring(t.Context(), want[0].Group, want...)
 	})
-	want := w.encodeWith(t, service("divided", 2), "version")
 	for _, want := range [][]registry.Entry{want, nil} {
 		if err := w.bring(t.Context(), w.encode(t, service("divided", 0))[0].Group, want...); err != nil {
 			t.Errorf("with both Roles: %v", err)
