@@ -71,16 +71,21 @@ func TestPreflightTellsAClosedDebugPortFromARefusal(t *testing.T) {
 	do(t, "preflight", "-f", file).want(t, exitUnreachable, "× service keys: ", "connection refused")
 }
 
+// cluster starts an API server and returns it with the kubeconfig file that names it.
+func (w *world) cluster() (*kubernetes.Server, string) {
+	w.t.Helper()
+	cluster := kubernetes.NewServer()
+	server := httptest.NewServer(cluster)
+	w.t.Cleanup(server.Close)
+	return cluster, w.file("kubeconfig", kubernetes.Kubeconfig(server.URL))
+}
+
 // Where the debug port refuses, preflight names the ways that would work from here, and
 // what the others want.
 func TestPreflight_WaysToReadKeys(t *testing.T) {
 	t.Parallel()
-	cluster := kubernetes.NewServer()
-	server := httptest.NewServer(cluster)
-	t.Cleanup(server.Close)
 	w := newWorld(t)
-	kubeconfig := w.file("kubeconfig", fmt.Sprintf(`{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: c, user: u}}],
-clusters: [{name: c, cluster: {server: %q}}], users: [{name: u, user: {token: secret}}]}`, server.URL))
+	cluster, kubeconfig := w.cluster()
 	file := w.config(fileOptions{})
 	file = w.file("config.yaml", strings.Replace(w.text(file), "interval: 50ms", fmt.Sprintf("interval: 50ms, kubernetes: { kubeconfig: %q }", kubeconfig), 1))
 	w.refuse(http.StatusForbidden)
@@ -107,12 +112,8 @@ clusters: [{name: c, cluster: {server: %q}}], users: [{name: u, user: {token: se
 // missing is named with the setting that leaves it out, where there is one.
 func TestPreflight_AMeshByTheKubernetesAPI(t *testing.T) {
 	t.Parallel()
-	cluster := kubernetes.NewServer()
-	server := httptest.NewServer(cluster)
-	t.Cleanup(server.Close)
 	w := newWorld(t)
-	kubeconfig := w.file("kubeconfig", fmt.Sprintf(`{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: c, user: u}}],
-clusters: [{name: c, cluster: {server: %q}}], users: [{name: u, user: {token: secret}}]}`, server.URL))
+	cluster, kubeconfig := w.cluster()
 	file := w.file("config.yaml", fmt.Sprintf(`owner: shop
 registries:
   mesh: { kubernetes: { kubeconfig: %q } }

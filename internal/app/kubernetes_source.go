@@ -8,12 +8,11 @@ import (
 	"path"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/xds-bridge/xds-bridge/config"
 	"github.com/xds-bridge/xds-bridge/internal/admin"
-	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/mesh"
+	"github.com/xds-bridge/xds-bridge/registry/mesh/debug"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/kube"
 )
 
@@ -101,20 +100,12 @@ func (s kubernetesSource) state() admin.SourceState {
 
 // check tries a mesh by running its source for as long as it needs.
 func (s kubernetesSource) check(ctx context.Context, f *findings) {
-	ctx, cancel := context.WithCancel(ctx)
-	ended := make(chan error, 1)
-	go func() { ended <- s.Run(ctx, registry.NewTable()) }()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for ctx.Err() == nil && !s.told() {
-		select {
-		case <-ctx.Done():
-		case <-tick.C:
-		}
-	}
-	feeds, keys := s.reader.Status(), s.Status().Mapping
-	cancel()
-	if err := <-ended; err != nil {
+	var feeds []kube.Feed
+	var keys debug.Snapshot
+	if err := runUntil(ctx, s.Source, func() bool {
+		feeds, keys = s.reader.Status(), s.Status().Mapping
+		return isTold(feeds, keys)
+	}); err != nil {
 		f.fail("reachable", err, "check kubernetes.kubeconfig")
 		return
 	}
@@ -131,12 +122,11 @@ func (s kubernetesSource) check(ctx context.Context, f *findings) {
 	}
 }
 
-// told reports whether every kind of object was read or cannot be, and what follows for
+// isTold reports whether every kind of object was read or cannot be, and what follows for
 // the keys was told.
-func (s kubernetesSource) told() bool {
-	keys := s.Status().Mapping
+func isTold(feeds []kube.Feed, keys debug.Snapshot) bool {
 	return (keys.Complete || keys.Err != nil) &&
-		!slices.ContainsFunc(s.reader.Status(), func(f kube.Feed) bool { return !f.Listed && f.Err == nil })
+		!slices.ContainsFunc(feeds, func(f kube.Feed) bool { return !f.Listed && f.Err == nil })
 }
 
 // feed says whether one kind of object can be read from a server.

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	fake "github.com/xds-bridge/xds-bridge/internal/fake/kubernetes"
 )
 
 // An apiServer answers what preflight asks an API server.
@@ -49,9 +51,7 @@ func (a apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func kubeconfig(t *testing.T, url string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "kubeconfig")
-	text := fmt.Sprintf(`{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: c, user: u}}],
-clusters: [{name: c, cluster: {server: %q}}], users: [{name: u, user: {token: secret}}]}`, url)
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte(fake.Kubeconfig(url)), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return path

@@ -60,27 +60,33 @@ func reach(ctx context.Context, address string) error {
 func clustersReceived(s mesh.Status) bool { return s.Stream.Types[mesh.ClusterType].Responses > 0 }
 
 // observe runs a source until everything is reported or known to fail.
-func observe(ctx context.Context, source *mesh.Source) mesh.Status {
+func observe(ctx context.Context, source *mesh.Source) (s mesh.Status) {
+	err := runUntil(ctx, source, func() bool {
+		s = source.Status()
+		return s.Complete || clustersReceived(s) && s.Mapping.Err != nil
+	})
+	if err != nil {
+		s.Stream.Err = err
+	}
+	return s
+}
+
+// runUntil runs a source until something is done, which is asked while it runs, or ctx
+// ends. What it reads is nobody's.
+func runUntil(ctx context.Context, source *mesh.Source, done func() bool) error {
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	go func() { ended <- source.Run(ctx, registry.NewTable()) }()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	var s mesh.Status
-	for s = source.Status(); ctx.Err() == nil; s = source.Status() {
-		if s.Complete || clustersReceived(s) && s.Mapping.Err != nil {
-			break
-		}
+	for !done() && ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
 		case <-tick.C:
 		}
 	}
 	cancel()
-	if err := <-ended; err != nil {
-		s.Stream.Err = err
-	}
-	return s
+	return <-ended
 }
 
 func checkMapping(f *findings, m *config.Istiod, s debug.Snapshot) {

@@ -51,6 +51,12 @@ func NewServer() *Server {
 	}
 }
 
+// Kubeconfig returns the text of a kubeconfig file that names the server at a URL.
+func Kubeconfig(url string) string {
+	return fmt.Sprintf(`{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: c, user: u}}],
+clusters: [{name: c, cluster: {server: %q}}], users: [{name: u, user: {token: secret}}]}`, url)
+}
+
 // Put stores an object of a resource, such as services, in place of the one of its
 // name.
 func (s *Server) Put(resource string, value any) error {
