@@ -9,6 +9,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/xds-bridge/xds-bridge/internal/porttest"
 )
 
 // TestTheStatusAPIForOthers shows that others reach the status API only
@@ -25,9 +27,7 @@ func TestTheStatusAPIForOthers(t *testing.T) {
 	cert := w.file("cert.pem", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: pair.Certificate[0]})))
 	keyFile := w.file("key.pem", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key})))
 	token := w.file("api-token", "s3cret-token\n")
-	web, rpc := nacosPorts(t) // for a port that is free
-	address := "0.0.0.0:" + web.Addr().String()[strings.LastIndexByte(web.Addr().String(), ':')+1:]
-	_, _ = web.Close(), rpc.Close()
+	address := fmt.Sprintf("0.0.0.0:%d", porttest.Free(t)[0])
 	whole, err := os.ReadFile(w.config(fileOptions{}))
 	if err != nil {
 		t.Fatal(err)
