@@ -1,8 +1,11 @@
 package bridge
 
 import (
+	"errors"
+	"slices"
 	"time"
 
+	"github.com/xds-bridge/xds-bridge/bridge/plan"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
@@ -128,4 +131,255 @@ func (e *engine) trusted(it *item, now time.Time) bool {
 		return false
 	}
 	return now.Before(it.refreshes(e.opts.Refresh))
+}
+
+// A budget says how many calls a target is given at a time, and how many in a
+// second. After a call that failed it is half of what it was, and with each
+// round of calls that succeed one call more, up to what the options permit: a
+// target that throttles or breaks down is asked for less until it keeps up.
+type budget struct {
+	opts   *Options // Workers and Rate
+	window float64  // calls at a time by now; 0: as many as there are workers
+	cutAt  time.Time
+	paid   time.Time // up to when calls were made in advance, by the rate
+}
+
+// burst is for how long calls may be made in advance of the rate.
+const burst = 100 * time.Millisecond
+
+// calls returns how many calls may be under way.
+func (b *budget) calls() int {
+	if b.window == 0 {
+		return b.opts.Workers
+	}
+	return min(b.opts.Workers, max(1, int(b.window)))
+}
+
+// opens returns when the rate permits the next call.
+func (b *budget) opens() time.Time {
+	if b.opts.Rate <= 0 {
+		return time.Time{}
+	}
+	return b.paid.Add(-burst)
+}
+
+// spend notes that a call begins. A smaller window makes the rate smaller too.
+func (b *budget) spend(now time.Time) {
+	if b.opts.Rate > 0 {
+		rate := b.opts.Rate * float64(b.calls()) / float64(b.opts.Workers)
+		b.paid = later(b.paid, now).Add(time.Duration(float64(time.Second) / rate))
+	}
+}
+
+// callDone handles the result of a call. Failures of calls that began before the
+// window was cut last say nothing new, and a refusal or a race says nothing of
+// how much the target can take.
+func (b *budget) callDone(began time.Time, err error, now time.Time) {
+	switch {
+	case err == nil:
+		if b.window > 0 {
+			b.window = min(float64(b.opts.Workers), b.window+1/b.window)
+		}
+	case errors.Is(err, registry.ErrConflict), errors.Is(err, registry.ErrRefused), began.Before(b.cutAt):
+	default:
+		b.window, b.cutAt = max(1, float64(b.calls())/2), now
+	}
+}
+
+// A note is what is left undone in a group, for whom and why.
+type note struct {
+	origin   plan.Origin
+	known    bool // somebody is known to have claimed it
+	reason   Reason
+	detail   string
+	conflict *plan.Conflict
+	entries  int
+}
+
+// A draft is what becomes of a group: the change that is due, less what may not
+// be done yet.
+type draft struct {
+	*facts
+
+	guards *guards
+	item   *item
+	now    time.Time
+}
+
+// change returns what is to be written now.
+func (d *draft) change() registry.Change { return d.beside(d.withhold(d.permit())) }
+
+// permit returns the change that is due to a group, less what policies and guards do
+// not permit, and notes what that is.
+func (d *draft) permit() registry.Change {
+	change, conflicts := d.planner.Change(d.item.group)
+	before := d.item.notes
+	d.item.notes, d.item.wakeAt = nil, time.Time{}
+	for i := range conflicts {
+		d.conflict(before, &conflicts[i])
+	}
+	change = d.permitPuts(change)
+	if next, succeeds := d.successor(change); succeeds {
+		return d.permitSuccession(next, change)
+	}
+	return d.permitDeletes(change)
+}
+
+// successor returns who would have an exclusive group after another whose last
+// endpoints have just gone.
+func (d *draft) successor(change registry.Change) (next plan.Origin, succeeds bool) {
+	if !d.item.group.Exclusive {
+		return next, false
+	}
+	puts := slices.DeleteFunc(slices.Clone(change.Put), func(w registry.Write) bool { return w.Old != nil || !registry.IsEndpoint(w.New.Key) })
+	desired := slices.DeleteFunc(slices.Clone(change.Want), func(e registry.Entry) bool { return !registry.IsEndpoint(e.Key) })
+	if len(puts) == 0 || len(puts) < len(desired) {
+		return next, false // it has it already
+	}
+	next, _ = d.planner.Winner(d.item.group, puts[0].New.Key)
+	for _, o := range d.item.orphans {
+		succeeds = succeeds || o.Known && registry.IsEndpoint(o.Key) && o.Origin != next
+	}
+	return next, succeeds
+}
+
+// permitSuccession returns the whole change or nothing: two services that have
+// one host mean different things, so that who called the one is sent to the
+// other no sooner than an endpoint would go that is the last.
+func (d *draft) permitSuccession(next plan.Origin, change registry.Change) registry.Change {
+	permitted := d.permitDeletes(change)
+	if endpoints(permitted.Delete) == endpoints(change.Delete) {
+		return permitted
+	}
+	d.item.note(note{origin: next, known: true, reason: ReasonWaiting, detail: "another service has the host until its last endpoint goes"})
+	return registry.Change{Group: d.item.group}
+}
+
+// conflict notes a claim that cannot be honoured, and logs it the first time.
+func (d *draft) conflict(before []note, c *plan.Conflict) {
+	d.item.notes = append(d.item.notes, note{origin: c.Origin, known: true, reason: ReasonConflict, conflict: c, entries: 1})
+	if slices.ContainsFunc(before, func(o note) bool { return o.conflict != nil && *o.conflict == *c }) {
+		return
+	}
+	bridge := d.pipelines[c.Origin.Bridge].Name
+	d.journal.observe(Observation{Kind: ObservedConflict, Bridge: bridge, Count: 1})
+	d.journal.emit(Event{
+		Kind: EventConflict, Bridge: bridge, Subject: d.item.group.String(), What: "claim to " + c.Key + " refused",
+		Why: "it belongs to " + d.journal.winner(*c), Release: "when the other entry goes, or adopt takes it over",
+	})
+	level := d.opts.Log.Debug
+	if d.now.Sub(d.journal.refusedAt) >= d.opts.Retry.Max { // the first of many; status and events have all
+		level, d.journal.refusedAt = d.opts.Log.Warn, d.now
+	}
+	level("claim refused", "bridge", bridge, "service", c.Origin.Service,
+		"group", d.item.group.String(), "key", c.Key, "winner", d.journal.winner(*c))
+}
+
+// permitPuts leaves out the writes that the policies of their bridges forbid.
+func (d *draft) permitPuts(change registry.Change) registry.Change {
+	if !slices.ContainsFunc(d.pipelines, func(w *pipeline) bool { return w.Policy == PolicyReadOnly || w.Policy == PolicyCreateOnly }) {
+		return change
+	}
+	return change.KeepPuts(func(w registry.Write) bool {
+		origin, _ := d.planner.Winner(d.item.group, w.New.Key)
+		policy := d.pipelines[origin.Bridge].Policy
+		update := w.Old != nil && w.Old.Value != w.New.Value
+		if policy != PolicyReadOnly && (policy != PolicyCreateOnly || !update) {
+			return true
+		}
+		d.item.note(note{origin: origin, known: true, reason: ReasonReadOnly, detail: "policy " + string(policy) + " forbids the write"})
+		return false
+	})
+}
+
+// permitDeletes leaves out the deletions that have to wait.
+func (d *draft) permitDeletes(change registry.Change) registry.Change {
+	if len(change.Delete) == 0 {
+		return change
+	}
+	kept := change.Keep(func(h registry.Held) bool {
+		o := d.item.orphans[h.Key]
+		switch {
+		case o == nil && d.replaces(change, h):
+			return d.mayReplace(h)
+		case o == nil:
+			return d.mayDisplace(h)
+		}
+		v := d.guards.judge(o, d.now)
+		if v.reason == "" {
+			return true
+		}
+		d.item.note(note{origin: o.Origin, known: o.Known, reason: v.reason, detail: v.detail})
+		d.item.wakeAt = soonest(d.item.wakeAt, v.at)
+		return false
+	})
+	if slices.ContainsFunc(kept.Want, func(e registry.Entry) bool { return registry.IsEndpoint(e.Key) }) {
+		kept = kept.Keep(func(h registry.Held) bool { return h.Key != registry.HeadKey })
+	}
+	if endpoints(kept.Delete) < endpoints(change.Delete) { // one that stays refers to the others
+		kept = kept.Keep(func(h registry.Held) bool { return !registry.IsPart(h.Key) })
+	}
+	return kept
+}
+
+// endpoints returns how many endpoints are held.
+func endpoints(list []registry.Held) (n int) {
+	for _, h := range list {
+		if registry.IsEndpoint(h.Key) {
+			n++
+		}
+	}
+	return n
+}
+
+// mayDisplace reports whether an entry of ours may go whose key stays: there
+// is another of ours under it, or a foreign one that wins.
+func (d *draft) mayDisplace(h registry.Held) bool {
+	origin, ok := d.planner.Winner(d.item.group, h.Key)
+	if ok && d.pipelines[origin.Bridge].Policy == PolicySync {
+		return true
+	}
+	d.item.note(note{origin: origin, known: ok, reason: ReasonReadOnly, detail: "the policy forbids the deletion"})
+	return false
+}
+
+// beside has what a change replaces stay where consumers need both for a while.
+func (d *draft) beside(change registry.Change) registry.Change {
+	if d.target.overlap(change.Group) == 0 {
+		return change
+	}
+	change.Put, change.Want = slices.Clone(change.Put), slices.Clone(change.Want)
+	for i, w := range change.Put {
+		if w.Old != nil && w.Old.Live && w.Old.Value != w.New.Value {
+			change.Put[i].Beside = true
+			change.Want = append(change.Want, w.Old.Entry)
+		}
+	}
+	change.Want = registry.Sorted(slices.Values(change.Want))
+	return change
+}
+
+// replaces reports whether a deletion is the end of a replacement: of the entry
+// beside which stands what replaced it. It is a part of the update.
+func (d *draft) replaces(change registry.Change, h registry.Held) bool {
+	if d.target.overlap(change.Group) == 0 || !slices.ContainsFunc(change.Want, func(e registry.Entry) bool { return e.Key == h.Key }) {
+		return false
+	}
+	origin, ok := d.planner.Winner(change.Group, h.Key)
+	return ok && (d.pipelines[origin.Bridge].Policy == PolicySync || d.pipelines[origin.Bridge].Policy == PolicyUpsertOnly)
+}
+
+// mayReplace reports whether an entry that was replaced has been beside what
+// replaced it for long enough. Of one that another process left it is not known
+// since when it is there: it counts from when it is first seen.
+func (d *draft) mayReplace(h registry.Held) bool {
+	if _, known := d.item.left[h.Entry]; !known {
+		d.item.leave(h.Entry, d.now)
+	}
+	at := d.item.left[h.Entry].Add(d.target.overlap(d.item.group))
+	if d.now.Before(at) {
+		d.item.wakeAt = soonest(d.item.wakeAt, at)
+		return false
+	}
+	return true
 }

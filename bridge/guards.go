@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/bridge/guard"
+	"github.com/xds-bridge/xds-bridge/bridge/plan"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
@@ -20,6 +21,66 @@ type guards struct {
 
 	scopes []*scope           // by bridge, and then those of bridges that are not configured
 	owing  map[*item]struct{} // items with orphans
+}
+
+// A scope is what one guard judges: the endpoints that the target stores of one
+// bridge, which may be none of the loop's any more.
+type scope struct {
+	name     string
+	pipeline *pipeline // nil: the bridge is none of the loop's, and claims nothing
+	guard    *guard.Guard
+	changed  bool      // since the guard judged last
+	waits    bool      // the guard lets something go by time alone
+	next     time.Time // when it has to judge again; zero: not before something changes
+	asked    time.Time // when the source was last asked for a new connection
+	held     *held     // as it was published last; nil: nothing is
+	denied   *held     // likewise
+	decided  string    // what a person decided last about what is held
+	record   string    // what the names of its records begin with
+}
+
+// An orphan is a key of ours that the target stores and nobody claims.
+type orphan struct {
+	plan.Orphan
+	item     *item
+	scope    *scope    // of the bridge that claimed it last or, by its mark, wrote it
+	author   string    // that bridge; empty: nobody claimed it, and it does not say
+	since    time.Time // when it was first seen, or what waits began anew
+	unknown  bool      // at the last look the source could not report it
+	released string    // how the hold ended that let it go; empty: none did
+}
+
+// missing reports whether its source did not report that it is gone.
+func (o *orphan) missing() bool { return !o.Known || o.Evidence == plan.Missing }
+
+func (o *orphan) entry() registry.Entry {
+	return registry.Entry{Group: o.item.group, Key: o.Key, Value: o.Value}
+}
+
+// A verdict says whether an orphan may be deleted; where it may not, why, and
+// from when on it may if time alone is missing.
+type verdict struct {
+	reason Reason // empty: it may be deleted
+	detail string
+	at     time.Time
+}
+
+// settling applies the wait of what is no endpoint. What stands for a group itself
+// waits for as long as a loss counts: a source that begins cannot
+// distinguish a service without an endpoint for a moment from one that ended, and
+// consumers look for the next endpoint there.
+func (o *orphan) settling(now time.Time) verdict {
+	opts := o.scope.guard.Options
+	wait := opts.Settle
+	if opts.Mode == GuardOff || !o.missing() && !registry.IsPart(o.Key) {
+		wait = 0
+	} else if wait > 0 && o.Key == registry.HeadKey {
+		wait = max(wait, opts.Window)
+	}
+	if at := o.since.Add(wait); wait > 0 && now.Before(at) {
+		return verdict{reason: ReasonWaiting, detail: "what is missing settles for " + wait.String(), at: at}
+	}
+	return verdict{}
 }
 
 // scopeOf returns whose guard judges an orphan: that of the bridge that claimed

@@ -2,263 +2,186 @@ package bridge
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// A driver runs an engine: it waits for what happens, hands it to the engine, and makes
-// the calls that it asks for. One goroutine, that of run, touches the engine. Beside
-// it run the calls.
-type driver struct {
-	engine     *engine
-	target     registry.Target
-	tables     []*tableReader
-	outcomes   chan outcome
-	lost       <-chan struct{}            // ready when the target lost a session of ours
-	watched    registry.Watched           // the target, where it is one
-	others     <-chan struct{}            // ready when others changed a group
-	changed    <-chan struct{}            // ready when the leadership may have changed
-	waiters    map[chan<- Status]struct{} // for Settled
-	answered   chan<- struct{}            // closed at the end of the turn; nil: nobody asked anything
-	onComplete func()                     // called once, if the target serves: its claims are complete; nil: that was done
+// ErrStopped says that a loop does not run any more.
+var ErrStopped = errors.New("the loop has stopped")
+
+// Loop keeps one target in sync with all bridges that lead to it. Its methods
+// may be called at the same time.
+type Loop struct {
+	target  registry.Target
+	bridges []Bridge
+	opts    Options
+	asks    chan question
+	driver  *driver
+	view    *view // of the driver's engine
+	started atomic.Bool
+	done    chan struct{} // closed when Run returned
 }
 
-// A tableReader reads the table of a bridge.
-type tableReader struct {
-	reader *registry.Reader
-	begun  chan struct{} // closed once the table may be read; see Bridge.Begin
-}
-
-func newDriver(l *Loop, dry bool) *driver { //nolint:revive // of the driver, not of the call
-	d := &driver{engine: newEngine(l, dry), target: l.target, outcomes: make(chan outcome), waiters: make(map[chan<- Status]struct{})}
-	if s, serves := l.target.(registry.Serving); serves && !dry {
-		d.onComplete = s.SourcesComplete
+// New returns a loop for a target and the bridges that lead to it, in the
+// order in which they win conflicts. It does nothing until Run.
+func New(target registry.Target, bridges []Bridge, opts Options) (*Loop, error) {
+	if target == nil || len(bridges) == 0 || opts.Owner == "" {
+		return nil, errors.New("a loop needs a target, a bridge and an owner")
 	}
-	return d
-}
-
-// run works until ctx ends or, where until is given, until it is true. Calls under
-// way have ended when it returns.
-func (d *driver) run(ctx context.Context, asks <-chan question, until func() bool) {
-	ctx, cancel := context.WithCancel(ctx)
-	wake, stop := d.listen(ctx)
-	defer stop()
-	defer d.drain()
-	defer cancel()
-	if s, ok := d.target.(registry.Sessioned); ok && !d.engine.dry {
-		d.lost = s.Lost()
+	l := &Loop{
+		target: target, opts: opts.withDefaults(),
+		asks: make(chan question), done: make(chan struct{}),
 	}
-	if w, ok := d.target.(registry.Watched); ok && d.engine.target.watched {
-		d.watched, d.others = w, w.Changed()
-	}
-	if e := d.engine.opts.Election; e != nil {
-		d.changed = e.Changed()
-		e.Ready(Leadership{})
-	}
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for until == nil || !until() {
-		happened, ok := d.wait(ctx, wake, asks, timer.C)
-		if !ok {
-			return
+	names := make(map[string]bool, len(bridges))
+	for _, b := range bridges {
+		b = b.withDefaults()
+		if err := b.validate(); err != nil {
+			return nil, fmt.Errorf("bridge %q: %w", b.Name, err)
 		}
-		d.turn(ctx, happened, timer)
+		if names[b.Name] {
+			return nil, fmt.Errorf("bridge %q: there are two of that name", b.Name)
+		}
+		names[b.Name] = true
+		l.bridges = append(l.bridges, b)
 	}
+	l.driver = newDriver(l, false)
+	l.view = l.driver.engine.view
+	return l, nil
 }
 
-// wait waits for what happens next, and returns how it is taken in; false where ctx
-// has ended.
-func (d *driver) wait(ctx context.Context, wake <-chan struct{}, asks <-chan question, due <-chan time.Time) (func(time.Time), bool) {
-	nothing := func(time.Time) {}
+// Run keeps the target in sync until ctx ends. It returns after the calls
+// under way have ended, and can be called once.
+func (l *Loop) Run(ctx context.Context) error {
+	if l.started.Swap(true) {
+		return errors.New("the loop was run before")
+	}
+	defer close(l.done)
+	l.driver.run(ctx, l.asks, nil)
+	return nil
+}
+
+// Alive returns once the loop's own goroutine answered; it fails where ctx ends
+// or the loop has stopped. Status shows what the loop knew by then.
+func (l *Loop) Alive(ctx context.Context) error { return l.ask(ctx, func(*driver, time.Time) {}) }
+
+// Summary returns what Status does, without services, holds, conflicts, unknown
+// scopes and what is kept: Counts and Reasons say how many there are. It costs
+// the same for few services and for many.
+func (l *Loop) Summary() Status {
+	l.view.mu.Lock()
+	defer l.view.mu.Unlock()
+	return l.view.summary()
+}
+
+// Status returns what the loop did a moment ago or, of one that has stopped, last;
+// what another method returned after is in it. It never waits for the loop.
+func (l *Loop) Status() Status { return l.view.status() }
+
+// Resync makes the target be listed and every group be read and compared
+// again.
+func (l *Loop) Resync(ctx context.Context) error {
+	return l.ask(ctx, func(d *driver, now time.Time) { d.engine.resync(now) })
+}
+
+// AwaitQuiet waits until every bridge is synced and fresh, and nothing is left
+// to do but what only an event can move: a hold, a refusal, a conflict. It
+// returns the status of that moment. Where ctx ends first it returns the
+// status as it is then, and the error of ctx.
+func (l *Loop) AwaitQuiet(ctx context.Context) (Status, error) {
+	settled := make(chan Status, 1)
+	if err := l.ask(ctx, func(d *driver, _ time.Time) { d.waiters[settled] = struct{}{} }); err != nil {
+		return Status{}, err
+	}
 	select {
-	case <-ctx.Done():
-		return nil, false
-	case <-wake:
-		return d.look, true
-	case o := <-d.outcomes:
-		return func(now time.Time) { d.callDone(o, now) }, true //nolint:contextcheck // below, a log is asked for its level; nothing is waited for
-	case _, open := <-d.lost:
-		if open {
-			return d.engine.LoseSession, true
-		}
-		d.lost = nil
-		return nothing, true
-	case <-d.others:
-		return func(now time.Time) { d.engine.ReadChanged(d.watched.Changes(), now) }, true
-	case q := <-asks:
-		return func(now time.Time) {
-			d.look(now)
-			q.ask(d, now)
-			d.answered = q.answered
-		}, true
-	case <-d.changed:
-	case <-due:
-	}
-	return nothing, true
-}
-
-// turn takes in what happened, starts the calls that are due, and sets the timer
-// for what comes next.
-func (d *driver) turn(ctx context.Context, happened func(time.Time), timer *time.Timer) {
-	now, lead := time.Now(), Leadership{}
-	if e := d.engine.opts.Election; e != nil {
-		lead = e.Leadership()
-	}
-	d.engine.Begin(now, lead)
-	happened(now)
-	calls, next := d.engine.Step(now)
-	for _, c := range calls {
-		go func() { d.outcomes <- d.do(ctx, c) }()
-	}
-	if d.answer(now) {
-		next = now
-	}
-	if d.answered != nil {
-		d.engine.view.update(now)
-		close(d.answered)
-		d.answered = nil
-	}
-	if next.IsZero() {
-		timer.Stop()
-	} else {
-		timer.Reset(time.Until(next))
-	}
-}
-
-// do makes a call, and gives it up once its time is over, so that a target that
-// never answers keeps no worker.
-func (d *driver) do(ctx context.Context, c call) outcome {
-	o := outcome{call: c}
-	limited, cancel := context.WithDeadline(ctx, c.until)
-	defer cancel()
-	switch c.op {
-	case opList:
-		o.groups, o.err = d.target.Groups(limited)
-	case opRead:
-		read := d.target.Read
-		if c.watch {
-			read = d.watched.Watch
-		}
-		o.held, o.err = read(limited, c.item.group)
-	case opWrite:
-		o.err = d.target.Write(limited, c.change)
-	case opRecords:
-		if r, ok := d.target.(registry.Recorder); ok {
-			o.consulted, o.err = syncRecords(limited, r, c.records, c.guards)
-		}
-	}
-	if o.err != nil && limited.Err() != nil && ctx.Err() == nil {
-		o.err = fmt.Errorf("not done within %s: %w", c.until.Sub(c.began), o.err)
-	}
-	return o
-}
-
-// listen opens a reader on every table and returns a channel that is ready
-// after any of them was written.
-func (d *driver) listen(ctx context.Context) (<-chan struct{}, func()) {
-	wake := make(chan struct{}, 1)
-	var beginning sync.WaitGroup
-	for _, w := range d.engine.pipelines {
-		r := &tableReader{reader: w.Table.ReaderOn(wake), begun: make(chan struct{})}
-		d.tables = append(d.tables, r)
-		if w.Begin == nil {
-			close(r.begun)
-			continue
-		}
-		beginning.Go(func() {
-			if w.Begin(ctx) != nil {
-				return
-			}
-			close(r.begun)
-			select {
-			case wake <- struct{}{}:
-			default:
-			}
-		})
-	}
-	return wake, func() {
-		for _, r := range d.tables {
-			r.reader.Close()
-		}
-		beginning.Wait()
-	}
-}
-
-// callDone hands the result of a call to the engine.
-func (d *driver) callDone(o outcome, now time.Time) {
-	if d.engine.CallDone(o, now); o.op == opList {
-		d.look(now) // it may have waited for that
-	}
-}
-
-// look takes in what changed in the tables.
-func (d *driver) look(now time.Time) {
-	if d.engine.waitsForList() {
-		return
-	}
-	for i, r := range d.tables {
-		select {
-		case <-r.begun:
-			d.engine.ApplyDelta(i, r.reader.Drain(), now)
-		default:
-		}
-	}
-}
-
-// answer answers those who wait in Settled, and notes once that the claims are
-// complete. What the tables have by then counts, though no wake-up reported it
-// yet; it reports whether that asks for another turn.
-func (d *driver) answer(now time.Time) bool {
-	if d.onComplete == nil && len(d.waiters) == 0 || !d.engine.stored() {
-		return false
-	}
-	before := d.engine.agenda.next()
-	d.look(now)
-	if !d.engine.stored() || !d.engine.agenda.next().Equal(before) || d.engine.mayJudge() && d.engine.guards.unjudged() {
-		return true
-	}
-	if d.onComplete != nil {
-		d.onComplete()
-		d.onComplete = nil
-	}
-	if len(d.waiters) > 0 && d.engine.quiet() {
-		d.engine.view.update(now)
-		for w := range d.waiters {
-			w <- d.engine.view.status()
-		}
-		clear(d.waiters)
-	}
-	return false
-}
-
-// drain waits for the calls under way.
-func (d *driver) drain() {
-	for ; d.engine.calls > 0; d.engine.calls-- {
-		<-d.outcomes
-	}
-}
-
-// A question is what somebody asks of a loop. It is answered once a turn took it
-// in and status shows what came of it.
-type question struct {
-	ask      func(*driver, time.Time)
-	answered chan<- struct{}
-}
-
-// ask runs f in the goroutine of the loop, after the loop has taken in what the
-// tables hold by now.
-func (l *Loop) ask(ctx context.Context, f func(*driver, time.Time)) error {
-	answered := make(chan struct{})
-	select {
-	case l.asks <- question{f, answered}:
-		<-answered
-		return nil
+	case s := <-settled:
+		return s, nil
 	case <-l.done:
-		return ErrStopped
+		return Status{}, ErrStopped
 	case <-ctx.Done():
-		return ctx.Err()
+		err := l.ask(context.WithoutCancel(ctx), func(d *driver, _ time.Time) { delete(d.waiters, settled) })
+		return l.Status(), errors.Join(ctx.Err(), err)
 	}
+}
+
+// Approve lets the deletions of a hold go ahead, if it still is exactly the
+// set of that id; otherwise it returns ErrNoHold. Who is logged. An error that
+// wraps ErrUnrecorded says that it is known to this process alone.
+func (l *Loop) Approve(ctx context.Context, id, who string) error {
+	return l.decide(ctx, id, decision{Approved: true, Who: who})
+}
+
+// Deny keeps the entries of a hold, whatever the source says, each until it is
+// claimed again or approved. Its errors are those of Approve.
+func (l *Loop) Deny(ctx context.Context, id, who string) error {
+	return l.decide(ctx, id, decision{Who: who})
+}
+
+func (l *Loop) decide(ctx context.Context, id string, d decision) error {
+	var kept <-chan error
+	var err error
+	asked := l.ask(ctx, func(dr *driver, now time.Time) { kept, err = dr.engine.guards.decide(id, d, now) })
+	if err := errors.Join(asked, err); err != nil {
+		return err
+	}
+	select {
+	case err = <-kept:
+	case <-l.done:
+		err = ErrStopped
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrUnrecorded, err)
+	}
+	return nil
+}
+
+// Planned is what has to be written to one group.
+type Planned struct {
+	Change   registry.Change // what would be written; deletions that only have to wait are in it
+	HeldBack []HeldBack      // what would be deleted, were it permitted
+}
+
+// HeldBack is an entry that is surplus and stays, and why.
+type HeldBack struct {
+	Entry  registry.Entry
+	Reason Reason
+	Detail string
+}
+
+// Plan reads the whole target and returns what would have to be written to
+// it, in the order of the groups, without writing anything. It waits until
+// every bridge is synced and everything was read; where ctx ends before that
+// it returns what is known and the error of ctx. That the target may not be
+// listed is an error at once, which wraps registry.ErrRefused. Run need not be
+// running.
+func (l *Loop) Plan(ctx context.Context) ([]Planned, Status, error) {
+	d := newDriver(l, true)
+	e := d.engine
+	d.run(ctx, nil, func() bool { return e.quiet() || e.view.unlisted() != nil })
+	now := time.Now()
+	err := e.view.unlisted()
+	if err == nil && !e.quiet() {
+		err = ctx.Err()
+	}
+	all := e.view.plan(now)
+	e.view.update(now)
+	return all, e.view.status(), err
+}
+
+// Tune changes how a loop goes about its work without stopping it: the guards
+// of bridges, by name, and of the options Workers, Rate, Timeout, Quiet,
+// MaxQuiet, Refresh and Retry. Calls under way continue. What is held is judged by
+// the new guards from then on, and goes where they hold nothing.
+func (l *Loop) Tune(ctx context.Context, guards map[string]Guard, opts Options) error {
+	for name, g := range guards {
+		if err := validateGuard(g); err != nil {
+			return fmt.Errorf("bridge %q: %w", name, err)
+		}
+	}
+	return l.ask(ctx, func(d *driver, now time.Time) { d.engine.tune(guards, opts, now) })
 }

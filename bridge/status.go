@@ -28,14 +28,6 @@ const (
 	ReasonRefused  Reason = "refused"  // the target refuses it, and repeating does not help
 )
 
-// rank returns how bad a reason is.
-func (r Reason) rank() int {
-	return slices.Index([]Reason{
-		ReasonSynced, ReasonStandby, ReasonEmpty, ReasonExcluded, ReasonReadOnly, ReasonPending, ReasonWaiting,
-		ReasonKept, ReasonUnknown, ReasonHeld, ReasonConflict, ReasonInvalid, ReasonRetrying, ReasonRefused,
-	}, r)
-}
-
 // Status is what a loop is doing. It is a copy that the caller owns.
 type Status struct {
 	Target    string          `json:"target"`

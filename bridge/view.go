@@ -174,6 +174,14 @@ func (v *view) service(origin plan.Origin, s *service) *row {
 	return out
 }
 
+// rank returns how bad a reason is.
+func (r Reason) rank() int {
+	return slices.Index([]Reason{
+		ReasonSynced, ReasonStandby, ReasonEmpty, ReasonExcluded, ReasonReadOnly, ReasonPending, ReasonWaiting,
+		ReasonKept, ReasonUnknown, ReasonHeld, ReasonConflict, ReasonInvalid, ReasonRetrying, ReasonRefused,
+	}, r)
+}
+
 // explain says why a service is as it is; of conflicts, who wins how many.
 func (r *row) explain(details []string) {
 	if r.Reason == ReasonConflict {

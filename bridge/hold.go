@@ -1,7 +1,11 @@
 package bridge
 
 import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -45,6 +49,100 @@ type decision struct {
 // same reports whether two decisions are one.
 func (d decision) same(o decision) bool {
 	return d.At.Equal(o.At) && d.Approved == o.Approved && d.Who == o.Who
+}
+
+// held is a hold as status shows it, with its keys.
+type held struct {
+	Hold
+
+	keys []guard.Key
+}
+
+// holds returns what is held and what was denied.
+func (b *scope) holds() (all []*held) {
+	for _, h := range []*held{b.held, b.denied} {
+		if h != nil {
+			all = append(all, h)
+		}
+	}
+	return all
+}
+
+// holdStatus returns a hold as status shows it; nil where there is none.
+func (b *scope) holdStatus(target string, h *guard.Hold) *held {
+	if h == nil {
+		return nil
+	}
+	where := sha256.Sum256([]byte(target + "\x00" + b.name))
+	out := &held{keys: h.Keys, Hold: Hold{
+		ID: hex.EncodeToString(where[:3]) + "-" + h.ID, Bridge: b.name, Since: h.Since,
+		Reason: fmt.Sprintf("%d of %d services would have no endpoint left", h.Emptied, h.Services), Release: b.release(h),
+	}}
+	switch {
+	case b.pipeline == nil:
+		out.Reason = "bridge " + b.name + " is not configured"
+	case h.Emptied == 0:
+		out.Reason = fmt.Sprintf("%d of %d endpoints would be gone within %s", h.Lost, h.Endpoints, b.guard.Options.Window)
+	}
+	for _, k := range h.Keys {
+		if n := len(out.Groups); n == 0 || out.Groups[n-1] != k.Service {
+			out.Groups = append(out.Groups, k.Service)
+		}
+		out.Entries = append(out.Entries, k.Service.String()+" "+k.Key)
+	}
+	return out
+}
+
+// release says what ends a hold.
+func (b *scope) release(h *guard.Hold) string {
+	switch confirm := b.guard.Options.Confirm; {
+	case b.guard.Options.Mode == GuardWarn:
+		return "at once: guard.mode is warn"
+	case b.pipeline == nil:
+		return "by approval, or once the bridge is configured again"
+	case confirm == 0:
+		return "by approval"
+	case h.Person && 2*h.Emptied > h.Services && h.Emptied < h.Services:
+		return "by approval alone: more than half of its services would have no endpoint left"
+	case h.Person:
+		return "by approval alone: no endpoint that is stored is claimed"
+	}
+	return "by approval, or if the source still says so over a new connection " + b.guard.Options.Confirm.String() + " after it began"
+}
+
+// ended says how the hold that is shown ended.
+func (b *scope) ended(cause string) string {
+	if b.held == nil {
+		return "hold ended: " + cause
+	}
+	return "hold " + b.held.ID + " ended: " + cause
+}
+
+// showHold reports a hold that began, changed or ended.
+func (g *guards) showHold(b *scope, r guard.Round, now time.Time) {
+	before := b.held
+	b.held, b.denied = b.holdStatus(g.opts.Target, b.guard.Hold()), b.holdStatus(g.opts.Target, b.guard.Denied())
+	if b.denied != nil {
+		b.denied.Denied, b.denied.Reason, b.denied.Release = true, "a person denied it", releaseDenied
+	}
+	switch h := b.held; {
+	case h == nil && before != nil:
+		why := "nothing of it is to be deleted any more"
+		if len(r.Released) > 0 {
+			why = r.Released[0].Cause
+		}
+		g.journal.emitHoldEnd(b, before, cmp.Or(b.decided, why))
+	case h != nil && before == nil:
+		g.touch(h.Groups, now) // whose services say from now on that they are held
+		g.journal.emitHold(h.Hold, "held back")
+		g.journal.warnHold(b, h)
+	case h != nil && before.ID != h.ID:
+		g.touch(h.Groups, now)
+		g.journal.emitHold(h.Hold, "held back, its entries changed")
+	case h != nil && before.Release != h.Release:
+		g.journal.emitHold(h.Hold, "held back, what ends it changed")
+	}
+	b.decided = ""
 }
 
 // decide applies a decision about a hold of this process, and has it recorded for

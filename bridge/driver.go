@@ -1,0 +1,264 @@
+package bridge
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// A driver runs an engine: it waits for what happens, hands it to the engine, and makes
+// the calls that it asks for. One goroutine, that of run, touches the engine. Beside
+// it run the calls.
+type driver struct {
+	engine     *engine
+	target     registry.Target
+	tables     []*tableReader
+	outcomes   chan outcome
+	lost       <-chan struct{}            // ready when the target lost a session of ours
+	watched    registry.Watched           // the target, where it is one
+	others     <-chan struct{}            // ready when others changed a group
+	changed    <-chan struct{}            // ready when the leadership may have changed
+	waiters    map[chan<- Status]struct{} // for Settled
+	answered   chan<- struct{}            // closed at the end of the turn; nil: nobody asked anything
+	onComplete func()                     // called once, if the target serves: its claims are complete; nil: that was done
+}
+
+// A tableReader reads the table of a bridge.
+type tableReader struct {
+	reader *registry.Reader
+	begun  chan struct{} // closed once the table may be read; see Bridge.Begin
+}
+
+func newDriver(l *Loop, dry bool) *driver { //nolint:revive // of the driver, not of the call
+	d := &driver{engine: newEngine(l, dry), target: l.target, outcomes: make(chan outcome), waiters: make(map[chan<- Status]struct{})}
+	if s, serves := l.target.(registry.Serving); serves && !dry {
+		d.onComplete = s.SourcesComplete
+	}
+	return d
+}
+
+// run works until ctx ends or, where until is given, until it is true. Calls under
+// way have ended when it returns.
+func (d *driver) run(ctx context.Context, asks <-chan question, until func() bool) {
+	ctx, cancel := context.WithCancel(ctx)
+	wake, stop := d.listen(ctx)
+	defer stop()
+	defer d.drain()
+	defer cancel()
+	if s, ok := d.target.(registry.Sessioned); ok && !d.engine.dry {
+		d.lost = s.Lost()
+	}
+	if w, ok := d.target.(registry.Watched); ok && d.engine.target.watched {
+		d.watched, d.others = w, w.Changed()
+	}
+	if e := d.engine.opts.Election; e != nil {
+		d.changed = e.Changed()
+		e.Ready(Leadership{})
+	}
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for until == nil || !until() {
+		happened, ok := d.wait(ctx, wake, asks, timer.C)
+		if !ok {
+			return
+		}
+		d.turn(ctx, happened, timer)
+	}
+}
+
+// wait waits for what happens next, and returns how it is taken in; false where ctx
+// has ended.
+func (d *driver) wait(ctx context.Context, wake <-chan struct{}, asks <-chan question, due <-chan time.Time) (func(time.Time), bool) {
+	nothing := func(time.Time) {}
+	select {
+	case <-ctx.Done():
+		return nil, false
+	case <-wake:
+		return d.look, true
+	case o := <-d.outcomes:
+		return func(now time.Time) { d.callDone(o, now) }, true //nolint:contextcheck // below, a log is asked for its level; nothing is waited for
+	case _, open := <-d.lost:
+		if open {
+			return d.engine.LoseSession, true
+		}
+		d.lost = nil
+		return nothing, true
+	case <-d.others:
+		return func(now time.Time) { d.engine.ReadChanged(d.watched.Changes(), now) }, true
+	case q := <-asks:
+		return func(now time.Time) {
+			d.look(now)
+			q.ask(d, now)
+			d.answered = q.answered
+		}, true
+	case <-d.changed:
+	case <-due:
+	}
+	return nothing, true
+}
+
+// turn takes in what happened, starts the calls that are due, and sets the timer
+// for what comes next.
+func (d *driver) turn(ctx context.Context, happened func(time.Time), timer *time.Timer) {
+	now, lead := time.Now(), Leadership{}
+	if e := d.engine.opts.Election; e != nil {
+		lead = e.Leadership()
+	}
+	d.engine.Begin(now, lead)
+	happened(now)
+	calls, next := d.engine.Step(now)
+	for _, c := range calls {
+		go func() { d.outcomes <- d.do(ctx, c) }()
+	}
+	if d.answer(now) {
+		next = now
+	}
+	if d.answered != nil {
+		d.engine.view.update(now)
+		close(d.answered)
+		d.answered = nil
+	}
+	if next.IsZero() {
+		timer.Stop()
+	} else {
+		timer.Reset(time.Until(next))
+	}
+}
+
+// do makes a call, and gives it up once its time is over, so that a target that
+// never answers keeps no worker.
+func (d *driver) do(ctx context.Context, c call) outcome {
+	o := outcome{call: c}
+	limited, cancel := context.WithDeadline(ctx, c.until)
+	defer cancel()
+	switch c.op {
+	case opList:
+		o.groups, o.err = d.target.Groups(limited)
+	case opRead:
+		read := d.target.Read
+		if c.watch {
+			read = d.watched.Watch
+		}
+		o.held, o.err = read(limited, c.item.group)
+	case opWrite:
+		o.err = d.target.Write(limited, c.change)
+	case opRecords:
+		if r, ok := d.target.(registry.Recorder); ok {
+			o.consulted, o.err = syncRecords(limited, r, c.records, c.guards)
+		}
+	}
+	if o.err != nil && limited.Err() != nil && ctx.Err() == nil {
+		o.err = fmt.Errorf("not done within %s: %w", c.until.Sub(c.began), o.err)
+	}
+	return o
+}
+
+// listen opens a reader on every table and returns a channel that is ready
+// after any of them was written.
+func (d *driver) listen(ctx context.Context) (<-chan struct{}, func()) {
+	wake := make(chan struct{}, 1)
+	var beginning sync.WaitGroup
+	for _, w := range d.engine.pipelines {
+		r := &tableReader{reader: w.Table.ReaderOn(wake), begun: make(chan struct{})}
+		d.tables = append(d.tables, r)
+		if w.Begin == nil {
+			close(r.begun)
+			continue
+		}
+		beginning.Go(func() {
+			if w.Begin(ctx) != nil {
+				return
+			}
+			close(r.begun)
+			select {
+			case wake <- struct{}{}:
+			default:
+			}
+		})
+	}
+	return wake, func() {
+		for _, r := range d.tables {
+			r.reader.Close()
+		}
+		beginning.Wait()
+	}
+}
+
+// callDone hands the result of a call to the engine.
+func (d *driver) callDone(o outcome, now time.Time) {
+	if d.engine.CallDone(o, now); o.op == opList {
+		d.look(now) // it may have waited for that
+	}
+}
+
+// look takes in what changed in the tables.
+func (d *driver) look(now time.Time) {
+	if d.engine.waitsForList() {
+		return
+	}
+	for i, r := range d.tables {
+		select {
+		case <-r.begun:
+			d.engine.ApplyDelta(i, r.reader.Drain(), now)
+		default:
+		}
+	}
+}
+
+// answer answers those who wait in Settled, and notes once that the claims are
+// complete. What the tables have by then counts, though no wake-up reported it
+// yet; it reports whether that asks for another turn.
+func (d *driver) answer(now time.Time) bool {
+	if d.onComplete == nil && len(d.waiters) == 0 || !d.engine.stored() {
+		return false
+	}
+	before := d.engine.agenda.next()
+	d.look(now)
+	if !d.engine.stored() || !d.engine.agenda.next().Equal(before) || d.engine.mayJudge() && d.engine.guards.unjudged() {
+		return true
+	}
+	if d.onComplete != nil {
+		d.onComplete()
+		d.onComplete = nil
+	}
+	if len(d.waiters) > 0 && d.engine.quiet() {
+		d.engine.view.update(now)
+		for w := range d.waiters {
+			w <- d.engine.view.status()
+		}
+		clear(d.waiters)
+	}
+	return false
+}
+
+// drain waits for the calls under way.
+func (d *driver) drain() {
+	for ; d.engine.calls > 0; d.engine.calls-- {
+		<-d.outcomes
+	}
+}
+
+// A question is what somebody asks of a loop. It is answered once a turn took it
+// in and status shows what came of it.
+type question struct {
+	ask      func(*driver, time.Time)
+	answered chan<- struct{}
+}
+
+// ask runs f in the goroutine of the loop, after the loop has taken in what the
+// tables hold by now.
+func (l *Loop) ask(ctx context.Context, f func(*driver, time.Time)) error {
+	answered := make(chan struct{})
+	select {
+	case l.asks <- question{f, answered}:
+		<-answered
+		return nil
+	case <-l.done:
+		return ErrStopped
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
