@@ -4,8 +4,7 @@
 //
 // An engine decides: it is a value that is given what sources report, the results
 // of calls and the time, and returns the calls to make. A driver runs it in one
-// goroutine, and beside it the calls, at most Options.Workers of them, and one
-// goroutine per bridge that passes the wake-ups of its table on.
+// goroutine, and beside it the calls, at most Options.Workers of them.
 package bridge
 
 import (

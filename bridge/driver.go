@@ -109,22 +109,30 @@ func (d *driver) turn(ctx context.Context, happened func(time.Time), timer *time
 	}
 	d.engine.Begin(now, lead)
 	happened(now)
-	calls, next := d.engine.Step(now)
-	for _, c := range calls {
+	s := d.engine.Step(now)
+	for _, c := range s.calls {
 		go func() { d.outcomes <- d.do(ctx, c) }()
 	}
+	if s.ready != nil {
+		d.engine.opts.Election.Ready(*s.ready)
+	}
+	for _, i := range s.recheck {
+		if recheck := d.engine.pipelines[i].Recheck; recheck != nil {
+			recheck()
+		}
+	}
 	if d.answer(now) {
-		next = now
+		s.next = now
 	}
 	if d.answered != nil {
 		d.engine.view.update(now)
 		close(d.answered)
 		d.answered = nil
 	}
-	if next.IsZero() {
+	if s.next.IsZero() {
 		timer.Stop()
 	} else {
-		timer.Reset(time.Until(next))
+		timer.Reset(time.Until(s.next))
 	}
 }
 

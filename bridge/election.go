@@ -93,29 +93,28 @@ func (e *engine) reconsider(it *item, now time.Time) {
 const confirmEvery = 100 * time.Millisecond
 
 // confirm reports to the election once everything is as the role asks for, and if
-// that is no longer so because a source is stale. It returns when to look again;
-// the zero time where there is nothing to look for.
-func (e *engine) confirm(now time.Time) time.Time {
-	if e.opts.Election == nil {
-		return time.Time{}
-	}
-	if done := e.confirmed; done.Role == e.lead.Role && done.Term == e.lead.Term {
-		if !e.complete() {
-			e.confirmed = Leadership{}
-			e.opts.Election.Ready(e.confirmed)
+// that is no longer so because a source is stale.
+func (e *engine) confirm(s *step, now time.Time) {
+	done, complete := e.confirmed, e.complete()
+	isDone := done.Role == e.lead.Role && done.Term == e.lead.Term
+	switch next := e.confirmedAt.Add(confirmEvery); {
+	case e.opts.Election == nil, isDone && complete:
+		return
+	case isDone:
+		e.confirmed = Leadership{}
+	case now.Before(next):
+		s.wake(next)
+		return
+	default:
+		e.confirmedAt = now
+		if !complete || !e.caughtUp() {
+			s.wake(now.Add(confirmEvery))
+			return
 		}
-		return time.Time{}
+		e.confirmed = e.lead
 	}
-	if next := e.confirmedAt.Add(confirmEvery); now.Before(next) {
-		return next
-	}
-	e.confirmedAt = now
-	if !e.complete() || !e.caughtUp() {
-		return now.Add(confirmEvery)
-	}
-	e.confirmed = e.lead
-	e.opts.Election.Ready(e.lead)
-	return time.Time{}
+	ready := e.confirmed
+	s.ready = &ready
 }
 
 // caughtUp reports whether everything was brought to where the role asks for

@@ -78,26 +78,37 @@ func (e *engine) Begin(now time.Time, lead Leadership) {
 	}
 }
 
-// Step decides what is to be done. It returns the calls to make, and when it has
-// to be called again; the zero time where only an event helps.
-func (e *engine) Step(now time.Time) (calls []call, next time.Time) {
-	next = e.guards.judgeAll(now)
-	calls = e.due(now)
+// A step is what an engine asks its driver for.
+type step struct {
+	calls   []call
+	next    time.Time   // when Step has to be called again; zero: only an event helps
+	ready   *Leadership // to report to the election; nil: nothing
+	recheck []int       // bridges whose sources are to be read over a new connection
+}
+
+// wake has Step be called again at a time; the zero time means never.
+func (s *step) wake(at time.Time) { s.next = soonest(s.next, at) }
+
+// Step decides what is to be done.
+func (e *engine) Step(now time.Time) step {
+	var s step
+	e.guards.judgeAll(&s, now)
+	s.calls = e.due(now)
 	if e.mayJudge() && e.guards.unjudged() { // what was to be added came to an end in this turn
-		next = now
+		s.wake(now)
 	}
-	recordCalls, at := e.guards.recordsCall(now)
-	calls = append(calls, recordCalls...)
-	e.calls += len(calls)
-	next = soonest(soonest(next, at), soonest(e.confirm(now), e.view.publish(now)))
+	e.guards.addRecordsCall(&s, now)
+	e.calls += len(s.calls)
+	e.confirm(&s, now)
+	s.wake(e.view.publish(now))
 	if at := e.agenda.next(); !at.IsZero() && e.working() < e.budget.calls() {
-		next = soonest(next, later(at, e.budget.opens()))
+		s.wake(later(at, e.budget.opens()))
 	}
 	if len(e.guards.owing) > 0 {
-		next = soonest(next, now.Add(pulse))
+		s.wake(now.Add(pulse))
 	}
-	e.clock.set(next, now)
-	return calls, next
+	e.clock.set(s.next, now)
+	return s
 }
 
 // waitsForList reports whether sources must not be taken in yet: what is served

@@ -285,13 +285,12 @@ func (g *guards) unjudged() bool {
 	return g.acts() && slices.ContainsFunc(g.scopes, func(b *scope) bool { return b.changed && (b.pipeline == nil || b.pipeline.complete()) })
 }
 
-// judgeAll has each guard judge whose facts or time have changed, and returns when
-// one has to again; the zero time where only an event helps.
-func (g *guards) judgeAll(now time.Time) (next time.Time) {
+// judgeAll has each guard judge whose facts or time have changed.
+func (g *guards) judgeAll(s *step, now time.Time) {
 	if !g.mayJudge() || !g.acts() {
-		return time.Time{}
+		return
 	}
-	for _, b := range g.scopes {
+	for i, b := range g.scopes {
 		dials := 0
 		if b.pipeline != nil {
 			if dials = b.pipeline.known.Dials; !b.pipeline.complete() {
@@ -299,11 +298,14 @@ func (g *guards) judgeAll(now time.Time) (next time.Time) {
 			}
 		}
 		if due := !b.next.IsZero() && !now.Before(b.next); b.changed || due {
-			g.follow(b, b.guard.Judge(now, dials), now)
+			r := b.guard.Judge(now, dials)
+			g.follow(b, r, now)
+			if r.Reconnect && b.pipeline != nil && now.Sub(b.asked) >= b.guard.Options.Confirm/2 {
+				b.asked, s.recheck = now, append(s.recheck, i)
+			}
 		}
-		next = soonest(next, b.next)
+		s.wake(b.next)
 	}
-	return next
 }
 
 // follow does what a judgement asks for.
@@ -313,10 +315,6 @@ func (g *guards) follow(b *scope, r guard.Round, now time.Time) {
 		g.storeRecord(b, changed)
 	}
 	g.release(b, r, now)
-	if r.Reconnect && b.pipeline != nil && b.pipeline.Recheck != nil && now.Sub(b.asked) >= b.guard.Options.Confirm/2 {
-		b.asked = now
-		b.pipeline.Recheck()
-	}
 	if h := b.holdStatus(g.opts.Target, r.Warned); h != nil {
 		g.journal.emitHold(h.Hold, "would be held back")
 		g.journal.warnHold(b, h)

@@ -273,21 +273,21 @@ func (g *guards) restore(b *scope) {
 	b.changed = true
 }
 
-// recordsCall returns the call that stores and reads records, where that is due, and
-// when it has to be called again; the zero time where only an event helps.
-func (g *guards) recordsCall(now time.Time) ([]call, time.Time) {
+// addRecordsCall adds the call that stores and reads records, where that is due.
+func (g *guards) addRecordsCall(s *step, now time.Time) {
 	r := g.records
 	if !r.reads || r.inFlight != nil || g.dry && r.loaded || !g.looks() && len(r.pending) == 0 {
-		return nil, time.Time{}
+		return
 	}
 	if at := r.next(); now.Before(at) {
-		return nil, at
+		s.wake(at)
+		return
 	}
 	g.publishHolds()
 	if !r.loaded && !g.target.shared { // what was to be stored before is older than what is there
 		maps.DeleteFunc(r.pending, func(n recordName, _ record) bool { return n.kind == recordGuard })
 	}
-	return []call{{op: opRecords, records: r.startPending(), guards: !r.loaded, began: now, until: now.Add(g.opts.Timeout)}}, time.Time{}
+	s.calls = append(s.calls, call{op: opRecords, records: r.startPending(), guards: !r.loaded, began: now, until: now.Add(g.opts.Timeout)})
 }
 
 // looks reports whether there may be records that say something new.

@@ -176,13 +176,13 @@ func (w *world) turn(happens func()) {
 	e := w.driver.engine
 	e.Begin(w.now, Leadership{})
 	happens()
-	calls, next := e.Step(w.now)
-	w.next = next
-	for _, c := range calls {
+	s := e.Step(w.now)
+	w.next = s.next
+	for _, c := range s.calls {
 		w.issued(c)
 		w.calls = append(w.calls, c)
 	}
-	if len(calls) > 0 {
+	if len(s.calls) > 0 {
 		fmt.Fprintf(&w.log, "at %s\n", w.now.Format(time.RFC3339Nano))
 	}
 }

@@ -80,7 +80,7 @@ func (c *course) turn(happens func()) {
 	e := c.driver.engine
 	e.Begin(c.now, c.lead)
 	happens()
-	calls, _ := e.Step(c.now)
+	calls := e.Step(c.now).calls
 	c.calls = append(c.calls, calls...)
 }
 
