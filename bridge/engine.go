@@ -190,7 +190,7 @@ func (e *engine) LoseSession(now time.Time) {
 func (e *engine) resync(now time.Time) {
 	list, _ := e.agenda.item(registry.Group{})
 	for _, it := range append(e.agenda.all(), list) {
-		e.guards.inform(it, now) // what stayed may be let go by now
+		e.guards.account(it, now) // what stayed may be let go by now
 		e.readAgain(it, now)
 	}
 	e.relist = true

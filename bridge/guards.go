@@ -41,7 +41,7 @@ type scope struct {
 
 // An orphan is a key of ours that the target stores and nobody claims.
 type orphan struct {
-	plan.Orphan
+	plan.Row
 	item     *item
 	scope    *scope    // of the bridge that claimed it last or, by its mark, wrote it
 	author   string    // that bridge; empty: nobody claimed it, and it does not say
@@ -189,21 +189,26 @@ func (g *guards) judge(o *orphan, now time.Time) verdict {
 }
 
 // account brings what is known of the orphans of a group up to date, and reports
-// to the guards what the target stores of their bridges.
+// to the guards what the target stores of their bridges there once what is claimed
+// is added: a write adds and deletes at once.
 func (g *guards) account(it *item, now time.Time) {
-	before := it.orphans
+	before, stored := it.orphans, make(map[*scope][]guard.Endpoint, len(g.scopes))
 	it.orphans = nil
 	if g.acts() {
-		it.orphans = g.orphans(it, before, now)
+		for row := range g.planner.Rows(it.group) {
+			if row.Claimed {
+				g.addClaimed(stored, it, row)
+				continue
+			}
+			o := g.orphan(it, before[row.Key], row, now)
+			if registry.IsEndpoint(o.Key) {
+				stored[o.scope] = append(stored[o.scope], guard.Endpoint{Key: o.Key, Claim: g.claimOf(o, now)})
+			}
+		}
 	}
 	for key, o := range before {
 		if it.orphans[key] != o && o.Known {
 			g.pipelines[o.Origin.Bridge].addLeft(o.Origin.Service, it.group, -1)
-		}
-	}
-	for key, o := range it.orphans {
-		if before[key] != o && o.Known {
-			g.pipelines[o.Origin.Bridge].addLeft(o.Origin.Service, it.group, +1)
 		}
 	}
 	if len(it.orphans) > 0 {
@@ -211,57 +216,47 @@ func (g *guards) account(it *item, now time.Time) {
 	} else {
 		delete(g.owing, it)
 	}
-	g.inform(it, now)
+	g.report(it, stored, now)
 }
 
-// orphans returns the orphans of a group. Those that were there before stay as they are.
-func (g *guards) orphans(it *item, before map[string]*orphan, now time.Time) (all map[string]*orphan) {
-	for found := range g.planner.Orphans(it.group) {
-		o := before[found.Key]
-		if o == nil || o.Orphan != found {
-			o = &orphan{Orphan: found, item: it, since: now}
-			o.scope = g.scopeOf(o)
-		}
-		if all == nil {
-			all = make(map[string]*orphan)
-		}
-		all[found.Key] = o
+// addClaimed adds an endpoint that is claimed, unless the target refuses to store it.
+func (g *guards) addClaimed(stored map[*scope][]guard.Endpoint, it *item, row plan.Row) {
+	if _, refused := it.refusals[row.Key]; registry.IsEndpoint(row.Key) && (row.Held || !refused) {
+		b := g.scopes[row.Origin.Bridge]
+		stored[b] = append(stored[b], guard.Endpoint{Key: row.Key, Claim: guard.Claimed, New: !row.Held})
 	}
-	return all
 }
 
-// inform reports to the guards what the target stores of their bridges in a group
-// once what is claimed there is added: a write adds and deletes at once.
-func (g *guards) inform(it *item, now time.Time) {
+// orphan adds an orphan to a group. One that was there before stays as it is.
+func (g *guards) orphan(it *item, o *orphan, row plan.Row, now time.Time) *orphan {
+	if o == nil || o.Row != row {
+		o = &orphan{Row: row, item: it, since: now}
+		o.scope = g.scopeOf(o)
+		if o.Known {
+			g.pipelines[o.Origin.Bridge].addLeft(o.Origin.Service, it.group, +1)
+		}
+	}
+	if it.orphans == nil {
+		it.orphans = make(map[string]*orphan)
+	}
+	it.orphans[row.Key] = o
+	return o
+}
+
+// report reports to the guards what is stored in a group, once that is known.
+func (g *guards) report(it *item, stored map[*scope][]guard.Endpoint, now time.Time) {
 	if _, unread := g.unread[it.group]; it.readAt.IsZero() && (unread || !it.arrive && !g.planner.HoldsOurs(it.group)) {
-		return // what it stores is not known, or that it stores anything
-	}
-	var stored map[*scope][]guard.Endpoint
-	if g.acts() && !it.arrive { // of a group to which nothing was written, nothing is there
-		stored = g.stored(it, now)
+		return
 	}
 	for _, b := range g.scopes {
-		if b.guard.Observe(now, it.group, stored[b]) {
+		endpoints := stored[b]
+		if it.arrive { // nothing was written to it, and nothing is there
+			endpoints = nil
+		}
+		if b.guard.Observe(now, it.group, endpoints) {
 			b.changed = true
 		}
 	}
-}
-
-// stored returns the endpoints of a group by whose they are.
-func (g *guards) stored(it *item, now time.Time) map[*scope][]guard.Endpoint {
-	all := make(map[*scope][]guard.Endpoint, len(g.scopes))
-	for d := range g.planner.Desired(it.group) {
-		if _, refused := it.refusals[d.Key]; registry.IsEndpoint(d.Key) && (d.Held || !refused) {
-			b := g.scopes[d.Origin.Bridge]
-			all[b] = append(all[b], guard.Endpoint{Key: d.Key, Claim: guard.Claimed, New: !d.Held})
-		}
-	}
-	for key, o := range it.orphans {
-		if claim := g.claimOf(o, now); registry.IsEndpoint(key) {
-			all[o.scope] = append(all[o.scope], guard.Endpoint{Key: key, Claim: claim})
-		}
-	}
-	return all
 }
 
 // claimOf returns what the source reports of an orphan.
@@ -389,7 +384,7 @@ func (g *guards) reset(b *scope) {
 // more than time.
 func (g *guards) review(now time.Time) {
 	for _, it := range inOrder(maps.Keys(g.owing)) {
-		g.inform(it, now)
+		g.account(it, now)
 		g.agenda.touch(it, now)
 	}
 }

@@ -255,7 +255,7 @@ func (g *guards) load(guards map[string][]guard.Record, now time.Time) {
 		g.restore(b)
 	}
 	for _, it := range g.agenda.items {
-		g.inform(it, now)
+		g.account(it, now)
 	}
 }
 

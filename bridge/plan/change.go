@@ -19,13 +19,16 @@ type Conflict struct {
 	RivalClaim bool   // the entry in the way is claimed by another service of ours
 }
 
-// Orphan is a key of ours that the target holds and nobody claims.
-type Orphan struct {
+// A Row is what is known of one key of ours in a group: one that is claimed, or an
+// orphan, which the target holds and nobody claims.
+type Row struct {
 	Key      string
-	Origin   Origin   // who claimed it last
-	Known    bool     // somebody did claim it, so that Origin and Evidence are known
-	Evidence Evidence // that its claims ended: the weakest of them
-	Value    string   // of what is held; empty where somebody is known to have claimed it
+	Claimed  bool
+	Held     bool     // by the target; of one that is claimed also another's entry to which it gives way
+	Origin   Origin   // whose claim it is, the first of several; of an orphan who claimed it last
+	Known    bool     // somebody is known to claim it or to have claimed it
+	Evidence Evidence // that the claims to an orphan ended: the weakest of them
+	Value    string   // of an orphan that nobody is known to have claimed
 }
 
 // Change returns what has to be written to a group, and the claims in it that
@@ -40,58 +43,47 @@ func (p *Planner) Change(id registry.Group) (registry.Change, []Conflict) {
 	d := p.diff(g)
 	d.change = &c
 	d.reportRefused(g)
-	for r := range g.rows() {
-		d.row(r)
+	for r := range g.runs() {
+		d.add(r)
 	}
 	return c, d.conflicts
 }
 
-// Orphans yields the keys of a group that are ours and that nobody claims, in
-// order, each once.
-func (p *Planner) Orphans(id registry.Group) iter.Seq[Orphan] {
-	return func(yield func(Orphan) bool) {
-		g := p.lookup(id)
-		for r := range g.rows() {
-			i := slices.IndexFunc(r.held, func(h held) bool { return h.owner == p.owner })
-			if len(r.want) > 0 || i < 0 {
-				continue
-			}
-			o := Orphan{Key: r.key}
-			for _, end := range g.released[r.key] {
-				o.Origin, o.Known, o.Evidence = end.origin, true, max(o.Evidence, end.evidence)
-			}
-			if !o.Known {
-				o.Value = r.held[i].value()
-			}
-			if !yield(o) {
-				return
-			}
-		}
-	}
-}
-
-// A Desire is a key that is claimed in a group.
-type Desire struct {
-	Key    string
-	Origin Origin // whose claim it is, the first of several
-	Held   bool   // the group holds it already, or another's entry to which it gives way
-}
-
-// Desired yields the keys of a group that are claimed, in order. Of an exclusive
-// group those that are not held yet are another service's, and left out.
-func (p *Planner) Desired(id registry.Group) iter.Seq[Desire] {
-	return func(yield func(Desire) bool) {
+// Rows yields the keys of a group that are ours, in order. Of an exclusive group
+// claimed keys that are not held yet are another service's, and left out.
+func (p *Planner) Rows(id registry.Group) iter.Seq[Row] {
+	return func(yield func(Row) bool) {
 		g := p.lookup(id)
 		d := p.diff(g)
-		for r := range g.rows() {
-			if len(r.want) == 0 || g.exclusive && len(r.held) == 0 {
-				continue
+		for r := range g.runs() {
+			row, ok := Row{}, false
+			if len(r.want) > 0 {
+				row = Row{Key: r.key, Claimed: true, Held: len(d.rivals(id, r)) > 0, Origin: r.want[0].origin, Known: true}
+				ok = !g.exclusive || len(r.held) > 0
+			} else {
+				row, ok = p.orphan(g, r)
 			}
-			if !yield(Desire{r.key, r.want[0].origin, len(d.rivals(id, r)) > 0}) {
+			if ok && !yield(row) {
 				return
 			}
 		}
 	}
+}
+
+// orphan returns what is known of a key that nobody claims; false if it is not ours.
+func (p *Planner) orphan(g *group, r run) (Row, bool) {
+	i := slices.IndexFunc(r.held, func(h held) bool { return h.owner == p.owner })
+	if i < 0 {
+		return Row{}, false
+	}
+	row := Row{Key: r.key, Held: true}
+	for _, end := range g.released[r.key] {
+		row.Origin, row.Known, row.Evidence = end.origin, true, max(row.Evidence, end.evidence)
+	}
+	if !row.Known {
+		row.Value = r.held[i].value()
+	}
+	return row, true
 }
 
 // FormerClaimants returns everybody who is known to have claimed an orphan, in
@@ -107,7 +99,7 @@ func (p *Planner) FormerClaimants(id registry.Group, key string) (all []Origin) 
 // in the way.
 func (p *Planner) Winner(id registry.Group, key string) (Origin, bool) {
 	for _, c := range p.lookup(id).active() {
-		if _, ok := findKey(c.entries, key); ok {
+		if _, ok := find(c.entries, key); ok {
 			return c.origin, true
 		}
 	}
@@ -127,8 +119,8 @@ func (g *group) active() []claim {
 // endpoints, because a service without any is to keep no other from its place.
 func (g *group) first() int { return max(0, slices.IndexFunc(g.claims, claim.offers)) }
 
-// A row is all that is desired and held under one key, the winner first.
-type row struct {
+// A run is all that is desired and held under one key, the winner first.
+type run struct {
 	key  string
 	want []desired
 	held []held
@@ -139,21 +131,19 @@ type desired struct {
 	origin Origin
 }
 
-// rows yields the keys of a group in order.
-func (g *group) rows() iter.Seq[row] {
+// runs yields the keys of a group in order.
+func (g *group) runs() iter.Seq[run] {
 	want := g.desired()
-	return func(yield func(row) bool) {
-		w, h := want, g.held
-		for len(w) > 0 || len(h) > 0 {
-			key := firstKey(w, h)
-			i, j := 0, 0
+	return func(yield func(run) bool) {
+		for w, h := want, g.held; len(w)+len(h) > 0; {
+			i, j, key := 0, 0, firstKey(w, h)
 			for i < len(w) && w[i].key == key {
 				i++
 			}
 			for j < len(h) && h[j].key == key {
 				j++
 			}
-			if !yield(row{key, w[:i], h[:j]}) {
+			if !yield(run{key, w[:i], h[:j]}) {
 				return
 			}
 			w, h = w[i:], h[j:]
@@ -162,14 +152,10 @@ func (g *group) rows() iter.Seq[row] {
 }
 
 func firstKey(w []desired, h []held) string {
-	switch {
-	case len(h) == 0:
+	if len(h) == 0 || len(w) > 0 && w[0].key < h[0].key {
 		return w[0].key
-	case len(w) == 0:
-		return h[0].key
-	default:
-		return min(w[0].key, h[0].key)
 	}
+	return h[0].key
 }
 
 // desired merges the claims of a group, ordered by key and then by who wins.
@@ -215,7 +201,10 @@ func (p *Planner) diff(g *group) diff {
 
 // rivals returns what is held under a key, and what else those who claim it
 // yield to.
-func (d *diff) rivals(id registry.Group, r row) []held {
+func (d *diff) rivals(id registry.Group, r run) []held {
+	if len(d.others) == 0 {
+		return r.held
+	}
 	_, at, _ := strings.Cut(r.key, "://")
 	others := d.others[at]
 	if len(r.want) == 0 || !slices.ContainsFunc(others, func(h held) bool { return h.key != r.key }) {
@@ -245,22 +234,14 @@ func (d *diff) reportRefused(g *group) {
 	}
 }
 
-func (d *diff) row(r row) {
-	rivals := d.rivals(d.change.Group, r)
-	foreign, yields := d.foreignWinner(rivals)
+// add adds what is to be done about one key.
+func (d *diff) add(r run) {
+	foreign := d.foreignWinner(d.rivals(d.change.Group, r))
 	switch {
 	case len(r.want) == 0:
 		d.removeOurs(r.held)
-	case yields:
-		for i, w := range r.want {
-			if i == 0 || r.want[i-1].origin != w.origin {
-				c := Conflict{Group: d.change.Group, Key: r.key, Origin: w.origin, Owner: foreign.owner}
-				if foreign.key != r.key {
-					c.OtherKey = foreign.key
-				}
-				d.conflicts = append(d.conflicts, c)
-			}
-		}
+	case foreign != nil:
+		d.reportForeign(r, foreign)
 		d.removeOurs(r.held)
 	default:
 		d.reportRivals(r)
@@ -272,27 +253,36 @@ func (d *diff) row(r row) {
 // does. Any wins that is there before ours. Where a target holds both, one
 // without a mark wins, and of two owners the one whose name comes first: were
 // each to yield to the other, the key would be nobody's.
-func (d *diff) foreignWinner(list []held) (held, bool) {
+func (d *diff) foreignWinner(list []held) *held {
 	both := slices.ContainsFunc(list, func(h held) bool { return h.owner == d.owner })
-	i := slices.IndexFunc(list, func(h held) bool { return h.owner != d.owner && (!both || h.owner < d.owner) })
-	if i < 0 {
-		return held{}, false
+	for i, h := range list {
+		if h.owner != d.owner && (!both || h.owner < d.owner) {
+			return &list[i]
+		}
 	}
-	return list[i], true
+	return nil
+}
+
+// reportForeign reports the claims to a key that lose to a foreign entry, once for
+// each service.
+func (d *diff) reportForeign(r run, foreign *held) {
+	other := foreign.key
+	if other == r.key {
+		other = ""
+	}
+	for i, w := range r.want {
+		if i == 0 || r.want[i-1].origin != w.origin {
+			d.conflicts = append(d.conflicts, Conflict{Group: d.change.Group, Key: r.key, Origin: w.origin, Owner: foreign.owner, OtherKey: other})
+		}
+	}
 }
 
 // reportRivals reports the claims to a key that lose to another of ours. A head
 // is of the group: services that share it lose nothing by another's head.
-func (d *diff) reportRivals(r row) {
-	if r.key == registry.HeadKey {
-		return
-	}
-	first := r.want[0]
+func (d *diff) reportRivals(r run) {
 	for _, w := range r.want[1:] {
-		if w.pair != first.pair {
-			d.conflicts = append(d.conflicts, Conflict{
-				Group: d.change.Group, Key: r.key, Origin: w.origin, Rival: first.origin, RivalClaim: true,
-			})
+		if first := r.want[0]; w.pair != first.pair && r.key != registry.HeadKey {
+			d.conflicts = append(d.conflicts, Conflict{Group: d.change.Group, Key: r.key, Origin: w.origin, Rival: first.origin, RivalClaim: true})
 		}
 	}
 }

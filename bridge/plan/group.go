@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
@@ -14,6 +15,7 @@ type group struct {
 	exclusive bool
 	claims    []claim              // by origin
 	held      []held               // by key, then value
+	owned     int                  // how many of them are ours
 	released  map[string][]release // by key: claims that ended, the last one last
 }
 
@@ -61,19 +63,19 @@ func (g *group) claim(origin Origin, evidence Evidence, entries []registry.Entry
 	if slices.EqualFunc(before, entries, pair.is) {
 		return false
 	}
-	next := pairs(entries)
-	if slices.Equal(before, next) {
+	claimed := pairs(entries)
+	if slices.Equal(before, claimed) {
 		return false
 	}
-	g.remember(origin, evidence, before, next)
-	g.share(next)
+	g.remember(origin, evidence, before, claimed)
+	g.share(claimed)
 	switch {
-	case len(next) == 0:
+	case len(claimed) == 0:
 		g.claims = slices.Delete(g.claims, i, i+1)
 	case ok:
-		g.claims[i].entries = next
+		g.claims[i].entries = claimed
 	default:
-		g.claims = slices.Insert(g.claims, i, claim{origin, next})
+		g.claims = slices.Insert(g.claims, i, claim{origin, claimed})
 	}
 	return true
 }
@@ -91,18 +93,21 @@ func pairs(entries []registry.Entry) []pair {
 }
 
 // remember keeps the claims that ended, by the keys that are claimed no longer.
-func (g *group) remember(origin Origin, evidence Evidence, before, next []pair) {
+func (g *group) remember(origin Origin, evidence Evidence, before, claimed []pair) {
+	left := claimed
 	for _, e := range before {
-		if _, still := findKey(next, e.key); !still {
-			if g.released == nil {
-				g.released = make(map[string][]release, 1)
-			}
-			others := slices.DeleteFunc(g.released[e.key], func(r release) bool { return r.origin == origin })
-			g.released[e.key] = append(others, release{origin, evidence})
+		var still bool
+		if _, left, still = next(left, e.key); still {
+			continue
 		}
+		if g.released == nil {
+			g.released = make(map[string][]release, 1)
+		}
+		others := slices.DeleteFunc(g.released[e.key], func(r release) bool { return r.origin == origin })
+		g.released[e.key] = append(others, release{origin, evidence})
 	}
 	if len(g.released) > 0 {
-		for _, e := range next {
+		for _, e := range claimed {
 			delete(g.released, e.key)
 		}
 	}
@@ -115,49 +120,78 @@ func (g *group) share(claimed []pair) {
 	for _, h := range g.held[:min(len(g.held), len(rests.recent))] {
 		rests.share(h.rest)
 	}
+	stored := g.held
 	for i, e := range claimed {
-		j, _ := slices.BinarySearchFunc(g.held, e, func(h held, e pair) int { return h.compare(e) })
-		if j < len(g.held) && g.held[j].pair == e {
-			claimed[i] = g.held[j].pair
+		var h held
+		if h, stored, _ = next(stored, e.key); h.pair == e {
+			claimed[i] = h.pair
 		}
 		claimed[i].rest = rests.share(claimed[i].rest)
 	}
 }
 
-// shareClaimed returns an entry in the strings of a claim, where they are equal.
-func (g *group) shareClaimed(e pair) pair {
-	for _, c := range g.claims {
-		if j, ok := findKey(c.entries, e.key); ok {
-			if c.entries[j] == e {
-				return c.entries[j]
-			}
-			e.key = c.entries[j].key
+// shareClaimed makes what is stored, in order, use the strings of claims, where they
+// are equal.
+func (g *group) shareClaimed(stored []held, owner string) {
+	want := g.desired()
+	for i, h := range stored {
+		if h.owner != owner {
+			continue
+		}
+		var w desired
+		var ok bool
+		if w, want, ok = next(want, h.key); ok {
+			stored[i].key = w.key
+		}
+		if w.pair == h.pair {
+			stored[i].pair = w.pair
 		}
 	}
-	return e
 }
 
-func findKey(entries []pair, key string) (int, bool) {
-	return slices.BinarySearchFunc(entries, key, func(e pair, key string) int { return strings.Compare(e.key, key) })
+// find returns where a key is in a list in order, or would be.
+func find[T interface{ name() string }](list []T, key string) (int, bool) {
+	return slices.BinarySearchFunc(list, key, func(e T, key string) int { return strings.Compare(e.name(), key) })
+}
+
+// next cuts the first element with a key off a list in order, and all before it.
+func next[T interface{ name() string }](list []T, key string) (first T, rest []T, found bool) {
+	i := 0
+	if len(list) > 0 && list[0].name() < key { // else they go side by side
+		i, _ = find(list, key)
+	}
+	if i == len(list) || list[i].name() != key {
+		return first, list[i:], false
+	}
+	return list[i], list[i+1:], true
 }
 
 // observe replaces what is held and reports whether ours differ from before.
 func (g *group) observe(owner string, list []registry.Held) bool {
-	next := make([]held, 0, len(list))
-	for _, h := range list {
-		e := held{pair: pair{key: h.Key}, owner: h.Owner, version: h.Version, live: h.Live}
+	stored := make([]held, len(list))
+	for i, h := range list {
+		stored[i] = held{pair: pair{key: h.Key}, owner: h.Owner, version: h.Version, live: h.Live}
 		if h.Owner == owner {
-			e.pair, e.owner = g.shareClaimed(newPair(h.Key, h.Value)), owner
+			stored[i].pair, stored[i].owner = newPair(h.Key, h.Value), owner
 		}
-		next = append(next, e)
 	}
-	slices.SortStableFunc(next, func(a, b held) int { return a.compare(b.pair) })
-	same := slices.EqualFunc(ownedBy(g.held, owner), ownedBy(next, owner), func(a, b held) bool {
-		return a.pair == b.pair && a.live == b.live
+	slices.SortStableFunc(stored, func(a, b held) int { return a.compare(b.pair) })
+	g.shareClaimed(stored, owner)
+	before := ownedBy(g.held, owner)
+	g.hold(owner, stored)
+	return !slices.EqualFunc(before, ownedBy(stored, owner), func(a, b held) bool { return a.pair == b.pair && a.live == b.live })
+}
+
+// hold replaces what is held, and drops the claims that ended to other keys.
+func (g *group) hold(owner string, stored []held) {
+	g.held, g.owned = stored, len(ownedBy(stored, owner))
+	maps.DeleteFunc(g.released, func(key string, _ []release) bool {
+		_, ok := find(stored, key)
+		return !ok
 	})
-	g.held = next
-	g.forget()
-	return !same
+	if len(g.released) == 0 {
+		g.released = nil
+	}
 }
 
 func ownedBy(list []held, owner string) []held {
@@ -173,35 +207,21 @@ func ownedBy(list []held, owner string) []held {
 	return out
 }
 
-// forget drops the claims that ended to keys that are not held.
-func (g *group) forget() {
-	for key := range g.released {
-		if j, _ := g.findHeld(key); j == len(g.held) || g.held[j].key != key {
-			delete(g.released, key)
-		}
-	}
-	if len(g.released) == 0 {
-		g.released = nil
-	}
-}
-
-func (g *group) findHeld(key string) (int, bool) {
-	return slices.BinarySearchFunc(g.held, key, func(h held, key string) int { return strings.Compare(h.key, key) })
-}
-
-// apply takes in what a change made of the group.
+// apply records that a change was made.
 func (g *group) apply(owner string, c registry.Change) {
-	gone := make([]pair, 0, len(c.Delete)+len(c.Put))
-	for _, h := range c.Delete {
-		gone = append(gone, newPair(h.Key, h.Value))
-	}
-	for _, w := range c.Put {
+	put, gone := make([]held, len(c.Put)), make([]pair, 0, len(c.Delete))
+	for i, w := range c.Put {
+		put[i] = held{pair: newPair(w.New.Key, w.New.Value), owner: owner, live: true}
 		if w.Old != nil && !w.Beside {
 			gone = append(gone, newPair(w.Old.Key, w.Old.Value))
 		}
 	}
+	for _, h := range c.Delete {
+		gone = append(gone, newPair(h.Key, h.Value))
+	}
 	slices.SortFunc(gone, pair.compare)
-	next := make([]held, 0, len(g.held)+len(c.Put)-len(gone))
+	g.shareClaimed(put, owner)
+	stored := make([]held, 0, len(g.held)+len(put))
 	for _, h := range g.held {
 		for len(gone) > 0 && gone[0].compare(h.pair) < 0 {
 			gone = gone[1:]
@@ -210,33 +230,19 @@ func (g *group) apply(owner string, c registry.Change) {
 			gone = gone[1:]
 			continue
 		}
-		next = append(next, h)
+		for len(put) > 0 && put[0].compare(h.pair) < 0 {
+			stored, put = append(stored, put[0]), put[1:]
+		}
+		stored = append(stored, h)
 	}
-	for _, w := range c.Put {
-		next = append(next, held{pair: g.shareClaimed(newPair(w.New.Key, w.New.Value)), owner: owner, live: true})
-	}
-	slices.SortStableFunc(next, func(a, b held) int { return a.compare(b.pair) })
-	g.held = next
-	g.forget()
+	g.hold(owner, append(stored, put...))
 }
 
-func (g *group) sessionLost(owner string) bool {
-	lost := false
+func (g *group) loseSession(owner string) bool {
 	for i := range g.held {
-		if g.held[i].owner == owner {
-			g.held[i].live, lost = false, true
-		}
+		g.held[i].live = g.held[i].live && g.held[i].owner != owner
 	}
-	return lost
-}
-
-func (g *group) owned(owner string) (n int) {
-	for _, h := range g.held {
-		if h.owner == owner {
-			n++
-		}
-	}
-	return n
+	return g.owned > 0
 }
 
 // A pair is the key and the value of an entry. Values are long, and often
@@ -259,6 +265,8 @@ func newPair(key, value string) pair {
 	}
 	return pair{key: key, rest: value[from:], from: from}
 }
+
+func (a pair) name() string { return a.key }
 
 func (a pair) value() string { return a.key[:a.from] + a.rest }
 

@@ -132,7 +132,7 @@ func (w *world) check(t *testing.T, p, q *plan.Planner, g registry.Group) {
 	if again, _ := p.Change(g); !again.Empty() {
 		t.Fatalf("%s: applied %+v, then %+v", g, c, again)
 	}
-	if n := len(slices.Collect(p.Orphans(g))); n != 0 {
+	if n := len(orphans(p, g)); n != 0 {
 		t.Fatalf("%s: %d surplus after all changes", g, n)
 	}
 	if q.Applied(d.Keep(func(registry.Held) bool { return false })); len(c.Delete) > 0 {

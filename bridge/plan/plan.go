@@ -168,7 +168,7 @@ func (p *Planner) Applied(c registry.Change) {
 func (p *Planner) SessionLost() []registry.Group {
 	var touched []registry.Group
 	for id, g := range p.groups {
-		if g.sessionLost(p.owner) {
+		if g.loseSession(p.owner) {
 			touched = append(touched, id)
 		}
 	}
@@ -180,7 +180,7 @@ func (p *Planner) SessionLost() []registry.Group {
 // something of ours there.
 func (p *Planner) Concerns(id registry.Group) bool {
 	g := p.lookup(id)
-	return len(g.claims) > 0 || g.owned(p.owner) > 0
+	return len(g.claims) > 0 || g.owned > 0
 }
 
 // Drop forgets a group that nobody claims and where the target holds nothing
@@ -239,7 +239,6 @@ func (p *Planner) group(id registry.Group) *group {
 }
 
 func (p *Planner) count(g *group, sign int) {
-	owned := g.owned(p.owner)
-	p.counts.Owned += sign * owned
-	p.counts.Foreign += sign * (len(g.held) - owned)
+	p.counts.Owned += sign * g.owned
+	p.counts.Foreign += sign * (len(g.held) - g.owned)
 }

@@ -252,7 +252,7 @@ func TestAGuessYields(t *testing.T) {
 				t.Errorf("wants %v and deletes %v", c.Want, c.Delete)
 			}
 			claimed, desired := make(map[string]bool), make(map[string]bool)
-			for d := range p.Desired(group("g")) {
+			for d := range p.Rows(group("g")) {
 				desired[d.Key] = d.Held
 			}
 			for _, entries := range tt.claims {
@@ -293,13 +293,23 @@ func TestLost(t *testing.T) {
 	}
 }
 
+// orphans returns the rows of a group that nobody claims.
+func orphans(p *plan.Planner, id registry.Group) (all []plan.Row) {
+	for r := range p.Rows(id) {
+		if !r.Claimed {
+			all = append(all, r)
+		}
+	}
+	return all
+}
+
 func TestSurplus(t *testing.T) {
 	a, b, c := entry("g", "1", "x"), entry("g", "2", "x"), entry("g", "3", "x")
 	all := []registry.Held{held(a, "me"), held(b, "me"), held(c, "me"), held(entry("g", "4", "x"), "other")}
 	s := from(0, "s")
 	tests := map[string]struct {
 		act  func(*plan.Planner)
-		want []plan.Orphan
+		want []plan.Row
 	}{
 		"lost by two, and by one of them only found missing: the weakest evidence counts, whoever lost it last": {
 			act: func(p *plan.Planner) {
@@ -309,15 +319,15 @@ func TestSurplus(t *testing.T) {
 				p.Claim(from(0, "r"), plan.Missing, nil)
 				p.Claim(s, plan.Withdrawn, nil)
 			},
-			want: []plan.Orphan{
-				{Key: "1", Origin: s, Known: true, Evidence: plan.Missing},
-				{Key: "2", Origin: s, Known: true, Evidence: plan.Missing},
-				{Key: "3", Origin: s, Known: true, Evidence: plan.Missing},
+			want: []plan.Row{
+				{Key: "1", Held: true, Origin: s, Known: true, Evidence: plan.Missing},
+				{Key: "2", Held: true, Origin: s, Known: true, Evidence: plan.Missing},
+				{Key: "3", Held: true, Origin: s, Known: true, Evidence: plan.Missing},
 			},
 		},
 		"never claimed": {
 			act:  func(*plan.Planner) {},
-			want: []plan.Orphan{{Key: "1", Value: "x"}, {Key: "2", Value: "x"}, {Key: "3", Value: "x"}},
+			want: []plan.Row{{Key: "1", Held: true, Value: "x"}, {Key: "2", Held: true, Value: "x"}, {Key: "3", Held: true, Value: "x"}},
 		},
 		"taken back, found missing, never claimed": {
 			act: func(p *plan.Planner) {
@@ -325,7 +335,7 @@ func TestSurplus(t *testing.T) {
 				p.Claim(s, plan.Withdrawn, []registry.Entry{b})
 				p.Claim(s, plan.Missing, nil)
 			},
-			want: []plan.Orphan{{Key: "1", Origin: s, Known: true}, {Key: "2", Origin: s, Known: true, Evidence: plan.Missing}, {Key: "3", Value: "x"}},
+			want: []plan.Row{{Key: "1", Held: true, Origin: s, Known: true}, {Key: "2", Held: true, Origin: s, Known: true, Evidence: plan.Missing}, {Key: "3", Held: true, Value: "x"}},
 		},
 		"claimed again by another": {
 			act: func(p *plan.Planner) {
@@ -333,7 +343,7 @@ func TestSurplus(t *testing.T) {
 				p.Claim(s, plan.Withdrawn, nil)
 				p.Claim(from(1, "s"), plan.Withdrawn, []registry.Entry{a, b})
 			},
-			want: []plan.Orphan{{Key: "3", Origin: s, Known: true}},
+			want: []plan.Row{{Key: "3", Held: true, Origin: s, Known: true}},
 		},
 		"taken back while the write was under way": {
 			act: func(p *plan.Planner) {
@@ -343,7 +353,7 @@ func TestSurplus(t *testing.T) {
 				p.Claim(s, plan.Withdrawn, nil)
 				p.Applied(change)
 			},
-			want: []plan.Orphan{{Key: "1", Origin: s, Known: true}},
+			want: []plan.Row{{Key: "1", Held: true, Origin: s, Known: true}},
 		},
 	}
 	for name, tt := range tests {
@@ -351,7 +361,7 @@ func TestSurplus(t *testing.T) {
 			p := plan.New("me")
 			p.Observe(group("g"), all)
 			tt.act(p)
-			if got := slices.Collect(p.Orphans(group("g"))); !slices.Equal(got, tt.want) {
+			if got := orphans(p, group("g")); !slices.Equal(got, tt.want) {
 				t.Errorf("got %+v\nwant %+v", got, tt.want)
 			}
 		})
@@ -401,7 +411,7 @@ func TestBooks(t *testing.T) {
 	if c, _ := p.Change(group("g")); !c.Empty() {
 		t.Errorf("change of an unknown group: %+v", c)
 	}
-	if n := len(slices.Collect(p.Orphans(group("g")))); n != 0 {
+	if n := len(orphans(p, group("g"))); n != 0 {
 		t.Errorf("%d surplus in an unknown group", n)
 	}
 }
