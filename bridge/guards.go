@@ -27,6 +27,7 @@ type guards struct {
 // bridge, which may be none of the loop's any more.
 type scope struct {
 	name     string
+	index    int       // in guards.scopes; that of its bridge where there is one
 	pipeline *pipeline // nil: the bridge is none of the loop's, and claims nothing
 	guard    *guard.Guard
 	changed  bool      // since the guard judged last
@@ -192,17 +193,14 @@ func (g *guards) judge(o *orphan, now time.Time) verdict {
 // to the guards what the target stores of their bridges there once what is claimed
 // is added: a write adds and deletes at once.
 func (g *guards) account(it *item, now time.Time) {
-	before, stored := it.orphans, make(map[*scope][]guard.Endpoint, len(g.scopes))
+	before, stored := it.orphans, make([]guard.Stored, len(g.pipelines)) // by scope
 	it.orphans = nil
 	if g.acts() {
 		for row := range g.planner.Rows(it.group) {
 			if row.Claimed {
-				g.addClaimed(stored, it, row)
-				continue
-			}
-			o := g.orphan(it, before[row.Key], row, now)
-			if registry.IsEndpoint(o.Key) {
-				stored[o.scope] = append(stored[o.scope], guard.Endpoint{Key: o.Key, Claim: g.claimOf(o, now)})
+				it.addClaimed(&stored[row.Origin.Bridge], row)
+			} else {
+				g.addOrphan(it, before[row.Key], row, now)
 			}
 		}
 	}
@@ -219,16 +217,21 @@ func (g *guards) account(it *item, now time.Time) {
 	g.report(it, stored, now)
 }
 
-// addClaimed adds an endpoint that is claimed, unless the target refuses to store it.
-func (g *guards) addClaimed(stored map[*scope][]guard.Endpoint, it *item, row plan.Row) {
-	if _, refused := it.refusals[row.Key]; registry.IsEndpoint(row.Key) && (row.Held || !refused) {
-		b := g.scopes[row.Origin.Bridge]
-		stored[b] = append(stored[b], guard.Endpoint{Key: row.Key, Claim: guard.Claimed, New: !row.Held})
+// addClaimed counts an endpoint that is claimed, unless the target refuses to store it.
+func (it *item) addClaimed(stored *guard.Stored, row plan.Row) {
+	_, refused := it.refusals[row.Key]
+	switch {
+	case !registry.IsEndpoint(row.Key), refused && !row.Held:
+	case row.Held:
+		stored.Claimed++
+	default:
+		stored.Claimed++
+		stored.New++
 	}
 }
 
-// orphan adds an orphan to a group. One that was there before stays as it is.
-func (g *guards) orphan(it *item, o *orphan, row plan.Row, now time.Time) *orphan {
+// addOrphan adds an orphan to a group. One that was there before stays as it is.
+func (g *guards) addOrphan(it *item, o *orphan, row plan.Row, now time.Time) {
 	if o == nil || o.Row != row {
 		o = &orphan{Row: row, item: it, since: now}
 		o.scope = g.scopeOf(o)
@@ -240,27 +243,35 @@ func (g *guards) orphan(it *item, o *orphan, row plan.Row, now time.Time) *orpha
 		it.orphans = make(map[string]*orphan)
 	}
 	it.orphans[row.Key] = o
-	return o
 }
 
-// report reports to the guards what is stored in a group, once that is known.
-func (g *guards) report(it *item, stored map[*scope][]guard.Endpoint, now time.Time) {
+// report reports to the guards what is stored in a group, with its orphans, once that
+// is known.
+func (g *guards) report(it *item, stored []guard.Stored, now time.Time) {
 	if _, unread := g.unread[it.group]; it.readAt.IsZero() && (unread || !it.arrive && !g.planner.HoldsOurs(it.group)) {
 		return
 	}
-	for _, b := range g.scopes {
-		endpoints := stored[b]
-		if it.arrive { // nothing was written to it, and nothing is there
-			endpoints = nil
+	stored = append(stored, make([]guard.Stored, len(g.scopes)-len(stored))...)
+	for key, o := range it.orphans {
+		if s := &stored[o.scope.index]; registry.IsEndpoint(key) {
+			if s.Unclaimed == nil {
+				s.Unclaimed = make(map[string]guard.Report)
+			}
+			s.Unclaimed[key] = g.reportOf(o, now)
 		}
-		if b.guard.Observe(now, it.group, endpoints) {
+	}
+	for i, b := range g.scopes {
+		if it.arrive { // nothing was written to it, and nothing is there
+			stored[i] = guard.Stored{}
+		}
+		if b.guard.Observe(now, it.group, stored[i]) {
 			b.changed = true
 		}
 	}
 }
 
-// claimOf returns what the source reports of an orphan.
-func (g *guards) claimOf(o *orphan, now time.Time) guard.Claim {
+// reportOf returns what the source reports of an orphan.
+func (g *guards) reportOf(o *orphan, now time.Time) guard.Report {
 	v := g.barred(o)
 	if o.unknown && v.reason == "" {
 		o.since = now
@@ -352,7 +363,7 @@ func (g *guards) addScope(name string, w *pipeline) *scope {
 		o.Settle, o.LastEndpoint = 0, 0
 	}
 	sum := sha256.Sum256([]byte(name))
-	b := &scope{name: name, pipeline: w, guard: guard.New(o, nil), record: hex.EncodeToString(sum[:4])}
+	b := &scope{name: name, index: len(g.scopes), pipeline: w, guard: guard.New(o, nil), record: hex.EncodeToString(sum[:4])}
 	g.restore(b)
 	g.scopes = append(g.scopes, b)
 	return b

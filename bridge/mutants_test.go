@@ -12,21 +12,21 @@ func mutants() []mutanttest.Mutant {
 	return []mutanttest.Mutant{
 		{"what the source cannot report stays", "pipeline.go", "func unknownError(err error) error {\n\tif err == nil {", "func unknownError(err error) error {\n\tif true {"},
 		{"a group that was never read has no count", "guards.go", "it.readAt.IsZero() && (unread ||", "false && (unread ||"},
-		{"what is not stored yet is no baseline", "guards.go", "New: !d.Held", "New: false"},
+		{"what is not stored yet is no baseline", "guards.go", "\t\tstored.New++\n", ""},
 		{"what was added before the records were read is no baseline", "records.go", "\tb.guard.Load(all)\n", "\tb.guard = guard.New(b.guard.Options, all)\n"},
 		{"a record is stored before anything goes", "guards.go", "g.records.unstored(b.recordOf(o.item.group))", "false && g.records.unstored(b.recordOf(o.item.group))"},
-		{"what is denied stays", "decision.go", "fate, what := guard.Denied,", "fate, what := guard.Free,"},
-		{"what is approved goes", "decision.go", "fate, what = guard.Free,", "fate, what = guard.Denied,"},
-		{"what an earlier process recorded is read first", "facts.go", " && f.records.loaded", ""},
-		{"all is read before anything is judged", "facts.go", "len(f.unread)+len(f.agenda.arrivals) == 0", "true"},
+		{"what is denied stays", "hold.go", "fate, what := guard.Denied,", "fate, what := guard.Free,"},
+		{"what is approved goes", "hold.go", "fate, what = guard.Free,", "fate, what = guard.Denied,"},
+		{"what an earlier process recorded is read first", "engine.go", " && f.records.loaded", ""},
+		{"all is read before anything is judged", "engine.go", "len(f.unread)+len(f.agenda.arrivals) == 0", "true"},
 		{"a group is read after a call that failed", "outcome.go", "\tit.readAt = time.Time{}\n\tit.change.restore", "\tit.change.restore"},
 		{"what a guard remembers is recorded", "records.go", "\tname := b.recordOf(r.Service).name\n", "\tname := b.recordOf(r.Service).name\n\tif name != \"\" {\n\t\treturn\n\t}\n"},
 		{"what was written counts as held", "outcome.go", "\te.planner.Applied(o.change)\n", ""},
 		{"a claim makes its group due", "engine.go", "if e.agenda.touch(it, now) {", "if false {"},
-		{"what is missing is a candidate", "guards.go", "return guard.Missing", "return guard.Claimed"},
+		{"what is missing is a candidate", "guards.go", "return guard.Missing", "return guard.Unknown"},
 		{"what was let go makes its group due", "guards.go", "g.touch(r.Free, now)", "g.touch(r.Free[:0], now)"},
 		{"a group is read before it is written", "calls.go", "case it.readAt.IsZero():\n\t\treturn false", "case it.readAt.IsZero():\n\t\treturn it.change.pending()"},
-		{"what is withdrawn is no claim", "guards.go", "Claim: guard.Claimed, New", "Claim: guard.Missing, New"},
+		{"what is withdrawn is no claim", "guards.go", "case row.Held:\n\t\tstored.Claimed++", "case row.Held:\n\t\tstored.New++"},
 	}
 }
 

@@ -32,23 +32,22 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// Claim is what the source reports of an endpoint that the target stores.
-type Claim uint8
-
-// The claims. Endpoints that are Withdrawn or Missing are candidates for deletion.
-const (
-	Unknown   Claim = iota // the source cannot report it: never read, refused, partial or stale
-	Claimed                // the source reports it
-	Withdrawn              // the source reported its removal
-	Missing                // a complete reading does not show it
-)
-
-// An Endpoint is one endpoint of a bridge that the target stores in a service.
-type Endpoint struct {
-	Key   string
-	Claim Claim
-	New   bool // it is claimed, and stored before anything goes
+// Stored are the endpoints of a bridge that the target stores in a service.
+type Stored struct {
+	Claimed   int               // how many of them the source reports
+	New       int               // of these, how many are stored before anything goes
+	Unclaimed map[string]Report // the others, by key
 }
+
+// Report is what the source reports of an endpoint that it does not claim.
+type Report uint8
+
+// The reports. Endpoints that are Withdrawn or Missing are candidates for deletion.
+const (
+	Unknown   Report = iota // the source cannot report it: never read, refused, partial or stale
+	Withdrawn               // the source reported its removal
+	Missing                 // a complete reading does not show it
+)
 
 // Mode says what becomes of a mass deletion. Ignorance and denials count in every mode.
 type Mode string
@@ -146,8 +145,8 @@ func (g *Guard) service(group registry.Group) *service {
 // Observe takes in which endpoints of the bridge the target stores in a service
 // once what is to be added there is added. It reports whether that is to be judged:
 // of a service without any there is nothing to say.
-func (g *Guard) Observe(now time.Time, group registry.Group, stored []Endpoint) bool {
-	if g.services[group] == nil && len(stored) == 0 {
+func (g *Guard) Observe(now time.Time, group registry.Group, stored Stored) bool {
+	if g.services[group] == nil && stored.Claimed+len(stored.Unclaimed) == 0 {
 		return false
 	}
 	s := g.service(group)

@@ -20,13 +20,47 @@ func defaults() guard.Options {
 
 func named(service string) registry.Group { return registry.Group{Name: service} }
 
+// An endpoint is stored by the target.
+type endpoint struct {
+	Key   string
+	Claim claim
+	New   bool
+}
+
+// A claim is what the source reports of an endpoint.
+type claim int
+
+const (
+	unknown claim = iota
+	claimed
+	withdrawn
+	missing
+)
+
+// stored returns endpoints as a guard observes them.
+func stored(all []endpoint) (s guard.Stored) {
+	s.Unclaimed = make(map[string]guard.Report)
+	for _, e := range all {
+		switch {
+		case e.Claim != claimed:
+			s.Unclaimed[e.Key] = map[claim]guard.Report{unknown: guard.Unknown, withdrawn: guard.Withdrawn, missing: guard.Missing}[e.Claim]
+		case e.New:
+			s.New++
+			fallthrough
+		default:
+			s.Claimed++
+		}
+	}
+	return s
+}
+
 // A bench drives one guard by hand.
 type bench struct {
 	t          *testing.T
 	guard      *guard.Guard
 	now        time.Time
 	connection int
-	stored     map[string][]guard.Endpoint
+	stored     map[string][]endpoint
 	round      guard.Round
 	saved      map[registry.Group]guard.Record
 	deleted    int // in the last round
@@ -36,36 +70,36 @@ func newBench(t *testing.T, o guard.Options) *bench {
 	t.Helper()
 	return &bench{
 		t: t, guard: guard.New(o, nil), now: time.Unix(1e9, 0).UTC(), connection: 1,
-		stored: make(map[string][]guard.Endpoint), saved: make(map[registry.Group]guard.Record),
+		stored: make(map[string][]endpoint), saved: make(map[registry.Group]guard.Record),
 	}
 }
 
 // set makes a service store endpoints: each claim so many times.
-func (b *bench) set(service string, claims map[guard.Claim]int) {
-	var all []guard.Endpoint
-	for _, c := range []guard.Claim{guard.Claimed, guard.Withdrawn, guard.Missing, guard.Unknown} {
+func (b *bench) set(service string, claims map[claim]int) {
+	var all []endpoint
+	for _, c := range []claim{claimed, withdrawn, missing, unknown} {
 		for range claims[c] {
-			all = append(all, guard.Endpoint{Key: strconv.Itoa(len(all)), Claim: c})
+			all = append(all, endpoint{Key: strconv.Itoa(len(all)), Claim: c})
 		}
 	}
 	b.stored[service] = all
 }
 
 func (b *bench) claimed(service string, n int) {
-	b.set(service, map[guard.Claim]int{guard.Claimed: n})
+	b.set(service, map[claim]int{claimed: n})
 }
 
 // settled returns a bench of services s0 and so on, each of as many claimed endpoints.
 func settled(t *testing.T, o guard.Options, services, endpoints int) *bench {
 	t.Helper()
 	b := newBench(t, o)
-	b.sets(services, map[guard.Claim]int{guard.Claimed: endpoints})
+	b.sets(services, map[claim]int{claimed: endpoints})
 	b.in(0)
 	return b
 }
 
 // sets makes the first services store endpoints: each claim so many times.
-func (b *bench) sets(services int, claims map[guard.Claim]int) {
+func (b *bench) sets(services int, claims map[claim]int) {
 	for i := range services {
 		b.set(fmt.Sprint("s", i), claims)
 	}
@@ -82,7 +116,7 @@ func (b *bench) in(d time.Duration) {
 	}
 	b.deleted = 0
 	for service, all := range b.stored {
-		b.stored[service] = slices.DeleteFunc(all, func(e guard.Endpoint) bool {
+		b.stored[service] = slices.DeleteFunc(all, func(e endpoint) bool {
 			fate := b.guard.Fate(named(service), e.Key)
 			if fate == guard.Free {
 				b.deleted++
@@ -95,7 +129,7 @@ func (b *bench) in(d time.Duration) {
 
 func (b *bench) observe() {
 	for service, all := range b.stored {
-		b.guard.Observe(b.now, named(service), all)
+		b.guard.Observe(b.now, named(service), stored(all))
 	}
 }
 
@@ -120,8 +154,8 @@ func (b *bench) restart() {
 	b.connection = 1
 	for _, all := range b.stored {
 		for i := range all {
-			if all[i].Claim == guard.Withdrawn {
-				all[i].Claim = guard.Missing
+			if all[i].Claim == withdrawn {
+				all[i].Claim = missing
 			}
 		}
 	}
@@ -151,7 +185,7 @@ func fallen(t *testing.T, o guard.Options) *bench {
 	t.Helper()
 	b := settled(t, o, 10, 10)
 	b.connection++
-	b.sets(4, map[guard.Claim]int{guard.Missing: 10})
+	b.sets(4, map[claim]int{missing: 10})
 	b.in(time.Second)
 	b.in(time.Minute)
 	return b
@@ -209,7 +243,7 @@ func TestGuard_DenialsStayUntilClaimed(t *testing.T) {
 	b.want("three hours and a restart later", 0, 0)
 	b.claimed("s0", 10)
 	b.in(time.Second)
-	b.set("s0", map[guard.Claim]int{guard.Claimed: 9, guard.Withdrawn: 1})
+	b.set("s0", map[claim]int{claimed: 9, withdrawn: 1})
 	b.in(time.Second)
 	b.want("claimed again, and withdrawn", 1, 0)
 	keys := make([]guard.Key, 10)
@@ -237,7 +271,7 @@ func TestGuard_Modes(t *testing.T) {
 	b = newBench(t, o)
 	b.claimed("a", 1)
 	b.in(0)
-	b.set("a", map[guard.Claim]int{guard.Withdrawn: 1})
+	b.set("a", map[claim]int{withdrawn: 1})
 	b.in(time.Second)
 	b.want("off", 1, 0)
 	b = fallen(t, defaults())
@@ -248,7 +282,7 @@ func TestGuard_Modes(t *testing.T) {
 
 func TestGuard_MostOfABridgeNeedsAPerson(t *testing.T) {
 	b := settled(t, defaults(), 10, 2)
-	b.sets(6, map[guard.Claim]int{guard.Withdrawn: 2})
+	b.sets(6, map[claim]int{withdrawn: 2})
 	b.in(time.Minute)
 	b.want("six of ten", 0, 12)
 	b.connection++
@@ -261,7 +295,7 @@ func TestGuard_RecordsAreOfLossesAlone(t *testing.T) {
 	if len(b.saved) != 0 {
 		t.Errorf("nothing happens, and %v is recorded", b.saved)
 	}
-	b.set("s0", map[guard.Claim]int{guard.Claimed: 9, guard.Withdrawn: 1})
+	b.set("s0", map[claim]int{claimed: 9, withdrawn: 1})
 	b.in(time.Second)
 	if r := b.saved[named("s0")]; len(b.saved) != 1 || len(r.Peaks) != 1 || r.Peaks[0].N != 10 {
 		t.Errorf("before a deletion %v is recorded", b.saved)
@@ -274,10 +308,10 @@ func TestGuard_RecordsAreOfLossesAlone(t *testing.T) {
 
 func TestGuard_WhatTheSourceCouldNotTellOfGoesOnceItsRemovalIsReported(t *testing.T) {
 	b := settled(t, defaults(), 1, 4)
-	b.set("s0", map[guard.Claim]int{guard.Claimed: 3, guard.Unknown: 1})
+	b.set("s0", map[claim]int{claimed: 3, unknown: 1})
 	b.in(time.Minute)
 	b.want("unknown", 0, 0)
-	b.set("s0", map[guard.Claim]int{guard.Claimed: 3, guard.Withdrawn: 1})
+	b.set("s0", map[claim]int{claimed: 3, withdrawn: 1})
 	b.in(time.Second)
 	b.want("withdrawn", 1, 0)
 }
@@ -304,12 +338,12 @@ func TestGuard_ASmallBridgeMayLoseOneServiceThatIsWithdrawn(t *testing.T) {
 		b.claimed(s, 1)
 	}
 	b.in(0)
-	b.set("a", map[guard.Claim]int{guard.Withdrawn: 1})
+	b.set("a", map[claim]int{withdrawn: 1})
 	b.in(time.Second)
 	b.want("the last endpoint waits", 0, 0)
 	b.in(30 * time.Second)
 	b.want("and goes", 1, 0)
-	b.set("b", map[guard.Claim]int{guard.Withdrawn: 1})
+	b.set("b", map[claim]int{withdrawn: 1})
 	b.in(31 * time.Second)
 	b.want("a second one within the window", 0, 1)
 	b = newBench(t, defaults())
@@ -317,7 +351,7 @@ func TestGuard_ASmallBridgeMayLoseOneServiceThatIsWithdrawn(t *testing.T) {
 	b.claimed("b", 1)
 	b.in(0)
 	b.connection++
-	b.set("a", map[guard.Claim]int{guard.Missing: 1})
+	b.set("a", map[claim]int{missing: 1})
 	b.in(time.Second)
 	b.in(time.Minute)
 	b.want("missing after a restart of the source", 0, 1)
@@ -330,7 +364,7 @@ func newHeldBench(t *testing.T) *bench {
 	b.claimed("a", 6)
 	b.in(0)
 	b.connection++
-	b.set("a", map[guard.Claim]int{guard.Claimed: 1, guard.Missing: 5})
+	b.set("a", map[claim]int{claimed: 1, missing: 5})
 	b.in(time.Second)
 	b.in(time.Minute)
 	b.want("five of six are missing", 0, 5)
@@ -339,16 +373,16 @@ func newHeldBench(t *testing.T) *bench {
 
 func TestGuard_AHeldServiceLetsOnlyReportedReplacementsGo(t *testing.T) {
 	b := newHeldBench(t)
-	b.stored["a"] = append(b.stored["a"], guard.Endpoint{Key: "new", Claim: guard.Claimed})
+	b.stored["a"] = append(b.stored["a"], endpoint{Key: "new", Claim: claimed})
 	b.in(time.Second)
 	b.want("one came, and nobody knows which it replaces", 0, 5)
 }
 
 func TestGuard_AHeldServiceLetsAReportedReplacementGo(t *testing.T) {
 	b := newHeldBench(t)
-	b.stored["a"] = append(b.stored["a"], guard.Endpoint{Key: "new", Claim: guard.Claimed}, guard.Endpoint{Key: "newer", Claim: guard.Claimed})
+	b.stored["a"] = append(b.stored["a"], endpoint{Key: "new", Claim: claimed}, endpoint{Key: "newer", Claim: claimed})
 	b.in(time.Second)
-	b.stored["a"][len(b.stored["a"])-1].Claim = guard.Withdrawn
+	b.stored["a"][len(b.stored["a"])-1].Claim = withdrawn
 	b.in(time.Second)
 	b.want("one of two that came is withdrawn", 1, 5)
 }
@@ -356,11 +390,11 @@ func TestGuard_AHeldServiceLetsAReportedReplacementGo(t *testing.T) {
 func TestGuard_NewEndpointsReplaceLeftoversOfAnEarlierProcess(t *testing.T) {
 	b := newBench(t, defaults())
 	b.claimed("other", 2)
-	b.stored["a"] = []guard.Endpoint{
-		{Key: "old", Claim: guard.Missing},
-		{Key: "older", Claim: guard.Missing},
-		{Key: "new", Claim: guard.Claimed, New: true},
-		{Key: "newer", Claim: guard.Claimed, New: true},
+	b.stored["a"] = []endpoint{
+		{Key: "old", Claim: missing},
+		{Key: "older", Claim: missing},
+		{Key: "new", Claim: claimed, New: true},
+		{Key: "newer", Claim: claimed, New: true},
 	}
 	b.in(0)
 	b.in(time.Minute)
@@ -369,7 +403,7 @@ func TestGuard_NewEndpointsReplaceLeftoversOfAnEarlierProcess(t *testing.T) {
 
 func TestGuard_WhatIsLeftOfAHoldCountsWhole(t *testing.T) {
 	b := settled(t, defaults(), 10, 4)
-	b.sets(8, map[guard.Claim]int{guard.Claimed: 1, guard.Withdrawn: 3})
+	b.sets(8, map[claim]int{claimed: 1, withdrawn: 3})
 	b.in(time.Second)
 	b.want("three of four in eight of ten services", 0, 24)
 	b.guard.Decide(b.now, guard.Free, b.held()[:2])
@@ -382,13 +416,13 @@ func TestGuard_WhatIsLeftOfAHoldCountsWhole(t *testing.T) {
 func TestGuard_AServiceThatFallsFurtherIsConfirmedLater(t *testing.T) {
 	b := settled(t, defaults(), 10, 10)
 	b.connection++
-	b.sets(10, map[guard.Claim]int{guard.Claimed: 4, guard.Missing: 6})
+	b.sets(10, map[claim]int{claimed: 4, missing: 6})
 	b.in(time.Second)
 	b.in(time.Minute)
 	b.want("six of ten in each service", 0, 60)
 	b.in(8 * time.Minute)
 	b.connection++
-	b.set("s0", map[guard.Claim]int{guard.Claimed: 3, guard.Missing: 7})
+	b.set("s0", map[claim]int{claimed: 3, missing: 7})
 	b.in(time.Second)
 	b.in(2 * time.Minute)
 	b.want("ten minutes later, but for the one that fell", 54, 7)
@@ -401,10 +435,10 @@ func TestGuard_AHeldServiceKeepsItsBaseline(t *testing.T) {
 	b.claimed("a", 40)
 	b.claimed("b", 10)
 	b.in(0)
-	b.set("a", map[guard.Claim]int{guard.Claimed: 20, guard.Withdrawn: 20})
+	b.set("a", map[claim]int{claimed: 20, withdrawn: 20})
 	b.in(time.Second)
 	b.want("half of a service", 20, 0)
-	b.set("a", map[guard.Claim]int{guard.Claimed: 10, guard.Withdrawn: 10})
+	b.set("a", map[claim]int{claimed: 10, withdrawn: 10})
 	b.in(30 * time.Minute)
 	b.want("half of the rest", 0, 10)
 	b.in(2 * time.Hour)
@@ -415,18 +449,18 @@ func TestGuard_AFewWithdrawnEndpointsMayGo(t *testing.T) {
 	b := newBench(t, defaults())
 	b.claimed("a", 11)
 	b.in(0)
-	b.set("a", map[guard.Claim]int{guard.Claimed: 1, guard.Withdrawn: 10})
+	b.set("a", map[claim]int{claimed: 1, withdrawn: 10})
 	b.in(time.Second)
 	b.want("ten of eleven", 10, 0)
 }
 
 func TestGuard_ASourceThatShowsNothingHasNoBudget(t *testing.T) {
 	b := settled(t, defaults(), 10, 1)
-	b.sets(9, map[guard.Claim]int{guard.Withdrawn: 1})
+	b.sets(9, map[claim]int{withdrawn: 1})
 	b.in(time.Second)
 	b.guard.Decide(b.now, guard.Denied, b.held())
 	b.in(time.Second)
-	b.set("s9", map[guard.Claim]int{guard.Withdrawn: 1})
+	b.set("s9", map[claim]int{withdrawn: 1})
 	b.in(time.Second)
 	b.in(time.Minute)
 	b.want("the last service beside nine that were denied", 0, 1)
@@ -440,7 +474,7 @@ func TestGuard_ASourceThatShowsNothingHasNoBudgetWhileEndpointsSettle(t *testing
 	b.connection++
 	b.in(0)
 	for i := range 10 { // nothing is claimed any more before the first has settled
-		b.set(fmt.Sprint("s", i), map[guard.Claim]int{guard.Missing: 2})
+		b.set(fmt.Sprint("s", i), map[claim]int{missing: 2})
 		b.in(5 * time.Second)
 	}
 	b.in(10 * time.Second)
@@ -472,7 +506,7 @@ func TestGuard_AStandstillBeginsWaitsAnew(t *testing.T) {
 	b.claimed("a", 1)
 	b.claimed("b", 4)
 	b.in(0)
-	b.set("a", map[guard.Claim]int{guard.Withdrawn: 1})
+	b.set("a", map[claim]int{withdrawn: 1})
 	b.in(time.Second)
 	b.guard.Restart(b.now.Add(time.Hour))
 	b.in(time.Hour + 29*time.Second)
@@ -485,16 +519,16 @@ func BenchmarkGuard_OneServiceOfMany(b *testing.B) {
 	g := guard.New(defaults(), nil)
 	now := time.Unix(1e9, 0)
 	for i := range 500 {
-		var all []guard.Endpoint
+		var all []endpoint
 		for j := range 20 {
-			all = append(all, guard.Endpoint{Key: strconv.Itoa(j), Claim: guard.Claimed})
+			all = append(all, endpoint{Key: strconv.Itoa(j), Claim: claimed})
 		}
-		g.Observe(now, named(strconv.Itoa(i)), all)
+		g.Observe(now, named(strconv.Itoa(i)), stored(all))
 	}
-	one := []guard.Endpoint{{Key: "a", Claim: guard.Claimed}, {Key: "b", Claim: guard.Claimed}, {Key: "c", Claim: guard.Withdrawn}}
+	one := []endpoint{{Key: "a", Claim: claimed}, {Key: "b", Claim: claimed}, {Key: "c", Claim: withdrawn}}
 	for b.Loop() {
 		now = now.Add(time.Second)
-		g.Observe(now, named("s"), one)
+		g.Observe(now, named("s"), stored(one))
 		g.Judge(now, 1)
 	}
 }

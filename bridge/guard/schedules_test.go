@@ -82,20 +82,20 @@ func (w *world) require(holds bool, format string, args ...any) { //nolint:reviv
 func count(set uint8) int { return bits.OnesCount8(set) }
 
 // endpoints returns what is known of what is stored of a service.
-func (s *mirrored) endpoints() (all []guard.Endpoint) {
+func (s *mirrored) endpoints() (all []endpoint) {
 	for i := range universe {
 		bit := uint8(1) << i
-		e := guard.Endpoint{Key: strconv.Itoa(i)}
+		e := endpoint{Key: strconv.Itoa(i)}
 		switch {
 		case s.stored&bit == 0:
 			continue
 		case !s.known:
 		case s.shown&bit != 0:
-			e.Claim = guard.Claimed
+			e.Claim = claimed
 		case s.seen&bit != 0:
-			e.Claim = guard.Withdrawn
+			e.Claim = withdrawn
 		default:
-			e.Claim = guard.Missing
+			e.Claim = missing
 		}
 		all = append(all, e)
 	}
@@ -154,7 +154,7 @@ func (s *mirrored) fall(now time.Time, settle time.Duration) {
 
 func (w *world) observe(g *guard.Guard) {
 	for _, s := range w.services {
-		g.Observe(w.now, s.group, s.endpoints())
+		g.Observe(w.now, s.group, stored(s.endpoints()))
 	}
 }
 

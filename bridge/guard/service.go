@@ -81,33 +81,29 @@ func (s *service) load(r Record) {
 
 // observe takes in what is stored. An endpoint that the source cannot
 // report keeps its state and its clock.
-func (s *service) observe(now time.Time, endpoints []Endpoint) {
+func (s *service) observe(now time.Time, stored Stored) {
 	before := s.candidates
-	s.candidates, s.stored, s.claimed, s.unknownKept, s.added = make(map[string]*candidate), len(endpoints), 0, 0, 0
-	for _, e := range endpoints {
-		c := before[e.Key]
+	s.candidates, s.unknownKept = make(map[string]*candidate, len(stored.Unclaimed)), 0
+	s.claimed, s.added, s.stored = stored.Claimed, stored.New, stored.Claimed+len(stored.Unclaimed)
+	for key, report := range stored.Unclaimed {
+		c := before[key]
 		switch {
-		case e.Claim == Claimed:
-			s.claimed++
-			if e.New {
-				s.added++
-			}
-		case e.Claim == Unknown && c == nil && s.HeldSince.IsZero():
+		case report == Unknown && c == nil && s.HeldSince.IsZero():
 			s.unknownKept++
 		case c == nil: // of a service that is held, all that is not claimed is
-			s.candidates[e.Key] = &candidate{missing: e.Claim != Withdrawn, unknown: e.Claim == Unknown, since: now, fate: Settling}
+			s.candidates[key] = &candidate{missing: report != Withdrawn, unknown: report == Unknown, since: now, fate: Settling}
 		default:
-			c.observe(now, e.Claim)
-			s.candidates[e.Key] = c
+			c.observe(now, report)
+			s.candidates[key] = c
 		}
 	}
 }
 
-func (c *candidate) observe(now time.Time, claim Claim) {
-	if claim != Unknown && (c.unknown || c.since.IsZero()) {
+func (c *candidate) observe(now time.Time, report Report) {
+	if report != Unknown && (c.unknown || c.since.IsZero()) {
 		c.since = now
 	}
-	c.unknown, c.missing = claim == Unknown, c.missing || claim == Missing
+	c.unknown, c.missing = report == Unknown, c.missing || report == Missing
 }
 
 // markMissing makes all candidates missing as of now.

@@ -119,12 +119,12 @@ func (m *mesh) observe(name string) {
 		shown[id], m.stored[name][id] = true, true
 		delete(m.gone[name], id)
 	}
-	var all []guard.Endpoint
+	var all []endpoint
 	for id := range m.stored[name] {
-		e := guard.Endpoint{Key: id, Claim: guard.Claimed}
+		e := endpoint{Key: id, Claim: claimed}
 		if !shown[id] {
-			if e.Claim = guard.Missing; m.seen[name][id] {
-				e.Claim = guard.Withdrawn
+			if e.Claim = missing; m.seen[name][id] {
+				e.Claim = withdrawn
 			}
 			if m.gone[name][id].IsZero() {
 				m.gone[name][id] = m.now
@@ -132,7 +132,7 @@ func (m *mesh) observe(name string) {
 		}
 		all = append(all, e)
 	}
-	m.guard.Observe(m.now, named(name), all)
+	m.guard.Observe(m.now, named(name), stored(all))
 }
 
 func (m *mesh) delete(name string) {
