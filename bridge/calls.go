@@ -188,8 +188,7 @@ func (b *budget) callDone(began time.Time, err error, now time.Time) {
 
 // A note is what is left undone in a group, for whom and why.
 type note struct {
-	origin   plan.Origin
-	known    bool // somebody is known to have claimed it
+	origin   plan.Origin // zero: nobody is known to have claimed it
 	reason   Reason
 	detail   string
 	conflict *plan.Conflict
@@ -236,9 +235,9 @@ func (d *draft) successor(change registry.Change) (next plan.Origin, succeeds bo
 	if len(puts) == 0 || len(puts) < len(desired) {
 		return next, false // it has it already
 	}
-	next, _ = d.planner.Winner(d.item.group, puts[0].New.Key)
+	next = d.planner.Winner(d.item.group, puts[0].New.Key)
 	for _, o := range d.item.orphans {
-		succeeds = succeeds || o.Known && registry.IsEndpoint(o.Key) && o.Origin != next
+		succeeds = succeeds || !o.Origin.IsZero() && registry.IsEndpoint(o.Key) && o.Origin != next
 	}
 	return next, succeeds
 }
@@ -251,13 +250,13 @@ func (d *draft) permitSuccession(next plan.Origin, change registry.Change) regis
 	if endpoints(permitted.Delete) == endpoints(change.Delete) {
 		return permitted
 	}
-	d.item.note(note{origin: next, known: true, reason: ReasonWaiting, detail: "another service has the host until its last endpoint goes"})
+	d.item.note(note{origin: next, reason: ReasonWaiting, detail: "another service has the host until its last endpoint goes"})
 	return registry.Change{Group: d.item.group}
 }
 
 // conflict notes a claim that cannot be honoured, and logs it the first time.
 func (d *draft) conflict(before []note, c *plan.Conflict) {
-	d.item.notes = append(d.item.notes, note{origin: c.Origin, known: true, reason: ReasonConflict, conflict: c, entries: 1})
+	d.item.notes = append(d.item.notes, note{origin: c.Origin, reason: ReasonConflict, conflict: c, entries: 1})
 	if slices.ContainsFunc(before, func(o note) bool { return o.conflict != nil && *o.conflict == *c }) {
 		return
 	}
@@ -281,13 +280,13 @@ func (d *draft) permitPuts(change registry.Change) registry.Change {
 		return change
 	}
 	return change.KeepPuts(func(w registry.Write) bool {
-		origin, _ := d.planner.Winner(d.item.group, w.New.Key)
+		origin := d.planner.Winner(d.item.group, w.New.Key)
 		policy := d.pipelines[origin.Bridge].Policy
 		update := w.Old != nil && w.Old.Value != w.New.Value
 		if policy != PolicyReadOnly && (policy != PolicyCreateOnly || !update) {
 			return true
 		}
-		d.item.note(note{origin: origin, known: true, reason: ReasonReadOnly, detail: "policy " + string(policy) + " forbids the write"})
+		d.item.note(note{origin: origin, reason: ReasonReadOnly, detail: "policy " + string(policy) + " forbids the write"})
 		return false
 	})
 }
@@ -309,7 +308,7 @@ func (d *draft) permitDeletes(change registry.Change) registry.Change {
 		if v.reason == "" {
 			return true
 		}
-		d.item.note(note{origin: o.Origin, known: o.Known, reason: v.reason, detail: v.detail})
+		d.item.note(note{origin: o.Origin, reason: v.reason, detail: v.detail})
 		d.item.wakeAt = soonest(d.item.wakeAt, v.at)
 		return false
 	})
@@ -335,11 +334,11 @@ func endpoints(list []registry.Held) (n int) {
 // mayDisplace reports whether an entry of ours may go whose key stays: there
 // is another of ours under it, or a foreign one that wins.
 func (d *draft) mayDisplace(h registry.Held) bool {
-	origin, ok := d.planner.Winner(d.item.group, h.Key)
-	if ok && d.pipelines[origin.Bridge].Policy == PolicySync {
+	origin := d.planner.Winner(d.item.group, h.Key)
+	if !origin.IsZero() && d.pipelines[origin.Bridge].Policy == PolicySync {
 		return true
 	}
-	d.item.note(note{origin: origin, known: ok, reason: ReasonReadOnly, detail: "the policy forbids the deletion"})
+	d.item.note(note{origin: origin, reason: ReasonReadOnly, detail: "the policy forbids the deletion"})
 	return false
 }
 
@@ -365,8 +364,8 @@ func (d *draft) replaces(change registry.Change, h registry.Held) bool {
 	if d.target.overlap(change.Group) == 0 || !slices.ContainsFunc(change.Want, func(e registry.Entry) bool { return e.Key == h.Key }) {
 		return false
 	}
-	origin, ok := d.planner.Winner(change.Group, h.Key)
-	return ok && (d.pipelines[origin.Bridge].Policy == PolicySync || d.pipelines[origin.Bridge].Policy == PolicyUpsertOnly)
+	origin := d.planner.Winner(change.Group, h.Key)
+	return !origin.IsZero() && (d.pipelines[origin.Bridge].Policy == PolicySync || d.pipelines[origin.Bridge].Policy == PolicyUpsertOnly)
 }
 
 // mayReplace reports whether an entry that was replaced has been beside what

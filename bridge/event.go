@@ -204,37 +204,34 @@ const (
 	eventValue   = 1024
 )
 
-// applied reports the entries that were written: each in the log, the batch as
-// an event, and how many they were of each bridge. It is called before what was
-// written counts as there, while it is still known why.
-func (j *journal) applied(o outcome, now time.Time) {
+// applied reports the entries that were written, and who claims each that was put:
+// each in the log, the batch as an event, and how many they were of each bridge.
+func (j *journal) applied(o outcome, claimants []plan.Origin, now time.Time) {
 	type of struct{ bridge, op string }
-	counts, ops := make(map[of]int, 1), make(map[string]int, 1)
-	count := func(key, op string) {
-		counts[of{j.nameOf(o.item, key), op}]++
-		ops[op]++
-	}
-	for _, w := range o.change.Put {
-		count(w.New.Key, opOf(w))
+	counts := make(map[of]int, 1)
+	for i, w := range o.change.Put {
+		counts[of{j.nameOf(o.item, w.New.Key, claimants[i]), opOf(w)}]++
 	}
 	for _, h := range o.change.Delete {
-		count(h.Key, opDelete)
+		counts[of{j.nameOf(o.item, h.Key, j.planner.Winner(o.item.group, h.Key)), opDelete}]++
 	}
-	if debug := j.opts.Log.Enabled(context.Background(), slog.LevelDebug); j.opts.OnEvent != nil || debug {
-		j.trace(o, debug, fmt.Sprintf("%d entries created, %d updated, %d deleted", ops[opCreate], ops[opUpdate], ops[opDelete]))
-	}
+	ops := make(map[string]int, 1)
 	for _, k := range slices.SortedFunc(maps.Keys(counts), func(a, b of) int { return cmp.Compare(a.bridge+a.op, b.bridge+b.op) }) {
+		ops[k.op] += counts[k]
 		j.observe(Observation{
 			Kind: ObservedApplied, Bridge: k.bridge, Op: k.op, Count: counts[k],
 			Took: now.Sub(o.began), Latency: now.Sub(o.first),
 		})
 	}
+	if debug := j.opts.Log.Enabled(context.Background(), slog.LevelDebug); j.opts.OnEvent != nil || debug {
+		j.trace(o, claimants, debug, fmt.Sprintf("%d entries created, %d updated, %d deleted", ops[opCreate], ops[opUpdate], ops[opDelete]))
+	}
 }
 
 // nameOf returns the bridge that claims a key or claimed it last.
-func (j *journal) nameOf(it *item, key string) string {
-	if origin, ok := j.planner.Winner(it.group, key); ok {
-		return j.pipelines[origin.Bridge].Name
+func (j *journal) nameOf(it *item, key string, claimant plan.Origin) string {
+	if !claimant.IsZero() {
+		return j.pipelines[claimant.Bridge].Name
 	}
 	if o := it.orphans[key]; o != nil {
 		return o.scope.name
@@ -251,9 +248,9 @@ func opOf(w registry.Write) string {
 
 // trace logs a batch entry by entry: after an incident the log says what was
 // deleted, when and why.
-func (j *journal) trace(o outcome, debug bool, what string) { //nolint:revive // what is wanted, not a mode
+func (j *journal) trace(o outcome, claimants []plan.Origin, debug bool, what string) { //nolint:revive // what is wanted, not a mode
 	logged := make([]EntryChange, 0, min(len(o.change.Delete)+len(o.change.Put), eventChanges))
-	note := func(c EntryChange) {
+	add := func(c EntryChange) {
 		if debug {
 			j.opts.Log.Debug("entry written", "target", j.opts.Target, "group", o.item.group.String(), "op", c.Op, "key", c.Key,
 				"bridge", c.Bridge, "service", c.Service, "reason", c.Cause, "before", c.Before, "after", c.After)
@@ -264,30 +261,28 @@ func (j *journal) trace(o outcome, debug bool, what string) { //nolint:revive //
 		}
 	}
 	for _, h := range o.change.Delete {
-		c := j.explain(o.item, h.Key, opDelete)
+		c := j.explain(o.item, h.Key, opDelete, j.planner.Winner(o.item.group, h.Key))
 		c.Before = h.Value
-		note(c)
+		add(c)
 	}
-	for _, w := range o.change.Put {
-		c := j.explain(o.item, w.New.Key, opOf(w))
+	for i, w := range o.change.Put {
+		c := j.explain(o.item, w.New.Key, opOf(w), claimants[i])
 		c.After = w.New.Value
 		if w.Old != nil {
 			c.Before = w.Old.Value
 		}
 		if debug || len(logged) < eventChanges {
-			note(c)
+			add(c)
 		}
 	}
 	j.emit(Event{Kind: EventApplied, Bridge: one(logged), Subject: o.item.group.String(), What: what, Changes: logged})
 }
 
 // explain says for whom an entry was written or deleted, and why.
-func (j *journal) explain(it *item, key, op string) EntryChange {
-	c := EntryChange{Op: op, Key: key, Bridge: j.nameOf(it, key)}
+func (j *journal) explain(it *item, key, op string, claimant plan.Origin) EntryChange {
+	c := EntryChange{Op: op, Key: key, Bridge: j.nameOf(it, key, claimant), Service: claimant.Service}
 	s := it.orphans[key]
-	if origin, claimed := j.planner.Winner(it.group, key); claimed {
-		c.Service = origin.Service
-	} else if s != nil && s.Known {
+	if s != nil && claimant.IsZero() {
 		c.Service = s.Origin.Service
 	}
 	switch {
@@ -299,7 +294,7 @@ func (j *journal) explain(it *item, key, op string) EntryChange {
 		c.Cause = "another entry has its place, or it was not reported when the write began"
 	case s.released != "":
 		c.Cause = s.released
-	case !s.Known:
+	case s.Origin.IsZero():
 		c.Cause = "no bridge has claimed it since the start"
 	case s.missing():
 		c.Cause = "full readings of its source lack it since " + s.since.UTC().Format(time.RFC3339)

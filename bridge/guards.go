@@ -52,7 +52,7 @@ type orphan struct {
 }
 
 // missing reports whether its source did not report that it is gone.
-func (o *orphan) missing() bool { return !o.Known || o.Evidence == plan.Missing }
+func (o *orphan) missing() bool { return o.Origin.IsZero() || o.Evidence == plan.Missing }
 
 func (o *orphan) entry() registry.Entry {
 	return registry.Entry{Group: o.item.group, Key: o.Key, Value: o.Value}
@@ -88,7 +88,7 @@ func (o *orphan) settling(now time.Time) verdict {
 // it last or, by its mark or that of its head, wrote it. One without a mark is the
 // first bridge's.
 func (g *guards) scopeOf(o *orphan) *scope {
-	if o.Known {
+	if !o.Origin.IsZero() {
 		return g.scopes[o.Origin.Bridge]
 	}
 	if g.opts.Author != nil {
@@ -111,7 +111,7 @@ func (g *guards) scopeOf(o *orphan) *scope {
 func (g *guards) barred(o *orphan) verdict {
 	keeps := Policy("")
 	for _, w := range g.pipelines {
-		if w == o.scope.pipeline || !o.Known && o.author == "" { // it may be of any
+		if w == o.scope.pipeline || o.Origin.IsZero() && o.author == "" { // it may be of any
 			keeps = cmp.Or(keeps, w.forbidding())
 		}
 	}
@@ -137,7 +137,7 @@ func (g *guards) unknownReason(o *orphan) error {
 			return err
 		}
 	}
-	if o.Known {
+	if !o.Origin.IsZero() {
 		return nil
 	}
 	if g.opts.Differ != nil {
@@ -205,7 +205,7 @@ func (g *guards) account(it *item, now time.Time) {
 		}
 	}
 	for key, o := range before {
-		if it.orphans[key] != o && o.Known {
+		if it.orphans[key] != o && !o.Origin.IsZero() {
 			g.pipelines[o.Origin.Bridge].addLeft(o.Origin.Service, it.group, -1)
 		}
 	}
@@ -235,7 +235,7 @@ func (g *guards) addOrphan(it *item, o *orphan, row plan.Row, now time.Time) {
 	if o == nil || o.Row != row {
 		o = &orphan{Row: row, item: it, since: now}
 		o.scope = g.scopeOf(o)
-		if o.Known {
+		if !o.Origin.IsZero() {
 			g.pipelines[o.Origin.Bridge].addLeft(o.Origin.Service, it.group, +1)
 		}
 	}

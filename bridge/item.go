@@ -203,7 +203,7 @@ func (it *item) leave(e registry.Entry, now time.Time) {
 func (it *item) note(n note) {
 	for i := range it.notes {
 		o := &it.notes[i]
-		if o.conflict == nil && o.origin == n.origin && o.known == n.known && o.reason == n.reason && o.detail == n.detail {
+		if o.conflict == nil && o.origin == n.origin && o.reason == n.reason && o.detail == n.detail {
 			o.entries++
 			return
 		}

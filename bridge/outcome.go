@@ -106,8 +106,7 @@ func (e *engine) wasRead(group registry.Group, now time.Time) {
 // refreshes in the end.
 func (e *engine) wrote(o outcome, now time.Time) {
 	it := o.item
-	e.journal.applied(o, now)
-	e.planner.Applied(o.change)
+	e.journal.applied(o, e.planner.Applied(o.change), now)
 	it.replaced(o.change, e.target.overlap(it.group), now)
 	it.arrive = false
 	e.guards.account(it, now)
@@ -299,8 +298,8 @@ func (d *draft) noteRefusals() {
 	by := make(map[note]registry.Refused)
 	for key, r := range d.item.refusals {
 		n := note{reason: ReasonRefused}
-		if n.origin, n.known = d.planner.Winner(d.item.group, key); !n.known && d.item.orphans[key] != nil {
-			n.origin, n.known = d.item.orphans[key].Origin, d.item.orphans[key].Known
+		if n.origin = d.planner.Winner(d.item.group, key); n.origin.IsZero() && d.item.orphans[key] != nil {
+			n.origin = d.item.orphans[key].Origin
 		}
 		if by[n] == nil {
 			by[n] = make(registry.Refused)

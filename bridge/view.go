@@ -91,7 +91,7 @@ func (v *view) updateGroup(it *item) {
 	slices.SortStableFunc(it.notes, func(a, b note) int { return a.origin.Compare(b.origin) })
 	delete(v.kept, it.group)
 	for _, n := range it.notes {
-		if !n.known && (n.reason == ReasonUnknown || n.reason == ReasonWaiting) { // what a bridge claimed is in its service's row
+		if n.origin.IsZero() && (n.reason == ReasonUnknown || n.reason == ReasonWaiting) { // what a bridge claimed is in its service's row
 			v.kept[it.group] = append(v.kept[it.group], n)
 		}
 	}
@@ -99,7 +99,7 @@ func (v *view) updateGroup(it *item) {
 		v.pipelines[origin.Bridge].markMoved(origin.Service)
 	}
 	for _, o := range it.orphans {
-		if o.Known {
+		if !o.Origin.IsZero() {
 			v.pipelines[o.Origin.Bridge].markMoved(o.Origin.Service)
 		}
 	}
@@ -216,7 +216,7 @@ func (v *view) finding(it *item) (Reason, string) {
 	reason, detail := it.finding()
 	if reason == ReasonSynced {
 		for _, n := range it.notes {
-			if !n.known && n.reason == ReasonUnknown { // and not by a policy or a setting
+			if n.origin.IsZero() && n.reason == ReasonUnknown { // and not by a policy or a setting
 				return ReasonKept, fmt.Sprintf("%d entries of ours that nobody claims stay beside it: %s", n.entries, n.detail)
 			}
 		}

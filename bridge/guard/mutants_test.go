@@ -14,7 +14,7 @@ func mutants() []mutanttest.Mutant {
 		{"an unknown candidate stays", "service.go", "case c.unknown:\n\t\treturn Unreported", "case false:\n\t\treturn Unreported"},
 		{"a denial outlives a restart", "service.go", "r.Denied = append(r.Denied, key)", "_ = key"},
 		{"an approval outlives a restart", "service.go", "r.Approved = append(r.Approved, key)", "_ = key"},
-		{"a claim ends a denial", "service.go", "\t\t\ts.claimed++\n", "\t\t\ts.claimed++\n\t\t\tif c != nil {\n\t\t\t\ts.candidates[e.Key] = c\n\t\t\t}\n"},
+		{"a claim ends a denial", "service.go", "= make(map[string]*candidate, len(stored.Unclaimed)), 0", "= before, 0"},
 		{"a loss counts below half of the baseline", "service.go", "2*(s.stay()-uncertain) >= s.base()", "4*(s.stay()-uncertain) >= s.base()"},
 		{"what nobody reported counts", "service.go", "return unseen, unseen", "return 0, 0"},
 		{"what went unreported is remembered", "service.go", "s.Missed = s.Missed || !replaced && c.missing", "_ = replaced"},

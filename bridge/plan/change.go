@@ -25,62 +25,60 @@ type Row struct {
 	Key      string
 	Claimed  bool
 	Held     bool     // by the target; of one that is claimed also another's entry to which it gives way
-	Origin   Origin   // whose claim it is, the first of several; of an orphan who claimed it last
-	Known    bool     // somebody is known to claim it or to have claimed it
+	Origin   Origin   // whose claim it is, the first of several; of an orphan who is known to have claimed it last
 	Evidence Evidence // that the claims to an orphan ended: the weakest of them
-	Value    string   // of an orphan that nobody is known to have claimed
+	Value    string   // of an orphan without an origin
 }
 
 // Change returns what has to be written to a group, and the claims in it that
 // cannot be honoured, both in key order. A foreign entry is never touched: it
 // wins its key. Ours under that key goes, unless the other has to yield.
 func (p *Planner) Change(id registry.Group) (registry.Change, []Conflict) {
-	c := registry.Change{Group: id}
-	g := p.lookup(id)
-	if len(g.claims) > 0 {
-		c.Want = make([]registry.Entry, 0, len(g.claims[0].entries))
+	d := p.diff(id)
+	if len(d.group.claims) > 0 {
+		d.change.Want = make([]registry.Entry, 0, len(d.group.claims[0].entries))
 	}
-	d := p.diff(g)
-	d.change = &c
-	d.reportRefused(g)
-	for r := range g.runs() {
+	d.reportRefused()
+	for r := range d.group.runs() {
 		d.add(r)
 	}
-	return c, d.conflicts
+	return d.change, d.conflicts
 }
 
 // Rows yields the keys of a group that are ours, in order. Of an exclusive group
 // claimed keys that are not held yet are another service's, and left out.
 func (p *Planner) Rows(id registry.Group) iter.Seq[Row] {
 	return func(yield func(Row) bool) {
-		g := p.lookup(id)
-		d := p.diff(g)
-		for r := range g.runs() {
-			row, ok := Row{}, false
-			if len(r.want) > 0 {
-				row = Row{Key: r.key, Claimed: true, Held: len(d.rivals(id, r)) > 0, Origin: r.want[0].origin, Known: true}
-				ok = !g.exclusive || len(r.held) > 0
-			} else {
-				row, ok = p.orphan(g, r)
-			}
-			if ok && !yield(row) {
+		d := p.diff(id)
+		for r := range d.group.runs() {
+			if row, ok := d.row(r); ok && !yield(row) {
 				return
 			}
 		}
 	}
 }
 
-// orphan returns what is known of a key that nobody claims; false if it is not ours.
-func (p *Planner) orphan(g *group, r run) (Row, bool) {
-	i := slices.IndexFunc(r.held, func(h held) bool { return h.owner == p.owner })
+// row returns what is known of a key; false if it is not ours.
+func (d *diff) row(r run) (Row, bool) {
+	switch {
+	case len(r.want) == 0:
+		return d.orphan(r)
+	case d.group.exclusive && len(r.held) == 0:
+		return Row{}, false
+	}
+	return Row{Key: r.key, Claimed: true, Held: len(d.rivals(r)) > 0, Origin: r.want[0].origin}, true
+}
+
+func (d *diff) orphan(r run) (Row, bool) {
+	i := slices.IndexFunc(r.held, func(h held) bool { return h.owner == d.owner })
 	if i < 0 {
 		return Row{}, false
 	}
 	row := Row{Key: r.key, Held: true}
-	for _, end := range g.released[r.key] {
-		row.Origin, row.Known, row.Evidence = end.origin, true, max(row.Evidence, end.evidence)
+	for _, end := range d.group.released[r.key] {
+		row.Origin, row.Evidence = end.origin, max(row.Evidence, end.evidence)
 	}
-	if !row.Known {
+	if row.Origin.IsZero() {
 		row.Value = r.held[i].value()
 	}
 	return row, true
@@ -97,13 +95,13 @@ func (p *Planner) FormerClaimants(id registry.Group, key string) (all []Origin) 
 
 // Winner returns whose claim to a key is honoured, unless a foreign entry is
 // in the way.
-func (p *Planner) Winner(id registry.Group, key string) (Origin, bool) {
+func (p *Planner) Winner(id registry.Group, key string) Origin {
 	for _, c := range p.lookup(id).active() {
 		if _, ok := find(c.entries, key); ok {
-			return c.origin, true
+			return c.origin
 		}
 	}
-	return Origin{}, false
+	return Origin{}
 }
 
 // active are the claims that count: in an exclusive group only one.
@@ -176,22 +174,23 @@ func (g *group) desired() []desired {
 	return want
 }
 
-// A diff gathers a change row by row.
+// A diff compares both sides of a group key by key.
 type diff struct {
 	owner     string
 	yields    func(Origin, registry.Entry) bool
+	group     *group
 	others    map[string][]held // entries of others, by what is behind :// in their keys; nil where no claim yields
-	change    *registry.Change
+	change    registry.Change
 	conflicts []Conflict
 }
 
-func (p *Planner) diff(g *group) diff {
-	d := diff{owner: p.owner, yields: p.Yields}
+func (p *Planner) diff(id registry.Group) diff {
+	d := diff{owner: p.owner, yields: p.Yields, group: p.lookup(id), change: registry.Change{Group: id}}
 	if p.Yields == nil {
 		return d
 	}
 	d.others = make(map[string][]held)
-	for _, h := range g.held {
+	for _, h := range d.group.held {
 		if _, at, ok := strings.Cut(h.key, "://"); ok && h.owner != p.owner {
 			d.others[at] = append(d.others[at], h)
 		}
@@ -201,7 +200,7 @@ func (p *Planner) diff(g *group) diff {
 
 // rivals returns what is held under a key, and what else those who claim it
 // yield to.
-func (d *diff) rivals(id registry.Group, r run) []held {
+func (d *diff) rivals(r run) []held {
 	if len(d.others) == 0 {
 		return r.held
 	}
@@ -211,7 +210,7 @@ func (d *diff) rivals(id registry.Group, r run) []held {
 		return r.held
 	}
 	for _, w := range r.want {
-		if !d.yields(w.origin, registry.Entry{Group: id, Key: w.key, Value: w.value()}) {
+		if !d.yields(w.origin, registry.Entry{Group: d.change.Group, Key: w.key, Value: w.value()}) {
 			return r.held
 		}
 	}
@@ -219,7 +218,8 @@ func (d *diff) rivals(id registry.Group, r run) []held {
 }
 
 // reportRefused reports the claims that an exclusive group refuses whole.
-func (d *diff) reportRefused(g *group) {
+func (d *diff) reportRefused() {
+	g := d.group
 	if len(g.active()) == len(g.claims) {
 		return
 	}
@@ -236,7 +236,7 @@ func (d *diff) reportRefused(g *group) {
 
 // add adds what is to be done about one key.
 func (d *diff) add(r run) {
-	foreign := d.foreignWinner(d.rivals(d.change.Group, r))
+	foreign := d.foreignWinner(d.rivals(r))
 	switch {
 	case len(r.want) == 0:
 		d.removeOurs(r.held)
@@ -245,7 +245,7 @@ func (d *diff) add(r run) {
 		d.removeOurs(r.held)
 	default:
 		d.reportRivals(r)
-		d.reconcile(r.want[0].pair, ownedBy(r.held, d.owner))
+		d.reconcile(r)
 	}
 }
 
@@ -288,25 +288,32 @@ func (d *diff) reportRivals(r run) {
 }
 
 // reconcile makes one of what is held, all of it ours, into what is desired.
-func (d *diff) reconcile(want pair, list []held) {
-	entry := registry.Entry{Group: d.change.Group, Key: want.key, Value: want.value()}
-	d.change.Want = append(d.change.Want, entry)
-	if len(list) == 0 {
-		d.change.Put = append(d.change.Put, registry.Write{New: entry})
-		return
+func (d *diff) reconcile(r run) {
+	want, list := r.want[0].pair, ownedBy(r.held, d.owner)
+	w := registry.Write{New: registry.Entry{Group: d.change.Group, Key: want.key, Value: want.value()}}
+	d.change.Want = append(d.change.Want, w.New)
+	if len(list) > 0 {
+		i := closest(list, want)
+		d.removeOurs(list[:i])
+		d.removeOurs(list[i+1:])
+		if list[i].pair == want && list[i].live {
+			return
+		}
+		old := d.export(list[i])
+		w.Old = &old
 	}
-	best := 0
+	d.change.Put = append(d.change.Put, w)
+}
+
+// closest returns which of several under one key stays: one that is as desired
+// and, if there is a choice, live.
+func closest(list []held, want pair) (best int) {
 	for i, h := range list {
 		if h.pair == want && (h.live || list[best].pair != want) {
 			best = i
 		}
 	}
-	if h := list[best]; h.pair != want || !h.live {
-		old := d.export(h)
-		d.change.Put = append(d.change.Put, registry.Write{New: entry, Old: &old})
-	}
-	d.removeOurs(list[:best])
-	d.removeOurs(list[best+1:])
+	return best
 }
 
 func (d *diff) removeOurs(list []held) {

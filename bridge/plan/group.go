@@ -130,23 +130,22 @@ func (g *group) share(claimed []pair) {
 	}
 }
 
-// shareClaimed makes what is stored, in order, use the strings of claims, where they
-// are equal.
-func (g *group) shareClaimed(stored []held, owner string) {
-	want := g.desired()
+// match has what is stored of ours, in order, use the strings of the claims to its
+// keys where they are equal, and returns who claims each.
+func (g *group) match(stored []held, owner string) []Origin {
+	want, origins := g.desired(), make([]Origin, len(stored))
 	for i, h := range stored {
-		if h.owner != owner {
-			continue
-		}
-		var w desired
-		var ok bool
-		if w, want, ok = next(want, h.key); ok {
+		w, rest, ok := next(want, h.key)
+		want, origins[i] = rest, w.origin
+		switch {
+		case !ok:
+		case w.pair == h.pair:
+			stored[i].pair = w.pair
+		case h.owner == owner:
 			stored[i].key = w.key
 		}
-		if w.pair == h.pair {
-			stored[i].pair = w.pair
-		}
 	}
+	return origins
 }
 
 // find returns where a key is in a list in order, or would be.
@@ -176,7 +175,7 @@ func (g *group) observe(owner string, list []registry.Held) bool {
 		}
 	}
 	slices.SortStableFunc(stored, func(a, b held) int { return a.compare(b.pair) })
-	g.shareClaimed(stored, owner)
+	g.match(stored, owner)
 	before := ownedBy(g.held, owner)
 	g.hold(owner, stored)
 	return !slices.EqualFunc(before, ownedBy(stored, owner), func(a, b held) bool { return a.pair == b.pair && a.live == b.live })
@@ -207,8 +206,8 @@ func ownedBy(list []held, owner string) []held {
 	return out
 }
 
-// apply records that a change was made.
-func (g *group) apply(owner string, c registry.Change) {
+// apply records that a change was made, and returns who claims what was put.
+func (g *group) apply(owner string, c registry.Change) []Origin {
 	put, gone := make([]held, len(c.Put)), make([]pair, 0, len(c.Delete))
 	for i, w := range c.Put {
 		put[i] = held{pair: newPair(w.New.Key, w.New.Value), owner: owner, live: true}
@@ -220,7 +219,7 @@ func (g *group) apply(owner string, c registry.Change) {
 		gone = append(gone, newPair(h.Key, h.Value))
 	}
 	slices.SortFunc(gone, pair.compare)
-	g.shareClaimed(put, owner)
+	origins := g.match(put, owner)
 	stored := make([]held, 0, len(g.held)+len(put))
 	for _, h := range g.held {
 		for len(gone) > 0 && gone[0].compare(h.pair) < 0 {
@@ -236,6 +235,7 @@ func (g *group) apply(owner string, c registry.Change) {
 		stored = append(stored, h)
 	}
 	g.hold(owner, append(stored, put...))
+	return origins
 }
 
 func (g *group) loseSession(owner string) bool {

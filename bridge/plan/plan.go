@@ -26,12 +26,15 @@ type Planner struct {
 	counts  Counts
 }
 
-// Origin is who claims an entry. Origins are ordered by bridge, then service,
-// and the first of several that claim one key has it.
+// Origin is who claims an entry; the zero value is nobody. Origins are ordered by
+// bridge, then service, and the first of several that claim one key has it.
 type Origin struct {
 	Bridge  int // its place in the configuration
 	Service registry.Name
 }
+
+// IsZero reports whether an origin is nobody.
+func (o Origin) IsZero() bool { return o.Service == "" }
 
 // Compare orders origins.
 func (o Origin) Compare(other Origin) int {
@@ -155,12 +158,13 @@ func (p *Planner) Observe(id registry.Group, list []registry.Held) bool {
 }
 
 // Applied records that a change reached the target. What was put is live and
-// of version zero.
-func (p *Planner) Applied(c registry.Change) {
+// of version zero. It returns who claims each entry of Put.
+func (p *Planner) Applied(c registry.Change) []Origin {
 	g := p.group(c.Group)
 	p.count(g, -1)
-	g.apply(p.owner, c)
+	origins := g.apply(p.owner, c)
 	p.count(g, +1)
+	return origins
 }
 
 // SessionLost records that nothing of ours is live any more, and returns the

@@ -320,9 +320,9 @@ func TestSurplus(t *testing.T) {
 				p.Claim(s, plan.Withdrawn, nil)
 			},
 			want: []plan.Row{
-				{Key: "1", Held: true, Origin: s, Known: true, Evidence: plan.Missing},
-				{Key: "2", Held: true, Origin: s, Known: true, Evidence: plan.Missing},
-				{Key: "3", Held: true, Origin: s, Known: true, Evidence: plan.Missing},
+				{Key: "1", Held: true, Origin: s, Evidence: plan.Missing},
+				{Key: "2", Held: true, Origin: s, Evidence: plan.Missing},
+				{Key: "3", Held: true, Origin: s, Evidence: plan.Missing},
 			},
 		},
 		"never claimed": {
@@ -335,7 +335,7 @@ func TestSurplus(t *testing.T) {
 				p.Claim(s, plan.Withdrawn, []registry.Entry{b})
 				p.Claim(s, plan.Missing, nil)
 			},
-			want: []plan.Row{{Key: "1", Held: true, Origin: s, Known: true}, {Key: "2", Held: true, Origin: s, Known: true, Evidence: plan.Missing}, {Key: "3", Held: true, Value: "x"}},
+			want: []plan.Row{{Key: "1", Held: true, Origin: s}, {Key: "2", Held: true, Origin: s, Evidence: plan.Missing}, {Key: "3", Held: true, Value: "x"}},
 		},
 		"claimed again by another": {
 			act: func(p *plan.Planner) {
@@ -343,7 +343,7 @@ func TestSurplus(t *testing.T) {
 				p.Claim(s, plan.Withdrawn, nil)
 				p.Claim(from(1, "s"), plan.Withdrawn, []registry.Entry{a, b})
 			},
-			want: []plan.Row{{Key: "3", Held: true, Origin: s, Known: true}},
+			want: []plan.Row{{Key: "3", Held: true, Origin: s}},
 		},
 		"taken back while the write was under way": {
 			act: func(p *plan.Planner) {
@@ -353,7 +353,7 @@ func TestSurplus(t *testing.T) {
 				p.Claim(s, plan.Withdrawn, nil)
 				p.Applied(change)
 			},
-			want: []plan.Row{{Key: "1", Held: true, Origin: s, Known: true}},
+			want: []plan.Row{{Key: "1", Held: true, Origin: s}},
 		},
 	}
 	for name, tt := range tests {
@@ -381,7 +381,7 @@ func TestBooks(t *testing.T) {
 	if p.BridgeEntries(1) != 3 || p.EntriesOf(s) != 3 || p.BridgeEntries(0) != 0 || !slices.Equal(p.GroupsOf(s), touched) {
 		t.Errorf("claimed %d, %d, in %v", p.BridgeEntries(1), p.EntriesOf(s), p.GroupsOf(s))
 	}
-	if origin, ok := p.Winner(group("g"), "2"); !ok || origin != s {
+	if origin := p.Winner(group("g"), "2"); origin != s {
 		t.Errorf("winner %v", origin)
 	}
 	if !p.Observe(group("g"), []registry.Held{held(entry("g", "1", "x"), "me"), held(entry("g", "9", "x"), "other")}) {
@@ -405,7 +405,7 @@ func TestBooks(t *testing.T) {
 	if !p.Drop(group("g")) || !p.Drop(group("h")) || len(slices.Collect(p.Groups())) != 0 {
 		t.Error("groups without anything are not dropped")
 	}
-	if _, ok := p.Winner(group("g"), "2"); ok || p.BridgeEntries(1) != 0 {
+	if origin := p.Winner(group("g"), "2"); !origin.IsZero() || p.BridgeEntries(1) != 0 {
 		t.Error("a claim outlives its service")
 	}
 	if c, _ := p.Change(group("g")); !c.Empty() {
