@@ -3,6 +3,8 @@ package mesh
 import (
 	"cmp"
 	"fmt"
+	"maps"
+	"net"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -13,6 +15,7 @@ import (
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/xds-bridge/xds-bridge/naming"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
@@ -202,4 +205,151 @@ func zoneOf(l *corev3.Locality) string {
 		return ""
 	}
 	return unique.Make(strings.TrimRight(l.GetRegion()+"/"+l.GetZone()+"/"+l.GetSubZone(), "/")).Value()
+}
+
+// meta is what istiod says of an endpoint beside its address.
+type meta struct {
+	tls      string // istio where the endpoint has a sidecar
+	workload string // name;namespace;canonical name;revision;cluster
+	original string // the address behind a tunnel
+}
+
+func metaOf(lb *endpointv3.LbEndpoint) meta {
+	filters := lb.GetMetadata().GetFilterMetadata()
+	return meta{
+		tls:      filters["envoy.transport_socket_match"].GetFields()["tlsMode"].GetStringValue(),
+		workload: filters["istio"].GetFields()["workload"].GetStringValue(),
+		original: filters["envoy.filters.listener.original_dst"].GetFields()["local"].GetStringValue(),
+	}
+}
+
+// gateway reports whether the endpoint is the gateway of another network:
+// istiod names the workload behind every other endpoint that takes mutual TLS.
+func (m meta) gateway() bool { return strings.HasPrefix(m.workload, ";;") }
+
+// instance returns namespace/name of the workload: of a Kubernetes endpoint
+// the pod, which all its ports share. It must not be used for endpoints of a
+// ServiceEntry, whose names are positions in a list and move when it changes.
+func (m meta) instance() string {
+	parts := strings.SplitN(m.workload, ";", 3)
+	if len(parts) < 3 || parts[0] == "" {
+		return ""
+	}
+	return parts[1] + "/" + parts[0]
+}
+
+// The reasons why an address is left out.
+const (
+	reasonPipe     = "unix socket, which no other machine can call"
+	reasonInternal = "tunnelled, without the address behind the tunnel"
+	reasonNone     = "has no address of its own"
+	reasonPort     = "port is not within 1 to 65535"
+	reasonHost     = "neither an IP address nor a host name"
+)
+
+// addressOf returns host and port of an endpoint, of several addresses the
+// primary one, or why there is none.
+func addressOf(lb *endpointv3.LbEndpoint, m meta) (host string, port uint16, reason string) {
+	a := lb.GetEndpoint().GetAddress()
+	switch {
+	case a.GetSocketAddress() != nil:
+		s := a.GetSocketAddress()
+		n := s.GetPortValue()
+		if n == 0 || n > 65535 {
+			return "", 0, reasonPort
+		}
+		host, reason = hostOf(s.GetAddress())
+		return host, uint16(n), reason
+	case a.GetEnvoyInternalAddress() != nil:
+		for _, text := range []string{a.GetEnvoyInternalAddress().GetEndpointId(), m.original} {
+			if ap, err := netip.ParseAddrPort(text); err == nil && ap.Port() != 0 && ap.Addr().Zone() == "" {
+				return ap.Addr().Unmap().String(), ap.Port(), ""
+			}
+		}
+		return "", 0, reasonInternal
+	case a.GetPipe() != nil:
+		return "", 0, reasonPipe
+	default:
+		return "", 0, reasonNone
+	}
+}
+
+// hostOf returns a host in its one form: an IP address in its shortest, a name
+// in lower case.
+func hostOf(s string) (host, reason string) {
+	if ip, err := netip.ParseAddr(s); err == nil {
+		if ip.Zone() != "" {
+			return "", "IPv6 zone, which means nothing on another machine"
+		}
+		return ip.Unmap().String(), ""
+	}
+	a := naming.HostAddress{Host: s, Port: 1}
+	a, err := naming.ParseHostAddress(a.String())
+	if err != nil || strings.ContainsAny(s, ":[]") {
+		return "", reasonHost
+	}
+	return a.Host, ""
+}
+
+// refused says why an address must not be offered, empty if it may be.
+func (r *Reading) refused(host string, port uint16) string {
+	if port == 0 {
+		return reasonPort
+	}
+	return naming.Reach{Allow: r.allow}.Refuse(host)
+}
+
+// An EndpointSpec is an endpoint that is read elsewhere than from xDS.
+type EndpointSpec struct {
+	Host     string // an IP address or a host name
+	Port     uint32
+	Health   registry.Health
+	Weight   uint32
+	Zone     string // region/zone/subzone, without the parts that are empty at its end
+	Instance string // namespace/name
+	TLSMode  string // istio where its sidecar takes mutual TLS
+	Subset   string // empty: none
+	Protocol string // empty: not known
+	Left     string // why it is left out, empty: it is not
+}
+
+// Assignment returns what is kept of endpoints, as of those that xDS brings.
+func (r *Reading) Assignment(endpoints []EndpointSpec) *Assignment {
+	out := &Assignment{Endpoints: make([]registry.Endpoint, 0, len(endpoints))}
+	for _, s := range endpoints {
+		e, reason := r.endpointOf(s)
+		if reason != "" {
+			out.leave(reason, net.JoinHostPort(s.Host, strconv.FormatUint(uint64(s.Port), 10)))
+			continue
+		}
+		out.Endpoints = append(out.Endpoints, e)
+	}
+	out.tidy()
+	return out
+}
+
+// endpointOf returns the endpoint of a spec, or why it is left out.
+func (r *Reading) endpointOf(s EndpointSpec) (e registry.Endpoint, reason string) {
+	if s.Left != "" {
+		return e, s.Left
+	}
+	if s.Port == 0 || s.Port > 65535 {
+		return e, reasonPort
+	}
+	e = registry.Endpoint{Port: uint16(s.Port), Health: s.Health, Weight: s.Weight, Zone: s.Zone, Instance: s.Instance, Protocol: s.Protocol}
+	if e.Host, reason = hostOf(s.Host); reason != "" {
+		return e, reason
+	}
+	if reason = r.refused(e.Host, e.Port); reason != "" {
+		return e, reason
+	}
+	if reason = r.mutual(s.TLSMode, &e); reason != "" {
+		return e, reason
+	}
+	if s.Subset != "" {
+		a := registry.Attributes{AttributeSubset: s.Subset}
+		maps.Copy(a, e.Attributes)
+		e.Attributes = a
+	}
+	return e, ""
 }

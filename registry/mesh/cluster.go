@@ -122,3 +122,14 @@ func serviceOf(c *clusterv3.Cluster) (namespace, application string) {
 	}
 	return namespace, application
 }
+
+// NewCluster returns the cluster that istiod makes of a port of a host. Its
+// endpoints are Inline; without them it has none for anybody.
+func NewCluster(id naming.Cluster, inline *Assignment) *Cluster {
+	c := &Cluster{Name: id.String(), ID: id, Address: id.HostAddress(), Discovery: DiscoveryEmpty, Inline: inline}
+	if inline != nil {
+		c.Discovery = DiscoveryInline
+	}
+	c.Attributes = registry.Attributes{AttributeCluster: c.Name, AttributeHost: c.Address.String()}
+	return c
+}
