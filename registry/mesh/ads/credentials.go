@@ -10,9 +10,11 @@ import (
 	"os"
 	"strings"
 
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/xds-bridge/xds-bridge/registry/tlsfile"
 )
@@ -127,3 +129,53 @@ func (t token) GetRequestMetadata(context.Context, ...string) (map[string]string
 
 // RequireTransportSecurity makes gRPC refuse to send the token over plaintext.
 func (t token) RequireTransportSecurity() bool { return !t.plaintext }
+
+// Identity is a node as istiod wants it: its id has four parts, whose namespace
+// must be that of the token or certificate.
+type Identity struct {
+	Type      string // sidecar, router, waypoint or ztunnel
+	IP        string // any valid address; istiod refuses others
+	Name      string // of the pod
+	Namespace string
+	Domain    string         // of the cluster; cluster.local if empty
+	Cluster   string         // id of the cluster; may be empty
+	Labels    map[string]any // further metadata LABELS; values are strings
+}
+
+// Node returns the node. The error names the field that istiod would refuse.
+func (i Identity) Node() (*corev3.Node, error) {
+	if _, err := netip.ParseAddr(i.IP); err != nil {
+		return nil, fmt.Errorf("node: ip %q: not an address", i.IP)
+	}
+	for field, value := range map[string]string{"type": i.Type, "name": i.Name, "namespace": i.Namespace, "domain": i.Domain} {
+		if strings.Contains(value, "~") {
+			return nil, fmt.Errorf("node: %s %q: holds a ~", field, value)
+		}
+	}
+	for _, required := range [][2]string{{"type", i.Type}, {"name", i.Name}, {"namespace", i.Namespace}} {
+		if required[1] == "" {
+			return nil, fmt.Errorf("node: %s: missing", required[0])
+		}
+	}
+	domain := i.Domain
+	if domain == "" {
+		domain = "cluster.local"
+	}
+	meta := map[string]any{"NAMESPACE": i.Namespace}
+	if i.Cluster != "" {
+		meta["CLUSTER_ID"] = i.Cluster
+	}
+	if len(i.Labels) > 0 {
+		meta["LABELS"] = i.Labels
+	}
+	metadata, err := structpb.NewStruct(meta)
+	if err != nil {
+		return nil, fmt.Errorf("node: labels: %w", err)
+	}
+	return &corev3.Node{
+		Id:             fmt.Sprintf("%s~%s~%s.%s~%s.svc.%s", i.Type, i.IP, i.Name, i.Namespace, i.Namespace, domain),
+		Metadata:       metadata,
+		UserAgentName:  "xds-bridge",
+		ClientFeatures: []string{"envoy.lb.does_not_support_overprovisioning", "xds.config.resource-in-sotw"},
+	}, nil
+}

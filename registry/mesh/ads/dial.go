@@ -1,7 +1,15 @@
 package ads
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -75,4 +83,100 @@ func (o Options) dial(ping time.Duration, d *dialer) (*grpc.ClientConn, error) {
 		return nil, fmt.Errorf("xds %s: %w", o.Address, err)
 	}
 	return conn, nil
+}
+
+// dialer makes the network connections of one link. It looks the name up anew
+// each time and prefers any other address to the one that the link before led
+// to: where a server has several replicas, another one is asked.
+type dialer struct {
+	options *Options
+	first   []string // host:port, tried before the addresses of the name
+	avoid   string   // host:port, tried after all others
+
+	mu      sync.Mutex // guards reached
+	reached string     // host:port of the newest connection
+}
+
+// dials says whether a dialer makes the connections; gRPC does where the
+// address is not host:port, or a proxy leads there.
+func (o Options) dials() bool {
+	if o.Dialer != nil {
+		return true
+	}
+	if _, _, err := net.SplitHostPort(o.Address); err != nil {
+		return false
+	}
+	through, err := http.ProxyFromEnvironment(&http.Request{URL: &url.URL{Scheme: "https", Host: o.Address}})
+	return err == nil && through == nil
+}
+
+// dial connects to the first address that can be reached; each gets its share
+// of the time that is left.
+func (d *dialer) dial(ctx context.Context, target string) (net.Conn, error) {
+	addresses, err := d.addresses(ctx, target)
+	if err != nil {
+		return nil, err
+	}
+	var failed error
+	for i, address := range addresses {
+		conn, err := d.one(ctx, address, len(addresses)-i)
+		if err == nil {
+			d.mu.Lock()
+			d.reached = address
+			d.mu.Unlock()
+			return conn, nil
+		}
+		failed = err
+	}
+	return nil, failed
+}
+
+func (d *dialer) one(ctx context.Context, address string, left int) (net.Conn, error) {
+	if until, ok := ctx.Deadline(); ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Until(until)/time.Duration(left))
+		defer cancel()
+	}
+	if d.options.Dialer != nil {
+		return d.options.Dialer(ctx, address)
+	}
+	var network net.Dialer
+	return network.DialContext(ctx, "tcp", address) //nolint:wrapcheck // it names the address
+}
+
+// addresses returns where to connect to, in order.
+func (d *dialer) addresses(ctx context.Context, target string) ([]string, error) {
+	host, port, err := net.SplitHostPort(target)
+	if err != nil || d.options.Dialer != nil && d.options.Lookup == nil {
+		return []string{target}, nil //nolint:nilerr // what is no host and port is the dialer's business
+	}
+	lookup := d.options.Lookup
+	if lookup == nil {
+		lookup = net.DefaultResolver.LookupHost
+	}
+	found, err := lookup(ctx, host)
+	if err != nil && len(d.first) == 0 {
+		return nil, fmt.Errorf("resolve %s: %w", host, err)
+	}
+	all := slices.Clone(d.first)
+	rand.Shuffle(len(found), func(i, j int) { found[i], found[j] = found[j], found[i] })
+	for _, ip := range found {
+		if a := net.JoinHostPort(ip, port); !slices.Contains(all, a) {
+			all = append(all, a)
+		}
+	}
+	if i := slices.Index(all, d.avoid); i >= 0 {
+		all = append(slices.Delete(all, i, i+1), d.avoid)
+	}
+	if len(all) == 0 {
+		return nil, errors.New("resolve " + host + ": no address")
+	}
+	return all, nil
+}
+
+// at returns where the newest connection leads, empty before the first.
+func (d *dialer) at() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.reached
 }

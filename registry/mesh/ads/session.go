@@ -2,10 +2,17 @@ package ads
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
 )
 
 // connection is a connection that one or two streams use. Only Run's goroutine
@@ -142,4 +149,169 @@ func (s *session) offer() (chan<- request, request) {
 		return nil, request{}
 	}
 	return s.out, *s.ready
+}
+
+// wrapperURL is the type of a resource inside the envelope that carries its
+// name, version and time to live.
+const wrapperURL = "type.googleapis.com/envoy.service.discovery.v3.Resource"
+
+// request is one message to the server, in the terms of both variants.
+type request struct {
+	url   string
+	node  *corev3.Node // only in the first of a stream
+	nonce string       // of the response it answers; empty if it answers none
+	err   error        // what is wrong with that response
+
+	version string   // state of the world: last accepted
+	names   []string // state of the world: all
+
+	subscribe, unsubscribe []string          // delta
+	versions               map[string]string // delta, first of a type: what is held
+}
+
+// response is one message of the server, in the terms of both variants.
+type response struct {
+	url, version, nonce string
+	resources           []raw
+	removed             []string // delta
+}
+
+// raw is one resource as it came.
+type raw struct {
+	name    string // from the envelope; the resource may say another
+	named   bool   // there was an envelope
+	version string
+	data    []byte
+	beat    bool  // only renews its time to live: it is as it was
+	err     error // neither of the right type nor in a readable envelope
+}
+
+// size is the number of bytes of the resources.
+func (r response) size() int {
+	n := 0
+	for i := range r.resources {
+		n += len(r.resources[i].data)
+	}
+	return n
+}
+
+// stream is one open stream. send and recv may run side by side, each in one
+// goroutine.
+type stream interface {
+	send(r request) error
+	recv() (response, error)
+}
+
+// open starts a stream of the given variant.
+func open(ctx context.Context, conn *grpc.ClientConn, m Mode) (stream, error) {
+	client := discoveryv3.NewAggregatedDiscoveryServiceClient(conn)
+	if m == StateOfTheWorld {
+		s, err := client.StreamAggregatedResources(ctx)
+		return worldStream{s}, err //nolint:wrapcheck // the caller wraps it with the address and reads its code
+	}
+	s, err := client.DeltaAggregatedResources(ctx)
+	return deltaStream{s}, err //nolint:wrapcheck // the caller wraps it with the address and reads its code
+}
+
+type deltaStream struct {
+	discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesClient
+}
+
+func (s deltaStream) send(r request) error {
+	//nolint:wrapcheck // only says that the stream broke; recv says why
+	return s.Send(&discoveryv3.DeltaDiscoveryRequest{
+		Node:                     r.node,
+		TypeUrl:                  r.url,
+		ResourceNamesSubscribe:   r.subscribe,
+		ResourceNamesUnsubscribe: r.unsubscribe,
+		InitialResourceVersions:  r.versions,
+		ResponseNonce:            r.nonce,
+		ErrorDetail:              detail(r.err),
+	})
+}
+
+func (s deltaStream) recv() (response, error) {
+	m, err := s.Recv()
+	if err != nil {
+		return response{}, err //nolint:wrapcheck // explained where the address is known
+	}
+	r := response{
+		url: m.GetTypeUrl(), version: m.GetSystemVersionInfo(), nonce: m.GetNonce(),
+		removed: m.GetRemovedResources(), resources: make([]raw, 0, len(m.GetResources())),
+	}
+	for _, res := range m.GetResources() {
+		r.resources = append(r.resources, unwrap(res, r.url))
+	}
+	return r, nil
+}
+
+type worldStream struct {
+	discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesClient
+}
+
+func (s worldStream) send(r request) error {
+	//nolint:wrapcheck // only says that the stream broke; recv says why
+	return s.Send(&discoveryv3.DiscoveryRequest{
+		Node:          r.node,
+		TypeUrl:       r.url,
+		VersionInfo:   r.version,
+		ResourceNames: r.names,
+		ResponseNonce: r.nonce,
+		ErrorDetail:   detail(r.err),
+	})
+}
+
+func (s worldStream) recv() (response, error) {
+	m, err := s.Recv()
+	if err != nil {
+		return response{}, err //nolint:wrapcheck // explained where the address is known
+	}
+	r := response{
+		url: m.GetTypeUrl(), version: m.GetVersionInfo(), nonce: m.GetNonce(),
+		resources: make([]raw, 0, len(m.GetResources())),
+	}
+	for _, body := range m.GetResources() {
+		r.resources = append(r.resources, read(body, r.url))
+	}
+	return r, nil
+}
+
+// unwrap reads a resource in an envelope.
+func unwrap(r *discoveryv3.Resource, url string) raw {
+	if r.GetResource() == nil {
+		return raw{name: r.GetName(), named: true, version: r.GetVersion(), beat: true}
+	}
+	inner := read(r.GetResource(), url)
+	inner.name, inner.named = r.GetName(), true
+	if r.GetVersion() != "" {
+		inner.version = r.GetVersion()
+	}
+	return inner
+}
+
+// read reads a resource that may be in an envelope.
+func read(body *anypb.Any, url string) raw {
+	switch body.GetTypeUrl() {
+	case url:
+		return raw{data: body.GetValue()}
+	case wrapperURL:
+		var r discoveryv3.Resource
+		if err := proto.Unmarshal(body.GetValue(), &r); err != nil {
+			return raw{err: fmt.Errorf("envelope cannot be read: %w", err)}
+		}
+		if r.GetResource().GetTypeUrl() == wrapperURL {
+			return raw{name: r.GetName(), named: true, err: errors.New("envelope in an envelope")}
+		}
+		return unwrap(&r, url)
+	default:
+		return raw{err: fmt.Errorf("resource of type %q in a response of type %q", body.GetTypeUrl(), url)}
+	}
+}
+
+// detail says to the server what is wrong with its response.
+func detail(err error) *statuspb.Status {
+	if err == nil {
+		return nil
+	}
+	return &statuspb.Status{Code: int32(codes.InvalidArgument), Message: err.Error()}
 }
