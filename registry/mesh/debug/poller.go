@@ -241,3 +241,34 @@ func causeIs(err error, cause Cause) bool {
 	e, ok := errors.AsType[*Error](err)
 	return ok && e.Cause == cause
 }
+
+// result is what the poller of a replica found.
+type result struct {
+	replica string
+	watch   *watch
+	part    *part
+	at      time.Time // when the reading began
+	err     error
+}
+
+// poll reads one replica, at once and then at each interval, until ctx ends.
+func poll(ctx context.Context, p *poller, w *watch, o *Options, results chan<- result) {
+	defer p.close()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+		start := time.Now()
+		read, err := p.read(ctx)
+		select {
+		case <-ctx.Done():
+			return
+		case results <- result{replica: p.replica, watch: w, part: read, at: start, err: err}:
+		}
+		timer.Reset(o.Interval)
+	}
+}

@@ -156,3 +156,45 @@ func kubernetesHost(host, domain string) string {
 	}
 	return host
 }
+
+// listing is what the lister found.
+type listing struct {
+	replicas []string
+	err      error
+}
+
+// list asks for the replicas, sooner after a failure, until ctx ends.
+func list(ctx context.Context, o *Options, listings chan<- listing) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+		l := listOnce(ctx, o)
+		select {
+		case <-ctx.Done():
+			return
+		case listings <- l:
+		}
+		timer.Reset(o.Interval)
+		if l.err != nil {
+			timer.Reset(min(o.Interval, time.Second))
+		}
+	}
+}
+
+func listOnce(ctx context.Context, o *Options) listing {
+	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
+	defer cancel()
+	replicas, err := o.Replicas(ctx)
+	if err == nil && len(replicas) == 0 {
+		err = errors.New("no replica of istiod is listed")
+	}
+	if err != nil {
+		return listing{err: &Error{Cause: NoReplicas, Where: "istiod", Err: err}}
+	}
+	return listing{replicas: replicas}
+}
