@@ -263,3 +263,108 @@ func (r *Reader) Status() []Feed {
 	}
 	return all
 }
+
+// begin notes that a full reading begins: what is not there afterwards was found
+// missing, and not told to be gone.
+func (f *feed) begin() {
+	f.reader.change(func(*World) { f.watched, f.missing = f.absent, false })
+}
+
+// follows notes that all is told from now on as it happens.
+func (f *feed) follows() {
+	f.reader.change(func(*World) {
+		if f.err != nil {
+			f.reader.o.Log.Info("kubernetes objects are followed again", "resource", f.resource.String(), "namespace", f.namespace)
+		}
+		f.watched, f.err, f.absent = true, nil, false
+	})
+}
+
+// ended notes that nothing is told as it happens until it is followed again.
+func (f *feed) ended() {
+	f.reader.change(func(*World) { f.watched = f.absent })
+}
+
+// failed notes why a feed is not followed.
+func (f *feed) failed(ctx context.Context, verb string, err error) {
+	if ctx.Err() != nil {
+		return
+	}
+	err = f.explain(verb, err)
+	f.reader.change(func(*World) {
+		if f.err == nil || f.err.Error() != err.Error() {
+			f.reader.o.Log.Warn("kubernetes objects cannot be read", "resource", f.resource.String(), "namespace", f.namespace, "err", err)
+		}
+		if f.err == nil {
+			f.since = time.Now()
+		}
+		f.watched, f.missing, f.err = false, true, err
+	})
+}
+
+// isAbsent notes that the API has no such kind: that says nothing of one that had
+// objects.
+func (f *feed) isAbsent() (absent bool) {
+	if f.resource.GroupVersion != istioVersion {
+		return false
+	}
+	f.reader.change(func(*World) {
+		f.absent = len(f.objects) == 0
+		absent = f.absent
+	})
+	return absent
+}
+
+// waitsForKind reports whether there is no such kind, which is all that can be
+// known of it, and takes it for followed.
+func (f *feed) waitsForKind() (waits bool) {
+	f.reader.change(func(*World) {
+		if waits = f.absent; waits {
+			f.watched, f.err = true, nil
+		}
+	})
+	return waits
+}
+
+// missed reports whether a watch failed before. What happened meanwhile would be
+// told as if it happened now, and only a list has it found.
+func (f *feed) missed() bool {
+	f.reader.mu.Lock()
+	defer f.reader.mu.Unlock()
+	return f.err != nil && f.missing
+}
+
+// Forbidden says which right is missing.
+type Forbidden struct {
+	Resource, Namespace, Verb string
+
+	err error
+}
+
+// Error implements error.
+func (f *Forbidden) Error() string {
+	where := "in all namespaces"
+	if f.Namespace != "" {
+		where = "in namespace " + f.Namespace
+	}
+	return fmt.Sprintf("%v; allow get, list and watch of %s %s", f.err, f.Resource, where)
+}
+
+// Unwrap returns what the API said.
+func (f *Forbidden) Unwrap() error { return f.err }
+
+func (f *feed) explain(verb string, err error) error {
+	where := f.resource.String()
+	if f.namespace != "" {
+		where += " in namespace " + f.namespace
+	}
+	switch {
+	case apierrors.IsForbidden(err):
+		return &Forbidden{Resource: f.resource.String(), Namespace: f.namespace, Verb: verb, err: err}
+	case apierrors.IsUnauthorized(err):
+		return fmt.Errorf("%s %s: %w; the credentials are not accepted: they have expired, or are for another cluster", verb, where, err)
+	case apierrors.IsNotFound(err):
+		return fmt.Errorf("%s %s: %w; the API no longer serves them: was the definition of the kind removed?", verb, where, err)
+	}
+	return fmt.Errorf("%s %s: %w", verb, where, err)
+}

@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/xds-bridge/xds-bridge/metadata"
-	"github.com/xds-bridge/xds-bridge/naming"
 	"github.com/xds-bridge/xds-bridge/registry/mesh"
 )
 
@@ -69,15 +68,6 @@ type World struct {
 
 // used is a Pod, or a Node where the namespace is empty, that has endpoints.
 type used struct{ ref }
-
-// derived is what follows from an owner.
-type derived struct {
-	offers  map[string]*offer // by name of cluster
-	claims  []metadata.Claim
-	skipped []metadata.PublicationError
-	uses    map[used]struct{}
-	unread  error // why the object cannot be read; the rest is as it was
-}
 
 // NewWorld returns a world without objects.
 func NewWorld(r Rules) *World {
@@ -452,31 +442,4 @@ func (w *World) In(namespace string) []string {
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
-}
-
-// claim adds keys that an object carries to what an owner provides.
-func (d *derived) claim(o owner, client string, m *meta.ObjectMeta, keys Keys, at map[string][]port) {
-	wishes, skipped := keys.of(client, m)
-	d.skipped = append(d.skipped, skipped...)
-	for _, host := range slices.Sorted(maps.Keys(at)) {
-		for _, w := range wishes {
-			number, reason := w.at(at[host])
-			if reason != "" {
-				d.skipped = append(d.skipped, metadata.PublicationError{Client: client, Text: naming.Quote(w.key.String()), Reason: reason})
-				continue
-			}
-			address := naming.Cluster{Direction: naming.Outbound, Port: number, Host: host}.HostAddress()
-			d.claims = append(d.claims, metadata.Claim{Key: w.key, Address: address, Client: o.String()})
-		}
-	}
-}
-
-// tidy puts claims and skipped in order, each once.
-func (d *derived) tidy() {
-	slices.SortFunc(d.claims, func(a, b metadata.Claim) int { return cmp.Or(a.Key.Compare(b.Key), a.Address.Compare(b.Address)) })
-	d.claims = slices.Compact(d.claims)
-	slices.SortFunc(d.skipped, func(a, b metadata.PublicationError) int {
-		return cmp.Or(cmp.Compare(a.Client, b.Client), cmp.Compare(a.Text, b.Text), cmp.Compare(a.Reason, b.Reason))
-	})
-	d.skipped = slices.Compact(d.skipped)
 }
