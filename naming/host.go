@@ -1,6 +1,13 @@
 package naming
 
-import "strings"
+import (
+	"cmp"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+)
 
 // The lengths of DNS, in bytes.
 const (
@@ -63,4 +70,209 @@ func hostProblem(host string) string {
 // dnsLabel follows istio: up to 63 letters, digits and inner hyphens.
 func dnsLabel(s string) bool {
 	return s != "" && len(s) <= maxLabel && only(s, "-") && alphanumeric(s[0]) && alphanumeric(s[len(s)-1])
+}
+
+// HostAddress is where the mesh offers a service: the host and port of a
+// cluster, not of an endpoint. It is comparable; equal addresses are ==.
+type HostAddress struct {
+	Host string // a host name in lower case without a trailing dot, or an IP address without brackets
+	Port uint16
+}
+
+// String returns fqdn:port, ip:port or [v6]:port.
+func (a HostAddress) String() string {
+	return net.JoinHostPort(a.Host, strconv.Itoa(int(a.Port)))
+}
+
+// Compare orders addresses by host, then port.
+func (a HostAddress) Compare(o HostAddress) int {
+	return cmp.Or(cmp.Compare(a.Host, o.Host), cmp.Compare(a.Port, o.Port))
+}
+
+// ParseHostAddress reads fqdn:port, ip:port or [v6]:port. Names are lowered
+// and lose a trailing dot, IP addresses take their shortest form, an IPv4
+// address in IPv6 becomes IPv4; IPv6 zones are refused. What String writes is
+// read back as the same. The error is an *Error.
+func ParseHostAddress(s string) (HostAddress, error) {
+	if len(s) > maxHost+len("[]:65535") {
+		return HostAddress{}, bad(kindAddress, s, "too long")
+	}
+	at := strings.LastIndexByte(s, ':')
+	if at < 0 {
+		return HostAddress{}, bad(kindAddress, s, "want host:port, the port is missing")
+	}
+	port, ok := parsePort(s[at+1:])
+	if !ok {
+		return HostAddress{}, bad(kindAddress, s, "the port is not a number from 1 to 65535")
+	}
+	host, reason := addressHost(s[:at])
+	if reason != "" {
+		return HostAddress{}, bad(kindAddress, s, reason)
+	}
+	return HostAddress{Host: host, Port: port}, nil
+}
+
+// addressHost returns the host of an address in its one form, or what is
+// wrong with it.
+func addressHost(s string) (host, reason string) {
+	inner, bracketed := strings.CutPrefix(s, "[")
+	if bracketed {
+		inner, bracketed = strings.CutSuffix(inner, "]")
+		if !bracketed || !strings.Contains(inner, ":") {
+			return "", "brackets are for IPv6 addresses"
+		}
+	} else if strings.Contains(s, ":") {
+		return "", "an IPv6 address needs brackets"
+	}
+	if ip, err := netip.ParseAddr(inner); err == nil {
+		if ip.Zone() != "" {
+			return "", "an IPv6 zone means nothing on another machine"
+		}
+		return ip.Unmap().String(), ""
+	}
+	if bracketed {
+		return "", "not an IPv6 address"
+	}
+	host = canonicalHost(s)
+	return host, hostProblem(host)
+}
+
+// parsePort reads a port as istio and Dubbo write it: digits, no sign, no
+// leading zero.
+func parsePort(s string) (uint16, bool) {
+	port, err := strconv.ParseUint(s, 10, 16)
+	if err != nil || s[0] == '0' || s[0] == '+' {
+		return 0, false
+	}
+	return uint16(port), true
+}
+
+// maxPattern is longer than any name a pattern could match.
+const maxPattern = 512
+
+// Pattern selects hosts and names: a text that stands for itself, with at most
+// one star that stands for one character or more, dots included:
+// `*.shop.svc.cluster.local`, `order-*.svc.cluster.local`, `*`. The zero
+// Pattern matches nothing. It is comparable.
+type Pattern struct {
+	text string
+}
+
+// ParsePattern reads a pattern. The error is an *Error.
+func ParsePattern(s string) (Pattern, error) {
+	switch {
+	case s == "":
+		return Pattern{}, bad(kindPattern, s, "it is empty and would match nothing")
+	case len(s) > maxPattern:
+		return Pattern{}, bad(kindPattern, s, "longer than 512 bytes")
+	case strings.Count(s, "*") > 1:
+		return Pattern{}, bad(kindPattern, s, "it has more than one star")
+	}
+	for i := range len(s) {
+		if s[i] <= ' ' || s[i] >= 0x7f || strings.IndexByte("/\\?[]{}", s[i]) >= 0 {
+			return Pattern{}, bad(kindPattern, s, "it has a character that no host or service name has")
+		}
+	}
+	return Pattern{text: s}, nil
+}
+
+// String returns the pattern as it was written.
+func (p Pattern) String() string { return p.text }
+
+// Match reports whether a name fits, upper and lower case distinguished as
+// registries do.
+func (p Pattern) Match(name string) bool {
+	_, ok := capture(p.text, name)
+	return ok
+}
+
+// MatchHost reports whether a host fits, in whatever case either is written.
+func (p Pattern) MatchHost(host string) bool {
+	_, ok := p.Capture(host)
+	return ok
+}
+
+// Capture is MatchHost, and reports what the star stood for in lower case;
+// empty where the pattern has none.
+func (p Pattern) Capture(host string) (string, bool) {
+	return capture(strings.ToLower(p.text), canonicalHost(host))
+}
+
+func capture(pattern, s string) (string, bool) {
+	prefix, suffix, star := strings.Cut(pattern, "*")
+	if !star {
+		return "", pattern != "" && pattern == s
+	}
+	if len(s) <= len(prefix)+len(suffix) || !strings.HasPrefix(s, prefix) || !strings.HasSuffix(s, suffix) {
+		return "", false
+	}
+	return s[len(prefix) : len(s)-len(suffix)], true
+}
+
+// CaptureName is Match, and reports what the star stood for; empty where the
+// pattern has none.
+func (p Pattern) CaptureName(name string) (string, bool) { return capture(p.text, name) }
+
+// Reach says which addresses may be offered to consumers on other machines.
+// The zero value refuses what means something else there: loopback,
+// link-local, multicast and the metadata services of clouds.
+type Reach struct {
+	Allow []netip.Prefix // passes all the same
+	Only  []netip.Prefix // IP addresses elsewhere are refused; empty refuses none for that
+}
+
+// Refuse returns why a host, an IP address without brackets or a name, must
+// not be offered; empty if it may be.
+func (r Reach) Refuse(host string) string {
+	ip, err := netip.ParseAddr(host)
+	ip = ip.Unmap().WithZone("") // an address is what it is, however it is written
+	switch {
+	case err != nil:
+		return refusedName(host)
+	case ip.IsUnspecified():
+		return "unspecified address"
+	case slices.ContainsFunc(r.Allow, func(p netip.Prefix) bool { return p.Contains(ip) }):
+		return ""
+	case len(r.Only) > 0 && !slices.ContainsFunc(r.Only, func(p netip.Prefix) bool { return p.Contains(ip) }):
+		return "outside the networks that are allowed"
+	}
+	return refusedIP(ip)
+}
+
+func refusedIP(ip netip.Addr) string {
+	switch {
+	case ip.IsLoopback():
+		return "loopback address, and bridges[].select.allow does not list it"
+	case isMetadata(ip):
+		return "metadata service of a cloud, and bridges[].select.allow does not list it"
+	case ip.IsLinkLocalUnicast():
+		return "link-local address, and bridges[].select.allow does not list it"
+	case ip.IsMulticast(), ip == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
+		return "multicast or broadcast address, and bridges[].select.allow does not list it"
+	}
+	return ""
+}
+
+// isMetadata knows the metadata services of AWS, Azure, Google and others
+// (IPv4 and IPv6) and of Alibaba.
+func isMetadata(ip netip.Addr) bool {
+	switch ip.String() {
+	case "169.254.169.254", "fd00:ec2::254", "100.100.100.200":
+		return true
+	}
+	return false
+}
+
+func refusedName(host string) string {
+	host = strings.ToLower(strings.TrimSuffix(host, "."))
+	last := host[strings.LastIndexByte(host, '.')+1:]
+	switch {
+	case last != "" && strings.Trim(last, "0123456789") == "", strings.HasPrefix(last, "0x"):
+		return "number that some resolvers take for an IP address"
+	case host == "localhost" || strings.HasSuffix(host, ".localhost"):
+		return "name of the caller's own machine"
+	case host == "metadata.google.internal":
+		return "metadata service of a cloud"
+	}
+	return ""
 }
