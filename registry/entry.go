@@ -2,10 +2,10 @@ package registry
 
 import (
 	"cmp"
+	"fmt"
 	"iter"
-	"net"
+	"maps"
 	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -71,11 +71,161 @@ func (e Entry) Compare(o Entry) int {
 // Sorted returns entries in the order all output follows.
 func Sorted(entries iter.Seq[Entry]) []Entry { return slices.SortedFunc(entries, Entry.Compare) }
 
-// Address returns host and port, an IPv6 host in brackets.
-func (e Endpoint) Address() string { return net.JoinHostPort(e.Host, strconv.Itoa(int(e.Port))) }
-
-// Compare orders endpoints by host, port, port name, protocol and instance.
-func (e Endpoint) Compare(o Endpoint) int {
-	return cmp.Or(cmp.Compare(e.Host, o.Host), cmp.Compare(e.Port, o.Port), cmp.Compare(e.PortName, o.PortName),
-		cmp.Compare(e.Protocol, o.Protocol), cmp.Compare(e.Instance, o.Instance))
+// Held is an entry found in a target. Of an entry that is being replaced both
+// may be found, under one key.
+type Held struct {
+	Entry
+	Owner   string // whose it is, as the mark of the entry says; empty where nobody claims it
+	Version int64  // for conditional writes; the target's own business, 0 for what was written and not read since
+	Live    bool   // false where an earlier session or connection of ours holds it, or held it
 }
+
+// Write is one entry to be stored.
+type Write struct {
+	New    Entry
+	Old    *Held // what it replaces, under the same key; nil for an entry that is new
+	Beside bool  // Old stays until a later change deletes it; a target without room for both deletes it all the same
+}
+
+// Change is what has to happen to one group. The slices are in key order.
+type Change struct {
+	Group  Group
+	Put    []Write // missing or different in the target
+	Delete []Held  // ours, no longer desired, and permitted to go
+	Want   []Entry // all of ours once the change is applied
+}
+
+// Empty reports whether the group already holds what it should.
+func (c Change) Empty() bool { return len(c.Put)+len(c.Delete) == 0 }
+
+// Keep returns the change with only those deletions that may go ahead; the
+// others stay in Want.
+func (c Change) Keep(may func(Held) bool) Change {
+	var kept []Held
+	want := slices.Clone(c.Want)
+	for _, h := range c.Delete {
+		if may(h) {
+			kept = append(kept, h)
+		} else {
+			want = append(want, h.Entry)
+		}
+	}
+	c.Delete, c.Want = kept, Sorted(slices.Values(want))
+	return c
+}
+
+// KeepPuts returns the change with only those writes that may go ahead; what
+// the others would replace stays in Want.
+func (c Change) KeepPuts(may func(Write) bool) Change {
+	var kept []Write
+	var olds []Entry
+	left := make(map[Entry]bool)
+	for _, w := range c.Put {
+		if may(w) {
+			kept = append(kept, w)
+			continue
+		}
+		left[w.New] = true
+		if w.Old != nil && !w.Beside {
+			olds = append(olds, w.Old.Entry)
+		}
+	}
+	if len(left) == 0 {
+		return c
+	}
+	want := slices.DeleteFunc(slices.Clone(c.Want), func(e Entry) bool { return left[e] })
+	c.Put, c.Want = kept, Sorted(slices.Values(append(want, olds...)))
+	return c
+}
+
+// Without returns the change without what it does under some keys: what is
+// there stays.
+func (c Change) Without(skip func(key string) bool) Change {
+	c = c.KeepPuts(func(w Write) bool { return !skip(w.New.Key) })
+	if !slices.ContainsFunc(c.Delete, func(h Held) bool { return skip(h.Key) }) {
+		return c
+	}
+	return c.Keep(func(h Held) bool { return !skip(h.Key) })
+}
+
+// Except returns what a target applies of the change where it refuses some keys:
+// nothing under these and, where one of them is new, no deletion, for what goes
+// may have been replaced by it.
+func (c Change) Except(refused Refused) Change {
+	if slices.ContainsFunc(c.Put, func(w Write) bool { return w.Old == nil && refused.Has(w.New.Key) }) {
+		c = c.Keep(func(Held) bool { return false })
+	}
+	return c.Without(refused.Has)
+}
+
+// Refused is the error of a Write that refuses a part of its change: the reason
+// by key. It wraps ErrRefused.
+type Refused map[string]error
+
+// Has reports whether a key is refused.
+func (r Refused) Has(key string) bool { return r[key] != nil }
+
+// Err returns the keys as an error, nil where there are none.
+func (r Refused) Err() error {
+	if len(r) == 0 {
+		return nil
+	}
+	return r
+}
+
+// Error returns a few of the reasons, each with the first of its keys.
+func (r Refused) Error() string {
+	const most = 3
+	keys := make(map[string][]string) // by reason
+	var reasons []string
+	for _, key := range slices.Sorted(maps.Keys(r)) {
+		reason := strings.TrimPrefix(r[key].Error(), ErrRefused.Error()+": ")
+		if keys[reason] == nil {
+			reasons = append(reasons, reason)
+		}
+		keys[reason] = append(keys[reason], key)
+	}
+	var parts []string
+	for _, reason := range reasons[:min(most, len(reasons))] {
+		part := fmt.Sprintf("%.200q", keys[reason][0])
+		if more := len(keys[reason]) - 1; more > 0 {
+			part += fmt.Sprintf(" and %d more", more)
+		}
+		parts = append(parts, part+": "+reason)
+	}
+	if more := len(reasons) - most; more > 0 {
+		parts = append(parts, fmt.Sprintf("%d other reasons", more))
+	}
+	return ErrRefused.Error() + ": " + strings.Join(parts, "; ")
+}
+
+// Unwrap returns the reasons and ErrRefused.
+func (r Refused) Unwrap() []error { return append(slices.Collect(maps.Values(r)), ErrRefused) }
+
+// LeftOut is the error beside the entries of a service that says which parts of
+// it have none, and why. It is no failure: what it does not name is written.
+type LeftOut struct {
+	Reason error
+	All    Absence // why none of it is written; empty: only the entries say it
+}
+
+// Absence says why nothing of a service is written, in a word of its status.
+type Absence string
+
+// The reasons that lie in the way and not in what the service has.
+const (
+	Excluded    Absence = "excluded" // it is not selected
+	Returned    Absence = "synced"   // it came from there, where it still is
+	Unreachable Absence = "invalid"  // none of its addresses may be offered
+)
+
+// Error returns the reason.
+func (l *LeftOut) Error() string {
+	if l.All == Excluded {
+		return l.Reason.Error()
+	}
+	return "left out: " + l.Reason.Error()
+}
+
+// Unwrap returns the reason.
+func (l *LeftOut) Unwrap() error { return l.Reason }

@@ -3,7 +3,7 @@ package registry
 import (
 	"context"
 	"errors"
-	"slices"
+	"math/rand/v2"
 	"time"
 )
 
@@ -122,89 +122,21 @@ var ErrFenced = errors.New("another replica has taken the lease")
 // only at its slowest rate.
 var ErrRefused = errors.New("refused")
 
-// Held is an entry found in a target. Of an entry that is being replaced both
-// may be found, under one key.
-type Held struct {
-	Entry
-	Owner   string // whose it is, as the mark of the entry says; empty where nobody claims it
-	Version int64  // for conditional writes; the target's own business, 0 for what was written and not read since
-	Live    bool   // false where an earlier session or connection of ours holds it, or held it
-}
+// Backoff is the wait between attempts: Min, doubled up to Max.
+type Backoff struct{ Min, Max time.Duration }
 
-// Write is one entry to be stored.
-type Write struct {
-	New    Entry
-	Old    *Held // what it replaces, under the same key; nil for an entry that is new
-	Beside bool  // Old stays until a later change deletes it; a target without room for both deletes it all the same
-}
-
-// Change is what has to happen to one group. The slices are in key order.
-type Change struct {
-	Group  Group
-	Put    []Write // missing or different in the target
-	Delete []Held  // ours, no longer desired, and permitted to go
-	Want   []Entry // all of ours once the change is applied
-}
-
-// Empty reports whether the group already holds what it should.
-func (c Change) Empty() bool { return len(c.Put)+len(c.Delete) == 0 }
-
-// Keep returns the change with only those deletions that may go ahead; the
-// others stay in Want.
-func (c Change) Keep(may func(Held) bool) Change {
-	var kept []Held
-	want := slices.Clone(c.Want)
-	for _, h := range c.Delete {
-		if may(h) {
-			kept = append(kept, h)
-		} else {
-			want = append(want, h.Entry)
-		}
+// After returns the wait after so many failures in a row, from 1.
+func (b Backoff) After(failures int) time.Duration {
+	d := b.Min
+	for i := 1; i < failures && d < b.Max; i++ {
+		d *= 2
 	}
-	c.Delete, c.Want = kept, Sorted(slices.Values(want))
-	return c
+	return min(d, b.Max)
 }
 
-// KeepPuts returns the change with only those writes that may go ahead; what
-// the others would replace stays in Want.
-func (c Change) KeepPuts(may func(Write) bool) Change {
-	var kept []Write
-	var olds []Entry
-	left := make(map[Entry]bool)
-	for _, w := range c.Put {
-		if may(w) {
-			kept = append(kept, w)
-			continue
-		}
-		left[w.New] = true
-		if w.Old != nil && !w.Beside {
-			olds = append(olds, w.Old.Entry)
-		}
-	}
-	if len(left) == 0 {
-		return c
-	}
-	want := slices.DeleteFunc(slices.Clone(c.Want), func(e Entry) bool { return left[e] })
-	c.Put, c.Want = kept, Sorted(slices.Values(append(want, olds...)))
-	return c
-}
-
-// Without returns the change without what it does under some keys: what is
-// there stays.
-func (c Change) Without(skip func(key string) bool) Change {
-	c = c.KeepPuts(func(w Write) bool { return !skip(w.New.Key) })
-	if !slices.ContainsFunc(c.Delete, func(h Held) bool { return skip(h.Key) }) {
-		return c
-	}
-	return c.Keep(func(h Held) bool { return !skip(h.Key) })
-}
-
-// Except returns what a target applies of the change where it refuses some keys:
-// nothing under these and, where one of them is new, no deletion, for what goes
-// may have been replaced by it.
-func (c Change) Except(refused Refused) Change {
-	if slices.ContainsFunc(c.Put, func(w Write) bool { return w.Old == nil && refused.Has(w.New.Key) }) {
-		c = c.Keep(func(Held) bool { return false })
-	}
-	return c.Without(refused.Has)
+// Spread returns After less up to a fifth by chance, so that those who lost one
+// server do not all come back at once.
+func (b Backoff) Spread(failures int) time.Duration {
+	d := b.After(failures)
+	return d - time.Duration(rand.Int64N(int64(d)/5+1)) //nolint:gosec // spreads load, keeps no secret
 }

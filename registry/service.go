@@ -6,7 +6,9 @@ package registry
 import (
 	"cmp"
 	"maps"
+	"net"
 	"slices"
+	"strconv"
 )
 
 // Name identifies a service within the registry that reported it: for the mesh
@@ -48,6 +50,15 @@ type Endpoint struct {
 	URLPath    string // at which the interface is called, without a slash before it; empty: at its name
 	Attributes Attributes
 	Path       Path // empty: the service's
+}
+
+// Address returns host and port, an IPv6 host in brackets.
+func (e Endpoint) Address() string { return net.JoinHostPort(e.Host, strconv.Itoa(int(e.Port))) }
+
+// Compare orders endpoints by host, port, port name, protocol and instance.
+func (e Endpoint) Compare(o Endpoint) int {
+	return cmp.Or(cmp.Compare(e.Host, o.Host), cmp.Compare(e.Port, o.Port), cmp.Compare(e.PortName, o.PortName),
+		cmp.Compare(e.Protocol, o.Protocol), cmp.Compare(e.Instance, o.Instance))
 }
 
 // Attributes are free labels. A published map is never written again, so
