@@ -258,3 +258,45 @@ func distinction(s *registry.Service) string {
 }
 
 const distinctionLen = 8
+
+// The metadata of an instance that has a meaning.
+const (
+	metaEndpoints = "dubbo.endpoints"
+	metaRevision  = "dubbo.metadata.revision"
+	metaStorage   = "dubbo.metadata.storage-type"
+	metaService   = "dubbo.metadata-service.url-params"
+
+	storageRemote = "remote"
+	noRevision    = "0" // of an instance that provides nothing, such as a consumer's
+)
+
+// A port is one element of dubbo.endpoints.
+type port struct {
+	Port     int    `json:"port"`
+	Protocol string `json:"protocol"`
+}
+
+// metadataOf returns the metadata of an instance within a limit of bytes, and
+// the keys of what found no room.
+func (in *instance) metadataOf(limit int) (map[string]string, []string, error) {
+	ports := make([]port, 0, len(in.protocols))
+	for _, p := range in.protocols {
+		ports = append(ports, port{int(in.port), p.protocol})
+	}
+	must := []param{{metaEndpoints, metadata.JSON(ports)}, {metaRevision, in.revision}, {metaStorage, storageRemote}}
+	if in.mark != "" {
+		must = append(must, param{metadata.MarkKey, in.mark})
+	}
+	if n := sizeOf(must); n > limit {
+		return nil, nil, fmt.Errorf("endpoint %s: metadata of %d bytes, at most %d", hostPort(in.host, in.port), n, limit)
+	}
+	may := slices.DeleteFunc(slices.Clone(in.may), func(p param) bool {
+		return p.key == paramApplication
+	})
+	all, dropped := fit(must, may, limit)
+	out := make(map[string]string, len(all))
+	for _, p := range all {
+		out[p.key] = p.value
+	}
+	return out, dropped, nil
+}

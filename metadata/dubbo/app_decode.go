@@ -1,6 +1,7 @@
 package dubbo
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -187,4 +188,38 @@ func internal(key string) bool {
 		return true
 	}
 	return strings.HasPrefix(key, "dubbo.") && key != paramTag
+}
+
+// received is an instance as it was read, in whatever registry.
+type received struct {
+	entry    registry.Entry
+	host     string
+	port     uint16
+	health   registry.Health
+	metadata map[string]string
+}
+
+// provides reports whether an instance is a provider's: a consumer registers
+// itself as well, with a revision that stands for nothing.
+func (h *received) provides() bool { return h.metadata[metaRevision] != noRevision }
+
+// ports returns at which ports an instance speaks which protocols; none where
+// it does not say, and then it is the port of its own in all of them.
+func (h *received) ports() (map[string][]uint16, error) {
+	text := h.metadata[metaEndpoints]
+	if text == "" {
+		return nil, nil //nolint:nilnil // it does not say
+	}
+	var list []port
+	if err := json.Unmarshal([]byte(text), &list); err != nil {
+		return nil, fmt.Errorf("%s %.80q: %w", metaEndpoints, text, err)
+	}
+	out := make(map[string][]uint16, len(list))
+	for _, p := range list {
+		if p.Port <= 0 || p.Port > 65535 {
+			return nil, fmt.Errorf("%s: port %d is not within 1 to 65535", metaEndpoints, p.Port)
+		}
+		out[p.Protocol] = append(out[p.Protocol], uint16(p.Port))
+	}
+	return out, nil
 }
