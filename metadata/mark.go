@@ -9,6 +9,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/xds-bridge/xds-bridge/registry"
@@ -120,4 +121,172 @@ func ParseMark(s string) (Mark, error) {
 		}
 	}
 	return Mark{Owner: what[:OwnerLen], Bridge: what[OwnerLen:fixed], Path: registry.Path(what[fixed:]), Signature: signature}, nil
+}
+
+// Remark returns an entry with another mark in place of its own, and stamped
+// anew where it is stamped; one without a mark that can be read comes back as
+// it is.
+func Remark(e registry.Entry, change func(Mark) Mark) registry.Entry {
+	from, to, ok := markIn(e.Value)
+	if !ok {
+		return e
+	}
+	m, err := ParseMark(e.Value[from:to])
+	if err != nil {
+		return e
+	}
+	e.Value = Stamp(e.Value[:from] + change(m).String() + e.Value[to:])
+	return e
+}
+
+// MarkOf returns the mark in the value of an entry. The error wraps ErrMark. Endpoints of
+// a ServiceEntry have none: their head has it.
+func MarkOf(e registry.Entry) (Mark, error) {
+	from, to, ok := markIn(e.Value)
+	if !ok {
+		return Mark{}, fmt.Errorf("%w: there is none", ErrMark)
+	}
+	return ParseMark(e.Value[from:to])
+}
+
+// Bare returns an entry without its mark, whatever that says, and stamped anew
+// where it is stamped: two entries that differ in their marks alone are the same
+// without them, whoever took them off.
+func Bare(e registry.Entry) registry.Entry {
+	e.Value = Stamp(unmarked(e.Value))
+	return e
+}
+
+func unmarked(v string) string {
+	from, to, ok := markIn(v)
+	if !ok {
+		return v
+	}
+	if isJSON(v) {
+		from, to = strings.LastIndexByte(v[:from-len(`":"`)], '"'), to+1
+		switch {
+		case strings.HasPrefix(v[to:], ","):
+			to++
+		case strings.HasSuffix(v[:from], ","):
+			from--
+		}
+	} else {
+		from -= len(urlMark)
+		if to < len(v) {
+			to++ // the & after it; what is before it stays
+		} else {
+			from--
+		}
+	}
+	return v[:from] + v[to:]
+}
+
+// HostOf returns the host address of the mesh that an entry says it came from,
+// as fqdn:port; empty where it does not say.
+func HostOf(e registry.Entry) string {
+	from, to, _ := fieldIn(e.Value, "meshHostAddr")
+	return e.Value[from:to]
+}
+
+// urlMark begins the mark as a parameter of a URL. In canonical JSON it is a field.
+const urlMark = MarkKey + "="
+
+// MarkAnnotation is the name of the mark in annotations of Kubernetes.
+const MarkAnnotation = "xds-bridge/mark"
+
+func isJSON(value string) bool { return strings.HasPrefix(value, "{") }
+
+// markIn returns where the mark lies in a value.
+func markIn(value string) (from, to int, ok bool) {
+	if from, to, ok = fieldIn(value, MarkKey); !ok && isJSON(value) {
+		return fieldIn(value, MarkAnnotation)
+	}
+	return from, to, ok
+}
+
+// fieldIn returns where the text of a parameter or a field lies in a value.
+func fieldIn(value, key string) (from, to int, ok bool) {
+	if isJSON(value) {
+		inJSON := `"` + key + `":"`
+		i := strings.Index(value, inJSON)
+		if i < 0 {
+			return 0, 0, false
+		}
+		from = i + len(inJSON)
+		n := strings.IndexByte(value[from:], '"')
+		return from, from + n, n >= 0
+	}
+	for rest := value; ; {
+		i := strings.Index(rest, key+"=")
+		if i < 0 {
+			return 0, 0, false
+		}
+		rest = rest[i+len(key)+1:]
+		from = len(value) - len(rest)
+		if before := from - len(key) - 2; before >= 0 && (value[before] == '?' || value[before] == '&') {
+			to, _, _ := strings.Cut(rest, "&")
+			return from, from + len(to), true
+		}
+	}
+}
+
+// StampKey is the parameter of a provider's URL that holds a stamp: it is
+// Dubbo's own, where a provider writes when it started.
+const StampKey = "timestamp"
+
+// NoStamp is what is in the place of a stamp before Stamp works it out.
+const NoStamp = "0000000000"
+
+// The stamps: as seconds, in which dubbo-go counts, they lie from 2001 to 2010,
+// and as milliseconds, in which Java does, in January 1970. So no consumer
+// takes the provider for one that has just started and sends it fewer calls.
+const (
+	firstStamp = 1_000_000_000
+	stamps     = 1 << 28
+)
+
+// Stamp returns a provider's URL with the stamp of all else that it says;
+// what has no place for one comes back as it is.
+//
+// dubbo-go keeps providers by address, interface and timestamp. Two nodes of
+// one address with the same timestamp are one provider to it, which goes with
+// the first of the two. A stamp changes whenever anything else does, and is
+// the same on every replica and after every restart.
+func Stamp(url string) string {
+	from := stampIn(url)
+	if from < 0 {
+		return url
+	}
+	before, after := url[:from], url[from+len(NoStamp):]
+	return before + strconv.FormatUint(firstStamp+fnv64a(before, after)%stamps, 10) + after
+}
+
+// fnv64a is the hash of hash/fnv over texts, without a copy of them.
+func fnv64a(texts ...string) uint64 {
+	h := uint64(14695981039346656037)
+	for _, t := range texts {
+		for i := range len(t) {
+			h = (h ^ uint64(t[i])) * 1099511628211
+		}
+	}
+	return h
+}
+
+// stampIn returns where the stamp of a URL begins, -1 where it has none. The &
+// of a value is always escaped.
+func stampIn(url string) int {
+	if isJSON(url) {
+		return -1
+	}
+	const sep = StampKey + "="
+	i := max(strings.Index(url, "?"+sep), strings.Index(url, "&"+sep))
+	if i < 0 {
+		return -1
+	}
+	from := i + 1 + len(sep)
+	value, _, _ := strings.Cut(url[from:], "&")
+	if len(value) != len(NoStamp) || strings.Trim(value, "0123456789") != "" {
+		return -1 // the provider's own, in milliseconds, or none at all
+	}
+	return from
 }

@@ -2,6 +2,8 @@ package metadata_test
 
 import (
 	"errors"
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/xds-bridge/xds-bridge/metadata"
@@ -45,6 +47,106 @@ func FuzzMark(f *testing.F) {
 		}
 		if m.String() != s || m.Path.Hops() > metadata.MaxHops {
 			t.Errorf("%q became %q", s, m)
+		}
+	})
+}
+
+// TestMarkOf_Annotation: the head of a ServiceEntry has its mark among annotations.
+func TestMarkOf_Annotation(t *testing.T) {
+	t.Parallel()
+	mark := metadata.NewMark("me", "b")
+	for value, bare := range map[string]string{
+		`{"host":"a","annotations":{"xds-bridge/mark":"` + mark.String() + `","xds-bridge/name":"a"}}`:          `{"host":"a","annotations":{"xds-bridge/name":"a"}}`,
+		`{"annotations":{"xds-bridge.attribute/a":"b","xds-bridge/mark":"` + mark.String() + `"},"keys":["k"]}`: `{"annotations":{"xds-bridge.attribute/a":"b"},"keys":["k"]}`,
+		`{"annotations":{"xds-bridge/mark":"` + mark.String() + `"}}`:                                           `{"annotations":{}}`,
+	} {
+		e := registry.Entry{Value: value}
+		if m, err := metadata.MarkOf(e); err != nil || m != mark {
+			t.Errorf("MarkOf(%s) = %v, %v", value, m, err)
+		}
+		if got := metadata.Bare(e).Value; got != bare {
+			t.Errorf("Bare(%s) = %s, want %s", value, got, bare)
+		}
+		other := metadata.NewMark("bank", "b")
+		if m, err := metadata.MarkOf(metadata.Remark(e, func(metadata.Mark) metadata.Mark { return other })); err != nil || m != other {
+			t.Errorf("the mark of %s becomes %v, %v", value, m, err)
+		}
+	}
+}
+
+func stampOf(t *testing.T, url string) uint64 {
+	t.Helper()
+	_, rest, _ := strings.Cut(url, "timestamp=")
+	text, _, _ := strings.Cut(rest, "&")
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+const unstamped = "tri://10.0.0.1:20000/greet.Greeter?side=provider&timestamp=" + metadata.NoStamp + "&weight=100&xdsb=abcdef123"
+
+// dubbo-go takes nodes of one address with one timestamp for one provider.
+func TestStamp(t *testing.T) {
+	stamped := metadata.Stamp(unstamped)
+	t.Run("is the same for the same URL, stamped or not", func(t *testing.T) {
+		if again := metadata.Stamp(stamped); again != stamped || metadata.Stamp(unstamped) != stamped {
+			t.Errorf("%s, then %s", stamped, again)
+		}
+	})
+	t.Run("differs with anything else in the URL", func(t *testing.T) {
+		for _, other := range []string{
+			strings.Replace(unstamped, "weight=100", "weight=101", 1),
+			strings.Replace(unstamped, "10.0.0.1", "10.0.0.2", 1),
+			strings.Replace(unstamped, "xdsb=abcdef123", "xdsb=abcdef124", 1),
+			unstamped + "&zone=a",
+		} {
+			if stampOf(t, metadata.Stamp(other)) == stampOf(t, stamped) {
+				t.Errorf("%s has the stamp of %s", metadata.Stamp(other), stamped)
+			}
+		}
+	})
+	t.Run("is long ago, in seconds and in milliseconds", func(t *testing.T) {
+		for i := range 1000 {
+			if n := stampOf(t, metadata.Stamp(unstamped+"&n="+strconv.Itoa(i))); n < 1e9 || n > 1_268_435_455 { // 2001 to 2010
+				t.Fatalf("%d", n)
+			}
+		}
+	})
+	t.Run("is none where there is no place for it", func(t *testing.T) {
+		for _, url := range []string{
+			"", "tri://h:1/i", "tri://h:1/i?a=b",
+			"tri://h:1/i?timestamp=1763700000000&a=b", // a provider's own
+			"tri://h:1/i?remote.timestamp=1000000000",
+			"tri://h:1/i?timestamp=100000000x",
+			`{"timestamp":"1000000000"}`,
+		} {
+			if got := metadata.Stamp(url); got != url {
+				t.Errorf("%s became %s", url, got)
+			}
+		}
+	})
+	t.Run("is the same without a mark, whosever that was and whoever took it off", func(t *testing.T) {
+		e := markedEntry(stamped)
+		other := metadata.Remark(e, func(m metadata.Mark) metadata.Mark { m.Owner = "zyxwvu"; return m })
+		stripped := e
+		stripped.Value, _, _ = strings.Cut(e.Value, "&"+metadata.MarkKey+"=") // by a tool that knows no stamps
+		want := metadata.Bare(e)
+		for _, o := range []registry.Entry{other, stripped, want} {
+			if got := metadata.Bare(o); got != want {
+				t.Errorf("%s without its mark is %s, want %s", o.Value, got.Value, want.Value)
+			}
+		}
+	})
+	t.Run("follows a mark that is signed or replaced", func(t *testing.T) {
+		e := markedEntry(stamped)
+		other := metadata.Remark(e, func(m metadata.Mark) metadata.Mark { m.Owner = "zyxwvu"; return m })
+		signed := metadata.NewSigner([]byte("secret")).Sign(e)
+		for _, v := range []string{other.Value, signed.Value} {
+			if stampOf(t, v) == stampOf(t, stamped) || metadata.Stamp(v) != v {
+				t.Errorf("%s became %s", stamped, v)
+			}
 		}
 	})
 }

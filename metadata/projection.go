@@ -1,8 +1,10 @@
 package metadata
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -108,4 +110,237 @@ func within(reach *naming.Reach, s *registry.Service) (*registry.Service, error)
 	cut := *s
 	cut.Endpoints = kept
 	return &cut, errors.Join(refused...)
+}
+
+// A Selection says which services are taken. The zero Selection takes all.
+type Selection struct {
+	Include  []naming.Pattern // none: all
+	Exclude  []naming.Pattern
+	Imported []naming.Pattern // hosts that came out of other registries: only what Include names of them
+}
+
+var errNotIncluded = errors.New("no pattern of select.include fits its host, or its interface or native name")
+
+// Refuse says why a service is not taken, nil where it is.
+func (s Selection) Refuse(sv *registry.Service) error {
+	for _, p := range s.Imported {
+		if Matches(p, sv) && !s.names(sv) {
+			return fmt.Errorf("it was imported: its host is under %q; name it in select.include to export it all the same", p)
+		}
+	}
+	for _, p := range s.Exclude {
+		if Matches(p, sv) {
+			return fmt.Errorf("select.exclude names it by %q", p)
+		}
+	}
+	if len(s.Include) == 0 || slices.ContainsFunc(s.Include, func(p naming.Pattern) bool { return Matches(p, sv) }) {
+		return nil
+	}
+	return errNotIncluded
+}
+
+// names reports whether a pattern that is more than a star names a service.
+func (s Selection) names(sv *registry.Service) bool {
+	return slices.ContainsFunc(s.Include, func(p naming.Pattern) bool { return p.String() != "*" && Matches(p, sv) })
+}
+
+// Matches reports whether a pattern fits the host of a service of a mesh; of
+// any other its native name, with what says where it is stored or without, or
+// an interface that it provides.
+func Matches(p naming.Pattern, sv *registry.Service) bool {
+	name := string(sv.Name)
+	if fits, host := MatchesHost(p, name); host {
+		return fits
+	}
+	return p.Match(name) || p.Match(name[strings.LastIndexByte(name, '/')+1:]) ||
+		slices.ContainsFunc(sv.Interfaces, func(i registry.Interface) bool { return p.Match(i.Name) })
+}
+
+// MatchesHost reports whether a name is the address of a host of a mesh, and
+// whether a pattern fits the host or all of it.
+func MatchesHost(p naming.Pattern, name string) (fits, host bool) {
+	address, err := naming.ParseHostAddress(name)
+	return err == nil && (p.MatchHost(address.Host) || p.MatchHost(name)), err == nil
+}
+
+// Route is the way from one registry into another, each named by its hop. It is
+// what ends loops of any length.
+type Route struct {
+	From string // appended to the path of what takes this way; empty: nothing is
+	To   string // what already passed it goes no further; empty: everything may
+}
+
+// ErrReturns says that something came from the registry that it would go to,
+// which therefore has it.
+var ErrReturns = errors.New("loop: it came from there")
+
+// Pass returns a service as it leaves on this way: its path and those of its
+// endpoints have grown by one hop. Endpoints that came from the registry they
+// would go to are left out, and so are those whose path has no room for
+// another hop, which is taken for a loop. Where nothing of a service may pass
+// there is none; one that is known without endpoints passes as it is. The error
+// says what is left out.
+func (r Route) Pass(s *registry.Service) (*registry.Service, error) {
+	if len(s.Endpoints) == 0 {
+		if err := r.refuse(s.Path); err != nil {
+			return nil, err
+		}
+	}
+	var left []error
+	kept := make([]registry.Endpoint, 0, len(s.Endpoints))
+	for _, e := range s.Endpoints {
+		path := cmp.Or(e.Path, s.Path)
+		if err := r.refuse(path); err != nil {
+			left = append(left, fmt.Errorf("endpoint %s: %w", naming.Quote(e.Address()), err))
+			continue
+		}
+		e.Path = path + registry.Path(r.From)
+		kept = append(kept, e)
+	}
+	if len(kept) == 0 && len(left) > 0 {
+		return nil, errors.Join(left...)
+	}
+	passed := *s
+	passed.Endpoints = kept
+	if r.refuse(s.Path) == nil {
+		passed.Path = s.Path + registry.Path(r.From)
+	}
+	return &passed, errors.Join(left...)
+}
+
+// refuse returns why what came by a path may not take this way.
+func (r Route) refuse(p registry.Path) error {
+	switch {
+	case r.To != "" && p.Has(r.To):
+		return ErrReturns
+	case p.Hops() >= MaxHops:
+		return fmt.Errorf("loop: it passed %d registries, and no entry passes more", p.Hops())
+	}
+	return nil
+}
+
+// Rules say what of the attributes of services passes a bridge, and under
+// which keys. They are followed in the order of their fields. The zero Rules
+// let all pass.
+type Rules struct {
+	Keep   []string          // patterns of keys, with at most one *; none: all
+	Drop   []string          // patterns of keys
+	Rename map[string]string // a key that is there already stays, and what would take its place is left out
+	Values []ValueRule       // the first that fits counts; they know keys by their new names
+	Add    map[string]string // in place of what a service says itself
+}
+
+// ValueRule puts one value of a key in the place of another.
+type ValueRule struct {
+	Key, From, To string // To is empty: the key is left out
+}
+
+// fixed are the keys that rules cannot touch: codecs see by them whose an
+// entry is and which registry weights are of.
+func fixed(key string) bool { return key == MarkKey || key == "meshHostAddr" || key == "" }
+
+// Check returns what cannot be followed.
+func (r Rules) Check() error {
+	var problems []error
+	for _, p := range slices.Concat(r.Keep, r.Drop) {
+		if p == "" || strings.Count(p, "*") > 1 {
+			problems = append(problems, fmt.Errorf("%q is no pattern of keys: it needs a text with at most one *", p))
+		}
+	}
+	touched := slices.Concat(slices.Collect(maps.Keys(r.Rename)), slices.Collect(maps.Values(r.Rename)), slices.Collect(maps.Keys(r.Add)))
+	for _, v := range r.Values {
+		touched = append(touched, v.Key)
+	}
+	slices.Sort(touched)
+	for _, key := range touched {
+		if fixed(key) {
+			problems = append(problems, fmt.Errorf("%q is written by the bridge itself; take it out", key))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// Apply returns a service with the attributes that pass, itself where the
+// rules change nothing, and why some are left out that no rule drops.
+func (r Rules) Apply(s *registry.Service) (*registry.Service, error) {
+	if len(r.Keep)+len(r.Drop)+len(r.Rename)+len(r.Values)+len(r.Add) == 0 {
+		return s, nil
+	}
+	out := *s
+	var left []error
+	out.Attributes, left = r.attributes(s.Attributes)
+	out.Endpoints = slices.Clone(s.Endpoints)
+	for i := range out.Endpoints {
+		if a := out.Endpoints[i].Attributes; len(a) > 0 {
+			var more []error
+			out.Endpoints[i].Attributes, more = r.attributes(a)
+			left = append(left, more...)
+		}
+	}
+	for key, value := range r.Add {
+		if out.Attributes == nil {
+			out.Attributes = make(registry.Attributes)
+		}
+		out.Attributes[key] = value
+		for i := range out.Endpoints {
+			if _, own := out.Endpoints[i].Attributes[key]; own {
+				out.Endpoints[i].Attributes[key] = value
+			}
+		}
+	}
+	return &out, errors.Join(left...)
+}
+
+func (r Rules) attributes(in registry.Attributes) (out registry.Attributes, left []error) {
+	if len(in) == 0 {
+		return nil, nil
+	}
+	out = make(registry.Attributes, len(in))
+	for key, value := range in {
+		if _, renamed := r.Rename[key]; !renamed && r.passes(key) {
+			r.put(out, key, value)
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(r.Rename)) {
+		value, there := in[key]
+		if !there || !r.passes(key) {
+			continue
+		}
+		to := r.Rename[key]
+		if _, exists := out[to]; exists {
+			left = append(left, fmt.Errorf("attribute %q is not renamed to %q, which is there already", key, to))
+			continue
+		}
+		r.put(out, to, value)
+	}
+	return out, left
+}
+
+// passes reports whether a key does by Keep and Drop.
+func (r Rules) passes(key string) bool {
+	if fixed(key) {
+		return true
+	}
+	fits := func(pattern string) bool {
+		before, after, star := strings.Cut(pattern, "*")
+		if !star {
+			return key == pattern
+		}
+		return len(key) >= len(before)+len(after) && strings.HasPrefix(key, before) && strings.HasSuffix(key, after)
+	}
+	return (len(r.Keep) == 0 || slices.ContainsFunc(r.Keep, fits)) && !slices.ContainsFunc(r.Drop, fits)
+}
+
+// put adds a key with the value that the rules make of its own.
+func (r Rules) put(out registry.Attributes, key, value string) {
+	for _, v := range r.Values {
+		if v.Key == key && v.From == value {
+			if v.To == "" {
+				return
+			}
+			value = v.To
+			break
+		}
+	}
+	out[key] = value
 }

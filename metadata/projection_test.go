@@ -2,7 +2,10 @@ package metadata_test
 
 import (
 	"errors"
+	"maps"
 	"net/netip"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -96,5 +99,182 @@ func TestProjection(t *testing.T) {
 				t.Errorf("error %#v, want all %q", err, tt.all)
 			}
 		})
+	}
+}
+
+// What is selected is said by what people know a service by, wherever it is
+// stored.
+func TestSelectionOfServicesOfRegistries(t *testing.T) {
+	t.Parallel()
+	greeter := &registry.Service{
+		Name:       "dubbo-interface:/dubbo/providers:org.acme.Greeter:1.0:blue",
+		Interfaces: []registry.Interface{{Name: "org.acme.Greeter", Version: "1.0", Group: "blue"}},
+	}
+	inNacos := &registry.Service{Name: "dubbo-interface:@DEFAULT_GROUP/providers:org.acme.Greeter:1.0:blue", Interfaces: greeter.Interfaces}
+	for name, tt := range map[string]struct {
+		of      *registry.Service
+		pattern string
+		takes   bool
+	}{
+		"an interface":                            {greeter, "org.acme.Greeter", true},
+		"interfaces of a package":                 {greeter, "org.acme.*", true},
+		"an interface in Nacos":                   {inNacos, "org.acme.Greeter", true},
+		"a service key":                           {greeter, "providers:org.acme.Greeter:1.0:blue", true},
+		"service keys of a version":               {inNacos, "providers:org.acme.Greeter:1.0:*", true},
+		"the end of the name in the status":       {greeter, "*.Greeter:1.0:blue", true},
+		"the format, by the name in the status":   {inNacos, "dubbo-interface:*", true},
+		"an application":                          {&registry.Service{Name: "spring-cloud:/services/orders"}, "orders", true},
+		"a host of a mesh":                        {&registry.Service{Name: "greeter.shop.svc.cluster.local:20000"}, "*.shop.svc.cluster.local", true},
+		"another interface":                       {greeter, "org.acme.Greet", false},
+		"another package":                         {greeter, "com.acme.*", false},
+		"an interface of a host, which it is not": {&registry.Service{Name: "greeter.shop.svc.cluster.local:20000", Interfaces: greeter.Interfaces}, "org.acme.*", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, err := naming.ParsePattern(tt.pattern)
+			if err != nil {
+				t.Fatal(err)
+			}
+			patterns := []naming.Pattern{p}
+			if err := (metadata.Selection{Include: patterns}).Refuse(tt.of); (err == nil) != tt.takes {
+				t.Errorf("included: %v", err)
+			}
+			if err := (metadata.Selection{Exclude: patterns}).Refuse(tt.of); (err != nil) != tt.takes {
+				t.Errorf("excluded: %v", err)
+			}
+		})
+	}
+}
+
+// hops returns a path through registries.
+func hops(ids ...string) registry.Path {
+	var p registry.Path
+	for _, id := range ids {
+		p += registry.Path(metadata.Hop(id))
+	}
+	return p
+}
+
+// passes lists the path of the service and of each of its endpoints.
+func passes(s *registry.Service) []registry.Path {
+	if s == nil {
+		return nil
+	}
+	all := []registry.Path{s.Path}
+	for _, e := range s.Endpoints {
+		all = append(all, e.Path)
+	}
+	return all
+}
+
+func TestRoute(t *testing.T) {
+	t.Parallel()
+	route := metadata.Route{From: metadata.Hop("here"), To: metadata.Hop("there")}
+	for name, tt := range map[string]struct {
+		service   registry.Path
+		endpoints []registry.Path
+		want      []registry.Path // of the service, then of each endpoint; none: nothing passes
+		refused   int
+	}{
+		"what is at home here":           {endpoints: []registry.Path{"", ""}, want: []registry.Path{hops("here"), hops("here"), hops("here")}},
+		"what came from elsewhere":       {endpoints: []registry.Path{hops("a")}, want: []registry.Path{hops("here"), hops("a", "here")}},
+		"the service's path is its own":  {service: hops("a"), endpoints: []registry.Path{"", hops("b")}, want: []registry.Path{hops("a", "here"), hops("a", "here"), hops("b", "here")}},
+		"what came from there stays":     {endpoints: []registry.Path{hops("there")}, refused: 1},
+		"a ring of three ends":           {endpoints: []registry.Path{hops("there", "a")}, refused: 1},
+		"its neighbours pass":            {endpoints: []registry.Path{hops("there"), ""}, want: []registry.Path{hops("here"), hops("here")}, refused: 1},
+		"a service that came from there": {service: hops("there"), endpoints: []registry.Path{"", ""}, refused: 2},
+		"a fourth hop is the last":       {endpoints: []registry.Path{hops("a", "b", "c")}, want: []registry.Path{hops("here"), hops("a", "b", "c", "here")}},
+		"a fifth is taken for a loop":    {endpoints: []registry.Path{hops("a", "b", "c", "d")}, refused: 1},
+		"a service without endpoints":    {want: []registry.Path{hops("here")}},
+		"one without that came by there": {service: hops("there"), refused: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := &registry.Service{Name: "x", Path: tt.service}
+			for i, p := range tt.endpoints {
+				s.Endpoints = append(s.Endpoints, registry.Endpoint{Host: "10.0.0." + strconv.Itoa(i+1), Port: 1, Path: p})
+			}
+			before := passes(s)
+			got, err := route.Pass(s)
+			wantSame(t, passes(got), tt.want)
+			wantSame(t, passes(s), before)
+			refused := 0
+			if err != nil {
+				refused = strings.Count(err.Error(), "loop: ")
+			}
+			if refused != tt.refused {
+				t.Errorf("%d reasons, want %d: %v", refused, tt.refused, err)
+			}
+		})
+	}
+	t.Run("a route without names changes nothing", func(t *testing.T) {
+		t.Parallel()
+		s := &registry.Service{Path: hops("a"), Endpoints: []registry.Endpoint{{Host: "10.0.0.1", Port: 1}}}
+		got, err := metadata.Route{}.Pass(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantSame(t, passes(got), []registry.Path{hops("a"), hops("a")})
+	})
+}
+
+func wantSame(t *testing.T, got, want []registry.Path) {
+	t.Helper()
+	if !slices.Equal(got, want) {
+		t.Errorf("paths %q, want %q", got, want)
+	}
+}
+
+func TestRules(t *testing.T) {
+	in := registry.Attributes{"env": "prod", "version": "v1", "k8s.io/app": "shop", "meshHostAddr": "a:1", "xdsb": "m"}
+	for name, tc := range map[string]struct {
+		rules metadata.Rules
+		want  registry.Attributes
+		left  bool
+	}{
+		"none":                     {want: in},
+		"keep, and what is fixed":  {rules: metadata.Rules{Keep: []string{"env"}}, want: registry.Attributes{"env": "prod", "meshHostAddr": "a:1", "xdsb": "m"}},
+		"drop by pattern":          {rules: metadata.Rules{Drop: []string{"k8s.io/*", "mesh*"}}, want: registry.Attributes{"env": "prod", "version": "v1", "meshHostAddr": "a:1", "xdsb": "m"}},
+		"drop wins over keep":      {rules: metadata.Rules{Keep: []string{"*"}, Drop: []string{"env", "version", "k8s.io/app"}}, want: registry.Attributes{"meshHostAddr": "a:1", "xdsb": "m"}},
+		"rename":                   {rules: metadata.Rules{Keep: []string{"env"}, Rename: map[string]string{"env": "stage"}}, want: registry.Attributes{"stage": "prod", "meshHostAddr": "a:1", "xdsb": "m"}},
+		"rename onto another":      {rules: metadata.Rules{Drop: []string{"k8s.io/app"}, Rename: map[string]string{"env": "version"}}, want: registry.Attributes{"version": "v1", "meshHostAddr": "a:1", "xdsb": "m"}, left: true},
+		"values by the new name":   {rules: metadata.Rules{Keep: []string{"env"}, Rename: map[string]string{"env": "stage"}, Values: []metadata.ValueRule{{"stage", "prod", "live"}, {"stage", "live", "x"}}}, want: registry.Attributes{"stage": "live", "meshHostAddr": "a:1", "xdsb": "m"}},
+		"a value that is left out": {rules: metadata.Rules{Keep: []string{"env"}, Values: []metadata.ValueRule{{Key: "env", From: "prod"}}}, want: registry.Attributes{"meshHostAddr": "a:1", "xdsb": "m"}},
+		"add, in place of another": {rules: metadata.Rules{Keep: []string{"env"}, Add: map[string]string{"env": "mesh", "by": "bridge"}}, want: registry.Attributes{"env": "mesh", "by": "bridge", "meshHostAddr": "a:1", "xdsb": "m"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := tc.rules.Check(); err != nil {
+				t.Fatal(err)
+			}
+			before := maps.Clone(in)
+			s := &registry.Service{Name: "a", Attributes: in, Endpoints: []registry.Endpoint{{Host: "h", Attributes: in}, {Host: "i"}}}
+			got, err := tc.rules.Apply(s)
+			if (err != nil) != tc.left {
+				t.Errorf("left out: %v", err)
+			}
+			whole := maps.Clone(got.Attributes)
+			maps.Copy(whole, got.Endpoints[0].Attributes)
+			if !maps.Equal(got.Attributes, tc.want) || !maps.Equal(whole, tc.want) {
+				t.Errorf("service %v\nendpoint %v\nwant %v", got.Attributes, got.Endpoints[0].Attributes, tc.want)
+			}
+			if !maps.Equal(in, before) || len(got.Endpoints[1].Attributes) > 0 {
+				t.Error("the input was changed, or an endpoint without attributes got some")
+			}
+		})
+	}
+}
+
+func TestRulesThatCannotBeFollowed(t *testing.T) {
+	for name, r := range map[string]metadata.Rules{
+		"a pattern of nothing": {Keep: []string{""}},
+		"two stars":            {Drop: []string{"a*b*"}},
+		"another's mark":       {Add: map[string]string{"xdsb": "x"}},
+		"a name for the mark":  {Rename: map[string]string{"a": "xdsb"}},
+		"the unit of weights":  {Rename: map[string]string{"meshHostAddr": "a"}},
+		"a value of the mark":  {Values: []metadata.ValueRule{{Key: "xdsb"}}},
+		"a key that is no key": {Add: map[string]string{"": "x"}},
+	} {
+		if r.Check() == nil {
+			t.Errorf("%s: no fault", name)
+		}
 	}
 }
