@@ -2,7 +2,11 @@ package nacos
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
+	"net/http"
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/metadata"
@@ -65,4 +69,121 @@ func (t *Target) duplicate(ctx context.Context, groups []registry.Group) string 
 		}
 	}
 	return ""
+}
+
+// ErrNoNamespace says that the servers list their namespaces and the client's
+// is not among them. They take what is written there, and show it to nobody.
+var ErrNoNamespace = errors.New("the namespace does not exist")
+
+// namespacePaths list the namespaces of version 3 and of 2. A server may have
+// neither, and version 3 shows them to administrators alone.
+func namespacePaths() []string {
+	return []string{"/v3/admin/core/namespace/list", "/v1/console/namespaces"}
+}
+
+// askNamespaces is how long a server may take, as its HTTP port may be closed
+// to a client without a login.
+const askNamespaces = 3 * time.Second
+
+// missing returns ErrNoNamespace if the servers say so, and nil if they do not
+// report it.
+func (c *Client) missing(ctx context.Context) error {
+	ours := c.opts.Namespace
+	if ours == "" || ours == publicNamespace {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, askNamespaces)
+	defer cancel()
+	for _, s := range c.servers {
+		for _, path := range namespacePaths() {
+			all, err := c.namespaces(ctx, s.base+path)
+			if err != nil || len(all) == 0 {
+				continue
+			}
+			return among(all, ours)
+		}
+	}
+	return nil
+}
+
+// findNamespace notes of a connection that its namespace does not exist, until
+// it does. What is written continues: clients that name the same id find it.
+func (c *Client) findNamespace(ctx context.Context, cn *conn) {
+	for attempt := 1; ctx.Err() == nil; attempt++ {
+		err := c.missing(ctx)
+		if err == nil && attempt == 1 || !c.warnNamespace(cn, err) || err == nil {
+			return
+		}
+		if attempt == 1 {
+			c.opts.Log.Warn("nacos namespace not found", "server", cn.server.grpc, "err", err)
+		}
+		c.pause(ctx, c.opts.patient(attempt))
+	}
+}
+
+// warnNamespace sets the error of the current connection; false if it is another by now.
+func (c *Client) warnNamespace(cn *conn, err error) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.current != cn {
+		return false
+	}
+	c.state.LastError = ""
+	if err != nil {
+		c.state.LastError = err.Error()
+	}
+	return true
+}
+
+// namespace is one that a server lists.
+type namespace struct {
+	ID   string `json:"namespace"`
+	Name string `json:"namespaceShowName"`
+}
+
+func among(all []namespace, id string) error {
+	err := fmt.Errorf("%w: %q", ErrNoNamespace, id)
+	for _, n := range all {
+		if n.ID == id {
+			return nil
+		}
+		if n.Name == id {
+			err = fmt.Errorf("%w: %q is the name of the one with the id %q", ErrNoNamespace, id, n.ID)
+		}
+	}
+	return err
+}
+
+func (c *Client) namespaces(ctx context.Context, address string) ([]namespace, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, http.NoBody)
+	if err != nil {
+		return nil, fmt.Errorf("request: %w", err)
+	}
+	if token := c.login.token(); token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	res, err := c.login.web(ctx).Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("request: %w", err)
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("status %d", res.StatusCode)
+	}
+	const most = 8 << 20
+	body, err := io.ReadAll(io.LimitReader(res.Body, most))
+	if err != nil {
+		return nil, fmt.Errorf("answer: %w", err)
+	}
+	return readNamespaces(body)
+}
+
+func readNamespaces(body []byte) ([]namespace, error) {
+	var answer struct {
+		Data []namespace `json:"data"`
+	}
+	if err := json.Unmarshal(body, &answer); err != nil {
+		return nil, fmt.Errorf("answer: %w", err)
+	}
+	return answer.Data, nil
 }

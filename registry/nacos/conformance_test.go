@@ -1,12 +1,17 @@
 package nacos_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,6 +20,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/internal/conformance"
 	nacosfake "github.com/xds-bridge/xds-bridge/internal/fake/nacos"
 	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/metadata/dubbo"
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/nacos"
 )
@@ -113,4 +119,205 @@ func shows(t *testing.T, target registry.Target, e registry.Entry) bool {
 		t.Fatal(err)
 	}
 	return slices.ContainsFunc(held, func(h registry.Held) bool { return h.Entry == e })
+}
+
+func TestSource_Conformance(t *testing.T) {
+	for name, fixture := range map[string]func(*suiteRig) conformance.SourceFixture{
+		"interfaces": interfacesFixture, "applications": applicationsFixture,
+	} {
+		t.Run(name, func(t *testing.T) {
+			conformance.Source(t, func(t *testing.T) conformance.SourceFixture {
+				t.Helper()
+				r := newSuiteRig(t)
+				f := fixture(r)
+				f.Source, f.Recheck = r.source, r.source.Recheck
+				f.Dials = func() int { return int(r.dials.Load()) }
+				f.Requests, f.Kept = r.server.RequestCount, r.server.Subscriptions
+				f.Away = func() func() {
+					r.down.Store(true)
+					r.server.Drop()
+					return func() { r.down.Store(false) }
+				}
+				return f
+			})
+		})
+	}
+}
+
+// A suiteRig reads both formats of Dubbo. Requests for what is failing fail.
+type suiteRig struct {
+	*readRig
+	dials atomic.Int32
+
+	mu      sync.Mutex
+	failing map[string]nacosfake.Fault // by what the body of a request holds
+}
+
+// receiveLimit has room for everything in the suite but what is made too large.
+const receiveLimit = 64 << 10
+
+func newSuiteRig(t *testing.T) *suiteRig {
+	t.Helper()
+	t.Cleanup(func() { later(time.Minute) }) // what is slow ends
+	r := &suiteRig{failing: make(map[string]nacosfake.Fault)}
+	interfaces, err := dubbo.NewNacos(dubbo.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	applications, err := dubbo.NewNacosApp(dubbo.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.readRig = newReadRig(t, func(o *nacos.Options, so *nacos.SourceOptions) {
+		dial := o.Dialer
+		o.Dialer = func(ctx context.Context, network, address string) (net.Conn, error) {
+			conn, err := dial(ctx, network, address)
+			if err == nil {
+				r.dials.Add(1)
+			}
+			return conn, err
+		}
+		o.MaxReceive, o.Health = receiveLimit, 30*time.Second
+		so.ListInterval, so.VerifyInterval = 30*time.Second, 100*time.Second // so that a day is short
+		so.Formats = []nacos.Format{interfaces, applications}
+		so.Asker = asks(func(ctx context.Context, _ metadata.Ref) (string, error) {
+			ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+			defer cancel()
+			<-ctx.Done()
+			return "", errors.New("no answer")
+		})
+	})
+	r.server.Fail(func(q nacosfake.Request) (int, string) {
+		r.mu.Lock()
+		var fault nacosfake.Fault
+		for part, f := range r.failing {
+			if strings.Contains(string(q.Body), part) {
+				fault = f
+			}
+		}
+		r.mu.Unlock()
+		if fault == nil {
+			return 0, ""
+		}
+		return fault(q)
+	})
+	return r
+}
+
+// fails makes requests fail of which the body holds something, and returns what
+// takes that back.
+func (r *suiteRig) fails(part string, fault nacosfake.Fault) func() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.failing[part] = fault
+	return func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.failing, part)
+	}
+}
+
+func answers(code int) nacosfake.Fault {
+	return func(nacosfake.Request) (int, string) { return code, "refused by the test" }
+}
+
+func slowly(nacosfake.Request) (int, string) {
+	time.Sleep(20 * time.Second)
+	return 0, ""
+}
+
+// serviceFaults make the requests for a service fail.
+func (r *suiteRig) serviceFaults(at func(n int) nacosfake.Service) map[string]func(*testing.T, int) func() {
+	faults := map[string]func(*testing.T, int) func(){
+		"an oversized answer": func(_ *testing.T, n int) func() {
+			var many []model.Instance
+			for i := range receiveLimit / 200 {
+				many = append(many, model.Instance{
+					Ip: fmt.Sprintf("10.200.%d.%d", i/250, i%250), Port: 1, Weight: 1, Enable: true, Healthy: true, Ephemeral: true,
+					Metadata: map[string]string{"x": strings.Repeat("x", 200)},
+				})
+			}
+			r.server.Set(at(n), "many", many...)
+			return func() { r.server.Set(at(n), "many") }
+		},
+	}
+	for name, fault := range map[string]nacosfake.Fault{
+		"denied": answers(403), "broken": answers(500), "slow": slowly,
+	} {
+		faults[name] = func(_ *testing.T, n int) func() { return r.fails(`"`+at(n).Name+`"`, fault) }
+	}
+	return faults
+}
+
+func (r *suiteRig) set(sv nacosfake.Service, hosts []string, instance func(host string) model.Instance) {
+	if len(hosts) == 0 {
+		r.server.Remove(sv)
+		return
+	}
+	var all []model.Instance
+	for _, host := range hosts {
+		all = append(all, instance(host))
+	}
+	r.server.Set(sv, "providers", all...)
+}
+
+func interfacesFixture(r *suiteRig) conformance.SourceFixture {
+	iface := func(n int) string { return fmt.Sprintf("api.S%d", n) }
+	at := func(n int) nacosfake.Service { return named(iface(n)) }
+	return conformance.SourceFixture{
+		Name: func(n int) registry.Name {
+			return registry.Name("dubbo-interface:@DEFAULT_GROUP/" + at(n).Name)
+		},
+		Set: func(_ *testing.T, n int, hosts ...string) {
+			r.set(at(n), hosts, func(host string) model.Instance { return instanceOf(iface(n), host) })
+		},
+		Faults: r.serviceFaults(at),
+		Spoil: func(_ *testing.T, n int) int {
+			r.server.Set(at(n), "bad",
+				instanceOf(iface(n), "10.6.6.6", func(i *model.Instance) { i.Port = 1 << 20 }),
+				instanceOf(iface(n), "10.6.6.7", func(i *model.Instance) { i.Metadata = map[string]string{"x": "y"} }))
+			return 2
+		},
+	}
+}
+
+func applicationsFixture(r *suiteRig) conformance.SourceFixture {
+	app := func(n int) string { return fmt.Sprintf("s%d", n) }
+	at := func(n int) nacosfake.Service { return nacosfake.Service{Group: "DEFAULT_GROUP", Name: app(n)} }
+	store := func(n int, revision string) {
+		r.server.SetConfig(nacosfake.Config{Group: revision, DataID: app(n)}, strings.NewReplacer(`"shop"`, `"`+app(n)+`"`, "api.Shop", "api."+app(n)).Replace(document(revision)))
+	}
+	with := func(n int, host, revision string) func() {
+		r.server.Set(at(n), host, shopInstance(host, revision))
+		return func() { r.server.Set(at(n), host) }
+	}
+	faults := r.serviceFaults(at)
+	faults["a document that is not stored"] = func(_ *testing.T, n int) func() { return with(n, "10.9.9.1", "late") }
+	faults["a provider that does not answer"] = func(_ *testing.T, n int) func() { return with(n, "10.9.9.2", "own") }
+	for name, fault := range map[string]nacosfake.Fault{
+		"a denied document": answers(403), "a document that cannot be read": answers(500), "a slow document": slowly,
+	} {
+		faults[name] = func(_ *testing.T, n int) func() {
+			revision := fmt.Sprintf("r%d-%d", n, len(name))
+			store(n, revision)
+			mend, gone := r.fails(`"`+revision+`"`, fault), with(n, "10.9.9.3", revision)
+			return func() { mend(); gone() }
+		}
+	}
+	return conformance.SourceFixture{
+		Name: func(n int) registry.Name {
+			return registry.Name("dubbo-application:@DEFAULT_GROUP/" + app(n) + "/providers:api." + app(n) + "::")
+		},
+		Set: func(_ *testing.T, n int, hosts ...string) {
+			store(n, "r1")
+			r.set(at(n), hosts, func(host string) model.Instance { return shopInstance(host, "r1") })
+		},
+		Faults: faults,
+		Spoil: func(_ *testing.T, n int) int {
+			bad := shopInstance("10.6.6.6", "r1")
+			bad.Port = 1 << 20
+			r.server.Set(at(n), "bad", bad, shopInstance("10.6.6.7", "bad revision"))
+			return 2
+		},
+	}
 }

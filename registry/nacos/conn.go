@@ -2,10 +2,11 @@ package nacos
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
+	"net/url"
+	"strconv"
 	"sync"
 	"time"
 
@@ -263,29 +264,66 @@ func (cn *conn) close() {
 	}
 }
 
-type dialer func(ctx context.Context, network, address string) (net.Conn, error)
+// listen hands the pushes of a connection on. They wait for it.
+func (cn *conn) listen(deliver func(push)) {
+	cn.mu.Lock()
+	defer cn.mu.Unlock()
+	cn.pushed = deliver
+}
 
-// tlsDialer returns a dialer that asks for the configuration anew for every
-// connection, so that changed files are used without a restart.
-func tlsDialer(dial dialer, config func() (*tls.Config, error)) dialer {
-	return func(ctx context.Context, network, address string) (net.Conn, error) {
-		cfg, err := config()
-		if err != nil {
-			return nil, fmt.Errorf("tls of %s: %w", address, err)
-		}
-		if cfg.ServerName == "" {
-			cfg = cfg.Clone()
-			cfg.ServerName, _, _ = net.SplitHostPort(address)
-		}
-		nc, err := dial(ctx, network, address)
-		if err != nil {
-			return nil, err
-		}
-		secured := tls.Client(nc, cfg)
-		if err := secured.HandshakeContext(ctx); err != nil {
-			_ = nc.Close()
-			return nil, fmt.Errorf("tls with %s: %w", address, err)
-		}
-		return secured, nil
+// deliver gives a push to whoever listens.
+func (cn *conn) deliver(p push) {
+	cn.mu.Lock()
+	deliver := cn.pushed
+	cn.mu.Unlock()
+	if deliver != nil {
+		deliver(p)
 	}
+}
+
+// A server is one address of the configuration, in the two forms it is needed.
+type server struct {
+	base string // http://host:port/nacos
+	grpc string // host:port
+}
+
+func parseServers(o Options) ([]server, error) {
+	if len(o.Servers) == 0 {
+		return nil, errors.New("servers: none given")
+	}
+	out := make([]server, 0, len(o.Servers))
+	for _, s := range o.Servers {
+		parsed, err := parseServer(s, o.GRPCOffset)
+		if err != nil {
+			return nil, fmt.Errorf("servers: %q: %w", s, err)
+		}
+		out = append(out, parsed)
+	}
+	return out, nil
+}
+
+func parseServer(s string, offset int) (server, error) {
+	u, err := url.Parse(s)
+	if err != nil {
+		return server{}, fmt.Errorf("not a URL: %w", err)
+	}
+	if u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" {
+		return server{}, errors.New("want http://host:port or https://host:port")
+	}
+	port := u.Port()
+	if port == "" {
+		port = "8848"
+	}
+	n, err := strconv.ParseUint(port, 10, 16)
+	if err != nil || n == 0 || int(n)+offset > 65535 {
+		return server{}, fmt.Errorf("port %s is out of range", port)
+	}
+	path := u.Path
+	if path == "" || path == "/" {
+		path = "/nacos"
+	}
+	return server{
+		base: u.Scheme + "://" + net.JoinHostPort(u.Hostname(), port) + path,
+		grpc: net.JoinHostPort(u.Hostname(), strconv.Itoa(int(n)+offset)),
+	}, nil
 }

@@ -162,29 +162,6 @@ func (s *Source) Run(ctx context.Context, table *registry.Table) error {
 	}
 }
 
-// connection reads and follows a server over one connection, and returns why
-// that ended.
-func (r *reading) connection(ctx context.Context, cn *conn) error {
-	c := r.client
-	r.inbox = newInbox()
-	cn.listen(r.received)
-	c.use(cn)
-	r.table.Dialed()
-	ctx, cancel := context.WithCancelCause(ctx)
-	ended := make(chan error, 1)
-	c.goroutines.Go(func() { ended <- cn.watch(ctx) })
-	c.goroutines.Go(func() { r.awaitRecheck(ctx, cancel) })
-	err := r.follow(ctx, cn, ended)
-	if errors.Is(context.Cause(ctx), errRecheck) {
-		err = errRecheck
-	}
-	cancel(nil)
-	c.drop(cn, err)
-	cn.close()
-	<-cn.dead
-	return err
-}
-
 // errRecheck says that a new connection was asked for.
 var errRecheck = errors.New("everything is being read anew, as was asked for")
 
@@ -203,15 +180,6 @@ func (s *Source) satisfied() {
 	select {
 	case <-s.rechecks:
 	default:
-	}
-}
-
-// awaitRecheck ends a connection when a new one is asked for.
-func (r *reading) awaitRecheck(ctx context.Context, end context.CancelCauseFunc) {
-	select {
-	case <-ctx.Done():
-	case <-r.rechecks:
-		end(errRecheck)
 	}
 }
 

@@ -1,6 +1,7 @@
 package nacos_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"github.com/nacos-group/nacos-sdk-go/v2/model"
 
 	nacosfake "github.com/xds-bridge/xds-bridge/internal/fake/nacos"
+	"github.com/xds-bridge/xds-bridge/registry/nacos"
 )
 
 func two(r *readRig) {
@@ -136,5 +138,186 @@ func TestSourceOutages(t *testing.T) {
 				r.tells(t, "api.A=10.0.0.1,10.0.0.2", "api.B=10.0.0.4")
 			},
 		},
+	})
+}
+
+func TestSourceRefused(t *testing.T) {
+	const denied, busy, broken = 403, 503, 500
+	recovers := func(t *testing.T, r *readRig) {
+		t.Helper()
+		r.server.Fail(nil)
+		later(2 * time.Minute)
+		r.tells(t, "api.A=10.0.0.1,10.0.0.2", "api.B=10.0.0.3")
+		r.fresh(t)
+	}
+	runAll(t, map[string]reading{
+		"access that is taken away leaves everything as it was, unknown": {
+			before: two,
+			then: func(t *testing.T, r *readRig) {
+				r.server.Fail(func(q nacosfake.Request) (int, string) {
+					if strings.HasPrefix(q.Type, "Service") || strings.HasPrefix(q.Type, "Subscribe") {
+						return denied, "user not found!"
+					}
+					return 0, ""
+				})
+				later(10 * time.Minute)
+				r.tells(t, "api.A=10.0.0.1,10.0.0.2", "api.B=10.0.0.3")
+				if got := r.unknown(); len(got) != 2 {
+					t.Errorf("unknown %v", got)
+				}
+				if n := len(r.server.Requests("ServiceListRequest")); n > 200 {
+					t.Errorf("%d lists asked for in ten minutes", n)
+				}
+				recovers(t, r)
+			},
+		},
+		"a service that is denied stays as it was and is unknown, others continue": {
+			before: two,
+			then: func(t *testing.T, r *readRig) {
+				r.server.Fail(refuse("SubscribeServiceRequest", "api.A", denied))
+				r.register("api.B")
+				later(2 * time.Minute)
+				r.tells(t, "api.A=10.0.0.1,10.0.0.2", "api.B=")
+				if got := r.unknown(); !slices.Equal(got, []string{"api.A"}) {
+					t.Errorf("unknown %v", got)
+				}
+				r.register("api.B", "10.0.0.3")
+				recovers(t, r)
+			},
+		},
+		"a service that fails from the start costs that service": {
+			before: func(r *readRig) {
+				two(r)
+				r.server.Fail(refuse("SubscribeServiceRequest", "api.A", broken))
+			},
+			then: func(t *testing.T, r *readRig) {
+				later(5 * time.Second)
+				r.tells(t, "api.B=10.0.0.3")
+				if k := r.knows(); !k.Synced || k.Stale != nil || len(k.Unknown) != 1 {
+					t.Errorf("%+v", k)
+				}
+				recovers(t, r)
+			},
+		},
+		"a namespace that is denied is unknown, others continue": {
+			tune: func(_ *nacos.Options, o *nacos.SourceOptions) { o.Scopes = []nacos.Scope{{}, {Namespace: "blue"}} },
+			before: func(r *readRig) {
+				two(r)
+				r.server.Fail(refuse("ServiceListRequest", `"namespace":"blue"`, denied))
+			},
+			then: func(t *testing.T, r *readRig) {
+				r.tells(t, "api.A=10.0.0.1,10.0.0.2", "api.B=10.0.0.3")
+				k := r.knows()
+				if err := k.Of("dubbo-interface:blue@DEFAULT_GROUP/providers:api.A::"); !k.Synced || err == nil {
+					t.Errorf("%+v", k)
+				}
+				if got := r.unknown(); len(got) != 0 {
+					t.Errorf("unknown %v", got)
+				}
+				recovers(t, r)
+			},
+		},
+		"a server that denies everything from the start is never an empty registry": {
+			before: func(r *readRig) {
+				two(r)
+				r.server.Fail(refuse("ServiceListRequest", "", denied))
+			},
+			then: func(t *testing.T, r *readRig) {
+				later(time.Minute)
+				if k := r.knows(); k.Synced || k.Stale == nil || !strings.Contains(k.Stale.Error(), "access denied") && !strings.Contains(k.Stale.Error(), "permission") {
+					t.Errorf("%+v", k)
+				}
+				recovers(t, r)
+			},
+		},
+		"a server that throttles is left alone for longer each time, and nothing goes": {
+			before: two,
+			then: func(t *testing.T, r *readRig) {
+				r.server.Fail(func(q nacosfake.Request) (int, string) {
+					if strings.HasPrefix(q.Type, "Service") || strings.HasPrefix(q.Type, "Subscribe") {
+						return busy, "OVER_THRESHOLD"
+					}
+					return 0, ""
+				})
+				later(10 * time.Minute)
+				r.tells(t, "api.A=10.0.0.1,10.0.0.2", "api.B=10.0.0.3")
+				if got := r.unknown(); len(got) != 2 {
+					t.Errorf("unknown %v", got)
+				}
+				if n := len(r.server.Requests("ServiceListRequest")) + len(r.server.Requests("SubscribeServiceRequest")); n > 120 {
+					t.Errorf("%d requests in ten minutes", n)
+				}
+				recovers(t, r)
+			},
+		},
+	})
+}
+
+func TestSourceLogin(t *testing.T) {
+	login := func(o *nacos.Options, _ *nacos.SourceOptions) {
+		o.Username, o.Password = "nacos", func() (string, error) { return "secret", nil }
+	}
+	locked := func(r *readRig) {
+		r.server.User, r.server.Password, r.server.TokenTTL = "nacos", "secret", 5*time.Second
+		two(r)
+	}
+	runAll(t, map[string]reading{
+		"a token that lives five seconds never interrupts": {
+			tune: login, before: locked,
+			then: func(t *testing.T, r *readRig) {
+				for range 60 {
+					later(time.Second)
+					r.fresh(t)
+				}
+				r.register("api.C", "10.0.0.5")
+				later(6 * time.Second)
+				r.tells(t, "api.A=10.0.0.1,10.0.0.2", "api.B=10.0.0.3", "api.C=10.0.0.5")
+			},
+		},
+		"a token that is revoked is replaced": {
+			tune: login, before: locked,
+			then: func(t *testing.T, r *readRig) {
+				r.server.Revoke()
+				later(10 * time.Second)
+				r.fresh(t)
+				r.tells(t, "api.A=10.0.0.1,10.0.0.2", "api.B=10.0.0.3")
+			},
+		},
+	})
+}
+
+// TestADenialIsNoReasonToLogInAgainAndAgain: a user without the right to
+// some services is denied them with every token.
+func TestADenialIsNoReasonToLogInAgainAndAgain(t *testing.T) {
+	loggedIn := func(o *nacos.Options, _ *nacos.SourceOptions) {
+		o.Username, o.Password = "nacos", func() (string, error) { return "secret", nil }
+	}
+	bubble(t, "sixty denied services cost a login a minute", func(t *testing.T) {
+		r := newReadRig(t, loggedIn)
+		r.server.User, r.server.Password, r.server.TokenTTL = "nacos", "secret", 5*time.Hour
+		r.server.Fail(refuse("SubscribeServiceRequest", "api.S", 403))
+		r.run(t)
+		for _, name := range services(60) { // so that they are asked for at different times
+			r.register(name, "10.0.0.1")
+			later(time.Second)
+		}
+		later(3 * time.Minute)
+		if n := r.server.Logins(); n > 14 {
+			t.Errorf("%d logins in four minutes, with a token that lives five hours", n)
+		}
+	})
+	bubble(t, "a token that was revoked is replaced all the same", func(t *testing.T) {
+		r := newReadRig(t, loggedIn)
+		r.server.User, r.server.Password, r.server.TokenTTL = "nacos", "secret", 5*time.Hour
+		r.server.Fail(refuse("SubscribeServiceRequest", "api.S00000", 403))
+		r.register("api.S00000", "10.0.0.1")
+		r.register("api.Open", "10.0.0.1")
+		r.run(t)
+		later(10 * time.Minute)
+		r.server.Revoke()
+		later(time.Second)
+		r.register("api.Later", "10.0.0.1")
+		later(3 * time.Minute)
+		r.tells(t, "api.Later=10.0.0.1", "api.Open=10.0.0.1")
 	})
 }

@@ -2,6 +2,7 @@ package nacos
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -235,4 +236,36 @@ func (r *reading) leave(ctx context.Context, w *watchedService) {
 			r.interestSynced = false // somebody may want it again by now
 		}
 	})
+}
+
+// connection reads and follows a server over one connection, and returns why
+// that ended.
+func (r *reading) connection(ctx context.Context, cn *conn) error {
+	c := r.client
+	r.inbox = newInbox()
+	cn.listen(r.received)
+	c.use(cn)
+	r.table.Dialed()
+	ctx, cancel := context.WithCancelCause(ctx)
+	ended := make(chan error, 1)
+	c.goroutines.Go(func() { ended <- cn.watch(ctx) })
+	c.goroutines.Go(func() { r.awaitRecheck(ctx, cancel) })
+	err := r.follow(ctx, cn, ended)
+	if errors.Is(context.Cause(ctx), errRecheck) {
+		err = errRecheck
+	}
+	cancel(nil)
+	c.drop(cn, err)
+	cn.close()
+	<-cn.dead
+	return err
+}
+
+// awaitRecheck ends a connection when a new one is asked for.
+func (r *reading) awaitRecheck(ctx context.Context, end context.CancelCauseFunc) {
+	select {
+	case <-ctx.Done():
+	case <-r.rechecks:
+		end(errRecheck)
+	}
 }

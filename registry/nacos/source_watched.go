@@ -1,8 +1,17 @@
 package nacos
 
 import (
+	"cmp"
 	"crypto/sha256"
+	"errors"
+	"math"
+	"net"
+	"slices"
+	"strconv"
+	"sync"
 	"time"
+
+	"github.com/nacos-group/nacos-sdk-go/v2/model"
 
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/dependency"
@@ -138,4 +147,102 @@ func (w *watchedService) renew() {
 	}
 	w.lags, w.known, w.stamp, w.behind, w.doubted, w.pending, w.listed = 0, false, 0, false, false, false, false
 	w.queued, w.asking, w.again, w.hinted, w.leaving, w.fails, w.due = false, false, false, false, false, 0, time.Time{}
+}
+
+// snapshot is what a server reported of one service, in an answer or a push.
+type snapshot struct {
+	stamp     uint64 // the server's clock when it said so, in ms
+	instances []instance
+	sum       [sha256.Size]byte // of the instances; equal where nothing changed
+}
+
+// An instance is one that is enabled, in canonical form.
+type instance struct {
+	key, text string
+	err       error // why it is none; text is empty then
+}
+
+// read brings what a server sent into the canonical form. Answers hold enabled
+// instances alone and pushes all of them, so the others are left out of both.
+// Of several instances of one address, as connections that overlap publish
+// them, one that may be called counts.
+func (*Source) read(info *model.Service) snapshot {
+	t := snapshot{stamp: info.LastRefTime}
+	for _, h := range info.Hosts {
+		if h.Enable {
+			t.instances = append(t.instances, toInstance(h))
+		}
+	}
+	slices.SortFunc(t.instances, func(a, b instance) int { return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.text, b.text)) })
+	sum := sha256.New()
+	for _, in := range t.instances {
+		sum.Write([]byte(in.key + "\n" + in.text + "\n"))
+	}
+	sum.Sum(t.sum[:0])
+	return t
+}
+
+func toInstance(h model.Instance) instance {
+	key := net.JoinHostPort(h.Ip, strconv.FormatUint(h.Port, 10))
+	if h.Port > math.MaxUint16 {
+		return instance{key: clip(key), err: errors.New("no such port")}
+	}
+	in := fromModel(h)
+	in.Enabled = in.Weight > 0
+	return instance{key: in.Key(), text: in.String()}
+}
+
+// An inbox gathers the pushes of one connection until its reader comes to
+// them. Those of one service become one: the newest.
+type inbox struct {
+	ready chan struct{}
+
+	mu     sync.Mutex
+	latest map[serviceKey]notice
+	count  int
+}
+
+// A notice is what pushes reported of a service.
+type notice struct {
+	snapshot snapshot
+	mixed    bool // they came in an order that leaves the newest open
+}
+
+// maxNotices bounds an inbox. What goes over it counts as lost, which
+// verifying makes up for.
+const maxNotices = 1 << 17
+
+func newInbox() *inbox {
+	return &inbox{ready: make(chan struct{}, 1), latest: make(map[serviceKey]notice)}
+}
+
+// put takes a push in. Only the goroutine that receives calls it.
+func (i *inbox) put(k serviceKey, t snapshot) {
+	i.mu.Lock()
+	old, ok := i.latest[k]
+	n := notice{snapshot: t}
+	switch {
+	case ok && t.stamp <= old.snapshot.stamp && t.sum != old.snapshot.sum:
+		n = notice{snapshot: old.snapshot, mixed: true}
+	case ok:
+		n.mixed = old.mixed
+	}
+	if ok || len(i.latest) < maxNotices {
+		i.latest[k] = n
+	}
+	i.count++
+	i.mu.Unlock()
+	select {
+	case i.ready <- struct{}{}:
+	default:
+	}
+}
+
+// take returns what came in, and how many pushes that were, and forgets it.
+func (i *inbox) take() (map[serviceKey]notice, int) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	latest, count := i.latest, i.count
+	i.latest, i.count = make(map[serviceKey]notice), 0
+	return latest, count
 }

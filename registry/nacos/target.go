@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -104,102 +103,6 @@ func (t *Target) groupOf(namespace, group, service string) (registry.Group, bool
 		}
 	}
 	return registry.Group{}, false
-}
-
-// asking asks what instances a service has.
-type asking func(context.Context, serviceKey) ([]metadata.NacosInstance, error)
-
-func (t *Target) read(ctx context.Context, g registry.Group, ask asking) ([]registry.Held, error) {
-	if err := t.known(g); err != nil {
-		return nil, fmt.Errorf("read %s: %w: %w", g, registry.ErrRefused, err)
-	}
-	held, err := t.readWithoutLag(ctx, g, ask)
-	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", g, err)
-	}
-	out, err := t.parts(ctx, g)
-	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", g, err)
-	}
-	own := make(map[string]registry.Held)
-	for _, h := range held {
-		switch old, twice := own[h.Key]; {
-		case h.Owner != t.opts.Owner:
-			out = append(out, h)
-		case !twice || h.Live && !old.Live: // of another connection of ours the one that this holds counts
-			own[h.Key] = h
-		}
-	}
-	out = slices.AppendSeq(out, maps.Values(own))
-	slices.SortStableFunc(out, func(a, b registry.Held) int { return a.Compare(b.Entry) })
-	return out, nil
-}
-
-// readWithoutLag asks what a service holds until the server shows what our connection
-// published last, and for ReadBack after that write at the most: then what
-// differs is no lag.
-func (t *Target) readWithoutLag(ctx context.Context, g registry.Group, ask asking) ([]registry.Held, error) {
-	k := keyOf(g)
-	for look := 20 * time.Millisecond; ; look *= 2 {
-		lag := t.lag(k)
-		instances, err := ask(ctx, k)
-		if err != nil {
-			return nil, err
-		}
-		published := t.client.publication(k)
-		held := t.holds(g, instances, published)
-		seen := contentOf(held)
-		if lag <= 0 || seen.ours == len(published) && !t.stale(held) {
-			t.see(g, instances)
-			t.watching.advance(k, wasRead, seen)
-			return held, nil
-		}
-		t.client.pause(ctx, min(look, lag))
-		if err := ctx.Err(); err != nil {
-			return nil, fmt.Errorf("wait for the server's reads: %w", err)
-		}
-	}
-}
-
-// lag returns how long the server's reads of a service may still be behind our
-// last write.
-func (t *Target) lag(k serviceKey) time.Duration {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	left := t.opts.ReadBack - time.Since(t.wrote[k])
-	if left <= 0 {
-		delete(t.wrote, k)
-	}
-	return left
-}
-
-// stale reports whether something of ours is held that our connection does not
-// publish.
-func (t *Target) stale(held []registry.Held) bool {
-	return slices.ContainsFunc(held, func(h registry.Held) bool { return h.Owner == t.opts.Owner && !h.Live })
-}
-
-// holds returns what the instances of a service are to this target, whose
-// connection publishes some of them.
-func (t *Target) holds(g registry.Group, instances []metadata.NacosInstance, published batch) []registry.Held {
-	ours := make(map[string]bool)
-	for _, text := range published {
-		ours[text] = true
-	}
-	out := make([]registry.Held, 0, len(instances))
-	for _, in := range instances {
-		out = append(out, t.held(g, in, ours))
-	}
-	return out
-}
-
-func (t *Target) held(g registry.Group, in metadata.NacosInstance, ours map[string]bool) registry.Held {
-	text := in.String()
-	h := registry.Held{Entry: registry.Entry{Group: g, Key: in.Key(), Value: text}}
-	if mark, err := in.Mark(); err == nil {
-		h.Owner, h.Live = t.opts.Signer.Owner(h.Entry, mark, t.opts.Owner), ours[text]
-	}
-	return h
 }
 
 // Write publishes all that is desired of ours in one batch. An instance that

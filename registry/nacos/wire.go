@@ -1,15 +1,22 @@
 package nacos
 
 import (
+	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
+	"strings"
 
 	nacosgrpc "github.com/nacos-group/nacos-sdk-go/v2/api/grpc"
 	"github.com/nacos-group/nacos-sdk-go/v2/common/remote/rpc/rpc_request"
 	"github.com/nacos-group/nacos-sdk-go/v2/model"
 	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/registry"
 )
 
 // clientVersion is what servers show for our connections; they turn features
@@ -125,4 +132,263 @@ func (p push) ack() *nacosgrpc.Payload {
 		panic(err) // of strings and numbers alone
 	}
 	return &nacosgrpc.Payload{Metadata: &nacosgrpc.Metadata{Type: kind}, Body: &anypb.Any{Value: body}}
+}
+
+// notice reads a push of instances, false where it is something else. Servers
+// of both versions leave the namespace out, so only group and name are known
+// of the service.
+func (p push) notice() (serviceKey, *model.Service, error) {
+	var body struct {
+		ServiceInfo *model.Service `json:"serviceInfo"`
+	}
+	if err := json.Unmarshal(p.body, &body); err != nil {
+		return serviceKey{}, nil, fmt.Errorf("push %s: %w", p.kind, err)
+	}
+	if body.ServiceInfo == nil {
+		return serviceKey{}, nil, fmt.Errorf("push %s: no serviceInfo", p.kind)
+	}
+	name := strings.TrimPrefix(body.ServiceInfo.Name, body.ServiceInfo.GroupName+"@@")
+	return serviceKey{group: body.ServiceInfo.GroupName, name: name}, body.ServiceInfo, nil
+}
+
+// The error codes of Nacos that a caller decides by; the source is
+// com.alibaba.nacos.api.exception.NacosException.
+const (
+	codeInvalidParam = 400
+	codeNoRight      = 403
+	codeThreshold    = 503
+	codeClientLimit  = -503
+	codeUnregistered = 301
+	codeNotReady     = 300
+)
+
+// Errors of a Client that callers distinguish with errors.Is.
+var (
+	ErrNotConnected = errors.New("no connection to any Nacos server")
+	ErrDenied       = errors.New("access denied")
+	ErrThrottled    = errors.New("throttled by the server")
+	ErrNotReady     = errors.New("server not ready")
+)
+
+// A ResponseError is what a server answered instead of a success.
+type ResponseError struct {
+	Op         string // the request type
+	ResultCode int
+	ErrorCode  int
+	Message    string
+}
+
+// Error returns the server's words with their codes and, where there is one,
+// the remedy.
+func (e *ResponseError) Error() string {
+	text := fmt.Sprintf("nacos %s: %q (result %d, error %d)", e.Op, clip(e.Message), e.ResultCode, e.ErrorCode)
+	if errors.Is(e, ErrDenied) {
+		text += ": check username and passwordFile of the registry, and the user's permission for the namespace"
+	}
+	return text
+}
+
+// Unwrap returns the sentinels that the codes stand for.
+func (e *ResponseError) Unwrap() []error {
+	switch e.ErrorCode {
+	case codeNoRight:
+		return []error{ErrDenied, registry.ErrRefused}
+	case codeInvalidParam:
+		return []error{registry.ErrRefused}
+	case codeThreshold, codeClientLimit:
+		return []error{ErrThrottled}
+	case codeNotReady, codeUnregistered:
+		return []error{ErrNotReady}
+	default:
+		return nil
+	}
+}
+
+// clip bounds a text of a server before it goes into an error.
+func clip(s string) string {
+	const most = 300
+	if len(s) > most {
+		return s[:most] + "…"
+	}
+	return s
+}
+
+// publish makes a batch the whole of what the connection publishes for a
+// service; an empty one takes the publication back.
+func (c *Client) publish(ctx context.Context, k serviceKey, b batch) error {
+	cn, err := c.call(ctx, b.request(k), &response{})
+	if cn != nil {
+		cn.mu.Lock()
+		defer cn.mu.Unlock()
+		delete(cn.published, k) // unknown until it is known to have worked
+		if err == nil && len(b) > 0 {
+			cn.published[k] = b
+		}
+	}
+	return err
+}
+
+// publication returns what the current connection published for a service.
+func (c *Client) publication(k serviceKey) batch {
+	c.mu.Lock()
+	cn := c.current
+	c.mu.Unlock()
+	if cn == nil {
+		return nil
+	}
+	cn.mu.Lock()
+	defer cn.mu.Unlock()
+	return cn.published[k]
+}
+
+// query reads the instances of a service, whoever registered them; none for
+// one that does not exist. The server answers from a cache that follows a
+// write within a second.
+func (c *Client) query(ctx context.Context, k serviceKey) ([]metadata.NacosInstance, error) {
+	return c.instances(ctx, rpc_request.NewServiceQueryRequest(onWire(k.namespace), k.name, k.group, "", false, 0))
+}
+
+// subscribe asks as query does, and for pushes of every change on the current
+// connection. It may be repeated.
+func (c *Client) subscribe(ctx context.Context, k serviceKey) ([]metadata.NacosInstance, error) {
+	return c.instances(ctx, rpc_request.NewSubscribeServiceRequest(onWire(k.namespace), k.name, k.group, "", true))
+}
+
+// unsubscribe ends the pushes.
+func (c *Client) unsubscribe(ctx context.Context, k serviceKey) error {
+	_, err := c.call(ctx, rpc_request.NewSubscribeServiceRequest(onWire(k.namespace), k.name, k.group, "", false), &response{})
+	return err
+}
+
+func (c *Client) instances(ctx context.Context, r rpc_request.IRequest) ([]metadata.NacosInstance, error) {
+	var out services
+	if _, err := c.call(ctx, r, &out); err != nil {
+		return nil, err
+	}
+	if out.ServiceInfo == nil {
+		return nil, fmt.Errorf("nacos %s: the answer holds no serviceInfo", r.GetRequestType())
+	}
+	list := make([]metadata.NacosInstance, 0, len(out.ServiceInfo.Hosts))
+	for _, h := range out.ServiceInfo.Hosts {
+		list = append(list, fromModel(h))
+	}
+	return list, nil
+}
+
+// list returns the names of all services of a namespace and group.
+func (c *Client) list(ctx context.Context, namespace, group string) ([]string, error) {
+	return listNames(namespace, group, func(r rpc_request.IRequest, out answer) error {
+		_, err := c.call(ctx, r, out)
+		return err
+	})
+}
+
+// publicNamespace is the id of the namespace that a configuration leaves empty.
+// Every other client sends it, and a server takes an empty id for yet another
+// namespace, which nobody looks into.
+const publicNamespace = "public"
+
+func onWire(namespace string) string { return cmp.Or(namespace, publicNamespace) }
+
+func fromModel(m model.Instance) metadata.NacosInstance {
+	return metadata.NacosInstance{
+		IP: m.Ip, Port: uint16(m.Port), Weight: m.Weight, Healthy: m.Healthy, Enabled: m.Enable, //nolint:gosec // a port
+		Ephemeral: m.Ephemeral, Cluster: m.ClusterName, Metadata: m.Metadata,
+	}
+}
+
+// subscribe asks for the instances of a service and for pushes of every
+// change of them. It may be repeated.
+func (s *Source) subscribe(ctx context.Context, cn *conn, k serviceKey) (snapshot, error) {
+	var out services
+	r := rpc_request.NewSubscribeServiceRequest(onWire(k.namespace), k.name, k.group, "", true)
+	if err := cn.ask(ctx, r, &out); err != nil {
+		return snapshot{}, err
+	}
+	if out.ServiceInfo == nil {
+		return snapshot{}, errors.New("nacos SubscribeServiceRequest: the answer holds no serviceInfo")
+	}
+	return s.read(out.ServiceInfo), nil
+}
+
+func unsubscribe(ctx context.Context, cn *conn, k serviceKey) error {
+	return cn.ask(ctx, rpc_request.NewSubscribeServiceRequest(onWire(k.namespace), k.name, k.group, "", false), &response{})
+}
+
+// names lists the services of a scope.
+func names(ctx context.Context, cn *conn, s Scope) ([]string, error) {
+	return listNames(s.Namespace, s.Group, func(r rpc_request.IRequest, out answer) error { return cn.ask(ctx, r, out) })
+}
+
+// A page is a part of a list of services.
+type page struct {
+	response
+
+	Count        int      `json:"count"` // of all pages
+	ServiceNames []string `json:"serviceNames"`
+}
+
+// listNames returns the names of all services of a namespace and group, over
+// the connection that call uses.
+func listNames(namespace, group string, call func(rpc_request.IRequest, answer) error) ([]string, error) {
+	return listAll(func(number, size int) (page, error) {
+		var p page
+		err := call(rpc_request.NewServiceListRequest(onWire(namespace), "", group, number, size, ""), &p)
+		return p, err
+	})
+}
+
+// listAll returns the names of all services. It asks for them in one page,
+// because a server sorts everything anew for each; where the server gives
+// less, it asks for the rest in pages of that size. One page is whole where it
+// holds as many different names as it reports. Pages are whole only if a
+// second reading shows the same: a service that goes between two of them moves
+// another to a page that was read before, and one that comes hides that in the
+// count.
+func listAll(ask func(number, size int) (page, error)) ([]string, error) {
+	const tries, all = 4, 1_000_000
+	var before []string
+	n := 0
+	for range tries {
+		names, pages, err := listOnce(ask, all)
+		if err != nil {
+			return nil, err
+		}
+		n = len(names)
+		if pages == 1 || pages > 1 && slices.Equal(names, before) {
+			return names, nil
+		}
+		before = nil
+		if pages > 1 {
+			before = names
+		}
+	}
+	return nil, fmt.Errorf("nacos ServiceListRequest: %d services reported, and not as many as the server counts, or others each time: a partial list is none", n)
+}
+
+// listOnce reads all pages and returns the names with how many pages they came
+// in, 0 where they make no whole.
+func listOnce(ask func(number, size int) (page, error), size int) ([]string, int, error) {
+	first, err := ask(1, size)
+	if err != nil {
+		return nil, 0, err
+	}
+	names := first.ServiceNames
+	seen := make(map[string]struct{}, len(names))
+	for number, p := 1, first; ; {
+		for _, name := range p.ServiceNames {
+			seen[name] = struct{}{}
+		}
+		switch {
+		case len(seen) != len(names), len(names) > first.Count, len(p.ServiceNames) == 0 && len(names) < first.Count:
+			return names, 0, nil
+		case len(names) == first.Count:
+			return names, number, nil
+		}
+		number++
+		if p, err = ask(number, len(first.ServiceNames)); err != nil {
+			return nil, 0, err
+		}
+		names = append(names, p.ServiceNames...)
+	}
 }
