@@ -1,15 +1,18 @@
 package mcp
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"net/http"
 	"strconv"
 	"strings"
 	"time"
 
-	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
 
 	"github.com/xds-bridge/xds-bridge/naming"
@@ -66,15 +69,6 @@ func (s *Server) difference(old, next *snapshot) (put []dataplane.Entry, remove 
 		remove = append(remove, r.name)
 	}
 	return put, remove
-}
-
-// An openedStream is a stream before its first request was read, in one of the two
-// variants of the protocol: an istiod or a data plane may be asking.
-type openedStream interface {
-	istiod() istiodStream
-	firstType() (typeURL string, err error) // reads the first request, which the others read again
-	serve(ctx context.Context, to *dataplane.Server, observe func(dataplane.Event)) error
-	slow() <-chan struct{} // ready once a client takes too long to read
 }
 
 // askedByDataPlane reads the first request of a stream and reports whether a data
@@ -160,93 +154,146 @@ func refused(e dataplane.Event) string {
 	return strings.Trim(strconv.QuoteToASCII(strings.TrimPrefix(e.TypeURL, "type.googleapis.com/")), `"`) + ": " + strconv.QuoteToASCII(e.Message[:min(len(e.Message), maxClientText)])
 }
 
-// readTimer times how long a client takes to read.
-type readTimer struct{ late chan struct{} }
+// dispatching separates REST from gRPC by what a client says first: gRPC begins
+// with the preface of HTTP/2.
+type dispatching struct {
+	credentials.TransportCredentials
+	rest *restListener
+}
 
-func newReadTimer() readTimer { return readTimer{make(chan struct{}, 1)} }
+const prefaceStart = "PRI"
 
-func (t readTimer) slow() <-chan struct{} { return t.late }
+// ServerHandshake implements credentials.TransportCredentials. grpc has set a
+// deadline for it.
+func (d dispatching) ServerHandshake(c net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	r := bufio.NewReader(c)
+	start, err := r.Peek(len(prefaceStart))
+	if err != nil {
+		return nil, nil, err //nolint:wrapcheck // grpc knows io.EOF
+	}
+	read := &readAhead{c, r}
+	if string(start) == prefaceStart {
+		return d.TransportCredentials.ServerHandshake(read) //nolint:wrapcheck // as if it were that
+	}
+	return d.rest.dispatch(read)
+}
 
-// sending is called before an answer is sent, and what it returns afterwards.
-func (t readTimer) sending() func() bool {
-	return time.AfterFunc(readWithin, func() {
-		select {
-		case t.late <- struct{}{}:
-		default:
+// Clone implements credentials.TransportCredentials.
+func (d dispatching) Clone() credentials.TransportCredentials {
+	return dispatching{d.TransportCredentials.Clone(), d.rest}
+}
+
+// readAhead is a connection of which something was read already.
+type readAhead struct {
+	net.Conn
+	r *bufio.Reader
+}
+
+// Read implements net.Conn.
+func (c *readAhead) Read(b []byte) (int, error) {
+	return c.r.Read(b) //nolint:wrapcheck // as if it were that
+}
+
+// restListener is the connections that do not speak gRPC.
+type restListener struct {
+	conns chan net.Conn
+	ended chan struct{}
+	at    net.Addr
+}
+
+func newRESTListener() *restListener {
+	return &restListener{conns: make(chan net.Conn), ended: make(chan struct{})}
+}
+
+// dispatch hands a connection over, and returns to grpc that it is not its own.
+func (l *restListener) dispatch(c net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	if err := errors.Join(c.SetDeadline(time.Time{}), l.enqueue(c)); err != nil {
+		return nil, nil, err
+	}
+	return nil, nil, credentials.ErrConnDispatched
+}
+
+// enqueue hands a connection over.
+func (l *restListener) enqueue(c net.Conn) error {
+	select {
+	case l.conns <- c:
+		return nil
+	case <-l.ended:
+		return net.ErrClosed
+	}
+}
+
+// Accept implements net.Listener.
+func (l *restListener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conns:
+		return &restConn{Conn: c}, nil
+	case <-l.ended:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close implements net.Listener. It is called once, by serve.
+func (l *restListener) Close() error {
+	close(l.ended)
+	return nil
+}
+
+// Addr implements net.Listener.
+func (l *restListener) Addr() net.Addr { return l.at }
+
+// restConn is a connection over REST. From its first answer on it counts as a stream, until
+// it ends: a client polls over one that stays.
+type restConn struct {
+	net.Conn
+
+	stream *stream // nil: it had no answer, or there was no room
+}
+
+// restConnKey is the key of the restConn in the context of a request.
+type restConnKey struct{}
+
+// serve answers from the listener until ctx ends.
+func (l *restListener) serve(ctx context.Context, by *Server) error {
+	s := &http.Server{
+		Handler:     http.HandlerFunc(by.serveREST),
+		ReadTimeout: handshakeWithin, WriteTimeout: readWithin, IdleTimeout: idleFor, MaxHeaderBytes: maxHeaders,
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, restConnKey{}, c) },
+		ConnState: func(c net.Conn, to http.ConnState) {
+			if c, ok := c.(*restConn); ok && to == http.StateClosed && c.stream != nil {
+				by.closed(c.stream)
+			}
+		},
+	}
+	stop := context.AfterFunc(ctx, func() { _ = s.Close() })
+	defer stop()
+	if err := s.Serve(l); err != nil && ctx.Err() == nil {
+		return fmt.Errorf("serve REST: %w", err)
+	}
+	return nil
+}
+
+// serveREST answers one request of a data plane over REST.
+func (s *Server) serveREST(w http.ResponseWriter, r *http.Request) {
+	s.target.o.Observe(Observation{Kind: ObservedREST})
+	s.o.DataPlanes.Poll(w, r, func(e dataplane.Event) {
+		if c, ok := r.Context().Value(restConnKey{}).(*restConn); ok && s.countPolling(c) {
+			c.stream.observe(e)
 		}
-	}).Stop
+	})
 }
 
-// sotwStream is a stream of the state of the world whose first request may be
-// read ahead.
-type sotwStream struct {
-	discovery.AggregatedDiscoveryService_StreamAggregatedResourcesServer
-	readTimer
-
-	target *Target
-	ahead  *discovery.DiscoveryRequest
-}
-
-func (s *sotwStream) istiod() istiodStream { return sotw{s, s.target} }
-
-func (s *sotwStream) firstType() (string, error) {
-	r, err := s.Recv()
-	s.ahead = r
-	return r.GetTypeUrl(), err
-}
-
-func (s *sotwStream) serve(ctx context.Context, to *dataplane.Server, observe func(dataplane.Event)) error {
-	return to.Stream(ctx, s, observe) //nolint:wrapcheck // a status of grpc
-}
-
-// Recv implements the stream of grpc.
-func (s *sotwStream) Recv() (*discovery.DiscoveryRequest, error) {
-	if r := s.ahead; r != nil {
-		s.ahead = nil
-		return r, nil
+// countPolling has a connection over REST count as a stream, and reports whether there is room.
+func (s *Server) countPolling(c *restConn) bool {
+	if c.stream != nil {
+		return true
 	}
-	return s.AggregatedDiscoveryService_StreamAggregatedResourcesServer.Recv() //nolint:wrapcheck // a status of grpc, or io.EOF
-}
-
-// Send implements the stream of grpc.
-func (s *sotwStream) Send(r *discovery.DiscoveryResponse) error {
-	defer s.sending()()
-	return s.AggregatedDiscoveryService_StreamAggregatedResourcesServer.Send(r) //nolint:wrapcheck // a status of grpc
-}
-
-// deltaStream is a stream of the incremental variant whose first request may
-// be read ahead.
-type deltaStream struct {
-	discovery.AggregatedDiscoveryService_DeltaAggregatedResourcesServer
-	readTimer
-
-	target *Target
-	ahead  *discovery.DeltaDiscoveryRequest
-}
-
-func (d *deltaStream) istiod() istiodStream { return delta{d, d.target} }
-
-func (d *deltaStream) firstType() (string, error) {
-	r, err := d.Recv()
-	d.ahead = r
-	return r.GetTypeUrl(), err
-}
-
-func (d *deltaStream) serve(ctx context.Context, to *dataplane.Server, observe func(dataplane.Event)) error {
-	return to.Delta(ctx, d, observe) //nolint:wrapcheck // a status of grpc
-}
-
-// Recv implements the stream of grpc.
-func (d *deltaStream) Recv() (*discovery.DeltaDiscoveryRequest, error) {
-	if r := d.ahead; r != nil {
-		d.ahead = nil
-		return r, nil
+	st := s.newStream(c.RemoteAddr())
+	st.isReader = true
+	if _, ok := s.open(st); !ok {
+		return false // it is answered all the same
 	}
-	return d.AggregatedDiscoveryService_DeltaAggregatedResourcesServer.Recv() //nolint:wrapcheck // a status of grpc, or io.EOF
-}
-
-// Send implements the stream of grpc.
-func (d *deltaStream) Send(r *discovery.DeltaDiscoveryResponse) error {
-	defer d.sending()()
-	return d.AggregatedDiscoveryService_DeltaAggregatedResourcesServer.Send(r) //nolint:wrapcheck // a status of grpc
+	c.stream = st
+	s.target.o.Observe(Observation{Kind: ObservedOpen})
+	return true
 }

@@ -1,131 +1,15 @@
 package mcp_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/mcp"
 )
-
-// shelf is a registry that keeps records.
-type shelf struct {
-	mu     sync.Mutex
-	texts  map[[2]string]string // by kind and name
-	writes int
-	fails  error
-	blocks <-chan struct{} // nil: it answers at once
-	takes  time.Duration   // to store a text
-}
-
-func newShelf() *shelf { return &shelf{texts: make(map[[2]string]string)} }
-
-func (s *shelf) Records(_ context.Context, kind string) (map[string]string, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	out := make(map[string]string)
-	for at, text := range s.texts {
-		if at[0] == kind {
-			out[at[1]] = text
-		}
-	}
-	return out, s.fails
-}
-
-func (s *shelf) Record(ctx context.Context, kind, name, text string) error {
-	s.mu.Lock()
-	blocks, takes := s.blocks, s.takes
-	s.mu.Unlock()
-	time.Sleep(takes)
-	if blocks != nil {
-		select {
-		case <-blocks:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.writes++
-	if s.fails != nil {
-		return s.fails
-	}
-	s.texts[[2]string{kind, name}] = text
-	if text == "" {
-		delete(s.texts, [2]string{kind, name})
-	}
-	return nil
-}
-
-func (s *shelf) wrote() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.writes
-}
-
-func (s *shelf) change(f func(map[[2]string]string)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	f(s.texts)
-}
-
-func (s *shelf) fail(err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.fails = err
-}
-
-// block has no text stored before the returned function is called.
-func (s *shelf) block() (unblock func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	blocks := make(chan struct{})
-	s.blocks = blocks
-	return func() { close(blocks) }
-}
-
-// copied returns a shelf as one that was killed now leaves it.
-func (s *shelf) copied() *shelf {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return &shelf{texts: maps.Clone(s.texts)}
-}
-
-// of makes the shelf the place of every group.
-func (s *shelf) of() []mcp.Store {
-	return []mcp.Store{{Recorder: s, Name: "served-x", Has: func(registry.Group) bool { return true }}}
-}
-
-// fill makes a run that serves n services ends in a kept state.
-func fill(t *testing.T, n int, places ...mcp.Store) {
-	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		r := start(t, mcp.Options{Keep: places})
-		r.groups()
-		for i := range n {
-			r.put(greeter(fmt.Sprintf("api.s%d", i), "10.0.0.1"))
-		}
-		r.target.SourcesComplete()
-	})
-}
-
-// groups lists what the target holds, as a loop does first.
-func (r *rig) groups() []registry.Group {
-	r.t.Helper()
-	all, err := r.target.Groups(r.t.Context())
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	return all
-}
 
 // What was served outlives the process, without a disk.
 func TestWhatWasServedIsHeldAfterARestart(t *testing.T) {
@@ -179,96 +63,6 @@ func TestWhatWasServedIsHeldAfterARestart(t *testing.T) {
 		if n := s.wrote(); n != 33 {
 			t.Errorf("%d records were written, want 1", n-32)
 		}
-	})
-}
-
-func TestRecordsThatCannotBeUsed(t *testing.T) {
-	for name, alter := range map[string]func(texts map[[2]string]string, at [2]string){
-		"gone":        func(texts map[[2]string]string, at [2]string) { delete(texts, at) },
-		"cut short":   func(texts map[[2]string]string, at [2]string) { texts[at] = texts[at][:len(texts[at])/2] },
-		"no base64":   func(texts map[[2]string]string, at [2]string) { texts[at] = "{}" },
-		"one changed": func(texts map[[2]string]string, at [2]string) { texts[at] = texts[at][:80] + "A" + texts[at][81:] },
-		"another's":   func(texts map[[2]string]string, at [2]string) { texts[at] = texts[[2]string{"served-x-31", "set"}] },
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := newShelf()
-			fill(t, 200, s.of()...)
-			at := [2]string{"served-x-00", "set"}
-			whole := s.texts[at]
-			if alter(s.texts, at); s.texts[at] == whole {
-				t.Fatal("nothing is altered")
-			}
-			synctest.Test(t, func(t *testing.T) {
-				r := start(t, mcp.Options{Keep: s.of()})
-				if n := len(r.groups()); n >= 200 || n < 180 {
-					t.Errorf("%d groups are held", n)
-				}
-				for i := range 200 {
-					r.put(greeter(fmt.Sprintf("api.s%d", i), "10.0.0.1"))
-				}
-				r.target.SourcesComplete()
-				time.Sleep(10 * time.Minute)
-			})
-			if s.texts[at] != whole {
-				t.Error("it was not made anew")
-			}
-		})
-	}
-	bubble(t, "a registry that is away: nothing is known, so that nothing is served", func(t *testing.T) {
-		s := newShelf()
-		s.fails = errors.New("connection refused")
-		r := start(t, mcp.Options{Keep: s.of()})
-		if _, err := r.target.Groups(t.Context()); err == nil {
-			t.Error("what is held was told without having been read")
-		}
-		s.fail(nil)
-		r.groups()
-	})
-	bubble(t, "access is denied: the bridge goes on without, and says so", func(t *testing.T) {
-		s := newShelf()
-		s.fails = fmt.Errorf("%w: no rights", registry.ErrRefused)
-		told := make(faults, 1000)
-		r := start(t, mcp.Options{Keep: s.of(), Observe: told.observe})
-		r.groups()
-		r.put(greeter("api.a", "10.0.0.1"))
-		r.target.SourcesComplete()
-		expect(t, r.connect("", newType).entries(newType), "api.a=10.0.0.1")
-		time.Sleep(time.Hour)
-		told.says(t, "what was served before is not used: refused: no rights")
-		if n := s.wrote(); n > 32 {
-			t.Errorf("what is refused was tried %d times", n)
-		}
-	})
-	bubble(t, "rights that come later: what did not change meanwhile is kept too", func(t *testing.T) {
-		s := newShelf()
-		s.fails = fmt.Errorf("%w: no rights", registry.ErrRefused)
-		r := start(t, mcp.Options{Keep: s.of()})
-		r.groups()
-		r.put(greeter("api.a", "10.0.0.1"))
-		r.target.SourcesComplete()
-		time.Sleep(time.Hour)
-		s.fail(nil)
-		time.Sleep(10 * time.Minute)
-		s.change(func(texts map[[2]string]string) {
-			if len(texts) != 1 {
-				t.Errorf("%d records", len(texts))
-			}
-		})
-	})
-	bubble(t, "records that a wiped registry took along are written once more", func(t *testing.T) {
-		s := newShelf()
-		r := start(t, mcp.Options{Keep: s.of()})
-		r.groups()
-		r.put(greeter("api.a", "10.0.0.1"))
-		r.target.SourcesComplete()
-		time.Sleep(time.Minute)
-		s.change(func(texts map[[2]string]string) { clear(texts) })
-		time.Sleep(10 * time.Minute)
-		s.change(func(texts map[[2]string]string) {
-			if len(texts) != 1 {
-				t.Errorf("%d records", len(texts))
-			}
-		})
 	})
 }
 
@@ -462,70 +256,6 @@ func TestTarget_KeepsNewHostsBeforeTheyAreServed(t *testing.T) {
 		p.Recorder = s.copied()
 		if n := len(start(t, mcp.Options{Keep: []mcp.Store{p}}).groups()); n != 21 {
 			t.Errorf("%d groups are kept", n)
-		}
-	})
-}
-
-// TestWhatWasServedAtAnotherAddressIsFoundAgain: a mesh that is served at another
-// address than before has its guard see what is missing all the same.
-func TestWhatWasServedAtAnotherAddressIsFoundAgain(t *testing.T) {
-	at := func(s *shelf, name string, names ...string) mcp.Store {
-		p := s.of()[0]
-		p.Name, p.Index, p.Names = name, "serving-x", slices.Concat(names, []string{name})
-		return p
-	}
-	holds := func(t *testing.T, want int, p mcp.Store) {
-		t.Helper()
-		synctest.Test(t, func(t *testing.T) {
-			r := start(t, mcp.Options{Keep: []mcp.Store{p}})
-			if n := len(r.groups()); n != want {
-				t.Errorf("%d groups are held at %s, want %d", n, p.Name, want)
-			}
-			r.target.SourcesComplete()
-		})
-	}
-	s := newShelf()
-	fill(t, 20, at(s, "served-a"))
-	holds(t, 20, at(s, "served-b"))
-	holds(t, 20, at(s, "served-b"))
-	holds(t, 20, at(s, "served-c"))
-	s.change(func(texts map[[2]string]string) {
-		for key := range texts {
-			if !strings.HasPrefix(key[0], "served-c") && key != [2]string{"serving-x", "served-c"} {
-				t.Errorf("%v is left", key)
-			}
-		}
-	})
-	holds(t, 0, at(s, "served-d", "served-c")) // one more address is no other
-	holds(t, 20, at(s, "served-c", "served-d"))
-	holds(t, 20, at(s, "served-e", "served-d"))             // in the place of c
-	holds(t, 0, at(s, "served-f", "served-g"))              // which is which cannot be known
-	holds(t, 0, at(s, "served-g", "served-f"))              // nor later
-	holds(t, 20, at(s, "served-e", "served-f", "served-g")) // where each is itself
-	s.fail(fmt.Errorf("%w: no right", registry.ErrRefused))
-	holds(t, 0, at(s, "served-h"))
-}
-
-func TestAFolderBesideTheRegistry(t *testing.T) {
-	registryAnd := func(s *shelf, folder string) []mcp.Store {
-		return append(s.of(), mcp.Store{Recorder: mcp.Dir{Path: folder}, Name: "served-x"})
-	}
-	s, folder := newShelf(), t.TempDir()
-	fill(t, 20, registryAnd(s, folder)...)
-	bubble(t, "has everything where the registry has nothing", func(t *testing.T) {
-		r := start(t, mcp.Options{Keep: registryAnd(newShelf(), folder)})
-		if n := len(r.groups()); n != 20 {
-			t.Errorf("%d groups are held", n)
-		}
-	})
-	bubble(t, "brings nothing back that is gone from the registry's", func(t *testing.T) {
-		newer := newShelf()
-		newer.texts = maps.Clone(s.texts)
-		first := slices.SortedFunc(maps.Keys(newer.texts), func(a, b [2]string) int { return strings.Compare(a[0], b[0]) })[0]
-		delete(newer.texts, first)
-		r := start(t, mcp.Options{Keep: registryAnd(newer, folder)})
-		if n := len(r.groups()); n == 20 || n == 0 {
-			t.Errorf("%d groups are held", n)
 		}
 	})
 }

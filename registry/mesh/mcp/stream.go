@@ -15,6 +15,7 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/xds-bridge/xds-bridge/naming"
 )
@@ -325,3 +326,23 @@ func isServedType(typeURL string) bool {
 
 // isAnswered reports whether a type is answered at all.
 func isAnswered(typeURL string) bool { return !strings.HasSuffix(typeURL, meshConfig) }
+
+// excess returns what of a request is more than any istiod sends; nil: nothing.
+func (r request) excess() error {
+	if n := len(r.typeURL); n > maxTypeURL {
+		return fmt.Errorf("a type of %d bytes, and %d are the most", n, maxTypeURL)
+	}
+	if n := proto.Size(r.node); n > maxNode {
+		return fmt.Errorf("a node of %d bytes, and %d are the most", n, maxNode)
+	}
+	return nil
+}
+
+// size returns what it takes to keep what a client says it has, in bytes.
+func (r request) size() int {
+	n := 0
+	for name, version := range r.known {
+		n += knownCost + len(name) + len(version)
+	}
+	return n
+}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/metadata/serviceentry"
@@ -134,6 +135,47 @@ func TestTarget_TakesATimeThatIsYetToComeForNow(t *testing.T) {
 		time.Sleep(10 * time.Minute)
 		if got := i.vips()[b]; got == before {
 			t.Errorf("%s did not get its first choice after an hour", b)
+		}
+	})
+}
+
+func TestAddressesAreDistinctAndStable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		addresses := func(n int) map[string]string {
+			r := start(t, mcp.Options{})
+			for i := range n {
+				r.put(greeter(fmt.Sprintf("api.s%d", i), "10.0.0.1"))
+			}
+			r.target.SourcesComplete()
+			i := r.connect("", newType)
+			byHost := make(map[string]string)
+			taken := make(map[string]string)
+			for _, m := range decode(t, i.answers(newType)[0]) {
+				vip, host := m.spec.GetAddresses()[0], m.spec.GetHosts()[0]
+				if other := taken[vip]; other != "" {
+					t.Errorf("%s and %s share %s", host, other, vip)
+				}
+				if !netip.MustParsePrefix("240.64.0.0/12").Contains(netip.MustParseAddr(vip)) {
+					t.Errorf("%s is outside the range", vip)
+				}
+				taken[vip], byHost[host] = host, vip
+			}
+			return byHost
+		}
+		first, more := addresses(500), addresses(1500)
+		moved := 0
+		for host, vip := range first {
+			if more[host] != vip {
+				moved++
+			}
+			for other, v := range more {
+				if other != host && v == vip {
+					t.Errorf("%s was %s and is %s", vip, host, other)
+				}
+			}
+		}
+		if moved > 5 {
+			t.Errorf("%d of 500 hosts moved, want those alone that collide", moved)
 		}
 	})
 }
