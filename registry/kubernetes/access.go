@@ -2,12 +2,17 @@ package kubernetes
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/xds-bridge/xds-bridge/registry"
 )
 
 // A Right is what RBAC may allow of one kind of object in a namespace.
@@ -24,6 +29,15 @@ func Rights(o Options) []Right {
 		for _, verb := range []string{"list", "get", "watch", "create", "patch", "delete"} {
 			all = append(all, Right{Group: at.Group, Resource: at.Resource, Verb: verb, Namespace: o.Namespace})
 		}
+	}
+	return all
+}
+
+// RecordRights returns what an API asks for to keep records, beside Rights.
+func RecordRights(o Options) []Right {
+	var all []Right
+	for _, verb := range []string{"get", "create", "patch"} {
+		all = append(all, Right{Resource: resource(configMap).Resource, Verb: verb, Namespace: o.Namespace})
 	}
 	return all
 }
@@ -65,4 +79,58 @@ func Listed(rights []Right) string {
 		kinds[i] = strings.Join(verbs[kind], ", ") + " " + kind
 	}
 	return strings.Join(kinds, "; ")
+}
+
+// explain says what an answer of the API server means, and what to do where a
+// repetition cannot help.
+func explain(err error, verb string, of ref) error {
+	switch {
+	case apierrors.IsConflict(err) && len(managers(err)) > 0:
+		return fmt.Errorf("%w: fields of the %s belong to %s: have that let go of them, or leave the service out",
+			registry.ErrRefused, of.kind, strings.Join(managers(err), ", "))
+	case errors.Is(err, registry.ErrConflict):
+		return err
+	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), isUnversioned(err):
+		return fmt.Errorf("%w: %w", registry.ErrConflict, err)
+	case apierrors.IsForbidden(err):
+		return forbidden(err, verb, of)
+	case apierrors.IsUnauthorized(err):
+		return fmt.Errorf("%w: the API server does not know who we are: check kubeconfig: %w", registry.ErrRefused, err)
+	case apierrors.IsNotFound(err) && strings.Contains(err.Error(), "namespaces"):
+		return fmt.Errorf("%w: create namespace %s: %w", registry.ErrRefused, of.namespace, err)
+	case apierrors.IsNotFound(err):
+		return fmt.Errorf("%w: install istio's custom resource definitions, as istio/base does: %w", registry.ErrRefused, err)
+	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsRequestEntityTooLargeError(err):
+		return fmt.Errorf("%w: %w", registry.ErrRefused, err)
+	}
+	return fmt.Errorf("%s in namespace %s: %w", verb, of.namespace, err)
+}
+
+func forbidden(err error, verb string, of ref) error {
+	if strings.Contains(err.Error(), "being terminated") {
+		return fmt.Errorf("%w: namespace %s is being deleted: %w", registry.ErrRefused, of.namespace, err)
+	}
+	return fmt.Errorf("%w: allow %s for %s in namespace %s: %w", registry.ErrRefused, verb, resource(of.kind).GroupResource(), of.namespace, err)
+}
+
+// isUnversioned reports whether an object is there that only a version may change.
+func isUnversioned(err error) bool {
+	status, ok := errors.AsType[*apierrors.StatusError](err)
+	return ok && apierrors.IsInvalid(err) && status.ErrStatus.Details != nil &&
+		slices.ContainsFunc(status.ErrStatus.Details.Causes, func(c metav1.StatusCause) bool { return c.Field == "metadata.resourceVersion" })
+}
+
+// managers returns who owns the fields that an apply would change.
+func managers(err error) []string {
+	status, ok := errors.AsType[*apierrors.StatusError](err)
+	if !ok || status.ErrStatus.Details == nil {
+		return nil
+	}
+	var all []string
+	for _, cause := range status.ErrStatus.Details.Causes {
+		if cause.Type == metav1.CauseTypeFieldManagerConflict {
+			all = append(all, cause.Message+" ("+cause.Field+")")
+		}
+	}
+	return all
 }

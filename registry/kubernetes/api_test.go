@@ -177,47 +177,6 @@ func TestAPI_ReadsOnceWhatItListed(t *testing.T) {
 	}
 }
 
-// TestAPI_Answers: what each answer to a write means.
-func TestAPI_Answers(t *testing.T) {
-	t.Parallel()
-	for name, tt := range map[string]struct {
-		code    int
-		body    string
-		refused string // what the refusal says; empty: it is none
-		is      error
-	}{
-		"forbidden":         {code: http.StatusForbidden, body: statusOf(http.StatusForbidden, "Forbidden", ""), refused: "allow create and patch for serviceentries.networking.istio.io in namespace xds-bridge"},
-		"a namespace ends":  {code: http.StatusForbidden, body: strings.Replace(statusOf(http.StatusForbidden, "Forbidden", ""), "a test", "it is being terminated", 1), refused: "is being deleted"},
-		"unauthorized":      {code: http.StatusUnauthorized, body: statusOf(http.StatusUnauthorized, "Unauthorized", ""), refused: "check kubeconfig"},
-		"no definition":     {code: http.StatusNotFound, body: statusOf(http.StatusNotFound, "NotFound", ""), refused: "install istio's custom resource definitions"},
-		"no namespace":      {code: http.StatusNotFound, body: strings.Replace(statusOf(http.StatusNotFound, "NotFound", ""), "a test", `namespaces \"x\" not found`, 1), refused: "create namespace xds-bridge"},
-		"invalid":           {code: http.StatusUnprocessableEntity, body: statusOf(http.StatusUnprocessableEntity, "Invalid", ""), refused: "a test"},
-		"too large":         {code: http.StatusRequestEntityTooLarge, body: statusOf(http.StatusRequestEntityTooLarge, "RequestEntityTooLarge", ""), refused: "a test"},
-		"there meanwhile":   {code: http.StatusUnprocessableEntity, body: statusOf(http.StatusUnprocessableEntity, "Invalid", `{"field":"metadata.resourceVersion"}`), is: registry.ErrConflict},
-		"changed meanwhile": {code: http.StatusConflict, body: statusOf(http.StatusConflict, "Conflict", ""), is: registry.ErrConflict},
-		"fields of another": {code: http.StatusConflict, body: statusOf(http.StatusConflict, "Conflict", managersCause), is: registry.ErrConflict}, // as it is new to us
-		"an error":          {code: http.StatusInternalServerError, body: statusOf(http.StatusInternalServerError, "InternalError", "")},
-		"another object":    {code: http.StatusOK, body: `{"kind":"Pod","apiVersion":"v1"}`},
-	} {
-		w := newAPIWorld(t)
-		want := encode(t, subsetCodec(t, ""), service("greeter", 2))
-		c := registry.Change{Group: want[0].Group, Want: want}
-		for _, e := range want {
-			c.Put = append(c.Put, registry.Write{New: e})
-		}
-		w.with(tt.code, tt.body, isApply, always)
-		err := w.target.Write(t.Context(), c)
-		switch {
-		case tt.refused != "" && (!errors.Is(err, registry.ErrRefused) || !strings.Contains(err.Error(), tt.refused)):
-			t.Errorf("%s: %v, want a refusal that says %q", name, err, tt.refused)
-		case tt.is != nil && !errors.Is(err, tt.is):
-			t.Errorf("%s: %v, want %v", name, err, tt.is)
-		case tt.refused == "" && (err == nil || errors.Is(err, registry.ErrRefused)):
-			t.Errorf("%s: %v, want an error that is no refusal", name, err)
-		}
-	}
-}
-
 const managersCause = `{"reason":"FieldManagerConflict","message":"conflict with \"kubectl\"","field":".spec.endpoints"}`
 
 // TestAPI_FieldsOfAnother: what somebody wrote by hand is taken over; what another

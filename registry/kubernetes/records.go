@@ -31,15 +31,6 @@ func recordsName(owner, kind string) string {
 // https://kubernetes.io/docs/concepts/configuration/configmap/
 const maxRecords = 1 << 20
 
-// RecordRights returns what an API asks for to keep records, beside Rights.
-func RecordRights(o Options) []Right {
-	var all []Right
-	for _, verb := range []string{"get", "create", "patch"} {
-		all = append(all, Right{Resource: resource(configMap).Resource, Verb: verb, Namespace: o.Namespace})
-	}
-	return all
-}
-
 // configMaps keep records in a ConfigMap for each kind, beside the objects.
 type configMaps struct {
 	api              *API

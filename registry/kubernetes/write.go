@@ -1,0 +1,296 @@
+package kubernetes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/metadata/serviceentry"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// Write implements registry.Target.
+func (t *Target) Write(ctx context.Context, c registry.Change) error {
+	if err := t.write(ctx, c); err != nil {
+		return fmt.Errorf("write %s: %w", c.Group, err)
+	}
+	return nil
+}
+
+func (t *Target) write(ctx context.Context, c registry.Change) error {
+	if err := t.check(ctx, c.Group); err != nil {
+		return err
+	}
+	before, refused, err := t.held(ctx, c)
+	if err != nil {
+		return err
+	}
+	for rest := c.Except(refused); !rest.Empty(); rest = c.Except(refused) {
+		more, err := t.put(ctx, before, rest)
+		if err != nil {
+			return err
+		}
+		maps.Copy(refused, more)
+		if len(more) == 0 || more.Has(serviceentry.SubsetsKey) { // which is the last to be tried
+			break
+		}
+	}
+	if before.unread != nil && hasRule(c) {
+		refused[serviceentry.SubsetsKey] = before.unread
+	}
+	return refused.Err()
+}
+
+// hasRule reports whether a change is of a rule too.
+func hasRule(c registry.Change) bool {
+	return slices.ContainsFunc(c.Put, func(w registry.Write) bool { return w.New.Key == serviceentry.SubsetsKey }) ||
+		slices.ContainsFunc(c.Delete, func(h registry.Held) bool { return h.Key == serviceentry.SubsetsKey })
+}
+
+// held returns what of a group is ours, and what of a change is refused because of
+// what is not. It is an error where the change may not be applied at all.
+func (t *Target) held(ctx context.Context, c registry.Change) (stored, registry.Refused, error) {
+	refused := make(registry.Refused)
+	for _, h := range c.Delete {
+		if !t.may(h.Owner) {
+			return stored{}, nil, fmt.Errorf("%w: entry %q is not ours", registry.ErrRefused, h.Key)
+		}
+	}
+	s, err := t.get(ctx, c.Group)
+	if err != nil {
+		return stored{}, nil, err
+	}
+	if name, there := t.other(serviceentry.ObjectKind, c.Group.Name); there && s.service == nil && len(c.Put) > 0 {
+		return stored{}, nil, fmt.Errorf("%w: the ServiceEntry %s has that host and is not ours: delete it, or leave the service out", registry.ErrRefused, name)
+	}
+	if s.service != nil && !t.may(s.service.Owner()) {
+		return stored{}, nil, fmt.Errorf("%w: the ServiceEntry of that name is not ours: delete it, or leave the service out", registry.ErrRefused)
+	}
+	if s.rule != nil && !t.may(s.rule.Owner()) {
+		s.rule = nil
+		if slices.ContainsFunc(c.Put, func(w registry.Write) bool { return w.New.Key == serviceentry.SubsetsKey }) {
+			refused[serviceentry.SubsetsKey] = fmt.Errorf("%w: the DestinationRule of that name is not ours: delete it, or keep the subsets in it", registry.ErrRefused)
+		}
+	}
+	return s, refused, conditions(s.entries(t.o.VIPs), s.readPart(c.Except(refused)))
+}
+
+// may reports whether what belongs to an owner may be written.
+func (t *Target) may(owner string) bool {
+	return owner == t.owner || t.o.Takes != nil && t.o.Takes(owner)
+}
+
+// put brings what is stored to where a change wants it. Where it would be too large
+// endpoints that are new are refused, and nothing is done.
+func (t *Target) put(ctx context.Context, before stored, c registry.Change) (registry.Refused, error) {
+	held := before.entries(t.o.VIPs)
+	after := apply(held, c)
+	if value, asked := find(after, serviceentry.SubsetsKey); len(after) == 0 || asked && len(after) == 1 { // it goes with its service
+		if _, kept := find(held, serviceentry.SubsetsKey); asked && !kept {
+			return registry.Refused{serviceentry.SubsetsKey: fmt.Errorf("%w: subsets without their service: %s", registry.ErrRefused, value)}, nil
+		}
+		return nil, t.delete(ctx, before)
+	}
+	next, refused, err := t.next(before, held, after, c)
+	if err != nil || len(refused) > 0 {
+		return refused, err
+	}
+	if before.service == nil || !next.Same(*before.service) {
+		if err := t.store.Put(ctx, next); err != nil {
+			return nil, err //nolint:wrapcheck // Write names the group
+		}
+	}
+	t.mu.Lock()
+	t.note(next)
+	t.mu.Unlock()
+	if before.unread != nil {
+		return nil, nil //nolint:nilerr // write says it
+	}
+	return t.putRule(ctx, before.rule, next, after)
+}
+
+// next returns the ServiceEntry after a change, or what of the change it has no room for.
+func (t *Target) next(before stored, held, after []registry.Entry, c registry.Change) (serviceentry.Object, registry.Refused, error) {
+	if refused := surplus(held, after, c); len(refused) > 0 {
+		return serviceentry.Object{}, refused, nil
+	}
+	next, err := serviceentry.NewObject(c.Group, after, t.address(before.service, c.Group.Name, after))
+	if err != nil {
+		return next, nil, fmt.Errorf("%w: %w", registry.ErrRefused, err)
+	}
+	if before.service != nil {
+		next.Metadata.UID, next.Metadata.ResourceVersion = before.service.Metadata.UID, before.service.Metadata.ResourceVersion
+	}
+	if size := len(metadata.JSON(next)); size > t.o.MaxObject {
+		refused, err := tooLarge(c, size, t.o.MaxObject)
+		return next, refused, err
+	}
+	return next, t.unlike(next, after), nil
+}
+
+// putRule brings the rule beside a service to what the entries ask for. That it is
+// refused costs the rule alone.
+func (t *Target) putRule(ctx context.Context, before *serviceentry.Object, service serviceentry.Object, after []registry.Entry) (registry.Refused, error) {
+	value, asked := find(after, serviceentry.SubsetsKey)
+	if !asked {
+		if before == nil {
+			return nil, nil
+		}
+		return nil, t.store.Delete(ctx, *before) //nolint:wrapcheck // Write names the group
+	}
+	if !serviceentry.AsksForSubsets(value) { // somebody edited it, and it is not to be written back yet
+		return nil, nil
+	}
+	next, err := serviceentry.NewRule(service, registry.Entry{Group: service.Group(), Key: serviceentry.SubsetsKey, Value: value})
+	switch {
+	case err != nil:
+		return nil, err //nolint:wrapcheck // Write names the group
+	case before != nil && next.Same(*before):
+		return nil, nil
+	case before != nil:
+		next.Metadata.UID, next.Metadata.ResourceVersion = before.Metadata.UID, before.Metadata.ResourceVersion
+	}
+	if err = t.store.Put(ctx, next); errors.Is(err, registry.ErrRefused) {
+		return registry.Refused{serviceentry.SubsetsKey: err}, nil
+	}
+	return nil, err //nolint:wrapcheck // Write names the group
+}
+
+// delete deletes what is stored, the rule first.
+func (t *Target) delete(ctx context.Context, s stored) error {
+	for _, o := range []*serviceentry.Object{s.rule, s.service} {
+		if o == nil {
+			continue
+		}
+		if err := t.store.Delete(ctx, *o); err != nil {
+			return err //nolint:wrapcheck // Write names the group
+		}
+		if o == s.service {
+			t.forget(o.Metadata.Name)
+		}
+	}
+	return nil
+}
+
+// unlike refuses entries that an object would not be read back as: they would be
+// written again for ever.
+func (t *Target) unlike(o serviceentry.Object, entries []registry.Entry) registry.Refused {
+	back := make(map[string]string, len(entries))
+	for _, e := range o.Entries(t.o.VIPs) {
+		back[e.Key] = e.Value
+	}
+	refused := make(registry.Refused)
+	for _, e := range entries {
+		if registry.IsPart(e.Key) {
+			continue
+		}
+		if value, there := back[e.Key]; !there || value != e.Value {
+			refused[e.Key] = fmt.Errorf("%w: a ServiceEntry does not keep it as it is", registry.ErrRefused)
+		}
+	}
+	return refused
+}
+
+// maxEndpoints is how many endpoints istio's custom resource definition lets a
+// ServiceEntry have.
+const maxEndpoints = 4096
+
+// surplus refuses the new endpoints for which an object has no room, if any. What is
+// deleted makes none: it stays where something new is refused.
+func surplus(held, after []registry.Entry, c registry.Change) registry.Refused {
+	refused := make(registry.Refused)
+	if endpoints(after) <= maxEndpoints {
+		return refused
+	}
+	room := maxEndpoints - endpoints(held)
+	for _, w := range c.Put {
+		if _, there := find(held, w.New.Key); there || !registry.IsEndpoint(w.New.Key) {
+			continue
+		}
+		if room--; room < 0 {
+			refused[w.New.Key] = fmt.Errorf("%w: a ServiceEntry may have %d endpoints: divide the service", registry.ErrRefused, maxEndpoints)
+		}
+	}
+	return refused
+}
+
+func endpoints(all []registry.Entry) (n int) {
+	for _, e := range all {
+		if registry.IsEndpoint(e.Key) {
+			n++
+		}
+	}
+	return n
+}
+
+// tooLarge refuses what makes an object larger than it may be: entries that take
+// half of that alone or, where none does, all that are new or become larger.
+func tooLarge(c registry.Change, size, limit int) (registry.Refused, error) {
+	large, grown := make(registry.Refused), make(registry.Refused)
+	for _, w := range c.Put {
+		if n := len(w.New.Value); n > limit/2 { //nolint:mnd // half
+			large[w.New.Key] = fmt.Errorf("%w: %d bytes are too many for one endpoint of a ServiceEntry", registry.ErrRefused, n)
+		}
+		if registry.IsEndpoint(w.New.Key) && (w.Old == nil || len(w.New.Value) > len(w.Old.Value)) {
+			grown[w.New.Key] = fmt.Errorf("%w: the ServiceEntry would have %d bytes, and may have %d: divide the service", registry.ErrRefused, size, limit)
+		}
+	}
+	switch {
+	case len(large) > 0:
+		return large, nil
+	case len(grown) > 0:
+		return grown, nil
+	}
+	return nil, fmt.Errorf("%w: the ServiceEntry would have %d bytes, and may have %d", registry.ErrRefused, size, limit)
+}
+
+// apply returns what a group holds after a change.
+func apply(held []registry.Entry, c registry.Change) []registry.Entry {
+	changed := make(map[string]bool, len(c.Put)+len(c.Delete))
+	out := make([]registry.Entry, 0, len(held)+len(c.Put))
+	for _, w := range c.Put {
+		changed[w.New.Key] = true
+		out = append(out, w.New)
+	}
+	for _, h := range c.Delete {
+		changed[h.Key] = true
+	}
+	for _, e := range held {
+		if e.Group = c.Group; !changed[e.Key] {
+			out = append(out, e)
+		}
+	}
+	return registry.Sorted(slices.Values(out))
+}
+
+// conditions reports whether all that a change replaces or deletes is still as it
+// was held, or already as it should be.
+func conditions(held []registry.Entry, c registry.Change) error {
+	for _, w := range c.Put {
+		value, there := find(held, w.New.Key)
+		switch {
+		case there && value == w.New.Value: // a repetition
+		case w.Old == nil && there, w.Old != nil && (!there || value != w.Old.Value):
+			return fmt.Errorf("entry %q: %w", w.New.Key, registry.ErrConflict)
+		}
+	}
+	for _, h := range c.Delete {
+		if value, there := find(held, h.Key); there && value != h.Value {
+			return fmt.Errorf("entry %q: %w", h.Key, registry.ErrConflict)
+		}
+	}
+	return nil
+}
+
+// find returns the value of an entry of a group.
+func find(held []registry.Entry, key string) (value string, there bool) {
+	i, there := slices.BinarySearchFunc(held, key, func(e registry.Entry, key string) int { return strings.Compare(e.Key, key) })
+	if !there {
+		return "", false
+	}
+	return held[i].Value, true
+}
