@@ -1,17 +1,16 @@
 package zookeeper
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/go-zookeeper/zk"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
@@ -37,6 +36,43 @@ type found struct {
 
 // unread reports whether nothing can be said of what a node holds.
 func (f *found) unread() bool { return f.gone || f.denied != nil }
+
+// Groups implements registry.Target. It names every parent there may be: one
+// that holds nothing, or may not be read, is named as well. One request is
+// made for each layout.
+func (t *Target) Groups(ctx context.Context) ([]registry.Group, error) {
+	var groups []registry.Group
+	for _, l := range t.opts.Layouts {
+		found, err := t.groups(ctx, l)
+		if err != nil {
+			return nil, fmt.Errorf("list %s: %w", l.Parents(), err)
+		}
+		groups = append(groups, found...)
+	}
+	slices.SortFunc(groups, registry.Group.Compare)
+	return slices.Compact(groups), nil
+}
+
+func (t *Target) groups(ctx context.Context, l Layout) ([]registry.Group, error) {
+	before, after, _ := strings.Cut(l.Parents(), "*")
+	root := parentOf(before)
+	names, err := t.client.children(ctx, root)
+	if errors.Is(err, zk.ErrNoNode) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", root, err)
+	}
+	t.parents.know(root)
+	var groups []registry.Group
+	for _, name := range names {
+		if g, ok := l.Group(before + name + after); ok {
+			t.parents.know(before + name)
+			groups = append(groups, g)
+		}
+	}
+	return groups, nil
+}
 
 // Read implements registry.Target: one request lists the parent, and one more
 // for each node is made only where the layout keeps data, or where nodes of
@@ -135,6 +171,14 @@ func (t *Target) list(ctx context.Context, group registry.Group, parent string, 
 	return names, nil
 }
 
+func listSize(names []string) int {
+	n := listOverhead
+	for _, name := range names {
+		n += listed(name)
+	}
+	return n
+}
+
 // load reads the data of the nodes, where the layout has them have any.
 func (t *Target) load(ctx context.Context, layout Layout, parent string, nodes []found) error {
 	if !layout.HasData() {
@@ -157,14 +201,6 @@ func (t *Target) get(ctx context.Context, parent string, f *found) (err error) {
 		f.denied, err = err, nil
 	}
 	return err
-}
-
-func listSize(names []string) int {
-	n := listOverhead
-	for _, name := range names {
-		n += listed(name)
-	}
-	return n
 }
 
 // each asks for something about every node that is not gone; one that is gone
@@ -192,88 +228,123 @@ func (*Target) each(ctx context.Context, nodes []found, ask func(context.Context
 	return g.Wait() //nolint:wrapcheck // each error is wrapped above
 }
 
-// identify reports what a node stores, and whose it is.
-func (t *Target) identify(layout Layout, group registry.Group, f *found) {
-	entry, mark := layout.Entry(group, f.name, f.node.data)
-	entry.Group = group
-	f.held = registry.Held{Entry: entry, Owner: t.opts.Signer.Owner(entry, mark, t.owner), Live: true}
-	if f.node.stat != nil {
-		f.held.Version = f.node.stat.Mzxid
+// beside returns the paths of our nodes in the other parents of a group. Those
+// of others are not even read: there may be many, and nothing of them matters.
+func (t *Target) beside(ctx context.Context, layout Layout, group registry.Group, from lists) ([]string, error) {
+	wide, ok := layout.(MultiPath)
+	if !ok {
+		return nil, nil
 	}
-	if f.held.Owner != t.owner {
-		f.same = true // never written by us, so its name does not matter
-		return
-	}
-	name, _, err := layout.Node(entry)
-	f.same = err == nil && name == f.name
-}
-
-// inspect finds out whether a node of ours lives as long as it should.
-func (t *Target) inspect(ctx context.Context, parent string, f *found) error {
-	if f.held.Owner != t.owner {
-		return nil
-	}
-	stat := f.node.stat
-	if stat == nil {
-		var err error
-		if stat, err = t.client.exists(ctx, at(parent, f.name)); err != nil {
-			return err
-		}
-		if stat == nil {
-			f.gone = true
-			return nil
-		}
-	}
-	f.held.Live = stat.EphemeralOwner == t.ephemeralOwner()
-	return nil
-}
-
-// ephemeralOwner returns the session that holds what the target writes now; 0
-// where none does.
-func (t *Target) ephemeralOwner() int64 {
-	if t.opts.Lifetime == Persistent {
-		return 0
-	}
-	return t.client.State().Session
-}
-
-// assemble returns what the nodes hold in their order, each of ours under a key
-// of its own, unless one of them replaces the other. A foreign one may have the
-// same: which of the two has to yield is for the planner to say.
-func (t *Target) assemble(layout Layout, nodes []found) []registry.Held {
-	overlapping := layout.Replaces() == metadata.Overlapping
-	slices.SortFunc(nodes, func(a, b found) int {
-		return cmp.Or(strings.Compare(a.held.Key, b.held.Key), t.rank(a)-t.rank(b), strings.Compare(a.name, b.name))
-	})
-	held := make([]registry.Held, 0, len(nodes))
-	last := map[bool]string{true: rawKey, false: rawKey} // by whether it is ours
-	for _, f := range nodes {
-		if f.gone {
+	var paths []string
+	for _, parent := range wide.Beside(group) {
+		names, err := from.children(ctx, parent)
+		if errors.Is(err, zk.ErrNoNode) {
+			t.parents.forget(parent)
 			continue
 		}
-		ours := f.held.Owner == t.owner
-		switch again := f.held.Key == last[ours]; {
-		case !f.same, again && (!ours || !overlapping), strings.HasPrefix(f.held.Key, rawKey):
-			f.held.Key = rawKey + f.name
-		default:
-			last[ours] = f.held.Key
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", parent, err)
 		}
-		held = append(held, f.held)
+		t.parents.know(parent)
+		for _, name := range names {
+			if _, mark := layout.Entry(group, parent+"/"+name, nil); mark.Owner == t.owner {
+				paths = append(paths, parent+"/"+name)
+			}
+		}
 	}
-	slices.SortFunc(held, func(a, b registry.Held) int { return a.Compare(b.Entry) })
-	return held
+	return paths, nil
 }
 
-// rank orders nodes of one key: a foreign one before all.
-func (t *Target) rank(f found) int {
-	switch {
-	case f.held.Owner != t.owner:
-		return 0
-	case !f.same:
-		return 3
-	case !f.held.Live:
-		return 2
-	default:
-		return 1
+// withElements adds the elements that come with entries of ours, as far as they are
+// in their lists.
+func (t *Target) withElements(ctx context.Context, layout Layout, held []registry.Held, from lists) ([]registry.Held, error) {
+	wide, ok := layout.(MultiPath)
+	if !ok {
+		return held, nil
 	}
+	seen := make(map[string]bool)
+	for _, h := range slices.Clone(held) {
+		if h.Owner != t.owner {
+			continue
+		}
+		for _, e := range wide.Elements(h.Entry) {
+			if seen[e.Key] {
+				continue
+			}
+			seen[e.Key] = true
+			path, element := wide.Element(e)
+			list, err := splitElements(ctx, from, path)
+			if errors.Is(err, registry.ErrRefused) {
+				continue // to add the element is refused, and costs that alone
+			}
+			if err != nil {
+				return nil, err
+			}
+			if slices.Contains(list.elements, element) {
+				held = append(held, registry.Held{Entry: e, Owner: t.owner, Live: true})
+			}
+		}
+	}
+	slices.SortFunc(held, func(a, b registry.Held) int { return a.Compare(b.Entry) })
+	return held, nil
+}
+
+// An elementList is a node with elements of many, separated by commas.
+type elementList struct {
+	there    bool
+	data     string
+	elements []string
+	version  int32
+}
+
+func splitElements(ctx context.Context, from lists, path string) (elementList, error) {
+	n, err := from.get(ctx, path)
+	if errors.Is(err, zk.ErrNoNode) {
+		return elementList{}, nil
+	}
+	if err != nil {
+		return elementList{}, fmt.Errorf("%s: %w", path, err)
+	}
+	list := elementList{there: true, data: string(n.data), version: n.stat.Version}
+	for element := range strings.SplitSeq(list.data, ",") {
+		list.elements = append(list.elements, strings.TrimSpace(element))
+	}
+	return list, nil
+}
+
+// foreignEntries remembers which nodes were in the parents of exclusive layouts when
+// they were last looked at, and which of them are of another format.
+type foreignEntries struct {
+	mu   sync.Mutex
+	seen map[registry.Group]map[string]error // by the node's name; nil: it does no harm
+}
+
+// observe takes in what a parent holds.
+func (a *foreignEntries) observe(layout Layout, group registry.Group, nodes []found) {
+	exclusive, ok := layout.(Exclusive)
+	if !ok {
+		return
+	}
+	seen := make(map[string]error, len(nodes))
+	for _, f := range nodes {
+		switch {
+		case f.gone, strings.HasPrefix(f.name, "/"):
+		case f.denied != nil:
+			seen[f.name] = nil // its format is unknown
+		default:
+			seen[f.name] = exclusive.Foreign(f.name, f.node.data)
+		}
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.seen == nil {
+		a.seen = make(map[registry.Group]map[string]error)
+	}
+	a.seen[group] = seen
+}
+
+func (a *foreignEntries) of(group registry.Group) map[string]error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.seen[group]
 }

@@ -1,7 +1,6 @@
 package zookeeper
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -154,43 +153,6 @@ func (t *Target) Overlap(group registry.Group) time.Duration {
 // Lost implements registry.Sessioned. It is never ready for the lifetime
 // Persistent.
 func (t *Target) Lost() <-chan struct{} { return t.lost }
-
-// Groups implements registry.Target. It names every parent there may be: one
-// that holds nothing, or may not be read, is named as well. One request is
-// made for each layout.
-func (t *Target) Groups(ctx context.Context) ([]registry.Group, error) {
-	var groups []registry.Group
-	for _, l := range t.opts.Layouts {
-		found, err := t.groups(ctx, l)
-		if err != nil {
-			return nil, fmt.Errorf("list %s: %w", l.Parents(), err)
-		}
-		groups = append(groups, found...)
-	}
-	slices.SortFunc(groups, registry.Group.Compare)
-	return slices.Compact(groups), nil
-}
-
-func (t *Target) groups(ctx context.Context, l Layout) ([]registry.Group, error) {
-	before, after, _ := strings.Cut(l.Parents(), "*")
-	root := parentOf(before)
-	names, err := t.client.children(ctx, root)
-	if errors.Is(err, zk.ErrNoNode) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", root, err)
-	}
-	t.parents.know(root)
-	var groups []registry.Group
-	for _, name := range names {
-		if g, ok := l.Group(before + name + after); ok {
-			t.parents.know(before + name)
-			groups = append(groups, g)
-		}
-	}
-	return groups, nil
-}
 
 // acl returns the ACL of what the target writes.
 func (t *Target) acl() []zk.ACL { return t.opts.Access.acl() }

@@ -230,6 +230,48 @@ func (w *writing) units(ctx context.Context) ([]unit, error) {
 	return units, nil
 }
 
+// foreign returns why nothing may be added to the parent. It is listed for
+// that, and what is new in it is read: the parent of a group that was not
+// there before is written to without a reading.
+func (w *writing) foreign(ctx context.Context) (foreign, err error) {
+	exclusive, ok := w.layout.(Exclusive)
+	if !ok || !slices.ContainsFunc(w.change.Put, func(p registry.Write) bool { return p.Old == nil }) {
+		return nil, nil
+	}
+	names, err := w.target.client.children(ctx, w.parent)
+	if errors.Is(err, zk.ErrNoNode) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", w.parent, err)
+	}
+	seen := w.target.foreign.of(w.change.Group)
+	var fresh []found
+	for _, name := range names {
+		if reason, known := seen[name]; reason != nil {
+			return errForeign(name, reason), nil
+		} else if !known {
+			fresh = append(fresh, found{name: name})
+		}
+	}
+	if err := w.target.load(ctx, w.layout, w.parent, fresh); err != nil {
+		return nil, err
+	}
+	for _, f := range fresh {
+		if f.unread() {
+			continue
+		}
+		if reason := exclusive.Foreign(f.name, f.node.data); reason != nil {
+			return errForeign(f.name, reason), nil
+		}
+	}
+	return nil, nil
+}
+
+func errForeign(name string, reason error) error {
+	return fmt.Errorf("%w: the parent znode holds %.80q, which %w: give one of the two formats another root or service name", registry.ErrRefused, name, reason)
+}
+
 // store returns what stores an entry. Foreign is why nothing new may be stored;
 // nil where it may.
 func (w *writing) store(ctx context.Context, put registry.Write, foreign error) (u unit, err error) {
@@ -247,6 +289,30 @@ func (w *writing) store(ctx context.Context, put registry.Write, foreign error) 
 		}
 	}
 	return u, err
+}
+
+// addElement returns what adds a element to its list if the list is still as it was
+// read; nothing where the element is there.
+func (w *writing) addElement(ctx context.Context, e registry.Entry) (unit, error) {
+	path, element := w.layout.(MultiPath).Element(e)
+	if err := checkName(path[strings.LastIndexByte(path, '/')+1:]); err != nil {
+		return unit{}, err
+	}
+	list, err := splitElements(ctx, w.target.client, path)
+	switch {
+	case err != nil:
+		return unit{}, err
+	case slices.Contains(list.elements, element):
+		return unit{}, nil
+	case !list.there:
+		w.elements[path] = true
+		return w.unit(e.Key, 0, &zk.CreateRequest{Path: path, Data: []byte(element), Acl: zk.WorldACL(zk.PermAll), Flags: zk.FlagPersistent}), nil
+	}
+	text := element
+	if strings.Trim(list.data, ", ") != "" {
+		text = strings.TrimRight(list.data, ", ") + "," + element
+	}
+	return w.unit(e.Key, 0, &zk.SetDataRequest{Path: path, Data: []byte(text), Version: list.version}), nil
 }
 
 // successors returns operations that check that what replaced an entry is
@@ -354,82 +420,4 @@ func (u unit) asFresh() unit {
 func (u unit) beside(old any) unit {
 	u.old = old
 	return u
-}
-
-// opOverhead is what an operation takes in a request beside its path and
-// data: a header of 9 bytes, lengths, flags and an ACL.
-const opOverhead = 128
-
-// size returns how many bytes an operation takes in a request, or a little
-// more.
-func size(op any) int {
-	switch op := op.(type) {
-	case *zk.CreateRequest:
-		return len(op.Path) + len(op.Data) + opOverhead
-	case *zk.SetDataRequest:
-		return len(op.Path) + len(op.Data) + opOverhead
-	case *zk.DeleteRequest:
-		return len(op.Path) + opOverhead
-	default:
-		return opOverhead
-	}
-}
-
-// remaining leaves out what is refused, as Change.Except does.
-func (w *writing) remaining(units []unit) []unit {
-	isNew := slices.ContainsFunc(w.change.Put, func(put registry.Write) bool { return put.Old == nil && w.refused.Has(put.New.Key) })
-	return slices.DeleteFunc(units, func(u unit) bool { return w.refused.Has(u.key) || isNew && u.deletes })
-}
-
-// fit leaves out new entries for which the parent has no room. What has none
-// beside the node that it replaces replaces it at once.
-func (w *writing) fit(units []unit) []unit {
-	bytes := w.target.sizes.get(w.change.Group)
-	for i, u := range units {
-		if u.old != nil && bytes+u.grows > w.target.opts.ChildrenLimit {
-			path := u.old.(*zk.DeleteRequest).Path //nolint:forcetypeassert // as drop made it
-			units[i] = w.unit(u.key, u.grows-listed(w.name(path)), append(u.ops, u.old)...)
-		}
-		if !u.fresh {
-			bytes += units[i].grows
-		}
-	}
-	full := fmt.Errorf("left out: clients cannot list a parent znode of more than %d bytes of names", w.target.opts.ChildrenLimit)
-	before := len(w.refused)
-	for _, u := range units {
-		if u.fresh && bytes+u.grows > w.target.opts.ChildrenLimit {
-			w.refused[u.key] = full
-		} else if u.fresh {
-			bytes += u.grows
-		}
-	}
-	if len(w.refused) == before {
-		return units
-	}
-	return w.fit(w.remaining(units)) // without the room that deletions would make
-}
-
-// The limits of a transaction: a server cuts the connection of one that is
-// larger than its jute.maxbuffer, and a long one keeps others waiting.
-const (
-	maxOps     = 100
-	maxBytes   = 256 << 10
-	parentOps  = 8 // room for making parents
-	parentSize = 4 << 10
-)
-
-// split packs units into transactions.
-func split(units []unit) [][]unit {
-	var parts [][]unit
-	ops, bytes := maxOps, 0 // as if one were full
-	for _, u := range units {
-		if ops+len(u.ops) > maxOps-parentOps || bytes+u.bytes > maxBytes-parentSize {
-			parts = append(parts, nil)
-			ops, bytes = 0, 0
-		}
-		parts[len(parts)-1] = append(parts[len(parts)-1], u)
-		ops += len(u.ops)
-		bytes += u.bytes
-	}
-	return parts
 }

@@ -13,6 +13,84 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
+// opOverhead is what an operation takes in a request beside its path and
+// data: a header of 9 bytes, lengths, flags and an ACL.
+const opOverhead = 128
+
+// size returns how many bytes an operation takes in a request, or a little
+// more.
+func size(op any) int {
+	switch op := op.(type) {
+	case *zk.CreateRequest:
+		return len(op.Path) + len(op.Data) + opOverhead
+	case *zk.SetDataRequest:
+		return len(op.Path) + len(op.Data) + opOverhead
+	case *zk.DeleteRequest:
+		return len(op.Path) + opOverhead
+	default:
+		return opOverhead
+	}
+}
+
+// remaining leaves out what is refused, as Change.Except does.
+func (w *writing) remaining(units []unit) []unit {
+	isNew := slices.ContainsFunc(w.change.Put, func(put registry.Write) bool { return put.Old == nil && w.refused.Has(put.New.Key) })
+	return slices.DeleteFunc(units, func(u unit) bool { return w.refused.Has(u.key) || isNew && u.deletes })
+}
+
+// fit leaves out new entries for which the parent has no room. What has none
+// beside the node that it replaces replaces it at once.
+func (w *writing) fit(units []unit) []unit {
+	bytes := w.target.sizes.get(w.change.Group)
+	for i, u := range units {
+		if u.old != nil && bytes+u.grows > w.target.opts.ChildrenLimit {
+			path := u.old.(*zk.DeleteRequest).Path //nolint:forcetypeassert // as drop made it
+			units[i] = w.unit(u.key, u.grows-listed(w.name(path)), append(u.ops, u.old)...)
+		}
+		if !u.fresh {
+			bytes += units[i].grows
+		}
+	}
+	full := fmt.Errorf("left out: clients cannot list a parent znode of more than %d bytes of names", w.target.opts.ChildrenLimit)
+	before := len(w.refused)
+	for _, u := range units {
+		if u.fresh && bytes+u.grows > w.target.opts.ChildrenLimit {
+			w.refused[u.key] = full
+		} else if u.fresh {
+			bytes += u.grows
+		}
+	}
+	if len(w.refused) == before {
+		return units
+	}
+	return w.fit(w.remaining(units)) // without the room that deletions would make
+}
+
+// The limits of a transaction: a server cuts the connection of one that is
+// larger than its jute.maxbuffer, and a long one keeps others waiting.
+const (
+	maxOps     = 100
+	maxBytes   = 256 << 10
+	parentOps  = 8 // room for making parents
+	parentSize = 4 << 10
+)
+
+// split packs units into transactions.
+func split(units []unit) [][]unit {
+	var parts [][]unit
+	ops, bytes := maxOps, 0 // as if one were full
+	for _, u := range units {
+		if ops+len(u.ops) > maxOps-parentOps || bytes+u.bytes > maxBytes-parentSize {
+			parts = append(parts, nil)
+			ops, bytes = 0, 0
+		}
+		parts[len(parts)-1] = append(parts[len(parts)-1], u)
+		ops += len(u.ops)
+		bytes += u.bytes
+	}
+	return parts
+}
+
 // attempts bounds how often a transaction is put together anew because the
 // parents, or what is already there, were not as was believed.
 const attempts = 16
@@ -203,4 +281,44 @@ func (w *writing) isDone(f found, u unit) bool {
 	}
 	_, mark := w.layout.Entry(w.change.Group, f.name, nil)
 	return mark.Owner == w.target.owner
+}
+
+// makeParents returns the operations that make what is missing of the parents
+// that operations need. All but the parent of the group itself is open,
+// because clients make their own beside it, and nobody looks at its data.
+func (w *writing) makeParents(parents []string) []any {
+	var ops []any
+	made := make(map[string]bool)
+	for _, parent := range parents {
+		for _, path := range w.target.parents.missing(parent) {
+			if made[path] {
+				continue
+			}
+			made[path] = true
+			acl := aclAbove(path, w.target.acl())
+			if path == w.parent {
+				acl = w.target.acl()
+			}
+			ops = append(ops, &zk.CreateRequest{Path: path, Data: []byte{}, Acl: acl})
+		}
+	}
+	return ops
+}
+
+// parentsOf returns the parents in which operations make nodes, the one on the
+// ledger included; that of the group is always among them.
+func (w *writing) parentsOf(part []unit, ledger any) []string {
+	parents := []string{w.parent}
+	add := func(op any) {
+		if c, ok := op.(*zk.CreateRequest); ok && !slices.Contains(parents, parentOf(c.Path)) {
+			parents = append(parents, parentOf(c.Path))
+		}
+	}
+	for _, u := range part {
+		for _, op := range u.ops {
+			add(op)
+		}
+	}
+	add(ledger)
+	return parents
 }
