@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -146,86 +145,6 @@ func (t *Target) ask(ctx context.Context) (wait bool, err error) {
 	return false, nil
 }
 
-// duplicate reports whether to wait for another process's sign of life to go, and
-// returns ErrDuplicateProcess where it stayed for longer than what a killed one leaves.
-func (t *Target) duplicate(ctx context.Context) (bool, error) {
-	path := t.home() + "/alive"
-	n, err := t.client.get(ctx, path)
-	if errors.Is(err, zk.ErrNoNode) {
-		if err := t.replicas(ctx); err != nil {
-			return false, err
-		}
-		return t.admission.missed(time.Now()), nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("read %s: %w", path, err)
-	}
-	other, state := parseAlive(n.data), t.client.State()
-	if n.stat.EphemeralOwner == state.Session || t.ours(n.stat.EphemeralOwner) || other.ended() || t.opts.Shared && other.Writes != alone {
-		return false, nil
-	}
-	now, patience := time.Now(), max(other.Timeout, state.Timeout)+aliveInterval/2
-	t.admission.gone = time.Time{}
-	if t.admission.duplicate.IsZero() {
-		t.admission.duplicate = now
-		t.opts.Log.Info("another bridge of this owner may be running; nothing is written before its sign of life goes",
-			"host", other.Host, "process", other.Process, "patience", patience)
-	}
-	// A server that takes over from another gives every session its whole time
-	// anew, and cuts our connection.
-	if now.Sub(t.admission.duplicate) < patience || now.Sub(state.Since) < patience {
-		return true, nil
-	}
-	t.admission.found = true
-	return false, fmt.Errorf("%w: owner %q is alive on host %q as process %d; %s", ErrDuplicateProcess, t.opts.Owner, other.Host, other.Process, t.remedy(other))
-}
-
-// ours reports whether a session of another client is of this process.
-func (t *Target) ours(session int64) bool { return t.opts.Ours != nil && t.opts.Ours(session) }
-
-// remedy says what a person does about another process of the owner.
-func (t *Target) remedy(other aliveRecord) string {
-	switch {
-	case t.opts.Shared:
-		return "it runs without replicas.lease: end it, and start it again with the lease"
-	case other.Writes == shared:
-		return "it runs with replicas.lease: end all replicas first, or give this one the same lease"
-	default:
-		return "stop that one, or give this one another owner"
-	}
-}
-
-// replicas makes a process without a lease wait where replicas wrote last: the
-// next of them may be about to show that it lives. Once they are gone, so are
-// their fence, under which whatever they may still send is refused.
-func (t *Target) replicas(ctx context.Context) error {
-	if t.opts.Shared {
-		return nil
-	}
-	stat, err := t.client.exists(ctx, t.home()+"/fence")
-	if err != nil || stat == nil {
-		return err
-	}
-	t.admission.found = true
-	if t.admission.gone.IsZero() || time.Since(t.admission.gone) < returns {
-		return nil
-	}
-	return t.clear(ctx, t.home()+"/fence")
-}
-
-// returns is the time within which a process that lives shows so anew after
-// its session was lost, and a replica after another that showed it for all.
-const returns = 2 * aliveInterval
-
-// missed reports whether to wait all the same though no sign of life is seen:
-// a process that lives and lost its session makes its sign anew.
-func (a *admission) missed(now time.Time) bool {
-	if a.found && a.gone.IsZero() {
-		a.gone = now
-	}
-	return a.found && now.Sub(a.gone) < returns
-}
-
 // predecessor returns ErrOwner where bridges of ours wrote here as another
 // owner that lives no more, while this one never did.
 func (t *Target) predecessor(ctx context.Context) error {
@@ -256,25 +175,6 @@ func (t *Target) predecessor(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// owners returns whoever has a parent of its own, beside which the registry's id lies.
-func (t *Target) owners(ctx context.Context) ([]string, error) {
-	names, err := t.client.children(ctx, home)
-	if errors.Is(err, zk.ErrNoNode) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("list %s: %w", home, err)
-	}
-	owners := make([]string, 0, len(names))
-	for _, name := range names {
-		if owner, err := url.PathUnescape(name); err == nil && home+"/"+name != IDNode {
-			owners = append(owners, owner)
-		}
-	}
-	slices.Sort(owners)
-	return owners, nil
 }
 
 // sameBridge returns a bridge of ours that an owner wrote who lives no more;
@@ -339,4 +239,45 @@ func (t *Target) remember(ctx context.Context) error {
 	}
 	t.remembered.set(session, true)
 	return nil
+}
+
+// tighten takes from everybody what a version before left open: the nodes
+// above the bridge's own, under which anybody could delete its fence or show
+// a sign of life in its name. What another user made is reported, and left.
+func (t *Target) tighten(ctx context.Context) error {
+	session := t.client.State().Session
+	if done, _ := t.tightened.get(session); done || t.opts.Access == Open {
+		return nil
+	}
+	names, err := t.client.children(ctx, t.home())
+	if err != nil && !errors.Is(err, zk.ErrNoNode) && !errors.Is(err, registry.ErrRefused) {
+		return fmt.Errorf("list %s: %w", t.home(), err)
+	}
+	paths := []string{home, t.home()}
+	for _, name := range names {
+		paths = append(paths, t.home()+"/"+name)
+	}
+	for _, path := range paths {
+		err := t.tightenOne(ctx, path)
+		if errors.Is(err, registry.ErrRefused) {
+			t.opts.Log.Warn("a node of the bridge's own is open to everybody, and not ours to close; set its ACL by hand", "path", path, "err", err)
+		} else if err != nil && !errors.Is(err, zk.ErrNoNode) {
+			return fmt.Errorf("ACL of %s: %w", path, err)
+		}
+	}
+	t.tightened.set(session, true)
+	return nil
+}
+
+// tightenOne replaces the ACL of a node that everybody may change.
+func (t *Target) tightenOne(ctx context.Context, path string) error {
+	_, err := call(ctx, t.client, func(conn conn) (struct{}, error) {
+		acl, stat, err := conn.GetACL(path)
+		if err != nil || !slices.Contains(acl, zk.WorldACL(zk.PermAll)[0]) {
+			return struct{}{}, err
+		}
+		_, err = conn.SetACL(path, aclAbove(path, t.acl()), stat.Aversion)
+		return struct{}{}, err
+	})
+	return err
 }

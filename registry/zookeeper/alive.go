@@ -1,14 +1,55 @@
 package zookeeper
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/go-zookeeper/zk"
 )
+
+// aliveInterval is how often KeepAlive looks after its node. A second bridge
+// of the owner takes over within it.
+const aliveInterval = 10 * time.Second
+
+// KeepAlive keeps the ephemeral node that shows that a bridge of the owner
+// lives, until ctx ends; the node goes with the client's session. What it
+// cannot write it logs once, and Hidden reports that it is refused.
+func (t *Target) KeepAlive(ctx context.Context) {
+	lost, stop := t.client.onLost()
+	defer stop()
+	ticker := time.NewTicker(aliveInterval)
+	defer ticker.Stop()
+	failed := false
+	for {
+		err := t.client.make(ctx, t.own("alive", t.aliveText(), zk.FlagEphemeral))
+		if err != nil && !failed && ctx.Err() == nil {
+			t.opts.Log.Warn("cannot show that the bridge lives", "err", err)
+		}
+		failed = err != nil
+		t.admission.hide(err)
+		select {
+		case <-ctx.Done():
+			return
+		case <-lost:
+		case <-ticker.C:
+		}
+	}
+}
+
+// Hidden returns why another bridge of the owner does not see that this one
+// lives, and so is not refused; nil while nobody refuses to show it.
+func (t *Target) Hidden() error {
+	t.admission.mu.Lock()
+	defer t.admission.mu.Unlock()
+	return t.admission.hidden
+}
 
 // An aliveRecord is the content of the ephemeral node alive, about the process that
 // made it. The process counts as running as long as the node's session, unless the
@@ -104,4 +145,101 @@ func started(pid int) string {
 		return ""
 	}
 	return fields[field]
+}
+
+// duplicate reports whether to wait for another process's sign of life to go, and
+// returns ErrDuplicateProcess where it stayed for longer than what a killed one leaves.
+func (t *Target) duplicate(ctx context.Context) (bool, error) {
+	path := t.home() + "/alive"
+	n, err := t.client.get(ctx, path)
+	if errors.Is(err, zk.ErrNoNode) {
+		if err := t.replicas(ctx); err != nil {
+			return false, err
+		}
+		return t.admission.missed(time.Now()), nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("read %s: %w", path, err)
+	}
+	other, state := parseAlive(n.data), t.client.State()
+	if n.stat.EphemeralOwner == state.Session || t.ours(n.stat.EphemeralOwner) || other.ended() || t.opts.Shared && other.Writes != alone {
+		return false, nil
+	}
+	now, patience := time.Now(), max(other.Timeout, state.Timeout)+aliveInterval/2
+	t.admission.gone = time.Time{}
+	if t.admission.duplicate.IsZero() {
+		t.admission.duplicate = now
+		t.opts.Log.Info("another bridge of this owner may be running; nothing is written before its sign of life goes",
+			"host", other.Host, "process", other.Process, "patience", patience)
+	}
+	// A server that takes over from another gives every session its whole time
+	// anew, and cuts our connection.
+	if now.Sub(t.admission.duplicate) < patience || now.Sub(state.Since) < patience {
+		return true, nil
+	}
+	t.admission.found = true
+	return false, fmt.Errorf("%w: owner %q is alive on host %q as process %d; %s", ErrDuplicateProcess, t.opts.Owner, other.Host, other.Process, t.remedy(other))
+}
+
+// ours reports whether a session of another client is of this process.
+func (t *Target) ours(session int64) bool { return t.opts.Ours != nil && t.opts.Ours(session) }
+
+// remedy says what a person does about another process of the owner.
+func (t *Target) remedy(other aliveRecord) string {
+	switch {
+	case t.opts.Shared:
+		return "it runs without replicas.lease: end it, and start it again with the lease"
+	case other.Writes == shared:
+		return "it runs with replicas.lease: end all replicas first, or give this one the same lease"
+	default:
+		return "stop that one, or give this one another owner"
+	}
+}
+
+// replicas makes a process without a lease wait where replicas wrote last: the
+// next of them may be about to show that it lives. Once they are gone, so are
+// their fence, under which whatever they may still send is refused.
+func (t *Target) replicas(ctx context.Context) error {
+	if t.opts.Shared {
+		return nil
+	}
+	stat, err := t.client.exists(ctx, t.home()+"/fence")
+	if err != nil || stat == nil {
+		return err
+	}
+	t.admission.found = true
+	if t.admission.gone.IsZero() || time.Since(t.admission.gone) < returns {
+		return nil
+	}
+	return t.clear(ctx, t.home()+"/fence")
+}
+
+// returns is the time within which a process that lives shows so anew after
+// its session was lost, and a replica after another that showed it for all.
+const returns = 2 * aliveInterval
+
+// missed reports whether to wait all the same though no sign of life is seen:
+// a process that lives and lost its session makes its sign anew.
+func (a *admission) missed(now time.Time) bool {
+	if a.found && a.gone.IsZero() {
+		a.gone = now
+	}
+	return a.found && now.Sub(a.gone) < returns
+}
+
+// Alive says who lives as an owner, empty where nobody does.
+func (t *Target) Alive(ctx context.Context, owner string) (string, error) {
+	path := homeOf(owner) + "/alive"
+	n, err := t.client.get(ctx, path)
+	if errors.Is(err, zk.ErrNoNode) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("read %s: %w", path, err)
+	}
+	l := parseAlive(n.data)
+	if l.ended() {
+		return "", nil
+	}
+	return fmt.Sprintf("process %d on host %q", l.Process, l.Host), nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/go-zookeeper/zk"
 
@@ -149,4 +150,45 @@ func (c *Client) multi(ctx context.Context, ops []any) (at int, err error) {
 		}
 	}
 	return -1, err
+}
+
+// make makes a node and those above it; it is no error if there is one. Those
+// of the bridge's own are for whom the node is for.
+func (c *Client) make(ctx context.Context, op *zk.CreateRequest) error {
+	_, err := c.multi(ctx, []any{op})
+	if errors.Is(err, zk.ErrNoNode) {
+		parent := &zk.CreateRequest{Path: parentOf(op.Path), Data: []byte{}, Acl: aclAbove(parentOf(op.Path), op.Acl)}
+		if err := c.make(ctx, parent); err != nil {
+			return err
+		}
+		_, err = c.multi(ctx, []any{op})
+	}
+	if err != nil && !errors.Is(err, zk.ErrNodeExists) {
+		return fmt.Errorf("make %s: %w", op.Path, err)
+	}
+	return nil
+}
+
+// mayMake returns why the ACL does not let us make a node that does not exist,
+// or the first of those above it that do not: it asks for it in a transaction
+// that fails in any case, so that nobody who watches is notified of anything.
+func (c *Client) mayMake(ctx context.Context, path string) error {
+	for parentOf(path) != "/" {
+		stat, err := c.exists(ctx, parentOf(path))
+		if err != nil {
+			return err
+		}
+		if stat != nil {
+			break
+		}
+		path = parentOf(path)
+	}
+	_, err := c.multi(ctx, []any{
+		&zk.CreateRequest{Path: path, Data: []byte{}, Acl: zk.WorldACL(zk.PermAll)},
+		&zk.CheckVersionRequest{Path: parentOf(path), Version: math.MaxInt32},
+	})
+	if errors.Is(err, registry.ErrRefused) {
+		return fmt.Errorf("make %s: %w", path, err)
+	}
+	return nil
 }
