@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"net"
 	"strconv"
 	"strings"
@@ -13,6 +12,8 @@ import (
 	"time"
 
 	"github.com/go-zookeeper/zk"
+
+	"github.com/xds-bridge/xds-bridge/registry"
 )
 
 // Options tune a Client. Only Servers is required.
@@ -138,6 +139,50 @@ func defaultTo[T comparable](v *T, to T) {
 	if *v == zero {
 		*v = to
 	}
+}
+
+// addresses checks a list of servers and completes their ports; without the
+// chroot.
+func addresses(servers []string) ([]string, error) {
+	if len(servers) == 0 {
+		return nil, errors.New("zookeeper: no server given; set servers to at least one host:port")
+	}
+	servers, _, err := splitChroot(servers)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]string, 0, len(servers))
+	for _, s := range servers {
+		host, port, err := net.SplitHostPort(s)
+		if err != nil {
+			host, port = strings.Trim(s, "[]"), "2181"
+		}
+		if _, err := strconv.ParseUint(port, 10, 16); err != nil || host == "" || strings.ContainsAny(host, "/ ,[]") {
+			return nil, fmt.Errorf("zookeeper: server %q is not host:port; such as 127.0.0.1:2181", s)
+		}
+		out = append(out, net.JoinHostPort(host, port))
+	}
+	return out, nil
+}
+
+// splitChroot cuts the chroot off a list of servers; it stands after the last
+// one, as in host1:2181,host2:2181/app.
+func splitChroot(servers []string) (hosts []string, root string, err error) {
+	if len(servers) == 0 {
+		return nil, "", nil
+	}
+	last := len(servers) - 1
+	host, root, found := strings.Cut(servers[last], "/")
+	hosts = append(append(hosts, servers[:last]...), host)
+	if root = strings.TrimSuffix(root, "/"); !found || root == "" {
+		return hosts, "", nil
+	}
+	for part := range strings.SplitSeq(root, "/") {
+		if err := checkName(part); err != nil {
+			return nil, "", fmt.Errorf("zookeeper: server %q: the chroot is no path: %w", servers[last], err)
+		}
+	}
+	return hosts, "/" + root, nil
 }
 
 // State returns what the client knows of its session.
@@ -278,30 +323,6 @@ func (c *Client) log(before, after State) {
 
 func hexID(id int64) string { return fmt.Sprintf("%#x", id) }
 
-// addresses checks a list of servers and completes their ports; without the
-// chroot.
-func addresses(servers []string) ([]string, error) {
-	if len(servers) == 0 {
-		return nil, errors.New("zookeeper: no server given; set servers to at least one host:port")
-	}
-	servers, _, err := splitChroot(servers)
-	if err != nil {
-		return nil, err
-	}
-	out := make([]string, 0, len(servers))
-	for _, s := range servers {
-		host, port, err := net.SplitHostPort(s)
-		if err != nil {
-			host, port = strings.Trim(s, "[]"), "2181"
-		}
-		if _, err := strconv.ParseUint(port, 10, 16); err != nil || host == "" || strings.ContainsAny(host, "/ ,[]") {
-			return nil, fmt.Errorf("zookeeper: server %q is not host:port; such as 127.0.0.1:2181", s)
-		}
-		out = append(out, net.JoinHostPort(host, port))
-	}
-	return out, nil
-}
-
 // printer hands the library's messages to slog. All of them are about
 // connections, which event logs in our words.
 type printer struct{ log *slog.Logger }
@@ -311,33 +332,92 @@ func (p printer) Printf(format string, args ...any) {
 	p.log.Debug("zookeeper client", "text", fmt.Sprintf(format, args...))
 }
 
-// The library pauses only where no server can be reached. One that takes
-// connections and drops them would be called without end, by every client at
-// once; so a connection that follows another too soon waits, each time twice
-// as long.
-const (
-	paceLived = 10 * time.Second // a connection that lasts so long was a good one
-	paceMin   = 50 * time.Millisecond
-	paceMax   = 5 * time.Second
-)
+var errClosed = errors.New("the client is closed")
 
-// A pace spaces connections out. The library makes one at a time.
-type pace struct {
-	last time.Time
-	wait time.Duration
+// errOversized is wrapped where an answer is larger than one may be.
+var errOversized = fmt.Errorf("%w: the answer is larger than limits.maxReceive allows", registry.ErrRefused)
+
+// call does one request. Where ctx ends first, it fails at once; what the
+// request does then is unknown, but it happens before any request made later.
+func call[T any](ctx context.Context, c *Client, request func(conn) (T, error)) (T, error) {
+	var zero T
+	ctx, cancel := context.WithTimeout(ctx, c.opts.Timeout)
+	defer cancel()
+	if err := c.begin(ctx); err != nil {
+		return zero, err
+	}
+	type result struct {
+		value T
+		err   error
+	}
+	done := make(chan result, 1)
+	go func() {
+		defer c.calls.Done()
+		value, err := request(conn{c.conn, c.root})
+		done <- result{value, err}
+	}()
+	select {
+	case r := <-done:
+		return r.value, c.translate(r.err)
+	case <-ctx.Done():
+		return zero, fmt.Errorf("zookeeper: no answer: %w", ctx.Err())
+	}
 }
 
-// next waits until the next connection may be made, or ctx ends.
-func (p *pace) next(ctx context.Context) {
-	now := time.Now()
+// begin waits for a session and counts a call, which the caller takes back.
+func (c *Client) begin(ctx context.Context) error {
+	for {
+		c.mu.Lock()
+		ready := c.ready
+		if c.closing {
+			c.mu.Unlock()
+			return fmt.Errorf("zookeeper: %w", errClosed)
+		}
+		if err := ctx.Err(); err != nil && c.state.Connected {
+			c.mu.Unlock()
+			return fmt.Errorf("zookeeper: %w", err)
+		}
+		if c.state.Connected {
+			c.calls.Add(1)
+			c.mu.Unlock()
+			return nil
+		}
+		c.mu.Unlock()
+		select {
+		case <-ready:
+		case <-ctx.Done():
+			return c.unreachable(ctx)
+		}
+	}
+}
+
+func (c *Client) unreachable(ctx context.Context) error {
+	last := c.State().LastError
+	if last == "" {
+		last = "no server has answered yet"
+	}
+	return fmt.Errorf("zookeeper: no session with %s: %s: %w", c.opts.Servers, last, ctx.Err())
+}
+
+// translate turns the library's errors into those of the port.
+func (c *Client) translate(err error) error {
 	switch {
-	case p.last.IsZero() || now.Sub(p.last) >= paceLived:
-		p.wait = 0
+	case err == nil:
+		return nil
+	case errors.Is(err, zk.ErrConnectionClosed), errors.Is(err, zk.ErrClosing), errors.Is(err, zk.ErrNoServer):
+		if last := c.State().LastError; last != "" {
+			return fmt.Errorf("%w: %s", err, last)
+		}
+		return err
+	case errors.Is(err, zk.ErrNoAuth):
+		c.reauthenticate()
+		return fmt.Errorf("%w: %w; the node's ACL does not let us: check user, passwordFile and the ACL", registry.ErrRefused, err)
+	case errors.Is(err, zk.ErrNothing):
+		return fmt.Errorf("%w, %d bytes: raise it", errOversized, c.opts.ReceiveLimit)
+	case errors.Is(err, zk.ErrInvalidPath), errors.Is(err, zk.ErrBadArguments), errors.Is(err, zk.ErrInvalidACL),
+		errors.Is(err, zk.ErrNoChildrenForEphemerals), errors.Is(err, zk.ErrShortBuffer):
+		return fmt.Errorf("%w: %w", registry.ErrRefused, err)
 	default:
-		p.wait = min(max(2*p.wait, paceMin), paceMax)
+		return err
 	}
-	if p.wait > 0 {
-		sleep(ctx, p.wait-rand.N(p.wait/5)) //nolint:gosec // spreads load, keeps no secret
-	}
-	p.last = time.Now()
 }
