@@ -9,12 +9,26 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync"
 	"time"
+
+	"github.com/go-zookeeper/zk"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/registry"
-	"github.com/xds-bridge/xds-bridge/registry/dependency"
 )
+
+// ErrRootGone says that the root of a format was there and no longer is.
+var ErrRootGone = errors.New("the root has gone")
+
+func rootGone(root string) error {
+	return fmt.Errorf("zookeeper: %s: %w: what it held stays as it was last seen until it is back", root, ErrRootGone)
+}
+
+// local reports whether an error says something of a part of the tree alone,
+// and nothing of the connection.
+func local(err error) bool { return errors.Is(err, registry.ErrRefused) || errors.Is(err, ErrRootGone) }
 
 // A root is what one format has in the tree. Several formats may have theirs at
 // one node.
@@ -62,14 +76,6 @@ func (r *retries) due(err error, now time.Time) bool {
 	return true
 }
 
-// published is what was reported to the table of a parent.
-type published struct {
-	services []*registry.Service
-	skipped  map[string]string // reasons, by input
-	unknown  map[string]error  // reasons, by scope
-	lost     dependency.Lost
-}
-
 func newRoot(f Format) *root {
 	at, after := parts(f)
 	r := &root{format: f, path: at, after: after, parents: make(map[string]*parentNode), groups: make(map[registry.Group]*parentNode)}
@@ -97,309 +103,6 @@ func (r *root) parent(p string) *parentNode {
 	return f
 }
 
-// all reads everything anew and replaces what the table holds by it.
-func (r *reading) all(ctx context.Context) error {
-	r.events.reset()
-	r.anew = false
-	var gone []*parentNode
-	for _, root := range r.roots {
-		left, err := r.reread(ctx, root)
-		if err != nil {
-			return err
-		}
-		gone = append(gone, left...)
-	}
-	maps.DeleteFunc(r.await, func(_ string, ref metadata.Ref) bool { return !r.dependencies.Wants(ref) })
-	if err := r.awaitDocuments(ctx); err != nil {
-		return err
-	}
-	for _, f := range gone {
-		r.forget(f)
-	}
-	r.replace(gone)
-	r.whole = true
-	r.wait = 0
-	r.answerAll()
-	return nil
-}
-
-// reread reads the parents of a root, all that are known where it cannot be
-// listed, and returns those that are no more.
-func (r *reading) reread(ctx context.Context, root *root) (gone []*parentNode, err error) {
-	paths, err := r.list(ctx, root)
-	switch {
-	case local(err):
-		r.failed(root, err)
-		paths = slices.Sorted(maps.Keys(root.parents))
-	case err != nil:
-		return nil, err
-	default:
-		root.err = nil
-	}
-	here := make(map[string]bool, len(paths))
-	jobs := make([]*job, 0, len(paths))
-	for _, p := range paths {
-		here[p] = true
-		jobs = append(jobs, &job{parent: root.parent(p), list: true, full: true})
-	}
-	for p, f := range root.parents {
-		if !here[p] {
-			gone = append(gone, f)
-		}
-	}
-	return gone, r.read(ctx, root, jobs)
-}
-
-// failed takes in why the parents of a root cannot be listed: what they hold
-// stays, and nothing is concluded of it.
-func (r *reading) failed(root *root, err error) {
-	if root.err == nil || root.err.Error() != err.Error() {
-		r.opts.Log.Warn("format not read", "format", root.format.Kind(), "root", root.path, "err", err)
-		r.table.Unknown(root.scope, err)
-	}
-	root.err = err
-}
-
-// local reports whether an error says something of a part of the tree alone,
-// and nothing of the connection.
-func local(err error) bool { return errors.Is(err, registry.ErrRefused) || errors.Is(err, ErrRootGone) }
-
-// replace reports to the table everything that is known. What is doubtful is said
-// before, and what no longer is after it.
-func (r *reading) replace(gone []*parentNode) {
-	var rows []*registry.Service
-	var changes []change
-	clear(r.rows)
-	for _, root := range r.roots {
-		for _, p := range slices.Sorted(maps.Keys(root.parents)) {
-			f := root.parents[p]
-			next := r.decode(f)
-			next.services = registry.KeepEmpty(next.services, f.published.services)
-			changes = append(changes, change{f, f.published, next})
-			rows = append(rows, next.services...)
-			for _, s := range next.services {
-				r.rows[s.Name] = f
-			}
-		}
-	}
-	for _, f := range gone {
-		changes = append(changes, change{f, f.published, published{}})
-	}
-	for _, c := range changes {
-		r.addUnknown(c)
-		r.skip(c)
-	}
-	r.table.Replace(slices.Values(rows))
-	for _, c := range changes {
-		r.removeUnknown(c)
-		c.parent.published = c.to
-	}
-	for _, root := range r.roots {
-		if root.err == nil {
-			r.table.Unknown(root.scope, nil)
-		}
-	}
-}
-
-// A change is of what is reported to the table of a parent.
-type change struct {
-	parent   *parentNode
-	from, to published
-}
-
-// addUnknown reports to the table what is unknown, before what was read beside it.
-func (r *reading) addUnknown(c change) {
-	for scope, err := range c.to.unknown {
-		if was := c.from.unknown[scope]; was == nil || was.Error() != err.Error() {
-			r.table.Unknown(scope, err)
-		}
-	}
-}
-
-// removeUnknown takes back what is no longer unknown, after what it is was reported to the table.
-func (r *reading) removeUnknown(c change) {
-	for scope := range c.from.unknown {
-		if c.to.unknown[scope] == nil {
-			r.table.Unknown(scope, nil)
-		}
-	}
-}
-
-func (r *reading) skip(c change) {
-	for key := range c.from.skipped {
-		if _, still := c.to.skipped[key]; !still {
-			r.table.Skip(key, "")
-		}
-	}
-	for key, reason := range c.to.skipped {
-		if c.from.skipped[key] != reason {
-			r.table.Skip(key, reason)
-		}
-	}
-}
-
-// publish reports to the table what became of a parent.
-func (r *reading) publish(f *parentNode) {
-	next := r.decode(f)
-	next.services = registry.KeepEmpty(next.services, f.published.services)
-	r.publishChange(change{f, f.published, next})
-}
-
-func (r *reading) publishChange(c change) {
-	there := make(map[registry.Name]bool, len(c.to.services))
-	for _, s := range c.to.services {
-		there[s.Name], r.rows[s.Name] = true, c.parent
-	}
-	var gone []registry.Name
-	for _, s := range c.from.services {
-		if !there[s.Name] && r.rows[s.Name] == c.parent {
-			delete(r.rows, s.Name)
-			gone = append(gone, s.Name)
-		}
-	}
-	r.addUnknown(c)
-	r.skip(c)
-	r.table.Apply(c.to.services, gone)
-	r.removeUnknown(c)
-	c.parent.published = c.to
-}
-
-// decode makes of a parent what the table is to hold of it.
-func (r *reading) decode(f *parentNode) published {
-	services, failed := f.services, f.invalid
-	next := published{skipped: make(map[string]string), unknown: make(map[string]error)}
-	if dependent, ok := f.root.format.(HasDependencies); ok {
-		services, failed = r.understand(dependent, f, &next)
-	}
-	for _, one := range failed {
-		next.skipped[f.group.String()+" "+one.Entry.Key] = one.Err.Error()
-	}
-	if err := f.failure(); err != nil {
-		next.unknown[metadata.ScopeOf(f.root.format, f.group)] = err
-		for _, s := range slices.Concat(services, f.published.services) {
-			next.unknown[string(s.Name)] = err
-		}
-	}
-	next.services = services
-	return next
-}
-
-// forget drops a parent that is no more.
-func (r *reading) forget(f *parentNode) {
-	delete(f.root.parents, f.path)
-	if f.root.groups[f.group] == f {
-		delete(f.root.groups, f.group)
-		r.dependencies.Want(time.Now(), f.group, nil)
-	}
-}
-
-// again reads the list of a root's parents and those that are new in it.
-func (r *reading) again(ctx context.Context, root *root) error {
-	paths, err := r.list(ctx, root)
-	if local(err) {
-		r.failed(root, err)
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	if root.err != nil {
-		r.anew = true // what is missing now was not seen to go
-		return nil    //nolint:nilerr // it is that of an earlier list
-	}
-	here := make(map[string]bool, len(paths))
-	var jobs []*job
-	for _, p := range paths {
-		here[p] = true
-		if root.parents[p] == nil {
-			jobs = append(jobs, &job{parent: root.parent(p), list: true, full: true})
-		}
-	}
-	for p, f := range root.parents {
-		if !here[p] {
-			r.forget(f)
-			r.publishChange(change{f, f.published, published{}})
-		}
-	}
-	return r.update(ctx, root, jobs)
-}
-
-// update does readings of a root's parents and reports what changed by them.
-func (r *reading) update(ctx context.Context, root *root, jobs []*job) error {
-	if err := r.read(ctx, root, jobs); err != nil {
-		return err
-	}
-	for _, j := range jobs {
-		r.publish(j.parent)
-	}
-	names := make([]string, 0, len(jobs))
-	for _, j := range jobs {
-		names = append(names, root.nameOf(j.parent))
-	}
-	r.answer(names)
-	return nil
-}
-
-// wish reads what is asked for by now and was not before.
-func (r *reading) wish(ctx context.Context) error {
-	for _, root := range r.roots {
-		if err := r.again(ctx, root); err != nil {
-			return err
-		}
-	}
-	r.answer(r.opts.Interest.Unreported())
-	return nil
-}
-
-// answerAll reports who wants anything what became of it.
-func (r *reading) answerAll() {
-	names := r.opts.Interest.Unreported()
-	for _, root := range r.roots {
-		for _, f := range root.parents {
-			names = append(names, root.nameOf(f))
-		}
-	}
-	r.answer(names)
-}
-
-// answer reports who wants names of those that the table has, or why they
-// cannot be known.
-func (r *reading) answer(names []string) {
-	if r.opts.Interest == nil {
-		return
-	}
-	answers := make(map[string]error, len(names))
-	for _, name := range names {
-		if err, ok := r.answerOf(name); ok {
-			answers[name] = err
-		}
-	}
-	r.opts.Interest.Report(answers)
-}
-
-// answerOf returns why a name cannot be known, nil where it was; not ok while it
-// is to be read.
-func (r *reading) answerOf(name string) (why error, ok bool) {
-	for _, root := range r.roots {
-		p := root.pathOf(name)
-		if _, ok := root.format.Group(p); !ok {
-			continue // no parent of this format can be called so
-		}
-		f := root.parents[p]
-		switch {
-		case root.err != nil:
-			why = cmp.Or(why, root.err)
-		case f == nil:
-			return nil, false
-		default:
-			for _, scope := range slices.Sorted(maps.Keys(f.published.unknown)) {
-				why = cmp.Or(why, f.published.unknown[scope])
-			}
-		}
-	}
-	return why, true //nolint:wrapcheck // it is what is reported of the names
-}
-
 // pathOf returns the path of the parent that a name is of.
 func (r *root) pathOf(name string) string {
 	return strings.TrimSuffix(r.path, "/") + "/" + name + r.after
@@ -410,62 +113,287 @@ func (r *root) nameOf(f *parentNode) string {
 	return strings.TrimSuffix(strings.TrimPrefix(f.path, strings.TrimSuffix(r.path, "/")+"/"), r.after)
 }
 
-// changed reads what watches reported of a root.
-func (r *reading) changed(ctx context.Context, root *root, paths []string) error {
-	if slices.Contains(paths, root.path) {
-		if err := r.again(ctx, root); err != nil {
-			return err
-		}
-	}
-	jobs := make(map[*parentNode]*job)
-	of := func(p string) *job {
-		f := root.parents[p]
-		if f == nil {
-			return &job{} // of nothing here
-		}
-		if jobs[f] == nil {
-			jobs[f] = &job{parent: f}
-		}
-		return jobs[f]
-	}
-	for _, p := range paths {
-		of(p).list = true              // a node came or went, or the parent did
-		of(p + root.after).list = true // the parent may have come to the node above it
-		if root.format.HasData() {
-			node := of(path.Dir(p))
-			node.only = append(node.only, path.Base(p))
-		}
-	}
-	return r.update(ctx, root, inOrder(jobs))
+// content is what was read of a parent. It is never changed once made.
+type content struct {
+	err    error                     // why the parent could not be listed; the rest is then as it was
+	nodes  map[string]registry.Entry // by name, of formats whose nodes have data
+	failed map[string]error          // why nodes could not be read, by name; they are as they were
+	count  int                       // nodes
+
+	// What the nodes say, of formats without dependencies.
+	services []*registry.Service
+	invalid  []metadata.DecodeError
 }
 
-func inOrder(jobs map[*parentNode]*job) []*job {
-	return slices.SortedFunc(maps.Values(jobs), func(a, b *job) int { return cmp.Compare(a.parent.path, b.parent.path) })
+// failure returns why a parent, or the first of its nodes, could not be read.
+func (c *content) failure() error {
+	if c.err != nil || len(c.failed) == 0 {
+		return c.err
+	}
+	name := slices.Min(slices.Collect(maps.Keys(c.failed)))
+	return fmt.Errorf("node %.80q: %w", name, c.failed[name])
 }
 
-// retry reads again what may not be read.
-func (r *reading) retry(ctx context.Context) error {
-	now := time.Now()
-	for _, root := range r.roots {
-		if root.again.due(root.err, now) {
-			if err := r.again(ctx, root); err != nil {
-				return err
-			}
-		}
-		var jobs []*job
-		for _, p := range slices.Sorted(maps.Keys(root.parents)) {
-			if f := root.parents[p]; f.again.due(f.failure(), now) {
-				jobs = append(jobs, &job{parent: f, list: true})
-			}
-		}
-		if err := r.update(ctx, root, jobs); err != nil {
-			return err
+// known returns the names of the nodes that the last list reported.
+func (c *content) known() []string {
+	names := slices.Collect(maps.Keys(c.nodes))
+	for name := range c.failed {
+		if _, there := c.nodes[name]; !there {
+			names = append(names, name)
 		}
 	}
-	r.answerAll()
+	return names
+}
+
+// entries returns what the nodes of a parent store, in their order.
+func (c *content) entries(f *parentNode, names []string) []registry.Entry {
+	out := make([]registry.Entry, 0, len(names))
+	for _, name := range names {
+		e, there := c.nodes[name]
+		switch {
+		case there:
+			out = append(out, e)
+		case !f.root.format.HasData():
+			e, _ = f.root.format.Entry(f.group, name, nil)
+			out = append(out, e)
+		}
+	}
+	slices.SortFunc(out, registry.Entry.Compare)
+	return out
+}
+
+// A job is a reading of a parent.
+type job struct {
+	parent *parentNode
+	list   bool     // what is new in it is read
+	full   bool     // all of it is
+	only   []string // these nodes are
+
+	content
+	rootGone bool
+}
+
+// list returns the paths of the parents of a root, and watches for others. Of
+// what is asked for each is one, whether it exists or not.
+func (r *reading) list(ctx context.Context, root *root) ([]string, error) {
+	names, err := r.names(ctx, root)
+	switch {
+	case errors.Is(err, zk.ErrNoNode) && root.there:
+		return nil, rootGone(root.path)
+	case errors.Is(err, zk.ErrNoNode):
+		if !root.absent {
+			root.absent = true
+			r.opts.Log.Warn("root does not exist; nothing is read there until somebody registers, or root is mended", "root", root.path)
+		}
+		return nil, nil // nobody has registered anything yet
+	case err != nil:
+		return nil, fmt.Errorf("list %s: %w", root.path, err)
+	}
+	var out []string
+	for _, name := range names {
+		p := root.pathOf(name)
+		if _, ok := root.format.Group(p); ok {
+			out = append(out, p)
+		}
+	}
+	slices.Sort(out)
+	return out, nil
+}
+
+func (r *reading) names(ctx context.Context, root *root) ([]string, error) {
+	if r.opts.Interest != nil {
+		there, err := r.exists(ctx, root.path)
+		if err != nil {
+			return nil, err
+		}
+		if !there && root.there {
+			return nil, zk.ErrNoNode
+		}
+		root.there = there
+		return r.opts.Interest.Names(), nil
+	}
+	names, err := r.children(ctx, root.path)
+	if errors.Is(err, zk.ErrNoNode) {
+		there, again := r.exists(ctx, root.path)
+		switch {
+		case again != nil:
+			err = again
+		case there: // it came in between
+			names, err = r.children(ctx, root.path)
+		}
+	}
+	root.there = root.there || err == nil
+	return names, err
+}
+
+// read does readings of parents of a root, and keeps what came of them.
+func (r *reading) read(ctx context.Context, root *root, jobs []*job) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(r.opts.ReadAhead)
+	slots := make(chan struct{}, r.opts.ReadAhead)
+	for _, j := range jobs {
+		group.Go(func() error {
+			if err := r.look(ctx, j, slots); err != nil {
+				return fmt.Errorf("read %s: %w", j.parent.path, err)
+			}
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return err //nolint:wrapcheck // each of them names its path
+	}
+	for _, j := range jobs {
+		if j.rootGone {
+			r.failed(root, rootGone(root.path))
+			continue
+		}
+		j.parent.content = j.content
+		root.there = root.there || j.count > 0 // what has an entry has a root
+		r.requireDocuments(j.parent)
+	}
 	return nil
 }
 
-func rootGone(root string) error {
-	return fmt.Errorf("zookeeper: %s: %w: what it held stays as it was last seen until it is back", root, ErrRootGone)
+// look reads a parent. What may not be read of it stays as it was.
+func (r *reading) look(ctx context.Context, j *job, slots chan struct{}) error {
+	f := j.parent
+	j.content = f.content
+	names := f.known()
+	if j.list {
+		var err error
+		if names, err = r.nodes(ctx, f); local(err) {
+			j.err, j.rootGone = err, errors.Is(err, ErrRootGone)
+			return nil
+		} else if err != nil {
+			return err
+		}
+		j.err = nil
+	}
+	if len(names) == 0 && f.count > 0 { // no watch of the root reports first whether all of it vanished
+		if gone, err := r.gone(ctx, f.root); gone || err != nil {
+			j.rootGone = gone
+			return err
+		}
+	}
+	if err := r.load(ctx, j, names, slots); err != nil {
+		return err
+	}
+	if _, dependent := f.root.format.(HasDependencies); !dependent {
+		j.services, j.invalid = f.root.format.Decode(j.entries(f, names), nil)
+	}
+	return nil
+}
+
+// nodes lists a parent and watches it, or for it where it does not exist and so
+// holds nothing. Where all parents are listed, the list reports one that comes
+// with the node above it.
+func (r *reading) nodes(ctx context.Context, f *parentNode) ([]string, error) {
+	for {
+		names, err := r.children(ctx, f.path)
+		if !errors.Is(err, zk.ErrNoNode) {
+			return names, err
+		}
+		above, err := r.client.exists(ctx, path.Dir(f.path))
+		if err != nil {
+			return nil, err
+		}
+		if above == nil {
+			if gone, err := r.gone(ctx, f.root); gone {
+				return nil, rootGone(f.root.path)
+			} else if err != nil {
+				return nil, err
+			}
+		}
+		if r.opts.Interest == nil && (above == nil || f.root.after == "") {
+			return nil, nil
+		}
+		if came, err := r.exists(ctx, f.path); !came {
+			return nil, err
+		}
+	}
+}
+
+// gone reports whether a root that was there is no more: then a parent that went
+// with it is no word of its providers.
+func (r *reading) gone(ctx context.Context, root *root) (bool, error) {
+	stat, err := r.client.exists(ctx, root.path)
+	return err == nil && stat == nil && root.there, err
+}
+
+// load makes the content of a parent of what its nodes hold. Where nodes have no
+// data there is nothing to be read of them.
+func (r *reading) load(ctx context.Context, j *job, names []string, slots chan struct{}) error {
+	f, format := j.parent, j.parent.root.format
+	if j.count = len(names); !format.HasData() {
+		return nil
+	}
+	own, others := ownNames(format, names)
+	j.nodes, j.failed = make(map[string]registry.Entry, len(names)), make(map[string]error)
+	for _, name := range others {
+		j.nodes[name], _ = format.Entry(f.group, name, nil)
+	}
+	var due []string
+	for _, name := range own {
+		before, known := f.nodes[name]
+		if known {
+			j.nodes[name] = before
+		}
+		if !known || j.full || f.failed[name] != nil || slices.Contains(j.only, name) {
+			due = append(due, name)
+		}
+	}
+	err := j.data(ctx, r, due, slots)
+	j.count = len(j.nodes)
+	return err
+}
+
+// data reads nodes of a parent.
+func (j *job) data(ctx context.Context, r *reading, names []string, slots chan struct{}) error {
+	f := j.parent
+	var mu sync.Mutex
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(cap(slots))
+	for _, name := range names {
+		group.Go(func() error {
+			slots <- struct{}{}
+			n, err := r.get(ctx, f.path+"/"+name)
+			<-slots
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case errors.Is(err, zk.ErrNoNode): // the next list is without it, for which the parent's watch fires
+				if j.list {
+					delete(j.nodes, name)
+				}
+			case local(err):
+				j.failed[name] = err
+			case err != nil:
+				return err
+			default:
+				j.nodes[name], _ = f.root.format.Entry(f.group, name, n.data)
+			}
+			return nil
+		})
+	}
+	return group.Wait() //nolint:wrapcheck // it says what was tried
+}
+
+// ownNames parts the nodes of a parent that a format reads from those that it
+// cannot. In a parent without one of its own nothing is of the format.
+func ownNames(f Format, names []string) (own, others []string) {
+	named, ok := f.(Named)
+	if !ok {
+		return names, nil
+	}
+	for _, name := range names {
+		if named.Named(name) {
+			own = append(own, name)
+		} else {
+			others = append(others, name)
+		}
+	}
+	if len(own) == 0 {
+		others = nil
+	}
+	return own, others
 }
