@@ -20,8 +20,8 @@ type agenda struct {
 	changes   queue
 	arrivals  queue // changes of groups that nothing was ever written to
 	refreshes queue
-	turn      int     // of take
-	stirred   []*item // that changed since status was last shown
+	turn      int     // of pop
+	dirty     []*item // that changed since status was last shown
 }
 
 // item returns the item of a group and whether it is new; a new one has to be
@@ -49,7 +49,7 @@ func inOrder(items iter.Seq[*item]) []*item {
 // touch records a change of a group and makes it due as its pace and its last
 // failure allow. It reports whether the change joined one that was due.
 func (a *agenda) touch(it *item, now time.Time) bool {
-	it.stir()
+	it.markDirty()
 	joined := it.change.pending()
 	it.change.add(now)
 	overdue := (it.in == &a.changes || it.in == &a.arrivals) && !it.at.After(now)
@@ -212,7 +212,7 @@ type clock struct {
 	seen time.Time // when the last one was
 }
 
-// set takes in that a turn ends, and when the next one is due.
+// set records that a turn ends, and when the next one is due.
 func (c *clock) set(due, now time.Time) { c.due, c.seen = due, now }
 
 // paused reports whether a turn is late, or the clock on the wall continued

@@ -9,7 +9,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// recent is how old a reading may be that a leftover is deleted by.
+// recent is how old a reading may be that an orphan is deleted by.
 const recent = time.Second
 
 // A call is one call to the target.
@@ -54,7 +54,7 @@ func (e *engine) due(now time.Time) (calls []call) {
 		}
 		c, ok := e.next(it, now)
 		if !ok {
-			e.rest(it, now)
+			e.idle(it, now)
 			continue
 		}
 		c.item, c.began = it, now
@@ -163,7 +163,7 @@ func (b *budget) opens() time.Time {
 	return b.paid.Add(-burst)
 }
 
-// spend notes that a call begins. A smaller window makes the rate smaller too.
+// spend records that a call begins. A smaller window makes the rate smaller too.
 func (b *budget) spend(now time.Time) {
 	if b.opts.Rate > 0 {
 		rate := b.opts.Rate * float64(b.calls()) / float64(b.opts.Workers)
@@ -209,13 +209,13 @@ type draft struct {
 func (d *draft) change() registry.Change { return d.beside(d.withhold(d.permit())) }
 
 // permit returns the change that is due to a group, less what policies and guards do
-// not permit, and notes what that is.
+// not permit, and records in notes what that is.
 func (d *draft) permit() registry.Change {
 	change, conflicts := d.planner.Change(d.item.group)
 	before := d.item.notes
 	d.item.notes, d.item.wakeAt = nil, time.Time{}
 	for i := range conflicts {
-		d.conflict(before, &conflicts[i])
+		d.addConflict(before, &conflicts[i])
 	}
 	change = d.permitPuts(change)
 	if next, succeeds := d.successor(change); succeeds {
@@ -250,12 +250,12 @@ func (d *draft) permitSuccession(next plan.Origin, change registry.Change) regis
 	if endpoints(permitted.Delete) == endpoints(change.Delete) {
 		return permitted
 	}
-	d.item.note(note{origin: next, reason: ReasonWaiting, detail: "another service has the host until its last endpoint goes"})
+	d.item.addNote(note{origin: next, reason: ReasonWaiting, detail: "another service has the host until its last endpoint goes"})
 	return registry.Change{Group: d.item.group}
 }
 
-// conflict notes a claim that cannot be honoured, and logs it the first time.
-func (d *draft) conflict(before []note, c *plan.Conflict) {
+// addConflict adds a note of a claim that cannot be honoured, and logs it the first time.
+func (d *draft) addConflict(before []note, c *plan.Conflict) {
 	d.item.notes = append(d.item.notes, note{origin: c.Origin, reason: ReasonConflict, conflict: c, entries: 1})
 	if slices.ContainsFunc(before, func(o note) bool { return o.conflict != nil && *o.conflict == *c }) {
 		return
@@ -286,7 +286,7 @@ func (d *draft) permitPuts(change registry.Change) registry.Change {
 		if policy != PolicyReadOnly && (policy != PolicyCreateOnly || !update) {
 			return true
 		}
-		d.item.note(note{origin: origin, reason: ReasonReadOnly, detail: "policy " + string(policy) + " forbids the write"})
+		d.item.addNote(note{origin: origin, reason: ReasonReadOnly, detail: "policy " + string(policy) + " forbids the write"})
 		return false
 	})
 }
@@ -308,7 +308,7 @@ func (d *draft) permitDeletes(change registry.Change) registry.Change {
 		if v.reason == "" {
 			return true
 		}
-		d.item.note(note{origin: o.Origin, reason: v.reason, detail: v.detail})
+		d.item.addNote(note{origin: o.Origin, reason: v.reason, detail: v.detail})
 		d.item.wakeAt = soonest(d.item.wakeAt, v.at)
 		return false
 	})
@@ -338,7 +338,7 @@ func (d *draft) mayDisplace(h registry.Held) bool {
 	if !origin.IsZero() && d.pipelines[origin.Bridge].Policy == PolicySync {
 		return true
 	}
-	d.item.note(note{origin: origin, reason: ReasonReadOnly, detail: "the policy forbids the deletion"})
+	d.item.addNote(note{origin: origin, reason: ReasonReadOnly, detail: "the policy forbids the deletion"})
 	return false
 }
 
@@ -358,8 +358,8 @@ func (d *draft) beside(change registry.Change) registry.Change {
 	return change
 }
 
-// replaces reports whether a deletion is the end of a replacement: of the entry
-// beside which stands what replaced it. It is a part of the update.
+// replaces reports whether a deletion is the end of a replacement: its entry is
+// beside the one that replaced it. It is a part of the update.
 func (d *draft) replaces(change registry.Change, h registry.Held) bool {
 	if d.target.overlap(change.Group) == 0 || !slices.ContainsFunc(change.Want, func(e registry.Entry) bool { return e.Key == h.Key }) {
 		return false

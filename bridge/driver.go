@@ -21,7 +21,7 @@ type driver struct {
 	watched    registry.Watched           // the target, where it is one
 	others     <-chan struct{}            // ready when others changed a group
 	changed    <-chan struct{}            // ready when the leadership may have changed
-	waiters    map[chan<- Status]struct{} // for Settled
+	waiters    map[chan<- Status]struct{} // for AwaitQuiet
 	answered   chan<- struct{}            // closed at the end of the turn; nil: nobody asked anything
 	onComplete func()                     // called once, if the target serves: its claims are complete; nil: that was done
 }
@@ -69,7 +69,7 @@ func (d *driver) run(ctx context.Context, asks <-chan question, until func() boo
 	}
 }
 
-// wait waits for what happens next, and returns how it is taken in; false where ctx
+// wait waits for what happens next, and returns its handler; false where ctx
 // has ended.
 func (d *driver) wait(ctx context.Context, wake <-chan struct{}, asks <-chan question, due <-chan time.Time) (func(time.Time), bool) {
 	nothing := func(time.Time) {}
@@ -100,7 +100,7 @@ func (d *driver) wait(ctx context.Context, wake <-chan struct{}, asks <-chan que
 	return nothing, true
 }
 
-// turn takes in what happened, starts the calls that are due, and sets the timer
+// turn handles what happened, starts the calls that are due, and sets the timer
 // for what comes next.
 func (d *driver) turn(ctx context.Context, happened func(time.Time), timer *time.Timer) {
 	now, lead := time.Now(), Leadership{}
@@ -202,7 +202,7 @@ func (d *driver) callDone(o outcome, now time.Time) {
 	}
 }
 
-// look takes in what changed in the tables.
+// look applies what changed in the tables.
 func (d *driver) look(now time.Time) {
 	if d.engine.waitsForList() {
 		return
@@ -216,7 +216,7 @@ func (d *driver) look(now time.Time) {
 	}
 }
 
-// answer answers those who wait in Settled, and notes once that the claims are
+// answer answers those who wait in AwaitQuiet, and reports once that the claims are
 // complete. What the tables have by then counts, though no wake-up reported it
 // yet; it reports whether that asks for another turn.
 func (d *driver) answer(now time.Time) bool {
@@ -225,7 +225,7 @@ func (d *driver) answer(now time.Time) bool {
 	}
 	before := d.engine.agenda.next()
 	d.look(now)
-	if !d.engine.stored() || !d.engine.agenda.next().Equal(before) || d.engine.mayJudge() && d.engine.guards.unjudged() {
+	if !d.engine.stored() || !d.engine.agenda.next().Equal(before) || d.engine.mayJudge() && d.engine.guards.judgementDue() {
 		return true
 	}
 	if d.onComplete != nil {
@@ -249,14 +249,14 @@ func (d *driver) drain() {
 	}
 }
 
-// A question is what somebody asks of a loop. It is answered once a turn took it
-// in and status shows what came of it.
+// A question is what somebody asks of a loop. It is answered once a turn handled
+// it and status shows the result.
 type question struct {
 	ask      func(*driver, time.Time)
 	answered chan<- struct{}
 }
 
-// ask runs f in the goroutine of the loop, after the loop has taken in what the
+// ask runs f in the goroutine of the loop, after the loop has applied what the
 // tables hold by now.
 func (l *Loop) ask(ctx context.Context, f func(*driver, time.Time)) error {
 	answered := make(chan struct{})

@@ -38,15 +38,15 @@ const (
 	RoleStandby Role = "standby" // reads, to take over at once; publishes where the target is shared
 )
 
-// follow takes in how the leadership changed. A new leader lists and reads
+// applyLeadership handles a change of the leadership. A new leader lists and reads
 // everything once more before it writes anything, and orphans settle anew.
-func (e *engine) follow(next Leadership, now time.Time) {
+func (e *engine) applyLeadership(next Leadership, now time.Time) {
 	before := e.lead
 	e.lead = next
 	if before.Role == next.Role && (before.Term == next.Term || next.Role == RoleStandby) {
 		if before.Leader != next.Leader { // as every group says
 			for _, it := range e.agenda.items {
-				it.stir()
+				it.markDirty()
 			}
 		}
 		return
@@ -66,15 +66,15 @@ func (e *engine) follow(next Leadership, now time.Time) {
 		e.guards.reset(b)
 	}
 	for _, it := range e.agenda.all() {
-		e.reconsider(it, now)
+		e.requeue(it, now)
 	}
 }
 
-// reconsider makes a group due after the leadership changed. What others made of
+// requeue makes a group due after the leadership changed. What others made of
 // it since it was read first is what losses are measured by from now on.
-func (e *engine) reconsider(it *item, now time.Time) {
+func (e *engine) requeue(it *item, now time.Time) {
 	it.notes, it.wakeAt, it.left = nil, time.Time{}, nil
-	it.stir()
+	it.markDirty()
 	e.guards.account(it, now)
 	stale := !it.caughtUp
 	if it.busy {
@@ -88,32 +88,32 @@ func (e *engine) reconsider(it *item, now time.Time) {
 	it.wait(&e.agenda.changes, now)
 }
 
-// confirmEvery is how often a loop looks whether everything is as its role asks
+// checkReadyEvery is how often a loop looks whether everything is as its role asks
 // for.
-const confirmEvery = 100 * time.Millisecond
+const checkReadyEvery = 100 * time.Millisecond
 
-// confirm reports to the election once everything is as the role asks for, and if
+// reportReady reports to the election once everything is as the role asks for, and if
 // that is no longer so because a source is stale.
-func (e *engine) confirm(s *step, now time.Time) {
-	done, complete := e.confirmed, e.complete()
+func (e *engine) reportReady(s *step, now time.Time) {
+	done, complete := e.reported, e.complete()
 	isDone := done.Role == e.lead.Role && done.Term == e.lead.Term
-	switch next := e.confirmedAt.Add(confirmEvery); {
+	switch next := e.checkedReadyAt.Add(checkReadyEvery); {
 	case e.opts.Election == nil, isDone && complete:
 		return
 	case isDone:
-		e.confirmed = Leadership{}
+		e.reported = Leadership{}
 	case now.Before(next):
 		s.wake(next)
 		return
 	default:
-		e.confirmedAt = now
+		e.checkedReadyAt = now
 		if !complete || !e.caughtUp() {
-			s.wake(now.Add(confirmEvery))
+			s.wake(now.Add(checkReadyEvery))
 			return
 		}
-		e.confirmed = e.lead
+		e.reported = e.lead
 	}
-	ready := e.confirmed
+	ready := e.reported
 	s.ready = &ready
 }
 

@@ -23,11 +23,11 @@ type engine struct {
 	checks int    // of these, readings of what is as it should be, as far as is known
 	budget budget // of calls
 	clock  clock
-	relist bool // the next list is taken as if it were the first
+	relist bool // the next list is handled as the first
 
-	takeoverAt  time.Time  // when everything had to be read anew last
-	confirmed   Leadership // that was last reported to the election as ready
-	confirmedAt time.Time  // when that was last looked at
+	takeoverAt     time.Time  // when everything had to be read anew last
+	reported       Leadership // that was last reported to the election as ready
+	checkedReadyAt time.Time  // when that was last looked at
 }
 
 // newEngine returns the engine of a loop. A dry one writes nothing and shows what
@@ -43,7 +43,7 @@ func newEngine(l *Loop, dry bool) *engine { //nolint:revive // of the engine, no
 	}
 	f.agenda.opts, f.journal = &f.opts, &journal{facts: f}
 	e := &engine{facts: f, budget: budget{opts: &f.opts}}
-	e.guards = &guards{facts: f, owing: make(map[*item]struct{})}
+	e.guards = &guards{facts: f, withOrphans: make(map[*item]struct{})}
 	e.view = newView(e)
 	if slices.ContainsFunc(l.bridges, func(b Bridge) bool { return b.Yields != nil }) {
 		f.planner.Yields = func(o plan.Origin, entry registry.Entry) bool {
@@ -53,7 +53,7 @@ func newEngine(l *Loop, dry bool) *engine { //nolint:revive // of the engine, no
 	}
 	for i, b := range l.bridges {
 		p := &pipeline{
-			Bridge: b, index: i, services: make(map[registry.Name]*service), moved: make(map[registry.Name]struct{}),
+			Bridge: b, index: i, services: make(map[registry.Name]*service), dirty: make(map[registry.Name]struct{}),
 			reasons: make(map[Reason]int), unknowns: make(map[string]string),
 		}
 		f.pipelines = append(f.pipelines, p)
@@ -70,7 +70,7 @@ func (e *engine) Begin(now time.Time, lead Leadership) {
 		e.lead = lead
 		list.wait(&e.agenda.changes, now)
 	}
-	e.follow(lead, now)
+	e.applyLeadership(lead, now)
 	if e.clock.paused(now) {
 		for _, b := range e.guards.scopes {
 			e.guards.restart(b, now)
@@ -94,28 +94,28 @@ func (e *engine) Step(now time.Time) step {
 	var s step
 	e.guards.judgeAll(&s, now)
 	s.calls = e.due(now)
-	if e.mayJudge() && e.guards.unjudged() { // what was to be added came to an end in this turn
+	if e.mayJudge() && e.guards.judgementDue() { // what was to be added came to an end in this turn
 		s.wake(now)
 	}
 	e.guards.addRecordsCall(&s, now)
 	e.calls += len(s.calls)
-	e.confirm(&s, now)
+	e.reportReady(&s, now)
 	s.wake(e.view.publish(now))
 	if at := e.agenda.next(); !at.IsZero() && e.working() < e.budget.calls() {
 		s.wake(later(at, e.budget.opens()))
 	}
-	if len(e.guards.owing) > 0 {
+	if len(e.guards.withOrphans) > 0 {
 		s.wake(now.Add(pulse))
 	}
 	e.clock.set(s.next, now)
 	return s
 }
 
-// waitsForList reports whether sources must not be taken in yet: what is served
+// waitsForList reports whether sources must not be applied yet: what is served
 // may depend on what was served before.
 func (e *engine) waitsForList() bool { return e.target.serves && e.listed == nil }
 
-// ApplyDelta takes in what the source of a bridge reported.
+// ApplyDelta applies what the source of a bridge reported.
 func (e *engine) ApplyDelta(bridge int, d registry.Delta, now time.Time) {
 	p := e.pipelines[bridge]
 	mayGo, fresh := p.setCertainty(d, now)
@@ -131,18 +131,18 @@ func (e *engine) ApplyDelta(bridge int, d registry.Delta, now time.Time) {
 	}
 }
 
-// claim hands what became of a service to the planner.
+// claim hands what a service claims to the planner.
 func (e *engine) claim(p *pipeline, one *projected, now time.Time) {
 	if one.err == nil {
 		origin := plan.Origin{Bridge: p.index, Service: one.name}
 		for _, group := range e.planner.Claim(origin, p.evidence(one.row), one.entries) {
-			if e.listed != nil { // else it becomes due once the target is listed
+			if e.listed != nil { // else it is due once the target is listed
 				e.touch(group, now)
 			}
 		}
 	}
 	if p.set(one.name, one.state) && one.state.reason == ReasonInvalid {
-		e.journal.invalid(p, one)
+		e.journal.reportInvalid(p, one)
 	}
 }
 
@@ -239,7 +239,7 @@ func (e *engine) readAgain(it *item, now time.Time) {
 
 // quiet reports whether nothing is left to do but what waits for an event.
 func (e *engine) quiet() bool {
-	return e.stored() && len(e.agenda.changes) == 0 && !e.guards.unjudged() && e.records.allStored() &&
+	return e.stored() && len(e.agenda.changes) == 0 && !e.guards.judgementDue() && e.records.allStored() &&
 		!slices.ContainsFunc(e.guards.scopes, func(b *scope) bool { return b.waits })
 }
 

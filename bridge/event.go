@@ -95,11 +95,11 @@ func (j *journal) logFailure(o outcome, wait time.Duration, now time.Time) {
 		"attempt", o.item.attempts, "groups_failing", j.failing, "retry_in", wait, "err", o.err)
 }
 
-// drifted reports a group that another changed since it was written or read.
+// reportDrift reports a group that another changed since it was written or read.
 // Restoring it waits for the next reading, so that no other writer is fought
 // more often than a group is refreshed or read back. What stays so is reported
 // once more, and then shown by status alone.
-func (j *journal) drifted(it *item, now time.Time) {
+func (j *journal) reportDrift(it *item, now time.Time) {
 	j.observe(Observation{Kind: ObservedDrift, Count: 1})
 	e := Event{
 		Kind: EventDrift, Subject: it.group.String(), What: "entries of ours are not as they were written",
@@ -110,7 +110,7 @@ func (j *journal) drifted(it *item, now time.Time) {
 	case it.missed > stubborn:
 		return
 	case it.missed == stubborn:
-		j.overruled(it)
+		j.reportOverride(it)
 		return
 	case now.Sub(j.driftedAt) >= j.opts.Retry.Max: // the first of many
 		level, j.driftedAt = j.opts.Log.Warn, now
@@ -119,8 +119,8 @@ func (j *journal) drifted(it *item, now time.Time) {
 	level("entries of ours are not as they were written", "target", j.opts.Target, "group", it.group.String(), "reason", e.Why, "ends", e.Release)
 }
 
-// overruled reports a group that others keep otherwise than it is written.
-func (j *journal) overruled(it *item) {
+// reportOverride reports a group that others keep otherwise than it is written.
+func (j *journal) reportOverride(it *item) {
 	e := Event{
 		Kind: EventDrift, Subject: it.group.String(), What: "entries of ours stay otherwise than they are written",
 		Why: overridden, Release: "when whatever has them so ends",
@@ -138,8 +138,8 @@ func (j *journal) reportRefusals(it *item, err error) {
 	j.opts.Log.Warn("target refused entries", "target", j.opts.Target, "group", it.group.String(), "entries", len(it.refusals), "err", err)
 }
 
-// invalid reports a service of which no endpoint can be written.
-func (j *journal) invalid(w *pipeline, one *projected) {
+// reportInvalid reports a service of which no endpoint can be written.
+func (j *journal) reportInvalid(w *pipeline, one *projected) {
 	what := "left as it was"
 	if one.err == nil { // what was written of it goes
 		what = "without endpoints"
@@ -204,9 +204,9 @@ const (
 	eventValue   = 1024
 )
 
-// applied reports the entries that were written, and who claims each that was put:
+// reportWrite reports the entries that were written, and who claims each that was put:
 // each in the log, the batch as an event, and how many they were of each bridge.
-func (j *journal) applied(o outcome, claimants []plan.Origin, now time.Time) {
+func (j *journal) reportWrite(o outcome, claimants []plan.Origin, now time.Time) {
 	type of struct{ bridge, op string }
 	counts := make(map[of]int, 1)
 	for i, w := range o.change.Put {
@@ -256,7 +256,7 @@ func (j *journal) trace(o outcome, claimants []plan.Origin, debug bool, what str
 				"bridge", c.Bridge, "service", c.Service, "reason", c.Cause, "before", c.Before, "after", c.After)
 		}
 		if len(logged) < eventChanges {
-			c.Before, c.After = shortened(c.Before), shortened(c.After)
+			c.Before, c.After = shorten(c.Before), shorten(c.After)
 			logged = append(logged, c)
 		}
 	}
@@ -275,7 +275,7 @@ func (j *journal) trace(o outcome, claimants []plan.Origin, debug bool, what str
 			add(c)
 		}
 	}
-	j.emit(Event{Kind: EventApplied, Bridge: one(logged), Subject: o.item.group.String(), What: what, Changes: logged})
+	j.emit(Event{Kind: EventApplied, Bridge: commonBridge(logged), Subject: o.item.group.String(), What: what, Changes: logged})
 }
 
 // explain says for whom an entry was written or deleted, and why.
@@ -304,8 +304,8 @@ func (j *journal) explain(it *item, key, op string, claimant plan.Origin) EntryC
 	return c
 }
 
-// one returns the bridge that all changes are of, empty where there are several.
-func one(changes []EntryChange) string {
+// commonBridge returns the bridge that all changes are of, empty where there are several.
+func commonBridge(changes []EntryChange) string {
 	first := changes[0].Bridge
 	if slices.ContainsFunc(changes, func(c EntryChange) bool { return c.Bridge != first }) {
 		return ""
@@ -313,7 +313,7 @@ func one(changes []EntryChange) string {
 	return first
 }
 
-func shortened(value string) string {
+func shorten(value string) string {
 	if len(value) <= eventValue {
 		return value
 	}

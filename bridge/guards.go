@@ -19,8 +19,8 @@ import (
 type guards struct {
 	*facts
 
-	scopes []*scope           // by bridge, and then those of bridges that are not configured
-	owing  map[*item]struct{} // items with orphans
+	scopes      []*scope           // by bridge, and then those of bridges that are not configured
+	withOrphans map[*item]struct{} // items with orphans
 }
 
 // A scope is what one guard judges: the endpoints that the target stores of one
@@ -66,11 +66,11 @@ type verdict struct {
 	at     time.Time
 }
 
-// settling applies the wait of what is no endpoint. What stands for a group itself
+// judgeWait applies the wait of what is no endpoint. What stands for a group itself
 // waits for as long as a loss counts: a source that begins cannot
 // distinguish a service without an endpoint for a moment from one that ended, and
 // consumers look for the next endpoint there.
-func (o *orphan) settling(now time.Time) verdict {
+func (o *orphan) judgeWait(now time.Time) verdict {
 	opts := o.scope.guard.Options
 	wait := opts.Settle
 	if opts.Mode == GuardOff || !o.missing() && !registry.IsPart(o.Key) {
@@ -106,9 +106,9 @@ func (g *guards) scopeOf(o *orphan) *scope {
 	return g.addScope(o.author, nil)
 }
 
-// barred applies the rules that hold whatever the guard is: the policy, and that
+// veto applies the rules that hold whatever the guard is: the policy, and that
 // nothing is deleted on ignorance.
-func (g *guards) barred(o *orphan) verdict {
+func (g *guards) veto(o *orphan) verdict {
 	keeps := Policy("")
 	for _, w := range g.pipelines {
 		if w == o.scope.pipeline || o.Origin.IsZero() && o.author == "" { // it may be of any
@@ -129,8 +129,8 @@ func (g *guards) barred(o *orphan) verdict {
 
 // unknownReason returns why it may not be believed that nobody claims a key: because
 // of any service that claimed it; where none is known, of the bridge that wrote
-// it or, of one that is not configured, of any that may have taken its services
-// over; or of another replica that may claim it.
+// it or, of one that is not configured, of any that may have its services
+// now; or of another replica that may claim it.
 func (g *guards) unknownReason(o *orphan) error {
 	for _, origin := range g.planner.FormerClaimants(o.item.group, o.Key) {
 		if err := g.pipelines[origin.Bridge].unknownReason(origin.Service); err != nil {
@@ -160,12 +160,12 @@ func (g *guards) unknownReason(o *orphan) error {
 // judge returns what becomes of an orphan. What is no endpoint settles as a
 // missing endpoint does, for whoever still reads what it was sent before.
 func (g *guards) judge(o *orphan, now time.Time) verdict {
-	if v := g.barred(o); v.reason != "" {
+	if v := g.veto(o); v.reason != "" {
 		return v
 	}
 	b := o.scope
 	if !registry.IsEndpoint(o.Key) {
-		return o.settling(now)
+		return o.judgeWait(now)
 	}
 	switch b.guard.Fate(o.item.group, o.Key) {
 	case guard.Free:
@@ -210,9 +210,9 @@ func (g *guards) account(it *item, now time.Time) {
 		}
 	}
 	if len(it.orphans) > 0 {
-		g.owing[it] = struct{}{}
+		g.withOrphans[it] = struct{}{}
 	} else {
-		delete(g.owing, it)
+		delete(g.withOrphans, it)
 	}
 	g.report(it, stored, now)
 }
@@ -272,7 +272,7 @@ func (g *guards) report(it *item, stored []guard.Stored, now time.Time) {
 
 // reportOf returns what the source reports of an orphan.
 func (g *guards) reportOf(o *orphan, now time.Time) guard.Report {
-	v := g.barred(o)
+	v := g.veto(o)
 	if o.unknown && v.reason == "" {
 		o.since = now
 	}
@@ -286,8 +286,8 @@ func (g *guards) reportOf(o *orphan, now time.Time) guard.Report {
 	return guard.Withdrawn
 }
 
-// unjudged reports whether a guard has not judged yet what it observed.
-func (g *guards) unjudged() bool {
+// judgementDue reports whether a guard has not judged yet what it observed.
+func (g *guards) judgementDue() bool {
 	return g.acts() && slices.ContainsFunc(g.scopes, func(b *scope) bool { return b.changed && (b.pipeline == nil || b.pipeline.complete()) })
 }
 
@@ -305,7 +305,7 @@ func (g *guards) judgeAll(s *step, now time.Time) {
 		}
 		if due := !b.next.IsZero() && !now.Before(b.next); b.changed || due {
 			r := b.guard.Judge(now, dials)
-			g.follow(b, r, now)
+			g.applyRound(b, r, now)
 			if r.Reconnect && b.pipeline != nil && now.Sub(b.asked) >= b.guard.Options.Confirm/2 {
 				b.asked, s.recheck = now, append(s.recheck, i)
 			}
@@ -314,8 +314,8 @@ func (g *guards) judgeAll(s *step, now time.Time) {
 	}
 }
 
-// follow does what a judgement asks for.
-func (g *guards) follow(b *scope, r guard.Round, now time.Time) {
+// applyRound does what a judgement asks for.
+func (g *guards) applyRound(b *scope, r guard.Round, now time.Time) {
 	b.changed, b.next, b.waits = false, r.Next, r.Waits
 	for _, changed := range r.Changed {
 		g.storeRecord(b, changed)
@@ -334,7 +334,7 @@ func (g *guards) release(b *scope, r guard.Round, now time.Time) {
 		if it := g.agenda.items[x.Service]; it != nil {
 			for _, o := range it.orphans {
 				if o.scope == b {
-					o.released = cmp.Or(o.released, b.ended(x.Cause))
+					o.released = cmp.Or(o.released, b.endOf(x.Cause))
 				}
 			}
 			g.agenda.touch(it, now)
@@ -371,7 +371,7 @@ func (g *guards) addScope(name string, w *pipeline) *scope {
 
 // restart begins all waits of a scope anew.
 func (g *guards) restart(b *scope, now time.Time) {
-	for it := range g.owing {
+	for it := range g.withOrphans {
 		for _, o := range it.orphans {
 			if o.scope == b {
 				o.since = now
@@ -394,7 +394,7 @@ func (g *guards) reset(b *scope) {
 // review makes every group due in which a deletion may have been waiting for
 // more than time.
 func (g *guards) review(now time.Time) {
-	for _, it := range inOrder(maps.Keys(g.owing)) {
+	for _, it := range inOrder(maps.Keys(g.withOrphans)) {
 		g.account(it, now)
 		g.agenda.touch(it, now)
 	}

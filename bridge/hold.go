@@ -110,8 +110,8 @@ func (b *scope) release(h *guard.Hold) string {
 	return "by approval, or if the source still says so over a new connection " + b.guard.Options.Confirm.String() + " after it began"
 }
 
-// ended says how the hold that is shown ended.
-func (b *scope) ended(cause string) string {
+// endOf says how the hold that is shown ended.
+func (b *scope) endOf(cause string) string {
 	if b.held == nil {
 		return "hold ended: " + cause
 	}
@@ -150,11 +150,11 @@ func (g *guards) showHold(b *scope, r guard.Round, now time.Time) {
 func (g *guards) decide(id string, d decision, now time.Time) (<-chan error, error) {
 	d.At = now
 	if h := g.hold(id); h != nil {
-		g.apply(id, d, h, now)
+		g.applyDecision(id, d, h, now)
 		if len(h.keys) <= recordedKeys {
 			d.Keys = h.keys
 		}
-	} else if !slices.ContainsFunc(g.elsewhere(), func(h Hold) bool { return h.ID == id }) {
+	} else if !slices.ContainsFunc(g.otherHolds(), func(h Hold) bool { return h.ID == id }) {
 		return nil, ErrNoHold
 	}
 	tried := make(chan error, 1)
@@ -180,9 +180,9 @@ func (g *guards) hold(id string) *held {
 	return nil
 }
 
-// apply applies to the guards what a person decided about the hold of an id or, if
+// applyDecision applies to the guards what a person decided about the hold of an id or, if
 // it ended, about the keys that it had.
-func (g *guards) apply(id string, d decision, h *held, now time.Time) {
+func (g *guards) applyDecision(id string, d decision, h *held, now time.Time) {
 	g.records.applied[id] = d
 	if h != nil {
 		d.Keys = h.keys
@@ -229,7 +229,7 @@ func (g *guards) applyRecorded(decisions map[string]decision, now time.Time) {
 		d := decisions[id]
 		old := now.Sub(d.At).Abs() >= decisionTerm
 		if !g.records.applied[id].same(d) && (!old && len(d.Keys) > 0 || g.hold(id) != nil) { // one without keys waits for its hold
-			g.apply(id, d, g.hold(id), now)
+			g.applyDecision(id, d, g.hold(id), now)
 		}
 		if old && g.leads() && g.hold(id) == nil {
 			g.records.keep(recordDecisions, id, nil)
@@ -240,7 +240,7 @@ func (g *guards) applyRecorded(decisions map[string]decision, now time.Time) {
 // publishHolds has the holds of this leader recorded in place of those that are,
 // so that standbys show them.
 func (g *guards) publishHolds() {
-	if !g.leads() || !g.mayJudge() || g.unjudged() { // the holds of the leader before may be its own in a moment
+	if !g.leads() || !g.mayJudge() || g.judgementDue() { // the holds of the leader before may be its own in a moment
 		return
 	}
 	ours := make(map[string]bool)
@@ -265,9 +265,9 @@ func (g *guards) publishHolds() {
 	}
 }
 
-// elsewhere returns the holds that another replica recorded and that are none of
+// otherHolds returns the holds that another replica recorded and that are none of
 // this process, in the order of their ids.
-func (g *guards) elsewhere() (list []Hold) {
+func (g *guards) otherHolds() (list []Hold) {
 	for _, id := range slices.Sorted(maps.Keys(g.records.holds)) {
 		if h := g.records.holds[id]; id != "" && h.ID == id && g.hold(id) == nil { // else nobody's
 			list = append(list, h)
@@ -283,5 +283,5 @@ func (g *guards) holdList() []Hold {
 			list = append(list, h.Hold)
 		}
 	}
-	return append(list, g.elsewhere()...)
+	return append(list, g.otherHolds()...)
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // An item is what an engine knows of one group, beside what the planner does.
-// The zero group stands for the list of all groups.
+// The zero group is the list of all groups.
 type item struct {
 	slot
 	freshness
@@ -58,17 +58,17 @@ type failureState struct {
 
 // shown is what status says of a group.
 type shown struct {
-	notes   []note // what is left undone, and why
-	stirred bool   // see agenda.stirred
-	reason  Reason // how far the group is, as status shows it
-	detail  string
+	notes  []note // what is left undone, and why
+	dirty  bool   // see agenda.dirty
+	reason Reason // how far the group is, as status shows it
+	detail string
 }
 
-// stir has status show a group anew.
-func (it *item) stir() {
-	if !it.stirred {
-		it.stirred = true
-		it.agenda.stirred = append(it.agenda.stirred, it)
+// markDirty has status show a group anew.
+func (it *item) markDirty() {
+	if !it.dirty {
+		it.dirty = true
+		it.agenda.dirty = append(it.agenda.dirty, it)
 	}
 }
 
@@ -116,7 +116,7 @@ func (p *pace) begin(now time.Time, maxQuiet time.Duration) time.Time {
 	return first
 }
 
-// restore takes back that changes were written. What failed is paced by the
+// restore undoes begin: the changes were not written. What failed is paced by the
 // wait after a failure alone.
 func (p *pace) restore(first time.Time) {
 	p.written = time.Time{}
@@ -143,7 +143,7 @@ func (it *item) unchecked() bool { return !it.checkAt.IsZero() }
 
 // wait makes an item wait in a queue until the given time.
 func (it *item) wait(in *queue, at time.Time) {
-	it.stir()
+	it.markDirty()
 	it.busy, it.parked = false, false
 	if it.in == in {
 		it.at = at
@@ -159,7 +159,7 @@ func (it *item) wait(in *queue, at time.Time) {
 
 // start takes an item out of its queue; it is busy until it waits again.
 func (it *item) start() {
-	it.stir()
+	it.markDirty()
 	heap.Remove(it.in, it.index)
 	it.parked = it.parked && it.in == &it.agenda.refreshes
 	it.in, it.busy = nil, true
@@ -178,9 +178,9 @@ func (it *item) removesOrphan(c registry.Change) bool {
 	return false
 }
 
-// replaced notes which entries were left beside what replaced them, and has the
+// recordReplaced records which entries were left beside what replaced them, and has the
 // group looked at when the first of them may go.
-func (it *item) replaced(change registry.Change, overlap time.Duration, now time.Time) {
+func (it *item) recordReplaced(change registry.Change, overlap time.Duration, now time.Time) {
 	for _, w := range change.Put {
 		if w.Beside {
 			it.leave(w.Old.Entry, now)
@@ -199,8 +199,8 @@ func (it *item) leave(e registry.Entry, now time.Time) {
 	it.left[e] = now
 }
 
-// note adds a note, or counts it in one that says the same.
-func (it *item) note(n note) {
+// addNote adds a note, or counts it in one that says the same.
+func (it *item) addNote(n note) {
 	for i := range it.notes {
 		o := &it.notes[i]
 		if o.conflict == nil && o.origin == n.origin && o.reason == n.reason && o.detail == n.detail {
@@ -212,8 +212,8 @@ func (it *item) note(n note) {
 	it.notes = append(it.notes, n)
 }
 
-// finish notes that a group is as the role asks for.
-func (it *item) finish() { it.caughtUp = it.caughtUp || !it.again }
+// markCaughtUp records that a group is as the role asks for.
+func (it *item) markCaughtUp() { it.caughtUp = it.caughtUp || !it.again }
 
 // repeat makes an item due once more that was asked for while it was busy.
 func (it *item) repeat(now time.Time) {

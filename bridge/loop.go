@@ -92,17 +92,17 @@ func (l *Loop) Resync(ctx context.Context) error {
 // returns the status of that moment. Where ctx ends first it returns the
 // status as it is then, and the error of ctx.
 func (l *Loop) AwaitQuiet(ctx context.Context) (Status, error) {
-	settled := make(chan Status, 1)
-	if err := l.ask(ctx, func(d *driver, _ time.Time) { d.waiters[settled] = struct{}{} }); err != nil {
+	quiet := make(chan Status, 1)
+	if err := l.ask(ctx, func(d *driver, _ time.Time) { d.waiters[quiet] = struct{}{} }); err != nil {
 		return Status{}, err
 	}
 	select {
-	case s := <-settled:
+	case s := <-quiet:
 		return s, nil
 	case <-l.done:
 		return Status{}, ErrStopped
 	case <-ctx.Done():
-		err := l.ask(context.WithoutCancel(ctx), func(d *driver, _ time.Time) { delete(d.waiters, settled) })
+		err := l.ask(context.WithoutCancel(ctx), func(d *driver, _ time.Time) { delete(d.waiters, quiet) })
 		return l.Status(), errors.Join(ctx.Err(), err)
 	}
 }
@@ -146,7 +146,7 @@ type Planned struct {
 	HeldBack []HeldBack      // what would be deleted, were it permitted
 }
 
-// HeldBack is an entry that is surplus and stays, and why.
+// HeldBack is an orphan that stays, and why.
 type HeldBack struct {
 	Entry  registry.Entry
 	Reason Reason
@@ -162,9 +162,9 @@ type HeldBack struct {
 func (l *Loop) Plan(ctx context.Context) ([]Planned, Status, error) {
 	d := newDriver(l, true)
 	e := d.engine
-	d.run(ctx, nil, func() bool { return e.quiet() || e.view.unlisted() != nil })
+	d.run(ctx, nil, func() bool { return e.quiet() || e.view.listError() != nil })
 	now := time.Now()
-	err := e.view.unlisted()
+	err := e.view.listError()
 	if err == nil && !e.quiet() {
 		err = ctx.Err()
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// CallDone takes an outcome in and puts its group back on the agenda.
+// CallDone handles the outcome of a call and puts its group back on the agenda.
 func (e *engine) CallDone(o outcome, now time.Time) {
 	e.calls--
 	if o.isCheck() {
@@ -23,26 +23,26 @@ func (e *engine) CallDone(o outcome, now time.Time) {
 	e.journal.observe(Observation{Kind: ObservedCall, Op: o.op, Count: 1, Took: now.Sub(o.began), Err: o.err})
 	switch {
 	case o.op == opWrite && errors.Is(o.err, registry.ErrRefused):
-		e.wasRefused(o, now)
+		e.applyRefusal(o, now)
 	case o.err != nil:
-		e.failed(o, now)
+		e.applyFailure(o, now)
 	case o.op == opList:
-		e.succeeded(o.item)
-		e.sawGroups(o, now)
+		e.clearFailure(o.item)
+		e.applyList(o, now)
 		o.item.wait(&e.agenda.refreshes, now.Add(e.opts.Refresh))
 		o.item.repeat(now)
 	case o.op == opRead:
-		e.sawHeld(o, now)
+		e.applyReading(o, now)
 		o.item.repeat(now)
 	case o.op == opWrite:
-		e.wrote(o, now)
+		e.applyWrite(o, now)
 	}
 	e.readChanged(o.item, now)
 }
 
-// sawGroups takes the target's list of groups in and puts those that are new
+// applyList handles the target's list of groups and puts those that are new
 // on the agenda.
-func (e *engine) sawGroups(o outcome, now time.Time) {
+func (e *engine) applyList(o outcome, now time.Time) {
 	before := e.listed
 	e.listed, e.asOf = make(map[registry.Group]struct{}, len(o.groups)), o.began
 	for _, group := range o.groups {
@@ -64,9 +64,9 @@ func (e *engine) sawGroups(o outcome, now time.Time) {
 	}
 }
 
-// sawHeld takes in what a group holds. The group is looked at once more, to write
+// applyReading handles what a group holds. The group is looked at once more, to write
 // what has to be: in the place that it had, for a reading does not stay recent.
-func (e *engine) sawHeld(o outcome, now time.Time) {
+func (e *engine) applyReading(o outcome, now time.Time) {
 	it := o.item
 	believed := !it.readAt.IsZero() && e.acts() // who writes nothing reads what others write
 	differs := e.planner.Observe(it.group, o.held) && believed
@@ -75,12 +75,12 @@ func (e *engine) sawHeld(o outcome, now time.Time) {
 	}
 	it.checkAt = time.Time{}
 	if differs {
-		e.journal.drifted(it, now)
+		e.journal.reportDrift(it, now)
 	}
 	it.readAt, it.watched, e.view.lastRead = now, o.watch, now
 	it.arrive = it.arrive && !slices.ContainsFunc(o.held, func(h registry.Held) bool { return h.Owner == e.opts.Owner })
 	e.guards.account(it, now)
-	e.wasRead(it.group, now)
+	e.markRead(it.group, now)
 	if it.change.pending() {
 		e.agenda.pace(it)
 	} else {
@@ -88,9 +88,9 @@ func (e *engine) sawHeld(o outcome, now time.Time) {
 	}
 }
 
-// wasRead records that a group was read or cannot be; when it was the last of
-// those listed at first, leftovers may be judged.
-func (e *engine) wasRead(group registry.Group, now time.Time) {
+// markRead records that a group was read or cannot be; when it was the last of
+// those listed at first, orphans may be judged.
+func (e *engine) markRead(group registry.Group, now time.Time) {
 	if _, waiting := e.unread[group]; !waiting {
 		return
 	}
@@ -100,19 +100,19 @@ func (e *engine) wasRead(group registry.Group, now time.Time) {
 	}
 }
 
-// wrote takes in that a change was applied, and has it read back where the target
+// applyWrite records that a change was applied, and has it read back where the target
 // asks for that. After a reading back that found something missing the next is twice
 // as late, so that a group that never comes out as it should costs no more than its
 // refreshes in the end.
-func (e *engine) wrote(o outcome, now time.Time) {
+func (e *engine) applyWrite(o outcome, now time.Time) {
 	it := o.item
-	e.journal.applied(o, e.planner.Applied(o.change), now)
-	it.replaced(o.change, e.target.overlap(it.group), now)
+	e.journal.reportWrite(o, e.planner.Applied(o.change), now)
+	it.recordReplaced(o.change, e.target.overlap(it.group), now)
 	it.arrive = false
 	e.guards.account(it, now)
-	e.succeeded(it)
+	e.clearFailure(it)
 	it.wroteAt, e.view.lastWrite = now, now
-	it.finish()
+	it.markCaughtUp()
 	if e.target.verify > 0 {
 		it.checkAt = now.Add(registry.Backoff{Min: e.target.verify, Max: max(e.target.verify, e.opts.Refresh)}.After(it.missed + 1))
 	}
@@ -127,17 +127,17 @@ func (e *engine) wrote(o outcome, now time.Time) {
 	it.repeat(now)
 }
 
-// rest puts a group aside in which there is nothing to do.
-func (e *engine) rest(it *item, now time.Time) {
-	e.succeeded(it)
-	it.finish()
+// idle puts a group aside in which there is nothing to do.
+func (e *engine) idle(it *item, now time.Time) {
+	e.clearFailure(it)
+	it.markCaughtUp()
 	it.change.first = time.Time{}
 	if !it.unchecked() {
 		it.missed = 0
 	}
 	idle := len(it.orphans) == 0 && !it.unchecked() && now.Sub(it.change.written) >= e.opts.Quiet
 	if idle && e.planner.Drop(it.group) {
-		it.stir()
+		it.markDirty()
 		delete(e.agenda.items, it.group)
 		return
 	}
@@ -161,7 +161,7 @@ func (e *engine) park(it *item) {
 	it.parked = true
 }
 
-func (e *engine) succeeded(it *item) {
+func (e *engine) clearFailure(it *item) {
 	it.races, it.notBefore = 0, time.Time{}
 	if it.attempts == 0 {
 		return
@@ -173,10 +173,10 @@ func (e *engine) succeeded(it *item) {
 	}
 }
 
-// wasRefused takes in which keys of a change the target refused; the others
+// applyRefusal records which keys of a change the target refused; the others
 // were written. Where it names none all are refused, and the group is read,
 // because some may have been written.
-func (e *engine) wasRefused(o outcome, now time.Time) {
+func (e *engine) applyRefusal(o outcome, now time.Time) {
 	it, tried := o.item, values(o.change)
 	var refused registry.Refused
 	if !errors.As(o.err, &refused) {
@@ -203,7 +203,7 @@ func (e *engine) wasRefused(o outcome, now time.Time) {
 	}
 	e.journal.observe(Observation{Kind: ObservedRetry, Op: o.op, Count: 1, Err: o.err})
 	if o.change = o.change.Except(refused); !o.change.Empty() {
-		e.wrote(o, now)
+		e.applyWrite(o, now)
 		return
 	}
 	e.guards.account(it, now) // what is refused replaces nothing
@@ -211,16 +211,16 @@ func (e *engine) wasRefused(o outcome, now time.Time) {
 	it.repeat(now)
 }
 
-// failed puts a group back that has to be read before it is written again.
-func (e *engine) failed(o outcome, now time.Time) {
+// applyFailure puts a group back that has to be read before it is written again.
+func (e *engine) applyFailure(o outcome, now time.Time) {
 	it := o.item
 	it.readAt = time.Time{}
 	it.change.restore(o.first)
 	if errors.Is(o.err, registry.ErrConflict) {
-		e.raced(it, now)
+		e.applyRace(it, now)
 		return
 	}
-	e.wasRead(it.group, now)
+	e.markRead(it.group, now)
 	it.attempts++
 	it.err, e.view.lastError = o.err, o.err
 	if it.attempts == 1 {
@@ -228,7 +228,7 @@ func (e *engine) failed(o outcome, now time.Time) {
 	}
 	queue, wait := &e.agenda.changes, e.opts.Retry.After(it.attempts)
 	if it.refused() {
-		it.finish() // it cannot be brought further
+		it.markCaughtUp() // it cannot be brought further
 		if it.attempts == 1 {
 			e.journal.emit(Event{Kind: EventRefused, Subject: it.group.String(), What: o.op + " refused", Why: o.err.Error()})
 		}
@@ -240,12 +240,12 @@ func (e *engine) failed(o outcome, now time.Time) {
 	e.journal.observe(Observation{Kind: ObservedRetry, Op: o.op, Count: 1, Err: o.err})
 }
 
-// raced puts a group back that another changed since it was read: it is read
+// applyRace puts a group back that another changed since it was read: it is read
 // again at once, and with growing waits only where that repeats.
-func (e *engine) raced(it *item, now time.Time) {
+func (e *engine) applyRace(it *item, now time.Time) {
 	it.races++
 	if it.races == contested {
-		e.journal.overruled(it)
+		e.journal.reportOverride(it)
 	}
 	it.notBefore = now
 	if it.races > 1 {
@@ -286,15 +286,15 @@ func (d *draft) withhold(change registry.Change) registry.Change {
 		value, still := required[key]
 		return !still || value != r.value
 	})
-	d.noteRefusals()
+	d.addRefusals()
 	if len(required) == len(d.item.refusals) && !d.now.Before(d.item.refusedAt) {
 		return change
 	}
 	return change.Without(func(key string) bool { _, refused := d.item.refusals[key]; return refused })
 }
 
-// noteRefusals notes what is refused, by whom it is claimed or was.
-func (d *draft) noteRefusals() {
+// addRefusals adds notes of what is refused, by whom it is claimed or was.
+func (d *draft) addRefusals() {
 	by := make(map[note]registry.Refused)
 	for key, r := range d.item.refusals {
 		n := note{reason: ReasonRefused}

@@ -22,9 +22,9 @@ type pipeline struct {
 	reportedAt time.Time // when the source last reported everything anew
 	services   map[registry.Name]*service
 	invalid    int                        // how many of them cannot be projected
-	moved      map[registry.Name]struct{} // services, and scopes, that status has to show anew
+	dirty      map[registry.Name]struct{} // services, and scopes, that status has to show anew
 	anyScope   string                     // an example of the scopes that are unknown; empty: none are
-	wideScope  string                     // likewise, of those that are no one service
+	broadScope string                     // likewise, of those that are no one service
 
 	reasons  map[Reason]int    // how many services status shows of each; guarded by view.mu, as is what follows
 	unknowns map[string]string // why, by scope
@@ -78,7 +78,7 @@ func (p *pipeline) unknownReasonOf(e registry.Entry) error {
 	}
 	scope := p.anyScope
 	if name != "" {
-		scope = p.wideScope
+		scope = p.broadScope
 		if _, covered := registry.Covering(p.known.Unknown, name); covered {
 			scope = string(name)
 		}
@@ -101,13 +101,13 @@ func (p *pipeline) origin(e registry.Entry) registry.Name {
 
 // pickExamples picks the examples anew, the same ones for the same scopes.
 func (p *pipeline) pickExamples() {
-	p.anyScope, p.wideScope = "", ""
+	p.anyScope, p.broadScope = "", ""
 	for scope := range p.known.Unknown {
 		if p.anyScope == "" || scope < p.anyScope {
 			p.anyScope = scope
 		}
-		if (p.wideScope == "" || scope < p.wideScope) && p.Trace != nil && !p.Trace.Service(scope) {
-			p.wideScope = scope
+		if (p.broadScope == "" || scope < p.broadScope) && p.Trace != nil && !p.Trace.Service(scope) {
+			p.broadScope = scope
 		}
 	}
 }
@@ -120,7 +120,7 @@ func (p *pipeline) forbidding() Policy {
 	return p.Policy
 }
 
-// setCertainty takes in how far the source may be relied on. It reports whether that may
+// setCertainty records how far the source may be relied on. It reports whether that may
 // let deletions go that could not before, and whether what is complete settles
 // anew: after a source was stale and when it reported everything anew, unless it
 // does so all the time.
@@ -175,10 +175,10 @@ func emptiness(s *registry.Service) string {
 	return "no offered endpoint"
 }
 
-// addLeft records that a service claimed n more, or fewer, of the surplus keys of
+// addLeft records that a service claimed n more, or fewer, of the orphans of
 // a group, and forgets one that is gone with all it left.
 func (p *pipeline) addLeft(name registry.Name, group registry.Group, n int) {
-	p.markMoved(name)
+	p.markDirty(name)
 	s := p.services[name]
 	if s == nil {
 		s = &service{gone: true}
@@ -200,29 +200,29 @@ func (p *pipeline) forget(name registry.Name) {
 	}
 }
 
-// markMoved has status show a service anew, or a scope.
-func (p *pipeline) markMoved(name registry.Name) { p.moved[name] = struct{}{} }
+// markDirty has status show a service anew, or a scope.
+func (p *pipeline) markDirty(name registry.Name) { p.dirty[name] = struct{}{} }
 
 // markScopes has status show scopes anew, and the services that they cover.
 func (p *pipeline) markScopes(scopes map[string]struct{}) {
-	isWide := false
+	isBroad := false
 	for scope := range scopes {
-		p.markMoved(registry.Name(scope))
-		isWide = isWide || strings.HasSuffix(scope, "*")
+		p.markDirty(registry.Name(scope))
+		isBroad = isBroad || strings.HasSuffix(scope, "*")
 	}
-	if !isWide {
+	if !isBroad {
 		return
 	}
 	for name := range p.services {
 		if _, covered := registry.Covering(scopes, name); covered {
-			p.markMoved(name)
+			p.markDirty(name)
 		}
 	}
 }
 
 // set records what a service is now and reports whether its text is new.
 func (p *pipeline) set(name registry.Name, next service) bool {
-	p.markMoved(name)
+	p.markDirty(name)
 	s := p.services[name]
 	if s == nil {
 		if next.gone {
@@ -243,7 +243,7 @@ func (p *pipeline) set(name registry.Name, next service) bool {
 	return isNew
 }
 
-// A projected is what became of a service, with what it claims now.
+// A projected is the projection of a service: what it claims now.
 type projected struct {
 	name    registry.Name
 	row     registry.Row

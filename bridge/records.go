@@ -175,7 +175,7 @@ type recordsResult struct {
 func syncRecords(ctx context.Context, r registry.Recorder, list []record, guards bool) (recordsResult, error) { //nolint:revive // what is wanted, not a mode
 	c := recordsResult{records: list}
 	var failed, refused error
-	note := func(err error) {
+	keep := func(err error) {
 		if errors.Is(err, registry.ErrRefused) {
 			refused = cmp.Or(refused, err)
 		} else {
@@ -184,17 +184,17 @@ func syncRecords(ctx context.Context, r registry.Recorder, list []record, guards
 	}
 	for i := range list {
 		list[i].err = r.Record(ctx, list[i].kind, list[i].name, list[i].text)
-		note(list[i].err)
+		keep(list[i].err)
 	}
 	var err error
 	if guards {
 		c.guards, err = readRecords[[]guard.Record](ctx, r, recordGuard)
-		note(err)
+		keep(err)
 	}
 	c.decisions, err = readRecords[decision](ctx, r, recordDecisions)
-	note(err)
+	keep(err)
 	c.holds, err = readRecords[Hold](ctx, r, recordHolds)
-	note(err)
+	keep(err)
 	return c, cmp.Or(failed, refused) //nolint:wrapcheck // it says what was read or written
 }
 
@@ -276,7 +276,7 @@ func (g *guards) restore(b *scope) {
 // addRecordsCall adds the call that stores and reads records, where that is due.
 func (g *guards) addRecordsCall(s *step, now time.Time) {
 	r := g.records
-	if !r.reads || r.inFlight != nil || g.dry && r.loaded || !g.looks() && len(r.pending) == 0 {
+	if !r.reads || r.inFlight != nil || g.dry && r.loaded || !g.recordsMatter() && len(r.pending) == 0 {
 		return
 	}
 	if at := r.next(); now.Before(at) {
@@ -290,13 +290,13 @@ func (g *guards) addRecordsCall(s *step, now time.Time) {
 	s.calls = append(s.calls, call{op: opRecords, records: r.startPending(), guards: !r.loaded, began: now, until: now.Add(g.opts.Timeout)})
 }
 
-// looks reports whether there may be records that say something new.
-func (g *guards) looks() bool {
+// recordsMatter reports whether there may be records that say something new.
+func (g *guards) recordsMatter() bool {
 	return g.opts.Election != nil || !g.records.loaded || g.records.decided || len(g.records.holds) > 0 ||
 		slices.ContainsFunc(g.scopes, func(b *scope) bool { return len(b.holds()) > 0 })
 }
 
-// recordsSynced takes in what the records say.
+// recordsSynced applies what the records say.
 func (g *guards) recordsSynced(o outcome, now time.Time) {
 	r := g.records
 	if o.err != nil && !r.failed {
@@ -304,7 +304,7 @@ func (g *guards) recordsSynced(o outcome, now time.Time) {
 	}
 	waited := r.inFlight
 	r.callDone(o, now)
-	for _, it := range inOrder(maps.Keys(g.owing)) {
+	for _, it := range inOrder(maps.Keys(g.withOrphans)) {
 		for _, o := range it.orphans {
 			if _, waits := waited[o.scope.recordOf(it.group)]; waits {
 				g.agenda.touch(it, now)

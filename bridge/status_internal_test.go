@@ -186,15 +186,15 @@ func (c *course) agrees() {
 	anew := newView(e)
 	anew.lastRead, anew.lastWrite, anew.lastError = e.view.lastRead, e.view.lastWrite, e.view.lastError
 	for _, it := range e.agenda.items {
-		it.stir()
+		it.markDirty()
 	}
 	for _, w := range e.pipelines {
 		w.reasons, w.unknowns = make(map[Reason]int), make(map[string]string)
 		for n := range w.services {
-			w.markMoved(n)
+			w.markDirty(n)
 		}
 		for scope := range w.known.Unknown {
-			w.markMoved(registry.Name(scope))
+			w.markDirty(registry.Name(scope))
 		}
 	}
 	anew.update(c.now)

@@ -66,16 +66,16 @@ func (v *view) update(now time.Time) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.published = now
-	for _, it := range v.agenda.stirred {
-		it.stirred = false
+	for _, it := range v.agenda.dirty {
+		it.dirty = false
 		v.updateGroup(it)
 	}
-	v.agenda.stirred = nil
+	v.agenda.dirty = nil
 	for _, w := range v.pipelines {
-		for name := range w.moved {
+		for name := range w.dirty {
 			v.updateService(w, plan.Origin{Bridge: w.index, Service: name})
 		}
-		w.moved = make(map[registry.Name]struct{})
+		w.dirty = make(map[registry.Name]struct{})
 	}
 	v.head = v.numbers(now)
 	if !v.inSync && v.head.InSync() && v.head.Counts.Holds == 0 && v.target.admission() == nil { // else who writes there may be another
@@ -84,7 +84,7 @@ func (v *view) update(now time.Time) {
 	}
 }
 
-// updateGroup takes in how far a group is, and has all services be looked at that
+// updateGroup records how far a group is, and has all services be looked at that
 // claim in it or left something there.
 func (v *view) updateGroup(it *item) {
 	it.reason, it.detail = v.finding(it)
@@ -96,16 +96,16 @@ func (v *view) updateGroup(it *item) {
 		}
 	}
 	for _, origin := range v.planner.Claimants(it.group) {
-		v.pipelines[origin.Bridge].markMoved(origin.Service)
+		v.pipelines[origin.Bridge].markDirty(origin.Service)
 	}
 	for _, o := range it.orphans {
 		if !o.Origin.IsZero() {
-			v.pipelines[o.Origin.Bridge].markMoved(o.Origin.Service)
+			v.pipelines[o.Origin.Bridge].markDirty(o.Origin.Service)
 		}
 	}
 }
 
-// updateService takes in what became of a service, or of a scope of that name.
+// updateService brings the row of a service up to date, or a scope of that name.
 func (v *view) updateService(w *pipeline, origin plan.Origin) {
 	if before := v.services[origin]; before != nil {
 		w.reasons[before.Reason]--
@@ -125,7 +125,7 @@ func (v *view) updateService(w *pipeline, origin plan.Origin) {
 	}
 }
 
-// service returns what became of a service. What is said of it lies with the
+// service returns the row of a service. What is said of it lies with the
 // groups that it claims in or left something in.
 func (v *view) service(origin plan.Origin, s *service) *row {
 	w, details := v.pipelines[origin.Bridge], []string(nil)
@@ -185,15 +185,15 @@ func (r Reason) rank() int {
 // explain says why a service is as it is; of conflicts, who wins how many.
 func (r *row) explain(details []string) {
 	if r.Reason == ReasonConflict {
-		details = belongings(r.conflicts)
+		details = winnersOf(r.conflicts)
 	}
 	slices.Sort(details)
 	r.Detail = strings.Join(slices.Compact(details), "; ")
 }
 
-// belongings says how many entries belong to each winner of conflicts, and which
+// winnersOf says how many entries belong to each winner of conflicts, and which
 // one where it is one.
-func belongings(conflicts []Conflict) (all []string) {
+func winnersOf(conflicts []Conflict) (all []string) {
 	by := make(map[string][]string)
 	for _, c := range conflicts {
 		by[c.Winner] = append(by[c.Winner], c.Key)
@@ -312,8 +312,8 @@ func (v *view) status() Status {
 	return s
 }
 
-// unlisted returns the error of a target that may not be listed; nil where it may.
-func (v *view) unlisted() error {
+// listError returns the error of a target that may not be listed; nil where it may.
+func (v *view) listError() error {
 	if list := v.agenda.items[registry.Group{}]; list != nil && list.attempts > 0 && list.refused() {
 		return list.err
 	}
@@ -328,7 +328,7 @@ func (v *view) plan(now time.Time) []Planned {
 		full, _ := v.planner.Change(group)
 		d := draft{facts: v.facts, guards: v.engine.guards, item: it, now: now}
 		p := Planned{Change: d.permit()}
-		it.stir()
+		it.markDirty()
 		for _, h := range full.Delete {
 			if o := it.orphans[h.Key]; o != nil && !slices.Contains(p.Change.Delete, h) {
 				v := d.guards.judge(o, now)
