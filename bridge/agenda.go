@@ -1,6 +1,8 @@
 package bridge
 
 import (
+	"container/heap"
+	"errors"
 	"iter"
 	"maps"
 	"slices"
@@ -8,6 +10,200 @@ import (
 
 	"github.com/xds-bridge/xds-bridge/registry"
 )
+
+// An item is what an engine knows of one group, beside what the planner does.
+// The zero group is the list of all groups.
+type item struct {
+	slot
+	freshness
+	failureState
+	shown
+
+	group    registry.Group
+	arrive   bool // nothing was written to the group yet, and nothing of ours was there
+	caughtUp bool // it was as the role asks for since the last take-over
+	change   pace
+	left     map[registry.Entry]time.Time // since when entries are beside what replaced them
+	wakeAt   time.Time                    // when a deletion that waits may go
+	orphans  map[string]*orphan
+}
+
+// A slot is where an item waits.
+type slot struct {
+	agenda *agenda
+	at     time.Time // when it is due
+	in     *queue
+	index  int
+	busy   bool // being worked on: in no queue
+	parked bool // there is nothing to do but what waits for time; of one that is busy, there was nothing but a refresh
+	again  bool // has to be read once more after that
+}
+
+// A freshness is how well it is known what a group holds.
+type freshness struct {
+	readAt  time.Time // when what is believed was last known to be so; zero: read first
+	wroteAt time.Time
+	checkAt time.Time // when the last write is to be read back; zero: not at all, or it was
+	watched bool      // the target reports what changes in it
+	changed bool      // the target reported a change since the last reading began
+	missed  int       // readings back in a row that found something else
+}
+
+// A failureState is what failed of late.
+type failureState struct {
+	notBefore time.Time // after a failure, whatever changes
+	attempts  int       // failures in a row
+	races     int       // conflicts with other writers in a row
+	err       error
+	refusals  map[string]refusal // by key
+	refusedAt time.Time          // from when on they are tried again
+}
+
+// shown is what status says of a group.
+type shown struct {
+	notes  []note // what is left undone, and why
+	dirty  bool   // see agenda.dirty
+	reason Reason // how far the group is, as status shows it
+	detail string
+}
+
+// markDirty has status show a group anew.
+func (it *item) markDirty() {
+	if !it.dirty {
+		it.dirty = true
+		it.agenda.dirty = append(it.agenda.dirty, it)
+	}
+}
+
+// pace is how the changes of a group are gathered: the first is due at once
+// unless the group was just written; those that follow wait for quiet.
+type pace struct {
+	first   time.Time // the first one that is not written; zero: there is none
+	last    time.Time
+	written time.Time // when the last write began
+	spent   time.Time // up to when writes were made in advance, at one in each maxQuiet
+}
+
+// ahead is how many writes of a group may be made in advance. A group that
+// changes all the time, such as by an endpoint that flaps, is then written once
+// in each maxQuiet; one that was idle for long enough is written at once.
+const ahead = 10
+
+func (p *pace) add(now time.Time) {
+	if p.first.IsZero() {
+		p.first = now
+	}
+	p.last = now
+}
+
+// due returns when the changes are to be written.
+func (p *pace) due(quiet, maxQuiet time.Duration) time.Time {
+	return later(p.gathered(quiet, maxQuiet), p.spent.Add(-ahead*maxQuiet))
+}
+
+func (p *pace) gathered(quiet, maxQuiet time.Duration) time.Time {
+	if p.written.IsZero() || !p.first.Before(p.written.Add(quiet)) {
+		return p.first
+	}
+	return earlier(p.last.Add(quiet), p.first.Add(maxQuiet))
+}
+
+func (p *pace) pending() bool { return !p.first.IsZero() }
+
+// begin records that a write of all changes so far begins, and returns when
+// the first of them was seen.
+func (p *pace) begin(now time.Time, maxQuiet time.Duration) time.Time {
+	first := p.first
+	p.first, p.written = time.Time{}, now
+	p.spent = later(p.spent, now).Add(maxQuiet)
+	return first
+}
+
+// restore undoes begin: the changes were not written. What failed is paced by the
+// wait after a failure alone.
+func (p *pace) restore(first time.Time) {
+	p.written = time.Time{}
+	if !first.IsZero() {
+		p.first = first
+		p.last = later(p.last, first)
+	}
+}
+
+// stubborn is after how many writes in a row, each of which was read back as
+// something else, a group is said to be what others make of it; contested is
+// the same for writes that met what others wrote, the last about half a minute
+// after the first: replicas that take over from each other are done by then.
+const (
+	stubborn  = 3
+	contested = 6
+)
+
+const overridden = "the registry shows it otherwise than it was written, time and again: " +
+	"another process of this owner, another writer, or what somebody set in the registry's console has it so"
+
+// unchecked reports whether the last write is still to be read back.
+func (it *item) unchecked() bool { return !it.checkAt.IsZero() }
+
+// wait makes an item wait in a queue until the given time.
+func (it *item) wait(in *queue, at time.Time) {
+	it.markDirty()
+	it.busy, it.parked = false, false
+	if it.in == in {
+		it.at = at
+		heap.Fix(in, it.index)
+		return
+	}
+	if it.in != nil {
+		heap.Remove(it.in, it.index)
+	}
+	it.in, it.at = in, at
+	heap.Push(in, it)
+}
+
+// start takes an item out of its queue; it is busy until it waits again.
+func (it *item) start() {
+	it.markDirty()
+	heap.Remove(it.in, it.index)
+	it.parked = it.parked && it.in == &it.agenda.refreshes
+	it.in, it.busy = nil, true
+}
+
+// waits reports whether an item is due for no more than a deletion that waits, or
+// a look before that.
+func (it *item) waits() bool { return it.parked && !it.change.pending() }
+
+// markCaughtUp records that a group is as the role asks for.
+func (it *item) markCaughtUp() { it.caughtUp = it.caughtUp || !it.again }
+
+// repeat makes an item due once more that was asked for while it was busy.
+func (it *item) repeat(now time.Time) {
+	if it.again {
+		it.again, it.readAt = false, time.Time{}
+		it.wait(&it.agenda.changes, now)
+	}
+}
+
+// refreshes returns when a group is to be read again without a cause.
+func (it *item) refreshes(every time.Duration) time.Time {
+	return it.readAt.Add(spread(it.group, every))
+}
+
+func (it *item) refused() bool { return errors.Is(it.err, registry.ErrRefused) }
+
+// finding says how far a group is.
+func (it *item) finding() (Reason, string) {
+	switch {
+	case it.attempts > 0 && it.refused():
+		return ReasonRefused, it.err.Error()
+	case it.attempts > 0:
+		return ReasonRetrying, it.err.Error()
+	case it.missed >= stubborn, it.races >= contested:
+		return ReasonRefused, overridden
+	case it.change.pending() || it.readAt.IsZero() || it.busy && it.change.written.After(it.wroteAt):
+		return ReasonPending, "a write is due"
+	}
+	return ReasonSynced, ""
+}
 
 // An agenda says which group is due when. Every group it knows has one item;
 // while a group is being worked on, its item is out of the queues. Changes and
@@ -191,33 +387,4 @@ func (q *queue) Pop() any {
 	old[len(old)-1] = nil
 	*q = old[:len(old)-1]
 	return it
-}
-
-// Waits are for what the source may still say. While the process stood still,
-// as by SIGSTOP or with its machine, nothing was heard, so that waits begin
-// anew after it.
-
-const (
-	// pulse is how often the loop turns at least while deletions wait, so that
-	// a pause shows in how late a turn is.
-	pulse = time.Second
-
-	// late is how much later than its timer a turn is after a pause.
-	late = time.Second
-)
-
-// A clock reports whether the process stood still.
-type clock struct {
-	due  time.Time // when the next turn is to be at the latest; zero: no such time
-	seen time.Time // when the last one was
-}
-
-// set records that a turn ends, and when the next one is due.
-func (c *clock) set(due, now time.Time) { c.due, c.seen = due, now }
-
-// paused reports whether a turn is late, or the clock on the wall continued
-// without the one that timers follow, as on a machine that was suspended.
-func (c *clock) paused(now time.Time) bool {
-	slept := now.Round(0).Sub(c.seen.Round(0)) - now.Sub(c.seen)
-	return !c.seen.IsZero() && (slept > late || !c.due.IsZero() && now.Sub(c.due) > late)
 }

@@ -1,7 +1,7 @@
 package bridge
 
 import (
-	"errors"
+	"maps"
 	"slices"
 	"time"
 
@@ -71,6 +71,29 @@ func (e *engine) due(now time.Time) (calls []call) {
 	return calls
 }
 
+// addRecordsCall adds the call that stores and reads records, where that is due.
+func (g *guards) addRecordsCall(s *step, now time.Time) {
+	r := g.records
+	if !r.reads || r.inFlight != nil || g.dry && r.loaded || !g.recordsMatter() && len(r.pending) == 0 {
+		return
+	}
+	if at := r.next(); now.Before(at) {
+		s.wake(at)
+		return
+	}
+	g.publishHolds()
+	if !r.loaded && !g.target.shared { // what was to be stored before is older than what is there
+		maps.DeleteFunc(r.pending, func(n recordName, _ record) bool { return n.kind == recordGuard })
+	}
+	s.calls = append(s.calls, call{op: opRecords, records: r.startPending(), guards: !r.loaded, began: now, until: now.Add(g.opts.Timeout)})
+}
+
+// recordsMatter reports whether there may be records that say something new.
+func (g *guards) recordsMatter() bool {
+	return g.opts.Election != nil || !g.records.loaded || g.records.decided || len(g.records.holds) > 0 ||
+		slices.ContainsFunc(g.scopes, func(b *scope) bool { return len(b.holds()) > 0 })
+}
+
 // working returns how many calls about groups are under way.
 func (e *engine) working() int {
 	if e.records.inFlight != nil {
@@ -110,6 +133,15 @@ func (e *engine) next(it *item, now time.Time) (call, bool) {
 	return c, true
 }
 
+func (it *item) removesOrphan(c registry.Change) bool {
+	for _, h := range c.Delete {
+		if o := it.orphans[h.Key]; o != nil && o.missing() {
+			return true
+		}
+	}
+	return false
+}
+
 func (e *engine) reading(it *item) call { return call{op: opRead, watch: e.watches(it)} }
 
 // watches reports whether what others do to a group matters. Until every source
@@ -133,59 +165,6 @@ func (e *engine) trusted(it *item, now time.Time) bool {
 	return now.Before(it.refreshes(e.opts.Refresh))
 }
 
-// A budget says how many calls a target is given at a time, and how many in a
-// second. After a call that failed it is half of what it was, and with each
-// round of calls that succeed one call more, up to what the options permit: a
-// target that throttles or breaks down is asked for less until it keeps up.
-type budget struct {
-	opts   *Options // Workers and Rate
-	window float64  // calls at a time by now; 0: as many as there are workers
-	cutAt  time.Time
-	paid   time.Time // up to when calls were made in advance, by the rate
-}
-
-// burst is for how long calls may be made in advance of the rate.
-const burst = 100 * time.Millisecond
-
-// calls returns how many calls may be under way.
-func (b *budget) calls() int {
-	if b.window == 0 {
-		return b.opts.Workers
-	}
-	return min(b.opts.Workers, max(1, int(b.window)))
-}
-
-// opens returns when the rate permits the next call.
-func (b *budget) opens() time.Time {
-	if b.opts.Rate <= 0 {
-		return time.Time{}
-	}
-	return b.paid.Add(-burst)
-}
-
-// spend records that a call begins. A smaller window makes the rate smaller too.
-func (b *budget) spend(now time.Time) {
-	if b.opts.Rate > 0 {
-		rate := b.opts.Rate * float64(b.calls()) / float64(b.opts.Workers)
-		b.paid = later(b.paid, now).Add(time.Duration(float64(time.Second) / rate))
-	}
-}
-
-// callDone handles the result of a call. Failures of calls that began before the
-// window was cut last say nothing new, and a refusal or a race says nothing of
-// how much the target can take.
-func (b *budget) callDone(began time.Time, err error, now time.Time) {
-	switch {
-	case err == nil:
-		if b.window > 0 {
-			b.window = min(float64(b.opts.Workers), b.window+1/b.window)
-		}
-	case errors.Is(err, registry.ErrConflict), errors.Is(err, registry.ErrRefused), began.Before(b.cutAt):
-	default:
-		b.window, b.cutAt = max(1, float64(b.calls())/2), now
-	}
-}
-
 // A note is what is left undone in a group, for whom and why.
 type note struct {
 	origin   plan.Origin // zero: nobody is known to have claimed it
@@ -193,6 +172,19 @@ type note struct {
 	detail   string
 	conflict *plan.Conflict
 	entries  int
+}
+
+// addNote adds a note, or counts it in one that says the same.
+func (it *item) addNote(n note) {
+	for i := range it.notes {
+		o := &it.notes[i]
+		if o.conflict == nil && o.origin == n.origin && o.reason == n.reason && o.detail == n.detail {
+			o.entries++
+			return
+		}
+	}
+	n.entries = 1
+	it.notes = append(it.notes, n)
 }
 
 // A draft is what becomes of a group: the change that is due, less what may not
@@ -381,4 +373,25 @@ func (d *draft) mayReplace(h registry.Held) bool {
 		return false
 	}
 	return true
+}
+
+// recordReplaced records which entries were left beside what replaced them, and has the
+// group looked at when the first of them may go.
+func (it *item) recordReplaced(change registry.Change, overlap time.Duration, now time.Time) {
+	for _, w := range change.Put {
+		if w.Beside {
+			it.leave(w.Old.Entry, now)
+			it.wakeAt = soonest(it.wakeAt, now.Add(overlap))
+		}
+	}
+	for _, h := range change.Delete {
+		delete(it.left, h.Entry)
+	}
+}
+
+func (it *item) leave(e registry.Entry, now time.Time) {
+	if it.left == nil {
+		it.left = make(map[registry.Entry]time.Time)
+	}
+	it.left[e] = now
 }

@@ -273,29 +273,6 @@ func (g *guards) restore(b *scope) {
 	b.changed = true
 }
 
-// addRecordsCall adds the call that stores and reads records, where that is due.
-func (g *guards) addRecordsCall(s *step, now time.Time) {
-	r := g.records
-	if !r.reads || r.inFlight != nil || g.dry && r.loaded || !g.recordsMatter() && len(r.pending) == 0 {
-		return
-	}
-	if at := r.next(); now.Before(at) {
-		s.wake(at)
-		return
-	}
-	g.publishHolds()
-	if !r.loaded && !g.target.shared { // what was to be stored before is older than what is there
-		maps.DeleteFunc(r.pending, func(n recordName, _ record) bool { return n.kind == recordGuard })
-	}
-	s.calls = append(s.calls, call{op: opRecords, records: r.startPending(), guards: !r.loaded, began: now, until: now.Add(g.opts.Timeout)})
-}
-
-// recordsMatter reports whether there may be records that say something new.
-func (g *guards) recordsMatter() bool {
-	return g.opts.Election != nil || !g.records.loaded || g.records.decided || len(g.records.holds) > 0 ||
-		slices.ContainsFunc(g.scopes, func(b *scope) bool { return len(b.holds()) > 0 })
-}
-
 // recordsSynced applies what the records say.
 func (g *guards) recordsSynced(o outcome, now time.Time) {
 	r := g.records

@@ -378,6 +378,19 @@ func (g *Guard) Decide(now time.Time, fate Fate, keys []Key) (n int) {
 // Hold returns what the last judgement holds; nil for nothing.
 func (g *Guard) Hold() *Hold { return g.hold }
 
+// Denied returns the endpoints that a person keeps, as a hold; nil for none.
+func (g *Guard) Denied() *Hold {
+	h := &Hold{}
+	for s := range g.active {
+		h.add(s, Denied)
+	}
+	if len(h.Keys) == 0 {
+		return nil
+	}
+	g.seal(h, true)
+	return h
+}
+
 // soonest returns the earlier of two times, of which a zero one is none.
 func soonest(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {

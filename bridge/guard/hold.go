@@ -47,19 +47,6 @@ func (h *Hold) add(s *service, fates ...Fate) {
 	}
 }
 
-// Denied returns the endpoints that a person keeps, as a hold; nil for none.
-func (g *Guard) Denied() *Hold {
-	h := &Hold{}
-	for s := range g.active {
-		h.add(s, Denied)
-	}
-	if len(h.Keys) == 0 {
-		return nil
-	}
-	g.seal(h, true)
-	return h
-}
-
 // seal completes a hold.
 func (g *Guard) seal(h *Hold, personOnly bool) {
 	h.Emptied, h.Services, h.Lost, h.Endpoints, h.Person = g.emptied(), g.sum.services, len(h.Keys), g.sum.endpoints, personOnly
