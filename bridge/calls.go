@@ -33,7 +33,7 @@ const (
 	opList    = "list"
 	opRead    = "read"
 	opWrite   = "write"
-	opRecords = "consult" // of records, see decision.go
+	opRecords = "consult" // of records
 )
 
 // An outcome is what came of a call.
