@@ -1,9 +1,10 @@
 package bridge_test
 
 import (
+	"context"
 	"fmt"
-	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -13,98 +14,64 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-const ms = time.Millisecond
+// changes puts a service with another weight n times, each time after a pause.
+func (s *story) changes(name string, n int, pause time.Duration) *story {
+	for i := range n {
+		s.put(service(name, fmt.Sprintf("10.0.0.1:80*%d", i+2))).in(pause)
+	}
+	return s
+}
+
+// flaps makes an endpoint come and go ten times a second.
+func (s *story) flaps(d time.Duration) *story {
+	for i := range int(d / (100 * ms)) {
+		s.put(service("a", []string{"10.0.0.1:80", "10.0.0.2:80"}[:1+i%2]...)).in(100 * ms)
+	}
+	return s
+}
+
+// wroteWithin fails the test unless the last write of a group was at most so long
+// after a moment.
+func (s *story) wroteWithin(most time.Duration, group string, after time.Duration) *story {
+	s.Helper()
+	at := s.when(memory.OpWrite, group)
+	return s.between("write of "+group+" after ms", int((at[len(at)-1]-after)/ms), 0, int(most/ms))
+}
 
 func TestAgenda(t *testing.T) {
-	stories(t, map[string]func(*testing.T){
-		"the first change of an idle group is written at once, those that follow are gathered": func(t *testing.T) {
-			s := newStory(t).bridge("b", speed).starts()
-			s.has(service("a", "10.0.0.1:80")).in(time.Second)
-			for i := range 4 {
-				s.table().Put(service("a", fmt.Sprintf("10.0.0.%d:80", i+2)))
-				s.in(30 * ms)
-			}
-			s.in(time.Second).holds("a 10.0.0.5:80")
-			if got, want := s.when(memory.OpWrite, "a"), []time.Duration{0, 1000 * ms, 1190 * ms}; !slices.Equal(got, want) {
-				t.Errorf("writes at %v, want %v", got, want)
-			}
-			if n := s.count(bridge.ObservedCoalesce, ""); n != 2 {
-				t.Errorf("%d changes joined another, want 2", n)
-			}
+	stories(t, speed, map[string]func(*story){
+		"a first change goes, others are gathered": func(s *story) {
+			s.has(service("a", "10.0.0.1:80")).in(time.Second).changes("a", 4, 30*ms).in(time.Second).weighs(5)
+			s.is("writes", s.when(memory.OpWrite, "a"), seconds(0, 1, 1.19)).is("coalesced", s.count(bridge.ObservedCoalesce, ""), 2)
 		},
-		"a thousand changes in a second are few writes, and the last one counts": func(t *testing.T) {
-			s := newStory(t).bridge("b", speed).starts()
-			s.has(service("a", "10.0.0.1:80*1")).in(time.Second)
-			before := s.writes()
-			for i := range 1000 {
-				s.table().Put(service("a", fmt.Sprintf("10.0.0.1:80*%d", i+2)))
-				s.in(ms)
-			}
-			s.in(2 * time.Second)
-			if n := s.writes() - before; n > 3 {
-				t.Errorf("%d writes", n)
-			}
-			if v := s.target.Entries()[0].Value; v != `{"weight":1001}` {
-				t.Errorf("value %s", v)
-			}
+		"a thousand changes are few writes": func(s *story) {
+			s.has(service("a", "10.0.0.1:80*1")).in(time.Second).changes("a", 1000, ms).in(2 * time.Second).weighs(1001)
+			s.between("writes", s.writes(), 2, 4)
 		},
-		"a group that never stops changing is written after MaxQuiet": func(t *testing.T) {
-			s := newStory(t).bridge("b", speed).starts()
-			s.has(service("a", "10.0.0.1:80*1")).in(time.Second)
-			for i := range 200 {
-				s.table().Put(service("a", fmt.Sprintf("10.0.0.1:80*%d", i+2)))
-				s.in(50 * ms)
-			}
+		"endless changes are written after MaxQuiet": func(s *story) {
+			s.has(service("a", "10.0.0.1:80*1")).in(time.Second).changes("a", 200, 50*ms)
 			at := s.when(memory.OpWrite, "a")
 			for i := range at[1:] {
-				if d := at[i+1] - at[i]; d > 1100*ms {
-					t.Errorf("no write for %v", d)
-				}
+				s.between("ms between writes", int((at[i+1]-at[i])/ms), 0, 1100)
 			}
-			if len(at) < 10 || len(at) > 14 {
-				t.Errorf("%d writes in 11 s", len(at))
-			}
+			s.between("writes in 11 s", len(at), 10, 14)
 		},
-		"one failing group retries with growing waits and blocks no other": func(t *testing.T) {
-			s := newStory(t).bridge("b", speed).holding()
-			s.fail(func(op memory.Op, g registry.Group) error {
-				if op == memory.OpWrite && g.Name == "a" {
-					return errDown
-				}
-				return nil
-			})
-			s.starts().has(service("a", "10.0.0.1:80"), service("b", "10.0.0.2:80"))
+		"a failing group waits ever longer": func(s *story) {
+			s.fail(failing(memory.OpWrite, errDown, "a")).has(service("a", "10.0.0.1:80"), service("b", "10.0.0.2:80"))
 			s.in(10*time.Second).holds("b 10.0.0.2:80").reason("a", bridge.ReasonRetrying, "down").reason("b", bridge.ReasonSynced, "")
-			s.in(time.Minute)
-			want := []time.Duration{0, 1 * time.Second, 3 * time.Second, 7 * time.Second, 15 * time.Second, 31 * time.Second, 61 * time.Second}
-			if got := s.when(memory.OpWrite, "a"); !slices.Equal(got, want) {
-				t.Errorf("attempts at %v, want %v", got, want)
-			}
-			if st := s.status(); st.LastError != "down" || st.InSync() || s.of("a").LastError != "down" {
-				t.Errorf("%+v", st)
-			}
-			s.fail(nil)
-			s.in(31*time.Second).holds("a 10.0.0.1:80", "b 10.0.0.2:80").reason("a", bridge.ReasonSynced, "")
-			if n := strings.Count(s.log.String(), "target call failed"); n > 4 {
-				t.Errorf("logged %d times:\n%s", n, s.log.String())
-			}
-			if !strings.Contains(s.log.String(), "target calls succeed again") {
-				t.Error("the end of the outage is not logged")
-			}
+			s.in(time.Minute).is("attempts", s.when(memory.OpWrite, "a"), seconds(0, 1, 3, 7, 15, 31, 61))
+			s.inSync(false).is("last errors", []string{s.status().LastError, s.of("a").LastError}, []string{"down", "down"})
+			s.fail(nil).in(31*time.Second).holds("a 10.0.0.1:80", "b 10.0.0.2:80").reason("a", bridge.ReasonSynced, "")
+			s.between("failures logged", strings.Count(s.log.String(), "target call failed"), 1, 4).logged("target calls succeed again", 1)
 		},
-		"changes do not bypass the wait after a failure": func(t *testing.T) {
-			s := newStory(t).bridge("b", speed).holding()
-			s.fail(failing(memory.OpWrite, errDown))
-			s.starts()
+		"changes do not bypass that wait": func(s *story) {
+			s.fail(failing(memory.OpWrite, errDown)).starts()
 			for i := range 100 {
 				s.has(service("a", fmt.Sprintf("10.0.0.%d:80", i+1))).in(100 * ms)
 			}
-			if got, want := s.when(memory.OpWrite, "a"), []time.Duration{0, 1 * time.Second, 3 * time.Second, 7 * time.Second}; !slices.Equal(got, want) {
-				t.Errorf("attempts at %v, want %v", got, want)
-			}
+			s.is("attempts", s.when(memory.OpWrite, "a"), seconds(0, 1, 3, 7))
 		},
-		"a conflict with another writer is read and written at once, then with waits": func(t *testing.T) {
-			s := newStory(t).bridge("b", speed).holding()
+		"a conflict of writers is tried at once": func(s *story) {
 			n := 0
 			s.fail(func(op memory.Op, _ registry.Group) error {
 				if n++; op == memory.OpWrite && n < 9 {
@@ -112,183 +79,242 @@ func TestAgenda(t *testing.T) {
 				}
 				return nil
 			})
-			s.starts().has(service("a", "10.0.0.1:80")).in(time.Minute).holds("a 10.0.0.1:80")
-			if got, want := s.when(memory.OpWrite, "a"), []time.Duration{0, 0, 1 * time.Second, 3 * time.Second, 7 * time.Second}; !slices.Equal(got, want) {
-				t.Errorf("attempts at %v, want %v", got, want)
-			}
-			if strings.Contains(s.log.String(), "WARN") {
-				t.Error(s.log.String())
-			}
+			s.has(service("a", "10.0.0.1:80")).in(time.Minute).holds("a 10.0.0.1:80").logged("WARN", 0)
+			s.is("attempts", s.when(memory.OpWrite, "a"), seconds(0, 0, 1, 3, 7))
 		},
-		"writes queue while the target has no quorum, and go out once when it has": func(t *testing.T) {
-			s := newStory(t).bridge("b", bridge.DefaultGuard()).starts()
-			s.has(fleet(50, 2)...).in(time.Second).holdsN(100)
-			s.fail(func(memory.Op, registry.Group) error { return errDown })
+		"an outage queues each group once": func(s *story) {
+			s.has(fleet(50, 2)...).in(time.Second).holdsN(100).fail(down)
 			for i := range 300 {
-				s.table().Put(service(fmt.Sprintf("s%d", i%50), fmt.Sprintf("10.9.9.%d:80", i%200), "10.0.0.1:80"))
-				s.in(time.Second)
+				s.put(service(fmt.Sprintf("s%d", i%50), fmt.Sprintf("10.9.9.%d:80", i%200), "10.0.0.1:80")).in(time.Second)
 			}
-			if st := s.status(); st.Queue > 51 || len(st.Services) != 50 {
-				t.Errorf("the queue holds %d groups", st.Queue)
-			}
-			if n := strings.Count(s.log.String(), "\n"); n > 20 {
-				t.Errorf("%d lines logged in five minutes of outage:\n%s", n, s.log.String())
-			}
-			before := s.target.Counts()
-			s.fail(nil)
-			s.in(2 * time.Minute)
-			if st := s.status(); !st.InSync() || st.LastError != "" {
-				t.Errorf("not healed: %+v", st)
-			}
-			if n := s.target.Counts().Writes - before.Writes; n != 50 {
-				t.Errorf("%d writes for 50 groups", n)
-			}
+			s.between("queue", s.status().Queue, 0, 51).between("lines logged", strings.Count(s.log.String(), "\n"), 1, 20)
+			before := s.writes()
+			s.fail(nil).in(2*time.Minute).inSync(true).is("last error", s.status().LastError, "").is("writes", s.writes()-before, 50)
 		},
-		"nothing is written before the target was listed": func(t *testing.T) {
-			s := newStory(t).bridge("b", speed).holding(mine("a", "10.0.0.1:80"))
-			s.fail(failing(memory.OpGroups, errDown))
-			s.starts().has(service("a", "10.0.0.2:80"), service("b", "10.0.0.3:80")).in(time.Minute)
-			s.holds("a 10.0.0.1:80").reason("a", bridge.ReasonPending, "not listed")
-			if st := s.status(); st.Listed || st.InSync() || st.LastError != "down" {
-				t.Errorf("%+v", st)
-			}
-			s.fail(nil)
-			s.in(31*time.Second).holds("a 10.0.0.2:80", "b 10.0.0.3:80")
+		"nothing is written before a list": func(s *story) {
+			s.holding(mine("a", "10.0.0.1:80")).fail(failing(memory.OpGroups, errDown))
+			s.has(service("a", "10.0.0.2:80"), service("b", "10.0.0.3:80")).in(time.Minute)
+			s.holds("a 10.0.0.1:80").reason("a", bridge.ReasonPending, "not listed").inSync(false)
+			s.is("listed", s.status().Listed, false).is("last error", s.status().LastError, "down")
+			s.fail(nil).in(31*time.Second).holds("a 10.0.0.2:80", "b 10.0.0.3:80")
 		},
-		"a group that is listed is read before the first write, one that is not is empty": func(t *testing.T) {
-			s := newStory(t).bridge("b", speed).holding(mine("a", "10.0.0.1:80")).starts()
-			s.has(service("a", "10.0.0.1:80"), service("b", "10.0.0.2:80")).in(time.Second)
-			if a, b := s.when(memory.OpRead, "a"), s.when(memory.OpRead, "b"); len(a) != 1 || len(b) != 0 {
-				t.Errorf("a was read %v, b %v", a, b)
-			}
+		"a listed group is read before a write": func(s *story) {
+			s.holding(mine("a", "10.0.0.1:80")).has(service("a", "10.0.0.1:80"), service("b", "10.0.0.2:80")).in(time.Second)
+			s.is("reads", []int{len(s.when(memory.OpRead, "a")), len(s.when(memory.OpRead, "b"))}, []int{1, 0})
 		},
-		"a group that is listed later is found": func(t *testing.T) {
-			s := newStory(t).bridge("b", speed).starts()
-			s.has().in(time.Minute)
-			s.target.Set(mine("late", "10.0.0.1:80"))
-			s.in(5 * time.Minute).holds()
+		"a group that is listed later": func(s *story) {
+			s.has().in(time.Minute).holding(mine("late", "10.0.0.1:80")).in(5 * time.Minute).holds()
 		},
-		"changes go before refreshes, and refreshes are spread": func(t *testing.T) {
-			s := newStory(t).bridge("b", speed)
-			s.opts.Workers = 1
-			s.hooks.Delay = 10 * ms
-			s.starts().has(fleet(1000, 1)...).in(30 * time.Second)
-			s.in(4 * time.Minute) // refreshes are under way
+		"changes go before refreshes, which are spread": func(s *story) {
+			s.opts.Workers, s.hooks.Delay = 1, 10*ms
+			s.has(fleet(1000, 1)...).in(30 * time.Second).in(4 * time.Minute) // refreshes are under way
 			at := time.Since(s.begin)
-			s.table().Put(service("s7", "10.0.0.9:80"))
-			s.in(time.Second)
-			w := s.when(memory.OpWrite, "s7")
-			if d := w[len(w)-1] - at; d > 20*ms {
-				t.Errorf("a change waited %v for refreshes", d)
-			}
-			reads := map[time.Duration]int{}
+			s.put(service("s7", "10.0.0.9:80")).in(time.Second).wroteWithin(20*ms, "s7", at)
+			reads := map[time.Duration]bool{}
 			for _, c := range s.calls {
 				if c.op == memory.OpRead {
-					reads[c.at/time.Second]++
+					reads[c.at/time.Second] = true
 				}
 			}
-			if len(reads) < 30 {
-				t.Errorf("refreshes in %d seconds only", len(reads))
-			}
+			s.between("seconds with refreshes", len(reads), 30, 300)
 		},
-		"calls that are under way end before Run returns": func(t *testing.T) {
-			s := newStory(t).bridge("b", speed)
+		"calls end before Run returns": func(s *story) {
 			s.hooks.Delay = time.Second
-			s.starts().has(fleet(3, 1)...).in(1500 * ms)
-			s.stop() // goleak and the bubble see what is left
-			if err := s.loop.Alive(t.Context()); err == nil {
-				t.Error("a loop that stopped is alive")
-			}
-			if err := s.loop.Run(t.Context()); err == nil {
-				t.Error("a loop runs twice")
+			s.has(fleet(3, 1)...).in(1500 * ms).stop() // goleak and the bubble see what is left
+			if s.loop.Alive(s.Context()) == nil || s.loop.Run(s.Context()) == nil {
+				s.Error("Alive() or Run() of a loop that stopped = nil, want an error")
 			}
 		},
-	})
-}
-
-func TestObservations(t *testing.T) {
-	stories(t, map[string]func(*testing.T){
-		"calls, entries and how long they took since the change was seen": func(t *testing.T) {
-			s := newStory(t).bridge("b", speed)
+		"observations of calls and entries": func(s *story) {
 			s.hooks.Delay = 40 * ms
-			s.starts().has(service("a", "10.0.0.1:80", "10.0.0.2:80")).in(time.Second)
-			s.table().Put(service("a", "10.0.0.1:80*3"))
-			s.in(time.Second)
+			s.has(service("a", "10.0.0.1:80", "10.0.0.2:80")).in(time.Second).put(service("a", "10.0.0.1:80*3")).in(time.Second)
 			var got []string
 			for _, o := range s.seen {
 				if o.Kind == bridge.ObservedApplied {
 					got = append(got, fmt.Sprint(o.Bridge, " ", o.Op, " ", o.Count, " ", o.Took, " ", o.Latency))
 				}
 			}
-			want := []string{"b create 2 40ms 40ms", "b delete 1 40ms 40ms", "b update 1 40ms 40ms"}
-			if !slices.Equal(got, want) {
-				t.Errorf("got %v, want %v", got, want)
+			s.is("applied", got, []string{"b create 2 40ms 40ms", "b delete 1 40ms 40ms", "b update 1 40ms 40ms"})
+			s.is("lists and writes", []int{s.count(bridge.ObservedCall, "list"), s.count(bridge.ObservedCall, "write")}, []int{1, 2})
+		},
+		"the queue, and for how long": func(s *story) {
+			s.opts.Workers, s.hooks.Delay = 1, time.Second
+			st := s.has(fleet(10, 1)...).in(3500 * ms).inSync(false).status()
+			s.is("queue", st.Queue, 7).between("seconds due", int(st.OldestDue.Seconds()), 2, 4)
+		},
+		"a call without an answer is given up": func(s *story) {
+			s.opts.Workers = 1
+			f := s.fake()
+			f.write = func(ctx context.Context, c registry.Change) error {
+				if c.Group == group("a") {
+					<-ctx.Done()
+					return ctx.Err()
+				}
+				return f.session.Write(ctx, c)
 			}
-			if s.count(bridge.ObservedCall, "list") != 1 || s.count(bridge.ObservedCall, "write") != 2 {
-				t.Errorf("calls %+v", s.seen)
-			}
+			s.starts(f).has(service("a", "10.0.0.1:80")).has(service("a", "10.0.0.1:80"), service("b", "10.0.0.2:80"))
+			s.in(29*time.Second).holds().in(2*time.Second).holds("b 10.0.0.2:80").reason("b", bridge.ReasonSynced, "")
+			s.says("last error", s.status().LastError, "not done within 30s")
 		},
 	})
 }
 
-// pausing starts a bridge of 20 services with one endpoint each, and returns
-// what stops its loop for as long as the process would be: nothing is read and
-// nothing is written meanwhile, and waits continue.
-func pausing(t *testing.T) (*story, func(time.Duration)) {
-	t.Helper()
-	var pause atomic.Int64
-	s := newStory(t).bridge("b", bridge.DefaultGuard())
-	s.opts.OnEvent = func(e bridge.Event) {
-		if e.Kind == bridge.EventInvalid {
-			time.Sleep(time.Duration(pause.Load()))
-		}
-	}
-	s.starts().has(fleet(20, 1)...).in(10 * time.Minute)
-	n := 0
-	return s, func(d time.Duration) {
-		pause.Store(int64(d))
-		n++
-		bad := service("bad")
-		bad.Attributes = map[string]string{"bad": time.Duration(n).String()}
-		s.table().Put(bad)
-		s.in(d)
-	}
+func TestAgenda_Damping(t *testing.T) {
+	stories(t, speed, map[string]func(*story){
+		"one write a second after the first ten": func(s *story) {
+			s.opts.Quiet = 50 * ms
+			s.has(service("a", "10.0.0.1:80", "10.0.0.2:80")).in(time.Minute)
+			for _, most := range []int{60 + 11, 60} {
+				before := s.writes()
+				s.flaps(time.Minute).between("writes in a minute", s.writes()-before, 1, most)
+			}
+			s.in(2*time.Second).holds("a 10.0.0.1:80", "a 10.0.0.2:80")
+		},
+		"a removal waits no longer than MaxQuiet": func(s *story) {
+			s.has(service("a", "10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80")).in(time.Minute).flaps(30 * time.Second)
+			s.put(service("a", "10.0.0.1:80")).in(s.opts.MaxQuiet).holds("a 10.0.0.1:80")
+		},
+		"an idle group that flapped before": func(s *story) {
+			s.has(service("a", "10.0.0.1:80")).in(time.Minute).flaps(30 * time.Second).in(12 * time.Second)
+			at := time.Since(s.begin)
+			s.has(service("a", "10.0.0.1:80", "10.0.0.9:80")).wroteWithin(0, "a", at)
+		},
+		"a busy service does not starve others": func(s *story) {
+			s.opts.Workers, s.hooks.Delay = 1, 10*ms
+			s.has(fleet(20, 1)...).in(time.Minute).changes("s0", 100, 10*ms).put(service("s7", "10.9.9.9:80"))
+			s.changes("s0", 100, 10*ms).wroteWithin(100*ms, "s7", time.Minute+time.Second)
+		},
+		"a change goes before thousands of arrivals": func(s *story) {
+			s.opts.Workers, s.hooks.Delay = 4, 10*ms
+			s.has(service("old", "10.0.0.1:80")).in(time.Minute).table().Apply(fleet(4000, 1), nil)
+			left, at := s.in(time.Second).status().Arriving, time.Since(s.begin)
+			s.put(service("old", "10.0.0.2:80")).in(200*ms).wroteWithin(100*ms, "old", at)
+			s.in(time.Second).between("arriving", s.status().Arriving, 1, left-1).in(time.Minute).holdsN(4001)
+		},
+		"arrivals continue while changes never end": func(s *story) {
+			s.opts.Workers, s.hooks.Delay, s.opts.MaxQuiet, s.opts.Quiet = 1, 10*ms, ms, ms
+			s.has(fleet(50, 1)...).in(time.Minute).put(service("new", "10.0.0.1:80"))
+			for i := range 2000 {
+				s.put(service(fmt.Sprint("s", i%50), fmt.Sprintf("10.0.0.1:80*%d", i+1))).in(ms)
+			}
+			s.is("writes of the new one", len(s.when(memory.OpWrite, "new")), 1)
+		},
+	})
 }
 
-// TestPause has a process stand still while something is away for a second.
-func TestPause(t *testing.T) {
-	stories(t, map[string]func(*testing.T){
-		"the last endpoint waits anew": func(t *testing.T) {
-			for _, d := range []time.Duration{19 * time.Second, 40 * time.Second} { // of a wait of which 20 s are left
-				s, pause := pausing(t)
-				s.table().Delete("s0")
-				s.in(10 * time.Second)
-				pause(d)
-				s.in(29 * time.Second).holdsN(20)
-				s.in(2 * time.Second).holdsN(19).stop()
+func TestBudget(t *testing.T) {
+	stories(t, speed, map[string]func(*story){
+		"a failing target gets fewer calls": func(s *story) {
+			s.opts.Workers, s.hooks.Delay = 16, 100*ms
+			var mu sync.Mutex
+			now, most := 0, 0
+			peak := func() int { // since it was asked last
+				mu.Lock()
+				defer mu.Unlock()
+				n := most
+				most = 0
+				return n
 			}
+			f := s.fake()
+			f.write = func(ctx context.Context, c registry.Change) error {
+				add := func(n int) {
+					mu.Lock()
+					defer mu.Unlock()
+					now += n
+					most = max(most, now)
+				}
+				add(1)
+				defer add(-1)
+				return f.Target.Write(ctx, c)
+			}
+			s.starts(f).has(fleet(500, 1)...).in(time.Second).is("calls at a time", peak(), 16)
+			s.fail(down).in(time.Second)
+			peak()
+			s.in(30*time.Second).is("calls at a time", []int{peak(), s.status().Budget}, []int{1, 1})
+			s.fail(nil).in(5*time.Minute).holdsN(500).is("calls at a time", peak(), 16)
 		},
-		"an orphan settles anew": func(t *testing.T) {
-			s, pause := pausing(t)
-			s.has(fleet(19, 1)...).in(50 * time.Second)
-			pause(time.Minute)
-			s.in(58 * time.Second).holdsN(20)
-			s.in(4 * time.Second).holdsN(19)
+		"a refusal lowers no budget": func(s *story) {
+			s.fail(func(memory.Op, registry.Group) error { return registry.ErrRefused })
+			s.has(fleet(50, 1)...).in(time.Minute).is("budget", s.status().Budget, 4)
 		},
-		"a hold is confirmed by what was read long enough after it": func(t *testing.T) {
-			s, pause := pausing(t)
-			s.loses(0, 10).in(9 * time.Minute)
-			s.dials(fleet(20, 1)[10:]...).in(10 * time.Second)
-			pause(5 * time.Minute)
-			s.in(58 * time.Second).holdsN(20).hold()
+		"writes keep to the rate": func(s *story) {
+			s.opts.Rate = 100
+			s.has(fleet(1000, 1)...).in(20 * time.Second).holdsN(1000)
+			var at []time.Duration
+			for _, c := range s.calls {
+				if c.op == memory.OpWrite {
+					at = append(at, c.at)
+				}
+			}
+			for i := range at[150:] {
+				if d := at[i+150] - at[i]; d < time.Second {
+					s.Fatalf("150 writes within %v, want a second", d)
+				}
+			}
+			s.between("seconds", int(at[999].Seconds()), 9, 10)
+		},
+		"orphans go at a low rate": func(s *story) {
+			s.bridges[0].Guard, s.opts.Rate = bridge.DefaultGuard(), 10
+			all := fleet(40, 1)
+			for _, sv := range all {
+				s.holding(mine(string(sv.Name), registry.PartPrefix+"old"))
+			}
+			s.holding(stored(all...)...).has(all...).in(5 * time.Minute).holdsN(40)
+		},
+		"approved orphans go at a low rate": func(s *story) {
+			s.bridges[0].Guard, s.opts.Rate = bridge.DefaultGuard(), 6
+			s.opts.Author = func(e registry.Entry) string {
+				if e.Key == "10.9.9.9:80" {
+					return "gone"
+				}
+				return "b"
+			}
+			all := fleet(258, 1)
+			for _, sv := range all[:118] {
+				s.holding(mine(string(sv.Name), "10.9.9.9:80"))
+			}
+			s.holding(stored(all...)...).has(all...).in(5 * time.Minute).approves().in(ms)
+			for _, sv := range all[118:] {
+				s.put(service(string(sv.Name), sv.Endpoints[0].Address()+"*7"))
+			}
+			s.in(time.Minute).holdsN(258)
+		},
+	})
+}
+
+// TestLoop_Pause has a process stand still while something is away for a second.
+func TestLoop_Pause(t *testing.T) {
+	var pause atomic.Int64
+	begin := func(s *story) *story { // the loop sleeps when it reports an invalid service
+		s.opts.OnEvent = func(e bridge.Event) {
+			if e.Kind == bridge.EventInvalid {
+				time.Sleep(time.Duration(pause.Load()))
+			}
+		}
+		return s.has(fleet(20, 1)...).in(10 * time.Minute)
+	}
+	stand := func(s *story, d time.Duration) *story { // nothing is read or written meanwhile
+		pause.Store(int64(d))
+		return s.put(invalid("bad", d.String())).in(d)
+	}
+	lastEndpoint := func(d time.Duration) func(*story) { // of a wait of which 20 s are left
+		return func(s *story) {
+			stand(begin(s).delete("s0").in(10*time.Second), d).in(29 * time.Second).holdsN(20).in(2 * time.Second).holdsN(19)
+		}
+	}
+	stories(t, bridge.DefaultGuard(), map[string]func(*story){
+		"a last endpoint waits anew, 19 s": lastEndpoint(19 * time.Second),
+		"a last endpoint waits anew, 40 s": lastEndpoint(40 * time.Second),
+		"an orphan settles anew": func(s *story) {
+			stand(begin(s).has(fleet(19, 1)...).in(50*time.Second), time.Minute).in(58 * time.Second).holdsN(20).in(4 * time.Second).holdsN(19)
+		},
+		"a hold is confirmed later": func(s *story) {
+			begin(s).loses(0, 10).in(9 * time.Minute).dials(fleet(20, 1)[10:]...).in(10 * time.Second)
+			stand(s, 5*time.Minute).in(58 * time.Second).holdsN(20).hold()
 			s.in(33 * time.Second).holdsN(10).noHold()
 		},
-		"a loop that is only busy for a moment waits no longer": func(t *testing.T) {
-			s, pause := pausing(t)
-			s.table().Delete("s0")
-			s.in(10 * time.Second)
-			pause(500 * time.Millisecond)
-			s.in(20 * time.Second).holdsN(19)
+		"a moment is no pause": func(s *story) {
+			stand(begin(s).delete("s0").in(10*time.Second), 500*ms).in(20 * time.Second).holdsN(19)
 		},
 	})
 }

@@ -16,8 +16,7 @@ import (
 
 const nServices, nEndpoints = 10_000, 10
 
-// mesh returns services as a mesh has them; another shift moves every address
-// by one.
+// mesh returns services as a mesh has them; another shift moves every address by one.
 func mesh(shift int) []*registry.Service {
 	out := make([]*registry.Service, nServices)
 	for i := range out {
@@ -63,12 +62,10 @@ func (s sink) Write(ctx context.Context, _ registry.Change) error {
 	return nil
 }
 
-// running starts a loop over a table in real time and waits until all of it
-// is written.
-func running(b *testing.B, table *registry.Table) (*bridge.Loop, sink) {
+// running starts a loop in real time and waits until everything is written.
+func running(b *testing.B, target registry.Target, table *registry.Table, project bridge.Project) *bridge.Loop {
 	b.Helper()
-	target := sink{wrote: make(chan time.Time, 256)}
-	loop, err := bridge.New(target, []bridge.Bridge{{Name: "b", Table: table, Project: dubboLike}},
+	loop, err := bridge.New(target, []bridge.Bridge{{Name: "b", Table: table, Project: project}},
 		bridge.Options{Owner: "me", Workers: 64, Quiet: time.Millisecond, Refresh: 24 * time.Hour})
 	if err != nil {
 		b.Fatal(err)
@@ -82,22 +79,35 @@ func running(b *testing.B, table *registry.Table) (*bridge.Loop, sink) {
 			b.Error(err)
 		}
 	})
-	for range nServices {
-		<-target.wrote
+	if s, ok := target.(sink); ok {
+		for range nServices {
+			<-s.wrote
+		}
 	}
-	if _, err := loop.AwaitQuiet(ctx); err != nil {
-		b.Fatal(err)
-	}
-	return loop, target
+	quiet(b, loop)
+	return loop
 }
 
-// BenchmarkP04Own is the own part of a single change: from Table.Put to the
-// call of Target.Write.
-func BenchmarkP04Own(b *testing.B) {
+func quiet(b *testing.B, loop *bridge.Loop) {
+	b.Helper()
+	if _, err := loop.AwaitQuiet(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// full returns a table of a mesh, and a loop that wrote it to a sink.
+func full(b *testing.B) (*registry.Table, *bridge.Loop, sink) {
+	b.Helper()
+	table, target := registry.NewTable(), sink{wrote: make(chan time.Time, 256)}
+	table.Replace(slices.Values(mesh(0)))
+	return table, running(b, target, table, dubboLike), target
+}
+
+// BenchmarkLoop_Change is the own part of a single change: from Table.Put to the call of
+// Target.Write.
+func BenchmarkLoop_Change(b *testing.B) {
 	all, alt := mesh(0), mesh(1)
-	table := registry.NewTable()
-	table.Replace(slices.Values(all))
-	_, target := running(b, table)
+	table, _, target := full(b)
 	var took []time.Duration
 	n := 0
 	for b.Loop() {
@@ -116,48 +126,30 @@ func BenchmarkP04Own(b *testing.B) {
 	b.ReportMetric(float64(took[len(took)*99/100].Microseconds()), "p99-µs")
 }
 
-// BenchmarkP09Push is a full push of 100,000 endpoints in which nothing
-// changed, through table and loop.
-func BenchmarkP09Push(b *testing.B) {
-	all, same := mesh(0), mesh(0)
-	table := registry.NewTable()
-	table.Replace(slices.Values(all))
-	loop, _ := running(b, table)
+// BenchmarkLoop_Push is a full push of 100,000 endpoints in which nothing changed, through
+// table and loop.
+func BenchmarkLoop_Push(b *testing.B) {
+	same := mesh(0)
+	table, loop, _ := full(b)
 	b.ReportAllocs()
 	for b.Loop() {
 		table.Replace(slices.Values(same))
 		if err := loop.Approve(b.Context(), "", ""); err == nil { // the loop has looked when it answers
-			b.Fatal("approved nothing")
+			b.Fatal("Approve() = nil, want an error")
 		}
 	}
 }
 
-// BenchmarkStatus is the status of 10,000 services.
-func BenchmarkStatus(b *testing.B) {
-	table := registry.NewTable()
-	table.Replace(slices.Values(mesh(0)))
-	loop, _ := running(b, table)
-	b.ReportAllocs()
-	for b.Loop() {
-		loop.Status()
-	}
-}
-
-// BenchmarkP07 is the memory that table and loop take per endpoint, texts
-// included.
-func BenchmarkP07(b *testing.B) {
+// BenchmarkLoop_Memory is the memory that table and loop take per endpoint, texts included.
+func BenchmarkLoop_Memory(b *testing.B) {
 	before := heap()
-	table := registry.NewTable()
-	table.Replace(slices.Values(mesh(0)))
-	loop, target := running(b, table)
+	table, loop, target := full(b)
 	loaded := heap() - before
 	table.Replace(slices.Values(mesh(1)))
 	for range nServices {
 		<-target.wrote
 	}
-	if _, err := loop.AwaitQuiet(b.Context()); err != nil {
-		b.Fatal(err)
-	}
+	quiet(b, loop)
 	churned := heap() - before
 	for b.Loop() {
 		runtime.KeepAlive(loop)
@@ -175,11 +167,10 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// BenchmarkStatusOfMany measures what asking costs at 50,000 services of which
-// 20,000 cannot be known. A scrape reads Summary; Status is the whole
-// document, and held is the longest that a question beside it waited for the
-// loop.
-func BenchmarkStatusOfMany(b *testing.B) {
+// BenchmarkLoop_Status measures what asking costs at 50,000 services of which 20,000
+// cannot be known. A scrape reads Summary; Status is the whole document, and held is
+// the longest that a question beside it waited for the loop.
+func BenchmarkLoop_Status(b *testing.B) {
 	table := registry.NewTable()
 	all := make([]*registry.Service, 50_000)
 	for i := range all {
@@ -189,29 +180,14 @@ func BenchmarkStatusOfMany(b *testing.B) {
 		}
 	}
 	table.Replace(slices.Values(all))
-	loop, err := bridge.New(memory.New(memory.Options{Owner: "me"}), []bridge.Bridge{{Name: "b", Table: table, Project: perService}},
-		bridge.Options{Owner: "me", Workers: 64})
-	if err != nil {
-		b.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(b.Context())
-	done := make(chan error, 1)
-	go func() { done <- loop.Run(ctx) }()
-	b.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			b.Error(err)
-		}
-	})
-	if _, err := loop.AwaitQuiet(ctx); err != nil {
-		b.Fatal(err)
-	}
+	loop := running(b, memory.New(memory.Options{Owner: "me"}), table, perService)
 	b.Run("summary", func(b *testing.B) {
 		for b.Loop() {
 			loop.Summary()
 		}
 	})
 	b.Run("status", func(b *testing.B) {
+		b.ReportAllocs()
 		var most time.Duration
 		for b.Loop() {
 			asked := make(chan struct{})
@@ -225,7 +201,7 @@ func BenchmarkStatusOfMany(b *testing.B) {
 					waiting = false
 				default:
 					began := time.Now()
-					if err := loop.Alive(ctx); err != nil {
+					if err := loop.Alive(b.Context()); err != nil {
 						b.Fatal(err)
 					}
 					most = max(most, time.Since(began))
@@ -236,41 +212,21 @@ func BenchmarkStatusOfMany(b *testing.B) {
 	})
 }
 
-// BenchmarkSharedGroup is a change of one service where 10,000 claim in one group,
+// BenchmarkLoop_SharedGroup is a change of one service where 10,000 claim in one group,
 // until status shows it.
-func BenchmarkSharedGroup(b *testing.B) {
-	table := registry.NewTable()
-	all := make([]*registry.Service, nServices)
+func BenchmarkLoop_SharedGroup(b *testing.B) {
+	table, all := registry.NewTable(), fleet(nServices, 1)
 	for i := range all {
-		all[i] = service(fmt.Sprint("s", i), fmt.Sprintf("10.%d.%d.1:80", i>>8, i&255))
 		all[i].Application = "app"
 	}
 	table.Replace(slices.Values(all))
-	loop, err := bridge.New(memory.New(memory.Options{Owner: "me"}), []bridge.Bridge{{Name: "b", Table: table, Project: perService}},
-		bridge.Options{Owner: "me", Quiet: time.Millisecond})
-	if err != nil {
-		b.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(b.Context())
-	done := make(chan error, 1)
-	go func() { done <- loop.Run(ctx) }()
-	b.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			b.Error(err)
-		}
-	})
-	if _, err := loop.AwaitQuiet(ctx); err != nil {
-		b.Fatal(err)
-	}
+	loop := running(b, memory.New(memory.Options{Owner: "me"}), table, perService)
 	n := 0
 	for b.Loop() {
 		n++
 		s := service("s0", fmt.Sprintf("10.0.0.1:80*%d", n%7+1))
 		s.Application = "app"
 		table.Put(s)
-		if _, err := loop.AwaitQuiet(ctx); err != nil {
-			b.Fatal(err)
-		}
+		quiet(b, loop)
 	}
 }

@@ -1,16 +1,11 @@
 package bridge_test
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
-	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/bridge"
@@ -18,464 +13,49 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// recording is a target that keeps records.
-type recording struct {
-	*memory.Target
-	mu    sync.Mutex
-	texts map[string]map[string]string
-	calls int
-	wrote int
-	down  bool
-
-	denied string // a name: what is kept under it may not be read or written
-}
-
-var errDenied = fmt.Errorf("%w: not authenticated", registry.ErrRefused)
-
-func (r *recording) Records(_ context.Context, kind string) (map[string]string, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.calls++
-	all := maps.Clone(r.texts[kind])
-	if _, there := all[r.denied]; there && r.denied != "" {
-		delete(all, r.denied)
-		return all, errDenied
-	}
-	return all, nil
-}
-
-func (r *recording) Record(_ context.Context, kind, name, text string) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.down {
-		return errDown
-	}
-	if name == r.denied && r.denied != "" {
-		return errDenied
-	}
-	r.wrote++
-	if r.texts[kind] == nil {
-		r.texts[kind] = make(map[string]string)
-	}
-	r.texts[kind][name] = text
-	if text == "" {
-		delete(r.texts[kind], name)
-	}
-	return nil
-}
-
-// set makes storing fail, or work.
-func (r *recording) set(down bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.down = down
-}
-
-func (r *recording) stored() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.wrote
-}
-
-func (r *recording) decisions() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return len(r.texts["decisions"])
-}
-
-// recorded is held over a target that keeps records; start begins a process
-// over it.
-func recorded(t *testing.T) (r *recording, start func(...func(*story)) *story) {
-	t.Helper()
-	r = &recording{Target: memory.New(memory.Options{Owner: "me"}), texts: make(map[string]map[string]string)}
-	return r, func(tune ...func(*story)) *story {
-		s := newStory(t).bridge("b", bridge.DefaultGuard())
-		s.target = r.Target
-		for _, f := range tune {
-			f(s)
-		}
-		return s.starts(r)
-	}
-}
-
-// otherClock is what a replica sees of the records whose clock is ahead.
-type otherClock struct {
-	*recording
-	ahead time.Duration
-}
-
-func (o otherClock) Records(ctx context.Context, kind string) (map[string]string, error) {
-	all, err := o.recording.Records(ctx, kind)
-	for name, text := range all {
-		all[name] = later(text, -o.ahead)
-	}
-	return all, err
-}
-
-func (o otherClock) Record(ctx context.Context, kind, name, text string) error {
-	return o.recording.Record(ctx, kind, name, later(text, o.ahead))
-}
-
-// later returns a record that says it was written so much later.
-func later(text string, by time.Duration) string {
-	fields := make(map[string]json.RawMessage)
-	var at time.Time
-	if json.Unmarshal([]byte(text), &fields) != nil || json.Unmarshal(fields["at"], &at) != nil {
-		return text
-	}
-	fields["at"], _ = json.Marshal(at.Add(by))
-	out, _ := json.Marshal(fields)
-	return string(out)
-}
-
-// as makes a story that of one of several replicas.
-func as(l bridge.Leadership) func(*story) {
-	return func(s *story) { s.opts.Election = newElection(l) }
-}
-
-// pair returns two replicas over one target, of which the first leads until the
-// other takes over.
-func pair(t *testing.T, start func(...func(*story)) *story) (a, b *story, takesOver func()) {
-	t.Helper()
-	first, second := newElection(leader(1)), newElection(standby(1))
-	a = start(func(s *story) { s.opts.Election = first })
-	b = start(func(s *story) { s.opts.Election = second })
-	replicas{a, b}.has(fleet(20, 2)...)
-	a.in(10 * time.Minute)
-	return a, b, func() {
-		first.set(standby(2))
-		second.set(leader(2))
-	}
-}
-
-// replicas are told the same.
+// replicas are several processes that see the same source.
 type replicas []*story
 
-func (r replicas) has(services ...*registry.Service) {
+func (r replicas) has(services ...*registry.Service) replicas {
 	for _, s := range r {
 		s.has(services...)
 	}
+	return r
 }
 
-func (r replicas) dials(services ...*registry.Service) {
+func (r replicas) dials(services ...*registry.Service) replicas {
 	for _, s := range r {
 		s.dials(services...)
 	}
+	return r
 }
 
-func (r replicas) loseTen() {
+// losesTen has ten of the services go, and returns the id of the hold of the leader.
+func (r replicas) losesTen() string {
+	r[0].Helper()
 	for _, s := range r {
 		s.loses(0, 10)
 	}
+	return r[0].in(time.Minute).hold().ID
 }
 
-func TestDecisions(t *testing.T) {
-	stories(t, map[string]func(*testing.T){
-		"a denial is not forgotten where another replica takes over": func(t *testing.T) {
-			e := newElection(leader(1))
-			r, start := recorded(t)
-			s := start(func(s *story) { s.opts.Election = e }).has(fleet(20, 2)...).in(10 * time.Minute)
-			s.loses(0, 10).in(0)
-			s.denies(s.hold().ID)
-			s.in(10 * time.Second)
-			e.set(standby(2))
-			if s.in(time.Minute); r.decisions() != 1 {
-				t.Errorf("%d decisions are kept", r.decisions())
-			}
-			e.set(leader(3))
-			s.in(time.Minute).dials(rest()...).in(time.Hour).holdsN(40)
-			if h := s.hold(); !h.Denied {
-				t.Errorf("%+v", h)
-			}
-		},
-		"a denial is not forgotten by a restart where several bridges lead to the target": func(t *testing.T) {
-			_, start := recorded(t)
-			two := func(s *story) { s.bridge("c", bridge.DefaultGuard()) }
-			begin := func(services []*registry.Service) *story {
-				s := start(two)
-				s.tables["c"].Replace(slices.Values([]*registry.Service{service("other", "10.9.0.1:80")}))
-				return s.has(services...).in(10 * time.Minute)
-			}
-			s := begin(fleet(20, 2))
-			s.loses(0, 10).in(0)
-			s.denies(s.hold().ID)
-			s.in(10 * time.Second).stop()
-			s = begin(rest())
-			s.tables["c"].Dialed()
-			s.tables["c"].Replace(slices.Values([]*registry.Service{service("other", "10.9.0.1:80")}))
-			s.dials(rest()...).in(time.Hour).holdsN(41)
-			if h := s.hold(); !h.Denied {
-				t.Errorf("%+v", h)
-			}
-		},
-		"what cannot be kept for long is kept once it can, and no more than that": func(t *testing.T) {
-			r, start := recorded(t)
-			s := start(as(leader(1))).has(fleet(20, 2)...).in(10 * time.Minute)
-			r.set(true)
-			s.loses(0, 10).in(2 * time.Hour).hold()
-			r.set(false)
-			s.in(30 * time.Second)
-			if n := r.stored(); n > 11 { // the hold, and of each of ten services
-				t.Errorf("%d records were stored of one hold", n)
-			}
-		},
-		"a denial is not forgotten by a restart, and ends for what is claimed again": func(t *testing.T) {
-			r, start := recorded(t)
-			s := start().has(fleet(20, 2)...).in(10 * time.Minute)
-			s.loses(0, 10).in(0)
-			s.denies(s.hold().ID)
-			s.in(10 * time.Second).stop()
-			s = start().has(rest()...).in(day()).holdsN(40) // never confirmed either
-			if h := s.hold(); !h.Denied {
-				t.Errorf("%+v", h)
-			}
-			s.table().Put(fleet(20, 2)[3])
-			s.in(time.Minute)
-			if h := s.hold(); !h.Denied || len(h.Entries) != 18 || r.decisions() != 0 {
-				t.Errorf("%+v, %d decisions are kept", h, r.decisions())
-			}
-		},
-		"who leads no more has no hold of its own": func(t *testing.T) {
-			e, events := newElection(leader(1)), (*[]bridge.Event)(nil)
-			_, start := recorded(t)
-			s := start(func(s *story) { s.opts.Election, events = e, listens(s) }).has(fleet(20, 2)...).in(10 * time.Minute)
-			s.loses(0, 10).in(time.Minute).hold()
-			e.set(standby(2))
-			s.in(0)
-			if e := (*events)[len(*events)-1]; e.Kind != bridge.EventRelease || !strings.Contains(e.Why, "another replica") {
-				t.Errorf("%+v", e)
-			}
-		},
-		"any replica shows the hold of another and takes the word on it": func(t *testing.T) {
-			_, start := recorded(t)
-			a, b := start(as(leader(1))), start(as(standby(1)))
-			replicas{a, b}.has(fleet(20, 2)...)
-			a.in(10 * time.Minute)
-			replicas{a, b}.loseTen()
-			id := a.in(time.Minute).hold().ID
-			if h := b.hold(); h.ID != id || len(h.Entries) != 20 {
-				t.Fatalf("the other replica shows %+v", h)
-			}
-			b.denies(id)
-			if h := a.in(10 * time.Second).hold(); !h.Denied {
-				t.Errorf("%+v", h)
-			}
-			b.approves(id, "bob")
-			a.in(time.Minute).holdsN(20).noHold()
-			b.noHold()
-		},
-		"a word at a replica counts whatever its clock says, and it shows the holds of the others": func(t *testing.T) {
-			for _, ahead := range []time.Duration{-time.Hour, -6 * time.Minute, 3 * time.Minute, time.Hour} {
-				r, start := recorded(t)
-				a := start(as(leader(1)))
-				b := newStory(t).bridge("b", bridge.DefaultGuard())
-				b.target = r.Target
-				as(standby(1))(b)
-				b.starts(otherClock{r, ahead})
-				replicas{a, b}.has(fleet(20, 2)...)
-				a.in(10 * time.Minute)
-				replicas{a, b}.loseTen()
-				id := a.in(5 * time.Minute).hold().ID
-				if h := b.hold(); h.ID != id {
-					t.Fatalf("%s ahead: the other replica shows %+v", ahead, h)
-				}
-				b.approves(id, "bob")
-				a.in(time.Minute).holdsN(20).noHold()
-				b.in(10 * time.Minute).noHold()
-				if r.decisions() != 0 {
-					t.Errorf("%s ahead: %d decisions are kept", ahead, r.decisions())
-				}
-				a.stop()
-				b.stop()
-			}
-		},
-		"what no person approved counts for the one that takes over": func(t *testing.T) {
-			_, start := recorded(t)
-			a, b, takesOver := pair(t, start)
-			replicas{a, b}.loseTen()
-			id := a.in(time.Minute).hold().ID
-			replicas{a, b}.dials(fleet(20, 2)[12:]...) // two more are missing, which settles
-			a.in(30 * time.Second)
-			a.approves(id, "ann")
-			for _, s := range []*story{a, b} {
-				s.in(3 * time.Minute)
-			}
-			left := len(a.target.Entries())
-			takesOver()
-			for _, s := range []*story{a, b} {
-				s.in(time.Minute).loses(12, 2) // four of ten by now
-			}
-			b.in(10 * time.Minute).holdsN(left).hold()
-		},
-		"a decision that cannot be stored is stored later": func(t *testing.T) {
-			r, start := recorded(t)
-			s := start().has(fleet(20, 2)...).in(10 * time.Minute)
-			s.loses(0, 10).in(11 * time.Second)
-			s.loses(10, 8).in(0)
-			r.set(true)
-			for _, h := range s.status().Holds {
-				if err := s.loop.Deny(t.Context(), h.ID, "ann"); !errors.Is(err, bridge.ErrUnrecorded) || !strings.Contains(err.Error(), "down") {
-					t.Errorf("a decision that could not be recorded: %v", err)
-				}
-			}
-			s.in(time.Minute)
-			r.set(false)
-			if s.in(10 * time.Second); r.decisions() != 1 {
-				t.Errorf("%d decisions are kept", r.decisions())
-			}
-		},
-		"a record that is refused costs itself": func(t *testing.T) {
-			r, start := recorded(t)
-			a, b, _ := pair(t, start)
-			r.mu.Lock()
-			r.texts["decisions"] = map[string]string{"denied": "{}"}
-			r.denied = "denied"
-			r.mu.Unlock()
-			replicas{a, b}.loseTen()
-			id := a.in(time.Minute).hold().ID
-			b.approves(id, "ann")
-			a.in(time.Minute).holdsN(20).noHold()
-			if told := strings.Count(a.log.String(), "not authenticated"); told != 1 {
-				t.Errorf("the reason is told %d times: %s", told, a.log.String())
-			}
-		},
-		"what may not be kept of one hold does not keep the word on another": func(t *testing.T) {
-			r, start := recorded(t)
-			s := start(as(leader(1))).has(fleet(20, 2)...).in(10 * time.Minute)
-			s.loses(0, 10).in(0)
-			r.mu.Lock()
-			r.denied = s.hold().ID
-			r.mu.Unlock()
-			s.in(11*time.Second).loses(10, 8).in(time.Second)
-			for _, h := range s.status().Holds {
-				if err := s.loop.Deny(t.Context(), h.ID, "ann"); err != nil != (h.ID == r.denied) {
-					t.Errorf("%s: %v", h.ID, err)
-				}
-			}
-			if s.in(10 * time.Second); r.decisions() != 1 {
-				t.Errorf("%d decisions are kept", r.decisions())
-			}
-		},
-		"a decision that may not be kept counts for this process": func(t *testing.T) {
-			r, start := recorded(t)
-			s := start().has(fleet(20, 2)...).in(10 * time.Minute)
-			s.loses(0, 10).in(0)
-			r.mu.Lock()
-			r.denied = s.hold().ID
-			r.mu.Unlock()
-			if err := s.loop.Approve(t.Context(), s.hold().ID, "ann"); !errors.Is(err, bridge.ErrUnrecorded) {
-				t.Errorf("approval: %v", err)
-			}
-			s.in(10 * time.Second).holdsN(20).noHold()
-		},
-		"without a hold the records are left alone": func(t *testing.T) {
-			r, start := recorded(t)
-			start().has(fleet(20, 2)...).in(day())
-			if r.calls > 3 { // at the start
-				t.Errorf("%d looks", r.calls)
-			}
-		},
-		"a denial of what a standby had not read yet counts after it took over": func(t *testing.T) {
-			hours(t)
-			_, start := recorded(t)
-			a, b, takesOver := pair(t, start)
-			all := fleet(20, 3)
-			replicas{a, b}.has(all...)
-			a.in(time.Second)
-			replicas{a, b}.has(fleet(20, 2)...)
-			a.in(10 * time.Second)
-			replicas{a, b}.loseTen()
-			id := a.in(70 * time.Second).hold().ID
-			a.denies(id)
-			a.in(10 * time.Second)
-			n := len(a.hold().Entries)
-			b.fail(slowly)
-			takesOver()
-			b.in(time.Hour)
-			if h := b.hold(); !h.Denied || len(h.Entries) != n {
-				t.Errorf("%d of %d: %+v", len(h.Entries), n, h)
-			}
-		},
-		"a denial is not forgotten by who publishes on as a standby": func(t *testing.T) {
-			r, _ := recorded(t)
-			s := newStory(t).bridge("b", bridge.DefaultGuard())
-			s.target = r.Target
-			e := newElection(leader(1))
-			s.opts.Election = e
-			s.starts(sharing{r}).has(fleet(20, 2)...).in(10 * time.Minute)
-			s.loses(0, 10).in(0)
-			s.denies(s.hold().ID)
-			s.in(time.Minute)
-			for i := 1; i < 10; i++ {
-				s.table().Put(fleet(20, 2)[i])
-			}
-			s.in(2 * time.Hour).holdsN(40)
-			e.set(standby(2))
-			s.in(time.Hour).holdsN(40).hold()
-		},
-		"an approval is not good for the same set after a restart": func(t *testing.T) {
-			r, start := recorded(t)
-			s := start().has(fleet(20, 2)...).in(10 * time.Minute)
-			s.loses(0, 10).in(0)
-			s.approves(s.hold().ID, "ann")
-			s.in(time.Minute).holdsN(20)
-			s.has(fleet(20, 2)...).in(day()).holdsN(40)
-			if r.decisions() != 0 {
-				t.Errorf("%d decisions are kept", r.decisions())
-			}
-			s.stop()
-			s.fail(slowly)
-			s = start().has(fleet(20, 2)...).in(10 * time.Minute).holdsN(40)
-			s.loses(0, 10).in(time.Minute).holdsN(40).hold()
-		},
-		"a word at a standby counts after it took over": func(t *testing.T) {
-			r, start := recorded(t)
-			a, b, takesOver := pair(t, start)
-			replicas{a, b}.loseTen()
-			id := a.in(time.Minute).hold().ID
-			b.in(6 * time.Second)
-			a.stop() // the leader dies
-			b.denies(id)
-			b.in(7 * time.Second)
-			takesOver()
-			b.in(2 * time.Minute).holdsN(40)
-			if h := b.hold(); !h.Denied {
-				t.Errorf("%+v %d", h, r.decisions())
-			}
-		},
-		"what could not be stored by who led does not take the place of what was stored since": func(t *testing.T) {
-			r, start := recorded(t)
-			first, second, cut := newElection(leader(1)), newElection(standby(1)), &cutOff{recording: r}
-			a := newStory(t).bridge("b", bridge.DefaultGuard())
-			a.target, a.opts.Election = r.Target, first
-			a.starts(cut)
-			b := start(func(s *story) { s.opts.Election = second })
-			replicas{a, b}.has(fleet(20, 2)...)
-			a.in(10 * time.Minute)
-			cut.down.Store(true)
-			replicas{a, b}.loseTen()
-			a.in(time.Minute).hold()
-			first.set(standby(2))
-			second.set(leader(2))
-			b.denies(b.in(2 * time.Minute).hold().ID)
-			b.in(time.Minute)
-			cut.down.Store(false)
-			b.in(10 * time.Minute)
-			second.set(standby(3))
-			first.set(leader(3))
-			if h := a.in(2 * time.Minute).hold(); !h.Denied {
-				t.Errorf("%+v", h)
-			}
-		},
-		"calls about records keep none about groups waiting": func(t *testing.T) {
-			r, _ := recorded(t)
-			s := newStory(t).bridge("b", bridge.DefaultGuard())
-			s.target, s.opts.Workers = r.Target, 1
-			s.starts(mute{r}).in(time.Second)
-			s.has(service("a", "10.0.0.1:80")).in(time.Second).holds("a 10.0.0.1:80")
-		},
-	})
+// takesOver has the second replica lead in place of the first.
+func (r replicas) takesOver() { r[0].becomes(standby(2)); r[1].becomes(leader(2)) }
+
+// pair returns two replicas over one target that keeps records, of which the first
+// leads; each reaches the records in its own way.
+func (s *story) pair(reaches ...func(*recorder)) (a, b *story, both replicas) {
+	s.Helper()
+	a, b = s.recorded().elected(leader(1)), s.beside().elected(standby(1))
+	for i, change := range reaches {
+		replicas{a, b}[i].reaches(change)
+	}
+	both = replicas{a, b}.has(fleet(20, 2)...)
+	a.in(10 * time.Minute)
+	return a, b, both
 }
+
+func plain(*recorder) {}
 
 // slowly has readings take a second.
 func slowly(op memory.Op, _ registry.Group) error {
@@ -485,28 +65,254 @@ func slowly(op memory.Op, _ registry.Group) error {
 	return nil
 }
 
-// sharing is a target in which each replica publishes for itself, and that keeps records.
-type sharing struct{ *recording }
-
-func (sharing) Shared() {}
-
-// cutOff is a target that keeps records, but not those of one replica for a while.
-type cutOff struct {
-	*recording
-	down atomic.Bool
-}
-
-func (c *cutOff) Record(ctx context.Context, kind, name, text string) error {
-	if c.down.Load() {
-		return errDown
+// day is how long what never ends is watched: a part of a day in -short.
+func day() time.Duration {
+	if testing.Short() {
+		return 3 * time.Hour
 	}
-	return c.recording.Record(ctx, kind, name, text)
+	return 24 * time.Hour
 }
 
-// mute is a target that never answers about records.
-type mute struct{ *recording }
+func TestDecision_Restart(t *testing.T) {
+	stories(t, bridge.DefaultGuard(), map[string]func(*story){
+		"a denial ends for what is claimed again": func(s *story) {
+			s = s.recorded().losesTen().denies().in(10 * time.Second).again()
+			s.has(rest()...).in(day()).holdsN(40).denied(20) // never confirmed either
+			s.put(fleet(20, 2)[3]).in(time.Minute).denied(18).is("decisions", s.records.decisions(), 0)
+		},
+		"a denial beside another bridge": func(s *story) {
+			other := service("other", "10.9.0.1:80")
+			s = s.recorded().bridge("c", bridge.DefaultGuard()).also("c", other)
+			s.has(fleet(20, 2)...).in(10*time.Minute).loses(0, 10).in(0).denies().in(10 * time.Second)
+			s = s.again().bridge("c", bridge.DefaultGuard()).also("c", other).has(rest()...).in(10 * time.Minute)
+			s.tables["c"].Dialed()
+			s.also("c", other).dials(rest()...).in(time.Hour).holdsN(41).denied(20)
+		},
+		"a denial where another led meanwhile": func(s *story) {
+			s.recorded().elected(leader(1)).losesTen().denies().in(10 * time.Second).becomes(standby(2)).in(time.Minute)
+			s.is("decisions", s.records.decisions(), 1).becomes(leader(3)).in(time.Minute).dials(rest()...).in(time.Hour).holdsN(40).denied(20)
+		},
+		"an approval is of its set alone": func(s *story) {
+			s.recorded().losesTen().approves().in(time.Minute).holdsN(20).has(fleet(20, 2)...).in(day()).holdsN(40)
+			s.is("decisions", s.records.decisions(), 0).fail(slowly).stop()
+			s.again().standard(20).loses(0, 10).in(time.Minute).holdsN(40).hold()
+		},
+		"without a hold no record is read": func(s *story) {
+			s.recorded().has(fleet(20, 2)...).in(day()).between("reads", s.records.reads, 1, 3) // at the start
+		},
+		"a hold is listed as before": func(s *story) {
+			before := s.recorded().standard(20).loses(0, 14).in(2 * time.Minute).hold()
+			s.again().unknown("*", errLost).has(fleet(20, 2)[14:]...).in(20 * time.Second).same(before)
+		},
+		"a denied hold is listed as before": func(s *story) {
+			before := s.recorded().standard(20).loses(0, 14).in(2 * time.Minute).denies().in(time.Second).hold()
+			after := s.again().unknown("*", errLost).has(fleet(20, 2)[14:]...).in(20 * time.Second).hold()
+			s.is("hold", []any{after.ID, after.Denied}, []any{before.ID, true})
+		},
+		"what went before it counts": func(s *story) {
+			s.recorded().has(fleet(10, 1)...).in(10*time.Minute).loses(0, 3).in(time.Minute).holdsN(7)
+			s = s.again().reaches(mute).has(fleet(10, 1)[3:]...).in(time.Minute) // and it cannot be read
+			s.loses(3, 2).in(10 * time.Minute).holdsN(7)
+		},
+	})
+}
 
-func (mute) Records(ctx context.Context, _ string) (map[string]string, error) {
-	<-ctx.Done()
-	return nil, ctx.Err()
+func TestDecision_Records(t *testing.T) {
+	stories(t, bridge.DefaultGuard(), map[string]func(*story){
+		"a hold is kept once that is possible": func(s *story) {
+			away, cuts := cut()
+			s.recorded().reaches(cuts).elected(leader(1)).standard(20)
+			away.Store(true)
+			s.loses(0, 10).in(2 * time.Hour).hold()
+			away.Store(false)
+			s.in(30*time.Second).between("records", s.records.writes, 1, 11) // the hold, and of each of ten services
+		},
+		"a decision is stored later": func(s *story) {
+			away, cuts := cut()
+			s.recorded().reaches(cuts).standard(20).loses(0, 10).in(11*time.Second).loses(10, 8).in(0)
+			away.Store(true)
+			for _, h := range s.status().Holds {
+				err := s.loop.Deny(s.Context(), h.ID, "ann")
+				s.is("unrecorded", errors.Is(err, bridge.ErrUnrecorded), true).says("Deny()", err.Error(), "down")
+			}
+			s.in(time.Minute)
+			away.Store(false)
+			s.in(10*time.Second).is("decisions", s.records.decisions(), 1)
+		},
+		"a refused record costs itself": func(s *story) {
+			a, b, both := s.pair()
+			a.records.set(func(r *records) { r.texts["decisions"], r.denied = map[string]string{"denied": "{}"}, "denied" })
+			b.approves(both.losesTen())
+			a.in(time.Minute).holdsN(20).noHold().logged("not authenticated", 1)
+		},
+		"a refused decision keeps no other": func(s *story) {
+			s.recorded().elected(leader(1)).standard(20).loses(0, 10).in(0)
+			id := s.hold().ID
+			s.records.set(func(r *records) { r.denied = id })
+			for _, h := range s.in(11*time.Second).loses(10, 8).in(time.Second).status().Holds {
+				s.is("Deny() failed", s.loop.Deny(s.Context(), h.ID, "ann") != nil, h.ID == id)
+			}
+			s.in(10*time.Second).is("decisions", s.records.decisions(), 1)
+		},
+		"a refused decision counts in its process": func(s *story) {
+			id := s.recorded().losesTen().hold().ID
+			s.records.set(func(r *records) { r.denied = id })
+			err := s.loop.Approve(s.Context(), id, "ann")
+			s.is("unrecorded", errors.Is(err, bridge.ErrUnrecorded), true).in(10 * time.Second).holdsN(20).noHold()
+		},
+		"records keep no group waiting": func(s *story) {
+			s.opts.Workers = 1
+			s.recorded().reaches(mute).starts().in(time.Second).has(service("a", "10.0.0.1:80")).in(time.Second).holds("a 10.0.0.1:80")
+		},
+	})
+}
+
+func TestDecision_Replicas(t *testing.T) {
+	clock := func(ahead time.Duration) func(*story) {
+		return func(s *story) {
+			a, b, both := s.pair(plain, func(r *recorder) { r.ahead = ahead })
+			id := both.losesTen()
+			a.in(4 * time.Minute)
+			b.is("hold", b.hold().ID, id).approves(id)
+			a.in(time.Minute).holdsN(20).noHold()
+			b.in(10*time.Minute).noHold().is("decisions", a.records.decisions(), 0)
+		}
+	}
+	stories(t, bridge.DefaultGuard(), map[string]func(*story){
+		"a clock an hour behind":      clock(-time.Hour),
+		"a clock six minutes behind":  clock(-6 * time.Minute),
+		"a clock three minutes ahead": clock(3 * time.Minute),
+		"a clock an hour ahead":       clock(time.Hour),
+		"who leads no more has no hold": func(s *story) {
+			s.recorded().elected(leader(1)).losesTen().in(time.Minute).becomes(standby(2)).in(0)
+			e := s.emitted()
+			s.is("last event", e[len(e)-1].Kind, bridge.EventRelease).says("why", e[len(e)-1].Why, "another replica")
+		},
+		"any replica shows and decides a hold": func(s *story) {
+			a, b, both := s.pair()
+			id := both.losesTen()
+			b.is("hold", []any{b.hold().ID, len(b.hold().Entries)}, []any{id, 20}).denies(id)
+			a.in(10 * time.Second).denied(20)
+			b.approves(id)
+			a.in(time.Minute).holdsN(20).noHold()
+			b.noHold()
+		},
+		"what nobody approved counts afterwards": func(s *story) {
+			a, b, both := s.pair()
+			id := both.losesTen()
+			both.dials(fleet(20, 2)[12:]...) // two more are missing, which settles
+			a.in(30 * time.Second).approves(id).in(6 * time.Minute)
+			left := len(a.target.Entries())
+			both.takesOver()
+			for _, s := range both {
+				s.in(time.Minute).loses(12, 2) // four of ten by now
+			}
+			b.in(10 * time.Minute).holdsN(left).hold()
+		},
+		"a denial that a standby had not read": func(s *story) {
+			s.long()
+			a, b, both := s.pair()
+			both.has(fleet(20, 3)...)
+			a.in(time.Second)
+			both.has(fleet(20, 2)...)
+			a.in(10 * time.Second)
+			both.losesTen()
+			n := len(a.in(10 * time.Second).denies().in(10 * time.Second).hold().Entries)
+			b.fail(slowly)
+			both.takesOver()
+			b.in(time.Hour).denied(n)
+		},
+		"a denial of a standby that publishes": func(s *story) {
+			s.recorded().elected(leader(1)).starts(sharedRecorder{s.records}).losesTen().denies().in(time.Minute)
+			for i := 1; i < 10; i++ {
+				s.put(fleet(20, 2)[i])
+			}
+			s.in(2 * time.Hour).holdsN(40).becomes(standby(2)).in(time.Hour).holdsN(40).hold()
+		},
+		"a denial at a standby that takes over": func(s *story) {
+			a, b, both := s.pair()
+			id := both.losesTen()
+			b.in(6 * time.Second)
+			a.stop() // the leader dies
+			b.denies(id).in(7 * time.Second)
+			both.takesOver()
+			b.in(2 * time.Minute).holdsN(40).denied(20)
+		},
+		"what was stored since is not replaced": func(s *story) {
+			away, cuts := cut()
+			a, b, both := s.pair(cuts)
+			away.Store(true)
+			both.losesTen()
+			both.takesOver()
+			b.in(2 * time.Minute).denies().in(time.Minute)
+			away.Store(false)
+			b.in(10 * time.Minute).becomes(standby(3))
+			a.becomes(leader(3)).in(2 * time.Minute).denied(20)
+		},
+	})
+}
+
+// TestEngine_Restart shows that what an endpoint that went while the bridge was
+// away is measured by depends on nothing that the restart does.
+func TestEngine_Restart(t *testing.T) {
+	kept := service("a", "10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80", "10.0.0.4:80")
+	stories(t, bridge.DefaultGuard(), map[string]func(*story){
+		"the source reports first": func(s *story) {
+			s.holding(stored(kept)...).holding(mine("a", "10.0.0.9:80")).reports(kept).starts().in(2 * time.Minute).noHold().holdsN(4)
+		},
+		"the target reports first": func(s *story) {
+			s.holding(stored(kept)...).holding(mine("a", "10.0.0.9:80")).starts().in(time.Minute).has(kept).in(2 * time.Minute).noHold().holdsN(4)
+		},
+		"all is replaced, and records are late": func(s *story) {
+			for n := range 20 {
+				s.holding(mine(fmt.Sprint("s", n), "10.9.0.1:80"), mine(fmt.Sprint("s", n), "10.9.0.2:80"))
+			}
+			s.recorded().reaches(late(10 * time.Second)).reports(fleet(20, 2)...).starts().in(2 * time.Minute).noHold().holdsN(40)
+		},
+		"a first reading fails": func(s *story) {
+			s.holding(stored(fleet(10, 5)...)...).fail(func(op memory.Op, _ registry.Group) error {
+				if op == memory.OpRead && time.Since(s.begin) < 30*time.Second {
+					return errDown
+				}
+				return nil
+			})
+			s.has(fleet(10, 1)...).in(20 * time.Second).put(fleet(11, 1)[10]).in(20 * time.Minute).hold()
+			s.between("entries", len(s.target.Entries()), 50, 51)
+		},
+	})
+}
+
+// FuzzDecision shows that no text among the records of an owner lets a hold go,
+// unless it is an approval of exactly that one, nor shows a hold that nobody has.
+func FuzzDecision(f *testing.F) {
+	f.Add("", `{"approved":true,"who":"ann","at":"2000-01-01T00:00:00Z"}`)
+	f.Add("", `{"approved":true,"who":"ann","at":"9999-01-01T00:00:00Z"}`)
+	f.Add("", `{"approved":"yes"}`)
+	f.Add("another", `{"approved":true,"who":"ann","at":"2000-01-01T00:10:00Z"}`)
+	f.Add("", `{"approved":false,"who":"\u001b[2J"}`)
+	f.Add("x", `[[[`)
+	f.Fuzz(func(t *testing.T, name, text string) {
+		synctest.Test(t, func(t *testing.T) {
+			s := newStory(t).bridge("b", bridge.DefaultGuard()).recorded().losesTen()
+			id := s.hold().ID
+			for _, kind := range []string{"decisions", "holds"} {
+				for _, n := range []string{name, id} {
+					if err := s.records.Record(t.Context(), kind, n, text); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			var decision struct {
+				Approved bool      `json:"approved"`
+				Who      string    `json:"who"`
+				At       time.Time `json:"at"`
+			}
+			approved := json.Unmarshal([]byte(text), &decision) == nil && decision.Approved
+			if s.in(10 * time.Second); approved {
+				s.noHold()
+				return
+			}
+			s.holdsN(40).is("id", s.hold().ID, id)
+		})
+	})
 }

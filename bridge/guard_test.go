@@ -1,7 +1,6 @@
 package bridge_test
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -14,361 +13,307 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-var errLost = errors.New("connection to istiod lost")
-
-// with returns the default guard changed.
-func with(change func(*bridge.Guard)) bridge.Guard {
-	g := bridge.DefaultGuard()
-	change(&g)
-	return g
-}
-
-// timed is the default guard without the rules on how much may go.
-func timed() bridge.Guard { return with(func(g *bridge.Guard) { g.Share = 1 }) }
-
-// standard starts a bridge with the default guard and n services of two
-// endpoints, long settled.
-func standard(t *testing.T, n int) *story {
-	t.Helper()
-	s := newStory(t).bridge("b", bridge.DefaultGuard()).starts()
+// standard has n services of two endpoints, long settled.
+func (s *story) standard(n int) *story {
+	s.Helper()
 	return s.has(fleet(n, 2)...).in(10 * time.Minute).holdsN(2 * n)
 }
 
-// What gives way to another's entry is claimed, and no loss.
-func TestWhatGivesWayIsNoLoss(t *testing.T) {
-	registered := func(t *testing.T, all, themselves int) *story {
-		t.Helper()
-		s := standard(t, all)
-		for _, sv := range fleet(themselves, 2) {
-			for _, e := range sv.Endpoints {
-				h := theirs(string(sv.Name), e.Address())
-				h.Owner = "" // who has no mark comes before any owner
-				s.target.Set(h)
-			}
+func TestGuard_UnknownSource(t *testing.T) {
+	unsynced := func(mode bridge.Mode) func(*story) {
+		return func(s *story) {
+			s.bridges[0].Guard.Mode = mode
+			s.holding(mine("gone", "10.0.0.8:80"), mine("a", "10.0.0.1:80")).starts().put(service("a", "10.0.0.1:80", "10.0.0.2:80"))
+			s.in(time.Second).put(service("a", "10.0.0.2:80")).in(time.Hour).holds("a 10.0.0.1:80", "a 10.0.0.2:80", "gone 10.0.0.8:80")
+			s.reason("a", bridge.ReasonUnknown, "not reported everything").has(service("a", "10.0.0.2:80")).in(time.Second).holds("a 10.0.0.2:80")
 		}
-		if err := s.loop.Resync(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		return s.in(10 * time.Minute).holdsN(2 * all)
 	}
-	stories(t, map[string]func(*testing.T){
-		"four of ten services register themselves, and a fifth ends": func(t *testing.T) {
-			registered(t, 10, 4).loses(9, 1).in(2 * time.Minute).noHold().holdsN(18)
-		},
-		"three of four register themselves, and the fourth ends": func(t *testing.T) {
-			s := registered(t, 4, 3).in(3 * time.Hour)
-			s.loses(3, 1).in(2 * time.Minute).noHold().holdsN(6)
-		},
-	})
-}
-
-func TestIgnorance(t *testing.T) {
-	stories(t, map[string]func(*testing.T){
-		"nothing is deleted before the source is synced, whatever the mode": func(t *testing.T) {
-			for _, mode := range []bridge.Mode{bridge.GuardEnforce, bridge.GuardWarn, bridge.GuardOff} {
-				s := newStory(t).bridge("b", bridge.Guard{Mode: mode}).holding(mine("gone", "10.0.0.8:80"), mine("a", "10.0.0.1:80")).starts()
-				s.table().Put(service("a", "10.0.0.1:80", "10.0.0.2:80"))
-				s.in(time.Second)
-				s.table().Put(service("a", "10.0.0.2:80"))
-				s.in(time.Hour).holds("a 10.0.0.1:80", "a 10.0.0.2:80", "gone 10.0.0.8:80").reason("a", bridge.ReasonUnknown, "not reported everything")
-				s.has(service("a", "10.0.0.2:80")).in(time.Second).holds("a 10.0.0.2:80")
-				s.stop()
-			}
-		},
-		"nothing is deleted while the source is stale, but what is new is written": func(t *testing.T) {
-			s := newStory(t).bridge("b", bridge.Guard{Mode: bridge.GuardOff}).starts()
-			s.has(service("a", "10.0.0.1:80", "10.0.0.2:80")).in(time.Second)
-			s.table().Stale(errLost)
-			s.table().Put(service("a", "10.0.0.3:80"))
+	stories(t, speed, map[string]func(*story){
+		"nothing goes before it is synced":       unsynced(bridge.GuardEnforce),
+		"nothing goes before it is synced, warn": unsynced(bridge.GuardWarn),
+		"nothing goes before it is synced, off":  unsynced(bridge.GuardOff),
+		"a stale one adds, and deletes nothing": func(s *story) {
+			s.bridges[0].Guard.Mode = bridge.GuardOff
+			s.has(service("a", "10.0.0.1:80", "10.0.0.2:80")).in(time.Second).stale(errLost).put(service("a", "10.0.0.3:80"))
 			s.in(time.Hour).holds("a 10.0.0.1:80", "a 10.0.0.2:80", "a 10.0.0.3:80").reason("a", bridge.ReasonUnknown, "istiod lost")
-			if st := s.status(); st.Bridges[0].Stale == "" || st.Bridges[0].Guard != bridge.GuardOff {
-				t.Errorf("%+v", st.Bridges)
-			}
-			s.table().Stale(nil)
-			s.in(time.Second).holds("a 10.0.0.3:80")
+			b := s.status().Bridges[0]
+			s.is("bridge", []any{b.Stale != "", b.Guard}, []any{true, bridge.GuardOff}).stale(nil).in(time.Second).holds("a 10.0.0.3:80")
 		},
-		"what is unknown freezes itself and nothing else": func(t *testing.T) {
-			s := newStory(t).bridge("b", speed).starts()
+		"an unknown scope keeps its services alone": func(s *story) {
 			s.has(service("team-x/a", "10.0.0.1:80"), service("team-y/a", "10.0.0.2:80")).in(time.Second)
-			s.table().Unknown("team-x/*", errors.New("access denied"))
-			s.table().Delete("team-x/a")
-			s.table().Delete("team-y/a")
-			s.in(time.Hour).holds("team-x/a 10.0.0.1:80").reason("team-x/a", bridge.ReasonUnknown, "access denied")
-			if got := s.status().Bridges[0].Unknown["team-x/*"]; got != "access denied" {
-				t.Errorf("scope shown as %q", got)
-			}
-			s.table().Unknown("team-x/*", nil)
-			s.in(time.Second).holds()
+			s.unknown("team-x/*", errDown).delete("team-x/a").delete("team-y/a")
+			s.in(time.Hour).holds("team-x/a 10.0.0.1:80").reason("team-x/a", bridge.ReasonUnknown, "down")
+			s.is("scope", s.status().Bridges[0].Unknown["team-x/*"], "down").unknown("team-x/*", nil).in(time.Second).holds()
 		},
-		"what a service may have left that cannot be projected stays, after a restart too": func(t *testing.T) {
-			s := standard(t, 10)
+		"an invalid service keeps its orphans": func(s *story) {
+			s.bridges[0].Guard = bridge.DefaultGuard()
 			bad := fleet(10, 2)
-			bad[3].Attributes = registry.Attributes{"bad": "no such interface"}
-			s.has(bad...).in(time.Hour).holdsN(20)
-			s.stop()
-			next := newStory(t).bridge("b", bridge.DefaultGuard())
-			next.target = s.target
-			next.starts().has(bad...).in(time.Hour).holdsN(20).reason("s3", bridge.ReasonInvalid, "no such interface")
-			next.has(slices.Delete(bad, 3, 4)...).in(time.Hour).holdsN(18)
+			bad[3] = invalid("s3", "no such interface")
+			s.standard(10).has(bad...).in(time.Hour).holdsN(20)
+			s = s.again().has(bad...).in(time.Hour).holdsN(20).reason("s3", bridge.ReasonInvalid, "no such interface")
+			s.has(slices.Delete(bad, 3, 4)...).in(time.Hour).holdsN(18)
 		},
-		"a leftover of unknown origin waits for every bridge and every scope": func(t *testing.T) {
-			s := newStory(t).bridge("b", speed).bridge("c", speed).holding(mine("old", "10.0.0.8:80")).starts()
-			s.has().in(time.Hour).holds("old 10.0.0.8:80")
+		"an orphan waits for every bridge and scope": func(s *story) {
+			s.bridge("c", speed).holding(mine("old", "10.0.0.8:80")).has().in(time.Hour).holds("old 10.0.0.8:80")
 			s.tables["c"].Unknown("x", errDown)
-			s.tables["c"].Replace(slices.Values([]*registry.Service{}))
-			s.in(time.Hour).holds("old 10.0.0.8:80")
-			s.table().Stale(errLost) // first: at no moment is everything known
+			s.also("c").in(time.Hour).holds("old 10.0.0.8:80")
+			s.stale(errLost) // first: at no moment is everything known
 			s.tables["c"].Unknown("x", nil)
-			s.in(time.Hour).holds("old 10.0.0.8:80")
-			s.table().Stale(nil)
-			s.in(time.Second).holds()
+			s.in(time.Hour).holds("old 10.0.0.8:80").stale(nil).in(time.Second).holds()
 		},
-		"the deletions of one bridge do not wait for the source of another": func(t *testing.T) {
-			s := newStory(t).bridge("b", speed).bridge("c", speed).starts()
-			s.has(service("a", "10.0.0.1:80")).in(time.Second)
-			s.table().Delete("a")
-			s.in(time.Second).holds()
+		"no bridge waits for another's source": func(s *story) {
+			s.bridge("c", speed).has(service("a", "10.0.0.1:80")).in(time.Second).delete("a").in(time.Second).holds()
 		},
-		"istiod restarts and answers in halves": func(t *testing.T) {
-			s := standard(t, 10)
-			s.table().Stale(errLost)
-			s.in(20 * time.Second).has().in(40 * time.Second).holdsN(20)
-			s.has(fleet(4, 2)...).in(10 * time.Second).holdsN(20)
-			s.has(fleet(10, 2)...).in(time.Hour).holdsN(20).noHold()
-			if c := s.target.Counts(); c.Deleted != 0 {
-				t.Errorf("%+v", c)
+		"an istiod that answers in halves": func(s *story) {
+			s.bridges[0].Guard = bridge.DefaultGuard()
+			s.standard(10).stale(errLost).in(20 * time.Second).has().in(40 * time.Second).holdsN(20)
+			s.has(fleet(4, 2)...).in(10*time.Second).holdsN(20).has(fleet(10, 2)...).in(time.Hour).noHold().wrote(20, 0)
+		},
+		"two istiods with different views in turn": func(s *story) {
+			s.bridges[0].Guard = bridge.DefaultGuard()
+			s.standard(5)
+			for i := range 60 {
+				s.has(fleet(5, 2)[:5-3*(i%2)]...).in(20 * time.Second).holdsN(10)
 			}
+			s.wrote(10, 0)
 		},
 	})
 }
 
-func TestWithdrawals(t *testing.T) {
-	stories(t, map[string]func(*testing.T){
-		"the last endpoints of a service wait, then go": func(t *testing.T) {
-			s := newStory(t).bridge("b", timed()).starts()
+// TestGuard_Trace has entries that say of which service they are.
+func TestGuard_Trace(t *testing.T) {
+	const headless = "headless.shop.svc.cluster.local:80"
+	begin := func(s *story, held ...registry.Held) *story {
+		s.bridges[0].Trace = trace{}
+		return s.holding(held...).starts()
+	}
+	stories(t, bridge.Guard{Settle: time.Minute}, map[string]func(*story){
+		"an unknown service keeps its own": func(s *story) {
+			begin(s, mine("a", "10.0.0.1:80"), mine("a", "10.0.0.9:80"), mine("gone", "10.0.0.8:80"), mine(headless, "10.0.0.7:80"))
+			s.unknown(headless, errDown).has(service("a", "10.0.0.1:80")).in(time.Hour).holds("a 10.0.0.1:80", headless+" 10.0.0.7:80")
+			s.reason("a", bridge.ReasonSynced, "").unknown(headless, nil).in(2 * time.Minute).holds("a 10.0.0.1:80")
+		},
+		"a scope that is no service keeps all": func(s *story) {
+			begin(s, mine("a", "10.0.0.9:80"), mine("a", "10.0.0.8:80"), mine("gone", "10.0.0.7:80"))
+			s.unknown(headless, errDown).unknown("service keys", errDown)
+			const why = "bridge b cannot report service keys: down"
+			s.has(service("a", "10.0.0.1:80"), service("c", "10.0.0.1:80")).in(time.Hour).holdsN(5)
+			s.reason("a", bridge.ReasonKept, why).reason("c", bridge.ReasonSynced, "")
+			if k := s.status().Kept; len(k) != 1 || k[0].Why != why || k[0].Entries != 3 || len(k[0].Groups) != 2 {
+				s.Errorf("Kept = %+v, want 3 entries of 2 groups", k)
+			}
+			s.is("Find(gone)", len(s.loop.Status().Find(nil, called("gone")).Kept), 1)
+			s.unknown("service keys", nil).in(2*time.Minute).holdsN(2).reason("a", bridge.ReasonSynced, "").is("Kept", len(s.status().Kept), 0)
+		},
+		"a wide scope keeps its services'": func(s *story) {
+			begin(s, mine("team-x/a", "10.0.0.9:80"), mine("team-y/a", "10.0.0.9:80")).unknown("team-x/*", errDown)
+			s.has(service("c", "10.0.0.1:80")).in(time.Hour).holds("c 10.0.0.1:80", "team-x/a 10.0.0.9:80")
+		},
+		"what says no service stays": func(s *story) {
+			begin(s, mine("untold", "10.0.0.9:80"), mine("other", "10.0.0.9:80")).unknown(headless, errDown)
+			s.has(service("c", "10.0.0.1:80")).in(time.Hour).holds("c 10.0.0.1:80", "untold 10.0.0.9:80")
+		},
+		"without a trace an unknown service keeps all": func(s *story) {
+			const scope = "dubbo-interface:/dubbo/providers:api.Denied:*"
+			s.holding(mine("a", "10.0.0.9:80"), mine("gone", "10.0.0.8:80")).starts().unknown(scope, errDown)
+			s.has(service("a", "10.0.0.1:80")).in(time.Hour).holds("a 10.0.0.1:80", "a 10.0.0.9:80", "gone 10.0.0.8:80")
+			s.reason("a", bridge.ReasonKept, "bridge b cannot report "+scope+": down").unknown(scope, nil).in(2 * time.Minute).holds("a 10.0.0.1:80")
+		},
+		"a stale source keeps all": func(s *story) {
+			begin(s, mine("a", "10.0.0.9:80"), mine("other", "10.0.0.9:80")).has(service("a", "10.0.0.1:80")).stale(errDown)
+			s.in(time.Hour).holds("a 10.0.0.1:80", "a 10.0.0.9:80", "other 10.0.0.9:80")
+		},
+	})
+}
+
+// trace says that an entry is of the service that its group is named after.
+type trace struct{}
+
+func (trace) Origin(e registry.Entry) registry.Name {
+	if e.Group.Name == "untold" {
+		return ""
+	}
+	return registry.Name(e.Group.Name)
+}
+
+func (trace) Service(scope string) bool { return scope != "service keys" }
+
+func called(name string) func(registry.Group) bool {
+	return func(g registry.Group) bool { return g.Name == name || g.String() == name }
+}
+
+func TestGuard_Waits(t *testing.T) {
+	stories(t, timed(), map[string]func(*story){
+		"the last endpoints of a service": func(s *story) {
 			s.has(service("a", "10.0.0.1:80", "10.0.0.2:80"), service("b", "10.0.0.3:80")).in(time.Second)
-			s.table().Put(service("a"))
-			s.table().Delete("b")
-			s.in(29*time.Second).holds("a 10.0.0.1:80", "a 10.0.0.2:80", "b 10.0.0.3:80")
+			s.put(service("a")).delete("b").in(29*time.Second).holds("a 10.0.0.1:80", "a 10.0.0.2:80", "b 10.0.0.3:80")
 			s.reason("a", bridge.ReasonWaiting, "last endpoint").reason("b", bridge.ReasonWaiting, "last endpoint")
 			s.in(time.Second).holds().reason("a", bridge.ReasonEmpty, "no offered endpoint")
 		},
-		"a new group that another writer races for has no wait looked at again and again": func(t *testing.T) {
-			s := newStory(t).bridge("b", timed()).starts()
-			s.has(service("a", "10.0.0.1:80"), service("b", "10.0.0.1:80")).in(time.Minute)
-			s.table().Delete("a")
-			s.in(28 * time.Second)
-			s.fail(func(op memory.Op, g registry.Group) error {
-				if op == memory.OpWrite && g == group("new") {
-					return registry.ErrConflict
-				}
-				return nil
-			})
-			for i := range 8 { // it is touched while it waits
-				s.table().Put(service("new", fmt.Sprintf("10.0.0.%d:80", i+1)))
-				s.in(500 * time.Millisecond)
-			}
-			s.fail(nil)
-			s.in(time.Minute).holds("b 10.0.0.1:80", "new 10.0.0.8:80")
-		},
-		"the last endpoint stays while the source is stale": func(t *testing.T) {
-			s := newStory(t).bridge("b", timed()).starts()
-			s.has(service("a", "10.0.0.1:80")).in(time.Second)
-			s.table().Delete("a")
-			s.in(20 * time.Second).table().Stale(errLost)
+		"the last endpoint of a stale source": func(s *story) {
+			s.has(service("a", "10.0.0.1:80")).in(time.Second).delete("a").in(20 * time.Second).stale(errLost)
 			s.in(time.Hour).holds("a 10.0.0.1:80").reason("a", bridge.ReasonUnknown, "lost")
-			s.has().in(29 * time.Second).holds("a 10.0.0.1:80") // from the start
-			s.in(2 * time.Second).holds()
+			s.has().in(29 * time.Second).holds("a 10.0.0.1:80").in(2 * time.Second).holds() // from the start
 		},
-		"with the guard at zero everything goes at once": func(t *testing.T) {
-			s := newStory(t).bridge("b", speed).starts()
-			s.has(fleet(50, 2)...).in(time.Second)
-			s.loses(0, 50)
-			s.in(0).holds()
+		"none beside a group that others write": func(s *story) {
+			s.has(service("a", "10.0.0.1:80"), service("b", "10.0.0.1:80")).in(time.Minute).delete("a").in(28 * time.Second)
+			s.fail(failing(memory.OpWrite, registry.ErrConflict, "new")).changes("new", 8, 500*ms) // it is touched while it waits
+			s.fail(nil).in(time.Minute).holds("b 10.0.0.1:80", "new 10.0.0.1:80")
 		},
-		"removals during a gap of the connection are found and settle": func(t *testing.T) {
-			s := standard(t, 10)
-			s.table().Stale(errLost)
-			s.in(time.Minute).has(fleet(9, 2)...).in(59 * time.Second).holdsN(20)
-			s.reason("s9", bridge.ReasonWaiting, "what is missing settles for 1m0s")
-			s.in(2 * time.Second).holdsN(18)
-			if s.of("s9").Service != "" {
-				t.Error("a service that is gone is still shown")
-			}
+		"none of a zero guard": func(s *story) {
+			s.bridges[0].Guard = speed
+			s.has(fleet(50, 2)...).in(time.Second).loses(0, 50).in(0).holds()
 		},
-		"a leftover of an earlier run goes a minute after the source was complete": func(t *testing.T) {
-			s := newStory(t).bridge("b", timed()).holding(mine("gone", "10.0.0.8:80"), theirs("gone", "10.0.0.9:80")).starts()
-			s.in(time.Hour).has(service("a", "10.0.0.1:80")).in(59*time.Second).holds("a 10.0.0.1:80", "gone 10.0.0.8:80", "gone 10.0.0.9:80")
+		"what a gap of the connection hid": func(s *story) {
+			s.standard(10).stale(errLost).in(time.Minute).has(fleet(9, 2)...).in(59 * time.Second).holdsN(20)
+			s.reason("s9", bridge.ReasonWaiting, "what is missing settles for 1m0s").in(2 * time.Second).holdsN(18)
+			s.is("s9", s.of("s9").Service, registry.Name(""))
+		},
+		"an orphan settles once the source is synced": func(s *story) {
+			s.holding(mine("gone", "10.0.0.8:80"), theirs("gone", "10.0.0.9:80")).starts().in(time.Hour).has(service("a", "10.0.0.1:80"))
+			s.in(59*time.Second).holds("a 10.0.0.1:80", "gone 10.0.0.8:80", "gone 10.0.0.9:80")
 			s.in(2*time.Second).holds("a 10.0.0.1:80", "gone 10.0.0.9:80")
+			at := s.when(memory.OpRead, "gone")
+			s.is("last read", at[len(at)-1], time.Hour+time.Minute) // it goes by a reading of that moment
 		},
-		"settling starts anew when the source could not report the service": func(t *testing.T) {
-			s := standard(t, 10)
-			s.has(fleet(9, 2)...).in(50 * time.Second)
-			s.table().Unknown("s9", errDown)
+		"anew once the service was unknown": func(s *story) {
+			s.standard(10).has(fleet(9, 2)...).in(50*time.Second).unknown("s9", errDown)
 			s.in(10*time.Minute).holdsN(20).reason("s9", bridge.ReasonUnknown, "the source cannot report: down")
-			s.table().Unknown("s9", nil)
-			s.in(59 * time.Second).holdsN(20).in(2 * time.Second).holdsN(18)
+			s.unknown("s9", nil).in(59 * time.Second).holdsN(20).in(2 * time.Second).holdsN(18)
 		},
-		"a source that reports everything every five seconds does not keep leftovers for ever": func(t *testing.T) {
-			s := newStory(t).bridge("b", timed()).holding(mine("gone", "10.0.0.8:80")).starts()
+		"not for ever beside endless readings": func(s *story) {
+			s.holding(mine("gone", "10.0.0.8:80")).starts()
 			for range 12 {
 				s.has().in(5 * time.Second)
 			}
 			s.in(time.Second).holds()
 		},
-		"a leftover is deleted by a reading of that moment": func(t *testing.T) {
-			s := newStory(t).bridge("b", timed()).holding(mine("gone", "10.0.0.8:80")).starts()
-			s.has().in(61 * time.Second).holds()
-			if r := s.when("read", "gone"); len(r) != 2 || r[1] != time.Minute {
-				t.Errorf("read at %v", r)
-			}
+		"a part that is referred to no more": func(s *story) {
+			s.has(referring("r1", "10.0.0.1:80")).in(10*time.Minute).holds("a #r1", "a 10.0.0.1:80")
+			s.put(referring("r2", "10.0.0.1:80*2")).in(30*time.Second).holds("a #r1", "a #r2", "a 10.0.0.1:80")
+			s.in(time.Minute).holds("a #r2", "a 10.0.0.1:80")
 		},
-		"a change of all values is no removal": func(t *testing.T) {
-			s := standard(t, 10)
-			next := fleet(10, 2)
-			for _, sv := range next {
-				for i := range sv.Endpoints {
-					sv.Endpoints[i].Weight = 9
-				}
-			}
-			s.has(next...).in(time.Second).noHold()
-			if c := s.target.Counts(); c.Deleted != 0 || c.Put != 40 {
-				t.Errorf("%+v", c)
-			}
+		"a part beside an endpoint that waits": func(s *story) {
+			s.bridges[0].Guard.LastEndpoint = 5 * time.Minute
+			s.has(referring("r1", "10.0.0.1:80"), service("b", "10.0.0.2:80")).in(10 * time.Minute).delete("a")
+			s.in(4*time.Minute).holds("a #r1", "a 10.0.0.1:80", "b 10.0.0.2:80").in(3 * time.Minute).holds("b 10.0.0.2:80")
 		},
 	})
 }
 
-func TestShare(t *testing.T) {
-	stories(t, map[string]func(*testing.T){
-		"a mass deletion is held and reported": func(t *testing.T) {
-			s := standard(t, 20)
-			s.loses(0, 10)
-			s.in(time.Hour).holdsN(40)
-			h := s.hold()
-			if h.Bridge != "b" || len(h.Groups) != 10 || len(h.Entries) != 20 || h.ID == "" {
-				t.Errorf("%+v", h)
+// referring is the service a, whose endpoints refer to a part of its group.
+func referring(part string, addrs ...string) *registry.Service {
+	s := service("a", addrs...)
+	s.Attributes = registry.Attributes{"part": part}
+	return s
+}
+
+func TestGuard_Share(t *testing.T) {
+	registered := func(s *story, all, themselves int) *story { // so many services register themselves
+		s.standard(all)
+		for _, h := range stored(fleet(themselves, 2)...) {
+			h.Owner, h.Value = "", "x" // who has no mark comes before any owner
+			s.target.Set(h)
+		}
+		return s.resync().in(10 * time.Minute).holdsN(2 * all)
+	}
+	stories(t, bridge.DefaultGuard(), map[string]func(*story){
+		"a mass deletion is held and reported": func(s *story) {
+			h := s.standard(20).loses(0, 10).in(time.Hour).holdsN(40).hold()
+			if h.Bridge != "b" || len(h.Groups) != 10 || len(h.Entries) != 20 || h.ID == "" || h.Release == "" {
+				s.Errorf("hold = %+v, want 20 entries of 10 groups of b", h)
 			}
-			if h.Reason != "10 of 20 services would have no endpoint left" || h.Release == "" {
-				t.Errorf("%+v", h)
-			}
+			s.is("reason", h.Reason, "10 of 20 services would have no endpoint left").is("observed", s.count(bridge.ObservedHold, ""), 20)
 			s.reason("s0", bridge.ReasonHeld, "10 of 20").reason("s15", bridge.ReasonSynced, "")
-			if s.count(bridge.ObservedHold, "") != 20 {
-				t.Error("the hold was not observed once")
-			}
+			s.put(service("s15", "10.0.15.1:80")).in(time.Second).holdsN(39).same(h) // later removals are none of it
 		},
-		"what is held once it has settled says so": func(t *testing.T) {
-			s := standard(t, 10)
-			s.table().Stale(errLost)
-			s.in(time.Minute).has(fleet(4, 2)...).in(59*time.Second).reason("s9", bridge.ReasonWaiting, "what is missing settles for 1m0s")
+		"what has settled is held": func(s *story) {
+			s.standard(10).stale(errLost).in(time.Minute).has(fleet(4, 2)...).in(59 * time.Second)
+			s.reason("s9", bridge.ReasonWaiting, "what is missing settles for 1m0s")
 			s.in(2*time.Second).reason("s9", bridge.ReasonHeld, "6 of 10").holdsN(20)
 		},
-		"a hold ends when the source shows the services again": func(t *testing.T) {
-			s := standard(t, 20)
-			s.has().in(2 * time.Minute)
-			s.hold()
-			s.has(fleet(20, 2)...).in(time.Second).noHold().holdsN(40)
-			if n := strings.Count(s.log.String(), "hold ended"); n != 1 || s.target.Counts().Deleted != 0 {
-				t.Errorf("its end was logged %d times, and %+v", n, s.target.Counts())
-			}
+		"a hold ends when services come back": func(s *story) {
+			s.standard(20).has().in(2 * time.Minute).hold()
+			s.has(fleet(20, 2)...).in(time.Second).noHold().logged("hold ended", 1).wrote(40, 0)
 		},
-		"what a reading does not show any more may not": func(t *testing.T) {
-			s := newStory(t).bridge("b", bridge.DefaultGuard()).starts().has(fleet(1, 11)...).in(time.Minute)
-			s.has(fleet(1, 1)...).in(time.Hour).holdsN(11)
-			if h := s.hold(); h.Reason != "10 of 11 endpoints would be gone within 1h0m0s" {
-				t.Errorf("%+v", h)
-			}
+		"endpoints that a reading lacks": func(s *story) {
+			s.has(fleet(1, 11)...).in(time.Minute).has(fleet(1, 1)...).in(time.Hour).holdsN(11)
+			s.is("reason", s.hold().Reason, "10 of 11 endpoints would be gone within 1h0m0s")
 		},
-		"an endpoint that flaps is one entry, and others' removals continue": func(t *testing.T) {
-			s := standard(t, 20)
+		"an endpoint that flaps is one": func(s *story) {
+			s.standard(20)
 			for range 60 { // for ten minutes, damped by nothing
-				s.table().Put(service("s0", "10.0.0.1:80"))
-				s.in(5 * time.Second).noHold().holdsN(39)
-				s.table().Put(fleet(20, 2)[0])
-				s.in(5 * time.Second).noHold().holdsN(40)
+				s.put(service("s0", "10.0.0.1:80")).in(5 * time.Second).noHold().holdsN(39)
+				s.put(fleet(20, 2)[0]).in(5 * time.Second).noHold().holdsN(40)
 			}
-			s.loses(5, 5).in(time.Minute).noHold().holdsN(30)
-			s.table().Put(service("s0", "10.0.0.1:80"))
-			s.in(time.Second).noHold().holdsN(29)
+			s.loses(5, 5).in(time.Minute).noHold().holdsN(30).put(service("s0", "10.0.0.1:80")).in(time.Second).noHold().holdsN(29)
 		},
-		"one hold does not hold what comes later": func(t *testing.T) {
-			s := standard(t, 20)
-			s.loses(0, 10)
-			s.in(time.Minute)
-			id := s.hold().ID
-			s.table().Put(service("s15", "10.0.15.1:80"))
-			s.in(time.Second).holdsN(39)
-			if h := s.hold(); h.ID != id {
-				t.Errorf("the set of the hold changed: %+v", h)
-			}
+		"warn deletes and reports": func(s *story) {
+			s.bridges[0].Guard.Mode = bridge.GuardWarn
+			s.has(fleet(20, 2)...).in(time.Second).loses(0, 20).in(time.Minute).holds().noHold()
+			s.logged("mode=warn", 1).logged(`ends="at once: guard.mode is warn"`, 1).is("observed", s.count(bridge.ObservedHold, ""), 40)
 		},
-		"mode warn deletes, reports what it would have held, and shows no hold": func(t *testing.T) {
-			s := newStory(t).bridge("b", with(func(g *bridge.Guard) { g.Mode = bridge.GuardWarn })).starts()
-			s.has(fleet(20, 2)...).in(time.Second)
-			s.loses(0, 20)
-			s.in(time.Minute).holdsN(0).noHold()
-			if log := s.log.String(); !strings.Contains(log, "mode=warn") || !strings.Contains(log, `ends="at once: guard.mode is warn"`) {
-				t.Errorf("the log says\n%s", log)
+		"new values are no removals": func(s *story) {
+			s.standard(10)
+			next := fleet(10, 2)
+			for _, sv := range next {
+				sv.Endpoints[0].Weight, sv.Endpoints[1].Weight = 9, 9
 			}
-			if n := s.count(bridge.ObservedHold, ""); n != 40 {
-				t.Errorf("%d deletions were observed, want 40", n)
+			s.has(next...).in(time.Second).noHold().wrote(40, 0)
+		},
+		"nor are parts": func(s *story) {
+			s.has(referring("r0", "10.0.0.1:80", "10.0.0.2:80")).in(10 * time.Minute)
+			for i := range 100 {
+				s.put(referring(fmt.Sprintf("r%d", i+1), "10.0.0.1:80", "10.0.0.2:80")).in(2 * time.Second)
 			}
+			s.put(referring("r100", "10.0.0.2:80")).in(2*time.Minute).holds("a #r100", "a 10.0.0.2:80")
+		},
+		"four of ten services register themselves": func(s *story) {
+			registered(s, 10, 4).loses(9, 1).in(2 * time.Minute).noHold().holdsN(18)
+		},
+		"three of four services register themselves": func(s *story) {
+			registered(s, 4, 3).in(3*time.Hour).loses(3, 1).in(2 * time.Minute).noHold().holdsN(6)
 		},
 	})
 }
 
 func TestPolicies(t *testing.T) {
-	act := func(t *testing.T, policy bridge.Policy) *story {
-		t.Helper()
-		s := newStory(t).bridge("b", speed).holding(mine("a", "10.0.0.1:80"), mine("a", "10.0.0.2:80"), mine("old", "10.0.0.3:80"))
-		s.bridges[0].Policy = policy
-		s.starts().has(service("a", "10.0.0.1:80*7", "10.0.0.4:80"), service("n", "10.0.0.5:80"))
-		return s.in(time.Minute)
+	policy := func(p bridge.Policy, weights []int, entries ...string) func(*story) {
+		return func(s *story) {
+			s.bridges[0].Policy = p
+			s.holding(mine("a", "10.0.0.1:80"), mine("a", "10.0.0.2:80"), mine("old", "10.0.0.3:80"))
+			s.has(service("a", "10.0.0.1:80*7", "10.0.0.4:80"), service("n", "10.0.0.5:80")).in(time.Minute).holds(entries...).weighs(weights...)
+		}
 	}
-	value := func(s *story) string { return s.target.Entries()[0].Value }
-	stories(t, map[string]func(*testing.T){
-		"sync": func(t *testing.T) {
-			s := act(t, bridge.PolicySync).holds("a 10.0.0.1:80", "a 10.0.0.4:80", "n 10.0.0.5:80")
-			if value(s) != `{"weight":7}` {
-				t.Error(value(s))
-			}
+	all := []string{"a 10.0.0.1:80", "a 10.0.0.2:80", "a 10.0.0.4:80", "n 10.0.0.5:80", "old 10.0.0.3:80"}
+	upsert := policy(bridge.PolicyUpsertOnly, []int{7, 0, 0, 0, 0}, all...)
+	create := policy(bridge.PolicyCreateOnly, []int{0, 0, 0, 0, 0}, all...)
+	read := policy(bridge.PolicyReadOnly, []int{0, 0, 0}, "a 10.0.0.1:80", "a 10.0.0.2:80", "old 10.0.0.3:80")
+	stories(t, speed, map[string]func(*story){
+		"sync does all": policy(bridge.PolicySync, []int{7, 0, 0}, "a 10.0.0.1:80", "a 10.0.0.4:80", "n 10.0.0.5:80"),
+		"upsert-only deletes nothing": func(s *story) {
+			upsert(s)
+			s.delete("n").in(time.Minute).holdsN(5).reason("n", bridge.ReasonReadOnly, "upsert-only keeps").noHold()
 		},
-		"upsert-only deletes nothing": func(t *testing.T) {
-			s := act(t, bridge.PolicyUpsertOnly).holds("a 10.0.0.1:80", "a 10.0.0.2:80", "a 10.0.0.4:80", "n 10.0.0.5:80", "old 10.0.0.3:80")
-			if value(s) != `{"weight":7}` {
-				t.Error(value(s))
-			}
-			s.table().Delete("n")
-			s.in(time.Minute).holdsN(5).reason("n", bridge.ReasonReadOnly, "upsert-only keeps").noHold()
-		},
-		"create-only updates and deletes nothing": func(t *testing.T) {
-			s := act(t, bridge.PolicyCreateOnly).holds("a 10.0.0.1:80", "a 10.0.0.2:80", "a 10.0.0.4:80", "n 10.0.0.5:80", "old 10.0.0.3:80")
-			if value(s) != `{"weight":0}` {
-				t.Error(value(s))
-			}
+		"create-only updates nothing either": func(s *story) {
+			create(s)
 			s.reason("a", bridge.ReasonReadOnly, "create-only forbids the write")
 		},
-		"read-only writes nothing": func(t *testing.T) {
-			s := act(t, bridge.PolicyReadOnly).holds("a 10.0.0.1:80", "a 10.0.0.2:80", "old 10.0.0.3:80").reason("n", bridge.ReasonReadOnly, "read-only")
-			if s.writes() != 0 {
-				t.Errorf("%d writes", s.writes())
-			}
+		"read-only writes nothing": func(s *story) {
+			read(s)
+			s.reason("n", bridge.ReasonReadOnly, "read-only").is("writes", s.writes(), 0)
 		},
-		"a leftover stays if any bridge could have kept it": func(t *testing.T) {
-			s := newStory(t).bridge("b", speed).bridge("c", speed).holding(mine("old", "10.0.0.3:80"))
-			s.bridges[1].Policy = bridge.PolicyUpsertOnly
-			s.starts().has()
-			s.tables["c"].Replace(slices.Values([]*registry.Service{}))
-			s.in(time.Hour).holds("old 10.0.0.3:80")
+		"any bridge may keep an orphan": func(s *story) {
+			s.bridge("c", speed).bridges[1].Policy = bridge.PolicyUpsertOnly
+			s.holding(mine("old", "10.0.0.3:80")).has().also("c").in(time.Hour).holds("old 10.0.0.3:80")
 		},
 	})
 }
 
-func TestEntriesOfABridgeThatIsGone(t *testing.T) {
-	stories(t, map[string]func(*testing.T){
-		"they are held under its name until a person approves, and count for no other": func(t *testing.T) {
-			hours(t)
-			s := newStory(t).bridge("b", bridge.DefaultGuard())
+func TestGuard_Author(t *testing.T) {
+	stories(t, bridge.DefaultGuard(), map[string]func(*story){
+		"a bridge that is gone needs a person": func(s *story) {
+			s.long()
 			s.opts.Author = func(e registry.Entry) string {
 				if strings.HasPrefix(e.Group.Name, "gone") {
 					return "gone"
@@ -376,61 +321,42 @@ func TestEntriesOfABridgeThatIsGone(t *testing.T) {
 				return "b"
 			}
 			s.holding(mine("gone1", "10.0.0.1:80"), mine("gone2", "10.0.0.1:80"), mine("gone3", "10.0.0.1:80"), mine("old", "10.0.0.1:80"))
-			s.starts().has(fleet(4, 1)...).in(24 * time.Hour).holdsN(7) // what the bridge itself left is gone
-			h := s.hold()
-			if h.Bridge != "gone" || len(h.Entries) != 3 || h.Reason != "bridge gone is not configured" {
-				t.Errorf("%+v", h)
-			}
-			s.approves(h.ID, "ann")
-			s.in(time.Minute).holdsN(4).noHold()
+			h := s.has(fleet(4, 1)...).in(24 * time.Hour).holdsN(7).hold() // what the bridge itself left is gone
+			s.is("hold", []any{h.Bridge, len(h.Entries), h.Reason}, []any{"gone", 3, "bridge gone is not configured"})
+			s.approves().in(time.Minute).holdsN(4).noHold()
 		},
-		"each bridge's guard counts for what it wrote": func(t *testing.T) {
-			s := newStory(t).bridge("b", bridge.Guard{Mode: bridge.GuardOff}).bridge("c", bridge.DefaultGuard())
+		"each guard counts what its bridge wrote": func(s *story) {
+			s.bridge("c", bridge.DefaultGuard()).bridges[0].Guard.Mode = bridge.GuardOff
 			s.opts.Author = func(e registry.Entry) string { return e.Group.Name[:1] }
 			for i := range 20 {
 				s.holding(mine(fmt.Sprint("b", i), "10.0.0.1:80"), mine(fmt.Sprint("c", i), "10.0.0.1:80"))
 			}
-			s.starts().has()
-			s.tables["c"].Replace(slices.Values([]*registry.Service{}))
-			s.in(time.Hour).holdsN(20)
-			if h := s.hold(); h.Bridge != "c" || len(h.Entries) != 20 {
-				t.Errorf("%+v", h)
-			}
+			h := s.has().also("c").in(time.Hour).holdsN(20).hold()
+			s.is("hold", []any{h.Bridge, len(h.Entries)}, []any{"c", 20})
 		},
-		"while a source cannot report, another may have taken its services over": func(t *testing.T) {
-			s := newStory(t).bridge("b", bridge.DefaultGuard())
+		"another may have taken its services over": func(s *story) {
 			s.opts.Author = func(registry.Entry) string { return "gone" }
-			s.holding(mine("gone1", "10.0.0.1:80")).starts().has(fleet(2, 1)...)
-			s.table().Unknown("x", errDown)
-			s.in(time.Hour).holdsN(3).noHold()
-			s.table().Unknown("x", nil)
-			s.in(time.Hour).holdsN(3)
-			if h := s.hold(); h.Bridge != "gone" {
-				t.Errorf("%+v", h)
-			}
+			s.holding(mine("gone1", "10.0.0.1:80")).has(fleet(2, 1)...).unknown("x", errDown).in(time.Hour).holdsN(3).noHold()
+			s.is("bridge", s.unknown("x", nil).in(time.Hour).holdsN(3).hold().Bridge, "gone")
 		},
-		"while another replica may claim them those of services stay that nobody here claims, and no dead address beside": func(t *testing.T) {
-			s := newStory(t).bridge("b", bridge.Guard{Settle: time.Minute})
-			var differ atomic.Bool
-			differ.Store(true)
+		"a replica that differs may claim orphans": func(s *story) {
+			s.bridges[0].Guard = bridge.Guard{Settle: time.Minute}
+			var alike atomic.Bool
 			s.opts.Differ = func() string {
-				if differ.Load() {
-					return "replica x is configured otherwise"
+				if alike.Load() {
+					return ""
 				}
-				return ""
+				return "replica x is configured otherwise"
 			}
-			s.holding(mine("theirs", "10.0.0.1:80"), mine("c", "10.0.0.9:80")).starts().has(service("c", "10.0.0.1:80"), service("d", "10.0.0.1:80")).in(time.Hour)
-			s.holds("c 10.0.0.1:80", "d 10.0.0.1:80", "theirs 10.0.0.1:80")
-			if st := s.status(); len(st.Kept) != 1 || st.Kept[0].Why != "replica x is configured otherwise" {
-				t.Errorf("%+v", st.Kept)
+			s.holding(mine("theirs", "10.0.0.1:80"), mine("c", "10.0.0.9:80"))
+			s.has(service("c", "10.0.0.1:80"), service("d", "10.0.0.1:80")).in(time.Hour)
+			s.holds("c 10.0.0.1:80", "d 10.0.0.1:80", "theirs 10.0.0.1:80") // no dead address stays beside others
+			if k := s.status().Kept; len(k) != 1 || k[0].Why != "replica x is configured otherwise" {
+				s.Errorf("Kept = %+v, want one that names replica x", k)
 			}
-			s.table().Delete("d")
-			s.in(time.Hour).holds("c 10.0.0.1:80", "theirs 10.0.0.1:80") // what is withdrawn goes
-			differ.Store(false)
-			if err := s.loop.Resync(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			s.in(2 * time.Minute).holds("c 10.0.0.1:80")
+			s.delete("d").in(time.Hour).holds("c 10.0.0.1:80", "theirs 10.0.0.1:80") // what is withdrawn goes
+			alike.Store(true)
+			s.resync().in(2 * time.Minute).holds("c 10.0.0.1:80")
 		},
 	})
 }

@@ -9,196 +9,195 @@ import (
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/bridge"
+	"github.com/xds-bridge/xds-bridge/internal/fake/memory"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// held starts a bridge of 20 services with a hold on the first ten of them.
-func held(t *testing.T, change func(*story)) *story {
-	t.Helper()
-	s := newStory(t).bridge("b", bridge.DefaultGuard())
-	if change != nil {
-		change(s)
-	}
-	s.starts().has(fleet(20, 2)...).in(10 * time.Minute)
+// rest are the services that the hold of losesTen is not about.
+func rest() []*registry.Service { return fleet(20, 2)[10:] }
+
+// losesTen has 20 services and then a hold on the first ten of them. Times count
+// from there.
+func (s *story) losesTen() *story {
+	s.Helper()
+	s.standard(20)
 	s.begin = time.Now()
 	s.loses(0, 10).in(0).hold()
 	return s
 }
 
-// day is how long what never ends is watched, which takes seconds: a part of a
-// day in the gate.
-func day() time.Duration {
-	if testing.Short() {
-		return 3 * time.Hour
-	}
-	return 24 * time.Hour
-}
-
-// rest are the services that the hold is not about.
-func rest() []*registry.Service { return fleet(20, 2)[10:] }
-
 func TestHold(t *testing.T) {
-	stories(t, map[string]func(*testing.T){
-		"approval lets exactly the set go that it names": func(t *testing.T) {
-			s := held(t, nil)
-			s.approves(s.hold().ID, "ann")
-			s.in(31 * time.Second).holdsN(20).noHold()
-			if !strings.Contains(s.log.String(), "approved by ann") {
-				t.Error(s.log.String())
-			}
-			s.table().Put(service("s15", "10.0.15.1:80"))
-			s.in(time.Second).holdsN(19) // what was approved does not count
+	stories(t, bridge.DefaultGuard(), map[string]func(*story){
+		"approval lets exactly its set go": func(s *story) {
+			id := s.losesTen().hold().ID
+			s.approves().in(31 * time.Second).holdsN(20).noHold()
+			e := s.emitted(bridge.EventRelease)
+			s.is("release", []string{e[0].Subject, e[0].Why}, []string{id, "approved by ann"}).says("log", s.log.String(), "approved by ann")
+			last := s.emitted(bridge.EventApplied)
+			s.is("cause", last[len(last)-1].Changes[0].Cause, "hold "+id+" ended: approved by ann")
+			s.put(service("s15", "10.0.15.1:80")).in(time.Second).holdsN(19) // what was approved does not count
 		},
-		"it stays while the source cannot report a part, and a decision counts by then": func(t *testing.T) {
-			var ended []bridge.Event
-			s := held(t, func(s *story) {
-				s.opts.OnEvent = func(e bridge.Event) {
-					if e.Kind == bridge.EventRelease {
-						ended = append(ended, e)
-					}
-				}
-			})
-			before := s.hold()
-			s.table().Unknown("*", errLost)
-			if h := s.in(time.Minute).hold(); h.ID != before.ID || h.Reason != before.Reason || h.Release != before.Release {
-				t.Errorf("%+v\nbefore: %+v", h, before)
-			}
-			s.table().Unknown("*", nil)
-			if s.in(time.Minute); len(ended) > 0 {
-				t.Errorf("reported an end: %+v", ended)
-			}
-			s.table().Unknown("*", errLost)
-			s.approves(s.in(time.Minute).hold().ID, "ann")
-			s.in(time.Hour).holdsN(40)
-			s.table().Unknown("*", nil)
-			s.in(time.Minute).holdsN(20).noHold()
+		"events of a hold": func(s *story) {
+			id := s.losesTen().hold().ID
+			e := s.emitted()[0]
+			got := []string{string(e.Kind), e.Subject, e.Bridge, e.Target, e.What}
+			s.is("event", got, []string{"hold", id, "b", "memory", "held back: 20 deletions"})
+			s.says("why", e.Why, "10 of 20 services").says("release", e.Release, "approval").is("since", e.Since.IsZero(), false)
+			s.in(time.Minute).denies(id).approves(id).in(0)
+			e, list := s.emitted(bridge.EventDenied)[0], s.emitted()
+			s.is("denied by", e.Who, "ann").is("events", len(list), 3).is("last", list[2].Kind, bridge.EventRelease)
 		},
-		"what was denied is listed while the source cannot report it": func(t *testing.T) {
-			s := held(t, nil)
-			s.denies(s.hold().ID)
-			denied := s.in(time.Second).hold()
-			s.table().Unknown("*", errLost)
-			if h := s.in(time.Minute).hold(); h.ID != denied.ID || !h.Denied {
-				t.Errorf("%+v", h)
-			}
+		"an event where another thing ends it": func(s *story) {
+			id := s.losesTen().hold().ID
+			list := s.has().in(time.Minute).emitted(bridge.EventHold)
+			s.is("subject", list[1].Subject, id).says("release", list[1].Release, "by approval alone")
 		},
-		"a new connection changes nothing about what ends it": func(t *testing.T) {
-			s := newStory(t).bridge("b", bridge.DefaultGuard()).starts()
-			s.has(fleet(20, 2)...).in(10 * time.Minute)
-			before := s.loses(0, 14).in(2 * time.Minute).hold()
+		"it stays while a part is unknown": func(s *story) {
+			before := s.losesTen().hold()
+			s.unknown("*", errLost).in(time.Minute).same(before).unknown("*", nil).in(time.Minute)
+			s.is("releases", len(s.emitted(bridge.EventRelease)), 0).unknown("*", errLost).in(time.Minute).approves()
+			s.in(time.Hour).holdsN(40).unknown("*", nil).in(time.Minute).holdsN(20).noHold() // the decision counts by then
+		},
+		"what was denied is listed while unknown": func(s *story) {
+			denied := s.losesTen().denies().in(time.Second).hold()
+			s.is("denied", denied.Denied, true).unknown("*", errLost).in(time.Minute).same(denied)
+		},
+		"new connections change nothing about it": func(s *story) {
+			before := s.standard(20).loses(0, 14).in(2 * time.Minute).hold()
 			for range 3 {
-				for range 2 {
-					if h := s.dials(fleet(20, 2)[14:]...).in(30 * time.Second).hold(); h.ID != before.ID || h.Reason != before.Reason || h.Release != before.Release {
-						t.Errorf("%s; ends %s\nbefore: %s; ends %s", h.Reason, h.Release, before.Reason, before.Release)
-					}
-				}
+				s.dials(fleet(20, 2)[14:]...).in(30 * time.Second).same(before).dials(fleet(20, 2)[14:]...).in(30 * time.Second).same(before)
 				s.in(5 * time.Minute)
 			}
 		},
-		"an id of a set that changed is refused": func(t *testing.T) {
-			s := held(t, nil)
-			id := s.hold().ID
-			s.table().Put(fleet(20, 2)[3])
-			s.in(time.Second)
-			h := s.hold()
-			if stays := id[:strings.IndexByte(id, '-')]; !strings.HasPrefix(h.ID, stays+"-") {
-				t.Errorf("%s is of another target or bridge than %s", h.ID, id)
+		"an id of a set that changed": func(s *story) {
+			id := s.losesTen().hold().ID
+			h := s.put(fleet(20, 2)[3]).in(time.Second).hold()
+			if stays := id[:strings.IndexByte(id, '-')]; !strings.HasPrefix(h.ID, stays+"-") || h.ID == id || len(h.Entries) != 18 {
+				s.Errorf("hold = %+v, want 18 entries and another id than %s behind its hyphen", h, id)
 			}
-			if h.ID == id || len(h.Entries) != 18 {
-				t.Errorf("%+v", h)
-			}
-			for _, err := range []error{s.loop.Approve(t.Context(), id, "ann"), s.loop.Deny(t.Context(), id, "ann")} {
-				if !errors.Is(err, bridge.ErrNoHold) {
-					t.Errorf("got %v", err)
-				}
+			for _, err := range []error{s.loop.Approve(s.Context(), id, "ann"), s.loop.Deny(s.Context(), id, "ann")} {
+				s.is("decision", errors.Is(err, bridge.ErrNoHold), true)
 			}
 			s.in(time.Hour).holdsN(40)
 		},
-		"the same set at another target has another id": func(t *testing.T) {
-			id := held(t, nil).hold().ID
-			if other := held(t, func(s *story) { s.opts.Target = "staging" }).hold().ID; other == id {
-				t.Errorf("a decision on %s counts at two targets", id)
+		"another target has other ids": func(s *story) {
+			other := newStory(s.T).bridge("b", bridge.DefaultGuard())
+			other.opts.Target = "staging"
+			if id := s.losesTen().hold().ID; other.losesTen().hold().ID == id {
+				s.Errorf("id = %s at two targets", id)
 			}
 		},
-		"a fresh reading is asked for once, halfway, and confirms after ten minutes": func(t *testing.T) {
+		"a fresh reading is asked for once": func(s *story) {
 			var asked atomic.Int32
-			s := held(t, func(s *story) {
-				s.bridges[0].Recheck = func() {
-					asked.Add(1)
-					table := s.table()
-					table.Stale(errLost)
-					time.AfterFunc(2*time.Second, func() {
-						table.Dialed()
-						table.Replace(func(yield func(*registry.Service) bool) {
-							for _, sv := range rest() {
-								if !yield(sv) {
-									return
-								}
-							}
-						})
-					})
-				}
-			})
-			s.in(5*time.Minute - time.Second)
-			if asked.Load() != 0 {
-				t.Error("asked too early")
+			s.bridges[0].Recheck = func() {
+				asked.Add(1)
+				s.stale(errLost)
+				time.AfterFunc(2*time.Second, func() { s.table().Dialed(); s.reports(rest()...) })
 			}
-			s.in(5 * time.Minute).holdsN(40)
-			if n := asked.Load(); n != 1 {
-				t.Errorf("asked %d times", n)
-			}
-			s.in(32 * time.Second).holdsN(20).noHold()
+			s.losesTen().in(5*time.Minute-time.Second).is("asked", asked.Load(), int32(0))
+			s.in(5*time.Minute).holdsN(40).is("asked", asked.Load(), int32(1)).in(32 * time.Second).holdsN(20).noHold()
 		},
-		"readings over the same connection confirm nothing, and a new one is asked for until there is one": func(t *testing.T) {
+		"readings over the same connection": func(s *story) {
 			var asked atomic.Int32
-			s := held(t, func(s *story) { s.bridges[0].Recheck = func() { asked.Add(1) } })
+			s.bridges[0].Recheck = func() { asked.Add(1) }
+			s.losesTen()
 			for range 60 {
 				s.in(time.Minute).has(rest()...)
 			}
-			s.holdsN(40).hold()
-			if n := asked.Load(); n != 12 {
-				t.Errorf("asked %d times in an hour", n)
-			}
+			s.holdsN(40).is("asked", asked.Load(), int32(12))
 			s.dials(rest()...).in(59 * time.Second).holdsN(40).in(32 * time.Second).holdsN(20).noHold()
 		},
-		"a source that shows nothing of the bridge confirms nothing": func(t *testing.T) {
-			s := standard(t, 20)
-			s.dials().in(2 * time.Minute)
+		"a source that shows nothing": func(s *story) {
+			s.standard(20).dials().in(2 * time.Minute)
 			for range 3 {
 				s.dials().in(time.Hour).holdsN(40)
 			}
-			if h := s.hold(); !strings.HasPrefix(h.Release, "by approval alone: no endpoint that is stored is claimed") {
-				t.Errorf("%+v", h)
-			}
-			s.dials(rest()...).in(9 * time.Minute).holdsN(40) // from the start
-			s.in(2 * time.Minute).holdsN(20).noHold()
+			s.says("release", s.hold().Release, "by approval alone: no endpoint that is stored is claimed")
+			s.dials(rest()...).in(9 * time.Minute).holdsN(40).in(2 * time.Minute).holdsN(20).noHold() // from the start
 		},
-		"what a new configuration claims no more needs approval where it is the most": func(t *testing.T) {
-			claims := func(n int) *story {
-				s := standard(t, 20)
-				s.stop()
-				next := newStory(t).bridge("b", bridge.DefaultGuard())
-				next.target = s.target
-				next.bridges[0].Project = selected(func(sv *registry.Service) error {
-					if i, err := strconv.Atoi(string(sv.Name[1:])); err != nil || i >= n {
-						return errors.New("not selected")
-					}
-					return nil
-				})
-				next.starts().has(fleet(20, 2)...).in(2 * time.Minute).holdsN(40).hold()
-				return next.dials(fleet(20, 2)...).in(time.Hour)
-			}
-			if h := claims(9).holdsN(40).hold(); !strings.HasPrefix(h.Release, "by approval alone: more than half") {
-				t.Errorf("%+v", h)
-			}
-			claims(10).holdsN(20).noHold()
+		"a configuration that claims half": func(s *story) {
+			s.standard(20).again().claims(10).dials(fleet(20, 2)...).in(time.Hour).holdsN(20).noHold()
 		},
-		"a hold without Confirm ends by approval alone": func(t *testing.T) {
-			s := held(t, func(s *story) { s.bridges[0].Guard.Confirm = 0 })
-			s.in(time.Minute).dials(rest()...).in(time.Hour).holdsN(40)
-			if h := s.hold(); h.Release != "by approval" {
-				t.Errorf("%+v", h)
-			}
+		"a configuration that claims less": func(s *story) {
+			h := s.standard(20).again().claims(9).dials(fleet(20, 2)...).in(time.Hour).holdsN(40).hold()
+			s.says("release", h.Release, "by approval alone: more than half")
+		},
+		"without Confirm approval alone ends it": func(s *story) {
+			s.bridges[0].Guard.Confirm = 0
+			s.losesTen().in(time.Minute).dials(rest()...).in(time.Hour).holdsN(40).is("release", s.hold().Release, "by approval")
+		},
+	})
+}
+
+// claims has 20 services, of which the bridge selects the first n: the others are held.
+func (s *story) claims(n int) *story {
+	s.Helper()
+	s.bridges[0].Project = selected(func(sv *registry.Service) error {
+		if i, err := strconv.Atoi(string(sv.Name[1:])); err != nil || i >= n {
+			return errors.New("not selected")
+		}
+		return nil
+	})
+	s.has(fleet(20, 2)...).in(2 * time.Minute).holdsN(40).hold()
+	return s
+}
+
+// TestHold_Unjudged shows that a loss counts until it has been judged, however long
+// that takes and whatever is decided of others meanwhile.
+func TestHold_Unjudged(t *testing.T) {
+	all := fleet(100, 2)
+	scopes := func(s *story, err error) *story { return s.unknown("s1*", err).unknown("s2*", err).unknown("s3*", err) }
+	stories(t, bridge.DefaultGuard(), map[string]func(*story){
+		"an approval of another hold": func(s *story) {
+			s.long()
+			h := s.standard(100).loses(0, 40).in(time.Minute).hold()
+			s.dials(all[40:50]...).in(20 * time.Second).approves(h.ID) // it restarts, and shows a tenth
+			s.in(2 * time.Hour).holdsN(120).hold()
+		},
+		"a reading that confirms another hold": func(s *story) {
+			s.standard(100).loses(0, 40).in(9*time.Minute + 30*time.Second).dials(all[40:50]...).in(5 * time.Minute).hold()
+			s.between("entries", len(s.target.Entries()), 120, 200)
+		},
+		"a source away for the window": func(s *story) {
+			s.standard(100).dials(all[:10]...).in(30 * time.Second).stale(errLost).in(70 * time.Minute)
+			s.dials(all[:10]...).in(5 * time.Minute).holdsN(200).hold()
+		},
+		"a target away for the window": func(s *story) {
+			s.long()
+			s.standard(100).fail(down).in(10 * time.Minute).dials(all[:10]...).in(70 * time.Minute)
+			s.fail(nil).in(5 * time.Minute).holdsN(200).hold()
+		},
+		"a source that flaps for the window": func(s *story) {
+			s.long()
+			s.standard(100).dials(all[:80]...).in(20 * time.Second).stale(errLost).in(40 * time.Minute)
+			s.has(all...).in(time.Second).has(all[:10]...).in(59 * time.Minute).holdsN(200).in(2 * time.Hour).holdsN(200).hold()
+		},
+		"a replica takes an old hold over": func(s *story) {
+			s.elected(standby(1)).holding(stored(all...)...).has(all...).in(10 * time.Minute)
+			s.loses(10, 90).in(2 * time.Hour) // held by the other
+			s.becomes(leader(2)).in(5 * time.Minute).holdsN(200).hold()
+		},
+		"a replica that leads again": func(s *story) {
+			s.elected(leader(1)).has(fleet(100, 1)...).in(20 * time.Minute).becomes(standby(2))
+			s.holding(stored(fleet(100, 6)...)...).has(fleet(100, 6)...).in(10 * time.Minute)
+			s.has(fleet(100, 1)...).in(2 * time.Hour) // held by the other
+			s.becomes(leader(3)).in(5 * time.Minute).holdsN(600).hold()
+		},
+		"what settled before its source was away": func(s *story) {
+			s.standard(100).fail(down).has(all[1:]...).in(2 * time.Minute).fail(failing(memory.OpWrite, errDown)).in(2 * time.Minute)
+			s.stale(errLost).in(time.Minute).fail(nil).in(time.Minute).dials(all[1:]...).in(50 * time.Second).holdsN(200)
+			s.in(2 * time.Minute).holdsN(198)
+		},
+		"a source that can report none of it": func(s *story) {
+			s.standard(100).loses(0, 40).in(9*time.Minute).unknown("*", errLost).dials(all[40:]...).in(10 * time.Minute).holdsN(200)
+			s.unknown("*", nil).in(59 * time.Second).holdsN(200).hold()
+			s.in(12 * time.Second).holdsN(120)
+		},
+		"a source that can report a part": func(s *story) {
+			s.standard(100).loses(0, 40).in(9 * time.Minute)
+			h := scopes(s, errLost).dials(all[40:]...).in(10 * time.Minute).holdsN(186).hold()
+			s.is("entries held", len(h.Entries), 66)
+			scopes(s, nil).in(59 * time.Second).holdsN(186).in(12 * time.Second).holdsN(120)
 		},
 	})
 }

@@ -1,167 +1,74 @@
 package bridge_test
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/bridge"
+	"github.com/xds-bridge/xds-bridge/internal/fake/memory"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// waiting is a target that is not sure yet whether another writes there.
-type waiting struct {
-	session
-	admitted atomic.Bool
-}
-
-func (w *waiting) Admission() error {
-	if w.admitted.Load() {
-		return nil
-	}
-	return errDown
-}
-
 func TestLoop(t *testing.T) {
-	stories(t, map[string]func(*testing.T){
-		"writes, changes and deletes": func(t *testing.T) {
-			s := newStory(t).bridge("b", speed).starts()
+	stories(t, speed, map[string]func(*story){
+		"writes, changes and deletes": func(s *story) {
 			s.has(service("a", "10.0.0.1:80", "10.0.0.2:80"), service("b", "10.0.0.3:80"))
 			s.holds("a 10.0.0.1:80", "a 10.0.0.2:80", "b 10.0.0.3:80")
-			s.in(time.Second).table().Put(service("a", "10.0.0.2:80*5"))
-			s.in(0).holds("a 10.0.0.2:80", "b 10.0.0.3:80")
-			if v := s.target.Entries()[0].Value; v != `{"weight":5}` {
-				t.Errorf("value %s", v)
-			}
-			s.table().Delete("b")
-			s.in(0).holds("a 10.0.0.2:80").reason("a", bridge.ReasonSynced, "")
-			if s.of("b").Service != "" {
-				t.Error("a service that is gone is still shown")
-			}
+			s.in(time.Second).put(service("a", "10.0.0.2:80*5")).in(0).holds("a 10.0.0.2:80", "b 10.0.0.3:80").weighs(5, 0)
+			s.delete("b").in(0).holds("a 10.0.0.2:80").reason("a", bridge.ReasonSynced, "")
+			s.is("b", s.of("b").Service, registry.Name(""))
 		},
-		"leaves the entries of others alone": func(t *testing.T) {
-			s := newStory(t).bridge("b", speed).holding(theirs("a", "10.0.0.9:80")).starts()
-			s.has(service("a", "10.0.0.9:80", "10.0.0.1:80")).holds("a 10.0.0.1:80", "a 10.0.0.9:80")
+		"entries of others are left alone": func(s *story) {
+			s.holding(theirs("a", "10.0.0.8:80"), theirs("a", "10.0.0.9:80"))
+			s.has(service("a", "10.0.0.9:80", "10.0.0.1:80")).holds("a 10.0.0.1:80", "a 10.0.0.8:80", "a 10.0.0.9:80")
 			s.reason("a", bridge.ReasonConflict, "10.0.0.9:80 belongs to owner mark:other")
-			s.in(time.Second).table().Delete("a")
-			s.in(0).holds("a 10.0.0.9:80")
-			if c := s.target.Counts(); c.Put != 1 || c.Deleted != 1 {
-				t.Errorf("%+v", c)
-			}
+			s.put(service("a", "10.0.0.8:80", "10.0.0.9:80")).in(time.Second).reason("a", bridge.ReasonConflict, "2 entries belong to owner mark:other")
+			s.delete("a").in(time.Second).holds("a 10.0.0.8:80", "a 10.0.0.9:80").wrote(1, 1)
 		},
-		"several entries of another are one reason": func(t *testing.T) {
-			s := newStory(t).bridge("b", speed).holding(theirs("a", "10.0.0.8:80"), theirs("a", "10.0.0.9:80")).starts()
-			s.has(service("a", "10.0.0.8:80", "10.0.0.9:80", "10.0.0.1:80")).reason("a", bridge.ReasonConflict, "2 entries belong to owner mark:other")
-			if n := len(s.status().Conflicts); n != 2 {
-				t.Errorf("%d conflicts are listed", n)
-			}
-		},
-		"a conflict is logged and counted once, and shown until it ends": func(t *testing.T) {
-			s := newStory(t).bridge("b", speed).holding(theirs("a", "10.0.0.9:80")).starts()
-			s.has(service("a", "10.0.0.9:80")).in(time.Hour)
-			if n := strings.Count(s.log.String(), "claim refused"); n != 1 || s.count(bridge.ObservedConflict, "") != 1 {
-				t.Errorf("logged %d times, counted %d", n, s.count(bridge.ObservedConflict, ""))
+		"a conflict is reported once until it ends": func(s *story) {
+			s.holding(theirs("a", "10.0.0.9:80")).has(service("a", "10.0.0.9:80")).in(time.Hour)
+			s.logged("claim refused", 1).is("observed", s.count(bridge.ObservedConflict, ""), 1)
+			if e := s.emitted(); len(e) != 1 || e[0].Kind != bridge.EventConflict || !strings.Contains(e[0].Why, "belongs to") {
+				s.Errorf("events = %+v, want one conflict", e)
 			}
 			want := bridge.Conflict{Group: group("a"), Key: "10.0.0.9:80", Bridge: "b", Service: "a", Winner: "owner mark:other"}
-			if got := s.status().Conflicts; len(got) != 1 || got[0] != want {
-				t.Errorf("%+v", got)
-			}
+			s.is("Conflicts", s.status().Conflicts, []bridge.Conflict{want})
 			s.target.Drop(group("a"), "10.0.0.9:80")
 			s.in(10*time.Minute).holds("a 10.0.0.9:80").reason("a", bridge.ReasonSynced, "")
 		},
-		"pushes of what is known write nothing": func(t *testing.T) {
-			s := newStory(t).bridge("b", speed).starts()
+		"of many refused claims one is logged": func(s *story) {
+			for _, sv := range fleet(20, 1) {
+				s.holding(theirs(string(sv.Name), sv.Endpoints[0].Address()))
+			}
+			s.has(fleet(20, 1)...).in(time.Minute).logged(`msg="claim refused"`, 1).is("Conflicts", s.status().Counts.Conflicts, 20)
+		},
+		"pushes of what is known write nothing": func(s *story) {
 			s.has(fleet(20, 3)...).in(time.Second)
 			before := s.target.Counts()
 			for range 10 {
 				s.has(fleet(20, 3)...).in(time.Second)
 			}
-			if got := s.target.Counts(); got != before {
-				t.Errorf("calls %+v, before %+v", got, before)
-			}
+			s.is("Counts()", s.target.Counts(), before)
 		},
-		"a restart writes the difference, and nothing where there is none": func(t *testing.T) {
-			s := newStory(t).bridge("b", bridge.DefaultGuard()).holding(mine("a", "10.0.0.1:80"), mine("b", "10.0.0.2:80")).starts()
-			s.has(service("a", "10.0.0.1:80"), service("b", "10.0.0.2:80")).in(time.Hour)
-			if n := s.writes(); n != 0 {
-				t.Errorf("%d writes", n)
-			}
-			s.stop()
-			next := newStory(t).bridge("b", bridge.DefaultGuard())
-			next.target = s.target
-			next.starts().has(service("a", "10.0.0.1:80"), service("b", "10.0.0.2:80", "10.0.0.3:80"))
-			next.in(time.Hour).holds("a 10.0.0.1:80", "b 10.0.0.2:80", "b 10.0.0.3:80")
-			if c := s.target.Counts(); c.Put != 1 || c.Deleted != 0 {
-				t.Errorf("%+v", c)
-			}
+		"reads what is not its own once": func(s *story) {
+			s.holding(theirs("a", "10.0.0.9:80")).has().in(time.Hour).is("reads", s.target.Counts().Reads, 1)
 		},
-		"A steady state logs nothing": func(t *testing.T) {
-			s := newStory(t).bridge("b", bridge.DefaultGuard()).starts()
-			s.has(fleet(5, 2)...).in(3 * time.Hour)
-			if log := s.log.String(); strings.Count(log, "\n") != 1 || !strings.Contains(log, `msg="in sync" target=memory entries=10`) {
-				t.Error(log)
-			}
-			if st := s.status(); !st.InSync() || st.Owned != 10 || st.Groups != 5 || st.Bridges[0].Entries != 10 {
-				t.Errorf("%+v", st)
-			}
-		},
-		"It is logged that all is in sync once the target may be written to": func(t *testing.T) {
-			s := newStory(t).bridge("b", speed).holding()
-			target := &waiting{session: session{s.target}}
-			s.starts(target).has(fleet(5, 2)...).in(time.Minute)
-			if log := s.log.String(); !s.status().InSync() || log != "" {
-				t.Errorf("before: %s", log)
-			}
-			target.admitted.Store(true)
-			s.status()
-			if log := s.log.String(); !strings.Contains(log, "in sync") {
-				t.Errorf("after: %s", log)
-			}
-		},
-		"drift is found by a refresh and repaired": func(t *testing.T) {
-			s := newStory(t).bridge("b", bridge.DefaultGuard()).starts()
-			s.has(service("a", "10.0.0.1:80")).in(time.Second)
-			s.target.Drop(group("a"), "10.0.0.1:80")
-			s.in(time.Minute).holds().in(5 * time.Minute).holds("a 10.0.0.1:80")
-			if n := s.count(bridge.ObservedDrift, ""); n != 1 {
-				t.Errorf("drift counted %d times", n)
-			}
-		},
-		"a resync finds it at once": func(t *testing.T) {
-			s := newStory(t).bridge("b", bridge.DefaultGuard()).starts()
-			s.has(service("a", "10.0.0.1:80")).in(time.Second)
-			s.target.Drop(group("a"), "10.0.0.1:80")
-			if err := s.loop.Resync(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			s.in(0).holds("a 10.0.0.1:80")
-		},
-		"reads what is not its own only once": func(t *testing.T) {
-			s := newStory(t).bridge("b", speed).holding(theirs("a", "10.0.0.9:80")).starts()
-			s.has().in(time.Hour)
-			if n := s.target.Counts().Reads; n != 1 {
-				t.Errorf("%d reads", n)
-			}
-		},
-		"a service that cannot be projected is left as it was, logged once": func(t *testing.T) {
-			s := newStory(t).bridge("b", speed).starts()
+		"an invalid service is left, logged once": func(s *story) {
 			s.has(service("a", "10.0.0.1:80"), service("b", "10.0.0.2:80")).in(time.Second)
 			for i := range 5 {
-				bad := service("a", "10.0.0."+string(rune('3'+i))+":80")
+				bad := service("a", fmt.Sprintf("10.0.0.%d:80", i+3))
 				bad.Attributes = registry.Attributes{"bad": "no such interface"}
-				s.table().Put(bad)
-				s.in(time.Second)
+				s.put(bad).in(time.Second)
 			}
 			s.holds("a 10.0.0.1:80", "b 10.0.0.2:80").reason("a", bridge.ReasonInvalid, "no such interface").reason("b", bridge.ReasonSynced, "")
-			if n := strings.Count(s.log.String(), "service cannot be written"); n != 1 || s.count(bridge.ObservedInvalid, "") != 1 {
-				t.Errorf("logged %d times, counted %d", n, s.count(bridge.ObservedInvalid, ""))
-			}
-			s.table().Put(service("a", "10.0.0.4:80"))
-			s.in(time.Second).holds("a 10.0.0.4:80", "b 10.0.0.2:80").reason("a", bridge.ReasonSynced, "")
+			s.logged("service cannot be written", 1).is("observed", s.count(bridge.ObservedInvalid, ""), 1)
+			s.put(service("a", "10.0.0.4:80")).in(time.Second).holds("a 10.0.0.4:80", "b 10.0.0.2:80").reason("a", bridge.ReasonSynced, "")
 		},
-		"what is not offered, and what is not selected, claims nothing and says so": func(t *testing.T) {
-			s := newStory(t).bridge("b", speed)
+		"what claims nothing says why": func(s *story) {
 			s.bridges[0].Project = selected(func(s *registry.Service) error {
 				if s.Name == "x" {
 					return errDown
@@ -170,70 +77,114 @@ func TestLoop(t *testing.T) {
 			})
 			ill := service("ill", "10.0.0.1:80")
 			ill.Endpoints[0].Health = registry.Draining
-			s.starts().has(ill, service("x", "10.0.0.2:80")).holds()
+			s.has(ill, service("x", "10.0.0.2:80"), service("none")).holds()
 			s.reason("ill", bridge.ReasonEmpty, "no offered endpoint").reason("x", bridge.ReasonExcluded, "down")
-			s.has(ill, service("x", "10.0.0.2:80"), service("keyless")).reason("keyless", bridge.ReasonEmpty, "")
+			s.reason("none", bridge.ReasonEmpty, "")
 		},
-		"nothing is synced before every source delivered": func(t *testing.T) {
-			s := newStory(t).bridge("b", speed).bridge("c", speed).starts()
-			s.has(service("a", "10.0.0.1:80")).in(time.Minute)
-			if st := s.status(); st.InSync() || !st.Bridges[0].Synced || st.Bridges[1].Synced {
-				t.Errorf("in sync before the second source delivered: %+v", st.Bridges)
-			}
-			s.tables["c"].Replace(func(func(*registry.Service) bool) {})
-			s.in(0)
-			if st := s.status(); !st.InSync() {
-				t.Errorf("%+v", st)
-			}
+		"a service without a key says so": func(s *story) {
+			s.bridges[0].Project = func(*registry.Service) ([]registry.Entry, error) { return nil, nil }
+			s.has(service("a", "10.0.0.1:80")).reason("a", bridge.ReasonEmpty, "no service key")
 		},
-		"a loop that starts late gets a replay of what the source reported before": func(t *testing.T) {
-			s := newStory(t).bridge("b", speed)
-			s.table().Put(service("a", "10.0.0.1:80"))
-			s.table().Put(service("a", "10.0.0.2:80"))
-			s.starts().holds("a 10.0.0.2:80")
-		},
-		"two bridges into one target do not delete each other's entries": func(t *testing.T) {
-			s := newStory(t).bridge("b", bridge.DefaultGuard()).bridge("c", bridge.DefaultGuard()).starts()
-			s.tables["c"].Replace(func(yield func(*registry.Service) bool) { yield(service("z", "10.0.0.2:80")) })
-			s.has(service("a", "10.0.0.1:80")).in(time.Hour).holds("a 10.0.0.1:80", "z 10.0.0.2:80")
-			if c := s.target.Counts(); c.Deleted != 0 || c.Put != 2 {
-				t.Errorf("%+v", c)
+		"what is written in part says why": func(s *story) {
+			s.bridges[0].Project = func(sv *registry.Service) ([]registry.Entry, error) {
+				entries, err := perService(sv)
+				return entries, errors.Join(err, &registry.LeftOut{Reason: errors.New("too long: zz")})
 			}
+			s.has(service("x", "10.0.0.1:80")).in(time.Second).holds("x 10.0.0.1:80").reason("x", bridge.ReasonSynced, "too long: zz")
 		},
-		"of two bridges that claim one key the first configured has it": func(t *testing.T) {
-			s := newStory(t).bridge("b", speed).bridge("c", speed).starts()
-			s.tables["c"].Replace(func(yield func(*registry.Service) bool) { yield(service("a", "10.0.0.1:80*2")) })
-			s.has(service("a", "10.0.0.1:80*1")).in(time.Second)
-			if v := s.target.Entries()[0].Value; v != `{"weight":1}` {
-				t.Errorf("value %s", v)
+		"a service that is left out whole": func(s *story) {
+			s.bridges[0].Project = func(sv *registry.Service) ([]registry.Entry, error) {
+				if sv.Endpoints[0].Host == "127.0.0.1" {
+					return nil, &registry.LeftOut{Reason: errors.New("loopback address"), All: registry.Unreachable}
+				}
+				return perService(sv)
 			}
+			s.has(service("x", "10.0.0.1:80"), service("y", "10.0.0.2:80")).in(time.Second).holds("x 10.0.0.1:80", "y 10.0.0.2:80")
+			s.has(service("x", "127.0.0.1:80"), service("y", "10.0.0.2:80")).in(time.Second).holds("y 10.0.0.2:80")
+			s.reason("x", bridge.ReasonInvalid, "loopback address").inSync(false).is("observed", s.count(bridge.ObservedInvalid, ""), 1)
+		},
+		"every source has to deliver": func(s *story) {
+			s.bridge("c", speed).has(service("a", "10.0.0.1:80")).in(time.Minute).inSync(false)
+			st := s.status()
+			s.is("synced", []bool{st.Bridges[0].Synced, st.Bridges[1].Synced}, []bool{true, false})
+			s.also("c").in(0).inSync(true)
+		},
+		"the first of two bridges has a key": func(s *story) {
+			s.bridge("c", speed).starts().also("c", service("a", "10.0.0.1:80*2"), service("z", "10.0.0.2:80"))
+			s.has(service("a", "10.0.0.1:80*1")).in(time.Second).weighs(1, 0)
 			if got := s.status().Conflicts; len(got) != 1 || got[0].Bridge != "c" || got[0].Winner != "bridge b, service a" {
-				t.Errorf("%+v", got)
+				s.Errorf("Conflicts = %+v, want one of c, won by b", got)
 			}
-			s.table().Delete("a")
-			s.in(time.Second).holds("a 10.0.0.1:80")
-			if v := s.target.Entries()[0].Value; v != `{"weight":2}` || s.target.Counts().Deleted != 0 {
-				t.Errorf("value %s, %+v", v, s.target.Counts())
-			}
+			s.delete("a").in(time.Second).holds("a 10.0.0.1:80", "z 10.0.0.2:80").weighs(2, 0).wrote(3, 0)
 		},
-		"two tables read by one loop, one table read by two bridges": func(t *testing.T) {
-			s := newStory(t).bridge("b", speed).bridge("c", speed)
-			s.bridges[1].Table = s.table()
+		"two bridges read one table": func(s *story) {
+			s.bridge("c", speed).bridges[1].Table = s.table()
 			s.bridges[1].Project = func(sv *registry.Service) ([]registry.Entry, error) {
 				return []registry.Entry{{Group: group("other-" + string(sv.Name)), Key: "k", Value: "v"}}, nil
 			}
-			s.starts().has(service("a", "10.0.0.1:80")).holds("a 10.0.0.1:80", "other-a k")
-			s.table().Delete("a")
-			s.in(time.Second).holds()
+			s.has(service("a", "10.0.0.1:80")).holds("a 10.0.0.1:80", "other-a k").delete("a").in(time.Second).holds()
+		},
+		"a bridge that may not begin yet": func(s *story) {
+			s.bridge("c", speed).holding(mine("old", "10.0.0.9:80"))
+			known := make(chan struct{})
+			s.bridges[0].Begin = func(ctx context.Context) error {
+				select {
+				case <-known:
+					return nil
+				case <-ctx.Done():
+					return ctx.Err()
+				}
+			}
+			s.reports(service("x", "10.0.0.1:80")).also("c", service("y", "10.0.0.2:80")).starts()
+			s.in(time.Hour).holds("old 10.0.0.9:80", "y 10.0.0.2:80")
+			close(known)
+			s.in(time.Minute).holds("x 10.0.0.1:80", "y 10.0.0.2:80")
+		},
+	})
+}
+
+func TestLoop_DefaultGuard(t *testing.T) {
+	stories(t, bridge.DefaultGuard(), map[string]func(*story){
+		"a restart writes the difference": func(s *story) {
+			s.holding(mine("a", "10.0.0.1:80"), mine("b", "10.0.0.2:80"))
+			s.has(service("a", "10.0.0.1:80"), service("b", "10.0.0.2:80")).in(time.Hour).is("writes", s.writes(), 0)
+			s = s.again().has(service("a", "10.0.0.1:80"), service("b", "10.0.0.2:80", "10.0.0.3:80")).in(time.Hour)
+			s.holds("a 10.0.0.1:80", "b 10.0.0.2:80", "b 10.0.0.3:80").wrote(1, 0)
+		},
+		"a steady state logs one line": func(s *story) {
+			s.has(fleet(5, 2)...).in(3*time.Hour).logged("\n", 1).logged(`msg="in sync" target=memory entries=10`, 1)
+			st := s.inSync(true).status()
+			s.is("owned, groups, entries", []int{st.Owned, st.Groups, st.Bridges[0].Entries}, []int{10, 5, 10})
+		},
+		"in sync is logged once writes are admitted": func(s *story) {
+			s.make()
+			target := &admitting{session: session{s.target}}
+			s.starts(target).has(fleet(5, 2)...).in(time.Minute).inSync(true).is("log", s.log.String(), "")
+			target.admitted.Store(true)
+			s.inSync(true).logged("in sync", 1)
+		},
+		"a refresh finds drift": func(s *story) {
+			s.has(service("a", "10.0.0.1:80")).in(time.Second).target.Drop(group("a"), "10.0.0.1:80")
+			s.in(time.Minute).holds().in(5*time.Minute).holds("a 10.0.0.1:80").is("drift", s.count(bridge.ObservedDrift, ""), 1)
+		},
+		"a resync finds drift at once": func(s *story) {
+			s.has(service("a", "10.0.0.1:80")).in(time.Second).target.Drop(group("a"), "10.0.0.1:80")
+			s.resync().in(0).holds("a 10.0.0.1:80")
+		},
+		"a resync reaches what is under way": func(s *story) {
+			s.hooks.Delay = time.Second
+			s.has(service("a", "10.0.0.1:80")).in(1500 * ms).resync().in(10 * time.Second)
+			s.is("reads", len(s.when(memory.OpRead, "a")), 1).is("lists", s.target.Counts().Groups, 2)
+		},
+		"sessions that ended for good": func(s *story) {
+			s.make()
+			s.starts(expired{session{s.target}}).has(service("a", "10.0.0.1:80")).in(time.Hour).holds("a 10.0.0.1:80")
 		},
 	})
 }
 
 func TestNew(t *testing.T) {
-	good := func() bridge.Bridge {
-		return bridge.Bridge{Name: "b", Table: registry.NewTable(), Project: perService}
-	}
-	tests := map[string]struct {
+	for name, tt := range map[string]struct {
 		change func(*bridge.Bridge)
 		want   string
 	}{
@@ -241,23 +192,178 @@ func TestNew(t *testing.T) {
 		"a bridge without a table": {func(b *bridge.Bridge) { b.Table = nil }, "needs a table"},
 		"a policy nobody knows":    {func(b *bridge.Bridge) { b.Policy = "rsync" }, `unknown policy "rsync"`},
 		"a mode nobody knows":      {func(b *bridge.Bridge) { b.Guard.Mode = "on" }, `unknown mode "on"`},
-		"a share that is no share": {func(b *bridge.Bridge) { b.Guard.Share = 30 }, "not between 0 and 1"},
-		"twice the same name":      {func(b *bridge.Bridge) { b.Name = "twin" }, "two of that name"},
-	}
-	for name, tt := range tests {
+		"a share above one":        {func(b *bridge.Bridge) { b.Guard.Share = 30 }, "not between 0 and 1"},
+		"twice the same name":      {func(b *bridge.Bridge) { b.Name = "first" }, "two of that name"},
+	} {
 		t.Run(name, func(t *testing.T) {
-			b := good()
-			tt.change(&b)
-			twin := good()
-			twin.Name = "twin"
-			target := newStory(t).holding().target
-			_, err := bridge.New(target, []bridge.Bridge{twin, b}, bridge.Options{Owner: "me"})
-			if err == nil || !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("got %v, want %s", err, tt.want)
+			s := newStory(t).bridge("first", speed).bridge("b", speed).holding()
+			tt.change(&s.bridges[1])
+			if _, err := bridge.New(s.target, s.bridges, s.opts); err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("New() = %v, want …%s…", err, tt.want)
 			}
 		})
 	}
 	if _, err := bridge.New(nil, nil, bridge.Options{}); err == nil {
-		t.Error("a loop out of nothing")
+		t.Error("New(nil) = nil, want an error")
 	}
+}
+
+func TestLoop_Tune(t *testing.T) {
+	off := func(mode bridge.Mode) func(*story) {
+		return func(s *story) {
+			s.bridges[0].Guard = bridge.Guard{Share: 0.3, AtLeast: 1, Window: time.Minute}
+			s.has(fleet(10, 1)...).in(time.Minute).loses(0, 9).in(time.Minute).holdsN(10).hold()
+			if err := s.loop.Tune(s.Context(), map[string]bridge.Guard{"b": {Mode: mode}}, s.opts); err != nil {
+				s.Fatal(err)
+			}
+			s.in(time.Second).holdsN(1).noHold().says("log", s.log.String(), "guard.mode is "+string(mode))
+		}
+	}
+	stories(t, speed, map[string]func(*story){
+		"off ends a hold":  off(bridge.GuardOff),
+		"warn ends a hold": off(bridge.GuardWarn),
+		"timing counts from then on": func(s *story) {
+			s.has(service("a", "10.0.0.1:80")).in(time.Minute)
+			o := s.opts
+			o.Quiet, o.MaxQuiet = 10*time.Second, 20*time.Second
+			if err := s.loop.Tune(s.Context(), nil, o); err != nil {
+				s.Fatal(err)
+			}
+			s.has(service("a", "10.0.0.2:80")).in(time.Second).has(service("a", "10.0.0.3:80"))
+			s.in(5 * time.Second).holds("a 10.0.0.2:80").in(10 * time.Second).holds("a 10.0.0.3:80")
+		},
+		"a guard that cannot be is refused": func(s *story) {
+			if err := s.starts().loop.Tune(s.Context(), map[string]bridge.Guard{"b": {Share: 2}}, s.opts); err == nil {
+				s.Error("Tune() = nil, want an error")
+			}
+		},
+	})
+}
+
+func TestLoop_AwaitQuiet(t *testing.T) {
+	stories(t, bridge.DefaultGuard(), map[string]func(*story){
+		"as soon as everything is written": func(s *story) {
+			s.hooks.Delay = 100 * ms
+			s.starts()
+			time.AfterFunc(time.Second, func() { s.has(fleet(8, 2)...) })
+			st, took, err := s.quiets(time.Hour)
+			s.is("AwaitQuiet()", err, nil).is("took", took, 1200*ms).is("in sync", st.InSync(), true).holdsN(16)
+			_, took, err = s.quiets(time.Hour)
+			s.is("AwaitQuiet()", err, nil).is("took", took, time.Duration(0))
+		},
+		"while what was written is read back": func(s *story) {
+			s.hooks.Delay = 10 * time.Second
+			s.starts(s.forgetful(0)).has(fleet(3, 2)...).in(22 * time.Second)
+			_, took, err := s.quiets(time.Hour)
+			s.is("AwaitQuiet()", err, nil).is("took", took, time.Duration(0)).is("reads", s.count(bridge.ObservedCall, "read"), 0)
+			s.in(10*time.Second).is("reads", s.count(bridge.ObservedCall, "read"), 3)
+		},
+		"not before orphans have gone": func(s *story) {
+			s.bridges[0].Guard = timed()
+			s.holding(mine("old", "10.0.0.1:80")).has()
+			_, took, err := s.quiets(time.Hour)
+			s.is("AwaitQuiet()", err, nil).is("took", took, time.Minute).inSync(true).holds()
+		},
+		"not before records let orphans go": func(s *story) {
+			s.bridges[0].Guard = bridge.Guard{Window: time.Hour}
+			s.holding(mine("old", "10.0.0.1:80")).recorded().reaches(func(r *recorder) {
+				r.before = func(_ context.Context, write bool) error {
+					if write {
+						time.Sleep(time.Second)
+					}
+					return nil
+				}
+			}).starts()
+			time.AfterFunc(time.Second, func() { s.has() })
+			_, took, err := s.quiets(time.Hour)
+			s.is("AwaitQuiet()", err, nil).is("took", took, 2*time.Second).holds()
+		},
+		"beside holds, refusals and conflicts": func(s *story) {
+			s.holding(theirs("c", "10.0.0.1:80"))
+			for i := range 20 {
+				s.holding(mine(fmt.Sprint("old", i), "10.0.0.1:80"))
+			}
+			s.fail(failing(memory.OpWrite, registry.ErrRefused, "r")).has(service("c", "10.0.0.1:80"), service("r", "10.0.0.1:80"))
+			st, _, err := s.quiets(2 * time.Minute)
+			s.is("AwaitQuiet()", err, nil).reason("r", bridge.ReasonRefused, "")
+			s.is("holds and conflicts", []int{len(st.Holds), len(st.Conflicts)}, []int{1, 1})
+		},
+		"not while something is not known": func(s *story) {
+			waits := func(what string, want error) {
+				s.Helper()
+				if st, _, err := s.quiets(time.Minute); !errors.Is(err, want) || (st.Owner == "me") != errors.Is(want, context.DeadlineExceeded) {
+					s.Errorf("%s: AwaitQuiet() = %v, %+v, want %v", what, err, st, want)
+				}
+			}
+			s.starts()
+			waits("unsynced", context.DeadlineExceeded)
+			s.has().stale(errLost)
+			waits("stale", context.DeadlineExceeded)
+			s.fail(down).has(service("a", "10.0.0.1:80"))
+			waits("failing", context.DeadlineExceeded)
+			s.stop()
+			waits("stopped", bridge.ErrStopped)
+		},
+	})
+}
+
+func TestLoop_Plan(t *testing.T) {
+	plans := func(s *story) ([]bridge.Planned, bridge.Status) {
+		s.Helper()
+		s.make()
+		plan, status, err := s.new(s.target).Plan(s.Context())
+		if err != nil {
+			s.Fatal(err)
+		}
+		return plan, status
+	}
+	stories(t, bridge.DefaultGuard(), map[string]func(*story){
+		"what differs, and nothing is written": func(s *story) {
+			s.holding(mine("a", "10.0.0.1:80"), mine("old", "10.0.0.2:80"), theirs("n", "10.0.0.3:80"), mine("same", "10.0.0.4:80"))
+			s.reports(service("a", "10.0.0.1:80*7"), service("n", "10.0.0.3:80", "10.0.0.5:80"), service("same", "10.0.0.4:80"))
+			s.bridges[0].Guard = timed()
+			plan, st := plans(s)
+			got := []string{}
+			for _, p := range plan {
+				got = append(got, fmt.Sprintf("%s +%d -%d", p.Change.Group.Name, len(p.Change.Put), len(p.Change.Delete)+len(p.HeldBack)))
+			}
+			s.is("Plan()", got, []string{"a +1 -0", "n +1 -0", "old +0 -1"}).is("Conflicts", len(st.Conflicts), 1).is("writes", s.writes(), 0)
+			if a, n := plan[0].Change.Put[0], plan[1].Change.Put[0]; a.Old == nil || n.Old != nil || len(plan[2].HeldBack) != 0 {
+				s.Errorf("Plan() = %+v, want one replaced, one created, one deleted", plan)
+			}
+		},
+		"what would be held back, and why": func(s *story) {
+			for i := range 20 {
+				s.holding(mine(fmt.Sprint("old", i), "10.0.0.1:80"))
+			}
+			plan, st := plans(s.reports())
+			s.is("planned and holds", []int{len(plan), len(st.Holds)}, []int{20, 1})
+			for _, p := range plan {
+				if !p.Change.Empty() || len(p.HeldBack) != 1 || p.HeldBack[0].Reason != bridge.ReasonHeld {
+					s.Errorf("Plan() = %+v, want one entry held back", p)
+				}
+			}
+		},
+		"nothing where nothing differs": func(s *story) {
+			plan, st := plans(s.holding(mine("a", "10.0.0.1:80")).reports(service("a", "10.0.0.1:80")))
+			s.is("Plan()", len(plan), 0).is("InSync()", st.InSync(), true)
+		},
+		"waits for a bridge to begin": func(s *story) {
+			s.bridges[0].Begin = func(context.Context) error { time.Sleep(time.Minute); return nil }
+			plan, _ := plans(s.reports(service("x", "10.0.0.1:80")))
+			s.is("Plan()", len(plan), 1).is("took", time.Since(s.begin), time.Minute)
+		},
+		"not of a source that is not synced": func(s *story) {
+			loop := s.holding(mine("a", "10.0.0.1:80")).new(s.target)
+			ctx, cancel := context.WithTimeout(s.Context(), time.Minute)
+			defer cancel()
+			plan, st, err := loop.Plan(ctx)
+			if !errors.Is(err, context.DeadlineExceeded) || st.InSync() {
+				s.Errorf("Plan() = %v, %+v, want it to give up", err, st)
+			}
+			if len(plan) != 1 || len(plan[0].HeldBack) != 1 || plan[0].HeldBack[0].Reason != bridge.ReasonUnknown {
+				s.Errorf("Plan() = %+v, want one entry held back as unknown", plan)
+			}
+		},
+	})
 }

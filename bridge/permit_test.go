@@ -2,6 +2,7 @@ package bridge_test
 
 import (
 	"fmt"
+	"maps"
 	"testing"
 	"time"
 
@@ -10,29 +11,6 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// overlaps has the target leave what is replaced for three seconds.
-func (s *story) overlaps() *story {
-	s.hooks.Overlap = 3 * time.Second
-	return s
-}
-
-// weighs fails the test unless the target holds these values.
-func (s *story) weighs(want ...int) *story {
-	s.t.Helper()
-	got := []string{}
-	for _, e := range s.target.Entries() {
-		got = append(got, e.Value)
-	}
-	text := []string{}
-	for _, w := range want {
-		text = append(text, fmt.Sprintf(`{"weight":%d}`, w))
-	}
-	if fmt.Sprint(got) != fmt.Sprint(text) {
-		s.t.Errorf("after %v the target holds %v, want %v\n%s", time.Since(s.begin), got, text, s.log.String())
-	}
-	return s
-}
-
 // before is an entry of ours as it was before a change.
 func before(g, addr string) registry.Held {
 	h := mine(g, addr)
@@ -40,112 +18,206 @@ func before(g, addr string) registry.Held {
 	return h
 }
 
-// Consumers of some formats have no provider where an entry is replaced at
-// once.
-func TestOverlap(t *testing.T) {
-	stories(t, map[string]func(*testing.T){
-		"what is replaced stays for a while beside what replaces it": func(t *testing.T) {
-			s := newStory(t).overlaps().bridge("b", bridge.DefaultGuard()).starts()
-			s.has(service("a", "10.0.0.1:80*1")).in(10 * time.Minute).weighs(1)
-			s.table().Put(service("a", "10.0.0.1:80*2"))
-			s.in(2*time.Second).weighs(1, 2).reason("a", bridge.ReasonSynced, "").noHold()
-			s.in(2*time.Second).weighs(2).reason("a", bridge.ReasonSynced, "")
-			if writes := s.writes(); writes != 3 {
-				t.Errorf("%d writes, want one for each step", writes)
-			}
+// TestPermit_Overlap has a target that leaves what is replaced for three seconds:
+// consumers of some formats have no provider where an entry is replaced at once.
+func TestPermit_Overlap(t *testing.T) {
+	overlaps := func(s *story) *story {
+		s.hooks.Overlap = 3 * time.Second
+		return s
+	}
+	replaces := func(s *story) *story { // a weight, a second ago
+		return overlaps(s).has(service("a", "10.0.0.1:80*1")).in(10 * time.Minute).weighs(1).put(service("a", "10.0.0.1:80*2")).in(time.Second)
+	}
+	stories(t, bridge.DefaultGuard(), map[string]func(*story){
+		"what is replaced stays for a while": func(s *story) {
+			replaces(s).in(time.Second).weighs(1, 2).reason("a", bridge.ReasonSynced, "").noHold()
+			s.in(2*time.Second).weighs(2).reason("a", bridge.ReasonSynced, "").is("writes", s.writes(), 3)
 		},
-		"what a process that ended left of many replacements goes after its time, is no loss, and was changed by nobody": func(t *testing.T) {
-			s := newStory(t).overlaps().bridge("b", bridge.DefaultGuard())
-			var held []registry.Held
+		"what an earlier process left is no loss": func(s *story) {
+			overlaps(s)
 			var services []*registry.Service
 			for i := range 40 {
 				name, addr := fmt.Sprint("s", i), fmt.Sprintf("10.0.0.%d:80", i)
-				held = append(held, mine(name, addr), before(name, addr))
+				s.holding(mine(name, addr), before(name, addr))
 				services = append(services, service(name, addr))
 			}
-			s.holding(held...).starts().has(services...).in(2 * time.Second).holdsN(80)
-			s.in(3 * time.Second).holdsN(40).noHold()
-			if n := s.count(bridge.ObservedDrift, "") + s.count(bridge.ObservedConflict, ""); n != 0 {
-				t.Errorf("%d entries were found changed or in conflict", n)
-			}
-			if c := s.target.Counts(); c.Put != 0 {
-				t.Errorf("%+v, want nothing written once more", c)
-			}
+			s.has(services...).in(2*time.Second).holdsN(80).in(3*time.Second).holdsN(40).noHold().wrote(0, 40)
+			s.is("drift and conflicts", s.count(bridge.ObservedDrift, "")+s.count(bridge.ObservedConflict, ""), 0)
 		},
-		"what was replaced before the source is known stays": func(t *testing.T) {
-			s := newStory(t).overlaps().bridge("b", bridge.DefaultGuard())
-			s.holding(mine("a", "10.0.0.1:80"), before("a", "10.0.0.1:80")).starts().in(time.Hour).holdsN(2)
+		"what was replaced before the source is known": func(s *story) {
+			overlaps(s).holding(mine("a", "10.0.0.1:80"), before("a", "10.0.0.1:80")).starts().in(time.Hour).holdsN(2)
 		},
-		"a value that comes back meanwhile is not written again, and stays": func(t *testing.T) {
-			s := newStory(t).overlaps().bridge("b", bridge.DefaultGuard()).starts()
-			s.has(service("a", "10.0.0.1:80*1")).in(10 * time.Minute)
-			s.table().Put(service("a", "10.0.0.1:80*2"))
-			s.in(2*time.Second).weighs(1, 2)
-			s.table().Put(service("a", "10.0.0.1:80*1"))
+		"a value that comes back meanwhile": func(s *story) {
+			replaces(s).in(time.Second).weighs(1, 2).put(service("a", "10.0.0.1:80*1"))
 			s.in(2*time.Second).weighs(1, 2) // what has been there for two seconds may be all that a consumer knows
-			s.in(2 * time.Second).weighs(1)
-			if c := s.target.Counts(); c.Put != 2 {
-				t.Errorf("%+v, want two entries put", c)
-			}
+			s.in(2*time.Second).weighs(1).wrote(2, 1)
 		},
-		"an endpoint that goes meanwhile goes with what it replaced, under the rules of one": func(t *testing.T) {
-			s := newStory(t).overlaps().bridge("b", bridge.DefaultGuard()).starts()
-			s.has(service("a", "10.0.0.1:80*1"), service("b", "10.0.1.1:80", "10.0.1.2:80"), service("c", "10.0.2.1:80"), service("d", "10.0.3.1:80")).in(2 * time.Hour)
-			s.table().Put(service("a", "10.0.0.1:80*2"))
-			s.in(time.Second).holdsN(6)
-			s.table().Delete("a")
-			s.in(20*time.Second).holdsN(6).reason("a", bridge.ReasonWaiting, "the last endpoint waits")
+		"an endpoint that goes meanwhile": func(s *story) {
+			others := []*registry.Service{service("b", "10.0.1.1:80", "10.0.1.2:80"), service("c", "10.0.2.1:80"), service("d", "10.0.3.1:80")}
+			overlaps(s).has(append(others, service("a", "10.0.0.1:80*1"))...).in(2 * time.Hour).put(service("a", "10.0.0.1:80*2"))
+			s.in(time.Second).holdsN(6).delete("a").in(20*time.Second).holdsN(6).reason("a", bridge.ReasonWaiting, "the last endpoint waits")
 			s.in(20 * time.Second).holdsN(4).noHold()
 		},
-		"one that changes all the time has few": func(t *testing.T) {
-			s := newStory(t).overlaps().bridge("b", bridge.DefaultGuard()).starts()
-			s.has(service("a", "10.0.0.1:80*1")).in(10 * time.Minute)
+		"one that changes all the time has few": func(s *story) {
+			overlaps(s).has(service("a", "10.0.0.1:80*1")).in(10 * time.Minute)
 			for i := range 300 {
-				s.table().Put(service("a", fmt.Sprint("10.0.0.1:80*", i+2)))
-				s.in(200 * time.Millisecond)
-				if n := len(s.target.Entries()); n > 15 || n > 5 && i > 50 { // ten writes may be made in advance, then one a second
-					t.Fatalf("%d entries after %d changes", n, i)
-				}
+				s.put(service("a", fmt.Sprint("10.0.0.1:80*", i+2))).in(200 * ms)
+				s.between("entries", len(s.target.Entries()), 1, map[bool]int{true: 15, false: 5}[i <= 50]) // ten writes may be made in advance
 			}
 			s.in(4 * time.Second).weighs(301)
 		},
-		"a replica that took over in between deletes what the one before left, and that one does not": func(t *testing.T) {
-			s, e := elected(t, leader(1), bridge.DefaultGuard())
-			s.overlaps().starts()
-			s.has(service("a", "10.0.0.1:80*1")).in(10 * time.Minute)
-			s.table().Put(service("a", "10.0.0.1:80*2"))
-			s.in(time.Second).weighs(1, 2)
-			e.set(standby(2))
-			s.in(time.Hour).weighs(1, 2)
-			e.set(leader(3))
-			s.in(2*time.Second).weighs(1, 2)
-			s.in(2 * time.Second).weighs(2).noHold()
+		"a replica that took over in between": func(s *story) {
+			replaces(s.elected(leader(1))).weighs(1, 2).becomes(standby(2)).in(time.Hour).weighs(1, 2)
+			s.becomes(leader(3)).in(2*time.Second).weighs(1, 2).in(2 * time.Second).weighs(2).noHold()
 		},
-		"a replacement of another owner is one conflict, and left alone": func(t *testing.T) {
-			s := newStory(t).overlaps().bridge("b", bridge.DefaultGuard())
+		"a replacement of another owner": func(s *story) {
 			other := theirs("a", "10.0.0.1:80")
 			other.Value = "y"
-			s.holding(theirs("a", "10.0.0.1:80"), other).starts().has(service("a", "10.0.0.1:80")).in(time.Hour)
-			if n := len(s.status().Conflicts); n != 1 || s.writes() != 0 {
-				t.Errorf("%d conflicts, %d writes", n, s.writes())
-			}
+			overlaps(s).holding(theirs("a", "10.0.0.1:80"), other).has(service("a", "10.0.0.1:80")).in(time.Hour)
+			s.is("conflicts and writes", []int{len(s.status().Conflicts), s.writes()}, []int{1, 0})
 		},
-		"a policy that forbids deletions, and not updates, forbids none of these": func(t *testing.T) {
-			s := newStory(t).overlaps().bridge("b", bridge.DefaultGuard())
+		"a policy that forbids deletions": func(s *story) {
 			s.bridges[0].Policy = bridge.PolicyUpsertOnly
-			s.starts().has(service("a", "10.0.0.1:80*1")).in(10 * time.Minute)
-			s.table().Put(service("a", "10.0.0.1:80*2"))
-			s.in(time.Minute).weighs(2)
+			replaces(s).in(time.Minute).weighs(2)
 		},
-		"a write that fails in between is finished": func(t *testing.T) {
-			s := newStory(t).overlaps().bridge("b", bridge.DefaultGuard()).starts()
-			s.has(service("a", "10.0.0.1:80*1")).in(10 * time.Minute)
-			s.table().Put(service("a", "10.0.0.1:80*2"))
-			s.in(time.Second).weighs(1, 2)
-			s.fail(failing(memory.OpWrite, errDown))
-			s.in(time.Minute).weighs(1, 2)
-			s.fail(nil)
-			s.in(time.Minute).weighs(2)
+		"a write that fails in between": func(s *story) {
+			replaces(s).weighs(1, 2).fail(failing(memory.OpWrite, errDown)).in(time.Minute).weighs(1, 2).fail(nil).in(time.Minute).weighs(2)
+		},
+	})
+}
+
+// TestPermit_Exclusive has two services that mean different things claim one host in
+// the mesh; the first has it.
+func TestPermit_Exclusive(t *testing.T) {
+	holds := func(s *story, addr string) *story {
+		s.Helper()
+		return s.holds("host ", "host "+addr, "other ", "other 10.8.8.8:80")
+	}
+	begin := func(s *story) *story {
+		s.bridges[0].Project = func(sv *registry.Service) ([]registry.Entry, error) {
+			entries, err := headed(sv)
+			for i := range entries {
+				if sv.Name != "other" {
+					entries[i].Group = registry.Group{Kind: "test", Name: "host", Exclusive: true}
+				}
+			}
+			return entries, err
+		}
+		s.has(service("a", "10.0.0.1:80"), service("z", "10.9.9.9:80"), service("other", "10.8.8.8:80")).in(time.Minute)
+		return holds(s, "10.0.0.1:80")
+	}
+	stories(t, bridge.DefaultGuard(), map[string]func(*story){
+		"a restart of its only instance": func(s *story) {
+			begin(s).put(service("a")).in(29*time.Second).reason("z", bridge.ReasonWaiting, "another service has the host")
+			holds(holds(s, "10.0.0.1:80").put(service("a", "10.0.0.1:80")).in(time.Hour), "10.0.0.1:80")
+		},
+		"a replaced instance": func(s *story) {
+			holds(begin(s).put(service("a")).in(20*time.Second).put(service("a", "10.0.0.2:80")).in(time.Second), "10.0.0.2:80")
+		},
+		"after its wait the other has the host": func(s *story) {
+			writes := begin(s).writes()
+			holds(s.delete("a").in(29*time.Second), "10.0.0.1:80")
+			holds(s.in(2*time.Second), "10.9.9.9:80").noHold().is("writes", s.writes()-writes, 1)
+		},
+		"not while it is unknown": func(s *story) {
+			holds(begin(s).delete("a").unknown("a", errDown).in(time.Hour), "10.0.0.1:80")
+		},
+	})
+}
+
+// TestPermit_Head has groups with an entry of their own, which goes last.
+func TestPermit_Head(t *testing.T) {
+	begin := func(s *story) *story {
+		s.bridges[0].Project = headed
+		return s
+	}
+	stories(t, timed(), map[string]func(*story){
+		"it is no endpoint": func(s *story) {
+			begin(s).has(service("a", "10.0.0.1:80")).in(time.Second).holds("a ", "a 10.0.0.1:80")
+			s.put(service("a")).in(20*time.Second).holds("a ", "a 10.0.0.1:80").in(20 * time.Second).holds("a ")
+		},
+		"a restart leaves it for the window": func(s *story) {
+			begin(s).holding(mine("a", registry.HeadKey), mine("a", "10.0.0.1:80")).reports().starts()
+			s.in(5 * time.Minute).holds("a ").in(50 * time.Minute).holds("a ").in(10 * time.Minute).holds()
+		},
+		"what comes back is where it was": func(s *story) {
+			begin(s).holding(mine("a", registry.HeadKey)).reports().starts()
+			s.in(50*time.Minute).holds("a ").has(service("a", "10.0.0.1:80")).in(time.Hour).holds("a ", "a 10.0.0.1:80")
+		},
+		"it stays as long as an endpoint": func(s *story) {
+			begin(s).has(service("a", "10.0.0.1:80")).in(time.Second).delete("a")
+			s.in(20*time.Second).holds("a ", "a 10.0.0.1:80").in(20 * time.Second).holds()
+		},
+	})
+}
+
+func TestServing(t *testing.T) {
+	begin := func(s *story) *serving {
+		s.make()
+		target := &serving{session: session{s.target}}
+		s.starts(target)
+		return target
+	}
+	completed := func(s *story, target *serving, times int32, entries int) *story {
+		s.Helper()
+		return s.is("SourcesComplete()", target.completed.Load(), times).is("entries by then", len(target.held), entries)
+	}
+	stories(t, bridge.DefaultGuard(), map[string]func(*story){
+		"complete once every bridge is written": func(s *story) {
+			s.bridge("c", speed).hooks.Delay = time.Second
+			target := begin(s)
+			completed(s.has(fleet(3, 2)...).in(time.Hour), target, 0, 0)
+			completed(s.also("c", service("z", "10.9.9.9:80")).in(time.Hour), target, 1, 7)
+		},
+		"it does not wait for deletions": func(s *story) {
+			s.holding(mine("s0", "10.9.9.9:80"))
+			target := begin(s)
+			completed(s.has(fleet(3, 2)...).in(time.Second), target, 1, 7)
+		},
+		"nor for deletions that never end": func(s *story) { // as in any large registry
+			for _, sv := range fleet(50, 1) {
+				s.put(sv)
+			}
+			target := begin(s)
+			for i := range 10 {
+				s.put(service(fmt.Sprint("s", i))).in(10 * time.Second) // its last endpoint is away
+			}
+			rows, _ := s.table().Snapshot()
+			s.table().Replace(maps.Values(rows))
+			completed(s.in(time.Second), target, 1, 50)
+			_, took, err := s.quiets(time.Hour)
+			s.is("AwaitQuiet()", err, nil).between("seconds", int(took.Seconds()), 20, 3600)
+		},
+		"more than the guard lets go is held": func(s *story) {
+			target := begin(s.holding(stored(fleet(100, 2)...)...))
+			completed(s.has(fleet(100, 2)[:10]...).in(5*time.Minute), target, 1, 200).holdsN(200).hold()
+		},
+		"it is listed before sources are read": func(s *story) {
+			s.bridges[0].Project = func(x *registry.Service) ([]registry.Entry, error) {
+				if time.Since(s.begin) < time.Second {
+					s.Errorf("Project(%v) before the target was listed", x)
+				}
+				return perService(x)
+			}
+			s.fail(func(op memory.Op, _ registry.Group) error {
+				if op == memory.OpGroups {
+					time.Sleep(time.Second)
+				}
+				return nil
+			})
+			begin(s.reports(fleet(3, 2)...))
+			s.in(time.Minute).holdsN(6)
+		},
+		"a source that is stale by then": func(s *story) {
+			s.fail(func(op memory.Op, _ registry.Group) error {
+				if op == memory.OpWrite {
+					s.stale(errDown)
+				}
+				return nil
+			})
+			target := begin(s)
+			completed(s.has(fleet(1, 1)...).in(time.Hour), target, 0, 0).holdsN(1)
+			completed(s.stale(nil).in(time.Hour), target, 1, 1)
 		},
 	})
 }

@@ -2,212 +2,242 @@ package bridge_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/bridge"
+	"github.com/xds-bridge/xds-bridge/internal/fake/memory"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// picky is a target that refuses some keys and does the rest, or, if it does
-// not say which, nothing at all.
-type picky struct {
-	session
-	mute   bool
-	torn   bool // as mute, and yet it does the rest
-	writes atomic.Int64
-	rule   atomic.Pointer[func(key string) bool]
-}
-
-// picks returns the target of a story that refuses keys by a rule.
-func picks(s *story, rule func(key string) bool) *picky {
-	p := &picky{session: session{s.target}}
-	p.refuse(rule)
+// picks starts the story with a target that refuses keys by a prefix.
+func (s *story) picks(prefix string, how refusal) *picky {
+	s.make()
+	p := &picky{session: session{s.target}, how: how}
+	p.refuse(func(key string) bool { return strings.HasPrefix(key, prefix) })
+	s.starts(p)
 	return p
 }
 
-// refuse replaces the rule of what is refused.
-func (p *picky) refuse(rule func(key string) bool) { p.rule.Store(&rule) }
-
-func (p *picky) refuses(key string) bool { return (*p.rule.Load())(key) }
-
-func (p *picky) Write(ctx context.Context, c registry.Change) error {
-	p.writes.Add(1)
-	refused := make(registry.Refused)
-	for _, w := range c.Put {
-		if p.refuses(w.New.Key) {
-			refused[w.New.Key] = errors.New("it may not be written")
-		}
-	}
-	for _, h := range c.Delete {
-		if p.refuses(h.Key) {
-			refused[h.Key] = errors.New("it may not be deleted")
-		}
-	}
-	for _, e := range c.Want { // what is reported of the whole has to be what will be there
-		if p.refuses(e.Key) && !refused.Has(e.Key) {
-			return fmt.Errorf("%s is wanted and not written", e.Key)
-		}
-	}
-	if p.mute && len(refused) > 0 {
-		return fmt.Errorf("%w: something of it", registry.ErrRefused)
-	}
-	if err := p.session.Write(ctx, c.Except(refused)); err != nil {
-		return err
-	}
-	if p.torn && len(refused) > 0 {
-		return fmt.Errorf("%w: something of it", registry.ErrRefused)
-	}
-	return refused.Err()
-}
-
-// refusing starts a story with a target that refuses the addresses of 10.9.
-func refusing(t *testing.T, services ...*registry.Service) (*story, *picky) {
-	t.Helper()
-	s := newStory(t).bridge("b", speed)
-	s.make()
-	p := picks(s, func(key string) bool { return strings.HasPrefix(key, "10.9") })
-	s.starts(p).has(services...).in(2 * time.Second)
-	return s, p
-}
-
-func TestRefusals(t *testing.T) {
-	stories(t, map[string]func(*testing.T){
-		"a refused entry delays no other change of its group": func(t *testing.T) {
-			s, _ := refusing(t, service("a", "10.0.0.1:80", "10.0.0.2:80", "10.9.0.1:80"))
-			s.holds("a 10.0.0.1:80", "a 10.0.0.2:80").reason("a", bridge.ReasonRefused, "10.9.0.1:80")
-			s.table().Put(service("a", "10.0.0.2:80", "10.0.0.3:80", "10.9.0.1:80"))
-			s.in(time.Second).holds("a 10.0.0.2:80", "a 10.0.0.3:80")
-			s.table().Put(service("a", "10.0.0.3:80*5", "10.9.0.1:80"))
-			s.in(time.Second).holds("a 10.0.0.3:80").reason("a", bridge.ReasonRefused, "10.9.0.1:80")
-			s.table().Put(service("a", "10.0.0.3:80*5"))
-			s.in(time.Second).holds("a 10.0.0.3:80").reason("a", bridge.ReasonSynced, "")
+func TestRefusal(t *testing.T) {
+	const bad = "10.9.0.1:80"
+	stories(t, speed, map[string]func(*story){
+		"delays no other change of its group": func(s *story) {
+			s.picks("10.9", byKey)
+			s.has(service("a", "10.0.0.1:80", "10.0.0.2:80", bad), service("b", "10.0.0.1:80")).in(2 * time.Second)
+			s.holds("a 10.0.0.1:80", "a 10.0.0.2:80", "b 10.0.0.1:80").reason("a", bridge.ReasonRefused, bad).reason("b", bridge.ReasonSynced, "")
+			st := s.inSync(false).status()
+			s.is("owned and queue", []int{st.Owned, st.Queue}, []int{3, 0})
+			_, _, err := s.quiets(time.Minute)
+			s.is("AwaitQuiet()", err, nil).delete("b")
+			s.put(service("a", "10.0.0.2:80", "10.0.0.3:80", bad)).in(time.Second).holds("a 10.0.0.2:80", "a 10.0.0.3:80")
+			s.put(service("a", "10.0.0.3:80*5", bad)).in(time.Second).holds("a 10.0.0.3:80").reason("a", bridge.ReasonRefused, bad)
+			s.put(service("a", "10.0.0.3:80*5")).in(time.Second).holds("a 10.0.0.3:80").reason("a", bridge.ReasonSynced, "")
 		},
-		"a refused replacement leaves what it was to replace to the guard": func(t *testing.T) {
-			s := newStory(t).bridge("b", bridge.DefaultGuard())
-			s.make()
-			p := picks(s, func(key string) bool { return strings.HasPrefix(key, "10.9") })
-			s.starts(p).has(service("a", "10.0.0.1:80"), service("b", "10.0.0.1:80")).in(10 * time.Minute)
-			s.table().Put(service("a", "10.9.0.1:80"))
-			s.in(5*time.Second).holds("a 10.0.0.1:80", "b 10.0.0.1:80").reason("a", bridge.ReasonRefused, "10.9.0.1:80")
-			p.refuse(func(string) bool { return false })
-			s.in(31*time.Second).holds("a 10.9.0.1:80", "b 10.0.0.1:80")
+		"a refused replacement": func(s *story) {
+			s.bridges[0].Guard = bridge.DefaultGuard()
+			p := s.picks("10.9", byKey)
+			s.has(service("a", "10.0.0.1:80"), service("b", "10.0.0.1:80")).in(10 * time.Minute).put(service("a", bad))
+			s.in(5*time.Second).holds("a 10.0.0.1:80", "b 10.0.0.1:80").reason("a", bridge.ReasonRefused, bad)
+			p.accept()
+			s.in(31*time.Second).holds("a "+bad, "b 10.0.0.1:80")
 		},
-		"what is counted as ours is what the target holds after a refusal, and it is not in sync": func(t *testing.T) {
-			s, _ := refusing(t, service("a", "10.0.0.1:80", "10.0.0.2:80", "10.9.0.1:80"), service("b", "10.0.0.1:80"))
-			st := s.status()
-			if st.Owned != 3 || st.InSync() || st.Queue != 0 {
-				t.Errorf("owns %d, in sync %v, %d due", st.Owned, st.InSync(), st.Queue)
-			}
-			s.reason("b", bridge.ReasonSynced, "")
-			if _, _, err := s.settles(time.Minute); err != nil {
-				t.Error(err)
-			}
-		},
-		"what is refused is tried again at the slowest rate, all of it together": func(t *testing.T) {
-			s, p := refusing(t, service("a", "10.9.0.1:80", "10.9.0.2:80", "10.9.0.3:80", "10.0.0.1:80"))
+		"all is tried at the slowest rate": func(s *story) {
+			p := s.picks("10.9", byKey)
+			s.has(service("a", bad, "10.9.0.2:80", "10.9.0.3:80", "10.0.0.1:80")).in(2 * time.Second)
 			before := p.writes.Load()
-			s.in(5 * time.Minute)
-			if n := p.writes.Load() - before; n < 9 || n > 11 { // Retry.Max is 30 s
-				t.Errorf("tried %d times in 5 minutes", n)
-			}
-			p.refuse(func(string) bool { return false })
-			s.in(31*time.Second).holds("a 10.0.0.1:80", "a 10.9.0.1:80", "a 10.9.0.2:80", "a 10.9.0.3:80").reason("a", bridge.ReasonSynced, "")
+			s.in(5*time.Minute).between("writes", int(p.writes.Load()-before), 9, 11) // Retry.Max is 30 s
+			s.is("events", len(s.emitted(bridge.EventRefused)), 1)
+			p.accept()
+			s.in(31*time.Second).holds("a 10.0.0.1:80", "a "+bad, "a 10.9.0.2:80", "a 10.9.0.3:80").reason("a", bridge.ReasonSynced, "")
 		},
-		"what is refused anew all the time does not delay what was refused before": func(t *testing.T) {
-			s, p := refusing(t, service("a", "10.9.0.1:80", "10.0.0.1:80"))
+		"later refusals delay no earlier one": func(s *story) {
+			p := s.picks("10.9", byKey)
+			s.has(service("a", bad, "10.0.0.1:80")).in(2 * time.Second)
 			for i := range 6 {
-				s.table().Put(service("a", "10.9.0.1:80", "10.0.0.1:80", fmt.Sprintf("10.9.1.%d:80", i)))
-				s.in(4 * time.Second)
+				s.put(service("a", bad, "10.0.0.1:80", fmt.Sprintf("10.9.1.%d:80", i))).in(4 * time.Second)
 			}
-			p.refuse(func(string) bool { return false })
-			s.in(10*time.Second).holds("a 10.0.0.1:80", "a 10.9.0.1:80", "a 10.9.1.5:80").reason("a", bridge.ReasonSynced, "")
+			p.accept()
+			s.in(10*time.Second).holds("a 10.0.0.1:80", "a "+bad, "a 10.9.1.5:80").reason("a", bridge.ReasonSynced, "")
 		},
-		"where no key is named all that was tried is refused, and what changes later is written": func(t *testing.T) {
-			s := newStory(t).bridge("b", speed)
-			s.make()
-			p := picks(s, func(key string) bool { return key == "10.0.0.5:80" })
-			p.mute = true
-			s.starts(p).has(service("a", "10.0.0.4:80", "10.0.0.5:80")).in(time.Minute).holds().reason("a", bridge.ReasonRefused, "something of it")
-			if n := p.writes.Load(); n > 3 { // Retry.Max is 30 s
-				t.Errorf("tried %d times in a minute", n)
-			}
-			s.table().Put(service("a", "10.0.0.4:80", "10.0.0.5:80", "10.0.0.6:80"))
-			s.in(time.Second).holds("a 10.0.0.6:80")
-			s.table().Put(service("a", "10.0.0.4:80", "10.0.0.6:80"))
+		"no key is named": func(s *story) {
+			p := s.picks("10.0.0.5", whole)
+			s.has(service("a", "10.0.0.4:80", "10.0.0.5:80")).in(time.Minute).holds().reason("a", bridge.ReasonRefused, "something of it")
+			s.between("writes", int(p.writes.Load()), 1, 3).put(service("a", "10.0.0.4:80", "10.0.0.5:80", "10.0.0.6:80"))
+			s.in(time.Second).holds("a 10.0.0.6:80").put(service("a", "10.0.0.4:80", "10.0.0.6:80")) // what changes later is written
 			s.in(30*time.Second).holds("a 10.0.0.4:80", "a 10.0.0.6:80").reason("a", bridge.ReasonSynced, "")
 		},
-		"where no key is named, what was written all the same is found": func(t *testing.T) {
-			s := newStory(t).bridge("b", speed)
-			s.make()
-			p := picks(s, func(key string) bool { return key == "10.0.0.5:80" })
-			p.torn = true
-			s.starts(p).has(service("a", "10.0.0.4:80", "10.0.0.5:80")).in(time.Second).holds("a 10.0.0.4:80")
-			if st := s.status(); st.Owned != 1 {
-				t.Errorf("owns %d", st.Owned)
-			}
+		"no key named, a part is written": func(s *story) {
+			s.picks("10.0.0.5", partial)
+			s.has(service("a", "10.0.0.4:80", "10.0.0.5:80")).in(time.Second).holds("a 10.0.0.4:80").is("owned", s.status().Owned, 1)
 		},
-		"a standby tries nothing again, until it leads": func(t *testing.T) {
-			s, e := elected(t, leader(1), speed)
-			s.make()
-			p := picks(s, func(key string) bool { return key == "10.0.0.5:80" })
-			s.starts(p).has(service("a", "10.0.0.4:80", "10.0.0.5:80")).in(time.Second).reason("a", bridge.ReasonRefused, "10.0.0.5:80")
+		"a standby tries nothing again": func(s *story) {
+			p := s.elected(leader(1)).picks("10.0.0.5", byKey)
+			s.has(service("a", "10.0.0.4:80", "10.0.0.5:80")).in(time.Second).reason("a", bridge.ReasonRefused, "10.0.0.5:80")
 			before := p.writes.Load()
-			e.set(standby(2))
-			s.in(5*time.Minute).reason("a", bridge.ReasonStandby, "")
-			if n := p.writes.Load() - before; n > 0 {
-				t.Errorf("tried %d times", n)
-			}
-			e.set(leader(3))
-			s.in(time.Second).reason("a", bridge.ReasonRefused, "10.0.0.5:80")
+			s.becomes(standby(2)).in(5*time.Minute).reason("a", bridge.ReasonStandby, "").is("writes", p.writes.Load(), before)
+			s.becomes(leader(3)).in(time.Second).reason("a", bridge.ReasonRefused, "10.0.0.5:80")
 		},
-		"a deletion that is refused stays and is shown, delays no other, and is done once it is accepted": func(t *testing.T) {
-			s, p := refusing(t, service("a", "10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80"))
+		"a refused deletion delays no other": func(s *story) {
+			p := s.picks("none", byKey)
+			s.has(service("a", "10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80")).in(2 * time.Second)
 			p.refuse(func(key string) bool { return key == "10.0.0.1:80" })
-			s.table().Put(service("a", "10.0.0.3:80", "10.0.0.4:80"))
-			s.in(time.Second).holds("a 10.0.0.1:80", "a 10.0.0.3:80", "a 10.0.0.4:80").reason("a", bridge.ReasonRefused, "10.0.0.1:80")
-			p.refuse(func(string) bool { return false })
+			s.put(service("a", "10.0.0.3:80", "10.0.0.4:80")).in(time.Second)
+			s.holds("a 10.0.0.1:80", "a 10.0.0.3:80", "a 10.0.0.4:80").reason("a", bridge.ReasonRefused, "10.0.0.1:80")
+			p.accept()
 			s.in(30*time.Second).holds("a 10.0.0.3:80", "a 10.0.0.4:80").reason("a", bridge.ReasonSynced, "")
 		},
-		"an update that is refused keeps what is there, and a value that may be written is": func(t *testing.T) {
-			s, p := refusing(t, service("a", "10.0.0.1:80", "10.0.0.2:80"))
-			p.refuse(func(key string) bool { return key == "10.0.0.1:80" })
-			p.session = session{s.target}
-			s.table().Put(service("a", "10.0.0.1:80*7", "10.0.0.2:80*7"))
-			s.in(time.Second).reason("a", bridge.ReasonRefused, "10.0.0.1:80")
-			p.refuse(func(string) bool { return false })
-			s.table().Put(service("a", "10.0.0.1:80*8", "10.0.0.2:80*7"))
-			s.in(time.Second).reason("a", bridge.ReasonSynced, "")
-		},
-		"each refusal is reported once": func(t *testing.T) {
-			told := 0
-			s := newStory(t).bridge("b", speed)
-			s.opts.OnEvent = func(e bridge.Event) {
-				if e.Kind == bridge.EventRefused {
-					told++
-				}
-			}
-			s.make()
-			s.starts(picks(s, func(key string) bool { return key == "10.0.0.1:80" }))
-			s.has(service("a", "10.0.0.1:80", "10.0.0.2:80")).in(time.Hour)
-			if told != 1 {
-				t.Errorf("told %d times", told)
-			}
-		},
-		"an update that is refused is no loss": func(t *testing.T) {
-			s := newStory(t).bridge("b", bridge.DefaultGuard())
-			s.make()
-			p := picks(s, func(key string) bool { return strings.HasPrefix(key, "10.9") })
-			p.refuse(func(string) bool { return false })
-			s.starts(p).has(service("a", "10.0.0.1:80", "10.0.0.2:80"), service("b", "10.0.0.1:80")).in(10 * time.Minute)
+		"a refused update is no loss": func(s *story) {
+			s.bridges[0].Guard = bridge.DefaultGuard()
+			p := s.picks("none", byKey)
+			s.has(service("a", "10.0.0.1:80", "10.0.0.2:80"), service("b", "10.0.0.1:80")).in(10 * time.Minute)
 			p.refuse(func(string) bool { return true })
 			s.has(service("a", "10.0.0.1:80*5", "10.0.0.2:80*5"), service("b", "10.0.0.1:80*5")).in(5 * time.Second)
-			s.table().Put(service("a", "10.0.0.1:80*6"))
-			s.in(5 * time.Minute).noHold()
+			s.reason("a", bridge.ReasonRefused, "10.0.0.1:80")
+			s.put(service("a", "10.0.0.1:80*6")).in(5 * time.Minute).noHold()
+			p.accept()
+			s.put(service("b", "10.0.0.1:80*8")).in(time.Second).reason("b", bridge.ReasonSynced, "") // another value is tried at once
+		},
+		"a group that cannot be read": func(s *story) {
+			s.bridges[0].Guard = timed()
+			s.holding(mine("old", "10.0.0.1:80"), mine("secret", "10.0.0.2:80"))
+			s.fail(failing(memory.OpRead, fmt.Errorf("%w: no permission", registry.ErrRefused), "secret"))
+			s.has(service("secret", "10.0.0.3:80")).in(2 * time.Minute).holds("secret 10.0.0.2:80")
+			s.reason("secret", bridge.ReasonRefused, "no permission")
+		},
+	})
+}
+
+// TestRefusal_Joined has another owner register under a key of ours, as a folder of
+// ZooKeeper can hold two nodes of one address.
+func TestRefusal_Joined(t *testing.T) {
+	joined := func(policy bridge.Policy, left ...string) func(*story) {
+		return func(s *story) {
+			s.bridges[0].Policy = policy
+			f := s.holding(mine("a", "10.0.0.1:80")).fake()
+			f.read = func(ctx context.Context, g registry.Group) ([]registry.Held, error) {
+				held, err := f.session.Read(ctx, g)
+				return append(held, registry.Held{Entry: registry.Entry{Group: g, Key: "10.0.0.1:80", Value: "x"}}), err
+			}
+			s.starts(f).has(service("a", "10.0.0.1:80")).in(time.Minute).holds(left...).reason("a", bridge.ReasonConflict, "an entry without owner")
+		}
+	}
+	stories(t, bridge.DefaultGuard(), map[string]func(*story){
+		"ours goes":                   joined(bridge.PolicySync),
+		"ours stays if a policy says": joined(bridge.PolicyUpsertOnly, "a 10.0.0.1:80"),
+	})
+}
+
+func TestLoop_ReadBack(t *testing.T) {
+	stories(t, bridge.DefaultGuard(), map[string]func(*story){
+		"what is shown otherwise than written": func(s *story) { // as in a Nacos in whose console somebody set something
+			var edited atomic.Bool
+			target := s.forgetful(0)
+			write := target.write
+			target.read = func(ctx context.Context, g registry.Group) ([]registry.Held, error) {
+				held, err := target.session.Read(ctx, g)
+				for i := range held {
+					if edited.Load() {
+						held[i].Value += "edited"
+					}
+				}
+				return held, err
+			}
+			target.write = func(ctx context.Context, c registry.Change) error {
+				c.Put = slices.Clone(c.Put)
+				for i, w := range c.Put {
+					if w.Old != nil {
+						old := *w.Old
+						old.Value = strings.TrimSuffix(old.Value, "edited")
+						c.Put[i].Old = &old
+					}
+				}
+				return write(ctx, c)
+			}
+			s.starts(target).has(service("a", "10.0.0.1:80")).in(time.Minute).reason("a", bridge.ReasonSynced, "")
+			edited.Store(true)
+			s.in(time.Hour).reason("a", bridge.ReasonRefused, "otherwise than it was written")
+			list := s.emitted()
+			s.between("events", len(list), 2, 4).says("last event", list[len(list)-1].Why, "console")
+			before := s.writes()
+			s.in(time.Hour).between("writes in an hour", s.writes()-before, 1, 14)
+			edited.Store(false)
+			s.in(s.opts.Refresh*2).reason("a", bridge.ReasonSynced, "")
+		},
+		"what only another connection can delete": func(s *story) { // of ours, as several may publish in Nacos
+			var elsewhere atomic.Bool
+			var asked atomic.Int64
+			f := s.fake()
+			f.write = func(ctx context.Context, c registry.Change) error {
+				if asked.Add(1); len(c.Delete) > 0 && elsewhere.Load() {
+					return registry.ErrConflict
+				}
+				return f.session.Write(ctx, c)
+			}
+			s.starts(f).has(service("a", "10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80")).in(time.Hour)
+			elsewhere.Store(true)
+			s.put(service("a", "10.0.0.1:80", "10.0.0.2:80")).in(10*time.Minute).reason("a", bridge.ReasonRefused, "another process of this owner")
+			list := s.emitted(bridge.EventDrift)
+			s.is("events", len(list), 1).says("why", list[0].Why, "another process of this owner").says("subject", list[0].Subject, "a")
+			before := asked.Load()
+			s.in(time.Hour).between("writes in an hour", int(asked.Load()-before), 1, 130)
+			elsewhere.Store(false)
+			s.in(s.opts.Refresh).holds("a 10.0.0.1:80", "a 10.0.0.2:80").reason("a", bridge.ReasonSynced, "")
+		},
+		"what another edits is restored each refresh": func(s *story) {
+			s.has(service("a", "10.0.0.1:80")).in(time.Second)
+			edited := mine("a", "10.0.0.1:80")
+			edited.Value = "edited"
+			edits := 0
+			for range 60 { // another writer that never gives up
+				if s.target.Entries()[0].Value != "edited" {
+					edits++
+					s.holding(edited)
+				}
+				s.in(10 * time.Second)
+			}
+			s.in(5*time.Minute).weighs(0).between("edits", edits, 1, 4)
+			e := s.emitted()[0]
+			s.is("event", e.Kind, bridge.EventDrift).is("subject", strings.HasSuffix(e.Subject, "a"), true)
+		},
+		"what was confirmed and is not there": func(s *story) {
+			s.starts(s.forgetful(1)).has(service("a", "10.0.0.1:80")).in(900 * ms).holds().in(200 * ms).holds("a 10.0.0.1:80")
+			s.in(time.Minute).is("reads", s.when(memory.OpRead, "a"), seconds(1, 3)) // after each write, and no more
+		},
+		"one that never keeps anything": func(s *story) {
+			s.starts(s.forgetful(1000)).has(service("a", "10.0.0.1:80")).in(time.Hour).between("reads", len(s.when(memory.OpRead, "a")), 15, 30)
+		},
+		"changes put it off, never each other": func(s *story) {
+			s.starts(s.forgetful(0))
+			for i := range 20 {
+				s.has(service("a", []string{"10.0.0.1:80", "10.0.0.1:80*7"}[i%2])).in(500 * ms)
+			}
+			s.is("reads and writes", []int{len(s.when(memory.OpRead, "a")), s.writes()}, []int{0, 20})
+			s.in(time.Second).is("reads", len(s.when(memory.OpRead, "a")), 1)
+		},
+		"a lost session is written once more": func(s *story) {
+			s.hooks.Delay, s.opts.Workers = 100*ms, 8
+			s.starts(s.forgetful(0)).has(fleet(8, 2)...).in(time.Minute)
+			was := s.target.Counts()
+			calls := func(writes, reads int) {
+				s.Helper()
+				c := s.target.Counts()
+				s.is("writes and reads", []int{c.Writes - was.Writes, c.Reads - was.Reads}, []int{writes, reads})
+			}
+			s.target.Expire()
+			s.in(150 * ms).holdsN(16)
+			calls(8, 0)
+			s.in(2 * time.Second)
+			calls(8, 8)
+		},
+		"an emptied group is forgotten": func(s *story) {
+			s.bridges[0].Guard = speed
+			s.starts(s.forgetful(0)).has(service("a", "10.0.0.1:80")).in(time.Minute).delete("a").in(time.Minute).holds()
+			s.is("reads", len(s.when(memory.OpRead, "a")), 2) // one after each write
 		},
 	})
 }

@@ -1,0 +1,364 @@
+package bridge_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/bridge"
+	"github.com/xds-bridge/xds-bridge/internal/fake/memory"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// A session is a target that takes what an earlier session held for gone.
+type session struct{ *memory.Target }
+
+func (s session) Write(ctx context.Context, c registry.Change) error {
+	c.Put = slices.Clone(c.Put)
+	for i, w := range c.Put {
+		if w.Old != nil && !w.Old.Live {
+			c.Put[i].Old = nil
+		}
+	}
+	return s.Target.Write(ctx, c)
+}
+
+// A fake is a session that does something else in place of some calls.
+type fake struct {
+	session
+	read  func(context.Context, registry.Group) ([]registry.Held, error)
+	write func(context.Context, registry.Change) error
+}
+
+func (f *fake) Read(ctx context.Context, g registry.Group) ([]registry.Held, error) {
+	if f.read != nil {
+		return f.read(ctx, g)
+	}
+	return f.session.Read(ctx, g)
+}
+
+func (f *fake) Write(ctx context.Context, c registry.Change) error {
+	if f.write != nil {
+		return f.write(ctx, c)
+	}
+	return f.session.Write(ctx, c)
+}
+
+// fake returns a fake of the story's target.
+func (s *story) fake() *fake {
+	s.make()
+	return &fake{session: session{s.target}}
+}
+
+// verified is a target that is read back a second after a write.
+type verified struct{ *fake }
+
+func (verified) VerifyAfter() time.Duration { return time.Second }
+
+// forgetful is one that confirms the first writes and keeps nothing of them, as a
+// Nacos does that is starting.
+func (s *story) forgetful(writes int) verified {
+	f := s.fake()
+	f.write = func(ctx context.Context, c registry.Change) error {
+		if writes--; writes >= 0 {
+			return nil
+		}
+		return f.session.Write(ctx, c)
+	}
+	return verified{f}
+}
+
+// admitting is a target that is not sure yet whether another writes there.
+type admitting struct {
+	session
+	admitted atomic.Bool
+}
+
+func (a *admitting) Admission() error {
+	if a.admitted.Load() {
+		return nil
+	}
+	return errDown
+}
+
+// shared is a target in which each replica publishes for itself.
+type shared struct{ session }
+
+func (shared) Shared() {}
+
+// sharedRecorder is one that keeps records.
+type sharedRecorder struct{ *recorder }
+
+func (sharedRecorder) Shared() {}
+
+// expired is a target whose sessions ended for good.
+type expired struct{ session }
+
+func (expired) Lost() <-chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}
+
+// serving is a target that answers readers of its own.
+type serving struct {
+	session
+	completed atomic.Int32
+	held      []registry.Entry // when it was first
+}
+
+func (s *serving) SourcesComplete() {
+	if s.completed.Add(1) == 1 {
+		s.held = s.Entries()
+	}
+}
+
+// A picky target refuses some keys and does the rest.
+type picky struct {
+	session
+	how    refusal
+	writes atomic.Int64
+	rule   atomic.Pointer[func(key string) bool]
+}
+
+// A refusal is how a picky target refuses.
+type refusal string
+
+const (
+	byKey   refusal = ""        // it names the keys
+	whole   refusal = "whole"   // it names none and does nothing
+	partial refusal = "partial" // it names none and does the rest
+)
+
+// refuse replaces the rule of what is refused.
+func (p *picky) refuse(rule func(key string) bool) { p.rule.Store(&rule) }
+
+func (p *picky) accept() { p.refuse(func(string) bool { return false }) }
+
+func (p *picky) Write(ctx context.Context, c registry.Change) error {
+	p.writes.Add(1)
+	refuses := *p.rule.Load()
+	refused := make(registry.Refused)
+	for _, w := range c.Put {
+		if refuses(w.New.Key) {
+			refused[w.New.Key] = errors.New("it may not be written")
+		}
+	}
+	for _, h := range c.Delete {
+		if refuses(h.Key) {
+			refused[h.Key] = errors.New("it may not be deleted")
+		}
+	}
+	for _, e := range c.Want { // what is reported of the whole has to be what will be there
+		if refuses(e.Key) && !refused.Has(e.Key) {
+			return fmt.Errorf("%s is wanted and not written", e.Key)
+		}
+	}
+	unnamed := fmt.Errorf("%w: something of it", registry.ErrRefused)
+	if p.how == whole && len(refused) > 0 {
+		return unnamed
+	}
+	if err := p.session.Write(ctx, c.Except(refused)); err != nil {
+		return err
+	}
+	if p.how == partial && len(refused) > 0 {
+		return unnamed
+	}
+	return refused.Err()
+}
+
+// A recorder is a target that keeps records. Several share them.
+type recorder struct {
+	*memory.Target
+	*records
+
+	ahead  time.Duration                               // of the clock of those who write here
+	before func(ctx context.Context, write bool) error // each call; nil: nothing
+}
+
+// records are texts by kind and name.
+type records struct {
+	mu     sync.Mutex
+	texts  map[string]map[string]string
+	reads  int
+	writes int
+	denied string // a name: what is kept under it may not be read or written
+}
+
+var errDenied = fmt.Errorf("%w: not authenticated", registry.ErrRefused)
+
+func (r *recorder) Records(ctx context.Context, kind string) (map[string]string, error) {
+	if r.before != nil {
+		if err := r.before(ctx, false); err != nil {
+			return nil, err
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.reads++
+	all := maps.Clone(r.texts[kind])
+	for name, text := range all {
+		all[name] = later(text, -r.ahead)
+	}
+	if _, there := all[r.denied]; there && r.denied != "" {
+		delete(all, r.denied)
+		return all, errDenied
+	}
+	return all, nil
+}
+
+func (r *recorder) Record(ctx context.Context, kind, name, text string) error {
+	if r.before != nil {
+		if err := r.before(ctx, true); err != nil {
+			return err
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if name == r.denied && r.denied != "" {
+		return errDenied
+	}
+	r.writes++
+	if r.texts[kind] == nil {
+		r.texts[kind] = make(map[string]string)
+	}
+	r.texts[kind][name] = later(text, r.ahead)
+	if text == "" {
+		delete(r.texts[kind], name)
+	}
+	return nil
+}
+
+// set changes what several processes share.
+func (r *recorder) set(change func(*records)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	change(r.records)
+}
+
+// decisions returns how many decisions are kept.
+func (r *recorder) decisions() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.texts["decisions"])
+}
+
+// reaches has a story reach the records otherwise than others do.
+func (s *story) reaches(change func(*recorder)) *story {
+	own := *s.records
+	change(&own)
+	s.records = &own
+	return s
+}
+
+// mute never answers, late takes so long.
+func mute(r *recorder) {
+	r.before = func(ctx context.Context, _ bool) error { <-ctx.Done(); return ctx.Err() }
+}
+
+func late(d time.Duration) func(*recorder) {
+	return func(r *recorder) {
+		r.before = func(context.Context, bool) error { time.Sleep(d); return nil }
+	}
+}
+
+// cut returns what cuts a replica off from the records while it is set.
+func cut() (*atomic.Bool, func(*recorder)) {
+	var away atomic.Bool
+	return &away, func(r *recorder) {
+		r.before = func(_ context.Context, write bool) error {
+			if write && away.Load() {
+				return errDown
+			}
+			return nil
+		}
+	}
+}
+
+// later returns a record that says it was written so much later.
+func later(text string, by time.Duration) string {
+	fields := make(map[string]json.RawMessage)
+	var at time.Time
+	if by == 0 || json.Unmarshal([]byte(text), &fields) != nil || json.Unmarshal(fields["at"], &at) != nil {
+		return text
+	}
+	fields["at"], _ = json.Marshal(at.Add(by))
+	out, _ := json.Marshal(fields)
+	return string(out)
+}
+
+// An election is one whose outcome a test sets.
+type election struct {
+	changed chan struct{}
+
+	mu    sync.Mutex
+	now   bridge.Leadership
+	ready []bridge.Leadership // as reported
+}
+
+func newElection(l bridge.Leadership) *election {
+	return &election{changed: make(chan struct{}, 1), now: l}
+}
+
+// Leadership answers as a lease does: what was won ends with its time.
+func (e *election) Leadership() bridge.Leadership {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	l := e.now
+	if l.Role == bridge.RoleLeader && !l.Until.IsZero() && !time.Now().Before(l.Until) {
+		l.Role = bridge.RoleStandby
+	}
+	return l
+}
+
+func (e *election) Changed() <-chan struct{} { return e.changed }
+
+func (e *election) Ready(l bridge.Leadership) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.ready = append(e.ready, l)
+}
+
+// last returns what was reported as ready last.
+func (e *election) last() bridge.Leadership {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.ready[len(e.ready)-1]
+}
+
+// becomes changes the leadership before anybody is notified.
+func (e *election) becomes(l bridge.Leadership) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.now = l
+}
+
+// becomes changes the leadership of a story and notifies its loop.
+func (s *story) becomes(l bridge.Leadership) *story {
+	s.election.becomes(l)
+	select {
+	case s.election.changed <- struct{}{}:
+	default:
+	}
+	return s
+}
+
+// ready fails the test unless this was reported as ready last.
+func (s *story) ready(want bridge.Leadership) *story {
+	s.Helper()
+	return s.is("Ready()", s.election.last(), want)
+}
+
+func leader(term int64) bridge.Leadership {
+	return bridge.Leadership{Role: bridge.RoleLeader, Term: term, Leader: "me"}
+}
+
+func standby(term int64) bridge.Leadership {
+	return bridge.Leadership{Role: bridge.RoleStandby, Term: term, Leader: "other"}
+}

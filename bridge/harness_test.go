@@ -1,0 +1,650 @@
+package bridge_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/xds-bridge/xds-bridge/bridge"
+	"github.com/xds-bridge/xds-bridge/internal/fake/memory"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const ms = time.Millisecond
+
+var (
+	errDown = errors.New("down")
+	errLost = errors.New("connection to istiod lost")
+)
+
+// speed is a guard without rules about time and share.
+var speed = bridge.Guard{}
+
+// with returns the default guard changed.
+func with(change func(*bridge.Guard)) bridge.Guard {
+	g := bridge.DefaultGuard()
+	change(&g)
+	return g
+}
+
+// timed is the default guard without the rules on how much may go.
+func timed() bridge.Guard { return with(func(g *bridge.Guard) { g.Share = 1 }) }
+
+func group(name string) registry.Group { return registry.Group{Kind: "test", Name: name} }
+
+// perService writes one entry per offered endpoint into the group of its service.
+func perService(s *registry.Service) ([]registry.Entry, error) {
+	if s.Attributes["bad"] != "" {
+		return nil, errors.New(s.Attributes["bad"])
+	}
+	g := group(string(s.Name))
+	if s.Application != "" {
+		g.Name = s.Application
+	}
+	var entries []registry.Entry
+	if part := s.Attributes["part"]; part != "" && len(s.Endpoints) > 0 {
+		entries = append(entries, registry.Entry{Group: g, Key: registry.PartPrefix + part, Value: part})
+	}
+	for _, e := range s.Endpoints {
+		if e.Health.Offered() {
+			entries = append(entries, registry.Entry{Group: g, Key: e.Address(), Value: fmt.Sprintf(`{"weight":%d}`, e.Weight)})
+		}
+	}
+	return entries, nil
+}
+
+// headed writes a group's own entry before those of its endpoints.
+func headed(s *registry.Service) ([]registry.Entry, error) {
+	entries, err := perService(s)
+	head := registry.Entry{Group: group(string(s.Name)), Key: registry.HeadKey, Value: "head"}
+	return append([]registry.Entry{head}, entries...), err
+}
+
+// selected is perService of those services for which refuse says nothing.
+func selected(refuse func(*registry.Service) error) bridge.Project {
+	return func(s *registry.Service) ([]registry.Entry, error) {
+		if err := refuse(s); err != nil {
+			return nil, &registry.LeftOut{Reason: err, All: registry.Excluded}
+		}
+		return perService(s)
+	}
+}
+
+// service returns a service with endpoints such as 10.0.0.1:80 or, with a weight,
+// 10.0.0.1:80*7.
+func service(name string, addrs ...string) *registry.Service {
+	s := &registry.Service{Name: registry.Name(name)}
+	for _, a := range addrs {
+		addr, weight, _ := strings.Cut(a, "*")
+		host, port, err := net.SplitHostPort(addr)
+		if err != nil {
+			panic(err)
+		}
+		p, err := strconv.ParseUint(port, 10, 16)
+		if err != nil {
+			panic(err)
+		}
+		w, _ := strconv.Atoi("0" + weight)
+		s.Endpoints = append(s.Endpoints, registry.Endpoint{Host: host, Port: uint16(p), Weight: uint32(w)})
+	}
+	return s
+}
+
+// invalid returns a service that cannot be projected.
+func invalid(name, why string) *registry.Service {
+	return &registry.Service{Name: registry.Name(name), Attributes: registry.Attributes{"bad": why}}
+}
+
+// fleet returns n services named s0 and so on, each with m endpoints.
+func fleet(n, m int) []*registry.Service {
+	out := make([]*registry.Service, n)
+	for i := range out {
+		addrs := make([]string, m)
+		for j := range addrs {
+			addrs[j] = fmt.Sprintf("10.%d.%d.%d:80", i>>8, i&255, j+1)
+		}
+		out[i] = service("s"+strconv.Itoa(i), addrs...)
+	}
+	return out
+}
+
+// stored returns the entries of services as ours.
+func stored(services ...*registry.Service) (held []registry.Held) {
+	for _, s := range services {
+		for _, e := range s.Endpoints {
+			held = append(held, mine(string(s.Name), e.Address()))
+		}
+	}
+	return held
+}
+
+func mine(g, addr string) registry.Held {
+	return registry.Held{Entry: registry.Entry{Group: group(g), Key: addr, Value: `{"weight":0}`}, Owner: "me", Live: true}
+}
+
+func theirs(g, addr string) registry.Held {
+	h := mine(g, addr)
+	h.Owner, h.Value = "other", "x"
+	return h
+}
+
+// A story is one test: a target, the tables of bridges that lead to it, and a loop
+// that runs between them in virtual time. Its methods are steps, and return it.
+type story struct {
+	*testing.T
+
+	target   *memory.Target
+	records  *recorder // nil: the target keeps none
+	election *election // nil: there is one replica
+	tables   map[string]*registry.Table
+	bridges  []bridge.Bridge
+	opts     bridge.Options
+	hooks    memory.Options
+	loop     *bridge.Loop
+	stop     func()
+	begin    time.Time
+	log      text
+
+	mu     sync.Mutex
+	seen   []bridge.Observation
+	events []bridge.Event
+	calls  []call
+}
+
+// A text is written by one goroutine and read by another.
+type text struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (t *text) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.b.Write(p)
+}
+
+func (t *text) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.b.String()
+}
+
+// A call is a call to the target that ended.
+type call struct {
+	op    memory.Op
+	group registry.Group
+	at    time.Duration
+}
+
+// stories runs tests of a bridge b with a guard, in the order of their names.
+func stories(t *testing.T, guard bridge.Guard, tests map[string]func(*story)) {
+	t.Helper()
+	for _, name := range slices.Sorted(maps.Keys(tests)) {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { tests[name](newStory(t).bridge("b", guard)) })
+		})
+	}
+}
+
+func newStory(t *testing.T) *story {
+	t.Helper()
+	return &story{
+		T: t, tables: make(map[string]*registry.Table), begin: time.Now(), hooks: memory.Options{Owner: "me"},
+		opts: bridge.Options{
+			Target: "memory", Owner: "me", Workers: 4,
+			Quiet: 100 * ms, MaxQuiet: time.Second, Refresh: 5 * time.Minute,
+			Retry: registry.Backoff{Min: time.Second, Max: 30 * time.Second},
+		},
+	}
+}
+
+// long leaves a story of hours out of -short, which has a shorter one.
+func (s *story) long() {
+	if testing.Short() {
+		s.Skip("hours of looks at what is held")
+	}
+}
+
+// bridge adds a bridge with a guard.
+func (s *story) bridge(name string, guard bridge.Guard) *story {
+	s.tables[name] = registry.NewTable()
+	s.bridges = append(s.bridges, bridge.Bridge{Name: name, Table: s.tables[name], Project: perService, Guard: guard})
+	return s
+}
+
+// elected makes the story that of one of several replicas.
+func (s *story) elected(l bridge.Leadership) *story {
+	s.election = newElection(l)
+	s.opts.Election = s.election
+	return s
+}
+
+// recorded has the target keep records.
+func (s *story) recorded() *story {
+	s.make()
+	s.records = &recorder{Target: s.target, records: &records{texts: make(map[string]map[string]string)}}
+	return s
+}
+
+// holding has the target hold entries.
+func (s *story) holding(held ...registry.Held) *story {
+	s.make()
+	s.target.Set(held...)
+	return s
+}
+
+func (s *story) make() {
+	if s.target == nil {
+		s.hooks.Fail = s.record
+		s.target = memory.New(s.hooks)
+	}
+}
+
+// record notes each call to the target.
+func (s *story) record(op memory.Op, g registry.Group) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.calls = append(s.calls, call{op, g, time.Since(s.begin)})
+	return nil
+}
+
+// fail makes calls to the target fail as the hook says; nil ends that.
+func (s *story) fail(hook func(memory.Op, registry.Group) error) *story {
+	s.make()
+	s.target.Fail(func(op memory.Op, g registry.Group) error {
+		err := s.record(op, g)
+		if hook != nil {
+			err = hook(op, g)
+		}
+		return err
+	})
+	return s
+}
+
+// failing makes calls of a kind fail, for these groups or, where none are given, all.
+func failing(kind memory.Op, err error, groups ...string) func(memory.Op, registry.Group) error {
+	return func(op memory.Op, g registry.Group) error {
+		if op == kind && (len(groups) == 0 || slices.Contains(groups, g.Name)) {
+			return err
+		}
+		return nil
+	}
+}
+
+// down makes every call fail.
+func down(memory.Op, registry.Group) error { return errDown }
+
+// new returns a loop of the story that does not run.
+func (s *story) new(target registry.Target) *bridge.Loop {
+	s.Helper()
+	loop, err := bridge.New(target, s.bridges, s.opts)
+	if err != nil {
+		s.Fatal(err)
+	}
+	return loop
+}
+
+// starts runs the loop until the test ends, with a target in place of the story's if
+// one is given.
+func (s *story) starts(target ...registry.Target) *story {
+	s.Helper()
+	s.make()
+	if s.records != nil {
+		target = append(target, s.records)
+	}
+	target = append(target, session{s.target})
+	s.opts.Observe = func(o bridge.Observation) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.seen = append(s.seen, o)
+	}
+	onEvent := s.opts.OnEvent
+	s.opts.OnEvent = func(e bridge.Event) {
+		s.mu.Lock()
+		s.events = append(s.events, e)
+		s.mu.Unlock()
+		if onEvent != nil {
+			onEvent(e)
+		}
+	}
+	s.opts.Log = slog.New(slog.NewTextHandler(&s.log, &slog.HandlerOptions{Level: slog.LevelInfo}))
+	s.loop = s.new(target[0])
+	ctx, cancel := context.WithCancel(s.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.loop.Run(ctx) }()
+	s.stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			s.Error(err)
+		}
+	})
+	s.Cleanup(s.stop)
+	return s.in(0)
+}
+
+// beside returns another process over the same target, which has not started.
+func (s *story) beside() *story {
+	next := newStory(s.T).bridge("b", s.bridges[0].Guard)
+	next.target, next.records = s.target, s.records
+	return next
+}
+
+// again ends the process and returns the next one, which has not started.
+func (s *story) again() *story {
+	s.stop()
+	return s.beside()
+}
+
+func (s *story) table() *registry.Table { return s.tables[s.bridges[0].Name] }
+
+// reports makes the first table report exactly these services.
+func (s *story) reports(services ...*registry.Service) *story {
+	s.table().Replace(slices.Values(services))
+	return s
+}
+
+// has starts the loop, and then makes the first table report exactly these services.
+func (s *story) has(services ...*registry.Service) *story {
+	s.Helper()
+	if s.loop == nil {
+		s.starts()
+	}
+	return s.reports(services...).in(0)
+}
+
+// also makes the table of another bridge report exactly these services.
+func (s *story) also(bridge string, services ...*registry.Service) *story {
+	s.tables[bridge].Replace(slices.Values(services))
+	return s
+}
+
+// dials makes the first table report exactly these services over a new connection.
+func (s *story) dials(services ...*registry.Service) *story {
+	s.table().Dialed()
+	return s.has(services...)
+}
+
+func (s *story) put(sv *registry.Service) *story      { s.table().Put(sv); return s }
+func (s *story) delete(name registry.Name) *story     { s.table().Delete(name); return s }
+func (s *story) stale(err error) *story               { s.table().Stale(err); return s }
+func (s *story) unknown(scope string, e error) *story { s.table().Unknown(scope, e); return s }
+
+// loses makes the first table report, in one message, that n services of a fleet are
+// gone.
+func (s *story) loses(first, n int) *story {
+	var gone []registry.Name
+	for i := range n {
+		gone = append(gone, registry.Name(fmt.Sprint("s", first+i)))
+	}
+	s.table().Apply(nil, gone)
+	return s
+}
+
+// in lets time pass, and then the loop do what is due.
+func (s *story) in(d time.Duration) *story {
+	if d > 0 {
+		time.Sleep(d)
+	}
+	synctest.Wait()
+	return s
+}
+
+func (s *story) resync() *story {
+	s.Helper()
+	if err := s.loop.Resync(s.Context()); err != nil {
+		s.Fatal(err)
+	}
+	return s
+}
+
+// is fails the test unless what was got is what is wanted.
+func (s *story) is(what string, got, want any) *story {
+	s.Helper()
+	if !reflect.DeepEqual(got, want) {
+		s.Errorf("after %v %s = %v, want %v\n%s", time.Since(s.begin), what, got, want, s.log.String())
+	}
+	return s
+}
+
+// between fails the test unless a number is in a range.
+func (s *story) between(what string, got, least, most int) *story {
+	s.Helper()
+	if got < least || got > most {
+		s.Errorf("after %v %s = %d, want %d to %d\n%s", time.Since(s.begin), what, got, least, most, s.log.String())
+	}
+	return s
+}
+
+// says fails the test unless a text contains another.
+func (s *story) says(what, got, want string) *story {
+	s.Helper()
+	if !strings.Contains(got, want) {
+		s.Errorf("after %v %s = %q, want …%s…", time.Since(s.begin), what, got, want)
+	}
+	return s
+}
+
+// holds fails the test unless the target holds these entries.
+func (s *story) holds(want ...string) *story {
+	s.Helper()
+	got := []string{}
+	for _, e := range s.target.Entries() {
+		got = append(got, e.Group.Name+" "+e.Key)
+	}
+	return s.is("Entries()", got, append([]string{}, want...))
+}
+
+func (s *story) holdsN(want int) *story {
+	s.Helper()
+	return s.is("len(Entries())", len(s.target.Entries()), want)
+}
+
+// weighs fails the test unless the entries of the target have these weights.
+func (s *story) weighs(want ...int) *story {
+	s.Helper()
+	got, values := []string{}, []string{}
+	for _, e := range s.target.Entries() {
+		got = append(got, e.Value)
+	}
+	for _, w := range want {
+		values = append(values, fmt.Sprintf(`{"weight":%d}`, w))
+	}
+	return s.is("values", got, values)
+}
+
+// wrote fails the test unless so many entries were put and deleted so far.
+func (s *story) wrote(put, deleted int) *story {
+	s.Helper()
+	c := s.target.Counts()
+	return s.is("entries put and deleted", []int{c.Put, c.Deleted}, []int{put, deleted})
+}
+
+func (s *story) status() bridge.Status {
+	s.Helper()
+	if err := s.loop.Alive(s.Context()); err != nil {
+		s.Fatal(err)
+	}
+	status := s.loop.Status()
+	s.counted(status)
+	return status
+}
+
+// counted checks that what the loop counts as it goes is what it reports one by one.
+func (s *story) counted(st bridge.Status) {
+	s.Helper()
+	want := make(map[string]map[bridge.Reason]int)
+	for _, b := range st.Bridges {
+		want[b.Name] = make(map[bridge.Reason]int)
+	}
+	for _, sv := range st.Services {
+		want[sv.Bridge][sv.Reason]++
+	}
+	for _, b := range st.Bridges {
+		s.is("reasons of bridge "+b.Name, b.Reasons, want[b.Name])
+	}
+	held := len(slices.DeleteFunc(slices.Clone(st.Holds), func(h bridge.Hold) bool { return h.Denied }))
+	s.is("counts", []int{st.Counts.Services, st.Counts.Holds, st.Counts.Conflicts}, []int{len(st.Services), held, len(st.Conflicts)})
+}
+
+func (s *story) inSync(want bool) *story {
+	s.Helper()
+	return s.is("InSync()", s.status().InSync(), want)
+}
+
+// of returns the status of a service.
+func (s *story) of(name string) (out bridge.ServiceStatus) {
+	s.Helper()
+	n := 0
+	for _, sv := range s.status().Services {
+		if sv.Service == registry.Name(name) {
+			out = sv
+			n++
+		}
+	}
+	if n > 1 {
+		s.Errorf("Status() shows %s %d times, want once", name, n)
+	}
+	return out
+}
+
+func (s *story) reason(name string, want bridge.Reason, detail string) *story {
+	s.Helper()
+	got := s.of(name)
+	return s.is("reason of "+name+": "+got.Detail, got.Reason, want).says("detail of "+name, got.Detail, detail)
+}
+
+// hold returns the only hold there is.
+func (s *story) hold() bridge.Hold {
+	s.Helper()
+	holds := s.status().Holds
+	if len(holds) != 1 {
+		s.Fatalf("after %v Holds = %+v, want one\n%s", time.Since(s.begin), holds, s.log.String())
+	}
+	return holds[0]
+}
+
+func (s *story) noHold() *story {
+	s.Helper()
+	return s.is("Holds", s.status().Holds, []bridge.Hold{})
+}
+
+// same fails the test unless the only hold is what another was.
+func (s *story) same(want bridge.Hold) *story {
+	s.Helper()
+	h := s.hold()
+	return s.is("hold", []any{h.ID, h.Reason, h.Release, h.Denied}, []any{want.ID, want.Reason, want.Release, want.Denied})
+}
+
+// denied fails the test unless the only hold was denied and has so many entries.
+func (s *story) denied(entries int) *story {
+	s.Helper()
+	h := s.hold()
+	return s.is("denied hold", []any{h.Denied, len(h.Entries)}, []any{true, entries})
+}
+
+// approves has a person approve the hold of an id or, where none is given, the only
+// one.
+func (s *story) approves(id ...string) *story {
+	s.Helper()
+	id = append(id, s.onlyHold(id))
+	return s.decided(s.loop.Approve(s.Context(), id[0], "ann"))
+}
+
+func (s *story) denies(id ...string) *story {
+	s.Helper()
+	id = append(id, s.onlyHold(id))
+	return s.decided(s.loop.Deny(s.Context(), id[0], "ann"))
+}
+
+func (s *story) onlyHold(given []string) string {
+	s.Helper()
+	if len(given) > 0 {
+		return ""
+	}
+	return s.hold().ID
+}
+
+// decided fails the test unless a decision was recorded where the target can.
+func (s *story) decided(err error) *story {
+	s.Helper()
+	if s.records != nil && err != nil || s.records == nil && !errors.Is(err, bridge.ErrUnrecorded) {
+		s.Fatalf("after %v a decision = %v, where the target keeps records: %v", time.Since(s.begin), err, s.records != nil)
+	}
+	return s
+}
+
+// count returns how many observations of a kind there were.
+func (s *story) count(kind bridge.ObservationKind, op string) (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, o := range s.seen {
+		if o.Kind == kind && (op == "" || o.Op == op) {
+			n += o.Count
+		}
+	}
+	return n
+}
+
+// emitted returns the events of these kinds; where none are given, of all but writes.
+func (s *story) emitted(kinds ...bridge.EventKind) (list []bridge.Event) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, e := range s.events {
+		if slices.Contains(kinds, e.Kind) || len(kinds) == 0 && e.Kind != bridge.EventApplied {
+			list = append(list, e)
+		}
+	}
+	return list
+}
+
+// logged fails the test unless a text was logged so often.
+func (s *story) logged(text string, want int) *story {
+	s.Helper()
+	return s.is("logged "+text, strings.Count(s.log.String(), text), want)
+}
+
+// when returns when calls to a group happened.
+func (s *story) when(op memory.Op, g string) (at []time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.calls {
+		if c.op == op && c.group == group(g) {
+			at = append(at, c.at)
+		}
+	}
+	return at
+}
+
+// seconds returns durations.
+func seconds(list ...float64) (at []time.Duration) {
+	for _, s := range list {
+		at = append(at, time.Duration(s*float64(time.Second)))
+	}
+	return at
+}
+
+func (s *story) writes() int { return s.target.Counts().Writes }
+
+// quiets waits for the loop to be quiet, for at most d.
+func (s *story) quiets(d time.Duration) (bridge.Status, time.Duration, error) {
+	ctx, cancel := context.WithTimeout(s.Context(), d)
+	defer cancel()
+	start := time.Now()
+	status, err := s.loop.AwaitQuiet(ctx)
+	return status, time.Since(start), err
+}
