@@ -8,32 +8,57 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
 	"github.com/go-zookeeper/zk"
+
+	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// aliveInterval is how often KeepAlive looks after its node. A second bridge
-// of the owner takes over within it.
-const aliveInterval = 10 * time.Second
+const (
+	// aliveInterval is the time after which KeepAlive checks its node. A second bridge
+	// of the owner creates its own within it.
+	aliveInterval = 10 * time.Second
 
-// KeepAlive keeps the ephemeral node that shows that a bridge of the owner
-// lives, until ctx ends; the node goes with the client's session. What it
-// cannot write it logs once, and Hidden reports that it is refused.
-func (t *Target) KeepAlive(ctx context.Context) {
-	lost, stop := t.client.onLost()
+	// returnTime is the time within which a running process creates its node anew after
+	// its session was lost, and a replica after the one whose node showed all of them.
+	returnTime = 2 * aliveInterval
+)
+
+// presence shows other processes that this one writes as an owner, and finds
+// another one that does.
+type presence struct {
+	home *home
+	opts *TargetOptions
+
+	// Only the goroutine that asks for admission touches these.
+	seen   time.Time // since when another process is alive; zero: none was
+	missed time.Time // since when the one that was found is not alive; zero: it is, or none was found
+	found  bool      // another process, which may come back after it lost its session
+
+	mu     sync.Mutex
+	hidden error
+}
+
+// KeepAlive keeps the ephemeral node that shows that a bridge of the owner runs,
+// until ctx ends; the node goes with the client's session. A failure is logged
+// once, and Hidden returns one that is a refusal.
+func (p *presence) KeepAlive(ctx context.Context) {
+	client := p.home.client
+	lost, stop := client.onLost()
 	defer stop()
 	ticker := time.NewTicker(aliveInterval)
 	defer ticker.Stop()
 	failed := false
 	for {
-		err := t.client.make(ctx, t.own("alive", t.aliveText(), zk.FlagEphemeral))
+		err := client.make(ctx, p.home.request(aliveNode, p.record(), zk.FlagEphemeral))
 		if err != nil && !failed && ctx.Err() == nil {
-			t.opts.Log.Warn("cannot show that the bridge lives", "err", err)
+			p.opts.Log.Warn("cannot show other processes that this bridge runs", "err", err)
 		}
 		failed = err != nil
-		t.admission.hide(err)
+		p.setHidden(err)
 		select {
 		case <-ctx.Done():
 			return
@@ -43,60 +68,139 @@ func (t *Target) KeepAlive(ctx context.Context) {
 	}
 }
 
-// Hidden returns why another bridge of the owner does not see that this one
-// lives, and so is not refused; nil while nobody refuses to show it.
-func (t *Target) Hidden() error {
-	t.admission.mu.Lock()
-	defer t.admission.mu.Unlock()
-	return t.admission.hidden
+// Hidden returns why another bridge of the owner cannot see that this one runs, and
+// would write as well; nil unless the node was refused.
+func (p *presence) Hidden() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.hidden
 }
 
-// An aliveRecord is the content of the ephemeral node alive, about the process that
-// made it. The process counts as running as long as the node's session, unless the
+// setHidden records a refusal. An error of the connection ends with it, and the
+// state of the client shows it.
+func (p *presence) setHidden(err error) {
+	if !errors.Is(err, registry.ErrRefused) {
+		err = nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.hidden = err
+}
+
+// findOther reports whether to wait until another process has ended. It returns
+// ErrDuplicateProcess if that is alive for longer than the session of a killed one.
+func (p *presence) findOther(ctx context.Context) (wait bool, err error) {
+	path := p.home.node(aliveNode)
+	n, err := p.home.client.get(ctx, path)
+	if errors.Is(err, zk.ErrNoNode) {
+		if err := p.findReplicas(ctx); err != nil {
+			return false, err
+		}
+		if p.found && p.missed.IsZero() {
+			p.missed = time.Now()
+		}
+		return p.found && time.Since(p.missed) < returnTime, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("read %s: %w", path, err)
+	}
+	other, state := parseAlive(n.data), p.home.client.State()
+	if p.isOurs(n.stat.EphemeralOwner, state.Session) || other.ended() || p.opts.Shared && other.Writes != alone {
+		return false, nil
+	}
+	now, patience := time.Now(), max(other.Timeout, state.Timeout)+aliveInterval/2
+	p.missed = time.Time{}
+	if p.seen.IsZero() {
+		p.seen = now
+		p.opts.Log.Info("another bridge of this owner may be running; nothing is written before its sign of life goes",
+			"host", other.Host, "process", other.Process, "patience", patience)
+	}
+	// A server that replaces another gives every session its whole timeout
+	// again, and closes our connection.
+	if now.Sub(p.seen) < patience || now.Sub(state.Since) < patience {
+		return true, nil
+	}
+	p.found = true
+	return false, fmt.Errorf("%w: owner %q is alive on host %q as process %d; %s", ErrDuplicateProcess, p.opts.Owner, other.Host, other.Process, p.remedy(other))
+}
+
+// isOurs reports whether a session is of this process.
+func (p *presence) isOurs(session, current int64) bool {
+	return session == current || p.opts.Ours != nil && p.opts.Ours(session)
+}
+
+// remedy returns what a person does about another process of the owner.
+func (p *presence) remedy(other aliveRecord) string {
+	switch {
+	case p.opts.Shared:
+		return "it runs without replicas.lease: end it, and start it again with the lease"
+	case other.Writes == shared:
+		return "it runs with replicas.lease: end all replicas first, or give this one the same lease"
+	default:
+		return "stop that one, or give this one another owner"
+	}
+}
+
+// findReplicas makes a process without a lease wait if replicas wrote last: the
+// next of them may be about to create its node. Once they are gone it deletes
+// their fence, so that writes of theirs that are under way fail.
+func (p *presence) findReplicas(ctx context.Context) error {
+	if p.opts.Shared {
+		return nil
+	}
+	exists, err := p.home.exists(ctx, fenceNode)
+	if err != nil || !exists {
+		return err
+	}
+	p.found = true
+	if p.missed.IsZero() || time.Since(p.missed) < returnTime {
+		return nil
+	}
+	return p.home.client.deleteTree(ctx, p.home.node(fenceNode))
+}
+
+// An aliveRecord is the content of the node alive, about the process that created
+// it. The process counts as running as long as the node's session, unless the
 // system on which both run knows better.
 type aliveRecord struct {
 	Host    string        `json:"host"`
 	Process int           `json:"process"`
-	System  string        `json:"system,omitempty"`  // in which the number of the process is one: a boot and a PID namespace; empty: unknown
+	System  string        `json:"system,omitempty"`  // to which the number of the process belongs: a boot and a PID namespace; empty: unknown
 	Started string        `json:"started,omitempty"` // when the process began, as its system counts; empty: unknown
-	Timeout time.Duration `json:"timeout"`           // of its session, by which the node goes after a kill
-	Writes  writers       `json:"writes,omitempty"`  // empty: a version that did not say
+	Timeout time.Duration `json:"timeout"`           // of its session, after which the node goes if the process was killed
+	Writes  writers       `json:"writes,omitempty"`  // empty: unknown, by an older version
 }
 
-// writers says who else may write as the owner beside a process.
+// writers says whether other processes may write as the owner too.
 type writers string
 
 const (
-	alone  writers = "alone"  // nobody
-	shared writers = "shared" // others under leases
+	alone  writers = "alone"
+	shared writers = "shared" // under leases
 )
 
-func (t *Target) writers() writers {
-	if t.opts.Shared {
-		return shared
-	}
-	return alone
-}
-
-// aliveText returns the record of this process as the node holds it.
-func (t *Target) aliveText() string {
-	host, _ := os.Hostname() // nobody is found by it then
+// record returns the record of this process as the node holds it.
+func (p *presence) record() string {
+	host, _ := os.Hostname() // without it the process cannot be found by a person
 	pid := os.Getpid()
-	data, err := json.Marshal(aliveRecord{
+	r := aliveRecord{
 		Host: host, Process: pid, System: system(), Started: started(pid),
-		Timeout: t.client.State().Timeout, Writes: t.writers(),
-	})
+		Timeout: p.home.client.State().Timeout, Writes: alone,
+	}
+	if p.opts.Shared {
+		r.Writes = shared
+	}
+	data, err := json.Marshal(r)
 	if err != nil {
 		panic(err) // of strings and numbers alone
 	}
 	return string(data)
 }
 
-// parseAlive reads the content of such a node. One that cannot be read may be
-// anybody's.
+// parseAlive decodes the content of the node; the zero value if it cannot be decoded.
 func parseAlive(data []byte) aliveRecord {
 	var r aliveRecord
-	_ = json.Unmarshal(data, &r) // as said
+	_ = json.Unmarshal(data, &r) // as documented
 	return r
 }
 
@@ -117,8 +221,7 @@ func (r aliveRecord) ended() bool {
 	return r.Process == os.Getpid() || now != "" && now != r.Started
 }
 
-// system names the boot and the PID namespace of this process; empty where the
-// system does not say.
+// system names the boot and the PID namespace of this process; empty if unknown.
 func system() string {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
@@ -132,7 +235,7 @@ func system() string {
 }
 
 // started returns when a process began, in ticks since the boot: field 22 of
-// /proc/<pid>/stat (proc(5)); empty where that cannot be read.
+// /proc/<pid>/stat (proc(5)); empty if that cannot be read.
 func started(pid int) string {
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
@@ -145,101 +248,4 @@ func started(pid int) string {
 		return ""
 	}
 	return fields[field]
-}
-
-// duplicate reports whether to wait for another process's sign of life to go, and
-// returns ErrDuplicateProcess where it stayed for longer than what a killed one leaves.
-func (t *Target) duplicate(ctx context.Context) (bool, error) {
-	path := t.home() + "/alive"
-	n, err := t.client.get(ctx, path)
-	if errors.Is(err, zk.ErrNoNode) {
-		if err := t.replicas(ctx); err != nil {
-			return false, err
-		}
-		return t.admission.missed(time.Now()), nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("read %s: %w", path, err)
-	}
-	other, state := parseAlive(n.data), t.client.State()
-	if n.stat.EphemeralOwner == state.Session || t.ours(n.stat.EphemeralOwner) || other.ended() || t.opts.Shared && other.Writes != alone {
-		return false, nil
-	}
-	now, patience := time.Now(), max(other.Timeout, state.Timeout)+aliveInterval/2
-	t.admission.gone = time.Time{}
-	if t.admission.duplicate.IsZero() {
-		t.admission.duplicate = now
-		t.opts.Log.Info("another bridge of this owner may be running; nothing is written before its sign of life goes",
-			"host", other.Host, "process", other.Process, "patience", patience)
-	}
-	// A server that takes over from another gives every session its whole time
-	// anew, and cuts our connection.
-	if now.Sub(t.admission.duplicate) < patience || now.Sub(state.Since) < patience {
-		return true, nil
-	}
-	t.admission.found = true
-	return false, fmt.Errorf("%w: owner %q is alive on host %q as process %d; %s", ErrDuplicateProcess, t.opts.Owner, other.Host, other.Process, t.remedy(other))
-}
-
-// ours reports whether a session of another client is of this process.
-func (t *Target) ours(session int64) bool { return t.opts.Ours != nil && t.opts.Ours(session) }
-
-// remedy says what a person does about another process of the owner.
-func (t *Target) remedy(other aliveRecord) string {
-	switch {
-	case t.opts.Shared:
-		return "it runs without replicas.lease: end it, and start it again with the lease"
-	case other.Writes == shared:
-		return "it runs with replicas.lease: end all replicas first, or give this one the same lease"
-	default:
-		return "stop that one, or give this one another owner"
-	}
-}
-
-// replicas makes a process without a lease wait where replicas wrote last: the
-// next of them may be about to show that it lives. Once they are gone, so are
-// their fence, under which whatever they may still send is refused.
-func (t *Target) replicas(ctx context.Context) error {
-	if t.opts.Shared {
-		return nil
-	}
-	stat, err := t.client.exists(ctx, t.home()+"/fence")
-	if err != nil || stat == nil {
-		return err
-	}
-	t.admission.found = true
-	if t.admission.gone.IsZero() || time.Since(t.admission.gone) < returns {
-		return nil
-	}
-	return t.clear(ctx, t.home()+"/fence")
-}
-
-// returns is the time within which a process that lives shows so anew after
-// its session was lost, and a replica after another that showed it for all.
-const returns = 2 * aliveInterval
-
-// missed reports whether to wait all the same though no sign of life is seen:
-// a process that lives and lost its session makes its sign anew.
-func (a *admission) missed(now time.Time) bool {
-	if a.found && a.gone.IsZero() {
-		a.gone = now
-	}
-	return a.found && now.Sub(a.gone) < returns
-}
-
-// Alive says who lives as an owner, empty where nobody does.
-func (t *Target) Alive(ctx context.Context, owner string) (string, error) {
-	path := homeOf(owner) + "/alive"
-	n, err := t.client.get(ctx, path)
-	if errors.Is(err, zk.ErrNoNode) {
-		return "", nil
-	}
-	if err != nil {
-		return "", fmt.Errorf("read %s: %w", path, err)
-	}
-	l := parseAlive(n.data)
-	if l.ended() {
-		return "", nil
-	}
-	return fmt.Sprintf("process %d on host %q", l.Process, l.Host), nil
 }

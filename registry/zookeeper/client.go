@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -22,7 +20,7 @@ type Options struct {
 	SessionTimeout time.Duration // asked for; 0: 30 s
 	Timeout        time.Duration // of one call, the wait for a session included; 0: 10 s
 	DialTimeout    time.Duration // of a connection and of the answer to its first packet; 0: 5 s
-	ReceiveLimit   int           // the largest answer taken, in bytes; 0: 32 MiB
+	ReceiveLimit   int           // of an answer, in bytes; 0: 32 MiB
 	TLS            *TLS          // nil: plaintext
 	User           string        // of digest authentication, with PasswordFile; empty: none
 	PasswordFile   string        // read again for every connection
@@ -31,40 +29,38 @@ type Options struct {
 	// Dial replaces the network's own dialer; nil: that one.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 
-	// Observe is notified of every change of the state. It must not block; nil:
-	// nobody is.
+	// Observe is called with every change of the state. It must not block; it may be nil.
 	Observe func(State)
 }
 
-// State is what a client knows of its session.
+// State is the state of a client's session.
 type State struct {
 	Connected  bool
 	Server     string        // the last one tried
 	Session    int64         // the last one's id; 0 before the first
 	Timeout    time.Duration // granted by the server for the session
 	Sessions   int           // how many there were
-	Reconnects int           // how often a session was taken up again after its connection was lost
+	Reconnects int           // how often a session continued over another connection
 	Since      time.Time     // of the last change of Connected or Session
 	LastError  string        // of the last connection that failed; empty while connected
 }
 
-// Client is a connection to a ZooKeeper ensemble that mends itself. Every
-// call takes a context; a call without a session waits for one. It is safe
+// Client is a connection to a ZooKeeper ensemble that connects again. Every
+// call has a context; a call without a session waits for one. It is safe
 // for concurrent use.
 type Client struct {
 	opts  Options
 	conn  *zk.Conn
 	root  string          // the chroot; empty: none
-	once  *once           // of a client that is for one connection; nil for others
+	once  *once           // of a client for one connection; nil for others
 	ended <-chan zk.Event // closed when the connection's goroutines have ended
 	stop  context.CancelFunc
 	calls sync.WaitGroup
 	pace  pace // only the library's goroutine touches it
 
-	// What follows is the target's: of any number that a client has one at a time
-	// writes.
+	// For the targets of the client, of which one at a time writes.
 	replaced <-chan struct{} // ready after a session was replaced by another
-	watching *watching       // of what is written
+	watches  *groupWatches
 
 	mu      sync.Mutex
 	state   State
@@ -75,17 +71,16 @@ type Client struct {
 }
 
 // Dial returns a client that connects in the background and continues trying.
-// It fails where the options cannot be used: no server, or a file that cannot
+// It fails if the options cannot be used: no server, or a file that cannot
 // be read.
 func Dial(opts Options) (*Client, error) { return dial(opts, nil) }
 
 func dial(opts Options, single *once) (*Client, error) {
 	opts = opts.withDefaults()
-	servers, err := addresses(opts.Servers)
+	servers, root, err := addresses(opts.Servers)
 	if err != nil {
 		return nil, err
 	}
-	_, root, _ := splitChroot(opts.Servers) // addresses has looked
 	if _, err := opts.tls("localhost"); err != nil {
 		return nil, err
 	}
@@ -95,7 +90,7 @@ func dial(opts Options, single *once) (*Client, error) {
 	ctx, stop := context.WithCancel(context.Background())
 	c := &Client{opts: opts, root: root, once: single, stop: stop, ready: make(chan struct{}), lost: make(map[chan struct{}]struct{})}
 	c.replaced, _ = c.onLost()
-	c.watching = newWatching(c)
+	c.watches = newGroupWatches(c)
 	// The library calls back from its own goroutine, which may be before
 	// Connect has returned.
 	c.mu.Lock()
@@ -141,51 +136,7 @@ func defaultTo[T comparable](v *T, to T) {
 	}
 }
 
-// addresses checks a list of servers and completes their ports; without the
-// chroot.
-func addresses(servers []string) ([]string, error) {
-	if len(servers) == 0 {
-		return nil, errors.New("zookeeper: no server given; set servers to at least one host:port")
-	}
-	servers, _, err := splitChroot(servers)
-	if err != nil {
-		return nil, err
-	}
-	out := make([]string, 0, len(servers))
-	for _, s := range servers {
-		host, port, err := net.SplitHostPort(s)
-		if err != nil {
-			host, port = strings.Trim(s, "[]"), "2181"
-		}
-		if _, err := strconv.ParseUint(port, 10, 16); err != nil || host == "" || strings.ContainsAny(host, "/ ,[]") {
-			return nil, fmt.Errorf("zookeeper: server %q is not host:port; such as 127.0.0.1:2181", s)
-		}
-		out = append(out, net.JoinHostPort(host, port))
-	}
-	return out, nil
-}
-
-// splitChroot cuts the chroot off a list of servers; it stands after the last
-// one, as in host1:2181,host2:2181/app.
-func splitChroot(servers []string) (hosts []string, root string, err error) {
-	if len(servers) == 0 {
-		return nil, "", nil
-	}
-	last := len(servers) - 1
-	host, root, found := strings.Cut(servers[last], "/")
-	hosts = append(append(hosts, servers[:last]...), host)
-	if root = strings.TrimSuffix(root, "/"); !found || root == "" {
-		return hosts, "", nil
-	}
-	for part := range strings.SplitSeq(root, "/") {
-		if err := checkName(part); err != nil {
-			return nil, "", fmt.Errorf("zookeeper: server %q: the chroot is no path: %w", servers[last], err)
-		}
-	}
-	return hosts, "/" + root, nil
-}
-
-// State returns what the client knows of its session.
+// State returns the state of the session.
 func (c *Client) State() State {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -203,9 +154,9 @@ func (c *Client) Close() {
 	c.closing = true
 	connected := c.state.Connected
 	c.mu.Unlock()
-	c.watching.close()
+	c.watches.close()
 	if !connected {
-		c.stop() // nothing to take leave of: a dial or a handshake under way is not waited for
+		c.stop() // there is no session to end: a dial or a handshake under way is not waited for
 		c.cut()
 	}
 	c.conn.Close()
@@ -222,7 +173,7 @@ func (c *Client) cut() {
 	w := c.wire
 	c.mu.Unlock()
 	if w != nil {
-		_ = w.Close() // nobody is left to report it to
+		_ = w.Close() // there is nowhere to report it
 	}
 }
 
@@ -230,7 +181,7 @@ func (c *Client) cut() {
 func (c *Client) event(e zk.Event) {
 	if e.Type != zk.EventSession {
 		e.Path = conn{root: c.root}.above(e.Path)
-		c.once.notify(func(i *inbox) { i.changed(e) })
+		c.once.notify(func(events *watchEvents) { events.changed(e) })
 		return
 	}
 	c.mu.Lock()
@@ -248,7 +199,7 @@ func (c *Client) event(e zk.Event) {
 		return
 	}
 	if before.Connected && !after.Connected {
-		c.once.notify((*inbox).disconnected)
+		c.once.notify((*watchEvents).disconnected)
 	}
 	if !leaving {
 		c.log(before, after)
@@ -303,10 +254,7 @@ func (c *Client) onLost() (lost <-chan struct{}, stop func()) {
 
 func (c *Client) signalLost() {
 	for ch := range c.lost {
-		select {
-		case ch <- struct{}{}:
-		default:
-		}
+		wake(ch)
 	}
 }
 
@@ -323,8 +271,8 @@ func (c *Client) log(before, after State) {
 
 func hexID(id int64) string { return fmt.Sprintf("%#x", id) }
 
-// printer hands the library's messages to slog. All of them are about
-// connections, which event logs in our words.
+// printer logs the library's messages for debugging. All of them are about
+// connections, which event logs.
 type printer struct{ log *slog.Logger }
 
 // Printf implements zk.Logger.
@@ -334,10 +282,10 @@ func (p printer) Printf(format string, args ...any) {
 
 var errClosed = errors.New("the client is closed")
 
-// errOversized is wrapped where an answer is larger than one may be.
+// errOversized is wrapped if an answer is larger than ReceiveLimit.
 var errOversized = fmt.Errorf("%w: the answer is larger than limits.maxReceive allows", registry.ErrRefused)
 
-// call does one request. Where ctx ends first, it fails at once; what the
+// call makes one request. If ctx ends first, it fails at once; what the
 // request does then is unknown, but it happens before any request made later.
 func call[T any](ctx context.Context, c *Client, request func(conn) (T, error)) (T, error) {
 	var zero T
@@ -364,7 +312,7 @@ func call[T any](ctx context.Context, c *Client, request func(conn) (T, error)) 
 	}
 }
 
-// begin waits for a session and counts a call, which the caller takes back.
+// begin waits for a session and counts a call. The caller calls c.calls.Done at its end.
 func (c *Client) begin(ctx context.Context) error {
 	for {
 		c.mu.Lock()
@@ -399,7 +347,7 @@ func (c *Client) unreachable(ctx context.Context) error {
 	return fmt.Errorf("zookeeper: no session with %s: %s: %w", c.opts.Servers, last, ctx.Err())
 }
 
-// translate turns the library's errors into those of the port.
+// translate turns the library's errors into those of package registry.
 func (c *Client) translate(err error) error {
 	switch {
 	case err == nil:

@@ -7,9 +7,11 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -18,7 +20,7 @@ import (
 )
 
 // TLS says how connections are secured. The files are read again for every
-// connection, so that a changed one serves from the next on.
+// connection, so that the next one uses a changed file.
 type TLS struct {
 	CAFile     string // certificates to trust as PEM; empty: the system's
 	ServerName string // the name the server's certificate has to hold; empty: the host of the address
@@ -30,11 +32,11 @@ type TLS struct {
 func (c *Client) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	auth, err := c.opts.credentials()
 	if err != nil {
-		return nil, c.note(address, err)
+		return nil, c.dialFailed(address, err)
 	}
 	raw, err := c.open(ctx, network, address)
 	if err != nil {
-		return nil, c.note(address, err)
+		return nil, c.dialFailed(address, err)
 	}
 	w := newWire(raw, auth, c.opts)
 	w.isBehind = func(zxid int64) bool { return c.isBehind(ctx, address, zxid) }
@@ -50,8 +52,8 @@ func (c *Client) dial(ctx context.Context, network, address string) (net.Conn, e
 	return w, nil
 }
 
-// isBehind reports whether a server has less than a session has seen, which is
-// asked over a connection of its own. One that only lags behind its ensemble
+// isBehind reports whether a server has less than a session has seen, by a request over
+// a connection of its own. A server that only lags behind its ensemble
 // catches up by sync before it answers.
 func (c *Client) isBehind(ctx context.Context, address string, zxid int64) bool {
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -109,9 +111,9 @@ func (c *Client) open(ctx context.Context, network, address string) (net.Conn, e
 	return secure, nil
 }
 
-// dialAgain returns what dials where the client is connected: a name may have the
-// addresses of several servers.
-func (c *Client) dialAgain() func(ctx context.Context, network, address string) (net.Conn, error) {
+// dialSame returns a dialer to the server that the client is connected to: its name may
+// have the addresses of several servers.
+func (c *Client) dialSame() func(ctx context.Context, network, address string) (net.Conn, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	at, ok := c.wire.RemoteAddr().(*net.TCPAddr)
@@ -123,8 +125,8 @@ func (c *Client) dialAgain() func(ctx context.Context, network, address string) 
 	}
 }
 
-// note remembers why a connection could not be made.
-func (c *Client) note(address string, err error) error {
+// dialFailed records why a connection could not be made.
+func (c *Client) dialFailed(address string, err error) error {
 	c.mu.Lock()
 	c.state.Server, c.state.LastError = address, err.Error()
 	state := c.state
@@ -136,7 +138,7 @@ func (c *Client) note(address string, err error) error {
 // tls returns the configuration of a connection to a host, nil for plaintext.
 func (o Options) tls(host string) (*tls.Config, error) {
 	if o.TLS == nil {
-		return nil, nil //nolint:nilnil // plaintext was asked for
+		return nil, nil //nolint:nilnil // plaintext
 	}
 	config, err := tlsfile.Files{CA: o.TLS.CAFile, Cert: o.TLS.CertFile, Key: o.TLS.KeyFile}.Config()
 	if err != nil {
@@ -146,8 +148,7 @@ func (o Options) tls(host string) (*tls.Config, error) {
 	return config, nil
 }
 
-// credentials returns what the digest scheme authenticates with, nil where no
-// user is set.
+// credentials returns the credentials of the digest scheme, nil without a user.
 func (o Options) credentials() ([]byte, error) {
 	if o.User == "" {
 		return nil, nil
@@ -163,8 +164,8 @@ func (o Options) credentials() ([]byte, error) {
 	return []byte(o.User + ":" + password), nil
 }
 
-// reauthenticate gives up the connection where the credentials in the files
-// are no longer those it was made with. The session lives on.
+// reauthenticate closes the connection if the credentials in the files have changed
+// since it was made. The session continues.
 func (c *Client) reauthenticate() {
 	now, err := c.opts.credentials()
 	c.mu.Lock()
@@ -175,8 +176,8 @@ func (c *Client) reauthenticate() {
 	}
 }
 
-// hosts gives the servers in turn. Unlike the library's own it leaves their
-// names to the dialer, so that they are resolved for every connection and a
+// hosts returns the servers in turn. Unlike the library's own it lets the dialer
+// resolve their names, so that they are resolved for every connection and a
 // name that cannot be resolved yet is no error at the start.
 type hosts struct {
 	mu      sync.Mutex
@@ -197,8 +198,8 @@ func (h *hosts) Init(servers []string) error {
 // Len implements zk.HostProvider.
 func (h *hosts) Len() int { return len(h.servers) }
 
-// Next implements zk.HostProvider: the library rests for a second where it is
-// notified that all servers were tried.
+// Next implements zk.HostProvider. The library pauses for a second if retryStart
+// reports that all servers were tried.
 func (h *hosts) Next() (server string, retryStart bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -216,53 +217,52 @@ func (h *hosts) Connected() {
 	h.tried = 0
 }
 
-// A once makes a client one for a single connection. Watches are of use for
-// no longer than that: after another connection everything has to be read
-// anyway, and the library would first set all of them again, from a position
-// in the log that it does not guard against its own reads.
+// A once limits a client to a single connection. Watches are of no use after it:
+// over another connection everything has to be read anyway, and the library
+// would first set all of them again, from a position in the log that it does
+// not guard against its own reads.
 //
 // A nil once permits any number of connections.
 type once struct {
 	used   bool
 	end    context.CancelCauseFunc // called at the end
-	events *inbox                  // notified of changes and of the loss of the connection; nil: nobody is
+	events *watchEvents            // receives changes and the loss of the connection; may be nil
 }
 
-func (o *once) notify(what func(*inbox)) {
+func (o *once) notify(event func(*watchEvents)) {
 	if o != nil && o.events != nil {
-		what(o.events)
+		event(o.events)
 	}
 }
 
-// errSpent says that the one connection of a client has ended.
-var errSpent = errors.New("the connection has ended")
+// errEnded means that the one connection of a client has ended.
+var errEnded = errors.New("the connection has ended")
 
-// use makes a connection unless there was one. The library makes one at a
-// time.
+// use makes a connection unless there was one. The library makes one at a time.
 func (o *once) use(connect func() (net.Conn, error)) (net.Conn, error) {
 	if o == nil {
 		return connect()
 	}
 	if o.used {
-		o.end(errSpent)
-		return nil, errSpent
+		o.end(errEnded)
+		return nil, errEnded
 	}
 	conn, err := connect()
 	o.used = err == nil
 	return conn, err
 }
 
-// The library pauses only where no server can be reached. One that takes
-// connections and drops them would be called without end, by every client at
-// once; so a connection that follows another too soon waits, each time twice
+// The library pauses only if no server can be reached. A server that accepts
+// connections and closes them would be called without end, by every client at
+// once. So a connection that follows another too soon waits, each time twice
 // as long.
 const (
-	paceLived = 10 * time.Second // a connection that lasts so long was a good one
+	paceReset = 10 * time.Second // a connection that lasts so long resets the wait
 	paceMin   = 50 * time.Millisecond
 	paceMax   = 5 * time.Second
 )
 
-// A pace spaces connections out. The library makes one at a time.
+// A pace limits the rate of connections. The library makes one at a time.
 type pace struct {
 	last time.Time
 	wait time.Duration
@@ -272,7 +272,7 @@ type pace struct {
 func (p *pace) next(ctx context.Context) {
 	now := time.Now()
 	switch {
-	case p.last.IsZero() || now.Sub(p.last) >= paceLived:
+	case p.last.IsZero() || now.Sub(p.last) >= paceReset:
 		p.wait = 0
 	default:
 		p.wait = min(max(2*p.wait, paceMin), paceMax)
@@ -281,4 +281,73 @@ func (p *pace) next(ctx context.Context) {
 		sleep(ctx, p.wait-rand.N(p.wait/5)) //nolint:gosec // spreads load, keeps no secret
 	}
 	p.last = time.Now()
+}
+
+// addresses checks a list of servers, and returns them with their ports, and the
+// chroot that follows the last one, as in host1:2181,host2:2181/app.
+func addresses(servers []string) (out []string, root string, err error) {
+	if len(servers) == 0 {
+		return nil, "", errors.New("zookeeper: no server given; set servers to at least one host:port")
+	}
+	for i, s := range servers {
+		if i == len(servers)-1 {
+			s, root, err = splitChroot(s)
+			if err != nil {
+				return nil, "", err
+			}
+		}
+		host, port, err := net.SplitHostPort(s)
+		if err != nil {
+			host, port = strings.Trim(s, "[]"), "2181"
+		}
+		if _, err := strconv.ParseUint(port, 10, 16); err != nil || host == "" || strings.ContainsAny(host, "/ ,[]") {
+			return nil, "", fmt.Errorf("zookeeper: server %q is not host:port; such as 127.0.0.1:2181", s)
+		}
+		out = append(out, net.JoinHostPort(host, port))
+	}
+	return out, root, nil
+}
+
+// splitChroot splits a server from its chroot; empty if it has none.
+func splitChroot(server string) (host, root string, err error) {
+	host, path, _ := strings.Cut(server, "/")
+	path = strings.TrimSuffix(path, "/")
+	if path == "" {
+		return host, "", nil
+	}
+	for part := range strings.SplitSeq(path, "/") {
+		if err := checkName(part); err != nil {
+			return "", "", fmt.Errorf("zookeeper: server %q: the chroot is no path: %w", server, err)
+		}
+	}
+	return host, "/" + path, nil
+}
+
+// version returns the version of a server by its command srvr; empty if that is not
+// enabled, as on most servers.
+func (c *Client) version(ctx context.Context, server string) string {
+	ctx, cancel := context.WithTimeout(ctx, c.opts.DialTimeout)
+	defer cancel()
+	conn, err := c.open(ctx, "tcp", server)
+	if err != nil {
+		return ""
+	}
+	defer conn.Close()
+	deadline, _ := ctx.Deadline()
+	if conn.SetDeadline(deadline) != nil {
+		return ""
+	}
+	if _, err := io.WriteString(conn, "srvr"); err != nil {
+		return ""
+	}
+	answer, err := io.ReadAll(io.LimitReader(conn, 4<<10))
+	if err != nil {
+		return ""
+	}
+	text, ok := strings.CutPrefix(string(answer), "Zookeeper version: ")
+	if !ok {
+		return ""
+	}
+	version, _, _ := strings.Cut(text, ",")
+	return strings.TrimSpace(version)
 }

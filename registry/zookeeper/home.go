@@ -15,82 +15,54 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// The nodes that a bridge keeps for itself:
+// The nodes that bridges keep for themselves:
 //
-//	/xds-bridge/id                  the registry's own id, made once by whoever comes first
-//	/xds-bridge/<owner>/alive       ephemeral, there while a bridge of the owner lives
-//	/xds-bridge/<owner>/bridges     which bridges wrote as the owner, by which a changed owner is noticed
+//	/xds-bridge/id                  the registry's own id, created once by the first bridge
+//	/xds-bridge/<owner>/alive       ephemeral, exists while a bridge of the owner runs
+//	/xds-bridge/<owner>/bridges     which bridges wrote as the owner, to detect that the owner was changed
 //	/xds-bridge/<owner>/ledger/…    the tags of its entries, see ledger
-//	/xds-bridge/<owner>/leases/…    which replica leads each target of the owner, where they keep it here
+//	/xds-bridge/<owner>/leases/…    which replica leads each target of the owner, if the leases are kept here
 //	/xds-bridge/<owner>/fence       which replica may write here, and in which term
-//	/xds-bridge/<owner>/session     there once a bridge of the owner has written ephemeral entries
-//	/xds-bridge/<owner>/probe-<x>   ephemeral, written and deleted by Check
-const home = "/xds-bridge"
+//	/xds-bridge/<owner>/session     exists once a bridge of the owner has written ephemeral entries
+//	/xds-bridge/<owner>/probe-<x>   ephemeral, created and deleted by Check
+const (
+	homeRoot    = "/xds-bridge"
+	aliveNode   = "alive"
+	bridgesNode = "bridges"
+	ledgerNode  = "ledger"
+	leasesNode  = "leases"
+	fenceNode   = "fence"
+	sessionNode = "session"
+)
 
-func (t *Target) home() string { return homeOf(t.opts.Owner) }
+func homePath(owner string) string { return homeRoot + "/" + url.PathEscape(owner) }
 
-func homeOf(owner string) string { return home + "/" + url.PathEscape(owner) }
-
-// own returns the request for a node of the bridge's own.
-func (t *Target) own(name, data string, flags int32) *zk.CreateRequest {
-	return &zk.CreateRequest{Path: t.home() + "/" + name, Data: []byte(data), Acl: t.acl(), Flags: flags}
+// A home is the nodes that an owner keeps for itself.
+type home struct {
+	client *Client
+	path   string
+	acl    []zk.ACL
 }
 
-// A known is what was found or made in a session. In another one the registry
-// may have less, as after a restore, so that it has to be looked at once more.
-type known struct {
-	mu      sync.Mutex
-	session int64
-	value   bool
+func newHome(client *Client, owner string, access Access) *home {
+	return &home{client, homePath(owner), access.acl()}
 }
 
-// get returns what is known in a session, and whether anything is.
-func (k *known) get(session int64) (value, ok bool) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	ok = session != 0 && k.session == session
-	return k.value && ok, ok
+// node returns the path of a node by its name.
+func (h *home) node(name string) string { return h.path + "/" + name }
+
+// request returns the request that creates a node.
+func (h *home) request(name, data string, flags int32) *zk.CreateRequest {
+	return &zk.CreateRequest{Path: h.node(name), Data: []byte(data), Acl: h.acl, Flags: flags}
 }
 
-func (k *known) set(session int64, value bool) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.session, k.value = session, value
+// exists reports whether there is a node.
+func (h *home) exists(ctx context.Context, name string) (bool, error) {
+	stat, err := h.client.exists(ctx, h.node(name))
+	return stat != nil, err
 }
 
-// mayBeEphemeral reports whether nodes of ours have to be asked for their
-// lifetime: always for the lifetime Session, and else only where a bridge of
-// the owner ever wrote ephemeral ones, which a marker says. It is what
-// makes listing a parent enough for everybody else.
-func (t *Target) mayBeEphemeral(ctx context.Context) (bool, error) {
-	if t.opts.Lifetime == Session {
-		return true, nil
-	}
-	session := t.client.State().Session
-	if marked, ok := t.marked.get(session); ok {
-		return marked, nil
-	}
-	stat, err := t.client.exists(ctx, t.home()+"/session")
-	if err != nil {
-		return false, err
-	}
-	t.marked.set(session, stat != nil)
-	return stat != nil, nil
-}
-
-// markSession leaves the marker before the first ephemeral entry is written.
-func (t *Target) markSession(ctx context.Context) error {
-	session := t.client.State().Session
-	if marked, _ := t.marked.get(session); marked || t.opts.Lifetime == Persistent {
-		return nil
-	}
-	if err := t.client.make(ctx, t.own("session", "", zk.FlagPersistent)); err != nil {
-		return err
-	}
-	t.marked.set(session, true)
-	return nil
-}
-
+// acl returns the ACL of what the target writes.
 func (a Access) acl() []zk.ACL {
 	switch a {
 	case ReadOnly:
@@ -102,139 +74,210 @@ func (a Access) acl() []zk.ACL {
 	}
 }
 
-// acl returns the ACL of what the target writes.
-func (t *Target) acl() []zk.ACL { return t.opts.Access.acl() }
+func isOpen(acl []zk.ACL) bool { return slices.Contains(acl, zk.WorldACL(zk.PermAll)[0]) }
 
-// aclAbove returns the ACL of a node that is made because another with an ACL
-// lies below it. The bridge's own are for the same; others may make theirs in
-// the one for all owners, and not delete there. All else stays open, because
-// clients make their own nodes in it.
+// aclAbove returns the ACL of a node that is created because another with an ACL
+// is below it. In a home it is the same. In the node above the homes others may
+// create theirs, but not delete. All else is open, because clients create their
+// own nodes in it.
 func aclAbove(path string, below []zk.ACL) []zk.ACL {
-	open := slices.Contains(below, zk.WorldACL(zk.PermAll)[0])
 	switch {
-	case open, path != home && !strings.HasPrefix(path, home+"/"):
+	case isOpen(below), path != homeRoot && !strings.HasPrefix(path, homeRoot+"/"):
 		return zk.WorldACL(zk.PermAll)
-	case path != home:
+	case path != homeRoot:
 		return below
 	}
 	ours := slices.DeleteFunc(slices.Clone(below), func(a zk.ACL) bool { return a.Scheme == "world" })
 	return append(ours, zk.WorldACL(zk.PermRead|zk.PermCreate)...)
 }
 
-// A Fence is the right to write as an owner. A node holds the term of who has
-// it, and every transaction checks that node: once another has raised it to a
-// later term, nothing that was sent under an earlier one is applied, however
-// long it was under way.
-type Fence struct {
-	Term   int64  // of two, the later is the larger
-	Holder string // who has it in that term
+// A sessionFact is what was found or done in one session. In the next the
+// registry may have less, as after a restore, so that it is looked up once more.
+type sessionFact struct {
+	mu      sync.Mutex
+	session int64
+	value   bool
 }
 
-// content is what the node of a fence holds.
+// get returns the fact in a session, and whether it is known.
+func (f *sessionFact) get(session int64) (value, known bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	known = session != 0 && f.session == session
+	return f.value && known, known
+}
+
+func (f *sessionFact) set(session int64, value bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.session, f.value = session, value
+}
+
+// ephemerals knows which session holds the entries of a target.
+type ephemerals struct {
+	home     *home
+	lifetime Lifetime
+	marked   sessionFact
+}
+
+// session returns the session that holds what the target writes now; 0 for none.
+func (e *ephemerals) session() int64 {
+	if e.lifetime == Persistent {
+		return 0
+	}
+	return e.home.client.State().Session
+}
+
+func (e *ephemerals) flags() int32 {
+	if e.lifetime == Session {
+		return zk.FlagEphemeral
+	}
+	return zk.FlagPersistent
+}
+
+// possible reports whether the lifetime of our nodes has to be read: always for the
+// lifetime Session, and else only if a bridge of the owner ever wrote ephemeral
+// nodes, as the marker shows. Without it, listing a parent is enough.
+func (e *ephemerals) possible(ctx context.Context) (bool, error) {
+	if e.lifetime == Session {
+		return true, nil
+	}
+	session := e.home.client.State().Session
+	if marked, known := e.marked.get(session); known {
+		return marked, nil
+	}
+	marked, err := e.home.exists(ctx, sessionNode)
+	if err != nil {
+		return false, err
+	}
+	e.marked.set(session, marked)
+	return marked, nil
+}
+
+// mark creates the marker before the first ephemeral entry is written.
+func (e *ephemerals) mark(ctx context.Context) error {
+	session := e.home.client.State().Session
+	if marked, _ := e.marked.get(session); marked || e.lifetime == Persistent {
+		return nil
+	}
+	if err := e.home.client.make(ctx, e.home.request(sessionNode, "", zk.FlagPersistent)); err != nil {
+		return err
+	}
+	e.marked.set(session, true)
+	return nil
+}
+
+// A Fence is the right to write as an owner. A node holds its term and holder, and
+// every transaction checks that node. After another process has raised it to a
+// later term, nothing that was sent in an earlier one is applied, however late
+// it arrives.
+type Fence struct {
+	Term   int64
+	Holder string
+}
+
+// content returns the data of the node of a fence.
 func (f Fence) content() string { return strconv.FormatInt(f.Term, 10) + " " + f.Holder }
 
-// fenceNode is where the fence of an owner is, below what is its own.
-const fenceNode = "fence"
-
-// raised is the fence that the node was raised to by us.
-type raised struct {
-	mu      sync.Mutex
-	fence   Fence // the zero value: none of ours
-	version int32 // of the node
-}
-
-func (r *raised) get(want Fence) (int32, bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.version, r.fence == want && want != Fence{}
-}
-
-func (r *raised) set(f Fence, version int32) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.fence, r.version = f, version
-}
-
-// raise makes what others still have under way come too late, if the target is
-// ours to write: what is read after it stays so but for us.
-func (t *Target) raise(ctx context.Context) error {
-	if t.opts.Fence == nil {
-		return nil
-	}
-	f, ours := t.opts.Fence()
-	if !ours {
-		return nil
-	}
-	_, err := t.raiseTo(ctx, f)
-	return err
-}
-
-// fence returns the operation that checks that the target is still ours to
-// write; none where nothing is fenced.
-func (t *Target) fence(ctx context.Context) ([]any, error) {
-	if t.opts.Fence == nil {
-		return nil, nil
-	}
-	f, ours := t.opts.Fence()
-	if !ours {
-		return nil, fmt.Errorf("%w: this replica does not lead", registry.ErrFenced)
-	}
-	version, err := t.raiseTo(ctx, f)
-	if err != nil {
-		return nil, err
-	}
-	return []any{&zk.CheckVersionRequest{Path: t.home() + "/" + fenceNode, Version: version}}, nil
-}
-
-// raiseTo makes the node of the fence hold our term and returns its version.
-func (t *Target) raiseTo(ctx context.Context, f Fence) (int32, error) {
-	if version, ok := t.raised.get(f); ok {
-		return version, nil
-	}
-	path := t.home() + "/" + fenceNode
-	for range attempts {
-		n, err := t.client.get(ctx, path)
-		switch {
-		case errors.Is(err, zk.ErrNoNode):
-			err = t.client.make(ctx, t.own(fenceNode, "0 nobody", zk.FlagPersistent))
-		case err != nil:
-		case string(n.data) == f.content():
-			t.raised.set(f, n.stat.Version)
-			return n.stat.Version, nil
-		default:
-			if err = f.above(path, string(n.data)); err == nil {
-				_, err = t.client.multi(ctx, []any{&zk.SetDataRequest{Path: path, Data: []byte(f.content()), Version: n.stat.Version}})
-			}
-		}
-		if err != nil && !errors.Is(err, zk.ErrBadVersion) && !errors.Is(err, zk.ErrNoNode) {
-			return 0, fmt.Errorf("raise %s: %w", path, err)
-		}
-	}
-	return 0, fmt.Errorf("%w: %s does not keep still", registry.ErrConflict, path)
-}
-
-// above returns an error unless the term is later than the one a node holds.
-func (f Fence) above(path, content string) error {
+// checkLater returns an error unless the term is later than that of the content of a node.
+func (f Fence) checkLater(path, content string) error {
 	text, holder, _ := strings.Cut(content, " ")
 	term, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
 		return fmt.Errorf("%w: %s holds %.80q, which is no term; delete the node", registry.ErrRefused, path, content)
 	}
 	if term >= f.Term {
-		return fmt.Errorf("%w: %s has it in term %d, ours is %d; if that one and its replicas do not run any more, delete %s",
+		return fmt.Errorf("%w: %s has it in term %d, ours is %d; if that process and its replicas do not run any more, delete %s",
 			registry.ErrFenced, holder, term, f.Term, path)
 	}
 	return nil
 }
 
-// mendFence finds out why the check of the fence failed, nil where it is worth
-// another attempt.
-func (w *writing) mendFence(ctx context.Context) error {
-	if _, ours := w.target.opts.Fence(); !ours {
-		return fmt.Errorf("%w while the write was under way", registry.ErrFenced)
+// fence lets a target write only while this process has the right to.
+type fence struct {
+	home    *home
+	current func() (Fence, bool) // nil: no fence
+
+	mu      sync.Mutex
+	raised  Fence // to which we raised the node; the zero value: none
+	version int32 // of the node
+}
+
+// raise raises the fence if the target is ours to write. Then writes of others that
+// are under way fail, so that what is read next is changed only by us.
+func (f *fence) raise(ctx context.Context) error {
+	if f.current == nil {
+		return nil
 	}
-	w.target.raised.set(Fence{}, 0)
-	var err error
-	w.check, err = w.target.fence(ctx)
+	to, ours := f.current()
+	if !ours {
+		return nil
+	}
+	_, err := f.raiseTo(ctx, to)
 	return err
+}
+
+// check returns the operation that checks that the target is still ours to write;
+// none without a fence.
+func (f *fence) check(ctx context.Context) ([]any, error) {
+	if f.current == nil {
+		return nil, nil
+	}
+	to, ours := f.current()
+	if !ours {
+		return nil, fmt.Errorf("%w: this replica does not lead", registry.ErrFenced)
+	}
+	version, err := f.raiseTo(ctx, to)
+	if err != nil {
+		return nil, err
+	}
+	return []any{&zk.CheckVersionRequest{Path: f.home.node(fenceNode), Version: version}}, nil
+}
+
+// recheck is check after the operation has failed.
+func (f *fence) recheck(ctx context.Context) ([]any, error) {
+	if _, ours := f.current(); !ours {
+		return nil, fmt.Errorf("%w while the write was under way", registry.ErrFenced)
+	}
+	f.set(Fence{}, 0)
+	return f.check(ctx)
+}
+
+// raiseTo makes the node hold our term and returns its version.
+func (f *fence) raiseTo(ctx context.Context, to Fence) (int32, error) {
+	if version, ok := f.get(to); ok {
+		return version, nil
+	}
+	client, path := f.home.client, f.home.node(fenceNode)
+	for range attempts {
+		n, err := client.get(ctx, path)
+		switch {
+		case errors.Is(err, zk.ErrNoNode):
+			err = client.make(ctx, f.home.request(fenceNode, "0 nobody", zk.FlagPersistent))
+		case err != nil:
+		case string(n.data) == to.content():
+			f.set(to, n.stat.Version)
+			return n.stat.Version, nil
+		default:
+			if err = to.checkLater(path, string(n.data)); err == nil {
+				err = client.do(ctx, &zk.SetDataRequest{Path: path, Data: []byte(to.content()), Version: n.stat.Version})
+			}
+		}
+		if err != nil && !errors.Is(err, zk.ErrBadVersion) && !errors.Is(err, zk.ErrNoNode) {
+			return 0, fmt.Errorf("raise %s: %w", path, err)
+		}
+	}
+	return 0, fmt.Errorf("%w: %s keeps changing", registry.ErrConflict, path)
+}
+
+func (f *fence) get(to Fence) (version int32, raised bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.version, f.raised == to && to != Fence{}
+}
+
+func (f *fence) set(raised Fence, version int32) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.raised, f.version = raised, version
 }

@@ -12,14 +12,14 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// Layout is how a format lies in the tree: one parent for each group, one
-// node in it for each entry. Implementations are pure and stateless.
+// Layout is how a format is stored in the tree: one parent znode for each group,
+// one node in it for each entry. Implementations are pure and stateless.
 type Layout interface {
 	Parents
 	Nodes
 }
 
-// Parents reports which parents hold the entries of a format.
+// Parents translates between groups and the parents that hold their entries.
 type Parents interface {
 	// Parents returns the paths of all parents with * for the one part of
 	// the path that differs, such as /dubbo/*/providers.
@@ -29,8 +29,7 @@ type Parents interface {
 	// another format or root, and for a name that cannot be a parent.
 	Parent(group registry.Group) (string, error)
 
-	// Group returns the group of a parent, false where it is not one of this
-	// format's.
+	// Group returns the group of a parent, false if it is not one of this format.
 	Group(parent string) (registry.Group, bool)
 }
 
@@ -39,87 +38,121 @@ type Nodes interface {
 	// Node returns the name and the data of the node that stores an entry.
 	Node(entry registry.Entry) (name string, data []byte, err error)
 
-	// Entry returns what a node stores and whose it is. A node that cannot
-	// be read is an entry that nobody claims.
+	// Entry returns the entry that a node stores, and its owner's mark. A node
+	// that cannot be decoded is an entry without an owner.
 	Entry(group registry.Group, name string, data []byte) (registry.Entry, metadata.Mark)
 
-	// HasData reports whether nodes have data that matters; where they have
-	// none, the list of a parent is all there is to read.
+	// HasData reports whether nodes have data that matters. If not, the list of
+	// a parent is all there is to read.
 	HasData() bool
 
-	// Replaces says how a changed entry takes the place of the one before, so
-	// that running consumers of the format see it and fail no call.
+	// Replaces returns how a changed entry replaces the one before, so that
+	// running consumers of the format see it and fail no call.
 	Replaces() metadata.Replacement
 }
 
-// Named is implemented by layouts whose nodes are reported by their names from
-// what else may be under their root. The data of others is not asked for.
+// Named is a Layout whose nodes are known by their names from others in the
+// same parent. The data of the others is not read.
 type Named interface {
 	Named(node string) bool
 }
 
-// Exclusive is implemented by layouts whose readers lose a whole parent to one
-// node of another format. Nothing is added to a parent that holds one.
+// Exclusive is a Layout whose readers lose a whole parent to one node of another
+// format. Nothing is added to a parent that holds one.
 type Exclusive interface {
-	// Foreign says of which other format a node is, nil where it is of this
-	// format or of none.
+	// Foreign returns an error that names the other format of a node, nil if it
+	// is of this format or of none.
 	Foreign(name string, data []byte) error
 }
 
 // MultiPath is a Layout whose groups have more than one parent: nodes that are
-// named by their paths, and words in lists that a group shares with others.
+// named by their paths, and elements of lists that a group shares with others.
 type MultiPath interface {
 	Layout
 
-	// Beside returns the further parents that hold nodes of a group. Others
-	// keep nodes there too, and those of them that Entry says are not ours by
-	// their paths alone are not read.
+	// Beside returns the further parents that hold nodes of a group. Nodes in
+	// them that Entry, given the path alone, does not report as ours are not read.
 	Beside(group registry.Group) []string
 
-	// Element returns the node that holds a list of words, separated by commas,
-	// and the word in it that an entry stands for; empty for an entry that is a
-	// node of its own.
-	Element(entry registry.Entry) (path, word string)
+	// Element returns the node that holds a comma-separated list, and the element
+	// of it that stores an entry; empty for an entry that is a node of its own.
+	Element(entry registry.Entry) (path, element string)
 
-	// Elements returns the entries that stand for words which an entry of ours
-	// comes with: as long as it is there they are ours too.
+	// Elements returns the entries that are stored as elements and come with an
+	// entry of ours: as long as it exists they are ours too.
 	Elements(entry registry.Entry) []registry.Entry
 }
 
-// isElement reports whether an entry stands for an element of a list.
-func isElement(layout Layout, e registry.Entry) bool {
-	wide, ok := layout.(MultiPath)
-	if !ok {
-		return false
-	}
-	path, _ := wide.Element(e)
-	return path != ""
+// A location is where a group is stored.
+type location struct {
+	layout Layout
+	group  registry.Group
+	parent string
 }
 
-// at returns the path of a node by its name in a parent; what is named by its
-// path lies elsewhere.
-func at(parent, name string) string {
-	if strings.HasPrefix(name, "/") {
-		return name
-	}
-	return parent + "/" + name
-}
-
-// place returns the layout and the parent of a group.
-func (t *Target) place(group registry.Group) (Layout, string, error) {
+// locate returns the location of a group in the first layout that has it.
+func locate(layouts []Layout, group registry.Group) (location, error) {
 	var last error
-	for _, l := range t.opts.Layouts {
+	for _, l := range layouts {
 		parent, err := l.Parent(group)
 		if err == nil {
-			return l, parent, nil
+			return location{l, group, parent}, nil
 		}
 		last = err
 	}
-	return nil, "", fmt.Errorf("%w: group %s: %w", registry.ErrRefused, group, last)
+	return location{}, fmt.Errorf("%w: group %s: %w", registry.ErrRefused, group, last)
 }
 
-// checkName reports why a server would not take a node of this name. The
-// rules are those of ZooKeeper's PathUtils, which looks at UTF-16 units.
+// path returns the path of a node. The name of one in a further parent is its path.
+func (l location) path(name string) string {
+	if inFurtherParent(name) {
+		return name
+	}
+	return l.parent + "/" + name
+}
+
+// name returns the name of a node by its path.
+func (l location) name(path string) string {
+	if parentOf(path) != l.parent {
+		return path
+	}
+	return path[len(l.parent)+1:]
+}
+
+// nodeName returns the name of the node that holds an entry.
+func (l location) nodeName(h registry.Held) (string, error) {
+	if name, ok := strings.CutPrefix(h.Key, rawKey); ok {
+		return name, nil
+	}
+	name, _, err := l.layout.Node(h.Entry)
+	if err != nil {
+		return "", fmt.Errorf("%w: %w", registry.ErrRefused, err)
+	}
+	return name, nil
+}
+
+// isElement reports whether an entry is stored as an element of a list.
+func (l location) isElement(e registry.Entry) bool {
+	multi, ok := l.layout.(MultiPath)
+	if !ok {
+		return false
+	}
+	path, _ := multi.Element(e)
+	return path != ""
+}
+
+func inFurtherParent(name string) bool { return strings.HasPrefix(name, "/") }
+
+// checkName returns an error if a node of the layout cannot have a name.
+func (l location) checkName(name string) error {
+	if _, multi := l.layout.(MultiPath); multi && inFurtherParent(name) {
+		name = name[strings.LastIndexByte(name, '/')+1:]
+	}
+	return checkName(name)
+}
+
+// checkName returns an error if no node can have a name, by the rules of
+// ZooKeeper's PathUtils, which looks at UTF-16 units.
 func checkName(name string) error {
 	if name == "" || name == "." || name == ".." || !utf8.ValidString(name) {
 		return fmt.Errorf("%w: %.80q cannot be the name of a node", registry.ErrRefused, name)
@@ -132,15 +165,6 @@ func checkName(name string) error {
 	return nil
 }
 
-// checkNode is checkName for the name of a node of a layout, which may be a
-// path.
-func checkNode(layout Layout, name string) error {
-	if _, wide := layout.(MultiPath); wide && strings.HasPrefix(name, "/") {
-		name = name[strings.LastIndexByte(name, '/')+1:]
-	}
-	return checkName(name)
-}
-
 func validRune(r rune) bool {
 	if r > 0x1f && r < 0x7f { // nearly all
 		return true
@@ -151,69 +175,72 @@ func validRune(r rune) bool {
 	return r > 0x9f && (r < 0xd800 || r > 0xf8ff) && r < 0xfff0
 }
 
-// parentCache remembers which parents were seen to exist, so that writing need
-// not ask. It may be wrong: the server is the one to say.
-type parentCache struct {
-	mu    sync.Mutex
-	known map[string]struct{}
+// parentOf returns the path above a path; that of /a and of / is /.
+func parentOf(path string) string {
+	return path[:max(strings.LastIndexByte(path, '/'), 1)]
 }
 
-// know remembers that a parent exists, and so does all above it.
-func (f *parentCache) know(path string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.known == nil {
-		f.known = make(map[string]struct{})
-	}
-	for ; path != "/" && path != ""; path = parentOf(path) {
-		if _, ok := f.known[path]; ok {
-			return
-		}
-		f.known[path] = struct{}{}
-	}
-}
-
-// forget drops a parent and all above it.
-func (f *parentCache) forget(path string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for ; path != "/" && path != ""; path = parentOf(path) {
-		delete(f.known, path)
-	}
-}
-
-// missing returns what has to be made for a parent to exist, from the root
-// on.
-func (f *parentCache) missing(path string) []string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+// prefixes returns a path and all above it but /, from the top on.
+func prefixes(path string) []string {
 	var out []string
 	for i := 1; i <= len(path); i++ {
-		if i < len(path) && path[i] != '/' {
-			continue
-		}
-		if _, ok := f.known[path[:i]]; !ok {
+		if i == len(path) || path[i] == '/' {
 			out = append(out, path[:i])
 		}
 	}
 	return out
 }
 
-// parentOf returns the path above a path; that of /a and of / is /.
-func parentOf(path string) string {
-	return path[:max(strings.LastIndexByte(path, '/'), 1)]
+// parentCache holds the parents that were seen to exist, so that writing does not
+// ask. It may be out of date: then a transaction fails and corrects it.
+type parentCache struct {
+	mu     sync.Mutex
+	exists map[string]bool
 }
 
-// Usage is how much of the room in a parent is taken. A client that lists a
-// parent whose names exceed its jute.maxbuffer loses its connection, and does
-// so for ever.
+// add records that a parent exists, and so does all above it.
+func (c *parentCache) add(path string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.exists == nil {
+		c.exists = make(map[string]bool)
+	}
+	for ; path != "/" && !c.exists[path]; path = parentOf(path) {
+		c.exists[path] = true
+	}
+}
+
+// remove drops a parent and all above it.
+func (c *parentCache) remove(path string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for ; path != "/"; path = parentOf(path) {
+		delete(c.exists, path)
+	}
+}
+
+// missing returns what has to be created for a parent to exist, from the top on.
+func (c *parentCache) missing(path string) []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var out []string
+	for _, p := range prefixes(path) {
+		if !c.exists[p] {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// Usage is the size of the list of a parent's nodes. A client that lists a parent
+// whose names exceed its jute.maxbuffer loses its connection, each time it tries.
 type Usage struct {
 	Group registry.Group
-	Bytes int // of the answer to a list of the parent, the nodes of others included
+	Bytes int // of the answer to a list of the parent, foreign nodes included
 	Limit int
 }
 
-// Ratio returns how much of the limit is taken; 1 is all.
+// Ratio returns the size as a share of the limit.
 func (u Usage) Ratio() float64 {
 	if u.Limit == 0 {
 		return 0
@@ -221,75 +248,73 @@ func (u Usage) Ratio() float64 {
 	return float64(u.Bytes) / float64(u.Limit)
 }
 
-// warnAt is the share of a limit from which on a parent is warned of.
-const warnAt = 0.8
+const (
+	// listOverhead is the size of an answer with a list beside the names: a header of
+	// 16 bytes, a count, and the parent's stat of 68.
+	listOverhead = 16 + 4 + 68
 
-// listOverhead is what an answer with a list of names holds beside them: a
-// header of 16 bytes, a count, and the parent's stat of 68.
-const listOverhead = 16 + 4 + 68
+	warnRatio  = 0.8 // of the limit; a larger parent is logged
+	smallShare = 16  // parents up to this part of the limit are not searched for the largest
+)
 
-// listed returns how many bytes a name takes in the list of a group's parent.
-func listed(name string) int {
-	if strings.HasPrefix(name, "/") {
-		return 0 // it lies elsewhere
+// listedSize returns how many bytes a name adds to the list of its group's parent.
+func listedSize(name string) int {
+	if inFurtherParent(name) {
+		return 0
 	}
 	return 4 + len(name)
 }
 
-// sizes keeps the sizes of the parents as they were last seen or written.
-type sizes struct {
+// parentSizes holds the sizes of the parents as they were last read or written.
+type parentSizes struct {
 	limit  int
 	log    *slog.Logger
 	notify func(Usage)
 
 	mu       sync.Mutex
-	bytes    map[registry.Group]int  // of all that hold anything
+	bytes    map[registry.Group]int  // of those that hold anything
 	large    map[registry.Group]int  // of those that are not small
-	warned   map[registry.Group]bool // of those that are nearly full
+	warned   map[registry.Group]bool // of those above warnRatio
 	notified Usage
 }
 
-// small is the share of the limit up to which a parent is not worth a look
-// for the fullest: a target has many parents, and few that matter.
-const small = 16
-
-// get returns the size of a group's parent as it was last seen.
-func (s *sizes) get(group registry.Group) int {
+// get returns the size of a group's parent.
+func (s *parentSizes) get(group registry.Group) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return max(s.bytes[group], listOverhead)
 }
 
-// set stores a size that was read or worked out, and reports it.
-func (s *sizes) set(group registry.Group, bytes int) {
+// set stores the size of a group's parent. It logs one that is nearly too large, and
+// notifies of another largest one.
+func (s *parentSizes) set(group registry.Group, bytes int) {
 	u := Usage{Group: group, Bytes: bytes, Limit: s.limit}
 	s.mu.Lock()
 	if s.bytes == nil {
 		s.bytes, s.large, s.warned = make(map[registry.Group]int), make(map[registry.Group]int), make(map[registry.Group]bool)
 	}
-	keep(s.bytes, group, bytes, listOverhead)
-	keep(s.large, group, bytes, s.limit/small)
-	full := u.Ratio() >= warnAt
+	setAbove(s.bytes, group, bytes, listOverhead)
+	setAbove(s.large, group, bytes, s.limit/smallShare)
+	full := u.Ratio() >= warnRatio
 	warn := full && !s.warned[group]
 	if full {
 		s.warned[group] = true
 	} else {
 		delete(s.warned, group)
 	}
-	fullest := s.fullest()
-	changed := fullest != s.notified
-	s.notified = fullest
+	largest := s.largestLocked()
+	changed := largest != s.notified
+	s.notified = largest
 	s.mu.Unlock()
 	if warn {
 		s.log.Warn("parent znode is nearly too large for clients to list", "group", group.String(), "bytes", bytes, "limit", s.limit)
 	}
 	if changed && s.notify != nil {
-		s.notify(fullest)
+		s.notify(largest)
 	}
 }
 
-// keep stores a size where it is above a floor.
-func keep(sizes map[registry.Group]int, group registry.Group, bytes, floor int) {
+func setAbove(sizes map[registry.Group]int, group registry.Group, bytes, floor int) {
 	if bytes > floor {
 		sizes[group] = bytes
 	} else {
@@ -297,22 +322,19 @@ func keep(sizes map[registry.Group]int, group registry.Group, bytes, floor int) 
 	}
 }
 
-// fullest returns the size of the largest parent that is not small. The caller
-// holds the lock.
-func (s *sizes) fullest() Usage {
-	var fullest Usage
-	for g, n := range s.large {
-		if n > fullest.Bytes || n == fullest.Bytes && g.Compare(fullest.Group) < 0 {
-			fullest = Usage{Group: g, Bytes: n, Limit: s.limit}
-		}
-	}
-	return fullest
+// largest returns the size of the largest parent that is not small.
+func (s *parentSizes) largest() Usage {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.largestLocked()
 }
 
-// Usage returns how full the fullest parent is; the zero value where none
-// takes a sixteenth of the limit.
-func (t *Target) Usage() Usage {
-	t.sizes.mu.Lock()
-	defer t.sizes.mu.Unlock()
-	return t.sizes.fullest()
+func (s *parentSizes) largestLocked() Usage {
+	var largest Usage
+	for g, n := range s.large {
+		if n > largest.Bytes || n == largest.Bytes && g.Compare(largest.Group) < 0 {
+			largest = Usage{Group: g, Bytes: n, Limit: s.limit}
+		}
+	}
+	return largest
 }

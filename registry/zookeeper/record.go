@@ -15,14 +15,13 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// IDNode is where a registry keeps its own id.
-const IDNode = home + "/id"
+// IDNode is the node of a registry's own id.
+const IDNode = homeRoot + "/id"
 
 // ID returns the id that the registry keeps of itself, from which metadata.Hop
-// makes the hop that stands for it in a path. Where it keeps none, it keeps
-// offer from now on; of several bridges that come first at the same time, one
-// wins for all. An empty offer leaves it without: then none is returned, or why
-// none could be made.
+// makes the hop that identifies it in a path. A registry without one keeps offer
+// from now on; of several bridges that come first at the same time, one wins for
+// all. An empty offer stores none: then ID returns none, or why none could be stored.
 func (c *Client) ID(ctx context.Context, offer string, access Access) (string, error) {
 	for range 2 {
 		n, err := c.get(ctx, IDNode)
@@ -37,44 +36,50 @@ func (c *Client) ID(ctx context.Context, offer string, access Access) (string, e
 			return "", fmt.Errorf("read %s: %w", IDNode, err)
 		}
 		if offer == "" {
-			return "", c.mayMake(ctx, IDNode)
+			return "", c.checkCreate(ctx, IDNode)
 		}
 		op := &zk.CreateRequest{Path: IDNode, Data: []byte(offer), Acl: access.acl()}
-		if access == Private { // it is every bridge's to read
+		if access == Private { // every bridge may read it
 			op.Acl = append(op.Acl, zk.WorldACL(zk.PermRead)...)
 		}
 		if err := c.make(ctx, op); err != nil {
 			return "", err
 		}
 	}
-	return "", fmt.Errorf("%w: %s was deleted as soon as it was made", registry.ErrConflict, IDNode)
+	return "", fmt.Errorf("%w: %s was deleted as soon as it was created", registry.ErrConflict, IDNode)
 }
 
-// NewRecorder returns what keeps records of an owner in the ensemble of a
-// client, for who writes no entries there.
+// recorder keeps small texts in the home of an owner.
+type recorder struct {
+	home  *home
+	limit int // of a node, in bytes
+}
+
+// NewRecorder returns a registry.Recorder of an owner for a process that writes no
+// entries into the ensemble of the client.
 func NewRecorder(client *Client, owner string, access Access) registry.Recorder {
 	defaultTo(&access, Open)
-	return &Target{client: client, opts: TargetOptions{Owner: owner, Access: access}}
+	return recorder{newHome(client, owner, access), DefaultDataLimit}
 }
 
-// TryRecord reports whether records can be kept, by a node that it makes and
-// deletes. It leaves nothing behind but the parent /xds-bridge/<owner>.
-func (t *Target) TryRecord(ctx context.Context) error { return t.probe(ctx, &Report{}) }
+// TryRecord returns an error if no records can be kept, by a node that it creates and
+// deletes. It leaves nothing but the parent /xds-bridge/<owner>.
+func (r recorder) TryRecord(ctx context.Context) error { return r.home.probe(ctx, &Report{}) }
 
 // Records implements registry.Recorder: a text is a node under
 // /xds-bridge/<owner>/<kind>.
-func (t *Target) Records(ctx context.Context, kind string) (map[string]string, error) {
-	parent := t.home() + "/" + kind
-	names, err := t.client.children(ctx, parent)
+func (r recorder) Records(ctx context.Context, kind string) (map[string]string, error) {
+	parent := r.home.node(kind)
+	names, err := r.home.client.children(ctx, parent)
 	if err != nil && !errors.Is(err, zk.ErrNoNode) {
 		return nil, fmt.Errorf("list %s: %w", parent, err)
 	}
 	all := make(map[string]string, len(names))
 	var refused error
 	for _, name := range names {
-		n, err := t.client.get(ctx, parent+"/"+name)
+		n, err := r.home.client.get(ctx, parent+"/"+name)
 		switch {
-		case errors.Is(err, zk.ErrNoNode): // gone since
+		case errors.Is(err, zk.ErrNoNode): // deleted since
 		case errors.Is(err, registry.ErrRefused):
 			refused = cmp.Or(refused, fmt.Errorf("read %s/%s: %w", parent, name, err))
 		case err != nil:
@@ -83,29 +88,29 @@ func (t *Target) Records(ctx context.Context, kind string) (map[string]string, e
 			all[name] = string(n.data)
 		}
 	}
-	return all, refused //nolint:wrapcheck // it is
+	return all, refused //nolint:wrapcheck // wrapped above
 }
 
 // Record implements registry.Recorder.
-func (t *Target) Record(ctx context.Context, kind, name, text string) error {
-	op := t.own(kind+"/"+name, text, zk.FlagPersistent)
-	if n, limit := size(op), cmp.Or(t.opts.DataLimit, DefaultDataLimit); n > limit {
-		return fmt.Errorf("%w: a node of %d bytes, the limit is %d", registry.ErrRefused, n, limit)
+func (r recorder) Record(ctx context.Context, kind, name, text string) error {
+	create := r.home.request(kind+"/"+name, text, zk.FlagPersistent)
+	if err := checkSize(create, r.limit); err != nil {
+		return err
 	}
 	var err error
 	if text == "" {
-		_, err = t.client.multi(ctx, []any{&zk.DeleteRequest{Path: op.Path, Version: -1}})
-	} else if _, err = t.client.multi(ctx, []any{&zk.SetDataRequest{Path: op.Path, Data: op.Data, Version: -1}}); errors.Is(err, zk.ErrNoNode) {
-		return t.client.make(ctx, op)
+		err = r.home.client.do(ctx, &zk.DeleteRequest{Path: create.Path, Version: -1})
+	} else if err = r.home.client.do(ctx, &zk.SetDataRequest{Path: create.Path, Data: create.Data, Version: -1}); errors.Is(err, zk.ErrNoNode) {
+		return r.home.client.make(ctx, create)
 	}
 	if err != nil && !errors.Is(err, zk.ErrNoNode) {
-		return fmt.Errorf("write %s: %w", op.Path, err)
+		return fmt.Errorf("write %s: %w", create.Path, err)
 	}
 	return nil
 }
 
 // A Record is one node that the replicas of an owner change by compare and
-// swap, each over a client of its own: of one target who leads it.
+// swap, each over a client of its own: the lease of one target.
 type Record struct {
 	client *Client
 	path   string
@@ -118,11 +123,11 @@ func NewRecord(client *Client, owner, target string, access Access) (*Record, er
 	if client == nil || owner == "" || target == "" {
 		return nil, errors.New("zookeeper record: it needs a client, an owner and a target")
 	}
-	return &Record{client: client, path: homeOf(owner) + "/leases/" + url.PathEscape(target), acl: access.acl()}, nil
+	h := newHome(client, owner, access)
+	return &Record{client, h.node(leasesNode + "/" + url.PathEscape(target)), h.acl}, nil
 }
 
-// Load returns the record and its version; nothing and no version where there
-// is none.
+// Load returns the record and its version; nothing and no version if there is none.
 func (r *Record) Load(ctx context.Context) ([]byte, string, error) {
 	n, err := r.client.get(ctx, r.path)
 	switch {
@@ -134,8 +139,8 @@ func (r *Record) Load(ctx context.Context) ([]byte, string, error) {
 	return n.data, strconv.FormatInt(int64(n.stat.Version), 10), nil
 }
 
-// Save replaces the record if it has a version still, and makes it where that
-// is empty. It returns registry.ErrConflict where another was faster.
+// Save replaces the record if it still has a version, and creates it if the version
+// is empty. It returns registry.ErrConflict if another replica was faster.
 func (r *Record) Save(ctx context.Context, record []byte, version string) error {
 	var err error
 	if version == "" {
@@ -145,7 +150,7 @@ func (r *Record) Save(ctx context.Context, record []byte, version string) error 
 		if perr != nil {
 			return fmt.Errorf("version %q of %s: %w", version, r.path, perr)
 		}
-		_, err = r.client.multi(ctx, []any{&zk.SetDataRequest{Path: r.path, Data: record, Version: int32(v)}})
+		err = r.client.do(ctx, &zk.SetDataRequest{Path: r.path, Data: record, Version: int32(v)})
 	}
 	switch {
 	case errors.Is(err, zk.ErrBadVersion), errors.Is(err, zk.ErrNodeExists), errors.Is(err, zk.ErrNoNode):
@@ -156,44 +161,59 @@ func (r *Record) Save(ctx context.Context, record []byte, version string) error 
 	return nil
 }
 
-// create makes the record; it fails where another made it.
+// create creates the record; it fails if another replica created it.
 func (r *Record) create(ctx context.Context, record []byte) error {
 	parent := &zk.CreateRequest{Path: parentOf(r.path), Data: []byte{}, Acl: r.acl}
 	if err := r.client.make(ctx, parent); err != nil {
 		return err
 	}
-	_, err := r.client.multi(ctx, []any{&zk.CreateRequest{Path: r.path, Data: record, Acl: r.acl}})
-	return err
+	return r.client.do(ctx, &zk.CreateRequest{Path: r.path, Data: record, Acl: r.acl})
 }
 
-// Owners returns whom the registry remembers: those whose bridges wrote to it,
-// or read from it.
-func (t *Target) Owners(ctx context.Context) ([]string, error) { return t.owners(ctx) }
+// owners reads and deletes what the registry remembers of owners.
+type owners struct{ client *Client }
 
-// owners returns whoever has a parent of its own, beside which the registry's id lies.
-func (t *Target) owners(ctx context.Context) ([]string, error) {
-	names, err := t.client.children(ctx, home)
+// Owners returns the owners whose bridges wrote to the registry, or read from it.
+func (o owners) Owners(ctx context.Context) ([]string, error) {
+	names, err := o.client.children(ctx, homeRoot)
 	if errors.Is(err, zk.ErrNoNode) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("list %s: %w", home, err)
+		return nil, fmt.Errorf("list %s: %w", homeRoot, err)
 	}
-	owners := make([]string, 0, len(names))
+	all := make([]string, 0, len(names))
 	for _, name := range names {
-		if owner, err := url.PathUnescape(name); err == nil && home+"/"+name != IDNode {
-			owners = append(owners, owner)
+		if owner, err := url.PathUnescape(name); err == nil && homeRoot+"/"+name != IDNode {
+			all = append(all, owner)
 		}
 	}
-	slices.Sort(owners)
-	return owners, nil
+	slices.Sort(all)
+	return all, nil
 }
 
-// Forget takes bridges out of what the registry remembers of an owner, and
-// drops all that it keeps for the owner when none is left. Entries stay.
-func (t *Target) Forget(ctx context.Context, owner string, bridges []string) error {
-	path := homeOf(owner) + bridgesNode
-	n, err := t.client.get(ctx, path)
+// Alive names the process that runs as an owner, empty for none.
+func (o owners) Alive(ctx context.Context, owner string) (string, error) {
+	path := homePath(owner) + "/" + aliveNode
+	n, err := o.client.get(ctx, path)
+	if errors.Is(err, zk.ErrNoNode) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("read %s: %w", path, err)
+	}
+	r := parseAlive(n.data)
+	if r.ended() {
+		return "", nil
+	}
+	return fmt.Sprintf("process %d on host %q", r.Process, r.Host), nil
+}
+
+// Forget deletes bridges from what the registry remembers of an owner, and all that
+// it keeps for the owner if none is left. Entries stay.
+func (o owners) Forget(ctx context.Context, owner string, bridges []string) error {
+	path := homePath(owner) + "/" + bridgesNode
+	n, err := o.client.get(ctx, path)
 	if err != nil && !errors.Is(err, zk.ErrNoNode) {
 		return fmt.Errorf("read %s: %w", path, err)
 	}
@@ -204,43 +224,11 @@ func (t *Target) Forget(ctx context.Context, owner string, bridges []string) err
 		}
 	}
 	if len(rest) == 0 {
-		return t.clear(ctx, homeOf(owner))
+		return o.client.deleteTree(ctx, homePath(owner))
 	}
-	_, err = t.client.multi(ctx, []any{&zk.SetDataRequest{Path: path, Data: []byte(strings.Join(rest, "")), Version: n.stat.Version}})
+	err = o.client.do(ctx, &zk.SetDataRequest{Path: path, Data: []byte(strings.Join(rest, "")), Version: n.stat.Version})
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
 	return nil
-}
-
-// clear deletes a node of ours and all below it, but for what other processes
-// keep alive.
-func (t *Target) clear(ctx context.Context, path string) error {
-	names, err := t.client.children(ctx, path)
-	if errors.Is(err, zk.ErrNoNode) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("list %s: %w", path, err)
-	}
-	for _, name := range names {
-		if err := t.clear(ctx, path+"/"+name); err != nil {
-			return err
-		}
-	}
-	stat, err := t.client.exists(ctx, path)
-	if err != nil || stat == nil || stat.EphemeralOwner != 0 {
-		return err
-	}
-	_, err = t.client.multi(ctx, []any{&zk.DeleteRequest{Path: path, Version: -1}})
-	if err != nil && !harmless(err, path) {
-		return fmt.Errorf("delete %s: %w", path, err)
-	}
-	return nil
-}
-
-// harmless reports whether a node that could not be deleted may stay: it is
-// gone, or in use, or empty in what another user made, where it says nothing.
-func harmless(err error, path string) bool {
-	return errors.Is(err, zk.ErrNoNode) || errors.Is(err, zk.ErrNotEmpty) || errors.Is(err, registry.ErrRefused) && (path == home || parentOf(path) == home)
 }

@@ -16,100 +16,14 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// The requests that the package makes.
-
-func (c *Client) children(ctx context.Context, path string) ([]string, error) {
-	return call(ctx, c, func(conn conn) ([]string, error) {
-		names, _, err := conn.Children(path)
-		return names, err
-	})
-}
-
-// exists returns the stat of a node, nil where there is none.
-func (c *Client) exists(ctx context.Context, path string) (*zk.Stat, error) {
-	return call(ctx, c, func(conn conn) (*zk.Stat, error) {
-		ok, stat, err := conn.Exists(path)
-		if err != nil || !ok {
-			return nil, err
-		}
-		return stat, nil
-	})
-}
-
 // node is the content of a node.
 type node struct {
 	data []byte
 	stat *zk.Stat
 }
 
-func (c *Client) get(ctx context.Context, path string) (node, error) {
-	return call(ctx, c, func(conn conn) (node, error) {
-		data, stat, err := conn.Get(path)
-		return node{data, stat}, err
-	})
-}
-
-// multi applies operations as one. If one of them failed, at is its
-// index.
-func (c *Client) multi(ctx context.Context, ops []any) (at int, err error) {
-	results, err := call(ctx, c, func(conn conn) ([]zk.MultiResponse, error) {
-		results, err := conn.Multi(ops...)
-		return results, err
-	})
-	if err == nil {
-		return 0, nil
-	}
-	for i, r := range results {
-		if r.Error != nil {
-			return i, err
-		}
-	}
-	return -1, err
-}
-
-// make makes a node and those above it; it is no error if there is one. Those
-// of the bridge's own are for whom the node is for.
-func (c *Client) make(ctx context.Context, op *zk.CreateRequest) error {
-	_, err := c.multi(ctx, []any{op})
-	if errors.Is(err, zk.ErrNoNode) {
-		parent := &zk.CreateRequest{Path: parentOf(op.Path), Data: []byte{}, Acl: aclAbove(parentOf(op.Path), op.Acl)}
-		if err := c.make(ctx, parent); err != nil {
-			return err
-		}
-		_, err = c.multi(ctx, []any{op})
-	}
-	if err != nil && !errors.Is(err, zk.ErrNodeExists) {
-		return fmt.Errorf("make %s: %w", op.Path, err)
-	}
-	return nil
-}
-
-// mayMake returns why the ACL does not let us make a node that does not exist,
-// or the first of those above it that do not: it asks for it in a transaction
-// that fails in any case, so that nobody who watches is notified of anything.
-func (c *Client) mayMake(ctx context.Context, path string) error {
-	for parentOf(path) != "/" {
-		stat, err := c.exists(ctx, parentOf(path))
-		if err != nil {
-			return err
-		}
-		if stat != nil {
-			break
-		}
-		path = parentOf(path)
-	}
-	_, err := c.multi(ctx, []any{
-		&zk.CreateRequest{Path: path, Data: []byte{}, Acl: zk.WorldACL(zk.PermAll)},
-		&zk.CheckVersionRequest{Path: parentOf(path), Version: math.MaxInt32},
-	})
-	if errors.Is(err, registry.ErrRefused) {
-		return fmt.Errorf("make %s: %w", path, err)
-	}
-	return nil
-}
-
-// conn is the library's connection under a chroot, as Java's client has it:
-// every path is one below it, in requests and in what is reported of changes.
+// conn makes requests on the library's connection below a chroot, as Java's client does:
+// every path is below it, in requests and in reported changes.
 type conn struct {
 	*zk.Conn
 	root string // absolute, without a slash at its end; empty: none
@@ -130,49 +44,53 @@ func (c conn) above(path string) string {
 	return "/"
 }
 
-func (c conn) Children(path string) ([]string, *zk.Stat, error) {
-	return c.Conn.Children(c.under(path)) //nolint:wrapcheck // call translates it
+func (c conn) children(path string) ([]string, error) {
+	names, _, err := c.Children(c.under(path))
+	return names, err //nolint:wrapcheck // call translates it
 }
 
-func (c conn) ChildrenW(path string) ([]string, *zk.Stat, <-chan zk.Event, error) { //nolint:revive // as the library has it
-	return c.Conn.ChildrenW(c.under(path)) //nolint:wrapcheck // as above
+func (c conn) watchChildren(path string) ([]string, error) {
+	names, _, _, err := c.ChildrenW(c.under(path))
+	return names, err //nolint:wrapcheck // as above
 }
 
-func (c conn) Exists(path string) (bool, *zk.Stat, error) {
-	return c.Conn.Exists(c.under(path)) //nolint:wrapcheck // as above
+func (c conn) get(path string) (node, error) {
+	data, stat, err := c.Get(c.under(path))
+	return node{data, stat}, err //nolint:wrapcheck // as above
 }
 
-func (c conn) ExistsW(path string) (bool, *zk.Stat, <-chan zk.Event, error) { //nolint:revive // as the library has it
-	return c.Conn.ExistsW(c.under(path)) //nolint:wrapcheck // as above
+func (c conn) watchData(path string) (node, error) {
+	data, stat, _, err := c.GetW(c.under(path))
+	return node{data, stat}, err //nolint:wrapcheck // as above
 }
 
-func (c conn) Get(path string) ([]byte, *zk.Stat, error) {
-	return c.Conn.Get(c.under(path)) //nolint:wrapcheck // as above
+func (c conn) exists(path string) (*zk.Stat, error) {
+	ok, stat, err := c.Exists(c.under(path))
+	if err != nil || !ok {
+		return nil, err //nolint:wrapcheck // as above
+	}
+	return stat, nil
 }
 
-func (c conn) GetW(path string) ([]byte, *zk.Stat, <-chan zk.Event, error) { //nolint:revive // as the library has it
-	return c.Conn.GetW(c.under(path)) //nolint:wrapcheck // as above
+func (c conn) watchExists(path string) (*zk.Stat, error) {
+	ok, stat, _, err := c.ExistsW(c.under(path))
+	if err != nil || !ok {
+		return nil, err //nolint:wrapcheck // as above
+	}
+	return stat, nil
 }
 
-func (c conn) GetACL(path string) ([]zk.ACL, *zk.Stat, error) {
-	return c.Conn.GetACL(c.under(path)) //nolint:wrapcheck // as above
-}
-
-func (c conn) SetACL(path string, acl []zk.ACL, version int32) (*zk.Stat, error) {
-	return c.Conn.SetACL(c.under(path), acl, version) //nolint:wrapcheck // as above
-}
-
-func (c conn) Multi(ops ...any) ([]zk.MultiResponse, error) {
+func (c conn) multi(ops []any) ([]zk.MultiResponse, error) {
 	if c.root == "" {
-		return c.Conn.Multi(ops...) //nolint:wrapcheck // as above
+		return c.Multi(ops...) //nolint:wrapcheck // as above
 	}
 	below := make([]any, len(ops))
 	for i, op := range ops {
 		below[i] = c.operation(op)
 	}
-	results, err := c.Conn.Multi(below...)
-	if errors.Is(err, zk.ErrNoNode) && c.makeRoot() {
-		return c.Conn.Multi(below...) //nolint:wrapcheck // as above
+	results, err := c.Multi(below...)
+	if errors.Is(err, zk.ErrNoNode) && c.createRoot() {
+		return c.Multi(below...) //nolint:wrapcheck // as above
 	}
 	return results, err //nolint:wrapcheck // as above
 }
@@ -196,35 +114,157 @@ func (c conn) operation(op any) any {
 		below.Path = c.under(op.Path)
 		return &below
 	default:
-		panic(fmt.Sprintf("an operation of type %T", op)) // the package makes none
+		panic(fmt.Sprintf("an operation of type %T", op)) // the package has no other
 	}
 }
 
-// makeRoot makes the chroot, and reports whether there was none before.
-func (c conn) makeRoot() bool {
-	if there, _, err := c.Conn.Exists(c.root); there || err != nil {
+// createRoot creates the chroot, and reports whether there was none before.
+func (c conn) createRoot() bool {
+	if exists, _, err := c.Exists(c.root); exists || err != nil {
 		return false
 	}
-	for i := 1; i <= len(c.root); i++ {
-		if i < len(c.root) && c.root[i] != '/' {
-			continue
-		}
-		if _, err := c.Create(c.root[:i], nil, 0, zk.WorldACL(zk.PermAll)); err != nil && !errors.Is(err, zk.ErrNodeExists) {
+	for _, path := range prefixes(c.root) {
+		if _, err := c.Create(path, nil, 0, zk.WorldACL(zk.PermAll)); err != nil && !errors.Is(err, zk.ErrNodeExists) {
 			return false // the request fails as before
 		}
 	}
 	return true
 }
 
+// request makes a request about a path.
+func request[T any](ctx context.Context, c *Client, do func(conn, string) (T, error), path string) (T, error) {
+	return call(ctx, c, func(conn conn) (T, error) { return do(conn, path) })
+}
+
+func (c *Client) children(ctx context.Context, path string) ([]string, error) {
+	return request(ctx, c, conn.children, path)
+}
+
+func (c *Client) get(ctx context.Context, path string) (node, error) {
+	return request(ctx, c, conn.get, path)
+}
+
+// exists returns the stat of a node, nil if there is none.
+func (c *Client) exists(ctx context.Context, path string) (*zk.Stat, error) {
+	return request(ctx, c, conn.exists, path)
+}
+
+// multi applies operations in one transaction. If one of them failed, at is its
+// index.
+func (c *Client) multi(ctx context.Context, ops []any) (at int, err error) {
+	results, err := call(ctx, c, func(conn conn) ([]zk.MultiResponse, error) { return conn.multi(ops) })
+	if err == nil {
+		return 0, nil
+	}
+	for i, r := range results {
+		if r.Error != nil {
+			return i, err
+		}
+	}
+	return -1, err
+}
+
+// do applies one operation.
+func (c *Client) do(ctx context.Context, op any) error {
+	_, err := c.multi(ctx, []any{op})
+	return err
+}
+
+// make creates a node and those above it, unless it exists. Those in a home have
+// the ACL of the node.
+func (c *Client) make(ctx context.Context, op *zk.CreateRequest) error {
+	err := c.do(ctx, op)
+	if errors.Is(err, zk.ErrNoNode) {
+		parent := &zk.CreateRequest{Path: parentOf(op.Path), Data: []byte{}, Acl: aclAbove(parentOf(op.Path), op.Acl)}
+		if err := c.make(ctx, parent); err != nil {
+			return err
+		}
+		err = c.do(ctx, op)
+	}
+	if err != nil && !errors.Is(err, zk.ErrNodeExists) {
+		return fmt.Errorf("make %s: %w", op.Path, err)
+	}
+	return nil
+}
+
+// checkCreate returns an error if the ACL does not let us create a node that does not
+// exist, or the first of those above it that do not. Its transaction fails in
+// any case, so that no watch fires.
+func (c *Client) checkCreate(ctx context.Context, path string) error {
+	for parentOf(path) != "/" {
+		stat, err := c.exists(ctx, parentOf(path))
+		if err != nil {
+			return err
+		}
+		if stat != nil {
+			break
+		}
+		path = parentOf(path)
+	}
+	_, err := c.multi(ctx, []any{
+		&zk.CreateRequest{Path: path, Data: []byte{}, Acl: zk.WorldACL(zk.PermAll)},
+		&zk.CheckVersionRequest{Path: parentOf(path), Version: math.MaxInt32},
+	})
+	if errors.Is(err, registry.ErrRefused) {
+		return fmt.Errorf("make %s: %w", path, err)
+	}
+	return nil
+}
+
+// delete deletes a node of ours. It is no error if the node does not exist, is in use,
+// or is an empty one of a home that another user created, where it means nothing.
+func (c *Client) delete(ctx context.Context, path string) error {
+	err := c.do(ctx, &zk.DeleteRequest{Path: path, Version: -1})
+	if err == nil || errors.Is(err, zk.ErrNoNode) || errors.Is(err, zk.ErrNotEmpty) ||
+		errors.Is(err, registry.ErrRefused) && (path == homeRoot || parentOf(path) == homeRoot) {
+		return nil
+	}
+	return fmt.Errorf("delete %s: %w", path, err)
+}
+
+// deleteTree deletes a node of ours and all below it except ephemeral nodes, which
+// other processes keep.
+func (c *Client) deleteTree(ctx context.Context, path string) error {
+	names, err := c.children(ctx, path)
+	if errors.Is(err, zk.ErrNoNode) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("list %s: %w", path, err)
+	}
+	for _, name := range names {
+		if err := c.deleteTree(ctx, path+"/"+name); err != nil {
+			return err
+		}
+	}
+	stat, err := c.exists(ctx, path)
+	if err != nil || stat == nil || stat.EphemeralOwner != 0 {
+		return err
+	}
+	return c.delete(ctx, path)
+}
+
+// replaceOpenACL replaces the ACL of a node that everybody may change.
+func (c *Client) replaceOpenACL(ctx context.Context, path string, acl []zk.ACL) error {
+	_, err := call(ctx, c, func(conn conn) (*zk.Stat, error) {
+		now, stat, err := conn.GetACL(conn.under(path))
+		if err != nil || !isOpen(now) {
+			return nil, err //nolint:wrapcheck // call translates it
+		}
+		return conn.SetACL(conn.under(path), acl, stat.Aversion) //nolint:wrapcheck // as above
+	})
+	return err
+}
+
 // A watcher reads and watches nodes over a client for a single connection.
 type watcher struct {
 	client *Client
-	events *inbox
+	events *watchEvents
 }
 
 // newWatcher returns a watcher that connects in the background. Once its connection
-// has ended, end is called.
-func newWatcher(opts Options, events *inbox, end context.CancelCauseFunc) (*watcher, error) {
+// has ended, it calls end.
+func newWatcher(opts Options, events *watchEvents, end context.CancelCauseFunc) (*watcher, error) {
 	client, err := dial(opts, &once{end: end, events: events})
 	if err != nil {
 		return nil, err
@@ -232,79 +272,67 @@ func newWatcher(opts Options, events *inbox, end context.CancelCauseFunc) (*watc
 	return &watcher{client, events}, nil
 }
 
+// watchesSet is how long the library sets the watches of an earlier connection again,
+// at most. There was none, but it would set one that is armed meanwhile, and change
+// that beside the answers.
+const watchesSet = time.Millisecond
+
 // begin waits for the connection, and makes its server catch up with its leader:
 // one that lags would show an old state as if it were whole.
 func (w *watcher) begin(ctx context.Context) error {
-	_, err := call(ctx, w.client, func(conn conn) (string, error) {
-		return conn.Sync("/")
-	})
-	if err != nil {
+	if _, err := call(ctx, w.client, func(conn conn) (string, error) { return conn.Sync("/") }); err != nil {
 		return fmt.Errorf("sync: %w", err)
 	}
 	sleep(ctx, watchesSet)
 	return nil
 }
 
-// watchesSet is how long the library takes, at most, to set the watches of an
-// earlier connection again. There was none, but one that is armed meanwhile is
-// taken for such, and read beside the answers that change it.
-const watchesSet = time.Millisecond
+// children lists a node and watches the list.
+func (w *watcher) children(ctx context.Context, path string) ([]string, error) {
+	return watchOnce(ctx, w, watch{path, ofChildren}, conn.children, conn.watchChildren)
+}
 
-// children lists a node and has it watched.
-func (w *watcher) children(ctx context.Context, p string) ([]string, error) {
-	armed := watch{p, ofChildren}
+// get reads a node and watches it.
+func (w *watcher) get(ctx context.Context, path string) (node, error) {
+	return watchOnce(ctx, w, watch{path, ofData}, conn.get, conn.watchData)
+}
+
+// exists reports whether a node exists, and watches it, or for its creation.
+func (w *watcher) exists(ctx context.Context, path string) (bool, error) {
+	stat, err := watchOnce(ctx, w, watch{path, ofData}, conn.exists, conn.watchExists)
+	return stat != nil, err
+}
+
+// watchOnce makes the request that arms a watch, or the plain one if the watch is armed.
+func watchOnce[T any](ctx context.Context, w *watcher, armed watch, plain, arming func(conn, string) (T, error)) (T, error) {
 	if !w.events.arm(armed) {
-		return w.client.children(ctx, p)
+		return request(ctx, w.client, plain, armed.path)
 	}
-	names, err := call(ctx, w.client, func(conn conn) ([]string, error) {
-		names, _, _, err := conn.ChildrenW(p)
-		return names, err
-	})
+	result, err := request(ctx, w.client, arming, armed.path)
 	if err != nil {
 		w.events.disarm(armed)
 	}
-	return names, err
+	return result, err
 }
 
-// get reads a node and has it watched.
-func (w *watcher) get(ctx context.Context, p string) (node, error) {
-	armed := watch{p, ofData}
-	if !w.events.arm(armed) {
-		return w.client.get(ctx, p)
-	}
-	n, err := call(ctx, w.client, func(conn conn) (node, error) {
-		data, stat, _, err := conn.GetW(p)
-		return node{data, stat}, err
-	})
-	if err != nil {
-		w.events.disarm(armed)
-	}
-	return n, err
+// A watch reports the next change of a node, once.
+type watch struct {
+	path string
+	kind watchKind
 }
 
-// exists reports whether a node is there, and has it watched: its creation where
-// it is not.
-func (w *watcher) exists(ctx context.Context, p string) (bool, error) {
-	armed := watch{p, ofData}
-	if !w.events.arm(armed) {
-		stat, err := w.client.exists(ctx, p)
-		return stat != nil, err
-	}
-	there, err := call(ctx, w.client, func(conn conn) (bool, error) {
-		there, _, _, err := conn.ExistsW(p)
-		return there, err
-	})
-	if err != nil {
-		w.events.disarm(armed)
-	}
-	return there, err
-}
+// A watchKind is what a watch reports, apart from the end of the node.
+type watchKind uint8
 
-// An inbox gathers what the library's callback reports, which must not block.
-// Several changes of one path are one. It knows which watches are armed: the
-// library keeps a channel for each time that one is, so that a node is read
-// without a watch while one of it is out.
-type inbox struct {
+const (
+	ofData     watchKind = iota // the creation of the node too
+	ofChildren                  // their names
+)
+
+// watchEvents gathers the changes that the library's callback reports, which must
+// not block. It knows which watches are armed: the library keeps a channel
+// for each request that arms one, so an armed one is not armed again.
+type watchEvents struct {
 	ready chan struct{}
 
 	mu     sync.Mutex
@@ -313,92 +341,80 @@ type inbox struct {
 	broken bool // the connection was lost since the last reset
 }
 
-// A watch reports the next change of a node, once.
-type watch struct {
-	path string
-	of   watched
+// newWatchEvents returns an empty set that signals ready.
+func newWatchEvents(ready chan struct{}) *watchEvents {
+	return &watchEvents{ready: ready, paths: make(map[string]struct{}), armed: make(map[watch]struct{})}
 }
 
-// What a watch reports, apart from the end of the node.
-type watched uint8
-
-const (
-	ofData     watched = iota // the creation of the node too
-	ofChildren                // their names
-)
-
-func newInbox() *inbox {
-	return &inbox{ready: make(chan struct{}, 1), paths: make(map[string]struct{}), armed: make(map[watch]struct{})}
-}
-
-// arm reports whether a watch is to be armed, and takes it for armed from now
-// on: before the request, because its event may come before the answer is seen.
-func (i *inbox) arm(w watch) bool {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if _, ok := i.armed[w]; ok {
+// arm reports whether a watch is to be armed, and records it as armed, before
+// the request: its event may come before the answer is seen.
+func (e *watchEvents) arm(w watch) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if _, ok := e.armed[w]; ok {
 		return false
 	}
-	i.armed[w] = struct{}{}
+	e.armed[w] = struct{}{}
 	return true
 }
 
-// disarm takes back that a watch was armed: the request failed.
-func (i *inbox) disarm(w watch) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	delete(i.armed, w)
+// disarm undoes arm after the request failed.
+func (e *watchEvents) disarm(w watch) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.armed, w)
 }
 
-// watches returns how many are armed.
-func (i *inbox) watches() int {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	return len(i.armed)
+// armedCount returns how many watches are armed.
+func (e *watchEvents) armedCount() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return len(e.armed)
 }
 
-func (i *inbox) changed(e zk.Event) {
-	i.mu.Lock()
-	i.paths[e.Path] = struct{}{}
-	if e.Type != zk.EventNodeChildrenChanged {
-		delete(i.armed, watch{e.Path, ofData})
+func (e *watchEvents) changed(event zk.Event) {
+	e.mu.Lock()
+	e.paths[event.Path] = struct{}{}
+	if event.Type != zk.EventNodeChildrenChanged {
+		delete(e.armed, watch{event.Path, ofData})
 	}
-	if e.Type == zk.EventNodeChildrenChanged || e.Type == zk.EventNodeDeleted {
-		delete(i.armed, watch{e.Path, ofChildren})
+	if event.Type == zk.EventNodeChildrenChanged || event.Type == zk.EventNodeDeleted {
+		delete(e.armed, watch{event.Path, ofChildren})
 	}
-	i.mu.Unlock()
-	i.wake()
+	e.mu.Unlock()
+	wake(e.ready)
 }
 
-func (i *inbox) disconnected() {
-	i.mu.Lock()
-	i.broken = true
-	i.mu.Unlock()
-	i.wake()
-}
-
-func (i *inbox) wake() {
-	select {
-	case i.ready <- struct{}{}:
-	default:
-	}
+func (e *watchEvents) disconnected() {
+	e.mu.Lock()
+	e.broken = true
+	e.mu.Unlock()
+	wake(e.ready)
 }
 
 // drain returns the changed paths and whether the connection was lost, and
-// forgets the paths.
-func (i *inbox) drain() ([]string, bool) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	paths := slices.Sorted(maps.Keys(i.paths))
-	clear(i.paths)
-	return paths, i.broken
+// removes the paths.
+func (e *watchEvents) drain() (paths []string, broken bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	paths = slices.Sorted(maps.Keys(e.paths))
+	clear(e.paths)
+	return paths, e.broken
 }
 
-// reset forgets what changed: all of it is about to be read. What is armed stays
-// armed.
-func (i *inbox) reset() {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	clear(i.paths)
-	i.broken = false
+// reset removes all changes, because everything is about to be read. What is armed
+// stays armed.
+func (e *watchEvents) reset() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	clear(e.paths)
+	e.broken = false
+}
+
+// wake signals a channel of capacity 1, which coalesces signals.
+func wake(ready chan<- struct{}) {
+	select {
+	case ready <- struct{}{}:
+	default:
+	}
 }

@@ -72,7 +72,7 @@ func NewSource(conn Options, opts SourceOptions) (*Source, error) {
 			return nil, fmt.Errorf("zookeeper: format %s: parents %q: want one *", f.Kind(), f.Parents())
 		}
 	}
-	if _, err := addresses(conn.Servers); err != nil {
+	if _, _, err := addresses(conn.Servers); err != nil {
 		return nil, err
 	}
 	defaultTo(&opts.ReadAhead, readAhead)
@@ -160,7 +160,7 @@ func (s *Source) Run(ctx context.Context, table *registry.Table) error {
 func (r *reading) lost(ctx context.Context, err error, lasted time.Duration) {
 	r.table.Stale(err)
 	r.wait = min(max(2*r.wait, 100*time.Millisecond), 30*time.Second)
-	if lasted >= paceLived {
+	if lasted >= paceReset {
 		r.wait = 0
 	}
 	r.opts.Log.Warn("zookeeper not read, trying on", "retry_in", r.wait, "err", err)
@@ -186,7 +186,7 @@ func (r *reading) connection(ctx context.Context) error {
 			r.table.Stale(fmt.Errorf("zookeeper %s: %s", state.Server, state.LastError))
 		}
 	}
-	w, err := newWatcher(opts, newInbox(), end) //nolint:contextcheck // its client ends by Close, below
+	w, err := newWatcher(opts, newWatchEvents(make(chan struct{}, 1)), end) //nolint:contextcheck // its client ends by Close, below
 	if err != nil {
 		return err
 	}
@@ -218,12 +218,11 @@ func (r *reading) connection(ctx context.Context) error {
 func (r *reading) next() Options {
 	o, avoid := r.conn, r.avoid
 	r.avoid = ""
-	servers, err := addresses(o.Servers)
+	servers, chroot, err := addresses(o.Servers)
 	others := slices.DeleteFunc(servers, func(s string) bool { return s == avoid })
 	if err != nil || avoid == "" || len(others) == 0 {
 		return o // dial reports what is wrong with them
 	}
-	_, chroot, _ := splitChroot(o.Servers)
 	others[len(others)-1] += chroot
 	o.Servers = others
 	return o
@@ -322,7 +321,7 @@ func (r *reading) endIfStaleWatches() error {
 			used += 2 + len(f.nodes)
 		}
 	}
-	if armed := r.events.watches(); armed > 2*used+spareWatches {
+	if armed := r.events.armedCount(); armed > 2*used+spareWatches {
 		return fmt.Errorf("%d of %d watches are for what is no more", armed-used, armed)
 	}
 	return nil

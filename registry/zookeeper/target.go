@@ -6,7 +6,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/url"
 	"slices"
@@ -31,65 +30,66 @@ const (
 	Session Lifetime = "session"
 )
 
-// Access says who may touch what the target writes: its entries, and the
-// parents that hold them where the target made these. What lies above the
-// parents stays open, because clients make their own parents there.
+// Access says who has rights on the nodes that the target creates: its entries, and the
+// parents that hold them. What is above the parents stays open, because clients
+// create their own parents there.
 type Access string
 
-// The kinds of access. All but Open need a user.
+// The kinds of access. All but Open require a user.
 const (
 	Open     Access = "open"      // everybody
 	ReadOnly Access = "read-only" // our user; others read
 	Private  Access = "private"   // our user alone
 )
 
-// The limits of a ZooKeeper and its clients as they come: jute.maxbuffer.
+// The limits of a ZooKeeper and its clients by default: jute.maxbuffer.
 const (
 	DefaultChildrenLimit = 0xfffff // bytes of the list of a parent's nodes
 	DefaultDataLimit     = 0xffc00 // bytes of a node: its path, its data and what a request adds
 )
 
-// TargetOptions tune a Target. Owner and Layouts are needed.
+// TargetOptions tune a Target. Owner and Layouts are required.
 type TargetOptions struct {
 	Owner         string // the owner id of the configuration
 	Layouts       []Layout
-	Bridges       []string                 // what identifies the bridges that lead here whatever their owner; empty: Admit does not look for another owner
-	Shared        bool                     // other processes of the owner may write at the same time, as leases decide
+	Bridges       []string                 // identify the bridges to this target under any owner; empty: Admit does not look for another owner
+	Shared        bool                     // other processes of the owner may write at the same time, under leases
 	Lifetime      Lifetime                 // empty: Persistent
 	Access        Access                   // empty: Open
-	Adopts        func(owner string) bool  // whose entries may be replaced beside our own, where a person says so, who is not asked for admission either; nil: nobody's
+	Adopts        func(owner string) bool  // whether a person lets us replace an owner's entries, without admission; nil: no owner's
 	Ours          func(session int64) bool // whether a session is of this process too, as that of the connection before; nil: none is
-	Signer        *metadata.Signer         // nil: marks are not signed, and taken at their word
+	Signer        *metadata.Signer         // nil: marks are not signed, and not verified
 	ChildrenLimit int                      // 0: DefaultChildrenLimit
 	DataLimit     int                      // 0: DefaultDataLimit
-	Unregistered  bool                     // leave nothing in the ensemble but the entries, and be asked for no admission: for the many processes that provide themselves
+	Unregistered  bool                     // write entries alone, without admission and without nodes of the owner's own: for processes that register themselves
 	Log           *slog.Logger
-	Fence         func() (Fence, bool) // under which it may be written, false where it may not; nil: no fence
-	Usage         func(Usage)          // called with the fullest parent whenever that changes, as Target.Usage; may be nil
+	Fence         func() (Fence, bool) // the fence to write under, false if this process may not write; nil: no fence
+	Usage         func(Usage)          // called with the largest parent whenever that changes, as Target.Usage; may be nil
 }
 
 // Target writes entries to ZooKeeper. It implements registry.Target,
-// registry.Verified, registry.Watched, registry.Admitted and, for the lifetime Session,
-// registry.Sessioned.
+// registry.Verified, registry.Watched, registry.Admitted, registry.Recorder and,
+// for the lifetime Session, registry.Sessioned.
 type Target struct {
-	client  *Client
-	opts    TargetOptions
-	owner   string // as marks hold it
-	parents parentCache
-	sizes   sizes
-	foreign foreignEntries
-	raised  raised
-	lost    <-chan struct{}
-	ledger  ledger
+	*admission
+	*presence
+	owners
+	recorder
 
-	admission  admission
-	tightened  known // that what a version before left open is closed
-	remembered known // that the record of our bridges is there
-	marked     known // whether entries of ours may be ephemeral; see mayBeEphemeral
+	client     *Client
+	opts       TargetOptions
+	owner      string // as marks hold it
+	home       *home
+	parents    *parentCache
+	sizes      parentSizes
+	foreign    foreignNodes
+	ephemerals ephemerals
+	fence      fence
+	ledger     ledger
+	lost       <-chan struct{}
 }
 
-// NewTarget returns a target that writes through a client, which stays the
-// caller's.
+// NewTarget returns a target that writes through a client, which the caller closes.
 func NewTarget(client *Client, opts TargetOptions) (*Target, error) {
 	defaultTo(&opts.Lifetime, Persistent)
 	defaultTo(&opts.Access, Open)
@@ -101,13 +101,18 @@ func NewTarget(client *Client, opts TargetOptions) (*Target, error) {
 	if err := opts.validate(client); err != nil {
 		return nil, fmt.Errorf("zookeeper target: %w", err)
 	}
+	opts.Shared = opts.Shared || opts.Fence != nil
+	h, parents := newHome(client, opts.Owner, opts.Access), &parentCache{}
 	t := &Target{
-		client: client, opts: opts, owner: metadata.NewMark(opts.Owner, "").Owner,
-		sizes: sizes{limit: opts.ChildrenLimit, log: opts.Log, notify: opts.Usage},
+		owners: owners{client}, recorder: recorder{h, opts.DataLimit},
+		client: client, opts: opts, owner: metadata.NewMark(opts.Owner, "").Owner, home: h, parents: parents,
+		sizes:      parentSizes{limit: opts.ChildrenLimit, log: opts.Log, notify: opts.Usage},
+		ephemerals: ephemerals{home: h, lifetime: opts.Lifetime},
+		fence:      fence{home: h, current: opts.Fence},
+		ledger:     ledger{home: h, parents: parents, signer: opts.Signer, log: opts.Log, off: opts.Unregistered},
 	}
-	t.opts.Shared = opts.Shared || opts.Fence != nil
-	t.admission.asking = make(chan struct{}, 1)
-	t.ledger.off = opts.Unregistered
+	t.presence = &presence{home: h, opts: &t.opts}
+	t.admission = newAdmission(h, &t.opts, t.presence)
 	if opts.Lifetime == Session {
 		t.lost = client.replaced
 	}
@@ -141,14 +146,14 @@ func validPattern(parents string) bool {
 	return ok && strings.HasPrefix(before, "/") && strings.HasSuffix(before, "/") && (after == "" || after[0] == '/')
 }
 
-// Overlap is how long two nodes of one entry stand side by side: time enough
+// Overlap is how long two nodes of one entry exist side by side: time enough
 // for a busy consumer to see the new one before the other goes. For as long it
 // sends the provider the calls of both.
 const Overlap = 3 * time.Second
 
 // Overlap implements registry.Overlapping.
 func (t *Target) Overlap(group registry.Group) time.Duration {
-	if layout, _, err := t.place(group); err == nil && layout.Replaces() == metadata.Overlapping {
+	if at, err := locate(t.opts.Layouts, group); err == nil && at.layout.Replaces() == metadata.Overlapping {
 		return Overlap
 	}
 	return 0
@@ -158,20 +163,24 @@ func (t *Target) Overlap(group registry.Group) time.Duration {
 // Persistent.
 func (t *Target) Lost() <-chan struct{} { return t.lost }
 
-// Report is what Check found out.
+// Usage returns the size of the largest parent; the zero value if none has a
+// sixteenth of the limit.
+func (t *Target) Usage() Usage { return t.sizes.largest() }
+
+// Report is the result of Check.
 type Report struct {
 	Server  string        // that holds the session
-	Version string        // of the server; empty where it does not answer srvr
+	Version string        // of the server; empty if it does not answer srvr
 	Asked   time.Duration // session timeout
 	Granted time.Duration // session timeout
-	Read    error         // of the parents of the layouts; nil: they can be listed
-	Write   error         // nil: a node under /xds-bridge/<owner> was made and deleted, and one could be made in each root
+	Read    error         // nil: the parents of the layouts can be listed
+	Write   error         // nil: a node under /xds-bridge/<owner> was created and deleted, and one could be created in each root
 	Skew    time.Duration // how far the server's clock is ahead of ours, give or take Took
 	Took    time.Duration // the round trip of the written node
 }
 
-// Check tries whether everything is as the target requires it, and leaves nothing
-// behind. It fails where no session can be had; all else is in the report.
+// Check checks whether the ensemble is as the target requires it, and leaves nothing
+// behind. It fails if no session can be had; all other errors are in the report.
 func (t *Target) Check(ctx context.Context) (Report, error) {
 	if _, err := t.client.exists(ctx, "/"); err != nil {
 		return Report{}, err
@@ -182,16 +191,27 @@ func (t *Target) Check(ctx context.Context) (Report, error) {
 		Asked: t.client.opts.SessionTimeout, Granted: state.Timeout,
 	}
 	_, r.Read = t.Groups(ctx)
-	r.Write = cmp.Or(t.tryHome(ctx, &r), t.mayWrite(ctx))
+	r.Write = cmp.Or(t.home.check(ctx, &r), t.checkRoots(ctx))
 	return r, nil
 }
 
-// tryHome tries to write to what is the owner's own, and deletes what of it was
-// not there before.
-func (t *Target) tryHome(ctx context.Context, r *Report) error {
+// checkRoots returns why no node can be created in the root of a layout.
+func (t *Target) checkRoots(ctx context.Context) error {
+	for _, l := range t.opts.Layouts {
+		before, _, _ := strings.Cut(l.Parents(), "*")
+		if err := t.client.checkCreate(ctx, before+"xds-bridge-"+rand.Text()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// check returns why the owner cannot write its own nodes. It deletes what of the
+// home did not exist before.
+func (h *home) check(ctx context.Context, r *Report) error {
 	var missing []string
-	for _, path := range []string{t.home(), home} {
-		stat, err := t.client.exists(ctx, path)
+	for _, path := range []string{h.path, homeRoot} {
+		stat, err := h.client.exists(ctx, path)
 		if err != nil {
 			return err
 		}
@@ -199,77 +219,33 @@ func (t *Target) tryHome(ctx context.Context, r *Report) error {
 			missing = append(missing, path)
 		}
 	}
-	err := t.probe(ctx, r)
+	err := h.probe(ctx, r)
 	for _, path := range missing {
-		_, failed := t.client.multi(ctx, []any{&zk.DeleteRequest{Path: path, Version: -1}})
-		if err == nil && failed != nil && !harmless(failed, path) {
-			err = fmt.Errorf("delete %s: %w", path, failed)
-		}
+		err = cmp.Or(err, h.client.delete(ctx, path))
 	}
 	return err
 }
 
-// probe writes a node and deletes it. It is ephemeral, so that it goes even
-// if we do in between.
-func (t *Target) probe(ctx context.Context, r *Report) error {
-	op := t.own("probe-"+rand.Text(), "", zk.FlagEphemeral)
-	if err := t.client.make(ctx, &zk.CreateRequest{Path: t.home(), Data: []byte{}, Acl: t.acl()}); err != nil {
+// probe creates a node and deletes it. The node is ephemeral, so that it goes even
+// if this process ends in between.
+func (h *home) probe(ctx context.Context, r *Report) error {
+	if err := h.client.make(ctx, &zk.CreateRequest{Path: h.path, Data: []byte{}, Acl: h.acl}); err != nil {
 		return err
 	}
-	before := time.Now()
-	if err := t.client.make(ctx, op); err != nil {
+	create, before := h.request("probe-"+rand.Text(), "", zk.FlagEphemeral), time.Now()
+	if err := h.client.make(ctx, create); err != nil {
 		return err
 	}
 	r.Took = time.Since(before)
-	stat, err := t.client.exists(ctx, op.Path)
+	stat, err := h.client.exists(ctx, create.Path)
 	if err != nil {
 		return err
 	}
 	if stat != nil {
 		r.Skew = time.UnixMilli(stat.Ctime).Sub(before.Add(r.Took / 2)).Round(time.Millisecond)
 	}
-	if _, err := t.client.multi(ctx, []any{&zk.DeleteRequest{Path: op.Path, Version: -1}}); err != nil {
-		return fmt.Errorf("delete %s: %w", op.Path, err)
+	if err := h.client.do(ctx, &zk.DeleteRequest{Path: create.Path, Version: -1}); err != nil {
+		return fmt.Errorf("delete %s: %w", create.Path, err)
 	}
 	return nil
-}
-
-// mayWrite returns why nothing can be made in the root of some layout.
-func (t *Target) mayWrite(ctx context.Context) error {
-	for _, l := range t.opts.Layouts {
-		before, _, _ := strings.Cut(l.Parents(), "*")
-		if err := t.client.mayMake(ctx, before+"xds-bridge-"+rand.Text()); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// version asks a server for its version; empty where it does not say, which
-// most servers are set up to.
-func (c *Client) version(ctx context.Context, server string) string {
-	ctx, cancel := context.WithTimeout(ctx, c.opts.DialTimeout)
-	defer cancel()
-	conn, err := c.open(ctx, "tcp", server)
-	if err != nil {
-		return ""
-	}
-	defer conn.Close()
-	deadline, _ := ctx.Deadline()
-	if conn.SetDeadline(deadline) != nil {
-		return ""
-	}
-	if _, err := io.WriteString(conn, "srvr"); err != nil {
-		return ""
-	}
-	answer, err := io.ReadAll(io.LimitReader(conn, 4<<10))
-	if err != nil {
-		return ""
-	}
-	text, ok := strings.CutPrefix(string(answer), "Zookeeper version: ")
-	if !ok {
-		return ""
-	}
-	version, _, _ := strings.Cut(text, ",")
-	return strings.TrimSpace(version)
 }

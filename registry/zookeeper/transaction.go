@@ -13,50 +13,70 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// opOverhead is what an operation takes in a request beside its path and
-// data: a header of 9 bytes, lengths, flags and an ACL.
-const opOverhead = 128
+const (
+	// attempts bounds how often a transaction is built anew because the parents, or
+	// what is stored already, were not as expected.
+	attempts = 16
 
-// size returns how many bytes an operation takes in a request, or a little
-// more.
-func size(op any) int {
+	// A server closes the connection of a request that is larger than its
+	// jute.maxbuffer, and a long transaction delays others.
+	maxOps     = 100
+	maxBytes   = 256 << 10
+	parentOps  = 8 // of these, for creating parents
+	parentSize = 4 << 10
+
+	// operationOverhead is the size of an operation in a request beside its path and
+	// data: a header of 9 bytes, lengths, flags and an ACL.
+	operationOverhead = 128
+)
+
+// operationSize returns the size of an operation in a request, or a little more.
+func operationSize(op any) int {
 	switch op := op.(type) {
 	case *zk.CreateRequest:
-		return len(op.Path) + len(op.Data) + opOverhead
+		return len(op.Path) + len(op.Data) + operationOverhead
 	case *zk.SetDataRequest:
-		return len(op.Path) + len(op.Data) + opOverhead
+		return len(op.Path) + len(op.Data) + operationOverhead
 	case *zk.DeleteRequest:
-		return len(op.Path) + opOverhead
+		return len(op.Path) + operationOverhead
 	default:
-		return opOverhead
+		return operationOverhead
 	}
 }
 
-// remaining leaves out what is refused, as Change.Except does.
-func (w *writing) remaining(units []unit) []unit {
-	isNew := slices.ContainsFunc(w.change.Put, func(put registry.Write) bool { return put.Old == nil && w.refused.Has(put.New.Key) })
-	return slices.DeleteFunc(units, func(u unit) bool { return w.refused.Has(u.key) || isNew && u.deletes })
+// checkSize returns an error if an operation is larger than a node may be.
+func checkSize(op any, limit int) error {
+	if n := operationSize(op); n > limit {
+		return fmt.Errorf("%w: a node of %d bytes, the limit is %d", registry.ErrRefused, n, limit)
+	}
+	return nil
 }
 
-// fit leaves out new entries for which the parent has no room. What has none
-// beside the node that it replaces replaces it at once.
-func (w *writing) fit(units []unit) []unit {
-	bytes := w.target.sizes.get(w.change.Group)
+// remaining returns the units that are not refused, by the rule of Change.Except.
+func (w *writer) remaining(units []unit) []unit {
+	newRefused := slices.ContainsFunc(w.change.Put, func(put registry.Write) bool { return put.Old == nil && w.refused.Has(put.New.Key) })
+	return slices.DeleteFunc(units, func(u unit) bool { return w.refused.Has(u.key) || newRefused && u.deletes })
+}
+
+// fit refuses new entries for which the parent has no room. A node that has no room
+// beside the one that it replaces replaces it at once.
+func (w *writer) fit(units []unit) []unit {
+	bytes, limit := w.target.sizes.get(w.group), w.target.opts.ChildrenLimit
 	for i, u := range units {
-		if u.old != nil && bytes+u.grows > w.target.opts.ChildrenLimit {
-			path := u.old.(*zk.DeleteRequest).Path //nolint:forcetypeassert // as drop made it
-			units[i] = w.unit(u.key, u.grows-listed(w.name(path)), append(u.ops, u.old)...)
+		if u.old != nil && bytes+u.grows > limit {
+			path := u.old.(*zk.DeleteRequest).Path //nolint:forcetypeassert // by remove
+			units[i] = newUnit(u.key, u.grows-listedSize(w.name(path)), append(u.ops, u.old)...)
 		}
-		if !u.fresh {
+		if !u.creates {
 			bytes += units[i].grows
 		}
 	}
-	full := fmt.Errorf("left out: clients cannot list a parent znode of more than %d bytes of names", w.target.opts.ChildrenLimit)
+	full := fmt.Errorf("left out: clients cannot list a parent znode of more than %d bytes of names", limit)
 	before := len(w.refused)
 	for _, u := range units {
-		if u.fresh && bytes+u.grows > w.target.opts.ChildrenLimit {
+		if u.creates && bytes+u.grows > limit {
 			w.refused[u.key] = full
-		} else if u.fresh {
+		} else if u.creates {
 			bytes += u.grows
 		}
 	}
@@ -65,15 +85,6 @@ func (w *writing) fit(units []unit) []unit {
 	}
 	return w.fit(w.remaining(units)) // without the room that deletions would make
 }
-
-// The limits of a transaction: a server cuts the connection of one that is
-// larger than its jute.maxbuffer, and a long one keeps others waiting.
-const (
-	maxOps     = 100
-	maxBytes   = 256 << 10
-	parentOps  = 8 // room for making parents
-	parentSize = 4 << 10
-)
 
 // split packs units into transactions.
 func split(units []unit) [][]unit {
@@ -91,52 +102,49 @@ func split(units []unit) [][]unit {
 	return parts
 }
 
-// attempts bounds how often a transaction is put together anew because the
-// parents, or what is already there, were not as was believed.
-const attempts = 16
-
 // apply does one transaction. It is sent as if all parents that were seen
-// before existed and nothing of it were done yet; where that is wrong the
-// server says so, and changes nothing. What it refuses is left out.
-func (w *writing) apply(ctx context.Context, part []unit, index, parts int) error {
+// existed and nothing of it were done yet. If that is wrong the server
+// reports it, and changes nothing. What the server refuses is left out.
+func (w *writer) apply(ctx context.Context, part []unit, index, parts int) error {
 	for left := attempts; left > 0; left-- {
 		if part = w.remaining(part); len(part) == 0 {
 			return nil
 		}
-		w.setAccount(index, parts)
-		ops, head, ledger := w.transaction(part)
+		ops, head, ledger := w.transaction(part, w.ledgerEntries(index, parts))
 		at, err := w.target.client.multi(ctx, ops)
 		if err == nil {
-			w.done(part, ledger)
+			w.applied(part, ledger)
 			return nil
 		}
 		switch {
 		case at < 0:
 			return err
 		case ops[at] == ledger:
-			err = w.mendLedger(ledger, err)
-		case at < len(w.check):
-			err = w.mendFence(ctx)
+			err = w.ledgerFailed(ledger, err)
+		case at < len(w.fenceCheck):
+			w.fenceCheck, err = w.target.fence.recheck(ctx)
 		case at < head:
-			err = w.mendParent(ops[at], err)
+			err = w.parentFailed(ops[at], err)
 		case errors.Is(err, registry.ErrRefused):
 			w.refuse(ops[at], err)
 			left, err = left+1, nil // it gets shorter each time
 		default:
-			part, err = w.mend(ctx, part, ops[at], err)
+			part, err = w.unitFailed(ctx, part, ops[at], err)
 		}
 		if err != nil {
 			return err
 		}
 	}
-	return fmt.Errorf("%w: %s does not keep still", registry.ErrConflict, w.parent)
+	return fmt.Errorf("%w: %s keeps changing", registry.ErrConflict, w.parent)
 }
 
-// transaction returns the operations of a part, the check and the parents
-// before head and that on the ledger last.
-func (w *writing) transaction(part []unit) (ops []any, head int, ledger any) {
-	ledger = w.ledgerOp()
-	ops = slices.Concat(w.check, w.makeParents(w.parentsOf(part, ledger)))
+// transaction returns the operations of a part: before head the check of the fence
+// and the parents, and last that on the ledger.
+func (w *writer) transaction(part []unit, entries []registry.Entry) (ops []any, head int, ledger any) {
+	if entries != nil && (len(entries) > 0 || !w.noLedger) {
+		ledger = w.target.ledger.operation(w.group, entries)
+	}
+	ops = slices.Concat(w.fenceCheck, w.createParents(w.parentsOf(part, ledger)))
 	head = len(ops)
 	for _, u := range part {
 		ops = append(ops, u.ops...)
@@ -147,45 +155,114 @@ func (w *writing) transaction(part []unit) (ops []any, head int, ledger any) {
 	return ops, head, ledger
 }
 
-func (w *writing) done(part []unit, ledger any) {
-	for _, parent := range w.parentsOf(part, nil) {
-		w.target.parents.know(parent)
+// ledgerEntries returns the entries that the ledger holds after a part of the change: after
+// the last all that are ours then, and after the first also those that still are. It
+// returns nil if the ledger is kept as it is.
+func (w *writer) ledgerEntries(index, parts int) []registry.Entry {
+	change := w.change.Except(w.refused)
+	switch index {
+	case parts - 1:
+		return append([]registry.Entry{}, change.Want...)
+	case 0:
+		entries := slices.Clone(change.Want)
+		for _, h := range replaced(change) {
+			entries = append(entries, h.Entry)
+		}
+		return entries
+	default:
+		return nil
 	}
-	w.kept(ledger)
-	now := w.target.sizes.get(w.change.Group)
-	for _, u := range part {
-		now += u.grows
-	}
-	w.target.sizes.set(w.change.Group, now)
 }
 
-// mendParent takes note of why a parent could not be made, nil where it is
-// worth another attempt.
-func (w *writing) mendParent(op any, err error) error {
-	path := op.(*zk.CreateRequest).Path //nolint:forcetypeassert // as makeFolders made it
+// parentsOf returns the parents in which operations create nodes, the one on the
+// ledger included; that of the group is always among them.
+func (w *writer) parentsOf(part []unit, ledger any) []string {
+	parents := []string{w.parent}
+	add := func(op any) {
+		if c, ok := op.(*zk.CreateRequest); ok && !slices.Contains(parents, parentOf(c.Path)) {
+			parents = append(parents, parentOf(c.Path))
+		}
+	}
+	for _, u := range part {
+		for _, op := range u.ops {
+			add(op)
+		}
+	}
+	add(ledger)
+	return parents
+}
+
+// createParents returns the operations that create what is missing of parents. All
+// but the parent of the group itself is open, because clients create their own
+// beside it, and its data has no meaning.
+func (w *writer) createParents(parents []string) []any {
+	var ops []any
+	created := make(map[string]bool)
+	for _, parent := range parents {
+		for _, path := range w.target.parents.missing(parent) {
+			if created[path] {
+				continue
+			}
+			created[path] = true
+			acl := aclAbove(path, w.target.home.acl)
+			if path == w.parent {
+				acl = w.target.home.acl
+			}
+			ops = append(ops, &zk.CreateRequest{Path: path, Data: []byte{}, Acl: acl})
+		}
+	}
+	return ops
+}
+
+// applied records what a transaction changed.
+func (w *writer) applied(part []unit, ledger any) {
+	for _, parent := range w.parentsOf(part, nil) {
+		w.target.parents.add(parent)
+	}
+	w.target.ledger.applied(w.group, ledger)
+	size := w.target.sizes.get(w.group)
+	for _, u := range part {
+		size += u.grows
+	}
+	w.target.sizes.set(w.group, size)
+}
+
+// ledgerFailed handles the failure of the operation on the ledger. It returns nil if
+// the transaction is worth another attempt, as do all that follow.
+func (w *writer) ledgerFailed(op any, err error) error {
+	if _, isDelete := op.(*zk.DeleteRequest); isDelete && errors.Is(err, zk.ErrNoNode) {
+		w.noLedger = true
+		return nil
+	}
+	return w.target.ledger.failed(w.group, op, err)
+}
+
+// parentFailed handles the failure to create a parent.
+func (w *writer) parentFailed(op any, err error) error {
+	path := op.(*zk.CreateRequest).Path //nolint:forcetypeassert // by createParents
 	switch {
 	case errors.Is(err, zk.ErrNodeExists):
-		w.target.parents.know(path)
+		w.target.parents.add(path)
 	case errors.Is(err, zk.ErrNoNode):
-		w.target.parents.forget(parentOf(path))
-	case strings.HasPrefix(path, home):
-		return w.target.giveUpLedger(fmt.Errorf("%s: %w", path, err))
+		w.target.parents.remove(parentOf(path))
+	case strings.HasPrefix(path, homeRoot):
+		return w.target.ledger.giveUp(fmt.Errorf("%s: %w", path, err))
 	default:
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	return nil
 }
 
-// refuse takes note of the entries that an operation which the server refuses
-// is of. To make and to delete nodes in a parent are rights on the parent: who
-// lacks one lacks it for all entries.
-func (w *writing) refuse(refused any, err error) {
+// refuse records the entries that a refused operation belongs to. Creating and
+// deleting nodes are rights on their parent: a user without one lacks it for all
+// entries.
+func (w *writer) refuse(refused any, err error) {
 	right, parent := rightOf(refused)
 	all := right != 0 && errors.Is(err, zk.ErrNoAuth)
-	for _, u := range w.all {
+	for _, u := range w.units {
 		if slices.ContainsFunc(u.ops, func(op any) bool {
-			r, f := rightOf(op)
-			return op == refused || all && f == parent && r == right
+			r, p := rightOf(op)
+			return op == refused || all && p == parent && r == right
 		}) {
 			w.refused[u.key] = err
 		}
@@ -204,18 +281,18 @@ func rightOf(op any) (right int, parent string) {
 	}
 }
 
-// mend takes note of why an operation on an entry could not be done, and
-// returns what is left to do where that is worth another attempt.
-func (w *writing) mend(ctx context.Context, part []unit, op any, err error) ([]unit, error) {
+// unitFailed handles the failure of an operation on an entry, and returns what is
+// left to do if that is worth another attempt.
+func (w *writer) unitFailed(ctx context.Context, part []unit, op any, err error) ([]unit, error) {
 	create, isCreate := op.(*zk.CreateRequest)
 	switch {
 	case isCreate && errors.Is(err, zk.ErrNoNode):
-		w.target.parents.forget(parentOf(create.Path))
+		w.target.parents.remove(parentOf(create.Path))
 		return part, nil
-	case isCreate && errors.Is(err, zk.ErrNodeExists) && w.elements[create.Path]:
-		return nil, fmt.Errorf("%w: %s was made by another", registry.ErrConflict, create.Path)
+	case isCreate && errors.Is(err, zk.ErrNodeExists) && w.newLists[create.Path]:
+		return nil, fmt.Errorf("%w: %s was created by another", registry.ErrConflict, create.Path)
 	case isCreate && errors.Is(err, zk.ErrNodeExists):
-		return w.dropDone(ctx, part)
+		return w.removeDone(ctx, part)
 	case isCreate:
 		return nil, fmt.Errorf("%.300q: %w", create.Path, err)
 	case errors.Is(err, zk.ErrNoNode), errors.Is(err, zk.ErrBadVersion):
@@ -225,100 +302,58 @@ func (w *writing) mend(ctx context.Context, part []unit, op any, err error) ([]u
 	}
 }
 
-// dropDone drops what is already done: nodes that are exactly as they would
-// have been made, and are ours because their mark, or their session, is. Any
+// removeDone removes what is done already: nodes that are exactly as they would
+// be created, and are ours because their mark, or their session, is. Any
 // other node in the place of a new one is a conflict.
-func (w *writing) dropDone(ctx context.Context, part []unit) ([]unit, error) {
-	creates := make(map[string]unit)
-	var nodes []found
+func (w *writer) removeDone(ctx context.Context, part []unit) ([]unit, error) {
+	units := make(map[string]unit) // by the name of the node that they create
+	var nodes []heldNode
 	for _, u := range part {
-		if c, ok := u.ops[0].(*zk.CreateRequest); ok && !w.elements[c.Path] {
+		if c, ok := u.ops[0].(*zk.CreateRequest); ok && !w.newLists[c.Path] {
 			name := w.name(c.Path)
-			creates[name] = u
-			nodes = append(nodes, found{name: name})
+			units[name] = u
+			nodes = append(nodes, heldNode{name: name})
 		}
 	}
-	err := w.target.each(ctx, nodes, func(ctx context.Context, f *found) error { return w.target.get(ctx, w.parent, f) })
+	err := each(ctx, nodes, func(ctx context.Context, n *heldNode) error { return w.loadNode(ctx, w.target.client, n) })
 	if err != nil {
 		return nil, err
 	}
-	there := make(map[any]bool)
-	for _, f := range nodes {
+	done := make(map[any]bool)
+	for _, n := range nodes {
+		u := units[n.name]
 		switch {
-		case f.gone:
-		case f.denied != nil:
-			w.refused[creates[f.name].key] = fmt.Errorf("%w: its node %.300q is taken by one that may not be read: %w", registry.ErrRefused, f.name, f.denied)
-		case !w.isDone(f, creates[f.name]):
-			return nil, fmt.Errorf("%w: a node %.300q exists", registry.ErrConflict, f.name)
+		case n.gone:
+		case n.denied != nil:
+			w.refused[u.key] = fmt.Errorf("%w: its node %.300q is in use by one that may not be read: %w", registry.ErrRefused, n.name, n.denied)
+		case !w.isDone(n, u):
+			return nil, fmt.Errorf("%w: a node %.300q exists", registry.ErrConflict, n.name)
 		default:
-			there[creates[f.name].ops[0]] = true
+			done[u.ops[0]] = true
 		}
 	}
-	return w.undone(part, there), nil
-}
-
-// undone returns what is left of units of which some nodes are there.
-func (w *writing) undone(part []unit, there map[any]bool) (left []unit) {
+	var left []unit
 	for _, u := range part {
-		if there[u.ops[0]] {
+		if done[u.ops[0]] {
 			_, rest := w.created(u)
-			u = w.unit(u.key, u.grows, rest...)
+			u = newUnit(u.key, u.grows, rest...)
 		}
 		if len(u.ops) > 0 {
 			left = append(left, u)
 		}
 	}
-	return left
+	return left, nil
 }
 
-func (w *writing) isDone(f found, u unit) bool {
-	if f.node.stat.EphemeralOwner != w.target.ephemeralOwner() {
+// isDone reports whether a node is as a unit would create it.
+func (w *writer) isDone(n heldNode, u unit) bool {
+	if n.node.stat.EphemeralOwner != w.target.ephemerals.session() {
 		return false
 	}
 	if w.layout.HasData() {
 		data, _ := w.created(u)
-		return bytes.Equal(f.node.data, data)
+		return bytes.Equal(n.node.data, data)
 	}
-	_, mark := w.layout.Entry(w.change.Group, f.name, nil)
+	_, mark := w.layout.Entry(w.group, n.name, nil)
 	return mark.Owner == w.target.owner
-}
-
-// makeParents returns the operations that make what is missing of the parents
-// that operations need. All but the parent of the group itself is open,
-// because clients make their own beside it, and nobody looks at its data.
-func (w *writing) makeParents(parents []string) []any {
-	var ops []any
-	made := make(map[string]bool)
-	for _, parent := range parents {
-		for _, path := range w.target.parents.missing(parent) {
-			if made[path] {
-				continue
-			}
-			made[path] = true
-			acl := aclAbove(path, w.target.acl())
-			if path == w.parent {
-				acl = w.target.acl()
-			}
-			ops = append(ops, &zk.CreateRequest{Path: path, Data: []byte{}, Acl: acl})
-		}
-	}
-	return ops
-}
-
-// parentsOf returns the parents in which operations make nodes, the one on the
-// ledger included; that of the group is always among them.
-func (w *writing) parentsOf(part []unit, ledger any) []string {
-	parents := []string{w.parent}
-	add := func(op any) {
-		if c, ok := op.(*zk.CreateRequest); ok && !slices.Contains(parents, parentOf(c.Path)) {
-			parents = append(parents, parentOf(c.Path))
-		}
-	}
-	for _, u := range part {
-		for _, op := range u.ops {
-			add(op)
-		}
-	}
-	add(ledger)
-	return parents
 }

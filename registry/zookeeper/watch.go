@@ -20,63 +20,61 @@ const (
 	// a burst to be read back together.
 	verifyAfter = 500 * time.Millisecond
 
-	// watchRetry is the least time between two connections for watches, where the
-	// first was refused, as for too many of one address.
+	// watchRetry is the least time between two connections for watches if the first
+	// was refused, as for too many from one address.
 	watchRetry = 30 * time.Second
 )
 
 // VerifyAfter implements registry.Verified.
 func (*Target) VerifyAfter() time.Duration { return verifyAfter }
 
-// Watch implements registry.Watched.
-// Without a connection for watches a group is read as well; its next reading tries
-// to watch it again.
+// Watch implements registry.Watched. Without a connection for watches it reads a group
+// without watching it, and the next reading tries again.
 func (t *Target) Watch(ctx context.Context, group registry.Group) ([]registry.Held, error) {
-	lists, err := t.client.watching.begin(ctx, group)
+	from, err := t.client.watches.add(ctx, group)
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", group, err)
 	}
-	return t.readBy(ctx, group, lists)
+	return t.readFrom(ctx, group, from)
 }
 
 // Changed implements registry.Watched.
-func (t *Target) Changed() <-chan struct{} { return t.client.watching.ready }
+func (t *Target) Changed() <-chan struct{} { return t.client.watches.ready }
 
 // Changes implements registry.Watched.
-func (t *Target) Changes() []registry.Group { return t.client.watching.drain() }
+func (t *Target) Changes() []registry.Group { return t.client.watches.drain() }
 
-// watching knows which groups are watched: every list that is read of them. A watch
-// does not say who made the change that it reports.
+// groupWatches watches the lists that are read of groups. A watch does not say who
+// made the change that it reports.
 //
-// The watches are of a connection of their own: what once says of those of a
-// source is true of these. It is to the same server as the other, so that what it
-// reports can be read over that. With either of the two the watches end, and then
-// every group counts as changed.
-type watching struct {
-	client *Client // whose requests write
-	ready  chan struct{}
-	turn   chan struct{} // holds a value while a connection is looked for
+// The watches have a connection of their own, because a watch ends with its
+// connection, see once. It is to the server of the client, so that the client can
+// read what a watch reports. If either connection ends, every group counts as changed.
+type groupWatches struct {
+	client     *Client // that writes
+	ready      chan struct{}
+	connecting chan struct{} // holds a value while a goroutine connects
 
 	mu      sync.Mutex
-	watcher *watcher                    // over the connection that was made last; nil: none was
-	beside  State                       // of client when that was made
-	retry   time.Time                   // when one may be made again, after one failed
+	watcher *watcher                    // over the last connection; nil: none was made
+	writer  State                       // of client when that was made
+	retry   time.Time                   // when a connection may be made again, after one failed
 	missed  bool                        // groups may be without a watch which Changes does not report
-	lost    bool                        // Changes is to report all groups
-	groups  map[registry.Group]struct{} // to be watched
+	lost    bool                        // Changes has to report all groups
+	groups  map[registry.Group]struct{} // watched
 	readers map[string][]registry.Group // of a list since its watch fired last, by path
 	closed  bool
 }
 
-func newWatching(c *Client) *watching {
-	return &watching{
-		client: c, ready: make(chan struct{}, 1), turn: make(chan struct{}, 1),
+func newGroupWatches(c *Client) *groupWatches {
+	return &groupWatches{
+		client: c, ready: make(chan struct{}, 1), connecting: make(chan struct{}, 1),
 		groups: make(map[registry.Group]struct{}), readers: make(map[string][]registry.Group),
 	}
 }
 
-// close ends the connection for watches. None is made any more.
-func (w *watching) close() {
+// close closes the connection for watches. No other follows.
+func (w *groupWatches) close() {
 	w.mu.Lock()
 	w.closed = true
 	last := w.watcher
@@ -86,9 +84,9 @@ func (w *watching) close() {
 	}
 }
 
-// begin begins a reading of a group. What reads its lists has them watched, where
-// there is a connection for that.
-func (w *watching) begin(ctx context.Context, group registry.Group) (lists, error) {
+// add returns a reader of a group that watches the lists it reads, if there is a
+// connection for that.
+func (w *groupWatches) add(ctx context.Context, group registry.Group) (nodeReader, error) {
 	watcher, err := w.connect(ctx)
 	if err != nil {
 		return nil, err
@@ -96,48 +94,55 @@ func (w *watching) begin(ctx context.Context, group registry.Group) (lists, erro
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.groups[group] = struct{}{}
-	w.missed = w.missed || watcher == nil
 	if watcher == nil {
+		w.missed = true
 		return w.client, nil
 	}
-	return &watchedLists{w, watcher, group}, nil
+	return &watchedReader{w, watcher, group}, nil
 }
 
-// watchedLists reads the lists of a group and has them watched.
-type watchedLists struct {
-	watching *watching
-	watcher  *watcher
-	group    registry.Group
+// remove ends the watch of a group.
+func (w *groupWatches) remove(group registry.Group) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.groups, group)
 }
 
-func (l *watchedLists) children(ctx context.Context, path string) ([]string, error) {
-	l.watching.reads(l.group, path)
-	return readOrAwait(ctx, l.watcher, path, l.watcher.children)
+// watchedReader reads the lists of a group and watches them.
+type watchedReader struct {
+	watches *groupWatches
+	watcher *watcher
+	group   registry.Group
 }
 
-func (l *watchedLists) get(ctx context.Context, path string) (node, error) {
-	l.watching.reads(l.group, path)
-	return readOrAwait(ctx, l.watcher, path, l.watcher.get)
+func (r *watchedReader) children(ctx context.Context, path string) ([]string, error) {
+	r.watches.addReader(r.group, path)
+	return readOrAwait(ctx, r.watcher, path, r.watcher.children)
 }
 
-// readOrAwait reads a list. Where there is none it has that watched.
+func (r *watchedReader) get(ctx context.Context, path string) (node, error) {
+	r.watches.addReader(r.group, path)
+	return readOrAwait(ctx, r.watcher, path, r.watcher.get)
+}
+
+// readOrAwait reads a node. If there is none it watches for its creation.
 func readOrAwait[T any](ctx context.Context, w *watcher, path string, read func(context.Context, string) (T, error)) (T, error) {
-	list, err := read(ctx, path)
+	content, err := read(ctx, path)
 	if !errors.Is(err, zk.ErrNoNode) {
-		return list, err
+		return content, err
 	}
-	there, unknown := w.exists(ctx, path)
+	exists, watchErr := w.exists(ctx, path)
 	switch {
-	case unknown != nil:
-		return list, unknown
-	case there: // by now
+	case watchErr != nil:
+		return content, watchErr
+	case exists: // by now
 		return read(ctx, path)
 	}
-	return list, err
+	return content, err
 }
 
-// reads takes in that a list is about to be read of a group.
-func (w *watching) reads(group registry.Group, path string) {
+// addReader records that a list of a group is about to be read.
+func (w *groupWatches) addReader(group registry.Group, path string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !slices.Contains(w.readers[path], group) {
@@ -145,15 +150,8 @@ func (w *watching) reads(group registry.Group, path string) {
 	}
 }
 
-// end takes in that a group is watched no more.
-func (w *watching) end(group registry.Group) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	delete(w.groups, group)
-}
-
-// drain returns the groups that changed since it was called last.
-func (w *watching) drain() (groups []registry.Group) {
+// drain returns the groups that changed since the last call.
+func (w *groupWatches) drain() (groups []registry.Group) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var paths []string
@@ -181,13 +179,13 @@ func (w *watching) drain() (groups []registry.Group) {
 }
 
 // connect returns a watcher to the server that the client is connected to; nil
-// where there can be none now.
-func (w *watching) connect(ctx context.Context) (*watcher, error) {
+// if there can be none now.
+func (w *groupWatches) connect(ctx context.Context) (*watcher, error) {
 	ctx, cancel := context.WithTimeout(ctx, w.client.opts.Timeout)
 	defer cancel()
 	select {
-	case w.turn <- struct{}{}:
-		defer func() { <-w.turn }()
+	case w.connecting <- struct{}{}:
+		defer func() { <-w.connecting }()
 	case <-ctx.Done():
 		return nil, fmt.Errorf("zookeeper: no connection for watches: %w", ctx.Err())
 	}
@@ -197,13 +195,13 @@ func (w *watching) connect(ctx context.Context) (*watcher, error) {
 	defer w.client.calls.Done()
 	state := w.client.State()
 	w.mu.Lock()
-	last, fits, early := w.watcher, w.beside == state, time.Now().Before(w.retry)
+	last, current, early := w.watcher, w.writer == state, time.Now().Before(w.retry)
 	w.mu.Unlock()
 	switch {
-	case last != nil && fits && last.client.State().Connected:
+	case last != nil && current && last.client.State().Connected:
 		return last, nil
 	case early:
-		return nil, nil //nolint:nilnil // as said
+		return nil, nil //nolint:nilnil // as documented
 	case last != nil:
 		last.client.Close()
 	}
@@ -214,41 +212,39 @@ func (w *watching) connect(ctx context.Context) (*watcher, error) {
 	if next != nil {
 		next.client.Close()
 	}
-	return nil, nil //nolint:nilnil // as said
+	return nil, nil //nolint:nilnil // as documented
 }
 
-// connected handles the result of a connection, and reports whether it serves.
-func (w *watching) connected(next *watcher, beside State, err error) bool {
+// connected handles the result of a connection, and reports whether it is used.
+func (w *groupWatches) connected(next *watcher, writer State, err error) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err != nil {
 		w.retry = time.Now().Add(watchRetry)
 		w.client.opts.Log.Warn("zookeeper does not let us watch what we write; what others delete is put back at the next refresh",
-			"server", beside.Server, "retry_in", watchRetry, "err", err)
+			"server", writer.Server, "retry_in", watchRetry, "err", err)
 	}
 	if err != nil || w.closed {
 		return false
 	}
-	w.watcher, w.beside = next, beside
+	w.watcher, w.writer = next, writer
 	clear(w.readers)
 	if w.missed {
 		w.lost = true
-		next.events.wake()
+		wake(w.ready)
 	}
 	w.missed = true
 	return true
 }
 
 // dial connects to a server.
-func (w *watching) dial(ctx context.Context, server string) (*watcher, error) {
+func (w *groupWatches) dial(ctx context.Context, server string) (*watcher, error) {
 	ctx, cancel := context.WithTimeout(ctx, w.client.opts.DialTimeout)
 	defer cancel()
 	opts := w.client.opts
 	opts.Servers, opts.Log, opts.Observe = []string{server + w.client.root}, nil, nil
-	opts.Dial = w.client.dialAgain()
-	events := newInbox()
-	events.ready = w.ready
-	next, err := newWatcher(opts, events, func(error) {}) //nolint:contextcheck // its client ends by Close
+	opts.Dial = w.client.dialSame()
+	next, err := newWatcher(opts, newWatchEvents(w.ready), func(error) {}) //nolint:contextcheck // its client ends by Close
 	if err != nil {
 		return nil, err
 	}

@@ -15,17 +15,17 @@ import (
 )
 
 // wire is a connection as the library sees it. It does what the library does
-// not: it authenticates before the first request of every connection, learns
-// the timeout that the server grants, bounds the wait for a silent server,
-// and refuses what is not an answer of ZooKeeper, or is too large, before room
-// is made for it.
+// not: it authenticates before the first request of every connection, reads
+// the timeout that the server grants, limits the wait for a silent server,
+// and refuses what is not an answer of ZooKeeper, or is too large, before
+// memory is allocated for it.
 type wire struct {
 	net.Conn
 	sent      []byte // the credentials this connection authenticates with; empty: none
 	auth      []byte // those still to be sent
 	limit     int
 	handshake time.Duration
-	isBehind  func(zxid int64) bool // whether the servers have less than this; asked of one that hangs up on a session
+	isBehind  func(zxid int64) bool // whether the server has less than this; called if it closes the connection at the handshake
 
 	session atomic.Int64 // 0 until the server has answered
 	timeout atomic.Int32 // of the session, in milliseconds
@@ -34,11 +34,11 @@ type wire struct {
 
 	// Only the library's reader touches these.
 	in   *bufio.Reader
-	head []byte // read, and still to be handed on
-	rest int    // of the packet, still in the connection
+	head []byte // read, and not yet returned by Read
+	rest int    // of the packet, not yet read from the connection
 
 	mu  sync.Mutex
-	err error // why the connection is of no use
+	err error // why the connection cannot be used
 }
 
 const (
@@ -48,13 +48,13 @@ const (
 
 	maxAnswer = 1 << 30 // more than any server has been set up to send
 
-	// codeNothing is NOTHING of ZooKeeper's KeeperException: no server answers with
-	// it, so that it stands for an answer over the limit. The library makes
-	// zk.ErrNothing of it.
+	// codeNothing is NOTHING of ZooKeeper's KeeperException. No server answers with
+	// it, so wire uses it for an answer over the limit. The library returns
+	// zk.ErrNothing for it.
 	codeNothing = -117
 )
 
-// errPacket is wrapped where the other side does not speak as ZooKeeper does.
+// errPacket is wrapped if the other side does not answer as ZooKeeper does.
 var errPacket = errors.New("not an answer of ZooKeeper")
 
 func newWire(raw net.Conn, auth []byte, opts Options) *wire {
@@ -64,16 +64,15 @@ func newWire(raw net.Conn, auth []byte, opts Options) *wire {
 	}
 }
 
-// failure returns why the connection is of no use, nil where that is not
-// known to be so.
+// failure returns why the connection cannot be used, nil if it can, as far as is known.
 func (w *wire) failure() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.err
 }
 
-// SetReadDeadline implements net.Conn. A server that never answers the first
-// packet is not waited for as long as the library would.
+// SetReadDeadline implements net.Conn. It shortens the library's wait for the answer
+// to the first packet.
 func (w *wire) SetReadDeadline(t time.Time) error {
 	if soon := time.Now().Add(w.handshake); !t.IsZero() && w.session.Load() == 0 && t.After(soon) {
 		t = soon
@@ -81,11 +80,11 @@ func (w *wire) SetReadDeadline(t time.Time) error {
 	return w.Conn.SetReadDeadline(t) //nolint:wrapcheck // it is the connection's own
 }
 
-// Write implements net.Conn. Once there is a session it reports no error but
-// closes the connection, which the library's reader learns of. The library
-// would answer a request that was not written, answer it again as the
-// connection ends, and a third time if the client closes meanwhile. The channel
-// of a request has room for two answers, so Close would never return.
+// Write implements net.Conn. Once there is a session it returns no error but
+// closes the connection, which the library's reader notices. On an error the
+// library would answer the request, answer it again as the connection ends, and
+// a third time if the client closes meanwhile. The channel of a request has room
+// for two answers, so Close would never return.
 func (w *wire) Write(p []byte) (int, error) {
 	if w.session.Load() == 0 {
 		if len(p) >= 16 { // the connect request: length, version, zxid
@@ -105,7 +104,7 @@ func (w *wire) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// fail records why the connection is of no use, the first reason of several.
+// fail records why the connection cannot be used, the first reason of several.
 func (w *wire) fail(err error) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -145,7 +144,7 @@ func (w *wire) Read(p []byte) (int, error) {
 	return n, err //nolint:wrapcheck // it is the connection's own
 }
 
-// next begins the next packet that is for the library.
+// next reads the head of the next packet for the library.
 func (w *wire) next() error {
 	for {
 		head := make([]byte, 4, 20)
@@ -186,9 +185,8 @@ func (w *wire) next() error {
 	}
 }
 
-// tooLarge makes of an answer that goes over the limit one without a body and
-// with an error, so that it costs its own request alone. An event cannot be
-// done without.
+// tooLarge replaces an answer over the limit by one without a body and with an
+// error, so that only its own request fails. For an event the connection fails.
 func (w *wire) tooLarge(head []byte, xid int32, n int) error {
 	if xid < 0 {
 		return fmt.Errorf("a packet of %d bytes, limits.maxReceive allows %d", n, w.limit)
@@ -203,10 +201,10 @@ func (w *wire) tooLarge(head []byte, xid int32, n int) error {
 	return nil
 }
 
-// ended returns why no packet comes any more. A server that has less than the
-// session has seen hangs up in place of an answer, and so do all others where
-// the ensemble was wiped or restored: the session is over then, and the library
-// is answered so as a server would.
+// ended returns why no further packet comes. A server that has less than the session has
+// seen closes the connection in place of an answer. If the ensemble was wiped or
+// restored, all servers do: then the session has expired, and the library gets
+// the answer that a server would send.
 func (w *wire) ended(err error) error {
 	if w.session.Load() == 0 && w.seen > 0 && !errors.Is(err, os.ErrDeadlineExceeded) && w.isBehind(w.seen) {
 		w.head = expiredPacket()
@@ -215,7 +213,7 @@ func (w *wire) ended(err error) error {
 	return fmt.Errorf("read: %w", err)
 }
 
-// expiredPacket is the answer to a connect request for a session that is over.
+// expiredPacket returns the answer to a connect request for a session that has expired.
 func expiredPacket() []byte {
 	const passwordLen = 16
 	b := make([]byte, 4+4+4+8+4+passwordLen)

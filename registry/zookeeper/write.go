@@ -13,25 +13,32 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// unit is a part of a change that must not be torn apart: the operations for
-// one entry.
+// A unit is the operations for one entry, which go into one transaction.
 type unit struct {
 	key     string
 	ops     []any
-	bytes   int  // that the operations take in a request
-	grows   int  // how many bytes longer the list of the parent becomes
-	fresh   bool // an entry that was not there before
+	bytes   int  // size of the operations in a request
+	grows   int  // by how many bytes the list of the parent becomes longer
+	creates bool // an entry that did not exist
 	deletes bool // an entry, and stores none in its place
-	old     any  // deletes the node that is to stay beside the new one, where the parent has room for both; nil: none
+	old     any  // deletes the node that stays beside the new one if the parent has room for both; nil: none
+}
+
+func newUnit(key string, grows int, ops ...any) unit {
+	u := unit{key: key, ops: ops, grows: grows}
+	for _, op := range ops {
+		u.bytes += operationSize(op)
+	}
+	return u
 }
 
 // Write implements registry.Target. A change is one transaction, or several
-// where it is large: what is stored comes before what is deleted, and an
-// entry and what it replaces stay together. Parent znodes are made where they are
-// missing and never deleted.
+// if it is large: what is stored comes before what is deleted, and an entry
+// and what it replaces stay together. Missing parents are created and never
+// deleted.
 //
-// An entry that ZooKeeper or its clients would not bear is refused unsent, and
-// so is one of whose operations the server says that it refuses them.
+// An entry over a limit of ZooKeeper or its clients is refused without a request,
+// and so is one of whose operations the server refuses one.
 func (t *Target) Write(ctx context.Context, change registry.Change) error {
 	if err := t.write(ctx, change); err != nil {
 		return fmt.Errorf("write %s: %w", change.Group, err)
@@ -40,7 +47,7 @@ func (t *Target) Write(ctx context.Context, change registry.Change) error {
 }
 
 func (t *Target) write(ctx context.Context, change registry.Change) error {
-	layout, parent, err := t.place(change.Group)
+	at, err := locate(t.opts.Layouts, change.Group)
 	if err != nil {
 		return err
 	}
@@ -50,27 +57,22 @@ func (t *Target) write(ctx context.Context, change registry.Change) error {
 	if err := t.checkOwners(change); err != nil {
 		return err
 	}
-	if err := t.ready(ctx); err != nil {
+	if err := t.prepare(ctx); err != nil {
 		return err
 	}
-	check, err := t.fence(ctx)
+	w := &writer{location: at, target: t, change: change, newLists: make(map[string]bool), refused: make(registry.Refused)}
+	if w.fenceCheck, err = t.fence.check(ctx); err != nil {
+		return err
+	}
+	if w.versions, err = w.readVersions(ctx); err != nil {
+		return err
+	}
+	units, err := w.plan(ctx)
 	if err != nil {
 		return err
 	}
-	versions, err := t.versions(ctx, layout, parent, change)
-	if err != nil {
-		return err
-	}
-	w := &writing{
-		target: t, layout: layout, parent: parent, change: change, versions: versions, check: check,
-		elements: make(map[string]bool), refused: make(registry.Refused),
-	}
-	units, err := w.units(ctx)
-	if err != nil {
-		return err
-	}
-	w.all = w.fit(w.remaining(units))
-	parts := split(w.all)
+	w.units = w.fit(w.remaining(units))
+	parts := split(w.units)
 	for i, part := range parts {
 		if err := w.apply(ctx, part, i, len(parts)); err != nil {
 			return err
@@ -81,26 +83,34 @@ func (t *Target) write(ctx context.Context, change registry.Change) error {
 
 // checkOwners returns an error for a change of what is not ours.
 func (t *Target) checkOwners(change registry.Change) error {
+	check := func(h registry.Held, adopts bool) error {
+		if h.Owner == t.owner || adopts && t.opts.Adopts != nil && t.opts.Adopts(h.Owner) {
+			return nil
+		}
+		return fmt.Errorf("%w: entry %q: owned by %q, not by us", registry.ErrRefused, h.Key, h.Owner)
+	}
 	for _, h := range change.Delete {
-		if h.Owner != t.owner {
-			return fmt.Errorf("%w: entry %q: owned by %q, not by us", registry.ErrRefused, h.Key, h.Owner)
+		if err := check(h, false); err != nil {
+			return err
 		}
 	}
 	for _, w := range change.Put {
-		adopts := t.opts.Adopts != nil && w.Old != nil && t.opts.Adopts(w.Old.Owner)
-		if w.Old != nil && w.Old.Owner != t.owner && !adopts {
-			return fmt.Errorf("%w: entry %q: owned by %q, not by us", registry.ErrRefused, w.Old.Key, w.Old.Owner)
+		if w.Old == nil {
+			continue
+		}
+		if err := check(*w.Old, true); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// ready does what has to come before a first write.
-func (t *Target) ready(ctx context.Context) error {
-	if t.opts.Unregistered { // whose sessions say which process an entry is of
+// prepare does what comes before a first write. Each step remembers that it is done.
+func (t *Target) prepare(ctx context.Context) error {
+	if t.opts.Unregistered {
 		return nil
 	}
-	for _, step := range []func(context.Context) error{t.admit, t.tighten, t.markSession, t.remember} {
+	for _, step := range []func(context.Context) error{t.admit, t.restrictHome, t.ephemerals.mark, t.recordBridges} {
 		if err := step(ctx); err != nil {
 			return err
 		}
@@ -108,47 +118,60 @@ func (t *Target) ready(ctx context.Context) error {
 	return nil
 }
 
-// versions returns the versions of the nodes that the change replaces or
-// deletes, by name, after a look that they are still what was held. Where
-// nodes have no data the name says it all, and there is none.
-func (t *Target) versions(ctx context.Context, layout Layout, parent string, change registry.Change) (map[string]int32, error) {
-	if !layout.HasData() {
+// A writer applies one change.
+type writer struct {
+	location
+	target     *Target
+	change     registry.Change
+	versions   map[string]int32 // of nodes by name; none if nodes have no data
+	newLists   map[string]bool  // paths of element lists that the change creates
+	fenceCheck []any            // the operations that come first in a transaction
+	units      []unit
+	refused    registry.Refused
+	noLedger   bool // the group has no node in the ledger that could be deleted
+}
+
+// readVersions returns the versions of the nodes that the change replaces or
+// deletes, by name, after a check that they still hold the same. Nodes without
+// data cannot change, and have no version here.
+func (w *writer) readVersions(ctx context.Context) (map[string]int32, error) {
+	if !w.layout.HasData() {
 		return map[string]int32{}, nil
 	}
-	var olds []found
-	for _, h := range replaced(change) {
-		if isElement(layout, h.Entry) {
+	var olds []heldNode
+	for _, h := range replaced(w.change) {
+		if w.isElement(h.Entry) {
 			continue
 		}
-		if name, err := nodeName(layout, h); err == nil { // or it is refused
-			olds = append(olds, found{name: name, held: h})
+		if name, err := w.nodeName(h); err == nil { // else it is refused later
+			olds = append(olds, heldNode{name: name, held: h})
 		}
 	}
-	err := t.each(ctx, olds, func(ctx context.Context, f *found) (err error) {
-		f.node, err = t.client.get(ctx, at(parent, f.name))
+	err := each(ctx, olds, func(ctx context.Context, n *heldNode) (err error) {
+		n.node, err = w.target.client.get(ctx, w.path(n.name))
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
 	versions := make(map[string]int32, len(olds))
-	for _, f := range olds {
-		if f.gone || !unchanged(layout, f) {
-			return nil, fmt.Errorf("%w: entry %q", registry.ErrConflict, f.held.Key)
+	for _, n := range olds {
+		if n.gone || !w.unchanged(n) {
+			return nil, fmt.Errorf("%w: entry %q", registry.ErrConflict, n.held.Key)
 		}
-		versions[f.name] = f.node.stat.Version
+		versions[n.name] = n.node.stat.Version
 	}
 	return versions, nil
 }
 
 // unchanged reports whether a node still is what was held. What was written
 // and not read since has no version: then its content is compared.
-func unchanged(layout Layout, f found) bool {
-	if f.held.Version != 0 {
-		return f.node.stat.Mzxid == f.held.Version
+func (w *writer) unchanged(n heldNode) bool {
+	if n.held.Version != 0 {
+		return n.node.stat.Mzxid == n.held.Version
 	}
-	now, _ := layout.Entry(f.held.Group, f.name, f.node.data)
-	return now.Value == f.held.Value
+	now, _ := w.layout.Entry(n.held.Group, n.name, n.node.data)
+	return now.Value == n.held.Value
 }
 
 func replaced(change registry.Change) []registry.Held {
@@ -161,45 +184,10 @@ func replaced(change registry.Change) []registry.Held {
 	return out
 }
 
-// nodeName returns the name of the node that holds an entry.
-func nodeName(layout Layout, h registry.Held) (string, error) {
-	if name, ok := strings.CutPrefix(h.Key, rawKey); ok {
-		return name, nil
-	}
-	name, _, err := layout.Node(h.Entry)
-	if err != nil {
-		return "", fmt.Errorf("%w: %w", registry.ErrRefused, err)
-	}
-	return name, nil
-}
-
-// writing is the state of one Write.
-type writing struct {
-	target   *Target
-	layout   Layout
-	parent   string
-	change   registry.Change
-	versions map[string]int32 // by name; no version where the name says it all
-	elements map[string]bool  // paths of lists of words that are made
-	check    []any            // goes before everything else: that we still may
-	all      []unit
-	refused  registry.Refused
-	account  []registry.Entry // what the ledger has to report with the next transaction; nil where it is to stay as it is
-	noLedger bool             // there is no node of the ledger that could be deleted
-}
-
-// name returns the name of a node by its path.
-func (w *writing) name(path string) string {
-	if parentOf(path) != w.parent {
-		return path
-	}
-	return path[len(w.parent)+1:]
-}
-
-// units turns a change into operations, in the order they are to be applied.
-func (w *writing) units(ctx context.Context) ([]unit, error) {
+// plan turns the change into operations, in the order they are to be applied.
+func (w *writer) plan(ctx context.Context) ([]unit, error) {
 	var units []unit
-	foreign, err := w.foreign(ctx)
+	foreign, err := w.foreignNode(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -215,25 +203,25 @@ func (w *writing) units(ctx context.Context) ([]unit, error) {
 		}
 	}
 	for _, h := range slices.Backward(w.change.Delete) {
-		if isElement(w.layout, h.Entry) {
-			continue // nobody knows who refers to it by now: a text stays
+		if w.isElement(h.Entry) {
+			continue // others may refer to it by now, so an element stays
 		}
-		u, err := w.drop(h)
+		u, err := w.remove(h)
 		if err != nil {
 			w.refused[h.Key] = err
 			continue
 		}
-		u = w.unit(h.Key, u.grows, append(w.successors(h, w.change.Want), u.ops...)...)
+		u = newUnit(h.Key, u.grows, append(w.checkSuccessors(h), u.ops...)...)
 		u.deletes = true
 		units = append(units, u)
 	}
 	return units, nil
 }
 
-// foreign returns why nothing may be added to the parent. It is listed for
-// that, and what is new in it is read: the parent of a group that was not
-// there before is written to without a reading.
-func (w *writing) foreign(ctx context.Context) (foreign, err error) {
+// foreignNode returns the error why nothing may be added to the parent, nil if it may.
+// The parent is listed and its unknown nodes are read, because a new group is
+// written without being read before.
+func (w *writer) foreignNode(ctx context.Context) (foreign, err error) {
 	exclusive, ok := w.layout.(Exclusive)
 	if !ok || !slices.ContainsFunc(w.change.Put, func(p registry.Write) bool { return p.Old == nil }) {
 		return nil, nil
@@ -245,24 +233,24 @@ func (w *writing) foreign(ctx context.Context) (foreign, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", w.parent, err)
 	}
-	seen := w.target.foreign.of(w.change.Group)
-	var fresh []found
+	reasons := w.target.foreign.of(w.group)
+	var unknown []heldNode
 	for _, name := range names {
-		if reason, known := seen[name]; reason != nil {
+		if reason, known := reasons[name]; reason != nil {
 			return errForeign(name, reason), nil
 		} else if !known {
-			fresh = append(fresh, found{name: name})
+			unknown = append(unknown, heldNode{name: name})
 		}
 	}
-	if err := w.target.load(ctx, w.layout, w.parent, fresh); err != nil {
+	if err := w.load(ctx, w.target.client, unknown); err != nil {
 		return nil, err
 	}
-	for _, f := range fresh {
-		if f.unread() {
+	for _, n := range unknown {
+		if n.unread() {
 			continue
 		}
-		if reason := exclusive.Foreign(f.name, f.node.data); reason != nil {
-			return errForeign(f.name, reason), nil
+		if reason := exclusive.Foreign(n.name, n.node.data); reason != nil {
+			return errForeign(n.name, reason), nil
 		}
 	}
 	return nil, nil
@@ -272,152 +260,130 @@ func errForeign(name string, reason error) error {
 	return fmt.Errorf("%w: the parent znode holds %.80q, which %w: give one of the two formats another root or service name", registry.ErrRefused, name, reason)
 }
 
-// store returns what stores an entry. Foreign is why nothing new may be stored;
-// nil where it may.
-func (w *writing) store(ctx context.Context, put registry.Write, foreign error) (u unit, err error) {
+// store returns the unit that stores an entry. foreign is why no new entry may be
+// stored; nil if one may.
+func (w *writer) store(ctx context.Context, put registry.Write, foreign error) (u unit, err error) {
 	switch {
 	case foreign != nil && put.Old == nil:
 		return unit{}, foreign
-	case isElement(w.layout, put.New):
+	case w.isElement(put.New):
 		u, err = w.addElement(ctx, put.New)
 	default:
 		u, err = w.put(put)
 	}
 	for _, op := range u.ops {
-		if n := size(op); n > w.target.opts.DataLimit {
-			return unit{}, fmt.Errorf("%w: a node of %d bytes, the limit is %d", registry.ErrRefused, n, w.target.opts.DataLimit)
+		if err := checkSize(op, w.target.opts.DataLimit); err != nil {
+			return unit{}, err
 		}
 	}
 	return u, err
 }
 
-// addElement returns what adds a element to its list if the list is still as it was
-// read; nothing where the element is there.
-func (w *writing) addElement(ctx context.Context, e registry.Entry) (unit, error) {
+// addElement returns the unit that adds an element to its list if the list is still as
+// it was read; an empty one if the element is there.
+func (w *writer) addElement(ctx context.Context, e registry.Entry) (unit, error) {
 	path, element := w.layout.(MultiPath).Element(e)
-	if err := checkName(path[strings.LastIndexByte(path, '/')+1:]); err != nil {
+	if err := w.checkName(path); err != nil {
 		return unit{}, err
 	}
-	list, err := splitElements(ctx, w.target.client, path)
+	list, err := readElements(ctx, w.target.client, path)
 	switch {
 	case err != nil:
 		return unit{}, err
 	case slices.Contains(list.elements, element):
 		return unit{}, nil
-	case !list.there:
-		w.elements[path] = true
-		return w.unit(e.Key, 0, &zk.CreateRequest{Path: path, Data: []byte(element), Acl: zk.WorldACL(zk.PermAll), Flags: zk.FlagPersistent}), nil
+	case !list.exists:
+		w.newLists[path] = true
+		return newUnit(e.Key, 0, &zk.CreateRequest{Path: path, Data: []byte(element), Acl: zk.WorldACL(zk.PermAll)}), nil
 	}
 	text := element
-	if strings.Trim(list.data, ", ") != "" {
-		text = strings.TrimRight(list.data, ", ") + "," + element
+	if others := strings.TrimRight(list.data, ", "); others != "" {
+		text = others + "," + element
 	}
-	return w.unit(e.Key, 0, &zk.SetDataRequest{Path: path, Data: []byte(text), Version: list.version}), nil
+	return newUnit(e.Key, 0, &zk.SetDataRequest{Path: path, Data: []byte(text), Version: list.version}), nil
 }
 
-// successors returns operations that check that what replaced an entry is
-// there.
-func (w *writing) successors(h registry.Held, want []registry.Entry) []any {
-	if w.layout.Replaces() != metadata.Overlapping {
-		return nil
-	}
-	var ops []any
-	for i, _ := slices.BinarySearchFunc(want, h.Entry, registry.Entry.Compare); i < len(want) && want[i].Key == h.Key; i++ {
-		if name, _, err := w.layout.Node(want[i]); err == nil {
-			ops = append(ops, &zk.CheckVersionRequest{Path: at(w.parent, name), Version: -1})
-		}
-	}
-	return ops
-}
-
-func (w *writing) put(put registry.Write) (unit, error) {
+func (w *writer) put(put registry.Write) (unit, error) {
 	name, data, err := w.layout.Node(put.New)
 	if err != nil {
 		return unit{}, fmt.Errorf("%w: %w", registry.ErrRefused, err)
 	}
-	if err := checkNode(w.layout, name); err != nil {
+	if err := w.checkName(name); err != nil {
 		return unit{}, err
 	}
-	key, path := put.New.Key, at(w.parent, name)
+	key, path := put.New.Key, w.path(name)
 	create := w.create(path, data)
 	if put.Old == nil {
-		return w.unit(key, listed(name), create...).asFresh(), nil
+		u := newUnit(key, listedSize(name), create...)
+		u.creates = true
+		return u, nil
 	}
-	old, err := w.drop(*put.Old)
+	old, err := w.remove(*put.Old)
 	if err != nil {
 		return unit{}, err
 	}
 	switch oldPath := old.ops[0].(*zk.DeleteRequest).Path; {
 	case oldPath != path && put.Beside:
-		return w.unit(key, listed(name), create...).beside(old.ops[0]), nil
+		u := newUnit(key, listedSize(name), create...)
+		u.old = old.ops[0]
+		return u, nil
 	case oldPath != path:
-		return w.unit(key, listed(name)+old.grows, append(create, old.ops[0])...), nil
+		return newUnit(key, listedSize(name)+old.grows, append(create, old.ops[0])...), nil
 	case !put.Old.Live, w.layout.Replaces() == metadata.Recreated:
-		return w.unit(key, 0, append(old.ops, create...)...), nil
+		return newUnit(key, 0, append(old.ops, create...)...), nil
 	case !w.layout.HasData():
 		return unit{}, nil // the name is all there is, and it is there
 	default:
-		return w.unit(key, 0, &zk.SetDataRequest{Path: path, Data: data, Version: w.version(name)}), nil
+		return newUnit(key, 0, &zk.SetDataRequest{Path: path, Data: data, Version: w.version(name)}), nil
 	}
 }
 
-// create returns the operations that make a node. One with data is made empty
-// and then set, so that its version is never that of a node which another has
-// just made in its place: what replaces or deletes ours names the version.
-func (w *writing) create(path string, data []byte) []any {
-	ops := []any{&zk.CreateRequest{Path: path, Acl: w.target.acl(), Flags: w.flags()}}
+// create returns the operations that create a node. One with data is created empty
+// and then set, so that its version differs from that of a node which another
+// has just created in its place: an operation that replaces or deletes ours names the version.
+func (w *writer) create(path string, data []byte) []any {
+	ops := []any{&zk.CreateRequest{Path: path, Acl: w.target.home.acl, Flags: w.target.ephemerals.flags()}}
 	if w.layout.HasData() {
 		ops = append(ops, &zk.SetDataRequest{Path: path, Data: data})
 	}
 	return ops
 }
 
-// created returns the data of the node that a unit makes, and what else the
-// unit does.
-func (w *writing) created(u unit) (data []byte, rest []any) {
+// created returns the data of the node that a unit creates, and the unit's other operations.
+func (w *writer) created(u unit) (data []byte, rest []any) {
 	if !w.layout.HasData() {
 		return nil, u.ops[1:]
 	}
-	return u.ops[1].(*zk.SetDataRequest).Data, u.ops[2:] //nolint:forcetypeassert // as create made it
+	return u.ops[1].(*zk.SetDataRequest).Data, u.ops[2:] //nolint:forcetypeassert // by create
 }
 
-func (w *writing) drop(h registry.Held) (unit, error) {
-	name, err := nodeName(w.layout, h)
+func (w *writer) remove(h registry.Held) (unit, error) {
+	name, err := w.nodeName(h)
 	if err != nil {
 		return unit{}, err
 	}
-	return w.unit(h.Key, -listed(name), &zk.DeleteRequest{Path: at(w.parent, name), Version: w.version(name)}), nil
+	return newUnit(h.Key, -listedSize(name), &zk.DeleteRequest{Path: w.path(name), Version: w.version(name)}), nil
 }
 
-func (w *writing) flags() int32 {
-	if w.target.opts.Lifetime == Session {
-		return zk.FlagEphemeral
+// checkSuccessors returns operations that check that the entries which replaced one
+// exist, if replacements overlap.
+func (w *writer) checkSuccessors(h registry.Held) []any {
+	if w.layout.Replaces() != metadata.Overlapping {
+		return nil
 	}
-	return zk.FlagPersistent
+	var ops []any
+	want := w.change.Want
+	for i, _ := slices.BinarySearchFunc(want, h.Entry, registry.Entry.Compare); i < len(want) && want[i].Key == h.Key; i++ {
+		if name, _, err := w.layout.Node(want[i]); err == nil {
+			ops = append(ops, &zk.CheckVersionRequest{Path: w.path(name), Version: -1})
+		}
+	}
+	return ops
 }
 
-func (w *writing) version(name string) int32 {
+func (w *writer) version(name string) int32 {
 	if v, ok := w.versions[name]; ok {
 		return v
 	}
 	return -1
-}
-
-func (*writing) unit(key string, grows int, ops ...any) unit {
-	u := unit{key: key, ops: ops, grows: grows}
-	for _, op := range ops {
-		u.bytes += size(op)
-	}
-	return u
-}
-
-func (u unit) asFresh() unit {
-	u.fresh = true
-	return u
-}
-
-// beside notes what deletes the node that stays beside the one the unit makes.
-func (u unit) beside(old any) unit {
-	u.old = old
-	return u
 }
