@@ -19,16 +19,16 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/dependency"
 )
 
-// Format is what a Source has to know of one format: where its entries lie
-// and what they say.
+// Format is a format that a Source reads: where its entries are stored and how they
+// are decoded.
 type Format interface {
 	Layout
 
 	// Kind is the Group.Kind of its groups.
 	Kind() string
 
-	// Decode returns the services that entries report; an entry that cannot
-	// be read is an error of its own and costs its neighbours nothing.
+	// Decode returns the services that entries report. An entry that cannot be
+	// decoded is an error of its own and does not affect others.
 	Decode(entries, extras []registry.Entry) ([]*registry.Service, []metadata.DecodeError)
 }
 
@@ -37,21 +37,20 @@ type SourceOptions struct {
 	Formats   []Format
 	Interest  *registry.Interest // names of parents, in place of listing the roots; nil: all
 	ReadAhead int                // requests under way at a time; 0: 64
-	Gather    time.Duration      // how long changes that follow another are gathered; 0: 10 ms
-	Verify    time.Duration      // between full readings without cause; 0: 5 min
+	Gather    time.Duration      // how long changes that follow another are collected; 0: 10 ms
+	Verify    time.Duration      // interval of full readings without a change; 0: 5 min
 	Log       *slog.Logger       // nil: none
 
-	Asker dependency.Asker // gets what entries need and ZooKeeper does not store; nil: nobody can be asked
+	Asker dependency.Asker // fetches the documents that ZooKeeper does not store; nil: they are not fetched
 }
 
 // Source reports to a table what providers register in ZooKeeper. It watches the
 // parents of its formats over a connection of its own, and reads all of them
-// anew over every further one: a watch says nothing while there is none.
+// anew over each further one, because watches end with their connection.
 //
-// What cannot be read costs what it holds: the services of a parent, or of a
-// format whose root is denied or vanished, stay as they were and are unknown,
-// and all others continue. A root that vanished is no empty one, because an
-// operator's mistake looks the same.
+// If a parent, or the root of a format, is denied or was deleted, its services stay
+// as they were and are unknown; all others continue. A deleted root does not
+// count as empty, because an operator's mistake looks the same.
 type Source struct {
 	conn Options
 	opts SourceOptions
@@ -94,31 +93,25 @@ func NewSource(conn Options, opts SourceOptions) (*Source, error) {
 	return s, nil
 }
 
-// State returns what is known of the connection.
+// State returns the state of the connection.
 func (s *Source) State() State {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.state
 }
 
-// Recheck makes everything be read anew, over a new connection. It does not
-// block.
-func (s *Source) Recheck() {
-	select {
-	case s.rechecks <- struct{}{}:
-	default:
-	}
-}
+// Recheck starts a full reading over a new connection. It does not block.
+func (s *Source) Recheck() { wake(s.rechecks) }
 
-// SourceReport is what Check found.
+// SourceReport is the result of Check.
 type SourceReport struct {
 	State   State
 	Parents int      // in the roots of all formats
 	Absent  []string // roots that do not exist
 }
 
-// Check lists the root of every format over a connection of its own and
-// returns how that connection was.
+// Check lists the root of every format over a connection of its own, and returns
+// the state of that.
 func (s *Source) Check(ctx context.Context) (SourceReport, error) {
 	var r SourceReport
 	client, err := Dial(s.conn) //nolint:contextcheck // it ends by Close
@@ -127,7 +120,7 @@ func (s *Source) Check(ctx context.Context) (SourceReport, error) {
 	}
 	defer client.Close()
 	for _, f := range s.opts.Formats {
-		root, _ := parts(f)
+		root, _ := splitPattern(f)
 		names, err := client.children(ctx, root)
 		switch {
 		case errors.Is(err, zk.ErrNoNode):
@@ -144,26 +137,66 @@ func (s *Source) Check(ctx context.Context) (SourceReport, error) {
 
 // Run implements registry.Source.
 func (s *Source) Run(ctx context.Context, table *registry.Table) error {
-	r := newReading(s, table)
+	r := newSourceRun(s, table)
 	table.Stale(fmt.Errorf("not read yet: connecting to %s", s.conn.Servers))
 	for ctx.Err() == nil {
 		began := time.Now()
 		if err := r.connection(ctx); ctx.Err() == nil {
-			r.lost(ctx, err, time.Since(began))
+			r.connectionLost(ctx, err, time.Since(began))
 		}
 	}
 	return nil
 }
 
-// lost takes the end of a connection in and waits before the next. One that
-// lasted was a good one, and the next may follow at once.
-func (r *reading) lost(ctx context.Context, err error, lasted time.Duration) {
-	r.table.Stale(err)
+const (
+	retryInterval     = 15 * time.Second // between attempts to read what may not be read
+	oversizedInterval = 90 * time.Second // after several, of what is too large to be read
+
+	documentsTimeout = 10 * time.Second // of a first reading, to wait for documents
+
+	unusedWatches = 256 // that a connection may have
+)
+
+// errRecheck means that Recheck was called.
+var errRecheck = errors.New("everything is being read anew, as was asked for")
+
+// A sourceRun is the state of one Run. Only Run's goroutine touches it; others
+// hand over their results.
+type sourceRun struct {
+	*Source
+	roots     []*root
+	publisher *publisher
+	documents *documents
+	wait      time.Duration // before the next connection
+	avoid     string        // the server that it does not use
+
+	// For one connection.
+	tree   *treeReader
+	whole  bool // the table has everything
+	reread bool // everything is to be read again
+}
+
+func newSourceRun(s *Source, table *registry.Table) *sourceRun {
+	r := &sourceRun{Source: s}
+	for _, f := range s.opts.Formats {
+		r.roots = append(r.roots, newRoot(f))
+	}
+	r.documents = newDocuments(r.roots, s.opts, table.Beside)
+	r.publisher = &publisher{
+		table: table, roots: r.roots, interest: s.opts.Interest, documents: r.documents, rows: make(map[registry.Name]*parentNode),
+	}
+	return r
+}
+
+// connectionLost reports the end of a connection and waits before the next. After one
+// that lasted, the next may follow at once.
+func (r *sourceRun) connectionLost(ctx context.Context, err error, lasted time.Duration) {
+	r.publisher.table.Stale(err)
 	r.wait = min(max(2*r.wait, 100*time.Millisecond), 30*time.Second)
 	if lasted >= paceReset {
 		r.wait = 0
 	}
-	r.opts.Log.Warn("zookeeper not read, trying on", "retry_in", r.wait, "err", err)
+	r.opts.Log.Warn("zookeeper not read, trying again", "retry_in", r.wait, "err", err)
 	if r.wait > 0 {
 		sleep(ctx, r.wait-rand.N(r.wait/5)) //nolint:gosec // spreads load, keeps no secret
 	}
@@ -171,40 +204,30 @@ func (r *reading) lost(ctx context.Context, err error, lasted time.Duration) {
 
 // connection reads and follows the tree over one connection, and returns why
 // it ended.
-func (r *reading) connection(ctx context.Context) error {
+func (r *sourceRun) connection(ctx context.Context) error {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	select {
-	case <-r.rechecks: // this connection is what was asked for
+	case <-r.rechecks: // this connection does it
 	default:
 	}
-	opts := r.next()
-	observe := opts.Observe
-	opts.Observe = func(state State) {
-		observe(state)
-		if state.Sessions == 0 && state.LastError != "" { // who waits learns it before the call below has waited for its time
-			r.table.Stale(fmt.Errorf("zookeeper %s: %s", state.Server, state.LastError))
-		}
-	}
-	w, err := newWatcher(opts, newWatchEvents(make(chan struct{}, 1)), end) //nolint:contextcheck // its client ends by Close, below
+	w, err := newWatcher(r.connectionOptions(), newWatchEvents(make(chan struct{}, 1)), end) //nolint:contextcheck // its client ends by Close, below
 	if err != nil {
 		return err
 	}
 	defer w.client.Close()
-	r.table.Dialed()
-	r.watcher = w
+	r.publisher.table.Dialed()
+	r.tree = &treeReader{watcher: w, opts: &r.opts}
 	if err := w.begin(ctx); err != nil {
 		return err
 	}
-	r.table.Dialed()
-	r.whole, r.began = false, time.Now()
-	r.fetcher = dependency.NewFetcher(r.dependencies, time.Now(), dependency.Lane{
-		Limit: r.opts.ReadAhead, Has: func(ref metadata.Ref) bool { return len(r.places(ref)) > 0 }, Fetch: r.stored,
-	})
-	defer r.fetcher.Wait()
+	r.publisher.table.Dialed()
+	r.whole = false
+	r.documents.connect(w)
+	defer r.documents.fetcher.Wait()
 	defer end(nil)
 	for {
-		if err := r.all(ctx); err != nil {
+		if err := r.readAll(ctx); err != nil {
 			return err
 		}
 		if err := r.follow(ctx); err != nil {
@@ -213,93 +236,54 @@ func (r *reading) connection(ctx context.Context) error {
 	}
 }
 
-// next returns the options of the next connection: one that was asked for goes
-// to another server where there are several, so that none confirms itself.
-func (r *reading) next() Options {
+// connectionOptions returns the options of the next connection. After Recheck it goes
+// to another server if there are several, so that none confirms itself.
+func (r *sourceRun) connectionOptions() Options {
 	o, avoid := r.conn, r.avoid
 	r.avoid = ""
+	o.Observe = func(state State) {
+		r.conn.Observe(state)
+		if state.Sessions == 0 && state.LastError != "" { // readers see it before the first request times out
+			r.publisher.table.Stale(fmt.Errorf("zookeeper %s: %s", state.Server, state.LastError))
+		}
+	}
 	servers, chroot, err := addresses(o.Servers)
 	others := slices.DeleteFunc(servers, func(s string) bool { return s == avoid })
 	if err != nil || avoid == "" || len(others) == 0 {
-		return o // dial reports what is wrong with them
+		return o // dial returns the error
 	}
 	others[len(others)-1] += chroot
 	o.Servers = others
 	return o
 }
 
-// errRecheck says that a new connection was asked for.
-var errRecheck = errors.New("everything is being read anew, as was asked for")
-
-// A reading is what a source knows of the tree. Only Run's goroutine touches
-// it; what runs beside it hands its results over.
-type reading struct {
-	*Source
-	table        *registry.Table
-	roots        []*root
-	rows         map[registry.Name]*parentNode // the parent that each row came from
-	dependencies *dependency.Set
-	await        map[string]metadata.Ref // by the path at which a document may come
-	wait         time.Duration           // before the next connection
-	avoid        string                  // the server that it is not to be made to
-
-	// What holds for one connection.
-	*watcher
-	fetcher *dependency.Fetcher
-	began   time.Time
-	whole   bool // the table has everything
-	anew    bool // everything is to be read again
-}
-
-func newReading(s *Source, table *registry.Table) *reading {
-	r := &reading{
-		Source: s, table: table, rows: make(map[registry.Name]*parentNode), await: make(map[string]metadata.Ref),
-		dependencies: dependency.NewSet(dependency.Options{
-			Retry: registry.Backoff{Min: time.Second, Max: 30 * time.Second}, Asker: s.opts.Asker, Room: table.Beside,
-		}),
-	}
-	for _, f := range s.opts.Formats {
-		r.roots = append(r.roots, newRoot(f))
-	}
-	return r
-}
-
-const (
-	failedAgain    = 15 * time.Second // between attempts to read what may not be read
-	oversizedAgain = 90 * time.Second // after several, of what is too large to be read
-
-	patience = 10 * time.Second // how long a first reading waits for what entries refer to
-
-	spareWatches = 256 // that a connection may have for nothing
-)
-
-// follow takes changes in until the connection goes, and returns why; nil
-// where all of it is to be read again.
-func (r *reading) follow(ctx context.Context) error {
-	verify, failed, due := time.NewTimer(r.opts.Verify), time.NewTicker(failedAgain), time.NewTimer(0)
+// follow applies changes until the connection ends, and returns why; nil
+// if everything is to be read again.
+func (r *sourceRun) follow(ctx context.Context) error {
+	verify, retry, due := time.NewTimer(r.opts.Verify), time.NewTicker(retryInterval), time.NewTimer(0)
 	defer verify.Stop()
-	defer failed.Stop()
+	defer retry.Stop()
 	defer due.Stop()
-	var last time.Time // the first change is taken in at once, its followers together
-	for !r.anew {
-		r.fetch(ctx, due)
+	var last time.Time // the first change is applied at once, those that follow it together
+	for !r.reread {
+		r.documents.fetch(ctx, due)
 		var err error
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("zookeeper: %w", context.Cause(ctx))
 		case <-verify.C:
-			return r.endIfStaleWatches()
+			return r.checkWatches()
 		case <-r.rechecks:
-			r.avoid = r.client.State().Server
+			r.avoid = r.tree.client.State().Server
 			return errRecheck
-		case <-failed.C:
+		case <-retry.C:
 			err = r.retry(ctx)
 		case <-r.opts.Interest.Changed():
-			err = r.wish(ctx)
+			err = r.interestChanged(ctx)
 		case <-due.C:
-		case result := <-r.fetcher.Results():
+		case result := <-r.documents.fetcher.Results():
 			r.fetched(result)
-		case <-r.events.ready:
+		case <-r.tree.events.ready:
 			sleep(ctx, r.opts.Gather-time.Since(last))
 			last = time.Now()
 			err = r.applyEvents(ctx)
@@ -311,39 +295,48 @@ func (r *reading) follow(ctx context.Context) error {
 	return nil
 }
 
-// endIfStaleWatches ends a connection of which most watches are for what nobody asks for any
-// more: a watch cannot be withdrawn, and costs the server too.
-func (r *reading) endIfStaleWatches() error {
-	used := len(r.await)
+// checkWatches returns an error, which ends the connection, if most of its watches are
+// not used any more: a watch cannot be withdrawn, and costs the server too.
+func (r *sourceRun) checkWatches() error {
+	used := len(r.documents.awaited)
 	for _, root := range r.roots {
 		used += 2
-		for _, f := range root.parents {
-			used += 2 + len(f.nodes)
+		for _, p := range root.parents {
+			used += 2 + len(p.nodes)
 		}
 	}
-	if armed := r.events.armedCount(); armed > 2*used+spareWatches {
+	if armed := r.tree.events.armedCount(); armed > 2*used+unusedWatches {
 		return fmt.Errorf("%d of %d watches are for what is no more", armed-used, armed)
 	}
 	return nil
 }
 
-// applyEvents takes in what the watches reported.
-func (r *reading) applyEvents(ctx context.Context) error {
-	paths, broken := r.events.drain()
-	if state := r.client.State(); broken || !state.Connected {
+// applyEvents reads what the watches reported.
+func (r *sourceRun) applyEvents(ctx context.Context) error {
+	paths, broken := r.tree.events.drain()
+	if state := r.tree.client.State(); broken || !state.Connected {
 		return fmt.Errorf("zookeeper: connection lost: %s", cmp.Or(state.LastError, "the server closed it"))
 	}
 	for _, root := range r.roots {
-		if err := r.changed(ctx, root, paths); err != nil {
+		if err := r.readChanged(ctx, root, paths); err != nil {
 			return err
 		}
 	}
-	for _, p := range paths {
-		if ref, ok := r.await[p]; ok {
-			r.dependencies.Expect(time.Now(), ref)
+	r.documents.changed(paths)
+	return nil
+}
+
+// fetched applies the result of fetching a document.
+func (r *sourceRun) fetched(result dependency.Result) {
+	if !r.documents.accept(result) || !r.whole {
+		return
+	}
+	for _, root := range r.roots {
+		if p := root.groups[result.Ref.Group]; p != nil {
+			r.publisher.publish(p)
+			return
 		}
 	}
-	return nil
 }
 
 func sleep(ctx context.Context, d time.Duration) {

@@ -4,7 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
+	"log/slog"
+	"maps"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -14,49 +15,75 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/dependency"
 )
 
-// HasDependencies is a Format whose entries are understood only with what is
+// HasDependencies is a Format whose entries are decoded with documents that are stored
 // elsewhere.
 type HasDependencies interface {
 	Format
 
-	// Dependencies names what has to be read beside the entries.
+	// Dependencies returns the documents that entries depend on.
 	Dependencies(entries []registry.Entry) []metadata.Ref
 
-	// Places returns the paths at which it may lie, the first that is there
-	// counts; none for what ZooKeeper does not store.
+	// Places returns the paths at which a document may be stored, of which the first that
+	// exists counts; none for a document that ZooKeeper does not store.
 	Places(ref metadata.Ref) []string
 }
 
-// places returns where ZooKeeper may store what is needed.
-func (r *reading) places(ref metadata.Ref) []string {
-	for _, root := range r.roots {
-		if dependent, ok := root.format.(HasDependencies); ok && root.holds(ref.Group) {
+// documents reads the documents that the entries of roots depend on.
+type documents struct {
+	roots     []*root
+	set       *dependency.Set
+	awaited   map[string]metadata.Ref // by the path at which a document may be created
+	log       *slog.Logger
+	readAhead int
+
+	// For one connection.
+	watcher *watcher
+	fetcher *dependency.Fetcher
+}
+
+func newDocuments(roots []*root, opts SourceOptions, room func(bytes int64) bool) *documents {
+	return &documents{
+		roots: roots, awaited: make(map[string]metadata.Ref), log: opts.Log, readAhead: opts.ReadAhead,
+		set: dependency.NewSet(dependency.Options{
+			Retry: registry.Backoff{Min: time.Second, Max: 30 * time.Second}, Asker: opts.Asker, Room: room,
+		}),
+	}
+}
+
+// connect makes all documents be read over another connection. The caller waits for the
+// fetcher at its end.
+func (d *documents) connect(w *watcher) {
+	d.watcher = w
+	d.fetcher = dependency.NewFetcher(d.set, time.Now(), dependency.Lane{
+		Limit: d.readAhead, Has: func(ref metadata.Ref) bool { return len(d.places(ref)) > 0 }, Fetch: d.read,
+	})
+}
+
+// places returns the paths at which a document may be stored.
+func (d *documents) places(ref metadata.Ref) []string {
+	for _, root := range d.roots {
+		if dependent, ok := root.format.(HasDependencies); ok && root.has(ref.Group) {
 			return dependent.Places(ref)
 		}
 	}
 	return nil
 }
 
-func (r *root) holds(group registry.Group) bool {
-	_, err := r.format.Parent(group)
-	return err == nil
-}
-
-// stored reads a document. What is not there, or empty as a node is before it is
+// read reads a document. One that does not exist, or is empty as a node is before it is
 // written, is watched for.
-func (r *reading) stored(ctx context.Context, ref metadata.Ref) (string, error) {
+func (d *documents) read(ctx context.Context, ref metadata.Ref) (string, error) {
 	var missing, denied, never error
-	for _, p := range r.places(ref) {
-		data, err := r.document(ctx, p)
+	for _, path := range d.places(ref) {
+		data, err := d.readNode(ctx, path)
 		switch {
 		case errors.Is(err, zk.ErrNoNode), err == nil && len(data) == 0:
 			missing = dependency.ErrMissing
 		case err == nil:
 			return string(data), nil
 		case errors.Is(err, zk.ErrNoAuth):
-			denied = fmt.Errorf("%s: %s", p, err.Error()) // it may be permitted later, so that it wraps no refusal
+			denied = fmt.Errorf("%s: %s", path, err.Error()) // it may be permitted later, so that it wraps no refusal
 		case errors.Is(err, registry.ErrRefused):
-			never = fmt.Errorf("%s: %w", p, err)
+			never = fmt.Errorf("%s: %w", path, err)
 		default:
 			return "", err
 		}
@@ -69,101 +96,110 @@ func (r *reading) stored(ctx context.Context, ref metadata.Ref) (string, error) 
 	return "", never
 }
 
-func (r *reading) document(ctx context.Context, p string) ([]byte, error) {
-	n, err := r.client.get(ctx, p)
+func (d *documents) readNode(ctx context.Context, path string) ([]byte, error) {
+	n, err := d.watcher.client.get(ctx, path)
 	if err == nil && len(n.data) > 0 || err != nil && !errors.Is(err, zk.ErrNoNode) {
 		return n.data, err
 	}
-	there, err := r.exists(ctx, p)
+	exists, err := d.watcher.exists(ctx, path)
 	if err != nil {
 		return nil, err
 	}
-	if !there {
+	if !exists {
 		return nil, zk.ErrNoNode
 	}
-	n, err = r.client.get(ctx, p) // it came in between
+	n, err = d.watcher.client.get(ctx, path) // it was created or written in between
 	return n.data, err
 }
 
-// requireDocuments makes what a parent's entries need known to the set, and the paths at
-// which it may come to the events.
-func (r *reading) requireDocuments(f *parentNode) {
-	dependent, ok := f.root.format.(HasDependencies)
+// require adds the documents that the entries of a parent depend on.
+func (d *documents) require(p *parentNode) {
+	dependent, ok := p.root.format.(HasDependencies)
 	if !ok {
 		return
 	}
-	refs := dependent.Dependencies(f.entries(f, f.known()))
-	r.dependencies.Want(time.Now(), f.group, refs)
+	refs := dependent.Dependencies(p.entries(&p.content, p.names()))
+	d.set.Want(time.Now(), p.group, refs)
 	for _, ref := range refs {
-		if r.dependencies.Why(ref) == nil {
+		if d.set.Why(ref) == nil {
 			continue
 		}
-		for _, p := range dependent.Places(ref) {
-			r.await[p] = ref
+		for _, path := range dependent.Places(ref) {
+			d.awaited[path] = ref
 		}
 	}
 }
 
-// understand decodes entries with the documents that they need, as far as these
-// are known, and adds what is unknown for want of others.
-func (r *reading) understand(dependent HasDependencies, f *parentNode, next *published) ([]*registry.Service, []metadata.DecodeError) {
-	services, failed := dependent.Decode(f.entries(f, f.known()), r.dependencies.Documents(f.group))
-	undecodable := r.dependencies.Undecodable(failed, dependent.Dependencies)
-	next.lost = f.published.lost.Next(undecodable, f.published.services)
-	next.lost.Unknown(undecodable, next.unknown)
-	if err := r.dependencies.Unknown(f.group); err != nil {
-		next.unknown[metadata.ScopeOf(dependent, f.group)] = err
+// release removes the documents of a group.
+func (d *documents) release(group registry.Group) { d.set.Want(time.Now(), group, nil) }
+
+// decode decodes a parent with the documents that are known, and adds what is unknown
+// because others are missing.
+func (d *documents) decode(dependent HasDependencies, p *parentNode, to *published) ([]*registry.Service, []metadata.DecodeError) {
+	services, failed := dependent.Decode(p.entries(&p.content, p.names()), d.set.Documents(p.group))
+	undecodable := d.set.Undecodable(failed, dependent.Dependencies)
+	to.lost = p.published.lost.Next(undecodable, p.published.services)
+	to.lost.Unknown(undecodable, to.unknown)
+	if err := d.set.Unknown(p.group); err != nil {
+		to.unknown[metadata.ScopeOf(dependent, p.group)] = err
 	}
 	return services, failed
 }
 
-// fetch starts what is due, and sets a timer to when more is.
-func (r *reading) fetch(ctx context.Context, due *time.Timer) {
+// fetch starts the fetches that are due, and sets a timer to the next.
+func (d *documents) fetch(ctx context.Context, due *time.Timer) {
 	now := time.Now()
-	r.fetcher.Start(ctx, now)
-	if next, ok := r.dependencies.Next(); ok {
+	d.fetcher.Start(ctx, now)
+	if next, ok := d.set.Next(); ok {
 		due.Reset(next.Sub(now))
 	}
 }
 
-// fetched takes in what was fetched.
-func (r *reading) fetched(result dependency.Result) {
-	if !r.fetcher.Accept(time.Now(), result) {
-		return
+// accept stores the result of a fetch, and reports whether that changes anything.
+func (d *documents) accept(result dependency.Result) bool {
+	if !d.fetcher.Accept(time.Now(), result) {
+		return false
 	}
 	if result.Err != nil {
-		r.opts.Log.Warn("what an instance provides is not known", "group", result.Ref.Group.String(), "key", result.Ref.Key, "err", result.Err)
+		d.log.Warn("what an instance provides is not known", "group", result.Ref.Group.String(), "key", result.Ref.Key, "err", result.Err)
 	} else {
-		for _, p := range r.places(result.Ref) {
-			delete(r.await, p)
+		for _, path := range d.places(result.Ref) {
+			delete(d.awaited, path)
 		}
 	}
-	i := slices.IndexFunc(r.roots, func(root *root) bool { return root.groups[result.Ref.Group] != nil })
-	if i >= 0 && r.whole {
-		r.publish(r.roots[i].groups[result.Ref.Group])
+	return true
+}
+
+// removeUnused removes the paths of documents that no entry depends on any more.
+func (d *documents) removeUnused() {
+	maps.DeleteFunc(d.awaited, func(_ string, ref metadata.Ref) bool { return !d.set.Wants(ref) })
+}
+
+// changed makes the documents be fetched whose nodes changed.
+func (d *documents) changed(paths []string) {
+	for _, path := range paths {
+		if ref, ok := d.awaited[path]; ok {
+			d.set.Expect(time.Now(), ref)
+		}
 	}
 }
 
-// awaitDocuments waits, in the first reading of a connection, until everything
-// that entries need was tried once: else much would seem to come a moment later
-// than all the rest.
-func (r *reading) awaitDocuments(ctx context.Context) error {
-	if r.whole {
-		return nil
-	}
-	enough, due := time.NewTimer(patience), time.NewTimer(0)
-	defer enough.Stop()
+// awaitAll waits until every document was fetched once, or a timeout: else much would be
+// reported a moment later than all the rest.
+func (d *documents) awaitAll(ctx context.Context) error {
+	timeout, due := time.NewTimer(documentsTimeout), time.NewTimer(0)
+	defer timeout.Stop()
 	defer due.Stop()
-	for !r.dependencies.Sought() {
-		r.fetch(ctx, due)
+	for !d.set.Sought() {
+		d.fetch(ctx, due)
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("zookeeper: %w", context.Cause(ctx))
-		case <-enough.C:
+		case <-timeout.C:
 			return nil
 		case <-due.C:
-		case result := <-r.fetcher.Results():
-			r.fetched(result)
+		case result := <-d.fetcher.Results():
+			d.accept(result)
 		}
 	}
 	return nil
