@@ -18,22 +18,24 @@ import (
 // defaultConfig is where packages and images put the configuration.
 const defaultConfig = "/etc/xds-bridge/config.yaml"
 
-// cli is what the commands share: where they write, what the environment says,
-// and the flags that all of them have.
+// cli is what the commands share: where they print, the environment, and the flags
+// that all of them have.
 type cli struct {
-	out, err io.Writer
-	env      config.Lookup
-	hup      chan os.Signal // SIGHUP since the process began; nil: left to the system
+	*terminal
+	hup chan os.Signal // SIGHUP since the process began; nil: left to the system
 
 	file      string // --config
-	color     string
 	logLevel  string // empty: as the configuration has it
 	logFormat string
 }
 
+func newCLI(out, err io.Writer, env config.Lookup, hup chan os.Signal) *cli {
+	return &cli{terminal: &terminal{out: out, err: err, env: env}, hup: hup}
+}
+
 // execute runs one command line and returns its exit code.
 func execute(ctx context.Context, c *cli, args []string) int {
-	root := c.root() //nolint:contextcheck // each command has the context of its command
+	root := newRoot(c) //nolint:contextcheck // each command has the context of its command
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
 	if err != nil && !silent(err) {
@@ -51,7 +53,7 @@ func (c *cli) withFile(text string) string {
 	return strings.NewReplacer("xds-bridge adopt --", "xds-bridge adopt"+flags+" --", "xds-bridge release --", "xds-bridge release"+flags+" --").Replace(text)
 }
 
-func (c *cli) root() *cobra.Command {
+func newRoot(c *cli) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "xds-bridge",
 		Short: "Keeps service registries in sync with a mesh",
@@ -83,18 +85,18 @@ func (c *cli) root() *cobra.Command {
 		}
 		return usage("%w%s; see %s --help", err, unit, cmd.CommandPath())
 	})
-	c.shortcuts(root)
+	addShortcuts(c, root)
 	root.AddCommand(
-		c.runCommand(), c.reloadCommand(), c.validateCommand(), c.planCommand(), c.preflightCommand(), c.statusCommand(), c.whyCommand(),
-		c.holdsCommand(), c.eventsCommand(), c.approveCommand(), c.denyCommand(),
-		c.adoptCommand(), c.releaseCommand(), c.purgeCommand(), c.demoCommand(), c.healthcheckCommand(), c.versionCommand(),
+		runCommand(c), reloadCommand(c), validateCommand(c), planCommand(c), preflightCommand(c), statusCommand(c), whyCommand(c),
+		holdsCommand(c), eventsCommand(c), approveCommand(c), denyCommand(c),
+		adoptCommand(c), releaseCommand(c), purgeCommand(c), demoCommand(c), healthcheckCommand(c), versionCommand(c),
 	)
 	return root
 }
 
-// shortcuts gives the command that is given alone the flags that users of other
-// tools try: --check, --dry-run and --version.
-func (c *cli) shortcuts(root *cobra.Command) {
+// addShortcuts adds the flags that users of other tools try without a command: --check,
+// --dry-run and --version.
+func addShortcuts(c *cli, root *cobra.Command) {
 	var check, dry, version bool
 	root.Flags().BoolVar(&check, "check", false, "the same as the verb validate")
 	root.Flags().BoolVar(&dry, "dry-run", false, "the same as run --dry-run")
@@ -104,11 +106,11 @@ func (c *cli) shortcuts(root *cobra.Command) {
 		case len(args) > 0:
 			return unknownCommand(cmd, args[0])
 		case version:
-			return c.version(outputText)
+			return printVersion(c, outputText)
 		case check:
-			return c.validate(validateOptions{files: []string{c.file}, output: outputText})
+			return runValidate(c, validateOptions{files: []string{c.file}, output: outputText})
 		case dry:
-			return c.run(cmd.Context(), runOptions{dryRun: true})
+			return runBridge(cmd.Context(), c, runOptions{dryRun: true})
 		default:
 			return cmd.Help()
 		}

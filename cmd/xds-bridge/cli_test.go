@@ -122,7 +122,7 @@ func TestHangUp(t *testing.T) {
 	hup := make(chan os.Signal, 1)
 	hup <- syscall.SIGHUP
 	var out buffer
-	if code := execute(t.Context(), &cli{out: &out, err: &out, env: lookup(nil), hup: hup}, []string{"version"}); code != 129 || out.String() != "" {
+	if code := execute(t.Context(), newCLI(&out, &out, lookup(nil), hup), []string{"version"}); code != 129 || out.String() != "" {
 		t.Errorf("exit code %d: %s", code, out.String())
 	}
 }
@@ -144,19 +144,19 @@ func TestNacosIsNotWrittenOnce(t *testing.T) {
 func TestTerminalIsSafe(t *testing.T) {
 	t.Parallel()
 	var out buffer
-	c := &cli{out: &out, err: &out, env: lookup(nil), color: "never"}
+	c := newCLI(&out, &out, lookup(nil), nil)
 	evil := "evil\x1b]0;owned\x07\x1b[2J\u202e.svc"
 	d := admin.Document{
 		Owner: evil, Time: time.Now(),
 		Sources: []admin.Source{{Name: evil, Stale: evil, Skipped: []admin.Skipped{{Input: evil, Reason: evil}}}},
 		Loops:   []bridge.Status{{Target: evil, Services: []bridge.ServiceStatus{{Service: "s\x1b", Detail: evil}}, Holds: []bridge.Hold{{Reason: evil}}}},
 	}
-	if err := c.printStatus(d); err != nil {
+	if err := printStatus(c.terminal, d); err != nil {
 		t.Fatal(err)
 	}
-	c.printWhy(admin.Why{Sources: []admin.Seen{{Source: evil, Keys: []string{evil}, Endpoints: []admin.Endpoint{{Address: evil}}}}})
-	c.printFindings([]app.Finding{{Peer: evil, Check: evil, Outcome: app.Failed, Detail: evil, Fix: evil}})
-	c.printPlan(&app.Difference{Changes: []app.Step{{Op: "create", Group: evil, New: evil}}})
+	printWhy(c.terminal, admin.Why{Sources: []admin.Seen{{Source: evil, Keys: []string{evil}, Endpoints: []admin.Endpoint{{Address: evil}}}}})
+	printFindings(c, []app.Finding{{Peer: evil, Check: evil, Outcome: app.Failed, Detail: evil, Fix: evil}})
+	printPlan(c.terminal, &app.Difference{Changes: []app.Step{{Op: "create", Group: evil, New: evil}}})
 	if s := out.String(); strings.ContainsAny(s, "\x1b\x07\u202e") || !strings.Contains(s, `evil\x1b]0;owned\a`) {
 		t.Errorf("printed %q", s)
 	}
@@ -167,12 +167,12 @@ func TestTerminalIsSafe(t *testing.T) {
 func TestStatusNamesWhatIsSkipped(t *testing.T) {
 	t.Parallel()
 	var out buffer
-	c := &cli{out: &out, err: &out, env: lookup(nil), color: "never"}
+	c := newCLI(&out, &out, lookup(nil), nil)
 	s := admin.Source{Name: "zk"}
 	for i := range 12 {
 		s.Skipped = append(s.Skipped, admin.Skipped{Input: fmt.Sprintf("node-%02d", i), Reason: "has no port"})
 	}
-	if err := c.printStatus(admin.Document{Sources: []admin.Source{s}}); err != nil {
+	if err := printStatus(c.terminal, admin.Document{Sources: []admin.Source{s}}); err != nil {
 		t.Fatal(err)
 	}
 	text := out.String()
@@ -200,8 +200,8 @@ func TestColor(t *testing.T) {
 		"a dumb terminal": {"auto", map[string]string{"TERM": "dumb"}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := &cli{out: &buffer{}, env: lookup(tc.env), color: tc.color}
-			if got := strings.Contains(c.paint(red, "x"), "\x1b"); got != tc.want {
+			out := &terminal{out: &buffer{}, env: lookup(tc.env), color: tc.color}
+			if got := strings.Contains(out.paint(red, "x"), "\x1b"); got != tc.want {
 				t.Errorf("coloured: %v", got)
 			}
 		})
@@ -252,7 +252,7 @@ func flagsPage(root *cobra.Command) string {
 
 func TestGeneratedReference(t *testing.T) {
 	t.Parallel()
-	got := flagsPage((&cli{out: &buffer{}, err: &buffer{}, env: lookup(nil)}).root())
+	got := flagsPage(newRoot(newCLI(&buffer{}, &buffer{}, lookup(nil), nil)))
 	file := filepath.Join("..", "..", "docs", "reference", "flags.md")
 	if os.Getenv("UPDATE_GOLDEN") != "" {
 		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {

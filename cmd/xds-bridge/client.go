@@ -10,7 +10,14 @@ import (
 	"github.com/xds-bridge/xds-bridge/internal/app"
 )
 
-func clientFlags(cmd *cobra.Command, o *app.ClientOptions) {
+// clientOptions are the flags of every command that asks the running bridge.
+type clientOptions struct {
+	app.ClientOptions
+	output output
+}
+
+func clientFlags(cmd *cobra.Command, o *clientOptions) {
+	outputFlag(cmd, &o.output)
 	cmd.Flags().StringVar(&o.Address, "admin", "", "host:port of the running bridge's status API; by default what the configuration says")
 	cmd.Flags().StringVar(&o.Owner, "owner", "", "the owner of the bridge that is asked; by default what the configuration says")
 	cmd.Flags().DurationVar(&o.Timeout, "timeout", 10*time.Second, "how long to wait for an answer")
@@ -42,7 +49,7 @@ func shellQuote(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
-func (c *cli) healthcheckCommand() *cobra.Command {
+func healthcheckCommand(c *cli) *cobra.Command {
 	var o app.HealthOptions
 	cmd := &cobra.Command{
 		Use: "healthcheck", Short: "Ask the running bridge whether it lives", Args: noArgs,

@@ -24,13 +24,13 @@ type demoOptions struct {
 	interval  time.Duration
 }
 
-func (c *cli) demoCommand() *cobra.Command {
+func demoCommand(c *cli) *cobra.Command {
 	var o demoOptions
 	cmd := &cobra.Command{
 		Use: "demo", Short: "Show the bridge at work on an embedded mesh", Args: noArgs,
 		Long: "demo starts a small mesh in this process and shows what the bridge writes of it\n" +
 			"into an embedded registry, or into a real ZooKeeper or Nacos, which it leaves as it was.",
-		RunE: func(cmd *cobra.Command, _ []string) error { return c.demo(cmd.Context(), o) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return runDemo(cmd.Context(), c, o) },
 	}
 	outputFlag(cmd, &o.output)
 	cmd.Flags().BoolVar(&o.once, "once", false, "print the final state and exit")
@@ -42,7 +42,7 @@ func (c *cli) demoCommand() *cobra.Command {
 	return cmd
 }
 
-func (c *cli) demo(ctx context.Context, o demoOptions) error {
+func runDemo(ctx context.Context, c *cli, o demoOptions) error {
 	if o.output == outputJSON && !o.once {
 		return usage("demo -o json prints one document and needs --once")
 	}

@@ -21,26 +21,24 @@ func main() {
 	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP) // before anything else: it ends whoever does not take it
 	ctx, stop := interruptible(context.Background(), os.Exit)
-	code := execute(ctx, &cli{out: os.Stdout, err: os.Stderr, env: os.LookupEnv, hup: hup}, os.Args[1:])
+	code := execute(ctx, newCLI(os.Stdout, os.Stderr, os.LookupEnv, hup), os.Args[1:])
 	stop()
 	os.Exit(code)
 }
 
-func (c *cli) versionCommand() *cobra.Command {
+func versionCommand(c *cli) *cobra.Command {
 	var o output
 	cmd := &cobra.Command{
 		Use: "version", Short: "Say what this binary is", Args: noArgs,
-		RunE: func(*cobra.Command, []string) error { return c.version(o) },
+		RunE: func(*cobra.Command, []string) error { return printVersion(c, o) },
 	}
 	outputFlag(cmd, &o)
 	return cmd
 }
 
-func (c *cli) version(o output) error {
+func printVersion(c *cli, o output) error {
 	b := app.ReadBuild(version)
-	if o == outputJSON {
-		return c.document(b)
-	}
-	c.say("xds-bridge %s (revision %s, %s, %s, %s)", b.Version, cmp.Or(b.Revision, "-"), cmp.Or(b.Date, "-"), b.Go, b.Platform)
-	return nil
+	return c.result(o, b, func() {
+		c.say("xds-bridge %s (revision %s, %s, %s, %s)", b.Version, cmp.Or(b.Revision, "-"), cmp.Or(b.Date, "-"), b.Go, b.Platform)
+	})
 }

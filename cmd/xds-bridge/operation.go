@@ -16,28 +16,24 @@ func operationFlags(cmd *cobra.Command, o *app.OperationOptions, form *output, y
 	cmd.Flags().DurationVar(&o.Timeout, "timeout", 5*time.Minute, "how long it may take")
 }
 
-// operated prints what was or would be done. Nothing is printed where nothing was
-// found out.
-func (c *cli) operated(d *app.Operation, err error, form output) error {
+// endOperation prints what was or would be done, if that is known, and returns the error
+// of the command.
+func endOperation(c *cli, d *app.Operation, err error, form output) error {
 	if d == nil {
 		return err
 	}
-	if form != outputJSON {
-		c.printWork(d)
-		return err
-	}
-	if printed := c.document(d); err == nil {
+	if printed := c.result(form, d, func() { printOperation(c.terminal, d) }); err == nil {
 		err = printed
 	}
 	return err
 }
 
-func (c *cli) printWork(d *app.Operation) {
+func printOperation(t *terminal, d *app.Operation) {
 	done, left := d.Entries, d.Left
-	c.printSteps(done)
+	printSteps(t, done)
 	if len(left) > 0 {
-		c.warn("as they were, or not known:")
-		c.printSteps(left)
+		t.warn("as they were, or not known:")
+		printSteps(t, left)
 	}
 	of := ""
 	if d.Action == "purge" {
@@ -48,32 +44,32 @@ func (c *cli) printWork(d *app.Operation) {
 	}
 	switch {
 	case len(done)+len(left) == 0:
-		c.say("There is nothing%s to %s.", of, d.Action)
+		t.say("There is nothing%s to %s.", of, d.Action)
 	case d.Asked:
-		c.say("%d entries%s: %s.", len(done), of, d.After)
+		t.say("%d entries%s: %s.", len(done), of, d.After)
 	default:
-		c.say("%d entries%s would be %s; give --yes to do it.", len(done), of, d.After)
+		t.say("%d entries%s would be %s; give --yes to do it.", len(done), of, d.After)
 	}
 }
 
-func (c *cli) printSteps(steps []app.Step) {
+func printSteps(t *terminal, steps []app.Step) {
 	where := ""
 	for _, s := range steps {
 		if at := s.Target + "  " + s.Group; at != where {
-			c.say("%s", at)
+			t.say("%s", at)
 			where = at
 		}
-		c.show(red, "  - %s", cmp.Or(s.Old, s.Key))
+		t.show(red, "  - %s", cmp.Or(s.Old, s.Key))
 		if s.New != "" {
-			c.show(green, "  + %s", s.New)
+			t.show(green, "  + %s", s.New)
 		}
 		if s.Failed != "" {
-			c.warn("    %s", s.Failed)
+			t.warn("    %s", s.Failed)
 		}
 	}
 }
 
-func (c *cli) adoptCommand() *cobra.Command {
+func adoptCommand(c *cli) *cobra.Command {
 	var o app.AdoptOptions
 	var form output
 	cmd := &cobra.Command{
@@ -89,7 +85,7 @@ func (c *cli) adoptCommand() *cobra.Command {
 			"It only shows what it would do, unless --yes is given.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			d, err := c.program().Adopt(cmd.Context(), o)
-			return c.operated(d, err, form)
+			return endOperation(c, d, err, form)
 		},
 	}
 	operationFlags(cmd, &o.OperationOptions, &form, "do it")
@@ -99,7 +95,7 @@ func (c *cli) adoptCommand() *cobra.Command {
 	return cmd
 }
 
-func (c *cli) purgeCommand() *cobra.Command {
+func purgeCommand(c *cli) *cobra.Command {
 	var o app.PurgeOptions
 	var form output
 	cmd := &cobra.Command{
@@ -113,7 +109,7 @@ func (c *cli) purgeCommand() *cobra.Command {
 			"configuration has no bridge of that name.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			d, err := c.program().Purge(cmd.Context(), o)
-			return c.operated(d, err, form)
+			return endOperation(c, d, err, form)
 		},
 	}
 	operationFlags(cmd, &o.OperationOptions, &form, "delete")
@@ -122,7 +118,7 @@ func (c *cli) purgeCommand() *cobra.Command {
 	return cmd
 }
 
-func (c *cli) releaseCommand() *cobra.Command {
+func releaseCommand(c *cli) *cobra.Command {
 	var o app.ReleaseOptions
 	var form output
 	cmd := &cobra.Command{
@@ -133,7 +129,7 @@ func (c *cli) releaseCommand() *cobra.Command {
 			"it would do, unless --yes is given.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			d, err := c.program().Release(cmd.Context(), o)
-			return c.operated(d, err, form)
+			return endOperation(c, d, err, form)
 		},
 	}
 	operationFlags(cmd, &o.OperationOptions, &form, "do it")

@@ -16,72 +16,68 @@ type planOptions struct {
 	timeout time.Duration
 }
 
-func (c *cli) planCommand() *cobra.Command {
+func planCommand(c *cli) *cobra.Command {
 	var o planOptions
 	cmd := &cobra.Command{
 		Use: "plan", Short: "Show what run would write, and write nothing", Args: noArgs,
 		Long: "plan reads every source and every target of the configuration and shows the\n" +
 			"difference. It writes nothing. It exits with 1 where something differs. What a\n" +
 			"mesh is served it knows by the records that the bridge keeps of that.",
-		RunE: func(cmd *cobra.Command, _ []string) error { return c.plan(cmd.Context(), o) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return runPlan(cmd.Context(), c, o) },
 	}
 	outputFlag(cmd, &o.output)
 	cmd.Flags().DurationVar(&o.timeout, "timeout", time.Minute, "how long sources and targets may take to answer")
 	return cmd
 }
 
-func (c *cli) plan(ctx context.Context, o planOptions) error {
+func runPlan(ctx context.Context, c *cli, o planOptions) error {
 	d, err := c.program().Plan(ctx, o.timeout)
 	if err != nil {
 		return err
 	}
-	if o.output == outputJSON {
-		err = c.document(d)
-	} else {
-		c.printPlan(d)
-	}
+	err = c.result(o.output, d, func() { printPlan(c.terminal, d) })
 	if err == nil && d.Differs() {
 		err = exit{exitFindings}
 	}
 	return err
 }
 
-func (c *cli) printPlan(d *app.Difference) {
+func printPlan(t *terminal, d *app.Difference) {
 	where := ""
 	for _, s := range d.Changes {
 		if at := s.Target + "  " + s.Group; at != where {
-			c.say("%s", at)
+			t.say("%s", at)
 			where = at
 		}
 		for _, line := range lines(s) {
-			c.show(line.color, "%s", line.text)
+			t.show(line.color, "%s", line.text)
 		}
 	}
 	for _, k := range d.Conflicts {
-		c.show(yellow, "‼ conflict  %s  %s %s  of %s belongs to %s", k.Target, k.Group, k.Key, k.Service, k.Winner)
+		t.show(yellow, "‼ conflict  %s  %s %s  of %s belongs to %s", k.Target, k.Group, k.Key, k.Service, k.Winner)
 	}
 	for _, i := range d.Invalid {
-		c.show(yellow, "‼ cannot be written  %s: %s", i.What, brief(i.Reason))
+		t.show(yellow, "‼ cannot be written  %s: %s", i.What, brief(i.Reason))
 	}
 	for _, s := range d.Skipped {
-		c.say("  skipped  %s: %s", s.What, s.Reason)
+		t.say("  skipped  %s: %s", s.What, s.Reason)
 	}
 	for _, s := range d.Notes {
-		c.show(yellow, "‼ %s: %s", s.What, s.Reason)
+		t.show(yellow, "‼ %s: %s", s.What, s.Reason)
 	}
 	n := d.Summary
 	if n.Equal > 0 {
-		c.say("%d are equal and held by another connection of this owner: a restart writes them once more.", n.Equal)
+		t.say("%d are equal and held by another connection of this owner: a restart writes them once more.", n.Equal)
 	}
 	if !d.Differs() {
-		c.say("Nothing differs.")
+		t.say("Nothing differs.")
 		return
 	}
 	kept := ""
 	if n.Kept > 0 {
 		kept = fmt.Sprintf(" %d that stay as each says,", n.Kept)
 	}
-	c.say("%d to create, %d to update, %d to delete, %d held by the guard,%s %d in conflict.", n.Create, n.Update, n.Delete, n.Held, kept, len(d.Conflicts))
+	t.say("%d to create, %d to update, %d to delete, %d held by the guard,%s %d in conflict.", n.Create, n.Update, n.Delete, n.Held, kept, len(d.Conflicts))
 }
 
 // painted is a line and its colour.

@@ -14,7 +14,7 @@ type preflightOptions struct {
 	timeout time.Duration
 }
 
-func (c *cli) preflightCommand() *cobra.Command {
+func preflightCommand(c *cli) *cobra.Command {
 	var o preflightOptions
 	cmd := &cobra.Command{
 		Use: "preflight", Short: "Try everything that run needs, and say how to mend what fails", Args: noArgs,
@@ -22,24 +22,20 @@ func (c *cli) preflightCommand() *cobra.Command {
 			"versions, the token, the debug API, permissions by a node that it writes and\n" +
 			"deletes, clocks. √ is fine, ‼ is worth a look, × has to be mended, and · is what\n" +
 			"another configuration could do from here.",
-		RunE: func(cmd *cobra.Command, _ []string) error { return c.preflight(cmd.Context(), o) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return runPreflight(cmd.Context(), c, o) },
 	}
 	outputFlag(cmd, &o.output)
 	cmd.Flags().DurationVar(&o.timeout, "timeout", 15*time.Second, "how long a peer may take to answer")
 	return cmd
 }
 
-func (c *cli) preflight(ctx context.Context, o preflightOptions) error {
+func runPreflight(ctx context.Context, c *cli, o preflightOptions) error {
 	all, err := c.program().Preflight(ctx, o.timeout)
 	if err != nil {
 		return err
 	}
-	if o.output == outputJSON {
-		if err := c.document(all); err != nil {
-			return err
-		}
-	} else {
-		c.printFindings(all)
+	if err := c.result(o.output, all, func() { printFindings(c, all) }); err != nil {
+		return err
 	}
 	code := exitOK
 	for _, f := range all {
@@ -50,13 +46,10 @@ func (c *cli) preflight(ctx context.Context, o preflightOptions) error {
 			code = exitUnreachable
 		}
 	}
-	if code != exitOK {
-		return exit{code}
-	}
-	return nil
+	return exitWith(code)
 }
 
-func (c *cli) printFindings(all []app.Finding) {
+func printFindings(c *cli, all []app.Finding) {
 	heading := ""
 	for _, f := range all {
 		if h := string(f.Role) + " " + f.Peer; h != heading {

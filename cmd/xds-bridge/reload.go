@@ -9,26 +9,24 @@ import (
 	"github.com/xds-bridge/xds-bridge/internal/app"
 )
 
-func (c *cli) reloadCommand() *cobra.Command {
-	var o app.ClientOptions
-	var form output
+func reloadCommand(c *cli) *cobra.Command {
+	var o clientOptions
 	cmd := &cobra.Command{
 		Use: "reload", Short: "Have the running bridge read its configuration again", Args: noArgs,
 		Long: "reload has the running bridge read its file again. What changed is restarted, and\n" +
 			"everything else continues. A file that is wrong changes nothing: every fault of it\n" +
 			"is printed, and the exit code is 2.\n\n" +
 			"SIGHUP does the same, and so does a change of the file within reload.interval.",
-		RunE: func(cmd *cobra.Command, _ []string) error { return c.reload(cmd.Context(), o, form) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return runReload(cmd.Context(), c, o) },
 	}
 	clientFlags(cmd, &o)
-	outputFlag(cmd, &form)
 	return cmd
 }
 
-func (c *cli) reload(ctx context.Context, o app.ClientOptions, form output) error {
+func runReload(ctx context.Context, c *cli, o clientOptions) error {
 	o.Timeout = max(o.Timeout, app.ReloadWait)
 	o.AnyOwner = true // it reads its own file, in which the owner may be what changed
-	client, err := c.program().Client(o)
+	client, err := c.program().Client(o.ClientOptions)
 	if err != nil {
 		return err
 	}
@@ -36,12 +34,8 @@ func (c *cli) reload(ctx context.Context, o app.ClientOptions, form output) erro
 	if err != nil {
 		return err
 	}
-	if form == outputJSON {
-		if err := c.document(r); err != nil {
-			return err
-		}
-	} else {
-		c.printReload(r)
+	if err := c.result(o.output, r, func() { printReload(c, r) }); err != nil {
+		return err
 	}
 	if !r.OK {
 		return exit{exitUsage}
@@ -49,7 +43,7 @@ func (c *cli) reload(ctx context.Context, o app.ClientOptions, form output) erro
 	return nil
 }
 
-func (c *cli) printReload(r admin.Reload) {
+func printReload(c *cli, r admin.Reload) {
 	for _, err := range r.Errors {
 		c.note("%s", c.withFile(err))
 	}

@@ -149,12 +149,12 @@ func TestAChangeDuringTheStartIsTaken(t *testing.T) {
 	var once sync.Once
 	log, done := &buffer{}, make(chan int, 1)
 	go func() {
-		c := &cli{out: log, err: log, env: func(name string) (string, bool) {
+		c := newCLI(log, log, func(name string) (string, bool) {
 			if name == "TRAIL" {
 				once.Do(func() { write("2s") }) // as the kubelet does with a ConfigMap
 			}
 			return "", false
-		}}
+		}, nil)
 		done <- execute(ctx, c, []string{"run", "-f", file})
 	}()
 	defer func() { cancel(); <-done }()

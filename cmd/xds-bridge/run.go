@@ -14,7 +14,7 @@ type runOptions struct {
 	timeout      time.Duration
 }
 
-func (c *cli) runCommand() *cobra.Command {
+func runCommand(c *cli) *cobra.Command {
 	var o runOptions
 	cmd := &cobra.Command{
 		Use: "run", Short: "Keep the registries in sync, in the foreground", Args: noArgs,
@@ -24,7 +24,7 @@ func (c *cli) runCommand() *cobra.Command {
 			"With --once it brings the registries in sync once and exits: 0 done, 1 with\n" +
 			"conflicts or entries that cannot be written, 4 a peer cannot be reached, 5 the\n" +
 			"guard holds deletions back.",
-		RunE: func(cmd *cobra.Command, _ []string) error { return c.run(cmd.Context(), o) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return runBridge(cmd.Context(), c, o) },
 	}
 	cmd.Flags().BoolVar(&o.once, "once", false, "bring the registries in sync once and exit")
 	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false, "write nothing, and log what would be written")
@@ -32,16 +32,16 @@ func (c *cli) runCommand() *cobra.Command {
 	return cmd
 }
 
-func (c *cli) run(ctx context.Context, o runOptions) error {
+func runBridge(ctx context.Context, c *cli, o runOptions) error {
 	switch {
 	case o.once && o.dryRun:
-		return c.plan(ctx, planOptions{output: outputText, timeout: o.timeout})
+		return runPlan(ctx, c, planOptions{output: outputText, timeout: o.timeout})
 	case o.once:
 		statuses, err := c.program().RunOnce(ctx, o.timeout)
 		if err != nil {
 			return err
 		}
-		return c.reckon(statuses)
+		return printPass(c.terminal, statuses)
 	case o.dryRun:
 		return c.program().DryRun(ctx)
 	default:
@@ -49,22 +49,22 @@ func (c *cli) run(ctx context.Context, o runOptions) error {
 	}
 }
 
-// reckon says what a single pass came to, and gives it its exit code.
-func (c *cli) reckon(statuses []bridge.Status) error {
+// printPass prints what a single pass came to, and returns its exit code.
+func printPass(t *terminal, statuses []bridge.Status) error {
 	code := exitOK
 	for _, st := range statuses {
 		bad := len(st.Conflicts)
 		for _, sv := range st.Services {
 			if sv.Reason == bridge.ReasonInvalid || sv.Reason == bridge.ReasonRefused {
-				c.note("%s: %s: %s", st.Target, sv.Service, brief(sv.Detail))
+				t.note("%s: %s: %s", st.Target, sv.Service, brief(sv.Detail))
 				bad++
 			}
 		}
 		for _, k := range st.Conflicts {
-			c.note("%s: conflict: %s %s of %s belongs to %s", st.Target, k.Group, k.Key, k.Service, k.Winner)
+			t.note("%s: conflict: %s %s of %s belongs to %s", st.Target, k.Group, k.Key, k.Service, k.Winner)
 		}
 		for _, hold := range st.Holds {
-			c.note("%s: hold %s: %s", st.Target, hold.ID, holdText(time.Now(), hold))
+			t.note("%s: hold %s: %s", st.Target, hold.ID, holdText(time.Now(), hold))
 			if !hold.Denied {
 				code = exitHeld
 			}
@@ -72,10 +72,7 @@ func (c *cli) reckon(statuses []bridge.Status) error {
 		if bad > 0 && code == exitOK {
 			code = exitFindings
 		}
-		c.say("%s: %d entries of ours, %d of others, %d conflicts, %d holds", st.Target, st.Owned, st.Foreign, len(st.Conflicts), st.Counts.Holds)
+		t.say("%s: %d entries of ours, %d of others, %d conflicts, %d holds", st.Target, st.Owned, st.Foreign, len(st.Conflicts), st.Counts.Holds)
 	}
-	if code != exitOK {
-		return exit{code}
-	}
-	return nil
+	return exitWith(code)
 }

@@ -13,27 +13,24 @@ import (
 
 	"github.com/xds-bridge/xds-bridge/bridge"
 	"github.com/xds-bridge/xds-bridge/internal/admin"
-	"github.com/xds-bridge/xds-bridge/internal/app"
 )
 
-func (c *cli) statusCommand() *cobra.Command {
-	var o app.ClientOptions
-	var form output
+func statusCommand(c *cli) *cobra.Command {
+	var o clientOptions
 	cmd := &cobra.Command{
 		Use: "status", Short: "Show what the running bridge knows and does", Args: noArgs,
 		Long: "status asks the running bridge. It exits with 0 where everything is in sync, 1\n" +
 			"where something is not, 4 where the bridge does not answer and 5 where a guard\n" +
 			"holds deletions back. OURS, OTHERS and CLAIMED count entries: a host that is\n" +
 			"served into a mesh is one, beside its endpoints.",
-		RunE: func(cmd *cobra.Command, _ []string) error { return c.status(cmd.Context(), o, form) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return runStatus(cmd.Context(), c, o) },
 	}
 	clientFlags(cmd, &o)
-	outputFlag(cmd, &form)
 	return cmd
 }
 
-func (c *cli) status(ctx context.Context, o app.ClientOptions, form output) error {
-	client, err := c.program().Client(o)
+func runStatus(ctx context.Context, c *cli, o clientOptions) error {
+	client, err := c.program().Client(o.ClientOptions)
 	if err != nil {
 		return err
 	}
@@ -41,19 +38,19 @@ func (c *cli) status(ctx context.Context, o app.ClientOptions, form output) erro
 	if err != nil {
 		return err
 	}
-	if form == outputJSON {
+	if o.output == outputJSON {
 		err = c.document(d)
 	} else {
-		err = c.printStatus(d)
+		err = printStatus(c.terminal, d)
 	}
 	if err != nil {
 		return err
 	}
-	return verdictOf(d)
+	return statusExit(d)
 }
 
-// verdictOf gives a status its exit code.
-func verdictOf(d admin.Document) error {
+// statusExit returns the exit code of a status.
+func statusExit(d admin.Document) error {
 	code := exitOK
 	if !d.Ready {
 		code = exitFindings
@@ -66,10 +63,7 @@ func verdictOf(d admin.Document) error {
 			code = exitFindings
 		}
 	}
-	if code != exitOK {
-		return exit{code}
-	}
-	return nil
+	return exitWith(code)
 }
 
 func of(name string) string {
@@ -105,52 +99,52 @@ func leaderships(r admin.Replicas) string {
 	return line
 }
 
-func (c *cli) printStatus(d admin.Document) error {
+func printStatus(t *terminal, d admin.Document) error {
 	if d.Reload != nil && !d.Reload.OK {
-		c.warn("the configuration that was read %s was not taken: %s", ago(d.Time, d.Reload.Time), strings.Join(d.Reload.Errors, "; "))
+		t.warn("the configuration that was read %s was not taken: %s", ago(d.Time, d.Reload.Time), strings.Join(d.Reload.Errors, "; "))
 	}
 	if d.Reload != nil {
 		for _, what := range d.Reload.Left {
-			c.warn("%s", what)
+			t.warn("%s", what)
 		}
 	}
-	c.say("owner %s, version %s, up %s, %s", d.Owner, d.Version, d.Time.Sub(d.Started).Truncate(time.Second), readiness(d))
-	c.printConditions(d.Time, slices.DeleteFunc(slices.Clone(d.Conditions), func(x admin.Condition) bool {
+	t.say("owner %s, version %s, up %s, %s", d.Owner, d.Version, d.Time.Sub(d.Started).Truncate(time.Second), readiness(d))
+	printConditions(t, d.Time, slices.DeleteFunc(slices.Clone(d.Conditions), func(x admin.Condition) bool {
 		return slices.Contains([]admin.ConditionName{admin.ReloadRefused, admin.Held}, x.Name) // each has lines of its own
 	}))
 	if d.Replicas != nil {
-		c.say("%s", leaderships(*d.Replicas))
+		t.say("%s", leaderships(*d.Replicas))
 	}
-	c.say("")
-	t := newTable(c.out, "SOURCE", "KIND", "STATE", "SERVICES", "ENDPOINTS", "SKIPPED", "LAST CONTACT", "DETAIL")
+	t.say("")
+	rows := newTable(t.out, "SOURCE", "KIND", "STATE", "SERVICES", "ENDPOINTS", "SKIPPED", "LAST CONTACT", "DETAIL")
 	for _, s := range d.Sources {
 		endpoints := 0
 		for _, n := range s.Endpoints {
 			endpoints += n
 		}
-		t.row(s.Name, s.Kind, stateText(d, admin.OfSource, s.Name), strconv.Itoa(s.Services), strconv.Itoa(endpoints), strconv.Itoa(len(s.Skipped)),
+		rows.row(s.Name, s.Kind, stateText(d, admin.OfSource, s.Name), strconv.Itoa(s.Services), strconv.Itoa(endpoints), strconv.Itoa(len(s.Skipped)),
 			ago(d.Time, s.LastContact), brief(sourceDetail(s)))
 	}
-	if err := t.end(); err != nil {
+	if err := rows.end(); err != nil {
 		return err
 	}
 	for _, src := range d.Sources {
-		c.printSkipped(src)
+		printSkipped(t, src)
 	}
-	c.say("")
-	t = newTable(c.out, "TARGET", "STATE", "OURS", "OTHERS", "DUE", "LAST WRITE", "HOLDS", "CONFLICTS", "DETAIL")
+	t.say("")
+	rows = newTable(t.out, "TARGET", "STATE", "OURS", "OTHERS", "DUE", "LAST WRITE", "HOLDS", "CONFLICTS", "DETAIL")
 	for _, l := range d.Loops {
-		t.row(l.Target, stateText(d, admin.OfTarget, l.Target), strconv.Itoa(l.Owned), strconv.Itoa(l.Foreign), strconv.Itoa(l.Queue),
+		rows.row(l.Target, stateText(d, admin.OfTarget, l.Target), strconv.Itoa(l.Owned), strconv.Itoa(l.Foreign), strconv.Itoa(l.Queue),
 			ago(d.Time, l.LastWrite), strconv.Itoa(len(l.Holds)), strconv.Itoa(len(l.Conflicts)), brief(targetDetail(d, l)))
 	}
-	if err := t.end(); err != nil {
+	if err := rows.end(); err != nil {
 		return err
 	}
-	return c.printServices(d)
+	return printServices(t, d)
 }
 
 // printConditions says what is not in sync, since when and why.
-func (c *cli) printConditions(now time.Time, all []admin.Condition) {
+func printConditions(t *terminal, now time.Time, all []admin.Condition) {
 	for _, x := range all {
 		until := ""
 		switch {
@@ -160,7 +154,7 @@ func (c *cli) printConditions(now time.Time, all []admin.Condition) {
 		default:
 			until = ", until the next reading"
 		}
-		c.warn("%s %s%s since %s%s%s", cmp.Or(x.Peer, string(x.Direction)), x.Name, of(x.Bridge), ago(now, x.Since), until, colon(brief(x.Detail)))
+		t.warn("%s %s%s since %s%s%s", cmp.Or(x.Peer, string(x.Direction)), x.Name, of(x.Bridge), ago(now, x.Since), until, colon(brief(x.Detail)))
 	}
 }
 
@@ -168,40 +162,35 @@ func (c *cli) printConditions(now time.Time, all []admin.Condition) {
 const shownSkipped = 10
 
 // printSkipped says what a source leaves out and why.
-func (c *cli) printSkipped(s admin.Source) {
+func printSkipped(t *terminal, s admin.Source) {
 	for _, k := range s.Skipped[:min(len(s.Skipped), shownSkipped)] {
-		c.say("skipped of %s: %s: %s", s.Name, k.Input, k.Reason)
+		t.say("skipped of %s: %s: %s", s.Name, k.Input, k.Reason)
 	}
 	if n := len(s.Skipped) - shownSkipped; n > 0 {
-		c.say("skipped of %s: %d more, which status -o json shows", s.Name, n)
+		t.say("skipped of %s: %d more, which status -o json shows", s.Name, n)
 	}
 }
 
-func (c *cli) printServices(d admin.Document) error {
-	c.say("")
-	t := newTable(c.out, "BRIDGE", "SERVICE", "REASON", "CLAIMED", "LAST WRITE", "DETAIL")
+func printServices(t *terminal, d admin.Document) error {
+	t.say("")
+	rows := newTable(t.out, "BRIDGE", "SERVICE", "REASON", "CLAIMED", "LAST WRITE", "DETAIL")
 	for _, l := range d.Loops {
 		for _, s := range l.Services {
-			t.row(s.Bridge, string(s.Service), string(s.Reason), strconv.Itoa(s.Entries), ago(d.Time, s.LastWrite), brief(cmp.Or(s.Detail, s.LastError)))
+			rows.row(s.Bridge, string(s.Service), string(s.Reason), strconv.Itoa(s.Entries), ago(d.Time, s.LastWrite), brief(cmp.Or(s.Detail, s.LastError)))
 		}
 	}
-	if err := t.end(); err != nil {
+	if err := rows.end(); err != nil {
 		return err
 	}
 	for _, l := range d.Loops {
 		for _, h := range l.Holds {
-			c.warn("hold %s of %s: %s", h.ID, h.Bridge, holdText(d.Time, h))
+			t.warn("hold %s of %s: %s", h.ID, h.Bridge, holdText(d.Time, h))
 		}
 		for _, k := range l.Kept {
-			c.warn("%d entries of ours stay in %s: %s", k.Entries, l.Target, k.Why)
+			t.warn("%d entries of ours stay in %s: %s", k.Entries, l.Target, k.Why)
 		}
 	}
 	return nil
-}
-
-// warn prints a line of data that needs a person.
-func (c *cli) warn(format string, args ...any) {
-	c.show(yellow, "‼ "+format, args...)
 }
 
 // readiness says in one line whether everything is in sync and, where it is

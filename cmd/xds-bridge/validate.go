@@ -15,7 +15,7 @@ type validateOptions struct {
 	skip   bool // do not look for the files that the configuration names
 }
 
-func (c *cli) validateCommand() *cobra.Command {
+func validateCommand(c *cli) *cobra.Command {
 	var o validateOptions
 	cmd := &cobra.Command{
 		Use:   "validate [FILE...]",
@@ -24,7 +24,7 @@ func (c *cli) validateCommand() *cobra.Command {
 			if o.files = args; len(args) == 0 {
 				o.files = []string{c.file}
 			}
-			return c.validate(o)
+			return runValidate(c, o)
 		},
 	}
 	outputFlag(cmd, &o.output)
@@ -40,11 +40,11 @@ type verdict struct {
 	Warnings config.Errors `json:"warnings"` // it is valid all the same
 }
 
-func (c *cli) validate(o validateOptions) error {
+func runValidate(c *cli, o validateOptions) error {
 	var all config.Errors
 	verdicts := make([]verdict, 0, len(o.files))
 	for _, file := range o.files {
-		errs, warnings := c.check(file, o.skip)
+		errs, warnings := checkConfig(c, file, o.skip)
 		verdicts = append(verdicts, verdict{File: file, Valid: len(errs) == 0, Errors: errs, Warnings: warnings})
 		all = append(all, errs...)
 	}
@@ -73,7 +73,7 @@ func (c *cli) validate(o validateOptions) error {
 
 // check returns what is wrong with a file and what is worth a look, empty
 // lists where nothing is.
-func (c *cli) check(file string, skip bool) (errs, warnings config.Errors) { //nolint:revive // skip is a flag of the user's
+func checkConfig(c *cli, file string, skip bool) (errs, warnings config.Errors) { //nolint:revive // skip is a flag of the user's
 	cfg, err := config.Load(file, c.env)
 	if errs, ok := errors.AsType[config.Errors](err); ok {
 		return errs, config.Errors{}

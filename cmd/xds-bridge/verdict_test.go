@@ -42,7 +42,7 @@ func TestVerdictOfAStatus(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var e exit
-			if err := verdictOf(tt.d); err != nil && !errors.As(err, &e) || e.code != tt.code {
+			if err := statusExit(tt.d); err != nil && !errors.As(err, &e) || e.code != tt.code {
 				t.Errorf("exit code %d, want %d (%v)", e.code, tt.code, err)
 			}
 			if says := readiness(tt.d); says != tt.says {

@@ -11,13 +11,11 @@ import (
 
 	"github.com/xds-bridge/xds-bridge/bridge"
 	"github.com/xds-bridge/xds-bridge/internal/admin"
-	"github.com/xds-bridge/xds-bridge/internal/app"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-func (c *cli) whyCommand() *cobra.Command {
-	var o app.ClientOptions
-	var form output
+func whyCommand(c *cli) *cobra.Command {
+	var o clientOptions
 	cmd := &cobra.Command{
 		Use: "why SERVICE", Short: "Explain where a service comes from and where it went", Args: oneArg("service"),
 		Long: "why asks the running bridge for the whole chain of one service: its host, keys,\n" +
@@ -27,18 +25,17 @@ func (c *cli) whyCommand() *cobra.Command {
 			"by its service key; an application, a host alone or the address of an endpoint\n" +
 			"will do where no service has that as its name.",
 		Example: "  xds-bridge why order.shop.svc.cluster.local:20880\n  xds-bridge why com.example.OrderService",
-		RunE:    func(cmd *cobra.Command, args []string) error { return c.why(cmd.Context(), o, form, args[0]) },
+		RunE:    func(cmd *cobra.Command, args []string) error { return runWhy(cmd.Context(), c, o, args[0]) },
 	}
 	clientFlags(cmd, &o)
-	outputFlag(cmd, &form)
 	return cmd
 }
 
-func (c *cli) why(ctx context.Context, o app.ClientOptions, form output, service string) error {
+func runWhy(ctx context.Context, c *cli, o clientOptions, service string) error {
 	if strings.TrimSpace(service) == "" {
 		return usage("why takes the name of a service, found an empty one; write fqdn:port, an interface or a service key, as status lists them")
 	}
-	client, err := c.program().Client(o)
+	client, err := c.program().Client(o.ClientOptions)
 	if err != nil {
 		return err
 	}
@@ -46,88 +43,84 @@ func (c *cli) why(ctx context.Context, o app.ClientOptions, form output, service
 	if err != nil {
 		return err
 	}
-	if form == outputJSON {
-		return c.document(w)
-	}
-	c.printWhy(w)
-	return nil
+	return c.result(o.output, w, func() { printWhy(c.terminal, w) })
 }
 
-func (c *cli) printWhy(w admin.Why) {
-	c.printConditions(time.Now(), w.Conditions)
+func printWhy(t *terminal, w admin.Why) {
+	printConditions(t, time.Now(), w.Conditions)
 	for _, s := range w.Sources {
-		c.printSeen(s)
+		printSeen(t, s)
 	}
 	for _, s := range w.Skipped {
-		c.say("skipped  %s: %s", s.Input, s.Reason)
+		t.say("skipped  %s: %s", s.Input, s.Reason)
 	}
 	for _, s := range w.Services {
-		c.printService(s)
+		printService(t, s)
 	}
 	for _, h := range w.Holds {
-		c.warn("hold %s in %s: %s", h.ID, h.Target, holdText(time.Now(), h.Hold))
+		t.warn("hold %s in %s: %s", h.ID, h.Target, holdText(time.Now(), h.Hold))
 	}
-	c.printConflicts(w.Conflicts)
+	printConflicts(t, w.Conflicts)
 	for _, k := range w.Kept {
-		c.warn("entries of ours stay in %s: %s", k.Target, k.Why)
+		t.warn("entries of ours stay in %s: %s", k.Target, k.Why)
 	}
-	c.printEvents(slices.DeleteFunc(w.Events, func(e admin.Event) bool {
+	printEvents(t, slices.DeleteFunc(w.Events, func(e admin.Event) bool {
 		return e.Kind == bridge.EventConflict && len(w.Conflicts) > 0 // which are shown above
 	}))
 	switch {
 	case len(w.Services) > 0:
 	case len(w.Kept) > 0: // which says what becomes of them
 	case len(w.Sources) == 0:
-		c.say("No service has this name.")
+		t.say("No service has this name.")
 	case len(w.Conditions) > 0:
-		c.say("No bridge claims it so far.")
+		t.say("No bridge claims it so far.")
 	default:
-		c.say("No bridge claims it.")
+		t.say("No bridge claims it.")
 	}
 }
 
 // printConflicts says whose entries are in the way.
-func (c *cli) printConflicts(conflicts []admin.Conflict) {
+func printConflicts(t *terminal, conflicts []admin.Conflict) {
 	for _, k := range conflicts[:min(len(conflicts), shownEntries)] {
-		c.warn("conflict in %s: %s %s of %s belongs to %s", k.Target, k.Group, k.Key, k.Service, k.Winner)
+		t.warn("conflict in %s: %s %s of %s belongs to %s", k.Target, k.Group, k.Key, k.Service, k.Winner)
 	}
 	if more := len(conflicts) - shownEntries; more > 0 {
-		c.warn("%d conflicts more, which why -o json shows", more)
+		t.warn("%d conflicts more, which why -o json shows", more)
 	}
 }
 
 // printService says what became of a service in one target.
-func (c *cli) printService(s admin.Service) {
-	c.say("target %s, bridge %s, owner %s", s.Target, s.Bridge, s.Owner)
-	c.say("  service   %s", s.Service)
+func printService(t *terminal, s admin.Service) {
+	t.say("target %s, bridge %s, owner %s", s.Target, s.Bridge, s.Owner)
+	t.say("  service   %s", s.Service)
 	details := strings.Split(s.Detail, "\n")
-	c.say("  reason    %s%s", s.Reason, colon(details[0]))
+	t.say("  reason    %s%s", s.Reason, colon(details[0]))
 	for _, line := range details[1:min(len(details), shownEntries)] {
-		c.say("            %s", line)
+		t.say("            %s", line)
 	}
 	if more := len(details) - shownEntries; more > 0 {
-		c.say("            and %d more; see why -o json", more)
+		t.say("            and %d more; see why -o json", more)
 	}
-	c.say("  claimed   %d entries", s.Entries)
+	t.say("  claimed   %d entries", s.Entries)
 	for _, g := range s.Groups {
-		c.say("  group     %s", g)
+		t.say("  group     %s", g)
 	}
 	if s.LastError != "" {
-		c.say("  error     %s", brief(s.LastError))
+		t.say("  error     %s", brief(s.LastError))
 	}
 }
 
-func (c *cli) printSeen(s admin.Seen) {
-	c.say("source %s", s.Source)
-	c.say("  service   %s", s.Service)
+func printSeen(t *terminal, s admin.Seen) {
+	t.say("source %s", s.Source)
+	t.say("  service   %s", s.Service)
 	for _, k := range s.Keys {
-		c.say("  key       %s", k)
+		t.say("  key       %s", k)
 	}
 	for _, a := range slices.Sorted(maps.Keys(s.Attributes)) {
-		c.say("  %-9s %s", a, s.Attributes[a])
+		t.say("  %-9s %s", a, s.Attributes[a])
 	}
 	if s.Unknown != "" {
-		c.say("  unknown   %s", s.Unknown)
+		t.say("  unknown   %s", s.Unknown)
 	}
 	for _, e := range s.Endpoints {
 		parts := []string{e.Address, healthText(e)}
@@ -137,10 +130,10 @@ func (c *cli) printSeen(s admin.Seen) {
 		if e.Zone != "" {
 			parts = append(parts, e.Zone)
 		}
-		c.say("  endpoint  %s", strings.Join(parts, ", "))
+		t.say("  endpoint  %s", strings.Join(parts, ", "))
 	}
 	if len(s.Endpoints) == 0 {
-		c.say("  endpoint  none")
+		t.say("  endpoint  none")
 	}
 }
 

@@ -90,8 +90,8 @@ func TestStatusNamesNoTimeThatIsOver(t *testing.T) {
 		"since 0s ago: ":             {},
 	} {
 		var out buffer
-		c := &cli{out: &out, err: &out, env: lookup(nil)}
-		c.printConditions(now, []admin.Condition{{Direction: admin.OfSource, Peer: "mesh", Name: admin.Partial, Detail: "why", Since: now, Until: until}})
+		c := newCLI(&out, &out, lookup(nil), nil)
+		printConditions(c.terminal, now, []admin.Condition{{Direction: admin.OfSource, Peer: "mesh", Name: admin.Partial, Detail: "why", Since: now, Until: until}})
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("it says %q, want %q", out.String(), want)
 		}
@@ -109,8 +109,8 @@ func TestWhyDeniesAClaimOnlyOfAServiceThatItKnows(t *testing.T) {
 		"‼ entries of ours stay in zk: no bridge writes there": {Kept: []admin.Kept{{Target: "zk", Kept: bridge.Kept{Why: "no bridge writes there"}}}},
 	} {
 		var out buffer
-		c := &cli{out: &out, err: &out, env: lookup(nil)}
-		c.printWhy(why)
+		c := newCLI(&out, &out, lookup(nil), nil)
+		printWhy(c.terminal, why)
 		lines := strings.Split(strings.TrimSpace(out.String()), "\n")
 		if last := lines[len(lines)-1]; last != want && (want != "" || strings.HasPrefix(last, "No ")) {
 			t.Errorf("it says %q, want %q", last, want)
@@ -149,15 +149,15 @@ func TestConflictsAreToldOncePerService(t *testing.T) {
 func TestSeveralReasonsAreOneAndACount(t *testing.T) {
 	t.Parallel()
 	var out buffer
-	c := &cli{out: &out, err: &out, env: lookup(nil)}
+	c := newCLI(&out, &out, lookup(nil), nil)
 	sv := bridge.ServiceStatus{Service: "api.A", Reason: bridge.ReasonSynced, Detail: "left out: a: loop\nb: loop\nc: loop"}
-	if err := c.printStatus(admin.Document{Loops: []bridge.Status{{Target: "zk", Services: []bridge.ServiceStatus{sv}}}}); err != nil {
+	if err := printStatus(c.terminal, admin.Document{Loops: []bridge.Status{{Target: "zk", Services: []bridge.ServiceStatus{sv}}}}); err != nil {
 		t.Fatal(err)
 	}
 	if said := out.String(); !strings.Contains(said, "left out: a: loop, and 2 more\n") {
 		t.Errorf("status says %s", said)
 	}
-	c.printWhy(admin.Why{Services: []admin.Service{{Target: "zk", ServiceStatus: sv}}})
+	printWhy(c.terminal, admin.Why{Services: []admin.Service{{Target: "zk", ServiceStatus: sv}}})
 	if said := out.String(); !strings.Contains(said, "  reason    synced: left out: a: loop\n            b: loop\n            c: loop\n") || strings.Contains(said, `\n`) {
 		t.Errorf("why says %s", said)
 	}

@@ -197,7 +197,7 @@ func do(t *testing.T, args ...string) result {
 func doIn(t *testing.T, env map[string]string, args ...string) result {
 	t.Helper()
 	var out, errs buffer
-	c := &cli{out: &out, err: &errs, env: lookup(env)}
+	c := newCLI(&out, &errs, lookup(env), nil)
 	code := execute(t.Context(), c, args)
 	return result{code, out.String(), errs.String()}
 }
@@ -278,7 +278,7 @@ func (w *world) start(file string, args ...string) running {
 	signal.Notify(hup, syscall.SIGHUP)
 	w.t.Cleanup(func() { signal.Stop(hup) })
 	go func() {
-		c := &cli{out: r.log, err: r.log, env: lookup(nil), hup: hup}
+		c := newCLI(r.log, r.log, lookup(nil), hup)
 		code <- execute(ctx, c, append([]string{"run", "-f", file}, args...))
 	}()
 	r.stop = sync.OnceValue(func() int { cancel(); return <-code })

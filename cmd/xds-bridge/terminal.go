@@ -13,8 +13,16 @@ import (
 
 	"golang.org/x/term"
 
+	"github.com/xds-bridge/xds-bridge/config"
 	"github.com/xds-bridge/xds-bridge/internal/redact"
 )
+
+// A terminal is where a command prints: data on out, everything else on err.
+type terminal struct {
+	out, err io.Writer
+	env      config.Lookup // the environment
+	color    string        // --color
+}
 
 // color is a way to write a word on a terminal.
 type color string
@@ -28,27 +36,27 @@ const (
 
 // paint colours a text where the user wants it; colour never says anything
 // that the text does not.
-func (c *cli) paint(how color, text string) string {
-	if how == plain || !c.colored() {
+func (t *terminal) paint(how color, text string) string {
+	if how == plain || !t.colored() {
 		return text
 	}
 	return "\x1b[" + string(how) + "m" + text + "\x1b[0m"
 }
 
-func (c *cli) colored() bool {
-	switch c.color {
+func (t *terminal) colored() bool {
+	switch t.color {
 	case "always":
 		return true
 	case "never":
 		return false
 	}
-	if value, _ := c.env("NO_COLOR"); value != "" {
+	if value, _ := t.env("NO_COLOR"); value != "" {
 		return false
 	}
-	if value, _ := c.env("TERM"); value == "dumb" {
+	if value, _ := t.env("TERM"); value == "dumb" {
 		return false
 	}
-	f, ok := c.out.(*os.File)
+	f, ok := t.out.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
@@ -99,14 +107,14 @@ func (t table) end() error {
 
 // document prints one JSON document, without the secrets that texts in it
 // hold.
-func (c *cli) document(v any) error {
+func (t *terminal) document(v any) error {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetIndent("", "  ")
 	enc.SetEscapeHTML(false)
 	err := enc.Encode(v)
 	if err == nil {
-		_, err = c.out.Write(redact.JSON(b.Bytes()))
+		_, err = t.out.Write(redact.JSON(b.Bytes()))
 	}
 	if err != nil {
 		return fmt.Errorf("write output: %w", err)
@@ -114,19 +122,33 @@ func (c *cli) document(v any) error {
 	return nil
 }
 
+// result prints what a command found: as a JSON document, or as text does.
+func (t *terminal) result(form output, document any, text func()) error {
+	if form == outputJSON {
+		return t.document(document)
+	}
+	text()
+	return nil
+}
+
 // say prints a line of data, escaped.
-func (c *cli) say(format string, args ...any) {
-	put(c.out, printable(fmt.Sprintf(format, args...)))
+func (t *terminal) say(format string, args ...any) {
+	put(t.out, printable(fmt.Sprintf(format, args...)))
 }
 
 // note prints a line that is no data.
-func (c *cli) note(format string, args ...any) {
-	put(c.err, printable(fmt.Sprintf(format, args...)))
+func (t *terminal) note(format string, args ...any) {
+	put(t.err, printable(fmt.Sprintf(format, args...)))
 }
 
 // show prints a line of data in a colour, escaped.
-func (c *cli) show(how color, format string, args ...any) {
-	put(c.out, c.paint(how, printable(fmt.Sprintf(format, args...))))
+func (t *terminal) show(how color, format string, args ...any) {
+	put(t.out, t.paint(how, printable(fmt.Sprintf(format, args...))))
+}
+
+// warn prints a line of data that needs a person.
+func (t *terminal) warn(format string, args ...any) {
+	t.show(yellow, "‼ "+format, args...)
 }
 
 // put writes a line. Who reads it may have gone, which is no error of ours.

@@ -1,0 +1,68 @@
+package main
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/xds-bridge/xds-bridge/internal/admin"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+func eventsCommand(c *cli) *cobra.Command {
+	var o clientOptions
+	after := int64(0)
+	cmd := &cobra.Command{
+		Use: "events", Short: "List what happened in the running bridge", Args: noArgs,
+		Long: "events asks the running bridge for the last events of each kind: holds, their\n" +
+			"ends, denials, conflicts, entries that others changed, what was refused, what was\n" +
+			"written and why, and conditions of status that began or ended.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			client, err := c.program().Client(o.ClientOptions)
+			if err != nil {
+				return err
+			}
+			page, err := client.Events(cmd.Context(), after)
+			if err != nil {
+				return err
+			}
+			return c.result(o.output, page, func() {
+				printEvents(c.terminal, page.Items)
+				if len(page.Items) == 0 {
+					c.say("Nothing has happened after event %d.", after)
+				}
+			})
+		},
+	}
+	clientFlags(cmd, &o)
+	cmd.Flags().Int64Var(&after, "after", 0, "only those after the one of this number")
+	return cmd
+}
+
+// keyText returns the key of an entry as it is shown: that of a service itself,
+// such as its host in a mesh, is empty.
+func keyText(key string) string {
+	if key == registry.HeadKey {
+		return "the service itself"
+	}
+	return key
+}
+
+func printEvents(t *terminal, events []admin.Event) {
+	for _, e := range events {
+		by, ends := e.Who, e.Release
+		if by != "" {
+			by = ", by " + by
+		}
+		if ends != "" {
+			ends = "; ends " + ends
+		}
+		about := slices.DeleteFunc([]string{string(e.Kind), e.Target, e.Bridge, e.Subject}, func(s string) bool { return s == "" })
+		t.say("%s  %s: %s%s%s%s", e.Time.Format(time.RFC3339), strings.Join(about, "  "), e.What, colon(brief(e.Why)), by, ends)
+		for _, x := range e.Changes {
+			t.say("    %s %s%s: %s", x.Op, keyText(x.Key), of(x.Bridge), x.Cause)
+		}
+	}
+}
