@@ -32,13 +32,12 @@ type admission struct {
 	refused error // why it may not be written to; nil: it may, or that is not known yet
 }
 
-// admission returns what asks whether a target may be written to.
-func (b *builder) admission(name string, target *zookeeper.Target) *admission {
+func newAdmission(b *builder, name string, target *zookeeper.Target, back chan<- struct{}) *admission {
 	a := &admission{
-		target: target, retry: b.cfg.Registries[name].Timing.RetryMax.Std(), name: name,
-		log: b.log.With("component", "zookeeper", "peer", name), emit: b.events.Add,
+		target: target, retry: b.cfg.Registries[name].Timing.RetryMax.Std(), name: name, back: back,
+		log: b.logger("zookeeper", name), emit: b.events.Add,
 	}
-	if b.before == nil {
+	if b.before.cfg == nil {
 		a.fatalUntil = time.Now().Add(starting)
 	}
 	return a

@@ -2,6 +2,7 @@ package app
 
 import (
 	"cmp"
+	"crypto/rand"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -28,21 +29,20 @@ type buildOptions struct {
 	adopted       *ownerSet // entries are changed by a person's word, beside any bridge that runs; nil: they are not
 }
 
-// builder makes a runtime. The one after each change of the configuration is made
-// by a builder of its own, which takes over what did not change, and takes the
-// place of the one before it once its runtime runs. This package knows every
-// adapter; nothing else does.
+// builder makes a runtime, from top to bottom in this file. Each change of the
+// configuration has a builder of its own, which keeps the parts that did not change. It
+// replaces the builder before it once its runtime runs.
 type builder struct {
 	*process
 
 	cfg          *config.Config
-	signer       *metadata.Signer        // nil: marks are not signed
-	keysHash     string                  // which keys it signs with, as a text that changes with them
-	runtime      *runtime                // that is being made
-	before       *runtime                // that runs while this one is made; nil: none does
-	connections  []*targetConnection     // that are up while it is made, also such as the runtime before has no more
-	sourceTables map[string]*sourceTable // of the registries that are read
-	newKeptIDs   map[*registryID]*keptID // for ids that continue: how they are asked for once this runtime runs
+	signer       *metadata.Signer    // nil: marks are not signed
+	keysHash     string              // of the keys that it signs with
+	runtime      *runtime            // that is made
+	before       *runtime            // that runs meanwhile; without a configuration: none does
+	connections  []*targetConnection // that are up meanwhile, also such as the runtime before no longer has
+	sourceTables sourceTables
+	newKeptIDs   map[*registryID]*keptID // of ids that are kept: how they are asked for once this runtime runs
 }
 
 // A process is what there is once, whatever a reload changes.
@@ -57,6 +57,11 @@ type process struct {
 	replicas  *elections // as one of which it runs
 	adopted   *ownerSet  // see buildOptions
 	dryRun    bool
+}
+
+// logger returns the logger of a component for a registry.
+func (p *process) logger(component, registry string) *slog.Logger {
+	return p.log.With("component", component, "peer", registry)
 }
 
 // runtime makes the configuration that the flags name into a runtime that does
@@ -82,13 +87,13 @@ func (p *Program) newBuilder(o buildOptions) (*builder, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &builder{sourceTables: make(map[string]*sourceTable), process: &process{
+	b := &builder{sourceTables: make(sourceTables), runtime: &runtime{}, process: &process{
 		log: log, level: level, dryRun: o.dryRun, adopted: o.adopted, listeners: newListeners(), file: file, replicas: &elections{},
 		events: &admin.Events{}, audit: audit.New(cfg.Audit.File, log),
 		metrics: metrics.New(metrics.Build{Version: p.Build.Version, Revision: p.Build.Revision}),
 	}}
 	if o.joinsReplicas && cfg.Replicas.Shared() {
-		if b.replicas, err = b.newElections(cfg); err != nil {
+		if b.replicas, err = newElections(cfg, log); err != nil {
 			return nil, &Error{CauseUsage, err}
 		}
 	}
@@ -144,21 +149,30 @@ func (b *builder) next(cfg *config.Config, connections []*targetConnection) (*bu
 	return &next, nil
 }
 
-// build makes one source for every registry that a bridge reads, and one
-// sink for every target that one writes to.
+// build makes the parts of the runtime: what reads each registry, what publishes keys in
+// each mesh, the identity of each registry, and what writes each target.
 func (b *builder) build() error {
+	r := b.runtime
 	for _, name := range distinct(b.cfg.Bridges, func(x config.Bridge) string { return x.From }) {
-		s, err := b.sourceFor(name)
+		s, err := b.source(name)
 		if err != nil {
 			return fmt.Errorf("registries.%s: %w", name, err)
 		}
-		b.runtime.sources = append(b.runtime.sources, s)
+		r.sources = append(r.sources, s)
 	}
-	if err := b.addKeyPublishers(); err != nil {
-		return err
+	for _, name := range distinct(b.cfg.Bridges, func(x config.Bridge) string { return x.To }) {
+		m, ok := kindOf(b.cfg.Registries[name]).(meshKind)
+		if !ok || !m.PublishesKeys() {
+			continue
+		}
+		p, err := b.keyPublisher(name, m)
+		if err != nil {
+			return fmt.Errorf("registries.%s: %w", name, err)
+		}
+		r.keyPublishers = append(r.keyPublishers, p)
 	}
-	for _, name := range b.registryNames() {
-		b.runtime.registryIDs = append(b.runtime.registryIDs, b.registryIDFor(name))
+	for _, name := range registryNames(b.cfg) {
+		r.registryIDs = append(r.registryIDs, b.registryID(name))
 	}
 	for _, at := range distinct(b.cfg.Bridges, targetKeyOf) {
 		if err := b.addSink(at); err != nil {
@@ -168,24 +182,64 @@ func (b *builder) build() error {
 	return nil
 }
 
-// sourceFor returns the source of a registry: the one that runs where it depends
-// on nothing that changed, or a new one over the same table.
-func (b *builder) sourceFor(name string) (*boundSource, error) {
-	of := sourceConfig(b.cfg, name)
-	key := text(of)
-	if b.before != nil {
-		if s := b.before.source(name); s != nil && s.key == key {
-			return s, nil
-		}
-	}
+// source returns the source of a registry: the one that runs if it depends on nothing
+// that changed, or a new one over the same table.
+func (b *builder) source(name string) (*boundSource, error) {
 	part := *b
-	part.cfg = of
-	s, err := part.kind(name).source(&part, name)
+	part.cfg = sourceConfig(b.cfg, name)
+	key := text(part.cfg)
+	if s := b.before.source(name); s != nil && s.key == key {
+		return s, nil
+	}
+	s, err := kindOf(part.cfg.Registries[name]).source(&part, name)
 	if err != nil {
 		return nil, err
 	}
-	s.key, s.sourceTable = key, b.sourceTable(name)
+	s.key, s.sourceTable = key, b.sourceTables.of(name)
 	return s, nil
+}
+
+// keyPublisher returns what publishes the keys of a mesh: the one that runs if its
+// settings are the same, or a new one.
+func (b *builder) keyPublisher(name string, m meshKind) (*keyPublisher, error) {
+	p := &keyPublisher{mesh: name, key: keyPublisherKey(b.cfg, name)}
+	var err error
+	if p.election, err = b.join(name); err != nil {
+		return nil, err
+	}
+	if old := b.before.keyPublisher(name); old != nil && old.key == p.key {
+		return old, nil
+	}
+	p.Publisher, err = newPublisher(b, name, m.Istiod)
+	return p, err
+}
+
+// join returns the election of a target, as part of the runtime; nil if this process is
+// alone.
+func (b *builder) join(target string) (*election, error) {
+	e, err := b.replicas.election(target)
+	if e != nil && !slices.Contains(b.runtime.elections, e) {
+		b.runtime.elections = append(b.runtime.elections, e)
+	}
+	return e, err
+}
+
+// registryID returns the identity of a registry: the one of before if it depends on
+// nothing that changed, or a new one.
+func (b *builder) registryID(name string) *registryID {
+	r := b.cfg.Registries[name]
+	given, kept := r.Settings().ID, kindOf(r).keptID()
+	if kept != nil && !b.dryRun {
+		kept.offer = cmp.Or(given, rand.Text())
+	}
+	key := text(r.Section().Parts().Identity)
+	if old := b.before.registryID(name); old != nil && old.key == key {
+		b.newKeptIDs[old] = kept
+		return old
+	}
+	id := newRegistryID(name, given, kept, b.log)
+	id.key = key
+	return id
 }
 
 // distinct returns what bridges name, each once, in the order of the file.
@@ -201,72 +255,64 @@ func distinct[T comparable](bridges []config.Bridge, what func(config.Bridge) T)
 	return all
 }
 
-// addSink makes the target of a key and the one loop of all bridges that lead
-// to it. A connection that is there, and the loop over it, stay where they depend
-// on nothing that changed.
+// addSink makes the target of a key and the one loop of all bridges that lead to it. A
+// connection that is up, and the loop over it, are kept if they depend on nothing that
+// changed.
 func (b *builder) addSink(at targetKey) error {
-	s := &sink{at: at}
-	if at.listen == "" { // what is served is served whole by every replica
-		var err error
-		if s.election, err = b.joinElection(at.registry); err != nil {
+	s := &sink{at: at, former: formerUses(b.before, b.cfg, at)}
+	var err error
+	if at.listen == "" { // every replica serves all of what is served
+		if s.election, err = b.join(at.registry); err != nil {
 			return err
 		}
 	}
-	var old *sink
-	if b.before != nil {
-		old = b.before.sink(at)
-	}
-	s.former = b.former(at, old)
 	s.key = loopKey(b.cfg, at, s.former) + b.keysHash
 	key := targetConnectionKey(b.cfg, at)
 	s.targetConnection = first(b.connections, func(c *targetConnection) bool { return c.name == at.String() && c.key == key })
-	if old != nil && old.targetConnection == s.targetConnection && old.key == s.key {
+	if old := b.before.sink(at); old != nil && old.targetConnection == s.targetConnection && old.key == s.key {
 		b.runtime.sinks = append(b.runtime.sinks, old)
 		return nil
 	}
 	if s.targetConnection == nil {
-		c, err := b.kind(at.registry).connection(b, at)
-		if err != nil {
+		if s.targetConnection, err = kindOf(b.cfg.Registries[at.registry]).connection(b, at); err != nil {
 			return err
 		}
-		c.key, s.targetConnection = key, c
+		s.targetConnection.key = key
 	}
-	b.runtime.sinks = append(b.runtime.sinks, s) // so that it is closed whatever comes
+	b.runtime.sinks = append(b.runtime.sinks, s) // so that it is closed if something fails
 	bridges := leadingTo(b.cfg, at)
-	var err error
 	if s.boundTarget, err = s.bind(b, bridges, s.former); err != nil {
 		return err
 	}
-	s.loop, err = b.makeLoop(s, bridges)
+	s.loop, err = b.loop(s, bridges)
 	return err
 }
 
-// makeLoop makes the loop of a sink.
-func (b *builder) makeLoop(s *sink, bridges []config.Bridge) (*bridge.Loop, error) {
+// loop makes the loop of a sink.
+func (b *builder) loop(s *sink, bridges []config.Bridge) (*bridge.Loop, error) {
 	owner, target := metadata.OwnerMark(b.cfg.Owner), s.target
 	if b.dryRun {
-		target = &overlay{real: target, owner: owner, observe: b.wouldWrite(s.name), groups: make(map[registry.Group][]registry.Held), adopted: b.adopted}
+		target = &overlay{
+			real: target, owner: owner, observe: logWrites(b.log.With("peer", s.name)), groups: make(map[registry.Group][]registry.Held), adopted: b.adopted,
+		}
 	}
 	all, err := b.bridges(bridges, s.codecs)
 	if err != nil {
 		return nil, err
 	}
-	options := b.tuning(s.at)
-	options.Target, options.Owner = s.name, owner
-	options.Log = b.log.With("component", "bridge", "peer", s.name)
+	options := tuning(b.cfg, s.at)
+	options.Target, options.Owner, options.Author = s.name, owner, author(b.cfg, s.at)
+	options.Log, options.Observe, options.OnEvent = b.logger("bridge", s.name), b.metrics.Target(s.name, s.kind), b.events.Add
 	if s.election != nil {
 		options.Election, options.Differ = s.election.Elector, s.election.differing
 	}
-	options.Author = b.author(s.at)
-	options.Observe, options.OnEvent = b.metrics.Target(s.name, s.kind), b.events.Add
 	l, err := bridge.New(target, all, options)
 	return l, err //nolint:wrapcheck // build names the registry
 }
 
-// tuning returns how the loop of a target goes about its work, which may change
-// while it runs.
-func (b *builder) tuning(at targetKey) bridge.Options {
-	r := b.cfg.Registries[at.registry]
+// tuning returns how the loop of a target works, which may change while it runs.
+func tuning(cfg *config.Config, at targetKey) bridge.Options {
+	r := cfg.Registries[at.registry]
 	t := r.Timing
 	return bridge.Options{
 		Workers: t.Workers, Rate: float64(t.Rate), Quiet: t.Quiet.Std(), MaxQuiet: t.MaxQuiet.Std(), Refresh: t.Refresh.Std(),
@@ -283,14 +329,15 @@ const minCall = 30 * time.Second
 func (b *builder) bridges(bridges []config.Bridge, codecs [][]metadata.Encoder) ([]bridge.Bridge, error) {
 	all := make([]bridge.Bridge, 0, len(bridges))
 	for i, x := range bridges {
-		from, to := b.registryID(x.From), b.registryID(x.To)
-		p, err := b.projection(x, codecs[i])
+		p, err := newProjection(b, x, codecs[i])
 		if err != nil {
 			return nil, err
 		}
+		source := b.sourceTables.of(x.From)
 		all = append(all, bridge.Bridge{
-			Name: x.Name, Table: b.sourceTable(x.From).table, Recheck: b.sourceTable(x.From).recheck,
-			Begin: b.sourceTable(x.From).untilReadable(from, to), Yields: b.yields(x, codecs[i]), Trace: b.originReader(x, codecs[i]),
+			Name: x.Name, Table: source.table, Recheck: source.recheck,
+			Begin:  source.untilReadable(b.runtime.registryID(x.From), b.runtime.registryID(x.To)),
+			Yields: yields(b.cfg, x, codecs[i]), Trace: newOriginReader(b.cfg, x, codecs[i]),
 			Project: p.Entries, Policy: bridge.Policy(x.Policy), Guard: guard(x.Guard),
 		})
 	}
@@ -299,8 +346,8 @@ func (b *builder) bridges(bridges []config.Bridge, codecs [][]metadata.Encoder) 
 
 // yields returns what recognises the entries of a bridge whose protocol is a guess; nil
 // where none is.
-func (b *builder) yields(x config.Bridge, codecs []metadata.Encoder) func(registry.Entry) bool {
-	if b.kind(x.From).abilities().mesh == nil {
+func yields(cfg *config.Config, x config.Bridge, codecs []metadata.Encoder) func(registry.Entry) bool {
+	if meshIn(cfg, x.From) == nil {
 		return nil // other registries say it
 	}
 	return func(e registry.Entry) bool {
@@ -323,9 +370,8 @@ func guard(g config.Guard) bridge.Guard {
 	}
 }
 
-// wouldWrite logs what a dry run does not write.
-func (b *builder) wouldWrite(name string) func(registry.Change) {
-	log := b.log.With("peer", name)
+// logWrites returns what logs the changes that a dry run does not write.
+func logWrites(log *slog.Logger) func(registry.Change) {
 	return func(c registry.Change) {
 		for _, w := range c.Put {
 			log.Info("would write", "group", w.New.Group.String(), "key", w.New.Key)

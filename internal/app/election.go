@@ -30,6 +30,7 @@ import (
 // replicas. It is one for its life, whatever a reload changes. The zero value is
 // that of a process alone.
 type elections struct {
+	log     *slog.Logger
 	options lease.Options                            // of every election, but for what is elected
 	store   func(target string) (lease.Store, error) // nil: it is alone
 	end     func()                                   // gives back what the records are kept over
@@ -49,14 +50,17 @@ type election struct {
 }
 
 // newElections makes this process one of several.
-func (b *builder) newElections(cfg *config.Config) (*elections, error) {
+func newElections(cfg *config.Config, log *slog.Logger) (*elections, error) {
 	r := cfg.Replicas
 	identity, err := ownIdentity(r.Identity)
 	if err != nil {
 		return nil, err
 	}
-	all := &elections{all: make(map[string]*election), options: lease.Options{Identity: identity, TTL: r.TTL.Std(), Log: b.log.With("component", "lease")}}
-	if all.store, all.end, err = b.leaseStore(cfg); err != nil {
+	all := &elections{
+		all: make(map[string]*election), log: log,
+		options: lease.Options{Identity: identity, TTL: r.TTL.Std(), Log: log.With("component", "lease")},
+	}
+	if all.store, all.end, err = leaseStore(cfg, log); err != nil {
 		return nil, fmt.Errorf("replicas.lease: %w", err)
 	}
 	return all, nil
@@ -64,7 +68,7 @@ func (b *builder) newElections(cfg *config.Config) (*elections, error) {
 
 // leaseStore returns what opens the record of a target. It has a connection of
 // its own, so that no other request keeps a renewal waiting.
-func (b *builder) leaseStore(cfg *config.Config) (open func(target string) (lease.Store, error), end func(), err error) {
+func leaseStore(cfg *config.Config, log *slog.Logger) (open func(target string) (lease.Store, error), end func(), err error) {
 	r := cfg.Replicas
 	if k := r.Lease.Kubernetes; k != nil {
 		server, namespace, err := inPod(k.Server, k.Namespace)
@@ -77,9 +81,8 @@ func (b *builder) leaseStore(cfg *config.Config) (open func(target string) (leas
 		}, func() {}, nil
 	}
 	z := cfg.Registries[r.Lease.ZooKeeper].ZooKeeper
-	o := b.zookeeperOptions(r.Lease.ZooKeeper, z)
-	o.Observe = nil // the registry's own connection reports it
-	client, err := zookeeper.Dial(o)
+	// The registry's own connection reports the sessions.
+	client, err := zookeeper.Dial(zookeeperKind{z}.options(log.With("component", "zookeeper", "peer", r.Lease.ZooKeeper)))
 	if err != nil {
 		return nil, nil, err //nolint:wrapcheck // it names the setting
 	}
@@ -127,29 +130,21 @@ func (r *elections) close() {
 	}
 }
 
-// joinElection returns that of a target, as part of the runtime that is being made;
-// nil where this process is alone.
-func (b *builder) joinElection(target string) (*election, error) {
-	r := b.replicas
-	if r.store == nil {
-		return nil, nil //nolint:nilnil // there is none to take part in
+// election returns that of a target; nil if this process is alone.
+func (r *elections) election(target string) (*election, error) {
+	if e := r.all[target]; r.store == nil || e != nil {
+		return e, nil
 	}
-	e := r.all[target]
-	if e == nil {
-		store, err := r.store(target)
-		if err != nil {
-			return nil, err
-		}
-		e = &election{target: target, identity: r.options.Identity, log: b.log.With("component", "bridge", "peer", target)}
-		o := r.options
-		o.Store, o.Target, o.Log = store, target, o.Log.With("target", target)
-		o.Reaches = func() bool { c := e.link.Load(); return c == nil || c.state().LastError == "" }
-		e.Elector = lease.New(o)
-		r.all[target] = e
+	store, err := r.store(target)
+	if err != nil {
+		return nil, err
 	}
-	if !slices.Contains(b.runtime.elections, e) {
-		b.runtime.elections = append(b.runtime.elections, e)
-	}
+	e := &election{target: target, identity: r.options.Identity, log: r.log.With("component", "bridge", "peer", target)}
+	o := r.options
+	o.Store, o.Target, o.Log = store, target, o.Log.With("target", target)
+	o.Reaches = func() bool { c := e.link.Load(); return c == nil || c.state().LastError == "" }
+	e.Elector = lease.New(o)
+	r.all[target] = e
 	return e, nil
 }
 

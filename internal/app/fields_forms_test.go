@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/metadata/format"
 	"github.com/xds-bridge/xds-bridge/metadata/serviceentry"
 	"github.com/xds-bridge/xds-bridge/naming"
 	"github.com/xds-bridge/xds-bridge/registry"
@@ -85,9 +86,9 @@ func (p spot) codec(t *testing.T, tags bool) metadata.Encoder {
 		u, b := pageUse(t, p.format, p.at)
 		u.format.Tags = tags
 		if p.at == "zk" {
-			c, err = b.zookeeperForm(u)
+			c, err = formOf[zookeeperFormat](b, u, format.ZooKeeper)
 		} else {
-			c, err = b.nacosForm(u)
+			c, err = formOf[nacosFormat](b, u, format.Nacos)
 		}
 	}
 	if err != nil {

@@ -19,12 +19,15 @@ type formatUse struct {
 }
 
 // formatOptions returns how a bridge writes and reads a format.
-func (b *builder) formatOptions(u formatUse) format.Options {
-	x, f := u.bridge, u.format
+func formatOptions(b *builder, u formatUse) format.Options {
+	cfg, x, f := b.cfg, u.bridge, u.format
 	o := format.Options{
-		Root: f.Root, Documents: f.Metadata, Namespace: b.cfg.Registries[u.registry].Settings().Namespace, Group: f.Group,
-		Service: f.Service, Join: b.sharesName(u), Protocol: f.Protocol,
-		Mark: metadata.NewMark(b.cfg.Owner, x.Name), Subsets: b.kind(x.From).abilities().subsets, Tags: f.Tags, Reserve: b.reserve(),
+		Root: f.Root, Documents: f.Metadata, Namespace: cfg.Registries[u.registry].Settings().Namespace, Group: f.Group,
+		Service: f.Service, Join: sharesName(cfg, u), Protocol: f.Protocol,
+		Mark: metadata.NewMark(cfg.Owner, x.Name), Subsets: kindOf(cfg.Registries[x.From]).abilities().subsets, Tags: f.Tags,
+	}
+	if b.signer != nil {
+		o.Reserve = metadata.SignedLen
 	}
 	for _, r := range x.Names {
 		o.Names = append(o.Names, format.Name{Host: r.Host, Port: r.Port, Service: r.Service, Protocol: r.Protocol})
@@ -39,12 +42,12 @@ func (b *builder) formatOptions(u formatUse) format.Options {
 // is written: where it says so, or where a registry is copied, in which one
 // name is one service whatever parts it is told in. In a mesh one name may be
 // two services, of two namespaces.
-func (b *builder) sharesName(u formatUse) bool {
-	at := u.layoutKey(b.cfg.Registries[u.registry])
-	for _, x := range b.cfg.Bridges {
+func sharesName(cfg *config.Config, u formatUse) bool {
+	at := u.layoutKey(cfg.Registries[u.registry])
+	for _, x := range cfg.Bridges {
 		for _, f := range x.Formats {
 			other := formatUse{bridge: x, format: f, registry: x.To}
-			if x.To == u.registry && other.layoutKey(b.cfg.Registries[x.To]) == at && (f.Join || b.kind(x.From).abilities().mesh == nil) {
+			if x.To == u.registry && other.layoutKey(cfg.Registries[x.To]) == at && (f.Join || meshIn(cfg, x.From) == nil) {
 				return true
 			}
 		}
@@ -61,16 +64,16 @@ func (u formatUse) layoutKey(in config.Registry) string {
 
 // readings returns the formats in which bridges read a registry, each location
 // once.
-func (b *builder) readings(name string) []formatUse {
+func readings(cfg *config.Config, name string) []formatUse {
 	var all []formatUse
 	seen := make(map[string]bool)
-	for _, x := range b.cfg.Bridges {
+	for _, x := range cfg.Bridges {
 		if x.From != name {
 			continue
 		}
 		for _, f := range x.Read() {
 			u := formatUse{bridge: x, format: f, registry: name}
-			if at := u.layoutKey(b.cfg.Registries[name]); !seen[at] {
+			if at := u.layoutKey(cfg.Registries[name]); !seen[at] {
 				seen[at] = true
 				all = append(all, u)
 			}
@@ -87,13 +90,13 @@ type codecUse[T any] struct {
 
 // makeCodecs makes the formats in which bridges write a registry: the codecs of
 // each bridge, and one use for each layout key, former ones last.
-func makeCodecs[T metadata.Codec](b *builder, name string, bridges []config.Bridge, former []formatUse, how func(formatUse) (T, error)) (codecs [][]metadata.Encoder, uses []codecUse[T], err error) {
+func makeCodecs[T metadata.Codec](b *builder, name, kind string, bridges []config.Bridge, former []formatUse) (codecs [][]metadata.Encoder, uses []codecUse[T], err error) {
 	seen := make(map[string]bool)
 	for _, x := range bridges {
 		var own []metadata.Encoder
 		for _, f := range x.Formats {
 			u := formatUse{bridge: x, format: f, registry: name}
-			c, err := how(u)
+			c, err := formOf[T](b, u, kind)
 			if err != nil {
 				return nil, nil, fmt.Errorf("bridge %s: %w", x.Name, err)
 			}
@@ -106,7 +109,7 @@ func makeCodecs[T metadata.Codec](b *builder, name string, bridges []config.Brid
 		codecs = append(codecs, own)
 	}
 	for _, u := range former {
-		c, err := how(u)
+		c, err := formOf[T](b, u, kind)
 		if err != nil {
 			return nil, nil, fmt.Errorf("bridge %s, as it was: %w", u.bridge.Name, err)
 		}
@@ -121,7 +124,7 @@ func makeCodecs[T metadata.Codec](b *builder, name string, bridges []config.Brid
 // formOf makes the codec of a format for a kind of registry, with the methods of F.
 func formOf[F metadata.Codec](b *builder, u formatUse, kind string) (F, error) {
 	d, _ := formats.Find(u.format.Format)
-	return format.Codec[F](d, kind, b.formatOptions(u))
+	return format.Codec[F](d, kind, formatOptions(b, u))
 }
 
 // A location is where entries of one format lie in a registry, as every group
@@ -153,22 +156,22 @@ func writes(r config.Registry, x config.Bridge, at location) bool {
 	return slices.ContainsFunc(x.Formats, func(f config.Format) bool { return locationOf(r, f) == at })
 }
 
-// former returns the formats that bridges wrote in a target before and write no
+// formerUses returns the formats that bridges wrote in a target before and write no
 // more, each under its bridge: the loop still looks there, so that what they
 // left is held until a person decides.
-func (b *builder) former(at targetKey, old *sink) []formatUse {
-	r := b.cfg.Registries[at.registry]
+func formerUses(before *runtime, cfg *config.Config, at targetKey) []formatUse {
+	r, old := cfg.Registries[at.registry], before.sink(at)
 	if old == nil || at.listen != "" {
 		return nil
 	}
 	all := slices.Clone(old.former)
-	for _, x := range leadingTo(b.before.cfg, at) {
+	for _, x := range leadingTo(before.cfg, at) {
 		for _, f := range x.Formats {
 			all = append(all, formatUse{bridge: x, format: f, registry: at.registry})
 		}
 	}
 	seen := make(map[location]bool)
-	for _, x := range leadingTo(b.cfg, at) {
+	for _, x := range leadingTo(cfg, at) {
 		for _, f := range x.Formats {
 			seen[locationOf(r, f)] = true
 		}

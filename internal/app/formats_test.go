@@ -28,8 +28,7 @@ bridges:
 		if err != nil {
 			t.Fatal(err)
 		}
-		b := &builder{cfg: cfg}
-		if got := b.sharesName(formatUse{bridge: cfg.Bridges[0], format: cfg.Bridges[0].Formats[0], registry: "zk"}); got != want {
+		if got := sharesName(cfg, formatUse{bridge: cfg.Bridges[0], format: cfg.Bridges[0].Formats[0], registry: "zk"}); got != want {
 			t.Errorf("%s: %v", bridges, got)
 		}
 	}

@@ -2,7 +2,6 @@ package app
 
 import (
 	"context"
-	"fmt"
 	"net"
 	"time"
 
@@ -28,38 +27,6 @@ func (p *keyPublisher) run(ctx context.Context) error {
 	return wrap("keys of "+p.mesh, publishKeys(ctx, p.election, p.Publisher))
 }
 
-// addKeyPublishers makes one for every mesh that a bridge leads to, unless that is
-// off. One of before whose settings are the same continues.
-func (b *builder) addKeyPublishers() error {
-	for _, name := range distinct(b.cfg.Bridges, func(x config.Bridge) string { return x.To }) {
-		m, ok := b.kind(name).(meshKind)
-		if !ok || !m.PublishesKeys() {
-			continue
-		}
-		p := &keyPublisher{mesh: name, key: keyPublisherKey(b.cfg, name)}
-		var err error
-		if p.election, err = b.joinElection(name); err != nil {
-			return err
-		}
-		var old *keyPublisher
-		if b.before != nil {
-			old = b.before.keyPublisher(name)
-		}
-		if old != nil && old.key == p.key {
-			p = old
-		} else if p.Publisher, err = b.publisher(name, m.Istiod); err != nil {
-			return fmt.Errorf("registries.%s: %w", name, err)
-		}
-		b.runtime.keyPublishers = append(b.runtime.keyPublishers, p)
-	}
-	return nil
-}
-
-// keyPublisher returns the key publisher of a mesh, nil where there is none.
-func (r *runtime) keyPublisher(mesh string) *keyPublisher {
-	return first(r.keyPublishers, func(p *keyPublisher) bool { return p.mesh == mesh })
-}
-
 // targetNames returns the names of the targets in a registry.
 func (r *runtime) targetNames(registry string) []string {
 	var names []string
@@ -71,31 +38,26 @@ func (r *runtime) targetNames(registry string) []string {
 	return names
 }
 
-// publisher makes what publishes keys at every replica of istiod.
-func (b *builder) publisher(name string, m *config.Istiod) (*keys.Publisher, error) {
+// newPublisher makes what publishes keys at every replica of istiod: at the endpoints of
+// istiod's own service if its mesh is read, or else where its name leads.
+func newPublisher(b *builder, name string, m *config.Istiod) (*keys.Publisher, error) {
 	stream, err := adsOptions(m)
 	if err != nil {
 		return nil, err
 	}
+	known := &debug.Endpoints{}
+	if t := b.sourceTables[name]; t != nil {
+		known = t.replicas(m.Address)
+	}
 	c := xdsCredentials(m)
 	p, err := keys.New(keys.Options{
-		Node: stream.Node, Replicas: b.xdsReplicas(name, m),
+		Node: stream.Node, Replicas: known.Behind(net.DefaultResolver, m.Address, 0),
 		Dial: func(replica string) (grpc.ClientConnInterface, func(), error) {
 			return dialReplica(replica, c, stream.MaxReceive)
 		},
-		Log: b.log.With("component", "keys", "peer", name),
+		Log: b.logger("keys", name),
 	})
 	return p, err //nolint:wrapcheck // build names the registry
-}
-
-// xdsReplicas says where the replicas of istiod speak xDS: at the endpoints of
-// istiod's own service where its mesh is read, or else where its name leads.
-func (b *builder) xdsReplicas(name string, m *config.Istiod) func(context.Context) ([]string, error) {
-	known := &debug.Endpoints{}
-	if f := b.sourceTables[name]; f != nil {
-		known = f.replicas(m.Address)
-	}
-	return known.Behind(net.DefaultResolver, m.Address, 0)
 }
 
 // publishKeys keeps keys published while this replica leads, and after it did

@@ -26,7 +26,7 @@ type kind interface {
 // storage is where a registry keeps what is ours beside entries: its id, and records.
 type storage interface {
 	// keptID returns where the registry keeps its id; nil: it keeps none.
-	keptID(b *builder, name string) *keptID
+	keptID() *keptID
 
 	// records connects to the registry for records; nil: it keeps none.
 	records(b *builder, name string) (recordStore, error)
@@ -54,8 +54,10 @@ func kindOf(r config.Registry) kind {
 	}
 }
 
-// kind returns the kind of a registry of the configuration.
-func (b *builder) kind(registry string) kind { return kindOf(b.cfg.Registries[registry]) }
+// meshIn returns how services of others appear in a registry that is a mesh; nil: it is none.
+func meshIn(cfg *config.Config, registry string) *config.Hosts {
+	return kindOf(cfg.Registries[registry]).abilities().mesh
+}
 
 // Unsupported returns what a valid configuration asks for that this version
 // cannot do.

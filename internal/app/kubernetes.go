@@ -23,7 +23,7 @@ func (k kubernetesKind) abilities() abilities {
 }
 
 // keptID implements kind: a mesh keeps no id.
-func (kubernetesKind) keptID(*builder, string) *keptID { return nil }
+func (kubernetesKind) keptID() *keptID { return nil }
 
 // records implements kind: a source of a mesh keeps nothing for us.
 func (kubernetesKind) records(*builder, string) (recordStore, error) { return nil, nil } //nolint:nilnil // see kind
@@ -96,8 +96,8 @@ func (c *kubernetesConnection) state() admin.TargetState {
 }
 
 func (c *kubernetesConnection) bind(b *builder, bridges []config.Bridge, _ []formatUse) (*boundTarget, error) {
-	m, label := b.kind(c.name).abilities().mesh, b.cfg.Registries[c.name].Kubernetes.Import.SubsetLabel
-	codecs, err := b.serviceEntries(m, label, bridges)
+	m, label := meshIn(b.cfg, c.name), b.cfg.Registries[c.name].Kubernetes.Import.SubsetLabel
+	codecs, err := serviceEntries(b.cfg, m, label, bridges)
 	if err != nil {
 		return nil, err
 	}

@@ -22,8 +22,8 @@ func (k kubernetesKind) source(b *builder, name string) (*boundSource, error) {
 	if err != nil {
 		return nil, err
 	}
-	log := b.log.With("component", "mesh", "peer", name)
-	allow, tls := b.addresses(name)
+	log := b.logger("mesh", name)
+	allow, tls := addresses(b.cfg, name)
 	from := k.Source
 	with := func(kind string) bool { return !slices.Contains(from.Without, kind) }
 	reader, err := kube.New(kube.Options{
@@ -37,7 +37,7 @@ func (k kubernetesKind) source(b *builder, name string) (*boundSource, error) {
 	if err != nil {
 		return nil, err //nolint:wrapcheck // build names the registry
 	}
-	naming, err := b.naming(name, from.ExportAll, false)
+	naming, err := hostNaming(b.cfg, name, from.ExportAll, false)
 	if err != nil {
 		return nil, err
 	}

@@ -33,24 +33,24 @@ func (m meshKind) abilities() abilities {
 }
 
 // keptID implements kind: a mesh keeps no id.
-func (meshKind) keptID(*builder, string) *keptID { return nil }
+func (meshKind) keptID() *keptID { return nil }
 
 // records implements kind: a mesh keeps nothing for us.
 func (meshKind) records(*builder, string) (recordStore, error) { return nil, nil } //nolint:nilnil // see kind
 
 // source implements kind.
 func (m meshKind) source(b *builder, name string) (*boundSource, error) {
-	log := b.log.With("component", "mesh", "peer", name)
+	log := b.logger("mesh", name)
 	stream, err := adsOptions(m.Istiod)
 	if err != nil {
 		return nil, err
 	}
 	stream.Log, stream.Observe = log, b.metrics.Stream(name)
 	o := mesh.Options{ADS: stream, Log: log}
-	if o.Naming, err = b.naming(name, m.ExportAll, m.Subsets); err != nil {
+	if o.Naming, err = hostNaming(b.cfg, name, m.ExportAll, m.Subsets); err != nil {
 		return nil, err
 	}
-	o.Allow, o.MutualTLS = b.addresses(name)
+	o.Allow, o.MutualTLS = addresses(b.cfg, name)
 	count, heard := b.metrics.Mapping(name), new(atomic.Int64)
 	observe := func(o debug.Observation) {
 		count(o)
@@ -58,7 +58,7 @@ func (m meshKind) source(b *builder, name string) (*boundSource, error) {
 			heard.Store(time.Now().UnixNano())
 		}
 	}
-	if err := mapping(m.Istiod, &o, b.sourceTable(name).replicas(m.Address), observe); err != nil {
+	if err := mapping(m.Istiod, &o, b.sourceTables.of(name).replicas(m.Address), observe); err != nil {
 		return nil, err
 	}
 	source, err := mesh.New(o)
@@ -126,8 +126,8 @@ func ownAddress() string {
 
 // addresses returns which addresses the bridges that read a mesh take: Unsupported
 // sees to it that they agree.
-func (b *builder) addresses(name string) (allow []netip.Prefix, tls mesh.MutualTLS) {
-	for _, x := range b.cfg.Bridges {
+func addresses(cfg *config.Config, name string) (allow []netip.Prefix, tls mesh.MutualTLS) {
+	for _, x := range cfg.Bridges {
 		if x.From == name {
 			allow = x.Select.Allow
 			if x.Select.SkipMutualTLS {
@@ -138,9 +138,9 @@ func (b *builder) addresses(name string) (allow []netip.Prefix, tls mesh.MutualT
 	return allow, tls
 }
 
-// naming gathers which hosts become services from all bridges that read a
+// hostNaming gathers which hosts become services from all bridges that read a
 // mesh.
-func (b *builder) naming(name string, all, subsets bool) (mesh.Naming, error) { //nolint:revive // settings that are handed on
+func hostNaming(cfg *config.Config, name string, all, subsets bool) (mesh.Naming, error) { //nolint:revive // settings that are handed on
 	n := mesh.Naming{Subsets: subsets}
 	if all {
 		all, err := patterns([]string{"*"})
@@ -150,7 +150,7 @@ func (b *builder) naming(name string, all, subsets bool) (mesh.Naming, error) { 
 		n.Plain = all
 	}
 	limited := true
-	for _, x := range b.cfg.Bridges {
+	for _, x := range cfg.Bridges {
 		if x.From != name {
 			continue
 		}

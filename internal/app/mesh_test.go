@@ -50,7 +50,7 @@ bridges: [{ name: a, from: zk, to: mesh, listen: "127.0.0.1:15051", formats: [kr
 	if err != nil {
 		t.Fatal(err)
 	}
-	codecs, err := (&builder{cfg: cfg}).serviceEntries(&cfg.Registries["mesh"].Istiod.Import.Hosts, "", cfg.Bridges)
+	codecs, err := serviceEntries(cfg, &cfg.Registries["mesh"].Istiod.Import.Hosts, "", cfg.Bridges)
 	if err != nil {
 		t.Fatal(err)
 	}

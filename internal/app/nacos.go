@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 
 	"github.com/xds-bridge/xds-bridge/config"
@@ -24,7 +25,7 @@ func (nacosKind) abilities() abilities { return abilities{subsets: true} }
 // connection implements kind: a client of the cluster.
 func (n nacosKind) connection(b *builder, at targetKey) (*targetConnection, error) {
 	name := at.registry
-	opts := n.options(b, name)
+	opts := n.options(b.logger("nacos", name))
 	opts.Observe = b.metrics.Nacos(name)
 	client, err := nacos.New(opts)
 	if err != nil {
@@ -53,7 +54,7 @@ func (c *nacosConnection) state() admin.TargetState { return nacosState(c.client
 func (c *nacosConnection) bind(b *builder, bridges []config.Bridge, former []formatUse) (*boundTarget, error) {
 	name, client, r := c.name, c.client, &boundTarget{}
 	n := b.cfg.Registries[name].Nacos
-	codecs, places, err := makeCodecs(b, name, bridges, former, b.nacosForm)
+	codecs, places, err := makeCodecs[nacosFormat](b, name, format.Nacos, bridges, former)
 	if err != nil {
 		return nil, err
 	}
@@ -75,10 +76,10 @@ func (c *nacosConnection) bind(b *builder, bridges []config.Bridge, former []for
 }
 
 // options says how the cluster is reached and as whom.
-func (n nacosKind) options(b *builder, name string) nacos.Options {
+func (n nacosKind) options(log *slog.Logger) nacos.Options {
 	o := nacos.Options{
 		Servers: n.Servers, Namespace: n.Namespace, Username: n.Username, MaxReceive: int(n.Limits.MaxReceive),
-		Log: b.log.With("component", "nacos", "peer", name),
+		Log: log,
 	}
 	if n.PasswordFile != "" {
 		o.Password = func() (string, error) {
@@ -107,8 +108,8 @@ func nacosState(s nacos.State) admin.TargetState {
 func (n nacosKind) source(b *builder, name string) (*boundSource, error) {
 	var read []nacos.Format
 	var scopes []nacos.Scope
-	for _, u := range b.readings(name) {
-		f, err := b.nacosForm(u)
+	for _, u := range readings(b.cfg, name) {
+		f, err := formOf[nacosFormat](b, u, format.Nacos)
 		if err != nil {
 			return nil, err
 		}
@@ -117,10 +118,10 @@ func (n nacosKind) source(b *builder, name string) (*boundSource, error) {
 			scopes = append(scopes, at)
 		}
 	}
-	opts := n.options(b, name)
+	opts := n.options(b.logger("nacos", name))
 	opts.Observe = b.metrics.Nacos(name)
 	source, err := nacos.NewSource(opts, nacos.SourceOptions{
-		Formats: read, Scopes: scopes, ListInterval: n.ListInterval.Std(), Asker: b.asker(name),
+		Formats: read, Scopes: scopes, ListInterval: n.ListInterval.Std(), Asker: newAsker(b.cfg, name),
 	})
 	if err != nil {
 		return nil, err //nolint:wrapcheck // build names the registry
@@ -138,9 +139,8 @@ func (n nacosSource) state() admin.SourceState {
 
 // keptID implements kind: that of the namespace is asked for over a connection
 // that ends with the answer.
-func (n nacosKind) keptID(b *builder, name string) *keptID {
-	o := n.options(b, name)
-	o.Log = nil
+func (n nacosKind) keptID() *keptID {
+	o := n.options(nil)
 	return &keptID{where: "config " + nacos.IDData + " of group " + nacos.IDGroup, ask: func(ctx context.Context, offer string) (string, error) {
 		client, err := nacos.New(o)
 		if err != nil {
@@ -157,7 +157,7 @@ func (n nacosKind) keptID(b *builder, name string) *keptID {
 
 // records implements kind.
 func (n nacosKind) records(b *builder, name string) (recordStore, error) {
-	client, err := nacos.New(n.options(b, name))
+	client, err := nacos.New(n.options(b.logger("nacos", name)))
 	if err != nil {
 		return nil, err //nolint:wrapcheck // the caller names the registry
 	}
@@ -187,10 +187,6 @@ func (r *nacosRecords) check(ctx context.Context, f *findings) {
 type nacosFormat interface {
 	metadata.Codec
 	nacos.Format
-}
-
-func (b *builder) nacosForm(u formatUse) (nacosFormat, error) {
-	return formOf[nacosFormat](b, u, format.Nacos)
 }
 
 // scoped is a format of Nacos within one namespace and group. It implements

@@ -33,23 +33,6 @@ func signer(file string) (s *metadata.Signer, keysHash string, err error) {
 	return metadata.NewSigner(raw...), fmt.Sprintf("%x", sha256.Sum256(bytes.Join(raw, []byte("\n")))), nil
 }
 
-// signerFor returns what signs the entries of a bridge: in a mesh they are
-// served by ourselves alone, and nobody has to vouch for them.
-func (b *builder) signerFor(x config.Bridge) *metadata.Signer {
-	if b.kind(x.To).abilities().mesh != nil {
-		return nil
-	}
-	return b.signer
-}
-
-// reserve returns how much room a signature takes in an entry.
-func (b *builder) reserve() int {
-	if b.signer == nil {
-		return 0
-	}
-	return metadata.SignedLen
-}
-
 // identities name bridges so that they are known again under another owner.
 func identities(bridges []config.Bridge) []string {
 	var all []string
@@ -64,10 +47,10 @@ func identities(bridges []config.Bridge) []string {
 // author returns what names the bridge that wrote an entry of ours in a target.
 // Holds and their records bear that name, so that a restart must not change it:
 // of a bridge that is not configured only the mark is known then.
-func (b *builder) author(at targetKey) func(registry.Entry) string {
-	r, leading := b.cfg.Registries[at.registry], make(map[string]config.Bridge)
-	isMesh := b.kind(at.registry).abilities().mesh != nil // which has one place for all
-	for _, x := range leadingTo(b.cfg, at) {
+func author(cfg *config.Config, at targetKey) func(registry.Entry) string {
+	r, leading := cfg.Registries[at.registry], make(map[string]config.Bridge)
+	isMesh := meshIn(cfg, at.registry) != nil // which has one place for all
+	for _, x := range leadingTo(cfg, at) {
 		leading[bridgeMark(x.Name)] = x
 	}
 	return func(e registry.Entry) string {

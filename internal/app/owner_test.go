@@ -11,13 +11,13 @@ import (
 // TestAuthor shows whom an entry of ours belongs to, by its mark and its place.
 func TestAuthor(t *testing.T) {
 	t.Parallel()
-	b := &builder{cfg: &config.Config{
+	cfg := &config.Config{
 		Registries: map[string]config.Registry{"zk": {ZooKeeper: &config.ZooKeeper{}}, "mesh": {Istiod: &config.Istiod{}}},
 		Bridges: []config.Bridge{
 			{Name: "orders", To: "zk", Formats: []config.Format{{Format: "dubbo-interface", Root: "/dubbo"}}},
 			{Name: "back", To: "mesh", Listen: ":15010", Formats: []config.Format{{Format: "dubbo-interface", Root: "/dubbo"}}},
 		},
-	}}
+	}
 	written := func(by, kind, root string) registry.Entry {
 		return registry.Entry{
 			Group: registry.Group{Kind: kind, Namespace: root, Name: "api.A"},
@@ -37,13 +37,13 @@ func TestAuthor(t *testing.T) {
 		"what is served has no place":             {targetKey{"mesh", ":15010"}, written("back", "service-entry", ""), "back", "back"},
 		"an entry without a mark":                 {targetKey{registry: "zk"}, registry.Entry{Value: "dubbo://10.0.0.1:20880/api.A"}, "", ""},
 	} {
-		author := b.author(test.at)(test.entry)
-		if author != test.author {
-			t.Errorf("%s: %q, want %q", name, author, test.author)
+		by := author(cfg, test.at)(test.entry)
+		if by != test.author {
+			t.Errorf("%s: %q, want %q", name, by, test.author)
 		}
 		for _, bridge := range []string{"orders", "back", "gone"} {
-			if SameBridge(author, bridge) != (bridge == test.of) {
-				t.Errorf("%s: whether %q is bridge %s", name, author, bridge)
+			if SameBridge(by, bridge) != (bridge == test.of) {
+				t.Errorf("%s: whether %q is bridge %s", name, by, bridge)
 			}
 		}
 	}

@@ -3,7 +3,6 @@ package app
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -11,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/xds-bridge/xds-bridge/config"
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
@@ -208,38 +208,12 @@ func routeBetween(from, to *registryID) func() metadata.Route {
 	return func() metadata.Route { return metadata.Route{From: from.hop(), To: to.hop()} }
 }
 
-// registryID returns what a registry is called in the paths of entries.
-func (b *builder) registryID(name string) *registryID {
-	return first(b.runtime.registryIDs, func(r *registryID) bool { return r.name == name })
-}
-
 // registryNames returns the registries that bridges lead from or to.
-func (b *builder) registryNames() []string {
+func registryNames(cfg *config.Config) []string {
 	var all []string
-	for _, x := range b.cfg.Bridges {
+	for _, x := range cfg.Bridges {
 		all = append(all, x.From, x.To)
 	}
 	slices.Sort(all)
 	return slices.Compact(all)
-}
-
-// registryIDFor returns the registry identity of a registry: that of before where its id
-// depends on nothing that changed, or a new one.
-func (b *builder) registryIDFor(name string) *registryID {
-	r := b.cfg.Registries[name]
-	given := r.Settings().ID
-	kept := kindOf(r).keptID(b, name)
-	if kept != nil && !b.dryRun {
-		kept.offer = cmp.Or(given, rand.Text())
-	}
-	key := text(r.Section().Parts().Identity)
-	if b.before != nil {
-		if w := first(b.before.registryIDs, func(w *registryID) bool { return w.name == name && w.key == key }); w != nil {
-			b.newKeptIDs[w] = kept
-			return w
-		}
-	}
-	w := newRegistryID(name, given, kept, b.log)
-	w.key = key
-	return w
 }

@@ -43,7 +43,7 @@ func (s *supervisor) next(ctx context.Context) (*builder, error) {
 	if err != nil {
 		return nil, err
 	}
-	if errs := s.builder.identityErrors(ctx, s.knownConfig(), cfg); len(errs) > 0 {
+	if errs := identityErrors(ctx, s.knownConfig(), cfg); len(errs) > 0 {
 		return nil, errs
 	}
 	connections := s.life.connections()
@@ -137,7 +137,7 @@ func (s *supervisor) tune(ctx context.Context, o *sink) {
 	for _, x := range leadingTo(s.runtime.cfg, o.at) {
 		guards[x.Name] = guard(x.Guard)
 	}
-	if err := o.loop.Tune(ctx, guards, s.builder.tuning(o.at)); err != nil && !errors.Is(err, bridge.ErrStopped) {
+	if err := o.loop.Tune(ctx, guards, tuning(s.runtime.cfg, o.at)); err != nil && !errors.Is(err, bridge.ErrStopped) {
 		s.runtime.log.Error("guards and timing could not be changed", "peer", o.name, "err", err)
 	}
 }

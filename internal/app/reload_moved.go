@@ -20,7 +20,7 @@ const (
 // identityErrors returns an error for everything that differs between two configurations
 // of who the owner is and which registries are meant. What was written before is
 // out of reach of the loops after such a change, so that a person has to restart.
-func (b *builder) identityErrors(ctx context.Context, before, after *config.Config) (errs config.Errors) {
+func identityErrors(ctx context.Context, before, after *config.Config) (errs config.Errors) {
 	if was, is := before.Owner, after.Owner; was != is {
 		errs = append(errs, after.ErrorAt("owner", "changes from %q to %q: "+ownerRemedy, was, is, was))
 	}
@@ -38,7 +38,7 @@ func (b *builder) identityErrors(ctx context.Context, before, after *config.Conf
 				errs = append(errs, after.ErrorAt("registries."+name+at, "changes from %q to %q: %s", from, to, moveRemedy))
 			}
 		}
-		if why := b.whyTwoRegistries(ctx, name, was, is); why != "" {
+		if why := whyTwoRegistries(ctx, was, is); why != "" {
 			errs = append(errs, after.ErrorAt("registries."+name+"."+is.Settings().Kind+".servers", "%s: %s", why, moveRemedy))
 		}
 	}
@@ -66,7 +66,7 @@ const askID = 5 * time.Second
 // where they lead to one. Where both can be asked, the id that a registry keeps
 // of itself decides, so that a server more is no move; else they are the same as
 // long as they have a server in common.
-func (b *builder) whyTwoRegistries(ctx context.Context, name string, was, is config.Registry) string {
+func whyTwoRegistries(ctx context.Context, was, is config.Registry) string {
 	if slices.Equal(was.Settings().Servers, is.Settings().Servers) || was.Settings().Kind != is.Settings().Kind {
 		return ""
 	}
@@ -76,7 +76,7 @@ func (b *builder) whyTwoRegistries(ctx context.Context, name string, was, is con
 	var errs [2]error
 	var asking sync.WaitGroup
 	for i, r := range []config.Registry{was, is} {
-		if kept := kindOf(r).keptID(b, name); kept != nil {
+		if kept := kindOf(r).keptID(); kept != nil {
 			asking.Go(func() { ids[i], errs[i] = kept.ask(ctx, "") })
 		}
 	}

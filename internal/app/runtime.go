@@ -45,6 +45,16 @@ func (r *runtime) source(name string) *boundSource {
 	return first(r.sources, func(s *boundSource) bool { return s.name == name })
 }
 
+// registryID returns the identity of a registry, nil where there is none.
+func (r *runtime) registryID(name string) *registryID {
+	return first(r.registryIDs, func(i *registryID) bool { return i.name == name })
+}
+
+// keyPublisher returns the key publisher of a mesh, nil where there is none.
+func (r *runtime) keyPublisher(mesh string) *keyPublisher {
+	return first(r.keyPublishers, func(p *keyPublisher) bool { return p.mesh == mesh })
+}
+
 // first returns the first that fits, nil where none does.
 func first[T any](all []*T, fits func(*T) bool) *T {
 	if i := slices.IndexFunc(all, fits); i >= 0 {

@@ -30,8 +30,8 @@ import (
 func (m meshKind) connection(b *builder, at targetKey) (*targetConnection, error) {
 	imports, name := m.Import, at.String()
 	o := mcp.Options{Owner: metadata.OwnerMark(b.cfg.Owner), VIPs: imports.VIPs, Observe: b.metrics.Served(name)}
-	log := b.log.With("component", "mcp", "peer", name)
-	records, err := b.servedRecords(at, imports)
+	log := b.logger("mcp", name)
+	records, err := newServedRecords(b, at, imports)
 	if err != nil {
 		return nil, err
 	}
@@ -39,10 +39,8 @@ func (m meshKind) connection(b *builder, at targetKey) (*targetConnection, error
 	if p := b.runtime.keyPublisher(at.registry); p != nil {
 		o.Confirmed = func(hosts map[naming.ServiceKey]naming.HostAddress) { p.SetOf(name, hosts) }
 	}
-	if b.before != nil {
-		if old := b.before.sink(at); old != nil {
-			o.Predecessor, _ = old.target.(*mcp.Target)
-		}
+	if old := b.before.sink(at); old != nil {
+		o.Predecessor, _ = old.target.(*mcp.Target)
 	}
 	target := mcp.NewTarget(o)
 	planes, err := dataPlanes(imports)
@@ -83,19 +81,19 @@ func (c *servedConnection) run(ctx context.Context) error {
 func (c *servedConnection) close() { c.records.close() }
 
 func (c *servedConnection) bind(b *builder, bridges []config.Bridge, _ []formatUse) (*boundTarget, error) {
-	codecs, err := b.serviceEntries(b.kind(c.at.registry).abilities().mesh, "", bridges)
+	codecs, err := serviceEntries(b.cfg, meshIn(b.cfg, c.at.registry), "", bridges)
 	return &boundTarget{target: c.target, codecs: codecs, check: checkServed(b.cfg, c.at, c.records)}, err
 }
 
 // serviceEntries returns the codecs of all bridges that lead into a mesh. By the values
 // of a label hosts have subsets; empty: they have none.
-func (b *builder) serviceEntries(m *config.Hosts, subsetLabel string, bridges []config.Bridge) ([][]metadata.Encoder, error) {
+func serviceEntries(cfg *config.Config, m *config.Hosts, subsetLabel string, bridges []config.Bridge) ([][]metadata.Encoder, error) {
 	var codecs [][]metadata.Encoder
 	for _, x := range bridges {
 		c, err := serviceentry.New(serviceentry.Options{
 			Hosts:     meshHosts(x, m),
 			Namespace: m.Namespace, VIPs: m.VIPs, ExportTo: m.ExportTo,
-			Mark: metadata.NewMark(b.cfg.Owner, x.Name), Protocol: x.Formats[0].Protocol,
+			Mark: metadata.NewMark(cfg.Owner, x.Name), Protocol: x.Formats[0].Protocol,
 			SubsetLabel: subsetLabel,
 		})
 		if err != nil {

@@ -38,26 +38,26 @@ type recordStore interface {
 	check(ctx context.Context, f *findings)
 }
 
-// servedRecords connects to every registry that a bridge to the address reads
+// newServedRecords connects to every registry that a bridge to the address reads
 // and that can keep records.
-func (b *builder) servedRecords(at targetKey, imports config.Import) (*servedRecords, error) {
+func newServedRecords(b *builder, at targetKey, imports config.Import) (*servedRecords, error) {
 	store := mcp.Store{Name: servedName(at), Index: "serving-" + metadata.Fingerprint(at.registry, 8)}
 	s := &servedRecords{}
 	for _, from := range distinct(leadingTo(b.cfg, at), func(x config.Bridge) string { return x.From }) {
-		connection, err := b.kind(from).records(b, from)
+		connection, err := kindOf(b.cfg.Registries[from]).records(b, from)
 		if err != nil {
 			s.close()
 			return nil, fmt.Errorf("registries.%s: %w", from, err)
 		}
 		if connection != nil {
 			hosts := naming.MeshHosts{Registry: strings.ToLower(from), Suffix: imports.Suffix}
-			store.Names = b.servedNames(at.registry, func(x config.Bridge) bool { return x.From == from })
+			store.Names = servedNames(b.cfg, at.registry, func(x config.Bridge) bool { return x.From == from })
 			store.Recorder, store.Has = connection, func(g registry.Group) bool { return hosts.Has(g.Name) }
 			s.stores, s.connections = append(s.stores, store), append(s.connections, connection)
 		}
 	}
 	if dir := b.cfg.State.Dir; dir != "" {
-		store.Names = b.servedNames(at.registry, func(config.Bridge) bool { return true })
+		store.Names = servedNames(b.cfg, at.registry, func(config.Bridge) bool { return true })
 		store.Recorder, store.Has = mcp.Dir{Path: dir}, nil
 		s.stores = append(s.stores, store)
 	}
@@ -69,8 +69,8 @@ func servedName(at targetKey) string { return "served-" + metadata.Fingerprint(a
 
 // servedNames are those names of a mesh under which what some bridges serve is
 // kept.
-func (b *builder) servedNames(mesh string, which func(config.Bridge) bool) (names []string) {
-	for _, x := range b.cfg.Bridges {
+func servedNames(cfg *config.Config, mesh string, which func(config.Bridge) bool) (names []string) {
+	for _, x := range cfg.Bridges {
 		if name := servedName(targetKeyOf(x)); x.To == mesh && which(x) && !slices.Contains(names, name) {
 			names = append(names, name)
 		}

@@ -21,12 +21,15 @@ type sourceTable struct {
 	istiods map[string]*debug.Endpoints // of a mesh, by istiod's address: its replicas, as the mesh itself reports them
 }
 
-// sourceTable returns the source table of a registry.
-func (b *builder) sourceTable(name string) *sourceTable {
-	if b.sourceTables[name] == nil {
-		b.sourceTables[name] = &sourceTable{table: registry.NewTable(), istiods: make(map[string]*debug.Endpoints)}
+// sourceTables are those of all registries, by name.
+type sourceTables map[string]*sourceTable
+
+// of returns the table of a registry.
+func (t sourceTables) of(name string) *sourceTable {
+	if t[name] == nil {
+		t[name] = &sourceTable{table: registry.NewTable(), istiods: make(map[string]*debug.Endpoints)}
 	}
-	return b.sourceTables[name]
+	return t[name]
 }
 
 // limit bounds what the table of a registry holds.
@@ -72,11 +75,11 @@ func (t *sourceTable) replicas(address string) *debug.Endpoints {
 	return t.istiods[address]
 }
 
-// asker asks the providers of a registry what they do not store in it, at
+// newAsker returns what asks the providers of a registry what they do not store in it, at
 // addresses that some bridge from it lets pass.
-func (b *builder) asker(name string) *dubborpc.Asker {
+func newAsker(cfg *config.Config, name string) *dubborpc.Asker {
 	var allow []netip.Prefix
-	for _, x := range b.cfg.Bridges {
+	for _, x := range cfg.Bridges {
 		if x.From == name {
 			allow = append(allow, x.Select.Allow...)
 		}

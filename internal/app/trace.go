@@ -22,20 +22,20 @@ type originReader struct {
 	codecs []metadata.Encoder
 }
 
-// originReader returns what reads from the entries of a bridge where they came from.
+// newOriginReader returns what reads from the entries of a bridge where they came from.
 // Elsewhere names do not say it: an application may provide any interface, and
 // one of two locations may have what the other has.
-func (b *builder) originReader(x config.Bridge, codecs []metadata.Encoder) originReader {
-	if b.kind(x.From).abilities().mesh != nil {
+func newOriginReader(cfg *config.Config, x config.Bridge, codecs []metadata.Encoder) originReader {
+	if meshIn(cfg, x.From) != nil {
 		return originReader{mesh: true}
 	}
-	read := b.readings(x.From)
+	read := readings(cfg, x.From)
 	if len(read) != 1 || read[0].format.Format != dubbo.Kind {
 		return originReader{}
 	}
-	p := locationOf(b.cfg.Registries[x.From], read[0].format)
+	p := locationOf(cfg.Registries[x.From], read[0].format)
 	t := originReader{keyed: &registry.Group{Kind: p.kind, Namespace: p.namespace, Group: p.group}, codecs: codecs}
-	if to := b.kind(x.To).abilities().mesh; to != nil {
+	if to := meshIn(cfg, x.To); to != nil {
 		t.hosts = meshHosts(x, to)
 	}
 	return t

@@ -7,6 +7,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/config"
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/metadata/dubbo"
+	"github.com/xds-bridge/xds-bridge/metadata/format"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
@@ -72,7 +73,7 @@ bridges:
 					t.Fatal(err)
 				}
 				for _, e := range entries {
-					if got := b.originReader(x, codecs).Origin(e); got != want {
+					if got := newOriginReader(cfg, x, codecs).Origin(e); got != want {
 						t.Errorf("%s, %s: %q, want %q", x.Name, e.Key, got, want)
 					}
 				}
@@ -88,11 +89,11 @@ func codecsOf(t *testing.T, b *builder, x config.Bridge) []metadata.Encoder {
 	var err error
 	switch r := b.cfg.Registries[x.To]; {
 	case r.Istiod != nil:
-		all, err = b.serviceEntries(&r.Istiod.Import.Hosts, "", []config.Bridge{x})
+		all, err = serviceEntries(b.cfg, &r.Istiod.Import.Hosts, "", []config.Bridge{x})
 	case r.ZooKeeper != nil:
-		all, _, err = makeCodecs(b, x.To, []config.Bridge{x}, nil, b.zookeeperForm)
+		all, _, err = makeCodecs[zookeeperFormat](b, x.To, format.ZooKeeper, []config.Bridge{x}, nil)
 	default:
-		all, _, err = makeCodecs(b, x.To, []config.Bridge{x}, nil, b.nacosForm)
+		all, _, err = makeCodecs[nacosFormat](b, x.To, format.Nacos, []config.Bridge{x}, nil)
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -3,10 +3,12 @@ package app
 import (
 	"cmp"
 	"context"
+	"log/slog"
 	"slices"
 
 	"github.com/xds-bridge/xds-bridge/config"
 	"github.com/xds-bridge/xds-bridge/internal/admin"
+	"github.com/xds-bridge/xds-bridge/internal/metrics"
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/metadata/format"
 	"github.com/xds-bridge/xds-bridge/registry"
@@ -20,10 +22,6 @@ type zookeeperFormat interface {
 	zookeeper.Format
 }
 
-func (b *builder) zookeeperForm(u formatUse) (zookeeperFormat, error) {
-	return formOf[zookeeperFormat](b, u, format.ZooKeeper)
-}
-
 // zookeeperKind is a ZooKeeper ensemble.
 type zookeeperKind struct{ *config.ZooKeeper }
 
@@ -32,8 +30,8 @@ func (zookeeperKind) abilities() abilities { return abilities{subsets: true} }
 // connection implements kind: a client of the ensemble.
 func (z zookeeperKind) connection(b *builder, at targetKey) (*targetConnection, error) {
 	name := at.registry
-	opts, back := b.zookeeperOptions(name, z.ZooKeeper), make(chan struct{}, 1)
-	sessions, connection := opts.Observe, b.metrics.ZooKeeper(name)
+	opts, back := z.options(b.logger("zookeeper", name)), make(chan struct{}, 1)
+	sessions, connection := countLost(b.metrics, name), b.metrics.ZooKeeper(name)
 	opts.Observe = onReturn(func(s zookeeper.State) {
 		sessions(s)
 		connection(s)
@@ -67,7 +65,7 @@ func (c *zookeeperConnection) state() admin.TargetState {
 func (c *zookeeperConnection) bind(b *builder, bridges []config.Bridge, former []formatUse) (*boundTarget, error) {
 	name, r := c.name, &boundTarget{}
 	z := b.cfg.Registries[name].ZooKeeper
-	codecs, places, err := makeCodecs(b, name, bridges, former, b.zookeeperForm)
+	codecs, places, err := makeCodecs[zookeeperFormat](b, name, format.ZooKeeper, bridges, former)
 	if err != nil {
 		return nil, err
 	}
@@ -79,8 +77,8 @@ func (c *zookeeperConnection) bind(b *builder, bridges []config.Bridge, former [
 	to := zookeeper.TargetOptions{
 		Owner: b.cfg.Owner, Layouts: layouts, Bridges: identities(bridges), Signer: b.signer,
 		Lifetime: zookeeper.Lifetime(z.Lifetime), Access: zookeeper.Access(z.ACL),
-		Shared: b.cfg.Replicas.Shared(), Ours: b.sessions(name), Fence: b.replicas.fence(name),
-		Log:   b.log.With("component", "zookeeper", "peer", name),
+		Shared: b.cfg.Replicas.Shared(), Ours: sessionsOf(b.connections, name), Fence: b.replicas.fence(name),
+		Log:   b.logger("zookeeper", name),
 		Usage: func(u zookeeper.Usage) { b.metrics.LimitUsage(name, "znode_children_bytes", u.Ratio()) },
 	}
 	if b.adopted != nil {
@@ -93,16 +91,14 @@ func (c *zookeeperConnection) bind(b *builder, bridges []config.Bridge, former [
 	r.bridges = identities(bridges)
 	r.target, r.check = target, checkZooKeeper(b.cfg, targetKey{registry: name}, target)
 	if !b.dryRun {
-		r.admission = b.admission(name, target)
-		r.admission.back = c.back
+		r.admission = newAdmission(b, name, target, c.back)
 	}
 	return r, nil
 }
 
-// sessions returns what recognises the sessions of this process that are at a
+// sessionsOf returns what recognises the sessions of this process that are at a
 // registry: a connection that is replaced shows that the process lives until it ends.
-func (b *builder) sessions(name string) func(session int64) bool {
-	connections := b.connections
+func sessionsOf(connections []*targetConnection, name string) func(session int64) bool {
 	return func(session int64) bool {
 		return session != 0 && slices.ContainsFunc(connections, func(l *targetConnection) bool {
 			c, ok := l.connection.(*zookeeperConnection)
@@ -131,18 +127,11 @@ func poke(c chan<- struct{}) {
 	}
 }
 
-func (b *builder) zookeeperOptions(name string, z *config.ZooKeeper) zookeeper.Options {
-	sessions, lost := 0, b.metrics.SessionLost
+// options says how the ensemble is reached and as whom.
+func (z zookeeperKind) options(log *slog.Logger) zookeeper.Options {
 	o := zookeeper.Options{
 		Servers: z.Servers, SessionTimeout: z.SessionTimeout.Std(), Timeout: z.Timeout.Std(),
-		ReceiveLimit: int(z.Limits.MaxReceive), User: z.User, PasswordFile: z.PasswordFile,
-		Log: b.log.With("component", "zookeeper", "peer", name),
-		Observe: func(s zookeeper.State) {
-			if s.Sessions > max(sessions, 1) {
-				lost(name)
-			}
-			sessions = s.Sessions
-		},
+		ReceiveLimit: int(z.Limits.MaxReceive), User: z.User, PasswordFile: z.PasswordFile, Log: log,
 	}
 	if t := z.TLS; t != nil {
 		o.TLS = &zookeeper.TLS{CAFile: t.CAFile, ServerName: t.ServerName, CertFile: t.CertFile, KeyFile: t.KeyFile}
@@ -150,18 +139,31 @@ func (b *builder) zookeeperOptions(name string, z *config.ZooKeeper) zookeeper.O
 	return o
 }
 
+// countLost returns what counts the sessions that a client lost.
+func countLost(m *metrics.Metrics, name string) func(zookeeper.State) {
+	sessions := 0
+	return func(s zookeeper.State) {
+		if s.Sessions > max(sessions, 1) {
+			m.SessionLost(name)
+		}
+		sessions = s.Sessions
+	}
+}
+
 // source implements kind.
 func (z zookeeperKind) source(b *builder, name string) (*boundSource, error) {
 	var formats []zookeeper.Format
-	for _, u := range b.readings(name) {
-		f, err := b.zookeeperForm(u)
+	for _, u := range readings(b.cfg, name) {
+		f, err := formOf[zookeeperFormat](b, u, format.ZooKeeper)
 		if err != nil {
 			return nil, err
 		}
 		formats = append(formats, f)
 	}
-	source, err := zookeeper.NewSource(b.zookeeperOptions(name, z.ZooKeeper), zookeeper.SourceOptions{
-		Formats: formats, Log: b.log.With("component", "zookeeper", "peer", name), Asker: b.asker(name),
+	o := z.options(b.logger("zookeeper", name))
+	o.Observe = countLost(b.metrics, name)
+	source, err := zookeeper.NewSource(o, zookeeper.SourceOptions{
+		Formats: formats, Log: o.Log, Asker: newAsker(b.cfg, name),
 	})
 	if err != nil {
 		return nil, err //nolint:wrapcheck // build names the registry
@@ -181,9 +183,8 @@ func (z zookeeperSource) state() admin.SourceState {
 
 // keptID implements kind: it is asked for over a connection that ends with the
 // answer.
-func (z zookeeperKind) keptID(b *builder, name string) *keptID {
-	o := b.zookeeperOptions(name, z.ZooKeeper)
-	o.Observe, o.Log = nil, nil
+func (z zookeeperKind) keptID() *keptID {
+	o := z.options(nil)
 	return &keptID{where: zookeeper.IDNode, ask: func(ctx context.Context, offer string) (string, error) {
 		client, err := zookeeper.Dial(o) //nolint:contextcheck // it ends by Close
 		if err != nil {
@@ -196,7 +197,9 @@ func (z zookeeperKind) keptID(b *builder, name string) *keptID {
 
 // records implements kind.
 func (z zookeeperKind) records(b *builder, name string) (recordStore, error) {
-	client, err := zookeeper.Dial(b.zookeeperOptions(name, z.ZooKeeper))
+	o := z.options(b.logger("zookeeper", name))
+	o.Observe = countLost(b.metrics, name)
+	client, err := zookeeper.Dial(o)
 	if err != nil {
 		return nil, err //nolint:wrapcheck // the caller names the registry
 	}

@@ -29,14 +29,14 @@ func (t toyKind) target() *memory.Target {
 
 func (toyKind) abilities() abilities { return abilities{subsets: true} }
 
-func (toyKind) keptID(*builder, string) *keptID { return nil }
+func (toyKind) keptID() *keptID { return nil }
 
 func (toyKind) records(*builder, string) (recordStore, error) { return nil, nil }
 
 func (t toyKind) source(b *builder, name string) (*boundSource, error) {
 	s := toySource{target: t.target()}
-	for _, u := range b.readings(name) {
-		c, err := toyForm(b, u)
+	for _, u := range readings(b.cfg, name) {
+		c, err := formOf[metadata.Codec](b, u, "toy")
 		if err != nil {
 			return nil, err
 		}
@@ -47,10 +47,6 @@ func (t toyKind) source(b *builder, name string) (*boundSource, error) {
 
 func (t toyKind) connection(b *builder, at targetKey) (*targetConnection, error) {
 	return &targetConnection{connection: toyConnection{at.registry, t.target()}, name: at.registry, kind: "toy"}, nil
-}
-
-func toyForm(b *builder, u formatUse) (metadata.Codec, error) {
-	return formOf[metadata.Codec](b, u, "toy")
 }
 
 type toySource struct {
@@ -86,6 +82,6 @@ func (toyConnection) close() {}
 func (toyConnection) state() admin.TargetState { return admin.TargetState{Connected: true} }
 
 func (c toyConnection) bind(b *builder, bridges []config.Bridge, former []formatUse) (*boundTarget, error) {
-	codecs, _, err := makeCodecs(b, c.name, bridges, former, func(u formatUse) (metadata.Codec, error) { return toyForm(b, u) })
+	codecs, _, err := makeCodecs[metadata.Codec](b, c.name, "toy", bridges, former)
 	return &boundTarget{target: c.target, codecs: codecs, check: toySource{}.check}, err
 }
