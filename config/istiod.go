@@ -113,26 +113,24 @@ func (m *Istiod) Parts() Parts {
 func (m *Istiod) validate(v *validator, path string) {
 	switch {
 	case m.Address != "":
-		v.transport(path, m)
+		m.validateTransport(v, path)
 	case !m.Import.DataPlanes:
 		v.errorf(path+".address", "missing; write istiod's as host:port or, where there is no istiod, import: {dataPlanes: true}")
 	}
-	if m.ID != "" {
-		v.name(path+".id", m.ID, "")
-	}
+	v.optionalName(path+".id", m.ID)
 	if m.Node.Address != "" {
 		if _, err := netip.ParseAddr(m.Node.Address); err != nil {
 			v.errorf(path+".node.address", "%q is no IP address", m.Node.Address)
 		}
 	}
 	v.domain(path+".clusterDomain", m.ClusterDomain)
-	v.mapping(path+".mapping", m)
-	v.limits(path+".limits", m.Limits)
-	v.imports(path+".import", m.Import)
+	m.Mapping.validate(v, path+".mapping", m.TLS)
+	m.Limits.validate(v, path+".limits")
+	m.Import.validate(v, path+".import")
 }
 
-func (v *validator) imports(path string, m Import) {
-	v.hosts(path, m.Hosts)
+func (m Import) validate(v *validator, path string) {
+	m.Hosts.validate(v, path)
 	if t := m.TLS; t != nil {
 		v.pair(path+".tls", [2]string{"certFile", t.CertFile}, [2]string{"keyFile", t.KeyFile})
 		if t.CertFile == "" && t.KeyFile == "" {
@@ -142,17 +140,17 @@ func (v *validator) imports(path string, m Import) {
 	if m.Rules != "" && !m.DataPlanes {
 		v.errorf(path+".rulesFile", "is followed by data planes only, and none are served; write dataPlanes: true, or leave it out")
 	}
-	v.clients(path+".clients", m)
+	m.validateClients(v, path+".clients")
 }
 
-func (v *validator) hosts(path string, h Hosts) {
+func (h Hosts) validate(v *validator, path string) {
 	v.domain(path+".suffix", h.Suffix)
 	v.prefixes(path+".vips", []netip.Prefix{h.VIPs})
 	v.prefixes(path+".allow", h.Allow)
 	v.namespaces(path+".exportTo", h.ExportTo)
 }
 
-func (v *validator) clients(path string, m Import) {
+func (m Import) validateClients(v *validator, path string) {
 	v.prefixes(path+".networks", m.Clients.Networks)
 	if len(m.Clients.Names) > 0 && (m.TLS == nil || m.TLS.CAFile == "") {
 		v.errorf(path+".names", "are those in clients' certificates, and without tls.caFile they need none; write tls: {caFile: …}")
@@ -164,10 +162,10 @@ func (v *validator) clients(path string, m Import) {
 	}
 }
 
-// transport checks that address, TLS and token go together.
-func (v *validator) transport(path string, m *Istiod) {
+// validateTransport checks that address, TLS and token go together.
+func (m *Istiod) validateTransport(v *validator, path string) {
 	host, port := v.address(path+".address", m.Address)
-	v.tls(path+".tls", m.TLS)
+	m.TLS.validate(v, path+".tls")
 	switch {
 	case m.TLS == nil && port == "15012":
 		v.errorf(path+".tls", "missing; istiod speaks TLS on 15012: write tls: {caFile: …}, or use 15010 for plaintext")
@@ -178,9 +176,8 @@ func (v *validator) transport(path string, m *Istiod) {
 	}
 }
 
-func (v *validator) mapping(path string, m *Istiod) {
-	k := m.Mapping
-	if k.From == "debug-xds" && m.TLS == nil {
+func (k Mapping) validate(v *validator, path string, tls *TLS) {
+	if k.From == "debug-xds" && tls == nil {
 		v.errorf(path+".from", "istiod answers debug-xds over TLS only; write tls: {caFile: …} and port 15012, or from: debug-http")
 	}
 	if len(k.Addresses) > 0 && k.From != "debug-http" && k.From != "auto" {
@@ -190,12 +187,8 @@ func (v *validator) mapping(path string, m *Istiod) {
 		v.address(path+".addresses["+strconv.Itoa(i)+"]", a)
 	}
 	v.namespaces(path+".kubernetes.namespaces", k.Kubernetes.Namespaces)
-	if k.Interval <= 0 {
-		v.errorf(path+".interval", "%s would never rest; write such as 5s", k.Interval)
-	}
-	if k.Timeout <= 0 {
-		v.errorf(path+".timeout", "%s leaves no time for an answer; write such as 10s", k.Timeout)
-	}
+	v.interval(path+".interval", k.Interval, "5s")
+	v.timeout(path+".timeout", k.Timeout)
 	if k.MaxAnswer < 1<<16 {
 		v.errorf(path+".maxAnswer", "%s is too little for any answer; write such as 16MiB", k.MaxAnswer)
 	}

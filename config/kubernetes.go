@@ -79,13 +79,9 @@ func (k *Kubernetes) Parts() Parts {
 }
 
 func (k *Kubernetes) validate(v *validator, path string) {
-	if k.ID != "" {
-		v.name(path+".id", k.ID, "")
-	}
-	if k.Timeout <= 0 {
-		v.errorf(path+".timeout", "%s leaves no time for an answer; write such as 10s", k.Timeout)
-	}
-	v.limits(path+".limits", k.Limits)
+	v.optionalName(path+".id", k.ID)
+	v.timeout(path+".timeout", k.Timeout)
+	k.Limits.validate(v, path+".limits")
 	v.namespaces(path+".source.namespaces", k.Source.Namespaces)
 	v.domain(path+".source.clusterDomain", k.Source.ClusterDomain)
 	for i, kind := range k.Source.Without {
@@ -103,16 +99,7 @@ func (k *Kubernetes) validate(v *validator, path string) {
 	if m.SubsetLabel != "" && !isLabel(m.SubsetLabel) {
 		v.errorf(path+".subsetLabel", "%q is no label of Kubernetes; write such as version", m.SubsetLabel)
 	}
-	v.hosts(path, m.Hosts)
-}
-
-// namespaces checks names of namespaces of Kubernetes.
-func (v *validator) namespaces(path string, names []string) {
-	for i, name := range names {
-		if !isNamespace(name) {
-			v.errorf(path+"["+strconv.Itoa(i)+"]", "%q is no namespace of Kubernetes; write such as shop, or leave it out for all", name)
-		}
-	}
+	m.Hosts.validate(v, path)
 }
 
 // isNamespace reports whether Kubernetes takes a name for a namespace.
@@ -140,14 +127,5 @@ func (k *Kubernetes) files(v *validator, path string) {
 		if _, err := os.ReadDir(d); err != nil {
 			v.errorf(path+".import.directory", "%v; make it, and let us write there", err)
 		}
-	}
-}
-
-func (v *validator) kubeconfig(path, file string) {
-	if file == "" {
-		return
-	}
-	if _, err := os.ReadFile(file); err != nil {
-		v.errorf(path, "%v; name a kubeconfig file that we may read", err)
 	}
 }

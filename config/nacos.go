@@ -59,25 +59,21 @@ func (n *Nacos) Parts() Parts {
 const namespaceSigns = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_"
 
 func (n *Nacos) validate(v *validator, path string) {
-	if n.ID != "" {
-		v.name(path+".id", n.ID, "")
-	}
-	v.nacosServers(path, n)
+	v.optionalName(path+".id", n.ID)
+	n.validateServers(v, path)
 	if strings.Trim(n.Namespace, namespaceSigns) != "" || len(n.Namespace) > 64 {
 		v.errorf(path+".namespace", "%q is no namespace id: letters, digits, - and _, at most 64; it is the id and not the name that the console shows", n.Namespace)
 	}
-	v.tls(path+".tls", n.TLS)
+	n.TLS.validate(v, path+".tls")
 	v.pair(path, [2]string{"username", n.Username}, [2]string{"passwordFile", n.PasswordFile})
 	if n.TLS == nil && !n.Insecure && n.PasswordFile != "" && !Local(n.Servers) {
 		v.errorf(path+".passwordFile", "the password would cross the network in plaintext; write https:// servers and tls: {caFile: …}, or insecure: true")
 	}
-	if n.ListInterval <= 0 {
-		v.errorf(path+".listInterval", "%s would never rest; write such as 5s", n.ListInterval)
-	}
-	v.limits(path+".limits", n.Limits)
+	v.interval(path+".listInterval", n.ListInterval, "5s")
+	n.Limits.validate(v, path+".limits")
 }
 
-func (v *validator) nacosServers(path string, n *Nacos) {
+func (n *Nacos) validateServers(v *validator, path string) {
 	if len(n.Servers) == 0 {
 		v.errorf(path+".servers", `missing; such as ["http://127.0.0.1:8848"]`)
 	}

@@ -3,6 +3,7 @@ package config
 import (
 	"reflect"
 	"slices"
+	"strings"
 )
 
 // Registry is one registry; exactly one of its sections is set. A new kind has its
@@ -128,3 +129,48 @@ type Limits struct {
 
 // ofConnection returns the bounds of the connection: the others are the table's.
 func (l Limits) ofConnection() Limits { return Limits{MaxReceive: l.MaxReceive} }
+
+func (r Registry) validate(v *validator, name string) {
+	path := "registries." + name
+	v.name(path, name, "is how bridges speak of it")
+	all := r.sections()
+	for _, s := range all {
+		s.validate(v, path+"."+s.Settings().Kind)
+	}
+	if len(all) != 1 {
+		keys := kinds()
+		last := len(keys) - 1
+		v.errorf(path, "holds %d of %s and %s; it needs exactly one", len(all), strings.Join(keys[:last], ", "), keys[last])
+	}
+	r.Timing.validate(v, path+".timing")
+}
+
+func (t Timing) validate(v *validator, path string) {
+	if t.Workers < 1 {
+		v.errorf(path+".workers", "%d cannot work; write at least 1", t.Workers)
+	} else if t.MaxQuiet < t.Quiet {
+		v.errorf(path+".maxQuiet", "%s is shorter than quiet, %s", t.MaxQuiet, t.Quiet)
+	}
+	if t.RetryMin <= 0 || t.RetryMax < t.RetryMin {
+		v.errorf(path+".retryMin", "%s to %s is no wait; retryMin is more than nothing and at most retryMax", t.RetryMin, t.RetryMax)
+	}
+	if t.Rate < 0 {
+		v.errorf(path+".rate", "%d is less than nothing; 0 is no bound", t.Rate)
+	}
+	v.interval(path+".refresh", t.Refresh, "5m")
+}
+
+func (t *TLS) validate(v *validator, path string) {
+	if t != nil {
+		v.pair(path, [2]string{"certFile", t.CertFile}, [2]string{"keyFile", t.KeyFile})
+	}
+}
+
+func (l Limits) validate(v *validator, path string) {
+	if l.MaxReceive < 1<<16 {
+		v.errorf(path+".maxReceive", "%s is too little for any answer; write such as 64MiB", l.MaxReceive)
+	}
+	if l.MaxServices < 1 || l.MaxEndpoints < 1 || l.MaxBytes < 1 {
+		v.errorf(path, "maxServices, maxEndpoints and maxBytes each need room for something; leave them out for the defaults")
+	}
+}

@@ -62,12 +62,9 @@ func validObject(name string) bool {
 // Shared reports whether there may be several processes.
 func (r Replicas) Shared() bool { return r.Lease.ZooKeeper != "" || r.Lease.Kubernetes != nil }
 
-func (v *validator) replicas(c *Config) {
+func (r Replicas) validate(v *validator, c *Config) {
 	const path = "replicas"
-	r := c.Replicas
-	if r.Identity != "" {
-		v.name(path+".identity", r.Identity, "")
-	}
+	v.optionalName(path+".identity", r.Identity)
 	switch ttl := r.TTL.Std(); {
 	case ttl < minTTL:
 		v.errorf(path+".ttl", "%s leaves no time to renew; write at least %s", r.TTL, Duration(minTTL))
@@ -81,14 +78,14 @@ func (v *validator) replicas(c *Config) {
 		v.errorf(path+".lease.zookeeper", "%q is no ZooKeeper of registries%s", name, suggest(name, c.zooKeepers()))
 	}
 	if k := r.Lease.Kubernetes; k != nil {
-		v.kubernetesLease(path+".lease.kubernetes", *k, c.Owner)
+		k.validate(v, path+".lease.kubernetes", c.Owner)
 	}
 	if r.Shared() {
-		v.lifetimes(c)
+		c.validateLifetimes(v)
 	}
 }
 
-func (v *validator) kubernetesLease(path string, k KubernetesLease, owner string) {
+func (k KubernetesLease) validate(v *validator, path, owner string) {
 	if k.Server != "" {
 		v.url(path+".server", k.Server)
 	}
@@ -97,8 +94,8 @@ func (v *validator) kubernetesLease(path string, k KubernetesLease, owner string
 	}
 }
 
-// lifetimes checks that entries which go with a session are taken over before.
-func (v *validator) lifetimes(c *Config) {
+// validateLifetimes checks that entries which go with a session are taken over before.
+func (c *Config) validateLifetimes(v *validator) {
 	for _, name := range slices.Sorted(maps.Keys(c.Registries)) {
 		z := c.Registries[name].ZooKeeper
 		if z != nil && z.Lifetime == "session" && z.SessionTimeout < 2*c.Replicas.TTL {

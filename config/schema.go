@@ -2,12 +2,75 @@ package config
 
 import (
 	"bytes"
+	"encoding"
 	"encoding/json"
 	"fmt"
 	"reflect"
 	"slices"
 	"strconv"
+	"strings"
+
+	"github.com/xds-bridge/xds-bridge/metadata/formats"
 )
+
+// field is one key of an object of the file.
+type field struct {
+	index           []int // in the object, as reflect.Value.FieldByIndex takes it
+	key, doc        string
+	def             string
+	enum            []string
+	filled          string
+	required, short bool
+	typ             reflect.Type
+}
+
+// fieldsOf returns the keys of a type, in their order. Those of embedded types are
+// keys of the same object.
+func fieldsOf(t reflect.Type) []field {
+	var fields []field
+	for _, sf := range reflect.VisibleFields(t) {
+		key, ok := sf.Tag.Lookup("yaml")
+		if !ok {
+			continue
+		}
+		f := field{
+			index: sf.Index, key: key, doc: sf.Tag.Get("doc"), def: sf.Tag.Get("default"), filled: sf.Tag.Get("filled"),
+			required: sf.Tag.Get("need") == "true", short: sf.Tag.Get("short") == "true", typ: sf.Type,
+		}
+		if words := sf.Tag.Get("enum"); words != "" {
+			f.enum = strings.Split(words, "|")
+		}
+		if sf.Tag.Get("enum") == "formats" {
+			f.enum = formats.Names()
+		}
+		fields = append(fields, f)
+	}
+	return fields
+}
+
+// shorthand returns the field that a plain word sets in place of an object.
+func shorthand(fields []field) (field, bool) {
+	for _, f := range fields {
+		if f.short {
+			return f, true
+		}
+	}
+	return field{}, false
+}
+
+func keysOf(fields []field) []string {
+	keys := make([]string, len(fields))
+	for i, f := range fields {
+		keys[i] = f.key
+	}
+	return keys
+}
+
+// text returns the reader of a value that reads itself, nil for the others.
+func text(v reflect.Value) encoding.TextUnmarshaler {
+	u, _ := reflect.TypeAssert[encoding.TextUnmarshaler](v.Addr())
+	return u
+}
 
 // schema is the part of JSON Schema 2020-12 that describes a Config.
 type schema struct {
@@ -113,5 +176,91 @@ func defaultJSON(f field) json.RawMessage {
 		return json.RawMessage(f.def)
 	default:
 		return json.RawMessage(strconv.Quote(f.def))
+	}
+}
+
+// Reference returns the page of all keys, as Markdown. It is the same on
+// every call.
+func Reference() string {
+	var b strings.Builder
+	b.WriteString(referenceHead)
+	rows(&b, "", fieldsOf(reflect.TypeFor[Config]()))
+	return b.String()
+}
+
+const referenceHead = `# Configuration reference
+
+Generated from the types of package config by ` + "`make golden`" + `; do not edit.
+An editor checks a file that begins with
+` + "`# yaml-language-server: $schema=config.schema.json`" + `.
+
+Values may hold ` + "`${VAR}` and `${VAR:-default}`; `$${` stands for `${`" + `. A variable that is
+not set and has no default is an error. Secrets never are in the file; a key
+that ends in File names the file that holds one.
+
+| key | default | allowed | meaning |
+|---|---|---|---|
+`
+
+func rows(b *strings.Builder, prefix string, fields []field) {
+	for _, f := range fields {
+		key, t := element(join(prefix, f.key), f.typ)
+		allowed := strings.Join(f.enum, ", ")
+		if allowed == "" {
+			allowed = typeName(t)
+		}
+		fmt.Fprintf(b, "| `%s` | %s | %s | %s |\n", key, defaultText(f), allowed, f.doc)
+		if typeName(t) == "object" {
+			rows(b, key, fieldsOf(t))
+		}
+	}
+}
+
+// element looks through lists and named objects, which it marks in the key.
+func element(key string, t reflect.Type) (string, reflect.Type) {
+	for {
+		switch t.Kind() {
+		case reflect.Slice:
+			key += "[]"
+		case reflect.Map:
+			key += ".*"
+		case reflect.Pointer:
+		default:
+			return key, t
+		}
+		t = t.Elem()
+	}
+}
+
+func defaultText(f field) string {
+	switch {
+	case f.required:
+		return "required"
+	case f.def != "":
+		return "`" + f.def + "`"
+	default:
+		return ""
+	}
+}
+
+// typeName says in a word what a value of a type looks like.
+func typeName(t reflect.Type) string {
+	switch {
+	case t == reflect.TypeFor[Duration]():
+		return "duration"
+	case t == reflect.TypeFor[Size]():
+		return "size"
+	case text(reflect.New(t).Elem()) != nil:
+		return "network"
+	}
+	switch t.Kind() {
+	case reflect.Struct:
+		return "object"
+	case reflect.Bool:
+		return "true, false"
+	case reflect.Int, reflect.Uint16, reflect.Float64:
+		return "number"
+	default:
+		return "text"
 	}
 }

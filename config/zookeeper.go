@@ -56,17 +56,21 @@ func (z *ZooKeeper) Parts() Parts {
 }
 
 func (z *ZooKeeper) validate(v *validator, path string) {
-	if z.ID != "" {
-		v.name(path+".id", z.ID, "")
+	v.optionalName(path+".id", z.ID)
+	if len(z.Servers) == 0 {
+		v.errorf(path+".servers", "missing; such as [127.0.0.1:2181]")
 	}
-	v.ensemble(path+".servers", z.Servers)
+	for i, s := range z.Servers {
+		if i == len(z.Servers)-1 {
+			s, _, _ = strings.Cut(s, "/") // the chroot
+		}
+		v.address(path+".servers["+strconv.Itoa(i)+"]", s)
+	}
 	if z.SessionTimeout < 1e9 {
 		v.errorf(path+".sessionTimeout", "%s is shorter than any ensemble allows; write such as 30s", z.SessionTimeout)
 	}
-	if z.Timeout <= 0 {
-		v.errorf(path+".timeout", "%s leaves no time for an answer; write such as 10s", z.Timeout)
-	}
-	v.tls(path+".tls", z.TLS)
+	v.timeout(path+".timeout", z.Timeout)
+	z.TLS.validate(v, path+".tls")
 	v.pair(path, [2]string{"user", z.User}, [2]string{"passwordFile", z.PasswordFile})
 	if z.TLS == nil && !z.Insecure && z.PasswordFile != "" && !Local(z.Servers) {
 		v.errorf(path+".passwordFile", "the password would cross the network in plaintext; write tls: {caFile: …}, or insecure: true")
@@ -74,21 +78,7 @@ func (z *ZooKeeper) validate(v *validator, path string) {
 	if z.ACL != "open" && z.User == "" {
 		v.errorf(path+".acl", "%q is for a user of its own; write user and passwordFile, or acl: open", z.ACL)
 	}
-	v.limits(path+".limits", z.Limits)
-}
-
-// ensemble checks the servers of a ZooKeeper, of which the last may be followed
-// by a chroot.
-func (v *validator) ensemble(path string, servers []string) {
-	if len(servers) == 0 {
-		v.errorf(path, "missing; such as [127.0.0.1:2181]")
-	}
-	for i, s := range servers {
-		if i == len(servers)-1 {
-			s, _, _ = strings.Cut(s, "/") // the chroot
-		}
-		v.address(path+"["+strconv.Itoa(i)+"]", s)
-	}
+	z.Limits.validate(v, path+".limits")
 }
 
 func (z *ZooKeeper) files(v *validator, path string) {

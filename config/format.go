@@ -1,0 +1,278 @@
+package config
+
+import (
+	"cmp"
+	"strconv"
+	"strings"
+
+	"github.com/xds-bridge/xds-bridge/metadata/format"
+	"github.com/xds-bridge/xds-bridge/metadata/formats"
+)
+
+// Format is one form in which services are stored. In the file it is the
+// name of the format, or an object. What stands empty is the format's own:
+// see format.Descriptor.
+type Format struct {
+	Format   string         `yaml:"format" short:"true" need:"true" enum:"formats" doc:"The name of the format."`
+	Root     string         `yaml:"root" doc:"The ZooKeeper path, which Dubbo's consumers call the group of their registry; empty is /dubbo for dubbo-interface, /services for dubbo-application and spring-cloud, /microservices for kratos, / for hertz and kitex, /plain for plain."`
+	Metadata string         `yaml:"metadataRoot" default:"/dubbo" doc:"For dubbo-application: the ZooKeeper path that holds what applications provide and the mapping of interfaces to them."`
+	Group    string         `yaml:"group" default:"DEFAULT_GROUP" doc:"The Nacos group."`
+	Service  string         `yaml:"service" default:"*" doc:"How services are named in formats with plain names: the * stands for the name that a rule or the application gives. Dubbo's take none."`
+	Join     bool           `yaml:"join" doc:"Put the endpoints of several services of a mesh together that have one plain name; otherwise the second is refused whole. Where a bridge from a registry writes too, they are put together."`
+	Protocol string         `yaml:"protocol" doc:"The protocol where nothing else says it; empty is tri for Dubbo, http for spring-cloud and hertz, grpc for kratos and gozero, thrift for kitex, tcp for plain."`
+	Rules    []ProtocolRule `yaml:"rules" doc:"The RPC protocol per host or port; the first rule that fits counts."`
+	Tags     bool           `yaml:"tags" doc:"Write dubbo.tag, which hides a provider from consumers without that tag."`
+}
+
+// ProtocolRule says which RPC protocol a host or a port speaks.
+type ProtocolRule struct {
+	Host     string `yaml:"host" default:"*" doc:"A pattern of mesh hosts; * stands for any text."`
+	Port     uint16 `yaml:"port" doc:"A service port; 0 stands for any."`
+	Protocol string `yaml:"protocol" need:"true" doc:"The RPC protocol, such as tri or dubbo."`
+}
+
+// complete fills in what depends on the format.
+func (c *Config) complete() {
+	for i := range c.Bridges {
+		for _, list := range [][]Format{c.Bridges[i].Formats, c.Bridges[i].Reads} {
+			for j := range list {
+				list[j] = list[j].completed()
+			}
+		}
+	}
+}
+
+func (f Format) completed() Format {
+	d := f.descriptor()
+	f.Root, f.Protocol = cmp.Or(f.Root, d.Root), cmp.Or(f.Protocol, d.Protocol)
+	return f
+}
+
+// descriptor returns the format that is meant; of one that is not known nothing
+// but its zero value.
+func (f Format) descriptor() format.Descriptor {
+	d, _ := formats.Find(f.Format)
+	return d
+}
+
+// Read returns the formats in which the registry that the bridge leads from
+// is read, where it is no mesh.
+func (b Bridge) Read() []Format {
+	if len(b.Reads) > 0 {
+		return b.Reads
+	}
+	return b.Formats
+}
+
+// nameSigns is what plain names consist of.
+const nameSigns = namespaceSigns + "."
+
+// validateFormats checks the formats of a bridge, each by itself and against those
+// before it.
+func (b Bridge) validateFormats(v *validator, path string, registries map[string]Registry) {
+	if len(b.Formats) == 0 {
+		v.errorf(path+".formats", "missing; such as [dubbo-interface]")
+	}
+	from, to := registries[b.From], registries[b.To]
+	if len(b.Reads) > 0 && (from.Mesh() || to.Mesh()) {
+		v.errorf(path+".reads", "is for bridges between registries; leave it out: of a mesh no formats are read, and into one formats says which")
+	}
+	validateFormatList(v, path+".formats", b.Formats, to)
+	validateFormatList(v, path+".reads", b.Reads, from)
+	if len(b.Reads) == 0 && to.Settings().Kind != from.Settings().Kind { // else it is reported above
+		validateForms(v, path+".formats", b.Formats, from)
+	}
+}
+
+// validateFormatList checks a list of formats and that a registry can hold them.
+func validateFormatList(v *validator, path string, formats []Format, in Registry) {
+	validateForms(v, path, formats, in)
+	for i, f := range formats {
+		at := path + "[" + strconv.Itoa(i) + "]"
+		f.validate(v, at)
+		for j, o := range formats[:i] {
+			if o.Format == f.Format && o.Root == f.Root && o.Group == f.Group && o.Service == f.Service {
+				v.errorf(at, "writes where formats[%d] of this bridge does; give it another root or group", j)
+			}
+		}
+	}
+}
+
+// validateForms checks that formats have a form in a registry.
+func validateForms(v *validator, path string, formats []Format, in Registry) {
+	for i, f := range formats {
+		s := in.Settings()
+		if d := f.descriptor(); d.Name != "" && d.Forms[s.Kind] == nil && s.Layout != Nowhere {
+			v.errorf(path+"["+strconv.Itoa(i)+"]", "%s has no form in %s: no client of it looks there", f.Format, s.Title)
+		}
+	}
+}
+
+func (f Format) validate(v *validator, at string) {
+	if f.Format == "" {
+		v.errorf(at+".format", "missing; such as dubbo-interface")
+	}
+	d := f.descriptor()
+	if d.Root != "" && !isPath(f.Root) && f.Root != d.Root {
+		v.errorf(at+".root", "%q is no ZooKeeper path; write it as in /dubbo", f.Root)
+	}
+	if !isPath(f.Metadata) {
+		v.errorf(at+".metadataRoot", "%q is no ZooKeeper path; write it as in /dubbo", f.Metadata)
+	}
+	if strings.Trim(f.Group, namespaceSigns+".:") != "" || len(f.Group) > 128 {
+		v.errorf(at+".group", "%q is no group of Nacos: letters, digits and - _ . :, at most 128", f.Group)
+	}
+	f.validateService(v, at+".service")
+	if d.Name != "" {
+		v.protocol(at+".protocol", f.Protocol)
+	}
+	for i, r := range f.Rules {
+		rule := at + ".rules[" + strconv.Itoa(i) + "]"
+		v.pattern(rule+".host", r.Host)
+		v.protocol(rule+".protocol", r.Protocol)
+	}
+}
+
+func (f Format) validateService(v *validator, at string) {
+	switch {
+	case strings.Count(f.Service, "*") != 1 || strings.Trim(f.Service, nameSigns+"*") != "":
+		v.errorf(at, "%q is no pattern of plain names: letters, digits and - _ . with one * for the name", f.Service)
+	case f.keyed() && f.Service != "*":
+		v.errorf(at, "%s takes no pattern: service keys and applications name its services; leave it out, and give the format another root or group", f.Format)
+	}
+}
+
+// keyed reports whether the names of services follow from keys and
+// applications, and from no pattern.
+func (f Format) keyed() bool { return f.descriptor().Lookup != format.ByName }
+
+func isPath(path string) bool {
+	return len(path) > 1 && path[0] == '/' && !strings.HasSuffix(path, "/") && !strings.Contains(path, "//")
+}
+
+// checkMeetings refuses formats that would meet under one path of ZooKeeper or in
+// one service of Nacos. Written there, a single entry of another format costs
+// consumers all providers, or one format's writes replace the other's; read
+// there, the entries of two do not say which of them they are of.
+func checkMeetings(v *validator, bridges []Bridge, registries map[string]Registry) {
+	var written, read []use
+	for i, b := range bridges {
+		path := "bridges[" + strconv.Itoa(i) + "]."
+		for j, f := range b.Formats {
+			u := use{path + "formats[" + strconv.Itoa(j) + "]", b.To, f}
+			u.oneMetadataRoot(v, written, registries[b.To])
+			for _, m := range u.meetings(written, registries[b.To]) {
+				m.refuseWrite(v)
+			}
+			written = append(written, u)
+		}
+		key := "formats["
+		if len(b.Reads) > 0 {
+			key = "reads["
+		}
+		for j, f := range b.Read() {
+			u := use{path + key + strconv.Itoa(j) + "]", b.From, f}
+			u.oneMetadataRoot(v, read, registries[b.From])
+			u.oneProtocol(v, read, registries[b.From])
+			for _, m := range u.meetings(read, registries[b.From]) {
+				m.refuseRead(v)
+			}
+			read = append(read, u)
+		}
+	}
+}
+
+// use is a format of a bridge in the registry at one of its ends.
+type use struct {
+	path, registry string
+	Format
+}
+
+// first returns the first use before that is of the same place: the same
+// format under the same path or group, under the same pattern. A place is read
+// once and has one layout, whatever bridges share it.
+func (u use) first(before []use, in Registry) (use, bool) {
+	for _, o := range before {
+		if o.registry == u.registry && o.Format.Format == u.Format.Format && o.Service == u.Service &&
+			(in.Settings().Layout == UnderRoots && o.Root == u.Root || in.Settings().Layout == InGroups && o.Group == u.Group) {
+			return o, true
+		}
+	}
+	return use{}, false
+}
+
+// oneProtocol refuses two protocols for what does not say its own.
+func (u use) oneProtocol(v *validator, before []use, in Registry) {
+	if o, ok := u.first(before, in); ok && o.Protocol != u.Protocol && u.descriptor().Untyped {
+		v.errorf(u.path+".protocol", "is %q, and %q in %s; both read one place, which is read once: say the same in both, or give each a service pattern of its own",
+			u.Protocol, o.Protocol, o.path)
+	}
+}
+
+// oneMetadataRoot refuses two paths for the documents of one place.
+func (u use) oneMetadataRoot(v *validator, before []use, in Registry) {
+	if o, ok := u.first(before, in); ok && o.Metadata != u.Metadata && u.descriptor().Lookup == format.ByMapping && in.Settings().Layout == UnderRoots {
+		v.errorf(u.path+".metadataRoot", "is %q, and %q in %s, of the same applications; say the same in both, or give one of them another root",
+			u.Metadata, o.Metadata, o.path)
+	}
+}
+
+// A meeting is that of two uses of one registry: where both write or read entries.
+type meeting struct {
+	use, other    use
+	where, remedy string
+}
+
+// meetings returns those with the uses before that are of another format.
+func (u use) meetings(before []use, in Registry) []meeting {
+	var all []meeting
+	for _, o := range before {
+		switch layout := in.Settings().Layout; {
+		case o.registry != u.registry || o.Format.Format == u.Format.Format:
+		case layout == UnderRoots && meetUnderRoots(u.Format, o.Format):
+			all = append(all, meeting{u, o, "the paths under " + o.Root, "give one of them another root"})
+		case layout == InGroups && meetInGroups(u.Format, o.Format):
+			all = append(all, meeting{u, o, "the services of group " + o.Group, "give one of them another group"})
+		}
+	}
+	return all
+}
+
+func (m meeting) refuseWrite(v *validator) {
+	remedy := m.remedy
+	if !m.use.keyed() && !m.other.keyed() {
+		remedy += ", or each a service pattern of its own"
+	}
+	v.errorf(m.use.path, "%s would meet %s of %s in %s, where one entry of another format costs consumers the whole service; %s",
+		m.use.Format.Format, m.other.Format.Format, m.other.path, m.where, remedy)
+}
+
+func (m meeting) refuseRead(v *validator) {
+	if m.use.descriptor().Untyped && m.other.descriptor().Untyped {
+		v.errorf(m.use.path, "%s cannot be distinguished from %s of %s in %s: their entries do not say which they are of; read them as one of the two, or give each a service pattern of its own",
+			m.use.Format.Format, m.other.Format.Format, m.other.path, m.where)
+	}
+}
+
+func meetUnderRoots(a, b Format) bool {
+	if a.descriptor().Root == "" || b.descriptor().Root == "" {
+		return false
+	}
+	if strings.HasPrefix(a.Root, b.Root+"/") || strings.HasPrefix(b.Root, a.Root+"/") {
+		return true
+	}
+	interfaces := a.descriptor().Lookup == format.ByKey || b.descriptor().Lookup == format.ByKey
+	return a.Root == b.Root && (interfaces || patternsMeet(a.Service, b.Service))
+}
+
+func meetInGroups(a, b Format) bool {
+	return a.Group == b.Group && !a.descriptor().OwnNames && !b.descriptor().OwnNames && patternsMeet(a.Service, b.Service)
+}
+
+// patternsMeet reports whether a name may fit two patterns.
+func patternsMeet(a, b string) bool {
+	before, after, _ := strings.Cut(a, "*")
+	otherBefore, otherAfter, _ := strings.Cut(b, "*")
+	return (strings.HasPrefix(before, otherBefore) || strings.HasPrefix(otherBefore, before)) &&
+		(strings.HasSuffix(after, otherAfter) || strings.HasSuffix(otherAfter, after))
+}
