@@ -63,10 +63,11 @@ func (verified) VerifyAfter() time.Duration { return time.Second }
 
 // forgetful is one that confirms the first writes and keeps nothing of them, as a
 // Nacos does that is starting.
-func (s *story) forgetful(writes int) verified {
+func (s *story) forgetful(writes int32) verified {
 	f := s.fake()
+	var seen atomic.Int32
 	f.write = func(ctx context.Context, c registry.Change) error {
-		if writes--; writes >= 0 {
+		if seen.Add(1) <= writes {
 			return nil
 		}
 		return f.session.Write(ctx, c)
