@@ -31,10 +31,8 @@ type admission struct {
 	opts     *TargetOptions
 	presence *presence
 
-	asking     chan struct{} // holds one while a goroutine asks the server
-	earlier    bool          // our bridges wrote as another owner; only who asks touches it
-	restricted sessionFact   // the ACLs of the home are as the access says
-	recorded   sessionFact   // the record of our bridges is written
+	asking  chan struct{} // holds one while a goroutine asks the server
+	earlier bool          // our bridges wrote as another owner; only who asks touches it
 
 	mu      sync.Mutex
 	given   bool
@@ -202,10 +200,9 @@ func (a *admission) bridgeOf(ctx context.Context, owner string) (string, error) 
 	return "", nil
 }
 
-// recordBridges writes the record of our bridges before the first entry is written.
+// recordBridges writes the record of our bridges.
 func (a *admission) recordBridges(ctx context.Context) error {
-	session := a.home.client.State().Session
-	if done, _ := a.recorded.get(session); done || len(a.opts.Bridges) == 0 {
+	if len(a.opts.Bridges) == 0 {
 		return nil
 	}
 	create := a.home.request(bridgesNode, strings.Join(a.opts.Bridges, "\n")+"\n", zk.FlagPersistent)
@@ -219,7 +216,6 @@ func (a *admission) recordBridges(ctx context.Context) error {
 	if err != nil && !errors.Is(err, registry.ErrRefused) {
 		return fmt.Errorf("write %s: %w", create.Path, err)
 	}
-	a.recorded.set(session, true)
 	return nil
 }
 
@@ -227,8 +223,7 @@ func (a *admission) recordBridges(ctx context.Context) error {
 // nodes of the home: with them anybody could delete the fence or create the node
 // alive. A node that another user created is logged, and kept.
 func (a *admission) restrictHome(ctx context.Context) error {
-	session := a.home.client.State().Session
-	if done, _ := a.restricted.get(session); done || a.opts.Access == Open {
+	if a.opts.Access == Open {
 		return nil
 	}
 	names, err := a.home.client.children(ctx, a.home.path)
@@ -247,6 +242,5 @@ func (a *admission) restrictHome(ctx context.Context) error {
 			return fmt.Errorf("ACL of %s: %w", path, err)
 		}
 	}
-	a.restricted.set(session, true)
 	return nil
 }

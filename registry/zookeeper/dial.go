@@ -262,7 +262,7 @@ const (
 	paceMax   = 5 * time.Second
 )
 
-// A pace limits the rate of connections. The library makes one at a time.
+// A pace limits the rate of connections. One is made at a time.
 type pace struct {
 	last time.Time
 	wait time.Duration
@@ -270,17 +270,31 @@ type pace struct {
 
 // next waits until the next connection may be made, or ctx ends.
 func (p *pace) next(ctx context.Context) {
-	now := time.Now()
-	switch {
-	case p.last.IsZero() || now.Sub(p.last) >= paceReset:
+	p.wait = min(max(2*p.wait, paceMin), paceMax)
+	if time.Since(p.last) >= paceReset {
 		p.wait = 0
-	default:
-		p.wait = min(max(2*p.wait, paceMin), paceMax)
 	}
-	if p.wait > 0 {
-		sleep(ctx, p.wait-rand.N(p.wait/5)) //nolint:gosec // spreads load, keeps no secret
-	}
+	sleepJittered(ctx, p.wait)
 	p.last = time.Now()
+}
+
+// sleepJittered waits for up to a fifth less than a duration, or until ctx ends.
+func sleepJittered(ctx context.Context, d time.Duration) {
+	if d > 0 {
+		sleep(ctx, d-rand.N(d/5)) //nolint:gosec // spreads load, keeps no secret
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	if d <= 0 {
+		return
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
 }
 
 // addresses checks a list of servers, and returns them with their ports, and the

@@ -117,7 +117,7 @@ func (f *sessionFact) set(session int64, value bool) {
 type ephemerals struct {
 	home     *home
 	lifetime Lifetime
-	marked   sessionFact
+	marked   sessionFact // whether the marker exists
 }
 
 // session returns the session that holds what the target writes now; 0 for none.
@@ -154,17 +154,12 @@ func (e *ephemerals) possible(ctx context.Context) (bool, error) {
 	return marked, nil
 }
 
-// mark creates the marker before the first ephemeral entry is written.
+// mark creates the marker if entries are ephemeral.
 func (e *ephemerals) mark(ctx context.Context) error {
-	session := e.home.client.State().Session
-	if marked, _ := e.marked.get(session); marked || e.lifetime == Persistent {
+	if e.lifetime == Persistent {
 		return nil
 	}
-	if err := e.home.client.make(ctx, e.home.request(sessionNode, "", zk.FlagPersistent)); err != nil {
-		return err
-	}
-	e.marked.set(session, true)
-	return nil
+	return e.home.client.make(ctx, e.home.request(sessionNode, "", zk.FlagPersistent))
 }
 
 // A Fence is the right to write as an owner. A node holds its term and holder, and

@@ -272,9 +272,8 @@ type parentSizes struct {
 	notify func(Usage)
 
 	mu       sync.Mutex
-	bytes    map[registry.Group]int  // of those that hold anything
-	large    map[registry.Group]int  // of those that are not small
-	warned   map[registry.Group]bool // of those above warnRatio
+	bytes    map[registry.Group]int // of those that hold anything
+	large    map[registry.Group]int // of those that are not small
 	notified Usage
 }
 
@@ -288,20 +287,13 @@ func (s *parentSizes) get(group registry.Group) int {
 // set stores the size of a group's parent. It logs one that is nearly too large, and
 // notifies of another largest one.
 func (s *parentSizes) set(group registry.Group, bytes int) {
-	u := Usage{Group: group, Bytes: bytes, Limit: s.limit}
 	s.mu.Lock()
 	if s.bytes == nil {
-		s.bytes, s.large, s.warned = make(map[registry.Group]int), make(map[registry.Group]int), make(map[registry.Group]bool)
+		s.bytes, s.large = make(map[registry.Group]int), make(map[registry.Group]int)
 	}
+	warn := s.isNearlyFull(bytes) && !s.isNearlyFull(s.bytes[group])
 	setAbove(s.bytes, group, bytes, listOverhead)
 	setAbove(s.large, group, bytes, s.limit/smallShare)
-	full := u.Ratio() >= warnRatio
-	warn := full && !s.warned[group]
-	if full {
-		s.warned[group] = true
-	} else {
-		delete(s.warned, group)
-	}
 	largest := s.largestLocked()
 	changed := largest != s.notified
 	s.notified = largest
@@ -312,6 +304,10 @@ func (s *parentSizes) set(group registry.Group, bytes int) {
 	if changed && s.notify != nil {
 		s.notify(largest)
 	}
+}
+
+func (s *parentSizes) isNearlyFull(bytes int) bool {
+	return Usage{Bytes: bytes, Limit: s.limit}.Ratio() >= warnRatio
 }
 
 func setAbove(sizes map[registry.Group]int, group registry.Group, bytes, floor int) {

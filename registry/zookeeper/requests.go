@@ -98,21 +98,13 @@ func (c conn) multi(ops []any) ([]zk.MultiResponse, error) {
 func (c conn) operation(op any) any {
 	switch op := op.(type) {
 	case *zk.CreateRequest:
-		below := *op
-		below.Path = c.under(op.Path)
-		return &below
+		return &zk.CreateRequest{Path: c.under(op.Path), Data: op.Data, Acl: op.Acl, Flags: op.Flags}
 	case *zk.SetDataRequest:
-		below := *op
-		below.Path = c.under(op.Path)
-		return &below
+		return &zk.SetDataRequest{Path: c.under(op.Path), Data: op.Data, Version: op.Version}
 	case *zk.DeleteRequest:
-		below := *op
-		below.Path = c.under(op.Path)
-		return &below
+		return &zk.DeleteRequest{Path: c.under(op.Path), Version: op.Version}
 	case *zk.CheckVersionRequest:
-		below := *op
-		below.Path = c.under(op.Path)
-		return &below
+		return &zk.CheckVersionRequest{Path: c.under(op.Path), Version: op.Version}
 	default:
 		panic(fmt.Sprintf("an operation of type %T", op)) // the package has no other
 	}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -197,9 +196,7 @@ func (r *sourceRun) connectionLost(ctx context.Context, err error, lasted time.D
 		r.wait = 0
 	}
 	r.opts.Log.Warn("zookeeper not read, trying again", "retry_in", r.wait, "err", err)
-	if r.wait > 0 {
-		sleep(ctx, r.wait-rand.N(r.wait/5)) //nolint:gosec // spreads load, keeps no secret
-	}
+	sleepJittered(ctx, r.wait)
 }
 
 // connection reads and follows the tree over one connection, and returns why
@@ -336,17 +333,5 @@ func (r *sourceRun) fetched(result dependency.Result) {
 			r.publisher.publish(p)
 			return
 		}
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	if d <= 0 {
-		return
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
 	}
 }

@@ -74,9 +74,9 @@ func (d *documents) places(ref metadata.Ref) []string {
 func (d *documents) read(ctx context.Context, ref metadata.Ref) (string, error) {
 	var missing, denied, never error
 	for _, path := range d.places(ref) {
-		data, err := d.readNode(ctx, path)
+		data, err := readOrAwait(ctx, d.watcher, path, d.readNode)
 		switch {
-		case errors.Is(err, zk.ErrNoNode), err == nil && len(data) == 0:
+		case errors.Is(err, zk.ErrNoNode):
 			missing = dependency.ErrMissing
 		case err == nil:
 			return string(data), nil
@@ -96,19 +96,12 @@ func (d *documents) read(ctx context.Context, ref metadata.Ref) (string, error) 
 	return "", never
 }
 
+// readNode reads the data of a node; an empty one counts as missing.
 func (d *documents) readNode(ctx context.Context, path string) ([]byte, error) {
 	n, err := d.watcher.client.get(ctx, path)
-	if err == nil && len(n.data) > 0 || err != nil && !errors.Is(err, zk.ErrNoNode) {
-		return n.data, err
+	if err == nil && len(n.data) == 0 {
+		err = zk.ErrNoNode
 	}
-	exists, err := d.watcher.exists(ctx, path)
-	if err != nil {
-		return nil, err
-	}
-	if !exists {
-		return nil, zk.ErrNoNode
-	}
-	n, err = d.watcher.client.get(ctx, path) // it was created or written in between
 	return n.data, err
 }
 

@@ -80,6 +80,7 @@ type Target struct {
 	opts       TargetOptions
 	owner      string // as marks hold it
 	home       *home
+	prepared   sessionFact // the home is written
 	parents    *parentCache
 	sizes      parentSizes
 	foreign    foreignNodes

@@ -105,16 +105,24 @@ func (t *Target) checkOwners(change registry.Change) error {
 	return nil
 }
 
-// prepare does what comes before a first write. Each step remembers that it is done.
+// prepare waits for admission, and writes the home before the first entry of a session.
 func (t *Target) prepare(ctx context.Context) error {
 	if t.opts.Unregistered {
 		return nil
 	}
-	for _, step := range []func(context.Context) error{t.admit, t.restrictHome, t.ephemerals.mark, t.recordBridges} {
+	if err := t.admit(ctx); err != nil {
+		return err
+	}
+	session := t.client.State().Session
+	if prepared, _ := t.prepared.get(session); prepared {
+		return nil
+	}
+	for _, step := range []func(context.Context) error{t.restrictHome, t.ephemerals.mark, t.recordBridges} {
 		if err := step(ctx); err != nil {
 			return err
 		}
 	}
+	t.prepared.set(session, true)
 	return nil
 }
 
