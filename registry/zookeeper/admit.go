@@ -174,12 +174,9 @@ func (a *admission) findPredecessor(ctx context.Context) error {
 // empty for none.
 func (a *admission) bridgeOf(ctx context.Context, owner string) (string, error) {
 	h := newHome(a.home.client, owner, Open)
-	n, err := h.client.get(ctx, h.node(bridgesNode))
-	if errors.Is(err, zk.ErrNoNode) || errors.Is(err, registry.ErrRefused) {
-		return "", nil
-	}
-	if err != nil {
-		return "", fmt.Errorf("read %s: %w", h.path, err)
+	n, err := h.client.read(ctx, h.node(bridgesNode))
+	if err != nil && !errors.Is(err, registry.ErrRefused) {
+		return "", err
 	}
 	for line := range strings.Lines(string(n.data)) {
 		if line = strings.TrimSpace(line); !slices.Contains(a.opts.Bridges, line) {
@@ -206,9 +203,9 @@ func (a *admission) recordBridges(ctx context.Context) error {
 		return nil
 	}
 	create := a.home.request(bridgesNode, strings.Join(a.opts.Bridges, "\n")+"\n", zk.FlagPersistent)
-	n, err := a.home.client.get(ctx, create.Path)
+	n, err := a.home.client.read(ctx, create.Path)
 	switch {
-	case errors.Is(err, zk.ErrNoNode):
+	case err == nil && n.stat == nil:
 		err = a.home.client.make(ctx, create)
 	case err == nil && string(n.data) != string(create.Data):
 		err = a.home.client.do(ctx, &zk.SetDataRequest{Path: create.Path, Data: create.Data, Version: -1})
@@ -226,9 +223,9 @@ func (a *admission) restrictHome(ctx context.Context) error {
 	if a.opts.Access == Open {
 		return nil
 	}
-	names, err := a.home.client.children(ctx, a.home.path)
-	if err != nil && !errors.Is(err, zk.ErrNoNode) && !errors.Is(err, registry.ErrRefused) {
-		return fmt.Errorf("list %s: %w", a.home.path, err)
+	names, err := a.home.client.list(ctx, a.home.path)
+	if err != nil && !errors.Is(err, registry.ErrRefused) {
+		return err
 	}
 	paths := []string{homeRoot, a.home.path}
 	for _, name := range names {

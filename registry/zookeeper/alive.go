@@ -90,9 +90,8 @@ func (p *presence) setHidden(err error) {
 // findOther reports whether to wait until another process has ended. It returns
 // ErrDuplicateProcess if that is alive for longer than the session of a killed one.
 func (p *presence) findOther(ctx context.Context) (wait bool, err error) {
-	path := p.home.node(aliveNode)
-	n, err := p.home.client.get(ctx, path)
-	if errors.Is(err, zk.ErrNoNode) {
+	n, err := p.home.client.read(ctx, p.home.node(aliveNode))
+	if err == nil && n.stat == nil {
 		if err := p.findReplicas(ctx); err != nil {
 			return false, err
 		}
@@ -102,7 +101,7 @@ func (p *presence) findOther(ctx context.Context) (wait bool, err error) {
 		return p.found && time.Since(p.missed) < returnTime, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("read %s: %w", path, err)
+		return false, err
 	}
 	other, state := parseAlive(n.data), p.home.client.State()
 	if p.isOurs(n.stat.EphemeralOwner, state.Session) || other.ended() || p.opts.Shared && other.Writes != alone {

@@ -117,9 +117,7 @@ func (o Options) withDefaults() Options {
 	defaultTo(&o.Timeout, 10*time.Second)
 	defaultTo(&o.DialTimeout, 5*time.Second)
 	defaultTo(&o.ReceiveLimit, 32<<20)
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+	defaultTo(&o.Log, slog.New(slog.DiscardHandler))
 	if o.Dial == nil {
 		o.Dial = (&net.Dialer{}).DialContext
 	}

@@ -202,9 +202,6 @@ type parentCache struct {
 func (c *parentCache) add(path string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.exists == nil {
-		c.exists = make(map[string]bool)
-	}
 	for ; path != "/" && !c.exists[path]; path = parentOf(path) {
 		c.exists[path] = true
 	}
@@ -277,6 +274,10 @@ type parentSizes struct {
 	notified Usage
 }
 
+func newParentSizes(limit int, log *slog.Logger, notify func(Usage)) *parentSizes {
+	return &parentSizes{limit: limit, log: log, notify: notify, bytes: make(map[registry.Group]int), large: make(map[registry.Group]int)}
+}
+
 // get returns the size of a group's parent.
 func (s *parentSizes) get(group registry.Group) int {
 	s.mu.Lock()
@@ -288,9 +289,6 @@ func (s *parentSizes) get(group registry.Group) int {
 // notifies of another largest one.
 func (s *parentSizes) set(group registry.Group, bytes int) {
 	s.mu.Lock()
-	if s.bytes == nil {
-		s.bytes, s.large = make(map[registry.Group]int), make(map[registry.Group]int)
-	}
 	warn := s.isNearlyFull(bytes) && !s.isNearlyFull(s.bytes[group])
 	setAbove(s.bytes, group, bytes, listOverhead)
 	setAbove(s.large, group, bytes, s.limit/smallShare)

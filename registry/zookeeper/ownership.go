@@ -205,6 +205,13 @@ type ledger struct {
 	off    bool                    // it is not kept, or may not be written
 }
 
+func newLedger(h *home, parents *parentCache, opts TargetOptions) *ledger {
+	return &ledger{
+		home: h, parents: parents, signer: opts.Signer, log: opts.Log,
+		exists: make(map[registry.Group]bool), off: opts.Unregistered,
+	}
+}
+
 // path returns the node of a group. Names of groups may be of any length and
 // any characters, so it has a hash of them.
 func (l *ledger) path(g registry.Group) string {
@@ -232,20 +239,13 @@ func (l *ledger) expect(g registry.Group) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if _, known := l.exists[g]; !known {
-		l.setLocked(g, true)
+		l.exists[g] = true
 	}
 }
 
 func (l *ledger) set(g registry.Group, exists bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.setLocked(g, exists)
-}
-
-func (l *ledger) setLocked(g registry.Group, exists bool) {
-	if l.exists == nil {
-		l.exists = make(map[registry.Group]bool)
-	}
 	l.exists[g] = exists
 }
 

@@ -316,9 +316,6 @@ func (f *foreignNodes) observe(l location, nodes []heldNode) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.reasons == nil {
-		f.reasons = make(map[registry.Group]map[string]error)
-	}
 	f.reasons[l.group] = reasons
 }
 

@@ -24,18 +24,14 @@ const IDNode = homeRoot + "/id"
 // all. An empty offer stores none: then ID returns none, or why none could be stored.
 func (c *Client) ID(ctx context.Context, offer string, access Access) (string, error) {
 	for range 2 {
-		n, err := c.get(ctx, IDNode)
-		if err == nil {
-			id := strings.TrimSpace(string(n.data))
-			if id == "" {
-				return "", fmt.Errorf("%w: %s is empty; write an id that no other registry has into it", registry.ErrRefused, IDNode)
-			}
-			return id, nil
-		}
-		if !errors.Is(err, zk.ErrNoNode) {
-			return "", fmt.Errorf("read %s: %w", IDNode, err)
-		}
-		if offer == "" {
+		n, err := c.read(ctx, IDNode)
+		id := strings.TrimSpace(string(n.data))
+		switch {
+		case err != nil || id != "":
+			return id, err
+		case n.stat != nil:
+			return "", fmt.Errorf("%w: %s is empty; write an id that no other registry has into it", registry.ErrRefused, IDNode)
+		case offer == "":
 			return "", c.checkCreate(ctx, IDNode)
 		}
 		op := &zk.CreateRequest{Path: IDNode, Data: []byte(offer), Acl: access.acl()}
@@ -70,25 +66,24 @@ func (r recorder) TryRecord(ctx context.Context) error { return r.home.probe(ctx
 // /xds-bridge/<owner>/<kind>.
 func (r recorder) Records(ctx context.Context, kind string) (map[string]string, error) {
 	parent := r.home.node(kind)
-	names, err := r.home.client.children(ctx, parent)
-	if err != nil && !errors.Is(err, zk.ErrNoNode) {
-		return nil, fmt.Errorf("list %s: %w", parent, err)
+	names, err := r.home.client.list(ctx, parent)
+	if err != nil {
+		return nil, err
 	}
 	all := make(map[string]string, len(names))
 	var refused error
 	for _, name := range names {
-		n, err := r.home.client.get(ctx, parent+"/"+name)
+		n, err := r.home.client.read(ctx, parent+"/"+name)
 		switch {
-		case errors.Is(err, zk.ErrNoNode): // deleted since
 		case errors.Is(err, registry.ErrRefused):
-			refused = cmp.Or(refused, fmt.Errorf("read %s/%s: %w", parent, name, err))
+			refused = cmp.Or(refused, err)
 		case err != nil:
-			return nil, fmt.Errorf("read %s/%s: %w", parent, name, err)
-		default:
+			return nil, err
+		case n.stat != nil: // else it was deleted since
 			all[name] = string(n.data)
 		}
 	}
-	return all, refused //nolint:wrapcheck // wrapped above
+	return all, refused //nolint:wrapcheck // read wraps it
 }
 
 // Record implements registry.Recorder.
@@ -129,12 +124,9 @@ func NewRecord(client *Client, owner, target string, access Access) (*Record, er
 
 // Load returns the record and its version; nothing and no version if there is none.
 func (r *Record) Load(ctx context.Context) ([]byte, string, error) {
-	n, err := r.client.get(ctx, r.path)
-	switch {
-	case errors.Is(err, zk.ErrNoNode):
-		return nil, "", nil
-	case err != nil:
-		return nil, "", fmt.Errorf("read %s: %w", r.path, err)
+	n, err := r.client.read(ctx, r.path)
+	if err != nil || n.stat == nil {
+		return nil, "", err
 	}
 	return n.data, strconv.FormatInt(int64(n.stat.Version), 10), nil
 }
@@ -175,14 +167,11 @@ type owners struct{ client *Client }
 
 // Owners returns the owners whose bridges wrote to the registry, or read from it.
 func (o owners) Owners(ctx context.Context) ([]string, error) {
-	names, err := o.client.children(ctx, homeRoot)
-	if errors.Is(err, zk.ErrNoNode) {
-		return nil, nil
-	}
+	names, err := o.client.list(ctx, homeRoot)
 	if err != nil {
-		return nil, fmt.Errorf("list %s: %w", homeRoot, err)
+		return nil, err
 	}
-	all := make([]string, 0, len(names))
+	var all []string
 	for _, name := range names {
 		if owner, err := url.PathUnescape(name); err == nil && homeRoot+"/"+name != IDNode {
 			all = append(all, owner)
@@ -194,17 +183,10 @@ func (o owners) Owners(ctx context.Context) ([]string, error) {
 
 // Alive names the process that runs as an owner, empty for none.
 func (o owners) Alive(ctx context.Context, owner string) (string, error) {
-	path := homePath(owner) + "/" + aliveNode
-	n, err := o.client.get(ctx, path)
-	if errors.Is(err, zk.ErrNoNode) {
-		return "", nil
-	}
-	if err != nil {
-		return "", fmt.Errorf("read %s: %w", path, err)
-	}
+	n, err := o.client.read(ctx, homePath(owner)+"/"+aliveNode)
 	r := parseAlive(n.data)
-	if r.ended() {
-		return "", nil
+	if err != nil || n.stat == nil || r.ended() {
+		return "", err
 	}
 	return fmt.Sprintf("process %d on host %q", r.Process, r.Host), nil
 }
@@ -213,9 +195,9 @@ func (o owners) Alive(ctx context.Context, owner string) (string, error) {
 // it keeps for the owner if none is left. Entries stay.
 func (o owners) Forget(ctx context.Context, owner string, bridges []string) error {
 	path := homePath(owner) + "/" + bridgesNode
-	n, err := o.client.get(ctx, path)
-	if err != nil && !errors.Is(err, zk.ErrNoNode) {
-		return fmt.Errorf("read %s: %w", path, err)
+	n, err := o.client.read(ctx, path)
+	if err != nil {
+		return err
 	}
 	var rest []string
 	for line := range strings.Lines(string(n.data)) {

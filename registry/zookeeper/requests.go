@@ -136,6 +136,30 @@ func (c *Client) get(ctx context.Context, path string) (node, error) {
 	return request(ctx, c, conn.get, path)
 }
 
+// read is get for a node that may not exist: then its stat is nil.
+func (c *Client) read(ctx context.Context, path string) (node, error) {
+	n, err := c.get(ctx, path)
+	if errors.Is(err, zk.ErrNoNode) {
+		return node{}, nil
+	}
+	if err != nil {
+		return node{}, fmt.Errorf("read %s: %w", path, err)
+	}
+	return n, nil
+}
+
+// list is children for a node that may not exist: then it has none.
+func (c *Client) list(ctx context.Context, path string) ([]string, error) {
+	names, err := c.children(ctx, path)
+	if errors.Is(err, zk.ErrNoNode) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list %s: %w", path, err)
+	}
+	return names, nil
+}
+
 // exists returns the stat of a node, nil if there is none.
 func (c *Client) exists(ctx context.Context, path string) (*zk.Stat, error) {
 	return request(ctx, c, conn.exists, path)
@@ -217,12 +241,9 @@ func (c *Client) delete(ctx context.Context, path string) error {
 // deleteTree deletes a node of ours and all below it except ephemeral nodes, which
 // other processes keep.
 func (c *Client) deleteTree(ctx context.Context, path string) error {
-	names, err := c.children(ctx, path)
-	if errors.Is(err, zk.ErrNoNode) {
-		return nil
-	}
+	names, err := c.list(ctx, path)
 	if err != nil {
-		return fmt.Errorf("list %s: %w", path, err)
+		return err
 	}
 	for _, name := range names {
 		if err := c.deleteTree(ctx, path+"/"+name); err != nil {

@@ -76,9 +76,7 @@ func NewSource(conn Options, opts SourceOptions) (*Source, error) {
 	defaultTo(&opts.ReadAhead, readAhead)
 	defaultTo(&opts.Gather, 10*time.Millisecond)
 	defaultTo(&opts.Verify, 5*time.Minute)
-	if opts.Log == nil {
-		opts.Log = slog.New(slog.DiscardHandler)
-	}
+	defaultTo(&opts.Log, slog.New(slog.DiscardHandler))
 	s := &Source{conn: conn, opts: opts, rechecks: make(chan struct{}, 1)}
 	observe := conn.Observe
 	s.conn.Observe = func(state State) {

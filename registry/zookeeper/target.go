@@ -82,11 +82,11 @@ type Target struct {
 	home       *home
 	prepared   sessionFact // the home is written
 	parents    *parentCache
-	sizes      parentSizes
+	sizes      *parentSizes
 	foreign    foreignNodes
 	ephemerals ephemerals
 	fence      fence
-	ledger     ledger
+	ledger     *ledger
 	lost       <-chan struct{}
 }
 
@@ -96,21 +96,20 @@ func NewTarget(client *Client, opts TargetOptions) (*Target, error) {
 	defaultTo(&opts.Access, Open)
 	defaultTo(&opts.ChildrenLimit, DefaultChildrenLimit)
 	defaultTo(&opts.DataLimit, DefaultDataLimit)
-	if opts.Log == nil {
-		opts.Log = slog.New(slog.DiscardHandler)
-	}
+	defaultTo(&opts.Log, slog.New(slog.DiscardHandler))
 	if err := opts.validate(client); err != nil {
 		return nil, fmt.Errorf("zookeeper target: %w", err)
 	}
 	opts.Shared = opts.Shared || opts.Fence != nil
-	h, parents := newHome(client, opts.Owner, opts.Access), &parentCache{}
+	h, parents := newHome(client, opts.Owner, opts.Access), &parentCache{exists: make(map[string]bool)}
 	t := &Target{
 		owners: owners{client}, recorder: recorder{h, opts.DataLimit},
 		client: client, opts: opts, owner: metadata.NewMark(opts.Owner, "").Owner, home: h, parents: parents,
-		sizes:      parentSizes{limit: opts.ChildrenLimit, log: opts.Log, notify: opts.Usage},
+		sizes:      newParentSizes(opts.ChildrenLimit, opts.Log, opts.Usage),
+		foreign:    foreignNodes{reasons: make(map[registry.Group]map[string]error)},
 		ephemerals: ephemerals{home: h, lifetime: opts.Lifetime},
 		fence:      fence{home: h, current: opts.Fence},
-		ledger:     ledger{home: h, parents: parents, signer: opts.Signer, log: opts.Log, off: opts.Unregistered},
+		ledger:     newLedger(h, parents, opts),
 	}
 	t.presence = &presence{home: h, opts: &t.opts}
 	t.admission = newAdmission(h, &t.opts, t.presence)

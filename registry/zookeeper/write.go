@@ -234,12 +234,9 @@ func (w *writer) foreignNode(ctx context.Context) (foreign, err error) {
 	if !ok || !slices.ContainsFunc(w.change.Put, func(p registry.Write) bool { return p.Old == nil }) {
 		return nil, nil
 	}
-	names, err := w.target.client.children(ctx, w.parent)
-	if errors.Is(err, zk.ErrNoNode) {
-		return nil, nil
-	}
+	names, err := w.target.children(ctx, w.parent, w.target.client)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", w.parent, err)
+		return nil, err
 	}
 	reasons := w.target.foreign.of(w.group)
 	var unknown []heldNode
