@@ -49,14 +49,14 @@ type State struct {
 // call has a context; a call without a session waits for one. It is safe
 // for concurrent use.
 type Client struct {
-	opts  Options
-	conn  *zk.Conn
-	root  string          // the chroot; empty: none
-	once  *once           // of a client for one connection; nil for others
-	ended <-chan zk.Event // closed when the connection's goroutines have ended
-	stop  context.CancelFunc
-	calls sync.WaitGroup
-	pace  pace // only the library's goroutine touches it
+	opts   Options
+	conn   *zk.Conn
+	root   string            // the chroot; empty: none
+	single *singleConnection // nil: any number of connections
+	ended  <-chan zk.Event   // closed when the connection's goroutines have ended
+	stop   context.CancelFunc
+	calls  sync.WaitGroup
+	pace   pace // only the library's goroutine touches it
 
 	// For the targets of the client, of which one at a time writes.
 	replaced <-chan struct{} // ready after a session was replaced by another
@@ -75,7 +75,7 @@ type Client struct {
 // be read.
 func Dial(opts Options) (*Client, error) { return dial(opts, nil) }
 
-func dial(opts Options, single *once) (*Client, error) {
+func dial(opts Options, single *singleConnection) (*Client, error) {
 	opts = opts.withDefaults()
 	servers, root, err := addresses(opts.Servers)
 	if err != nil {
@@ -88,7 +88,7 @@ func dial(opts Options, single *once) (*Client, error) {
 		return nil, err
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	c := &Client{opts: opts, root: root, once: single, stop: stop, ready: make(chan struct{}), lost: make(map[chan struct{}]struct{})}
+	c := &Client{opts: opts, root: root, single: single, stop: stop, ready: make(chan struct{}), lost: make(map[chan struct{}]struct{})}
 	c.replaced, _ = c.onLost()
 	c.watches = newGroupWatches(c)
 	// The library calls back from its own goroutine, which may be before
@@ -99,7 +99,7 @@ func dial(opts Options, single *once) (*Client, error) {
 		zk.WithHostProvider(&hosts{}),
 		zk.WithDialer(func(network, address string, _ time.Duration) (net.Conn, error) {
 			c.pace.next(ctx)
-			return c.once.use(func() (net.Conn, error) { return c.dial(ctx, network, address) })
+			return c.single.dial(func() (net.Conn, error) { return c.dial(ctx, network, address) })
 		}),
 		zk.WithEventCallback(c.event),
 		zk.WithLogger(printer{opts.Log}), zk.WithLogInfo(false),
@@ -154,19 +154,19 @@ func (c *Client) Close() {
 	c.mu.Unlock()
 	c.watches.close()
 	if !connected {
-		c.stop() // there is no session to end: a dial or a handshake under way is not waited for
-		c.cut()
+		c.stop() // without a session to end, a dial or a handshake under way is cut short
+		c.closeWire()
 	}
 	c.conn.Close()
 	c.stop()
-	c.cut()
+	c.closeWire()
 	for range c.ended { // until the library has closed it
 	}
 	c.calls.Wait()
 }
 
-// cut closes the network connection, if there is one.
-func (c *Client) cut() {
+// closeWire closes the network connection, if there is one.
+func (c *Client) closeWire() {
 	c.mu.Lock()
 	w := c.wire
 	c.mu.Unlock()
@@ -179,7 +179,7 @@ func (c *Client) cut() {
 func (c *Client) event(e zk.Event) {
 	if e.Type != zk.EventSession {
 		e.Path = conn{root: c.root}.above(e.Path)
-		c.once.notify(func(events *watchEvents) { events.changed(e) })
+		c.single.notify(func(events *watchEvents) { events.changed(e) })
 		return
 	}
 	c.mu.Lock()
@@ -189,17 +189,17 @@ func (c *Client) event(e zk.Event) {
 		c.connected(e.Server)
 	case zk.StateDisconnected, zk.StateExpired:
 		c.disconnected(e.Server)
-	default: // on its way to one of these
+	default: // one of these follows
 	}
-	after, leaving := c.state, c.closing
+	after, closing := c.state, c.closing
 	c.mu.Unlock()
 	if before == after {
 		return
 	}
 	if before.Connected && !after.Connected {
-		c.once.notify((*watchEvents).disconnected)
+		c.single.notify((*watchEvents).disconnected)
 	}
-	if !leaving {
+	if !closing {
 		c.log(before, after)
 	}
 	c.opts.Observe(after)

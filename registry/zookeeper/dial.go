@@ -28,7 +28,7 @@ type TLS struct {
 	KeyFile    string // our key as PEM
 }
 
-// dial makes one connection, for the library and for the report of Check.
+// dial makes one connection for the library.
 func (c *Client) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	auth, err := c.opts.credentials()
 	if err != nil {
@@ -60,7 +60,7 @@ func (c *Client) isBehind(ctx context.Context, address string, zxid int64) bool 
 	defer cancel(nil)
 	opts := c.opts
 	opts.Servers, opts.Timeout, opts.Log, opts.Observe = []string{address}, opts.DialTimeout, nil, nil
-	probe, err := dial(opts, &once{end: cancel}) //nolint:contextcheck // it ends by Close
+	probe, err := dial(opts, &singleConnection{end: cancel}) //nolint:contextcheck // it ends by Close
 	if err != nil {
 		return false
 	}
@@ -74,7 +74,7 @@ func (c *Client) isBehind(ctx context.Context, address string, zxid int64) bool 
 	}
 	c.opts.Log.Warn("zookeeper has less than this session has seen, as after a wipe or a restore; a new session begins",
 		"server", address, "zxid", hexID(at), "seen", hexID(zxid))
-	c.pace = pace{} // it follows at once
+	c.pace = pace{} // the next connection follows at once
 	return true
 }
 
@@ -217,38 +217,36 @@ func (h *hosts) Connected() {
 	h.tried = 0
 }
 
-// A once limits a client to a single connection. Watches are of no use after it:
-// over another connection everything has to be read anyway, and the library
-// would first set all of them again, from a position in the log that it does
-// not guard against its own reads.
-//
-// A nil once permits any number of connections.
-type once struct {
+// singleConnection limits a client to one connection, because watches are of no use
+// after it: over another one everything has to be read anyway, and the library
+// would first set all watches again, from a position in the log that it does not
+// guard against its own reads. If it is nil there is no limit.
+type singleConnection struct {
 	used   bool
 	end    context.CancelCauseFunc // called at the end
 	events *watchEvents            // receives changes and the loss of the connection; may be nil
 }
 
-func (o *once) notify(event func(*watchEvents)) {
-	if o != nil && o.events != nil {
-		event(o.events)
+func (s *singleConnection) notify(event func(*watchEvents)) {
+	if s != nil && s.events != nil {
+		event(s.events)
 	}
 }
 
 // errEnded means that the one connection of a client has ended.
 var errEnded = errors.New("the connection has ended")
 
-// use makes a connection unless there was one. The library makes one at a time.
-func (o *once) use(connect func() (net.Conn, error)) (net.Conn, error) {
-	if o == nil {
+// dial makes the connection unless there was one. The library makes one at a time.
+func (s *singleConnection) dial(connect func() (net.Conn, error)) (net.Conn, error) {
+	if s == nil {
 		return connect()
 	}
-	if o.used {
-		o.end(errEnded)
+	if s.used {
+		s.end(errEnded)
 		return nil, errEnded
 	}
 	conn, err := connect()
-	o.used = err == nil
+	s.used = err == nil
 	return conn, err
 }
 

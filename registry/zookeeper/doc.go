@@ -1,6 +1,14 @@
-// Package zookeeper keeps entries in ZooKeeper: a client over
-// go-zookeeper/zk with a context on every call, and the target that writes
-// what a Layout says, in transactions that leave the nodes of others alone.
+// Package zookeeper reads and writes entries in ZooKeeper, over go-zookeeper/zk with
+// a context on every call.
 //
-// Goroutines: the library's own, one for each call under way, and none else.
+// A Target writes the entries of its Layouts, in transactions that change no foreign
+// node. A Source reports the services of its Formats to a registry.Table.
+//
+//	target, layout, read, ownership, write, transaction, watch    the target
+//	home, admit, alive, record                                    the nodes that bridges keep for themselves
+//	source, source_tree, source_table, source_dependencies        the source
+//	client, requests, dial, wire                                  the connection
+//
+// Goroutines: the library's own, one for each call under way, and those that make
+// such calls in parallel; their caller waits for them.
 package zookeeper

@@ -278,7 +278,7 @@ type watcher struct {
 // newWatcher returns a watcher that connects in the background. Once its connection
 // has ended, it calls end.
 func newWatcher(opts Options, events *watchEvents, end context.CancelCauseFunc) (*watcher, error) {
-	client, err := dial(opts, &once{end: end, events: events})
+	client, err := dial(opts, &singleConnection{end: end, events: events})
 	if err != nil {
 		return nil, err
 	}

@@ -47,9 +47,9 @@ type SourceOptions struct {
 // parents of its formats over a connection of its own, and reads all of them
 // anew over each further one, because watches end with their connection.
 //
-// If a parent, or the root of a format, is denied or was deleted, its services stay
-// as they were and are unknown; all others continue. A deleted root does not
-// count as empty, because an operator's mistake looks the same.
+// If a parent is denied, or the root of a format is denied or was deleted, its
+// services stay as they were and are unknown; all others continue. A deleted root
+// does not count as empty, because an operator's mistake looks the same.
 type Source struct {
 	conn Options
 	opts SourceOptions
@@ -60,7 +60,7 @@ type Source struct {
 	state State
 }
 
-// NewSource returns a source. It fails where the options cannot be used.
+// NewSource returns a source. It fails if the options cannot be used.
 func NewSource(conn Options, opts SourceOptions) (*Source, error) {
 	if len(opts.Formats) == 0 {
 		return nil, errors.New("zookeeper: a source needs a format")

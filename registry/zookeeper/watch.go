@@ -48,7 +48,7 @@ func (t *Target) Changes() []registry.Group { return t.client.watches.drain() }
 // made the change that it reports.
 //
 // The watches have a connection of their own, because a watch ends with its
-// connection, see once. It is to the server of the client, so that the client can
+// connection, see singleConnection. It is to the server of the client, so that the client can
 // read what a watch reports. If either connection ends, every group counts as changed.
 type groupWatches struct {
 	client     *Client // that writes

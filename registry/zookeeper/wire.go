@@ -21,8 +21,8 @@ import (
 // memory is allocated for it.
 type wire struct {
 	net.Conn
-	sent      []byte // the credentials this connection authenticates with; empty: none
-	auth      []byte // those still to be sent
+	sent      []byte // the credentials of this connection; empty: none
+	auth      []byte // those that are not sent yet
 	limit     int
 	handshake time.Duration
 	isBehind  func(zxid int64) bool // whether the server has less than this; called if it closes the connection at the handshake
@@ -42,11 +42,12 @@ type wire struct {
 }
 
 const (
-	opAuth   = 100
-	xidAuth  = -4
-	maxHello = 1 << 10 // of the answer to a connect request
+	opAuth  = 100
+	xidAuth = -4
 
-	maxAnswer = 1 << 30 // more than any server has been set up to send
+	headLen            = 16 // of an answer: xid, zxid and error code
+	maxAnswer          = 1 << 30
+	maxConnectResponse = 1 << 10
 
 	// codeNothing is NOTHING of ZooKeeper's KeeperException. No server answers with
 	// it, so wire uses it for an answer over the limit. The library returns
@@ -147,21 +148,18 @@ func (w *wire) Read(p []byte) (int, error) {
 // next reads the head of the next packet for the library.
 func (w *wire) next() error {
 	for {
-		head := make([]byte, 4, 20)
+		head := make([]byte, 4, 4+headLen)
 		if _, err := io.ReadFull(w.in, head); err != nil {
 			return w.ended(err)
 		}
 		n := int(binary.BigEndian.Uint32(head))
 		if w.session.Load() == 0 {
-			return w.hello(head, n)
+			return w.connectResponse(head, n)
 		}
-		if n < 16 {
+		if n < headLen || n > maxAnswer {
 			return fmt.Errorf("%w: a packet of %d bytes", errPacket, n)
 		}
-		if n > maxAnswer {
-			return fmt.Errorf("%w: a packet of %d bytes", errPacket, n)
-		}
-		head = head[:20]
+		head = head[:4+headLen]
 		if _, err := io.ReadFull(w.in, head[4:]); err != nil {
 			return fmt.Errorf("read: %w", err)
 		}
@@ -173,13 +171,13 @@ func (w *wire) next() error {
 			return w.tooLarge(head, xid, n)
 		}
 		if xid != xidAuth {
-			w.head, w.rest = head, n-16
+			w.head, w.rest = head, n-headLen
 			return nil
 		}
 		if code := int32(binary.BigEndian.Uint32(head[16:])); code != 0 {
 			return fmt.Errorf("user and passwordFile: the server refused them with code %d", code)
 		}
-		if _, err := w.in.Discard(n - 16); err != nil {
+		if _, err := w.in.Discard(n - headLen); err != nil {
 			return fmt.Errorf("read: %w", err)
 		}
 	}
@@ -191,11 +189,11 @@ func (w *wire) tooLarge(head []byte, xid int32, n int) error {
 	if xid < 0 {
 		return fmt.Errorf("a packet of %d bytes, limits.maxReceive allows %d", n, w.limit)
 	}
-	if _, err := w.in.Discard(n - 16); err != nil {
+	if _, err := w.in.Discard(n - headLen); err != nil {
 		return fmt.Errorf("read: %w", err)
 	}
 	code := int32(codeNothing)
-	binary.BigEndian.PutUint32(head, 16)
+	binary.BigEndian.PutUint32(head, headLen)
 	binary.BigEndian.PutUint32(head[16:], uint32(code))
 	w.head = head
 	return nil
@@ -222,11 +220,11 @@ func expiredPacket() []byte {
 	return b
 }
 
-// hello reads the answer to a connect request:
+// connectResponse reads the answer to a connect request:
 //
 //	version int32, timeout int32, session int64, password (16 bytes with their length)
-func (w *wire) hello(head []byte, n int) error {
-	if n < 36 || n > maxHello {
+func (w *wire) connectResponse(head []byte, n int) error {
+	if n < 36 || n > maxConnectResponse {
 		return fmt.Errorf("%w: it begins with %q; is this the client port, and TLS as the server has it?", errPacket, head)
 	}
 	packet := make([]byte, 4+n)
