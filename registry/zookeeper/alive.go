@@ -91,17 +91,11 @@ func (p *presence) setHidden(err error) {
 // ErrDuplicateProcess if that is alive for longer than the session of a killed one.
 func (p *presence) findOther(ctx context.Context) (wait bool, err error) {
 	n, err := p.home.client.read(ctx, p.home.node(aliveNode))
-	if err == nil && n.stat == nil {
-		if err := p.findReplicas(ctx); err != nil {
-			return false, err
-		}
-		if p.found && p.missed.IsZero() {
-			p.missed = time.Now()
-		}
-		return p.found && time.Since(p.missed) < returnTime, nil
-	}
 	if err != nil {
 		return false, err
+	}
+	if n.stat == nil {
+		return p.awaitReturn(ctx)
 	}
 	other, state := parseAlive(n.data), p.home.client.State()
 	if p.isOurs(n.stat.EphemeralOwner, state.Session) || other.ended() || p.opts.Shared && other.Writes != alone {
@@ -121,6 +115,18 @@ func (p *presence) findOther(ctx context.Context) (wait bool, err error) {
 	}
 	p.found = true
 	return false, fmt.Errorf("%w: owner %q is alive on host %q as process %d; %s", ErrDuplicateProcess, p.opts.Owner, other.Host, other.Process, p.remedy(other))
+}
+
+// awaitReturn reports whether to wait though no other process is alive: one that was found
+// may have lost its session.
+func (p *presence) awaitReturn(ctx context.Context) (wait bool, err error) {
+	if err := p.findReplicas(ctx); err != nil {
+		return false, err
+	}
+	if p.found && p.missed.IsZero() {
+		p.missed = time.Now()
+	}
+	return p.found && time.Since(p.missed) < returnTime, nil
 }
 
 // isOurs reports whether a session is of this process.

@@ -146,7 +146,7 @@ func inFurtherParent(name string) bool { return strings.HasPrefix(name, "/") }
 // checkName returns an error if a node of the layout cannot have a name.
 func (l location) checkName(name string) error {
 	if _, multi := l.layout.(MultiPath); multi && inFurtherParent(name) {
-		name = name[strings.LastIndexByte(name, '/')+1:]
+		name = baseOf(name)
 	}
 	return checkName(name)
 }
@@ -179,6 +179,9 @@ func validRune(r rune) bool {
 func parentOf(path string) string {
 	return path[:max(strings.LastIndexByte(path, '/'), 1)]
 }
+
+// baseOf returns the last part of a path.
+func baseOf(path string) string { return path[strings.LastIndexByte(path, '/')+1:] }
 
 // prefixes returns a path and all above it but /, from the top on.
 func prefixes(path string) []string {

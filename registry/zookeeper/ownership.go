@@ -124,17 +124,7 @@ func (r *reader) rank(n heldNode) int {
 // except for the mark. One beside the node with the mark is ours only if
 // replacements overlap; else it is a copy that another made.
 func (r *reader) claimUnmarked(ctx context.Context, nodes []heldNode) error {
-	var unmarked []*heldNode
-	marked := make(map[string]bool) // keys
-	for i := range nodes {
-		switch n := &nodes[i]; {
-		case n.gone:
-		case n.held.Owner == "":
-			unmarked = append(unmarked, n)
-		case n.held.Owner == r.target.owner:
-			marked[n.held.Key] = true
-		}
-	}
+	unmarked, marked := r.splitMarked(nodes)
 	if len(marked) > 0 {
 		r.target.ledger.expect(r.group)
 	}
@@ -154,6 +144,21 @@ func (r *reader) claimUnmarked(ctx context.Context, nodes []heldNode) error {
 		}
 	}
 	return nil
+}
+
+// splitMarked returns the nodes without an owner, and the keys of those with our mark.
+func (r *reader) splitMarked(nodes []heldNode) (unmarked []*heldNode, marked map[string]bool) {
+	marked = make(map[string]bool)
+	for i := range nodes {
+		switch n := &nodes[i]; {
+		case n.gone:
+		case n.held.Owner == "":
+			unmarked = append(unmarked, n)
+		case n.held.Owner == r.target.owner:
+			marked[n.held.Key] = true
+		}
+	}
+	return unmarked, marked
 }
 
 // readLedger returns the tags of the group, none if it has no ledger or this may not be

@@ -264,7 +264,7 @@ func (c *Client) replaceOpenACL(ctx context.Context, path string, acl []zk.ACL) 
 		if err != nil || !isOpen(now) {
 			return nil, err //nolint:wrapcheck // call translates it
 		}
-		return conn.SetACL(conn.under(path), acl, stat.Aversion) //nolint:wrapcheck // as above
+		return conn.SetACL(conn.under(path), acl, stat.Aversion)
 	})
 	return err
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"path"
 	"slices"
 	"time"
 
@@ -123,8 +122,8 @@ func (r *sourceRun) readChanged(ctx context.Context, root *root, paths []string)
 		of(p).list = true               // a node was created or deleted, or the parent was
 		of(p + root.suffix).list = true // the parent may have been created with the node above it
 		if root.format.HasData() {
-			node := of(path.Dir(p))
-			node.only = append(node.only, path.Base(p))
+			node := of(parentOf(p))
+			node.only = append(node.only, baseOf(p))
 		}
 	}
 	byPath := func(a, b *job) int { return cmp.Compare(a.parent.path, b.parent.path) }

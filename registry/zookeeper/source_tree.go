@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"path"
 	"slices"
 	"strings"
 	"sync"
@@ -268,7 +267,7 @@ func (t *treeReader) list(ctx context.Context, p *parentNode) ([]string, error) 
 		if !errors.Is(err, zk.ErrNoNode) {
 			return names, err
 		}
-		above, err := t.client.exists(ctx, path.Dir(p.path))
+		above, err := t.client.exists(ctx, parentOf(p.path))
 		if err != nil {
 			return nil, err
 		}

@@ -221,7 +221,9 @@ func (h *home) check(ctx context.Context, r *Report) error {
 	}
 	err := h.probe(ctx, r)
 	for _, path := range missing {
-		err = cmp.Or(err, h.client.delete(ctx, path))
+		if failed := h.client.delete(ctx, path); err == nil {
+			err = failed
+		}
 	}
 	return err
 }

@@ -61,23 +61,23 @@ func (w *writer) remaining(units []unit) []unit {
 // fit refuses new entries for which the parent has no room. A node that has no room
 // beside the one that it replaces replaces it at once.
 func (w *writer) fit(units []unit) []unit {
-	bytes, limit := w.target.sizes.get(w.group), w.target.opts.ChildrenLimit
+	size, limit := w.target.sizes.get(w.group), w.target.opts.ChildrenLimit
 	for i, u := range units {
-		if u.old != nil && bytes+u.grows > limit {
+		if u.old != nil && size+u.grows > limit {
 			path := u.old.(*zk.DeleteRequest).Path //nolint:forcetypeassert // by remove
 			units[i] = newUnit(u.key, u.grows-listedSize(w.name(path)), append(u.ops, u.old)...)
 		}
 		if !u.creates {
-			bytes += units[i].grows
+			size += units[i].grows
 		}
 	}
 	full := fmt.Errorf("left out: clients cannot list a parent znode of more than %d bytes of names", limit)
 	before := len(w.refused)
 	for _, u := range units {
-		if u.creates && bytes+u.grows > limit {
+		if u.creates && size+u.grows > limit {
 			w.refused[u.key] = full
 		} else if u.creates {
-			bytes += u.grows
+			size += u.grows
 		}
 	}
 	if len(w.refused) == before {
@@ -89,15 +89,15 @@ func (w *writer) fit(units []unit) []unit {
 // split packs units into transactions.
 func split(units []unit) [][]unit {
 	var parts [][]unit
-	ops, bytes := maxOps, 0 // as if one were full
+	ops, size := maxOps, 0 // as if one were full
 	for _, u := range units {
-		if ops+len(u.ops) > maxOps-parentOps || bytes+u.bytes > maxBytes-parentSize {
+		if ops+len(u.ops) > maxOps-parentOps || size+u.bytes > maxBytes-parentSize {
 			parts = append(parts, nil)
-			ops, bytes = 0, 0
+			ops, size = 0, 0
 		}
 		parts[len(parts)-1] = append(parts[len(parts)-1], u)
 		ops += len(u.ops)
-		bytes += u.bytes
+		size += u.bytes
 	}
 	return parts
 }
@@ -332,7 +332,11 @@ func (w *writer) removeDone(ctx context.Context, part []unit) ([]unit, error) {
 			done[u.ops[0]] = true
 		}
 	}
-	var left []unit
+	return w.without(part, done), nil
+}
+
+// without returns units without the creation of nodes that exist, by their first operation.
+func (w *writer) without(part []unit, done map[any]bool) (left []unit) {
 	for _, u := range part {
 		if done[u.ops[0]] {
 			_, rest := w.created(u)
@@ -342,7 +346,7 @@ func (w *writer) removeDone(ctx context.Context, part []unit) ([]unit, error) {
 			left = append(left, u)
 		}
 	}
-	return left, nil
+	return left
 }
 
 // isDone reports whether a node is as a unit would create it.
