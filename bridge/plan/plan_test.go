@@ -1,8 +1,9 @@
 package plan_test
 
 import (
-	"maps"
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/xds-bridge/xds-bridge/bridge/plan"
@@ -11,285 +12,193 @@ import (
 
 func group(name string) registry.Group { return registry.Group{Kind: "dubbo-interface", Name: name} }
 
-func entry(g, key, value string) registry.Entry {
-	return registry.Entry{Group: group(g), Key: key, Value: value}
-}
-
-func held(e registry.Entry, owner string) registry.Held {
-	return registry.Held{Entry: e, Owner: owner, Version: 7, Live: true}
-}
-
-func puts(entries ...registry.Entry) []registry.Write {
-	var out []registry.Write
-	for _, e := range entries {
-		out = append(out, registry.Write{New: e})
-	}
-	return out
-}
-
 func from(bridge int, service string) plan.Origin {
 	return plan.Origin{Bridge: bridge, Service: registry.Name(service)}
 }
 
-func TestChange(t *testing.T) {
-	a, b := entry("g", "1", "x"), entry("g", "2", "x")
-	old, dead := held(entry("g", "1", "old"), "me"), held(a, "me")
-	dead.Live = false
-	type claims map[plan.Origin][]registry.Entry
-	tests := map[string]struct {
-		claims    claims
-		held      []registry.Held
-		want      registry.Change
-		conflicts []plan.Conflict
-	}{
-		"nothing claimed and nothing held": {},
-		"an entry is missing": {
-			claims: claims{from(0, "s"): {b, a}},
-			want:   registry.Change{Put: puts(a, b), Want: []registry.Entry{a, b}},
-		},
-		"everything is as it should be": {
-			claims: claims{from(0, "s"): {a}},
-			held:   []registry.Held{held(a, "me"), held(b, "other")},
-			want:   registry.Change{Want: []registry.Entry{a}},
-		},
-		"a value differs: a replacement, not a deletion": {
-			claims: claims{from(0, "s"): {a}},
-			held:   []registry.Held{old},
-			want:   registry.Change{Put: []registry.Write{{New: a, Old: &old}}, Want: []registry.Entry{a}},
-		},
-		"ours and claimed, but an earlier session holds it": {
-			claims: claims{from(0, "s"): {a}},
-			held:   []registry.Held{dead},
-			want:   registry.Change{Put: []registry.Write{{New: a, Old: &dead}}, Want: []registry.Entry{a}},
-		},
-		"only what is ours and not claimed goes": {
-			held: []registry.Held{held(a, "me"), held(b, "other"), held(entry("g", "3", "x"), "")},
-			want: registry.Change{Delete: []registry.Held{held(a, "me")}},
-		},
-		"another owner has the key": {
-			claims:    claims{from(0, "s"): {a}},
-			held:      []registry.Held{held(a, "other")},
-			conflicts: []plan.Conflict{{Group: group("g"), Key: "1", Origin: from(0, "s"), Owner: "other"}},
-		},
-		"what nobody has marked joined a key that we hold too: ours goes": {
-			claims:    claims{from(0, "s"): {a}},
-			held:      []registry.Held{held(a, "me"), held(entry("g", "1", "y"), "")},
-			want:      registry.Change{Delete: []registry.Held{held(a, "me")}},
-			conflicts: []plan.Conflict{{Group: group("g"), Key: "1", Origin: from(0, "s")}},
-		},
-		"an owner before ours joined a key that we hold too: ours goes": {
-			claims:    claims{from(0, "s"): {a}},
-			held:      []registry.Held{held(a, "me"), held(entry("g", "1", "y"), "before")},
-			want:      registry.Change{Delete: []registry.Held{held(a, "me")}},
-			conflicts: []plan.Conflict{{Group: group("g"), Key: "1", Origin: from(0, "s"), Owner: "before"}},
-		},
-		"an owner after ours joined a key that we hold too: it has to yield": {
-			claims: claims{from(0, "s"): {a}},
-			held:   []registry.Held{held(a, "me"), held(entry("g", "1", "y"), "other")},
-			want:   registry.Change{Want: []registry.Entry{a}},
-		},
-		"ours beside another owner's is not claimed: it goes": {
-			held: []registry.Held{held(a, "me"), held(entry("g", "1", "y"), "other")},
-			want: registry.Change{Delete: []registry.Held{held(a, "me")}},
-		},
-		"two of ours under one key: one stays": {
-			claims: claims{from(0, "s"): {a}},
-			held:   []registry.Held{old, held(a, "me")},
-			want:   registry.Change{Delete: []registry.Held{old}, Want: []registry.Entry{a}},
-		},
-		"two of ours under one key, what is wanted by an earlier session: it is written anew, and the other goes": {
-			claims: claims{from(0, "s"): {a}},
-			held:   []registry.Held{held(entry("g", "1", "a"), "me"), dead},
-			want: registry.Change{
-				Put: []registry.Write{{New: a, Old: &dead}}, Delete: []registry.Held{held(entry("g", "1", "a"), "me")}, Want: []registry.Entry{a},
-			},
-		},
-		"another owner has a key that two services claim, one of them twice: each is told once": {
-			claims: claims{from(0, "s1"): {a, entry("g", "1", "y")}, from(0, "s2"): {a}},
-			held:   []registry.Held{held(a, "other")},
-			conflicts: []plan.Conflict{
-				{Group: group("g"), Key: "1", Origin: from(0, "s1"), Owner: "other"},
-				{Group: group("g"), Key: "1", Origin: from(0, "s2"), Owner: "other"},
-			},
-		},
-		"two services claim one key: the first by name has it": {
-			claims:    claims{from(0, "s1"): {a}, from(0, "s2"): {entry("g", "1", "y")}},
-			want:      registry.Change{Put: puts(a), Want: []registry.Entry{a}},
-			conflicts: []plan.Conflict{{Group: group("g"), Key: "1", Origin: from(0, "s2"), Rival: from(0, "s1"), RivalClaim: true}},
-		},
-		"two bridges claim one key: the first in the configuration has it": {
-			claims:    claims{from(1, "s1"): {entry("g", "1", "y")}, from(0, "s2"): {a}},
-			want:      registry.Change{Put: puts(a), Want: []registry.Entry{a}},
-			conflicts: []plan.Conflict{{Group: group("g"), Key: "1", Origin: from(1, "s1"), Rival: from(0, "s2"), RivalClaim: true}},
-		},
-		"two services claim the very same entry: no conflict": {
-			claims: claims{from(0, "s1"): {a}, from(0, "s2"): {a, b}},
-			want:   registry.Change{Put: puts(a, b), Want: []registry.Entry{a, b}},
-		},
-		"one service claims a key twice": {
-			claims:    claims{from(0, "s"): {entry("g", "1", "y"), a, a}},
-			want:      registry.Change{Put: puts(a), Want: []registry.Entry{a}},
-			conflicts: []plan.Conflict{{Group: group("g"), Key: "1", Origin: from(0, "s"), Rival: from(0, "s"), RivalClaim: true}},
-		},
+// parse returns entries of a group from a text such as "1=x 2=y".
+func parse(g registry.Group, text string) (all []registry.Entry) {
+	for word := range strings.FieldsSeq(text) {
+		key, value, _ := strings.Cut(word, "=")
+		all = append(all, registry.Entry{Group: g, Key: key, Value: value})
 	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			p := plan.New("me")
-			for origin, entries := range tt.claims {
-				p.Claim(origin, plan.Withdrawn, entries)
+	return all
+}
+
+// parseHeld returns entries of a group as held, from a text such as "1=x@me 2=y@other 3=z@me!",
+// of which an earlier session holds the last.
+func parseHeld(g registry.Group, text string) (all []registry.Held) {
+	for word := range strings.FieldsSeq(text) {
+		word, isDead := strings.CutSuffix(word, "!")
+		word, owner, _ := strings.Cut(word, "@")
+		all = append(all, registry.Held{Entry: parse(g, word)[0], Owner: owner, Version: 7, Live: !isDead})
+	}
+	return all
+}
+
+// claim has services claim entries of a group, by texts such as "0/s 1=x 2=y".
+func claim(p *plan.Planner, g registry.Group, how plan.Evidence, text string) {
+	of, entries, _ := strings.Cut(text, " ")
+	bridge, service, _ := strings.Cut(of, "/")
+	p.Claim(from(int(bridge[0]-'0'), service), how, parse(g, entries))
+}
+
+func origin(o plan.Origin) string { return fmt.Sprintf("%d/%s", o.Bridge, o.Service) }
+
+// written describes a change: what is put, as +key=value where it is new and as
+// ~key=value<old where it replaces something, and what is deleted.
+func written(c registry.Change) string {
+	var words []string
+	for _, w := range c.Put {
+		text := "+" + w.New.Key + "=" + w.New.Value
+		if w.Old != nil {
+			text = "~" + text[1:] + "<" + w.Old.Value
+			if !w.Old.Live {
+				text += "!"
 			}
-			p.Observe(group("g"), tt.held)
-			tt.want.Group = group("g")
-			got, conflicts := p.Change(group("g"))
-			if !equal(got, tt.want) || !slices.Equal(conflicts, tt.conflicts) {
-				t.Errorf("got %+v, %+v\nwant %+v, %+v", got, conflicts, tt.want, tt.conflicts)
-			}
-		})
+		}
+		words = append(words, text)
 	}
+	for _, h := range c.Delete {
+		words = append(words, "-"+h.Key+"="+h.Value)
+	}
+	return strings.Join(words, " ")
 }
 
-func TestExclusive(t *testing.T) {
-	host := registry.Group{Kind: "service-entry", Name: "host", Exclusive: true}
-	a := registry.Entry{Group: host, Key: "1", Value: "x"}
-	b := registry.Entry{Group: host, Key: "2", Value: "x"}
-	p := plan.New("me")
-	p.Claim(from(0, "s2"), plan.Withdrawn, []registry.Entry{b})
-	p.Claim(from(0, "s1"), plan.Withdrawn, []registry.Entry{a})
-	got, conflicts := p.Change(host)
-	if want := (registry.Change{Group: host, Put: puts(a), Want: []registry.Entry{a}}); !equal(got, want) {
-		t.Errorf("got %+v, want %+v", got, want)
+// refused describes conflicts: whose claim of a key, and what is in the way.
+func refused(conflicts []plan.Conflict) string {
+	var all []string
+	for _, c := range conflicts {
+		text := fmt.Sprintf("%s %s: owner %q", origin(c.Origin), c.Key, c.Owner)
+		if c.RivalClaim {
+			text = fmt.Sprintf("%s %s: %s", origin(c.Origin), c.Key, origin(c.Rival))
+		}
+		if c.OtherKey != "" {
+			text += " at " + c.OtherKey
+		}
+		all = append(all, text)
 	}
-	if want := []plan.Conflict{{Group: host, Key: "2", Origin: from(0, "s2"), Rival: from(0, "s1"), RivalClaim: true}}; !slices.Equal(conflicts, want) {
-		t.Errorf("the second service is not refused whole: %+v", conflicts)
-	}
+	return strings.Join(all, ", ")
 }
 
-// TestAnEmptyServiceHoldsNoPlace: who claims an exclusive group without
-// endpoints yields to who has some, and both orders come to the same.
-func TestAnEmptyServiceHoldsNoPlace(t *testing.T) {
-	host := registry.Group{Kind: "service-entry", Name: "host", Exclusive: true}
-	headOf := func(of string) registry.Entry {
-		return registry.Entry{Group: host, Key: registry.HeadKey, Value: of}
-	}
-	one := registry.Entry{Group: host, Key: "1", Value: "x"}
-	p := plan.New("me")
-	p.Claim(from(0, "s1"), plan.Withdrawn, []registry.Entry{headOf("s1")})
-	p.Claim(from(0, "s2"), plan.Withdrawn, []registry.Entry{headOf("s2"), one})
-	got, conflicts := p.Change(host)
-	if want := []registry.Entry{headOf("s2"), one}; !slices.Equal(got.Want, want) {
-		t.Errorf("wants %v", got.Want)
-	}
-	if want := []plan.Conflict{{Group: host, Origin: from(0, "s1"), Rival: from(0, "s2"), RivalClaim: true}}; !slices.Equal(conflicts, want) {
-		t.Errorf("conflicts %+v", conflicts)
-	}
-	p.Claim(from(0, "s2"), plan.Withdrawn, []registry.Entry{headOf("s2")})
-	if got, _ := p.Change(host); !slices.Equal(got.Want, []registry.Entry{headOf("s1")}) {
-		t.Errorf("where none has any, wants %v", got.Want)
-	}
-}
-
-// TestHeadsOfOneGroup: services that share a group have one head, the first's,
-// and none of them is in conflict for it.
-func TestHeadsOfOneGroup(t *testing.T) {
-	g := registry.Group{Kind: "service-entry", Name: "host"}
-	in := func(key, value string) registry.Entry { return registry.Entry{Group: g, Key: key, Value: value} }
-	p := plan.New("me")
-	p.Claim(from(0, "s1"), plan.Withdrawn, []registry.Entry{in(registry.HeadKey, "s1")})
-	p.Claim(from(0, "s2"), plan.Withdrawn, []registry.Entry{in(registry.HeadKey, "s2"), in("2", "x")})
-	got, conflicts := p.Change(g)
-	if want := []registry.Entry{in(registry.HeadKey, "s1"), in("2", "x")}; !slices.Equal(got.Want, want) || len(conflicts) != 0 {
-		t.Errorf("wants %v, conflicts %+v", got.Want, conflicts)
-	}
-}
-
-// TestAGuessYields: what is a guess gives way to another's entry of the same
-// address, as a conflict, unless somebody of ours is told it.
-func TestAGuessYields(t *testing.T) {
-	guess, told, address := entry("g", "tri://1", "guess"), entry("g", "tri://1", "told"), entry("g", "tri://2", "guess")
-	theirs := entry("g", "dubbo://1", "x")
-	tests := map[string]struct {
-		claims map[plan.Origin][]registry.Entry
-		held   []registry.Held
-		wants  []registry.Entry
-		delete int
-		owner  string // in the way; empty: nobody is
+// TestPlanner_Change has services claim in one group. A value of guess yields to
+// another's entry of the same address.
+func TestPlanner_Change(t *testing.T) {
+	shared, exclusive := group("g"), registry.Group{Kind: "service-entry", Name: "host", Exclusive: true}
+	for name, tt := range map[string]struct {
+		group     registry.Group
+		claims    []string
+		held      string
+		change    string // that is due
+		want      string // the whole
+		conflicts string
 	}{
-		"one that is not written yet": {
-			claims: map[plan.Origin][]registry.Entry{from(0, "s"): {guess, address}},
-			held:   []registry.Held{held(theirs, "other")}, wants: []registry.Entry{address}, owner: "other",
+		"an entry is missing":         {shared, []string{"0/s 2=x 1=x"}, "", "+1=x +2=x", "1=x 2=x", ""},
+		"all is as it should be":      {shared, []string{"0/s 1=x"}, "1=x@me 2=x@other", "", "1=x", ""},
+		"another value is a write":    {shared, []string{"0/s 1=x"}, "1=old@me", "~1=x<old", "1=x", ""},
+		"an earlier session holds it": {shared, []string{"0/s 1=x"}, "1=x@me!", "~1=x<x!", "1=x", ""},
+		"ours goes, not others'":      {shared, nil, "1=x@me 2=x@other 3=x@", "-1=x", "", ""},
+
+		"another owner has the key":       {shared, []string{"0/s 1=x"}, "1=x@other", "", "", `0/s 1: owner "other"`},
+		"nobody joined a key of ours":     {shared, []string{"0/s 1=x"}, "1=x@me 1=y@", "-1=x", "", `0/s 1: owner ""`},
+		"an owner before ours joined":     {shared, []string{"0/s 1=x"}, "1=x@me 1=y@before", "-1=x", "", `0/s 1: owner "before"`},
+		"an owner after ours joined":      {shared, []string{"0/s 1=x"}, "1=x@me 1=y@other", "", "1=x", ""},
+		"ours beside another is no claim": {shared, nil, "1=x@me 1=y@other", "-1=x", "", ""},
+		"two of ours under one key":       {shared, []string{"0/s 1=x"}, "1=old@me 1=x@me", "-1=old", "1=x", ""},
+		"two of ours, one is dead":        {shared, []string{"0/s 1=x"}, "1=a@me 1=x@me!", "~1=x<x! -1=a", "1=x", ""},
+		"another owner has what two claim": {
+			shared, []string{"0/s1 1=x 1=y", "0/s2 1=x"}, "1=x@other", "", "", `0/s1 1: owner "other", 0/s2 1: owner "other"`,
 		},
-		"one that stands": {
-			claims: map[plan.Origin][]registry.Entry{from(0, "s"): {guess}},
-			held:   []registry.Held{held(theirs, "a"), held(guess, "me")}, delete: 1, owner: "a",
+
+		"the first service has a key":      {shared, []string{"0/s2 1=y", "0/s1 1=x"}, "", "+1=x", "1=x", "0/s2 1: 0/s1"},
+		"the first bridge has a key":       {shared, []string{"1/s1 1=y", "0/s2 1=x"}, "", "+1=x", "1=x", "1/s1 1: 0/s2"},
+		"the same entry is no conflict":    {shared, []string{"0/s1 1=x", "0/s2 1=x 2=x"}, "", "+1=x +2=x", "1=x 2=x", ""},
+		"one service claims a key twice":   {shared, []string{"0/s 1=y 1=x 1=x"}, "", "+1=x", "1=x", "0/s 1: 0/s"},
+		"one head of those who share":      {shared, []string{"0/s1 =s1", "0/s2 =s2 2=x"}, "", "+=s1 +2=x", "=s1 2=x", ""},
+		"an exclusive group is one's":      {exclusive, []string{"0/s2 2=x", "0/s1 1=x"}, "", "+1=x", "1=x", "0/s2 2: 0/s1"},
+		"an empty service yields":          {exclusive, []string{"0/s1 =s1", "0/s2 =s2 1=x"}, "", "+=s2 +1=x", "=s2 1=x", "0/s1 : 0/s2"},
+		"the first has it if none has any": {exclusive, []string{"0/s2 =s2", "0/s1 =s1"}, "", "+=s1", "=s1", "0/s2 : 0/s1"},
+
+		"a guess that is not written": {
+			shared, []string{"0/s tri://1=guess tri://2=guess"}, "dubbo://1=x@other", "+tri://2=guess", "tri://2=guess",
+			`0/s tri://1: owner "other" at dubbo://1`,
 		},
-		"one that stands keeps its place where the other yields too": {
-			claims: map[plan.Origin][]registry.Entry{from(0, "s"): {guess}},
-			held:   []registry.Held{held(theirs, "other"), held(guess, "me")}, wants: []registry.Entry{guess},
+		"a guess that is written": {
+			shared, []string{"0/s tri://1=guess"}, "dubbo://1=x@a tri://1=guess@me", "-tri://1=guess", "", `0/s tri://1: owner "a" at dubbo://1`,
 		},
-		"another of our own is none of others": {
-			claims: map[plan.Origin][]registry.Entry{from(0, "s"): {guess}, from(1, "s"): {theirs}},
-			held:   []registry.Held{held(theirs, "me")}, wants: []registry.Entry{theirs, guess},
+		"a written guess to which others yield": {
+			shared, []string{"0/s tri://1=guess"}, "dubbo://1=x@other tri://1=guess@me", "", "tri://1=guess", "",
 		},
-		"one that is told stays": {
-			claims: map[plan.Origin][]registry.Entry{from(0, "s"): {told}},
-			held:   []registry.Held{held(theirs, "other")}, wants: []registry.Entry{told},
+		"a guess beside one of ours": {
+			shared, []string{"0/s tri://1=guess", "1/s dubbo://1=x"}, "dubbo://1=x@me", "+tri://1=guess", "dubbo://1=x tri://1=guess", "",
 		},
-		"one that a second bridge is told stays": {
-			claims: map[plan.Origin][]registry.Entry{from(0, "s"): {guess}, from(1, "s"): {told}},
-			held:   []registry.Held{held(theirs, "other")}, wants: []registry.Entry{guess},
+		"what is no guess": {
+			shared, []string{"0/s tri://1=tri-known"}, "dubbo://1=x@other", "+tri://1=tri-known", "tri://1=tri-known", "",
 		},
-	}
-	for name, tt := range tests {
+		"a guess that another bridge knows": {
+			shared, []string{"0/s tri://1=guess", "1/s tri://1=tri-known"}, "dubbo://1=x@other", "+tri://1=guess", "tri://1=guess", "1/s tri://1: 0/s",
+		},
+	} {
 		t.Run(name, func(t *testing.T) {
 			p := plan.New("me")
 			p.Yields = func(_ plan.Origin, e registry.Entry) bool { return e.Value == "guess" }
-			for origin, entries := range tt.claims {
-				p.Claim(origin, plan.Withdrawn, entries)
+			for _, text := range tt.claims {
+				claim(p, tt.group, plan.Withdrawn, text)
 			}
-			p.Observe(group("g"), tt.held)
-			c, conflicts := p.Change(group("g"))
-			if !slices.Equal(c.Want, tt.wants) || len(c.Delete) != tt.delete {
-				t.Errorf("wants %v and deletes %v", c.Want, c.Delete)
+			p.Observe(tt.group, parseHeld(tt.group, tt.held))
+			c, conflicts := p.Change(tt.group)
+			if got := written(c); got != tt.change || c.Group != tt.group || !slices.Equal(c.Want, parse(tt.group, tt.want)) {
+				t.Errorf("Change() = %s of %s: %v, want %s: %s", got, c.Group, c.Want, tt.change, tt.want)
 			}
-			claimed, desired := make(map[string]bool), make(map[string]bool)
-			for d := range p.Rows(group("g")) {
-				desired[d.Key] = d.Held
-			}
-			for _, entries := range tt.claims {
-				for _, e := range entries {
-					claimed[e.Key] = tt.owner != "" && e.Key == guess.Key || slices.ContainsFunc(tt.held, func(h registry.Held) bool { return h.Key == e.Key })
-				}
-			}
-			if !maps.Equal(desired, claimed) {
-				t.Errorf("desired are %v, want %v", desired, claimed)
-			}
-			conflicts = slices.DeleteFunc(conflicts, func(c plan.Conflict) bool { return c.RivalClaim })
-			if tt.owner == "" && len(conflicts) == 0 {
-				return
-			}
-			if want := []plan.Conflict{{Group: group("g"), Key: "tri://1", Origin: from(0, "s"), Owner: tt.owner, OtherKey: "dubbo://1"}}; !slices.Equal(conflicts, want) {
-				t.Errorf("conflicts %+v", conflicts)
+			elsewhere := slices.ContainsFunc(conflicts, func(c plan.Conflict) bool { return c.Group != tt.group })
+			if got := refused(conflicts); got != tt.conflicts || elsewhere {
+				t.Errorf("conflicts = %s, want %s", got, tt.conflicts)
 			}
 		})
 	}
 }
 
-func TestLost(t *testing.T) {
-	a, b := entry("g", "1", "x"), entry("h", "1", "x")
-	p := plan.New("me")
-	p.Claim(from(0, "s"), plan.Withdrawn, []registry.Entry{a})
-	p.Observe(group("g"), []registry.Held{held(a, "me")})
-	p.Observe(group("h"), []registry.Held{held(b, "other")})
-	if got := p.SessionLost(); !slices.Equal(got, []registry.Group{group("g")}) {
-		t.Errorf("touched %v", got)
+// TestPlanner_Rows shows what is claimed, and of that what is held, by us or in
+// place of what yields.
+func TestPlanner_Rows(t *testing.T) {
+	for name, tt := range map[string]struct{ claims, held, want string }{
+		"new and held":    {"0/s 1=x 2=x", "1=x@me", "1! 2"},
+		"what yields":     {"0/s tri://1=guess tri://2=guess", "dubbo://1=x@other", "tri://1! tri://2"},
+		"what is written": {"0/s tri://1=guess", "dubbo://1=x@other tri://1=guess@me", "tri://1!"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := plan.New("me")
+			p.Yields = func(_ plan.Origin, e registry.Entry) bool { return e.Value == "guess" }
+			claim(p, group("g"), plan.Withdrawn, tt.claims)
+			p.Observe(group("g"), parseHeld(group("g"), tt.held))
+			p.Change(group("g"))
+			var got []string
+			for d := range p.Rows(group("g")) {
+				got = append(got, d.Key)
+				if d.Held {
+					got[len(got)-1] += "!"
+				}
+			}
+			if strings.Join(got, " ") != tt.want {
+				t.Errorf("Rows() = %s, want %s", got, tt.want)
+			}
+		})
 	}
-	c, _ := p.Change(group("g"))
-	if len(c.Put) != 1 || c.Put[0].New != a || c.Put[0].Old == nil || c.Put[0].Old.Live {
-		t.Errorf("not written once more: %+v", c)
+}
+
+func TestPlanner_SessionLost(t *testing.T) {
+	p, g := plan.New("me"), group("g")
+	claim(p, g, plan.Withdrawn, "0/s 1=x")
+	p.Observe(g, parseHeld(g, "1=x@me"))
+	p.Observe(group("h"), parseHeld(group("h"), "1=x@other"))
+	if got := p.SessionLost(); !slices.Equal(got, []registry.Group{g}) {
+		t.Errorf("SessionLost() = %v, want the group of ours", got)
 	}
-	p.Applied(c)
-	if c, _ := p.Change(group("g")); !c.Empty() {
-		t.Errorf("written twice: %+v", c)
+	for _, want := range []string{"~1=x<x!", ""} { // once
+		c, _ := p.Change(g)
+		if p.Applied(c); written(c) != want {
+			t.Errorf("Change() = %s, want %s", written(c), want)
+		}
 	}
 }
 
@@ -303,137 +212,98 @@ func orphans(p *plan.Planner, id registry.Group) (all []plan.Row) {
 	return all
 }
 
-func TestSurplus(t *testing.T) {
-	a, b, c := entry("g", "1", "x"), entry("g", "2", "x"), entry("g", "3", "x")
-	all := []registry.Held{held(a, "me"), held(b, "me"), held(c, "me"), held(entry("g", "4", "x"), "other")}
-	s := from(0, "s")
-	tests := map[string]struct {
-		act  func(*plan.Planner)
-		want []plan.Row
+func TestPlanner_Orphans(t *testing.T) {
+	const written = "written"
+	for name, tt := range map[string]struct {
+		steps []string // claims, and what is found missing, begins with a question mark
+		want  string
 	}{
-		"lost by two, and by one of them only found missing: the weakest evidence counts, whoever lost it last": {
-			act: func(p *plan.Planner) {
-				for _, origin := range []plan.Origin{from(0, "r"), s} {
-					p.Claim(origin, plan.Withdrawn, []registry.Entry{a, b, c})
-				}
-				p.Claim(from(0, "r"), plan.Missing, nil)
-				p.Claim(s, plan.Withdrawn, nil)
-			},
-			want: []plan.Row{
-				{Key: "1", Held: true, Origin: s, Evidence: plan.Missing},
-				{Key: "2", Held: true, Origin: s, Evidence: plan.Missing},
-				{Key: "3", Held: true, Origin: s, Evidence: plan.Missing},
-			},
+		"lost by two, once found missing": {
+			[]string{"0/r 1=x 2=x 3=x", "0/s 1=x 2=x 3=x", "?0/r", "0/s"}, // the weakest evidence counts, whoever lost it last
+			"1 0/s missing, 2 0/s missing, 3 0/s missing",
 		},
-		"never claimed": {
-			act:  func(*plan.Planner) {},
-			want: []plan.Row{{Key: "1", Held: true, Value: "x"}, {Key: "2", Held: true, Value: "x"}, {Key: "3", Held: true, Value: "x"}},
-		},
-		"taken back, found missing, never claimed": {
-			act: func(p *plan.Planner) {
-				p.Claim(s, plan.Withdrawn, []registry.Entry{a, b})
-				p.Claim(s, plan.Withdrawn, []registry.Entry{b})
-				p.Claim(s, plan.Missing, nil)
-			},
-			want: []plan.Row{{Key: "1", Held: true, Origin: s}, {Key: "2", Held: true, Origin: s, Evidence: plan.Missing}, {Key: "3", Held: true, Value: "x"}},
-		},
-		"claimed again by another": {
-			act: func(p *plan.Planner) {
-				p.Claim(s, plan.Withdrawn, []registry.Entry{a, b, c})
-				p.Claim(s, plan.Withdrawn, nil)
-				p.Claim(from(1, "s"), plan.Withdrawn, []registry.Entry{a, b})
-			},
-			want: []plan.Row{{Key: "3", Held: true, Origin: s}},
-		},
-		"taken back while the write was under way": {
-			act: func(p *plan.Planner) {
-				p.Observe(group("g"), nil)
-				p.Claim(s, plan.Withdrawn, []registry.Entry{a})
-				change, _ := p.Change(group("g"))
-				p.Claim(s, plan.Withdrawn, nil)
-				p.Applied(change)
-			},
-			want: []plan.Row{{Key: "1", Held: true, Origin: s}},
-		},
-	}
-	for name, tt := range tests {
+		"never claimed":                {nil, "1 x, 2 x, 3 x"},
+		"taken back, or found missing": {[]string{"0/s 1=x 2=x", "0/s 2=x", "?0/s"}, "1 0/s, 2 0/s missing, 3 x"},
+		"claimed again by another":     {[]string{"0/s 1=x 2=x 3=x", "0/s", "1/s 1=x 2=x"}, "3 0/s"},
+		"taken back during the write":  {[]string{"0/s 1=x", written}, "1 0/s"},
+	} {
 		t.Run(name, func(t *testing.T) {
-			p := plan.New("me")
-			p.Observe(group("g"), all)
-			tt.act(p)
-			if got := orphans(p, group("g")); !slices.Equal(got, tt.want) {
-				t.Errorf("got %+v\nwant %+v", got, tt.want)
+			p, g := plan.New("me"), group("g")
+			p.Observe(g, parseHeld(g, "1=x@me 2=x@me 3=x@me 4=x@other"))
+			for _, step := range tt.steps {
+				switch text, missing := strings.CutPrefix(step, "?"); {
+				case step == written:
+					p.Observe(g, nil)
+					change, _ := p.Change(g)
+					claim(p, g, plan.Withdrawn, "0/s")
+					p.Applied(change)
+				case missing:
+					claim(p, g, plan.Missing, text)
+				default:
+					claim(p, g, plan.Withdrawn, text)
+				}
+			}
+			var got []string
+			for _, o := range orphans(p, g) {
+				text := o.Key + " " + o.Value
+				if !o.Origin.IsZero() {
+					text = o.Key + " " + origin(o.Origin) + o.Value
+				}
+				if !o.Origin.IsZero() && o.Evidence == plan.Missing {
+					text += " missing"
+				}
+				got = append(got, text)
+			}
+			if strings.Join(got, ", ") != tt.want {
+				t.Errorf("Orphans() = %s, want %s", strings.Join(got, ", "), tt.want)
 			}
 		})
 	}
 }
 
-func TestBooks(t *testing.T) {
-	p := plan.New("me")
-	s := from(1, "s")
-	touched := p.Claim(s, plan.Withdrawn, []registry.Entry{entry("h", "1", "x"), entry("g", "1", "x"), entry("g", "2", "x")})
-	if !slices.Equal(touched, []registry.Group{group("g"), group("h")}) {
-		t.Errorf("touched %v", touched)
+// TestPlanner_Counts shows what a planner knows of claims and groups as they come and go.
+func TestPlanner_Counts(t *testing.T) {
+	p, s, g, h := plan.New("me"), from(1, "s"), group("g"), group("h")
+	expect := func(ok bool, format string, args ...any) {
+		t.Helper()
+		if !ok {
+			t.Errorf(format, args...)
+		}
 	}
-	if again := p.Claim(s, plan.Missing, []registry.Entry{entry("g", "2", "x"), entry("g", "1", "x"), entry("h", "1", "x")}); again != nil {
-		t.Errorf("the same claim touched %v", again)
-	}
-	if p.BridgeEntries(1) != 3 || p.EntriesOf(s) != 3 || p.BridgeEntries(0) != 0 || !slices.Equal(p.GroupsOf(s), touched) {
-		t.Errorf("claimed %d, %d, in %v", p.BridgeEntries(1), p.EntriesOf(s), p.GroupsOf(s))
-	}
-	if origin := p.Winner(group("g"), "2"); origin != s {
-		t.Errorf("winner %v", origin)
-	}
-	if !p.Observe(group("g"), []registry.Held{held(entry("g", "1", "x"), "me"), held(entry("g", "9", "x"), "other")}) {
-		t.Error("a new entry of ours is no difference")
-	}
-	if p.Observe(group("g"), []registry.Held{held(entry("g", "1", "x"), "me")}) {
-		t.Error("an entry of another is a difference")
-	}
-	if got := p.Counts(); got != (plan.Counts{Owned: 1}) {
-		t.Errorf("counts %+v", got)
-	}
-	if p.Drop(group("g")) || !p.Drop(group("unheard of")) {
-		t.Error("what is claimed or owned is not dropped")
-	}
-	p.Observe(group("i"), []registry.Held{held(entry("i", "1", "x"), "other")})
-	if got := p.Counts(); got.Foreign != 1 || !p.Drop(group("i")) || p.Counts().Foreign != 0 {
-		t.Errorf("counts %+v, and %+v after the group of another was dropped", got, p.Counts())
-	}
+	touched := p.Claim(s, plan.Withdrawn, slices.Concat(parse(h, "1=x"), parse(g, "1=x 2=x")))
+	expect(slices.Equal(touched, []registry.Group{g, h}), "Claim() = %v, want both groups", touched)
+	again := p.Claim(s, plan.Missing, slices.Concat(parse(g, "2=x 1=x"), parse(h, "1=x")))
+	expect(again == nil, "Claim() of the same = %v, want none", again)
+	counts := []int{p.BridgeEntries(1), p.EntriesOf(s), p.BridgeEntries(0)}
+	expect(slices.Equal(counts, []int{3, 3, 0}), "entries = %v, want 3, 3, 0", counts)
+	expect(slices.Equal(p.GroupsOf(s), touched), "GroupsOf() = %v, want %v", p.GroupsOf(s), touched)
+	winner := p.Winner(g, "2")
+	expect(winner == s, "Winner() = %v, want %v", winner, s)
+	expect(p.Observe(g, parseHeld(g, "1=x@me 9=x@other")), "Observe() of a new entry of ours = false, want true")
+	expect(!p.Observe(g, parseHeld(g, "1=x@me")), "Observe() without that of another = true, want false")
+	expect(p.Counts() == plan.Counts{Owned: 1}, "Counts() = %+v, want one of ours", p.Counts())
+	expect(!p.Drop(g) && p.Drop(group("another")), "Drop() = true of what is claimed, or false of what nobody knows")
+	p.Observe(group("i"), parseHeld(group("i"), "1=x@other"))
+	expect(p.Counts().Foreign == 1, "Counts() = %+v, want one of another", p.Counts())
+	expect(p.Drop(group("i")) && p.Counts().Foreign == 0, "Counts() = %+v after Drop(), want none of another", p.Counts())
 	p.Claim(s, plan.Withdrawn, nil)
-	p.Observe(group("g"), nil)
-	if !p.Drop(group("g")) || !p.Drop(group("h")) || len(slices.Collect(p.Groups())) != 0 {
-		t.Error("groups without anything are not dropped")
-	}
-	if origin := p.Winner(group("g"), "2"); !origin.IsZero() || p.BridgeEntries(1) != 0 {
-		t.Error("a claim outlives its service")
-	}
-	if c, _ := p.Change(group("g")); !c.Empty() {
-		t.Errorf("change of an unknown group: %+v", c)
-	}
-	if n := len(orphans(p, group("g"))); n != 0 {
-		t.Errorf("%d surplus in an unknown group", n)
-	}
+	p.Observe(g, nil)
+	expect(p.Drop(g) && p.Drop(h) && len(slices.Collect(p.Groups())) == 0, "Groups() = %v after Drop(), want none", slices.Collect(p.Groups()))
+	winner = p.Winner(g, "2")
+	expect(winner.IsZero() && p.BridgeEntries(1) == 0, "Winner() = %v, BridgeEntries() = %d once it is gone, want none", winner, p.BridgeEntries(1))
+	c, _ := p.Change(g)
+	expect(c.Empty() && len(orphans(p, g)) == 0, "Change() = %+v of no group, want none", c)
 }
 
-func equal(a, b registry.Change) bool {
-	same := func(a, b registry.Write) bool {
-		return a.New == b.New && (a.Old == nil) == (b.Old == nil) && (a.Old == nil || *a.Old == *b.Old)
-	}
-	return a.Group == b.Group && slices.EqualFunc(a.Put, b.Put, same) &&
-		slices.Equal(a.Delete, b.Delete) && slices.Equal(a.Want, b.Want)
-}
-
-// TestInputsStay shows that the planner does not write to what it is given.
-func TestInputsStay(t *testing.T) {
-	entries := []registry.Entry{entry("g", "2", "x"), entry("g", "1", "x")}
-	list := []registry.Held{held(entry("g", "2", "x"), "me"), held(entry("g", "1", "x"), "me")}
+// TestPlanner_InputsStay shows that the planner does not write to what it is given.
+func TestPlanner_InputsStay(t *testing.T) {
+	entries, list := parse(group("g"), "2=x 1=x"), parseHeld(group("g"), "2=x@me 1=x@me")
 	before, listBefore := slices.Clone(entries), slices.Clone(list)
 	p := plan.New("me")
 	p.Claim(from(0, "s"), plan.Withdrawn, entries)
 	p.Observe(group("g"), list)
 	p.SessionLost()
 	if !slices.Equal(entries, before) || !slices.Equal(list, listBefore) {
-		t.Error("inputs were changed")
+		t.Error("Claim(), Observe() or SessionLost() changed what it was given")
 	}
 }
