@@ -3,8 +3,10 @@ package guard_test
 import (
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -74,34 +76,76 @@ func newBench(t *testing.T, o guard.Options) *bench {
 	}
 }
 
-// set makes a service store endpoints: each claim so many times.
-func (b *bench) set(service string, claims map[claim]int) {
+// set makes services store endpoints, by a text such as s0-3=9c1w: each of the first
+// four has nine claimed and one withdrawn.
+func (b *bench) set(services, claims string) {
+	b.t.Helper()
 	var all []endpoint
-	for _, c := range []claim{claimed, withdrawn, missing, unknown} {
-		for range claims[c] {
-			all = append(all, endpoint{Key: strconv.Itoa(len(all)), Claim: c})
+	letters := map[byte]claim{'c': claimed, 'w': withdrawn, 'm': missing, 'u': unknown}
+	for claims != "" {
+		at := strings.IndexAny(claims, "cwmu")
+		n, err := strconv.Atoi(claims[:max(at, 0)])
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		for range n {
+			all = append(all, endpoint{Key: strconv.Itoa(len(all)), Claim: letters[claims[at]]})
+		}
+		claims = claims[at+1:]
+	}
+	name, last, many := strings.Cut(services, "-")
+	if !many {
+		b.stored[name] = all
+		return
+	}
+	n, _ := strconv.Atoi(last)
+	for i := range n + 1 {
+		b.stored[fmt.Sprint(name[:1], i)] = slices.Clone(all)
+	}
+}
+
+// run has each line happen: what services store, a new connection, a restart or a
+// decision about so many of what is held; then time passes, and the guard deletes and
+// holds so much.
+func (b *bench) run(script string) *bench {
+	b.t.Helper()
+	for line := range strings.Lines(script) {
+		words := strings.Fields(line)
+		for i, word := range words {
+			number := func() int { n, _ := strconv.Atoi(words[i+1]); return n }
+			switch word {
+			case "connect":
+				b.connection++
+			case "restart":
+				b.restart()
+			case "approve":
+				b.guard.Decide(b.now, guard.Free, b.held()[:number()])
+			case "deny":
+				b.guard.Decide(b.now, guard.Denied, b.held()[:number()])
+			case "in":
+				d, err := time.ParseDuration(words[i+1])
+				if err != nil {
+					b.t.Fatal(err)
+				}
+				b.in(d)
+			case "deletes":
+				b.is(strings.TrimSpace(line)+": deleted", b.deleted, number())
+			case "holds":
+				b.is(strings.TrimSpace(line)+": held", len(b.held()), number())
+			default:
+				if services, claims, found := strings.Cut(word, "="); found {
+					b.set(services, claims)
+				}
+			}
 		}
 	}
-	b.stored[service] = all
-}
-
-func (b *bench) claimed(service string, n int) {
-	b.set(service, map[claim]int{claimed: n})
-}
-
-// settled returns a bench of services s0 and so on, each of as many claimed endpoints.
-func settled(t *testing.T, o guard.Options, services, endpoints int) *bench {
-	t.Helper()
-	b := newBench(t, o)
-	b.sets(services, map[claim]int{claimed: endpoints})
-	b.in(0)
 	return b
 }
 
-// sets makes the first services store endpoints: each claim so many times.
-func (b *bench) sets(services int, claims map[claim]int) {
-	for i := range services {
-		b.set(fmt.Sprint("s", i), claims)
+func (b *bench) is(what string, got, want any) {
+	b.t.Helper()
+	if !reflect.DeepEqual(got, want) {
+		b.t.Errorf("%s = %v, want %v", what, got, want)
 	}
 }
 
@@ -140,13 +184,6 @@ func (b *bench) held() []guard.Key {
 	return nil
 }
 
-func (b *bench) want(what string, deleted, held int) {
-	b.t.Helper()
-	if n := len(b.held()); b.deleted != deleted || n != held {
-		b.t.Errorf("%s: deleted %d, holds %d, want %d and %d", what, b.deleted, n, deleted, held)
-	}
-}
-
 // restart continues with a guard that knows the records alone, as they are stored.
 func (b *bench) restart() {
 	b.t.Helper()
@@ -180,339 +217,189 @@ func reread(t *testing.T, saved map[registry.Group]guard.Record) (records []guar
 	return records
 }
 
-// fallen has ten services of ten endpoints, four of which the source does not show after it was read anew.
-func fallen(t *testing.T, o guard.Options) *bench {
-	t.Helper()
-	b := settled(t, o, 10, 10)
-	b.connection++
-	b.sets(4, map[claim]int{missing: 10})
-	b.in(time.Second)
-	b.in(time.Minute)
-	return b
+// fallen is ten services of ten endpoints, four of which the source does not show
+// after it was read anew.
+const fallen = `
+	s0-9=10c in 0s
+	connect s0-3=10m in 1s
+	in 1m deletes 0 holds 40`
+
+// newHeld is a service that holds five missing endpoints of six.
+const newHeld = `
+	a=6c in 0s
+	connect a=1c5m in 1s
+	in 1m deletes 0 holds 5`
+
+func TestGuard_Scripts(t *testing.T) {
+	for name, script := range map[string]string{
+		"approval of a part leaves the rest": fallen + `
+			approve 20 in 1s deletes 20 holds 20
+			in 1s deletes 0 holds 20`, // less than the share, and it stays held
+		"most of a bridge needs a person": `
+			s0-9=2c in 0s
+			s0-5=2w in 1m deletes 0 holds 12
+			connect in 1h deletes 0 holds 12`,
+		"the unknown goes once it is withdrawn": `
+			s0=4c in 0s
+			s0=3c1u in 1m deletes 0 holds 0
+			s0=3c1w in 1s deletes 1 holds 0`,
+		"one withdrawn service may go": `
+			a=1c b=1c c=1c in 0s
+			a=1w in 1s deletes 0 holds 0
+			in 30s deletes 1 holds 0
+			b=1w in 31s deletes 0 holds 1`,
+		"not one that is missing": `
+			a=1c b=1c in 0s
+			connect a=1m in 1s
+			in 1m deletes 0 holds 1`,
+		"the rest of a hold counts whole": `
+			s0-9=4c in 0s
+			s0-7=1c3w in 1s deletes 0 holds 24
+			approve 2 in 1s deletes 2 holds 22
+			in 1s deletes 0 holds 22`, // the third is half of what is left
+		"a service that falls further": `
+			s0-9=10c in 0s
+			connect s0-9=4c6m in 1s
+			in 1m deletes 0 holds 60
+			in 8m
+			connect s0=3c7m in 1s
+			in 2m deletes 54 holds 7
+			in 7m deletes 0 holds 7`,
+		"a held service keeps its baseline": `
+			a=40c b=10c in 0s
+			a=20c20w in 1s deletes 20 holds 0
+			a=10c10w in 30m deletes 0 holds 10
+			in 2h deletes 0 holds 10`,
+		"a few withdrawn endpoints may go": `
+			a=11c in 0s
+			a=1c10w in 1s deletes 10 holds 0`,
+		"no budget before endpoints settle": `
+			s0-9=2c in 0s
+			connect in 0s
+			s0=2m in 5s s1=2m in 5s s2=2m in 5s s3=2m in 5s s4=2m in 5s
+			s5=2m in 5s s6=2m in 5s s7=2m in 5s s8=2m in 5s s9=2m in 5s
+			in 10s
+			in 5s deletes 0 holds 2
+			in 5s deletes 0 holds 4
+			in 40s deletes 0 holds 20`,
+	} {
+		t.Run(name, func(t *testing.T) { newBench(t, defaults()).run(script) })
+	}
 }
 
-func TestGuard_HoldsAMassDeletion(t *testing.T) {
-	b := fallen(t, defaults())
-	b.want("four of ten services", 0, 40)
+func TestGuard_Hold(t *testing.T) {
+	b := newBench(t, defaults()).run(fallen)
 	h := b.guard.Hold()
-	if h.Emptied != 4 || h.Services != 10 || h.Lost != 40 || h.Endpoints != 100 || h.Person || !h.Since.Equal(b.now) {
-		t.Errorf("hold %+v", h)
-	}
+	b.is("hold", []any{h.Emptied, h.Services, h.Lost, h.Endpoints, h.Person, h.Since}, []any{4, 10, 40, 100, false, b.now})
 	b.in(4 * time.Minute)
-	if b.round.Reconnect {
-		t.Error("a new connection is wanted after 4 minutes, want 5")
-	}
+	b.is("Reconnect after 4 minutes", b.round.Reconnect, false)
 	b.in(time.Minute)
-	if !b.round.Reconnect {
-		t.Error("no new connection is wanted after 5 minutes")
-	}
-	b.in(20 * time.Minute)
-	b.want("over the old connection", 0, 40)
-	b.connection++
+	b.is("Reconnect after 5 minutes", b.round.Reconnect, true)
+	b.run(`
+		in 20m deletes 0 holds 40
+		connect in 1s deletes 0 holds 40
+		in 1m deletes 40 holds 0`)
+	b.is("released", []any{len(b.round.Released), b.round.Released[0].Service}, []any{4, named("s0")})
+}
+
+func TestGuard_HoldEndsAlone(t *testing.T) {
+	b := newBench(t, defaults()).run(fallen + `
+		s0-3=10c in 1s deletes 0 holds 0`)
+	b.is("released", len(b.round.Released), 4)
 	b.in(time.Second)
-	b.want("a second into a new connection", 0, 40)
-	b.in(time.Minute)
-	b.want("over a new connection", 40, 0)
-	if len(b.round.Released) != 4 || b.round.Released[0].Service != named("s0") {
-		t.Errorf("released %v", b.round.Released)
+	for g, r := range b.saved {
+		b.is(fmt.Sprint("record of ", g, " empty"), r.Empty(), true)
 	}
 }
 
-func TestGuard_ApprovalOfAPartLeavesTheRest(t *testing.T) {
-	b := fallen(t, defaults())
-	part := b.held()[:20] // s0 and s1
-	if n := b.guard.Decide(b.now, guard.Free, part); n != 20 {
-		t.Errorf("approved %d, want 20", n)
-	}
-	b.in(time.Second)
-	b.want("two of four services", 20, 20)
-	b.in(time.Second)
-	b.want("two of eight are less than the share and stay held", 0, 20)
-}
-
-func TestGuard_DenialsStayUntilClaimed(t *testing.T) {
-	b := fallen(t, defaults())
-	b.guard.Decide(b.now, guard.Denied, b.held())
-	b.in(time.Second)
-	b.want("denied", 0, 0)
-	b.restart()
-	for range 3 {
-		b.in(time.Hour)
-		b.connection++
-	}
-	b.want("three hours and a restart later", 0, 0)
-	b.claimed("s0", 10)
-	b.in(time.Second)
-	b.set("s0", map[claim]int{claimed: 9, withdrawn: 1})
-	b.in(time.Second)
-	b.want("claimed again, and withdrawn", 1, 0)
-	keys := make([]guard.Key, 10)
-	for i := range keys {
-		keys[i] = guard.Key{Service: named("s1"), Key: strconv.Itoa(i)}
+func TestGuard_Denied(t *testing.T) {
+	b := newBench(t, defaults()).run(fallen + `
+		deny 40 in 1s deletes 0 holds 0
+		restart in 1h
+		connect in 1h
+		connect in 1h deletes 0 holds 0
+		s0=10c in 1s
+		s0=9c1w in 1s deletes 1 holds 0`)
+	var keys []guard.Key
+	for i := range 10 {
+		keys = append(keys, guard.Key{Service: named("s1"), Key: strconv.Itoa(i)})
 	}
 	b.guard.Decide(b.now, guard.Free, keys)
-	b.in(time.Second)
-	b.want("approved after all", 10, 0)
+	b.run("in 1s deletes 10 holds 0")
 }
 
 func TestGuard_Modes(t *testing.T) {
 	o := defaults()
 	o.Mode = guard.Warn
-	b := fallen(t, o)
-	b.want("warn", 40, 0)
-	if b.round.Warned == nil || len(b.round.Warned.Keys) != 40 {
-		t.Errorf("warned of %+v", b.round.Warned)
-	}
+	b := newBench(t, o).run(strings.Replace(fallen, "deletes 0 holds 40", "deletes 40 holds 0", 1))
+	b.is("warned of", len(b.round.Warned.Keys), 40)
 	b.in(time.Second)
-	if b.round.Warned != nil {
-		t.Error("warned twice")
-	}
+	b.is("warned twice", b.round.Warned != nil, false)
 	o.Mode = guard.Off
-	b = newBench(t, o)
-	b.claimed("a", 1)
-	b.in(0)
-	b.set("a", map[claim]int{withdrawn: 1})
-	b.in(time.Second)
-	b.want("off", 1, 0)
-	b = fallen(t, defaults())
+	newBench(t, o).run(`
+		a=1c in 0s
+		a=1w in 1s deletes 1 holds 0`)
+	b = newBench(t, defaults()).run(fallen)
 	b.guard.Options.Mode = guard.Off
-	b.in(time.Second)
-	b.want("a mode that holds nothing ends the hold", 40, 0)
+	b.run("in 1s deletes 40 holds 0")
 }
 
-func TestGuard_MostOfABridgeNeedsAPerson(t *testing.T) {
-	b := settled(t, defaults(), 10, 2)
-	b.sets(6, map[claim]int{withdrawn: 2})
-	b.in(time.Minute)
-	b.want("six of ten", 0, 12)
-	b.connection++
-	b.in(time.Hour)
-	b.want("the source says the same for an hour", 0, 12)
-}
-
-func TestGuard_RecordsAreOfLossesAlone(t *testing.T) {
-	b := settled(t, defaults(), 100, 10)
-	if len(b.saved) != 0 {
-		t.Errorf("nothing happens, and %v is recorded", b.saved)
-	}
-	b.set("s0", map[claim]int{claimed: 9, withdrawn: 1})
-	b.in(time.Second)
-	if r := b.saved[named("s0")]; len(b.saved) != 1 || len(r.Peaks) != 1 || r.Peaks[0].N != 10 {
-		t.Errorf("before a deletion %v is recorded", b.saved)
-	}
+func TestGuard_Records(t *testing.T) {
+	b := newBench(t, defaults()).run("s0-99=10c in 0s")
+	b.is("records before a loss", len(b.saved), 0)
+	b.run("s0=9c1w in 1s")
+	b.is("records and peaks", []int{len(b.saved), len(b.saved[named("s0")].Peaks), b.saved[named("s0")].Peaks[0].N}, []int{1, 1, 10})
 	b.in(2 * time.Hour)
-	if r := b.saved[named("s0")]; !r.Empty() {
-		t.Errorf("after the window %v is recorded", r)
-	}
-}
-
-func TestGuard_WhatTheSourceCouldNotTellOfGoesOnceItsRemovalIsReported(t *testing.T) {
-	b := settled(t, defaults(), 1, 4)
-	b.set("s0", map[claim]int{claimed: 3, unknown: 1})
-	b.in(time.Minute)
-	b.want("unknown", 0, 0)
-	b.set("s0", map[claim]int{claimed: 3, withdrawn: 1})
-	b.in(time.Second)
-	b.want("withdrawn", 1, 0)
-}
-
-func TestGuard_ARecordStaysAsItWasReported(t *testing.T) {
-	b := newBench(t, defaults())
-	for _, n := range []int{10, 8, 5} {
-		b.claimed("a", n)
-		b.in(time.Second)
-	}
-	for _, n := range []int{9, 7} { // before the guard judges again
-		b.claimed("a", n)
+	b.is("empty after the window", b.saved[named("s0")].Empty(), true)
+	b = newBench(t, defaults()).run("a=10c in 1s a=8c in 1s a=5c in 1s")
+	for _, claims := range []string{"9c", "7c"} { // before the guard judges again
+		b.set("a", claims)
 		b.observe()
 	}
 	b.in(time.Second)
 	if c := b.round.Changed; len(c) != 1 || len(c[0].Peaks) != 2 || c[0].Peaks[1].N != 9 {
-		t.Errorf("after 10, 8, 5, 9 and 7 endpoints %v is to be stored, want 10 and 9", c)
+		t.Errorf("Changed = %v after 10, 8, 5, 9 and 7 endpoints, want 10 and 9", c)
 	}
 }
 
-func TestGuard_ASmallBridgeMayLoseOneServiceThatIsWithdrawn(t *testing.T) {
-	b := newBench(t, defaults())
-	for _, s := range []string{"a", "b", "c"} {
-		b.claimed(s, 1)
-	}
-	b.in(0)
-	b.set("a", map[claim]int{withdrawn: 1})
-	b.in(time.Second)
-	b.want("the last endpoint waits", 0, 0)
-	b.in(30 * time.Second)
-	b.want("and goes", 1, 0)
-	b.set("b", map[claim]int{withdrawn: 1})
-	b.in(31 * time.Second)
-	b.want("a second one within the window", 0, 1)
-	b = newBench(t, defaults())
-	b.claimed("a", 1)
-	b.claimed("b", 1)
-	b.in(0)
-	b.connection++
-	b.set("a", map[claim]int{missing: 1})
-	b.in(time.Second)
-	b.in(time.Minute)
-	b.want("missing after a restart of the source", 0, 1)
-}
-
-// newHeldBench returns a bench whose service a holds five missing endpoints of six.
-func newHeldBench(t *testing.T) *bench {
-	t.Helper()
-	b := newBench(t, defaults())
-	b.claimed("a", 6)
-	b.in(0)
-	b.connection++
-	b.set("a", map[claim]int{claimed: 1, missing: 5})
-	b.in(time.Second)
-	b.in(time.Minute)
-	b.want("five of six are missing", 0, 5)
-	return b
-}
-
-func TestGuard_AHeldServiceLetsOnlyReportedReplacementsGo(t *testing.T) {
-	b := newHeldBench(t)
+func TestGuard_Replacements(t *testing.T) {
+	b := newBench(t, defaults()).run(newHeld)
 	b.stored["a"] = append(b.stored["a"], endpoint{Key: "new", Claim: claimed})
-	b.in(time.Second)
-	b.want("one came, and nobody knows which it replaces", 0, 5)
-}
-
-func TestGuard_AHeldServiceLetsAReportedReplacementGo(t *testing.T) {
-	b := newHeldBench(t)
+	b.run("in 1s deletes 0 holds 5") // nobody knows which it replaces
+	b = newBench(t, defaults()).run(newHeld)
 	b.stored["a"] = append(b.stored["a"], endpoint{Key: "new", Claim: claimed}, endpoint{Key: "newer", Claim: claimed})
 	b.in(time.Second)
 	b.stored["a"][len(b.stored["a"])-1].Claim = withdrawn
-	b.in(time.Second)
-	b.want("one of two that came is withdrawn", 1, 5)
-}
-
-func TestGuard_NewEndpointsReplaceLeftoversOfAnEarlierProcess(t *testing.T) {
-	b := newBench(t, defaults())
-	b.claimed("other", 2)
-	b.stored["a"] = []endpoint{
-		{Key: "old", Claim: missing},
-		{Key: "older", Claim: missing},
-		{Key: "new", Claim: claimed, New: true},
-		{Key: "newer", Claim: claimed, New: true},
+	b.run("in 1s deletes 1 holds 5")
+	b = newBench(t, defaults())
+	b.stored["a"] = []endpoint{ // the orphans of an earlier process
+		{Key: "old", Claim: missing}, {Key: "older", Claim: missing},
+		{Key: "new", Claim: claimed, New: true}, {Key: "newer", Claim: claimed, New: true},
 	}
-	b.in(0)
-	b.in(time.Minute)
-	b.want("two of two", 2, 0)
+	b.run(`
+		other=2c in 0s
+		in 1m deletes 2 holds 0`)
 }
 
-func TestGuard_WhatIsLeftOfAHoldCountsWhole(t *testing.T) {
-	b := settled(t, defaults(), 10, 4)
-	b.sets(8, map[claim]int{claimed: 1, withdrawn: 3})
-	b.in(time.Second)
-	b.want("three of four in eight of ten services", 0, 24)
-	b.guard.Decide(b.now, guard.Free, b.held()[:2])
-	b.in(time.Second)
-	b.want("two of the three in one service are approved", 2, 22)
-	b.in(time.Second)
-	b.want("the third is half of what is left", 0, 22)
+func TestGuard_EmptySource(t *testing.T) {
+	b := newBench(t, defaults()).run(`
+		s0-9=1c in 0s
+		s0-8=1w in 1s holds 9
+		deny 9 in 1s
+		s9=1w in 1s
+		in 1m deletes 0 holds 1
+		in 10m`)
+	b.is("person, reconnect", []bool{b.guard.Hold().Person, b.round.Reconnect}, []bool{true, false})
 }
 
-func TestGuard_AServiceThatFallsFurtherIsConfirmedLater(t *testing.T) {
-	b := settled(t, defaults(), 10, 10)
-	b.connection++
-	b.sets(10, map[claim]int{claimed: 4, missing: 6})
-	b.in(time.Second)
-	b.in(time.Minute)
-	b.want("six of ten in each service", 0, 60)
-	b.in(8 * time.Minute)
-	b.connection++
-	b.set("s0", map[claim]int{claimed: 3, missing: 7})
-	b.in(time.Second)
-	b.in(2 * time.Minute)
-	b.want("ten minutes later, but for the one that fell", 54, 7)
-	b.in(7 * time.Minute)
-	b.want("nine minutes after it fell", 0, 7)
-}
-
-func TestGuard_AHeldServiceKeepsItsBaseline(t *testing.T) {
-	b := newBench(t, defaults())
-	b.claimed("a", 40)
-	b.claimed("b", 10)
-	b.in(0)
-	b.set("a", map[claim]int{claimed: 20, withdrawn: 20})
-	b.in(time.Second)
-	b.want("half of a service", 20, 0)
-	b.set("a", map[claim]int{claimed: 10, withdrawn: 10})
-	b.in(30 * time.Minute)
-	b.want("half of the rest", 0, 10)
-	b.in(2 * time.Hour)
-	b.want("after the window", 0, 10)
-}
-
-func TestGuard_AFewWithdrawnEndpointsMayGo(t *testing.T) {
-	b := newBench(t, defaults())
-	b.claimed("a", 11)
-	b.in(0)
-	b.set("a", map[claim]int{claimed: 1, withdrawn: 10})
-	b.in(time.Second)
-	b.want("ten of eleven", 10, 0)
-}
-
-func TestGuard_ASourceThatShowsNothingHasNoBudget(t *testing.T) {
-	b := settled(t, defaults(), 10, 1)
-	b.sets(9, map[claim]int{withdrawn: 1})
-	b.in(time.Second)
-	b.guard.Decide(b.now, guard.Denied, b.held())
-	b.in(time.Second)
-	b.set("s9", map[claim]int{withdrawn: 1})
-	b.in(time.Second)
-	b.in(time.Minute)
-	b.want("the last service beside nine that were denied", 0, 1)
-	if b.in(10 * time.Minute); !b.guard.Hold().Person || b.round.Reconnect {
-		t.Errorf("hold %+v, a new connection is wanted: %v", b.guard.Hold(), b.round.Reconnect)
-	}
-}
-
-func TestGuard_ASourceThatShowsNothingHasNoBudgetWhileEndpointsSettle(t *testing.T) {
-	b := settled(t, defaults(), 10, 2)
-	b.connection++
-	b.in(0)
-	for i := range 10 { // nothing is claimed any more before the first has settled
-		b.set(fmt.Sprint("s", i), map[claim]int{missing: 2})
-		b.in(5 * time.Second)
-	}
-	b.in(10 * time.Second)
-	for i := range 10 {
-		b.in(5 * time.Second)
-		b.want(fmt.Sprint(i+1, " of ten services settled"), 0, 2*(i+1))
-	}
-}
-
-func TestGuard_AHoldEndsWhenEndpointsComeBack(t *testing.T) {
-	b := fallen(t, defaults())
-	for i := range 4 {
-		b.claimed(fmt.Sprint("s", i), 10)
-	}
-	b.in(time.Second)
-	if b.guard.Hold() != nil || len(b.round.Released) != 4 {
-		t.Errorf("hold %+v, released %v", b.guard.Hold(), b.round.Released)
-	}
-	b.in(time.Second)
-	for g, r := range b.saved {
-		if !r.Empty() {
-			t.Errorf("%s: %v is recorded", g, r)
-		}
-	}
-}
-
-func TestGuard_AStandstillBeginsWaitsAnew(t *testing.T) {
-	b := newBench(t, defaults())
-	b.claimed("a", 1)
-	b.claimed("b", 4)
-	b.in(0)
-	b.set("a", map[claim]int{withdrawn: 1})
-	b.in(time.Second)
-	b.guard.Restart(b.now.Add(time.Hour))
-	b.in(time.Hour + 29*time.Second)
-	b.want("29 s after a standstill of an hour", 0, 0)
-	b.in(time.Second)
-	b.want("30 s after it", 1, 0)
+func TestGuard_Restart(t *testing.T) {
+	b := newBench(t, defaults()).run(`
+		a=1c b=4c in 0s
+		a=1w in 1s`)
+	b.guard.Restart(b.now.Add(time.Hour)) // after a standstill
+	b.run(`
+		in 1h29s deletes 0 holds 0
+		in 1s deletes 1 holds 0`)
 }
 
 func BenchmarkGuard_OneServiceOfMany(b *testing.B) {
