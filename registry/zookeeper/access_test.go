@@ -42,14 +42,14 @@ func TestDigest(t *testing.T) {
 		others := dial(t, server)
 		defer others.Close()
 		if held, err := target(t, others).Read(t.Context(), groupN(0)); !errors.Is(err, registry.ErrRefused) || held != nil {
-			t.Errorf("%v, %v", held, err)
+			t.Errorf("Read of a private group by another user = %v, %v, want a refusal", held, err)
 		}
 		if err := target(t, others).Write(t.Context(), creating(ours(0, 1, 0))); !errors.Is(err, registry.ErrRefused) {
-			t.Errorf("%v", err)
+			t.Errorf("Write to a private group by another user = %v, want a refusal", err)
 		}
 		write(t, target(t, others), creating(ours(1, 0, 0))) // beside it all is open
 	})
-	inTime(t, "the user is told on every connection, before anything else", func(t *testing.T, server *zkfake.Server) {
+	inTime(t, "every connection authenticates before anything else", func(t *testing.T, server *zkfake.Server) {
 		client := dial(t, server, user)
 		defer client.Close()
 		target := target(t, client, private)
@@ -58,33 +58,33 @@ func TestDigest(t *testing.T) {
 			server.DropConnections()
 			synctest.Wait()
 			if held := read(t, target, groupN(0)); len(held) != 1 {
-				t.Errorf("held: %v", held)
+				t.Errorf("Read after a new connection = %v, want one entry", held)
 			}
 		}
 		if got := server.Count(zkfake.OpAuth); got != 4 {
-			t.Errorf("%d times, want 4", got)
+			t.Errorf("auth requests = %d, want one for each of 4 connections", got)
 		}
 	})
-	inTime(t, "a password that changes in its file serves from the next refusal on", func(t *testing.T, server *zkfake.Server) {
+	inTime(t, "a changed password is used after the next refusal", func(t *testing.T, server *zkfake.Server) {
 		client := dial(t, server, user)
 		defer client.Close()
 		target := target(t, client, private)
 		write(t, target, creating(ours(0, 0, 0)))
 		session := client.State().Session
-		must(t, server.SetACL(folderN(0), zkfake.DigestACL(zkfake.PermAll, "bridge", "second")))
+		must(t, server.SetACL(parentN(0), zkfake.DigestACL(zkfake.PermAll, "bridge", "second")))
 		file(t, password, "second")
 		defer file(t, password, "first")
 		if _, err := target.Read(t.Context(), groupN(0)); !errors.Is(err, registry.ErrRefused) {
-			t.Fatalf("%v, want a refusal", err)
+			t.Fatalf("Read with the password before = %v, want a refusal", err)
 		}
 		synctest.Wait()
 		if held := read(t, target, groupN(0)); len(held) != 1 || client.State().Session != session {
-			t.Errorf("held: %v, %+v", held, client.State())
+			t.Errorf("Read with the new password = %v in session %+v, want one entry in session %#x", held, client.State(), session)
 		}
 	})
 }
 
-func TestOptions_FaultsAreToldAtOnce(t *testing.T) {
+func TestOptions_InvalidAreRefused(t *testing.T) {
 	t.Parallel()
 	garbage := file(t, filepath.Join(t.TempDir(), "ca.pem"), "no certificate")
 	for name, tt := range map[string]struct {
@@ -103,13 +103,13 @@ func TestOptions_FaultsAreToldAtOnce(t *testing.T) {
 			t.Parallel()
 			client, err := zookeeper.Dial(tt.opts)
 			if client != nil || err == nil || !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("%v, want %q", err, tt.want)
+				t.Errorf("Dial = %v, want an error with %q", err, tt.want)
 			}
 		})
 	}
 }
 
-func TestTargetOptions_FaultsAreToldAtOnce(t *testing.T) {
+func TestTargetOptions_InvalidAreRefused(t *testing.T) {
 	t.Parallel()
 	client := dial(t, serve(t))
 	good := zookeeper.TargetOptions{Owner: owner, Layouts: []zookeeper.Layout{layout{}}}
@@ -130,7 +130,7 @@ func TestTargetOptions_FaultsAreToldAtOnce(t *testing.T) {
 			opts := good
 			tt.tune(&opts)
 			if _, err := zookeeper.NewTarget(client, opts); err == nil || !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("%v, want %q", err, tt.want)
+				t.Errorf("NewTarget = %v, want an error with %q", err, tt.want)
 			}
 		})
 	}
@@ -140,7 +140,7 @@ type starless struct{ layout }
 
 func (starless) Parents() string { return "/a/b" }
 
-// authority issues certificates for the tests.
+// authority issues certificates.
 type authority struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
@@ -213,28 +213,28 @@ func TestTLS(t *testing.T) {
 	for client.State().LastError == "" {
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		if _, err := target.Groups(ctx); err == nil {
-			t.Fatal("a server of another authority was trusted")
+			t.Fatal("Groups over a server of another authority: got no error, want one")
 		}
 		cancel()
 	}
 	if last := client.State().LastError; !strings.Contains(last, "TLS with "+address) {
-		t.Errorf("the state says %q", last)
+		t.Errorf("State().LastError = %q, want one of TLS with %s", last, address)
 	}
 	// The files are read again for the next connection.
 	file(t, caFile, pemOf("CERTIFICATE", right.cert.Raw))
 	right.files(t, dir, "bridge")
 	write(t, target, creating(ours(0, 0, 0)))
 	if report, err := target.Check(t.Context()); err != nil || report.Version != zkfake.Version || report.Write != nil {
-		t.Errorf("%+v, %v", report, err)
+		t.Errorf("Check = %+v, %v, want version %s and no error", report, err, zkfake.Version)
 	}
 	if host, _, _ := net.SplitHostPort(client.State().Server); host != "127.0.0.1" {
-		t.Errorf("server: %q", client.State().Server)
+		t.Errorf("State().Server = %q, want one on 127.0.0.1", client.State().Server)
 	}
 }
 
-// TestAPasswordIsReadAsValidateReadsIt shows that what stands round a password
-// is no part of it.
-func TestAPasswordIsReadAsValidateReadsIt(t *testing.T) {
+// TestPassword_SpacesAroundItAreIgnored shows that spaces around a password
+// are no part of it.
+func TestPassword_SpacesAroundItAreIgnored(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	as := func(text string) *zookeeper.Target {
@@ -244,17 +244,17 @@ func TestAPasswordIsReadAsValidateReadsIt(t *testing.T) {
 	}
 	write(t, as("secret\n"), creating(ours(0, 0, 0)))
 	if held := read(t, as(" \tsecret \r\n\n"), groupN(0)); len(held) != 1 {
-		t.Errorf("%v", held)
+		t.Errorf("Read with a password between spaces = %v, want one entry", held)
 	}
 	empty := file(t, filepath.Join(t.TempDir(), "password"), " \n")
 	if _, err := zookeeper.Dial(zookeeper.Options{Servers: []string{"a"}, User: "bridge", PasswordFile: empty}); err == nil {
-		t.Error("an empty password is taken")
+		t.Error("Dial with an empty password: got no error, want one")
 	}
 }
 
-// TestARecordThatIsDeniedCostsItself: what may not be read of a kind does not
-// keep the rest of it from whoever asks, who is told which it is.
-func TestARecordThatIsDeniedCostsItself(t *testing.T) {
+// TestRecords_ADeniedRecordFailsNoOther shows that the other records of a kind are
+// returned, with an error that names the denied one.
+func TestRecords_ADeniedRecordFailsNoOther(t *testing.T) {
 	t.Parallel()
 	server := serve(t)
 	target := target(t, dial(t, server))
@@ -262,15 +262,15 @@ func TestARecordThatIsDeniedCostsItself(t *testing.T) {
 		must(t, target.Record(t.Context(), "decisions", name, "text of "+name))
 	}
 	if err := target.Record(t.Context(), "decisions", "d", strings.Repeat("x", zookeeper.DefaultDataLimit)); !errors.Is(err, registry.ErrRefused) {
-		t.Errorf("a record as large as the limit: %v", err)
+		t.Errorf("Record of a text as large as the limit = %v, want a refusal", err)
 	}
 	must(t, server.SetACL("/xds-bridge/shop/decisions/b", zkfake.WorldACL(zkfake.PermWrite)))
 	all, err := target.Records(t.Context(), "decisions")
 	if !errors.Is(err, registry.ErrRefused) || !strings.Contains(err.Error(), "decisions/b") || len(all) != 2 || all["a"] != "text of a" || all["c"] != "text of c" {
-		t.Errorf("%v, %v", all, err)
+		t.Errorf("Records with one that may not be read = %v, %v, want the others and a refusal that names it", all, err)
 	}
 	must(t, server.SetACL("/xds-bridge/shop/decisions", zkfake.WorldACL(zkfake.PermWrite)))
 	if all, err := target.Records(t.Context(), "decisions"); !errors.Is(err, registry.ErrRefused) || all != nil {
-		t.Errorf("%v, %v", all, err)
+		t.Errorf("Records of a parent that may not be listed = %v, %v, want none and a refusal", all, err)
 	}
 }

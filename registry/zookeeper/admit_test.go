@@ -17,7 +17,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
 )
 
-// alive is what another process of the owner shows.
+// alive creates the node alive of another process of the owner.
 func alive(t testing.TB, server *zkfake.Server, session int64) {
 	t.Helper()
 	data := fmt.Sprintf(`{"host":%q,"process":%d,"timeout":%d}`, "elsewhere", 7, 10*time.Second)
@@ -44,20 +44,20 @@ func TestAdmit(t *testing.T) {
 		began, tg := time.Now(), target(t, client)
 		time.AfterFunc(time.Second, func() {
 			if err := tg.Admission(); err == nil || errors.Is(err, zookeeper.ErrDuplicateProcess) {
-				t.Errorf("while it waits: %v", err)
+				t.Errorf("Admission while it waits = %v, want an error that is not ErrDuplicateProcess", err)
 			}
 		})
 		if err := tg.Admit(t.Context()); !errors.Is(err, zookeeper.ErrDuplicateProcess) || !strings.Contains(err.Error(), "elsewhere") {
-			t.Errorf("%v", err)
+			t.Errorf("Admit = %v, want ErrDuplicateProcess with the host", err)
 		}
 		if err := tg.Admission(); !errors.Is(err, zookeeper.ErrDuplicateProcess) {
-			t.Errorf("refused: %v", err)
+			t.Errorf("Admission after the refusal = %v, want ErrDuplicateProcess", err)
 		}
 		if waited := time.Since(began); waited < 10*time.Second || waited > 30*time.Second {
-			t.Errorf("it was decided after %v, want after the time of a session", waited)
+			t.Errorf("Admit refused after %v, want 10 s to 30 s, as the session lasts", waited)
 		}
-		if err := tg.Write(t.Context(), creating(ours(0, 0, 0))); !errors.Is(err, zookeeper.ErrDuplicateProcess) || server.Children(folderN(0)) != nil {
-			t.Errorf("written all the same: %v", err)
+		if err := tg.Write(t.Context(), creating(ours(0, 0, 0))); !errors.Is(err, zookeeper.ErrDuplicateProcess) || server.Children(parentN(0)) != nil {
+			t.Errorf("Write after the refusal = %v, nodes %q, want ErrDuplicateProcess and no node", err, server.Children(parentN(0)))
 		}
 	})
 	inTime(t, "one that was killed elsewhere is waited for", func(t *testing.T, server *zkfake.Server) {
@@ -83,7 +83,7 @@ func TestAdmit(t *testing.T) {
 		server.Expire(first.State().Session)
 		time.AfterFunc(9*time.Second, func() { alive(t, server, again.State().Session) })
 		if err := tg.Admit(t.Context()); !errors.Is(err, zookeeper.ErrDuplicateProcess) {
-			t.Errorf("admitted beside a process that had lost its session: %v", err)
+			t.Errorf("Admit while the other has a new session = %v, want ErrDuplicateProcess", err)
 		}
 		server.Expire(again.State().Session)
 		must(t, tg.Admit(t.Context()))
@@ -99,7 +99,7 @@ func TestAdmit(t *testing.T) {
 			o.Ours = func(session int64) bool { return session == before.State().Session }
 		}).Admit(t.Context()))
 		if time.Since(began) > 0 {
-			t.Error("it waited")
+			t.Error("Admit beside a session of this process waited, want no wait")
 		}
 	})
 	inTime(t, "leases may allow it", func(t *testing.T, server *zkfake.Server) {
@@ -110,12 +110,12 @@ func TestAdmit(t *testing.T) {
 		began := time.Now()
 		must(t, target(t, client, func(o *zookeeper.TargetOptions) { o.Shared = true }).Admit(t.Context()))
 		if time.Since(began) > 0 {
-			t.Error("it waited")
+			t.Error("Admit with Shared waited, want no wait")
 		}
 	})
 }
 
-// lifeOf returns what this process would show of itself, after a change.
+// lifeOf returns the record of this process in the node alive, after a change.
 func lifeOf(t testing.TB, server *zkfake.Server, change map[string]any) []byte {
 	t.Helper()
 	const path = "/xds-bridge/" + owner + "/alive"
@@ -139,7 +139,7 @@ func lifeOf(t testing.TB, server *zkfake.Server, change map[string]any) []byte {
 	return data
 }
 
-// endedProcess returns the number of a process of this machine that is no more.
+// endedProcess returns the number of a process of this machine that has ended.
 func endedProcess(t testing.TB) int {
 	t.Helper()
 	c := exec.CommandContext(t.Context(), "true")
@@ -150,7 +150,7 @@ func endedProcess(t testing.TB) int {
 func TestAdmit_WhatAKilledProcessOfThisMachineLeftIsNotWaitedFor(t *testing.T) {
 	t.Parallel()
 	if _, err := os.Stat("/proc/self/ns/pid"); err != nil {
-		t.Skip("the system does not say which process is which")
+		t.Skip("this system has no /proc/self/ns/pid, by which a process of it is identified")
 	}
 	for name, change := range map[string]map[string]any{
 		"an ended process": {"process": endedProcess(t)},
@@ -165,20 +165,20 @@ func TestAdmit_WhatAKilledProcessOfThisMachineLeftIsNotWaitedFor(t *testing.T) {
 			must(t, server.PutEphemeral("/xds-bridge/"+owner+"/alive", data, session(t, server).State().Session))
 			tg := target(t, dial(t, server))
 			if who, err := tg.Alive(t.Context(), owner); err != nil || who != "" {
-				t.Errorf("it is said to live: %q, %v", who, err)
+				t.Errorf("Alive = %q, %v, want none: the process has ended", who, err)
 			}
 			began := time.Now()
 			must(t, tg.Admit(t.Context()))
 			if waited := time.Since(began); waited > 5*time.Second {
-				t.Errorf("it waited for %v", waited)
+				t.Errorf("Admit waited for %v, want 5 s at most", waited)
 			}
 		})
 	}
 }
 
 // TestAdmit_ADuplicateOfTheSameHostName shows that a process whose session
-// lives is seen, although it has our host name and our number, or a number that
-// is none here: two containers on the network of one node.
+// lives is found, although it has our host name and our number, or a number that
+// no process has here: two containers on the network of one node.
 func TestAdmit_ADuplicateOfTheSameHostName(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]map[string]any{
@@ -196,10 +196,10 @@ func TestAdmit_ADuplicateOfTheSameHostName(t *testing.T) {
 			must(t, server.PutEphemeral("/xds-bridge/"+owner+"/alive", data, first.State().Session))
 			tg := target(t, client)
 			if err := tg.Admit(t.Context()); !errors.Is(err, zookeeper.ErrDuplicateProcess) {
-				t.Errorf("two processes write as one owner: %v", err)
+				t.Errorf("Admit beside another process of the host name = %v, want ErrDuplicateProcess", err)
 			}
 			if who, err := tg.Alive(t.Context(), owner); err != nil || who == "" { // as purge, adopt and release ask
-				t.Errorf("nobody is said to live: %v", err)
+				t.Errorf("Alive = %q, %v, want a process", who, err)
 			}
 		})
 	}
@@ -227,7 +227,7 @@ func TestAdmit_BetweenOneReplicaAndTwo(t *testing.T) {
 		synctest.Wait()
 		return func() { cancel(); <-ended; client.Close() }
 	}
-	inTime(t, "one with a lease is refused beside one without, and told what to do", func(t *testing.T, server *zkfake.Server) {
+	inTime(t, "one with a lease is refused beside one without, with the remedy", func(t *testing.T, server *zkfake.Server) {
 		data := lifeOf(t, server, map[string]any{"system": "elsewhere"})
 		first, client := session(t, server), dial(t, server)
 		defer first.Close()
@@ -235,10 +235,10 @@ func TestAdmit_BetweenOneReplicaAndTwo(t *testing.T) {
 		must(t, server.PutEphemeral("/xds-bridge/"+owner+"/alive", data, first.State().Session))
 		tg := target(t, client, leased)
 		if err := tg.Admit(t.Context()); !errors.Is(err, zookeeper.ErrDuplicateProcess) || !strings.Contains(err.Error(), "without replicas.lease") {
-			t.Errorf("%v", err)
+			t.Errorf("Admit = %v, want ErrDuplicateProcess with its remedy", err)
 		}
 		if err := tg.Write(t.Context(), creating(ours(1, 0, 0))); !errors.Is(err, zookeeper.ErrDuplicateProcess) {
-			t.Errorf("written all the same: %v", err)
+			t.Errorf("Write after the refusal = %v, want ErrDuplicateProcess", err)
 		}
 	})
 	inTime(t, "one with a lease waits for one without that is killed", func(t *testing.T, server *zkfake.Server) {
@@ -257,7 +257,7 @@ func TestAdmit_BetweenOneReplicaAndTwo(t *testing.T) {
 		defer client.Close()
 		must(t, server.PutEphemeral("/xds-bridge/"+owner+"/alive", data, first.State().Session))
 		if err := target(t, client).Admit(t.Context()); !errors.Is(err, zookeeper.ErrDuplicateProcess) || !strings.Contains(err.Error(), "with replicas.lease") {
-			t.Errorf("%v", err)
+			t.Errorf("Admit = %v, want ErrDuplicateProcess with its remedy", err)
 		}
 	})
 	inTime(t, "one without a lease waits where the next of several replicas has not shown yet that it lives", func(t *testing.T, server *zkfake.Server) {
@@ -271,17 +271,17 @@ func TestAdmit_BetweenOneReplicaAndTwo(t *testing.T) {
 		})
 		tg := target(t, client)
 		if err := tg.Admit(t.Context()); !errors.Is(err, zookeeper.ErrDuplicateProcess) {
-			t.Errorf("admitted beside a replica: %v", err)
+			t.Errorf("Admit beside the next replica = %v, want ErrDuplicateProcess", err)
 		}
 		server.Expire(other.State().Session)
 		must(t, tg.Admit(t.Context()))
 		if _, there := server.Get("/xds-bridge/" + owner + "/fence"); there {
-			t.Error("the fence is left, for which every start would wait")
+			t.Error("the fence exists after Admit, want it deleted: every start would wait")
 		}
 		began := time.Now()
 		must(t, target(t, client).Admit(t.Context()))
 		if waited := time.Since(began); waited > time.Second {
-			t.Errorf("the next start waits for %v", waited)
+			t.Errorf("Admit of the next start waited for %v, want a second at most", waited)
 		}
 	})
 }
@@ -301,8 +301,8 @@ func TestAdmit_ANewLeaderGivesSessionsTheirTimeAnew(t *testing.T) {
 	})
 }
 
-// TestAdmit_AWriteGivesUpInTime shows that a write does not wait for another
-// that waits for the duplicate, longer than its context lets it.
+// TestAdmit_AWriteGivesUpInTime shows that a write does not wait longer than
+// its context for another that waits for the other process.
 func TestAdmit_AWriteGivesUpInTime(t *testing.T) {
 	t.Parallel()
 	inTime(t, "beside a start that waits", func(t *testing.T, server *zkfake.Server) {
@@ -318,7 +318,7 @@ func TestAdmit_AWriteGivesUpInTime(t *testing.T) {
 		defer cancel()
 		began := time.Now()
 		if err := tg.Write(ctx, creating(ours(0, 0, 0))); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) > time.Second {
-			t.Errorf("%v after %v", err, time.Since(began))
+			t.Errorf("Write = %v after %v, want DeadlineExceeded within a second", err, time.Since(began))
 		}
 		if err := <-admitted; !errors.Is(err, zookeeper.ErrDuplicateProcess) {
 			t.Error(err)
@@ -356,15 +356,15 @@ func TestAdmit_AnOwnerThatWasChangedIsRefused(t *testing.T) {
 			tg := target(t, dial(t, server), tt.now)
 			err := tg.Admit(t.Context())
 			if !errors.Is(err, tt.want) {
-				t.Errorf("%v, want %v", err, tt.want)
+				t.Errorf("Admit = %v, want %v", err, tt.want)
 			}
 			if tt.want != nil && (!strings.Contains(err.Error(), "adopt --from shop") || tg.Write(t.Context(), creating(ours(1, 0, 0))) == nil) {
-				t.Errorf("%v, or it was written all the same", err)
+				t.Errorf("Admit = %v and a Write was applied, want an error with the command adopt, and no Write", err)
 			}
 			if tt.want != nil { // a person decides, as adopt and release do it
 				must(t, server.Put("/xds-bridge/shpo/bridges", []byte(same)))
 				if err := tg.Admit(t.Context()); !errors.Is(err, tt.want) {
-					t.Errorf("admitted while its predecessor's entries are being adopted: %v", err)
+					t.Errorf("Admit while entries of the predecessor are adopted = %v, want %v", err, tt.want)
 				}
 				server.Delete("/xds-bridge/" + owner + "/bridges")
 				must(t, tg.Admit(t.Context()))
@@ -374,8 +374,8 @@ func TestAdmit_AnOwnerThatWasChangedIsRefused(t *testing.T) {
 	}
 }
 
-// TestAdmit_AMereRecordKeepsNobodyFromStarting: whoever may write to the
-// registry can make one with the name of any bridge.
+// TestAdmit_AMereRecordKeepsNobodyFromStarting shows that a record alone refuses no
+// owner: a user who may write to the registry can create one for any bridge.
 func TestAdmit_AMereRecordKeepsNobodyFromStarting(t *testing.T) {
 	t.Parallel()
 	const same = "mesh-to-zk from mesh into /test"
@@ -396,7 +396,7 @@ func TestAdmit_AMereRecordKeepsNobodyFromStarting(t *testing.T) {
 			}
 			tg := target(t, dial(t, server), func(o *zookeeper.TargetOptions) { o.Bridges = []string{same} })
 			if err := tg.Admit(t.Context()); !errors.Is(err, tt.want) {
-				t.Errorf("%v, want %v", err, tt.want)
+				t.Errorf("Admit = %v, want %v", err, tt.want)
 			}
 		})
 	}

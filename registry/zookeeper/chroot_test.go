@@ -12,16 +12,16 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
 )
 
-// TestAChroot shows that everything that is done over a client lies below the
-// chroot that follows its last server.
-func TestAChroot(t *testing.T) {
+// TestChroot shows that all paths of a client are below the chroot that follows its
+// last server.
+func TestChroot(t *testing.T) {
 	t.Parallel()
 	below := func(o *zookeeper.Options) { o.Servers = []string{"one:2181", "two:2181/a/b"} }
 	outside := func(t *testing.T, s *zkfake.Server) {
 		t.Helper()
 		for _, p := range s.Paths("/") {
 			if p != "/a" && p != "/a/b" && !strings.HasPrefix(p, "/a/b/") {
-				t.Errorf("%s lies outside", p)
+				t.Errorf("path %s, want all paths below /a/b", p)
 			}
 		}
 	}
@@ -39,16 +39,16 @@ func TestAChroot(t *testing.T) {
 			groups, err := tg.Groups(t.Context())
 			must(t, err)
 			if held = read(t, tg, groupN(0)); len(groups) != 1 || len(held) != 1 || held[0].Entry != ours(0, 0, 1) || !held[0].Live {
-				t.Errorf("%v, %v", groups, held)
+				t.Errorf("Groups, Read = %v, %v, want one group with %v", groups, held, ours(0, 0, 1))
 			}
-			if n := len(s.Children("/a/b" + folderN(0))); n != 1 {
-				t.Errorf("%d nodes", n)
+			if n := len(s.Children("/a/b" + parentN(0))); n != 1 {
+				t.Errorf("nodes of the parent = %d, want 1", n)
 			}
 			if _, err := client.ID(t.Context(), "an-id", zookeeper.Open); err != nil {
 				t.Error(err)
 			}
 			if r, err := tg.Check(t.Context()); err != nil || r.Write != nil {
-				t.Errorf("%v, %+v", err, r)
+				t.Errorf("Check = %+v, %v, want no error", r, err)
 			}
 			outside(t, s)
 		})
@@ -63,7 +63,7 @@ func TestAChroot(t *testing.T) {
 		data, _, err := record.Load(t.Context())
 		must(t, err)
 		if string(data) != "two" {
-			t.Errorf("%q", data)
+			t.Errorf("Load = %q, want two", data)
 		}
 		outside(t, s)
 	})
@@ -85,14 +85,14 @@ func TestAChroot(t *testing.T) {
 		must(t, s.Put("/a/b"+provider("api.A", "10.0.0.1:1"), nil))
 		must(t, s.Put(provider("api.Outside", "10.0.0.9:1"), nil))
 		later(time.Minute)
-		tells(t, table, "api.A=10.0.0.1:1")
+		wantReported(t, table, "api.A=10.0.0.1:1")
 		must(t, s.Put("/a/b"+provider("api.A", "10.0.0.2:1"), nil))
 		later(5 * time.Second)
-		tells(t, table, "api.A=10.0.0.1:1,10.0.0.2:1")
+		wantReported(t, table, "api.A=10.0.0.1:1,10.0.0.2:1")
 	})
 	for _, servers := range [][]string{{"one:2181/a", "two:2181"}, {"one:2181/a//b"}, {"one:2181/../b"}} {
 		if _, err := zookeeper.Dial(zookeeper.Options{Servers: servers}); err == nil {
-			t.Errorf("%v is taken", servers)
+			t.Errorf("Dial to %q: got no error, want one", servers)
 		}
 	}
 }

@@ -32,11 +32,11 @@ func TestClient_KeepsNothingOfTargetsThatEnded(t *testing.T) {
 	client.mu.Lock()
 	defer client.mu.Unlock()
 	if n := len(client.lost); n != 1 {
-		t.Errorf("%d are notified of a lost session, want 1", n)
+		t.Errorf("channels of lost sessions = %d, want 1", n)
 	}
 }
 
-// placed is a layout of which no more is asked than where it lies.
+// placed is a layout that has a path alone.
 type placed struct{ Layout }
 
 func (placed) Parents() string { return "/test/*" }

@@ -13,7 +13,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
 )
 
-// deny stores an entry as another client does who lets nobody else read it.
+// deny stores an entry as a client does that lets no other read it.
 func deny(t *testing.T, server *zkfake.Server, e registry.Entry) {
 	t.Helper()
 	path, data := pathOf(t, layout{data: true}, e)
@@ -21,9 +21,9 @@ func deny(t *testing.T, server *zkfake.Server, e registry.Entry) {
 	must(t, server.SetACL(path, nobody))
 }
 
-// TestTarget_ANodeThatMayNotBeReadCostsItself: providers share a parent with the
+// TestTarget_ADeniedNodeFailsNoOther: providers share a parent with the
 // bridge, and may keep their nodes to themselves.
-func TestTarget_ANodeThatMayNotBeReadCostsItself(t *testing.T) {
+func TestTarget_ADeniedNodeFailsNoOther(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]func(*testing.T, *zkfake.Server){
 		"its neighbours are read, added and deleted": func(t *testing.T, server *zkfake.Server) {
@@ -32,13 +32,13 @@ func TestTarget_ANodeThatMayNotBeReadCostsItself(t *testing.T) {
 			deny(t, server, theirs(1, 9, 1))
 			held := read(t, to, groupN(1))
 			if len(held) != 2 || held[0].Owner != "" || held[1].Entry != ours(1, 1, 1) {
-				t.Fatalf("held: %+v", held)
+				t.Fatalf("Read beside a denied node = %+v, want it without an owner, and ours", held)
 			}
 			write(t, to, registry.Change{
 				Group: groupN(1), Put: []registry.Write{{New: ours(1, 2, 1)}}, Delete: held[1:], Want: []registry.Entry{ours(1, 2, 1)},
 			})
 			if held := read(t, to, groupN(1)); len(held) != 2 || held[1].Entry != ours(1, 2, 1) {
-				t.Errorf("held: %+v", held)
+				t.Errorf("Read after the change = %+v, want the denied node and %v", held, ours(1, 2, 1))
 			}
 		},
 		"an entry of ours that would have its name is refused": func(t *testing.T, server *zkfake.Server) {
@@ -47,26 +47,26 @@ func TestTarget_ANodeThatMayNotBeReadCostsItself(t *testing.T) {
 			err := to.Write(t.Context(), creating(ours(1, 1, 1), ours(1, 9, 1)))
 			var refused registry.Refused
 			if !errors.As(err, &refused) || len(refused) != 1 || !refused.Has(ours(1, 9, 1).Key) || !strings.Contains(err.Error(), "may not be read") {
-				t.Errorf("%v", err)
+				t.Errorf("Write = %v, want one entry refused because its node may not be read", err)
 			}
 			if held := read(t, to, groupN(1)); len(held) != 2 || held[1].Entry != ours(1, 1, 1) {
-				t.Errorf("held: %+v", held)
+				t.Errorf("Read after the write = %+v, want the denied node and %v", held, ours(1, 1, 1))
 			}
 		},
 		"one that may be ours fails the group": func(t *testing.T, server *zkfake.Server) {
-			must(t, server.Put(folderN(1), nil))
+			must(t, server.Put(parentN(1), nil))
 			password := file(t, filepath.Join(t.TempDir(), "password"), "first")
 			owned := target(t, dial(t, server, func(o *zookeeper.Options) { o.User, o.PasswordFile = "bridge", password }),
 				withData, func(o *zookeeper.TargetOptions) { o.Access = zookeeper.Private })
 			write(t, owned, creating(ours(1, 1, 1)))
 			if held, err := target(t, dial(t, server), withData).Read(t.Context(), groupN(1)); !errors.Is(err, registry.ErrRefused) || !strings.Contains(err.Error(), "may be ours") {
-				t.Errorf("held: %+v, %v", held, err)
+				t.Errorf("Read by another user = %+v, %v, want a refusal: the node may be ours", held, err)
 			}
 			if held := read(t, owned, groupN(1)); len(held) != 1 {
-				t.Errorf("held: %+v", held)
+				t.Errorf("Read = %+v, want one entry", held)
 			}
 		},
-		"of which format it is does not matter to a layout that stands no other": func(t *testing.T, server *zkfake.Server) {
+		"its format does not matter to an exclusive layout": func(t *testing.T, server *zkfake.Server) {
 			must(t, server.Put("/services/shop/10.0.0.9:1", nil))
 			must(t, server.SetACL("/services/shop/10.0.0.9:1", nobody))
 			to, want := target(t, dial(t, server), withApplications(t)), shop(t, 1, "10.0.0.1")
@@ -74,10 +74,10 @@ func TestTarget_ANodeThatMayNotBeReadCostsItself(t *testing.T) {
 			held, want := own(read(t, to, want[0].Group)), shop(t, 1, "10.0.0.1", "10.0.0.2")
 			write(t, to, changeTo(held, want))
 			if held := own(read(t, to, want[0].Group)); len(held) != len(want) {
-				t.Errorf("held: %+v", held)
+				t.Errorf("Read beside a denied node = %+v, want %d entries of ours", held, len(want))
 			}
 		},
-		"a list of words is refused to the word": func(t *testing.T, server *zkfake.Server) {
+		"only the element of a denied list is refused": func(t *testing.T, server *zkfake.Server) {
 			to := target(t, dial(t, server), withApplications(t))
 			must(t, server.Put("/dubbo/mapping/api.A", []byte("other")))
 			must(t, server.SetACL("/dubbo/mapping/api.A", nobody))
@@ -85,10 +85,10 @@ func TestTarget_ANodeThatMayNotBeReadCostsItself(t *testing.T) {
 			err := to.Write(t.Context(), changeTo(nil, want))
 			var refused registry.Refused
 			if !errors.As(err, &refused) || len(refused) != 1 || !refused.Has("#mapping/api.A") {
-				t.Errorf("%v", err)
+				t.Errorf("Write beside a denied list = %v, want its element refused", err)
 			}
 			if held := read(t, to, want[0].Group); len(held) != len(want)-1 {
-				t.Errorf("held: %+v", held)
+				t.Errorf("Read after the write = %+v, want %d entries", held, len(want)-1)
 			}
 		},
 		"its key is reported by its name": func(t *testing.T, server *zkfake.Server) {
@@ -101,7 +101,7 @@ func TestTarget_ANodeThatMayNotBeReadCostsItself(t *testing.T) {
 			must(t, server.SetACL("/spring/orders/"+name, nobody))
 			to := target(t, dial(t, server), func(o *zookeeper.TargetOptions) { o.Layouts = []zookeeper.Layout{cloud} })
 			if held := read(t, to, g); len(held) != 1 || held[0].Key != "10.0.0.9:1" || held[0].Owner != "" {
-				t.Errorf("held: %+v", held)
+				t.Errorf("Read of a denied node = %+v, want its key without an owner", held)
 			}
 		},
 	} {
@@ -112,7 +112,7 @@ func TestTarget_ANodeThatMayNotBeReadCostsItself(t *testing.T) {
 	}
 }
 
-// own returns what somebody claims, which in these tests we do.
+// own returns the entries with an owner, which is ours in these tests.
 func own(held []registry.Held) (ours []registry.Held) {
 	for _, h := range held {
 		if h.Owner != "" {

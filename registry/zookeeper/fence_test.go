@@ -19,8 +19,8 @@ func fenced(f *zookeeper.Fence, may *bool) func(*zookeeper.TargetOptions) {
 	}
 }
 
-// TestF04_AFencedWriteChangesNothing shows that whoever leads no more cannot
-// write, whatever it believes and however it came to believe it.
+// TestF04_AFencedWriteChangesNothing shows that a process that leads no more cannot
+// write, whatever it believes.
 func TestF04_AFencedWriteChangesNothing(t *testing.T) {
 	t.Parallel()
 	server := serve(t)
@@ -33,25 +33,25 @@ func TestF04_AFencedWriteChangesNothing(t *testing.T) {
 	}
 	for range 2 {
 		if err := old.Write(t.Context(), creating(ours(0, 2, 0))); !errors.Is(err, registry.ErrFenced) {
-			t.Fatalf("the first one writes on: %v", err)
+			t.Fatalf("Write under the earlier term = %v, want ErrFenced", err)
 		}
 	}
 	must(t, next.Write(t.Context(), creating(ours(0, 3, 0))))
 	if _, err := old.Read(t.Context(), groupN(0)); !errors.Is(err, registry.ErrFenced) {
-		t.Errorf("the first one withdraws it: %v", err)
+		t.Errorf("Read under the earlier term = %v, want ErrFenced", err)
 	}
 	if got := read(t, next, groupN(0)); len(got) != 2 || got[0].Entry != ours(0, 1, 0) || got[1].Entry != ours(0, 3, 0) {
-		t.Errorf("%v", got)
+		t.Errorf("Read = %v, want the entries 1 and 3", got)
 	}
 	before.Term = 9 // it comes to lead once more
 	must(t, old.Write(t.Context(), creating(ours(0, 4, 0))))
 	if err := next.Write(t.Context(), creating(ours(0, 5, 0))); !errors.Is(err, registry.ErrFenced) {
-		t.Errorf("the second one writes on: %v", err)
+		t.Errorf("Write of the second after the first leads again = %v, want ErrFenced", err)
 	}
 }
 
-// TestFence_OfTwoThatRaiseAtOnceTheLaterTermHasIt: what is under way from the
-// earlier one comes too late, although it saw neither.
+// TestFence_OfTwoThatRaiseAtOnceTheLaterTermHasIt shows that a write of the earlier
+// term that is under way fails.
 func TestFence_OfTwoThatRaiseAtOnceTheLaterTermHasIt(t *testing.T) {
 	inTime(t, "the earlier is delayed", func(t *testing.T, server *zkfake.Server) {
 		must(t, server.Put("/xds-bridge/shop/fence", []byte("6 c")))
@@ -76,10 +76,10 @@ func TestFence_OfTwoThatRaiseAtOnceTheLaterTermHasIt(t *testing.T) {
 			}
 		})
 		if err := of.Write(t.Context(), creating(ours(0, 1, 0))); !errors.Is(err, registry.ErrFenced) {
-			t.Errorf("the earlier term writes: %v", err)
+			t.Errorf("Write under the earlier term = %v, want ErrFenced", err)
 		}
 		if n, _ := server.Get("/xds-bridge/shop/fence"); string(n.Data) != "8 b" {
-			t.Errorf("%q", n.Data)
+			t.Errorf("fence = %q, want 8 b", n.Data)
 		}
 	})
 }
@@ -98,7 +98,7 @@ func TestFence(t *testing.T) {
 			t.Error(err)
 		}
 		if _, there := server.Get("/xds-bridge/shop/fence"); there {
-			t.Error("a fence was raised")
+			t.Error("the fence was raised by a replica that does not lead, want none")
 		}
 	})
 	t.Run("one term of two holders is the first one's", func(t *testing.T) {
@@ -114,17 +114,17 @@ func TestFence(t *testing.T) {
 		t.Parallel()
 		server := serve(t)
 		f := zookeeper.Fence{Term: 5, Holder: "a"}
-		late := f // what is under way since then
+		late := f // of a write that is under way since then
 		a, old := target(t, dial(t, server), fenced(&f, nil)), target(t, dial(t, server), fenced(&late, nil))
 		must(t, a.Write(t.Context(), creating(ours(0, 1, 0))))
 		must(t, old.Write(t.Context(), creating(ours(0, 2, 0))))
 		f.Term = 6
 		must(t, a.Write(t.Context(), creating(ours(0, 3, 0))))
 		if n, _ := server.Get("/xds-bridge/shop/fence"); string(n.Data) != "6 a" {
-			t.Errorf("%q", n.Data)
+			t.Errorf("fence = %q, want 6 a", n.Data)
 		}
 		if err := old.Write(t.Context(), creating(ours(0, 4, 0))); !errors.Is(err, registry.ErrFenced) {
-			t.Errorf("the term before writes on: %v", err)
+			t.Errorf("Write under the term before = %v, want ErrFenced", err)
 		}
 	})
 	t.Run("a fence that was deleted is raised again", func(t *testing.T) {
@@ -136,7 +136,7 @@ func TestFence(t *testing.T) {
 		server.Delete("/xds-bridge/shop/fence")
 		must(t, a.Write(t.Context(), creating(ours(0, 2, 0))))
 		if n, _ := server.Get("/xds-bridge/shop/fence"); string(n.Data) != "5 a" {
-			t.Errorf("%q", n.Data)
+			t.Errorf("fence = %q, want 5 a", n.Data)
 		}
 	})
 	t.Run("what is no term is left alone", func(t *testing.T) {
@@ -161,33 +161,33 @@ func TestRecord(t *testing.T) {
 	}
 	a, b := open(), open()
 	if data, version, err := a.Load(t.Context()); err != nil || data != nil || version != "" {
-		t.Fatalf("%q %q %v", data, version, err)
+		t.Fatalf("Load without a record = %q, %q, %v, want none", data, version, err)
 	}
 	must(t, a.Save(t.Context(), []byte("one"), ""))
 	if err := b.Save(t.Context(), []byte("two"), ""); !errors.Is(err, registry.ErrConflict) {
-		t.Fatalf("made twice: %v", err)
+		t.Fatalf("Save of a record that exists = %v, want ErrConflict", err)
 	}
 	data, version, err := b.Load(t.Context())
 	if err != nil || !bytes.Equal(data, []byte("one")) {
-		t.Fatalf("%q %v", data, err)
+		t.Fatalf("Load = %q, %v, want one", data, err)
 	}
 	_, first, err := a.Load(t.Context())
 	must(t, err)
 	must(t, a.Save(t.Context(), []byte("three"), first))
 	if err := b.Save(t.Context(), []byte("four"), version); !errors.Is(err, registry.ErrConflict) {
-		t.Errorf("an old version was replaced: %v", err)
+		t.Errorf("Save over another version = %v, want ErrConflict", err)
 	}
 	server.Delete("/xds-bridge/shop/leases/zk")
 	if err := a.Save(t.Context(), []byte("five"), first); !errors.Is(err, registry.ErrConflict) {
-		t.Errorf("a deleted one was replaced: %v", err)
+		t.Errorf("Save over a deleted record = %v, want ErrConflict", err)
 	}
 	if err := b.Save(t.Context(), []byte("x"), "x"); err == nil {
-		t.Error("any version is taken")
+		t.Error("Save with version x: got no error, want one")
 	}
 	other, err := zookeeper.NewRecord(dial(t, server), owner, "other", zookeeper.Open)
 	must(t, err)
 	must(t, other.Save(t.Context(), []byte("of another target"), ""))
 	if data, _, err := a.Load(t.Context()); err != nil || data != nil {
-		t.Errorf("the record of another target is read: %q %v", data, err)
+		t.Errorf("Load after another target saved = %q, %v, want none", data, err)
 	}
 }

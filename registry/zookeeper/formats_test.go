@@ -90,9 +90,9 @@ func named(table *registry.Table) string {
 	return strings.Join(out, "\n")
 }
 
-// TestSeveralFormatsInOneTree: each entry is reported by the format that it is of,
-// and what is of none is reported as such beside them.
-func TestSeveralFormatsInOneTree(t *testing.T) {
+// TestSource_SeveralFormatsInOneTree shows that each entry is reported by its format,
+// and one of no format is skipped.
+func TestSource_SeveralFormatsInOneTree(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serve(t)
 		register(t, s, "api.A", "10.0.0.1:20880")
@@ -118,7 +118,7 @@ func TestSeveralFormatsInOneTree(t *testing.T) {
 			"plain:/services/orders 7d":         "no host:port",
 		} {
 			if got := table.Skipped()[key]; !strings.Contains(got, part) {
-				t.Errorf("%s: skipped for %q, want %q in %v", key, got, part, table.Skipped())
+				t.Errorf("Skipped()[%q] = %q, want a reason with %q; all: %v", key, got, part, table.Skipped())
 			}
 		}
 		must(t, s.Put("/services/orders/7d", fmt.Appendf(nil, springNode, 6)))
@@ -136,10 +136,10 @@ func TestSeveralFormatsInOneTree(t *testing.T) {
 	})
 }
 
-// TestNothingIsAddedWhereAnotherFormatStands: one node of ours in a parent of
-// Dubbo's application-level discovery keeps its consumers from starting. What
-// is ours there may still go.
-func TestNothingIsAddedWhereAnotherFormatStands(t *testing.T) {
+// TestExclusive_NothingIsAddedBesideAnotherFormat: one node of ours in a parent of
+// Dubbo's application-level discovery would keep its consumers from starting.
+// Entries of ours there may still be deleted.
+func TestExclusive_NothingIsAddedBesideAnotherFormat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serve(t)
 		c := dial(t, s)
@@ -154,7 +154,7 @@ func TestNothingIsAddedWhereAnotherFormatStands(t *testing.T) {
 		read(t, spring, g)
 		write(t, spring, creating(entries...))
 		if got := s.Children("/services/stock"); !slices.Equal(got, []string{"xdsb-10.0.0.1:80"}) {
-			t.Fatalf("wrote %v", got)
+			t.Fatalf("nodes after the write = %q, want xdsb-10.0.0.1:80", got)
 		}
 		must(t, s.Put("/services/stock/x", []byte(dubboNode)))
 		held := read(t, spring, g)
@@ -162,12 +162,12 @@ func TestNothingIsAddedWhereAnotherFormatStands(t *testing.T) {
 		more.Key = "10.0.0.2:80"
 		err = spring.Write(t.Context(), creating(more))
 		if !errors.Is(err, registry.ErrRefused) || !strings.Contains(err.Error(), "org.apache.dubbo") {
-			t.Errorf("adding: %v", err)
+			t.Errorf("Write beside a node of another format = %v, want a refusal that names the format", err)
 		}
 		ours := slices.IndexFunc(held, func(h registry.Held) bool { return h.Owner != "" })
 		write(t, spring, registry.Change{Group: g, Delete: held[ours : ours+1]})
 		if got := s.Children("/services/stock"); !slices.Equal(got, []string{"x"}) {
-			t.Errorf("the folder holds %v", got)
+			t.Errorf("nodes after the deletion = %q, want x", got)
 		}
 		s.Delete("/services/stock/x")
 		read(t, spring, g)
@@ -175,9 +175,9 @@ func TestNothingIsAddedWhereAnotherFormatStands(t *testing.T) {
 	})
 }
 
-// TestDataOfOthersIsNotAskedFor: a format whose services lie at the top looks
-// at no more than the names of what else is there.
-func TestDataOfOthersIsNotAskedFor(t *testing.T) {
+// TestNamed_DataOfOthersIsNotRead shows that a format whose services are at the top
+// reads only the names of other nodes there.
+func TestNamed_DataOfOthersIsNotRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serve(t)
 		for i := range 50 {
@@ -192,12 +192,12 @@ func TestDataOfOthersIsNotAskedFor(t *testing.T) {
 		for _, g := range groups {
 			for _, h := range read(t, kitex, g) {
 				if h.Owner != "" {
-					t.Errorf("%v is ours", h)
+					t.Errorf("Read = %v, want no owner", h)
 				}
 			}
 		}
 		if n := s.Count(zkfake.OpGetData) - before; n > 2 { // whether entries of ours may be ephemeral
-			t.Errorf("%d nodes were read", n)
+			t.Errorf("nodes read = %d, want 2 at most", n)
 		}
 	})
 }

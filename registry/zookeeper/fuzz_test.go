@@ -31,24 +31,24 @@ func FuzzTarget(f *testing.F) {
 		e := registry.Entry{Group: groupN(0), Key: "k" + text}
 		e.Value = e.Key + "|v|" + metadata.NewMark(owner, "b").String()
 		err := target.Write(t.Context(), creating(e))
-		names := server.Children(folderN(0))
+		names := server.Children(parentN(0))
 		switch {
 		case errors.Is(err, registry.ErrRefused):
 			if escaped || len(names) != 0 {
-				t.Fatalf("%v, but %q", err, names)
+				t.Fatalf("Write = %v with nodes %q, want a refusal without nodes", err, names)
 			}
 		case err != nil:
 			t.Fatal(err)
 		default:
 			held := read(t, target, groupN(0))
 			if len(held) != 1 || held[0].Entry != e {
-				t.Fatalf("%v, want %v", held, e)
+				t.Fatalf("Read = %v, want %v", held, e)
 			}
 			write(t, target, registry.Change{Group: groupN(0), Delete: held})
 		}
 		for _, p := range server.Paths("/") {
-			if p != root && p != root+"/api.Group0" && p != folderN(0) && strings.Count(p, "/") > 3 {
-				t.Errorf("%q is left", p)
+			if p != root && p != root+"/api.Group0" && p != parentN(0) && strings.Count(p, "/") > 3 {
+				t.Errorf("path %q, want none but those of the group", p)
 			}
 		}
 	})
@@ -65,9 +65,8 @@ func (plainLayout) Entry(g registry.Group, name string, _ []byte) (registry.Entr
 	return registry.Entry{Group: g, Key: parts[0], Value: name}, mark
 }
 
-// FuzzHome has others write into the nodes that an owner keeps for itself: what
-// is in them makes no entry of theirs ours, and is never more than a reason
-// to refuse.
+// FuzzHome has others write into the nodes that an owner keeps for itself: their
+// content makes no entry of theirs ours, and at most refuses something.
 func FuzzHome(f *testing.F) {
 	f.Add([]byte(`{"host":"a","process":-1,"timeout":-9000000000000000000}`))
 	f.Add([]byte("b\n../../x\n"))
@@ -106,7 +105,7 @@ func FuzzHome(f *testing.F) {
 		}
 		for _, h := range held {
 			if h.Owner != "" && h.Key == bare[1].Key {
-				t.Errorf("%q made %v of %q", data, h.Key, h.Owner)
+				t.Errorf("ledger %q: %v is owned by %q, want no owner", data, h.Key, h.Owner)
 			}
 		}
 	})

@@ -17,7 +17,7 @@ import (
 func TestKeepAlive(t *testing.T) {
 	t.Parallel()
 	const alive = "/xds-bridge/shop/alive"
-	inTime(t, "the node is there while the bridge lives, and again after a lost session", func(t *testing.T, server *zkfake.Server) {
+	inTime(t, "the node exists while the bridge runs, and again after a lost session", func(t *testing.T, server *zkfake.Server) {
 		client := dial(t, server)
 		defer client.Close()
 		target := target(t, client)
@@ -28,14 +28,14 @@ func TestKeepAlive(t *testing.T) {
 			time.Sleep(15 * time.Second)
 			node, ok := server.Get(alive)
 			if !ok || node.Stat.EphemeralOwner != client.State().Session {
-				t.Fatalf("%+v", node)
+				t.Fatalf("node alive = %+v, want one of session %#x", node, client.State().Session)
 			}
 			server.Expire(client.State().Session)
 		}
 		cancel()
 		<-done
 	})
-	inTime(t, "that it may not be shown is told, until it may", func(t *testing.T, server *zkfake.Server) {
+	inTime(t, "Hidden reports a refusal until it ends", func(t *testing.T, server *zkfake.Server) {
 		client := dial(t, server)
 		defer client.Close()
 		must(t, server.Put("/xds-bridge/shop", nil))
@@ -44,7 +44,7 @@ func TestKeepAlive(t *testing.T) {
 		go target.KeepAlive(ctx)
 		time.Sleep(time.Second)
 		if err := target.Hidden(); !errors.Is(err, registry.ErrRefused) || !strings.Contains(err.Error(), alive) {
-			t.Errorf("refused: %v", err)
+			t.Errorf("Hidden = %v, want a refusal that names the node", err)
 		}
 		must(t, server.SetACL("/xds-bridge/shop", zkfake.WorldACL(zkfake.PermAll)))
 		time.Sleep(15 * time.Second)
@@ -53,7 +53,7 @@ func TestKeepAlive(t *testing.T) {
 		time.Sleep(time.Minute)
 		must(t, target.Hidden()) // that nobody can be reached is said elsewhere
 	})
-	inTime(t, "of two bridges of one owner the other takes over", func(t *testing.T, server *zkfake.Server) {
+	inTime(t, "of two bridges of one owner the other creates the node after the first", func(t *testing.T, server *zkfake.Server) {
 		var clients []*zookeeper.Client
 		ctx, cancel := context.WithCancel(t.Context())
 		for range 2 {
@@ -66,7 +66,7 @@ func TestKeepAlive(t *testing.T) {
 		clients[0].Close()
 		time.Sleep(15 * time.Second)
 		if node, ok := server.Get(alive); !ok || node.Stat.EphemeralOwner != clients[1].State().Session {
-			t.Errorf("%+v", node)
+			t.Errorf("node alive = %+v, want one of session %#x", node, clients[1].State().Session)
 		}
 		cancel()
 	})
@@ -74,17 +74,17 @@ func TestKeepAlive(t *testing.T) {
 
 func TestCheck(t *testing.T) {
 	t.Parallel()
-	inTime(t, "all is well, and nothing is left behind", func(t *testing.T, server *zkfake.Server) {
+	inTime(t, "without an error nothing is left behind", func(t *testing.T, server *zkfake.Server) {
 		client := dial(t, server, func(o *zookeeper.Options) { o.SessionTimeout = time.Hour })
 		defer client.Close()
 		report, err := target(t, client).Check(t.Context())
 		must(t, err)
 		want := zookeeper.Report{Server: "server:2181", Version: zkfake.Version, Asked: time.Hour, Granted: 40 * time.Second}
 		if report != want {
-			t.Errorf("%+v, want %+v", report, want)
+			t.Errorf("Check = %+v, want %+v", report, want)
 		}
 		if left := server.Paths("/"); len(left) > 0 {
-			t.Errorf("left: %q", left)
+			t.Errorf("paths after Check = %q, want none", left)
 		}
 	})
 	inTime(t, "what was there before stays", func(t *testing.T, server *zkfake.Server) {
@@ -96,21 +96,21 @@ func TestCheck(t *testing.T) {
 			report, err := target(t, client).Check(t.Context())
 			must(t, err)
 			if left := server.Paths("/"); report.Write != nil || !slices.Equal(left, before) {
-				t.Errorf("%+v, left: %q, before: %q", report, left, before)
+				t.Errorf("Check = %+v, paths %q, want no error and %q", report, left, before)
 			}
 		}
 	})
-	inTime(t, "what may be made and not deleted is no fault", func(t *testing.T, server *zkfake.Server) {
+	inTime(t, "what may be created and not deleted is no error", func(t *testing.T, server *zkfake.Server) {
 		client := dial(t, server)
 		defer client.Close()
 		must(t, server.SetACL("/", zkfake.WorldACL(zkfake.PermRead|zkfake.PermCreate)))
 		report, err := target(t, client).Check(t.Context())
 		must(t, err)
 		if left := server.Paths("/"); report.Write != nil || strings.Join(left, " ") != "/xds-bridge" {
-			t.Errorf("%+v, left: %q", report, left)
+			t.Errorf("Check = %+v, paths %q, want no error and /xds-bridge", report, left)
 		}
 	})
-	inTime(t, "what is denied is said", func(t *testing.T, server *zkfake.Server) {
+	inTime(t, "what is denied is reported", func(t *testing.T, server *zkfake.Server) {
 		client := dial(t, server)
 		defer client.Close()
 		must(t, server.Put(root, nil))
@@ -119,10 +119,10 @@ func TestCheck(t *testing.T) {
 		report, err := target(t, client).Check(t.Context())
 		must(t, err)
 		if !errors.Is(report.Read, registry.ErrRefused) || !errors.Is(report.Write, registry.ErrRefused) {
-			t.Errorf("%+v", report)
+			t.Errorf("Check = %+v, want refusals to read and to write", report)
 		}
 	})
-	inTime(t, "a root in which nothing can be made is said, though /xds-bridge is ours", func(t *testing.T, server *zkfake.Server) {
+	inTime(t, "a root in which nothing can be created is reported, though /xds-bridge is ours", func(t *testing.T, server *zkfake.Server) {
 		client := dial(t, server)
 		defer client.Close()
 		must(t, server.Put(root, nil))
@@ -130,10 +130,10 @@ func TestCheck(t *testing.T) {
 		report, err := target(t, client).Check(t.Context())
 		must(t, err)
 		if report.Read != nil || !errors.Is(report.Write, registry.ErrRefused) || !strings.Contains(report.Write.Error(), "make "+root+"/") {
-			t.Errorf("%+v", report)
+			t.Errorf("Check = %+v, want a refusal to write into the root", report)
 		}
 		if left := server.Paths(root); len(left) != 1 {
-			t.Errorf("left: %q", left)
+			t.Errorf("paths of the root after Check = %q, want 1", left)
 		}
 	})
 	inTime(t, "without a server there is no report", func(t *testing.T, server *zkfake.Server) {
@@ -141,17 +141,17 @@ func TestCheck(t *testing.T) {
 		defer client.Close()
 		must(t, server.Close())
 		if _, err := target(t, client).Check(t.Context()); err == nil {
-			t.Error("no error")
+			t.Error("Check without a server: got no error, want one")
 		}
 	})
 }
 
-func TestState_IsTold(t *testing.T) {
+func TestState_IsObserved(t *testing.T) {
 	t.Parallel()
 	inTime(t, "every change of the session comes once", func(t *testing.T, server *zkfake.Server) {
-		var told []zookeeper.State
+		var states []zookeeper.State
 		client := dial(t, server, func(o *zookeeper.Options) {
-			o.Observe = func(s zookeeper.State) { told = append(told, s) }
+			o.Observe = func(s zookeeper.State) { states = append(states, s) }
 		})
 		synctest.Wait()
 		server.DropConnections()
@@ -160,12 +160,12 @@ func TestState_IsTold(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		client.Close()
 		var connected []bool
-		for _, s := range told {
+		for _, s := range states {
 			connected = append(connected, s.Connected)
 		}
-		last := told[len(told)-2] // the last is the end
-		if len(told) < 6 || last.Sessions != 2 || last.Reconnects != 1 || !last.Connected {
-			t.Errorf("%v, %+v", connected, last)
+		last := states[len(states)-2] // the last is the end
+		if len(states) < 6 || last.Sessions != 2 || last.Reconnects != 1 || !last.Connected {
+			t.Errorf("states = %v, the last %+v, want two sessions and one reconnect", connected, last)
 		}
 	})
 }

@@ -24,14 +24,14 @@ func TestID(t *testing.T) {
 		server := serve(t)
 		client := dial(t, server)
 		if got := id(t, client, ""); got != "" {
-			t.Errorf("%q, want none: nothing was offered", got)
+			t.Errorf("ID without an offer = %q, want none", got)
 		}
 		if paths := server.Paths("/"); len(paths) != 0 {
-			t.Errorf("asking alone made %q", paths)
+			t.Errorf("paths after ID without an offer = %q, want none", paths)
 		}
 		for _, offer := range []string{"first", "second", ""} {
 			if got := id(t, client, offer); got != "first" {
-				t.Errorf("%q after %q was offered, want the first", got, offer)
+				t.Errorf("ID with offer %q = %q, want first", offer, got)
 			}
 		}
 	})
@@ -47,7 +47,7 @@ func TestID(t *testing.T) {
 		running.Wait()
 		for _, g := range got {
 			if g == "" || g != got[0] {
-				t.Fatalf("%q", got)
+				t.Fatalf("IDs = %q, want one for all", got)
 			}
 		}
 	})
@@ -56,12 +56,12 @@ func TestID(t *testing.T) {
 		server := serve(t)
 		must(t, server.Put(zookeeper.IDNode, []byte(" \n")))
 		if _, err := dial(t, server).ID(t.Context(), "x", zookeeper.Open); !errors.Is(err, registry.ErrRefused) {
-			t.Errorf("an empty id: %v", err)
+			t.Errorf("ID of an empty node = %v, want a refusal", err)
 		}
 		locked := serve(t)
 		must(t, locked.SetACL("/", zkfake.WorldACL(zkfake.PermRead)))
 		if _, err := dial(t, locked).ID(t.Context(), "x", zookeeper.Open); !errors.Is(err, registry.ErrRefused) {
-			t.Errorf("who may only read: %v", err)
+			t.Errorf("ID where nothing may be created = %v, want a refusal", err)
 		}
 	})
 }

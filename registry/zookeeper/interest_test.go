@@ -15,32 +15,32 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
 )
 
-func TestOnlyWhatIsWantedIsRead(t *testing.T) {
+func TestInterest_OnlyItsNamesAreRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serve(t)
 		register(t, s, "api.A", "10.0.0.1:20880")
 		register(t, s, "api.B", "10.0.0.2:20880")
-		wish := registry.NewInterest()
-		table := readsWanted(t, s, wish)
+		interest := registry.NewInterest()
+		table := readsInterest(t, s, interest)
 		later(time.Second)
-		tells(t, table)
-		wish.Add("api.A", "api.C")
+		wantReported(t, table)
+		interest.Add("api.A", "api.C")
 		later(time.Second)
-		if a := wish.Answer("api.A"); !a.Reported || a.Err != nil {
-			t.Error("the source does not say that it reported what is wanted")
+		if a := interest.Answer("api.A"); !a.Reported || a.Err != nil {
+			t.Errorf("Answer(api.A) = %+v, want it reported", a)
 		}
-		tells(t, table, "api.A=10.0.0.1:20880")
+		wantReported(t, table, "api.A=10.0.0.1:20880")
 		register(t, s, "api.A", "10.0.0.3:20880")
-		register(t, s, "api.C", "10.0.0.4:20880") // its parent comes later than the wish
+		register(t, s, "api.C", "10.0.0.4:20880") // its parent comes later than the interest
 		later(time.Second)
-		tells(t, table, "api.A=10.0.0.1:20880,10.0.0.3:20880", "api.C=10.0.0.4:20880")
-		wish.Drop("api.A")
+		wantReported(t, table, "api.A=10.0.0.1:20880,10.0.0.3:20880", "api.C=10.0.0.4:20880")
+		interest.Drop("api.A")
 		later(time.Second)
-		tells(t, table, "api.C=10.0.0.4:20880")
+		wantReported(t, table, "api.C=10.0.0.4:20880")
 	})
 }
 
-func TestARootThatVanishesTakesNothingAlong(t *testing.T) {
+func TestInterest_ADeletedRootKeepsServices(t *testing.T) {
 	for name, before := range map[string]bool{"it was there at first": true, "it came later": false} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -48,72 +48,72 @@ func TestARootThatVanishesTakesNothingAlong(t *testing.T) {
 				if before {
 					register(t, s, "api.A", "10.0.0.1:20880")
 				}
-				wish := registry.NewInterest()
-				wish.Add("api.A")
-				table := readsWanted(t, s, wish)
+				interest := registry.NewInterest()
+				interest.Add("api.A")
+				table := readsInterest(t, s, interest)
 				later(time.Second)
 				register(t, s, "api.A", "10.0.0.1:20880")
 				later(time.Second)
-				tells(t, table, "api.A=10.0.0.1:20880")
+				wantReported(t, table, "api.A=10.0.0.1:20880")
 				s.Delete("/dubbo")
 				later(time.Minute)
-				tells(t, table, "api.A=10.0.0.1:20880")
+				wantReported(t, table, "api.A=10.0.0.1:20880")
 				if err := knowledge(table).Of("dubbo-interface:/dubbo/providers:api.A::"); !errors.Is(err, zookeeper.ErrRootGone) {
-					t.Errorf("unknown for %v", err)
+					t.Errorf("Of(api.A) = %v, want ErrRootGone", err)
 				}
 			})
 		})
 	}
 }
 
-// TestWhatIsWantedBeforeAnythingExistsIsTold: consumers may start in an ensemble
+// TestInterest_NamesOfAMissingRootAreReported: consumers may start in an ensemble
 // in which nobody has registered anything, not even the root.
-func TestWhatIsWantedBeforeAnythingExistsIsTold(t *testing.T) {
+func TestInterest_NamesOfAMissingRootAreReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serve(t)
-		wish := registry.NewInterest()
-		wish.Add("api.A")
-		table := readsWanted(t, s, wish)
+		interest := registry.NewInterest()
+		interest.Add("api.A")
+		table := readsInterest(t, s, interest)
 		later(time.Second)
-		if a := wish.Answer("api.A"); !a.Reported || a.Err != nil {
-			t.Error("the source does not say that there is nothing")
+		if a := interest.Answer("api.A"); !a.Reported || a.Err != nil {
+			t.Errorf("Answer(api.A) = %+v, want it reported", a)
 		}
-		tells(t, table)
+		wantReported(t, table)
 		register(t, s, "api.A", "10.0.0.1:20880")
 		later(time.Second)
-		tells(t, table, "api.A=10.0.0.1:20880")
+		wantReported(t, table, "api.A=10.0.0.1:20880")
 	})
 }
 
-func TestAWishCostsWhatItIsFor(t *testing.T) {
+func TestInterest_ANameCostsAFewRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serve(t)
 		const n = 100
 		for i := range n {
 			register(t, s, fmt.Sprintf("api.S%d", i), "10.0.0.1:20880")
 		}
-		wish := registry.NewInterest()
-		table := readsWanted(t, s, wish)
+		interest := registry.NewInterest()
+		table := readsInterest(t, s, interest)
 		later(time.Second)
 		before := requests(s)
 		for i := range n {
 			name := fmt.Sprintf("api.S%d", i)
-			wish.Add(name)
+			interest.Add(name)
 			later(100 * time.Millisecond)
-			if a := wish.Answer(name); !a.Reported || a.Err != nil {
-				t.Fatalf("wish %d was not told", i)
+			if a := interest.Answer(name); !a.Reported || a.Err != nil {
+				t.Fatalf("Answer(%s) = %+v, want it reported", name, a)
 			}
 		}
 		if got := requests(s) - before; got > 3*n {
-			t.Errorf("%d services subscribed one by one cost %d requests", n, got)
+			t.Errorf("requests for %d services = %d, want 3 each at most", n, got)
 		}
 		if got := len(published(table)); got != n {
-			t.Errorf("%d services, want %d", got, n)
+			t.Errorf("services = %d, want %d", got, n)
 		}
 	})
 }
 
-// requests returns how many requests of a source a server took.
+// requests returns how many requests of a source a server received.
 func requests(s *zkfake.Server) int {
 	n := 0
 	for _, op := range []zkfake.Op{zkfake.OpGetChildren, zkfake.OpGetChildren2, zkfake.OpExists, zkfake.OpGetData} {
@@ -122,13 +122,13 @@ func requests(s *zkfake.Server) int {
 	return n
 }
 
-// readsWanted runs a Dubbo source of what is wanted until the test ends.
-func readsWanted(t *testing.T, s *zkfake.Server, wish *registry.Interest) *registry.Table {
+// readsInterest runs a Dubbo source of an interest until the test ends.
+func readsInterest(t *testing.T, s *zkfake.Server, interest *registry.Interest) *registry.Table {
 	t.Helper()
 	codec, err := dubbo.NewZooKeeper(dubbo.Options{})
 	must(t, err)
 	conn := zookeeper.Options{Servers: []string{"server:2181"}, Dial: s.Dial, SessionTimeout: 10 * time.Second}
-	source, err := zookeeper.NewSource(conn, zookeeper.SourceOptions{Formats: []zookeeper.Format{codec}, Interest: wish})
+	source, err := zookeeper.NewSource(conn, zookeeper.SourceOptions{Formats: []zookeeper.Format{codec}, Interest: interest})
 	must(t, err)
 	table := registry.NewTable()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -143,24 +143,24 @@ func readsWanted(t *testing.T, s *zkfake.Server, wish *registry.Interest) *regis
 	return table
 }
 
-func TestUnregisteredTargetLeavesItsEntriesAlone(t *testing.T) {
+func TestUnregistered_WritesEntriesAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serve(t)
 		must(t, s.PutEphemeral("/xds-bridge/"+owner+"/alive", []byte("of a bridge"), 4711))
 		before := s.Paths("/xds-bridge")
 		c := dial(t, s)
-		guest := target(t, c, withSession, func(o *zookeeper.TargetOptions) { o.Unregistered = true })
-		write(t, guest, creating(ours(1, 1, 1)))
+		unregistered := target(t, c, withSession, func(o *zookeeper.TargetOptions) { o.Unregistered = true })
+		write(t, unregistered, creating(ours(1, 1, 1)))
 		if left := s.Paths("/xds-bridge"); !slices.Equal(left, before) {
-			t.Errorf("left behind: %v", left)
+			t.Errorf("paths of /xds-bridge = %q, want %q", left, before)
 		}
-		if held := read(t, guest, groupN(1)); len(held) != 1 || !held[0].Live {
-			t.Errorf("%+v", held)
+		if held := read(t, unregistered, groupN(1)); len(held) != 1 || !held[0].Live {
+			t.Errorf("Read = %+v, want one live entry", held)
 		}
 		c.Close()
 		later(time.Second)
-		if left := s.Children(folderN(1)); len(left) > 0 {
-			t.Errorf("outlives its session: %v", left)
+		if left := s.Children(parentN(1)); len(left) > 0 {
+			t.Errorf("nodes after the session = %q, want none", left)
 		}
 	})
 }

@@ -33,7 +33,7 @@ func greeter(t testing.TB, n int) []registry.Entry {
 	return entries
 }
 
-// strip takes the mark of an entry off as another tool would: it stores the
+// strip removes the mark of an entry as another tool would: it stores the
 // URL anew without what it does not know.
 func strip(t testing.TB, server *zkfake.Server, e registry.Entry) {
 	t.Helper()
@@ -68,17 +68,17 @@ func TestLedger_AnEntryWithoutItsMarkIsNeitherOrphanedNorWrittenTwice(t *testing
 	held := read(t, again, entries[0].Group)
 	change, conflicts := mended(held, entries)
 	if len(conflicts) > 0 || len(change.Put) != 1 || change.Put[0].Old == nil || len(change.Delete) > 0 {
-		t.Fatalf("%+v, %v", change, conflicts)
+		t.Fatalf("difference = %+v, %v, want one replacement and no conflict", change, conflicts)
 	}
 	write(t, again, change)
 	if held := read(t, again, entries[0].Group); len(held) != 3 || held[1].Entry != entries[1] {
-		t.Errorf("after the repair: %v", held)
+		t.Errorf("Read after the repair = %v, want 3 entries", held)
 	}
 
 	strip(t, server, entries[2]) // and once the service is gone
 	held = read(t, again, entries[0].Group)
 	if change, _ := mended(held, entries[:2]); len(change.Delete) != 1 || change.Delete[0].Key != entries[2].Key {
-		t.Errorf("%+v", change)
+		t.Errorf("difference = %+v, want the deletion of %s", change, entries[2].Key)
 	}
 }
 
@@ -135,10 +135,10 @@ func TestLedger_OnlyAddsToWhatTheMarksSay(t *testing.T) {
 			held := read(t, again, entries[0].Group)
 			i := slices.IndexFunc(held, func(h registry.Held) bool { return strings.Contains(h.Value, "10.0.0.1") })
 			if len(held) != 2 || held[i].Owner != "" || held[1-i].Entry != entries[1] {
-				t.Fatalf("%+v", held)
+				t.Fatalf("Read = %+v, want one entry without an owner, and %v", held, entries[1])
 			}
 			if change, _ := mended(held, entries[1:]); !change.Empty() {
-				t.Errorf("it would change %+v", change)
+				t.Errorf("difference = %+v, want none", change)
 			}
 		})
 	}
@@ -151,12 +151,12 @@ func TestLedger_GoesWithTheLastEntry(t *testing.T) {
 	write(t, tg, creating(entries...))
 	parent := "/xds-bridge/" + owner + "/ledger"
 	if names := server.Children(parent); len(names) != 1 {
-		t.Fatalf("%q", names)
+		t.Fatalf("ledger = %q, want one node", names)
 	}
 	for range 2 { // by who wrote it, and by a process that did not
 		write(t, tg, registry.Change{Group: entries[0].Group, Delete: read(t, tg, entries[0].Group)})
 		if names := server.Children(parent); len(names) != 0 {
-			t.Errorf("%q is left", names)
+			t.Errorf("ledger after the deletion = %q, want none", names)
 		}
 		tg = target(t, dial(t, server), withDubbo(t, nil))
 		write(t, tg, creating(entries...))
@@ -165,7 +165,7 @@ func TestLedger_GoesWithTheLastEntry(t *testing.T) {
 
 func TestLedger_WhereItMayNotBeWrittenEntriesAre(t *testing.T) {
 	t.Parallel()
-	for name, path := range map[string]string{"the folder": "/xds-bridge", "below it": "/xds-bridge/" + owner} {
+	for name, path := range map[string]string{"the parent of homes": "/xds-bridge", "below it": "/xds-bridge/" + owner} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server, entries := serve(t), greeter(t, 2)
@@ -174,7 +174,7 @@ func TestLedger_WhereItMayNotBeWrittenEntriesAre(t *testing.T) {
 			tg := target(t, dial(t, server), withDubbo(t, nil))
 			write(t, tg, creating(entries...))
 			if held := read(t, tg, entries[0].Group); len(held) != 2 {
-				t.Errorf("%v", held)
+				t.Errorf("Read = %v, want 2 entries", held)
 			}
 		})
 	}
@@ -189,13 +189,13 @@ func TestUnsignedEntryOfOursIsForeignWhereAKeyIsSet(t *testing.T) {
 	held := read(t, tg, entries[0].Group)
 	for _, h := range held {
 		if !strings.Contains(h.Owner, "not signed") {
-			t.Errorf("owner %q", h.Owner)
+			t.Errorf("owner = %q, want one that is not signed", h.Owner)
 		}
 	}
 	if change, conflicts := mended(held, []registry.Entry{signer.Sign(entries[0])}); !change.Empty() || len(conflicts) != 1 {
-		t.Errorf("%+v, %v", change, conflicts)
+		t.Errorf("difference = %+v, %v, want one conflict", change, conflicts)
 	}
 	if err := tg.Write(t.Context(), registry.Change{Group: entries[0].Group, Delete: held}); err == nil {
-		t.Error("a forged entry was deleted")
+		t.Error("Write of the deletion of a forged entry: got no error, want one")
 	}
 }

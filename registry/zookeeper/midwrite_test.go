@@ -12,8 +12,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
 )
 
-// slowWrites makes every transaction that touches the tests' root take a
-// second before it is done.
+// slowWrites makes every transaction in the tests' root last a second.
 func slowWrites(server *zkfake.Server) {
 	server.SetFault(func(r zkfake.Request) zkfake.Fault {
 		if r.Op == zkfake.OpMulti && strings.Contains(strings.Join(r.Paths, " "), root) {
@@ -24,14 +23,14 @@ func slowWrites(server *zkfake.Server) {
 }
 
 // TestFence_ALeaseThatIsLostInTheMiddleOfAWrite shows that a write under way
-// changes nothing once another leads, whatever this replica takes
-// itself for by then.
+// changes nothing once another leads, whatever this replica believes
+// by then.
 func TestFence_ALeaseThatIsLostInTheMiddleOfAWrite(t *testing.T) {
 	t.Parallel()
-	for name, ours := range map[string][]bool{ // what it is told, each time that it asks
-		"it is told":               {true, false},
-		"it is told a moment late": {true, true, false},
-		"it is not told":           {true, true, true},
+	for name, ours := range map[string][]bool{ // the results of Fence, by call
+		"at once":       {true, false},
+		"a moment late": {true, true, false},
+		"never":         {true, true, true},
 	} {
 		inTime(t, name, func(t *testing.T, server *zkfake.Server) {
 			fence, asked := zookeeper.Fence{Term: 7, Holder: "a"}, 0
@@ -53,17 +52,17 @@ func TestFence_ALeaseThatIsLostInTheMiddleOfAWrite(t *testing.T) {
 			time.Sleep(time.Second / 2)
 			read(t, next, groupN(0)) // taking over begins with it
 			if err := <-written; !errors.Is(err, registry.ErrFenced) {
-				t.Errorf("%v, want it fenced", err)
+				t.Errorf("Write = %v, want ErrFenced", err)
 			}
-			if got := server.Children(folderN(0)); len(got) != 1 {
-				t.Errorf("it was written all the same: %v", got)
+			if got := server.Children(parentN(0)); len(got) != 1 {
+				t.Errorf("nodes = %q, want 1", got)
 			}
 		})
 	}
 }
 
 // TestWrite_WhatChangesInTheMiddleOfAWriteIsKept shows that a node that another
-// changed, or made anew, after it was looked at is neither replaced nor deleted.
+// changed, or created anew, after it was read is neither replaced nor deleted.
 func TestWrite_WhatChangesInTheMiddleOfAWriteIsKept(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(registry.Held) registry.Change{
@@ -98,10 +97,10 @@ func TestWrite_WhatChangesInTheMiddleOfAWriteIsKept(t *testing.T) {
 				path, _ := pathOf(t, layout{data: true}, ours(0, 1, 0))
 				must(t, meddle(server, path))
 				if err := <-written; !errors.Is(err, registry.ErrConflict) {
-					t.Errorf("%v, want a conflict", err)
+					t.Errorf("Write = %v, want ErrConflict", err)
 				}
 				if n, there := server.Get(path); !there || string(n.Data) != "another's" {
-					t.Errorf("%v: %q", there, n.Data)
+					t.Errorf("node = %q, %v, want that of another", n.Data, there)
 				}
 			})
 		}
@@ -123,7 +122,7 @@ func TestLedger_AChangeThatEndsInTheMiddle(t *testing.T) {
 	write(t, tg, creating(entries...))
 	change, _ := mended(read(t, tg, entries[0].Group), entries[150:])
 	if len(change.Delete) != 150 {
-		t.Fatalf("%d deleted", len(change.Delete))
+		t.Fatalf("deletions = %d, want 150", len(change.Delete))
 	}
 	parts := 0
 	server.SetFault(func(r zkfake.Request) zkfake.Fault {
@@ -135,13 +134,13 @@ func TestLedger_AChangeThatEndsInTheMiddle(t *testing.T) {
 		return zkfake.Fault{}
 	})
 	if err := tg.Write(t.Context(), change); err == nil {
-		t.Fatal("the second part was done")
+		t.Fatal("Write whose second part fails: got no error, want one")
 	}
 	server.SetFault(nil)
 	strip(t, server, entries[0]) // the last that would have gone
 	for _, h := range read(t, target(t, dial(t, server), withDubbo(t, nil)), entries[0].Group) {
 		if h.Owner == "" {
-			t.Errorf("%s is nobody's, and stays for ever", h.Key)
+			t.Errorf("Read: %s has no owner, want ours by the ledger", h.Key)
 		}
 	}
 }

@@ -47,7 +47,7 @@ func withApplications(t testing.TB) func(*zookeeper.TargetOptions) {
 	return func(o *zookeeper.TargetOptions) { o.Layouts = []zookeeper.Layout{applications(t)} }
 }
 
-// changeTo works out what brings what is held to what is wanted.
+// changeTo returns the change from the held to the desired entries.
 func changeTo(held []registry.Held, want []registry.Entry) registry.Change {
 	c := registry.Change{Group: want[0].Group, Want: want}
 	old := make(map[string]registry.Held)
@@ -71,7 +71,7 @@ func changeTo(held []registry.Held, want []registry.Entry) registry.Change {
 	return c
 }
 
-func TestAnApplicationLiesInThreeFoldersAndAList(t *testing.T) {
+func TestMultiPath_AnApplicationHasThreeParentsAndAList(t *testing.T) {
 	server := serve(t)
 	target := target(t, dial(t, server), withApplications(t))
 	must(t, server.Put("/dubbo/mapping/api.A", []byte("other")))
@@ -84,28 +84,28 @@ func TestAnApplicationLiesInThreeFoldersAndAList(t *testing.T) {
 		got = append(got, h.Entry)
 	}
 	if !slices.Equal(got, want) {
-		t.Errorf("holds\n%v\nwant\n%v", got, want)
+		t.Errorf("Read =\n%v\nwant\n%v", got, want)
 	}
 	for path, data := range map[string]string{"/dubbo/mapping/api.A": "other,shop", "/dubbo/mapping/api.B": "shop"} {
 		if n, ok := server.Get(path); !ok || string(n.Data) != data {
-			t.Errorf("%s: %q", path, n.Data)
+			t.Errorf("node %s = %q, want %q", path, n.Data, data)
 		}
 	}
 	next := shop(t, 5, "10.0.0.1", "10.0.0.2")
 	write(t, target, changeTo(held, next))
 	if again := changeTo(read(t, target, g), next); !again.Empty() {
-		t.Errorf("not as it was written: %+v", again)
+		t.Errorf("change after a write = %+v, want none", again)
 	}
 	write(t, target, registry.Change{Group: g, Delete: read(t, target, g)})
 	if left := read(t, target, g); len(left) != 0 {
-		t.Errorf("left: %v", left)
+		t.Errorf("Read after the deletion = %v, want none", left)
 	}
 	if n, _ := server.Get("/dubbo/mapping/api.A"); string(n.Data) != "other,shop" {
-		t.Errorf("a word went: %q", n.Data)
+		t.Errorf("list after the deletion = %q, want other,shop", n.Data)
 	}
 }
 
-func TestAWordThatWasRemovedIsAddedAgain(t *testing.T) {
+func TestMultiPath_ARemovedElementIsAddedAgain(t *testing.T) {
 	server := serve(t)
 	target := target(t, dial(t, server), withApplications(t))
 	want := shop(t, 1, "10.0.0.1")
@@ -113,15 +113,15 @@ func TestAWordThatWasRemovedIsAddedAgain(t *testing.T) {
 	must(t, server.Put("/dubbo/mapping/api.A", []byte("other")))
 	c := changeTo(read(t, target, want[0].Group), want)
 	if len(c.Put) != 1 || c.Put[0].New.Key != "#mapping/api.A" {
-		t.Fatalf("change %+v", c)
+		t.Fatalf("change = %+v, want the element alone", c)
 	}
 	write(t, target, c)
 	if n, _ := server.Get("/dubbo/mapping/api.A"); string(n.Data) != "other,shop" {
-		t.Errorf("%q", n.Data)
+		t.Errorf("list = %q, want other,shop", n.Data)
 	}
 }
 
-func TestNothingIsWrittenBesideAnotherFormat(t *testing.T) {
+func TestExclusive_NothingIsWrittenBesideAnotherFormat(t *testing.T) {
 	for name, data := range map[string]string{
 		"Spring Cloud": `{"name":"shop","id":"u","address":"10.0.0.9","port":80,"payload":{"@class":"org.springframework.cloud.zookeeper.discovery.ZookeeperInstance","id":"shop","name":"shop","metadata":{}}}`,
 		"garbage":      "garbage",
@@ -133,13 +133,13 @@ func TestNothingIsWrittenBesideAnotherFormat(t *testing.T) {
 			want := shop(t, 1, "10.0.0.1")
 			for _, when := range []string{"unread", "read"} {
 				if err := target.Write(t.Context(), changeTo(nil, want)); !errors.Is(err, registry.ErrRefused) || !strings.Contains(err.Error(), `"u"`) {
-					t.Errorf("%s: %v", when, err)
+					t.Errorf("%s: Write = %v, want a refusal that names the node u", when, err)
 				}
 				if _, ok := server.Get("/services/shop/10.0.0.1:1"); ok {
-					t.Errorf("%s: written", when)
+					t.Errorf("%s: the instance was written, want no node", when)
 				}
 				if n, ok := server.Get("/dubbo/mapping/api.A"); ok {
-					t.Errorf("%s: mapping %q", when, n.Data)
+					t.Errorf("%s: mapping = %q, want none", when, n.Data)
 				}
 				read(t, target, want[0].Group)
 			}
@@ -184,7 +184,7 @@ func localInstance(address string) string {
 		`"dubbo.metadata.storage-type":"local","dubbo.metadata-service.url-params":"{\"port\":\"9\",\"protocol\":\"tri\",\"version\":\"2.0.0\"}"`).Replace(shopInstance)
 }
 
-func TestSourceReadsWhatInstancesNeed(t *testing.T) {
+func TestSource_ReadsDocumentsOfInstances(t *testing.T) {
 	for name, at := range map[string]string{"Java's place": "/dubbo/metadata/shop/r1", "dubbo-go's place": "/dubbo/shop/r1"} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -194,14 +194,14 @@ func TestSourceReadsWhatInstancesNeed(t *testing.T) {
 				table := readsApplications(t, server, nil)
 				time.Sleep(time.Second)
 				if got := published(table); !slices.Equal(got, []string{"api.A=10.0.0.1:1"}) {
-					t.Errorf("told %v, skipped %v", got, table.Skipped())
+					t.Errorf("reported %v, skipped %v, want api.A=10.0.0.1:1", got, table.Skipped())
 				}
 			})
 		})
 	}
 }
 
-func TestADocumentThatComesLaterIsRead(t *testing.T) {
+func TestSource_ADocumentThatComesLaterIsRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := serve(t)
 		must(t, server.Put("/services/shop/10.0.0.1:1", []byte(shopInstance)))
@@ -209,13 +209,13 @@ func TestADocumentThatComesLaterIsRead(t *testing.T) {
 		time.Sleep(time.Second)
 		_, known := table.Snapshot()
 		if len(published(table)) != 0 || len(table.Skipped()) != 1 || known.Of("dubbo-application:/services/shop/providers:api.A::") == nil {
-			t.Errorf("told %v skipped %v unknown %v", published(table), table.Skipped(), known.Unknown)
+			t.Errorf("reported %v, skipped %v, unknown %v, want api.A unknown and one input skipped", published(table), table.Skipped(), known.Unknown)
 		}
 		must(t, server.Put("/dubbo/metadata/shop/r1", []byte(document)))
 		time.Sleep(time.Second)
 		_, known = table.Snapshot()
 		if got := published(table); !slices.Equal(got, []string{"api.A=10.0.0.1:1"}) || len(table.Skipped()) != 0 || len(known.Unknown) != 0 {
-			t.Errorf("told %v skipped %v unknown %v", got, table.Skipped(), known.Unknown)
+			t.Errorf("reported %v, skipped %v, unknown %v, want api.A=10.0.0.1:1", got, table.Skipped(), known.Unknown)
 		}
 	})
 }
@@ -225,9 +225,9 @@ type revisions struct{ asks }
 
 func (revisions) Same(ref metadata.Ref) string { return ref.Group.Name }
 
-// TestSource_AnAnswerEndsWithWhoGaveIt: anybody may register with the
+// TestSource_AnAnswerEndsWithItsProvider: any provider may register with the
 // application and the revision of others.
-func TestSource_AnAnswerEndsWithWhoGaveIt(t *testing.T) {
+func TestSource_AnAnswerEndsWithItsProvider(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := serve(t)
 		must(t, server.Put("/services/shop/10.6.6.6:1", []byte(localInstance("10.6.6.6"))))
@@ -242,20 +242,20 @@ func TestSource_AnAnswerEndsWithWhoGaveIt(t *testing.T) {
 		must(t, server.Put("/services/shop/10.0.0.2:1", []byte(localInstance("10.0.0.2"))))
 		time.Sleep(time.Second)
 		if got := published(table); !slices.Equal(got, []string{"api.Untrue=10.0.0.1:1,10.0.0.2:1,10.6.6.6:1"}) {
-			t.Errorf("told %v", got)
+			t.Errorf("reported %v, want api.Untrue of three instances", got)
 		}
 		if n := table.Usage().Bytes; n < int64(len(document)) {
-			t.Errorf("%d bytes are counted, want what the answer takes too", n)
+			t.Errorf("Usage().Bytes = %d, want %d at least, with the answer", n, len(document))
 		}
 		server.Delete("/services/shop/10.6.6.6:1")
 		time.Sleep(time.Second)
 		if got := published(table); !slices.Equal(got, []string{"api.A=10.0.0.1:1,10.0.0.2:1", "api.Untrue="}) {
-			t.Errorf("told %v", got)
+			t.Errorf("reported %v, want api.A of two instances and no api.Untrue", got)
 		}
 	})
 }
 
-func TestAProviderThatDoesNotAnswerIsUnknownAndHarmsNoOther(t *testing.T) {
+func TestSource_AProviderWithoutAnAnswerIsUnknownAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := serve(t)
 		must(t, server.Put("/services/shop/10.0.0.1:1", []byte(localInstance("10.0.0.1"))))
@@ -275,21 +275,21 @@ func TestAProviderThatDoesNotAnswerIsUnknownAndHarmsNoOther(t *testing.T) {
 		time.Sleep(time.Second)
 		_, known := table.Snapshot()
 		if got := published(table); !slices.Equal(got, []string{"api.A=10.0.0.1:1"}) || known.Of("dubbo-application:/services/shop/providers:api.A::") == nil {
-			t.Errorf("told %v, unknown %v", got, known.Unknown)
+			t.Errorf("reported %v, unknown %v, want api.A=10.0.0.1:1, and unknown", got, known.Unknown)
 		}
 		if skipped := table.Skipped(); len(skipped) != 1 || !strings.Contains(skipped["dubbo-application:/services/shop 10.0.0.2:1"], "metadata-type=remote") {
-			t.Errorf("no remedy: %v", skipped)
+			t.Errorf("Skipped() = %v, want a reason with the remedy", skipped)
 		}
 		close(answers)
 		time.Sleep(15 * time.Second)
 		_, known = table.Snapshot()
 		if got := published(table); !slices.Equal(got, []string{"api.A=10.0.0.1:1,10.0.0.2:1"}) || len(known.Unknown) != 0 {
-			t.Errorf("told %v, unknown %v", got, known.Unknown)
+			t.Errorf("reported %v, unknown %v, want api.A of two instances", got, known.Unknown)
 		}
 	})
 }
 
-func TestTarget_ChangesOfListsBesideAFolder(t *testing.T) {
+func TestTarget_ChangesOfListsBesideAParent(t *testing.T) {
 	for name, happens := range map[string]func(*zkfake.Server){
 		"a document goes":          func(s *zkfake.Server) { s.Delete("/dubbo/metadata/shop/" + s.Children("/dubbo/metadata/shop")[0]) },
 		"dubbo-go's documents go":  func(s *zkfake.Server) { s.Delete("/dubbo/shop") },
@@ -311,13 +311,13 @@ func TestTarget_ChangesOfListsBesideAFolder(t *testing.T) {
 				for range 2 {
 					_ = watch(t, target, group)
 					if got := target.Changes(); got != nil {
-						t.Fatalf("Changes() = %v before anything happens", got)
+						t.Fatalf("Changes() = %v before a change, want none", got)
 					}
 				}
 				happens(server)
 				synctest.Wait()
 				if got := target.Changes(); !slices.Equal(got, []registry.Group{group}) {
-					t.Errorf("Changes() = %v, want the application once", got)
+					t.Errorf("Changes() = %v, want %v once", got, group)
 				}
 			})
 		})

@@ -44,20 +44,20 @@ func TestReplace_Overlapping(t *testing.T) {
 		t.Parallel()
 		server, tg, held := start(t)
 		if len(held) != 2 || held[0].Entry != ours(0, 0, 0) || held[1].Entry != ours(0, 0, 1) || held[0].Owner != held[1].Owner {
-			t.Fatalf("held: %v", held)
+			t.Fatalf("Read = %v, want both nodes of one owner", held)
 		}
 		change := finish
 		change.Delete = held[:1]
 		write(t, tg, change)
 		if got := read(t, tg, groupN(0)); len(got) != 1 || got[0].Entry != ours(0, 0, 1) {
-			t.Errorf("held: %v of %q", got, server.Children(folderN(0)))
+			t.Errorf("Read = %v of nodes %q, want %v alone", got, server.Children(parentN(0)), ours(0, 0, 1))
 		}
 	})
 	t.Run("another process finds both, and what it wants not there twice", func(t *testing.T) {
 		t.Parallel()
 		server, _, held := start(t)
 		if again := read(t, target(t, dial(t, server), withOverlap), groupN(0)); !slices.Equal(again, held) {
-			t.Errorf("%v, and another process finds %v", held, again)
+			t.Errorf("Read by another process = %v, want %v", again, held)
 		}
 	})
 	t.Run("the one before stays where what replaced it is gone", func(t *testing.T) {
@@ -68,20 +68,20 @@ func TestReplace_Overlapping(t *testing.T) {
 		change := finish
 		change.Delete = held[:1]
 		if err := tg.Write(t.Context(), change); !errors.Is(err, registry.ErrConflict) {
-			t.Errorf("%v, want a conflict", err)
+			t.Errorf("Write = %v, want ErrConflict", err)
 		}
-		if names := server.Children(folderN(0)); len(names) != 1 || !strings.Contains(names[0], "v0") {
-			t.Errorf("left: %q", names)
+		if names := server.Children(parentN(0)); len(names) != 1 || !strings.Contains(names[0], "v0") {
+			t.Errorf("nodes = %q, want the one before", names)
 		}
 	})
-	t.Run("a folder without room for both has the new one alone", func(t *testing.T) {
+	t.Run("a parent without room for both has the new one alone", func(t *testing.T) {
 		t.Parallel()
 		server := serve(t)
 		names := many(0, 0, 20)
 		var room int
 		for _, e := range names {
 			path, _ := pathOf(t, layout{}, e)
-			room += len(path) - len(folderN(0)) + 4
+			room += len(path) - len(parentN(0)) + 4
 		}
 		tg := target(t, dial(t, server), withOverlap, func(o *zookeeper.TargetOptions) { o.ChildrenLimit = room + 3*60 })
 		write(t, tg, creating(names...))
@@ -99,17 +99,17 @@ func TestReplace_Overlapping(t *testing.T) {
 		held := read(t, tg, groupN(0))
 		next := slices.DeleteFunc(slices.Clone(held), func(h registry.Held) bool { return !strings.Contains(h.Value, "|v1|") })
 		if len(next) != 20 || len(held) == 20 || len(held) > 23 {
-			t.Errorf("%d nodes, %d of them new, want all of these and what there is room for", len(held), len(next))
+			t.Errorf("nodes = %d, %d of them new, want 20 new and as many others as have room", len(held), len(next))
 		}
 	})
 	t.Run("a format that is replaced in place does not overlap", func(t *testing.T) {
 		t.Parallel()
 		_, tg, _ := start(t)
 		if d := tg.Overlap(groupN(0)); d != zookeeper.Overlap {
-			t.Errorf("%s", d)
+			t.Errorf("Overlap = %s, want %s", d, zookeeper.Overlap)
 		}
 		if d := target(t, dial(t, serve(t))).Overlap(groupN(0)); d != 0 {
-			t.Errorf("%s, want 0", d)
+			t.Errorf("Overlap of a format that replaces in place = %s, want 0", d)
 		}
 	})
 }
@@ -129,10 +129,10 @@ func TestReplace_Recreated(t *testing.T) {
 	write(t, tg, change)
 	again, _ := server.Get(path)
 	if again.Stat.Czxid == first.Stat.Czxid || !strings.Contains(string(again.Data), "|v1|") || server.Changes()-before != 1 {
-		t.Errorf("%+v after %+v in %d changes, want another node in one", again, first, server.Changes()-before)
+		t.Errorf("node = %+v after %+v in %d changes, want another node in one", again, first, server.Changes()-before)
 	}
 	if err := tg.Write(t.Context(), change); !errors.Is(err, registry.ErrConflict) {
-		t.Errorf("%v, want a conflict where another has changed the node since", err)
+		t.Errorf("Write after another changed the node = %v, want ErrConflict", err)
 	}
 }
 
@@ -142,7 +142,7 @@ func TestReplace_Formats(t *testing.T) {
 	want := map[string]metadata.Replacement{"/dubbo/*/providers": metadata.Overlapping, "/microservices/*": metadata.Recreated}
 	for _, f := range everything(t) {
 		if l, ok := f.(zookeeper.Layout); !ok || l.Replaces() != want[l.Parents()] {
-			t.Errorf("%s: %v", f.Parents(), ok)
+			t.Errorf("%s: Replaces() is not %v, or it is no Layout (%v)", f.Parents(), want[f.Parents()], ok)
 		}
 	}
 }

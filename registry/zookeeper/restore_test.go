@@ -15,13 +15,13 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
 )
 
-// retryInterval is how long a client rests between two connections at most,
-// with the second that the library rests after it tried all servers.
+// retryInterval is the longest wait of a client between two connections,
+// with the second that the library waits after it tried all servers.
 const retryInterval = 6 * time.Second
 
-// TestAServerThatComesBackWithLess shows that a session which every server
+// TestRestore_AServerThatComesBackWithLess shows that a session which every server
 // refuses, because it has seen more than they have, is given up for a new one.
-func TestAServerThatComesBackWithLess(t *testing.T) {
+func TestRestore_AServerThatComesBackWithLess(t *testing.T) {
 	t.Parallel()
 	lifetimes := map[string]func(*zookeeper.TargetOptions){
 		"persistent": func(*zookeeper.TargetOptions) {}, "session": withSession, "data": withData,
@@ -37,7 +37,7 @@ func TestAServerThatComesBackWithLess(t *testing.T) {
 			comesBack(t, client, tg, 0)
 			write(t, tg, creating(ours(0, 0, 0), ours(0, 1, 0)))
 			if after := server.Paths("/"); fmt.Sprint(after) != fmt.Sprint(before) {
-				t.Errorf("%v was written before, %v after", before, after)
+				t.Errorf("paths = %v, want %v as before", after, before)
 			}
 		})
 		inTime(t, "restored from a snapshot in which the session is: "+name, func(t *testing.T, server *zkfake.Server) {
@@ -60,7 +60,7 @@ func TestAServerThatComesBackWithLess(t *testing.T) {
 		server.Restore(zkfake.Snapshot{})
 		later(retryInterval)
 		if data, version, err := record.Load(t.Context()); err != nil || data != nil || version != "" {
-			t.Errorf("%q %q %v", data, version, err)
+			t.Errorf("Load = %q, %q, %v, want none", data, version, err)
 		}
 		must(t, record.Save(t.Context(), []byte("two"), ""))
 	})
@@ -72,7 +72,7 @@ func TestAServerThatComesBackWithLess(t *testing.T) {
 		server.Restore(zkfake.Snapshot{})
 		synctest.Wait()
 		if id, err := client.ID(t.Context(), "second", zookeeper.Open); err != nil || id != "second" {
-			t.Errorf("%q, %v", id, err)
+			t.Errorf("ID = %q, %v, want second", id, err)
 		}
 	})
 }
@@ -88,25 +88,25 @@ func comesBack(t *testing.T, client *zookeeper.Client, tg *zookeeper.Target, ent
 		held, err = tg.Read(t.Context(), groupN(0))
 	}
 	if took := time.Since(began); err != nil || len(held) != entries || took > retryInterval {
-		t.Errorf("%v, %v after %v", held, err, took)
+		t.Errorf("Read = %v, %v after %v, want %d entries within %v", held, err, took, entries, retryInterval)
 	}
 	if after := client.State().Session; after == before {
-		t.Error("the session is still the same")
+		t.Errorf("session = %#x, want another than before", after)
 	}
 	if tg.Lost() != nil && !ready(tg.Lost()) {
-		t.Error("the loss is not told")
+		t.Error("Lost() is not ready, want it after the session was lost")
 	}
 	for _, h := range held {
 		if tg.Lost() != nil && h.Live {
-			t.Errorf("%v is said to live with this session", h)
+			t.Errorf("Read: %v is live, want it of the lost session", h)
 		}
 	}
 }
 
-// TestAServerThatHangsUp shows that a session is not given up where a server
-// hangs up for another reason: one that is not ready, or is out of reach
-// behind a proxy.
-func TestAServerThatHangsUp(t *testing.T) {
+// TestConnection_AServerThatClosesItIsNotBehind shows that a session is kept if a
+// server closes the connection for another reason: it is not ready, or cannot be
+// reached behind a proxy.
+func TestConnection_AServerThatClosesItIsNotBehind(t *testing.T) {
 	t.Parallel()
 	for name, hangsUp := range map[string]func(address string) bool{
 		"each time":                           func(string) bool { return true },
@@ -138,7 +138,7 @@ func TestAServerThatHangsUp(t *testing.T) {
 			time.Sleep(15 * time.Second)
 			broken.Store(false)
 			if held := read(t, tg, groupN(0)); client.State().Session != before || len(held) != 1 || !held[0].Live || ready(tg.Lost()) {
-				t.Errorf("%v: %+v", held, client.State())
+				t.Errorf("Read = %v in %+v, want one live entry in session %#x", held, client.State(), before)
 			}
 		})
 	}

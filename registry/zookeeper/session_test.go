@@ -48,10 +48,10 @@ func TestConnection(t *testing.T) {
 		held := read(t, target, groupN(0)) // waits for the session
 		after := client.State()
 		if after.Session != before.Session || after.Reconnects != 1 || after.Sessions != 1 || ready(target.Lost()) {
-			t.Errorf("%+v", after)
+			t.Errorf("State() = %+v, want session %#x after one reconnect", after, before.Session)
 		}
 		if len(held) != 1 || !held[0].Live || server.Changes() != changes {
-			t.Errorf("%+v, %d changes", held, server.Changes()-changes)
+			t.Errorf("Read = %+v after %d changes, want one live entry and no change", held, server.Changes()-changes)
 		}
 	})
 	inTime(t, "a lost session is reported once, and what went is written anew once", func(t *testing.T, server *zkfake.Server) {
@@ -63,14 +63,14 @@ func TestConnection(t *testing.T) {
 		server.Expire(client.State().Session)
 		<-target.Lost()
 		if held := read(t, target, groupN(0)); len(held) != 0 {
-			t.Errorf("held: %v", held)
+			t.Errorf("Read after the session = %v, want none", held)
 		}
 		write(t, target, creating(ours(0, 0, 0), ours(0, 1, 0)))
 		if took := time.Since(start); took > 2*time.Second {
-			t.Errorf("took %s", took)
+			t.Errorf("new session after %s, want 2 s at most", took)
 		}
 		if held := read(t, target, groupN(0)); len(held) != 2 || !held[0].Live || ready(target.Lost()) {
-			t.Errorf("%+v", held)
+			t.Errorf("Read = %+v, want 2 live entries, and no further loss", held)
 		}
 	})
 	inTime(t, "a node that the old session still holds is replaced, as it is ours", func(t *testing.T, server *zkfake.Server) {
@@ -81,16 +81,16 @@ func TestConnection(t *testing.T) {
 		defer client.Close()
 		next := target(t, client, withSession)
 		if err := next.Write(t.Context(), creating(ours(0, 0, 0))); !errors.Is(err, registry.ErrConflict) {
-			t.Errorf("blind: %v, want a conflict", err)
+			t.Errorf("Write without a reading = %v, want ErrConflict", err)
 		}
 		held := read(t, next, groupN(0))
 		if len(held) != 1 || held[0].Live {
-			t.Fatalf("%+v, want it not live", held)
+			t.Fatalf("Read = %+v, want one entry that is not live", held)
 		}
 		write(t, next, registry.Change{Group: groupN(0), Put: []registry.Write{{New: ours(0, 0, 0), Old: &held[0]}}})
 		server.Expire(old.State().Session)
 		if held := read(t, next, groupN(0)); len(held) != 1 || !held[0].Live {
-			t.Errorf("%+v", held)
+			t.Errorf("Read = %+v, want one live entry", held)
 		}
 	})
 	inTime(t, "a persistent bridge takes over what a session still holds", func(t *testing.T, server *zkfake.Server) {
@@ -102,12 +102,12 @@ func TestConnection(t *testing.T) {
 		next := target(t, client)
 		held := read(t, next, groupN(0))
 		if len(held) != 1 || held[0].Live {
-			t.Fatalf("%+v, want it not live", held)
+			t.Fatalf("Read = %+v, want one entry that is not live", held)
 		}
 		write(t, next, registry.Change{Group: groupN(0), Put: []registry.Write{{New: ours(0, 0, 0), Old: &held[0]}}})
 		server.Expire(old.State().Session)
 		if held := read(t, next, groupN(0)); len(held) != 1 || !held[0].Live {
-			t.Errorf("%+v", held)
+			t.Errorf("Read = %+v, want one live entry", held)
 		}
 	})
 	inTime(t, "what changed during a cut is in the first reading after it", func(t *testing.T, server *zkfake.Server) {
@@ -120,7 +120,7 @@ func TestConnection(t *testing.T) {
 		path, _ := pathOf(t, layout{}, ours(0, 0, 0))
 		server.Delete(path)
 		if held := read(t, target, groupN(0)); len(held) != 1 || held[0].Entry != ours(0, 1, 0) {
-			t.Errorf("held: %v", held)
+			t.Errorf("Read = %v, want %v alone", held, ours(0, 1, 0))
 		}
 	})
 	for name, tune := range map[string]func(*zookeeper.TargetOptions){
@@ -138,17 +138,17 @@ func TestConnection(t *testing.T) {
 				return zkfake.Fault{}
 			})
 			if err := target.Write(t.Context(), creating(ours(0, 0, 0))); err == nil || errors.Is(err, registry.ErrConflict) || errors.Is(err, registry.ErrRefused) {
-				t.Fatalf("%v, want an unknown result", err)
+				t.Fatalf("Write = %v, want an error whose result is unknown", err)
 			}
 			server.SetFault(nil)
 			changes := server.Changes()
 			held := read(t, target, groupN(0))
 			if len(held) != 1 || held[0].Entry != ours(0, 0, 0) || !held[0].Live {
-				t.Errorf("%+v", held)
+				t.Errorf("Read = %+v, want one live entry", held)
 			}
 			write(t, target, creating(ours(0, 0, 0))) // even without the look: it is ours and done
 			if server.Changes() != changes {
-				t.Error("it was written twice")
+				t.Errorf("changes of a repeated Write = %d, want none", server.Changes()-changes)
 			}
 		})
 	}
@@ -166,7 +166,7 @@ func TestUnreachable(t *testing.T) {
 		start := time.Now()
 		_, err = target(t, client).Read(ctx, groupN(0))
 		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "connection refused") || time.Since(start) != 3*time.Second {
-			t.Errorf("%v after %s", err, time.Since(start))
+			t.Errorf("Read = %v after %s, want DeadlineExceeded with the cause after 3 s", err, time.Since(start))
 		}
 	})
 	inTime(t, "a server that never answers is given up after the dial timeout", func(t *testing.T, server *zkfake.Server) {
@@ -185,10 +185,10 @@ func TestUnreachable(t *testing.T) {
 		start := time.Now()
 		read(t, target(t, client), groupN(0))
 		if took := time.Since(start); took > 5*time.Second {
-			t.Errorf("took %s", took)
+			t.Errorf("Read took %s, want 5 s at most", took)
 		}
 	})
-	inTime(t, "what does not speak ZooKeeper is told, and no room is made for it", func(t *testing.T, _ *zkfake.Server) {
+	inTime(t, "an answer that is not ZooKeeper's is an error, without memory for it", func(t *testing.T, _ *zkfake.Server) {
 		http := func(context.Context, string, string) (netConn, error) {
 			ours, theirs := pipe()
 			go func() {
@@ -215,11 +215,11 @@ func TestUnreachable(t *testing.T) {
 		before := client.State().Reconnects
 		held, err := target.Read(t.Context(), groupN(0))
 		if !errors.Is(err, registry.ErrRefused) || !strings.Contains(err.Error(), "limits.maxReceive allows, 4096 bytes") {
-			t.Errorf("%d entries, %v", len(held), err)
+			t.Errorf("Read = %d entries, %v, want a refusal with the limit", len(held), err)
 		}
 		read(t, target, groupN(1)) // it costs its own request alone
 		if n := client.State().Reconnects; n != before {
-			t.Errorf("%d new connections", n-before)
+			t.Errorf("reconnects = %d, want none", n-before)
 		}
 	})
 }
@@ -245,18 +245,18 @@ func TestClose_EndsEverythingInEveryState(t *testing.T) {
 		client.Close()
 		client.Close()
 		if err := <-done; err == nil {
-			t.Error("no error")
+			t.Error("Write under way at Close: got no error, want one")
 		}
 		if _, err := target.Read(t.Context(), groupN(0)); err == nil {
-			t.Error("no error after")
+			t.Error("Read after Close: got no error, want one")
 		}
 	})
 	inTime(t, "connected: the session ends with it", func(t *testing.T, server *zkfake.Server) {
 		client := dial(t, server)
 		write(t, target(t, client, withSession), creating(ours(0, 0, 0)))
 		client.Close()
-		if len(server.Sessions()) != 0 || len(server.Children(folderN(0))) != 0 {
-			t.Errorf("%v, %v", server.Sessions(), server.Children(folderN(0)))
+		if len(server.Sessions()) != 0 || len(server.Children(parentN(0))) != 0 {
+			t.Errorf("sessions and nodes after Close = %v, %q, want none", server.Sessions(), server.Children(parentN(0)))
 		}
 	})
 	inTime(t, "never connected", func(t *testing.T, _ *zkfake.Server) {
@@ -266,7 +266,7 @@ func TestClose_EndsEverythingInEveryState(t *testing.T) {
 		start := time.Now()
 		client.Close()
 		if took := time.Since(start); took > 3*time.Second {
-			t.Errorf("took %s", took)
+			t.Errorf("Close took %s, want 3 s at most", took)
 		}
 	})
 }

@@ -34,7 +34,7 @@ func TestSource_Conformance(t *testing.T) {
 	}
 }
 
-// connected completes a fixture by what is the same for every format.
+// connected completes a fixture with the functions of every format.
 func connected(t *testing.T, s *zkfake.Server, f *conformance.SourceFixture) {
 	t.Helper()
 	var dials atomic.Int32
@@ -64,7 +64,7 @@ func connected(t *testing.T, s *zkfake.Server, f *conformance.SourceFixture) {
 // receiveLimit has room for everything in the suite but what is made too large.
 const receiveLimit = 16 << 10
 
-// neverAnswers is a provider that takes a question and says nothing.
+// neverAnswers is a provider that accepts a question and does not answer.
 func neverAnswers(ctx context.Context, _ metadata.Ref) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
@@ -87,8 +87,8 @@ func outgrows(t *testing.T, s *zkfake.Server, parent string) func() {
 	}
 }
 
-// denies makes a node unreadable by something that a watch of its parent or of
-// itself tells, and returns what takes that back.
+// denies denies a node, which a watch reports by a change, and returns a function
+// that permits it again.
 func denies(t *testing.T, s *zkfake.Server, p string, noticed func()) func() {
 	t.Helper()
 	must(t, s.SetACL(p, nobody))
@@ -115,11 +115,11 @@ func interfacesFixture(_ *testing.T, s *zkfake.Server) conformance.SourceFixture
 			}
 		},
 		Faults: map[string]func(*testing.T, int) func(){
-			"a denied folder": func(t *testing.T, n int) func() {
+			"a denied parent": func(t *testing.T, n int) func() {
 				t.Helper()
 				return denies(t, s, providers(iface(n)), func() { register(t, s, iface(n), "10.9.9.9:1") })
 			},
-			"an oversized folder": func(t *testing.T, n int) func() {
+			"an oversized parent": func(t *testing.T, n int) func() {
 				t.Helper()
 				return outgrows(t, s, providers(iface(n)))
 			},
@@ -152,11 +152,11 @@ func applicationsFixture(_ *testing.T, s *zkfake.Server) conformance.SourceFixtu
 			}
 		},
 		Faults: map[string]func(*testing.T, int) func(){
-			"a denied folder": func(t *testing.T, n int) func() {
+			"a denied parent": func(t *testing.T, n int) func() {
 				t.Helper()
 				return denies(t, s, parent(n), func() { application(t, s, app(n), "10.9.9.9", "r1") })
 			},
-			"an oversized folder": func(t *testing.T, n int) func() {
+			"an oversized parent": func(t *testing.T, n int) func() {
 				t.Helper()
 				return outgrows(t, s, parent(n))
 			},

@@ -53,7 +53,7 @@ func reading(t *testing.T, s *zkfake.Server, tune ...func(*zookeeper.SourceOptio
 	return table
 }
 
-// application stores an instance, and what it provides: api.<application>.
+// application stores an instance, and its interface: api.<application>.
 func application(t *testing.T, s *zkfake.Server, app, ip, revision string) {
 	t.Helper()
 	must(t, s.Put("/dubbo/metadata/"+app+"/"+revision, report(app, revision)))
@@ -81,9 +81,9 @@ func unknowns(table *registry.Table) []string {
 
 var nobody = zkfake.DigestACL(zkfake.PermAll, "someone", "else")
 
-// goesOn fails the test unless everything that is not of a failing part is
+// othersContinue fails the test unless everything that is not of a failing part is
 // reported, known and followed.
-func goesOn(t *testing.T, s *zkfake.Server, table *registry.Table, failing ...string) {
+func othersContinue(t *testing.T, s *zkfake.Server, table *registry.Table, failing ...string) {
 	t.Helper()
 	register(t, s, "api.live", "10.0.9.1:1")
 	application(t, s, "live", "10.0.9.2", "r1")
@@ -92,45 +92,45 @@ func goesOn(t *testing.T, s *zkfake.Server, table *registry.Table, failing ...st
 	later(time.Minute)
 	rows, k := table.Snapshot()
 	if k.Stale != nil {
-		t.Errorf("all is stale: %v", k.Stale)
+		t.Errorf("Stale = %v, want none: other parts can be read", k.Stale)
 	}
 	for scope := range k.Unknown {
 		if !slices.ContainsFunc(failing, func(part string) bool { return strings.Contains(scope, part) }) {
-			t.Errorf("%s is unknown: %v", scope, k.Unknown[scope])
+			t.Errorf("Unknown[%q] = %v, want only scopes of %q", scope, k.Unknown[scope], failing)
 		}
 	}
 	for name, endpoints := range map[registry.Name]int{
 		"dubbo-interface:/dubbo/providers:api.live::": 2, "dubbo-application:/services/live/providers:api.live::": 1,
 	} {
 		if row := rows[name]; row == nil || len(row.Endpoints) != endpoints || k.Of(name) != nil {
-			t.Errorf("%s is not followed: %+v, %v", name, row, k.Of(name))
+			t.Errorf("row %s = %+v, %v, want %d endpoints, known", name, row, k.Of(name), endpoints)
 		}
 	}
 }
 
-func TestWhatCannotBeReadCostsItself(t *testing.T) {
+func TestSource_ADeniedPartFailsNoOther(t *testing.T) {
 	const api = registry.Name("dubbo-interface:/dubbo/providers:api.A::")
 	for name, test := range map[string]func(t *testing.T, s *zkfake.Server, table *registry.Table){
 		"a revision that is no name": func(t *testing.T, s *zkfake.Server, table *registry.Table) {
 			instanceOf(t, s, "shop", "10.6.6.6", "..")
 			later(time.Minute)
 			if why := table.Skipped()["dubbo-application:/services/shop 10.6.6.6:1"]; !strings.Contains(why, "..") {
-				t.Errorf("the reason is %q", why)
+				t.Errorf("reason of the skipped entry = %q, want one with ..", why)
 			}
-			goesOn(t, s, table)
+			othersContinue(t, s, table)
 		},
 		"a document that is denied": func(t *testing.T, s *zkfake.Server, table *registry.Table) {
 			must(t, s.Put("/dubbo/metadata/secret/r1", report("secret", "r1")))
 			must(t, s.SetACL("/dubbo/metadata/secret/r1", nobody))
 			instanceOf(t, s, "secret", "10.6.6.6", "r1")
-			goesOn(t, s, table, "/services/secret")
+			othersContinue(t, s, table, "/services/secret")
 			if err := knowledge(table).Of("dubbo-application:/services/secret/providers:api.secret::"); err == nil || !strings.Contains(err.Error(), "ACL") {
-				t.Errorf("unknown for %v", err)
+				t.Errorf("Of(api.secret) = %v, want an error of the ACL", err)
 			}
 			must(t, s.SetACL("/dubbo/metadata/secret/r1", zkfake.WorldACL(zkfake.PermAll)))
 			later(31 * time.Second)
 			if got := unknowns(table); len(got) > 0 {
-				t.Errorf("unknown when it may be read: %q", got)
+				t.Errorf("unknown after it may be read = %q, want none", got)
 			}
 		},
 		"a document that is late, of which the provider lives": func(t *testing.T, s *zkfake.Server, table *registry.Table) {
@@ -138,79 +138,79 @@ func TestWhatCannotBeReadCostsItself(t *testing.T) {
 			instanceOf(t, s, "shop", "10.0.0.2", "r2")
 			later(6 * time.Minute) // all is read anew meanwhile
 			if err := knowledge(table).Of(shop); err == nil || !strings.Contains(err.Error(), "metadata/r2, tried since") {
-				t.Errorf("unknown for %v", err)
+				t.Errorf("Of(api.shop) = %v, want the path and since when it is tried", err)
 			}
-			goesOn(t, s, table, "/services/shop")
+			othersContinue(t, s, table, "/services/shop")
 			must(t, s.Put("/dubbo/shop/r2", nil)) // where dubbo-go stores it; the data comes after the node
 			later(time.Second)
 			if knowledge(table).Of(shop) == nil {
-				t.Error("an empty document is none")
+				t.Error("Of(api.shop) = nil with an empty document, want it unknown")
 			}
 			must(t, s.Put("/dubbo/shop/r2", report("shop", "r2")))
 			later(time.Second)
 			if row := table.Get(shop); len(row.Endpoints) != 2 || knowledge(table).Of(shop) != nil {
-				t.Errorf("%+v, %v", row, knowledge(table).Of(shop))
+				t.Errorf("row = %+v, %v, want 2 endpoints, known", row, knowledge(table).Of(shop))
 			}
 		},
 		"a new revision of a provider that can never be had": func(t *testing.T, s *zkfake.Server, table *registry.Table) {
 			const shop = registry.Name("dubbo-application:/services/shop/providers:api.shop::")
 			must(t, s.Put("/services/shop/10.0.0.1:1", []byte(localInstance("10.0.0.1")))) // nobody is asked here
 			for range 3 {
-				goesOn(t, s, table, "/services/shop")
+				othersContinue(t, s, table, "/services/shop")
 				if err := knowledge(table).Of(shop); err == nil || !strings.Contains(err.Error(), "no provider is asked here") {
-					t.Errorf("unknown for %v", err)
+					t.Errorf("Of(api.shop) = %v, want that no provider is asked", err)
 				}
 			}
 			s.DropConnections()
-			goesOn(t, s, table, "/services/shop")
+			othersContinue(t, s, table, "/services/shop")
 			if table.Get(shop) == nil || knowledge(table).Of(shop) == nil {
-				t.Errorf("over a new connection: %+v, unknown for %v", table.Get(shop), knowledge(table).Of(shop))
+				t.Errorf("over a new connection: row = %+v, %v, want it kept and unknown", table.Get(shop), knowledge(table).Of(shop))
 			}
 			must(t, s.Put("/services/never/10.0.0.7:1", []byte(strings.ReplaceAll(localInstance("10.0.0.7"), "shop", "never"))))
-			goesOn(t, s, table, "/services/shop") // what was never seen is left out
+			othersContinue(t, s, table, "/services/shop") // what was never seen is left out
 			instanceOf(t, s, "shop", "10.0.0.1", "r1")
 			later(time.Minute)
 			if got := unknowns(table); len(got) > 0 {
-				t.Errorf("unknown when it may be read: %q", got)
+				t.Errorf("unknown after it may be read = %q, want none", got)
 			}
 		},
 		"a root that is denied": func(t *testing.T, s *zkfake.Server, table *registry.Table) {
 			must(t, s.SetACL("/spring", nobody))
 			spring(t, s, "cart", 3)
-			goesOn(t, s, table, "spring-cloud:/spring/")
+			othersContinue(t, s, table, "spring-cloud:/spring/")
 			if knowledge(table).Of("spring-cloud:/spring/cart") == nil {
-				t.Error("what was never listed is known to be absent")
+				t.Error("Of(cart) = nil before the root was listed, want it unknown")
 			}
 			spring(t, s, "orders", 4) // its own parent may be read
 			must(t, s.SetACL("/spring", zkfake.WorldACL(zkfake.PermAll)))
 			later(20 * time.Second)
 			if rows, k := table.Snapshot(); len(k.Unknown) > 0 || rows["spring-cloud:/spring/cart"] == nil || len(rows["spring-cloud:/spring/orders"].Endpoints) != 3 {
-				t.Errorf("%v, unknown %v", rows, k.Unknown)
+				t.Errorf("rows = %v, unknown %v, want cart, 3 endpoints of orders and none unknown", rows, k.Unknown)
 			}
 		},
 		"a root that is denied from the start of a connection": func(t *testing.T, s *zkfake.Server, table *registry.Table) {
 			must(t, s.SetACL("/spring", nobody))
 			s.DropConnections()
-			goesOn(t, s, table, "spring-cloud:/spring/")
+			othersContinue(t, s, table, "spring-cloud:/spring/")
 			if row := table.Get("spring-cloud:/spring/orders"); len(row.Endpoints) != 2 {
-				t.Errorf("%+v", row)
+				t.Errorf("row = %+v, want 2 endpoints as before", row)
 			}
 		},
 		"a root of which the list is larger than an answer may be": func(t *testing.T, s *zkfake.Server, table *registry.Table) {
 			mend := outgrows(t, s, "/spring")
-			goesOn(t, s, table, "spring-cloud:/spring/")
+			othersContinue(t, s, table, "spring-cloud:/spring/")
 			if err := knowledge(table).Of("spring-cloud:/spring/orders"); err == nil || !strings.Contains(err.Error(), "limits.maxReceive") {
-				t.Errorf("unknown for %v", err)
+				t.Errorf("Of(orders) = %v, want an error of the limit", err)
 			}
 			s.DropConnections()
-			goesOn(t, s, table, "spring-cloud:/spring/")
+			othersContinue(t, s, table, "spring-cloud:/spring/")
 			mend()
 			later(20 * time.Second)
 			if got := unknowns(table); len(got) > 0 {
-				t.Errorf("unknown when it may be read: %q", got)
+				t.Errorf("unknown after it may be read = %q, want none", got)
 			}
 		},
-		"a folder of which the list is larger than an answer may be": func(t *testing.T, s *zkfake.Server, table *registry.Table) {
+		"a parent with a list larger than an answer may be": func(t *testing.T, s *zkfake.Server, table *registry.Table) {
 			mend := outgrows(t, s, "/spring/orders")
 			var mu sync.Mutex
 			lists := 0
@@ -225,14 +225,14 @@ func TestWhatCannotBeReadCostsItself(t *testing.T) {
 			later(time.Hour)
 			mu.Lock()
 			if lists < 30 || lists > 80 { // it is large, so that each costs much
-				t.Errorf("read %d times in an hour", lists)
+				t.Errorf("lists in an hour = %d, want 30 to 80", lists)
 			}
 			mu.Unlock()
-			goesOn(t, s, table, "spring-cloud:/spring/orders")
+			othersContinue(t, s, table, "spring-cloud:/spring/orders")
 			mend()
 			later(2 * time.Minute)
 			if got := unknowns(table); len(got) > 0 {
-				t.Errorf("unknown when it may be read: %q", got)
+				t.Errorf("unknown after it may be read = %q, want none", got)
 			}
 		},
 		"a root that went, as container nodes do": func(t *testing.T, s *zkfake.Server, table *registry.Table) {
@@ -242,21 +242,21 @@ func TestWhatCannotBeReadCostsItself(t *testing.T) {
 			s.Delete("/spring/orders")
 			later(time.Minute)
 			s.Delete("/spring")
-			goesOn(t, s, table, "spring-cloud:/spring/")
+			othersContinue(t, s, table, "spring-cloud:/spring/")
 			spring(t, s, "orders", 5)
 			later(time.Second)
 			if rows, k := table.Snapshot(); len(k.Unknown) > 0 || len(rows["spring-cloud:/spring/orders"].Endpoints) != 1 {
-				t.Errorf("%v, unknown %v", rows, k.Unknown)
+				t.Errorf("rows = %v, unknown %v, want 1 endpoint of orders and none unknown", rows, k.Unknown)
 			}
 		},
 		"a root that went at once": func(t *testing.T, s *zkfake.Server, table *registry.Table) {
 			s.Delete("/spring")
-			goesOn(t, s, table, "spring-cloud:/spring/")
+			othersContinue(t, s, table, "spring-cloud:/spring/")
 			if row := table.Get("spring-cloud:/spring/orders"); len(row.Endpoints) != 2 {
-				t.Errorf("%+v", row)
+				t.Errorf("row = %+v, want 2 endpoints as before", row)
 			}
 		},
-		"a root that goes while its folders are being read": func(t *testing.T, s *zkfake.Server, table *registry.Table) {
+		"a root that is deleted while its parents are being read": func(t *testing.T, s *zkfake.Server, table *registry.Table) {
 			reached := make(chan struct{})
 			var once bool
 			s.SetFault(func(r zkfake.Request) zkfake.Fault {
@@ -269,34 +269,34 @@ func TestWhatCannotBeReadCostsItself(t *testing.T) {
 			})
 			<-reached // everything is read again
 			s.Delete("/spring")
-			goesOn(t, s, table, "spring-cloud:/spring/")
+			othersContinue(t, s, table, "spring-cloud:/spring/")
 			if row := table.Get("spring-cloud:/spring/orders"); row == nil || len(row.Endpoints) != 2 {
-				t.Errorf("%+v", row)
+				t.Errorf("row = %+v, want 2 endpoints as before", row)
 			}
 		},
 		"a node that is denied": func(t *testing.T, s *zkfake.Server, table *registry.Table) {
 			must(t, s.Put("/spring/orders/u7", nil))
 			must(t, s.SetACL("/spring/orders/u7", nobody))
 			spring(t, s, "orders", 3)
-			goesOn(t, s, table, "spring-cloud:/spring/orders")
+			othersContinue(t, s, table, "spring-cloud:/spring/orders")
 			if row := table.Get("spring-cloud:/spring/orders"); len(row.Endpoints) != 3 {
-				t.Errorf("its neighbours are not followed: %+v", row)
+				t.Errorf("row = %+v, want 3 endpoints: other nodes are followed", row)
 			}
 			must(t, s.SetACL("/spring/orders/u7", zkfake.WorldACL(zkfake.PermAll)))
 			spring(t, s, "orders", 7)
 			later(20 * time.Second)
 			if row := table.Get("spring-cloud:/spring/orders"); len(row.Endpoints) != 4 || len(unknowns(table)) > 0 {
-				t.Errorf("%+v, unknown %q", row, unknowns(table))
+				t.Errorf("row = %+v, unknown %q, want 4 endpoints and none unknown", row, unknowns(table))
 			}
 		},
-		"a denied folder that went while nobody was connected": func(t *testing.T, s *zkfake.Server, table *registry.Table) {
+		"a denied parent that was deleted without a connection": func(t *testing.T, s *zkfake.Server, table *registry.Table) {
 			must(t, s.Put(providers("api.A")+"/not%20a%20url", nil))
 			later(time.Second)
 			must(t, s.SetACL(providers("api.A"), nobody))
 			register(t, s, "api.A", "10.0.0.9:1")
 			later(time.Minute)
 			if k := knowledge(table); k.Of(api) == nil || len(table.Skipped()) != 1 {
-				t.Fatalf("knowledge %+v, skipped %v", k, table.Skipped())
+				t.Fatalf("knowledge = %+v, skipped %v, want api.A unknown and one input skipped", k, table.Skipped())
 			}
 			s.SetFault(func(zkfake.Request) zkfake.Fault { return zkfake.Fault{Cut: zkfake.CutBefore} })
 			s.DropConnections()
@@ -304,9 +304,9 @@ func TestWhatCannotBeReadCostsItself(t *testing.T) {
 			s.Delete("/dubbo/api.A")
 			s.SetFault(nil)
 			later(time.Minute)
-			goesOn(t, s, table)
+			othersContinue(t, s, table)
 			if table.Get(api) != nil || len(table.Skipped()) > 0 {
-				t.Errorf("%+v, skipped %v", table.Get(api), table.Skipped())
+				t.Errorf("row = %+v, skipped %v, want neither", table.Get(api), table.Skipped())
 			}
 		},
 	} {
@@ -318,14 +318,14 @@ func TestWhatCannotBeReadCostsItself(t *testing.T) {
 			table := reading(t, s)
 			later(time.Second)
 			if rows, k := table.Snapshot(); len(rows) != 3 || !k.Synced || k.Stale != nil || len(k.Unknown) > 0 {
-				t.Fatalf("%d services, %+v", len(rows), k)
+				t.Fatalf("%d services, knowledge %+v, want 3, synced and none unknown", len(rows), k)
 			}
 			test(t, s, table)
 		})
 	}
 }
 
-func TestProvidersThatDoNotAnswerDelayNothingElse(t *testing.T) {
+func TestSource_ProvidersWithoutAnAnswerDelayNothingElse(t *testing.T) {
 	inTime(t, "200 of them", func(t *testing.T, s *zkfake.Server) {
 		for i := range 200 {
 			ip := fmt.Sprintf("10.1.0.%d", i)
@@ -345,16 +345,16 @@ func TestProvidersThatDoNotAnswerDelayNothingElse(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 		}
 		if took := time.Since(began); took > 11*time.Second {
-			t.Errorf("reported anything after %v", took)
+			t.Errorf("first report after %v, want 11 s at most", took)
 		}
-		tells(t, table, "api.shop=10.0.0.1:1")
+		wantReported(t, table, "api.shop=10.0.0.1:1")
 		later(time.Minute)
 		register(t, s, "api.A", "10.0.0.3:1")
 		application(t, s, "cart", "10.0.0.4", "r1")
 		later(100 * time.Millisecond)
-		tells(t, table, "api.A=10.0.0.3:1", "api.cart=10.0.0.4:1", "api.shop=10.0.0.1:1")
+		wantReported(t, table, "api.A=10.0.0.3:1", "api.cart=10.0.0.4:1", "api.shop=10.0.0.1:1")
 		if got := unknowns(table); len(got) != 200 {
-			t.Errorf("%d are unknown, want 200", len(got))
+			t.Errorf("unknown = %d, want 200", len(got))
 		}
 	})
 }

@@ -75,7 +75,7 @@ func published(table *registry.Table) []string {
 	return out
 }
 
-func tells(t *testing.T, table *registry.Table, want ...string) {
+func wantReported(t *testing.T, table *registry.Table, want ...string) {
 	t.Helper()
 	if got := published(table); !slices.Equal(got, want) {
 		t.Errorf("reported %q, want %q", got, want)
@@ -95,25 +95,25 @@ func later(d time.Duration) {
 
 func TestSource(t *testing.T) {
 	for name, test := range map[string]func(t *testing.T, s *zkfake.Server){
-		"what is registered is told, once all of it was read": func(t *testing.T, s *zkfake.Server) {
+		"what is registered is reported, once all of it was read": func(t *testing.T, s *zkfake.Server) {
 			register(t, s, "api.A", "10.0.0.1:20880", "10.0.0.2:20880")
 			register(t, s, "api.B", "10.0.0.3:20880")
 			table := reads(t, s)
 			if knowledge(table).Synced {
-				t.Error("synced before anything was read")
+				t.Error("Synced before a reading, want not")
 			}
 			later(time.Second)
-			tells(t, table, "api.A=10.0.0.1:20880,10.0.0.2:20880", "api.B=10.0.0.3:20880")
+			wantReported(t, table, "api.A=10.0.0.1:20880,10.0.0.2:20880", "api.B=10.0.0.3:20880")
 			if k := knowledge(table); !k.Synced || k.Stale != nil {
-				t.Errorf("knowledge %+v", k)
+				t.Errorf("knowledge = %+v, want synced and not stale", k)
 			}
 		},
 		"an empty registry is known to be empty": func(t *testing.T, s *zkfake.Server) {
 			table := reads(t, s)
 			later(time.Second)
-			tells(t, table)
+			wantReported(t, table)
 			if k := knowledge(table); !k.Synced {
-				t.Errorf("knowledge %+v", k)
+				t.Errorf("knowledge = %+v, want synced", k)
 			}
 		},
 		"endpoints and interfaces come and go": func(t *testing.T, s *zkfake.Server) {
@@ -121,18 +121,18 @@ func TestSource(t *testing.T) {
 			later(time.Second)
 			register(t, s, "api.A", "10.0.0.1:1", "10.0.0.2:1")
 			later(time.Second)
-			tells(t, table, "api.A=10.0.0.1:1,10.0.0.2:1")
+			wantReported(t, table, "api.A=10.0.0.1:1,10.0.0.2:1")
 			s.Delete(provider("api.A", "10.0.0.1:1"))
 			later(time.Second)
-			tells(t, table, "api.A=10.0.0.2:1")
+			wantReported(t, table, "api.A=10.0.0.2:1")
 			register(t, s, "api.B", "10.0.0.3:1")
 			later(time.Second)
-			tells(t, table, "api.A=10.0.0.2:1", "api.B=10.0.0.3:1")
+			wantReported(t, table, "api.A=10.0.0.2:1", "api.B=10.0.0.3:1")
 			s.Delete(provider("api.B", "10.0.0.3:1"))
 			s.Delete(providers("api.B"))
 			s.Delete("/dubbo/api.B")
 			later(time.Second)
-			tells(t, table, "api.A=10.0.0.2:1")
+			wantReported(t, table, "api.A=10.0.0.2:1")
 		},
 		"a service that lost its last endpoint is known to have none": func(t *testing.T, s *zkfake.Server) {
 			register(t, s, "api.A", "10.0.0.1:1")
@@ -140,12 +140,12 @@ func TestSource(t *testing.T) {
 			later(time.Second)
 			s.Delete(provider("api.A", "10.0.0.1:1"))
 			later(time.Second)
-			tells(t, table, "api.A=")
+			wantReported(t, table, "api.A=")
 			register(t, s, "api.A", "10.0.0.9:1")
 			later(time.Second)
-			tells(t, table, "api.A=10.0.0.9:1")
+			wantReported(t, table, "api.A=10.0.0.9:1")
 		},
-		"and is that after a connection was lost too, until its folder goes": func(t *testing.T, s *zkfake.Server) {
+		"and is that after a connection was lost too, until its parent is deleted": func(t *testing.T, s *zkfake.Server) {
 			register(t, s, "api.A", "10.0.0.1:1")
 			register(t, s, "api.B", "10.0.0.2:1")
 			table := reads(t, s)
@@ -156,27 +156,27 @@ func TestSource(t *testing.T) {
 			s.DropConnections()
 			s.Delete(provider("api.B", "10.0.0.2:1"))
 			later(10 * time.Second)
-			tells(t, table, "api.A=", "api.B=")
+			wantReported(t, table, "api.A=", "api.B=")
 			rows, _ := table.Snapshot()
 			for name, row := range rows {
 				if spoke := before[name].Endpoints[0].Protocol; row.Protocol != spoke {
-					t.Errorf("%s speaks %q, and spoke %q", name, row.Protocol, spoke)
+					t.Errorf("protocol of %s = %q, want %q as before", name, row.Protocol, spoke)
 				}
 			}
 			s.DropConnections()
 			s.Delete(providers("api.A"))
 			s.Delete("/dubbo/api.A")
 			later(10 * time.Second)
-			tells(t, table, "api.B=")
+			wantReported(t, table, "api.B=")
 		},
-		"an interface whose folder is made later is found": func(t *testing.T, s *zkfake.Server) {
+		"an interface whose parent is created later is found": func(t *testing.T, s *zkfake.Server) {
 			must(t, s.Put("/dubbo/api.A/consumers", nil))
 			table := reads(t, s)
 			later(time.Second)
-			tells(t, table)
+			wantReported(t, table)
 			register(t, s, "api.A", "10.0.0.1:1")
 			later(time.Second)
-			tells(t, table, "api.A=10.0.0.1:1")
+			wantReported(t, table, "api.A=10.0.0.1:1")
 		},
 		"what changed while disconnected is seen after the reconnect": func(t *testing.T, s *zkfake.Server) {
 			register(t, s, "api.A", "10.0.0.1:1", "10.0.0.2:1")
@@ -188,10 +188,10 @@ func TestSource(t *testing.T) {
 			s.Delete(provider("api.A", "10.0.0.1:1"))
 			register(t, s, "api.B", "10.0.0.3:1")
 			later(10 * time.Second)
-			tells(t, table, "api.A=10.0.0.2:1", "api.B=10.0.0.3:1")
+			wantReported(t, table, "api.A=10.0.0.2:1", "api.B=10.0.0.3:1")
 			for name, row := range reader.Drain().Rows {
 				if strings.Contains(string(name), "api.A") && !row.Found {
-					t.Error("what was missed is found, not told")
+					t.Error("Found of api.A = false, want true: its end was missed")
 				}
 			}
 		},
@@ -202,14 +202,14 @@ func TestSource(t *testing.T) {
 			s.SetFault(func(zkfake.Request) zkfake.Fault { return zkfake.Fault{Cut: zkfake.CutBefore} })
 			s.DropConnections()
 			later(10 * time.Minute)
-			tells(t, table, "api.A=10.0.0.1:1")
+			wantReported(t, table, "api.A=10.0.0.1:1")
 			if knowledge(table).Stale == nil {
-				t.Error("ten minutes without a server and not stale")
+				t.Error("Stale = nil after ten minutes without a server, want a reason")
 			}
 			s.SetFault(nil)
 			later(time.Minute)
 			if k := knowledge(table); k.Stale != nil || k.Epoch < 2 {
-				t.Errorf("knowledge %+v", k)
+				t.Errorf("knowledge = %+v, want it not stale after another reading", k)
 			}
 		},
 		"a new session reads and watches everything again": func(t *testing.T, s *zkfake.Server) {
@@ -222,7 +222,7 @@ func TestSource(t *testing.T) {
 			later(30 * time.Second)
 			register(t, s, "api.A", "10.0.0.2:1")
 			later(time.Second)
-			tells(t, table, "api.A=10.0.0.1:1,10.0.0.2:1")
+			wantReported(t, table, "api.A=10.0.0.1:1,10.0.0.2:1")
 		},
 		"a subtree that is denied stays as it was and is unknown, others continue": func(t *testing.T, s *zkfake.Server) {
 			register(t, s, "api.A", "10.0.0.1:1")
@@ -239,17 +239,17 @@ func TestSource(t *testing.T) {
 			register(t, s, "api.A", "10.0.0.9:1")
 			register(t, s, "api.B", "10.0.0.3:1")
 			later(time.Second)
-			tells(t, table, "api.A=10.0.0.1:1", "api.B=10.0.0.2:1,10.0.0.3:1")
+			wantReported(t, table, "api.A=10.0.0.1:1", "api.B=10.0.0.2:1,10.0.0.3:1")
 			k := knowledge(table)
 			rows, _ := table.Snapshot()
 			for name := range rows {
 				if denied := strings.Contains(string(name), "api.A"); (k.Of(name) != nil) != denied {
-					t.Errorf("%s: %v", name, k.Of(name))
+					t.Errorf("Of(%s) = %v, want it unknown: %v", name, k.Of(name), denied)
 				}
 			}
 			s.SetFault(nil)
 			later(20 * time.Second) // long before everything is read again
-			tells(t, table, "api.A=10.0.0.1:1,10.0.0.9:1", "api.B=10.0.0.2:1,10.0.0.3:1")
+			wantReported(t, table, "api.A=10.0.0.1:1,10.0.0.9:1", "api.B=10.0.0.2:1,10.0.0.3:1")
 		},
 		"a root that vanished holds all that it held": func(t *testing.T, s *zkfake.Server) {
 			register(t, s, "api.A", "10.0.0.1:1")
@@ -263,14 +263,14 @@ func TestSource(t *testing.T) {
 			}
 			s.SetFault(nil)
 			later(time.Hour)
-			tells(t, table, "api.A=10.0.0.1:1")
+			wantReported(t, table, "api.A=10.0.0.1:1")
 			if err := knowledge(table).Of("dubbo-interface:/dubbo/providers:api.A::"); !errors.Is(err, zookeeper.ErrRootGone) || !strings.Contains(err.Error(), "/dubbo") {
-				t.Errorf("unknown for %v", err)
+				t.Errorf("Of(api.A) = %v, want ErrRootGone with the root", err)
 			}
 			register(t, s, "api.A", "10.0.0.1:1")
 			later(time.Minute)
 			if k := knowledge(table); k.Stale != nil || len(k.Unknown) > 0 {
-				t.Errorf("knowledge %+v", k)
+				t.Errorf("knowledge = %+v, want it not stale and none unknown", k)
 			}
 		},
 		"a root that does not exist is warned of once, and read once it does": func(t *testing.T, s *zkfake.Server) {
@@ -279,9 +279,9 @@ func TestSource(t *testing.T) {
 			later(time.Hour)
 			register(t, s, "api.A", "10.0.0.1:1")
 			later(time.Minute)
-			tells(t, table, "api.A=10.0.0.1:1")
+			wantReported(t, table, "api.A=10.0.0.1:1")
 			if n := strings.Count(log.String(), "root does not exist"); n != 1 || !strings.Contains(log.String(), "root=/dubbo") {
-				t.Errorf("%d warnings: %s", n, log.String())
+				t.Errorf("warnings = %d, want 1 with the root: %s", n, log.String())
 			}
 		},
 		"one node that is no provider costs that node": func(t *testing.T, s *zkfake.Server) {
@@ -290,14 +290,14 @@ func TestSource(t *testing.T) {
 			must(t, s.Put(providers("api.A")+"/%7B%22id%22%3A1%7D", nil))
 			table := reads(t, s)
 			later(time.Second)
-			tells(t, table, "api.A=10.0.0.1:1")
+			wantReported(t, table, "api.A=10.0.0.1:1")
 			if n := len(table.Skipped()); n != 2 {
-				t.Errorf("%d inputs skipped, want 2: %v", n, table.Skipped())
+				t.Errorf("skipped inputs = %d, want 2: %v", n, table.Skipped())
 			}
 			s.Delete(providers("api.A") + "/not%20a%20url")
 			later(time.Second)
 			if n := len(table.Skipped()); n != 1 {
-				t.Errorf("%d inputs skipped, want 1: %v", n, table.Skipped())
+				t.Errorf("skipped inputs = %d, want 1: %v", n, table.Skipped())
 			}
 		},
 		"a steady registry is not read again and again": func(t *testing.T, s *zkfake.Server) {
@@ -310,10 +310,10 @@ func TestSource(t *testing.T) {
 			register(t, s, "api.S7", "10.0.0.2:1")
 			later(time.Minute)
 			if n := s.Count(zkfake.OpGetChildren2) + s.Count(zkfake.OpGetChildren) - before; n != 1 {
-				t.Errorf("one change cost %d reads", n)
+				t.Errorf("lists for one change = %d, want 1", n)
 			}
 			if n := len(published(table)); n != 100 {
-				t.Errorf("%d services", n)
+				t.Errorf("services = %d, want 100", n)
 			}
 		},
 	} {

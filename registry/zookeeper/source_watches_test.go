@@ -15,9 +15,9 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
 )
 
-// TestTimeCostsNothingThatStays: the library keeps a channel for each
+// TestSource_WatchesDoNotGrowWithTime: the library keeps a channel for each
 // time that a watch is armed, until it fires.
-func TestTimeCostsNothingThatStays(t *testing.T) {
+func TestSource_WatchesDoNotGrowWithTime(t *testing.T) {
 	fill := func(t *testing.T, s *zkfake.Server) {
 		for i := range 20 {
 			register(t, s, fmt.Sprintf("api.S%d", i), "10.0.0.1:1")
@@ -34,13 +34,13 @@ func TestTimeCostsNothingThatStays(t *testing.T) {
 		later(10 * time.Minute)
 		after, more := s.Watches()
 		if more > again {
-			t.Errorf("%d watches were armed that were armed already", more-again)
+			t.Errorf("watches armed again = %d, want none", more-again)
 		}
 		if after > watches+spare {
-			t.Errorf("%d watches, there were %d", after, watches)
+			t.Errorf("watches = %d, want about %d as before", after, watches)
 		}
 		if n := runtime.NumGoroutine(); n > goroutines+conformance.Comings {
-			t.Errorf("%d goroutines, there were %d", n, goroutines)
+			t.Errorf("goroutines = %d, want about %d as before", n, goroutines)
 		}
 	}
 	inTime(t, "hours in which nothing happens", func(t *testing.T, s *zkfake.Server) {
@@ -48,7 +48,7 @@ func TestTimeCostsNothingThatStays(t *testing.T) {
 		table := reading(t, s)
 		costs(t, s, 0, func() { later(conformance.Long()) })
 		if rows, _ := table.Snapshot(); len(rows) != 60 {
-			t.Errorf("%d services", len(rows))
+			t.Errorf("services = %d, want 60", len(rows))
 		}
 	})
 	inTime(t, "hours of changes", func(t *testing.T, s *zkfake.Server) {
@@ -73,29 +73,29 @@ func TestTimeCostsNothingThatStays(t *testing.T) {
 			s.Delete(fmt.Sprint("/spring/day", minutes-1))
 		})
 		if rows, _ := table.Snapshot(); len(rows) != 60 {
-			t.Errorf("%d services", len(rows))
+			t.Errorf("services = %d, want 60", len(rows))
 		}
 	})
-	inTime(t, "wishes that change for hours", func(t *testing.T, s *zkfake.Server) {
+	inTime(t, "names of an interest that change for hours", func(t *testing.T, s *zkfake.Server) {
 		fill(t, s)
-		wish := registry.NewInterest()
-		wish.Add("api.S1", "app1", "spring1")
-		table := reading(t, s, func(o *zookeeper.SourceOptions) { o.Interest = wish })
+		interest := registry.NewInterest()
+		interest.Add("api.S1", "app1", "spring1")
+		table := reading(t, s, func(o *zookeeper.SourceOptions) { o.Interest = interest })
 		costs(t, s, 300, func() {
 			for i := range 300 {
 				name := fmt.Sprint("api.never", i)
-				wish.Add(name)
+				interest.Add(name)
 				later(30 * time.Second)
-				wish.Drop(name)
+				interest.Drop(name)
 			}
 		})
 		if rows, _ := table.Snapshot(); len(rows) != 3 {
-			t.Errorf("%d services", len(rows))
+			t.Errorf("services = %d, want 3", len(rows))
 		}
 	})
 }
 
-func TestAChangeCostsWhatChanged(t *testing.T) {
+func TestSource_AChangeCostsAFewRequests(t *testing.T) {
 	inTime(t, "one of 500", func(t *testing.T, s *zkfake.Server) {
 		const n = 500
 		for i := range n {
@@ -112,16 +112,16 @@ func TestAChangeCostsWhatChanged(t *testing.T) {
 			change()
 			later(time.Second)
 			if got := requests(s) - before; got > 3 {
-				t.Errorf("%s beside %d costs %d requests", what, n, got)
+				t.Errorf("requests of %s beside %d = %d, want 3 at most", what, n, got)
 			}
 		}
 		if row := table.Get("dubbo-application:/services/shop/providers:api.shop::"); len(row.Endpoints) != n {
-			t.Errorf("%d endpoints, want %d", len(row.Endpoints), n)
+			t.Errorf("endpoints = %d, want %d", len(row.Endpoints), n)
 		}
 	})
 }
 
-func TestOnlyANewConnectionConfirms(t *testing.T) {
+func TestSource_OnlyANewConnectionConfirms(t *testing.T) {
 	inTime(t, "two servers", func(t *testing.T, s *zkfake.Server) {
 		var dialed []string
 		conn := zookeeper.Options{Servers: []string{"a:2181", "b:2181/app"}, Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -141,17 +141,17 @@ func TestOnlyANewConnectionConfirms(t *testing.T) {
 		}()
 		later(time.Hour)
 		if k := knowledge(table); k.Dials != 1 || k.Epoch < 10 {
-			t.Errorf("%d readings, %d of a new connection; want 1", k.Epoch, k.Dials)
+			t.Errorf("readings = %d, of new connections %d, want 10 at least and 1", k.Epoch, k.Dials)
 		}
 		source.Recheck()
 		later(time.Minute)
 		if k := knowledge(table); k.Dials != 2 || k.Stale != nil || len(dialed) != 2 || dialed[0] == dialed[1] {
-			t.Errorf("knowledge %+v, dialed %q", k, dialed)
+			t.Errorf("knowledge = %+v, dialed %q, want another server", k, dialed)
 		}
 	})
 }
 
-func TestAFollowerThatLagsIsNotBelieved(t *testing.T) {
+func TestSource_WaitsForAServerThatLags(t *testing.T) {
 	inTime(t, "one provider behind", func(t *testing.T, s *zkfake.Server) {
 		register(t, s, "api.A", "10.0.0.1:1")
 		s.Lag()
@@ -159,6 +159,6 @@ func TestAFollowerThatLagsIsNotBelieved(t *testing.T) {
 		register(t, s, "api.B", "10.0.0.3:1")
 		table := reading(t, s)
 		later(time.Second)
-		tells(t, table, "api.A=10.0.0.1:1,10.0.0.2:1", "api.B=10.0.0.3:1")
+		wantReported(t, table, "api.A=10.0.0.1:1,10.0.0.2:1", "api.B=10.0.0.3:1")
 	})
 }

@@ -31,7 +31,7 @@ func TestTarget_Changes(t *testing.T) {
 			path, _ := pathOf(t, layout{}, theirs(1, 3, 0))
 			must(t, s.Put(path, nil))
 		}},
-		"a folder that was not there": {want: []registry.Group{groupN(2)}, happens: func(t *testing.T, s *zkfake.Server, _ func(registry.Change)) {
+		"a parent that did not exist": {want: []registry.Group{groupN(2)}, happens: func(t *testing.T, s *zkfake.Server, _ func(registry.Change)) {
 			path, _ := pathOf(t, layout{}, theirs(2, 3, 0))
 			must(t, s.Put(path, nil))
 		}},
@@ -62,7 +62,7 @@ func TestTarget_Changes(t *testing.T) {
 					_ = watch(t, target, groupN(n))
 				}
 				if got := target.Changes(); got != nil {
-					t.Fatalf("Changes() = %v before anything happens", got)
+					t.Fatalf("Changes() = %v before a change, want none", got)
 				}
 				c.happens(t, s, write)
 				time.Sleep(time.Minute) // a session that is lost is begun anew
@@ -73,7 +73,7 @@ func TestTarget_Changes(t *testing.T) {
 					_ = watch(t, target, group)
 				}
 				if got := target.Changes(); got != nil {
-					t.Errorf("Changes() = %v, told once more", got)
+					t.Errorf("Changes() = %v once more, want none", got)
 				}
 			})
 		})
@@ -88,8 +88,8 @@ type at struct {
 
 func (a at) RemoteAddr() net.Addr { return net.TCPAddrFromAddrPort(a.addr) }
 
-// TestTarget_WatchesOverTheServerThatItWritesTo has a name of which each look-up
-// gives another address.
+// TestTarget_WatchesOverTheServerThatItWritesTo has a name that each look-up
+// resolves to another address.
 func TestTarget_WatchesOverTheServerThatItWritesTo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serve(t)

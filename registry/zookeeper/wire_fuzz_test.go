@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// FuzzWire shows that whatever a server sends, what the library is handed are
-// whole packets within the limit.
+// FuzzWire shows that the library reads whole packets within the limit, whatever a
+// server sends.
 func FuzzWire(f *testing.F) {
 	hello := append([]byte{0, 0, 0, 36, 0, 0, 0, 0, 0, 0, 0x27, 0x10, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 16}, make([]byte, 16)...)
 	packet := append([]byte{0, 0, 0, 16}, make([]byte, 16)...)
@@ -23,15 +23,15 @@ func FuzzWire(f *testing.F) {
 		w := newWire(said{bytes.NewReader(sent)}, nil, Options{ReceiveLimit: limit, DialTimeout: time.Second})
 		got, err := io.ReadAll(w)
 		if err == nil && w.failure() != nil {
-			t.Errorf("%v was not told", w.failure())
+			t.Errorf("Read = nil with failure %v, want it returned", w.failure())
 		}
 		if len(got) > len(sent) {
-			t.Errorf("%d bytes were made of %d", len(got), len(sent))
+			t.Errorf("Read returned %d bytes of %d", len(got), len(sent))
 		}
 	})
 }
 
-// said is a connection on which everything was said already.
+// said is a connection on which everything was received already.
 type said struct{ io.Reader }
 
 func (said) Write(p []byte) (int, error)      { return len(p), nil }

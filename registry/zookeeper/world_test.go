@@ -77,7 +77,7 @@ func group(name string) registry.Group {
 
 func groupN(n int) registry.Group { return group(fmt.Sprintf("api.Group%d", n)) }
 
-func folderN(n int) string { return fmt.Sprintf("%s/api.Group%d/nodes", root, n) }
+func parentN(n int) string { return fmt.Sprintf("%s/api.Group%d/nodes", root, n) }
 
 func entry(by string) func(n, i, v int) registry.Entry {
 	return func(n, i, v int) registry.Entry {

@@ -21,24 +21,24 @@ func many(n, from, to int) []registry.Entry {
 	return out
 }
 
-func TestWrite_OneTransactionMakesFoldersAndNodes(t *testing.T) {
+func TestWrite_OneTransactionCreatesParentsAndNodes(t *testing.T) {
 	t.Parallel()
 	server := serve(t)
 	target := target(t, dial(t, server))
 	write(t, target, creating(many(0, 0, 10)...))
 	write(t, target, creating(many(1, 0, 10)...))
 	if got := server.Count(zkfake.OpMulti); got != 2 {
-		t.Errorf("%d transactions, want one per group", got)
+		t.Errorf("transactions = %d, want one for each group", got)
 	}
 	if got := server.Changes(); got != 2 {
-		t.Errorf("%d changes, want one per group", got)
+		t.Errorf("changes = %d, want one for each group", got)
 	}
-	if names := server.Children(folderN(0)); len(names) != 10 {
-		t.Errorf("names: %q", names)
+	if names := server.Children(parentN(0)); len(names) != 10 {
+		t.Errorf("nodes = %q, want 10", names)
 	}
-	node, _ := server.Get(folderN(0) + "/" + server.Children(folderN(0))[0])
+	node, _ := server.Get(parentN(0) + "/" + server.Children(parentN(0))[0])
 	if node.Stat.EphemeralOwner != 0 || node.Stat.Version != 0 || len(node.Data) != 0 {
-		t.Errorf("%+v, want a persistent node written once", node)
+		t.Errorf("node = %+v, want a persistent node written once", node)
 	}
 }
 
@@ -51,10 +51,10 @@ func TestWrite_AReplacementIsOneTransactionWithoutAGap(t *testing.T) {
 	held := read(t, target, groupN(0))
 	write(t, target, registry.Change{Group: groupN(0), Put: []registry.Write{{New: ours(0, 0, 1), Old: &held[0]}}})
 	if got := server.Changes() - before; got != 1 {
-		t.Errorf("%d changes, want one", got)
+		t.Errorf("changes = %d, want 1", got)
 	}
-	if names := server.Children(folderN(0)); len(names) != 1 || !strings.Contains(names[0], "v1") {
-		t.Errorf("names: %q", names)
+	if names := server.Children(parentN(0)); len(names) != 1 || !strings.Contains(names[0], "v1") {
+		t.Errorf("nodes = %q, want that of the new entry", names)
 	}
 }
 
@@ -90,7 +90,7 @@ func TestWrite_LargeChangesAreSplitAndStoreBeforeTheyDelete(t *testing.T) {
 		})
 		again := target(t, dial(t, server)) // a new process
 		err := again.Write(t.Context(), difference(read(t, again, groupN(0)), change.Want))
-		fewest = min(fewest, len(server.Children(folderN(0))))
+		fewest = min(fewest, len(server.Children(parentN(0))))
 		if err == nil {
 			break
 		}
@@ -99,14 +99,14 @@ func TestWrite_LargeChangesAreSplitAndStoreBeforeTheyDelete(t *testing.T) {
 		}
 	}
 	if fewest < 150 || biggest > 100 {
-		t.Errorf("%d nodes were left at the least, %d operations at the most", fewest, biggest)
+		t.Errorf("fewest nodes = %d, most operations = %d, want 150 at least and 100 at most", fewest, biggest)
 	}
 	if got := read(t, tg, groupN(0)); len(got) != 150 || got[0].Key != ours(0, 200, 0).Key {
-		t.Errorf("%d entries, the first %v", len(got), got[0])
+		t.Errorf("Read = %d entries, the first %v, want 150 from %s on", len(got), got[0], ours(0, 200, 0).Key)
 	}
 }
 
-// difference is the change from what is held to what is wanted.
+// difference is the change from the held to the desired entries.
 func difference(held []registry.Held, want []registry.Entry) registry.Change {
 	c := registry.Change{Group: groupN(0), Want: want}
 	for _, e := range want {
@@ -127,7 +127,7 @@ func TestWrite_NothingChanged(t *testing.T) {
 	for name, tune := range map[string]func(*zookeeper.TargetOptions){
 		"names": func(*zookeeper.TargetOptions) {}, "data": withData,
 	} {
-		t.Run("a restart reads what was written and needs no write: "+name, func(t *testing.T) {
+		t.Run("a restart reads what was written and writes nothing: "+name, func(t *testing.T) {
 			t.Parallel()
 			server := serve(t)
 			write(t, target(t, dial(t, server), tune), creating(many(0, 0, 5)...))
@@ -136,18 +136,18 @@ func TestWrite_NothingChanged(t *testing.T) {
 			groups, err := again.Groups(t.Context())
 			must(t, err)
 			if !slices.Equal(groups, []registry.Group{groupN(0)}) {
-				t.Fatalf("groups: %v", groups)
+				t.Fatalf("Groups = %v, want %v", groups, groupN(0))
 			}
 			change := difference(read(t, again, groupN(0)), many(0, 0, 5))
 			write(t, again, change)
 			if !change.Empty() || server.Changes() != before {
-				t.Errorf("%+v, %d changes", change, server.Changes()-before)
+				t.Errorf("change = %+v after %d changes, want none", change, server.Changes()-before)
 			}
 		})
 	}
 }
 
-func TestWrite_WhatWasNotReadSinceIsToldByItsContent(t *testing.T) {
+func TestWrite_WhatWasNotReadSinceIsComparedByItsContent(t *testing.T) {
 	t.Parallel()
 	for name, tune := range map[string]func(*zookeeper.TargetOptions){
 		"names": func(*zookeeper.TargetOptions) {}, "data": withData,
@@ -165,14 +165,14 @@ func TestWrite_WhatWasNotReadSinceIsToldByItsContent(t *testing.T) {
 			write(t, target, creating(first))
 			write(t, target, replace(first, second))
 			if err := target.Write(t.Context(), replace(first, third)); !errors.Is(err, registry.ErrConflict) {
-				t.Errorf("replaced what is not there any more: %v", err)
+				t.Errorf("Write over what does not exist any more = %v, want ErrConflict", err)
 			}
 			if held := read(t, target, groupN(0)); len(held) != 1 || held[0].Entry != second {
-				t.Errorf("held: %v", held)
+				t.Errorf("Read = %v, want %v", held, second)
 			}
 			write(t, target, registry.Change{Group: groupN(0), Delete: []registry.Held{*believed(second)}})
 			if held := read(t, target, groupN(0)); len(held) != 0 {
-				t.Errorf("held: %v", held)
+				t.Errorf("Read = %v, want none", held)
 			}
 		})
 	}
@@ -185,24 +185,24 @@ func TestWrite_TheRootIsDeletedByAnOperator(t *testing.T) {
 	write(t, target, creating(many(0, 0, 3)...))
 	server.Delete(root)
 	if held := read(t, target, groupN(0)); len(held) != 0 {
-		t.Fatalf("held: %v", held)
+		t.Fatalf("Read of a deleted root = %v, want none", held)
 	}
 	write(t, target, creating(many(0, 0, 3)...))
 	server.Delete(root)
 	write(t, target, creating(many(0, 0, 3)...)) // without a look before
 	if held := read(t, target, groupN(0)); len(held) != 3 {
-		t.Errorf("held: %v", held)
+		t.Errorf("Read = %v, want 3 entries", held)
 	}
 }
 
-func TestWrite_FoldersStayForTheirWatchers(t *testing.T) {
+func TestWrite_ParentsStayForTheirWatchers(t *testing.T) {
 	t.Parallel()
 	server := serve(t)
 	target := target(t, dial(t, server))
 	write(t, target, creating(ours(0, 0, 0)))
 	write(t, target, registry.Change{Group: groupN(0), Delete: read(t, target, groupN(0))})
-	if _, ok := server.Get(folderN(0)); !ok {
-		t.Error("the folder is gone")
+	if _, ok := server.Get(parentN(0)); !ok {
+		t.Error("the parent was deleted with its last entry, want it kept")
 	}
 }
 
@@ -218,11 +218,11 @@ func TestWrite_SeveralNodesOfOneKey(t *testing.T) {
 		held := read(t, target, groupN(0))
 		i := slices.IndexFunc(held, func(h registry.Held) bool { return h.Entry == ours(0, 0, 0) })
 		if len(held) != 2 || i < 0 || held[0].Key != held[1].Key || held[1-i].Entry != theirs(0, 0, 0) {
-			t.Fatalf("held: %v", held)
+			t.Fatalf("Read = %v, want ours and the foreign one under one key", held)
 		}
 		write(t, target, registry.Change{Group: groupN(0), Delete: held[i : i+1]})
-		if names := server.Children(folderN(0)); len(names) != 1 || !strings.Contains(path, names[0]) {
-			t.Errorf("left: %q", names)
+		if names := server.Children(parentN(0)); len(names) != 1 || !strings.Contains(path, names[0]) {
+			t.Errorf("nodes = %q, want the foreign one", names)
 		}
 	})
 	t.Run("of two of ours the wanted one stays", func(t *testing.T) {
@@ -235,26 +235,26 @@ func TestWrite_SeveralNodesOfOneKey(t *testing.T) {
 		held := read(t, target, groupN(0))
 		i := slices.IndexFunc(held, func(h registry.Held) bool { return h.Entry == ours(0, 0, 0) })
 		if i < 0 {
-			t.Fatalf("held: %v", held)
+			t.Fatalf("Read = %v, want %v among them", held, ours(0, 0, 0))
 		}
 		write(t, target, registry.Change{Group: groupN(0), Put: []registry.Write{{New: ours(0, 0, 1), Old: &held[i]}}})
 		if got := read(t, target, groupN(0)); len(got) != 1 || got[0].Entry != ours(0, 0, 1) {
-			t.Errorf("held: %v", got)
+			t.Errorf("Read = %v, want %v alone", got, ours(0, 0, 1))
 		}
 	})
-	t.Run("a node of ours under a strange name is left over and can go", func(t *testing.T) {
+	t.Run("a node of ours under a strange name is an orphan and can be deleted", func(t *testing.T) {
 		t.Parallel()
 		server := serve(t)
 		target := target(t, dial(t, server))
-		strange := folderN(0) + "/n" + strings.ReplaceAll(ours(0, 0, 0).Value, "/", "%2f") // not as we write it
+		strange := parentN(0) + "/n" + strings.ReplaceAll(ours(0, 0, 0).Value, "/", "%2f") // not as we write it
 		must(t, server.Put(strange, nil))
 		held := read(t, target, groupN(0))
 		if len(held) != 1 || held[0].Key[0] != '/' || held[0].Owner != metadata.NewMark(owner, "").Owner {
-			t.Fatalf("held: %v", held)
+			t.Fatalf("Read = %v, want one of ours under its name", held)
 		}
 		write(t, target, registry.Change{Group: groupN(0), Delete: held})
-		if names := server.Children(folderN(0)); len(names) != 0 {
-			t.Errorf("left: %q", names)
+		if names := server.Children(parentN(0)); len(names) != 0 {
+			t.Errorf("nodes = %q, want none", names)
 		}
 	})
 }
@@ -263,12 +263,12 @@ func TestWrite_Foreign(t *testing.T) {
 	t.Parallel()
 	server := serve(t)
 	target := target(t, dial(t, server), withData)
-	must(t, server.Put(folderN(0)+"/garbage \u202e", []byte("not of this format")))
+	must(t, server.Put(parentN(0)+"/garbage \u202e", []byte("not of this format")))
 	path, _ := pathOf(t, layout{data: true}, ours(0, 0, 0))
 	must(t, server.Put(path, []byte(theirs(0, 0, 0).Value)))
 	t.Run("what is not ours is not overwritten by a blind create", func(t *testing.T) {
 		if err := target.Write(t.Context(), creating(ours(0, 0, 0))); !errors.Is(err, registry.ErrConflict) {
-			t.Errorf("%v, want a conflict", err)
+			t.Errorf("Write = %v, want ErrConflict", err)
 		}
 	})
 	t.Run("a node that another has put in the place of ours is not deleted", func(t *testing.T) {
@@ -280,7 +280,7 @@ func TestWrite_Foreign(t *testing.T) {
 		must(t, server.Put(path, []byte(theirs(0, 1, 0).Value))) // version 0 again
 		err := target.Write(t.Context(), registry.Change{Group: groupN(0), Delete: held[i : i+1]})
 		if node, ok := server.Get(path); !errors.Is(err, registry.ErrConflict) || !ok || string(node.Data) != theirs(0, 1, 0).Value {
-			t.Errorf("%v, %+v", err, node)
+			t.Errorf("Write = %v, node %+v, want ErrConflict and the node of another", err, node)
 		}
 	})
 }
@@ -296,17 +296,17 @@ func TestWrite_Limits(t *testing.T) {
 	})
 	err := tg.Write(t.Context(), creating(many(0, 0, 200)...))
 	if !errors.Is(err, registry.ErrRefused) || !strings.Contains(err.Error(), "left out") {
-		t.Fatalf("%v, want a refusal", err)
+		t.Fatalf("Write = %v, want a refusal", err)
 	}
-	names := server.Children(folderN(0))
+	names := server.Children(parentN(0))
 	size := 88
 	for _, n := range names {
 		size += 4 + len(n)
 	}
 	if size > limit || size < limit*9/10 || last.Bytes != size || tg.Usage() != last || last.Ratio() > 1 {
-		t.Errorf("%d bytes of %d in %d names, told %+v", size, limit, len(names), last)
+		t.Errorf("size = %d of %d with %d names, Usage %+v, want both within the limit and equal", size, limit, len(names), last)
 	}
-	t.Run("a full folder still gives way to replacements, and deletes with no new entry that it refuses", func(t *testing.T) {
+	t.Run("a full parent accepts replacements, and deletes nothing beside a new entry that it refuses", func(t *testing.T) {
 		held := read(t, tg, groupN(0))
 		old := held[0]
 		i := slices.IndexFunc(many(0, 0, 200), func(e registry.Entry) bool { return e == old.Entry })
@@ -314,24 +314,24 @@ func TestWrite_Limits(t *testing.T) {
 		change.Delete = held[1:11]
 		change.Put = append(change.Put, registry.Write{New: ours(0, i, 1), Old: &old})
 		if err := tg.Write(t.Context(), change); !errors.Is(err, registry.ErrRefused) {
-			t.Fatalf("%v, want a refusal of the rest", err)
+			t.Fatalf("Write = %v, want a refusal of the rest", err)
 		}
 		after := read(t, tg, groupN(0))
 		has := func(e registry.Entry) bool {
 			return slices.ContainsFunc(after, func(h registry.Held) bool { return h.Entry == e })
 		}
 		if !has(ours(0, i, 1)) || !has(held[1].Entry) || has(ours(0, 349, 0)) || last.Bytes > limit {
-			t.Errorf("%d entries after, %d before, %+v", len(after), len(held), last)
+			t.Errorf("Read = %d entries, %d before, Usage %+v, want the replacement, and no deletion beside a refused entry", len(after), len(held), last)
 		}
 		change.Put, change.Want = nil, nil
 		must(t, tg.Write(t.Context(), change))
 		change = creating(many(0, 300, 350)...)
 		if err := tg.Write(t.Context(), change); !errors.Is(err, registry.ErrRefused) {
-			t.Fatalf("%v, want a refusal of the rest", err)
+			t.Fatalf("Write = %v, want a refusal of the rest", err)
 		}
 		after = read(t, tg, groupN(0))
 		if has(held[1].Entry) || !has(ours(0, 300, 0)) || last.Bytes > limit {
-			t.Errorf("%d entries at the end, %d before, %+v", len(after), len(held), last)
+			t.Errorf("Read = %d entries, %d before, Usage %+v, want the deletion and new entries within the limit", len(after), len(held), last)
 		}
 	})
 	t.Run("many small writes without a reading are counted", func(t *testing.T) {
@@ -341,16 +341,16 @@ func TestWrite_Limits(t *testing.T) {
 		for ; err == nil && wrote < 300; wrote++ {
 			err = tg.Write(t.Context(), creating(ours(2, wrote, 0)))
 		}
-		if names := server.Children(folderN(2)); !errors.Is(err, registry.ErrRefused) || len(names) != wrote-1 || tg.Usage().Ratio() < 0.95 {
-			t.Errorf("%v after %d, %d names, %+v", err, wrote, len(names), tg.Usage())
+		if names := server.Children(parentN(2)); !errors.Is(err, registry.ErrRefused) || len(names) != wrote-1 || tg.Usage().Ratio() < 0.95 {
+			t.Errorf("Write = %v after %d, %d names, Usage %+v, want a refusal of the last at a full parent", err, wrote, len(names), tg.Usage())
 		}
 	})
-	t.Run("a node that is too large costs itself alone", func(t *testing.T) {
+	t.Run("a node that is too large fails alone", func(t *testing.T) {
 		large := ours(1, 0, 0)
 		large.Value = large.Key + "|" + strings.Repeat("x", 1<<20) + "|" + metadata.NewMark(owner, "b").String()
 		err := target(t, dial(t, server), withData).Write(t.Context(), creating(large, ours(1, 1, 0)))
-		if !errors.Is(err, registry.ErrRefused) || len(server.Children(folderN(1))) != 1 {
-			t.Errorf("%.200v, %q", err, server.Children(folderN(1)))
+		if !errors.Is(err, registry.ErrRefused) || len(server.Children(parentN(1))) != 1 {
+			t.Errorf("Write = %.200v, nodes %q, want the large one refused and the other written", err, server.Children(parentN(1)))
 		}
 	})
 }
@@ -362,30 +362,30 @@ func TestWrite_AccessIsDenied(t *testing.T) {
 	for n := range 3 {
 		write(t, target, creating(ours(n, 0, 0)))
 	}
-	must(t, server.SetACL(folderN(1), zkfake.DigestACL(zkfake.PermAll, "someone", "else")))
+	must(t, server.SetACL(parentN(1), zkfake.DigestACL(zkfake.PermAll, "someone", "else")))
 	groups, err := target.Groups(t.Context())
 	must(t, err)
 	if len(groups) != 3 {
-		t.Errorf("groups: %v, want the denied one among them", groups)
+		t.Errorf("Groups = %v, want 3 with the denied one", groups)
 	}
 	if held, err := target.Read(t.Context(), groupN(1)); !errors.Is(err, registry.ErrRefused) || held != nil {
-		t.Errorf("read: %v, %v", held, err)
+		t.Errorf("Read of a denied group = %v, %v, want a refusal", held, err)
 	}
 	if err := target.Write(t.Context(), creating(ours(1, 1, 0))); !errors.Is(err, registry.ErrRefused) {
-		t.Errorf("write: %v", err)
+		t.Errorf("Write to a denied group = %v, want a refusal", err)
 	}
 	write(t, target, creating(ours(2, 1, 0)))
 	if held := read(t, target, groupN(2)); len(held) != 2 {
-		t.Errorf("the others do not continue: %v", held)
+		t.Errorf("Read of another group = %v, want 2 entries", held)
 	}
 	must(t, server.SetACL(root, zkfake.DigestACL(zkfake.PermAll, "someone", "else")))
 	if groups, err := target.Groups(t.Context()); !errors.Is(err, registry.ErrRefused) {
-		t.Errorf("groups of a denied root: %v, %v", groups, err)
+		t.Errorf("Groups of a denied root = %v, %v, want a refusal", groups, err)
 	}
 }
 
-// TestWrite_RefusedKeys shows that an entry of which the server refuses an
-// operation is named, and that all else of the change is written.
+// TestWrite_RefusedKeys shows that an entry is named if the server refuses an
+// operation of it, and that the rest of the change is written.
 func TestWrite_RefusedKeys(t *testing.T) {
 	t.Parallel()
 	world := func(t *testing.T, tune ...func(*zookeeper.TargetOptions)) (*zkfake.Server, *zookeeper.Target, registry.Change) {
@@ -405,37 +405,37 @@ func TestWrite_RefusedKeys(t *testing.T) {
 		t.Helper()
 		var r registry.Refused
 		if err := tg.Write(t.Context(), change); !errors.As(err, &r) || len(r) != want {
-			t.Fatalf("%d are refused, want %d: %v", len(r), want, err)
+			t.Fatalf("Write = %v, %d refused, want %d", err, len(r), want)
 		}
 		return r
 	}
 	t.Run("who may not delete still makes nodes", func(t *testing.T) {
 		t.Parallel()
 		server, tg, change := world(t)
-		must(t, server.SetACL(folderN(0), zkfake.WorldACL(zkfake.PermRead|zkfake.PermCreate)))
+		must(t, server.SetACL(parentN(0), zkfake.WorldACL(zkfake.PermRead|zkfake.PermCreate)))
 		before := server.Count(zkfake.OpMulti)
 		r := refused(t, tg, change, 100) // a replacement deletes the node before
-		if names := server.Children(folderN(0)); r.Has(ours(0, 200, 0).Key) || len(names) != 300 {
-			t.Errorf("%d nodes, %v", len(names), r)
+		if names := server.Children(parentN(0)); r.Has(ours(0, 200, 0).Key) || len(names) != 300 {
+			t.Errorf("nodes = %d, refused %v, want 300 with the new ones", len(names), r)
 		}
 		if n := server.Count(zkfake.OpMulti) - before; n > 6 {
-			t.Errorf("%d transactions", n)
+			t.Errorf("transactions = %d, want 6 at most", n)
 		}
 	})
 	t.Run("who may not make nodes deletes none with them", func(t *testing.T) {
 		t.Parallel()
 		server, tg, change := world(t)
-		must(t, server.SetACL(folderN(0), zkfake.WorldACL(zkfake.PermRead|zkfake.PermDelete)))
+		must(t, server.SetACL(parentN(0), zkfake.WorldACL(zkfake.PermRead|zkfake.PermDelete)))
 		before := server.Count(zkfake.OpMulti)
 		_ = refused(t, tg, change, 200)
-		if names := server.Children(folderN(0)); len(names) != 150 {
-			t.Errorf("%d nodes", len(names))
+		if names := server.Children(parentN(0)); len(names) != 150 {
+			t.Errorf("nodes = %d, want 150", len(names))
 		}
 		if n := server.Count(zkfake.OpMulti) - before; n > 2 {
-			t.Errorf("%d transactions", n)
+			t.Errorf("transactions = %d, want 2 at most", n)
 		}
 	})
-	t.Run("a node whose ACL does not let us costs itself alone", func(t *testing.T) {
+	t.Run("a node whose ACL does not let us fails alone", func(t *testing.T) {
 		t.Parallel()
 		server, tg, change := world(t, withData)
 		for i := range 20 { // more than a transaction is put together anew for other reasons
@@ -446,11 +446,11 @@ func TestWrite_RefusedKeys(t *testing.T) {
 		held := read(t, tg, groupN(0))
 		for _, w := range change.Put {
 			if wrote := slices.ContainsFunc(held, func(h registry.Held) bool { return h.Entry == w.New }); wrote == r.Has(w.New.Key) {
-				t.Errorf("%s: refused %v, written %v", w.New.Key, r.Has(w.New.Key), wrote)
+				t.Errorf("%s: refused %v, written %v, want one of them", w.New.Key, r.Has(w.New.Key), wrote)
 			}
 		}
 		if len(held) != 250 {
-			t.Errorf("%d entries", len(held))
+			t.Errorf("Read = %d entries, want 250", len(held))
 		}
 	})
 }
@@ -471,18 +471,18 @@ func TestWrite_HostileNames(t *testing.T) {
 			e := ours(0, 0, 0)
 			e.Value = name
 			err := target.Write(t.Context(), creating(e, ours(0, 1, 0)))
-			names := server.Children(folderN(0))
-			if name == "\u202e" { // a server takes it
+			names := server.Children(parentN(0))
+			if name == "\u202e" { // a server accepts it
 				if err != nil || len(names) != 2 {
-					t.Errorf("%v, %q", err, names)
+					t.Errorf("Write = %v, nodes %q, want no error and 2 nodes", err, names)
 				}
 				return
 			}
 			if !errors.Is(err, registry.ErrRefused) || len(names) != 1 {
-				t.Errorf("%v, %q", err, names)
+				t.Errorf("Write = %v, nodes %q, want a refusal and 1 node", err, names)
 			}
 			if strings.ContainsAny(err.Error(), "\x00\x1b\n") {
-				t.Errorf("the error holds control characters: %q", err)
+				t.Errorf("Write = %q, want no control characters in it", err)
 			}
 		})
 	}

@@ -14,10 +14,10 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
 )
 
-// TestWhatTheBridgeKeepsForItselfIsItsOwn shows that nobody else may delete
-// what fences, owners and the registry's id rest on, or show a sign of life,
+// TestAccess_HomesAreClosedToOthers shows that no other user may delete the
+// fence, the records of owners and the registry's id, or create the node alive,
 // with acl: private and read-only.
-func TestWhatTheBridgeKeepsForItselfIsItsOwn(t *testing.T) {
+func TestAccess_HomesAreClosedToOthers(t *testing.T) {
 	t.Parallel()
 	for name, access := range map[string]zookeeper.Access{"private": zookeeper.Private, "read-only": zookeeper.ReadOnly} {
 		for when, before := range map[string]func(*testing.T, *zkfake.Server){
@@ -46,15 +46,15 @@ func TestWhatTheBridgeKeepsForItselfIsItsOwn(t *testing.T) {
 				anybody := stranger(t, s)
 				for _, p := range s.Paths("/xds-bridge") {
 					if err := anybody.Delete(p, -1); err == nil {
-						t.Errorf("anybody may delete %s", p)
+						t.Errorf("Delete of %s by another user: got no error, want one", p)
 					}
 				}
 				all := zk.WorldACL(zk.PermAll)
 				if _, err := anybody.Create("/xds-bridge/"+owner+"/alive", nil, zk.FlagEphemeral, all); err == nil {
-					t.Error("anybody may show that a bridge of the owner lives, which keeps the bridge from starting")
+					t.Error("Create of the node alive by another user: got no error, want one: it keeps the bridge from starting")
 				}
 				if _, err := anybody.Create("/xds-bridge/another", nil, 0, all); err != nil {
-					t.Errorf("another owner has no place: %v", err)
+					t.Errorf("Create of the home of another owner = %v, want no error", err)
 				}
 				write(t, tg, registry.Change{Group: groupN(0), Delete: read(t, tg, groupN(0))})
 			})
