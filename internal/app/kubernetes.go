@@ -1,9 +1,13 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"path"
+	"slices"
+	"strings"
 	"sync/atomic"
 
 	"k8s.io/client-go/rest"
@@ -12,6 +16,8 @@ import (
 	"github.com/xds-bridge/xds-bridge/config"
 	"github.com/xds-bridge/xds-bridge/internal/admin"
 	"github.com/xds-bridge/xds-bridge/registry/kubernetes"
+	"github.com/xds-bridge/xds-bridge/registry/mesh"
+	"github.com/xds-bridge/xds-bridge/registry/mesh/debug"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/kube"
 )
 
@@ -136,4 +142,150 @@ func (c *kubernetesConnection) states(all ...func() kubernetes.State) {
 type kubernetesStore interface {
 	kubernetes.Storage
 	kubernetes.Probe
+}
+
+// source implements kind.
+func (k kubernetesKind) source(b *builder, name string) (*boundSource, error) {
+	server, err := k.restConfig()
+	if err != nil {
+		return nil, err
+	}
+	log := b.logger("mesh", name)
+	allow, tls := addresses(b.cfg, name)
+	from := k.Source
+	with := func(kind string) bool { return !slices.Contains(from.Without, kind) }
+	reader, err := kube.New(kube.Options{
+		Rules: kube.Rules{
+			Domain: from.ClusterDomain, Keys: kube.Keys(from.Keys), SubsetLabel: from.SubsetLabel,
+			Pods: with(config.WithoutPods), Reading: mesh.NewReading(allow, tls),
+		},
+		Config: server, Namespaces: from.Namespaces, Nodes: with(config.WithoutNodes), Istio: with(config.WithoutIstio),
+		MaxReceive: int64(k.Limits.MaxReceive), Log: log,
+	})
+	if err != nil {
+		return nil, err //nolint:wrapcheck // build names the registry
+	}
+	naming, err := hostNaming(b.cfg, name, from.ExportAll, false)
+	if err != nil {
+		return nil, err
+	}
+	source, err := mesh.New(mesh.Options{Clusters: reader, Naming: naming, Log: log})
+	if err != nil {
+		return nil, err //nolint:wrapcheck // build names the registry
+	}
+	return &boundSource{name: name, kind: "kubernetes", source: kubernetesSource{source, reader, server.Host, from.Keys.Annotation}}, nil
+}
+
+// keysByKubernetes has the keys of a mesh whose endpoints come by xDS read from the
+// objects of its cluster.
+func keysByKubernetes(m *config.Istiod, o *mesh.Options) error {
+	k := m.Mapping.Kubernetes
+	server, err := restConfig(k.Kubeconfig, k.Context)
+	if err != nil {
+		return fmt.Errorf("istiod.mapping.%w", err)
+	}
+	reader, err := kube.New(kube.Options{
+		Rules:  kube.Rules{Domain: m.ClusterDomain, Keys: kube.Keys(k.Keys), Pods: true, Reading: mesh.NewReading(o.Allow, o.MutualTLS)},
+		Config: server, Namespaces: k.Namespaces, Istio: true, MaxReceive: int64(m.Limits.MaxReceive), Log: o.Log,
+	})
+	if err != nil {
+		return err //nolint:wrapcheck // build names the registry
+	}
+	o.Mapping = reader.Mapping()
+	return nil
+}
+
+// A kubernetesSource is the source that a mesh is whose objects are read.
+type kubernetesSource struct {
+	*mesh.Source
+
+	reader     *kube.Reader
+	server     string
+	annotation string // of service keys
+}
+
+func (s kubernetesSource) state() admin.SourceState {
+	keys := s.Status().Mapping
+	out := admin.SourceState{Connected: true, Mode: "watch", Mapping: &admin.Mapping{
+		From: "kubernetes", Complete: keys.Complete, Keys: keys.Mapping.Len(), Conflicts: len(keys.Mapping.Conflicts()), LastRead: keys.At,
+	}}
+	for _, f := range s.reader.Status() {
+		shown := admin.Type{Type: strings.Trim(path.Join(f.Namespace, f.Resource), "/"), Resources: f.Objects, Responses: f.Lists + f.Events}
+		if f.Err != nil {
+			shown.LastError = f.Err.Error()
+			out.LastError = cmp.Or(out.LastError, shown.LastError)
+		}
+		if _, forbidden := errors.AsType[*kube.Forbidden](f.Err); !forbidden && (f.Err != nil || !f.Listed) {
+			out.Connected = false
+			if out.LastContact.IsZero() || f.Since.Before(out.LastContact) {
+				out.LastContact = f.Since
+			}
+		}
+		out.Types = append(out.Types, shown)
+	}
+	return out
+}
+
+// check tries a mesh by running its source for as long as it needs.
+func (s kubernetesSource) check(ctx context.Context, f *findings) {
+	var feeds []kube.Feed
+	var keys debug.Snapshot
+	if err := runUntil(ctx, s.Source, func() bool {
+		feeds, keys = s.reader.Status(), s.Status().Mapping
+		return isTold(feeds, keys)
+	}); err != nil {
+		f.fail("reachable", err, "check kubernetes.kubeconfig")
+		return
+	}
+	for _, r := range feeds {
+		f.feed(r, s.server)
+	}
+	switch {
+	case keys.Err != nil: // what cannot be read has told
+	case !keys.Complete:
+		f.away("service keys", errors.New("the API server has not reported everything yet"), "give more --timeout")
+	default:
+		f.pass("service keys", "%d by kubernetes", keys.Mapping.Len())
+		f.annotations(keys, s.annotation)
+	}
+}
+
+// isTold reports whether every kind of object was read or cannot be, and what follows for
+// the keys was told.
+func isTold(feeds []kube.Feed, keys debug.Snapshot) bool {
+	return (keys.Complete || keys.Err != nil) &&
+		!slices.ContainsFunc(feeds, func(f kube.Feed) bool { return !f.Listed && f.Err == nil })
+}
+
+// feed says whether one kind of object can be read from a server.
+func (f *findings) feed(r kube.Feed, server string) {
+	what := strings.TrimSpace("read " + r.Resource + " " + r.Namespace)
+	_, forbidden := errors.AsType[*kube.Forbidden](r.Err)
+	switch {
+	case forbidden:
+		f.fail(what, r.Err, allowReading+orWithout(r.Resource))
+	case r.Err != nil:
+		f.away(what, r.Err, "check the kubeconfig, and whether the API server at "+server+" is reached from here")
+	case !r.Listed:
+		f.away(what, errors.New("the API server has not reported everything yet"), "give more --timeout")
+	case r.Absent:
+		f.warn(what, "the API has no such kind", "install istio's custom resource definitions, or list istio in source.without")
+	default:
+		f.pass(what, "%d objects", r.Objects)
+	}
+}
+
+// allowReading is what to do about a missing right to read a kind of object.
+const allowReading = "allow get, list and watch of what is named; deploy/kubernetes-source.yaml does for our account, docs/kubernetes-source.md for single namespaces"
+
+// orWithout names the setting that leaves a kind of object out, where there is one.
+func orWithout(resource string) string {
+	kind := resource
+	if strings.HasSuffix(resource, ".networking.istio.io") {
+		kind = config.WithoutIstio
+	}
+	if !slices.Contains([]string{config.WithoutPods, config.WithoutNodes, config.WithoutIstio}, kind) {
+		return ""
+	}
+	return "; or list " + kind + " in source.without"
 }

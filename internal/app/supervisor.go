@@ -2,16 +2,19 @@ package app
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/xds-bridge/xds-bridge/bridge"
 	"github.com/xds-bridge/xds-bridge/config"
 	"github.com/xds-bridge/xds-bridge/internal/admin"
+	"github.com/xds-bridge/xds-bridge/internal/audit"
 )
 
 // supervisor runs a runtime, and the one that each change of the configuration
@@ -188,38 +191,169 @@ func address(a net.Addr) string {
 	return a.String()
 }
 
-// fileWatch is a file whose content may change. It is read by its name each
-// time, so that links to another file, as Kubernetes renews a ConfigMap by,
-// are followed.
-type fileWatch struct {
-	path      string
-	used      [sha256.Size]byte // what was taken last, whatever came of it
-	candidate [sha256.Size]byte // what was seen last
-}
-
-// markRead notes that the file was read as it is now.
-func (w *fileWatch) markRead() {
-	w.used, _ = w.sum()
-	w.candidate = w.used
-}
-
-// changed reports whether the file holds something that was not taken yet and
-// is the same as at the look before: a file that is being written is left
-// alone. One that cannot be read has not changed.
-func (w *fileWatch) changed() bool {
-	now, ok := w.sum()
-	if !ok {
-		return false
-	}
-	still := now == w.candidate
-	w.candidate = now
-	return still && now != w.used
-}
-
-func (w *fileWatch) sum() (sum [sha256.Size]byte, ok bool) {
-	content, err := config.ReadFile(w.path)
+// reload reads the configuration and makes the runtime what it says. A file
+// that is wrong, or asks for what may not change, leaves everything as it is.
+func (s *supervisor) reload(ctx context.Context, trigger string) admin.Reload {
+	s.builder.file.markRead()
+	defer s.closeListeners()
+	r := admin.Reload{Time: time.Now(), Trigger: trigger, Changed: []string{}, Waits: []string{}, Errors: []string{}}
+	next, err := s.next(ctx)
 	if err != nil {
-		return sum, false
+		r.Errors = strings.Split(err.Error(), "\n")
+	} else {
+		r.OK, r.Changed, r.Waits = true, changes(s.runtime, next.runtime), s.waitingForRestart(next.cfg)
+		s.noteAbandoned(next.runtime)
+		s.switchTo(ctx, next)
 	}
-	return sha256.Sum256(content), true
+	for at := range s.abandoned {
+		r.Left = append(r.Left, "target "+at.String()+": no bridge leads there any more, and its entries stay; take them back with purge and a file that leads there")
+	}
+	slices.Sort(r.Left)
+	s.report(ctx, r)
+	return r
+}
+
+// next makes the runtime that the file asks for, which does not run yet.
+func (s *supervisor) next(ctx context.Context) (*builder, error) {
+	cfg, err := s.program.usableConfig()
+	if err != nil {
+		return nil, err
+	}
+	if errs := identityErrors(ctx, s.knownConfig(), cfg); len(errs) > 0 {
+		return nil, errs
+	}
+	connections := s.life.connections()
+	next, err := s.builder.next(cfg, connections)
+	if err != nil {
+		return nil, err
+	}
+	for _, o := range next.runtime.sinks {
+		if o.listen == "" {
+			continue
+		}
+		l, err := s.builder.listeners.listen(ctx, o.listen) // while the old runtime can still continue
+		if err != nil {
+			next.runtime.closeBut(connections)
+			return nil, fmt.Errorf("listen for clients: %w; change listen of the bridge", err)
+		}
+		_ = l.Close()
+	}
+	return next, nil
+}
+
+// knownConfig returns the configuration that runs, with the registries that went from
+// it and in which entries of ours stay.
+func (s *supervisor) knownConfig() *config.Config {
+	cfg := *s.runtime.cfg
+	cfg.Registries = maps.Clone(cfg.Registries)
+	for at, r := range s.abandoned {
+		if _, still := cfg.Registries[at.registry]; !still {
+			cfg.Registries[at.registry] = r
+		}
+	}
+	return &cfg
+}
+
+// noteAbandoned notes the targets in which entries of ours stay that no loop looks after
+// any more. A process that starts with the next file does not know of them.
+func (s *supervisor) noteAbandoned(next *runtime) {
+	for _, o := range s.runtime.sinks {
+		if o.at.listen == "" && next.sink(o.at) == nil {
+			s.abandoned[o.at] = s.runtime.cfg.Registries[o.at.registry]
+		}
+	}
+	for _, o := range next.sinks {
+		delete(s.abandoned, o.at) // it may be back
+	}
+}
+
+// switchTo makes the runtime of the next builder the one that runs.
+func (s *supervisor) switchTo(ctx context.Context, by *builder) {
+	before, next := s.runtime, by.runtime
+	s.builder, s.runtime = by, next
+	for id, kept := range by.newKeptIDs {
+		id.setKept(kept)
+	}
+	next.announceConfig()
+	s.life.apply(ctx, next)
+	s.builder.replicas.running.Store(&next.elections)
+	for _, o := range next.sinks {
+		if old := before.sink(o.at); old == o {
+			s.tune(ctx, o)
+		}
+	}
+	s.program.relevel(s.builder.level, next.cfg.Log)
+	inputs, targets := next.statusView()
+	s.server.Show(next.cfg.Owner, inputs, targets)
+	for _, name := range before.names() {
+		if !slices.Contains(next.names(), name) {
+			next.metrics.Forget(name)
+		} else if before.source(name) != nil && next.source(name) == nil {
+			next.metrics.ForgetSource(name)
+		}
+	}
+	for name := range s.builder.sourceTables {
+		if next.source(name) == nil {
+			delete(s.builder.sourceTables, name)
+		}
+	}
+}
+
+// closeListeners closes the sockets at which nothing of the runtime serves, which a reload
+// that was refused leaves as well.
+func (s *supervisor) closeListeners() {
+	s.builder.listeners.closeOthers(func(address string) bool {
+		return slices.ContainsFunc(s.runtime.sinks, func(o *sink) bool { return o.listen == address })
+	})
+}
+
+// tune hands a loop that continues its guards and its timing, which may be new.
+func (s *supervisor) tune(ctx context.Context, o *sink) {
+	guards := make(map[string]bridge.Guard)
+	for _, x := range leadingTo(s.runtime.cfg, o.at) {
+		guards[x.Name] = guard(x.Guard)
+	}
+	if err := o.loop.Tune(ctx, guards, tuning(s.runtime.cfg, o.at)); err != nil && !errors.Is(err, bridge.ErrStopped) {
+		s.runtime.log.Error("guards and timing could not be changed", "peer", o.name, "err", err)
+	}
+}
+
+// report makes known how a reload went.
+func (s *supervisor) report(ctx context.Context, r admin.Reload) {
+	s.mu.Lock()
+	s.last = &r
+	s.mu.Unlock()
+	h := s.runtime
+	h.metrics.Reloaded(r.OK)
+	event := bridge.Event{Time: r.Time, Kind: bridge.EventReload, Who: r.Trigger, What: "the configuration was reloaded", Why: strings.Join(r.Changed, "; ")}
+	if r.OK {
+		h.log.Info("configuration reloaded", "trigger", r.Trigger, "changed", r.Changed, "waits_for_restart", r.Waits)
+	} else {
+		event.What, event.Why = "the configuration was not taken; the one before goes on", strings.Join(r.Errors, "; ")
+		event.Release = "when the file is mended: xds-bridge validate shows its errors, xds-bridge reload applies it"
+		h.log.Error("configuration not taken; the one before goes on", "trigger", r.Trigger, "faults", r.Errors, "ends", event.Release)
+	}
+	h.events.Add(event)
+	h.audit.Record(ctx, audit.Entry{
+		Time: r.Time, Who: "reload by " + r.Trigger, Action: "reload", Owner: h.cfg.Owner,
+		Count: len(r.Changed), After: strings.TrimSuffix(event.What+": "+strings.Join(r.Changed, "; "), ": "), Error: strings.Join(r.Errors, "; "),
+	})
+}
+
+// waitingForRestart names the settings that differ and wait for a restart.
+func (s *supervisor) waitingForRestart(after *config.Config) []string {
+	before, all := s.runtime.cfg, []string{}
+	for name, differs := range map[string]bool{
+		"admin":      text(before.Admin) != text(after.Admin),
+		"telemetry":  text(before.Telemetry) != text(after.Telemetry),
+		"replicas":   text(before.Replicas) != text(after.Replicas),
+		"audit":      text(before.Audit) != text(after.Audit),
+		"log.format": before.Log.Format != after.Log.Format,
+	} {
+		if differs {
+			all = append(all, name)
+		}
+	}
+	slices.Sort(all)
+	return all
 }

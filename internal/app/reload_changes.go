@@ -1,0 +1,247 @@
+package app
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/xds-bridge/xds-bridge/config"
+)
+
+// The key of a part is the text of all settings that it depends on. A part
+// whose key is the same before and after a reload continues unchanged. What is
+// taken out of a key is what the part does not depend on, or what can be
+// changed while it runs: a setting that is new to the configuration restarts
+// what it belongs to until somebody says otherwise here.
+
+// sourceConfig returns all of a configuration that the source of a registry is
+// made of. The source sees nothing else, and the text of it is its key.
+func sourceConfig(cfg *config.Config, name string) *config.Config {
+	r := cfg.Registries[name].Section().Parts().Source
+	part := &config.Config{Owner: cfg.Owner, Registries: map[string]config.Registry{name: r}}
+	for _, x := range cfg.Bridges {
+		if x.From != name {
+			continue
+		}
+		read := config.Bridge{From: name, Select: x.Select, Names: x.Names}
+		read.Select.Exclude = nil
+		if kindOf(r).abilities().mesh == nil { // elsewhere bridges choose from all that a registry holds
+			read.Formats, read.Select = x.Read(), config.Select{Allow: x.Select.Allow}
+		}
+		if !slices.ContainsFunc(part.Bridges, func(o config.Bridge) bool { return text(o) == text(read) }) {
+			part.Bridges = append(part.Bridges, read)
+		}
+	}
+	return part
+}
+
+// targetConnectionKey returns the key of the connection to a target.
+func targetConnectionKey(cfg *config.Config, at targetKey) string {
+	r := cfg.Registries[at.registry]
+	published := ""
+	var read []config.Registry // that keep what is served
+	if kindOf(r).abilities().mesh != nil {
+		for _, x := range leadingTo(cfg, at) {
+			read = append(read, cfg.Registries[x.From].Section().Parts().Source)
+		}
+		if m, ok := kindOf(r).(meshKind); ok && m.PublishesKeys() {
+			published = keyPublisherKey(cfg, at.registry)
+		}
+	}
+	return text(cfg.Owner, cfg.State, at.listen, r.Section().Parts().Connection, published, read)
+}
+
+// keyPublisherKey returns the key of what publishes the service keys of hosts
+// that are imported into a mesh.
+func keyPublisherKey(cfg *config.Config, mesh string) string {
+	m := *cfg.Registries[mesh].Istiod
+	m.Import, m.Mapping, m.ExportAll, m.Subsets, m.ID = config.Import{}, config.Mapping{}, false, false, ""
+	// Where the mesh is read, the replicas of istiod are found by that.
+	read := slices.ContainsFunc(cfg.Bridges, func(x config.Bridge) bool { return x.From == mesh })
+	return text(m, read)
+}
+
+// loopKey returns the key of a target and its loop, beside its
+// connection. Guards and timing are not in it: they are changed while it runs.
+func loopKey(cfg *config.Config, at targetKey, former []formatUse) string {
+	type way struct {
+		Bridge config.Bridge
+		From   config.Registry
+	}
+	var all []way
+	for _, x := range leadingTo(cfg, at) {
+		x.Guard = config.Guard{}
+		all = append(all, way{x, cfg.Registries[x.From].Section().Parts().Identity})
+	}
+	var suffixes []string
+	for _, r := range cfg.Registries {
+		if m := kindOf(r).abilities().mesh; m != nil {
+			suffixes = append(suffixes, m.Suffix)
+		}
+	}
+	slices.Sort(suffixes)
+	var left []string
+	for _, u := range former {
+		left = append(left, text(u.bridge.Name, u.format))
+	}
+	return text(cfg.Owner, all, left, cfg.Registries[at.registry].Section().Parts().Loop, slices.Compact(suffixes))
+}
+
+// text returns settings as one text, equal where they are.
+func text(settings ...any) string {
+	raw, err := json.Marshal(settings)
+	if err != nil {
+		panic(fmt.Sprintf("settings cannot be written down: %v", err)) // all are plain values
+	}
+	return string(raw)
+}
+
+// changes says what a reload begins, restarts or ends.
+func changes(before, after *runtime) []string {
+	all := []string{}
+	add := func(part, name, how string) {
+		if how != "" {
+			all = append(all, part+" "+name+": "+how)
+		}
+	}
+	for _, s := range after.sources {
+		switch old := before.source(s.name); {
+		case old == nil:
+			add("source", s.name, "begun")
+		case old != s:
+			add("source", s.name, "restarted")
+		case before.cfg.Registries[s.name].Settings().Limits != after.cfg.Registries[s.name].Settings().Limits:
+			add("source", s.name, "limits changed")
+		}
+	}
+	for _, s := range before.sources {
+		if after.source(s.name) == nil {
+			add("source", s.name, "ended")
+		}
+	}
+	for _, s := range after.sinks {
+		part, how := s.since(before, after)
+		add(part, s.at.String(), how)
+	}
+	ended(before, after, add)
+	if before.cfg.Log.Level != after.cfg.Log.Level {
+		add("log", "level", after.cfg.Log.Level)
+	}
+	return all
+}
+
+// ended notes the targets and bridges that are gone.
+func ended(before, after *runtime, add func(part, name, how string)) {
+	for _, s := range before.sinks {
+		if after.sink(s.at) == nil {
+			how := "ended; its entries stay"
+			if s.at.listen != "" {
+				how = "ended; nobody is answered there any more"
+			}
+			add("target", s.at.String(), how)
+		}
+	}
+	for _, s := range after.sinks {
+		if before.sink(s.at) == s {
+			continue
+		}
+		for _, u := range s.former {
+			if leads(after, u.bridge) && u.isWrittenBy(before.cfg) { // now, not at a reload before
+				add("bridge", u.bridge.Name, fmt.Sprintf("leaves %s; its entries there are held for approval", locationOf(before.cfg.Registries[s.at.registry], u.format)))
+			}
+		}
+	}
+	for _, x := range before.cfg.Bridges {
+		if !leads(after, x) && after.sink(targetKeyOf(x)) != nil {
+			add("bridge", x.Name, "leaves "+targetKeyOf(x).String()+"; its entries there are held for approval as those of "+bridgeMark(x.Name))
+		}
+	}
+}
+
+// isWrittenBy reports whether a bridge of that name writes the format by a configuration.
+func (u formatUse) isWrittenBy(cfg *config.Config) bool {
+	r := cfg.Registries[u.bridge.To]
+	at := locationOf(r, u.format)
+	return slices.ContainsFunc(leadingTo(cfg, targetKeyOf(u.bridge)), func(x config.Bridge) bool { return x.Name == u.bridge.Name && writes(r, x, at) })
+}
+
+// leads reports whether a bridge leads to the same target in a runtime.
+func leads(r *runtime, x config.Bridge) bool {
+	return slices.ContainsFunc(leadingTo(r.cfg, targetKeyOf(x)), func(o config.Bridge) bool { return o.Name == x.Name })
+}
+
+// since says which part of a sink is another than in a runtime before it.
+func (s *sink) since(before, after *runtime) (part, how string) {
+	switch old := before.sink(s.at); {
+	case old == nil:
+		return "target", "begun"
+	case old.targetConnection != s.targetConnection:
+		return "target", "connected anew"
+	case old != s:
+		return "loop", "restarted"
+	case tunable(before.cfg, s.at) != tunable(after.cfg, s.at):
+		return "loop", "guards and timing changed" + modes(before.cfg, after.cfg, s.at)
+	}
+	return "", ""
+}
+
+// modes says which guards of bridges to a target are in another mode, which is
+// what nobody may wonder about afterwards.
+func modes(before, after *config.Config, at targetKey) string {
+	var said strings.Builder
+	for _, x := range leadingTo(after, at) {
+		for _, old := range leadingTo(before, at) {
+			if old.Name == x.Name && old.Guard.Mode != x.Guard.Mode {
+				fmt.Fprintf(&said, "; guard.mode of bridge %s: %s, before %s", x.Name, x.Guard.Mode, old.Guard.Mode)
+			}
+		}
+	}
+	return said.String()
+}
+
+// tunable returns the settings that a loop takes while it runs, as one text.
+func tunable(cfg *config.Config, at targetKey) string {
+	var guards []config.Guard
+	for _, x := range leadingTo(cfg, at) {
+		guards = append(guards, x.Guard)
+	}
+	return text(guards, cfg.Registries[at.registry].Timing)
+}
+
+// fileWatch is a file whose content may change. It is read by its name each
+// time, so that links to another file, as Kubernetes renews a ConfigMap by,
+// are followed.
+type fileWatch struct {
+	path      string
+	used      [sha256.Size]byte // what was taken last, whatever came of it
+	candidate [sha256.Size]byte // what was seen last
+}
+
+// markRead notes that the file was read as it is now.
+func (w *fileWatch) markRead() {
+	w.used, _ = w.sum()
+	w.candidate = w.used
+}
+
+// changed reports whether the file holds something that was not taken yet and
+// is the same as at the look before: a file that is being written is left
+// alone. One that cannot be read has not changed.
+func (w *fileWatch) changed() bool {
+	now, ok := w.sum()
+	if !ok {
+		return false
+	}
+	still := now == w.candidate
+	w.candidate = now
+	return still && now != w.used
+}
+
+func (w *fileWatch) sum() (sum [sha256.Size]byte, ok bool) {
+	content, err := config.ReadFile(w.path)
+	if err != nil {
+		return sum, false
+	}
+	return sha256.Sum256(content), true
+}
