@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Bridge is one way from a registry to another.
+// Bridge leads from one registry to another.
 type Bridge struct {
 	Name     string     `yaml:"name" need:"true" doc:"Unique in the file; a part of the mark on every entry."`
 	From     string     `yaml:"from" need:"true" doc:"The registry that is read."`
@@ -48,7 +48,7 @@ type Metadata struct {
 	Keep   []string          `yaml:"keep" filled:"to let none pass write drop: ['*']" doc:"Patterns of the keys that pass; without it all do."`
 	Drop   []string          `yaml:"drop" doc:"Patterns of the keys that do not pass all the same."`
 	Rename map[string]string `yaml:"rename" doc:"A key, and what it is called from here on; where that exists already it stays, and status reports it."`
-	Values []ValueRule       `yaml:"values" doc:"Values that others take the place of; the first rule that fits counts."`
+	Values []ValueRule       `yaml:"values" doc:"Values that others replace; the first rule that fits counts."`
 	Add    map[string]string `yaml:"add" doc:"Keys and values that every service gets, in place of what it says itself."`
 }
 

@@ -15,14 +15,14 @@ import (
 const Version = "xds-bridge/v1"
 
 // Config is the whole file. Field tags are the only place where keys,
-// defaults and allowed words stand: the reader, the JSON Schema and the
+// defaults and allowed values are: the reader, the JSON Schema and the
 // reference page all follow them.
 //
 //	yaml     the key
 //	doc      one sentence for schema and reference
 //	default  what a missing key means, as it would be written
-//	enum     the allowed words, separated by |; formats stands for the names of all formats
-//	short    "true" on the field that a plain word in place of the object sets
+//	enum     the allowed values, separated by |; formats is the names of all formats
+//	short    "true" on the field that a plain value in place of the object sets
 //	need     "true" where the key has to be there
 //	filled   on a list that means all where its key is missing: what to do if
 //	         nothing is meant; a list that is written holds at least one
@@ -33,12 +33,12 @@ type Config struct {
 	State      State               `yaml:"state" doc:"Where the last known sets are kept."`
 	Replicas   Replicas            `yaml:"replicas" doc:"How several processes with this configuration share the work."`
 	Registries map[string]Registry `yaml:"registries" need:"true" doc:"The registries, each under a name of your choice."`
-	Bridges    []Bridge            `yaml:"bridges" need:"true" doc:"The ways between registries, in the order in which they win conflicts."`
+	Bridges    []Bridge            `yaml:"bridges" need:"true" doc:"What leads from one registry to another, in the order in which they win conflicts."`
 	Admin      Admin               `yaml:"admin" doc:"The status API, for this machine only."`
 	Telemetry  Telemetry           `yaml:"telemetry" doc:"Probes and metrics."`
 	Audit      Audit               `yaml:"audit" doc:"Where it is kept what people decide."`
 	Log        Log                 `yaml:"log" doc:"What is logged, and how."`
-	Reload     Reload              `yaml:"reload" doc:"How a change of this file is taken up."`
+	Reload     Reload              `yaml:"reload" doc:"How a change of this file is applied."`
 
 	places places
 }
@@ -51,7 +51,7 @@ type State struct {
 // Admin is the listener of the status API.
 type Admin struct {
 	Address   string `yaml:"address" default:"127.0.0.1:9901" doc:"A loopback host:port, unix:/path, or off; any other with tls and tokenFile."`
-	TLS       *TLS   `yaml:"tls" doc:"certFile and keyFile are the API's own; caFile and serverName are what the verbs that ask it expect."`
+	TLS       *TLS   `yaml:"tls" doc:"certFile and keyFile are the API's own; caFile and serverName are what the commands that ask it expect."`
 	TokenFile string `yaml:"tokenFile" doc:"Holds the token that every request has to bear, with tls; read again each time."`
 }
 
@@ -66,9 +66,9 @@ type Audit struct {
 	File string `yaml:"file" doc:"A file that one line of JSON is appended to for each decision; empty leaves them to the log."`
 }
 
-// Reload says how a change of the file is taken up.
+// Reload says how a change of the file is applied.
 type Reload struct {
-	Interval Duration `yaml:"interval" default:"10s" doc:"How often it is looked at whether this file changed; 0s leaves it to SIGHUP and the verb reload."`
+	Interval Duration `yaml:"interval" default:"10s" doc:"How often it is looked at whether this file changed; 0s leaves it to SIGHUP and the command reload."`
 }
 
 // Log says what is logged, and how.
@@ -89,7 +89,7 @@ func (c *Config) Validate() Errors {
 		c.Registries[name].validate(v, name)
 	}
 	if len(c.Bridges) == 0 {
-		v.errorf("bridges", "missing; a bridge needs name, from, to and formats")
+		v.errorf("bridges", "missing; a bridge requires name, from, to and formats")
 	}
 	seen := make(map[string]int)
 	for i, b := range c.Bridges {

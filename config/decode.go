@@ -134,21 +134,21 @@ func (d *decoder) enum(path string, node ast.Node, f field, into reflect.Value) 
 	if len(f.enum) == 0 || isNull(node) {
 		return
 	}
-	word := into.FieldByIndex(f.index).String()
-	if slices.Contains(f.enum, word) {
+	value := into.FieldByIndex(f.index).String()
+	if slices.Contains(f.enum, value) {
 		return
 	}
-	d.errorf(path, node, "unknown %s %q%s", f.key, word, suggest(word, f.enum))
+	d.errorf(path, node, "unknown %s %q%s", f.key, value, suggest(value, f.enum))
 }
 
 // filled refuses a list without entries where a missing key means all: who
-// takes the last entry out means none.
+// removes the last entry means none.
 func (d *decoder) filled(path string, node ast.Node, f field) {
 	seq, list := node.(*ast.SequenceNode)
 	if f.filled == "" || list && len(seq.Values) > 0 || !list && !isNull(node) {
 		return
 	}
-	d.errorf(path, node, "is empty, which would let all pass: name at least one, or take the key out where all are meant; %s", f.filled)
+	d.errorf(path, node, "is empty, which would let all pass: name at least one, or remove the key if all are meant; %s", f.filled)
 }
 
 func (d *decoder) list(path string, node ast.Node, into reflect.Value) {
@@ -238,7 +238,7 @@ func scalarText(node ast.Node) (string, bool) {
 	return "", false
 }
 
-// joined puts together what the parser takes apart: in {servers: [zk:2181]}
+// joined puts together what the parser splits: in {servers: [zk:2181]}
 // it reads the plain text zk:2181 as a key and a value, which by YAML needs a
 // space after the colon.
 func joined(n *ast.MappingNode) (string, bool) {

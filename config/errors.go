@@ -66,7 +66,7 @@ func (fs Errors) sorted() Errors {
 // place is where something is in the file.
 type place struct{ line, column int }
 
-// places knows where each path of a file stands.
+// places holds the place of each path of a file.
 type places struct {
 	file string
 	at   map[string]place
@@ -87,8 +87,8 @@ func (p places) errorAt(path, format string, args ...any) Error {
 	}
 }
 
-// suggest returns `, did you mean "x"?` for the nearest known word or those that
-// have it in them, or the list of the known words where there are none.
+// suggest returns `, did you mean "x"?` for the nearest known text or those that contain
+// it, or else the list of the known texts.
 func suggest(text string, known []string) string {
 	if near := naming.Near(text, known, 1); len(near) > 0 {
 		return `, did you mean ` + strconv.Quote(near[0]) + `?`
@@ -97,7 +97,7 @@ func suggest(text string, known []string) string {
 		return ""
 	}
 	known = slices.Sorted(slices.Values(known))
-	const least = 3 // letters, of which fewer are in many words
+	const least = 3 // letters; fewer are in many texts
 	if near := slices.DeleteFunc(slices.Clone(known), func(k string) bool {
 		return len(text) < least || !strings.Contains(strings.ToLower(k), strings.ToLower(text))
 	}); len(near) > 0 {

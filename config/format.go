@@ -10,14 +10,14 @@ import (
 )
 
 // Format is one form in which services are stored. In the file it is the
-// name of the format, or an object. What stands empty is the format's own:
+// name of the format, or an object. An empty field is the format's own:
 // see format.Descriptor.
 type Format struct {
 	Format   string         `yaml:"format" short:"true" need:"true" enum:"formats" doc:"The name of the format."`
 	Root     string         `yaml:"root" doc:"The ZooKeeper path, which Dubbo's consumers call the group of their registry; empty is /dubbo for dubbo-interface, /services for dubbo-application and spring-cloud, /microservices for kratos, / for hertz and kitex, /plain for plain."`
 	Metadata string         `yaml:"metadataRoot" default:"/dubbo" doc:"For dubbo-application: the ZooKeeper path that holds what applications provide and the mapping of interfaces to them."`
 	Group    string         `yaml:"group" default:"DEFAULT_GROUP" doc:"The Nacos group."`
-	Service  string         `yaml:"service" default:"*" doc:"How services are named in formats with plain names: the * stands for the name that a rule or the application gives. Dubbo's take none."`
+	Service  string         `yaml:"service" default:"*" doc:"How services are named in formats with plain names: the * stands for the name that a rule or the application gives. Dubbo's accept none."`
 	Join     bool           `yaml:"join" doc:"Put the endpoints of several services of a mesh together that have one plain name; otherwise the second is refused whole. Where a bridge from a registry writes too, they are put together."`
 	Protocol string         `yaml:"protocol" doc:"The protocol where nothing else says it; empty is tri for Dubbo, http for spring-cloud and hertz, grpc for kratos and gozero, thrift for kitex, tcp for plain."`
 	Rules    []ProtocolRule `yaml:"rules" doc:"The RPC protocol per host or port; the first rule that fits counts."`
@@ -138,7 +138,7 @@ func (f Format) validateService(v *validator, at string) {
 	case strings.Count(f.Service, "*") != 1 || strings.Trim(f.Service, nameSigns+"*") != "":
 		v.errorf(at, "%q is no pattern of plain names: letters, digits and - _ . with one * for the name", f.Service)
 	case f.keyed() && f.Service != "*":
-		v.errorf(at, "%s takes no pattern: service keys and applications name its services; leave it out, and give the format another root or group", f.Format)
+		v.errorf(at, "%s accepts no pattern: service keys and applications name its services; leave it out, and give the format another root or group", f.Format)
 	}
 }
 

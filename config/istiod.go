@@ -49,7 +49,7 @@ type MappingKubernetes struct {
 	Kubeconfig string         `yaml:"kubeconfig" doc:"A kubeconfig file, read at the start. Where it is empty: within a pod its service account, elsewhere $KUBECONFIG or ~/.kube/config."`
 	Context    string         `yaml:"context" doc:"The context of kubeconfig; its current one where it is empty."`
 	Namespaces []string       `yaml:"namespaces" filled:"to read none write from: none" doc:"Namespaces that are read; without it all. One that we may not read costs itself alone."`
-	Keys       KubernetesKeys `yaml:"keys" doc:"Where service keys stand."`
+	Keys       KubernetesKeys `yaml:"keys" doc:"Where service keys are."`
 }
 
 // Hosts says how services of other registries appear as hosts of a mesh.

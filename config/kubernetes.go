@@ -22,14 +22,14 @@ type Kubernetes struct {
 // KubernetesSource says what of a mesh is read.
 type KubernetesSource struct {
 	Namespaces    []string       `yaml:"namespaces" filled:"to read none remove the bridges from this mesh" doc:"Namespaces that are read; without it all. One that we may not read costs itself alone."`
-	Without       []string       `yaml:"without" filled:"to read all kinds remove it" doc:"Kinds of objects that are not read, so that no right to them is needed: nodes, which tell regions and zones; pods, which tell service keys, subsets and mutual TLS; istio, its ServiceEntries and WorkloadEntries."`
-	Keys          KubernetesKeys `yaml:"keys" doc:"Where service keys stand."`
+	Without       []string       `yaml:"without" filled:"to read all kinds remove it" doc:"Kinds of objects that are not read, so that no right to them is needed: nodes, which hold regions and zones; pods, which hold service keys, subsets and mutual TLS; istio, its ServiceEntries and WorkloadEntries."`
+	Keys          KubernetesKeys `yaml:"keys" doc:"Where service keys are."`
 	SubsetLabel   string         `yaml:"subsetLabel" doc:"The label of Pods and endpoints whose value is their subset; none where it is empty."`
 	ExportAll     bool           `yaml:"exportAll" doc:"Take hosts that no key and no name rule asks for too."`
 	ClusterDomain string         `yaml:"clusterDomain" default:"cluster.local" doc:"The domain of the cluster's Services."`
 }
 
-// KubernetesKeys says where service keys stand.
+// KubernetesKeys says where service keys are.
 type KubernetesKeys struct {
 	Annotation string `yaml:"annotation" default:"xds-bridge/keys" doc:"The annotation of Services, Pods, ServiceEntries and WorkloadEntries that lists service keys, each with @PORT where there are several ports."`
 	Label      string `yaml:"label" doc:"A label of the same whose value is an interface; none where it is empty."`
@@ -102,12 +102,12 @@ func (k *Kubernetes) validate(v *validator, path string) {
 	m.Hosts.validate(v, path)
 }
 
-// isNamespace reports whether Kubernetes takes a name for a namespace.
+// isNamespace reports whether Kubernetes accepts a name for a namespace.
 func isNamespace(name string) bool {
 	return validName(name) && strings.ToLower(name) == name && !strings.ContainsAny(name, "._") && !strings.HasSuffix(name, "-")
 }
 
-// isLabel reports whether Kubernetes takes a name for the key of a label.
+// isLabel reports whether Kubernetes accepts a name for the key of a label.
 func isLabel(key string) bool {
 	prefix, name, ok := strings.Cut(key, "/")
 	if !ok {

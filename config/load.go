@@ -55,7 +55,7 @@ func ReadFile(path string) ([]byte, error) {
 	return data, err //nolint:wrapcheck // names the file
 }
 
-// Parse reads and validates a configuration; name stands for the file in
+// Parse reads and validates a configuration; name is that of the file in
 // errors. Where anything is wrong, the error is Errors.
 func Parse(name string, data []byte, env Lookup) (*Config, error) {
 	root, syntax := parse(name, data)
@@ -182,7 +182,7 @@ type Access struct {
 }
 
 // ReadAccess reads the Access of a file, whatever else is wrong with it: the
-// bridge that runs took the file as it was. Where nothing of the file can be
+// bridge that runs read the file as it was before. Where nothing of the file can be
 // read the Access is that of an empty one. The error is Errors: that there is
 // no such file.
 func ReadAccess(path string, env Lookup) (Access, error) {

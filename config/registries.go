@@ -122,8 +122,8 @@ type TLS struct {
 // Limits bound what a registry may send, and what is kept of it.
 type Limits struct {
 	MaxReceive   Size `yaml:"maxReceive" default:"64MiB" doc:"The largest answer that is read."`
-	MaxServices  int  `yaml:"maxServices" default:"100000" doc:"Services that are taken in; at any of these bounds nothing more is, nothing is deleted, and status says so."`
-	MaxEndpoints int  `yaml:"maxEndpoints" default:"1000000" doc:"Endpoints that are taken in."`
+	MaxServices  int  `yaml:"maxServices" default:"100000" doc:"Services that are kept; at any of these bounds nothing more is read, nothing is deleted, and status says so."`
+	MaxEndpoints int  `yaml:"maxEndpoints" default:"1000000" doc:"Endpoints that are kept."`
 	MaxBytes     Size `yaml:"maxBytes" default:"128MiB" doc:"What all names, addresses and attributes together may take."`
 }
 

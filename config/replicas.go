@@ -40,7 +40,7 @@ type KubernetesLease struct {
 }
 
 // Object returns what the Lease of a target is called: by its name, or by a hash
-// of that where Kubernetes does not take it.
+// of that if Kubernetes does not accept it.
 func (k KubernetesLease) Object(owner, target string) string {
 	if !validObject(target) {
 		sum := sha256.Sum256([]byte(target))
@@ -49,7 +49,7 @@ func (k KubernetesLease) Object(owner, target string) string {
 	return cmp.Or(k.Name, "xds-bridge-"+strings.ToLower(owner)) + "-" + target
 }
 
-// validObject reports whether Kubernetes takes a name for an object.
+// validObject reports whether Kubernetes accepts a name for an object.
 func validObject(name string) bool {
 	for label := range strings.SplitSeq(name, ".") {
 		if label == "" || strings.Trim(label, "-") != label || strings.Trim(label, "-abcdefghijklmnopqrstuvwxyz0123456789") != "" {

@@ -15,7 +15,7 @@ import (
 
 // field is one key of an object of the file.
 type field struct {
-	index           []int // in the object, as reflect.Value.FieldByIndex takes it
+	index           []int // in the object, for reflect.Value.FieldByIndex
 	key, doc        string
 	def             string
 	enum            []string
@@ -37,8 +37,8 @@ func fieldsOf(t reflect.Type) []field {
 			index: sf.Index, key: key, doc: sf.Tag.Get("doc"), def: sf.Tag.Get("default"), filled: sf.Tag.Get("filled"),
 			required: sf.Tag.Get("need") == "true", short: sf.Tag.Get("short") == "true", typ: sf.Type,
 		}
-		if words := sf.Tag.Get("enum"); words != "" {
-			f.enum = strings.Split(words, "|")
+		if values := sf.Tag.Get("enum"); values != "" {
+			f.enum = strings.Split(values, "|")
 		}
 		if sf.Tag.Get("enum") == "formats" {
 			f.enum = formats.Names()
@@ -48,7 +48,7 @@ func fieldsOf(t reflect.Type) []field {
 	return fields
 }
 
-// shorthand returns the field that a plain word sets in place of an object.
+// shorthand returns the field that a plain value sets in place of an object.
 func shorthand(fields []field) (field, bool) {
 	for _, f := range fields {
 		if f.short {
@@ -160,8 +160,8 @@ func objectSchema(fields []field) *schema {
 	}
 	slices.Sort(object.Required)
 	if short, ok := shorthand(fields); ok {
-		word := &schema{Type: "string", Enum: short.enum, Description: short.doc}
-		return &schema{AnyOf: []*schema{word, object}}
+		value := &schema{Type: "string", Enum: short.enum, Description: short.doc}
+		return &schema{AnyOf: []*schema{value, object}}
 	}
 	return object
 }
@@ -194,7 +194,7 @@ Generated from the types of package config by ` + "`make golden`" + `; do not ed
 An editor checks a file that begins with
 ` + "`# yaml-language-server: $schema=config.schema.json`" + `.
 
-Values may hold ` + "`${VAR}` and `${VAR:-default}`; `$${` stands for `${`" + `. A variable that is
+Values may hold ` + "`${VAR}` and `${VAR:-default}`; `$${` is a literal `${`" + `. A variable that is
 not set and has no default is an error. Secrets never are in the file; a key
 that ends in File names the file that holds one.
 
@@ -243,7 +243,7 @@ func defaultText(f field) string {
 	}
 }
 
-// typeName says in a word what a value of a type looks like.
+// typeName returns the name of a type in the reference.
 func typeName(t reflect.Type) string {
 	switch {
 	case t == reflect.TypeFor[Duration]():

@@ -68,7 +68,7 @@ type Secret string
 
 const redacted = "<redacted>"
 
-// Reveal returns the secret itself, to be handed to the one peer it is for.
+// Reveal returns the secret itself, for the one registry that it is for.
 func (s Secret) Reveal() string { return string(s) }
 
 // String hides the secret.
@@ -123,7 +123,7 @@ func ReadSecret(path string) (Secret, error) {
 // Lookup returns the value of an environment variable, and whether it is set.
 type Lookup func(name string) (string, bool)
 
-// expand replaces ${VAR} and ${VAR:-default} in a value; $${ stands for ${.
+// expand replaces ${VAR} and ${VAR:-default} in a value; $${ is a literal ${.
 // A variable that is not set and has no default is an error.
 func expand(text string, lookup Lookup) (string, error) {
 	var out strings.Builder

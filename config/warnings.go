@@ -45,7 +45,7 @@ func (b Bridge) sameAs(o Bridge) bool {
 func (c *Config) doubtful(path string, b Bridge) Errors {
 	var all Errors
 	check := func(at, protocol string) {
-		if near := misplaced(protocol); near != "" {
+		if near := misspelled(protocol); near != "" {
 			all = append(all, c.ErrorAt(path+at, "%q is a protocol that no framework knows; did you mean %q?", protocol, near))
 		}
 	}
@@ -62,15 +62,15 @@ func (c *Config) doubtful(path string, b Bridge) Errors {
 	return all
 }
 
-// misplaced returns the protocol that was meant by a word that is close to one;
-// empty where the word is known, or is like none.
-func misplaced(word string) string {
+// misspelled returns the known protocol that is close to a text; empty if the text is
+// known, or is like none.
+func misspelled(text string) string {
 	known := []string{"dubbo", "tri", "rest", "grpc", "http", "https", "thrift", "tcp", "rmi", "hessian", "jsonrpc", "webservice"}
-	if word == "" || slices.Contains(known, word) {
+	if text == "" || slices.Contains(known, text) {
 		return ""
 	}
 	for _, k := range known {
-		if len(word) > 2 && naming.Distance(word, k) == 1 || strings.EqualFold(word, k) {
+		if len(text) > 2 && naming.Distance(text, k) == 1 || strings.EqualFold(text, k) {
 			return k
 		}
 	}

@@ -46,8 +46,7 @@ func execute(ctx context.Context, c *cli, args []string) int {
 	return codeOf(ctx, err)
 }
 
-// withFile returns a text in which the commands that are to be tried name the
-// configuration that was given.
+// withFile returns a text in which commands name the configuration that was given.
 func (c *cli) withFile(text string) string {
 	flags := c.sameBridge(app.ClientOptions{})
 	return strings.NewReplacer("xds-bridge adopt --", "xds-bridge adopt"+flags+" --", "xds-bridge release --", "xds-bridge release"+flags+" --").Replace(text)
@@ -60,7 +59,7 @@ func newRoot(c *cli) *cobra.Command {
 		Long: "xds-bridge watches istiod and keeps the endpoints of services in the registries\n" +
 			"that RPC frameworks read. It never deletes what it cannot be sure of.\n\n" +
 			"Exit codes: 0 fine, 1 something differs or was found, 2 wrong usage or\n" +
-			"configuration, 4 a peer cannot be reached, 5 deletions are held back,\n" +
+			"configuration, 4 a registry cannot be reached, 5 deletions are held back,\n" +
 			"130 and 143 interrupted. Flags that say where and how, not what is done, can be\n" +
 			"set in the environment, as XDS_BRIDGE_CONFIG is for --config.",
 		SilenceErrors: true, SilenceUsage: true,
@@ -98,9 +97,9 @@ func newRoot(c *cli) *cobra.Command {
 // --dry-run and --version.
 func addShortcuts(c *cli, root *cobra.Command) {
 	var check, dry, version bool
-	root.Flags().BoolVar(&check, "check", false, "the same as the verb validate")
+	root.Flags().BoolVar(&check, "check", false, "the same as the command validate")
 	root.Flags().BoolVar(&dry, "dry-run", false, "the same as run --dry-run")
-	root.Flags().BoolVar(&version, "version", false, "the same as the verb version")
+	root.Flags().BoolVar(&version, "version", false, "the same as the command version")
 	root.RunE = func(cmd *cobra.Command, args []string) error {
 		switch {
 		case len(args) > 0:
@@ -123,11 +122,11 @@ func unknownCommand(root *cobra.Command, command string) error {
 		root.SuggestionsMinimumDistance = distance
 		for _, near := range root.SuggestionsFor(command) {
 			if distance == 1 || near[0] == command[0] { // man is no run
-				return usage("unknown verb %q, did you mean %q?", command, near)
+				return usage("unknown command %q, did you mean %q?", command, near)
 			}
 		}
 	}
-	return usage("unknown verb %q; see xds-bridge --help", command)
+	return usage("unknown command %q; see xds-bridge --help", command)
 }
 
 // fromEnvironment sets each flag that the command line leaves out from
@@ -137,7 +136,7 @@ func (c *cli) fromEnvironment(flags *pflag.FlagSet) error {
 	flags.VisitAll(func(f *pflag.Flag) {
 		name := environmentName(f)
 		if name == "" {
-			c.unread(f)
+			c.warnUnread(f)
 			return
 		}
 		value, set := c.env(name)
@@ -154,16 +153,15 @@ func (c *cli) fromEnvironment(flags *pflag.FlagSet) error {
 	return first
 }
 
-// unread warns of a variable that somebody may have set in the belief that it
-// keeps run from writing.
-func (c *cli) unread(f *pflag.Flag) {
+// warnUnread warns of a variable that somebody may have set to keep run from writing.
+func (c *cli) warnUnread(f *pflag.Flag) {
 	if _, set := c.env("XDS_BRIDGE_DRY_RUN"); set && f.Name == "dry-run" && !f.Changed {
-		c.note("warning: XDS_BRIDGE_DRY_RUN is not read from the environment; give --dry-run")
+		c.remark("warning: XDS_BRIDGE_DRY_RUN is not read from the environment; give --dry-run")
 	}
 }
 
 // environmentName returns the variable that a flag can be set by; empty for
-// those that choose what is done, which nobody should inherit unseen.
+// those that choose what is done, which belongs on the command line.
 func environmentName(f *pflag.Flag) string {
 	switch f.Name {
 	case "config", "color", "log-level", "log-format", "admin", "telemetry", "output", "timeout":
@@ -177,7 +175,7 @@ func (c *cli) program() *app.Program {
 	return &app.Program{
 		File: c.file, Env: c.env, Build: app.ReadBuild(version), Hangup: c.hup,
 		LogOutput: c.err, LogLevel: c.logLevel, LogFormat: c.logFormat,
-		Note: func(line string) { c.note("%s", line) },
+		Remark: func(line string) { c.remark("%s", line) },
 	}
 }
 

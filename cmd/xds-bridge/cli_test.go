@@ -42,10 +42,10 @@ func TestShortcuts(t *testing.T) {
 func TestWrongUsage(t *testing.T) {
 	t.Parallel()
 	for line, want := range map[string]string{
-		"rnu":                                    `xds-bridge: unknown verb "rnu", did you mean "run"?`,
-		"man":                                    `unknown verb "man"; see xds-bridge --help`,
-		"satus":                                  `unknown verb "satus", did you mean "status"?`,
-		"frobnicate":                             `unknown verb "frobnicate"`,
+		"rnu":                                    `xds-bridge: unknown command "rnu", did you mean "run"?`,
+		"man":                                    `unknown command "man"; see xds-bridge --help`,
+		"satus":                                  `unknown command "satus", did you mean "status"?`,
+		"frobnicate":                             `unknown command "frobnicate"`,
 		"run --onze":                             "unknown flag: --onze",
 		"run now":                                `takes no argument, found "now"`,
 		"why":                                    "takes one service, found 0 arguments",
@@ -54,7 +54,7 @@ func TestWrongUsage(t *testing.T) {
 		"run --log-level loud -f " + smallest:    `--log-level "loud"`,
 		"run --log-format xml -f " + smallest:    `--log-format "xml"`,
 		"status --admin 10.0.0.1:9901":           "only loopback is accepted",
-		"demo -o json":                           "needs --once",
+		"demo -o json":                           "requires --once",
 		"healthcheck --telemetry off":            "no probes there",
 		"validate -f /none.yaml":                 "/none.yaml: no such file or directory; name the configuration with --config",
 		"demo --once --mesh /none.yaml":          "--mesh: open /none.yaml",
@@ -212,7 +212,7 @@ func TestColor(t *testing.T) {
 func flagsPage(root *cobra.Command) string {
 	var b strings.Builder
 	b.WriteString("# Command line reference\n\nGenerated from the commands by `make golden`; do not edit.\n\n" + root.Long +
-		"\n\nA `run` that a signal stopped cleanly exits with 0; a verb that was interrupted, and a second\nsignal, give 130 or 143.\n")
+		"\n\nA `run` that a signal stopped cleanly exits with 0; a command that was interrupted, and a second\nsignal, give 130 or 143.\n")
 	flags := func(f *pflag.FlagSet) {
 		if !f.HasFlags() {
 			return
@@ -236,9 +236,9 @@ func flagsPage(root *cobra.Command) string {
 			fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", name, env, def, f.Usage)
 		})
 	}
-	b.WriteString("\n## Flags of every verb\n")
+	b.WriteString("\n## Flags of every command\n")
 	flags(root.PersistentFlags())
-	b.WriteString("\n## xds-bridge without a verb\n")
+	b.WriteString("\n## xds-bridge without a command\n")
 	flags(root.LocalNonPersistentFlags())
 	for _, cmd := range root.Commands() {
 		if cmd.Name() == "help" || cmd.Name() == "completion" {

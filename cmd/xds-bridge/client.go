@@ -39,7 +39,7 @@ func (c *cli) sameBridge(o app.ClientOptions) string {
 	return flags.String()
 }
 
-// shellQuote returns a text as a shell takes it for one word.
+// shellQuote returns a text that a shell reads as one argument.
 func shellQuote(s string) string {
 	if strings.IndexFunc(s, func(r rune) bool {
 		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("/._-:@%+=,", r)

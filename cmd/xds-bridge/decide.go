@@ -29,7 +29,7 @@ func decideCommand(c *cli, action, short, long string) *cobra.Command {
 			case of != "" && len(ids) == 0:
 				return runHolds(cmd.Context(), c, o, of)
 			case of != "" || len(ids) == 0:
-				return usage("%s takes the ids of holds, as xds-bridge holds lists them, or --bridge", action)
+				return usage("%s requires the ids of holds, as xds-bridge holds lists them, or --bridge", action)
 			}
 			return runDecide(cmd.Context(), c, o, action, ids)
 		},
@@ -65,7 +65,7 @@ func runDecide(ctx context.Context, c *cli, o clientOptions, action string, ids 
 			c.say("hold %s of bridge %s in %s: %s, %d deletions", d.ID, d.Bridge, d.Target, d.Result, d.Count)
 		}
 		if !d.Recorded {
-			c.note("warning: hold %s: %s", d.ID, d.Why)
+			c.remark("warning: hold %s: %s", d.ID, d.Why)
 		}
 	}
 	if o.output == outputText || len(made) == 0 {

@@ -44,7 +44,7 @@ func demoCommand(c *cli) *cobra.Command {
 
 func runDemo(ctx context.Context, c *cli, o demoOptions) error {
 	if o.output == outputJSON && !o.once {
-		return usage("demo -o json prints one document and needs --once")
+		return usage("demo -o json prints one document and requires --once")
 	}
 	if o.zookeeper != "" && o.nacos != "" {
 		return usage("demo writes to one registry: give --zookeeper or --nacos")

@@ -18,11 +18,11 @@ const (
 	exitOK          = 0
 	exitFindings    = 1 // something differs, or was found, or went wrong
 	exitUsage       = 2 // the command line or the configuration is wrong
-	exitUnreachable = 4 // a peer cannot be reached or read, or did not answer in time
+	exitUnreachable = 4 // a registry cannot be reached or read, or did not answer in time
 	exitHeld        = 5 // a guard holds deletions back
 )
 
-// exit is an exit code with nothing to print: what is to be said was said.
+// exit is an exit code with nothing more to print.
 type exit struct{ code int }
 
 func (e exit) Error() string { return fmt.Sprintf("exit code %d", e.code) }
@@ -39,7 +39,7 @@ func usage(format string, args ...any) error {
 	return &app.Error{Cause: app.CauseUsage, Err: fmt.Errorf(format, args...)}
 }
 
-// codeOf returns the exit code that an error of a command stands for.
+// codeOf returns the exit code of an error of a command.
 func codeOf(ctx context.Context, err error) int {
 	if err == nil {
 		return exitOK

@@ -19,7 +19,7 @@ var version string
 
 func main() {
 	hup := make(chan os.Signal, 1)
-	signal.Notify(hup, syscall.SIGHUP) // before anything else: it ends whoever does not take it
+	signal.Notify(hup, syscall.SIGHUP) // before anything else: without a handler it ends the process
 	ctx, stop := interruptible(context.Background(), os.Exit)
 	code := execute(ctx, newCLI(os.Stdout, os.Stderr, os.LookupEnv, hup), os.Args[1:])
 	stop()

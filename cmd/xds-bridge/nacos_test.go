@@ -134,7 +134,7 @@ func TestNacos(t *testing.T) {
 		}
 	})
 	t.Run("preflight logs in, lists and publishes for a moment", func(t *testing.T) {
-		do(t, "preflight", "-f", file).want(t, exitOK, "√ login: as nacos", "√ list: 0 services", "√ write: an instance was published and taken back")
+		do(t, "preflight", "-f", file).want(t, exitOK, "√ login: as nacos", "√ list: 0 services", "√ write: an instance was published and withdrawn")
 		eventually(t, "no connection is left", func() bool { return w.nacos.Connections() == 0 })
 	})
 	t.Run("preflight names a wrong password and a server that is away", func(t *testing.T) {

@@ -87,7 +87,7 @@ func TestForeignEntriesStay(t *testing.T) {
 	if after, _ := w.zk.Get(foreign); len(nodes) != 1 || after.Stat != before.Stat {
 		t.Errorf("left: %q", nodes)
 	}
-	do(t, "purge", "-f", file).want(t, exitUsage, "needs --owner")
+	do(t, "purge", "-f", file).want(t, exitUsage, "requires --owner")
 	do(t, "purge", "--owner", "shop", "--target", "zkk", "-f", file).want(t, exitUsage, `"zkk" is no registry`)
 }
 

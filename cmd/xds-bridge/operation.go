@@ -32,7 +32,7 @@ func printOperation(t *terminal, d *app.Operation) {
 	done, left := d.Entries, d.Left
 	printSteps(t, done)
 	if len(left) > 0 {
-		t.warn("as they were, or not known:")
+		t.warn("unchanged, or not known:")
 		printSteps(t, left)
 	}
 	of := ""
@@ -104,7 +104,7 @@ func purgeCommand(c *cli) *cobra.Command {
 			"configuration, and deletes it where --yes is given. Consumers lose these\n" +
 			"addresses at once. Stop the process of that owner first: it would write them\n" +
 			"again.\n\n" +
-			"With --bridge it takes only what carries the mark of that bridge, of the owner of\n" +
+			"With --bridge it deletes only what carries the mark of that bridge, of the owner of\n" +
 			"the configuration unless --owner is given. The process may run if the\n" +
 			"configuration has no bridge of that name.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -123,7 +123,7 @@ func releaseCommand(c *cli) *cobra.Command {
 	var form output
 	cmd := &cobra.Command{
 		Use: "release --owner OWNER", Short: "Leave everything that one owner wrote to nobody", Args: noArgs,
-		Long: "release takes the marks of an owner off and forgets the owner. The entries stay,\n" +
+		Long: "release removes the marks of an owner and forgets the owner. The entries stay,\n" +
 			"and no bridge changes or deletes them any more. Each is replaced in one step, so\n" +
 			"that consumers miss none. Stop the bridge of that owner first. It only shows what\n" +
 			"it would do, unless --yes is given.",

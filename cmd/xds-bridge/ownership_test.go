@@ -100,7 +100,7 @@ func TestReleasedEntriesStayAndCanBeAdopted(t *testing.T) {
 		t.Error("an entry that we would not write was taken")
 	}
 	do(t, "adopt", "--unmarked", "--target", "zkk", "-f", file).want(t, exitUsage, `"zkk" is no registry`)
-	do(t, "release", "-f", file).want(t, exitUsage, "needs --owner")
+	do(t, "release", "-f", file).want(t, exitUsage, "requires --owner")
 }
 
 func TestMarksAreSignedFromAFirstKeyThroughARotation(t *testing.T) {

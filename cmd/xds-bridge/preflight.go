@@ -17,15 +17,15 @@ type preflightOptions struct {
 func preflightCommand(c *cli) *cobra.Command {
 	var o preflightOptions
 	cmd := &cobra.Command{
-		Use: "preflight", Short: "Try everything that run needs, and say how to mend what fails", Args: noArgs,
-		Long: "preflight connects to every peer of the configuration and tries what run needs:\n" +
-			"versions, the token, the debug API, permissions by a node that it writes and\n" +
-			"deletes, clocks. √ is fine, ‼ is worth a look, × has to be mended, and · is what\n" +
+		Use: "preflight", Short: "Try everything that run requires, and say how to correct what fails", Args: noArgs,
+		Long: "preflight connects to every registry of the configuration and tries what run\n" +
+			"requires: versions, the token, the debug API, permissions by a node that it writes\n" +
+			"and deletes, clocks. √ is fine, ‼ is worth a look, × has to be corrected, and · is what\n" +
 			"another configuration could do from here.",
 		RunE: func(cmd *cobra.Command, _ []string) error { return runPreflight(cmd.Context(), c, o) },
 	}
 	outputFlag(cmd, &o.output)
-	cmd.Flags().DurationVar(&o.timeout, "timeout", 15*time.Second, "how long a peer may take to answer")
+	cmd.Flags().DurationVar(&o.timeout, "timeout", 15*time.Second, "how long a registry may take to answer")
 	return cmd
 }
 

@@ -26,6 +26,7 @@ func TestPreflightBesideTheRunningBridge(t *testing.T) {
 	file := w.waysIn(at, "")
 	do(t, "preflight", "-f", file).want(t, exitOK, "√ listen: "+at+" is free", "√ configSources: istiod names it as address: xds://"+at)
 	w.start(file)
+	listening(t, at)
 	do(t, "preflight", "-f", file).want(t, exitOK, "√ listen: "+at+" is held by the running bridge of owner shop")
 
 	others := w.file("others.yaml", strings.Replace(w.text(file), "owner: shop", "owner: other", 1))
@@ -42,7 +43,17 @@ func TestPreflightLooksForAnIstiod(t *testing.T) {
 	nobody := strings.Replace(w.text(file), w.xds, porttest.Address(t), 1)
 	do(t, "preflight", "-f", w.file("nobody.yaml", nobody)).want(t, exitOK, "‼ istiod: ", "connection refused", "fix: check istiod.address")
 	w.start(file)
+	listening(t, at)
 	do(t, "preflight", "-f", file).want(t, exitOK, "‼ istiod: read by nobody")
+}
+
+// listening waits until the bridge serves at an address, which it does after its probes.
+func listening(t *testing.T, at string) {
+	t.Helper()
+	eventually(t, "the bridge listens at "+at, func() bool {
+		conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", at)
+		return err == nil && conn.Close() == nil
+	})
 }
 
 // Where there is no istiod, nothing is said of one.
@@ -57,6 +68,7 @@ func TestPreflight_DataPlanesAlone(t *testing.T) {
 		t.Error(r.out)
 	}
 	w.start(file)
+	listening(t, at)
 	do(t, "preflight", "-f", file).want(t, exitOK, "‼ data planes: read by nobody: a data plane has to name this address")
 }
 
@@ -97,13 +109,13 @@ func TestPreflight_WaysToReadKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	do(t, "preflight", "-f", file).want(t, exitFindings, "× service keys: ", "HTTP 403",
-		"· way: service keys by debug-xds: not yet: istiod answers it over TLS only", "fix: write istiod.tls, and port 15012",
-		"· way: service keys by api: answers, but there is no key",
-		"· way: service keys by kubernetes: works, with 1 keys: mapping.from: kubernetes")
+		"· alternative: service keys by debug-xds: not yet: istiod answers it over TLS only", "fix: write istiod.tls, and port 15012",
+		"· alternative: service keys by api: answers, but there is no key",
+		"· alternative: service keys by kubernetes: works, with 1 keys: mapping.from: kubernetes")
 	for _, resource := range []string{"services", "endpointslices", "pods", "serviceentries", "workloadentries"} {
 		cluster.Refuse(resource, "", http.StatusForbidden, "Forbidden")
 	}
-	do(t, "preflight", "-f", file).want(t, exitFindings, "× service keys: ", "· way: service keys by kubernetes: not from here: ", "allow get, list and watch")
+	do(t, "preflight", "-f", file).want(t, exitFindings, "× service keys: ", "· alternative: service keys by kubernetes: not from here: ", "allow get, list and watch")
 	asked := w.file("asked.yaml", strings.Replace(w.text(file), fmt.Sprintf("from: debug-http, addresses: [%q]", strings.TrimPrefix(w.debug.URL, "http://")), "from: kubernetes", 1))
 	do(t, "preflight", "-f", asked).want(t, exitFindings, "× service keys: ", "fix: allow get, list and watch of what is named; deploy/kubernetes-source.yaml does")
 }
@@ -155,7 +167,7 @@ func TestPreflight_KeysByTheAPIGenerator(t *testing.T) {
 	w.mesh.SetConfig("networking.istio.io/v1/ServiceEntry", "shop/pay", &mcpv1.Resource{Body: body, Metadata: &mcpv1.Metadata{
 		Name: "shop/pay", Annotations: map[string]string{"xds-bridge/keys": "com.shop.Pay, com.shop.Refund@metrics"},
 	}})
-	do(t, "preflight", "-f", file).want(t, exitOK, "√ service keys: 1 by api", "‼ service keys: ", "names port \"metrics\", which its host does not have", "fix: mend the annotation")
+	do(t, "preflight", "-f", file).want(t, exitOK, "√ service keys: 1 by api", "‼ service keys: ", "names port \"metrics\", which its host does not have", "fix: correct the annotation")
 }
 
 // Whoever else writes keeps run from writing, as does an owner that was changed.

@@ -30,7 +30,7 @@ func TestARegistryThatMayOnlyBeRead(t *testing.T) {
 	if err := w.zk.SetACL("/", zkfake.WorldACL(zkfake.PermRead)); err != nil {
 		t.Fatal(err)
 	}
-	do(t, "preflight", "-f", file).want(t, exitOK, "‼ records in zk", "a restart will take all that is served for new", "create, write and delete below /xds-bridge/shop")
+	do(t, "preflight", "-f", file).want(t, exitOK, "‼ records in zk", "after a restart all that is served counts as new", "create, write and delete below /xds-bridge/shop")
 	var first []string
 	for range 2 { // a restart serves it again
 		r := w.start(file)

@@ -14,7 +14,7 @@ func reloadCommand(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "reload", Short: "Have the running bridge read its configuration again", Args: noArgs,
 		Long: "reload has the running bridge read its file again. What changed is restarted, and\n" +
-			"everything else continues. A file that is wrong changes nothing: every fault of it\n" +
+			"everything else continues. A file that is wrong changes nothing: every error of it\n" +
 			"is printed, and the exit code is 2.\n\n" +
 			"SIGHUP does the same, and so does a change of the file within reload.interval.",
 		RunE: func(cmd *cobra.Command, _ []string) error { return runReload(cmd.Context(), c, o) },
@@ -45,10 +45,10 @@ func runReload(ctx context.Context, c *cli, o clientOptions) error {
 
 func printReload(c *cli, r admin.Reload) {
 	for _, err := range r.Errors {
-		c.note("%s", c.withFile(err))
+		c.remark("%s", c.withFile(err))
 	}
 	if !r.OK {
-		c.note("nothing was changed; the configuration before continues")
+		c.remark("nothing was changed; the configuration before continues")
 		return
 	}
 	for _, what := range r.Changed {

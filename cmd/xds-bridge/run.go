@@ -18,11 +18,11 @@ func runCommand(c *cli) *cobra.Command {
 	var o runOptions
 	cmd := &cobra.Command{
 		Use: "run", Short: "Keep the registries in sync, in the foreground", Args: noArgs,
-		Long: "run keeps the registries in sync until SIGTERM or Ctrl-C, which it obeys after\n" +
-			"the calls under way; the second one ends it at once. It deletes nothing on the\n" +
-			"way out. Peers that cannot be reached are tried for ever.\n\n" +
+		Long: "run keeps the registries in sync until SIGTERM or Ctrl-C, and ends after\n" +
+			"the calls under way; the second one ends it at once. It deletes nothing at\n" +
+			"its end. Registries that cannot be reached are tried for ever.\n\n" +
 			"With --once it brings the registries in sync once and exits: 0 done, 1 with\n" +
-			"conflicts or entries that cannot be written, 4 a peer cannot be reached, 5 the\n" +
+			"conflicts or entries that cannot be written, 4 a registry cannot be reached, 5 the\n" +
 			"guard holds deletions back.",
 		RunE: func(cmd *cobra.Command, _ []string) error { return runBridge(cmd.Context(), c, o) },
 	}
@@ -49,22 +49,22 @@ func runBridge(ctx context.Context, c *cli, o runOptions) error {
 	}
 }
 
-// printPass prints what a single pass came to, and returns its exit code.
+// printPass prints the result of a single pass, and returns its exit code.
 func printPass(t *terminal, statuses []bridge.Status) error {
 	code := exitOK
 	for _, st := range statuses {
 		bad := len(st.Conflicts)
 		for _, sv := range st.Services {
 			if sv.Reason == bridge.ReasonInvalid || sv.Reason == bridge.ReasonRefused {
-				t.note("%s: %s: %s", st.Target, sv.Service, brief(sv.Detail))
+				t.remark("%s: %s: %s", st.Target, sv.Service, brief(sv.Detail))
 				bad++
 			}
 		}
 		for _, k := range st.Conflicts {
-			t.note("%s: conflict: %s %s of %s belongs to %s", st.Target, k.Group, k.Key, k.Service, k.Winner)
+			t.remark("%s: conflict: %s %s of %s belongs to %s", st.Target, k.Group, k.Key, k.Service, k.Winner)
 		}
 		for _, hold := range st.Holds {
-			t.note("%s: hold %s: %s", st.Target, hold.ID, holdText(time.Now(), hold))
+			t.remark("%s: hold %s: %s", st.Target, hold.ID, holdText(time.Now(), hold))
 			if !hold.Denied {
 				code = exitHeld
 			}

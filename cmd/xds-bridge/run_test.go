@@ -233,7 +233,7 @@ func TestPreflightNamesARootThatDoesNotExist(t *testing.T) {
 	if err := w.zk.Put("/dubbo/api.Orders", nil); err != nil {
 		t.Fatal(err)
 	}
-	do(t, "preflight", "-f", file).want(t, exitOK, "√ list: 1 folders in the roots of all formats")
+	do(t, "preflight", "-f", file).want(t, exitOK, "√ list: 1 parent znodes in the roots of all formats")
 }
 
 func TestPreflightNamesRightsThatASourceLacks(t *testing.T) {
@@ -276,7 +276,7 @@ func TestPreflightReadsTheToken(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	for name, tc := range map[string]struct{ token, want string }{
-		"another audience":     {jwt(`{"aud":["kubernetes"]}`), `× token: its audience is ["kubernetes"], and istiod takes istio-ca`},
+		"another audience":     {jwt(`{"aud":["kubernetes"]}`), `× token: its audience is ["kubernetes"], and istiod accepts istio-ca`},
 		"audience as one word": {jwt(`{"aud":"istio-ca"}`), "√ token: audience istio-ca"},
 		"expired":              {jwt(`{"aud":["istio-ca"],"exp":1000}`), "× token: it expired at 1970-01-01T00:16:40Z"},
 		"another namespace":    {jwt(`{"aud":["istio-ca"],"kubernetes.io":{"namespace":"shop"}}`), `it is of namespace "shop", and node.namespace is "istio-system"`},

@@ -101,7 +101,7 @@ func leaderships(r admin.Replicas) string {
 
 func printStatus(t *terminal, d admin.Document) error {
 	if d.Reload != nil && !d.Reload.OK {
-		t.warn("the configuration that was read %s was not taken: %s", ago(d.Time, d.Reload.Time), strings.Join(d.Reload.Errors, "; "))
+		t.warn("the configuration that was read %s was refused: %s", ago(d.Time, d.Reload.Time), strings.Join(d.Reload.Errors, "; "))
 	}
 	if d.Reload != nil {
 		for _, what := range d.Reload.Left {
@@ -193,8 +193,8 @@ func printServices(t *terminal, d admin.Document) error {
 	return nil
 }
 
-// readiness says in one line whether everything is in sync and, where it is
-// not, what keeps it from being so.
+// readiness says in one line whether everything is in sync or, if not, what keeps it
+// from that.
 func readiness(d admin.Document) string {
 	var why []string
 	for _, c := range d.Conditions {
@@ -215,7 +215,7 @@ func readiness(d admin.Document) string {
 	return "in sync"
 }
 
-// stateText returns the worst condition of a source or target in one word.
+// stateText returns the name of the worst condition of a source or target.
 func stateText(d admin.Document, of admin.Direction, name string) string {
 	for _, c := range d.Conditions {
 		if c.Direction == of && c.Peer == name {

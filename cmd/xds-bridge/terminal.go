@@ -24,7 +24,7 @@ type terminal struct {
 	color    string        // --color
 }
 
-// color is a way to write a word on a terminal.
+// color is a colour of a text.
 type color string
 
 const (
@@ -61,7 +61,7 @@ func (t *terminal) colored() bool {
 }
 
 // printable returns a text of others without the secrets in it, and with
-// everything escaped that a terminal would obey.
+// everything escaped that a terminal would execute.
 func printable(s string) string {
 	s = redact.Text(s)
 	if strings.IndexFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) < 0 {
@@ -136,8 +136,8 @@ func (t *terminal) say(format string, args ...any) {
 	put(t.out, printable(fmt.Sprintf(format, args...)))
 }
 
-// note prints a line that is no data.
-func (t *terminal) note(format string, args ...any) {
+// remark prints a line that is no data.
+func (t *terminal) remark(format string, args ...any) {
 	put(t.err, printable(fmt.Sprintf(format, args...)))
 }
 
@@ -146,10 +146,10 @@ func (t *terminal) show(how color, format string, args ...any) {
 	put(t.out, t.paint(how, printable(fmt.Sprintf(format, args...))))
 }
 
-// warn prints a line of data that needs a person.
+// warn prints a line of data that a person has to look at.
 func (t *terminal) warn(format string, args ...any) {
 	t.show(yellow, "‼ "+format, args...)
 }
 
-// put writes a line. Who reads it may have gone, which is no error of ours.
+// put writes a line. That its reader is gone is no error of ours.
 func put(w io.Writer, line string) { _, _ = io.WriteString(w, line+"\n") }

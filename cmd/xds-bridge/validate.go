@@ -62,7 +62,7 @@ func runValidate(c *cli, o validateOptions) error {
 			c.say("%s: valid", v.File)
 		}
 		for _, w := range v.Warnings {
-			c.note("warning: %s", w.Error())
+			c.remark("warning: %s", w.Error())
 		}
 	}
 	if len(all) > 0 {
@@ -80,7 +80,7 @@ func checkConfig(c *cli, file string, skip bool) (errs, warnings config.Errors) 
 	}
 	errs = config.Errors{}
 	if faulty := app.CheckFiles(cfg); !skip && len(faulty) > 0 {
-		c.note("%s names files that this machine does not have as they are to be; where they are on another give --skip-files", file)
+		c.remark("%s names files that are missing or invalid on this machine; if they are on another, give --skip-files", file)
 		errs = append(errs, faulty...)
 	}
 	return append(errs, app.Unsupported(cfg)...), append(config.Errors{}, cfg.Warnings()...)

@@ -33,7 +33,7 @@ func whyCommand(c *cli) *cobra.Command {
 
 func runWhy(ctx context.Context, c *cli, o clientOptions, service string) error {
 	if strings.TrimSpace(service) == "" {
-		return usage("why takes the name of a service, found an empty one; write fqdn:port, an interface or a service key, as status lists them")
+		return usage("why requires the name of a service, found an empty one; write fqdn:port, an interface or a service key, as status lists them")
 	}
 	client, err := c.program().Client(o.ClientOptions)
 	if err != nil {
@@ -69,7 +69,7 @@ func printWhy(t *terminal, w admin.Why) {
 	}))
 	switch {
 	case len(w.Services) > 0:
-	case len(w.Kept) > 0: // which says what becomes of them
+	case len(w.Kept) > 0: // a line above names them
 	case len(w.Sources) == 0:
 		t.say("No service has this name.")
 	case len(w.Conditions) > 0:
@@ -79,7 +79,7 @@ func printWhy(t *terminal, w admin.Why) {
 	}
 }
 
-// printConflicts says whose entries are in the way.
+// printConflicts says whose entries are where a claim would be.
 func printConflicts(t *terminal, conflicts []admin.Conflict) {
 	for _, k := range conflicts[:min(len(conflicts), shownEntries)] {
 		t.warn("conflict in %s: %s %s of %s belongs to %s", k.Target, k.Group, k.Key, k.Service, k.Winner)
@@ -89,7 +89,7 @@ func printConflicts(t *terminal, conflicts []admin.Conflict) {
 	}
 }
 
-// printService says what became of a service in one target.
+// printService says how a service is in one target.
 func printService(t *terminal, s admin.Service) {
 	t.say("target %s, bridge %s, owner %s", s.Target, s.Bridge, s.Owner)
 	t.say("  service   %s", s.Service)
@@ -137,8 +137,8 @@ func printSeen(t *terminal, s admin.Seen) {
 	}
 }
 
-// healthText says how an endpoint is. Most registries report no health of one
-// that is well: that is not to be read as a doubt.
+// healthText says how an endpoint is. Most registries report no health of a healthy one:
+// unknown and offered is shown as offered.
 func healthText(e admin.Endpoint) string {
 	switch unknown := e.Health == registry.HealthUnknown.String(); {
 	case unknown && e.Offered:

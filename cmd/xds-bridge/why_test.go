@@ -48,7 +48,7 @@ func TestAServiceWhoseEndpointsAreAllLeftOutIsInvalid(t *testing.T) {
 		t.Error("no metric counts it")
 	}
 	for _, name := range []string{"api.Orders", "api.x-orders.k0-0-tri.zk.bridge.internal:50051", "api.x-orders.k0-0-tri.zk.bridge.internal"} {
-		do(t, "why", " ", "-f", file).want(t, exitUsage, "why takes the name of a service", "fqdn:port")
+		do(t, "why", " ", "-f", file).want(t, exitUsage, "why requires the name of a service", "fqdn:port")
 		do(t, "why", name, "-f", file).want(t, exitOK, "source zk", "endpoint  10.0.0.1:20001", "reason    synced")
 	}
 	do(t, "why", "api.Order", "-f", file).want(t, exitFindings, "did you mean ", "api.Orders")

@@ -22,9 +22,9 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// Loop is what the package needs of a bridge.Loop. Alive, Approve and Deny are
+// Loop is what the package uses of a bridge.Loop. Alive, Approve and Deny are
 // answered by the loop's own goroutine, which proves that it lives. Summary and
-// Status tell how it was a moment ago and, after one of those, how it is.
+// Status report how it was a moment ago and, after one of those, how it is.
 type Loop interface {
 	Health
 	Decisions
@@ -71,8 +71,8 @@ func (t Target) refused() string {
 	return t.Refused()
 }
 
-// peer says how the target is connected; one that cannot tell always is.
-func (t Target) peer() TargetState {
+// state says how the target is connected; one without State always is.
+func (t Target) state() TargetState {
 	if t.State == nil {
 		return TargetState{Connected: true}
 	}

@@ -52,7 +52,7 @@ func (s *Server) Admin() http.Handler {
 	return plain(admitted(origin.Handler(s.requireOwner(requireJSON(mux)))))
 }
 
-// The number of items in a page: unless told, and at most.
+// The number of items in a page: by default, and at most.
 const (
 	pageSize = 100
 	pageMost = 1000
@@ -117,7 +117,7 @@ func reply(w http.ResponseWriter, code int, document any) {
 
 func problem(w http.ResponseWriter, code int, text string) { reply(w, code, Problem{Error: text}) }
 
-// Reload is what came of an attempt to run another configuration.
+// Reload is the result of an attempt to run another configuration.
 type Reload struct {
 	Time    time.Time `json:"time"`
 	Trigger string    `json:"trigger"` // request, signal or file

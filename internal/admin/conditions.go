@@ -46,14 +46,14 @@ const (
 	NoReader      ConditionName = "no-reader"      // nobody reads what is served
 	Pending       ConditionName = "pending"        // not read as a whole yet
 	Stale         ConditionName = "stale"          // what a source reported may be out of date
-	ReloadRefused ConditionName = "reload-refused" // the configuration that was read last was not taken
+	ReloadRefused ConditionName = "reload-refused" // the configuration that was read last was refused
 	LeaseAway     ConditionName = "lease-away"     // the record of the replicas is out of reach
-	Failing       ConditionName = "failing"        // calls to a target fail and are repeated, or something is amiss with it though it is connected
+	Failing       ConditionName = "failing"        // calls to a target fail and are repeated, or something else is wrong with it
 	Refused       ConditionName = "refused"        // a target refuses entries
 	Invalid       ConditionName = "invalid"        // services that cannot be written
 	Held          ConditionName = "held"           // a guard holds deletions back
 	Partial       ConditionName = "partial"        // a source cannot report a part
-	Conflicting   ConditionName = "conflict"       // entries of others are in the way
+	Conflicting   ConditionName = "conflict"       // entries of others are where claims would be
 	Idle          ConditionName = "idle"           // a bridge claims nothing
 	Syncing       ConditionName = "syncing"        // writes are due
 )
@@ -75,10 +75,10 @@ func (c Condition) emits() bool {
 	return !slices.Contains([]ConditionName{ReloadRefused, Held, Conflicting, Invalid, Syncing}, c.Name)
 }
 
-// Lasts reports whether a condition needs somebody, or something, to end it.
+// Lasts reports whether a condition does not end by itself.
 func (c Condition) Lasts() bool { return c.Until.IsZero() }
 
-// key identifies a condition, whatever its detail is.
+// key identifies a condition, without its detail.
 func (c Condition) key() Condition {
 	return Condition{Direction: c.Direction, Peer: c.Peer, Name: c.Name, Bridge: c.Bridge}
 }
@@ -155,9 +155,9 @@ func conditionsOfSource(in Input) []Condition {
 			g.all[len(g.all)-1].Until = m.Until
 		}
 	case sum.Unknown == 1:
-		g.add(Partial, fmt.Sprintf("what came of %s stays: %v", sum.Scope, sum.Why))
+		g.add(Partial, fmt.Sprintf("the entries of %s stay: %v", sum.Scope, sum.Why))
 	case sum.Unknown > 1:
-		g.add(Partial, fmt.Sprintf("what came of %s, and of %d more parts that status -o json shows, stays: %v", sum.Scope, sum.Unknown-1, sum.Why))
+		g.add(Partial, fmt.Sprintf("the entries of %s, and of %d more parts that status -o json shows, stay: %v", sum.Scope, sum.Unknown-1, sum.Why))
 	case m != nil && m.LastError != "": // keys that are new or go are not seen
 		g.add(Partial, "service keys stay as they were read last: "+m.LastError)
 	}
@@ -165,7 +165,7 @@ func conditionsOfSource(in Input) []Condition {
 }
 
 func conditionsOfTarget(t Target, st bridge.Status) []Condition {
-	g, peer := gathered{direction: OfTarget, name: t.Name}, t.peer()
+	g, peer := gathered{direction: OfTarget, name: t.Name}, t.state()
 	reached := g.reach(t, peer)
 	reasons := make(map[bridge.Reason]int)
 	for _, b := range st.Bridges {
@@ -187,7 +187,7 @@ func conditionsOfTarget(t Target, st bridge.Status) []Condition {
 	g.count(Refused, reasons[bridge.ReasonRefused], "it refuses entries of %d services; see why SERVICE")
 	g.count(Invalid, reasons[bridge.ReasonInvalid], "%d services cannot be written; see why SERVICE")
 	g.count(Held, st.Counts.Holds, "%d sets of deletions; see xds-bridge holds")
-	g.count(Conflicting, st.Counts.Conflicts, "%d entries of others are in the way; see why SERVICE")
+	g.count(Conflicting, st.Counts.Conflicts, "%d entries of others are where claims would be; see why SERVICE")
 	if st.Listed {
 		for _, b := range st.Bridges {
 			if why := idle(b); why != "" {
@@ -275,7 +275,7 @@ func (s *Server) follow(ctx context.Context) {
 	}
 }
 
-// emit notes since when conditions hold, and adds events of those that held at
+// emit records since when conditions hold, and adds events of those that held at
 // the look before too and of those that ended.
 func (s *Server) emit(all []Condition, emitted map[Condition]bool) {
 	holds := make(map[Condition]bool, len(all))

@@ -189,8 +189,8 @@ func TestPartialSaysWhichPartWhyAndUntilWhen(t *testing.T) {
 		until   time.Time
 		fault   string // of the last reading
 	}{
-		"what came of a stays: 403": {unknown: map[string]string{"a": "403"}},
-		"what came of a, and of 2 more parts that status -o json shows, stays: 403": {
+		"the entries of a stay: 403": {unknown: map[string]string{"a": "403"}},
+		"the entries of a, and of 2 more parts that status -o json shows, stay: 403": {
 			unknown: map[string]string{"a": "403", "b": "404", "c": "404"}, until: until,
 		},
 		"service keys: an istiod came up lately": {unknown: map[string]string{"service keys": "an istiod came up lately"}, until: until},

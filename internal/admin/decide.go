@@ -14,8 +14,8 @@ import (
 	"github.com/xds-bridge/xds-bridge/internal/audit"
 )
 
-// UserHeader is where a caller says who it is. Nobody checks that: it is for
-// the record, beside the address that the word came from.
+// UserHeader is where a caller says who it is. Nobody checks that: it is
+// recorded beside the address of the caller.
 const UserHeader = "X-Xds-Bridge-User"
 
 // A decisionKind is what a person may decide about a hold.
@@ -52,7 +52,7 @@ func (s *Server) decide(w decisionKind) http.HandlerFunc {
 	}
 }
 
-// entry is what the audit keeps of a decision, and of what came of it.
+// entry is what the audit keeps of a decision and its result.
 func (s *Server) entry(w decisionKind, who string, hold bridge.Hold, d Decision, err error) audit.Entry {
 	e := audit.Entry{
 		Who: who, Action: w.action, Owner: s.owner(), Target: d.Target, Bridge: d.Bridge, Subject: d.ID,
@@ -67,8 +67,7 @@ func (s *Server) entry(w decisionKind, who string, hold bridge.Hold, d Decision,
 	return e
 }
 
-// explainMissing says what became of a hold that is not there under an id, and which may
-// have been meant. That its entries changed is known only of one that was shown.
+// explainMissing says why there is no hold of an id, and which may have been meant. That its entries changed is known only of one that was shown.
 func (s *Server) explainMissing(ctx context.Context, id string) string {
 	events := s.opts.Events.about(map[string]bool{id: true})
 	if i := slices.IndexFunc(events, func(e Event) bool { return e.Kind == bridge.EventRelease }); i >= 0 {

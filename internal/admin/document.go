@@ -10,8 +10,8 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// Document is the answer of GET /api/v1/status, and what the status verb
-// prints as JSON. Its names are stable: they are only ever added to.
+// Document is the answer of GET /api/v1/status, and what the command status prints as
+// JSON. Its names are stable: they are only ever added to.
 type Document struct {
 	Version    string          `json:"version"`
 	Owner      string          `json:"owner"`
@@ -27,7 +27,7 @@ type Document struct {
 	Reload     *Reload         `json:"reload,omitempty"`   // how the last reload went; nil before the first
 }
 
-// Overview is how sources and loops stand, in numbers alone.
+// Overview is the state of sources and loops, in numbers alone.
 type Overview struct {
 	Time       time.Time
 	Sources    []SourceOverview
@@ -43,7 +43,7 @@ type SourceOverview struct {
 	Mapping *Mapping // of a mesh
 }
 
-// Replicas is how this process stands among those of its owner.
+// Replicas is the state of this process among those of its owner.
 type Replicas struct {
 	Identity  string     `json:"identity"` // of this one
 	Members   []string   `json:"members"`  // of all
@@ -118,7 +118,7 @@ type TargetState struct {
 	Server     string    `json:"server,omitempty"`
 	Since      time.Time `json:"since,omitzero"` // when it was connected, or the connection was lost
 	Reconnects int       `json:"reconnects"`
-	LastError  string    `json:"last_error,omitempty"` // why it is not connected, or what is amiss though it is
+	LastError  string    `json:"last_error,omitempty"` // why it is not connected, or what else is wrong
 	Login      *Login    `json:"login,omitempty"`
 	Readers    []Reader  `json:"readers,omitempty"` // of a target that serves
 }
@@ -142,7 +142,7 @@ type Login struct {
 	LastError string    `json:"last_error,omitempty"`
 }
 
-// Type is how one resource type of an xDS stream stands.
+// Type is the state of one resource type of an xDS stream.
 type Type struct {
 	Type      string `json:"type"` // the last part of the type URL, such as Cluster
 	Version   string `json:"version,omitempty"`
@@ -198,8 +198,8 @@ type Page[T any] struct {
 	Continue string `json:"continue,omitempty"`
 }
 
-// Why is everything that is known of one service: what each source reports,
-// and what became of it on each way.
+// Why is everything that is known of one service: what each source reports, and its
+// state in each target.
 type Why struct {
 	Query      string      `json:"query"`
 	Conditions []Condition `json:"conditions"` // of the sources that report it and the targets it goes to; of all where it is not known which

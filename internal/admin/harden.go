@@ -77,7 +77,7 @@ func local(next http.Handler) http.Handler {
 	})
 }
 
-// requireJSON takes what changes something only as JSON: a form on a page of
+// requireJSON accepts what changes something only as JSON: a form on a page of
 // another origin cannot be sent as that without asking first.
 func requireJSON(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -93,7 +93,7 @@ func requireJSON(next http.Handler) http.Handler {
 // OwnerHeader is where a caller says which bridge it means, by its owner.
 const OwnerHeader = "X-Xds-Bridge-Owner"
 
-// requireOwner answers only requests that mean this bridge, or whichever listens here.
+// requireOwner answers only requests that mean this bridge, or name no owner.
 func (s *Server) requireOwner(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if asked, is := r.Header.Get(OwnerHeader), s.owner(); asked != "" && asked != is {
@@ -106,7 +106,7 @@ func (s *Server) requireOwner(next http.Handler) http.Handler {
 
 // plain answers every path as it was asked for and never redirects, which a
 // ServeMux does for paths that are not clean. It also sets the headers that
-// keep a browser from taking an answer for something else.
+// keep a browser from reading an answer as something else.
 func plain(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
@@ -121,8 +121,8 @@ func plain(next http.Handler) http.Handler {
 	})
 }
 
-// Secure is what a status API needs that others than this machine may reach.
-// Both are asked for anew each time, so that files may be rotated.
+// Secure protects a status API that other machines may reach. Both are read each time, so
+// that files may be rotated.
 type Secure struct {
 	Certificate func() (*tls.Certificate, error)
 	Token       func() (string, error) // that every request has to bear
@@ -137,8 +137,7 @@ func (s *Secure) config() *tls.Config {
 }
 
 // bearing answers only requests that bear the token, which no page in a
-// browser knows, whatever host it thinks it speaks to. It says nothing about
-// what is wrong with a token.
+// browser knows. It does not say what is wrong with a token.
 func (s *Secure) bearing(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		token, err := s.Token()

@@ -38,11 +38,11 @@ func (s *Server) Telemetry() http.Handler {
 	return plain(mux)
 }
 
-// check is one line of a probe; an empty fault means that it passed.
+// check is one line of a probe; an empty problem means that it passed.
 type check struct{ name, problem string }
 
 // live checks that every loop answered within the last minute. It never asks
-// how a peer is: a restart would lose the last good state and mend nothing.
+// how a registry is: a restart would lose the last good state and repair nothing.
 func (s *Server) live(context.Context) []check {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -58,7 +58,7 @@ func (s *Server) live(context.Context) []check {
 }
 
 // startup checks that the process is built and its loops run, without regard
-// to peers: a peer that is down at start must not make the kubelet kill us.
+// to registries: one that is down at the start must not make the kubelet kill us.
 func (s *Server) startup(ctx context.Context) []check {
 	checks := []check{{name: "config"}}
 	for _, t := range s.targets() {
@@ -71,7 +71,7 @@ func (s *Server) startup(ctx context.Context) []check {
 	return checks
 }
 
-// ready checks that there is something to stand on: each source was complete
+// ready checks that there is a state to work with: each source was complete
 // once, each target was listed once and none refuses us. What was true once
 // stays so: an outage afterwards is shown by status, not here.
 func (s *Server) ready(context.Context) []check {

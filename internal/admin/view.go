@@ -12,7 +12,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// alive asks a loop whether it answers and notes that it did.
+// alive asks a loop whether it answers, and records when it did.
 func (s *Server) alive(ctx context.Context, t Target) error {
 	ctx, cancel := context.WithTimeout(ctx, ask)
 	defer cancel()
@@ -35,8 +35,8 @@ func (t Target) named(st bridge.Status) bridge.Status {
 	return st
 }
 
-// Overview returns how sources and loops stand, in numbers. It waits for no
-// loop and costs the same whatever they hold.
+// Overview returns the state of sources and loops, in numbers. It waits for no loop, and
+// costs the same however much they hold.
 func (s *Server) Overview() Overview {
 	o := Overview{Time: time.Now()}
 	if s.opts.Replicas != nil {

@@ -241,7 +241,7 @@ func endpoints(sv *registry.Service) []Endpoint {
 	return list
 }
 
-// alias is a text that somebody may have meant, and the name of what it means.
+// alias is a text that may have been meant, and the name of the service or hold.
 type alias struct{ text, name string }
 
 // suggested is how many names are suggested at most.

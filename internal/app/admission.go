@@ -17,8 +17,8 @@ import (
 // that does: nobody is there then, and what works for others continues.
 const starting = 5 * time.Minute
 
-// An admission asks whether a ZooKeeper target may be written to, again and
-// again where it is refused, and says what came of it.
+// An admission asks whether a ZooKeeper target may be written to, until it may, and
+// reports why it may not.
 type admission struct {
 	target     *zookeeper.Target
 	fatalUntil time.Time     // before it a refusal ends the process; zero: it never does
@@ -75,7 +75,7 @@ func (a *admission) setRefused(refused error) {
 	a.mu.Unlock()
 	switch {
 	case refused != nil && before == nil:
-		a.log.Error("the target may not be written to; it is tried again, and other targets go on", "err", refused, "every", a.retry)
+		a.log.Error("the target may not be written to; it is tried again, and other targets continue", "err", refused, "every", a.retry)
 		a.emit(bridge.Event{
 			Time: time.Now(), Kind: bridge.EventRefused, Target: a.name, What: "nothing may be written to the target",
 			Why: refused.Error(), Release: "when a try succeeds; there is one every " + a.retry.String(),

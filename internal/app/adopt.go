@@ -21,7 +21,7 @@ type PurgeOptions struct {
 // Purge deletes everything that an owner or a bridge wrote.
 func (p *Program) Purge(ctx context.Context, o PurgeOptions) (*Operation, error) {
 	if o.Owner == "" && o.Bridge == "" {
-		return nil, usage("purge needs --owner or --bridge, whose entries have to go")
+		return nil, usage("purge requires --owner or --bridge, whose entries have to go")
 	}
 	request := operationRequest{action: "purge", after: "deleted", owner: o.Owner, absent: o.Owner, bridge: o.Bridge, OperationOptions: o.OperationOptions}
 	if o.Bridge != "" {
@@ -58,10 +58,10 @@ type ReleaseOptions struct {
 	OperationOptions
 }
 
-// Release takes the marks of an owner off its entries, which stay.
+// Release removes the marks of an owner from its entries, which stay.
 func (p *Program) Release(ctx context.Context, o ReleaseOptions) (*Operation, error) {
 	if o.Owner == "" {
-		return nil, usage("release needs --owner, the owner whose marks have to go")
+		return nil, usage("release requires --owner, the owner whose marks have to go")
 	}
 	mark := metadata.OwnerMark(o.Owner)
 	owners := append(metadata.Disowned(mark), mark)
@@ -116,7 +116,7 @@ func (p *Program) Adopt(ctx context.Context, o AdoptOptions) (*Operation, error)
 	case flag == "unmarked":
 		a.owners, request.prepare = []string{""}, a.plan
 	default:
-		return nil, usage("adopt needs one of --from with another owner than %q, --unsigned and --unmarked", cfg.Owner)
+		return nil, usage("adopt requires one of --from with another owner than %q, --unsigned and --unmarked", cfg.Owner)
 	}
 	return p.operate(ctx, request, cfg.Owner)
 }

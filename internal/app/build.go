@@ -23,10 +23,10 @@ import (
 // buildOptions says how a configuration is made into a runtime.
 type buildOptions struct {
 	dryRun        bool      // targets are read, and nothing is written
-	quiet         bool      // only errors are logged, unless a flag says otherwise
-	joinsReplicas bool      // it takes its part among replicas, where there are to be several
+	errorsOnly    bool      // only errors are logged, unless a flag sets the level
+	joinsReplicas bool      // it is one of the replicas, if several are configured
 	owner         string    // in place of the configuration's; empty: that one
-	adopted       *ownerSet // entries are changed by a person's word, beside any bridge that runs; nil: they are not
+	adopted       *ownerSet // of the entries that a person changes, beside any bridge that runs; nil: none
 }
 
 // builder makes a runtime, from top to bottom in this file. Each change of the
@@ -83,7 +83,7 @@ func (p *Program) newBuilder(o buildOptions) (*builder, error) {
 		return nil, err
 	}
 	cfg.Owner = cmp.Or(o.owner, cfg.Owner)
-	log, level, err := p.logger(cfg.Log, o.quiet)
+	log, level, err := p.logger(cfg.Log, o.errorsOnly)
 	if err != nil {
 		return nil, err
 	}
@@ -110,7 +110,7 @@ func (p *Program) newBuilder(o buildOptions) (*builder, error) {
 func (p *Program) load() (*config.Config, error) {
 	cfg, err := config.Load(p.File, p.Env)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // faults say file and line themselves
+		return nil, err //nolint:wrapcheck // the errors name file and line
 	}
 	return cfg, nil
 }
@@ -128,10 +128,9 @@ func (p *Program) usableConfig() (*config.Config, error) {
 	return cfg, nil
 }
 
-// next returns what made a configuration into a runtime. The parts of the runtime
-// before it that depend on nothing that changed are parts of the new one as they
-// are, and connections that stand are taken up. One that cannot be made leaves this
-// builder as it was.
+// next returns the builder of a configuration, with its runtime. It keeps the connections
+// and the parts of the runtime before that depend on nothing that changed. An error leaves
+// this builder as it was.
 func (b *builder) next(cfg *config.Config, connections []*targetConnection) (*builder, error) {
 	next := *b
 	next.cfg, next.before, next.connections = cfg, b.runtime, connections
@@ -321,8 +320,8 @@ func tuning(cfg *config.Config, at targetKey) bridge.Options {
 	}
 }
 
-// minCall is what a call to a target may take at least before the loop gives
-// it up: the adapter's own, shorter times come first.
+// minCall is the least time after which the loop gives a call up. The shorter timeouts
+// of an adapter end it before.
 const minCall = 30 * time.Second
 
 // bridges makes the bridges of one loop; codecs are those of each.

@@ -58,7 +58,7 @@ func (p *Program) Client(o ClientOptions) (*Client, error) {
 			return nil, usage("%s: admin.address is off, so that the bridge has no status API; set it, or name another with --admin", p.File)
 		}
 		if unread := access.Errors.Under(""); len(unread) > 0 {
-			p.note("warning: %s; asking at %s, which is the default", unread.Error(), address)
+			p.remark("warning: %s; asking at %s, which is the default", unread.Error(), address)
 		}
 	}
 	if err := admin.CheckAddress(address, serverSecurity(settings)); err != nil {
@@ -175,7 +175,7 @@ func (c *Client) get(ctx context.Context, path string, into any) error {
 	return c.ask(ctx, http.MethodGet, path, nil, into)
 }
 
-// post has something done, as the request says, and reads the answer.
+// post sends a request, and reads the answer.
 func (c *Client) post(ctx context.Context, path string, request, into any) error {
 	body, err := json.Marshal(request)
 	if err != nil {

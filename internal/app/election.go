@@ -26,9 +26,8 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
 )
 
-// elections are those in which this process takes part as one of several
-// replicas. It is one for its life, whatever a reload changes. The zero value is
-// that of a process alone.
+// elections are those that this process joins as one of several replicas. A reload does
+// not change whether it is one. The zero value is that of a process alone.
 type elections struct {
 	log     *slog.Logger
 	options lease.Options                            // of every election, but for what is elected
@@ -148,7 +147,7 @@ func (r *elections) election(target string) (*election, error) {
 	return e, nil
 }
 
-// run implements component: it takes part in the election.
+// run implements component.
 func (e *election) run(ctx context.Context) error { return wrap("lease of "+e.target, e.Run(ctx)) }
 
 // fence returns what a transaction of a target has to be under; nil where this
@@ -227,7 +226,7 @@ func (r *runtime) handOver(ctx context.Context) {
 	r.log.Info("handed over", "took", time.Since(began).Truncate(time.Millisecond))
 }
 
-// statusView returns how this process stands among the others; nil where it is alone.
+// statusView returns what the status API reports of the replicas; nil: this is the only one.
 func (r *elections) statusView() func() *admin.Replicas {
 	if r.store == nil {
 		return nil

@@ -40,7 +40,7 @@ func formatOptions(b *builder, u formatUse) format.Options {
 
 // sharesName reports whether several services may share a plain name where a format
 // is written: where it says so, or where a registry is copied, in which one
-// name is one service whatever parts it is told in. In a mesh one name may be
+// name is one service, in one or several parts. In a mesh one name may be
 // two services, of two namespaces.
 func sharesName(cfg *config.Config, u formatUse) bool {
 	at := u.layoutKey(cfg.Registries[u.registry])
@@ -127,9 +127,8 @@ func formOf[F metadata.Codec](b *builder, u formatUse, kind string) (F, error) {
 	return format.Codec[F](d, kind, formatOptions(b, u))
 }
 
-// A location is where entries of one format lie in a registry, as every group
-// there tells it: whatever its order in the file and however its registry is
-// reached.
+// A location is where entries of one format lie in a registry. It follows from any group
+// there, and not from the configuration of how the registry is reached.
 type location struct {
 	kind      string // the format
 	namespace string // ZooKeeper: the root; Nacos: the namespace id

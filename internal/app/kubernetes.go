@@ -114,7 +114,7 @@ func (c *kubernetesConnection) bind(b *builder, bridges []config.Bridge, _ []for
 	if c.server == nil {
 		store := kubernetes.NewDirectory(c.where)
 		target := kubernetes.NewTarget(store, o)
-		c.states(target.State)
+		c.setStates(target.State)
 		return &boundTarget{target: target, codecs: codecs, check: checkKubernetes(c.where, store, o)}, nil
 	}
 	store, err := kubernetes.NewAPI(c.server, b.cfg.Owner)
@@ -122,12 +122,12 @@ func (c *kubernetesConnection) bind(b *builder, bridges []config.Bridge, _ []for
 		return nil, err //nolint:wrapcheck // build names the registry
 	}
 	target := kubernetes.NewWatchedTarget(store, o)
-	c.states(target.State, target.WatchState)
+	c.setStates(target.State, target.WatchState)
 	return &boundTarget{target: target, codecs: codecs, beside: target.Run, check: checkKubernetes(c.where, store, o)}, nil
 }
 
-// states notes what tells how the connection stands.
-func (c *kubernetesConnection) states(all ...func() kubernetes.State) {
+// setStates sets where the state of the connection is read.
+func (c *kubernetesConnection) setStates(all ...func() kubernetes.State) {
 	states := func() []kubernetes.State {
 		var out []kubernetes.State
 		for _, f := range all {
@@ -226,22 +226,22 @@ func (s kubernetesSource) state() admin.SourceState {
 	return out
 }
 
-// check tries a mesh by running its source for as long as it needs.
+// check runs the source until it has read everything.
 func (s kubernetesSource) check(ctx context.Context, f *findings) {
-	var feeds []kube.Feed
+	var kinds []kube.Feed
 	var keys debug.Snapshot
 	if err := runUntil(ctx, s.Source, func() bool {
-		feeds, keys = s.reader.Status(), s.Status().Mapping
-		return isTold(feeds, keys)
+		kinds, keys = s.reader.Status(), s.Status().Mapping
+		return isReported(kinds, keys)
 	}); err != nil {
 		f.fail("reachable", err, "check kubernetes.kubeconfig")
 		return
 	}
-	for _, r := range feeds {
-		f.feed(r, s.server)
+	for _, r := range kinds {
+		f.checkKind(r, s.server)
 	}
 	switch {
-	case keys.Err != nil: // what cannot be read has told
+	case keys.Err != nil: // the kinds above report it
 	case !keys.Complete:
 		f.away("service keys", errors.New("the API server has not reported everything yet"), "give more --timeout")
 	default:
@@ -250,15 +250,15 @@ func (s kubernetesSource) check(ctx context.Context, f *findings) {
 	}
 }
 
-// isTold reports whether every kind of object was read or cannot be, and what follows for
-// the keys was told.
-func isTold(feeds []kube.Feed, keys debug.Snapshot) bool {
+// isReported reports whether every kind of object was read or cannot be, and the keys
+// follow from that.
+func isReported(kinds []kube.Feed, keys debug.Snapshot) bool {
 	return (keys.Complete || keys.Err != nil) &&
-		!slices.ContainsFunc(feeds, func(f kube.Feed) bool { return !f.Listed && f.Err == nil })
+		!slices.ContainsFunc(kinds, func(f kube.Feed) bool { return !f.Listed && f.Err == nil })
 }
 
-// feed says whether one kind of object can be read from a server.
-func (f *findings) feed(r kube.Feed, server string) {
+// checkKind reports whether one kind of object can be read from a server.
+func (f *findings) checkKind(r kube.Feed, server string) {
 	what := strings.TrimSpace("read " + r.Resource + " " + r.Namespace)
 	_, forbidden := errors.AsType[*kube.Forbidden](r.Err)
 	switch {

@@ -14,7 +14,7 @@ import (
 
 // listeners are the sockets that the process listens at, by address. A server is
 // given a listener of its own on the same socket, so that nobody who connects
-// is turned away while one server takes the place of another.
+// is refused while one server replaces another.
 type listeners struct {
 	mu   sync.Mutex
 	open map[string]sharedListener

@@ -113,7 +113,7 @@ func xdsCredentials(m *config.Istiod) ads.Credentials {
 }
 
 // ownAddress returns the first address of this machine that others may know.
-// istiod takes any, and asks for one.
+// istiod requires one, and accepts any.
 func ownAddress() string {
 	addresses, _ := net.InterfaceAddrs() // without one the answer is loopback
 	for _, a := range addresses {
@@ -124,8 +124,8 @@ func ownAddress() string {
 	return "127.0.0.1"
 }
 
-// addresses returns which addresses the bridges that read a mesh take: Unsupported
-// sees to it that they agree.
+// addresses returns which addresses may pass the bridges that read a mesh. Unsupported
+// makes sure that they agree.
 func addresses(cfg *config.Config, name string) (allow []netip.Prefix, tls mesh.MutualTLS) {
 	for _, x := range cfg.Bridges {
 		if x.From == name {
@@ -138,8 +138,7 @@ func addresses(cfg *config.Config, name string) (allow []netip.Prefix, tls mesh.
 	return allow, tls
 }
 
-// hostNaming gathers which hosts become services from all bridges that read a
-// mesh.
+// hostNaming returns which hosts become services, by all bridges that read a mesh.
 func hostNaming(cfg *config.Config, name string, all, subsets bool) (mesh.Naming, error) { //nolint:revive // settings that are handed on
 	n := mesh.Naming{Subsets: subsets}
 	if all {
@@ -168,7 +167,7 @@ func hostNaming(cfg *config.Config, name string, all, subsets bool) (mesh.Naming
 			n.Rules = append(n.Rules, mesh.Rule{Host: host, Port: r.Port, Interface: r.Interface, Version: r.Version, Group: r.Group})
 		}
 	}
-	if !limited { // one bridge takes all
+	if !limited { // one bridge reads all
 		n.Only = nil
 	}
 	return n, nil
@@ -218,7 +217,7 @@ func mapping(m *config.Istiod, o *mesh.Options, endpoints *debug.Endpoints, obse
 	return nil
 }
 
-// keysByGenerator has the keys of a mesh read from what istiod's generator "api" tells.
+// keysByGenerator has the keys of a mesh read from istiod's generator "api".
 func keysByGenerator(m *config.Istiod, o *mesh.Options, observe func(debug.Observation)) error {
 	k, c := m.Mapping.Kubernetes, xdsCredentials(m)
 	reader, err := generator.New(generator.Options{
@@ -274,9 +273,9 @@ func replicas(m *config.Istiod, from string, o *mesh.Options, endpoints *debug.E
 	return endpoints.Behind(net.DefaultResolver, at, debug.Patience)
 }
 
-// meshState shows how a source stands. Heard is when a question about the
-// mapping was last answered: a source reports readings that found news alone,
-// and a mapping in which nothing changes is as new as its last reading.
+// meshState returns the state of a source. Heard is when a question about the mapping
+// was last answered: a source reports readings with changes alone, and a mapping that
+// does not change is as new as its last reading.
 func meshState(s mesh.Status, from string, heard time.Time) admin.SourceState {
 	out := admin.SourceState{
 		Connected: s.Stream.Connected, Mode: s.Stream.Mode.String(), LastContact: s.Stream.Since,

@@ -261,8 +261,8 @@ func (n nacosSource) check(ctx context.Context, f *findings) {
 	}
 }
 
-// checkNacos tries a Nacos cluster by an instance that is published and taken
-// back.
+// checkNacos tries a Nacos cluster by an instance that is published and
+// withdrawn.
 func checkNacos(n *config.Nacos, client *nacos.Client, target *nacos.Target) func(context.Context, *findings) {
 	return func(ctx context.Context, f *findings) {
 		running, cancel := context.WithCancel(ctx)
@@ -307,7 +307,7 @@ func (f *findings) checkLogin(err error) {
 // namespaceRemedy is what to do about a namespace that does not exist.
 const namespaceRemedy = "write the id of the namespace as nacos.namespace, which its page in the console shows, and not its name; or create it"
 
-// checkNacosAccess tells what we may do in the namespace.
+// checkNacosAccess reports what we may do in the namespace.
 func (f *findings) checkNacosAccess(n *config.Nacos, r nacos.Report) {
 	user := cmp.Or(n.Username, "anonymous clients")
 	namespace := cmp.Or(n.Namespace, "public")
@@ -316,7 +316,7 @@ func (f *findings) checkNacosAccess(n *config.Nacos, r nacos.Report) {
 		f.fail("list", r.Read, namespaceRemedy)
 	case r.Read != nil:
 		f.fail("list", r.Read, "let "+user+" read the namespace "+namespace)
-	case r.Groups == 0 && n.Namespace != "": // Nacos makes do with any id, and not all servers tell which there are
+	case r.Groups == 0 && n.Namespace != "": // Nacos accepts any id, and not all servers report which there are
 		f.warn("list", "no service of our formats is in namespace "+namespace, "check that nacos.namespace is the id of the namespace, which its page in the console shows, and not its name; a new one is empty")
 	default:
 		f.pass("list", "%d services of our formats in namespace %s", r.Groups, namespace)
@@ -324,7 +324,7 @@ func (f *findings) checkNacosAccess(n *config.Nacos, r nacos.Report) {
 	if r.Write != nil {
 		f.fail("write", r.Write, "let "+user+" write to the namespace "+namespace)
 	} else {
-		f.pass("write", "an instance was published and taken back in %s", r.Took.Round(time.Millisecond))
+		f.pass("write", "an instance was published and withdrawn in %s", r.Took.Round(time.Millisecond))
 	}
 	if r.Duplicate == "" {
 		f.pass("owner", "no other process publishes as this owner")

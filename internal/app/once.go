@@ -12,7 +12,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/bridge"
 )
 
-// RunOnce brings everything in sync, and returns how each target stands then.
+// RunOnce brings everything in sync, and returns the status of each target then.
 func (p *Program) RunOnce(ctx context.Context, timeout time.Duration) ([]bridge.Status, error) {
 	r, err := p.runtime(buildOptions{}) //nolint:contextcheck // connections outlive what makes them
 	if err != nil {
@@ -20,7 +20,7 @@ func (p *Program) RunOnce(ctx context.Context, timeout time.Duration) ([]bridge.
 	}
 	defer r.close()
 	if r.cfg.Replicas.Shared() {
-		return nil, usage("run --once beside replicas: it takes no part in their leases, and they keep the registries in sync; use run, or leave replicas.lease out where none runs")
+		return nil, usage("run --once beside replicas: it does not join their leases, and they keep the registries in sync; use run, or leave replicas.lease out where none runs")
 	}
 	for _, s := range r.sinks {
 		if s.onceUseless != "" {
@@ -30,9 +30,8 @@ func (p *Program) RunOnce(ctx context.Context, timeout time.Duration) ([]bridge.
 	return r.complete(ctx, timeout)
 }
 
-// complete runs a runtime until nothing is left to do but what only an event can
-// move, and returns how the loops stand then. An error of exit code 4 says
-// what was missing at the timeout.
+// complete runs a runtime until nothing is due without a new event, and returns the status
+// of each loop then. An error of CauseUnreachable says what was missing at the timeout.
 func (r *runtime) complete(ctx context.Context, timeout time.Duration) ([]bridge.Status, error) {
 	statuses := make([]bridge.Status, len(r.sinks))
 	err := r.runWhile(ctx, timeout, r.sinks, func(ctx context.Context) error {
@@ -96,7 +95,7 @@ func (r *runtime) judge(ctx context.Context, err error, statuses []bridge.Status
 	return &Error{CauseFindings, err}
 }
 
-// missing says on one line what a runtime that did not settle waits for.
+// missing says on one line what a runtime still waits for.
 func (r *runtime) missing(all []bridge.Status) string {
 	var parts []string
 	for _, s := range r.sources {

@@ -15,10 +15,10 @@ import (
 )
 
 // An operationRequest is what a person wants done to entries beside any bridge: purge,
-// adopt or release. What came of it is an Operation.
+// adopt or release. Its result is an Operation.
 type operationRequest struct {
 	action       string // as the audit calls it
-	after        string // what becomes of the entries
+	after        string // what the entries are afterwards
 	owner        string // as whom it is done; empty: as the configuration's
 	absent       string // no bridge of this owner may run; unless bridge is set, it is forgotten once all of its entries went; empty: nobody
 	bridge       string // of whose entries alone it is done; empty: of all
@@ -66,7 +66,7 @@ func (p *Program) operateOnTargets(ctx context.Context, request operationRequest
 	if err != nil {
 		return nil, nil, err
 	}
-	r, err := p.runtime(buildOptions{owner: request.owner, quiet: true, dryRun: true, adopted: request.adopted}) //nolint:contextcheck // connections outlive what makes them
+	r, err := p.runtime(buildOptions{owner: request.owner, errorsOnly: true, dryRun: true, adopted: request.adopted}) //nolint:contextcheck // connections outlive what makes them
 	if err != nil {
 		return nil, nil, err
 	}
@@ -129,18 +129,18 @@ func (p *Program) sinksFor(r *runtime, request operationRequest) ([]*sink, error
 	return all, nil
 }
 
-// reaches reports whether the work can be done in a target, and notes why not.
+// reaches reports whether the request can be carried out in a target, and shows why not.
 func (p *Program) reaches(t *sink, request operationRequest) bool {
 	_, remembers := t.target.(rememberer)
 	switch {
 	case t.at.listen != "":
-		p.note("target %s: what is served there goes when the bridge ends that serves it; there is nothing to %s", t.name, request.action)
+		p.remark("target %s: what is served there goes when the bridge ends that serves it; there is nothing to %s", t.name, request.action)
 		return false
 	case !remembers && !t.lasting && request.needsLasting:
-		p.note("target %s: entries there live no longer than the connection of who wrote them; there is nothing to %s", t.name, request.action)
+		p.remark("target %s: entries there live no longer than the connection of who wrote them; there is nothing to %s", t.name, request.action)
 		return false
 	case !remembers && t.lasting && request.absent != "":
-		p.note("target %s: whether a bridge of owner %s still runs cannot be seen there; stop it first", t.name, request.absent)
+		p.remark("target %s: whether a bridge of owner %s still runs cannot be seen there; stop it first", t.name, request.absent)
 	}
 	return true
 }
@@ -204,8 +204,8 @@ func (s *sink) ownerGone(ctx context.Context, owner string) (string, error) {
 	return owner, nil
 }
 
-// changes returns what is to be done in each group of the target, and of which
-// groups that cannot be told.
+// changes returns what is to be done in each group of the target, and the groups of
+// which that is not known.
 func (s *sink) changes(ctx context.Context, request operationRequest) (changes []registry.Change, left []Step, err error) {
 	groups, err := s.target.Groups(ctx)
 	if err != nil {
@@ -241,7 +241,7 @@ func (s *sink) changes(ctx context.Context, request operationRequest) (changes [
 }
 
 // checkLive returns an error where a change would delete what lives as long as
-// the connection of a bridge does, and no longer: only that can take it back.
+// the connection of a bridge does, and no longer: only that bridge can withdraw it.
 func (s *sink) checkLive(request operationRequest, change registry.Change) error {
 	if _, remembers := s.target.(rememberer); remembers {
 		return nil
@@ -340,7 +340,7 @@ type Operation struct {
 	Left    []Step `json:"left"`    // not done, or it is not known whether they were
 	Bridge  string `json:"-"`       // of whose entries alone it is; empty: of all
 	Asked   bool   `json:"-"`       // with yes
-	After   string `json:"-"`       // what becomes of the entries
+	After   string `json:"-"`       // what the entries are afterwards
 }
 
 // operate carries a request out. What is returned beside an error is what was found out before;

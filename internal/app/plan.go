@@ -23,7 +23,7 @@ type Difference struct {
 	Conflicts []admin.Conflict `json:"conflicts"`
 	Invalid   []Remark         `json:"invalid"`         // services of which nothing can be written
 	Skipped   []Remark         `json:"skipped"`         // inputs that are left out
-	Notes     []Remark         `json:"notes,omitempty"` // about targets that cannot be compared with, and settings without effect
+	Notes     []Remark         `json:"notes,omitempty"` // of targets that cannot be compared with, and of settings without effect
 	Summary   PlanCounters     `json:"summary"`
 }
 
@@ -59,12 +59,12 @@ type PlanCounters struct {
 
 // Plan reads every source and every target, and returns what Run would write.
 func (p *Program) Plan(ctx context.Context, timeout time.Duration) (*Difference, error) {
-	r, err := p.runtime(buildOptions{dryRun: true, quiet: true}) //nolint:contextcheck // connections outlive what makes them
+	r, err := p.runtime(buildOptions{dryRun: true, errorsOnly: true}) //nolint:contextcheck // connections outlive what makes them
 	if err != nil {
 		return nil, err
 	}
 	defer r.close()
-	p.note("reading %s", strings.Join(r.names(), ", "))
+	p.remark("reading %s", strings.Join(r.names(), ", "))
 	plans, statuses, err := r.plans(ctx, timeout)
 	if err != nil {
 		return nil, err
@@ -72,8 +72,8 @@ func (p *Program) Plan(ctx context.Context, timeout time.Duration) (*Difference,
 	d := &Difference{Changes: []Step{}, Conflicts: []admin.Conflict{}, Invalid: []Remark{}, Skipped: []Remark{}}
 	for i := range plans {
 		d.add(r.sinks[i].name, plans[i], statuses[i])
-		if notes := r.sinks[i].note; notes != "" {
-			d.Notes = append(d.Notes, Remark{r.sinks[i].name, notes})
+		if remark := r.sinks[i].remark; remark != "" {
+			d.Notes = append(d.Notes, Remark{r.sinks[i].name, remark})
 		}
 	}
 	for _, s := range r.sources {
@@ -86,7 +86,7 @@ func (p *Program) Plan(ctx context.Context, timeout time.Duration) (*Difference,
 // Differs reports whether a run would change something, or could not.
 func (d *Difference) Differs() bool { return len(d.Changes)+len(d.Conflicts)+len(d.Invalid) > 0 }
 
-// add takes in what the loop of a target would do.
+// add adds what the loop of a target would do.
 func (d *Difference) add(target string, groups []bridge.Planned, st bridge.Status) {
 	for _, g := range groups {
 		steps, equal := stepsOf(target, g)
@@ -223,8 +223,8 @@ func settingsOf(x config.Bridge) []setting {
 	return all
 }
 
-// overlay is a target that writes nothing: it reads through to another one,
-// and keeps what it is told to write to itself.
+// overlay is a target that writes nothing: it reads from another one, and keeps the
+// changes to itself.
 type overlay struct {
 	real    registry.Target
 	owner   string                // of what would be written, as registry.Held.Owner has it
@@ -266,7 +266,7 @@ func (o *overlay) Read(ctx context.Context, g registry.Group) ([]registry.Held, 
 	return o.adopted.reassign(held, o.owner), nil
 }
 
-// Write implements registry.Target: it notes the change. Two calls for one
+// Write implements registry.Target: it records the change. Two calls for one
 // group never run at the same time.
 func (o *overlay) Write(ctx context.Context, change registry.Change) error {
 	held, err := o.Read(ctx, change.Group)

@@ -10,7 +10,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/config"
 )
 
-// An Outcome is what became of one check.
+// An Outcome is the result of one check.
 type Outcome string
 
 // The outcomes of a check.
@@ -40,14 +40,14 @@ type Finding struct {
 	Detail  string  `json:"detail,omitempty"`
 	Fix     string  `json:"fix,omitempty"` // what to do; empty where nothing has to be
 
-	Away bool `json:"-"` // the peer could not be reached
+	Away bool `json:"-"` // the registry could not be reached
 }
 
-// findings gathers the checks of one peer in one role.
+// findings gathers the checks of one registry in one role.
 type findings struct {
-	peer string
-	role Role
-	all  []Finding
+	registry string
+	role     Role
+	all      []Finding
 }
 
 func (f *findings) pass(check, format string, args ...any) {
@@ -62,25 +62,25 @@ func (f *findings) fail(check string, err error, fix string) {
 	f.add(Finding{Check: check, Outcome: Failed, Detail: err.Error(), Fix: fix})
 }
 
-// note says what would be so with another configuration.
-func (f *findings) note(check, detail, fix string) {
+// inform reports what another configuration could do.
+func (f *findings) inform(check, detail, fix string) {
 	f.add(Finding{Check: check, Outcome: Noted, Detail: detail, Fix: fix})
 }
 
 func (f *findings) add(one Finding) {
-	one.Peer, one.Role = f.peer, f.role
+	one.Peer, one.Role = f.registry, f.role
 	f.all = append(f.all, one)
 }
 
-// away is fail for a peer that cannot be reached.
+// away is fail for a registry that cannot be reached.
 func (f *findings) away(check string, err error, fix string) {
 	f.fail(check, err, remedyOf(err, fix))
 	f.all[len(f.all)-1].Away = true
 }
 
-// Preflight tries everything that Run needs of each peer.
+// Preflight tries everything that Run requires of each registry.
 func (p *Program) Preflight(ctx context.Context, timeout time.Duration) ([]Finding, error) {
-	r, err := p.runtime(buildOptions{dryRun: true, quiet: true}) //nolint:contextcheck // connections outlive what makes them
+	r, err := p.runtime(buildOptions{dryRun: true, errorsOnly: true}) //nolint:contextcheck // connections outlive what makes them
 	if err != nil {
 		return nil, err
 	}
@@ -89,7 +89,7 @@ func (p *Program) Preflight(ctx context.Context, timeout time.Duration) ([]Findi
 	for _, r := range r.registryIDs {
 		asked = append(asked, r.name)
 	}
-	p.note("asking %s", strings.Join(asked, ", "))
+	p.remark("asking %s", strings.Join(asked, ", "))
 	all := r.examine(ctx, timeout)
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx) //nolint:wrapcheck // the signal itself
@@ -97,26 +97,26 @@ func (p *Program) Preflight(ctx context.Context, timeout time.Duration) ([]Findi
 	return all, nil
 }
 
-// examine tries all peers at the same time.
+// examine tries all registries at the same time.
 func (r *runtime) examine(ctx context.Context, timeout time.Duration) []Finding {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	var checks []func(context.Context, *findings)
 	var lists []*findings
 	for _, s := range r.sources {
-		checks, lists = append(checks, s.check), append(lists, &findings{peer: s.name, role: RoleSource})
+		checks, lists = append(checks, s.check), append(lists, &findings{registry: s.name, role: RoleSource})
 		if from := r.cfg.Registries[s.name]; from.Mesh() {
-			checks, lists = append(checks, checkReadingWays(from)), append(lists, &findings{peer: s.name, role: RoleSource})
+			checks, lists = append(checks, checkOtherReading(from)), append(lists, &findings{registry: s.name, role: RoleSource})
 		}
 	}
 	for _, s := range r.sinks {
-		checks, lists = append(checks, s.check), append(lists, &findings{peer: s.at.registry, role: RoleTarget})
+		checks, lists = append(checks, s.check), append(lists, &findings{registry: s.at.registry, role: RoleTarget})
 		if to := r.cfg.Registries[s.at.registry]; to.Mesh() {
-			checks, lists = append(checks, checkWritingWays(to)), append(lists, &findings{peer: s.at.registry, role: RoleTarget})
+			checks, lists = append(checks, checkOtherWriting(to)), append(lists, &findings{registry: s.at.registry, role: RoleTarget})
 		}
 	}
 	for _, i := range r.registryIDs {
-		checks, lists = append(checks, i.check), append(lists, &findings{peer: i.name, role: RoleRegistry})
+		checks, lists = append(checks, i.check), append(lists, &findings{registry: i.name, role: RoleRegistry})
 	}
 	var running sync.WaitGroup
 	for i, check := range checks {
@@ -140,9 +140,8 @@ func (f *findings) checkPlaintext(tls *config.TLS, user string, servers []string
 
 const noHTTP = "the port speaks no HTTP: name Nacos' HTTP port, to which 1000 is added for gRPC"
 
-// remedyOf returns what to do about an error of a connection by its kind, and
-// else what is to be checked. gRPC and the client of ZooKeeper tell their causes
-// as text alone.
+// remedyOf returns what to do about an error of a connection by its kind, or else what
+// is to be checked. gRPC and the client of ZooKeeper report causes as text alone.
 func remedyOf(err error, otherwise string) string {
 	text := err.Error()
 	for _, k := range []struct{ sign, remedy string }{

@@ -22,15 +22,14 @@ import (
 // documents say.
 const istiodAddress = "istiod.istio-system.svc:15012"
 
-// tryWay is how long one other way may take to answer.
-const tryWay = 3 * time.Second
+// tryAlternative is how long an alternative may take to answer.
+const tryAlternative = 3 * time.Second
 
-// checkWritingWays returns what tells by which ways entries could be written into a
-// mesh from here, beside the one that is configured. None of them is asked for, so
-// that none fails.
-func checkWritingWays(r config.Registry) func(context.Context, *findings) {
+// checkOtherWriting returns a check of how else entries could be written into a mesh from
+// here. No alternative is asked for, so that none fails.
+func checkOtherWriting(r config.Registry) func(context.Context, *findings) {
 	return func(ctx context.Context, f *findings) {
-		ctx, cancel := context.WithTimeout(ctx, tryWay)
+		ctx, cancel := context.WithTimeout(ctx, tryAlternative)
 		defer cancel()
 		if r.Kubernetes == nil || r.Kubernetes.Import.Directory != "" {
 			change := "a registry with kubernetes in place of istiod"
@@ -38,38 +37,37 @@ func checkWritingWays(r config.Registry) func(context.Context, *findings) {
 				change = "leave import.directory out"
 			}
 			namespace := kindOf(r).abilities().mesh.Namespace
-			f.noteAPI(ctx, cmp.Or(r.Kubernetes, &config.Kubernetes{Timeout: config.Duration(tryWay)}), namespace, change)
+			f.informOfAPI(ctx, cmp.Or(r.Kubernetes, &config.Kubernetes{Timeout: config.Duration(tryAlternative)}), namespace, change)
 		}
 		if r.Kubernetes != nil {
-			f.noteIstiod(ctx, "istiod reads the bridge", "a registry with istiod in place of kubernetes, and listen, if istiod's configSources may be changed")
+			f.informOfIstiod(ctx, "istiod reads the bridge", "a registry with istiod in place of kubernetes, and listen, if istiod's configSources may be changed")
 		}
 	}
 }
 
-// readingWays are the ways in which the service keys of a mesh can be read, as
-// mapping.from has them.
-func readingWays() []string { return []string{"debug-xds", "debug-http", "api", "kubernetes"} }
+// keySources are the sources of the service keys of a mesh, as mapping.from names them.
+func keySources() []string { return []string{"debug-xds", "debug-http", "api", "kubernetes"} }
 
-// checkReadingWays returns what tells by which ways a mesh could be read from here,
-// beside the one that is configured. None of them is asked for, so that none fails.
-func checkReadingWays(r config.Registry) func(context.Context, *findings) {
+// checkOtherReading returns a check of how else a mesh could be read from here. No
+// alternative is asked for, so that none fails.
+func checkOtherReading(r config.Registry) func(context.Context, *findings) {
 	return func(ctx context.Context, f *findings) {
-		ctx, cancel := context.WithTimeout(ctx, tryWay)
+		ctx, cancel := context.WithTimeout(ctx, tryAlternative)
 		defer cancel()
 		if r.Istiod == nil {
-			f.noteIstiod(ctx, "endpoints by istiod", "a registry with istiod in place of kubernetes")
+			f.informOfIstiod(ctx, "endpoints by istiod", "a registry with istiod in place of kubernetes")
 			return
 		}
 		var trying sync.WaitGroup
-		ways := readingWays()
-		notes := make([]findings, len(ways))
-		for i, from := range ways {
+		sources := keySources()
+		found := make([]findings, len(sources))
+		for i, from := range sources {
 			if from != mappingFrom(r.Istiod) {
-				trying.Go(func() { notes[i].noteKeys(ctx, *r.Istiod, from) })
+				trying.Go(func() { found[i].informOfKeys(ctx, *r.Istiod, from) })
 			}
 		}
 		trying.Wait()
-		for _, n := range notes {
+		for _, n := range found {
 			for _, one := range n.all {
 				f.add(one)
 			}
@@ -77,16 +75,16 @@ func checkReadingWays(r config.Registry) func(context.Context, *findings) {
 	}
 }
 
-// noteKeys tells whether the service keys of a mesh could be read in another way, by
-// reading them once.
-func (f *findings) noteKeys(ctx context.Context, m config.Istiod, from string) {
-	check := "way: service keys by " + from
+// informOfKeys reports whether the service keys of a mesh could be read from another
+// source, by reading them once.
+func (f *findings) informOfKeys(ctx context.Context, m config.Istiod, from string) {
+	check := "alternative: service keys by " + from
 	switch {
 	case from == "kubernetes" && !namesCluster(m.Mapping.Kubernetes.Kubeconfig):
-		f.note(check, notInCluster, nameCluster)
+		f.inform(check, notInCluster, nameCluster)
 		return
 	case from == "debug-xds" && m.TLS == nil:
-		f.note(check, "not yet: istiod answers it over TLS only", "write istiod.tls, and port 15012")
+		f.inform(check, "not yet: istiod answers it over TLS only", "write istiod.tls, and port 15012")
 		return
 	}
 	m.Mapping.From = from
@@ -97,16 +95,16 @@ func (f *findings) noteKeys(ctx context.Context, m config.Istiod, from string) {
 		}
 	}
 	read, err := readKeys(ctx, &m)
-	f.note(check, keysRead(read, err, from), "")
+	f.inform(check, keysRead(read, err, from), "")
 }
 
-// keysRead says what reading the service keys in a way came to.
+// keysRead returns the result of reading the service keys from a source, as a text.
 func keysRead(read debug.Snapshot, err error, from string) string {
 	switch {
 	case err != nil:
 		return "not from here: " + err.Error()
 	case !read.Complete:
-		return "not from here: no answer within " + tryWay.String()
+		return "not from here: no answer within " + tryAlternative.String()
 	case read.Unread != nil:
 		return fmt.Sprintf("works in part, with %d keys: %v", read.Mapping.Len(), read.Unread)
 	case read.Mapping.Len() == 0:
@@ -146,45 +144,45 @@ func namesCluster(kubeconfig string) bool {
 	return kubeconfig != "" || os.Getenv("KUBERNETES_SERVICE_HOST") != "" || os.Getenv("KUBECONFIG") != ""
 }
 
-// noteAPI tells whether ServiceEntries could be written by the Kubernetes API, and what
-// to change for that.
-func (f *findings) noteAPI(ctx context.Context, k *config.Kubernetes, namespace, change string) {
-	const check = "way: ServiceEntries by the Kubernetes API"
+// informOfAPI reports whether ServiceEntries could be written by the Kubernetes API, and
+// what to change for that.
+func (f *findings) informOfAPI(ctx context.Context, k *config.Kubernetes, namespace, change string) {
+	const check = "alternative: ServiceEntries by the Kubernetes API"
 	if !namesCluster(k.Kubeconfig) {
-		f.note(check, notInCluster, nameCluster)
+		f.inform(check, notInCluster, nameCluster)
 		return
 	}
 	server, err := kubernetesKind{k}.restConfig()
 	if err != nil {
-		f.note(check, "not from here: "+err.Error(), "name a kubeconfig file")
+		f.inform(check, "not from here: "+err.Error(), "name a kubeconfig file")
 		return
 	}
 	api, err := kubernetes.NewAPI(server, "preflight")
 	if err != nil {
-		f.note(check, "not from here: "+err.Error(), "name another kubeconfig file")
+		f.inform(check, "not from here: "+err.Error(), "name another kubeconfig file")
 		return
 	}
 	o := kubernetes.Options{Namespace: namespace}
 	switch lacking, err := api.Lacking(ctx, slices.Concat(kubernetes.Rights(o), kubernetes.RecordRights(o))); {
 	case err != nil:
-		f.note(check, "not from here: "+err.Error(), "let us reach "+server.Host)
+		f.inform(check, "not from here: "+err.Error(), "let us reach "+server.Host)
 	case len(lacking) > 0:
-		f.note(check, fmt.Sprintf("not yet: at %s we may not %s in namespace %s", server.Host, kubernetes.Listed(lacking), namespace), "apply deploy/kubernetes-import.yaml for our account")
+		f.inform(check, fmt.Sprintf("not yet: at %s we may not %s in namespace %s", server.Host, kubernetes.Listed(lacking), namespace), "apply deploy/kubernetes-import.yaml for our account")
 	default:
 		if _, err := api.List(ctx, serviceentry.ObjectKind, namespace); err != nil {
-			f.note(check, "not yet: "+err.Error(), "install istio's custom resource definitions")
+			f.inform(check, "not yet: "+err.Error(), "install istio's custom resource definitions")
 			return
 		}
-		f.note(check, "works at "+server.Host+": "+change, "")
+		f.inform(check, "works at "+server.Host+": "+change, "")
 	}
 }
 
-// noteIstiod tells whether istiod can be reached, where it is in most clusters.
-func (f *findings) noteIstiod(ctx context.Context, way, change string) {
-	check := "way: " + way
+// informOfIstiod reports whether istiod can be reached at its usual address.
+func (f *findings) informOfIstiod(ctx context.Context, what, change string) {
+	check := "alternative: " + what
 	if err := reach(ctx, istiodAddress); err != nil {
-		f.note(check, "istiod is not at "+istiodAddress+" from here: "+err.Error(), "")
+		f.inform(check, "istiod is not at "+istiodAddress+" from here: "+err.Error(), "")
 		return
 	}
-	f.note(check, istiodAddress+" is reachable: "+change, "")
+	f.inform(check, istiodAddress+" is reachable: "+change, "")
 }

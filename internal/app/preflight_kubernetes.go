@@ -49,7 +49,7 @@ func checkKubernetes(where string, store kubernetesStore, o kubernetes.Options) 
 		f.pass("list", "%s in namespace %s, in %s", strings.Join(counts, " and "), o.Namespace, time.Since(began).Round(time.Millisecond))
 		if len(unread) > 0 {
 			f.warn("list", fmt.Sprintf("%d cannot be read, such as %s", len(unread), slices.Min(slices.Collect(maps.Keys(unread)))),
-				"mend or delete them: a host in them may be written twice, and istiod may read nothing new of a directory")
+				"repair or delete them: a host in them may be written twice, and istiod may read nothing new of a directory")
 		}
 		for _, kind := range o.Kinds() {
 			if err := store.Try(ctx, kind, o.Namespace); err != nil {
@@ -76,7 +76,8 @@ func applyManifests(o kubernetes.Options) string {
 	return "apply " + files + " for our account"
 }
 
-// checkRights tells which rights are missing. That nobody can be asked is told by others.
+// checkRights reports which rights are missing. Other checks report an API server that
+// does not answer.
 func (f *findings) checkRights(ctx context.Context, api *kubernetes.API, o kubernetes.Options) {
 	const check = "rights"
 	switch lacking, err := api.Lacking(ctx, kubernetes.Rights(o)); {

@@ -71,7 +71,7 @@ func TestPreflight_Kubernetes(t *testing.T) {
 	}{
 		"all is there": {want: []string{
 			"ok rights: list, get, watch, create, patch, delete serviceentries.networking.istio.io in namespace xds-bridge", "ok list: 0 ServiceEntries in namespace xds-bridge", "ok write: one was tried",
-			"info way: istiod reads the bridge: istiod is not at",
+			"info alternative: istiod reads the bridge: istiod is not at",
 		}},
 		"rights that lack": {server: apiServer{denied: []string{"patch", "delete"}}, want: []string{
 			"failed rights: we may not patch, delete serviceentries.networking.istio.io in namespace xds-bridge",
@@ -93,13 +93,13 @@ func TestPreflight_Kubernetes(t *testing.T) {
 		}},
 		"nobody there": {down: true, want: []string{"failed reachable: "}},
 		"a directory beside an API that would do": {directory: true, want: []string{
-			"ok list: 0 ServiceEntries", "ok write: one was tried", "info way: ServiceEntries by the Kubernetes API: works at http://127.0.0.1", ": leave import.directory out",
+			"ok list: 0 ServiceEntries", "ok write: one was tried", "info alternative: ServiceEntries by the Kubernetes API: works at http://127.0.0.1", ": leave import.directory out",
 		}},
 		"a directory with a broken file": {directory: true, broken: true, want: []string{
-			"ok list: 0 ServiceEntries", "warning list: 1 cannot be read, such as broken.yaml (mend or delete them", "ok write: one was tried",
+			"ok list: 0 ServiceEntries", "warning list: 1 cannot be read, such as broken.yaml (repair or delete them", "ok write: one was tried",
 		}},
 		"a directory beside an API that would not": {directory: true, server: apiServer{denied: []string{"create"}}, want: []string{
-			"info way: ServiceEntries by the Kubernetes API: not yet: at http://127.0.0.1", "we may not create serviceentries.networking.istio.io; create configmaps",
+			"info alternative: ServiceEntries by the Kubernetes API: not yet: at http://127.0.0.1", "we may not create serviceentries.networking.istio.io; create configmaps",
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

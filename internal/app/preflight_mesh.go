@@ -23,7 +23,7 @@ import (
 // skewLimit is how far clocks may differ before tokens and certificates suffer.
 const skewLimit = 30 * time.Second
 
-// check tries a mesh by running its source for as long as it needs.
+// check runs the source until it has read everything.
 func (s meshSource) check(ctx context.Context, f *findings) {
 	m := s.istiod
 	if m.TokenFile != "" {
@@ -136,7 +136,7 @@ func (f *findings) annotations(s debug.Snapshot, annotation string) {
 		f.warn(check, s.Unread.Error(), "keys that are missing may be there")
 	}
 	for _, p := range s.Skipped {
-		f.warn(check, p.Error(), "mend the annotation")
+		f.warn(check, p.Error(), "correct the annotation")
 	}
 	if s.Mapping.Len() == 0 {
 		f.warn(check, "no object carries any", "write the annotation "+annotation+", or name hosts by names")
@@ -174,7 +174,7 @@ func checkVersion(ctx context.Context, f *findings, m *config.Istiod) {
 	}
 }
 
-// checkClock judges how far the clock of a peer is from ours.
+// checkClock judges how far the clock of a registry is from ours.
 func (f *findings) checkClock(skew time.Duration) {
 	if skew.Abs() > skewLimit {
 		f.warn("clock", fmt.Sprintf("differs from ours by %s", skew.Abs()), "let both machines keep time by NTP; tokens and certificates depend on it")
@@ -223,7 +223,7 @@ func checkToken(f *findings, m *config.Istiod, now time.Time) {
 	case err != nil:
 		f.fail(check, fmt.Errorf("%s holds no service account token: %w", m.TokenFile, err), project)
 	case !slices.Contains(c.Audience, "istio-ca"):
-		f.fail(check, fmt.Errorf("its audience is %q, and istiod takes istio-ca", []string(c.Audience)), project)
+		f.fail(check, fmt.Errorf("its audience is %q, and istiod accepts istio-ca", []string(c.Audience)), project)
 	case c.Expires != 0 && now.After(expires):
 		f.fail(check, fmt.Errorf("it expired at %s", expires.UTC().Format(time.RFC3339)), "let the kubelet rotate it: mount it as a projected volume, not by subPath")
 	case c.Kubernetes.Namespace != "" && c.Kubernetes.Namespace != m.Node.Namespace:

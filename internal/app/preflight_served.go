@@ -13,9 +13,8 @@ import (
 	"github.com/xds-bridge/xds-bridge/internal/admin"
 )
 
-// checkServed tries whether the address for istiod is free or this bridge's own
-// and whether what is served can be kept, and tells what the address shows to
-// others.
+// checkServed tries whether the address for istiod is free or this bridge's own, and
+// whether records can be kept. It warns of what others may read at the address.
 func checkServed(cfg *config.Config, at targetKey, records *servedRecords) func(context.Context, *findings) {
 	return func(ctx context.Context, f *findings) {
 		running := f.listens(ctx, cfg, at)
@@ -36,7 +35,7 @@ func checkServed(cfg *config.Config, at targetKey, records *servedRecords) func(
 	}
 }
 
-// listens tries the address, and asks who holds it only if it is taken. It
+// listens tries the address, and asks who holds it only if it is in use. It
 // returns what the running bridge says of it, where that has it.
 func (f *findings) listens(ctx context.Context, cfg *config.Config, at targetKey) *admin.TargetStatus {
 	const check = "listen"
@@ -59,7 +58,7 @@ func (f *findings) listens(ctx context.Context, cfg *config.Config, at targetKey
 	return target
 }
 
-// checkIstiod tells whether there is an istiod for what is served: one that reads it
+// checkIstiod reports whether there is an istiod for what is served: one that reads it
 // or, where no bridge runs yet, one that can be reached.
 func (f *findings) checkIstiod(ctx context.Context, cfg *config.Config, at targetKey, running *admin.TargetStatus) {
 	const check, fix = "istiod", "start istiod, and let its configSources name the address above"

@@ -21,8 +21,8 @@ import (
 	"github.com/xds-bridge/xds-bridge/internal/redact"
 )
 
-// A Program is what the command line says of every command: which configuration
-// is meant, and where logs and notes go.
+// A Program is what all commands share: the configuration that is meant, and where logs
+// and remarks go.
 type Program struct {
 	File      string           // the configuration
 	Env       config.Lookup    // the environment that it may refer to
@@ -31,12 +31,12 @@ type Program struct {
 	LogLevel  string           // in place of log.level; empty: as the configuration has it
 	LogFormat string           // in place of log.format; empty: as the configuration has it
 	Hangup    <-chan os.Signal // has the configuration read again; nil: nothing does
-	Note      func(string)     // shows a line that is no result; nil: nobody sees it
+	Remark    func(string)     // shows a line that is no result; nil: nobody sees it
 }
 
-func (p *Program) note(format string, args ...any) {
-	if p.Note != nil {
-		p.Note(fmt.Sprintf(format, args...))
+func (p *Program) remark(format string, args ...any) {
+	if p.Remark != nil {
+		p.Remark(fmt.Sprintf(format, args...))
 	}
 }
 
@@ -47,7 +47,7 @@ type Cause int
 const (
 	CauseFindings    Cause = iota // something was found, or was not done
 	CauseUsage                    // the command line or the configuration is wrong
-	CauseUnreachable              // a peer cannot be reached or read, or did not answer in time
+	CauseUnreachable              // a registry cannot be reached or read, or did not answer in time
 )
 
 // An Error is an error with its Cause. Its text is that of Err.
@@ -79,7 +79,7 @@ type Build struct {
 	Platform string `json:"platform"`
 }
 
-// ReadBuild returns what this binary is. The version is what the linker noted;
+// ReadBuild returns what this binary is. The version is what the linker set;
 // empty, the build information has it.
 func ReadBuild(version string) Build {
 	b := Build{Version: "unknown", Go: goruntime.Version(), Platform: goruntime.GOOS + "/" + goruntime.GOARCH}
@@ -109,12 +109,12 @@ func (p *Program) Logger(l config.Log) (*slog.Logger, error) {
 }
 
 // logger returns the logger of the configuration, unless flags say otherwise,
-// and its level, which may be changed while it is used. A quiet one logs errors
+// and its level, which may be changed while it is used. If errorsOnly, it logs errors
 // alone.
-func (p *Program) logger(l config.Log, quiet bool) (*slog.Logger, *slog.LevelVar, error) { //nolint:revive // a plan is quiet, a run is not
+func (p *Program) logger(l config.Log, errorsOnly bool) (*slog.Logger, *slog.LevelVar, error) { //nolint:revive // a plan logs errors alone, a run does not
 	level, format := cmp.Or(p.LogLevel, l.Level), cmp.Or(p.LogFormat, l.Format)
-	if quiet && p.LogLevel == "" {
-		level = "error" // what matters is said at the end
+	if errorsOnly && p.LogLevel == "" {
+		level = "error" // the command prints the rest
 	}
 	least := new(slog.LevelVar)
 	if !slices.Contains([]string{"debug", "info", "warn", "error"}, level) || least.UnmarshalText([]byte(level)) != nil {

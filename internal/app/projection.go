@@ -55,7 +55,7 @@ func rules(m config.Metadata) metadata.Rules {
 	return r
 }
 
-// selection returns which services a bridge takes: by the host of a mesh, or by
+// selection returns which services pass a bridge: by the host of a mesh, or by
 // the native name elsewhere.
 func selection(cfg *config.Config, x config.Bridge) (metadata.Selection, error) {
 	include, errInclude := patterns(x.Select.Include)

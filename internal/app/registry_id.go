@@ -61,7 +61,7 @@ func (r *registryID) set(id string) {
 	close(r.known)
 }
 
-// hop returns what stands for the registry in a path, once it is known.
+// hop returns the text for the registry in a path, once its id is known.
 func (r *registryID) hop() string { return metadata.Hop(r.id) }
 
 // setKept says how the registry is asked from now on.
@@ -164,7 +164,7 @@ func (r *registryID) check(ctx context.Context, f *findings) {
 		f.warn("id", err.Error(), "let our user read and make "+k.where+", or configure the same id wherever this registry is")
 	case err != nil:
 	case r.given != "" && kept != "" && kept != r.given:
-		f.warn("id", fmt.Sprintf("%s is configured, and %s keeps %s", r.given, k.where, kept), "remove the one or change the other, or loops go on")
+		f.warn("id", fmt.Sprintf("%s is configured, and %s keeps %s", r.given, k.where, kept), "remove the one or change the other, or loops continue")
 	case kept == "":
 		f.pass("id", "none is kept yet; the first run makes it at %s", k.where)
 	default:
@@ -172,15 +172,15 @@ func (r *registryID) check(ctx context.Context, f *findings) {
 	}
 }
 
-// learn takes in what the registry keeps, or why it keeps nothing for us.
+// learn adopts the id that the registry keeps, or records why it keeps none for us.
 func (r *registryID) learn(kept, where string, refused error) {
 	switch {
 	case r.given != "" && kept != "" && kept != r.given:
-		r.log.Warn("the id of the configuration is not the one that the registry keeps: other bridges may not recognise our entries, and loops go on; remove the one or change the other",
+		r.log.Warn("the id of the configuration is not the one that the registry keeps: other bridges may not recognise our entries, and loops continue; remove the one or change the other",
 			"peer", r.name, "configured", r.given, "kept", kept, "where", where)
 	case r.given != "":
 	case r.id != "" && kept != r.id:
-		r.log.Warn("the registry keeps another id than before: bridges that start now do not recognise our entries, and loops go on; write the one before into it, or restart this bridge",
+		r.log.Warn("the registry keeps another id than before: bridges that start now do not recognise our entries, and loops continue; write the one before into it, or restart this bridge",
 			"peer", r.name, "before", r.id, "kept", kept, "where", where)
 	case r.id != "":
 	case refused != nil:
@@ -202,8 +202,8 @@ func (r *registryID) wait(ctx context.Context) error {
 	}
 }
 
-// routeBetween returns the way from one registry into another, which is known
-// once both are.
+// routeBetween returns the route from one registry into another, which is known once
+// both ids are.
 func routeBetween(from, to *registryID) func() metadata.Route {
 	return func() metadata.Route { return metadata.Route{From: from.hop(), To: to.hop()} }
 }

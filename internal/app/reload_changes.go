@@ -10,11 +10,10 @@ import (
 	"github.com/xds-bridge/xds-bridge/config"
 )
 
-// The key of a part is the text of all settings that it depends on. A part
-// whose key is the same before and after a reload continues unchanged. What is
-// taken out of a key is what the part does not depend on, or what can be
-// changed while it runs: a setting that is new to the configuration restarts
-// what it belongs to until somebody says otherwise here.
+// The key of a part is the text of all settings that it depends on. A part with the same
+// key before and after a reload continues. A key leaves out what the part does not depend
+// on, and what can change while it runs. A setting that is new to the configuration
+// restarts its part, unless it is left out here.
 
 // sourceConfig returns all of a configuration that the source of a registry is
 // made of. The source sees nothing else, and the text of it is its key.
@@ -66,14 +65,14 @@ func keyPublisherKey(cfg *config.Config, mesh string) string {
 // loopKey returns the key of a target and its loop, beside its
 // connection. Guards and timing are not in it: they are changed while it runs.
 func loopKey(cfg *config.Config, at targetKey, former []formatUse) string {
-	type way struct {
+	type pipeline struct {
 		Bridge config.Bridge
 		From   config.Registry
 	}
-	var all []way
+	var all []pipeline
 	for _, x := range leadingTo(cfg, at) {
 		x.Guard = config.Guard{}
-		all = append(all, way{x, cfg.Registries[x.From].Section().Parts().Identity})
+		all = append(all, pipeline{x, cfg.Registries[x.From].Section().Parts().Identity})
 	}
 	var suffixes []string
 	for _, r := range cfg.Registries {
@@ -132,7 +131,7 @@ func changes(before, after *runtime) []string {
 	return all
 }
 
-// ended notes the targets and bridges that are gone.
+// ended reports the targets and bridges that are gone.
 func ended(before, after *runtime, add func(part, name, how string)) {
 	for _, s := range before.sinks {
 		if after.sink(s.at) == nil {
@@ -201,7 +200,7 @@ func modes(before, after *config.Config, at targetKey) string {
 	return said.String()
 }
 
-// tunable returns the settings that a loop takes while it runs, as one text.
+// tunable returns the settings of a loop that may change while it runs, as one text.
 func tunable(cfg *config.Config, at targetKey) string {
 	var guards []config.Guard
 	for _, x := range leadingTo(cfg, at) {
@@ -215,19 +214,19 @@ func tunable(cfg *config.Config, at targetKey) string {
 // are followed.
 type fileWatch struct {
 	path      string
-	used      [sha256.Size]byte // what was taken last, whatever came of it
-	candidate [sha256.Size]byte // what was seen last
+	used      [sha256.Size]byte // what was read last, whether it was valid or not
+	candidate [sha256.Size]byte // what the last look found
 }
 
-// markRead notes that the file was read as it is now.
+// markRead records the file as it is now.
 func (w *fileWatch) markRead() {
 	w.used, _ = w.sum()
 	w.candidate = w.used
 }
 
-// changed reports whether the file holds something that was not taken yet and
-// is the same as at the look before: a file that is being written is left
-// alone. One that cannot be read has not changed.
+// changed reports whether the file holds something new, and the same as at the look
+// before: a file that is being written is left alone. One that cannot be read has not
+// changed.
 func (w *fileWatch) changed() bool {
 	now, ok := w.sum()
 	if !ok {

@@ -28,7 +28,7 @@ type runtime struct {
 // close gives back what the runtime holds, after it ran or in place of it.
 func (r *runtime) close() { r.closeBut(nil) }
 
-// closeBut gives back what the runtime holds, but for connections that stand without it.
+// closeBut gives back what the runtime holds, but for connections that are kept.
 func (r *runtime) closeBut(kept []*targetConnection) {
 	for _, s := range r.sinks {
 		if !slices.Contains(kept, s.targetConnection) {
@@ -65,9 +65,8 @@ func first[T any](all []*T, fits func(*T) bool) *T {
 	return nil
 }
 
-// runWhile runs sources and connections, and some of the loops, for as long as work
-// takes. The timeout ends work alone: the runtime is still there to say what was
-// missing.
+// runWhile runs sources and connections, and some of the loops, until work ends. The
+// timeout ends work alone: the runtime is still there to report what was missing.
 func (r *runtime) runWhile(ctx context.Context, timeout time.Duration, loops []*sink, work func(context.Context) error) error {
 	ctx, worked := context.WithCancel(ctx)
 	defer worked()
@@ -122,7 +121,7 @@ type component interface {
 // replaced while the others continue. One goroutine uses it.
 type lifecycle struct {
 	log        *slog.Logger
-	failed     chan error // takes the first error of any component
+	failed     chan error // receives the first error of any component
 	running    map[component]*task
 	leaving    map[*targetConnection]targetKey // that end once the loop of their target has brought its new connection in sync
 	handover   sync.WaitGroup
@@ -145,10 +144,10 @@ type handover struct {
 
 var errReconfigured = errors.New("its configuration changed, and it has not reported everything since")
 
-// apply ends the parts that a runtime has not, and begins those that do not run
-// yet. What replaces a part takes up where that left: a source fills the same
-// table, a loop reads what is there, and a connection that held entries ends
-// only after its successor holds them.
+// apply ends the parts that a runtime does not have, and begins those that do not run
+// yet. A part continues where the one before it ended: a source fills the same table, a
+// loop reads what is there. A connection that holds entries ends after its successor
+// holds them.
 func (l *lifecycle) apply(ctx context.Context, r *runtime) {
 	for _, s := range endOthers(l, r.sources) {
 		s.table.Renew(errReconfigured)
@@ -160,7 +159,7 @@ func (l *lifecycle) apply(ctx context.Context, r *runtime) {
 	}
 	endOthers(l, r.elections) // others lead after the ttl
 	for _, s := range r.sinks {
-		delete(l.leaving, s.targetConnection) // it may have been taken up again
+		delete(l.leaving, s.targetConnection) // it may be in use again
 		begin(ctx, l, s.targetConnection)
 	}
 	for _, p := range r.keyPublishers {
@@ -214,7 +213,7 @@ func stopAll[C component](l *lifecycle) {
 	}
 }
 
-// replace decides what becomes of the connection of a sink that is gone.
+// replace ends the connection of a sink that is gone, or leaves it to its successor.
 func (l *lifecycle) replace(s *sink, r *runtime) {
 	switch {
 	case r.sink(s.at) != nil && r.sink(s.at).targetConnection == s.targetConnection:
@@ -227,8 +226,8 @@ func (l *lifecycle) replace(s *sink, r *runtime) {
 }
 
 // awaitHandover ends each connection that was replaced once the loop over its successor has
-// nothing left to do. The connection to a target that is gone stays, and is taken up by
-// a runtime that leads there again: it holds what nobody asked to withdraw.
+// nothing left to do. The connection to a target that is gone stays, for a runtime that
+// leads there again: it holds entries that nobody asked to withdraw.
 func (l *lifecycle) awaitHandover(ctx context.Context, r *runtime) {
 	for old, at := range l.leaving {
 		s := r.sink(at)
@@ -247,7 +246,7 @@ func (l *lifecycle) awaitHandover(ctx context.Context, r *runtime) {
 	}
 }
 
-// endReplaced ends a connection whose successor is in sync, unless it was taken up again.
+// endReplaced ends a connection whose successor is in sync, unless it is in use again.
 func (l *lifecycle) endReplaced(x handover, r *runtime) {
 	if _, still := l.leaving[x.old]; still && slices.Contains(r.sinks, x.to) {
 		delete(l.leaving, x.old)
@@ -275,9 +274,8 @@ func (l *lifecycle) end(old *targetConnection) {
 	old.close()
 }
 
-// stop ends everything. Each kind of component is ended after the one that feeds
-// it: sources, then loops, which finish the calls under way, then the
-// connections of the targets. Nothing is deleted on the way out.
+// stop ends everything, in the order of the data: sources, then loops, which finish the
+// calls under way, then the connections of the targets. It deletes nothing.
 func (l *lifecycle) stop() {
 	stopAll[*boundSource](l)
 	stopAll[*registryID](l)

@@ -55,7 +55,7 @@ func (m meshKind) connection(b *builder, at targetKey) (*targetConnection, error
 	if b.dryRun { // the address is the running bridge's
 		c.listeners = nil
 		if len(o.Keep) == 0 {
-			l.note = "what is served at " + at.listen + " is kept nowhere, so that everything counts as new; with state.dir a plan compares with what was served last"
+			l.remark = "what is served at " + at.listen + " is kept nowhere, so that everything counts as new; with state.dir a plan compares with what was served last"
 		}
 	}
 	return l, nil
@@ -154,7 +154,7 @@ func dataPlanes(m config.Import) (*dataplane.Server, error) {
 }
 
 // CheckFiles returns what is wrong with the files that a configuration names: its own
-// faults, and rules that data planes cannot follow.
+// errors, and rules that data planes cannot follow.
 func CheckFiles(cfg *config.Config) config.Errors {
 	errs := cfg.CheckFiles()
 	for _, name := range slices.Sorted(maps.Keys(cfg.Registries)) {

@@ -98,14 +98,14 @@ func (f *findings) checkRecords(ctx context.Context, name string, recorder regis
 		return
 	}
 	if err := try.TryRecord(ctx); err != nil {
-		f.warn("records in "+name, "a restart will take all that is served for new: its guard sees no loss, and what was held goes: "+err.Error(), right)
+		f.warn("records in "+name, "after a restart all that is served counts as new: its guard sees no loss, and what was held goes: "+err.Error(), right)
 	} else {
 		f.pass("records in "+name, "what is served can be kept there, for a restart")
 	}
 }
 
-// runWhile keeps the registries reachable for as long as work takes, which keeps
-// what is served once more at its end.
+// runWhile keeps the registries reachable until work ends, which writes the records once
+// more at its end.
 func (s *servedRecords) runWhile(ctx context.Context, work func(context.Context) error) error {
 	connected, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var running sync.WaitGroup

@@ -67,7 +67,7 @@ func (t *sourceTable) untilReadable(all ...*registryID) func(context.Context) er
 	}
 }
 
-// replicas returns where the replicas of the istiod at an address are noted.
+// replicas returns where the replicas of the istiod at an address are recorded.
 func (t *sourceTable) replicas(address string) *debug.Endpoints {
 	if t.istiods[address] == nil {
 		t.istiods[address] = &debug.Endpoints{}

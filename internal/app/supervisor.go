@@ -26,7 +26,7 @@ type supervisor struct {
 	life      *lifecycle
 	server    *admin.Server
 	reloads   chan reloadRequest
-	abandoned map[targetKey]config.Registry // where entries stay that no loop looks after any more
+	abandoned map[targetKey]config.Registry // where entries of ours stay without a loop
 
 	mu   sync.Mutex
 	last *admin.Reload // how the last reload went; nil before the first
@@ -68,7 +68,7 @@ func (p *Program) run(ctx context.Context, o buildOptions) error {
 	return nil
 }
 
-// entriesAfter says what becomes of entries once the process has ended.
+// entriesAfter says which entries stay once the process has ended.
 func (r *runtime) entriesAfter() string {
 	var goes []string
 	for _, s := range r.sinks {
@@ -77,7 +77,7 @@ func (r *runtime) entriesAfter() string {
 		}
 	}
 	if len(goes) == 0 {
-		return "every entry stays as it is"
+		return "every entry is kept"
 	}
 	return "entries in " + strings.Join(goes, ", ") + " go with the connection, unless another replica publishes them; all others stay"
 }
@@ -157,7 +157,7 @@ func (r *runtime) statusView() (inputs []admin.Input, targets []admin.Target) {
 	return inputs, targets
 }
 
-// ReloadWait is how long a reload may take, one that is under way before it included.
+// ReloadWait is how long a reload may take, with one before it that is under way.
 const ReloadWait = 25 * time.Second
 
 // requestReload has the configuration read again, after a reload that is under way.
@@ -202,11 +202,11 @@ func (s *supervisor) reload(ctx context.Context, trigger string) admin.Reload {
 		r.Errors = strings.Split(err.Error(), "\n")
 	} else {
 		r.OK, r.Changed, r.Waits = true, changes(s.runtime, next.runtime), s.waitingForRestart(next.cfg)
-		s.noteAbandoned(next.runtime)
+		s.recordAbandoned(next.runtime)
 		s.switchTo(ctx, next)
 	}
 	for at := range s.abandoned {
-		r.Left = append(r.Left, "target "+at.String()+": no bridge leads there any more, and its entries stay; take them back with purge and a file that leads there")
+		r.Left = append(r.Left, "target "+at.String()+": no bridge leads there any more, and its entries stay; delete them with purge and a file that leads there")
 	}
 	slices.Sort(r.Left)
 	s.report(ctx, r)
@@ -254,9 +254,9 @@ func (s *supervisor) knownConfig() *config.Config {
 	return &cfg
 }
 
-// noteAbandoned notes the targets in which entries of ours stay that no loop looks after
-// any more. A process that starts with the next file does not know of them.
-func (s *supervisor) noteAbandoned(next *runtime) {
+// recordAbandoned records the targets in which entries of ours stay without a loop. A
+// process that starts with the next file does not know of them.
+func (s *supervisor) recordAbandoned(next *runtime) {
 	for _, o := range s.runtime.sinks {
 		if o.at.listen == "" && next.sink(o.at) == nil {
 			s.abandoned[o.at] = s.runtime.cfg.Registries[o.at.registry]
@@ -329,9 +329,9 @@ func (s *supervisor) report(ctx context.Context, r admin.Reload) {
 	if r.OK {
 		h.log.Info("configuration reloaded", "trigger", r.Trigger, "changed", r.Changed, "waits_for_restart", r.Waits)
 	} else {
-		event.What, event.Why = "the configuration was not taken; the one before goes on", strings.Join(r.Errors, "; ")
-		event.Release = "when the file is mended: xds-bridge validate shows its errors, xds-bridge reload applies it"
-		h.log.Error("configuration not taken; the one before goes on", "trigger", r.Trigger, "faults", r.Errors, "ends", event.Release)
+		event.What, event.Why = "the configuration was refused; the one before continues", strings.Join(r.Errors, "; ")
+		event.Release = "when the file is corrected: xds-bridge validate shows its errors, xds-bridge reload applies it"
+		h.log.Error("configuration refused; the one before continues", "trigger", r.Trigger, "faults", r.Errors, "ends", event.Release)
 	}
 	h.events.Add(event)
 	h.audit.Record(ctx, audit.Entry{

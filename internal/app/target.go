@@ -38,7 +38,7 @@ type targetConnection struct {
 	listen      string          // the address at which it serves; empty where it connects
 	lasting     bool            // entries outlive the connection
 	onceUseless string          // why nothing is left of what a process wrote once it ended; empty: run --once has a use
-	note        string          // what a plan has to say of it; empty: nothing
+	remark      string          // what a plan says of it; empty: nothing
 	returned    <-chan struct{} // ready after a lost connection or a right to write is back, and others may have changed things meanwhile
 }
 

@@ -241,7 +241,7 @@ func checkZooKeeper(cfg *config.Config, at targetKey, target *zookeeper.Target) 
 		if r.Version != "" {
 			f.pass("version", "%s", r.Version)
 		} else {
-			f.warn("version", "not told", "add srvr to 4lw.commands.whitelist of the server, if you want to see it")
+			f.warn("version", "not reported", "add srvr to 4lw.commands.whitelist of the server, if you want to see it")
 		}
 		if r.Granted == r.Asked {
 			f.pass("session", "%s", r.Granted)
@@ -251,7 +251,7 @@ func checkZooKeeper(cfg *config.Config, at targetKey, target *zookeeper.Target) 
 		if r.Read != nil {
 			f.fail("list", r.Read, "let our user read the root of each format")
 		} else {
-			f.pass("list", "the folders of all formats")
+			f.pass("list", "the parent znodes of all formats")
 		}
 		if r.Write != nil {
 			user := cmp.Or(z.User, "anybody, since no user is set")
@@ -267,7 +267,7 @@ func checkZooKeeper(cfg *config.Config, at targetKey, target *zookeeper.Target) 
 // askOwner is how long it may take to look who wrote there before.
 const askOwner = 3 * time.Second
 
-// checkOwner tells what keeps run from writing: another process of the owner, or
+// checkOwner reports what keeps run from writing: another process of the owner, or
 // bridges of ours that wrote as another owner.
 func (f *findings) checkOwner(ctx context.Context, cfg *config.Config, at targetKey, target *zookeeper.Target) {
 	const check = "owner"
@@ -312,7 +312,7 @@ func (z zookeeperSource) check(ctx context.Context, f *findings) {
 			f.warn("list", strings.Join(r.Absent, ", ")+" does not exist, so that nothing is read there",
 				"check root of the bridge's formats or reads, unless the first provider has yet to register")
 		} else {
-			f.pass("list", "%d folders in the roots of all formats", r.Parents)
+			f.pass("list", "%d parent znodes in the roots of all formats", r.Parents)
 		}
 	}
 }

@@ -1,5 +1,5 @@
-// Package audit keeps who changed what by hand: a line of JSON for each word
-// of a person, appended to a file and logged. It decides nothing.
+// Package audit keeps who changed what by hand: a line of JSON for each decision of a
+// person, appended to a file and logged. It decides nothing.
 package audit
 
 import (
@@ -26,7 +26,7 @@ type Entry struct {
 	Subject string    `json:"subject,omitempty"` // the id of a hold, or an owner
 	Count   int       `json:"count"`             // of the entries concerned
 	Before  []string  `json:"before,omitempty"`  // those entries, the first of them where there are many
-	After   string    `json:"after"`             // what becomes of them
+	After   string    `json:"after"`             // what they are afterwards
 	Error   string    `json:"error,omitempty"`   // why it was not done, or not all of it
 }
 

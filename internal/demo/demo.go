@@ -22,11 +22,11 @@ import (
 type Options struct {
 	Out       io.Writer
 	Once      bool          // print the state once all is in sync, and return
-	JSON      bool          // print the state as one document; needs Once
+	JSON      bool          // print the state as one document; requires Once
 	ZooKeeper string        // host:port of a real one; empty: a registry in memory
 	Nacos     string        // http://host:port of a real one; at most one of both
 	Root      string        // parent of the interfaces, or group of a Nacos; empty: where no consumer looks, in memory /dubbo
-	Mesh      []byte        // as examples/mesh.yaml, which is taken if it is empty
+	Mesh      []byte        // as examples/mesh.yaml, which is read if it is empty
 	Interval  time.Duration // between two steps of the mesh; 0: what the mesh says
 	Log       *slog.Logger  // may be nil
 }
@@ -53,23 +53,23 @@ func Run(ctx context.Context, o Options) (err error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	o.Root = cmp.Or(o.Root, o.aside())
+	o.Root = cmp.Or(o.Root, o.defaultRoot())
 	m, err := parseMesh(o.Mesh)
 	if err != nil {
 		return err
 	}
 	m.Churn.Every = cmp.Or(o.Interval, m.Churn.Every)
-	s, err := newStage(ctx, o, m)
+	s, err := newEnvironment(ctx, o, m)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.close(context.WithoutCancel(ctx))) }()
-	return s.play(ctx)
+	return s.run(ctx)
 }
 
-// aside returns where the demo writes unless it is told: among the services of
-// a real registry its providers, which nobody can call, would be called.
-func (o Options) aside() string {
+// defaultRoot returns where the demo writes by default. In a real registry that is not
+// among the services: consumers would call providers that nobody can reach.
+func (o Options) defaultRoot() string {
 	switch {
 	case o.ZooKeeper != "":
 		return "/xds-bridge-demo"
@@ -79,8 +79,8 @@ func (o Options) aside() string {
 	return "/dubbo"
 }
 
-// play runs everything and ends with it.
-func (s *stage) play(ctx context.Context) error {
+// run runs everything until ctx ends or, with Once, until the state is printed.
+func (s *environment) run(ctx context.Context) error {
 	running, cancel := context.WithCancelCause(ctx)
 	wait := s.start(running, cancel)
 	defer func() {
@@ -89,7 +89,7 @@ func (s *stage) play(ctx context.Context) error {
 	}()
 	if !s.options.Once {
 		s.journal.open(s.options.Out)
-		s.journal.note(s.header())
+		s.journal.print(s.header())
 	}
 	s.journal.happened(fmt.Sprintf("%d services", len(s.istiod.mesh.Services)))
 	status, err := s.awaitSync(running)
@@ -99,13 +99,13 @@ func (s *stage) play(ctx context.Context) error {
 	if s.options.Once {
 		return s.show(ctx, status)
 	}
-	s.journal.note(fmt.Sprintf("in sync: %d entries in %d folders; Ctrl-C ends", status.Owned, status.Groups))
+	s.journal.print(fmt.Sprintf("in sync: %d entries in %d groups; Ctrl-C ends", status.Owned, status.Groups))
 	s.churn(running)
 	return failure(running)
 }
 
 // awaitSync waits until the registry holds what the mesh has.
-func (s *stage) awaitSync(ctx context.Context) (bridge.Status, error) {
+func (s *environment) awaitSync(ctx context.Context) (bridge.Status, error) {
 	patient, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	status, err := s.loop.AwaitQuiet(patient)
@@ -125,7 +125,7 @@ func (s *stage) awaitSync(ctx context.Context) (bridge.Status, error) {
 	}
 }
 
-// failure returns why the stage ended, nil where somebody ended it.
+// failure returns why the environment ended, nil if a person ended it.
 func failure(ctx context.Context) error {
 	if err := context.Cause(ctx); err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
 		return err //nolint:wrapcheck // start wrapped it
@@ -134,7 +134,7 @@ func failure(ctx context.Context) error {
 }
 
 // churn makes the steps of the mesh happen until ctx ends.
-func (s *stage) churn(ctx context.Context) {
+func (s *environment) churn(ctx context.Context) {
 	steps := s.istiod.mesh.Churn.Steps
 	if len(steps) == 0 {
 		<-ctx.Done()

@@ -134,7 +134,7 @@ func TestLive(t *testing.T) {
 	s, end := live(t, demo.Options{})
 	defer end()
 	shown := s.waitFor(t,
-		"in sync: 9 entries in 4 folders",
+		"in sync: 9 entries in 4 groups",
 		"mesh: add 10.244.3.14 of greeter.shop.svc.cluster.local\n",
 		"+ /dubbo/api.Greeter/providers tri://10.244.3.14:20000 weight=200 meshLocality=eu-1/eu-1c (",
 		"+ /dubbo/api.Farewell/providers tri://10.244.3.14:20000?group=blue&version=1.0.0",

@@ -87,7 +87,7 @@ func (i *istiod) apply(st step) {
 	i.push()
 }
 
-// push hands the server everything; a client tells for itself what changed.
+// push gives the server everything; a client finds what changed.
 func (i *istiod) push() {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -14,8 +14,8 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// journal is the target that the bridge writes to, telling of every change
-// that went in. It is safe for concurrent use.
+// journal is the target that the bridge writes to. It prints every change that was
+// written. It is safe for concurrent use.
 type journal struct {
 	registry.Target
 	pathOf func(registry.Group) (string, error)
@@ -72,8 +72,8 @@ func (j *journal) happened(what string) {
 	j.printf("mesh: %s\n", what)
 }
 
-// note writes a line of its own.
-func (j *journal) note(text string) {
+// print writes a line of its own.
+func (j *journal) print(text string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.printf("%s\n", text)

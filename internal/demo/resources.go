@@ -26,7 +26,7 @@ func clusterName(s service, subset string) string {
 	return fmt.Sprintf("outbound|%d|%s|%s", s.Port, subset, s.Host)
 }
 
-// names returns the service's own name and its namespace, as its host tells.
+// names returns the service's own name and its namespace, as its host has them.
 func (s service) names() (name, namespace string) {
 	name, rest, _ := strings.Cut(s.Host, ".")
 	namespace, _, _ = strings.Cut(rest, ".")
@@ -139,7 +139,7 @@ func (e endpoint) resource(s service) *endpointv3.LbEndpoint {
 	}
 }
 
-// healthOf returns what istiod calls a health; it leaves healthy untold.
+// healthOf returns the name that istiod has for a health; it does not report healthy.
 func healthOf(health string) (corev3.HealthStatus, bool) {
 	switch health {
 	case "", "healthy":

@@ -47,7 +47,7 @@ func (m *meshFile) paths(root string) []string {
 	return slices.Compact(all)
 }
 
-// remember notes which of the parents are not there.
+// remember records which of the parents are missing.
 func (r *realRegistry) remember(ctx context.Context, paths []string) error {
 	return r.raw(ctx, func(conn *zk.Conn) error {
 		for _, path := range paths {
@@ -70,30 +70,30 @@ func (r *realRegistry) restore(ctx context.Context) error {
 	defer cancel()
 	groups, err := r.target.Groups(ctx)
 	if err != nil {
-		return r.leftoverError(err)
+		return r.restoreError(err)
 	}
 	for _, g := range groups {
 		held, err := r.target.Read(ctx, g)
 		if err != nil {
-			return r.leftoverError(err)
+			return r.restoreError(err)
 		}
 		ours := slices.DeleteFunc(held, func(h registry.Held) bool { return h.Owner != r.owner })
 		if err := r.target.Write(ctx, registry.Change{Group: g, Delete: ours}); err != nil {
-			return r.leftoverError(err)
+			return r.restoreError(err)
 		}
 	}
 	return r.raw(ctx, func(conn *zk.Conn) error {
 		for _, path := range r.missing {
 			err := conn.Delete(path, -1)
 			if err != nil && !errors.Is(err, zk.ErrNoNode) && !errors.Is(err, zk.ErrNotEmpty) {
-				return r.leftoverError(err)
+				return r.restoreError(err)
 			}
 		}
 		return nil
 	})
 }
 
-func (r *realRegistry) leftoverError(err error) error {
+func (r *realRegistry) restoreError(err error) error {
 	return fmt.Errorf("demo: entries may be left in ZooKeeper at %s: %w; remove them with: xds-bridge demo --once --zookeeper %s",
 		r.address, err, r.address)
 }

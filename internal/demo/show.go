@@ -11,7 +11,7 @@ import (
 // State is what --once prints as JSON. Its names are stable.
 type State struct {
 	InSync   bool                   `json:"in_sync"`
-	Services []bridge.ServiceStatus `json:"services"` // of the mesh, with what became of each
+	Services []bridge.ServiceStatus `json:"services"` // of the mesh, each with its reason
 	Groups   []GroupState           `json:"folders"`  // of the registry, as far as the bridge wrote in them
 }
 
@@ -22,7 +22,7 @@ type GroupState struct {
 }
 
 // show prints the state of both sides.
-func (s *stage) show(ctx context.Context, status bridge.Status) error {
+func (s *environment) show(ctx context.Context, status bridge.Status) error {
 	state := State{InSync: status.InSync(), Services: status.Services}
 	groups, err := s.journal.Groups(ctx)
 	if err != nil {
@@ -59,7 +59,7 @@ func (s *stage) show(ctx context.Context, status bridge.Status) error {
 	return nil
 }
 
-func (s *stage) list(state State) error {
+func (s *environment) list(state State) error {
 	for _, f := range state.Groups {
 		if _, err := fmt.Fprintln(s.options.Out, f.Path); err != nil {
 			return fmt.Errorf("demo: %w", err)

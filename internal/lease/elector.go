@@ -17,8 +17,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// An Elector takes part in the election of the leader of one target while Run
-// runs. It implements bridge.Election, and is safe for concurrent use.
+// An Elector joins the election of the leader of one target while Run runs. It implements bridge.Election, and is safe for concurrent use.
 type Elector struct {
 	opts    Options
 	changed chan struct{} // the leadership is another
@@ -26,7 +25,7 @@ type Elector struct {
 
 	mu      sync.Mutex
 	view    view
-	shown   bridge.Leadership // as the loop was last told
+	shown   bridge.Leadership // as the loop was last notified
 	lost    int               // how often the time of its entry ran out
 	lastErr error
 }
@@ -97,8 +96,7 @@ func (e *Elector) turn(ctx context.Context) error {
 	return nil
 }
 
-// update changes the view, and tells the loop where the leadership is another
-// then.
+// update changes the view, and notifies the loop of another leadership.
 func (e *Elector) update(change func(*view)) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -163,7 +161,7 @@ func (e *Elector) Leave(ctx context.Context) error {
 // Ready implements bridge.Election.
 func (e *Elector) Ready(l bridge.Leadership) { e.update(func(v *view) { v.done = l }) }
 
-// Configure tells the others what this replica is configured to write, by a text
+// Configure reports to the others what this replica is configured to write, by a text
 // that is the same for all that are configured alike.
 func (e *Elector) Configure(text string) { e.update(func(v *view) { v.config = text }) }
 

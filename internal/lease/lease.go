@@ -72,7 +72,7 @@ type record struct {
 }
 
 type member struct {
-	Beat    int64  `json:"beat"`              // counted up; one that stands still is dead
+	Beat    int64  `json:"beat"`              // counted up; one that does not change is dead
 	TTL     int64  `json:"ttl_ms"`            // how long that takes, in milliseconds
 	Ready   int64  `json:"ready,omitempty"`   // the term in which it did what its role asks for
 	Leaving bool   `json:"leaving,omitempty"` // it is about to end
@@ -85,7 +85,7 @@ type member struct {
 const maxAhead = 100 * 366 * 24 * 60 * 60 * 1000
 
 // parse returns the record that a text is, and whether it is one that any version
-// wrote. The error tells that a later version wrote it.
+// wrote. The error says that a later version wrote it.
 func parse(text []byte, now time.Time) (r record, sound bool, err error) {
 	sound = json.Unmarshal(text, &r) == nil
 	if r.Format != format && r.Format != 0 {

@@ -43,9 +43,8 @@ func (v *view) anew(now time.Time) record {
 	return v.record
 }
 
-// observe takes a record in as the one that holds, and notes which entries
-// changed. Where the record was out of sight for long, or this process stood
-// still, nothing is concluded from their silence.
+// observe adopts a record as the current one, and records which entries changed. If the
+// record was not read for long, silence of an entry proves nothing.
 func (v *view) observe(r record, now time.Time) {
 	blind := now.Sub(v.readAt) > 2*v.beat()
 	seen := make(map[string]time.Time, len(r.Members))

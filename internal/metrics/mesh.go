@@ -34,7 +34,7 @@ func (m *Metrics) Mapping(name string) func(debug.Observation) {
 
 // servedMetrics count what istiods are served.
 type servedMetrics struct {
-	pushes, faults, refused, rest *prometheus.CounterVec
+	pushes, errors, refused, rest *prometheus.CounterVec
 	resources, streams            *prometheus.GaugeVec
 	latency                       *prometheus.HistogramVec
 }
@@ -42,7 +42,7 @@ type servedMetrics struct {
 func newServedMetrics(m *Metrics) servedMetrics {
 	return servedMetrics{
 		pushes:    m.counter("mcp_pushes_total", "Sets of ServiceEntries that were put together for istiods.", "peer"),
-		faults:    m.counter("mcp_faults_total", "Answers that were refused, addresses that ran out, state files that could not be written.", "peer", "reason"),
+		errors:    m.counter("mcp_faults_total", "Answers that were refused, addresses that ran out, state files that could not be written.", "peer", "reason"),
 		refused:   m.counter("mcp_refused_total", "Clients at the address for istiod that were refused.", "peer", "reason"),
 		rest:      m.counter("mcp_rest_requests_total", "Requests of data planes over REST.", "peer"),
 		resources: m.gauge("mcp_resources", "ServiceEntries in the set that is served.", "peer"),
@@ -72,7 +72,7 @@ func (m *Metrics) Served(name string) func(mcp.Observation) {
 		case mcp.ObservedRefused:
 			s.refused.WithLabelValues(name, string(o.Refused)).Inc()
 		case mcp.ObservedNack, mcp.ObservedState, mcp.ObservedNoAddress:
-			s.faults.WithLabelValues(name, string(o.Kind)).Inc()
+			s.errors.WithLabelValues(name, string(o.Kind)).Inc()
 		}
 	}
 }

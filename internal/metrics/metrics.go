@@ -1,6 +1,6 @@
 // Package metrics counts what the bridge does, under the names that
 // docs/reference/metrics.md lists. Labels are names of the configuration and
-// words of fixed sets; no service, address or error text is ever one.
+// values of fixed sets; no service, address or error text is ever one.
 package metrics
 
 import (
@@ -48,7 +48,7 @@ func New(b Build) *Metrics {
 	m.gauge("build_info", "What is running; always 1.", "version", "revision", "go_version").
 		WithLabelValues(b.Version, b.Revision, runtime.Version()).Set(1)
 	m.sessions = m.counter("sessions_lost_total", "Sessions or streams that ended other than by our own wish.", "peer")
-	m.logins = m.counter("logins_total", "Times that a registry was asked for a token, by what came of it.", "peer", "result")
+	m.logins = m.counter("logins_total", "Times that a registry was asked for a token, by its result.", "peer", "result")
 	m.limits = m.gauge("limit_usage_ratio", "How much of a registry's limit the fullest group uses; 1 is all of it.", "peer", "limit")
 	m.target = newTargetMetrics(m)
 	m.stream = newStreamMetrics(m)
@@ -69,11 +69,11 @@ func (m *Metrics) Definitions() []Definition {
 	return all
 }
 
-// SessionLost counts a session of a peer that ended other than by our own wish.
+// SessionLost counts a session of a registry that we did not end.
 func (m *Metrics) SessionLost(name string) { m.sessions.WithLabelValues(name).Inc() }
 
-// LimitUsage notes how much of a limit of a peer is used. The limit is a word
-// of a fixed set, such as znode_children_bytes.
+// LimitUsage records how much of a limit of a registry is used. The limit is of a
+// fixed set, such as znode_children_bytes.
 func (m *Metrics) LimitUsage(name, limit string, ratio float64) {
 	m.limits.WithLabelValues(name, limit).Set(ratio)
 }
@@ -109,7 +109,7 @@ func (m *Metrics) define(kind, name, help string, labels []string) {
 	m.defined = append(m.defined, Definition{Name: Prefix + name, Type: kind, Help: help, Labels: labels})
 }
 
-// configMetrics tell which configuration runs.
+// configMetrics report which configuration runs.
 type configMetrics struct{ ok, since *prometheus.GaugeVec }
 
 func newConfigMetrics(m *Metrics) configMetrics {
@@ -119,7 +119,7 @@ func newConfigMetrics(m *Metrics) configMetrics {
 	}
 }
 
-// Reloaded notes whether a configuration that was read is what runs.
+// Reloaded records whether a configuration that was read is what runs.
 func (m *Metrics) Reloaded(ok bool) { //nolint:revive // an outcome, not a flag
 	if !ok {
 		m.config.ok.WithLabelValues().Set(0)

@@ -43,7 +43,7 @@ func (m *Metrics) Nacos(name string) func(nacos.Observation) {
 	}
 }
 
-// nacosCode puts an error of a Nacos client into one of few words.
+// nacosCode returns the class of an error of a Nacos client.
 func nacosCode(err error) string {
 	switch {
 	case errors.Is(err, nacos.ErrDenied):

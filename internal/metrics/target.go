@@ -22,7 +22,7 @@ type targetMetrics struct {
 
 func newTargetMetrics(m *Metrics) targetMetrics {
 	return targetMetrics{
-		up:          m.gauge("peer_up", "Whether the connection to a registry stands, and the last call over it succeeded.", "peer", "kind", "direction"),
+		up:          m.gauge("peer_up", "Whether the connection to a registry is up, and the last call over it succeeded.", "peer", "kind", "direction"),
 		contact:     m.gauge("peer_last_contact_timestamp_seconds", "When a registry last answered.", "peer", "kind", "direction"),
 		applied:     m.counter("changes_applied_total", "Entries written to a target.", "peer", "bridge", "op"),
 		failed:      m.counter("changes_failed_total", "Writes to a target that failed; each is tried again.", "peer"),
@@ -84,7 +84,7 @@ func (t targetMetrics) call(o bridge.Observation, name, kind string) {
 	}
 }
 
-// errorCode puts an error into one of few words.
+// errorCode returns the class of an error.
 func errorCode(err error) string {
 	switch {
 	case errors.Is(err, registry.ErrConflict):
@@ -100,8 +100,7 @@ func errorCode(err error) string {
 	}
 }
 
-// oneOf returns a word if it is one of a fixed set, so that a label stays
-// bounded whatever comes.
+// oneOf returns a value if it is one of a fixed set, so that a label stays bounded.
 func oneOf(value string, set ...string) string {
 	if slices.Contains(set, value) {
 		return value

@@ -3,8 +3,8 @@
 // a URL, as metadata, in a name that cannot be read. What is stored in a
 // registry is never touched by it.
 //
-// It is applied once on each way out: to the answers of the status API, to
-// what verbs print, to log lines, probes and the audit file.
+// It is applied once where a text leaves: to answers of the status API, output of
+// commands, log lines, probes and the audit file.
 package redact
 
 import (
@@ -16,14 +16,14 @@ import (
 	"strings"
 )
 
-// Hidden stands for a value that nobody needs to see.
+// Hidden replaces a secret value.
 const Hidden = "<redacted>"
 
 // Key reports whether the name of a parameter says that its value is secret.
 func Key(name string) bool {
 	k := strings.ToLower(name)
-	for _, word := range secrets() {
-		if strings.Contains(k, word) {
+	for _, part := range secrets() {
+		if strings.Contains(k, part) {
 			return true
 		}
 	}
@@ -38,7 +38,7 @@ func Key(name string) bool {
 	return false
 }
 
-// secrets are the words of which one in a name makes its value secret.
+// secrets are texts that make the value of a name that holds one a secret.
 func secrets() []string {
 	return []string{
 		"password", "passwd", "passphrase", "token", "secret", "credential", "authorization", "signature", "private",
@@ -54,8 +54,8 @@ func ends(name string) bool {
 	if k == "token" {
 		return false
 	}
-	for _, word := range append(secrets(), "pass", "pwd", "jwt", "ak", "sk") {
-		if strings.HasSuffix(k, word) {
+	for _, suffix := range append(secrets(), "pass", "pwd", "jwt", "ak", "sk") {
+		if strings.HasSuffix(k, suffix) {
 			return true
 		}
 	}

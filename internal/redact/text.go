@@ -8,7 +8,7 @@ import (
 )
 
 // Text returns a text in which the secrets of these forms are hidden, however
-// often and in whichever way names, signs and values were escaped:
+// often names, signs and values were escaped:
 //
 //	token=s3cret&…            a parameter of a URL
 //	"token":"s3cret"          a member of JSON; lists, objects and bare values too
@@ -50,7 +50,7 @@ type view struct {
 	at   []int // where each byte began before, and where the last one ended
 }
 
-// maxEscapes is how often a text is taken to be escaped.
+// maxEscapes is how often a text is assumed to be escaped.
 const maxEscapes = 6
 
 // plain undoes %41, \x41, \u0041 and \" until none is left.
@@ -75,7 +75,7 @@ func plain(s string) view {
 	return v
 }
 
-// unescape returns the first sign of a text and how many bytes it takes.
+// unescape returns the first sign of a text and its size in bytes.
 func unescape(s []byte) (sign byte, size int) {
 	for _, form := range []struct {
 		begins string
@@ -94,7 +94,7 @@ func unescape(s []byte) (sign byte, size int) {
 	return s[0], 1
 }
 
-// size returns how many bytes a sign took before its escapes were undone.
+// size returns the size of a sign in bytes before its escapes were undone.
 func (v view) size(i int) int { return v.at[i+1] - v.at[i] }
 
 // secret returns where the secret is that a sign at i announces; a negative
@@ -146,7 +146,7 @@ func isName(b byte) bool {
 
 // member is the value of a member of JSON, whose name is quoted, or of a
 // header or a line of YAML, whose colon has a space after it. In a URL a plus
-// stands for a space.
+// is a space.
 func (v view) member(colon int) (from, to int) {
 	before := bytes.TrimRight(v.text[:colon], " +")
 	quoted := bytes.HasSuffix(before, []byte{'"'})
@@ -179,11 +179,11 @@ func (v view) beginsErrno(i int) bool {
 	return false
 }
 
-// line is the value of a header or a line of YAML: one word, and the one after
-// it where the first says how to read it.
+// line is the value of a header or a line of YAML: the text up to a space and, after
+// bearer or basic, up to the next.
 func (v view) line(from, size int) (_, to int) {
 	to = v.until(from, size, " \t\r\n\"")
-	if word := strings.ToLower(string(v.text[from:to])); (word == "bearer" || word == "basic") && to < len(v.text) {
+	if scheme := strings.ToLower(string(v.text[from:to])); (scheme == "bearer" || scheme == "basic") && to < len(v.text) {
 		to = v.until(to+1, size, " \t\r\n\"")
 	}
 	return from, to

@@ -27,8 +27,8 @@ const (
 	bridgeName = "demo"
 )
 
-// stage is everything that plays: the mesh, the bridge and the registry.
-type stage struct {
+// environment is the mesh, the bridge and the registry.
+type environment struct {
 	options Options
 	istiod  *istiod
 	table   *registry.Table
@@ -41,8 +41,8 @@ type stage struct {
 	nacos   *nacos.Client // nil: none
 }
 
-func newStage(ctx context.Context, o Options, m *meshFile) (s *stage, err error) {
-	s = &stage{options: o, table: registry.NewTable()}
+func newEnvironment(ctx context.Context, o Options, m *meshFile) (s *environment, err error) {
+	s = &environment{options: o, table: registry.NewTable()}
 	defer func() {
 		if err != nil && s.real != nil {
 			s.real.client.Close()
@@ -96,7 +96,7 @@ func newSource(i *istiod, o Options) (*mesh.Source, error) {
 }
 
 // target returns the registry that is written to.
-func (s *stage) target(ctx context.Context, mark metadata.Mark, m *meshFile) (registry.Target, error) {
+func (s *environment) target(ctx context.Context, mark metadata.Mark, m *meshFile) (registry.Target, error) {
 	if s.options.Nacos != "" {
 		return s.nacosTarget(mark)
 	}
@@ -125,7 +125,7 @@ func (s *stage) target(ctx context.Context, mark metadata.Mark, m *meshFile) (re
 
 // start runs everything; the function it returns waits for the end of all. A
 // part that fails ends the others.
-func (s *stage) start(ctx context.Context, end context.CancelCauseFunc) (wait func()) {
+func (s *environment) start(ctx context.Context, end context.CancelCauseFunc) (wait func()) {
 	var running sync.WaitGroup
 	parts := map[string]func(context.Context) error{
 		"mesh":   s.istiod.run,
@@ -145,8 +145,8 @@ func (s *stage) start(ctx context.Context, end context.CancelCauseFunc) (wait fu
 	return running.Wait
 }
 
-// close gives back what the stage took.
-func (s *stage) close(ctx context.Context) error {
+// close gives back what the environment holds.
+func (s *environment) close(ctx context.Context) error {
 	if s.real == nil {
 		return nil
 	}
@@ -155,7 +155,7 @@ func (s *stage) close(ctx context.Context) error {
 }
 
 // header says what there is.
-func (s *stage) header() string {
+func (s *environment) header() string {
 	where := "in memory, root " + s.options.Root
 	if s.real != nil {
 		where = "ZooKeeper at " + s.real.address + ", root " + s.options.Root + "; it is left as it was"
@@ -170,7 +170,7 @@ func (s *stage) header() string {
 // nacosTarget returns a real Nacos. There is nothing to restore in one: what
 // is published goes with the connection, and a service without instances some
 // time later.
-func (s *stage) nacosTarget(mark metadata.Mark) (registry.Target, error) {
+func (s *environment) nacosTarget(mark metadata.Mark) (registry.Target, error) {
 	codec, err := dubbo.NewNacos(dubbo.Options{Group: s.options.Root, Mark: mark})
 	if err != nil {
 		return nil, fmt.Errorf("demo: %w", err)
