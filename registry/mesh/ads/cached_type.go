@@ -8,58 +8,68 @@ import (
 	"slices"
 )
 
-// cachedType is one resource type with what is known of it, whatever its resources
-// are in Go. Only Run's goroutine touches it.
+// cachedType is one resource type with its known resources, whatever their Go type.
+// Only Run's goroutine touches it.
 type cachedType interface {
-	// apply applies a response and tells the subscribers. The error is what to
-	// reject the response with; what was valid in it is applied all the same.
-	apply(r response, f rawResponse) error
-	// timeout reports names that were asked for and not answered.
-	timeOut(names []string, f rawResponse)
-	// lost reports a connection that failed, or a stream that ended.
-	lost(err error, l loss)
+	// apply applies the valid resources of a response and notifies subscribers. The
+	// error is what to reject the response with.
+	apply(r response, p position) error
+	// expire reports names that were asked for and not answered.
+	expire(names []string, p position)
+	// disconnected reports a connection that failed, or a stream that ended.
+	disconnected(err error, d disconnection)
 	// versions returns the held resources and their versions, at most limit
 	// bytes of names.
 	versions(limit int) map[string]string
 }
 
-// loss is what became of a connection.
-type loss int
+// disconnection is when a connection failed.
+type disconnection int
 
 const (
-	notConnected loss = iota // it failed before it delivered anything
-	streamEnded              // the stream delivered, and broke
+	connectFailed disconnection = iota // before it delivered anything
+	streamEnded                        // after it delivered
 )
 
-// typeState is a type in both its forms.
+// typeState is a type with its subscriptions and its resources.
 type typeState struct {
 	interest *interest
 	cached   cachedType
 }
 
-// rawResponse is where a response or an expiry is in its stream.
-type rawResponse struct {
-	epoch     int
-	delta     bool
-	first     bool // first response of this type on this stream
-	silent    bool // no response of this type on this stream yet
-	wildcard  bool // the server knows that we want everything
-	late      bool // it learned so after other names: its answer cannot be distinguished from others
-	answered  bool // it has sent something since
-	presented map[string]string
-	version   string              // state of the world: version the server was told we hold
-	waiting   map[string]struct{} // names without an answer
+// position is where a response or a timeout is in its stream.
+type position struct {
+	epoch        int
+	delta        bool
+	first        bool // first response of this type on this stream
+	silent       bool // no response of this type on this stream yet
+	wildcard     bool // the server knows that we ask for everything
+	lateWildcard bool // after other names: its response cannot be distinguished from theirs
+	answered     bool // a response came since
+	presented    map[string]string
+	version      string              // state of the world: the held version that was sent
+	waiting      map[string]struct{} // names without an answer
 }
 
-// resync says that removals are found by comparison with an earlier stream.
-func (f rawResponse) resync() bool { return f.first && f.epoch > 1 }
+// resync reports whether removals are found by comparison with an earlier stream.
+func (p position) resync() bool { return p.first && p.epoch > 1 }
 
-// digest tells the bytes of one resource from those of another, so that they
-// need not be kept. It is of this process only.
+// isCurrent reports whether silence about a held resource means that it has not
+// changed: the server knows which version is held. That needs versions, which istiod
+// does not send.
+func (p position) isCurrent(name string) bool {
+	if p.delta {
+		return p.presented[name] != ""
+	}
+	return p.version != "" && p.silent
+}
+
+// digest stands for the bytes of a resource, so that they are not kept. It is valid
+// in this process only.
 type digest [2]uint64
 
 // hasher makes digests. Its seeds are secret, so that nobody can make two
-// resources that have the same.
+// resources of the same digest.
 type hasher [2]maphash.Seed
 
 func newHasher() hasher { return hasher{maphash.MakeSeed(), maphash.MakeSeed()} }
@@ -68,17 +78,17 @@ func (h hasher) sum(data []byte) digest {
 	return digest{maphash.Bytes(h[0], data), maphash.Bytes(h[1], data)}
 }
 
-// cachedTypeOf is a cached type whose resources are read as T.
+// cachedTypeOf is a cached type whose resources are decoded as T.
 type cachedTypeOf[T any] struct {
-	kind     Kind[T]
-	ledger   *interest
-	epoch    *int // of the stream that delivers now
-	link     *int // number of its connection
-	records  map[string]*record[T]
-	hasher   hasher
-	sums     map[digest]string // names of held resources that came without an envelope
-	nameless map[string]string // errors without a name told last
-	complete int               // epoch in which the whole set was told
+	kind       Kind[T]
+	interest   *interest
+	epoch      *int // of the stream that delivers now
+	connection *int // number of its connection
+	records    map[string]*record[T]
+	hasher     hasher
+	sums       map[digest]string // names of held resources that came without an envelope
+	nameless   map[string]string // errors without a name that were reported last
+	complete   int               // epoch in which all resources were reported
 
 	all   map[*Subscription[T]]struct{}
 	named map[string][]*Subscription[T]
@@ -87,31 +97,31 @@ type cachedTypeOf[T any] struct {
 // record is what is known of one name.
 type record[T any] struct {
 	held    bool
-	absent  bool // the server said that there is none
+	absent  bool // the server reported that there is none
 	value   T
 	version string
 	sum     digest
-	epoch   int   // last told in
+	epoch   int   // reported in last
 	unknown error // asked for and not answered since
-	invalid error // what was wrong with the newest
+	invalid error // why the newest was rejected
 }
 
-func newCachedType[T any](k Kind[T], l *interest, epoch, link *int) *cachedTypeOf[T] {
+func newCachedType[T any](k Kind[T], i *interest, epoch, connection *int) *cachedTypeOf[T] {
 	t := &cachedTypeOf[T]{
-		kind: k, ledger: l, epoch: epoch, link: link,
+		kind: k, interest: i, epoch: epoch, connection: connection,
 		records: map[string]*record[T]{}, hasher: newHasher(), sums: map[digest]string{}, nameless: map[string]string{},
 		all: map[*Subscription[T]]struct{}{}, named: map[string][]*Subscription[T]{},
 	}
-	l.release = t.release
+	i.forget = t.forgetDropped
 	return t
 }
 
-// release forgets a name that nobody wants, unless the wildcard covers it.
-func (t *cachedTypeOf[T]) release(name string) {
+// forgetDropped forgets a name without a subscription, unless the wildcard covers it.
+func (t *cachedTypeOf[T]) forgetDropped(name string) {
 	if name == Wildcard {
 		t.complete = 0
 	}
-	if r := t.records[name]; r == nil || t.ledger.want[Wildcard] > 0 && r.held {
+	if r := t.records[name]; r == nil || t.interest.subscriptions[Wildcard] > 0 && r.held {
 		return
 	}
 	t.forget(name)
@@ -126,31 +136,31 @@ func (t *cachedTypeOf[T]) record(name string) *record[T] {
 	return r
 }
 
-// forget drops what is known of a name.
+// forget removes the record of a name.
 func (t *cachedTypeOf[T]) forget(name string) {
 	if r := t.records[name]; r != nil {
-		t.unhold(r)
+		t.clear(r)
 		t.setUnknown(r, nil)
 		delete(t.records, name)
 	}
 }
 
-func (t *cachedTypeOf[T]) unhold(r *record[T]) {
+// clear removes the resource of a record.
+func (t *cachedTypeOf[T]) clear(r *record[T]) {
 	if r.held {
 		delete(t.sums, r.sum)
-		t.ledger.held--
+		t.interest.held--
 	}
 	var none T
 	r.held, r.value, r.version, r.sum, r.invalid = false, none, "", digest{}, nil
 }
 
 func (t *cachedTypeOf[T]) setUnknown(r *record[T], err error) {
-	if (r.unknown == nil) != (err == nil) {
-		if err == nil {
-			t.ledger.unknown--
-		} else {
-			t.ledger.unknown++
-		}
+	switch {
+	case r.unknown == nil && err != nil:
+		t.interest.unknown++
+	case r.unknown != nil && err == nil:
+		t.interest.unknown--
 	}
 	r.unknown = err
 }
@@ -170,19 +180,19 @@ func (t *cachedTypeOf[T]) versions(limit int) map[string]string {
 	return versions
 }
 
-func (t *cachedTypeOf[T]) lost(err error, l loss) {
-	n := t.newEvents(*t.epoch)
+func (t *cachedTypeOf[T]) disconnected(err error, d disconnection) {
+	b := t.newEvents(*t.epoch)
 	for _, s := range t.subscribers() {
-		if l == streamEnded {
-			n.event(s).Ended = err
+		if d == streamEnded {
+			b.event(s).Ended = err
 		} else {
-			n.event(s).Disconnected = err
+			b.event(s).Disconnected = err
 		}
 	}
-	n.deliver()
+	b.deliver()
 }
 
-// subscribers returns every subscription, in the order they were made.
+// subscribers returns every subscription, oldest first.
 func (t *cachedTypeOf[T]) subscribers() []*Subscription[T] {
 	set := maps.Clone(t.all)
 	for _, subs := range t.named {
@@ -195,74 +205,64 @@ func (t *cachedTypeOf[T]) subscribers() []*Subscription[T] {
 
 func byAge[T any](a, b *Subscription[T]) int { return cmp.Compare(a.id, b.id) }
 
-// errSilent is what an Unknown name is told with.
-var errSilent = errors.New("ads: asked for, and not answered")
+// errUnanswered is the error of an Unknown name.
+var errUnanswered = errors.New("ads: asked for, and not answered")
 
-func (t *cachedTypeOf[T]) timeOut(names []string, f rawResponse) {
-	n := t.newEvents(f.epoch)
+func (t *cachedTypeOf[T]) expire(names []string, p position) {
+	b := t.newEvents(p.epoch)
 	for _, name := range names {
 		if name == Wildcard {
-			t.timeOutAll(n, f)
+			t.expireWildcard(b, p)
 			continue
 		}
 		r := t.record(name)
 		switch {
-		case r.absent || r.held && r.epoch == f.epoch:
-		case r.held && f.current(name):
-			r.epoch = f.epoch
-			n.confirmed(name)
+		case r.absent || r.held && r.epoch == p.epoch:
+		case r.held && p.isCurrent(name):
+			r.epoch = p.epoch
+			b.confirmed(name)
 		default:
 			if !r.held {
-				r.epoch = f.epoch
+				r.epoch = p.epoch
 			}
-			t.setUnknown(r, errSilent)
-			n.unknown(name, errSilent)
+			t.setUnknown(r, errUnanswered)
+			b.unknown(name, errUnanswered)
 		}
 	}
-	n.deliver()
+	b.deliver()
 }
 
-// timeOutAll judges a wildcard whose time is up: what was answered late is whole
-// by now, and silence means that all is as it was, or nothing.
-func (t *cachedTypeOf[T]) timeOutAll(n *eventBuilder[T], f rawResponse) {
-	if f.late && f.answered {
-		t.finish(n, f)
+// expireWildcard ends the wait for the wildcard. After a late one, its resources are
+// complete by now. Silence means that nothing changed, or nothing at all.
+func (t *cachedTypeOf[T]) expireWildcard(b *eventBuilder[T], p position) {
+	if p.lateWildcard && p.answered {
+		t.markComplete(b, p)
 		return
 	}
-	var confirmed []string
+	var held []string
 	current := true
 	for name, r := range t.records {
 		if r.held {
-			current = current && f.current(name)
-			confirmed = append(confirmed, name)
+			current = current && p.isCurrent(name)
+			held = append(held, name)
 		}
 	}
-	if !current || len(confirmed) == 0 {
-		t.setUnknown(t.record(Wildcard), errSilent)
-		n.unknown(Wildcard, errSilent)
+	if !current || len(held) == 0 {
+		t.setUnknown(t.record(Wildcard), errUnanswered)
+		b.unknown(Wildcard, errUnanswered)
 		return
 	}
-	for _, name := range confirmed {
-		t.records[name].epoch = f.epoch
-		n.confirmed(name)
+	for _, name := range held {
+		t.records[name].epoch = p.epoch
+		b.confirmed(name)
 	}
-	t.finish(n, f)
+	t.markComplete(b, p)
 }
 
-// current says that silence about a held resource means that it is as it was:
-// the server was told which version we hold and had nothing to add. A server
-// that gives no versions (istiod) cannot mean that.
-func (f rawResponse) current(name string) bool {
-	if f.delta {
-		return f.presented[name] != ""
-	}
-	return f.version != "" && f.silent
-}
-
-// finish marks the whole set as told in this epoch.
-func (t *cachedTypeOf[T]) finish(n *eventBuilder[T], f rawResponse) {
-	if t.complete != f.epoch {
-		t.complete = f.epoch
-		n.complete()
+// markComplete records that all resources were reported in this epoch.
+func (t *cachedTypeOf[T]) markComplete(b *eventBuilder[T], p position) {
+	if t.complete != p.epoch {
+		t.complete = p.epoch
+		b.complete()
 	}
 }

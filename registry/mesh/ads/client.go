@@ -1,17 +1,16 @@
-// Package ads is the xDS client: it asks one management server (istiod or any
-// other that speaks aggregated discovery) for resources of any type, incremental
-// where the server can, and tells its subscribers what changed. It keeps what it
-// was told for as long as the server is away; it never concludes that something
-// is gone from silence or from a broken connection. What the resources mean is
-// not its business.
+// Package ads is the xDS client. It asks one management server (istiod or any
+// other with aggregated discovery) for resources of any type, in the delta
+// variant if the server has it, and reports changes to subscribers. While the
+// server is away it keeps what it has: neither silence nor a broken connection
+// means that a resource is gone. It does not interpret resources.
 //
-// A Client runs one goroutine of its own (Run), in which every handler is called,
-// and two per stream: one that receives and one that sends, so that neither side
-// of a stream can block the other. While Run's reads many resources, it waits for
-// as many as there are processors.
+// Run's goroutine calls every handler. Each stream has two more goroutines, one
+// that receives and one that sends, so that neither side blocks the other. While
+// Run's goroutine decodes many resources, it waits for one goroutine per processor.
 package ads
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,17 +26,16 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Client keeps one stream to a management server. Several may live in one
-// process; they share nothing.
+// Client keeps one stream to a management server. Clients share nothing.
 type Client struct {
-	inbox  *inbox
-	board  *board
+	tasks  *taskQueue
+	state  *sharedState
 	engine *engine
 	used   atomic.Bool // Run was called
 }
 
-// New returns a client that does nothing until Run. The error names the field
-// that is wrong.
+// New returns a client that does nothing until Run. The error names the invalid
+// field.
 func New(o Options) (*Client, error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -45,151 +43,122 @@ func New(o Options) (*Client, error) {
 	if o.Node != nil {
 		o.Node = proto.CloneOf(o.Node)
 	}
-	b := &board{}
-	return &Client{inbox: newInbox(), board: b, engine: newEngine(o.withDefaults(), b)}, nil
+	s := &sharedState{}
+	return &Client{tasks: newTaskQueue(), state: s, engine: newEngine(o.withDefaults(), s)}, nil
 }
 
-// Run connects once something is subscribed to, and connects again whenever the
-// stream ends, until ctx ends. It returns nil when ctx ended and every goroutine
-// of the client ended. It may be called once.
+// Run connects once there is a subscription, and again whenever the stream ends.
+// It returns nil once ctx and every goroutine of the client ended. It may be
+// called once.
 func (c *Client) Run(ctx context.Context) error {
 	if c.used.Swap(true) {
 		return errors.New("ads: Run was called before")
 	}
-	defer c.inbox.close()
-	c.engine.loop(ctx, c.inbox)
+	defer c.tasks.close()
+	c.engine.loop(ctx, c.tasks)
 	return nil
 }
 
-// State returns how the client stands; it may be called at any time.
-func (c *Client) State() State { return c.board.get() }
+// State returns the state of the client; it may be called at any time.
+func (c *Client) State() State { return c.state.get() }
 
-// Redial replaces the connection by a new one: the name is looked up again, and
-// any address other than the present one is preferred, those given before all,
-// as host:port. The old stream continues until the new one has delivered, and
-// stays where none can be had; that is tried again until it succeeds.
+// Redial replaces the connection: the host is resolved again, and any other
+// address is preferred to the present one, those given (host:port) before all. The
+// old stream continues until the new one has delivered. Redial is repeated until it
+// succeeds.
 func (c *Client) Redial(first ...string) {
 	first = slices.Clone(first)
-	c.inbox.post(func(e *engine) { e.redial, e.first = e.links, first })
+	c.tasks.add(func(e *engine) { e.connector.replace(first) })
 }
 
 // SetNode announces the client as another node. The server reads the node only
-// at the start of a stream, so that a second stream is opened over the same
-// connection, and the first is closed once the second has delivered. Changes in
-// quick succession are announced as one.
+// at the start of a stream. So a second stream is opened over the same connection,
+// and the first one is closed once the second has delivered. Changes in quick
+// succession are announced as one.
 func (c *Client) SetNode(n *corev3.Node) {
 	n = proto.CloneOf(n)
-	c.inbox.post(func(e *engine) {
-		if !proto.Equal(e.node, n) {
-			e.node = n
+	c.tasks.add(func(e *engine) {
+		if !proto.Equal(e.connector.node, n) {
+			e.connector.node = n
 		}
 	})
 }
-
-// State is how a client stands.
-type State struct {
-	Connected bool // a stream is open and has delivered a message
-	Mode      Mode // spoken now, or to be tried next
-	Epoch     int  // number of the newest stream, 0 before the first
-	// Address is where the stream leads that delivers, or did last: host:port, or
-	// empty where gRPC connects by itself.
-	Address string
-	// Since is when Connected last changed.
-	Since time.Time
-	// Attempts counts failures in a row since a message was last received.
-	Attempts int
-	// Err is why the last stream or attempt ended; nil once a stream delivers.
-	Err   error
-	Types map[string]TypeState // by type URL
-}
-
-// TypeState is how one resource type stands.
-type TypeState struct {
-	Version   string // last accepted
-	Nonce     string // last received on this stream
-	Resources int    // held
-	Unknown   int    // asked and not answered
-	Responses int    // received since the start
-	Nacks     int    // sent since the start
-	Err       error  // last rejection; nil once a response was accepted
-}
-
-// Observed says what an Observation is about.
-type Observed int
-
-// What can be observed.
-const (
-	StreamOpened     Observed = iota
-	StreamClosed              // Err is why, nil where the client ended it
-	ConnectFailed             // Err is why, Delay the wait before the next attempt
-	ResponseReceived          // Type, Bytes, Resources
-	Acknowledged              // Type
-	Rejected                  // Type, Err is what the server was told
-	RequestSent               // Type
-)
-
-// Observation is one thing that happened on the wire.
-type Observation struct {
-	Kind      Observed
-	Epoch     int    // number of the newest stream that delivered
-	Type      string // type URL, where one is concerned
-	Bytes     int    // of the resources in a response
-	Resources int    // number of resources in a response
-	Err       error
-	Delay     time.Duration
-}
-
-// Defaults of Options.
-const (
-	DefaultMaxReceive  = 64 << 20
-	DefaultSilence     = 15 * time.Second
-	DefaultBackoffBase = time.Second
-	DefaultBackoffCap  = 30 * time.Second
-)
 
 // Options configure a Client. Only Address is required.
 type Options struct {
 	// Address is host:port, or any target that gRPC resolves.
 	Address string
-	// Credentials say how the server is authenticated and who we are.
+	// Credentials authenticate the server and the client.
 	Credentials Credentials
 	// Node is sent with the first request of each stream; see Identity. It is
 	// copied.
 	Node *corev3.Node
 	// Mode is the variant of the protocol; Auto by default.
 	Mode Mode
-	// MaxReceive is the largest response taken, in bytes.
+	// MaxReceive is the largest response that is accepted, in bytes.
 	MaxReceive int
 	// Backoff spaces the attempts to connect.
 	Backoff Backoff
-	// Silence is how long a name may stay unanswered on a live stream before it
-	// is told as unknown.
-	Silence time.Duration
-	// Dialer replaces the network's; Address is then handed to it unresolved,
-	// unless Lookup is set.
+	// ResourceTimeout is how long a name may stay unanswered on a live stream
+	// before it is reported as unknown.
+	ResourceTimeout time.Duration
+	// Dialer replaces the network's. It receives Address unresolved, unless
+	// Lookup is set.
 	Dialer func(ctx context.Context, address string) (net.Conn, error)
-	// Lookup returns the addresses of the host of Address, of its replicas where
-	// it knows them. It is asked for each connection; net's resolver if it is nil.
+	// Lookup returns the addresses of the host of Address. It is called for each
+	// connection; nil: net's resolver.
 	Lookup func(ctx context.Context, host string) ([]string, error)
-	// Log receives changes of state; nothing is logged if it is nil.
+	// Log receives changes of state; nil: nothing is logged.
 	Log *slog.Logger
-	// Observe is told what happens on the wire, for metrics. It is called from
-	// Run's goroutine and must not block.
+	// Observe is called with what happens on the wire, for metrics. It is called
+	// from Run's goroutine and must not block.
 	Observe func(Observation)
 }
 
-// Backoff spaces the attempts to connect: Base, times 1.6 at each failure,
-// give or take a fifth, at most Cap. It starts anew once a stream has delivered
-// a message; the stream after that one is opened within Base.
-type Backoff struct {
-	Base time.Duration
-	Cap  time.Duration
+// Defaults of Options.
+const (
+	DefaultMaxReceive      = 64 << 20
+	DefaultResourceTimeout = 15 * time.Second
+	DefaultBackoffBase     = time.Second
+	DefaultBackoffCap      = 30 * time.Second
+)
+
+func (o Options) check() error {
+	if o.Address == "" {
+		return errors.New("ads: Address: required")
+	}
+	if o.Mode < Auto || o.Mode > StateOfTheWorld {
+		return fmt.Errorf("ads: Mode: %d is none of Auto, Delta, StateOfTheWorld", o.Mode)
+	}
+	for name, d := range map[string]time.Duration{"ResourceTimeout": o.ResourceTimeout, "Backoff.Base": o.Backoff.Base, "Backoff.Cap": o.Backoff.Cap} {
+		if d < 0 {
+			return fmt.Errorf("ads: %s: %s is negative", name, d)
+		}
+	}
+	if o.MaxReceive < 0 {
+		return fmt.Errorf("ads: MaxReceive: %d is negative", o.MaxReceive)
+	}
+	return o.Credentials.check(o.Address)
 }
 
-// Mode is the variant of the protocol a client speaks.
+func (o Options) withDefaults() Options {
+	o.MaxReceive = cmp.Or(o.MaxReceive, DefaultMaxReceive)
+	o.ResourceTimeout = cmp.Or(o.ResourceTimeout, DefaultResourceTimeout)
+	o.Backoff.Base = cmp.Or(o.Backoff.Base, DefaultBackoffBase)
+	o.Backoff.Cap = cmp.Or(o.Backoff.Cap, DefaultBackoffCap)
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Observe == nil {
+		o.Observe = func(Observation) {}
+	}
+	return o
+}
+
+// Mode is the variant of the protocol that a client speaks.
 type Mode int
 
-// The modes. Auto starts with Delta and falls back to StateOfTheWorld where the
+// The modes. Auto starts with Delta and falls back to StateOfTheWorld if the
 // server does not implement it.
 const (
 	Auto Mode = iota
@@ -209,44 +178,12 @@ func (m Mode) String() string {
 	}
 }
 
-func (o Options) check() error {
-	if o.Address == "" {
-		return errors.New("ads: Address: required")
-	}
-	if o.Mode < Auto || o.Mode > StateOfTheWorld {
-		return fmt.Errorf("ads: Mode: %d is none of Auto, Delta, StateOfTheWorld", o.Mode)
-	}
-	for name, d := range map[string]time.Duration{"Silence": o.Silence, "Backoff.Base": o.Backoff.Base, "Backoff.Cap": o.Backoff.Cap} {
-		if d < 0 {
-			return fmt.Errorf("ads: %s: %s is negative", name, d)
-		}
-	}
-	if o.MaxReceive < 0 {
-		return fmt.Errorf("ads: MaxReceive: %d is negative", o.MaxReceive)
-	}
-	return o.Credentials.check(o.Address)
-}
-
-func (o Options) withDefaults() Options {
-	if o.MaxReceive == 0 {
-		o.MaxReceive = DefaultMaxReceive
-	}
-	if o.Silence == 0 {
-		o.Silence = DefaultSilence
-	}
-	if o.Backoff.Base == 0 {
-		o.Backoff.Base = DefaultBackoffBase
-	}
-	if o.Backoff.Cap == 0 {
-		o.Backoff.Cap = DefaultBackoffCap
-	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
-	if o.Observe == nil {
-		o.Observe = func(Observation) {}
-	}
-	return o
+// Backoff spaces the attempts to connect: Base, times 1.6 at each failure, plus or
+// minus a fifth, at most Cap. It is reset by a received message; the stream after
+// that one is opened within Base.
+type Backoff struct {
+	Base time.Duration
+	Cap  time.Duration
 }
 
 const (
@@ -263,12 +200,12 @@ func (b Backoff) After(failures int) time.Duration {
 	return b.jitter(wait)
 }
 
-// slow returns the longest wait.
-func (b Backoff) slow() time.Duration { return b.jitter(float64(b.Cap)) }
+// longest returns the longest wait.
+func (b Backoff) longest() time.Duration { return b.jitter(float64(b.Cap)) }
 
-// Again returns when to open the stream after one that delivered: within Base, at
-// a moment of our own, since a server that ends loses all its clients at once;
-// and not much sooner than Base after the start of one that ended early.
+// Again returns when to open the stream after one that delivered. It is a random
+// moment within Base, since a server that ends loses all its clients at once, and
+// not much sooner than Base after the start of a stream that ended early.
 func (b Backoff) Again(started, ended time.Time) time.Time {
 	due := ended.Add(time.Duration(rand.Float64() * float64(b.Base))) //nolint:gosec // spreads load, keeps no secret
 	if soonest := started.Add(b.jitter(float64(b.Base))); soonest.After(due) {
@@ -277,8 +214,8 @@ func (b Backoff) Again(started, ended time.Time) time.Time {
 	return due
 }
 
-// jitter spreads a wait; one above the cap is spread below it, so that not all
-// clients of a server that is away come back at one moment.
+// jitter spreads a wait. One above the cap is spread below it, so that the clients
+// of a server that is away do not return at the same moment.
 func (b Backoff) jitter(wait float64) time.Duration {
 	wait *= 1 + backoffJitter*(2*rand.Float64()-1) //nolint:gosec // spreads load, keeps no secret
 	if wait > float64(b.Cap) {
@@ -287,55 +224,99 @@ func (b Backoff) jitter(wait float64) time.Duration {
 	return time.Duration(wait)
 }
 
-// inbox hands what other goroutines want done to Run's, in order and all at
-// once, so that many changes become one request.
-type inbox struct {
-	wake chan struct{} // there may be something
+// State is the state of a client.
+type State struct {
+	Connected bool                 // a stream is open and has delivered a message
+	Mode      Mode                 // spoken now, or to be tried next
+	Epoch     int                  // number of the newest stream, 0 before the first
+	Address   string               // host:port that the last stream to deliver reached; empty if gRPC dials by itself
+	Since     time.Time            // when Connected last changed
+	Attempts  int                  // failures in a row since a message was received
+	Err       error                // why the last stream or attempt ended; nil once a stream delivers
+	Types     map[string]TypeState // by type URL
+}
+
+// TypeState is the state of one resource type.
+type TypeState struct {
+	Version   string // last accepted
+	Nonce     string // last received on this stream
+	Resources int    // held
+	Unknown   int    // asked for and not answered
+	Responses int    // received since the start
+	Nacks     int    // sent since the start
+	Err       error  // last rejection; nil once a response was accepted
+}
+
+// Observed says what an Observation is about.
+type Observed int
+
+// What can be observed.
+const (
+	StreamOpened     Observed = iota
+	StreamClosed              // Err is why, nil if the client ended it
+	ConnectFailed             // Err is why, Delay the wait before the next attempt
+	ResponseReceived          // Type, Bytes, Resources
+	Acknowledged              // Type
+	Rejected                  // Type, Err is what the server was sent
+	RequestSent               // Type
+)
+
+// Observation is one thing that happened on the wire.
+type Observation struct {
+	Kind      Observed
+	Epoch     int    // number of the newest stream that delivered
+	Type      string // type URL, if one is concerned
+	Bytes     int    // of the resources in a response
+	Resources int    // number of resources in a response
+	Err       error
+	Delay     time.Duration
+}
+
+// taskQueue passes work from other goroutines to Run's, in order and all at once,
+// so that many changes become one request.
+type taskQueue struct {
+	wake chan struct{} // there may be tasks
 
 	mu     sync.Mutex // guards what follows
-	todo   []func(*engine)
+	tasks  []func(*engine)
 	closed bool
 }
 
-func newInbox() *inbox { return &inbox{wake: make(chan struct{}, 1)} }
+func newTaskQueue() *taskQueue { return &taskQueue{wake: make(chan struct{}, 1)} }
 
-// post never blocks. After close it does nothing.
-func (b *inbox) post(do func(*engine)) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.closed {
+// add never blocks. After close it does nothing.
+func (q *taskQueue) add(task func(*engine)) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed {
 		return
 	}
-	b.todo = append(b.todo, do)
+	q.tasks = append(q.tasks, task)
 	select {
-	case b.wake <- struct{}{}:
+	case q.wake <- struct{}{}:
 	default:
 	}
 }
 
-// drain does what was posted, and what is posted meanwhile.
-func (b *inbox) drain(e *engine) {
-	for {
-		todo := b.drainAll()
-		if len(todo) == 0 {
-			return
-		}
-		for _, do := range todo {
-			do(e)
+// drain runs all tasks, and those that they add.
+func (q *taskQueue) drain(e *engine) {
+	for tasks := q.remove(); len(tasks) > 0; tasks = q.remove() {
+		for _, task := range tasks {
+			task(e)
 		}
 	}
 }
 
-func (b *inbox) drainAll() []func(*engine) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	todo := b.todo
-	b.todo = nil
-	return todo
+func (q *taskQueue) remove() []func(*engine) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	tasks := q.tasks
+	q.tasks = nil
+	return tasks
 }
 
-func (b *inbox) close() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.closed, b.todo = true, nil
+func (q *taskQueue) close() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.closed, q.tasks = true, nil
 }

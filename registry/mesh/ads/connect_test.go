@@ -300,7 +300,7 @@ func TestConnecting(t *testing.T) {
 			sub.Watch(names...)
 			in(2 * time.Minute)
 			e := v.one(t)
-			is(t, "told", errors.Is(e.Disconnected, ads.ErrAsksTooMuch), true)
+			is(t, "told", errors.Is(e.Disconnected, ads.ErrRequestTooLarge), true)
 			is(t, "told as ours", errors.Is(e.Disconnected, ads.ErrTooLarge), false)
 			is(t, "with the setting", strings.Contains(e.Disconnected.Error(), "ISTIO_GPRC_MAXRECVMSGSIZE"), true)
 			equal(t, "held", v.names(), "a")

@@ -19,23 +19,23 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/tlsfile"
 )
 
-// Credentials say how a server is authenticated and who the client is. Every
-// file is read when it is used, so that a rotated one needs no restart: those of
-// TLS at each handshake, the token at each stream.
+// Credentials authenticate the server and the client. Files are read when they are
+// used, so that a rotated one requires no restart: those of TLS at each handshake,
+// the token at each stream.
 type Credentials struct {
 	// TLS is nil for plaintext.
 	TLS *TLS
-	// TokenFile holds a bearer token; white space around it is not part of it.
+	// TokenFile holds a bearer token, perhaps with white space around it.
 	TokenFile string
-	// Insecure permits to send the token in plaintext to another host. To
-	// loopback it is sent in any case.
+	// Insecure permits to send the token in plaintext to other hosts than
+	// loopback.
 	Insecure bool
 }
 
 // TLS configures transport security.
 type TLS struct {
 	CAFile     string // PEM; the system's authorities if empty
-	ServerName string // to be found in the certificate's names; the address's host if empty
+	ServerName string // expected in the certificate; the address's host if empty
 	CertFile   string // PEM; client certificate
 	KeyFile    string // PEM; its key
 }
@@ -50,7 +50,7 @@ func (c Credentials) check(address string) error {
 	return nil
 }
 
-// loopback says whether an address never leaves this machine.
+// loopback reports whether an address is this machine for certain.
 func loopback(address string) bool {
 	if strings.HasPrefix(address, "unix:") {
 		return true
@@ -66,39 +66,39 @@ func loopback(address string) bool {
 	return host == "localhost" || err == nil && ip.IsLoopback()
 }
 
-// rereading is transport security that reads its files at each handshake.
-type rereading struct{ tls TLS }
+// fileTLS is transport security that reads its files at each handshake.
+type fileTLS struct{ tls TLS }
 
-var _ credentials.TransportCredentials = (*rereading)(nil)
+var _ credentials.TransportCredentials = (*fileTLS)(nil)
 
-// ClientHandshake reads the files and shakes hands with what they hold now.
-func (r *rereading) ClientHandshake(ctx context.Context, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+// ClientHandshake reads the files.
+func (r *fileTLS) ClientHandshake(ctx context.Context, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	config, err := tlsfile.Files{CA: r.tls.CAFile, Cert: r.tls.CertFile, Key: r.tls.KeyFile}.Config()
 	if err != nil {
-		return nil, nil, err //nolint:wrapcheck // it names the file and the setting
+		return nil, nil, err //nolint:wrapcheck // it has the file and the setting
 	}
 	return credentials.NewTLS(config).ClientHandshake(ctx, authority, conn) //nolint:wrapcheck // gRPC reads its own error
 }
 
-// ServerHandshake is not what these credentials are for.
-func (*rereading) ServerHandshake(net.Conn) (net.Conn, credentials.AuthInfo, error) {
+// ServerHandshake is an error: these credentials are for clients.
+func (*fileTLS) ServerHandshake(net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	return nil, nil, errors.New("ads: credentials of a client")
 }
 
 // Info says that it is TLS.
-func (*rereading) Info() credentials.ProtocolInfo {
+func (*fileTLS) Info() credentials.ProtocolInfo {
 	return credentials.ProtocolInfo{SecurityProtocol: "tls"}
 }
 
 // Clone returns an equal copy.
-func (r *rereading) Clone() credentials.TransportCredentials {
+func (r *fileTLS) Clone() credentials.TransportCredentials {
 	c := *r
 	return &c
 }
 
-// OverrideServerName is deprecated and does nothing: the name to verify is the
-// authority of the connection, see Dial.
-func (*rereading) OverrideServerName(string) error { return nil }
+// OverrideServerName does nothing, it is deprecated: the authority of the connection
+// is verified, see Dial.
+func (*fileTLS) OverrideServerName(string) error { return nil }
 
 // token is a bearer token in a file, read at each call.
 type token struct {
@@ -108,8 +108,8 @@ type token struct {
 
 var _ credentials.PerRPCCredentials = token{}
 
-// GetRequestMetadata reads the file. A file that cannot be used is unavailable
-// and not unauthenticated: it may be about to be replaced.
+// GetRequestMetadata reads the file. The error of an invalid file is Unavailable and
+// not Unauthenticated: it may be about to be replaced.
 func (t token) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
 	content, err := os.ReadFile(t.file)
 	if err != nil {
@@ -130,16 +130,16 @@ func (t token) GetRequestMetadata(context.Context, ...string) (map[string]string
 // RequireTransportSecurity makes gRPC refuse to send the token over plaintext.
 func (t token) RequireTransportSecurity() bool { return !t.plaintext }
 
-// Identity is a node as istiod wants it: its id has four parts, whose namespace
-// must be that of the token or certificate.
+// Identity is a node as istiod requires it. Its namespace must be that of the token
+// or certificate.
 type Identity struct {
 	Type      string // sidecar, router, waypoint or ztunnel
-	IP        string // any valid address; istiod refuses others
+	IP        string // any valid IP address
 	Name      string // of the pod
 	Namespace string
 	Domain    string         // of the cluster; cluster.local if empty
 	Cluster   string         // id of the cluster; may be empty
-	Labels    map[string]any // further metadata LABELS; values are strings
+	Labels    map[string]any // metadata LABELS; values are strings
 }
 
 // Node returns the node. The error names the field that istiod would refuse.

@@ -28,9 +28,9 @@ const (
 // connectTimeout bounds one attempt to connect to one address.
 const connectTimeout = 10 * time.Second
 
-// Dial returns a connection to a management server as a Client makes it, with
-// its keepalive, receive limit and credentials; options given override those. It
-// does not connect yet. Whoever closes it ends its streams.
+// Dial returns a connection to a management server with the keepalive, receive
+// limit and credentials of a Client; the given options override them. It does not
+// connect yet.
 func Dial(address string, c Credentials, o ...grpc.DialOption) (*grpc.ClientConn, error) {
 	if err := c.check(address); err != nil {
 		return nil, err
@@ -42,8 +42,7 @@ func Dial(address string, c Credentials, o ...grpc.DialOption) (*grpc.ClientConn
 	return conn, nil
 }
 
-// options are those of every connection. The credentials have been checked
-// against the address.
+// options are those of every connection, after the credentials were checked.
 func (c Credentials) options() []grpc.DialOption {
 	options := []grpc.DialOption{
 		grpc.WithUserAgent("xds-bridge"),
@@ -55,7 +54,7 @@ func (c Credentials) options() []grpc.DialOption {
 	if c.TLS == nil {
 		options = append(options, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	} else {
-		options = append(options, grpc.WithTransportCredentials(&rereading{tls: *c.TLS}))
+		options = append(options, grpc.WithTransportCredentials(&fileTLS{tls: *c.TLS}))
 		if c.TLS.ServerName != "" {
 			options = append(options, grpc.WithAuthority(c.TLS.ServerName))
 		}
@@ -66,16 +65,15 @@ func (c Credentials) options() []grpc.DialOption {
 	return options
 }
 
-// dial returns a connection as the options have it, that pings every so often
-// and leads where the dialer leads.
+// dial returns a connection through the dialer, with an interval of pings.
 func (o Options) dial(ping time.Duration, d *dialer) (*grpc.ClientConn, error) {
 	target := o.Address
 	options := append(o.Credentials.options(),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(o.MaxReceive)),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: ping, Timeout: KeepaliveTimeout}),
 	)
-	if o.dials() {
-		target = "passthrough:///" + o.Address // gRPC does not resolve what is handed to a dialer
+	if o.usesDialer() {
+		target = "passthrough:///" + o.Address // the dialer resolves it
 		options = append(options, grpc.WithContextDialer(d.dial))
 	}
 	conn, err := grpc.NewClient(target, options...)
@@ -85,9 +83,9 @@ func (o Options) dial(ping time.Duration, d *dialer) (*grpc.ClientConn, error) {
 	return conn, nil
 }
 
-// dialer makes the network connections of one link. It looks the name up anew
-// each time and prefers any other address to the one that the link before led
-// to: where a server has several replicas, another one is asked.
+// dialer makes the network connections of one connection to the server. It resolves
+// the host each time and prefers any other address to that of the connection before:
+// if the server has several replicas, another one is asked.
 type dialer struct {
 	options *Options
 	first   []string // host:port, tried before the addresses of the name
@@ -97,21 +95,21 @@ type dialer struct {
 	reached string     // host:port of the newest connection
 }
 
-// dials says whether a dialer makes the connections; gRPC does where the
-// address is not host:port, or a proxy leads there.
-func (o Options) dials() bool {
+// usesDialer reports whether a dialer makes the connections. gRPC does if the
+// address is not host:port, or is behind a proxy.
+func (o Options) usesDialer() bool {
 	if o.Dialer != nil {
 		return true
 	}
 	if _, _, err := net.SplitHostPort(o.Address); err != nil {
 		return false
 	}
-	through, err := http.ProxyFromEnvironment(&http.Request{URL: &url.URL{Scheme: "https", Host: o.Address}})
-	return err == nil && through == nil
+	proxy, err := http.ProxyFromEnvironment(&http.Request{URL: &url.URL{Scheme: "https", Host: o.Address}})
+	return err == nil && proxy == nil
 }
 
-// dial connects to the first address that can be reached; each gets its share
-// of the time that is left.
+// dial connects to the first address that can be reached. The time that is left is
+// shared among the addresses.
 func (d *dialer) dial(ctx context.Context, target string) (net.Conn, error) {
 	addresses, err := d.addresses(ctx, target)
 	if err != nil {
@@ -119,7 +117,7 @@ func (d *dialer) dial(ctx context.Context, target string) (net.Conn, error) {
 	}
 	var failed error
 	for i, address := range addresses {
-		conn, err := d.one(ctx, address, len(addresses)-i)
+		conn, err := d.dialOne(ctx, address, len(addresses)-i)
 		if err == nil {
 			d.mu.Lock()
 			d.reached = address
@@ -131,36 +129,36 @@ func (d *dialer) dial(ctx context.Context, target string) (net.Conn, error) {
 	return nil, failed
 }
 
-func (d *dialer) one(ctx context.Context, address string, left int) (net.Conn, error) {
-	if until, ok := ctx.Deadline(); ok {
+func (d *dialer) dialOne(ctx context.Context, address string, remaining int) (net.Conn, error) {
+	if deadline, ok := ctx.Deadline(); ok {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, time.Until(until)/time.Duration(left))
+		ctx, cancel = context.WithTimeout(ctx, time.Until(deadline)/time.Duration(remaining))
 		defer cancel()
 	}
 	if d.options.Dialer != nil {
 		return d.options.Dialer(ctx, address)
 	}
 	var network net.Dialer
-	return network.DialContext(ctx, "tcp", address) //nolint:wrapcheck // it names the address
+	return network.DialContext(ctx, "tcp", address) //nolint:wrapcheck // it has the address
 }
 
 // addresses returns where to connect to, in order.
 func (d *dialer) addresses(ctx context.Context, target string) ([]string, error) {
 	host, port, err := net.SplitHostPort(target)
 	if err != nil || d.options.Dialer != nil && d.options.Lookup == nil {
-		return []string{target}, nil //nolint:nilerr // what is no host and port is the dialer's business
+		return []string{target}, nil //nolint:nilerr // the dialer decides about other forms
 	}
 	lookup := d.options.Lookup
 	if lookup == nil {
 		lookup = net.DefaultResolver.LookupHost
 	}
-	found, err := lookup(ctx, host)
+	ips, err := lookup(ctx, host)
 	if err != nil && len(d.first) == 0 {
 		return nil, fmt.Errorf("resolve %s: %w", host, err)
 	}
 	all := slices.Clone(d.first)
-	rand.Shuffle(len(found), func(i, j int) { found[i], found[j] = found[j], found[i] })
-	for _, ip := range found {
+	rand.Shuffle(len(ips), func(i, j int) { ips[i], ips[j] = ips[j], ips[i] })
+	for _, ip := range ips {
 		if a := net.JoinHostPort(ip, port); !slices.Contains(all, a) {
 			all = append(all, a)
 		}
@@ -174,8 +172,8 @@ func (d *dialer) addresses(ctx context.Context, target string) ([]string, error)
 	return all, nil
 }
 
-// at returns where the newest connection leads, empty before the first.
-func (d *dialer) at() string {
+// address returns the address of the newest connection, empty before the first.
+func (d *dialer) address() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.reached

@@ -6,148 +6,132 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 )
 
-// engine is what Run's goroutine owns: nothing else touches it.
+// engine is what Run's goroutine owns. Nothing else touches it.
 type engine struct {
-	options Options
-	board   *board
-	events  chan sessionEvent
-	group   sync.WaitGroup // goroutines of sessions
+	options   Options
+	state     *sharedState
+	events    chan sessionEvent
+	group     sync.WaitGroup // goroutines of sessions
+	connector connector
 
-	typeStates    []*typeState
-	subscriptions int // made so far
-	epoch         int // of the stream that delivers, or did last
-	connection    int // the number of its link
-	mode          Mode
-	fellBack      bool // the other mode was tried since a message was received
-
-	node      *corev3.Node
-	links     int       // made so far
-	redial    int       // links up to this number are to be replaced
-	first     []string  // addresses to be tried first by the link that replaces them
-	last      string    // the address of the link that delivered last
-	secondDue time.Time // not before this is a second stream opened
-	current   *session  // delivers
-	standby   *session  // replaces it, takes over once it delivers
-	due       time.Time // not before this is another stream opened
-	failures  int       // in a row
-	lastDown  string    // error that subscribers know of
-	ping      time.Duration
+	types         []*typeState
+	subscriptions int      // made so far
+	epoch         int      // number of the stream that delivers, or delivered last
+	connection    int      // number of its connection
+	current       *session // delivers
+	successor     *session // replaces current once it delivers
 }
 
-func newEngine(o Options, b *board) *engine {
-	mode := o.Mode
-	if mode == Auto {
-		mode = Delta
+func newEngine(o Options, state *sharedState) *engine {
+	e := &engine{options: o, state: state, events: make(chan sessionEvent)}
+	e.connector = connector{options: &e.options, node: o.Node, mode: o.Mode, ping: KeepaliveTime}
+	if o.Mode == Auto {
+		e.connector.mode = Delta
 	}
-	b.set(func(s *State) { s.Mode = mode })
-	return &engine{options: o, board: b, events: make(chan sessionEvent), node: o.Node, mode: mode, ping: KeepaliveTime}
+	state.update(func(s *State) { s.Mode = e.connector.mode })
+	return e
 }
 
-// typeState returns the type state of a type, made by make if there is none.
+// typeState returns the state of a type, and makes it if there is none.
 func (e *engine) typeState(url string, create func(*interest) cachedType) *typeState {
-	for _, b := range e.typeStates {
-		if b.interest.url == url {
-			return b
+	for _, t := range e.types {
+		if t.interest.url == url {
+			return t
 		}
 	}
-	l := newInterest(url)
-	b := &typeState{interest: l, cached: create(l)}
-	e.typeStates = append(e.typeStates, b)
+	i := newInterest(url)
+	t := &typeState{interest: i, cached: create(i)}
+	e.types = append(e.types, t)
 	for _, s := range e.sessions() {
-		s.typeStreams = append(s.typeStreams, newTypeStream(b))
+		s.typeStreams = append(s.typeStreams, newTypeStream(t))
 	}
-	return b
+	return t
 }
 
 func (e *engine) sessions() []*session {
-	return slices.DeleteFunc([]*session{e.current, e.standby}, func(s *session) bool { return s == nil })
+	return slices.DeleteFunc([]*session{e.current, e.successor}, func(s *session) bool { return s == nil })
 }
 
 // loop runs until ctx ends.
-func (e *engine) loop(ctx context.Context, in *inbox) {
+func (e *engine) loop(ctx context.Context, tasks *taskQueue) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	defer e.stop()
 	for ctx.Err() == nil {
-		in.drain(e)
-		e.notifySessions()
+		tasks.drain(e)
+		e.markChanged()
 		e.connect(ctx)
 		e.expire(time.Now())
 		for _, s := range e.sessions() {
-			s.prepare(e.node)
+			s.prepare(e.connector.node)
 		}
-		e.releaseUnused()
+		e.forgetDropped()
 		if next, ok := e.next(); ok {
 			timer.Reset(time.Until(next))
 		} else {
 			timer.Stop()
 		}
-		currentOut, currentMessage := e.current.offer()
-		standbyOut, standbyMessage := e.standby.offer()
+		currentOut, currentRequest := e.current.offer()
+		successorOut, successorRequest := e.successor.offer()
 		select {
 		case <-ctx.Done():
-		case <-in.wake:
+		case <-tasks.wake:
 		case <-timer.C:
-		case h := <-e.events:
-			e.on(h)
-		case currentOut <- currentMessage:
+		case event := <-e.events:
+			e.handle(event)
+		case currentOut <- currentRequest:
 			e.sent(e.current)
-		case standbyOut <- standbyMessage:
-			e.sent(e.standby)
+		case successorOut <- successorRequest:
+			e.sent(e.successor)
 		}
 	}
 }
 
-// send hands a happening to the loop; false says that nobody waits for it.
-func (e *engine) send(ctx context.Context, h sessionEvent) bool {
+// send passes an event to the loop; false says that the session ended.
+func (e *engine) send(ctx context.Context, event sessionEvent) bool {
 	select {
-	case e.events <- h:
+	case e.events <- event:
 		return true
 	case <-ctx.Done():
 		return false
 	}
 }
 
-// notifySessions tells the sessions which names to look at again.
-func (e *engine) notifySessions() {
-	for _, b := range e.typeStates {
-		if len(b.interest.changed) == 0 {
+// markChanged has the sessions look at names whose subscription changed.
+func (e *engine) markChanged() {
+	for _, t := range e.types {
+		if len(t.interest.changed) == 0 {
 			continue
 		}
 		for _, s := range e.sessions() {
-			x := s.typeStream(b.interest.url)
-			for name := range b.interest.changed {
-				x.dirty[name] = struct{}{}
-			}
+			maps.Copy(s.typeStream(t.interest.url).dirty, t.interest.changed)
 		}
-		clear(b.interest.changed)
+		clear(t.interest.changed)
 	}
 }
 
-// releaseUnused forgets what nobody wants and no session asks for.
-func (e *engine) releaseUnused() {
-	for _, b := range e.typeStates {
-		if len(b.interest.leaving) == 0 {
+// forgetDropped forgets names without a subscription once no session asks for them.
+func (e *engine) forgetDropped() {
+	for _, t := range e.types {
+		if len(t.interest.dropped) == 0 {
 			continue
 		}
-		var asked []map[string]struct{}
+		var subscribed []map[string]struct{}
 		for _, s := range e.sessions() {
-			asked = append(asked, s.typeStream(b.interest.url).subscribed)
+			subscribed = append(subscribed, s.typeStream(t.interest.url).subscribed)
 		}
-		b.interest.releaseUnused(asked)
-		e.board.setType(b.interest.url, func(t *TypeState) { t.Resources, t.Unknown = b.interest.held, b.interest.unknown })
+		t.interest.forgetDropped(subscribed)
+		e.state.updateType(t.interest.url, func(s *TypeState) { s.Resources, s.Unknown = t.interest.held, t.interest.unknown })
 	}
 }
 
-// sent notes that the sender took the message that was ready.
+// sent records that the sender has the request that was ready.
 func (e *engine) sent(s *session) {
-	r, x := s.ready, s.of
-	s.ready, s.of = nil, nil
-	x.wait(r.subscribe, time.Now().Add(e.options.Silence))
+	r, x := s.ready, s.readyType
+	s.ready, s.readyType = nil, nil
+	x.startTimeout(r.subscribe, time.Now().Add(e.options.ResourceTimeout))
 	e.observe(Observation{Kind: RequestSent, Type: r.url})
 	switch {
 	case r.err != nil:
@@ -157,26 +141,120 @@ func (e *engine) sent(s *session) {
 	}
 }
 
-// observe reports what happens on the wire.
 func (e *engine) observe(o Observation) {
 	o.Epoch = e.epoch
 	e.options.Observe(o)
 }
 
-// expire reports names that nothing was answered to. A stream that has not
-// delivered yet proves nothing by its silence while another delivers.
+// handle handles an event of a session, unless the session was dropped.
+func (e *engine) handle(event sessionEvent) {
+	s := event.session
+	if s != e.current && s != e.successor {
+		return
+	}
+	switch {
+	case event.err != nil:
+		e.disconnect(s, e.options.explain(event.err))
+	case event.opened:
+		s.opened = true
+		e.observe(Observation{Kind: StreamOpened})
+	case event.response != nil:
+		e.deliver(s, *event.response)
+	}
+}
+
+// deliver applies one response.
+func (e *engine) deliver(s *session, r response) {
+	if !s.received {
+		e.promote(s)
+	}
+	e.observe(Observation{Kind: ResponseReceived, Type: r.url, Bytes: r.size(), Resources: len(r.resources)})
+	x := s.typeStream(r.url)
+	if x == nil || !x.requested {
+		e.options.Log.Debug("response of a type that was not asked for, ignored", "type", r.url)
+		return
+	}
+	x.nonce = r.nonce
+	i := x.state.interest
+	if i.isEmpty() {
+		return // a rejection of a type without subscriptions would crash istiod
+	}
+	x.responses++
+	err := x.state.cached.apply(r, x.position(s.epoch, s.mode))
+	if err == nil {
+		i.version = r.version
+	} else {
+		e.options.Log.Warn("resources rejected, their last valid values are kept", "address", e.options.Address, "type", r.url, "err", err)
+	}
+	x.acks = append(x.acks, ack{nonce: r.nonce, version: i.version, err: err})
+	e.state.updateType(i.url, func(t *TypeState) {
+		t.Responses++
+		t.Err = err
+		if err != nil {
+			t.Nacks++
+		}
+	})
+	e.publish(x)
+}
+
+// promote makes a session that delivers its first message the current one.
+func (e *engine) promote(s *session) {
+	if s == e.successor {
+		e.drop(e.current)
+		e.current, e.successor = s, nil
+	}
+	e.number(s)
+	s.received = true
+	k := &e.connector
+	k.last = s.connection.dialer.address()
+	if s.connection.number > k.outdated {
+		k.first = nil
+	}
+	k.failures, k.modeSwitched, k.reported = 0, false, ""
+	e.state.update(func(st *State) {
+		if !st.Connected {
+			st.Connected, st.Since = true, time.Now()
+		}
+		st.Address = k.last
+		st.Epoch, st.Mode, st.Attempts, st.Err = e.epoch, s.mode, 0, nil
+		for url, t := range st.Types {
+			t.Nonce = ""
+			st.Types[url] = t
+		}
+	})
+	e.options.Log.Info("stream delivers", "address", e.options.Address, "mode", s.mode.String(), "epoch", s.epoch)
+}
+
+// number gives a stream its number once something is known by it.
+func (e *engine) number(s *session) {
+	if s.epoch == 0 {
+		e.epoch++
+		s.epoch, e.connection = e.epoch, s.connection.number
+	}
+}
+
+// publish writes the state of a type.
+func (e *engine) publish(x *typeStream) {
+	i := x.state.interest
+	e.state.updateType(i.url, func(t *TypeState) {
+		t.Version, t.Nonce, t.Resources, t.Unknown = i.version, x.nonce, i.held, i.unknown
+	})
+}
+
+// expire reports names that were not answered in time, on the current stream only:
+// the silence of a successor proves nothing while another stream delivers.
 func (e *engine) expire(now time.Time) {
 	s := e.current
 	if s == nil {
 		return
 	}
 	for _, x := range s.typeStreams {
-		names := x.timedOut(now)
+		names := x.expired(now)
 		if len(names) == 0 {
 			continue
 		}
 		e.number(s)
-		x.state.cached.timeOut(names, x.response(s.epoch, s.mode))
+		x.state.cached.expire(names, x.position(s.epoch, s.mode))
 		e.publish(x)
 	}
 }
@@ -184,14 +262,14 @@ func (e *engine) expire(now time.Time) {
 // next returns when the loop has to look again by itself.
 func (e *engine) next() (time.Time, bool) {
 	var times []time.Time
-	if e.current == nil && e.asks() {
-		times = append(times, e.due)
+	if e.current == nil && e.hasSubscriptions() {
+		times = append(times, e.connector.due)
 	}
-	if e.outdated() {
-		times = append(times, e.secondDue)
+	if e.requiresSuccessor() {
+		times = append(times, e.connector.successorDue)
 	}
-	if e.standby != nil {
-		times = append(times, e.standby.started.Add(e.patience()))
+	if e.successor != nil {
+		times = append(times, e.successor.started.Add(e.successorTimeout()))
 	}
 	if e.current != nil {
 		for _, x := range e.current.typeStreams {
@@ -206,9 +284,8 @@ func (e *engine) next() (time.Time, bool) {
 	return slices.MinFunc(times, time.Time.Compare), true
 }
 
-// asks says whether anything is wanted.
-func (e *engine) asks() bool {
-	return slices.ContainsFunc(e.typeStates, func(b *typeState) bool { return len(b.interest.want) > 0 })
+func (e *engine) hasSubscriptions() bool {
+	return slices.ContainsFunc(e.types, func(t *typeState) bool { return len(t.interest.subscriptions) > 0 })
 }
 
 // stop ends all sessions and waits for their goroutines.
@@ -217,134 +294,40 @@ func (e *engine) stop() {
 		e.drop(s)
 	}
 	e.group.Wait()
-	e.board.set(func(s *State) {
+	e.state.update(func(s *State) {
 		if s.Connected {
 			s.Connected, s.Since = false, time.Now()
 		}
 	})
 }
 
-// on handles what a session tells. Sessions that were dropped tell nothing any
-// more that counts.
-func (e *engine) on(h sessionEvent) {
-	if h.session != e.current && h.session != e.standby {
-		return
-	}
-	switch {
-	case h.err != nil:
-		e.lost(h.session, e.options.explain(h.err))
-	case h.opened:
-		h.session.opened = true
-		e.observe(Observation{Kind: StreamOpened})
-	case h.response != nil:
-		e.deliver(h.session, *h.response)
-	}
-}
-
-// deliver handles one response.
-func (e *engine) deliver(s *session, r response) {
-	if !s.received {
-		e.promote(s)
-	}
-	e.observe(Observation{Kind: ResponseReceived, Type: r.url, Bytes: r.size(), Resources: len(r.resources)})
-	x := s.typeStream(r.url)
-	if x == nil || !x.asked {
-		e.options.Log.Debug("response of a type that was not asked for, ignored", "type", r.url)
-		return
-	}
-	x.nonce = r.nonce
-	l := x.state.interest
-	if l.idle() {
-		return // a rejection of what was unsubscribed from would crash istiod
-	}
-	x.responses++
-	err := x.state.cached.apply(r, x.response(s.epoch, s.mode))
-	if err == nil {
-		l.version = r.version
-	} else {
-		e.options.Log.Warn("resources rejected, their last good values stay", "address", e.options.Address, "type", r.url, "err", err)
-	}
-	x.answers = append(x.answers, answer{nonce: r.nonce, version: l.version, err: err})
-	e.board.setType(l.url, func(t *TypeState) {
-		t.Responses++
-		t.Err = err
-		if err != nil {
-			t.Nacks++
-		}
-	})
-	e.publish(x)
-}
-
-// promote makes a session that delivers its first message the one that counts.
-func (e *engine) promote(s *session) {
-	if s == e.standby {
-		e.drop(e.current)
-		e.current, e.standby = s, nil
-	}
-	e.number(s)
-	s.received = true
-	e.last = s.link.dialer.at()
-	if s.link.number > e.redial {
-		e.first = nil
-	}
-	e.failures, e.fellBack, e.lastDown = 0, false, ""
-	e.board.set(func(st *State) {
-		if !st.Connected {
-			st.Connected, st.Since = true, time.Now()
-		}
-		st.Address = s.link.dialer.at()
-		st.Epoch, st.Mode, st.Attempts, st.Err = e.epoch, s.mode, 0, nil
-		for url, t := range st.Types {
-			t.Nonce = ""
-			st.Types[url] = t
-		}
-	})
-	e.options.Log.Info("stream delivers", "address", e.options.Address, "mode", s.mode.String(), "epoch", s.epoch)
-}
-
-// number gives a stream its number once something is known by it.
-func (e *engine) number(s *session) {
-	if s.epoch == 0 {
-		e.epoch++
-		s.epoch, e.connection = e.epoch, s.link.number
-	}
-}
-
-// publish shows how a type stands.
-func (e *engine) publish(x *typeStream) {
-	l := x.state.interest
-	e.board.setType(l.url, func(t *TypeState) {
-		t.Version, t.Nonce, t.Resources, t.Unknown = l.version, x.nonce, l.held, l.unknown
-	})
-}
-
-// board is what State reads while Run writes.
-type board struct {
+// sharedState is the State that Run writes and other goroutines read.
+type sharedState struct {
 	mu    sync.Mutex // guards state
 	state State
 }
 
-func (b *board) set(change func(s *State)) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	change(&b.state)
+func (s *sharedState) update(change func(s *State)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change(&s.state)
 }
 
-func (b *board) setType(url string, change func(t *TypeState)) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.state.Types == nil {
-		b.state.Types = map[string]TypeState{}
-	}
-	t := b.state.Types[url]
-	change(&t)
-	b.state.Types[url] = t
+func (s *sharedState) updateType(url string, change func(t *TypeState)) {
+	s.update(func(s *State) {
+		if s.Types == nil {
+			s.Types = map[string]TypeState{}
+		}
+		t := s.Types[url]
+		change(&t)
+		s.Types[url] = t
+	})
 }
 
-func (b *board) get() State {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	s := b.state
-	s.Types = maps.Clone(s.Types)
-	return s
+func (s *sharedState) get() State {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	state := s.state
+	state.Types = maps.Clone(state.Types)
+	return state
 }

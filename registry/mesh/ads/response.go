@@ -11,151 +11,148 @@ import (
 	"sync/atomic"
 )
 
-// maxNackLines bounds what one rejection tells the server, in resources.
-const maxNackLines = 10
+// decoded is one resource of a response.
+type decoded[T any] struct {
+	raw
 
-// payload is one resource of a response, read.
-type payload[T any] struct {
-	name  string
-	raw   raw
 	sum   digest
-	same  bool // bytes are those held under name
+	same  bool // the bytes are those held under name
 	value T
-	err   error
 }
 
-// decoded is a response, read and sorted out.
-type decoded[T any] struct {
-	payloads []payload[T] // wanted, one per name
+// parsed is a response, sorted by what to do with its resources.
+type parsed[T any] struct {
+	valid    []decoded[T] // one per name
 	seen     map[string]struct{}
 	failed   map[string]error // by name
 	nameless map[string]error // by place in the response
-	repeats  bool             // a resource came again in the version the server was told
+	repeats  bool             // it has a resource in the version that the server was sent
 }
 
-func (t *cachedTypeOf[T]) apply(r response, f rawResponse) error {
-	d := t.open(r, f)
-	n := t.newEvents(f.epoch)
-	n.resync = f.resync()
-	for i := range d.payloads {
-		t.keep(&d.payloads[i], n, f)
+func (t *cachedTypeOf[T]) apply(r response, p position) error {
+	d := t.parse(r, p)
+	b := t.newEvents(p.epoch)
+	b.resync = p.resync()
+	for i := range d.valid {
+		t.keep(&d.valid[i], b, p)
 	}
-	t.reportInvalid(&d, n, f)
-	t.removeNamed(r.removed, &d, n, f)
-	if t.whole(f) && len(d.nameless) == 0 {
-		t.removeRest(&d, n, f)
-		if f.wildcard && !f.late {
-			t.finish(n, f)
+	t.reportInvalid(&d, b, p)
+	t.removeNamed(r.removed, &d, b, p)
+	if t.isComplete(p) && len(d.nameless) == 0 {
+		t.removeMissing(&d, b, p)
+		if p.wildcard && !p.lateWildcard {
+			t.markComplete(b, p)
 		}
 	}
-	if !f.late {
-		delete(f.waiting, Wildcard)
+	if !p.lateWildcard {
+		delete(p.waiting, Wildcard)
 	}
-	t.forget(Wildcard) // which could only be known as unknown
-	n.deliver()
-	return d.nackDetail()
+	t.forget(Wildcard) // its record can only say that it is unknown
+	b.deliver()
+	return d.rejection()
 }
 
-// whole says whether a response holds all there is, so that absence means gone.
-func (t *cachedTypeOf[T]) whole(f rawResponse) bool {
-	if f.delta {
-		return f.first && f.wildcard && !f.late
+// isComplete reports whether a response holds every resource, so that a missing one
+// is gone.
+func (t *cachedTypeOf[T]) isComplete(p position) bool {
+	if p.delta {
+		return p.first && p.wildcard && !p.lateWildcard
 	}
 	return t.kind.Full
 }
 
-// open reads a response. What was not asked for is left out; a name that stands
-// twice is a fault, since either could be meant.
-func (t *cachedTypeOf[T]) open(r response, f rawResponse) decoded[T] {
-	all := t.readAll(r.resources)
-	d := decoded[T]{
-		payloads: all[:0], seen: make(map[string]struct{}, len(all)),
+// parse decodes a response. It leaves out resources that were not asked for, and
+// rejects a name that is there twice, since either could be meant.
+func (t *cachedTypeOf[T]) parse(r response, p position) parsed[T] {
+	all := t.decodeAll(r.resources)
+	out := parsed[T]{
+		valid: all[:0], seen: make(map[string]struct{}, len(all)),
 		failed: map[string]error{}, nameless: map[string]error{},
 	}
-	twice := map[string]struct{}{}
-	for i, p := range all {
-		if p.name == Wildcard {
-			p.name, p.err = "", errors.New("named *, which stands for everything")
+	duplicates := map[string]struct{}{}
+	for i, d := range all {
+		if d.name == Wildcard {
+			d.name, d.err = "", errors.New("named *, which stands for everything")
 		}
-		if p.name == "" && p.err != nil {
-			d.nameless[fmt.Sprintf("resource[%d]", i)] = p.err
+		if d.name == "" && d.err != nil {
+			out.nameless[fmt.Sprintf("resource[%d]", i)] = d.err
 			continue
 		}
-		if !t.ledger.wants(p.name) {
+		if !t.interest.covers(d.name) {
 			continue
 		}
-		if _, ok := d.seen[p.name]; ok {
-			twice[p.name] = struct{}{}
+		if has(out.seen, d.name) {
+			duplicates[d.name] = struct{}{}
 			continue
 		}
-		d.seen[p.name] = struct{}{}
-		d.repeats = d.repeats || p.raw.version != "" && f.presented[p.name] == p.raw.version
+		out.seen[d.name] = struct{}{}
+		out.repeats = out.repeats || d.version != "" && p.presented[d.name] == d.version
 		switch {
-		case p.err != nil:
-			d.failed[p.name] = p.err
-		case !p.raw.beat:
-			d.payloads = append(d.payloads, p)
+		case d.err != nil:
+			out.failed[d.name] = d.err
+		case !d.heartbeat:
+			out.valid = append(out.valid, d)
 		}
 	}
-	for name := range twice {
-		d.failed[name] = errors.New("duplicate: the name stands more than once in one response")
+	for name := range duplicates {
+		out.failed[name] = errors.New("duplicate: the name is more than once in one response")
 	}
-	d.payloads = slices.DeleteFunc(d.payloads, func(p payload[T]) bool { return d.failed[p.name] != nil })
-	return d
+	out.valid = slices.DeleteFunc(out.valid, func(d decoded[T]) bool { return out.failed[d.name] != nil })
+	return out
 }
 
-// readByOne is how many resources are worth a goroutine.
-const readByOne = 32
+// batch is how many resources are worth a goroutine.
+const batch = 32
 
-// readAll reads resources, many of them on all processors: what is known
-// changes only after that. It returns when all is done.
-func (t *cachedTypeOf[T]) readAll(resources []raw) []payload[T] {
-	parcels := make([]payload[T], len(resources))
+// decodeAll decodes resources, many of them on all processors. What is known
+// changes only after it returned.
+func (t *cachedTypeOf[T]) decodeAll(resources []raw) []decoded[T] {
+	all := make([]decoded[T], len(resources))
 	var next atomic.Int64
 	work := func() {
 		for {
-			to := int(next.Add(readByOne))
-			from := to - readByOne
-			if from >= len(resources) {
+			end := int(next.Add(batch))
+			start := end - batch
+			if start >= len(resources) {
 				return
 			}
-			for i := from; i < min(to, len(resources)); i++ {
-				parcels[i] = t.read(resources[i])
+			for i := start; i < min(end, len(resources)); i++ {
+				all[i] = t.decode(resources[i])
 			}
 		}
 	}
 	var others sync.WaitGroup
-	for range min(runtime.GOMAXPROCS(0), (len(resources)+readByOne-1)/readByOne) - 1 {
+	for range min(runtime.GOMAXPROCS(0), (len(resources)+batch-1)/batch) - 1 {
 		others.Go(work)
 	}
 	work()
 	others.Wait()
-	return parcels
+	return all
 }
 
-// read reads one resource, decoding it only if its bytes are new.
-func (t *cachedTypeOf[T]) read(r raw) payload[T] {
-	p := payload[T]{name: r.name, raw: r, err: r.err}
-	if r.err != nil || r.beat {
-		return p
+// decode decodes one resource if its bytes are new.
+func (t *cachedTypeOf[T]) decode(r raw) decoded[T] {
+	d := decoded[T]{raw: r}
+	if r.err != nil || r.heartbeat {
+		return d
 	}
-	p.sum = t.hasher.sum(r.data)
+	d.sum = t.hasher.sum(r.data)
 	if !r.named {
-		p.name = t.sums[p.sum]
+		d.name = t.sums[d.sum]
 	}
-	if p.same = t.holds(p.name, p.sum); p.same {
-		return p
+	if d.same = t.holds(d.name, d.sum); d.same {
+		return d
 	}
 	var name string
-	name, p.value, p.err = t.decode(r.data)
+	name, d.value, d.err = t.callDecode(r.data)
 	switch {
 	case !r.named:
-		p.name = name
-		p.same = p.err == nil && t.holds(name, p.sum)
-	case p.err == nil && name != r.name:
-		p.err = fmt.Errorf("envelope names it %s, the resource itself %s", brief(r.name), brief(name))
+		d.name = name
+		d.same = d.err == nil && t.holds(name, d.sum)
+	case d.err == nil && name != r.name:
+		d.err = fmt.Errorf("envelope names it %s, the resource itself %s", brief(r.name), brief(name))
 	}
-	return p
+	return d
 }
 
 // holds reports whether exactly these bytes are held under a name.
@@ -164,9 +161,9 @@ func (t *cachedTypeOf[T]) holds(name string, sum digest) bool {
 	return r != nil && r.held && r.sum == sum
 }
 
-// decode calls the subscriber's Decode, whose panic costs one resource and not
-// the process: its input comes from outside.
-func (t *cachedTypeOf[T]) decode(data []byte) (name string, value T, err error) {
+// callDecode calls the subscriber's Decode. Its panic costs one resource and not
+// the process, since its input comes from outside.
+func (t *cachedTypeOf[T]) callDecode(data []byte) (name string, value T, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("decoder panicked: %v", p)
@@ -176,103 +173,103 @@ func (t *cachedTypeOf[T]) decode(data []byte) (name string, value T, err error) 
 }
 
 // keep applies one valid resource.
-func (t *cachedTypeOf[T]) keep(p *payload[T], n *eventBuilder[T], f rawResponse) {
-	r := t.record(p.name)
-	news := !p.same || !r.held || r.invalid != nil
-	late := r.epoch != f.epoch || r.unknown != nil
-	if !p.same {
-		t.unhold(r)
-		r.held, r.value, r.sum = true, p.value, p.sum
-		t.ledger.held++
+func (t *cachedTypeOf[T]) keep(d *decoded[T], b *eventBuilder[T], p position) {
+	r := t.record(d.name)
+	changed := !d.same || !r.held || r.invalid != nil
+	confirmed := r.epoch != p.epoch || r.unknown != nil
+	if !d.same {
+		t.clear(r)
+		r.held, r.value, r.sum = true, d.value, d.sum
+		t.interest.held++
 	}
-	if !p.raw.named {
-		t.sums[p.sum] = p.name
+	if !d.named {
+		t.sums[d.sum] = d.name
 	}
-	r.version, r.absent, r.invalid, r.epoch = p.raw.version, false, nil, f.epoch
+	r.version, r.absent, r.invalid, r.epoch = d.version, false, nil, p.epoch
 	t.setUnknown(r, nil)
-	delete(f.waiting, p.name)
+	delete(p.waiting, d.name)
 	switch {
-	case news:
-		n.changed(p.name, r)
-	case late:
-		n.confirmed(p.name)
+	case changed:
+		b.changed(d.name, r)
+	case confirmed:
+		b.confirmed(d.name)
 	}
 }
 
-// reportInvalid reports what could not be read, once for each error.
-func (t *cachedTypeOf[T]) reportInvalid(d *decoded[T], n *eventBuilder[T], f rawResponse) {
+// reportInvalid reports rejected resources, once for each error.
+func (t *cachedTypeOf[T]) reportInvalid(d *parsed[T], b *eventBuilder[T], p position) {
 	for name, err := range d.failed {
 		r := t.record(name)
 		if r.invalid == nil || r.invalid.Error() != err.Error() {
-			n.invalid(name, err)
+			b.invalid(name, err)
 		}
-		r.invalid, r.absent, r.epoch = err, false, f.epoch
+		r.invalid, r.absent, r.epoch = err, false, p.epoch
 		t.setUnknown(r, nil)
-		delete(f.waiting, name)
+		delete(p.waiting, name)
 	}
 	texts := make(map[string]string, len(d.nameless))
 	for place, err := range d.nameless {
 		texts[place] = err.Error()
 		if t.nameless[place] != texts[place] {
-			n.nameless(place, err)
+			b.nameless(place, err)
 		}
 	}
 	t.nameless = texts
 }
 
-// removeNamed applies what a delta response says is not there.
-func (t *cachedTypeOf[T]) removeNamed(names []string, d *decoded[T], n *eventBuilder[T], f rawResponse) {
+// removeNamed applies the removals of a delta response.
+func (t *cachedTypeOf[T]) removeNamed(names []string, d *parsed[T], b *eventBuilder[T], p position) {
 	for _, name := range names {
-		if _, ok := d.seen[name]; ok || !t.ledger.wants(name) {
+		if has(d.seen, name) || !t.interest.covers(name) {
 			continue
 		}
-		_, waiting := f.waiting[name]
-		r := t.records[name]
-		if r == nil && !waiting && t.ledger.want[name] == 0 {
+		if t.records[name] == nil && !has(p.waiting, name) && t.interest.subscriptions[name] == 0 {
 			continue
 		}
-		t.remove(name, n, f)
+		t.remove(name, b, p)
 	}
 }
 
-// removeRest applies what a whole response does not hold. In a delta stream the
-// server may leave out what we told it that we hold in its newest version; one
-// that repeats such resources does not look at versions.
-func (t *cachedTypeOf[T]) removeRest(d *decoded[T], n *eventBuilder[T], f rawResponse) {
+// removeMissing removes what a complete response does not hold. A delta server may
+// leave out resources whose newest version it knows we hold. If it repeats such
+// resources, it does not compare versions.
+func (t *cachedTypeOf[T]) removeMissing(d *parsed[T], b *eventBuilder[T], p position) {
 	for _, name := range slices.Sorted(maps.Keys(t.records)) {
 		r := t.records[name]
-		_, seen := d.seen[name]
 		switch {
-		case seen || r.absent || !r.held && r.invalid == nil:
-		case f.delta && r.epoch == f.epoch:
-		case f.delta && f.presented[name] != "" && !d.repeats:
-			r.epoch = f.epoch
-			delete(f.waiting, name)
-			n.confirmed(name)
+		case has(d.seen, name) || r.absent || !r.held && r.invalid == nil:
+		case p.delta && r.epoch == p.epoch:
+		case p.delta && p.presented[name] != "" && !d.repeats:
+			r.epoch = p.epoch
+			delete(p.waiting, name)
+			b.confirmed(name)
 		default:
-			t.remove(name, n, f)
+			t.remove(name, b, p)
 		}
 	}
 }
 
-// remove notes that there is no such resource.
-func (t *cachedTypeOf[T]) remove(name string, n *eventBuilder[T], f rawResponse) {
+// remove records that a resource does not exist.
+func (t *cachedTypeOf[T]) remove(name string, b *eventBuilder[T], p position) {
 	r := t.record(name)
-	delete(f.waiting, name)
+	delete(p.waiting, name)
 	if r.absent {
 		return
 	}
-	n.removed(name)
-	t.unhold(r)
+	b.removed(name)
+	t.clear(r)
 	t.setUnknown(r, nil)
-	r.absent, r.epoch = true, f.epoch
-	if t.ledger.want[name] == 0 {
+	r.absent, r.epoch = true, p.epoch
+	if t.interest.subscriptions[name] == 0 {
 		delete(t.records, name)
 	}
 }
 
-// nackDetail is what the server is told about a response, or nil.
-func (d *decoded[T]) nackDetail() error {
+// maxRejected bounds the resources that one rejection lists.
+const maxRejected = 10
+
+// rejection is the error to reject a response with, or nil.
+func (d *parsed[T]) rejection() error {
 	failed := maps.Clone(d.nameless)
 	maps.Copy(failed, d.failed)
 	if len(failed) == 0 {
@@ -280,8 +277,8 @@ func (d *decoded[T]) nackDetail() error {
 	}
 	var lines []string
 	for _, name := range slices.Sorted(maps.Keys(failed)) {
-		if len(lines) == maxNackLines {
-			lines = append(lines, fmt.Sprintf("and %d more", len(failed)-maxNackLines))
+		if len(lines) == maxRejected {
+			lines = append(lines, fmt.Sprintf("and %d more", len(failed)-maxRejected))
 			break
 		}
 		lines = append(lines, fmt.Sprintf("%s: %v", brief(name), failed[name]))
@@ -289,7 +286,7 @@ func (d *decoded[T]) nackDetail() error {
 	return errors.New(strings.Join(lines, "; "))
 }
 
-// brief quotes a name for an error, cut where it is absurdly long.
+// brief quotes a name for an error, cut if it is very long.
 func brief(name string) string {
 	const most = 300
 	if len(name) > most {

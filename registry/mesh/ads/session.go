@@ -20,42 +20,42 @@ import (
 type connection struct {
 	conn   *grpc.ClientConn
 	dialer *dialer
-	number int // of the connection, from 1
+	number int // from 1
 	users  int
 }
 
-func (l *connection) acquire() *connection {
-	l.users++
-	return l
+func (c *connection) acquire() *connection {
+	c.users++
+	return c
 }
 
-func (l *connection) release() {
-	l.users--
-	if l.users == 0 {
-		_ = l.conn.Close() // only says that it was closed before
+func (c *connection) release() {
+	c.users--
+	if c.users == 0 {
+		_ = c.conn.Close() // only says that it was closed before
 	}
 }
 
-// session is one stream with all that dies with it. Its goroutines touch link,
-// mode and out only; Run's goroutine owns the rest.
+// session is one stream and its state. Its goroutines touch connection, mode and
+// out only; Run's goroutine owns the rest.
 type session struct {
-	link   *connection
-	mode   Mode
-	out    chan request // taken by the sender when it has sent the one before
-	cancel context.CancelFunc
+	connection *connection
+	mode       Mode
+	out        chan request // received by the sender once it has sent the one before
+	cancel     context.CancelFunc
 
 	epoch       int // 0 until something is known by it
 	opened      bool
 	received    bool // it has delivered a message
 	started     time.Time
-	node        *corev3.Node  // to announce; nil until something is sent
-	greeted     bool          // the node was sent
-	typeStreams []*typeStream // in the order in which types were first subscribed to
-	ready       *request      // to be handed to the sender
-	of          *typeStream   // whose it is
+	node        *corev3.Node // to announce; nil until something is sent
+	nodeSent    bool
+	typeStreams []*typeStream // in the order of the first subscriptions
+	ready       *request      // to be passed to the sender
+	readyType   *typeStream   // of ready
 }
 
-// sessionEvent is what a session's goroutines tell Run's.
+// sessionEvent is what a session's goroutines report to Run's.
 type sessionEvent struct {
 	session  *session
 	opened   bool
@@ -65,10 +65,10 @@ type sessionEvent struct {
 
 // receiveAll opens the stream and receives until it ends. It ends at once when ctx
 // does, whatever the server does.
-func (s *session) receiveAll(ctx context.Context, send func(context.Context, sessionEvent) bool) {
-	stream, err := open(ctx, s.link.conn, s.mode)
+func (s *session) receiveAll(ctx context.Context, report func(context.Context, sessionEvent) bool) {
+	stream, err := open(ctx, s.connection.conn, s.mode)
 	if err != nil {
-		send(ctx, sessionEvent{session: s, err: err})
+		report(ctx, sessionEvent{session: s, err: err})
 		return
 	}
 	sent := make(chan struct{})
@@ -77,22 +77,22 @@ func (s *session) receiveAll(ctx context.Context, send func(context.Context, ses
 		s.sendAll(ctx, stream)
 	}()
 	defer func() { <-sent }()
-	if !send(ctx, sessionEvent{session: s, opened: true}) {
+	if !report(ctx, sessionEvent{session: s, opened: true}) {
 		return
 	}
 	for {
 		r, err := stream.recv()
 		if err != nil {
-			send(ctx, sessionEvent{session: s, err: err})
+			report(ctx, sessionEvent{session: s, err: err})
 			return
 		}
-		if !send(ctx, sessionEvent{session: s, response: &r}) {
+		if !report(ctx, sessionEvent{session: s, response: &r}) {
 			return
 		}
 	}
 }
 
-// sendAll sends until the stream breaks, whose reason the receiver learns.
+// sendAll sends until the stream breaks; the receiver gets the reason.
 func (s *session) sendAll(ctx context.Context, to stream) {
 	for {
 		select {
@@ -106,7 +106,7 @@ func (s *session) sendAll(ctx context.Context, to stream) {
 	}
 }
 
-// typeStream returns the conversation about a type, or nil.
+// typeStream returns the session's part for a type, or nil.
 func (s *session) typeStream(url string) *typeStream {
 	for _, x := range s.typeStreams {
 		if x.state.interest.url == url {
@@ -116,34 +116,27 @@ func (s *session) typeStream(url string) *typeStream {
 	return nil
 }
 
-// prepare makes the next message ready, if there is one to send.
+// prepare makes the next request ready, if there is one.
 func (s *session) prepare(node *corev3.Node) {
 	if s.ready != nil {
 		return
 	}
 	for _, x := range s.typeStreams {
-		r, ok := s.next(x)
+		r, ok := x.next(s.mode)
 		if !ok {
 			continue
 		}
-		if !s.greeted {
-			s.node, s.greeted = node, true
+		if !s.nodeSent {
+			s.node, s.nodeSent = node, true
 			r.node = node
 		}
-		s.ready, s.of = &r, x
+		s.ready, s.readyType = &r, x
 		return
 	}
 }
 
-func (s *session) next(x *typeStream) (request, bool) {
-	if s.mode == StateOfTheWorld {
-		return x.nextWorld()
-	}
-	return x.nextDelta()
-}
-
-// offer returns the channel and the message for the loop's select; the channel
-// is nil if there is nothing to send.
+// offer returns the channel and the request for the loop's select; the channel is
+// nil if there is nothing to send.
 func (s *session) offer() (chan<- request, request) {
 	if s == nil || s.ready == nil {
 		return nil, request{}
@@ -151,16 +144,16 @@ func (s *session) offer() (chan<- request, request) {
 	return s.out, *s.ready
 }
 
-// wrapperURL is the type of a resource inside the envelope that carries its
-// name, version and time to live.
-const wrapperURL = "type.googleapis.com/envoy.service.discovery.v3.Resource"
+// resourceURL is the type of the envelope of a resource, which carries its name,
+// version and time to live.
+const resourceURL = "type.googleapis.com/envoy.service.discovery.v3.Resource"
 
-// request is one message to the server, in the terms of both variants.
+// request is one message to the server, for both variants of the protocol.
 type request struct {
 	url   string
 	node  *corev3.Node // only in the first of a stream
-	nonce string       // of the response it answers; empty if it answers none
-	err   error        // what is wrong with that response
+	nonce string       // of the response that it acknowledges or rejects; empty: none
+	err   error        // why that response is rejected
 
 	version string   // state of the world: last accepted
 	names   []string // state of the world: all
@@ -169,21 +162,21 @@ type request struct {
 	versions               map[string]string // delta, first of a type: what is held
 }
 
-// response is one message of the server, in the terms of both variants.
+// response is one message of the server, for both variants of the protocol.
 type response struct {
 	url, version, nonce string
 	resources           []raw
 	removed             []string // delta
 }
 
-// raw is one resource as it came.
+// raw is one undecoded resource.
 type raw struct {
-	name    string // from the envelope; the resource may say another
-	named   bool   // there was an envelope
-	version string
-	data    []byte
-	beat    bool  // only renews its time to live: it is as it was
-	err     error // neither of the right type nor in a readable envelope
+	name      string // from the envelope; the resource may have another
+	named     bool   // there was an envelope
+	version   string
+	data      []byte
+	heartbeat bool  // only renews the time to live
+	err       error // neither of the right type nor in a readable envelope
 }
 
 // size is the number of bytes of the resources.
@@ -195,8 +188,8 @@ func (r response) size() int {
 	return n
 }
 
-// stream is one open stream. send and recv may run side by side, each in one
-// goroutine.
+// stream is one open stream. send and recv may be called concurrently, each from
+// one goroutine.
 type stream interface {
 	send(r request) error
 	recv() (response, error)
@@ -218,7 +211,7 @@ type deltaStream struct {
 }
 
 func (s deltaStream) send(r request) error {
-	//nolint:wrapcheck // only says that the stream broke; recv says why
+	//nolint:wrapcheck // only says that the stream broke; recv returns why
 	return s.Send(&discoveryv3.DeltaDiscoveryRequest{
 		Node:                     r.node,
 		TypeUrl:                  r.url,
@@ -250,7 +243,7 @@ type worldStream struct {
 }
 
 func (s worldStream) send(r request) error {
-	//nolint:wrapcheck // only says that the stream broke; recv says why
+	//nolint:wrapcheck // only says that the stream broke; recv returns why
 	return s.Send(&discoveryv3.DiscoveryRequest{
 		Node:          r.node,
 		TypeUrl:       r.url,
@@ -279,7 +272,7 @@ func (s worldStream) recv() (response, error) {
 // unwrap reads a resource in an envelope.
 func unwrap(r *discoveryv3.Resource, url string) raw {
 	if r.GetResource() == nil {
-		return raw{name: r.GetName(), named: true, version: r.GetVersion(), beat: true}
+		return raw{name: r.GetName(), named: true, version: r.GetVersion(), heartbeat: true}
 	}
 	inner := read(r.GetResource(), url)
 	inner.name, inner.named = r.GetName(), true
@@ -289,17 +282,17 @@ func unwrap(r *discoveryv3.Resource, url string) raw {
 	return inner
 }
 
-// read reads a resource that may be in an envelope.
+// read reads a resource, with or without an envelope.
 func read(body *anypb.Any, url string) raw {
 	switch body.GetTypeUrl() {
 	case url:
 		return raw{data: body.GetValue()}
-	case wrapperURL:
+	case resourceURL:
 		var r discoveryv3.Resource
 		if err := proto.Unmarshal(body.GetValue(), &r); err != nil {
 			return raw{err: fmt.Errorf("envelope cannot be read: %w", err)}
 		}
-		if r.GetResource().GetTypeUrl() == wrapperURL {
+		if r.GetResource().GetTypeUrl() == resourceURL {
 			return raw{name: r.GetName(), named: true, err: errors.New("envelope in an envelope")}
 		}
 		return unwrap(&r, url)
@@ -308,7 +301,7 @@ func read(body *anypb.Any, url string) raw {
 	}
 }
 
-// detail says to the server what is wrong with its response.
+// detail is why a response is rejected, for the server.
 func detail(err error) *statuspb.Status {
 	if err == nil {
 		return nil

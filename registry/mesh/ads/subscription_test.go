@@ -415,7 +415,7 @@ func TestOptionsAreRefused(t *testing.T) {
 	}{
 		"no address":                    {ads.Options{}, "Address"},
 		"unknown mode":                  {ads.Options{Address: "a:1", Mode: 7}, "Mode"},
-		"negative silence":              {ads.Options{Address: "a:1", Silence: -1}, "Silence"},
+		"negative resource timeout":     {ads.Options{Address: "a:1", ResourceTimeout: -1}, "ResourceTimeout"},
 		"negative limit":                {ads.Options{Address: "a:1", MaxReceive: -1}, "MaxReceive"},
 		"certificate without key":       {ads.Options{Address: "a:1", Credentials: ads.Credentials{TLS: &ads.TLS{CertFile: "x"}}}, "KeyFile"},
 		"token in plaintext":            {ads.Options{Address: "istiod:15010", Credentials: ads.Credentials{TokenFile: "/t"}}, "plaintext"},

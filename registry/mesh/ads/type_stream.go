@@ -7,38 +7,109 @@ import (
 	"time"
 )
 
-// maxNames bounds the names in one delta request, in bytes: istiod takes
+// interest is which names of one type have subscriptions. Only Run's goroutine
+// touches it.
+type interest struct {
+	url           string
+	subscriptions map[string]int      // number by name
+	changed       map[string]struct{} // names that sessions have to look at
+	// dropped are names without a subscription that the server may still serve.
+	// What is known of them is kept current until no session asks for them.
+	dropped map[string]struct{}
+	forget  func(name string)
+	version string // last accepted
+	held    int    // resources held
+	unknown int    // names asked for and not answered
+}
+
+func newInterest(url string) *interest {
+	return &interest{url: url, subscriptions: map[string]int{}, changed: map[string]struct{}{}, dropped: map[string]struct{}{}}
+}
+
+// covers reports whether a name is served to a subscription, or was until lately.
+func (i *interest) covers(name string) bool {
+	return i.subscriptions[name] > 0 || i.subscriptions[Wildcard] > 0 || has(i.dropped, name) || has(i.dropped, Wildcard)
+}
+
+func (i *interest) isEmpty() bool { return len(i.subscriptions) == 0 && len(i.dropped) == 0 }
+
+func has(set map[string]struct{}, name string) bool {
+	_, ok := set[name]
+	return ok
+}
+
+// forgetDropped forgets dropped names that no session asks for any more. Sooner
+// would be wrong: the server does not notice a name that is dropped and added again
+// at once, and would not send it again.
+func (i *interest) forgetDropped(subscribed []map[string]struct{}) {
+	isSubscribed := func(name string) bool {
+		return slices.ContainsFunc(subscribed, func(names map[string]struct{}) bool { return has(names, name) })
+	}
+	for name := range i.dropped {
+		switch {
+		case i.subscriptions[name] > 0:
+			delete(i.dropped, name)
+		case isSubscribed(name), i.subscriptions[Wildcard] == 0 && isSubscribed(Wildcard):
+		default:
+			delete(i.dropped, name)
+			i.forget(name)
+		}
+	}
+}
+
+// add adds a subscription to a name.
+func (i *interest) add(name string) {
+	i.subscriptions[name]++
+	if i.subscriptions[name] == 1 {
+		i.changed[name] = struct{}{}
+	}
+}
+
+// drop removes a subscription to a name and reports whether it was the last.
+func (i *interest) drop(name string) bool {
+	i.subscriptions[name]--
+	if i.subscriptions[name] > 0 {
+		return false
+	}
+	delete(i.subscriptions, name)
+	i.changed[name] = struct{}{}
+	i.dropped[name] = struct{}{}
+	return true
+}
+
+// maxNames bounds the names in one delta request, in bytes: istiod accepts
 // requests of up to 4 MiB, and held names are sent twice. framing is more than
-// the bytes round a name and its version.
+// the bytes around a name and its version.
 const (
 	maxNames = 1 << 20
 	framing  = 16
 )
 
-// typeStream is the conversation about one type on one stream: nothing of it
-// outlives the stream. Only Run's goroutine touches it.
+// typeStream is the state of one type on one stream. Only Run's goroutine touches
+// it.
 type typeStream struct {
-	state *typeState
-	asked bool
-	nonce string // of the last response
+	state     *typeState
+	requested bool
+	nonce     string // of the last response
 
-	subscribed map[string]struct{} // names the server knows we want
+	subscribed map[string]struct{} // names that the server knows we ask for
 	list       []string            // state of the world: the names of the last request
-	named      bool                // state of the world: it ever held a name, see relist
-	dirty      map[string]struct{} // names whose being told has to be looked at
-	answers    []answer            // responses to be acknowledged, in order
+	explicit   bool                // state of the world: a request held names, see relist
+	dirty      map[string]struct{} // names whose subscription has to be looked at
+	acks       []ack               // to be sent, in order
 
-	responses int
-	late      bool              // the wildcard was told after other names
-	base      int               // responses when it was
-	presented map[string]string // versions the server was told we hold
-	version   string            // state of the world: version the server was told we hold
+	responses         int
+	lateWildcard      bool              // the wildcard was requested after other names
+	wildcardResponses int               // responses before that
+	presented         map[string]string // versions of held resources that were sent to the server
+	version           string            // state of the world: the held version that was sent
 
-	waiting  map[string]struct{} // asked for, no answer yet
-	timeouts []timeout           // when to stop waiting, in order
+	waiting  map[string]struct{} // asked for, not answered yet
+	timeouts []timeout           // in order
 }
 
-type answer struct {
+// ack acknowledges a response, or rejects it with err.
+type ack struct {
 	nonce, version string
 	err            error
 }
@@ -48,62 +119,65 @@ type timeout struct {
 	names []string
 }
 
-func newTypeStream(b *typeState) *typeStream {
+func newTypeStream(t *typeState) *typeStream {
 	x := &typeStream{
-		state: b, subscribed: map[string]struct{}{}, dirty: map[string]struct{}{},
+		state: t, subscribed: map[string]struct{}{}, dirty: map[string]struct{}{},
 		waiting: map[string]struct{}{},
 	}
-	for name := range b.interest.want {
+	for name := range t.interest.subscriptions {
 		x.dirty[name] = struct{}{}
 	}
 	return x
 }
 
-// nextDelta returns the next message about this type on a delta stream.
-// Acknowledging and subscribing are never one message: istiod ignores a
-// subscription beside a rejection.
+// next returns the next request for this type, if there is one.
+func (x *typeStream) next(m Mode) (request, bool) {
+	if m == StateOfTheWorld {
+		return x.nextWorld()
+	}
+	return x.nextDelta()
+}
+
+// nextDelta returns the next request of a delta stream. It never acknowledges and
+// subscribes at once: istiod ignores a subscription beside a rejection.
 func (x *typeStream) nextDelta() (request, bool) {
-	l := x.state.interest
-	if len(l.want) == 0 {
-		x.answers = nil // a rejection of a type it does not serve us would crash istiod
+	i := x.state.interest
+	if len(i.subscriptions) == 0 {
+		x.acks = nil // a rejection of a type without subscriptions would crash istiod
 	}
-	if len(x.answers) > 0 {
-		a := x.answers[0]
-		x.answers = x.answers[1:]
-		return request{url: l.url, nonce: a.nonce, err: a.err}, true
+	if len(x.acks) > 0 {
+		a := x.acks[0]
+		x.acks = x.acks[1:]
+		return request{url: i.url, nonce: a.nonce, err: a.err}, true
 	}
-	if len(x.dirty) == 0 {
-		return request{}, false
-	}
-	r := request{url: l.url}
-	r.subscribe, r.unsubscribe = x.pendingNames(maxNames)
+	r := request{url: i.url}
+	r.subscribe, r.unsubscribe = x.applyDirty(maxNames)
 	if len(r.subscribe)+len(r.unsubscribe) == 0 {
 		return request{}, false
 	}
-	if !x.asked {
+	if !x.requested {
 		r.versions = x.state.cached.versions(maxNames)
 		x.presented = r.versions
 	}
-	x.asked = true
+	x.requested = true
 	return r, true
 }
 
-// pendingNames takes dirty names, up to limit bytes of them, and returns those that
-// the server must be told, sorted.
-func (x *typeStream) pendingNames(limit int) (subscribe, unsubscribe []string) {
+// applyDirty handles dirty names, up to limit bytes of them, and returns those that
+// the server must be sent, sorted.
+func (x *typeStream) applyDirty(limit int) (subscribe, unsubscribe []string) {
 	for _, name := range slices.Sorted(maps.Keys(x.dirty)) {
 		if limit -= len(name) + framing; limit < 0 && len(subscribe)+len(unsubscribe) > 0 {
 			break
 		}
 		delete(x.dirty, name)
-		_, subscribed := x.subscribed[name]
-		desired := x.state.interest.want[name] > 0
+		subscribed, desired := has(x.subscribed, name), x.state.interest.subscriptions[name] > 0
 		switch {
 		case desired && !subscribed:
 			x.subscribed[name] = struct{}{}
 			subscribe = append(subscribe, name)
 			if name == Wildcard {
-				x.late, x.base = x.asked, x.responses
+				x.lateWildcard, x.wildcardResponses = x.requested, x.responses
 			}
 		case !desired && subscribed:
 			delete(x.subscribed, name)
@@ -114,44 +188,40 @@ func (x *typeStream) pendingNames(limit int) (subscribe, unsubscribe []string) {
 	return subscribe, unsubscribe
 }
 
-// nextWorld returns the next message about this type on a state-of-the-world
-// stream, where each message carries all names. A rejection carries the names of
-// the message before: istiod ignores those beside it, so that a change has to
-// follow in a message of its own.
+// nextWorld returns the next request of a state-of-the-world stream, which carries
+// all names. A rejection carries the names of the request before: istiod ignores
+// those beside it, so that a change follows in a request of its own.
 func (x *typeStream) nextWorld() (request, bool) {
-	l := x.state.interest
-	if len(l.want) == 0 {
-		x.answers = nil
-		return x.giveUp()
+	i := x.state.interest
+	if len(i.subscriptions) == 0 {
+		x.acks = nil
+		return x.unsubscribeAll()
 	}
-	if len(x.answers) > 0 {
-		a := x.answers[0]
-		x.answers = x.answers[1:]
-		r := request{url: l.url, nonce: a.nonce, version: a.version, err: a.err}
+	if len(x.acks) > 0 {
+		a := x.acks[0]
+		x.acks = x.acks[1:]
+		r := request{url: i.url, nonce: a.nonce, version: a.version, err: a.err}
 		if a.err == nil {
 			r.subscribe, _ = x.relist()
 		}
 		r.names = x.list
 		return r, true
 	}
-	if len(x.dirty) == 0 {
-		return request{}, false
-	}
 	added, changed := x.relist()
 	if !changed {
 		return request{}, false
 	}
-	if !x.asked {
-		x.version = l.version
+	if !x.requested {
+		x.version = i.version
 	}
-	x.asked = true
-	return request{url: l.url, nonce: x.nonce, version: l.version, names: x.list, subscribe: added}, true
+	x.requested = true
+	return request{url: i.url, nonce: x.nonce, version: i.version, names: x.list, subscribe: added}, true
 }
 
-// giveUp returns the message with which a type is unsubscribed from in the state
-// of the world. From everything nobody can unsubscribe who never gave a name:
+// unsubscribeAll returns the request that unsubscribes from a type in the state of
+// the world. A stream that never sent a name cannot unsubscribe from the wildcard:
 // its responses are ignored instead.
-func (x *typeStream) giveUp() (request, bool) {
+func (x *typeStream) unsubscribeAll() (request, bool) {
 	clear(x.dirty)
 	if len(x.subscribed) == 0 {
 		return request{}, false
@@ -159,48 +229,47 @@ func (x *typeStream) giveUp() (request, bool) {
 	clear(x.subscribed)
 	clear(x.waiting)
 	x.list = nil
-	if !x.named {
-		x.named = true // to ask again it has to look like a change
+	if !x.explicit {
+		x.explicit = true // the next list has to look like a change
 		return request{}, false
 	}
 	return request{url: x.state.interest.url, nonce: x.nonce, version: x.state.interest.version}, true
 }
 
-// relist makes the list what is wanted now; it returns what is new in it and
-// whether it changed at all. Everything is an empty list until a name was given:
-// the older way, which every server knows (go-control-plane's SnapshotCache
-// answers an explicit wildcard with nothing, over and over).
+// relist updates the list of names; it returns what is new in it and whether it
+// changed. Until a name was sent, the wildcard is an empty list, which every server
+// knows. go-control-plane's SnapshotCache answers an explicit one with nothing.
 func (x *typeStream) relist() (added []string, changed bool) {
-	added, gone := x.pendingNames(math.MaxInt)
-	if len(added)+len(gone) == 0 {
+	added, removed := x.applyDirty(math.MaxInt)
+	if len(added)+len(removed) == 0 {
 		return nil, false
 	}
-	x.list = x.state.interest.names()
-	if !x.named && slices.Equal(x.list, []string{Wildcard}) {
+	x.list = slices.Sorted(maps.Keys(x.state.interest.subscriptions))
+	if !x.explicit && slices.Equal(x.list, []string{Wildcard}) {
 		x.list = nil
 	} else {
-		x.named = true
+		x.explicit = true
 	}
 	return added, true
 }
 
-// wait starts the clock for names that were asked for.
-func (x *typeStream) wait(names []string, until time.Time) {
+// startTimeout starts the timeout of names that were asked for.
+func (x *typeStream) startTimeout(names []string, at time.Time) {
 	if len(names) == 0 {
 		return
 	}
 	for _, name := range names {
 		x.waiting[name] = struct{}{}
 	}
-	x.timeouts = append(x.timeouts, timeout{at: until, names: names})
+	x.timeouts = append(x.timeouts, timeout{at: at, names: names})
 }
 
-// timedOut returns the names whose time is up, sorted.
-func (x *typeStream) timedOut(now time.Time) []string {
+// expired returns the names that were not answered in time, sorted.
+func (x *typeStream) expired(now time.Time) []string {
 	var names []string
 	for len(x.timeouts) > 0 && !x.timeouts[0].at.After(now) {
 		for _, name := range x.timeouts[0].names {
-			if _, ok := x.waiting[name]; ok {
+			if has(x.waiting, name) {
 				delete(x.waiting, name)
 				names = append(names, name)
 			}
@@ -211,87 +280,12 @@ func (x *typeStream) timedOut(now time.Time) []string {
 	return names
 }
 
-// response says where the conversation is in the stream numbered epoch.
-func (x *typeStream) response(epoch int, m Mode) rawResponse {
-	_, wildcard := x.subscribed[Wildcard]
-	return rawResponse{
-		epoch: epoch, delta: m == Delta, wildcard: wildcard,
+// position returns where the type is in the stream of an epoch.
+func (x *typeStream) position(epoch int, m Mode) position {
+	return position{
+		epoch: epoch, delta: m == Delta, wildcard: has(x.subscribed, Wildcard),
 		first: x.responses == 1, silent: x.responses == 0,
-		late: x.late, answered: x.responses > x.base,
+		lateWildcard: x.lateWildcard, answered: x.responses > x.wildcardResponses,
 		presented: x.presented, version: x.version, waiting: x.waiting,
 	}
 }
-
-// interest is what is wanted of one type, whatever its resources are in Go. Only
-// Run's goroutine touches it.
-type interest struct {
-	url     string
-	want    map[string]int      // how many subscriptions want a name
-	changed map[string]struct{} // names that sessions have to look at again
-	// leaving are names that nobody wants any more and that the server may still
-	// serve: what is known of them stays and is kept current until it was told.
-	leaving map[string]struct{}
-	release func(name string) // forgets what is known of a name
-	version string            // last accepted
-	held    int               // resources held
-	unknown int               // names asked for and not answered
-}
-
-func newInterest(url string) *interest {
-	return &interest{url: url, want: map[string]int{}, changed: map[string]struct{}{}, leaving: map[string]struct{}{}}
-}
-
-// wants says whether what is reported of a name counts.
-func (l *interest) wants(name string) bool {
-	return l.want[name] > 0 || l.want[Wildcard] > 0 || has(l.leaving, name) || has(l.leaving, Wildcard)
-}
-
-// idle says whether nothing that is told counts.
-func (l *interest) idle() bool { return len(l.want) == 0 && len(l.leaving) == 0 }
-
-func has(set map[string]struct{}, name string) bool {
-	_, ok := set[name]
-	return ok
-}
-
-// releaseUnused forgets what nobody wants once no session asks for it any more. Had it
-// been forgotten before, a name given up and wanted again at once, of which the
-// server then hears nothing, would never be told.
-func (l *interest) releaseUnused(asked []map[string]struct{}) {
-	isAsked := func(name string) bool {
-		return slices.ContainsFunc(asked, func(names map[string]struct{}) bool { return has(names, name) })
-	}
-	for name := range l.leaving {
-		switch {
-		case l.want[name] > 0:
-			delete(l.leaving, name)
-		case isAsked(name), l.want[Wildcard] == 0 && isAsked(Wildcard):
-		default:
-			delete(l.leaving, name)
-			l.release(name)
-		}
-	}
-}
-
-// add wants a name once more.
-func (l *interest) add(name string) {
-	l.want[name]++
-	if l.want[name] == 1 {
-		l.changed[name] = struct{}{}
-	}
-}
-
-// drop wants a name once less and says whether nobody wants it any more.
-func (l *interest) drop(name string) bool {
-	l.want[name]--
-	if l.want[name] > 0 {
-		return false
-	}
-	delete(l.want, name)
-	l.changed[name] = struct{}{}
-	l.leaving[name] = struct{}{}
-	return true
-}
-
-// names returns what is wanted, sorted.
-func (l *interest) names() []string { return slices.Sorted(maps.Keys(l.want)) }

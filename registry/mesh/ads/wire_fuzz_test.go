@@ -9,10 +9,9 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// FuzzTake shows that no response of a server, in either variant, is more than
-// resources that are rejected, and that one whose name cannot be read removes
-// nobody, since it may be anybody's.
-func FuzzTake(f *testing.F) {
+// FuzzApply checks that a response of any server only rejects resources, and that one
+// without a readable name removes nothing, since it may have any name.
+func FuzzApply(f *testing.F) {
 	kind := Kind[string]{URL: "type.googleapis.com/google.protobuf.StringValue", Full: true, Decode: func(data []byte) (string, string, error) {
 		var v wrapperspb.StringValue
 		err := proto.Unmarshal(data, &v)
@@ -32,11 +31,11 @@ func FuzzTake(f *testing.F) {
 			return
 		}
 		l, epoch := newInterest(kind.URL), 1
-		topic := newCachedType(kind, l, &epoch, &epoch)
+		cached := newCachedType(kind, l, &epoch, &epoch)
 		l.add(Wildcard)
-		at := rawResponse{epoch: 1, first: true, wildcard: true, delta: delta, waiting: map[string]struct{}{}}
+		at := position{epoch: 1, first: true, wildcard: true, delta: delta, waiting: map[string]struct{}{}}
 		there := raw{name: "there", named: true, data: encoded(t, "there")}
-		if err := topic.apply(response{url: kind.URL, resources: []raw{there}}, at); err != nil {
+		if err := cached.apply(response{url: kind.URL, resources: []raw{there}}, at); err != nil {
 			t.Fatal(err)
 		}
 		next := response{url: kind.URL, removed: m.GetRemovedResources()}
@@ -53,12 +52,12 @@ func FuzzTake(f *testing.F) {
 			next.removed = nil
 		}
 		at.first = first
-		err := topic.apply(next, at)
-		if r := topic.records["there"]; nameless && len(next.removed) == 0 && (r == nil || !r.held) {
+		err := cached.apply(next, at)
+		if r := cached.records["there"]; nameless && len(next.removed) == 0 && (r == nil || !r.held) {
 			t.Errorf("removed by what cannot be read: %v", err)
 		}
-		if topic.records[Wildcard] != nil || l.held < 0 {
-			t.Errorf("%v, %d held", topic.records, l.held)
+		if cached.records[Wildcard] != nil || l.held < 0 {
+			t.Errorf("%v, %d held", cached.records, l.held)
 		}
 	})
 }
@@ -75,7 +74,7 @@ func encoded(tb testing.TB, name string) []byte {
 func fuzzResponses(tb testing.TB, url string) [][]*discoveryv3.Resource {
 	tb.Helper()
 	of := func(url string, data []byte) *anypb.Any { return &anypb.Any{TypeUrl: url, Value: data} }
-	inner, err := proto.Marshal(&discoveryv3.Resource{Name: "in", Resource: of(wrapperURL, encoded(tb, "in"))})
+	inner, err := proto.Marshal(&discoveryv3.Resource{Name: "in", Resource: of(resourceURL, encoded(tb, "in"))})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -86,6 +85,6 @@ func fuzzResponses(tb testing.TB, url string) [][]*discoveryv3.Resource {
 		{{Name: "there"}},
 		{{Resource: of("another", []byte("\xff"))}},
 		{{Name: "b", Resource: of(url, encoded(tb, "c"))}},
-		{{Resource: of(wrapperURL, inner)}},
+		{{Resource: of(resourceURL, inner)}},
 	}
 }
