@@ -23,7 +23,7 @@ import (
 func TestDecode(t *testing.T) {
 	data, err := proto.Marshal((&fleet{}).assignment(1, 1))
 	must(t, err)
-	reading := mesh.NewReading(nil, 0)
+	reading := mesh.NewDecoder(nil, 0)
 	const times = 20_000
 	ours := measure(t, times, func() { _, _, err = reading.DecodeAssignment(data) })
 	must(t, err)

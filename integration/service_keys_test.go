@@ -95,7 +95,7 @@ func watchEverything(t *testing.T, istiod string, n int, names []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	reading := mesh.NewReading(nil, mesh.TakeMutualTLS)
+	reading := mesh.NewDecoder(nil, mesh.AcceptMutualTLS)
 	told := make(chan struct{}, 1)
 	endpoints := ads.Subscribe(c, ads.Kind[*mesh.Assignment]{URL: mesh.EndpointType, Decode: reading.DecodeAssignment},
 		func(ads.Event[*mesh.Assignment]) {

@@ -157,7 +157,7 @@ func (k kubernetesKind) source(b *builder, name string) (*boundSource, error) {
 	reader, err := kube.New(kube.Options{
 		Rules: kube.Rules{
 			Domain: from.ClusterDomain, Keys: kube.Keys(from.Keys), SubsetLabel: from.SubsetLabel,
-			Pods: with(config.WithoutPods), Reading: mesh.NewReading(allow, tls),
+			Pods: with(config.WithoutPods), Reading: mesh.NewDecoder(allow, tls),
 		},
 		Config: server, Namespaces: from.Namespaces, Nodes: with(config.WithoutNodes), Istio: with(config.WithoutIstio),
 		MaxReceive: int64(k.Limits.MaxReceive), Log: log,
@@ -185,7 +185,7 @@ func keysByKubernetes(m *config.Istiod, o *mesh.Options) error {
 		return fmt.Errorf("istiod.mapping.%w", err)
 	}
 	reader, err := kube.New(kube.Options{
-		Rules:  kube.Rules{Domain: m.ClusterDomain, Keys: kube.Keys(k.Keys), Pods: true, Reading: mesh.NewReading(o.Allow, o.MutualTLS)},
+		Rules:  kube.Rules{Domain: m.ClusterDomain, Keys: kube.Keys(k.Keys), Pods: true, Reading: mesh.NewDecoder(o.Allow, o.MutualTLS)},
 		Config: server, Namespaces: k.Namespaces, Istio: true, MaxReceive: int64(m.Limits.MaxReceive), Log: o.Log,
 	})
 	if err != nil {

@@ -19,109 +19,143 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// Assignment is what is kept of the endpoints of a cluster. It is never
-// changed; services share its endpoints.
+// Assignment is the endpoints of a cluster. It is never changed; services share its
+// endpoints.
 type Assignment struct {
 	Endpoints []registry.Endpoint // of all priorities, sorted, one per address
-	Left      []LeftOut           // what was left out, by reason
-	MutualTLS int                 // how many of Endpoints take mutual TLS
+	Skipped   []SkippedEndpoints  // by reason
+	MutualTLS int                 // how many of Endpoints accept mutual TLS
 }
 
-// LeftOut is a number of endpoints that were left out for one reason.
-type LeftOut struct {
+// SkippedEndpoints is a number of endpoints that were left out for one reason.
+type SkippedEndpoints struct {
 	Reason  string
 	Count   int
-	Example string // the address of one of them, or what stands for it
+	Example string // the address of one of them, or its text
 }
 
 // String returns what status shows.
-func (l LeftOut) String() string {
-	s := strconv.Itoa(l.Count) + " endpoints"
-	if l.Count == 1 {
-		s = "1 endpoint"
+func (s SkippedEndpoints) String() string {
+	text := strconv.Itoa(s.Count) + " endpoints"
+	if s.Count == 1 {
+		text = "1 endpoint"
 	}
-	if l.Example != "" {
-		s += " (such as " + l.Example + ")"
+	if s.Example != "" {
+		text += " (such as " + s.Example + ")"
 	}
-	return s + " left out: " + l.Reason
+	return text + " left out: " + s.Reason
 }
 
-// Reading is how resources are read: which addresses are taken. It is safe
-// for use by many goroutines.
-type Reading struct {
+// Decoder decodes clusters and endpoints. It is safe for concurrent use.
+type Decoder struct {
 	allow         []netip.Prefix
 	skipMutualTLS bool
 	router        bool                // istiod sends our node the endpoints of headless services
-	mutualTLS     registry.Attributes // shared by all endpoints that take it
+	mutualTLS     registry.Attributes // shared by all endpoints that accept it
 }
 
-// NewReading returns how resources are read. Addresses that no consumer should
-// be sent to (loopback, link-local, multicast, metadata services) are left out
-// unless they are within allow; skipMutualTLS leaves out every endpoint that
-// may refuse plaintext.
-func NewReading(allow []netip.Prefix, skip MutualTLS) *Reading {
-	return &Reading{
-		allow: slices.Clone(allow), skipMutualTLS: skip == SkipMutualTLS,
-		mutualTLS: registry.Attributes{AttributeTLS: "istio"},
+// NewDecoder returns a decoder. It leaves out addresses that no consumer should be
+// sent to (loopback, link-local, multicast, metadata services), unless they are
+// within allow.
+func NewDecoder(allow []netip.Prefix, m MutualTLS) *Decoder {
+	return &Decoder{
+		allow: slices.Clone(allow), skipMutualTLS: m == SkipMutualTLS,
+		mutualTLS: registry.Attributes{AttributeTLS: modeMutual},
 	}
 }
 
-// MutualTLS says what happens to endpoints that take mutual TLS. Whether they
-// take plaintext as well depends on a policy that xDS does not show.
+// MutualTLS says what happens to endpoints that accept mutual TLS. Whether they
+// accept plaintext too depends on a policy that xDS does not show.
 type MutualTLS uint8
 
-// The choices. The zero value takes them, and says so by AttributeTLS.
+// The choices. The zero value accepts them, and marks them with AttributeTLS.
 const (
-	TakeMutualTLS MutualTLS = iota
+	AcceptMutualTLS MutualTLS = iota
 	SkipMutualTLS
 )
 
-// DecodeAssignment is the Decode of the kind of endpoints.
-func (r *Reading) DecodeAssignment(data []byte) (string, *Assignment, error) {
+// modeMutual is the TLS mode of an endpoint with a sidecar.
+const modeMutual = "istio"
+
+// EndpointSpec is an endpoint before its address was checked.
+type EndpointSpec struct {
+	Host     string // an IP address or a host name
+	Port     uint32
+	Health   registry.Health
+	Weight   uint32
+	Zone     string // region/zone/subzone, without empty parts at the end
+	Instance string // namespace/name
+	TLSMode  string // istio if its sidecar accepts mutual TLS
+	Subset   string // empty: none
+	Protocol string // empty: not known
+	Skip     string // why it is left out; empty: it is not
+
+	gateway bool // of another network
+}
+
+// DecodeAssignment implements ads.Kind.Decode for EndpointType.
+func (d *Decoder) DecodeAssignment(data []byte) (string, *Assignment, error) {
 	var a endpointv3.ClusterLoadAssignment
 	if err := proto.Unmarshal(data, &a); err != nil {
 		return "", nil, fmt.Errorf("endpoints: %w", err)
 	}
-	return a.GetClusterName(), r.assignment(&a), nil
+	return a.GetClusterName(), d.assignment(&a), nil
 }
 
-func (r *Reading) assignment(a *endpointv3.ClusterLoadAssignment) *Assignment {
+func (d *Decoder) assignment(a *endpointv3.ClusterLoadAssignment) *Assignment {
 	n := 0
 	for _, l := range a.GetEndpoints() {
 		n += len(l.GetLbEndpoints())
 	}
 	out := &Assignment{Endpoints: make([]registry.Endpoint, 0, n)}
-	for _, l := range a.GetEndpoints() { // whatever its priority: that depends on where we are, not on where consumers are
+	for _, l := range a.GetEndpoints() { // of any priority, which depends on our locality and not on that of consumers
 		zone := zoneOf(l.GetLocality())
 		for _, lb := range l.GetLbEndpoints() {
-			e, reason, example := r.endpoint(lb)
-			if reason != "" {
-				out.leave(reason, example)
-				continue
+			e, reason := d.endpoint(specOf(lb, zone))
+			switch {
+			case reason == "":
+				out.Endpoints = append(out.Endpoints, e)
+			case e.Host == "":
+				out.skip(reason, "")
+			default:
+				out.skip(reason, e.Host+":"+strconv.Itoa(int(e.Port)))
 			}
-			e.Zone = zone
-			out.Endpoints = append(out.Endpoints, e)
 		}
 	}
-	out.tidy()
+	out.normalize()
 	return out
 }
 
-// leave counts an endpoint that is left out.
-func (a *Assignment) leave(reason, example string) {
-	for i := range a.Left {
-		if a.Left[i].Reason == reason {
-			a.Left[i].Count++
-			a.Left[i].Example = min(a.Left[i].Example, example)
+// Assignment returns the assignment of endpoints from another source than xDS.
+func (d *Decoder) Assignment(endpoints []EndpointSpec) *Assignment {
+	out := &Assignment{Endpoints: make([]registry.Endpoint, 0, len(endpoints))}
+	for _, s := range endpoints {
+		e, reason := d.endpoint(s)
+		if reason != "" {
+			out.skip(reason, net.JoinHostPort(s.Host, strconv.FormatUint(uint64(s.Port), 10)))
+			continue
+		}
+		out.Endpoints = append(out.Endpoints, e)
+	}
+	out.normalize()
+	return out
+}
+
+// skip counts an endpoint that is left out.
+func (a *Assignment) skip(reason, example string) {
+	for i := range a.Skipped {
+		if a.Skipped[i].Reason == reason {
+			a.Skipped[i].Count++
+			a.Skipped[i].Example = min(a.Skipped[i].Example, example)
 			return
 		}
 	}
-	a.Left = append(a.Left, LeftOut{Reason: reason, Count: 1, Example: strings.Clone(example)})
+	a.Skipped = append(a.Skipped, SkippedEndpoints{Reason: reason, Count: 1, Example: strings.Clone(example)})
 }
 
-// tidy sorts the endpoints and keeps one of each address: the one that may be
-// offered, of the first locality. The order they came in does not matter.
-func (a *Assignment) tidy() {
+// normalize sorts the endpoints and keeps one of each address: one that is offered,
+// of the first locality. The order of the input does not matter.
+func (a *Assignment) normalize() {
 	slices.SortFunc(a.Endpoints, func(x, y registry.Endpoint) int {
 		return cmp.Or(cmp.Compare(x.Host, y.Host), cmp.Compare(x.Port, y.Port), rank(x)-rank(y), x.Compare(y),
 			cmp.Compare(x.Zone, y.Zone), cmp.Compare(y.Weight, x.Weight), cmp.Compare(len(x.Attributes), len(y.Attributes)))
@@ -134,7 +168,7 @@ func (a *Assignment) tidy() {
 			a.MutualTLS++
 		}
 	}
-	slices.SortFunc(a.Left, func(x, y LeftOut) int { return cmp.Compare(x.Reason, y.Reason) })
+	slices.SortFunc(a.Skipped, func(x, y SkippedEndpoints) int { return cmp.Compare(x.Reason, y.Reason) })
 }
 
 func rank(e registry.Endpoint) int {
@@ -144,43 +178,112 @@ func rank(e registry.Endpoint) int {
 	return 1
 }
 
-// endpoint reads one endpoint, or says why it is left out.
-func (r *Reading) endpoint(lb *endpointv3.LbEndpoint) (e registry.Endpoint, reason, example string) {
-	meta := metaOf(lb)
-	host, port, reason := addressOf(lb, meta)
-	if reason != "" {
-		return e, reason, ""
+// The reasons why an endpoint is left out.
+const (
+	reasonPipe      = "unix socket, which no other machine can call"
+	reasonInternal  = "tunnelled, without the address behind the tunnel"
+	reasonNone      = "has no address of its own"
+	reasonPort      = "port is not within 1 to 65535"
+	reasonHost      = "neither an IP address nor a host name"
+	reasonZone      = "IPv6 zone, which means nothing on another machine"
+	reasonGateway   = "gateway of another network, which accepts mesh traffic only"
+	reasonMutualTLS = "accepts mutual TLS, and skipMutualTLS is set"
+)
+
+// endpoint returns the endpoint of a spec, or the reason why it is left out. Host is
+// set as soon as it is known to be valid.
+func (d *Decoder) endpoint(s EndpointSpec) (e registry.Endpoint, reason string) {
+	switch {
+	case s.Skip != "":
+		return e, s.Skip
+	case s.Port == 0 || s.Port > 65535:
+		return e, reasonPort
 	}
-	example = host + ":" + strconv.Itoa(int(port))
-	if reason := r.refused(host, port); reason != "" {
-		return e, reason, example
+	e = registry.Endpoint{Port: uint16(s.Port), Health: s.Health, Weight: s.Weight, Zone: s.Zone, Instance: s.Instance, Protocol: s.Protocol}
+	if e.Host, reason = hostOf(s.Host); reason != "" {
+		return e, reason
 	}
-	if meta.tls == "istio" && meta.gateway() {
-		return e, "gateway of another network, which takes mesh traffic only", example
+	if reason = (naming.Reach{Allow: d.allow}).Refuse(e.Host); reason != "" {
+		return e, reason
 	}
-	if reason := r.mutual(meta.tls, &e); reason != "" {
-		return e, reason, example
+	if s.TLSMode == modeMutual {
+		switch {
+		case s.gateway:
+			return e, reasonGateway
+		case d.skipMutualTLS:
+			return e, reasonMutualTLS
+		}
+		e.Attributes = d.mutualTLS
 	}
-	e.Host, e.Port = host, port
-	e.Health = healthOf(lb.GetHealthStatus())
-	e.Weight = lb.GetLoadBalancingWeight().GetValue()
-	if e.Health != registry.HealthUnknown {
-		e.Instance = meta.instance()
+	if s.Subset != "" {
+		a := registry.Attributes{AttributeSubset: s.Subset}
+		maps.Copy(a, e.Attributes)
+		e.Attributes = a
 	}
-	return e, "", ""
+	return e, ""
 }
 
-// mutual notes whether an endpoint takes mutual TLS, or says why it is left out
-// for that.
-func (r *Reading) mutual(mode string, e *registry.Endpoint) (reason string) {
-	switch {
-	case mode != "istio":
-		return ""
-	case r.skipMutualTLS:
-		return "takes mutual TLS, and skipMutualTLS is set"
+// hostOf returns the canonical form of a host: the shortest of an IP address, the
+// lower case of a name.
+func hostOf(s string) (host, reason string) {
+	if ip, err := netip.ParseAddr(s); err == nil {
+		if ip.Zone() != "" {
+			return "", reasonZone
+		}
+		return ip.Unmap().String(), ""
 	}
-	e.Attributes = r.mutualTLS
-	return ""
+	a := naming.HostAddress{Host: s, Port: 1}
+	a, err := naming.ParseHostAddress(a.String())
+	if err != nil || strings.ContainsAny(s, ":[]") {
+		return "", reasonHost
+	}
+	return a.Host, ""
+}
+
+// specOf reads an endpoint of xDS.
+func specOf(lb *endpointv3.LbEndpoint, zone string) EndpointSpec {
+	filters := lb.GetMetadata().GetFilterMetadata()
+	s := EndpointSpec{
+		Health: healthOf(lb.GetHealthStatus()), Weight: lb.GetLoadBalancingWeight().GetValue(), Zone: zone,
+		TLSMode: filters["envoy.transport_socket_match"].GetFields()["tlsMode"].GetStringValue(),
+	}
+	s.setWorkload(filters["istio"].GetFields()["workload"].GetStringValue())
+	switch a := lb.GetEndpoint().GetAddress(); {
+	case a.GetSocketAddress() != nil:
+		s.Host, s.Port = a.GetSocketAddress().GetAddress(), a.GetSocketAddress().GetPortValue()
+	case a.GetEnvoyInternalAddress() != nil:
+		s.setTunnelled(a.GetEnvoyInternalAddress().GetEndpointId(),
+			filters["envoy.filters.listener.original_dst"].GetFields()["local"].GetStringValue())
+	case a.GetPipe() != nil:
+		s.Skip = reasonPipe
+	default:
+		s.Skip = reasonNone
+	}
+	return s
+}
+
+// setWorkload reads name;namespace;canonical name;revision;cluster of a workload. An
+// endpoint that accepts mutual TLS without a name is the gateway of another network.
+//
+// The name of a Kubernetes endpoint is that of the pod, which its ports share. That
+// of an endpoint of a ServiceEntry is a position in a list, which may change.
+func (s *EndpointSpec) setWorkload(workload string) {
+	s.gateway = strings.HasPrefix(workload, ";;")
+	parts := strings.SplitN(workload, ";", 3)
+	if len(parts) == 3 && parts[0] != "" && s.Health != registry.HealthUnknown {
+		s.Instance = parts[1] + "/" + parts[0]
+	}
+}
+
+// setTunnelled sets the first valid of the addresses that a tunnel may lead to.
+func (s *EndpointSpec) setTunnelled(addresses ...string) {
+	for _, text := range addresses {
+		if a, err := netip.ParseAddrPort(text); err == nil && a.Port() != 0 && a.Addr().Zone() == "" {
+			s.Host, s.Port = a.Addr().String(), uint32(a.Port())
+			return
+		}
+	}
+	s.Skip = reasonInternal
 }
 
 func healthOf(h corev3.HealthStatus) registry.Health {
@@ -193,163 +296,15 @@ func healthOf(h corev3.HealthStatus) registry.Health {
 		return registry.Degraded
 	case corev3.HealthStatus_DRAINING:
 		return registry.Draining
-	default: // UNHEALTHY, TIMEOUT and whatever comes later
+	default: // UNHEALTHY, TIMEOUT and those of later versions
 		return registry.Unhealthy
 	}
 }
 
-// zoneOf writes region/zone/subzone without the parts that are empty at its
-// end.
+// zoneOf writes region/zone/subzone, without empty parts at the end.
 func zoneOf(l *corev3.Locality) string {
 	if l == nil {
 		return ""
 	}
 	return unique.Make(strings.TrimRight(l.GetRegion()+"/"+l.GetZone()+"/"+l.GetSubZone(), "/")).Value()
-}
-
-// meta is what istiod says of an endpoint beside its address.
-type meta struct {
-	tls      string // istio where the endpoint has a sidecar
-	workload string // name;namespace;canonical name;revision;cluster
-	original string // the address behind a tunnel
-}
-
-func metaOf(lb *endpointv3.LbEndpoint) meta {
-	filters := lb.GetMetadata().GetFilterMetadata()
-	return meta{
-		tls:      filters["envoy.transport_socket_match"].GetFields()["tlsMode"].GetStringValue(),
-		workload: filters["istio"].GetFields()["workload"].GetStringValue(),
-		original: filters["envoy.filters.listener.original_dst"].GetFields()["local"].GetStringValue(),
-	}
-}
-
-// gateway reports whether the endpoint is the gateway of another network:
-// istiod names the workload behind every other endpoint that takes mutual TLS.
-func (m meta) gateway() bool { return strings.HasPrefix(m.workload, ";;") }
-
-// instance returns namespace/name of the workload: of a Kubernetes endpoint
-// the pod, which all its ports share. It must not be used for endpoints of a
-// ServiceEntry, whose names are positions in a list and move when it changes.
-func (m meta) instance() string {
-	parts := strings.SplitN(m.workload, ";", 3)
-	if len(parts) < 3 || parts[0] == "" {
-		return ""
-	}
-	return parts[1] + "/" + parts[0]
-}
-
-// The reasons why an address is left out.
-const (
-	reasonPipe     = "unix socket, which no other machine can call"
-	reasonInternal = "tunnelled, without the address behind the tunnel"
-	reasonNone     = "has no address of its own"
-	reasonPort     = "port is not within 1 to 65535"
-	reasonHost     = "neither an IP address nor a host name"
-)
-
-// addressOf returns host and port of an endpoint, of several addresses the
-// primary one, or why there is none.
-func addressOf(lb *endpointv3.LbEndpoint, m meta) (host string, port uint16, reason string) {
-	a := lb.GetEndpoint().GetAddress()
-	switch {
-	case a.GetSocketAddress() != nil:
-		s := a.GetSocketAddress()
-		n := s.GetPortValue()
-		if n == 0 || n > 65535 {
-			return "", 0, reasonPort
-		}
-		host, reason = hostOf(s.GetAddress())
-		return host, uint16(n), reason
-	case a.GetEnvoyInternalAddress() != nil:
-		for _, text := range []string{a.GetEnvoyInternalAddress().GetEndpointId(), m.original} {
-			if ap, err := netip.ParseAddrPort(text); err == nil && ap.Port() != 0 && ap.Addr().Zone() == "" {
-				return ap.Addr().Unmap().String(), ap.Port(), ""
-			}
-		}
-		return "", 0, reasonInternal
-	case a.GetPipe() != nil:
-		return "", 0, reasonPipe
-	default:
-		return "", 0, reasonNone
-	}
-}
-
-// hostOf returns a host in its one form: an IP address in its shortest, a name
-// in lower case.
-func hostOf(s string) (host, reason string) {
-	if ip, err := netip.ParseAddr(s); err == nil {
-		if ip.Zone() != "" {
-			return "", "IPv6 zone, which means nothing on another machine"
-		}
-		return ip.Unmap().String(), ""
-	}
-	a := naming.HostAddress{Host: s, Port: 1}
-	a, err := naming.ParseHostAddress(a.String())
-	if err != nil || strings.ContainsAny(s, ":[]") {
-		return "", reasonHost
-	}
-	return a.Host, ""
-}
-
-// refused says why an address must not be offered, empty if it may be.
-func (r *Reading) refused(host string, port uint16) string {
-	if port == 0 {
-		return reasonPort
-	}
-	return naming.Reach{Allow: r.allow}.Refuse(host)
-}
-
-// An EndpointSpec is an endpoint that is read elsewhere than from xDS.
-type EndpointSpec struct {
-	Host     string // an IP address or a host name
-	Port     uint32
-	Health   registry.Health
-	Weight   uint32
-	Zone     string // region/zone/subzone, without the parts that are empty at its end
-	Instance string // namespace/name
-	TLSMode  string // istio where its sidecar takes mutual TLS
-	Subset   string // empty: none
-	Protocol string // empty: not known
-	Left     string // why it is left out, empty: it is not
-}
-
-// Assignment returns what is kept of endpoints, as of those that xDS brings.
-func (r *Reading) Assignment(endpoints []EndpointSpec) *Assignment {
-	out := &Assignment{Endpoints: make([]registry.Endpoint, 0, len(endpoints))}
-	for _, s := range endpoints {
-		e, reason := r.endpointOf(s)
-		if reason != "" {
-			out.leave(reason, net.JoinHostPort(s.Host, strconv.FormatUint(uint64(s.Port), 10)))
-			continue
-		}
-		out.Endpoints = append(out.Endpoints, e)
-	}
-	out.tidy()
-	return out
-}
-
-// endpointOf returns the endpoint of a spec, or why it is left out.
-func (r *Reading) endpointOf(s EndpointSpec) (e registry.Endpoint, reason string) {
-	if s.Left != "" {
-		return e, s.Left
-	}
-	if s.Port == 0 || s.Port > 65535 {
-		return e, reasonPort
-	}
-	e = registry.Endpoint{Port: uint16(s.Port), Health: s.Health, Weight: s.Weight, Zone: s.Zone, Instance: s.Instance, Protocol: s.Protocol}
-	if e.Host, reason = hostOf(s.Host); reason != "" {
-		return e, reason
-	}
-	if reason = r.refused(e.Host, e.Port); reason != "" {
-		return e, reason
-	}
-	if reason = r.mutual(s.TLSMode, &e); reason != "" {
-		return e, reason
-	}
-	if s.Subset != "" {
-		a := registry.Attributes{AttributeSubset: s.Subset}
-		maps.Copy(a, e.Attributes)
-		e.Attributes = a
-	}
-	return e, ""
 }

@@ -12,37 +12,36 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// The type URLs of what is read.
+// The type URLs that are read.
 const (
 	ClusterType  = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
 	EndpointType = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
 )
 
-// The attributes that a mesh row has, named as dubbo-go's xDS registry names
-// them. The endpoint's weight is Endpoint.Weight, its locality Endpoint.Zone.
+// The attributes of a mesh row, by their names in dubbo-go's xDS registry.
 const (
 	AttributeCluster = "meshClusterID" // of a service: outbound|port||fqdn
 	AttributeHost    = "meshHostAddr"  // of a service: fqdn:port
-	AttributeSubset  = "meshSubset"    // of an endpoint: its subsets, by name, with commas between
-	AttributeTLS     = "tlsMode"       // of an endpoint: istio where its sidecar takes mutual TLS, and plaintext only if PERMISSIVE
+	AttributeSubset  = "meshSubset"    // of an endpoint: its subsets, by name, separated by commas
+	AttributeTLS     = "tlsMode"       // of an endpoint: istio if its sidecar accepts mutual TLS, and plaintext only if PERMISSIVE
 )
 
 // Discovery is how the endpoints of a cluster are found.
 type Discovery uint8
 
-// The kinds of discovery. The zero value stands for those that cannot be read.
+// The kinds of discovery. The zero value is one that cannot be read.
 const (
 	DiscoveryNone        Discovery = iota
 	DiscoveryEDS                   // asked for by EDSName
 	DiscoveryInline                // in the cluster itself: DNS names or fixed addresses
-	DiscoveryEmpty                 // there are none for anybody: resolution NONE
-	DiscoveryOriginalDst           // sent to nodes of type router only, and ours is none: headless services
+	DiscoveryEmpty                 // no endpoints for anybody: resolution NONE
+	DiscoveryOriginalDst           // sent to nodes of type router only: headless services
 )
 
-// Cluster is what is kept of a cluster. It is never changed.
+// Cluster is a decoded cluster. It is never changed.
 type Cluster struct {
 	Name        string
-	ID          naming.Cluster // zero where Err is set
+	ID          naming.Cluster // zero if Err is set
 	Address     naming.HostAddress
 	Discovery   Discovery
 	EDSName     string
@@ -50,27 +49,28 @@ type Cluster struct {
 	Application string // the name of a Kubernetes service
 	Attributes  registry.Attributes
 	Inline      *Assignment // of DiscoveryInline
-	Err         error       // why the cluster stands for no service; those of a proxy's own inner life have errInner
+	Err         error       // why the cluster is no service
 }
 
-// resolvedByProxy is the kind of cluster whose endpoints each proxy looks up
-// as it is called: ServiceEntries of a wildcard host and resolution DYNAMIC_DNS.
+// resolvedByProxy is the kind of cluster whose endpoints each proxy resolves when it
+// is called: ServiceEntries of a wildcard host and resolution DYNAMIC_DNS.
 const resolvedByProxy = "envoy.clusters.dynamic_forward_proxy"
 
-var errInner = errors.New("no service of the mesh")
+// errInternal is the Err of clusters that every proxy has.
+var errInternal = errors.New("no service of the mesh")
 
-// DecodeCluster returns the Decode of the kind of clusters. A cluster that
-// stands for no service is a value with an Err, not an error: rejecting it
-// would have istiod send everything for ever.
-func (r *Reading) DecodeCluster(data []byte) (string, *Cluster, error) {
+// DecodeCluster implements ads.Kind.Decode for ClusterType. A cluster that is no
+// service is a value with an Err and not an error: istiod would send a rejected
+// cluster again and again.
+func (d *Decoder) DecodeCluster(data []byte) (string, *Cluster, error) {
 	var c clusterv3.Cluster
 	if err := proto.Unmarshal(data, &c); err != nil {
 		return "", nil, fmt.Errorf("cluster: %w", err)
 	}
-	return c.GetName(), r.cluster(&c), nil
+	return c.GetName(), d.cluster(&c), nil
 }
 
-func (r *Reading) cluster(c *clusterv3.Cluster) *Cluster {
+func (d *Decoder) cluster(c *clusterv3.Cluster) *Cluster {
 	out := &Cluster{Name: strings.Clone(c.GetName())}
 	id, err := naming.ParseCluster(c.GetName())
 	switch {
@@ -78,7 +78,7 @@ func (r *Reading) cluster(c *clusterv3.Cluster) *Cluster {
 		out.Err = err
 		return out
 	case err != nil || id.Direction != naming.Outbound:
-		out.Err = errInner
+		out.Err = errInternal
 		return out
 	}
 	out.ID, out.Address = id, id.HostAddress()
@@ -98,18 +98,18 @@ func (r *Reading) cluster(c *clusterv3.Cluster) *Cluster {
 		}
 	case clusterv3.Cluster_STRICT_DNS, clusterv3.Cluster_LOGICAL_DNS, clusterv3.Cluster_STATIC:
 		out.Discovery = DiscoveryInline
-		out.Inline = r.assignment(c.GetLoadAssignment())
+		out.Inline = d.assignment(c.GetLoadAssignment())
 	case clusterv3.Cluster_ORIGINAL_DST:
 		out.Discovery = DiscoveryOriginalDst
-		if r.router { // which is notified of endpoints by EDS where there are any
+		if d.router { // which has EDS clusters for services with endpoints
 			out.Discovery = DiscoveryEmpty
 		}
 	}
 	return out
 }
 
-// serviceOf returns what istiod's telemetry labels say of a cluster. The name
-// of a ServiceEntry is its host again and says nothing.
+// serviceOf reads istiod's telemetry labels of a cluster. The name of a ServiceEntry
+// is its host and left out.
 func serviceOf(c *clusterv3.Cluster) (namespace, application string) {
 	list := c.GetMetadata().GetFilterMetadata()["istio"].GetFields()["services"].GetListValue().GetValues()
 	if len(list) == 0 {
@@ -123,8 +123,8 @@ func serviceOf(c *clusterv3.Cluster) (namespace, application string) {
 	return namespace, application
 }
 
-// NewCluster returns the cluster that istiod makes of a port of a host. Its
-// endpoints are Inline; without them it has none for anybody.
+// NewCluster returns the cluster that istiod makes of a port of a host; inline nil:
+// it has no endpoints for anybody.
 func NewCluster(id naming.Cluster, inline *Assignment) *Cluster {
 	c := &Cluster{Name: id.String(), ID: id, Address: id.HostAddress(), Discovery: DiscoveryEmpty, Inline: inline}
 	if inline != nil {

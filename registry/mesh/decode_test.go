@@ -41,8 +41,8 @@ func TestClustersThatAreNoServices(t *testing.T) {
 			if reason := j.Skipped[name]; (reason != "") != told || strings.ContainsAny(reason, "\x1b") {
 				t.Errorf("reason %q", reason)
 			}
-			if len(j.Needed) != 0 {
-				t.Errorf("asks for %v", j.Needed)
+			if len(j.EDSNames) != 0 {
+				t.Errorf("asks for %v", j.EDSNames)
 			}
 		})
 	}
@@ -85,8 +85,8 @@ func TestKindsOfClusters(t *testing.T) {
 			j := n.Join(v)
 			expectNames(t, j, "greeter.shop.svc.cluster.local:20880")
 			expectAddresses(t, j.Services[0], tt.addresses...)
-			if _, ok := j.Needed[tt.needed]; ok != (tt.needed != "") || len(j.Needed) > 1 {
-				t.Errorf("needed %v", j.Needed)
+			if _, ok := j.EDSNames[tt.needed]; ok != (tt.needed != "") || len(j.EDSNames) > 1 {
+				t.Errorf("needed %v", j.EDSNames)
 			}
 			err := j.Unknown["greeter.shop.svc.cluster.local:20880"]
 			if (err != nil) != (tt.unknown != "") || err != nil && !strings.Contains(err.Error(), tt.unknown) {
@@ -193,8 +193,8 @@ func TestAddresses(t *testing.T) {
 			if got != tt.want {
 				t.Errorf("address %q, want %q", got, tt.want)
 			}
-			if tt.want == "" && (len(a.Left) != 1 || !strings.Contains(a.Left[0].String(), tt.reason) || strings.Contains(a.Left[0].String(), "\x1b")) {
-				t.Errorf("left out %v, want %q", a.Left, tt.reason)
+			if tt.want == "" && (len(a.Skipped) != 1 || !strings.Contains(a.Skipped[0].String(), tt.reason) || strings.Contains(a.Skipped[0].String(), "\x1b")) {
+				t.Errorf("left out %v, want %q", a.Skipped, tt.reason)
 			}
 			if len(a.Endpoints) == 0 {
 				t.Error("its neighbour was harmed")
@@ -202,10 +202,10 @@ func TestAddresses(t *testing.T) {
 		})
 	}
 	t.Run("what is allowed is taken", func(t *testing.T) {
-		r := mesh.NewReading([]netip.Prefix{prefix("127.0.0.0/8")}, mesh.TakeMutualTLS)
+		r := mesh.NewDecoder([]netip.Prefix{prefix("127.0.0.0/8")}, mesh.AcceptMutualTLS)
 		a := decodeAssignment(t, r, loadOf(greeter, "127.0.0.1", "169.254.169.254", "0.0.0.0"))
-		if len(a.Endpoints) != 1 || len(a.Left) != 2 {
-			t.Errorf("%v, left out %v", a.Endpoints, a.Left)
+		if len(a.Endpoints) != 1 || len(a.Skipped) != 2 {
+			t.Errorf("%v, left out %v", a.Endpoints, a.Skipped)
 		}
 	})
 }
@@ -263,8 +263,8 @@ func TestEndpointDetails(t *testing.T) {
 		if got := j.Skipped["greeter.shop.svc.cluster.local:20880"]; !strings.Contains(got, "1 of 2") || !strings.Contains(got, "STRICT") {
 			t.Errorf("told %q", got)
 		}
-		without := decodeAssignment(t, mesh.NewReading(nil, mesh.SkipMutualTLS), a)
-		if len(without.Endpoints) != 1 || len(without.Left) != 1 {
+		without := decodeAssignment(t, mesh.NewDecoder(nil, mesh.SkipMutualTLS), a)
+		if len(without.Endpoints) != 1 || len(without.Skipped) != 1 {
 			t.Errorf("%+v", without)
 		}
 	})
@@ -289,7 +289,7 @@ func expectOne(t *testing.T, a *endpointv3.ClusterLoadAssignment, want registry.
 func FuzzDecode(f *testing.F) {
 	f.Add(encode(f, edsCluster(greeter)), encode(f, loadOf(greeter, "10.0.0.1", "::1")))
 	f.Add(encode(f, edsCluster("outbound")), encode(f, load("", at(nil))))
-	r := mesh.NewReading(nil, mesh.TakeMutualTLS)
+	r := mesh.NewDecoder(nil, mesh.AcceptMutualTLS)
 	f.Fuzz(func(t *testing.T, cluster, endpoints []byte) {
 		v := view()
 		if name, c, err := r.DecodeCluster(cluster); err == nil {

@@ -1,9 +1,9 @@
-// Package mesh is the source that istiod is: it joins the clusters and
-// endpoints that istiod sends over xDS with the interface mapping, one service
-// per host address `fqdn:port`, and says of everything it leaves out why. It
-// does not write to the mesh, and it never concludes that something is gone
-// from silence, from a lost connection or from a partial answer.
+// Package mesh is the source that reads an Istio mesh. It joins the clusters and
+// endpoints that istiod sends over xDS with the interface mapping, one service per
+// host address `fqdn:port`, and reports a reason for whatever it leaves out. It does
+// not write to the mesh. Neither silence nor a lost connection nor a partial answer
+// means that something is gone.
 //
-// A Source runs three goroutines: the xDS client's and the mapping reader's, which join
-// what they hear, one at a time, and its own, which waits for other names to be asked for.
+// A Source runs three goroutines: the xDS client's, the mapping reader's, and its own,
+// which waits for a change of interest. The loop joins what they report one at a time.
 package mesh

@@ -55,7 +55,7 @@ func told(j mesh.Joined) string {
 	for _, k := range slices.Sorted(maps.Keys(j.Unknown)) {
 		fmt.Fprintf(&b, "unknown %s: %v\n", k, j.Unknown[k])
 	}
-	for _, k := range slices.Sorted(maps.Keys(j.Needed)) {
+	for _, k := range slices.Sorted(maps.Keys(j.EDSNames)) {
 		fmt.Fprintf(&b, "needed %s\n", k)
 	}
 	return b.String()
@@ -72,7 +72,7 @@ func line(s *registry.Service) string {
 }
 
 // capture decodes what a real istiod answered.
-func capture(t testing.TB, r *mesh.Reading, dir string) mesh.View {
+func capture(t testing.TB, r *mesh.Decoder, dir string) mesh.View {
 	t.Helper()
 	v := view()
 	for name, raw := range readCapture(t, dir, "cds") {
@@ -108,7 +108,7 @@ func unmarshal(t testing.TB, raw []byte, m proto.Message) {
 	}
 }
 
-func decodeCluster(t testing.TB, r *mesh.Reading, m *clusterv3.Cluster) *mesh.Cluster {
+func decodeCluster(t testing.TB, r *mesh.Decoder, m *clusterv3.Cluster) *mesh.Cluster {
 	t.Helper()
 	name, c, err := r.DecodeCluster(encode(t, m))
 	if err != nil || name != m.GetName() {
@@ -117,7 +117,7 @@ func decodeCluster(t testing.TB, r *mesh.Reading, m *clusterv3.Cluster) *mesh.Cl
 	return c
 }
 
-func decodeAssignment(t testing.TB, r *mesh.Reading, m *endpointv3.ClusterLoadAssignment) *mesh.Assignment {
+func decodeAssignment(t testing.TB, r *mesh.Decoder, m *endpointv3.ClusterLoadAssignment) *mesh.Assignment {
 	t.Helper()
 	name, a, err := r.DecodeAssignment(encode(t, m))
 	if err != nil || name != m.GetClusterName() {
@@ -138,13 +138,13 @@ func encode(t testing.TB, m proto.Message) []byte {
 func view() mesh.View {
 	return mesh.View{
 		Clusters: map[string]*mesh.Cluster{}, Assignments: map[string]*mesh.Assignment{},
-		Rejected: map[string]error{}, Silent: map[string]error{},
+		Rejected: map[string]error{}, Unknown: map[string]error{},
 	}
 }
 
-func plain(t testing.TB) *mesh.Reading {
+func plain(t testing.TB) *mesh.Decoder {
 	t.Helper()
-	return mesh.NewReading(nil, mesh.TakeMutualTLS)
+	return mesh.NewDecoder(nil, mesh.AcceptMutualTLS)
 }
 
 // mapping says which keys live where: "providers:api.Greeter::" at "a.b:1".

@@ -13,19 +13,19 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// Naming says which hosts of the mesh become services, and under which names,
-// beside those that a service key is published for.
+// Naming says which hosts of the mesh become services, and under which names, in
+// addition to their published service keys.
 type Naming struct {
-	Rules []Rule           // the first that matches names a host for which no key is published
-	Plain []naming.Pattern // hosts that become services though nothing names them; `*` is all
-	Only  []naming.Pattern // hosts that may become services at all; none means all
+	Rules []Rule           // the first that matches names a host without a published key
+	Plain []naming.Pattern // hosts that become services without a name; `*` is all
+	Only  []naming.Pattern // hosts that may become services; none: all
 
-	// Interest limits the services to those that somebody asks for, by host, host
+	// Interest limits the services to those that are asked for, by host, host
 	// address, application, interface or service key; nil: all.
 	Interest *registry.Interest
 
 	// Subsets adds to every endpoint the subsets that it belongs to. For that the
-	// endpoints of all subset clusters are read as well.
+	// endpoints of all subset clusters are read too.
 	Subsets bool
 }
 
@@ -38,118 +38,50 @@ type Rule struct {
 	Group     string
 }
 
-// View is everything that is known of the mesh at one time.
+// View is what is known of the mesh at one time. The same view gives the same rows,
+// in whatever order it was received.
 type View struct {
 	Clusters    map[string]*Cluster    // by name
 	Assignments map[string]*Assignment // by EDS name
 	Mapping     metadata.Mapping
 
-	// Rejected and Silent say why the newest of a cluster (by name) or of
-	// endpoints (by EDS name) cannot be known; what is held is the last known.
+	// Rejected and Unknown say why the newest of a cluster (by name) or of
+	// endpoints (by EDS name) is not known; what is held is the last known.
 	Rejected map[string]error
-	Silent   map[string]error
-}
-
-// Joined is what follows from a view.
-type Joined struct {
-	Services []*registry.Service     // by name
-	Skipped  map[string]string       // what was left out wholly or in part, and why
-	Unknown  map[registry.Name]error // services that cannot be known; some have a row all the same
-	Needed   map[string]struct{}     // EDS names that have to be asked for
-}
-
-// Join joins clusters, endpoints and mapping. It is pure: the same view gives
-// the same result, whatever order it came about in.
-func (n *Naming) Join(v View) Joined {
-	out := Joined{
-		Skipped: make(map[string]string), Unknown: make(map[registry.Name]error), Needed: make(map[string]struct{}),
-	}
-	for _, c := range v.Clusters {
-		if reason := c.skip(); reason != "" {
-			out.Skipped[c.Name] = reason
-		}
-	}
-	for _, h := range v.hosts() {
-		r := n.row(h, v)
-		if r.service != nil {
-			out.Services = append(out.Services, r.service)
-		}
-		if r.skipped != "" {
-			out.Skipped[h.address.String()] = r.skipped
-		}
-		if r.unknown != nil {
-			out.Unknown[registry.Name(h.address.String())] = r.unknown
-		}
-		for _, name := range r.needed {
-			out.Needed[name] = struct{}{}
-		}
-	}
-	slices.SortFunc(out.Services, func(a, b *registry.Service) int { return cmp.Compare(a.Name, b.Name) })
-	return out
-}
-
-// hosts returns every host that clusters, errors or the mapping name.
-func (v *View) hosts() map[naming.HostAddress]*host {
-	hosts := make(map[naming.HostAddress]*host)
-	at := func(a naming.HostAddress) *host {
-		if hosts[a] == nil {
-			hosts[a] = &host{address: a}
-		}
-		return hosts[a]
-	}
-	for _, c := range v.Clusters {
-		if c.Err == nil {
-			at(c.Address).add(c)
-		}
-	}
-	for name := range v.Rejected {
-		id, err := naming.ParseCluster(name)
-		if a := id.HostAddress(); err == nil && v.Rejected[wholeName(a)] != nil {
-			at(a)
-		}
-	}
-	for _, addresses := range v.Mapping.All() {
-		for _, a := range addresses {
-			at(a)
-		}
-	}
-	return hosts
+	Unknown  map[string]error
 }
 
 // host is the clusters of one host address.
 type host struct {
-	address naming.HostAddress
-	wholes  []*Cluster // without a subset, by name; several where the host is spelled in several ways
-	subsets []*Cluster // by name
+	address  naming.HostAddress
+	clusters []*Cluster // without a subset, by name; several if the host has several spellings
+	subsets  []*Cluster // by name
 }
 
-// whole returns the cluster without a subset, nil where there is none. Of
-// several that are one but for their spelling the first by name counts.
-func (h *host) whole() *Cluster {
-	if len(h.wholes) == 0 {
+// cluster returns the cluster without a subset, nil if there is none. Of several
+// spellings the first by name counts.
+func (h *host) cluster() *Cluster {
+	if len(h.clusters) == 0 {
 		return nil
 	}
-	return h.wholes[0]
+	return h.clusters[0]
 }
 
-// add takes a cluster in.
 func (h *host) add(c *Cluster) {
 	if c.ID.Subset == "" {
-		h.wholes = insert(h.wholes, c)
+		h.clusters = insert(h.clusters, c)
 	} else {
 		h.subsets = insert(h.subsets, c)
 	}
 }
 
-// remove takes a cluster out.
 func (h *host) remove(c *Cluster) {
 	same := func(o *Cluster) bool { return o == c }
-	h.wholes = slices.DeleteFunc(h.wholes, same)
+	h.clusters = slices.DeleteFunc(h.clusters, same)
 	h.subsets = slices.DeleteFunc(h.subsets, same)
 }
 
-// insert puts a cluster in its place by name, and takes out the one of the
-// same name.
+// insert inserts a cluster by name, in place of one of the same name.
 func insert(sorted []*Cluster, c *Cluster) []*Cluster {
 	at, found := slices.BinarySearchFunc(sorted, c.Name, func(c *Cluster, name string) int {
 		return cmp.Compare(c.Name, name)
@@ -161,16 +93,16 @@ func insert(sorted []*Cluster, c *Cluster) []*Cluster {
 	return slices.Insert(sorted, at, c)
 }
 
-// wholeName returns the name of the cluster without a subset of an address, as
-// istiod writes it.
-func wholeName(a naming.HostAddress) string {
+// clusterName returns the name that istiod gives the cluster of an address, without
+// a subset.
+func clusterName(a naming.HostAddress) string {
 	return naming.Cluster{Direction: naming.Outbound, Port: a.Port, Host: a.Host}.String()
 }
 
-// skip is the reason that status shows of a cluster that is no service; none
-// for those that every proxy has.
+// skip is why status lists a cluster that is no service; empty for those that every
+// proxy has.
 func (c *Cluster) skip() string {
-	if c.Err == nil || errors.Is(c.Err, errInner) {
+	if c.Err == nil || errors.Is(c.Err, errInternal) {
 		return ""
 	}
 	return c.Err.Error()
@@ -178,14 +110,13 @@ func (c *Cluster) skip() string {
 
 // row is what follows for one host.
 type row struct {
-	service *registry.Service
-	skipped string
-	unknown error
-	needed  []string
+	service  *registry.Service
+	skipped  string   // what was left out, and why
+	unknown  error    // why the service is not known, or may be out of date
+	edsNames []string // of its endpoints
 }
 
-// The reasons that concern a whole host. They are shared: status may hold one
-// for each of ten thousand hosts.
+// The reasons that concern a whole host.
 var (
 	errEndpointsPending = errors.New("istiod has not reported its endpoints yet")
 	errHeadless         = errors.New("headless: istiod reports its endpoints to nodes of type router only; set node.type: router")
@@ -198,49 +129,48 @@ const (
 	reasonExcluded    = "not among the hosts that are to be exported"
 	reasonNoCluster   = "a service key is published for it, but istiod shows this node no such cluster; " +
 		"see exportTo, Sidecar and discoverySelectors, and the port"
-	reasonPlainTLS = "take mutual TLS; where the policy is STRICT they refuse callers from outside the mesh"
+	reasonStrictTLS = "accept mutual TLS; if the policy is STRICT they refuse callers from outside the mesh"
 )
 
-// row works out the row of one host.
+// row joins the clusters, the endpoints and the mapping of one host.
 func (n *Naming) row(h *host, v View) row {
-	interfaces := n.interfaces(h.address, v.Mapping)
+	interfaces, c := n.interfaces(h.address, v.Mapping), h.cluster()
 	switch {
 	case len(n.Only) > 0 && !matches(n.Only, h.address.Host):
 		return row{skipped: reasonExcluded}
-	case len(interfaces) == 0 && !n.plain(h.address):
+	case len(interfaces) == 0 && !n.isPlain(h.address):
 		return row{skipped: reasonUnnamed}
-	case !n.wants(h, interfaces):
+	case n.Interest != nil && !n.Interest.Wants(h.names(interfaces)...):
 		return row{}
-	case h.whole() == nil:
-		if err := v.Rejected[wholeName(h.address)]; err != nil {
+	case c == nil:
+		if err := v.Rejected[clusterName(h.address)]; err != nil {
 			return row{skipped: err.Error(), unknown: err}
 		}
 		return row{skipped: reasonNoCluster}
 	}
-	c := h.whole()
 	s := &registry.Service{
 		Name: registry.Name(c.Attributes[AttributeHost]), Namespace: c.Namespace, Application: c.Application,
 		Interfaces: interfaces, Attributes: c.Attributes,
 	}
-	a, needed, err := c.assignment(v)
-	r := row{service: s, needed: needed, unknown: cmp.Or(err, v.Rejected[c.Name])}
+	a, edsNames, err := c.assignment(v)
+	r := row{service: s, edsNames: edsNames, unknown: cmp.Or(err, v.Rejected[c.Name])}
 	if a == nil {
-		r.withoutEndpoints(c, err)
+		r.setNoEndpoints(c, err)
 		return r
 	}
 	s.Endpoints = a.Endpoints
 	if n.Subsets {
-		subsets, more := h.subsetsOf(v)
-		r.needed = append(r.needed, more...)
+		subsets, names := h.subsetsOf(v)
+		r.edsNames = append(r.edsNames, names...)
 		s.Endpoints = withSubsets(a.Endpoints, subsets)
 	}
 	r.skipped = a.explain()
 	return r
 }
 
-// withoutEndpoints says why there are none; a cluster whose endpoints are still
-// to come is no service without endpoints: nothing is known of it.
-func (r *row) withoutEndpoints(c *Cluster, err error) {
+// setNoEndpoints reports why there are no endpoints. A cluster with pending endpoints
+// is no service yet.
+func (r *row) setNoEndpoints(c *Cluster, err error) {
 	switch {
 	case c.Discovery == DiscoveryEDS:
 		r.service = nil
@@ -251,18 +181,10 @@ func (r *row) withoutEndpoints(c *Cluster, err error) {
 	}
 }
 
-// wants reports whether somebody asks for what a host is or provides.
-func (n *Naming) wants(h *host, interfaces []registry.Interface) bool {
-	if n.Interest == nil {
-		return true
-	}
-	return n.Interest.Wants(h.names(interfaces)...)
-}
-
 // names returns all names by which a host may be asked for.
 func (h *host) names(interfaces []registry.Interface) []string {
 	names := []string{h.address.Host, h.address.String()}
-	if c := h.whole(); c != nil && c.Application != "" {
+	if c := h.cluster(); c != nil && c.Application != "" {
 		names = append(names, c.Application)
 	}
 	for _, i := range interfaces {
@@ -272,13 +194,13 @@ func (h *host) names(interfaces []registry.Interface) []string {
 	return names
 }
 
-// assignment returns the endpoints of a cluster with what has to be asked for
-// to know them. The endpoints are nil where they cannot be known, and without
-// an error where there are none for anybody.
-func (c *Cluster) assignment(v View) (a *Assignment, needed []string, err error) {
+// assignment returns the endpoints of a cluster, with the EDS names that they are
+// asked for by. They are nil with an error if they are not known, and nil without
+// one if the cluster has none for anybody.
+func (c *Cluster) assignment(v View) (a *Assignment, edsNames []string, err error) {
 	switch c.Discovery {
 	case DiscoveryEDS:
-		a, err = v.Assignments[c.EDSName], v.Silent[c.EDSName]
+		a, err = v.Assignments[c.EDSName], v.Unknown[c.EDSName]
 		if a == nil && err == nil {
 			err = errEndpointsPending
 		}
@@ -294,20 +216,20 @@ func (c *Cluster) assignment(v View) (a *Assignment, needed []string, err error)
 	}
 }
 
-// explain says what was left out of an assignment, empty where nothing was.
+// explain says what was left out of an assignment; empty: nothing.
 func (a *Assignment) explain() string {
 	var parts []string
-	for _, l := range a.Left {
-		parts = append(parts, l.String())
+	for _, s := range a.Skipped {
+		parts = append(parts, s.String())
 	}
 	if a.MutualTLS > 0 {
-		parts = append(parts, fmt.Sprintf("%d of %d endpoints %s", a.MutualTLS, len(a.Endpoints), reasonPlainTLS))
+		parts = append(parts, fmt.Sprintf("%d of %d endpoints %s", a.MutualTLS, len(a.Endpoints), reasonStrictTLS))
 	}
 	return strings.Join(parts, "; ")
 }
 
-// interfaces returns what a host provides: what is published for it, or else
-// what the first rule says.
+// interfaces returns what a host provides: what is published for it, or else what
+// the first matching rule says.
 func (n *Naming) interfaces(a naming.HostAddress, m metadata.Mapping) []registry.Interface {
 	var out []registry.Interface
 	for _, k := range m.Keys(a) {
@@ -325,8 +247,8 @@ func (n *Naming) interfaces(a naming.HostAddress, m metadata.Mapping) []registry
 	return nil
 }
 
-// rule returns the first rule that fits an address, and what its star stands
-// for; nil where none does.
+// rule returns the first rule that matches an address, and what its star stands
+// for; nil: none.
 func (n *Naming) rule(a naming.HostAddress) (*Rule, string) {
 	for i := range n.Rules {
 		r := &n.Rules[i]
@@ -340,8 +262,8 @@ func (n *Naming) rule(a naming.HostAddress) (*Rule, string) {
 	return nil, ""
 }
 
-// plain reports whether an address becomes a service without interfaces.
-func (n *Naming) plain(a naming.HostAddress) bool {
+// isPlain reports whether an address becomes a service without interfaces.
+func (n *Naming) isPlain(a naming.HostAddress) bool {
 	r, _ := n.rule(a)
 	return r != nil || matches(n.Plain, a.Host)
 }
@@ -350,41 +272,38 @@ func matches(patterns []naming.Pattern, host string) bool {
 	return slices.ContainsFunc(patterns, func(p naming.Pattern) bool { return p.MatchHost(host) })
 }
 
-// subsetsOf returns the subsets of each address, and what has to be asked for.
-func (h *host) subsetsOf(v View) (subsets map[string]string, needed []string) {
+// subsetsOf returns the subsets of each address, and the EDS names to ask for.
+func (h *host) subsetsOf(v View) (subsets map[string]string, edsNames []string) {
 	subsets = make(map[string]string)
 	for _, c := range h.subsets {
 		a, names, _ := c.assignment(v)
-		needed = append(needed, names...)
+		edsNames = append(edsNames, names...)
 		if a == nil {
 			continue // an endpoint without its subset is still an endpoint
 		}
 		for _, e := range a.Endpoints {
 			key := e.Address()
-			if at := subsets[key]; at != "" {
-				subsets[key] = at + "," + c.ID.Subset
+			if others := subsets[key]; others != "" {
+				subsets[key] = others + "," + c.ID.Subset
 			} else {
 				subsets[key] = c.ID.Subset
 			}
 		}
 	}
-	return subsets, needed
+	return subsets, edsNames
 }
 
-// withSubsets returns the endpoints with their subsets. Endpoints of one
-// subset share their attributes.
+// withSubsets returns the endpoints with their subsets. Endpoints of one subset
+// share their attributes.
 func withSubsets(endpoints []registry.Endpoint, subsets map[string]string) []registry.Endpoint {
 	if len(subsets) == 0 {
 		return endpoints
 	}
-	type kind struct {
-		subset string
-		tls    string
-	}
-	shared := make(map[kind]registry.Attributes)
+	type key struct{ subset, tls string }
+	shared := make(map[key]registry.Attributes)
 	out := slices.Clone(endpoints)
 	for i := range out {
-		k := kind{subsets[out[i].Address()], out[i].Attributes[AttributeTLS]}
+		k := key{subsets[out[i].Address()], out[i].Attributes[AttributeTLS]}
 		if k.subset == "" {
 			continue
 		}

@@ -53,7 +53,7 @@ func TestJoin(t *testing.T) {
 		v.Mapping = mapping(t, keys...)
 		j := (&mesh.Naming{}).Join(v)
 		expectNames(t, j, "a.b:1")
-		if got := slices.Sorted(maps.Keys(j.Needed)); !slices.Equal(got, []string{"outbound|1||a.b"}) {
+		if got := slices.Sorted(maps.Keys(j.EDSNames)); !slices.Equal(got, []string{"outbound|1||a.b"}) {
 			t.Errorf("needed %v", got)
 		}
 		if j.Skipped["c.d:1"] == "" {

@@ -108,7 +108,7 @@ func (w *world) compare() {
 	if len(skipped) != len(want.Skipped) {
 		w.t.Fatalf("skipped %v, want %v", skipped, want.Skipped)
 	}
-	if st := w.source.Status(); st.Needed != len(want.Needed) || st.Services != len(rows) || st.Waiting != 0 {
-		w.t.Fatalf("status %+v, needed %v", st, len(want.Needed))
+	if st := w.source.Status(); st.Requested != len(want.EDSNames) || st.Services != len(rows) || st.Pending != 0 {
+		w.t.Fatalf("status %+v, needed %v", st, len(want.EDSNames))
 	}
 }

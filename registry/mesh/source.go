@@ -20,114 +20,113 @@ import (
 
 // Options configure a Source.
 type Options struct {
-	// ADS is how istiod is reached and as whom. A node of type router is sent
-	// the endpoints of headless services too. It is not used where Clusters is set.
+	// ADS is how istiod is reached, and as which node. A node of type router is sent
+	// the endpoints of headless services too. It is not used if Clusters is set.
 	ADS ads.Options
 
-	// Clusters reads the mesh elsewhere than from istiod; nil: from istiod. It reports
-	// the mapping too, so that Mapping has to be nil.
+	// Clusters reads the mesh from another source than istiod; nil: from istiod. It
+	// reports the mapping too, so that Mapping has to be nil.
 	Clusters ClusterReader
 
-	// Mapping reads which service key lives at which host, as debug.Reader does;
-	// nil where only rules name services.
+	// Mapping reads the host of each service key, as debug.Reader does; nil: only
+	// rules name services.
 	Mapping MappingReader
 
-	// Naming says which hosts become services, beside those with a key.
+	// Naming says which hosts become services, in addition to those with a key.
 	Naming Naming
 
-	// Allow lists networks whose addresses are taken although consumers should
-	// not be sent there: 127.0.0.0/8 in tests. MutualTLS says what becomes of
-	// endpoints that may refuse plaintext.
+	// Allow lists networks whose addresses are accepted although consumers should
+	// not be sent there: 127.0.0.0/8 in tests.
 	Allow     []netip.Prefix
 	MutualTLS MutualTLS
 
-	// Istiod is the host address whose endpoints are istiod's replicas; Replicas
-	// is called with them as host:port whenever they change, never with none. See
+	// Istiod is the host address whose endpoints are istiod's replicas. Replicas is
+	// called with them as host:port whenever they change, never with none. See
 	// debug.Endpoints.
 	Istiod   naming.HostAddress
 	Replicas func(addresses []string)
 
-	// Log receives changes of state; nothing is logged if it is nil.
+	// Log receives changes of state; nil: nothing is logged.
 	Log *slog.Logger
 }
 
 // MappingReader reports what is known of the interface mapping until ctx ends,
-// from one goroutine. A reading that failed leaves the mapping as it was.
+// from one goroutine. A reading that failed does not change the mapping.
 type MappingReader interface {
 	Run(ctx context.Context, changed func(debug.Snapshot)) error
 }
 
-// A ClusterReader reports clusters with all their endpoints, which are inline.
+// ClusterReader reports clusters with all their endpoints, which are inline.
 type ClusterReader interface {
-	// Run reports what changed until ctx ends, from one goroutine.
+	// Run reports changes until ctx ends, from one goroutine.
 	Run(ctx context.Context, changed func(Changes)) error
 
-	// Recheck has everything read anew over a new connection. It does not wait.
+	// Recheck has everything read again over a new connection. It does not wait.
 	Recheck()
 }
 
-// Changes are what a ClusterReader learned since it reported the last.
+// Changes are what a ClusterReader read since its last report.
 type Changes struct {
-	Epoch      int                 // rises with each time at which everything was read anew
-	Connection int                 // number of the connection of that
-	Clusters   map[string]*Cluster // by name; nil where gone
-	Rejected   map[string]error    // clusters that cannot be reported, and are kept; nil where that ended
-	Complete   bool                // everything was reported, with this or before it in the same epoch
-	Lost       error               // why all that is known may be out of date, until the next epoch
-	Mapping    *debug.Snapshot     // nil: as it was
+	Epoch      int                 // rises with each full reading
+	Connection int                 // number of the connection
+	Clusters   map[string]*Cluster // by name; nil: gone
+	Rejected   map[string]error    // clusters that cannot be read, and are kept; nil: no longer
+	Complete   bool                // everything was reported in this epoch
+	Lost       error               // why everything may be out of date, until the next epoch
+	Mapping    *debug.Snapshot     // nil: unchanged
 }
 
-// Status is how a source stands.
+// Status is the status of a source.
 type Status struct {
-	Stream   ads.State      // zero where istiod is not read
-	Complete bool           // the newest stream reported everything that is needed
-	Epoch    int            // number of that stream
-	Clusters int            // host addresses that istiod shows
-	Services int            // rows
-	Needed   int            // clusters whose endpoints are asked for
-	Waiting  int            // of them those that the newest stream has not reported
-	Mapping  debug.Snapshot // its Err says why the mapping may be out of date; known keys stay in sync
+	Stream    ads.State      // zero if istiod is not read
+	Complete  bool           // the newest stream reported everything that was asked for
+	Epoch     int            // number of that stream
+	Clusters  int            // host addresses that istiod shows
+	Services  int            // rows
+	Requested int            // clusters whose endpoints are asked for
+	Pending   int            // of them those that the newest stream has not reported
+	Mapping   debug.Snapshot // its Err says why the mapping may be out of date
 }
 
-// OneService reports whether a scope that a mesh cannot report is one service,
-// by its name, and not everything that was never reported.
+// OneService reports whether a scope that a mesh reports as unknown is one service,
+// by its name, and not all services that were never reported.
 func OneService(scope string) bool { return scope != keysScope }
 
-// Source keeps a table of what the mesh offers. It implements
+// Source writes the services of the mesh into a table. It implements
 // registry.Source.
 //
-// The table is synced once a stream reported all clusters and of all endpoints
-// that are needed, and the mapping is complete. While a new stream is compared
-// with what was known, and while there is none, the table is stale and rows
-// are only added or changed; what is missing goes when the comparison ends. An
-// error of the mapping does not make the table stale: it keeps its keys.
+// The table is synced once a stream reported all clusters and the endpoints asked
+// for, and the mapping is complete. Without a stream, and while a new one is compared
+// with what was known, the table is stale: rows are added or changed, and removed
+// only at the end of the comparison. An error of the mapping does not make the table
+// stale: its keys are kept.
 type Source struct {
 	o       Options
-	client  *ads.Client // nil where Options.Clusters reads the mesh
-	reading *Reading
+	client  *ads.Client // nil if Options.Clusters reads the mesh
+	decoder *Decoder
 
 	mu       sync.Mutex // guards what follows
 	status   Status
 	replicas []string // of istiod
 }
 
-// New returns a source that does nothing until Run. The error names the option
-// that is wrong.
+// New returns a source that does nothing until Run. The error names the invalid
+// option.
 func New(o Options) (*Source, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	if (o.Istiod != naming.HostAddress{}) && o.Replicas == nil {
-		return nil, errors.New("mesh: Istiod needs Replicas")
+		return nil, errors.New("mesh: Istiod requires Replicas")
 	}
-	s := &Source{o: o, reading: NewReading(o.Allow, o.MutualTLS)}
+	s := &Source{o: o, decoder: NewDecoder(o.Allow, o.MutualTLS)}
 	if o.Clusters != nil {
 		if o.Mapping != nil || o.Replicas != nil {
 			return nil, errors.New("mesh: Clusters reports the mapping, and knows no replicas: Mapping and Replicas have to be nil")
 		}
 		return s, nil
 	}
-	s.reading.router = strings.HasPrefix(o.ADS.Node.GetId(), "router~")
+	s.decoder.router = strings.HasPrefix(o.ADS.Node.GetId(), "router~")
 	var err error
 	if s.client, err = ads.New(o.ADS); err != nil {
 		return nil, fmt.Errorf("mesh: %w", err)
@@ -135,7 +134,7 @@ func New(o Options) (*Source, error) {
 	return s, nil
 }
 
-// Status returns how the source stands. It may be called at any time.
+// Status returns the status of the source. It may be called at any time.
 func (s *Source) Status() Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -146,20 +145,32 @@ func (s *Source) Status() Status {
 	return status
 }
 
-// Recheck has everything reported anew over a new connection, to another replica of
-// istiod where there are several, and compares it. The old stream continues until
-// the new one delivers. Knowledge.Dials of the table rises when that is done.
+func (s *Source) setStatus(status Status) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.status = status
+}
+
+func (s *Source) setReplicas(replicas []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.replicas = replicas
+}
+
+// Recheck has everything reported again over a new connection, to another replica of
+// istiod if there are several, and compares it. The old stream continues until the
+// new one delivers. Knowledge.Dials of the table rises when that is done.
 func (s *Source) Recheck() {
 	if s.client == nil {
 		s.o.Clusters.Recheck()
 		return
 	}
-	s.client.Redial(s.others()...)
+	s.client.Redial(s.otherReplicas()...)
 }
 
-// others returns where to reach the replicas of istiod that we are not connected
-// to, as far as they are known: the address of their Service leads to any.
-func (s *Source) others() []string {
+// otherReplicas returns the addresses of the replicas of istiod that we are not
+// connected to, as far as they are known.
+func (s *Source) otherReplicas() []string {
 	_, port, err := net.SplitHostPort(s.o.ADS.Address)
 	if err != nil {
 		return nil
@@ -181,7 +192,7 @@ func (s *Source) others() []string {
 	return others
 }
 
-// hostOnly takes the port off an address that has one.
+// hostOnly returns an address without its port, if it has one.
 func hostOnly(address string) string {
 	if host, _, err := net.SplitHostPort(address); err == nil {
 		return host
@@ -196,35 +207,21 @@ func (s *Source) Run(ctx context.Context, table *registry.Table) error {
 	defer parts.Wait()
 	defer cancel()
 	ended := make(chan error, 2)
-	l := &loop{
-		source: s, table: table, endpoints: noSubscription{},
-		state: newState(s.o.Naming, s.o.Istiod), missing: map[string]struct{}{}, inherited: map[registry.Name]struct{}{},
-	}
+	l := newLoop(s, table)
 	if s.o.Clusters != nil {
 		parts.Go(func() {
 			ended <- s.o.Clusters.Run(ctx, func(c Changes) { l.apply(ctx, updateOfReader(c)) })
 		})
 		return l.run(ctx, ended)
 	}
-	clusters := ads.Subscribe(s.client, ads.Kind[*Cluster]{
-		URL: ClusterType, Full: true, Decode: s.reading.DecodeCluster,
-	}, func(e ads.Event[*Cluster]) { l.apply(ctx, updateOfClusters(e)) })
-	l.endpoints = ads.Subscribe(s.client, ads.Kind[*Assignment]{
-		URL: EndpointType, Decode: s.reading.DecodeAssignment,
-	}, func(e ads.Event[*Assignment]) { l.apply(ctx, updateOfEndpoints(e)) })
-	clusters.Watch(ads.Wildcard)
+	l.subscribe(ctx, s.client, s.decoder)
 	parts.Go(func() { ended <- s.client.Run(ctx) })
 	parts.Go(func() { ended <- s.readMapping(ctx, l) })
 	return l.run(ctx, ended)
 }
 
-// noSubscription subscribes no endpoints: those that clusters hold are not asked for.
-type noSubscription struct{}
-
-func (noSubscription) Watch(...string)   {}
-func (noSubscription) Unwatch(...string) {}
-
-// readMapping hands the mapping on. Without a reader it is empty and complete.
+// readMapping reports the mapping to the loop. Without a reader it is empty and
+// complete.
 func (s *Source) readMapping(ctx context.Context, l *loop) error {
 	changed := func(snapshot debug.Snapshot) { l.apply(ctx, update{mapping: &snapshot}) }
 	if s.o.Mapping == nil {

@@ -48,7 +48,7 @@ func TestAClusterGoes(t *testing.T) {
 		b.expect("c.d:1 10.0.1.1")
 		b.expectDrain("-a.b:1")
 		b.expectKnown()
-		if n := b.source.Status().Needed; n != 1 {
+		if n := b.source.Status().Requested; n != 1 {
 			b.t.Errorf("asks for the endpoints of %d clusters", n)
 		}
 		if subscribed := b.subscribed(); slices.Contains(subscribed, "outbound|1||a.b") {

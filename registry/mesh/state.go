@@ -8,33 +8,33 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// state is what is known of the mesh and what follows from it, kept up to date
-// host by host: Naming.Join of the same view gives the same rows.
+// state is a view and its rows, updated host by host.
 type state struct {
 	naming Naming
+	istiod naming.HostAddress // its endpoints are read even if it is no service
 	view   View
-	hosts  map[naming.HostAddress]*host
-	users  map[string][]naming.HostAddress // hosts by the EDS names they need
-	dirty  map[naming.HostAddress]struct{}
-	rows   map[naming.HostAddress]row // of hosts with anything to report
-	odd    map[string]string          // clusters that are no service, with the reason; empty: no longer
-	count  int                        // of rows with a service
-	extra  naming.HostAddress         // a host whose endpoints are needed though it is no service
+
+	hosts   map[naming.HostAddress]*host
+	users   map[string][]naming.HostAddress // hosts by the EDS names of their endpoints
+	dirty   map[naming.HostAddress]struct{}
+	rows    map[naming.HostAddress]row // of hosts with anything to report
+	skipped map[string]string          // clusters that are no service, with the reason; empty: no longer
+	count   int                        // of rows with a service
 }
 
-func newState(n Naming, extra naming.HostAddress) *state {
+func newState(n Naming, istiod naming.HostAddress) *state {
 	return &state{
-		naming: n, extra: extra,
+		naming: n, istiod: istiod,
 		view: View{
 			Clusters: map[string]*Cluster{}, Assignments: map[string]*Assignment{},
-			Rejected: map[string]error{}, Silent: map[string]error{},
+			Rejected: map[string]error{}, Unknown: map[string]error{},
 		},
 		hosts: map[naming.HostAddress]*host{}, users: map[string][]naming.HostAddress{},
-		dirty: map[naming.HostAddress]struct{}{}, rows: map[naming.HostAddress]row{}, odd: map[string]string{},
+		dirty: map[naming.HostAddress]struct{}{}, rows: map[naming.HostAddress]row{}, skipped: map[string]string{},
 	}
 }
 
-// apply takes an update in.
+// apply updates the view.
 func (s *state) apply(u update) {
 	for name, c := range u.clusters {
 		s.setCluster(name, c)
@@ -44,36 +44,27 @@ func (s *state) apply(u update) {
 			continue
 		}
 		set(s.view.Rejected, name, err)
-		if id, bad := naming.ParseCluster(name); bad == nil {
+		if id, invalid := naming.ParseCluster(name); invalid == nil {
 			s.dirty[id.HostAddress()] = struct{}{}
 		}
 	}
 	for name, a := range u.assignments {
 		if len(s.users[name]) > 0 {
 			s.view.Assignments[name] = a
-			s.touch(name)
+			s.markUsers(name)
 		}
 	}
-	for name, err := range u.silent {
-		if len(s.users[name]) > 0 && s.view.Silent[name] != err { //nolint:errorlint // only whether it changed
-			set(s.view.Silent, name, err)
-			s.touch(name)
+	for name, err := range u.unknown {
+		if len(s.users[name]) > 0 && s.view.Unknown[name] != err { //nolint:errorlint // only whether it changed
+			set(s.view.Unknown, name, err)
+			s.markUsers(name)
 		}
 	}
 	if u.mapping != nil {
 		s.setMapping(u.mapping.Mapping)
 	}
-}
-
-// touchAll has every host joined anew.
-func (s *state) touchAll() {
-	for a := range s.hosts {
-		s.dirty[a] = struct{}{}
-	}
-	for _, addresses := range s.view.Mapping.All() {
-		for _, a := range addresses {
-			s.dirty[a] = struct{}{}
-		}
+	if u.rejoin {
+		s.markAll()
 	}
 }
 
@@ -85,9 +76,22 @@ func set(m map[string]error, key string, err error) {
 	}
 }
 
-func (s *state) touch(eds string) {
-	for _, a := range s.users[eds] {
+// markUsers has the hosts joined again that have endpoints of an EDS name.
+func (s *state) markUsers(edsName string) {
+	for _, a := range s.users[edsName] {
 		s.dirty[a] = struct{}{}
+	}
+}
+
+// markAll has every host joined again.
+func (s *state) markAll() {
+	for a := range s.hosts {
+		s.dirty[a] = struct{}{}
+	}
+	for _, addresses := range s.view.Mapping.All() {
+		for _, a := range addresses {
+			s.dirty[a] = struct{}{}
+		}
 	}
 }
 
@@ -103,12 +107,12 @@ func (s *state) setMapping(m metadata.Mapping) {
 func (s *state) setCluster(name string, c *Cluster) {
 	old := s.view.Clusters[name]
 	if old != nil && old.skip() != "" {
-		s.odd[name] = ""
+		s.skipped[name] = ""
 	}
 	if old != nil && old.Err == nil {
 		s.dirty[old.Address] = struct{}{}
 		s.hosts[old.Address].remove(old)
-		if h := s.hosts[old.Address]; len(h.wholes)+len(h.subsets) == 0 {
+		if h := s.hosts[old.Address]; len(h.clusters)+len(h.subsets) == 0 {
 			delete(s.hosts, old.Address)
 		}
 	}
@@ -119,7 +123,7 @@ func (s *state) setCluster(name string, c *Cluster) {
 	s.view.Clusters[name] = c
 	if c.Err != nil {
 		if reason := c.skip(); reason != "" {
-			s.odd[name] = reason
+			s.skipped[name] = reason
 		}
 		return
 	}
@@ -130,67 +134,65 @@ func (s *state) setCluster(name string, c *Cluster) {
 	s.dirty[c.Address] = struct{}{}
 }
 
-// change is what became of one host.
+// change is the row of one host before and after a join.
 type change struct {
 	address     naming.HostAddress
 	before, now row
 }
 
-// name is that of the row, and of the scope in which it may be unknown.
+// name is the name of the row, and the scope in which it may be unknown.
 func (c change) name() registry.Name { return registry.Name(c.address.String()) }
 
-// joinDirty joins the hosts that changed, and returns what became of them with
-// the endpoints that have to be asked for from now on, and no longer.
+// joinDirty joins the hosts that changed, and returns their changes with the EDS
+// names to subscribe to and to unsubscribe from.
 func (s *state) joinDirty() (changes []change, watch, unwatch []string) {
 	for a := range s.dirty {
 		before, now := s.rows[a], s.join(a)
-		watch, unwatch = s.setNeeded(a, before.needed, now.needed, watch, unwatch)
+		watch, unwatch = s.setUsers(a, before.edsNames, now.edsNames, watch, unwatch)
 		if now.unknown != nil && before.service != nil && (now.service == nil || len(now.service.Endpoints) == 0) {
 			now.service = before.service // the last that is known
 		}
-		if now.service == nil && now.skipped == "" && now.unknown == nil && len(now.needed) == 0 {
+		if now.service == nil && now.skipped == "" && now.unknown == nil && len(now.edsNames) == 0 {
 			delete(s.rows, a)
 		} else {
 			s.rows[a] = now
 		}
-		s.count += one(now) - one(before)
+		if before.service != nil {
+			s.count--
+		}
+		if now.service != nil {
+			s.count++
+		}
 		changes = append(changes, change{a, before, now})
 	}
 	clear(s.dirty)
 	slices.SortFunc(changes, func(a, b change) int { return a.address.Compare(b.address) })
 	for _, name := range watch {
-		delete(s.view.Silent, name)
+		delete(s.view.Unknown, name)
 	}
 	slices.Sort(watch)
 	slices.Sort(unwatch)
 	return changes, watch, unwatch
 }
 
-func one(r row) int {
-	if r.service == nil {
-		return 0
-	}
-	return 1
-}
-
 func (s *state) join(a naming.HostAddress) row {
 	h := s.hosts[a]
 	if h == nil {
-		if len(s.view.Mapping.Keys(a)) == 0 && s.view.Rejected[wholeName(a)] == nil {
+		if len(s.view.Mapping.Keys(a)) == 0 && s.view.Rejected[clusterName(a)] == nil {
 			return row{}
 		}
 		h = &host{address: a}
 	}
 	r := s.naming.row(h, s.view)
-	if c := h.whole(); a == s.extra && c != nil && c.Discovery == DiscoveryEDS && !slices.Contains(r.needed, c.EDSName) {
-		r.needed = append(r.needed, c.EDSName)
+	if c := h.cluster(); a == s.istiod && c != nil && c.Discovery == DiscoveryEDS && !slices.Contains(r.edsNames, c.EDSName) {
+		r.edsNames = append(r.edsNames, c.EDSName)
 	}
 	return r
 }
 
-// setNeeded notes which endpoints a host needs, and adds to watch and unwatch what
-// nobody needed before or needs any more.
-func (s *state) setNeeded(a naming.HostAddress, before, now, watch, unwatch []string) (w, u []string) {
+// setUsers records the EDS names of a host. It adds the first use of a name to watch,
+// and the end of the last to unwatch.
+func (s *state) setUsers(a naming.HostAddress, before, now, watch, unwatch []string) (w, u []string) {
 	for _, name := range now {
 		users := s.users[name]
 		if len(users) == 0 {
@@ -204,19 +206,18 @@ func (s *state) setNeeded(a naming.HostAddress, before, now, watch, unwatch []st
 		if slices.Contains(now, name) {
 			continue
 		}
-		left := slices.DeleteFunc(s.users[name], func(o naming.HostAddress) bool { return o == a })
-		s.users[name] = left
-		if len(left) == 0 {
+		others := slices.DeleteFunc(s.users[name], func(o naming.HostAddress) bool { return o == a })
+		s.users[name] = others
+		if len(others) == 0 {
 			delete(s.users, name)
 			delete(s.view.Assignments, name)
-			delete(s.view.Silent, name)
+			delete(s.view.Unknown, name)
 			unwatch = append(unwatch, name)
 		}
 	}
 	return watch, unwatch
 }
 
-// services returns the rows.
 func (s *state) services() []*registry.Service {
 	out := make([]*registry.Service, 0, s.count)
 	for _, r := range s.rows {
@@ -236,16 +237,13 @@ func (s *state) namesOf(a naming.HostAddress) []string {
 	return h.names(s.naming.interfaces(a, s.view.Mapping))
 }
 
-// empty reports whether no cluster stands for a service any more.
-func (s *state) empty() bool { return len(s.hosts) == 0 }
-
-// replicas returns the addresses of the extra host.
+// replicas returns the addresses of istiod's replicas.
 func (s *state) replicas() []string {
-	h := s.hosts[s.extra]
-	if h == nil || h.whole() == nil {
+	h := s.hosts[s.istiod]
+	if h == nil || h.cluster() == nil {
 		return nil
 	}
-	a, _, _ := h.whole().assignment(s.view)
+	a, _, _ := h.cluster().assignment(s.view)
 	if a == nil {
 		return nil
 	}

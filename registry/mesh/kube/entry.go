@@ -151,7 +151,7 @@ func (w *World) fillEntry(o *offer, s *networking.ServiceEntry, p *networking.Se
 	}
 	for _, e := range workloads {
 		t := w.told(e, cmp.Or(e.GetPorts()[p.GetName()], p.GetTargetPort(), p.GetNumber()), protocol)
-		if _, err := netip.ParseAddr(t.Host); err != nil && !byName && t.Left == "" {
+		if _, err := netip.ParseAddr(t.Host); err != nil && !byName && t.Skip == "" {
 			continue // istiod takes it for none
 		}
 		o.endpoints = append(o.endpoints, t)
@@ -163,7 +163,7 @@ func (w *World) fillEntry(o *offer, s *networking.ServiceEntry, p *networking.Se
 func (w *World) told(e workload, number uint32, protocol string) mesh.EndpointSpec {
 	t := mesh.EndpointSpec{
 		Host: e.GetAddress(), Port: number, Protocol: protocol, Weight: max(e.GetWeight(), defaultWeight), Health: e.health,
-		Zone: localityOf(e.GetLocality()), TLSMode: e.labels[labelTLSMode], Subset: lookup(e.labels, w.rules.SubsetLabel), Left: e.left,
+		Zone: localityOf(e.GetLocality()), TLSMode: e.labels[labelTLSMode], Subset: lookup(e.labels, w.rules.SubsetLabel), Skip: e.left,
 	}
 	if t.Zone == "" {
 		t.Zone = localityOf(e.labels[labelLocality])
@@ -176,9 +176,9 @@ func (w *World) told(e workload, number uint32, protocol string) mesh.EndpointSp
 	}
 	switch {
 	case strings.HasPrefix(t.Host, "unix:"):
-		t.Left = "unix socket, which no other machine can call"
+		t.Skip = "unix socket, which no other machine can call"
 	case e.GetNetwork() != "":
-		t.Left = reasonNetwork
+		t.Skip = reasonNetwork
 	}
 	return t
 }

@@ -34,7 +34,7 @@ func (o *offer) sort() {
 	slices.SortFunc(o.endpoints, func(a, b mesh.EndpointSpec) int {
 		return cmp.Or(cmp.Compare(a.Host, b.Host), cmp.Compare(a.Port, b.Port), cmp.Compare(a.Health, b.Health),
 			cmp.Compare(a.Instance, b.Instance), cmp.Compare(a.Zone, b.Zone), cmp.Compare(a.Weight, b.Weight),
-			cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.TLSMode, b.TLSMode), cmp.Compare(a.Subset, b.Subset), cmp.Compare(a.Left, b.Left))
+			cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.TLSMode, b.TLSMode), cmp.Compare(a.Subset, b.Subset), cmp.Compare(a.Skip, b.Skip))
 	})
 	o.endpoints = slices.Compact(o.endpoints)
 }

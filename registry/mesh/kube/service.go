@@ -172,7 +172,7 @@ func (w *World) endpoint(e *discovery.Endpoint, namespace string, d *derived) me
 			t.Zone = localityOf(l)
 		}
 	case w.rules.Pods: // istiod waits for it, too
-		t.Left = reasonNoPod
+		t.Skip = reasonNoPod
 	}
 	return t
 }

@@ -25,7 +25,7 @@ type Rules struct {
 	Keys        Keys          // where service keys are
 	SubsetLabel string        // the label of Pods and endpoints whose value is their subset; empty: none
 	Pods        bool          // Pods are read: an endpoint of one that is not known is left out
-	Reading     *mesh.Reading // which addresses are taken
+	Reading     *mesh.Decoder // which addresses are taken
 }
 
 // ref is namespace and name of an object.

@@ -1,7 +1,9 @@
 package kube_test
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -17,14 +19,16 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/xds-bridge/xds-bridge/naming"
+	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/mesh"
+	"github.com/xds-bridge/xds-bridge/registry/mesh/debug"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/kube"
 )
 
 func rules() kube.Rules {
 	return kube.Rules{
 		Domain: "cluster.local", Keys: kube.Keys{Annotation: kube.DefaultKeys, Label: "xds-bridge.io/interface"},
-		SubsetLabel: "version", Pods: true, Reading: mesh.NewReading(nil, mesh.TakeMutualTLS),
+		SubsetLabel: "version", Pods: true, Reading: mesh.NewDecoder(nil, mesh.AcceptMutualTLS),
 	}
 }
 
@@ -95,27 +99,50 @@ func (f *follower) text(t testing.TB) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := mesh.Naming{Plain: []naming.Pattern{all}, Subsets: false}
-	j := n.Join(mesh.View{Clusters: f.clusters, Mapping: mapping, Rejected: f.rejected})
+	source, err := mesh.New(mesh.Options{Naming: mesh.Naming{Plain: []naming.Pattern{all}}, Clusters: once{
+		Epoch: 1, Clusters: f.clusters, Rejected: f.rejected, Complete: true, Mapping: &debug.Snapshot{Mapping: mapping, Complete: true},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	table := registry.NewTable()
+	if err := source.Run(t.Context(), table); !errors.Is(err, errOnce) {
+		t.Fatalf("Run() = %v, want %v", err, errOnce)
+	}
+	services, certainty := table.Snapshot()
 	var b strings.Builder
-	for _, s := range j.Services {
+	for _, name := range slices.Sorted(maps.Keys(services)) {
+		s := services[name]
 		fmt.Fprintf(&b, "%s namespace=%s application=%s %v %v\n", s.Name, s.Namespace, s.Application, s.Interfaces, map[string]string(s.Attributes))
 		for _, e := range s.Endpoints {
 			fmt.Fprintf(&b, "  %s %s weight=%d zone=%s instance=%s protocol=%s %v\n",
 				e.Address(), e.Health, e.Weight, e.Zone, e.Instance, e.Protocol, map[string]string(e.Attributes))
 		}
 	}
-	for _, k := range slices.Sorted(maps.Keys(j.Skipped)) {
-		fmt.Fprintf(&b, "skipped %s: %s\n", k, j.Skipped[k])
+	skipped := table.Skipped()
+	for _, k := range slices.Sorted(maps.Keys(skipped)) {
+		fmt.Fprintf(&b, "skipped %s: %s\n", k, skipped[k])
 	}
-	for _, k := range slices.Sorted(maps.Keys(j.Unknown)) {
-		fmt.Fprintf(&b, "unknown %s: %v\n", k, j.Unknown[k])
+	for _, k := range slices.Sorted(maps.Keys(certainty.Unknown)) {
+		fmt.Fprintf(&b, "unknown %s: %v\n", k, certainty.Unknown[k])
 	}
 	for _, x := range faults {
 		fmt.Fprintf(&b, "fault %v\n", x)
 	}
 	return b.String()
 }
+
+// once is a reader that reports its changes and ends.
+type once mesh.Changes
+
+var errOnce = errors.New("everything was reported")
+
+func (o once) Run(_ context.Context, changed func(mesh.Changes)) error {
+	changed(mesh.Changes(o))
+	return errOnce
+}
+
+func (once) Recheck() {}
 
 func files(t testing.TB) []string {
 	t.Helper()

@@ -110,7 +110,7 @@ func newSearch(client *ads.Client, hosts []naming.Pattern, o Options) *search {
 	}
 	// The own address may well be one that others should not be sent to.
 	all := []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0)}
-	reading := mesh.NewReading(all, mesh.TakeMutualTLS)
+	reading := mesh.NewDecoder(all, mesh.AcceptMutualTLS)
 	clusters := ads.Subscribe(client, ads.Kind[*mesh.Cluster]{URL: mesh.ClusterType, Full: true, Decode: reading.DecodeCluster}, s.onClusters)
 	s.endpoints = ads.Subscribe(client, ads.Kind[*mesh.Assignment]{URL: mesh.EndpointType, Decode: reading.DecodeAssignment}, s.onEndpoints)
 	clusters.Watch(ads.Wildcard)

@@ -1,0 +1,74 @@
+package mesh
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/xds-bridge/xds-bridge/naming"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// Joined is everything that follows from a view.
+type Joined struct {
+	Services []*registry.Service     // by name
+	Skipped  map[string]string       // what was left out wholly or in part, and why
+	Unknown  map[registry.Name]error // services that are not known; some have a row
+	EDSNames map[string]struct{}     // to ask for
+}
+
+// Join joins a whole view, with which the source's table is compared.
+func (n *Naming) Join(v View) Joined {
+	out := Joined{
+		Skipped: make(map[string]string), Unknown: make(map[registry.Name]error), EDSNames: make(map[string]struct{}),
+	}
+	for _, c := range v.Clusters {
+		if reason := c.skip(); reason != "" {
+			out.Skipped[c.Name] = reason
+		}
+	}
+	for _, h := range v.hosts() {
+		r := n.row(h, v)
+		if r.service != nil {
+			out.Services = append(out.Services, r.service)
+		}
+		if r.skipped != "" {
+			out.Skipped[h.address.String()] = r.skipped
+		}
+		if r.unknown != nil {
+			out.Unknown[registry.Name(h.address.String())] = r.unknown
+		}
+		for _, name := range r.edsNames {
+			out.EDSNames[name] = struct{}{}
+		}
+	}
+	slices.SortFunc(out.Services, func(a, b *registry.Service) int { return cmp.Compare(a.Name, b.Name) })
+	return out
+}
+
+// hosts returns every host that clusters, errors or the mapping name.
+func (v *View) hosts() map[naming.HostAddress]*host {
+	hosts := make(map[naming.HostAddress]*host)
+	at := func(a naming.HostAddress) *host {
+		if hosts[a] == nil {
+			hosts[a] = &host{address: a}
+		}
+		return hosts[a]
+	}
+	for _, c := range v.Clusters {
+		if c.Err == nil {
+			at(c.Address).add(c)
+		}
+	}
+	for name := range v.Rejected {
+		id, err := naming.ParseCluster(name)
+		if a := id.HostAddress(); err == nil && v.Rejected[clusterName(a)] != nil {
+			at(a)
+		}
+	}
+	for _, addresses := range v.Mapping.All() {
+		for _, a := range addresses {
+			at(a)
+		}
+	}
+	return hosts
+}
