@@ -270,7 +270,7 @@ func replicas(m *config.Istiod, from string, o *mesh.Options, endpoints *debug.E
 		return debug.Static(at)
 	}
 	o.Istiod, o.Replicas = service, endpoints.Set
-	return endpoints.Behind(net.DefaultResolver, at, debug.Patience)
+	return endpoints.Behind(net.DefaultResolver, at, debug.EndpointsTimeout)
 }
 
 // meshState returns the state of a source. Heard is when a question about the mapping

@@ -1,10 +1,10 @@
 package ads
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/structpb"
 
+	"github.com/xds-bridge/xds-bridge/naming"
 	"github.com/xds-bridge/xds-bridge/registry/tlsfile"
 )
 
@@ -44,14 +45,14 @@ func (c Credentials) check(address string) error {
 	if c.TLS != nil && (c.TLS.CertFile == "") != (c.TLS.KeyFile == "") {
 		return errors.New("ads: Credentials.TLS: CertFile and KeyFile go together")
 	}
-	if c.TokenFile != "" && c.TLS == nil && !c.Insecure && !loopback(address) {
+	if c.TokenFile != "" && c.TLS == nil && !c.Insecure && !IsLoopback(address) {
 		return fmt.Errorf("ads: Credentials: the token of %s would go to %s in plaintext: use TLS, or permit it with insecure: true", c.TokenFile, address)
 	}
 	return nil
 }
 
-// loopback reports whether an address is this machine for certain.
-func loopback(address string) bool {
+// IsLoopback reports whether an address is this machine for certain.
+func IsLoopback(address string) bool {
 	if strings.HasPrefix(address, "unix:") {
 		return true
 	}
@@ -103,7 +104,7 @@ func (*fileTLS) OverrideServerName(string) error { return nil }
 // token is a bearer token in a file, read at each call.
 type token struct {
 	file      string
-	plaintext bool // may go over plaintext
+	plaintext bool // may be sent in plaintext
 }
 
 var _ credentials.PerRPCCredentials = token{}
@@ -111,24 +112,44 @@ var _ credentials.PerRPCCredentials = token{}
 // GetRequestMetadata reads the file. The error of an invalid file is Unavailable and
 // not Unauthenticated: it may be about to be replaced.
 func (t token) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
-	content, err := os.ReadFile(t.file)
+	value, err := ReadToken(t.file)
 	if err != nil {
 		return nil, status.Errorf(codes.Unavailable, "token: %v", err)
 	}
-	value := bytes.TrimSpace(content)
-	if len(value) == 0 {
-		return nil, status.Errorf(codes.Unavailable, "token: %s is empty", t.file)
-	}
-	for _, b := range value {
-		if b <= ' ' || b > '~' {
-			return nil, status.Errorf(codes.Unavailable, "token: %s holds more than a token", t.file)
-		}
-	}
-	return map[string]string{"authorization": "Bearer " + string(value)}, nil
+	return map[string]string{"authorization": "Bearer " + value}, nil
 }
 
 // RequireTransportSecurity makes gRPC refuse to send the token over plaintext.
 func (t token) RequireTransportSecurity() bool { return !t.plaintext }
+
+// maxToken is more than any service account token has.
+const maxToken = 64 << 10
+
+// ReadToken returns the token in a file, without the white space around it. It is to
+// be called for each use: the kubelet replaces the file behind a symbolic link.
+func ReadToken(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err //nolint:wrapcheck // it has the path
+	}
+	defer f.Close() //nolint:errcheck // it was only read
+	text, err := io.ReadAll(io.LimitReader(f, maxToken+1))
+	if err != nil {
+		return "", err //nolint:wrapcheck // it has the path
+	}
+	token := strings.TrimSpace(string(text))
+	switch {
+	case token == "":
+		err = errors.New("is empty")
+	case len(text) > maxToken:
+		err = errors.New("is larger than a token can be")
+	case strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }):
+		err = errors.New("holds more than a token")
+	default:
+		return token, nil
+	}
+	return "", &os.PathError{Op: "read", Path: naming.Quote(path), Err: err}
+}
 
 // Identity is a node as istiod requires it. Its namespace must be that of the token
 // or certificate.

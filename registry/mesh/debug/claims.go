@@ -10,22 +10,22 @@ import (
 	"github.com/xds-bridge/xds-bridge/naming"
 )
 
-// claimSet remembers who claimed what and decides when a claim is over. It does
-// no I/O and knows the time from its caller.
+// claimSet records which client claims which key, and decides when a claim ends. It
+// does no I/O and gets the time from its caller.
 type claimSet struct {
 	grace, connectionGrace time.Duration
 
 	claims map[claimKey]*claim
-	// Before hold, no claim goes whose connection went: an istiod came up and
+	// Before notBefore, no claim ends whose connection ended: an istiod came up and
 	// its clients may not have come back yet.
-	hold time.Time
-	next time.Time // when the next claim is over; zero: none by time alone
-	gone int       // claims that nobody makes, and that are not over
+	notBefore time.Time
+	next      time.Time // when the next claim ends; zero: none by time alone
+	absent    int       // claims that no client makes, and that have not ended
 }
 
-// mostGone is how many claims are kept that nobody makes: while a replica does
-// not answer nobody can tell which of them are over.
-const mostGone = 10000
+// maxAbsent bounds the claims that no client makes: while a replica does not answer,
+// none of them can end.
+const maxAbsent = 10000
 
 type claimKey struct {
 	node    string
@@ -33,35 +33,33 @@ type claimKey struct {
 	address naming.HostAddress
 }
 
-// claim is what is known of a claim.
 type claim struct {
-	client   string    // the connection that said it last
-	gone     time.Time // since when nobody says it; zero: it is said
-	replaced bool      // a connection of the node lives and does not say it
+	client    string    // the connection that made it last
+	absent    time.Time // since when no connection makes it; zero: one does
+	withdrawn bool      // a connection of the node lives and does not make it
 }
 
-// reliability is how far the parts may be relied on.
-type reliability struct {
+// certainty is how reliable the readings are.
+type certainty struct {
 	complete bool      // every listed replica answered at some time
 	fresh    bool      // every listed replica answered last time
-	asOf     time.Time // since when nothing older was read from those that answered
+	asOf     time.Time // the oldest of the last readings of those that answered
 }
 
-// node is what the connections of one node say together.
+// node is what the connections of one node publish together.
 type node struct {
 	keys       map[naming.ServiceKey]bool
-	registered bool // one of them told what it provides
-	unread     bool // one of them told what cannot be read
+	registered bool // one of them published its services
+	unread     bool // one of them cannot be read
 	unreadKeys []naming.ServiceKey
 }
 
-func newLedger(grace, connectionGrace time.Duration) *claimSet {
+func newClaimSet(grace, connectionGrace time.Duration) *claimSet {
 	return &claimSet{grace: grace, connectionGrace: connectionGrace, claims: make(map[claimKey]*claim)}
 }
 
-// update takes over what all clients say now and drops the claims that are
-// over.
-func (l *claimSet) update(clients iter.Seq[*client], known reliability, now time.Time) {
+// update applies what all clients publish now and removes the claims that ended.
+func (s *claimSet) update(clients iter.Seq[*client], known certainty, now time.Time) {
 	nodes := make(map[string]*node)
 	current := make(map[claimKey]bool)
 	for c := range clients {
@@ -77,89 +75,83 @@ func (l *claimSet) update(clients iter.Seq[*client], known reliability, now time
 		for key, address := range c.publication.Hosts {
 			k := claimKey{node: c.node, key: key, address: address}
 			current[k] = true
-			l.add(k, c.id)
+			if s.claims[k] == nil {
+				s.claims[k] = new(claim)
+			}
+			*s.claims[k] = claim{client: c.id}
 		}
 	}
-	l.next = time.Time{}
-	for k, s := range l.claims {
+	s.next = time.Time{}
+	for k, c := range s.claims {
 		if !current[k] {
-			l.judge(k, s, cmp.Or(nodes[k.node], new(node)), known, now)
+			s.updateAbsent(k, c, cmp.Or(nodes[k.node], new(node)), known, now)
 		}
 	}
-	if l.gone = len(l.claims) - len(current); l.gone > mostGone {
-		l.thin(current)
+	if s.absent = len(s.claims) - len(current); s.absent > maxAbsent {
+		s.evict(current)
 	}
 }
 
-// thin drops claims that nobody makes: of those that map a key to the same
-// address all but the one that went last, and then the oldest.
-func (l *claimSet) thin(current map[claimKey]bool) {
-	var gone []claimKey
-	for k, s := range l.claims {
-		if !current[k] && !s.gone.IsZero() { // else its client is there and cannot be read
-			gone = append(gone, k)
+// evict removes absent claims: of those that map a key to the same address all but
+// the newest, and then the oldest.
+func (s *claimSet) evict(current map[claimKey]bool) {
+	var absent []claimKey
+	for k, c := range s.claims {
+		if !current[k] && !c.absent.IsZero() { // otherwise its client is there and cannot be read
+			absent = append(absent, k)
 		}
 	}
-	slices.SortFunc(gone, func(a, b claimKey) int {
-		return cmp.Or(l.claims[b].gone.Compare(l.claims[a].gone), cmp.Compare(a.node, b.node))
+	slices.SortFunc(absent, func(a, b claimKey) int {
+		return cmp.Or(s.claims[b].absent.Compare(s.claims[a].absent), cmp.Compare(a.node, b.node))
 	})
-	kept := make(map[claimKey]bool, mostGone)
-	for _, k := range gone {
-		if mapped := (claimKey{key: k.key, address: k.address}); kept[mapped] || len(kept) == mostGone {
-			delete(l.claims, k)
+	kept := make(map[claimKey]bool, maxAbsent)
+	for _, k := range absent {
+		if mapped := (claimKey{key: k.key, address: k.address}); kept[mapped] || len(kept) == maxAbsent {
+			delete(s.claims, k)
 		} else {
 			kept[mapped] = true
 		}
 	}
-	l.gone = len(l.claims) - len(current)
+	s.absent = len(s.claims) - len(current)
 }
 
-func (l *claimSet) add(k claimKey, client string) {
-	s := l.claims[k]
-	if s == nil {
-		s = new(claim)
-		l.claims[k] = s
-	}
-	*s = claim{client: client}
-}
-
-// judge decides on a claim that nobody makes any more. What a connected client
-// takes back is over after the grace, and at once where it says another
-// address of the key; what went with its connection waits for its return. Time
-// alone ends nothing: it takes a reading from after the end.
-func (l *claimSet) judge(k claimKey, s *claim, n *node, known reliability, now time.Time) {
+// updateAbsent decides on a claim that no client makes. A claim that a connected
+// client withdrew ends after the grace, and at once if it maps the key to another
+// address. A claim whose connection ended waits for the client to come back. Time
+// alone ends nothing: it takes a later reading.
+func (s *claimSet) updateAbsent(k claimKey, c *claim, n *node, known certainty, now time.Time) {
 	if n.unread || slices.Contains(n.unreadKeys, k.key) {
-		*s = claim{client: s.client} // nobody can tell
+		*c = claim{client: c.client} // it may still be made
 		return
 	}
-	if s.gone.IsZero() {
-		s.gone = now
+	if c.absent.IsZero() {
+		c.absent = now
 	}
-	if n.registered && !s.replaced {
-		s.replaced, s.gone = true, now
+	if n.registered && !c.withdrawn {
+		c.withdrawn, c.absent = true, now
 	}
-	over := l.end(s)
+	end := s.end(c)
 	if n.keys[k.key] {
-		over = time.Time{}
+		end = time.Time{}
 	}
 	switch {
-	case !known.complete, !known.fresh && !s.replaced:
-	case !known.asOf.Before(over):
-		delete(l.claims, k)
-	case l.next.IsZero() || over.Before(l.next):
-		l.next = over
+	case !known.complete, !known.fresh && !c.withdrawn:
+	case !known.asOf.Before(end):
+		delete(s.claims, k)
+	case s.next.IsZero() || end.Before(s.next):
+		s.next = end
 	}
 }
 
-// end returns when a claim that nobody makes is over.
-func (l *claimSet) end(s *claim) time.Time {
-	if s.replaced {
-		return s.gone.Add(l.grace)
+// end returns when an absent claim ends.
+func (s *claimSet) end(c *claim) time.Time {
+	if c.withdrawn {
+		return c.absent.Add(s.grace)
 	}
-	if over := s.gone.Add(l.connectionGrace); over.After(l.hold) {
-		return over
+	if end := c.absent.Add(s.connectionGrace); end.After(s.notBefore) {
+		return end
 	}
-	return l.hold
+	return s.notBefore
 }
 
 func (n *node) add(p *metadata.Publication) {
@@ -171,11 +163,11 @@ func (n *node) add(p *metadata.Publication) {
 	}
 }
 
-// mapping returns what holds at present.
-func (l *claimSet) mapping() metadata.Mapping {
+// mapping returns the mapping by all claims.
+func (s *claimSet) mapping() metadata.Mapping {
 	return metadata.NewMapping(func(yield func(metadata.Claim) bool) {
-		for k, s := range l.claims {
-			if !yield(metadata.Claim{Key: k.key, Address: k.address, Client: s.client}) {
+		for k, c := range s.claims {
+			if !yield(metadata.Claim{Key: k.key, Address: k.address, Client: c.client}) {
 				return
 			}
 		}

@@ -1,14 +1,14 @@
-// Package debug learns from istiod's debug API which service key lives at
-// which host address: it reads what the clients of every istiod replica
-// publish in their node metadata, over HTTP or over xDS, and merges it. It
-// only ever reads, never has istiod push, and takes nothing for gone that it
-// could not see go.
+// Package debug reads the host of each service key from istiod's debug API: it
+// reads what the clients of every istiod replica publish in their node metadata, over
+// HTTP or over xDS, and merges it. It never has istiod push. A key is gone only after
+// its end was observed.
 //
-// It starts two kinds of goroutines: one that lists the replicas and one for
-// each replica that reads it. Run waits for all of them.
+// It starts one goroutine that lists the replicas and one for each replica that reads
+// it. Run waits for all of them.
 package debug
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -32,48 +32,46 @@ const (
 	DefaultPath            = "/debug"
 )
 
-// Options say where and how the mapping is read. Zero durations and sizes take
-// the defaults above.
+// Options say from where and how the mapping is read. Zero durations and sizes stand
+// for the defaults above.
 type Options struct {
-	// Replicas lists every replica of istiod: for HTTP as host or host:port,
-	// for xDS as whatever XDSOptions.Dial takes. An error or an empty list
-	// keeps the last one. It is called every Interval, with Timeout. See Static,
-	// DNS and Endpoints. Required.
+	// Replicas lists every replica of istiod: for HTTP as host or host:port, for xDS
+	// as the argument of XDSOptions.Dial. After an error or an empty list the last
+	// list is kept. It is called every Interval, with Timeout. See Static, DNS and
+	// Endpoints. Required.
 	Replicas func(ctx context.Context) ([]string, error)
 
 	HTTP *HTTPOptions // exactly one of the two
 	XDS  *XDSOptions
 
 	Interval      time.Duration // between two readings of a replica
-	Timeout       time.Duration // of one question to one replica
-	RetryInterval time.Duration // after which a client is asked for again that could not be read
-	MaxBytes      int64         // of one answer: the list of connections, or what one client is and watches
+	Timeout       time.Duration // of one request to one replica
+	RetryInterval time.Duration // after which a client that could not be read is read again
+	MaxBytes      int64         // of one response: the list of connections, or one client
 
-	// Grace is how long a key stays that a client takes back while it is
-	// connected, ConnectionGrace how long the keys of a client stay whose
-	// connection went.
+	// Grace is how long a key is kept that a connected client withdraws,
+	// ConnectionGrace how long the keys of a client whose connection ended.
 	Grace           time.Duration
 	ConnectionGrace time.Duration
 
 	// OwnNodes are nodes, as istiod shows them (`pod.namespace`), whose keys are
-	// skipped, like those of nodes with the label metadata.MarkKey: what a bridge
-	// publishes it must not import.
+	// skipped, like those of nodes with the label metadata.MarkKey: a bridge must not
+	// import what a bridge publishes.
 	OwnNodes []string
 
-	// Bridged takes the keys that bridges publish for what they import, which is
-	// what a consumer wants.
+	// Bridged reads the keys that bridges publish too, which is what a consumer wants.
 	Bridged bool
 
-	// Legacy takes keys in the forms of naming.ParseLegacyServiceKey too.
+	// Legacy reads keys in the forms of naming.ParseLegacyServiceKey too.
 	Legacy bool
 
 	Log     *slog.Logger      // nil: nothing is logged
-	Observe func(Observation) // nil, or called after each question, from several goroutines at once
+	Observe func(Observation) // nil, or called after each request, concurrently
 }
 
 // HTTPOptions say how istiod's debug port is read. The zero value reads
 // http://replica:15014/debug and then :8080, without a token, which istiod
-// answers to loopback only.
+// allows to loopback only.
 type HTTPOptions struct {
 	// Ports are tried in turn, for replicas that are listed without one; none
 	// means 15014, which is in istiod's Service, and 8080, which is not.
@@ -81,7 +79,7 @@ type HTTPOptions struct {
 	Path  string // before /adsz; default /debug
 
 	// TokenFile holds a service account token of audience istio-ca. It is read
-	// before each question, so a rotated token needs nothing. Empty: no token.
+	// before each request. Empty: no token.
 	TokenFile string
 	ClusterID string      // header `clusterid`, for a token of a remote cluster; empty: none
 	Insecure  bool        // send the token over plain HTTP to other machines
@@ -90,21 +88,21 @@ type HTTPOptions struct {
 	Dial func(ctx context.Context, network, address string) (net.Conn, error) // nil: the net package's
 }
 
-// XDSOptions say how istiod is asked over xDS. istiod answers on its TLS port
-// alone, and to identities of its root namespace.
+// XDSOptions say how istiod is read over xDS. istiod answers on its TLS port alone,
+// and to identities of its root namespace.
 type XDSOptions struct {
-	// Dial returns the connection to a replica, and what gives it back, which
-	// may be nil. It does not wait for the connection to stand. Required.
+	// Dial returns the connection to a replica, and what releases it, which may be
+	// nil. It does not wait until the connection is established. Required.
 	Dial func(replica string) (conn grpc.ClientConnInterface, release func(), err error)
 	Node *core.Node // sent on each stream, never written. Required.
 }
 
-// Observation is what became of one question to one replica.
+// Observation is the result of one request to one replica.
 type Observation struct {
 	Replica  string
 	Query    string // adsz, connections or client
-	Bytes    int64  // of the answer, as far as it was read
-	Clients  int    // in the answer
+	Bytes    int64  // of the response, as far as it was read
+	Clients  int    // in the response
 	Duration time.Duration
 	Err      error // an *Error, or nil
 }
@@ -119,7 +117,7 @@ func New(o Options) (*Reader, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	o.complete()
+	o.setDefaults()
 	return &Reader{o: o}, nil
 }
 
@@ -130,57 +128,40 @@ func (o *Options) check() error {
 	case (o.HTTP == nil) == (o.XDS == nil):
 		return errors.New("debug: set one of HTTP and XDS")
 	case o.XDS != nil && (o.XDS.Dial == nil || o.XDS.Node == nil):
-		return errors.New("debug: XDS needs Dial and Node")
+		return errors.New("debug: XDS requires Dial and Node")
 	case o.MaxBytes < 0:
 		return errors.New("debug: MaxBytes is negative")
 	}
-	for name, d := range o.durations() {
-		if *d.value < 0 {
+	for name, d := range map[string]time.Duration{
+		"Interval": o.Interval, "Timeout": o.Timeout, "RetryInterval": o.RetryInterval,
+		"Grace": o.Grace, "ConnectionGrace": o.ConnectionGrace,
+	} {
+		if d < 0 {
 			return fmt.Errorf("debug: %s is negative", name)
 		}
 	}
 	return nil
 }
 
-// complete fills in the defaults.
-func (o *Options) complete() {
+func (o *Options) setDefaults() {
 	if o.HTTP != nil {
 		h := *o.HTTP
-		if h.Path == "" {
-			h.Path = DefaultPath
-		}
+		h.Path = cmp.Or(h.Path, DefaultPath)
 		if len(h.Ports) == 0 {
 			h.Ports = []uint16{15014, 8080}
 		}
 		o.HTTP = &h
 	}
-	for _, d := range o.durations() {
-		if *d.value == 0 {
-			*d.value = d.or
-		}
-	}
-	if o.MaxBytes == 0 {
-		o.MaxBytes = DefaultMaxBytes
-	}
+	o.Interval = cmp.Or(o.Interval, DefaultInterval)
+	o.Timeout = cmp.Or(o.Timeout, DefaultTimeout)
+	o.RetryInterval = cmp.Or(o.RetryInterval, DefaultRetryInterval)
+	o.Grace = cmp.Or(o.Grace, DefaultGrace)
+	o.ConnectionGrace = cmp.Or(o.ConnectionGrace, DefaultConnectionGrace)
+	o.MaxBytes = cmp.Or(o.MaxBytes, DefaultMaxBytes)
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	if o.Observe == nil {
 		o.Observe = func(Observation) {}
-	}
-}
-
-type duration struct {
-	value *time.Duration
-	or    time.Duration
-}
-
-func (o *Options) durations() map[string]duration {
-	return map[string]duration{
-		"Interval":        {&o.Interval, DefaultInterval},
-		"Timeout":         {&o.Timeout, DefaultTimeout},
-		"RetryInterval":   {&o.RetryInterval, DefaultRetryInterval},
-		"Grace":           {&o.Grace, DefaultGrace},
-		"ConnectionGrace": {&o.ConnectionGrace, DefaultConnectionGrace},
 	}
 }

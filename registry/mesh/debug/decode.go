@@ -3,12 +3,10 @@ package debug
 import (
 	"bufio"
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,8 +16,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/naming"
 )
 
-// maxClient is the most that istiod may say of one client; it bounds what is
-// held in memory beside the mapping.
+// maxClient bounds the text of one client, which is held in memory.
 const maxClient = 8 << 20
 
 // client is one connection to a replica. It is never written once decoded.
@@ -30,50 +27,20 @@ type client struct {
 	publication *metadata.Publication // nil: the client has no such label, or is a bridge
 	skipped     []metadata.PublicationError
 
-	unread error     // why istiod's answer for it could not be read; it may publish anything
-	again  time.Time // when it is asked for again
+	unread  error     // why it could not be read; it may publish anything
+	retryAt time.Time // when it is read again
 }
 
-// answer is what adsz or connections said.
-type answer struct {
+// response is a response to adsz or connections.
+type response struct {
 	clients  map[string]*client
 	nameless int       // clients whose id could not be read
-	clock    time.Time // istiod's, as far as it can be told
+	clock    time.Time // istiod's; at least the newest time in the response
 	skipped  []metadata.PublicationError
 	bytes    int64
 }
 
-// DecodeOptions say what Decode takes.
-type DecodeOptions struct {
-	MaxBytes int64    // 0: DefaultMaxBytes
-	OwnNodes []string // as in Options
-	Legacy   bool     // as in Options
-	Bridged  bool     // as in Options
-}
-
-// Decode reads one answer to adsz as it streams in: what each client publishes
-// and what of that could not be read, both in order of connection. An answer
-// that is not whole is an error, with nothing beside it.
-func Decode(body io.Reader, o DecodeOptions) ([]metadata.Publication, []metadata.PublicationError, error) {
-	d := decoder{maxBytes: cmp.Or(o.MaxBytes, DefaultMaxBytes), own: o.OwnNodes, legacy: o.Legacy, bridged: o.Bridged}
-	a, err := d.decode(body)
-	if err != nil {
-		return nil, nil, err
-	}
-	skipped := a.skipped
-	var publications []metadata.Publication
-	for _, id := range slices.Sorted(maps.Keys(a.clients)) {
-		c := a.clients[id]
-		skipped = append(skipped, c.skipped...)
-		if c.publication != nil {
-			publications = append(publications, *c.publication)
-		}
-	}
-	slices.SortStableFunc(skipped, compareSkipped)
-	return publications, skipped, nil
-}
-
-// decoder reads answers of adsz and connections, which have one form.
+// decoder decodes responses to adsz and connections, which have the same form.
 type decoder struct {
 	maxBytes int64
 	own      []string
@@ -81,88 +48,88 @@ type decoder struct {
 	legacy   bool
 }
 
-// decode reads a whole answer as it streams in; only one client is ever held
-// in text. An answer that is not whole is an error, never a shorter one.
-func (d *decoder) decode(body io.Reader) (*answer, error) {
+// decode decodes a response while it is received, holding the text of one client. An
+// incomplete response is an error.
+func (d *decoder) decode(body io.Reader) (*response, error) {
 	counted := &bounded{r: body, left: d.maxBytes}
-	a := &answer{clients: make(map[string]*client)}
-	err := d.object(counted, a)
-	a.bytes = d.maxBytes - counted.left
+	resp := &response{clients: make(map[string]*client)}
+	err := d.object(counted, resp)
+	resp.bytes = d.maxBytes - counted.left
 	if counted.err != nil {
-		return a, counted.err
+		return resp, counted.err
 	}
 	if errors.Is(err, io.EOF) {
 		err = io.ErrUnexpectedEOF
 	}
 	if _, ok := errors.AsType[*json.SyntaxError](err); ok {
-		err = &causedError{NotAnswer, fmt.Errorf("the answer is not JSON: %w", err)}
+		err = &causedError{NotAnswer, fmt.Errorf("the response is not JSON: %w", err)}
 	}
 	if errors.Is(err, io.ErrUnexpectedEOF) {
-		err = &causedError{Truncated, errors.New("the answer stops before its end")}
+		err = &causedError{Truncated, errors.New("the response stops before its end")}
 	}
-	return a, err
+	return resp, err
 }
 
-func (d *decoder) object(r *bounded, a *answer) error {
+func (d *decoder) object(r *bounded, resp *response) error {
 	buffered := bufio.NewReader(r)
 	if err := sniff(buffered); err != nil {
 		return err
 	}
 	dec := json.NewDecoder(buffered)
 	if _, err := dec.Token(); err != nil {
-		return err //nolint:wrapcheck // decode says what it means
+		return err //nolint:wrapcheck // decode explains it
 	}
 	total := -1
 	for dec.More() {
-		if err := d.member(dec, r, a, &total); err != nil {
+		if err := d.member(dec, r, resp, &total); err != nil {
 			return err
 		}
 	}
 	if _, err := dec.Token(); err != nil {
-		return err //nolint:wrapcheck // decode says what it means
+		return err //nolint:wrapcheck // decode explains it
 	}
 	if total < 0 {
-		return errorOf(NotAnswer, "the answer is JSON, but lists no clients")
+		return errorOf(NotAnswer, "the response is JSON, but lists no clients")
 	}
-	if read := len(a.clients) + a.nameless; read < total {
-		return errorOf(Truncated, fmt.Sprintf("the answer lists %d of %d clients", read, total))
+	if read := len(resp.clients) + resp.nameless; read < total {
+		return errorOf(Truncated, fmt.Sprintf("the response lists %d of %d clients", read, total))
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return errorOf(NotAnswer, "something follows the answer")
+		return errorOf(NotAnswer, "something follows the response")
 	}
 	return nil
 }
 
-// member reads one member of the answer.
-func (d *decoder) member(dec *json.Decoder, r *bounded, a *answer, total *int) error {
+// member reads one member of the response.
+func (d *decoder) member(dec *json.Decoder, r *bounded, resp *response, total *int) error {
 	name, err := dec.Token()
 	switch {
 	case err != nil:
-		return err //nolint:wrapcheck // decode says what it means
+		return err //nolint:wrapcheck // decode explains it
 	case name == "totalClients":
 		return number(dec, total)
 	case name == "clients":
-		return d.list(dec, r, a)
+		return d.list(dec, r, resp)
 	default:
-		return dec.Decode(new(json.RawMessage)) //nolint:wrapcheck // decode says what it means
+		return dec.Decode(new(json.RawMessage)) //nolint:wrapcheck // decode explains it
 	}
 }
 
-// sniff tells early what is not an answer at all.
+// sniff rejects what is no response of istiod by its first bytes.
 func sniff(r *bufio.Reader) error {
 	start, err := r.Peek(512)
 	text := bytes.TrimLeft(start, " \t\r\n")
 	switch {
 	case len(text) == 0 && err != nil:
-		return err //nolint:wrapcheck // decode says what it means
+		return err //nolint:wrapcheck // decode explains it
 	case text[0] == '{':
 		return nil
 	case text[0] == '<':
-		return errorOf(NotAnswer, "the answer is an HTML page")
+		return errorOf(NotAnswer, "the response is an HTML page")
 	case bytes.HasPrefix(text, []byte("Proxy not connected")):
 		return errorOf(NotServed, "the client is not connected to this replica")
 	}
-	return errorOf(NotAnswer, "the answer begins with "+naming.Quote(string(text)))
+	return errorOf(NotAnswer, "the response begins with "+naming.Quote(string(text)))
 }
 
 func number(dec *json.Decoder, n *int) error {
@@ -170,37 +137,36 @@ func number(dec *json.Decoder, n *int) error {
 		if _, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 			return errorOf(NotAnswer, "totalClients is not a number")
 		}
-		return err //nolint:wrapcheck // decode says what it means
+		return err //nolint:wrapcheck // decode explains it
 	}
 	return nil
 }
 
 // list reads the clients; null is none of them, as Go writes an empty list.
-func (d *decoder) list(dec *json.Decoder, r *bounded, a *answer) error {
+func (d *decoder) list(dec *json.Decoder, r *bounded, resp *response) error {
 	start, err := dec.Token()
 	if err != nil || start == nil {
-		return err //nolint:wrapcheck // decode says what it means
+		return err //nolint:wrapcheck // decode explains it
 	}
 	if start != json.Delim('[') {
 		return errorOf(NotAnswer, "clients is not a list")
 	}
 	for dec.More() {
 		r.element = 0
-		var s statement
+		var s clientStatus
 		err := dec.Decode(&s)
 		if _, ok := errors.AsType[*json.UnmarshalTypeError](err); err != nil && !ok {
-			return err //nolint:wrapcheck // decode says what it means
+			return err //nolint:wrapcheck // decode explains it
 		}
-		d.add(s, err, a)
+		d.add(s, err, resp)
 	}
 	_, err = dec.Token()
-	return err //nolint:wrapcheck // decode says what it means
+	return err //nolint:wrapcheck // decode explains it
 }
 
-// statement is what istiod says of one client, as far as it matters here. The
-// labels are those of the node's metadata: the ones beside it are the pod's
-// as soon as istiod knows the pod.
-type statement struct {
+// clientStatus is what is read of one client. The labels are those of the node's
+// metadata; others are the pod's once istiod knows the pod.
+type clientStatus struct {
 	ConnectionID string `json:"connectionId"`
 	ConnectedAt  string `json:"connectedAt"` // RFC 3339
 	Metadata     struct {
@@ -208,22 +174,22 @@ type statement struct {
 	} `json:"metadata"`
 }
 
-// add adds one client; err is what of its statement could not be read.
-func (d *decoder) add(s statement, err error, a *answer) {
+// add adds one client; err is what of it could not be read.
+func (d *decoder) add(s clientStatus, err error, resp *response) {
 	if s.ConnectionID == "" {
-		a.nameless++
+		resp.nameless++
 		reason := "it has no connectionId"
 		if err != nil {
 			reason = err.Error()
 		}
-		a.skipped = append(a.skipped, metadata.PublicationError{Text: naming.Quote("client " + strconv.Itoa(len(a.clients)+a.nameless)), Reason: reason})
+		resp.skipped = append(resp.skipped, metadata.PublicationError{Text: naming.Quote("client " + strconv.Itoa(len(resp.clients)+resp.nameless)), Reason: reason})
 		return
 	}
-	c := &client{id: s.ConnectionID, node: nodeOf(s.ConnectionID), connectedAt: moment(s.ConnectedAt)}
-	if c.connectedAt.After(a.clock) {
-		a.clock = c.connectedAt
+	c := &client{id: s.ConnectionID, node: nodeOf(s.ConnectionID), connectedAt: parseTime(s.ConnectedAt)}
+	if c.connectedAt.After(resp.clock) {
+		resp.clock = c.connectedAt
 	}
-	a.clients[c.id] = c
+	resp.clients[c.id] = c
 	if d.isOwn(c.node, s) {
 		return
 	}
@@ -240,9 +206,9 @@ func (d *decoder) add(s statement, err error, a *answer) {
 	c.publication, c.skipped = &p, skipped
 }
 
-// moment reads a time; one that cannot be read is the zero time, which is as
-// good as any other to tell one connection from the next.
-func moment(s string) time.Time {
+// parseTime parses a time. An invalid one is the zero time, which still distinguishes
+// connections.
+func parseTime(s string) time.Time {
 	t, err := time.Parse(time.RFC3339Nano, s)
 	if err != nil {
 		return time.Time{}
@@ -262,14 +228,13 @@ func (d *decoder) parse(id string, raw json.RawMessage) (metadata.Publication, [
 	return metadata.ParsePublication(id, *value)
 }
 
-func (d *decoder) isOwn(node string, s statement) bool {
+func (d *decoder) isOwn(node string, s clientStatus) bool {
 	_, marked := s.Metadata.Labels[metadata.MarkKey]
 	return marked && !d.bridged || slices.Contains(d.own, node)
 }
 
-// nodeOf takes the counter off that istiod appends to the id of a node. What
-// remains is the same after the client has connected again, to whichever
-// replica.
+// nodeOf removes the counter that istiod appends to the id of a node. The node is the
+// same after the client has connected again, to any replica.
 func nodeOf(connection string) string {
 	at := strings.LastIndexByte(connection, '-')
 	if at < 0 || strings.Trim(connection[at+1:], "0123456789") != "" {
@@ -278,13 +243,12 @@ func nodeOf(connection string) string {
 	return connection[:at]
 }
 
-// bounded ends a reading that becomes too large, as a whole or within one
-// client.
+// bounded limits the size of a response, in total and of one client.
 type bounded struct {
 	r       io.Reader
 	left    int64
 	element int64
-	err     error // the limit that was passed; sticky
+	err     error // which limit was exceeded
 }
 
 func (b *bounded) Read(p []byte) (int, error) {
@@ -296,11 +260,11 @@ func (b *bounded) Read(p []byte) (int, error) {
 	b.element += int64(n)
 	switch {
 	case b.left < 0:
-		b.err = errorOf(TooLarge, "the answer is larger than the limit")
+		b.err = errorOf(TooLarge, "the response is larger than the limit")
 	case b.element > maxClient:
-		b.err = errorOf(TooLarge, "the answer has more than 8 MiB for one client")
+		b.err = errorOf(TooLarge, "the response has more than 8 MiB for one client")
 	default:
-		return n, err //nolint:wrapcheck // an io.Reader hands on io.EOF as it is
+		return n, err //nolint:wrapcheck // io.EOF must not be wrapped
 	}
 	return 0, b.err
 }

@@ -16,18 +16,18 @@ type Cause string
 
 // The causes.
 const (
-	NoReplicas   Cause = "no replicas"       // nobody knows where istiod is
-	Unreachable  Cause = "unreachable"       // no connection, or it broke before an answer
+	NoReplicas   Cause = "no replicas"       // none is known
+	Unreachable  Cause = "unreachable"       // no connection, or it broke before a response
 	Unauthorized Cause = "unauthorized"      // HTTP 401, gRPC Unauthenticated
 	Forbidden    Cause = "forbidden"         // HTTP 403, gRPC PermissionDenied
 	NotServed    Cause = "not served"        // HTTP 404
 	Refused      Cause = "refused"           // any other status
-	NotAnswer    Cause = "not the debug API" // an answer that is none of istiod's: HTML, a redirect, other JSON
-	Truncated    Cause = "truncated"         // the answer stops before its end
+	NotAnswer    Cause = "not the debug API" // a response that is none of istiod's: HTML, a redirect, other JSON
+	Truncated    Cause = "truncated"         // the response stops before its end
 	TooLarge     Cause = "too large"         // more than MaxBytes
-	Slow         Cause = "slow"              // no whole answer within Timeout
+	Slow         Cause = "slow"              // no complete response within Timeout
 	NoToken      Cause = "no token"          // the token file cannot be used
-	Plaintext    Cause = "plaintext"         // the token would be sent in the clear
+	Plaintext    Cause = "plaintext"         // the token would be sent in plaintext
 )
 
 // Remedy returns what to do about it.
@@ -40,11 +40,11 @@ func (c Cause) Remedy() string {
 		NotServed:    "set ENABLE_DEBUG_ON_HTTP=true of istiod, or read the mapping over xDS",
 		Refused:      "see the log of istiod",
 		NotAnswer:    "check that address and port are istiod's own, without a proxy or an ingress between",
-		Truncated:    "check what lies between here and istiod; the next reading may do",
+		Truncated:    "check the network between here and istiod; the next reading may succeed",
 		TooLarge:     "raise istiod.mapping.maxAnswer",
 		Slow:         "raise the timeout of the mapping, or check the load of istiod",
 		NoToken:      "check the token file and who may read it",
-		Plaintext:    "read the mapping over xDS with TLS, or set insecure: true where the network is trusted",
+		Plaintext:    "read the mapping over xDS with TLS, or set insecure: true if the network is trusted",
 	}
 	return remedies[c]
 }
@@ -54,22 +54,21 @@ type Error struct {
 	Cause Cause
 	Where string // the URL or the replica
 	Err   error
-	Fix   string // what to do where that is not what its cause says
+	Fix   string // what to do, if that differs from Cause.Remedy
 }
 
 // Remedy returns what to do about it.
 func (e *Error) Remedy() string { return cmp.Or(e.Fix, e.Cause.Remedy()) }
 
-// Error returns one line with what was tried, why it went wrong and what to do.
+// Error returns one line: what was read, why it failed and what to do.
 func (e *Error) Error() string {
 	return "mapping from " + printable(e.Where) + ": " + printable(e.Err.Error()) + "; " + e.Remedy()
 }
 
-// maxLine is how much of what others say an error shows.
+// maxLine bounds how much of a foreign text an error shows.
 const maxLine = 600
 
-// printable returns a text as it is where that does no harm to a terminal, and
-// escaped and cut where it might.
+// printable cuts a text, and escapes it if it might harm a terminal.
 func printable(s string) string {
 	if len(s) > maxLine {
 		s = s[:maxLine] + "..."
@@ -80,10 +79,10 @@ func printable(s string) string {
 	return s
 }
 
-// Unwrap returns what the layer below said.
+// Unwrap returns the error of the layer below.
 func (e *Error) Unwrap() error { return e.Err }
 
-// A causedError has a cause and no place yet.
+// causedError is an error with a cause, before it is known where it happened.
 type causedError struct {
 	cause Cause
 	err   error
@@ -95,7 +94,7 @@ func (f *causedError) Unwrap() error { return f.err }
 
 func errorOf(cause Cause, reason string) error { return &causedError{cause, errors.New(reason)} }
 
-// causeOf tells apart what may go wrong while an answer is read.
+// causeOf returns why a response could not be read.
 func causeOf(err error) Cause {
 	if f, ok := errors.AsType[*causedError](err); ok {
 		return f.cause

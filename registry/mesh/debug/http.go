@@ -7,28 +7,26 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/netip"
 	"net/url"
-	"os"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/naming"
+	"github.com/xds-bridge/xds-bridge/registry/mesh/ads"
 )
 
-// A transport asks one replica. It is used by one goroutine.
+// transport sends requests to one replica. It is used by one goroutine.
 type transport interface {
-	// ask puts one question, adsz or connections with what follows a `?`, and
-	// hands the answer to read, with the clock of istiod where it tells it. The
-	// error has a cause.
-	ask(ctx context.Context, query string, read func(body io.Reader, clock time.Time) error) error
-	// where names the question for people.
+	// get requests one page, adsz or connections with its parameters, and passes the
+	// response to read, with the clock of istiod if it has one. The error has a cause.
+	get(ctx context.Context, query string, read func(body io.Reader, clock time.Time) error) error
+	// where names the page for people.
 	where(query string) string
 	close()
 }
 
-// maxHeader is the most that istiod may send before the body.
+// maxHeader bounds what istiod may send before the body.
 const maxHeader = 64 << 10
 
 // httpTransport reads the debug port of one replica.
@@ -36,8 +34,8 @@ type httpTransport struct {
 	o         *HTTPOptions
 	client    *http.Client
 	addresses []string // host:port, in the order in which they are tried
-	at        int      // the one that answered last
-	shown     int      // the one that the last question is to be remembered by
+	answered  int      // the one that answered last
+	shown     int      // the one that where shows
 }
 
 func newHTTP(o *HTTPOptions, replica string, timeout time.Duration) *httpTransport {
@@ -47,10 +45,10 @@ func newHTTP(o *HTTPOptions, replica string, timeout time.Duration) *httpTranspo
 		dial = dialer.DialContext
 	}
 	t := &httpTransport{o: o, client: &http.Client{
-		// A redirect would carry the token to somebody else.
+		// A redirect would send the token to another server.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		Transport: &http.Transport{
-			// A port that is filtered must leave time for the next one.
+			// A filtered port must leave time for the next one.
 			DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 				ctx, cancel := context.WithTimeout(ctx, timeout/3)
 				defer cancel()
@@ -93,15 +91,15 @@ func (t *httpTransport) url(port int, query string) *url.URL {
 	return u
 }
 
-// ask tries the next port where one cannot be reached or does not serve the
-// page; of several failures the most telling is returned.
-func (t *httpTransport) ask(ctx context.Context, query string, read func(io.Reader, time.Time) error) error {
+// get tries the next port if one cannot be reached or does not serve the page. Of
+// several errors it returns the first that is not Unreachable.
+func (t *httpTransport) get(ctx context.Context, query string, read func(io.Reader, time.Time) error) error {
 	var failed error
 	for i := range t.addresses {
-		port := (t.at + i) % len(t.addresses)
-		err := t.askPort(ctx, t.url(port, query), read)
+		port := (t.answered + i) % len(t.addresses)
+		err := t.getPort(ctx, t.url(port, query), read)
 		if err == nil {
-			t.at, t.shown = port, port
+			t.answered, t.shown = port, port
 			return nil
 		}
 		cause := causeOf(err)
@@ -115,7 +113,7 @@ func (t *httpTransport) ask(ctx context.Context, query string, read func(io.Read
 	return failed
 }
 
-func (t *httpTransport) askPort(ctx context.Context, u *url.URL, read func(io.Reader, time.Time) error) error {
+func (t *httpTransport) getPort(ctx context.Context, u *url.URL, read func(io.Reader, time.Time) error) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), http.NoBody)
 	if err != nil {
 		return &causedError{Unreachable, err}
@@ -146,23 +144,23 @@ func (t *httpTransport) authorize(request *http.Request) error {
 	if t.o.TokenFile == "" {
 		return nil
 	}
-	if t.o.TLS == nil && !t.o.Insecure && !loopback(request.URL.Hostname()) {
+	if t.o.TLS == nil && !t.o.Insecure && !ads.IsLoopback(request.URL.Hostname()) {
 		return errorOf(Plaintext, "the token is not sent over plain HTTP to another machine")
 	}
-	token, err := readToken(t.o.TokenFile)
+	token, err := ads.ReadToken(t.o.TokenFile)
 	if err != nil {
-		return err
+		return &causedError{NoToken, err}
 	}
 	request.Header.Set("Authorization", "Bearer "+token)
 	return nil
 }
 
-// unwrapURL takes the URL away that the client puts in front: where says it.
+// unwrapURL removes the URL of an error, which where shows.
 func unwrapURL(err error) error {
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		cause := causeOf(u)
 		if u.Timeout() && cause != Unreachable {
-			return errorOf(Slow, "no answer in time")
+			return errorOf(Slow, "no response in time")
 		}
 		return &causedError{cause, u.Err}
 	}
@@ -172,9 +170,9 @@ func unwrapURL(err error) error {
 func refusal(response *http.Response) error {
 	switch code := response.StatusCode; code {
 	case http.StatusUnauthorized:
-		return errorOf(Unauthorized, "HTTP 401: istiod does not know who asks")
+		return errorOf(Unauthorized, "HTTP 401: istiod does not know the client")
 	case http.StatusForbidden:
-		return errorOf(Forbidden, "HTTP 403: istiod knows who asks and does not allow that namespace")
+		return errorOf(Forbidden, "HTTP 403: istiod knows the client and does not allow its namespace")
 	case http.StatusNotFound:
 		return errorOf(NotServed, "HTTP 404: the debug API is not served there")
 	default:
@@ -184,40 +182,4 @@ func refusal(response *http.Response) error {
 		start, _ := io.ReadAll(io.LimitReader(response.Body, 512))
 		return errorOf(Refused, fmt.Sprintf("HTTP %d: %s", code, naming.Quote(string(start))))
 	}
-}
-
-// maxToken is more than any service account token has.
-const maxToken = 64 << 10
-
-// readToken returns the token of a file without what surrounds it. The file is
-// read each time: the kubelet replaces it behind a symbolic link, and the
-// cheapest way to see that is to look.
-func readToken(path string) (string, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return "", &causedError{NoToken, err}
-	}
-	defer f.Close() //nolint:errcheck // it was only read
-	text, err := io.ReadAll(io.LimitReader(f, maxToken+1))
-	if err != nil {
-		return "", &causedError{NoToken, err}
-	}
-	token := strings.TrimSpace(string(text))
-	switch {
-	case token == "":
-		err = errors.New("is empty")
-	case len(text) > maxToken:
-		err = errors.New("is larger than a token can be")
-	case strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }):
-		err = errors.New("holds something else than a token")
-	default:
-		return token, nil
-	}
-	return "", &causedError{NoToken, &os.PathError{Op: "read", Path: naming.Quote(path), Err: err}}
-}
-
-// loopback reports whether a host is this machine for certain.
-func loopback(host string) bool {
-	ip, err := netip.ParseAddr(host)
-	return err == nil && ip.Unmap().IsLoopback() || host == "localhost"
 }

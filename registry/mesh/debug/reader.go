@@ -1,7 +1,6 @@
 package debug
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"iter"
@@ -13,20 +12,26 @@ import (
 	"github.com/xds-bridge/xds-bridge/metadata"
 )
 
-// Run reads until ctx ends and then returns nil, after everything it started
-// has ended. It calls changed from one goroutine: after the first reading, or
-// the first failure of one, and whenever there is news. A failed reading
-// leaves the mapping as it was; the next one follows after the interval.
+// Run reads until ctx ends, and returns nil once its goroutines ended. It calls
+// changed from one goroutine: after the first reading, or its failure, and then
+// whenever the snapshot changes. A failed reading does not change the mapping.
 func (r *Reader) Run(ctx context.Context, changed func(Snapshot)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	s := &state{
-		o:       &r.o,
-		results: make(chan result),
-		ledger:  newLedger(r.o.Grace, r.o.ConnectionGrace),
-		watches: make(map[string]*watch),
+		o:        &r.o,
+		results:  make(chan result),
+		claims:   newClaimSet(r.o.Grace, r.o.ConnectionGrace),
+		replicas: make(map[string]*replica),
 	}
 	listings := make(chan listing)
-	s.group.Go(func() { list(ctx, s.o, listings) })
+	s.group.Go(func() {
+		List(ctx, s.o.Replicas, s.o.Interval, s.o.Timeout, func(replicas []string, err error) {
+			select {
+			case <-ctx.Done():
+			case listings <- listing{replicas, err}:
+			}
+		})
+	})
 	defer s.group.Wait()
 	defer cancel()
 	for {
@@ -34,9 +39,9 @@ func (r *Reader) Run(ctx context.Context, changed func(Snapshot)) error {
 		case <-ctx.Done():
 			return nil
 		case l := <-listings:
-			s.listed(ctx, l)
+			s.setListing(ctx, l)
 		case res := <-s.results:
-			s.answered(res)
+			s.setResult(res)
 		}
 		if s.dirty {
 			s.dirty = false
@@ -45,91 +50,100 @@ func (r *Reader) Run(ctx context.Context, changed func(Snapshot)) error {
 	}
 }
 
-// state is what Run holds; only its goroutine touches it.
+// listing is a result of Options.Replicas.
+type listing struct {
+	replicas []string
+	err      error
+}
+
+// state is what Run's goroutine owns. Nothing else touches it.
 type state struct {
 	o         *Options
 	group     sync.WaitGroup
 	results   chan result
-	ledger    *claimSet
-	watches   map[string]*watch
+	claims    *claimSet
+	replicas  map[string]*replica
 	listErr   error
 	published *Snapshot
-	dirty     bool // something came up since told
+	dirty     bool // something changed since publish
 }
 
-// watch is one replica that is being read.
-type watch struct {
-	cancel context.CancelFunc
-	part   *part     // nil until it answered
-	born   time.Time // the replica came up then or earlier, as far as its clients tell
-	at     time.Time // when the last good reading began
-	err    error
+// replica is one replica that is being read.
+type replica struct {
+	address string
+	cancel  context.CancelFunc
+	reading *reading  // nil until it answered
+	upSince time.Time // or earlier, as far as its clients show
+	at      time.Time // when the last successful reading began
+	err     error
 
-	// unlisted is set while it is listed no more. One that is not ready leaves
-	// the list and keeps its clients, so that it is asked on while it answers.
+	// unlisted is set once it is no longer listed. A replica that is not ready leaves
+	// the list and keeps its clients, so that it is read while it answers.
 	unlisted bool
 }
 
-// counts reports whether what a replica tells matters, or that it does not.
-func (w *watch) counts() bool { return !w.unlisted || w.err == nil }
+func (r *replica) isRelevant() bool { return !r.unlisted || r.err == nil }
 
-// listed starts to read the replicas that are new. Those that are listed no more
-// are read until they answer no more; only that makes their part go.
-func (s *state) listed(ctx context.Context, l listing) {
+// setListing starts to read new replicas. A replica that is no longer listed is
+// read until it stops answering; only then its reading is dropped.
+func (s *state) setListing(ctx context.Context, l listing) {
+	if l.err != nil {
+		l.err = &Error{Cause: NoReplicas, Where: "istiod", Err: l.err}
+	}
 	if (l.err == nil) != (s.listErr == nil) {
 		s.dirty = true
 		if l.err != nil {
-			s.o.Log.Warn("replicas of istiod cannot be listed, the last known ones are read", "err", l.err)
+			s.o.Log.Warn("replicas of istiod not listed, the last known ones are read", "err", l.err)
 		} else {
-			s.o.Log.Info("replicas of istiod are listed again", "replicas", len(l.replicas))
+			s.o.Log.Info("replicas of istiod listed again", "replicas", len(l.replicas))
 		}
 	}
 	s.listErr = l.err
 	if l.err != nil {
 		return
 	}
-	for _, replica := range l.replicas {
-		if s.watches[replica] == nil {
-			s.start(ctx, replica)
+	for _, address := range l.replicas {
+		if s.replicas[address] == nil {
+			s.start(ctx, address)
 		}
 	}
-	for replica, w := range s.watches {
-		before := w.unlisted
-		w.unlisted = !slices.Contains(l.replicas, replica)
-		s.dirty = s.dirty || w.unlisted != before
-		if !s.end(replica, w) && w.unlisted && !before {
-			s.o.Log.Info("replica of istiod is listed no more, and read on while it answers", "replica", replica)
+	for address, r := range s.replicas {
+		before := r.unlisted
+		r.unlisted = !slices.Contains(l.replicas, address)
+		s.dirty = s.dirty || r.unlisted != before
+		if !s.removeUnlisted(r) && r.unlisted && !before {
+			s.o.Log.Info("replica of istiod no longer listed, read while it answers", "replica", address)
 		}
 	}
 }
 
-// end forgets a replica that is listed no more, once it is not reached, or has
-// not answered for as long as its clients may take to come back, or reports no
-// client that another does not report: it may be another address of that one.
-func (s *state) end(replica string, w *watch) (ended bool) {
-	answers := w.err == nil && w.part != nil
-	away := !answers && (w.part == nil || causeIs(w.err, Unreachable) || time.Since(w.at) > s.o.ConnectionGrace)
-	if !w.unlisted || !away && (!answers || s.alone(w)) {
+// removeUnlisted removes an unlisted replica in three cases: it is unreachable, it
+// has not answered for as long as its clients may take to come back, or another one
+// reports all its clients, and may be the same at another address.
+func (s *state) removeUnlisted(r *replica) (removed bool) {
+	answers := r.err == nil && r.reading != nil
+	gone := !answers && (r.reading == nil || causeIs(r.err, Unreachable) || time.Since(r.at) > s.o.ConnectionGrace)
+	if !r.unlisted || !gone && (!answers || s.hasOwnClient(r)) {
 		return false
 	}
-	w.cancel()
-	delete(s.watches, replica)
+	r.cancel()
+	delete(s.replicas, r.address)
 	s.dirty = true
-	s.o.Log.Info("replica of istiod is gone", "replica", replica)
+	s.o.Log.Info("replica of istiod is gone", "replica", r.address)
 	return true
 }
 
-// alone reports whether a replica reports a client that no listed one reports
-// and that may publish something.
-func (s *state) alone(w *watch) bool {
-	for id, c := range w.part.clients {
+// hasOwnClient reports whether a replica reports a client that may publish something
+// and that no listed replica reports.
+func (s *state) hasOwnClient(r *replica) bool {
+	for id, c := range r.reading.clients {
 		if c.publication == nil {
 			continue
 		}
 		elsewhere := false
-		for _, o := range s.watches {
-			if !o.unlisted && o.part != nil && o.err == nil {
-				same := o.part.clients[id]
+		for _, o := range s.replicas {
+			if !o.unlisted && o.reading != nil && o.err == nil {
+				same := o.reading.clients[id]
 				elsewhere = elsewhere || same != nil && same.connectedAt.Equal(c.connectedAt)
 			}
 		}
@@ -140,84 +154,83 @@ func (s *state) alone(w *watch) bool {
 	return false
 }
 
-func (s *state) start(ctx context.Context, replica string) {
+func (s *state) start(ctx context.Context, address string) {
 	ctx, cancel := context.WithCancel(ctx)
-	w := &watch{cancel: cancel}
-	s.watches[replica] = w
+	r := &replica{address: address, cancel: cancel}
+	s.replicas[address] = r
 	s.dirty = true
-	p := &poller{o: s.o, replica: replica}
+	p := &poller{o: s.o, replica: address}
 	if s.o.XDS != nil {
-		p.transport = newXDS(s.o.XDS, replica, s.o.MaxBytes)
+		p.transport = newXDS(s.o.XDS, address, s.o.MaxBytes)
 	} else {
-		p.transport = newHTTP(s.o.HTTP, replica, s.o.Timeout)
+		p.transport = newHTTP(s.o.HTTP, address, s.o.Timeout)
 	}
-	s.group.Go(func() { poll(ctx, p, w, s.o, s.results) })
+	s.group.Go(func() { p.run(ctx, r, s.results) })
 }
 
-// answered takes a reading over. A result of a replica that was forgotten comes
-// too late.
-func (s *state) answered(res result) {
-	w := s.watches[res.replica]
-	if w != res.watch {
+// setResult applies a reading, unless its replica was removed.
+func (s *state) setResult(res result) {
+	r := res.replica
+	if s.replicas[r.address] != r {
 		return
 	}
-	if errorKey(res.err) != errorKey(w.err) {
+	if ErrorKey(res.err) != ErrorKey(r.err) {
 		s.dirty = true
 		switch {
-		case w.unlisted: // it goes, or comes back to the list
+		case r.unlisted: // it will be removed or listed again
 		case res.err != nil:
-			s.o.Log.Warn("mapping cannot be read, the last known one stays", "replica", res.replica, "err", res.err)
+			s.o.Log.Warn("mapping not read, the last known one is kept", "replica", r.address, "err", res.err)
 		default:
-			s.o.Log.Info("mapping is read again", "replica", res.replica)
+			s.o.Log.Info("mapping read again", "replica", r.address)
 		}
 	}
-	if w.err = res.err; res.err != nil {
-		s.end(res.replica, w)
+	if r.err = res.err; res.err != nil {
+		s.removeUnlisted(r)
 		return
 	}
-	w.at = res.at
-	if res.part == w.part {
-		s.dirty = s.dirty || s.due(time.Now())
+	r.at = res.at
+	if res.reading == r.reading {
+		s.dirty = s.dirty || s.isDue(time.Now())
 		return
 	}
 	s.dirty = true
-	switch born := res.part.at.Add(-res.part.age); {
-	case restarted(w.part, res.part):
-		w.born = res.part.at
-	case w.part == nil || born.Before(w.born):
-		w.born = born
+	switch upSince := res.reading.at.Add(-res.reading.age); {
+	case hasRestarted(r.reading, res.reading):
+		r.upSince = res.reading.at
+	case r.reading == nil || upSince.Before(r.upSince):
+		r.upSince = upSince
 	}
-	w.part = res.part
+	r.reading = res.reading
 }
 
-// restarted reports whether no connection of the earlier part lives on, which
-// no ordinary coming and going looks like.
-func restarted(before, now *part) bool {
+// hasRestarted reports whether no connection of the earlier reading is in the later.
+func hasRestarted(before, now *reading) bool {
 	if before == nil || len(before.clients) == 0 {
 		return false
 	}
 	for id, c := range before.clients {
-		if still := now.clients[id]; still != nil && still.connectedAt.Equal(c.connectedAt) {
+		if same := now.clients[id]; same != nil && same.connectedAt.Equal(c.connectedAt) {
 			return false
 		}
 	}
 	return true
 }
 
-// publish brings the ledger up to date and hands out what is news.
+// publish updates the claims and reports a snapshot that differs from the last.
 func (s *state) publish(changed func(Snapshot)) {
 	now := time.Now()
-	next := Snapshot{Complete: len(s.watches) > 0, At: now}
-	errs := []error{s.listErr}
-	for _, replica := range slices.Sorted(maps.Keys(s.watches)) {
-		w := s.watches[replica]
-		if !w.counts() {
+	next := Snapshot{Complete: len(s.replicas) > 0, At: now}
+	errs, answered := []error{s.listErr}, false
+	for _, address := range slices.Sorted(maps.Keys(s.replicas)) {
+		r := s.replicas[address]
+		answered = answered || r.reading != nil
+		if !r.isRelevant() {
 			continue
 		}
-		status := w.status(replica, s.o.OwnNodes)
+		status := r.status(s.o.OwnNodes)
 		next.Replicas = append(next.Replicas, status)
 		next.Complete = next.Complete && status.Answered
-		errs = append(errs, w.err)
+		errs = append(errs, r.err)
 	}
 	next.Err = errors.Join(errs...)
 	for c := range s.clients() {
@@ -226,79 +239,78 @@ func (s *state) publish(changed func(Snapshot)) {
 			break
 		}
 	}
-	s.ledger.hold = s.youngest().Add(s.o.ConnectionGrace)
-	s.ledger.update(s.clients(), reliability{complete: next.Complete, fresh: next.Err == nil, asOf: s.asOf()}, now)
-	if now.Before(s.ledger.hold) {
-		next.Restarting = s.ledger.hold
+	s.claims.notBefore = s.lastStart().Add(s.o.ConnectionGrace)
+	s.claims.update(s.clients(), certainty{complete: next.Complete, fresh: next.Err == nil, asOf: s.asOf()}, now)
+	if now.Before(s.claims.notBefore) {
+		next.Restarting = s.claims.notBefore
 	}
-	s.returning(!next.Restarting.IsZero())
-	next.Mapping, next.Waiting = s.ledger.mapping(), s.ledger.gone
-	next.Skipped, next.SkippedTotal = skippedOf(s.watches)
-	if s.published == nil && next.Err == nil && !s.anyAnswer() {
-		return // nothing is known yet, and nothing went wrong
+	s.logRestart(!next.Restarting.IsZero())
+	next.Mapping, next.Waiting = s.claims.mapping(), s.claims.absent
+	next.SetSkipped(s.skipped())
+	if s.published == nil && next.Err == nil && !answered {
+		return // nothing is known yet, and nothing failed
 	}
-	if s.published == nil || next.news(*s.published) {
+	if s.published == nil || next.differs(*s.published) {
 		s.published = &next
 		changed(next)
 	}
 }
 
-// returning logs when clients begin to be waited for, and when that ends.
-func (s *state) returning(now bool) {
+// logRestart logs when clients begin to be waited for, and when that ends.
+func (s *state) logRestart(now bool) {
 	before := s.published != nil && !s.published.Restarting.IsZero()
 	switch {
 	case now && !before:
-		s.o.Log.Info("a replica of istiod came up lately, keys wait for their clients to come back", "until", s.ledger.hold)
+		s.o.Log.Info("a replica of istiod came up lately, keys are kept until its clients come back", "until", s.claims.notBefore)
 	case before && !now:
 		s.o.Log.Info("the clients of istiod had the time to come back")
 	}
 }
 
-// due reports whether time has come to change something.
-func (s *state) due(now time.Time) bool {
-	next := s.ledger.next
-	return !next.IsZero() && !s.asOf().Before(next) || s.published != nil && !s.published.Restarting.IsZero() && !now.Before(s.ledger.hold)
+// isDue reports whether the time has come for a claim, or for the wait, to end.
+func (s *state) isDue(now time.Time) bool {
+	next := s.claims.next
+	return !next.IsZero() && !s.asOf().Before(next) || s.published != nil && !s.published.Restarting.IsZero() && !now.Before(s.claims.notBefore)
 }
 
-// asOf returns the time of the oldest among the last readings of the replicas
-// that answer.
+// asOf returns the time of the oldest among the last readings of the replicas that
+// answer.
 func (s *state) asOf() time.Time {
 	var oldest time.Time
-	for _, w := range s.watches {
-		if w.err == nil && w.part != nil && (oldest.IsZero() || w.at.Before(oldest)) {
-			oldest = w.at
+	for _, r := range s.replicas {
+		if r.err == nil && r.reading != nil && (oldest.IsZero() || r.at.Before(oldest)) {
+			oldest = r.at
 		}
 	}
 	return oldest
 }
 
-// youngest returns when the last of the replicas that answered came up.
-func (s *state) youngest() time.Time {
-	var born time.Time
-	for _, w := range s.watches {
-		if w.part != nil && w.born.After(born) {
-			born = w.born
+// lastStart returns when the youngest of the replicas that answered came up.
+func (s *state) lastStart() time.Time {
+	var last time.Time
+	for _, r := range s.replicas {
+		if r.reading != nil && r.upSince.After(last) {
+			last = r.upSince
 		}
 	}
-	return born
+	return last
 }
 
-func (s *state) anyAnswer() bool {
-	for _, w := range s.watches {
-		if w.part != nil {
-			return true
+// readings returns the relevant replicas' readings, in order of address.
+func (s *state) readings() iter.Seq[*reading] {
+	return func(yield func(*reading) bool) {
+		for _, address := range slices.Sorted(maps.Keys(s.replicas)) {
+			if r := s.replicas[address]; r.reading != nil && r.isRelevant() && !yield(r.reading) {
+				return
+			}
 		}
 	}
-	return false
 }
 
 func (s *state) clients() iter.Seq[*client] {
 	return func(yield func(*client) bool) {
-		for _, w := range s.watches {
-			if w.part == nil || !w.counts() {
-				continue
-			}
-			for _, c := range w.part.clients {
+		for r := range s.readings() {
+			for _, c := range r.clients {
 				if !yield(c) {
 					return
 				}
@@ -307,21 +319,29 @@ func (s *state) clients() iter.Seq[*client] {
 	}
 }
 
-func (w *watch) status(replica string, own []string) ReplicaStatus {
-	status := ReplicaStatus{Replica: replica, Answered: w.part != nil, Unlisted: w.unlisted, At: w.at, Err: w.err}
-	if w.part == nil {
+// skipped returns what could not be read.
+func (s *state) skipped() []metadata.PublicationError {
+	var all []metadata.PublicationError
+	for r := range s.readings() {
+		all = append(all, r.skipped...)
+		for _, c := range r.clients {
+			all = append(all, c.skipped...)
+		}
+	}
+	return all
+}
+
+func (r *replica) status(own []string) ReplicaStatus {
+	status := ReplicaStatus{Replica: r.address, Answered: r.reading != nil, Unlisted: r.unlisted, At: r.at, Err: r.err}
+	if r.reading == nil {
 		return status
 	}
-	status.Clients = len(w.part.clients)
-	for _, c := range w.part.clients {
+	status.Clients = len(r.reading.clients)
+	for _, c := range r.reading.clients {
 		if c.publication != nil {
 			status.Publishers++
 		}
 		status.Own = status.Own || slices.Contains(own, c.node)
 	}
 	return status
-}
-
-func compareSkipped(a, b metadata.PublicationError) int {
-	return cmp.Or(cmp.Compare(a.Client, b.Client), cmp.Compare(a.Text, b.Text), cmp.Compare(a.Reason, b.Reason))
 }

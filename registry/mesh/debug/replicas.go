@@ -13,20 +13,22 @@ import (
 	"github.com/xds-bridge/xds-bridge/naming"
 )
 
+// Lister lists the replicas of istiod, as Options.Replicas does.
+type Lister = func(ctx context.Context) ([]string, error)
+
 // Static lists the same replicas for ever.
-func Static(replicas ...string) func(context.Context) ([]string, error) {
+func Static(replicas ...string) Lister {
 	return func(context.Context) ([]string, error) { return replicas, nil }
 }
 
-// Lookup is the part of net.Resolver that DNS needs.
+// Lookup is the part of net.Resolver that DNS uses.
 type Lookup interface {
 	LookupHost(ctx context.Context, host string) ([]string, error)
 }
 
-// DNS lists the addresses of a name, given as host or host:port. It finds
-// every replica where the name is that of a headless Service; the name of any
-// other leads to one replica at a time.
-func DNS(resolver Lookup, name string) func(context.Context) ([]string, error) {
+// DNS lists the addresses of a name, given as host or host:port. The name of a
+// headless Service has every replica; that of any other leads to one at a time.
+func DNS(resolver Lookup, name string) Lister {
 	return func(ctx context.Context) ([]string, error) {
 		host, port, err := net.SplitHostPort(name)
 		if err != nil {
@@ -47,17 +49,46 @@ func DNS(resolver Lookup, name string) func(context.Context) ([]string, error) {
 	}
 }
 
-// Endpoints lists the replicas that someone else knows: the endpoints of
-// istiod's own cluster, as xDS tells them. The zero value knows none yet. It
-// is safe for concurrent use.
+// List calls list every interval, sooner after a failure, until ctx ends, and reports
+// each result. An empty list is an error.
+func List(ctx context.Context, list Lister, interval, timeout time.Duration, report func([]string, error)) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+		replicas, err := listOnce(ctx, list, timeout)
+		report(replicas, err)
+		timer.Reset(interval)
+		if err != nil {
+			timer.Reset(min(interval, time.Second))
+		}
+	}
+}
+
+func listOnce(ctx context.Context, list Lister, timeout time.Duration) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	replicas, err := list(ctx)
+	if err == nil && len(replicas) == 0 {
+		err = errors.New("no replica of istiod is listed")
+	}
+	return replicas, err
+}
+
+// Endpoints lists the endpoints of istiod's own cluster, as xDS reports them. The
+// zero value has none yet. It is safe for concurrent use.
 type Endpoints struct {
 	mu       sync.Mutex
 	replicas []string
-	known    chan struct{} // closed once there are any; made by who comes first
+	known    chan struct{} // closed once there are any; made by the first caller
 }
 
-// Set replaces the replicas. An empty list is kept out: while nothing is known
-// of istiod, the last known ones are asked.
+// Set replaces the replicas. An empty list is ignored: without news of istiod, the
+// last known replicas are asked.
 func (e *Endpoints) Set(replicas []string) {
 	if len(replicas) == 0 {
 		return
@@ -71,7 +102,7 @@ func (e *Endpoints) Set(replicas []string) {
 	e.replicas = slices.Clone(replicas)
 }
 
-// ready returns what is closed once there are replicas.
+// ready returns a channel that is closed once there are replicas.
 func (e *Endpoints) ready() chan struct{} {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -81,7 +112,7 @@ func (e *Endpoints) ready() chan struct{} {
 	return e.known
 }
 
-// Replicas is what Options.Replicas takes.
+// Replicas is a Lister.
 func (e *Endpoints) Replicas(context.Context) ([]string, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -91,53 +122,51 @@ func (e *Endpoints) Replicas(context.Context) ([]string, error) {
 	return slices.Clone(e.replicas), nil
 }
 
-// Patience is how long the endpoints of istiod's own service are waited for
-// before its address is asked instead, behind which one replica answers.
-const Patience = 20 * time.Second
+// EndpointsTimeout is how long to wait for the endpoints of istiod's own service,
+// before its address is asked, behind which one replica answers.
+const EndpointsTimeout = 20 * time.Second
 
-// Behind lists the replicas behind a name as DNS does, host or host:port, but
-// every one of them: those that are known, at whichever port. While none is known it waits for
-// them until wait has passed since the first call, and asks the resolver from
-// then on. What it returns is for one goroutine.
-func (e *Endpoints) Behind(resolver Lookup, name string, wait time.Duration) func(context.Context) ([]string, error) {
+// Behind lists every replica behind a name, host or host:port: the known endpoints,
+// at the port of the name. Without any it waits until timeout has passed since the
+// first call, and then asks the resolver as DNS does. The result is for one goroutine.
+func (e *Endpoints) Behind(resolver Lookup, name string, timeout time.Duration) Lister {
 	resolved := DNS(resolver, name)
 	_, port, _ := net.SplitHostPort(name) // or none
-	var began time.Time
+	var start time.Time
 	return func(ctx context.Context) ([]string, error) {
-		if began.IsZero() {
-			began = time.Now()
+		if start.IsZero() {
+			start = time.Now()
 		}
-		left := time.NewTimer(time.Until(began.Add(wait)))
-		defer left.Stop()
+		timer := time.NewTimer(time.Until(start.Add(timeout)))
+		defer timer.Stop()
 		select {
 		case <-e.ready():
-		case <-left.C:
+		case <-timer.C:
 		case <-ctx.Done():
 		}
-		found, err := e.Replicas(ctx)
+		replicas, err := e.Replicas(ctx)
 		switch {
-		case err != nil && time.Since(began) < wait:
+		case err != nil && time.Since(start) < timeout:
 			return nil, err
 		case err != nil:
 			return resolved(ctx)
 		}
-		for i, address := range found {
+		for i, address := range replicas {
 			host, _, err := net.SplitHostPort(address)
 			switch {
 			case err != nil: // it has no port
 			case port == "":
-				found[i] = host
+				replicas[i] = host
 			default:
-				found[i] = net.JoinHostPort(host, port)
+				replicas[i] = net.JoinHostPort(host, port)
 			}
 		}
-		return found, nil
+		return replicas, nil
 	}
 }
 
-// ServiceOf returns istiod's own service, by its address as host:port, as the
-// mesh of a cluster domain names it. It is false where the address is not the
-// name of a Kubernetes Service.
+// ServiceOf returns istiod's own service, by its address as host:port and the domain
+// of the cluster. It is false if the address is not the name of a Kubernetes Service.
 func ServiceOf(address, domain string) (naming.HostAddress, bool) {
 	host, port, noPort := net.SplitHostPort(address)
 	service, noService := naming.ParseKubernetesHost(kubernetesHost(host, domain))
@@ -155,46 +184,4 @@ func kubernetesHost(host, domain string) string {
 		return host + "." + domain
 	}
 	return host
-}
-
-// listing is what the lister found.
-type listing struct {
-	replicas []string
-	err      error
-}
-
-// list asks for the replicas, sooner after a failure, until ctx ends.
-func list(ctx context.Context, o *Options, listings chan<- listing) {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-timer.C:
-		}
-		l := listOnce(ctx, o)
-		select {
-		case <-ctx.Done():
-			return
-		case listings <- l:
-		}
-		timer.Reset(o.Interval)
-		if l.err != nil {
-			timer.Reset(min(o.Interval, time.Second))
-		}
-	}
-}
-
-func listOnce(ctx context.Context, o *Options) listing {
-	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
-	defer cancel()
-	replicas, err := o.Replicas(ctx)
-	if err == nil && len(replicas) == 0 {
-		err = errors.New("no replica of istiod is listed")
-	}
-	if err != nil {
-		return listing{err: &Error{Cause: NoReplicas, Where: "istiod", Err: err}}
-	}
-	return listing{replicas: replicas}
 }

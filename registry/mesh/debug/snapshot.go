@@ -1,8 +1,8 @@
 package debug
 
 import (
+	"cmp"
 	"errors"
-	"maps"
 	"math/bits"
 	"slices"
 	"strings"
@@ -11,85 +11,77 @@ import (
 	"github.com/xds-bridge/xds-bridge/metadata"
 )
 
-// maxSkipped is how many faults a Snapshot lists.
-const maxSkipped = 1000
-
-// Snapshot is what is known at one moment. It is never changed once handed
-// out.
+// Snapshot is what is known at one moment. It is never changed once reported.
 type Snapshot struct {
-	// Mapping holds every key that is not known to be gone, also while Err is
-	// set.
+	// Mapping holds every key that is not known to be gone, also while Err is set.
 	Mapping metadata.Mapping
 
-	// Waiting is how many of the claims in Mapping are of clients that went, and
-	// stay until these could have come back; of more than 10,000 the oldest go.
+	// Waiting is how many of the claims in Mapping are of clients that disconnected,
+	// and may come back; of more than 10,000 the oldest are dropped.
 	Waiting int
 
-	// Complete says that every listed replica has answered once: what Mapping
-	// does not have was published by nobody. Until then it may just not be
-	// known.
+	// Complete says that every listed replica answered once: no client publishes what
+	// is not in Mapping.
 	Complete bool
 
 	// Restarting is until when clients may be on their way back to a replica that
-	// came up less than ConnectionGrace ago; zero where none did. A key that is
-	// missing, and was never in Mapping, may yet come.
+	// came up less than ConnectionGrace ago; zero: none did. Until then a key that was
+	// never in Mapping may be missing.
 	Restarting time.Time
 
-	// Unread says that single clients cannot be read, and why: keys that are
-	// missing may be theirs. nil where all can.
+	// Unread says why single clients cannot be read: missing keys may be theirs.
 	Unread error
 
-	// Err says why the last reading was not complete; nil when it was. It wraps
-	// an *Error for each replica that could not be read.
+	// Err says why the last reading was incomplete. It wraps an *Error for each
+	// replica that could not be read.
 	Err error
 
-	// Skipped are what single clients publish and nobody can read, at most 1000
-	// of FaultTotal, in order.
+	// Skipped is what of publications could not be read, at most 1000 of
+	// SkippedTotal, in order.
 	Skipped      []metadata.PublicationError
 	SkippedTotal int
 
 	Replicas []ReplicaStatus // in order of address
-	At       time.Time       // when this came to be known
+	At       time.Time       // when this was read
 }
 
-// ReplicaStatus is how one replica of istiod does.
+// ReplicaStatus is the status of one replica of istiod.
 type ReplicaStatus struct {
 	Replica    string
 	Answered   bool      // at least once, since it was listed
-	Unlisted   bool      // it is listed no more, and asked on as long as it answers
-	At         time.Time // of the last good reading
+	Unlisted   bool      // it is no longer listed, and read while it answers
+	At         time.Time // of the last successful reading
 	Clients    int       // connected then
 	Publishers int       // of them those that publish service keys
 	Own        bool      // one of OwnNodes was among them
-	Err        error     // an *Error, why the last reading failed; nil when it did not
+	Err        error     // an *Error, why the last reading failed
 }
 
-// news reports whether a snapshot tells anything that the one before did not.
-// Counts and times that move all the time are no news, but for many that wait.
-func (s Snapshot) news(before Snapshot) bool {
+// differs reports whether two snapshots differ in more than counts and times that
+// change all the time.
+func (s Snapshot) differs(before Snapshot) bool {
 	return s.Complete != before.Complete || !s.Restarting.Equal(before.Restarting) ||
-		errorKey(s.Err) != errorKey(before.Err) || errorKey(s.Unread) != errorKey(before.Unread) ||
+		ErrorKey(s.Err) != ErrorKey(before.Err) || ErrorKey(s.Unread) != ErrorKey(before.Unread) ||
 		s.SkippedTotal != before.SkippedTotal || !slices.Equal(s.Skipped, before.Skipped) ||
 		!slices.EqualFunc(s.Replicas, before.Replicas, func(a, b ReplicaStatus) bool {
-			return a.Replica == b.Replica && a.Answered == b.Answered && a.Unlisted == b.Unlisted && errorKey(a.Err) == errorKey(b.Err)
+			return a.Replica == b.Replica && a.Answered == b.Answered && a.Unlisted == b.Unlisted && ErrorKey(a.Err) == ErrorKey(b.Err)
 		}) ||
-		bits.Len(uint(s.Waiting/manyWait)) != bits.Len(uint(before.Waiting/manyWait)) || !s.Mapping.Equal(before.Mapping)
+		bits.Len(uint(s.Waiting/manyWaiting)) != bits.Len(uint(before.Waiting/manyWaiting)) || !s.Mapping.Equal(before.Mapping)
 }
 
-// manyWait is of how many claims that wait it is told how many times as many
-// there are.
-const manyWait = 64
+// manyWaiting is from how many waiting claims each doubling is reported.
+const manyWaiting = 64
 
-// errorKey is what two errors share that mean the same: texts of the operating
-// system differ in port numbers.
-func errorKey(err error) string {
+// ErrorKey is the same for errors that mean the same: texts of the operating system
+// differ in port numbers.
+func ErrorKey(err error) string {
 	if err == nil {
 		return ""
 	}
-	if many, ok := err.(interface{ Unwrap() []error }); ok {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		var keys []string
-		for _, e := range many.Unwrap() {
-			keys = append(keys, errorKey(e))
+		for _, e := range joined.Unwrap() {
+			keys = append(keys, ErrorKey(e))
 		}
 		return strings.Join(keys, "\n")
 	}
@@ -99,19 +91,16 @@ func errorKey(err error) string {
 	return err.Error()
 }
 
-// skippedOf returns what could not be read in all parts, in order.
-func skippedOf(watches map[string]*watch) (listed []metadata.PublicationError, total int) {
-	var all []metadata.PublicationError
-	for _, name := range slices.Sorted(maps.Keys(watches)) {
-		p := watches[name].part
-		if p == nil || !watches[name].counts() {
-			continue
-		}
-		all = append(all, p.skipped...)
-		for _, c := range p.clients {
-			all = append(all, c.skipped...)
-		}
-	}
-	slices.SortFunc(all, compareSkipped)
-	return all[:min(len(all), maxSkipped)], len(all)
+// maxSkipped is how many keys that cannot be read a Snapshot lists.
+const maxSkipped = 1000
+
+// SetSkipped sorts what could not be read, and sets Skipped and SkippedTotal.
+func (s *Snapshot) SetSkipped(all []metadata.PublicationError) {
+	slices.SortFunc(all, CompareSkipped)
+	s.Skipped, s.SkippedTotal = all[:min(len(all), maxSkipped)], len(all)
+}
+
+// CompareSkipped orders what could not be read.
+func CompareSkipped(a, b metadata.PublicationError) int {
+	return cmp.Or(cmp.Compare(a.Client, b.Client), cmp.Compare(a.Text, b.Text), cmp.Compare(a.Reason, b.Reason))
 }

@@ -14,13 +14,12 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// debugType is the type URL of istiod's debug pages; the name of the one
-// resource is the page.
+// debugType is the type URL of istiod's debug pages; the name of the resource is the
+// page.
 const debugType = "istio.io/debug"
 
-// xdsTransport asks over a stream of its own, because a refused debug request
-// ends the stream. Every request is a question: istiod keeps no watch, and
-// answers an acknowledgement with the whole page once more. So none is sent.
+// xdsTransport uses a stream of its own, because istiod ends the stream of a refused
+// debug request. It never acknowledges: istiod answers that with the page once more.
 type xdsTransport struct {
 	o        *XDSOptions
 	replica  string
@@ -28,9 +27,11 @@ type xdsTransport struct {
 	open     bool
 	conn     grpc.ClientConnInterface
 	release  func()
-	stream   grpc.BidiStreamingClient[discovery.DiscoveryRequest, discovery.DiscoveryResponse]
+	stream   discoveryStream
 	cancel   context.CancelFunc
 }
+
+type discoveryStream = grpc.BidiStreamingClient[discovery.DiscoveryRequest, discovery.DiscoveryResponse]
 
 func newXDS(o *XDSOptions, replica string, maxBytes int64) *xdsTransport {
 	return &xdsTransport{o: o, replica: replica, maxBytes: int(maxBytes)}
@@ -41,41 +42,40 @@ func (t *xdsTransport) where(query string) string {
 }
 
 func (t *xdsTransport) close() {
-	t.drop()
+	t.endStream()
 	if t.open && t.release != nil {
 		t.release()
 	}
 	t.open = false
 }
 
-// drop ends the stream, if there is one.
-func (t *xdsTransport) drop() {
+// endStream ends the stream, if there is one.
+func (t *xdsTransport) endStream() {
 	if t.stream != nil {
 		t.cancel()
 		t.stream = nil
 	}
 }
 
-func (t *xdsTransport) ask(ctx context.Context, query string, read func(io.Reader, time.Time) error) error {
+func (t *xdsTransport) get(ctx context.Context, query string, read func(io.Reader, time.Time) error) error {
 	reused := t.stream != nil
-	body, err := t.exchange(ctx, query)
+	body, err := t.request(ctx, query)
 	if err != nil && reused && ctx.Err() == nil && status.Code(err) != codes.ResourceExhausted {
-		// istiod ends streams when it likes to; that one ended between two
-		// questions says nothing about this one.
-		body, err = t.exchange(ctx, query)
+		// istiod ends streams at any time. The end of an earlier one says nothing about
+		// this request.
+		body, err = t.request(ctx, query)
 	}
 	if err != nil {
 		if _, known := errors.AsType[*causedError](err); !known && ctx.Err() != nil {
-			return errorOf(Slow, "no answer in time")
+			return errorOf(Slow, "no response in time")
 		}
 		return &causedError{CauseOfStatus(err), err}
 	}
 	return read(bytes.NewReader(body), time.Time{})
 }
 
-// exchange sends one question and returns its answer. After an error there is
-// no stream.
-func (t *xdsTransport) exchange(ctx context.Context, query string) (_ []byte, err error) {
+// request sends one request and returns the page. After an error there is no stream.
+func (t *xdsTransport) request(ctx context.Context, query string) (_ []byte, err error) {
 	request := &discovery.DiscoveryRequest{TypeUrl: debugType, ResourceNames: []string{query}}
 	if t.stream == nil {
 		if err := t.connect(ctx); err != nil {
@@ -86,28 +86,33 @@ func (t *xdsTransport) exchange(ctx context.Context, query string) (_ []byte, er
 	stop := context.AfterFunc(ctx, t.cancel)
 	defer func() {
 		if !stop() || err != nil {
-			t.drop()
+			t.endStream()
 		}
 	}()
-	if err := t.stream.Send(request); err != nil && !errors.Is(err, io.EOF) {
-		return nil, err //nolint:wrapcheck // ask says what it means; after io.EOF Recv tells why
+	response, err := Request(t.stream, request)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(response.GetResources()) != 1:
+		return nil, errorOf(NotAnswer, "the response has not exactly one resource")
+	}
+	return response.GetResources()[0].GetValue(), nil
+}
+
+// Request sends one request and returns the first response of its type.
+func Request(stream discoveryStream, r *discovery.DiscoveryRequest) (*discovery.DiscoveryResponse, error) {
+	if err := stream.Send(r); err != nil && !errors.Is(err, io.EOF) {
+		return nil, err //nolint:wrapcheck // explained by the caller; after io.EOF Recv returns why
 	}
 	for {
-		response, err := t.stream.Recv()
-		if err != nil {
-			return nil, err //nolint:wrapcheck // ask says what it means
+		response, err := stream.Recv()
+		if err != nil || response.GetTypeUrl() == r.GetTypeUrl() {
+			return response, err //nolint:wrapcheck // explained by the caller
 		}
-		if response.GetTypeUrl() != debugType {
-			continue
-		}
-		if n := len(response.GetResources()); n != 1 {
-			return nil, errorOf(NotAnswer, "the answer has not exactly one resource")
-		}
-		return response.GetResources()[0].GetValue(), nil
 	}
 }
 
-// connect opens the stream. It outlives the question, and ends by drop.
+// connect opens the stream. It is used by later requests too, until endStream.
 func (t *xdsTransport) connect(ctx context.Context) error {
 	if !t.open {
 		conn, release, err := t.o.Dial(t.replica)
@@ -126,7 +131,7 @@ func (t *xdsTransport) connect(ctx context.Context) error {
 	}
 	if err != nil {
 		cancel()
-		return err //nolint:wrapcheck // ask says what it means
+		return err //nolint:wrapcheck // get explains it
 	}
 	t.stream, t.cancel = stream, cancel
 	return nil
@@ -134,8 +139,8 @@ func (t *xdsTransport) connect(ctx context.Context) error {
 
 // CauseOfStatus returns why istiod's gRPC refused, by its status.
 func CauseOfStatus(err error) Cause {
-	if f, ok := errors.AsType[*causedError](err); ok {
-		return f.cause
+	if c, ok := errors.AsType[*causedError](err); ok {
+		return c.cause
 	}
 	s, _ := status.FromError(err)
 	switch s.Code() {
@@ -156,8 +161,8 @@ func CauseOfStatus(err error) Cause {
 	}
 }
 
-// causeOfText reports what a code leaves open: an istiod before 1.20 refuses with
-// Unknown, and ResourceExhausted is its rate limit as well as our own limit.
+// causeOfText decides by the text of an ambiguous code: an istiod before 1.20 refuses
+// with Unknown, and ResourceExhausted is its rate limit as well as our own limit.
 func causeOfText(text string) Cause {
 	switch {
 	case strings.Contains(text, "larger than max"):
