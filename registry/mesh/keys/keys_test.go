@@ -374,7 +374,7 @@ func TestOptionsThatAreRefused(t *testing.T) {
 		"Replicas": func(o *keys.Options) { o.Replicas = nil },
 		"Dial":     func(o *keys.Options) { o.Dial = nil },
 		"Node":     func(o *keys.Options) { o.Node = nil },
-		"Gather":   func(o *keys.Options) { o.Gather = -1 },
+		"Debounce": func(o *keys.Options) { o.Debounce = -1 },
 		"Interval": func(o *keys.Options) { o.Interval = -1 },
 		"Timeout":  func(o *keys.Options) { o.Timeout = -1 },
 		"MaxBytes": func(o *keys.Options) { o.MaxBytes = 100 },

@@ -14,7 +14,7 @@ import (
 
 // The defaults of Options.
 const (
-	DefaultGather   = 200 * time.Millisecond
+	DefaultDebounce = 200 * time.Millisecond
 	DefaultInterval = 5 * time.Second
 	DefaultTimeout  = 30 * time.Second
 	DefaultMaxBytes = 1 << 20 // istiod takes requests of up to 4 MiB
@@ -23,34 +23,34 @@ const (
 // minBytes holds the longest key with the longest address.
 const minBytes = 4 << 10
 
-// Options say where and as whom keys are published. Zero durations and sizes
-// take the defaults above.
+// Options say to which istiod and as which node keys are published. Zero durations
+// and sizes stand for the defaults above.
 type Options struct {
-	// Replicas lists every replica of istiod, as Dial takes them. An error or an
-	// empty list keeps the last one. It is called every Interval. Required.
+	// Replicas lists every replica of istiod, as arguments of Dial. After an error or
+	// an empty list the last list is kept. It is called every Interval. Required.
 	Replicas func(ctx context.Context) ([]string, error)
 
-	// Dial returns a connection to a replica, and what gives it back, which may
-	// be nil. It does not wait for the connection to stand; ads.Dial has the
-	// keepalive that finds a dead one. Required.
+	// Dial returns a connection to a replica, and what releases it, which may be nil.
+	// It does not wait until the connection is established; ads.Dial has the keepalive
+	// that finds a dead one. Required.
 	Dial func(replica string) (conn grpc.ClientConnInterface, release func(), err error)
 
-	// Node is who publishes; it is copied. Its name gets a suffix (-1, -2 and so
-	// on) where the keys need several nodes. Its label metadata.MarkKey is kept,
-	// or added unless Provider is set. Required.
+	// Node is the node that publishes; it is copied. Its name gets a suffix (-1, -2 and
+	// so on) if the keys require several nodes. Its label metadata.MarkKey is kept, or
+	// added unless Provider is set. Required.
 	Node *corev3.Node
 
-	// Provider says that the keys are of what the process provides itself, as
-	// dubbo-go publishes them, so that bridges take them.
+	// Provider says that the process itself provides the services, as with dubbo-go, so
+	// that bridges import the keys.
 	Provider bool
 
-	Gather   time.Duration // how long followers of a first change are waited for
+	Debounce time.Duration // how long further changes are waited for after a first one
 	Interval time.Duration // between two listings of the replicas
 	Timeout  time.Duration // of a listing, and until a stream is answered
 	MaxBytes int           // of the keys of one node, at least 4 KiB
 
 	Log     *slog.Logger      // nil: nothing is logged
-	Observe func(Observation) // nil, or called from several goroutines at once
+	Observe func(Observation) // nil, or called concurrently
 }
 
 // Observed says what an Observation is about.
@@ -58,9 +58,9 @@ type Observed int
 
 // What can be observed.
 const (
-	Announced Observed = iota // a replica shows the keys
-	Failed                    // Err is why it does not, Delay the wait before the next attempt
-	Ended                     // a stream ended that had announced, Err is why
+	Announced Observed = iota // a replica has the keys
+	Failed                    // Err is why it has not, Delay the wait before the next attempt
+	Ended                     // a stream that announced keys ended, Err is why
 )
 
 // Observation is one thing that happened to the keys at one replica.
@@ -86,7 +86,7 @@ func (o *Options) check() error {
 	case o.MaxBytes != 0 && o.MaxBytes < minBytes:
 		return fmt.Errorf("keys: MaxBytes: %d is less than %d", o.MaxBytes, minBytes)
 	}
-	for name, d := range map[string]time.Duration{"Gather": o.Gather, "Interval": o.Interval, "Timeout": o.Timeout} {
+	for name, d := range map[string]time.Duration{"Debounce": o.Debounce, "Interval": o.Interval, "Timeout": o.Timeout} {
 		if d < 0 {
 			return fmt.Errorf("keys: %s is negative", name)
 		}
@@ -94,8 +94,8 @@ func (o *Options) check() error {
 	return nil
 }
 
-func (o *Options) complete() {
-	o.Gather = cmp.Or(o.Gather, DefaultGather)
+func (o *Options) setDefaults() {
+	o.Debounce = cmp.Or(o.Debounce, DefaultDebounce)
 	o.Interval = cmp.Or(o.Interval, DefaultInterval)
 	o.Timeout = cmp.Or(o.Timeout, DefaultTimeout)
 	o.MaxBytes = cmp.Or(o.MaxBytes, DefaultMaxBytes)

@@ -16,36 +16,36 @@ import (
 	"github.com/xds-bridge/xds-bridge/naming"
 )
 
-// publication is a set of keys as it is announced. It is never written again.
+// publication is a set of keys, encoded for the nodes that announce it. It is never
+// written again.
 type publication struct {
 	keys  int
 	parts []*part
 }
 
-// part is what one node announces.
+// part is the keys of one node.
 type part struct {
 	node *corev3.Node
 	text string // the label: a JSON object, its keys in order
 	keys int
 }
 
-// same says whether a stream that announces one part announces the other.
-func (p *part) same(o *part) bool { return p.node.GetId() == o.node.GetId() && p.text == o.text }
+// equal reports whether a stream that announces one part announces the other.
+func (p *part) equal(o *part) bool { return p.node.GetId() == o.node.GetId() && p.text == o.text }
 
-func (p *publication) same(o *publication) bool {
-	return o != nil && slices.EqualFunc(p.parts, o.parts, (*part).same)
+func (p *publication) equal(o *publication) bool {
+	return o != nil && slices.EqualFunc(p.parts, o.parts, (*part).equal)
 }
 
-// publish makes the publication of a set. The same set makes the same one. A
-// set that fits one node is on the node as it is; a larger one is dealt out by a
-// hash of the keys, so that a change is a change of one node.
-func publish(set map[naming.ServiceKey]naming.HostAddress, node *corev3.Node, maxBytes int) (*publication, error) {
+// newPublication returns the publication of a set. A set that is too large for one
+// node is distributed by a hash of the keys, so that a change concerns one node.
+func newPublication(set map[naming.ServiceKey]naming.HostAddress, node *corev3.Node, maxBytes int) (*publication, error) {
 	hosts := make(map[string]string, len(set))
 	for key, address := range set {
 		hosts[key.String()] = address.String()
 	}
 	p := &publication{keys: len(hosts)}
-	shares := deal(hosts, maxBytes)
+	shares := distribute(hosts, maxBytes)
 	for i, share := range shares {
 		suffix := ""
 		if len(shares) > 1 {
@@ -55,13 +55,13 @@ func publish(set map[naming.ServiceKey]naming.HostAddress, node *corev3.Node, ma
 		if err != nil {
 			return nil, fmt.Errorf("keys: %w", err)
 		}
-		p.parts = append(p.parts, &part{node: label(node, suffix, string(text)), text: string(text), keys: len(share)})
+		p.parts = append(p.parts, &part{node: withKeys(node, suffix, string(text)), text: string(text), keys: len(share)})
 	}
 	return p, nil
 }
 
-// deal returns the hosts in as few shares as fit, by powers of two.
-func deal(hosts map[string]string, maxBytes int) []map[string]string {
+// distribute returns the hosts in as few shares as fit, by powers of two.
+func distribute(hosts map[string]string, maxBytes int) []map[string]string {
 	for n := 1; ; n *= 2 {
 		shares, sizes := make([]map[string]string, n), make([]int, n)
 		largest := 0
@@ -92,26 +92,26 @@ func hash(s string) uint32 {
 	return h.Sum32()
 }
 
-// label returns the node with the keys on it. As a proxyless client it is
-// sent clusters that it names, which are none.
-func label(node *corev3.Node, suffix, text string) *corev3.Node {
+// withKeys returns the node with its keys. As a proxyless client it is sent only the
+// clusters that it names, which are none.
+func withKeys(node *corev3.Node, suffix, text string) *corev3.Node {
 	n := proto.CloneOf(node)
-	n.Id = rename(n.GetId(), suffix)
+	n.Id = appendName(n.GetId(), suffix)
 	labels := labelsOf(n)
 	n.GetMetadata().GetFields()["GENERATOR"] = structpb.NewStringValue("grpc")
 	labels[metadata.PublicationLabel] = structpb.NewStringValue(text)
 	return n
 }
 
-// mark gives a node the label of a bridge, where it has none.
-func mark(n *corev3.Node) {
+// addMark adds the label of a bridge to a node without one.
+func addMark(n *corev3.Node) {
 	labels := labelsOf(n)
 	if labels[metadata.MarkKey].GetStringValue() == "" {
 		labels[metadata.MarkKey] = structpb.NewStringValue("keys")
 	}
 }
 
-// labelsOf returns the labels of a node, which has them after that.
+// labelsOf returns the labels of a node, and adds them if there are none.
 func labelsOf(n *corev3.Node) map[string]*structpb.Value {
 	if n.GetMetadata().GetFields() == nil {
 		n.Metadata = &structpb.Struct{Fields: map[string]*structpb.Value{}}
@@ -123,8 +123,9 @@ func labelsOf(n *corev3.Node) map[string]*structpb.Value {
 	return fields["LABELS"].GetStructValue().GetFields()
 }
 
-// rename gives the name in a node's id (type~ip~name.namespace~domain) a suffix.
-func rename(id, suffix string) string {
+// appendName appends a suffix to the name in a node's id
+// (type~ip~name.namespace~domain).
+func appendName(id, suffix string) string {
 	parts := strings.Split(id, "~")
 	if len(parts) != 4 {
 		return id + suffix

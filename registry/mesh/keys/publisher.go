@@ -14,189 +14,154 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/xds-bridge/xds-bridge/naming"
+	"github.com/xds-bridge/xds-bridge/registry/mesh/debug"
 )
 
-// Publisher shows one set of keys at every replica of istiod, which several may
-// give a part of. Its methods may be called from any goroutine.
+// Publisher publishes a set of keys, which may have several givers, to every replica
+// of istiod. Its methods may be called from any goroutine.
 type Publisher struct {
-	o     Options
-	runs  atomic.Bool   // in Run
-	awake chan struct{} // the set changed
+	o       Options
+	running atomic.Bool
+	changed chan struct{} // the set changed
 
-	mu       sync.Mutex
-	sets     map[string]set // by whom they are of
+	mu       sync.Mutex     // guards what follows
+	sets     map[string]set // by giver
 	desired  set            // all of them as one; nil before the first Set
-	newest   *publication   // of what was desired last; nil before
-	newer    chan struct{}  // closed once newest is replaced
+	newest   *publication   // of the last desired; nil before
+	replaced chan struct{}  // closed once newest is replaced
 	replicas map[string]*ReplicaStatus
 	listErr  string
 }
 
-// New returns a publisher that does nothing before Run. The error names the
-// option that is wrong.
+// New returns a publisher that does nothing before Run. The error names the invalid
+// option.
 func New(o Options) (*Publisher, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	o.complete()
+	o.setDefaults()
 	o.Node = proto.CloneOf(o.Node)
 	if !o.Provider {
-		mark(o.Node)
+		addMark(o.Node)
 	}
 	return &Publisher{
-		o: o, awake: make(chan struct{}, 1), sets: make(map[string]set), newer: make(chan struct{}), replicas: make(map[string]*ReplicaStatus),
+		o: o, changed: make(chan struct{}, 1), sets: make(map[string]set), replaced: make(chan struct{}), replicas: make(map[string]*ReplicaStatus),
 	}, nil
 }
 
 func (p *Publisher) wake() {
 	select {
-	case p.awake <- struct{}{}:
+	case p.changed <- struct{}{}:
 	default:
 	}
 }
 
-// forget drops how replicas stood: none is published to any more.
-func (p *Publisher) forget() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	clear(p.replicas)
-}
-
-// Run publishes until ctx ends, with which istiod forgets the keys. It returns
-// nil when every goroutine of the publisher ended and every connection was given
-// back, and may be called again then.
+// Run publishes until ctx ends; then istiod forgets the keys. It returns nil once
+// every goroutine of the publisher ended and every connection was released, and may
+// be called again then.
 func (p *Publisher) Run(ctx context.Context) error {
-	if p.runs.Swap(true) {
-		return errors.New("keys: Run is under way")
+	if p.running.Swap(true) {
+		return errors.New("keys: Run is in progress")
 	}
-	defer p.runs.Store(false)
+	defer p.running.Store(false)
 	var group sync.WaitGroup
-	defer p.forget()
+	defer p.clearStatus()
 	defer group.Wait()
-	p.wake() // for what was set while nothing ran
+	p.wake() // for sets from before Run
 	listings := make(chan listing)
-	group.Go(func() { p.list(ctx, listings) })
+	group.Go(func() {
+		debug.List(ctx, p.o.Replicas, p.o.Interval, p.o.Timeout, func(replicas []string, err error) {
+			select {
+			case <-ctx.Done():
+			case listings <- listing{replicas, err}:
+			}
+		})
+	})
 	running := make(map[string]context.CancelFunc)
-	gather := time.NewTimer(0)
-	gather.Stop()
-	defer gather.Stop()
-	for gathering := false; ; {
+	debounce := time.NewTimer(0)
+	debounce.Stop()
+	defer debounce.Stop()
+	for waiting := false; ; {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-p.awake:
-			if !gathering {
-				gather.Reset(p.o.Gather)
-				gathering = true
+		case <-p.changed:
+			if !waiting {
+				debounce.Reset(p.o.Debounce)
+				waiting = true
 			}
-		case <-gather.C:
-			gathering = false
-			p.advance()
+		case <-debounce.C:
+			waiting = false
+			p.publish()
 		case l := <-listings:
-			if p.listed(l) {
+			if p.setListErr(l.err) {
 				p.follow(ctx, &group, running, l.replicas)
 			}
 		}
 	}
 }
 
-// advance makes a publication of what is desired, for every replica to announce.
-func (p *Publisher) advance() {
+// publish makes a publication of the desired set, for every replica to announce.
+func (p *Publisher) publish() {
 	p.mu.Lock()
-	desired, before := p.desired, p.newest // a set is never written again
+	desired, before := p.desired, p.newest // neither is written again
 	p.mu.Unlock()
 	if desired == nil {
 		return // nothing was set yet
 	}
-	next, err := publish(desired, p.o.Node, p.o.MaxBytes)
+	next, err := newPublication(desired, p.o.Node, p.o.MaxBytes)
 	if err != nil {
-		p.o.Log.Error("keys not published, those before stay", "err", err)
+		p.o.Log.Error("keys not published, those before are kept", "err", err)
 		return
 	}
-	if next.same(before) {
+	if next.equal(before) {
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.newest = next
-	close(p.newer)
-	p.newer = make(chan struct{})
+	close(p.replaced)
+	p.replaced = make(chan struct{})
 }
 
-// latest returns what is to be announced, nil before the first Set, and what is
-// closed once it is something else.
+// latest returns what is to be announced, nil before the first Set, and a channel
+// that is closed once it is replaced.
 func (p *Publisher) latest() (*publication, <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.newest, p.newer
+	return p.newest, p.replaced
 }
 
-// listing is what Replicas returned.
+// listing is a result of Options.Replicas.
 type listing struct {
 	replicas []string
 	err      error
 }
 
-// list asks for the replicas, sooner after a failure, until ctx ends.
-func (p *Publisher) list(ctx context.Context, listings chan<- listing) {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-timer.C:
-		}
-		l := p.ask(ctx)
-		select {
-		case <-ctx.Done():
-			return
-		case listings <- l:
-		}
-		timer.Reset(p.o.Interval)
-		if l.err != nil {
-			timer.Reset(min(p.o.Interval, time.Second))
-		}
-	}
-}
-
-func (p *Publisher) ask(ctx context.Context) listing {
-	ctx, cancel := context.WithTimeout(ctx, p.o.Timeout)
-	defer cancel()
-	replicas, err := p.o.Replicas(ctx)
-	if err == nil && len(replicas) == 0 {
-		err = errors.New("no replica of istiod is listed")
-	}
-	if err != nil {
-		return listing{err: fmt.Errorf("keys: replicas of istiod: %w; check the address of istiod", err)}
-	}
-	return listing{replicas: replicas}
-}
-
-// listed notes what became of a listing and says whether it can be followed.
-func (p *Publisher) listed(l listing) bool {
+// setListErr records the error of a listing and reports whether there is none.
+func (p *Publisher) setListErr(err error) bool {
 	text := ""
-	if l.err != nil {
-		text = l.err.Error()
+	if err != nil {
+		text = fmt.Sprintf("keys: replicas of istiod: %v; check the address of istiod", err)
 	}
 	p.mu.Lock()
 	before := p.listErr
 	p.listErr = text
 	p.mu.Unlock()
-	if l.err != nil && text != before {
-		p.o.Log.Warn("replicas not listed, keys stay with those known", "err", l.err)
+	if text != "" && text != before {
+		p.o.Log.Warn("replicas not listed, keys stay with those known", "err", text)
 	}
-	return l.err == nil
+	return err == nil
 }
 
-// follow starts what publishes to replicas that came and ends it for those that
-// went.
+// follow starts to publish to replicas that are new, and stops for those that are no
+// longer listed.
 func (p *Publisher) follow(ctx context.Context, group *sync.WaitGroup, running map[string]context.CancelFunc, listed []string) {
-	for address, end := range running {
+	for address, stop := range running {
 		if slices.Contains(listed, address) {
 			continue
 		}
-		end()
+		stop()
 		delete(running, address)
 		p.mu.Lock()
 		delete(p.replicas, address)
@@ -210,53 +175,51 @@ func (p *Publisher) follow(ctx context.Context, group *sync.WaitGroup, running m
 		p.mu.Lock()
 		p.replicas[address] = &ReplicaStatus{Replica: address, Since: time.Now()}
 		p.mu.Unlock()
-		ctx, end := context.WithCancel(ctx)
-		running[address] = end
+		ctx, stop := context.WithCancel(ctx)
+		running[address] = stop
 		group.Go(func() { newReplica(p, address).run(ctx) })
 	}
 }
 
-// A set is keys and where each is found.
+// set is the host address of each key.
 type set = map[naming.ServiceKey]naming.HostAddress
 
-// Set makes these the keys that are shown, all of them and no others, where
-// nobody else gives any; none are shown as `{}`. It copies the set and never
-// blocks; of several sets in quick succession the last is announced. Before the
-// first Set nothing is.
+// Set makes these the published keys; without any, `{}` is published. It copies the
+// set and never blocks. Of several sets in quick succession the last is announced.
+// Before the first Set nothing is.
 func (p *Publisher) Set(hosts map[naming.ServiceKey]naming.HostAddress) { p.SetOf("", hosts) }
 
-// SetOf makes these the keys that one of several gives. Shown are those of all
-// as one set, so that a change of any is one change. Where two give the same
-// key, that of the name that comes first counts: a node can show one host of a
-// key, and every replica has to show the same.
-func (p *Publisher) SetOf(name string, hosts map[naming.ServiceKey]naming.HostAddress) {
+// SetOf makes these the keys of one giver. The keys of all givers are published as
+// one set. If two give the same key, the first giver by name counts: a node can
+// publish one host per key, and every replica has to get the same.
+func (p *Publisher) SetOf(giver string, hosts map[naming.ServiceKey]naming.HostAddress) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if old, known := p.sets[name]; known && maps.Equal(old, hosts) {
+	if old, known := p.sets[giver]; known && maps.Equal(old, hosts) {
 		return
 	}
 	own := make(set, len(hosts))
 	maps.Copy(own, hosts)
-	p.sets[name] = own
-	p.unite()
+	p.sets[giver] = own
+	p.merge()
 }
 
-// Only forgets what all but these gave.
-func (p *Publisher) Only(names ...string) {
+// Only removes the keys of all givers but these.
+func (p *Publisher) Only(givers ...string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	before := len(p.sets)
-	maps.DeleteFunc(p.sets, func(name string, _ set) bool { return !slices.Contains(names, name) })
+	maps.DeleteFunc(p.sets, func(giver string, _ set) bool { return !slices.Contains(givers, giver) })
 	if len(p.sets) < before {
-		p.unite()
+		p.merge()
 	}
 }
 
-// unite makes one set of all. The caller holds mu.
-func (p *Publisher) unite() {
+// merge makes one set of all. The caller holds mu.
+func (p *Publisher) merge() {
 	all := make(set)
-	for _, name := range slices.Backward(slices.Sorted(maps.Keys(p.sets))) {
-		maps.Copy(all, p.sets[name])
+	for _, giver := range slices.Backward(slices.Sorted(maps.Keys(p.sets))) {
+		maps.Copy(all, p.sets[giver])
 	}
 	if p.desired != nil && maps.Equal(p.desired, all) {
 		return
@@ -265,24 +228,24 @@ func (p *Publisher) unite() {
 	p.wake()
 }
 
-// Status is how the publication stands.
+// Status is the status of the publication.
 type Status struct {
-	Keys     int             `json:"keys"`  // that are to be shown
-	Nodes    int             `json:"nodes"` // that show them; 0 before the first Set
+	Keys     int             `json:"keys"`  // to be published
+	Nodes    int             `json:"nodes"` // that publish them; 0 before the first Set
 	Replicas []ReplicaStatus `json:"replicas"`
 	Err      string          `json:"error,omitempty"` // why the replicas could not be listed last
 }
 
-// ReplicaStatus is how the publication is at one replica of istiod.
+// ReplicaStatus is the status of the publication at one replica of istiod.
 type ReplicaStatus struct {
 	Replica   string    `json:"replica"`
 	Connected bool      `json:"connected"` // every node has a stream that was answered
-	Keys      int       `json:"keys"`      // that are shown now
+	Keys      int       `json:"keys"`      // published now
 	Since     time.Time `json:"since"`     // when Connected last changed
 	Err       string    `json:"error,omitempty"`
 }
 
-// Status returns how the publication stands; it may be called at any time.
+// Status returns the status of the publication; it may be called at any time.
 func (p *Publisher) Status() Status {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -297,8 +260,7 @@ func (p *Publisher) Status() Status {
 	return s
 }
 
-// updateStatus notes how a replica stands. One that is not listed any more has no
-// status.
+// updateStatus changes the status of a replica, if it is still listed.
 func (p *Publisher) updateStatus(address string, change func(s *ReplicaStatus)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -311,4 +273,11 @@ func (p *Publisher) updateStatus(address string, change func(s *ReplicaStatus)) 
 	if s.Connected != before {
 		s.Since = time.Now()
 	}
+}
+
+// clearStatus removes the status of every replica: none is published to any more.
+func (p *Publisher) clearStatus() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	clear(p.replicas)
 }

@@ -25,26 +25,26 @@ type replica struct {
 	conn    grpc.ClientConnInterface // nil: none
 	release func()
 	streams []*stream     // that were answered
-	broken  chan struct{} // one of them ended
+	ended   chan struct{} // one of them ended
 	group   sync.WaitGroup
 
-	shown    *publication // what the streams announce; nil if it is not all of one
+	shown    *publication // what the streams announce; nil if it is incomplete
 	failures int          // in a row
-	due      time.Time    // not before this is anything announced
-	logged   string       // the error that was logged last
+	due      time.Time    // not before this is the next attempt
+	logged   string       // the last logged error
 }
 
 func newReplica(p *Publisher, address string) *replica {
-	return &replica{p: p, address: address, broken: make(chan struct{}, 1)}
+	return &replica{p: p, address: address, ended: make(chan struct{}, 1)}
 }
 
-// run announces whatever is newest until ctx ends.
+// run announces the newest publication until ctx ends.
 func (r *replica) run(ctx context.Context) {
-	defer r.leave()
+	defer r.close()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for ctx.Err() == nil {
-		newest, newer := r.p.latest()
+		newest, replaced := r.p.latest()
 		r.prune()
 		if newest != nil && r.shown != newest && !time.Now().Before(r.due) {
 			r.attempt(ctx, newest)
@@ -55,14 +55,14 @@ func (r *replica) run(ctx context.Context) {
 		}
 		select {
 		case <-ctx.Done():
-		case <-newer:
-		case <-r.broken:
+		case <-replaced:
+		case <-r.ended:
 		case <-timer.C:
 		}
 	}
 }
 
-// prune forgets streams that ended; what they announced is announced again.
+// prune removes streams that ended; their keys are announced again.
 func (r *replica) prune() {
 	for _, s := range r.streams {
 		if !s.ended() {
@@ -70,17 +70,17 @@ func (r *replica) prune() {
 		}
 		r.shown = nil
 		if due := backoff().Again(s.started, time.Now()); due.After(r.due) {
-			r.due = due // a replica that answers and ends must not be pressed
+			r.due = due // a replica that answers and ends is not to be called at once
 		}
 		r.p.o.Log.Info("stream of keys ended, opening another", "replica", r.address, "err", s.err)
 		r.p.o.Observe(Observation{Replica: r.address, Kind: Ended, Err: s.err})
-		r.note(s.err)
+		r.setStatus(s.err)
 	}
 	r.streams = slices.DeleteFunc(r.streams, (*stream).ended)
-	r.hangUp()
+	r.closeIdle()
 }
 
-// attempt announces a publication, or notes when to try again.
+// attempt announces a publication, or sets when to try again.
 func (r *replica) attempt(ctx context.Context, next *publication) {
 	start := time.Now()
 	opened, err := r.announce(ctx, next)
@@ -88,11 +88,11 @@ func (r *replica) attempt(ctx context.Context, next *publication) {
 		return
 	}
 	if err != nil {
-		r.failed(err)
+		r.fail(err)
 		return
 	}
 	r.shown, r.failures, r.logged = next, 0, ""
-	r.note(nil)
+	r.setStatus(nil)
 	o := Observation{Replica: r.address, Kind: Announced, Keys: next.keys, Streams: len(opened), Duration: time.Since(start)}
 	for _, s := range opened {
 		o.Bytes += len(s.part.text)
@@ -101,16 +101,16 @@ func (r *replica) attempt(ctx context.Context, next *publication) {
 	r.p.o.Log.Debug("keys published", "replica", r.address, "keys", next.keys, "streams", len(opened))
 }
 
-// announce opens a stream for each part that has none, and then, once all were
-// answered, ends those whose part has changed. After an error the streams are
-// those of before. It returns what it opened.
+// announce opens a stream for each part that has none. Once all were answered, it ends
+// the streams of other parts. After an error the streams are those of before. It
+// returns what it opened.
 func (r *replica) announce(ctx context.Context, next *publication) (opened []*stream, err error) {
 	if err := r.dial(); err != nil {
 		return nil, err
 	}
 	streams := make([]*stream, 0, len(next.parts))
 	for _, part := range next.parts {
-		if at := slices.IndexFunc(r.streams, func(s *stream) bool { return s.part.same(part) }); at >= 0 {
+		if at := slices.IndexFunc(r.streams, func(s *stream) bool { return s.part.equal(part) }); at >= 0 {
 			streams = append(streams, r.streams[at])
 			continue
 		}
@@ -134,21 +134,21 @@ func (r *replica) announce(ctx context.Context, next *publication) (opened []*st
 
 func backoff() ads.Backoff { return ads.Backoff{Base: backoffBase, Cap: backoffCap} }
 
-func (r *replica) failed(err error) {
+func (r *replica) fail(err error) {
 	r.failures++
 	delay := backoff().After(r.failures)
 	r.due = time.Now().Add(delay)
-	r.hangUp()
-	r.note(err)
+	r.closeIdle()
+	r.setStatus(err)
 	r.p.o.Observe(Observation{Replica: r.address, Kind: Failed, Delay: delay, Err: err})
 	if err.Error() != r.logged {
 		r.logged = err.Error()
-		r.p.o.Log.Warn("keys not published, what the replica shows stays", "replica", r.address, "err", err)
+		r.p.o.Log.Warn("keys not published, what the replica has is kept", "replica", r.address, "err", err)
 	}
 }
 
-// note reports how the replica stands.
-func (r *replica) note(err error) {
+// setStatus publishes the status of the replica.
+func (r *replica) setStatus(err error) {
 	keys := 0
 	for _, s := range r.streams {
 		if !s.ended() {
@@ -178,21 +178,21 @@ func (r *replica) dial() error {
 	return nil
 }
 
-// hangUp gives a connection back that carries no stream: another one does not
-// wait as long as gRPC lets this one wait.
-func (r *replica) hangUp() {
+// closeIdle releases a connection without streams: a new one is established sooner
+// than gRPC reconnects.
+func (r *replica) closeIdle() {
 	if r.conn != nil && len(r.streams) == 0 {
 		r.release()
 		r.conn, r.release = nil, nil
 	}
 }
 
-// leave ends every stream, waits for it and gives the connection back.
-func (r *replica) leave() {
+// close ends every stream, waits for it and releases the connection.
+func (r *replica) close() {
 	for _, s := range r.streams {
 		s.end()
 	}
 	r.group.Wait()
 	r.streams = nil
-	r.hangUp()
+	r.closeIdle()
 }

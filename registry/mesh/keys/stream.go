@@ -12,19 +12,19 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// clusterType is what a stream asks for, since it has to ask for something.
+// clusterType is the type that a stream requests, since it has to request one.
 const clusterType = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
 
-// stream announces one part for as long as it lives.
+// stream announces one part while it lives.
 type stream struct {
 	part    *part
 	started time.Time
 	end     context.CancelFunc
 	done    chan struct{} // closed once it ended
-	err     error         // why; written before done is closed
+	err     error         // why it ended; written before done is closed
 }
 
-// ended says whether the stream ended; then err says why.
+// ended reports whether the stream ended; then err says why.
 func (s *stream) ended() bool {
 	select {
 	case <-s.done:
@@ -34,51 +34,51 @@ func (s *stream) ended() bool {
 	}
 }
 
-// open opens a stream and returns it once it was answered: from then on istiod
-// shows the part.
+// open opens a stream and returns it once it was answered, when istiod shows its
+// part.
 func (r *replica) open(ctx context.Context, p *part) (*stream, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	late := time.AfterFunc(r.p.o.Timeout, cancel)
+	timer := time.AfterFunc(r.p.o.Timeout, cancel)
 	s := &stream{part: p, started: time.Now(), end: cancel, done: make(chan struct{})}
 	wire, err := discoveryv3.NewAggregatedDiscoveryServiceClient(r.conn).StreamAggregatedResources(ctx)
 	if err == nil {
-		err = converse(wire, &discoveryv3.DiscoveryRequest{Node: p.node, TypeUrl: clusterType})
+		err = exchange(wire, &discoveryv3.DiscoveryRequest{Node: p.node, TypeUrl: clusterType})
 	}
-	if inTime := late.Stop(); err != nil || !inTime {
+	if inTime := timer.Stop(); err != nil || !inTime {
 		cancel()
 		if !inTime {
-			err = fmt.Errorf("no answer within %s", r.p.o.Timeout)
+			err = fmt.Errorf("no response within %s", r.p.o.Timeout)
 		}
 		return nil, r.explain(err)
 	}
 	r.group.Go(func() {
 		defer cancel()
 		for s.err == nil {
-			s.err = converse(wire, nil)
+			s.err = exchange(wire, nil)
 		}
 		s.err = r.explain(s.err)
 		close(s.done)
 		select {
-		case r.broken <- struct{}{}:
+		case r.ended <- struct{}{}:
 		default:
 		}
 	})
 	return s, nil
 }
 
-// converse sends a request if there is one, and acknowledges the next answer.
-func converse(wire discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesClient, request *discoveryv3.DiscoveryRequest) error {
+// exchange sends a request if there is one, and acknowledges the next response.
+func exchange(wire discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesClient, request *discoveryv3.DiscoveryRequest) error {
 	if request != nil {
 		if err := wire.Send(request); err != nil && !errors.Is(err, io.EOF) { // after io.EOF Recv reports why
 			return err //nolint:wrapcheck // explain does
 		}
 	}
-	answer, err := wire.Recv()
+	response, err := wire.Recv()
 	if err != nil {
 		return err //nolint:wrapcheck // explain does
 	}
 	err = wire.Send(&discoveryv3.DiscoveryRequest{
-		TypeUrl: answer.GetTypeUrl(), VersionInfo: answer.GetVersionInfo(), ResponseNonce: answer.GetNonce(),
+		TypeUrl: response.GetTypeUrl(), VersionInfo: response.GetVersionInfo(), ResponseNonce: response.GetNonce(),
 	})
 	if err != nil && !errors.Is(err, io.EOF) {
 		return err //nolint:wrapcheck // explain does
@@ -86,16 +86,16 @@ func converse(wire discoveryv3.AggregatedDiscoveryService_StreamAggregatedResour
 	return nil
 }
 
-// explain says which replica it was, and what to do.
+// explain adds the replica and what to do.
 func (r *replica) explain(err error) error {
-	remedy := "check that istiod answers there"
+	remedy := "check that istiod answers at this address"
 	switch status.Code(err) {
 	case codes.Unauthenticated:
 		remedy = "give a token file or a client certificate that istiod knows"
 	case codes.PermissionDenied:
 		remedy = "set node.namespace to the namespace of the token or certificate"
 	case codes.InvalidArgument:
-		remedy = "check node: istiod does not take it"
+		remedy = "check node: istiod does not accept it"
 	default:
 	}
 	return fmt.Errorf("keys to istiod %s: %w; %s", r.address, err, remedy)
