@@ -180,7 +180,7 @@ func everything(t *testing.T) mesh.Naming {
 func (c *cluster) byAPI(t *testing.T, namespaces ...string) (*mesh.Source, *kube.Reader) {
 	t.Helper()
 	r, err := kube.New(kube.Options{
-		Rules:  kube.Rules{Keys: kube.Keys{Annotation: kube.DefaultKeys}, Pods: true, Reading: mesh.NewDecoder(loopback(), mesh.AcceptMutualTLS)},
+		Rules:  kube.Rules{Keys: kube.Keys{Annotation: kube.DefaultKeys}, Pods: true, Decoder: mesh.NewDecoder(loopback(), mesh.AcceptMutualTLS)},
 		Config: &rest.Config{Host: c.URL, BearerToken: c.Token(t, "istio-system", account), TLSClientConfig: rest.TLSClientConfig{CAFile: c.CA}},
 		Istio:  true, Nodes: len(namespaces) == 0, Namespaces: namespaces, MaxReceive: 64 << 20,
 	})

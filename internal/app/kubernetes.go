@@ -157,7 +157,7 @@ func (k kubernetesKind) source(b *builder, name string) (*boundSource, error) {
 	reader, err := kube.New(kube.Options{
 		Rules: kube.Rules{
 			Domain: from.ClusterDomain, Keys: kube.Keys(from.Keys), SubsetLabel: from.SubsetLabel,
-			Pods: with(config.WithoutPods), Reading: mesh.NewDecoder(allow, tls),
+			Pods: with(config.WithoutPods), Decoder: mesh.NewDecoder(allow, tls),
 		},
 		Config: server, Namespaces: from.Namespaces, Nodes: with(config.WithoutNodes), Istio: with(config.WithoutIstio),
 		MaxReceive: int64(k.Limits.MaxReceive), Log: log,
@@ -185,7 +185,7 @@ func keysByKubernetes(m *config.Istiod, o *mesh.Options) error {
 		return fmt.Errorf("istiod.mapping.%w", err)
 	}
 	reader, err := kube.New(kube.Options{
-		Rules:  kube.Rules{Domain: m.ClusterDomain, Keys: kube.Keys(k.Keys), Pods: true, Reading: mesh.NewDecoder(o.Allow, o.MutualTLS)},
+		Rules:  kube.Rules{Domain: m.ClusterDomain, Keys: kube.Keys(k.Keys), Pods: true, Decoder: mesh.NewDecoder(o.Allow, o.MutualTLS)},
 		Config: server, Namespaces: k.Namespaces, Istio: true, MaxReceive: int64(m.Limits.MaxReceive), Log: o.Log,
 	})
 	if err != nil {
@@ -228,7 +228,7 @@ func (s kubernetesSource) state() admin.SourceState {
 
 // check runs the source until it has read everything.
 func (s kubernetesSource) check(ctx context.Context, f *findings) {
-	var kinds []kube.Feed
+	var kinds []kube.InformerStatus
 	var keys debug.Snapshot
 	if err := runUntil(ctx, s.Source, func() bool {
 		kinds, keys = s.reader.Status(), s.Status().Mapping
@@ -252,13 +252,13 @@ func (s kubernetesSource) check(ctx context.Context, f *findings) {
 
 // isReported reports whether every kind of object was read or cannot be, and the keys
 // follow from that.
-func isReported(kinds []kube.Feed, keys debug.Snapshot) bool {
+func isReported(kinds []kube.InformerStatus, keys debug.Snapshot) bool {
 	return (keys.Complete || keys.Err != nil) &&
-		!slices.ContainsFunc(kinds, func(f kube.Feed) bool { return !f.Listed && f.Err == nil })
+		!slices.ContainsFunc(kinds, func(f kube.InformerStatus) bool { return !f.Listed && f.Err == nil })
 }
 
 // checkKind reports whether one kind of object can be read from a server.
-func (f *findings) checkKind(r kube.Feed, server string) {
+func (f *findings) checkKind(r kube.InformerStatus, server string) {
 	what := strings.TrimSpace("read " + r.Resource + " " + r.Namespace)
 	_, forbidden := errors.AsType[*kube.Forbidden](r.Err)
 	switch {

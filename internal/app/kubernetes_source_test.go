@@ -58,7 +58,7 @@ func TestKubernetesSource_Rights(t *testing.T) {
 				}
 			}
 			reader, err := kube.New(kube.Options{
-				Rules:  kube.Rules{Pods: true, Reading: mesh.NewDecoder(nil, mesh.AcceptMutualTLS)},
+				Rules:  kube.Rules{Pods: true, Decoder: mesh.NewDecoder(nil, mesh.AcceptMutualTLS)},
 				Config: &rest.Config{}, Nodes: tt.nodes, Istio: true,
 			})
 			if err != nil {

@@ -70,7 +70,7 @@ func (r *Reader) Run(ctx context.Context, changed func(debug.Snapshot)) error {
 	defer release()
 	t := &teller{
 		replica: debug.ReplicaStatus{Replica: r.o.Address}, log: r.o.Log,
-		state: newState(kube.Rules{Keys: r.o.Keys, Reading: mesh.NewDecoder(nil, mesh.AcceptMutualTLS)}, r.o.Namespaces),
+		state: newState(kube.Rules{Keys: r.o.Keys, Decoder: mesh.NewDecoder(nil, mesh.AcceptMutualTLS)}, r.o.Namespaces),
 	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()

@@ -17,7 +17,7 @@ import (
 type state struct {
 	keys       kube.Keys
 	namespaces []string // none: all
-	world      *kube.World
+	world      *kube.Model
 	known      map[id][sha256.Size]byte // as each object was told that is in the world
 
 	mapping metadata.Mapping
@@ -26,7 +26,7 @@ type state struct {
 }
 
 func newState(r kube.Rules, namespaces []string) *state {
-	return &state{keys: r.Keys, namespaces: namespaces, world: kube.NewWorld(r), known: make(map[id][sha256.Size]byte)}
+	return &state{keys: r.Keys, namespaces: namespaces, world: kube.NewModel(r), known: make(map[id][sha256.Size]byte)}
 }
 
 // take takes in a whole answer, and reports whether anything of the keys changed. An
@@ -56,7 +56,7 @@ func (s *state) take(a answer) (news bool, err error) {
 	}
 	news = text(s.unread) != text(unread)
 	s.unread = unread
-	if s.world.Settle().Keys {
+	if s.world.Update().Keys {
 		s.mapping, s.skipped = s.world.Mapping()
 		news = true
 	}

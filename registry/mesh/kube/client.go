@@ -17,13 +17,13 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// resource is a kind of object as the API has it.
+// resource is a kind of object of the API.
 type resource struct {
 	schema.GroupVersion
 
 	name    string         // plural
 	example runtime.Object // of the kind
-	cluster bool           // in no namespace
+	cluster bool           // without a namespace
 }
 
 // String returns what RBAC calls it.
@@ -34,7 +34,7 @@ func (r resource) String() string {
 	return r.name + "." + r.Group
 }
 
-// resources returns what is read.
+// resources returns the kinds that are read.
 func (o *Options) resources() []resource {
 	all := []resource{
 		{core.SchemeGroupVersion, "services", &core.Service{}, false},
@@ -52,19 +52,18 @@ func (o *Options) resources() []resource {
 	return all
 }
 
-// clients are those of one connection, by group and version.
+// clients are the clients of one connection, by group and version.
 type clients struct {
 	byVersion map[schema.GroupVersion]rest.Interface
 	transport *http.Transport
 }
 
-// connect returns clients over a connection of their own: client-go would share it
-// with all that are configured alike, and a new one is to tell what an old one
-// cannot.
+// connect returns clients over a connection of their own. client-go would share one
+// among equal configurations, and a recheck requires a new one.
 func (o *Options) connect() (*clients, error) {
 	c := rest.CopyConfig(o.Config)
-	c.Timeout = 0 // a watch takes as long as it takes
-	c.QPS = -1    // the server says how much is too much
+	c.Timeout = 0 // a watch has no end
+	c.QPS = -1    // the server limits the rate
 	c.WarningHandler = rest.NoWarnings{}
 	c.NegotiatedSerializer = serializer.NewCodecFactory(scheme()).WithoutConversion()
 	tls, err := rest.TLSConfigFor(c)
@@ -98,30 +97,30 @@ func (o *Options) connect() (*clients, error) {
 	return out, nil
 }
 
-// Bound returns what has a client refuse answers of more than so many bytes; 0: no
-// bound. It is for rest.Config.Wrap.
+// Bound returns a wrapper for rest.Config.Wrap that refuses responses of more than so
+// many bytes; 0: no limit.
 func Bound(most int64) func(http.RoundTripper) http.RoundTripper {
 	return func(next http.RoundTripper) http.RoundTripper { return bounded{next, most} }
 }
 
-// bounded refuses answers that are too large. Those to a watch have no end, and
-// client-go bounds each event in them.
+// bounded refuses responses that are too large, except those to a watch: client-go
+// limits each of its events.
 type bounded struct {
 	http.RoundTripper
 
 	max int64
 }
 
-// ErrTooLarge is why an answer is not read to its end.
-var ErrTooLarge = errors.New("the answer is larger than limits.maxReceive allows")
+// ErrTooLarge is why a response is not read to its end.
+var ErrTooLarge = errors.New("the response is larger than limits.maxReceive allows")
 
 // RoundTrip implements http.RoundTripper.
 func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
-	answer, err := b.RoundTripper.RoundTrip(r)
+	response, err := b.RoundTripper.RoundTrip(r)
 	if err == nil && b.max > 0 && r.URL.Query().Get("watch") == "" {
-		answer.Body = &boundedBody{answer.Body, b.max}
+		response.Body = &boundedBody{response.Body, b.max}
 	}
-	return answer, err //nolint:wrapcheck // an http.RoundTripper hands on what it is told
+	return response, err //nolint:wrapcheck // a wrapper adds nothing
 }
 
 type boundedBody struct {
@@ -136,5 +135,5 @@ func (b *boundedBody) Read(p []byte) (int, error) {
 	if b.left -= int64(n); b.left < 0 {
 		return 0, ErrTooLarge
 	}
-	return n, err //nolint:wrapcheck // an io.Reader hands on io.EOF as it is
+	return n, err //nolint:wrapcheck // io.EOF must not be wrapped
 }

@@ -20,20 +20,22 @@ import (
 type workload struct {
 	*networking.WorkloadEntry
 
-	name, namespace string // empty: one of its own
-	labels          map[string]string
-	health          registry.Health
-	left            string
+	instance string // namespace/name; empty: one of its own
+	labels   map[string]string
+	health   registry.Health
 }
 
-func (w *World) deriveEntry(s *ServiceEntry) derived {
-	d := derived{offers: make(map[string]*offer), uses: make(map[used]struct{})}
+func workloadOf(w *WorkloadEntry) workload {
+	return workload{WorkloadEntry: w.Spec, instance: refOf(w).String(), health: w.health(), labels: w.labels()}
+}
+
+func (d *derivation) deriveEntry(s *ServiceEntry) {
 	common := offer{namespace: s.Namespace, created: s.CreationTimestamp.Unix()}
-	if !visible(s.Spec.GetExportTo()) {
+	if !isVisible(s.Spec.GetExportTo()) {
 		common.skip = reasonExportTo
 	}
-	workloads := w.workloadsOf(s, &d)
-	at := make(map[string][]port)
+	workloads := d.workloadsOfEntry(s)
+	ports := make(map[string][]port)
 	for _, host := range s.Spec.GetHosts() {
 		for _, p := range s.Spec.GetPorts() {
 			if p.GetNumber() == 0 || p.GetNumber() > 65535 || strings.EqualFold(p.GetProtocol(), "UDP") {
@@ -42,28 +44,17 @@ func (w *World) deriveEntry(s *ServiceEntry) derived {
 			o := common
 			o.id = naming.Cluster{Direction: naming.Outbound, Port: uint16(p.GetNumber()), Host: host}
 			if o.skip == "" {
-				w.fillEntry(&o, s.Spec, p, workloads)
-				at[host] = append(at[host], port{number: o.id.Port, name: p.GetName(), target: strconv.FormatUint(uint64(p.GetTargetPort()), 10)})
+				d.setEndpoints(&o, s.Spec, p, workloads)
+				ports[host] = append(ports[host], port{number: o.id.Port, name: p.GetName(), target: strconv.FormatUint(uint64(p.GetTargetPort()), 10)})
 			}
 			d.offers[o.id.String()] = &o
 		}
 	}
-	o := owner{true, refOf(s)}
-	d.claim(o, o.String(), &s.ObjectMeta, w.rules.Keys, at)
-	for _, e := range w.selected(s.Namespace, s.Spec.GetWorkloadSelector().GetLabels()) {
-		d.claim(o, "workloadentry "+refOf(e).String(), &e.ObjectMeta, w.rules.Keys, at)
-	}
-	for u := range d.uses {
-		if p := w.pods[u.ref]; p != nil {
-			d.claim(o, "pod "+u.String(), &p.ObjectMeta, w.rules.Keys, at)
-		}
-	}
-	d.tidy()
-	return d
+	d.claimAll(&s.ObjectMeta, d.selected(s.Namespace, s.Spec.GetWorkloadSelector().GetLabels()), ports)
 }
 
-// workloadsOf returns the endpoints of a ServiceEntry.
-func (w *World) workloadsOf(s *ServiceEntry, d *derived) []workload {
+// workloadsOfEntry returns the endpoints of a ServiceEntry.
+func (d *derivation) workloadsOfEntry(s *ServiceEntry) []workload {
 	var all []workload
 	selector := s.Spec.GetWorkloadSelector().GetLabels()
 	if len(selector) == 0 {
@@ -72,29 +63,28 @@ func (w *World) workloadsOf(s *ServiceEntry, d *derived) []workload {
 		}
 		return all
 	}
-	for _, e := range w.selected(s.Namespace, selector) {
-		all = append(all, workload{WorkloadEntry: e.Spec, name: e.Name, namespace: e.Namespace, health: e.health(), labels: e.labels()})
+	for _, w := range d.selected(s.Namespace, selector) {
+		all = append(all, workloadOf(w))
 	}
-	for r, p := range w.pods {
-		if r.Namespace != s.Namespace || !selects(selector, p.Labels) || p.Status.PodIP == "" || ended(p) {
+	for r, p := range d.pods {
+		if r.Namespace != s.Namespace || !selects(selector, p.Labels) || p.Status.PodIP == "" || hasEnded(p) {
 			continue
 		}
-		d.uses[used{r}] = struct{}{}
+		d.use(r)
 		all = append(all, workload{
-			WorkloadEntry: &networking.WorkloadEntry{Address: p.Status.PodIP, Locality: w.localityOfPod(p, d), Ports: portsOf(p)},
-			name:          p.Name, namespace: p.Namespace, labels: p.Labels, health: healthOf(p),
+			WorkloadEntry: &networking.WorkloadEntry{Address: p.Status.PodIP, Locality: d.localityOfPod(p), Ports: portsOf(p)},
+			instance:      r.String(), labels: p.Labels, health: healthOf(p),
 		})
 	}
 	return all
 }
 
-// ended reports whether a Pod ran to its end: its address is another's by now.
-func ended(p *core.Pod) bool {
+// hasEnded reports whether a Pod has ended: its address may be another's.
+func hasEnded(p *core.Pod) bool {
 	return p.Status.Phase == core.PodSucceeded || p.Status.Phase == core.PodFailed
 }
 
-// portsOf returns the ports of a Pod that have names. A port of a ServiceEntry leads
-// to the one of its name.
+// portsOf returns the named ports of a Pod, which ports of a ServiceEntry refer to.
 func portsOf(p *core.Pod) map[string]uint32 {
 	ports := make(map[string]uint32)
 	for _, c := range p.Spec.Containers {
@@ -107,18 +97,12 @@ func portsOf(p *core.Pod) map[string]uint32 {
 	return ports
 }
 
-func (w *World) localityOfPod(p *core.Pod, d *derived) string {
+func (d *derivation) localityOfPod(p *core.Pod) string {
 	if l := p.Labels[labelLocality]; l != "" {
 		return localityOf(l)
 	}
-	if p.Spec.NodeName == "" {
-		return ""
-	}
-	d.uses[used{ref{Name: p.Spec.NodeName}}] = struct{}{}
-	if n := w.nodes[p.Spec.NodeName]; n != nil {
-		return zoneOf(n)
-	}
-	return ""
+	zone, _ := d.zoneOfNode(p.Spec.NodeName)
+	return zone
 }
 
 func healthOf(p *core.Pod) registry.Health {
@@ -134,11 +118,11 @@ func healthOf(p *core.Pod) registry.Health {
 	return registry.Unhealthy
 }
 
-// fillEntry adds the endpoints of a port of a host.
-func (w *World) fillEntry(o *offer, s *networking.ServiceEntry, p *networking.ServicePort, workloads []workload) {
+// setEndpoints sets the endpoints of a port of a host.
+func (d *derivation) setEndpoints(o *offer, s *networking.ServiceEntry, p *networking.ServicePort, workloads []workload) {
 	protocol := protocolOf(p.GetProtocol(), p.GetName())
 	byName := s.GetResolution() == networking.ServiceEntry_DNS || s.GetResolution() == networking.ServiceEntry_DNS_ROUND_ROBIN
-	if !byName && s.GetResolution() != networking.ServiceEntry_STATIC { // NONE and DYNAMIC_DNS: each caller finds out where to go
+	if !byName && s.GetResolution() != networking.ServiceEntry_STATIC { // NONE and DYNAMIC_DNS: each caller resolves the address
 		o.none = true
 		return
 	}
@@ -146,39 +130,35 @@ func (w *World) fillEntry(o *offer, s *networking.ServiceEntry, p *networking.Se
 		o.endpoints = []mesh.EndpointSpec{{Host: o.id.Host, Port: cmp.Or(p.GetTargetPort(), p.GetNumber()), Weight: defaultWeight, Protocol: protocol}}
 		return
 	}
-	if s.GetResolution() == networking.ServiceEntry_DNS_ROUND_ROBIN { // istiod's Envoy knows one alone
+	if s.GetResolution() == networking.ServiceEntry_DNS_ROUND_ROBIN { // istiod's Envoy uses only one
 		workloads = workloads[:min(len(workloads), 1)]
 	}
-	for _, e := range workloads {
-		t := w.told(e, cmp.Or(e.GetPorts()[p.GetName()], p.GetTargetPort(), p.GetNumber()), protocol)
-		if _, err := netip.ParseAddr(t.Host); err != nil && !byName && t.Skip == "" {
-			continue // istiod takes it for none
+	for _, w := range workloads {
+		e := d.endpointOfWorkload(w, cmp.Or(w.GetPorts()[p.GetName()], p.GetTargetPort(), p.GetNumber()), protocol)
+		if _, err := netip.ParseAddr(e.Host); err != nil && !byName && e.Skip == "" {
+			continue // istiod ignores it
 		}
-		o.endpoints = append(o.endpoints, t)
+		o.endpoints = append(o.endpoints, e)
 	}
 	o.sort()
 }
 
-// told reads an endpoint of a ServiceEntry.
-func (w *World) told(e workload, number uint32, protocol string) mesh.EndpointSpec {
-	t := mesh.EndpointSpec{
-		Host: e.GetAddress(), Port: number, Protocol: protocol, Weight: max(e.GetWeight(), defaultWeight), Health: e.health,
-		Zone: localityOf(e.GetLocality()), TLSMode: e.labels[labelTLSMode], Subset: lookup(e.labels, w.rules.SubsetLabel), Skip: e.left,
+func (d *derivation) endpointOfWorkload(w workload, port uint32, protocol string) mesh.EndpointSpec {
+	e := mesh.EndpointSpec{
+		Host: w.GetAddress(), Port: port, Protocol: protocol, Weight: max(w.GetWeight(), defaultWeight), Health: w.health, Instance: w.instance,
+		Zone: localityOf(w.GetLocality()), TLSMode: w.labels[labelTLSMode], Subset: lookup(w.labels, d.rules.SubsetLabel),
 	}
-	if t.Zone == "" {
-		t.Zone = localityOf(e.labels[labelLocality])
+	if e.Zone == "" {
+		e.Zone = localityOf(w.labels[labelLocality])
 	}
-	if t.TLSMode == "" && e.GetServiceAccount() != "" {
-		t.TLSMode = mutual
-	}
-	if e.name != "" {
-		t.Instance = e.namespace + "/" + e.name
+	if e.TLSMode == "" && w.GetServiceAccount() != "" {
+		e.TLSMode = mutual
 	}
 	switch {
-	case strings.HasPrefix(t.Host, "unix:"):
-		t.Skip = "unix socket, which no other machine can call"
-	case e.GetNetwork() != "":
-		t.Skip = reasonNetwork
+	case strings.HasPrefix(e.Host, "unix:"):
+		e.Skip = reasonSocket
+	case w.GetNetwork() != "":
+		e.Skip = reasonNetwork
 	}
-	return t
+	return e
 }

@@ -12,17 +12,18 @@ import (
 	"github.com/xds-bridge/xds-bridge/naming"
 )
 
-// DefaultKeys is the annotation that service keys are read from: the one that
-// ServiceEntries have them in that a bridge writes.
+// DefaultKeys is the annotation that service keys are read from: the one that a bridge
+// writes into ServiceEntries.
 const DefaultKeys = serviceentry.AnnotationKeys
 
-// Keys says where objects carry the service keys of what they provide.
+// Keys says which annotation and label of an object hold the service keys that it
+// provides.
 //
 // The text is a list of service keys, separated by commas or white space:
 // `providers:INTERFACE:VERSION:GROUP`, or an interface alone where it has neither
-// version nor group. `@PORT` after a key names the port that it is called at,
-// by name or number; it may be missing where there is only one. A label, of
-// which Kubernetes allows no such text, is an interface.
+// version nor group. `@PORT` after a key names its port, by name or number; it may be
+// missing if there is only one. A label, in which Kubernetes allows no such text, is
+// an interface.
 type Keys struct {
 	Annotation string // of Services, Pods, ServiceEntries and WorkloadEntries; empty: none
 	Label      string // of the same; empty: none
@@ -31,32 +32,32 @@ type Keys struct {
 // maxKeys bounds the keys that one object may carry.
 const maxKeys = 1000
 
-// wish is a key that an object carries.
-type wish struct {
+// objectKey is a service key of an object.
+type objectKey struct {
 	key  naming.ServiceKey
 	port string // by name or number; empty: the only one
 }
 
-// of returns the keys that an object carries.
-func (k Keys) of(client string, m *meta.ObjectMeta) (wishes []wish, skipped []metadata.PublicationError) {
+// parse returns the service keys of an object.
+func (k Keys) parse(client string, m *meta.ObjectMeta) (keys []objectKey, skipped []metadata.PublicationError) {
 	for _, text := range []string{lookup(m.Annotations, k.Annotation), lookup(m.Labels, k.Label)} {
-		words := strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' || r == '\n' || r == '\t' || r == '\r' })
-		for _, word := range words {
-			w, reason := parseWish(word)
-			if reason == "" && len(wishes) == maxKeys {
+		parts := strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' || r == '\n' || r == '\t' || r == '\r' })
+		for _, part := range parts {
+			key, reason := parseKey(part)
+			if reason == "" && len(keys) == maxKeys {
 				reason = "is one key more than the " + strconv.Itoa(maxKeys) + " that an object may carry"
 			}
 			if reason != "" {
-				skipped = append(skipped, metadata.PublicationError{Client: client, Text: naming.Quote(word), Reason: reason})
+				skipped = append(skipped, metadata.PublicationError{Client: client, Text: naming.Quote(part), Reason: reason})
 				if len(skipped) == maxKeys {
-					return wishes, skipped
+					return keys, skipped
 				}
 				continue
 			}
-			wishes = append(wishes, w)
+			keys = append(keys, key)
 		}
 	}
-	return wishes, skipped
+	return keys, skipped
 }
 
 func lookup(m map[string]string, name string) string {
@@ -66,10 +67,10 @@ func lookup(m map[string]string, name string) string {
 	return m[name]
 }
 
-func parseWish(word string) (w wish, reason string) {
-	text, port, named := strings.Cut(word, "@")
+func parseKey(s string) (k objectKey, reason string) {
+	text, port, named := strings.Cut(s, "@")
 	if named && port == "" {
-		return w, "names no port after @"
+		return k, "names no port after @"
 	}
 	if !strings.Contains(text, ":") {
 		text = naming.Providers + ":" + text + "::"
@@ -77,35 +78,35 @@ func parseWish(word string) (w wish, reason string) {
 	key, err := naming.ParseServiceKey(text)
 	switch {
 	case err != nil:
-		return w, err.Error()
+		return k, err.Error()
 	case key.Category != naming.Providers:
-		return w, "is no key of providers; write providers:INTERFACE:VERSION:GROUP"
+		return k, "is no key of providers; write providers:INTERFACE:VERSION:GROUP"
 	}
-	return wish{key, port}, ""
+	return objectKey{key, port}, ""
 }
 
-// A port of a host, as keys name it.
+// port is a port of a host.
 type port struct {
 	number uint16
 	name   string
-	target string // as a Pod names or numbers it
+	target string // name or number of the Pod's
 }
 
-// at returns which port of a host a wish is for.
-func (w wish) at(ports []port) (number uint16, reason string) {
-	if w.port == "" {
+// portOf returns the port of a host that the key is for.
+func (k objectKey) portOf(ports []port) (number uint16, reason string) {
+	if k.port == "" {
 		if len(ports) == 1 {
 			return ports[0].number, ""
 		}
 		return 0, "names no port, and its host has " + strconv.Itoa(len(ports)) + "; write KEY@PORT"
 	}
-	for _, is := range []func(port) bool{ // the port of the host before that of the pod
-		func(p port) bool { return p.name == w.port || strconv.Itoa(int(p.number)) == w.port },
-		func(p port) bool { return p.target == w.port },
+	for _, is := range []func(port) bool{ // the port of the host takes precedence
+		func(p port) bool { return p.name == k.port || strconv.Itoa(int(p.number)) == k.port },
+		func(p port) bool { return p.target == k.port },
 	} {
 		if i := slices.IndexFunc(ports, is); i >= 0 {
 			return ports[i].number, ""
 		}
 	}
-	return 0, "names port " + naming.Quote(w.port) + ", which its host does not have"
+	return 0, "names port " + naming.Quote(k.port) + ", which its host does not have"
 }

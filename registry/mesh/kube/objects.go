@@ -18,8 +18,7 @@ import (
 
 var istioVersion = schema.GroupVersion{Group: "networking.istio.io", Version: "v1"} //nolint:gochecknoglobals // a constant in effect
 
-// ServiceEntry is Istio's object. Spec is nil where it cannot be read, for the
-// reason in Unread.
+// ServiceEntry is Istio's object. Spec is nil if it cannot be read, and Unread why.
 type ServiceEntry struct {
 	meta.TypeMeta   `json:",inline"`
 	meta.ObjectMeta `json:"metadata"`
@@ -28,8 +27,7 @@ type ServiceEntry struct {
 	Unread error                    `json:"-"`
 }
 
-// WorkloadEntry is Istio's object. Spec is nil where it cannot be read, for the
-// reason in Unread.
+// WorkloadEntry is Istio's object. Spec is nil if it cannot be read, and Unread why.
 type WorkloadEntry struct {
 	meta.TypeMeta   `json:",inline"`
 	meta.ObjectMeta `json:"metadata"`
@@ -39,7 +37,7 @@ type WorkloadEntry struct {
 	Status WorkloadStatus            `json:"status"`
 }
 
-// WorkloadStatus is what istiod tells of a WorkloadEntry.
+// WorkloadStatus is the status of a WorkloadEntry.
 type WorkloadStatus struct {
 	Conditions []WorkloadCondition `json:"conditions"`
 }
@@ -50,21 +48,21 @@ type WorkloadCondition struct {
 	Status string `json:"status"`
 }
 
-// healthChecks is the annotation by which an istiod has a WorkloadEntry checked.
+// healthChecks is the annotation of a WorkloadEntry whose health istiod checks.
 const healthChecks = "proxy.istio.io/health-checks-enabled"
 
-// health returns what istiod makes of a WorkloadEntry: where it has it checked, it
-// is healthy once a check has said so. Nobody checks most entries.
+// health returns the health that istiod uses: a WorkloadEntry with health checks is
+// healthy once a check succeeded. Most entries have none.
 func (w *WorkloadEntry) health() registry.Health {
-	checked, _ := strconv.ParseBool(w.Annotations[healthChecks]) // istiod takes what it cannot read for false
+	checked, _ := strconv.ParseBool(w.Annotations[healthChecks]) // an invalid value is false for istiod, too
 	if !checked || slices.Contains(w.Status.Conditions, WorkloadCondition{Type: "Healthy", Status: "True"}) {
 		return registry.HealthUnknown
 	}
 	return registry.Unhealthy
 }
 
-// UnmarshalJSON reads the object. A spec that cannot be read costs this object
-// alone, and not the list that it is in.
+// UnmarshalJSON reads the object. An invalid spec concerns this object alone, and not
+// the list that it is in.
 func (s *ServiceEntry) UnmarshalJSON(data []byte) error {
 	type plain ServiceEntry
 	var spec networking.ServiceEntry
@@ -106,8 +104,8 @@ func withSpec(data []byte, object any, spec json.Unmarshaler) (bool, error) {
 	return true, nil
 }
 
-// DeepCopyObject implements runtime.Object. Objects are never written once read,
-// so that a copy may share what it points at.
+// DeepCopyObject implements runtime.Object. Objects are never written once read, so
+// that a shallow copy is enough.
 func (s *ServiceEntry) DeepCopyObject() runtime.Object { c := *s; return &c }
 
 // DeepCopyObject implements runtime.Object, as that of ServiceEntry does.
@@ -131,7 +129,7 @@ type workloadEntryList struct {
 
 func (l *workloadEntryList) DeepCopyObject() runtime.Object { c := *l; return &c }
 
-// scheme knows the kinds that are read, and links no others.
+// scheme has the kinds that are read, and links no others.
 func scheme() *runtime.Scheme {
 	s := runtime.NewScheme()
 	s.AddKnownTypes(core.SchemeGroupVersion, &core.Service{}, &core.ServiceList{}, &core.Pod{}, &core.PodList{}, &core.Node{}, &core.NodeList{})
@@ -146,7 +144,7 @@ func scheme() *runtime.Scheme {
 	return s
 }
 
-// trim takes out of an object what nothing follows from, which is most of it.
+// trim removes the fields of an object that are not used, which are most.
 func (r *Rules) trim(object runtime.Object) {
 	switch o := object.(type) {
 	case *core.Service:
@@ -174,8 +172,8 @@ func (r *Rules) trim(object runtime.Object) {
 	}
 }
 
-// namedPorts returns the ports of TCP that have names, as those of one container; nothing
-// where there are none.
+// namedPorts returns the named ports of TCP, as those of one container, if there are
+// any.
 func namedPorts(s *core.PodSpec) []core.Container {
 	var ports []core.ContainerPort
 	add := func(c *core.Container) {
@@ -188,7 +186,7 @@ func namedPorts(s *core.PodSpec) []core.Container {
 	for i := range s.Containers {
 		add(&s.Containers[i])
 	}
-	for i := range s.InitContainers { // those that stay are sidecars
+	for i := range s.InitContainers { // those that are restarted are sidecars
 		if policy := s.InitContainers[i].RestartPolicy; policy != nil && *policy == core.ContainerRestartPolicyAlways {
 			add(&s.InitContainers[i])
 		}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
@@ -19,24 +20,24 @@ import (
 type Options struct {
 	Rules
 
-	Config     *rest.Config // how the API server is reached, and as whom
+	Config     *rest.Config // how the API server is reached, and as which account
 	Namespaces []string     // none: all
-	Nodes      bool         // read Nodes, which tell region and zone
+	Nodes      bool         // read Nodes, which have region and zone
 	Istio      bool         // read ServiceEntries and WorkloadEntries
-	MaxReceive int64        // bytes of one answer; 0: no bound
+	MaxReceive int64        // bytes of one response; 0: no limit
 	Log        *slog.Logger // nil: nothing is logged
 }
 
-// Reader keeps a World up to date. It implements mesh.ClusterReader. Its methods
-// may be called from any goroutine.
+// Reader keeps a Model in sync. It implements mesh.ClusterReader. Its methods may be
+// called from any goroutine.
 type Reader struct {
 	o       Options
 	wake    chan struct{}
 	recheck chan struct{}
 
-	mu    sync.Mutex // guards what follows
-	world *World
-	feeds []*feed
+	mu        sync.Mutex // guards what follows
+	model     *Model
+	informers []*informer
 }
 
 // New checks the options and returns a reader that does nothing before Run.
@@ -44,8 +45,8 @@ func New(o Options) (*Reader, error) {
 	switch {
 	case o.Config == nil:
 		return nil, errors.New("kube: Config is not set")
-	case o.Reading == nil:
-		return nil, errors.New("kube: Reading is not set")
+	case o.Decoder == nil:
+		return nil, errors.New("kube: Decoder is not set")
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -57,33 +58,35 @@ func New(o Options) (*Reader, error) {
 	o.Domain = cmp.Or(o.Domain, "cluster.local")
 	r := &Reader{
 		o: o, wake: make(chan struct{}, 1), recheck: make(chan struct{}, 1),
-		world: NewWorld(o.Rules),
+		model: NewModel(o.Rules),
 	}
 	for _, n := range o.Namespaces {
-		r.world.Hide(n)
+		r.model.Hide(n)
 	}
 	for _, kind := range o.resources() {
-		spaces := o.Namespaces
+		namespaces := o.Namespaces
 		if kind.cluster {
-			spaces = []string{""}
+			namespaces = []string{""}
 		}
-		for _, n := range spaces {
-			r.feeds = append(r.feeds, &feed{reader: r, resource: kind, namespace: n, objects: make(map[ref]struct{})})
+		for _, n := range namespaces {
+			r.informers = append(r.informers, &informer{reader: r, resource: kind, namespace: n, objects: make(map[ref]runtime.Object)})
 		}
 	}
 	return r, nil
 }
 
 // Recheck implements mesh.ClusterReader.
-func (r *Reader) Recheck() {
+func (r *Reader) Recheck() { signal(r.recheck) }
+
+func signal(c chan struct{}) {
 	select {
-	case r.recheck <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }
 
-// Mapping returns a reader of the service keys alone, for endpoints that are read
-// elsewhere. Of the reader either it is run, or what it returns.
+// Mapping returns a reader of the service keys alone, for endpoints that another
+// source reads. Only one of the two may be run.
 func (r *Reader) Mapping() mesh.MappingReader { return keysReader{r} }
 
 type keysReader struct{ reader *Reader }
@@ -99,36 +102,34 @@ func (k keysReader) Run(ctx context.Context, changed func(debug.Snapshot)) error
 
 // Run implements mesh.ClusterReader. It may be called once.
 func (r *Reader) Run(ctx context.Context, changed func(mesh.Changes)) error {
-	t := &teller{reader: r, changed: changed}
+	p := &reporter{reader: r, changed: changed}
 	for ctx.Err() == nil {
-		if err := r.connection(ctx, t); err != nil {
+		if err := r.runConnection(ctx, p); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-var errRechecking = errors.New("reading everything anew over a new connection")
-
-// connection reads over one connection until ctx ends or a new one is asked for.
-func (r *Reader) connection(ctx context.Context, t *teller) error {
+// runConnection reads over one connection until ctx ends or Recheck is called.
+func (r *Reader) runConnection(ctx context.Context, p *reporter) error {
 	clients, err := r.o.connect()
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(klog.NewContext(ctx, klog.Logger{})) // what it would print is in the status
-	var following sync.WaitGroup
+	ctx, cancel := context.WithCancel(klog.NewContext(ctx, klog.Logger{})) // the status has what it would print
+	var group sync.WaitGroup
 	defer clients.transport.CloseIdleConnections()
-	defer following.Wait()
+	defer group.Wait()
 	defer cancel()
-	t.connect()
+	p.beginConnection()
 	r.mu.Lock()
-	for _, f := range r.feeds {
-		f.client, f.listed, f.watched, f.err = clients.byVersion[f.resource.GroupVersion], false, false, nil
+	for _, i := range r.informers {
+		i.client, i.listed, i.watched, i.err = clients.byVersion[i.resource.GroupVersion], false, false, nil
 	}
 	r.mu.Unlock()
-	for _, f := range r.feeds {
-		following.Go(func() { f.run(ctx) })
+	for _, i := range r.informers {
+		group.Go(func() { i.run(ctx) })
 	}
 	for {
 		select {
@@ -137,53 +138,15 @@ func (r *Reader) connection(ctx context.Context, t *teller) error {
 		case <-r.recheck:
 			return nil
 		case <-r.wake:
-			t.tell()
+			p.report()
 		}
 	}
 }
 
-// change changes the world, and has it told.
-func (r *Reader) change(do func(*World)) {
+// change changes the model, and has the change reported.
+func (r *Reader) change(do func(*Model)) {
 	r.mu.Lock()
-	do(r.world)
+	do(r.model)
 	r.mu.Unlock()
-	r.signal()
-}
-
-func (r *Reader) signal() {
-	select {
-	case r.wake <- struct{}{}:
-	default:
-	}
-}
-
-// assess looks at all feeds. It holds the lock.
-func (r *Reader) assess() knowledge {
-	k := knowledge{refused: make(map[string]error)}
-	for _, f := range r.feeds {
-		_, forbidden := errors.AsType[*Forbidden](f.err)
-		switch {
-		case forbidden && f.namespace != "":
-			k.refused[f.namespace] = cmp.Or(k.refused[f.namespace], f.err)
-		case f.err != nil:
-			k.lost = cmp.Or(k.lost, f.err)
-		}
-	}
-	if len(k.refused) == len(r.o.Namespaces) {
-		k.lost = cmp.Or(k.lost, k.refused[r.o.Namespaces[0]])
-	}
-	k.pending = slices.ContainsFunc(r.feeds, func(f *feed) bool { return k.refused[f.namespace] == nil && (!f.listed || !f.watched) })
-	if k.lost == nil && !k.pending {
-		r.show(k)
-	}
-	return k
-}
-
-// show has the world tell of the namespaces that are known from now on.
-func (r *Reader) show(k knowledge) {
-	for _, n := range r.o.Namespaces {
-		if k.refused[n] == nil {
-			r.world.Show(n)
-		}
-	}
+	signal(r.wake)
 }

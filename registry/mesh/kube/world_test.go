@@ -28,7 +28,7 @@ import (
 func rules() kube.Rules {
 	return kube.Rules{
 		Domain: "cluster.local", Keys: kube.Keys{Annotation: kube.DefaultKeys, Label: "xds-bridge.io/interface"},
-		SubsetLabel: "version", Pods: true, Reading: mesh.NewDecoder(nil, mesh.AcceptMutualTLS),
+		SubsetLabel: "version", Pods: true, Decoder: mesh.NewDecoder(nil, mesh.AcceptMutualTLS),
 	}
 }
 
@@ -68,18 +68,18 @@ func object(t testing.TB, text string) runtime.Object {
 
 // follower keeps what a world tells, as a source does.
 type follower struct {
-	*kube.World
+	*kube.Model
 
 	clusters map[string]*mesh.Cluster
 	rejected map[string]error
 }
 
 func follow() *follower {
-	return &follower{kube.NewWorld(rules()), map[string]*mesh.Cluster{}, map[string]error{}}
+	return &follower{kube.NewModel(rules()), map[string]*mesh.Cluster{}, map[string]error{}}
 }
 
 func (f *follower) settle() {
-	d := f.Settle()
+	d := f.Update()
 	for name, c := range d.Clusters {
 		delete(f.rejected, name)
 		if c == nil {
@@ -291,7 +291,7 @@ func TestAKeyIsOfItsServiceWhoeverCarriesIt(t *testing.T) {
 			f.Remove(p)
 		}
 	}
-	if f.Settle().Keys {
+	if f.Update().Keys {
 		t.Error("the Pod carries no key")
 	}
 	mapping, _ := f.Mapping()

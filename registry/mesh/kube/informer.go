@@ -1,0 +1,341 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// pageSize is how many objects are requested at a time.
+const pageSize = 500
+
+// informer keeps the objects of one kind in one namespace in sync. It is the store of
+// client-go's Reflector, which lists and watches, and lists again after 410. The
+// reader's lock guards what is not constant.
+type informer struct {
+	reader    *Reader
+	resource  resource
+	namespace string // empty: all of them
+	client    rest.Interface
+
+	objects map[ref]runtime.Object
+	listed  bool // over this connection
+	watched bool // since it was listed
+	lists   int
+	events  int
+	missed  bool  // a request failed since a list began
+	absent  bool  // the API has no such kind
+	err     error // why it is not in sync
+	since   time.Time
+}
+
+// run lists and watches until ctx ends. The Reflector's own loop would log the errors
+// that the status has, and slow down all informers for each of them.
+func (i *informer) run(ctx context.Context) {
+	r, backoff := i.reflector(), registry.Backoff{Min: time.Second, Max: 30 * time.Second}
+	for failures := 0; ctx.Err() == nil; {
+		start := time.Now()
+		_ = r.ListAndWatchWithContext(ctx) // recorded by its requests
+		i.setEnded()
+		if failures++; time.Since(start) > backoff.Max {
+			failures = 1
+		}
+		timer := time.NewTimer(backoff.Spread(failures))
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
+}
+
+func (i *informer) reflector() *cache.Reflector {
+	// A period of 0 would have client-go wait for a channel of the whole process, which virtual time does not know.
+	r := cache.NewReflectorWithOptions(i, i.resource.example, i, cache.ReflectorOptions{Name: i.resource.String(), ResyncPeriod: 24 * time.Hour})
+	r.WatchListPageSize = pageSize
+	return r
+}
+
+// List implements cache.Lister.
+func (i *informer) List(o meta.ListOptions) (runtime.Object, error) {
+	return i.ListWithContext(context.Background(), o)
+}
+
+// Watch implements cache.Watcher.
+func (i *informer) Watch(o meta.ListOptions) (watch.Interface, error) {
+	return i.WatchWithContext(context.Background(), o)
+}
+
+// ListWithContext implements cache.ListerWithContext: it reads one page, of what the
+// API holds now and not of an older state of one of its replicas.
+func (i *informer) ListWithContext(ctx context.Context, o meta.ListOptions) (runtime.Object, error) {
+	if o.Continue == "" {
+		o.ResourceVersion, o.ResourceVersionMatch = "", ""
+		i.beginList()
+	}
+	list, err := i.request(&o).Do(ctx).Get()
+	if err == nil {
+		err = apimeta.EachListItem(list, func(one runtime.Object) error {
+			i.reader.o.trim(one)
+			return nil
+		})
+	}
+	if apierrors.IsNotFound(err) && i.setAbsent() {
+		return &meta.List{ListMeta: meta.ListMeta{ResourceVersion: "0"}}, nil // WatchWithContext begins no watch
+	}
+	if err != nil {
+		i.setFailed(ctx, "list", err)
+		return nil, err //nolint:wrapcheck // the Reflector decides by it
+	}
+	return list, nil
+}
+
+// WatchWithContext implements cache.WatcherWithContext. After some errors the
+// Reflector has to list again.
+func (i *informer) WatchWithContext(ctx context.Context, o meta.ListOptions) (watch.Interface, error) {
+	if err := i.requiresList(); err != nil {
+		return nil, err
+	}
+	o.Watch = true
+	w, err := i.request(&o).Watch(ctx)
+	if err != nil {
+		i.setFailed(ctx, "watch", err)
+		return nil, err //nolint:wrapcheck // the Reflector decides by it
+	}
+	i.setWatched()
+	return w, nil
+}
+
+// request is a request for the kind, without retries: the Reflector has its own, and
+// a refusal is to be seen.
+func (i *informer) request(o *meta.ListOptions) *rest.Request {
+	r := i.client.Get().Resource(i.resource.name).VersionedParams(o, meta.ParameterCodec).MaxRetries(0)
+	if o.TimeoutSeconds != nil {
+		r = r.Timeout(time.Duration(*o.TimeoutSeconds) * time.Second)
+	} else {
+		r = r.Timeout(time.Minute)
+	}
+	if i.namespace != "" {
+		r = r.Namespace(i.namespace)
+	}
+	return r
+}
+
+// Add implements cache.ReflectorStore.
+func (i *informer) Add(o any) error { return i.Update(o) }
+
+// Update implements cache.ReflectorStore.
+func (i *informer) Update(o any) error {
+	object, name, err := objectOf(o)
+	if err != nil {
+		return err
+	}
+	i.reader.o.trim(object)
+	i.reader.change(func(m *Model) {
+		i.objects[name] = object
+		i.events++
+		m.Put(object)
+	})
+	return nil
+}
+
+// Delete implements cache.ReflectorStore.
+func (i *informer) Delete(o any) error {
+	object, name, err := objectOf(o)
+	if err != nil {
+		return err
+	}
+	i.reader.change(func(m *Model) {
+		delete(i.objects, name)
+		i.events++
+		m.Remove(object)
+	})
+	return nil
+}
+
+// Replace implements cache.ReflectorStore.
+func (i *informer) Replace(list []any, _ string) error {
+	objects := make(map[ref]runtime.Object, len(list))
+	for _, o := range list {
+		object, name, err := objectOf(o)
+		if err != nil {
+			return err
+		}
+		objects[name] = object
+	}
+	i.reader.change(func(m *Model) {
+		for name, old := range i.objects {
+			if objects[name] == nil {
+				m.Remove(old)
+			}
+		}
+		for _, o := range objects {
+			m.Put(o)
+		}
+		i.objects, i.listed = objects, true
+		i.lists++
+	})
+	return nil
+}
+
+// Resync implements cache.ReflectorStore; there is nothing to do.
+func (*informer) Resync() error { return nil }
+
+func objectOf(o any) (runtime.Object, ref, error) {
+	object, ok := o.(runtime.Object)
+	if !ok {
+		return nil, ref{}, fmt.Errorf("%T is no object", o)
+	}
+	m, err := apimeta.Accessor(object)
+	if err != nil {
+		return nil, ref{}, fmt.Errorf("%T: %w", o, err)
+	}
+	return object, refOf(m), nil
+}
+
+// beginList records that a list begins: what is missing from it was not observed to
+// be deleted.
+func (i *informer) beginList() {
+	i.reader.change(func(*Model) { i.watched, i.missed = i.absent, false })
+}
+
+// setWatched records that changes are observed from now on.
+func (i *informer) setWatched() {
+	i.reader.change(func(*Model) {
+		if i.err != nil {
+			i.reader.o.Log.Info("kubernetes objects watched again", "resource", i.resource.String(), "namespace", i.namespace)
+		}
+		i.watched, i.err, i.absent = true, nil, false
+	})
+}
+
+// setEnded records that no changes are observed.
+func (i *informer) setEnded() {
+	i.reader.change(func(*Model) { i.watched = i.absent })
+}
+
+// setFailed records why a request failed.
+func (i *informer) setFailed(ctx context.Context, verb string, err error) {
+	if ctx.Err() != nil {
+		return
+	}
+	err = i.explain(verb, err)
+	i.reader.change(func(*Model) {
+		if i.err == nil || i.err.Error() != err.Error() {
+			i.reader.o.Log.Warn("kubernetes objects not read", "resource", i.resource.String(), "namespace", i.namespace, "err", err)
+		}
+		if i.err == nil {
+			i.since = time.Now()
+		}
+		i.watched, i.missed, i.err = false, true, err
+	})
+}
+
+// setAbsent records that the API has no such kind, unless there were objects of it.
+func (i *informer) setAbsent() (absent bool) {
+	if i.resource.GroupVersion != istioVersion {
+		return false
+	}
+	i.reader.change(func(*Model) {
+		i.absent = len(i.objects) == 0
+		absent = i.absent
+	})
+	return absent
+}
+
+var (
+	errAbsent = errors.New("the API has no such kind of object")
+	errMissed = errors.New("changes may have been missed")
+)
+
+// requiresList returns why a list has to come before the next watch. A kind that does
+// not exist is in sync. After a failed watch, changes would be reported late, as if
+// they happened now.
+func (i *informer) requiresList() (err error) {
+	i.reader.change(func(*Model) {
+		switch {
+		case i.absent:
+			i.watched, i.err, err = true, nil, errAbsent
+		case i.err != nil && i.missed:
+			err = errMissed
+		}
+	})
+	return err
+}
+
+// Forbidden says which right is missing.
+type Forbidden struct {
+	Resource, Namespace, Verb string
+
+	err error
+}
+
+// Error implements error.
+func (f *Forbidden) Error() string {
+	where := "in all namespaces"
+	if f.Namespace != "" {
+		where = "in namespace " + f.Namespace
+	}
+	return fmt.Sprintf("%v; allow get, list and watch of %s %s", f.err, f.Resource, where)
+}
+
+// Unwrap returns the error of the API.
+func (f *Forbidden) Unwrap() error { return f.err }
+
+func (i *informer) explain(verb string, err error) error {
+	where := i.resource.String()
+	if i.namespace != "" {
+		where += " in namespace " + i.namespace
+	}
+	switch {
+	case apierrors.IsForbidden(err):
+		return &Forbidden{Resource: i.resource.String(), Namespace: i.namespace, Verb: verb, err: err}
+	case apierrors.IsUnauthorized(err):
+		return fmt.Errorf("%s %s: %w; the credentials are not accepted: they have expired, or are for another cluster", verb, where, err)
+	case apierrors.IsNotFound(err):
+		return fmt.Errorf("%s %s: %w; the API no longer serves them: was the definition of the kind removed?", verb, where, err)
+	}
+	return fmt.Errorf("%s %s: %w", verb, where, err)
+}
+
+// InformerStatus is the status of the objects of one kind in one namespace.
+type InformerStatus struct {
+	Resource  string // as RBAC calls it
+	Namespace string // empty: all
+	Objects   int
+	Listed    bool      // in full over this connection
+	Absent    bool      // the API has no such kind
+	Lists     int       // full lists; more than one of a connection after 410 Gone
+	Events    int       // observed changes
+	Err       error     // why it is not in sync; it wraps *Forbidden if a right is missing
+	Since     time.Time // of Err
+}
+
+// Status returns the status of all kinds and namespaces.
+func (r *Reader) Status() []InformerStatus {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var all []InformerStatus
+	for _, i := range r.informers {
+		s := InformerStatus{
+			Resource: i.resource.String(), Namespace: i.namespace, Objects: len(i.objects), Listed: i.listed,
+			Absent: i.absent, Lists: i.lists, Events: i.events, Err: i.err,
+		}
+		if i.err != nil {
+			s.Since = i.since
+		}
+		all = append(all, s)
+	}
+	return all
+}

@@ -1,0 +1,166 @@
+package kube
+
+import (
+	"cmp"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/registry/mesh"
+	"github.com/xds-bridge/xds-bridge/registry/mesh/debug"
+)
+
+// certainty is how reliable the model is.
+type certainty struct {
+	pending bool             // a list is missing
+	lost    error            // why everything may be out of date
+	refused map[string]error // namespaces that may not be read, and why
+}
+
+// certainty looks at all informers. The caller holds the lock.
+func (r *Reader) certainty() certainty {
+	c := certainty{refused: make(map[string]error)}
+	for _, i := range r.informers {
+		_, forbidden := errors.AsType[*Forbidden](i.err)
+		switch {
+		case forbidden && i.namespace != "":
+			c.refused[i.namespace] = cmp.Or(c.refused[i.namespace], i.err)
+		case i.err != nil:
+			c.lost = cmp.Or(c.lost, i.err)
+		}
+	}
+	if len(c.refused) == len(r.o.Namespaces) {
+		c.lost = cmp.Or(c.lost, c.refused[r.o.Namespaces[0]])
+	}
+	c.pending = slices.ContainsFunc(r.informers, func(i *informer) bool { return c.refused[i.namespace] == nil && (!i.listed || !i.watched) })
+	return c
+}
+
+// reporter reports changes of the model. Only the goroutine of Run touches it.
+type reporter struct {
+	reader  *Reader
+	changed func(mesh.Changes)
+
+	epoch, connection int
+	complete          bool // everything was reported in this epoch
+	mapped            bool // the mapping was reported once
+	keysChanged       bool // since the mapping was reported
+	lost              string
+	lostAt            time.Time // since when everything may be out of date; zero: it is not
+	refused           map[string]string
+	mapping           metadata.Mapping
+	skipped           []metadata.PublicationError
+	unread            error // why objects cannot be read that never could be
+}
+
+var (
+	errRechecking = errors.New("reading everything anew over a new connection")
+	errRelisting  = errors.New("reading everything anew, because the API has forgotten what changed meanwhile")
+)
+
+// beginConnection begins another connection.
+func (p *reporter) beginConnection() {
+	p.connection++
+	if p.complete {
+		p.complete = false
+		p.changed(mesh.Changes{Epoch: p.epoch, Connection: p.connection, Lost: errRechecking})
+	}
+}
+
+// report reports what changed since the last report.
+func (p *reporter) report() {
+	r := p.reader
+	r.mu.Lock()
+	known := r.certainty()
+	if known.lost == nil && !known.pending {
+		for _, n := range r.o.Namespaces {
+			if known.refused[n] == nil {
+				r.model.Show(n)
+			}
+		}
+	}
+	c := p.changes(known)
+	r.mu.Unlock()
+	p.setCertainty(&c, known)
+	c.Epoch, c.Connection = p.epoch, p.connection
+	if p.keysChanged && p.mapped || c.Lost != nil || c.Complete {
+		c.Mapping, p.keysChanged = p.snapshot(known), false
+	}
+	p.changed(c)
+}
+
+// changes updates the model. The caller holds the reader's lock.
+func (p *reporter) changes(known certainty) mesh.Changes {
+	model := p.reader.model
+	d := model.Update()
+	c := mesh.Changes{Clusters: d.Clusters, Rejected: d.Rejected}
+	if d.Keys {
+		p.mapping, p.skipped = model.Mapping()
+		p.unread = model.Unread()
+	}
+	refused := make(map[string]string, len(known.refused))
+	for n, err := range known.refused {
+		refused[n] = err.Error()
+		for _, name := range model.In(n) {
+			c.Rejected[name] = err
+		}
+	}
+	for n := range p.refused {
+		if _, still := refused[n]; !still {
+			for _, name := range model.In(n) {
+				if c.Rejected[name] == nil {
+					c.Rejected[name] = nil // which ends the rejection
+				}
+			}
+		}
+	}
+	p.keysChanged = p.keysChanged || d.Keys || !maps.Equal(refused, p.refused)
+	p.refused = refused
+	return c
+}
+
+// setCertainty adds to changes whether everything was reported, or may be out of date.
+func (p *reporter) setCertainty(c *mesh.Changes, known certainty) {
+	lost := known.lost
+	if lost == nil && known.pending && p.complete {
+		lost = errRelisting
+	}
+	switch {
+	case lost != nil:
+		if p.complete || lost.Error() != p.lost {
+			c.Lost = lost
+		}
+		p.complete, p.lost = false, lost.Error()
+	case !known.pending && !p.complete:
+		p.epoch++
+		p.complete, p.mapped, p.lost, c.Complete = true, true, "", true
+	}
+}
+
+func (p *reporter) snapshot(known certainty) *debug.Snapshot {
+	now := time.Now()
+	switch {
+	case known.lost == nil:
+		p.lostAt = time.Time{}
+	case p.lostAt.IsZero():
+		p.lostAt = now
+	default:
+		now = p.lostAt
+	}
+	s := &debug.Snapshot{Mapping: p.mapping, Complete: p.mapped, Err: known.lost, At: now}
+	s.SetSkipped(p.skipped)
+	var unread []string
+	for _, n := range slices.Sorted(maps.Keys(known.refused)) {
+		unread = append(unread, known.refused[n].Error())
+	}
+	if p.unread != nil {
+		unread = append(unread, p.unread.Error())
+	}
+	if len(unread) > 0 {
+		s.Unread = errors.New(strings.Join(unread, "; "))
+	}
+	return s
+}

@@ -1,0 +1,193 @@
+package kube
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	core "k8s.io/api/core/v1"
+	discovery "k8s.io/api/discovery/v1"
+	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// ref is namespace and name of an object.
+type ref = types.NamespacedName
+
+func refOf(o meta.Object) ref { return ref{Namespace: o.GetNamespace(), Name: o.GetName()} }
+
+// store is a set of objects.
+type store struct {
+	services  map[ref]*core.Service
+	slices    map[ref]map[string]*discovery.EndpointSlice // by Service and name
+	serviceOf map[ref]ref                                 // of a slice
+	pods      map[ref]*core.Pod
+	nodes     map[string]*core.Node
+	entries   map[ref]*ServiceEntry
+	workloads map[ref]*WorkloadEntry
+	unread    map[ref]*WorkloadEntry // those whose newest version cannot be read
+}
+
+func newStore() *store {
+	return &store{
+		services: map[ref]*core.Service{}, slices: map[ref]map[string]*discovery.EndpointSlice{}, serviceOf: map[ref]ref{},
+		pods: map[ref]*core.Pod{}, nodes: map[string]*core.Node{},
+		entries: map[ref]*ServiceEntry{}, workloads: map[ref]*WorkloadEntry{}, unread: map[ref]*WorkloadEntry{},
+	}
+}
+
+// put adds an object, or replaces the one of the same kind and name.
+func (s *store) put(object runtime.Object) {
+	switch o := object.(type) {
+	case *core.Service:
+		s.services[refOf(o)] = o
+	case *discovery.EndpointSlice:
+		s.remove(o)
+		name := o.Labels[discovery.LabelServiceName]
+		if name == "" {
+			return
+		}
+		service := ref{Namespace: o.Namespace, Name: name}
+		if s.slices[service] == nil {
+			s.slices[service] = make(map[string]*discovery.EndpointSlice)
+		}
+		s.slices[service][o.Name], s.serviceOf[refOf(o)] = o, service
+	case *core.Pod:
+		s.pods[refOf(o)] = o
+	case *core.Node:
+		s.nodes[o.Name] = o
+	case *ServiceEntry:
+		s.entries[refOf(o)] = o
+	case *WorkloadEntry:
+		s.putWorkload(o)
+	}
+}
+
+// putWorkload keeps the last spec of an entry that cannot be read, whose labels say
+// what it belongs to.
+func (s *store) putWorkload(w *WorkloadEntry) {
+	delete(s.unread, refOf(w))
+	if w.Unread != nil {
+		if old := s.workloads[refOf(w)]; old != nil {
+			with := *w
+			with.Spec, w = old.Spec, &with
+		}
+		s.unread[refOf(w)] = w
+	}
+	s.workloads[refOf(w)] = w
+}
+
+// remove removes the object of the same kind and name.
+func (s *store) remove(object runtime.Object) {
+	switch o := object.(type) {
+	case *core.Service:
+		delete(s.services, refOf(o))
+	case *discovery.EndpointSlice:
+		service := s.serviceOf[refOf(o)]
+		delete(s.serviceOf, refOf(o))
+		delete(s.slices[service], o.Name)
+		if len(s.slices[service]) == 0 {
+			delete(s.slices, service)
+		}
+	case *core.Pod:
+		delete(s.pods, refOf(o))
+	case *core.Node:
+		delete(s.nodes, o.Name)
+	case *ServiceEntry:
+		delete(s.entries, refOf(o))
+	case *WorkloadEntry:
+		delete(s.workloads, refOf(o))
+		delete(s.unread, refOf(o))
+	}
+}
+
+func (s *store) exists(o owner) bool {
+	if o.entry {
+		return s.entries[o.ref] != nil
+	}
+	return s.services[o.ref] != nil
+}
+
+// selector returns the labels by which an owner selects workloads.
+func (s *store) selector(o owner) map[string]string {
+	if service := s.services[o.ref]; service != nil && !o.entry {
+		return service.Spec.Selector
+	}
+	if entry := s.entries[o.ref]; entry != nil && o.entry {
+		return entry.Spec.GetWorkloadSelector().GetLabels()
+	}
+	return nil
+}
+
+// maySelect reports whether a WorkloadEntry may be an endpoint of an owner. If its
+// spec was never read, that is any ServiceEntry with a selector.
+func (s *store) maySelect(o owner, w *WorkloadEntry) bool {
+	selector := s.selector(o)
+	return selects(selector, w.labels()) || w.Spec == nil && o.entry && len(selector) > 0
+}
+
+// selected returns the WorkloadEntries of a namespace that a selector selects, by
+// name.
+func (s *store) selected(namespace string, selector map[string]string) []*WorkloadEntry {
+	var out []*WorkloadEntry
+	if len(selector) == 0 {
+		return nil
+	}
+	for r, w := range s.workloads {
+		if r.Namespace == namespace && w.Spec != nil && selects(selector, w.labels()) {
+			out = append(out, w)
+		}
+	}
+	slices.SortFunc(out, func(a, b *WorkloadEntry) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}
+
+// workloadsOf returns the WorkloadEntries that are endpoints of a Service; istiod has
+// none behind a headless one.
+func (s *store) workloadsOf(service *core.Service) []*WorkloadEntry {
+	if service.Spec.ClusterIP == core.ClusterIPNone {
+		return nil
+	}
+	return s.selected(service.Namespace, service.Spec.Selector)
+}
+
+// slicesOf returns the slices of a Service by name, of its first address family only:
+// each endpoint is there once.
+func (s *store) slicesOf(service *core.Service) []*discovery.EndpointSlice {
+	var out []*discovery.EndpointSlice
+	for _, slice := range s.slices[refOf(service)] {
+		if slice.AddressType == discovery.AddressTypeFQDN {
+			continue
+		}
+		if f := service.Spec.IPFamilies; len(f) < 2 || string(slice.AddressType) == string(f[0]) {
+			out = append(out, slice)
+		}
+	}
+	slices.SortFunc(out, func(a, b *discovery.EndpointSlice) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}
+
+// labels are the labels of the entry and those of the object; the former take
+// precedence.
+func (w *WorkloadEntry) labels() map[string]string {
+	if len(w.Labels) == 0 {
+		return w.Spec.GetLabels()
+	}
+	all := maps.Clone(w.Labels)
+	maps.Copy(all, w.Spec.GetLabels())
+	return all
+}
+
+// selects reports whether a selector selects labels; an empty one selects none.
+func selects(selector, labels map[string]string) bool {
+	if len(selector) == 0 {
+		return false
+	}
+	for k, v := range selector {
+		if got, ok := labels[k]; !ok || got != v {
+			return false
+		}
+	}
+	return true
+}
