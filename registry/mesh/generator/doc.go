@@ -1,9 +1,7 @@
-// Package generator learns service keys from the ServiceEntries and
-// WorkloadEntries that istiod's generator "api" tells over xDS: by the annotations
-// and labels that they have in the Kubernetes API or in a file. It needs neither
-// that API nor istiod's debug port. Which keys follow from the objects, package
-// kube says.
+// Package generator reads service keys from the ServiceEntries and WorkloadEntries
+// that istiod's generator "api" sends over xDS: from the annotations and labels that
+// they have in the Kubernetes API or in a file. It requires neither that API nor
+// istiod's debug port. Package kube derives the keys from the objects.
 //
-// state is what follows from answers, and does no I/O. A Reader asks istiod, in the
-// goroutine of its caller.
+// A Reader reads istiod in the goroutine of its caller.
 package generator

@@ -8,70 +8,113 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime"
+
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/debug"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/kube"
 )
 
-// state is what follows from all answers so far.
+// state is what follows from all readings so far. It does no I/O.
 type state struct {
+	log        *slog.Logger
 	keys       kube.Keys
 	namespaces []string // none: all
-	world      *kube.Model
-	known      map[id][sha256.Size]byte // as each object was told that is in the world
+	model      *kube.Model
+	known      map[id]known // in the model
 
-	mapping metadata.Mapping
-	skipped []metadata.PublicationError
-	unread  error // why an object of the last answer is not known, or not as it is now
+	complete bool // a reading was successful
+	replica  debug.ReplicaStatus
+	mapping  metadata.Mapping
+	skipped  []metadata.PublicationError
+	unread   error // why an object of the last reading is not known, or not current
 }
 
-func newState(r kube.Rules, namespaces []string) *state {
-	return &state{keys: r.Keys, namespaces: namespaces, world: kube.NewModel(r), known: make(map[id][sha256.Size]byte)}
+// known is an object of the model.
+type known struct {
+	sum    [sha256.Size]byte
+	object runtime.Object
 }
 
-// take takes in a whole answer, and reports whether anything of the keys changed. An
-// object that cannot be read stays as it was; one that cannot even be named may be
-// any, so that then none goes. An error leaves everything as it was.
-func (s *state) take(a answer) (news bool, err error) {
-	if len(a[serviceEntry]) == 0 && s.holdsEntries() {
-		return false, errEmptied
+func newState(address string, r kube.Rules, namespaces []string, log *slog.Logger) *state {
+	return &state{
+		log: log, keys: r.Keys, namespaces: namespaces, model: kube.NewModel(r), known: make(map[id]known),
+		replica: debug.ReplicaStatus{Replica: address},
 	}
-	seen, unread, nameless := make(map[id]struct{}), error(nil), false
+}
+
+var errEmptied = errors.New("istiod sends no ServiceEntry any more, which is no proof that they are gone")
+
+// apply applies a reading that began at a time, and reports whether the snapshot
+// changed. The error is why the reading was refused, with which nothing changes.
+func (s *state) apply(r resources, at time.Time) (changed bool, err error) {
+	if len(r[serviceEntry]) == 0 && s.hasEntries() {
+		err := &debug.Error{
+			Cause: debug.Truncated, Where: "the api generator at " + s.replica.Replica, Err: errEmptied,
+			Fix: "see the log of istiod; if the mesh is meant to be empty, restart the bridge",
+		}
+		return s.fail(err), err
+	}
+	unread := s.update(r)
+	failed := s.replica.Err != nil
+	if failed {
+		s.log.Info("service keys read again", "replica", s.replica.Replica)
+	}
+	changed = failed || !s.complete || debug.ErrorKey(s.unread) != debug.ErrorKey(unread)
+	s.unread, s.complete = unread, true
+	s.replica = debug.ReplicaStatus{Replica: s.replica.Replica, Answered: true, At: at}
+	if s.model.Update().Keys {
+		s.mapping, s.skipped = s.model.Mapping()
+		changed = true
+	}
+	return changed, nil
+}
+
+// update updates the model, and returns why an object could not be read. That object
+// is kept; one without a readable name may be any, so that then none is removed.
+func (s *state) update(r resources) (unread error) {
+	seen, nameless := make(map[id]struct{}), false
 	for _, k := range kinds() {
-		for _, wire := range a[k] {
-			t, err := parse(k, wire, s.keys)
+		for _, resource := range r[k] {
+			o, err := parse(k, resource, s.keys)
 			if err != nil {
 				unread, nameless = cmp.Or(unread, err), true
 				continue
 			}
-			if _, twice := seen[t.id]; twice || !s.reads(t.namespace) {
+			if _, twice := seen[o.id]; twice || len(s.namespaces) > 0 && !slices.Contains(s.namespaces, o.namespace) {
 				continue
 			}
-			seen[t.id] = struct{}{}
-			unread = cmp.Or(unread, s.put(&t))
+			seen[o.id] = struct{}{}
+			unread = cmp.Or(unread, s.put(&o))
 		}
 	}
-	if !nameless {
-		s.removeBut(seen)
+	if nameless {
+		return unread
 	}
-	news = text(s.unread) != text(unread)
-	s.unread = unread
-	if s.world.Update().Keys {
-		s.mapping, s.skipped = s.world.Mapping()
-		news = true
+	for i, k := range s.known {
+		if _, still := seen[i]; !still {
+			delete(s.known, i)
+			s.model.Remove(k.object)
+		}
 	}
-	return news, nil
+	return unread
 }
 
-func text(err error) string {
-	if err == nil {
-		return ""
+// put adds an object to the model if it differs from the known one.
+func (s *state) put(o *object) error {
+	if s.known[o.id].sum == o.sum {
+		return nil
 	}
-	return err.Error()
+	decoded, err := o.decode()
+	if err != nil {
+		return err
+	}
+	s.known[o.id] = known{o.sum, decoded}
+	s.model.Put(decoded)
+	return nil
 }
 
-// holdsEntries reports whether a ServiceEntry is known.
-func (s *state) holdsEntries() bool {
+func (s *state) hasEntries() bool {
 	for i := range s.known {
 		if i.kind == serviceEntry {
 			return true
@@ -80,89 +123,21 @@ func (s *state) holdsEntries() bool {
 	return false
 }
 
-func (s *state) reads(namespace string) bool {
-	return len(s.namespaces) == 0 || slices.Contains(s.namespaces, namespace)
-}
-
-// put takes an object in that differs from what is known of it.
-func (s *state) put(t *told) error {
-	if s.known[t.id] == t.sum {
-		return nil
+// fail records why a reading failed, and reports whether the snapshot changed.
+func (s *state) fail(err error) (changed bool) {
+	if changed = debug.ErrorKey(s.replica.Err) != debug.ErrorKey(err); changed {
+		s.log.Warn("service keys not read, the last known ones are kept", "replica", s.replica.Replica, "err", err)
 	}
-	object, err := t.object()
-	if err != nil {
-		return err
-	}
-	s.known[t.id] = t.sum
-	s.world.Put(object)
-	return nil
-}
-
-// removeBut takes everything out that an answer does not tell of.
-func (s *state) removeBut(seen map[id]struct{}) {
-	for i := range s.known {
-		if _, still := seen[i]; !still {
-			delete(s.known, i)
-			s.world.Remove(i.named())
-		}
-	}
-}
-
-// maxSkipped is how many keys that cannot be read are listed.
-const maxSkipped = 1000
-
-// teller judges readings, and knows what is to be told of them.
-type teller struct {
-	state    *state
-	replica  debug.ReplicaStatus
-	complete bool // a reading was
-	log      *slog.Logger
-}
-
-// take takes a reading that began at a time, and reports whether there are news. It
-// returns why the reading does not count.
-func (t *teller) take(a answer, began time.Time) (news bool, failure error) {
-	news, err := t.state.take(a)
-	if err != nil {
-		refused := &debug.Error{
-			Cause: debug.Truncated, Where: "the api generator at " + t.replica.Replica, Err: err,
-			Fix: "see the log of istiod; where the mesh is meant to be empty, restart the bridge",
-		}
-		return t.fail(refused), refused
-	}
-	again := cause(t.replica.Err) != ""
-	if again {
-		t.log.Info("service keys are read again", "replica", t.replica.Replica)
-	}
-	news = news || again || !t.complete
-	t.complete, t.replica = true, debug.ReplicaStatus{Replica: t.replica.Replica, Answered: true, At: began}
-	return news, nil
-}
-
-// fail notes why a reading does not count, and reports whether that is news.
-func (t *teller) fail(err error) (news bool) {
-	if news = cause(t.replica.Err) != cause(err); news {
-		t.log.Warn("service keys cannot be read, the last known ones stay", "replica", t.replica.Replica, "err", err)
-	}
-	t.replica.Err = err
-	return news
-}
-
-// cause is what two errors share that mean the same: texts of the operating system
-// differ in port numbers.
-func cause(err error) debug.Cause {
-	if e, ok := errors.AsType[*debug.Error](err); ok {
-		return e.Cause
-	}
-	return ""
+	s.replica.Err = err
+	return changed
 }
 
 // snapshot returns what is known.
-func (t *teller) snapshot(now time.Time) debug.Snapshot {
-	s := t.state
-	return debug.Snapshot{
-		Mapping: s.mapping, Complete: t.complete, Err: t.replica.Err, Unread: s.unread, At: now,
-		Skipped: s.skipped[:min(len(s.skipped), maxSkipped)], SkippedTotal: len(s.skipped),
-		Replicas: []debug.ReplicaStatus{t.replica},
+func (s *state) snapshot(now time.Time) debug.Snapshot {
+	out := debug.Snapshot{
+		Mapping: s.mapping, Complete: s.complete, Err: s.replica.Err, Unread: s.unread, At: now,
+		Replicas: []debug.ReplicaStatus{s.replica},
 	}
+	out.SetSkipped(s.skipped)
+	return out
 }
