@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"net/url"
 	"slices"
 	"strconv"
@@ -45,7 +44,7 @@ func (o *Options) report(app string, interfaces []registry.Interface, in *instan
 		for _, p := range in.protocols {
 			r.Services[reportKey(i, p.protocol)] = reportService{
 				Name: i.Name, Group: i.Group, Version: i.Version, Protocol: p.protocol, Path: orElse(p.path, i.Name),
-				Params: o.reportParams(app, i, in),
+				Params: reportParams(app, i, in),
 			}
 		}
 	}
@@ -53,10 +52,8 @@ func (o *Options) report(app string, interfaces []registry.Interface, in *instan
 	return r.Revision, metadata.JSON(r)
 }
 
-func (o *Options) reportParams(app string, i registry.Interface, in *instance) map[string]string {
-	params := make(map[string]string, 7+len(o.Params))
-	maps.Copy(params, o.Params)
-	params[paramApplication], params[paramInterface], params[paramSide] = app, i.Name, "provider"
+func reportParams(app string, i registry.Interface, in *instance) map[string]string {
+	params := map[string]string{paramApplication: app, paramInterface: i.Name, paramSide: "provider"}
 	if i.Version != "" {
 		params[paramVersion] = i.Version
 	}

@@ -94,7 +94,6 @@ func capturedServices(t testing.TB, n *dubbo.NacosApp, name string) (entries, ex
 func TestGoldenEncodeApplications(t *testing.T) {
 	ruled := marked()
 	ruled.Applications = []dubbo.AppRule{{Host: "*.other.svc", Application: "no"}, {Host: "*.shop.svc.cluster.local", Application: "shop-*"}}
-	ruled.Params = map[string]string{"serialization": "hessian2"}
 	for name, c := range map[string]metadata.Codec{
 		"application-zookeeper":       zookeeperApp(t, marked()),
 		"application-zookeeper-rules": zookeeperApp(t, ruled),

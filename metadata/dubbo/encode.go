@@ -58,7 +58,7 @@ func (o *Options) sites(s *registry.Service, reserved func(key string) bool) (al
 			continue
 		}
 		seen[at] = struct{}{}
-		o.users(s, &st, reserved, unsaid)
+		users(s, &st, reserved, unsaid)
 		all = append(all, st)
 	}
 	if err := unsaid.Note("Dubbo"); err != nil {
@@ -92,7 +92,7 @@ func (o *Options) markOf(s *registry.Service, e *registry.Endpoint) (string, err
 }
 
 // provider returns a provider. What room holds is overwritten.
-func (o *Options) provider(s *registry.Service, iface registry.Interface, st *site, room []param) provider {
+func newProvider(s *registry.Service, iface registry.Interface, st *site, room []param) provider {
 	e := st.endpoint
 	p := provider{
 		protocol: st.protocol, host: e.Host, port: e.Port, address: st.address, iface: iface, path: orElse(e.URLPath, iface.Name),
@@ -110,9 +110,6 @@ func (o *Options) provider(s *registry.Service, iface registry.Interface, st *si
 	add(paramSide, "provider")
 	add(paramWeight, strconv.FormatUint(uint64(dubboWeight(s, e)), 10))
 	add(metadata.MarkKey, st.mark)
-	for k, v := range o.Params {
-		add(k, v)
-	}
 	return p
 }
 
@@ -140,13 +137,12 @@ func (o *Options) may(s *registry.Service, e *registry.Endpoint) []param {
 
 // users adds to a site what its endpoint says and the model has no field for,
 // and counts what consumers of Dubbo read something else into.
-func (o *Options) users(s *registry.Service, st *site, taken func(key string) bool, left metadata.Reserved) {
+func users(s *registry.Service, st *site, taken func(key string) bool, left metadata.Reserved) {
 	mesh := attribute(s, st.endpoint, paramMeshHost) != ""
 	from := len(st.may)
 	for k, v := range metadata.Attributes(s, st.endpoint) {
-		_, fixed := o.Params[k]
 		switch {
-		case v == "" || ofModel(k) || fixed || mesh && k == paramMeshTLS:
+		case v == "" || ofModel(k) || mesh && k == paramMeshTLS:
 		case reserved(k) || volatile(k) || taken(k):
 			left[k]++
 		default:
@@ -181,7 +177,7 @@ func (o *Options) encode(s *registry.Service, form func(provider) (registry.Entr
 			continue
 		}
 		for i := range sites {
-			e, err := form(o.provider(s, iface, &sites[i], room))
+			e, err := form(newProvider(s, iface, &sites[i], room))
 			if err != nil {
 				left = append(left, err)
 			}

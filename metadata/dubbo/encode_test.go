@@ -18,12 +18,11 @@ func TestGoldenEncode(t *testing.T) {
 	subsets.Subsets = true
 	ruled := marked()
 	ruled.Protocols = []dubbo.Rule{{Host: "*.other.svc.cluster.local", Protocol: "rest"}, {Port: 20880, Protocol: "dubbo"}}
-	ruled.Params = map[string]string{"serialization": "hessian2"}
 	for name, c := range map[string]metadata.Codec{
-		"zookeeper":                  zookeeper(t, marked()),
-		"zookeeper-subsets":          zookeeper(t, subsets),
-		"zookeeper-rules-and-params": zookeeper(t, ruled),
-		"nacos":                      nacos(t, subsets),
+		"zookeeper":         zookeeper(t, marked()),
+		"zookeeper-subsets": zookeeper(t, subsets),
+		"zookeeper-rules":   zookeeper(t, ruled),
+		"nacos":             nacos(t, subsets),
 	} {
 		t.Run(name, func(t *testing.T) {
 			golden(t, "encode-"+name, text(encode(t, c, greeter())))
@@ -245,12 +244,10 @@ func TestOptionsThatCannotBeUsed(t *testing.T) {
 		o    dubbo.Options
 		want string
 	}{
-		"a root that leaves itself":      {dubbo.Options{Root: "/dubbo/../x"}, "root"},
-		"a protocol with a slash":        {dubbo.Options{Protocol: "tri/x"}, "protocol"},
-		"a rule without a protocol":      {dubbo.Options{Protocols: []dubbo.Rule{{Host: "*"}}}, "protocols[0].protocol"},
-		"a rule with a broken pattern":   {dubbo.Options{Protocols: []dubbo.Rule{{Host: "a*b*", Protocol: "tri"}}}, "protocols[0].host"},
-		"a parameter of the bridge":      {dubbo.Options{Params: map[string]string{"interface": "x"}}, "params"},
-		"a parameter that never settles": {dubbo.Options{Params: map[string]string{"timestamp": "x"}}, "params"},
+		"a root that leaves itself":    {dubbo.Options{Root: "/dubbo/../x"}, "root"},
+		"a protocol with a slash":      {dubbo.Options{Protocol: "tri/x"}, "protocol"},
+		"a rule without a protocol":    {dubbo.Options{Protocols: []dubbo.Rule{{Host: "*"}}}, "protocols[0].protocol"},
+		"a rule with a broken pattern": {dubbo.Options{Protocols: []dubbo.Rule{{Host: "a*b*", Protocol: "tri"}}}, "protocols[0].host"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := dubbo.NewZooKeeper(tt.o); err == nil || !strings.Contains(err.Error(), tt.want) {

@@ -7,7 +7,6 @@ package dubbo
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -30,19 +29,18 @@ const (
 
 // Options tune a codec. The zero value is usable as it is.
 type Options struct {
-	Root         string            // ZooKeeper: the parent that holds the interfaces; empty: DefaultRoot
-	Services     string            // ZooKeeper: the parent that holds the applications; empty: DefaultServices
-	Namespace    string            // Nacos: the namespace id; empty is public
-	Group        string            // Nacos: the group; empty: DefaultGroup
-	Protocol     string            // of endpoints that neither a rule nor their registry names one for; empty: DefaultProtocol
-	Protocols    []Rule            // the first that matches decides
-	Applications []AppRule         // which application a service belongs to; the first that fits decides
-	Mark         metadata.Mark     // whose the entries are; the path is that of each endpoint
-	Subsets      bool              // write meshSubset where the source reports it
-	Tags         bool              // write dubbo.tag, which hides a provider from consumers without the tag
-	Params       map[string]string // written to every provider as they are
-	MaxMetadata  int               // bytes of names and values that one provider may have; 0: the form's own limit
-	Reserve      int               // bytes of that which are added later, as by the signature of a mark
+	Root         string        // ZooKeeper: the parent that holds the interfaces; empty: DefaultRoot
+	Services     string        // ZooKeeper: the parent that holds the applications; empty: DefaultServices
+	Namespace    string        // Nacos: the namespace id; empty is public
+	Group        string        // Nacos: the group; empty: DefaultGroup
+	Protocol     string        // of endpoints that neither a rule nor their registry names one for; empty: DefaultProtocol
+	Protocols    []Rule        // the first that matches decides
+	Applications []AppRule     // which application a service belongs to; the first that fits decides
+	Mark         metadata.Mark // whose the entries are; the path is that of each endpoint
+	Subsets      bool          // write meshSubset where the source reports it
+	Tags         bool          // write dubbo.tag, which hides a provider from consumers without the tag
+	MaxMetadata  int           // bytes of names and values that one provider may have; 0: the form's own limit
+	Reserve      int           // bytes of that which are added later, as by the signature of a mark
 }
 
 // Rule says which protocol the endpoints of some services speak.
@@ -73,8 +71,7 @@ func defaults(o Options) (Options, error) {
 	o.Services = "/" + strings.Trim(orElse(o.Services, DefaultServices), "/")
 	o.Group = orElse(o.Group, DefaultGroup)
 	o.Protocol = orElse(o.Protocol, DefaultProtocol)
-	o.Protocols, o.Params = slices.Clone(o.Protocols), maps.Clone(o.Params)
-	o.Applications = slices.Clone(o.Applications)
+	o.Protocols, o.Applications = slices.Clone(o.Protocols), slices.Clone(o.Applications)
 	var problems []error
 	for name, root := range map[string]string{"root": o.Root, "services": o.Services} {
 		if err := checkRoot(root); err != nil {
@@ -87,11 +84,6 @@ func defaults(o Options) (Options, error) {
 	for i, r := range o.Protocols {
 		if err := r.check(); err != nil {
 			problems = append(problems, fmt.Errorf("protocols[%d].%w", i, err))
-		}
-	}
-	for _, k := range slices.Sorted(maps.Keys(o.Params)) {
-		if k == "" || reserved(k) || volatile(k) {
-			problems = append(problems, fmt.Errorf("params: %q is written by the bridge itself; take it out", k))
 		}
 	}
 	return o, errors.Join(problems...)
