@@ -346,7 +346,7 @@ func (d *draft) beside(change registry.Change) registry.Change {
 			change.Want = append(change.Want, w.Old.Entry)
 		}
 	}
-	change.Want = registry.Sorted(slices.Values(change.Want))
+	change.Want = registry.Sorted(change.Want)
 	return change
 }
 

@@ -183,7 +183,7 @@ func TestZooKeeperTarget_Restart(t *testing.T) {
 				for _, h := range eventuallyReads(t, second, f.group(n)) {
 					got = append(got, h.Entry)
 				}
-				if want := registry.Sorted(slices.Values(f.creates(n, 0, 5).Want)); !slices.Equal(got, want) {
+				if want := registry.Sorted(f.creates(n, 0, 5).Want); !slices.Equal(got, want) {
 					t.Errorf("%v, want %v", got, want)
 				}
 			}

@@ -3,7 +3,6 @@ package registry
 import (
 	"cmp"
 	"fmt"
-	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -61,15 +60,28 @@ func IsPart(key string) bool { return strings.HasPrefix(key, PartPrefix) }
 func IsEndpoint(key string) bool { return key != HeadKey && !IsPart(key) }
 
 // Compare orders entries by group and key, the order that all output follows.
-func (e Entry) Compare(o Entry) int {
-	if e.Group == o.Group { // as nearly always
-		return cmp.Compare(e.Key, o.Key)
+func (e Entry) Compare(o Entry) int { return compareEntries(&e, &o) }
+
+func compareEntries(a, b *Entry) int {
+	if a.Group == b.Group { // as nearly always
+		return cmp.Compare(a.Key, b.Key)
 	}
-	return cmp.Or(e.Group.Compare(o.Group), cmp.Compare(e.Key, o.Key))
+	return cmp.Or(a.Group.Compare(b.Group), cmp.Compare(a.Key, b.Key))
 }
 
-// Sorted returns entries in the order all output follows.
-func Sorted(entries iter.Seq[Entry]) []Entry { return slices.SortedFunc(entries, Entry.Compare) }
+// Sorted returns entries in the order all output follows, in a slice of its own.
+func Sorted(entries []Entry) []Entry {
+	order := make([]*Entry, len(entries)) // pointers, because a sort moves them often
+	for i := range entries {
+		order[i] = &entries[i]
+	}
+	slices.SortFunc(order, compareEntries)
+	sorted := slices.Grow([]Entry(nil), len(entries))
+	for _, e := range order {
+		sorted = append(sorted, *e)
+	}
+	return sorted
+}
 
 // Held is an entry found in a target. Of an entry that is being replaced both
 // may be found, under one key.
@@ -110,7 +122,7 @@ func (c Change) Keep(may func(Held) bool) Change {
 			want = append(want, h.Entry)
 		}
 	}
-	c.Delete, c.Want = kept, Sorted(slices.Values(want))
+	c.Delete, c.Want = kept, Sorted(want)
 	return c
 }
 
@@ -134,7 +146,7 @@ func (c Change) KeepPuts(may func(Write) bool) Change {
 		return c
 	}
 	want := slices.DeleteFunc(slices.Clone(c.Want), func(e Entry) bool { return left[e] })
-	c.Put, c.Want = kept, Sorted(slices.Values(append(want, olds...)))
+	c.Put, c.Want = kept, Sorted(append(want, olds...))
 	return c
 }
 

@@ -139,7 +139,7 @@ func (f Fixture) write(t *testing.T, n int, want ...registry.Entry) {
 // change works out how to come from what is held to exactly these entries of
 // ours.
 func (f Fixture) change(held []registry.Held, n int, want ...registry.Entry) registry.Change {
-	c := registry.Change{Group: f.Group(n), Want: registry.Sorted(slices.Values(want))}
+	c := registry.Change{Group: f.Group(n), Want: registry.Sorted(want)}
 	ours := make(map[string]registry.Held)
 	for _, h := range held {
 		if h.Owner == f.Owner {
@@ -204,7 +204,7 @@ func (f Fixture) expect(t *testing.T, n int, want ...registry.Entry) {
 		}
 		got = append(got, h.Entry)
 	}
-	want = registry.Sorted(slices.Values(want))
+	want = registry.Sorted(want)
 	if !slices.Equal(got, want) {
 		t.Fatalf("group %d holds\n%v\nwant\n%v", n, got, want)
 	}

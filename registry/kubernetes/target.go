@@ -206,7 +206,7 @@ func (s stored) entries(vips netip.Prefix) (all []registry.Entry) {
 		all = s.service.Entries(vips)
 	}
 	if s.rule != nil {
-		all = registry.Sorted(slices.Values(append(all, s.rule.SubsetsEntry(s.service))))
+		all = registry.Sorted(append(all, s.rule.SubsetsEntry(s.service)))
 	}
 	return all
 }

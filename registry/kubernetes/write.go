@@ -264,7 +264,7 @@ func apply(held []registry.Entry, c registry.Change) []registry.Entry {
 			out = append(out, e)
 		}
 	}
-	return registry.Sorted(slices.Values(out))
+	return registry.Sorted(out)
 }
 
 // conditions reports whether all that a change replaces or deletes is still as it

@@ -23,7 +23,7 @@ func withOverlap(o *zookeeper.TargetOptions) {
 func beside(old registry.Held, next registry.Entry) registry.Change {
 	return registry.Change{
 		Group: next.Group, Put: []registry.Write{{New: next, Old: &old, Beside: true}},
-		Want: registry.Sorted(slices.Values([]registry.Entry{old.Entry, next})),
+		Want: registry.Sorted([]registry.Entry{old.Entry, next}),
 	}
 }
 
@@ -94,7 +94,7 @@ func TestReplace_Overlapping(t *testing.T) {
 			change.Put = append(change.Put, registry.Write{New: ours(0, n, 1), Old: &h, Beside: true})
 			change.Want = append(change.Want, ours(0, n, 1), h.Entry)
 		}
-		change.Want = registry.Sorted(slices.Values(change.Want))
+		change.Want = registry.Sorted(change.Want)
 		write(t, tg, change)
 		held := read(t, tg, groupN(0))
 		next := slices.DeleteFunc(slices.Clone(held), func(h registry.Held) bool { return !strings.Contains(h.Value, "|v1|") })
