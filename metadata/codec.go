@@ -112,6 +112,29 @@ func JSON(v any) string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
+// AppendText writes a text as JSON does.
+func AppendText(b []byte, s string) []byte {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
+			return append(b, JSON(s)...)
+		}
+	}
+	return append(append(append(b, '"'), s...), '"')
+}
+
+// AppendObject writes n texts by their keys as JSON does, in order.
+func AppendObject(b []byte, n int, field func(i int) (key, value string)) []byte {
+	b = append(b, '{')
+	for i := range n {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		k, v := field(i)
+		b = AppendText(append(AppendText(b, k), ':'), v)
+	}
+	return append(b, '}')
+}
+
 // A Replacement is how a changed entry takes the place of the one before in
 // ZooKeeper. It follows who reads the format: what consumers watch, and what
 // they do meanwhile.

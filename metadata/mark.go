@@ -257,16 +257,23 @@ func Stamp(url string) string {
 	if from < 0 {
 		return url
 	}
+	b := []byte(url)
+	PutStamp(b, from)
+	return string(b)
+}
+
+// PutStamp is Stamp where the place of the stamp is known, in place.
+func PutStamp(url []byte, from int) {
 	before, after := url[:from], url[from+len(NoStamp):]
-	return before + strconv.FormatUint(firstStamp+fnv64a(before, after)%stamps, 10) + after
+	strconv.AppendUint(before, firstStamp+fnv64a(before, after)%stamps, 10) // as many digits
 }
 
 // fnv64a is the hash of hash/fnv over texts, without a copy of them.
-func fnv64a(texts ...string) uint64 {
+func fnv64a(texts ...[]byte) uint64 {
 	h := uint64(14695981039346656037)
 	for _, t := range texts {
-		for i := range len(t) {
-			h = (h ^ uint64(t[i])) * 1099511628211
+		for _, c := range t {
+			h = (h ^ uint64(c)) * 1099511628211
 		}
 	}
 	return h

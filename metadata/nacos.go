@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"net"
 	"net/netip"
 	"slices"
@@ -59,15 +58,25 @@ func (i NacosInstance) Key() string {
 // String returns the instance in canonical form: JSON with the fields in a
 // fixed and the metadata in key order.
 func (i NacosInstance) String() string {
+	i.Metadata = validText(i.Metadata)
+	var room [32]string
+	return i.Text(sortedFields(room[:0], i.Metadata))
+}
+
+// Text is String with n other fields of metadata, in key order.
+func (i NacosInstance) Text(n int, field func(i int) (key, value string)) string {
 	if i.Cluster == "" {
 		i.Cluster = DefaultNacosCluster
 	}
-	if i.plain() {
-		var room [2 * MaxNacosMetadata]byte
-		return string(i.append(room[:0]))
-	}
-	i.Metadata = validText(i.Metadata)
-	return JSON(i)
+	var room [2 * MaxNacosMetadata]byte
+	return string(i.append(room[:0], n, field))
+}
+
+// sortedFields returns the fields of a map in key order. Their keys go to room.
+func sortedFields(room []string, m map[string]string) (n int, field func(i int) (key, value string)) {
+	keys := slices.AppendSeq(room, maps.Keys(m))
+	slices.Sort(keys)
+	return len(keys), func(i int) (string, string) { return keys[i], m[keys[i]] }
 }
 
 // validText returns metadata that JSON keeps as it is, never nil.
@@ -164,64 +173,27 @@ func SizeOf(m map[string]string) int {
 	return n
 }
 
-// Nearly all instances hold plain text and whole weights. There may be a
-// million of them, so these are written and read without reflection. What is
-// read so is written again and compared: anything else, however close, is left
-// to encoding/json.
+// There may be a million instances, so they are written and read without
+// reflection. What is read so is written again and compared: anything else,
+// however close, is left to encoding/json.
 
-// The parts of a plain instance in JSON.
-const (
-	nacosIP        = `{"ip":"`
-	nacosPort      = `","port":`
-	nacosWeight    = `,"weight":`
-	nacosHealthy   = `,"healthy":`
-	nacosEnabled   = `,"enabled":`
-	nacosEphemeral = `,"ephemeral":`
-	nacosCluster   = `,"clusterName":"`
-	nacosMetadata  = `","metadata":{`
-)
-
-// plain reports whether append can write the instance.
-func (i NacosInstance) plain() bool {
-	for k, v := range i.Metadata {
-		if !plainText(k) || !plainText(v) {
-			return false
-		}
-	}
-	whole := i.Weight >= 0 && i.Weight <= MaxNacosWeight && i.Weight == float64(int(i.Weight)) && !math.Signbit(i.Weight)
-	return whole && plainText(i.IP) && plainText(i.Cluster)
+// append writes an instance as encoding/json does.
+func (i NacosInstance) append(b []byte, n int, field func(i int) (key, value string)) []byte {
+	b = AppendText(append(b, `{"ip":`...), i.IP)
+	b = strconv.AppendUint(append(b, `,"port":`...), uint64(i.Port), 10)
+	b = appendNumber(append(b, `,"weight":`...), i.Weight)
+	b = strconv.AppendBool(append(b, `,"healthy":`...), i.Healthy)
+	b = strconv.AppendBool(append(b, `,"enabled":`...), i.Enabled)
+	b = strconv.AppendBool(append(b, `,"ephemeral":`...), i.Ephemeral)
+	b = AppendText(append(b, `,"clusterName":`...), i.Cluster)
+	return append(AppendObject(append(b, `,"metadata":`...), n, field), '}')
 }
 
-// plainText reports whether a text is in JSON as it is.
-func plainText(s string) bool {
-	for i := range len(s) {
-		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
-			return false
-		}
+func appendNumber(b []byte, f float64) []byte {
+	if n := int64(f); n > 0 && n <= MaxNacosWeight && float64(n) == f {
+		return strconv.AppendInt(b, n, 10)
 	}
-	return true
-}
-
-// append writes a plain instance as encoding/json does.
-func (i NacosInstance) append(b []byte) []byte {
-	b = append(append(append(b, nacosIP...), i.IP...), nacosPort...)
-	b = strconv.AppendUint(b, uint64(i.Port), 10)
-	b = strconv.AppendInt(append(b, nacosWeight...), int64(i.Weight), 10)
-	b = strconv.AppendBool(append(b, nacosHealthy...), i.Healthy)
-	b = strconv.AppendBool(append(b, nacosEnabled...), i.Enabled)
-	b = strconv.AppendBool(append(b, nacosEphemeral...), i.Ephemeral)
-	b = append(append(append(b, nacosCluster...), i.Cluster...), nacosMetadata...)
-	var room [32]string
-	keys := slices.AppendSeq(room[:0], maps.Keys(i.Metadata))
-	slices.Sort(keys)
-	for n, k := range keys {
-		if n > 0 {
-			b = append(b, ',')
-		}
-		b = append(append(append(b, '"'), k...), `":"`...)
-		b = append(append(b, i.Metadata[k]...), '"')
-	}
-	return append(b, "}}"...)
+	return append(b, JSON(f)...)
 }
 
 // readPlain reads what append writes, and reports whether it was exactly that.
@@ -232,16 +204,16 @@ func readPlain(s string) (NacosInstance, bool) {
 		part, rest, _ = strings.Cut(rest, upTo)
 		return part
 	}
-	next(nacosIP)
+	next(`{"ip":"`)
 	var in NacosInstance
-	in.IP = next(nacosPort)
-	port, _ := strconv.ParseUint(next(nacosWeight), 10, 16) // what is none differs below
-	weight, _ := strconv.Atoi(next(nacosHealthy))
+	in.IP = next(`","port":`)
+	port, _ := strconv.ParseUint(next(`,"weight":`), 10, 16) // what is none differs below
+	weight, _ := strconv.Atoi(next(`,"healthy":`))
 	in.Port, in.Weight = uint16(port), float64(weight)
-	in.Healthy = next(nacosEnabled) == "true"
-	in.Enabled = next(nacosEphemeral) == "true"
-	in.Ephemeral = next(nacosCluster) == "true"
-	in.Cluster = next(nacosMetadata)
+	in.Healthy = next(`,"enabled":`) == "true"
+	in.Enabled = next(`,"ephemeral":`) == "true"
+	in.Ephemeral = next(`,"clusterName":"`) == "true"
+	in.Cluster = next(`","metadata":{`)
 	rest = strings.TrimSuffix(rest, `"}}`)
 	in.Metadata = make(map[string]string, strings.Count(rest, `","`)+1)
 	for pair := range strings.SplitSeq(strings.TrimPrefix(rest, `"`), `","`) {
@@ -249,6 +221,8 @@ func readPlain(s string) (NacosInstance, bool) {
 			in.Metadata[k] = v
 		}
 	}
+	var keys [32]string
+	n, field := sortedFields(keys[:0], in.Metadata)
 	var again [MaxNacosMetadata]byte
-	return in, in.plain() && string(in.append(again[:0])) == s
+	return in, string(in.append(again[:0], n, field)) == s
 }

@@ -50,10 +50,16 @@ func (p *Projection) Entries(s *registry.Service) ([]registry.Entry, error) {
 		} else if err != nil {
 			return nil, err //nolint:wrapcheck // the format says which part
 		}
-		entries = append(entries, part...)
+		if len(entries) == 0 {
+			entries = part
+		} else {
+			entries = append(entries, part...)
+		}
 	}
 	for i := range entries {
-		entries[i] = p.Signer.Sign(entries[i])
+		if p.Signer != nil {
+			entries[i] = p.Signer.Sign(entries[i])
+		}
 	}
 	if out.Reason = errors.Join(left...); out.Reason == nil {
 		return entries, nil
@@ -187,6 +193,7 @@ func (r Route) Pass(s *registry.Service) (*registry.Service, error) {
 		}
 	}
 	var left []error
+	var from, to registry.Path // of the endpoint before: most came by one path
 	kept := make([]registry.Endpoint, 0, len(s.Endpoints))
 	for _, e := range s.Endpoints {
 		path := cmp.Or(e.Path, s.Path)
@@ -194,7 +201,10 @@ func (r Route) Pass(s *registry.Service) (*registry.Service, error) {
 			left = append(left, fmt.Errorf("endpoint %s: %w", naming.Quote(e.Address()), err))
 			continue
 		}
-		e.Path = path + registry.Path(r.From)
+		if to == "" || path != from {
+			from, to = path, path+registry.Path(r.From)
+		}
+		e.Path = to
 		kept = append(kept, e)
 	}
 	if len(kept) == 0 && len(left) > 0 {
