@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/xds-bridge/xds-bridge/metadata"
@@ -47,14 +48,10 @@ const (
 
 // An instance is what an application registers at one address.
 type instance struct {
-	host      string
-	port      uint16
+	*site              // the first of its endpoints
 	protocols []spoken // by name
-	weight    uint32   // Dubbo's
-	tag       string
 	revision  string
-	mark      string
-	may       []param
+	draft     []param
 }
 
 // spoken is a protocol with the path at which it serves the interface; empty:
@@ -66,6 +63,7 @@ type claim struct {
 	app       string
 	reports   map[string]string // by revision
 	instances []instance        // by address
+	index     map[string]int    // of the instances, by address
 }
 
 // claims works out what is written for a service, by application, and why the
@@ -83,18 +81,23 @@ func (o *Options) claims(s *registry.Service, form appForm) (all []*claim, inter
 		return nil, nil, left
 	}
 	byApp := make(map[string]*claim)
+	host, port := splitName(s.Name)
+	rule, ruled := o.applicationOf(host, port)
 	for i := range sites {
-		app, err := o.applicationOf(s, sites[i].endpoint)
-		if err != nil {
-			left = append(left, fmt.Errorf("endpoint %s: %w", sites[i].endpoint.Address(), err))
-			continue
+		app := rule
+		if !ruled {
+			app = cmp.Or(sites[i].application, kubernetesName(host))
 		}
 		c := byApp[app]
 		if c == nil {
-			c = &claim{app: app, reports: make(map[string]string)}
+			if err := checkApplication(app); err != nil {
+				left = append(left, fmt.Errorf("endpoint %s: %w", sites[i].endpoint.Address(), err))
+				continue
+			}
+			c = &claim{app: app, reports: make(map[string]string), index: make(map[string]int, len(sites))}
 			byApp[app] = c
 		}
-		c.add(s, &sites[i])
+		c.add(&sites[i])
 	}
 	for _, app := range slices.Sorted(maps.Keys(byApp)) {
 		c := byApp[app]
@@ -105,54 +108,51 @@ func (o *Options) claims(s *registry.Service, form appForm) (all []*claim, inter
 }
 
 // add takes an endpoint in: several protocols at one address are one instance.
-func (c *claim) add(s *registry.Service, st *site) {
-	e := st.endpoint
-	for i := range c.instances {
-		if in := &c.instances[i]; in.host == e.Host && in.port == e.Port {
-			in.protocols = append(in.protocols, spoken{st.protocol, e.URLPath})
-			slices.SortFunc(in.protocols, func(a, b spoken) int { return cmp.Compare(a.protocol, b.protocol) })
-			return
-		}
+func (c *claim) add(st *site) {
+	s := spoken{st.protocol, st.endpoint.URLPath}
+	if i, ok := c.index[st.address]; ok {
+		in := &c.instances[i]
+		in.protocols = append(in.protocols, s)
+		slices.SortFunc(in.protocols, func(a, b spoken) int { return cmp.Compare(a.protocol, b.protocol) })
+		return
 	}
-	c.instances = append(c.instances, instance{
-		host: e.Host, port: e.Port, protocols: []spoken{{st.protocol, e.URLPath}},
-		weight: dubboWeight(s, e), tag: st.tag, mark: st.mark, may: st.may,
-	})
+	c.index[st.address] = len(c.instances)
+	c.instances = append(c.instances, instance{site: st, protocols: []spoken{s}})
 }
 
 // finish gives every instance its revision. Instances that provide the same
 // share one.
 func (o *Options) finish(c *claim, interfaces []registry.Interface) {
-	known := make(map[string]string) // revisions by what distinguishes documents
+	type document struct {
+		weight               uint32
+		protocols, mark, tag string
+	}
+	known := make(map[document]string) // revisions by what distinguishes documents
 	for i := range c.instances {
 		in := &c.instances[i]
-		id := fmt.Sprint(in.weight, in.protocols, in.mark, in.tag)
-		if known[id] == "" {
-			revision, text := o.report(c.app, interfaces, in)
-			known[id], c.reports[revision] = revision, text
+		d := document{weight: in.weight(), mark: in.mark, tag: in.tag}
+		for _, p := range in.protocols {
+			d.protocols += p.protocol + "/" + p.path + "\n"
 		}
-		in.revision = known[id]
+		if known[d] == "" {
+			revision, text := o.report(c.app, interfaces, in)
+			known[d], c.reports[revision] = revision, text
+		}
+		in.revision = known[d]
 	}
 }
 
 var errNoApplication = errors.New("no application: name one by a rule of names")
 
-// applicationOf returns the application that an endpoint belongs to: that of
-// the first rule that fits, what the registry says, or the name that a host of
-// Kubernetes begins with.
-func (o *Options) applicationOf(s *registry.Service, e *registry.Endpoint) (string, error) {
-	host, port := splitName(s.Name)
-	app := cmp.Or(e.Attributes[paramApplication], s.Application, kubernetesName(host))
+// applicationOf returns the application of the first rule that fits a service,
+// false where none does.
+func (o *Options) applicationOf(host string, port uint16) (string, bool) {
 	for _, r := range o.Applications {
 		if name, ok := r.name(host, port); ok {
-			app = name
-			break
+			return name, true
 		}
 	}
-	if app == "" {
-		return "", errNoApplication
-	}
-	return app, checkApplication(app)
+	return "", false
 }
 
 // kubernetesName returns the name of a Kubernetes service by its host, which
@@ -187,7 +187,9 @@ const maxApplication = 200
 func checkApplication(app string) error {
 	const allowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_."
 	switch {
-	case app == "" || app == "." || app == ".." || len(app) > maxApplication || strings.Trim(app, allowed) != "":
+	case app == "":
+		return errNoApplication
+	case app == "." || app == ".." || len(app) > maxApplication || strings.Trim(app, allowed) != "":
 		return fmt.Errorf("application %s: Dubbo takes letters, digits and - _ . alone", naming.Quote(app))
 	case app == "config" || app == "mapping" || app == "metadata":
 		return fmt.Errorf("application %q %w", app, errReserved)
@@ -198,7 +200,7 @@ func checkApplication(app string) error {
 // An appForm renders what a claim holds.
 type appForm interface {
 	group(app string) registry.Group
-	instance(s *registry.Service, app string, in *instance) (registry.Entry, error)
+	instance(in *instance, app, distinction string) (registry.Entry, error)
 	reports(app, revision, text string) []registry.Entry
 	checkMapping(iface string) error
 }
@@ -207,25 +209,36 @@ type appForm interface {
 func (o *Options) encodeApps(s *registry.Service, form appForm) ([]registry.Entry, error) {
 	var entries []registry.Entry
 	claims, interfaces, left := o.claims(s, form)
+	d := distinction(s)
 	for _, c := range claims {
-		part, err := o.renderApp(s, c, interfaces, form)
+		part, err := renderApp(c, d, interfaces, form)
 		entries = append(entries, part...)
 		left = append(left, err...)
 	}
-	slices.SortFunc(entries, registry.Entry.Compare)
-	return metadata.Encoded(s, entries, left) //nolint:wrapcheck // the error names the service
+	return metadata.Encoded(s, registry.Sorted(entries), left) //nolint:wrapcheck // the error names the service
 }
 
-func (*Options) renderApp(s *registry.Service, c *claim, interfaces []registry.Interface, form appForm) (entries []registry.Entry, left []error) {
+func renderApp(c *claim, distinction string, interfaces []registry.Interface, form appForm) (entries []registry.Entry, left []error) {
 	used := make(map[string]bool)
+	var before *instance
 	for i := range c.instances {
-		e, err := form.instance(s, c.app, &c.instances[i])
+		in := &c.instances[i]
+		if before != nil && before.labels == in.labels {
+			in.draft = before.draft
+		} else {
+			in.draft = in.labels.draft(
+				param{key: metaStorage, value: storageRemote},
+				param{key: metaEndpoints, rank: rankEndpoints},
+				param{key: metaRevision, rank: rankRevision})
+		}
+		before = in
+		e, err := form.instance(in, c.app, distinction)
 		if err != nil {
 			left = append(left, err)
 		}
 		if e.Key != "" {
 			entries = append(entries, e)
-			used[c.instances[i].revision] = true
+			used[in.revision] = true
 		}
 	}
 	if len(entries) == 0 {
@@ -276,27 +289,25 @@ type port struct {
 	Protocol string `json:"protocol"`
 }
 
-// metadataOf returns the metadata of an instance within a limit of bytes, and
-// the keys of what found no room.
-func (in *instance) metadataOf(limit int) (map[string]string, []string, error) {
-	ports := make([]port, 0, len(in.protocols))
-	for _, p := range in.protocols {
-		ports = append(ports, port{int(in.port), p.protocol})
+// metadataOf returns the metadata of an instance within a limit of bytes, in
+// key order, and the keys of what found no room.
+func (in *instance) metadataOf(limit int) (params []param, dropped []string, err error) {
+	ports := make([]byte, 0, 64)
+	for i, p := range in.protocols {
+		ports = append(append(ports, "[,"[min(i, 1)]), `{"port":`...)
+		ports = strconv.AppendUint(ports, uint64(in.endpoint.Port), 10)
+		ports = append(metadata.AppendText(append(ports, `,"protocol":`...), p.protocol), '}')
 	}
-	must := []param{{metaEndpoints, metadata.JSON(ports)}, {metaRevision, in.revision}, {metaStorage, storageRemote}}
-	if in.mark != "" {
-		must = append(must, param{metadata.MarkKey, in.mark})
+	v := in.values()
+	v[rankEndpoints], v[rankRevision] = string(append(ports, ']')), in.revision
+	params, dropped, err = fit(in.params(in.draft, &v), limit)
+	if err != nil {
+		return nil, nil, fmt.Errorf("endpoint %s: %w", in.address, err)
 	}
-	if n := sizeOf(must); n > limit {
-		return nil, nil, fmt.Errorf("endpoint %s: metadata of %d bytes, at most %d", hostPort(in.host, in.port), n, limit)
-	}
-	may := slices.DeleteFunc(slices.Clone(in.may), func(p param) bool {
-		return p.key == paramApplication
-	})
-	all, dropped := fit(must, may, limit)
-	out := make(map[string]string, len(all))
-	for _, p := range all {
-		out[p.key] = p.value
-	}
-	return out, dropped, nil
+	return params, dropped, nil
+}
+
+// tooMuch is the note about metadata that found no room.
+func (in *instance) tooMuch(limit int, dropped []string) error {
+	return tooMuch(in.protocols[0].protocol+"://"+in.address, limit, dropped)
 }

@@ -67,22 +67,23 @@ func (n *NacosApp) group(app string) registry.Group {
 // clusterPrefix begins the clusters of instances that come from a registry.
 const clusterPrefix = "xdsb-"
 
-func (n *NacosApp) instance(s *registry.Service, app string, in *instance) (registry.Entry, error) {
-	if _, err := netip.ParseAddr(in.host); err != nil {
-		return registry.Entry{}, fmt.Errorf("endpoint %s: Nacos takes IP addresses only", hostPort(in.host, in.port))
+func (n *NacosApp) instance(in *instance, app, distinction string) (registry.Entry, error) {
+	e := in.endpoint
+	if _, err := netip.ParseAddr(e.Host); err != nil {
+		return registry.Entry{}, fmt.Errorf("endpoint %s: Nacos takes IP addresses only", in.address)
 	}
-	meta, dropped, err := in.metadataOf(n.o.MaxMetadata)
+	params, dropped, err := in.metadataOf(n.o.MaxMetadata)
 	if err != nil {
 		return registry.Entry{}, err
 	}
 	i := metadata.NacosInstance{
-		IP: in.host, Port: in.port, Weight: float64(min(max(in.weight, 1), metadata.MaxNacosWeight)), Enabled: true, Healthy: true, Ephemeral: true,
-		Cluster: metadata.DefaultNacosCluster, Metadata: meta,
+		IP: e.Host, Port: e.Port, Weight: float64(min(max(in.weight(), 1), metadata.MaxNacosWeight)), Enabled: true, Healthy: true, Ephemeral: true,
 	}
-	if d := distinction(s); d != "" {
-		i.Cluster = clusterPrefix + d
+	if distinction != "" {
+		i.Cluster = clusterPrefix + distinction
 	}
-	return registry.Entry{Group: n.group(app), Key: i.Key(), Value: i.String()}, errors.Join(onlyJava(hostPort(in.host, in.port)), in.tooMuch(n.o.MaxMetadata, dropped))
+	return registry.Entry{Group: n.group(app), Key: i.Key(), Value: i.Text(fieldsOf(params))},
+		errors.Join(onlyJava(in.address), in.tooMuch(n.o.MaxMetadata, dropped))
 }
 
 func (n *NacosApp) reports(app, revision, text string) []registry.Entry {

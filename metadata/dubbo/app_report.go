@@ -60,7 +60,7 @@ func reportParams(app string, i registry.Interface, in *instance) map[string]str
 	if i.Group != "" {
 		params[paramGroup] = i.Group
 	}
-	params[paramWeight] = strconv.FormatUint(uint64(in.weight), 10)
+	params[paramWeight] = strconv.FormatUint(uint64(in.weight()), 10)
 	if in.tag != "" {
 		params[paramTag] = in.tag
 	}

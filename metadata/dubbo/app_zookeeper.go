@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/xds-bridge/xds-bridge/metadata"
@@ -86,24 +87,31 @@ type payload struct {
 
 // instance implements appForm. An error beside an entry reports metadata that
 // was left out.
-func (z *ZooKeeperApp) instance(s *registry.Service, app string, in *instance) (registry.Entry, error) {
-	meta, dropped, err := in.metadataOf(z.o.MaxMetadata)
+func (z *ZooKeeperApp) instance(in *instance, app, distinction string) (registry.Entry, error) {
+	params, dropped, err := in.metadataOf(z.o.MaxMetadata)
 	if err != nil {
 		return registry.Entry{}, err
 	}
-	id := hostPort(in.host, in.port)
-	if d := distinction(s); d != "" {
-		id += "~" + d
+	id := in.address
+	if distinction != "" {
+		id += "~" + distinction
 	}
-	c := curator{
-		Name: app, ID: id, Address: in.host, Port: in.port,
-		Payload: payload{Class: instanceClass, ID: id, Name: app, Metadata: meta},
-	}
-	return registry.Entry{Group: z.group(app), Key: id, Value: metadata.JSON(c)}, in.tooMuch(z.o.MaxMetadata, dropped)
+	return registry.Entry{Group: z.group(app), Key: id, Value: curatorJSON(in, app, id, params)}, in.tooMuch(z.o.MaxMetadata, dropped)
 }
 
-func (in *instance) tooMuch(limit int, dropped []string) error {
-	return tooMuch(in.protocols[0].protocol, hostPort(in.host, in.port), limit, dropped)
+// curatorJSON writes an instance as Curator does, without reflection.
+func curatorJSON(in *instance, app, id string, params []param) string {
+	b := append(in.room.text[:0], `{"name":`...)
+	b = metadata.AppendText(b, app)
+	b = metadata.AppendText(append(b, `,"id":`...), id)
+	b = metadata.AppendText(append(b, `,"address":`...), in.endpoint.Host)
+	b = strconv.AppendUint(append(b, `,"port":`...), uint64(in.endpoint.Port), 10)
+	b = append(b, `,"payload":{"@class":"`+instanceClass+`","id":`...)
+	b = metadata.AppendText(b, id)
+	b = metadata.AppendText(append(b, `,"name":`...), app)
+	n, field := fieldsOf(params)
+	b = metadata.AppendObject(append(b, `,"metadata":`...), n, field)
+	return string(append(b, "}}"...))
 }
 
 func (z *ZooKeeperApp) reports(app, revision, text string) []registry.Entry {

@@ -2,154 +2,151 @@ package dubbo
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/naming"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// provider is one interface at one address, before it takes the form of a
+// A provider is one interface at one address, before it takes the form of a
 // registry.
 type provider struct {
-	protocol string
-	host     string
-	port     uint16
-	address  string // host and port
-	iface    registry.Interface
-	path     string  // at which it serves the interface
-	must     []param // what makes it the provider it is
-	may      []param // what is written beside that, most useful first
+	*site
+	iface registry.Interface
+	group registry.Group
+	query string // of its key
+	draft []param
 }
 
-// site is an endpoint that may be written, with what all interfaces of its
+// path returns where a provider serves its interface.
+func (p *provider) path() string { return orElse(p.endpoint.URLPath, p.iface.Name) }
+
+func (p *provider) values() values {
+	v := p.site.values()
+	v[rankWeight] = strconv.FormatUint(uint64(p.weight()), 10)
+	return v
+}
+
+// room is memory that one provider uses after the other.
+type room struct {
+	params []param
+	text   []byte
+}
+
+// A site is an endpoint that may be written, with what all interfaces of its
 // service share.
 type site struct {
-	protocol string
-	address  string
-	mark     string
+	*labels
 	endpoint *registry.Endpoint
-	tag      string // where tags are written
-	may      []param
+	protocol string
+	address  string // host and port
+	url      string // protocol and address
+	mark     string
+	room     *room
 }
 
-func (o *Options) sites(s *registry.Service, reserved func(key string) bool) (all []site, left []error) {
+// labels are what the attributes of an endpoint say, or else those of its
+// service. Endpoints with equal attributes share them.
+type labels struct {
+	application, release, tag, meshHost string
+	params                              []param  // but for the application
+	reserved                            []string // keys that consumers of Dubbo read something else into
+}
+
+// sites returns the endpoints that may be written, and why the others may not.
+// The keys that own has are the form's.
+func (o *Options) sites(s *registry.Service, own func(key string) bool) (all []site, left []error) {
 	if len(s.Interfaces) == 0 {
 		return nil, nil
 	}
-	type place struct{ protocol, address string }
-	seen := make(map[place]struct{}, len(s.Endpoints))
+	protocols := o.protocolsOf(s)
+	seen := make(map[string]struct{}, len(s.Endpoints))
 	all = make([]site, 0, len(s.Endpoints))
-	unsaid := make(metadata.Reserved)
+	reserved := make(metadata.Reserved)
+	memory := &room{params: make([]param, 0, 64), text: make([]byte, 0, maxURL)}
+	var l *labels // of the endpoint before, and its attributes
+	var of registry.Attributes
 	for i := range s.Endpoints {
 		e := &s.Endpoints[i]
 		if !e.Health.Offered() {
 			continue
 		}
-		st, err := o.site(s, e)
+		if l == nil || !maps.Equal(e.Attributes, of) {
+			l, of = o.labels(s, e, own), e.Attributes
+		}
+		st, err := o.site(s, e, site{labels: l, room: memory}, protocols)
+		if err == nil {
+			if _, twice := seen[st.url]; twice {
+				err = fmt.Errorf("endpoint %s is there twice", st.url)
+			}
+		}
 		if err != nil {
 			left = append(left, err)
 			continue
 		}
-		at := place{st.protocol, st.address}
-		if _, ok := seen[at]; ok {
-			left = append(left, fmt.Errorf("endpoint %s://%s is there twice", st.protocol, st.address))
-			continue
+		seen[st.url] = struct{}{}
+		for _, key := range l.reserved {
+			reserved[key]++
 		}
-		seen[at] = struct{}{}
-		users(s, &st, reserved, unsaid)
 		all = append(all, st)
 	}
-	if err := unsaid.Note("Dubbo"); err != nil {
+	if err := reserved.Note("Dubbo"); err != nil {
 		left = append(left, err)
 	}
 	return all, left
 }
 
-func (o *Options) site(s *registry.Service, e *registry.Endpoint) (site, error) {
+func (o *Options) site(s *registry.Service, e *registry.Endpoint, st site, protocols protocols) (site, error) {
 	if err := checkAddress(e.Host, e.Port); err != nil {
 		return site{}, fmt.Errorf("endpoint %w", err)
 	}
-	protocol := o.protocolOf(s, e)
-	if err := checkProtocol(protocol); err != nil {
+	st.endpoint, st.protocol = e, protocols.of(e)
+	if err := checkProtocol(st.protocol); err != nil {
 		return site{}, fmt.Errorf("endpoint %s: %w", e.Address(), err)
 	}
-	mark, err := o.markOf(s, e)
-	if err != nil {
+	var err error
+	if st.mark, err = o.Mark.Of(s, e); err != nil {
 		return site{}, fmt.Errorf("endpoint %s: %w", e.Address(), err)
 	}
-	st := site{protocol: protocol, address: hostPort(e.Host, e.Port), mark: mark, endpoint: e, tag: attribute(s, e, paramTag), may: o.may(s, e)}
 	if st.tag != "" && !o.Tags {
 		return site{}, fmt.Errorf("endpoint %s: %w", e.Address(), metadata.Tagged(st.tag))
 	}
+	st.url = string(appendHostPort(append(append(st.room.text[:0], st.protocol...), "://"...), e.Host, e.Port))
+	st.address = st.url[len(st.protocol)+len("://"):]
 	return st, nil
 }
 
-// markOf returns the mark of an endpoint with the path it came.
-func (o *Options) markOf(s *registry.Service, e *registry.Endpoint) (string, error) {
-	return o.Mark.Of(s, e) //nolint:wrapcheck // says what is wrong
-}
-
-// provider returns a provider. What room holds is overwritten.
-func newProvider(s *registry.Service, iface registry.Interface, st *site, room []param) provider {
-	e := st.endpoint
-	p := provider{
-		protocol: st.protocol, host: e.Host, port: e.Port, address: st.address, iface: iface, path: orElse(e.URLPath, iface.Name),
-		must: room[:0], may: st.may,
+func (o *Options) labels(s *registry.Service, e *registry.Endpoint, own func(key string) bool) *labels {
+	get := func(key string) string { return orElse(e.Attributes[key], s.Attributes[key]) }
+	l := &labels{
+		application: orElse(e.Attributes[paramApplication], s.Application),
+		release:     get(paramRelease), tag: get(paramTag), meshHost: get(paramMeshHost),
 	}
-	add := func(key, value string) {
-		if value != "" {
-			p.must = append(p.must, param{key, value})
-		}
-	}
-	add(paramCategory, "providers")
-	add(paramInterface, iface.Name)
-	add(paramVersion, iface.Version)
-	add(paramGroup, iface.Group)
-	add(paramSide, "provider")
-	add(paramWeight, strconv.FormatUint(uint64(dubboWeight(s, e)), 10))
-	add(metadata.MarkKey, st.mark)
-	return p
-}
-
-// may returns what an endpoint says beside what identifies it.
-func (o *Options) may(s *registry.Service, e *registry.Endpoint) []param {
-	all := make([]param, 0, 8+len(s.Attributes)+len(e.Attributes))
-	all = append(all, param{paramApplication, orElse(e.Attributes[paramApplication], s.Application)})
-	meshHost := attribute(s, e, paramMeshHost)
-	if meshHost != "" {
-		all = append(all, param{paramMeshWeight, strconv.FormatUint(uint64(max(1, e.Weight)), 10)})
-	}
+	l.params = append(make([]param, 0, 24),
+		param{key: metadata.MarkKey, rank: rankMark},
+		param{key: paramMeshLocality, rank: rankLocality},
+		param{key: paramMeshHost, value: l.meshHost, rank: rankHost},
+		param{key: paramMeshCluster, value: get(paramMeshCluster), rank: rankCluster},
+		param{key: paramMeshWeight, rank: rankMeshWeight},
+		param{key: paramInstance, rank: rankInstance},
+		param{key: paramTag, value: l.tag, rank: rankTag})
 	if o.Subsets {
-		all = append(all, param{paramMeshSubset, attribute(s, e, paramMeshSubset)})
+		l.params = append(l.params, param{key: paramMeshSubset, value: get(paramMeshSubset), rank: rankSubset})
 	}
-	all = append(all,
-		param{paramMeshLocality, e.Zone},
-		param{paramMeshHost, meshHost},
-		param{paramMeshCluster, attribute(s, e, paramMeshCluster)},
-		param{paramInstance, e.Instance})
-	if o.Tags {
-		all = append(all, param{paramTag, attribute(s, e, paramTag)})
-	}
-	return all
-}
-
-// users adds to a site what its endpoint says and the model has no field for,
-// and counts what consumers of Dubbo read something else into.
-func users(s *registry.Service, st *site, taken func(key string) bool, left metadata.Reserved) {
-	mesh := attribute(s, st.endpoint, paramMeshHost) != ""
-	from := len(st.may)
-	for k, v := range metadata.Attributes(s, st.endpoint) {
+	for k, v := range metadata.Attributes(s, e) {
 		switch {
-		case v == "" || ofModel(k) || mesh && k == paramMeshTLS:
-		case reserved(k) || volatile(k) || taken(k):
-			left[k]++
+		case v == "" || ofModel(k) || l.meshHost != "" && k == paramMeshTLS:
+		case reserved(k) || volatile(k) || own(k):
+			l.reserved = append(l.reserved, k)
 		default:
-			st.may = append(st.may, param{k, v})
+			l.params = append(l.params, param{key: k, value: v, rank: rankUsers})
 		}
 	}
-	slices.SortFunc(st.may[from:], param.compare)
+	return l
 }
 
 // ofModel reports whether a key reports a field of the model, or of a mesh.
@@ -161,23 +158,74 @@ func ofModel(key string) bool {
 	return false
 }
 
-// attribute returns what an endpoint says of itself, or else its service.
-func attribute(s *registry.Service, e *registry.Endpoint, key string) string {
-	return orElse(e.Attributes[key], s.Attributes[key])
+// values are what is said of one endpoint, by rank.
+type values [rankUsers]string
+
+func (st *site) values() values {
+	v := values{rankMark: st.mark, rankLocality: st.endpoint.Zone, rankInstance: st.endpoint.Instance}
+	if st.meshHost != "" {
+		v[rankMeshWeight] = strconv.FormatUint(uint64(max(1, st.endpoint.Weight)), 10)
+	}
+	return v
+}
+
+// draft returns the parameters of all endpoints with the same labels, by key.
+// Those that have a value for each endpoint have none.
+func (l *labels) draft(own ...param) []param {
+	draft := slices.Concat(own, l.params)
+	for i := range draft {
+		draft[i].plain = plain(draft[i].key) && plain(draft[i].value)
+	}
+	slices.SortFunc(draft, compareKeys)
+	return draft
+}
+
+// params returns a draft with the values of an endpoint.
+func (st *site) params(draft []param, v *values) []param {
+	all := st.room.params[:0]
+	for _, p := range draft {
+		if p.value == "" && p.rank < rankUsers {
+			p.value = v[p.rank]
+			p.plain = p.plain && plain(p.value)
+		}
+		if p.value != "" {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// A form renders providers.
+type form interface {
+	groupOf(i registry.Interface) registry.Group
+	own() []param // that no other form has
+	entry(p *provider) (registry.Entry, error)
 }
 
 // encode is Codec.Encode for a form.
-func (o *Options) encode(s *registry.Service, form func(provider) (registry.Entry, error)) ([]registry.Entry, error) {
+func (o *Options) encode(s *registry.Service, form form) ([]registry.Entry, error) {
 	sites, left := o.sites(s, func(string) bool { return false })
 	entries := make([]registry.Entry, 0, len(sites)*len(s.Interfaces))
-	room := make([]param, 0, 64) // of all providers, one after the other
 	for _, iface := range s.Interfaces {
 		if err := checkInterface(iface); err != nil {
 			left = append(left, err)
 			continue
 		}
+		own := append(form.own(),
+			param{key: paramCategory, value: naming.Providers},
+			param{key: paramInterface, value: iface.Name},
+			param{key: paramVersion, value: iface.Version},
+			param{key: paramGroup, value: iface.Group},
+			param{key: paramSide, value: "provider"},
+			param{key: paramWeight, rank: rankWeight})
+		p := provider{iface: iface, group: form.groupOf(iface), query: instanceQuery(iface)}
 		for i := range sites {
-			e, err := form(newProvider(s, iface, &sites[i], room))
+			st := &sites[i]
+			if p.site == nil || p.labels != st.labels {
+				p.draft = st.draft(append(own, param{key: paramApplication, value: st.application, rank: rankApplication})...)
+			}
+			p.site = st
+			e, err := form.entry(&p)
 			if err != nil {
 				left = append(left, err)
 			}
@@ -186,8 +234,7 @@ func (o *Options) encode(s *registry.Service, form func(provider) (registry.Entr
 			}
 		}
 	}
-	slices.SortFunc(entries, registry.Entry.Compare)
-	entries = slices.CompactFunc(entries, func(a, b registry.Entry) bool {
+	entries = slices.CompactFunc(registry.Sorted(entries), func(a, b registry.Entry) bool {
 		if sameKey(a, b) {
 			left = append(left, &metadata.Unfit{Reason: b.Key + ": another protocol is written there, and the registry holds one of each address"})
 		}
@@ -198,13 +245,12 @@ func (o *Options) encode(s *registry.Service, form func(provider) (registry.Entr
 
 func sameKey(a, b registry.Entry) bool { return a.Group == b.Group && a.Key == b.Key }
 
-// tooMuch is the note about parameters that found no room.
-func tooMuch(protocol, address string, limit int, dropped []string) error {
+// tooMuch is the note about parameters of a provider that found no room.
+func tooMuch(url string, limit int, dropped []string) error {
 	if len(dropped) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%s://%s: metadata over %d bytes or not UTF-8, left out: %.200q",
-		protocol, address, limit, strings.Join(dropped, ", "))
+	return fmt.Errorf("%s: metadata over %d bytes or not UTF-8, left out: %.200q", url, limit, strings.Join(dropped, ", "))
 }
 
 // Dubbo's weights. A provider without one has defaultWeight. Java reads an
@@ -224,17 +270,17 @@ func weightOf(mesh uint32) uint32 {
 	return uint32(min(uint64(mesh)*defaultWeight, maxWeight))
 }
 
-// dubboWeight returns the weight that is written for an endpoint. It is always
+// weight returns the weight that is written for an endpoint. It is always
 // said: Java takes no weights into account where its first provider has none. A
 // provider of dubbo-go that names none says 0 as others of dubbo-go do: beside one
 // of 100 these would get no calls.
-func dubboWeight(s *registry.Service, e *registry.Endpoint) uint32 {
-	switch {
-	case e.ZeroWeight, e.Weight == 0 && strings.HasPrefix(attribute(s, e, paramRelease), ofGo):
+func (st *site) weight() uint32 {
+	switch e := st.endpoint; {
+	case e.ZeroWeight, e.Weight == 0 && strings.HasPrefix(st.release, ofGo):
 		return 0
 	case e.Weight == 0:
 		return defaultWeight
-	case attribute(s, e, paramMeshHost) != "":
+	case st.meshHost != "":
 		return weightOf(e.Weight)
 	default:
 		return min(e.Weight, maxWeight)

@@ -42,7 +42,7 @@ func NewNacos(o Options) (*Nacos, error) {
 }
 
 // Encode implements metadata.Codec.
-func (n *Nacos) Encode(s *registry.Service) ([]registry.Entry, error) { return n.o.encode(s, n.entry) }
+func (n *Nacos) Encode(s *registry.Service) ([]registry.Entry, error) { return n.o.encode(s, n) }
 
 // Dependencies implements metadata.Codec: the format needs nothing else.
 func (*Nacos) Dependencies([]registry.Entry) []metadata.Ref { return nil }
@@ -62,25 +62,20 @@ func (*Nacos) Decode(entries, _ []registry.Entry) ([]*registry.Service, []metada
 	return services(all), failed
 }
 
-func (n *Nacos) entry(p provider) (registry.Entry, error) {
-	key := serviceKey(p.iface)
-	if _, err := netip.ParseAddr(p.host); err != nil {
+func (n *Nacos) entry(p *provider) (registry.Entry, error) {
+	e := p.endpoint
+	if _, err := netip.ParseAddr(e.Host); err != nil {
 		return registry.Entry{}, fmt.Errorf("endpoint %s: Nacos takes IP addresses only", p.address)
 	}
-	p.must = append(p.must, param{paramProtocol, p.protocol}, param{paramPath, p.path})
-	if size := sizeOf(p.must); size > n.o.MaxMetadata {
-		return registry.Entry{}, fmt.Errorf("%s: metadata of %d bytes, at most %d", p.iface.Name, size, n.o.MaxMetadata)
+	v := p.values()
+	v[rankPath], v[rankProtocol] = p.path(), p.protocol
+	params, dropped, err := fit(p.params(p.draft, &v), n.o.MaxMetadata)
+	if err != nil {
+		return registry.Entry{}, fmt.Errorf("%s: %w", p.iface.Name, err)
 	}
-	params, dropped := fit(p.must, p.may, n.o.MaxMetadata)
-	i := metadata.NacosInstance{
-		IP: p.host, Port: p.port, Weight: 1, Enabled: true, Healthy: true, Ephemeral: true,
-		Cluster: metadata.DefaultNacosCluster, Metadata: make(map[string]string, len(params)),
-	}
-	for _, q := range params {
-		i.Metadata[q.key] = q.value
-	}
-	return registry.Entry{Group: n.group(key), Key: i.Key(), Value: i.String()},
-		errors.Join(onlyJava(p.address), tooMuch(p.protocol, p.address, n.o.MaxMetadata, dropped))
+	i := metadata.NacosInstance{IP: e.Host, Port: e.Port, Weight: 1, Enabled: true, Healthy: true, Ephemeral: true}
+	return registry.Entry{Group: p.group, Key: i.Key(), Value: i.Text(fieldsOf(params))},
+		errors.Join(onlyJava(p.address), tooMuch(p.url, n.o.MaxMetadata, dropped))
 }
 
 // onlyJava reports an address that not all consumers can call: dubbo-go joins
@@ -91,6 +86,12 @@ func onlyJava(address string) error {
 	}
 	return &metadata.Unfit{Reason: "endpoint " + address + " is written for Java alone: dubbo-go cannot call an IPv6 address from Nacos"}
 }
+
+func (*Nacos) own() []param {
+	return []param{{key: paramPath, rank: rankPath}, {key: paramProtocol, rank: rankProtocol}}
+}
+
+func (n *Nacos) groupOf(i registry.Interface) registry.Group { return n.group(serviceKey(i)) }
 
 func (n *Nacos) group(name string) registry.Group {
 	return registry.Group{Kind: Kind, Namespace: n.o.Namespace, Group: n.o.Group, Name: name}
@@ -138,7 +139,7 @@ func readInstance(e registry.Entry) (*found, error) {
 func paramsIn(m map[string]string) []param {
 	params := make([]param, 0, len(m))
 	for k, v := range m {
-		params = append(params, param{k, v})
+		params = append(params, param{key: k, value: v})
 	}
 	return params
 }

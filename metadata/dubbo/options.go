@@ -89,20 +89,41 @@ func defaults(o Options) (Options, error) {
 	return o, errors.Join(problems...)
 }
 
-// protocolOf returns what an endpoint speaks. A rule is an explicit word of
-// the operator and wins over what the registry says.
-func (o *Options) protocolOf(s *registry.Service, e *registry.Endpoint) string {
+// protocols say which protocol the endpoints of a service speak. A rule is an
+// explicit word of the operator and wins over what the registry says.
+type protocols struct {
+	rules  []Rule // that fit the service's host
+	port   uint16 // of the service; 0: the endpoint's counts
+	others string // of endpoints that name none
+}
+
+func (o *Options) protocolsOf(s *registry.Service) protocols {
 	host, port := splitName(s.Name)
+	return protocols{o.rulesOf(host), port, orElse(s.Protocol, o.Protocol)}
+}
+
+func (p protocols) of(e *registry.Endpoint) string {
+	port := p.port
 	if port == 0 {
 		port = e.Port
 	}
-	return orElse(o.ruled(host, port), orElse(e.Protocol, orElse(s.Protocol, o.Protocol)))
+	return orElse(ruled(p.rules, port), orElse(e.Protocol, p.others))
+}
+
+// rulesOf returns the rules that fit a host.
+func (o *Options) rulesOf(host string) (rules []Rule) {
+	for _, r := range o.Protocols {
+		if r.fits(host) {
+			rules = append(rules, r)
+		}
+	}
+	return rules
 }
 
 // ruled returns the protocol of the first rule that fits, empty where none does.
-func (o *Options) ruled(host string, port uint16) string {
-	for _, r := range o.Protocols {
-		if (r.Port == 0 || r.Port == port) && r.fits(host) {
+func ruled(rules []Rule, port uint16) string {
+	for _, r := range rules {
+		if r.Port == 0 || r.Port == port {
 			return r.Protocol
 		}
 	}
@@ -222,9 +243,13 @@ func splitName(name registry.Name) (host string, port uint16) {
 }
 
 // hostPort joins a host and a port, an IPv6 host in brackets.
-func hostPort(host string, port uint16) string {
+func hostPort(host string, port uint16) string { return string(appendHostPort(nil, host, port)) }
+
+func appendHostPort(b []byte, host string, port uint16) []byte {
 	if strings.IndexByte(host, ':') >= 0 {
-		host = "[" + host + "]"
+		b = append(append(append(b, '['), host...), ']')
+	} else {
+		b = append(b, host...)
 	}
-	return host + ":" + strconv.Itoa(int(port))
+	return strconv.AppendUint(append(b, ':'), uint64(port), 10)
 }

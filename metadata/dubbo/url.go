@@ -1,6 +1,7 @@
 package dubbo
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"iter"
@@ -14,26 +15,26 @@ import (
 	"github.com/xds-bridge/xds-bridge/metadata"
 )
 
-// formatURL writes a provider's URL with its parameters in their order. A
+// appendURL writes a provider's URL with its parameters in their order. A
 // value that would be taken for syntax is percent-encoded, which Java shows
 // its consumers as it is written and dubbo-go decodes.
-func formatURL(p provider, params []param) string {
-	var b strings.Builder
-	b.Grow(len(p.protocol) + len(p.address) + len(p.path) + sizeOf(params) + 2*len(params) + 16)
-	b.WriteString(p.protocol)
-	b.WriteString("://")
-	b.WriteString(p.address)
-	b.WriteByte('/')
-	b.WriteString(p.path)
+// It returns where the value of the stamp is.
+func appendURL(b []byte, p *provider, params []param) (url []byte, stamp int) {
+	b = append(append(append(b, p.url...), '/'), p.path()...)
 	sep := byte('?')
 	for _, q := range params {
-		b.WriteByte(sep)
-		escapeParam(&b, q.key)
-		b.WriteByte('=')
-		escapeParam(&b, q.value)
+		b = append(b, sep)
+		if q.plain {
+			b = append(append(append(b, q.key...), '='), q.value...)
+		} else {
+			b = appendEscaped(append(appendEscaped(b, q.key), '='), q.value)
+		}
+		if q.key == metadata.StampKey {
+			stamp = len(b) - len(q.value)
+		}
 		sep = '&'
 	}
-	return b.String()
+	return b, stamp
 }
 
 // parsedURL is a provider URL as far as it could be read.
@@ -104,7 +105,7 @@ func parseQuery(s string) ([]param, error) {
 	}
 	params := make([]param, 0, n)
 	for k, v := range paramsOf(s) {
-		params = append(params, param{unescapeParam(k), unescapeParam(v)})
+		params = append(params, param{key: unescapeParam(k), value: unescapeParam(v)})
 	}
 	return params, nil
 }
@@ -120,27 +121,26 @@ func paramsOf(s string) iter.Seq2[string, string] {
 	}
 }
 
-// escapeParam percent-encodes what would break a URL apart, and what cannot
+// appendEscaped percent-encodes what would break a URL apart, and what cannot
 // be seen.
-func escapeParam(b *strings.Builder, s string) {
-	if plain(s) {
-		b.WriteString(s)
-		return
-	}
+func appendEscaped(b []byte, s string) []byte {
 	for i := 0; i < len(s); {
 		r, n := utf8.DecodeRuneInString(s[i:])
 		if r == utf8.RuneError && n <= 1 || !unicode.IsPrint(r) || r == ' ' || strings.ContainsRune(`%&=?#;"`, r) {
 			for _, c := range []byte(s[i : i+n]) {
-				fmt.Fprintf(b, "%%%02X", c)
+				b = append(b, '%', upperHex[c>>4], upperHex[c&15])
 			}
 		} else {
-			b.WriteString(s[i : i+n])
+			b = append(b, s[i:i+n]...)
 		}
 		i += n
 	}
+	return b
 }
 
-// plain reports whether escapeParam has nothing to do.
+const upperHex = "0123456789ABCDEF"
+
+// plain reports whether appendEscaped has nothing to do.
 func plain(s string) bool {
 	for i := range len(s) {
 		switch c := s[i]; c {
@@ -155,7 +155,7 @@ func plain(s string) bool {
 	return true
 }
 
-// unescapeParam undoes escapeParam. Java writes values as they are, so what is
+// unescapeParam undoes appendEscaped. Java writes values as they are, so what is
 // no escape stands for itself.
 func unescapeParam(s string) string {
 	if strings.IndexByte(s, '%') < 0 {
@@ -171,7 +171,6 @@ func unescapeParam(s string) string {
 // escapeNode encodes a text as java.net.URLEncoder does, which is how Dubbo
 // names its nodes.
 func escapeNode(s string) string {
-	const digits = "0123456789ABCDEF"
 	escaped := 0
 	for i := range len(s) {
 		if !nodeByte(s[i]) {
@@ -191,8 +190,8 @@ func escapeNode(s string) string {
 			b.WriteByte('+')
 		default:
 			b.WriteByte('%')
-			b.WriteByte(digits[c>>4])
-			b.WriteByte(digits[c&15])
+			b.WriteByte(upperHex[c>>4])
+			b.WriteByte(upperHex[c&15])
 		}
 	}
 	return b.String()
@@ -284,9 +283,38 @@ const (
 	paramMeshTLS      = "tlsMode"
 )
 
-type param struct{ key, value string }
+// A rank says which parameters find room first, and which value of an endpoint
+// a parameter has.
+type rank uint8
 
-func (p param) compare(o param) int { return strings.Compare(p.key, o.key) }
+// The ranks. Those before rankApplication always find room.
+const (
+	rankOwn rank = iota
+	rankMark
+	rankWeight
+	rankPath
+	rankProtocol
+	rankEndpoints
+	rankRevision
+
+	rankApplication
+	rankMeshWeight
+	rankSubset
+	rankLocality
+	rankHost
+	rankCluster
+	rankInstance
+	rankTag
+	rankUsers
+)
+
+type param struct {
+	key, value string
+	rank       rank
+	plain      bool // no URL escapes any of it
+}
+
+func compareKeys(p, q param) int { return strings.Compare(p.key, q.key) }
 
 // reserved reports whether the codec itself writes a parameter, from fields
 // of the model.
@@ -311,36 +339,49 @@ func volatile(key string) bool {
 	return false
 }
 
-// fit adds to must as many of may, in their order, as the limit allows, and
-// returns all sorted by key with the keys that found no room or that JSON
-// could not hold.
-func fit(must, may []param, limit int) (all []param, dropped []string) {
-	size := 0
-	for _, p := range must {
-		size += len(p.key) + len(p.value)
-	}
-	all = must
-	for _, p := range may {
-		n := len(p.key) + len(p.value)
-		if p.value == "" {
-			continue
+// fit returns as many parameters as a limit of bytes allows, by their rank, and
+// the keys of those that find no room or that JSON cannot hold. It fails where
+// there is no room for what is always written.
+func fit(params []param, limit int) (kept []param, dropped []string, err error) {
+	size, must, valid := 0, 0, true
+	for i := range params {
+		p := &params[i]
+		size += p.size()
+		if p.must() {
+			must += p.size()
+		} else {
+			valid = valid && p.valid()
 		}
-		if size+n > limit || !utf8.ValidString(p.key) || !utf8.ValidString(p.value) {
+	}
+	if must > limit {
+		return nil, nil, fmt.Errorf("metadata of %d bytes, at most %d", must, limit)
+	}
+	if size <= limit && valid {
+		return params, nil, nil
+	}
+	byRank := slices.SortedStableFunc(slices.Values(params), func(p, q param) int { return cmp.Compare(p.rank, q.rank) })
+	size = 0
+	for _, p := range byRank {
+		if !p.must() && (size+p.size() > limit || !p.valid()) {
 			dropped = append(dropped, p.key)
 			continue
 		}
-		size += n
-		all = append(all, p)
+		size += p.size()
+		kept = append(kept, p)
 	}
-	slices.SortFunc(all, param.compare)
-	return all, dropped
+	slices.SortFunc(kept, compareKeys)
+	return kept, dropped, nil
 }
 
-func sizeOf(params []param) (n int) {
-	for _, p := range params {
-		n += len(p.key) + len(p.value)
-	}
-	return n
+func (p *param) must() bool { return p.rank < rankApplication }
+
+func (p *param) size() int { return len(p.key) + len(p.value) }
+
+func (p *param) valid() bool { return p.plain || utf8.ValidString(p.key) && utf8.ValidString(p.value) }
+
+// fieldsOf returns parameters as fields of JSON.
+func fieldsOf(params []param) (n int, field func(i int) (key, value string)) {
+	return len(params), func(i int) (string, string) { return params[i].key, params[i].value }
 }
 
 // canonicalPath returns a provider's path without the slashes that dubbo-go

@@ -44,7 +44,7 @@ func NewZooKeeper(o Options) (*ZooKeeper, error) {
 
 // Encode implements metadata.Codec.
 func (z *ZooKeeper) Encode(s *registry.Service) ([]registry.Entry, error) {
-	return z.o.encode(s, z.entry)
+	return z.o.encode(s, z)
 }
 
 // Guessed reports whether nothing says the protocol of an entry that came from a
@@ -54,7 +54,8 @@ func (z *ZooKeeper) Guessed(e registry.Entry) bool {
 	if host == "" || e.Group != z.group(e.Group.Name) {
 		return false
 	}
-	return z.o.ruled(splitName(registry.Name(host))) == ""
+	host, port := splitName(registry.Name(host))
+	return ruled(z.o.rulesOf(host), port) == ""
 }
 
 // Dependencies implements metadata.Codec: the format needs nothing else.
@@ -77,17 +78,16 @@ func (*ZooKeeper) Decode(entries, _ []registry.Entry) ([]*registry.Service, []me
 
 // entry renders a provider. An error beside an entry reports parameters that
 // were left out.
-func (z *ZooKeeper) entry(p provider) (registry.Entry, error) {
-	p.must = append(p.must, param{metadata.StampKey, metadata.NoStamp})
-	if n := sizeOf(p.must); n > z.o.MaxMetadata {
-		return registry.Entry{}, fmt.Errorf("%s: metadata of %d bytes, at most %d", p.iface.Name, n, z.o.MaxMetadata)
+func (z *ZooKeeper) entry(p *provider) (registry.Entry, error) {
+	v := p.values()
+	params, dropped, err := fit(p.params(p.draft, &v), z.o.MaxMetadata)
+	if err != nil {
+		return registry.Entry{}, fmt.Errorf("%s: %w", p.iface.Name, err)
 	}
-	params, dropped := fit(p.must, p.may, z.o.MaxMetadata)
-	return registry.Entry{
-		Group: z.group(p.iface.Name),
-		Key:   instanceKey(p.protocol, p.address, p.iface),
-		Value: metadata.Stamp(formatURL(p, params)),
-	}, tooMuch(p.protocol, p.address, z.o.MaxMetadata, dropped)
+	url, stamp := appendURL(p.room.text[:0], p, params)
+	metadata.PutStamp(url, stamp)
+	return registry.Entry{Group: p.group, Key: p.url + p.query, Value: string(url)},
+		tooMuch(p.url, z.o.MaxMetadata, dropped)
 }
 
 func readURL(e registry.Entry) (*found, error) {
@@ -110,23 +110,26 @@ func readURL(e registry.Entry) (*found, error) {
 	return f, nil
 }
 
+func (*ZooKeeper) own() []param { return []param{{key: metadata.StampKey, value: metadata.NoStamp}} }
+
+func (z *ZooKeeper) groupOf(i registry.Interface) registry.Group { return z.group(i.Name) }
+
 func (z *ZooKeeper) group(iface string) registry.Group {
 	return registry.Group{Kind: Kind, Namespace: z.o.Root, Name: iface}
 }
 
-// instanceKey identifies a provider in the parent of an interface: one
-// address may provide several groups and versions of it.
-func instanceKey(protocol, address string, i registry.Interface) string {
-	key := protocol + "://" + address
+// instanceQuery distinguishes the groups and versions of an interface that one
+// address provides.
+func instanceQuery(i registry.Interface) string {
 	switch {
 	case i.Group != "" && i.Version != "":
-		return key + "?group=" + i.Group + "&version=" + i.Version
+		return "?group=" + i.Group + "&version=" + i.Version
 	case i.Group != "":
-		return key + "?group=" + i.Group
+		return "?group=" + i.Group
 	case i.Version != "":
-		return key + "?version=" + i.Version
+		return "?version=" + i.Version
 	}
-	return key
+	return ""
 }
 
 // Kind returns the format's name, the Kind of its groups.
@@ -217,7 +220,7 @@ func (*ZooKeeper) Entry(g registry.Group, name string, _ []byte) (registry.Entry
 			text = unescapeParam(v)
 		}
 	}
-	e.Key = instanceKey(u.protocol, hostPort(u.host, u.port), iface)
+	e.Key = u.protocol + "://" + hostPort(u.host, u.port) + instanceQuery(iface)
 	mark, err := metadata.ParseMark(text)
 	if err != nil {
 		mark = metadata.Mark{}
