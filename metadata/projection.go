@@ -102,19 +102,20 @@ func within(reach *naming.Reach, s *registry.Service) (*registry.Service, error)
 		return s, nil
 	}
 	var refused []error
-	kept := make([]registry.Endpoint, 0, len(s.Endpoints))
-	for _, e := range s.Endpoints {
+	cut := *s
+	for i, e := range s.Endpoints {
 		if reason := reach.Refuse(e.Host); reason != "" {
+			if refused == nil {
+				cut.Endpoints = slices.Clone(s.Endpoints[:i])
+			}
 			refused = append(refused, fmt.Errorf("endpoint %s: %s", naming.Quote(e.Address()), reason))
-			continue
+		} else if refused != nil {
+			cut.Endpoints = append(cut.Endpoints, e)
 		}
-		kept = append(kept, e)
 	}
-	if len(refused) == 0 {
+	if refused == nil {
 		return s, nil
 	}
-	cut := *s
-	cut.Endpoints = kept
 	return &cut, errors.Join(refused...)
 }
 
@@ -277,15 +278,20 @@ func (r Rules) Apply(s *registry.Service) (*registry.Service, error) {
 		return s, nil
 	}
 	out := *s
-	var left []error
-	out.Attributes, left = r.attributes(s.Attributes)
+	renamed := slices.Sorted(maps.Keys(r.Rename))
+	var left, more []error
+	out.Attributes, left = r.attributes(s.Attributes, renamed)
 	out.Endpoints = slices.Clone(s.Endpoints)
+	var before registry.Attributes // of the endpoint before, which this one may share
 	for i := range out.Endpoints {
-		if a := out.Endpoints[i].Attributes; len(a) > 0 {
-			var more []error
-			out.Endpoints[i].Attributes, more = r.attributes(a)
-			left = append(left, more...)
+		e := &out.Endpoints[i]
+		if a := e.Attributes; i > 0 && maps.Equal(a, before) {
+			e.Attributes = out.Endpoints[i-1].Attributes
+		} else {
+			before = a
+			e.Attributes, more = r.attributes(a, renamed)
 		}
+		left = append(left, more...)
 	}
 	for key, value := range r.Add {
 		if out.Attributes == nil {
@@ -301,7 +307,7 @@ func (r Rules) Apply(s *registry.Service) (*registry.Service, error) {
 	return &out, errors.Join(left...)
 }
 
-func (r Rules) attributes(in registry.Attributes) (out registry.Attributes, left []error) {
+func (r Rules) attributes(in registry.Attributes, renamed []string) (out registry.Attributes, left []error) {
 	if len(in) == 0 {
 		return nil, nil
 	}
@@ -311,7 +317,7 @@ func (r Rules) attributes(in registry.Attributes) (out registry.Attributes, left
 			r.put(out, key, value)
 		}
 	}
-	for _, key := range slices.Sorted(maps.Keys(r.Rename)) {
+	for _, key := range renamed {
 		value, there := in[key]
 		if !there || !r.passes(key) {
 			continue

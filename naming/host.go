@@ -256,8 +256,9 @@ func refusedIP(ip netip.Addr) string {
 // isMetadata knows the metadata services of AWS, Azure, Google and others
 // (IPv4 and IPv6) and of Alibaba.
 func isMetadata(ip netip.Addr) bool {
-	switch ip.String() {
-	case "169.254.169.254", "fd00:ec2::254", "100.100.100.200":
+	switch ip {
+	case netip.AddrFrom4([4]byte{169, 254, 169, 254}), netip.AddrFrom4([4]byte{100, 100, 100, 200}),
+		netip.AddrFrom16([16]byte{0xfd, 0x00, 0x0e, 0xc2, 14: 0x02, 15: 0x54}):
 		return true
 	}
 	return false

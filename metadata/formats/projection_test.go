@@ -96,3 +96,33 @@ func BenchmarkProjection(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkProjection_Rules selects, checks addresses and renames before it encodes.
+func BenchmarkProjection_Rules(b *testing.B) {
+	include, err := naming.ParsePattern("*")
+	if err != nil {
+		b.Fatalf("ParsePattern = %v", err)
+	}
+	all := encoders(b)
+	for from, s := range map[string]*registry.Service{"mesh": ofMesh(), "registry": ofRegistry()} {
+		b.Run(from, func(b *testing.B) {
+			p := metadata.Projection{
+				Select: metadata.Selection{Include: []naming.Pattern{include}},
+				Reach:  &naming.Reach{},
+				Route:  func() metadata.Route { return metadata.Route{From: "mesh", To: "zook"} },
+				Rules: metadata.Rules{
+					Drop: []string{"zone", "bind.*"}, Rename: map[string]string{"team": "squad", "tlsMode": "tls"},
+					Values: []metadata.ValueRule{{Key: "squad", From: "blue", To: "azure"}},
+				},
+				Formats: []metadata.Encoder{all["zookeeper/dubbo-interface"]},
+			}
+			if entries, err := p.Entries(s); len(entries) != 100 || err != nil {
+				b.Fatalf("Entries = %d entries, %v; want 100", len(entries), err)
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				_, _ = p.Entries(s)
+			}
+		})
+	}
+}
