@@ -73,14 +73,14 @@ func (s *Server) difference(old, next *snapshot) (put []dataplane.Entry, remove 
 
 // askedByDataPlane reads the first request of a stream and reports whether a data
 // plane asks.
-func (st *stream) askedByDataPlane(ctx context.Context, opened openedStream) (bool, error) {
+func (st *stream) askedByDataPlane(ctx context.Context) (bool, error) {
 	type asked struct {
 		url string
 		err error
 	}
 	first := make(chan asked, 1)
 	st.server.running.Go(func() {
-		url, err := opened.firstType()
+		url, err := st.variant.firstType()
 		first <- asked{url, err}
 	})
 	late := time.NewTimer(askWithin)
@@ -101,16 +101,16 @@ func (st *stream) askedByDataPlane(ctx context.Context, opened openedStream) (bo
 }
 
 // serveDataPlane answers a data plane until ctx ends or it has to go.
-func (st *stream) serveDataPlane(ctx context.Context, opened openedStream) error {
+func (st *stream) serveDataPlane(ctx context.Context) error {
 	st.server.markReading(st)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	done := make(chan error, 1)
-	st.server.running.Go(func() { done <- opened.serve(ctx, st.server.o.DataPlanes, st.observe) })
+	st.server.running.Go(func() { done <- st.variant.serve(ctx, st.server.o.DataPlanes, st.observe) })
 	select {
 	case <-ctx.Done():
 		return nil
-	case <-opened.slow():
+	case <-st.variant.slow():
 		return st.refuse(RefusedSlow, codes.DeadlineExceeded, fmt.Errorf("an answer was not read within %s", readWithin))
 	case err := <-done:
 		if code := status.Code(err); code == codes.InvalidArgument || code == codes.ResourceExhausted {

@@ -7,41 +7,76 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// A recordKeeper is what a target knows of its stores. One goroutine uses it: first
-// whoever lists the groups, then keep.
-type recordKeeper struct {
-	written     [][buckets][sha256.Size]byte // by store: of the texts that are there
-	refused     [buckets]bool                // was refused last
-	rounds      int
-	loaded      bool
-	listed      []bool   // by store: its name is in the list
-	formerNames []string // by store: the name that it had before
+const (
+	keepEvery  = 10 * time.Second // how long changes are gathered, where no host is new
+	keepWithin = 10 * time.Second // how long a push waits for the records of new hosts
+	checkEvery = 30               // rounds after which records are read back: whoever wiped a registry deleted them too
+	keepLast   = 5 * time.Second  // for what is still to be kept at the end
+)
+
+// A keeper records what a target serves for the next process. One goroutine
+// uses it: first the one that lists the groups, then run. Only storeBeforePush
+// is for others.
+type keeper struct {
+	target  *Target
+	stores  []*keptStore
+	refused [buckets]bool // by bucket: its last record was refused
+	rounds  int
+	loaded  bool
+	urgent  chan urgentWrite // what a push waits for
+	behind  atomic.Bool      // the last record was not written, or not in time
 }
 
-// load takes in what was served before, to be judged like all that is held. It
-// is not served before every source reported everything: a set that is old is
-// not the whole truth. A record that does not exist or cannot be read, now or
-// ever, is nothing; one that may be read later is an error, because nothing
-// may be served before it is known.
-func (t *Target) load(ctx context.Context) error {
-	if t.recorder.loaded {
+// A keptStore is a Store and what is known of its content.
+type keptStore struct {
+	Store
+
+	written  [buckets][sha256.Size]byte // of the texts that are there
+	isListed bool                       // its name is in the list
+	former   string                     // the name that it had before
+}
+
+// An urgentWrite is what a push waits for.
+type urgentWrite struct {
+	buckets map[int]bool
+	done    chan struct{} // closed once they are written, or cannot be
+}
+
+func newKeeper(t *Target, stores []Store) *keeper {
+	k := &keeper{target: t, urgent: make(chan urgentWrite)}
+	for _, s := range stores {
+		k.stores = append(k.stores, &keptStore{Store: s})
+	}
+	return k
+}
+
+// load reads what was served before, to be judged like all that is held. It
+// is not served before every source reported everything. A record that does
+// not exist or is refused counts as empty; any other failure is an error,
+// because nothing may be served before it is known.
+func (k *keeper) load(ctx context.Context) error {
+	if k.loaded {
 		return nil
 	}
+	t := k.target
 	from := make(map[registry.Group][]entry)
-	loaded := make([]bool, len(t.o.Keep))
-	for i, s := range t.o.Keep {
-		found, err := t.loadFrom(ctx, i)
+	var filled []*keptStore
+	for _, s := range k.stores {
+		found, err := k.loadFrom(ctx, s)
 		if err != nil {
 			return err
 		}
-		loaded[i] = len(found) > 0
+		if len(found) > 0 {
+			filled = append(filled, s)
+		}
 		for g, entries := range found {
-			if s.Has != nil || !t.isKnown(g, loaded) {
+			if s.Has != nil || !isKnown(filled, g) {
 				from[g] = entries
 			}
 		}
@@ -52,68 +87,55 @@ func (t *Target) load(ctx context.Context) error {
 	for name, entries := range from {
 		_ = t.set(name, entries) // what cannot be served is left out
 	}
-	t.recorder.loaded, t.o.Predecessor = true, nil
+	k.loaded, t.o.Predecessor = true, nil
 	return nil
 }
 
-// all returns everything that is held.
-func (t *Target) all() map[registry.Group][]entry {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	out := make(map[registry.Group][]entry, len(t.groups))
-	for name, g := range t.groups {
-		out[name] = g.entries
-	}
-	return out
+// isKnown reports whether the registry of a group is among stores that held any
+// groups. Then these are all there were: a directory with others is older.
+func isKnown(filled []*keptStore, g registry.Group) bool {
+	return slices.ContainsFunc(filled, func(s *keptStore) bool { return s.Has != nil && s.Has(g) })
 }
 
-// isKnown reports whether the registry that keeps a group gave back any groups.
-// Then these are all there were: a directory that has others is older.
-func (t *Target) isKnown(g registry.Group, loaded []bool) bool {
-	for i, s := range t.o.Keep {
-		if s.Has != nil && loaded[i] && s.Has(g) {
-			return true
-		}
-	}
-	return false
-}
-
-// loadFrom returns what a store keeps. Where that is nothing it looks for the
-// name that it had before.
-func (t *Target) loadFrom(ctx context.Context, i int) (map[registry.Group][]entry, error) {
-	s := t.o.Keep[i]
-	found, err := t.loadAs(ctx, i, s)
+// loadFrom returns what a store keeps. If that is nothing it looks under the
+// name that the store had before.
+func (k *keeper) loadFrom(ctx context.Context, s *keptStore) (map[registry.Group][]entry, error) {
+	found, err := k.loadAs(ctx, s, s.Name)
 	if err != nil || len(found) > 0 || s.Index == "" {
 		return found, err
 	}
-	if s.Name, err = s.formerName(ctx); err != nil || s.Name == "" {
+	former, err := s.formerName(ctx)
+	if err != nil || former == "" {
 		return found, err
 	}
-	own := t.recorder.written[i]
-	found, err = t.loadAs(ctx, i, s)
-	t.recorder.formerNames[i], t.recorder.written[i] = s.Name, own
+	own := s.written
+	found, err = k.loadAs(ctx, s, former)
+	s.former, s.written = former, own
 	return found, err
 }
 
-// loadAs returns what is kept under the name of a store.
-func (t *Target) loadAs(ctx context.Context, i int, s Store) (map[registry.Group][]entry, error) {
+// loadAs returns what a store keeps under a name.
+func (k *keeper) loadAs(ctx context.Context, s *keptStore, name string) (map[registry.Group][]entry, error) {
 	found := make(map[registry.Group][]entry)
 	for b := range buckets {
-		text, err := s.read(ctx, b)
+		text, err := s.read(ctx, name, b)
 		if err != nil && !errors.Is(err, registry.ErrRefused) {
 			return nil, fmt.Errorf("read what was served before: %w", err)
 		}
-		t.recorder.written[i][b] = sha256.Sum256([]byte(text))
-		groups, err := decoded(text, err)
+		s.written[b] = sha256.Sum256([]byte(text))
+		var groups []kept
+		if err == nil {
+			groups, err = groupsIn(text)
+		}
 		if err != nil {
-			t.markDirty(b) // it is replaced
-			t.o.Observe(Observation{Kind: ObservedState, Err: fmt.Errorf("what was served before is not used: %w", err)})
+			k.target.markDirty(b) // it is replaced
+			k.observe(fmt.Errorf("what was served before is not used: %w", err))
 		}
 		for _, g := range groups {
 			if g.Gone != 0 {
-				t.wasGone(g.Group, time.Unix(g.Gone, 0))
-			} else if bucketOf(g.Group) == b && (s.Has == nil || s.Has(g.Group)) {
-				slices.SortFunc(g.Entries, entry.compare) // as whoever writes them has them
+				k.target.wasGone(g.Group, time.Unix(g.Gone, 0))
+			} else if bucketOf(g.Group) == b && s.keeps(g.Group) {
+				slices.SortFunc(g.Entries, entry.compare)
 				found[g.Group] = g.Entries
 			}
 		}
@@ -121,55 +143,24 @@ func (t *Target) loadAs(ctx context.Context, i int, s Store) (map[registry.Group
 	return found, nil
 }
 
-// wasGone takes in that a host went, whose address others get later. A time
-// that is yet to come is of a clock that was ahead: it is now, and kept so.
-func (t *Target) wasGone(name registry.Group, since time.Time) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if _, back := t.groups[name]; back {
-		return
-	}
-	if now := time.Now(); since.After(now) {
-		since = now
-		t.dirty[bucketOf(name)] = true
-	}
-	t.vips.add(name)
-	t.reserveAddresses(name, since)
+// observe reports a record that could not be read or written.
+func (k *keeper) observe(err error) {
+	k.target.o.Observe(Observation{Kind: ObservedState, Err: err})
 }
 
-func decoded(text string, err error) ([]kept, error) {
-	if err != nil || text == "" {
-		return nil, err
-	}
-	return decodeRecord(text)
-}
-
-const (
-	keepEvery  = 10 * time.Second // how long changes are gathered, where no host is new
-	keepWithin = 10 * time.Second // how long a push waits for the records of hosts that are new
-	checkEvery = 30               // rounds after which records are read back, as whoever wiped a registry took them along
-	keepLast   = 5 * time.Second  // for what is still to be kept at the end
-)
-
-// An urgentWrite is what a push waits for.
-type urgentWrite struct {
-	buckets map[int]bool
-	done    chan struct{} // closed once they are written, or cannot be
-}
-
-// storeBeforePush has buckets written before a push that shows hosts that are new
-// in them. If a process were killed right after a push without records, the next
-// one would not know these hosts: it would take them from the mesh if their
-// registry does not show them then. No push waits longer than keepWithin, nor
-// while the records are behind.
-func (t *Target) storeBeforePush(ctx context.Context, buckets map[int]bool) {
-	if len(t.o.Keep) == 0 || len(buckets) == 0 || t.isBehind() {
+// storeBeforePush has buckets written before a push that shows new hosts in
+// them. A process that is killed right after a push without records leaves
+// hosts that the next one does not know: it would delete them from the mesh if
+// their registry does not show them then. No push waits longer than
+// keepWithin, nor while the records are behind.
+func (k *keeper) storeBeforePush(ctx context.Context, buckets map[int]bool) {
+	if len(k.stores) == 0 || len(buckets) == 0 || k.behind.Load() {
 		return
 	}
 	s := urgentWrite{buckets, make(chan struct{})}
 	late := time.NewTimer(keepWithin)
 	defer late.Stop()
-	for urgent := t.urgent; ; urgent = nil {
+	for urgent := k.urgent; ; urgent = nil {
 		select {
 		case urgent <- s:
 		case <-s.done:
@@ -177,28 +168,16 @@ func (t *Target) storeBeforePush(ctx context.Context, buckets map[int]bool) {
 		case <-ctx.Done():
 			return
 		case <-late.C:
-			t.setBehind(true)
-			t.o.Observe(Observation{Kind: ObservedState, Err: fmt.Errorf("new hosts are served before they are kept: their records were not written within %s", keepWithin)})
+			k.behind.Store(true)
+			k.observe(fmt.Errorf("new hosts are served before they are kept: their records were not written within %s", keepWithin))
 			return
 		}
 	}
 }
 
-func (t *Target) isBehind() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.behind
-}
-
-func (t *Target) setBehind(behind bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.behind = behind
-}
-
-// keep writes down what is served, beside the pushes, until ctx ends, and
+// run writes records of what is served, beside the pushes, until ctx ends, and
 // then once more.
-func (t *Target) keep(ctx context.Context) {
+func (k *keeper) run(ctx context.Context) {
 	ticker := time.NewTicker(keepEvery)
 	defer ticker.Stop()
 	for {
@@ -206,134 +185,126 @@ func (t *Target) keep(ctx context.Context) {
 		case <-ctx.Done():
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), keepLast)
 			defer cancel()
-			t.store(last)
-			t.list(last)
+			k.store(last)
+			k.list(last)
 			return
-		case s := <-t.urgent:
-			t.storeThese(ctx, s)
+		case s := <-k.urgent:
+			k.storeThese(ctx, s)
 		case <-ticker.C:
-			if t.recorder.rounds++; t.recorder.rounds%checkEvery == 0 {
-				t.check(ctx)
+			if k.rounds++; k.rounds%checkEvery == 0 {
+				k.check(ctx)
 			}
-			t.store(ctx)
+			k.store(ctx)
 		}
-		t.list(ctx)
+		k.list(ctx)
 	}
 }
 
 // check reads the records back, so that those that are gone are written once
-// more, and has what was refused tried again: we may have the right by now.
-func (t *Target) check(ctx context.Context) {
-	if !t.isComplete() {
+// more. What was refused is tried again: the right may be there by now.
+func (k *keeper) check(ctx context.Context) {
+	if !k.target.isComplete() {
 		return
 	}
-	for b, refused := range t.recorder.refused {
+	for b, refused := range k.refused {
 		if refused {
-			t.markDirty(b)
+			k.target.markDirty(b)
 		}
 	}
-	for i, s := range t.o.Keep {
+	for _, s := range k.stores {
 		for b := range buckets {
-			text, err := s.read(ctx, b)
-			if sum := sha256.Sum256([]byte(text)); err == nil && sum != t.recorder.written[i][b] {
-				t.recorder.written[i][b] = sum
-				t.agree(text)
-				t.markDirty(b)
+			text, err := s.read(ctx, s.Name, b)
+			if sum := sha256.Sum256([]byte(text)); err == nil && sum != s.written[b] {
+				s.written[b] = sum
+				if groups, err := groupsIn(text); err == nil {
+					k.target.agree(groups)
+				}
+				k.target.markDirty(b)
 			}
-		}
-	}
-}
-
-// agree takes over when hosts went from a record that another replica wrote,
-// where that is earlier: else each would write its own time for ever.
-func (t *Target) agree(text string) {
-	groups, err := decoded(text, nil)
-	if err != nil {
-		return // it is replaced
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, g := range groups {
-		if since, gone := t.gone[g.Group]; gone && g.Gone != 0 && g.Gone < since.Unix() {
-			t.gone[g.Group] = time.Unix(g.Gone, 0)
 		}
 	}
 }
 
 // store writes the records of what changed, those that a push waits for first.
 // What cannot be written now is tried again.
-func (t *Target) store(ctx context.Context) {
+func (k *keeper) store(ctx context.Context) {
 	for b := range buckets {
 		select {
-		case s := <-t.urgent:
-			t.storeThese(ctx, s)
+		case s := <-k.urgent:
+			k.storeThese(ctx, s)
 		default:
 		}
-		t.storeBucket(ctx, b)
+		k.storeBucket(ctx, b)
 	}
 }
 
 // storeThese writes what a push waits for.
-func (t *Target) storeThese(ctx context.Context, s urgentWrite) {
+func (k *keeper) storeThese(ctx context.Context, s urgentWrite) {
 	defer close(s.done)
 	for b := range s.buckets {
-		t.storeBucket(ctx, b)
+		k.storeBucket(ctx, b)
 	}
 }
 
-// storeBucket writes the record of a bucket, where anything changed in it.
-func (t *Target) storeBucket(ctx context.Context, b int) {
+// storeBucket writes the record of a bucket if anything changed in it. A
+// refusal is reported once.
+func (k *keeper) storeBucket(ctx context.Context, b int) {
 	if ctx.Err() != nil {
 		return
 	}
-	groups, changed := t.takeDirty(b)
+	groups, changed := k.target.takeDirty(b)
 	if !changed {
 		return
 	}
 	var failed error
-	for i, s := range t.o.Keep {
-		failed = cmp.Or(failed, t.storeIn(ctx, i, s, b, groups))
+	for _, s := range k.stores {
+		failed = cmp.Or(failed, s.write(ctx, b, groups))
 	}
-	t.noteKept(b, failed)
-}
-
-// noteKept takes in whether a bucket was kept. A refusal is reported once.
-func (t *Target) noteKept(b int, failed error) {
-	before, refused := t.recorder.refused[b], errors.Is(failed, registry.ErrRefused)
-	t.recorder.refused[b] = refused
-	t.setBehind(failed != nil && !refused)
+	before, refused := k.refused[b], errors.Is(failed, registry.ErrRefused)
+	k.refused[b] = refused
+	k.behind.Store(failed != nil && !refused)
 	if failed != nil && !refused {
-		t.markDirty(b)
+		k.target.markDirty(b)
 	}
 	if failed != nil && (!before || !refused) {
-		t.o.Observe(Observation{Kind: ObservedState, Err: fmt.Errorf("what is served is not kept: %w", failed)})
+		k.observe(fmt.Errorf("what is served is not kept: %w", failed))
 	}
 }
 
-func (t *Target) storeIn(ctx context.Context, i int, s Store, b int, groups []kept) error {
-	var mine []kept
-	for _, g := range groups {
-		if s.Has == nil || s.Has(g.Group) {
-			mine = append(mine, g)
-		}
-	}
-	text, err := encodeRecord(mine)
+// write writes the record of a bucket where the store has another.
+func (s *keptStore) write(ctx context.Context, b int, groups []kept) error {
+	own := slices.DeleteFunc(slices.Clone(groups), func(g kept) bool { return !s.keeps(g.Group) })
+	text, err := encodeRecord(own)
 	if err != nil {
 		return err
 	}
 	sum := sha256.Sum256([]byte(text))
-	if sum == t.recorder.written[i][b] {
+	if sum == s.written[b] {
 		return nil
 	}
-	if err := s.Recorder.Record(ctx, s.kind(b), recordName, text); err != nil {
-		return fmt.Errorf("record %s: %w", s.kind(b), err)
+	if err := s.Recorder.Record(ctx, kindOf(s.Name, b), recordName, text); err != nil {
+		return fmt.Errorf("record %s: %w", kindOf(s.Name, b), err)
 	}
-	t.recorder.written[i][b] = sum
+	s.written[b] = sum
 	return nil
 }
 
-// takeDirty returns what is held in a bucket and takes its mark off, if anything
-// changed in it since the last call; nothing before the set is complete.
+// list puts the names of stores into the lists once everything was written,
+// in place of the names that they had before.
+func (k *keeper) list(ctx context.Context) {
+	for _, s := range k.stores {
+		if s.Index == "" || s.isListed || slices.Contains(k.refused[:], true) || !k.target.isClean() {
+			continue
+		}
+		err := s.relist(ctx, s.former)
+		if s.isListed = err == nil || errors.Is(err, registry.ErrRefused); err != nil {
+			k.observe(fmt.Errorf("a change of listen would not be noticed: %w", err))
+		}
+	}
+}
+
+// takeDirty returns what is held in a bucket, and true if anything changed in
+// it since the last call. It returns nothing before the set is complete.
 func (t *Target) takeDirty(bucket int) (groups []kept, changed bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -346,7 +317,7 @@ func (t *Target) takeDirty(bucket int) (groups []kept, changed bool) {
 			groups = append(groups, kept{Group: name, Entries: g.entries}) // which are never written again
 		}
 	}
-	for name, since := range t.gone {
+	for name, since := range t.vips.gone {
 		if bucketOf(name) == bucket {
 			groups = append(groups, kept{Group: name, Gone: since.Unix()})
 		}
@@ -360,29 +331,54 @@ func (t *Target) markDirty(bucket int) {
 	t.dirty[bucket] = true
 }
 
+// isClean reports whether the records have everything that is served.
+func (t *Target) isClean() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.sourcesComplete && len(t.dirty) == 0
+}
+
 func (t *Target) isComplete() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.sourcesComplete
 }
 
-// list puts the names of stores into the lists once everything was written. The
-// name that one had before goes from there, with what was kept under it.
-func (t *Target) list(ctx context.Context) {
-	for i, s := range t.o.Keep {
-		if s.Index == "" || t.recorder.listed[i] || !t.isStored() {
-			continue
-		}
-		err := s.relist(ctx, t.recorder.formerNames[i])
-		if t.recorder.listed[i] = err == nil || errors.Is(err, registry.ErrRefused); err != nil {
-			t.o.Observe(Observation{Kind: ObservedState, Err: fmt.Errorf("a change of listen would not be noticed: %w", err)})
-		}
-	}
-}
-
-// isStored reports whether everything that is served is kept.
-func (t *Target) isStored() bool {
+// all returns everything that is held.
+func (t *Target) all() map[registry.Group][]entry {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.sourcesComplete && len(t.dirty) == 0 && !slices.Contains(t.recorder.refused[:], true)
+	out := make(map[registry.Group][]entry, len(t.groups))
+	for name, g := range t.groups {
+		out[name] = g.entries
+	}
+	return out
+}
+
+// wasGone records that a host went, whose address others get later. A time in
+// the future is of a clock that was ahead: it becomes now, and is kept so.
+func (t *Target) wasGone(name registry.Group, since time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if _, back := t.groups[name]; back {
+		return
+	}
+	if now := time.Now(); since.After(now) {
+		since = now
+		t.dirty[bucketOf(name)] = true
+	}
+	t.vips.add(name)
+	t.vips.reserve(name, since)
+}
+
+// agree adopts when hosts went from a record of another replica, where that is
+// earlier: else each would write its own time for ever.
+func (t *Target) agree(groups []kept) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, g := range groups {
+		if since, gone := t.vips.gone[g.Group]; gone && g.Gone != 0 && g.Gone < since.Unix() {
+			t.vips.gone[g.Group] = time.Unix(g.Gone, 0)
+		}
+	}
 }

@@ -18,7 +18,7 @@ func (t *Target) Run(ctx context.Context) error {
 	var keeping sync.WaitGroup
 	defer keeping.Wait()
 	if len(t.o.Keep) > 0 {
-		keeping.Go(func() { t.keep(ctx) })
+		keeping.Go(func() { t.keeper.run(ctx) })
 	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -85,7 +85,7 @@ func (t *Target) push(ctx context.Context) bool {
 	if next == nil {
 		return false
 	}
-	t.storeBeforePush(ctx, added)
+	t.keeper.storeBeforePush(ctx, added)
 	t.mu.Lock()
 	old := t.next
 	t.pushed, t.next = next, make(chan struct{})
@@ -114,6 +114,34 @@ func (t *Target) due() (next *snapshot, since time.Time, added map[int]bool) {
 		next.number = t.pushed.number + 1
 	}
 	return next, since, added
+}
+
+// releaseAddresses lets others have the addresses that were reserved for long
+// enough.
+func (t *Target) releaseAddresses(now time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, name := range t.vips.expire(now) {
+		t.touch(name)
+	}
+}
+
+// readdress encodes the groups anew whose address changed. The caller holds mu.
+func (t *Target) readdress() {
+	for name := range t.vips.moved {
+		g := t.groups[name]
+		if g == nil || g.resource == nil {
+			delete(t.vips.moved, name)
+			continue
+		}
+		parsed, err := parse(name, g.entries)
+		if err != nil {
+			continue // it was read before
+		}
+		if r, err := encode(parsed, t.vips.of(name)); err == nil {
+			t.served.replace(g, r)
+		}
+	}
 }
 
 // served is what is to be served, kept so that a change of one group costs

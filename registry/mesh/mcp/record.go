@@ -75,6 +75,14 @@ func encodeRecord(groups []kept) (string, error) {
 	return out.String(), nil
 }
 
+// groupsIn returns the groups of a text, none of an empty one.
+func groupsIn(text string) ([]kept, error) {
+	if text == "" {
+		return nil, nil
+	}
+	return decodeRecord(text)
+}
+
 // decodeRecord returns the groups of a record. One that was cut short or
 // altered is an error: gzip keeps a checksum.
 func decodeRecord(text string) ([]kept, error) {
@@ -113,14 +121,18 @@ type Store struct {
 	Names []string
 }
 
-func (s Store) kind(bucket int) string { return fmt.Sprintf("%s-%02d", s.Name, bucket) }
+// keeps reports whether a group is kept in a store.
+func (s Store) keeps(g registry.Group) bool { return s.Has == nil || s.Has(g) }
+
+// kindOf returns the kind of the record of a bucket, under the name of a store.
+func kindOf(name string, bucket int) string { return fmt.Sprintf("%s-%02d", name, bucket) }
 
 // recordName is the name of the one record of a kind: a registry may keep all
 // records of a kind as one text.
 const recordName = "set"
 
-func (s Store) read(ctx context.Context, bucket int) (string, error) {
-	all, err := s.Recorder.Records(ctx, s.kind(bucket))
+func (s Store) read(ctx context.Context, name string, bucket int) (string, error) {
+	all, err := s.Recorder.Records(ctx, kindOf(name, bucket))
 	return all[recordName], err //nolint:wrapcheck // load and check name it
 }
 
@@ -151,7 +163,7 @@ func (s Store) relist(ctx context.Context, old string) error {
 		if old == "" {
 			break
 		}
-		if err := s.Recorder.Record(ctx, Store{Name: old}.kind(b), recordName, ""); err != nil {
+		if err := s.Recorder.Record(ctx, kindOf(old, b), recordName, ""); err != nil {
 			return fmt.Errorf("forget %s: %w", old, err)
 		}
 	}

@@ -117,22 +117,22 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 // StreamAggregatedResources implements the state of the world, which istiod
 // speaks.
 func (s *Server) StreamAggregatedResources(st discovery.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
-	return s.serve(st.Context(), &sotwStream{st, newReadTimer(), s.target, nil})
+	return s.serve(st.Context(), &sotw{newGRPCStream(st)})
 }
 
 // DeltaAggregatedResources implements the incremental variant.
 func (s *Server) DeltaAggregatedResources(st discovery.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
-	return s.serve(st.Context(), &deltaStream{st, newReadTimer(), s.target, nil})
+	return s.serve(st.Context(), &delta{newGRPCStream(st)})
 }
 
 // serve answers one stream.
-func (s *Server) serve(ctx context.Context, opened openedStream) error {
+func (s *Server) serve(ctx context.Context, v variant) error {
 	var from net.Addr
 	if p, ok := peer.FromContext(ctx); ok {
 		from = p.Addr
 	}
 	st := s.newStream(from)
-	st.rpc = opened.istiod()
+	st.variant = v
 	if most, ok := s.open(st); !ok {
 		return st.refuse(RefusedStreams, codes.ResourceExhausted, fmt.Errorf("%d streams are open, which is the most", most))
 	}
@@ -141,14 +141,14 @@ func (s *Server) serve(ctx context.Context, opened openedStream) error {
 	if s.o.DataPlanes == nil {
 		return st.session(ctx)
 	}
-	isDataPlane, err := st.askedByDataPlane(ctx, opened)
+	isDataPlane, err := st.askedByDataPlane(ctx)
 	switch {
 	case errors.Is(err, io.EOF):
 		return nil
 	case err != nil:
 		return err
 	case isDataPlane:
-		return st.serveDataPlane(ctx, opened)
+		return st.serveDataPlane(ctx)
 	}
 	return st.session(ctx)
 }

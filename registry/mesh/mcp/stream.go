@@ -25,26 +25,19 @@ import (
 // nobody waits for a client but the goroutines of that client.
 type stream struct {
 	server     *Server
-	rpc        istiodStream
+	variant    variant
 	from       netip.Addr
 	replaced   chan struct{}   // closed if another stream replaced this one
 	isReader   bool            // it asked for the type that is served; the server's mu guards it
 	types      []*subscription // in the order in which they were asked for
 	knownBytes int             // of what it said it has
-	revision   string          // of the istiod
+	revision   string          // of the istiod; empty: it gets the resources of all
 	nonce      int             // of the last answer
 	busy       bool            // it is being sent
 	nacked     bool            // an answer, which was logged
 
 	mu     sync.Mutex
 	reader Reader
-}
-
-// An istiodStream is a stream on which an istiod asks, in one of the two variants
-// of the protocol. Each of its methods is used by one goroutine.
-type istiodStream interface {
-	receive() (request, error)
-	send(a answer) (nothing bool, err error)
 }
 
 // A request is what a client asks for or confirms.
@@ -66,11 +59,27 @@ type subscription struct {
 	known    map[string]string // what the client has before that, by resource, in the incremental variant; the sender's once it is answered
 }
 
-// A view is what an istiod of a revision is sent of a set; the set is nil where
-// it was sent nothing.
+// A view is what an istiod is sent of a set; the set is nil if it was sent
+// nothing.
 type view struct {
 	set      *snapshot
-	revision string
+	revision string // of the istiod; empty: all resources are for it
+}
+
+// has reports whether a resource is for the istiod.
+func (v view) has(r *resource) bool {
+	return r.revision == "" || v.revision == "" || v.revision == r.revision
+}
+
+// versions returns the versions of what the istiod is sent, by resource.
+func (v view) versions() map[string]string {
+	versions := make(map[string]string, len(v.set.content))
+	for _, r := range v.set.content {
+		if v.has(r) {
+			versions[r.name] = r.version
+		}
+	}
+	return versions
 }
 
 // An answer is what is due to a subscription.
@@ -169,7 +178,7 @@ func (st *stream) receive(ctx context.Context) (<-chan request, <-chan error) {
 	requests, lost := make(chan request), make(chan error, 1)
 	st.server.running.Go(func() {
 		for {
-			r, err := st.rpc.receive()
+			r, err := st.variant.receive()
 			if errors.Is(err, io.EOF) {
 				lost <- nil
 				return
@@ -198,7 +207,7 @@ func (st *stream) sending(ctx context.Context) (chan<- answer, <-chan sent) {
 			case <-ctx.Done():
 				return
 			case a := <-answers:
-				nothing, err := st.rpc.send(a)
+				nothing, err := st.variant.send(a)
 				if a.to.isServed && err == nil && !nothing {
 					st.show(func(r *Reader) { r.Sent = a.set.version })
 				}
@@ -246,7 +255,9 @@ func (st *stream) asked(r request) error {
 		return st.refuse(RefusedRequest, codes.ResourceExhausted, err)
 	}
 	if id := r.node.GetId(); id != "" && st.shown().Node == "" {
-		st.revision = r.node.GetMetadata().GetFields()["ISTIO_REVISION"].GetStringValue()
+		if st.server.target.o.RevisionFilter {
+			st.revision = r.node.GetMetadata().GetFields()["ISTIO_REVISION"].GetStringValue()
+		}
 		st.show(func(r *Reader) { r.Node = id })
 		st.server.o.Log.Info("istiod connected", "node", naming.Quote(id), "address", st.shown().Address)
 	}

@@ -3,7 +3,6 @@ package mcp
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"maps"
@@ -45,13 +44,13 @@ type Options struct {
 // A Target holds the ServiceEntries that are served. It is safe for use by
 // many goroutines.
 type Target struct {
-	o Options
+	o      Options
+	keeper *keeper
 
 	mu              sync.Mutex
 	groups          map[registry.Group]*group
 	served          served
 	vips            vips
-	gone            map[registry.Group]time.Time // hosts that went, whose addresses are reserved, and since when
 	sourcesComplete bool
 	pushed          *snapshot     // what is served; nil before the first
 	next            chan struct{} // closed once there is another
@@ -62,10 +61,6 @@ type Target struct {
 	dirty           map[int]bool // buckets in which anything changed since they were kept
 	added           map[int]bool // those in which a host is new since the last push
 
-	behind bool // the last record that was to be written was not, or not in time
-
-	recorder recordKeeper
-	urgent   chan urgentWrite // what a push waits for
 }
 
 // NewTarget returns a target that answers nothing before SourcesComplete.
@@ -74,20 +69,18 @@ func NewTarget(o Options) *Target {
 	if o.Observe == nil {
 		o.Observe = func(Observation) {}
 	}
-	return &Target{
-		o: o, groups: make(map[registry.Group]*group), vips: newVIPs(o.VIPs), gone: make(map[registry.Group]time.Time),
+	t := &Target{
+		o: o, groups: make(map[registry.Group]*group), vips: newVIPs(o.VIPs),
 		next: make(chan struct{}), kick: make(chan struct{}, 1), dirty: make(map[int]bool), added: make(map[int]bool),
-		urgent: make(chan urgentWrite),
-		recorder: recordKeeper{
-			written: make([][buckets][sha256.Size]byte, len(o.Keep)), listed: make([]bool, len(o.Keep)), formerNames: make([]string, len(o.Keep)),
-		},
 	}
+	t.keeper = newKeeper(t, o.Keep)
+	return t
 }
 
 // Groups implements registry.Target. The first call reads what was served
 // before.
 func (t *Target) Groups(ctx context.Context) ([]registry.Group, error) {
-	if err := t.load(ctx); err != nil {
+	if err := t.keeper.load(ctx); err != nil {
 		return nil, err
 	}
 	t.mu.Lock()
@@ -315,7 +308,7 @@ func (t *Target) group(name registry.Group) *group {
 func (t *Target) drop(name registry.Group) {
 	if g := t.groups[name]; g != nil {
 		t.served.replace(g, nil)
-		t.reserveAddresses(name, time.Now())
+		t.vips.reserve(name, time.Now())
 		delete(t.groups, name)
 		t.touch(name)
 	}
@@ -337,7 +330,6 @@ func (t *Target) address(name registry.Group, r spec) netip.Addr {
 		return netip.Addr{}
 	}
 	t.mu.Lock()
-	delete(t.gone, name)
 	t.vips.add(name)
 	vip := t.vips.of(name)
 	t.mu.Unlock()

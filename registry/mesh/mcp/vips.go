@@ -9,23 +9,23 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// vips gives every host an address that depends on the set of hosts alone,
-// whatever the order in which they came: the same on every replica, and after a
-// restart. A host has its first choice unless another wants the same; then
-// neither has it, and each has its next, which lies in a part of the range that
-// no first choice does; and so on. So an address that a host had to leave is
-// nobody's, for as long as both are there.
+// vips gives every host an address that depends on the set of hosts alone, not
+// on their order: the same on every replica, and after a restart. A host has
+// its first choice unless another wants the same. Then neither has it, and each
+// has its next, which is in a part of the range without first choices; and so
+// on. So an address that a host had to leave is nobody's while both are there.
 type vips struct {
 	within netip.Prefix
 	claims map[netip.Addr][]registry.Group // who wants an address, and those wanted before
 	choice map[registry.Group]int          // the one that a host has
-	moved  map[registry.Group]struct{}     // hosts whose address is another since it was last asked for
+	moved  map[registry.Group]struct{}     // hosts whose address changed since of returned it
+	gone   map[registry.Group]time.Time    // hosts that went, whose addresses are reserved, and since when
 }
 
 func newVIPs(within netip.Prefix) vips {
 	return vips{
 		within: within, claims: make(map[netip.Addr][]registry.Group),
-		choice: make(map[registry.Group]int), moved: make(map[registry.Group]struct{}),
+		choice: make(map[registry.Group]int), moved: make(map[registry.Group]struct{}), gone: make(map[registry.Group]time.Time),
 	}
 }
 
@@ -35,8 +35,9 @@ func (v *vips) of(host registry.Group) netip.Addr {
 	return serviceentry.VIP(v.within, host.Name, v.choice[host])
 }
 
-// add takes a host in.
+// add adds a host. Its addresses are not reserved any more.
 func (v *vips) add(host registry.Group) {
+	delete(v.gone, host)
 	if _, there := v.choice[host]; !there {
 		v.claim(host, 0)
 	}
@@ -94,41 +95,22 @@ func (v *vips) release(host registry.Group, n int) {
 // others: whoever resolved one may hold it that long.
 const reservedFor = time.Hour
 
-// reserveAddresses keeps the addresses of a host that is gone from others for a while. The
-// caller holds mu.
-func (t *Target) reserveAddresses(name registry.Group, since time.Time) {
-	if _, had := t.vips.choice[name]; had {
-		t.gone[name] = since
+// reserve keeps the addresses of a host that is gone from others for a while.
+func (v *vips) reserve(host registry.Group, since time.Time) {
+	if _, had := v.choice[host]; had {
+		v.gone[host] = since
 	}
 }
 
-// releaseAddresses gives back the addresses that were reserved for long enough.
-func (t *Target) releaseAddresses(now time.Time) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for name, since := range t.gone {
+// expire removes the hosts whose addresses were reserved for long enough, and
+// returns them.
+func (v *vips) expire(now time.Time) (hosts []registry.Group) {
+	for host, since := range v.gone {
 		if now.Sub(since) >= reservedFor {
-			delete(t.gone, name)
-			t.vips.remove(name)
-			t.touch(name)
+			delete(v.gone, host)
+			v.remove(host)
+			hosts = append(hosts, host)
 		}
 	}
-}
-
-// readdress encodes anew what has another address by now. The caller holds mu.
-func (t *Target) readdress() {
-	for name := range t.vips.moved {
-		g := t.groups[name]
-		if g == nil || g.resource == nil {
-			delete(t.vips.moved, name)
-			continue
-		}
-		parsed, err := parse(name, g.entries)
-		if err != nil {
-			continue // it was read before
-		}
-		if r, err := encode(parsed, t.vips.of(name)); err == nil {
-			t.served.replace(g, r)
-		}
-	}
+	return hosts
 }
