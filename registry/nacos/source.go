@@ -136,7 +136,7 @@ func (s *Source) Run(ctx context.Context, table *registry.Table) error {
 	if c.opts.Username != "" {
 		c.goroutines.Go(func() { c.login.keep(ctx) })
 	}
-	r := newReading(s, table)
+	r := newReader(s, table)
 	table.Stale(fmt.Errorf("not read yet: connecting to %s", c.opts.Servers))
 	next := rand.IntN(len(c.servers)) //nolint:gosec // spreads load, keeps no secret
 	for attempt := 0; ; next++ {

@@ -9,11 +9,12 @@ import (
 
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/dependency"
 )
 
 // received puts a push of instances into the inbox. The goroutine that
 // receives calls it.
-func (r *reading) received(p push) {
+func (r *reader) received(p push) {
 	if p.kind != "NotifySubscriberRequest" {
 		return
 	}
@@ -27,7 +28,7 @@ func (r *reading) received(p push) {
 
 // pushes takes in what was pushed. Servers do not say which namespace a push
 // is of: where a service of that name is watched in several, each is asked.
-func (r *reading) pushes() {
+func (r *reader) pushes() {
 	latest, count := r.inbox.take()
 	r.mu.Lock()
 	r.stats.Pushes += count
@@ -49,7 +50,7 @@ func (r *reading) pushes() {
 			}
 			if v.ask != inTurn {
 				w.hinted = true
-				r.schedule(w, v.ask)
+				r.requests.schedule(w, v.ask)
 			}
 		}
 	}
@@ -57,7 +58,7 @@ func (r *reading) pushes() {
 
 // answered takes in the answer to a question that was asked when before was
 // the newest stamp.
-func (r *reading) answered(w *watchedService, t snapshot, before uint64, err error) {
+func (r *reader) answered(w *watchedService, t snapshot, before uint64, err error) {
 	r.news = append(r.news, w.key.name)
 	if err != nil {
 		r.unanswered(w, err)
@@ -88,13 +89,13 @@ func (r *reading) answered(w *watchedService, t snapshot, before uint64, err err
 		w.due = time.Now().Add(r.verifyDelay(w))
 		return
 	}
-	r.schedule(w, v.ask)
+	r.requests.schedule(w, v.ask)
 }
 
 // verifyDelay returns when a service is asked for once more that was read for the
 // first time. One without instances may have been listed before it could be
 // read, and its push may be lost.
-func (r *reading) verifyDelay(w *watchedService) time.Duration {
+func (r *reader) verifyDelay(w *watchedService) time.Duration {
 	if w.count == 0 && r.opts.VerifyInterval > 5*lookAgain {
 		return lookAgain + rand.N(4*lookAgain) //nolint:gosec // spreads load, keeps no secret
 	}
@@ -102,7 +103,7 @@ func (r *reading) verifyDelay(w *watchedService) time.Duration {
 }
 
 // unanswered notes why a service could not be read. It stays as it was.
-func (r *reading) unanswered(w *watchedService, err error) {
+func (r *reader) unanswered(w *watchedService, err error) {
 	w.fails++
 	w.err, r.marksOutdated = err, true
 	w.scope.failing[w] = struct{}{}
@@ -123,22 +124,37 @@ func (r *reading) unanswered(w *watchedService, err error) {
 }
 
 // accept makes what was reported of a service its new content.
-func (r *reading) accept(w *watchedService, t snapshot) {
+func (r *reader) accept(w *watchedService, t snapshot) {
 	if t.sum == w.sum {
 		return
 	}
 	w.sum, w.count, w.instances = t.sum, len(t.instances), t.instances
-	r.requireDocuments(w)
+	dependent := r.documents.require(w.groups, w.instances)
+	r.marksOutdated = r.marksOutdated || dependent
 	r.rebuild(w)
-	if !slices.ContainsFunc(w.groups, formatGroup.dependent) {
+	if !dependent {
 		w.instances = nil
 	}
 }
 
+// fetched applies a document, or why there is none.
+func (r *reader) fetched(res dependency.Result) {
+	changed := r.documents.Accept(time.Now(), res)
+	w := r.watched[keyOf(res.Ref.Group)]
+	if w == nil || !changed {
+		return // forgotten meanwhile, or as before
+	}
+	if res.Err != nil {
+		r.log.Warn("a document that instances depend on cannot be had", "group", res.Ref.Group.String(), "key", res.Ref.Key, "err", res.Err)
+	}
+	r.marksOutdated = true
+	r.rebuild(w)
+}
+
 // rebuild makes services of the instances that were reported last. While a document
 // that they depend on is fetched for the first time, they stay as they were.
-func (r *reading) rebuild(w *watchedService) {
-	if r.unread(w) {
+func (r *reader) rebuild(w *watchedService) {
+	if r.documents.unread(w.groups) {
 		return
 	}
 	old, skipped := w.services, w.skipped
@@ -164,7 +180,7 @@ func (r *reading) rebuild(w *watchedService) {
 // decode adds the services that instances report in one format. What cannot
 // be read is skipped with its reason; of what cannot be understood for want of
 // a document the reasons are returned.
-func (r *reading) decode(w *watchedService, h formatGroup, instances []instance) (blind map[string]error) {
+func (r *reader) decode(w *watchedService, h formatGroup, instances []instance) (blind map[string]error) {
 	skip := func(key string, err error) {
 		key = h.group.String() + " " + key
 		w.skipped = append(w.skipped, key)
@@ -194,18 +210,18 @@ func (r *reading) decode(w *watchedService, h formatGroup, instances []instance)
 // drop lets a service go that the server neither lists nor has instances of.
 // In the first reading of a connection it is not reported as gone, but missing
 // when that is over.
-func (r *reading) drop(w *watchedService) {
+func (r *reader) drop(w *watchedService) {
 	for _, s := range w.services {
 		if r.synced {
 			r.gone = append(r.gone, s.Name)
 		}
 	}
 	w.services, w.leaving = nil, true
-	r.enqueue(w)
+	r.requests.enqueue(w)
 }
 
 // publish reports to the table what has changed since the last call.
-func (r *reading) publish() {
+func (r *reader) publish() {
 	if r.marksOutdated {
 		r.markUnknown()
 		r.marksOutdated = false
@@ -224,7 +240,7 @@ func (r *reading) publish() {
 }
 
 // complete reports whether the first reading of a connection is over.
-func (r *reading) complete() bool {
+func (r *reader) complete() bool {
 	listed := false
 	for _, s := range r.scopes {
 		if !s.isDone() {
@@ -235,7 +251,7 @@ func (r *reading) complete() bool {
 	return listed && r.pending == 0 && r.documents.set.Sought()
 }
 
-func (r *reading) replace() {
+func (r *reader) replace() {
 	r.table.Replace(func(yield func(*registry.Service) bool) {
 		for _, w := range r.watched {
 			for _, s := range w.services {
@@ -250,7 +266,7 @@ func (r *reading) replace() {
 	r.log.Info("nacos read", "server", r.cn.server.grpc, "services", len(r.watched))
 }
 
-func (r *reading) count() {
+func (r *reader) count() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.stats.Services, r.stats.Foreign, r.stats.Unreadable = len(r.watched), 0, 0
@@ -262,7 +278,7 @@ func (r *reading) count() {
 
 // markUnknown reports to the table which scopes and services cannot be known. A scope of
 // which many services cannot be read is unknown as a whole.
-func (r *reading) markUnknown() {
+func (r *reader) markUnknown() {
 	want := make(map[string]error)
 	for _, s := range r.scopes {
 		if err := s.unreadable(); err != nil {
@@ -275,7 +291,8 @@ func (r *reading) markUnknown() {
 			w.unknown(want)
 		}
 		for _, w := range s.watched {
-			r.addUnknown(w, want)
+			maps.Copy(want, w.refused)
+			r.documents.unknown(w.groups, want)
 		}
 	}
 	for key := range r.marked {

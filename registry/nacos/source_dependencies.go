@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -33,33 +32,33 @@ const storedAtATime = 16
 type documents struct {
 	*dependency.Fetcher // of one connection
 
-	set *dependency.Set
+	set     *dependency.Set
+	formats map[string]HasDependencies // by kind
 }
 
-func newDocuments(asker dependency.Asker, table *registry.Table) documents {
-	return documents{set: dependency.NewSet(dependency.Options{
+func newDocuments(formats []Format, asker dependency.Asker, table *registry.Table) documents {
+	d := documents{formats: make(map[string]HasDependencies), set: dependency.NewSet(dependency.Options{
 		Retry: registry.Backoff{Min: time.Second, Max: 10 * time.Second}, Asker: asker, Room: table.Beside,
 	})}
-}
-
-// depend fetches documents over the current connection from now on.
-func (r *reading) depend() {
-	cn, opts, formats := r.cn, r.opts, make(map[string]HasDependencies)
-	for _, f := range opts.Formats {
+	for _, f := range formats {
 		if dependent, ok := f.(HasDependencies); ok {
-			formats[f.Kind()] = dependent
+			d.formats[f.Kind()] = dependent
 		}
 	}
+	return d
+}
+
+// connect has documents fetched over a connection from now on.
+func (d *documents) connect(cn *conn) {
 	config := func(ref metadata.Ref) metadata.NacosConfig {
-		at, _ := formats[ref.Group.Kind].Config(registry.Entry{Group: ref.Group, Key: ref.Key})
+		at, _ := d.formats[ref.Group.Kind].Config(registry.Entry{Group: ref.Group, Key: ref.Key})
 		return at
 	}
-	r.documents.Fetcher = dependency.NewFetcher(r.documents.set, time.Now(),
-		dependency.Lane{
-			Limit: storedAtATime,
-			Has:   func(ref metadata.Ref) bool { return config(ref).ID != "" },
-			Fetch: func(ctx context.Context, ref metadata.Ref) (string, error) { return stored(ctx, cn, config(ref)) },
-		})
+	d.Fetcher = dependency.NewFetcher(d.set, time.Now(), dependency.Lane{
+		Limit: storedAtATime,
+		Has:   func(ref metadata.Ref) bool { return config(ref).ID != "" },
+		Fetch: func(ctx context.Context, ref metadata.Ref) (string, error) { return stored(ctx, cn, config(ref)) },
+	})
 }
 
 // stored reads a document. One whose revision no server takes for the name of a
@@ -78,51 +77,38 @@ func stored(ctx context.Context, cn *conn, at metadata.NacosConfig) (string, err
 	return text, err
 }
 
-// requireDocuments makes what the instances of a service depend on be fetched.
-func (r *reading) requireDocuments(w *watchedService) {
-	for _, h := range w.groups {
-		dependent, ok := h.format.(HasDependencies)
+// require has what the instances of a service depend on fetched. It reports
+// whether those of any format do.
+func (d *documents) require(groups []formatGroup, instances []instance) (dependent bool) {
+	for _, g := range groups {
+		format, ok := g.format.(HasDependencies)
 		if !ok {
 			continue
 		}
-		entries := make([]registry.Entry, 0, len(w.instances))
-		for _, in := range w.instances {
+		dependent = true
+		entries := make([]registry.Entry, 0, len(instances))
+		for _, in := range instances {
 			if in.err == nil {
-				entries = append(entries, registry.Entry{Group: h.group, Key: in.key, Value: in.text})
+				entries = append(entries, registry.Entry{Group: g.group, Key: in.key, Value: in.text})
 			}
 		}
-		r.documents.set.Want(time.Now(), h.group, dependent.Dependencies(entries))
-		r.marksOutdated = true
+		d.set.Want(time.Now(), g.group, format.Dependencies(entries))
 	}
+	return dependent
 }
 
 // unread reports whether instances of a service depend on documents of which
 // nothing is known yet.
-func (r *reading) unread(w *watchedService) bool {
-	return slices.ContainsFunc(w.groups, func(h formatGroup) bool { return r.documents.set.Unread(h.group) })
+func (d *documents) unread(groups []formatGroup) bool {
+	return slices.ContainsFunc(groups, func(g formatGroup) bool { return d.set.Unread(g.group) })
 }
 
-// fetched takes in a document, or why it cannot be had.
-func (r *reading) fetched(res dependency.Result) {
-	changed := r.documents.Accept(time.Now(), res)
-	w := r.watched[keyOf(res.Ref.Group)]
-	if w == nil || !changed {
-		return // forgotten meanwhile, or as before
-	}
-	if res.Err != nil {
-		r.log.Warn("a document that instances depend on cannot be had", "group", res.Ref.Group.String(), "key", res.Ref.Key, "err", res.Err)
-	}
-	r.marksOutdated = true
-	r.rebuild(w)
-}
-
-// addUnknown adds the services of which not all is known that they depend on.
-func (r *reading) addUnknown(w *watchedService, to map[string]error) {
-	maps.Copy(to, w.refused)
-	for _, h := range w.groups {
-		if dependent, ok := h.format.(HasDependencies); ok {
-			if err := r.documents.set.Unknown(h.group); err != nil {
-				to[metadata.ScopeOf(dependent, h.group)] = err
+// unknown adds the services of which not all dependencies are known.
+func (d *documents) unknown(groups []formatGroup, to map[string]error) {
+	for _, g := range groups {
+		if dependent, ok := g.format.(HasDependencies); ok {
+			if err := d.set.Unknown(g.group); err != nil {
+				to[metadata.ScopeOf(dependent, g.group)] = err
 			}
 		}
 	}

@@ -14,7 +14,7 @@ const maxFailures = 3
 // listed takes a list of names in, or why there is none: a service that is
 // new in it is subscribed, one that is missing is asked for before anything
 // is concluded.
-func (r *reading) listed(s *scope, names []string, err error) {
+func (r *reader) listed(s *scope, names []string, err error) {
 	s.asking, r.marksOutdated = false, true
 	t := time.Now()
 	if err != nil {
@@ -49,7 +49,7 @@ func (r *reading) listed(s *scope, names []string, err error) {
 
 // syncInterest subscribes what readers asked for, in place of what a list names, and
 // ends the other subscriptions. What is subscribed already is not asked for again.
-func (r *reading) syncInterest() {
+func (r *reader) syncInterest() {
 	if r.opts.Interest == nil || r.interestSynced {
 		return
 	}
@@ -71,7 +71,7 @@ func (r *reading) syncInterest() {
 
 // answer reports who wants names what became of those of which there is news. It
 // follows what is reported to the table.
-func (r *reading) answer() {
+func (r *reader) answer() {
 	if !r.synced || len(r.news) == 0 {
 		return
 	}
@@ -87,16 +87,16 @@ func (r *reading) answer() {
 
 // answerOf returns why a name cannot be known, nil where the table shows all that
 // it stands for; not ok while it is asked for.
-func (r *reading) answerOf(name string) (err error, ok bool) {
+func (r *reader) answerOf(name string) (err error, ok bool) {
 	for _, s := range r.scopes {
 		w := s.watched[name]
 		switch {
-		case w == nil && len(r.groupsOf(s.Scope, name)) == 0: // no service is called so
+		case w == nil && len(r.opts.groupsOf(s.Scope, name)) == 0: // no service is called so
 		case w == nil || w.leaving:
 			return nil, false
 		case w.err != nil:
 			err = w.err
-		case !w.known || r.unread(w):
+		case !w.known || r.documents.unread(w.groups):
 			return nil, false
 		}
 	}
@@ -105,10 +105,10 @@ func (r *reading) answerOf(name string) (err error, ok bool) {
 
 // seen has a service subscribed that is in a list, false where it is none to
 // read.
-func (r *reading) seen(s *scope, name string) bool {
+func (r *reader) seen(s *scope, name string) bool {
 	w := s.watched[name]
 	if w == nil {
-		homes := r.groupsOf(s.Scope, name)
+		homes := r.opts.groupsOf(s.Scope, name)
 		if len(homes) == 0 {
 			return false
 		}
@@ -124,16 +124,16 @@ func (r *reading) seen(s *scope, name string) bool {
 }
 
 // await has a service asked for, and the first reading wait for it.
-func (r *reading) await(w *watchedService) {
+func (r *reader) await(w *watchedService) {
 	if !r.synced && !w.pending {
 		w.pending = true
 		r.pending++
 	}
-	r.enqueue(w)
+	r.requests.enqueue(w)
 }
 
 // missing notes that a list did not name a service.
-func (r *reading) missing(w *watchedService) {
+func (r *reader) missing(w *watchedService) {
 	fresh := !w.known && w.fails == 0 && !w.asking && !w.queued
 	switch {
 	case w.leaving:
@@ -144,22 +144,22 @@ func (r *reading) missing(w *watchedService) {
 		r.await(w)
 	case w.listed:
 		w.listed = false
-		r.schedule(w, now)
+		r.requests.schedule(w, now)
 	}
 }
 
 // groupsOf returns the groups of a service in all formats, none where it is not
 // selected.
-func (r *reading) groupsOf(s Scope, name string) []formatGroup {
-	selected := len(r.opts.Select) == 0
-	for _, p := range r.opts.Select {
+func (o SourceOptions) groupsOf(s Scope, name string) []formatGroup {
+	selected := len(o.Select) == 0
+	for _, p := range o.Select {
 		selected = selected || p.Match(name)
 	}
 	if !selected {
 		return nil
 	}
 	var out []formatGroup
-	for _, f := range r.opts.Formats {
+	for _, f := range o.Formats {
 		if g, ok := f.GroupOf(s.Namespace, s.Group, name); ok {
 			out = append(out, formatGroup{format: f, group: g})
 		}
@@ -174,21 +174,20 @@ func (s *scope) isDone() bool {
 
 // forget drops a service and what was reported of its instances. Its rows go by
 // who calls it.
-func (r *reading) forget(w *watchedService) {
+func (r *reader) forget(w *watchedService) {
 	r.stopWaiting(w)
 	w.queued, r.marksOutdated = false, true
 	for _, key := range w.skipped {
 		r.table.Skip(key, "")
 	}
-	w.instances = nil
-	r.requireDocuments(w)
+	r.documents.require(w.groups, nil)
 	delete(r.watched, w.key)
 	delete(w.scope.watched, w.key.name)
 	delete(w.scope.failing, w)
 }
 
 // stopWaiting notes that the first reading need not wait for a service any more.
-func (r *reading) stopWaiting(w *watchedService) {
+func (r *reader) stopWaiting(w *watchedService) {
 	if w.pending {
 		w.pending = false
 		r.pending--
@@ -196,7 +195,7 @@ func (r *reading) stopWaiting(w *watchedService) {
 }
 
 // failed notes that a server did not answer as it should.
-func (r *reading) failed(err error) {
+func (r *reader) failed(err error) {
 	if t := time.Now(); errors.Is(err, ErrThrottled) && !t.Before(r.resume) {
 		r.throttled++
 		wait := r.client.opts.patient(r.throttled)

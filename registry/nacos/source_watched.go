@@ -44,7 +44,14 @@ type watchedService struct {
 
 	former uint64 // stamp of the newest that an earlier connection received
 
-	// What holds for one connection.
+	asked time.Time
+	err   error // of the last reading
+
+	session
+}
+
+// A session is what holds of a service for one connection.
+type session struct {
 	lags    int    // answers that were older than that
 	known   bool   // it was answered
 	stamp   uint64 // of the newest that was received
@@ -56,21 +63,14 @@ type watchedService struct {
 	again          bool      // to be asked once more after that
 	hinted         bool      // it was asked for a cause
 	leaving        bool      // it is no more, and the subscription has to end
-	asked, due     time.Time // due: when it is to be asked next
+	due            time.Time // when it is to be asked next
 	fails          int
-	err            error // of the last reading
 }
 
 // A formatGroup is a service's group in one format.
 type formatGroup struct {
 	format Format
 	group  registry.Group
-}
-
-// dependent reports whether instances of the format depend on documents.
-func (h formatGroup) dependent() bool {
-	_, ok := h.format.(HasDependencies)
-	return ok
 }
 
 // A verdict is what has to follow from what a server sent.
@@ -145,8 +145,7 @@ func (w *watchedService) renew() {
 	if w.known {
 		w.former = w.stamp
 	}
-	w.lags, w.known, w.stamp, w.behind, w.doubted, w.pending, w.listed = 0, false, 0, false, false, false, false
-	w.queued, w.asking, w.again, w.hinted, w.leaving, w.fails, w.due = false, false, false, false, false, 0, time.Time{}
+	w.listed, w.session = false, session{}
 }
 
 // snapshot is what a server reported of one service, in an answer or a push.

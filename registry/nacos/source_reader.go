@@ -9,26 +9,20 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// A reading is what a source knows of its servers. Only the loop of follow
-// touches it; the requests run beside it and hand their answers to it as
-// functions.
-type reading struct {
+// A reader reads what a source reports. Only the loop of follow touches it.
+type reader struct {
 	*Source
 	table         *registry.Table
 	scopes        []*scope
 	watched       map[serviceKey]*watchedService
+	documents     documents
 	marked        map[string]error // what was reported to the table as unknown
 	marksOutdated bool             // that may have to change
-
-	documents documents
 
 	// What holds for one connection.
 	cn             *conn
 	inbox          *inbox
-	requests       sync.WaitGroup
-	done           chan func()
-	running        int // requests for services
-	queue          []*watchedService
+	requests       *requests
 	pending        int      // services that the first reading waits for
 	synced         bool     // the first reading is over
 	interestSynced bool     // what Interest wants was looked at on this connection
@@ -52,8 +46,11 @@ type scope struct {
 	err            error // of the last list
 }
 
-func newReading(s *Source, table *registry.Table) *reading {
-	r := &reading{Source: s, table: table, watched: make(map[serviceKey]*watchedService), marked: make(map[string]error), documents: newDocuments(s.opts.Asker, table)}
+func newReader(s *Source, table *registry.Table) *reader {
+	r := &reader{
+		Source: s, table: table, watched: make(map[serviceKey]*watchedService), marked: make(map[string]error),
+		documents: newDocuments(s.opts.Formats, s.opts.Asker, table),
+	}
 	for _, at := range s.opts.Scopes {
 		r.scopes = append(r.scopes, &scope{Scope: at, watched: make(map[string]*watchedService), failing: make(map[*watchedService]struct{})})
 	}
@@ -61,10 +58,10 @@ func newReading(s *Source, table *registry.Table) *reading {
 }
 
 // begin forgets what held for an earlier connection.
-func (r *reading) begin(cn *conn) {
-	r.cn, r.synced, r.interestSynced, r.throttled, r.resume = cn, false, false, 0, time.Time{}
-	r.queue, r.pending, r.running, r.put, r.gone, r.news = nil, 0, 0, nil, nil, nil
-	r.done = make(chan func(), r.opts.ReadAhead+len(r.scopes)) // so that none waits for the loop
+func (r *reader) begin(cn *conn) {
+	r.cn, r.pending, r.synced, r.interestSynced, r.throttled, r.resume = cn, 0, false, false, 0, time.Time{}
+	r.put, r.gone, r.news = nil, nil, nil
+	r.requests = newRequests(r.opts.ReadAhead, len(r.scopes), r.opts.VerifyInterval)
 	for _, s := range r.scopes {
 		s.listed, s.asking, s.fails, s.due = false, false, 0, time.Time{}
 		for _, w := range s.watched {
@@ -75,17 +72,16 @@ func (r *reading) begin(cn *conn) {
 
 // follow reads everything and then takes changes in until the connection has
 // to go, and returns why.
-func (r *reading) follow(ctx context.Context, cn *conn, ended <-chan error) error {
+func (r *reader) follow(ctx context.Context, cn *conn, ended <-chan error) error {
 	r.begin(cn)
 	ctx, cancel := context.WithCancel(ctx)
-	r.depend()
+	r.documents.connect(cn)
 	defer r.documents.Wait()
 	defer r.requests.Wait()
 	defer cancel()
 	const step = 250 * time.Millisecond
 	ticker := time.NewTicker(step)
 	defer ticker.Stop()
-	r.queueDue()
 	for {
 		r.start(ctx)
 		r.documents.Start(ctx, time.Now())
@@ -95,8 +91,8 @@ func (r *reading) follow(ctx context.Context, cn *conn, ended <-chan error) erro
 			return ctx.Err()
 		case err := <-ended:
 			return err
-		case answered := <-r.done:
-			answered()
+		case handle := <-r.requests.answers:
+			handle()
 		case res := <-r.documents.Results():
 			r.fetched(res)
 		case <-r.inbox.ready:
@@ -104,68 +100,14 @@ func (r *reading) follow(ctx context.Context, cn *conn, ended <-chan error) erro
 		case <-r.opts.Interest.Changed():
 			r.interestSynced = false
 		case <-ticker.C:
-			r.queueDue()
+			r.requests.enqueueDue(r.watched)
 		}
-		r.drain()
-	}
-}
-
-// drain takes the answers in that are there.
-func (r *reading) drain() {
-	for {
-		select {
-		case answered := <-r.done:
-			answered()
-		default:
-			return
-		}
-	}
-}
-
-// queueDue queues the services whose time has come.
-func (r *reading) queueDue() {
-	t := time.Now()
-	for _, w := range r.watched {
-		if !w.due.IsZero() && !w.due.After(t) {
-			r.enqueue(w)
-		}
-	}
-}
-
-// enqueue has a service asked for, once more if that is under way.
-func (r *reading) enqueue(w *watchedService) {
-	w.due = time.Time{}
-	switch {
-	case w.asking:
-		w.again = true
-	case !w.queued:
-		w.queued = true
-		r.queue = append(r.queue, w)
-	}
-}
-
-// schedule has a service asked for at the time that a verdict says. No
-// service is asked for more than once in lookAgain because of pushes.
-func (r *reading) schedule(w *watchedService, at when) {
-	t := time.Now()
-	due := t.Add(r.opts.VerifyInterval)
-	switch at {
-	case now:
-		due = w.asked.Add(lookAgain)
-	case shortly:
-		due = t.Add(lookAgain)
-	case inTurn:
-	}
-	switch {
-	case !due.After(t):
-		r.enqueue(w)
-	case !w.queued && (w.due.IsZero() || due.Before(w.due)):
-		w.due = due
+		r.requests.drain()
 	}
 }
 
 // start sends the requests that may go.
-func (r *reading) start(ctx context.Context) {
+func (r *reader) start(ctx context.Context) {
 	t := time.Now()
 	if t.Before(r.resume) {
 		return
@@ -174,45 +116,35 @@ func (r *reading) start(ctx context.Context) {
 	for _, s := range r.scopes {
 		if r.opts.Interest == nil && !s.asking && !s.due.After(t) {
 			s.asking = true
-			r.request(func() func() {
+			r.requests.start(func() func() {
 				all, err := names(ctx, r.cn, s.Scope)
 				return func() { r.listed(s, all, err) }
 			})
 		}
 	}
-	for r.running < r.opts.ReadAhead && len(r.queue) > 0 {
-		w := r.queue[0]
-		r.queue = r.queue[1:]
-		switch {
-		case !w.queued: // forgotten meanwhile
-		case w.leaving:
+	for w := r.requests.next(); w != nil; w = r.requests.next() {
+		if w.leaving {
 			r.leave(ctx, w)
-		default:
+		} else {
 			r.ask(ctx, w)
 		}
 	}
 }
 
-// request runs a call beside the loop, and what it returns within it.
-func (r *reading) request(call func() func()) {
-	r.requests.Go(func() { r.done <- call() })
-}
-
-func (r *reading) ask(ctx context.Context, w *watchedService) {
-	w.queued, w.asking, w.asked = false, true, time.Now()
-	r.running++
+func (r *reader) ask(ctx context.Context, w *watchedService) {
+	w.asked = time.Now()
 	before := w.stamp
-	r.request(func() func() {
+	r.requests.start(func() func() {
 		t, err := r.subscribe(ctx, r.cn, w.key)
 		return func() {
-			r.running--
+			r.requests.running--
 			if w.asking = false; r.watched[w.key] != w {
 				return // forgotten meanwhile
 			}
 			r.answered(w, t, before, err)
 			if w.again {
 				w.again = false
-				r.schedule(w, shortly)
+				r.requests.schedule(w, shortly)
 			}
 		}
 	})
@@ -220,13 +152,11 @@ func (r *reading) ask(ctx context.Context, w *watchedService) {
 
 // leave ends the subscription of a service that is no more. It stays watched
 // until then, so that a new one of its name is not subscribed before.
-func (r *reading) leave(ctx context.Context, w *watchedService) {
-	w.queued, w.asking = false, true
-	r.running++
-	r.request(func() func() {
+func (r *reader) leave(ctx context.Context, w *watchedService) {
+	r.requests.start(func() func() {
 		err := unsubscribe(ctx, r.cn, w.key)
 		return func() {
-			r.running--
+			r.requests.running--
 			if err != nil {
 				r.log.Debug("subscription not ended", "service", w.key.name, "err", err)
 			}
@@ -240,7 +170,7 @@ func (r *reading) leave(ctx context.Context, w *watchedService) {
 
 // connection reads and follows a server over one connection, and returns why
 // that ended.
-func (r *reading) connection(ctx context.Context, cn *conn) error {
+func (r *reader) connection(ctx context.Context, cn *conn) error {
 	c := r.client
 	r.inbox = newInbox()
 	cn.listen(r.received)
@@ -262,10 +192,100 @@ func (r *reading) connection(ctx context.Context, cn *conn) error {
 }
 
 // awaitRecheck ends a connection when a new one is asked for.
-func (r *reading) awaitRecheck(ctx context.Context, end context.CancelCauseFunc) {
+func (r *reader) awaitRecheck(ctx context.Context, end context.CancelCauseFunc) {
 	select {
 	case <-ctx.Done():
 	case <-r.rechecks:
 		end(errRecheck)
+	}
+}
+
+// requests are those of one connection: the ones that run beside the loop of a
+// reader, and the services that wait for theirs.
+type requests struct {
+	sync.WaitGroup
+
+	answers  chan func() // for the loop to call
+	limit    int         // of those for services
+	running  int         // for services
+	queue    []*watchedService
+	interval time.Duration // within which a service is asked for once more
+}
+
+func newRequests(limit, others int, interval time.Duration) *requests {
+	return &requests{answers: make(chan func(), limit+others), limit: limit, interval: interval} // so that no answer waits for the loop
+}
+
+// start runs a call beside the loop, and what it returns within it.
+func (q *requests) start(call func() func()) {
+	q.Go(func() { q.answers <- call() })
+}
+
+// drain handles the answers that have arrived.
+func (q *requests) drain() {
+	for {
+		select {
+		case handle := <-q.answers:
+			handle()
+		default:
+			return
+		}
+	}
+}
+
+// enqueue has a service asked for, once more if that is under way.
+func (q *requests) enqueue(w *watchedService) {
+	w.due = time.Time{}
+	switch {
+	case w.asking:
+		w.again = true
+	case !w.queued:
+		w.queued = true
+		q.queue = append(q.queue, w)
+	}
+}
+
+// enqueueDue has the services asked for whose time has come.
+func (q *requests) enqueueDue(watched map[serviceKey]*watchedService) {
+	t := time.Now()
+	for _, w := range watched {
+		if !w.due.IsZero() && !w.due.After(t) {
+			q.enqueue(w)
+		}
+	}
+}
+
+// next returns the next service to be asked for, nil if there is none or there
+// is no room.
+func (q *requests) next() *watchedService {
+	for q.running < q.limit && len(q.queue) > 0 {
+		w := q.queue[0]
+		q.queue = q.queue[1:]
+		if w.queued { // else it was forgotten meanwhile
+			w.queued, w.asking = false, true
+			q.running++
+			return w
+		}
+	}
+	return nil
+}
+
+// schedule has a service asked for at the time that a verdict says. Because of
+// pushes no service is asked for more than once in lookAgain.
+func (q *requests) schedule(w *watchedService, at when) {
+	t := time.Now()
+	due := t.Add(q.interval)
+	switch at {
+	case now:
+		due = w.asked.Add(lookAgain)
+	case shortly:
+		due = t.Add(lookAgain)
+	case inTurn:
+	}
+	switch {
+	case !due.After(t):
+		q.enqueue(w)
+	case !w.queued && (w.due.IsZero() || due.Before(w.due)):
+		w.due = due
 	}
 }
