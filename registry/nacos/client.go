@@ -301,6 +301,40 @@ func (c *Client) call(ctx context.Context, r rpc_request.IRequest, out answer) (
 	return cn, cn.ask(ctx, r, out)
 }
 
+// ask is call for requests that may go over any connection.
+func (c *Client) ask(ctx context.Context, r rpc_request.IRequest, out answer) error {
+	_, err := c.call(ctx, r, out)
+	return err
+}
+
+// publish makes a batch the whole of what the connection publishes for a
+// service; an empty one takes the publication back.
+func (c *Client) publish(ctx context.Context, k serviceKey, b batch) error {
+	cn, err := c.call(ctx, b.request(k), &response{})
+	if cn != nil {
+		cn.mu.Lock()
+		defer cn.mu.Unlock()
+		delete(cn.published, k) // unknown until it is known to have worked
+		if err == nil && len(b) > 0 {
+			cn.published[k] = b
+		}
+	}
+	return err
+}
+
+// publication returns what the current connection published for a service.
+func (c *Client) publication(k serviceKey) batch {
+	c.mu.Lock()
+	cn := c.current
+	c.mu.Unlock()
+	if cn == nil {
+		return nil
+	}
+	cn.mu.Lock()
+	defer cn.mu.Unlock()
+	return cn.published[k]
+}
+
 func (c *Client) connection(ctx context.Context) (*conn, error) {
 	timer := time.NewTimer(c.opts.Timeout)
 	defer timer.Stop()

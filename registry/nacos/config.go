@@ -21,34 +21,31 @@ import (
 // configuration and changes none.
 const noSum = "00000000000000000000000000000000"
 
-// config returns a configuration, and false where there is none.
-func (c *Client) config(ctx context.Context, at metadata.NacosConfig) (string, bool, error) {
-	return configBy(at, func(r rpc_request.IRequest, out answer) error {
-		_, err := c.call(ctx, r, out)
-		return err
-	})
-}
+// What a server answers of a configuration that does not exist, and of one that
+// is being written; source: com.alibaba.nacos.api.config.remote.response.ConfigQueryResponse.
+const (
+	codeNoConfig     = 300
+	codeBeingWritten = 400
+)
 
-// configOf is config over one connection.
-func configOf(ctx context.Context, cn *conn, at metadata.NacosConfig) (string, bool, error) {
-	return configBy(at, func(r rpc_request.IRequest, out answer) error { return cn.ask(ctx, r, out) })
-}
+var errBeingWritten = errors.New("it is being written")
 
-func configBy(at metadata.NacosConfig, call func(rpc_request.IRequest, answer) error) (string, bool, error) {
+// readConfig returns a configuration, and false if there is none.
+func readConfig(ctx context.Context, over asker, at metadata.NacosConfig) (string, bool, error) {
 	var out struct {
 		response
 
 		Content string `json:"content"`
 	}
-	err := call(rpc_request.NewConfigQueryRequest(at.Group, at.ID, tenantOf(at)), &out)
-	no := (*ResponseError)(nil)
+	err := over.ask(ctx, rpc_request.NewConfigQueryRequest(at.Group, at.ID, tenantOf(at)), &out)
+	refusal, refused := errors.AsType[*ResponseError](err)
 	switch {
-	case errors.As(err, &no) && no.ErrorCode == codeNoConfig:
+	case refused && refusal.ErrorCode == codeNoConfig:
 		return "", false, nil
-	case errors.As(err, &no) && no.ErrorCode == codeBeingWritten:
+	case refused && refusal.ErrorCode == codeBeingWritten:
 		return "", false, fmt.Errorf("read configuration %s of group %s: %w: %w", at.ID, at.Group, errBeingWritten, err)
 	case err != nil:
-		return "", false, fmt.Errorf("read configuration %s of group %s: %w", at.ID, at.Group, unlessLater(err))
+		return "", false, fmt.Errorf("read configuration %s of group %s: %w", at.ID, at.Group, permanent(err))
 	}
 	return out.Content, true, nil
 }
@@ -66,7 +63,7 @@ func (c *Client) setConfig(ctx context.Context, at metadata.NacosConfig, content
 
 func (c *Client) removeConfig(ctx context.Context, at metadata.NacosConfig) error {
 	if _, err := c.call(ctx, rpc_request.NewConfigRemoveRequest(at.Group, at.ID, tenantOf(at)), new(response)); err != nil {
-		return fmt.Errorf("remove configuration %s of group %s: %w", at.ID, at.Group, unlessLater(err))
+		return fmt.Errorf("remove configuration %s of group %s: %w", at.ID, at.Group, permanent(err))
 	}
 	return nil
 }
@@ -74,7 +71,7 @@ func (c *Client) removeConfig(ctx context.Context, at metadata.NacosConfig) erro
 // addElement adds a word to a configuration that holds a list of words of many,
 // if it is still as it was read.
 func (c *Client) addElement(ctx context.Context, at metadata.NacosConfig, element string) error {
-	text, _, err := c.config(ctx, at)
+	text, _, err := readConfig(ctx, c, at)
 	if err != nil || hasElement(text, element) {
 		return err
 	}
@@ -93,8 +90,7 @@ func (c *Client) swapConfig(ctx context.Context, at metadata.NacosConfig, old, n
 		sum = sumOf(old)
 	}
 	err := c.setConfig(ctx, at, next, sum)
-	no := (*ResponseError)(nil)
-	if errors.As(err, &no) && !errors.Is(err, ErrDenied) && !errors.Is(err, ErrThrottled) && !errors.Is(err, ErrNotReady) {
+	if _, refused := errors.AsType[*ResponseError](err); refused && !errors.Is(err, ErrDenied) && !errors.Is(err, ErrThrottled) && !errors.Is(err, ErrNotReady) {
 		return fmt.Errorf("%w: %w", registry.ErrConflict, err)
 	}
 	return err
@@ -130,15 +126,6 @@ const (
 	IDData  = "xds-bridge.id"
 )
 
-// What a server answers of a configuration that does not exist, and of one that
-// is being written; source: com.alibaba.nacos.api.config.remote.response.ConfigQueryResponse.
-const (
-	codeNoConfig     = 300
-	codeBeingWritten = 400
-)
-
-var errBeingWritten = errors.New("it is being written")
-
 // ID returns the id that the client's namespace keeps of itself, from which
 // metadata.Hop makes the hop that stands for it in a path. Where it keeps
 // none, it keeps offer from now on; of several bridges that come first at the
@@ -151,7 +138,7 @@ func (c *Client) ID(ctx context.Context, offer string) (string, error) {
 	}
 	var kept error
 	if err == nil {
-		kept = c.keepID(ctx, offer)
+		kept = permanent(c.setConfig(ctx, c.idConfig(), offer, noSum))
 	}
 	// What is there now counts, whoever wrote it. A server shows it some time
 	// after it has confirmed it.
@@ -168,99 +155,78 @@ func (c *Client) ID(ctx context.Context, offer string) (string, error) {
 	return "", fmt.Errorf("keep %s of group %s: %w", IDData, IDGroup, cmp.Or(kept, ctx.Err(), errors.New("the server does not show what it confirmed")))
 }
 
-// id reads the id, empty where there is none.
+// id reads the id, empty if there is none.
 func (c *Client) id(ctx context.Context) (string, error) {
-	var out struct {
-		response
-
-		Content string `json:"content"`
+	text, there, err := readConfig(ctx, c, c.idConfig())
+	if err != nil || !there {
+		return "", err
 	}
-	_, err := c.call(ctx, rpc_request.NewConfigQueryRequest(IDGroup, IDData, c.tenant()), &out)
-	answer := (*ResponseError)(nil)
-	switch {
-	case errors.As(err, &answer) && answer.ErrorCode == codeNoConfig:
-		return "", nil
-	case errors.As(err, &answer) && answer.ErrorCode == codeBeingWritten:
-		return "", fmt.Errorf("read %s of group %s: %w", IDData, IDGroup, errBeingWritten)
-	case err != nil:
-		return "", fmt.Errorf("read %s of group %s: %w", IDData, IDGroup, unlessLater(err))
-	}
-	id := strings.TrimSpace(out.Content)
+	id := strings.TrimSpace(text)
 	if id == "" {
 		return "", fmt.Errorf("%w: %s of group %s is empty; write an id that no other registry has into it", registry.ErrRefused, IDData, IDGroup)
 	}
 	return id, nil
 }
 
-// keepID writes the id where there is none: a comparison with a sum that
-// nothing has lets a server create a configuration and change none.
-func (c *Client) keepID(ctx context.Context, id string) error {
-	r := rpc_request.NewConfigPublishRequest(IDGroup, IDData, c.tenant(), id, strings.Repeat("0", 32))
-	r.AdditionMap["type"] = "text"
-	_, err := c.call(ctx, r, &response{})
-	return unlessLater(err)
+func (c *Client) idConfig() metadata.NacosConfig {
+	return metadata.NacosConfig{Namespace: c.opts.Namespace, Group: IDGroup, ID: IDData}
 }
 
-// tenant is how configurations name the namespace: unlike services, those of
-// the public one have none.
-func (c *Client) tenant() string {
-	if c.opts.Namespace == publicNamespace {
-		return ""
-	}
-	return c.opts.Namespace
-}
-
-// unlessLater marks an answer as a refusal that will be the same later, such
+// permanent marks an answer as a refusal that will be the same later, such
 // as that of a server which keeps no configurations.
-func unlessLater(err error) error {
-	answer := (*ResponseError)(nil)
-	if errors.As(err, &answer) && !errors.Is(err, ErrNotReady) && !errors.Is(err, ErrThrottled) && !errors.Is(err, registry.ErrRefused) {
+func permanent(err error) error {
+	if _, refused := errors.AsType[*ResponseError](err); refused && !errors.Is(err, ErrNotReady) && !errors.Is(err, ErrThrottled) && !errors.Is(err, registry.ErrRefused) {
 		return fmt.Errorf("%w: %w", registry.ErrRefused, err)
 	}
 	return err
 }
 
-// Instances go with the connection that published them, so that what has to
-// outlive a process is kept in configurations: of each kind of records one,
+// A recorder keeps records of an owner. Instances go with the connection that
+// published them, so what has to outlive a process is kept in configurations,
+// one for each kind of records:
 //
 //	group xds-bridge, data id xds-bridge.<owner>.<kind>    {"<name>":"<text>", …}
 //
-// which is changed by compare and swap.
-func (t *Target) records(kind string) metadata.NacosConfig {
-	return metadata.NacosConfig{Namespace: t.client.opts.Namespace, Group: IDGroup, ID: "xds-bridge." + t.opts.Owner + "." + kind}
+// Each is changed by compare and swap.
+type recorder struct {
+	client   *Client
+	owner    string
+	readBack time.Duration // how long a server's reads lag behind its writes
 }
 
-// NewRecorder returns what keeps records of an owner, a fingerprint as marks
-// have it, for who publishes no instances there.
+// NewRecorder returns a recorder of an owner, a fingerprint as in marks, that
+// publishes no instances.
 func NewRecorder(c *Client, owner string) registry.Recorder {
-	t := &Target{client: c, opts: TargetOptions{Owner: owner}}
-	set(&t.opts.ReadBack, time.Second)
-	return t
+	return &recorder{c, owner, readBack}
+}
+
+func (r *recorder) config(kind string) metadata.NacosConfig {
+	return metadata.NacosConfig{Namespace: r.client.opts.Namespace, Group: IDGroup, ID: "xds-bridge." + r.owner + "." + kind}
 }
 
 // TryRecord reports whether records can be kept, by a configuration that it
 // reads, makes and removes.
-func (t *Target) TryRecord(ctx context.Context) error {
-	at := t.records("preflight")
-	if _, _, err := t.client.config(ctx, at); err != nil {
+func (r *recorder) TryRecord(ctx context.Context) error {
+	at := r.config("preflight")
+	if _, _, err := readConfig(ctx, r.client, at); err != nil {
 		return err
 	}
-	if err := t.client.setConfig(ctx, at, "{}", ""); err != nil {
+	if err := r.client.setConfig(ctx, at, "{}", ""); err != nil {
 		return err
 	}
-	return t.client.removeConfig(ctx, at)
+	return r.client.removeConfig(ctx, at)
 }
 
 // Records implements registry.Recorder.
-func (t *Target) Records(ctx context.Context, kind string) (map[string]string, error) {
-	all, _, err := t.readRecords(ctx, t.records(kind))
+func (r *recorder) Records(ctx context.Context, kind string) (map[string]string, error) {
+	all, _, err := r.readRecords(ctx, r.config(kind))
 	return all, err
 }
 
 // readRecords returns what a configuration holds, and its text; the text is
 // empty where there is none.
-func (t *Target) readRecords(ctx context.Context, at metadata.NacosConfig) (map[string]string, string, error) {
-	text, there, err := t.client.config(ctx, at)
+func (r *recorder) readRecords(ctx context.Context, at metadata.NacosConfig) (map[string]string, string, error) {
+	text, there, err := readConfig(ctx, r.client, at)
 	if err != nil {
 		return nil, "", err
 	}
@@ -277,20 +243,20 @@ func (t *Target) readRecords(ctx context.Context, at metadata.NacosConfig) (map[
 // Record implements registry.Recorder. It returns once the server shows the
 // text: a server shows a configuration some time after it confirmed it, and of
 // several that make it at the same time it confirms all and keeps one.
-func (t *Target) Record(ctx context.Context, kind, name, text string) error {
+func (r *recorder) Record(ctx context.Context, kind, name, text string) error {
 	const look = 100 * time.Millisecond
-	at := t.records(kind)
+	at := r.config(kind)
 	var wrote time.Time
-	for range 1 + int(2*t.client.opts.Timeout/look) {
-		all, old, err := t.readRecords(ctx, at)
+	for range 1 + int(2*r.client.opts.Timeout/look) {
+		all, old, err := r.readRecords(ctx, at)
 		if errors.Is(err, errBeingWritten) {
-			t.client.pause(ctx, look)
+			r.client.pause(ctx, look)
 			continue
 		}
 		if err != nil || all[name] == text {
 			return err
 		}
-		if time.Since(wrote) >= t.opts.ReadBack {
+		if time.Since(wrote) >= r.readBack {
 			all[name] = text
 			if text == "" {
 				delete(all, name)
@@ -299,14 +265,14 @@ func (t *Target) Record(ctx context.Context, kind, name, text string) error {
 			if err != nil {
 				return fmt.Errorf("records: %w", err)
 			}
-			switch err := t.client.swapConfig(ctx, at, old, string(next)); {
+			switch err := r.client.swapConfig(ctx, at, old, string(next)); {
 			case err == nil:
 				wrote = time.Now()
 			case !errors.Is(err, registry.ErrConflict):
 				return err
 			}
 		}
-		t.client.pause(ctx, look)
+		r.client.pause(ctx, look)
 	}
 	return fmt.Errorf("configuration %s of group %s: %w: the server does not show what it confirmed", at.ID, at.Group, registry.ErrConflict)
 }

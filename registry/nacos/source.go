@@ -193,7 +193,7 @@ func (s *Source) Check(ctx context.Context) (State, int, error) {
 	n := 0
 	var failed error
 	for _, scope := range s.opts.Scopes {
-		names, err := s.client.list(ctx, scope.Namespace, scope.Group)
+		names, err := listNames(ctx, s.client, scope.Namespace, scope.Group)
 		if err != nil {
 			failed = fmt.Errorf("list namespace %q group %q: %w", scope.Namespace, scope.Group, err)
 			break

@@ -23,7 +23,7 @@ func (r *reader) received(p push) {
 		r.log.Warn("push left out", "err", err) // verifying makes up for it
 		return
 	}
-	r.inbox.put(k, r.read(info))
+	r.inbox.put(k, newSnapshot(info))
 }
 
 // pushes takes in what was pushed. Servers do not say which namespace a push

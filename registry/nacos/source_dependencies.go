@@ -67,7 +67,7 @@ func stored(ctx context.Context, cn *conn, at metadata.NacosConfig) (string, err
 	if err := metadata.CheckNacosService(at.Namespace, at.Group, "any"); err != nil {
 		return "", fmt.Errorf("%w: its revision is no name that Nacos takes: %w", registry.ErrRefused, err)
 	}
-	text, there, err := configOf(ctx, cn, at)
+	text, there, err := readConfig(ctx, cn, at)
 	if err == nil && !there {
 		return "", fmt.Errorf("configuration %s of group %s %w", at.ID, at.Group, dependency.ErrMissing)
 	}

@@ -117,7 +117,7 @@ func (r *reader) start(ctx context.Context) {
 		if r.opts.Interest == nil && !s.asking && !s.due.After(t) {
 			s.asking = true
 			r.requests.start(func() func() {
-				all, err := names(ctx, r.cn, s.Scope)
+				all, err := listNames(ctx, r.cn, s.Namespace, s.Group)
 				return func() { r.listed(s, all, err) }
 			})
 		}
@@ -135,7 +135,11 @@ func (r *reader) ask(ctx context.Context, w *watchedService) {
 	w.asked = time.Now()
 	before := w.stamp
 	r.requests.start(func() func() {
-		t, err := r.subscribe(ctx, r.cn, w.key)
+		var t snapshot
+		info, err := subscribe(ctx, r.cn, w.key)
+		if err == nil {
+			t = newSnapshot(info)
+		}
 		return func() {
 			r.requests.running--
 			if w.asking = false; r.watched[w.key] != w {

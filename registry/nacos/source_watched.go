@@ -161,11 +161,11 @@ type instance struct {
 	err       error // why it is none; text is empty then
 }
 
-// read brings what a server sent into the canonical form. Answers hold enabled
+// newSnapshot brings what a server sent into the canonical form. Answers hold enabled
 // instances alone and pushes all of them, so the others are left out of both.
 // Of several instances of one address, as connections that overlap publish
 // them, one that may be called counts.
-func (*Source) read(info *model.Service) snapshot {
+func newSnapshot(info *model.Service) snapshot {
 	t := snapshot{stamp: info.LastRefTime}
 	for _, h := range info.Hosts {
 		if h.Enable {

@@ -32,10 +32,15 @@ type TargetOptions struct {
 	ReadBack time.Duration    // how long a server's reads lag behind its writes; 0 is 1 s
 }
 
+// readBack is how long a server's reads lag behind its writes, if no option says.
+const readBack = time.Second
+
 // A Target writes to Nacos. It holds what it wrote as long as its client's
 // connection lives. It implements registry.Target, registry.Verified,
 // registry.Watched and registry.Sessioned.
 type Target struct {
+	*recorder
+
 	client   *Client
 	opts     TargetOptions
 	watching *watching
@@ -53,9 +58,9 @@ func NewTarget(c *Client, o TargetOptions) (*Target, error) {
 	if len(o.Layouts) == 0 {
 		return nil, errors.New("a Nacos target needs a format")
 	}
-	set(&o.ReadBack, time.Second)
+	set(&o.ReadBack, readBack)
 	return &Target{
-		client: c, opts: o, watching: newWatching(), wrote: make(map[serviceKey]time.Time), foreignIn: make(map[registry.Group]error),
+		recorder: &recorder{c, o.Owner, o.ReadBack}, client: c, opts: o, watching: newWatching(), wrote: make(map[serviceKey]time.Time), foreignIn: make(map[registry.Group]error),
 	}, nil
 }
 
@@ -79,7 +84,7 @@ func (t *Target) Groups(ctx context.Context) ([]registry.Group, error) {
 				continue
 			}
 			seen[at] = true
-			names, err := t.client.list(ctx, at.namespace, at.group)
+			names, err := listNames(ctx, t.client, at.namespace, at.group)
 			if err != nil {
 				return nil, fmt.Errorf("list namespace %q group %q: %w", at.namespace, at.group, err)
 			}

@@ -57,7 +57,7 @@ func (t *Target) parts(ctx context.Context, g registry.Group) ([]registry.Held, 
 	if !ok {
 		return nil, nil
 	}
-	index, _, err := t.client.config(ctx, t.index(g))
+	index, _, err := readConfig(ctx, t.client, t.index(g))
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +78,7 @@ func (t *Target) parts(ctx context.Context, g registry.Group) ([]registry.Held, 
 	}
 	for _, e := range elements {
 		at, element := layout.Config(e)
-		text, _, err := t.client.config(ctx, at)
+		text, _, err := readConfig(ctx, t.client, at)
 		if err != nil {
 			return nil, err
 		}
@@ -95,7 +95,7 @@ func (t *Target) part(ctx context.Context, layout MultiPath, e registry.Entry) (
 	if at.ID == "" || element != "" {
 		return registry.Held{}, false, nil
 	}
-	text, there, err := t.client.config(ctx, at)
+	text, there, err := readConfig(ctx, t.client, at)
 	if err != nil || !there {
 		return registry.Held{}, false, err
 	}

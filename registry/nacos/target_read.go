@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nacos-group/nacos-sdk-go/v2/model"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -142,14 +143,14 @@ func (t *Target) Changes() []registry.Group {
 // any number of times: so a service is subscribed on the connection that there
 // is, and nothing is missed between answer and pushes.
 func (t *Target) Watch(ctx context.Context, g registry.Group) ([]registry.Held, error) {
-	return t.read(ctx, g, func(ctx context.Context, k serviceKey) ([]metadata.NacosInstance, error) {
+	return t.read(ctx, g, func(ctx context.Context, k serviceKey) (*model.Service, error) {
 		t.watching.begin(k, g)
-		instances, err := t.client.subscribe(ctx, k)
+		info, err := subscribe(ctx, t.client, k)
 		if status.Code(err) == codes.ResourceExhausted { // a push of it would end the connection, and what is published with it
 			t.watching.end(k, g)
-			_ = t.client.unsubscribe(ctx, k)
+			_ = unsubscribe(ctx, t.client, k)
 		}
-		return instances, err
+		return info, err
 	})
 }
 
@@ -157,14 +158,14 @@ func (t *Target) Watch(ctx context.Context, g registry.Group) ([]registry.Held, 
 // every other owner and one of ours, because each connection may publish it. It
 // waits out the lag of the server's reads behind the last write.
 func (t *Target) Read(ctx context.Context, g registry.Group) ([]registry.Held, error) {
-	return t.read(ctx, g, func(ctx context.Context, k serviceKey) ([]metadata.NacosInstance, error) {
+	return t.read(ctx, g, func(ctx context.Context, k serviceKey) (*model.Service, error) {
 		if _, watched := t.watching.groupOf(k); watched {
-			if err := t.client.unsubscribe(ctx, k); err != nil {
+			if err := unsubscribe(ctx, t.client, k); err != nil {
 				return nil, err
 			}
 			t.watching.end(k, g)
 		}
-		return t.client.query(ctx, k)
+		return query(ctx, t.client, k)
 	})
 }
 
@@ -179,12 +180,8 @@ func (t *Target) received(p push) {
 		t.client.opts.Log.Warn("push left out", "err", err) // the next reading makes up for it
 		return
 	}
-	var instances []metadata.NacosInstance
-	for _, h := range info.Hosts {
-		if h.Enable { // answers hold no others
-			instances = append(instances, fromModel(h))
-		}
-	}
+	disabled := func(i model.Instance) bool { return !i.Enable } // which answers leave out
+	instances := instancesOf(slices.DeleteFunc(info.Hosts, disabled))
 	for _, layout := range t.opts.Layouts {
 		for _, scope := range layout.Scopes() {
 			k.namespace = scope.Namespace
@@ -197,7 +194,7 @@ func (t *Target) received(p push) {
 }
 
 // asking asks what instances a service has.
-type asking func(context.Context, serviceKey) ([]metadata.NacosInstance, error)
+type asking func(context.Context, serviceKey) (*model.Service, error)
 
 func (t *Target) read(ctx context.Context, g registry.Group, ask asking) ([]registry.Held, error) {
 	if err := t.known(g); err != nil {
@@ -232,10 +229,11 @@ func (t *Target) readWithoutLag(ctx context.Context, g registry.Group, ask askin
 	k := keyOf(g)
 	for look := 20 * time.Millisecond; ; look *= 2 {
 		lag := t.lag(k)
-		instances, err := ask(ctx, k)
+		info, err := ask(ctx, k)
 		if err != nil {
 			return nil, err
 		}
+		instances := instancesOf(info.Hosts)
 		published := t.client.publication(k)
 		held := t.holds(g, instances, published)
 		seen := contentOf(held)

@@ -213,74 +213,9 @@ func clip(s string) string {
 	return s
 }
 
-// publish makes a batch the whole of what the connection publishes for a
-// service; an empty one takes the publication back.
-func (c *Client) publish(ctx context.Context, k serviceKey, b batch) error {
-	cn, err := c.call(ctx, b.request(k), &response{})
-	if cn != nil {
-		cn.mu.Lock()
-		defer cn.mu.Unlock()
-		delete(cn.published, k) // unknown until it is known to have worked
-		if err == nil && len(b) > 0 {
-			cn.published[k] = b
-		}
-	}
-	return err
-}
-
-// publication returns what the current connection published for a service.
-func (c *Client) publication(k serviceKey) batch {
-	c.mu.Lock()
-	cn := c.current
-	c.mu.Unlock()
-	if cn == nil {
-		return nil
-	}
-	cn.mu.Lock()
-	defer cn.mu.Unlock()
-	return cn.published[k]
-}
-
-// query reads the instances of a service, whoever registered them; none for
-// one that does not exist. The server answers from a cache that follows a
-// write within a second.
-func (c *Client) query(ctx context.Context, k serviceKey) ([]metadata.NacosInstance, error) {
-	return c.instances(ctx, rpc_request.NewServiceQueryRequest(onWire(k.namespace), k.name, k.group, "", false, 0))
-}
-
-// subscribe asks as query does, and for pushes of every change on the current
-// connection. It may be repeated.
-func (c *Client) subscribe(ctx context.Context, k serviceKey) ([]metadata.NacosInstance, error) {
-	return c.instances(ctx, rpc_request.NewSubscribeServiceRequest(onWire(k.namespace), k.name, k.group, "", true))
-}
-
-// unsubscribe ends the pushes.
-func (c *Client) unsubscribe(ctx context.Context, k serviceKey) error {
-	_, err := c.call(ctx, rpc_request.NewSubscribeServiceRequest(onWire(k.namespace), k.name, k.group, "", false), &response{})
-	return err
-}
-
-func (c *Client) instances(ctx context.Context, r rpc_request.IRequest) ([]metadata.NacosInstance, error) {
-	var out services
-	if _, err := c.call(ctx, r, &out); err != nil {
-		return nil, err
-	}
-	if out.ServiceInfo == nil {
-		return nil, fmt.Errorf("nacos %s: the answer holds no serviceInfo", r.GetRequestType())
-	}
-	list := make([]metadata.NacosInstance, 0, len(out.ServiceInfo.Hosts))
-	for _, h := range out.ServiceInfo.Hosts {
-		list = append(list, fromModel(h))
-	}
-	return list, nil
-}
-
-// list returns the names of all services of a namespace and group.
-func (c *Client) list(ctx context.Context, namespace, group string) ([]string, error) {
-	return listNames(namespace, group, func(r rpc_request.IRequest, out answer) error {
-		_, err := c.call(ctx, r, out)
-		return err
-	})
+// An asker sends requests: a connection, or a Client over its current one.
+type asker interface {
+	ask(ctx context.Context, r rpc_request.IRequest, out answer) error
 }
 
 // publicNamespace is the id of the namespace that a configuration leaves empty.
@@ -290,6 +225,14 @@ const publicNamespace = "public"
 
 func onWire(namespace string) string { return cmp.Or(namespace, publicNamespace) }
 
+func instancesOf(all []model.Instance) []metadata.NacosInstance {
+	list := make([]metadata.NacosInstance, 0, len(all))
+	for _, m := range all {
+		list = append(list, fromModel(m))
+	}
+	return list
+}
+
 func fromModel(m model.Instance) metadata.NacosInstance {
 	return metadata.NacosInstance{
 		IP: m.Ip, Port: uint16(m.Port), Weight: m.Weight, Healthy: m.Healthy, Enabled: m.Enable, //nolint:gosec // a port
@@ -297,27 +240,33 @@ func fromModel(m model.Instance) metadata.NacosInstance {
 	}
 }
 
-// subscribe asks for the instances of a service and for pushes of every
-// change of them. It may be repeated.
-func (s *Source) subscribe(ctx context.Context, cn *conn, k serviceKey) (snapshot, error) {
+// query reads what a service holds, whoever registered it; nothing if there is
+// no such service. The server answers from a cache that follows a write within
+// a second.
+func query(ctx context.Context, over asker, k serviceKey) (*model.Service, error) {
+	return serviceOf(ctx, over, rpc_request.NewServiceQueryRequest(onWire(k.namespace), k.name, k.group, "", false, 0))
+}
+
+// subscribe asks as query does, and for pushes of every change over the same
+// connection. It may be repeated.
+func subscribe(ctx context.Context, over asker, k serviceKey) (*model.Service, error) {
+	return serviceOf(ctx, over, rpc_request.NewSubscribeServiceRequest(onWire(k.namespace), k.name, k.group, "", true))
+}
+
+// unsubscribe ends the pushes.
+func unsubscribe(ctx context.Context, over asker, k serviceKey) error {
+	return over.ask(ctx, rpc_request.NewSubscribeServiceRequest(onWire(k.namespace), k.name, k.group, "", false), &response{})
+}
+
+func serviceOf(ctx context.Context, over asker, r rpc_request.IRequest) (*model.Service, error) {
 	var out services
-	r := rpc_request.NewSubscribeServiceRequest(onWire(k.namespace), k.name, k.group, "", true)
-	if err := cn.ask(ctx, r, &out); err != nil {
-		return snapshot{}, err
+	if err := over.ask(ctx, r, &out); err != nil {
+		return nil, err //nolint:wrapcheck // it names the request
 	}
 	if out.ServiceInfo == nil {
-		return snapshot{}, errors.New("nacos SubscribeServiceRequest: the answer holds no serviceInfo")
+		return nil, fmt.Errorf("nacos %s: the answer holds no serviceInfo", r.GetRequestType())
 	}
-	return s.read(out.ServiceInfo), nil
-}
-
-func unsubscribe(ctx context.Context, cn *conn, k serviceKey) error {
-	return cn.ask(ctx, rpc_request.NewSubscribeServiceRequest(onWire(k.namespace), k.name, k.group, "", false), &response{})
-}
-
-// names lists the services of a scope.
-func names(ctx context.Context, cn *conn, s Scope) ([]string, error) {
-	return listNames(s.Namespace, s.Group, func(r rpc_request.IRequest, out answer) error { return cn.ask(ctx, r, out) })
+	return out.ServiceInfo, nil
 }
 
 // A page is a part of a list of services.
@@ -328,13 +277,12 @@ type page struct {
 	ServiceNames []string `json:"serviceNames"`
 }
 
-// listNames returns the names of all services of a namespace and group, over
-// the connection that call uses.
-func listNames(namespace, group string, call func(rpc_request.IRequest, answer) error) ([]string, error) {
+// listNames returns the names of all services of a namespace and group.
+func listNames(ctx context.Context, over asker, namespace, group string) ([]string, error) {
 	return listAll(func(number, size int) (page, error) {
 		var p page
-		err := call(rpc_request.NewServiceListRequest(onWire(namespace), "", group, number, size, ""), &p)
-		return p, err
+		err := over.ask(ctx, rpc_request.NewServiceListRequest(onWire(namespace), "", group, number, size, ""), &p)
+		return p, err //nolint:wrapcheck // it names the request
 	})
 }
 

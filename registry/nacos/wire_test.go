@@ -120,7 +120,7 @@ func FuzzPayload(f *testing.F) {
 		if err != nil {
 			return
 		}
-		for _, in := range new(Source).read(info).instances {
+		for _, in := range newSnapshot(info).instances {
 			if in.err == nil && in.text == "" {
 				t.Errorf("%+v", in)
 			}
