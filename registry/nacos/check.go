@@ -13,25 +13,25 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// checkService is what Check publishes in for a moment; nobody reads it.
+// checkService is where Check publishes for a moment; nobody reads it.
 const checkService = "xds-bridge.preflight"
 
-// A Report is what Check found out.
+// A Report is the result of Check.
 type Report struct {
 	Server    string        // host:port of the connection
 	Groups    int           // of our formats
-	Read      error         // why they cannot be listed, or are shown to nobody: ErrNoNamespace
+	Read      error         // why they cannot be listed; ErrNoNamespace: nobody else sees them
 	Write     error         // why nothing can be published
 	Took      time.Duration // to publish an instance and withdraw it
-	Duplicate string        // a service in which another process publishes as our owner; empty: none was seen
+	Duplicate string        // a service in which another process publishes as our owner; empty: none found
 }
 
-// duplicatesIn is in how many services Check looks for another process.
+// duplicatesIn is the number of services in which Check looks for a duplicate process.
 const duplicatesIn = 50
 
-// Check tries what a Target does while its client runs: it lists what the
-// server holds, and publishes an instance that is not enabled in a service of
-// its own, which it takes back. The error says why no server can be reached.
+// Check tries what a Target does, while its client runs. It lists the services,
+// and publishes and withdraws an instance that is not enabled, in a service of
+// its own. The error says why no server can be reached.
 func (t *Target) Check(ctx context.Context) (Report, error) {
 	var r Report
 	groups, err := t.Groups(ctx)
@@ -60,7 +60,7 @@ func (t *Target) duplicate(ctx context.Context, groups []registry.Group) string 
 	for _, g := range groups[:min(len(groups), duplicatesIn)] {
 		held, err := t.Read(ctx, g)
 		if err != nil {
-			continue // it is only looked for
+			continue
 		}
 		for _, h := range held {
 			if h.Owner == t.opts.Owner && !h.Live && registry.IsEndpoint(h.Key) {
@@ -71,22 +71,22 @@ func (t *Target) duplicate(ctx context.Context, groups []registry.Group) string 
 	return ""
 }
 
-// ErrNoNamespace says that the servers list their namespaces and the client's
-// is not among them. They take what is written there, and show it to nobody.
+// ErrNoNamespace says that the servers do not list the client's namespace. They
+// accept what is written there, and show it to no user.
 var ErrNoNamespace = errors.New("the namespace does not exist")
 
-// namespacePaths list the namespaces of version 3 and of 2. A server may have
-// neither, and version 3 shows them to administrators alone.
+// namespacePaths returns the paths that list namespaces, of version 3 and of 2. A
+// server may have neither, and version 3 shows them to administrators alone.
 func namespacePaths() []string {
 	return []string{"/v3/admin/core/namespace/list", "/v1/console/namespaces"}
 }
 
-// askNamespaces is how long a server may take, as its HTTP port may be closed
-// to a client without a login.
+// askNamespaces is the time limit. The HTTP port may be closed to a client
+// without a login.
 const askNamespaces = 3 * time.Second
 
-// missing returns ErrNoNamespace if the servers say so, and nil if they do not
-// report it.
+// missing returns ErrNoNamespace if the servers say so; nil also if they do not
+// answer.
 func (c *Client) missing(ctx context.Context) error {
 	ours := c.opts.Namespace
 	if ours == "" || ours == publicNamespace {
@@ -100,29 +100,30 @@ func (c *Client) missing(ctx context.Context) error {
 			if err != nil || len(all) == 0 {
 				continue
 			}
-			return among(all, ours)
+			return find(all, ours)
 		}
 	}
 	return nil
 }
 
-// findNamespace notes of a connection that its namespace does not exist, until
-// it does. What is written continues: clients that name the same id find it.
+// findNamespace records whether the namespace of a connection exists, until it
+// does. Writing continues: clients that use the same id find what is written.
 func (c *Client) findNamespace(ctx context.Context, cn *conn) {
 	for attempt := 1; ctx.Err() == nil; attempt++ {
 		err := c.missing(ctx)
-		if err == nil && attempt == 1 || !c.warnNamespace(cn, err) || err == nil {
+		if err == nil && attempt == 1 || !c.setNamespaceError(cn, err) || err == nil {
 			return
 		}
 		if attempt == 1 {
 			c.opts.Log.Warn("nacos namespace not found", "server", cn.server.grpc, "err", err)
 		}
-		c.pause(ctx, c.opts.patient(attempt))
+		c.pause(ctx, c.opts.requestBackoff(attempt))
 	}
 }
 
-// warnNamespace sets the error of the current connection; false if it is another by now.
-func (c *Client) warnNamespace(cn *conn, err error) bool {
+// setNamespaceError sets the error of the current connection, false if that is
+// another by now.
+func (c *Client) setNamespaceError(cn *conn, err error) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.current != cn {
@@ -135,13 +136,14 @@ func (c *Client) warnNamespace(cn *conn, err error) bool {
 	return true
 }
 
-// namespace is one that a server lists.
+// A namespace is one that a server lists.
 type namespace struct {
 	ID   string `json:"namespace"`
 	Name string `json:"namespaceShowName"`
 }
 
-func among(all []namespace, id string) error {
+// find returns nil if a namespace is listed.
+func find(all []namespace, id string) error {
 	err := fmt.Errorf("%w: %q", ErrNoNamespace, id)
 	for _, n := range all {
 		if n.ID == id {

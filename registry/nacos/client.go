@@ -16,9 +16,9 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// Options say which servers to speak to and how.
+// Options tune a Client.
 type Options struct {
-	Servers   []string // base URLs such as http://127.0.0.1:8848/nacos; the path is /nacos where none is given
+	Servers   []string // base URLs such as http://127.0.0.1:8848/nacos; without a path it is /nacos
 	Namespace string   // of the connection; empty is public
 
 	Username    string                      // empty: no login
@@ -27,28 +27,28 @@ type Options struct {
 	GRPCOffset  int                         // from the HTTP to the gRPC port; 0 is 1000
 	Timeout     time.Duration               // of one request; 0 is 5 s
 	Health      time.Duration               // between health checks; 0 is 5 s
-	Overlap     time.Duration               // how long a connection that the server wants gone outlives its successor; 0 is 10 s
+	Overlap     time.Duration               // how long a connection that the server asked to replace outlives its successor; 0 is 10 s
 	MaxInFlight int                         // requests at a time; 0 is 64
 	MaxReceive  int                         // bytes of one message; 0 is 64 MiB
 	Backoff     registry.Backoff            // between attempts to connect; 0 is 500 ms to 5 s
 	Log         *slog.Logger                // nil: none
-	Observe     func(Observation)           // reported every request and connection; may be nil
+	Observe     func(Observation)           // receives every request and connection; may be nil
 
 	// Dialer opens the connections; nil dials TCP.
 	Dialer func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
-// Observation is one thing a Client did, for metrics.
+// Observation is a request, connection or login of a Client, for metrics.
 type Observation struct {
 	Op    string // a request type or one of the constants
 	Took  time.Duration
 	Sent  int  // bytes
 	Got   int  // bytes
-	Again bool // OpConnect: not for the first time
+	Again bool // of OpConnect: not the first connection
 	Err   error
 }
 
-// What a Client does beside requests.
+// The operations of a Client beside requests.
 const (
 	OpConnect = "connect"
 	OpLost    = "lost"
@@ -63,7 +63,7 @@ func (o Options) withDefaults() Options {
 	set(&o.MaxInFlight, 64)
 	set(&o.MaxReceive, 64<<20)
 	set(&o.Backoff.Min, 500*time.Millisecond)
-	set(&o.Backoff.Max, 5*time.Second) // what a server forgot at its restart has to be back within 10 s of it
+	set(&o.Backoff.Max, 5*time.Second) // what a server lost in a restart has to be back 10 s later
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -83,8 +83,8 @@ func set[T comparable](field *T, value T) {
 	}
 }
 
-// A Client keeps one connection to one of the servers, and a login where a
-// user is configured. Run must be running for calls to succeed.
+// A Client keeps one connection to one of the servers, and a login if a user is
+// configured. Its calls succeed only while Run runs.
 type Client struct {
 	opts       Options
 	servers    []server
@@ -94,13 +94,13 @@ type Client struct {
 	lost       chan struct{}
 
 	mu      sync.Mutex
-	pushed  func(push) // takes the pushes of connections to come; may be nil
+	onPush  func(push) // for the connections to come; may be nil
 	current *conn
 	changed chan struct{} // closed and replaced when current changes
 	state   State
 }
 
-// State is what a Client knows of its connection.
+// State describes the connection of a Client.
 type State struct {
 	Connected bool
 	Server    string // host:port of the connection
@@ -108,12 +108,12 @@ type State struct {
 	Attempts  int    // to connect, since the last connection ended
 	Lost      int    // connections
 	Again     int    // connections after the first
-	LastError string // why there is no connection; of one that there is ErrNoNamespace
+	LastError string // why there is no connection; ErrNoNamespace if there is one
 	Login     LoginState
 }
 
-// New returns a client that is not connected yet. The error names the option
-// that is wrong.
+// New returns a client that is not connected yet. The error names the invalid
+// option.
 func New(o Options) (*Client, error) {
 	o = o.withDefaults()
 	servers, err := parseServers(o)
@@ -132,8 +132,8 @@ func New(o Options) (*Client, error) {
 }
 
 // Run connects, and connects again whenever the connection ends, until ctx
-// ends. It returns nil after everything it started has ended; what was
-// published goes with it.
+// ends. It returns nil once everything that it started has ended. What was
+// published ends with the connection.
 func (c *Client) Run(ctx context.Context) error {
 	defer c.goroutines.Wait()
 	if c.opts.Username != "" {
@@ -147,7 +147,7 @@ func (c *Client) Run(ctx context.Context) error {
 		if err != nil {
 			attempt++
 			c.failed(attempt, err)
-			if round := attempt / len(c.servers); attempt%len(c.servers) == 0 { // else the next server may be better
+			if round := attempt / len(c.servers); attempt%len(c.servers) == 0 { // else another server may answer
 				c.pause(ctx, c.opts.Backoff.Spread(round))
 			}
 			continue
@@ -171,9 +171,9 @@ func (c *Client) connect(ctx context.Context, s server) (*conn, error) {
 	return cn, err
 }
 
-// hold makes a connection the current one until it ends. One that the server
-// wants gone outlives its successor's arrival, so that what is published on it
-// can be published there first.
+// hold makes a connection the current one until it ends. If the server asks
+// for another one, it lives on beside that, so that what is published on it can
+// be published there first.
 func (c *Client) hold(ctx context.Context, cn *conn) {
 	c.opts.Log.Info("nacos connected", "server", cn.server.grpc)
 	c.use(cn)
@@ -188,8 +188,8 @@ func (c *Client) hold(ctx context.Context, cn *conn) {
 	<-cn.dead
 }
 
-// retire ends a connection that the server wants gone some time after another
-// took its place, or when it has ended by itself.
+// retire ends a connection that the server asked to replace: some time after
+// another is the current one, or when it has ended by itself.
 func (c *Client) retire(ctx context.Context, cn *conn) {
 	for {
 		c.mu.Lock()
@@ -213,15 +213,15 @@ func (c *Client) retire(ctx context.Context, cn *conn) {
 	<-cn.dead
 }
 
-// use replaces the current connection. What an earlier one published counts
-// as lost from then on.
+// use replaces the current connection. What an earlier one published counts as
+// lost.
 func (c *Client) use(cn *conn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	again := c.state.Lost > 0 || c.current != nil
 	c.current = cn
-	if c.pushed != nil {
-		cn.listen(c.pushed)
+	if c.onPush != nil {
+		cn.listen(c.onPush)
 	}
 	c.state = State{Connected: true, Server: cn.server.grpc, Since: time.Now(), Lost: c.state.Lost, Again: c.state.Again}
 	close(c.changed)
@@ -235,7 +235,7 @@ func (c *Client) use(cn *conn) {
 	}
 }
 
-// drop notes that a connection has ended, unless another took its place.
+// drop records that a connection has ended, unless it was replaced before.
 func (c *Client) drop(cn *conn, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -244,7 +244,7 @@ func (c *Client) drop(cn *conn, err error) {
 	}
 	c.current = nil
 	c.state = State{Since: time.Now(), Lost: c.state.Lost + 1, Again: c.state.Again, LastError: err.Error()}
-	if !errors.Is(err, context.Canceled) && !errors.Is(err, errRecheck) { // else it was not lost but given up
+	if !errors.Is(err, context.Canceled) && !errors.Is(err, errRecheck) { // else we ended it
 		c.opts.Observe(Observation{Op: OpLost, Err: err})
 		c.opts.Log.Warn("nacos connection lost", "server", cn.server.grpc, "err", err)
 	}
@@ -259,7 +259,7 @@ func (c *Client) failed(attempt int, err error) {
 	}
 }
 
-// State returns what the client knows of its connection and its login.
+// State returns the state of the connection and of the login.
 func (c *Client) State() State {
 	login := c.login.state()
 	c.mu.Lock()
@@ -269,29 +269,29 @@ func (c *Client) State() State {
 	return s
 }
 
-// listen hands the pushes on of the connection that there is and of those to come.
-func (c *Client) listen(deliver func(push)) {
+// listen has the pushes of the current connection, and of those to come, handled.
+func (c *Client) listen(onPush func(push)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.pushed = deliver
+	c.onPush = onPush
 	if c.current != nil {
-		c.current.listen(deliver)
+		c.current.listen(onPush)
 	}
 }
 
-// Lost is ready after the connection was replaced and everything that was
-// published has to be published once more.
+// Lost is ready once the connection was replaced, so that everything has to be
+// published once more.
 func (c *Client) Lost() <-chan struct{} { return c.lost }
 
-// call sends a request on the current connection, waiting for one while ctx
-// lasts, at most for the request's own time.
+// call sends a request over the current connection, which it returns. It waits
+// for one no longer than for an answer.
 func (c *Client) call(ctx context.Context, r rpc_request.IRequest, out answer) (*conn, error) {
 	select {
 	case c.slots <- struct{}{}:
 		defer func() { <-c.slots }()
 	case <-ctx.Done():
 	}
-	if err := ctx.Err(); err != nil { // also where both were ready
+	if err := ctx.Err(); err != nil { // also if both were ready
 		return nil, fmt.Errorf("nacos %s: %w", r.GetRequestType(), err)
 	}
 	cn, err := c.connection(ctx)
@@ -301,20 +301,20 @@ func (c *Client) call(ctx context.Context, r rpc_request.IRequest, out answer) (
 	return cn, cn.ask(ctx, r, out)
 }
 
-// ask is call for requests that may go over any connection.
+// ask implements asker.
 func (c *Client) ask(ctx context.Context, r rpc_request.IRequest, out answer) error {
 	_, err := c.call(ctx, r, out)
 	return err
 }
 
-// publish makes a batch the whole of what the connection publishes for a
-// service; an empty one takes the publication back.
+// publish makes a batch all that the connection publishes for a service. An
+// empty one withdraws the publication.
 func (c *Client) publish(ctx context.Context, k serviceKey, b batch) error {
 	cn, err := c.call(ctx, b.request(k), &response{})
 	if cn != nil {
 		cn.mu.Lock()
 		defer cn.mu.Unlock()
-		delete(cn.published, k) // unknown until it is known to have worked
+		delete(cn.published, k) // after an error it is unknown
 		if err == nil && len(b) > 0 {
 			cn.published[k] = b
 		}
@@ -372,8 +372,8 @@ func (*Client) pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// patient is the wait before a request is repeated that failed: of those there
-// may be thousands, of connections one.
-func (o Options) patient(failures int) time.Duration {
+// requestBackoff is the wait before a failed request is repeated. It is longer
+// than that of connections, because there may be thousands of requests.
+func (o Options) requestBackoff(failures int) time.Duration {
 	return registry.Backoff{Min: o.Backoff.Min, Max: 6 * o.Backoff.Max}.Spread(failures)
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// noSum is a sum that nothing has: compared with it, a server creates a
+// noSum is a sum that no content has: compared with it, a server creates a
 // configuration and changes none.
 const noSum = "00000000000000000000000000000000"
 
@@ -50,8 +50,7 @@ func readConfig(ctx context.Context, over asker, at metadata.NacosConfig) (strin
 	return out.Content, true, nil
 }
 
-// setConfig writes a configuration; with a sum only where its content still
-// has it.
+// setConfig writes a configuration; with a sum only if its content still has it.
 func (c *Client) setConfig(ctx context.Context, at metadata.NacosConfig, content, sum string) error {
 	r := rpc_request.NewConfigPublishRequest(at.Group, at.ID, tenantOf(at), content, sum)
 	r.AdditionMap["type"] = "text"
@@ -68,8 +67,8 @@ func (c *Client) removeConfig(ctx context.Context, at metadata.NacosConfig) erro
 	return nil
 }
 
-// addElement adds a word to a configuration that holds a list of words of many,
-// if it is still as it was read.
+// addElement adds an element to a list that many write, if the list is still as
+// it was read.
 func (c *Client) addElement(ctx context.Context, at metadata.NacosConfig, element string) error {
 	text, _, err := readConfig(ctx, c, at)
 	if err != nil || hasElement(text, element) {
@@ -83,7 +82,7 @@ func (c *Client) addElement(ctx context.Context, at metadata.NacosConfig, elemen
 }
 
 // swapConfig writes a configuration whose content is still the one that was
-// read, empty where there was none; else the error is registry.ErrConflict.
+// read, empty if there was none. Else the error is registry.ErrConflict.
 func (c *Client) swapConfig(ctx context.Context, at metadata.NacosConfig, old, next string) error {
 	sum := noSum
 	if old != "" {
@@ -97,8 +96,8 @@ func (c *Client) swapConfig(ctx context.Context, at metadata.NacosConfig, old, n
 }
 
 func hasElement(text, element string) bool {
-	for w := range strings.SplitSeq(text, ",") {
-		if strings.TrimSpace(w) == element {
+	for e := range strings.SplitSeq(text, ",") {
+		if strings.TrimSpace(e) == element {
 			return true
 		}
 	}
@@ -110,8 +109,8 @@ func sumOf(text string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// tenantOf is how configurations name a namespace: unlike services, those of
-// the public one have none.
+// tenantOf returns the namespace as configurations have it: unlike services, the
+// public one is empty.
 func tenantOf(at metadata.NacosConfig) string {
 	if at.Namespace == publicNamespace {
 		return ""
@@ -119,18 +118,17 @@ func tenantOf(at metadata.NacosConfig) string {
 	return at.Namespace
 }
 
-// Where a namespace keeps its own id: in a configuration, which outlives every
+// The configuration in which a namespace keeps its own id. It outlives every
 // connection.
 const (
 	IDGroup = "xds-bridge"
 	IDData  = "xds-bridge.id"
 )
 
-// ID returns the id that the client's namespace keeps of itself, from which
-// metadata.Hop makes the hop that stands for it in a path. Where it keeps
-// none, it keeps offer from now on; of several bridges that come first at the
-// same time, one wins for all. An empty offer leaves it without, and then none
-// is returned. Run must be running.
+// ID returns the id that the client's namespace keeps of itself, of which
+// metadata.Hop makes a hop. If there is none, it becomes offer; of several
+// bridges that offer one at the same time, one wins. If offer is empty too, so
+// is the result. Run has to run.
 func (c *Client) ID(ctx context.Context, offer string) (string, error) {
 	id, err := c.id(ctx)
 	if id != "" || offer == "" || err != nil && !errors.Is(err, errBeingWritten) {
@@ -140,15 +138,15 @@ func (c *Client) ID(ctx context.Context, offer string) (string, error) {
 	if err == nil {
 		kept = permanent(c.setConfig(ctx, c.idConfig(), offer, noSum))
 	}
-	// What is there now counts, whoever wrote it. A server shows it some time
-	// after it has confirmed it.
+	// The id that is there now counts, whoever wrote it. A server shows it some
+	// time after it has confirmed it.
 	const look = 100 * time.Millisecond
 	for tries := 1 + int(c.opts.Timeout/look); tries > 0 && ctx.Err() == nil; tries-- {
 		if id, err := c.id(ctx); id != "" || err != nil && !errors.Is(err, errBeingWritten) {
 			return id, err
 		}
 		if errors.Is(kept, ErrDenied) {
-			break // and so nobody's
+			break
 		}
 		c.pause(ctx, look)
 	}
@@ -172,8 +170,8 @@ func (c *Client) idConfig() metadata.NacosConfig {
 	return metadata.NacosConfig{Namespace: c.opts.Namespace, Group: IDGroup, ID: IDData}
 }
 
-// permanent marks an answer as a refusal that will be the same later, such
-// as that of a server which keeps no configurations.
+// permanent marks an answer as a refusal if a repetition cannot help, as with a
+// server that keeps no configurations.
 func permanent(err error) error {
 	if _, refused := errors.AsType[*ResponseError](err); refused && !errors.Is(err, ErrNotReady) && !errors.Is(err, ErrThrottled) && !errors.Is(err, registry.ErrRefused) {
 		return fmt.Errorf("%w: %w", registry.ErrRefused, err)
@@ -204,8 +202,8 @@ func (r *recorder) config(kind string) metadata.NacosConfig {
 	return metadata.NacosConfig{Namespace: r.client.opts.Namespace, Group: IDGroup, ID: "xds-bridge." + r.owner + "." + kind}
 }
 
-// TryRecord reports whether records can be kept, by a configuration that it
-// reads, makes and removes.
+// TryRecord reports whether records can be kept. It reads, writes and removes a
+// configuration.
 func (r *recorder) TryRecord(ctx context.Context) error {
 	at := r.config("preflight")
 	if _, _, err := readConfig(ctx, r.client, at); err != nil {
@@ -223,8 +221,8 @@ func (r *recorder) Records(ctx context.Context, kind string) (map[string]string,
 	return all, err
 }
 
-// readRecords returns what a configuration holds, and its text; the text is
-// empty where there is none.
+// readRecords returns the records in a configuration and its text, which is
+// empty if there is none.
 func (r *recorder) readRecords(ctx context.Context, at metadata.NacosConfig) (map[string]string, string, error) {
 	text, there, err := readConfig(ctx, r.client, at)
 	if err != nil {
@@ -241,8 +239,8 @@ func (r *recorder) readRecords(ctx context.Context, at metadata.NacosConfig) (ma
 }
 
 // Record implements registry.Recorder. It returns once the server shows the
-// text: a server shows a configuration some time after it confirmed it, and of
-// several that make it at the same time it confirms all and keeps one.
+// text. A server shows a configuration some time after it confirmed it. Of
+// several that are created at the same time it confirms all and keeps one.
 func (r *recorder) Record(ctx context.Context, kind, name, text string) error {
 	const look = 100 * time.Millisecond
 	at := r.config(kind)

@@ -17,8 +17,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// A conn is one connection to one server, from the server check to its end.
-// What was published on it lives as long as it does.
+// A conn is one connection to one server. What is published on it lives as long
+// as it does.
 type conn struct {
 	client   *Client
 	server   server
@@ -28,20 +28,20 @@ type conn struct {
 
 	stream nacosgrpc.BiRequestStream_RequestBiStreamClient
 	cancel context.CancelFunc
-	reset  chan struct{} // closed when the server wants this connection gone
-	dead   chan struct{} // closed when the stream has ended
+	reset  chan struct{} // closed once the server asks for another connection
+	dead   chan struct{} // closed once the stream has ended
 	err    error         // why; written before dead is closed
 
 	mu        sync.Mutex
-	published map[serviceKey]batch // of each service, as it was accepted
-	pushed    func(push)           // takes pushes; may be nil
+	published map[serviceKey]batch // as the server accepted it
+	onPush    func(push)           // may be nil
 }
 
 // serviceKey names a service on a server.
 type serviceKey struct{ namespace, group, name string }
 
-// open dials a server, checks it, sets the connection up and waits until the
-// server has registered it.
+// open connects to a server, and waits until the server has registered the
+// connection.
 func (c *Client) open(ctx context.Context, s server) (*conn, error) {
 	cn := &conn{
 		client: c, server: s, published: make(map[serviceKey]batch),
@@ -92,11 +92,11 @@ func (cn *conn) setUp(ctx context.Context) error {
 	if err := cn.call(ctx, rpc_request.NewServerCheckRequest(), &response{}); err != nil {
 		return err
 	}
-	// The stream outlives the time limit of its setting up.
+	// The stream outlives the time limit of the setup.
 	streamCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	cn.cancel = cancel
 	stream, err := nacosgrpc.NewBiRequestStreamClient(cn.cc).RequestBiStream(streamCtx,
-		grpc.MaxCallRecvMsgSize(2*cn.client.opts.MaxReceive)) // no push that outgrows an answer ends what is published
+		grpc.MaxCallRecvMsgSize(2*cn.client.opts.MaxReceive)) // a push that is larger than an answer must not end the connection
 	if err != nil {
 		cancel()
 		return fmt.Errorf("open stream: %w", err)
@@ -114,12 +114,12 @@ func (cn *conn) setUp(ctx context.Context) error {
 		return fmt.Errorf("send setup: %w", err)
 	}
 	cn.client.goroutines.Go(cn.receive)
-	return cn.registered(ctx)
+	return cn.waitRegistered(ctx)
 }
 
-// registered waits until the server knows the connection: it takes the setup
-// in beside the requests, and until then answers them with "unregistered".
-func (cn *conn) registered(ctx context.Context) error {
+// waitRegistered waits until the server knows the connection. It handles the
+// setup beside requests, and answers those with "unregistered" until then.
+func (cn *conn) waitRegistered(ctx context.Context) error {
 	const pause = 10 * time.Millisecond
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -139,8 +139,8 @@ func (cn *conn) registered(ctx context.Context) error {
 	}
 }
 
-// receive acknowledges pushes and hands them on until the stream ends. It is
-// the only one to send on the stream after the setup.
+// receive acknowledges and handles pushes until the stream ends. After the
+// setup nothing else sends on the stream.
 func (cn *conn) receive() {
 	defer close(cn.dead)
 	for {
@@ -158,24 +158,28 @@ func (cn *conn) receive() {
 			cn.err = fmt.Errorf("stream of %s: %w", cn.server.grpc, err)
 			return
 		}
-		if pushed.kind == "ConnectResetRequest" {
-			cn.replacementAsked()
+		if pushed.kind == "ConnectResetRequest" && !isClosed(cn.reset) {
+			close(cn.reset)
 		}
-		cn.deliver(pushed)
+		cn.mu.Lock()
+		onPush := cn.onPush
+		cn.mu.Unlock()
+		if onPush != nil {
+			onPush(pushed)
+		}
 	}
 }
 
-// replacementAsked notes that the server asked for another connection instead of
-// this one. Only receive calls it.
-func (cn *conn) replacementAsked() {
+func isClosed(c <-chan struct{}) bool {
 	select {
-	case <-cn.reset:
+	case <-c:
+		return true
 	default:
-		close(cn.reset)
+		return false
 	}
 }
 
-// call sends one request on this connection and decodes the answer into out.
+// call sends a request and decodes the answer into out.
 func (cn *conn) call(ctx context.Context, r rpc_request.IRequest, out answer) error {
 	op := r.GetRequestType()
 	payload, err := encode(r, cn.client.headers(), cn.localIP())
@@ -189,7 +193,7 @@ func (cn *conn) call(ctx context.Context, r rpc_request.IRequest, out answer) er
 	switch ended := ctx.Err(); {
 	case err == nil:
 		err = decode(op, got, out)
-	case ended != nil: // which grpc hides behind a status
+	case ended != nil: // grpc hides it behind a status
 		err = fmt.Errorf("nacos %s to %s: %w", op, cn.server.grpc, ended)
 	default:
 		err = fmt.Errorf("nacos %s to %s: %w", op, cn.server.grpc, err)
@@ -201,8 +205,8 @@ func (cn *conn) call(ctx context.Context, r rpc_request.IRequest, out answer) er
 	return err
 }
 
-// ask sends a request on this connection, and once more with a new login
-// where the old one had expired or was revoked.
+// ask sends a request, and once more with a new login if the old one had
+// expired or was revoked.
 func (cn *conn) ask(ctx context.Context, r rpc_request.IRequest, out answer) error {
 	login := cn.client.login
 	token := login.token()
@@ -210,7 +214,7 @@ func (cn *conn) ask(ctx context.Context, r rpc_request.IRequest, out answer) err
 	if errors.Is(err, ErrDenied) && login.renew(ctx, token) {
 		token = login.token()
 		err = cn.call(ctx, r, out)
-		login.helped(token, err)
+		login.repeated(token, err)
 	}
 	return err
 }
@@ -221,8 +225,8 @@ func (cn *conn) localIP() string {
 	return cn.clientIP
 }
 
-// watch checks the connection's health until it ends, is to be closed, or ctx
-// ends, and returns why.
+// watch checks the connection until it ends or is to be replaced, or ctx ends,
+// and returns why.
 func (cn *conn) watch(ctx context.Context) error {
 	const misses = 2
 	ticker := time.NewTicker(cn.client.opts.Health)
@@ -254,7 +258,7 @@ func (cn *conn) watch(ctx context.Context) error {
 // errReset says that a server asked for a new connection.
 var errReset = errors.New("the server asked for a new connection")
 
-// close ends the connection, and with it what was published on it.
+// close ends the connection and what is published on it.
 func (cn *conn) close() {
 	if cn.cancel != nil {
 		cn.cancel()
@@ -264,24 +268,14 @@ func (cn *conn) close() {
 	}
 }
 
-// listen hands the pushes of a connection on. They wait for it.
-func (cn *conn) listen(deliver func(push)) {
+// listen has pushes handled. They wait for that.
+func (cn *conn) listen(onPush func(push)) {
 	cn.mu.Lock()
 	defer cn.mu.Unlock()
-	cn.pushed = deliver
+	cn.onPush = onPush
 }
 
-// deliver gives a push to whoever listens.
-func (cn *conn) deliver(p push) {
-	cn.mu.Lock()
-	deliver := cn.pushed
-	cn.mu.Unlock()
-	if deliver != nil {
-		deliver(p)
-	}
-}
-
-// A server is one address of the configuration, in the two forms it is needed.
+// A server is one address of the configuration.
 type server struct {
 	base string // http://host:port/nacos
 	grpc string // host:port

@@ -22,35 +22,35 @@ import (
 type login struct {
 	client *Client
 
-	turn chan struct{} // holds one: who logs in
+	turn chan struct{} // has room for one login at a time
 
 	mu      sync.Mutex
 	access  string
 	expires time.Time
 	renewed time.Time
 	tried   time.Time
-	good    int // the server that gave the last token
+	good    int // the server that issued the last token
 	lastErr error
-	vain    string // the last token with which a request was denied as before
-	vainly  int    // how many tokens in a row that were
+	denied  string // the last new token with which a request was denied as before
+	denials int    // how many such tokens in a row
 }
 
-// LoginState is what a Client knows of its login.
+// LoginState describes the login of a Client.
 type LoginState struct {
 	Username string    // empty: there is no login
-	Renewed  time.Time // when the token was given out; zero: never
+	Renewed  time.Time // when the token was issued; zero: never
 	Expires  time.Time
-	Err      error // of the last attempt that was not given up; nil if the last one succeeded
+	Err      error // of the last attempt that was not cancelled; nil if it succeeded
 }
 
-// The paths of the login, the one that both major versions know first; source:
-// measured on 2.2.4 and 3.1.
+// loginPaths returns the path that both major versions have, and that of
+// version 3; measured on 2.2.4 and 3.1.
 func loginPaths() []string { return []string{"/v1/auth/login", "/v3/auth/user/login"} }
 
 func newLogin(c *Client) *login { return &login{client: c, turn: make(chan struct{}, 1)} }
 
-// web returns a client for one request. Its dial ends with ctx, which that of
-// a shared one would outlive.
+// web returns an HTTP client for one request. Its dial ends with ctx; that of a
+// shared client would outlive it.
 func (l *login) web(ctx context.Context) *http.Client {
 	o := l.client.opts
 	bound := func(dial dialer) dialer {
@@ -73,7 +73,7 @@ func (l *login) token() string {
 	return l.access
 }
 
-// first makes sure that there is a token where one is needed.
+// first logs in if there is a user and no token yet.
 func (l *login) first(ctx context.Context) error {
 	if l.client.opts.Username == "" || l.token() != "" {
 		return nil
@@ -81,13 +81,13 @@ func (l *login) first(ctx context.Context) error {
 	return l.login(ctx)
 }
 
-// renewals is the wait between logins because of denied requests: a user that
-// may not do something is denied it with every token.
+// renewals is the wait between logins after denied requests: a user without a
+// right is denied with every token.
 func renewals() registry.Backoff { return registry.Backoff{Min: time.Second, Max: time.Minute} }
 
-// renew logs in anew after a request with a token was denied, at most once a
-// second and less often while that does not help, and reports whether there is
-// another token now.
+// renew logs in after a request with a token was denied, and reports whether
+// there is another token now. It does so at most once a second, and less often
+// while that does not help.
 func (l *login) renew(ctx context.Context, denied string) bool {
 	if l.client.opts.Username == "" {
 		return false
@@ -99,21 +99,21 @@ func (l *login) renew(ctx context.Context, denied string) bool {
 		return false
 	}
 	l.mu.Lock()
-	newer, recent := l.access != denied, time.Since(l.tried) < renewals().After(l.vainly)
+	newer, recent := l.access != denied, time.Since(l.tried) < renewals().After(l.denials)
 	l.mu.Unlock()
 	return newer || !recent && l.login(ctx) == nil
 }
 
-// helped notes how a request ended that was repeated with a new token.
-func (l *login) helped(token string, err error) {
+// repeated records how a request ended that was repeated with a new token.
+func (l *login) repeated(token string, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
 	case err == nil:
-		l.vain, l.vainly = "", 0
-	case errors.Is(err, ErrDenied) && l.vain != token:
-		l.vain = token
-		l.vainly++
+		l.denied, l.denials = "", 0
+	case errors.Is(err, ErrDenied) && l.denied != token:
+		l.denied = token
+		l.denials++
 	}
 }
 
@@ -146,15 +146,15 @@ func (l *login) keep(ctx context.Context) {
 	}
 }
 
-// login asks the servers in turn for a token, the one that gave the last one
-// first. A refused password is no reason to ask the others.
+// login asks the servers in turn for a token, first the one that issued the
+// last. It ends at a server that refuses the password.
 func (l *login) login(ctx context.Context) error {
 	err := l.ask(ctx)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.tried = time.Now()
 	if end, ends := ctx.Deadline(); l.lastErr == nil || err == nil || ctx.Err() == nil && (!ends || l.tried.Before(end)) {
-		l.lastErr = err // and not that we gave up, which says less than what the server answered before
+		l.lastErr = err // a cancelled attempt says less than the answer before it
 	}
 	return err
 }
@@ -190,7 +190,7 @@ func (l *login) loginAt(ctx context.Context, s server, form url.Values) error {
 	var err error
 	for _, path := range loginPaths() {
 		var status int
-		if status, err = l.post(ctx, s.base+path, form); err == nil {
+		if status, err = l.request(ctx, s.base+path, form); err == nil {
 			return nil
 		}
 		if status != http.StatusNotFound && status != http.StatusGone {
@@ -200,7 +200,7 @@ func (l *login) loginAt(ctx context.Context, s server, form url.Values) error {
 	return fmt.Errorf("nacos login as %q at %s: %w", l.client.opts.Username, s.base, err)
 }
 
-func (l *login) post(ctx context.Context, address string, form url.Values) (int, error) {
+func (l *login) request(ctx context.Context, address string, form url.Values) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, l.client.opts.Timeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address, strings.NewReader(form.Encode()))
@@ -218,15 +218,15 @@ func (l *login) post(ctx context.Context, address string, form url.Values) (int,
 	if err != nil {
 		return res.StatusCode, fmt.Errorf("answer: %w", err)
 	}
-	said := clip(strings.TrimSpace(string(body)))
+	text := clip(strings.TrimSpace(string(body)))
 	switch res.StatusCode {
 	case http.StatusOK:
 	case http.StatusUnauthorized, http.StatusForbidden:
-		return res.StatusCode, fmt.Errorf("%w: status %d: %q: check username and passwordFile of the registry", ErrDenied, res.StatusCode, said)
-	case http.StatusInternalServerError: // as version 3 answers to a wrong password, and 2 to a wrong name
-		return res.StatusCode, fmt.Errorf("status %d: %q: Nacos answers so to a wrong username or password too", res.StatusCode, said)
-	default: // it says nothing of the password, and another server may be better
-		return res.StatusCode, fmt.Errorf("status %d: %q", res.StatusCode, said)
+		return res.StatusCode, fmt.Errorf("%w: status %d: %q: check username and passwordFile of the registry", ErrDenied, res.StatusCode, text)
+	case http.StatusInternalServerError: // which version 3 answers to a wrong password, and 2 to a wrong name
+		return res.StatusCode, fmt.Errorf("status %d: %q: Nacos answers so to a wrong username or password too", res.StatusCode, text)
+	default: // not about the password: another server may accept it
+		return res.StatusCode, fmt.Errorf("status %d: %q", res.StatusCode, text)
 	}
 	token, life, err := readLogin(body)
 	if err != nil {
@@ -238,13 +238,13 @@ func (l *login) post(ctx context.Context, address string, form url.Values) (int,
 	return res.StatusCode, nil
 }
 
-// How long a token is taken to live where the server says nothing, and at most.
+// How long a token lives if the server does not say, and at most.
 const (
 	defaultLife = time.Hour
 	maxLife     = 30 * 24 * time.Hour
 )
 
-// readLogin returns the token of an answer and how long it lives.
+// readLogin returns the token in an answer and how long it lives.
 func readLogin(body []byte) (string, time.Duration, error) {
 	var answer struct {
 		AccessToken string `json:"accessToken"`
@@ -262,8 +262,8 @@ func readLogin(body []byte) (string, time.Duration, error) {
 
 type dialer func(ctx context.Context, network, address string) (net.Conn, error)
 
-// tlsDialer returns a dialer that asks for the configuration anew for every
-// connection, so that changed files are used without a restart.
+// tlsDialer returns a dialer that reads the configuration for every connection,
+// so that changed files are used without a restart.
 func tlsDialer(dial dialer, config func() (*tls.Config, error)) dialer {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		cfg, err := config()

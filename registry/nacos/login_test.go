@@ -26,7 +26,7 @@ func TestThePasswordFollowsNoRedirect(t *testing.T) {
 	}))
 	defer server.Close()
 	l := newLogin(&Client{opts: Options{Dialer: new(net.Dialer).DialContext, Timeout: 10 * time.Second}})
-	_, err := l.post(t.Context(), server.URL+"/v1/auth/login", url.Values{"password": {"s3cret"}})
+	_, err := l.request(t.Context(), server.URL+"/v1/auth/login", url.Values{"password": {"s3cret"}})
 	if err == nil || !strings.Contains(err.Error(), "status 307") || asked.Load() > 0 {
 		t.Errorf("%v, and %d requests elsewhere", err, asked.Load())
 	}

@@ -16,20 +16,19 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/dependency"
 )
 
-// Format is what a Source has to know of one format: which services are its
-// own and what their instances say.
+// A Format says which services are of a format, and decodes their instances.
 type Format interface {
 	// Kind is the Group.Kind of its groups.
 	Kind() string
 
-	// GroupOf returns the group that a service of a server is, and false for
-	// a service that is none of the format's.
+	// GroupOf returns the group that a service is, and false if it is not of the
+	// format.
 	GroupOf(namespace, group, service string) (registry.Group, bool)
 
-	// Decode returns the services that entries report, each with a name that
-	// begins as Group.String of its entries does up to the service's name. The
-	// value of an entry is metadata.NacosInstance.String, the key its Key. An
-	// entry that cannot be read is an error of its own and costs its neighbours nothing.
+	// Decode returns the services that entries report. The name of each begins
+	// like Group.String of its entries, up to the service's name. The value of an
+	// entry is metadata.NacosInstance.String, the key its Key. Entries that cannot
+	// be decoded are returned with their errors, beside the services of the others.
 	Decode(entries, extras []registry.Entry) ([]*registry.Service, []metadata.DecodeError)
 }
 
@@ -42,29 +41,28 @@ type Scope struct {
 // SourceOptions tune a Source.
 type SourceOptions struct {
 	Formats  []Format
-	Scopes   []Scope            // what is read; none: the public namespace's DEFAULT_GROUP
+	Scopes   []Scope            // to be read; none: the public namespace's DEFAULT_GROUP
 	Select   []naming.Pattern   // of the names of services; none: all
-	Interest *registry.Interest // names of services, in place of listing them; nil: all
-	Asker    dependency.Asker   // gets what entries need and Nacos does not store; nil: nobody can be asked
+	Interest *registry.Interest // names of services, in place of a list; nil: all
+	Asker    dependency.Asker   // fetches dependencies that Nacos does not store; nil: they are missing
 
 	ListInterval   time.Duration // between lists of the names; 0: 5 s
-	VerifyInterval time.Duration // within which each service is asked for once more without a cause; 0: 60 s
-	ReadAhead      int           // requests under way at a time; 0: 64
+	VerifyInterval time.Duration // within which each service is read once more without a cause; 0: 60 s
+	ReadAhead      int           // requests at a time; 0: 64
 }
 
-// Source reports to a table what providers register in Nacos. It lists the names
-// of the services at intervals and subscribes their instances, over
-// connections of its own: a subscription ends with its connection, so each is
-// read from the start, and what is published stays untouched by a server that
-// cannot keep up with its pushes.
+// A Source reports to a table what providers register in Nacos. It lists the
+// names of services at intervals, and subscribes their instances. It has
+// connections of its own, which publish nothing: a server may close them if it
+// cannot keep up with pushes. Over each connection everything is read anew.
 //
-// A push is a hint that may be lost, repeated, late or out of order. One that
-// is newer than all that is known of its connection is believed; any other,
-// and one that says that nothing is left, makes the source ask. Every service
-// is asked for once within VerifyInterval besides.
+// A push may be lost, repeated, late or out of order. One that is newer than all
+// that the connection has received is accepted. Any other, and one without
+// instances, makes the source read the service. Besides, every service is read
+// once within VerifyInterval.
 //
-// Instances that are not enabled are left out: servers show them in pushes
-// alone, never in answers.
+// Instances that are not enabled are left out: servers never show them in
+// answers.
 type Source struct {
 	client *Client
 	opts   SourceOptions
@@ -76,23 +74,23 @@ type Source struct {
 	stats SourceStats
 }
 
-// SourceStats count what a Source reads.
+// SourceStats counts what a Source reads.
 type SourceStats struct {
 	Services   int // of our formats, subscribed
 	Foreign    int // services of the scopes that are of no format here or not selected
-	Unreadable int // services whose last reading failed
-	Pushes     int // taken in since the start
+	Unreadable int // services that could not be read last
+	Pushes     int // received
 	Repaired   int // differences that no push had reported
 }
 
-// NewSource returns a source. The error names the option that is wrong.
+// NewSource returns a source. The error names the invalid option.
 func NewSource(conn Options, o SourceOptions) (*Source, error) {
 	client, err := New(conn)
 	if err != nil {
 		return nil, err
 	}
 	if len(o.Formats) == 0 {
-		return nil, errors.New("a Nacos source needs a format")
+		return nil, errors.New("a Nacos source requires a format")
 	}
 	if len(o.Scopes) == 0 {
 		o.Scopes = []Scope{{}}
@@ -116,10 +114,10 @@ func NewSource(conn Options, o SourceOptions) (*Source, error) {
 	return &Source{client: client, opts: o, log: client.opts.Log, rechecks: make(chan struct{}, 1)}, nil
 }
 
-// State returns what is known of the connection and the login.
+// State returns the state of the connection and of the login.
 func (s *Source) State() State { return s.client.State() }
 
-// Stats returns what the source reads.
+// Stats returns the current counts.
 func (s *Source) Stats() SourceStats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -128,7 +126,7 @@ func (s *Source) Stats() SourceStats {
 
 // Run implements registry.Source. It may be called once.
 func (s *Source) Run(ctx context.Context, table *registry.Table) error {
-	const lived = 10 * time.Second // a connection that lasts so long was a good one
+	const lived = 10 * time.Second // a connection that lasted so long resets the backoff
 	c := s.client
 	ctx, cancel := context.WithCancel(ctx)
 	defer c.goroutines.Wait()
@@ -141,7 +139,7 @@ func (s *Source) Run(ctx context.Context, table *registry.Table) error {
 	next := rand.IntN(len(c.servers)) //nolint:gosec // spreads load, keeps no secret
 	for attempt := 0; ; next++ {
 		began := time.Now()
-		s.satisfied()
+		s.clearRecheck()
 		cn, err := c.connect(ctx, c.servers[next%len(c.servers)])
 		if err == nil {
 			err = r.connection(ctx, cn)
@@ -156,17 +154,17 @@ func (s *Source) Run(ctx context.Context, table *registry.Table) error {
 			attempt = 0
 			continue
 		}
-		if attempt++; attempt%len(c.servers) == 0 { // else the next server may be better
+		if attempt++; attempt%len(c.servers) == 0 { // else another server may answer
 			c.pause(ctx, c.opts.Backoff.Spread(attempt/len(c.servers)))
 		}
 	}
 }
 
-// errRecheck says that a new connection was asked for.
+// errRecheck says that Recheck was called.
 var errRecheck = errors.New("everything is being read anew, as was asked for")
 
-// Recheck makes everything be read anew, over a new connection, to the next
-// server where there are several. It does not block.
+// Recheck has everything read anew over a new connection, to the next server if
+// there are several. It does not block.
 func (s *Source) Recheck() {
 	select {
 	case s.rechecks <- struct{}{}:
@@ -174,18 +172,17 @@ func (s *Source) Recheck() {
 	}
 }
 
-// satisfied forgets that a new connection was asked for, because there is going
-// to be one.
-func (s *Source) satisfied() {
+// clearRecheck cancels a Recheck, because a new connection is about to be opened.
+func (s *Source) clearRecheck() {
 	select {
 	case <-s.rechecks:
 	default:
 	}
 }
 
-// Check lists the names of every scope over a connection of its own and
-// returns how that connection was, and how many services there are; the error is
-// ErrNoNamespace where nobody else sees them. Run must not be running.
+// Check lists the names of every scope over a connection of its own. It returns
+// the state of that and the number of services; the error is ErrNoNamespace if
+// nobody else sees them. Run must not run.
 func (s *Source) Check(ctx context.Context) (State, int, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan error, 1)

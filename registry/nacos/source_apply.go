@@ -18,7 +18,7 @@ func (r *reader) received(p push) {
 	if p.kind != "NotifySubscriberRequest" {
 		return
 	}
-	k, info, err := p.notice()
+	k, info, err := p.service()
 	if err != nil {
 		r.log.Warn("push left out", "err", err) // verifying makes up for it
 		return
@@ -26,10 +26,10 @@ func (r *reader) received(p push) {
 	r.inbox.put(k, newSnapshot(info))
 }
 
-// pushes takes in what was pushed. Servers do not say which namespace a push
-// is of: where a service of that name is watched in several, each is asked.
+// pushes handles the pushes in the inbox. Servers do not say which namespace a
+// push is of: if a service of that name is watched in several, each is read.
 func (r *reader) pushes() {
-	latest, count := r.inbox.take()
+	latest, count := r.inbox.drain()
 	r.mu.Lock()
 	r.stats.Pushes += count
 	r.mu.Unlock()
@@ -56,8 +56,8 @@ func (r *reader) pushes() {
 	}
 }
 
-// answered takes in the answer to a question that was asked when before was
-// the newest stamp.
+// answered handles the answer to a request that was sent when before was the
+// newest stamp.
 func (r *reader) answered(w *watchedService, t snapshot, before uint64, err error) {
 	r.news = append(r.news, w.key.name)
 	if err != nil {
@@ -68,10 +68,10 @@ func (r *reader) answered(w *watchedService, t snapshot, before uint64, err erro
 		w.err, r.marksOutdated = nil, true
 		delete(w.scope.failing, w)
 	}
-	first, silent := !w.known, w.known && !w.hinted
+	first, unprompted := !w.known, w.known && !w.hinted
 	w.fails, w.hinted, r.throttled = 0, false, 0
 	v := w.answer(t, before)
-	if silent && t.sum != w.sum {
+	if unprompted && t.sum != w.sum {
 		r.mu.Lock()
 		r.stats.Repaired++
 		r.mu.Unlock()
@@ -92,9 +92,9 @@ func (r *reader) answered(w *watchedService, t snapshot, before uint64, err erro
 	r.requests.schedule(w, v.ask)
 }
 
-// verifyDelay returns when a service is asked for once more that was read for the
-// first time. One without instances may have been listed before it could be
-// read, and its push may be lost.
+// verifyDelay returns when a service is read once more after its first reading.
+// Without instances that is soon: it may have been listed before its instances
+// could be read, and their push may be lost.
 func (r *reader) verifyDelay(w *watchedService) time.Duration {
 	if w.count == 0 && r.opts.VerifyInterval > 5*lookAgain {
 		return lookAgain + rand.N(4*lookAgain) //nolint:gosec // spreads load, keeps no secret
@@ -102,7 +102,7 @@ func (r *reader) verifyDelay(w *watchedService) time.Duration {
 	return rand.N(r.opts.VerifyInterval) //nolint:gosec // as above
 }
 
-// unanswered notes why a service could not be read. It stays as it was.
+// unanswered records why a service could not be read. Its rows are kept.
 func (r *reader) unanswered(w *watchedService, err error) {
 	w.fails++
 	w.err, r.marksOutdated = err, true
@@ -116,14 +116,14 @@ func (r *reader) unanswered(w *watchedService, err error) {
 		w.due = t.Add(r.opts.VerifyInterval)
 		r.stopWaiting(w)
 	default:
-		w.due = t.Add(r.client.opts.patient(w.fails))
+		w.due = t.Add(r.client.opts.requestBackoff(w.fails))
 		if w.fails >= maxFailures {
 			r.stopWaiting(w)
 		}
 	}
 }
 
-// accept makes what was reported of a service its new content.
+// accept makes a snapshot the content of a service.
 func (r *reader) accept(w *watchedService, t snapshot) {
 	if t.sum == w.sum {
 		return
@@ -142,29 +142,29 @@ func (r *reader) fetched(res dependency.Result) {
 	changed := r.documents.Accept(time.Now(), res)
 	w := r.watched[keyOf(res.Ref.Group)]
 	if w == nil || !changed {
-		return // forgotten meanwhile, or as before
+		return // the service was forgotten meanwhile, or nothing changed
 	}
 	if res.Err != nil {
-		r.log.Warn("a document that instances depend on cannot be had", "group", res.Ref.Group.String(), "key", res.Ref.Key, "err", res.Err)
+		r.log.Warn("a document that instances depend on was not fetched", "group", res.Ref.Group.String(), "key", res.Ref.Key, "err", res.Err)
 	}
 	r.marksOutdated = true
 	r.rebuild(w)
 }
 
-// rebuild makes services of the instances that were reported last. While a document
-// that they depend on is fetched for the first time, they stay as they were.
+// rebuild makes the rows of a service from its instances. While a document that
+// they depend on is fetched for the first time, the old rows are kept.
 func (r *reader) rebuild(w *watchedService) {
 	if r.documents.unread(w.groups) {
 		return
 	}
 	old, skipped := w.services, w.skipped
 	w.services, w.skipped = nil, nil
-	blind := make(map[string]error)
-	for _, h := range w.groups {
-		maps.Copy(blind, r.decode(w, h, w.instances))
+	undecodable := make(map[string]error)
+	for _, g := range w.groups {
+		maps.Copy(undecodable, r.decode(w, g))
 	}
-	w.lost, w.refused = w.lost.Next(blind, old), make(map[string]error)
-	w.lost.Unknown(blind, w.refused)
+	w.lost, w.refused = w.lost.Next(undecodable, old), make(map[string]error)
+	w.lost.Unknown(undecodable, w.refused)
 	for _, key := range skipped {
 		if !slices.Contains(w.skipped, key) {
 			r.table.Skip(key, "")
@@ -177,39 +177,39 @@ func (r *reader) rebuild(w *watchedService) {
 	r.news = append(r.news, w.key.name)
 }
 
-// decode adds the services that instances report in one format. What cannot
-// be read is skipped with its reason; of what cannot be understood for want of
-// a document the reasons are returned.
-func (r *reader) decode(w *watchedService, h formatGroup, instances []instance) (blind map[string]error) {
+// decode adds the rows that instances report in one format. Instances that
+// cannot be read are skipped with a reason. It returns why others cannot be
+// decoded: a document is missing.
+func (r *reader) decode(w *watchedService, g formatGroup) (undecodable map[string]error) {
 	skip := func(key string, err error) {
-		key = h.group.String() + " " + key
+		key = g.group.String() + " " + key
 		w.skipped = append(w.skipped, key)
 		r.table.Skip(key, err.Error())
 	}
-	entries := make([]registry.Entry, 0, len(instances))
-	for _, in := range instances {
+	entries := make([]registry.Entry, 0, len(w.instances))
+	for _, in := range w.instances {
 		switch n := len(entries); {
 		case in.err != nil:
 			skip(in.key, in.err)
-		case n > 0 && entries[n-1].Key == in.key: // of another connection
+		case n > 0 && entries[n-1].Key == in.key: // from another connection
 		default:
-			entries = append(entries, registry.Entry{Group: h.group, Key: in.key, Value: in.text})
+			entries = append(entries, registry.Entry{Group: g.group, Key: in.key, Value: in.text})
 		}
 	}
-	services, failed := h.format.Decode(entries, r.documents.set.Documents(h.group))
-	if dependent, ok := h.format.(HasDependencies); ok {
-		blind = r.documents.set.Undecodable(failed, dependent.Dependencies)
+	services, failed := g.format.Decode(entries, r.documents.set.Documents(g.group))
+	if dependent, ok := g.format.(HasDependencies); ok {
+		undecodable = r.documents.set.Undecodable(failed, dependent.Dependencies)
 	}
 	for _, f := range failed {
 		skip(f.Entry.Key, f.Err)
 	}
 	w.services = append(w.services, services...)
-	return blind
+	return undecodable
 }
 
-// drop lets a service go that the server neither lists nor has instances of.
-// In the first reading of a connection it is not reported as gone, but missing
-// when that is over.
+// drop removes the rows of a service that is neither listed nor has instances.
+// In the first reading of a connection they are not reported as gone, but are
+// missing when the table is replaced.
 func (r *reader) drop(w *watchedService) {
 	for _, s := range w.services {
 		if r.synced {
@@ -220,7 +220,7 @@ func (r *reader) drop(w *watchedService) {
 	r.requests.enqueue(w)
 }
 
-// publish reports to the table what has changed since the last call.
+// publish applies to the table what has changed since the last call.
 func (r *reader) publish() {
 	if r.marksOutdated {
 		r.markUnknown()
@@ -235,7 +235,7 @@ func (r *reader) publish() {
 	if r.synced {
 		r.put, r.gone = nil, nil
 	}
-	r.answer()
+	r.reportInterest()
 	r.count()
 }
 
@@ -276,8 +276,8 @@ func (r *reader) count() {
 	}
 }
 
-// markUnknown reports to the table which scopes and services cannot be known. A scope of
-// which many services cannot be read is unknown as a whole.
+// markUnknown reports to the table which scopes and services are unknown. A scope
+// is unknown as a whole if many of its services cannot be read.
 func (r *reader) markUnknown() {
 	want := make(map[string]error)
 	for _, s := range r.scopes {
@@ -308,7 +308,7 @@ func (r *reader) markUnknown() {
 	r.marked = want
 }
 
-// unreadable returns why all of a scope is unknown, nil where it is not.
+// unreadable returns why a scope is unknown as a whole, nil if it is not.
 func (s *scope) unreadable() error {
 	const many = 64
 	if s.err == nil && len(s.failing) > many {
@@ -319,11 +319,11 @@ func (s *scope) unreadable() error {
 	return s.err
 }
 
-// unknown adds a service that could not be read: all that it may report, so
-// that nothing is concluded from what was never seen of it, and what was seen.
+// unknown adds a service that could not be read: all that it may report, and all
+// that it did report.
 func (w *watchedService) unknown(to map[string]error) {
-	for _, h := range w.groups {
-		to[metadata.ScopeOf(h.format, h.group)] = w.err
+	for _, g := range w.groups {
+		to[metadata.ScopeOf(g.format, g.group)] = w.err
 	}
 	for _, s := range w.services {
 		to[string(s.Name)] = w.err

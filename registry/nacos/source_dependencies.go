@@ -12,21 +12,21 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/dependency"
 )
 
-// HasDependencies is a Format whose entries are understood only with what is in
-// configurations, or is known to their providers alone.
+// HasDependencies is a Format whose entries depend on documents, in
+// configurations or of their providers.
 type HasDependencies interface {
 	Format
 
-	// Dependencies names what has to be read beside the entries.
+	// Dependencies returns the documents that entries depend on.
 	Dependencies(entries []registry.Entry) []metadata.Ref
 
-	// Config returns the configuration that stores it; without an id for what
-	// Nacos does not store.
-	Config(entry registry.Entry) (at metadata.NacosConfig, word string)
+	// Config returns the configuration that stores a document; it has no id if
+	// Nacos does not store it.
+	Config(entry registry.Entry) (at metadata.NacosConfig, element string)
 }
 
-// storedAtATime is how many documents are read from configurations at a time.
-const storedAtATime = 16
+// fetchesAtATime bounds the configurations that are read at a time.
+const fetchesAtATime = 16
 
 // documents are those that instances depend on.
 type documents struct {
@@ -55,17 +55,17 @@ func (d *documents) connect(cn *conn) {
 		return at
 	}
 	d.Fetcher = dependency.NewFetcher(d.set, time.Now(), dependency.Lane{
-		Limit: storedAtATime,
+		Limit: fetchesAtATime,
 		Has:   func(ref metadata.Ref) bool { return config(ref).ID != "" },
-		Fetch: func(ctx context.Context, ref metadata.Ref) (string, error) { return stored(ctx, cn, config(ref)) },
+		Fetch: func(ctx context.Context, ref metadata.Ref) (string, error) { return fetchStored(ctx, cn, config(ref)) },
 	})
 }
 
-// stored reads a document. One whose revision no server takes for the name of a
-// group cannot be stored anywhere; what a server refuses it may permit later.
-func stored(ctx context.Context, cn *conn, at metadata.NacosConfig) (string, error) {
+// fetchStored reads a document. If its revision is no valid group, it cannot be
+// stored at all. What a server refuses it may permit later.
+func fetchStored(ctx context.Context, cn *conn, at metadata.NacosConfig) (string, error) {
 	if err := metadata.CheckNacosService(at.Namespace, at.Group, "any"); err != nil {
-		return "", fmt.Errorf("%w: its revision is no name that Nacos takes: %w", registry.ErrRefused, err)
+		return "", fmt.Errorf("%w: its revision is no name that Nacos accepts: %w", registry.ErrRefused, err)
 	}
 	text, there, err := readConfig(ctx, cn, at)
 	if err == nil && !there {
@@ -77,8 +77,8 @@ func stored(ctx context.Context, cn *conn, at metadata.NacosConfig) (string, err
 	return text, err
 }
 
-// require has what the instances of a service depend on fetched. It reports
-// whether those of any format do.
+// require has the documents fetched that instances depend on, and reports
+// whether instances of any format may depend on some.
 func (d *documents) require(groups []formatGroup, instances []instance) (dependent bool) {
 	for _, g := range groups {
 		format, ok := g.format.(HasDependencies)
@@ -97,13 +97,12 @@ func (d *documents) require(groups []formatGroup, instances []instance) (depende
 	return dependent
 }
 
-// unread reports whether instances of a service depend on documents of which
-// nothing is known yet.
+// unread reports whether any document was neither received nor refused yet.
 func (d *documents) unread(groups []formatGroup) bool {
 	return slices.ContainsFunc(groups, func(g formatGroup) bool { return d.set.Unread(g.group) })
 }
 
-// unknown adds the services of which not all dependencies are known.
+// unknown adds the services whose documents are not all known.
 func (d *documents) unknown(groups []formatGroup, to map[string]error) {
 	for _, g := range groups {
 		if dependent, ok := g.format.(HasDependencies); ok {

@@ -25,10 +25,10 @@ type reader struct {
 	requests       *requests
 	pending        int      // services that the first reading waits for
 	synced         bool     // the first reading is over
-	interestSynced bool     // what Interest wants was looked at on this connection
-	news           []string // names that Interest may have to report
+	interestSynced bool     // Interest was applied
+	news           []string // names whose state changed, for Interest
 	throttled      int
-	resume         time.Time // when a server that throttles may be asked again
+	resume         time.Time // when a throttling server may be asked again
 	put            []*registry.Service
 	gone           []registry.Name
 }
@@ -57,7 +57,7 @@ func newReader(s *Source, table *registry.Table) *reader {
 	return r
 }
 
-// begin forgets what held for an earlier connection.
+// begin resets the state of an earlier connection.
 func (r *reader) begin(cn *conn) {
 	r.cn, r.pending, r.synced, r.interestSynced, r.throttled, r.resume = cn, 0, false, false, 0, time.Time{}
 	r.put, r.gone, r.news = nil, nil, nil
@@ -70,8 +70,8 @@ func (r *reader) begin(cn *conn) {
 	}
 }
 
-// follow reads everything and then takes changes in until the connection has
-// to go, and returns why.
+// follow reads everything and then follows changes until the connection ends,
+// and returns why.
 func (r *reader) follow(ctx context.Context, cn *conn, ended <-chan error) error {
 	r.begin(cn)
 	ctx, cancel := context.WithCancel(ctx)
@@ -106,7 +106,7 @@ func (r *reader) follow(ctx context.Context, cn *conn, ended <-chan error) error
 	}
 }
 
-// start sends the requests that may go.
+// start sends the requests that are due.
 func (r *reader) start(ctx context.Context) {
 	t := time.Now()
 	if t.Before(r.resume) {
@@ -143,7 +143,7 @@ func (r *reader) ask(ctx context.Context, w *watchedService) {
 		return func() {
 			r.requests.running--
 			if w.asking = false; r.watched[w.key] != w {
-				return // forgotten meanwhile
+				return // it was forgotten meanwhile
 			}
 			r.answered(w, t, before, err)
 			if w.again {
@@ -154,8 +154,8 @@ func (r *reader) ask(ctx context.Context, w *watchedService) {
 	})
 }
 
-// leave ends the subscription of a service that is no more. It stays watched
-// until then, so that a new one of its name is not subscribed before.
+// leave ends the subscription of a service that is gone. It is watched until
+// then, so that a new one of its name is not subscribed before.
 func (r *reader) leave(ctx context.Context, w *watchedService) {
 	r.requests.start(func() func() {
 		err := unsubscribe(ctx, r.cn, w.key)
@@ -167,7 +167,7 @@ func (r *reader) leave(ctx context.Context, w *watchedService) {
 			if r.watched[w.key] == w {
 				r.forget(w)
 			}
-			r.interestSynced = false // somebody may want it again by now
+			r.interestSynced = false // it may be wanted again by now
 		}
 	})
 }
@@ -195,7 +195,7 @@ func (r *reader) connection(ctx context.Context, cn *conn) error {
 	return err
 }
 
-// awaitRecheck ends a connection when a new one is asked for.
+// awaitRecheck ends a connection once Recheck is called.
 func (r *reader) awaitRecheck(ctx context.Context, end context.CancelCauseFunc) {
 	select {
 	case <-ctx.Done():
@@ -213,14 +213,15 @@ type requests struct {
 	limit    int         // of those for services
 	running  int         // for services
 	queue    []*watchedService
-	interval time.Duration // within which a service is asked for once more
+	interval time.Duration // within which a service is read once more
 }
 
 func newRequests(limit, others int, interval time.Duration) *requests {
 	return &requests{answers: make(chan func(), limit+others), limit: limit, interval: interval} // so that no answer waits for the loop
 }
 
-// start runs a call beside the loop, and what it returns within it.
+// start runs a call beside the loop, and the function that it returns within the
+// loop.
 func (q *requests) start(call func() func()) {
 	q.Go(func() { q.answers <- call() })
 }
@@ -237,7 +238,7 @@ func (q *requests) drain() {
 	}
 }
 
-// enqueue has a service asked for, once more if that is under way.
+// enqueue has a service read, once more if that is under way.
 func (q *requests) enqueue(w *watchedService) {
 	w.due = time.Time{}
 	switch {
@@ -249,7 +250,7 @@ func (q *requests) enqueue(w *watchedService) {
 	}
 }
 
-// enqueueDue has the services asked for whose time has come.
+// enqueueDue has the services read that are due.
 func (q *requests) enqueueDue(watched map[serviceKey]*watchedService) {
 	t := time.Now()
 	for _, w := range watched {
@@ -259,8 +260,7 @@ func (q *requests) enqueueDue(watched map[serviceKey]*watchedService) {
 	}
 }
 
-// next returns the next service to be asked for, nil if there is none or there
-// is no room.
+// next returns the next service to be read, nil if none may be now.
 func (q *requests) next() *watchedService {
 	for q.running < q.limit && len(q.queue) > 0 {
 		w := q.queue[0]
@@ -274,8 +274,8 @@ func (q *requests) next() *watchedService {
 	return nil
 }
 
-// schedule has a service asked for at the time that a verdict says. Because of
-// pushes no service is asked for more than once in lookAgain.
+// schedule has a service read at the time of a verdict. Pushes cause no more
+// than one reading within lookAgain.
 func (q *requests) schedule(w *watchedService, at when) {
 	t := time.Now()
 	due := t.Add(q.interval)

@@ -7,19 +7,18 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// maxFailures is how often something may fail for a reason of its own before the
-// first reading continues without it.
+// maxFailures is how often a list or service may fail before the first reading
+// continues without it.
 const maxFailures = 3
 
-// listed takes a list of names in, or why there is none: a service that is
-// new in it is subscribed, one that is missing is asked for before anything
-// is concluded.
+// listed handles a list of names, or the error instead. New services are
+// subscribed; missing ones are read before anything is concluded.
 func (r *reader) listed(s *scope, names []string, err error) {
 	s.asking, r.marksOutdated = false, true
 	t := time.Now()
 	if err != nil {
 		s.fails++
-		s.due = t.Add(max(r.opts.ListInterval, r.client.opts.patient(s.fails)))
+		s.due = t.Add(max(r.opts.ListInterval, r.client.opts.requestBackoff(s.fails)))
 		if s.fails == 1 {
 			r.log.Warn("nacos services not listed, trying on", "namespace", s.Namespace, "group", s.Group, "err", err)
 		}
@@ -28,7 +27,7 @@ func (r *reader) listed(s *scope, names []string, err error) {
 		return
 	}
 	if r.synced && !s.listed {
-		r.synced = false // what is missing after so long was found missing, not reported as gone
+		r.synced = false // the table is replaced: rows may be missing without a report that they went
 	}
 	r.throttled = 0
 	s.listed, s.fails, s.err, s.due, s.foreign = true, 0, nil, t.Add(r.opts.ListInterval), 0
@@ -47,8 +46,8 @@ func (r *reader) listed(s *scope, names []string, err error) {
 	}
 }
 
-// syncInterest subscribes what readers asked for, in place of what a list names, and
-// ends the other subscriptions. What is subscribed already is not asked for again.
+// syncInterest subscribes the services of Interest, in place of a list, and ends
+// the other subscriptions.
 func (r *reader) syncInterest() {
 	if r.opts.Interest == nil || r.interestSynced {
 		return
@@ -69,15 +68,15 @@ func (r *reader) syncInterest() {
 	r.news = append(r.news, r.opts.Interest.Unreported()...)
 }
 
-// answer reports who wants names what became of those of which there is news. It
-// follows what is reported to the table.
-func (r *reader) answer() {
+// reportInterest reports to Interest the names whose state changed, after the
+// table has their rows.
+func (r *reader) reportInterest() {
 	if !r.synced || len(r.news) == 0 {
 		return
 	}
 	answers := make(map[string]error, len(r.news))
 	for _, name := range r.news {
-		if err, ok := r.answerOf(name); ok {
+		if err, ok := r.stateOf(name); ok {
 			answers[name] = err
 		}
 	}
@@ -85,13 +84,13 @@ func (r *reader) answer() {
 	r.opts.Interest.Report(answers)
 }
 
-// answerOf returns why a name cannot be known, nil where the table shows all that
-// it stands for; not ok while it is asked for.
-func (r *reader) answerOf(name string) (err error, ok bool) {
+// stateOf returns why a name is unknown, nil if the table has all its services;
+// not ok while it is being read.
+func (r *reader) stateOf(name string) (err error, ok bool) {
 	for _, s := range r.scopes {
 		w := s.watched[name]
 		switch {
-		case w == nil && len(r.opts.groupsOf(s.Scope, name)) == 0: // no service is called so
+		case w == nil && len(r.opts.groupsOf(s.Scope, name)) == 0: // no service has that name
 		case w == nil || w.leaving:
 			return nil, false
 		case w.err != nil:
@@ -103,16 +102,15 @@ func (r *reader) answerOf(name string) (err error, ok bool) {
 	return err, true
 }
 
-// seen has a service subscribed that is in a list, false where it is none to
-// read.
+// seen has a listed service subscribed, false if it is not to be read.
 func (r *reader) seen(s *scope, name string) bool {
 	w := s.watched[name]
 	if w == nil {
-		homes := r.opts.groupsOf(s.Scope, name)
-		if len(homes) == 0 {
+		groups := r.opts.groupsOf(s.Scope, name)
+		if len(groups) == 0 {
 			return false
 		}
-		w = &watchedService{key: serviceKey{s.Namespace, s.Group, name}, groups: homes, scope: s}
+		w = &watchedService{key: serviceKey{s.Namespace, s.Group, name}, groups: groups, scope: s}
 		s.watched[name] = w
 		r.watched[w.key] = w
 	}
@@ -123,7 +121,7 @@ func (r *reader) seen(s *scope, name string) bool {
 	return true
 }
 
-// await has a service asked for, and the first reading wait for it.
+// await has a service read, and the first reading wait for it.
 func (r *reader) await(w *watchedService) {
 	if !r.synced && !w.pending {
 		w.pending = true
@@ -132,7 +130,7 @@ func (r *reader) await(w *watchedService) {
 	r.requests.enqueue(w)
 }
 
-// missing notes that a list did not name a service.
+// missing handles a service that is not in a list.
 func (r *reader) missing(w *watchedService) {
 	fresh := !w.known && w.fails == 0 && !w.asking && !w.queued
 	switch {
@@ -148,7 +146,7 @@ func (r *reader) missing(w *watchedService) {
 	}
 }
 
-// groupsOf returns the groups of a service in all formats, none where it is not
+// groupsOf returns the groups of a service in all formats; none if it is not
 // selected.
 func (o SourceOptions) groupsOf(s Scope, name string) []formatGroup {
 	selected := len(o.Select) == 0
@@ -167,13 +165,13 @@ func (o SourceOptions) groupsOf(s Scope, name string) []formatGroup {
 	return out
 }
 
-// isDone reports whether the first reading need not wait for the list.
+// isDone reports whether the first reading does not wait for the list.
 func (s *scope) isDone() bool {
 	return s.listed || s.err != nil && (errors.Is(s.err, registry.ErrRefused) || s.fails >= maxFailures && !errors.Is(s.err, ErrThrottled))
 }
 
-// forget drops a service and what was reported of its instances. Its rows go by
-// who calls it.
+// forget removes a service and what was reported of its instances, but not its
+// rows.
 func (r *reader) forget(w *watchedService) {
 	r.stopWaiting(w)
 	w.queued, r.marksOutdated = false, true
@@ -186,7 +184,7 @@ func (r *reader) forget(w *watchedService) {
 	delete(w.scope.failing, w)
 }
 
-// stopWaiting notes that the first reading need not wait for a service any more.
+// stopWaiting ends the wait of the first reading for a service.
 func (r *reader) stopWaiting(w *watchedService) {
 	if w.pending {
 		w.pending = false
@@ -194,11 +192,12 @@ func (r *reader) stopWaiting(w *watchedService) {
 	}
 }
 
-// failed notes that a server did not answer as it should.
+// failed handles a failed request. A server that throttles is not asked for a
+// while.
 func (r *reader) failed(err error) {
 	if t := time.Now(); errors.Is(err, ErrThrottled) && !t.Before(r.resume) {
 		r.throttled++
-		wait := r.client.opts.patient(r.throttled)
+		wait := r.client.opts.requestBackoff(r.throttled)
 		r.resume = t.Add(wait)
 		if r.throttled == 1 {
 			r.log.Warn("nacos throttles, reading is paused", "retry_in", wait, "err", err)

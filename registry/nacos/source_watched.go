@@ -17,17 +17,17 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/dependency"
 )
 
-// maxLags is how often a service is asked for over a new connection while what
-// it sends is older than what an earlier one sent: a server that others of its
-// cluster are ahead of catches up, and one whose clock is behind never does.
+// maxLags is how often a service is read over a new connection while that reports
+// something older than the earlier one. A server that lags behind its cluster
+// catches up, but one whose clock is behind never does.
 const maxLags = 5
 
-// lookAgain is when a service is asked for once more where what was sent is
-// in doubt. It is longer than the reads of a server lag behind.
+// lookAgain is when a service is read once more if an answer or a push is in
+// doubt. The reads of a server lag behind less.
 const lookAgain = time.Second
 
-// A watchedService is one service of a server and what is known of it. Only the loop
-// of the reading touches it.
+// A watchedService is one service of a server. Only the loop of the reader touches
+// it.
 type watchedService struct {
 	key       serviceKey
 	groups    []formatGroup // of each format whose service it is
@@ -37,12 +37,12 @@ type watchedService struct {
 	skipped   []string // instances that could not be read
 	count     int      // instances
 	sum       [sha256.Size]byte
-	instances []instance // what was received, if it depends on documents
+	instances []instance // as received, if they depend on documents
 
 	lost    dependency.Lost
-	refused map[string]error // why services are unknown that instances reported before
+	refused map[string]error // why services are unknown that were reported before
 
-	former uint64 // stamp of the newest that an earlier connection received
+	former uint64 // stamp of the newest snapshot of an earlier connection
 
 	asked time.Time
 	err   error // of the last reading
@@ -50,20 +50,20 @@ type watchedService struct {
 	session
 }
 
-// A session is what holds of a service for one connection.
+// A session is the state of a service over one connection.
 type session struct {
-	lags    int    // answers that were older than that
+	lags    int    // answers that were older than watchedService.former
 	known   bool   // it was answered
-	stamp   uint64 // of the newest that was received
-	behind  bool   // the last answer was older than what had been received before
-	doubted bool   // it was said to have lost all its instances
+	stamp   uint64 // of the newest snapshot
+	behind  bool   // the last answer was older than the newest snapshot
+	doubted bool   // it was reported without instances
 	pending bool   // the first reading waits for it
 
 	queued, asking bool
-	again          bool      // to be asked once more after that
-	hinted         bool      // it was asked for a cause
-	leaving        bool      // it is no more, and the subscription has to end
-	due            time.Time // when it is to be asked next
+	again          bool      // to be read once more after that
+	hinted         bool      // it is read for a cause
+	leaving        bool      // it is gone, and the subscription has to end
+	due            time.Time // when it is to be read next
 	fails          int
 }
 
@@ -73,22 +73,22 @@ type formatGroup struct {
 	group  registry.Group
 }
 
-// A verdict is what has to follow from what a server sent.
+// A verdict is what follows from an answer or a push.
 type verdict struct {
 	accept bool // report it to the table
-	ask    when
+	ask    when // read the service once more
 }
 
 type when uint8
 
 const (
-	inTurn  when = iota // within the interval of verifying
-	now                 // to find out what is newest
-	shortly             // after the lag of a server's reads
+	inTurn when = iota // within VerifyInterval
+	now
+	shortly // after the lag of a server's reads
 )
 
-// push judges what a push brought. Stamps are compared within one connection,
-// that is by one server's clock; where that was set back, answers decide.
+// push judges a push. Stamps are compared within one connection, that is by one
+// server's clock. If that was set back, answers decide.
 func (w *watchedService) push(n notice) verdict {
 	switch t := n.snapshot; {
 	case !w.known:
@@ -109,9 +109,9 @@ func (w *watchedService) push(n notice) verdict {
 	}
 }
 
-// answer judges an answer to a question that was asked when before was the
-// newest stamp. It takes two looks to believe that a service has lost
-// everything, and more to believe another server that reports something older.
+// answer judges the answer to a request that was sent when before was the newest
+// stamp. A service without instances is accepted once two answers agree, and
+// something older from another server once more of them do.
 func (w *watchedService) answer(t snapshot, before uint64) verdict {
 	if w.overtaken(t) {
 		w.lags++
@@ -134,13 +134,13 @@ func (w *watchedService) answer(t snapshot, before uint64) verdict {
 	return verdict{accept: true}
 }
 
-// overtaken reports whether a server reports something older and different
-// than another did before, unless it has done so for long.
+// overtaken reports whether a server reports something older and different than
+// another did before, and less than maxLags times.
 func (w *watchedService) overtaken(t snapshot) bool {
 	return !w.known && t.stamp < w.former && t.sum != w.sum && w.lags < maxLags
 }
 
-// renew forgets what held for an earlier connection.
+// renew resets the state of an earlier connection.
 func (w *watchedService) renew() {
 	if w.known {
 		w.former = w.stamp
@@ -148,23 +148,22 @@ func (w *watchedService) renew() {
 	w.listed, w.session = false, session{}
 }
 
-// snapshot is what a server reported of one service, in an answer or a push.
+// A snapshot is what an answer or a push reports of a service.
 type snapshot struct {
-	stamp     uint64 // the server's clock when it said so, in ms
+	stamp     uint64 // the server's clock, in ms
 	instances []instance
-	sum       [sha256.Size]byte // of the instances; equal where nothing changed
+	sum       [sha256.Size]byte // of the instances
 }
 
-// An instance is one that is enabled, in canonical form.
+// An instance is an enabled instance in canonical form.
 type instance struct {
 	key, text string
-	err       error // why it is none; text is empty then
+	err       error // why it is invalid; text is empty then
 }
 
-// newSnapshot brings what a server sent into the canonical form. Answers hold enabled
-// instances alone and pushes all of them, so the others are left out of both.
-// Of several instances of one address, as connections that overlap publish
-// them, one that may be called counts.
+// newSnapshot returns the enabled instances in canonical form: answers leave out
+// the others, pushes do not. Connections that overlap publish an address twice;
+// of these instances the one that may be called comes first.
 func newSnapshot(info *model.Service) snapshot {
 	t := snapshot{stamp: info.LastRefTime}
 	for _, h := range info.Hosts {
@@ -191,8 +190,8 @@ func toInstance(h model.Instance) instance {
 	return instance{key: in.Key(), text: in.String()}
 }
 
-// An inbox gathers the pushes of one connection until its reader comes to
-// them. Those of one service become one: the newest.
+// An inbox holds the pushes of one connection until the reader handles them. Of
+// each service it holds the newest.
 type inbox struct {
 	ready chan struct{}
 
@@ -204,18 +203,18 @@ type inbox struct {
 // A notice is what pushes reported of a service.
 type notice struct {
 	snapshot snapshot
-	mixed    bool // they came in an order that leaves the newest open
+	mixed    bool // by their order it is unclear which is the newest
 }
 
-// maxNotices bounds an inbox. What goes over it counts as lost, which
-// verifying makes up for.
+// maxNotices bounds an inbox. Pushes beyond it are lost; the services are
+// verified later anyway.
 const maxNotices = 1 << 17
 
 func newInbox() *inbox {
 	return &inbox{ready: make(chan struct{}, 1), latest: make(map[serviceKey]notice)}
 }
 
-// put takes a push in. Only the goroutine that receives calls it.
+// put adds a push. Only the goroutine that receives calls it.
 func (i *inbox) put(k serviceKey, t snapshot) {
 	i.mu.Lock()
 	old, ok := i.latest[k]
@@ -237,8 +236,8 @@ func (i *inbox) put(k serviceKey, t snapshot) {
 	}
 }
 
-// take returns what came in, and how many pushes that were, and forgets it.
-func (i *inbox) take() (map[serviceKey]notice, int) {
+// drain removes and returns the notices, and the number of their pushes.
+func (i *inbox) drain() (map[serviceKey]notice, int) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	latest, count := i.latest, i.count

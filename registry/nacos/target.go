@@ -12,42 +12,42 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// A Layout says which services of a server hold entries of a format. The
-// codecs of the formats implement it.
+// A Layout says which services of a server hold entries of a format. Codecs
+// implement it.
 type Layout interface {
-	// Scopes returns the namespaces and groups that the format writes to: of
-	// each group Namespace and Group count.
+	// Scopes returns the namespaces and groups that the format writes to, in
+	// Namespace and Group.
 	Scopes() []registry.Group
 
-	// GroupOf returns the group that a service of a server is, and false for
-	// a service that is none of the format's.
+	// GroupOf returns the group that a service is, and false if it is not of the
+	// format.
 	GroupOf(namespace, group, service string) (registry.Group, bool)
 }
 
-// TargetOptions say what a Target writes.
+// TargetOptions tune a Target.
 type TargetOptions struct {
 	Owner    string           // metadata.Mark.Owner of what this target may change
 	Layouts  []Layout         // of all formats that are written
-	Signer   *metadata.Signer // nil: marks are not signed, and taken at their word
+	Signer   *metadata.Signer // nil: marks are neither signed nor verified
 	ReadBack time.Duration    // how long a server's reads lag behind its writes; 0 is 1 s
 }
 
 // readBack is how long a server's reads lag behind its writes, if no option says.
 const readBack = time.Second
 
-// A Target writes to Nacos. It holds what it wrote as long as its client's
-// connection lives. It implements registry.Target, registry.Verified,
+// A Target writes to Nacos. What it writes lives as long as its client's
+// connection. It implements registry.Target, registry.Verified,
 // registry.Watched and registry.Sessioned.
 type Target struct {
 	*recorder
 
-	client   *Client
-	opts     TargetOptions
-	watching *watching
+	client        *Client
+	opts          TargetOptions
+	subscriptions *subscriptions
 
 	mu        sync.Mutex
-	wrote     map[serviceKey]time.Time // when, for reads that have to wait
-	foreignIn map[registry.Group]error // services in which another format was seen
+	wrote     map[serviceKey]time.Time // when a service was written, for reads that have to wait
+	foreignIn map[registry.Group]error // services that hold instances of another format
 }
 
 // NewTarget returns a target that writes through a client.
@@ -56,23 +56,23 @@ func NewTarget(c *Client, o TargetOptions) (*Target, error) {
 		return nil, fmt.Errorf("owner %q is no fingerprint of %d bytes", o.Owner, metadata.OwnerLen)
 	}
 	if len(o.Layouts) == 0 {
-		return nil, errors.New("a Nacos target needs a format")
+		return nil, errors.New("a Nacos target requires a format")
 	}
 	set(&o.ReadBack, readBack)
 	return &Target{
-		recorder: &recorder{c, o.Owner, o.ReadBack}, client: c, opts: o, watching: newWatching(), wrote: make(map[serviceKey]time.Time), foreignIn: make(map[registry.Group]error),
+		recorder: &recorder{c, o.Owner, o.ReadBack}, client: c, opts: o, subscriptions: newSubscriptions(), wrote: make(map[serviceKey]time.Time), foreignIn: make(map[registry.Group]error),
 	}, nil
 }
 
-// Lost is ready after the connection was replaced: what was published on the
-// earlier one went with it.
+// Lost is ready once the connection was replaced: what was published on the
+// earlier one has ended with it.
 func (t *Target) Lost() <-chan struct{} { return t.client.Lost() }
 
-// VerifyAfter returns how long after a write the group should be read back:
-// a server that restarts may confirm a batch and forget it.
+// VerifyAfter implements registry.Verified. A server that restarts may confirm a
+// batch and lose it.
 func (t *Target) VerifyAfter() time.Duration { return t.opts.ReadBack }
 
-// Groups lists the services of all scopes that are of a known format.
+// Groups implements registry.Target. It lists the services of all scopes.
 func (t *Target) Groups(ctx context.Context) ([]registry.Group, error) {
 	type scope struct{ namespace, group string }
 	seen := make(map[scope]bool)
@@ -98,9 +98,9 @@ func (t *Target) Groups(ctx context.Context) ([]registry.Group, error) {
 	return out, nil
 }
 
-// groupOf returns the group that a service of a server is. Where several
-// formats may have a service of that name the first has it, because all that
-// we publish of a service is one set.
+// groupOf returns the group that a service is. If several formats may have a
+// service of that name, it is of the first: all that we publish of a service is
+// one set.
 func (t *Target) groupOf(namespace, group, service string) (registry.Group, bool) {
 	for _, layout := range t.opts.Layouts {
 		if g, ok := layout.GroupOf(namespace, group, service); ok {
@@ -110,11 +110,11 @@ func (t *Target) groupOf(namespace, group, service string) (registry.Group, bool
 	return registry.Group{}, false
 }
 
-// Write publishes all that is desired of ours in one batch. An instance that
-// breaks a limit is refused and not sent, because servers refuse a batch as a
-// whole. What another connection of ours publishes goes when that one withdraws
-// it or ends: until then its deletion is a registry.ErrConflict, while all
-// else of the change is done.
+// Write implements registry.Target: it publishes all desired instances of ours
+// in one batch. An instance beyond a limit is refused and not sent, because
+// servers refuse a batch as a whole. What another connection of ours publishes
+// goes once that one withdraws it or ends. Until then its deletion is a
+// registry.ErrConflict, while the rest of the change is done.
 func (t *Target) Write(ctx context.Context, change registry.Change) error {
 	if err := t.mayWrite(change); err != nil {
 		return fmt.Errorf("write %s: %w: %w", change.Group, registry.ErrRefused, err)
@@ -150,13 +150,13 @@ func (t *Target) write(ctx context.Context, change registry.Change) error {
 	return refused.Err()
 }
 
-// publish makes our connection publish the instances that a change wants.
+// publish publishes the desired instances of a change.
 func (t *Target) publish(ctx context.Context, change registry.Change) error {
 	k, b := keyOf(change.Group), newBatch(change.Want)
 	if len(change.Put) == 0 && slices.Equal(b, t.client.publication(k)) {
 		return nil
 	}
-	t.watching.advance(k, wasWritten, content{})
+	t.subscriptions.advance(k, written, content{})
 	err := t.client.publish(ctx, k, b)
 	t.mu.Lock()
 	t.wrote[k] = time.Now()
@@ -164,7 +164,7 @@ func (t *Target) publish(ctx context.Context, change registry.Change) error {
 	return err
 }
 
-// mayWrite returns why a change cannot be asked for.
+// mayWrite returns why a change is not permitted.
 func (t *Target) mayWrite(change registry.Change) error {
 	if err := t.known(change.Group); err != nil {
 		return err
@@ -182,8 +182,8 @@ func (t *Target) mayWrite(change registry.Change) error {
 	return nil
 }
 
-// refuses returns what of a change may not be added, or would be refused by a
-// server together with all else.
+// refuses returns what of a change may not be added, or would make a server
+// refuse the whole batch.
 func (t *Target) refuses(change registry.Change) registry.Refused {
 	refused := make(registry.Refused)
 	foreign := t.foreign(change.Group)
@@ -197,8 +197,8 @@ func (t *Target) refuses(change registry.Change) registry.Refused {
 	return refused
 }
 
-// known returns an error for a group of no layout, and for one whose name no
-// server takes.
+// known returns an error for a group of no layout, and for a name that no server
+// accepts.
 func (t *Target) known(g registry.Group) error {
 	if err := metadata.CheckNacosService(g.Namespace, g.Group, g.Name); err != nil {
 		return err //nolint:wrapcheck // says what is wrong with it
@@ -214,21 +214,21 @@ func (t *Target) known(g registry.Group) error {
 
 func keyOf(g registry.Group) serviceKey { return serviceKey{g.Namespace, g.Group, g.Name} }
 
-// Shared implements registry.Shared: an instance is there as long as one
+// Shared implements registry.Shared: an instance exists as long as any
 // connection publishes it.
 func (*Target) Shared() {}
 
 // Exclusive is implemented by layouts whose consumers would call instances of
-// another format in the same service. Nothing is added to a service that
-// holds one.
+// another format in the same service. Nothing is added to a service with such
+// an instance.
 type Exclusive interface {
-	// Foreign says of which other format an instance is, nil where it is of
-	// this one or does not say.
+	// Foreign says of which other format an instance is; nil: of this one, or it
+	// does not say.
 	Foreign(service string, in metadata.NacosInstance) error
 }
 
-// see takes in whether a service holds instances of another format.
-func (t *Target) see(g registry.Group, instances []metadata.NacosInstance) {
+// findForeign records whether a service holds instances of another format.
+func (t *Target) findForeign(g registry.Group, instances []metadata.NacosInstance) {
 	var foreign error
 	for _, layout := range t.opts.Layouts {
 		found, ok := layout.GroupOf(g.Namespace, g.Group, g.Name)
@@ -252,7 +252,7 @@ func (t *Target) see(g registry.Group, instances []metadata.NacosInstance) {
 	}
 }
 
-// foreign returns why nothing may be added to a service; nil where it may.
+// foreign returns why nothing may be added to a service; nil if it may.
 func (t *Target) foreign(g registry.Group) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -16,21 +16,20 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// MultiPath is implemented by layouts that store parts of a group, which instances
-// refer to, in configurations.
+// MultiPath is implemented by layouts that store parts of a group in
+// configurations. Instances refer to them.
 type MultiPath interface {
-	// Config returns the configuration that stores an entry and, where that is
-	// a list of elements of many, the element in it that the entry stands for. It
-	// has no id for an instance.
-	Config(entry registry.Entry) (at metadata.NacosConfig, word string)
+	// Config returns the configuration that stores an entry and, if that is a
+	// list that many write, the entry's element. It has no id for an instance.
+	Config(entry registry.Entry) (at metadata.NacosConfig, element string)
 
-	// Elements returns the entries that stand for elements which an entry of ours
-	// comes with: as long as it is there they are ours too.
+	// Elements returns the elements of lists that belong to an entry, as entries.
+	// They are ours as long as that one is.
 	Elements(entry registry.Entry) []registry.Entry
 }
 
-// The configurations of a group cannot be listed: which of them are ours is
-// kept in one of our own, a key a line.
+// index returns the configuration that lists which parts of a group are ours, a
+// key a line, because configurations cannot be listed:
 //
 //	configuration xds-bridge.<owner>.<hash of the group> of group xds-bridge
 func (t *Target) index(g registry.Group) metadata.NacosConfig {
@@ -40,7 +39,7 @@ func (t *Target) index(g registry.Group) metadata.NacosConfig {
 	}
 }
 
-// multiPath returns the layout of a group if it has parts.
+// multiPath returns the layout of a group, false if it has no parts.
 func (t *Target) multiPath(g registry.Group) (MultiPath, bool) {
 	for _, layout := range t.opts.Layouts {
 		if found, ok := layout.GroupOf(g.Namespace, g.Group, g.Name); ok && found == g {
@@ -72,8 +71,8 @@ func (t *Target) parts(ctx context.Context, g registry.Group) ([]registry.Held, 
 			continue
 		}
 		held = append(held, h)
-		for _, w := range layout.Elements(h.Entry) {
-			elements[w.Key] = w
+		for _, e := range layout.Elements(h.Entry) {
+			elements[e.Key] = e
 		}
 	}
 	for _, e := range elements {
@@ -89,7 +88,7 @@ func (t *Target) parts(ctx context.Context, g registry.Group) ([]registry.Held, 
 	return held, nil
 }
 
-// part reads one part that is no element.
+// part reads a part that is not an element.
 func (t *Target) part(ctx context.Context, layout MultiPath, e registry.Entry) (registry.Held, bool, error) {
 	at, element := layout.Config(e)
 	if at.ID == "" || element != "" {
@@ -107,8 +106,8 @@ func (t *Target) part(ctx context.Context, layout MultiPath, e registry.Entry) (
 	return registry.Held{Entry: e, Owner: t.opts.Signer.Owner(e, mark, t.opts.Owner), Live: true}, true, nil
 }
 
-// putParts writes the parts that a change brings, before the instances that
-// refer to them, and adds those that the server refuses.
+// putParts writes the parts of a change, before the instances that refer to
+// them, and adds those that the server refuses to refused.
 func (t *Target) putParts(ctx context.Context, layout MultiPath, change registry.Change, refused registry.Refused) error {
 	if !slices.ContainsFunc(change.Put, func(w registry.Write) bool { return registry.IsPart(w.New.Key) }) {
 		return nil
@@ -136,9 +135,9 @@ func (t *Target) putParts(ctx context.Context, layout MultiPath, change registry
 	return nil
 }
 
-// deleteParts removes the parts that a change takes back, after the instances
-// that referred to them, and adds those that the server refuses. A element stays:
-// nobody knows who refers to it by now.
+// deleteParts deletes the parts of a change, after the instances that referred to
+// them, and adds those that the server refuses to refused. Elements are kept:
+// others may refer to them by now.
 func (t *Target) deleteParts(ctx context.Context, layout MultiPath, change registry.Change, refused registry.Refused) error {
 	gone := false
 	for _, h := range slices.Backward(change.Delete) {
@@ -162,8 +161,8 @@ func (t *Target) deleteParts(ctx context.Context, layout MultiPath, change regis
 	return t.setIndex(ctx, layout, change.Except(refused), nil)
 }
 
-// setIndex keeps which parts are ours: those that are desired, and those that
-// still are to go.
+// setIndex records which parts are ours: the desired ones, and those that are
+// still to be deleted.
 func (t *Target) setIndex(ctx context.Context, layout MultiPath, change registry.Change, still []registry.Held) error {
 	var keys []string
 	add := func(e registry.Entry) {
@@ -185,8 +184,8 @@ func (t *Target) setIndex(ctx context.Context, layout MultiPath, change registry
 	return t.client.setConfig(ctx, at, strings.Join(slices.Compact(keys), "\n"), "")
 }
 
-// A batch is all that a connection is to publish for one service: instances
-// in canonical form, which is also what goes over the wire.
+// A batch is all that a connection publishes for one service: instances in
+// canonical form.
 type batch []string
 
 // newBatch returns a batch of the instances among entries.
@@ -215,30 +214,29 @@ func checkInstance(e registry.Entry) error {
 // request returns the request that publishes the batch.
 func (b batch) request(k serviceKey) rpc_request.IRequest {
 	if len(b) == 0 {
-		// Which instance is named does not matter: the publication goes whole.
+		// The whole publication is withdrawn, whichever instance is named.
 		one := model.Instance{Ip: "127.0.0.1", Port: 1, Ephemeral: true, ClusterName: metadata.DefaultNacosCluster}
 		return rpc_request.NewInstanceRequest(onWire(k.namespace), k.name, k.group, "deregisterInstance", one)
 	}
 	instances := make([]json.RawMessage, len(b))
 	for i, text := range b {
-		instances[i] = identified(text, k)
+		instances[i] = withID(text, k)
 	}
 	return &batchRequest{rpc_request.NewNamingRequest(onWire(k.namespace), k.name, k.group), "batchRegisterInstance", instances}
 }
 
-// identified returns an instance with the id that a server would give it, as
-// it goes over the wire. Not every server gives one to instances that are
-// published together, and Kratos' consumers of more than 25 choose among them
-// by their ids: without any, all calls go to one.
-func identified(text string, k serviceKey) json.RawMessage {
+// withID returns an instance in wire format, with the id that a server would
+// give it. Not every server gives one to the instances of a batch. Kratos'
+// consumers of more than 25 choose by id: without ids all calls go to one.
+func withID(text string, k serviceKey) json.RawMessage {
 	in, err := metadata.ParseNacosInstance(text)
 	body, open := strings.CutSuffix(text, "}")
 	if err != nil || !open {
-		return json.RawMessage(text) // checkInstance lets none of these in
+		return json.RawMessage(text) // checkInstance refuses these
 	}
 	id, err := json.Marshal(strings.Join([]string{in.IP, strconv.Itoa(int(in.Port)), in.Cluster, k.group + "@@" + k.name}, "#"))
 	if err != nil {
-		return json.RawMessage(text) // of a string there is none
+		return json.RawMessage(text) // a string has no error
 	}
 	return slices.Concat(json.RawMessage(body+`,"instanceId":`), id, json.RawMessage("}"))
 }

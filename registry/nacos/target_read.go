@@ -17,9 +17,9 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// watching knows which services are subscribed, and in which of them others
-// changed something.
-type watching struct {
+// subscriptions are the subscribed services of a target, and those that others
+// changed.
+type subscriptions struct {
 	ready chan struct{}
 
 	mu       sync.Mutex
@@ -27,46 +27,46 @@ type watching struct {
 	changed  map[registry.Group]struct{}
 }
 
-// A subscription is what pushes about a service are judged by.
+// A subscription is what pushes of a service are compared with.
 type subscription struct {
 	group registry.Group
 	phase phase
-	seen  content // when it was read
+	seen  content // as it was read
 }
 
-// A phase says how much is known of a service.
+// A phase is the state of a subscription.
 type phase uint8
 
 const (
-	beingRead phase = iota // any push may be newer than the answer
-	wasRead
-	wasWritten // pushes show what we wrote, and it is about to be read back
+	reading phase = iota // any push may be newer than the answer
+	read
+	written // pushes show what we wrote, and it is about to be read back
 )
 
-func newWatching() *watching {
-	return &watching{
+func newSubscriptions() *subscriptions {
+	return &subscriptions{
 		ready: make(chan struct{}, 1), services: make(map[serviceKey]*subscription), changed: make(map[registry.Group]struct{}),
 	}
 }
 
-// begin begins a reading of a service that is subscribed from then on.
-func (w *watching) begin(k serviceKey, g registry.Group) {
+// begin adds a service before it is read.
+func (w *subscriptions) begin(k serviceKey, g registry.Group) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.services[k] = &subscription{group: g}
 	delete(w.changed, g)
 }
 
-// end forgets a service.
-func (w *watching) end(k serviceKey, g registry.Group) {
+// end removes a service.
+func (w *subscriptions) end(k serviceKey, g registry.Group) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.services, k)
 	delete(w.changed, g)
 }
 
-// advance takes in that a service was read, or is about to be written.
-func (w *watching) advance(k serviceKey, to phase, seen content) {
+// advance records that a service was read, or is about to be written.
+func (w *subscriptions) advance(k serviceKey, to phase, seen content) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if s := w.services[k]; s != nil {
@@ -74,8 +74,8 @@ func (w *watching) advance(k serviceKey, to phase, seen content) {
 	}
 }
 
-// groupOf returns the group of a service that is subscribed.
-func (w *watching) groupOf(k serviceKey) (registry.Group, bool) {
+// groupOf returns the group of a subscribed service.
+func (w *subscriptions) groupOf(k serviceKey) (registry.Group, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if s := w.services[k]; s != nil {
@@ -84,13 +84,13 @@ func (w *watching) groupOf(k serviceKey) (registry.Group, bool) {
 	return registry.Group{}, false
 }
 
-// pushed takes in what a push shows of a service of which our connection publishes
-// so many.
-func (w *watching) pushed(k serviceKey, shown content, publishes int) {
+// pushed records what a push shows of a service, of which our connection
+// publishes so many instances.
+func (w *subscriptions) pushed(k serviceKey, shown content, publishes int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	s := w.services[k]
-	if s == nil || s.phase == wasWritten || s.phase == wasRead && shown.ours == publishes && shown.others == s.seen.others {
+	if s == nil || s.phase == written || s.phase == read && shown.ours == publishes && shown.others == s.seen.others {
 		return
 	}
 	w.changed[s.group] = struct{}{}
@@ -102,8 +102,8 @@ func (w *watching) pushed(k serviceKey, shown content, publishes int) {
 
 // content is what an answer or a push shows of a service.
 type content struct {
-	ours   int               // of what our connection publishes
-	others [sha256.Size]byte // the sum of all else
+	ours   int               // instances that our connection publishes
+	others [sha256.Size]byte // the sum of the others
 }
 
 func contentOf(held []registry.Held) (c content) {
@@ -126,12 +126,12 @@ func contentOf(held []registry.Held) (c content) {
 // Changed implements registry.Watched.
 func (t *Target) Changed() <-chan struct{} {
 	t.client.listen(t.received)
-	return t.watching.ready
+	return t.subscriptions.ready
 }
 
 // Changes implements registry.Watched.
 func (t *Target) Changes() []registry.Group {
-	w := t.watching
+	w := t.subscriptions
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	groups := slices.SortedFunc(maps.Keys(w.changed), registry.Group.Compare)
@@ -139,43 +139,43 @@ func (t *Target) Changes() []registry.Group {
 	return groups
 }
 
-// Watch implements registry.Watched. It asks by subscribing, which a server takes
-// any number of times: so a service is subscribed on the connection that there
-// is, and nothing is missed between answer and pushes.
+// Watch implements registry.Watched. It subscribes each time, which a server
+// accepts. So a service is subscribed on the current connection, and nothing is
+// missed between answer and pushes.
 func (t *Target) Watch(ctx context.Context, g registry.Group) ([]registry.Held, error) {
 	return t.read(ctx, g, func(ctx context.Context, k serviceKey) (*model.Service, error) {
-		t.watching.begin(k, g)
+		t.subscriptions.begin(k, g)
 		info, err := subscribe(ctx, t.client, k)
-		if status.Code(err) == codes.ResourceExhausted { // a push of it would end the connection, and what is published with it
-			t.watching.end(k, g)
+		if status.Code(err) == codes.ResourceExhausted { // a push of it would end the connection and what is published there
+			t.subscriptions.end(k, g)
 			_ = unsubscribe(ctx, t.client, k)
 		}
 		return info, err
 	})
 }
 
-// Read implements registry.Target: of one address it returns the instances of
-// every other owner and one of ours, because each connection may publish it. It
-// waits out the lag of the server's reads behind the last write.
+// Read implements registry.Target. Each connection may publish an address: of
+// one it returns the instances of every other owner and one of ours. It waits
+// until the server's reads show the last write.
 func (t *Target) Read(ctx context.Context, g registry.Group) ([]registry.Held, error) {
 	return t.read(ctx, g, func(ctx context.Context, k serviceKey) (*model.Service, error) {
-		if _, watched := t.watching.groupOf(k); watched {
+		if _, watched := t.subscriptions.groupOf(k); watched {
 			if err := unsubscribe(ctx, t.client, k); err != nil {
 				return nil, err
 			}
-			t.watching.end(k, g)
+			t.subscriptions.end(k, g)
 		}
 		return query(ctx, t.client, k)
 	})
 }
 
-// received takes in a push. Servers do not say which namespace it is of: it is
-// judged for each. The goroutine that receives calls it.
+// received handles a push. Servers do not say which namespace it is of, so each
+// is considered. The goroutine that receives calls it.
 func (t *Target) received(p push) {
 	if p.kind != "NotifySubscriberRequest" {
 		return
 	}
-	k, info, err := p.notice()
+	k, info, err := p.service()
 	if err != nil {
 		t.client.opts.Log.Warn("push left out", "err", err) // the next reading makes up for it
 		return
@@ -185,18 +185,18 @@ func (t *Target) received(p push) {
 	for _, layout := range t.opts.Layouts {
 		for _, scope := range layout.Scopes() {
 			k.namespace = scope.Namespace
-			if g, ok := t.watching.groupOf(k); ok {
+			if g, ok := t.subscriptions.groupOf(k); ok {
 				published := t.client.publication(k)
-				t.watching.pushed(k, contentOf(t.holds(g, instances, published)), len(published))
+				t.subscriptions.pushed(k, contentOf(t.holds(g, instances, published)), len(published))
 			}
 		}
 	}
 }
 
-// asking asks what instances a service has.
-type asking func(context.Context, serviceKey) (*model.Service, error)
+// A readFunc asks what a service holds.
+type readFunc func(context.Context, serviceKey) (*model.Service, error)
 
-func (t *Target) read(ctx context.Context, g registry.Group, ask asking) ([]registry.Held, error) {
+func (t *Target) read(ctx context.Context, g registry.Group, ask readFunc) ([]registry.Held, error) {
 	if err := t.known(g); err != nil {
 		return nil, fmt.Errorf("read %s: %w: %w", g, registry.ErrRefused, err)
 	}
@@ -213,7 +213,7 @@ func (t *Target) read(ctx context.Context, g registry.Group, ask asking) ([]regi
 		switch old, twice := own[h.Key]; {
 		case h.Owner != t.opts.Owner:
 			out = append(out, h)
-		case !twice || h.Live && !old.Live: // of another connection of ours the one that this holds counts
+		case !twice || h.Live && !old.Live: // what this connection publishes comes before what others of ours do
 			own[h.Key] = h
 		}
 	}
@@ -222,10 +222,9 @@ func (t *Target) read(ctx context.Context, g registry.Group, ask asking) ([]regi
 	return out, nil
 }
 
-// readWithoutLag asks what a service holds until the server shows what our connection
-// published last, and for ReadBack after that write at the most: then what
-// differs is no lag.
-func (t *Target) readWithoutLag(ctx context.Context, g registry.Group, ask asking) ([]registry.Held, error) {
+// readWithoutLag reads a service until the server shows what our connection
+// published last. After ReadBack a difference is no lag.
+func (t *Target) readWithoutLag(ctx context.Context, g registry.Group, ask readFunc) ([]registry.Held, error) {
 	k := keyOf(g)
 	for look := 20 * time.Millisecond; ; look *= 2 {
 		lag := t.lag(k)
@@ -238,8 +237,8 @@ func (t *Target) readWithoutLag(ctx context.Context, g registry.Group, ask askin
 		held := t.holds(g, instances, published)
 		seen := contentOf(held)
 		if lag <= 0 || seen.ours == len(published) && !t.stale(held) {
-			t.see(g, instances)
-			t.watching.advance(k, wasRead, seen)
+			t.findForeign(g, instances)
+			t.subscriptions.advance(k, read, seen)
 			return held, nil
 		}
 		t.client.pause(ctx, min(look, lag))
@@ -249,7 +248,7 @@ func (t *Target) readWithoutLag(ctx context.Context, g registry.Group, ask askin
 	}
 }
 
-// lag returns how long the server's reads of a service may still be behind our
+// lag returns how long the server's reads of a service may still lag behind our
 // last write.
 func (t *Target) lag(k serviceKey) time.Duration {
 	t.mu.Lock()
@@ -267,8 +266,8 @@ func (t *Target) stale(held []registry.Held) bool {
 	return slices.ContainsFunc(held, func(h registry.Held) bool { return h.Owner == t.opts.Owner && !h.Live })
 }
 
-// holds returns what the instances of a service are to this target, whose
-// connection publishes some of them.
+// holds returns the instances of a service as entries, with what our connection
+// publishes of them.
 func (t *Target) holds(g registry.Group, instances []metadata.NacosInstance, published batch) []registry.Held {
 	ours := make(map[string]bool)
 	for _, text := range published {

@@ -19,11 +19,11 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// clientVersion is what servers show for our connections; they turn features
-// on by a version of this form.
+// clientVersion is what servers show for our connections. They enable features
+// by it.
 const clientVersion = "Nacos-Go-Client:v2.3.2"
 
-// encode returns a request as it goes over the wire.
+// encode returns a request in wire format.
 func encode(r rpc_request.IRequest, headers map[string]string, clientIP string) (*nacosgrpc.Payload, error) {
 	body, err := json.Marshal(r)
 	if err != nil {
@@ -40,8 +40,8 @@ func encode(r rpc_request.IRequest, headers map[string]string, clientIP string) 
 	}, nil
 }
 
-// response is the part that every answer has, and what types of answers embed;
-// source: nacos-sdk-go's rpc_response.Response.
+// response is the part that every answer has; source: nacos-sdk-go's
+// rpc_response.Response.
 type response struct {
 	ResultCode int    `json:"resultCode"`
 	ErrorCode  int    `json:"errorCode"`
@@ -51,7 +51,7 @@ type response struct {
 
 func (r *response) head() *response { return r }
 
-// An answer is what a request is answered with.
+// An answer embeds response.
 type answer interface{ head() *response }
 
 // batchRequest is rpc_request.BatchInstanceRequest with instances that are
@@ -73,7 +73,7 @@ type services struct {
 	ServiceInfo *model.Service `json:"serviceInfo"`
 }
 
-// decode reads an answer into out. One that is no success is a
+// decode reads an answer into out. An answer without success is a
 // *ResponseError, never a zero value.
 func decode(op string, p *nacosgrpc.Payload, out answer) error {
 	kind := p.GetMetadata().GetType()
@@ -93,7 +93,7 @@ func decode(op string, p *nacosgrpc.Payload, out answer) error {
 	return nil
 }
 
-// A push is what a server sends of its own accord.
+// A push is a message that a server sends without a request.
 type push struct {
 	kind string
 	id   string
@@ -111,8 +111,8 @@ func decodePush(p *nacosgrpc.Payload) (push, error) {
 	return push{kind: p.GetMetadata().GetType(), id: head.RequestID, body: body}, nil
 }
 
-// ack returns the answer to a push; every push is answered, or the server
-// takes the connection for dead.
+// ack returns the answer to a push. A server closes connections that do not
+// answer.
 func (p push) ack() *nacosgrpc.Payload {
 	kinds := map[string]string{
 		"NotifySubscriberRequest": "NotifySubscriberResponse",
@@ -134,10 +134,9 @@ func (p push) ack() *nacosgrpc.Payload {
 	return &nacosgrpc.Payload{Metadata: &nacosgrpc.Metadata{Type: kind}, Body: &anypb.Any{Value: body}}
 }
 
-// notice reads a push of instances, false where it is something else. Servers
-// of both versions leave the namespace out, so only group and name are known
-// of the service.
-func (p push) notice() (serviceKey, *model.Service, error) {
+// service returns the service that a push is about, and what it holds. Servers
+// of both versions leave out the namespace.
+func (p push) service() (serviceKey, *model.Service, error) {
 	var body struct {
 		ServiceInfo *model.Service `json:"serviceInfo"`
 	}
@@ -151,7 +150,7 @@ func (p push) notice() (serviceKey, *model.Service, error) {
 	return serviceKey{group: body.ServiceInfo.GroupName, name: name}, body.ServiceInfo, nil
 }
 
-// The error codes of Nacos that a caller decides by; the source is
+// The error codes that callers decide by; source:
 // com.alibaba.nacos.api.exception.NacosException.
 const (
 	codeInvalidParam = 400
@@ -170,7 +169,7 @@ var (
 	ErrNotReady     = errors.New("server not ready")
 )
 
-// A ResponseError is what a server answered instead of a success.
+// A ResponseError is a server's answer without success.
 type ResponseError struct {
 	Op         string // the request type
 	ResultCode int
@@ -178,8 +177,8 @@ type ResponseError struct {
 	Message    string
 }
 
-// Error returns the server's words with their codes and, where there is one,
-// the remedy.
+// Error returns the server's message with its codes and, if there is one, the
+// remedy.
 func (e *ResponseError) Error() string {
 	text := fmt.Sprintf("nacos %s: %q (result %d, error %d)", e.Op, clip(e.Message), e.ResultCode, e.ErrorCode)
 	if errors.Is(e, ErrDenied) {
@@ -188,7 +187,7 @@ func (e *ResponseError) Error() string {
 	return text
 }
 
-// Unwrap returns the sentinels that the codes stand for.
+// Unwrap returns the sentinels of the code.
 func (e *ResponseError) Unwrap() []error {
 	switch e.ErrorCode {
 	case codeNoRight:
@@ -204,7 +203,7 @@ func (e *ResponseError) Unwrap() []error {
 	}
 }
 
-// clip bounds a text of a server before it goes into an error.
+// clip bounds a server's text before it is put into an error.
 func clip(s string) string {
 	const most = 300
 	if len(s) > most {
@@ -219,8 +218,8 @@ type asker interface {
 }
 
 // publicNamespace is the id of the namespace that a configuration leaves empty.
-// Every other client sends it, and a server takes an empty id for yet another
-// namespace, which nobody looks into.
+// All clients send it. To a server an empty id is another namespace, which
+// nobody reads.
 const publicNamespace = "public"
 
 func onWire(namespace string) string { return cmp.Or(namespace, publicNamespace) }
@@ -286,13 +285,12 @@ func listNames(ctx context.Context, over asker, namespace, group string) ([]stri
 	})
 }
 
-// listAll returns the names of all services. It asks for them in one page,
-// because a server sorts everything anew for each; where the server gives
-// less, it asks for the rest in pages of that size. One page is whole where it
-// holds as many different names as it reports. Pages are whole only if a
-// second reading shows the same: a service that goes between two of them moves
-// another to a page that was read before, and one that comes hides that in the
-// count.
+// listAll returns the names of all services. It asks for one page, because a
+// server sorts everything anew for each. If the server sends fewer names, it
+// asks for the rest in pages of that size. One page is complete if it has as many
+// different names as it counts. Several are complete only if a second reading
+// shows the same: a service that goes between two of them moves another to a
+// page that was read before, and one that comes hides that in the count.
 func listAll(ask func(number, size int) (page, error)) ([]string, error) {
 	const tries, all = 4, 1_000_000
 	var before []string
@@ -311,11 +309,11 @@ func listAll(ask func(number, size int) (page, error)) ([]string, error) {
 			before = names
 		}
 	}
-	return nil, fmt.Errorf("nacos ServiceListRequest: %d services reported, and not as many as the server counts, or others each time: a partial list is none", n)
+	return nil, fmt.Errorf("nacos ServiceListRequest: %d services reported, and not as many as the server counts, or others each time: a partial list is not used", n)
 }
 
-// listOnce reads all pages and returns the names with how many pages they came
-// in, 0 where they make no whole.
+// listOnce reads all pages, and returns the names and the number of pages; 0 if
+// they are not complete.
 func listOnce(ask func(number, size int) (page, error), size int) ([]string, int, error) {
 	first, err := ask(1, size)
 	if err != nil {

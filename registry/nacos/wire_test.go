@@ -116,7 +116,7 @@ func FuzzPayload(f *testing.F) {
 		if ack := pushed.ack(); ack.GetMetadata().GetType() == "" {
 			t.Errorf("push %q is acknowledged by nothing", kind)
 		}
-		_, info, err := pushed.notice()
+		_, info, err := pushed.service()
 		if err != nil {
 			return
 		}
@@ -143,7 +143,7 @@ func FuzzLogin(f *testing.F) {
 			t.Errorf("%q: %q for %s", body, token, life)
 		}
 		all, err := readNamespaces(body)
-		if missing := among(append(all, namespace{ID: "ours"}), "ours"); err == nil && missing != nil {
+		if missing := find(append(all, namespace{ID: "ours"}), "ours"); err == nil && missing != nil {
 			t.Errorf("%q: %v", body, missing)
 		}
 	})
