@@ -15,13 +15,13 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// A Right is what RBAC may allow of one kind of object in a namespace.
+// A Right is what RBAC allows for one kind of object in a namespace.
 type Right struct {
 	Group, Resource, Verb, Namespace string
 }
 
-// Rights returns all that an API asks for as the Store of a target: to list, to get and to
-// watch objects, to apply them, which is to create and to patch, and to delete.
+// Rights returns the rights that a target over an API requires. To apply an object is to
+// create and to patch it.
 func Rights(o Options) []Right {
 	var all []Right
 	for _, kind := range o.Kinds() {
@@ -33,7 +33,7 @@ func Rights(o Options) []Right {
 	return all
 }
 
-// RecordRights returns what an API asks for to keep records, beside Rights.
+// RecordRights returns the rights that records require, beside Rights.
 func RecordRights(o Options) []Right {
 	var all []Right
 	for _, verb := range []string{"get", "create", "patch"} {
@@ -42,7 +42,7 @@ func RecordRights(o Options) []Right {
 	return all
 }
 
-// Lacking returns which of some rights we do not have. Every account may ask that.
+// Lacking returns which of some rights our account does not have. Every account may ask.
 func (a *API) Lacking(ctx context.Context, rights []Right) ([]Right, error) {
 	var lacking []Right
 	for _, r := range rights {
@@ -64,7 +64,7 @@ func (a *API) Lacking(ctx context.Context, rights []Right) ([]Right, error) {
 	return lacking, nil
 }
 
-// Listed returns rights as an operator reads them: verbs by kind of object.
+// Listed formats rights for an operator: the verbs by kind of object.
 func Listed(rights []Right) string {
 	var kinds []string
 	verbs := make(map[string][]string)
@@ -81,12 +81,12 @@ func Listed(rights []Right) string {
 	return strings.Join(kinds, "; ")
 }
 
-// explain says what an answer of the API server means, and what to do where a
+// explain adds to an error of the API server what it means, and what to do if a
 // repetition cannot help.
 func explain(err error, verb string, of ref) error {
 	switch {
 	case apierrors.IsConflict(err) && len(managers(err)) > 0:
-		return fmt.Errorf("%w: fields of the %s belong to %s: have that let go of them, or leave the service out",
+		return fmt.Errorf("%w: fields of the %s belong to %s: have that release them, or leave the service out",
 			registry.ErrRefused, of.kind, strings.Join(managers(err), ", "))
 	case errors.Is(err, registry.ErrConflict):
 		return err
@@ -113,14 +113,14 @@ func forbidden(err error, verb string, of ref) error {
 	return fmt.Errorf("%w: allow %s for %s in namespace %s: %w", registry.ErrRefused, verb, resource(of.kind).GroupResource(), of.namespace, err)
 }
 
-// isUnversioned reports whether an object is there that only a version may change.
+// isUnversioned reports whether an object exists, which only its version may replace.
 func isUnversioned(err error) bool {
 	status, ok := errors.AsType[*apierrors.StatusError](err)
 	return ok && apierrors.IsInvalid(err) && status.ErrStatus.Details != nil &&
 		slices.ContainsFunc(status.ErrStatus.Details.Causes, func(c metav1.StatusCause) bool { return c.Field == "metadata.resourceVersion" })
 }
 
-// managers returns who owns the fields that an apply would change.
+// managers returns the managers of the fields that an apply would change.
 func managers(err error) []string {
 	status, ok := errors.AsType[*apierrors.StatusError](err)
 	if !ok || status.ErrStatus.Details == nil {

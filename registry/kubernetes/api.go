@@ -27,7 +27,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// resource is what the API calls a kind of object.
+// resource returns the API's resource of a kind of object.
 func resource(kind string) schema.GroupVersionResource {
 	if kind == configMap {
 		return schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
@@ -41,13 +41,13 @@ type ref struct{ kind, namespace, name string }
 
 func refOf(o serviceentry.Object) ref { return ref{o.Kind, o.Metadata.Namespace, o.Metadata.Name} }
 
-// objects are those of the kind and namespace of an object.
+// objects returns the client for the kind and namespace of an object.
 func (a *API) objects(r ref) dynamic.ResourceInterface {
 	return a.client.Resource(resource(r.kind)).Namespace(r.namespace)
 }
 
-// An API is the Kubernetes API as a Store. Objects are written by server-side
-// apply, without force: what another manager of fields owns stays its own.
+// An API is the Kubernetes API as a Store. Objects are written by server-side apply
+// without force: fields of other managers are kept.
 type API struct {
 	client   dynamic.Interface
 	metadata metadata.Interface
@@ -55,7 +55,7 @@ type API struct {
 	versions *versions
 
 	mu     sync.Mutex
-	listed map[ref]listed // each until it is got once, or changed
+	listed map[ref]listed // each until it is read once, or changed
 }
 
 // listed is an object as a list reported it.
@@ -65,11 +65,11 @@ type listed struct {
 	at time.Time
 }
 
-// managerPrefix begins the names of our managers of fields, whoever the owner is.
+// managerPrefix begins the field manager of every owner.
 const managerPrefix = "xds-bridge/"
 
-// NewAPI returns a store over an API server. The manager of fields names the owner.
-// The caller bounds calls: the client does not.
+// NewAPI returns a store over an API server. Its field manager has the owner's name.
+// The caller limits the rate of calls: the client does not.
 func NewAPI(c *rest.Config, owner string) (*API, error) {
 	c = rest.CopyConfig(c)
 	c.QPS = -1
@@ -86,15 +86,15 @@ func NewAPI(c *rest.Config, owner string) (*API, error) {
 	return &API{client: client, metadata: objects, manager: managerPrefix + owner, versions: newVersions(), listed: make(map[ref]listed)}, nil
 }
 
-// quiet keeps the client from printing what is in its errors.
-func quiet(ctx context.Context) context.Context { return klog.NewContext(ctx, klog.Logger{}) }
+// unlogged keeps the client from printing what is in its errors.
+func unlogged(ctx context.Context) context.Context { return klog.NewContext(ctx, klog.Logger{}) }
 
 // pageSize is how many objects one answer lists.
 const pageSize = 500
 
 // List implements Store.
 func (a *API) List(ctx context.Context, kind, namespace string) ([]serviceentry.Object, error) {
-	ctx = quiet(ctx)
+	ctx = unlogged(ctx)
 	at := time.Now()
 	all, err := a.pages(ctx, kind, namespace)
 	if err != nil {
@@ -111,24 +111,23 @@ func (a *API) List(ctx context.Context, kind, namespace string) ([]serviceentry.
 	return all, nil
 }
 
-// pages reads all pages of a list, and all once more where the server forgot
-// meanwhile what the later ones are.
+// pages reads all pages of a list, and all once more if a page expired meanwhile.
 func (a *API) pages(ctx context.Context, kind, namespace string) (all []serviceentry.Object, err error) {
 	for o := (metav1.ListOptions{Limit: pageSize}); ; {
 		page, err := a.objects(ref{kind: kind, namespace: namespace}).List(ctx, o)
 		if apierrors.IsResourceExpired(err) && o.Continue != "" {
-			all, o = nil, metav1.ListOptions{} // at once, so that none is left out
+			all, o = nil, metav1.ListOptions{} // in one page, which cannot expire
 			continue
 		}
 		if err != nil {
 			return nil, err //nolint:wrapcheck // explained by the caller
 		}
-		if got := page.GetKind(); got != kind+"List" { // which would be taken for a list of nothing
+		if got := page.GetKind(); got != kind+"List" { // else it would look like an empty list
 			return nil, fmt.Errorf("the answer is no list but %q", got)
 		}
 		for i := range page.Items {
 			object, err := parse(&page.Items[i], kind)
-			if err != nil { // it is unknown what that is, as a reading of it says
+			if err != nil { // listed by name alone: Get returns the error
 				object = serviceentry.Object{Metadata: serviceentry.ObjectMeta{Namespace: namespace, Name: page.Items[i].GetName()}}
 			}
 			all = append(all, object)
@@ -154,15 +153,15 @@ func parse(u *unstructured.Unstructured, kind string) (serviceentry.Object, erro
 	return o, nil
 }
 
-// fresh is for how long what a list reported of an object is taken for what it is: a
-// first reading of all follows it.
+// fresh is how long Get may return an object as it was listed. The first reading of
+// all groups follows a list.
 const fresh = 30 * time.Second
 
 // Get implements Store.
 func (a *API) Get(ctx context.Context, kind, namespace, name string) (*serviceentry.Object, error) {
-	ctx = quiet(ctx)
+	ctx = unlogged(ctx)
 	r := ref{kind, namespace, name}
-	if o, ok := a.take(r); ok {
+	if o, ok := a.popListed(r); ok {
 		a.versions.saw(r, o.Metadata.ResourceVersion)
 		return &o, nil
 	}
@@ -183,14 +182,14 @@ func (a *API) Get(ctx context.Context, kind, namespace, name string) (*serviceen
 	return &o, nil
 }
 
-// isObject reports whether what was not found is the object, and not its kind.
+// isObject reports whether the object was not found, and not its kind.
 func isObject(err error, name string) bool {
 	status, ok := errors.AsType[*apierrors.StatusError](err)
 	return ok && status.ErrStatus.Details != nil && status.ErrStatus.Details.Name == name
 }
 
-// take returns what was just listed, once.
-func (a *API) take(r ref) (serviceentry.Object, bool) {
+// popListed returns an object as it was listed just now, once.
+func (a *API) popListed(r ref) (serviceentry.Object, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	o, ok := a.listed[r]
@@ -200,9 +199,9 @@ func (a *API) take(r ref) (serviceentry.Object, bool) {
 
 // Put implements Store.
 func (a *API) Put(ctx context.Context, o serviceentry.Object) error {
-	ctx = quiet(ctx)
+	ctx = unlogged(ctx)
 	r := refOf(o)
-	a.take(r)
+	a.popListed(r)
 	defer a.versions.begin(r)()
 	if o.Metadata.ResourceVersion == "" {
 		o.Metadata.ResourceVersion = noVersion
@@ -215,7 +214,7 @@ func (a *API) Put(ctx context.Context, o serviceentry.Object) error {
 		if err == nil {
 			o.Metadata.ResourceVersion = stored.Metadata.ResourceVersion
 		}
-		if o.Metadata.ResourceVersion, err = a.takeOver(ctx, r, o.Metadata.ResourceVersion); err != nil {
+		if o.Metadata.ResourceVersion, err = a.adoptFields(ctx, r, o.Metadata.ResourceVersion); err != nil {
 			return explain(err, "get and patch", r)
 		}
 		stored, err = a.apply(ctx, o, metav1.PatchOptions{})
@@ -224,14 +223,14 @@ func (a *API) Put(ctx context.Context, o serviceentry.Object) error {
 	case err != nil:
 		return explain(err, "create and patch", r)
 	case !stored.Same(o):
-		return fmt.Errorf("%w: another manager of fields adds to the %s: see its managedFields, and have that let go of it", registry.ErrRefused, r.kind)
+		return fmt.Errorf("%w: another manager of fields adds to the %s: see its managedFields, and have that manager release it", registry.ErrRefused, r.kind)
 	}
 	a.versions.saw(r, stored.Metadata.ResourceVersion)
 	return nil
 }
 
-// noVersion makes an apply create an object: the API server takes it for no version,
-// and changes no custom resource without one.
+// noVersion makes an apply create an object and change none. To the API server it is no
+// version.
 const noVersion = "0"
 
 // apply applies an object, and returns it as it is stored.
@@ -248,8 +247,8 @@ func (a *API) apply(ctx context.Context, o serviceentry.Object, how metav1.Patch
 	return parse(u, o.Kind)
 }
 
-// ascii returns JSON as ASCII. The API server reads what is applied as YAML, to which
-// some signs are line breaks.
+// ascii returns JSON as ASCII. The API server parses what is applied as YAML, in which
+// some characters are line breaks.
 func ascii(text []byte) []byte {
 	out := make([]byte, 0, len(text))
 	for _, r := range string(text) {
@@ -265,10 +264,10 @@ func ascii(text []byte) []byte {
 	return out
 }
 
-// takeOver makes the fields ours that somebody wrote into an object without applying
-// them, as by kubectl edit, and those of the bridge whose object it was. It returns the
+// adoptFields makes the fields ours that somebody wrote without server-side apply, as by
+// kubectl edit, and those of a bridge that had the object before. It returns the
 // object's version after that.
-func (a *API) takeOver(ctx context.Context, r ref, version string) (string, error) {
+func (a *API) adoptFields(ctx context.Context, r ref, version string) (string, error) {
 	objects := a.objects(r)
 	u, err := objects.Get(ctx, r.name, metav1.GetOptions{})
 	if err != nil {
@@ -280,7 +279,7 @@ func (a *API) takeOver(ctx context.Context, r ref, version string) (string, erro
 	writers, all := make(sets.Set[string]), u.GetManagedFields()
 	for i, m := range all {
 		if strings.HasPrefix(m.Manager, managerPrefix) && m.Manager != a.manager {
-			all[i].Operation = metav1.ManagedFieldsOperationUpdate // as what is taken over has it
+			all[i].Operation = metav1.ManagedFieldsOperationUpdate // the only one that is adopted
 		}
 		if all[i].Operation == metav1.ManagedFieldsOperationUpdate && m.Subresource == "" {
 			writers.Insert(m.Manager)
@@ -306,7 +305,7 @@ func (a *API) Try(ctx context.Context, kind, namespace string) error {
 	} else {
 		o.Spec = serviceentry.ObjectSpec{Hosts: []string{name}, Ports: []serviceentry.Port{{Number: 80, Name: "http", Protocol: "HTTP"}}, Resolution: "STATIC"}
 	}
-	if _, err := a.apply(quiet(ctx), o, metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}); err != nil {
+	if _, err := a.apply(unlogged(ctx), o, metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}); err != nil {
 		return explain(err, "create and patch", refOf(o))
 	}
 	return nil
@@ -314,9 +313,9 @@ func (a *API) Try(ctx context.Context, kind, namespace string) error {
 
 // Delete implements Store.
 func (a *API) Delete(ctx context.Context, o serviceentry.Object) error {
-	ctx = quiet(ctx)
+	ctx = unlogged(ctx)
 	r, uid := refOf(o), types.UID(o.Metadata.UID)
-	a.take(r)
+	a.popListed(r)
 	defer a.versions.begin(r)()
 	err := a.objects(r).Delete(ctx, r.name, metav1.DeleteOptions{
 		Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &o.Metadata.ResourceVersion},

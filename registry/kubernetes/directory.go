@@ -22,18 +22,18 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// A Directory is a folder as a Store: a YAML file for each name, of a ServiceEntry and
-// the DestinationRule beside it, where there is one. Its bytes depend on the objects
-// alone. A file is replaced as a whole; what it is written to before has no name that
-// istiod reads.
+// A Directory is a Store in a directory. It has a YAML file for each name, with a
+// ServiceEntry and the DestinationRule beside it, if there is one. The bytes depend on
+// the objects alone. A file is replaced as a whole: it is written under a name that
+// istiod does not read, and renamed.
 type Directory struct{ path string }
 
-// NewDirectory returns a store in a directory, which has to be there.
+// NewDirectory returns a store in a directory, which has to exist.
 func NewDirectory(path string) *Directory { return &Directory{path} }
 
 const extension = ".yaml"
 
-// List implements Store. What is in files of others is elsewhere.
+// List implements Store. Objects in other files than that of their name are Elsewhere.
 func (d *Directory) List(ctx context.Context, kind, namespace string) ([]serviceentry.Object, error) {
 	files, err := d.files()
 	if err != nil {
@@ -45,7 +45,7 @@ func (d *Directory) List(ctx context.Context, kind, namespace string) ([]service
 			return nil, err
 		}
 		documents, err := d.read(file)
-		if errors.Is(err, registry.ErrRefused) || errors.Is(err, fs.ErrPermission) { // it is unknown what that is, as a reading of it says
+		if errors.Is(err, registry.ErrRefused) || errors.Is(err, fs.ErrPermission) { // listed by name alone: Get returns the error
 			all = append(all, serviceentry.Object{Metadata: serviceentry.ObjectMeta{Namespace: namespace, Name: file}})
 			continue
 		}
@@ -62,15 +62,15 @@ func (d *Directory) List(ctx context.Context, kind, namespace string) ([]service
 	return all, nil
 }
 
-// files returns the files that istiod reads, which are those in folders below too.
+// files returns the files that istiod reads, which include those in subdirectories.
 func (d *Directory) files() (all []string, err error) {
 	err = fs.WalkDir(os.DirFS(d.path), ".", func(path string, f fs.DirEntry, err error) error {
 		switch extended := filepath.Ext(path); {
-		case path != "." && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission)): // it went, or is not for us
+		case path != "." && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission)): // it went, or we may not read it
 			return fs.SkipDir
 		case err != nil:
 			return err
-		case f.IsDir() && f.Name() == ".git": // which is large, and has no objects
+		case f.IsDir() && f.Name() == ".git": // it is large and has no objects
 			return fs.SkipDir
 		case !f.IsDir() && (extended == extension || extended == ".yml"):
 			all = append(all, path)
@@ -80,17 +80,17 @@ func (d *Directory) files() (all []string, err error) {
 	return all, err //nolint:wrapcheck // List says where
 }
 
-// maxFile is more than any file of ours has, in bytes.
+// maxFile is more than the bytes of any file of ours.
 const maxFile = 4 << 20
 
-// A document is an object as a file has it.
+// A document is an object in a file.
 type document struct {
 	serviceentry.Object
 
-	text string // without what is around it
+	text string // without separators
 }
 
-// read returns the documents of a file; none where there is no file.
+// read returns the documents of a file; none if there is no file.
 func (d *Directory) read(name string) ([]document, error) {
 	path := filepath.Join(d.path, name)
 	text, err := d.readFile(name)
@@ -111,8 +111,8 @@ func (d *Directory) read(name string) ([]document, error) {
 	return all, nil
 }
 
-// readFile reads a file of at most maxFile bytes; nil where there is none. While the
-// directory is away it is unknown what is in it, which is an error.
+// readFile reads a file of at most maxFile bytes, nil if there is none. If the directory
+// is missing that is an error, because its content is unknown.
 func (d *Directory) readFile(name string) ([]byte, error) {
 	text, err := readFile(filepath.Join(d.path, name))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -139,17 +139,17 @@ func readFile(path string) ([]byte, error) {
 	return text, nil
 }
 
-// separator is between the documents of a file that we write.
+// separator divides the documents of a file that we write.
 const separator = "\n---\n"
 
-// separators is what begins a document: a line of ---, behind which may be a comment or
-// the document itself.
+// separators matches the line of --- before a document, which may continue with a comment
+// or the document itself.
 var separators = regexp.MustCompile(`(?m)^---(?:[ \t\r]|$)`)
 
 var errRest = errors.New("a further document begins without a line of ---")
 
-// alone reports by an error whether a text is more than one document to YAML.
-func alone(text string) error {
+// checkSingle returns an error if a text is more than one document to YAML.
+func checkSingle(text string) error {
 	stream := goyaml.NewDecoder(strings.NewReader(text))
 	for range 2 {
 		var document any
@@ -163,11 +163,11 @@ func alone(text string) error {
 	return errRest
 }
 
-// decode reads a document. Its version is a hash of it. Of one that is of another kind
-// it returns the kind alone.
+// decode reads a document. Its version is a hash of it. Of another kind of object it
+// returns the kind alone.
 func decode(text string) (document, error) {
 	d := document{text: strings.TrimSpace(text)}
-	if err := alone(text); err != nil {
+	if err := checkSingle(text); err != nil {
 		return d, err
 	}
 	inJSON, err := yaml.YAMLToJSON([]byte(text))
@@ -189,8 +189,8 @@ func decode(text string) (document, error) {
 	return d, err //nolint:wrapcheck // the caller names the file
 }
 
-// file returns the objects of a file that is called as one of ours: the ServiceEntry
-// and the rule of that name, or one of them.
+// file returns the objects in the file of a name: the ServiceEntry and the rule of that
+// name, or one of them.
 func (d *Directory) file(namespace, name string) (map[string]document, error) {
 	all, err := d.read(name + extension)
 	if err != nil {
@@ -201,7 +201,7 @@ func (d *Directory) file(namespace, name string) (map[string]document, error) {
 		_, twice := objects[o.Kind]
 		if twice || o.Kind != serviceentry.ObjectKind && o.Kind != serviceentry.RuleKind || o.Metadata.Name != name || o.Metadata.Namespace != namespace {
 			return nil, fmt.Errorf("%w: %s holds more than a ServiceEntry of that name and namespace %s and its DestinationRule: keep others in files of their own",
-				registry.ErrRefused, filepath.Join(d.path, name+extension), namespace) // which would go with a next writing
+				registry.ErrRefused, filepath.Join(d.path, name+extension), namespace) // the next write would delete them
 		}
 		objects[o.Kind] = o
 	}
@@ -221,9 +221,9 @@ func (d *Directory) Get(ctx context.Context, kind, namespace, name string) (*ser
 	return &o.Object, nil
 }
 
-// change replaces an object of a file by a text; an empty one deletes it. It is
-// registry.ErrConflict where the file has the object in another version. The other
-// object of the file stays as it is.
+// change replaces an object of a file by a text; an empty one deletes it. The error is
+// registry.ErrConflict if the file has another version of the object. The other object
+// of the file is kept.
 func (d *Directory) change(o serviceentry.Object, text string) error {
 	m := o.Metadata
 	objects, err := d.file(m.Namespace, m.Name)
@@ -271,8 +271,8 @@ func (d *Directory) Delete(ctx context.Context, o serviceentry.Object) error {
 	return d.change(o, "")
 }
 
-// encode returns an object as YAML, which is the same for the same object. What
-// YAML does not keep as it is is refused.
+// encode returns an object as YAML, always the same for the same object. An object that
+// YAML would change is refused.
 func encode(o serviceentry.Object) (string, error) {
 	o.Metadata.ResourceVersion, o.Metadata.UID = "", ""
 	text, err := yaml.Marshal(o)
@@ -281,18 +281,18 @@ func encode(o serviceentry.Object) (string, error) {
 	}
 	var back serviceentry.Object
 	if err := yaml.Unmarshal(text, &back); err != nil || metadata.JSON(back) != metadata.JSON(o) {
-		return "", fmt.Errorf("%w: YAML does not keep it as it is", registry.ErrRefused)
+		return "", fmt.Errorf("%w: YAML does not keep it unchanged", registry.ErrRefused)
 	}
 	return strings.TrimSpace(string(text)), nil
 }
 
-// replace replaces a file. After an error the old one or the new one is there, whole.
+// replace replaces a file. After an error there is the old or the new one, whole.
 func (d *Directory) replace(name string, text []byte) error {
 	f, err := os.CreateTemp(d.path, ".xds-bridge-*")
 	if err != nil {
 		return err //nolint:wrapcheck // it names the file
 	}
-	defer func() { _ = os.Remove(f.Name()) }() // where it was not renamed
+	defer func() { _ = os.Remove(f.Name()) }() // if it was not renamed
 	_, err = f.Write(text)
 	if err := errors.Join(err, f.Chmod(0o644), f.Sync(), f.Close()); err != nil {
 		return err
@@ -303,7 +303,7 @@ func (d *Directory) replace(name string, text []byte) error {
 	return d.sync()
 }
 
-// sync has the names of files be stored.
+// sync makes the names of files durable.
 func (d *Directory) sync() error {
 	f, err := os.Open(d.path)
 	if err != nil {

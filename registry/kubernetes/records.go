@@ -19,10 +19,10 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// configMap is the kind of object that keeps records.
+// configMap is the kind of the objects that keep records.
 const configMap = "ConfigMap"
 
-// recordsName names what keeps the records of an owner and a kind.
+// recordsName returns the name of the records of an owner and a kind.
 func recordsName(owner, kind string) string {
 	return "xds-bridge." + metadata.OwnerMark(owner) + "." + kind
 }
@@ -31,13 +31,13 @@ func recordsName(owner, kind string) string {
 // https://kubernetes.io/docs/concepts/configuration/configmap/
 const maxRecords = 1 << 20
 
-// configMaps keep records in a ConfigMap for each kind, beside the objects.
+// configMaps keeps records in a ConfigMap for each kind, beside the objects.
 type configMaps struct {
 	api              *API
 	owner, namespace string
 }
 
-// Recorder implements Store.
+// Recorder implements Storage.
 func (a *API) Recorder(owner, namespace string) registry.Recorder {
 	return configMaps{a, owner, namespace}
 }
@@ -49,7 +49,7 @@ func (c configMaps) ref(kind string) ref {
 // Records implements registry.Recorder.
 func (c configMaps) Records(ctx context.Context, kind string) (map[string]string, error) {
 	r := c.ref(kind)
-	u, err := c.api.objects(r).Get(quiet(ctx), r.name, metav1.GetOptions{})
+	u, err := c.api.objects(r).Get(unlogged(ctx), r.name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) && isObject(err, r.name) {
 		return map[string]string{}, nil
 	}
@@ -66,13 +66,13 @@ func (c configMaps) Records(ctx context.Context, kind string) (map[string]string
 	return data, nil
 }
 
-// Record implements registry.Recorder. It changes its own text alone, whatever other
-// replicas store.
+// Record implements registry.Recorder. It changes one text alone: other replicas write
+// others.
 func (c configMaps) Record(ctx context.Context, kind, name, text string) error {
 	if len(text) > maxRecords {
-		return fmt.Errorf("%w: a record of %d bytes, a ConfigMap takes %d", registry.ErrRefused, len(text), maxRecords)
+		return fmt.Errorf("%w: a record of %d bytes, a ConfigMap may have %d", registry.ErrRefused, len(text), maxRecords)
 	}
-	r, ctx := c.ref(kind), quiet(ctx)
+	r, ctx := c.ref(kind), unlogged(ctx)
 	var value any // null deletes
 	if text != "" {
 		value = text
@@ -101,20 +101,20 @@ func (configMaps) explain(err error, verb string, r ref) error {
 	return explain(err, verb, r)
 }
 
-// hidden keeps records as a file for each kind, beside those of objects, that neither
-// istiod nor Argo CD take for one of them.
+// hidden keeps records in a hidden file for each kind, which neither istiod nor Argo CD
+// reads.
 type hidden struct {
 	directory *Directory
 	owner     string
 }
 
-// Recorder implements Store.
+// Recorder implements Storage.
 func (d *Directory) Recorder(owner, _ string) registry.Recorder { return hidden{d, owner} }
 
 func (h hidden) file(kind string) string { return "." + recordsName(h.owner, kind) }
 
-// Records implements registry.Recorder. Its error wraps registry.ErrRefused where somebody
-// has to mend a file or allow something; a disk that fails or is full is tried again.
+// Records implements registry.Recorder. Its error wraps registry.ErrRefused if an operator
+// has to mend a file or permit something. A disk that fails or is full is tried again.
 func (h hidden) Records(_ context.Context, kind string) (map[string]string, error) {
 	all := make(map[string]string)
 	path := filepath.Join(h.directory.path, h.file(kind))
@@ -157,8 +157,8 @@ func (h hidden) Record(ctx context.Context, kind, name, text string) error {
 	return explainFile(err)
 }
 
-// explainFile returns an error about a file of records, which is a refusal where a right
-// is missing.
+// explainFile returns an error of a file of records. If a right is missing, it is a
+// registry.ErrRefused.
 func explainFile(err error) error {
 	if errors.Is(err, fs.ErrPermission) {
 		return fmt.Errorf("%w: records: %w", registry.ErrRefused, err)

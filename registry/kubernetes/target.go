@@ -1,5 +1,5 @@
-// Package kubernetes keeps services of registries as ServiceEntries: as objects of
-// a Kubernetes API, or as files of a directory that istiod, Git or Argo CD read.
+// Package kubernetes stores services of registries as ServiceEntries: as objects of
+// a Kubernetes API, or as files of a directory that istiod, Git or Argo CD reads.
 package kubernetes
 
 import (
@@ -17,34 +17,34 @@ import (
 )
 
 // A Store holds objects of the kinds serviceentry.ObjectKind and serviceentry.RuleKind.
-// Its calls may run at the same time.
+// It is safe for use by many goroutines.
 type Store interface {
-	// List returns the objects of a kind and a namespace, whoever owns them. Of one
+	// List returns the objects of a kind and a namespace, whoever owns them. Of those
 	// that cannot be read it returns the name alone.
 	List(ctx context.Context, kind, namespace string) ([]serviceentry.Object, error)
 
-	// Get returns an object; nil where there is none.
+	// Get returns an object, nil if there is none.
 	Get(ctx context.Context, kind, namespace, name string) (*serviceentry.Object, error)
 
-	// Put stores an object. Where that has a version, it replaces the object of that
-	// version; else there must be none. The error is registry.ErrConflict where
-	// that is not so, and registry.ErrRefused where a repetition cannot help.
+	// Put creates an object without a version, and replaces the object of its version.
+	// The error is registry.ErrConflict if that is another by now, and
+	// registry.ErrRefused if a repetition cannot help.
 	Put(ctx context.Context, o serviceentry.Object) error
 
-	// Delete deletes an object as it was got, with errors as those of Put.
+	// Delete deletes an object as it was read, with the errors of Put.
 	Delete(ctx context.Context, o serviceentry.Object) error
 }
 
-// A Storage is a Store beside whose objects records are kept.
+// A Storage is a Store that keeps records beside its objects.
 type Storage interface {
 	Store
 
-	// Recorder returns what keeps records of an owner beside the objects of a namespace.
+	// Recorder returns the recorder of an owner, beside the objects of a namespace.
 	Recorder(owner, namespace string) registry.Recorder
 }
 
-// A Probe reports whether an object of a kind could be stored in a namespace. It stores
-// none.
+// A Probe reports whether an object of a kind could be stored in a namespace, without
+// storing one.
 type Probe interface {
 	Try(ctx context.Context, kind, namespace string) error
 }
@@ -54,9 +54,9 @@ type Options struct {
 	Owner     string                  // the owner's name
 	Namespace string                  // of all objects
 	VIPs      netip.Prefix            // the range of the codecs that write here; the zero value: none
-	Takes     func(owner string) bool // reports whether objects of another owner, by its mark, or of nobody (""), may be written too; nil: none
-	MaxObject int                     // bytes of an object in JSON; 0 is 1 MiB, as etcd takes 1.5 MiB of a request
-	Rules     bool                    // keep a DestinationRule beside a ServiceEntry where one is asked for; else none is looked at
+	Takes     func(owner string) bool // reports whether objects with another owner's mark, or none (""), may be written too; nil: none
+	MaxObject int                     // bytes of an object in JSON; 0 is 1 MiB, as etcd limits a request to 1.5 MiB
+	Rules     bool                    // write the DestinationRules that services ask for; else none is read
 }
 
 // Kinds returns the kinds of objects that a target keeps.
@@ -67,12 +67,12 @@ func (o Options) Kinds() []string {
 	return []string{serviceentry.ObjectKind}
 }
 
-// maxObject leaves room below etcd's limit for what the API server adds.
+// maxObject leaves room for what the API server adds.
 const maxObject = 1 << 20
 
-// A Target keeps each group as one ServiceEntry and, where it has an entry of
-// serviceentry.SubsetsKey, a DestinationRule. An object that does not carry the owner's
-// mark is never written or deleted.
+// A Target stores each group as one ServiceEntry and, if it has an entry of
+// serviceentry.SubsetsKey, a DestinationRule. An object without the owner's mark is
+// never written or deleted.
 type Target struct {
 	registry.Recorder
 
@@ -81,8 +81,8 @@ type Target struct {
 	store Store
 
 	mu        sync.Mutex
-	addresses map[netip.Addr]string // of services: the name of the object that has it
-	others    map[ref]string        // names of objects that have another name than their host, by that host, as they were listed last
+	addresses map[netip.Addr]string // by address: the name of the object that has it
+	others    map[ref]string        // by host: the name of an object that has another name, as listed last
 	state     State
 }
 
@@ -96,8 +96,8 @@ func NewTarget(store Storage, o Options) *Target {
 	return t
 }
 
-// Groups implements registry.Target. What cannot be read is left out, and refused where
-// its host is read or written.
+// Groups implements registry.Target. It leaves out objects that cannot be read. To read
+// or write their hosts is refused.
 func (t *Target) Groups(ctx context.Context) ([]registry.Group, error) {
 	var all []serviceentry.Object
 	for _, kind := range t.o.Kinds() {
@@ -114,10 +114,10 @@ func (t *Target) Groups(ctx context.Context) ([]registry.Group, error) {
 	clear(t.addresses)
 	t.others = make(map[ref]string)
 	for _, o := range all {
-		t.note(o)
+		t.recordAddresses(o)
 		name, isRule := o.Metadata.Name, o.Kind == serviceentry.RuleKind
-		other := t.noteOther(o)
-		if o.Kind != "" && !o.Elsewhere && !names[name] && (!isRule || !other) { // a rule alone is left of a ServiceEntry
+		other := t.recordOther(o)
+		if o.Kind != "" && !o.Elsewhere && !names[name] && (!isRule || !other) { // a rule alone: its ServiceEntry is gone
 			groups, names[name] = append(groups, o.Group()), true
 		}
 	}
@@ -125,8 +125,8 @@ func (t *Target) Groups(ctx context.Context) ([]registry.Group, error) {
 	return groups, nil
 }
 
-// list returns the objects of a kind. Rules that may be neither listed nor read cost
-// nothing else: then none is written, and a writing says why.
+// list returns the objects of a kind. If rules may be neither listed nor read, there are
+// none: to write one is refused.
 func (t *Target) list(ctx context.Context, kind string) ([]serviceentry.Object, error) {
 	all, err := t.store.List(ctx, kind, t.o.Namespace)
 	if kind != serviceentry.RuleKind || !errors.Is(err, registry.ErrRefused) {
@@ -138,9 +138,9 @@ func (t *Target) list(ctx context.Context, kind string) ([]serviceentry.Object, 
 	return nil, nil
 }
 
-// noteOther notes the hosts of an object that has another name, and reports whether it
-// has any. The caller holds mu.
-func (t *Target) noteOther(o serviceentry.Object) (other bool) {
+// recordOther records the hosts of an object that has another name, and reports whether
+// there are any. The caller holds mu.
+func (t *Target) recordOther(o serviceentry.Object) (other bool) {
 	for _, host := range slices.Concat(o.Spec.Hosts, []string{o.Spec.Host}) {
 		if host != "" && (o.Elsewhere || host != o.Metadata.Name) {
 			t.others[ref{o.Kind, t.o.Namespace, host}], other = o.Metadata.Name, true
@@ -157,8 +157,8 @@ func (t *Target) other(kind, host string) (name string, there bool) {
 	return name, there
 }
 
-// Read implements registry.Target. An object of the host that has another name is read
-// as an entry of nobody, beside which ours is a conflict.
+// Read implements registry.Target. An object of the host with another name is read as a
+// foreign entry, with which ours is in conflict.
 func (t *Target) Read(ctx context.Context, group registry.Group) ([]registry.Held, error) {
 	if err := t.check(ctx, group); err != nil {
 		return nil, fmt.Errorf("read %s: %w", group, err)
@@ -173,7 +173,7 @@ func (t *Target) Read(ctx context.Context, group registry.Group) ([]registry.Hel
 		held = append(held, registry.Held{Entry: e, Owner: s.owner(e.Key), Live: true})
 	}
 	for key, kind := range map[string]string{serviceentry.HeaderKey: serviceentry.ObjectKind, serviceentry.SubsetsKey: serviceentry.RuleKind} {
-		if name, there := t.other(kind, group.Name); there { // whoever copied our mark into it: it is not where ours are
+		if name, there := t.other(kind, group.Name); there { // even with our mark: ours have the name of the host
 			held = append(held, registry.Held{Entry: registry.Entry{Group: group, Key: key, Value: kind + " " + name}, Live: true})
 		}
 	}
@@ -181,11 +181,11 @@ func (t *Target) Read(ctx context.Context, group registry.Group) ([]registry.Hel
 	return held, nil
 }
 
-// stored is what a group is stored as.
+// stored is the objects that store a group.
 type stored struct {
 	service *serviceentry.Object // nil: there is none
-	rule    *serviceentry.Object // nil: there is none, or it is not looked at
-	unread  error                // why the rule may not be read, so that it is unknown; nil: it may
+	rule    *serviceentry.Object // nil: there is none, or none is read
+	unread  error                // why the rule may not be read; nil: it may
 }
 
 func (t *Target) get(ctx context.Context, group registry.Group) (s stored, err error) {
@@ -200,7 +200,7 @@ func (t *Target) get(ctx context.Context, group registry.Group) (s stored, err e
 	return s, err //nolint:wrapcheck // the caller names the group
 }
 
-// entries returns what the objects were made of, in order.
+// entries returns the entries that the objects store, in order.
 func (s stored) entries(vips netip.Prefix) (all []registry.Entry) {
 	if s.service != nil {
 		all = s.service.Entries(vips)
@@ -211,7 +211,7 @@ func (s stored) entries(vips netip.Prefix) (all []registry.Entry) {
 	return all
 }
 
-// readPart returns what a change does to what was read.
+// readPart returns a change without a rule that could not be read.
 func (s stored) readPart(c registry.Change) registry.Change {
 	if s.unread == nil {
 		return c
@@ -219,7 +219,7 @@ func (s stored) readPart(c registry.Change) registry.Change {
 	return c.Without(func(key string) bool { return key == serviceentry.SubsetsKey })
 }
 
-// owner returns whose the object is that an entry is of.
+// owner returns the owner of the object that stores an entry.
 func (s stored) owner(key string) string {
 	if key == serviceentry.SubsetsKey {
 		return s.rule.Owner()
@@ -227,7 +227,7 @@ func (s stored) owner(key string) string {
 	return s.service.Owner()
 }
 
-// check reports whether a group can be here at all.
+// check returns an error for a group that cannot be stored here.
 func (t *Target) check(ctx context.Context, group registry.Group) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -238,8 +238,8 @@ func (t *Target) check(ctx context.Context, group registry.Group) error {
 	return nil
 }
 
-// address returns the address of a service: the one that it has or, for a service
-// that is new, the first of its choices that no other one has.
+// address returns the address of a service: the one that it has or, for a new one, the
+// first of its choices that no other service has.
 func (t *Target) address(before *serviceentry.Object, host string, entries []registry.Entry) netip.Addr {
 	h, err := serviceentry.ParseHeader(entries[0])
 	if err != nil || h.VIP == "" || !t.o.VIPs.IsValid() {
@@ -258,14 +258,14 @@ func (t *Target) address(before *serviceentry.Object, host string, entries []reg
 			return at
 		}
 		if by, taken := t.addresses[at]; !taken || by == host {
-			t.addresses[at] = host // at once: others are written at the same time
+			t.addresses[at] = host // at once: other services are written at the same time
 			return at
 		}
 	}
 }
 
-// note notes the address of an object. The caller holds mu.
-func (t *Target) note(o serviceentry.Object) {
+// recordAddresses records the addresses of an object. The caller holds mu.
+func (t *Target) recordAddresses(o serviceentry.Object) {
 	for _, text := range o.Spec.Addresses {
 		if at, err := netip.ParseAddr(text); err == nil {
 			t.addresses[at] = o.Metadata.Name
@@ -273,8 +273,8 @@ func (t *Target) note(o serviceentry.Object) {
 	}
 }
 
-// forget frees the addresses of an object that is gone.
-func (t *Target) forget(name string) {
+// freeAddresses frees the addresses of an object that is gone.
+func (t *Target) freeAddresses(name string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for at, by := range t.addresses {
@@ -284,21 +284,21 @@ func (t *Target) forget(name string) {
 	}
 }
 
-// State is how a target stands with its store.
+// State is the result of the last call to a store.
 type State struct {
-	Err   error     // of the last call; nil: it was answered, if only by a refusal of one object
-	At    time.Time // when that was; zero: there was none yet
-	Since time.Time // since when it has been so
+	Err   error     // nil: it was answered, even if an object was refused
+	At    time.Time // of the call; zero: there was none yet
+	Since time.Time // since when there is an error, or none
 }
 
-// State returns how the last call went.
+// State returns the result of the last call.
 func (t *Target) State() State {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.state
 }
 
-// answered notes how a call went.
+// answered records the result of a call.
 func (t *Target) answered(err error) {
 	if errors.Is(err, registry.ErrRefused) || errors.Is(err, registry.ErrConflict) {
 		err = nil
@@ -321,7 +321,7 @@ func (s State) after(err error, now time.Time) State {
 	return s
 }
 
-// observed is a store whose calls a target notes.
+// observed is a store whose results a target records.
 type observed struct {
 	Store
 

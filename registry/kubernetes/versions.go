@@ -18,34 +18,34 @@ type version struct {
 	gone   bool
 }
 
-// versions compares what a watch tells of objects with what was read or written of
-// them last. So it does not matter which of both is known first.
+// versions compares what a watch observes of objects with what was read or written of
+// them last. The order of the two does not matter.
 type versions struct {
 	ready chan struct{}
 
-	mu      sync.Mutex
-	told    map[ref]version // by the watch; of what is gone, as long as it is known
-	known   map[ref]*known  // of the objects that are watched
-	changed map[ref]bool    // of known: those that the watch told of since
+	mu       sync.Mutex
+	observed map[ref]version // by the watch; of deleted objects, while they are known
+	known    map[ref]*known  // of the objects that are watched
+	changed  map[ref]bool    // of known: those that the watch observed since
 }
 
-// known is what is known of an object that is watched.
+// known is what was read or written last of an object that is watched.
 type known struct {
 	version
 
 	group   registry.Group
-	writing bool // what the watch tells may be ours
+	writing bool // what the watch observes may be our write
 }
 
 func newVersions() *versions {
 	return &versions{
-		ready: make(chan struct{}, 1), told: make(map[ref]version),
+		ready: make(chan struct{}, 1), observed: make(map[ref]version),
 		known: make(map[ref]*known), changed: make(map[ref]bool),
 	}
 }
 
-// enter has the objects of a group watched, of which nothing is known yet.
-func (v *versions) enter(group registry.Group) {
+// add adds the objects of a group, before they are read.
+func (v *versions) add(group registry.Group) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for _, r := range refsOf(group) {
@@ -56,38 +56,38 @@ func (v *versions) enter(group registry.Group) {
 	}
 }
 
-// refsOf names what a group is stored as.
+// refsOf returns the objects that store a group.
 func refsOf(group registry.Group) []ref {
 	return []ref{{serviceentry.ObjectKind, group.Namespace, group.Name}, {serviceentry.RuleKind, group.Namespace, group.Name}}
 }
 
-// leave ends that.
-func (v *versions) leave(group registry.Group) {
+// remove removes the objects of a group.
+func (v *versions) remove(group registry.Group) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for _, r := range refsOf(group) {
 		delete(v.known, r)
 		delete(v.changed, r)
-		if v.told[r].gone {
-			delete(v.told, r)
+		if v.observed[r].gone {
+			delete(v.observed, r)
 		}
 	}
 }
 
-// saw takes in the version that an object was read or written as.
+// saw records the version that an object was read or written as.
 func (v *versions) saw(r ref, resourceVersion string) {
 	v.set(r, version{number: number(resourceVersion, 0)})
 }
 
-// none returns what takes in that a reading that begins now found no object.
+// none returns a function to record that a read that begins now found no object.
 func (v *versions) none(r ref) func() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	told := v.told[r].number // which the reading is not older than
-	return func() { v.set(r, version{told, true}) }
+	oldest := v.observed[r].number // the read is not older
+	return func() { v.set(r, version{oldest, true}) }
 }
 
-// sawNone takes in that an object was deleted as it was known.
+// sawNone records that an object was deleted as it was known.
 func (v *versions) sawNone(r ref) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -104,7 +104,8 @@ func (v *versions) set(r ref, now version) {
 	}
 }
 
-// begin says that an object is about to be written; what it returns, that it was.
+// begin records that an object is about to be written. The caller calls end after
+// that.
 func (v *versions) begin(r ref) (end func()) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -121,47 +122,47 @@ func (v *versions) begin(r ref) (end func()) {
 	}
 }
 
-// tell takes in what the watch tells of an object.
-func (v *versions) tell(r ref, now version) {
+// observe records what the watch reports of an object.
+func (v *versions) observe(r ref, now version) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.note(r, now)
+	v.record(r, now)
 }
 
-// replace takes in all objects of a kind and a namespace as of a version.
+// replace records all objects of a kind and a namespace as of a version.
 func (v *versions) replace(of ref, all map[ref]version, at version) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	gone := func(r ref) {
 		if _, there := all[r]; !there && r.kind == of.kind && r.namespace == of.namespace {
-			v.note(r, version{at.number, true})
+			v.record(r, version{at.number, true})
 		}
 	}
-	for r := range v.told {
+	for r := range v.observed {
 		gone(r)
 	}
 	for r := range v.known {
 		gone(r)
 	}
 	for r, now := range all {
-		v.note(r, now)
+		v.record(r, now)
 	}
 }
 
-// note notes what the watch tells. The caller holds mu.
-func (v *versions) note(r ref, now version) {
+// record records what the watch reports. The caller holds mu.
+func (v *versions) record(r ref, now version) {
 	if now.gone && v.known[r] == nil {
-		delete(v.told, r)
+		delete(v.observed, r)
 		return
 	}
-	v.told[r] = now
+	v.observed[r] = now
 	v.wake(r)
 }
 
-// wake makes ready be ready where an object is another than is known. The caller
-// holds mu.
+// wake makes ready ready if an object is another than the known one. The caller holds
+// mu.
 func (v *versions) wake(r ref) {
-	if k := v.known[r]; k == nil || k.writing || !k.differs(v.told[r]) {
+	if k := v.known[r]; k == nil || k.writing || !k.differs(v.observed[r]) {
 		return
 	}
 	v.changed[r] = true
@@ -171,19 +172,19 @@ func (v *versions) wake(r ref) {
 	}
 }
 
-// differs reports whether what the watch tells is news.
-func (k *known) differs(told version) bool {
-	return told.number > k.number && (!told.gone || !k.gone)
+// differs reports whether an observed version is news.
+func (k *known) differs(observed version) bool {
+	return observed.number > k.number && (!observed.gone || !k.gone)
 }
 
-// take returns the groups of what changed, each once until it is read.
-func (v *versions) take() (groups []registry.Group) {
+// drain returns the groups that changed, each once until it is read.
+func (v *versions) drain() (groups []registry.Group) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for r := range v.changed {
-		if k := v.known[r]; !k.writing && k.differs(v.told[r]) {
+		if k := v.known[r]; !k.writing && k.differs(v.observed[r]) {
 			groups = append(groups, k.group)
-			k.version = v.told[r]
+			k.version = v.observed[r]
 		}
 	}
 	clear(v.changed)
@@ -191,7 +192,7 @@ func (v *versions) take() (groups []registry.Group) {
 	return slices.Compact(groups)
 }
 
-// number reads a resource version; what is none counts as one that is given.
+// number parses a resource version. An invalid one counts as the given number.
 func number(resourceVersion string, otherwise uint64) uint64 {
 	n, err := strconv.ParseUint(resourceVersion, 10, 64)
 	if err != nil {
@@ -200,5 +201,5 @@ func number(resourceVersion string, otherwise uint64) uint64 {
 	return n
 }
 
-// newest is the version of what cannot be compared, so that it is read.
+// newest is the version of objects without a number, so that they are read.
 const newest = math.MaxUint64

@@ -16,8 +16,8 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// A WatchedTarget is a Target over the Kubernetes API that is told what others
-// change in its namespace, while Run runs.
+// A WatchedTarget is a Target over the Kubernetes API. While Run runs, it observes what
+// others change in its namespace.
 type WatchedTarget struct {
 	*Target
 
@@ -27,20 +27,20 @@ type WatchedTarget struct {
 	watch map[string]State // by kind of object
 }
 
-// NewWatchedTarget returns a target over an API, which no other one uses.
+// NewWatchedTarget returns a target over an API, which no other target uses.
 func NewWatchedTarget(api *API, o Options) *WatchedTarget {
 	return &WatchedTarget{Target: NewTarget(api, o), api: api, watch: make(map[string]State)}
 }
 
 // Read implements registry.Target.
 func (t *WatchedTarget) Read(ctx context.Context, group registry.Group) ([]registry.Held, error) {
-	t.api.versions.leave(group)
+	t.api.versions.remove(group)
 	return t.Target.Read(ctx, group)
 }
 
 // Watch implements registry.Watched.
 func (t *WatchedTarget) Watch(ctx context.Context, group registry.Group) ([]registry.Held, error) {
-	t.api.versions.enter(group)
+	t.api.versions.add(group)
 	return t.Target.Read(ctx, group)
 }
 
@@ -48,12 +48,12 @@ func (t *WatchedTarget) Watch(ctx context.Context, group registry.Group) ([]regi
 func (t *WatchedTarget) Changed() <-chan struct{} { return t.api.versions.ready }
 
 // Changes implements registry.Watched.
-func (t *WatchedTarget) Changes() []registry.Group { return t.api.versions.take() }
+func (t *WatchedTarget) Changes() []registry.Group { return t.api.versions.drain() }
 
-// Run watches until ctx ends, and then returns nil. Each time that the watch ends it
-// lists the objects once more, and by their versions finds what changed meanwhile.
+// Run watches until ctx ends, and then returns nil. Whenever the watch ends it lists the
+// objects once more, and finds by their versions what changed meanwhile.
 func (t *WatchedTarget) Run(ctx context.Context) error {
-	ctx = quiet(ctx)
+	ctx = unlogged(ctx)
 	var running sync.WaitGroup
 	for _, kind := range t.o.Kinds() {
 		running.Go(func() { t.run(ctx, kind) })
@@ -68,20 +68,20 @@ func (t *WatchedTarget) run(ctx context.Context, kind string) {
 	lw := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			list, err := of.List(ctx, o)
-			t.watching(ctx, kind, err)
+			t.setWatch(ctx, kind, err)
 			return list, err //nolint:wrapcheck // the reflector looks at it
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			w, err := of.Watch(ctx, o)
-			t.watching(ctx, kind, err)
+			t.setWatch(ctx, kind, err)
 			return w, err //nolint:wrapcheck // the reflector looks at it
 		},
 	}
-	into := told{t.api.versions, ref{kind: kind, namespace: t.o.Namespace}}
-	reflector := cache.NewReflectorWithOptions(lw, &metav1.PartialObjectMetadata{}, into, cache.ReflectorOptions{Name: kind})
+	store := watchStore{t.api.versions, ref{kind: kind, namespace: t.o.Namespace}}
+	reflector := cache.NewReflectorWithOptions(lw, &metav1.PartialObjectMetadata{}, store, cache.ReflectorOptions{Name: kind})
 	for {
 		if err := reflector.ListAndWatchWithContext(ctx); err != nil {
-			t.watching(ctx, kind, err)
+			t.setWatch(ctx, kind, err)
 		}
 		timer := time.NewTimer(rewatch + rand.N(rewatch)) //nolint:gosec // no secret
 		select {
@@ -93,11 +93,11 @@ func (t *WatchedTarget) run(ctx context.Context, kind string) {
 	}
 }
 
-// rewatch is the least time between two lists, of which each may be large.
+// rewatch is the least time between two lists, which may be large.
 const rewatch = 2 * time.Second
 
-// watching notes how the watch of a kind stands.
-func (t *WatchedTarget) watching(ctx context.Context, kind string, err error) {
+// setWatch records the state of the watch of a kind.
+func (t *WatchedTarget) setWatch(ctx context.Context, kind string, err error) {
 	if ctx.Err() != nil {
 		return
 	}
@@ -109,7 +109,7 @@ func (t *WatchedTarget) watching(ctx context.Context, kind string, err error) {
 	t.watch[kind] = t.watch[kind].after(err, time.Now())
 }
 
-// WatchState returns how the watch stands: that of the kind that fails, or that was
+// WatchState returns the state of the watch: of the kind that fails, or that was
 // answered last.
 func (t *WatchedTarget) WatchState() State {
 	t.mu.Lock()
@@ -127,16 +127,16 @@ func (t *WatchedTarget) WatchState() State {
 	return last
 }
 
-// told is what a reflector stores into.
-type told struct {
+// A watchStore is what a reflector stores into: versions, of one kind and namespace.
+type watchStore struct {
 	versions *versions
-	of       ref // the kind and the namespace of what is watched
+	of       ref // without a name
 }
 
 var errNotMetadata = errors.New("no metadata of an object")
 
-// read returns which object, as of which version, something is about.
-func (s told) read(object any) (ref, version, error) {
+// read returns the name and the version of an object.
+func (s watchStore) read(object any) (ref, version, error) {
 	m, ok := object.(*metav1.PartialObjectMetadata)
 	if !ok {
 		return ref{}, version{}, fmt.Errorf("%T: %w", object, errNotMetadata)
@@ -144,27 +144,27 @@ func (s told) read(object any) (ref, version, error) {
 	return ref{s.of.kind, m.Namespace, m.Name}, version{number: number(m.ResourceVersion, newest)}, nil
 }
 
-func (s told) Add(object any) error {
+func (s watchStore) Add(object any) error {
 	r, v, err := s.read(object)
 	if err == nil {
-		s.versions.tell(r, v)
+		s.versions.observe(r, v)
 	}
 	return err
 }
 
-func (s told) Update(object any) error { return s.Add(object) }
+func (s watchStore) Update(object any) error { return s.Add(object) }
 
-func (s told) Delete(object any) error {
+func (s watchStore) Delete(object any) error {
 	r, v, err := s.read(object)
 	if v.gone = true; err == nil {
-		s.versions.tell(r, v)
+		s.versions.observe(r, v)
 	}
 	return err
 }
 
-func (told) Resync() error { return nil }
+func (watchStore) Resync() error { return nil }
 
-func (s told) Replace(objects []any, resourceVersion string) error {
+func (s watchStore) Replace(objects []any, resourceVersion string) error {
 	all := make(map[ref]version, len(objects))
 	for _, object := range objects {
 		r, v, err := s.read(object)

@@ -25,7 +25,7 @@ func (t *Target) write(ctx context.Context, c registry.Change) error {
 	if err := t.check(ctx, c.Group); err != nil {
 		return err
 	}
-	before, refused, err := t.held(ctx, c)
+	before, refused, err := t.writable(ctx, c)
 	if err != nil {
 		return err
 	}
@@ -35,7 +35,7 @@ func (t *Target) write(ctx context.Context, c registry.Change) error {
 			return err
 		}
 		maps.Copy(refused, more)
-		if len(more) == 0 || more.Has(serviceentry.SubsetsKey) { // which is the last to be tried
+		if len(more) == 0 || more.Has(serviceentry.SubsetsKey) { // the rule is written last
 			break
 		}
 	}
@@ -51,9 +51,9 @@ func hasRule(c registry.Change) bool {
 		slices.ContainsFunc(c.Delete, func(h registry.Held) bool { return h.Key == serviceentry.SubsetsKey })
 }
 
-// held returns what of a group is ours, and what of a change is refused because of
-// what is not. It is an error where the change may not be applied at all.
-func (t *Target) held(ctx context.Context, c registry.Change) (stored, registry.Refused, error) {
+// writable returns what of a group is ours, and what of a change is refused because the
+// rest is not. It returns an error if the change may not be applied at all.
+func (t *Target) writable(ctx context.Context, c registry.Change) (stored, registry.Refused, error) {
 	refused := make(registry.Refused)
 	for _, h := range c.Delete {
 		if !t.may(h.Owner) {
@@ -79,17 +79,17 @@ func (t *Target) held(ctx context.Context, c registry.Change) (stored, registry.
 	return s, refused, conditions(s.entries(t.o.VIPs), s.readPart(c.Except(refused)))
 }
 
-// may reports whether what belongs to an owner may be written.
+// may reports whether objects of an owner may be written.
 func (t *Target) may(owner string) bool {
 	return owner == t.owner || t.o.Takes != nil && t.o.Takes(owner)
 }
 
-// put brings what is stored to where a change wants it. Where it would be too large
-// endpoints that are new are refused, and nothing is done.
+// put applies a change to what is stored. If an object would be too large, it refuses
+// new endpoints and does nothing.
 func (t *Target) put(ctx context.Context, before stored, c registry.Change) (registry.Refused, error) {
 	held := before.entries(t.o.VIPs)
 	after := apply(held, c)
-	if value, asked := find(after, serviceentry.SubsetsKey); len(after) == 0 || asked && len(after) == 1 { // it goes with its service
+	if value, asked := find(after, serviceentry.SubsetsKey); len(after) == 0 || asked && len(after) == 1 { // subsets go with their service
 		if _, kept := find(held, serviceentry.SubsetsKey); asked && !kept {
 			return registry.Refused{serviceentry.SubsetsKey: fmt.Errorf("%w: subsets without their service: %s", registry.ErrRefused, value)}, nil
 		}
@@ -105,17 +105,17 @@ func (t *Target) put(ctx context.Context, before stored, c registry.Change) (reg
 		}
 	}
 	t.mu.Lock()
-	t.note(next)
+	t.recordAddresses(next)
 	t.mu.Unlock()
 	if before.unread != nil {
-		return nil, nil //nolint:nilerr // write says it
+		return nil, nil //nolint:nilerr // write reports it
 	}
 	return t.putRule(ctx, before.rule, next, after)
 }
 
-// next returns the ServiceEntry after a change, or what of the change it has no room for.
+// next returns the ServiceEntry after a change, or what of the change is refused.
 func (t *Target) next(before stored, held, after []registry.Entry, c registry.Change) (serviceentry.Object, registry.Refused, error) {
-	if refused := surplus(held, after, c); len(refused) > 0 {
+	if refused := overflow(held, after, c); len(refused) > 0 {
 		return serviceentry.Object{}, refused, nil
 	}
 	next, err := serviceentry.NewObject(c.Group, after, t.address(before.service, c.Group.Name, after))
@@ -129,11 +129,11 @@ func (t *Target) next(before stored, held, after []registry.Entry, c registry.Ch
 		refused, err := tooLarge(c, size, t.o.MaxObject)
 		return next, refused, err
 	}
-	return next, t.unlike(next, after), nil
+	return next, t.lossy(next, after), nil
 }
 
-// putRule brings the rule beside a service to what the entries ask for. That it is
-// refused costs the rule alone.
+// putRule writes or deletes the rule beside a service, as the entries ask. If it is
+// refused, the service is written all the same.
 func (t *Target) putRule(ctx context.Context, before *serviceentry.Object, service serviceentry.Object, after []registry.Entry) (registry.Refused, error) {
 	value, asked := find(after, serviceentry.SubsetsKey)
 	if !asked {
@@ -142,7 +142,7 @@ func (t *Target) putRule(ctx context.Context, before *serviceentry.Object, servi
 		}
 		return nil, t.store.Delete(ctx, *before) //nolint:wrapcheck // Write names the group
 	}
-	if !serviceentry.AsksForSubsets(value) { // somebody edited it, and it is not to be written back yet
+	if !serviceentry.AsksForSubsets(value) { // it was edited, and is not to be written back yet
 		return nil, nil
 	}
 	next, err := serviceentry.NewRule(service, registry.Entry{Group: service.Group(), Key: serviceentry.SubsetsKey, Value: value})
@@ -160,7 +160,7 @@ func (t *Target) putRule(ctx context.Context, before *serviceentry.Object, servi
 	return nil, err //nolint:wrapcheck // Write names the group
 }
 
-// delete deletes what is stored, the rule first.
+// delete deletes the objects of a group, the rule first.
 func (t *Target) delete(ctx context.Context, s stored) error {
 	for _, o := range []*serviceentry.Object{s.rule, s.service} {
 		if o == nil {
@@ -170,15 +170,15 @@ func (t *Target) delete(ctx context.Context, s stored) error {
 			return err //nolint:wrapcheck // Write names the group
 		}
 		if o == s.service {
-			t.forget(o.Metadata.Name)
+			t.freeAddresses(o.Metadata.Name)
 		}
 	}
 	return nil
 }
 
-// unlike refuses entries that an object would not be read back as: they would be
-// written again for ever.
-func (t *Target) unlike(o serviceentry.Object, entries []registry.Entry) registry.Refused {
+// lossy refuses entries that would be read back otherwise: they would be written again
+// for ever.
+func (t *Target) lossy(o serviceentry.Object, entries []registry.Entry) registry.Refused {
 	back := make(map[string]string, len(entries))
 	for _, e := range o.Entries(t.o.VIPs) {
 		back[e.Key] = e.Value
@@ -189,7 +189,7 @@ func (t *Target) unlike(o serviceentry.Object, entries []registry.Entry) registr
 			continue
 		}
 		if value, there := back[e.Key]; !there || value != e.Value {
-			refused[e.Key] = fmt.Errorf("%w: a ServiceEntry does not keep it as it is", registry.ErrRefused)
+			refused[e.Key] = fmt.Errorf("%w: a ServiceEntry does not keep it unchanged", registry.ErrRefused)
 		}
 	}
 	return refused
@@ -199,9 +199,9 @@ func (t *Target) unlike(o serviceentry.Object, entries []registry.Entry) registr
 // ServiceEntry have.
 const maxEndpoints = 4096
 
-// surplus refuses the new endpoints for which an object has no room, if any. What is
-// deleted makes none: it stays where something new is refused.
-func surplus(held, after []registry.Entry, c registry.Change) registry.Refused {
+// overflow refuses the new endpoints that exceed maxEndpoints. Deletions make no room:
+// they are not done while something new is refused.
+func overflow(held, after []registry.Entry, c registry.Change) registry.Refused {
 	refused := make(registry.Refused)
 	if endpoints(after) <= maxEndpoints {
 		return refused
@@ -227,8 +227,8 @@ func endpoints(all []registry.Entry) (n int) {
 	return n
 }
 
-// tooLarge refuses what makes an object larger than it may be: entries that take
-// half of that alone or, where none does, all that are new or become larger.
+// tooLarge refuses what makes an object too large: entries that are larger than half of
+// the limit or, if there are none, all new and larger ones.
 func tooLarge(c registry.Change, size, limit int) (registry.Refused, error) {
 	large, grown := make(registry.Refused), make(registry.Refused)
 	for _, w := range c.Put {
@@ -248,7 +248,7 @@ func tooLarge(c registry.Change, size, limit int) (registry.Refused, error) {
 	return nil, fmt.Errorf("%w: the ServiceEntry would have %d bytes, and may have %d", registry.ErrRefused, size, limit)
 }
 
-// apply returns what a group holds after a change.
+// apply returns the entries of a group after a change.
 func apply(held []registry.Entry, c registry.Change) []registry.Entry {
 	changed := make(map[string]bool, len(c.Put)+len(c.Delete))
 	out := make([]registry.Entry, 0, len(held)+len(c.Put))
@@ -267,8 +267,8 @@ func apply(held []registry.Entry, c registry.Change) []registry.Entry {
 	return registry.Sorted(out)
 }
 
-// conditions reports whether all that a change replaces or deletes is still as it
-// was held, or already as it should be.
+// conditions returns registry.ErrConflict unless all that a change replaces or deletes
+// is still as it was held, or already as desired.
 func conditions(held []registry.Entry, c registry.Change) error {
 	for _, w := range c.Put {
 		value, there := find(held, w.New.Key)
