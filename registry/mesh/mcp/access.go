@@ -19,16 +19,15 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// Access says who may connect to a Server. The zero value lets everybody, in
-// plaintext.
+// Access says which clients may connect to a Server. The zero value permits all,
+// in plaintext.
 type Access struct {
-	// TLS is asked for each connection, so that files may be rotated; nil is
-	// plaintext. While it fails connections use what it returned last.
+	// TLS is called for each connection, so that files may be rotated; nil is
+	// plaintext. While it fails, connections use what it returned last.
 	TLS func() (*tls.Config, error)
 
-	// Names are DNS names, URIs and IP addresses of which a client's
-	// certificate has to hold one; empty takes every certificate that TLS
-	// takes.
+	// Names are DNS names, URIs and IP addresses. A client's certificate has to
+	// hold one of them; empty permits every certificate that TLS does.
 	Names []string
 
 	Networks []netip.Prefix // that clients may connect from; empty: all
@@ -43,11 +42,11 @@ const (
 	RefusedConnections Refusal = "connections" // there are too many
 	RefusedPlaintext   Refusal = "plaintext"   // it does not speak TLS
 	RefusedCertificate Refusal = "certificate" // it has none, or one that is not trusted
-	RefusedName        Refusal = "name"        // its certificate holds none of the names
+	RefusedName        Refusal = "name"        // its certificate has none of the names
 	RefusedByClient    Refusal = "by-client"   // it does not trust our certificate
 	RefusedFiles       Refusal = "files"       // our own certificate cannot be read
 	RefusedHandshake   Refusal = "handshake"   // any other error of a handshake
-	RefusedStreams     Refusal = "streams"     // there are too many, or another took its place
+	RefusedStreams     Refusal = "streams"     // there are too many, or another replaced it
 	RefusedSilent      Refusal = "silent"      // its stream asked for nothing
 	RefusedSlow        Refusal = "slow"        // it did not read an answer
 	RefusedRequest     Refusal = "request"     // it asked for more than any istiod does
@@ -62,22 +61,22 @@ func Refusals() []Refusal {
 	}
 }
 
-// A gate decides who gets to speak to a Server. It refuses before anything of
-// a client is read, or in its TLS handshake, which delays nobody else.
+// A gate admits connections to a Server. It refuses them before it reads anything,
+// or in the TLS handshake, which delays no other client.
 type gate struct {
 	access  Access
-	most    int // connections: several times the streams, as nobody vouched for them yet
+	most    int // connections: several times the streams, as they are not authenticated yet
 	refused func(r Refusal, address string, err error)
 	stale   func(err error) // the files of access.TLS cannot be used
 	rest    *restListener   // of connections that do not speak gRPC; nil: they end
 
 	mu   sync.Mutex
-	open map[netip.Addr]int // connections, by where they come from
+	open map[netip.Addr]int // connections, by address
 	all  int
 	last *tls.Config // that access.TLS returned
 }
 
-// admit counts a connection from an address, or says why there is to be none.
+// admit counts a connection from an address, or returns why it is refused.
 func (g *gate) admit(from netip.Addr) (Refusal, bool) {
 	if len(g.access.Networks) > 0 && !slices.ContainsFunc(g.access.Networks, func(p netip.Prefix) bool { return p.Contains(from) }) {
 		return RefusedNetwork, false
@@ -92,7 +91,7 @@ func (g *gate) admit(from netip.Addr) (Refusal, bool) {
 	return "", true
 }
 
-// closed notes that a connection from an address ended.
+// closed uncounts a connection that ended.
 func (g *gate) closed(from netip.Addr) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -102,8 +101,7 @@ func (g *gate) closed(from netip.Addr) {
 	}
 }
 
-// addressOf returns where a connection comes from, nothing where that is no
-// address, as in memory.
+// addressOf returns the address of a client, none if it is in memory.
 func addressOf(a net.Addr) netip.Addr {
 	tcp, ok := a.(*net.TCPAddr)
 	if !ok {
@@ -112,56 +110,56 @@ func addressOf(a net.Addr) netip.Addr {
 	return tcp.AddrPort().Addr().Unmap().WithZone("")
 }
 
-// gated is a listener whose connections the gate admitted.
-type gated struct {
+// A gatedListener accepts the connections that a gate admits.
+type gatedListener struct {
 	net.Listener
 	gate *gate
 }
 
 // Accept implements net.Listener.
-func (l gated) Accept() (net.Conn, error) {
+func (l gatedListener) Accept() (net.Conn, error) {
 	for {
 		c, err := l.Listener.Accept()
 		if err != nil {
-			return nil, err //nolint:wrapcheck // grpc knows by their type which errors pass
+			return nil, err //nolint:wrapcheck // by its type grpc knows whether it is temporary
 		}
 		from := addressOf(c.RemoteAddr())
 		why, ok := l.gate.admit(from)
 		if ok {
-			return &admitted{Conn: c, leave: sync.OnceFunc(func() { l.gate.closed(from) })}, nil
+			return &countedConn{Conn: c, leave: sync.OnceFunc(func() { l.gate.closed(from) })}, nil
 		}
 		l.gate.refused(why, c.RemoteAddr().String(), nil)
 		_ = c.Close()
 	}
 }
 
-// admitted is a connection that counts until it is closed.
-type admitted struct {
+// A countedConn counts until it is closed.
+type countedConn struct {
 	net.Conn
 	leave func()
 }
 
-func (c *admitted) Close() error {
+func (c *countedConn) Close() error {
 	c.leave()
-	return c.Conn.Close() //nolint:wrapcheck // as if it were that
+	return c.Conn.Close() //nolint:wrapcheck // of the wrapped connection
 }
 
-// credentials returns how the gate speaks to clients.
+// credentials returns the transport of gRPC.
 func (g *gate) credentials() credentials.TransportCredentials {
 	switch {
 	case g.access.TLS == nil && g.rest != nil:
-		return dispatching{insecure.NewCredentials(), g.rest}
+		return dispatcher{insecure.NewCredentials(), g.rest}
 	case g.access.TLS == nil:
 		return insecure.NewCredentials()
 	}
-	return handshakes{credentials.NewTLS(&tls.Config{
+	return reportedTLS{credentials.NewTLS(&tls.Config{
 		MinVersion:         tls.VersionTLS12,
 		GetConfigForClient: g.configFor,
 	}), g}
 }
 
-// configFor returns how to answer the handshake of a client: of those that speak
-// HTTP/1.1 alone, as REST, where it is served.
+// configFor returns the configuration for a client. One that does not speak HTTP/2
+// speaks REST, if that is served.
 func (g *gate) configFor(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 	config, err := g.config()
 	if err != nil || g.rest == nil || slices.Contains(hello.SupportedProtos, protocolGRPC) {
@@ -172,17 +170,17 @@ func (g *gate) configFor(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 	return config, nil
 }
 
-// The protocols of TLS by which gRPC and REST are distinguished.
+// The protocols of TLS that distinguish gRPC and REST.
 const (
 	protocolGRPC = "h2"
 	protocolREST = "http/1.1"
 )
 
-// config returns how to answer a handshake.
+// config returns the configuration for gRPC.
 func (g *gate) config() (*tls.Config, error) {
 	config, err := g.access.TLS()
 	if err == nil {
-		config.VerifyConnection = g.named
+		config.VerifyConnection = g.checkName
 	}
 	g.mu.Lock()
 	if err == nil {
@@ -204,29 +202,29 @@ type filesError struct{ error }
 
 func (e filesError) Unwrap() error { return e.error }
 
-// nameError says that a certificate holds none of the names.
-type nameError struct{ holds []string }
+// nameError says that a certificate has none of the names.
+type nameError struct{ has []string }
 
 func (e nameError) Error() string {
-	return "the client's certificate holds " + strings.Join(e.holds, ", ")
+	return "the client's certificate holds " + strings.Join(e.has, ", ")
 }
 
-// named checks the names in a certificate that is trusted.
-func (g *gate) named(s tls.ConnectionState) error {
+// checkName checks the names in a trusted certificate.
+func (g *gate) checkName(s tls.ConnectionState) error {
 	if len(g.access.Names) == 0 {
 		return nil
 	}
-	var holds []string
+	var has []string
 	if len(s.PeerCertificates) > 0 {
-		holds = namesIn(s.PeerCertificates[0])
+		has = namesIn(s.PeerCertificates[0])
 	}
-	if slices.ContainsFunc(holds, func(n string) bool { return slices.Contains(g.access.Names, n) }) {
+	if slices.ContainsFunc(has, func(n string) bool { return slices.Contains(g.access.Names, n) }) {
 		return nil
 	}
-	return nameError{holds}
+	return nameError{has}
 }
 
-// namesIn returns what a certificate says its holder is called.
+// namesIn returns the names in a certificate.
 func namesIn(c *x509.Certificate) []string {
 	names := slices.Clone(c.DNSNames)
 	for _, u := range c.URIs {
@@ -238,14 +236,14 @@ func namesIn(c *x509.Certificate) []string {
 	return names
 }
 
-// handshakes reports those that fail to the gate.
-type handshakes struct {
+// reportedTLS reports failed handshakes to a gate.
+type reportedTLS struct {
 	credentials.TransportCredentials
 	gate *gate
 }
 
 // ServerHandshake implements credentials.TransportCredentials.
-func (h handshakes) ServerHandshake(c net.Conn) (net.Conn, credentials.AuthInfo, error) {
+func (h reportedTLS) ServerHandshake(c net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	secure, info, err := h.TransportCredentials.ServerHandshake(c)
 	if why, refused := refusal(err); refused {
 		h.gate.refused(why, c.RemoteAddr().String(), err)
@@ -253,16 +251,16 @@ func (h handshakes) ServerHandshake(c net.Conn) (net.Conn, credentials.AuthInfo,
 	if t, ok := info.(credentials.TLSInfo); err == nil && ok && t.State.NegotiatedProtocol == protocolREST {
 		return h.gate.rest.dispatch(secure)
 	}
-	return secure, info, err //nolint:wrapcheck // as if it were that
+	return secure, info, err //nolint:wrapcheck // of the wrapped connection
 }
 
 // Clone implements credentials.TransportCredentials.
-func (h handshakes) Clone() credentials.TransportCredentials {
-	return handshakes{h.TransportCredentials.Clone(), h.gate}
+func (h reportedTLS) Clone() credentials.TransportCredentials {
+	return reportedTLS{h.TransportCredentials.Clone(), h.gate}
 }
 
-// refusal returns why a handshake failed; nothing where the client went, as
-// probes do that only connect.
+// refusal returns why a handshake failed; false if the client left, as probes do
+// that only connect.
 func refusal(err error) (Refusal, bool) {
 	var (
 		record tls.RecordHeaderError
@@ -288,20 +286,20 @@ func refusal(err error) (Refusal, bool) {
 	return RefusedHandshake, true
 }
 
-// A remedy is which setting refuses a client, below the settings of imports,
-// and what to do where it is not to be refused.
+// remedy returns which setting of imports refuses a client, and what to do to
+// admit it.
 func (r Refusal) remedy() (setting, remedy string) {
 	switch r {
 	case RefusedNetwork:
-		return "clients.networks", "add its network, where it is one of your clients"
+		return "clients.networks", "add its network if it is one of your clients"
 	case RefusedConnections, RefusedStreams:
 		return "clients.networks", "name the networks of your clients, so that others leave them room"
 	case RefusedPlaintext:
 		return "tls", "have it speak TLS: an istiod by tlsSettings.mode: SIMPLE for this address in its configSources (Istio 1.26 and later; other modes are plaintext there), a data plane by its bootstrap"
 	case RefusedCertificate:
-		return "tls.caFile", "give it one, where it is a data plane; istiod itself has none for this: leave caFile out and use clients.networks, or put a proxy with one before it"
+		return "tls.caFile", "give it one if it is a data plane; istiod itself has none for this: leave caFile out and use clients.networks, or put a proxy with one before it"
 	case RefusedName:
-		return "clients.names", "add one of the names in its certificate, where it is one of your clients"
+		return "clients.names", "add one of the names in its certificate if it is one of your clients"
 	case RefusedByClient:
 		return "tls.certFile", "have it trust the issuer, and expect a name that it holds: an istiod by tlsSettings.caCertificates and sni in its configSources, a data plane by its bootstrap"
 	case RefusedFiles:
@@ -309,14 +307,14 @@ func (r Refusal) remedy() (setting, remedy string) {
 	case RefusedSilent, RefusedRequest:
 		return "clients.networks", "it does what no istiod or data plane does: name the networks of your clients, so that others are refused"
 	case RefusedSlow:
-		return "clients.networks", "where it is one of your clients find out why it does not read; keep others out by naming the networks of your clients"
+		return "clients.networks", "if it is one of your clients find out why it does not read; keep others out by naming the networks of your clients"
 	case RefusedHandshake:
 	}
 	return "tls", "see err: it has to speak TLS 1.2, and HTTP/2 unless it is a data plane that polls over REST"
 }
 
-// A limiter lets the same thing be logged once in a while, and so many things at
-// most, however many clients come.
+// A limiter limits what is logged: the same message once per logEvery, and
+// maxLogged messages within that time, however many clients connect.
 type limiter struct {
 	mu         sync.Mutex
 	lastLogged map[string]time.Time
@@ -324,23 +322,23 @@ type limiter struct {
 
 const (
 	logEvery      = time.Minute
-	maxLogged     = 100 // in that time
-	maxClientText = 500 // bytes of what a client had its say in
+	maxLogged     = 100
+	maxClientText = 500 // bytes of a text of a client
 )
 
-// due reports whether something is to be logged.
-func (l *limiter) due(what string, now time.Time) bool {
+// due reports whether a message is to be logged.
+func (l *limiter) due(message string, now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	maps.DeleteFunc(l.lastLogged, func(_ string, at time.Time) bool { return now.Sub(at) >= logEvery })
-	if _, lately := l.lastLogged[what]; lately || len(l.lastLogged) >= maxLogged {
+	if _, lately := l.lastLogged[message]; lately || len(l.lastLogged) >= maxLogged {
 		return false
 	}
-	l.lastLogged[what] = now
+	l.lastLogged[message] = now
 	return true
 }
 
-// clientRefused counts a client that was refused, and reports it.
+// clientRefused counts and logs a client that was refused.
 func (s *Server) clientRefused(r Refusal, address string, err error) {
 	s.target.o.Observe(Observation{Kind: ObservedRefused, Refused: r, Err: err})
 	from := address
@@ -359,7 +357,7 @@ func (s *Server) clientRefused(r Refusal, address string, err error) {
 	s.o.Log.Warn("a client was refused", attrs...)
 }
 
-// outdated reports that connections use what the files of TLS held before.
+// outdated logs that the files of TLS cannot be read.
 func (s *Server) outdated(err error) {
 	if s.refusals.due("files", time.Now()) {
 		s.o.Log.Warn("certificates could not be read; those read before are used", "setting", s.o.Setting+"tls", "err", err)

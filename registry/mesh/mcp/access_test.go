@@ -292,7 +292,7 @@ func TestClientsOfOtherNetworksAreRefused(t *testing.T) {
 		g.served(inside, 1)
 		g.turnedAway(g.istiod("10.2.0.1", nil), inside)
 		g.counted(map[mcp.Refusal]int{mcp.RefusedNetwork: 2}) // it tried again after a second
-		g.says(0, "a client was refused", "reason=network", "address=10.2.0.1:40000", "setting=registries.mesh.istiod.import.clients.networks", "remedy=\"add its network, where it is one of your clients")
+		g.says(0, "a client was refused", "reason=network", "address=10.2.0.1:40000", "setting=registries.mesh.istiod.import.clients.networks", "remedy=\"add its network if it is one of your clients")
 		g.served(g.istiod("::ffff:10.1.2.4", nil), 2)
 		g.served(g.istiod("fd00::1", nil), 2)
 	})

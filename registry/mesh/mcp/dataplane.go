@@ -19,13 +19,12 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/mesh/dataplane"
 )
 
-// isDataPlane reports whether a type is one that data planes ask for and istiod
-// does not.
+// isDataPlane reports whether data planes ask for a type, and istiod does not.
 func isDataPlane(typeURL string) bool {
 	return strings.HasPrefix(typeURL, "type.googleapis.com/envoy.")
 }
 
-// updateDataPlanes has data planes sent what istiods are sent, until ctx ends.
+// updateDataPlanes sends data planes what is served, until ctx ends.
 func (s *Server) updateDataPlanes(ctx context.Context) {
 	last := &snapshot{}
 	for {
@@ -42,8 +41,8 @@ func (s *Server) updateDataPlanes(ctx context.Context) {
 	}
 }
 
-// difference returns what is new or changed between two sets, and the names of
-// what is gone. Both are by name.
+// difference returns the new and changed entries of a set, and the names of those
+// that are gone. Both sets are sorted by name.
 func (s *Server) difference(old, next *snapshot) (put []dataplane.Entry, remove []string) {
 	before := old.content
 	for _, r := range next.content {
@@ -59,7 +58,7 @@ func (s *Server) difference(old, next *snapshot) (put []dataplane.Entry, remove 
 			before = before[1:]
 		}
 		e, err := dataplane.Decode(r.wire)
-		if err != nil { // it is of our own making
+		if err != nil { // we encoded it
 			s.o.Log.Error("an entry is not served to data planes", "entry", naming.Quote(r.name), "err", err)
 			continue
 		}
@@ -71,8 +70,8 @@ func (s *Server) difference(old, next *snapshot) (put []dataplane.Entry, remove 
 	return put, remove
 }
 
-// askedByDataPlane reads the first request of a stream and reports whether a data
-// plane asks.
+// askedByDataPlane reads the first request of a stream, and reports whether it is
+// of a data plane.
 func (st *stream) askedByDataPlane(ctx context.Context) (bool, error) {
 	type asked struct {
 		url string
@@ -100,7 +99,7 @@ func (st *stream) askedByDataPlane(ctx context.Context) (bool, error) {
 	}
 }
 
-// serveDataPlane answers a data plane until ctx ends or it has to go.
+// serveDataPlane answers a data plane until ctx ends or it is refused.
 func (st *stream) serveDataPlane(ctx context.Context) error {
 	st.server.markReading(st)
 	ctx, cancel := context.WithCancel(ctx)
@@ -120,7 +119,7 @@ func (st *stream) serveDataPlane(ctx context.Context) error {
 	}
 }
 
-// observe takes in what happened on the stream of a data plane.
+// observe records an event of the stream of a data plane.
 func (st *stream) observe(e dataplane.Event) {
 	st.show(func(r *Reader) {
 		if r.Node == "" {
@@ -138,34 +137,33 @@ func (st *stream) observe(e dataplane.Event) {
 				r.Refused, r.refusedType = "", ""
 			}
 		case dataplane.EventNack:
-			r.Refused, r.refusedType = refused(e), e.TypeURL
+			r.Refused, r.refusedType = refusedAnswer(e), e.TypeURL
 		}
 	})
 	if e.Kind == dataplane.EventNack {
 		st.server.target.o.Observe(Observation{Kind: ObservedNack})
 		if st.server.refusals.due("nack "+e.TypeURL+" "+st.from.String(), time.Now()) {
-			st.server.o.Log.Warn("data plane refused an answer", "node", naming.Quote(e.Node), "refused", refused(e))
+			st.server.o.Log.Warn("data plane refused an answer", "node", naming.Quote(e.Node), "refused", refusedAnswer(e))
 		}
 	}
 }
 
-// refused says which type was refused and why, in the client's words.
-func refused(e dataplane.Event) string {
+// refusedAnswer returns which type was refused and the client's reason.
+func refusedAnswer(e dataplane.Event) string {
 	return strings.Trim(strconv.QuoteToASCII(strings.TrimPrefix(e.TypeURL, "type.googleapis.com/")), `"`) + ": " + strconv.QuoteToASCII(e.Message[:min(len(e.Message), maxClientText)])
 }
 
-// dispatching separates REST from gRPC by what a client says first: gRPC begins
-// with the preface of HTTP/2.
-type dispatching struct {
+// A dispatcher separates REST from gRPC, which begins with the preface of HTTP/2.
+type dispatcher struct {
 	credentials.TransportCredentials
 	rest *restListener
 }
 
 const prefaceStart = "PRI"
 
-// ServerHandshake implements credentials.TransportCredentials. grpc has set a
-// deadline for it.
-func (d dispatching) ServerHandshake(c net.Conn) (net.Conn, credentials.AuthInfo, error) {
+// ServerHandshake implements credentials.TransportCredentials. grpc sets a deadline
+// for it.
+func (d dispatcher) ServerHandshake(c net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	r := bufio.NewReader(c)
 	start, err := r.Peek(len(prefaceStart))
 	if err != nil {
@@ -173,17 +171,17 @@ func (d dispatching) ServerHandshake(c net.Conn) (net.Conn, credentials.AuthInfo
 	}
 	read := &readAhead{c, r}
 	if string(start) == prefaceStart {
-		return d.TransportCredentials.ServerHandshake(read) //nolint:wrapcheck // as if it were that
+		return d.TransportCredentials.ServerHandshake(read) //nolint:wrapcheck // of the wrapped connection
 	}
 	return d.rest.dispatch(read)
 }
 
 // Clone implements credentials.TransportCredentials.
-func (d dispatching) Clone() credentials.TransportCredentials {
-	return dispatching{d.TransportCredentials.Clone(), d.rest}
+func (d dispatcher) Clone() credentials.TransportCredentials {
+	return dispatcher{d.TransportCredentials.Clone(), d.rest}
 }
 
-// readAhead is a connection of which something was read already.
+// readAhead is a connection whose first bytes were read already.
 type readAhead struct {
 	net.Conn
 	r *bufio.Reader
@@ -191,10 +189,10 @@ type readAhead struct {
 
 // Read implements net.Conn.
 func (c *readAhead) Read(b []byte) (int, error) {
-	return c.r.Read(b) //nolint:wrapcheck // as if it were that
+	return c.r.Read(b) //nolint:wrapcheck // of the wrapped connection
 }
 
-// restListener is the connections that do not speak gRPC.
+// A restListener accepts the connections that do not speak gRPC.
 type restListener struct {
 	conns chan net.Conn
 	ended chan struct{}
@@ -205,21 +203,16 @@ func newRESTListener() *restListener {
 	return &restListener{conns: make(chan net.Conn), ended: make(chan struct{})}
 }
 
-// dispatch hands a connection over, and returns to grpc that it is not its own.
+// dispatch has a connection accepted, and returns an error by which grpc ignores it.
 func (l *restListener) dispatch(c net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	if err := errors.Join(c.SetDeadline(time.Time{}), l.enqueue(c)); err != nil {
-		return nil, nil, err
+	if err := c.SetDeadline(time.Time{}); err != nil {
+		return nil, nil, err //nolint:wrapcheck // of the wrapped connection
 	}
-	return nil, nil, credentials.ErrConnDispatched
-}
-
-// enqueue hands a connection over.
-func (l *restListener) enqueue(c net.Conn) error {
 	select {
 	case l.conns <- c:
-		return nil
+		return nil, nil, credentials.ErrConnDispatched
 	case <-l.ended:
-		return net.ErrClosed
+		return nil, nil, net.ErrClosed
 	}
 }
 
@@ -242,18 +235,18 @@ func (l *restListener) Close() error {
 // Addr implements net.Listener.
 func (l *restListener) Addr() net.Addr { return l.at }
 
-// restConn is a connection over REST. From its first answer on it counts as a stream, until
-// it ends: a client polls over one that stays.
+// A restConn is a connection over REST. It counts as a stream from its first answer
+// until it ends: clients poll over one connection.
 type restConn struct {
 	net.Conn
 
-	stream *stream // nil: it had no answer, or there was no room
+	stream *stream // nil: there was no answer yet, or no room
 }
 
 // restConnKey is the key of the restConn in the context of a request.
 type restConnKey struct{}
 
-// serve answers from the listener until ctx ends.
+// serve answers requests until ctx ends.
 func (l *restListener) serve(ctx context.Context, by *Server) error {
 	s := &http.Server{
 		Handler:     http.HandlerFunc(by.serveREST),
@@ -273,7 +266,7 @@ func (l *restListener) serve(ctx context.Context, by *Server) error {
 	return nil
 }
 
-// serveREST answers one request of a data plane over REST.
+// serveREST answers a request of a data plane over REST.
 func (s *Server) serveREST(w http.ResponseWriter, r *http.Request) {
 	s.target.o.Observe(Observation{Kind: ObservedREST})
 	s.o.DataPlanes.Poll(w, r, func(e dataplane.Event) {
@@ -283,7 +276,7 @@ func (s *Server) serveREST(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// countPolling has a connection over REST count as a stream, and reports whether there is room.
+// countPolling counts a connection over REST as a stream, false if there is no room.
 func (s *Server) countPolling(c *restConn) bool {
 	if c.stream != nil {
 		return true
@@ -291,7 +284,7 @@ func (s *Server) countPolling(c *restConn) bool {
 	st := s.newStream(c.RemoteAddr())
 	st.isReader = true
 	if _, ok := s.open(st); !ok {
-		return false // it is answered all the same
+		return false // it is answered anyway
 	}
 	c.stream = st
 	s.target.o.Observe(Observation{Kind: ObservedOpen})

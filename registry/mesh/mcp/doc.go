@@ -1,13 +1,13 @@
-// Package mcp serves services of a registry to istiod: the MCP-over-xDS server
-// that istiod names in `meshConfig.configSources`, as a registry.Target.
+// Package mcp serves services of a registry to istiod, as a registry.Target: it
+// is the MCP-over-xDS server that istiod has in `meshConfig.configSources`.
 //
-// istiod takes every answer for the whole set: what is missing is deleted, an
-// empty answer deletes everything. So nothing is answered for the type that is served
-// before every bridge reported everything once (SourcesComplete), and what was served
-// continues being served while a registry is away. istiod refuses nothing that
-// it is sent, hence all of it is checked by metadata/serviceentry first.
+// To istiod every answer is the whole set: what is missing is deleted, and an
+// empty answer deletes everything. So the type that is served is not answered
+// before every bridge has reported everything once (SourcesComplete), and what
+// was served is kept while a registry is away. istiod refuses nothing that it
+// is sent, so metadata/serviceentry checks all of it first.
 //
-// Each stream looks for the newest set itself: a push puts it in place and
-// waits for nobody. A client that does not read an answer within a minute is
-// disconnected, and costs only its own stream until then.
+// Each stream looks for the newest set itself: a push replaces the set and waits
+// for no stream. A client that does not read an answer within a minute is
+// disconnected, and delays only its own stream until then.
 package mcp

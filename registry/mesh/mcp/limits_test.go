@@ -124,7 +124,7 @@ func TestServer_BoundsStreams(t *testing.T) {
 			if n := len(g.server.Readers()); n != len(others) {
 				t.Errorf("%d streams are open, want %d", n, len(others))
 			}
-			g.says(0, "reason=streams", "another stream took the place")
+			g.says(0, "reason=streams", "another stream replaced this one")
 		})
 	}
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/xds-bridge/xds-bridge/naming"
 )
 
-// Run pushes changes until ctx ends: the first of an idle target at once, its
-// followers gathered for Debounce, and hosts that are new once they are kept.
-// Beside that it keeps what else changes. It returns nil.
+// Run pushes changes until ctx ends: the first of an idle target at once, those
+// after it gathered for Debounce, and new hosts once they are kept. It keeps the
+// other changes beside that, and returns nil.
 func (t *Target) Run(ctx context.Context) error {
 	var keeping sync.WaitGroup
 	defer keeping.Wait()
@@ -45,7 +45,7 @@ func (t *Target) Run(ctx context.Context) error {
 	}
 }
 
-// reportConfirmed reports a set that an istiod confirmed, once.
+// reportConfirmed reports each set that an istiod confirmed once.
 func (t *Target) reportConfirmed() {
 	t.mu.Lock()
 	acked, isNew := t.acked, t.acked != t.reported
@@ -56,9 +56,9 @@ func (t *Target) reportConfirmed() {
 	}
 }
 
-// noteConfirmed notes that an istiod took in a set that it was sent. It may be an
-// older one than is served by now: its hosts are known there all the same.
-func (t *Target) noteConfirmed(set *snapshot) {
+// confirm records that an istiod confirmed a set. It may be an older one than is
+// served by now: its hosts are known there anyway.
+func (t *Target) confirm(set *snapshot) {
 	t.mu.Lock()
 	newer := t.acked == nil || set.number > t.acked.number
 	if newer {
@@ -70,16 +70,16 @@ func (t *Target) noteConfirmed(set *snapshot) {
 	}
 }
 
-// current returns the set that is served, nil before the first, and what is
-// ready once there is another.
+// current returns the served set, nil before the first, and a channel that is
+// closed once there is another.
 func (t *Target) current() (*snapshot, <-chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.pushed, t.next
 }
 
-// push makes what is held what is served, once the records have the hosts that
-// are new in it. It reports whether anything had changed.
+// push makes what is held the served set, once the records have its new hosts. It
+// reports whether anything changed.
 func (t *Target) push(ctx context.Context) bool {
 	next, since, added := t.due()
 	if next == nil {
@@ -90,13 +90,13 @@ func (t *Target) push(ctx context.Context) bool {
 	old := t.next
 	t.pushed, t.next = next, make(chan struct{})
 	t.mu.Unlock()
-	close(old) // whoever waits looks for itself: nobody is waited for
+	close(old) // the streams look for the set themselves
 	t.o.Observe(Observation{Kind: ObservedPush, Count: len(next.content), Latency: time.Since(since)})
 	return true
 }
 
-// due returns the set that is to be served, since when it is, and the buckets
-// in which a host is new; nil where nothing changed.
+// due returns the set that is to be served, since when, and the buckets in which a
+// host is new; nil if nothing changed.
 func (t *Target) due() (next *snapshot, since time.Time, added map[int]bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -144,15 +144,15 @@ func (t *Target) readdress() {
 	}
 }
 
-// served is what is to be served, kept so that a change of one group costs
-// next to nothing however many there are.
+// served is what is to be served. A change of one group costs little however many
+// there are.
 type served struct {
-	groups   []*group // by the name of their resource, while sorted
-	unsorted bool     // some are new, behind the others, or gone
+	groups   []*group // by the name of their resource, unless unsorted
+	unsorted bool     // some are gone, or new and at the end
 	sum      uint64   // of the sums of all resources
 }
 
-// replace makes a resource what is served of a group; nil: nothing.
+// replace replaces the resource of a group; nil: none is served.
 func (s *served) replace(g *group, r *resource) {
 	if old := g.resource; old != nil {
 		s.sum -= old.sum
@@ -166,9 +166,8 @@ func (s *served) replace(g *group, r *resource) {
 	g.resource = r
 }
 
-// snapshot returns what is served by now. Its version is the sum of the hashes
-// of its resources: the same on every replica, and far from that of any set
-// that is close to it.
+// snapshot returns the set as of now. Its version is the sum of the hashes of its
+// resources: the same on every replica, and different for similar sets.
 func (s *served) snapshot() *snapshot {
 	if s.unsorted {
 		s.groups = slices.DeleteFunc(s.groups, func(g *group) bool { return g.resource == nil })
@@ -183,14 +182,14 @@ func (s *served) snapshot() *snapshot {
 	return out
 }
 
-// A snapshot is a set that is served. It is never written again.
+// A snapshot is a served set. It is never written again.
 type snapshot struct {
-	number  int // goes up with each that is served
+	number  int // grows with each
 	version string
 	content []*resource
 }
 
-// keys returns the service keys of a set, and where they are found.
+// keys returns the service keys of a set, and the host address of each.
 func (s *snapshot) keys() map[naming.ServiceKey]naming.HostAddress {
 	keys := make(map[naming.ServiceKey]naming.HostAddress, len(s.content))
 	for _, r := range s.content {

@@ -21,24 +21,24 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/statefile"
 )
 
-// What is served is kept in so many records, a group by the hash of its name:
-// so that a change rewrites little, and a million endpoints fit what a node of
-// ZooKeeper holds.
+// buckets is the number of records of a set. A group is in one by the hash of its
+// name. So a change rewrites little, and the records of a million endpoints fit
+// into znodes.
 const buckets = 32
 
 const (
 	recordVersion = 1
-	maxRecord     = 900_000  // bytes of text; a node of ZooKeeper holds 1 MiB with its path
-	maxUnpacked   = 64 << 20 // bytes that are read of one
+	maxRecord     = 900_000  // bytes of text; a znode has 1 MiB with its path
+	maxUnpacked   = 64 << 20 // bytes of JSON
 )
 
-// A record is what is kept of one bucket, as JSON, compressed and in base64.
+// A record is what is kept of one bucket. Its text is JSON, compressed, in base64.
 type record struct {
 	Version int    `json:"version"`
 	Groups  []kept `json:"groups"`
 }
 
-// kept is one group as it was served.
+// kept is a group as it was served.
 type kept struct {
 	Group   registry.Group `json:"group"`
 	Entries []entry        `json:"entries,omitempty"`
@@ -51,8 +51,8 @@ func bucketOf(g registry.Group) int {
 	return int(h.Sum32() % buckets)
 }
 
-// encodeRecord returns the text of a record: the same for the same groups on
-// every replica, and empty for none.
+// encodeRecord returns the text of a record, empty for no groups. It is the same
+// on every replica.
 func encodeRecord(groups []kept) (string, error) {
 	if len(groups) == 0 {
 		return "", nil
@@ -70,7 +70,7 @@ func encodeRecord(groups []kept) (string, error) {
 		return "", fmt.Errorf("record: %w", err)
 	}
 	if out.Len() > maxRecord {
-		return "", fmt.Errorf("record: %w: %d bytes for %d groups, and %d are the most", registry.ErrRefused, out.Len(), len(groups), maxRecord)
+		return "", fmt.Errorf("record: %w: %d bytes for %d groups, at most %d", registry.ErrRefused, out.Len(), len(groups), maxRecord)
 	}
 	return out.String(), nil
 }
@@ -83,8 +83,8 @@ func groupsIn(text string) ([]kept, error) {
 	return decodeRecord(text)
 }
 
-// decodeRecord returns the groups of a record. One that was cut short or
-// altered is an error: gzip keeps a checksum.
+// decodeRecord returns the groups of a record. A truncated or altered one is an
+// error: gzip has a checksum.
 func decodeRecord(text string) ([]kept, error) {
 	packed, err := gzip.NewReader(base64.NewDecoder(base64.StdEncoding, bytes.NewReader([]byte(text))))
 	if err != nil {
@@ -99,7 +99,7 @@ func decodeRecord(text string) ([]kept, error) {
 		err = json.Unmarshal(raw, &r)
 	}
 	if err == nil && r.Version != recordVersion {
-		err = fmt.Errorf("of version %d, and this is version %d", r.Version, recordVersion)
+		err = fmt.Errorf("it has version %d, expected %d", r.Version, recordVersion)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("record: %w", err)
@@ -107,16 +107,16 @@ func decodeRecord(text string) ([]kept, error) {
 	return r.Groups, nil
 }
 
-// A Store keeps what is served where the next process finds it: in the
-// registry that it comes from, or in a directory.
+// A Store keeps what is served for the next process: in the registry that it
+// comes from, or in a directory.
 type Store struct {
 	Recorder registry.Recorder
-	Name     string                    // of the kinds of its records: a word of letters, digits and hyphens
-	Has      func(registry.Group) bool // which groups are kept there; nil: all that no store before it gave back
+	Name     string                    // prefix of the kinds of its records, of letters, digits and hyphens
+	Has      func(registry.Group) bool // which groups are kept there; nil: those that no store before it has
 
-	// Index is the kind of the list of those Names under which a mesh is kept,
-	// and Names are all of them now. One that replaces another
-	// finds what that one kept. Empty: there is no list.
+	// Index is the kind of the records that list the names of a mesh, and Names are
+	// all names now. A name that replaces another finds what that one kept. Empty:
+	// there is no list.
 	Index string
 	Names []string
 }
@@ -136,8 +136,8 @@ func (s Store) read(ctx context.Context, name string, bucket int) (string, error
 	return all[recordName], err //nolint:wrapcheck // load and check name it
 }
 
-// formerName returns the name that a store had: the one that is listed and not in
-// use any more, if the only one that is in use and not listed is that of now.
+// formerName returns the name that a store had before: the only one that is listed
+// and not in use, if the store's name is the only one in use and not listed.
 func (s Store) formerName(ctx context.Context) (string, error) {
 	listed, err := s.Recorder.Records(ctx, s.Index)
 	if err != nil && !errors.Is(err, registry.ErrRefused) {
@@ -153,8 +153,8 @@ func (s Store) formerName(ctx context.Context) (string, error) {
 	return slices.Collect(maps.Keys(listed))[0], nil
 }
 
-// relist lists the name of a store, and forgets the one that it had before. Once
-// all names are listed it forgets those that are not in use any more.
+// relist lists the name of a store, and removes the one that it had before. Once
+// all names are listed it removes those that are not in use.
 func (s Store) relist(ctx context.Context, old string) error {
 	if err := s.Recorder.Record(ctx, s.Index, s.Name, "listed"); err != nil {
 		return fmt.Errorf("record %s: %w", s.Index, err)
@@ -183,19 +183,19 @@ func (s Store) relist(ctx context.Context, old string) error {
 	return nil
 }
 
-// Dir keeps texts in a directory, as a registry does that can: a text is the
-// file <path>/<kind>/<name>. The directory has to exist. Every error wraps
-// registry.ErrRefused: what a disk does not give now it does not give later.
+// A Dir is a registry.Recorder in a directory, which has to exist. A text is the
+// file <path>/<kind>/<name>. Every error wraps registry.ErrRefused: with a disk a
+// repetition does not help.
 type Dir struct{ Path string }
 
 var _ registry.Recorder = Dir{}
 
-// maxText is more than any text that is kept.
+// maxText is more than the bytes of any text.
 const maxText = 16 << 20
 
 // Records implements registry.Recorder.
-func (r Dir) Records(_ context.Context, kind string) (map[string]string, error) {
-	dir := filepath.Join(r.Path, kind)
+func (d Dir) Records(_ context.Context, kind string) (map[string]string, error) {
+	dir := filepath.Join(d.Path, kind)
 	files, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return map[string]string{}, nil
@@ -206,7 +206,7 @@ func (r Dir) Records(_ context.Context, kind string) (map[string]string, error) 
 	all := make(map[string]string, len(files))
 	for _, f := range files {
 		info, err := f.Info()
-		if err != nil || !info.Mode().IsRegular() || filepath.Ext(f.Name()) != "" { // such as what statefile.Replace left in a crash
+		if err != nil || !info.Mode().IsRegular() || filepath.Ext(f.Name()) != "" { // such as a file that statefile.Replace left after a crash
 			continue
 		}
 		if info.Size() > maxText {
@@ -222,9 +222,9 @@ func (r Dir) Records(_ context.Context, kind string) (map[string]string, error) 
 }
 
 // Record implements registry.Recorder.
-func (r Dir) Record(_ context.Context, kind, name, text string) error {
+func (d Dir) Record(_ context.Context, kind, name, text string) error {
 	const private = 0o700
-	path := filepath.Join(r.Path, kind, name)
+	path := filepath.Join(d.Path, kind, name)
 	var err error
 	if text == "" {
 		if err = os.Remove(path); errors.Is(err, fs.ErrNotExist) {

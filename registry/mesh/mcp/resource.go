@@ -22,34 +22,33 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// created is the creation time of every resource. Without one istiod takes
-// 1970 and lets ours win against everything else; one that differs between
-// replicas or restarts would be a change.
+// created is the creation time of every resource. With none istiod assumes 1970, and
+// lets ours win over all others. One that differs between replicas or restarts
+// would be a change.
 func created() time.Time { return time.Date(2020, time.January, 1, 0, 0, 0, 0, time.UTC) }
 
 // revisionLabel restricts a resource to one revision of istiod.
 const revisionLabel = "istio.io/rev"
 
-// A resource is one ServiceEntry as it goes over the wire, encoded once for
-// all istiods.
+// A resource is a ServiceEntry in wire format, encoded once for all istiods.
 type resource struct {
 	name     string // namespace/name
-	version  string // a hash of the content: istiod skips what has not changed by it
+	version  string // a hash of the content: istiod skips resources with the same
 	sum      uint64 // the same as a number
 	revision string
 	wire     *anypb.Any
-	keys     []naming.ServiceKey // that are found here
-	host     naming.HostAddress  // where that is
+	keys     []naming.ServiceKey
+	host     naming.HostAddress // of the keys
 }
 
 // A spec is a resource without its address.
 type spec struct {
 	group registry.Group
 	serviceentry.Header
-	endpoints []byte // as they go over the wire
+	endpoints []byte // in wire format
 }
 
-// parse reads the entries of a group, which are by key.
+// parse reads the entries of a group, which are sorted by key.
 func parse(name registry.Group, entries []entry) (spec, error) {
 	if len(entries) == 0 || entries[0].Key != serviceentry.HeaderKey {
 		return spec{}, fmt.Errorf("%s: endpoints without their service", name)
@@ -132,22 +131,21 @@ const (
 	fieldLocality = 5
 	fieldWeight   = 6
 
-	fieldKey, fieldValue = 1, 2 // of what is in a map
+	fieldKey, fieldValue = 1, 2 // of the entries of a map
 )
 
-// endpoints returns the endpoints of an encoded ServiceEntry, whose port has the
-// given name. They are most of what there is to encode, and their maps are what
-// the generated code takes longest for. Those that cannot be read are a
-// registry.Refused.
+// endpoints returns the endpoints of a ServiceEntry in wire format, with the name
+// of its port. They are most of what is encoded, and the generated code is slow
+// with their maps. Entries that cannot be read are a registry.Refused.
 func endpoints(name registry.Group, entries []entry, port string) ([]byte, error) {
 	const usual = 64 // bytes of one
 	b := make([]byte, 0, usual*len(entries))
 	var endpoint, item []byte
 	refused := make(registry.Refused)
-	for _, of := range entries {
-		e, err := serviceentry.ParseEndpoint(of.in(name))
+	for _, encoded := range entries {
+		e, err := serviceentry.ParseEndpoint(encoded.in(name))
 		if err != nil {
-			refused[of.Key] = err
+			refused[encoded.Key] = err
 			continue
 		}
 		endpoint = appendText(endpoint[:0], fieldAddress, e.Address)

@@ -26,16 +26,15 @@ import (
 type ServerOptions struct {
 	Access Access
 
-	// DataPlanes answers those that ask for what data planes do; nil: nobody
-	// does. They are sent what the target serves.
+	// DataPlanes answers data planes, with what the target serves; nil: they are
+	// not served.
 	DataPlanes *dataplane.Server
 
-	Setting string       // where the configuration has Access, such as registries.mesh.istiod.import.; what it is made of follows
+	Setting string       // prefix of the settings of Access, such as registries.mesh.istiod.import.
 	Log     *slog.Logger // nil: none
 }
 
-// A Server answers the istiods, and data planes, that connect to it from one
-// target.
+// A Server answers istiods and data planes, from one target.
 type Server struct {
 	discovery.UnimplementedAggregatedDiscoveryServiceServer
 
@@ -44,25 +43,25 @@ type Server struct {
 	gate     *gate
 	refusals limiter
 
-	running sync.WaitGroup // what reads and sends
+	running sync.WaitGroup // of the goroutines that read and send
 
 	mu         sync.Mutex
-	streams    []*stream // that are open, the oldest first
-	departed   Reader    // the last that read and is gone
+	streams    []*stream // the oldest first
+	departed   Reader    // that left last
 	departedAt time.Time
 }
 
-// Reader is an istiod that is connected, or a data plane.
+// A Reader is a connected istiod or data plane.
 type Reader struct {
 	Node    string    `json:"node"`
 	Address string    `json:"address"`
 	Since   time.Time `json:"since"`
 	Types   int       `json:"types"` // that it asked for
-	Sent    string    `json:"sent"`  // version of the ServiceEntries it was sent last
-	Acked   string    `json:"acked"` // and of those it confirmed
+	Sent    string    `json:"sent"`  // version of the ServiceEntries that it was sent last
+	Acked   string    `json:"acked"` // version of those that it confirmed last
 
 	DataPlane   bool   `json:"dataPlane,omitempty"` // Sent and Acked are then of any type
-	Refused     string `json:"refused,omitempty"`   // type and reason of what a data plane refused last and confirmed none of since
+	Refused     string `json:"refused,omitempty"`   // type and reason of the last refusal of a data plane, until it confirms an answer of that type
 	refusedType string
 }
 
@@ -76,7 +75,7 @@ func NewServer(t *Target, o ServerOptions) *Server {
 	return s
 }
 
-// Serve answers from a listener until ctx ends, and then ends every stream.
+// Serve answers clients of a listener until ctx ends, and then ends every stream.
 // It closes the listener.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	const mayPing = 5 * time.Second // istiod pings every 30 s, and grpc's default of 5 min would end its connection
@@ -107,14 +106,14 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		<-ctx.Done()
 		g.Stop()
 	}()
-	if err := g.Serve(gated{l, s.gate}); err != nil && ctx.Err() == nil {
+	if err := g.Serve(gatedListener{l, s.gate}); err != nil && ctx.Err() == nil {
 		return fmt.Errorf("serve %s: %w", l.Addr(), err)
 	}
 	<-ended // Serve returns without an error only after Stop
 	return nil
 }
 
-// StreamAggregatedResources implements the state of the world, which istiod
+// StreamAggregatedResources implements the state-of-the-world variant, which istiod
 // speaks.
 func (s *Server) StreamAggregatedResources(st discovery.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
 	return s.serve(st.Context(), &sotw{newGRPCStream(st)})
@@ -153,7 +152,7 @@ func (s *Server) serve(ctx context.Context, v variant) error {
 	return st.session(ctx)
 }
 
-// newStream returns a stream from an address, nil where it is not known.
+// newStream returns a stream of an address; nil: it is not known.
 func (s *Server) newStream(from net.Addr) *stream {
 	st := &stream{server: s, reader: Reader{Since: time.Now()}, replaced: make(chan struct{})}
 	if from != nil {
@@ -162,7 +161,7 @@ func (s *Server) newStream(from net.Addr) *stream {
 	return st
 }
 
-// Readers returns the istiods and data planes that are connected, the longest first.
+// Readers returns the connected istiods and data planes, the oldest first.
 func (s *Server) Readers() []Reader {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -173,15 +172,14 @@ func (s *Server) Readers() []Reader {
 	return out
 }
 
-// Departed returns the last reader that is gone, and since when; the zero time if
-// there never was one.
+// Departed returns the reader that left last, and when; the zero time if none has.
 func (s *Server) Departed() (Reader, time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.departed, s.departedAt
 }
 
-// open takes in a stream, or returns how many are open where there is no room.
+// open adds a stream. If there is no room, it returns the limit.
 func (s *Server) open(st *stream) (most int, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -197,9 +195,9 @@ func (s *Server) open(st *stream) (most int, ok bool) {
 	return 0, true
 }
 
-// room reports whether there is room for one more stream. If there is none, the
-// oldest that never asked for the type that is served ends: that is no istiod.
-// The caller holds mu.
+// room reports whether there is room for one more stream. For that it may end the
+// oldest one that never asked for the served type: it is no istiod. The caller
+// holds mu.
 func (s *Server) room(among []*stream, most int) bool {
 	if len(among) < most {
 		return true
@@ -213,8 +211,7 @@ func (s *Server) room(among []*stream, most int) bool {
 	return true
 }
 
-// most is how many streams may be open. One address may have half of them, so
-// that it leaves room for others.
+// most returns how many streams may be open. One address may have half of them.
 func (s *Server) most() int {
 	if s.o.DataPlanes != nil {
 		return maxDataPlanes
@@ -222,12 +219,12 @@ func (s *Server) most() int {
 	return maxStreams
 }
 
-// remove forgets a stream. The caller holds mu.
+// remove removes a stream. The caller holds mu.
 func (s *Server) remove(st *stream) {
 	s.streams = slices.DeleteFunc(s.streams, func(o *stream) bool { return o == st })
 }
 
-// markReading notes that a stream asked for the type that is served.
+// markReading records that a stream asked for the served type.
 func (s *Server) markReading(st *stream) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -250,54 +247,54 @@ func (s *Server) closed(st *stream) {
 	}
 }
 
-// Where there is neither TLS nor a list of networks nobody vouches for a client.
-// So everything that one takes is bounded here, in number, in time and in bytes.
+// Without TLS and without a list of networks any client may connect. So all that
+// one may use is bounded, in number, in time and in bytes.
 const (
-	// handshakeWithin is how long a client may take to show who it is.
+	// handshakeWithin bounds a handshake.
 	handshakeWithin = 10 * time.Second
 
 	// idleFor is how long a connection may be without a stream.
 	idleFor = 5 * time.Minute
 
-	// maxStreams is more istiods than any mesh has. Each may have one answer
-	// in memory that it does not read.
+	// maxStreams is more than the istiods of any mesh. Each may have one answer in
+	// memory that it does not read.
 	maxStreams = 100
 
-	// maxDataPlanes is how many streams there may be where data planes are
-	// served too. Each costs some kilobytes, and what it does not read.
+	// maxDataPlanes bounds the streams if data planes are served too. Each costs
+	// some kilobytes, and what it does not read.
 	maxDataPlanes = 10_000
 
-	// maxStreamsOnOne is how many one connection may have. An istiod has one;
-	// a proxy that carries several istiods opens another connection.
+	// maxStreamsOnOne bounds the streams of a connection. An istiod has one; a
+	// proxy for several istiods opens another connection.
 	maxStreamsOnOne = 10
 
 	// askWithin is how long a stream may ask for nothing. istiod asks at once.
 	askWithin = 5 * time.Second
 
-	// readWithin is how long a client may take to read one answer: 100,000
-	// endpoints are ten megabytes.
+	// readWithin is how long a client may read one answer: 100,000 endpoints are
+	// ten megabytes.
 	readWithin = time.Minute
 
-	// maxTypes is more types than any istiod asks for, about twenty. Each is
-	// kept for as long as the stream lives.
+	// maxTypes is more than the types that any istiod asks for, about twenty. Each
+	// is kept as long as the stream.
 	maxTypes = 100
 )
 
 // In bytes.
 const (
-	// maxMessage bounds what is read of a request before it is looked at. It
-	// is several times what its parts may have.
+	// maxMessage bounds what is read of a request. It is several times the bounds
+	// of its parts.
 	maxMessage = 1 << 20
 
-	// maxDataPlaneMessage fits the names of 50,000 clusters, which an Envoy
+	// maxDataPlaneMessage has room for the names of 50,000 clusters, which an Envoy
 	// sends with each request in the state of the world.
 	maxDataPlaneMessage = 4 << 20
 
 	// maxHeaders bounds what grpc keeps of a stream; a token fits in it.
 	maxHeaders = 16 << 10
 
-	// window is what grpc takes from a connection that nobody read yet; by
-	// itself it lets that grow to 16 MiB.
+	// window bounds what grpc buffers of a connection; by default that grows to
+	// 16 MiB.
 	window = 64 << 10
 
 	// maxTypeURL is six times the longest type of Istio's.
@@ -306,8 +303,8 @@ const (
 	// maxNode is several times the node of an istiod, of which labels are most.
 	maxNode = 64 << 10
 
-	// maxKnownBytes is for what a client says it has, which istiod does not say. It is
-	// kept until the first answer: about 7,000 hosts.
+	// maxKnownBytes bounds what a client says it has, which istiod does not say. It
+	// is kept until the first answer: about 7,000 hosts.
 	maxKnownBytes = 1 << 20
-	knownCost     = 64 // what a map takes for one beside its text
+	knownCost     = 64 // of an entry in a map, beside its text
 )

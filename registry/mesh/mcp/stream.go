@@ -20,43 +20,43 @@ import (
 	"github.com/xds-bridge/xds-bridge/naming"
 )
 
-// A stream is one istiod that asks. Its session owns all of it but reader: it
-// decides, while one goroutine reads requests and another sends answers. So
-// nobody waits for a client but the goroutines of that client.
+// A stream is one client. The goroutine of session owns all of it but reader;
+// one more reads requests, and one sends answers. So only a client's own
+// goroutines wait for it.
 type stream struct {
 	server     *Server
 	variant    variant
 	from       netip.Addr
-	replaced   chan struct{}   // closed if another stream replaced this one
-	isReader   bool            // it asked for the type that is served; the server's mu guards it
-	types      []*subscription // in the order in which they were asked for
-	knownBytes int             // of what it said it has
+	replaced   chan struct{}   // closed once another stream replaces this one
+	isReader   bool            // it asked for the served type; the server's mu guards it
+	types      []*subscription // in the order of their first requests
+	knownBytes int             // of what the client said it has
 	revision   string          // of the istiod; empty: it gets the resources of all
 	nonce      int             // of the last answer
-	busy       bool            // it is being sent
-	nacked     bool            // an answer, which was logged
+	busy       bool            // an answer is being sent
+	nacked     bool            // the client refused an answer, which was logged
 
 	mu     sync.Mutex
 	reader Reader
 }
 
-// A request is what a client asks for or confirms.
+// A request asks for a type, and confirms or refuses an answer.
 type request struct {
 	node    *corev3.Node
 	typeURL string
 	nonce   string
-	known   map[string]string // that a first request says it has, by resource; in the incremental variant alone
-	refused string            // why the answer of that nonce was not taken; with isNack
+	known   map[string]string // of a first request: versions that the client has, by resource; in the incremental variant alone
+	refused string            // why the client refused the answer
 	isNack  bool
 }
 
-// A subscription is what became of one type on a stream.
+// A subscription is the state of one type on a stream.
 type subscription struct {
 	typeURL  string
 	isServed bool
 	nonce    string            // of an answer that is not confirmed; empty: none
 	last     view              // that was sent last
-	known    map[string]string // what the client has before that, by resource, in the incremental variant; the sender's once it is answered
+	known    map[string]string // versions that the client had before that; the sender owns it
 }
 
 // A view is what an istiod is sent of a set; the set is nil if it was sent
@@ -82,7 +82,7 @@ func (v view) versions() map[string]string {
 	return versions
 }
 
-// An answer is what is due to a subscription.
+// An answer is the next view for a subscription.
 type answer struct {
 	to     *subscription
 	before view
@@ -90,14 +90,14 @@ type answer struct {
 	nonce string
 }
 
-// sent is what came of an answer.
+// sent is the result of an answer.
 type sent struct {
 	to      *subscription
 	nothing bool // there was no difference to send
 	err     error
 }
 
-// session answers a stream until ctx ends or the client has to go.
+// session answers a stream until ctx ends or the client is refused.
 func (st *stream) session(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -108,7 +108,7 @@ func (st *stream) session(ctx context.Context) error {
 	for {
 		set, changed := st.server.target.current()
 		if a, ok := st.due(set); ok {
-			answers <- a // the sender waits for it
+			answers <- a // the sender is free
 			st.busy = true
 			late.Reset(readWithin)
 		}
@@ -136,10 +136,10 @@ func (st *stream) session(ctx context.Context) error {
 
 // endReplaced ends a stream that another replaced.
 func (st *stream) endReplaced() error {
-	return st.refuse(RefusedStreams, codes.ResourceExhausted, errors.New("another stream took the place of one that asks for nothing that is served"))
+	return st.refuse(RefusedStreams, codes.ResourceExhausted, errors.New("another stream replaced this one, which asks for nothing that is served"))
 }
 
-// wasSent takes in that the sender is free again.
+// wasSent handles the result of an answer.
 func (st *stream) wasSent(d sent) error {
 	if st.busy = false; d.nothing {
 		d.to.nonce = ""
@@ -147,7 +147,7 @@ func (st *stream) wasSent(d sent) error {
 	return d.err
 }
 
-// overdue ends a stream whose peer does not do in time what istiod does at once.
+// overdue ends a stream whose client is too slow.
 func (st *stream) overdue() error {
 	switch {
 	case st.busy:
@@ -158,22 +158,22 @@ func (st *stream) overdue() error {
 	return nil
 }
 
-// lost returns how a stream ends of which nothing more can be read.
+// lost returns why a stream ends that cannot be read any more.
 func (st *stream) lost(err error) error {
-	if status.Code(err) == codes.ResourceExhausted { // as grpc calls a request that is too large
+	if status.Code(err) == codes.ResourceExhausted { // a request that is too large
 		return st.refuse(RefusedRequest, codes.ResourceExhausted, errors.New(status.Convert(err).Message()))
 	}
 	return err
 }
 
-// refuse counts and logs why a stream has to end, and returns that.
+// refuse counts and logs why a stream has to end, and returns it as a status.
 func (st *stream) refuse(r Refusal, code codes.Code, err error) error {
 	st.server.clientRefused(r, st.shown().Address, err)
 	return status.Errorf(code, "%v", err)
 }
 
-// receive reads requests until the stream ends, and then says why: nil where
-// the client ended it.
+// receive reads requests until the stream ends, and then sends why: nil if the
+// client ended it.
 func (st *stream) receive(ctx context.Context) (<-chan request, <-chan error) {
 	requests, lost := make(chan request), make(chan error, 1)
 	st.server.running.Go(func() {
@@ -184,7 +184,7 @@ func (st *stream) receive(ctx context.Context) (<-chan request, <-chan error) {
 				return
 			}
 			if err != nil {
-				lost <- st.lost(err) // here: grpc may have ended ctx by now
+				lost <- st.lost(err) // before ctx is looked at, which grpc may have ended
 				return
 			}
 			select {
@@ -197,8 +197,8 @@ func (st *stream) receive(ctx context.Context) (<-chan request, <-chan error) {
 	return requests, lost
 }
 
-// sending sends one answer after the other, and reports after each what came of
-// it. It ends with the stream, however long the client does not read.
+// sending sends one answer after the other, and reports the result of each. It ends
+// with the stream, even if the client does not read.
 func (st *stream) sending(ctx context.Context) (chan<- answer, <-chan sent) {
 	answers, done := make(chan answer, 1), make(chan sent, 1)
 	st.server.running.Go(func() {
@@ -218,8 +218,8 @@ func (st *stream) sending(ctx context.Context) (chan<- answer, <-chan sent) {
 	return answers, done
 }
 
-// due returns the next answer that the client is to get: the set to whoever has
-// another and confirmed that, and to types that are not served nothing, once.
+// due returns the next answer: the set, if the client has confirmed another, and
+// nothing, once, for types that are not served.
 func (st *stream) due(set *snapshot) (answer, bool) {
 	if st.busy {
 		return answer{}, false
@@ -246,10 +246,9 @@ func (st *stream) answer(sub *subscription, set *snapshot) answer {
 	return a
 }
 
-// asked takes in a request. The first of a type is taken for that whatever its
-// nonce says: those of istiod are made up. Later ones with another nonce than
-// that of the last answer are about an answer that nobody waits for. An error
-// ends the stream.
+// asked handles a request. The nonce of the first of a type does not count: istiod
+// invents one. Later ones with another nonce than that of the last answer are
+// ignored. An error ends the stream.
 func (st *stream) asked(r request) error {
 	if err := r.excess(); err != nil {
 		return st.refuse(RefusedRequest, codes.ResourceExhausted, err)
@@ -272,8 +271,8 @@ func (st *stream) asked(r request) error {
 	return nil
 }
 
-// subscribe takes in the first request of a type. Of types that are not served
-// nothing is kept but that they were asked for.
+// subscribe handles the first request of a type. Of types that are not served only
+// the name is kept.
 func (st *stream) subscribe(r request) error {
 	if len(st.types) >= maxTypes {
 		return st.refuse(RefusedRequest, codes.ResourceExhausted, fmt.Errorf("a stream may ask for %d types", maxTypes))
@@ -281,7 +280,7 @@ func (st *stream) subscribe(r request) error {
 	sub := &subscription{typeURL: r.typeURL, isServed: isServedType(r.typeURL)}
 	if sub.isServed {
 		if st.knownBytes += r.size(); st.knownBytes > maxKnownBytes {
-			return st.refuse(RefusedRequest, codes.ResourceExhausted, fmt.Errorf("%d bytes of what it says it has, and %d are the most", st.knownBytes, maxKnownBytes))
+			return st.refuse(RefusedRequest, codes.ResourceExhausted, fmt.Errorf("%d bytes of what it says it has, at most %d", st.knownBytes, maxKnownBytes))
 		}
 		sub.known = r.known
 		st.server.markReading(st)
@@ -291,23 +290,23 @@ func (st *stream) subscribe(r request) error {
 	return nil
 }
 
-// acknowledged takes in whether a client took the last answer. Who refused it is
-// sent nothing before the next change: the same would be refused again.
+// acknowledged handles a confirmation or refusal of the last answer. After a
+// refusal nothing is sent before the next change: it would be refused again.
 func (st *stream) acknowledged(sub *subscription, r request) {
 	switch {
 	case r.isNack:
 		st.server.target.o.Observe(Observation{Kind: ObservedNack})
-		if !st.nacked { // whoever refuses one may continue doing so as fast as it likes
+		if !st.nacked { // once: a client may refuse answers at any rate
 			st.nacked = true
 			st.server.o.Log.Warn("istiod refused an answer", "type", naming.Quote(sub.typeURL), "reason", naming.Quote(r.refused))
 		}
 	case sub.isServed:
 		st.show(func(r *Reader) { r.Acked = sub.last.set.version })
-		st.server.target.noteConfirmed(sub.last.set)
+		st.server.target.confirm(sub.last.set)
 	}
 }
 
-// show changes what Readers shows of the stream.
+// show changes what Readers returns of the stream.
 func (st *stream) show(change func(*Reader)) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -320,15 +319,14 @@ func (st *stream) shown() Reader {
 	return st.reader
 }
 
-// meshConfig ends the one type of istiod's that is never answered: it has
-// nothing to do with services, and istiod is ready without it.
+// meshConfig is the suffix of the one type that is never answered: it is not about
+// services, and istiod is ready without it.
 const meshConfig = "/MeshConfig"
 
-// isServedType reports whether a type is the one that is served here. Up to 1.23
-// istiod asks for networking.istio.io/v1alpha3, later for v1; answers have to
-// repeat the type that was asked for. Another version of it is not known, and
-// like all types that are not served gets one empty answer, because istiod is
-// not ready before every type was answered.
+// isServedType reports whether a type is served. Up to 1.23 istiod asks for
+// networking.istio.io/v1alpha3, later for v1, and answers have to repeat it. An
+// unknown version gets one empty answer, as all types that are not served: istiod
+// is not ready before every type was answered.
 func isServedType(typeURL string) bool {
 	version, ok := strings.CutPrefix(typeURL, "networking.istio.io/")
 	version, kind, _ := strings.Cut(version, "/")
@@ -338,18 +336,18 @@ func isServedType(typeURL string) bool {
 // isAnswered reports whether a type is answered at all.
 func isAnswered(typeURL string) bool { return !strings.HasSuffix(typeURL, meshConfig) }
 
-// excess returns what of a request is more than any istiod sends; nil: nothing.
+// excess returns which bound a request exceeds; nil: none.
 func (r request) excess() error {
 	if n := len(r.typeURL); n > maxTypeURL {
-		return fmt.Errorf("a type of %d bytes, and %d are the most", n, maxTypeURL)
+		return fmt.Errorf("a type of %d bytes, at most %d", n, maxTypeURL)
 	}
 	if n := proto.Size(r.node); n > maxNode {
-		return fmt.Errorf("a node of %d bytes, and %d are the most", n, maxNode)
+		return fmt.Errorf("a node of %d bytes, at most %d", n, maxNode)
 	}
 	return nil
 }
 
-// size returns what it takes to keep what a client says it has, in bytes.
+// size returns the bytes of what a client says it has.
 func (r request) size() int {
 	n := 0
 	for name, version := range r.known {

@@ -18,31 +18,31 @@ import (
 
 // Options tune a Target.
 type Options struct {
-	Owner    string        // as registry.Held.Owner has it: everything here is this owner's
+	Owner    string        // of everything here, as in registry.Held
 	VIPs     netip.Prefix  // the range of the codecs that write here; the zero value: none
-	Debounce time.Duration // how long followers of a first change are gathered before they are pushed; 0 is 50 ms
+	Debounce time.Duration // how long changes after a first one are gathered; 0 is 50 ms
 
-	// RevisionFilter leaves resources of another revision out for an istiod
-	// that names its own.
+	// RevisionFilter leaves out resources of other revisions for an istiod that
+	// reports its own.
 	RevisionFilter bool
 
-	// Keep says where what is served is kept for the next process, those with
-	// Has first; empty keeps nothing.
+	// Keep is where what is served is kept for the next process, those with Has
+	// first; empty: it is not kept.
 	Keep []Store
 
-	// Predecessor is the target that this one replaces. What that one held counts,
-	// once it ended, instead of what was kept; nil: there was none.
+	// Predecessor is the target that this one replaces, once it has ended. What it
+	// held counts instead of what was kept; nil: there was none.
 	Predecessor *Target
 
-	// Confirmed is called with the keys of a set, and where they are found, once an
+	// Confirmed is called with the keys of a set and their host addresses once an
 	// istiod confirmed it; may be nil.
 	Confirmed func(map[naming.ServiceKey]naming.HostAddress)
 
 	Observe func(Observation) // may be nil
 }
 
-// A Target holds the ServiceEntries that are served. It is safe for use by
-// many goroutines.
+// A Target holds the ServiceEntries that are served. It is safe for use by many
+// goroutines.
 type Target struct {
 	o      Options
 	keeper *keeper
@@ -52,14 +52,14 @@ type Target struct {
 	served          served
 	vips            vips
 	sourcesComplete bool
-	pushed          *snapshot     // what is served; nil before the first
+	pushed          *snapshot     // the served set; nil before the first
 	next            chan struct{} // closed once there is another
-	changed         time.Time     // since when pushed is not the newest; zero where it is
-	acked           *snapshot     // the newest that an istiod confirmed; nil before that
-	reported        *snapshot     // that Confirmed was called with
+	changed         time.Time     // since when pushed is not the newest; zero: it is
+	acked           *snapshot     // the newest that an istiod confirmed; nil: none
+	reported        *snapshot     // the last for which Confirmed was called
 	kick            chan struct{}
-	dirty           map[int]bool // buckets in which anything changed since they were kept
-	added           map[int]bool // those in which a host is new since the last push
+	dirty           map[int]bool // buckets that changed since they were kept
+	added           map[int]bool // buckets with a new host since the last push
 
 }
 
@@ -77,8 +77,7 @@ func NewTarget(o Options) *Target {
 	return t
 }
 
-// Groups implements registry.Target. The first call reads what was served
-// before.
+// Groups implements registry.Target. The first call reads what was served before.
 func (t *Target) Groups(ctx context.Context) ([]registry.Group, error) {
 	if err := t.keeper.load(ctx); err != nil {
 		return nil, err
@@ -103,7 +102,7 @@ func (t *Target) Read(_ context.Context, name registry.Group) ([]registry.Held, 
 	return out, nil
 }
 
-// Write implements registry.Target. What it changes is pushed soon.
+// Write implements registry.Target. The change is pushed soon.
 func (t *Target) Write(ctx context.Context, c registry.Change) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("write %s: %w", c.Group, err)
@@ -117,7 +116,7 @@ func (t *Target) Write(ctx context.Context, c registry.Change) error {
 	return err
 }
 
-// apply does all of a change or nothing.
+// apply applies all of a change or nothing.
 func (t *Target) apply(c registry.Change) error {
 	entries, err := t.with(c)
 	if err != nil {
@@ -129,7 +128,7 @@ func (t *Target) apply(c registry.Change) error {
 	return nil
 }
 
-// with returns the entries of a group as a change makes them, by key.
+// with returns the entries of a group after a change, sorted by key.
 func (t *Target) with(c registry.Change) ([]entry, error) {
 	var held []entry // which are never written again
 	t.mu.Lock()
@@ -158,8 +157,8 @@ func (t *Target) with(c registry.Change) ([]entry, error) {
 	return entries, nil
 }
 
-// conditions reports whether everything that the change replaces or deletes
-// is still as it was held, or already as it should be.
+// conditions returns registry.ErrConflict unless all that a change replaces or
+// deletes is still as it was held, or already as desired.
 func conditions(held []entry, c registry.Change) error {
 	of := func(key string) (value string, there bool) {
 		at, there := slices.BinarySearchFunc(held, key, func(e entry, key string) int { return strings.Compare(e.Key, key) })
@@ -184,8 +183,8 @@ func conditions(held []entry, c registry.Change) error {
 	return nil
 }
 
-// SourcesComplete notes that what the target holds is complete: from now on it
-// answers. It may be called again.
+// SourcesComplete has the target answer from now on, because what it holds is
+// complete. It may be called again.
 func (t *Target) SourcesComplete() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -203,7 +202,7 @@ func (t *Target) wake() {
 	}
 }
 
-// ErrSourcesIncomplete says that nothing is served yet.
+// ErrSourcesIncomplete is why nothing is served yet.
 var ErrSourcesIncomplete = errors.New("waits until every source has reported everything once")
 
 // Ready returns nil once istiods are answered.
@@ -216,7 +215,7 @@ func (t *Target) Ready() error {
 	return nil
 }
 
-// Observation is one thing a Target or a Server did, for metrics.
+// Observation is an event of a Target or a Server, for metrics.
 type Observation struct {
 	Kind    ObservationKind
 	Count   int           // of a push: resources
@@ -225,7 +224,7 @@ type Observation struct {
 	Err     error
 }
 
-// ObservationKind is what kind of thing an observation is of.
+// ObservationKind distinguishes observations.
 type ObservationKind string
 
 // The kinds of observations.
@@ -233,7 +232,7 @@ const (
 	ObservedPush      ObservationKind = "push"
 	ObservedNack      ObservationKind = "nack"
 	ObservedState     ObservationKind = "state"      // a record of what is served could not be read or written
-	ObservedNoAddress ObservationKind = "no-address" // every choice of a host within the range is taken
+	ObservedNoAddress ObservationKind = "no-address" // other hosts have all choices of a host
 	ObservedRefused   ObservationKind = "refused"    // a client
 	ObservedOpen      ObservationKind = "open"       // a stream
 	ObservedClosed    ObservationKind = "closed"
@@ -243,8 +242,8 @@ const (
 // A group is one ServiceEntry.
 type group struct {
 	bucket   int
-	entries  []entry   // by key
-	resource *resource // what they make; nil before the first and after the last of them
+	entries  []entry   // sorted by key
+	resource *resource // of the entries; nil if there are none
 }
 
 type entry struct {
@@ -254,15 +253,15 @@ type entry struct {
 
 func (e entry) compare(o entry) int { return strings.Compare(e.Key, o.Key) }
 
-// in returns an entry as others know it.
+// in returns an entry of a group in the form of package registry.
 func (e entry) in(name registry.Group) registry.Entry {
 	return registry.Entry{Group: name, Key: e.Key, Value: e.Value}
 }
 
-// set makes entries, which are by key, all that a group holds. Where they make no
-// resource the group is kept as it was. To read and encode them is nearly all there is to do
-// and needs no lock: nobody else changes the group meanwhile, as registry.Target
-// has it.
+// set replaces the entries of a group by others, which are sorted by key. If they
+// are invalid, the group is kept. They are parsed and encoded, which is most of
+// the work, without the lock: registry.Target lets nobody else change the group
+// meanwhile.
 func (t *Target) set(name registry.Group, entries []entry) error {
 	if len(entries) == 0 {
 		t.mu.Lock()
@@ -293,8 +292,7 @@ func (t *Target) set(name registry.Group, entries []entry) error {
 	return err
 }
 
-// group returns a group, which it makes where there is none. The caller holds
-// mu.
+// group returns a group, and creates it if there is none. The caller holds mu.
 func (t *Target) group(name registry.Group) *group {
 	g := t.groups[name]
 	if g == nil {
@@ -304,7 +302,7 @@ func (t *Target) group(name registry.Group) *group {
 	return g
 }
 
-// drop forgets a group and what was served of it. The caller holds mu.
+// drop deletes a group. The caller holds mu.
 func (t *Target) drop(name registry.Group) {
 	if g := t.groups[name]; g != nil {
 		t.served.replace(g, nil)
@@ -314,7 +312,7 @@ func (t *Target) drop(name registry.Group) {
 	}
 }
 
-// touch has what is held of a group pushed soon, and kept. The caller holds mu.
+// touch has a group pushed and kept. The caller holds mu.
 func (t *Target) touch(name registry.Group) {
 	t.dirty[bucketOf(name)] = true
 	if t.changed.IsZero() {
@@ -323,8 +321,8 @@ func (t *Target) touch(name registry.Group) {
 	t.wake()
 }
 
-// address returns the address of a group, none where it wants none or there is
-// none left.
+// address returns the address of a group; none if it asks for none or there is none
+// left.
 func (t *Target) address(name registry.Group, r spec) netip.Addr {
 	if r.VIP == "" || !t.o.VIPs.IsValid() {
 		return netip.Addr{}

@@ -11,19 +11,19 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/mesh/dataplane"
 )
 
-// A variant is a stream in one of the two variants of the protocol: an istiod
-// or a data plane may be asking. Each of its methods is used by one goroutine.
+// A variant is a stream in one of the two variants of the protocol, of an istiod or
+// a data plane. Each of its methods is used by one goroutine.
 type variant interface {
 	receive() (request, error)
 	send(a answer) (nothing bool, err error)
 
-	firstType() (typeURL string, err error) // reads the first request, which the others read again
+	firstType() (typeURL string, err error) // reads the first request, which receive and serve read again
 	serve(ctx context.Context, to *dataplane.Server, observe func(dataplane.Event)) error
-	slow() <-chan struct{} // ready once a client takes too long to read
+	slow() <-chan struct{} // ready once a client is too slow to read
 }
 
-// A grpcStream is a stream of gRPC whose first request may be read ahead. It
-// times how long the client takes to read an answer.
+// A grpcStream is a stream of gRPC whose first request may be read ahead. It limits
+// the time in which the client reads an answer.
 type grpcStream[Request, Response any] struct {
 	rpc[Request, Response]
 
@@ -70,7 +70,7 @@ func (s *grpcStream[Request, Response]) Send(r *Response) error {
 
 func (s *grpcStream[Request, Response]) slow() <-chan struct{} { return s.late }
 
-// sotw is the state of the world, which istiod speaks: each answer is the
+// sotw is the state-of-the-world variant, which istiod speaks: each answer is the
 // whole set.
 type sotw struct {
 	grpcStream[discovery.DiscoveryRequest, discovery.DiscoveryResponse]
@@ -139,7 +139,7 @@ func (d *delta) send(a answer) (nothing bool, err error) {
 	if !first {
 		had = a.before.versions()
 	}
-	a.to.known = nil // from now on it is in the set that was sent, which all clients share
+	a.to.known = nil // the set that was sent, which all clients share, replaces it
 	for _, r := range a.set.content {
 		if version, meant := next[r.name]; meant && had[r.name] != version {
 			res.Resources = append(res.Resources, &discovery.Resource{Name: r.name, Version: r.version, Resource: r.wire})

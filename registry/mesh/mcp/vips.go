@@ -16,8 +16,8 @@ import (
 // on. So an address that a host had to leave is nobody's while both are there.
 type vips struct {
 	within netip.Prefix
-	claims map[netip.Addr][]registry.Group // who wants an address, and those wanted before
-	choice map[registry.Group]int          // the one that a host has
+	claims map[netip.Addr][]registry.Group // the hosts that claim an address
+	choice map[registry.Group]int          // the number of the one that a host has
 	moved  map[registry.Group]struct{}     // hosts whose address changed since of returned it
 	gone   map[registry.Group]time.Time    // hosts that went, whose addresses are reserved, and since when
 }
@@ -29,7 +29,7 @@ func newVIPs(within netip.Prefix) vips {
 	}
 }
 
-// of returns the address of a host, none where its choices are exhausted.
+// of returns the address of a host, none if its choices are exhausted.
 func (v *vips) of(host registry.Group) netip.Addr {
 	delete(v.moved, host)
 	return serviceentry.VIP(v.within, host.Name, v.choice[host])
@@ -43,7 +43,7 @@ func (v *vips) add(host registry.Group) {
 	}
 }
 
-// claim gives a host its n-th choice, or a later one where others want that.
+// claim gives a host its n-th choice, or a later one if others claim that.
 func (v *vips) claim(host registry.Group, n int) {
 	v.choice[host] = n
 	v.moved[host] = struct{}{}
@@ -61,7 +61,7 @@ func (v *vips) claim(host registry.Group, n int) {
 	}
 }
 
-// remove forgets a host.
+// remove removes a host.
 func (v *vips) remove(host registry.Group) {
 	if _, there := v.choice[host]; there {
 		v.release(host, 0)
@@ -70,8 +70,8 @@ func (v *vips) remove(host registry.Group) {
 	}
 }
 
-// release takes back the claims of a host from its n-th choice on. Whoever is
-// left alone with one of them has it.
+// release removes the claims of a host from its n-th choice on. A host that is the
+// only one left to claim an address gets it.
 func (v *vips) release(host registry.Group, n int) {
 	for ; n <= v.choice[host]; n++ {
 		at := serviceentry.VIP(v.within, host.Name, n)
@@ -91,11 +91,11 @@ func (v *vips) release(host registry.Group, n int) {
 	}
 }
 
-// reservedFor is how long the addresses of a host that is gone are kept from
-// others: whoever resolved one may hold it that long.
+// reservedFor is how long the addresses of a host that is gone are kept from others:
+// clients may cache what they resolved that long.
 const reservedFor = time.Hour
 
-// reserve keeps the addresses of a host that is gone from others for a while.
+// reserve keeps the addresses of a host that is gone from others.
 func (v *vips) reserve(host registry.Group, since time.Time) {
 	if _, had := v.choice[host]; had {
 		v.gone[host] = since
