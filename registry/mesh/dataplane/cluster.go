@@ -27,7 +27,7 @@ const (
 	httpOptions    = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 )
 
-// overADS says that a resource is to be asked for on the same stream.
+// overADS refers to a resource of the same stream.
 func overADS() *corev3.ConfigSource {
 	return &corev3.ConfigSource{
 		ResourceApiVersion:    corev3.ApiVersion_V3,
@@ -59,11 +59,11 @@ func cluster(name string, port *networking.ServicePort) *clusterv3.Cluster {
 	return c
 }
 
-// pack wraps a message of which nothing can be invalid.
+// pack wraps a message that is always valid.
 func pack(m proto.Message) *anypb.Any {
 	value, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
 	if err != nil {
-		panic(err) // of text that is UTF-8, as it was decoded from JSON or a message
+		panic(err) // its text is UTF-8, as it was decoded from JSON or a message
 	}
 	return &anypb.Any{TypeUrl: "type.googleapis.com/" + string(proto.MessageName(m)), Value: value}
 }
@@ -73,7 +73,7 @@ func ofSubset(endpoints []*networking.WorkloadEntry, s *networking.Subset) []*ne
 	return slices.DeleteFunc(slices.Clone(endpoints), func(e *networking.WorkloadEntry) bool { return !holds(e.GetLabels(), s.GetLabels()) })
 }
 
-// holds reports whether labels have all of some others.
+// holds reports whether labels have all of the others.
 func holds(labels, others map[string]string) bool {
 	for k, v := range others {
 		if have, ok := labels[k]; !ok || have != v {
@@ -83,17 +83,16 @@ func holds(labels, others map[string]string) bool {
 	return true
 }
 
-// A share is the endpoints of one locality that have the same weight.
+// A share is the endpoints of a locality that have the same weight.
 type share struct {
 	locality string
 	weight   uint32
 }
 
-// assignment returns the endpoints of a cluster by locality. gRPC balances
-// between localities by weight and within one evenly, so that endpoints of
-// different weights are put in localities of their own. Envoy goes by the
-// weights of the endpoints. For a client's locality they have priorities: the
-// nearer the higher.
+// assignment returns the endpoints of a cluster by locality. gRPC balances between
+// localities by weight and within one evenly, so endpoints of different weights
+// are in different localities. Envoy uses the weights of the endpoints. For a
+// client's locality near endpoints have higher priorities.
 func assignment(name string, port *networking.ServicePort, endpoints []*networking.WorkloadEntry, client string) *endpointv3.ClusterLoadAssignment {
 	shares := make(map[share][]*endpointv3.LbEndpoint)
 	weights := make(map[string]int) // how many shares a locality has
@@ -130,9 +129,8 @@ func assignment(name string, port *networking.ServicePort, endpoints []*networki
 	return out
 }
 
-// distance returns how far a locality is from a client's: 0 is the same zone and
-// what is below it, and each part that differs one more. All are near to a client
-// that is nowhere.
+// distance returns how far a locality is from a client's: 0 is the same, 1 the same
+// zone, 2 the same region. It is 0 for a client without a locality.
 func distance(client, locality string) int {
 	if client == "" {
 		return 0
@@ -140,17 +138,17 @@ func distance(client, locality string) int {
 	a, b := localityOf(client), localityOf(locality)
 	switch {
 	case a.GetRegion() != b.GetRegion():
-		return 3 //nolint:mnd // region, zone and what is below it
+		return 3 //nolint:mnd // region, zone and sub-zone differ
 	case a.GetZone() != b.GetZone():
-		return 2 //nolint:mnd // zone and what is below it
+		return 2 //nolint:mnd // zone and sub-zone differ
 	case a.GetSubZone() != b.GetSubZone():
 		return 1
 	}
 	return 0
 }
 
-// nearest returns the part of a client's locality that any endpoint shares with
-// it: for all clients with the same one the endpoints are as far.
+// nearest returns the part of a client's locality that it shares with any endpoint.
+// Distances are the same for all clients with the same part.
 func nearest(client string, endpoints []*networking.WorkloadEntry) string {
 	const parts = 3
 	least := parts
@@ -161,9 +159,9 @@ func nearest(client string, endpoints []*networking.WorkloadEntry) string {
 	return strings.Join(split[:min(parts-least, len(split))], "/")
 }
 
-// scale returns what to divide weights by, so that their sum fits 32 bits.
+// scale returns the divisor by which the sum of the weights fits into 32 bits.
 func scale(shares map[share][]*endpointv3.LbEndpoint) uint64 {
-	const room = math.MaxUint32 / 2 // those that become 0 count 1
+	const room = math.MaxUint32 / 2 // weights that would be 0 are 1
 	var sum uint64
 	for s, endpoints := range shares {
 		sum += uint64(s.weight) * uint64(len(endpoints))
@@ -176,8 +174,8 @@ func localityOf(s string) *corev3.Locality {
 	return &corev3.Locality{Region: parts[0], Zone: parts[1], SubZone: parts[2]}
 }
 
-// lbEndpoint returns an endpoint without a health, as istiod does: what is not
-// healthy is not served.
+// lbEndpoint returns an endpoint without a health, as istiod does: unhealthy ones are
+// not served.
 func lbEndpoint(e *networking.WorkloadEntry, port *networking.ServicePort, weight uint32) *endpointv3.LbEndpoint {
 	number := cmp.Or(e.GetPorts()[port.GetName()], port.GetTargetPort(), port.GetNumber())
 	return &endpointv3.LbEndpoint{
@@ -192,18 +190,18 @@ func socket(address string, port uint32) *corev3.Address {
 	}}}
 }
 
-// A generated is one resource that follows from one entry.
-type generated struct {
+// A generatedResource follows from one entry.
+type generatedResource struct {
 	url, name  string
 	byNameOnly bool
 	message    func() proto.Message
-	localities *localities // nil: it is the same for all
+	localities *localities // nil: it is the same for all clients
 }
 
-// resources returns all that follows from an entry by itself: clusters and
-// endpoints, and for gRPC what it asks for by name.
-func resources(e Entry, rules Rules) []generated {
-	var out []generated
+// resources returns what follows from one entry: clusters and endpoints, and what
+// gRPC asks for by name.
+func resources(e Entry, rules Rules) []generatedResource {
+	var out []generatedResource
 	for _, host := range e.Spec.GetHosts() {
 		for _, p := range e.Spec.GetPorts() {
 			number := p.GetNumber()
@@ -213,8 +211,8 @@ func resources(e Entry, rules Rules) []generated {
 			}
 			if isHTTP(p) {
 				out = append(out,
-					generated{resource.ListenerType, listenerName(host, number), true, func() proto.Message { return apiListener(host, number) }, nil},
-					generated{resource.RouteType, clusterName(host, number, ""), true, func() proto.Message { return routeConfiguration(host, number, rules) }, nil})
+					generatedResource{resource.ListenerType, listenerName(host, number), true, func() proto.Message { return apiListener(host, number) }, nil},
+					generatedResource{resource.RouteType, clusterName(host, number, ""), true, func() proto.Message { return routeConfiguration(host, number, rules) }, nil})
 			}
 		}
 	}
@@ -222,26 +220,26 @@ func resources(e Entry, rules Rules) []generated {
 }
 
 // clustersOf returns the cluster of a port, or of a subset, and its endpoints.
-func clustersOf(host string, p *networking.ServicePort, subset string, endpoints []*networking.WorkloadEntry, rules Rules) []generated {
+func clustersOf(host string, p *networking.ServicePort, subset string, endpoints []*networking.WorkloadEntry, rules Rules) []generatedResource {
 	name := clusterName(host, p.GetNumber(), subset)
 	var near *localities
 	if rules.near[host] {
 		near = &localities{name: name, port: p, endpoints: endpoints, made: make(map[string]*anypb.Any)}
 	}
-	return []generated{
+	return []generatedResource{
 		{resource.ClusterType, name, false, func() proto.Message { return cluster(name, p) }, nil},
 		{resource.EndpointType, name, false, func() proto.Message { return assignment(name, p, endpoints, "") }, near},
 	}
 }
 
-// localities are the endpoints of a cluster for clients that prefer near ones.
+// localities is the endpoints of a cluster for clients that prefer near ones.
 type localities struct {
 	name      string
 	port      *networking.ServicePort
 	endpoints []*networking.WorkloadEntry
 
 	mu   sync.Mutex
-	made map[string]*anypb.Any // by what a client's locality shares with any of them
+	made map[string]*anypb.Any // by the result of nearest
 }
 
 // of returns the endpoints for a client's locality.

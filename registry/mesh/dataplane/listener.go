@@ -21,7 +21,7 @@ func joinHostPort(address string, port uint32) string {
 	return net.JoinHostPort(address, strconv.FormatUint(uint64(port), 10))
 }
 
-// apiListener returns what gRPC asks for as xds:///host:port.
+// apiListener returns the listener that gRPC asks for as xds:///host:port.
 func apiListener(host string, port uint32) *listenerv3.Listener {
 	return &listenerv3.Listener{
 		Name:        listenerName(host, port),
@@ -29,7 +29,7 @@ func apiListener(host string, port uint32) *listenerv3.Listener {
 	}
 }
 
-// connectionManager returns the filter of HTTP whose routes have a name.
+// connectionManager returns the filter of HTTP with the routes of a name.
 func connectionManager(prefix, routes string) *anypb.Any {
 	return pack(&hcmv3.HttpConnectionManager{
 		StatPrefix:     prefix,
@@ -41,8 +41,8 @@ func connectionManager(prefix, routes string) *anypb.Any {
 	})
 }
 
-// A port is what is found at one port: hosts of HTTP by their names, all others
-// by their addresses.
+// A port is the hosts of a port number: those of HTTP are found by name, the others
+// by address.
 type port struct {
 	number uint32
 	hosts  []portHost // by name
@@ -62,7 +62,7 @@ func listenerOf(number uint32, vips netip.Prefix) string {
 	return anyAddress(vips) + "_" + routesOf(number)
 }
 
-// anyAddress stands for all addresses of a machine.
+// anyAddress returns the address that means all of a machine.
 func anyAddress(vips netip.Prefix) string {
 	if vips.IsValid() && vips.Addr().Is6() {
 		return "::"
@@ -70,9 +70,9 @@ func anyAddress(vips netip.Prefix) string {
 	return "0.0.0.0"
 }
 
-// listener returns what an Envoy listens with at the port. It takes calls to
-// virtual addresses, wherever these are redirected from, and for HTTP to its own
-// machine: from elsewhere nobody is to reach services through it.
+// listener returns the listener of an Envoy at the port. It accepts calls to virtual
+// addresses and, of HTTP, calls within its machine: others are not to reach
+// services through it.
 func (p port) listener(vips netip.Prefix) *listenerv3.Listener {
 	l := &listenerv3.Listener{
 		Name:             listenerOf(p.number, vips),
@@ -112,8 +112,7 @@ func chain(name string, ranges []*corev3.CidrRange, filter string, config *anypb
 	}
 }
 
-// prefixes returns what of the addresses of a service a connection can be reported
-// by.
+// prefixes returns the addresses and prefixes of a service.
 func prefixes(addresses []string) []*corev3.CidrRange {
 	var all []netip.Prefix
 	for _, text := range addresses {
@@ -134,8 +133,7 @@ func ranges(all []netip.Prefix) []*corev3.CidrRange {
 	return out
 }
 
-// routes returns the routes of all hosts of HTTP at the port; nil: there are
-// none.
+// routes returns the routes of all hosts of HTTP at the port, nil if there are none.
 func (p port) routes(rules Rules) *routev3.RouteConfiguration {
 	c := &routev3.RouteConfiguration{Name: routesOf(p.number), ValidateClusters: wrapperspb.Bool(false)}
 	for _, h := range p.hosts {
@@ -174,9 +172,9 @@ func virtualHost(host string, port uint32, addresses []string, rules Rules) *rou
 	return h
 }
 
-// action returns a way to clusters that are yet to be named. Envoy's own timeout
-// is 15 s; the calls of RPC frameworks have one of theirs. What no endpoint took
-// is tried again.
+// action returns a route action without a cluster. It has no timeout: Envoy's default
+// is 15 s, but RPC frameworks have their own. Calls that no endpoint accepted are
+// retried.
 func action() *routev3.RouteAction {
 	const retries = 2 // istio's
 	return &routev3.RouteAction{

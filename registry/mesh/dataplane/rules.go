@@ -18,8 +18,8 @@ import (
 	"github.com/xds-bridge/xds-bridge/naming"
 )
 
-// Rules say how calls to a host are divided. The zero value has none: every
-// call may go to any endpoint.
+// Rules divide the calls to a host among its endpoints. By the zero value every call
+// may go to any endpoint.
 type Rules struct {
 	subsets map[string][]*networking.Subset
 	near    map[string]bool // hosts whose near endpoints are preferred
@@ -29,14 +29,13 @@ type Rules struct {
 // A rule is a route of a VirtualService.
 type rule struct {
 	name    string
-	matches []*routev3.RouteMatch // of which one is enough
+	matches []*routev3.RouteMatch // any of them
 	to      []*networking.HTTPRouteDestination
 }
 
-// NewRules reads Istio's own rules. Of a DestinationRule the subsets count, and
-// whether near endpoints are preferred; of a VirtualService routes of HTTP by path, method and headers to weighted
-// destinations. The error names everything else, so that nobody takes it for
-// followed.
+// NewRules reads Istio's own rules. Of a DestinationRule it follows subsets and
+// whether near endpoints are preferred; of a VirtualService the routes of HTTP by
+// path, method and headers to weighted destinations. The error names all else.
 func NewRules(destinations []*networking.DestinationRule, services []*networking.VirtualService) (Rules, error) {
 	r := Rules{subsets: make(map[string][]*networking.Subset), near: make(map[string]bool), routes: make(map[string][]rule)}
 	var problems []error
@@ -64,7 +63,7 @@ func NewRules(destinations []*networking.DestinationRule, services []*networking
 	return r, errors.Join(problems...)
 }
 
-// preferNear is the one policy that is followed.
+// preferNear returns the one policy that is followed.
 func preferNear() *networking.TrafficPolicy {
 	return &networking.TrafficPolicy{LoadBalancer: &networking.LoadBalancerSettings{
 		LocalityLbSetting: &networking.LocalityLoadBalancerSetting{Enabled: wrapperspb.Bool(true)},
@@ -133,7 +132,7 @@ func matchOf(m *networking.HTTPMatchRequest) (*routev3.RouteMatch, error) {
 	return out, nil
 }
 
-// pathOf returns a condition on the path; without a text all fulfil it.
+// pathOf returns a condition on the path; nil: every path fulfils it.
 func pathOf(m *networking.StringMatch) *routev3.RouteMatch {
 	switch u := m.GetMatchType().(type) {
 	case *networking.StringMatch_Exact:
@@ -147,7 +146,7 @@ func pathOf(m *networking.StringMatch) *routev3.RouteMatch {
 	}
 }
 
-// headerOf returns a condition on a header; without a text it has to be there.
+// headerOf returns a condition on a header; nil: it has to be there.
 func headerOf(name string, m *networking.StringMatch) *routev3.HeaderMatcher {
 	text := &matcherv3.StringMatcher{}
 	switch s := m.GetMatchType().(type) {
@@ -175,7 +174,7 @@ func (r Rules) of(host string, port uint32) []*routev3.Route {
 	return out
 }
 
-// weighted returns the way to destinations by their weights.
+// weighted returns a route action to destinations by their weights.
 func weighted(destinations []*networking.HTTPRouteDestination, port uint32) *routev3.RouteAction {
 	a := action()
 	name := func(d *networking.HTTPRouteDestination) string {
@@ -195,8 +194,8 @@ func weighted(destinations []*networking.HTTPRouteDestination, port uint32) *rou
 	return a
 }
 
-// ParseRules reads DestinationRules and VirtualServices as Kubernetes has them,
-// each a JSON document.
+// ParseRules reads DestinationRules and VirtualServices of Kubernetes, each a JSON
+// document.
 func ParseRules(documents [][]byte) (Rules, error) {
 	var (
 		problems     []error

@@ -21,7 +21,7 @@ import (
 
 // Options tune a Server.
 type Options struct {
-	VIPs  netip.Prefix // that addresses of entries are taken from; the zero value: there are none
+	VIPs  netip.Prefix // the range of the addresses of entries; the zero value: none
 	Rules Rules
 }
 
@@ -31,34 +31,34 @@ type Server struct {
 	store *store
 	names atomic.Int64 // bytes of what all streams ask for
 
-	mu      sync.Mutex
-	entries map[string]Entry // without their endpoints
-	ports   map[uint32]*portEntries
-	leaving map[leaving]int // clusters and endpoints that are about to go, by the number of the change
-	changes int
+	mu       sync.Mutex
+	entries  map[string]Entry // without their endpoints
+	ports    map[uint32]*portEntries
+	draining map[drainKey]int // clusters and endpoints to be removed, with the number of the change
+	changes  int
 }
 
-// portEntries are the entries that have a port.
+// portEntries is the entries that have a port.
 type portEntries struct {
 	names      map[string]struct{}
-	namespaces []string // that see others than all do
+	namespaces []string // that see other entries than the rest; empty: the rest
 }
 
-type leaving struct {
+type drainKey struct {
 	url string
 	key key
 }
 
-// NewServer returns a server that answers nothing before its first Update.
+// NewServer returns a server that does not answer before its first Update.
 func NewServer(o Options) *Server {
 	return &Server{
 		o: o, store: newStore(),
-		entries: make(map[string]Entry), ports: make(map[uint32]*portEntries), leaving: make(map[leaving]int),
+		entries: make(map[string]Entry), ports: make(map[uint32]*portEntries), draining: make(map[drainKey]int),
 	}
 }
 
-// Update takes in entries that are new or changed, and the names of those that
-// are gone. The streams send it without anybody waiting for them.
+// Update replaces new and changed entries, and removes others by name. It does not
+// wait for the streams.
 func (s *Server) Update(put []Entry, remove []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -78,17 +78,16 @@ func (s *Server) Update(put []Entry, remove []string) {
 	s.store.apply(c.updates)
 }
 
-// drainFor is how long clusters and endpoints outlive the routes to them, until
-// every data plane has the new ones.
+// drainFor is how long clusters and endpoints outlive the routes to them. In that
+// time every data plane receives the new routes.
 const drainFor = 10 * time.Second
 
-// drain has clusters and endpoints go later than what refers to them. The
-// caller holds mu.
+// drain delays the removal of clusters and endpoints. The caller holds mu.
 func (s *Server) drain(all updates) {
 	later := newUpdates()
 	for _, url := range []string{resource.ClusterType, resource.EndpointType} {
 		for k := range all[url].put {
-			delete(s.leaving, leaving{url, k})
+			delete(s.draining, drainKey{url, k})
 		}
 		later[url].remove, all[url].remove = all[url].remove, nil
 	}
@@ -99,30 +98,30 @@ func (s *Server) drain(all updates) {
 	number := s.changes
 	for url, u := range later {
 		for k := range u.remove {
-			s.leaving[leaving{url, k}] = number
+			s.draining[drainKey{url, k}] = number
 		}
 	}
 	time.AfterFunc(drainFor, func() { s.drained(later, number) })
 }
 
-// drained has go what was about to with a change, and did not come back.
+// drained removes what was to go with a change, and did not return meanwhile.
 func (s *Server) drained(all updates, number int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for url, u := range all {
-		maps.DeleteFunc(u.remove, func(k key, _ struct{}) bool { return s.leaving[leaving{url, k}] != number })
+		maps.DeleteFunc(u.remove, func(k key, _ struct{}) bool { return s.draining[drainKey{url, k}] != number })
 		for k := range u.remove {
-			delete(s.leaving, leaving{url, k})
+			delete(s.draining, drainKey{url, k})
 		}
 	}
 	s.store.apply(all)
 }
 
-// A change gathers what follows from changed entries.
+// A change collects the updates that follow from changed entries.
 type change struct {
 	server  *Server
 	updates updates
-	ports   map[uint32]struct{} // whose hosts are others
+	ports   map[uint32]struct{} // whose hosts changed
 }
 
 func (c *change) remove(e Entry) {
@@ -138,20 +137,20 @@ func (c *change) remove(e Entry) {
 
 func (c *change) put(e Entry) {
 	old, had := c.server.entries[e.Name]
-	isLike := had && e.isLike(old)
-	if had && !isLike {
+	sameHead := had && e.sameHead(old)
+	if had && !sameHead {
 		c.remove(old)
 	}
 	c.server.entries[e.Name] = e.head()
 	for _, r := range resources(e, c.server.o.Rules) {
-		if isLike && r.url != resource.EndpointType {
-			continue // as it was
+		if sameHead && r.url != resource.EndpointType {
+			continue // unchanged
 		}
-		next := newStored(r.name, pack(r.message()))
+		next := newStoredResource(r.name, pack(r.message()))
 		next.exportTo, next.byNameOnly, next.localities = e.exportTo(), r.byNameOnly, r.localities
 		c.updates.put(r.url, next)
 	}
-	if isLike {
+	if sameHead {
 		return
 	}
 	for _, p := range e.Spec.GetPorts() {
@@ -165,8 +164,8 @@ func (c *change) put(e Entry) {
 	}
 }
 
-// port gathers what an Envoy gets of a port: for the namespaces that entries
-// are exported to by name each its own.
+// port collects the listener and routes of a port, with separate ones for each
+// namespace that an entry is exported to by name.
 func (c *change) port(number uint32) {
 	of := c.server.ports[number]
 	before := of.namespaces
@@ -200,13 +199,13 @@ func (c *change) port(number uint32) {
 }
 
 func (c *change) putFor(namespace, url, name string, m proto.Message) {
-	r := newStored(name, pack(m))
+	r := newStoredResource(name, pack(m))
 	r.namespace = namespace
 	c.updates.put(url, r)
 }
 
-// portOf returns the hosts of a port that a namespace sees; empty: one that no
-// entry names.
+// portOf returns the hosts of a port that a namespace sees; empty: a namespace that
+// no entry names.
 func portOf(number uint32, entries []Entry, namespace string) port {
 	p := port{number: number}
 	seen := make(map[string]bool)
@@ -222,7 +221,7 @@ func portOf(number uint32, entries []Entry, namespace string) port {
 			seen[host] = true
 			h := portHost{name: host, http: isHTTP(e.Spec.GetPorts()[i])}
 			for _, a := range e.Spec.GetAddresses() {
-				if !seen[a] { // of two hosts the second is not found by it
+				if !seen[a] { // the first host with an address is found by it
 					seen[a] = true
 					h.addresses = append(h.addresses, a)
 				}
@@ -233,13 +232,13 @@ func portOf(number uint32, entries []Entry, namespace string) port {
 	return p
 }
 
-// Entry is one ServiceEntry as it is served to istiod.
+// An Entry is a ServiceEntry as it is served to istiod.
 type Entry struct {
 	Name string // namespace/name
 	Spec *networking.ServiceEntry
 }
 
-// Decode reads an entry from the form that istiod gets.
+// Decode reads an entry as istiod receives it.
 func Decode(wire *anypb.Any) (Entry, error) {
 	var (
 		outer mcpv1.Resource
@@ -255,7 +254,7 @@ func Decode(wire *anypb.Any) (Entry, error) {
 	return e, nil
 }
 
-// head returns the entry without its endpoints, which are nearly all of it.
+// head returns the entry without its endpoints, which are most of it.
 func (e Entry) head() Entry {
 	return Entry{e.Name, &networking.ServiceEntry{
 		Hosts: e.Spec.GetHosts(), Addresses: e.Spec.GetAddresses(), Ports: e.Spec.GetPorts(), ExportTo: e.Spec.GetExportTo(),
@@ -267,7 +266,7 @@ func (e Entry) namespace() string {
 	return namespace
 }
 
-// exportTo returns the namespaces that the entry is visible in; nil: in all.
+// exportTo returns the namespaces in which the entry is visible; nil: all.
 func (e Entry) exportTo() []string {
 	to := slices.Clone(e.Spec.GetExportTo())
 	if len(to) == 0 || slices.Contains(to, "*") {
@@ -281,30 +280,29 @@ func (e Entry) exportTo() []string {
 	return to
 }
 
-// isVisible reports whether what is exported to some namespaces is visible in
-// one.
+// isVisible reports whether an entry with that exportTo is visible in a namespace.
 func isVisible(exportTo []string, namespace string) bool {
 	return exportTo == nil || slices.Contains(exportTo, namespace)
 }
 
-// isLike reports whether two entries differ in their endpoints alone.
-func (e Entry) isLike(o Entry) bool {
+// sameHead reports whether two entries differ in their endpoints alone.
+func (e Entry) sameHead(o Entry) bool {
 	a, b := e.Spec, o.Spec
 	return e.Name == o.Name && slices.Equal(a.GetHosts(), b.GetHosts()) && slices.Equal(a.GetAddresses(), b.GetAddresses()) &&
 		slices.Equal(a.GetExportTo(), b.GetExportTo()) &&
 		slices.EqualFunc(a.GetPorts(), b.GetPorts(), func(p, q *networking.ServicePort) bool { return proto.Equal(p, q) })
 }
 
-// listenerName is what gRPC asks for as xds:///host:port.
+// listenerName returns what gRPC asks for as xds:///host:port.
 func listenerName(host string, port uint32) string { return fmt.Sprintf("%s:%d", host, port) }
 
-// clusterName is istio's name of a cluster.
+// clusterName returns istio's name of a cluster.
 func clusterName(host string, port uint32, subset string) string {
 	return naming.Cluster{Direction: naming.Outbound, Port: uint16(port), Subset: subset, Host: host}.String() //nolint:gosec // of so many bits
 }
 
-// isHTTP reports whether a port speaks a protocol that is routed by host, and
-// isHTTP2 whether that is HTTP/2.
+// isHTTP reports whether calls to a port are routed by host, and isHTTP2 whether it
+// speaks HTTP/2.
 func isHTTP(p *networking.ServicePort) bool {
 	switch strings.ToUpper(p.GetProtocol()) {
 	case "HTTP", "HTTP2", "GRPC", "GRPC-WEB":

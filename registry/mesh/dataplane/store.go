@@ -15,80 +15,79 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// A key identifies a resource of a type. What data planes of one namespace get
-// in place of the others' has the namespace.
+// A key identifies a resource of a type. It has a namespace if data planes of that
+// namespace get the resource in place of the one for all.
 type key struct{ name, namespace string }
 
-// Of a resource the store holds what is sent, encoded once for all streams. It
-// is not written again: a change makes another.
-type stored struct {
+// A storedResource is a resource in wire format, encoded once for all streams. It is
+// never written again: a change replaces it.
+type storedResource struct {
 	key
-	exportTo   []string   // namespaces that it is visible in; nil: all
-	before     [][]string // what exportTo was earlier
-	byNameOnly bool       // it is no part of a wildcard
+	exportTo   []string   // namespaces in which it is visible; nil: all
+	before     [][]string // earlier values of exportTo
+	byNameOnly bool       // it is not part of a wildcard
 	revision   uint64     // of the store
-	created    uint64     // the revision in which it came
+	created    uint64     // the revision in which it was new
 	version    string     // a hash of the content
 	sum        uint64     // the same as a number
 	wire       *anypb.Any
-	delta      *discovery.Resource // the same in the incremental form; nil: it is gone
-	localities *localities         // that have others of their own; nil: none
+	delta      *discovery.Resource // in the incremental form; nil: it is gone
+	localities *localities         // nil: it is the same for all clients
 }
 
-// A typed is the resources of one type.
-type typed struct {
+// A typeState is the resources of one type.
+type typeState struct {
 	url       string
-	resources map[key]*stored
-	changes   []*stored // by revision; those that another replaced are skipped
-	removed   int       // of the resources, how many are gone
-	came      uint64    // revision in which one came last
-	compacted uint64    // revision up to which removed ones were forgotten
-	sum       uint64    // of all sums
-	count     int       // of those that are there
+	resources map[key]*storedResource
+	changes   []*storedResource // by revision; replaced ones are skipped
+	removed   int               // resources that are gone
+	came      uint64            // last revision with a new resource
+	compacted uint64            // revision up to which removed ones were forgotten
+	sum       uint64            // of all sums
+	count     int               // resources that are not gone
 }
 
-// sendingOrder has the types in the order in which they are sent: what is
-// referred to first.
+// sendingOrder returns the types in the order in which they are sent: referenced ones
+// first.
 func sendingOrder() []string {
 	return []string{resource.ClusterType, resource.EndpointType, resource.ListenerType, resource.RouteType}
 }
 
-// A store holds the resources of all types. Each change of it is a revision, so
-// that a stream needs to know no more than up to which one it was sent
-// everything.
+// A store holds the resources of all types. Each change is a revision: of a stream
+// only the revision is kept up to which it was sent everything.
 type store struct {
 	mu       sync.RWMutex
-	revision uint64 // 0: nothing is to be answered yet
-	types    map[string]*typed
+	revision uint64 // 0: nothing is answered yet
+	types    map[string]*typeState
 	views    map[*view]struct{}
 }
 
 func newStore() *store {
-	s := &store{types: make(map[string]*typed), views: make(map[*view]struct{})}
+	s := &store{types: make(map[string]*typeState), views: make(map[*view]struct{})}
 	for _, url := range sendingOrder() {
-		s.types[url] = &typed{url: url, resources: make(map[key]*stored)}
+		s.types[url] = &typeState{url: url, resources: make(map[key]*storedResource)}
 	}
 	return s
 }
 
-// An update is what changes in one type. No key is in both.
+// An update is the changes of one type. No key is in both maps.
 type update struct {
-	put    map[key]*stored
+	put    map[key]*storedResource
 	remove map[key]struct{}
 }
 
-// An updates is what changes, by type.
+// updates is the changes by type.
 type updates map[string]*update
 
 func newUpdates() updates {
 	u := make(updates)
 	for _, url := range sendingOrder() {
-		u[url] = &update{put: make(map[key]*stored), remove: make(map[key]struct{})}
+		u[url] = &update{put: make(map[key]*storedResource), remove: make(map[key]struct{})}
 	}
 	return u
 }
 
-func (u updates) put(url string, r *stored) {
+func (u updates) put(url string, r *storedResource) {
 	u[url].put[r.key] = r
 	delete(u[url].remove, r.key)
 }
@@ -102,8 +101,7 @@ func compareKeys(a, b key) int {
 	return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(a.namespace, b.namespace))
 }
 
-// apply makes updates the next revision and wakes the streams, in the order in
-// which what they are sent refers to each other.
+// apply makes updates the next revision and wakes the streams.
 func (s *store) apply(all updates) {
 	s.mu.Lock()
 	s.revision++
@@ -120,18 +118,18 @@ func (s *store) apply(all updates) {
 	}
 }
 
-func (t *typed) apply(u *update, revision uint64) {
+func (t *typeState) apply(u *update, revision uint64) {
 	for _, k := range slices.SortedFunc(maps.Keys(u.put), compareKeys) {
 		r, old := u.put[k], t.resources[k]
 		if r.created = revision; old != nil {
 			if old.wire != nil && old.version == r.version && isSame(old.exportTo, r.exportTo) {
 				continue
 			}
-			r.before = old.visible(r.exportTo)
+			r.before = old.earlier(r.exportTo)
 			if old.wire != nil {
 				r.created = old.created
 			}
-			t.forget(old)
+			t.uncount(old)
 		}
 		if r.created == revision {
 			t.came = revision
@@ -145,15 +143,15 @@ func (t *typed) apply(u *update, revision uint64) {
 		if old == nil || old.wire == nil {
 			continue
 		}
-		t.forget(old)
+		t.uncount(old)
 		t.removed++
-		t.record(&stored{key: k, exportTo: []string{}, before: old.visible([]string{}), byNameOnly: old.byNameOnly}, revision)
+		t.record(&storedResource{key: k, exportTo: []string{}, before: old.earlier([]string{}), byNameOnly: old.byNameOnly}, revision)
 	}
 	t.compact()
 }
 
-// visible returns what exportTo was by the time that it becomes another.
-func (r *stored) visible(next []string) [][]string {
+// earlier returns the earlier values of exportTo once it is replaced by next.
+func (r *storedResource) earlier(next []string) [][]string {
 	if isSame(r.exportTo, next) || slices.ContainsFunc(r.before, func(b []string) bool { return isSame(b, r.exportTo) }) {
 		return r.before
 	}
@@ -162,8 +160,8 @@ func (r *stored) visible(next []string) [][]string {
 
 func isSame(a, b []string) bool { return (a == nil) == (b == nil) && slices.Equal(a, b) }
 
-// forget takes out a resource that another replaces.
-func (t *typed) forget(old *stored) {
+// uncount uncounts a resource that is replaced.
+func (t *typeState) uncount(old *storedResource) {
 	if old.wire == nil {
 		t.removed--
 		return
@@ -172,28 +170,27 @@ func (t *typed) forget(old *stored) {
 	t.count--
 }
 
-func (t *typed) record(r *stored, revision uint64) {
+func (t *typeState) record(r *storedResource, revision uint64) {
 	r.revision = revision
 	t.resources[r.key] = r
 	t.changes = append(t.changes, r)
 }
 
-// maxRemoved is how many resources that are gone are remembered. A stream that
-// confirmed nothing meanwhile has to start again.
+// maxRemoved bounds the resources that are gone. A stream that confirmed nothing
+// while more of them went has to start again.
 const maxRemoved = 10_000
 
-// compact drops changes that others replaced, and resources that are gone for
-// so many changes that no stream waits for them.
-func (t *typed) compact() {
+// compact drops replaced changes, and the oldest resources that are gone.
+func (t *typeState) compact() {
 	const slack = 1024
 	if len(t.changes) <= 2*len(t.resources)+slack && t.removed <= maxRemoved {
 		return
 	}
 	drop := 0
 	if t.removed > maxRemoved {
-		drop = t.removed / 2 //nolint:mnd // half of them, so that it is not done each time
+		drop = t.removed / 2 //nolint:mnd // half of them, to do it seldom
 	}
-	t.changes = slices.DeleteFunc(t.changes, func(r *stored) bool {
+	t.changes = slices.DeleteFunc(t.changes, func(r *storedResource) bool {
 		if t.resources[r.key] != r {
 			return true
 		}
@@ -208,11 +205,11 @@ func (t *typed) compact() {
 	})
 }
 
-// since returns what changed after a revision, each resource once, the earliest
-// change first.
-func (t *typed) since(revision uint64) func(yield func(*stored) bool) {
-	return func(yield func(*stored) bool) {
-		i, _ := slices.BinarySearchFunc(t.changes, revision+1, func(r *stored, rev uint64) int { return cmp.Compare(r.revision, rev) })
+// since returns what changed after a revision, each resource once, in the order of
+// the changes.
+func (t *typeState) since(revision uint64) func(yield func(*storedResource) bool) {
+	return func(yield func(*storedResource) bool) {
+		i, _ := slices.BinarySearchFunc(t.changes, revision+1, func(r *storedResource, rev uint64) int { return cmp.Compare(r.revision, rev) })
 		for _, r := range t.changes[i:] {
 			if t.resources[r.key] == r && !yield(r) {
 				return
@@ -221,15 +218,15 @@ func (t *typed) since(revision uint64) func(yield func(*stored) bool) {
 	}
 }
 
-// version returns the version of all resources: the same on every replica, and
+// version returns the version of all resources. It is the same on every replica and
 // after a restart.
-func (t *typed) version() string {
+func (t *typeState) version() string {
 	return strconv.FormatUint(t.sum, 16) + "-" + strconv.Itoa(t.count)
 }
 
-// find returns the resource of a name that a namespace sees; nil: there is none,
-// as of a type of which nothing is served.
-func (t *typed) find(name, namespace string) *stored {
+// find returns the resource of a name that a namespace sees; nil: there is none, or
+// nothing of the type is served.
+func (t *typeState) find(name, namespace string) *storedResource {
 	if t == nil {
 		return nil
 	}
@@ -244,34 +241,34 @@ func (t *typed) find(name, namespace string) *stored {
 }
 
 // wasVisible reports whether a namespace saw a resource earlier.
-func (r *stored) wasVisible(namespace string) bool {
+func (r *storedResource) wasVisible(namespace string) bool {
 	if r.namespace != "" {
 		return r.namespace == namespace
 	}
 	return slices.ContainsFunc(r.before, func(to []string) bool { return isVisible(to, namespace) })
 }
 
-// worldFor returns a resource for a client's locality, and deltaFor the same in the
-// incremental form. Its version is one for all: a client does not move.
-func (r *stored) worldFor(locality string) *anypb.Any {
+// sotwFor returns a resource for a client's locality, and deltaFor the same in the
+// incremental form. The version is the same for all: a client does not move.
+func (r *storedResource) sotwFor(locality string) *anypb.Any {
 	if r.localities == nil || locality == "" {
 		return r.wire
 	}
 	return r.localities.of(locality)
 }
 
-func (r *stored) deltaFor(locality string) *discovery.Resource {
+func (r *storedResource) deltaFor(locality string) *discovery.Resource {
 	if r.localities == nil || locality == "" {
 		return r.delta
 	}
 	return &discovery.Resource{Name: r.name, Version: r.version, Resource: r.localities.of(locality)}
 }
 
-// newStored returns a resource to be put.
-func newStored(name string, wire *anypb.Any) *stored {
+// newStoredResource returns a resource to be put.
+func newStoredResource(name string, wire *anypb.Any) *storedResource {
 	sum := sha256.Sum256(wire.GetValue())
 	version := hex.EncodeToString(sum[:8])
-	return &stored{
+	return &storedResource{
 		key: key{name: name}, version: version, sum: binary.BigEndian.Uint64(sum[:8]), wire: wire,
 		delta: &discovery.Resource{Name: name, Version: version, Resource: wire},
 	}

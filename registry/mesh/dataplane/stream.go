@@ -22,13 +22,13 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// Event is one thing that happened on a stream.
+// Event is an event of a stream.
 type Event struct {
 	Kind    EventKind
 	Node    string // of the client
 	TypeURL string
-	Version string // that was sent, or is confirmed or refused
-	Message string // the client's, of what it refuses
+	Version string // that was sent, confirmed or refused
+	Message string // why the client refuses it
 }
 
 // EventKind distinguishes events.
@@ -42,8 +42,8 @@ const (
 	EventNack       EventKind = "nack"
 )
 
-// Stream answers a stream of the state of the world until ctx ends. observe is
-// notified of it, from one goroutine.
+// Stream answers a stream of the state of the world until ctx ends. It calls
+// observe from one goroutine.
 func (s *Server) Stream(ctx context.Context, st stream.Stream, observe func(Event)) error {
 	v := s.store.openView()
 	defer v.close()
@@ -61,13 +61,13 @@ func (s *Server) Delta(ctx context.Context, st stream.DeltaStream, observe func(
 	return delta.NewServer(ctx, v, c).DeltaStreamHandler(st, resource.AnyType) //nolint:wrapcheck // a status of grpc
 }
 
-// A poll is one request of REST.
+// A poll answers a request of REST.
 type poll struct {
 	server  *Server
 	observe func(Event)
 }
 
-// Fetch implements rest.Server: one answer, as REST gets it.
+// Fetch implements rest.Server.
 func (p poll) Fetch(ctx context.Context, r *discovery.DiscoveryRequest) (*discovery.DiscoveryResponse, error) {
 	node := r.GetNode()
 	if proto.Size(node) > maxNode || len(r.GetVersionInfo()) > maxVersion {
@@ -91,11 +91,11 @@ func (p poll) Fetch(ctx context.Context, r *discovery.DiscoveryRequest) (*discov
 	return answer, err //nolint:wrapcheck // types.SkipFetchError, which the gateway knows
 }
 
-// maxBody is more than any request of REST.
+// maxBody is more than the bytes of any request of REST.
 const maxBody = 4 << 20
 
-// Poll answers a request of REST, as Envoy polls. observe is notified of what it is
-// sent, before Poll returns.
+// Poll answers a request of REST, as Envoy sends them. It calls observe before it
+// returns.
 func (s *Server) Poll(w http.ResponseWriter, r *http.Request, observe func(Event)) {
 	r.Body = http.MaxBytesReader(w, r.Body, maxBody)
 	gateway := server.HTTPGateway{Server: server.NewServerAdvanced(poll{s, observe}, nil, nil)}
@@ -106,10 +106,10 @@ func (s *Server) Poll(w http.ResponseWriter, r *http.Request, observe func(Event
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
-	_, _ = w.Write(body) // a client that is gone wants no answer
+	_, _ = w.Write(body) // the client may be gone
 }
 
-// What streams may ask for. go-control-plane keeps room for one answer of each
+// Bounds of what streams ask for. go-control-plane has room for one answer of each
 // of its own types.
 const (
 	maxTypes   = 10
@@ -118,37 +118,40 @@ const (
 	maxVersion = 300       // bytes; several times the longest of ours
 	maxNames   = 16 << 20  // bytes of one stream: about 100,000 names
 	allNames   = 256 << 20 // and of all together
-	nameCost   = 64        // what one takes beside its text
+	nameCost   = 64        // of one, beside its text
 )
 
-// answered is the last answer of a type.
-type answered struct {
+// A lastAnswer is the last answer of a type.
+type lastAnswer struct {
 	version, nonce string
 	isOpen         bool  // it was neither confirmed nor refused
-	names          int64 // bytes of those that the last request asked for, in the state of the world
+	names          int64 // bytes of the names in the last request, in the state of the world
 }
 
-// callbacks look at what goes over one stream.
+// callbacks check and observe the messages of one stream.
 type callbacks struct {
-	server  *Server
+	server.CallbackFuncs // of events without a method here
+
+	of      *Server
 	observe func(Event)
 	node    string
-	types   map[string]*answered
+	types   map[string]*lastAnswer
 	names   int64 // bytes of what the stream asks for
 }
 
 func (s *Server) watch(observe func(Event)) *callbacks {
-	return &callbacks{server: s, observe: observe, types: make(map[string]*answered)}
+	return &callbacks{of: s, observe: observe, types: make(map[string]*lastAnswer)}
 }
 
-// close gives back what the names of the stream took.
-func (c *callbacks) close() { c.server.names.Add(-c.names) }
+// close uncounts the names of the stream.
+func (c *callbacks) close() { c.of.names.Add(-c.names) }
 
-// countNames notes that a stream asks for names, and for others no more.
+// countNames counts names that a stream asks for, and uncounts others. An error
+// says that there are too many.
 func (c *callbacks) countNames(more, less int64) error {
 	less = min(less, c.names+more)
 	c.names += more - less
-	if all := c.server.names.Add(more - less); c.names > maxNames || more > 0 && all > allNames {
+	if all := c.of.names.Add(more - less); c.names > maxNames || more > 0 && all > allNames {
 		return errNames //nolint:wrapcheck // a status of grpc
 	}
 	return nil
@@ -162,12 +165,7 @@ func sizeOf(names []string) int64 {
 	return int64(n)
 }
 
-var (
-	_ sotw.Callbacks  = (*callbacks)(nil)
-	_ delta.Callbacks = (*callbacks)(nil)
-)
-
-// requested looks at a request of either form. An error ends the stream.
+// requested handles a request of either form. An error ends the stream.
 func (c *callbacks) requested(node *corev3.Node, url, nonce string, refused *statuspb.Status) error {
 	if len(url) > maxTypeURL || proto.Size(node) > maxNode {
 		return errSize //nolint:wrapcheck // a status of grpc
@@ -183,7 +181,7 @@ func (c *callbacks) requested(node *corev3.Node, url, nonce string, refused *sta
 		if len(c.types) >= maxTypes {
 			return status.Errorf(codes.ResourceExhausted, "a stream may ask for %d types", maxTypes)
 		}
-		last = &answered{}
+		last = &lastAnswer{}
 		c.types[url] = last
 		c.observe(Event{Kind: EventSubscribed, Node: c.node, TypeURL: url})
 	}
@@ -206,12 +204,6 @@ func (c *callbacks) sent(url, version, nonce string) {
 	c.observe(Event{Kind: EventSent, Node: c.node, TypeURL: url, Version: version})
 }
 
-// OnStreamOpen implements sotw.Callbacks.
-func (*callbacks) OnStreamOpen(context.Context, int64, string) error { return nil }
-
-// OnStreamClosed implements sotw.Callbacks.
-func (*callbacks) OnStreamClosed(int64, *corev3.Node) {}
-
 // OnStreamRequest implements sotw.Callbacks.
 func (c *callbacks) OnStreamRequest(_ int64, r *discovery.DiscoveryRequest) error {
 	if err := c.requested(r.GetNode(), r.GetTypeUrl(), r.GetResponseNonce(), r.GetErrorDetail()); err != nil {
@@ -227,12 +219,6 @@ func (c *callbacks) OnStreamRequest(_ int64, r *discovery.DiscoveryRequest) erro
 func (c *callbacks) OnStreamResponse(_ context.Context, _ int64, _ *discovery.DiscoveryRequest, r *discovery.DiscoveryResponse) {
 	c.sent(r.GetTypeUrl(), r.GetVersionInfo(), r.GetNonce())
 }
-
-// OnDeltaStreamOpen implements delta.Callbacks.
-func (*callbacks) OnDeltaStreamOpen(context.Context, int64, string) error { return nil }
-
-// OnDeltaStreamClosed implements delta.Callbacks.
-func (*callbacks) OnDeltaStreamClosed(int64, *corev3.Node) {}
 
 // OnStreamDeltaRequest implements delta.Callbacks.
 func (c *callbacks) OnStreamDeltaRequest(_ int64, r *discovery.DeltaDiscoveryRequest) error {
@@ -254,103 +240,78 @@ var (
 	errSize   = status.Error(codes.ResourceExhausted, "a type or version of more than 300 bytes, or a node of more than 64 KiB")
 )
 
-// world is an answer in the state of the world.
-type world struct {
-	v       *view
-	s       *subscription
-	request *cache.Request
-	answer  *discovery.DiscoveryResponse
+// A sotwResponse is an answer in the state of the world. It is made when it is sent.
+type sotwResponse struct {
+	cache.PassthroughResponse
+
+	v *view
+	s *subscription
 }
 
-// GetDiscoveryResponse implements cache.Response. It is called when the answer
-// is sent.
-func (w *world) GetDiscoveryResponse() (*discovery.DiscoveryResponse, error) {
-	if w.answer != nil {
-		return w.answer, nil
+func newSotwResponse(v *view, s *subscription, r *cache.Request) *sotwResponse {
+	// The view records what was sent, so ReturnedResources is empty.
+	return &sotwResponse{cache.PassthroughResponse{Request: r, ReturnedResources: make(map[string]string)}, v, s}
+}
+
+// GetDiscoveryResponse implements cache.Response.
+func (a *sotwResponse) GetDiscoveryResponse() (*discovery.DiscoveryResponse, error) {
+	if a.DiscoveryResponse != nil {
+		return a.DiscoveryResponse, nil
 	}
-	defer w.v.lock()()
-	w.answer = &discovery.DiscoveryResponse{TypeUrl: w.request.GetTypeUrl(), VersionInfo: "none"}
-	if w.s.typed != nil {
-		w.answer.VersionInfo = w.s.typed.version()
+	defer a.v.lock()()
+	answer, state := &discovery.DiscoveryResponse{TypeUrl: a.Request.GetTypeUrl(), VersionInfo: "none"}, a.s.state
+	if state != nil {
+		answer.VersionInfo = state.version()
 	}
-	send := func(r *stored) {
-		w.v.sends(w.s, r)
-		w.answer.Resources = append(w.answer.Resources, r.worldFor(w.v.locality))
+	send := func(r *storedResource) {
+		a.v.trackWarming(a.s, r)
+		answer.Resources = append(answer.Resources, r.sotwFor(a.v.locality))
 	}
-	if w.s.typed != nil && isWhole(w.s.url) {
-		w.answer.Resources = make([]*anypb.Any, 0, w.s.typed.count)
-		for r := range w.s.typed.since(0) {
-			if w.s.wants(r) && w.v.sees(w.s, r) {
+	if state != nil && isWhole(a.s.url) {
+		answer.Resources = make([]*anypb.Any, 0, state.count)
+		for r := range state.since(0) {
+			if a.s.wants(r) && a.v.sees(a.s, r) {
 				send(r)
 			}
 		}
 	} else {
-		w.v.due(w.s, sink{send, func(string) {}})
+		a.v.collect(a.s, sink{send, func(string) {}})
 	}
-	w.v.sent(w.s)
-	return w.answer, nil
+	a.v.markSent(a.s)
+	a.DiscoveryResponse = answer
+	return answer, nil
 }
 
-// GetRequest implements cache.Response.
-func (w *world) GetRequest() *discovery.DiscoveryRequest { return w.request }
+// A deltaResponse is an answer in the incremental form. It is made when it is sent.
+type deltaResponse struct {
+	cache.DeltaPassthroughResponse
 
-// GetVersion implements cache.Response.
-func (w *world) GetVersion() (string, error) { return w.GetResponseVersion(), nil }
-
-// GetResponseVersion implements cache.Response.
-func (w *world) GetResponseVersion() string { return w.answer.GetVersionInfo() }
-
-// GetReturnedResources implements cache.Response. The view keeps what was sent.
-func (*world) GetReturnedResources() map[string]string { return map[string]string{} }
-
-// GetContext implements cache.Response.
-func (*world) GetContext() context.Context { return context.Background() }
-
-// differences is an answer in the incremental form.
-type differences struct {
-	v       *view
-	s       *subscription
-	request *cache.DeltaRequest
-	answer  *discovery.DeltaDiscoveryResponse
+	v *view
+	s *subscription
 }
 
-// GetDeltaDiscoveryResponse implements cache.DeltaResponse. It is called when
-// the answer is sent.
-func (d *differences) GetDeltaDiscoveryResponse() (*discovery.DeltaDiscoveryResponse, error) {
-	if d.answer != nil {
-		return d.answer, nil
+func newDeltaResponse(v *view, s *subscription, r *cache.DeltaRequest) *deltaResponse {
+	return &deltaResponse{cache.DeltaPassthroughResponse{DeltaRequest: r, NextVersionMap: make(map[string]string)}, v, s}
+}
+
+// GetDeltaDiscoveryResponse implements cache.DeltaResponse.
+func (a *deltaResponse) GetDeltaDiscoveryResponse() (*discovery.DeltaDiscoveryResponse, error) {
+	if a.DeltaDiscoveryResponse != nil {
+		return a.DeltaDiscoveryResponse, nil
 	}
-	defer d.v.lock()()
-	d.answer = &discovery.DeltaDiscoveryResponse{TypeUrl: d.request.GetTypeUrl()}
-	if d.s.typed != nil {
-		d.answer.SystemVersionInfo = d.s.typed.version()
+	defer a.v.lock()()
+	answer := &discovery.DeltaDiscoveryResponse{TypeUrl: a.DeltaRequest.GetTypeUrl()}
+	if a.s.state != nil {
+		answer.SystemVersionInfo = a.s.state.version()
 	}
-	d.v.due(d.s, sink{
-		send: func(r *stored) {
-			d.v.sends(d.s, r)
-			d.answer.Resources = append(d.answer.Resources, r.deltaFor(d.v.locality))
+	a.v.collect(a.s, sink{
+		send: func(r *storedResource) {
+			a.v.trackWarming(a.s, r)
+			answer.Resources = append(answer.Resources, r.deltaFor(a.v.locality))
 		},
-		gone: func(name string) { d.answer.RemovedResources = append(d.answer.RemovedResources, name) },
+		gone: func(name string) { answer.RemovedResources = append(answer.RemovedResources, name) },
 	})
-	d.v.sent(d.s)
-	return d.answer, nil
+	a.v.markSent(a.s)
+	a.DeltaDiscoveryResponse = answer
+	return answer, nil
 }
-
-// GetDeltaRequest implements cache.DeltaResponse.
-func (d *differences) GetDeltaRequest() *discovery.DeltaDiscoveryRequest { return d.request }
-
-// GetSystemVersion implements cache.DeltaResponse.
-func (d *differences) GetSystemVersion() (string, error) { return d.GetResponseVersion(), nil }
-
-// GetResponseVersion implements cache.DeltaResponse.
-func (d *differences) GetResponseVersion() string { return d.answer.GetSystemVersionInfo() }
-
-// GetNextVersionMap implements cache.DeltaResponse.
-func (d *differences) GetNextVersionMap() map[string]string { return d.GetReturnedResources() }
-
-// GetReturnedResources implements cache.DeltaResponse. The view keeps what was
-// sent.
-func (*differences) GetReturnedResources() map[string]string { return map[string]string{} }
-
-// GetContext implements cache.DeltaResponse.
-func (*differences) GetContext() context.Context { return context.Background() }

@@ -13,39 +13,39 @@ import (
 	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 )
 
-// A view is what one stream is sent of the store: a cache of go-control-plane's
-// for that stream alone. What a stream gets is worked out when it is sent, so
-// that changes gather while a client does not read.
+// A view is the store as one stream sees it: a cache of go-control-plane for that
+// stream alone. Answers are made when they are sent, so changes are gathered while
+// a client does not read.
 type view struct {
 	store *store
 
 	mu        sync.Mutex
 	namespace string
-	locality  string // of the client: region/zone/sub-zone; empty: nowhere
+	locality  string // of the client: region/zone/sub-zone; empty: none
 	subs      map[string]*subscription
-	warming   map[string]struct{} // clusters that were sent whose endpoints were not
-	warmUntil *time.Timer         // when routes are sent all the same; nil while none wait
-	released  uint64              // revision whose routes wait for nothing any more
+	warming   map[string]struct{} // clusters that were sent without their endpoints
+	warmUntil *time.Timer         // when routes are sent anyway; nil while none wait
+	released  uint64              // revision whose routes do not wait any more
 }
 
 var _ cache.Cache = (*view)(nil)
 
-// A subscription is what a stream asked for of one type.
+// A subscription is what a stream asks for of one type.
 type subscription struct {
 	url      string
-	gone     bool   // it can be sent what is gone
-	typed    *typed // nil: a type that nothing is served of
+	gone     bool       // answers have what is gone
+	state    *typeState // nil: nothing of the type is served
 	wildcard bool
 	names    map[string]struct{}
 	since    uint64            // revision up to which it was sent everything
 	first    bool              // nothing was sent yet
-	fresh    map[string]string // names to be sent whatever their revision, with the version that the client has
+	fresh    map[string]string // names to be sent whatever the revision, with the version that the client has
 	known    map[string]string // of a first wildcard: versions that the client has
-	signal   func()            // has the stream ask for what is due; nil while it does not wait
-	opened   int               // how often signal was set
+	signal   func()            // has the stream ask for what is due; nil: it does not wait
+	opened   int               // number of times that signal was set
 }
 
-// openView returns a view that the store wakes until it is closed.
+// openView returns a view that is woken by changes until it is closed.
 func (s *store) openView() *view {
 	v := &view{store: s, subs: make(map[string]*subscription), warming: make(map[string]struct{})}
 	s.mu.Lock()
@@ -65,7 +65,7 @@ func (v *view) close() {
 	}
 }
 
-// wake signals to the stream which types have anything to be sent.
+// wake signals which types have anything to be sent.
 func (v *view) wake() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -78,8 +78,7 @@ func (v *view) wake() {
 	}
 }
 
-// signal has the stream ask for what is due to a subscription, if anything is.
-// The caller holds both locks.
+// signal signals a subscription if anything is due. The caller holds both locks.
 func (v *view) signal(s *subscription) {
 	switch {
 	case s.signal == nil:
@@ -87,21 +86,21 @@ func (v *view) signal(s *subscription) {
 		s.signal()
 		s.signal = nil
 	case !s.first && !v.waits(s):
-		s.since = v.store.revision // nothing up to here is for this stream
+		s.since = v.store.revision // up to here nothing is for this stream
 	}
 }
 
-// isDue reports whether there is anything to be sent.
+// isDue reports whether anything is to be sent.
 func (v *view) isDue(s *subscription) bool {
 	switch {
-	case s.typed == nil:
+	case s.state == nil:
 		return s.first || len(s.fresh) > 0
 	case v.store.revision == 0 || v.waits(s):
 		return false
 	case s.first || len(s.fresh) > 0:
 		return true
 	}
-	for r := range s.typed.since(s.since) {
+	for r := range s.state.since(s.since) {
 		if s.wants(r) && (v.sees(s, r) || s.gone && r.wasVisible(v.namespace)) {
 			return true
 		}
@@ -109,29 +108,29 @@ func (v *view) isDue(s *subscription) bool {
 	return false
 }
 
-// waits reports whether a subscription is sent nothing yet. Make before break:
-// routes wait for new clusters that they may lead to, and for their endpoints.
+// waits reports whether a subscription has to wait. Make before break: routes wait
+// for new clusters, and for their endpoints.
 func (v *view) waits(s *subscription) bool {
 	all := v.subs[resource.ClusterType]
 	if s.url != resource.ListenerType && s.url != resource.RouteType || all == nil || !all.wildcard {
 		return false
 	}
-	if came := all.typed.came; len(v.warming) == 0 && (came <= all.since || came <= v.released) {
+	if came := all.state.came; len(v.warming) == 0 && (came <= all.since || came <= v.released) {
 		return false
 	}
 	if v.warmUntil == nil {
-		v.warmUntil = time.AfterFunc(warmWithin, v.warmed)
+		v.warmUntil = time.AfterFunc(warmWithin, v.stopWarming)
 	}
 	return true
 }
 
-// sees reports whether the stream is sent a resource, which nobody replaced.
-func (v *view) sees(s *subscription, r *stored) bool {
-	return s.typed.find(r.name, v.namespace) == r
+// sees reports whether a resource is the current one for the stream.
+func (v *view) sees(s *subscription, r *storedResource) bool {
+	return s.state.find(r.name, v.namespace) == r
 }
 
-// wants reports whether a subscription is for a resource.
-func (s *subscription) wants(r *stored) bool {
+// wants reports whether a resource is asked for.
+func (s *subscription) wants(r *storedResource) bool {
 	if s.wildcard && !r.byNameOnly {
 		return true
 	}
@@ -139,8 +138,8 @@ func (s *subscription) wants(r *stored) bool {
 	return named
 }
 
-// subscribe takes in what a request asks for, and returns what takes back the
-// wait for what is due. The caller holds mu.
+// subscribe has a function called once anything is due, and returns a function to
+// cancel that. The caller holds mu.
 func (v *view) subscribe(s *subscription, signal func()) func() {
 	v.store.mu.RLock()
 	defer v.store.mu.RUnlock()
@@ -157,20 +156,20 @@ func (v *view) subscribe(s *subscription, signal func()) func() {
 	}
 }
 
-// of returns the subscription to a type, and notes where the client is.
+// subscription returns the subscription to a type, and records where the client is.
 // The caller holds mu.
-func (v *view) of(url string, node *corev3.Node) *subscription {
+func (v *view) subscription(url string, node *corev3.Node) *subscription {
 	v.namespace, v.locality = namespaceOf(node), localityName(node.GetLocality())
 	s := v.subs[url]
 	if s == nil {
-		s = &subscription{url: url, typed: v.store.types[url], first: true, fresh: make(map[string]string)}
+		s = &subscription{url: url, state: v.store.types[url], first: true, fresh: make(map[string]string)}
 		v.subs[url] = s
 	}
 	return s
 }
 
-// namespaceOf returns the namespace of a node: what it says, or that of its id
-// as istio's sidecars have it, `sidecar~ip~name.namespace~domain`.
+// namespaceOf returns the namespace of a node: of its metadata, or of its id, which
+// is `sidecar~ip~name.namespace~domain` for istio's sidecars.
 func namespaceOf(node *corev3.Node) string {
 	if named := node.GetMetadata().GetFields()["NAMESPACE"].GetStringValue(); named != "" {
 		return named
@@ -192,18 +191,17 @@ func localityName(l *corev3.Locality) string {
 func (v *view) CreateWatch(r *cache.Request, sub cache.Subscription, to chan cache.Response) (func(), error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	s := v.of(r.GetTypeUrl(), r.GetNode())
+	s := v.subscription(r.GetTypeUrl(), r.GetNode())
 	s.gone = isWhole(s.url)
-	s.asks(sub)
+	s.update(sub)
 	if !s.wildcard && len(s.names) == 0 {
-		return nil, nil //nolint:nilnil // it unsubscribed: there is nothing to wait for
+		return nil, nil //nolint:nilnil // it unsubscribed
 	}
-	return v.subscribe(s, func() { to <- &world{v: v, s: s, request: r} }), nil
+	return v.subscribe(s, func() { to <- newSotwResponse(v, s, r) }), nil
 }
 
-// asks takes in all that a stream asks for in the state of the world, in place
-// of what it asked for before.
-func (s *subscription) asks(sub cache.Subscription) {
+// update replaces what a stream asks for in the state of the world.
+func (s *subscription) update(sub cache.Subscription) {
 	names := sub.SubscribedResources()
 	for name := range names {
 		if _, had := s.names[name]; !had {
@@ -212,7 +210,7 @@ func (s *subscription) asks(sub cache.Subscription) {
 	}
 	maps.DeleteFunc(s.fresh, func(name, _ string) bool { _, has := names[name]; return !has })
 	isLess := len(names) < len(s.names) || s.wildcard && !sub.IsWildcard()
-	if sub.IsWildcard() && !s.wildcard || isLess && isWhole(s.url) { // what is not asked for any more goes
+	if sub.IsWildcard() && !s.wildcard || isLess && isWhole(s.url) { // so that the answer leaves out what is not asked for any more
 		s.first = true
 	}
 	s.names, s.wildcard = names, sub.IsWildcard()
@@ -222,8 +220,8 @@ func (s *subscription) asks(sub cache.Subscription) {
 func (v *view) CreateDeltaWatch(r *cache.DeltaRequest, sub cache.Subscription, to chan cache.DeltaResponse) (func(), error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	s := v.of(r.GetTypeUrl(), r.GetNode())
-	if s.typed != nil && !s.first && s.since < s.typed.compactedTo(v.store) {
+	s := v.subscription(r.GetTypeUrl(), r.GetNode())
+	if s.state != nil && !s.first && s.since < s.state.compactedTo(v.store) {
 		return nil, errMissed
 	}
 	s.gone = true
@@ -232,7 +230,7 @@ func (v *view) CreateDeltaWatch(r *cache.DeltaRequest, sub cache.Subscription, t
 		s.known = maps.Clone(known)
 	}
 	for name, version := range known {
-		if version == "" { // unsubscribed from by name while all are subscribed to
+		if version == "" { // unsubscribed by name, while subscribed by a wildcard
 			s.fresh[name] = ""
 		}
 	}
@@ -245,20 +243,20 @@ func (v *view) CreateDeltaWatch(r *cache.DeltaRequest, sub cache.Subscription, t
 		s.first = true
 	}
 	s.names, s.wildcard = sub.SubscribedResources(), sub.IsWildcard()
-	return v.subscribe(s, func() { to <- &differences{v: v, s: s, request: r} }), nil
+	return v.subscribe(s, func() { to <- newDeltaResponse(v, s, r) }), nil
 }
 
-func (t *typed) compactedTo(s *store) uint64 {
+func (t *typeState) compactedTo(s *store) uint64 {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return t.compacted
 }
 
-// Fetch implements cache.ConfigFetcher: one answer.
+// Fetch implements cache.ConfigFetcher.
 func (v *view) Fetch(_ context.Context, r *cache.Request) (cache.Response, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	s := v.of(r.GetTypeUrl(), r.GetNode())
+	s := v.subscription(r.GetTypeUrl(), r.GetNode())
 	s.names = make(map[string]struct{}, len(r.GetResourceNames()))
 	for _, name := range r.GetResourceNames() {
 		s.names[name] = struct{}{}
@@ -267,28 +265,27 @@ func (v *view) Fetch(_ context.Context, r *cache.Request) (cache.Response, error
 	s.wildcard = len(s.names) == 0
 	v.store.mu.RLock()
 	defer v.store.mu.RUnlock()
-	if s.typed != nil && (v.store.revision == 0 || r.GetVersionInfo() == s.typed.version()) {
+	if s.state != nil && (v.store.revision == 0 || r.GetVersionInfo() == s.state.version()) {
 		return nil, &types.SkipFetchError{}
 	}
-	return &world{v: v, s: s, request: r}, nil
+	return newSotwResponse(v, s, r), nil
 }
 
-// isWhole reports whether an answer of a type is the whole set in the state of
-// the world: what is missing is gone.
+// isWhole reports whether, in the state of the world, an answer of a type is the
+// whole set, so that what is missing is gone.
 func isWhole(url string) bool { return url == resource.ClusterType || url == resource.ListenerType }
 
-// sent notes that the stream was sent everything. The caller holds both locks.
-func (v *view) sent(s *subscription) {
+// markSent records that the stream was sent everything. The caller holds both locks.
+func (v *view) markSent(s *subscription) {
 	s.since, s.first, s.known = v.store.revision, false, nil
 	clear(s.fresh)
 	if s.url == resource.ClusterType || s.url == resource.EndpointType {
-		v.release()
+		v.releaseRoutes()
 	}
 }
 
-// release has routes sent that wait for nothing any more. The caller holds both
-// locks.
-func (v *view) release() {
+// releaseRoutes signals routes that do not wait any more. The caller holds both locks.
+func (v *view) releaseRoutes() {
 	if v.warmUntil != nil && len(v.warming) == 0 {
 		v.warmUntil.Stop()
 		v.warmUntil = nil
@@ -300,13 +297,13 @@ func (v *view) release() {
 	}
 }
 
-// warmWithin is how long routes wait for clusters that nobody confirms, or
-// endpoints that nobody asks for.
+// warmWithin is how long routes wait for clusters that are not confirmed, or
+// endpoints that are not asked for.
 const warmWithin = 5 * time.Second
 
-// sends notes what a stream is sent. Of new clusters it will ask for the
+// trackWarming records what a stream is sent. For new clusters it will ask for the
 // endpoints. The caller holds both locks.
-func (v *view) sends(s *subscription, r *stored) {
+func (v *view) trackWarming(s *subscription, r *storedResource) {
 	switch {
 	case s.url == resource.EndpointType:
 		delete(v.warming, r.name)
@@ -315,15 +312,15 @@ func (v *view) sends(s *subscription, r *stored) {
 	}
 }
 
-// warmed gives up waiting.
-func (v *view) warmed() {
+// stopWarming ends the wait of routes.
+func (v *view) stopWarming() {
 	defer v.lock()()
 	clear(v.warming)
 	v.released = v.store.revision
-	v.release()
+	v.releaseRoutes()
 }
 
-// lock takes both locks, for as long as an answer is worked out.
+// lock locks view and store while an answer is made.
 func (v *view) lock() (unlock func()) {
 	v.mu.Lock()
 	v.store.mu.RLock()
@@ -333,39 +330,38 @@ func (v *view) lock() (unlock func()) {
 	}
 }
 
-// A sink takes what a stream is to be sent.
+// A sink receives what a stream is to be sent.
 type sink struct {
-	send func(*stored)
+	send func(*storedResource)
 	gone func(name string)
 }
 
-// due hands over each resource that a stream is to be sent because it changed
-// or is new to it, and the name of each that is gone. The caller holds both
-// locks.
-func (v *view) due(s *subscription, to sink) {
-	v.fresh(s, to)
-	if s.typed == nil {
+// collect adds each resource that changed or is new to the stream, and the name of
+// each that is gone. The caller holds both locks.
+func (v *view) collect(s *subscription, to sink) {
+	v.collectNamed(s, to)
+	if s.state == nil {
 		return
 	}
 	if s.first {
 		s.since = 0
 	}
-	for r := range s.typed.since(s.since) {
+	for r := range s.state.since(s.since) {
 		if _, done := s.fresh[r.name]; !done && s.wants(r) {
-			v.changed(s, r, to)
+			v.collectChanged(s, r, to)
 		}
 	}
 	for name := range s.known { // only of the first answer
-		if _, named := s.names[name]; s.wildcard && !named && s.typed.find(name, v.namespace) == nil {
+		if _, named := s.names[name]; s.wildcard && !named && s.state.find(name, v.namespace) == nil {
 			to.gone(name)
 		}
 	}
 }
 
-// fresh hands over what became of names that a stream asks for anew.
-func (v *view) fresh(s *subscription, to sink) {
+// collectNamed adds the state of names that a stream asks for anew.
+func (v *view) collectNamed(s *subscription, to sink) {
 	for name, version := range s.fresh {
-		if r := s.typed.find(name, v.namespace); r == nil || !s.wants(r) {
+		if r := s.state.find(name, v.namespace); r == nil || !s.wants(r) {
 			to.gone(name)
 		} else if version != r.version {
 			to.send(r)
@@ -373,10 +369,9 @@ func (v *view) fresh(s *subscription, to sink) {
 	}
 }
 
-// changed hands over what became of a resource for a stream that has what was
-// before.
-func (v *view) changed(s *subscription, r *stored, to sink) {
-	switch now := s.typed.find(r.name, v.namespace); {
+// collectChanged adds a changed resource, for a stream that has the state before.
+func (v *view) collectChanged(s *subscription, r *storedResource, to sink) {
+	switch now := s.state.find(r.name, v.namespace); {
 	case now == nil:
 		if !s.first && r.wasVisible(v.namespace) {
 			to.gone(r.name)
@@ -385,7 +380,7 @@ func (v *view) changed(s *subscription, r *stored, to sink) {
 		if s.known[r.name] != r.version {
 			to.send(r)
 		}
-	case r.wire == nil && now.revision <= s.since: // what its namespace had for itself is gone
+	case r.wire == nil && now.revision <= s.since: // the resource of its namespace is gone
 		to.send(now)
 	}
 }
