@@ -260,7 +260,7 @@ func unsubscribe(ctx context.Context, over asker, k serviceKey) error {
 func serviceOf(ctx context.Context, over asker, r rpc_request.IRequest) (*model.Service, error) {
 	var out services
 	if err := over.ask(ctx, r, &out); err != nil {
-		return nil, err //nolint:wrapcheck // it names the request
+		return nil, err
 	}
 	if out.ServiceInfo == nil {
 		return nil, fmt.Errorf("nacos %s: the answer holds no serviceInfo", r.GetRequestType())
@@ -281,7 +281,7 @@ func listNames(ctx context.Context, over asker, namespace, group string) ([]stri
 	return listAll(func(number, size int) (page, error) {
 		var p page
 		err := over.ask(ctx, rpc_request.NewServiceListRequest(onWire(namespace), "", group, number, size, ""), &p)
-		return p, err //nolint:wrapcheck // it names the request
+		return p, err
 	})
 }
 

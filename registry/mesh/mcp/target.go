@@ -60,7 +60,6 @@ type Target struct {
 	kick            chan struct{}
 	dirty           map[int]bool // buckets that changed since they were kept
 	added           map[int]bool // buckets with a new host since the last push
-
 }
 
 // NewTarget returns a target that answers nothing before SourcesComplete.

@@ -11,12 +11,22 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/mesh/dataplane"
 )
 
-// A variant is a stream in one of the two variants of the protocol, of an istiod or
-// a data plane. Each of its methods is used by one goroutine.
+// A variant is a stream in one of the two variants of the protocol. The client may
+// be an istiod or a data plane.
 type variant interface {
+	istiodStream
+	dataPlaneStream
+}
+
+// An istiodStream is the stream of an istiod. Each of its methods is used by one
+// goroutine.
+type istiodStream interface {
 	receive() (request, error)
 	send(a answer) (nothing bool, err error)
+}
 
+// A dataPlaneStream is the stream of a data plane.
+type dataPlaneStream interface {
 	firstType() (typeURL string, err error) // reads the first request, which receive and serve read again
 	serve(ctx context.Context, to *dataplane.Server, observe func(dataplane.Event)) error
 	slow() <-chan struct{} // ready once a client is too slow to read
