@@ -43,7 +43,7 @@ func checkKubernetes(where string, store kubernetesStore, o kubernetes.Options) 
 					unread[object.Metadata.Name] = true
 				}
 			}
-			counts = append(counts, fmt.Sprintf("%d %ss", n, strings.Replace(kind, "Entry", "Entrie", 1)))
+			counts = append(counts, fmt.Sprintf("%d %s", n, kubernetes.Plural(kind)))
 		}
 		f.pass("reachable", "%s", where)
 		f.pass("list", "%s in namespace %s, in %s", strings.Join(counts, " and "), o.Namespace, time.Since(began).Round(time.Millisecond))

@@ -32,8 +32,12 @@ func resource(kind string) schema.GroupVersionResource {
 	if kind == configMap {
 		return schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
 	}
-	plural := map[string]string{serviceentry.ObjectKind: "serviceentries", serviceentry.RuleKind: "destinationrules"}[kind]
-	return schema.GroupVersionResource{Group: "networking.istio.io", Version: "v1", Resource: plural}
+	return schema.GroupVersionResource{Group: "networking.istio.io", Version: "v1", Resource: strings.ToLower(Plural(kind))}
+}
+
+// Plural returns the name of several objects of a kind.
+func Plural(kind string) string {
+	return map[string]string{serviceentry.ObjectKind: "ServiceEntries", serviceentry.RuleKind: "DestinationRules"}[kind]
 }
 
 // A ref names an object.
