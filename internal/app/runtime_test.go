@@ -10,7 +10,7 @@ func TestWhatStaysAfterAStop(t *testing.T) {
 	t.Parallel()
 	zk, session, nacos, served := &sink{targetConnection: &targetConnection{name: "zk", lasting: true}}, &sink{targetConnection: &targetConnection{name: "zk"}}, &sink{targetConnection: &targetConnection{name: "nacos"}}, &sink{targetConnection: &targetConnection{name: "mesh", listen: ":1"}}
 	for want, sinks := range map[string][]*sink{
-		"every entry is kept":                       {zk, served},
+		"every entry is kept":                              {zk, served},
 		"entries in nacos go with the connection, unless ": {zk, nacos},
 		"entries in zk go with the connection, unless ":    {session},
 	} {
