@@ -162,6 +162,7 @@ func TestKeysOfAnyConfirmedSetAreTold(t *testing.T) {
 		r.put(greeter("api.a", "10.0.0.1"))
 		r.target.SourcesComplete()
 		r.open(&istiod{takes: 200 * time.Millisecond}, "", newType)
+		synctest.Wait() // the first set has api.a alone
 		for n := range 600 {
 			r.put(greeter("api.b", fmt.Sprintf("10.0.%d.%d", n>>8, n&255)))
 			time.Sleep(100 * time.Millisecond)
