@@ -261,7 +261,7 @@ func TestRecords_ADeniedRecordFailsNoOther(t *testing.T) {
 	for _, name := range []string{"a", "b", "c"} {
 		must(t, target.Record(t.Context(), "decisions", name, "text of "+name))
 	}
-	if err := target.Record(t.Context(), "decisions", "d", strings.Repeat("x", zookeeper.DefaultDataLimit)); !errors.Is(err, registry.ErrRefused) {
+	if err := target.Record(t.Context(), "decisions", "d", strings.Repeat("x", zookeeper.DataLimit)); !errors.Is(err, registry.ErrRefused) {
 		t.Errorf("Record of a text as large as the limit = %v, want a refusal", err)
 	}
 	must(t, server.SetACL("/xds-bridge/shop/decisions/b", zkfake.WorldACL(zkfake.PermWrite)))

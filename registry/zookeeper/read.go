@@ -14,7 +14,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// readAhead is how many requests for the nodes of one parent are under way at a time.
+// readAhead is how many requests for nodes are under way at a time.
 const readAhead = 64
 
 // Groups implements registry.Target. It returns every parent, those that are empty
@@ -253,14 +253,14 @@ func (r *reader) addElements(ctx context.Context, held []registry.Held) ([]regis
 			}
 			seen[e.Key] = true
 			path, element := multi.Element(e)
-			list, err := readElements(ctx, r.from, path)
+			_, elements, err := readElements(ctx, r.from, path)
 			if errors.Is(err, registry.ErrRefused) {
 				continue // adding the element is refused, and fails nothing else
 			}
 			if err != nil {
 				return nil, err
 			}
-			if slices.Contains(list.elements, element) {
+			if slices.Contains(elements, element) {
 				held = append(held, registry.Held{Entry: e, Owner: r.target.owner, Live: true})
 			}
 		}
@@ -269,27 +269,19 @@ func (r *reader) addElements(ctx context.Context, held []registry.Held) ([]regis
 	return held, nil
 }
 
-// An elementList is a node with a comma-separated list that many share.
-type elementList struct {
-	exists   bool
-	data     string
-	elements []string
-	version  int32
-}
-
-func readElements(ctx context.Context, from nodeReader, path string) (elementList, error) {
-	n, err := from.get(ctx, path)
+// readElements reads a comma-separated list. The node has no stat if it does not exist.
+func readElements(ctx context.Context, from nodeReader, path string) (n node, elements []string, err error) {
+	n, err = from.get(ctx, path)
 	if errors.Is(err, zk.ErrNoNode) {
-		return elementList{}, nil
+		return node{}, nil, nil
 	}
 	if err != nil {
-		return elementList{}, fmt.Errorf("%s: %w", path, err)
+		return node{}, nil, fmt.Errorf("%s: %w", path, err)
 	}
-	list := elementList{exists: true, data: string(n.data), version: n.stat.Version}
-	for element := range strings.SplitSeq(list.data, ",") {
-		list.elements = append(list.elements, strings.TrimSpace(element))
+	for element := range strings.SplitSeq(string(n.data), ",") {
+		elements = append(elements, strings.TrimSpace(element))
 	}
-	return list, nil
+	return n, elements, nil
 }
 
 // foreignNodes holds the nodes of the parents of exclusive layouts as they were last

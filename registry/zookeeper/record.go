@@ -46,16 +46,13 @@ func (c *Client) ID(ctx context.Context, offer string, access Access) (string, e
 }
 
 // recorder keeps small texts in the home of an owner.
-type recorder struct {
-	home  *home
-	limit int // of a node, in bytes
-}
+type recorder struct{ home *home }
 
 // NewRecorder returns a registry.Recorder of an owner for a process that writes no
 // entries into the ensemble of the client.
 func NewRecorder(client *Client, owner string, access Access) registry.Recorder {
 	defaultTo(&access, Open)
-	return recorder{newHome(client, owner, access), DefaultDataLimit}
+	return recorder{newHome(client, owner, access)}
 }
 
 // TryRecord returns an error if no records can be kept, by a node that it creates and
@@ -89,7 +86,7 @@ func (r recorder) Records(ctx context.Context, kind string) (map[string]string, 
 // Record implements registry.Recorder.
 func (r recorder) Record(ctx context.Context, kind, name, text string) error {
 	create := r.home.request(kind+"/"+name, text, zk.FlagPersistent)
-	if err := checkSize(create, r.limit); err != nil {
+	if err := checkSize(create); err != nil {
 		return err
 	}
 	var err error

@@ -33,14 +33,10 @@ type Format interface {
 
 // SourceOptions tune a Source.
 type SourceOptions struct {
-	Formats   []Format
-	Interest  *registry.Interest // names of parents, in place of listing the roots; nil: all
-	ReadAhead int                // requests under way at a time; 0: 64
-	Gather    time.Duration      // how long changes that follow another are collected; 0: 10 ms
-	Verify    time.Duration      // interval of full readings without a change; 0: 5 min
-	Log       *slog.Logger       // nil: none
-
-	Asker dependency.Asker // fetches the documents that ZooKeeper does not store; nil: they are not fetched
+	Formats  []Format
+	Interest *registry.Interest // names of parents, in place of listing the roots; nil: all
+	Log      *slog.Logger       // nil: none
+	Asker    dependency.Asker   // fetches the documents that ZooKeeper does not store; nil: they are not fetched
 }
 
 // Source reports to a table what providers register in ZooKeeper. It watches the
@@ -73,9 +69,6 @@ func NewSource(conn Options, opts SourceOptions) (*Source, error) {
 	if _, _, err := addresses(conn.Servers); err != nil {
 		return nil, err
 	}
-	defaultTo(&opts.ReadAhead, readAhead)
-	defaultTo(&opts.Gather, 10*time.Millisecond)
-	defaultTo(&opts.Verify, 5*time.Minute)
 	defaultTo(&opts.Log, slog.New(slog.DiscardHandler))
 	s := &Source{conn: conn, opts: opts, rechecks: make(chan struct{}, 1)}
 	observe := conn.Observe
@@ -146,6 +139,9 @@ func (s *Source) Run(ctx context.Context, table *registry.Table) error {
 }
 
 const (
+	collectTime    = 10 * time.Millisecond // in which changes that follow another are collected
+	verifyInterval = 5 * time.Minute       // of full readings without a change
+
 	retryInterval     = 15 * time.Second // between attempts to read what may not be read
 	oversizedInterval = 90 * time.Second // after several, of what is too large to be read
 
@@ -255,7 +251,7 @@ func (r *sourceRun) connectionOptions() Options {
 // follow applies changes until the connection ends, and returns why; nil
 // if everything is to be read again.
 func (r *sourceRun) follow(ctx context.Context) error {
-	verify, retry, due := time.NewTimer(r.opts.Verify), time.NewTicker(retryInterval), time.NewTimer(0)
+	verify, retry, due := time.NewTimer(verifyInterval), time.NewTicker(retryInterval), time.NewTimer(0)
 	defer verify.Stop()
 	defer retry.Stop()
 	defer due.Stop()
@@ -279,7 +275,7 @@ func (r *sourceRun) follow(ctx context.Context) error {
 		case result := <-r.documents.fetcher.Results():
 			r.fetched(result)
 		case <-r.tree.events.ready:
-			sleep(ctx, r.opts.Gather-time.Since(last))
+			sleep(ctx, collectTime-time.Since(last))
 			last = time.Now()
 			err = r.applyEvents(ctx)
 		}

@@ -30,11 +30,10 @@ type HasDependencies interface {
 
 // documents reads the documents that the entries of roots depend on.
 type documents struct {
-	roots     []*root
-	set       *dependency.Set
-	awaited   map[string]metadata.Ref // by the path at which a document may be created
-	log       *slog.Logger
-	readAhead int
+	roots   []*root
+	set     *dependency.Set
+	awaited map[string]metadata.Ref // by the path at which a document may be created
+	log     *slog.Logger
 
 	// For one connection.
 	watcher *watcher
@@ -43,7 +42,7 @@ type documents struct {
 
 func newDocuments(roots []*root, opts SourceOptions, room func(bytes int64) bool) *documents {
 	return &documents{
-		roots: roots, awaited: make(map[string]metadata.Ref), log: opts.Log, readAhead: opts.ReadAhead,
+		roots: roots, awaited: make(map[string]metadata.Ref), log: opts.Log,
 		set: dependency.NewSet(dependency.Options{
 			Retry: registry.Backoff{Min: time.Second, Max: 30 * time.Second}, Asker: opts.Asker, Room: room,
 		}),
@@ -55,7 +54,7 @@ func newDocuments(roots []*root, opts SourceOptions, room func(bytes int64) bool
 func (d *documents) connect(w *watcher) {
 	d.watcher = w
 	d.fetcher = dependency.NewFetcher(d.set, time.Now(), dependency.Lane{
-		Limit: d.readAhead, Has: func(ref metadata.Ref) bool { return len(d.places(ref)) > 0 }, Fetch: d.read,
+		Limit: readAhead, Has: func(ref metadata.Ref) bool { return len(d.places(ref)) > 0 }, Fetch: d.read,
 	})
 }
 

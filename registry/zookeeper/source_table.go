@@ -181,8 +181,8 @@ func (r *sourceRun) update(ctx context.Context, root *root, jobs []*job) error {
 // read reads parents of a root, and keeps their contents.
 func (r *sourceRun) read(ctx context.Context, root *root, jobs []*job) error {
 	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(r.opts.ReadAhead)
-	slots := make(chan struct{}, r.opts.ReadAhead)
+	group.SetLimit(readAhead)
+	slots := make(chan struct{}, readAhead)
 	for _, j := range jobs {
 		group.Go(func() error {
 			if err := r.tree.read(ctx, j, slots); err != nil {
@@ -268,13 +268,11 @@ func (p *publisher) replace(gone []*parentNode) {
 		changes = append(changes, change{parent, parent.published, published{}})
 	}
 	for _, c := range changes {
-		p.addUnknown(c)
-		p.skip(c)
+		p.before(c)
 	}
 	p.table.Replace(slices.Values(rows))
 	for _, c := range changes {
-		p.removeUnknown(c)
-		c.parent.published = c.to
+		p.after(c)
 	}
 	for _, root := range p.roots {
 		if root.err == nil {
@@ -298,11 +296,9 @@ func (p *publisher) publishChange(c change) {
 			gone = append(gone, s.Name)
 		}
 	}
-	p.addUnknown(c)
-	p.skip(c)
+	p.before(c)
 	p.table.Apply(c.to.services, gone)
-	p.removeUnknown(c)
-	c.parent.published = c.to
+	p.after(c)
 }
 
 // change decodes a parent.
@@ -325,25 +321,13 @@ func (p *publisher) change(parent *parentNode) change {
 	return change{parent, parent.published, to}
 }
 
-// addUnknown reports what is unknown, before what was read beside it.
-func (p *publisher) addUnknown(c change) {
+// before reports what is unknown and what is skipped, before the services.
+func (p *publisher) before(c change) {
 	for scope, err := range c.to.unknown {
 		if before := c.from.unknown[scope]; before == nil || before.Error() != err.Error() {
 			p.table.Unknown(scope, err)
 		}
 	}
-}
-
-// removeUnknown reports what is no longer unknown, after its services.
-func (p *publisher) removeUnknown(c change) {
-	for scope := range c.from.unknown {
-		if c.to.unknown[scope] == nil {
-			p.table.Unknown(scope, nil)
-		}
-	}
-}
-
-func (p *publisher) skip(c change) {
 	for key := range c.from.skipped {
 		if _, still := c.to.skipped[key]; !still {
 			p.table.Skip(key, "")
@@ -354,6 +338,16 @@ func (p *publisher) skip(c change) {
 			p.table.Skip(key, reason)
 		}
 	}
+}
+
+// after reports what is no longer unknown, after the services.
+func (p *publisher) after(c change) {
+	for scope := range c.from.unknown {
+		if c.to.unknown[scope] == nil {
+			p.table.Unknown(scope, nil)
+		}
+	}
+	c.parent.published = c.to
 }
 
 // reportAll reports all names that readers of the Interest ask for.

@@ -45,7 +45,7 @@ const (
 // The limits of a ZooKeeper and its clients by default: jute.maxbuffer.
 const (
 	DefaultChildrenLimit = 0xfffff // bytes of the list of a parent's nodes
-	DefaultDataLimit     = 0xffc00 // bytes of a node: its path, its data and what a request adds
+	DataLimit            = 0xffc00 // bytes of a node: its path, its data and what a request adds
 )
 
 // TargetOptions tune a Target. Owner and Layouts are required.
@@ -60,7 +60,6 @@ type TargetOptions struct {
 	Ours          func(session int64) bool // whether a session is of this process too, as that of the connection before; nil: none is
 	Signer        *metadata.Signer         // nil: marks are not signed, and not verified
 	ChildrenLimit int                      // 0: DefaultChildrenLimit
-	DataLimit     int                      // 0: DefaultDataLimit
 	Unregistered  bool                     // write entries alone, without admission and without nodes of the owner's own: for processes that register themselves
 	Log           *slog.Logger
 	Fence         func() (Fence, bool) // the fence to write under, false if this process may not write; nil: no fence
@@ -95,7 +94,6 @@ func NewTarget(client *Client, opts TargetOptions) (*Target, error) {
 	defaultTo(&opts.Lifetime, Persistent)
 	defaultTo(&opts.Access, Open)
 	defaultTo(&opts.ChildrenLimit, DefaultChildrenLimit)
-	defaultTo(&opts.DataLimit, DefaultDataLimit)
 	defaultTo(&opts.Log, slog.New(slog.DiscardHandler))
 	if err := opts.validate(client); err != nil {
 		return nil, fmt.Errorf("zookeeper target: %w", err)
@@ -103,7 +101,7 @@ func NewTarget(client *Client, opts TargetOptions) (*Target, error) {
 	opts.Shared = opts.Shared || opts.Fence != nil
 	h, parents := newHome(client, opts.Owner, opts.Access), &parentCache{exists: make(map[string]bool)}
 	t := &Target{
-		owners: owners{client}, recorder: recorder{h, opts.DataLimit},
+		owners: owners{client}, recorder: recorder{h},
 		client: client, opts: opts, owner: metadata.NewMark(opts.Owner, "").Owner, home: h, parents: parents,
 		sizes:      newParentSizes(opts.ChildrenLimit, opts.Log, opts.Usage),
 		foreign:    foreignNodes{reasons: make(map[registry.Group]map[string]error)},

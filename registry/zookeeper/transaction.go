@@ -45,9 +45,9 @@ func operationSize(op any) int {
 }
 
 // checkSize returns an error if an operation is larger than a node may be.
-func checkSize(op any, limit int) error {
-	if n := operationSize(op); n > limit {
-		return fmt.Errorf("%w: a node of %d bytes, the limit is %d", registry.ErrRefused, n, limit)
+func checkSize(op any) error {
+	if n := operationSize(op); n > DataLimit {
+		return fmt.Errorf("%w: a node of %d bytes, the limit is %d", registry.ErrRefused, n, DataLimit)
 	}
 	return nil
 }

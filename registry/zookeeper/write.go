@@ -277,7 +277,7 @@ func (w *writer) store(ctx context.Context, put registry.Write, foreign error) (
 		u, err = w.put(put)
 	}
 	for _, op := range u.ops {
-		if err := checkSize(op, w.target.opts.DataLimit); err != nil {
+		if err := checkSize(op); err != nil {
 			return unit{}, err
 		}
 	}
@@ -291,21 +291,21 @@ func (w *writer) addElement(ctx context.Context, e registry.Entry) (unit, error)
 	if err := w.checkName(path); err != nil {
 		return unit{}, err
 	}
-	list, err := readElements(ctx, w.target.client, path)
+	list, elements, err := readElements(ctx, w.target.client, path)
 	switch {
 	case err != nil:
 		return unit{}, err
-	case slices.Contains(list.elements, element):
+	case slices.Contains(elements, element):
 		return unit{}, nil
-	case !list.exists:
+	case list.stat == nil:
 		w.newLists[path] = true
 		return newUnit(e.Key, 0, &zk.CreateRequest{Path: path, Data: []byte(element), Acl: zk.WorldACL(zk.PermAll)}), nil
 	}
 	text := element
-	if others := strings.TrimRight(list.data, ", "); others != "" {
+	if others := strings.TrimRight(string(list.data), ", "); others != "" {
 		text = others + "," + element
 	}
-	return newUnit(e.Key, 0, &zk.SetDataRequest{Path: path, Data: []byte(text), Version: list.version}), nil
+	return newUnit(e.Key, 0, &zk.SetDataRequest{Path: path, Data: []byte(text), Version: list.stat.Version}), nil
 }
 
 func (w *writer) put(put registry.Write) (unit, error) {
