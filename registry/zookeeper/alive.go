@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -253,4 +255,57 @@ func started(pid int) string {
 		return ""
 	}
 	return fields[field]
+}
+
+// owners reads and deletes what the registry remembers of owners.
+type owners struct{ client *Client }
+
+// Owners returns the owners whose bridges wrote to the registry, or read from it.
+func (o owners) Owners(ctx context.Context) ([]string, error) {
+	names, err := o.client.list(ctx, homeRoot)
+	if err != nil {
+		return nil, err
+	}
+	var all []string
+	for _, name := range names {
+		if owner, err := url.PathUnescape(name); err == nil && homeRoot+"/"+name != IDNode {
+			all = append(all, owner)
+		}
+	}
+	slices.Sort(all)
+	return all, nil
+}
+
+// Alive names the process that runs as an owner, empty for none.
+func (o owners) Alive(ctx context.Context, owner string) (string, error) {
+	n, err := o.client.read(ctx, homePath(owner)+"/"+aliveNode)
+	r := parseAlive(n.data)
+	if err != nil || n.stat == nil || r.ended() {
+		return "", err
+	}
+	return fmt.Sprintf("process %d on host %q", r.Process, r.Host), nil
+}
+
+// Forget deletes bridges from what the registry remembers of an owner, and all that
+// it keeps for the owner if none is left. Entries stay.
+func (o owners) Forget(ctx context.Context, owner string, bridges []string) error {
+	path := homePath(owner) + "/" + bridgesNode
+	n, err := o.client.read(ctx, path)
+	if err != nil {
+		return err
+	}
+	var rest []string
+	for line := range strings.Lines(string(n.data)) {
+		if !slices.Contains(bridges, strings.TrimSpace(line)) {
+			rest = append(rest, line)
+		}
+	}
+	if len(rest) == 0 {
+		return o.client.deleteTree(ctx, homePath(owner))
+	}
+	err = o.client.do(ctx, &zk.SetDataRequest{Path: path, Data: []byte(strings.Join(rest, "")), Version: n.stat.Version})
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return nil
 }

@@ -5,7 +5,7 @@
 // node. A Source reports the services of its Formats to a registry.Table.
 //
 //	target, layout, read, ownership, write, transaction, watch    the target
-//	home, admit, alive, record                                    the nodes that bridges keep for themselves
+//	home, admit, alive                                            the nodes that bridges keep for themselves
 //	source, source_tree, source_table, source_dependencies        the source
 //	client, requests, dial, wire                                  the connection
 //

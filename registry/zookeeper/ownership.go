@@ -323,3 +323,74 @@ func (l *ledger) giveUp(err error) error {
 	}
 	return nil
 }
+
+// A sessionFact is what was found or done in one session. In the next the
+// registry may have less, as after a restore, so that it is looked up once more.
+type sessionFact struct {
+	mu      sync.Mutex
+	session int64
+	value   bool
+}
+
+// get returns the fact in a session, and whether it is known.
+func (f *sessionFact) get(session int64) (value, known bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	known = session != 0 && f.session == session
+	return f.value && known, known
+}
+
+func (f *sessionFact) set(session int64, value bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.session, f.value = session, value
+}
+
+// ephemerals knows which session holds the entries of a target.
+type ephemerals struct {
+	home     *home
+	lifetime Lifetime
+	marked   sessionFact // whether the marker exists
+}
+
+// session returns the session that holds what the target writes now; 0 for none.
+func (e *ephemerals) session() int64 {
+	if e.lifetime == Persistent {
+		return 0
+	}
+	return e.home.client.State().Session
+}
+
+func (e *ephemerals) flags() int32 {
+	if e.lifetime == Session {
+		return zk.FlagEphemeral
+	}
+	return zk.FlagPersistent
+}
+
+// possible reports whether the lifetime of our nodes has to be read: always for the
+// lifetime Session, and else only if a bridge of the owner ever wrote ephemeral
+// nodes, as the marker shows. Without it, listing a parent is enough.
+func (e *ephemerals) possible(ctx context.Context) (bool, error) {
+	if e.lifetime == Session {
+		return true, nil
+	}
+	session := e.home.client.State().Session
+	if marked, known := e.marked.get(session); known {
+		return marked, nil
+	}
+	marked, err := e.home.exists(ctx, sessionNode)
+	if err != nil {
+		return false, err
+	}
+	e.marked.set(session, marked)
+	return marked, nil
+}
+
+// mark creates the marker if entries are ephemeral.
+func (e *ephemerals) mark(ctx context.Context) error {
+	if e.lifetime == Persistent {
+		return nil
+	}
+	return e.home.client.make(ctx, e.home.request(sessionNode, "", zk.FlagPersistent))
+}

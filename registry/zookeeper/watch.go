@@ -25,6 +25,169 @@ const (
 	watchRetry = 30 * time.Second
 )
 
+// A watcher reads and watches nodes over a client for a single connection.
+type watcher struct {
+	client *Client
+	events *watchEvents
+}
+
+// newWatcher returns a watcher that connects in the background. Once its connection
+// has ended, it calls end.
+func newWatcher(opts Options, events *watchEvents, end context.CancelCauseFunc) (*watcher, error) {
+	client, err := dial(opts, &singleConnection{end: end, events: events})
+	if err != nil {
+		return nil, err
+	}
+	return &watcher{client, events}, nil
+}
+
+// watchesSet is how long the library sets the watches of an earlier connection again,
+// at most. There was none, but it would set one that is armed meanwhile, and change
+// that beside the answers.
+const watchesSet = time.Millisecond
+
+// begin waits for the connection, and makes its server catch up with its leader:
+// one that lags would show an old state as if it were whole.
+func (w *watcher) begin(ctx context.Context) error {
+	if _, err := call(ctx, w.client, func(conn conn) (string, error) { return conn.Sync("/") }); err != nil {
+		return fmt.Errorf("sync: %w", err)
+	}
+	sleep(ctx, watchesSet)
+	return nil
+}
+
+// children lists a node and watches the list.
+func (w *watcher) children(ctx context.Context, path string) ([]string, error) {
+	return watchOnce(ctx, w, watch{path, ofChildren}, conn.children, conn.watchChildren)
+}
+
+// get reads a node and watches it.
+func (w *watcher) get(ctx context.Context, path string) (node, error) {
+	return watchOnce(ctx, w, watch{path, ofData}, conn.get, conn.watchData)
+}
+
+// exists reports whether a node exists, and watches it, or for its creation.
+func (w *watcher) exists(ctx context.Context, path string) (bool, error) {
+	stat, err := watchOnce(ctx, w, watch{path, ofData}, conn.exists, conn.watchExists)
+	return stat != nil, err
+}
+
+// watchOnce makes the request that arms a watch, or the plain one if the watch is armed.
+func watchOnce[T any](ctx context.Context, w *watcher, armed watch, plain, arming func(conn, string) (T, error)) (T, error) {
+	if !w.events.arm(armed) {
+		return request(ctx, w.client, plain, armed.path)
+	}
+	result, err := request(ctx, w.client, arming, armed.path)
+	if err != nil {
+		w.events.disarm(armed)
+	}
+	return result, err
+}
+
+// A watch reports the next change of a node, once.
+type watch struct {
+	path string
+	kind watchKind
+}
+
+// A watchKind is what a watch reports, apart from the end of the node.
+type watchKind uint8
+
+const (
+	ofData     watchKind = iota // the creation of the node too
+	ofChildren                  // their names
+)
+
+// watchEvents gathers the changes that the library's callback reports, which must
+// not block. It knows which watches are armed: the library keeps a channel
+// for each request that arms one, so an armed one is not armed again.
+type watchEvents struct {
+	ready chan struct{}
+
+	mu     sync.Mutex
+	paths  map[string]struct{}
+	armed  map[watch]struct{}
+	broken bool // the connection was lost since the last reset
+}
+
+// newWatchEvents returns an empty set that signals ready.
+func newWatchEvents(ready chan struct{}) *watchEvents {
+	return &watchEvents{ready: ready, paths: make(map[string]struct{}), armed: make(map[watch]struct{})}
+}
+
+// arm reports whether a watch is to be armed, and records it as armed, before
+// the request: its event may come before the answer is seen.
+func (e *watchEvents) arm(w watch) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if _, ok := e.armed[w]; ok {
+		return false
+	}
+	e.armed[w] = struct{}{}
+	return true
+}
+
+// disarm undoes arm after the request failed.
+func (e *watchEvents) disarm(w watch) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.armed, w)
+}
+
+// armedCount returns how many watches are armed.
+func (e *watchEvents) armedCount() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return len(e.armed)
+}
+
+func (e *watchEvents) changed(event zk.Event) {
+	e.mu.Lock()
+	e.paths[event.Path] = struct{}{}
+	if event.Type != zk.EventNodeChildrenChanged {
+		delete(e.armed, watch{event.Path, ofData})
+	}
+	if event.Type == zk.EventNodeChildrenChanged || event.Type == zk.EventNodeDeleted {
+		delete(e.armed, watch{event.Path, ofChildren})
+	}
+	e.mu.Unlock()
+	wake(e.ready)
+}
+
+func (e *watchEvents) disconnected() {
+	e.mu.Lock()
+	e.broken = true
+	e.mu.Unlock()
+	wake(e.ready)
+}
+
+// drain returns the changed paths and whether the connection was lost, and
+// removes the paths.
+func (e *watchEvents) drain() (paths []string, broken bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	paths = slices.Sorted(maps.Keys(e.paths))
+	clear(e.paths)
+	return paths, e.broken
+}
+
+// reset removes all changes, because everything is about to be read. What is armed
+// stays armed.
+func (e *watchEvents) reset() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	clear(e.paths)
+	e.broken = false
+}
+
+// wake signals a channel of capacity 1, which coalesces signals.
+func wake(ready chan<- struct{}) {
+	select {
+	case ready <- struct{}{}:
+	default:
+	}
+}
+
 // VerifyAfter implements registry.Verified.
 func (*Target) VerifyAfter() time.Duration { return verifyAfter }
 
