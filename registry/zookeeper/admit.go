@@ -170,8 +170,8 @@ func (a *admission) findPredecessor(ctx context.Context) error {
 	return nil
 }
 
-// bridgeOf returns a bridge of ours that an owner wrote which runs no more;
-// empty for none.
+// bridgeOf returns a bridge of ours that an owner recorded, if that owner wrote entries
+// and runs no more; empty for none.
 func (a *admission) bridgeOf(ctx context.Context, owner string) (string, error) {
 	h := newHome(a.home.client, owner, Open)
 	n, err := h.client.read(ctx, h.node(bridgesNode))
@@ -206,7 +206,7 @@ func (a *admission) recordBridges(ctx context.Context) error {
 	n, err := a.home.client.read(ctx, create.Path)
 	switch {
 	case err == nil && n.stat == nil:
-		err = a.home.client.make(ctx, create)
+		err = a.home.client.createAll(ctx, create)
 	case err == nil && string(n.data) != string(create.Data):
 		err = a.home.client.do(ctx, &zk.SetDataRequest{Path: create.Path, Data: create.Data, Version: -1})
 	}

@@ -55,7 +55,7 @@ func (p *presence) KeepAlive(ctx context.Context) {
 	defer ticker.Stop()
 	failed := false
 	for {
-		err := client.make(ctx, p.home.request(aliveNode, p.record(), zk.FlagEphemeral))
+		err := client.createAll(ctx, p.home.request(aliveNode, p.record(), zk.FlagEphemeral))
 		if err != nil && !failed && ctx.Err() == nil {
 			p.opts.Log.Warn("cannot show other processes that this bridge runs", "err", err)
 		}
@@ -172,7 +172,7 @@ func (p *presence) findReplicas(ctx context.Context) error {
 type aliveRecord struct {
 	Host    string        `json:"host"`
 	Process int           `json:"process"`
-	System  string        `json:"system,omitempty"`  // to which the number of the process belongs: a boot and a PID namespace; empty: unknown
+	System  string        `json:"system,omitempty"`  // in which Process is a number: a boot and a PID namespace; empty: unknown
 	Started string        `json:"started,omitempty"` // when the process began, as its system counts; empty: unknown
 	Timeout time.Duration `json:"timeout"`           // of its session, after which the node goes if the process was killed
 	Writes  writers       `json:"writes,omitempty"`  // empty: unknown, by an older version

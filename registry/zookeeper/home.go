@@ -178,7 +178,7 @@ func (f *fence) raiseTo(ctx context.Context, to Fence) (int32, error) {
 		n, err := client.get(ctx, path)
 		switch {
 		case errors.Is(err, zk.ErrNoNode):
-			err = client.make(ctx, f.home.request(fenceNode, "0 nobody", zk.FlagPersistent))
+			err = client.createAll(ctx, f.home.request(fenceNode, "0 nobody", zk.FlagPersistent))
 		case err != nil:
 		case string(n.data) == to.content():
 			f.set(to, n.stat.Version)
@@ -230,7 +230,7 @@ func (c *Client) ID(ctx context.Context, offer string, access Access) (string, e
 		if access == Private { // every bridge may read it
 			op.Acl = append(op.Acl, zk.WorldACL(zk.PermRead)...)
 		}
-		if err := c.make(ctx, op); err != nil {
+		if err := c.createAll(ctx, op); err != nil {
 			return "", err
 		}
 	}
@@ -285,7 +285,7 @@ func (r recorder) Record(ctx context.Context, kind, name, text string) error {
 	if text == "" {
 		err = r.home.client.do(ctx, &zk.DeleteRequest{Path: create.Path, Version: -1})
 	} else if err = r.home.client.do(ctx, &zk.SetDataRequest{Path: create.Path, Data: create.Data, Version: -1}); errors.Is(err, zk.ErrNoNode) {
-		return r.home.client.make(ctx, create)
+		return r.home.client.createAll(ctx, create)
 	}
 	if err != nil && !errors.Is(err, zk.ErrNoNode) {
 		return fmt.Errorf("write %s: %w", create.Path, err)
@@ -345,7 +345,7 @@ func (r *Record) Save(ctx context.Context, record []byte, version string) error 
 // create creates the record; it fails if another replica created it.
 func (r *Record) create(ctx context.Context, record []byte) error {
 	parent := &zk.CreateRequest{Path: parentOf(r.path), Data: []byte{}, Acl: r.acl}
-	if err := r.client.make(ctx, parent); err != nil {
+	if err := r.client.createAll(ctx, parent); err != nil {
 		return err
 	}
 	return r.client.do(ctx, &zk.CreateRequest{Path: r.path, Data: record, Acl: r.acl})

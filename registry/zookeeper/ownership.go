@@ -392,5 +392,5 @@ func (e *ephemerals) mark(ctx context.Context) error {
 	if e.lifetime == Persistent {
 		return nil
 	}
-	return e.home.client.make(ctx, e.home.request(sessionNode, "", zk.FlagPersistent))
+	return e.home.client.createAll(ctx, e.home.request(sessionNode, "", zk.FlagPersistent))
 }

@@ -182,13 +182,13 @@ func (c *Client) do(ctx context.Context, op any) error {
 	return err
 }
 
-// make creates a node and those above it, unless it exists. Those in a home have
+// createAll creates a node and those above it, unless it exists. Those in a home have
 // the ACL of the node.
-func (c *Client) make(ctx context.Context, op *zk.CreateRequest) error {
+func (c *Client) createAll(ctx context.Context, op *zk.CreateRequest) error {
 	err := c.do(ctx, op)
 	if errors.Is(err, zk.ErrNoNode) {
 		parent := &zk.CreateRequest{Path: parentOf(op.Path), Data: []byte{}, Acl: aclAbove(parentOf(op.Path), op.Acl)}
-		if err := c.make(ctx, parent); err != nil {
+		if err := c.createAll(ctx, parent); err != nil {
 			return err
 		}
 		err = c.do(ctx, op)

@@ -161,7 +161,7 @@ type sourceRun struct {
 	publisher *publisher
 	documents *documents
 	wait      time.Duration // before the next connection
-	avoid     string        // the server that it does not use
+	avoid     string        // the server that this does not use
 
 	// For one connection.
 	tree   *treeReader
@@ -228,7 +228,7 @@ func (r *sourceRun) connection(ctx context.Context) error {
 }
 
 // connectionOptions returns the options of the next connection. After Recheck it goes
-// to another server if there are several, so that none confirms itself.
+// to another server if there are several, so that none confirms its own answers.
 func (r *sourceRun) connectionOptions() Options {
 	o, avoid := r.conn, r.avoid
 	r.avoid = ""
@@ -287,7 +287,7 @@ func (r *sourceRun) follow(ctx context.Context) error {
 }
 
 // checkWatches returns an error, which ends the connection, if most of its watches are
-// not used any more: a watch cannot be withdrawn, and costs the server too.
+// not used any more: a watch cannot be withdrawn, and uses memory of the server.
 func (r *sourceRun) checkWatches() error {
 	used := len(r.documents.awaited)
 	for _, root := range r.roots {

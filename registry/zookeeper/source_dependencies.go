@@ -167,7 +167,7 @@ func (d *documents) removeUnused() {
 	maps.DeleteFunc(d.awaited, func(_ string, ref metadata.Ref) bool { return !d.set.Wants(ref) })
 }
 
-// changed makes the documents be fetched whose nodes changed.
+// changed makes the documents due whose nodes changed.
 func (d *documents) changed(paths []string) {
 	for _, path := range paths {
 		if ref, ok := d.awaited[path]; ok {
@@ -176,8 +176,8 @@ func (d *documents) changed(paths []string) {
 	}
 }
 
-// awaitAll waits until every document was fetched once, or a timeout: else much would be
-// reported a moment later than all the rest.
+// awaitAll waits until every document was fetched once, or a timeout. Otherwise many
+// services would be reported a moment after all others.
 func (d *documents) awaitAll(ctx context.Context) error {
 	timeout, due := time.NewTimer(documentsTimeout), time.NewTimer(0)
 	defer timeout.Stop()

@@ -234,7 +234,7 @@ type publisher struct {
 	rows      map[registry.Name]*parentNode // the parent that each row came from
 }
 
-// published is what was reported to the table of a parent.
+// published is what of a parent was reported to the table.
 type published struct {
 	services []*registry.Service
 	skipped  map[string]string // reasons, by input
@@ -242,7 +242,7 @@ type published struct {
 	lost     dependency.Lost
 }
 
-// A change is one of what is reported to the table of a parent.
+// A change is what of a parent was reported before, and is to be reported now.
 type change struct {
 	parent   *parentNode
 	from, to published

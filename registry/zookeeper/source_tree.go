@@ -243,7 +243,7 @@ func (t *treeReader) read(ctx context.Context, j *job, slots chan struct{}) erro
 		}
 		j.err = nil
 	}
-	if len(names) == 0 && p.count > 0 { // the watches do not report first that the root was deleted
+	if len(names) == 0 && p.count > 0 { // if the root was deleted, its watch may fire later
 		if gone, err := t.isGone(ctx, p.root); gone || err != nil {
 			j.rootGone = gone
 			return err

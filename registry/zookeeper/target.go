@@ -56,11 +56,11 @@ type TargetOptions struct {
 	Shared        bool                     // other processes of the owner may write at the same time, under leases
 	Lifetime      Lifetime                 // empty: Persistent
 	Access        Access                   // empty: Open
-	Adopts        func(owner string) bool  // whether a person lets us replace an owner's entries, without admission; nil: no owner's
+	Adopts        func(owner string) bool  // whether entries of an owner may be replaced, by a person's decision and without admission; nil: of none
 	Ours          func(session int64) bool // whether a session is of this process too, as that of the connection before; nil: none is
 	Signer        *metadata.Signer         // nil: marks are not signed, and not verified
 	ChildrenLimit int                      // 0: DefaultChildrenLimit
-	Unregistered  bool                     // write entries alone, without admission and without nodes of the owner's own: for processes that register themselves
+	Unregistered  bool                     // for a process that registers itself: no admission, and no nodes of the owner's own
 	Log           *slog.Logger
 	Fence         func() (Fence, bool) // the fence to write under, false if this process may not write; nil: no fence
 	Usage         func(Usage)          // called with the largest parent whenever that changes, as Target.Usage; may be nil
@@ -229,11 +229,11 @@ func (h *home) check(ctx context.Context, r *Report) error {
 // probe creates a node and deletes it. The node is ephemeral, so that it goes even
 // if this process ends in between.
 func (h *home) probe(ctx context.Context, r *Report) error {
-	if err := h.client.make(ctx, &zk.CreateRequest{Path: h.path, Data: []byte{}, Acl: h.acl}); err != nil {
+	if err := h.client.createAll(ctx, &zk.CreateRequest{Path: h.path, Data: []byte{}, Acl: h.acl}); err != nil {
 		return err
 	}
 	create, before := h.request("probe-"+rand.Text(), "", zk.FlagEphemeral), time.Now()
-	if err := h.client.make(ctx, create); err != nil {
+	if err := h.client.createAll(ctx, create); err != nil {
 		return err
 	}
 	r.Took = time.Since(before)

@@ -58,8 +58,8 @@ func (w *writer) remaining(units []unit) []unit {
 	return slices.DeleteFunc(units, func(u unit) bool { return w.refused.Has(u.key) || newRefused && u.deletes })
 }
 
-// fit refuses new entries for which the parent has no room. A node that has no room
-// beside the one that it replaces replaces it at once.
+// fit refuses new entries for which the parent has no room. If there is no room for a
+// node beside the one that it replaces, it replaces that at once.
 func (w *writer) fit(units []unit) []unit {
 	size, limit := w.target.sizes.get(w.group), w.target.opts.ChildrenLimit
 	for i, u := range units {
@@ -227,8 +227,8 @@ func (w *writer) applied(part []unit, ledger any) {
 	w.target.sizes.set(w.group, size)
 }
 
-// ledgerFailed handles the failure of the operation on the ledger. It returns nil if
-// the transaction is worth another attempt, as do all that follow.
+// ledgerFailed handles the failure of the operation on the ledger. As the functions
+// below, it returns nil if the transaction is worth another attempt.
 func (w *writer) ledgerFailed(op any, err error) error {
 	if _, isDelete := op.(*zk.DeleteRequest); isDelete && errors.Is(err, zk.ErrNoNode) {
 		w.noLedger = true

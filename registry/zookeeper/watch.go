@@ -41,9 +41,9 @@ func newWatcher(opts Options, events *watchEvents, end context.CancelCauseFunc) 
 	return &watcher{client, events}, nil
 }
 
-// watchesSet is how long the library sets the watches of an earlier connection again,
-// at most. There was none, but it would set one that is armed meanwhile, and change
-// that beside the answers.
+// watchesSet is the longest time in which the library sets the watches of an earlier
+// connection again. There are none, but it would find one that is armed meanwhile,
+// and race with the answer to it.
 const watchesSet = time.Millisecond
 
 // begin waits for the connection, and makes its server catch up with its leader:
@@ -211,8 +211,9 @@ func (t *Target) Changes() []registry.Group { return t.client.watches.drain() }
 // made the change that it reports.
 //
 // The watches have a connection of their own, because a watch ends with its
-// connection, see singleConnection. It is to the server of the client, so that the client can
-// read what a watch reports. If either connection ends, every group counts as changed.
+// connection, see singleConnection. It is to the server of the client, so that the
+// client can read what a watch reports. If either connection ends, every group
+// counts as changed.
 type groupWatches struct {
 	client     *Client // that writes
 	ready      chan struct{}

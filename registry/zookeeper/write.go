@@ -37,8 +37,8 @@ func newUnit(key string, grows int, ops ...any) unit {
 // and what it replaces stay together. Missing parents are created and never
 // deleted.
 //
-// An entry over a limit of ZooKeeper or its clients is refused without a request,
-// and so is one of whose operations the server refuses one.
+// An entry over a limit of ZooKeeper or its clients is refused without a request.
+// An entry is also refused if the server refuses one of its operations.
 func (t *Target) Write(ctx context.Context, change registry.Change) error {
 	if err := t.write(ctx, change); err != nil {
 		return fmt.Errorf("write %s: %w", change.Group, err)
@@ -344,8 +344,8 @@ func (w *writer) put(put registry.Write) (unit, error) {
 }
 
 // create returns the operations that create a node. One with data is created empty
-// and then set, so that its version differs from that of a node which another
-// has just created in its place: an operation that replaces or deletes ours names the version.
+// and then set: so its version differs from that of a node which another has just
+// created in its place, and operations on ours, which name the version, spare that.
 func (w *writer) create(path string, data []byte) []any {
 	ops := []any{&zk.CreateRequest{Path: path, Acl: w.target.home.acl, Flags: w.target.ephemerals.flags()}}
 	if w.layout.HasData() {
