@@ -93,7 +93,7 @@ func printConflicts(t *terminal, conflicts []admin.Conflict) {
 func printService(t *terminal, s admin.Service) {
 	t.say("target %s, bridge %s, owner %s", s.Target, s.Bridge, s.Owner)
 	t.say("  service   %s", s.Service)
-	details := strings.Split(s.Detail, "\n")
+	details := strings.Split(strings.TrimPrefix(s.Detail, string(s.Reason)+": "), "\n") // a refusal begins with its reason
 	t.say("  reason    %s%s", s.Reason, colon(details[0]))
 	for _, line := range details[1:min(len(details), shownEntries)] {
 		t.say("            %s", line)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/url"
 	"strings"
 	"testing"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/xds-bridge/xds-bridge/bridge"
 	"github.com/xds-bridge/xds-bridge/internal/admin"
+	"github.com/xds-bridge/xds-bridge/registry"
 )
 
 // registers has a provider register an interface as Java Dubbo does.
@@ -160,5 +162,17 @@ func TestSeveralReasonsAreOneAndACount(t *testing.T) {
 	printWhy(c.terminal, admin.Why{Services: []admin.Service{{Target: "zk", ServiceStatus: sv}}})
 	if said := out.String(); !strings.Contains(said, "  reason    synced: left out: a: loop\n            b: loop\n            c: loop\n") || strings.Contains(said, `\n`) {
 		t.Errorf("why says %s", said)
+	}
+}
+
+// TestPrintWhy_Refused: a refusal is called one once.
+func TestPrintWhy_Refused(t *testing.T) {
+	t.Parallel()
+	var out buffer
+	refused := registry.Refused{"k": fmt.Errorf("%w: no rights", registry.ErrRefused)}
+	sv := bridge.ServiceStatus{Service: "api.A", Reason: bridge.ReasonRefused, Detail: refused.Error()}
+	printWhy(newCLI(&out, &out, lookup(nil), nil).terminal, admin.Why{Services: []admin.Service{{Target: "zk", ServiceStatus: sv}}})
+	if got, want := out.String(), `  reason    refused: "k": no rights`+"\n"; !strings.Contains(got, want) {
+		t.Errorf("printWhy = %s, want %s", got, want)
 	}
 }
