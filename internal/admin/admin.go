@@ -10,10 +10,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"net"
 	"net/http"
-	"slices"
 	"sync"
 	"time"
 
@@ -104,17 +102,10 @@ type Options struct {
 
 // Server serves both listeners.
 type Server struct {
-	opts      Options
-	started   time.Time
+	*api
+
 	telemetry net.Listener // nil where left out, as admin
 	admin     net.Listener
-
-	mu     sync.Mutex
-	ticked map[string]time.Time    // when each loop last answered, by target
-	listed map[string]bool         // targets that were listed once
-	synced map[string]bool         // sources that were complete once
-	caught bool                    // this replica was ready for every target once
-	since  map[Condition]time.Time // when each condition began, by its key
 }
 
 // New opens both listeners; nothing is answered before Run. An error names
@@ -123,13 +114,7 @@ func New(ctx context.Context, opts Options) (*Server, error) {
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{
-		opts: opts, started: time.Now(),
-		ticked: make(map[string]time.Time), listed: make(map[string]bool), synced: make(map[string]bool),
-	}
-	for _, t := range opts.Targets {
-		s.ticked[t.Name] = s.started
-	}
+	s := &Server{api: &api{newProbes(newView(opts))}}
 	if err := CheckAddress(opts.Admin, opts.Secure); err != nil {
 		return nil, err
 	}
@@ -197,46 +182,11 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	serve(s.telemetry, s.Telemetry())
 	serve(s.admin, s.Admin())
-	running.Go(func() { s.pulse(ctx) })
-	running.Go(func() { s.follow(ctx) })
+	running.Go(func() { s.pollLoops(ctx) })
+	running.Go(func() { s.followConditions(ctx) })
 	running.Wait()
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
 		return err //nolint:wrapcheck // our own, from above
 	}
 	return nil
-}
-
-// Show replaces what the server reports, after the configuration was
-// reloaded. What was ready once stays so under its name.
-func (s *Server) Show(owner string, inputs []Input, targets []Target) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.opts.Owner, s.opts.Inputs, s.opts.Targets = owner, slices.Clone(inputs), slices.Clone(targets)
-	ticked := maps.Clone(s.ticked)
-	clear(s.ticked)
-	for _, t := range targets {
-		if at, known := ticked[t.Name]; known {
-			s.ticked[t.Name] = at
-		} else {
-			s.ticked[t.Name] = time.Now()
-		}
-	}
-}
-
-func (s *Server) owner() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.opts.Owner
-}
-
-func (s *Server) inputs() []Input {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.opts.Inputs
-}
-
-func (s *Server) targets() []Target {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.opts.Targets
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -16,28 +17,31 @@ import (
 	"github.com/xds-bridge/xds-bridge/internal/redact"
 )
 
+// api shows all of it to people, and passes on what they decide.
+type api struct{ *probes }
+
 // Admin returns the handler of the API. Only requests that name loopback as
 // their host, or bear the token where there is one, and that no page of another
 // origin made, are answered.
-func (s *Server) Admin() http.Handler {
+func (a *api) Admin() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /api/v1/status", func(w http.ResponseWriter, r *http.Request) {
-		reply(w, http.StatusOK, s.Document(r.Context()))
+		reply(w, http.StatusOK, a.Document(r.Context()))
 	})
-	mux.HandleFunc("GET /api/v1/services", s.getServices)
-	mux.HandleFunc("GET /api/v1/services/{name}", s.getService)
+	mux.HandleFunc("GET /api/v1/services", a.getServices)
+	mux.HandleFunc("GET /api/v1/services/{name}", a.getService)
 	mux.HandleFunc("GET /api/v1/holds", func(w http.ResponseWriter, r *http.Request) {
-		list := holds(s.statuses(r.Context()))
+		list := holds(a.statuses(r.Context()))
 		reply(w, http.StatusOK, Page[Hold]{Items: list, Total: len(list)})
 	})
 	mux.HandleFunc("GET /api/v1/conflicts", func(w http.ResponseWriter, r *http.Request) {
-		list := conflicts(s.statuses(r.Context()))
+		list := conflicts(a.statuses(r.Context()))
 		reply(w, http.StatusOK, Page[Conflict]{Items: list, Total: len(list)})
 	})
-	mux.HandleFunc("GET /api/v1/events", s.getEvents)
-	mux.HandleFunc("POST /api/v1/holds/{id}/approve", s.decide(decisionKind{"approve", "approved", "the deletions go ahead", Loop.Approve}))
-	mux.HandleFunc("POST /api/v1/holds/{id}/deny", s.decide(decisionKind{"deny", "denied", "each entry stays until it is claimed again", Loop.Deny}))
-	mux.HandleFunc("POST /api/v1/reload", s.reload)
+	mux.HandleFunc("GET /api/v1/events", a.getEvents)
+	mux.HandleFunc("POST /api/v1/holds/{id}/approve", a.decide(decisionKind{"approve", "approved", "the deletions go ahead", Loop.Approve}))
+	mux.HandleFunc("POST /api/v1/holds/{id}/deny", a.decide(decisionKind{"deny", "denied", "each entry stays until it is claimed again", Loop.Deny}))
+	mux.HandleFunc("POST /api/v1/reload", a.reload)
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
 		problem(w, http.StatusNotFound, "no such path, or not by this method")
 	})
@@ -46,10 +50,38 @@ func (s *Server) Admin() http.Handler {
 		problem(w, http.StatusForbidden, "requests that pages of other origins make are refused")
 	}))
 	admitted := local
-	if s.opts.Secure != nil {
-		admitted = s.opts.Secure.bearing
+	if a.opts.Secure != nil {
+		admitted = a.opts.Secure.bearing
 	}
-	return plain(admitted(origin.Handler(s.requireOwner(requireJSON(mux)))))
+	return plain(admitted(origin.Handler(a.requireOwner(requireJSON(mux)))))
+}
+
+// Document returns everything that is known now. A loop that does not answer
+// within two seconds is shown with that as its last error.
+func (a *api) Document(ctx context.Context) Document {
+	d := Document{
+		Version: a.opts.Version, Owner: a.current().owner, Started: a.started, Time: time.Now(),
+		Sources: make([]Source, 0, len(a.current().inputs)), Targets: []TargetStatus{},
+	}
+	if a.opts.Replicas != nil {
+		d.Replicas = a.opts.Replicas()
+	}
+	for _, in := range a.current().inputs {
+		d.Sources = append(d.Sources, source(in))
+	}
+	for _, t := range a.current().targets {
+		if t.State != nil {
+			d.Targets = append(d.Targets, TargetStatus{Name: t.Name, Kind: t.Kind, TargetState: t.State()})
+		}
+	}
+	if a.opts.Reloaded != nil {
+		d.Reload = a.opts.Reloaded()
+	}
+	d.Loops = a.statuses(ctx)
+	d.Conditions = a.conditions(d.Loops, d.Replicas)
+	d.InSync = !slices.ContainsFunc(d.Conditions, Condition.Lasts)
+	d.Ready = !slices.ContainsFunc(a.ready(ctx), func(c check) bool { return c.problem != "" })
+	return d
 }
 
 // The number of items in a page: by default, and at most.
@@ -58,7 +90,7 @@ const (
 	pageMost = 1000
 )
 
-func (s *Server) getServices(w http.ResponseWriter, r *http.Request) {
+func (a *api) getServices(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	limit := pageSize
 	if text := q.Get("limit"); text != "" {
@@ -74,12 +106,12 @@ func (s *Server) getServices(w http.ResponseWriter, r *http.Request) {
 		problem(w, http.StatusBadRequest, "continue: not what a page before gave")
 		return
 	}
-	reply(w, http.StatusOK, s.page(r.Context(), string(after), limit))
+	reply(w, http.StatusOK, a.page(r.Context(), string(after), limit))
 }
 
 // page returns the services after a cursor, in the order of their cursors.
-func (s *Server) page(ctx context.Context, after string, limit int) Page[Service] {
-	all := services(s.owner(), s.statuses(ctx))
+func (a *api) page(ctx context.Context, after string, limit int) Page[Service] {
+	all := services(a.current().owner, a.statuses(ctx))
 	i := sort.Search(len(all), func(i int) bool { return all[i].cursor() > after })
 	page := Page[Service]{Items: all[i:min(i+limit, len(all))], Total: len(all)}
 	if i+limit < len(all) {
@@ -88,11 +120,11 @@ func (s *Server) page(ctx context.Context, after string, limit int) Page[Service
 	return page
 }
 
-func (s *Server) getService(w http.ResponseWriter, r *http.Request) {
-	why := s.Why(r.Context(), r.PathValue("name"))
+func (a *api) getService(w http.ResponseWriter, r *http.Request) {
+	why := a.Why(r.Context(), r.PathValue("name"))
 	if why.empty() {
 		said := []string{"no source reports this service, and no entry of ours is known by this name; " +
-			"name it as the mesh does (fqdn:port), by its interface, by its service key or by the address of an endpoint" + didYouMean(s.like(r.Context(), why.Query))}
+			"name it as the mesh does (fqdn:port), by its interface, by its service key or by the address of an endpoint" + didYouMean(a.like(r.Context(), why.Query))}
 		for _, c := range why.Conditions {
 			said = append(said, fmt.Sprintf("%s %s: %s", c.Peer, c.Name, c.Detail))
 		}
@@ -132,12 +164,12 @@ type Reload struct {
 }
 
 // reload has the configuration read again.
-func (s *Server) reload(w http.ResponseWriter, r *http.Request) {
-	if s.opts.Reload == nil {
+func (a *api) reload(w http.ResponseWriter, r *http.Request) {
+	if a.opts.Reload == nil {
 		problem(w, http.StatusNotFound, "no such path, or not by this method")
 		return
 	}
-	result, err := s.opts.Reload(r.Context())
+	result, err := a.opts.Reload(r.Context())
 	switch {
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		problem(w, http.StatusGatewayTimeout, "the bridge is busy with another reload, or ends")

@@ -67,7 +67,7 @@ func (e *Events) List(after int64) []Event {
 }
 
 // getEvents answers with the events after a number, the oldest first.
-func (s *Server) getEvents(w http.ResponseWriter, r *http.Request) {
+func (a *api) getEvents(w http.ResponseWriter, r *http.Request) {
 	after := int64(0)
 	if text := r.URL.Query().Get("after"); text != "" {
 		n, err := strconv.ParseInt(text, 10, 64)
@@ -77,7 +77,7 @@ func (s *Server) getEvents(w http.ResponseWriter, r *http.Request) {
 		}
 		after = n
 	}
-	list := s.opts.Events.List(after)
+	list := a.opts.Events.List(after)
 	reply(w, http.StatusOK, Page[Event]{Items: list, Total: len(list)})
 }
 

@@ -98,9 +98,9 @@ func requireJSON(next http.Handler) http.Handler {
 const OwnerHeader = "X-Xds-Bridge-Owner"
 
 // requireOwner answers only requests that mean this bridge, or name no owner.
-func (s *Server) requireOwner(next http.Handler) http.Handler {
+func (a *api) requireOwner(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if asked, is := r.Header.Get(OwnerHeader), s.owner(); asked != "" && asked != is {
+		if asked, is := r.Header.Get(OwnerHeader), a.current().owner; asked != "" && asked != is {
 			problem(w, http.StatusPreconditionFailed, "the bridge that runs here is of owner "+strconv.Quote(is))
 			return
 		}

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/internal/redact"
@@ -21,19 +22,33 @@ const (
 	read  = 20 * time.Second
 )
 
+// probes answer whether the bridge lives and is ready.
+type probes struct {
+	*view
+
+	mu     sync.Mutex
+	listed map[string]bool // targets that were listed once
+	synced map[string]bool // sources that were complete once
+	caught bool            // this replica was ready for every target once
+}
+
+func newProbes(v *view) *probes {
+	return &probes{view: v, listed: make(map[string]bool), synced: make(map[string]bool)}
+}
+
 // Telemetry returns the handler of probes and metrics.
-func (s *Server) Telemetry() http.Handler {
+func (p *probes) Telemetry() http.Handler {
 	mux := http.NewServeMux()
 	for path, checks := range map[string]func(context.Context) []check{
-		"/livez": s.live, "/readyz": s.ready, "/startupz": s.startup,
-		"/-/healthy": s.live, "/-/ready": s.ready,
+		"/livez": p.live, "/readyz": p.ready, "/startupz": p.startup,
+		"/-/healthy": p.live, "/-/ready": p.ready,
 	} {
 		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
 			answer(w, r, strings.TrimPrefix(path, "/"), checks(r.Context()))
 		})
 	}
-	if s.opts.Metrics != nil {
-		mux.Handle("GET /metrics", s.opts.Metrics)
+	if p.opts.Metrics != nil {
+		mux.Handle("GET /metrics", p.opts.Metrics)
 	}
 	return plain(mux)
 }
@@ -43,13 +58,13 @@ type check struct{ name, problem string }
 
 // live checks that every loop answered within the last minute. It never asks
 // how a registry is: a restart would lose the last good state and repair nothing.
-func (s *Server) live(context.Context) []check {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (p *probes) live(context.Context) []check {
+	p.view.mu.Lock()
+	defer p.view.mu.Unlock()
 	checks := []check{{name: "ping"}}
-	for _, t := range s.opts.Targets {
+	for _, t := range p.shown.targets {
 		c := check{name: "loop/" + t.Name}
-		if silent := time.Since(s.ticked[t.Name]); silent > alive {
+		if silent := time.Since(p.answered[t.Name]); silent > alive {
 			c.problem = "no answer for " + silent.Truncate(time.Second).String()
 		}
 		checks = append(checks, c)
@@ -59,11 +74,11 @@ func (s *Server) live(context.Context) []check {
 
 // startup checks that the process is built and its loops run, without regard
 // to registries: one that is down at the start must not make the kubelet kill us.
-func (s *Server) startup(ctx context.Context) []check {
+func (p *probes) startup(ctx context.Context) []check {
 	checks := []check{{name: "config"}}
-	for _, t := range s.targets() {
+	for _, t := range p.current().targets {
 		c := check{name: "loop/" + t.Name}
-		if s.alive(ctx, t) != nil {
+		if p.alive(ctx, t) != nil {
 			c.problem = "not running yet"
 		}
 		checks = append(checks, c)
@@ -74,11 +89,11 @@ func (s *Server) startup(ctx context.Context) []check {
 // ready checks that there is a state to work with: each source was complete
 // once, each target was listed once and none refuses us. What was true once
 // stays so: an outage afterwards is shown by status, not here.
-func (s *Server) ready(context.Context) []check {
+func (p *probes) ready(context.Context) []check {
 	checks := []check{{name: "config"}}
-	for _, in := range s.inputs() {
+	for _, in := range p.current().inputs {
 		c := check{name: "source/" + in.Name}
-		if !s.sourceSynced(in) {
+		if !p.sourceSynced(in) {
 			c.problem = "no complete snapshot yet"
 			if in.State != nil && in.State().LastError != "" {
 				c.problem += ": " + in.State().LastError
@@ -86,9 +101,9 @@ func (s *Server) ready(context.Context) []check {
 		}
 		checks = append(checks, c)
 	}
-	for _, t := range s.targets() {
+	for _, t := range p.current().targets {
 		c := check{name: "target/" + t.Name}
-		if listed, err := s.targetListed(t); !listed {
+		if listed, err := p.targetListed(t); !listed {
 			c.problem = "not listed yet"
 			if err != "" {
 				c.problem += ": " + err
@@ -99,20 +114,20 @@ func (s *Server) ready(context.Context) []check {
 		}
 		checks = append(checks, c)
 	}
-	if s.opts.Replicas != nil {
-		checks = append(checks, s.caughtUp(s.opts.Replicas()))
+	if p.opts.Replicas != nil {
+		checks = append(checks, p.caughtUp(p.opts.Replicas()))
 	}
 	return checks
 }
 
 // caughtUp checks that this replica has read everything, and written it where it
 // leads.
-func (s *Server) caughtUp(r *Replicas) check {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.caught = s.caught || r.Ready
+func (p *probes) caughtUp(r *Replicas) check {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.caught = p.caught || r.Ready
 	switch c := (check{name: "replicas"}); {
-	case s.caught:
+	case p.caught:
 		return c
 	case r.LastError != "":
 		c.problem = r.LastError
@@ -123,30 +138,30 @@ func (s *Server) caughtUp(r *Replicas) check {
 	}
 }
 
-func (s *Server) sourceSynced(in Input) bool {
-	s.mu.Lock()
-	known := s.synced[in.Name]
-	s.mu.Unlock()
+func (p *probes) sourceSynced(in Input) bool {
+	p.mu.Lock()
+	known := p.synced[in.Name]
+	p.mu.Unlock()
 	if known {
 		return true
 	}
 	if !in.Table.Summary().Synced {
 		return false
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.synced[in.Name] = true
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.synced[in.Name] = true
 	return true
 }
 
 // targetListed reports whether a target was listed once, and if not the last
 // error there.
-func (s *Server) targetListed(t Target) (bool, string) {
-	st := s.summary(t)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.listed[t.Name] = s.listed[t.Name] || st.Listed
-	return s.listed[t.Name], st.LastError
+func (p *probes) targetListed(t Target) (bool, string) {
+	st := t.summary()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.listed[t.Name] = p.listed[t.Name] || st.Listed
+	return p.listed[t.Name], st.LastError
 }
 
 // answer writes a probe's checks as the kube-apiserver does: all of them if
@@ -183,14 +198,14 @@ func printable(s string) string {
 	return strings.ReplaceAll(q[1:len(q)-1], `\"`, `"`)
 }
 
-// pulse asks every loop now and then whether it lives.
-func (s *Server) pulse(ctx context.Context) {
+// pollLoops asks every loop at intervals whether it lives.
+func (p *probes) pollLoops(ctx context.Context) {
 	tick := time.NewTicker(beat)
 	defer tick.Stop()
 	for {
-		for _, t := range s.targets() {
-			if err := s.alive(ctx, t); err != nil && ctx.Err() == nil {
-				s.opts.Log.Warn("loop does not answer", "peer", t.Name, "err", err)
+		for _, t := range p.current().targets {
+			if err := p.alive(ctx, t); err != nil && ctx.Err() == nil {
+				p.opts.Log.Warn("loop does not answer", "peer", t.Name, "err", err)
 			}
 		}
 		select {

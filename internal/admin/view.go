@@ -6,27 +6,76 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/bridge"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
+// A view is what the bridge shows of itself.
+type view struct {
+	opts    Options // but for Owner, Inputs and Targets
+	started time.Time
+
+	mu       sync.Mutex
+	shown    shown
+	answered map[string]time.Time    // when each loop last answered, by target
+	since    map[Condition]time.Time // when each condition began, by its key
+}
+
+// shown is what a reload replaces.
+type shown struct {
+	owner   string
+	inputs  []Input
+	targets []Target
+}
+
+func newView(o Options) *view {
+	v := &view{opts: o, started: time.Now()}
+	v.Show(o.Owner, o.Inputs, o.Targets)
+	return v
+}
+
+// Show replaces what is reported, after the configuration was reloaded. What was ready
+// once stays so under its name.
+func (v *view) Show(owner string, inputs []Input, targets []Target) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.shown = shown{owner, slices.Clone(inputs), slices.Clone(targets)}
+	before := v.answered
+	v.answered = make(map[string]time.Time, len(targets))
+	for _, t := range targets {
+		if at, known := before[t.Name]; known {
+			v.answered[t.Name] = at
+		} else {
+			v.answered[t.Name] = time.Now()
+		}
+	}
+}
+
+// current returns what is reported now.
+func (v *view) current() shown {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.shown
+}
+
 // alive asks a loop whether it answers, and records when it did.
-func (s *Server) alive(ctx context.Context, t Target) error {
+func (v *view) alive(ctx context.Context, t Target) error {
 	ctx, cancel := context.WithTimeout(ctx, ask)
 	defer cancel()
 	if err := t.Loop.Alive(ctx); err != nil {
 		return fmt.Errorf("the loop of target %s does not answer: %w", t.Name, err)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.ticked[t.Name] = time.Now()
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.answered[t.Name] = time.Now()
 	return nil
 }
 
-// summary returns what a loop last showed of itself.
-func (*Server) summary(t Target) bridge.Status { return t.named(t.Loop.Summary()) }
+// summary returns what the loop last showed of itself.
+func (t Target) summary() bridge.Status { return t.named(t.Loop.Summary()) }
 
 // named returns a status of a loop as that of a target.
 func (t Target) named(st bridge.Status) bridge.Status {
@@ -37,61 +86,33 @@ func (t Target) named(st bridge.Status) bridge.Status {
 
 // Overview returns the state of sources and loops, in numbers. It waits for no loop, and
 // costs the same however much they hold.
-func (s *Server) Overview() Overview {
+func (v *view) Overview() Overview {
 	o := Overview{Time: time.Now()}
-	if s.opts.Replicas != nil {
-		o.Replicas = s.opts.Replicas()
+	if v.opts.Replicas != nil {
+		o.Replicas = v.opts.Replicas()
 	}
-	for _, in := range s.inputs() {
+	for _, in := range v.current().inputs {
 		src := SourceOverview{Name: in.Name, Summary: in.Table.Summary()}
 		if in.State != nil {
 			src.Mapping = in.State().Mapping
 		}
 		o.Sources = append(o.Sources, src)
 	}
-	for _, t := range s.targets() {
-		o.Loops = append(o.Loops, s.summary(t))
+	for _, t := range v.current().targets {
+		o.Loops = append(o.Loops, t.summary())
 	}
-	o.Conditions = s.conditions(o.Loops, o.Replicas)
+	o.Conditions = v.conditions(o.Loops, o.Replicas)
 	return o
-}
-
-// Document returns everything that is known now. A loop that does not answer
-// within two seconds is shown with that as its last error.
-func (s *Server) Document(ctx context.Context) Document {
-	d := Document{
-		Version: s.opts.Version, Owner: s.owner(), Started: s.started, Time: time.Now(),
-		Sources: make([]Source, 0, len(s.inputs())), Targets: []TargetStatus{},
-	}
-	if s.opts.Replicas != nil {
-		d.Replicas = s.opts.Replicas()
-	}
-	for _, in := range s.inputs() {
-		d.Sources = append(d.Sources, source(in))
-	}
-	for _, t := range s.targets() {
-		if t.State != nil {
-			d.Targets = append(d.Targets, TargetStatus{Name: t.Name, Kind: t.Kind, TargetState: t.State()})
-		}
-	}
-	if s.opts.Reloaded != nil {
-		d.Reload = s.opts.Reloaded()
-	}
-	d.Loops = s.statuses(ctx)
-	d.Conditions = s.conditions(d.Loops, d.Replicas)
-	d.InSync = !slices.ContainsFunc(d.Conditions, Condition.Lasts)
-	d.Ready = !slices.ContainsFunc(s.ready(ctx), func(c check) bool { return c.problem != "" })
-	return d
 }
 
 // statuses returns what every loop shows that answers; of one that does not there
 // is that as its last error.
-func (s *Server) statuses(ctx context.Context) []bridge.Status {
-	all := make([]bridge.Status, 0, len(s.targets()))
+func (v *view) statuses(ctx context.Context) []bridge.Status {
+	all := make([]bridge.Status, 0, len(v.current().targets))
 	ctx, cancel := context.WithTimeout(ctx, read)
 	defer cancel()
-	for _, t := range s.targets() {
-		if err := s.alive(ctx, t); err != nil {
+	for _, t := range v.current().targets {
+		if err := v.alive(ctx, t); err != nil {
 			all = append(all, t.named(bridge.Status{LastError: err.Error()}))
 			continue
 		}
