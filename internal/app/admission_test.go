@@ -24,7 +24,7 @@ func TestARefusalEndsAProcessOnlyAtItsStart(t *testing.T) {
 			if _, err := e.program("shpo", "").RunOnce(t.Context(), time.Minute); err != nil {
 				t.Fatal(err)
 			}
-			r, err := e.program("shop", "").runtime(buildOptions{})
+			r, err := newRuntime(e.program("shop", ""), buildOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}

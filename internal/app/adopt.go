@@ -49,7 +49,7 @@ func (p *Program) Purge(ctx context.Context, o PurgeOptions) (*Operation, error)
 		}
 		return change
 	}
-	return p.operate(ctx, request, request.owner)
+	return operate(ctx, p, request, request.owner)
 }
 
 // ReleaseOptions say whose entries are left to nobody.
@@ -66,7 +66,7 @@ func (p *Program) Release(ctx context.Context, o ReleaseOptions) (*Operation, er
 	mark := metadata.OwnerMark(o.Owner)
 	owners := append(metadata.Disowned(mark), mark)
 	released := &ownerSet{owners: owners}
-	return p.operate(ctx, operationRequest{
+	return operate(ctx, p, operationRequest{
 		action: "release", after: "left to nobody", owner: o.Owner, absent: o.Owner,
 		needsLasting: true, OperationOptions: o.OperationOptions, adopted: released,
 		change: func(g registry.Group, held []registry.Held) registry.Change {
@@ -118,7 +118,7 @@ func (p *Program) Adopt(ctx context.Context, o AdoptOptions) (*Operation, error)
 	default:
 		return nil, usage("adopt requires one of --from with another owner than %q, --unsigned and --unmarked", cfg.Owner)
 	}
-	return p.operate(ctx, request, cfg.Owner)
+	return operate(ctx, p, request, cfg.Owner)
 }
 
 // flag returns the one flag that says what is adopted; empty where it is not one.

@@ -64,10 +64,10 @@ func (p *process) logger(component, registry string) *slog.Logger {
 	return p.log.With("component", component, "peer", registry)
 }
 
-// runtime makes the configuration that the flags name into a runtime that does
+// newRuntime makes the configuration that the flags name into a runtime that does
 // not run yet. It connects to nobody.
-func (p *Program) runtime(o buildOptions) (*runtime, error) {
-	b, err := p.newBuilder(o)
+func newRuntime(p *Program, o buildOptions) (*runtime, error) {
+	b, err := newBuilder(p, o)
 	if err != nil {
 		return nil, err
 	}
@@ -75,7 +75,7 @@ func (p *Program) runtime(o buildOptions) (*runtime, error) {
 }
 
 // newBuilder returns a runtime with what made it.
-func (p *Program) newBuilder(o buildOptions) (*builder, error) {
+func newBuilder(p *Program, o buildOptions) (*builder, error) {
 	file := fileWatch{path: p.File}
 	file.markRead() // before it is read: what it says from then on is a change
 	cfg, err := p.usableConfig()
@@ -102,30 +102,8 @@ func (p *Program) newBuilder(o buildOptions) (*builder, error) {
 		b.replicas.close()
 		return nil, err
 	}
-	made.runtime.announceConfig()
+	announceConfig(made.runtime)
 	return made, nil
-}
-
-// load reads the configuration.
-func (p *Program) load() (*config.Config, error) {
-	cfg, err := config.Load(p.File, p.Env)
-	if err != nil {
-		return nil, err //nolint:wrapcheck // the errors name file and line
-	}
-	return cfg, nil
-}
-
-// usableConfig returns the configuration that the flags name, or everything that
-// is wrong with it.
-func (p *Program) usableConfig() (*config.Config, error) {
-	cfg, err := p.load()
-	if err != nil {
-		return nil, err
-	}
-	if errs := append(CheckFiles(cfg), Unsupported(cfg)...); len(errs) > 0 {
-		return nil, errs
-	}
-	return cfg, nil
 }
 
 // next returns the builder of a configuration, with its runtime. It keeps the connections

@@ -33,7 +33,7 @@ func TestARefusedFileLeavesNothing(t *testing.T) {
 	t.Parallel()
 	e := newEnsembles(t)
 	p := e.program("shop", "")
-	b, err := p.newBuilder(buildOptions{errorsOnly: true})
+	b, err := newBuilder(p, buildOptions{errorsOnly: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -164,7 +164,7 @@ func (r *elections) fence(target string) func() (zookeeper.Fence, bool) {
 }
 
 // announceConfig publishes to the other replicas what this runtime writes to each target.
-func (r *runtime) announceConfig() {
+func announceConfig(r *runtime) {
 	for _, s := range r.sinks {
 		if s.election == nil {
 			continue
@@ -202,7 +202,7 @@ func (e *election) differing() string {
 const handOverTime = 20 * time.Second
 
 // handOver makes others lead what this replica leads before it ends.
-func (r *runtime) handOver(ctx context.Context) {
+func handOver(ctx context.Context, r *runtime) {
 	if len(r.elections) == 0 {
 		return
 	}

@@ -27,17 +27,6 @@ func (p *keyPublisher) run(ctx context.Context) error {
 	return wrap("keys of "+p.mesh, publishKeys(ctx, p.election, p.Publisher))
 }
 
-// targetNames returns the names of the targets in a registry.
-func (r *runtime) targetNames(registry string) []string {
-	var names []string
-	for _, s := range r.sinks {
-		if s.at.registry == registry {
-			names = append(names, s.at.String())
-		}
-	}
-	return names
-}
-
 // newPublisher makes what publishes keys at every replica of istiod: at the endpoints of
 // istiod's own service if its mesh is read, or else where its name leads.
 func newPublisher(b *builder, name string, m *config.Istiod) (*keys.Publisher, error) {

@@ -29,7 +29,7 @@ type storage interface {
 	keptID() *keptID
 
 	// records connects to the registry for records; nil: it keeps none.
-	records(b *builder, name string) (recordStore, error)
+	records(b *builder, name string) (*recordStore, error)
 }
 
 // abilities are what sets registries apart where they are bridged.

@@ -64,7 +64,7 @@ func TestKinds_Formats(t *testing.T) {
 					if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 						t.Fatal(err)
 					}
-					b, err := (&Program{File: file, Env: noEnv, LogOutput: io.Discard}).newBuilder(buildOptions{dryRun: true, errorsOnly: true})
+					b, err := newBuilder(&Program{File: file, Env: noEnv, LogOutput: io.Discard}, buildOptions{dryRun: true, errorsOnly: true})
 					if d.Forms[kind] == nil {
 						if err == nil || !strings.Contains(err.Error(), "has no form in") {
 							t.Errorf("built = %v, want a fault that it has no form there", err)

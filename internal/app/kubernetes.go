@@ -32,7 +32,7 @@ func (k kubernetesKind) abilities() abilities {
 func (kubernetesKind) keptID() *keptID { return nil }
 
 // records implements kind: a source of a mesh keeps nothing for us.
-func (kubernetesKind) records(*builder, string) (recordStore, error) { return nil, nil } //nolint:nilnil // see kind
+func (kubernetesKind) records(*builder, string) (*recordStore, error) { return nil, nil } //nolint:nilnil // see kind
 
 // restConfig says how the API server is reached, and as whom.
 func (k kubernetesKind) restConfig() (*rest.Config, error) {
@@ -238,7 +238,7 @@ func (s kubernetesSource) check(ctx context.Context, f *findings) {
 		return
 	}
 	for _, r := range kinds {
-		f.checkKind(r, s.server)
+		checkKind(f, r, s.server)
 	}
 	switch {
 	case keys.Err != nil: // the kinds above report it
@@ -246,7 +246,7 @@ func (s kubernetesSource) check(ctx context.Context, f *findings) {
 		f.away("service keys", errors.New("the API server has not reported everything yet"), "give more --timeout")
 	default:
 		f.pass("service keys", "%d by kubernetes", keys.Mapping.Len())
-		f.annotations(keys, s.annotation)
+		checkAnnotations(f, keys, s.annotation)
 	}
 }
 
@@ -258,7 +258,7 @@ func isReported(kinds []kube.InformerStatus, keys debug.Snapshot) bool {
 }
 
 // checkKind reports whether one kind of object can be read from a server.
-func (f *findings) checkKind(r kube.InformerStatus, server string) {
+func checkKind(f *findings, r kube.InformerStatus, server string) {
 	what := strings.TrimSpace("read " + r.Resource + " " + r.Namespace)
 	_, forbidden := errors.AsType[*kube.Forbidden](r.Err)
 	switch {

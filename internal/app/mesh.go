@@ -36,7 +36,7 @@ func (m meshKind) abilities() abilities {
 func (meshKind) keptID() *keptID { return nil }
 
 // records implements kind: a mesh keeps nothing for us.
-func (meshKind) records(*builder, string) (recordStore, error) { return nil, nil } //nolint:nilnil // see kind
+func (meshKind) records(*builder, string) (*recordStore, error) { return nil, nil } //nolint:nilnil // see kind
 
 // source implements kind.
 func (m meshKind) source(b *builder, name string) (*boundSource, error) {

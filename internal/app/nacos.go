@@ -158,31 +158,13 @@ func (n nacosKind) keptID() *keptID {
 }
 
 // records implements kind.
-func (n nacosKind) records(b *builder, name string) (recordStore, error) {
+func (n nacosKind) records(b *builder, name string) (*recordStore, error) {
 	client, err := nacos.New(n.options(b.logger("nacos", name)))
 	if err != nil {
 		return nil, err //nolint:wrapcheck // the caller names the registry
 	}
 	right := "let " + cmp.Or(n.Username, "anonymous clients") + " write configurations of group " + nacos.IDGroup + " in namespace " + cmp.Or(n.Namespace, "public")
-	return &nacosRecords{nacos.NewRecorder(client, metadata.OwnerMark(b.cfg.Owner)), client, name, right}, nil
-}
-
-// nacosRecords are those that a cluster keeps.
-type nacosRecords struct {
-	registry.Recorder
-
-	client      *nacos.Client
-	name, right string // the right is what records need
-}
-
-func (r *nacosRecords) run(ctx context.Context) error {
-	return r.client.Run(ctx) //nolint:wrapcheck // named by the runtime
-}
-
-func (*nacosRecords) close() {} // it ends with run
-
-func (r *nacosRecords) check(ctx context.Context, f *findings) {
-	f.checkRecords(ctx, r.name, r.Recorder, r.right)
+	return &recordStore{nacos.NewRecorder(client, metadata.OwnerMark(b.cfg.Owner)), name, right, client.Run, func() {}}, nil
 }
 
 // nacosFormat is all that a format is in Nacos.
@@ -244,7 +226,7 @@ func (n nacosSource) check(ctx context.Context, f *findings) {
 	state, services, err := n.Check(ctx)
 	switch {
 	case state.Login.Err != nil:
-		f.checkLogin(state.Login.Err)
+		checkLogin(f, state.Login.Err)
 	case err != nil && !state.Connected:
 		f.away("reachable", err, "check nacos.servers; the gRPC port, 1000 above the HTTP port, has to be open as well")
 	case errors.Is(err, nacos.ErrNoNamespace):
@@ -276,7 +258,7 @@ func checkNacos(n *config.Nacos, client *nacos.Client, target *nacos.Target) fun
 		}
 		switch {
 		case login.Err != nil:
-			f.checkLogin(login.Err)
+			checkLogin(f, login.Err)
 			return
 		case err != nil:
 			f.away("reachable", err, "check nacos.servers; the gRPC port, 1000 above the HTTP port, has to be open as well")
@@ -286,14 +268,14 @@ func checkNacos(n *config.Nacos, client *nacos.Client, target *nacos.Target) fun
 		if login.Username != "" {
 			f.pass("login", "as %s, until %s", login.Username, login.Expires.Format(time.RFC3339))
 		}
-		f.checkPlaintext(n.TLS, n.Username, n.Servers, "write https:// servers and tls: {caFile: …}")
-		f.checkNacosAccess(n, r)
+		checkPlaintext(f, n.TLS, n.Username, n.Servers, "write https:// servers and tls: {caFile: …}")
+		checkNacosAccess(f, n, r)
 	}
 }
 
 // checkLogin judges why we are not logged in: only a server that denies it says
 // anything of the password.
-func (f *findings) checkLogin(err error) {
+func checkLogin(f *findings, err error) {
 	switch {
 	case errors.Is(err, nacos.ErrDenied):
 		f.fail("login", err, "check username and passwordFile of the registry")
@@ -308,7 +290,7 @@ func (f *findings) checkLogin(err error) {
 const namespaceRemedy = "write the id of the namespace as nacos.namespace, which its page in the console shows, and not its name; or create it"
 
 // checkNacosAccess reports what we may do in the namespace.
-func (f *findings) checkNacosAccess(n *config.Nacos, r nacos.Report) {
+func checkNacosAccess(f *findings, n *config.Nacos, r nacos.Report) {
 	user := cmp.Or(n.Username, "anonymous clients")
 	namespace := cmp.Or(n.Namespace, "public")
 	switch {

@@ -12,24 +12,6 @@ import (
 	"github.com/xds-bridge/xds-bridge/bridge"
 )
 
-// RunOnce brings everything in sync, and returns the status of each target then.
-func (p *Program) RunOnce(ctx context.Context, timeout time.Duration) ([]bridge.Status, error) {
-	r, err := p.runtime(buildOptions{}) //nolint:contextcheck // connections outlive what makes them
-	if err != nil {
-		return nil, err
-	}
-	defer r.close()
-	if r.cfg.Replicas.Shared() {
-		return nil, usage("run --once beside replicas: it does not join their leases, and they keep the registries in sync; use run, or leave replicas.lease out where none runs")
-	}
-	for _, s := range r.sinks {
-		if s.onceUseless != "" {
-			return nil, usage("run --once into %s: what it wrote would go with it, since %s; use run", s.name, s.onceUseless)
-		}
-	}
-	return r.complete(ctx, timeout)
-}
-
 // complete runs a runtime until nothing is due without a new event, and returns the status
 // of each loop then. An error of CauseUnreachable says what was missing at the timeout.
 func (r *runtime) complete(ctx context.Context, timeout time.Duration) ([]bridge.Status, error) {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/internal/audit"
@@ -36,79 +35,121 @@ type OperationOptions struct {
 	Timeout time.Duration
 }
 
-// rememberer is a target that remembers owners. Entries stay in it when the
-// connection ends that wrote them. They may stay in others too: see
-// targetConnection.lasting.
-type rememberer interface {
-	Alive(ctx context.Context, owner string) (string, error)
-	Forget(ctx context.Context, owner string, bridges []string) error
-	Owners(ctx context.Context) ([]string, error)
+// An Operation is what was done to entries, or without yes would be.
+type Operation struct {
+	Action  string `json:"action"`
+	Owner   string `json:"owner"`
+	Done    bool   `json:"done"`    // all of it, as it was read back
+	Whole   bool   `json:"whole"`   // every target was read; false: there may be more
+	Entries []Step `json:"entries"` // done, or without yes to be done
+	Left    []Step `json:"left"`    // not done, or it is not known whether they were
+	Bridge  string `json:"-"`       // of whose entries alone it is; empty: of all
+	Asked   bool   `json:"-"`       // with yes
+	After   string `json:"-"`       // what the entries are afterwards
 }
 
-// checkOwner refuses what neither names an owner nor is a mark of one.
-func checkOwner(owner string) error {
-	if strings.Contains(owner, ":") && !metadata.IsUnnamed(owner) {
-		return usage("%q is no owner; write its name, or its mark as in mark:r4kok4", owner)
+// add adds what came of one target or change.
+func (o *Operation) add(r result) {
+	o.Entries, o.Left = append(o.Entries, r.done...), append(o.Left, r.left...)
+}
+
+// A result is what was done in a target, or without yes would be, and what was left.
+type result struct{ done, left []Step }
+
+// operate carries a request out in every target. Beside an error it returns what was found
+// out before; nil: nothing.
+func operate(ctx context.Context, p *Program, request operationRequest, owner string) (*Operation, error) {
+	o := &Operation{
+		Action: request.action, Owner: owner, Entries: []Step{}, Left: []Step{}, Bridge: request.bridge, Asked: request.Yes, After: request.after,
 	}
-	return nil
+	err := o.run(ctx, p, request)
+	if err != nil && len(o.Entries)+len(o.Left) == 0 {
+		return nil, err
+	}
+	o.Whole = err == nil
+	if err == nil && len(o.Left) > 0 {
+		first := o.Left[0]
+		err = &Error{CauseFindings, fmt.Errorf("not done, or not known to be: %d entries; the first is %s in %s: %s", len(o.Left), first.Key, first.Group, first.Failed)}
+	}
+	o.Done = request.Yes && err == nil
+	return o, err
 }
 
-// operateOnTargets carries a request out in every target, and returns what was or
-// would be done, and what was left.
-func (p *Program) operateOnTargets(ctx context.Context, request operationRequest) (done, left []Step, err error) {
+func (o *Operation) run(ctx context.Context, p *Program, request operationRequest) error {
 	if request.adopted == nil {
 		request.adopted = &ownerSet{}
 	}
 	if err := checkOwner(cmp.Or(request.owner, request.absent)); err != nil {
-		return nil, nil, err
+		return err
 	}
 	cfg, err := p.load()
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
-	r, err := p.runtime(buildOptions{owner: request.owner, errorsOnly: true, dryRun: true, adopted: request.adopted}) //nolint:contextcheck // connections outlive what makes them
+	r, err := newRuntime(p, buildOptions{owner: request.owner, errorsOnly: true, dryRun: true, adopted: request.adopted}) //nolint:contextcheck // connections outlive what makes them
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
 	defer r.close()
-	sinks, err := p.sinksFor(r, request)
+	sinks, err := sinksFor(p, r, request)
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
 	if request.prepare == nil {
 		r.sources, r.registryIDs, r.keyPublishers = nil, nil, nil // nothing has to be known of the sources
 	}
-	err = r.runWhile(ctx, request.Timeout, nil, func(ctx context.Context) error {
+	return r.runWhile(ctx, request.Timeout, nil, func(ctx context.Context) error {
 		if request.prepare != nil {
 			if err := request.prepare(ctx, r); err != nil {
 				return err
 			}
 		}
-		var err error
-		done, left, err = r.operateForKnownOwner(ctx, request, sinks, cfg.Owner)
-		return err
+		return o.runForKnownOwner(ctx, r, request, sinks, cfg.Owner)
 	})
-	return done, left, err
 }
 
-// operateOnEach carries it out in one target after the other, until one fails, and
-// keeps in the audit what was done.
-func (r *runtime) operateOnEach(ctx context.Context, request operationRequest, sinks []*sink) (done, left []Step, err error) {
+// runForKnownOwner carries a request out, and fails if nothing was found of an owner who
+// is unknown to the configuration, to every target and to the mark of every entry.
+func (o *Operation) runForKnownOwner(ctx context.Context, r *runtime, request operationRequest, sinks []*sink, configured string) error {
+	names, ok, err := remembered(ctx, sinks) // before the work, at whose end the owner is forgotten
+	if err != nil {
+		return err
+	}
+	names = slices.Compact(slices.Sorted(slices.Values(append(names, configured))))
+	mark, change := metadata.OwnerMark(request.absent), request.change
+	marks := append(metadata.Disowned(mark), mark)
+	known := request.absent == "" || !ok || slices.ContainsFunc(names, func(name string) bool { return metadata.OwnerMark(name) == mark })
+	request.change = func(g registry.Group, held []registry.Held) registry.Change {
+		known = known || slices.ContainsFunc(held, func(r registry.Held) bool { return slices.Contains(marks, r.Owner) })
+		return change(g, held)
+	}
+	if err := o.runInEach(ctx, r, request, sinks); err != nil {
+		return err
+	}
+	if !known && len(o.Entries)+len(o.Left) == 0 {
+		return unknownOwner(request.absent, names)
+	}
+	return nil
+}
+
+// runInEach carries a request out in one target after the other, until one fails, and
+// records in the audit what was done.
+func (o *Operation) runInEach(ctx context.Context, r *runtime, request operationRequest, sinks []*sink) error {
 	for _, t := range sinks {
-		is, not, err := t.operate(ctx, request)
-		done, left = append(done, is...), append(left, not...)
-		if request.Yes && (len(is)+len(not) > 0 || err != nil) {
-			r.audit.Record(ctx, request.entry(r.cfg.Owner, t, is, not, err))
+		part, err := t.operate(ctx, request)
+		o.add(part)
+		if request.Yes && (len(part.done)+len(part.left) > 0 || err != nil) {
+			r.audit.Record(ctx, request.entry(r.cfg.Owner, t, part, err))
 		}
 		if err != nil {
-			return done, left, err
+			return err
 		}
 	}
-	return done, left, nil
+	return nil
 }
 
 // sinksFor returns the targets in which the work can be done.
-func (p *Program) sinksFor(r *runtime, request operationRequest) ([]*sink, error) {
+func sinksFor(p *Program, r *runtime, request operationRequest) ([]*sink, error) {
 	var all []*sink
 	named := false
 	for _, t := range r.sinks {
@@ -116,7 +157,7 @@ func (p *Program) sinksFor(r *runtime, request operationRequest) ([]*sink, error
 			continue
 		}
 		named = true
-		if p.reaches(t, request) {
+		if reaches(p, t, request) {
 			all = append(all, t)
 		}
 	}
@@ -130,7 +171,7 @@ func (p *Program) sinksFor(r *runtime, request operationRequest) ([]*sink, error
 }
 
 // reaches reports whether the request can be carried out in a target, and shows why not.
-func (p *Program) reaches(t *sink, request operationRequest) bool {
+func reaches(p *Program, t *sink, request operationRequest) bool {
 	_, remembers := t.target.(rememberer)
 	switch {
 	case t.at.listen != "":
@@ -145,63 +186,36 @@ func (p *Program) reaches(t *sink, request operationRequest) bool {
 	return true
 }
 
-// operate carries it out in one target. All that it holds is read before anything is
-// written. What is returned is what was read back, whatever the error.
-func (s *sink) operate(ctx context.Context, request operationRequest) (done, left []Step, err error) {
+// operate carries a request out in one target. It reads everything before it writes. The
+// result is what was read back, even beside an error.
+func (s *sink) operate(ctx context.Context, request operationRequest) (all result, err error) {
 	k, remembers := s.target.(rememberer)
 	gone, err := s.ownerGone(ctx, request.absent)
 	if err != nil {
-		return nil, nil, err
+		return result{}, err
 	}
 	changes, left, err := s.changes(ctx, request)
 	if err != nil {
-		return nil, nil, err
+		return result{}, err
 	}
-	if !request.Yes {
-		for _, change := range changes {
-			done = append(done, s.steps(request, change)...)
-		}
-		return done, left, nil
-	}
+	all.left = left
 	for _, change := range changes {
-		is, not, err := s.applyChange(ctx, request, change)
-		done, left = append(done, is...), append(left, not...)
+		if !request.Yes {
+			all.done = append(all.done, s.steps(request, change)...)
+			continue
+		}
+		one, err := s.applyChange(ctx, request, change)
+		all.done, all.left = append(all.done, one.done...), append(all.left, one.left...)
 		if err != nil {
-			return done, left, unreachable("target %s: %w", s.name, err)
+			return all, unreachable("target %s: %w", s.name, err)
 		}
 	}
-	if remembers && gone != "" && request.bridge == "" && len(left) == 0 {
+	if request.Yes && remembers && gone != "" && request.bridge == "" && len(all.left) == 0 {
 		if err := k.Forget(ctx, gone, s.bridges); err != nil {
-			return done, left, unreachable("target %s: %w", s.name, err)
+			return all, unreachable("target %s: %w", s.name, err)
 		}
 	}
-	return done, left, nil
-}
-
-// ownerGone returns the name of an owner that is gone, or is known by its mark
-// alone. It is an error where a bridge of it runs.
-func (s *sink) ownerGone(ctx context.Context, owner string) (string, error) {
-	k, remembers := s.target.(rememberer)
-	if !remembers || owner == "" {
-		return owner, nil
-	}
-	if metadata.IsUnnamed(owner) {
-		names, err := k.Owners(ctx)
-		if err != nil {
-			return "", unreachable("target %s: %w", s.name, err)
-		}
-		if i := slices.IndexFunc(names, func(name string) bool { return metadata.OwnerMark(name) == metadata.OwnerMark(owner) }); i >= 0 {
-			owner = names[i]
-		}
-	}
-	who, err := k.Alive(ctx, owner)
-	if err != nil {
-		return "", unreachable("target %s: %w", s.name, err)
-	}
-	if who != "" {
-		return "", usage("target %s: a bridge of owner %s still runs: %s; stop it first", s.name, owner, who)
-	}
-	return owner, nil
+	return all, nil
 }
 
 // changes returns what is to be done in each group of the target, and the groups of
@@ -254,31 +268,30 @@ func (s *sink) checkLive(request operationRequest, change registry.Change) error
 	return nil
 }
 
-// applyChange has one change done, and returns by what is read back what of it was. A
-// change that was refused, or that another came in between of, costs its group
-// alone.
-func (s *sink) applyChange(ctx context.Context, request operationRequest, change registry.Change) (done, left []Step, err error) {
+// applyChange writes one change, and returns by what is read back what of it was done. A
+// change that was refused, or that came after another's, costs its group alone.
+func (s *sink) applyChange(ctx context.Context, request operationRequest, change registry.Change) (r result, err error) {
 	failed := s.target.Write(ctx, change)
 	still, err := s.readBack(ctx, request, change)
 	for _, step := range s.steps(request, change) {
 		switch undone := still[step.Key]; {
 		case err != nil:
 			step.Failed = "not known: it could not be read back"
-			left = append(left, step)
 		case undone:
 			step.Failed = "read back as it was"
 			if failed != nil {
 				step.Failed += ": " + failed.Error()
 			}
-			left = append(left, step)
 		default:
-			done = append(done, step)
+			r.done = append(r.done, step)
+			continue
 		}
+		r.left = append(r.left, step)
 	}
 	if failed != nil && !errors.Is(failed, registry.ErrConflict) && !errors.Is(failed, registry.ErrRefused) {
-		return done, left, failed //nolint:wrapcheck // the caller names the target
+		return r, failed //nolint:wrapcheck // the caller names the target
 	}
-	return done, left, err
+	return r, err
 }
 
 // readBack returns the keys of a change that are still to be done. A registry
@@ -330,53 +343,18 @@ func (s *sink) steps(request operationRequest, change registry.Change) []Step {
 	return steps
 }
 
-// An Operation is what was done to entries, or without yes would be.
-type Operation struct {
-	Action  string `json:"action"`
-	Owner   string `json:"owner"`
-	Done    bool   `json:"done"`    // all of it, as it was read back
-	Whole   bool   `json:"whole"`   // every target was read; false: there may be more
-	Entries []Step `json:"entries"` // done, or without yes to be done
-	Left    []Step `json:"left"`    // not done, or it is not known whether they were
-	Bridge  string `json:"-"`       // of whose entries alone it is; empty: of all
-	Asked   bool   `json:"-"`       // with yes
-	After   string `json:"-"`       // what the entries are afterwards
-}
-
-// operate carries a request out. What is returned beside an error is what was found out before;
-// nil: nothing.
-func (p *Program) operate(ctx context.Context, request operationRequest, owner string) (*Operation, error) {
-	done, left, err := p.operateOnTargets(ctx, request)
-	if err != nil && len(done)+len(left) == 0 {
-		return nil, err
-	}
-	o := &Operation{Action: request.action, Owner: owner, Whole: err == nil, Entries: orNone(done), Left: orNone(left), Bridge: request.bridge, Asked: request.Yes, After: request.after}
-	if err == nil && len(left) > 0 {
-		err = &Error{CauseFindings, fmt.Errorf("not done, or not known to be: %d entries; the first is %s in %s: %s", len(left), left[0].Key, left[0].Group, left[0].Failed)}
-	}
-	o.Done = request.Yes && err == nil
-	return o, err
-}
-
-func orNone(steps []Step) []Step {
-	if steps == nil {
-		return []Step{}
-	}
-	return steps
-}
-
 // entry is what the audit keeps of the work in one target.
-func (request operationRequest) entry(owner string, t *sink, done, left []Step, err error) audit.Entry {
-	e := audit.Entry{Who: thisUser(), Action: request.action, Owner: owner, Target: t.name, Bridge: request.bridge, Subject: cmp.Or(request.bridge, request.absent), Count: len(done), After: request.after}
-	for _, s := range done {
+func (request operationRequest) entry(owner string, t *sink, r result, err error) audit.Entry {
+	e := audit.Entry{Who: thisUser(), Action: request.action, Owner: owner, Target: t.name, Bridge: request.bridge, Subject: cmp.Or(request.bridge, request.absent), Count: len(r.done), After: request.after}
+	for _, s := range r.done {
 		e.Before = append(e.Before, s.Group+" "+s.Old)
 	}
-	if err == nil && len(left) > 0 {
-		err = fmt.Errorf("%d entries are as they were: %s", len(left), left[0].Failed)
+	if err == nil && len(r.left) > 0 {
+		err = fmt.Errorf("%d entries are as they were: %s", len(r.left), r.left[0].Failed)
 	}
 	if err != nil {
 		e.Error = err.Error()
-		if len(done) == 0 {
+		if len(r.done) == 0 {
 			e.After = "nothing is known to have changed"
 		}
 	}

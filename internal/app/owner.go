@@ -102,26 +102,47 @@ func SameBridge(author, bridge string) bool {
 	return bridgeMark(name) == bridgeMark(bridge)
 }
 
-// operateForKnownOwner carries it out, and fails if nothing was found of an owner whom
-// nobody knows: neither the configuration, nor a target, nor the mark of an entry.
-func (r *runtime) operateForKnownOwner(ctx context.Context, request operationRequest, sinks []*sink, configured string) (done, left []Step, err error) {
-	names, ok, err := remembered(ctx, sinks) // before the work, which ends in that the owner is forgotten
+// rememberer is a target that remembers owners. Entries stay in it when the
+// connection ends that wrote them. They may stay in others too: see
+// targetConnection.lasting.
+type rememberer interface {
+	Alive(ctx context.Context, owner string) (string, error)
+	Forget(ctx context.Context, owner string, bridges []string) error
+	Owners(ctx context.Context) ([]string, error)
+}
+
+// checkOwner refuses what neither names an owner nor is a mark of one.
+func checkOwner(owner string) error {
+	if strings.Contains(owner, ":") && !metadata.IsUnnamed(owner) {
+		return usage("%q is no owner; write its name, or its mark as in mark:r4kok4", owner)
+	}
+	return nil
+}
+
+// ownerGone returns the name of an owner that is gone, or is known by its mark
+// alone. It is an error where a bridge of it runs.
+func (s *sink) ownerGone(ctx context.Context, owner string) (string, error) {
+	k, remembers := s.target.(rememberer)
+	if !remembers || owner == "" {
+		return owner, nil
+	}
+	if metadata.IsUnnamed(owner) {
+		names, err := k.Owners(ctx)
+		if err != nil {
+			return "", unreachable("target %s: %w", s.name, err)
+		}
+		if i := slices.IndexFunc(names, func(name string) bool { return metadata.OwnerMark(name) == metadata.OwnerMark(owner) }); i >= 0 {
+			owner = names[i]
+		}
+	}
+	who, err := k.Alive(ctx, owner)
 	if err != nil {
-		return nil, nil, err
+		return "", unreachable("target %s: %w", s.name, err)
 	}
-	names = slices.Compact(slices.Sorted(slices.Values(append(names, configured))))
-	mark, change := metadata.OwnerMark(request.absent), request.change
-	marks := append(metadata.Disowned(mark), mark)
-	known := request.absent == "" || !ok || slices.ContainsFunc(names, func(name string) bool { return metadata.OwnerMark(name) == mark })
-	request.change = func(g registry.Group, held []registry.Held) registry.Change {
-		known = known || slices.ContainsFunc(held, func(r registry.Held) bool { return slices.Contains(marks, r.Owner) })
-		return change(g, held)
+	if who != "" {
+		return "", usage("target %s: a bridge of owner %s still runs: %s; stop it first", s.name, owner, who)
 	}
-	done, left, err = r.operateOnEach(ctx, request, sinks)
-	if err == nil && !known && len(done)+len(left) == 0 {
-		err = unknownOwner(request.absent, names)
-	}
-	return done, left, err
+	return owner, nil
 }
 
 // remembered returns the owners that targets remember, false if that is not

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/xds-bridge/xds-bridge/bridge"
 	"github.com/xds-bridge/xds-bridge/config"
@@ -55,32 +54,6 @@ type PlanCounters struct {
 	Held   int `json:"held"`  // by the guard
 	Kept   int `json:"kept"`  // for another reason, such as that the source cannot report it
 	Equal  int `json:"equal"` // of another connection of this owner
-}
-
-// Plan reads every source and every target, and returns what Run would write.
-func (p *Program) Plan(ctx context.Context, timeout time.Duration) (*Difference, error) {
-	r, err := p.runtime(buildOptions{dryRun: true, errorsOnly: true}) //nolint:contextcheck // connections outlive what makes them
-	if err != nil {
-		return nil, err
-	}
-	defer r.close()
-	p.remark("reading %s", strings.Join(r.names(), ", "))
-	plans, statuses, err := r.plans(ctx, timeout)
-	if err != nil {
-		return nil, err
-	}
-	d := &Difference{Changes: []Step{}, Conflicts: []admin.Conflict{}, Invalid: []Remark{}, Skipped: []Remark{}}
-	for i := range plans {
-		d.add(r.sinks[i].name, plans[i], statuses[i])
-		if remark := r.sinks[i].remark; remark != "" {
-			d.Notes = append(d.Notes, Remark{r.sinks[i].name, remark})
-		}
-	}
-	for _, s := range r.sources {
-		d.skip(s.table.Skipped())
-	}
-	d.Notes = append(d.Notes, r.unmatched()...)
-	return d, nil
 }
 
 // Differs reports whether a run would change something, or could not.
@@ -157,7 +130,7 @@ func (p *PlanCounters) count(s Step) {
 
 // unmatched returns the settings of bridges whose patterns fit no service of
 // their source, which nobody would see otherwise.
-func (r *runtime) unmatched() []Remark {
+func unmatched(r *runtime) []Remark {
 	var all []Remark
 	for i, x := range r.cfg.Bridges {
 		s := r.source(x.From)

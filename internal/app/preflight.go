@@ -78,27 +78,8 @@ func (f *findings) away(check string, err error, fix string) {
 	f.all[len(f.all)-1].Away = true
 }
 
-// Preflight tries everything that Run requires of each registry.
-func (p *Program) Preflight(ctx context.Context, timeout time.Duration) ([]Finding, error) {
-	r, err := p.runtime(buildOptions{dryRun: true, errorsOnly: true}) //nolint:contextcheck // connections outlive what makes them
-	if err != nil {
-		return nil, err
-	}
-	defer r.close()
-	var asked []string
-	for _, r := range r.registryIDs {
-		asked = append(asked, r.name)
-	}
-	p.remark("asking %s", strings.Join(asked, ", "))
-	all := r.examine(ctx, timeout)
-	if ctx.Err() != nil {
-		return nil, context.Cause(ctx) //nolint:wrapcheck // the signal itself
-	}
-	return all, nil
-}
-
 // examine tries all registries at the same time.
-func (r *runtime) examine(ctx context.Context, timeout time.Duration) []Finding {
+func examine(ctx context.Context, r *runtime, timeout time.Duration) []Finding {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	var checks []func(context.Context, *findings)
@@ -132,7 +113,7 @@ func (r *runtime) examine(ctx context.Context, timeout time.Duration) []Finding 
 
 // checkPlaintext warns where a password crosses the network for everybody to read,
 // which insecure: true permits.
-func (f *findings) checkPlaintext(tls *config.TLS, user string, servers []string, remedy string) {
+func checkPlaintext(f *findings, tls *config.TLS, user string, servers []string, remedy string) {
 	if tls == nil && user != "" && !config.Local(servers) {
 		f.warn("tls", "insecure: true: the password of "+user+" crosses the network in plaintext", remedy)
 	}

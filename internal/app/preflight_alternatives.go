@@ -37,10 +37,10 @@ func checkOtherWriting(r config.Registry) func(context.Context, *findings) {
 				change = "leave import.directory out"
 			}
 			namespace := kindOf(r).abilities().mesh.Namespace
-			f.informOfAPI(ctx, cmp.Or(r.Kubernetes, &config.Kubernetes{Timeout: config.Duration(tryAlternative)}), namespace, change)
+			informOfAPI(ctx, f, cmp.Or(r.Kubernetes, &config.Kubernetes{Timeout: config.Duration(tryAlternative)}), namespace, change)
 		}
 		if r.Kubernetes != nil {
-			f.informOfIstiod(ctx, "istiod reads the bridge", "a registry with istiod in place of kubernetes, and listen, if istiod's configSources may be changed")
+			informOfIstiod(ctx, f, "istiod reads the bridge", "a registry with istiod in place of kubernetes, and listen, if istiod's configSources may be changed")
 		}
 	}
 }
@@ -55,7 +55,7 @@ func checkOtherReading(r config.Registry) func(context.Context, *findings) {
 		ctx, cancel := context.WithTimeout(ctx, tryAlternative)
 		defer cancel()
 		if r.Istiod == nil {
-			f.informOfIstiod(ctx, "endpoints by istiod", "a registry with istiod in place of kubernetes")
+			informOfIstiod(ctx, f, "endpoints by istiod", "a registry with istiod in place of kubernetes")
 			return
 		}
 		var trying sync.WaitGroup
@@ -63,7 +63,7 @@ func checkOtherReading(r config.Registry) func(context.Context, *findings) {
 		found := make([]findings, len(sources))
 		for i, from := range sources {
 			if from != mappingFrom(r.Istiod) {
-				trying.Go(func() { found[i].informOfKeys(ctx, *r.Istiod, from) })
+				trying.Go(func() { informOfKeys(ctx, &found[i], *r.Istiod, from) })
 			}
 		}
 		trying.Wait()
@@ -77,7 +77,7 @@ func checkOtherReading(r config.Registry) func(context.Context, *findings) {
 
 // informOfKeys reports whether the service keys of a mesh could be read from another
 // source, by reading them once.
-func (f *findings) informOfKeys(ctx context.Context, m config.Istiod, from string) {
+func informOfKeys(ctx context.Context, f *findings, m config.Istiod, from string) {
 	check := "alternative: service keys by " + from
 	switch {
 	case from == "kubernetes" && !namesCluster(m.Mapping.Kubernetes.Kubeconfig):
@@ -146,7 +146,7 @@ func namesCluster(kubeconfig string) bool {
 
 // informOfAPI reports whether ServiceEntries could be written by the Kubernetes API, and
 // what to change for that.
-func (f *findings) informOfAPI(ctx context.Context, k *config.Kubernetes, namespace, change string) {
+func informOfAPI(ctx context.Context, f *findings, k *config.Kubernetes, namespace, change string) {
 	const check = "alternative: ServiceEntries by the Kubernetes API"
 	if !namesCluster(k.Kubeconfig) {
 		f.inform(check, notInCluster, nameCluster)
@@ -178,7 +178,7 @@ func (f *findings) informOfAPI(ctx context.Context, k *config.Kubernetes, namesp
 }
 
 // informOfIstiod reports whether istiod can be reached at its usual address.
-func (f *findings) informOfIstiod(ctx context.Context, what, change string) {
+func informOfIstiod(ctx context.Context, f *findings, what, change string) {
 	check := "alternative: " + what
 	if err := reach(ctx, istiodAddress); err != nil {
 		f.inform(check, "istiod is not at "+istiodAddress+" from here: "+err.Error(), "")

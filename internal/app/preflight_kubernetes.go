@@ -20,7 +20,7 @@ func checkKubernetes(where string, store kubernetesStore, o kubernetes.Options) 
 		api, isAPI := store.(*kubernetes.API)
 		if isAPI {
 			fix = "install istio's custom resource definitions, " + applyManifests(o) + ", or write into import.directory"
-			f.checkRights(ctx, api, o)
+			checkRights(ctx, f, api, o)
 		}
 		began := time.Now()
 		counts := make([]string, 0, len(o.Kinds()))
@@ -78,7 +78,7 @@ func applyManifests(o kubernetes.Options) string {
 
 // checkRights reports which rights are missing. Other checks report an API server that
 // does not answer.
-func (f *findings) checkRights(ctx context.Context, api *kubernetes.API, o kubernetes.Options) {
+func checkRights(ctx context.Context, f *findings, api *kubernetes.API, o kubernetes.Options) {
 	const check = "rights"
 	switch lacking, err := api.Lacking(ctx, kubernetes.Rights(o)); {
 	case err != nil:

@@ -96,7 +96,7 @@ func checkMapping(f *findings, m *config.Istiod, s debug.Snapshot) {
 	case from == "none":
 		f.pass(check, "not read; mapping.from is none")
 	case s.Err != nil:
-		f.keysUnread(check, s.Err)
+		reportKeysUnread(f, check, s.Err)
 	case !s.Complete:
 		f.fail(check, errors.New("not every replica of istiod has answered"), "give more --timeout, or list the replicas in mapping.addresses")
 	default:
@@ -107,15 +107,15 @@ func checkMapping(f *findings, m *config.Istiod, s debug.Snapshot) {
 		}
 		switch annotated := from == "api" || from == "kubernetes"; {
 		case annotated:
-			f.annotations(s, m.Mapping.Kubernetes.Keys.Annotation)
+			checkAnnotations(f, s, m.Mapping.Kubernetes.Keys.Annotation)
 		case s.Mapping.Len() == 0:
 			f.warn(check, "no client publishes any", "dubbo-go publishes them where its xDS registry is on; name other hosts by names")
 		}
 	}
 }
 
-// keysUnread says what to do about keys that cannot be read.
-func (f *findings) keysUnread(check string, err error) {
+// reportKeysUnread says what to do about keys that cannot be read.
+func reportKeysUnread(f *findings, check string, err error) {
 	e, ok := errors.AsType[*debug.Error](err)
 	switch _, forbidden := errors.AsType[*kube.Forbidden](err); {
 	case forbidden:
@@ -129,8 +129,8 @@ func (f *findings) keysUnread(check string, err error) {
 	}
 }
 
-// annotations warns of keys that are read of an annotation of objects.
-func (f *findings) annotations(s debug.Snapshot, annotation string) {
+// checkAnnotations warns of keys that are read of an annotation of objects.
+func checkAnnotations(f *findings, s debug.Snapshot, annotation string) {
 	const check = "service keys"
 	if s.Unread != nil {
 		f.warn(check, s.Unread.Error(), "keys that are missing may be there")
@@ -170,12 +170,12 @@ func checkVersion(ctx context.Context, f *findings, m *config.Istiod) {
 		f.pass("version", "%s", strings.TrimSpace(string(body)))
 	}
 	if at, err := http.ParseTime(resp.Header.Get("Date")); err == nil {
-		f.checkClock(time.Since(at).Truncate(time.Second))
+		checkClock(f, time.Since(at).Truncate(time.Second))
 	}
 }
 
 // checkClock judges how far the clock of a registry is from ours.
-func (f *findings) checkClock(skew time.Duration) {
+func checkClock(f *findings, skew time.Duration) {
 	if skew.Abs() > skewLimit {
 		f.warn("clock", fmt.Sprintf("differs from ours by %s", skew.Abs()), "let both machines keep time by NTP; tokens and certificates depend on it")
 		return

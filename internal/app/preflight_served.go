@@ -17,11 +17,11 @@ import (
 // whether records can be kept. It warns of what others may read at the address.
 func checkServed(cfg *config.Config, at targetKey, records *servedRecords) func(context.Context, *findings) {
 	return func(ctx context.Context, f *findings) {
-		running := f.listens(ctx, cfg, at)
+		running := checkListen(ctx, f, cfg, at)
 		switch {
 		case cfg.Registries[at.registry].Istiod.Address != "":
 			f.pass("configSources", "%s", sourceAddress(at.listen))
-			f.checkIstiod(ctx, cfg, at, running)
+			checkIstiod(ctx, f, cfg, at, running)
 		case running == nil:
 		case len(running.Readers) > 0:
 			f.pass("data planes", "%s", running.ReadBy())
@@ -35,9 +35,9 @@ func checkServed(cfg *config.Config, at targetKey, records *servedRecords) func(
 	}
 }
 
-// listens tries the address, and asks who holds it only if it is in use. It
+// checkListen tries the address, and asks who holds it only if it is in use. It
 // returns what the running bridge says of it, where that has it.
-func (f *findings) listens(ctx context.Context, cfg *config.Config, at targetKey) *admin.TargetStatus {
+func checkListen(ctx context.Context, f *findings, cfg *config.Config, at targetKey) *admin.TargetStatus {
 	const check = "listen"
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", at.listen)
 	if err == nil {
@@ -60,7 +60,7 @@ func (f *findings) listens(ctx context.Context, cfg *config.Config, at targetKey
 
 // checkIstiod reports whether there is an istiod for what is served: one that reads it
 // or, where no bridge runs yet, one that can be reached.
-func (f *findings) checkIstiod(ctx context.Context, cfg *config.Config, at targetKey, running *admin.TargetStatus) {
+func checkIstiod(ctx context.Context, f *findings, cfg *config.Config, at targetKey, running *admin.TargetStatus) {
 	const check, fix = "istiod", "start istiod, and let its configSources name the address above"
 	address := cfg.Registries[at.registry].Istiod.Address
 	switch {

@@ -5,6 +5,8 @@ package app
 
 import (
 	"cmp"
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -12,11 +14,14 @@ import (
 	goruntime "runtime"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"time"
 
 	gost "github.com/dubbogo/gost/log/logger"
 
+	"github.com/xds-bridge/xds-bridge/bridge"
 	"github.com/xds-bridge/xds-bridge/config"
+	"github.com/xds-bridge/xds-bridge/internal/admin"
 	"github.com/xds-bridge/xds-bridge/internal/gostlog"
 	"github.com/xds-bridge/xds-bridge/internal/redact"
 )
@@ -38,6 +43,124 @@ func (p *Program) remark(format string, args ...any) {
 	if p.Remark != nil {
 		p.Remark(fmt.Sprintf(format, args...))
 	}
+}
+
+// Run keeps the registries in sync until ctx ends, which is no error.
+func (p *Program) Run(ctx context.Context) error {
+	return p.run(ctx, buildOptions{joinsReplicas: true})
+}
+
+// DryRun is Run for somebody who watches: it writes nothing, and logs what it would write.
+func (p *Program) DryRun(ctx context.Context) error { return p.run(ctx, buildOptions{dryRun: true}) }
+
+func (p *Program) run(ctx context.Context, o buildOptions) error {
+	b, err := newBuilder(p, o) //nolint:contextcheck // connections outlive what makes them
+	if err != nil {
+		return err
+	}
+	r := b.runtime
+	s := &supervisor{program: p, builder: b, runtime: r, life: newLifecycle(r.log), reloads: make(chan reloadRequest), abandoned: make(map[targetKey]config.Registry)}
+	defer b.listeners.closeOthers(func(string) bool { return false })
+	if err := s.listen(ctx); err != nil {
+		r.close()
+		return &Error{CauseUsage, err}
+	}
+	r.log.Info("started", "version", p.Build.Version, "config", p.File, "peers", strings.Join(r.names(), ", "))
+	r.log.Info("listening", "telemetry", address(s.server.TelemetryAddr()), "admin", address(s.server.AdminAddr()))
+	err = s.run(ctx)
+	if e, ok := errors.AsType[*Error](err); ok {
+		return &Error{e.Cause, err}
+	}
+	if err != nil {
+		return &Error{CauseFindings, err}
+	}
+	s.runtime.log.Info("stopped", "entries", s.runtime.entriesAfter())
+	return nil
+}
+
+// RunOnce brings everything in sync, and returns the status of each target then.
+func (p *Program) RunOnce(ctx context.Context, timeout time.Duration) ([]bridge.Status, error) {
+	r, err := newRuntime(p, buildOptions{}) //nolint:contextcheck // connections outlive what makes them
+	if err != nil {
+		return nil, err
+	}
+	defer r.close()
+	if r.cfg.Replicas.Shared() {
+		return nil, usage("run --once beside replicas: it does not join their leases, and they keep the registries in sync; use run, or leave replicas.lease out where none runs")
+	}
+	for _, s := range r.sinks {
+		if s.onceUseless != "" {
+			return nil, usage("run --once into %s: what it wrote would go with it, since %s; use run", s.name, s.onceUseless)
+		}
+	}
+	return r.complete(ctx, timeout)
+}
+
+// Plan reads every source and every target, and returns what Run would write.
+func (p *Program) Plan(ctx context.Context, timeout time.Duration) (*Difference, error) {
+	r, err := newRuntime(p, buildOptions{dryRun: true, errorsOnly: true}) //nolint:contextcheck // connections outlive what makes them
+	if err != nil {
+		return nil, err
+	}
+	defer r.close()
+	p.remark("reading %s", strings.Join(r.names(), ", "))
+	plans, statuses, err := r.plans(ctx, timeout)
+	if err != nil {
+		return nil, err
+	}
+	d := &Difference{Changes: []Step{}, Conflicts: []admin.Conflict{}, Invalid: []Remark{}, Skipped: []Remark{}}
+	for i := range plans {
+		d.add(r.sinks[i].name, plans[i], statuses[i])
+		if remark := r.sinks[i].remark; remark != "" {
+			d.Notes = append(d.Notes, Remark{r.sinks[i].name, remark})
+		}
+	}
+	for _, s := range r.sources {
+		d.skip(s.table.Skipped())
+	}
+	d.Notes = append(d.Notes, unmatched(r)...)
+	return d, nil
+}
+
+// Preflight tries everything that Run requires of each registry.
+func (p *Program) Preflight(ctx context.Context, timeout time.Duration) ([]Finding, error) {
+	r, err := newRuntime(p, buildOptions{dryRun: true, errorsOnly: true}) //nolint:contextcheck // connections outlive what makes them
+	if err != nil {
+		return nil, err
+	}
+	defer r.close()
+	var asked []string
+	for _, r := range r.registryIDs {
+		asked = append(asked, r.name)
+	}
+	p.remark("asking %s", strings.Join(asked, ", "))
+	all := examine(ctx, r, timeout)
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx) //nolint:wrapcheck // the signal itself
+	}
+	return all, nil
+}
+
+// load reads the configuration.
+func (p *Program) load() (*config.Config, error) {
+	cfg, err := config.Load(p.File, p.Env)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // the errors name file and line
+	}
+	return cfg, nil
+}
+
+// usableConfig returns the configuration that the flags name, or everything that
+// is wrong with it.
+func (p *Program) usableConfig() (*config.Config, error) {
+	cfg, err := p.load()
+	if err != nil {
+		return nil, err
+	}
+	if errs := append(CheckFiles(cfg), Unsupported(cfg)...); len(errs) > 0 {
+		return nil, errs
+	}
+	return cfg, nil
 }
 
 // A Cause says why something failed, by what can be done about it.

@@ -21,21 +21,16 @@ import (
 // set.
 type servedRecords struct {
 	stores      []mcp.Store
-	connections []recordStore
+	connections []*recordStore
 }
 
-// A recordStore is a connection to a registry that keeps records.
-type recordStore interface {
+// A recordStore keeps records in a registry, over a connection of its own.
+type recordStore struct {
 	registry.Recorder
 
-	// run keeps the registry reachable until ctx ends.
-	run(ctx context.Context) error
-
-	// close gives back what it holds.
-	close()
-
-	// check tries whether the registry keeps records.
-	check(ctx context.Context, f *findings)
+	name, right string                      // the right is what records require
+	run         func(context.Context) error // keeps the registry reachable until ctx ends
+	close       func()
 }
 
 // newServedRecords connects to every registry that a bridge to the address reads
@@ -83,24 +78,24 @@ func servedNames(cfg *config.Config, mesh string, which func(config.Bridge) bool
 func (s *servedRecords) check(ctx context.Context, f *findings) {
 	_ = s.runWhile(ctx, func(ctx context.Context) error {
 		for _, c := range s.connections {
-			c.check(ctx, f)
+			checkRecords(ctx, f, c)
 		}
 		return nil
 	})
 }
 
 // checkRecords judges whether a registry keeps a record that was tried.
-func (f *findings) checkRecords(ctx context.Context, name string, recorder registry.Recorder, right string) {
-	try, ok := recorder.(interface {
+func checkRecords(ctx context.Context, f *findings, r *recordStore) {
+	try, ok := r.Recorder.(interface {
 		TryRecord(ctx context.Context) error
 	})
 	if !ok {
 		return
 	}
 	if err := try.TryRecord(ctx); err != nil {
-		f.warn("records in "+name, "after a restart all that is served counts as new: its guard sees no loss, and what was held goes: "+err.Error(), right)
+		f.warn("records in "+r.name, "after a restart all that is served counts as new: its guard sees no loss, and what was held goes: "+err.Error(), r.right)
 	} else {
-		f.pass("records in "+name, "what is served can be kept there, for a restart")
+		f.pass("records in "+r.name, "what is served can be kept there, for a restart")
 	}
 }
 

@@ -38,14 +38,6 @@ func (t *sourceTable) limit(r config.Registry) {
 	t.table.Limit(registry.Limits{Services: l.MaxServices, Endpoints: l.MaxEndpoints, Bytes: int64(l.MaxBytes)}, t.recheck)
 }
 
-// bindSources has each table filled by its source of this runtime, within its limits.
-func (r *runtime) bindSources() {
-	for _, s := range r.sources {
-		s.current.Store(s)
-		s.limit(r.cfg.Registries[s.name])
-	}
-}
-
 // recheck asks for a fresh reading.
 func (t *sourceTable) recheck() {
 	if s := t.current.Load(); s != nil {

@@ -35,53 +35,6 @@ type supervisor struct {
 // reloadRequest is a request to read the configuration again.
 type reloadRequest chan admin.Reload
 
-// Run keeps the registries in sync until ctx ends, which is no error.
-func (p *Program) Run(ctx context.Context) error {
-	return p.run(ctx, buildOptions{joinsReplicas: true})
-}
-
-// DryRun is Run for somebody who watches: it writes nothing, and logs what it would write.
-func (p *Program) DryRun(ctx context.Context) error { return p.run(ctx, buildOptions{dryRun: true}) }
-
-func (p *Program) run(ctx context.Context, o buildOptions) error {
-	b, err := p.newBuilder(o) //nolint:contextcheck // connections outlive what makes them
-	if err != nil {
-		return err
-	}
-	r := b.runtime
-	s := &supervisor{program: p, builder: b, runtime: r, life: newLifecycle(r.log), reloads: make(chan reloadRequest), abandoned: make(map[targetKey]config.Registry)}
-	defer b.listeners.closeOthers(func(string) bool { return false })
-	if err := s.listen(ctx); err != nil {
-		r.close()
-		return &Error{CauseUsage, err}
-	}
-	r.log.Info("started", "version", p.Build.Version, "config", p.File, "peers", strings.Join(r.names(), ", "))
-	r.log.Info("listening", "telemetry", address(s.server.TelemetryAddr()), "admin", address(s.server.AdminAddr()))
-	err = s.run(ctx)
-	if e, ok := errors.AsType[*Error](err); ok {
-		return &Error{e.Cause, err}
-	}
-	if err != nil {
-		return &Error{CauseFindings, err}
-	}
-	s.runtime.log.Info("stopped", "entries", s.runtime.entriesAfter())
-	return nil
-}
-
-// entriesAfter says which entries stay once the process has ended.
-func (r *runtime) entriesAfter() string {
-	var goes []string
-	for _, s := range r.sinks {
-		if !s.lasting && s.listen == "" {
-			goes = append(goes, s.name)
-		}
-	}
-	if len(goes) == 0 {
-		return "every entry is kept"
-	}
-	return "entries in " + strings.Join(goes, ", ") + " go with the connection, unless another replica publishes them; all others stay"
-}
-
 // run keeps the parts of the runtime going. What serves beside them ends last.
 func (s *supervisor) run(ctx context.Context) error {
 	base := context.WithoutCancel(ctx)
@@ -96,7 +49,7 @@ func (s *supervisor) run(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
-			s.runtime.handOver(base)
+			handOver(base, s.runtime)
 			return nil
 		case err := <-s.life.failed:
 			return err
@@ -140,21 +93,6 @@ func (s *supervisor) listen(ctx context.Context) error {
 	r.metrics.Reloaded(true)
 	s.server = server
 	return nil
-}
-
-// statusView returns what the status API reports.
-func (r *runtime) statusView() (inputs []admin.Input, targets []admin.Target) {
-	for _, s := range r.sources {
-		inputs = append(inputs, admin.Input{Name: s.name, Kind: s.kind, Table: s.table, State: s.state})
-	}
-	for _, t := range r.sinks {
-		target := admin.Target{Name: t.name, Kind: t.kind, Loop: t.loop, State: t.state}
-		if t.admission != nil {
-			target.State, target.Refused = t.stateWithAdmission, t.admission.refusal
-		}
-		targets = append(targets, target)
-	}
-	return inputs, targets
 }
 
 // ReloadWait is how long a reload may take, with one before it that is under way.
@@ -274,7 +212,7 @@ func (s *supervisor) switchTo(ctx context.Context, by *builder) {
 	for id, kept := range by.newKeptIDs {
 		id.setKept(kept)
 	}
-	next.announceConfig()
+	announceConfig(next)
 	s.life.apply(ctx, next)
 	s.builder.replicas.running.Store(&next.elections)
 	for _, o := range next.sinks {

@@ -14,7 +14,6 @@ import (
 	"github.com/xds-bridge/xds-bridge/internal/metrics"
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/metadata/format"
-	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
 )
 
@@ -199,7 +198,7 @@ func (z zookeeperKind) keptID() *keptID {
 }
 
 // records implements kind.
-func (z zookeeperKind) records(b *builder, name string) (recordStore, error) {
+func (z zookeeperKind) records(b *builder, name string) (*recordStore, error) {
 	o := z.options(b.logger("zookeeper", name))
 	o.Observe = countLost(b.metrics, name)
 	client, err := zookeeper.Dial(o)
@@ -207,23 +206,7 @@ func (z zookeeperKind) records(b *builder, name string) (recordStore, error) {
 		return nil, err //nolint:wrapcheck // the caller names the registry
 	}
 	right := "let " + cmp.Or(z.User, "anybody, since no user is set,") + " create, write and delete below /xds-bridge/" + b.cfg.Owner
-	return &zookeeperRecords{zookeeper.NewRecorder(client, b.cfg.Owner, zookeeper.Access(z.ACL)), client, name, right}, nil
-}
-
-// zookeeperRecords are those that an ensemble keeps.
-type zookeeperRecords struct {
-	registry.Recorder
-
-	client      *zookeeper.Client
-	name, right string // the right is what records need
-}
-
-func (*zookeeperRecords) run(ctx context.Context) error { return untilDone(ctx) }
-
-func (r *zookeeperRecords) close() { r.client.Close() }
-
-func (r *zookeeperRecords) check(ctx context.Context, f *findings) {
-	f.checkRecords(ctx, r.name, r.Recorder, r.right)
+	return &recordStore{zookeeper.NewRecorder(client, b.cfg.Owner, zookeeper.Access(z.ACL)), name, right, untilDone, client.Close}, nil
 }
 
 // checkZooKeeper tries a ZooKeeper ensemble by a node that is written and
@@ -237,7 +220,7 @@ func checkZooKeeper(cfg *config.Config, at targetKey, target *zookeeper.Target) 
 			return
 		}
 		f.pass("reachable", "%s", r.Server)
-		f.checkPlaintext(z.TLS, z.User, z.Servers, "write tls: {caFile: …}, where the ensemble has a secure port")
+		checkPlaintext(f, z.TLS, z.User, z.Servers, "write tls: {caFile: …}, where the ensemble has a secure port")
 		if r.Version != "" {
 			f.pass("version", "%s", r.Version)
 		} else {
@@ -259,17 +242,17 @@ func checkZooKeeper(cfg *config.Config, at targetKey, target *zookeeper.Target) 
 			return
 		}
 		f.pass("write", "a node was made and deleted in %s", r.Took.Round(time.Millisecond))
-		f.checkClock(r.Skew)
-		f.checkOwner(ctx, cfg, at, target)
+		checkClock(f, r.Skew)
+		checkWriters(ctx, f, cfg, at, target)
 	}
 }
 
 // askOwner is how long it may take to look who wrote there before.
 const askOwner = 3 * time.Second
 
-// checkOwner reports what keeps run from writing: another process of the owner, or
+// checkWriters reports what keeps run from writing: another process of the owner, or
 // bridges of ours that wrote as another owner.
-func (f *findings) checkOwner(ctx context.Context, cfg *config.Config, at targetKey, target *zookeeper.Target) {
+func checkWriters(ctx context.Context, f *findings, cfg *config.Config, at targetKey, target *zookeeper.Target) {
 	const check = "owner"
 	ctx, cancel := context.WithTimeout(ctx, askOwner)
 	defer cancel()

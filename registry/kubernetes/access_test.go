@@ -1,8 +1,8 @@
 package kubernetes_test
 
 import (
-	"fmt"
 	"errors"
+	"fmt"
 	"net/http"
 	"os"
 	"regexp"

@@ -31,7 +31,7 @@ func (toyKind) abilities() abilities { return abilities{subsets: true} }
 
 func (toyKind) keptID() *keptID { return nil }
 
-func (toyKind) records(*builder, string) (recordStore, error) { return nil, nil }
+func (toyKind) records(*builder, string) (*recordStore, error) { return nil, nil }
 
 func (t toyKind) source(b *builder, name string) (*boundSource, error) {
 	s := toySource{target: t.target()}

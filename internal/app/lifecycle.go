@@ -1,0 +1,230 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+)
+
+// A component is what a runtime keeps going: a source, the connection to a target
+// or what writes it, an election, what publishes keys, or what asks for an id.
+type component interface {
+	// run keeps it going until ctx ends, which is no error.
+	run(ctx context.Context) error
+}
+
+// lifecycle keeps the components of a runtime going, each by itself, so that one can be
+// replaced while the others continue. One goroutine uses it.
+type lifecycle struct {
+	log        *slog.Logger
+	failed     chan error // receives the first error of any component
+	running    map[component]*task
+	leaving    map[*targetConnection]targetKey // that end once the loop of their target has brought its new connection in sync
+	handover   sync.WaitGroup
+	handedOver chan handover // of leaving ones whose successor is in sync
+	done       chan struct{} // closed when everything ends
+}
+
+func newLifecycle(log *slog.Logger) *lifecycle {
+	return &lifecycle{
+		log: log, failed: make(chan error, 1), handedOver: make(chan handover), done: make(chan struct{}),
+		running: make(map[component]*task), leaving: make(map[*targetConnection]targetKey),
+	}
+}
+
+// A handover is that of a connection to the sink that is in sync in its place.
+type handover struct {
+	old *targetConnection
+	to  *sink
+}
+
+var errReconfigured = errors.New("its configuration changed, and it has not reported everything since")
+
+// apply ends the parts that a runtime does not have, and begins those that do not run
+// yet. A part continues where the one before it ended: a source fills the same table, a
+// loop reads what is there. A connection that holds entries ends after its successor
+// holds them.
+func (l *lifecycle) apply(ctx context.Context, r *runtime) {
+	for _, s := range endOthers(l, r.sources) {
+		s.table.Renew(errReconfigured)
+	}
+	endOthers(l, r.registryIDs)
+	endOthers(l, r.keyPublishers)
+	for _, s := range endOthers(l, r.sinks) {
+		l.replace(s, r)
+	}
+	endOthers(l, r.elections) // others lead after the ttl
+	for _, s := range r.sinks {
+		delete(l.leaving, s.targetConnection) // it may be in use again
+		begin(ctx, l, s.targetConnection)
+	}
+	for _, p := range r.keyPublishers {
+		p.Only(r.targetNames(p.mesh)...)
+	}
+	r.bindSources()
+	begin(ctx, l, r.elections...)
+	begin(ctx, l, r.sinks...)
+	begin(ctx, l, r.registryIDs...)
+	begin(ctx, l, r.keyPublishers...)
+	begin(ctx, l, r.sources...)
+	l.awaitHandover(ctx, r)
+}
+
+// endOthers ends what runs of one kind and is not desired any more, and returns it.
+func endOthers[C interface {
+	comparable
+	component
+}](l *lifecycle, keep []C) []C {
+	var ended []C
+	for running, t := range l.running {
+		if c, ok := running.(C); ok && !slices.Contains(keep, c) {
+			t.stop()
+			delete(l.running, c)
+			ended = append(ended, c)
+		}
+	}
+	return ended
+}
+
+// begin begins what is desired and does not run yet.
+func begin[C component](ctx context.Context, l *lifecycle, components ...C) {
+	for _, c := range components {
+		if l.running[c] == nil {
+			l.running[c] = startTask(ctx, l.failed, c.run)
+		}
+	}
+}
+
+// stopAll ends all of one kind at the same time.
+func stopAll[C component](l *lifecycle) {
+	for running, t := range l.running {
+		if _, ok := running.(C); ok {
+			t.cancel()
+		}
+	}
+	for running, t := range l.running {
+		if _, ok := running.(C); ok {
+			t.stop()
+		}
+	}
+}
+
+// replace ends the connection of a sink that is gone, or leaves it to its successor.
+func (l *lifecycle) replace(s *sink, r *runtime) {
+	switch {
+	case r.sink(s.at) != nil && r.sink(s.at).targetConnection == s.targetConnection:
+	case s.listen != "", // readers keep what they have and come back to its successor
+		s.lasting && r.sink(s.at) == nil: // nothing goes with it, and it would look alive there
+		l.end(s.targetConnection)
+	default:
+		l.leaving[s.targetConnection] = s.at
+	}
+}
+
+// awaitHandover ends each connection that was replaced once the loop over its successor has
+// nothing left to do. The connection to a target that is gone stays, for a runtime that
+// leads there again: it holds entries that nobody asked to withdraw.
+func (l *lifecycle) awaitHandover(ctx context.Context, r *runtime) {
+	for old, at := range l.leaving {
+		s := r.sink(at)
+		if s == nil {
+			continue
+		}
+		l.handover.Go(func() {
+			if _, err := s.loop.AwaitQuiet(ctx); err != nil {
+				return // it was replaced itself, or everything ends
+			}
+			select {
+			case l.handedOver <- handover{old, s}:
+			case <-l.done:
+			}
+		})
+	}
+}
+
+// endReplaced ends a connection whose successor is in sync, unless it is in use again.
+func (l *lifecycle) endReplaced(x handover, r *runtime) {
+	if _, still := l.leaving[x.old]; still && slices.Contains(r.sinks, x.to) {
+		delete(l.leaving, x.old)
+		l.end(x.old)
+		l.log.Info("the connection that was replaced has ended", "peer", x.old.name)
+	}
+}
+
+// connections returns the connections that are up, those of before among them.
+func (l *lifecycle) connections() []*targetConnection {
+	var all []*targetConnection
+	for running := range l.running {
+		if c, ok := running.(*targetConnection); ok {
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
+func (l *lifecycle) end(old *targetConnection) {
+	if t := l.running[old]; t != nil {
+		t.stop()
+	}
+	delete(l.running, old)
+	old.close()
+}
+
+// stop ends everything, in the order of the data: sources, then loops, which finish the
+// calls under way, then the connections of the targets. It deletes nothing.
+func (l *lifecycle) stop() {
+	stopAll[*boundSource](l)
+	stopAll[*registryID](l)
+	stopAll[*keyPublisher](l) // with which istiod forgets them, as it does after a kill; readers wait for their grace
+	stopAll[*sink](l)
+	stopAll[*election](l)
+	close(l.done)
+	l.handover.Wait()
+	stopAll[*targetConnection](l)
+}
+
+// close ends everything, and gives back what the connections hold.
+func (l *lifecycle) close() {
+	l.stop()
+	for _, old := range l.connections() {
+		old.close()
+	}
+}
+
+// A task is a component that runs.
+type task struct {
+	cancel  context.CancelFunc
+	running sync.WaitGroup
+}
+
+// startTask runs something; its error is sent to failed unless another was. A panic
+// ends the process, as it should.
+func startTask(ctx context.Context, failed chan<- error, run func(context.Context) error) *task {
+	ctx, cancel := context.WithCancel(ctx)
+	t := &task{cancel: cancel}
+	t.running.Go(func() {
+		if err := run(ctx); err != nil && !errors.Is(err, context.Canceled) {
+			select {
+			case failed <- err:
+			default:
+			}
+		}
+	})
+	return t
+}
+
+func (t *task) stop() {
+	t.cancel()
+	t.running.Wait()
+}
+
+// wrap says what an error is of.
+func wrap(what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}
