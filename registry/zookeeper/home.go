@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
+	"sync/atomic"
 
 	"github.com/go-zookeeper/zk"
 
@@ -121,10 +121,13 @@ func (f Fence) checkLater(path, content string) error {
 // fence lets a target write only while this process has the right to.
 type fence struct {
 	home    *home
-	current func() (Fence, bool) // nil: no fence
+	current func() (Fence, bool)        // nil: no fence
+	raised  atomic.Pointer[raisedFence] // nil: we did not raise the node
+}
 
-	mu      sync.Mutex
-	raised  Fence // to which we raised the node; the zero value: none
+// A raisedFence is what we raised the node to.
+type raisedFence struct {
+	Fence
 	version int32 // of the node
 }
 
@@ -164,14 +167,14 @@ func (f *fence) recheck(ctx context.Context) ([]any, error) {
 	if _, ours := f.current(); !ours {
 		return nil, fmt.Errorf("%w while the write was under way", registry.ErrFenced)
 	}
-	f.set(Fence{}, 0)
+	f.raised.Store(nil)
 	return f.check(ctx)
 }
 
 // raiseTo makes the node hold our term and returns its version.
 func (f *fence) raiseTo(ctx context.Context, to Fence) (int32, error) {
-	if version, ok := f.get(to); ok {
-		return version, nil
+	if raised := f.raised.Load(); raised != nil && raised.Fence == to {
+		return raised.version, nil
 	}
 	client, path := f.home.client, f.home.node(fenceNode)
 	for range attempts {
@@ -181,7 +184,7 @@ func (f *fence) raiseTo(ctx context.Context, to Fence) (int32, error) {
 			err = client.createAll(ctx, f.home.request(fenceNode, "0 nobody", zk.FlagPersistent))
 		case err != nil:
 		case string(n.data) == to.content():
-			f.set(to, n.stat.Version)
+			f.raised.Store(&raisedFence{to, n.stat.Version})
 			return n.stat.Version, nil
 		default:
 			if err = to.checkLater(path, string(n.data)); err == nil {
@@ -193,18 +196,6 @@ func (f *fence) raiseTo(ctx context.Context, to Fence) (int32, error) {
 		}
 	}
 	return 0, fmt.Errorf("%w: %s keeps changing", registry.ErrConflict, path)
-}
-
-func (f *fence) get(to Fence) (version int32, raised bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.version, f.raised == to && to != Fence{}
-}
-
-func (f *fence) set(raised Fence, version int32) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.raised, f.version = raised, version
 }
 
 // IDNode is the node of a registry's own id.
