@@ -35,25 +35,25 @@ func TestDigest(t *testing.T) {
 	password := file(t, filepath.Join(t.TempDir(), "password"), "first\n")
 	user := func(o *zookeeper.Options) { o.User, o.PasswordFile = "bridge", password }
 	private := func(o *zookeeper.TargetOptions) { o.Access = zookeeper.Private }
-	inTime(t, "what is private is refused to others and not absent", func(t *testing.T, server *zkfake.Server) {
+	inVirtualTime(t, "what is private is refused to others and not absent", func(t *testing.T, server *zkfake.Server) {
 		client := dial(t, server, user)
 		defer client.Close()
-		write(t, target(t, client, private), creating(ours(0, 0, 0)))
+		write(t, target(t, client, private), creation(ours(0, 0, 0)))
 		others := dial(t, server)
 		defer others.Close()
 		if held, err := target(t, others).Read(t.Context(), groupN(0)); !errors.Is(err, registry.ErrRefused) || held != nil {
 			t.Errorf("Read of a private group by another user = %v, %v, want a refusal", held, err)
 		}
-		if err := target(t, others).Write(t.Context(), creating(ours(0, 1, 0))); !errors.Is(err, registry.ErrRefused) {
+		if err := target(t, others).Write(t.Context(), creation(ours(0, 1, 0))); !errors.Is(err, registry.ErrRefused) {
 			t.Errorf("Write to a private group by another user = %v, want a refusal", err)
 		}
-		write(t, target(t, others), creating(ours(1, 0, 0))) // beside it all is open
+		write(t, target(t, others), creation(ours(1, 0, 0))) // beside it all is open
 	})
-	inTime(t, "every connection authenticates before anything else", func(t *testing.T, server *zkfake.Server) {
+	inVirtualTime(t, "every connection authenticates before anything else", func(t *testing.T, server *zkfake.Server) {
 		client := dial(t, server, user)
 		defer client.Close()
 		target := target(t, client, private)
-		write(t, target, creating(ours(0, 0, 0)))
+		write(t, target, creation(ours(0, 0, 0)))
 		for range 3 {
 			server.DropConnections()
 			synctest.Wait()
@@ -65,11 +65,11 @@ func TestDigest(t *testing.T) {
 			t.Errorf("auth requests = %d, want one for each of 4 connections", got)
 		}
 	})
-	inTime(t, "a changed password is used after the next refusal", func(t *testing.T, server *zkfake.Server) {
+	inVirtualTime(t, "a changed password is used after the next refusal", func(t *testing.T, server *zkfake.Server) {
 		client := dial(t, server, user)
 		defer client.Close()
 		target := target(t, client, private)
-		write(t, target, creating(ours(0, 0, 0)))
+		write(t, target, creation(ours(0, 0, 0)))
 		session := client.State().Session
 		must(t, server.SetACL(parentN(0), zkfake.DigestACL(zkfake.PermAll, "bridge", "second")))
 		file(t, password, "second")
@@ -123,7 +123,7 @@ func TestTargetOptions_InvalidAreRefused(t *testing.T) {
 		"an unknown lifetime":   {func(o *zookeeper.TargetOptions) { o.Lifetime = "long" }, `lifetime "long"`},
 		"an unknown access":     {func(o *zookeeper.TargetOptions) { o.Access = "all" }, `acl "all"`},
 		"private to nobody":     {func(o *zookeeper.TargetOptions) { o.Access = zookeeper.Private }, "needs user"},
-		"a layout without star": {func(o *zookeeper.TargetOptions) { o.Layouts = []zookeeper.Layout{starless{}} }, `layout "/a/b"`},
+		"a layout without star": {func(o *zookeeper.TargetOptions) { o.Layouts = []zookeeper.Layout{fixedLayout{}} }, `layout "/a/b"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -136,9 +136,9 @@ func TestTargetOptions_InvalidAreRefused(t *testing.T) {
 	}
 }
 
-type starless struct{ layout }
+type fixedLayout struct{ layout }
 
-func (starless) Parents() string { return "/a/b" }
+func (fixedLayout) Parents() string { return "/a/b" }
 
 // authority issues certificates.
 type authority struct {
@@ -223,7 +223,7 @@ func TestTLS(t *testing.T) {
 	// The files are read again for the next connection.
 	file(t, caFile, pemOf("CERTIFICATE", right.cert.Raw))
 	right.files(t, dir, "bridge")
-	write(t, target, creating(ours(0, 0, 0)))
+	write(t, target, creation(ours(0, 0, 0)))
 	if report, err := target.Check(t.Context()); err != nil || report.Version != zkfake.Version || report.Write != nil {
 		t.Errorf("Check = %+v, %v, want version %s and no error", report, err, zkfake.Version)
 	}
@@ -242,7 +242,7 @@ func TestPassword_SpacesAroundItAreIgnored(t *testing.T) {
 		client := dial(t, s, func(o *zookeeper.Options) { o.User, o.PasswordFile = "bridge", password })
 		return target(t, client, func(o *zookeeper.TargetOptions) { o.Access = zookeeper.Private })
 	}
-	write(t, as("secret\n"), creating(ours(0, 0, 0)))
+	write(t, as("secret\n"), creation(ours(0, 0, 0)))
 	if held := read(t, as(" \tsecret \r\n\n"), groupN(0)); len(held) != 1 {
 		t.Errorf("Read with a password between spaces = %v, want one entry", held)
 	}

@@ -36,7 +36,7 @@ func session(t testing.TB, server *zkfake.Server) *zookeeper.Client {
 
 func TestAdmit(t *testing.T) {
 	t.Parallel()
-	inTime(t, "a second process of the owner is refused, and writes nothing", func(t *testing.T, server *zkfake.Server) {
+	inVirtualTime(t, "a second process of the owner is refused, and writes nothing", func(t *testing.T, server *zkfake.Server) {
 		first, client := session(t, server), dial(t, server)
 		defer first.Close()
 		defer client.Close()
@@ -56,11 +56,11 @@ func TestAdmit(t *testing.T) {
 		if waited := time.Since(began); waited < 10*time.Second || waited > 30*time.Second {
 			t.Errorf("Admit refused after %v, want 10 s to 30 s, as the session lasts", waited)
 		}
-		if err := tg.Write(t.Context(), creating(ours(0, 0, 0))); !errors.Is(err, zookeeper.ErrDuplicateProcess) || server.Children(parentN(0)) != nil {
+		if err := tg.Write(t.Context(), creation(ours(0, 0, 0))); !errors.Is(err, zookeeper.ErrDuplicateProcess) || server.Children(parentN(0)) != nil {
 			t.Errorf("Write after the refusal = %v, nodes %q, want ErrDuplicateProcess and no node", err, server.Children(parentN(0)))
 		}
 	})
-	inTime(t, "one that was killed elsewhere is waited for", func(t *testing.T, server *zkfake.Server) {
+	inVirtualTime(t, "one that was killed elsewhere is waited for", func(t *testing.T, server *zkfake.Server) {
 		first, client := session(t, server), dial(t, server)
 		defer first.Close()
 		defer client.Close()
@@ -70,7 +70,7 @@ func TestAdmit(t *testing.T) {
 		must(t, tg.Admit(t.Context()))
 		must(t, tg.Admission())
 	})
-	inTime(t, "one that was refused is admitted when the other has gone for good, and not when it lost its session", func(t *testing.T, server *zkfake.Server) {
+	inVirtualTime(t, "one that was refused is admitted when the other has gone for good, and not when it lost its session", func(t *testing.T, server *zkfake.Server) {
 		first, again, client := session(t, server), session(t, server), dial(t, server)
 		defer first.Close()
 		defer again.Close()
@@ -87,9 +87,9 @@ func TestAdmit(t *testing.T) {
 		}
 		server.Expire(again.State().Session)
 		must(t, tg.Admit(t.Context()))
-		must(t, tg.Write(t.Context(), creating(ours(0, 0, 0))))
+		must(t, tg.Write(t.Context(), creation(ours(0, 0, 0))))
 	})
-	inTime(t, "another session of this process is no other process, though the system does not say which is which", func(t *testing.T, server *zkfake.Server) {
+	inVirtualTime(t, "another session of this process is no other process, though the system does not say which is which", func(t *testing.T, server *zkfake.Server) {
 		before, client := session(t, server), dial(t, server)
 		defer before.Close()
 		defer client.Close()
@@ -102,7 +102,7 @@ func TestAdmit(t *testing.T) {
 			t.Error("Admit beside a session of this process waited, want no wait")
 		}
 	})
-	inTime(t, "leases may allow it", func(t *testing.T, server *zkfake.Server) {
+	inVirtualTime(t, "leases may allow it", func(t *testing.T, server *zkfake.Server) {
 		first, client := session(t, server), dial(t, server)
 		defer first.Close()
 		defer client.Close()
@@ -115,8 +115,8 @@ func TestAdmit(t *testing.T) {
 	})
 }
 
-// lifeOf returns the record of this process in the node alive, after a change.
-func lifeOf(t testing.TB, server *zkfake.Server, change map[string]any) []byte {
+// aliveText returns the record of this process in the node alive, after a change.
+func aliveText(t testing.TB, server *zkfake.Server, change map[string]any) []byte {
 	t.Helper()
 	const path = "/xds-bridge/" + owner + "/alive"
 	client := dial(t, server)
@@ -161,7 +161,7 @@ func TestAdmit_WhatAKilledProcessOfThisMachineLeftIsNotWaitedFor(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server := serve(t)
-			data := lifeOf(t, server, change)
+			data := aliveText(t, server, change)
 			must(t, server.PutEphemeral("/xds-bridge/"+owner+"/alive", data, session(t, server).State().Session))
 			tg := target(t, dial(t, server))
 			if who, err := tg.Alive(t.Context(), owner); err != nil || who != "" {
@@ -188,8 +188,8 @@ func TestAdmit_ADuplicateOfTheSameHostName(t *testing.T) {
 		"our number, where a system does not say who it is":    {"system": "", "started": ""},
 		"the process that started it, which runs, and is ours": {"process": os.Getppid(), "started": ""},
 	} {
-		inTime(t, name, func(t *testing.T, server *zkfake.Server) {
-			data := lifeOf(t, server, change)
+		inVirtualTime(t, name, func(t *testing.T, server *zkfake.Server) {
+			data := aliveText(t, server, change)
 			first, client := session(t, server), dial(t, server)
 			defer first.Close()
 			defer client.Close()
@@ -221,14 +221,14 @@ func TestAdmit_BetweenOneReplicaAndTwo(t *testing.T) {
 		tg := target(t, client, tune...)
 		ctx, cancel := context.WithCancel(t.Context())
 		must(t, tg.Admit(ctx))
-		write(t, tg, creating(ours(0, 0, 0)))
+		write(t, tg, creation(ours(0, 0, 0)))
 		ended := make(chan struct{})
 		go func() { defer close(ended); tg.KeepAlive(ctx) }()
 		synctest.Wait()
 		return func() { cancel(); <-ended; client.Close() }
 	}
-	inTime(t, "one with a lease is refused beside one without, with the remedy", func(t *testing.T, server *zkfake.Server) {
-		data := lifeOf(t, server, map[string]any{"system": "elsewhere"})
+	inVirtualTime(t, "one with a lease is refused beside one without, with the remedy", func(t *testing.T, server *zkfake.Server) {
+		data := aliveText(t, server, map[string]any{"system": "elsewhere"})
 		first, client := session(t, server), dial(t, server)
 		defer first.Close()
 		defer client.Close()
@@ -237,12 +237,12 @@ func TestAdmit_BetweenOneReplicaAndTwo(t *testing.T) {
 		if err := tg.Admit(t.Context()); !errors.Is(err, zookeeper.ErrDuplicateProcess) || !strings.Contains(err.Error(), "without replicas.lease") {
 			t.Errorf("Admit = %v, want ErrDuplicateProcess with its remedy", err)
 		}
-		if err := tg.Write(t.Context(), creating(ours(1, 0, 0))); !errors.Is(err, zookeeper.ErrDuplicateProcess) {
+		if err := tg.Write(t.Context(), creation(ours(1, 0, 0))); !errors.Is(err, zookeeper.ErrDuplicateProcess) {
 			t.Errorf("Write after the refusal = %v, want ErrDuplicateProcess", err)
 		}
 	})
-	inTime(t, "one with a lease waits for one without that is killed", func(t *testing.T, server *zkfake.Server) {
-		data := lifeOf(t, server, map[string]any{"system": "elsewhere"})
+	inVirtualTime(t, "one with a lease waits for one without that is killed", func(t *testing.T, server *zkfake.Server) {
+		data := aliveText(t, server, map[string]any{"system": "elsewhere"})
 		first, client := session(t, server), dial(t, server)
 		defer first.Close()
 		defer client.Close()
@@ -250,8 +250,8 @@ func TestAdmit_BetweenOneReplicaAndTwo(t *testing.T) {
 		time.AfterFunc(8*time.Second, func() { server.Expire(first.State().Session) })
 		must(t, target(t, client, leased).Admit(t.Context()))
 	})
-	inTime(t, "one without a lease is refused beside replicas", func(t *testing.T, server *zkfake.Server) {
-		data := lifeOf(t, server, map[string]any{"system": "elsewhere", "writes": "shared"})
+	inVirtualTime(t, "one without a lease is refused beside replicas", func(t *testing.T, server *zkfake.Server) {
+		data := aliveText(t, server, map[string]any{"system": "elsewhere", "writes": "shared"})
 		first, client := session(t, server), dial(t, server)
 		defer first.Close()
 		defer client.Close()
@@ -260,9 +260,9 @@ func TestAdmit_BetweenOneReplicaAndTwo(t *testing.T) {
 			t.Errorf("Admit = %v, want ErrDuplicateProcess with its remedy", err)
 		}
 	})
-	inTime(t, "one without a lease waits where the next of several replicas has not shown yet that it lives", func(t *testing.T, server *zkfake.Server) {
+	inVirtualTime(t, "one without a lease waits where the next of several replicas has not shown yet that it lives", func(t *testing.T, server *zkfake.Server) {
 		runs(t, server, leased)() // the one that showed it for all ends
-		data := lifeOf(t, server, map[string]any{"system": "elsewhere", "writes": "shared"})
+		data := aliveText(t, server, map[string]any{"system": "elsewhere", "writes": "shared"})
 		other, client := session(t, server), dial(t, server)
 		defer other.Close()
 		defer client.Close()
@@ -290,7 +290,7 @@ func TestAdmit_BetweenOneReplicaAndTwo(t *testing.T) {
 // killed is no duplicate, although its session outlives its timeout.
 func TestAdmit_ANewLeaderGivesSessionsTheirTimeAnew(t *testing.T) {
 	t.Parallel()
-	inTime(t, "a leader change in the middle of the wait", func(t *testing.T, server *zkfake.Server) {
+	inVirtualTime(t, "a leader change in the middle of the wait", func(t *testing.T, server *zkfake.Server) {
 		first, client := session(t, server), dial(t, server)
 		defer first.Close()
 		defer client.Close()
@@ -305,7 +305,7 @@ func TestAdmit_ANewLeaderGivesSessionsTheirTimeAnew(t *testing.T) {
 // its context for another that waits for the other process.
 func TestAdmit_AWriteGivesUpInTime(t *testing.T) {
 	t.Parallel()
-	inTime(t, "beside a start that waits", func(t *testing.T, server *zkfake.Server) {
+	inVirtualTime(t, "beside a start that waits", func(t *testing.T, server *zkfake.Server) {
 		first, client := session(t, server), dial(t, server)
 		defer first.Close()
 		defer client.Close()
@@ -317,7 +317,7 @@ func TestAdmit_AWriteGivesUpInTime(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		began := time.Now()
-		if err := tg.Write(ctx, creating(ours(0, 0, 0))); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) > time.Second {
+		if err := tg.Write(ctx, creation(ours(0, 0, 0))); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) > time.Second {
 			t.Errorf("Write = %v after %v, want DeadlineExceeded within a second", err, time.Since(began))
 		}
 		if err := <-admitted; !errors.Is(err, zookeeper.ErrDuplicateProcess) {
@@ -349,7 +349,7 @@ func TestAdmit_AnOwnerThatWasChangedIsRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server := serve(t)
-			write(t, target(t, dial(t, server), as(owner, same, "another")), creating(ours(0, 0, 0)))
+			write(t, target(t, dial(t, server), as(owner, same, "another")), creation(ours(0, 0, 0)))
 			if tt.before != nil {
 				tt.before(t, server)
 			}
@@ -358,7 +358,7 @@ func TestAdmit_AnOwnerThatWasChangedIsRefused(t *testing.T) {
 			if !errors.Is(err, tt.want) {
 				t.Errorf("Admit = %v, want %v", err, tt.want)
 			}
-			if tt.want != nil && (!strings.Contains(err.Error(), "adopt --from shop") || tg.Write(t.Context(), creating(ours(1, 0, 0))) == nil) {
+			if tt.want != nil && (!strings.Contains(err.Error(), "adopt --from shop") || tg.Write(t.Context(), creation(ours(1, 0, 0))) == nil) {
 				t.Errorf("Admit = %v and a Write was applied, want an error with the command adopt, and no Write", err)
 			}
 			if tt.want != nil { // a person decides, as adopt and release do it
@@ -368,7 +368,7 @@ func TestAdmit_AnOwnerThatWasChangedIsRefused(t *testing.T) {
 				}
 				server.Delete("/xds-bridge/" + owner + "/bridges")
 				must(t, tg.Admit(t.Context()))
-				must(t, tg.Write(t.Context(), creating(ours(1, 0, 0))))
+				must(t, tg.Write(t.Context(), creation(ours(1, 0, 0))))
 			}
 		})
 	}

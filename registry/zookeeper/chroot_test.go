@@ -26,12 +26,12 @@ func TestChroot(t *testing.T) {
 		}
 	}
 	for name, tune := range map[string]func(*zookeeper.TargetOptions){"names": func(*zookeeper.TargetOptions) {}, "data": withData} {
-		inTime(t, "a target, "+name, func(t *testing.T, s *zkfake.Server) {
+		inVirtualTime(t, "a target, "+name, func(t *testing.T, s *zkfake.Server) {
 			client := dial(t, s, below)
 			defer client.Close()
 			tg := target(t, client, tune, func(o *zookeeper.TargetOptions) { o.Bridges = []string{"b"} })
 			must(t, tg.Admit(t.Context()))
-			write(t, tg, creating(ours(0, 0, 0), ours(0, 1, 0)))
+			write(t, tg, creation(ours(0, 0, 0), ours(0, 1, 0)))
 			held := read(t, tg, groupN(0))
 			write(t, tg, registry.Change{
 				Group: groupN(0), Put: []registry.Write{{New: ours(0, 0, 1), Old: &held[0]}}, Delete: held[1:], Want: []registry.Entry{ours(0, 0, 1)},
@@ -53,7 +53,7 @@ func TestChroot(t *testing.T) {
 			outside(t, s)
 		})
 	}
-	inTime(t, "a record of replicas", func(t *testing.T, s *zkfake.Server) {
+	inVirtualTime(t, "a record of replicas", func(t *testing.T, s *zkfake.Server) {
 		client := dial(t, s, below)
 		defer client.Close()
 		record, err := zookeeper.NewRecord(client, owner, "zk", zookeeper.Open)
@@ -67,7 +67,7 @@ func TestChroot(t *testing.T) {
 		}
 		outside(t, s)
 	})
-	inTime(t, "a source follows changes", func(t *testing.T, s *zkfake.Server) {
+	inVirtualTime(t, "a source follows changes", func(t *testing.T, s *zkfake.Server) {
 		iface, err := dubbo.NewZooKeeper(dubbo.Options{})
 		must(t, err)
 		o := zookeeper.Options{Dial: s.Dial, SessionTimeout: 10 * time.Second}

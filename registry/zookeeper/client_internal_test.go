@@ -23,7 +23,7 @@ func TestClient_KeepsNothingOfTargetsThatEnded(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	for range 10 { // as reloads make them over a link that stays
-		target, err := NewTarget(client, TargetOptions{Owner: "shop", Layouts: []Layout{placed{}}, Lifetime: Session})
+		target, err := NewTarget(client, TargetOptions{Owner: "shop", Layouts: []Layout{pathLayout{}}, Lifetime: Session})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -36,7 +36,7 @@ func TestClient_KeepsNothingOfTargetsThatEnded(t *testing.T) {
 	}
 }
 
-// placed is a layout that has a path alone.
-type placed struct{ Layout }
+// pathLayout is a layout that has a path alone.
+type pathLayout struct{ Layout }
 
-func (placed) Parents() string { return "/test/*" }
+func (pathLayout) Parents() string { return "/test/*" }

@@ -28,7 +28,7 @@ func TestTarget_ADeniedNodeFailsNoOther(t *testing.T) {
 	for name, test := range map[string]func(*testing.T, *zkfake.Server){
 		"its neighbours are read, added and deleted": func(t *testing.T, server *zkfake.Server) {
 			to := target(t, dial(t, server), withData)
-			write(t, to, creating(ours(1, 1, 1)))
+			write(t, to, creation(ours(1, 1, 1)))
 			deny(t, server, theirs(1, 9, 1))
 			held := read(t, to, groupN(1))
 			if len(held) != 2 || held[0].Owner != "" || held[1].Entry != ours(1, 1, 1) {
@@ -44,7 +44,7 @@ func TestTarget_ADeniedNodeFailsNoOther(t *testing.T) {
 		"an entry of ours that would have its name is refused": func(t *testing.T, server *zkfake.Server) {
 			to := target(t, dial(t, server), withData)
 			deny(t, server, theirs(1, 9, 1))
-			err := to.Write(t.Context(), creating(ours(1, 1, 1), ours(1, 9, 1)))
+			err := to.Write(t.Context(), creation(ours(1, 1, 1), ours(1, 9, 1)))
 			var refused registry.Refused
 			if !errors.As(err, &refused) || len(refused) != 1 || !refused.Has(ours(1, 9, 1).Key) || !strings.Contains(err.Error(), "may not be read") {
 				t.Errorf("Write = %v, want one entry refused because its node may not be read", err)
@@ -58,7 +58,7 @@ func TestTarget_ADeniedNodeFailsNoOther(t *testing.T) {
 			password := file(t, filepath.Join(t.TempDir(), "password"), "first")
 			owned := target(t, dial(t, server, func(o *zookeeper.Options) { o.User, o.PasswordFile = "bridge", password }),
 				withData, func(o *zookeeper.TargetOptions) { o.Access = zookeeper.Private })
-			write(t, owned, creating(ours(1, 1, 1)))
+			write(t, owned, creation(ours(1, 1, 1)))
 			if held, err := target(t, dial(t, server), withData).Read(t.Context(), groupN(1)); !errors.Is(err, registry.ErrRefused) || !strings.Contains(err.Error(), "may be ours") {
 				t.Errorf("Read by another user = %+v, %v, want a refusal: the node may be ours", held, err)
 			}
@@ -71,9 +71,9 @@ func TestTarget_ADeniedNodeFailsNoOther(t *testing.T) {
 			must(t, server.SetACL("/services/shop/10.0.0.9:1", nobody))
 			to, want := target(t, dial(t, server), withApplications(t)), shop(t, 1, "10.0.0.1")
 			write(t, to, changeTo(nil, want)) // which looks for itself
-			held, want := own(read(t, to, want[0].Group)), shop(t, 1, "10.0.0.1", "10.0.0.2")
+			held, want := owned(read(t, to, want[0].Group)), shop(t, 1, "10.0.0.1", "10.0.0.2")
 			write(t, to, changeTo(held, want))
-			if held := own(read(t, to, want[0].Group)); len(held) != len(want) {
+			if held := owned(read(t, to, want[0].Group)); len(held) != len(want) {
 				t.Errorf("Read beside a denied node = %+v, want %d entries of ours", held, len(want))
 			}
 		},
@@ -112,8 +112,8 @@ func TestTarget_ADeniedNodeFailsNoOther(t *testing.T) {
 	}
 }
 
-// own returns the entries with an owner, which is ours in these tests.
-func own(held []registry.Held) (ours []registry.Held) {
+// owned returns the entries with an owner, which is ours in these tests.
+func owned(held []registry.Held) (ours []registry.Held) {
 	for _, h := range held {
 		if h.Owner != "" {
 			ours = append(ours, h)

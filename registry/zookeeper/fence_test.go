@@ -11,8 +11,8 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
 )
 
-// fenced returns an option that gives a target the right to write.
-func fenced(f *zookeeper.Fence, may *bool) func(*zookeeper.TargetOptions) {
+// withFence returns an option that gives a target the right to write.
+func withFence(f *zookeeper.Fence, may *bool) func(*zookeeper.TargetOptions) {
 	return func(o *zookeeper.TargetOptions) {
 		o.Shared = true
 		o.Fence = func() (zookeeper.Fence, bool) { return *f, may == nil || *may }
@@ -25,18 +25,18 @@ func TestF04_AFencedWriteChangesNothing(t *testing.T) {
 	t.Parallel()
 	server := serve(t)
 	before, after := zookeeper.Fence{Term: 7, Holder: "a"}, zookeeper.Fence{Term: 8, Holder: "b"}
-	old, next := target(t, dial(t, server), fenced(&before, nil)), target(t, dial(t, server), fenced(&after, nil))
-	must(t, old.Write(t.Context(), creating(ours(0, 1, 0))))
+	old, next := target(t, dial(t, server), withFence(&before, nil)), target(t, dial(t, server), withFence(&after, nil))
+	must(t, old.Write(t.Context(), creation(ours(0, 1, 0))))
 
 	if _, err := next.Read(t.Context(), groupN(0)); err != nil { // taking over begins with reading
 		t.Fatal(err)
 	}
 	for range 2 {
-		if err := old.Write(t.Context(), creating(ours(0, 2, 0))); !errors.Is(err, registry.ErrFenced) {
+		if err := old.Write(t.Context(), creation(ours(0, 2, 0))); !errors.Is(err, registry.ErrFenced) {
 			t.Fatalf("Write under the earlier term = %v, want ErrFenced", err)
 		}
 	}
-	must(t, next.Write(t.Context(), creating(ours(0, 3, 0))))
+	must(t, next.Write(t.Context(), creation(ours(0, 3, 0))))
 	if _, err := old.Read(t.Context(), groupN(0)); !errors.Is(err, registry.ErrFenced) {
 		t.Errorf("Read under the earlier term = %v, want ErrFenced", err)
 	}
@@ -44,8 +44,8 @@ func TestF04_AFencedWriteChangesNothing(t *testing.T) {
 		t.Errorf("Read = %v, want the entries 1 and 3", got)
 	}
 	before.Term = 9 // it comes to lead once more
-	must(t, old.Write(t.Context(), creating(ours(0, 4, 0))))
-	if err := next.Write(t.Context(), creating(ours(0, 5, 0))); !errors.Is(err, registry.ErrFenced) {
+	must(t, old.Write(t.Context(), creation(ours(0, 4, 0))))
+	if err := next.Write(t.Context(), creation(ours(0, 5, 0))); !errors.Is(err, registry.ErrFenced) {
 		t.Errorf("Write of the second after the first leads again = %v, want ErrFenced", err)
 	}
 }
@@ -53,13 +53,13 @@ func TestF04_AFencedWriteChangesNothing(t *testing.T) {
 // TestFence_OfTwoThatRaiseAtOnceTheLaterTermHasIt shows that a write of the earlier
 // term that is under way fails.
 func TestFence_OfTwoThatRaiseAtOnceTheLaterTermHasIt(t *testing.T) {
-	inTime(t, "the earlier is delayed", func(t *testing.T, server *zkfake.Server) {
+	inVirtualTime(t, "the earlier is delayed", func(t *testing.T, server *zkfake.Server) {
 		must(t, server.Put("/xds-bridge/shop/fence", []byte("6 c")))
 		early, late := zookeeper.Fence{Term: 7, Holder: "a"}, zookeeper.Fence{Term: 8, Holder: "b"}
 		slow, quick := dial(t, server), dial(t, server)
 		defer slow.Close()
 		defer quick.Close()
-		of := target(t, slow, fenced(&early, nil))
+		of := target(t, slow, withFence(&early, nil))
 		if _, err := of.Groups(t.Context()); err != nil { // there is a session then
 			t.Fatal(err)
 		}
@@ -71,11 +71,11 @@ func TestFence_OfTwoThatRaiseAtOnceTheLaterTermHasIt(t *testing.T) {
 			return zkfake.Fault{}
 		})
 		time.AfterFunc(500*time.Millisecond, func() {
-			if _, err := target(t, quick, fenced(&late, nil)).Read(t.Context(), groupN(0)); err != nil {
+			if _, err := target(t, quick, withFence(&late, nil)).Read(t.Context(), groupN(0)); err != nil {
 				t.Error(err)
 			}
 		})
-		if err := of.Write(t.Context(), creating(ours(0, 1, 0))); !errors.Is(err, registry.ErrFenced) {
+		if err := of.Write(t.Context(), creation(ours(0, 1, 0))); !errors.Is(err, registry.ErrFenced) {
 			t.Errorf("Write under the earlier term = %v, want ErrFenced", err)
 		}
 		if n, _ := server.Get("/xds-bridge/shop/fence"); string(n.Data) != "8 b" {
@@ -90,8 +90,8 @@ func TestFence(t *testing.T) {
 		t.Parallel()
 		server := serve(t)
 		f, may := zookeeper.Fence{Term: 5, Holder: "a"}, false
-		a := target(t, dial(t, server), fenced(&f, &may))
-		if err := a.Write(t.Context(), creating(ours(0, 1, 0))); !errors.Is(err, registry.ErrFenced) {
+		a := target(t, dial(t, server), withFence(&f, &may))
+		if err := a.Write(t.Context(), creation(ours(0, 1, 0))); !errors.Is(err, registry.ErrFenced) {
 			t.Error(err)
 		}
 		if _, err := a.Read(t.Context(), groupN(0)); err != nil {
@@ -105,8 +105,8 @@ func TestFence(t *testing.T) {
 		t.Parallel()
 		server := serve(t)
 		one, two := zookeeper.Fence{Term: 5, Holder: "a"}, zookeeper.Fence{Term: 5, Holder: "b"}
-		must(t, target(t, dial(t, server), fenced(&one, nil)).Write(t.Context(), creating(ours(0, 1, 0))))
-		if err := target(t, dial(t, server), fenced(&two, nil)).Write(t.Context(), creating(ours(0, 2, 0))); !errors.Is(err, registry.ErrFenced) {
+		must(t, target(t, dial(t, server), withFence(&one, nil)).Write(t.Context(), creation(ours(0, 1, 0))))
+		if err := target(t, dial(t, server), withFence(&two, nil)).Write(t.Context(), creation(ours(0, 2, 0))); !errors.Is(err, registry.ErrFenced) {
 			t.Error(err)
 		}
 	})
@@ -115,15 +115,15 @@ func TestFence(t *testing.T) {
 		server := serve(t)
 		f := zookeeper.Fence{Term: 5, Holder: "a"}
 		late := f // of a write that is under way since then
-		a, old := target(t, dial(t, server), fenced(&f, nil)), target(t, dial(t, server), fenced(&late, nil))
-		must(t, a.Write(t.Context(), creating(ours(0, 1, 0))))
-		must(t, old.Write(t.Context(), creating(ours(0, 2, 0))))
+		a, old := target(t, dial(t, server), withFence(&f, nil)), target(t, dial(t, server), withFence(&late, nil))
+		must(t, a.Write(t.Context(), creation(ours(0, 1, 0))))
+		must(t, old.Write(t.Context(), creation(ours(0, 2, 0))))
 		f.Term = 6
-		must(t, a.Write(t.Context(), creating(ours(0, 3, 0))))
+		must(t, a.Write(t.Context(), creation(ours(0, 3, 0))))
 		if n, _ := server.Get("/xds-bridge/shop/fence"); string(n.Data) != "6 a" {
 			t.Errorf("fence = %q, want 6 a", n.Data)
 		}
-		if err := old.Write(t.Context(), creating(ours(0, 4, 0))); !errors.Is(err, registry.ErrFenced) {
+		if err := old.Write(t.Context(), creation(ours(0, 4, 0))); !errors.Is(err, registry.ErrFenced) {
 			t.Errorf("Write under the term before = %v, want ErrFenced", err)
 		}
 	})
@@ -131,10 +131,10 @@ func TestFence(t *testing.T) {
 		t.Parallel()
 		server := serve(t)
 		f := zookeeper.Fence{Term: 5, Holder: "a"}
-		a := target(t, dial(t, server), fenced(&f, nil))
-		must(t, a.Write(t.Context(), creating(ours(0, 1, 0))))
+		a := target(t, dial(t, server), withFence(&f, nil))
+		must(t, a.Write(t.Context(), creation(ours(0, 1, 0))))
 		server.Delete("/xds-bridge/shop/fence")
-		must(t, a.Write(t.Context(), creating(ours(0, 2, 0))))
+		must(t, a.Write(t.Context(), creation(ours(0, 2, 0))))
 		if n, _ := server.Get("/xds-bridge/shop/fence"); string(n.Data) != "5 a" {
 			t.Errorf("fence = %q, want 5 a", n.Data)
 		}
@@ -144,7 +144,7 @@ func TestFence(t *testing.T) {
 		server := serve(t)
 		must(t, server.Put("/xds-bridge/shop/fence", []byte("mine")))
 		f := zookeeper.Fence{Term: 5, Holder: "a"}
-		if err := target(t, dial(t, server), fenced(&f, nil)).Write(t.Context(), creating(ours(0, 1, 0))); !errors.Is(err, registry.ErrRefused) {
+		if err := target(t, dial(t, server), withFence(&f, nil)).Write(t.Context(), creation(ours(0, 1, 0))); !errors.Is(err, registry.ErrRefused) {
 			t.Error(err)
 		}
 	})

@@ -35,9 +35,9 @@ const (
 	kratosNode = `{"id":"k1","name":"users","version":"v1","metadata":null,"endpoints":["grpc://10.0.0.3:9000"]}`
 )
 
-// everything is every format that reads ZooKeeper, and one more under a root
+// allFormats is every format that reads ZooKeeper, and one more under a root
 // that another has.
-func everything(t *testing.T) []zookeeper.Format {
+func allFormats(t *testing.T) []zookeeper.Format {
 	t.Helper()
 	interfaces, err := dubbo.NewZooKeeper(dubbo.Options{})
 	must(t, err)
@@ -58,11 +58,11 @@ func everything(t *testing.T) []zookeeper.Format {
 	return formats
 }
 
-// readsAll runs a source of every format until the test ends.
-func readsAll(t *testing.T, s *zkfake.Server) *registry.Table {
+// runAllFormats runs a source of every format until the test ends.
+func runAllFormats(t *testing.T, s *zkfake.Server) *registry.Table {
 	t.Helper()
 	conn := zookeeper.Options{Servers: []string{"server:2181"}, Dial: s.Dial, SessionTimeout: 10 * time.Second}
-	source, err := zookeeper.NewSource(conn, zookeeper.SourceOptions{Formats: everything(t)})
+	source, err := zookeeper.NewSource(conn, zookeeper.SourceOptions{Formats: allFormats(t)})
 	must(t, err)
 	table := registry.NewTable()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -102,7 +102,7 @@ func TestSource_SeveralFormatsInOneTree(t *testing.T) {
 		must(t, s.Put("/microservices/users/k1", []byte(kratosNode)))
 		must(t, s.Put("/web/10.0.0.4:80", []byte(`{"Weight":10,"Tags":{}}`)))
 		must(t, s.Put("/web/10.0.0.5:80", nil))
-		table := readsAll(t, s)
+		table := runAllFormats(t, s)
 		later(time.Second)
 		want := "dubbo-interface:/dubbo/providers:api.A:: 10.0.0.1:20880\n" +
 			"hertz://web 10.0.0.4:80\n" +
@@ -152,7 +152,7 @@ func TestExclusive_NothingIsAddedBesideAnotherFormat(t *testing.T) {
 		must(t, err)
 		g := entries[0].Group
 		read(t, spring, g)
-		write(t, spring, creating(entries...))
+		write(t, spring, creation(entries...))
 		if got := s.Children("/services/stock"); !slices.Equal(got, []string{"xdsb-10.0.0.1:80"}) {
 			t.Fatalf("nodes after the write = %q, want xdsb-10.0.0.1:80", got)
 		}
@@ -160,7 +160,7 @@ func TestExclusive_NothingIsAddedBesideAnotherFormat(t *testing.T) {
 		held := read(t, spring, g)
 		more := entries[0]
 		more.Key = "10.0.0.2:80"
-		err = spring.Write(t.Context(), creating(more))
+		err = spring.Write(t.Context(), creation(more))
 		if !errors.Is(err, registry.ErrRefused) || !strings.Contains(err.Error(), "org.apache.dubbo") {
 			t.Errorf("Write beside a node of another format = %v, want a refusal that names the format", err)
 		}
@@ -171,12 +171,12 @@ func TestExclusive_NothingIsAddedBesideAnotherFormat(t *testing.T) {
 		}
 		s.Delete("/services/stock/x")
 		read(t, spring, g)
-		write(t, spring, creating(entries...))
+		write(t, spring, creation(entries...))
 	})
 }
 
 // TestNamed_DataOfOthersIsNotRead shows that a format whose services are at the top
-// reads only the names of other nodes there.
+// runSource only the names of other nodes there.
 func TestNamed_DataOfOthersIsNotRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serve(t)

@@ -30,7 +30,7 @@ func FuzzTarget(f *testing.F) {
 		})
 		e := registry.Entry{Group: groupN(0), Key: "k" + text}
 		e.Value = e.Key + "|v|" + metadata.NewMark(owner, "b").String()
-		err := target.Write(t.Context(), creating(e))
+		err := target.Write(t.Context(), creation(e))
 		names := server.Children(parentN(0))
 		switch {
 		case errors.Is(err, registry.ErrRefused):
@@ -84,7 +84,7 @@ func FuzzHome(f *testing.F) {
 			o.Fence = func() (zookeeper.Fence, bool) { return zookeeper.Fence{Term: 5, Holder: "me"}, true }
 		}
 		first, bare := target(t, client, withDubbo(t, nil)), greeter(t, 2)
-		write(t, first, creating(bare[0]))
+		write(t, first, creation(bare[0]))
 		path, _ := pathOf(t, codec(t), metadata.Bare(bare[1]))
 		must(t, server.Put(path, nil))
 		for _, p := range server.Paths("/xds-bridge/" + owner) {

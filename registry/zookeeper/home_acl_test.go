@@ -34,16 +34,16 @@ func TestAccess_HomesAreClosedToOthers(t *testing.T) {
 				before(t, s)
 				password := file(t, filepath.Join(t.TempDir(), "password"), "first")
 				client := dial(t, s, func(o *zookeeper.Options) { o.User, o.PasswordFile = "bridge", password })
-				tg := target(t, client, fenced(&zookeeper.Fence{Term: 7, Holder: "us"}, nil), func(o *zookeeper.TargetOptions) {
+				tg := target(t, client, withFence(&zookeeper.Fence{Term: 7, Holder: "us"}, nil), func(o *zookeeper.TargetOptions) {
 					o.Access, o.Bridges = access, []string{"b"}
 				})
-				write(t, tg, creating(ours(0, 0, 0)))
+				write(t, tg, creation(ours(0, 0, 0)))
 				_, err := client.ID(t.Context(), "the-id", access)
 				must(t, err)
 				record, err := zookeeper.NewRecord(client, owner, "zk", access)
 				must(t, err)
 				must(t, record.Save(t.Context(), []byte("one"), ""))
-				anybody := stranger(t, s)
+				anybody := otherUser(t, s)
 				for _, p := range s.Paths("/xds-bridge") {
 					if err := anybody.Delete(p, -1); err == nil {
 						t.Errorf("Delete of %s by another user: got no error, want one", p)
@@ -62,8 +62,8 @@ func TestAccess_HomesAreClosedToOthers(t *testing.T) {
 	}
 }
 
-// stranger is a client without a user.
-func stranger(t *testing.T, s *zkfake.Server) *zk.Conn {
+// otherUser is a client without a user.
+func otherUser(t *testing.T, s *zkfake.Server) *zk.Conn {
 	t.Helper()
 	conn, _, err := zk.Connect([]string{"127.0.0.1:2181"}, 10*time.Second, zk.WithLogInfo(false),
 		zk.WithDialer(func(network, address string, _ time.Duration) (net.Conn, error) {

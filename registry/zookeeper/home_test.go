@@ -17,7 +17,7 @@ import (
 func TestKeepAlive(t *testing.T) {
 	t.Parallel()
 	const alive = "/xds-bridge/shop/alive"
-	inTime(t, "the node exists while the bridge runs, and again after a lost session", func(t *testing.T, server *zkfake.Server) {
+	inVirtualTime(t, "the node exists while the bridge runs, and again after a lost session", func(t *testing.T, server *zkfake.Server) {
 		client := dial(t, server)
 		defer client.Close()
 		target := target(t, client)
@@ -35,7 +35,7 @@ func TestKeepAlive(t *testing.T) {
 		cancel()
 		<-done
 	})
-	inTime(t, "Hidden reports a refusal until it ends", func(t *testing.T, server *zkfake.Server) {
+	inVirtualTime(t, "Hidden reports a refusal until it ends", func(t *testing.T, server *zkfake.Server) {
 		client := dial(t, server)
 		defer client.Close()
 		must(t, server.Put("/xds-bridge/shop", nil))
@@ -53,7 +53,7 @@ func TestKeepAlive(t *testing.T) {
 		time.Sleep(time.Minute)
 		must(t, target.Hidden()) // that nobody can be reached is said elsewhere
 	})
-	inTime(t, "of two bridges of one owner the other creates the node after the first", func(t *testing.T, server *zkfake.Server) {
+	inVirtualTime(t, "of two bridges of one owner the other creates the node after the first", func(t *testing.T, server *zkfake.Server) {
 		var clients []*zookeeper.Client
 		ctx, cancel := context.WithCancel(t.Context())
 		for range 2 {
@@ -74,7 +74,7 @@ func TestKeepAlive(t *testing.T) {
 
 func TestCheck(t *testing.T) {
 	t.Parallel()
-	inTime(t, "without an error nothing is left behind", func(t *testing.T, server *zkfake.Server) {
+	inVirtualTime(t, "without an error nothing is left behind", func(t *testing.T, server *zkfake.Server) {
 		client := dial(t, server, func(o *zookeeper.Options) { o.SessionTimeout = time.Hour })
 		defer client.Close()
 		report, err := target(t, client).Check(t.Context())
@@ -87,7 +87,7 @@ func TestCheck(t *testing.T) {
 			t.Errorf("paths after Check = %q, want none", left)
 		}
 	})
-	inTime(t, "what was there before stays", func(t *testing.T, server *zkfake.Server) {
+	inVirtualTime(t, "what was there before stays", func(t *testing.T, server *zkfake.Server) {
 		client := dial(t, server)
 		defer client.Close()
 		for _, there := range []string{"/xds-bridge", "/xds-bridge/id", "/xds-bridge/shop"} {
@@ -100,7 +100,7 @@ func TestCheck(t *testing.T) {
 			}
 		}
 	})
-	inTime(t, "what may be created and not deleted is no error", func(t *testing.T, server *zkfake.Server) {
+	inVirtualTime(t, "what may be created and not deleted is no error", func(t *testing.T, server *zkfake.Server) {
 		client := dial(t, server)
 		defer client.Close()
 		must(t, server.SetACL("/", zkfake.WorldACL(zkfake.PermRead|zkfake.PermCreate)))
@@ -110,7 +110,7 @@ func TestCheck(t *testing.T) {
 			t.Errorf("Check = %+v, paths %q, want no error and /xds-bridge", report, left)
 		}
 	})
-	inTime(t, "what is denied is reported", func(t *testing.T, server *zkfake.Server) {
+	inVirtualTime(t, "what is denied is reported", func(t *testing.T, server *zkfake.Server) {
 		client := dial(t, server)
 		defer client.Close()
 		must(t, server.Put(root, nil))
@@ -122,7 +122,7 @@ func TestCheck(t *testing.T) {
 			t.Errorf("Check = %+v, want refusals to read and to write", report)
 		}
 	})
-	inTime(t, "a root in which nothing can be created is reported, though /xds-bridge is ours", func(t *testing.T, server *zkfake.Server) {
+	inVirtualTime(t, "a root in which nothing can be created is reported, though /xds-bridge is ours", func(t *testing.T, server *zkfake.Server) {
 		client := dial(t, server)
 		defer client.Close()
 		must(t, server.Put(root, nil))
@@ -136,7 +136,7 @@ func TestCheck(t *testing.T) {
 			t.Errorf("paths of the root after Check = %q, want 1", left)
 		}
 	})
-	inTime(t, "without a server there is no report", func(t *testing.T, server *zkfake.Server) {
+	inVirtualTime(t, "without a server there is no report", func(t *testing.T, server *zkfake.Server) {
 		client := dial(t, server)
 		defer client.Close()
 		must(t, server.Close())
@@ -148,7 +148,7 @@ func TestCheck(t *testing.T) {
 
 func TestState_IsObserved(t *testing.T) {
 	t.Parallel()
-	inTime(t, "every change of the session comes once", func(t *testing.T, server *zkfake.Server) {
+	inVirtualTime(t, "every change of the session comes once", func(t *testing.T, server *zkfake.Server) {
 		var states []zookeeper.State
 		client := dial(t, server, func(o *zookeeper.Options) {
 			o.Observe = func(s zookeeper.State) { states = append(states, s) }

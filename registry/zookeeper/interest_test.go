@@ -21,7 +21,7 @@ func TestInterest_OnlyItsNamesAreRead(t *testing.T) {
 		register(t, s, "api.A", "10.0.0.1:20880")
 		register(t, s, "api.B", "10.0.0.2:20880")
 		interest := registry.NewInterest()
-		table := readsInterest(t, s, interest)
+		table := runInterest(t, s, interest)
 		later(time.Second)
 		wantReported(t, table)
 		interest.Add("api.A", "api.C")
@@ -50,7 +50,7 @@ func TestInterest_ADeletedRootKeepsServices(t *testing.T) {
 				}
 				interest := registry.NewInterest()
 				interest.Add("api.A")
-				table := readsInterest(t, s, interest)
+				table := runInterest(t, s, interest)
 				later(time.Second)
 				register(t, s, "api.A", "10.0.0.1:20880")
 				later(time.Second)
@@ -73,7 +73,7 @@ func TestInterest_NamesOfAMissingRootAreReported(t *testing.T) {
 		s := serve(t)
 		interest := registry.NewInterest()
 		interest.Add("api.A")
-		table := readsInterest(t, s, interest)
+		table := runInterest(t, s, interest)
 		later(time.Second)
 		if a := interest.Answer("api.A"); !a.Reported || a.Err != nil {
 			t.Errorf("Answer(api.A) = %+v, want it reported", a)
@@ -93,7 +93,7 @@ func TestInterest_ANameCostsAFewRequests(t *testing.T) {
 			register(t, s, fmt.Sprintf("api.S%d", i), "10.0.0.1:20880")
 		}
 		interest := registry.NewInterest()
-		table := readsInterest(t, s, interest)
+		table := runInterest(t, s, interest)
 		later(time.Second)
 		before := requests(s)
 		for i := range n {
@@ -122,8 +122,8 @@ func requests(s *zkfake.Server) int {
 	return n
 }
 
-// readsInterest runs a Dubbo source of an interest until the test ends.
-func readsInterest(t *testing.T, s *zkfake.Server, interest *registry.Interest) *registry.Table {
+// runInterest runs a Dubbo source of an interest until the test ends.
+func runInterest(t *testing.T, s *zkfake.Server, interest *registry.Interest) *registry.Table {
 	t.Helper()
 	codec, err := dubbo.NewZooKeeper(dubbo.Options{})
 	must(t, err)
@@ -150,7 +150,7 @@ func TestUnregistered_WritesEntriesAlone(t *testing.T) {
 		before := s.Paths("/xds-bridge")
 		c := dial(t, s)
 		unregistered := target(t, c, withSession, func(o *zookeeper.TargetOptions) { o.Unregistered = true })
-		write(t, unregistered, creating(ours(1, 1, 1)))
+		write(t, unregistered, creation(ours(1, 1, 1)))
 		if left := s.Paths("/xds-bridge"); !slices.Equal(left, before) {
 			t.Errorf("paths of /xds-bridge = %q, want %q", left, before)
 		}

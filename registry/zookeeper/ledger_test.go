@@ -33,9 +33,9 @@ func greeter(t testing.TB, n int) []registry.Entry {
 	return entries
 }
 
-// strip removes the mark of an entry as another tool would: it stores the
+// removeMark removes the mark of an entry as another tool would: it stores the
 // URL anew without what it does not know.
-func strip(t testing.TB, server *zkfake.Server, e registry.Entry) {
+func removeMark(t testing.TB, server *zkfake.Server, e registry.Entry) {
 	t.Helper()
 	marked, _ := pathOf(t, codec(t), e)
 	bare, _ := pathOf(t, codec(t), metadata.Bare(e))
@@ -50,8 +50,8 @@ func withDubbo(t testing.TB, signer *metadata.Signer) func(*zookeeper.TargetOpti
 	}
 }
 
-// mended returns what a planner that wants entries would do about a group.
-func mended(held []registry.Held, want []registry.Entry) (registry.Change, []plan.Conflict) {
+// planned returns what a planner that wants entries would do about a group.
+func planned(held []registry.Held, want []registry.Entry) (registry.Change, []plan.Conflict) {
 	p := plan.New(metadata.NewMark(owner, "").Owner)
 	p.Claim(plan.Origin{Service: "greet"}, plan.Withdrawn, want)
 	p.Observe(want[0].Group, held)
@@ -61,12 +61,12 @@ func mended(held []registry.Held, want []registry.Entry) (registry.Change, []pla
 func TestLedger_AnEntryWithoutItsMarkIsNeitherOrphanedNorWrittenTwice(t *testing.T) {
 	t.Parallel()
 	server, entries := serve(t), greeter(t, 3)
-	write(t, target(t, dial(t, server), withDubbo(t, nil)), creating(entries...))
-	strip(t, server, entries[1])
+	write(t, target(t, dial(t, server), withDubbo(t, nil)), creation(entries...))
+	removeMark(t, server, entries[1])
 
 	again := target(t, dial(t, server), withDubbo(t, nil)) // a new process
 	held := read(t, again, entries[0].Group)
-	change, conflicts := mended(held, entries)
+	change, conflicts := planned(held, entries)
 	if len(conflicts) > 0 || len(change.Put) != 1 || change.Put[0].Old == nil || len(change.Delete) > 0 {
 		t.Fatalf("difference = %+v, %v, want one replacement and no conflict", change, conflicts)
 	}
@@ -75,9 +75,9 @@ func TestLedger_AnEntryWithoutItsMarkIsNeitherOrphanedNorWrittenTwice(t *testing
 		t.Errorf("Read after the repair = %v, want 3 entries", held)
 	}
 
-	strip(t, server, entries[2]) // and once the service is gone
+	removeMark(t, server, entries[2]) // and once the service is gone
 	held = read(t, again, entries[0].Group)
-	if change, _ := mended(held, entries[:2]); len(change.Delete) != 1 || change.Delete[0].Key != entries[2].Key {
+	if change, _ := planned(held, entries[:2]); len(change.Delete) != 1 || change.Delete[0].Key != entries[2].Key {
 		t.Errorf("difference = %+v, want the deletion of %s", change, entries[2].Key)
 	}
 }
@@ -128,8 +128,8 @@ func TestLedger_OnlyAddsToWhatTheMarksSay(t *testing.T) {
 				}
 			}
 			server := serve(t)
-			write(t, target(t, dial(t, server), withDubbo(t, signer)), creating(entries...))
-			strip(t, server, entries[0])
+			write(t, target(t, dial(t, server), withDubbo(t, signer)), creation(entries...))
+			removeMark(t, server, entries[0])
 			tt.act(t, server, entries[0])
 			again := target(t, dial(t, server), withDubbo(t, signer))
 			held := read(t, again, entries[0].Group)
@@ -137,7 +137,7 @@ func TestLedger_OnlyAddsToWhatTheMarksSay(t *testing.T) {
 			if len(held) != 2 || held[i].Owner != "" || held[1-i].Entry != entries[1] {
 				t.Fatalf("Read = %+v, want one entry without an owner, and %v", held, entries[1])
 			}
-			if change, _ := mended(held, entries[1:]); !change.Empty() {
+			if change, _ := planned(held, entries[1:]); !change.Empty() {
 				t.Errorf("difference = %+v, want none", change)
 			}
 		})
@@ -148,7 +148,7 @@ func TestLedger_GoesWithTheLastEntry(t *testing.T) {
 	t.Parallel()
 	server, entries := serve(t), greeter(t, 2)
 	tg := target(t, dial(t, server), withDubbo(t, nil))
-	write(t, tg, creating(entries...))
+	write(t, tg, creation(entries...))
 	parent := "/xds-bridge/" + owner + "/ledger"
 	if names := server.Children(parent); len(names) != 1 {
 		t.Fatalf("ledger = %q, want one node", names)
@@ -159,7 +159,7 @@ func TestLedger_GoesWithTheLastEntry(t *testing.T) {
 			t.Errorf("ledger after the deletion = %q, want none", names)
 		}
 		tg = target(t, dial(t, server), withDubbo(t, nil))
-		write(t, tg, creating(entries...))
+		write(t, tg, creation(entries...))
 	}
 }
 
@@ -172,7 +172,7 @@ func TestLedger_WhereItMayNotBeWrittenEntriesAre(t *testing.T) {
 			must(t, server.Put(path, nil))
 			must(t, server.SetACL(path, zkfake.DigestACL(zkfake.PermAll, "someone", "else")))
 			tg := target(t, dial(t, server), withDubbo(t, nil))
-			write(t, tg, creating(entries...))
+			write(t, tg, creation(entries...))
 			if held := read(t, tg, entries[0].Group); len(held) != 2 {
 				t.Errorf("Read = %v, want 2 entries", held)
 			}
@@ -183,7 +183,7 @@ func TestLedger_WhereItMayNotBeWrittenEntriesAre(t *testing.T) {
 func TestUnsignedEntryOfOursIsForeignWhereAKeyIsSet(t *testing.T) {
 	t.Parallel()
 	server, entries := serve(t), greeter(t, 2)
-	write(t, target(t, dial(t, server), withDubbo(t, nil)), creating(entries...))
+	write(t, target(t, dial(t, server), withDubbo(t, nil)), creation(entries...))
 	signer := metadata.NewSigner([]byte("a key"))
 	tg := target(t, dial(t, server), withDubbo(t, signer))
 	held := read(t, tg, entries[0].Group)
@@ -192,7 +192,7 @@ func TestUnsignedEntryOfOursIsForeignWhereAKeyIsSet(t *testing.T) {
 			t.Errorf("owner = %q, want one that is not signed", h.Owner)
 		}
 	}
-	if change, conflicts := mended(held, []registry.Entry{signer.Sign(entries[0])}); !change.Empty() || len(conflicts) != 1 {
+	if change, conflicts := planned(held, []registry.Entry{signer.Sign(entries[0])}); !change.Empty() || len(conflicts) != 1 {
 		t.Errorf("difference = %+v, %v, want one conflict", change, conflicts)
 	}
 	if err := tg.Write(t.Context(), registry.Change{Group: entries[0].Group, Delete: held}); err == nil {

@@ -32,7 +32,7 @@ func TestFence_ALeaseThatIsLostInTheMiddleOfAWrite(t *testing.T) {
 		"a moment late": {true, true, false},
 		"never":         {true, true, true},
 	} {
-		inTime(t, name, func(t *testing.T, server *zkfake.Server) {
+		inVirtualTime(t, name, func(t *testing.T, server *zkfake.Server) {
 			fence, asked := zookeeper.Fence{Term: 7, Holder: "a"}, 0
 			client, other := dial(t, server), dial(t, server)
 			defer client.Close()
@@ -43,12 +43,12 @@ func TestFence_ALeaseThatIsLostInTheMiddleOfAWrite(t *testing.T) {
 					return fence, ours[min(asked, len(ours))-1]
 				}
 			})
-			next := target(t, other, fenced(&zookeeper.Fence{Term: 8, Holder: "b"}, nil))
-			write(t, tg, creating(entry(owner)(0, 1, 0)))
+			next := target(t, other, withFence(&zookeeper.Fence{Term: 8, Holder: "b"}, nil))
+			write(t, tg, creation(entry(owner)(0, 1, 0)))
 			slowWrites(server)
 			asked = 0
 			written := make(chan error)
-			go func() { written <- tg.Write(t.Context(), creating(entry(owner)(0, 2, 0))) }()
+			go func() { written <- tg.Write(t.Context(), creation(entry(owner)(0, 2, 0))) }()
 			time.Sleep(time.Second / 2)
 			read(t, next, groupN(0)) // taking over begins with it
 			if err := <-written; !errors.Is(err, registry.ErrFenced) {
@@ -84,11 +84,11 @@ func TestWrite_WhatChangesInTheMiddleOfAWriteIsKept(t *testing.T) {
 				return s.Put(path, []byte("another's")) // the first version of a node, as ours was
 			},
 		} {
-			inTime(t, name+": "+how, func(t *testing.T, server *zkfake.Server) {
+			inVirtualTime(t, name+": "+how, func(t *testing.T, server *zkfake.Server) {
 				client := dial(t, server)
 				defer client.Close()
 				tg := target(t, client, withData)
-				write(t, tg, creating(ours(0, 1, 0)))
+				write(t, tg, creation(ours(0, 1, 0)))
 				held := read(t, tg, groupN(0))
 				slowWrites(server)
 				written := make(chan error)
@@ -119,8 +119,8 @@ func TestLedger_AChangeThatEndsInTheMiddle(t *testing.T) {
 	entries, err := codec(t).Encode(service)
 	must(t, err)
 	tg := target(t, dial(t, server), withDubbo(t, nil))
-	write(t, tg, creating(entries...))
-	change, _ := mended(read(t, tg, entries[0].Group), entries[150:])
+	write(t, tg, creation(entries...))
+	change, _ := planned(read(t, tg, entries[0].Group), entries[150:])
 	if len(change.Delete) != 150 {
 		t.Fatalf("deletions = %d, want 150", len(change.Delete))
 	}
@@ -137,7 +137,7 @@ func TestLedger_AChangeThatEndsInTheMiddle(t *testing.T) {
 		t.Fatal("Write whose second part fails: got no error, want one")
 	}
 	server.SetFault(nil)
-	strip(t, server, entries[0]) // the last that would have gone
+	removeMark(t, server, entries[0]) // the last that would have gone
 	for _, h := range read(t, target(t, dial(t, server), withDubbo(t, nil)), entries[0].Group) {
 		if h.Owner == "" {
 			t.Errorf("Read: %s has no owner, want ours by the ledger", h.Key)

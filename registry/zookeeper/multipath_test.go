@@ -147,15 +147,15 @@ func TestExclusive_NothingIsWrittenBesideAnotherFormat(t *testing.T) {
 	}
 }
 
-// asks is an Asker of which each answer is one document's alone.
-type asks func(ctx context.Context, ref metadata.Ref) (string, error)
+// askerFunc is an Asker of which each answer is one document's alone.
+type askerFunc func(ctx context.Context, ref metadata.Ref) (string, error)
 
-func (a asks) Ask(ctx context.Context, ref metadata.Ref) (string, error) { return a(ctx, ref) }
+func (a askerFunc) Ask(ctx context.Context, ref metadata.Ref) (string, error) { return a(ctx, ref) }
 
-func (asks) Same(metadata.Ref) string { return "" }
+func (askerFunc) Same(metadata.Ref) string { return "" }
 
-// readsApplications runs a source of applications until the test ends.
-func readsApplications(t *testing.T, s *zkfake.Server, asker dependency.Asker) *registry.Table {
+// runApplications runs a source of applications until the test ends.
+func runApplications(t *testing.T, s *zkfake.Server, asker dependency.Asker) *registry.Table {
 	t.Helper()
 	conn := zookeeper.Options{Servers: []string{"server:2181"}, Dial: s.Dial, SessionTimeout: 10 * time.Second}
 	source, err := zookeeper.NewSource(conn, zookeeper.SourceOptions{Formats: []zookeeper.Format{applications(t)}, Asker: asker})
@@ -191,7 +191,7 @@ func TestSource_ReadsDocumentsOfInstances(t *testing.T) {
 				server := serve(t)
 				must(t, server.Put(at, []byte(document)))
 				must(t, server.Put("/services/shop/10.0.0.1:1", []byte(shopInstance)))
-				table := readsApplications(t, server, nil)
+				table := runApplications(t, server, nil)
 				time.Sleep(time.Second)
 				if got := published(table); !slices.Equal(got, []string{"api.A=10.0.0.1:1"}) {
 					t.Errorf("reported %v, skipped %v, want api.A=10.0.0.1:1", got, table.Skipped())
@@ -205,7 +205,7 @@ func TestSource_ADocumentThatComesLaterIsRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := serve(t)
 		must(t, server.Put("/services/shop/10.0.0.1:1", []byte(shopInstance)))
-		table := readsApplications(t, server, nil)
+		table := runApplications(t, server, nil)
 		time.Sleep(time.Second)
 		_, known := table.Snapshot()
 		if len(published(table)) != 0 || len(table.Skipped()) != 1 || known.Of("dubbo-application:/services/shop/providers:api.A::") == nil {
@@ -221,17 +221,17 @@ func TestSource_ADocumentThatComesLaterIsRead(t *testing.T) {
 }
 
 // revisions is an Asker whose answers are those of all instances of an application.
-type revisions struct{ asks }
+type revisions struct{ askerFunc }
 
 func (revisions) Same(ref metadata.Ref) string { return ref.Group.Name }
 
 // TestSource_AnAnswerEndsWithItsProvider: any provider may register with the
-// application and the revision of others.
+// registerApplication and the revision of others.
 func TestSource_AnAnswerEndsWithItsProvider(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := serve(t)
 		must(t, server.Put("/services/shop/10.6.6.6:1", []byte(localInstance("10.6.6.6"))))
-		table := readsApplications(t, server, revisions{func(_ context.Context, ref metadata.Ref) (string, error) {
+		table := runApplications(t, server, revisions{func(_ context.Context, ref metadata.Ref) (string, error) {
 			if strings.Contains(ref.Key, "10.6.6.6") {
 				return strings.ReplaceAll(document, "api.A", "api.Untrue"), nil
 			}
@@ -261,7 +261,7 @@ func TestSource_AProviderWithoutAnAnswerIsUnknownAlone(t *testing.T) {
 		must(t, server.Put("/services/shop/10.0.0.1:1", []byte(localInstance("10.0.0.1"))))
 		must(t, server.Put("/services/shop/10.0.0.2:1", []byte(localInstance("10.0.0.2"))))
 		answers := make(chan struct{})
-		table := readsApplications(t, server, asks(func(_ context.Context, ref metadata.Ref) (string, error) {
+		table := runApplications(t, server, askerFunc(func(_ context.Context, ref metadata.Ref) (string, error) {
 			select {
 			case <-answers:
 				return document, nil

@@ -35,7 +35,7 @@ func TestReplace_Overlapping(t *testing.T) {
 		t.Helper()
 		server := serve(t)
 		tg := target(t, dial(t, server), append(tune, withOverlap)...)
-		write(t, tg, creating(ours(0, 0, 0)))
+		write(t, tg, creation(ours(0, 0, 0)))
 		write(t, tg, beside(read(t, tg, groupN(0))[0], ours(0, 0, 1)))
 		return server, tg, read(t, tg, groupN(0))
 	}
@@ -77,14 +77,14 @@ func TestReplace_Overlapping(t *testing.T) {
 	t.Run("a parent without room for both has the new one alone", func(t *testing.T) {
 		t.Parallel()
 		server := serve(t)
-		names := many(0, 0, 20)
+		names := manyEntries(0, 0, 20)
 		var room int
 		for _, e := range names {
 			path, _ := pathOf(t, layout{}, e)
 			room += len(path) - len(parentN(0)) + 4
 		}
 		tg := target(t, dial(t, server), withOverlap, func(o *zookeeper.TargetOptions) { o.ChildrenLimit = room + 3*60 })
-		write(t, tg, creating(names...))
+		write(t, tg, creation(names...))
 		change := registry.Change{Group: groupN(0)}
 		for i, h := range read(t, tg, groupN(0)) {
 			var n int
@@ -121,7 +121,7 @@ func TestReplace_Recreated(t *testing.T) {
 	tg := target(t, dial(t, server), func(o *zookeeper.TargetOptions) {
 		o.Layouts = []zookeeper.Layout{layout{data: true, replaces: metadata.Recreated}}
 	})
-	write(t, tg, creating(ours(0, 0, 0)))
+	write(t, tg, creation(ours(0, 0, 0)))
 	path, _ := pathOf(t, layout{data: true}, ours(0, 0, 0))
 	first, _ := server.Get(path)
 	held, before := read(t, tg, groupN(0)), server.Changes()
@@ -140,7 +140,7 @@ func TestReplace_Recreated(t *testing.T) {
 func TestReplace_Formats(t *testing.T) {
 	t.Parallel()
 	want := map[string]metadata.Replacement{"/dubbo/*/providers": metadata.Overlapping, "/microservices/*": metadata.Recreated}
-	for _, f := range everything(t) {
+	for _, f := range allFormats(t) {
 		if l, ok := f.(zookeeper.Layout); !ok || l.Replaces() != want[l.Parents()] {
 			t.Errorf("%s: Replaces() is not %v, or it is no Layout (%v)", f.Parents(), want[f.Parents()], ok)
 		}

@@ -27,31 +27,31 @@ func TestRestore_AServerThatComesBackWithLess(t *testing.T) {
 		"persistent": func(*zookeeper.TargetOptions) {}, "session": withSession, "data": withData,
 	}
 	for name, tune := range lifetimes {
-		inTime(t, "wiped: "+name, func(t *testing.T, server *zkfake.Server) {
+		inVirtualTime(t, "wiped: "+name, func(t *testing.T, server *zkfake.Server) {
 			client := dial(t, server)
 			defer client.Close()
 			tg := target(t, client, tune, func(o *zookeeper.TargetOptions) { o.Bridges = []string{"a bridge"} })
-			write(t, tg, creating(ours(0, 0, 0), ours(0, 1, 0)))
+			write(t, tg, creation(ours(0, 0, 0), ours(0, 1, 0)))
 			before := server.Paths("/")
 			server.Restore(zkfake.Snapshot{})
-			comesBack(t, client, tg, 0)
-			write(t, tg, creating(ours(0, 0, 0), ours(0, 1, 0)))
+			awaitSession(t, client, tg, 0)
+			write(t, tg, creation(ours(0, 0, 0), ours(0, 1, 0)))
 			if after := server.Paths("/"); fmt.Sprint(after) != fmt.Sprint(before) {
 				t.Errorf("paths = %v, want %v as before", after, before)
 			}
 		})
-		inTime(t, "restored from a snapshot in which the session is: "+name, func(t *testing.T, server *zkfake.Server) {
+		inVirtualTime(t, "restored from a snapshot in which the session is: "+name, func(t *testing.T, server *zkfake.Server) {
 			client := dial(t, server)
 			defer client.Close()
 			tg := target(t, client, tune)
-			write(t, tg, creating(ours(0, 0, 0)))
+			write(t, tg, creation(ours(0, 0, 0)))
 			snap := server.Snapshot()
-			write(t, tg, creating(ours(0, 1, 0)))
+			write(t, tg, creation(ours(0, 1, 0)))
 			server.Restore(snap)
-			comesBack(t, client, tg, 1)
+			awaitSession(t, client, tg, 1)
 		})
 	}
-	inTime(t, "the record of the replicas", func(t *testing.T, server *zkfake.Server) {
+	inVirtualTime(t, "the record of the replicas", func(t *testing.T, server *zkfake.Server) {
 		client := dial(t, server)
 		defer client.Close()
 		record, err := zookeeper.NewRecord(client, owner, "zk", zookeeper.Open)
@@ -64,7 +64,7 @@ func TestRestore_AServerThatComesBackWithLess(t *testing.T) {
 		}
 		must(t, record.Save(t.Context(), []byte("two"), ""))
 	})
-	inTime(t, "the registry's own id", func(t *testing.T, server *zkfake.Server) {
+	inVirtualTime(t, "the registry's own id", func(t *testing.T, server *zkfake.Server) {
 		client := dial(t, server)
 		defer client.Close()
 		_, err := client.ID(t.Context(), "first", zookeeper.Open)
@@ -77,9 +77,9 @@ func TestRestore_AServerThatComesBackWithLess(t *testing.T) {
 	})
 }
 
-// comesBack waits until a client has a new session in which the target sees
+// awaitSession waits until a client has a new session in which the target sees
 // as many entries.
-func comesBack(t *testing.T, client *zookeeper.Client, tg *zookeeper.Target, entries int) {
+func awaitSession(t *testing.T, client *zookeeper.Client, tg *zookeeper.Target, entries int) {
 	t.Helper()
 	before, began := client.State().Session, time.Now()
 	var held []registry.Held
@@ -112,7 +112,7 @@ func TestConnection_AServerThatClosesItIsNotBehind(t *testing.T) {
 		"each time":                           func(string) bool { return true },
 		"one that lags: the other has it all": func(address string) bool { return strings.HasPrefix(address, "lags") },
 	} {
-		inTime(t, name, func(t *testing.T, server *zkfake.Server) {
+		inVirtualTime(t, name, func(t *testing.T, server *zkfake.Server) {
 			var broken atomic.Bool
 			client, err := zookeeper.Dial(zookeeper.Options{
 				Servers: []string{"lags", "leads"}, SessionTimeout: 40 * time.Second,
@@ -131,7 +131,7 @@ func TestConnection_AServerThatClosesItIsNotBehind(t *testing.T) {
 			must(t, err)
 			defer client.Close()
 			tg := target(t, client, withSession)
-			write(t, tg, creating(ours(0, 0, 0)))
+			write(t, tg, creation(ours(0, 0, 0)))
 			before := client.State().Session
 			broken.Store(true)
 			server.DropConnections()

@@ -13,8 +13,8 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
 )
 
-// inTime runs a test in virtual time, with a server in memory.
-func inTime(t *testing.T, name string, test func(*testing.T, *zkfake.Server)) {
+// inVirtualTime runs a test in virtual time, with a server in memory.
+func inVirtualTime(t *testing.T, name string, test func(*testing.T, *zkfake.Server)) {
 	t.Helper()
 	t.Run(name, func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
@@ -37,11 +37,11 @@ func ready(c <-chan struct{}) bool {
 
 func TestConnection(t *testing.T) {
 	t.Parallel()
-	inTime(t, "a short cut keeps the session and the nodes", func(t *testing.T, server *zkfake.Server) {
+	inVirtualTime(t, "a short cut keeps the session and the nodes", func(t *testing.T, server *zkfake.Server) {
 		client := dial(t, server)
 		defer client.Close()
 		target := target(t, client, withSession)
-		write(t, target, creating(ours(0, 0, 0)))
+		write(t, target, creation(ours(0, 0, 0)))
 		before, changes := client.State(), server.Changes()
 		server.DropConnections()
 		synctest.Wait()
@@ -54,18 +54,18 @@ func TestConnection(t *testing.T) {
 			t.Errorf("Read = %+v after %d changes, want one live entry and no change", held, server.Changes()-changes)
 		}
 	})
-	inTime(t, "a lost session is reported once, and what went is written anew once", func(t *testing.T, server *zkfake.Server) {
+	inVirtualTime(t, "a lost session is reported once, and what went is written anew once", func(t *testing.T, server *zkfake.Server) {
 		client := dial(t, server)
 		defer client.Close()
 		target := target(t, client, withSession)
-		write(t, target, creating(ours(0, 0, 0), ours(0, 1, 0)))
+		write(t, target, creation(ours(0, 0, 0), ours(0, 1, 0)))
 		start := time.Now()
 		server.Expire(client.State().Session)
 		<-target.Lost()
 		if held := read(t, target, groupN(0)); len(held) != 0 {
 			t.Errorf("Read after the session = %v, want none", held)
 		}
-		write(t, target, creating(ours(0, 0, 0), ours(0, 1, 0)))
+		write(t, target, creation(ours(0, 0, 0), ours(0, 1, 0)))
 		if took := time.Since(start); took > 2*time.Second {
 			t.Errorf("new session after %s, want 2 s at most", took)
 		}
@@ -73,14 +73,14 @@ func TestConnection(t *testing.T) {
 			t.Errorf("Read = %+v, want 2 live entries, and no further loss", held)
 		}
 	})
-	inTime(t, "a node that the old session still holds is replaced, as it is ours", func(t *testing.T, server *zkfake.Server) {
+	inVirtualTime(t, "a node that the old session still holds is replaced, as it is ours", func(t *testing.T, server *zkfake.Server) {
 		old := dial(t, server)
 		defer old.Close()
-		write(t, target(t, old, withSession), creating(ours(0, 0, 0)))
+		write(t, target(t, old, withSession), creation(ours(0, 0, 0)))
 		client := dial(t, server)
 		defer client.Close()
 		next := target(t, client, withSession)
-		if err := next.Write(t.Context(), creating(ours(0, 0, 0))); !errors.Is(err, registry.ErrConflict) {
+		if err := next.Write(t.Context(), creation(ours(0, 0, 0))); !errors.Is(err, registry.ErrConflict) {
 			t.Errorf("Write without a reading = %v, want ErrConflict", err)
 		}
 		held := read(t, next, groupN(0))
@@ -93,10 +93,10 @@ func TestConnection(t *testing.T) {
 			t.Errorf("Read = %+v, want one live entry", held)
 		}
 	})
-	inTime(t, "a persistent bridge takes over what a session still holds", func(t *testing.T, server *zkfake.Server) {
+	inVirtualTime(t, "a persistent bridge takes over what a session still holds", func(t *testing.T, server *zkfake.Server) {
 		old := dial(t, server)
 		defer old.Close()
-		write(t, target(t, old, withSession), creating(ours(0, 0, 0)))
+		write(t, target(t, old, withSession), creation(ours(0, 0, 0)))
 		client := dial(t, server)
 		defer client.Close()
 		next := target(t, client)
@@ -110,11 +110,11 @@ func TestConnection(t *testing.T) {
 			t.Errorf("Read = %+v, want one live entry", held)
 		}
 	})
-	inTime(t, "what changed during a cut is in the first reading after it", func(t *testing.T, server *zkfake.Server) {
+	inVirtualTime(t, "what changed during a cut is in the first reading after it", func(t *testing.T, server *zkfake.Server) {
 		client := dial(t, server)
 		defer client.Close()
 		target := target(t, client)
-		write(t, target, creating(ours(0, 0, 0), ours(0, 1, 0)))
+		write(t, target, creation(ours(0, 0, 0), ours(0, 1, 0)))
 		server.DropConnections()
 		synctest.Wait()
 		path, _ := pathOf(t, layout{}, ours(0, 0, 0))
@@ -126,18 +126,18 @@ func TestConnection(t *testing.T) {
 	for name, tune := range map[string]func(*zookeeper.TargetOptions){
 		"persistent": func(*zookeeper.TargetOptions) {}, "session": withSession, "data": withData,
 	} {
-		inTime(t, "a create whose answer is lost is found by its owner: "+name, func(t *testing.T, server *zkfake.Server) {
+		inVirtualTime(t, "a create whose answer is lost is found by its owner: "+name, func(t *testing.T, server *zkfake.Server) {
 			client := dial(t, server)
 			defer client.Close()
 			target := target(t, client, tune)
-			write(t, target, creating(ours(1, 0, 0))) // the marker of the session is written
+			write(t, target, creation(ours(1, 0, 0))) // the marker of the session is written
 			server.SetFault(func(r zkfake.Request) zkfake.Fault {
 				if r.Op == zkfake.OpMulti {
 					return zkfake.Fault{Cut: zkfake.CutAfter}
 				}
 				return zkfake.Fault{}
 			})
-			if err := target.Write(t.Context(), creating(ours(0, 0, 0))); err == nil || errors.Is(err, registry.ErrConflict) || errors.Is(err, registry.ErrRefused) {
+			if err := target.Write(t.Context(), creation(ours(0, 0, 0))); err == nil || errors.Is(err, registry.ErrConflict) || errors.Is(err, registry.ErrRefused) {
 				t.Fatalf("Write = %v, want an error whose result is unknown", err)
 			}
 			server.SetFault(nil)
@@ -146,7 +146,7 @@ func TestConnection(t *testing.T) {
 			if len(held) != 1 || held[0].Entry != ours(0, 0, 0) || !held[0].Live {
 				t.Errorf("Read = %+v, want one live entry", held)
 			}
-			write(t, target, creating(ours(0, 0, 0))) // even without the look: it is ours and done
+			write(t, target, creation(ours(0, 0, 0))) // even without the look: it is ours and done
 			if server.Changes() != changes {
 				t.Errorf("changes of a repeated Write = %d, want none", server.Changes()-changes)
 			}
@@ -156,7 +156,7 @@ func TestConnection(t *testing.T) {
 
 func TestUnreachable(t *testing.T) {
 	t.Parallel()
-	inTime(t, "a call waits no longer than its context, and says why", func(t *testing.T, _ *zkfake.Server) {
+	inVirtualTime(t, "a call waits no longer than its context, and says why", func(t *testing.T, _ *zkfake.Server) {
 		refuse := func(context.Context, string, string) (netConn, error) { return nil, errors.New("connection refused") }
 		client, err := zookeeper.Dial(zookeeper.Options{Servers: []string{"one", "two:1"}, Dial: refuse})
 		must(t, err)
@@ -169,7 +169,7 @@ func TestUnreachable(t *testing.T) {
 			t.Errorf("Read = %v after %s, want DeadlineExceeded with the cause after 3 s", err, time.Since(start))
 		}
 	})
-	inTime(t, "a server that never answers is given up after the dial timeout", func(t *testing.T, server *zkfake.Server) {
+	inVirtualTime(t, "a server that never answers is given up after the dial timeout", func(t *testing.T, server *zkfake.Server) {
 		tries := 0
 		silent := func(ctx context.Context, network, address string) (netConn, error) {
 			if tries++; tries == 1 {
@@ -188,7 +188,7 @@ func TestUnreachable(t *testing.T) {
 			t.Errorf("Read took %s, want 5 s at most", took)
 		}
 	})
-	inTime(t, "an answer that is not ZooKeeper's is an error, without memory for it", func(t *testing.T, _ *zkfake.Server) {
+	inVirtualTime(t, "an answer that is not ZooKeeper's is an error, without memory for it", func(t *testing.T, _ *zkfake.Server) {
 		http := func(context.Context, string, string) (netConn, error) {
 			ours, theirs := pipe()
 			go func() {
@@ -206,8 +206,8 @@ func TestUnreachable(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	inTime(t, "an answer beyond the limit is an error, not a shorter list", func(t *testing.T, server *zkfake.Server) {
-		write(t, target(t, dial(t, server)), creating(many(0, 0, 300)...))
+	inVirtualTime(t, "an answer beyond the limit is an error, not a shorter list", func(t *testing.T, server *zkfake.Server) {
+		write(t, target(t, dial(t, server)), creation(manyEntries(0, 0, 300)...))
 		client := dial(t, server, func(o *zookeeper.Options) { o.ReceiveLimit = 4096 })
 		defer client.Close()
 		target := target(t, client)
@@ -226,7 +226,7 @@ func TestUnreachable(t *testing.T) {
 
 func TestClose_EndsEverythingInEveryState(t *testing.T) {
 	t.Parallel()
-	inTime(t, "connected, with a call under way", func(t *testing.T, server *zkfake.Server) {
+	inVirtualTime(t, "connected, with a call under way", func(t *testing.T, server *zkfake.Server) {
 		client := dial(t, server)
 		target := target(t, client)
 		read(t, target, groupN(0))
@@ -251,15 +251,15 @@ func TestClose_EndsEverythingInEveryState(t *testing.T) {
 			t.Error("Read after Close: got no error, want one")
 		}
 	})
-	inTime(t, "connected: the session ends with it", func(t *testing.T, server *zkfake.Server) {
+	inVirtualTime(t, "connected: the session ends with it", func(t *testing.T, server *zkfake.Server) {
 		client := dial(t, server)
-		write(t, target(t, client, withSession), creating(ours(0, 0, 0)))
+		write(t, target(t, client, withSession), creation(ours(0, 0, 0)))
 		client.Close()
 		if len(server.Sessions()) != 0 || len(server.Children(parentN(0))) != 0 {
 			t.Errorf("sessions and nodes after Close = %v, %q, want none", server.Sessions(), server.Children(parentN(0)))
 		}
 	})
-	inTime(t, "never connected", func(t *testing.T, _ *zkfake.Server) {
+	inVirtualTime(t, "never connected", func(t *testing.T, _ *zkfake.Server) {
 		hang := func(ctx context.Context, _, _ string) (netConn, error) { <-ctx.Done(); return nil, ctx.Err() }
 		client, err := zookeeper.Dial(zookeeper.Options{Servers: []string{"a"}, Dial: hang})
 		must(t, err)

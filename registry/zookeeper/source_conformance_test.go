@@ -48,7 +48,7 @@ func connected(t *testing.T, s *zkfake.Server, f *conformance.SourceFixture) {
 			dials.Add(1)
 			return s.Dial(ctx, network, address)
 		},
-	}, zookeeper.SourceOptions{Formats: three(t), Asker: asks(neverAnswers)})
+	}, zookeeper.SourceOptions{Formats: threeFormats(t), Asker: askerFunc(neverAnswers)})
 	must(t, err)
 	f.Source, f.Recheck = source, source.Recheck
 	f.Dials = func() int { return int(dials.Load()) }
@@ -72,8 +72,8 @@ func neverAnswers(ctx context.Context, _ metadata.Ref) (string, error) {
 	return "", errors.New("no answer")
 }
 
-// outgrows makes the list of a parent larger than an answer may be.
-func outgrows(t *testing.T, s *zkfake.Server, parent string) func() {
+// oversize makes the list of a parent larger than an answer may be.
+func oversize(t *testing.T, s *zkfake.Server, parent string) func() {
 	t.Helper()
 	var all []string
 	for i := range 1 + receiveLimit/200 {
@@ -87,9 +87,9 @@ func outgrows(t *testing.T, s *zkfake.Server, parent string) func() {
 	}
 }
 
-// denies denies a node, which a watch reports by a change, and returns a function
+// denyNode denies a node, which a watch reports by a change, and returns a function
 // that permits it again.
-func denies(t *testing.T, s *zkfake.Server, p string, noticed func()) func() {
+func denyNode(t *testing.T, s *zkfake.Server, p string, noticed func()) func() {
 	t.Helper()
 	must(t, s.SetACL(p, nobody))
 	noticed()
@@ -107,7 +107,7 @@ func interfacesFixture(_ *testing.T, s *zkfake.Server) conformance.SourceFixture
 				want = append(want, host+":1")
 			}
 			register(t, s, iface(n), want...)
-			only(s, providers(iface(n)), len(want), func(name string) bool {
+			deleteOthers(s, providers(iface(n)), len(want), func(name string) bool {
 				return slices.ContainsFunc(want, func(a string) bool { return providers(iface(n))+"/"+name == provider(iface(n), a) })
 			})
 			if len(want) == 0 {
@@ -117,11 +117,11 @@ func interfacesFixture(_ *testing.T, s *zkfake.Server) conformance.SourceFixture
 		Faults: map[string]func(*testing.T, int) func(){
 			"a denied parent": func(t *testing.T, n int) func() {
 				t.Helper()
-				return denies(t, s, providers(iface(n)), func() { register(t, s, iface(n), "10.9.9.9:1") })
+				return denyNode(t, s, providers(iface(n)), func() { register(t, s, iface(n), "10.9.9.9:1") })
 			},
 			"an oversized parent": func(t *testing.T, n int) func() {
 				t.Helper()
-				return outgrows(t, s, providers(iface(n)))
+				return oversize(t, s, providers(iface(n)))
 			},
 		},
 		Spoil: func(t *testing.T, n int) int {
@@ -144,9 +144,9 @@ func applicationsFixture(_ *testing.T, s *zkfake.Server) conformance.SourceFixtu
 		Set: func(t *testing.T, n int, hosts ...string) {
 			t.Helper()
 			for _, host := range hosts {
-				application(t, s, app(n), host, "r1")
+				registerApplication(t, s, app(n), host, "r1")
 			}
-			only(s, parent(n), len(hosts), func(name string) bool { return name == "bad" || slices.Contains(hosts, name[:max(len(name)-2, 0)]) })
+			deleteOthers(s, parent(n), len(hosts), func(name string) bool { return name == "bad" || slices.Contains(hosts, name[:max(len(name)-2, 0)]) })
 			if len(hosts) == 0 {
 				s.Delete(parent(n))
 			}
@@ -154,11 +154,11 @@ func applicationsFixture(_ *testing.T, s *zkfake.Server) conformance.SourceFixtu
 		Faults: map[string]func(*testing.T, int) func(){
 			"a denied parent": func(t *testing.T, n int) func() {
 				t.Helper()
-				return denies(t, s, parent(n), func() { application(t, s, app(n), "10.9.9.9", "r1") })
+				return denyNode(t, s, parent(n), func() { registerApplication(t, s, app(n), "10.9.9.9", "r1") })
 			},
 			"an oversized parent": func(t *testing.T, n int) func() {
 				t.Helper()
-				return outgrows(t, s, parent(n))
+				return oversize(t, s, parent(n))
 			},
 			"an oversized node": func(t *testing.T, n int) func() {
 				t.Helper()
@@ -172,17 +172,17 @@ func applicationsFixture(_ *testing.T, s *zkfake.Server) conformance.SourceFixtu
 			},
 			"a denied node": func(t *testing.T, n int) func() {
 				t.Helper()
-				application(t, s, app(n), "10.9.9.8", "r1")
-				return denies(t, s, parent(n)+"/10.9.9.8:1", func() { application(t, s, app(n), "10.9.9.8", "r1") })
+				registerApplication(t, s, app(n), "10.9.9.8", "r1")
+				return denyNode(t, s, parent(n)+"/10.9.9.8:1", func() { registerApplication(t, s, app(n), "10.9.9.8", "r1") })
 			},
 			"a denied document": func(t *testing.T, n int) func() {
 				t.Helper()
 				must(t, s.Put("/dubbo/metadata/"+app(n)+"/secret", report(app(n), "secret")))
-				return denies(t, s, "/dubbo/metadata/"+app(n)+"/secret", func() { instanceOf(t, s, app(n), "10.9.9.7", "secret") })
+				return denyNode(t, s, "/dubbo/metadata/"+app(n)+"/secret", func() { registerInstance(t, s, app(n), "10.9.9.7", "secret") })
 			},
 			"a document that is not there": func(t *testing.T, n int) func() {
 				t.Helper()
-				instanceOf(t, s, app(n), "10.9.9.6", "late")
+				registerInstance(t, s, app(n), "10.9.9.6", "late")
 				return func() {}
 			},
 		},
@@ -194,8 +194,8 @@ func applicationsFixture(_ *testing.T, s *zkfake.Server) conformance.SourceFixtu
 	}
 }
 
-// only deletes what is in a parent but for some, where there are any.
-func only(s *zkfake.Server, parent string, some int, keep func(name string) bool) {
+// deleteOthers deletes what is in a parent but for some, where there are any.
+func deleteOthers(s *zkfake.Server, parent string, some int, keep func(name string) bool) {
 	for _, name := range s.Children(parent) {
 		if some > 0 && !keep(name) && name != "not%20a%20url" && name != "%7B%22id%22%3A1%7D" && name != "dubbo%3A%2F%2F" {
 			s.Delete(parent + "/" + name)

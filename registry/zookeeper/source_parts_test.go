@@ -20,8 +20,8 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
 )
 
-// three are formats with two roots, one of which two of them share.
-func three(t testing.TB) []zookeeper.Format {
+// threeFormats are formats with two roots, one of which two of them share.
+func threeFormats(t testing.TB) []zookeeper.Format {
 	t.Helper()
 	interfaces, err := dubbo.NewZooKeeper(dubbo.Options{})
 	must(t, err)
@@ -30,10 +30,10 @@ func three(t testing.TB) []zookeeper.Format {
 	return []zookeeper.Format{interfaces, applications(t), cloud}
 }
 
-// reading runs a source until the test ends.
-func reading(t *testing.T, s *zkfake.Server, tune ...func(*zookeeper.SourceOptions)) *registry.Table {
+// runFormats runs a source until the test ends.
+func runFormats(t *testing.T, s *zkfake.Server, tune ...func(*zookeeper.SourceOptions)) *registry.Table {
 	t.Helper()
-	opts := zookeeper.SourceOptions{Formats: three(t)}
+	opts := zookeeper.SourceOptions{Formats: threeFormats(t)}
 	for _, f := range tune {
 		f(&opts)
 	}
@@ -53,23 +53,23 @@ func reading(t *testing.T, s *zkfake.Server, tune ...func(*zookeeper.SourceOptio
 	return table
 }
 
-// application stores an instance, and its interface: api.<application>.
-func application(t *testing.T, s *zkfake.Server, app, ip, revision string) {
+// registerApplication stores an instance, and its interface: api.<application>.
+func registerApplication(t *testing.T, s *zkfake.Server, app, ip, revision string) {
 	t.Helper()
 	must(t, s.Put("/dubbo/metadata/"+app+"/"+revision, report(app, revision)))
-	instanceOf(t, s, app, ip, revision)
+	registerInstance(t, s, app, ip, revision)
 }
 
 func report(app, revision string) []byte {
 	return fmt.Appendf(nil, `{"app":%q,"revision":%q,"services":{"api.%[1]s:tri":{"name":"api.%[3]s","path":"api.%[3]s","protocol":"tri","params":{}}}}`, app, revision, app)
 }
 
-func instanceOf(t *testing.T, s *zkfake.Server, app, ip, revision string) {
+func registerInstance(t *testing.T, s *zkfake.Server, app, ip, revision string) {
 	t.Helper()
 	must(t, s.Put("/services/"+app+"/"+ip+":1", []byte(strings.NewReplacer("10.0.0.1", ip, "shop", app, `"r1"`, `"`+revision+`"`).Replace(shopInstance))))
 }
 
-func spring(t *testing.T, s *zkfake.Server, app string, n int) {
+func registerSpring(t *testing.T, s *zkfake.Server, app string, n int) {
 	t.Helper()
 	must(t, s.Put(fmt.Sprintf("/spring/%s/u%d", app, n), []byte(strings.ReplaceAll(fmt.Sprintf(springNode, n), "orders", app))))
 }
@@ -86,7 +86,7 @@ var nobody = zkfake.DigestACL(zkfake.PermAll, "someone", "else")
 func othersContinue(t *testing.T, s *zkfake.Server, table *registry.Table, failing ...string) {
 	t.Helper()
 	register(t, s, "api.live", "10.0.9.1:1")
-	application(t, s, "live", "10.0.9.2", "r1")
+	registerApplication(t, s, "live", "10.0.9.2", "r1")
 	later(time.Minute)
 	register(t, s, "api.live", "10.0.9.3:1")
 	later(time.Minute)
@@ -112,7 +112,7 @@ func TestSource_ADeniedPartFailsNoOther(t *testing.T) {
 	const api = registry.Name("dubbo-interface:/dubbo/providers:api.A::")
 	for name, test := range map[string]func(t *testing.T, s *zkfake.Server, table *registry.Table){
 		"a revision that is no name": func(t *testing.T, s *zkfake.Server, table *registry.Table) {
-			instanceOf(t, s, "shop", "10.6.6.6", "..")
+			registerInstance(t, s, "shop", "10.6.6.6", "..")
 			later(time.Minute)
 			if why := table.Skipped()["dubbo-application:/services/shop 10.6.6.6:1"]; !strings.Contains(why, "..") {
 				t.Errorf("reason of the skipped entry = %q, want one with ..", why)
@@ -122,7 +122,7 @@ func TestSource_ADeniedPartFailsNoOther(t *testing.T) {
 		"a document that is denied": func(t *testing.T, s *zkfake.Server, table *registry.Table) {
 			must(t, s.Put("/dubbo/metadata/secret/r1", report("secret", "r1")))
 			must(t, s.SetACL("/dubbo/metadata/secret/r1", nobody))
-			instanceOf(t, s, "secret", "10.6.6.6", "r1")
+			registerInstance(t, s, "secret", "10.6.6.6", "r1")
 			othersContinue(t, s, table, "/services/secret")
 			if err := knowledge(table).Of("dubbo-application:/services/secret/providers:api.secret::"); err == nil || !strings.Contains(err.Error(), "ACL") {
 				t.Errorf("Of(api.secret) = %v, want an error of the ACL", err)
@@ -135,7 +135,7 @@ func TestSource_ADeniedPartFailsNoOther(t *testing.T) {
 		},
 		"a document that is late, of which the provider lives": func(t *testing.T, s *zkfake.Server, table *registry.Table) {
 			const shop = registry.Name("dubbo-application:/services/shop/providers:api.shop::")
-			instanceOf(t, s, "shop", "10.0.0.2", "r2")
+			registerInstance(t, s, "shop", "10.0.0.2", "r2")
 			later(6 * time.Minute) // all is read anew meanwhile
 			if err := knowledge(table).Of(shop); err == nil || !strings.Contains(err.Error(), "metadata/r2, tried since") {
 				t.Errorf("Of(api.shop) = %v, want the path and since when it is tried", err)
@@ -168,7 +168,7 @@ func TestSource_ADeniedPartFailsNoOther(t *testing.T) {
 			}
 			must(t, s.Put("/services/never/10.0.0.7:1", []byte(strings.ReplaceAll(localInstance("10.0.0.7"), "shop", "never"))))
 			othersContinue(t, s, table, "/services/shop") // what was never seen is left out
-			instanceOf(t, s, "shop", "10.0.0.1", "r1")
+			registerInstance(t, s, "shop", "10.0.0.1", "r1")
 			later(time.Minute)
 			if got := unknowns(table); len(got) > 0 {
 				t.Errorf("unknown after it may be read = %q, want none", got)
@@ -176,12 +176,12 @@ func TestSource_ADeniedPartFailsNoOther(t *testing.T) {
 		},
 		"a root that is denied": func(t *testing.T, s *zkfake.Server, table *registry.Table) {
 			must(t, s.SetACL("/spring", nobody))
-			spring(t, s, "cart", 3)
+			registerSpring(t, s, "cart", 3)
 			othersContinue(t, s, table, "spring-cloud:/spring/")
 			if knowledge(table).Of("spring-cloud:/spring/cart") == nil {
 				t.Error("Of(cart) = nil before the root was listed, want it unknown")
 			}
-			spring(t, s, "orders", 4) // its own parent may be read
+			registerSpring(t, s, "orders", 4) // its own parent may be read
 			must(t, s.SetACL("/spring", zkfake.WorldACL(zkfake.PermAll)))
 			later(20 * time.Second)
 			if rows, k := table.Snapshot(); len(k.Unknown) > 0 || rows["spring-cloud:/spring/cart"] == nil || len(rows["spring-cloud:/spring/orders"].Endpoints) != 3 {
@@ -197,7 +197,7 @@ func TestSource_ADeniedPartFailsNoOther(t *testing.T) {
 			}
 		},
 		"a root of which the list is larger than an answer may be": func(t *testing.T, s *zkfake.Server, table *registry.Table) {
-			mend := outgrows(t, s, "/spring")
+			mend := oversize(t, s, "/spring")
 			othersContinue(t, s, table, "spring-cloud:/spring/")
 			if err := knowledge(table).Of("spring-cloud:/spring/orders"); err == nil || !strings.Contains(err.Error(), "limits.maxReceive") {
 				t.Errorf("Of(orders) = %v, want an error of the limit", err)
@@ -211,7 +211,7 @@ func TestSource_ADeniedPartFailsNoOther(t *testing.T) {
 			}
 		},
 		"a parent with a list larger than an answer may be": func(t *testing.T, s *zkfake.Server, table *registry.Table) {
-			mend := outgrows(t, s, "/spring/orders")
+			mend := oversize(t, s, "/spring/orders")
 			var mu sync.Mutex
 			lists := 0
 			s.SetFault(func(r zkfake.Request) zkfake.Fault {
@@ -243,7 +243,7 @@ func TestSource_ADeniedPartFailsNoOther(t *testing.T) {
 			later(time.Minute)
 			s.Delete("/spring")
 			othersContinue(t, s, table, "spring-cloud:/spring/")
-			spring(t, s, "orders", 5)
+			registerSpring(t, s, "orders", 5)
 			later(time.Second)
 			if rows, k := table.Snapshot(); len(k.Unknown) > 0 || len(rows["spring-cloud:/spring/orders"].Endpoints) != 1 {
 				t.Errorf("rows = %v, unknown %v, want 1 endpoint of orders and none unknown", rows, k.Unknown)
@@ -277,13 +277,13 @@ func TestSource_ADeniedPartFailsNoOther(t *testing.T) {
 		"a node that is denied": func(t *testing.T, s *zkfake.Server, table *registry.Table) {
 			must(t, s.Put("/spring/orders/u7", nil))
 			must(t, s.SetACL("/spring/orders/u7", nobody))
-			spring(t, s, "orders", 3)
+			registerSpring(t, s, "orders", 3)
 			othersContinue(t, s, table, "spring-cloud:/spring/orders")
 			if row := table.Get("spring-cloud:/spring/orders"); len(row.Endpoints) != 3 {
 				t.Errorf("row = %+v, want 3 endpoints: other nodes are followed", row)
 			}
 			must(t, s.SetACL("/spring/orders/u7", zkfake.WorldACL(zkfake.PermAll)))
-			spring(t, s, "orders", 7)
+			registerSpring(t, s, "orders", 7)
 			later(20 * time.Second)
 			if row := table.Get("spring-cloud:/spring/orders"); len(row.Endpoints) != 4 || len(unknowns(table)) > 0 {
 				t.Errorf("row = %+v, unknown %q, want 4 endpoints and none unknown", row, unknowns(table))
@@ -310,12 +310,12 @@ func TestSource_ADeniedPartFailsNoOther(t *testing.T) {
 			}
 		},
 	} {
-		inTime(t, name, func(t *testing.T, s *zkfake.Server) {
+		inVirtualTime(t, name, func(t *testing.T, s *zkfake.Server) {
 			register(t, s, "api.A", "10.0.0.1:1")
-			application(t, s, "shop", "10.0.0.1", "r1")
-			spring(t, s, "orders", 1)
-			spring(t, s, "orders", 2)
-			table := reading(t, s)
+			registerApplication(t, s, "shop", "10.0.0.1", "r1")
+			registerSpring(t, s, "orders", 1)
+			registerSpring(t, s, "orders", 2)
+			table := runFormats(t, s)
 			later(time.Second)
 			if rows, k := table.Snapshot(); len(rows) != 3 || !k.Synced || k.Stale != nil || len(k.Unknown) > 0 {
 				t.Fatalf("%d services, knowledge %+v, want 3, synced and none unknown", len(rows), k)
@@ -326,15 +326,15 @@ func TestSource_ADeniedPartFailsNoOther(t *testing.T) {
 }
 
 func TestSource_ProvidersWithoutAnAnswerDelayNothingElse(t *testing.T) {
-	inTime(t, "200 of them", func(t *testing.T, s *zkfake.Server) {
+	inVirtualTime(t, "200 of them", func(t *testing.T, s *zkfake.Server) {
 		for i := range 200 {
 			ip := fmt.Sprintf("10.1.0.%d", i)
 			must(t, s.Put(fmt.Sprintf("/services/dead%d/%s:1", i, ip), []byte(strings.ReplaceAll(localInstance(ip), "shop", fmt.Sprint("dead", i)))))
 		}
-		application(t, s, "shop", "10.0.0.1", "r1")
+		registerApplication(t, s, "shop", "10.0.0.1", "r1")
 		began := time.Now()
-		table := reading(t, s, func(o *zookeeper.SourceOptions) {
-			o.Asker = asks(func(ctx context.Context, _ metadata.Ref) (string, error) { // as an address that swallows what is sent
+		table := runFormats(t, s, func(o *zookeeper.SourceOptions) {
+			o.Asker = askerFunc(func(ctx context.Context, _ metadata.Ref) (string, error) { // as an address that swallows what is sent
 				ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 				defer cancel()
 				<-ctx.Done()
@@ -350,7 +350,7 @@ func TestSource_ProvidersWithoutAnAnswerDelayNothingElse(t *testing.T) {
 		wantReported(t, table, "api.shop=10.0.0.1:1")
 		later(time.Minute)
 		register(t, s, "api.A", "10.0.0.3:1")
-		application(t, s, "cart", "10.0.0.4", "r1")
+		registerApplication(t, s, "cart", "10.0.0.4", "r1")
 		later(100 * time.Millisecond)
 		wantReported(t, table, "api.A=10.0.0.3:1", "api.cart=10.0.0.4:1", "api.shop=10.0.0.1:1")
 		if got := unknowns(table); len(got) != 200 {

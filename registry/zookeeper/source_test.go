@@ -33,13 +33,13 @@ func register(t *testing.T, s *zkfake.Server, iface string, addresses ...string)
 	}
 }
 
-// reads runs a Dubbo source until the test ends.
-func reads(t *testing.T, s *zkfake.Server) *registry.Table {
+// runSource runs a Dubbo source until the test ends.
+func runSource(t *testing.T, s *zkfake.Server) *registry.Table {
 	t.Helper()
-	return readsAndLogs(t, s, nil)
+	return runLogged(t, s, nil)
 }
 
-func readsAndLogs(t *testing.T, s *zkfake.Server, log *slog.Logger) *registry.Table {
+func runLogged(t *testing.T, s *zkfake.Server, log *slog.Logger) *registry.Table {
 	t.Helper()
 	codec, err := dubbo.NewZooKeeper(dubbo.Options{})
 	must(t, err)
@@ -98,7 +98,7 @@ func TestSource(t *testing.T) {
 		"what is registered is reported, once all of it was read": func(t *testing.T, s *zkfake.Server) {
 			register(t, s, "api.A", "10.0.0.1:20880", "10.0.0.2:20880")
 			register(t, s, "api.B", "10.0.0.3:20880")
-			table := reads(t, s)
+			table := runSource(t, s)
 			if knowledge(table).Synced {
 				t.Error("Synced before a reading, want not")
 			}
@@ -109,7 +109,7 @@ func TestSource(t *testing.T) {
 			}
 		},
 		"an empty registry is known to be empty": func(t *testing.T, s *zkfake.Server) {
-			table := reads(t, s)
+			table := runSource(t, s)
 			later(time.Second)
 			wantReported(t, table)
 			if k := knowledge(table); !k.Synced {
@@ -117,7 +117,7 @@ func TestSource(t *testing.T) {
 			}
 		},
 		"endpoints and interfaces come and go": func(t *testing.T, s *zkfake.Server) {
-			table := reads(t, s)
+			table := runSource(t, s)
 			later(time.Second)
 			register(t, s, "api.A", "10.0.0.1:1", "10.0.0.2:1")
 			later(time.Second)
@@ -136,7 +136,7 @@ func TestSource(t *testing.T) {
 		},
 		"a service that lost its last endpoint is known to have none": func(t *testing.T, s *zkfake.Server) {
 			register(t, s, "api.A", "10.0.0.1:1")
-			table := reads(t, s)
+			table := runSource(t, s)
 			later(time.Second)
 			s.Delete(provider("api.A", "10.0.0.1:1"))
 			later(time.Second)
@@ -148,7 +148,7 @@ func TestSource(t *testing.T) {
 		"and is that after a connection was lost too, until its parent is deleted": func(t *testing.T, s *zkfake.Server) {
 			register(t, s, "api.A", "10.0.0.1:1")
 			register(t, s, "api.B", "10.0.0.2:1")
-			table := reads(t, s)
+			table := runSource(t, s)
 			later(time.Second)
 			before, _ := table.Snapshot()
 			s.Delete(provider("api.A", "10.0.0.1:1"))
@@ -171,7 +171,7 @@ func TestSource(t *testing.T) {
 		},
 		"an interface whose parent is created later is found": func(t *testing.T, s *zkfake.Server) {
 			must(t, s.Put("/dubbo/api.A/consumers", nil))
-			table := reads(t, s)
+			table := runSource(t, s)
 			later(time.Second)
 			wantReported(t, table)
 			register(t, s, "api.A", "10.0.0.1:1")
@@ -180,7 +180,7 @@ func TestSource(t *testing.T) {
 		},
 		"what changed while disconnected is seen after the reconnect": func(t *testing.T, s *zkfake.Server) {
 			register(t, s, "api.A", "10.0.0.1:1", "10.0.0.2:1")
-			table := reads(t, s)
+			table := runSource(t, s)
 			later(time.Second)
 			reader := table.Reader()
 			reader.Drain()
@@ -197,7 +197,7 @@ func TestSource(t *testing.T) {
 		},
 		"without a server everything stays, and is stale": func(t *testing.T, s *zkfake.Server) {
 			register(t, s, "api.A", "10.0.0.1:1")
-			table := reads(t, s)
+			table := runSource(t, s)
 			later(time.Second)
 			s.SetFault(func(zkfake.Request) zkfake.Fault { return zkfake.Fault{Cut: zkfake.CutBefore} })
 			s.DropConnections()
@@ -214,7 +214,7 @@ func TestSource(t *testing.T) {
 		},
 		"a new session reads and watches everything again": func(t *testing.T, s *zkfake.Server) {
 			register(t, s, "api.A", "10.0.0.1:1")
-			table := reads(t, s)
+			table := runSource(t, s)
 			later(time.Second)
 			for _, id := range s.Sessions() {
 				s.Expire(id)
@@ -227,7 +227,7 @@ func TestSource(t *testing.T) {
 		"a subtree that is denied stays as it was and is unknown, others continue": func(t *testing.T, s *zkfake.Server) {
 			register(t, s, "api.A", "10.0.0.1:1")
 			register(t, s, "api.B", "10.0.0.2:1")
-			table := reads(t, s)
+			table := runSource(t, s)
 			later(time.Second)
 			const noAuth = -102
 			s.SetFault(func(r zkfake.Request) zkfake.Fault {
@@ -253,7 +253,7 @@ func TestSource(t *testing.T) {
 		},
 		"a root that vanished holds all that it held": func(t *testing.T, s *zkfake.Server) {
 			register(t, s, "api.A", "10.0.0.1:1")
-			table := reads(t, s)
+			table := runSource(t, s)
 			later(time.Second)
 			s.SetFault(func(zkfake.Request) zkfake.Fault { return zkfake.Fault{Cut: zkfake.CutBefore} })
 			s.DropConnections()
@@ -275,7 +275,7 @@ func TestSource(t *testing.T) {
 		},
 		"a root that does not exist is warned of once, and read once it does": func(t *testing.T, s *zkfake.Server) {
 			var log strings.Builder
-			table := readsAndLogs(t, s, slog.New(slog.NewTextHandler(&log, nil)))
+			table := runLogged(t, s, slog.New(slog.NewTextHandler(&log, nil)))
 			later(time.Hour)
 			register(t, s, "api.A", "10.0.0.1:1")
 			later(time.Minute)
@@ -288,7 +288,7 @@ func TestSource(t *testing.T) {
 			register(t, s, "api.A", "10.0.0.1:1")
 			must(t, s.Put(providers("api.A")+"/not%20a%20url", nil))
 			must(t, s.Put(providers("api.A")+"/%7B%22id%22%3A1%7D", nil))
-			table := reads(t, s)
+			table := runSource(t, s)
 			later(time.Second)
 			wantReported(t, table, "api.A=10.0.0.1:1")
 			if n := len(table.Skipped()); n != 2 {
@@ -304,7 +304,7 @@ func TestSource(t *testing.T) {
 			for i := range 100 {
 				register(t, s, fmt.Sprintf("api.S%d", i), "10.0.0.1:1")
 			}
-			table := reads(t, s)
+			table := runSource(t, s)
 			later(time.Second)
 			before := s.Count(zkfake.OpGetChildren2) + s.Count(zkfake.OpGetChildren)
 			register(t, s, "api.S7", "10.0.0.2:1")
@@ -317,6 +317,6 @@ func TestSource(t *testing.T) {
 			}
 		},
 	} {
-		inTime(t, name, test)
+		inVirtualTime(t, name, test)
 	}
 }

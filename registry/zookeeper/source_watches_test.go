@@ -21,8 +21,8 @@ func TestSource_WatchesDoNotGrowWithTime(t *testing.T) {
 	fill := func(t *testing.T, s *zkfake.Server) {
 		for i := range 20 {
 			register(t, s, fmt.Sprintf("api.S%d", i), "10.0.0.1:1")
-			application(t, s, fmt.Sprintf("app%d", i), "10.0.0.1", "r1")
-			spring(t, s, fmt.Sprintf("spring%d", i), 1)
+			registerApplication(t, s, fmt.Sprintf("app%d", i), "10.0.0.1", "r1")
+			registerSpring(t, s, fmt.Sprintf("spring%d", i), 1)
 		}
 	}
 	// costs fails the test where hours add watches, or goroutines.
@@ -43,30 +43,30 @@ func TestSource_WatchesDoNotGrowWithTime(t *testing.T) {
 			t.Errorf("goroutines = %d, want about %d as before", n, goroutines)
 		}
 	}
-	inTime(t, "hours in which nothing happens", func(t *testing.T, s *zkfake.Server) {
+	inVirtualTime(t, "hours in which nothing happens", func(t *testing.T, s *zkfake.Server) {
 		fill(t, s)
-		table := reading(t, s)
+		table := runFormats(t, s)
 		costs(t, s, 0, func() { later(conformance.Long()) })
 		if rows, _ := table.Snapshot(); len(rows) != 60 {
 			t.Errorf("services = %d, want 60", len(rows))
 		}
 	})
-	inTime(t, "hours of changes", func(t *testing.T, s *zkfake.Server) {
+	inVirtualTime(t, "hours of changes", func(t *testing.T, s *zkfake.Server) {
 		fill(t, s)
-		table := reading(t, s)
+		table := runFormats(t, s)
 		minutes := int(conformance.Long() / time.Minute / 2)
 		costs(t, s, 0, func() {
 			for i := range minutes {
-				spring(t, s, "spring7", 1)                                  // written again
-				application(t, s, "app7", "10.0.0.1", fmt.Sprint("r", i))   // a new revision
-				register(t, s, "api.S7", fmt.Sprintf("10.0.1.%d:1", i%250)) // one more, one less
+				registerSpring(t, s, "spring7", 1)                                // written again
+				registerApplication(t, s, "app7", "10.0.0.1", fmt.Sprint("r", i)) // a new revision
+				register(t, s, "api.S7", fmt.Sprintf("10.0.1.%d:1", i%250))       // one more, one less
 				s.Delete(provider("api.S7", fmt.Sprintf("10.0.1.%d:1", (i+249)%250)))
 				s.Delete("/dubbo/metadata/app7/" + fmt.Sprint("r", i-1))
 				later(30 * time.Second)
 				s.Delete("/dubbo/api.day" + strconv.Itoa(i-1)) // a service for half a minute
 				s.Delete("/spring/day" + strconv.Itoa(i-1))
 				register(t, s, "api.day"+strconv.Itoa(i), "10.0.0.1:1")
-				spring(t, s, "day"+strconv.Itoa(i), 1)
+				registerSpring(t, s, "day"+strconv.Itoa(i), 1)
 				later(30 * time.Second)
 			}
 			s.Delete(fmt.Sprint("/dubbo/api.day", minutes-1))
@@ -76,11 +76,11 @@ func TestSource_WatchesDoNotGrowWithTime(t *testing.T) {
 			t.Errorf("services = %d, want 60", len(rows))
 		}
 	})
-	inTime(t, "names of an interest that change for hours", func(t *testing.T, s *zkfake.Server) {
+	inVirtualTime(t, "names of an interest that change for hours", func(t *testing.T, s *zkfake.Server) {
 		fill(t, s)
 		interest := registry.NewInterest()
 		interest.Add("api.S1", "app1", "spring1")
-		table := reading(t, s, func(o *zookeeper.SourceOptions) { o.Interest = interest })
+		table := runFormats(t, s, func(o *zookeeper.SourceOptions) { o.Interest = interest })
 		costs(t, s, 300, func() {
 			for i := range 300 {
 				name := fmt.Sprint("api.never", i)
@@ -96,17 +96,17 @@ func TestSource_WatchesDoNotGrowWithTime(t *testing.T) {
 }
 
 func TestSource_AChangeCostsAFewRequests(t *testing.T) {
-	inTime(t, "one of 500", func(t *testing.T, s *zkfake.Server) {
+	inVirtualTime(t, "one of 500", func(t *testing.T, s *zkfake.Server) {
 		const n = 500
 		for i := range n {
-			application(t, s, "shop", fmt.Sprintf("10.0.%d.%d", i/250, i%250), "r1")
+			registerApplication(t, s, "shop", fmt.Sprintf("10.0.%d.%d", i/250, i%250), "r1")
 		}
-		table := reading(t, s)
+		table := runFormats(t, s)
 		later(time.Minute)
 		for what, change := range map[string]func(){
-			"a node that came":    func() { application(t, s, "shop", "10.9.9.9", "r1") },
+			"a node that came":    func() { registerApplication(t, s, "shop", "10.9.9.9", "r1") },
 			"a node that went":    func() { s.Delete("/services/shop/10.0.0.7:1") },
-			"a node that changed": func() { application(t, s, "shop", "10.0.0.8", "r1") },
+			"a node that changed": func() { registerApplication(t, s, "shop", "10.0.0.8", "r1") },
 		} {
 			before := requests(s)
 			change()
@@ -122,14 +122,14 @@ func TestSource_AChangeCostsAFewRequests(t *testing.T) {
 }
 
 func TestSource_OnlyANewConnectionConfirms(t *testing.T) {
-	inTime(t, "two servers", func(t *testing.T, s *zkfake.Server) {
+	inVirtualTime(t, "two servers", func(t *testing.T, s *zkfake.Server) {
 		var dialed []string
 		conn := zookeeper.Options{Servers: []string{"a:2181", "b:2181/app"}, Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
 			dialed = append(dialed, address)
 			return s.Dial(ctx, network, address)
 		}}
 		register(t, s, "api.A", "10.0.0.1:1")
-		source, err := zookeeper.NewSource(conn, zookeeper.SourceOptions{Formats: three(t)})
+		source, err := zookeeper.NewSource(conn, zookeeper.SourceOptions{Formats: threeFormats(t)})
 		must(t, err)
 		table := registry.NewTable()
 		ctx, cancel := context.WithCancel(t.Context())
@@ -152,12 +152,12 @@ func TestSource_OnlyANewConnectionConfirms(t *testing.T) {
 }
 
 func TestSource_WaitsForAServerThatLags(t *testing.T) {
-	inTime(t, "one provider behind", func(t *testing.T, s *zkfake.Server) {
+	inVirtualTime(t, "one provider behind", func(t *testing.T, s *zkfake.Server) {
 		register(t, s, "api.A", "10.0.0.1:1")
 		s.Lag()
 		register(t, s, "api.A", "10.0.0.2:1")
 		register(t, s, "api.B", "10.0.0.3:1")
-		table := reading(t, s)
+		table := runFormats(t, s)
 		later(time.Second)
 		wantReported(t, table, "api.A=10.0.0.1:1,10.0.0.2:1", "api.B=10.0.0.3:1")
 	})

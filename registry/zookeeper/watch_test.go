@@ -21,7 +21,7 @@ func TestTarget_Changes(t *testing.T) {
 		want    []registry.Group
 	}{
 		"a write of ours": {want: []registry.Group{groupN(0)}, happens: func(_ *testing.T, _ *zkfake.Server, write func(registry.Change)) {
-			write(creating(ours(0, 2, 0)))
+			write(creation(ours(0, 2, 0)))
 		}},
 		"an entry that another deletes": {want: []registry.Group{groupN(0)}, happens: func(t *testing.T, s *zkfake.Server, _ func(registry.Change)) {
 			path, _ := pathOf(t, layout{}, ours(0, 1, 0))
@@ -57,7 +57,7 @@ func TestTarget_Changes(t *testing.T) {
 				write := func(c registry.Change) { must(t, target.Write(t.Context(), c)) }
 				for n := range 3 {
 					if n < 2 {
-						write(creating(ours(n, 1, 0)))
+						write(creation(ours(n, 1, 0)))
 					}
 					_ = watch(t, target, groupN(n))
 				}

@@ -20,7 +20,7 @@ func FuzzWire(f *testing.F) {
 	f.Add([]byte{0, 0, 4, 1})
 	f.Fuzz(func(t *testing.T, sent []byte) {
 		const limit = 1 << 10
-		w := newWire(said{bytes.NewReader(sent)}, nil, Options{ReceiveLimit: limit, DialTimeout: time.Second})
+		w := newWire(receivedConn{bytes.NewReader(sent)}, nil, Options{ReceiveLimit: limit, DialTimeout: time.Second})
 		got, err := io.ReadAll(w)
 		if err == nil && w.failure() != nil {
 			t.Errorf("Read = nil with failure %v, want it returned", w.failure())
@@ -31,13 +31,13 @@ func FuzzWire(f *testing.F) {
 	})
 }
 
-// said is a connection on which everything was received already.
-type said struct{ io.Reader }
+// receivedConn is a connection on which everything was received already.
+type receivedConn struct{ io.Reader }
 
-func (said) Write(p []byte) (int, error)      { return len(p), nil }
-func (said) Close() error                     { return nil }
-func (said) LocalAddr() net.Addr              { return nil }
-func (said) RemoteAddr() net.Addr             { return nil }
-func (said) SetDeadline(time.Time) error      { return nil }
-func (said) SetReadDeadline(time.Time) error  { return nil }
-func (said) SetWriteDeadline(time.Time) error { return nil }
+func (receivedConn) Write(p []byte) (int, error)      { return len(p), nil }
+func (receivedConn) Close() error                     { return nil }
+func (receivedConn) LocalAddr() net.Addr              { return nil }
+func (receivedConn) RemoteAddr() net.Addr             { return nil }
+func (receivedConn) SetDeadline(time.Time) error      { return nil }
+func (receivedConn) SetReadDeadline(time.Time) error  { return nil }
+func (receivedConn) SetWriteDeadline(time.Time) error { return nil }

@@ -144,9 +144,9 @@ func target(t testing.TB, c *zookeeper.Client, tune ...func(*zookeeper.TargetOpt
 func withData(o *zookeeper.TargetOptions)    { o.Layouts = []zookeeper.Layout{layout{data: true}} }
 func withSession(o *zookeeper.TargetOptions) { o.Lifetime = zookeeper.Session }
 
-// creating is a change that creates entries in a group that holds none of
+// creation is a change that creates entries in a group that holds none of
 // them.
-func creating(entries ...registry.Entry) registry.Change {
+func creation(entries ...registry.Entry) registry.Change {
 	c := registry.Change{Group: entries[0].Group, Want: entries}
 	for _, e := range entries {
 		c.Put = append(c.Put, registry.Write{New: e})

@@ -13,7 +13,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
 )
 
-func many(n, from, to int) []registry.Entry {
+func manyEntries(n, from, to int) []registry.Entry {
 	var out []registry.Entry
 	for i := from; i < to; i++ {
 		out = append(out, ours(n, i, 0))
@@ -25,8 +25,8 @@ func TestWrite_OneTransactionCreatesParentsAndNodes(t *testing.T) {
 	t.Parallel()
 	server := serve(t)
 	target := target(t, dial(t, server))
-	write(t, target, creating(many(0, 0, 10)...))
-	write(t, target, creating(many(1, 0, 10)...))
+	write(t, target, creation(manyEntries(0, 0, 10)...))
+	write(t, target, creation(manyEntries(1, 0, 10)...))
 	if got := server.Count(zkfake.OpMulti); got != 2 {
 		t.Errorf("transactions = %d, want one for each group", got)
 	}
@@ -46,7 +46,7 @@ func TestWrite_AReplacementIsOneTransactionWithoutAGap(t *testing.T) {
 	t.Parallel()
 	server := serve(t)
 	target := target(t, dial(t, server))
-	write(t, target, creating(ours(0, 0, 0)))
+	write(t, target, creation(ours(0, 0, 0)))
 	before := server.Changes()
 	held := read(t, target, groupN(0))
 	write(t, target, registry.Change{Group: groupN(0), Put: []registry.Write{{New: ours(0, 0, 1), Old: &held[0]}}})
@@ -62,7 +62,7 @@ func TestWrite_LargeChangesAreSplitAndStoreBeforeTheyDelete(t *testing.T) {
 	t.Parallel()
 	server := serve(t)
 	tg := target(t, dial(t, server))
-	write(t, tg, creating(many(0, 0, 150)...))
+	write(t, tg, creation(manyEntries(0, 0, 150)...))
 	old := read(t, tg, groupN(0))
 	fewest, biggest := 150, 0
 	server.SetFault(func(r zkfake.Request) zkfake.Fault {
@@ -71,7 +71,7 @@ func TestWrite_LargeChangesAreSplitAndStoreBeforeTheyDelete(t *testing.T) {
 		}
 		return zkfake.Fault{}
 	})
-	change := creating(many(0, 200, 350)...)
+	change := creation(manyEntries(0, 200, 350)...)
 	change.Delete = old
 	// Cut off after each transaction, as a bridge that is killed: what is
 	// left is whole entries, never fewer than there were, and the next run
@@ -130,7 +130,7 @@ func TestWrite_NothingChanged(t *testing.T) {
 		t.Run("a restart reads what was written and writes nothing: "+name, func(t *testing.T) {
 			t.Parallel()
 			server := serve(t)
-			write(t, target(t, dial(t, server), tune), creating(many(0, 0, 5)...))
+			write(t, target(t, dial(t, server), tune), creation(manyEntries(0, 0, 5)...))
 			before := server.Changes()
 			again := target(t, dial(t, server), tune)
 			groups, err := again.Groups(t.Context())
@@ -138,7 +138,7 @@ func TestWrite_NothingChanged(t *testing.T) {
 			if !slices.Equal(groups, []registry.Group{groupN(0)}) {
 				t.Fatalf("Groups = %v, want %v", groups, groupN(0))
 			}
-			change := difference(read(t, again, groupN(0)), many(0, 0, 5))
+			change := difference(read(t, again, groupN(0)), manyEntries(0, 0, 5))
 			write(t, again, change)
 			if !change.Empty() || server.Changes() != before {
 				t.Errorf("change = %+v after %d changes, want none", change, server.Changes()-before)
@@ -162,7 +162,7 @@ func TestWrite_WhatWasNotReadSinceIsComparedByItsContent(t *testing.T) {
 				return registry.Change{Group: groupN(0), Put: []registry.Write{{New: now, Old: believed(old)}}, Want: []registry.Entry{now}}
 			}
 			first, second, third := ours(0, 0, 0), ours(0, 0, 1), ours(0, 0, 2)
-			write(t, target, creating(first))
+			write(t, target, creation(first))
 			write(t, target, replace(first, second))
 			if err := target.Write(t.Context(), replace(first, third)); !errors.Is(err, registry.ErrConflict) {
 				t.Errorf("Write over what does not exist any more = %v, want ErrConflict", err)
@@ -182,14 +182,14 @@ func TestWrite_TheRootIsDeletedByAnOperator(t *testing.T) {
 	t.Parallel()
 	server := serve(t)
 	target := target(t, dial(t, server))
-	write(t, target, creating(many(0, 0, 3)...))
+	write(t, target, creation(manyEntries(0, 0, 3)...))
 	server.Delete(root)
 	if held := read(t, target, groupN(0)); len(held) != 0 {
 		t.Fatalf("Read of a deleted root = %v, want none", held)
 	}
-	write(t, target, creating(many(0, 0, 3)...))
+	write(t, target, creation(manyEntries(0, 0, 3)...))
 	server.Delete(root)
-	write(t, target, creating(many(0, 0, 3)...)) // without a look before
+	write(t, target, creation(manyEntries(0, 0, 3)...)) // without a look before
 	if held := read(t, target, groupN(0)); len(held) != 3 {
 		t.Errorf("Read = %v, want 3 entries", held)
 	}
@@ -199,7 +199,7 @@ func TestWrite_ParentsStayForTheirWatchers(t *testing.T) {
 	t.Parallel()
 	server := serve(t)
 	target := target(t, dial(t, server))
-	write(t, target, creating(ours(0, 0, 0)))
+	write(t, target, creation(ours(0, 0, 0)))
 	write(t, target, registry.Change{Group: groupN(0), Delete: read(t, target, groupN(0))})
 	if _, ok := server.Get(parentN(0)); !ok {
 		t.Error("the parent was deleted with its last entry, want it kept")
@@ -212,7 +212,7 @@ func TestWrite_SeveralNodesOfOneKey(t *testing.T) {
 		t.Parallel()
 		server := serve(t)
 		target := target(t, dial(t, server))
-		write(t, target, creating(ours(0, 0, 0)))
+		write(t, target, creation(ours(0, 0, 0)))
 		path, _ := pathOf(t, layout{}, theirs(0, 0, 0))
 		must(t, server.Put(path, nil))
 		held := read(t, target, groupN(0))
@@ -229,7 +229,7 @@ func TestWrite_SeveralNodesOfOneKey(t *testing.T) {
 		t.Parallel()
 		server := serve(t)
 		target := target(t, dial(t, server))
-		write(t, target, creating(ours(0, 0, 0)))
+		write(t, target, creation(ours(0, 0, 0)))
 		path, _ := pathOf(t, layout{}, ours(0, 0, 1))
 		must(t, server.Put(path, nil))
 		held := read(t, target, groupN(0))
@@ -267,12 +267,12 @@ func TestWrite_Foreign(t *testing.T) {
 	path, _ := pathOf(t, layout{data: true}, ours(0, 0, 0))
 	must(t, server.Put(path, []byte(theirs(0, 0, 0).Value)))
 	t.Run("what is not ours is not overwritten by a blind create", func(t *testing.T) {
-		if err := target.Write(t.Context(), creating(ours(0, 0, 0))); !errors.Is(err, registry.ErrConflict) {
+		if err := target.Write(t.Context(), creation(ours(0, 0, 0))); !errors.Is(err, registry.ErrConflict) {
 			t.Errorf("Write = %v, want ErrConflict", err)
 		}
 	})
 	t.Run("a node that another has put in the place of ours is not deleted", func(t *testing.T) {
-		write(t, target, creating(ours(0, 1, 0)))
+		write(t, target, creation(ours(0, 1, 0)))
 		held := read(t, target, groupN(0))
 		i := slices.IndexFunc(held, func(h registry.Held) bool { return h.Entry == ours(0, 1, 0) })
 		path, _ := pathOf(t, layout{data: true}, ours(0, 1, 0))
@@ -294,7 +294,7 @@ func TestWrite_Limits(t *testing.T) {
 		o.ChildrenLimit = limit
 		o.Usage = func(u zookeeper.Usage) { last = u }
 	})
-	err := tg.Write(t.Context(), creating(many(0, 0, 200)...))
+	err := tg.Write(t.Context(), creation(manyEntries(0, 0, 200)...))
 	if !errors.Is(err, registry.ErrRefused) || !strings.Contains(err.Error(), "left out") {
 		t.Fatalf("Write = %v, want a refusal", err)
 	}
@@ -309,8 +309,8 @@ func TestWrite_Limits(t *testing.T) {
 	t.Run("a full parent accepts replacements, and deletes nothing beside a new entry that it refuses", func(t *testing.T) {
 		held := read(t, tg, groupN(0))
 		old := held[0]
-		i := slices.IndexFunc(many(0, 0, 200), func(e registry.Entry) bool { return e == old.Entry })
-		change := creating(many(0, 300, 350)...)
+		i := slices.IndexFunc(manyEntries(0, 0, 200), func(e registry.Entry) bool { return e == old.Entry })
+		change := creation(manyEntries(0, 300, 350)...)
 		change.Delete = held[1:11]
 		change.Put = append(change.Put, registry.Write{New: ours(0, i, 1), Old: &old})
 		if err := tg.Write(t.Context(), change); !errors.Is(err, registry.ErrRefused) {
@@ -325,7 +325,7 @@ func TestWrite_Limits(t *testing.T) {
 		}
 		change.Put, change.Want = nil, nil
 		must(t, tg.Write(t.Context(), change))
-		change = creating(many(0, 300, 350)...)
+		change = creation(manyEntries(0, 300, 350)...)
 		if err := tg.Write(t.Context(), change); !errors.Is(err, registry.ErrRefused) {
 			t.Fatalf("Write = %v, want a refusal of the rest", err)
 		}
@@ -339,7 +339,7 @@ func TestWrite_Limits(t *testing.T) {
 		var err error
 		wrote := 0
 		for ; err == nil && wrote < 300; wrote++ {
-			err = tg.Write(t.Context(), creating(ours(2, wrote, 0)))
+			err = tg.Write(t.Context(), creation(ours(2, wrote, 0)))
 		}
 		if names := server.Children(parentN(2)); !errors.Is(err, registry.ErrRefused) || len(names) != wrote-1 || tg.Usage().Ratio() < 0.95 {
 			t.Errorf("Write = %v after %d, %d names, Usage %+v, want a refusal of the last at a full parent", err, wrote, len(names), tg.Usage())
@@ -348,7 +348,7 @@ func TestWrite_Limits(t *testing.T) {
 	t.Run("a node that is too large fails alone", func(t *testing.T) {
 		large := ours(1, 0, 0)
 		large.Value = large.Key + "|" + strings.Repeat("x", 1<<20) + "|" + metadata.NewMark(owner, "b").String()
-		err := target(t, dial(t, server), withData).Write(t.Context(), creating(large, ours(1, 1, 0)))
+		err := target(t, dial(t, server), withData).Write(t.Context(), creation(large, ours(1, 1, 0)))
 		if !errors.Is(err, registry.ErrRefused) || len(server.Children(parentN(1))) != 1 {
 			t.Errorf("Write = %.200v, nodes %q, want the large one refused and the other written", err, server.Children(parentN(1)))
 		}
@@ -360,7 +360,7 @@ func TestWrite_AccessIsDenied(t *testing.T) {
 	server := serve(t)
 	target := target(t, dial(t, server))
 	for n := range 3 {
-		write(t, target, creating(ours(n, 0, 0)))
+		write(t, target, creation(ours(n, 0, 0)))
 	}
 	must(t, server.SetACL(parentN(1), zkfake.DigestACL(zkfake.PermAll, "someone", "else")))
 	groups, err := target.Groups(t.Context())
@@ -371,10 +371,10 @@ func TestWrite_AccessIsDenied(t *testing.T) {
 	if held, err := target.Read(t.Context(), groupN(1)); !errors.Is(err, registry.ErrRefused) || held != nil {
 		t.Errorf("Read of a denied group = %v, %v, want a refusal", held, err)
 	}
-	if err := target.Write(t.Context(), creating(ours(1, 1, 0))); !errors.Is(err, registry.ErrRefused) {
+	if err := target.Write(t.Context(), creation(ours(1, 1, 0))); !errors.Is(err, registry.ErrRefused) {
 		t.Errorf("Write to a denied group = %v, want a refusal", err)
 	}
-	write(t, target, creating(ours(2, 1, 0)))
+	write(t, target, creation(ours(2, 1, 0)))
 	if held := read(t, target, groupN(2)); len(held) != 2 {
 		t.Errorf("Read of another group = %v, want 2 entries", held)
 	}
@@ -392,9 +392,9 @@ func TestWrite_RefusedKeys(t *testing.T) {
 		t.Helper()
 		server := serve(t)
 		tg := target(t, dial(t, server), tune...)
-		write(t, tg, creating(many(0, 0, 150)...))
+		write(t, tg, creation(manyEntries(0, 0, 150)...))
 		held := read(t, tg, groupN(0))
-		change := creating(many(0, 200, 350)...)
+		change := creation(manyEntries(0, 200, 350)...)
 		for i := range 50 {
 			change.Put = append(change.Put, registry.Write{New: variant(held[i].Entry), Old: &held[i]})
 		}
@@ -470,7 +470,7 @@ func TestWrite_HostileNames(t *testing.T) {
 			target := target(t, dial(t, server), func(o *zookeeper.TargetOptions) { o.Layouts = []zookeeper.Layout{rawLayout{}} })
 			e := ours(0, 0, 0)
 			e.Value = name
-			err := target.Write(t.Context(), creating(e, ours(0, 1, 0)))
+			err := target.Write(t.Context(), creation(e, ours(0, 1, 0)))
 			names := server.Children(parentN(0))
 			if name == "\u202e" { // a server accepts it
 				if err != nil || len(names) != 2 {
