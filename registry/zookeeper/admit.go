@@ -197,7 +197,6 @@ func (a *admission) bridgeOf(ctx context.Context, owner string) (string, error) 
 	return "", nil
 }
 
-// recordBridges writes the record of our bridges.
 func (a *admission) recordBridges(ctx context.Context) error {
 	if len(a.opts.Bridges) == 0 {
 		return nil

@@ -131,7 +131,6 @@ func (p *presence) awaitReturn(ctx context.Context) (wait bool, err error) {
 	return p.found && time.Since(p.missed) < returnTime, nil
 }
 
-// isOurs reports whether a session is of this process.
 func (p *presence) isOurs(session, current int64) bool {
 	return session == current || p.opts.Ours != nil && p.opts.Ours(session)
 }
@@ -186,7 +185,6 @@ const (
 	shared writers = "shared" // under leases
 )
 
-// record returns the record of this process as the node holds it.
 func (p *presence) record() string {
 	host, _ := os.Hostname() // without it the process cannot be found by a person
 	pid := os.Getpid()

@@ -165,7 +165,6 @@ func (c *Client) Close() {
 	c.calls.Wait()
 }
 
-// closeWire closes the network connection, if there is one.
 func (c *Client) closeWire() {
 	c.mu.Lock()
 	w := c.wire

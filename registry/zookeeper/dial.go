@@ -125,7 +125,6 @@ func (c *Client) dialSame() func(ctx context.Context, network, address string) (
 	}
 }
 
-// dialFailed records why a connection could not be made.
 func (c *Client) dialFailed(address string, err error) error {
 	c.mu.Lock()
 	c.state.Server, c.state.LastError = address, err.Error()
@@ -320,7 +319,6 @@ func addresses(servers []string) (out []string, root string, err error) {
 	return out, root, nil
 }
 
-// splitChroot splits a server from its chroot; empty if it has none.
 func splitChroot(server string) (host, root string, err error) {
 	host, path, _ := strings.Cut(server, "/")
 	path = strings.TrimSuffix(path, "/")

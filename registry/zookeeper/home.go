@@ -49,15 +49,12 @@ func newHome(client *Client, owner string, access Access) *home {
 	return &home{client, homePath(owner), access.acl()}
 }
 
-// node returns the path of a node by its name.
 func (h *home) node(name string) string { return h.path + "/" + name }
 
-// request returns the request that creates a node.
 func (h *home) request(name, data string, flags int32) *zk.CreateRequest {
 	return &zk.CreateRequest{Path: h.node(name), Data: []byte(data), Acl: h.acl, Flags: flags}
 }
 
-// exists reports whether there is a node.
 func (h *home) exists(ctx context.Context, name string) (bool, error) {
 	stat, err := h.client.exists(ctx, h.node(name))
 	return stat != nil, err
@@ -101,7 +98,6 @@ type Fence struct {
 	Holder string
 }
 
-// content returns the data of the node of a fence.
 func (f Fence) content() string { return strconv.FormatInt(f.Term, 10) + " " + f.Holder }
 
 // checkLater returns an error unless the term is later than that of the content of a node.
@@ -171,7 +167,6 @@ func (f *fence) recheck(ctx context.Context) ([]any, error) {
 	return f.check(ctx)
 }
 
-// raiseTo makes the node hold our term and returns its version.
 func (f *fence) raiseTo(ctx context.Context, to Fence) (int32, error) {
 	if raised := f.raised.Load(); raised != nil && raised.Fence == to {
 		return raised.version, nil

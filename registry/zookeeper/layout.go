@@ -111,7 +111,6 @@ func (l location) path(name string) string {
 	return l.parent + "/" + name
 }
 
-// name returns the name of a node by its path.
 func (l location) name(path string) string {
 	if parentOf(path) != l.parent {
 		return path
@@ -131,7 +130,6 @@ func (l location) nodeName(h registry.Held) (string, error) {
 	return name, nil
 }
 
-// isElement reports whether an entry is stored as an element of a list.
 func (l location) isElement(e registry.Entry) bool {
 	multi, ok := l.layout.(MultiPath)
 	if !ok {
@@ -180,7 +178,6 @@ func parentOf(path string) string {
 	return path[:max(strings.LastIndexByte(path, '/'), 1)]
 }
 
-// baseOf returns the last part of a path.
 func baseOf(path string) string { return path[strings.LastIndexByte(path, '/')+1:] }
 
 // prefixes returns a path and all above it but /, from the top on.
@@ -210,7 +207,6 @@ func (c *parentCache) add(path string) {
 	}
 }
 
-// remove drops a parent and all above it.
 func (c *parentCache) remove(path string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -281,7 +277,6 @@ func newParentSizes(limit int, log *slog.Logger, notify func(Usage)) *parentSize
 	return &parentSizes{limit: limit, log: log, notify: notify, bytes: make(map[registry.Group]int), large: make(map[registry.Group]int)}
 }
 
-// get returns the size of a group's parent.
 func (s *parentSizes) get(group registry.Group) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -226,7 +226,6 @@ func (l *ledger) path(g registry.Group) string {
 
 func (l *ledger) parent() string { return l.home.node(ledgerNode) }
 
-// contains reports whether tags of a ledger include one of an entry.
 func (l *ledger) contains(tags []byte, e registry.Entry) bool {
 	for _, tag := range l.signer.Tags(e) {
 		for rest := tags; len(rest) >= metadata.TagLen; rest = rest[metadata.TagLen:] {
@@ -278,7 +277,6 @@ func (l *ledger) operation(g registry.Group, entries []registry.Entry) any {
 	return &zk.CreateRequest{Path: path, Data: data, Acl: l.home.acl}
 }
 
-// applied records an operation of a transaction that was applied.
 func (l *ledger) applied(g registry.Group, op any) {
 	switch op.(type) {
 	case *zk.DeleteRequest:
@@ -387,7 +385,6 @@ func (e *ephemerals) possible(ctx context.Context) (bool, error) {
 	return marked, nil
 }
 
-// mark creates the marker if entries are ephemeral.
 func (e *ephemerals) mark(ctx context.Context) error {
 	if e.lifetime == Persistent {
 		return nil

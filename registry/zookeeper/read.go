@@ -80,7 +80,6 @@ type heldNode struct {
 	denied error // why it may not be read: it is foreign, and its name is in use
 }
 
-// unread reports whether the content of a node is unknown.
 func (n *heldNode) unread() bool { return n.gone || n.denied != nil }
 
 // Read implements registry.Target: one request lists the parent. One more for each

@@ -119,7 +119,6 @@ func (c conn) createRoot() bool {
 	return true
 }
 
-// request makes a request about a path.
 func request[T any](ctx context.Context, c *Client, do func(conn, string) (T, error), path string) (T, error) {
 	return call(ctx, c, func(conn conn) (T, error) { return do(conn, path) })
 }
@@ -176,7 +175,6 @@ func (c *Client) multi(ctx context.Context, ops []any) (at int, err error) {
 	return -1, err
 }
 
-// do applies one operation.
 func (c *Client) do(ctx context.Context, op any) error {
 	_, err := c.multi(ctx, []any{op})
 	return err
@@ -253,7 +251,6 @@ func (c *Client) deleteTree(ctx context.Context, path string) error {
 	return c.delete(ctx, path)
 }
 
-// replaceOpenACL replaces the ACL of a node that everybody may change.
 func (c *Client) replaceOpenACL(ctx context.Context, path string, acl []zk.ACL) error {
 	_, err := call(ctx, c, func(conn conn) (*zk.Stat, error) {
 		now, stat, err := conn.GetACL(conn.under(path))

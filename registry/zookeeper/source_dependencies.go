@@ -58,7 +58,6 @@ func (d *documents) connect(w *watcher) {
 	})
 }
 
-// places returns the paths at which a document may be stored.
 func (d *documents) places(ref metadata.Ref) []string {
 	for _, root := range d.roots {
 		if dependent, ok := root.format.(HasDependencies); ok && root.has(ref.Group) {
@@ -104,7 +103,6 @@ func (d *documents) readNode(ctx context.Context, path string) ([]byte, error) {
 	return n.data, err
 }
 
-// require adds the documents that the entries of a parent depend on.
 func (d *documents) require(p *parentNode) {
 	dependent, ok := p.root.format.(HasDependencies)
 	if !ok {
@@ -122,7 +120,6 @@ func (d *documents) require(p *parentNode) {
 	}
 }
 
-// release removes the documents of a group.
 func (d *documents) release(group registry.Group) { d.set.Want(time.Now(), group, nil) }
 
 // decode decodes a parent with the documents that are known, and adds what is unknown

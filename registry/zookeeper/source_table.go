@@ -281,7 +281,6 @@ func (p *publisher) replace(gone []*parentNode) {
 	}
 }
 
-// publish reports a parent to the table.
 func (p *publisher) publish(parent *parentNode) { p.publishChange(p.change(parent)) }
 
 func (p *publisher) publishChange(c change) {
@@ -301,7 +300,6 @@ func (p *publisher) publishChange(c change) {
 	p.after(c)
 }
 
-// change decodes a parent.
 func (p *publisher) change(parent *parentNode) change {
 	services, failed := parent.services, parent.invalid
 	to := published{skipped: make(map[string]string), unknown: make(map[string]error)}

@@ -72,12 +72,10 @@ func (r *root) parent(path string) *parentNode {
 	return p
 }
 
-// pathOf returns the path of the parent that has a name.
 func (r *root) pathOf(name string) string {
 	return strings.TrimSuffix(r.path, "/") + "/" + name + r.suffix
 }
 
-// nameOf returns the name of a parent.
 func (r *root) nameOf(p *parentNode) string {
 	return strings.TrimSuffix(strings.TrimPrefix(p.path, strings.TrimSuffix(r.path, "/")+"/"), r.suffix)
 }

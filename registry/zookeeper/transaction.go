@@ -86,7 +86,6 @@ func (w *writer) fit(units []unit) []unit {
 	return w.fit(w.remaining(units)) // without the room that deletions would make
 }
 
-// split packs units into transactions.
 func split(units []unit) [][]unit {
 	var parts [][]unit
 	ops, size := maxOps, 0 // as if one were full
@@ -214,7 +213,6 @@ func (w *writer) createParents(parents []string) []any {
 	return ops
 }
 
-// applied records what a transaction changed.
 func (w *writer) applied(part []unit, ledger any) {
 	for _, parent := range w.parentsOf(part, nil) {
 		w.target.parents.add(parent)
@@ -237,7 +235,6 @@ func (w *writer) ledgerFailed(op any, err error) error {
 	return w.target.ledger.failed(w.group, op, err)
 }
 
-// parentFailed handles the failure to create a parent.
 func (w *writer) parentFailed(op any, err error) error {
 	path := op.(*zk.CreateRequest).Path //nolint:forcetypeassert // by createParents
 	switch {

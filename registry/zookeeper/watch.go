@@ -56,12 +56,10 @@ func (w *watcher) begin(ctx context.Context) error {
 	return nil
 }
 
-// children lists a node and watches the list.
 func (w *watcher) children(ctx context.Context, path string) ([]string, error) {
 	return watchOnce(ctx, w, watch{path, ofChildren}, conn.children, conn.watchChildren)
 }
 
-// get reads a node and watches it.
 func (w *watcher) get(ctx context.Context, path string) (node, error) {
 	return watchOnce(ctx, w, watch{path, ofData}, conn.get, conn.watchData)
 }
@@ -127,14 +125,12 @@ func (e *watchEvents) arm(w watch) bool {
 	return true
 }
 
-// disarm undoes arm after the request failed.
 func (e *watchEvents) disarm(w watch) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	delete(e.armed, w)
 }
 
-// armedCount returns how many watches are armed.
 func (e *watchEvents) armedCount() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -265,7 +261,6 @@ func (w *groupWatches) add(ctx context.Context, group registry.Group) (nodeReade
 	return &watchedReader{w, watcher, group}, nil
 }
 
-// remove ends the watch of a group.
 func (w *groupWatches) remove(group registry.Group) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -305,7 +300,6 @@ func readOrAwait[T any](ctx context.Context, w *watcher, path string, read func(
 	return content, err
 }
 
-// addReader records that a list of a group is about to be read.
 func (w *groupWatches) addReader(group registry.Group, path string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -401,7 +395,6 @@ func (w *groupWatches) connected(next *watcher, writer State, err error) bool {
 	return true
 }
 
-// dial connects to a server.
 func (w *groupWatches) dial(ctx context.Context, server string) (*watcher, error) {
 	ctx, cancel := context.WithTimeout(ctx, w.client.opts.DialTimeout)
 	defer cancel()

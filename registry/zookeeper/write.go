@@ -81,7 +81,6 @@ func (t *Target) write(ctx context.Context, change registry.Change) error {
 	return w.refused.Err()
 }
 
-// checkOwners returns an error for a change of what is not ours.
 func (t *Target) checkOwners(change registry.Change) error {
 	check := func(h registry.Held, adopts bool) error {
 		if h.Owner == t.owner || adopts && t.opts.Adopts != nil && t.opts.Adopts(h.Owner) {
