@@ -1,7 +1,6 @@
 package ads
 
 import (
-	"cmp"
 	"errors"
 	"hash/maphash"
 	"maps"
@@ -11,7 +10,7 @@ import (
 // cachedType is one resource type with its known resources, whatever their Go type.
 // Only Run's goroutine touches it.
 type cachedType interface {
-	// apply applies the valid resources of a response and notifies subscribers. The
+	// apply applies the valid resources of a response and notifies the subscriber. The
 	// error is what to reject the response with.
 	apply(r response, p position) error
 	// expire reports names that were asked for and not answered.
@@ -51,9 +50,6 @@ type position struct {
 	waiting      map[string]struct{} // names without an answer
 }
 
-// resync reports whether removals are found by comparison with an earlier stream.
-func (p position) resync() bool { return p.first && p.epoch > 1 }
-
 // isCurrent reports whether silence about a held resource means that it has not
 // changed: the server knows which version is held. That needs versions, which istiod
 // does not send.
@@ -82,6 +78,7 @@ func (h hasher) sum(data []byte) digest {
 type cachedTypeOf[T any] struct {
 	kind       Kind[T]
 	interest   *interest
+	handle     func(Event[T])
 	epoch      *int // of the stream that delivers now
 	connection *int // number of its connection
 	records    map[string]*record[T]
@@ -89,9 +86,6 @@ type cachedTypeOf[T any] struct {
 	sums       map[digest]string // names of held resources that came without an envelope
 	nameless   map[string]string // errors without a name that were reported last
 	complete   int               // epoch in which all resources were reported
-
-	all   map[*Subscription[T]]struct{}
-	named map[string][]*Subscription[T]
 }
 
 // record is what is known of one name.
@@ -106,13 +100,12 @@ type record[T any] struct {
 	invalid error // why the newest was rejected
 }
 
-func newCachedType[T any](k Kind[T], i *interest, epoch, connection *int) *cachedTypeOf[T] {
+func newCachedType[T any](k Kind[T], handle func(Event[T]), epoch, connection *int) *cachedTypeOf[T] {
 	t := &cachedTypeOf[T]{
-		kind: k, interest: i, epoch: epoch, connection: connection,
+		kind: k, interest: newInterest(k.URL), handle: handle, epoch: epoch, connection: connection,
 		records: map[string]*record[T]{}, hasher: newHasher(), sums: map[digest]string{}, nameless: map[string]string{},
-		all: map[*Subscription[T]]struct{}{}, named: map[string][]*Subscription[T]{},
 	}
-	i.forget = t.forgetDropped
+	t.interest.forget = t.forgetDropped
 	return t
 }
 
@@ -121,7 +114,7 @@ func (t *cachedTypeOf[T]) forgetDropped(name string) {
 	if name == Wildcard {
 		t.complete = 0
 	}
-	if r := t.records[name]; r == nil || t.interest.subscriptions[Wildcard] > 0 && r.held {
+	if r := t.records[name]; r == nil || has(t.interest.names, Wildcard) && r.held {
 		return
 	}
 	t.forget(name)
@@ -181,35 +174,24 @@ func (t *cachedTypeOf[T]) versions(limit int) map[string]string {
 }
 
 func (t *cachedTypeOf[T]) disconnected(err error, d disconnection) {
-	b := t.newEvents(*t.epoch)
-	for _, s := range t.subscribers() {
-		if d == streamEnded {
-			b.event(s).Ended = err
-		} else {
-			b.event(s).Disconnected = err
-		}
+	if len(t.interest.names) == 0 {
+		return
+	}
+	b := t.newEvent(*t.epoch)
+	b.filled = true
+	if d == streamEnded {
+		b.event.Ended = err
+	} else {
+		b.event.Disconnected = err
 	}
 	b.deliver()
 }
-
-// subscribers returns every subscription, oldest first.
-func (t *cachedTypeOf[T]) subscribers() []*Subscription[T] {
-	set := maps.Clone(t.all)
-	for _, subs := range t.named {
-		for _, s := range subs {
-			set[s] = struct{}{}
-		}
-	}
-	return slices.SortedFunc(maps.Keys(set), byAge)
-}
-
-func byAge[T any](a, b *Subscription[T]) int { return cmp.Compare(a.id, b.id) }
 
 // errUnanswered is the error of an Unknown name.
 var errUnanswered = errors.New("ads: asked for, and not answered")
 
 func (t *cachedTypeOf[T]) expire(names []string, p position) {
-	b := t.newEvents(p.epoch)
+	b := t.newEvent(p.epoch)
 	for _, name := range names {
 		if name == Wildcard {
 			t.expireWildcard(b, p)

@@ -71,19 +71,6 @@ func (c *Client) Redial(first ...string) {
 	c.tasks.add(func(e *engine) { e.connector.replace(first) })
 }
 
-// SetNode announces the client as another node. The server reads the node only
-// at the start of a stream. So a second stream is opened over the same connection,
-// and the first one is closed once the second has delivered. Changes in quick
-// succession are announced as one.
-func (c *Client) SetNode(n *corev3.Node) {
-	n = proto.CloneOf(n)
-	c.tasks.add(func(e *engine) {
-		if !proto.Equal(e.connector.node, n) {
-			e.connector.node = n
-		}
-	})
-}
-
 // Options configure a Client. Only Address is required.
 type Options struct {
 	// Address is host:port, or any target that gRPC resolves.

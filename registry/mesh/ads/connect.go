@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
@@ -20,7 +19,6 @@ const slowestPing = 10 * time.Minute
 // connector is what the next connection and the next stream are made from.
 type connector struct {
 	options      *Options
-	node         *corev3.Node // to be announced
 	mode         Mode
 	modeSwitched bool // since a message was received
 	ping         time.Duration
@@ -39,14 +37,15 @@ type connector struct {
 // replace has the present connection replaced.
 func (c *connector) replace(first []string) { c.outdated, c.first = c.made, first }
 
-func (c *connector) dial() (*connection, error) {
+// dial returns a session on a new connection, before it opens its stream.
+func (c *connector) dial() (*session, error) {
 	d := &dialer{options: c.options, first: c.first, avoid: c.last}
 	conn, err := c.options.dial(c.ping, d)
 	if err != nil {
 		return nil, err
 	}
 	c.made++
-	return &connection{conn: conn, dialer: d, number: c.made}, nil
+	return &session{conn: conn, dialer: d, number: c.made, mode: c.mode, out: make(chan request), started: time.Now()}, nil
 }
 
 // switchMode changes to the other variant of the protocol. It reports whether that
@@ -63,7 +62,7 @@ func (c *connector) switchMode() (first bool) {
 }
 
 // connect opens a stream if there is none and one is due. It opens a second one if
-// another node is to be announced or another connection is requested.
+// another connection is requested.
 func (e *engine) connect(ctx context.Context) {
 	now, k := time.Now(), &e.connector
 	if e.successor != nil && !now.Before(e.successor.started.Add(e.successorTimeout())) {
@@ -71,51 +70,45 @@ func (e *engine) connect(ctx context.Context) {
 	}
 	switch {
 	case e.current == nil && e.hasSubscriptions() && !now.Before(k.due):
-		c, err := k.dial()
+		s, err := k.dial()
 		if err != nil {
 			e.fail(err)
 			return
 		}
-		e.current = e.start(ctx, c)
+		e.current = s
+		e.start(ctx, s)
 	case e.requiresSuccessor() && !now.Before(k.successorDue):
 		k.successorDue = now.Add(e.options.Backoff.Base)
-		c, err := e.current.connection, error(nil)
-		if c.number <= k.outdated {
-			c, err = k.dial()
-		}
-		if err == nil { // otherwise the address is invalid, which the first stream would have reported
-			e.successor = e.start(ctx, c)
+		if s, err := k.dial(); err == nil { // otherwise the address is invalid, which the first stream would have reported
+			e.successor = s
+			e.start(ctx, s)
 		}
 	}
 }
 
-// requiresSuccessor reports whether the current stream is to be replaced: it
-// announced another node, or its connection is outdated. A stream is not replaced
-// before it has delivered.
+// requiresSuccessor reports whether the connection of the current stream is outdated.
+// A stream is not replaced before it has delivered.
 func (e *engine) requiresSuccessor() bool {
 	s := e.current
-	return s != nil && s.received && s.nodeSent && e.successor == nil &&
-		(s.node != e.connector.node || s.connection.number <= e.connector.outdated)
+	return s != nil && s.received && s.nodeSent && e.successor == nil && s.number <= e.connector.outdated
 }
 
 // successorTimeout is how long a second stream may take to deliver.
 func (e *engine) successorTimeout() time.Duration { return 2 * e.options.ResourceTimeout }
 
-// start opens a stream over a connection.
-func (e *engine) start(ctx context.Context, c *connection) *session {
-	ctx, cancel := context.WithCancel(ctx)
-	s := &session{connection: c.acquire(), mode: e.connector.mode, out: make(chan request), cancel: cancel, started: time.Now()}
+// start opens the stream of a session.
+func (e *engine) start(ctx context.Context, s *session) {
+	ctx, s.cancel = context.WithCancel(ctx)
 	for _, t := range e.types {
 		s.typeStreams = append(s.typeStreams, newTypeStream(t))
 	}
 	e.group.Go(func() { s.receiveAll(ctx, e.send) })
-	return s
 }
 
 // drop ends a session and reports it to nobody.
 func (e *engine) drop(s *session) {
 	s.cancel()
-	s.connection.release()
+	_ = s.conn.Close() // only says that it was closed before
 	if s == e.current {
 		e.current = nil
 	} else {

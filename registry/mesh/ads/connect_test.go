@@ -103,7 +103,7 @@ func TestConnecting(t *testing.T) {
 			in(time.Second)
 			is(t, "first wait again", w.failures()[len(failures)].Delay <= 1200*time.Millisecond, true)
 		},
-		"streams over one connection share its number, and a new connection has another": func(t *testing.T) {
+		"each stream has a connection of its own": func(t *testing.T) {
 			for name, m := range variants() {
 				s, n := istiod(t)
 				s.Set(cluster("a", 1))
@@ -120,18 +120,12 @@ func TestConnecting(t *testing.T) {
 					is(t, name+": open", open, 1)
 				}
 				expect(1, 1)
-				c.SetNode(named("bridge-1"))
-				in(2 * time.Second)
-				expect(2, 1)
 				c.Redial()
 				in(2 * time.Second)
-				expect(3, 2)
+				expect(2, 2)
 				s.Drop(nil)
 				in(2 * time.Second)
-				expect(4, 3)
-				c.SetNode(named("bridge-2"))
-				in(2 * time.Second)
-				expect(5, 3)
+				expect(3, 3)
 			}
 		},
 		"a server that is not ready is asked until it is": func(t *testing.T) {
@@ -386,10 +380,9 @@ func TestConnecting(t *testing.T) {
 			events := v.heard()
 			last := events[len(events)-1]
 			equal(t, "removed", last.Removed, "b")
-			is(t, "resync", last.Resync, true)
 			equal(t, "confirmed", last.Confirmed, "a")
 		},
-		"what a restarted istiod has not learned yet is marked as found at a resync": func(t *testing.T) {
+		"what a restarted istiod has not read yet is removed and comes back": func(t *testing.T) {
 			s, n := istiod(t)
 			s.Set(cluster("a", 1), cluster("b", 1))
 			c := connect(t, n)
@@ -401,7 +394,6 @@ func TestConnecting(t *testing.T) {
 			in(2 * time.Second)
 			e := v.one(t)
 			equal(t, "removed", e.Removed, "b")
-			is(t, "resync", e.Resync, true)
 			s.Withhold(cds)
 			s.Push()
 			settle()
@@ -480,11 +472,11 @@ func TestNothingAskedNothingOpened(t *testing.T) {
 		watch(c, clusters(nil), ads.Wildcard)
 		_, sub := watch(c, endpoints(), "a")
 		settle()
-		sub.Set([]string{"b"})
+		sub.Set("b")
 		settle()
 		connection := s.Connections()[0]
 		equal(t, "endpoints asked for", connection.Watches[eds], "b")
-		sub.Close()
+		sub.Set()
 		settle()
 		is(t, "endpoints asked for", len(s.Connections()[0].Watches[eds]), 0)
 		obedient(t, s)

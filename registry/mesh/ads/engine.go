@@ -16,17 +16,16 @@ type engine struct {
 	group     sync.WaitGroup // goroutines of sessions
 	connector connector
 
-	types         []*typeState
-	subscriptions int      // made so far
-	epoch         int      // number of the stream that delivers, or delivered last
-	connection    int      // number of its connection
-	current       *session // delivers
-	successor     *session // replaces current once it delivers
+	types      []*typeState
+	epoch      int      // number of the stream that delivers, or delivered last
+	connection int      // number of its connection
+	current    *session // delivers
+	successor  *session // replaces current once it delivers
 }
 
 func newEngine(o Options, state *sharedState) *engine {
 	e := &engine{options: o, state: state, events: make(chan sessionEvent)}
-	e.connector = connector{options: &e.options, node: o.Node, mode: o.Mode, ping: KeepaliveTime}
+	e.connector = connector{options: &e.options, mode: o.Mode, ping: KeepaliveTime}
 	if o.Mode == Auto {
 		e.connector.mode = Delta
 	}
@@ -34,20 +33,15 @@ func newEngine(o Options, state *sharedState) *engine {
 	return e
 }
 
-// typeState returns the state of a type, and makes it if there is none.
-func (e *engine) typeState(url string, create func(*interest) cachedType) *typeState {
-	for _, t := range e.types {
-		if t.interest.url == url {
-			return t
-		}
+// addType adds the type of a subscription.
+func (e *engine) addType(t *typeState) {
+	if slices.ContainsFunc(e.types, func(o *typeState) bool { return o.interest.url == t.interest.url }) {
+		panic("ads: " + t.interest.url + ": subscribed to twice")
 	}
-	i := newInterest(url)
-	t := &typeState{interest: i, cached: create(i)}
 	e.types = append(e.types, t)
 	for _, s := range e.sessions() {
 		s.typeStreams = append(s.typeStreams, newTypeStream(t))
 	}
-	return t
 }
 
 func (e *engine) sessions() []*session {
@@ -65,7 +59,7 @@ func (e *engine) loop(ctx context.Context, tasks *taskQueue) {
 		e.connect(ctx)
 		e.expire(time.Now())
 		for _, s := range e.sessions() {
-			s.prepare(e.connector.node)
+			s.prepare(e.options.Node)
 		}
 		e.forgetDropped()
 		if next, ok := e.next(); ok {
@@ -99,7 +93,7 @@ func (e *engine) send(ctx context.Context, event sessionEvent) bool {
 	}
 }
 
-// markChanged has the sessions look at names whose subscription changed.
+// markChanged has the sessions look at names that were added or dropped.
 func (e *engine) markChanged() {
 	for _, t := range e.types {
 		if len(t.interest.changed) == 0 {
@@ -112,7 +106,7 @@ func (e *engine) markChanged() {
 	}
 }
 
-// forgetDropped forgets names without a subscription once no session asks for them.
+// forgetDropped forgets dropped names once no session asks for them.
 func (e *engine) forgetDropped() {
 	for _, t := range e.types {
 		if len(t.interest.dropped) == 0 {
@@ -177,7 +171,7 @@ func (e *engine) deliver(s *session, r response) {
 	x.nonce = r.nonce
 	i := x.state.interest
 	if i.isEmpty() {
-		return // a rejection of a type without subscriptions would crash istiod
+		return // a rejection of a type without names would crash istiod
 	}
 	x.responses++
 	err := x.state.cached.apply(r, x.position(s.epoch, s.mode))
@@ -203,11 +197,11 @@ func (e *engine) promote(s *session) {
 		e.drop(e.current)
 		e.current, e.successor = s, nil
 	}
-	e.number(s)
+	e.setEpoch(s)
 	s.received = true
 	k := &e.connector
-	k.last = s.connection.dialer.address()
-	if s.connection.number > k.outdated {
+	k.last = s.dialer.address()
+	if s.number > k.outdated {
 		k.first = nil
 	}
 	k.failures, k.modeSwitched, k.reported = 0, false, ""
@@ -225,11 +219,11 @@ func (e *engine) promote(s *session) {
 	e.options.Log.Info("stream delivers", "address", e.options.Address, "mode", s.mode.String(), "epoch", s.epoch)
 }
 
-// number gives a stream its number once something is known by it.
-func (e *engine) number(s *session) {
+// setEpoch gives a stream its number once something is known by it.
+func (e *engine) setEpoch(s *session) {
 	if s.epoch == 0 {
 		e.epoch++
-		s.epoch, e.connection = e.epoch, s.connection.number
+		s.epoch, e.connection = e.epoch, s.number
 	}
 }
 
@@ -253,7 +247,7 @@ func (e *engine) expire(now time.Time) {
 		if len(names) == 0 {
 			continue
 		}
-		e.number(s)
+		e.setEpoch(s)
 		x.state.cached.expire(names, x.position(s.epoch, s.mode))
 		e.publish(x)
 	}
@@ -285,7 +279,7 @@ func (e *engine) next() (time.Time, bool) {
 }
 
 func (e *engine) hasSubscriptions() bool {
-	return slices.ContainsFunc(e.types, func(t *typeState) bool { return len(t.interest.subscriptions) > 0 })
+	return slices.ContainsFunc(e.types, func(t *typeState) bool { return len(t.interest.names) > 0 })
 }
 
 // stop ends all sessions and waits for their goroutines.

@@ -296,11 +296,30 @@ type view[T any] struct {
 	held   map[string]T
 }
 
-func watch[T any](c *ads.Client, k ads.Kind[T], names ...string) (*view[T], *ads.Subscription[T]) {
+// subscription remembers its names.
+type subscription[T any] struct {
+	*ads.Subscription[T]
+	names []string
+}
+
+func watch[T any](c *ads.Client, k ads.Kind[T], names ...string) (*view[T], *subscription[T]) {
 	v := &view[T]{held: map[string]T{}}
-	s := ads.Subscribe(c, k, v.take)
+	s := &subscription[T]{Subscription: ads.Subscribe(c, k, v.take)}
 	s.Watch(names...)
 	return v, s
+}
+
+func (s *subscription[T]) Watch(names ...string) {
+	s.names = append(s.names, names...)
+	s.Subscription.Watch(names...)
+}
+
+// Set makes names the whole set.
+func (s *subscription[T]) Set(names ...string) {
+	removed := slices.DeleteFunc(s.names, func(name string) bool { return slices.Contains(names, name) })
+	s.names = names
+	s.Subscription.Watch(names...)
+	s.Unwatch(removed...)
 }
 
 func (v *view[T]) take(e ads.Event[T]) {

@@ -31,8 +31,7 @@ type parsed[T any] struct {
 
 func (t *cachedTypeOf[T]) apply(r response, p position) error {
 	d := t.parse(r, p)
-	b := t.newEvents(p.epoch)
-	b.resync = p.resync()
+	b := t.newEvent(p.epoch)
 	for i := range d.valid {
 		t.keep(&d.valid[i], b, p)
 	}
@@ -223,7 +222,7 @@ func (t *cachedTypeOf[T]) removeNamed(names []string, d *parsed[T], b *eventBuil
 		if has(d.seen, name) || !t.interest.covers(name) {
 			continue
 		}
-		if t.records[name] == nil && !has(p.waiting, name) && t.interest.subscriptions[name] == 0 {
+		if t.records[name] == nil && !has(p.waiting, name) && !has(t.interest.names, name) {
 			continue
 		}
 		t.remove(name, b, p)
@@ -260,7 +259,7 @@ func (t *cachedTypeOf[T]) remove(name string, b *eventBuilder[T], p position) {
 	t.clear(r)
 	t.setUnknown(r, nil)
 	r.absent, r.epoch = true, p.epoch
-	if t.interest.subscriptions[name] == 0 {
+	if !has(t.interest.names, name) {
 		delete(t.records, name)
 	}
 }

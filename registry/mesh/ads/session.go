@@ -15,34 +15,15 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// connection is a connection that one or two streams use. Only Run's goroutine
-// touches it.
-type connection struct {
+// session is one stream on a connection of its own. Its goroutines touch conn, mode
+// and out only; Run's goroutine owns the rest.
+type session struct {
 	conn   *grpc.ClientConn
 	dialer *dialer
-	number int // from 1
-	users  int
-}
-
-func (c *connection) acquire() *connection {
-	c.users++
-	return c
-}
-
-func (c *connection) release() {
-	c.users--
-	if c.users == 0 {
-		_ = c.conn.Close() // only says that it was closed before
-	}
-}
-
-// session is one stream and its state. Its goroutines touch connection, mode and
-// out only; Run's goroutine owns the rest.
-type session struct {
-	connection *connection
-	mode       Mode
-	out        chan request // received by the sender once it has sent the one before
-	cancel     context.CancelFunc
+	number int // of the connection, from 1
+	mode   Mode
+	out    chan request // received by the sender once it has sent the one before
+	cancel context.CancelFunc
 
 	epoch       int // 0 until something is known by it
 	opened      bool
@@ -66,7 +47,7 @@ type sessionEvent struct {
 // receiveAll opens the stream and receives until it ends. It ends at once when ctx
 // does, whatever the server does.
 func (s *session) receiveAll(ctx context.Context, report func(context.Context, sessionEvent) bool) {
-	stream, err := open(ctx, s.connection.conn, s.mode)
+	stream, err := open(ctx, s.conn, s.mode)
 	if err != nil {
 		report(ctx, sessionEvent{session: s, err: err})
 		return
@@ -127,8 +108,7 @@ func (s *session) prepare(node *corev3.Node) {
 			continue
 		}
 		if !s.nodeSent {
-			s.node, s.nodeSent = node, true
-			r.node = node
+			s.nodeSent, r.node = true, node
 		}
 		s.ready, s.readyType = &r, x
 		return

@@ -7,14 +7,13 @@ import (
 	"time"
 )
 
-// interest is which names of one type have subscriptions. Only Run's goroutine
+// interest is the names of one type that are subscribed to. Only Run's goroutine
 // touches it.
 type interest struct {
-	url           string
-	subscriptions map[string]int      // number by name
-	changed       map[string]struct{} // names that sessions have to look at
-	// dropped are names without a subscription that the server may still serve.
-	// What is known of them is kept current until no session asks for them.
+	url     string
+	names   map[string]struct{}
+	changed map[string]struct{} // names that sessions have to look at
+	// dropped are names that were removed and that the server may still serve. What is known of them is kept current until no session asks for them.
 	dropped map[string]struct{}
 	forget  func(name string)
 	version string // last accepted
@@ -23,15 +22,18 @@ type interest struct {
 }
 
 func newInterest(url string) *interest {
-	return &interest{url: url, subscriptions: map[string]int{}, changed: map[string]struct{}{}, dropped: map[string]struct{}{}}
+	return &interest{url: url, names: map[string]struct{}{}, changed: map[string]struct{}{}, dropped: map[string]struct{}{}}
 }
 
-// covers reports whether a name is served to a subscription, or was until lately.
+// has reports whether a name is subscribed to, by itself or by the wildcard.
+func (i *interest) has(name string) bool { return has(i.names, name) || has(i.names, Wildcard) }
+
+// covers reports whether a name is subscribed to, or was until lately.
 func (i *interest) covers(name string) bool {
-	return i.subscriptions[name] > 0 || i.subscriptions[Wildcard] > 0 || has(i.dropped, name) || has(i.dropped, Wildcard)
+	return i.has(name) || has(i.dropped, name) || has(i.dropped, Wildcard)
 }
 
-func (i *interest) isEmpty() bool { return len(i.subscriptions) == 0 && len(i.dropped) == 0 }
+func (i *interest) isEmpty() bool { return len(i.names) == 0 && len(i.dropped) == 0 }
 
 func has(set map[string]struct{}, name string) bool {
 	_, ok := set[name]
@@ -47,9 +49,9 @@ func (i *interest) forgetDropped(subscribed []map[string]struct{}) {
 	}
 	for name := range i.dropped {
 		switch {
-		case i.subscriptions[name] > 0:
+		case has(i.names, name):
 			delete(i.dropped, name)
-		case isSubscribed(name), i.subscriptions[Wildcard] == 0 && isSubscribed(Wildcard):
+		case isSubscribed(name), !has(i.names, Wildcard) && isSubscribed(Wildcard):
 		default:
 			delete(i.dropped, name)
 			i.forget(name)
@@ -57,21 +59,22 @@ func (i *interest) forgetDropped(subscribed []map[string]struct{}) {
 	}
 }
 
-// add adds a subscription to a name.
-func (i *interest) add(name string) {
-	i.subscriptions[name]++
-	if i.subscriptions[name] == 1 {
-		i.changed[name] = struct{}{}
-	}
-}
-
-// drop removes a subscription to a name and reports whether it was the last.
-func (i *interest) drop(name string) bool {
-	i.subscriptions[name]--
-	if i.subscriptions[name] > 0 {
+// add adds a name and reports whether it is new.
+func (i *interest) add(name string) bool {
+	if has(i.names, name) {
 		return false
 	}
-	delete(i.subscriptions, name)
+	i.names[name] = struct{}{}
+	i.changed[name] = struct{}{}
+	return true
+}
+
+// drop removes a name and reports whether it was there.
+func (i *interest) drop(name string) bool {
+	if !has(i.names, name) {
+		return false
+	}
+	delete(i.names, name)
 	i.changed[name] = struct{}{}
 	i.dropped[name] = struct{}{}
 	return true
@@ -124,9 +127,7 @@ func newTypeStream(t *typeState) *typeStream {
 		state: t, subscribed: map[string]struct{}{}, dirty: map[string]struct{}{},
 		waiting: map[string]struct{}{},
 	}
-	for name := range t.interest.subscriptions {
-		x.dirty[name] = struct{}{}
-	}
+	maps.Copy(x.dirty, t.interest.names)
 	return x
 }
 
@@ -142,8 +143,8 @@ func (x *typeStream) next(m Mode) (request, bool) {
 // subscribes at once: istiod ignores a subscription beside a rejection.
 func (x *typeStream) nextDelta() (request, bool) {
 	i := x.state.interest
-	if len(i.subscriptions) == 0 {
-		x.acks = nil // a rejection of a type without subscriptions would crash istiod
+	if len(i.names) == 0 {
+		x.acks = nil // a rejection of a type without names would crash istiod
 	}
 	if len(x.acks) > 0 {
 		a := x.acks[0]
@@ -171,7 +172,7 @@ func (x *typeStream) applyDirty(limit int) (subscribe, unsubscribe []string) {
 			break
 		}
 		delete(x.dirty, name)
-		subscribed, desired := has(x.subscribed, name), x.state.interest.subscriptions[name] > 0
+		subscribed, desired := has(x.subscribed, name), has(x.state.interest.names, name)
 		switch {
 		case desired && !subscribed:
 			x.subscribed[name] = struct{}{}
@@ -193,7 +194,7 @@ func (x *typeStream) applyDirty(limit int) (subscribe, unsubscribe []string) {
 // those beside it, so that a change follows in a request of its own.
 func (x *typeStream) nextWorld() (request, bool) {
 	i := x.state.interest
-	if len(i.subscriptions) == 0 {
+	if len(i.names) == 0 {
 		x.acks = nil
 		return x.unsubscribeAll()
 	}
@@ -244,7 +245,7 @@ func (x *typeStream) relist() (added []string, changed bool) {
 	if len(added)+len(removed) == 0 {
 		return nil, false
 	}
-	x.list = slices.Sorted(maps.Keys(x.state.interest.subscriptions))
+	x.list = slices.Sorted(maps.Keys(x.state.interest.names))
 	if !x.explicit && slices.Equal(x.list, []string{Wildcard}) {
 		x.list = nil
 	} else {

@@ -30,9 +30,9 @@ func FuzzApply(f *testing.F) {
 		if proto.Unmarshal(data, &m) != nil {
 			return
 		}
-		l, epoch := newInterest(kind.URL), 1
-		cached := newCachedType(kind, l, &epoch, &epoch)
-		l.add(Wildcard)
+		epoch := 1
+		cached := newCachedType(kind, func(Event[string]) {}, &epoch, &epoch)
+		cached.interest.add(Wildcard)
 		at := position{epoch: 1, first: true, wildcard: true, delta: delta, waiting: map[string]struct{}{}}
 		there := raw{name: "there", named: true, data: encoded(t, "there")}
 		if err := cached.apply(response{url: kind.URL, resources: []raw{there}}, at); err != nil {
@@ -56,8 +56,8 @@ func FuzzApply(f *testing.F) {
 		if r := cached.records["there"]; nameless && len(next.removed) == 0 && (r == nil || !r.held) {
 			t.Errorf("removed by what cannot be read: %v", err)
 		}
-		if cached.records[Wildcard] != nil || l.held < 0 {
-			t.Errorf("%v, %d held", cached.records, l.held)
+		if cached.records[Wildcard] != nil || cached.interest.held < 0 {
+			t.Errorf("%v, %d held", cached.records, cached.interest.held)
 		}
 	})
 }

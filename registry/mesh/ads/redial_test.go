@@ -1,0 +1,81 @@
+package ads_test
+
+import (
+	"testing"
+	"time"
+
+	istiodfake "github.com/xds-bridge/xds-bridge/internal/fake/istiod"
+	"github.com/xds-bridge/xds-bridge/registry/mesh/ads"
+)
+
+func TestRedial(t *testing.T) {
+	stories(t, map[string]func(*testing.T){
+		"many calls at once are one connection, and nothing changes": func(t *testing.T) {
+			s, n := istiod(t)
+			s.Set(cluster("a", 1))
+			c := connect(t, n)
+			v, _ := watch(c, clusters(nil), ads.Wildcard)
+			settle()
+			v.heard()
+			for range 1000 {
+				c.Redial()
+			}
+			in(5 * time.Second)
+			dials, open := n.counts()
+			is(t, "connections dialled", dials, 2)
+			is(t, "connections open", open, 1)
+			for _, e := range v.heard() {
+				is(t, "changes", len(e.Changed)+len(e.Removed)+len(e.Unknown), 0)
+				is(t, "errors", e.Disconnected, nil)
+			}
+			obedient(t, s)
+		},
+		"the old stream is kept until the new one has delivered": func(t *testing.T) {
+			s, n := istiod(t)
+			s.Set(cluster("a", 1))
+			c := connect(t, n)
+			v, _ := watch(c, clusters(nil), ads.Wildcard)
+			settle()
+			v.heard()
+			s.Refuse(istiodfake.ErrRateLimit)
+			c.Redial()
+			in(10 * time.Second)
+			is(t, "connected", c.State().Connected, true)
+			s.Set(cluster("b", 1))
+			settle()
+			equal(t, "changed", changed(v.one(t)), "b")
+			s.Refuse(nil)
+			in(31 * time.Second)
+			is(t, "epoch", c.State().Epoch, 2)
+			is(t, "connections", len(s.Connections()), 1)
+		},
+		"a new stream without a response is replaced": func(t *testing.T) {
+			s, n := istiod(t)
+			c := connect(t, n)
+			watch(c, clusters(nil), ads.Wildcard)
+			settle()
+			s.Mute()
+			c.Redial()
+			in(31 * time.Second)
+			is(t, "connections", len(s.Connections()), 1)
+			s.Unmute()
+			in(31 * time.Second)
+			is(t, "epoch", c.State().Epoch, 2)
+			is(t, "connections", len(s.Connections()), 1)
+		},
+		"names that are added meanwhile are known to the new stream": func(t *testing.T) {
+			s, n := istiod(t)
+			s.Set(cluster("a", 1), cluster("b", 1))
+			c := connect(t, n)
+			v, sub := watch(c, clusters(nil), ads.Wildcard)
+			settle()
+			c.Redial()
+			sub.Watch("b")
+			in(2 * time.Second)
+			is(t, "epoch", c.State().Epoch, 2)
+			s.Remove(cds, "b")
+			settle()
+			equal(t, "held", v.names(), "a")
+		},
+	})
+}
