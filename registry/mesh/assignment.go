@@ -141,7 +141,6 @@ func (d *Decoder) Assignment(endpoints []EndpointSpec) *Assignment {
 	return out
 }
 
-// skip counts an endpoint that is left out.
 func (a *Assignment) skip(reason, example string) {
 	for i := range a.Skipped {
 		if a.Skipped[i].Reason == reason {
@@ -240,7 +239,6 @@ func hostOf(s string) (host, reason string) {
 	return a.Host, ""
 }
 
-// specOf reads an endpoint of xDS.
 func specOf(lb *endpointv3.LbEndpoint, zone string) EndpointSpec {
 	filters := lb.GetMetadata().GetFilterMetadata()
 	s := EndpointSpec{

@@ -81,7 +81,6 @@ func (h *host) remove(c *Cluster) {
 	h.subsets = slices.DeleteFunc(h.subsets, same)
 }
 
-// insert inserts a cluster by name, in place of one of the same name.
 func insert(sorted []*Cluster, c *Cluster) []*Cluster {
 	at, found := slices.BinarySearchFunc(sorted, c.Name, func(c *Cluster, name string) int {
 		return cmp.Compare(c.Name, name)

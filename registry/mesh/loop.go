@@ -126,7 +126,6 @@ func newLoop(s *Source, table *registry.Table) *loop {
 	}
 }
 
-// subscribe subscribes to all clusters, and to endpoints as they are needed.
 func (l *loop) subscribe(ctx context.Context, c *ads.Client, d *Decoder) {
 	clusters := ads.Subscribe(c, ads.Kind[*Cluster]{
 		URL: ClusterType, Full: true, Decode: d.DecodeCluster,
@@ -195,7 +194,6 @@ func (l *loop) apply(ctx context.Context, u update) {
 	l.reportStatus()
 }
 
-// watch changes which endpoints are asked for.
 func (l *loop) watch(added, removed []string) {
 	for _, name := range added {
 		l.pending[name] = struct{}{}
@@ -209,7 +207,6 @@ func (l *loop) watch(added, removed []string) {
 
 var errComparing = errors.New("comparing what a new stream reports with what was known")
 
-// begin starts the comparison of a new stream with what was known.
 func (l *loop) begin(u update) {
 	l.epoch, l.listed, l.complete = u.epoch, false, false
 	if u.connection != l.connection {
@@ -254,7 +251,6 @@ func (l *loop) publish(changes []change) {
 	l.reportInterest(changes)
 }
 
-// changedServices returns the services that are new or different.
 func changedServices(changes []change) []*registry.Service {
 	var changed []*registry.Service
 	for _, c := range changes {
@@ -289,7 +285,6 @@ func (l *loop) reportRow(c change) {
 	}
 }
 
-// replaceTable replaces the table by what a whole stream reported.
 func (l *loop) replaceTable() {
 	services := l.state.services()
 	l.table.Replace(slices.Values(slices.Concat(services, l.inherit(services))))
@@ -319,7 +314,6 @@ func (l *loop) inherit(services []*registry.Service) (rows []*registry.Service) 
 	return rows
 }
 
-// release ends that a row is inherited.
 func (l *loop) release(name registry.Name) {
 	delete(l.inherited, name)
 	l.table.Unknown(string(name), nil)
@@ -395,7 +389,6 @@ func (l *loop) reportMissingKeys() {
 	}
 }
 
-// logConflicts logs when clients begin to publish different hosts for one key.
 func (l *loop) logConflicts() {
 	conflicts := l.mapping.Mapping.Conflicts()
 	if len(conflicts) > l.conflicts {

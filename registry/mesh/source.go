@@ -192,7 +192,6 @@ func (s *Source) otherReplicas() []string {
 	return others
 }
 
-// hostOnly returns an address without its port, if it has one.
 func hostOnly(address string) string {
 	if host, _, err := net.SplitHostPort(address); err == nil {
 		return host

@@ -34,7 +34,6 @@ func newState(n Naming, istiod naming.HostAddress) *state {
 	}
 }
 
-// apply updates the view.
 func (s *state) apply(u update) {
 	for name, c := range u.clusters {
 		s.setCluster(name, c)
@@ -83,7 +82,6 @@ func (s *state) markUsers(edsName string) {
 	}
 }
 
-// markAll has every host joined again.
 func (s *state) markAll() {
 	for a := range s.hosts {
 		s.dirty[a] = struct{}{}
@@ -237,7 +235,6 @@ func (s *state) namesOf(a naming.HostAddress) []string {
 	return h.names(s.naming.interfaces(a, s.view.Mapping))
 }
 
-// replicas returns the addresses of istiod's replicas.
 func (s *state) replicas() []string {
 	h := s.hosts[s.istiod]
 	if h == nil || h.cluster() == nil {

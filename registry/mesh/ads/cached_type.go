@@ -129,7 +129,6 @@ func (t *cachedTypeOf[T]) record(name string) *record[T] {
 	return r
 }
 
-// forget removes the record of a name.
 func (t *cachedTypeOf[T]) forget(name string) {
 	if r := t.records[name]; r != nil {
 		t.clear(r)
@@ -138,7 +137,6 @@ func (t *cachedTypeOf[T]) forget(name string) {
 	}
 }
 
-// clear removes the resource of a record.
 func (t *cachedTypeOf[T]) clear(r *record[T]) {
 	if r.held {
 		delete(t.sums, r.sum)

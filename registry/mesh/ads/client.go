@@ -187,7 +187,6 @@ func (b Backoff) After(failures int) time.Duration {
 	return b.jitter(wait)
 }
 
-// longest returns the longest wait.
 func (b Backoff) longest() time.Duration { return b.jitter(float64(b.Cap)) }
 
 // Again returns when to open the stream after one that delivered. It is a random
@@ -285,7 +284,6 @@ func (q *taskQueue) add(task func(*engine)) {
 	}
 }
 
-// drain runs all tasks, and those that they add.
 func (q *taskQueue) drain(e *engine) {
 	for tasks := q.remove(); len(tasks) > 0; tasks = q.remove() {
 		for _, task := range tasks {

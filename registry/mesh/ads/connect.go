@@ -34,7 +34,6 @@ type connector struct {
 	reported     string    // key of the failure that subscribers were notified of
 }
 
-// replace has the present connection replaced.
 func (c *connector) replace(first []string) { c.outdated, c.first = c.made, first }
 
 // dial returns a session on a new connection, before it opens its stream.
@@ -96,7 +95,6 @@ func (e *engine) requiresSuccessor() bool {
 // successorTimeout is how long a second stream may take to deliver.
 func (e *engine) successorTimeout() time.Duration { return 2 * e.options.ResourceTimeout }
 
-// start opens the stream of a session.
 func (e *engine) start(ctx context.Context, s *session) {
 	ctx, s.cancel = context.WithCancel(ctx)
 	for _, t := range e.types {

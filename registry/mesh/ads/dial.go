@@ -142,7 +142,6 @@ func (d *dialer) dialOne(ctx context.Context, address string, remaining int) (ne
 	return network.DialContext(ctx, "tcp", address) //nolint:wrapcheck // it has the address
 }
 
-// addresses returns where to connect to, in order.
 func (d *dialer) addresses(ctx context.Context, target string) ([]string, error) {
 	host, port, err := net.SplitHostPort(target)
 	if err != nil || d.options.Dialer != nil && d.options.Lookup == nil {

@@ -33,7 +33,6 @@ func newEngine(o Options, state *sharedState) *engine {
 	return e
 }
 
-// addType adds the type of a subscription.
 func (e *engine) addType(t *typeState) {
 	if slices.ContainsFunc(e.types, func(o *typeState) bool { return o.interest.url == t.interest.url }) {
 		panic("ads: " + t.interest.url + ": subscribed to twice")
@@ -48,7 +47,6 @@ func (e *engine) sessions() []*session {
 	return slices.DeleteFunc([]*session{e.current, e.successor}, func(s *session) bool { return s == nil })
 }
 
-// loop runs until ctx ends.
 func (e *engine) loop(ctx context.Context, tasks *taskQueue) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -157,7 +155,6 @@ func (e *engine) handle(event sessionEvent) {
 	}
 }
 
-// deliver applies one response.
 func (e *engine) deliver(s *session, r response) {
 	if !s.received {
 		e.promote(s)
@@ -227,7 +224,6 @@ func (e *engine) setEpoch(s *session) {
 	}
 }
 
-// publish writes the state of a type.
 func (e *engine) publish(x *typeStream) {
 	i := x.state.interest
 	e.state.updateType(i.url, func(t *TypeState) {
@@ -282,7 +278,6 @@ func (e *engine) hasSubscriptions() bool {
 	return slices.ContainsFunc(e.types, func(t *typeState) bool { return len(t.interest.names) > 0 })
 }
 
-// stop ends all sessions and waits for their goroutines.
 func (e *engine) stop() {
 	for _, s := range e.sessions() {
 		e.drop(s)

@@ -154,7 +154,6 @@ func (t *cachedTypeOf[T]) decode(r raw) decoded[T] {
 	return d
 }
 
-// holds reports whether exactly these bytes are held under a name.
 func (t *cachedTypeOf[T]) holds(name string, sum digest) bool {
 	r := t.records[name]
 	return r != nil && r.held && r.sum == sum
@@ -171,7 +170,6 @@ func (t *cachedTypeOf[T]) callDecode(data []byte) (name string, value T, err err
 	return t.kind.Decode(data)
 }
 
-// keep applies one valid resource.
 func (t *cachedTypeOf[T]) keep(d *decoded[T], b *eventBuilder[T], p position) {
 	r := t.record(d.name)
 	changed := !d.same || !r.held || r.invalid != nil
@@ -216,7 +214,6 @@ func (t *cachedTypeOf[T]) reportInvalid(d *parsed[T], b *eventBuilder[T], p posi
 	t.nameless = texts
 }
 
-// removeNamed applies the removals of a delta response.
 func (t *cachedTypeOf[T]) removeNamed(names []string, d *parsed[T], b *eventBuilder[T], p position) {
 	for _, name := range names {
 		if has(d.seen, name) || !t.interest.covers(name) {
@@ -248,7 +245,6 @@ func (t *cachedTypeOf[T]) removeMissing(d *parsed[T], b *eventBuilder[T], p posi
 	}
 }
 
-// remove records that a resource does not exist.
 func (t *cachedTypeOf[T]) remove(name string, b *eventBuilder[T], p position) {
 	r := t.record(name)
 	delete(p.waiting, name)

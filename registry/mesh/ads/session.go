@@ -159,7 +159,6 @@ type raw struct {
 	err       error // neither of the right type nor in a readable envelope
 }
 
-// size is the number of bytes of the resources.
 func (r response) size() int {
 	n := 0
 	for i := range r.resources {
@@ -175,7 +174,6 @@ type stream interface {
 	recv() (response, error)
 }
 
-// open starts a stream of the given variant.
 func open(ctx context.Context, conn *grpc.ClientConn, m Mode) (stream, error) {
 	client := discoveryv3.NewAggregatedDiscoveryServiceClient(conn)
 	if m == StateOfTheWorld {
@@ -249,7 +247,6 @@ func (s worldStream) recv() (response, error) {
 	return r, nil
 }
 
-// unwrap reads a resource in an envelope.
 func unwrap(r *discoveryv3.Resource, url string) raw {
 	if r.GetResource() == nil {
 		return raw{name: r.GetName(), named: true, version: r.GetVersion(), heartbeat: true}

@@ -59,7 +59,6 @@ func (i *interest) forgetDropped(subscribed []map[string]struct{}) {
 	}
 }
 
-// add adds a name and reports whether it is new.
 func (i *interest) add(name string) bool {
 	if has(i.names, name) {
 		return false
@@ -69,7 +68,6 @@ func (i *interest) add(name string) bool {
 	return true
 }
 
-// drop removes a name and reports whether it was there.
 func (i *interest) drop(name string) bool {
 	if !has(i.names, name) {
 		return false
@@ -131,7 +129,6 @@ func newTypeStream(t *typeState) *typeStream {
 	return x
 }
 
-// next returns the next request for this type, if there is one.
 func (x *typeStream) next(m Mode) (request, bool) {
 	if m == StateOfTheWorld {
 		return x.nextWorld()
@@ -254,7 +251,6 @@ func (x *typeStream) relist() (added []string, changed bool) {
 	return added, true
 }
 
-// startTimeout starts the timeout of names that were asked for.
 func (x *typeStream) startTimeout(names []string, at time.Time) {
 	if len(names) == 0 {
 		return

@@ -143,7 +143,6 @@ func (s *claimSet) updateAbsent(k claimKey, c *claim, n *node, known certainty, 
 	}
 }
 
-// end returns when an absent claim ends.
 func (s *claimSet) end(c *claim) time.Time {
 	if c.withdrawn {
 		return c.absent.Add(s.grace)
@@ -163,7 +162,6 @@ func (n *node) add(p *metadata.Publication) {
 	}
 }
 
-// mapping returns the mapping by all claims.
 func (s *claimSet) mapping() metadata.Mapping {
 	return metadata.NewMapping(func(yield func(metadata.Claim) bool) {
 		for k, c := range s.claims {

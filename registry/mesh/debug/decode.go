@@ -100,7 +100,6 @@ func (d *decoder) object(r *bounded, resp *response) error {
 	return nil
 }
 
-// member reads one member of the response.
 func (d *decoder) member(dec *json.Decoder, r *bounded, resp *response, total *int) error {
 	name, err := dec.Token()
 	switch {

@@ -47,26 +47,17 @@ type result struct {
 	err     error
 }
 
-// run reads the replica, at once and then at each interval, until ctx ends.
 func (p *poller) run(ctx context.Context, r *replica, results chan<- result) {
 	defer p.close()
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-timer.C:
-		}
+	Repeat(ctx, func() time.Duration {
 		start := time.Now()
 		read, err := p.read(ctx)
 		select {
 		case <-ctx.Done():
-			return
 		case results <- result{replica: r, reading: read, at: start, err: err}:
 		}
-		timer.Reset(p.o.Interval)
-	}
+		return p.o.Interval
+	})
 }
 
 // read returns the present reading, the same pointer as before if nothing changed.
@@ -221,7 +212,6 @@ func (p *poller) readAll(ctx context.Context) (*reading, error) {
 	return p.accept(r, start), nil
 }
 
-// accept makes a response the present reading.
 func (p *poller) accept(r *response, at time.Time) *reading {
 	next := &reading{response: r, at: at}
 	for _, c := range r.clients {

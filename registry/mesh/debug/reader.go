@@ -319,7 +319,6 @@ func (s *state) clients() iter.Seq[*client] {
 	}
 }
 
-// skipped returns what could not be read.
 func (s *state) skipped() []metadata.PublicationError {
 	var all []metadata.PublicationError
 	for r := range s.readings() {

@@ -52,6 +52,18 @@ func DNS(resolver Lookup, name string) Lister {
 // List calls list every interval, sooner after a failure, until ctx ends, and reports
 // each result. An empty list is an error.
 func List(ctx context.Context, list Lister, interval, timeout time.Duration, report func([]string, error)) {
+	Repeat(ctx, func() time.Duration {
+		replicas, err := listOnce(ctx, list, timeout)
+		report(replicas, err)
+		if err != nil {
+			return min(interval, time.Second)
+		}
+		return interval
+	})
+}
+
+// Repeat calls do until ctx ends, at once and then after each returned wait.
+func Repeat(ctx context.Context, do func() (wait time.Duration)) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -59,12 +71,7 @@ func List(ctx context.Context, list Lister, interval, timeout time.Duration, rep
 		case <-ctx.Done():
 			return
 		case <-timer.C:
-		}
-		replicas, err := listOnce(ctx, list, timeout)
-		report(replicas, err)
-		timer.Reset(interval)
-		if err != nil {
-			timer.Reset(min(interval, time.Second))
+			timer.Reset(do())
 		}
 	}
 }

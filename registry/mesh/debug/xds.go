@@ -49,7 +49,6 @@ func (t *xdsTransport) close() {
 	t.open = false
 }
 
-// endStream ends the stream, if there is one.
 func (t *xdsTransport) endStream() {
 	if t.stream != nil {
 		t.cancel()

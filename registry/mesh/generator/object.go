@@ -88,7 +88,6 @@ func parse(k kind, wire *anypb.Any, keys kube.Keys) (object, error) {
 	return o, nil
 }
 
-// decode reads the spec as far as service keys follow from it, without endpoints.
 func (o *object) decode() (runtime.Object, error) {
 	var entry networking.ServiceEntry
 	var workload networking.WorkloadEntry

@@ -68,19 +68,13 @@ func (r *Reader) Run(ctx context.Context, changed func(debug.Snapshot)) error {
 	defer release()
 	rules := kube.Rules{Keys: r.o.Keys, Decoder: mesh.NewDecoder(nil, mesh.AcceptMutualTLS)}
 	s := newState(r.o.Address, rules, r.o.Namespaces, r.o.Log)
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-timer.C:
-		}
-		start, updated := time.Now(), false
+	debug.Repeat(ctx, func() time.Duration {
+		start := time.Now()
 		read, err := r.read(ctx, conn)
 		if ctx.Err() != nil {
-			return nil
+			return r.o.Interval
 		}
+		var updated bool
 		if err != nil {
 			updated = s.fail(err)
 		} else {
@@ -90,8 +84,9 @@ func (r *Reader) Run(ctx context.Context, changed func(debug.Snapshot)) error {
 		if updated {
 			changed(s.snapshot(time.Now()))
 		}
-		timer.Reset(r.o.Interval)
-	}
+		return r.o.Interval
+	})
+	return nil
 }
 
 // read reads everything over a stream of its own. On a stream that stays open, istiod

@@ -100,7 +100,6 @@ func (s *state) update(r resources) (unread error) {
 	return unread
 }
 
-// put adds an object to the model if it differs from the known one.
 func (s *state) put(o *object) error {
 	if s.known[o.id].sum == o.sum {
 		return nil
@@ -132,7 +131,6 @@ func (s *state) fail(err error) (changed bool) {
 	return changed
 }
 
-// snapshot returns what is known.
 func (s *state) snapshot(now time.Time) debug.Snapshot {
 	out := debug.Snapshot{
 		Mapping: s.mapping, Complete: s.complete, Err: s.replica.Err, Unread: s.unread, At: now,

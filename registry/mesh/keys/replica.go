@@ -147,7 +147,6 @@ func (r *replica) fail(err error) {
 	}
 }
 
-// setStatus publishes the status of the replica.
 func (r *replica) setStatus(err error) {
 	keys := 0
 	for _, s := range r.streams {

@@ -66,7 +66,6 @@ func (r *replica) open(ctx context.Context, p *part) (*stream, error) {
 	return s, nil
 }
 
-// exchange sends a request if there is one, and acknowledges the next response.
 func exchange(wire discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesClient, request *discoveryv3.DiscoveryRequest) error {
 	if request != nil {
 		if err := wire.Send(request); err != nil && !errors.Is(err, io.EOF) { // after io.EOF Recv reports why

@@ -34,7 +34,6 @@ func (r resource) String() string {
 	return r.name + "." + r.Group
 }
 
-// resources returns the kinds that are read.
 func (o *Options) resources() []resource {
 	all := []resource{
 		{core.SchemeGroupVersion, "services", &core.Service{}, false},

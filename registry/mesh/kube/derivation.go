@@ -51,7 +51,6 @@ func (d *derivation) claimAll(m *meta.ObjectMeta, workloads []*WorkloadEntry, po
 	d.skipped = slices.Compact(d.skipped)
 }
 
-// claim adds the keys of one object.
 func (d *derivation) claim(client string, m *meta.ObjectMeta, ports map[string][]port) {
 	keys, skipped := d.rules.Keys.parse(client, m)
 	d.skipped = append(d.skipped, skipped...)
@@ -68,7 +67,6 @@ func (d *derivation) claim(client string, m *meta.ObjectMeta, ports map[string][
 	}
 }
 
-// zoneOfNode returns the zone of a Node, if it is known.
 func (d *derivation) zoneOfNode(name string) (zone string, known bool) {
 	if name == "" {
 		return "", false

@@ -53,7 +53,6 @@ func (d *derivation) deriveEntry(s *ServiceEntry) {
 	d.claimAll(&s.ObjectMeta, d.selected(s.Namespace, s.Spec.GetWorkloadSelector().GetLabels()), ports)
 }
 
-// workloadsOfEntry returns the endpoints of a ServiceEntry.
 func (d *derivation) workloadsOfEntry(s *ServiceEntry) []workload {
 	var all []workload
 	selector := s.Spec.GetWorkloadSelector().GetLabels()
@@ -118,7 +117,6 @@ func healthOf(p *core.Pod) registry.Health {
 	return registry.Unhealthy
 }
 
-// setEndpoints sets the endpoints of a port of a host.
 func (d *derivation) setEndpoints(o *offer, s *networking.ServiceEntry, p *networking.ServicePort, workloads []workload) {
 	protocol := protocolOf(p.GetProtocol(), p.GetName())
 	byName := s.GetResolution() == networking.ServiceEntry_DNS || s.GetResolution() == networking.ServiceEntry_DNS_ROUND_ROBIN

@@ -220,12 +220,10 @@ func (i *informer) setWatched() {
 	})
 }
 
-// setEnded records that no changes are observed.
 func (i *informer) setEnded() {
 	i.reader.change(func(*Model) { i.watched = i.absent })
 }
 
-// setFailed records why a request failed.
 func (i *informer) setFailed(ctx context.Context, verb string, err error) {
 	if ctx.Err() != nil {
 		return

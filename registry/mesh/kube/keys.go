@@ -38,7 +38,6 @@ type objectKey struct {
 	port string // by name or number; empty: the only one
 }
 
-// parse returns the service keys of an object.
 func (k Keys) parse(client string, m *meta.ObjectMeta) (keys []objectKey, skipped []metadata.PublicationError) {
 	for _, text := range []string{lookup(m.Annotations, k.Annotation), lookup(m.Labels, k.Label)} {
 		parts := strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' || r == '\n' || r == '\t' || r == '\r' })

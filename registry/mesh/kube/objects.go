@@ -84,7 +84,6 @@ func (w *WorkloadEntry) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// withSpec reads an object and its spec, and reports whether the spec was read.
 func withSpec(data []byte, object any, spec json.Unmarshaler) (bool, error) {
 	if err := json.Unmarshal(data, object); err != nil {
 		return false, fmt.Errorf("the object cannot be read: %w", err)
@@ -111,23 +110,14 @@ func (s *ServiceEntry) DeepCopyObject() runtime.Object { c := *s; return &c }
 // DeepCopyObject implements runtime.Object, as that of ServiceEntry does.
 func (w *WorkloadEntry) DeepCopyObject() runtime.Object { c := *w; return &c }
 
-type serviceEntryList struct {
+type list[T any] struct {
 	meta.TypeMeta `json:",inline"`
 	meta.ListMeta `json:"metadata"`
 
-	Items []ServiceEntry `json:"items"`
+	Items []T `json:"items"`
 }
 
-func (l *serviceEntryList) DeepCopyObject() runtime.Object { c := *l; return &c }
-
-type workloadEntryList struct {
-	meta.TypeMeta `json:",inline"`
-	meta.ListMeta `json:"metadata"`
-
-	Items []WorkloadEntry `json:"items"`
-}
-
-func (l *workloadEntryList) DeepCopyObject() runtime.Object { c := *l; return &c }
+func (l *list[T]) DeepCopyObject() runtime.Object { c := *l; return &c }
 
 // scheme has the kinds that are read, and links no others.
 func scheme() *runtime.Scheme {
@@ -135,9 +125,9 @@ func scheme() *runtime.Scheme {
 	s.AddKnownTypes(core.SchemeGroupVersion, &core.Service{}, &core.ServiceList{}, &core.Pod{}, &core.PodList{}, &core.Node{}, &core.NodeList{})
 	s.AddKnownTypes(discovery.SchemeGroupVersion, &discovery.EndpointSlice{}, &discovery.EndpointSliceList{})
 	s.AddKnownTypeWithName(istioVersion.WithKind("ServiceEntry"), &ServiceEntry{})
-	s.AddKnownTypeWithName(istioVersion.WithKind("ServiceEntryList"), &serviceEntryList{})
+	s.AddKnownTypeWithName(istioVersion.WithKind("ServiceEntryList"), &list[ServiceEntry]{})
 	s.AddKnownTypeWithName(istioVersion.WithKind("WorkloadEntry"), &WorkloadEntry{})
-	s.AddKnownTypeWithName(istioVersion.WithKind("WorkloadEntryList"), &workloadEntryList{})
+	s.AddKnownTypeWithName(istioVersion.WithKind("WorkloadEntryList"), &list[WorkloadEntry]{})
 	for _, v := range []schema.GroupVersion{core.SchemeGroupVersion, discovery.SchemeGroupVersion, istioVersion} {
 		meta.AddToGroupVersion(s, v)
 	}

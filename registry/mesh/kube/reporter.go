@@ -61,7 +61,6 @@ var (
 	errRelisting  = errors.New("reading everything anew, because the API has forgotten what changed meanwhile")
 )
 
-// beginConnection begins another connection.
 func (p *reporter) beginConnection() {
 	p.connection++
 	if p.complete {
@@ -70,7 +69,6 @@ func (p *reporter) beginConnection() {
 	}
 }
 
-// report reports what changed since the last report.
 func (p *reporter) report() {
 	r := p.reader
 	r.mu.Lock()

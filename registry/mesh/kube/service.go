@@ -138,7 +138,6 @@ func portOf(slice *discovery.EndpointSlice, p core.ServicePort) uint32 {
 	return 0
 }
 
-// podOf returns the Pod of an endpoint, if it is one.
 func podOf(e *discovery.Endpoint, namespace string) (ref, bool) {
 	if e.TargetRef == nil || e.TargetRef.Kind != "Pod" {
 		return ref{}, false

@@ -37,7 +37,6 @@ func newStore() *store {
 	}
 }
 
-// put adds an object, or replaces the one of the same kind and name.
 func (s *store) put(object runtime.Object) {
 	switch o := object.(type) {
 	case *core.Service:
@@ -78,7 +77,6 @@ func (s *store) putWorkload(w *WorkloadEntry) {
 	s.workloads[refOf(w)] = w
 }
 
-// remove removes the object of the same kind and name.
 func (s *store) remove(object runtime.Object) {
 	switch o := object.(type) {
 	case *core.Service:
