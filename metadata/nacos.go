@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/xds-bridge/xds-bridge/registry"
 )
 
 // NacosInstance is one instance as Nacos stores and sends it, of any format.
@@ -109,6 +111,17 @@ func ParseNacosInstance(s string) (NacosInstance, error) {
 
 // Mark returns the owner mark of the instance. The error wraps ErrMark.
 func (i NacosInstance) Mark() (Mark, error) { return ParseMark(i.Metadata[MarkKey]) }
+
+// Health returns what a server says of the instance.
+func (i NacosInstance) Health() registry.Health {
+	switch {
+	case !i.Enabled:
+		return registry.Disabled
+	case i.Healthy:
+		return registry.Healthy
+	}
+	return registry.Unhealthy
+}
 
 // Check returns what a server would refuse the instance for. The error wraps
 // ErrNacosLimit.

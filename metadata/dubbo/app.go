@@ -61,7 +61,7 @@ type spoken struct{ protocol, path string }
 // claim is what a service claims in one application.
 type claim struct {
 	app       string
-	reports   map[string]string // by revision
+	documents map[string]string // by revision
 	instances []instance        // by address
 	index     map[string]int    // of the instances, by address
 }
@@ -94,7 +94,7 @@ func (o *Options) claims(s *registry.Service, form appForm) (all []*claim, inter
 				left = append(left, fmt.Errorf("endpoint %s: %w", sites[i].endpoint.Address(), err))
 				continue
 			}
-			c = &claim{app: app, reports: make(map[string]string), index: make(map[string]int, len(sites))}
+			c = &claim{app: app, documents: make(map[string]string), index: make(map[string]int, len(sites))}
 			byApp[app] = c
 		}
 		c.add(&sites[i])
@@ -135,8 +135,8 @@ func (o *Options) finish(c *claim, interfaces []registry.Interface) {
 			d.protocols += p.protocol + "/" + p.path + "\n"
 		}
 		if known[d] == "" {
-			revision, text := o.report(c.app, interfaces, in)
-			known[d], c.reports[revision] = revision, text
+			revision, text := o.document(c.app, interfaces, in)
+			known[d], c.documents[revision] = revision, text
 		}
 		in.revision = known[d]
 	}
@@ -201,7 +201,7 @@ func checkApplication(app string) error {
 type appForm interface {
 	group(app string) registry.Group
 	instance(in *instance, app, distinction string) (registry.Entry, error)
-	reports(app, revision, text string) []registry.Entry
+	documents(app, revision, text string) []registry.Entry
 	checkMapping(iface string) error
 }
 
@@ -244,11 +244,11 @@ func renderApp(c *claim, distinction string, interfaces []registry.Interface, fo
 	if len(entries) == 0 {
 		return nil, left
 	}
-	for revision, text := range c.reports {
+	for revision, text := range c.documents {
 		if !used[revision] {
 			continue
 		}
-		entries = append(entries, form.reports(c.app, revision, text)...)
+		entries = append(entries, form.documents(c.app, revision, text)...)
 	}
 	names := make(map[string]bool)
 	for _, i := range interfaces {

@@ -15,7 +15,7 @@ import (
 // The reasons why an instance cannot be read.
 var (
 	errNoRevision = errors.New("has no " + metaRevision)
-	errNoReport   = errors.New("what it provides is not in the registry")
+	errNoDocument = errors.New("what it provides is not in the registry")
 	errNoService  = errors.New("keeps to itself what it provides (" + metaStorage + "=local) and does not say where to ask: " + remedy)
 )
 
@@ -61,16 +61,16 @@ func dependencies(entries []registry.Entry, parse func(registry.Entry) (received
 // service: while instances of two revisions live beside each other, each has
 // the endpoints that provide it.
 func decodeApps(entries, extras []registry.Entry, parse func(registry.Entry) (received, error)) ([]*registry.Service, []metadata.DecodeError) {
-	reports := make(map[metadata.Ref]report, len(extras))
+	documents := make(map[metadata.Ref]Document, len(extras))
 	broken := make(map[metadata.Ref]error)
 	for _, e := range extras {
 		ref := metadata.Ref{Group: e.Group, Key: e.Key}
-		r, err := parseReport(e.Value)
+		r, err := parseDocument(e.Value)
 		if err != nil {
 			broken[ref] = err
 			continue
 		}
-		reports[ref] = r
+		documents[ref] = r
 	}
 	var all []*found
 	var failed []metadata.DecodeError
@@ -79,17 +79,17 @@ func decodeApps(entries, extras []registry.Entry, parse func(registry.Entry) (re
 		if registry.IsPart(e.Key) {
 			continue
 		}
-		some, err := decodeInstance(e, parse, func(ref metadata.Ref) (report, error) {
-			if r, ok := reports[ref]; ok {
+		some, err := decodeInstance(e, parse, func(ref metadata.Ref) (Document, error) {
+			if r, ok := documents[ref]; ok {
 				return r, nil
 			}
 			if err := broken[ref]; err != nil {
-				return report{}, err
+				return Document{}, err
 			}
 			if m, ok := ParseMetadataService(ref.Key); ok {
-				return report{}, fmt.Errorf("%w: nobody at %s://%s reported it; %s", errNoReport, m.Protocol, m.Address(), remedy)
+				return Document{}, fmt.Errorf("%w: nobody at %s://%s reported it; %s", errNoDocument, m.Protocol, m.Address(), remedy)
 			}
-			return report{}, fmt.Errorf("%w: %s", errNoReport, strings.TrimPrefix(ref.Key, registry.PartPrefix))
+			return Document{}, fmt.Errorf("%w: %s", errNoDocument, strings.TrimPrefix(ref.Key, registry.PartPrefix))
 		})
 		all = append(all, some...)
 		ours[e.Group] = ours[e.Group] || !errors.Is(err, errForeign)
@@ -104,7 +104,7 @@ func decodeApps(entries, extras []registry.Entry, parse func(registry.Entry) (re
 
 // decodeInstance reads one instance. An error beside endpoints names
 // interfaces that could not be read.
-func decodeInstance(e registry.Entry, parse func(registry.Entry) (received, error), lookup func(metadata.Ref) (report, error)) ([]*found, error) {
+func decodeInstance(e registry.Entry, parse func(registry.Entry) (received, error), lookup func(metadata.Ref) (Document, error)) ([]*found, error) {
 	h, err := parse(e)
 	if err != nil || !h.provides() {
 		return nil, err
@@ -135,7 +135,7 @@ func decodeInstance(e registry.Entry, parse func(registry.Entry) (received, erro
 }
 
 // provided returns the endpoints of one service of a document.
-func (h *received) provided(s reportService, ports map[string][]uint16) ([]*found, error) {
+func (h *received) provided(s DocumentService, ports map[string][]uint16) ([]*found, error) {
 	if err := s.check(); err != nil {
 		return nil, err
 	}
@@ -166,7 +166,7 @@ func (h *received) provided(s reportService, ports map[string][]uint16) ([]*foun
 
 // params returns what a service says of itself at an instance, as a consumer
 // sees it: what the document says comes before what the instance says.
-func (h *received) params(s reportService) map[string]string {
+func (h *received) params(s DocumentService) map[string]string {
 	params := make(map[string]string, len(s.Params)+len(h.metadata))
 	for k, v := range h.metadata {
 		if !internal(k) {

@@ -31,17 +31,10 @@ type NacosApp struct{ o Options }
 // NewNacosApp returns the codec of the application-level format in Nacos. The
 // error names every option that cannot be used.
 func NewNacosApp(o Options) (*NacosApp, error) {
-	o, err := defaults(o)
+	o, err := o.resolvedForNacos(KindApplication)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", KindApplication, err)
+		return nil, err
 	}
-	if err := metadata.CheckNacosService(o.Namespace, o.Group, "application"); err != nil {
-		return nil, fmt.Errorf("%s: %w", KindApplication, err)
-	}
-	if o.MaxMetadata <= 0 {
-		o.MaxMetadata = metadata.MaxNacosMetadata
-	}
-	o.MaxMetadata -= o.Reserve
 	return &NacosApp{o: o}, nil
 }
 
@@ -86,7 +79,7 @@ func (n *NacosApp) instance(in *instance, app, distinction string) (registry.Ent
 		errors.Join(onlyJava(in.address), in.tooMuch(n.o.MaxMetadata, dropped))
 }
 
-func (n *NacosApp) reports(app, revision, text string) []registry.Entry {
+func (n *NacosApp) documents(app, revision, text string) []registry.Entry {
 	return []registry.Entry{{Group: n.group(app), Key: keyMetadata + revision, Value: text}}
 }
 
@@ -114,14 +107,7 @@ func hearNacos(e registry.Entry) (received, error) {
 		}
 		return received{}, fmt.Errorf("%w: %w", errForeign, errNoRevision)
 	}
-	h := received{entry: e, host: i.IP, port: i.Port, metadata: i.Metadata, health: registry.Unhealthy}
-	switch {
-	case !i.Enabled:
-		h.health = registry.Disabled
-	case i.Healthy:
-		h.health = registry.Healthy
-	}
-	return h, nil
+	return received{entry: e, host: i.IP, port: i.Port, metadata: i.Metadata, health: i.Health()}, nil
 }
 
 // Kind returns the format's name, the Kind of its groups.

@@ -37,14 +37,10 @@ const instanceClass = "org.apache.dubbo.registry.zookeeper.ZookeeperInstance"
 // NewZooKeeperApp returns the codec of the application-level format in
 // ZooKeeper. The error names every option that cannot be used.
 func NewZooKeeperApp(o Options) (*ZooKeeperApp, error) {
-	o, err := defaults(o)
+	o, err := o.resolved(KindApplication, maxURL)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", KindApplication, err)
+		return nil, err
 	}
-	if o.MaxMetadata <= 0 {
-		o.MaxMetadata = maxURL
-	}
-	o.MaxMetadata -= o.Reserve
 	return &ZooKeeperApp{o: o}, nil
 }
 
@@ -114,7 +110,7 @@ func curatorJSON(in *instance, app, id string, params []param) string {
 	return string(append(b, "}}"...))
 }
 
-func (z *ZooKeeperApp) reports(app, revision, text string) []registry.Entry {
+func (z *ZooKeeperApp) documents(app, revision, text string) []registry.Entry {
 	g := z.group(app)
 	return []registry.Entry{
 		{Group: g, Key: keyMetadata + revision, Value: text},
@@ -178,16 +174,16 @@ func (*ZooKeeperApp) HasData() bool { return true }
 // Replaces says that instances change in place: consumers watch their data.
 func (*ZooKeeperApp) Replaces() metadata.Replacement { return metadata.InPlace }
 
-// reportParents are where the documents of an application lie: Java's place
+// documentParents are where the documents of an application lie: Java's place
 // and dubbo-go's.
-func (z *ZooKeeperApp) reportParents(app string) (java, golang string) {
+func (z *ZooKeeperApp) documentParents(app string) (java, golang string) {
 	return z.o.Root + "/metadata/" + app, z.o.Root + "/" + app
 }
 
 // Beside returns the other parents that hold nodes of a group. There a node's
 // path is its name.
 func (z *ZooKeeperApp) Beside(g registry.Group) []string {
-	java, golang := z.reportParents(g.Name)
+	java, golang := z.documentParents(g.Name)
 	return []string{java, golang}
 }
 
@@ -198,7 +194,7 @@ func (z *ZooKeeperApp) Places(ref metadata.Ref) []string {
 	if !ok || strings.Contains(revision, "/") {
 		return nil
 	}
-	java, golang := z.reportParents(ref.Group.Name)
+	java, golang := z.documentParents(ref.Group.Name)
 	return []string{java + "/" + revision, golang + "/" + revision}
 }
 
@@ -206,7 +202,7 @@ func (z *ZooKeeperApp) Places(ref metadata.Ref) []string {
 // in another parent the path. A element of a mapping is no node.
 func (z *ZooKeeperApp) Node(e registry.Entry) (name string, data []byte, err error) {
 	if revision, ok := ParseMetadataRevision(e.Key); ok {
-		java, golang := z.reportParents(e.Group.Name)
+		java, golang := z.documentParents(e.Group.Name)
 		if r, ok := strings.CutSuffix(revision, keyGo); ok {
 			return golang + "/" + r, []byte(e.Value), nil
 		}
@@ -248,7 +244,7 @@ func elementsOf(e registry.Entry) []registry.Entry {
 func (z *ZooKeeperApp) Entry(g registry.Group, name string, data []byte) (registry.Entry, metadata.Mark) {
 	e := registry.Entry{Group: g, Key: name, Value: string(data)}
 	if strings.HasPrefix(name, "/") {
-		return z.reportEntry(e, name)
+		return z.documentEntry(e, name)
 	}
 	var c curator
 	if err := json.Unmarshal(data, &c); err != nil {
@@ -264,8 +260,8 @@ func (z *ZooKeeperApp) Entry(g registry.Group, name string, data []byte) (regist
 	return e, mark
 }
 
-func (z *ZooKeeperApp) reportEntry(e registry.Entry, path string) (registry.Entry, metadata.Mark) {
-	java, golang := z.reportParents(e.Group.Name)
+func (z *ZooKeeperApp) documentEntry(e registry.Entry, path string) (registry.Entry, metadata.Mark) {
+	java, golang := z.documentParents(e.Group.Name)
 	revision, end := strings.CutPrefix(path, java+"/")
 	suffix := ""
 	if !end {

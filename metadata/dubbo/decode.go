@@ -25,6 +25,22 @@ type found struct {
 	endpoint    registry.Endpoint
 }
 
+// decode is Codec.Decode for the forms whose entries say all that there is.
+func decode(entries []registry.Entry, read func(registry.Entry) (*found, error)) ([]*registry.Service, []metadata.DecodeError) {
+	all := make([]*found, 0, len(entries))
+	var failed []metadata.DecodeError
+	for _, e := range entries {
+		f, err := read(e)
+		if err != nil {
+			failed = append(failed, metadata.DecodeError{Entry: e, Err: err})
+			continue
+		}
+		f.group = e.Group
+		all = append(all, f)
+	}
+	return services(all), failed
+}
+
 // read turns the address and the parameters of a provider into the model.
 func read(u parsedURL) (*found, error) {
 	pop := func(key string) string {
@@ -36,11 +52,11 @@ func read(u parsedURL) (*found, error) {
 		}
 		return value
 	}
-	if err := checkKind(u.protocol, orElse(pop(paramCategory), pop("nacos.category"))); err != nil {
+	if err := checkKind(u.protocol, cmp.Or(pop(paramCategory), pop("nacos.category"))); err != nil {
 		return nil, err
 	}
 	f := &found{iface: registry.Interface{
-		Name:    orElse(pop(paramInterface), canonicalPath(u.path)),
+		Name:    cmp.Or(pop(paramInterface), canonicalPath(u.path)),
 		Version: pop(paramVersion),
 		Group:   pop(paramGroup),
 	}}

@@ -1,6 +1,7 @@
 package dubbo
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -23,7 +24,7 @@ type provider struct {
 }
 
 // path returns where a provider serves its interface.
-func (p *provider) path() string { return orElse(p.endpoint.URLPath, p.iface.Name) }
+func (p *provider) path() string { return cmp.Or(p.endpoint.URLPath, p.iface.Name) }
 
 func (p *provider) values() values {
 	v := p.site.values()
@@ -121,9 +122,9 @@ func (o *Options) site(s *registry.Service, e *registry.Endpoint, st site, proto
 }
 
 func (o *Options) labels(s *registry.Service, e *registry.Endpoint, own func(key string) bool) *labels {
-	get := func(key string) string { return orElse(e.Attributes[key], s.Attributes[key]) }
+	get := func(key string) string { return cmp.Or(e.Attributes[key], s.Attributes[key]) }
 	l := &labels{
-		application: orElse(e.Attributes[paramApplication], s.Application),
+		application: cmp.Or(e.Attributes[paramApplication], s.Application),
 		release:     get(paramRelease), tag: get(paramTag), meshHost: get(paramMeshHost),
 	}
 	l.params = append(make([]param, 0, 24),

@@ -27,17 +27,10 @@ type Nacos struct{ o Options }
 // NewNacos returns the codec of the format in Nacos. The error names every
 // option that cannot be used.
 func NewNacos(o Options) (*Nacos, error) {
-	o, err := defaults(o)
+	o, err := o.resolvedForNacos(Kind)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", Kind, err)
+		return nil, err
 	}
-	if err := metadata.CheckNacosService(o.Namespace, o.Group, "providers"); err != nil {
-		return nil, fmt.Errorf("%s: %w", Kind, err)
-	}
-	if o.MaxMetadata <= 0 {
-		o.MaxMetadata = metadata.MaxNacosMetadata
-	}
-	o.MaxMetadata -= o.Reserve
 	return &Nacos{o: o}, nil
 }
 
@@ -49,17 +42,7 @@ func (*Nacos) Dependencies([]registry.Entry) []metadata.Ref { return nil }
 
 // Decode implements metadata.Codec.
 func (*Nacos) Decode(entries, _ []registry.Entry) ([]*registry.Service, []metadata.DecodeError) {
-	all := make([]*found, 0, len(entries))
-	var failed []metadata.DecodeError
-	for _, e := range entries {
-		f, err := readInstance(e)
-		if err != nil {
-			failed = append(failed, metadata.DecodeError{Entry: e, Err: err})
-			continue
-		}
-		all = append(all, f)
-	}
-	return services(all), failed
+	return decode(entries, readInstance)
 }
 
 func (n *Nacos) entry(p *provider) (registry.Entry, error) {
@@ -124,15 +107,9 @@ func readInstance(e registry.Entry) (*found, error) {
 	if key := serviceKey(f.iface); key != e.Group.Name {
 		return nil, fmt.Errorf("is of %q, in the service %q", key, e.Group.Name)
 	}
-	switch {
-	case !i.Enabled || f.endpoint.Health == registry.Disabled:
-		f.endpoint.Health = registry.Disabled
-	case i.Healthy:
-		f.endpoint.Health = registry.Healthy
-	default:
-		f.endpoint.Health = registry.Unhealthy
+	if f.endpoint.Health != registry.Disabled {
+		f.endpoint.Health = i.Health()
 	}
-	f.group = e.Group
 	return f, nil
 }
 

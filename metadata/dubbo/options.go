@@ -5,6 +5,7 @@
 package dubbo
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -50,43 +51,50 @@ type Rule struct {
 	Protocol string
 }
 
-// check names the field that is wrong.
-func (r Rule) check() error {
-	if err := checkProtocol(r.Protocol); err != nil {
-		return fmt.Errorf("protocol: %w", err)
+// resolved fills in what was left empty and refuses what cannot be used, all
+// errors at once. A form has a limit of metadata where no option sets one.
+func (o Options) resolved(kind string, limit int) (Options, error) {
+	o.Root = "/" + strings.Trim(cmp.Or(o.Root, DefaultRoot), "/")
+	o.Services = "/" + strings.Trim(cmp.Or(o.Services, DefaultServices), "/")
+	o.Group = cmp.Or(o.Group, DefaultGroup)
+	o.Protocol = cmp.Or(o.Protocol, DefaultProtocol)
+	o.Protocols, o.Applications = slices.Clone(o.Protocols), slices.Clone(o.Applications)
+	if o.MaxMetadata <= 0 {
+		o.MaxMetadata = limit
 	}
-	if r.Host == "" {
-		return nil
+	o.MaxMetadata -= o.Reserve
+	var problems []error
+	problem := func(field string, err error) {
+		if err != nil {
+			problems = append(problems, fmt.Errorf("%s: %w", field, err))
+		}
 	}
-	if _, err := naming.ParsePattern(r.Host); err != nil {
-		return fmt.Errorf("host: %w", err)
+	problem("root", checkRoot(o.Root))
+	problem("services", checkRoot(o.Services))
+	problem("protocol", checkProtocol(o.Protocol))
+	for i, r := range o.Protocols {
+		problem(fmt.Sprintf("protocols[%d].protocol", i), checkProtocol(r.Protocol))
+		if r.Host != "" {
+			_, err := naming.ParsePattern(r.Host)
+			problem(fmt.Sprintf("protocols[%d].host", i), err)
+		}
 	}
-	return nil
+	if err := errors.Join(problems...); err != nil {
+		return o, fmt.Errorf("%s: %w", kind, err)
+	}
+	return o, nil
 }
 
-// defaults fills in what was left empty and refuses what cannot be used, all
-// errors at once.
-func defaults(o Options) (Options, error) {
-	o.Root = "/" + strings.Trim(orElse(o.Root, DefaultRoot), "/")
-	o.Services = "/" + strings.Trim(orElse(o.Services, DefaultServices), "/")
-	o.Group = orElse(o.Group, DefaultGroup)
-	o.Protocol = orElse(o.Protocol, DefaultProtocol)
-	o.Protocols, o.Applications = slices.Clone(o.Protocols), slices.Clone(o.Applications)
-	var problems []error
-	for name, root := range map[string]string{"root": o.Root, "services": o.Services} {
-		if err := checkRoot(root); err != nil {
-			problems = append(problems, fmt.Errorf("%s: %w", name, err))
-		}
+// resolvedForNacos is resolved, and refuses what no server takes.
+func (o Options) resolvedForNacos(kind string) (Options, error) {
+	o, err := o.resolved(kind, metadata.MaxNacosMetadata)
+	if err != nil {
+		return o, err
 	}
-	if err := checkProtocol(o.Protocol); err != nil {
-		problems = append(problems, fmt.Errorf("protocol: %w", err))
+	if err := metadata.CheckNacosService(o.Namespace, o.Group, "any"); err != nil {
+		return o, fmt.Errorf("%s: %w", kind, err)
 	}
-	for i, r := range o.Protocols {
-		if err := r.check(); err != nil {
-			problems = append(problems, fmt.Errorf("protocols[%d].%w", i, err))
-		}
-	}
-	return o, errors.Join(problems...)
+	return o, nil
 }
 
 // protocols say which protocol the endpoints of a service speak. A rule is an
@@ -99,7 +107,7 @@ type protocols struct {
 
 func (o *Options) protocolsOf(s *registry.Service) protocols {
 	host, port := splitName(s.Name)
-	return protocols{o.rulesOf(host), port, orElse(s.Protocol, o.Protocol)}
+	return protocols{o.rulesOf(host), port, cmp.Or(s.Protocol, o.Protocol)}
 }
 
 func (p protocols) of(e *registry.Endpoint) string {
@@ -107,7 +115,7 @@ func (p protocols) of(e *registry.Endpoint) string {
 	if port == 0 {
 		port = e.Port
 	}
-	return orElse(ruled(p.rules, port), orElse(e.Protocol, p.others))
+	return cmp.Or(ruled(p.rules, port), e.Protocol, p.others)
 }
 
 // rulesOf returns the rules that fit a host.
@@ -136,13 +144,6 @@ func (r Rule) fits(host string) bool {
 	}
 	p, err := naming.ParsePattern(r.Host)
 	return err == nil && p.MatchHost(host)
-}
-
-func orElse(s, other string) string {
-	if s == "" {
-		return other
-	}
-	return s
 }
 
 // Format describes the interface-level format.

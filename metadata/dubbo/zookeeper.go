@@ -31,14 +31,10 @@ const maxURL = 2048
 // NewZooKeeper returns the codec of the format in ZooKeeper. The error names
 // every option that cannot be used.
 func NewZooKeeper(o Options) (*ZooKeeper, error) {
-	o, err := defaults(o)
+	o, err := o.resolved(Kind, maxURL)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", Kind, err)
+		return nil, err
 	}
-	if o.MaxMetadata <= 0 {
-		o.MaxMetadata = maxURL
-	}
-	o.MaxMetadata -= o.Reserve
 	return &ZooKeeper{o: o}, nil
 }
 
@@ -63,17 +59,7 @@ func (*ZooKeeper) Dependencies([]registry.Entry) []metadata.Ref { return nil }
 
 // Decode implements metadata.Codec.
 func (*ZooKeeper) Decode(entries, _ []registry.Entry) ([]*registry.Service, []metadata.DecodeError) {
-	all := make([]*found, 0, len(entries))
-	var failed []metadata.DecodeError
-	for _, e := range entries {
-		f, err := readURL(e)
-		if err != nil {
-			failed = append(failed, metadata.DecodeError{Entry: e, Err: err})
-			continue
-		}
-		all = append(all, f)
-	}
-	return services(all), failed
+	return decode(entries, readURL)
 }
 
 // entry renders a provider. An error beside an entry reports parameters that
@@ -106,7 +92,6 @@ func readURL(e registry.Entry) (*found, error) {
 	if f.iface.Name != e.Group.Name {
 		return nil, fmt.Errorf("is of interface %q, under the path of %q", f.iface.Name, e.Group.Name)
 	}
-	f.group = e.Group
 	return f, nil
 }
 

@@ -78,15 +78,10 @@ func (n *Nacos) read(e registry.Entry) (Instance, error) {
 	}
 	i := Instance{
 		Service: e.Group.Name, Ports: []Port{{Host: in.IP, Port: in.Port}},
-		Share: n.form.Scale().Share(in.Weight), Metadata: in.Metadata,
+		Share: n.form.Scale().Share(in.Weight), Health: in.Health(), Metadata: in.Metadata,
 	}
-	switch {
-	case !in.Enabled || in.Weight <= 0: // which clients of Nacos pass over
+	if in.Weight <= 0 { // clients of Nacos skip it
 		i.Health = registry.Disabled
-	case in.Healthy:
-		i.Health = registry.Healthy
-	default:
-		i.Health = registry.Unhealthy
 	}
 	return i, nil
 }

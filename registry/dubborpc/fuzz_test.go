@@ -26,7 +26,7 @@ func FuzzInfo(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if text, err := told.text(); err != nil || !json.Valid([]byte(text)) {
+		if text, err := textOf(told); err != nil || !json.Valid([]byte(text)) {
 			t.Errorf("%q, %v", text, err)
 		}
 	})

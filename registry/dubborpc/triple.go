@@ -45,14 +45,14 @@ func callTriple(ctx context.Context, m dubbo.MetadataService, d *dialer) (string
 	if err != nil {
 		return "", err
 	}
-	if err := answered.check(m); err != nil {
+	if err := check(answered, m); err != nil {
 		return "", err
 	}
-	return answered.text()
+	return textOf(answered)
 }
 
 // check returns why a document is not the one that was asked for.
-func (d document) check(m dubbo.MetadataService) error {
+func check(d dubbo.Document, m dubbo.MetadataService) error {
 	switch {
 	case d.App != "" && d.App != m.Application:
 		return fmt.Errorf("%w: it is application %.80q", errAnother, d.App)
@@ -70,7 +70,7 @@ var (
 	errLarge   = fmt.Errorf("%w: the answer has more than %d bytes; let the provider store its metadata in the registry", registry.ErrRefused, largest)
 )
 
-func (d document) text() (string, error) {
+func textOf(d dubbo.Document) (string, error) {
 	text, err := json.Marshal(d)
 	if err != nil {
 		return "", err //nolint:wrapcheck // Ask wraps it
@@ -107,27 +107,9 @@ func (raw) Unmarshal(data []byte, v any) error {
 // Name implements encoding.Codec.
 func (raw) Name() string { return "proto" }
 
-// service is ServiceInfoV2, as the document stored in a registry has it.
-type service struct {
-	Name     string            `json:"name"`
-	Group    string            `json:"group,omitempty"`
-	Version  string            `json:"version,omitempty"`
-	Protocol string            `json:"protocol"`
-	Port     int               `json:"port,omitempty"`
-	Path     string            `json:"path"`
-	Params   map[string]string `json:"params"`
-}
-
-// document is MetadataInfoV2 likewise.
-type document struct {
-	App      string             `json:"app"`
-	Revision string             `json:"revision"`
-	Services map[string]service `json:"services"`
-}
-
 // info turns a MetadataInfoV2 into the document that a registry would hold.
-func info(message []byte) (document, error) {
-	d := document{Services: make(map[string]service)}
+func info(message []byte) (dubbo.Document, error) {
+	d := dubbo.Document{Services: make(map[string]dubbo.DocumentService)}
 	err := fields(message, func(n int32, value []byte, _ uint64) error {
 		switch n {
 		case 1:
@@ -146,8 +128,8 @@ func info(message []byte) (document, error) {
 	return d, err
 }
 
-func serviceOf(message []byte) (service, error) {
-	s := service{Params: make(map[string]string)}
+func serviceOf(message []byte) (dubbo.DocumentService, error) {
+	s := dubbo.DocumentService{Params: make(map[string]string)}
 	texts := map[int32]*string{1: &s.Name, 2: &s.Group, 3: &s.Version, 4: &s.Protocol, 6: &s.Path}
 	err := fields(message, func(n int32, value []byte, number uint64) error {
 		switch text, ok := texts[n]; {

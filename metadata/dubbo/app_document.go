@@ -1,6 +1,7 @@
 package dubbo
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,18 +14,18 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// A report is the document that says what the instances of a revision
-// provide.
-type report struct {
-	App      string                   `json:"app"`
-	Revision string                   `json:"revision"`
-	Services map[string]reportService `json:"services"`
-	Mark     string                   `json:"xdsb,omitempty"` // no reader minds a field it does not know
+// A Document says what the instances of a revision provide: Dubbo's
+// MetadataInfo.
+type Document struct {
+	App      string                     `json:"app"`
+	Revision string                     `json:"revision"`
+	Services map[string]DocumentService `json:"services"`
+	Mark     string                     `json:"xdsb,omitempty"` // readers skip a field that they do not know
 }
 
-// A reportService is one interface as one protocol. Java reads version and
-// group from the fields and fails without params.
-type reportService struct {
+// A DocumentService is one interface in one protocol: Dubbo's ServiceInfo. Java
+// reads version and group from the fields and fails without params.
+type DocumentService struct {
 	Name     string            `json:"name"`
 	Group    string            `json:"group,omitempty"`
 	Version  string            `json:"version,omitempty"`
@@ -34,17 +35,17 @@ type reportService struct {
 	Params   map[string]string `json:"params"`
 }
 
-// report writes what an instance provides and returns its revision. What
+// document writes what an instance provides and returns its revision. What
 // differs from instance to instance is not in it but for the weight, which
 // dubbo-go looks for here alone, and the tag: that an instance has one no more
 // Java does not see from the instance.
-func (o *Options) report(app string, interfaces []registry.Interface, in *instance) (revision, text string) {
-	r := report{App: app, Services: make(map[string]reportService), Mark: in.mark}
+func (o *Options) document(app string, interfaces []registry.Interface, in *instance) (revision, text string) {
+	r := Document{App: app, Services: make(map[string]DocumentService), Mark: in.mark}
 	for _, i := range interfaces {
 		for _, p := range in.protocols {
-			r.Services[reportKey(i, p.protocol)] = reportService{
-				Name: i.Name, Group: i.Group, Version: i.Version, Protocol: p.protocol, Path: orElse(p.path, i.Name),
-				Params: reportParams(app, i, in),
+			r.Services[matchKey(i, p.protocol)] = DocumentService{
+				Name: i.Name, Group: i.Group, Version: i.Version, Protocol: p.protocol, Path: cmp.Or(p.path, i.Name),
+				Params: documentParams(app, i, in),
 			}
 		}
 	}
@@ -52,7 +53,7 @@ func (o *Options) report(app string, interfaces []registry.Interface, in *instan
 	return r.Revision, metadata.JSON(r)
 }
 
-func reportParams(app string, i registry.Interface, in *instance) map[string]string {
+func documentParams(app string, i registry.Interface, in *instance) map[string]string {
 	params := map[string]string{paramApplication: app, paramInterface: i.Name, paramSide: "provider"}
 	if i.Version != "" {
 		params[paramVersion] = i.Version
@@ -67,8 +68,8 @@ func reportParams(app string, i registry.Interface, in *instance) map[string]str
 	return params
 }
 
-// reportKey is what Dubbo calls a service in a document: [group/]interface[:version]:protocol.
-func reportKey(i registry.Interface, protocol string) string {
+// matchKey is what Dubbo calls a service in a document: [group/]interface[:version]:protocol.
+func matchKey(i registry.Interface, protocol string) string {
 	key := i.Name
 	if i.Group != "" {
 		key = i.Group + "/" + key
@@ -101,22 +102,22 @@ var (
 	errNoPath     = errors.New("has no path")
 )
 
-// parseReport reads a document, of either language. A service in it that
+// parseDocument reads a document, of either language. A service in it that
 // cannot be used is left out with its reason, as a consumer does with one it
 // does not understand.
-func parseReport(text string) (report, error) {
-	var r report
+func parseDocument(text string) (Document, error) {
+	var r Document
 	if err := json.Unmarshal([]byte(text), &r); err != nil {
-		return report{}, fmt.Errorf("metadata %.80q: %w", text, err)
+		return Document{}, fmt.Errorf("metadata %.80q: %w", text, err)
 	}
 	if len(r.Services) == 0 {
-		return report{}, fmt.Errorf("metadata %.80q %w", text, errNoServices)
+		return Document{}, fmt.Errorf("metadata %.80q %w", text, errNoServices)
 	}
 	return r, nil
 }
 
 // check returns why consumers cannot use a service of a document.
-func (s *reportService) check() error {
+func (s *DocumentService) check() error {
 	if err := checkInterface(s.iface()); err != nil {
 		return err
 	}
@@ -126,14 +127,14 @@ func (s *reportService) check() error {
 	return checkProtocol(s.Protocol)
 }
 
-func (s *reportService) iface() registry.Interface {
+func (s *DocumentService) iface() registry.Interface {
 	return registry.Interface{Name: s.Name, Version: s.Version, Group: s.Group}
 }
 
 // interfacesOf returns the names of the interfaces that a document reports,
 // each once and in order; none where it cannot be read.
 func interfacesOf(text string) []string {
-	r, err := parseReport(text)
+	r, err := parseDocument(text)
 	if err != nil {
 		return nil
 	}
