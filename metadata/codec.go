@@ -135,6 +135,14 @@ func AppendObject(b []byte, n int, field func(i int) (key, value string)) []byte
 	return append(b, '}')
 }
 
+// AppendMap writes a map as JSON does, by its keys.
+func AppendMap(b []byte, m map[string]string) []byte {
+	var room [32]string
+	keys := slices.AppendSeq(room[:0], maps.Keys(m))
+	slices.Sort(keys)
+	return AppendObject(b, len(keys), func(i int) (string, string) { return keys[i], m[keys[i]] })
+}
+
 // A Replacement is how a changed entry takes the place of the one before in
 // ZooKeeper. It follows who reads the format: what consumers watch, and what
 // they do meanwhile.

@@ -61,24 +61,14 @@ func (i NacosInstance) Key() string {
 // fixed and the metadata in key order.
 func (i NacosInstance) String() string {
 	i.Metadata = validText(i.Metadata)
-	var room [32]string
-	return i.Text(sortedFields(room[:0], i.Metadata))
+	var room [2 * MaxNacosMetadata]byte
+	return string(append(AppendMap(i.appendHead(room[:0]), i.Metadata), '}'))
 }
 
 // Text is String with n other fields of metadata, in key order.
 func (i NacosInstance) Text(n int, field func(i int) (key, value string)) string {
-	if i.Cluster == "" {
-		i.Cluster = DefaultNacosCluster
-	}
 	var room [2 * MaxNacosMetadata]byte
-	return string(i.append(room[:0], n, field))
-}
-
-// sortedFields returns the fields of a map in key order. Their keys go to room.
-func sortedFields(room []string, m map[string]string) (n int, field func(i int) (key, value string)) {
-	keys := slices.AppendSeq(room, maps.Keys(m))
-	slices.Sort(keys)
-	return len(keys), func(i int) (string, string) { return keys[i], m[keys[i]] }
+	return string(append(AppendObject(i.appendHead(room[:0]), n, field), '}'))
 }
 
 // validText returns metadata that JSON keeps as it is, never nil.
@@ -190,8 +180,11 @@ func SizeOf(m map[string]string) int {
 // reflection. What is read so is written again and compared: anything else,
 // however close, is left to encoding/json.
 
-// append writes an instance as encoding/json does.
-func (i NacosInstance) append(b []byte, n int, field func(i int) (key, value string)) []byte {
+// appendHead writes an instance up to its metadata as encoding/json does.
+func (i NacosInstance) appendHead(b []byte) []byte {
+	if i.Cluster == "" {
+		i.Cluster = DefaultNacosCluster
+	}
 	b = AppendText(append(b, `{"ip":`...), i.IP)
 	b = strconv.AppendUint(append(b, `,"port":`...), uint64(i.Port), 10)
 	b = appendNumber(append(b, `,"weight":`...), i.Weight)
@@ -199,7 +192,7 @@ func (i NacosInstance) append(b []byte, n int, field func(i int) (key, value str
 	b = strconv.AppendBool(append(b, `,"enabled":`...), i.Enabled)
 	b = strconv.AppendBool(append(b, `,"ephemeral":`...), i.Ephemeral)
 	b = AppendText(append(b, `,"clusterName":`...), i.Cluster)
-	return append(AppendObject(append(b, `,"metadata":`...), n, field), '}')
+	return append(b, `,"metadata":`...)
 }
 
 func appendNumber(b []byte, f float64) []byte {
@@ -209,7 +202,7 @@ func appendNumber(b []byte, f float64) []byte {
 	return append(b, JSON(f)...)
 }
 
-// readPlain reads what append writes, and reports whether it was exactly that.
+// readPlain reads what String writes, and reports whether it was exactly that.
 func readPlain(s string) (NacosInstance, bool) {
 	rest := s
 	next := func(upTo string) string {
@@ -234,8 +227,6 @@ func readPlain(s string) (NacosInstance, bool) {
 			in.Metadata[k] = v
 		}
 	}
-	var keys [32]string
-	n, field := sortedFields(keys[:0], in.Metadata)
 	var again [MaxNacosMetadata]byte
-	return in, string(in.append(again[:0], n, field)) == s
+	return in, string(append(AppendMap(in.appendHead(again[:0]), in.Metadata), '}')) == s
 }

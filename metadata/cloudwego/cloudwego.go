@@ -18,6 +18,7 @@ const (
 
 // Format is one of the two.
 type Format struct {
+	instance.SinglePort
 	Name     string // Hertz or Kitex
 	Protocol string // that it speaks where nothing else says it
 }
@@ -33,9 +34,6 @@ func (f Format) Speaks(family convert.Family) bool {
 	}
 	return family != convert.HTTP
 }
-
-// Joins implements instance.Form.
-func (Format) Joins([]instance.Port) bool { return false }
 
 // Own implements instance.Form. All tags are the user's, and one that is called
 // protocol too.
@@ -90,7 +88,7 @@ type Nacos struct{ Format }
 // NewNacos returns what makes the codec of a format in Nacos.
 func NewNacos(name string) func(instance.Options) (*instance.Nacos, error) {
 	return func(o instance.Options) (*instance.Nacos, error) {
-		return instance.NewNacos(Nacos{Format{name, o.Protocol}}, o)
+		return instance.NewNacos(Nacos{Format{Name: name, Protocol: o.Protocol}}, o)
 	}
 }
 

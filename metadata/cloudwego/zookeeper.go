@@ -24,7 +24,7 @@ type ZooKeeper struct{ Format }
 // NewZooKeeper returns what makes the codec of a format in ZooKeeper.
 func NewZooKeeper(name string) func(instance.Options) (*instance.ZooKeeper, error) {
 	return func(o instance.Options) (*instance.ZooKeeper, error) {
-		return instance.NewZooKeeper(ZooKeeper{Format{name, o.Protocol}}, o)
+		return instance.NewZooKeeper(ZooKeeper{Format{Name: name, Protocol: o.Protocol}}, o)
 	}
 }
 

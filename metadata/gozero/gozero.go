@@ -21,7 +21,10 @@ const Kind = "gozero"
 //
 // Consumers take the port that gRPC_port names before the instance's own, and
 // look neither at weight nor at health: what must not be called is not there.
-type Nacos struct{}
+type Nacos struct {
+	instance.SinglePort
+	instance.PlainNames
+}
 
 const keyGRPC = "gRPC_port"
 
@@ -35,9 +38,6 @@ func (Nacos) Kind() string { return Kind }
 
 // Speaks implements instance.Form.
 func (Nacos) Speaks(f convert.Family) bool { return f == convert.GRPC }
-
-// Joins implements instance.Form.
-func (Nacos) Joins([]instance.Port) bool { return false }
 
 // Own implements instance.Form.
 func (Nacos) Own(instance.Instance) map[string]string { return nil }
@@ -66,12 +66,6 @@ func (Nacos) IPv6() bool { return false }
 
 // Scale implements instance.RecordForm.
 func (Nacos) Scale() convert.Scale { return convert.Nacos() }
-
-// Name implements instance.RecordForm.
-func (Nacos) Name(service, _ string) string { return service }
-
-// Parse implements instance.RecordForm.
-func (Nacos) Parse(service string) (string, bool) { return service, true }
 
 // Format describes the format. No client of it looks into ZooKeeper.
 func Format() format.Descriptor {

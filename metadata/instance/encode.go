@@ -20,6 +20,9 @@ type codec struct {
 	limit int // of the metadata of one instance
 }
 
+// Dependencies implements metadata.Codec: the entries say all that there is.
+func (*codec) Dependencies([]registry.Entry) []metadata.Ref { return nil }
+
 // site is an endpoint that may be written.
 type site struct {
 	endpoint *registry.Endpoint
@@ -249,7 +252,7 @@ func (c *codec) encode(s *registry.Service, write func(Instance) (registry.Entry
 		}
 		entries = append(entries, e)
 	}
-	slices.SortFunc(entries, registry.Entry.Compare)
+	entries = registry.Sorted(entries)
 	if len(entries) > 0 || !metadata.Fails(left) {
 		for i, err := range left {
 			left[i] = fmt.Errorf("%s: %w", c.form.Kind(), err)

@@ -34,9 +34,10 @@ type Port struct {
 }
 
 // Key returns what identifies the instance within its service.
-func (i Instance) Key() string { return i.Ports[0].address() }
+func (i Instance) Key() string { return i.Ports[0].Address() }
 
-func (p Port) address() string { return registry.Endpoint{Host: p.Host, Port: p.Port}.Address() }
+// Address returns host and port, an IPv6 host in brackets.
+func (p Port) Address() string { return registry.Endpoint{Host: p.Host, Port: p.Port}.Address() }
 
 // A Form is how one format has instances, in whatever registry. It is a value
 // without state.
@@ -112,6 +113,21 @@ type RecordValues interface {
 	// IPv6 reports whether consumers can call an IPv6 address from Nacos.
 	IPv6() bool
 }
+
+// SinglePort is embedded by forms whose instances have one port each.
+type SinglePort struct{}
+
+// Joins implements Form.
+func (SinglePort) Joins([]Port) bool { return false }
+
+// PlainNames is embedded by forms that name services in Nacos as they are.
+type PlainNames struct{}
+
+// Name implements RecordForm.
+func (PlainNames) Name(service, _ string) string { return service }
+
+// Parse implements RecordForm.
+func (PlainNames) Parse(service string) (string, bool) { return service, true }
 
 // join puts endpoints of one instance together where the format allows it.
 func join(form Form, all []site) []site {

@@ -42,9 +42,6 @@ func NewNacos(form RecordForm, o Options) (*Nacos, error) {
 // Encode implements metadata.Codec.
 func (n *Nacos) Encode(s *registry.Service) ([]registry.Entry, error) { return n.encode(s, n.entry) }
 
-// Dependencies implements metadata.Codec: the format needs nothing else.
-func (*Nacos) Dependencies([]registry.Entry) []metadata.Ref { return nil }
-
 // Decode implements metadata.Codec.
 func (n *Nacos) Decode(entries, _ []registry.Entry) ([]*registry.Service, []metadata.DecodeError) {
 	return n.decode(entries, n.read)

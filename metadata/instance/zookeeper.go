@@ -43,9 +43,6 @@ func (z *ZooKeeper) Encode(s *registry.Service) ([]registry.Entry, error) {
 	return z.encode(s, z.entry)
 }
 
-// Dependencies implements metadata.Codec: the format needs nothing else.
-func (*ZooKeeper) Dependencies([]registry.Entry) []metadata.Ref { return nil }
-
 // Decode implements metadata.Codec.
 func (z *ZooKeeper) Decode(entries, _ []registry.Entry) ([]*registry.Service, []metadata.DecodeError) {
 	return z.decode(entries, func(e registry.Entry) (Instance, error) {

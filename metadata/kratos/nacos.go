@@ -15,15 +15,15 @@ import (
 //
 // Consumers that watch look at the weight in the metadata alone, those that ask
 // once at the instance's: both are written.
-type Nacos struct{ common }
+type Nacos struct {
+	common
+	instance.SinglePort
+}
 
 // NewNacos returns the codec of the format in Nacos.
 func NewNacos(o instance.Options) (*instance.Nacos, error) {
 	return instance.NewNacos(Nacos{}, o) //nolint:wrapcheck // names the format
 }
-
-// Joins implements instance.Form.
-func (Nacos) Joins([]instance.Port) bool { return false }
 
 // Own implements instance.Form.
 func (Nacos) Own(i instance.Instance) map[string]string {

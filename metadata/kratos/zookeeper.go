@@ -70,13 +70,11 @@ func (ZooKeeper) Write(i instance.Instance) string {
 	n := node{ID: prefix + i.Key(), Name: i.Service, Version: i.Metadata[keyVersion], Metadata: maps.Clone(i.Metadata)}
 	delete(n.Metadata, keyVersion)
 	for _, p := range i.Ports {
-		n.Endpoints = append(n.Endpoints, convert.Scheme(p.Protocol)+"://"+address(p))
+		n.Endpoints = append(n.Endpoints, convert.Scheme(p.Protocol)+"://"+p.Address())
 	}
 	slices.Sort(n.Endpoints)
 	return metadata.JSON(n)
 }
-
-func address(p instance.Port) string { return instance.Instance{Ports: []instance.Port{p}}.Key() }
 
 var (
 	errNoEndpoint = errors.New("has no endpoint")

@@ -16,7 +16,10 @@ import (
 const Kind = "plain"
 
 // form is what the format is in both registries.
-type form struct{ protocol string }
+type form struct {
+	instance.SinglePort
+	protocol string
+}
 
 // Kind implements instance.Form.
 func (form) Kind() string { return Kind }
@@ -24,18 +27,18 @@ func (form) Kind() string { return Kind }
 // Speaks implements instance.Form: nobody knows what.
 func (form) Speaks(convert.Family) bool { return true }
 
-// Joins implements instance.Form.
-func (form) Joins([]instance.Port) bool { return false }
-
 // Nacos is the format in Nacos:
 //
 //	service <name>, group DEFAULT_GROUP
 //	instance {"ip":"10.0.0.1","port":8080,"weight":1,…,"metadata":{["protocol":"grpc",]…,"xdsb":"<mark>"}}
-type Nacos struct{ form }
+type Nacos struct {
+	form
+	instance.PlainNames
+}
 
 // NewNacos returns the codec of the format in Nacos.
 func NewNacos(o instance.Options) (*instance.Nacos, error) {
-	return instance.NewNacos(Nacos{form{o.Protocol}}, o) //nolint:wrapcheck // names the format
+	return instance.NewNacos(Nacos{form: form{protocol: o.Protocol}}, o) //nolint:wrapcheck // names the format
 }
 
 // Own implements instance.Form.
@@ -58,12 +61,6 @@ func (Nacos) IPv6() bool { return true }
 // Scale implements instance.RecordForm.
 func (Nacos) Scale() convert.Scale { return convert.Nacos() }
 
-// Name implements instance.RecordForm.
-func (Nacos) Name(service, _ string) string { return service }
-
-// Parse implements instance.RecordForm.
-func (Nacos) Parse(service string) (string, bool) { return service, true }
-
 // ZooKeeper is the format in ZooKeeper:
 //
 //	/plain/<name>/<host>:<port>
@@ -75,7 +72,7 @@ type ZooKeeper struct{ form }
 
 // NewZooKeeper returns the codec of the format in ZooKeeper.
 func NewZooKeeper(o instance.Options) (*instance.ZooKeeper, error) {
-	return instance.NewZooKeeper(ZooKeeper{form{o.Protocol}}, o) //nolint:wrapcheck // names the format
+	return instance.NewZooKeeper(ZooKeeper{form{protocol: o.Protocol}}, o) //nolint:wrapcheck // names the format
 }
 
 type node struct {

@@ -69,7 +69,7 @@ func (c *Codec) Encode(s *registry.Service) ([]registry.Entry, error) {
 	if offered == 0 && refused != nil {
 		return nil, refused
 	}
-	slices.SortFunc(out, registry.Entry.Compare)
+	out = registry.Sorted(out)
 	return metadata.Encoded(s, out, []error{refused, metadata.PathNote(s, "mesh")}) //nolint:wrapcheck // says what is left out
 }
 

@@ -8,8 +8,8 @@ import (
 )
 
 // Endpoint is one endpoint of a ServiceEntry, as the value of its entry has
-// it in JSON. A registry that is read whole has hundreds of thousands of them,
-// most without labels: these are written and read without reflection.
+// it in JSON. A registry that is read whole has hundreds of thousands of them:
+// they are written without reflection, and read so where they have no labels.
 type Endpoint struct {
 	Address  string            `json:"address"` // an IP address
 	Port     uint16            `json:"port"`
@@ -18,59 +18,49 @@ type Endpoint struct {
 	Labels   map[string]string `json:"labels,omitempty"`
 }
 
-// The parts of an endpoint without labels in JSON.
-const (
-	partAddress  = `{"address":"`
-	partPort     = `","port":`
-	partWeight   = `,"weight":`
-	partLocality = `,"locality":"`
-)
+func (e *Endpoint) encode() string { return string(e.append(make([]byte, 0, 128))) }
 
-func (e *Endpoint) encode() string {
-	if len(e.Labels) > 0 || !plain(e.Address) || !plain(e.Locality) {
-		return metadata.JSON(e)
-	}
-	return string(e.append(make([]byte, 0, 128)))
-}
-
-// append writes an endpoint of plain text without labels.
+// append writes an endpoint as encoding/json does.
 func (e *Endpoint) append(b []byte) []byte {
-	b = append(append(append(b, partAddress...), e.Address...), partPort...)
-	b = strconv.AppendUint(b, uint64(e.Port), 10)
+	b = metadata.AppendText(append(b, `{"address":`...), e.Address)
+	b = strconv.AppendUint(append(b, `,"port":`...), uint64(e.Port), 10)
 	if e.Weight != 0 {
-		b = strconv.AppendUint(append(b, partWeight...), uint64(e.Weight), 10)
+		b = strconv.AppendUint(append(b, `,"weight":`...), uint64(e.Weight), 10)
 	}
 	if e.Locality != "" {
-		b = append(append(append(b, partLocality...), e.Locality...), '"')
+		b = metadata.AppendText(append(b, `,"locality":`...), e.Locality)
+	}
+	if len(e.Labels) > 0 {
+		b = metadata.AppendMap(append(b, `,"labels":`...), e.Labels)
 	}
 	return append(b, '}')
 }
 
-// read reads what append writes, and reports whether it was exactly that;
-// nothing is read of anything else.
+// read reads an endpoint without labels, and reports whether it is exactly what
+// append writes; nothing is read of anything else.
 func (e *Endpoint) read(s string) bool {
-	rest, ok := strings.CutPrefix(s, partAddress)
+	rest, ok := strings.CutPrefix(s, `{"address":"`)
 	if !ok {
 		return false
 	}
 	*e = Endpoint{}
-	e.Address, rest, _ = strings.Cut(rest, partPort)
+	e.Address, rest, _ = strings.Cut(rest, `","port":`)
 	var n uint64
 	n, rest = number(rest, 16)
 	e.Port = uint16(n) //nolint:gosec // of so many bits
-	if after, ok := strings.CutPrefix(rest, partWeight); ok {
+	if after, ok := strings.CutPrefix(rest, `,"weight":`); ok {
 		n, rest = number(after, 32)
 		e.Weight = uint32(n) //nolint:gosec // of so many bits
 	}
-	if after, ok := strings.CutPrefix(rest, partLocality); ok {
+	if after, ok := strings.CutPrefix(rest, `,"locality":"`); ok {
 		e.Locality, _, _ = strings.Cut(after, `"`)
 	}
 	var again [256]byte
-	ok = plain(e.Address) && plain(e.Locality) && string(e.append(again[:0])) == s
-	if !ok {
-		*e = Endpoint{}
+	if string(e.append(again[:0])) == s {
+		return true
 	}
-	return ok
+	*e = Endpoint{}
+	return false
 }
 
 // number returns the number of so many bits that a text begins with, and what
@@ -86,6 +76,3 @@ func number(s string, bits int) (uint64, string) {
 	}
 	return n, s[i:]
 }
-
-// plain reports whether a text is in JSON as it is.
-func plain(s string) bool { return printable(s) && !strings.ContainsAny(s, "\"\\") }

@@ -96,7 +96,7 @@ func NewObject(group registry.Group, entries []registry.Entry, address netip.Add
 	if address.IsValid() {
 		o.Spec.Addresses = []string{address.String()}
 	}
-	for _, e := range slices.SortedFunc(slices.Values(entries), registry.Entry.Compare) {
+	for _, e := range registry.Sorted(entries) {
 		if !registry.IsEndpoint(e.Key) {
 			continue
 		}

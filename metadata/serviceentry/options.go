@@ -63,29 +63,29 @@ func defaultPorts() map[string]uint16 {
 const otherPort = 20880
 
 func (o Options) defaults() (Options, error) {
-	faults := []error{o.Hosts.Check()}
+	problems := []error{o.Hosts.Check()}
 	if !namespaceName(o.Namespace) {
-		faults = append(faults, fmt.Errorf("namespace %s is no namespace", naming.Quote(o.Namespace)))
+		problems = append(problems, fmt.Errorf("namespace %s is no namespace", naming.Quote(o.Namespace)))
 	}
 	if reserved(o.Namespace) {
-		faults = append(faults, fmt.Errorf("namespace %q belongs to the mesh itself: give the imported services one of their own", o.Namespace))
+		problems = append(problems, fmt.Errorf("namespace %q belongs to the mesh itself: give the imported services one of their own", o.Namespace))
 	}
 	if o.VIPs.IsValid() && o.VIPs != o.VIPs.Masked() {
-		faults = append(faults, fmt.Errorf("vips %s: did you mean %s?", o.VIPs, o.VIPs.Masked()))
+		problems = append(problems, fmt.Errorf("vips %s: did you mean %s?", o.VIPs, o.VIPs.Masked()))
 	}
 	if o.SubsetLabel != "" && !labelKey(o.SubsetLabel) {
-		faults = append(faults, fmt.Errorf("label %s of subsets is no label of Kubernetes", naming.Quote(o.SubsetLabel)))
+		problems = append(problems, fmt.Errorf("label %s of subsets is no label of Kubernetes", naming.Quote(o.SubsetLabel)))
 	}
 	ports := defaultPorts()
 	maps.Copy(ports, o.Ports)
 	for protocol, port := range ports {
 		if port == 0 {
-			faults = append(faults, fmt.Errorf("port of %s is 0", naming.Quote(protocol)))
+			problems = append(problems, fmt.Errorf("port of %s is 0", naming.Quote(protocol)))
 		}
 	}
 	o.Ports = ports
 	o.Protocol = cmp.Or(o.Protocol, "tcp")
-	return o, errors.Join(faults...)
+	return o, errors.Join(problems...)
 }
 
 // reserved reports whether a namespace is one that no registry may write to.

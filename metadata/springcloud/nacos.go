@@ -15,7 +15,10 @@ import (
 //
 // secure makes consumers use https. Instances without the source are not read
 // as this format: they say of themselves that somebody else registered them.
-type Nacos struct{ common }
+type Nacos struct {
+	common
+	instance.PlainNames
+}
 
 // NewNacos returns the codec of the format in Nacos.
 func NewNacos(o instance.Options) (*instance.Nacos, error) {
@@ -57,9 +60,3 @@ func (Nacos) IPv6() bool { return true }
 
 // Scale implements instance.RecordForm.
 func (Nacos) Scale() convert.Scale { return convert.Nacos() }
-
-// Name implements instance.RecordForm.
-func (Nacos) Name(service, _ string) string { return service }
-
-// Parse implements instance.RecordForm.
-func (Nacos) Parse(service string) (string, bool) { return service, true }
