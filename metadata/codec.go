@@ -14,47 +14,41 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// An Encoder is the half of a Codec that writes.
+// An Encoder encodes services in one format.
 type Encoder interface {
 	// Kind is the name of the format, the Kind of its groups.
 	Kind() string
 
-	// Encode returns every entry that the format should hold for a service;
-	// endpoints that are not Offered have none. The error is a *registry.LeftOut
-	// beside them, one line each, where the format cannot hold all of it. Any other
-	// is where a service that has interfaces and offered endpoints would come
-	// out with no entry at all, so that nothing is deleted for a reason that lies
-	// in the format.
+	// Encode returns the entries of a service. Endpoints that are not Offered have
+	// none. A *registry.LeftOut beside them says what the format cannot hold, a line
+	// each. Any other error says that nothing of the service can be encoded: its
+	// entries are then unknown, so that none is deleted for it.
 	Encode(s *registry.Service) ([]registry.Entry, error)
 }
 
-// A Codec translates between services and what one format stores for them.
-// It is pure: the same input gives the same bytes on every replica, inputs
-// come back unchanged, outputs are in the order of Entry.Compare. An
-// implementation is safe for use by many goroutines.
+// A Codec encodes and decodes services in one format. It is pure: equal inputs give
+// equal bytes on every replica, inputs are not changed, entries are in the order of
+// Entry.Compare. It is safe for use by many goroutines.
 type Codec interface {
 	Encoder
 
-	// Dependencies names what has to be read beside the entries before they can be
-	// decoded.
+	// Dependencies returns what has to be read before the entries can be decoded.
 	Dependencies(entries []registry.Entry) []Ref
 
-	// Decode returns the services that the entries of any number of groups
-	// report, with extras being what Dependencies asked for, as far as it was found. An
-	// entry that cannot be read is an error of its own and costs its neighbours nothing.
+	// Decode returns the services in the entries of any number of groups. Extras are
+	// the dependencies that were found. An entry that cannot be decoded is an error
+	// of its own, and the others are decoded.
 	Decode(entries, extras []registry.Entry) ([]*registry.Service, []DecodeError)
 }
 
-// Scoped is implemented by codecs that do not name services as the groups are
-// named which hold their entries.
+// Scoped is implemented by codecs whose services have other names than their groups.
 type Scoped interface {
-	// Scope covers the names of all services that entries of a group may
-	// report, as registry.Table.Unknown takes it.
+	// Scope returns the scope of all services that a group may have, in the form of
+	// registry.Table.Unknown.
 	Scope(group registry.Group) string
 }
 
-// ScopeOf returns what covers the names of all services that entries of a group
-// may report, in a format that may be Scoped.
+// ScopeOf returns the scope of all services that a group may have in a format.
 func ScopeOf(format interface{ Kind() string }, group registry.Group) string {
 	if scoped, ok := format.(Scoped); ok {
 		return scoped.Scope(group)
@@ -62,29 +56,28 @@ func ScopeOf(format interface{ Kind() string }, group registry.Group) string {
 	return group.String()
 }
 
-// Ref names entries that a Codec depends on: one, or with an empty key all of a
-// group.
+// Ref names an entry that a Codec depends on; with an empty key all of a group.
 type Ref struct {
 	Group registry.Group
 	Key   string
 }
 
-// DecodeError is an entry that could not be read.
+// DecodeError is an entry that could not be decoded.
 type DecodeError struct {
 	Entry registry.Entry
 	Err   error
 }
 
-// Error says what could not be read and why.
+// Error names the entry and the reason.
 func (f DecodeError) Error() string {
 	return f.Entry.Group.String() + ": " + f.Entry.Key + ": " + f.Err.Error()
 }
 
-// Unwrap returns why the entry could not be read.
+// Unwrap returns the reason.
 func (f DecodeError) Unwrap() error { return f.Err }
 
-// Attributes yields the attributes of an endpoint, and those of its service beside
-// them, in no order.
+// Attributes yields the attributes of an endpoint, and those of its service that the
+// endpoint does not have itself, in no order.
 func Attributes(s *registry.Service, e *registry.Endpoint) iter.Seq2[string, string] {
 	return func(yield func(string, string) bool) {
 		for k, v := range e.Attributes {
@@ -100,19 +93,18 @@ func Attributes(s *registry.Service, e *registry.Endpoint) iter.Seq2[string, str
 	}
 }
 
-// JSON writes strings, numbers and what is made of them as every reader takes it,
-// without HTML escapes.
+// JSON returns strings, numbers, and structs and maps of them without HTML escapes.
 func JSON(v any) string {
 	var b strings.Builder
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(v); err != nil {
-		panic(err) // such values have no other
+		panic(err) // of values that JSON does not have
 	}
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// AppendText writes a text as JSON does.
+// AppendText appends a text as JSON has it.
 func AppendText(b []byte, s string) []byte {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
@@ -122,7 +114,7 @@ func AppendText(b []byte, s string) []byte {
 	return append(append(append(b, '"'), s...), '"')
 }
 
-// AppendObject writes n texts by their keys as JSON does, in order.
+// AppendObject appends an object of JSON with n fields, in the given order.
 func AppendObject(b []byte, n int, field func(i int) (key, value string)) []byte {
 	b = append(b, '{')
 	for i := range n {
@@ -135,7 +127,7 @@ func AppendObject(b []byte, n int, field func(i int) (key, value string)) []byte
 	return append(b, '}')
 }
 
-// AppendMap writes a map as JSON does, by its keys.
+// AppendMap appends an object of JSON with the fields of a map, by key.
 func AppendMap(b []byte, m map[string]string) []byte {
 	var room [32]string
 	keys := slices.AppendSeq(room[:0], maps.Keys(m))
@@ -143,53 +135,49 @@ func AppendMap(b []byte, m map[string]string) []byte {
 	return AppendObject(b, len(keys), func(i int) (string, string) { return keys[i], m[keys[i]] })
 }
 
-// A Replacement is how a changed entry takes the place of the one before in
-// ZooKeeper. It follows who reads the format: what consumers watch, and what
-// they do meanwhile.
+// A Replacement is how a changed entry replaces the old one in ZooKeeper. It depends
+// on what consumers of the format watch.
 type Replacement uint8
 
 // The kinds of replacement.
 const (
-	// InPlace sets the data of the node. Consumers watch it, or ask again and
-	// again.
+	// InPlace sets the data of the node, which consumers watch or poll.
 	InPlace Replacement = iota
 
-	// Recreated deletes the node and creates it anew, in one transaction.
-	// Consumers watch the names alone, and read the data whenever these change.
+	// Recreated deletes the node and creates it again in one transaction. Consumers
+	// watch the names alone, and read the data when these change.
 	Recreated
 
-	// Overlapping creates another node, and deletes the one before a while
-	// later. Consumers know nodes by their names, and have no provider
-	// between the end of one and the beginning of the other, however short.
+	// Overlapping creates another node, and deletes the old one some time later.
+	// Consumers identify providers by the names of nodes, and would have none
+	// between a deletion and a creation.
 	Overlapping
 )
 
-// Unfit says why consumers of a format cannot or must not be notified of an
-// endpoint, or of a key of its metadata. It is left out like one that is not
-// offered: that is no failure of the format, and keeps nothing else from being
-// written or withdrawn.
-type Unfit struct{ Reason string }
+// Omission is the reason to leave out an endpoint, or a key of its metadata, that
+// consumers of a format cannot or must not see. It is no failure of the format, and
+// the rest of the service is written and deleted as usual.
+type Omission struct{ Reason string }
 
 // Error returns the reason.
-func (u *Unfit) Error() string { return u.Reason }
+func (u *Omission) Error() string { return u.Reason }
 
-// Tagged returns why an endpoint with a tag is left out where tags are not
-// carried: without it consumers that ask for none would call what is hidden
-// from them.
-func Tagged(tag string) error {
-	return &Unfit{"has tag " + naming.Quote(tag) + ", which hides it from consumers without one; the format carries it with tags: true"}
+// TagOmission returns why an endpoint with a tag is left out if tags are not written:
+// without it, consumers that ask for no tag would call the endpoint.
+func TagOmission(tag string) error {
+	return &Omission{"has tag " + naming.Quote(tag) + ", which hides it from consumers without one; the format carries it with tags: true"}
 }
 
-// Fails reports whether a reason is none of Unfit.
+// Fails reports whether one of the reasons is no Omission.
 func Fails(reasons []error) bool {
 	return slices.ContainsFunc(reasons, func(err error) bool {
-		_, unfit := errors.AsType[*Unfit](err)
+		_, unfit := errors.AsType[*Omission](err)
 		return err != nil && !unfit
 	})
 }
 
-// Encoded returns what an Encoder does that wrote these entries of a service,
-// and left that out.
+// Encoded returns the results of Encoder.Encode, from the entries of a service and
+// the reasons why the rest is left out.
 func Encoded(s *registry.Service, entries []registry.Entry, left []error) ([]registry.Entry, error) {
 	reason := errors.Join(left...)
 	switch {
@@ -201,24 +189,24 @@ func Encoded(s *registry.Service, entries []registry.Entry, left []error) ([]reg
 	return entries, &registry.LeftOut{Reason: reason}
 }
 
-// Reserved counts, by key, the endpoints of a service whose metadata has a key
-// that the consumers of a format read something else into.
+// Reserved counts, by key, endpoints with metadata that consumers of a format would
+// read as their own.
 type Reserved map[string]int
 
-// Note says what is left out for that, nil where nothing is.
-func (r Reserved) Note(format string) error {
+// Omission returns which keys are left out, nil if none is.
+func (r Reserved) Omission(format string) error {
 	if len(r) == 0 {
 		return nil
 	}
 	keys := slices.Sorted(maps.Keys(r))
 	most := slices.Max(slices.Collect(maps.Values(r)))
-	return &Unfit{fmt.Sprintf("metadata %.200q left out of %s: consumers of %s read something else into it; metadata.rename can keep it",
+	return &Omission{fmt.Sprintf("metadata %.200q left out of %s: consumers of %s read something else into it; metadata.rename can keep it",
 		strings.Join(keys, ", "), endpoints(most), format)}
 }
 
-// PathNote says that the paths at which endpoints of a service are called are
-// left out where there is no place for them, nil where there are none.
-func PathNote(s *registry.Service, where string) error {
+// PathOmission returns that the URL paths of endpoints are left out, nil if they have
+// none.
+func PathOmission(s *registry.Service, where string) error {
 	n, example := 0, ""
 	for _, e := range s.Endpoints {
 		if e.Health.Offered() && e.URLPath != "" {
@@ -228,7 +216,7 @@ func PathNote(s *registry.Service, where string) error {
 	if n == 0 {
 		return nil
 	}
-	return &Unfit{fmt.Sprintf("path left out of %s, such as %s: %s has no place for it, and consumers have to know it", endpoints(n), naming.Quote(example), where)}
+	return &Omission{fmt.Sprintf("path left out of %s, such as %s: %s has no place for it, and consumers have to know it", endpoints(n), naming.Quote(example), where)}
 }
 
 func endpoints(n int) string {
@@ -238,13 +226,12 @@ func endpoints(n int) string {
 	return fmt.Sprintf("%d endpoints", n)
 }
 
-// WeightNote says that the weights of so many endpoints are left out, nil where
-// it is none.
-func WeightNote(n int, format string) error {
+// WeightOmission returns that the weights of n endpoints are left out, nil for 0.
+func WeightOmission(n int, format string) error {
 	if n == 0 {
 		return nil
 	}
-	return &Unfit{fmt.Sprintf("weight left out of %s: consumers of %s know none in this registry", endpoints(n), format)}
+	return &Omission{fmt.Sprintf("weight left out of %s: consumers of %s know none in this registry", endpoints(n), format)}
 }
 
 // maxHost is the length of the longest host name.
@@ -257,7 +244,7 @@ var (
 	errHost  = errors.New("is neither an IP address nor a host name")
 )
 
-// CheckProtocol takes what can be the scheme of a URL.
+// CheckProtocol refuses what cannot be the scheme of a URL.
 func CheckProtocol(s string) error {
 	if s == "" {
 		return fmt.Errorf("protocol %w", errEmpty)
@@ -271,8 +258,8 @@ func CheckProtocol(s string) error {
 	return nil
 }
 
-// CheckAddress refuses addresses that cannot be called. Which of the others
-// may be offered is decided where they come from.
+// CheckAddress refuses addresses that nobody can call. Sources decide which of the
+// others may be offered.
 func CheckAddress(host string, port uint16) error {
 	if port == 0 {
 		return fmt.Errorf("%.80q: %w", host, errPort)

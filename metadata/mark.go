@@ -1,7 +1,7 @@
-// Package metadata holds what is written about services beside their
-// addresses: whose an entry is and which way it came (Mark), and which service
-// key lives at which host address (the interface mapping). It is pure: no
-// I/O, no time. Its parents hold one codec per format.
+// Package metadata turns services into the entries of a target (Projection),
+// marks whose an entry is and which registries it passed (Mark), and maps
+// service keys to host addresses (Mapping). It is pure: no I/O, no time. The
+// packages below it hold the codecs of the formats.
 package metadata
 
 import (
@@ -27,18 +27,16 @@ const (
 	SignatureLen = 8
 )
 
-// signed is before a signature. It is none of the digits, and needs no
-// escaping anywhere.
+// signed precedes a signature. No digit of a mark is it, and nothing escapes it.
 const signed = "."
 
 // ErrMark is wrapped by every error about a mark that cannot be read.
 var ErrMark = errors.New("not an owner mark")
 
-// Mark says whose an entry is and which registries it passed. Written it is
-// owner, bridge and up to MaxHops hops without separators and, where a Signer
-// vouches for it, a full stop and the signature: at most 34 bytes of
-// [0-9a-v.], so that it fits a URL, a label and a JSON string unescaped; it is
-// the same on every replica.
+// Mark says whose an entry is and which registries it passed. It is written as
+// owner, bridge and up to MaxHops hops without separators, and if a Signer signed
+// it a full stop and the signature. That is at most 34 bytes of [0-9a-v.], which a
+// URL, a label and a JSON string hold unescaped. All replicas write the same.
 type Mark struct {
 	Owner     string // Fingerprint of the owner id, OwnerLen bytes
 	Bridge    string // Fingerprint of the bridge's name, BridgeLen bytes
@@ -51,12 +49,12 @@ func NewMark(owner, bridge string) Mark {
 	return Mark{Owner: OwnerMark(owner), Bridge: Fingerprint(bridge, BridgeLen)}
 }
 
-// ownerPrefix is before the mark of an owner whose name is not known. No
-// name of an owner holds a colon.
+// ownerPrefix begins the name of an owner of which only the mark is known. Names
+// of owners have no colon.
 const ownerPrefix = "mark:"
 
-// OwnerMark returns what marks the entries of an owner. An owner whose name
-// is not known is named as UnnamedOwner does it.
+// OwnerMark returns the mark of an owner's entries. The owner may be one of
+// UnnamedOwner.
 func OwnerMark(owner string) string {
 	if mark, ok := strings.CutPrefix(owner, ownerPrefix); ok {
 		return mark
@@ -64,8 +62,7 @@ func OwnerMark(owner string) string {
 	return Fingerprint(owner, OwnerLen)
 }
 
-// UnnamedOwner names the owner of entries by their mark, which is all that
-// they report it.
+// UnnamedOwner names an owner by the mark of its entries.
 func UnnamedOwner(mark string) string { return ownerPrefix + mark }
 
 // IsUnnamed reports whether an owner is named by a mark.
@@ -75,8 +72,7 @@ func IsUnnamed(owner string) bool {
 	return ok && err == nil && m.Owner == mark
 }
 
-// Of returns the mark of an endpoint with the path that it came, empty where
-// the mark has no owner.
+// Of returns the mark with the path of an endpoint; empty if it has no owner.
 func (m Mark) Of(s *registry.Service, e *registry.Endpoint) (string, error) {
 	if m.Owner == "" {
 		return "", nil
@@ -88,7 +84,7 @@ func (m Mark) Of(s *registry.Service, e *registry.Endpoint) (string, error) {
 	return m.String(), nil
 }
 
-// Hop returns the hop that a registry's id stands as in a path.
+// Hop returns the hop of a registry in a path, by the registry's id.
 func Hop(registryID string) string { return Fingerprint(registryID, registry.HopLen) }
 
 // Fingerprint returns the first n characters of the hash of s in the digits
@@ -110,22 +106,21 @@ func (m Mark) String() string {
 // ParseMark reads a stored mark. The error wraps ErrMark.
 func ParseMark(s string) (Mark, error) {
 	const fixed = OwnerLen + BridgeLen
-	what, signature, isSigned := strings.Cut(s, signed)
-	if len(what) < fixed || (len(what)-fixed)%registry.HopLen != 0 || len(what) > fixed+MaxHops*registry.HopLen ||
+	mark, signature, isSigned := strings.Cut(s, signed)
+	if len(mark) < fixed || (len(mark)-fixed)%registry.HopLen != 0 || len(mark) > fixed+MaxHops*registry.HopLen ||
 		isSigned && len(signature) != SignatureLen {
 		return Mark{}, fmt.Errorf("%w: %.80q: %d bytes long", ErrMark, s, len(s))
 	}
-	for _, r := range what + signature {
+	for _, r := range mark + signature {
 		if (r < '0' || r > '9') && (r < 'a' || r > 'v') {
 			return Mark{}, fmt.Errorf("%w: %q: %q is none of its digits", ErrMark, s, r)
 		}
 	}
-	return Mark{Owner: what[:OwnerLen], Bridge: what[OwnerLen:fixed], Path: registry.Path(what[fixed:]), Signature: signature}, nil
+	return Mark{Owner: mark[:OwnerLen], Bridge: mark[OwnerLen:fixed], Path: registry.Path(mark[fixed:]), Signature: signature}, nil
 }
 
-// Remark returns an entry with another mark in place of its own, and stamped
-// anew where it is stamped; one without a mark that can be read comes back as
-// it is.
+// Remark returns an entry with its mark changed, and its stamp updated. An entry
+// without a readable mark is returned unchanged.
 func Remark(e registry.Entry, change func(Mark) Mark) registry.Entry {
 	from, to, ok := markIn(e.Value)
 	if !ok {
@@ -139,8 +134,8 @@ func Remark(e registry.Entry, change func(Mark) Mark) registry.Entry {
 	return e
 }
 
-// MarkOf returns the mark in the value of an entry. The error wraps ErrMark. Endpoints of
-// a ServiceEntry have none: their head has it.
+// MarkOf returns the mark in the value of an entry. The error wraps ErrMark.
+// Endpoints of a ServiceEntry have none: their head has it.
 func MarkOf(e registry.Entry) (Mark, error) {
 	from, to, ok := markIn(e.Value)
 	if !ok {
@@ -149,9 +144,8 @@ func MarkOf(e registry.Entry) (Mark, error) {
 	return ParseMark(e.Value[from:to])
 }
 
-// Bare returns an entry without its mark, whatever that says, and stamped anew
-// where it is stamped: two entries that differ in their marks alone are the same
-// without them, whoever took them off.
+// Bare returns an entry without its mark, and its stamp updated. Entries that
+// differ in their marks alone are equal without them, even if another tool removed one.
 func Bare(e registry.Entry) registry.Entry {
 	e.Value = Stamp(unmarked(e.Value))
 	return e
@@ -181,14 +175,14 @@ func unmarked(v string) string {
 	return v[:from] + v[to:]
 }
 
-// HostOf returns the host address of the mesh that an entry says it came from,
-// as fqdn:port; empty where it does not say.
+// HostOf returns the host address fqdn:port of the mesh that an entry came from;
+// empty if it names none.
 func HostOf(e registry.Entry) string {
 	from, to, _ := fieldIn(e.Value, "meshHostAddr")
 	return e.Value[from:to]
 }
 
-// urlMark begins the mark as a parameter of a URL. In canonical JSON it is a field.
+// urlMark begins the mark in a URL. In canonical JSON it is a field.
 const urlMark = MarkKey + "="
 
 // MarkAnnotation is the name of the mark in annotations of Kubernetes.
@@ -230,28 +224,27 @@ func fieldIn(value, key string) (from, to int, ok bool) {
 	}
 }
 
-// StampKey is the parameter of a provider's URL that holds a stamp: it is
-// Dubbo's own, where a provider writes when it started.
+// StampKey is the parameter of a provider's URL that holds a stamp. In Dubbo it is
+// the time at which a provider started.
 const StampKey = "timestamp"
 
-// NoStamp is what is in the place of a stamp before Stamp works it out.
+// NoStamp is the value of StampKey before Stamp replaces it.
 const NoStamp = "0000000000"
 
-// The stamps: as seconds, in which dubbo-go counts, they lie from 2001 to 2010,
-// and as milliseconds, in which Java does, in January 1970. So no consumer
-// takes the provider for one that has just started and sends it fewer calls.
+// The stamps are long ago, so that no consumer sends the provider fewer calls as to
+// one that has just started: from 2001 to 2010 as dubbo-go's seconds, and in
+// January 1970 as Java's milliseconds.
 const (
 	firstStamp = 1_000_000_000
 	stamps     = 1 << 28
 )
 
-// Stamp returns a provider's URL with the stamp of all else that it says;
-// what has no place for one comes back as it is.
+// Stamp returns a provider's URL with its stamp, a hash of all else in the URL. A
+// URL without a place for one is returned unchanged.
 //
-// dubbo-go keeps providers by address, interface and timestamp. Two nodes of
-// one address with the same timestamp are one provider to it, which goes with
-// the first of the two. A stamp changes whenever anything else does, and is
-// the same on every replica and after every restart.
+// dubbo-go keys providers by address, interface and timestamp. Of two nodes with
+// the same key it removes the provider with the first of them. A stamp changes
+// whenever anything else does, and is the same on every replica.
 func Stamp(url string) string {
 	from := stampIn(url)
 	if from < 0 {
@@ -262,9 +255,9 @@ func Stamp(url string) string {
 	return string(b)
 }
 
-// PutStamp is Stamp where the place of the stamp is known, in place.
-func PutStamp(url []byte, from int) {
-	before, after := url[:from], url[from+len(NoStamp):]
+// PutStamp is Stamp in place, with the stamp at a known offset.
+func PutStamp(url []byte, offset int) {
+	before, after := url[:offset], url[offset+len(NoStamp):]
 	strconv.AppendUint(before, firstStamp+fnv64a(before, after)%stamps, 10) // as many digits
 }
 
@@ -279,8 +272,8 @@ func fnv64a(texts ...[]byte) uint64 {
 	return h
 }
 
-// stampIn returns where the stamp of a URL begins, -1 where it has none. The &
-// of a value is always escaped.
+// stampIn returns the offset of the stamp in a URL, -1 if it has none. The & of a
+// value is always escaped.
 func stampIn(url string) int {
 	if isJSON(url) {
 		return -1

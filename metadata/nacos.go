@@ -33,8 +33,8 @@ type NacosConfig struct{ Namespace, Group, ID string }
 // DefaultNacosCluster is the cluster of instances that name none.
 const DefaultNacosCluster = "DEFAULT"
 
-// The limits that Nacos 2.3 and later check; 2.2 takes more. A batch in which
-// one instance breaks them is refused whole, so each is checked beforehand.
+// The limits that Nacos 2.3 and later check; 2.2 accepts more. A batch with one
+// instance that exceeds them is refused whole, so each is checked beforehand.
 // Source: com.alibaba.nacos.common.paramcheck.ParamCheckRule.
 const (
 	MaxNacosMetadata = 1024 // bytes of all keys and values together
@@ -47,8 +47,8 @@ const (
 // ErrNacosLimit is wrapped by every error about a limit of Nacos.
 var ErrNacosLimit = errors.New("breaks a limit of Nacos")
 
-// Key returns what identifies the instance within its service: address and,
-// where it is not the default one, cluster.
+// Key returns what identifies the instance within its service: the address and, if
+// it is not the default one, the cluster.
 func (i NacosInstance) Key() string {
 	key := net.JoinHostPort(i.IP, strconv.Itoa(int(i.Port)))
 	if i.Cluster != "" && i.Cluster != DefaultNacosCluster {
@@ -71,7 +71,7 @@ func (i NacosInstance) Text(n int, field func(i int) (key, value string)) string
 	return string(append(AppendObject(i.appendHead(room[:0]), n, field), '}'))
 }
 
-// validText returns metadata that JSON keeps as it is, never nil.
+// validText returns metadata in UTF-8, never nil.
 func validText(m map[string]string) map[string]string {
 	bad := m == nil
 	for k, v := range m {
@@ -81,7 +81,7 @@ func validText(m map[string]string) map[string]string {
 		return m
 	}
 	valid := make(map[string]string, len(m))
-	for _, k := range slices.Sorted(maps.Keys(m)) { // two keys may become one
+	for _, k := range slices.Sorted(maps.Keys(m)) { // two keys may be one afterwards
 		valid[strings.ToValidUTF8(k, "\ufffd")] = strings.ToValidUTF8(m[k], "\ufffd")
 	}
 	return valid
@@ -102,7 +102,7 @@ func ParseNacosInstance(s string) (NacosInstance, error) {
 // Mark returns the owner mark of the instance. The error wraps ErrMark.
 func (i NacosInstance) Mark() (Mark, error) { return ParseMark(i.Metadata[MarkKey]) }
 
-// Health returns what a server says of the instance.
+// Health returns the health that a server reports.
 func (i NacosInstance) Health() registry.Health {
 	switch {
 	case !i.Enabled:
@@ -113,7 +113,7 @@ func (i NacosInstance) Health() registry.Health {
 	return registry.Unhealthy
 }
 
-// Check returns what a server would refuse the instance for. The error wraps
+// Check returns why a server would refuse the instance. The error wraps
 // ErrNacosLimit.
 func (i NacosInstance) Check() error {
 	addr, err := netip.ParseAddr(i.IP)
@@ -134,8 +134,8 @@ func (i NacosInstance) Check() error {
 	return nil
 }
 
-// CheckNacosService returns what a server would refuse a service for. The
-// error wraps ErrNacosLimit.
+// CheckNacosService returns why a server would refuse a service. The error wraps
+// ErrNacosLimit.
 func CheckNacosService(namespace, group, name string) error {
 	switch {
 	case name == "" || len(name) > maxNacosService || strings.Contains(name, "@@") || !printable(name):
@@ -148,8 +148,8 @@ func CheckNacosService(namespace, group, name string) error {
 	return nil
 }
 
-// printable reports whether s is free of spaces, control characters and
-// everything outside ASCII, none of which Nacos takes in a service name.
+// printable reports whether s has no spaces, control characters or characters
+// outside ASCII, none of which Nacos accepts in a service name.
 func printable(s string) bool {
 	for _, r := range s {
 		if r <= ' ' || r > '~' {
@@ -159,8 +159,7 @@ func printable(s string) bool {
 	return true
 }
 
-// only reports whether s holds nothing but letters and digits of ASCII and
-// some signs.
+// only reports whether s has ASCII letters, digits and some signs alone.
 func only(s, signs string) bool {
 	return !strings.ContainsFunc(s, func(r rune) bool {
 		return (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && !strings.ContainsRune(signs, r)
@@ -177,8 +176,8 @@ func SizeOf(m map[string]string) int {
 }
 
 // There may be a million instances, so they are written and read without
-// reflection. What is read so is written again and compared: anything else,
-// however close, is left to encoding/json.
+// reflection. What was read so is written again and compared; if it differs,
+// encoding/json reads it.
 
 // appendHead writes an instance up to its metadata as encoding/json does.
 func (i NacosInstance) appendHead(b []byte) []byte {

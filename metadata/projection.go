@@ -13,21 +13,20 @@ import (
 )
 
 // A Projection turns services into the entries that a target should hold for
-// them: it selects, follows the rules for addresses, loops and attributes, and
-// writes what is left in each format. It is safe for use by many goroutines.
+// them: it selects services, applies the rules for addresses, loops and attributes,
+// and encodes in each format. It is safe for use by many goroutines.
 type Projection struct {
 	Select  Selection
 	Reach   *naming.Reach // which addresses may be offered; nil: all
 	Route   func() Route  // called for each service; nil: no loop is possible
 	Rules   Rules
 	Formats []Encoder
-	Same    bool    // a service is written in the format that it was read in alone
+	Same    bool    // write a service only in the format that it was read in
 	Signer  *Signer // nil: marks are not signed
 }
 
-// Entries returns the entries of a service. The error is a *registry.LeftOut
-// beside them, or else they cannot be known: one format that fails leaves the
-// service as it is in all of them.
+// Entries returns the entries of a service. A *registry.LeftOut beside them says
+// what has none. With any other error they are unknown in all formats.
 func (p *Projection) Entries(s *registry.Service) ([]registry.Entry, error) {
 	if err := p.Select.Refuse(s); err != nil {
 		return nil, &registry.LeftOut{Reason: err, All: registry.Excluded}
@@ -67,8 +66,8 @@ func (p *Projection) Entries(s *registry.Service) ([]registry.Entry, error) {
 	return entries, out
 }
 
-// pass returns what of a service reaches the formats, and why the rest does not;
-// nil where nothing does.
+// pass returns the part of a service that the formats encode, and why they do not
+// encode the rest; nil if there is no such part.
 func (p *Projection) pass(s *registry.Service, out *registry.LeftOut) (*registry.Service, error) {
 	given := s
 	s, refused := within(p.Reach, s)
@@ -90,13 +89,12 @@ func (p *Projection) pass(s *registry.Service, out *registry.LeftOut) (*registry
 	return s, errors.Join(refused, loops, unreported)
 }
 
-// offers reports whether a service has an endpoint for consumers.
+// offers reports whether a service has an endpoint that may be offered.
 func offers(s *registry.Service) bool {
 	return slices.ContainsFunc(s.Endpoints, func(e registry.Endpoint) bool { return e.Health.Offered() })
 }
 
-// within returns a service without the endpoints that must not be offered, and
-// why they are not.
+// within returns a service without the endpoints out of reach, and why each is.
 func within(reach *naming.Reach, s *registry.Service) (*registry.Service, error) {
 	if reach == nil {
 		return s, nil
@@ -119,16 +117,16 @@ func within(reach *naming.Reach, s *registry.Service) (*registry.Service, error)
 	return &cut, errors.Join(refused...)
 }
 
-// A Selection says which services are taken. The zero Selection takes all.
+// A Selection says which services are selected. The zero Selection selects all.
 type Selection struct {
 	Include  []naming.Pattern // none: all
 	Exclude  []naming.Pattern
-	Imported []naming.Pattern // hosts that came out of other registries: only what Include names of them
+	Imported []naming.Pattern // hosts from other registries, selected only if Include names them
 }
 
 var errNotIncluded = errors.New("no pattern of select.include fits its host, or its interface or native name")
 
-// Refuse says why a service is not taken, nil where it is.
+// Refuse returns why a service is not selected, nil if it is.
 func (s Selection) Refuse(sv *registry.Service) error {
 	for _, p := range s.Imported {
 		if Matches(p, sv) && !s.names(sv) {
@@ -146,14 +144,13 @@ func (s Selection) Refuse(sv *registry.Service) error {
 	return errNotIncluded
 }
 
-// names reports whether a pattern that is more than a star names a service.
+// names reports whether a pattern other than * includes a service.
 func (s Selection) names(sv *registry.Service) bool {
 	return slices.ContainsFunc(s.Include, func(p naming.Pattern) bool { return p.String() != "*" && Matches(p, sv) })
 }
 
-// Matches reports whether a pattern fits the host of a service of a mesh; of
-// any other its native name, with what says where it is stored or without, or
-// an interface that it provides.
+// Matches reports whether a pattern fits the host of a service of a mesh. For any
+// other service it fits the name, its last part or the name of an interface.
 func Matches(p naming.Pattern, sv *registry.Service) bool {
 	name := string(sv.Name)
 	if fits, host := MatchesHost(p, name); host {
@@ -163,30 +160,28 @@ func Matches(p naming.Pattern, sv *registry.Service) bool {
 		slices.ContainsFunc(sv.Interfaces, func(i registry.Interface) bool { return p.Match(i.Name) })
 }
 
-// MatchesHost reports whether a name is the address of a host of a mesh, and
-// whether a pattern fits the host or all of it.
+// MatchesHost reports whether a name is a host address of a mesh, and whether a
+// pattern fits the host or the whole address.
 func MatchesHost(p naming.Pattern, name string) (fits, host bool) {
 	address, err := naming.ParseHostAddress(name)
 	return err == nil && (p.MatchHost(address.Host) || p.MatchHost(name)), err == nil
 }
 
-// Route is the way from one registry into another, each named by its hop. It is
-// what ends loops of any length.
+// Route goes from one registry to another, each named by its hop. It ends loops
+// of any length.
 type Route struct {
-	From string // appended to the path of what takes this way; empty: nothing is
-	To   string // what already passed it goes no further; empty: everything may
+	From string // appended to each path; empty: nothing is
+	To   string // nothing passes that has it in its path; empty: all passes
 }
 
 // ErrReturns says that something came from the registry that it would go to,
 // which therefore has it.
 var ErrReturns = errors.New("loop: it came from there")
 
-// Pass returns a service as it leaves on this way: its path and those of its
-// endpoints have grown by one hop. Endpoints that came from the registry they
-// would go to are left out, and so are those whose path has no room for
-// another hop, which is taken for a loop. Where nothing of a service may pass
-// there is none; one that is known without endpoints passes as it is. The error
-// says what is left out.
+// Pass returns a service with one more hop in its path and in those of its
+// endpoints. Left out are endpoints that came from the target registry, and those
+// whose path has no room for another hop, which counts as a loop. The error says
+// which. The service is nil if it had endpoints and all are left out.
 func (r Route) Pass(s *registry.Service) (*registry.Service, error) {
 	if len(s.Endpoints) == 0 {
 		if err := r.refuse(s.Path); err != nil {
@@ -194,7 +189,7 @@ func (r Route) Pass(s *registry.Service) (*registry.Service, error) {
 		}
 	}
 	var left []error
-	var from, to registry.Path // of the endpoint before: most came by one path
+	var from, to registry.Path // of the previous endpoint: most have one path
 	kept := make([]registry.Endpoint, 0, len(s.Endpoints))
 	for _, e := range s.Endpoints {
 		path := cmp.Or(e.Path, s.Path)
@@ -219,7 +214,7 @@ func (r Route) Pass(s *registry.Service) (*registry.Service, error) {
 	return &passed, errors.Join(left...)
 }
 
-// refuse returns why what came by a path may not take this way.
+// refuse returns why nothing with a path may pass.
 func (r Route) refuse(p registry.Path) error {
 	switch {
 	case r.To != "" && p.Has(r.To):
@@ -230,40 +225,39 @@ func (r Route) refuse(p registry.Path) error {
 	return nil
 }
 
-// Rules say what of the attributes of services passes a bridge, and under
-// which keys. They are followed in the order of their fields. The zero Rules
-// let all pass.
+// Rules filter, rename, change and add attributes of services. They apply in the
+// order of their fields. The zero Rules change nothing.
 type Rules struct {
 	Keep   []string          // patterns of keys, with at most one *; none: all
 	Drop   []string          // patterns of keys
-	Rename map[string]string // a key that is there already stays, and what would take its place is left out
-	Values []ValueRule       // the first that fits counts; they know keys by their new names
-	Add    map[string]string // in place of what a service says itself
+	Rename map[string]string // an attribute whose new key exists already is left out
+	Values []ValueRule       // the first that fits applies; their keys are the new ones
+	Add    map[string]string // replace the service's own values
 }
 
-// ValueRule puts one value of a key in the place of another.
+// ValueRule replaces one value of a key.
 type ValueRule struct {
-	Key, From, To string // To is empty: the key is left out
+	Key, From, To string // To is empty: the attribute is left out
 }
 
-// fixed are the keys that rules cannot touch: codecs see by them whose an
-// entry is and which registry weights are of.
+// fixed reports whether a key is one that rules cannot change: codecs read from it
+// the owner of an entry, or the unit of weights.
 func fixed(key string) bool { return key == MarkKey || key == "meshHostAddr" || key == "" }
 
-// Check returns what cannot be followed.
+// Check returns what is wrong with the rules.
 func (r Rules) Check() error {
 	var problems []error
 	for _, p := range slices.Concat(r.Keep, r.Drop) {
 		if p == "" || strings.Count(p, "*") > 1 {
-			problems = append(problems, fmt.Errorf("%q is no pattern of keys: it needs a text with at most one *", p))
+			problems = append(problems, fmt.Errorf("%q is no pattern of keys: want a text with at most one *", p))
 		}
 	}
-	touched := slices.Concat(slices.Collect(maps.Keys(r.Rename)), slices.Collect(maps.Values(r.Rename)), slices.Collect(maps.Keys(r.Add)))
+	changed := slices.Concat(slices.Collect(maps.Keys(r.Rename)), slices.Collect(maps.Values(r.Rename)), slices.Collect(maps.Keys(r.Add)))
 	for _, v := range r.Values {
-		touched = append(touched, v.Key)
+		changed = append(changed, v.Key)
 	}
-	slices.Sort(touched)
-	for _, key := range touched {
+	slices.Sort(changed)
+	for _, key := range changed {
 		if fixed(key) {
 			problems = append(problems, fmt.Errorf("%q is written by the bridge itself; take it out", key))
 		}
@@ -271,8 +265,8 @@ func (r Rules) Check() error {
 	return errors.Join(problems...)
 }
 
-// Apply returns a service with the attributes that pass, itself where the
-// rules change nothing, and why some are left out that no rule drops.
+// Apply returns a service with its attributes changed. The error says which were
+// not renamed and so left out.
 func (r Rules) Apply(s *registry.Service) (*registry.Service, error) {
 	if len(r.Keep)+len(r.Drop)+len(r.Rename)+len(r.Values)+len(r.Add) == 0 {
 		return s, nil
@@ -282,7 +276,7 @@ func (r Rules) Apply(s *registry.Service) (*registry.Service, error) {
 	var left, more []error
 	out.Attributes, left = r.attributes(s.Attributes, renamed)
 	out.Endpoints = slices.Clone(s.Endpoints)
-	var before registry.Attributes // of the endpoint before, which this one may share
+	var before registry.Attributes // of the previous endpoint: most have equal ones
 	for i := range out.Endpoints {
 		e := &out.Endpoints[i]
 		if a := e.Attributes; i > 0 && maps.Equal(a, before) {
@@ -318,8 +312,8 @@ func (r Rules) attributes(in registry.Attributes, renamed []string) (out registr
 		}
 	}
 	for _, key := range renamed {
-		value, there := in[key]
-		if !there || !r.passes(key) {
+		value, exists := in[key]
+		if !exists || !r.passes(key) {
 			continue
 		}
 		to := r.Rename[key]
@@ -332,7 +326,7 @@ func (r Rules) attributes(in registry.Attributes, renamed []string) (out registr
 	return out, left
 }
 
-// passes reports whether a key does by Keep and Drop.
+// passes reports whether Keep and Drop let a key pass.
 func (r Rules) passes(key string) bool {
 	if fixed(key) {
 		return true
@@ -347,7 +341,7 @@ func (r Rules) passes(key string) bool {
 	return (len(r.Keep) == 0 || slices.ContainsFunc(r.Keep, fits)) && !slices.ContainsFunc(r.Drop, fits)
 }
 
-// put adds a key with the value that the rules make of its own.
+// put adds an attribute with its value changed by the rules.
 func (r Rules) put(out registry.Attributes, key, value string) {
 	for _, v := range r.Values {
 		if v.Key == key && v.From == value {

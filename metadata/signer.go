@@ -10,16 +10,15 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// SignedLen is how many bytes longer a mark becomes by its signature.
+// SignedLen is the number of bytes that a signature adds to a mark.
 const SignedLen = len(signed) + SignatureLen
 
-// A Signer vouches for marks with a secret: nobody without it can make an
-// entry that we would take for ours. The nil Signer signs nothing and takes
-// every mark at its word.
+// A Signer signs marks with a secret, so that nobody else can write an entry that
+// counts as ours. The nil Signer signs nothing and trusts every mark.
 type Signer struct{ keys [][]byte }
 
-// NewSigner returns a signer that signs with the first key and takes what any
-// of them signed, so that keys can be rotated; nil where there is none.
+// NewSigner returns a signer that signs with the first key and accepts what any
+// of them signed, so that keys can be rotated; nil if there is none.
 func NewSigner(keys ...[]byte) *Signer {
 	if len(keys) == 0 {
 		return nil
@@ -31,8 +30,7 @@ func NewSigner(keys ...[]byte) *Signer {
 	return s
 }
 
-// Sign returns an entry with its mark signed; one without a mark comes back
-// as it is.
+// Sign returns an entry with its mark signed; one without a mark unchanged.
 func (s *Signer) Sign(e registry.Entry) registry.Entry {
 	if s == nil {
 		return e
@@ -43,8 +41,7 @@ func (s *Signer) Sign(e registry.Entry) registry.Entry {
 	})
 }
 
-// Refuse says why the mark of an entry is not to be believed, empty where it
-// is.
+// Refuse returns why the mark of an entry is not trusted; empty if it is.
 func (s *Signer) Refuse(e registry.Entry, m Mark) string {
 	switch {
 	case s == nil:
@@ -59,21 +56,20 @@ func (s *Signer) Refuse(e registry.Entry, m Mark) string {
 	return ""
 }
 
-// Disowned returns what Signer.Owner returns for entries that bear the mark of an owner
-// and are not believed.
+// Disowned returns what Signer.Owner returns for entries that have the mark of an
+// owner and are not trusted.
 func Disowned(owner string) []string {
 	return []string{owner + " (" + unsigned + ")", owner + " (" + otherKey + ")"}
 }
 
-// Why a mark is not believed.
+// The reasons not to trust a mark.
 const (
 	unsigned = "not signed"
 	otherKey = "signed with another key"
 )
 
-// Owner returns whose an entry is that bears a mark, as registry.Held.Owner
-// has it. A mark of the given owner that is not to be believed makes the
-// entry somebody else's, and says why.
+// Owner returns the owner of an entry with a mark, as registry.Held.Owner has it.
+// If the mark is ours and not trusted, that is another owner with the reason.
 func (s *Signer) Owner(e registry.Entry, m Mark, ours string) string {
 	if m.Owner != ours {
 		return m.Owner
@@ -84,7 +80,7 @@ func (s *Signer) Owner(e registry.Entry, m Mark, ours string) string {
 	return m.Owner
 }
 
-// sign returns the signature of all that a mark vouches for.
+// sign returns the signature of a mark and of the entry's identity.
 func sign(key []byte, e registry.Entry, m Mark) string {
 	mac := hmac.New(sha256.New, key)
 	for _, part := range []string{
@@ -97,9 +93,8 @@ func sign(key []byte, e registry.Entry, m Mark) string {
 	return digits(mac.Sum(nil), SignatureLen)
 }
 
-// Tags returns what identifies an entry but for its mark: by it an entry is
-// known again whose mark another tool took off. There is one for each key,
-// that of the current one first; without the key nobody can make one.
+// Tags returns hashes of an entry without its mark, by which it is recognised if
+// another tool removed the mark. There is one for each key, the current one first.
 func (s *Signer) Tags(e registry.Entry) [][TagLen]byte {
 	keys := [][]byte{nil}
 	if s != nil {

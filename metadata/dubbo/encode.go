@@ -95,7 +95,7 @@ func (o *Options) sites(s *registry.Service, own func(key string) bool) (all []s
 		}
 		all = append(all, st)
 	}
-	if err := reserved.Note("Dubbo"); err != nil {
+	if err := reserved.Omission("Dubbo"); err != nil {
 		left = append(left, err)
 	}
 	return all, left
@@ -114,7 +114,7 @@ func (o *Options) site(s *registry.Service, e *registry.Endpoint, st site, proto
 		return site{}, fmt.Errorf("endpoint %s: %w", e.Address(), err)
 	}
 	if st.tag != "" && !o.Tags {
-		return site{}, fmt.Errorf("endpoint %s: %w", e.Address(), metadata.Tagged(st.tag))
+		return site{}, fmt.Errorf("endpoint %s: %w", e.Address(), metadata.TagOmission(st.tag))
 	}
 	st.url = string(appendHostPort(append(append(st.room.text[:0], st.protocol...), "://"...), e.Host, e.Port))
 	st.address = st.url[len(st.protocol)+len("://"):]
@@ -237,7 +237,7 @@ func (o *Options) encode(s *registry.Service, form form) ([]registry.Entry, erro
 	}
 	entries = slices.CompactFunc(registry.Sorted(entries), func(a, b registry.Entry) bool {
 		if sameKey(a, b) {
-			left = append(left, &metadata.Unfit{Reason: b.Key + ": another protocol is written there, and the registry holds one of each address"})
+			left = append(left, &metadata.Omission{Reason: b.Key + ": another protocol is written there, and the registry holds one of each address"})
 		}
 		return sameKey(a, b)
 	})

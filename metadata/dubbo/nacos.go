@@ -67,7 +67,7 @@ func onlyJava(address string) error {
 	if !strings.HasPrefix(address, "[") {
 		return nil
 	}
-	return &metadata.Unfit{Reason: "endpoint " + address + " is written for Java alone: dubbo-go cannot call an IPv6 address from Nacos"}
+	return &metadata.Omission{Reason: "endpoint " + address + " is written for Java alone: dubbo-go cannot call an IPv6 address from Nacos"}
 }
 
 func (*Nacos) own() []param {

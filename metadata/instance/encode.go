@@ -78,7 +78,7 @@ func (c *codec) sites(s *registry.Service) (all []site, left []error) {
 		c.users(s, &st, reserved)
 		all = append(all, st)
 	}
-	for _, err := range []error{reserved.Note(c.form.Kind()), metadata.PathNote(s, c.form.Kind()), c.weightNote(s, all)} {
+	for _, err := range []error{reserved.Omission(c.form.Kind()), metadata.PathOmission(s, c.form.Kind()), c.weightOmission(s, all)} {
 		if err != nil && len(all) > 0 {
 			left = append(left, err)
 		}
@@ -89,8 +89,8 @@ func (c *codec) sites(s *registry.Service) (all []site, left []error) {
 // Weightless is implemented by forms that have no place for weights.
 type Weightless interface{ Weightless() }
 
-// weightNote reports weights that are left out, nil where there are none.
-func (c *codec) weightNote(s *registry.Service, all []site) error {
+// weightOmission reports weights that are left out, nil where there are none.
+func (c *codec) weightOmission(s *registry.Service, all []site) error {
 	if _, without := c.form.(Weightless); !without {
 		return nil
 	}
@@ -100,7 +100,7 @@ func (c *codec) weightNote(s *registry.Service, all []site) error {
 			n++
 		}
 	}
-	return metadata.WeightNote(n, c.form.Kind()) //nolint:wrapcheck // says what is left out
+	return metadata.WeightOmission(n, c.form.Kind()) //nolint:wrapcheck // says what is left out
 }
 
 // shareOf returns the share of the calls that an endpoint is to have, in
@@ -126,10 +126,10 @@ func (c *codec) site(s *registry.Service, e *registry.Endpoint) (site, error) {
 		return site{}, fmt.Errorf("endpoint %s: %w", e.Address(), err)
 	}
 	if !c.form.Speaks(convert.FamilyOf(protocol)) {
-		return site{}, &metadata.Unfit{Reason: fmt.Sprintf("endpoint %s speaks %s, which consumers of this format do not", e.Address(), protocol)}
+		return site{}, &metadata.Omission{Reason: fmt.Sprintf("endpoint %s speaks %s, which consumers of this format do not", e.Address(), protocol)}
 	}
 	if tag := attribute(s, e, keyTag); tag != "" && !c.o.Tags {
-		return site{}, fmt.Errorf("endpoint %s: %w", e.Address(), metadata.Tagged(tag))
+		return site{}, fmt.Errorf("endpoint %s: %w", e.Address(), metadata.TagOmission(tag))
 	}
 	mark, err := c.o.Mark.Of(s, e)
 	if err != nil {
@@ -156,7 +156,7 @@ func (c *codec) instance(s *registry.Service, name string, st *site) (Instance, 
 	dropped := fit(must, st.may, c.limit)
 	i.Metadata = must
 	if len(dropped) > 0 {
-		return i, &metadata.Unfit{Reason: fmt.Sprintf("%s: metadata over %d bytes, not UTF-8 or there already, left out: %.200q",
+		return i, &metadata.Omission{Reason: fmt.Sprintf("%s: metadata over %d bytes, not UTF-8 or there already, left out: %.200q",
 			i.Key(), c.limit, strings.Join(dropped, ", "))}
 	}
 	return i, nil

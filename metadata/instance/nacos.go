@@ -52,7 +52,7 @@ func (n *Nacos) entry(i Instance) (registry.Entry, error) {
 		return registry.Entry{}, fmt.Errorf("endpoint %s: Nacos takes IP addresses only", i.Key())
 	}
 	if strings.Contains(i.Ports[0].Host, ":") && !n.form.IPv6() {
-		return registry.Entry{}, &metadata.Unfit{Reason: fmt.Sprintf("endpoint %s: clients of %s cannot call an IPv6 address from Nacos", i.Key(), n.form.Kind())}
+		return registry.Entry{}, &metadata.Omission{Reason: fmt.Sprintf("endpoint %s: clients of %s cannot call an IPv6 address from Nacos", i.Key(), n.form.Kind())}
 	}
 	in := metadata.NacosInstance{
 		IP: i.Ports[0].Host, Port: i.Ports[0].Port, Weight: min(n.form.Scale().Of(i.Share), metadata.MaxNacosWeight),

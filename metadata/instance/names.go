@@ -28,7 +28,7 @@ type NameRule struct {
 	Service string         // a * stands for what the star of Host stands for
 }
 
-var errNameless = &metadata.Unfit{Reason: "has no application and no rule names it; write a rule with a service into names"}
+var errNameless = &metadata.Omission{Reason: "has no application and no rule names it; write a rule with a service into names"}
 
 // Of returns the name of a service.
 func (n Names) Of(s *registry.Service) (string, error) {

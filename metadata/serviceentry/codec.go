@@ -70,7 +70,7 @@ func (c *Codec) Encode(s *registry.Service) ([]registry.Entry, error) {
 		return nil, refused
 	}
 	out = registry.Sorted(out)
-	return metadata.Encoded(s, out, []error{refused, metadata.PathNote(s, "mesh")}) //nolint:wrapcheck // says what is left out
+	return metadata.Encoded(s, out, []error{refused, metadata.PathOmission(s, "mesh")}) //nolint:wrapcheck // says what is left out
 }
 
 // meshNames returns what a service is called in the mesh.
