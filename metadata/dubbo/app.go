@@ -17,16 +17,15 @@ import (
 // KindApplication is the Group.Kind of every entry of the application-level
 // format: an application is a group, and holds
 //
-//	#mapping/<interface>    the application's word in the list of those that provide the interface
-//	#metadata/<revision>    what instances of that revision provide
+//	#mapping/<interface>    the application, in the list of those that provide the interface
+//	#metadata/<revision>    the document of that revision: what its instances provide
 //	#metadata/<revision>/go the same where dubbo-go looks for it, in ZooKeeper only
 //	10.0.0.1:20000          an instance
 //
-// A consumer that finds an instance needs the rest, so it is written before,
-// in the order of the keys. The storage type is remote: the bridge answers no
-// calls. A revision is owner and bridge as a mark has them, and a hash of the
-// document, so that it is the same on every replica and the name says whose
-// it is.
+// Consumers of an instance depend on the rest, which is therefore written first, in
+// the order of the keys. The storage type is remote, because the bridge answers no
+// calls. A revision is owner and bridge as in a mark, and a hash of the document: it
+// is the same on every replica and names its owner.
 const KindApplication = "dubbo-application"
 
 // DefaultServices is the parent of ZooKeeper that holds the applications.
@@ -36,10 +35,10 @@ const DefaultServices = "/services"
 type AppRule struct {
 	Host        string // naming.Pattern of the service's host or native name; empty matches all
 	Port        uint16 // of the service; 0 matches all
-	Application string // a * stands for what the star of Host stood for
+	Application string // a * is replaced by the text that the star of Host matched
 }
 
-// The keys of what instances refer to.
+// The keys of the entries that instances refer to.
 const (
 	keyMapping  = registry.PartPrefix + "mapping/"
 	keyMetadata = registry.PartPrefix + "metadata/"
@@ -48,15 +47,14 @@ const (
 
 // An instance is what an application registers at one address.
 type instance struct {
-	*site              // the first of its endpoints
-	protocols []spoken // by name
+	*site                    // the first of its endpoints
+	protocols []protocolPath // by name
 	revision  string
 	draft     []param
 }
 
-// spoken is a protocol with the path at which it serves the interface; empty:
-// at its name.
-type spoken struct{ protocol, path string }
+// protocolPath is a protocol and the URL path of the interface in it; empty: its name.
+type protocolPath struct{ protocol, path string }
 
 // claim is what a service claims in one application.
 type claim struct {
@@ -66,10 +64,10 @@ type claim struct {
 	index     map[string]int    // of the instances, by address
 }
 
-// claims works out what is written for a service, by application, and why the
-// rest is left out.
+// claims returns what is written for a service, by application, and why the rest is
+// left out.
 func (o *Options) claims(s *registry.Service, form appForm) (all []*claim, interfaces []registry.Interface, left []error) {
-	sites, left := o.sites(s, internal)
+	sites, left := o.sites(s, isInternal)
 	for _, i := range s.Interfaces {
 		if err := cmp.Or(checkInterface(i), form.checkMapping(i.Name)); err != nil {
 			left = append(left, err)
@@ -82,11 +80,11 @@ func (o *Options) claims(s *registry.Service, form appForm) (all []*claim, inter
 	}
 	byApp := make(map[string]*claim)
 	host, port := splitName(s.Name)
-	rule, ruled := o.applicationOf(host, port)
+	app, byRule := o.applicationOf(host, port)
+	kubernetes := kubernetesName(host)
 	for i := range sites {
-		app := rule
-		if !ruled {
-			app = cmp.Or(sites[i].application, kubernetesName(host))
+		if !byRule {
+			app = cmp.Or(sites[i].application, kubernetes)
 		}
 		c := byApp[app]
 		if c == nil {
@@ -101,33 +99,33 @@ func (o *Options) claims(s *registry.Service, form appForm) (all []*claim, inter
 	}
 	for _, app := range slices.Sorted(maps.Keys(byApp)) {
 		c := byApp[app]
-		o.finish(c, interfaces)
+		o.assignRevisions(c, interfaces)
 		all = append(all, c)
 	}
 	return all, interfaces, left
 }
 
-// add takes an endpoint in: several protocols at one address are one instance.
+// add adds an endpoint. Several protocols at one address are one instance.
 func (c *claim) add(st *site) {
-	s := spoken{st.protocol, st.endpoint.URLPath}
+	s := protocolPath{st.protocol, st.endpoint.URLPath}
 	if i, ok := c.index[st.address]; ok {
 		in := &c.instances[i]
 		in.protocols = append(in.protocols, s)
-		slices.SortFunc(in.protocols, func(a, b spoken) int { return cmp.Compare(a.protocol, b.protocol) })
+		slices.SortFunc(in.protocols, func(a, b protocolPath) int { return cmp.Compare(a.protocol, b.protocol) })
 		return
 	}
 	c.index[st.address] = len(c.instances)
-	c.instances = append(c.instances, instance{site: st, protocols: []spoken{s}})
+	c.instances = append(c.instances, instance{site: st, protocols: []protocolPath{s}})
 }
 
-// finish gives every instance its revision. Instances that provide the same
+// assignRevisions sets the revision of every instance. Instances with equal documents
 // share one.
-func (o *Options) finish(c *claim, interfaces []registry.Interface) {
+func (o *Options) assignRevisions(c *claim, interfaces []registry.Interface) {
 	type document struct {
 		weight               uint32
 		protocols, mark, tag string
 	}
-	known := make(map[document]string) // revisions by what distinguishes documents
+	known := make(map[document]string) // revisions
 	for i := range c.instances {
 		in := &c.instances[i]
 		d := document{weight: in.weight(), mark: in.mark, tag: in.tag}
@@ -144,8 +142,8 @@ func (o *Options) finish(c *claim, interfaces []registry.Interface) {
 
 var errNoApplication = errors.New("no application: name one by a rule of names")
 
-// applicationOf returns the application of the first rule that fits a service,
-// false where none does.
+// applicationOf returns the application of the first rule that fits a service; false
+// if none does.
 func (o *Options) applicationOf(host string, port uint16) (string, bool) {
 	for _, r := range o.Applications {
 		if name, ok := r.name(host, port); ok {
@@ -155,8 +153,8 @@ func (o *Options) applicationOf(host string, port uint16) (string, bool) {
 	return "", false
 }
 
-// kubernetesName returns the name of a Kubernetes service by its host, which
-// is <name>.<namespace>.svc. and a domain; empty for other hosts.
+// kubernetesName returns the name in a host of Kubernetes, <name>.<namespace>.svc and
+// a domain; empty for other hosts.
 func kubernetesName(host string) string {
 	if labels := strings.Split(host, "."); len(labels) > 2 && labels[2] == "svc" {
 		return labels[0]
@@ -179,25 +177,25 @@ func (r AppRule) name(host string, port uint16) (string, bool) {
 	return strings.ReplaceAll(r.Application, "*", star), ok
 }
 
-// maxApplication is what Dubbo itself takes.
+// maxApplication is Dubbo's own limit.
 const maxApplication = 200
 
-// checkApplication takes the names that Dubbo takes. Others could be no word
-// of a mapping or no parent.
+// checkApplication refuses names that Dubbo refuses: they could not be in a mapping,
+// or no znode.
 func checkApplication(app string) error {
 	const allowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_."
 	switch {
 	case app == "":
 		return errNoApplication
 	case app == "." || app == ".." || len(app) > maxApplication || strings.Trim(app, allowed) != "":
-		return fmt.Errorf("application %s: Dubbo takes letters, digits and - _ . alone", naming.Quote(app))
+		return fmt.Errorf("application %s: Dubbo accepts letters, digits and - _ . alone", naming.Quote(app))
 	case app == "config" || app == "mapping" || app == "metadata":
 		return fmt.Errorf("application %q %w", app, errReserved)
 	}
 	return nil
 }
 
-// An appForm renders what a claim holds.
+// An appForm is how a registry stores applications.
 type appForm interface {
 	group(app string) registry.Group
 	instance(in *instance, app, distinction string) (registry.Entry, error)
@@ -211,27 +209,27 @@ func (o *Options) encodeApps(s *registry.Service, form appForm) ([]registry.Entr
 	claims, interfaces, left := o.claims(s, form)
 	d := distinction(s)
 	for _, c := range claims {
-		part, err := renderApp(c, d, interfaces, form)
+		part, err := encodeApp(c, d, interfaces, form)
 		entries = append(entries, part...)
 		left = append(left, err...)
 	}
 	return metadata.Encoded(s, registry.Sorted(entries), left) //nolint:wrapcheck // the error names the service
 }
 
-func renderApp(c *claim, distinction string, interfaces []registry.Interface, form appForm) (entries []registry.Entry, left []error) {
+func encodeApp(c *claim, distinction string, interfaces []registry.Interface, form appForm) (entries []registry.Entry, left []error) {
 	used := make(map[string]bool)
-	var before *instance
+	var previous *instance
 	for i := range c.instances {
 		in := &c.instances[i]
-		if before != nil && before.labels == in.labels {
-			in.draft = before.draft
+		if previous != nil && previous.labels == in.labels {
+			in.draft = previous.draft
 		} else {
 			in.draft = in.labels.draft(
 				param{key: metaStorage, value: storageRemote},
 				param{key: metaEndpoints, rank: rankEndpoints},
 				param{key: metaRevision, rank: rankRevision})
 		}
-		before = in
+		previous = in
 		e, err := form.instance(in, c.app, distinction)
 		if err != nil {
 			left = append(left, err)
@@ -260,9 +258,8 @@ func renderApp(c *claim, distinction string, interfaces []registry.Interface, fo
 	return entries, left
 }
 
-// distinction is what distinguishes instances of one application and address
-// that several services provide: nothing for the services of a mesh, of which
-// each has its addresses for itself.
+// distinction distinguishes the instances of one application and address that several
+// services provide. It is empty for services of a mesh, which share no address.
 func distinction(s *registry.Service) string {
 	if _, err := naming.ParseHostAddress(string(s.Name)); err == nil {
 		return ""
@@ -272,7 +269,7 @@ func distinction(s *registry.Service) string {
 
 const distinctionLen = 8
 
-// The metadata of an instance that has a meaning.
+// The metadata of an instance that the codec uses.
 const (
 	metaEndpoints = "dubbo.endpoints"
 	metaRevision  = "dubbo.metadata.revision"
@@ -283,14 +280,14 @@ const (
 	noRevision    = "0" // of an instance that provides nothing, such as a consumer's
 )
 
-// A port is one element of dubbo.endpoints.
+// A port is an element of dubbo.endpoints.
 type port struct {
 	Port     int    `json:"port"`
 	Protocol string `json:"protocol"`
 }
 
-// metadataOf returns the metadata of an instance within a limit of bytes, in
-// key order, and the keys of what found no room.
+// metadataOf returns the metadata of an instance within a limit of bytes, by key, and
+// the keys that are left out.
 func (in *instance) metadataOf(limit int) (params []param, dropped []string, err error) {
 	ports := make([]byte, 0, 64)
 	for i, p := range in.protocols {
@@ -307,7 +304,7 @@ func (in *instance) metadataOf(limit int) (params []param, dropped []string, err
 	return params, dropped, nil
 }
 
-// tooMuch is the note about metadata that found no room.
-func (in *instance) tooMuch(limit int, dropped []string) error {
-	return tooMuch(in.protocols[0].protocol+"://"+in.address, limit, dropped)
+// droppedError says which metadata is left out; nil if none is.
+func (in *instance) droppedError(limit int, dropped []string) error {
+	return droppedError(in.protocols[0].protocol+"://"+in.address, limit, dropped)
 }

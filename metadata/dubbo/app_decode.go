@@ -24,7 +24,7 @@ const remedy = "have it register with dubbo.application.metadata-type=remote, " 
 	"or at both levels (Java: dubbo.application.register-mode=all, dubbo-go: registry-type: all) and read it as " + Kind
 
 // documentKey returns the key of the document that an instance refers to.
-func (h *received) documentKey() (string, error) {
+func (h *registration) documentKey() (string, error) {
 	revision := h.metadata[metaRevision]
 	if revision == "" {
 		return "", errNoRevision
@@ -40,7 +40,7 @@ func (h *received) documentKey() (string, error) {
 }
 
 // dependencies is Codec.Dependencies for a form.
-func dependencies(entries []registry.Entry, parse func(registry.Entry) (received, error)) []metadata.Ref {
+func dependencies(entries []registry.Entry, parse func(registry.Entry) (registration, error)) []metadata.Ref {
 	seen := make(map[metadata.Ref]bool)
 	var refs []metadata.Ref
 	for _, e := range entries {
@@ -60,7 +60,7 @@ func dependencies(entries []registry.Entry, parse func(registry.Entry) (received
 // decodeApps is Codec.Decode for a form. Each interface of an application is a
 // service: while instances of two revisions live beside each other, each has
 // the endpoints that provide it.
-func decodeApps(entries, extras []registry.Entry, parse func(registry.Entry) (received, error)) ([]*registry.Service, []metadata.DecodeError) {
+func decodeApps(entries, extras []registry.Entry, parse func(registry.Entry) (registration, error)) ([]*registry.Service, []metadata.DecodeError) {
 	documents := make(map[metadata.Ref]Document, len(extras))
 	broken := make(map[metadata.Ref]error)
 	for _, e := range extras {
@@ -72,7 +72,7 @@ func decodeApps(entries, extras []registry.Entry, parse func(registry.Entry) (re
 		}
 		documents[ref] = r
 	}
-	var all []*found
+	var all []*record
 	var failed []metadata.DecodeError
 	ours := make(map[registry.Group]bool) // that hold an instance of Dubbo's
 	for _, e := range entries {
@@ -104,7 +104,7 @@ func decodeApps(entries, extras []registry.Entry, parse func(registry.Entry) (re
 
 // decodeInstance reads one instance. An error beside endpoints names
 // interfaces that could not be read.
-func decodeInstance(e registry.Entry, parse func(registry.Entry) (received, error), lookup func(metadata.Ref) (Document, error)) ([]*found, error) {
+func decodeInstance(e registry.Entry, parse func(registry.Entry) (registration, error), lookup func(metadata.Ref) (Document, error)) ([]*record, error) {
 	h, err := parse(e)
 	if err != nil || !h.provides() {
 		return nil, err
@@ -124,7 +124,7 @@ func decodeInstance(e registry.Entry, parse func(registry.Entry) (received, erro
 	if err != nil {
 		return nil, err
 	}
-	var all []*found
+	var all []*record
 	var left []error
 	for _, key := range slices.Sorted(maps.Keys(r.Services)) {
 		some, err := h.provided(r.Services[key], ports)
@@ -135,7 +135,7 @@ func decodeInstance(e registry.Entry, parse func(registry.Entry) (received, erro
 }
 
 // provided returns the endpoints of one service of a document.
-func (h *received) provided(s DocumentService, ports map[string][]uint16) ([]*found, error) {
+func (h *registration) provided(s DocumentService, ports map[string][]uint16) ([]*record, error) {
 	if err := s.check(); err != nil {
 		return nil, err
 	}
@@ -146,7 +146,7 @@ func (h *received) provided(s DocumentService, ports map[string][]uint16) ([]*fo
 	if len(at) == 0 {
 		return nil, fmt.Errorf("%s: %s names no port of %s", s.Name, metaEndpoints, s.Protocol)
 	}
-	all := make([]*found, 0, len(at))
+	all := make([]*record, 0, len(at))
 	for _, p := range at {
 		f, err := read(parsedURL{protocol: s.Protocol, host: h.host, port: p, path: s.Path, params: paramsIn(h.params(s))})
 		if err != nil {
@@ -166,10 +166,10 @@ func (h *received) provided(s DocumentService, ports map[string][]uint16) ([]*fo
 
 // params returns what a service says of itself at an instance, as a consumer
 // sees it: what the document says comes before what the instance says.
-func (h *received) params(s DocumentService) map[string]string {
+func (h *registration) params(s DocumentService) map[string]string {
 	params := make(map[string]string, len(s.Params)+len(h.metadata))
 	for k, v := range h.metadata {
-		if !internal(k) {
+		if !isInternal(k) {
 			params[k] = v
 		}
 	}
@@ -180,9 +180,9 @@ func (h *received) params(s DocumentService) map[string]string {
 	return params
 }
 
-// internal reports whether a key of an instance's metadata is the business of
+// isInternal reports whether a key of an instance's metadata is the business of
 // Dubbo's registries alone.
-func internal(key string) bool {
+func isInternal(key string) bool {
 	switch key {
 	case "meta-v", "id", "registry.id", paramProtocol, paramPath:
 		return true
@@ -190,8 +190,8 @@ func internal(key string) bool {
 	return strings.HasPrefix(key, "dubbo.") && key != paramTag
 }
 
-// received is an instance as it was read, in whatever registry.
-type received struct {
+// registration is an instance as it was read, in whatever registry.
+type registration struct {
 	entry    registry.Entry
 	host     string
 	port     uint16
@@ -201,11 +201,11 @@ type received struct {
 
 // provides reports whether an instance is a provider's: a consumer registers
 // itself as well, with a revision that stands for nothing.
-func (h *received) provides() bool { return h.metadata[metaRevision] != noRevision }
+func (h *registration) provides() bool { return h.metadata[metaRevision] != noRevision }
 
 // ports returns at which ports an instance speaks which protocols; none where
 // it does not say, and then it is the port of its own in all of them.
-func (h *received) ports() (map[string][]uint16, error) {
+func (h *registration) ports() (map[string][]uint16, error) {
 	text := h.metadata[metaEndpoints]
 	if text == "" {
 		return nil, nil //nolint:nilnil // it does not say

@@ -86,8 +86,8 @@ const (
 	revisionHash = 22
 )
 
-// ourRevision returns whose a revision is; false where it has not our form.
-func ourRevision(revision string) (metadata.Mark, bool) {
+// parseRevision returns whose a revision is; false where it has not our form.
+func parseRevision(revision string) (metadata.Mark, bool) {
 	mark, hash, ok := strings.Cut(revision, revisionSign)
 	if !ok || len(hash) != revisionHash {
 		return metadata.Mark{}, false
@@ -195,7 +195,7 @@ func ParseMetadataRevision(key string) (string, bool) {
 }
 
 // service returns where an instance reports what it provides.
-func (h *received) service() (MetadataService, error) {
+func (h *registration) service() (MetadataService, error) {
 	text := h.metadata[metaService]
 	if text == "" {
 		return MetadataService{}, errNoService

@@ -17,21 +17,20 @@ import (
 //	configuration <interface> of group mapping: <application>,<application>      shared, changed by compare-and-swap
 //	configuration <application> of group <revision>: the document as in ZooKeeper
 //
-// Of services that come from another registry an application may have several
-// instances at one address, one for each interface; the cluster distinguishes
-// them.
+// For services of another registry an application may have several instances at one
+// address, one for each interface. Their clusters distinguish them.
 //
-// dubbo-go from 3.3.1 on takes the instance's weight before the document's, in
-// which Java and its own former versions look for it; one of 0 would hide it.
+// dubbo-go from 3.3.1 on prefers the instance's weight to the document's, which Java
+// and older versions read. An instance of weight 0 would get no calls.
 //
-// An Entry of an instance has metadata.NacosInstance in its canonical form as
-// its value and its Key as its key. Nacos takes IP addresses only.
+// The value of an instance's entry is a metadata.NacosInstance in canonical form, the
+// key is its Key. Nacos accepts IP addresses only.
 type NacosApp struct{ o Options }
 
 // NewNacosApp returns the codec of the application-level format in Nacos. The
 // error names every option that cannot be used.
 func NewNacosApp(o Options) (*NacosApp, error) {
-	o, err := o.resolvedForNacos(KindApplication)
+	o, err := o.withNacosDefaults(KindApplication)
 	if err != nil {
 		return nil, err
 	}
@@ -43,27 +42,27 @@ func (n *NacosApp) Encode(s *registry.Service) ([]registry.Entry, error) {
 	return n.o.encodeApps(s, n)
 }
 
-// Dependencies implements metadata.Codec: what the instances provide is elsewhere.
+// Dependencies implements metadata.Codec: the documents are elsewhere.
 func (*NacosApp) Dependencies(entries []registry.Entry) []metadata.Ref {
-	return dependencies(entries, hearNacos)
+	return dependencies(entries, parseNacos)
 }
 
 // Decode implements metadata.Codec.
 func (*NacosApp) Decode(entries, extras []registry.Entry) ([]*registry.Service, []metadata.DecodeError) {
-	return decodeApps(entries, extras, hearNacos)
+	return decodeApps(entries, extras, parseNacos)
 }
 
 func (n *NacosApp) group(app string) registry.Group {
 	return registry.Group{Kind: KindApplication, Namespace: n.o.Namespace, Group: n.o.Group, Name: app}
 }
 
-// clusterPrefix begins the clusters of instances that come from a registry.
+// clusterPrefix begins the clusters of instances from another registry.
 const clusterPrefix = "xdsb-"
 
 func (n *NacosApp) instance(in *instance, app, distinction string) (registry.Entry, error) {
 	e := in.endpoint
 	if _, err := netip.ParseAddr(e.Host); err != nil {
-		return registry.Entry{}, fmt.Errorf("endpoint %s: Nacos takes IP addresses only", in.address)
+		return registry.Entry{}, fmt.Errorf("endpoint %s: Nacos accepts IP addresses only", in.address)
 	}
 	params, dropped, err := in.metadataOf(n.o.MaxMetadata)
 	if err != nil {
@@ -76,15 +75,15 @@ func (n *NacosApp) instance(in *instance, app, distinction string) (registry.Ent
 		i.Cluster = clusterPrefix + distinction
 	}
 	return registry.Entry{Group: n.group(app), Key: i.Key(), Value: i.Text(fieldsOf(params))},
-		errors.Join(onlyJava(in.address), in.tooMuch(n.o.MaxMetadata, dropped))
+		errors.Join(ipv6Omission(in.address), in.droppedError(n.o.MaxMetadata, dropped))
 }
 
 func (n *NacosApp) documents(app, revision, text string) []registry.Entry {
 	return []registry.Entry{{Group: n.group(app), Key: keyMetadata + revision, Value: text}}
 }
 
-// checkMapping implements appForm: Nacos takes no other signs as the name of a
-// configuration, so that no provider of such an interface has a mapping.
+// checkMapping implements appForm: the mapping of an interface is a configuration of
+// its name.
 func (*NacosApp) checkMapping(iface string) error {
 	const allowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:"
 	if strings.Trim(iface, allowed) != "" {
@@ -93,35 +92,34 @@ func (*NacosApp) checkMapping(iface string) error {
 	return nil
 }
 
-// hearNacos reads an instance.
-func hearNacos(e registry.Entry) (received, error) {
+// parseNacos reads an instance of Nacos.
+func parseNacos(e registry.Entry) (registration, error) {
 	i, err := metadata.ParseNacosInstance(e.Value)
 	if err != nil {
-		return received{}, err //nolint:wrapcheck // says what was read
+		return registration{}, err //nolint:wrapcheck // says what was read
 	}
 	if i.Metadata[metaRevision] == "" {
 		for k := range i.Metadata {
 			if strings.HasPrefix(k, "dubbo.") {
-				return received{}, errNoRevision
+				return registration{}, errNoRevision
 			}
 		}
-		return received{}, fmt.Errorf("%w: %w", errForeign, errNoRevision)
+		return registration{}, fmt.Errorf("%w: %w", errForeign, errNoRevision)
 	}
-	return received{entry: e, host: i.IP, port: i.Port, metadata: i.Metadata, health: i.Health()}, nil
+	return registration{entry: e, host: i.IP, port: i.Port, metadata: i.Metadata, health: i.Health()}, nil
 }
 
 // Kind returns the format's name, the Kind of its groups.
 func (*NacosApp) Kind() string { return KindApplication }
 
-// GroupOf returns the group that a service of a server is: any that may be an
-// application, because its name says no more.
+// GroupOf returns the group of a service; false if its name cannot be an application.
 func (*NacosApp) GroupOf(namespace, group, service string) (registry.Group, bool) {
 	g := registry.Group{Kind: KindApplication, Namespace: namespace, Group: group, Name: service}
 	return g, checkApplication(service) == nil
 }
 
-// Config returns the configuration that stores an entry and what of it: the
-// whole, or a word in a list of many. None for an instance.
+// Config returns the configuration that stores an entry, and the element of its list
+// if it is shared. It is empty for an instance.
 func (*NacosApp) Config(e registry.Entry) (c metadata.NacosConfig, element string) {
 	if iface, ok := strings.CutPrefix(e.Key, keyMapping); ok {
 		return metadata.NacosConfig{Namespace: e.Group.Namespace, Group: "mapping", ID: iface}, e.Group.Name
@@ -132,6 +130,5 @@ func (*NacosApp) Config(e registry.Entry) (c metadata.NacosConfig, element strin
 	return metadata.NacosConfig{}, ""
 }
 
-// Elements returns the entries that stand for words which an entry of ours comes
-// with.
+// Elements returns the entries of shared lists that belong to an entry of ours.
 func (*NacosApp) Elements(e registry.Entry) []registry.Entry { return elementsOf(e) }

@@ -18,15 +18,15 @@ import (
 //	      "payload":{"@class":"org.apache.dubbo.registry.zookeeper.ZookeeperInstance","id":…,"name":…,"metadata":{
 //	      "dubbo.endpoints":"[{\"port\":20000,\"protocol\":\"tri\"}]","dubbo.metadata.revision":"<revision>",
 //	      "dubbo.metadata.storage-type":"remote","xdsb":"<mark>", …}}}      what Curator writes
-//	/dubbo/mapping/<interface>           <application>,<application>        shared: a word is added, none is removed
+//	/dubbo/mapping/<interface>           <application>,<application>        shared: an application is added, none is removed
 //	/dubbo/metadata/<application>/<revision>    where Java looks, and
 //	/dubbo/<application>/<revision>             where dubbo-go looks:
 //	      {"app":"<application>","revision":"<revision>","services":{"[<group>/]<interface>[:<version>]:tri":
 //	      {"name":"<interface>","group":…,"version":…,"protocol":"tri","path":"<interface>","params":{…}}}}
 //
-// One entry that is no instance of Dubbo makes consumers of the application
-// fail, and one of ours those of Spring Cloud, which uses the same parents: so
-// nothing is written to a parent that holds another's format.
+// One node that is no instance of Dubbo makes consumers of the application fail, and
+// one of ours those of Spring Cloud, which uses the same parents. So nothing is
+// written to a parent that holds another format.
 //
 // An Entry of an instance has the JSON as its value and the node's name as its
 // key.
@@ -37,7 +37,7 @@ const instanceClass = "org.apache.dubbo.registry.zookeeper.ZookeeperInstance"
 // NewZooKeeperApp returns the codec of the application-level format in
 // ZooKeeper. The error names every option that cannot be used.
 func NewZooKeeperApp(o Options) (*ZooKeeperApp, error) {
-	o, err := o.resolved(KindApplication, maxURL)
+	o, err := o.withDefaults(KindApplication, maxURL)
 	if err != nil {
 		return nil, err
 	}
@@ -49,22 +49,21 @@ func (z *ZooKeeperApp) Encode(s *registry.Service) ([]registry.Entry, error) {
 	return z.o.encodeApps(s, z)
 }
 
-// Dependencies implements metadata.Codec: what the instances provide is elsewhere.
+// Dependencies implements metadata.Codec: the documents are elsewhere.
 func (*ZooKeeperApp) Dependencies(entries []registry.Entry) []metadata.Ref {
-	return dependencies(entries, hearCurator)
+	return dependencies(entries, parseCurator)
 }
 
 // Decode implements metadata.Codec.
 func (*ZooKeeperApp) Decode(entries, extras []registry.Entry) ([]*registry.Service, []metadata.DecodeError) {
-	return decodeApps(entries, extras, hearCurator)
+	return decodeApps(entries, extras, parseCurator)
 }
 
 func (z *ZooKeeperApp) group(app string) registry.Group {
 	return registry.Group{Kind: KindApplication, Namespace: z.o.Services, Name: app}
 }
 
-// curator is a service instance as Curator stores it. Only what every reader
-// needs is written.
+// curator is a service instance as Curator stores it.
 type curator struct {
 	Name    string  `json:"name"`
 	ID      string  `json:"id"`
@@ -81,8 +80,7 @@ type payload struct {
 	Metadata map[string]string `json:"metadata"`
 }
 
-// instance implements appForm. An error beside an entry reports metadata that
-// was left out.
+// instance implements appForm.
 func (z *ZooKeeperApp) instance(in *instance, app, distinction string) (registry.Entry, error) {
 	params, dropped, err := in.metadataOf(z.o.MaxMetadata)
 	if err != nil {
@@ -92,12 +90,12 @@ func (z *ZooKeeperApp) instance(in *instance, app, distinction string) (registry
 	if distinction != "" {
 		id += "~" + distinction
 	}
-	return registry.Entry{Group: z.group(app), Key: id, Value: curatorJSON(in, app, id, params)}, in.tooMuch(z.o.MaxMetadata, dropped)
+	return registry.Entry{Group: z.group(app), Key: id, Value: curatorJSON(in, app, id, params)}, in.droppedError(z.o.MaxMetadata, dropped)
 }
 
 // curatorJSON writes an instance as Curator does, without reflection.
 func curatorJSON(in *instance, app, id string, params []param) string {
-	b := append(in.room.text[:0], `{"name":`...)
+	b := append(in.buffers.text[:0], `{"name":`...)
 	b = metadata.AppendText(b, app)
 	b = metadata.AppendText(append(b, `,"id":`...), id)
 	b = metadata.AppendText(append(b, `,"address":`...), in.endpoint.Host)
@@ -126,16 +124,16 @@ func (*ZooKeeperApp) checkMapping(iface string) error {
 	return nil
 }
 
-// hearCurator reads an instance.
-func hearCurator(e registry.Entry) (received, error) {
+// parseCurator reads an instance of Curator.
+func parseCurator(e registry.Entry) (registration, error) {
 	var c curator
 	if err := json.Unmarshal([]byte(e.Value), &c); err != nil {
-		return received{}, fmt.Errorf("%.80q: %w", e.Value, err)
+		return registration{}, fmt.Errorf("%.80q: %w", e.Value, err)
 	}
 	if c.Payload.Class != instanceClass {
-		return received{}, fmt.Errorf("payload of class %.80q: %w", c.Payload.Class, errForeign)
+		return registration{}, fmt.Errorf("payload of class %.80q: %w", c.Payload.Class, errForeign)
 	}
-	h := received{entry: e, host: c.Address, port: c.Port, metadata: c.Payload.Metadata}
+	h := registration{entry: e, host: c.Address, port: c.Port, metadata: c.Payload.Metadata}
 	if c.Enabled != nil && !*c.Enabled {
 		h.health = registry.Disabled
 	}
@@ -161,8 +159,7 @@ func (z *ZooKeeperApp) Parent(g registry.Group) (string, error) {
 	return z.o.Services + "/" + g.Name, nil
 }
 
-// Group returns the group of a parent, false where the parent is none of this
-// format's.
+// Group returns the group of a parent; false if the parent is not of this format.
 func (z *ZooKeeperApp) Group(parent string) (registry.Group, bool) {
 	app, ok := strings.CutPrefix(parent, z.o.Services+"/")
 	return z.group(app), ok && checkApplication(app) == nil
@@ -174,21 +171,20 @@ func (*ZooKeeperApp) HasData() bool { return true }
 // Replaces says that instances change in place: consumers watch their data.
 func (*ZooKeeperApp) Replaces() metadata.Replacement { return metadata.InPlace }
 
-// documentParents are where the documents of an application lie: Java's place
-// and dubbo-go's.
+// documentParents are the paths of the documents of an application: Java's and
+// dubbo-go's.
 func (z *ZooKeeperApp) documentParents(app string) (java, golang string) {
 	return z.o.Root + "/metadata/" + app, z.o.Root + "/" + app
 }
 
-// Beside returns the other parents that hold nodes of a group. There a node's
-// path is its name.
+// Beside returns the other parents of a group's nodes. Nodes there are named by their
+// paths.
 func (z *ZooKeeperApp) Beside(g registry.Group) []string {
 	java, golang := z.documentParents(g.Name)
 	return []string{java, golang}
 }
 
-// Places returns the paths at which what a group needs may lie, the first that
-// is there counts.
+// Places returns the paths at which a dependency may be; the first that exists counts.
 func (z *ZooKeeperApp) Places(ref metadata.Ref) []string {
 	revision, ok := ParseMetadataRevision(ref.Key)
 	if !ok || strings.Contains(revision, "/") {
@@ -198,8 +194,8 @@ func (z *ZooKeeperApp) Places(ref metadata.Ref) []string {
 	return []string{java + "/" + revision, golang + "/" + revision}
 }
 
-// Node returns the name and the data of the node that stores an entry; of one
-// in another parent the path. A element of a mapping is no node.
+// Node returns the name and the data of the node that stores an entry; the path
+// instead of the name in another parent. An element of a mapping is no node.
 func (z *ZooKeeperApp) Node(e registry.Entry) (name string, data []byte, err error) {
 	if revision, ok := ParseMetadataRevision(e.Key); ok {
 		java, golang := z.documentParents(e.Group.Name)
@@ -214,8 +210,8 @@ func (z *ZooKeeperApp) Node(e registry.Entry) (name string, data []byte, err err
 	return e.Key, []byte(e.Value), nil
 }
 
-// Element returns the node that holds a list of elements of many, and the one that
-// an entry stands for; empty for an entry that is a node.
+// Element returns the path of a shared list, and the element of it that is the entry;
+// empty for an entry that is a node.
 func (z *ZooKeeperApp) Element(e registry.Entry) (path, element string) {
 	iface, ok := strings.CutPrefix(e.Key, keyMapping)
 	if !ok {
@@ -224,8 +220,7 @@ func (z *ZooKeeperApp) Element(e registry.Entry) (path, element string) {
 	return z.o.Root + "/mapping/" + iface, e.Group.Name
 }
 
-// Elements returns the entries that stand for elements which an entry of ours comes
-// with.
+// Elements returns the entries of shared lists that belong to an entry of ours.
 func (*ZooKeeperApp) Elements(e registry.Entry) []registry.Entry { return elementsOf(e) }
 
 func elementsOf(e registry.Entry) []registry.Entry {
@@ -239,8 +234,8 @@ func elementsOf(e registry.Entry) []registry.Entry {
 	return elements
 }
 
-// Entry returns what a node stores and whose it is. It never fails: a node
-// that cannot be read is an entry that nobody claims.
+// Entry returns the entry of a node and its mark. It never fails: a node that cannot
+// be read is an entry without a mark.
 func (z *ZooKeeperApp) Entry(g registry.Group, name string, data []byte) (registry.Entry, metadata.Mark) {
 	e := registry.Entry{Group: g, Key: name, Value: string(data)}
 	if strings.HasPrefix(name, "/") {
@@ -269,7 +264,7 @@ func (z *ZooKeeperApp) documentEntry(e registry.Entry, path string) (registry.En
 		suffix = keyGo
 	}
 	e.Key = keyMetadata + revision + suffix
-	mark, ours := ourRevision(revision)
+	mark, ours := parseRevision(revision)
 	if !ours || e.Value == "" {
 		return e, mark
 	}
@@ -281,10 +276,10 @@ func (z *ZooKeeperApp) documentEntry(e registry.Entry, path string) (registry.En
 
 var errForeign = errors.New("is no instance of Dubbo's")
 
-// Foreign says of which other format a node is, nil where it is of this one:
-// readers of either fail where both are.
+// Foreign says of which other format a node is, nil if it is of this one. Readers of
+// either format fail if a parent holds both.
 func (*ZooKeeperApp) Foreign(name string, data []byte) error {
-	h, err := hearCurator(registry.Entry{Key: name, Value: string(data)})
+	h, err := parseCurator(registry.Entry{Key: name, Value: string(data)})
 	if err == nil && h.metadata == nil {
 		err = errForeign
 	}

@@ -17,8 +17,8 @@ import (
 
 var errNoProvider = errors.New("is no provider")
 
-// found is a provider read from an entry.
-type found struct {
+// record is a provider read from an entry.
+type record struct {
 	group       registry.Group
 	iface       registry.Interface
 	application string
@@ -26,8 +26,8 @@ type found struct {
 }
 
 // decode is Codec.Decode for the forms whose entries say all that there is.
-func decode(entries []registry.Entry, read func(registry.Entry) (*found, error)) ([]*registry.Service, []metadata.DecodeError) {
-	all := make([]*found, 0, len(entries))
+func decode(entries []registry.Entry, read func(registry.Entry) (*record, error)) ([]*registry.Service, []metadata.DecodeError) {
+	all := make([]*record, 0, len(entries))
 	var failed []metadata.DecodeError
 	for _, e := range entries {
 		f, err := read(e)
@@ -42,8 +42,8 @@ func decode(entries []registry.Entry, read func(registry.Entry) (*found, error))
 }
 
 // read turns the address and the parameters of a provider into the model.
-func read(u parsedURL) (*found, error) {
-	pop := func(key string) string {
+func read(u parsedURL) (*record, error) {
+	get := func(key string) string {
 		value := ""
 		for _, p := range u.params {
 			if p.key == key {
@@ -52,33 +52,33 @@ func read(u parsedURL) (*found, error) {
 		}
 		return value
 	}
-	if err := checkKind(u.protocol, cmp.Or(pop(paramCategory), pop("nacos.category"))); err != nil {
+	if err := checkCategory(u.protocol, cmp.Or(get(paramCategory), get("nacos.category"))); err != nil {
 		return nil, err
 	}
-	f := &found{iface: registry.Interface{
-		Name:    cmp.Or(pop(paramInterface), canonicalPath(u.path)),
-		Version: pop(paramVersion),
-		Group:   pop(paramGroup),
+	f := &record{iface: registry.Interface{
+		Name:    cmp.Or(get(paramInterface), canonicalPath(u.path)),
+		Version: get(paramVersion),
+		Group:   get(paramGroup),
 	}}
 	if err := checkInterface(f.iface); err != nil {
 		return nil, err
 	}
-	path, err := readMark(pop(metadata.MarkKey))
+	path, err := readMark(get(metadata.MarkKey))
 	if err != nil {
 		return nil, err
 	}
-	served, err := servedAt(u.path, f.iface.Name)
+	served, err := urlPathOf(u.path, f.iface.Name)
 	if err != nil {
 		return nil, err
 	}
-	f.application = pop(paramApplication)
+	f.application = get(paramApplication)
 	f.endpoint = registry.Endpoint{
 		Host: u.host, Port: u.port, Protocol: u.protocol, Path: path,
-		Zone: pop(paramMeshLocality), Instance: pop(paramInstance), URLPath: served,
+		Zone: get(paramMeshLocality), Instance: get(paramInstance), URLPath: served,
 	}
-	w := writtenWeight{mesh: pop(paramMeshWeight), dubbo: pop(paramWeight), release: pop(paramRelease), bridged: path != ""}
+	w := weightParams{mesh: get(paramMeshWeight), dubbo: get(paramWeight), release: get(paramRelease), bridged: path != ""}
 	f.endpoint.Weight, f.endpoint.ZeroWeight = w.read()
-	if hidden(pop(paramEnabled), pop(paramDisabled)) {
+	if isHidden(get(paramEnabled), get(paramDisabled)) {
 		f.endpoint.Health = registry.Disabled
 	}
 	f.endpoint.Attributes = attributes(u.params)
@@ -89,7 +89,7 @@ func read(u parsedURL) (*found, error) {
 func attributes(params []param) registry.Attributes {
 	var out registry.Attributes
 	for _, p := range params {
-		if p.key == "" || p.key == paramApplication || reserved(p.key) || volatile(p.key) {
+		if p.key == "" || p.key == paramApplication || isReserved(p.key) || isVolatile(p.key) {
 			continue
 		}
 		if out == nil {
@@ -101,8 +101,8 @@ func attributes(params []param) registry.Attributes {
 	return out
 }
 
-// checkKind refuses what is beside providers in other parents.
-func checkKind(protocol, category string) error {
+// checkCategory refuses what is beside providers in other parents.
+func checkCategory(protocol, category string) error {
 	switch protocol {
 	case "consumer", "empty", "override", "route", "condition", "script", "admin":
 		return fmt.Errorf("%s:// %w", protocol, errNoProvider)
@@ -124,15 +124,15 @@ func readMark(s string) (registry.Path, error) {
 	return m.Path, nil
 }
 
-// hidden reports whether consumers of Dubbo pass a provider over: what is said
+// isHidden reports whether consumers of Dubbo pass a provider over: what is said
 // is true or it is not.
-func hidden(enabled, disabled string) bool {
+func isHidden(enabled, disabled string) bool {
 	return enabled != "" && !strings.EqualFold(enabled, "true") || strings.EqualFold(disabled, "true")
 }
 
-// servedAt returns at which path a provider serves an interface, empty where
+// urlPathOf returns at which path a provider serves an interface, empty where
 // that is its name, which is what consumers call where nothing else is said.
-func servedAt(path, iface string) (string, error) {
+func urlPathOf(path, iface string) (string, error) {
 	path = canonicalPath(path)
 	if path == "" || path == iface {
 		return "", nil
@@ -146,8 +146,8 @@ func servedAt(path, iface string) (string, error) {
 
 // services gathers providers of one group, interface, version and group into
 // one service each. What all its endpoints say is said by the service.
-func services(all []*found) []*registry.Service {
-	slices.SortStableFunc(all, func(a, b *found) int {
+func services(all []*record) []*registry.Service {
+	slices.SortStableFunc(all, func(a, b *record) int {
 		return cmp.Or(a.group.Compare(b.group), cmp.Compare(a.iface.Name, b.iface.Name),
 			cmp.Compare(a.iface.Version, b.iface.Version), cmp.Compare(a.iface.Group, b.iface.Group),
 			a.endpoint.Compare(b.endpoint))
@@ -159,15 +159,15 @@ func services(all []*found) []*registry.Service {
 		for n < len(all) && all[n].group == first.group && all[n].iface == first.iface {
 			n++
 		}
-		out = append(out, gather(all[:n]))
+		out = append(out, serviceOf(all[:n]))
 		all = all[n:]
 	}
 	return out
 }
 
-// gather makes one service of providers. None of its strings is a part of what
+// serviceOf makes one service of providers. None of its strings is a part of what
 // was read, which is several times as long and would be kept with it.
-func gather(all []*found) *registry.Service {
+func serviceOf(all []*record) *registry.Service {
 	first := all[0]
 	s := &registry.Service{
 		Name:        NameOf(first.group, first.iface),
@@ -175,7 +175,7 @@ func gather(all []*found) *registry.Service {
 		Interfaces: []registry.Interface{{
 			Name: strings.Clone(first.iface.Name), Version: strings.Clone(first.iface.Version), Group: strings.Clone(first.iface.Group),
 		}},
-		Attributes: own(first.endpoint.Attributes),
+		Attributes: cloneAttributes(first.endpoint.Attributes),
 		Endpoints:  make([]registry.Endpoint, 0, len(all)),
 	}
 	for _, f := range all[1:] {
@@ -200,21 +200,21 @@ func gather(all []*found) *registry.Service {
 		if n > 0 && s.Endpoints[n-1].Compare(e) == 0 {
 			continue // one address registered twice is one endpoint
 		}
-		e.Attributes = own(e.Attributes)
+		e.Attributes = cloneAttributes(e.Attributes)
 		e.Host, e.Instance, e.URLPath = strings.Clone(e.Host), strings.Clone(e.Instance), strings.Clone(e.URLPath)
 		var last registry.Endpoint
 		if n > 0 {
 			last = s.Endpoints[n-1]
 		}
-		e.Protocol, e.Zone = like(last.Protocol, e.Protocol), like(last.Zone, e.Zone)
-		e.Path = registry.Path(like(string(last.Path), string(e.Path)))
+		e.Protocol, e.Zone = shareOrClone(last.Protocol, e.Protocol), shareOrClone(last.Zone, e.Zone)
+		e.Path = registry.Path(shareOrClone(string(last.Path), string(e.Path)))
 		s.Endpoints = append(s.Endpoints, e)
 	}
 	return s
 }
 
 // own returns attributes with strings of their own, nil for none.
-func own(a registry.Attributes) registry.Attributes {
+func cloneAttributes(a registry.Attributes) registry.Attributes {
 	if len(a) == 0 {
 		return nil
 	}
@@ -225,8 +225,8 @@ func own(a registry.Attributes) registry.Attributes {
 	return out
 }
 
-// like returns a string of its own that equals s: another one, where that does.
-func like(other, s string) string {
+// shareOrClone returns a string of its own that equals s: another one, where that does.
+func shareOrClone(other, s string) string {
 	if other == s {
 		return other
 	}

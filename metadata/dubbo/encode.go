@@ -13,17 +13,16 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// A provider is one interface at one address, before it takes the form of a
-// registry.
+// A provider is one interface at one address, in no registry's form yet.
 type provider struct {
 	*site
 	iface registry.Interface
 	group registry.Group
-	query string // of its key
+	query string // of the entry's key
 	draft []param
 }
 
-// path returns where a provider serves its interface.
+// path returns the URL path at which a provider serves its interface.
 func (p *provider) path() string { return cmp.Or(p.endpoint.URLPath, p.iface.Name) }
 
 func (p *provider) values() values {
@@ -32,14 +31,14 @@ func (p *provider) values() values {
 	return v
 }
 
-// room is memory that one provider uses after the other.
-type room struct {
+// buffers are memory that is used for one endpoint after the other.
+type buffers struct {
 	params []param
 	text   []byte
 }
 
-// A site is an endpoint that may be written, with what all interfaces of its
-// service share.
+// A site is an endpoint that may be written, with the values that all interfaces of
+// its service share.
 type site struct {
 	*labels
 	endpoint *registry.Endpoint
@@ -47,20 +46,20 @@ type site struct {
 	address  string // host and port
 	url      string // protocol and address
 	mark     string
-	room     *room
+	buffers  *buffers
 }
 
-// labels are what the attributes of an endpoint say, or else those of its
-// service. Endpoints with equal attributes share them.
+// labels are the attributes of an endpoint, and those of its service that it does
+// not have itself. Endpoints with equal attributes share one.
 type labels struct {
 	application, release, tag, meshHost string
-	params                              []param  // but for the application
-	reserved                            []string // keys that consumers of Dubbo read something else into
+	params                              []param  // without the application
+	reserved                            []string // keys that are left out, because consumers would read them as their own
 }
 
-// sites returns the endpoints that may be written, and why the others may not.
-// The keys that own has are the form's.
-func (o *Options) sites(s *registry.Service, own func(key string) bool) (all []site, left []error) {
+// sites returns the endpoints that may be written, and why the others may not. Users'
+// keys that the form uses itself are left out.
+func (o *Options) sites(s *registry.Service, used func(key string) bool) (all []site, left []error) {
 	if len(s.Interfaces) == 0 {
 		return nil, nil
 	}
@@ -68,8 +67,8 @@ func (o *Options) sites(s *registry.Service, own func(key string) bool) (all []s
 	seen := make(map[string]struct{}, len(s.Endpoints))
 	all = make([]site, 0, len(s.Endpoints))
 	reserved := make(metadata.Reserved)
-	memory := &room{params: make([]param, 0, 64), text: make([]byte, 0, maxURL)}
-	var l *labels // of the endpoint before, and its attributes
+	shared := &buffers{params: make([]param, 0, 64), text: make([]byte, 0, maxURL)}
+	var l *labels // of the previous endpoint, whose attributes follow
 	var of registry.Attributes
 	for i := range s.Endpoints {
 		e := &s.Endpoints[i]
@@ -77,9 +76,9 @@ func (o *Options) sites(s *registry.Service, own func(key string) bool) (all []s
 			continue
 		}
 		if l == nil || !maps.Equal(e.Attributes, of) {
-			l, of = o.labels(s, e, own), e.Attributes
+			l, of = o.labels(s, e, used), e.Attributes
 		}
-		st, err := o.site(s, e, site{labels: l, room: memory}, protocols)
+		st, err := o.site(s, e, site{labels: l, buffers: shared}, protocols)
 		if err == nil {
 			if _, twice := seen[st.url]; twice {
 				err = fmt.Errorf("endpoint %s is there twice", st.url)
@@ -116,12 +115,12 @@ func (o *Options) site(s *registry.Service, e *registry.Endpoint, st site, proto
 	if st.tag != "" && !o.Tags {
 		return site{}, fmt.Errorf("endpoint %s: %w", e.Address(), metadata.TagOmission(st.tag))
 	}
-	st.url = string(appendHostPort(append(append(st.room.text[:0], st.protocol...), "://"...), e.Host, e.Port))
+	st.url = string(appendHostPort(append(append(st.buffers.text[:0], st.protocol...), "://"...), e.Host, e.Port))
 	st.address = st.url[len(st.protocol)+len("://"):]
 	return st, nil
 }
 
-func (o *Options) labels(s *registry.Service, e *registry.Endpoint, own func(key string) bool) *labels {
+func (o *Options) labels(s *registry.Service, e *registry.Endpoint, used func(key string) bool) *labels {
 	get := func(key string) string { return cmp.Or(e.Attributes[key], s.Attributes[key]) }
 	l := &labels{
 		application: cmp.Or(e.Attributes[paramApplication], s.Application),
@@ -140,8 +139,8 @@ func (o *Options) labels(s *registry.Service, e *registry.Endpoint, own func(key
 	}
 	for k, v := range metadata.Attributes(s, e) {
 		switch {
-		case v == "" || ofModel(k) || l.meshHost != "" && k == paramMeshTLS:
-		case reserved(k) || volatile(k) || own(k):
+		case v == "" || isOfModel(k) || l.meshHost != "" && k == paramMeshTLS:
+		case isReserved(k) || isVolatile(k) || used(k):
 			l.reserved = append(l.reserved, k)
 		default:
 			l.params = append(l.params, param{key: k, value: v, rank: rankUsers})
@@ -150,8 +149,8 @@ func (o *Options) labels(s *registry.Service, e *registry.Endpoint, own func(key
 	return l
 }
 
-// ofModel reports whether a key reports a field of the model, or of a mesh.
-func ofModel(key string) bool {
+// isOfModel reports whether a key is one of a field of the model, or of a mesh.
+func isOfModel(key string) bool {
 	switch key {
 	case "", paramApplication, paramMeshSubset, paramMeshHost, paramMeshCluster, paramTag:
 		return true
@@ -159,7 +158,7 @@ func ofModel(key string) bool {
 	return false
 }
 
-// values are what is said of one endpoint, by rank.
+// values are the parameters that each endpoint has itself, by rank.
 type values [rankUsers]string
 
 func (st *site) values() values {
@@ -170,8 +169,8 @@ func (st *site) values() values {
 	return v
 }
 
-// draft returns the parameters of all endpoints with the same labels, by key.
-// Those that have a value for each endpoint have none.
+// draft returns the parameters of all endpoints with the same labels, by key. Those
+// that each endpoint has itself are empty.
 func (l *labels) draft(own ...param) []param {
 	draft := slices.Concat(own, l.params)
 	for i := range draft {
@@ -181,9 +180,9 @@ func (l *labels) draft(own ...param) []param {
 	return draft
 }
 
-// params returns a draft with the values of an endpoint.
+// params returns a draft with the values of an endpoint; what is empty is left out.
 func (st *site) params(draft []param, v *values) []param {
-	all := st.room.params[:0]
+	all := st.buffers.params[:0]
 	for _, p := range draft {
 		if p.value == "" && p.rank < rankUsers {
 			p.value = v[p.rank]
@@ -196,10 +195,12 @@ func (st *site) params(draft []param, v *values) []param {
 	return all
 }
 
-// A form renders providers.
+// A form is how a registry stores providers.
 type form interface {
 	groupOf(i registry.Interface) registry.Group
 	own() []param // that no other form has
+
+	// entry returns a provider's entry. An error beside it names what is left out.
 	entry(p *provider) (registry.Entry, error)
 }
 
@@ -246,35 +247,32 @@ func (o *Options) encode(s *registry.Service, form form) ([]registry.Entry, erro
 
 func sameKey(a, b registry.Entry) bool { return a.Group == b.Group && a.Key == b.Key }
 
-// tooMuch is the note about parameters of a provider that found no room.
-func tooMuch(url string, limit int, dropped []string) error {
+// droppedError says which parameters of a provider are left out; nil if none is.
+func droppedError(url string, limit int, dropped []string) error {
 	if len(dropped) == 0 {
 		return nil
 	}
 	return fmt.Errorf("%s: metadata over %d bytes or not UTF-8, left out: %.200q", url, limit, strings.Join(dropped, ", "))
 }
 
-// Dubbo's weights. A provider without one has defaultWeight. Java reads an
-// int and adds the weights of all providers up in an int, so maxWeight keeps
-// the sum of two thousand providers within it.
+// Dubbo's weights. A provider without one has defaultWeight. Java adds the weights
+// of all providers up in an int, which holds two thousand of maxWeight.
 const (
 	defaultWeight = 100
 	maxWeight     = 1_000_000
 )
 
-// weightOf returns the Dubbo weight of a mesh weight. In the mesh 1 is what
-// an endpoint has when nobody said anything, in Dubbo it is 100: one is
-// written as the other, so that mesh endpoints take an equal share beside
-// providers of their own kind, and any ratio up to 1:10000 is kept. It looks
-// at one endpoint only: a neighbour's weight never rewrites it.
+// weightOf returns the Dubbo weight of a mesh weight. The default is 1 in the mesh
+// and 100 in Dubbo. So endpoints of a mesh get an equal share beside providers of
+// Dubbo, and ratios up to 1:10000 are kept. No other endpoint changes it.
 func weightOf(mesh uint32) uint32 {
 	return uint32(min(uint64(mesh)*defaultWeight, maxWeight))
 }
 
-// weight returns the weight that is written for an endpoint. It is always
-// said: Java takes no weights into account where its first provider has none. A
-// provider of dubbo-go that names none says 0 as others of dubbo-go do: beside one
-// of 100 these would get no calls.
+// weight returns the weight that is written for an endpoint. There always is one,
+// because Java ignores all weights if the first provider has none. A provider of
+// dubbo-go without one has 0 as others of dubbo-go do, which would get no calls
+// beside one of 100.
 func (st *site) weight() uint32 {
 	switch e := st.endpoint; {
 	case e.ZeroWeight, e.Weight == 0 && strings.HasPrefix(st.release, ofGo):
@@ -288,21 +286,19 @@ func (st *site) weight() uint32 {
 	}
 }
 
-// writtenWeight is what a provider says of its weight.
-type writtenWeight struct {
-	mesh, dubbo string // the mesh's own and Dubbo's
+// weightParams are the parameters of a provider from which its weight is read.
+type weightParams struct {
+	mesh, dubbo string // the mesh's own weight and Dubbo's
 	release     string // of the framework
-	bridged     bool   // it came by another registry
+	bridged     bool   // it came from another registry
 }
 
-// ofGo begins the releases of dubbo-go, which writes a weight of 0 where
-// nobody named one.
+// ofGo begins the releases of dubbo-go, which writes a weight of 0 as default.
 const ofGo = "dubbo-golang-"
 
-// read returns the weight of a provider, and whether it was written as 0: the
-// mesh's own where there is one, or else Dubbo's. What is no weight counts as
-// not written.
-func (t writtenWeight) read() (weight uint32, zero bool) {
+// read returns the weight of a provider, and whether that is 0 on purpose: the
+// mesh's own or else Dubbo's. One that is no number is ignored.
+func (t weightParams) read() (weight uint32, zero bool) {
 	text := t.mesh
 	if text == "" {
 		text = t.dubbo

@@ -28,7 +28,7 @@ func TestGoldenEncode(t *testing.T) {
 			golden(t, "encode-"+name, text(encode(t, c, greeter())))
 			err := leftOut(c, greeter())
 			if name == "nacos" {
-				if err == nil || !strings.Contains(err.Error(), "greeter.example.com:20880: Nacos takes IP addresses only") {
+				if err == nil || !strings.Contains(err.Error(), "greeter.example.com:20880: Nacos accepts IP addresses only") {
 					t.Errorf("left out: %v", err)
 				}
 			} else if err != nil {

@@ -17,17 +17,17 @@ import (
 //	instance {"ip":"10.0.0.1","port":20000,"weight":1,"healthy":true,"enabled":true,"ephemeral":true,
 //	          "clusterName":"DEFAULT","metadata":{"protocol":"tri","path":"<interface>", … as in ZooKeeper}}
 //
-// One instance without protocol makes Java lose all providers of the service.
-// Nacos's own weight stays 1; the Dubbo weight is metadata.
+// One instance without protocol makes Java lose all providers of the service. The
+// weight of the instance is always 1; Dubbo's weight is metadata.
 //
-// An Entry of it has metadata.NacosInstance in its canonical form as its value
-// and its Key, `10.0.0.1:20000`, as its key. Nacos takes IP addresses only.
+// The value of an entry is a metadata.NacosInstance in canonical form, the key is its
+// Key, 10.0.0.1:20000. Nacos accepts IP addresses only.
 type Nacos struct{ o Options }
 
 // NewNacos returns the codec of the format in Nacos. The error names every
 // option that cannot be used.
 func NewNacos(o Options) (*Nacos, error) {
-	o, err := o.resolvedForNacos(Kind)
+	o, err := o.withNacosDefaults(Kind)
 	if err != nil {
 		return nil, err
 	}
@@ -37,7 +37,7 @@ func NewNacos(o Options) (*Nacos, error) {
 // Encode implements metadata.Codec.
 func (n *Nacos) Encode(s *registry.Service) ([]registry.Entry, error) { return n.o.encode(s, n) }
 
-// Dependencies implements metadata.Codec: the format needs nothing else.
+// Dependencies implements metadata.Codec: there are none.
 func (*Nacos) Dependencies([]registry.Entry) []metadata.Ref { return nil }
 
 // Decode implements metadata.Codec.
@@ -48,7 +48,7 @@ func (*Nacos) Decode(entries, _ []registry.Entry) ([]*registry.Service, []metada
 func (n *Nacos) entry(p *provider) (registry.Entry, error) {
 	e := p.endpoint
 	if _, err := netip.ParseAddr(e.Host); err != nil {
-		return registry.Entry{}, fmt.Errorf("endpoint %s: Nacos takes IP addresses only", p.address)
+		return registry.Entry{}, fmt.Errorf("endpoint %s: Nacos accepts IP addresses only", p.address)
 	}
 	v := p.values()
 	v[rankPath], v[rankProtocol] = p.path(), p.protocol
@@ -58,12 +58,12 @@ func (n *Nacos) entry(p *provider) (registry.Entry, error) {
 	}
 	i := metadata.NacosInstance{IP: e.Host, Port: e.Port, Weight: 1, Enabled: true, Healthy: true, Ephemeral: true}
 	return registry.Entry{Group: p.group, Key: i.Key(), Value: i.Text(fieldsOf(params))},
-		errors.Join(onlyJava(p.address), tooMuch(p.url, n.o.MaxMetadata, dropped))
+		errors.Join(ipv6Omission(p.address), droppedError(p.url, n.o.MaxMetadata, dropped))
 }
 
-// onlyJava reports an address that not all consumers can call: dubbo-go joins
-// host and port with a colon alone where Nacos sent them.
-func onlyJava(address string) error {
+// ipv6Omission says that dubbo-go cannot call an address: it joins host and port from
+// Nacos with a colon alone. It is nil for IPv4.
+func ipv6Omission(address string) error {
 	if !strings.HasPrefix(address, "[") {
 		return nil
 	}
@@ -82,7 +82,7 @@ func (n *Nacos) group(name string) registry.Group {
 
 var errMetadata = errors.New("has no protocol in its metadata")
 
-func readInstance(e registry.Entry) (*found, error) {
+func readInstance(e registry.Entry) (*record, error) {
 	i, err := metadata.ParseNacosInstance(e.Value)
 	if err != nil {
 		return nil, err //nolint:wrapcheck // says what was read
@@ -124,9 +124,8 @@ func paramsIn(m map[string]string) []param {
 // Kind returns the format's name, the Kind of its groups.
 func (*Nacos) Kind() string { return Kind }
 
-// GroupOf returns the group that a service of a server is, in whatever
-// namespace and group it lies; false for one that is no provider's, such as
-// the consumers that Dubbo registers beside them.
+// GroupOf returns the group of a service; false for one of no providers, such as the
+// consumers that Dubbo registers as well.
 func (*Nacos) GroupOf(namespace, group, service string) (registry.Group, bool) {
 	g := registry.Group{Kind: Kind, Namespace: namespace, Group: group, Name: service}
 	return g, strings.HasPrefix(service, naming.Providers+":")

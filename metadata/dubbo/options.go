@@ -1,7 +1,7 @@
-// Package dubbo writes and reads the interface-level format of Apache Dubbo:
-// one provider URL per interface and address, in ZooKeeper and in Nacos, as
-// Java Dubbo 3.3 and dubbo-go 3.3 store and need it. It is pure: no I/O, no
-// time, no state.
+// Package dubbo encodes and decodes the two formats of Apache Dubbo in ZooKeeper and
+// in Nacos, as Java Dubbo 3.3 and dubbo-go 3.3 store them: one provider URL per
+// interface and address, or one instance per application and address. It is pure:
+// no I/O, no time, no state.
 package dubbo
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// Kind is the Group.Kind of every entry of this format.
+// Kind is the Group.Kind of every entry of the interface-level format.
 const Kind = "dubbo-interface"
 
 // The defaults of Options.
@@ -28,7 +28,7 @@ const (
 	DefaultProtocol = "tri"
 )
 
-// Options tune a codec. The zero value is usable as it is.
+// Options tune a codec. The zero value is usable.
 type Options struct {
 	Root         string        // ZooKeeper: the parent that holds the interfaces; empty: DefaultRoot
 	Services     string        // ZooKeeper: the parent that holds the applications; empty: DefaultServices
@@ -37,23 +37,23 @@ type Options struct {
 	Protocol     string        // of endpoints that neither a rule nor their registry names one for; empty: DefaultProtocol
 	Protocols    []Rule        // the first that matches decides
 	Applications []AppRule     // which application a service belongs to; the first that fits decides
-	Mark         metadata.Mark // whose the entries are; the path is that of each endpoint
+	Mark         metadata.Mark // of the entries; its path is that of each endpoint
 	Subsets      bool          // write meshSubset where the source reports it
 	Tags         bool          // write dubbo.tag, which hides a provider from consumers without the tag
 	MaxMetadata  int           // bytes of names and values that one provider may have; 0: the form's own limit
-	Reserve      int           // bytes of that which are added later, as by the signature of a mark
+	Reserve      int           // bytes of MaxMetadata that are added later, such as the signature of a mark
 }
 
 // Rule says which protocol the endpoints of some services speak.
 type Rule struct {
 	Host     string // naming.Pattern of the service's host or native name; empty matches all
-	Port     uint16 // of the service, or where it has none of the endpoint; 0 matches all
+	Port     uint16 // of the service, or of the endpoint if the service has none; 0 matches all
 	Protocol string
 }
 
-// resolved fills in what was left empty and refuses what cannot be used, all
-// errors at once. A form has a limit of metadata where no option sets one.
-func (o Options) resolved(kind string, limit int) (Options, error) {
+// withDefaults sets what is empty, and returns everything that is wrong. The limit
+// is MaxMetadata if that is not set.
+func (o Options) withDefaults(kind string, limit int) (Options, error) {
 	o.Root = "/" + strings.Trim(cmp.Or(o.Root, DefaultRoot), "/")
 	o.Services = "/" + strings.Trim(cmp.Or(o.Services, DefaultServices), "/")
 	o.Group = cmp.Or(o.Group, DefaultGroup)
@@ -85,9 +85,9 @@ func (o Options) resolved(kind string, limit int) (Options, error) {
 	return o, nil
 }
 
-// resolvedForNacos is resolved, and refuses what no server takes.
-func (o Options) resolvedForNacos(kind string) (Options, error) {
-	o, err := o.resolved(kind, metadata.MaxNacosMetadata)
+// withNacosDefaults is withDefaults, and refuses what Nacos does not accept.
+func (o Options) withNacosDefaults(kind string) (Options, error) {
+	o, err := o.withDefaults(kind, metadata.MaxNacosMetadata)
 	if err != nil {
 		return o, err
 	}
@@ -97,12 +97,12 @@ func (o Options) resolvedForNacos(kind string) (Options, error) {
 	return o, nil
 }
 
-// protocols say which protocol the endpoints of a service speak. A rule is an
-// explicit word of the operator and wins over what the registry says.
+// protocols are those of the endpoints of a service. A rule, which an operator
+// wrote, overrides what the registry reports.
 type protocols struct {
-	rules  []Rule // that fit the service's host
-	port   uint16 // of the service; 0: the endpoint's counts
-	others string // of endpoints that name none
+	rules    []Rule // that fit the service's host
+	port     uint16 // of the service; 0: use the endpoint's
+	fallback string
 }
 
 func (o *Options) protocolsOf(s *registry.Service) protocols {
@@ -115,7 +115,7 @@ func (p protocols) of(e *registry.Endpoint) string {
 	if port == 0 {
 		port = e.Port
 	}
-	return cmp.Or(ruled(p.rules, port), e.Protocol, p.others)
+	return cmp.Or(protocolByRule(p.rules, port), e.Protocol, p.fallback)
 }
 
 // rulesOf returns the rules that fit a host.
@@ -128,8 +128,8 @@ func (o *Options) rulesOf(host string) (rules []Rule) {
 	return rules
 }
 
-// ruled returns the protocol of the first rule that fits, empty where none does.
-func ruled(rules []Rule, port uint16) string {
+// protocolByRule returns the protocol of the first rule that fits; empty if none does.
+func protocolByRule(rules []Rule, port uint16) string {
 	for _, r := range rules {
 		if r.Port == 0 || r.Port == port {
 			return r.Protocol
@@ -168,8 +168,7 @@ func FormatApplication() format.Descriptor {
 	}
 }
 
-// fromFormat returns what the formats of Dubbo take of the options that all
-// formats have.
+// fromFormat returns the options of Dubbo's formats by those of all formats.
 func fromFormat(f format.Options) (Options, error) {
 	o := Options{
 		Root: f.Root, Namespace: f.Namespace, Group: f.Group, Protocol: f.Protocol,
@@ -197,8 +196,8 @@ func fromApplicationFormat(f format.Options) (Options, error) {
 
 var errReserved = errors.New("is a path of Dubbo's own")
 
-// checkInterface refuses service keys that no consumer could ask for or that
-// would reach into the path of another one.
+// checkInterface refuses service keys that no consumer can ask for, and those whose
+// path is another one's.
 func checkInterface(i registry.Interface) error {
 	if _, err := naming.ParseServiceKey(serviceKey(i)); err != nil {
 		return err //nolint:wrapcheck // says what is wrong with which key
@@ -210,14 +209,14 @@ func checkInterface(i registry.Interface) error {
 	return nil
 }
 
-// serviceKey writes the key `providers:<interface>:<version>:<group>`.
+// serviceKey returns the key `providers:<interface>:<version>:<group>`.
 func serviceKey(i registry.Interface) string {
 	return naming.ServiceKey{
 		Category: naming.Providers, Interface: i.Name, Version: i.Version, Group: i.Group,
 	}.String()
 }
 
-// checkRoot takes a path of which each part can be a parent.
+// checkRoot refuses a path with a part that cannot be a znode.
 func checkRoot(root string) error {
 	for part := range strings.SplitSeq(root[1:], "/") {
 		if part == "" || part == "." || part == ".." || escapeNode(part) != part {
@@ -231,8 +230,8 @@ func checkProtocol(s string) error { return metadata.CheckProtocol(s) } //nolint
 
 func checkAddress(host string, port uint16) error { return metadata.CheckAddress(host, port) } //nolint:wrapcheck // as above
 
-// splitName takes a mesh row's name `fqdn:port` apart; for any other name the
-// port is 0.
+// splitName splits the name fqdn:port of a service of a mesh. The port is 0 for any
+// other name.
 func splitName(name registry.Name) (host string, port uint16) {
 	s := string(name)
 	if i := strings.LastIndexByte(s, ':'); i >= 0 {

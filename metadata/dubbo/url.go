@@ -15,10 +15,9 @@ import (
 	"github.com/xds-bridge/xds-bridge/metadata"
 )
 
-// appendURL writes a provider's URL with its parameters in their order. A
-// value that would be taken for syntax is percent-encoded, which Java shows
-// its consumers as it is written and dubbo-go decodes.
-// It returns where the value of the stamp is.
+// appendURL appends a provider's URL, and returns the offset of its stamp. A value
+// with characters of the syntax is percent-encoded. dubbo-go decodes it, and Java
+// gives it to its consumers encoded.
 func appendURL(b []byte, p *provider, params []param) (url []byte, stamp int) {
 	b = append(append(append(b, p.url...), '/'), p.path()...)
 	sep := byte('?')
@@ -37,19 +36,18 @@ func appendURL(b []byte, p *provider, params []param) (url []byte, stamp int) {
 	return b, stamp
 }
 
-// parsedURL is a provider URL as far as it could be read.
+// parsedURL is a provider URL.
 type parsedURL struct {
 	protocol string
 	host     string
 	port     uint16
 	path     string
 	query    string
-	params   []param // of the query; of several under one key the last counts
+	params   []param // of the query; of several with one key the last counts
 }
 
-// parseURL reads a provider URL the way Java Dubbo does: nothing but the
-// syntax is decoded twice, a host may be an IPv6 address with or without
-// brackets, and a user name or password before the host is dropped.
+// parseURL reads a provider URL as Java Dubbo does. The host may be an IPv6 address
+// with or without brackets. A user name or password before it is ignored.
 func parseURL(s string) (parsedURL, error) {
 	u, err := splitURL(s)
 	if err == nil {
@@ -110,7 +108,7 @@ func parseQuery(s string) ([]param, error) {
 	return params, nil
 }
 
-// paramsOf yields the parameters of a query as they are written.
+// paramsOf yields the parameters of a query without unescaping them.
 func paramsOf(s string) iter.Seq2[string, string] {
 	return func(yield func(string, string) bool) {
 		for part := range strings.SplitSeq(s, "&") {
@@ -121,8 +119,7 @@ func paramsOf(s string) iter.Seq2[string, string] {
 	}
 }
 
-// appendEscaped percent-encodes what would break a URL apart, and what cannot
-// be seen.
+// appendEscaped percent-encodes characters of the syntax of a URL, and invisible ones.
 func appendEscaped(b []byte, s string) []byte {
 	for i := 0; i < len(s); {
 		r, n := utf8.DecodeRuneInString(s[i:])
@@ -140,7 +137,7 @@ func appendEscaped(b []byte, s string) []byte {
 
 const upperHex = "0123456789ABCDEF"
 
-// plain reports whether appendEscaped has nothing to do.
+// plain reports whether a text is the same escaped.
 func plain(s string) bool {
 	for i := range len(s) {
 		switch c := s[i]; c {
@@ -155,8 +152,8 @@ func plain(s string) bool {
 	return true
 }
 
-// unescapeParam undoes appendEscaped. Java writes values as they are, so what is
-// no escape stands for itself.
+// unescapeParam undoes appendEscaped. Java does not escape values, so a text that is
+// no escape is returned unchanged.
 func unescapeParam(s string) string {
 	if strings.IndexByte(s, '%') < 0 {
 		return s
@@ -168,8 +165,7 @@ func unescapeParam(s string) string {
 	return u
 }
 
-// escapeNode encodes a text as java.net.URLEncoder does, which is how Dubbo
-// names its nodes.
+// escapeNode encodes the name of a node as Dubbo does, with java.net.URLEncoder.
 func escapeNode(s string) string {
 	escaped := 0
 	for i := range len(s) {
@@ -197,15 +193,15 @@ func escapeNode(s string) string {
 	return b.String()
 }
 
-// nodeByte reports whether URLEncoder leaves a byte as it is.
+// nodeByte reports whether URLEncoder keeps a byte.
 func nodeByte(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '.' || c == '-' || c == '_' || c == '*'
 }
 
 var errNode = errors.New("is not a name that Dubbo writes")
 
-// unescapeNode undoes escapeNode; the error reports a name that it would not
-// have written so.
+// unescapeNode undoes escapeNode. The error reports a name that escapeNode does not
+// return.
 func unescapeNode(s string) (string, error) {
 	var b strings.Builder
 	b.Grow(len(s))
@@ -234,8 +230,7 @@ func unescapeNode(s string) (string, error) {
 	return b.String(), nil
 }
 
-// unescapeByte returns the byte that the two digits stand for with which s
-// begins.
+// unescapeByte returns the byte of the two hexadecimal digits that begin s.
 func unescapeByte(s string) (byte, bool) {
 	if len(s) < 2 {
 		return 0, false
@@ -244,7 +239,7 @@ func unescapeByte(s string) (byte, bool) {
 	return high<<4 | low, high|low < 16
 }
 
-// hexDigit returns what a digit stands for, 16 for what is none.
+// hexDigit returns the value of a hexadecimal digit; 16 for any other byte.
 func hexDigit(c byte) byte {
 	switch {
 	case '0' <= c && c <= '9':
@@ -257,8 +252,8 @@ func hexDigit(c byte) byte {
 	return 16
 }
 
-// The parameters of a provider that have a meaning here. Those that begin
-// with mesh, and endPointWeight, are the ones dubbo-go's xDS registry knows.
+// The parameters of a provider that the codec uses. Those that begin with mesh, and
+// endPointWeight, are those of dubbo-go's xDS registry.
 const (
 	paramApplication = "application"
 	paramCategory    = "category"
@@ -283,11 +278,11 @@ const (
 	paramMeshTLS      = "tlsMode"
 )
 
-// A rank says which parameters find room first, and which value of an endpoint
-// a parameter has.
+// A rank orders parameters by use: if the limit leaves no room for all, the last are
+// left out. In a draft it names the value of an endpoint that is to be filled in.
 type rank uint8
 
-// The ranks. Those before rankApplication always find room.
+// The ranks. Those before rankApplication are never left out.
 const (
 	rankOwn rank = iota
 	rankMark
@@ -311,14 +306,13 @@ const (
 type param struct {
 	key, value string
 	rank       rank
-	plain      bool // no URL escapes any of it
+	plain      bool // the same escaped, and so valid UTF-8
 }
 
 func compareKeys(p, q param) int { return strings.Compare(p.key, q.key) }
 
-// reserved reports whether the codec itself writes a parameter, from fields
-// of the model.
-func reserved(key string) bool {
+// isReserved reports whether the codec writes a parameter from a field of the model.
+func isReserved(key string) bool {
 	switch key {
 	case paramCategory, paramDisabled, paramEnabled, paramGroup, paramInterface, paramPath, paramProtocol, paramSide, paramVersion,
 		paramWeight, paramMeshWeight, paramMeshLocality, paramInstance, metadata.MarkKey:
@@ -327,11 +321,10 @@ func reserved(key string) bool {
 	return false
 }
 
-// volatile reports whether a parameter differs from start to start of one
-// provider or says nothing to a consumer. Such are neither read nor written:
-// equal providers have equal bytes. The timestamp that is written in ZooKeeper
-// is none of a provider's, see metadata.Stamp.
-func volatile(key string) bool {
+// isVolatile reports whether a parameter differs from start to start of a provider, or
+// is of no use to a consumer. It is neither read nor written, so that equal providers
+// have equal bytes. The timestamp in ZooKeeper is ours, see metadata.Stamp.
+func isVolatile(key string) bool {
 	switch key {
 	case metadata.StampKey, "remote.timestamp", "pid", "bind.ip", "bind.port", "qos.enable", "nacos.category":
 		return true
@@ -339,22 +332,21 @@ func volatile(key string) bool {
 	return false
 }
 
-// fit returns as many parameters as a limit of bytes allows, by their rank, and
-// the keys of those that find no room or that JSON cannot hold. It fails where
-// there is no room for what is always written.
+// fit returns the parameters that a limit of bytes allows, by rank, and the keys of
+// the others and of those that are no UTF-8. It fails if required ones exceed the limit.
 func fit(params []param, limit int) (kept []param, dropped []string, err error) {
-	size, must, valid := 0, 0, true
+	size, required, valid := 0, 0, true
 	for i := range params {
 		p := &params[i]
 		size += p.size()
-		if p.must() {
-			must += p.size()
+		if p.required() {
+			required += p.size()
 		} else {
 			valid = valid && p.valid()
 		}
 	}
-	if must > limit {
-		return nil, nil, fmt.Errorf("metadata of %d bytes, at most %d", must, limit)
+	if required > limit {
+		return nil, nil, fmt.Errorf("metadata of %d bytes, at most %d", required, limit)
 	}
 	if size <= limit && valid {
 		return params, nil, nil
@@ -362,7 +354,7 @@ func fit(params []param, limit int) (kept []param, dropped []string, err error) 
 	byRank := slices.SortedStableFunc(slices.Values(params), func(p, q param) int { return cmp.Compare(p.rank, q.rank) })
 	size = 0
 	for _, p := range byRank {
-		if !p.must() && (size+p.size() > limit || !p.valid()) {
+		if !p.required() && (size+p.size() > limit || !p.valid()) {
 			dropped = append(dropped, p.key)
 			continue
 		}
@@ -373,7 +365,7 @@ func fit(params []param, limit int) (kept []param, dropped []string, err error) 
 	return kept, dropped, nil
 }
 
-func (p *param) must() bool { return p.rank < rankApplication }
+func (p *param) required() bool { return p.rank < rankApplication }
 
 func (p *param) size() int { return len(p.key) + len(p.value) }
 
@@ -384,6 +376,5 @@ func fieldsOf(params []param) (n int, field func(i int) (key, value string)) {
 	return len(params), func(i int) (string, string) { return params[i].key, params[i].value }
 }
 
-// canonicalPath returns a provider's path without the slashes that dubbo-go
-// puts before it.
+// canonicalPath returns a provider's path without dubbo-go's slashes before it.
 func canonicalPath(s string) string { return strings.TrimLeft(s, "/") }

@@ -15,23 +15,23 @@ import (
 //	url = tri://10.0.0.1:20000/<interface>?category=providers&interface=<interface>&side=provider
 //	      [&version=][&group=][&weight=][&application=][&mesh…=]&timestamp=<stamp>&xdsb=<mark>      sorted by name
 //
-// All is in the name of the node. Consumers match interface, version and
-// group; category and side are what both languages write; dynamic, methods
-// and pid are left out: no consumer needs them. By the timestamp dubbo-go distinguishes a
+// The name of the node has everything. Consumers match interface, version and group.
+// Category and side are what both languages write. Dynamic, methods and pid are left
+// out, which no consumer depends on. By the timestamp dubbo-go distinguishes a
 // provider's new node from its old one, see metadata.Stamp.
 //
-// An Entry of it has the decoded URL as its value and
-// `tri://10.0.0.1:20000?group=g&version=1.0` as its key.
+// The value of an entry is the decoded URL, the key is like
+// tri://10.0.0.1:20000?group=g&version=1.0.
 type ZooKeeper struct{ o Options }
 
-// maxURL is the limit of the metadata of one provider in ZooKeeper. A parent
-// of a thousand providers has to fit a response of one MiB.
+// maxURL is the limit of the metadata of one provider in ZooKeeper. The names of a
+// thousand providers have to fit a response of one MiB.
 const maxURL = 2048
 
 // NewZooKeeper returns the codec of the format in ZooKeeper. The error names
 // every option that cannot be used.
 func NewZooKeeper(o Options) (*ZooKeeper, error) {
-	o, err := o.resolved(Kind, maxURL)
+	o, err := o.withDefaults(Kind, maxURL)
 	if err != nil {
 		return nil, err
 	}
@@ -43,18 +43,18 @@ func (z *ZooKeeper) Encode(s *registry.Service) ([]registry.Entry, error) {
 	return z.o.encode(s, z)
 }
 
-// Guessed reports whether nothing says the protocol of an entry that came from a
-// mesh: neither a rule nor, as none does, the mesh.
+// Guessed reports whether an entry came from a mesh and no rule names its protocol,
+// which a mesh does not report.
 func (z *ZooKeeper) Guessed(e registry.Entry) bool {
 	host := metadata.HostOf(e)
 	if host == "" || e.Group != z.group(e.Group.Name) {
 		return false
 	}
 	host, port := splitName(registry.Name(host))
-	return ruled(z.o.rulesOf(host), port) == ""
+	return protocolByRule(z.o.rulesOf(host), port) == ""
 }
 
-// Dependencies implements metadata.Codec: the format needs nothing else.
+// Dependencies implements metadata.Codec: there are none.
 func (*ZooKeeper) Dependencies([]registry.Entry) []metadata.Ref { return nil }
 
 // Decode implements metadata.Codec.
@@ -62,24 +62,23 @@ func (*ZooKeeper) Decode(entries, _ []registry.Entry) ([]*registry.Service, []me
 	return decode(entries, readURL)
 }
 
-// entry renders a provider. An error beside an entry reports parameters that
-// were left out.
+// entry implements form.
 func (z *ZooKeeper) entry(p *provider) (registry.Entry, error) {
 	v := p.values()
 	params, dropped, err := fit(p.params(p.draft, &v), z.o.MaxMetadata)
 	if err != nil {
 		return registry.Entry{}, fmt.Errorf("%s: %w", p.iface.Name, err)
 	}
-	url, stamp := appendURL(p.room.text[:0], p, params)
+	url, stamp := appendURL(p.buffers.text[:0], p, params)
 	metadata.PutStamp(url, stamp)
 	return registry.Entry{Group: p.group, Key: p.url + p.query, Value: string(url)},
-		tooMuch(p.url, z.o.MaxMetadata, dropped)
+		droppedError(p.url, z.o.MaxMetadata, dropped)
 }
 
-func readURL(e registry.Entry) (*found, error) {
+func readURL(e registry.Entry) (*record, error) {
 	value := e.Value
 	if !strings.Contains(value, "://") {
-		value, _ = unescapeNode(value) // a name that was not in the canonical form
+		value, _ = unescapeNode(value) // a name that was not canonical
 	}
 	u, err := parseURL(value)
 	if err != nil {
@@ -120,8 +119,7 @@ func instanceQuery(i registry.Interface) string {
 // Kind returns the format's name, the Kind of its groups.
 func (*ZooKeeper) Kind() string { return Kind }
 
-// Parents returns the pattern of the parents that hold entries, with * for one
-// part of a path.
+// Parents returns the pattern of the parents of entries, with * for one part of a path.
 func (z *ZooKeeper) Parents() string { return z.o.Root + "/*/providers" }
 
 // Parent returns the parent of a group. The error reports a name that cannot
@@ -136,8 +134,7 @@ func (z *ZooKeeper) Parent(g registry.Group) (string, error) {
 	return z.o.Root + "/" + escapeNode(g.Name) + "/providers", nil
 }
 
-// Group returns the group of a parent, false where the parent is none of this
-// format's.
+// Group returns the group of a parent; false if the parent is not of this format.
 func (z *ZooKeeper) Group(parent string) (registry.Group, bool) {
 	rest, ok := strings.CutPrefix(parent, z.o.Root+"/")
 	if !ok {
@@ -149,18 +146,16 @@ func (z *ZooKeeper) Group(parent string) (registry.Group, bool) {
 	}
 	iface, err := unescapeNode(name)
 	if err != nil {
-		return registry.Group{}, false // no parent of ours is named so, and no consumer looks there
+		return registry.Group{}, false // no consumer looks there, and we write none
 	}
 	return z.group(iface), true
 }
 
-// HasData reports whether nodes of this format carry data: they do not, so
-// that listing a parent reads all of it.
+// HasData reports whether nodes of this format have data: none, so that a list of the
+// names is enough.
 func (*ZooKeeper) HasData() bool { return false }
 
-// Replaces says that a changed provider is another node. By the name alone
-// consumers know it, and dubbo-go has no provider between the end of one node
-// and the beginning of the other.
+// Replaces says that a changed provider is another node.
 func (*ZooKeeper) Replaces() metadata.Replacement { return metadata.Overlapping }
 
 var errValue = errors.New("is no value of this format")
@@ -176,9 +171,8 @@ func (*ZooKeeper) Node(e registry.Entry) (name string, data []byte, err error) {
 	return escapeNode(e.Value), nil, nil
 }
 
-// Entry returns what a node stores and whose it is. It never fails: a node
-// that cannot be read is an entry that nobody claims, with its name as key and
-// value.
+// Entry returns the entry of a node and its mark. It never fails: a node that cannot
+// be read is an entry without a mark, with its name as key and value.
 func (*ZooKeeper) Entry(g registry.Group, name string, _ []byte) (registry.Entry, metadata.Mark) {
 	url, err := unescapeNode(name)
 	if err != nil || !strings.Contains(url, "://") {
@@ -192,7 +186,7 @@ func (*ZooKeeper) Entry(g registry.Group, name string, _ []byte) (registry.Entry
 	if strings.Count(u.query, "&") >= maxParams {
 		return e, metadata.Mark{}
 	}
-	// Of all parameters these three are needed, and a target lists many nodes.
+	// A target lists many nodes, so only these parameters are read.
 	var iface registry.Interface
 	var text string
 	for k, v := range paramsOf(u.query) {

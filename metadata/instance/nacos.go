@@ -16,7 +16,7 @@ import (
 //	          "clusterName":"DEFAULT","metadata":{…,"xdsb":"<mark>"}}
 //
 // An Entry of it has metadata.NacosInstance in its canonical form as its value
-// and its Key as its key. Nacos takes IP addresses only.
+// and its Key as its key. Nacos accepts IP addresses only.
 type Nacos struct {
 	codec
 	form RecordForm
@@ -49,7 +49,7 @@ func (n *Nacos) Decode(entries, _ []registry.Entry) ([]*registry.Service, []meta
 
 func (n *Nacos) entry(i Instance) (registry.Entry, error) {
 	if _, err := netip.ParseAddr(i.Ports[0].Host); err != nil {
-		return registry.Entry{}, fmt.Errorf("endpoint %s: Nacos takes IP addresses only", i.Key())
+		return registry.Entry{}, fmt.Errorf("endpoint %s: Nacos accepts IP addresses only", i.Key())
 	}
 	if strings.Contains(i.Ports[0].Host, ":") && !n.form.IPv6() {
 		return registry.Entry{}, &metadata.Omission{Reason: fmt.Sprintf("endpoint %s: clients of %s cannot call an IPv6 address from Nacos", i.Key(), n.form.Kind())}

@@ -101,7 +101,7 @@ func (c *Codec) endpoints(s *registry.Service) (map[string][]registry.Entry, err
 		}
 		ip, err := netip.ParseAddr(e.Host)
 		if err != nil || ip.Zone() != "" || e.Port == 0 {
-			refused = append(refused, fmt.Errorf("endpoint %s: istio takes IP addresses and ports from 1 on in a static service", naming.Quote(e.Address())))
+			refused = append(refused, fmt.Errorf("endpoint %s: istio accepts IP addresses and ports from 1 on in a static service", naming.Quote(e.Address())))
 			continue
 		}
 		protocol := c.protocol(s, e)
