@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"time"
 
@@ -164,18 +163,13 @@ func (c *Client) namespaces(ctx context.Context, address string) ([]namespace, e
 	if token := c.login.token(); token != "" {
 		req.Header.Set("Authorization", "Bearer "+token)
 	}
-	res, err := c.login.web(ctx).Do(req)
-	if err != nil {
-		return nil, fmt.Errorf("request: %w", err)
-	}
-	defer res.Body.Close()
-	if res.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("status %d", res.StatusCode)
-	}
 	const most = 8 << 20
-	body, err := io.ReadAll(io.LimitReader(res.Body, most))
+	status, body, err := c.login.send(req, most)
 	if err != nil {
-		return nil, fmt.Errorf("answer: %w", err)
+		return nil, err
+	}
+	if status != http.StatusOK {
+		return nil, fmt.Errorf("status %d", status)
 	}
 	return readNamespaces(body)
 }

@@ -1,6 +1,7 @@
 package nacos
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -56,14 +57,14 @@ const (
 )
 
 func (o Options) withDefaults() Options {
-	set(&o.GRPCOffset, 1000)
-	set(&o.Timeout, 5*time.Second)
-	set(&o.Health, 5*time.Second)
-	set(&o.Overlap, 10*time.Second)
-	set(&o.MaxInFlight, 64)
-	set(&o.MaxReceive, 64<<20)
-	set(&o.Backoff.Min, 500*time.Millisecond)
-	set(&o.Backoff.Max, 5*time.Second) // what a server lost in a restart has to be back 10 s later
+	o.GRPCOffset = cmp.Or(o.GRPCOffset, 1000)
+	o.Timeout = cmp.Or(o.Timeout, 5*time.Second)
+	o.Health = cmp.Or(o.Health, 5*time.Second)
+	o.Overlap = cmp.Or(o.Overlap, 10*time.Second)
+	o.MaxInFlight = cmp.Or(o.MaxInFlight, 64)
+	o.MaxReceive = cmp.Or(o.MaxReceive, 64<<20)
+	o.Backoff.Min = cmp.Or(o.Backoff.Min, 500*time.Millisecond)
+	o.Backoff.Max = cmp.Or(o.Backoff.Max, 5*time.Second) // what a server lost in a restart has to be back 10 s later
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -74,13 +75,6 @@ func (o Options) withDefaults() Options {
 		o.Observe = func(Observation) {}
 	}
 	return o
-}
-
-func set[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
 }
 
 // A Client keeps one connection to one of the servers, and a login if a user is

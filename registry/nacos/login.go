@@ -49,9 +49,11 @@ func loginPaths() []string { return []string{"/v1/auth/login", "/v3/auth/user/lo
 
 func newLogin(c *Client) *login { return &login{client: c, turn: make(chan struct{}, 1)} }
 
-// web returns an HTTP client for one request. Its dial ends with ctx; that of a
-// shared client would outlive it.
-func (l *login) web(ctx context.Context) *http.Client {
+// send sends a request, and returns the status and at most so many bytes of the
+// answer. The client is for one request: the dial of a shared one would outlive
+// the context.
+func (l *login) send(req *http.Request, most int64) (status int, body []byte, err error) {
+	ctx := req.Context()
 	o := l.client.opts
 	bound := func(dial dialer) dialer {
 		return func(_ context.Context, network, address string) (net.Conn, error) { return dial(ctx, network, address) }
@@ -60,11 +62,20 @@ func (l *login) web(ctx context.Context) *http.Client {
 	if o.TLS != nil {
 		transport.DialTLSContext = bound(tlsDialer(o.Dialer, o.TLS))
 	}
-	return &http.Client{
+	client := &http.Client{
 		Transport: transport,
 		// A redirect would carry the password to another host.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
+	res, err := client.Do(req)
+	if err != nil {
+		return 0, nil, fmt.Errorf("request: %w", err)
+	}
+	defer res.Body.Close()
+	if body, err = io.ReadAll(io.LimitReader(res.Body, most)); err != nil {
+		return res.StatusCode, nil, fmt.Errorf("answer: %w", err)
+	}
+	return res.StatusCode, body, nil
 }
 
 func (l *login) token() string {
@@ -208,34 +219,29 @@ func (l *login) request(ctx context.Context, address string, form url.Values) (i
 		return 0, fmt.Errorf("request: %w", err)
 	}
 	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	res, err := l.web(ctx).Do(req)
-	if err != nil {
-		return 0, fmt.Errorf("request: %w", err)
-	}
-	defer res.Body.Close()
 	const most = 64 << 10
-	body, err := io.ReadAll(io.LimitReader(res.Body, most))
+	status, body, err := l.send(req, most)
 	if err != nil {
-		return res.StatusCode, fmt.Errorf("answer: %w", err)
+		return status, err
 	}
 	text := clip(strings.TrimSpace(string(body)))
-	switch res.StatusCode {
+	switch status {
 	case http.StatusOK:
 	case http.StatusUnauthorized, http.StatusForbidden:
-		return res.StatusCode, fmt.Errorf("%w: status %d: %q: check username and passwordFile of the registry", ErrDenied, res.StatusCode, text)
+		return status, fmt.Errorf("%w: status %d: %q: check username and passwordFile of the registry", ErrDenied, status, text)
 	case http.StatusInternalServerError: // which version 3 answers to a wrong password, and 2 to a wrong name
-		return res.StatusCode, fmt.Errorf("status %d: %q: Nacos answers so to a wrong username or password too", res.StatusCode, text)
+		return status, fmt.Errorf("status %d: %q: Nacos answers so to a wrong username or password too", status, text)
 	default: // not about the password: another server may accept it
-		return res.StatusCode, fmt.Errorf("status %d: %q", res.StatusCode, text)
+		return status, fmt.Errorf("status %d: %q", status, text)
 	}
 	token, life, err := readLogin(body)
 	if err != nil {
-		return res.StatusCode, err
+		return status, err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.access, l.renewed, l.expires = token, time.Now(), time.Now().Add(life)
-	return res.StatusCode, nil
+	return status, nil
 }
 
 // How long a token lives if the server does not say, and at most.

@@ -1,6 +1,7 @@
 package nacos
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -96,21 +97,20 @@ func NewSource(conn Options, o SourceOptions) (*Source, error) {
 		o.Scopes = []Scope{{}}
 	}
 	o.Scopes = slices.Clone(o.Scopes)
-	for i := range o.Scopes {
-		set(&o.Scopes[i].Group, "DEFAULT_GROUP")
-		same := func(at Scope) bool {
-			return at.Group == o.Scopes[i].Group && onWire(at.Namespace) == onWire(o.Scopes[i].Namespace)
-		}
+	for i, s := range o.Scopes {
+		s.Group = cmp.Or(s.Group, "DEFAULT_GROUP")
+		same := func(o Scope) bool { return o.Group == s.Group && onWire(o.Namespace) == onWire(s.Namespace) }
 		if slices.ContainsFunc(o.Scopes[:i], same) {
-			return nil, fmt.Errorf("namespace %q group %q: named twice", o.Scopes[i].Namespace, o.Scopes[i].Group)
+			return nil, fmt.Errorf("namespace %q group %q: named twice", s.Namespace, s.Group)
 		}
-		if err := metadata.CheckNacosService(o.Scopes[i].Namespace, o.Scopes[i].Group, "any"); err != nil {
+		o.Scopes[i] = s
+		if err := metadata.CheckNacosService(s.Namespace, s.Group, "any"); err != nil {
 			return nil, err //nolint:wrapcheck // says what is wrong with it
 		}
 	}
-	set(&o.ListInterval, 5*time.Second)
-	set(&o.VerifyInterval, time.Minute)
-	set(&o.ReadAhead, 64)
+	o.ListInterval = cmp.Or(o.ListInterval, 5*time.Second)
+	o.VerifyInterval = cmp.Or(o.VerifyInterval, time.Minute)
+	o.ReadAhead = cmp.Or(o.ReadAhead, 64)
 	return &Source{client: client, opts: o, log: client.opts.Log, rechecks: make(chan struct{}, 1)}, nil
 }
 

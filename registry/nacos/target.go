@@ -1,6 +1,7 @@
 package nacos
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -58,7 +59,7 @@ func NewTarget(c *Client, o TargetOptions) (*Target, error) {
 	if len(o.Layouts) == 0 {
 		return nil, errors.New("a Nacos target requires a format")
 	}
-	set(&o.ReadBack, readBack)
+	o.ReadBack = cmp.Or(o.ReadBack, readBack)
 	return &Target{
 		recorder: &recorder{c, o.Owner, o.ReadBack}, client: c, opts: o, subscriptions: newSubscriptions(), wrote: make(map[serviceKey]time.Time), foreignIn: make(map[registry.Group]error),
 	}, nil
