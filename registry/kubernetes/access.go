@@ -85,6 +85,8 @@ func Listed(rights []Right) string {
 // repetition cannot help.
 func explain(err error, verb string, of ref) error {
 	switch {
+	case err == nil:
+		return nil
 	case apierrors.IsConflict(err) && len(managers(err)) > 0:
 		return fmt.Errorf("%w: fields of the %s belong to %s: have that release them, or leave the service out",
 			registry.ErrRefused, of.kind, strings.Join(managers(err), ", "))

@@ -81,7 +81,7 @@ func (c configMaps) Record(ctx context.Context, kind, name, text string) error {
 	how := metav1.PatchOptions{FieldManager: c.api.manager}
 	_, err := c.api.objects(r).Patch(ctx, r.name, types.MergePatchType, []byte(patch), how)
 	if !apierrors.IsNotFound(err) || !isObject(err, r.name) {
-		return c.explain(err, "patch", r)
+		return explain(err, "patch", r)
 	}
 	if text == "" {
 		return nil
@@ -91,14 +91,7 @@ func (c configMaps) Record(ctx context.Context, kind, name, text string) error {
 		"metadata": map[string]any{"name": r.name, "labels": map[string]any{serviceentry.LabelManager: serviceentry.Manager}},
 	}}
 	_, err = c.api.objects(r).Create(ctx, made, metav1.CreateOptions{FieldManager: c.api.manager})
-	return c.explain(err, "create", r)
-}
-
-func (configMaps) explain(err error, verb string, r ref) error {
-	if err == nil {
-		return nil
-	}
-	return explain(err, verb, r)
+	return explain(err, "create", r)
 }
 
 // hidden keeps records in a hidden file for each kind, which neither istiod nor Argo CD

@@ -101,9 +101,7 @@ func (t *WatchedTarget) setWatch(ctx context.Context, kind string, err error) {
 	if ctx.Err() != nil {
 		return
 	}
-	if err != nil {
-		err = explain(err, "list and watch", ref{kind: kind, namespace: t.o.Namespace})
-	}
+	err = explain(err, "list and watch", ref{kind: kind, namespace: t.o.Namespace})
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.watch[kind] = t.watch[kind].after(err, time.Now())
