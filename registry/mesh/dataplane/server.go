@@ -86,18 +86,22 @@ const drainFor = 10 * time.Second
 func (s *Server) drain(all updates) {
 	later := newUpdates()
 	for _, url := range []string{resource.ClusterType, resource.EndpointType} {
-		for k := range all[url].put {
-			delete(s.draining, drainKey{url, k})
+		for k, r := range all[url] {
+			if r != nil {
+				delete(s.draining, drainKey{url, k})
+				continue
+			}
+			later[url][k] = nil
+			delete(all[url], k)
 		}
-		later[url].remove, all[url].remove = all[url].remove, nil
 	}
-	if len(later[resource.ClusterType].remove)+len(later[resource.EndpointType].remove) == 0 {
+	if len(later[resource.ClusterType])+len(later[resource.EndpointType]) == 0 {
 		return
 	}
 	s.changes++
 	number := s.changes
-	for url, u := range later {
-		for k := range u.remove {
+	for url, update := range later {
+		for k := range update {
 			s.draining[drainKey{url, k}] = number
 		}
 	}
@@ -108,9 +112,9 @@ func (s *Server) drain(all updates) {
 func (s *Server) drained(all updates, number int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for url, u := range all {
-		maps.DeleteFunc(u.remove, func(k key, _ struct{}) bool { return s.draining[drainKey{url, k}] != number })
-		for k := range u.remove {
+	for url, update := range all {
+		maps.DeleteFunc(update, func(k key, _ *storedResource) bool { return s.draining[drainKey{url, k}] != number })
+		for k := range update {
 			delete(s.draining, drainKey{url, k})
 		}
 	}
@@ -127,7 +131,7 @@ type change struct {
 func (c *change) remove(e Entry) {
 	delete(c.server.entries, e.Name)
 	for _, r := range resources(e, c.server.o.Rules) {
-		c.updates.remove(r.url, key{name: r.name})
+		c.updates[r.url][key{name: r.name}] = nil
 	}
 	for _, p := range e.Spec.GetPorts() {
 		delete(c.server.ports[p.GetNumber()].names, e.Name)
@@ -148,7 +152,7 @@ func (c *change) put(e Entry) {
 		}
 		next := newStoredResource(r.name, pack(r.message()))
 		next.exportTo, next.byNameOnly, next.localities = e.exportTo(), r.byNameOnly, r.localities
-		c.updates.put(r.url, next)
+		c.updates[r.url][next.key] = next
 	}
 	if sameHead {
 		return
@@ -181,8 +185,8 @@ func (c *change) port(number uint32) {
 		}
 	}
 	for _, namespace := range before {
-		c.updates.remove(resource.ListenerType, key{listenerOf(number, c.server.o.VIPs), namespace})
-		c.updates.remove(resource.RouteType, key{routesOf(number), namespace})
+		c.updates[resource.ListenerType][key{listenerOf(number, c.server.o.VIPs), namespace}] = nil
+		c.updates[resource.RouteType][key{routesOf(number), namespace}] = nil
 	}
 	for _, namespace := range of.namespaces {
 		p := portOf(number, entries, namespace)
@@ -201,7 +205,7 @@ func (c *change) port(number uint32) {
 func (c *change) putFor(namespace, url, name string, m proto.Message) {
 	r := newStoredResource(name, pack(m))
 	r.namespace = namespace
-	c.updates.put(url, r)
+	c.updates[url][r.key] = r
 }
 
 // portOf returns the hosts of a port that a namespace sees; empty: a namespace that

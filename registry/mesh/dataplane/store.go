@@ -70,31 +70,15 @@ func newStore() *store {
 	return s
 }
 
-// An update is the changes of one type. No key is in both maps.
-type update struct {
-	put    map[key]*storedResource
-	remove map[key]struct{}
-}
-
-// updates is the changes by type.
-type updates map[string]*update
+// updates is the changed resources, by type; nil: to be removed.
+type updates map[string]map[key]*storedResource
 
 func newUpdates() updates {
 	u := make(updates)
 	for _, url := range sendingOrder() {
-		u[url] = &update{put: make(map[key]*storedResource), remove: make(map[key]struct{})}
+		u[url] = make(map[key]*storedResource)
 	}
 	return u
-}
-
-func (u updates) put(url string, r *storedResource) {
-	u[url].put[r.key] = r
-	delete(u[url].remove, r.key)
-}
-
-func (u updates) remove(url string, k key) {
-	u[url].remove[k] = struct{}{}
-	delete(u[url].put, k)
 }
 
 func compareKeys(a, b key) int {
@@ -118,36 +102,37 @@ func (s *store) apply(all updates) {
 	}
 }
 
-func (t *typeState) apply(u *update, revision uint64) {
-	for _, k := range slices.SortedFunc(maps.Keys(u.put), compareKeys) {
-		r, old := u.put[k], t.resources[k]
-		if r.created = revision; old != nil {
-			if old.wire != nil && old.version == r.version && isSame(old.exportTo, r.exportTo) {
-				continue
-			}
-			r.before = old.earlier(r.exportTo)
-			if old.wire != nil {
-				r.created = old.created
-			}
-			t.uncount(old)
-		}
-		if r.created == revision {
-			t.came = revision
-		}
-		t.sum += r.sum
-		t.count++
-		t.record(r, revision)
-	}
-	for _, k := range slices.SortedFunc(maps.Keys(u.remove), compareKeys) {
+func (t *typeState) apply(update map[key]*storedResource, revision uint64) {
+	for _, k := range slices.SortedFunc(maps.Keys(update), compareKeys) {
 		old := t.resources[k]
-		if old == nil || old.wire == nil {
-			continue
+		if r := update[k]; r != nil {
+			t.put(r, old, revision)
+		} else if old != nil && old.wire != nil {
+			t.uncount(old)
+			t.removed++
+			t.record(&storedResource{key: k, exportTo: []string{}, before: old.earlier([]string{}), byNameOnly: old.byNameOnly}, revision)
 		}
-		t.uncount(old)
-		t.removed++
-		t.record(&storedResource{key: k, exportTo: []string{}, before: old.earlier([]string{}), byNameOnly: old.byNameOnly}, revision)
 	}
 	t.compact()
+}
+
+func (t *typeState) put(r, old *storedResource, revision uint64) {
+	if r.created = revision; old != nil {
+		if old.wire != nil && old.version == r.version && isSame(old.exportTo, r.exportTo) {
+			return
+		}
+		r.before = old.earlier(r.exportTo)
+		if old.wire != nil {
+			r.created = old.created
+		}
+		t.uncount(old)
+	}
+	if r.created == revision {
+		t.came = revision
+	}
+	t.sum += r.sum
+	t.count++
+	t.record(r, revision)
 }
 
 // earlier returns the earlier values of exportTo once it is replaced by next.
@@ -221,7 +206,7 @@ func (t *typeState) since(revision uint64) func(yield func(*storedResource) bool
 // version returns the version of all resources. It is the same on every replica and
 // after a restart.
 func (t *typeState) version() string {
-	return strconv.FormatUint(t.sum, 16) + "-" + strconv.Itoa(t.count)
+	return SetVersion(t.sum, t.count)
 }
 
 // find returns the resource of a name that a namespace sees; nil: there is none, or
@@ -264,12 +249,23 @@ func (r *storedResource) deltaFor(locality string) *discovery.Resource {
 	return &discovery.Resource{Name: r.name, Version: r.version, Resource: r.localities.of(locality)}
 }
 
+// VersionOf returns the version of a resource, a hash of its content as text and as a
+// number.
+func VersionOf(content []byte) (version string, sum uint64) {
+	hash := sha256.Sum256(content)
+	return hex.EncodeToString(hash[:8]), binary.BigEndian.Uint64(hash[:8])
+}
+
+// SetVersion returns the version of so many resources, by the sum of their hashes.
+func SetVersion(sum uint64, count int) string {
+	return strconv.FormatUint(sum, 16) + "-" + strconv.Itoa(count)
+}
+
 // newStoredResource returns a resource to be put.
 func newStoredResource(name string, wire *anypb.Any) *storedResource {
-	sum := sha256.Sum256(wire.GetValue())
-	version := hex.EncodeToString(sum[:8])
+	version, sum := VersionOf(wire.GetValue())
 	return &storedResource{
-		key: key{name: name}, version: version, sum: binary.BigEndian.Uint64(sum[:8]), wire: wire,
+		key: key{name: name}, version: version, sum: sum, wire: wire,
 		delta: &discovery.Resource{Name: name, Version: version, Resource: wire},
 	}
 }

@@ -70,7 +70,7 @@ type poll struct {
 // Fetch implements rest.Server.
 func (p poll) Fetch(ctx context.Context, r *discovery.DiscoveryRequest) (*discovery.DiscoveryResponse, error) {
 	node := r.GetNode()
-	if proto.Size(node) > maxNode || len(r.GetVersionInfo()) > maxVersion {
+	if proto.Size(node) > MaxNode || len(r.GetVersionInfo()) > maxVersion {
 		return nil, errSize //nolint:wrapcheck // a status of grpc
 	}
 	if node.GetId() == "" {
@@ -112,9 +112,10 @@ func (s *Server) Poll(w http.ResponseWriter, r *http.Request, observe func(Event
 // Bounds of what streams ask for. go-control-plane has room for one answer of each
 // of its own types.
 const (
+	MaxTypeURL = 300      // bytes; six times the longest of Envoy's and Istio's
+	MaxNode    = 64 << 10 // bytes; several times the node of an Envoy or an istiod
+
 	maxTypes   = 10
-	maxTypeURL = 300       // bytes; six times the longest of Envoy's
-	maxNode    = 64 << 10  // bytes; several times the node of an Envoy
 	maxVersion = 300       // bytes; several times the longest of ours
 	maxNames   = 16 << 20  // bytes of one stream: about 100,000 names
 	allNames   = 256 << 20 // and of all together
@@ -167,7 +168,7 @@ func sizeOf(names []string) int64 {
 
 // requested handles a request of either form. An error ends the stream.
 func (c *callbacks) requested(node *corev3.Node, url, nonce string, refused *statuspb.Status) error {
-	if len(url) > maxTypeURL || proto.Size(node) > maxNode {
+	if len(url) > MaxTypeURL || proto.Size(node) > MaxNode {
 		return errSize //nolint:wrapcheck // a status of grpc
 	}
 	if c.node == "" {

@@ -4,11 +4,11 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/naming"
+	"github.com/xds-bridge/xds-bridge/registry/mesh/dataplane"
 )
 
 // Run pushes changes until ctx ends: the first of an idle target at once, those
@@ -178,7 +178,7 @@ func (s *served) snapshot() *snapshot {
 	for i, g := range s.groups {
 		out.content[i] = g.resource
 	}
-	out.version = strconv.FormatUint(s.sum, 16) + "-" + strconv.Itoa(len(out.content))
+	out.version = dataplane.SetVersion(s.sum, len(out.content))
 	return out
 }
 

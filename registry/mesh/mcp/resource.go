@@ -1,9 +1,6 @@
 package mcp
 
 import (
-	"crypto/sha256"
-	"encoding/binary"
-	"encoding/hex"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -20,6 +17,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/metadata/serviceentry"
 	"github.com/xds-bridge/xds-bridge/naming"
 	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/mesh/dataplane"
 )
 
 // created is the creation time of every resource. With none istiod assumes 1970, and
@@ -95,8 +93,8 @@ func wrap(r spec, entry *networking.ServiceEntry) (*resource, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encode %s: %w", r.group.Name, err)
 	}
-	sum := sha256.Sum256(append(head, body...))
-	meta.Version = hex.EncodeToString(sum[:8])
+	version, sum := dataplane.VersionOf(append(head, body...))
+	meta.Version = version
 	whole, err := deterministic.Marshal(&mcpv1.Resource{
 		Metadata: meta, Body: &anypb.Any{TypeUrl: "type.googleapis.com/istio.networking.v1alpha3.ServiceEntry", Value: body},
 	})
@@ -104,7 +102,7 @@ func wrap(r spec, entry *networking.ServiceEntry) (*resource, error) {
 		return nil, fmt.Errorf("encode %s: %w", r.group.Name, err)
 	}
 	return &resource{
-		name: meta.GetName(), version: meta.GetVersion(), sum: binary.BigEndian.Uint64(sum[:8]), revision: r.Labels[revisionLabel],
+		name: meta.GetName(), version: version, sum: sum, revision: r.Labels[revisionLabel],
 		wire: &anypb.Any{TypeUrl: "type.googleapis.com/istio.mcp.v1alpha1.Resource", Value: slices.Clip(whole)},
 		keys: keysOf(r), host: naming.HostAddress{Host: r.Host, Port: r.Port.Number},
 	}, nil

@@ -297,12 +297,6 @@ const (
 	// 16 MiB.
 	window = 64 << 10
 
-	// maxTypeURL is six times the longest type of Istio's.
-	maxTypeURL = 300
-
-	// maxNode is several times the node of an istiod, of which labels are most.
-	maxNode = 64 << 10
-
 	// maxKnownBytes bounds what a client says it has, which istiod does not say. It
 	// is kept until the first answer: about 7,000 hosts.
 	maxKnownBytes = 1 << 20

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/xds-bridge/xds-bridge/naming"
+	"github.com/xds-bridge/xds-bridge/registry/mesh/dataplane"
 )
 
 // A stream is one client. The goroutine of session owns all of it but reader;
@@ -338,11 +339,11 @@ func isAnswered(typeURL string) bool { return !strings.HasSuffix(typeURL, meshCo
 
 // excess returns which bound a request exceeds; nil: none.
 func (r request) excess() error {
-	if n := len(r.typeURL); n > maxTypeURL {
-		return fmt.Errorf("a type of %d bytes, at most %d", n, maxTypeURL)
+	if n := len(r.typeURL); n > dataplane.MaxTypeURL {
+		return fmt.Errorf("a type of %d bytes, at most %d", n, dataplane.MaxTypeURL)
 	}
-	if n := proto.Size(r.node); n > maxNode {
-		return fmt.Errorf("a node of %d bytes, at most %d", n, maxNode)
+	if n := proto.Size(r.node); n > dataplane.MaxNode {
+		return fmt.Errorf("a node of %d bytes, at most %d", n, dataplane.MaxNode)
 	}
 	return nil
 }

@@ -4,7 +4,9 @@ import (
 	"context"
 	"time"
 
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/anypb"
 
@@ -34,40 +36,49 @@ type dataPlaneStream interface {
 
 // A grpcStream is a stream of gRPC whose first request may be read ahead. It limits
 // the time in which the client reads an answer.
-type grpcStream[Request, Response any] struct {
+type grpcStream[Request protocolRequest, Response any] struct {
 	rpc[Request, Response]
 
-	ahead *Request
-	late  chan struct{}
+	ahead   Request
+	isAhead bool
+	late    chan struct{}
 }
 
 type rpc[Request, Response any] interface {
 	grpc.ServerStream
-	Recv() (*Request, error)
-	Send(response *Response) error
+	Recv() (Request, error)
+	Send(response Response) error
 }
 
-func newGRPCStream[Request, Response any](over rpc[Request, Response]) grpcStream[Request, Response] {
+// A protocolRequest is what both variants have of a request.
+type protocolRequest interface {
+	GetNode() *corev3.Node
+	GetTypeUrl() string
+	GetResponseNonce() string
+	GetErrorDetail() *statuspb.Status
+}
+
+func newGRPCStream[Request protocolRequest, Response any](over rpc[Request, Response]) grpcStream[Request, Response] {
 	return grpcStream[Request, Response]{rpc: over, late: make(chan struct{}, 1)}
 }
 
-// peek reads the first request, which Recv returns once more.
-func (s *grpcStream[Request, Response]) peek() (r *Request, err error) {
-	s.ahead, err = s.Recv()
-	return s.ahead, err
+func (s *grpcStream[Request, Response]) firstType() (string, error) {
+	r, err := s.rpc.Recv()
+	s.ahead, s.isAhead = r, err == nil
+	return r.GetTypeUrl(), err //nolint:wrapcheck // a status of grpc, or io.EOF
 }
 
 // Recv implements the stream of grpc.
-func (s *grpcStream[Request, Response]) Recv() (*Request, error) {
-	if r := s.ahead; r != nil {
-		s.ahead = nil
-		return r, nil
+func (s *grpcStream[Request, Response]) Recv() (Request, error) {
+	if s.isAhead {
+		s.isAhead = false
+		return s.ahead, nil
 	}
 	return s.rpc.Recv() //nolint:wrapcheck // a status of grpc, or io.EOF
 }
 
 // Send implements the stream of grpc.
-func (s *grpcStream[Request, Response]) Send(r *Response) error {
+func (s *grpcStream[Request, Response]) Send(r Response) error {
 	timer := time.AfterFunc(readWithin, func() {
 		select {
 		case s.late <- struct{}{}:
@@ -80,30 +91,29 @@ func (s *grpcStream[Request, Response]) Send(r *Response) error {
 
 func (s *grpcStream[Request, Response]) slow() <-chan struct{} { return s.late }
 
-// sotw is the state-of-the-world variant, which istiod speaks: each answer is the
-// whole set.
-type sotw struct {
-	grpcStream[discovery.DiscoveryRequest, discovery.DiscoveryResponse]
-}
-
-func (s *sotw) firstType() (string, error) {
-	r, err := s.peek()
-	return r.GetTypeUrl(), err
-}
-
-func (s *sotw) serve(ctx context.Context, to *dataplane.Server, observe func(dataplane.Event)) error {
-	return to.Stream(ctx, s, observe) //nolint:wrapcheck // a status of grpc
-}
-
-func (s *sotw) receive() (request, error) {
+func (s *grpcStream[Request, Response]) receive() (request, error) {
 	r, err := s.Recv()
 	if err != nil {
 		return request{}, err
 	}
-	return request{
+	out := request{
 		node: r.GetNode(), typeURL: r.GetTypeUrl(), nonce: r.GetResponseNonce(),
 		isNack: r.GetErrorDetail() != nil, refused: r.GetErrorDetail().GetMessage(),
-	}, nil
+	}
+	if incremental, ok := any(r).(*discovery.DeltaDiscoveryRequest); ok {
+		out.known = incremental.GetInitialResourceVersions()
+	}
+	return out, nil
+}
+
+// sotw is the state-of-the-world variant, which istiod speaks: each answer is the
+// whole set.
+type sotw struct {
+	grpcStream[*discovery.DiscoveryRequest, *discovery.DiscoveryResponse]
+}
+
+func (s *sotw) serve(ctx context.Context, to *dataplane.Server, observe func(dataplane.Event)) error {
+	return to.Stream(ctx, s, observe) //nolint:wrapcheck // a status of grpc
 }
 
 func (s *sotw) send(a answer) (nothing bool, err error) {
@@ -119,27 +129,11 @@ func (s *sotw) send(a answer) (nothing bool, err error) {
 
 // delta is the incremental variant: each answer is what changed.
 type delta struct {
-	grpcStream[discovery.DeltaDiscoveryRequest, discovery.DeltaDiscoveryResponse]
-}
-
-func (d *delta) firstType() (string, error) {
-	r, err := d.peek()
-	return r.GetTypeUrl(), err
+	grpcStream[*discovery.DeltaDiscoveryRequest, *discovery.DeltaDiscoveryResponse]
 }
 
 func (d *delta) serve(ctx context.Context, to *dataplane.Server, observe func(dataplane.Event)) error {
 	return to.Delta(ctx, d, observe) //nolint:wrapcheck // a status of grpc
-}
-
-func (d *delta) receive() (request, error) {
-	r, err := d.Recv()
-	if err != nil {
-		return request{}, err
-	}
-	return request{
-		node: r.GetNode(), typeURL: r.GetTypeUrl(), nonce: r.GetResponseNonce(), known: r.GetInitialResourceVersions(),
-		isNack: r.GetErrorDetail() != nil, refused: r.GetErrorDetail().GetMessage(),
-	}, nil
 }
 
 func (d *delta) send(a answer) (nothing bool, err error) {
