@@ -45,7 +45,6 @@ type ref struct{ kind, namespace, name string }
 
 func refOf(o serviceentry.Object) ref { return ref{o.Kind, o.Metadata.Namespace, o.Metadata.Name} }
 
-// objects returns the client for the kind and namespace of an object.
 func (a *API) objects(r ref) dynamic.ResourceInterface {
 	return a.client.Resource(resource(r.kind)).Namespace(r.namespace)
 }

@@ -22,7 +22,6 @@ import (
 // configMap is the kind of the objects that keep records.
 const configMap = "ConfigMap"
 
-// recordsName returns the name of the records of an owner and a kind.
 func recordsName(owner, kind string) string {
 	return "xds-bridge." + metadata.OwnerMark(owner) + "." + kind
 }

@@ -273,7 +273,6 @@ func (t *Target) recordAddresses(o serviceentry.Object) {
 	}
 }
 
-// freeAddresses frees the addresses of an object that is gone.
 func (t *Target) freeAddresses(name string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -298,7 +297,6 @@ func (t *Target) State() State {
 	return t.state
 }
 
-// answered records the result of a call.
 func (t *Target) answered(err error) {
 	if errors.Is(err, registry.ErrRefused) || errors.Is(err, registry.ErrConflict) {
 		err = nil
@@ -312,7 +310,6 @@ func (t *Target) setState(err error) {
 	t.state = t.state.after(err, time.Now())
 }
 
-// after returns the state after a call.
 func (s State) after(err error, now time.Time) State {
 	if (s.Err == nil) != (err == nil) || s.Since.IsZero() {
 		s.Since = now

@@ -56,12 +56,10 @@ func (v *versions) add(group registry.Group) {
 	}
 }
 
-// refsOf returns the objects that store a group.
 func refsOf(group registry.Group) []ref {
 	return []ref{{serviceentry.ObjectKind, group.Namespace, group.Name}, {serviceentry.RuleKind, group.Namespace, group.Name}}
 }
 
-// remove removes the objects of a group.
 func (v *versions) remove(group registry.Group) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -122,7 +120,6 @@ func (v *versions) begin(r ref) (end func()) {
 	}
 }
 
-// observe records what the watch reports of an object.
 func (v *versions) observe(r ref, now version) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

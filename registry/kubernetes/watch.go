@@ -62,7 +62,6 @@ func (t *WatchedTarget) Run(ctx context.Context) error {
 	return nil
 }
 
-// run watches one kind of object.
 func (t *WatchedTarget) run(ctx context.Context, kind string) {
 	of := t.api.metadata.Resource(resource(kind)).Namespace(t.o.Namespace)
 	lw := &cache.ListWatch{
@@ -96,7 +95,6 @@ func (t *WatchedTarget) run(ctx context.Context, kind string) {
 // rewatch is the least time between two lists, which may be large.
 const rewatch = 2 * time.Second
 
-// setWatch records the state of the watch of a kind.
 func (t *WatchedTarget) setWatch(ctx context.Context, kind string, err error) {
 	if ctx.Err() != nil {
 		return
@@ -133,7 +131,6 @@ type watchStore struct {
 
 var errNotMetadata = errors.New("no metadata of an object")
 
-// read returns the name and the version of an object.
 func (s watchStore) read(object any) (ref, version, error) {
 	m, ok := object.(*metav1.PartialObjectMetadata)
 	if !ok {

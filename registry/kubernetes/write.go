@@ -45,7 +45,6 @@ func (t *Target) write(ctx context.Context, c registry.Change) error {
 	return refused.Err()
 }
 
-// hasRule reports whether a change is of a rule too.
 func hasRule(c registry.Change) bool {
 	return slices.ContainsFunc(c.Put, func(w registry.Write) bool { return w.New.Key == serviceentry.SubsetsKey }) ||
 		slices.ContainsFunc(c.Delete, func(h registry.Held) bool { return h.Key == serviceentry.SubsetsKey })
@@ -79,7 +78,6 @@ func (t *Target) writable(ctx context.Context, c registry.Change) (stored, regis
 	return s, refused, conditions(s.entries(t.o.VIPs), s.readPart(c.Except(refused)))
 }
 
-// may reports whether objects of an owner may be written.
 func (t *Target) may(owner string) bool {
 	return owner == t.owner || t.o.Takes != nil && t.o.Takes(owner)
 }
@@ -160,7 +158,6 @@ func (t *Target) putRule(ctx context.Context, before *serviceentry.Object, servi
 	return nil, err //nolint:wrapcheck // Write names the group
 }
 
-// delete deletes the objects of a group, the rule first.
 func (t *Target) delete(ctx context.Context, s stored) error {
 	for _, o := range []*serviceentry.Object{s.rule, s.service} {
 		if o == nil {
@@ -248,7 +245,6 @@ func tooLarge(c registry.Change, size, limit int) (registry.Refused, error) {
 	return nil, fmt.Errorf("%w: the ServiceEntry would have %d bytes, and may have %d", registry.ErrRefused, size, limit)
 }
 
-// apply returns the entries of a group after a change.
 func apply(held []registry.Entry, c registry.Change) []registry.Entry {
 	changed := make(map[string]bool, len(c.Put)+len(c.Delete))
 	out := make([]registry.Entry, 0, len(held)+len(c.Put))
@@ -286,7 +282,6 @@ func conditions(held []registry.Entry, c registry.Change) error {
 	return nil
 }
 
-// find returns the value of an entry of a group.
 func find(held []registry.Entry, key string) (value string, there bool) {
 	i, there := slices.BinarySearchFunc(held, key, func(e registry.Entry, key string) int { return strings.Compare(e.Key, key) })
 	if !there {

@@ -141,7 +141,6 @@ type namespace struct {
 	Name string `json:"namespaceShowName"`
 }
 
-// find returns nil if a namespace is listed.
 func find(all []namespace, id string) error {
 	err := fmt.Errorf("%w: %q", ErrNoNamespace, id)
 	for _, n := range all {

@@ -250,7 +250,6 @@ const (
 	maxLife     = 30 * 24 * time.Hour
 )
 
-// readLogin returns the token in an answer and how long it lives.
 func readLogin(body []byte) (string, time.Duration, error) {
 	var answer struct {
 		AccessToken string `json:"accessToken"`

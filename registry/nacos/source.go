@@ -172,7 +172,6 @@ func (s *Source) Recheck() {
 	}
 }
 
-// clearRecheck cancels a Recheck, because a new connection is about to be opened.
 func (s *Source) clearRecheck() {
 	select {
 	case <-s.rechecks:

@@ -239,7 +239,6 @@ func (r *reader) publish() {
 	r.count()
 }
 
-// complete reports whether the first reading of a connection is over.
 func (r *reader) complete() bool {
 	listed := false
 	for _, s := range r.scopes {

@@ -48,7 +48,6 @@ func newDocuments(formats []Format, asker dependency.Asker, table *registry.Tabl
 	return d
 }
 
-// connect has documents fetched over a connection from now on.
 func (d *documents) connect(cn *conn) {
 	config := func(ref metadata.Ref) metadata.NacosConfig {
 		at, _ := d.formats[ref.Group.Kind].Config(registry.Entry{Group: ref.Group, Key: ref.Key})

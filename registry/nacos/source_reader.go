@@ -57,7 +57,6 @@ func newReader(s *Source, table *registry.Table) *reader {
 	return r
 }
 
-// begin resets the state of an earlier connection.
 func (r *reader) begin(cn *conn) {
 	r.cn, r.pending, r.synced, r.interestSynced, r.throttled, r.resume = cn, 0, false, false, 0, time.Time{}
 	r.put, r.gone, r.news = nil, nil, nil
@@ -106,7 +105,6 @@ func (r *reader) follow(ctx context.Context, cn *conn, ended <-chan error) error
 	}
 }
 
-// start sends the requests that are due.
 func (r *reader) start(ctx context.Context) {
 	t := time.Now()
 	if t.Before(r.resume) {
@@ -226,7 +224,6 @@ func (q *requests) start(call func() func()) {
 	q.Go(func() { q.answers <- call() })
 }
 
-// drain handles the answers that have arrived.
 func (q *requests) drain() {
 	for {
 		select {
@@ -250,7 +247,6 @@ func (q *requests) enqueue(w *watchedService) {
 	}
 }
 
-// enqueueDue has the services read that are due.
 func (q *requests) enqueueDue(watched map[serviceKey]*watchedService) {
 	t := time.Now()
 	for _, w := range watched {

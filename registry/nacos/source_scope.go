@@ -165,7 +165,6 @@ func (o SourceOptions) groupsOf(s Scope, name string) []formatGroup {
 	return out
 }
 
-// isDone reports whether the first reading does not wait for the list.
 func (s *scope) isDone() bool {
 	return s.listed || s.err != nil && (errors.Is(s.err, registry.ErrRefused) || s.fails >= maxFailures && !errors.Is(s.err, ErrThrottled))
 }
@@ -184,7 +183,6 @@ func (r *reader) forget(w *watchedService) {
 	delete(w.scope.failing, w)
 }
 
-// stopWaiting ends the wait of the first reading for a service.
 func (r *reader) stopWaiting(w *watchedService) {
 	if w.pending {
 		w.pending = false

@@ -140,7 +140,6 @@ func (w *watchedService) overtaken(t snapshot) bool {
 	return !w.known && t.stamp < w.former && t.sum != w.sum && w.lags < maxLags
 }
 
-// renew resets the state of an earlier connection.
 func (w *watchedService) renew() {
 	if w.known {
 		w.former = w.stamp

@@ -151,7 +151,6 @@ func (t *Target) write(ctx context.Context, change registry.Change) error {
 	return refused.Err()
 }
 
-// publish publishes the desired instances of a change.
 func (t *Target) publish(ctx context.Context, change registry.Change) error {
 	k, b := keyOf(change.Group), newBatch(change.Want)
 	if len(change.Put) == 0 && slices.Equal(b, t.client.publication(k)) {
@@ -165,7 +164,6 @@ func (t *Target) publish(ctx context.Context, change registry.Change) error {
 	return err
 }
 
-// mayWrite returns why a change is not permitted.
 func (t *Target) mayWrite(change registry.Change) error {
 	if err := t.known(change.Group); err != nil {
 		return err

@@ -50,7 +50,6 @@ func (t *Target) multiPath(g registry.Group) (MultiPath, bool) {
 	return nil, false
 }
 
-// parts returns the parts of a group that are ours.
 func (t *Target) parts(ctx context.Context, g registry.Group) ([]registry.Held, error) {
 	layout, ok := t.multiPath(g)
 	if !ok {
@@ -188,7 +187,6 @@ func (t *Target) setIndex(ctx context.Context, layout MultiPath, change registry
 // canonical form.
 type batch []string
 
-// newBatch returns a batch of the instances among entries.
 func newBatch(entries []registry.Entry) batch {
 	b := make(batch, 0, len(entries))
 	for _, e := range entries {
@@ -211,7 +209,6 @@ func checkInstance(e registry.Entry) error {
 	return in.Check() //nolint:wrapcheck // registry.Refused names the entry
 }
 
-// request returns the request that publishes the batch.
 func (b batch) request(k serviceKey) rpc_request.IRequest {
 	if len(b) == 0 {
 		// The whole publication is withdrawn, whichever instance is named.

@@ -49,7 +49,6 @@ func newSubscriptions() *subscriptions {
 	}
 }
 
-// begin adds a service before it is read.
 func (w *subscriptions) begin(k serviceKey, g registry.Group) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -57,7 +56,6 @@ func (w *subscriptions) begin(k serviceKey, g registry.Group) {
 	delete(w.changed, g)
 }
 
-// end removes a service.
 func (w *subscriptions) end(k serviceKey, g registry.Group) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -74,7 +72,6 @@ func (w *subscriptions) advance(k serviceKey, to phase, seen content) {
 	}
 }
 
-// groupOf returns the group of a subscribed service.
 func (w *subscriptions) groupOf(k serviceKey) (registry.Group, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

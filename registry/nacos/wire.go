@@ -23,7 +23,6 @@ import (
 // by it.
 const clientVersion = "Nacos-Go-Client:v2.3.2"
 
-// encode returns a request in wire format.
 func encode(r rpc_request.IRequest, headers map[string]string, clientIP string) (*nacosgrpc.Payload, error) {
 	body, err := json.Marshal(r)
 	if err != nil {
@@ -252,7 +251,6 @@ func subscribe(ctx context.Context, over asker, k serviceKey) (*model.Service, e
 	return serviceOf(ctx, over, rpc_request.NewSubscribeServiceRequest(onWire(k.namespace), k.name, k.group, "", true))
 }
 
-// unsubscribe ends the pushes.
 func unsubscribe(ctx context.Context, over asker, k serviceKey) error {
 	return over.ask(ctx, rpc_request.NewSubscribeServiceRequest(onWire(k.namespace), k.name, k.group, "", false), &response{})
 }
@@ -276,7 +274,6 @@ type page struct {
 	ServiceNames []string `json:"serviceNames"`
 }
 
-// listNames returns the names of all services of a namespace and group.
 func listNames(ctx context.Context, over asker, namespace, group string) ([]string, error) {
 	return listAll(func(number, size int) (page, error) {
 		var p page

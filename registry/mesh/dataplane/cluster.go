@@ -68,12 +68,10 @@ func pack(m proto.Message) *anypb.Any {
 	return &anypb.Any{TypeUrl: "type.googleapis.com/" + string(proto.MessageName(m)), Value: value}
 }
 
-// ofSubset returns the endpoints of a subset.
 func ofSubset(endpoints []*networking.WorkloadEntry, s *networking.Subset) []*networking.WorkloadEntry {
 	return slices.DeleteFunc(slices.Clone(endpoints), func(e *networking.WorkloadEntry) bool { return !holds(e.GetLabels(), s.GetLabels()) })
 }
 
-// holds reports whether labels have all of the others.
 func holds(labels, others map[string]string) bool {
 	for k, v := range others {
 		if have, ok := labels[k]; !ok || have != v {
@@ -219,7 +217,6 @@ func resources(e Entry, rules Rules) []generatedResource {
 	return out
 }
 
-// clustersOf returns the cluster of a port, or of a subset, and its endpoints.
 func clustersOf(host string, p *networking.ServicePort, subset string, endpoints []*networking.WorkloadEntry, rules Rules) []generatedResource {
 	name := clusterName(host, p.GetNumber(), subset)
 	var near *localities
@@ -242,7 +239,6 @@ type localities struct {
 	made map[string]*anypb.Any // by the result of nearest
 }
 
-// of returns the endpoints for a client's locality.
 func (l *localities) of(client string) *anypb.Any {
 	client = nearest(client, l.endpoints)
 	l.mu.Lock()

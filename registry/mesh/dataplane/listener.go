@@ -112,7 +112,6 @@ func chain(name string, ranges []*corev3.CidrRange, filter string, config *anypb
 	}
 }
 
-// prefixes returns the addresses and prefixes of a service.
 func prefixes(addresses []string) []*corev3.CidrRange {
 	var all []netip.Prefix
 	for _, text := range addresses {
@@ -147,7 +146,6 @@ func (p port) routes(rules Rules) *routev3.RouteConfiguration {
 	return c
 }
 
-// routeConfiguration returns the routes of one host, as gRPC asks for them.
 func routeConfiguration(host string, port uint32, rules Rules) *routev3.RouteConfiguration {
 	return &routev3.RouteConfiguration{
 		Name:             clusterName(host, port, ""),
@@ -156,7 +154,6 @@ func routeConfiguration(host string, port uint32, rules Rules) *routev3.RouteCon
 	}
 }
 
-// virtualHost returns the routes of a host and its addresses.
 func virtualHost(host string, port uint32, addresses []string, rules Rules) *routev3.VirtualHost {
 	h := &routev3.VirtualHost{Name: listenerName(host, port), Domains: []string{host, listenerName(host, port)}}
 	for _, a := range addresses {

@@ -90,7 +90,6 @@ func (v *view) signal(s *subscription) {
 	}
 }
 
-// isDue reports whether anything is to be sent.
 func (v *view) isDue(s *subscription) bool {
 	switch {
 	case s.state == nil:

@@ -91,7 +91,6 @@ func (g *gate) admit(from netip.Addr) (Refusal, bool) {
 	return "", true
 }
 
-// closed uncounts a connection that ended.
 func (g *gate) closed(from netip.Addr) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -144,7 +143,6 @@ func (c *countedConn) Close() error {
 	return c.Conn.Close() //nolint:wrapcheck // of the wrapped connection
 }
 
-// credentials returns the transport of gRPC.
 func (g *gate) credentials() credentials.TransportCredentials {
 	switch {
 	case g.access.TLS == nil && g.rest != nil:
@@ -176,7 +174,6 @@ const (
 	protocolREST = "http/1.1"
 )
 
-// config returns the configuration for gRPC.
 func (g *gate) config() (*tls.Config, error) {
 	config, err := g.access.TLS()
 	if err == nil {
@@ -224,7 +221,6 @@ func (g *gate) checkName(s tls.ConnectionState) error {
 	return nameError{has}
 }
 
-// namesIn returns the names in a certificate.
 func namesIn(c *x509.Certificate) []string {
 	names := slices.Clone(c.DNSNames)
 	for _, u := range c.URIs {

@@ -246,7 +246,6 @@ type restConn struct {
 // restConnKey is the key of the restConn in the context of a request.
 type restConnKey struct{}
 
-// serve answers requests until ctx ends.
 func (l *restListener) serve(ctx context.Context, by *Server) error {
 	s := &http.Server{
 		Handler:     http.HandlerFunc(by.serveREST),
@@ -266,7 +265,6 @@ func (l *restListener) serve(ctx context.Context, by *Server) error {
 	return nil
 }
 
-// serveREST answers a request of a data plane over REST.
 func (s *Server) serveREST(w http.ResponseWriter, r *http.Request) {
 	s.target.o.Observe(Observation{Kind: ObservedREST})
 	s.o.DataPlanes.Poll(w, r, func(e dataplane.Event) {

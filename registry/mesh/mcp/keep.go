@@ -238,7 +238,6 @@ func (k *keeper) store(ctx context.Context) {
 	}
 }
 
-// storeThese writes what a push waits for.
 func (k *keeper) storeThese(ctx context.Context, s urgentWrite) {
 	defer close(s.done)
 	for b := range s.buckets {
@@ -344,7 +343,6 @@ func (t *Target) isComplete() bool {
 	return t.sourcesComplete
 }
 
-// all returns everything that is held.
 func (t *Target) all() map[registry.Group][]entry {
 	t.mu.Lock()
 	defer t.mu.Unlock()

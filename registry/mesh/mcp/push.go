@@ -189,7 +189,6 @@ type snapshot struct {
 	content []*resource
 }
 
-// keys returns the service keys of a set, and the host address of each.
 func (s *snapshot) keys() map[naming.ServiceKey]naming.HostAddress {
 	keys := make(map[naming.ServiceKey]naming.HostAddress, len(s.content))
 	for _, r := range s.content {

@@ -121,10 +121,8 @@ type Store struct {
 	Names []string
 }
 
-// keeps reports whether a group is kept in a store.
 func (s Store) keeps(g registry.Group) bool { return s.Has == nil || s.Has(g) }
 
-// kindOf returns the kind of the record of a bucket, under the name of a store.
 func kindOf(name string, bucket int) string { return fmt.Sprintf("%s-%02d", name, bucket) }
 
 // recordName is the name of the one record of a kind: a registry may keep all

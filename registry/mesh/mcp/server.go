@@ -124,7 +124,6 @@ func (s *Server) DeltaAggregatedResources(st discovery.AggregatedDiscoveryServic
 	return s.serve(st.Context(), &delta{newGRPCStream(st)})
 }
 
-// serve answers one stream.
 func (s *Server) serve(ctx context.Context, v variant) error {
 	var from net.Addr
 	if p, ok := peer.FromContext(ctx); ok {

@@ -135,12 +135,10 @@ func (st *stream) session(ctx context.Context) error {
 	}
 }
 
-// endReplaced ends a stream that another replaced.
 func (st *stream) endReplaced() error {
 	return st.refuse(RefusedStreams, codes.ResourceExhausted, errors.New("another stream replaced this one, which asks for nothing that is served"))
 }
 
-// wasSent handles the result of an answer.
 func (st *stream) wasSent(d sent) error {
 	if st.busy = false; d.nothing {
 		d.to.nonce = ""
@@ -307,7 +305,6 @@ func (st *stream) acknowledged(sub *subscription, r request) {
 	}
 }
 
-// show changes what Readers returns of the stream.
 func (st *stream) show(change func(*Reader)) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -348,7 +345,6 @@ func (r request) excess() error {
 	return nil
 }
 
-// size returns the bytes of what a client says it has.
 func (r request) size() int {
 	n := 0
 	for name, version := range r.known {

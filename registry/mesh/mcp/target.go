@@ -252,7 +252,6 @@ type entry struct {
 
 func (e entry) compare(o entry) int { return strings.Compare(e.Key, o.Key) }
 
-// in returns an entry of a group in the form of package registry.
 func (e entry) in(name registry.Group) registry.Entry {
 	return registry.Entry{Group: name, Key: e.Key, Value: e.Value}
 }

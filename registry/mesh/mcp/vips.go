@@ -61,7 +61,6 @@ func (v *vips) claim(host registry.Group, n int) {
 	}
 }
 
-// remove removes a host.
 func (v *vips) remove(host registry.Group) {
 	if _, there := v.choice[host]; there {
 		v.release(host, 0)
