@@ -1,5 +1,5 @@
-// Package gostlog lets log/slog write through the logger of dubbogo/gost, so
-// that the bridge's lines appear where a user of dubbo-go looks for theirs.
+// Package gostlog has log/slog write through the logger of dubbogo/gost, so that the
+// bridge's lines are among those of dubbo-go.
 package gostlog
 
 import (
@@ -11,7 +11,7 @@ import (
 	"sync"
 )
 
-// Logger is what the package needs of gost's logger.Logger.
+// Logger is the part of gost's logger.Logger that is used.
 type Logger interface {
 	Debug(args ...any)
 	Info(args ...any)
@@ -19,31 +19,30 @@ type Logger interface {
 	Error(args ...any)
 }
 
-// Handler is a slog.Handler that writes each record as one line of text:
-// the message, then key=value, quoted where needed. Time and level are the
-// logger's own. It is safe for concurrent use.
+// Handler is a slog.Handler that writes each record as one line of text: the message,
+// then key=value, quoted if necessary. The logger adds time and level. It is safe for
+// concurrent use.
 type Handler struct {
 	current func() Logger
 	line    *line
 	text    slog.Handler
 }
 
-// line is the buffer that a handler and all made from it render into.
+// line is the buffer of a handler and all that are derived from it.
 type line struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
 }
 
-// New returns a handler for records of at least a level. Current is asked
-// for each record, so that a logger that is replaced later is followed.
+// New returns a handler for records of at least a level. It calls current for each
+// record, so that the logger may be replaced.
 func New(current func() Logger, level slog.Leveler) *Handler {
 	l := &line{}
 	text := slog.NewTextHandler(&l.buf, &slog.HandlerOptions{Level: level, ReplaceAttr: leaveOut})
 	return &Handler{current: current, line: l, text: text}
 }
 
-// leaveOut drops what the logger adds itself, and the message, which stands
-// without a key.
+// leaveOut drops what the logger adds itself, and the message, which has no key.
 func leaveOut(groups []string, a slog.Attr) slog.Attr {
 	if len(groups) == 0 && (a.Key == slog.TimeKey || a.Key == slog.LevelKey || a.Key == slog.MessageKey) {
 		return slog.Attr{}
@@ -90,7 +89,7 @@ func (h *Handler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return &Handler{current: h.current, line: h.line, text: h.text.WithAttrs(attrs)}
 }
 
-// WithGroup returns a handler that puts what follows into a group.
+// WithGroup returns a handler that puts later attributes into a group.
 func (h *Handler) WithGroup(name string) slog.Handler {
 	return &Handler{current: h.current, line: h.line, text: h.text.WithGroup(name)}
 }

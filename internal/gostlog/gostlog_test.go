@@ -14,7 +14,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/internal/gostlog"
 )
 
-// lines is a logger of gost that keeps what it is told.
+// lines is a logger of gost that keeps its lines.
 type lines struct {
 	gost.Logger
 	mu  sync.Mutex
@@ -32,14 +32,14 @@ func (l *lines) Info(args ...any)  { l.add("info", args) }
 func (l *lines) Warn(args ...any)  { l.add("warn", args) }
 func (l *lines) Error(args ...any) { l.add("error", args) }
 
-func TestLinesReachTheGostLogger(t *testing.T) {
+func TestHandler_WritesToTheGostLogger(t *testing.T) {
 	out := &lines{}
 	before := gost.GetLogger()
 	gost.SetLogger(out)
 	t.Cleanup(func() { gost.SetLogger(before) })
 	log := slog.New(gostlog.New(func() gostlog.Logger { return gost.GetLogger() }, slog.LevelInfo))
 
-	log.Debug("not told")
+	log.Debug("below the level")
 	log.Info("source synced", "peer", "mesh", "services", 3)
 	log.With("peer", "zk").WithGroup("call").Warn("target call failed", "op", "read", "err", errors.New("line\nbreak"))
 	log.Error("login refused", "password", config.Secret("hunter2"))
@@ -54,7 +54,7 @@ func TestLinesReachTheGostLogger(t *testing.T) {
 	}
 }
 
-func TestManyGoroutinesMixNoLines(t *testing.T) {
+func TestHandler_IsSafeForConcurrentUse(t *testing.T) {
 	out := &lines{}
 	log := slog.New(gostlog.New(func() gostlog.Logger { return out }, slog.LevelDebug))
 	var all sync.WaitGroup
@@ -68,7 +68,7 @@ func TestManyGoroutinesMixNoLines(t *testing.T) {
 	all.Wait()
 	for _, l := range out.got {
 		if l != "info m a=1 b=2" {
-			t.Fatalf("got %q", l)
+			t.Fatalf("line %q, want info m a=1 b=2", l)
 		}
 	}
 }

@@ -1,5 +1,5 @@
-// Package statefile writes the files in which a process keeps what it knew,
-// for its next start.
+// Package statefile writes the files in which a process keeps its state for its next
+// start.
 package statefile
 
 import (
@@ -8,9 +8,9 @@ import (
 	"path/filepath"
 )
 
-// Replace makes data the whole content of a file, readable by its owner alone.
-// After a crash the file is the old or the new one, never a part of either.
-// The folder has to exist; errors are of package os and name the file.
+// Replace makes data the whole content of a file, readable by its owner alone. After
+// a crash the file is the old or the new one, never a part of either. The directory
+// has to exist. Errors are of package os and name the file.
 func Replace(path string, data []byte) error {
 	tmp, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*.tmp")
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 )
 
 func TestReplace(t *testing.T) {
-	folder := t.TempDir()
-	path := filepath.Join(folder, "state.json")
+	dir := t.TempDir()
+	path := filepath.Join(dir, "state.json")
 	for _, want := range []string{"a long first state", "another"} {
 		if err := statefile.Replace(path, []byte(want)); err != nil {
 			t.Fatal(err)
@@ -20,20 +20,20 @@ func TestReplace(t *testing.T) {
 		}
 	}
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("%v, %v: want it readable by its owner alone", info, err)
+		t.Errorf("Stat() = %v, %v, want it readable by its owner alone", info, err)
 	}
 	t.Run("one that cannot be replaced leaves nothing behind", func(t *testing.T) {
-		if err := os.Mkdir(filepath.Join(folder, "taken"), 0o700); err != nil {
+		if err := os.Mkdir(filepath.Join(dir, "directory"), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		if err := statefile.Replace(filepath.Join(folder, "taken"), []byte("x")); err == nil {
-			t.Error("no error")
+		if err := statefile.Replace(filepath.Join(dir, "directory"), []byte("x")); err == nil {
+			t.Error("Replace() = nil of a directory, want an error")
 		}
-		if all, _ := os.ReadDir(folder); len(all) != 2 {
-			t.Errorf("%v", all)
+		if all, _ := os.ReadDir(dir); len(all) != 2 {
+			t.Errorf("files %v, want the state and the directory", all)
 		}
 	})
-	if err := statefile.Replace(filepath.Join(folder, "nowhere", "state.json"), nil); err == nil {
-		t.Error("no error for a folder that is not there")
+	if err := statefile.Replace(filepath.Join(dir, "nowhere", "state.json"), nil); err == nil {
+		t.Error("Replace() = nil in a directory that does not exist, want an error")
 	}
 }

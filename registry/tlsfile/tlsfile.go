@@ -1,6 +1,5 @@
-// Package tlsfile makes the TLS configuration of a client or a server from
-// files. It keeps nothing: asked for each connection, it follows files that are
-// rotated.
+// Package tlsfile reads the TLS configuration of a client or a server from files.
+// It caches nothing: called for each connection, it follows rotated files.
 package tlsfile
 
 import (
@@ -11,20 +10,19 @@ import (
 	"os"
 )
 
-// Files are where one side of a connection finds what it trusts and who it is,
-// as PEM.
+// Files are the PEM files of one side of a connection.
 type Files struct {
 	CA   string // certificates to trust; empty: for a client the system's, for a server none
-	Cert string // our certificate, with Key; none where both are empty
+	Cert string // our certificate; empty, like Key: none
 	Key  string // our key
 
-	// ServerName is what the certificate of a server has to hold; empty: the name
-	// by which it is reached.
+	// ServerName is the name that a server's certificate must have; empty: the name
+	// by which the server is reached.
 	ServerName string
 }
 
-// Server is Config for a server, which needs a certificate. Where it trusts
-// certificates, a client has to have one that they sign.
+// Server is Config for a server, which requires a certificate. With a CA it requires
+// one of clients too.
 func (f Files) Server() (*tls.Config, error) {
 	config, err := f.Config()
 	if err != nil {
@@ -39,8 +37,8 @@ func (f Files) Server() (*tls.Config, error) {
 	return config, nil
 }
 
-// Config reads the files for a client. The errors name them, and no setting: a
-// plugin's URL calls it otherwise than the configuration of the bridge.
+// Config reads the files for a client. The errors name no setting: in a plugin's URL
+// it has another name than in the configuration of the bridge.
 func (f Files) Config() (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: f.ServerName}
 	if f.CA != "" {

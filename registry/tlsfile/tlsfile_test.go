@@ -13,19 +13,19 @@ import (
 func TestNoFiles(t *testing.T) {
 	c, err := tlsfile.Files{}.Config()
 	if err != nil || c.RootCAs != nil || len(c.Certificates) != 0 || c.MinVersion < tls.VersionTLS12 {
-		t.Errorf("%+v, %v", c, err)
+		t.Errorf("Config() = %+v, %v, want TLS 1.2 with the system's authorities", c, err)
 	}
 }
 
-// TestAServerHasACertificate: the server of istiods shows the rest.
-func TestAServerHasACertificate(t *testing.T) {
+// TestServer_RequiresACertificate: the tests of mcp show the rest.
+func TestServer_RequiresACertificate(t *testing.T) {
 	if c, err := (tlsfile.Files{}).Server(); err == nil || c != nil || !strings.Contains(err.Error(), "tls.certFile and tls.keyFile: missing") {
-		t.Errorf("%+v, %v", c, err)
+		t.Errorf("Server() = %+v, %v, want that the files are missing", c, err)
 	}
 }
 
-// TestFilesThatDoNotServe: the adapters show files that do.
-func TestFilesThatDoNotServe(t *testing.T) {
+// TestConfig_InvalidFiles: the tests of the adapters show valid files.
+func TestConfig_InvalidFiles(t *testing.T) {
 	garbage := filepath.Join(t.TempDir(), "garbage")
 	if err := os.WriteFile(garbage, []byte("garbage"), 0o600); err != nil {
 		t.Fatal(err)
@@ -42,7 +42,7 @@ func TestFilesThatDoNotServe(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if config, err := c.files.Config(); err == nil || config != nil || !strings.Contains(err.Error(), c.says) {
-				t.Errorf("%v, %v, want %q", config, err, c.says)
+				t.Errorf("Config() = %v, %v, want %q", config, err, c.says)
 			}
 		})
 	}
