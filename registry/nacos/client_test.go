@@ -26,7 +26,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/nacos"
 )
 
-func TestServers(t *testing.T) {
+func TestClient_Servers(t *testing.T) {
 	three := func(dead func(ctx context.Context) error) func(*nacos.Options, *rig) {
 		return func(o *nacos.Options, r *rig) {
 			o.Servers = []string{"http://dead1:8848", "http://nacos:8848", "http://dead2:8848"}
@@ -63,7 +63,7 @@ func TestServers(t *testing.T) {
 				}
 			}
 			if took := time.Since(began); err != nil || took > tt.most {
-				t.Errorf("written after %s: %v", took, err)
+				t.Errorf("Write() = %v after %s, want nil within %s", err, took, tt.most)
 			}
 			r.expect(t, "10.0.0.1")
 		})
@@ -139,7 +139,7 @@ func trust(file string) func() (*tls.Config, error) {
 	}
 }
 
-func TestTLS(t *testing.T) {
+func TestClient_TLS(t *testing.T) {
 	secured := func(t *testing.T, a *authority, host, file string) *rig {
 		t.Helper()
 		s := nacosfake.NewServer()
@@ -161,7 +161,7 @@ func TestTLS(t *testing.T) {
 		r := secured(t, right, "nacos", file)
 		err := r.target.Write(t.Context(), change(greeter, entry(greeter, "10.0.0.1", mine)))
 		if !errors.Is(err, nacos.ErrNotConnected) || !strings.Contains(err.Error(), "certificate") {
-			t.Errorf("with the wrong CA: %v", err)
+			t.Errorf("Write() with the wrong CA = %v, want ErrNotConnected for its certificate", err)
 		}
 		right.write(t, file)
 		time.Sleep(time.Minute)
@@ -177,7 +177,7 @@ func TestTLS(t *testing.T) {
 		r.server.Drop()
 		time.Sleep(time.Second)
 		if got := r.client.State(); got.Connected || !strings.Contains(got.LastError, "caFile") {
-			t.Errorf("without the file: %+v", got)
+			t.Errorf("State() without the CA file = %+v, want the error of caFile", got)
 		}
 	})
 	bubble(t, "a server of another name is refused", func(t *testing.T) {
@@ -186,15 +186,15 @@ func TestTLS(t *testing.T) {
 		ca.write(t, file)
 		r := secured(t, ca, "elsewhere", file)
 		if groups, err := r.target.Groups(t.Context()); groups != nil || err == nil || !strings.Contains(err.Error(), "elsewhere") {
-			t.Errorf("%v, %v", groups, err)
+			t.Errorf("Groups() = %v, %v, want the error of a certificate for elsewhere", groups, err)
 		}
 		if n := r.server.Logins(); n != 0 {
-			t.Error("the password went to a server of another name")
+			t.Errorf("%d logins at a server of another name, want none", n)
 		}
 	})
 }
 
-func TestRefusalsAreErrors(t *testing.T) {
+func TestClient_RefusalsAreErrors(t *testing.T) {
 	for name, tt := range map[string]struct {
 		code    int
 		want    error
@@ -217,23 +217,23 @@ func TestRefusalsAreErrors(t *testing.T) {
 			})
 			held, err := r.target.Read(t.Context(), greeter)
 			if held != nil || !errors.Is(err, tt.want) || errors.Is(err, registry.ErrRefused) != tt.refused {
-				t.Errorf("read: %v, %v", held, err)
+				t.Errorf("Read() = %v, %v, want %v", held, err, tt.want)
 			}
 			if strings.Contains(err.Error(), "\x1b") {
-				t.Errorf("control characters of the server in %q", err)
+				t.Errorf("Read() = %q, want no control characters of the server", err)
 			}
 			if groups, err := r.target.Groups(t.Context()); groups != nil || !errors.Is(err, tt.want) {
-				t.Errorf("groups: %v, %v", groups, err)
+				t.Errorf("Groups() = %v, %v, want %v", groups, err, tt.want)
 			}
 			if err := r.target.Write(t.Context(), change(greeter, entry(greeter, "10.0.0.2", mine))); !errors.Is(err, tt.want) {
-				t.Errorf("write: %v", err)
+				t.Errorf("Write() = %v, want %v", err, tt.want)
 			}
 			r.expect(t, "10.0.0.1")
 		})
 	}
 }
 
-func TestLogin(t *testing.T) {
+func TestClient_Login(t *testing.T) {
 	withUser := func(o *nacos.Options) {
 		o.Username, o.Password = "nacos", func() (string, error) { return "secret\n", nil }
 	}
@@ -249,7 +249,7 @@ func TestLogin(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		if n := r.server.Logins(); n < 6 || n > 12 {
-			t.Errorf("%d logins in a minute", n)
+			t.Errorf("%d logins in a minute, want 6 to 12", n)
 		}
 	})
 	bubble(t, "a token that was revoked is replaced within the same call", func(t *testing.T) {
@@ -267,22 +267,22 @@ func TestLogin(t *testing.T) {
 		})
 		groups, err := r.target.Groups(t.Context())
 		if groups != nil || !errors.Is(err, nacos.ErrNotConnected) || !strings.Contains(err.Error(), "passwordFile") || strings.Contains(err.Error(), "wrong") {
-			t.Errorf("%v, %v", groups, err)
+			t.Errorf("Groups() = %v, %v, want ErrNotConnected that names passwordFile", groups, err)
 		}
 	})
 }
 
-// TestNamespaceThatDoesNotExist: a server takes what is written there, so that
-// the connection says it, until the namespace is made.
-func TestNamespaceThatDoesNotExist(t *testing.T) {
+// TestClient_MissingNamespace: a server accepts what is written there, so the
+// connection reports it until the namespace exists.
+func TestClient_MissingNamespace(t *testing.T) {
 	for name, tt := range map[string]struct {
 		listed map[string]string
 		want   string
 	}{
-		"it does not exist":         {listed: map[string]string{"": "public", "5f3c": "Test"}, want: `the namespace does not exist: "Test" is the name of the one with the id "5f3c"`},
-		"it exists":                 {listed: map[string]string{"": "public", "Test": "Test"}},
-		"the server does not tell":  {},
-		"the server reports no one": {listed: map[string]string{}},
+		"it does not exist":          {listed: map[string]string{"": "public", "5f3c": "Test"}, want: `the namespace does not exist: "Test" is the name of the one with the id "5f3c"`},
+		"it exists":                  {listed: map[string]string{"": "public", "Test": "Test"}},
+		"the server does not answer": {},
+		"the server reports no one":  {listed: map[string]string{}},
 	} {
 		bubble(t, name, func(t *testing.T) {
 			server := nacosfake.NewServer()
@@ -291,7 +291,7 @@ func TestNamespaceThatDoesNotExist(t *testing.T) {
 			r.write(t, entry(greeter, "10.0.0.1", mine))
 			time.Sleep(time.Second)
 			if got := r.client.State(); !got.Connected || got.LastError != tt.want {
-				t.Errorf("%+v", got)
+				t.Errorf("State() = %+v, want a connection with the error %q", got, tt.want)
 			}
 			if tt.want == "" {
 				return
@@ -299,7 +299,7 @@ func TestNamespaceThatDoesNotExist(t *testing.T) {
 			server.AddNamespace("Test")
 			time.Sleep(time.Minute)
 			if got := r.client.State(); !got.Connected || got.LastError != "" {
-				t.Errorf("once it exists: %+v", got)
+				t.Errorf("State() = %+v once the namespace exists, want no error", got)
 			}
 		})
 	}

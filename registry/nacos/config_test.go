@@ -17,14 +17,14 @@ import (
 
 var idConfig = nacosfake.Config{Group: nacos.IDGroup, DataID: nacos.IDData}
 
-func TestID(t *testing.T) {
+func TestClient_ID(t *testing.T) {
 	t.Parallel()
-	t.Run("it is made once, and stays", func(t *testing.T) {
+	t.Run("it is written once, and kept", func(t *testing.T) {
 		t.Parallel()
 		r := start(t, nacosfake.NewServer(), nil)
 		for _, tt := range []struct{ offer, want string }{{"", ""}, {"first", "first"}, {"second", "first"}, {"", "first"}} {
 			if got, err := r.client.ID(t.Context(), tt.offer); got != tt.want || err != nil {
-				t.Errorf("offered %q: %q, %v, want %q", tt.offer, got, err, tt.want)
+				t.Errorf("ID(%q) = %q, %v, want %q", tt.offer, got, err, tt.want)
 			}
 		}
 	})
@@ -34,7 +34,7 @@ func TestID(t *testing.T) {
 		for _, tt := range []struct{ namespace, offer, want string }{{"", "a", "a"}, {"public", "b", "a"}, {"theirs", "c", "c"}} {
 			client, _, _ := r.connect(t, func(o *nacos.Options) { o.Namespace = tt.namespace })
 			if got, err := client.ID(t.Context(), tt.offer); got != tt.want || err != nil {
-				t.Errorf("namespace %q: %q, %v, want %q", tt.namespace, got, err, tt.want)
+				t.Errorf("ID() of namespace %q = %q, %v, want %q", tt.namespace, got, err, tt.want)
 			}
 		}
 	})
@@ -50,7 +50,7 @@ func TestID(t *testing.T) {
 			return 0, ""
 		})
 		if got, err := r.client.ID(t.Context(), "ours"); got != "theirs" || err != nil || server.Config(idConfig) != "theirs" {
-			t.Errorf("%q, %v", got, err)
+			t.Errorf("ID() = %q, %v, want theirs", got, err)
 		}
 	})
 	t.Run("one that is just being written is waited for", func(t *testing.T) {
@@ -66,7 +66,7 @@ func TestID(t *testing.T) {
 			return 0, ""
 		})
 		if got, err := r.client.ID(t.Context(), "ours"); got != "theirs" || err != nil || len(server.Requests("ConfigPublishRequest")) > 0 {
-			t.Errorf("%q, %v", got, err)
+			t.Errorf("ID() = %q, %v, want theirs without a write", got, err)
 		}
 	})
 	for name, tt := range map[string]struct {
@@ -91,7 +91,7 @@ func TestID(t *testing.T) {
 			})
 			got, err := r.client.ID(t.Context(), "ours")
 			if got != "" || errors.Is(err, registry.ErrRefused) != tt.refused || !strings.Contains(err.Error(), nacos.IDData) {
-				t.Errorf("%q, %v", got, err)
+				t.Errorf("ID() = %q, %v, want an error that names %s", got, err, nacos.IDData)
 			}
 		})
 	}
@@ -99,7 +99,7 @@ func TestID(t *testing.T) {
 
 var _ registry.Recorder = (*nacos.Target)(nil)
 
-func TestRecords(t *testing.T) {
+func TestTarget_Records(t *testing.T) {
 	bubble(t, "what several keep at the same time is all kept, and outlives their connections", func(t *testing.T) {
 		server := nacosfake.NewServer()
 		a := start(t, server, nil)
@@ -112,7 +112,7 @@ func TestRecords(t *testing.T) {
 		var both sync.WaitGroup
 		for n, r := range []*rig{a, b, a, b} {
 			both.Go(func() {
-				if err := r.target.Record(t.Context(), "decisions", fmt.Sprint("h", n), fmt.Sprint("word ", n)); err != nil {
+				if err := r.target.Record(t.Context(), "decisions", fmt.Sprint("h", n), fmt.Sprint("text ", n)); err != nil {
 					t.Error(err)
 				}
 			})
@@ -121,17 +121,17 @@ func TestRecords(t *testing.T) {
 		if err := b.target.Record(t.Context(), "decisions", "h0", ""); err != nil {
 			t.Error(err)
 		}
-		want := map[string]string{"h1": "word 1", "h2": "word 2", "h3": "word 3"}
+		want := map[string]string{"h1": "text 1", "h2": "text 2", "h3": "text 3"}
 		for name, r := range map[string]*rig{"who wrote": a, "who comes later": beside()} {
 			if got, err := r.target.Records(t.Context(), "decisions"); err != nil || !maps.Equal(got, want) {
-				t.Errorf("%s: %v, %v", name, got, err)
+				t.Errorf("Records() of %s = %v, %v, want %v", name, got, err, want)
 			}
 		}
 		if got, err := a.target.Records(t.Context(), "holds"); err != nil || len(got) > 0 {
-			t.Errorf("another kind: %v, %v", got, err)
+			t.Errorf("Records() of another kind = %v, %v, want none", got, err)
 		}
 	})
-	bubble(t, "what another tool wrote there is an error and stays", func(t *testing.T) {
+	bubble(t, "what another tool wrote there is an error and is kept", func(t *testing.T) {
 		server := nacosfake.NewServer()
 		r := start(t, server, nil)
 		at := nacosfake.Config{Group: "xds-bridge", DataID: "xds-bridge." + mine.Owner + ".decisions"}
@@ -139,11 +139,11 @@ func TestRecords(t *testing.T) {
 		if _, err := r.target.Records(t.Context(), "decisions"); !errors.Is(err, registry.ErrRefused) {
 			t.Error(err)
 		}
-		if err := r.target.Record(t.Context(), "decisions", "h", "word"); !errors.Is(err, registry.ErrRefused) || server.Config(at) != "key=value" {
-			t.Errorf("%v, %q", err, server.Config(at))
+		if err := r.target.Record(t.Context(), "decisions", "h", "text"); !errors.Is(err, registry.ErrRefused) || server.Config(at) != "key=value" {
+			t.Errorf("Record() = %v with %q stored, want a refusal and key=value", err, server.Config(at))
 		}
 	})
-	bubble(t, "who may not write configurations is told", func(t *testing.T) {
+	bubble(t, "a user without the right to write configurations gets an error", func(t *testing.T) {
 		server := nacosfake.NewServer()
 		r := start(t, server, nil)
 		server.Fail(func(q nacosfake.Request) (int, string) {
@@ -152,7 +152,7 @@ func TestRecords(t *testing.T) {
 			}
 			return 0, ""
 		})
-		if err := r.target.Record(t.Context(), "decisions", "h", "word"); !errors.Is(err, registry.ErrRefused) {
+		if err := r.target.Record(t.Context(), "decisions", "h", "text"); !errors.Is(err, registry.ErrRefused) {
 			t.Error(err)
 		}
 		if err := r.target.TryRecord(t.Context()); !errors.Is(err, registry.ErrRefused) {
@@ -161,7 +161,7 @@ func TestRecords(t *testing.T) {
 		server.Fail(nil)
 		at := nacosfake.Config{Group: "xds-bridge", DataID: "xds-bridge." + mine.Owner + ".preflight"}
 		if err := r.target.TryRecord(t.Context()); err != nil || server.Config(at) != "" {
-			t.Errorf("%v; left is %q", err, server.Config(at))
+			t.Errorf("TryRecord() = %v with %q stored, want nil and nothing", err, server.Config(at))
 		}
 	})
 }

@@ -205,7 +205,7 @@ func newSuiteRig(t *testing.T) *suiteRig {
 }
 
 // fails makes requests fail of which the body holds something, and returns what
-// takes that back.
+// ends that.
 func (r *suiteRig) fails(part string, fault nacosfake.Fault) func() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// batches returns how many batches the server took in, and fails the test
+// batches returns how many batches the server received, and fails the test
 // where those of one service differ.
 func (r *rig) batches(t *testing.T) int {
 	t.Helper()
@@ -40,9 +40,9 @@ func stored(t *testing.T, r nacosfake.Request) string {
 	return string(b.Instances)
 }
 
-func TestRestarts(t *testing.T) {
+func TestTarget_Restarts(t *testing.T) {
 	both := []registry.Entry{entry(greeter, "10.0.0.1", mine), entry(greeter, "10.0.0.2", mine)}
-	bubble(t, "a publisher that dies takes its set along, and its successor brings it back once", func(t *testing.T) {
+	bubble(t, "the set of a publisher that ends goes with it, and its successor publishes it once", func(t *testing.T) {
 		r := start(t, nacosfake.NewServer(), nil)
 		r.write(t, both...)
 		r.stop()
@@ -101,8 +101,8 @@ func TestRestarts(t *testing.T) {
 	})
 }
 
-func TestConnection(t *testing.T) {
-	bubble(t, "a lost connection is told, and everything can be written once more", func(t *testing.T) {
+func TestClient_Connection(t *testing.T) {
+	bubble(t, "a lost connection is reported, and everything can be written once more", func(t *testing.T) {
 		r := start(t, nacosfake.NewServer(), nil)
 		r.write(t, entry(greeter, "10.0.0.1", mine))
 		r.server.Drop()
@@ -111,7 +111,7 @@ func TestConnection(t *testing.T) {
 		r.write(t, entry(greeter, "10.0.0.1", mine))
 		r.expect(t, "10.0.0.1")
 		if got := r.client.State(); got.Lost != 1 || !got.Connected {
-			t.Errorf("state %+v", got)
+			t.Errorf("State() = %+v, want a connection after one that was lost", got)
 		}
 	})
 	bubble(t, "a server that wants the connection gone keeps what it holds until the next one wrote it", func(t *testing.T) {
@@ -138,13 +138,13 @@ func TestConnection(t *testing.T) {
 		r.server.Reset()
 		time.Sleep(time.Minute)
 		if !r.client.State().Connected {
-			t.Error("the old connection was given up before there was another")
+			t.Error("State() without a connection, want the old one until there is another")
 		}
 		r.expect(t, "10.0.0.1")
 		r.server.Drop()
 		synctest.Wait()
 		if r.client.State().Connected {
-			t.Error("taken for connected after the stream ended")
+			t.Error("State() with a connection, want none after the stream ended")
 		}
 		r.server.Fail(nil)
 		<-r.target.Lost()
@@ -153,8 +153,8 @@ func TestConnection(t *testing.T) {
 	})
 }
 
-// TestReconnecting leaves nothing behind, however often.
-func TestReconnecting(t *testing.T) {
+// TestClient_Reconnects leaves nothing behind, however often.
+func TestClient_Reconnects(t *testing.T) {
 	bubble(t, "a hundred lost connections leave no goroutine behind", func(t *testing.T) {
 		r := start(t, nacosfake.NewServer(), nil)
 		turn := func() int {
@@ -170,7 +170,7 @@ func TestReconnecting(t *testing.T) {
 			turn()
 		}
 		if after := turn(); after > before+conformance.Comings {
-			t.Errorf("%d goroutines after a hundred reconnects, %d before", after, before)
+			t.Errorf("%d goroutines after a hundred reconnects, want about %d", after, before)
 		}
 		if n := r.server.Connections(); n != 1 {
 			t.Errorf("%d connections, want 1", n)
@@ -184,17 +184,17 @@ func TestReconnecting(t *testing.T) {
 		r.server.Drop()
 		time.Sleep(time.Second)
 		if s := r.client.State(); s.Connected || s.Lost != 1 || s.LastError == "" || time.Since(s.Since) > time.Second {
-			t.Errorf("a second later: %+v", s)
+			t.Errorf("State() = %+v a second later, want a connection that was lost with its error", s)
 		}
 		r.server.Fail(nil)
 		time.Sleep(6 * time.Second)
 		if s := r.client.State(); !s.Connected || s.Again != 1 {
-			t.Errorf("after it is back: %+v", s)
+			t.Errorf("State() = %+v, want a second connection", s)
 		}
 	})
 }
 
-func TestServerLosesData(t *testing.T) {
+func TestTarget_ServerLosesData(t *testing.T) {
 	bubble(t, "a server that comes back empty is no reason to delete, and gets everything again", func(t *testing.T) {
 		r := start(t, nacosfake.NewServer(), nil)
 		r.write(t, entry(greeter, "10.0.0.1", mine))
@@ -204,7 +204,7 @@ func TestServerLosesData(t *testing.T) {
 		r.write(t, entry(greeter, "10.0.0.1", mine))
 		r.expect(t, "10.0.0.1")
 		if n := len(r.server.Requests("InstanceRequest")); n != 0 {
-			t.Errorf("%d requests that take something back", n)
+			t.Errorf("%d requests that withdraw anything, want none", n)
 		}
 	})
 	bubble(t, "a set that the server forgot is found missing and written again", func(t *testing.T) {
@@ -222,7 +222,7 @@ func TestServerLosesData(t *testing.T) {
 		r.write(t, entry(greeter, "10.0.0.1", mine))
 		r.server.Set(service(greeter), "app", model.Instance{Ip: "10.9.9.9", Port: 1, Enable: true, Healthy: true, Ephemeral: true})
 		if n := len(r.server.Requests("SubscribeServiceRequest")); n != 0 {
-			t.Errorf("%d subscriptions: nothing may hang on a push", n)
+			t.Errorf("%d subscriptions, want none: nothing may depend on a push", n)
 		}
 		if held := r.read(t); len(held) != 2 {
 			t.Errorf("read %+v, want both", held)
@@ -235,7 +235,7 @@ func TestServerLosesData(t *testing.T) {
 			want := entry(greeter, "10.0.0.1", mine, "n", string(rune('a'+i)))
 			r.write(t, want)
 			if held := r.read(t); len(held) != 1 || held[0].Entry != want || !held[0].Live {
-				t.Errorf("with a clock off by %s read %+v", skew, held)
+				t.Errorf("read %+v with a clock off by %s, want one that is live", held, skew)
 			}
 		}
 	})
@@ -244,12 +244,12 @@ func TestServerLosesData(t *testing.T) {
 		want := entry(greeter, "10.0.0.1", mine)
 		r.server.Lose(func(q nacosfake.Request) bool { return q.Type == "BatchInstanceRequest" })
 		if err := r.target.Write(t.Context(), change(greeter, want)); err == nil {
-			t.Fatal("a write without an answer succeeded")
+			t.Fatal("Write() = nil, want the error of a write without an answer")
 		}
 		r.server.Lose(nil)
 		held := r.read(t)
 		if len(held) != 1 || held[0].Entry != want || held[0].Live {
-			t.Errorf("read %+v, want it, and not taken for live", held)
+			t.Errorf("read %+v, want it, and not live", held)
 		}
 		r.write(t, want)
 		r.expect(t, "10.0.0.1")
@@ -259,28 +259,28 @@ func TestServerLosesData(t *testing.T) {
 	})
 }
 
-func TestDeadConnectionIsNoticed(t *testing.T) {
+func TestClient_NoticesADeadConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t, nacosfake.NewServer(), nil)
 		r.write(t, entry(greeter, "10.0.0.1", mine))
 		r.server.Fail(func(nacosfake.Request) (int, string) { return 500, "frozen" })
 		time.Sleep(20 * time.Second)
 		if r.client.State().Connected {
-			t.Error("still taken for connected after four failed health checks")
+			t.Error("State() with a connection, want none after four failed health checks")
 		}
 		time.Sleep(10 * time.Minute)
 		if n := len(r.server.Requests("ServerCheckRequest")); n > 160 {
-			t.Errorf("%d attempts to connect in ten minutes", n)
+			t.Errorf("%d attempts to connect in ten minutes, want at most 160", n)
 		}
 		r.server.Fail(nil)
 		time.Sleep(time.Minute)
 		if !r.client.State().Connected {
-			t.Error("not connected again")
+			t.Error("State() without a connection, want a new one")
 		}
 	})
 }
 
-func TestPushesAreAcknowledged(t *testing.T) {
+func TestClient_AcknowledgesPushes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t, nacosfake.NewServer(), nil)
 		r.write(t, entry(greeter, "10.0.0.1", mine))
@@ -292,9 +292,9 @@ func TestPushesAreAcknowledged(t *testing.T) {
 	})
 }
 
-// TestInstancesHaveIDs: consumers of Kratos that have more than 25 instances
+// TestTarget_InstancesHaveIDs: consumers of Kratos that have more than 25 instances
 // choose among them by their ids.
-func TestInstancesHaveIDs(t *testing.T) {
+func TestTarget_InstancesHaveIDs(t *testing.T) {
 	bubble(t, "each instance has the id that a server gives one that is published alone", func(t *testing.T) {
 		r := start(t, nacosfake.NewServer(), nil)
 		r.write(t, entry(greeter, "10.0.0.1", mine), entry(greeter, "2001:db8::1", mine))

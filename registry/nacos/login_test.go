@@ -14,9 +14,9 @@ import (
 	"time"
 )
 
-// TestThePasswordFollowsNoRedirect: a server that sends the login
-// elsewhere is an error, and nobody else is told the password.
-func TestThePasswordFollowsNoRedirect(t *testing.T) {
+// TestLogin_FollowsNoRedirect: a server that sends the login
+// elsewhere is an error, and the password is not sent there.
+func TestLogin_FollowsNoRedirect(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int32
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))
@@ -28,13 +28,13 @@ func TestThePasswordFollowsNoRedirect(t *testing.T) {
 	l := newLogin(&Client{opts: Options{Dialer: new(net.Dialer).DialContext, Timeout: 10 * time.Second}})
 	_, err := l.request(t.Context(), server.URL+"/v1/auth/login", url.Values{"password": {"s3cret"}})
 	if err == nil || !strings.Contains(err.Error(), "status 307") || asked.Load() > 0 {
-		t.Errorf("%v, and %d requests elsewhere", err, asked.Load())
+		t.Errorf("request() = %v with %d requests elsewhere, want status 307 and none", err, asked.Load())
 	}
 }
 
-// TestAnAttemptThatIsGivenUpHidesNoAnswer: who waits no longer is told what the
+// TestLogin_CancelledAttemptKeepsTheAnswer: who waits no longer is told what the
 // server answered, and not that he waited no longer.
-func TestAnAttemptThatIsGivenUpHidesNoAnswer(t *testing.T) {
+func TestLogin_CancelledAttemptKeepsTheAnswer(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		giveUp func(context.Context) (context.Context, context.CancelFunc)
@@ -62,18 +62,18 @@ func TestAnAttemptThatIsGivenUpHidesNoAnswer(t *testing.T) {
 			ctx, cancel := test.giveUp(t.Context())
 			cancel()
 			if err := c.login.login(ctx); err == nil || strings.Contains(err.Error(), "404") {
-				t.Errorf("the attempt that is given up: %v", err)
+				t.Errorf("login() that is cancelled = %v, want an error without the earlier answer", err)
 			}
 			if err := c.login.state().Err; err == nil || !strings.Contains(err.Error(), "status 404") {
-				t.Errorf("%v", err)
+				t.Errorf("state().Err = %v, want the earlier answer with status 404", err)
 			}
 		})
 	}
 }
 
-// TestALoginIsAskedOfTheNextServer: a server that says nothing of the
+// TestLogin_AsksTheNextServer: a server that says nothing of the
 // password keeps nobody from logging in at another.
-func TestALoginIsAskedOfTheNextServer(t *testing.T) {
+func TestLogin_AsksTheNextServer(t *testing.T) {
 	t.Parallel()
 	for status, denies := range map[int]bool{
 		http.StatusUnauthorized: true, http.StatusForbidden: true,
@@ -102,9 +102,9 @@ func TestALoginIsAskedOfTheNextServer(t *testing.T) {
 			err = c.login.first(t.Context())
 			switch {
 			case denies && (!errors.Is(err, ErrDenied) || asked.Load() != 0):
-				t.Errorf("%v, and the next server was asked %d times, want a denial and none", err, asked.Load())
+				t.Errorf("login() = %v with %d requests to the next server, want a denial and none", err, asked.Load())
 			case !denies && (err != nil || asked.Load() != 1):
-				t.Errorf("%v, and the next server was asked %d times, want once", err, asked.Load())
+				t.Errorf("login() = %v with %d requests to the next server, want one", err, asked.Load())
 			}
 		})
 	}

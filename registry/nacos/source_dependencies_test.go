@@ -79,7 +79,7 @@ func (r shopRig) store(revision string) {
 // why returns why what the application provides cannot be known, empty where it
 // can.
 func (r shopRig) why() string {
-	for scope, err := range r.knows().Unknown {
+	for scope, err := range r.tableState().Unknown {
 		if strings.Contains(scope, "/shop/") {
 			return err.Error()
 		}
@@ -87,8 +87,8 @@ func (r shopRig) why() string {
 	return ""
 }
 
-func TestDocuments(t *testing.T) {
-	bubble(t, "a revision that no server takes costs its instance alone, and is reported", func(t *testing.T) {
+func TestSource_Documents(t *testing.T) {
+	bubble(t, "a revision that no server accepts costs its instance alone, and is reported", func(t *testing.T) {
 		r := newShopRig(t, nil)
 		r.store("r1")
 		r.provide("10.0.0.1/r1")
@@ -98,7 +98,7 @@ func TestDocuments(t *testing.T) {
 		later(time.Minute)
 		r.provide("10.0.0.1/r1", "10.0.0.2/r1", "10.6.6.6/bad revision")
 		later(10 * time.Second)
-		r.tells(t, "api.Shop=10.0.0.1,10.0.0.2")
+		r.reports(t, "api.Shop=10.0.0.1,10.0.0.2")
 		r.fresh(t)
 		if skipped := r.table.Skipped(); len(skipped) != 1 {
 			t.Errorf("left out: %v, want one with its reason", skipped)
@@ -122,19 +122,19 @@ func TestDocuments(t *testing.T) {
 		}
 		r.store("r2")
 		later(12 * time.Second)
-		r.tells(t, "api.Shop=10.0.0.1,10.0.0.2")
+		r.reports(t, "api.Shop=10.0.0.1,10.0.0.2")
 		r.fresh(t)
 	})
-	bubble(t, "a registry with a missing document is read, and stays unknown in that application alone", func(t *testing.T) {
+	bubble(t, "a registry with a missing document is read, and is unknown in that application alone", func(t *testing.T) {
 		r := newShopRig(t, nil)
 		r.provide("10.0.0.1/r1")
 		r.run(t)
 		later(10 * time.Minute)
-		if k := r.knows(); !k.Synced || k.Stale != nil || !strings.Contains(r.why(), "is not stored yet") {
-			t.Errorf("%+v", k)
+		if k := r.tableState(); !k.Synced || k.Stale != nil || !strings.Contains(r.why(), "is not stored yet") {
+			t.Errorf("state of the table %+v, want one that is synced and a document that is not stored", k)
 		}
 	})
-	bubble(t, "a new revision takes no endpoint away while its document is read", func(t *testing.T) {
+	bubble(t, "a new revision removes no endpoint while its document is read", func(t *testing.T) {
 		r := newShopRig(t, nil)
 		r.store("r1")
 		r.store("r2")
@@ -151,12 +151,12 @@ func TestDocuments(t *testing.T) {
 		})
 		r.provide("10.0.0.1/r2")
 		later(2 * time.Second)
-		r.tells(t, "api.Shop=10.0.0.1")
+		r.reports(t, "api.Shop=10.0.0.1")
 		later(3 * time.Second)
-		r.tells(t, "api.Shop=10.0.0.1")
+		r.reports(t, "api.Shop=10.0.0.1")
 		r.fresh(t)
 	})
-	bubble(t, "a provider that does not tell delays nobody, and is asked again", func(t *testing.T) {
+	bubble(t, "a provider that does not answer delays nobody, and is asked again", func(t *testing.T) {
 		var silent atomic.Bool
 		silent.Store(true)
 		r := newShopRig(t, asks(func(ctx context.Context, _ metadata.Ref) (string, error) {
@@ -172,17 +172,17 @@ func TestDocuments(t *testing.T) {
 		r.provide("10.0.0.1/r1", "10.0.0.3/own")
 		r.run(t)
 		later(3 * time.Second)
-		r.tells(t, "api.Shop=10.0.0.1")
+		r.reports(t, "api.Shop=10.0.0.1")
 		if why := r.why(); !strings.Contains(why, "no answer") {
-			t.Errorf("unknown for %q", why)
+			t.Errorf("unknown for %q, want no answer", why)
 		}
 		r.provide("10.0.0.1/r1", "10.0.0.2/r1", "10.0.0.3/own")
 		later(time.Second)
-		r.tells(t, "api.Shop=10.0.0.1,10.0.0.2")
+		r.reports(t, "api.Shop=10.0.0.1,10.0.0.2")
 		silent.Store(false)
 		later(15 * time.Second)
-		if told := r.told(); !slices.Equal(told, []string{"api.Shop=10.0.0.1,10.0.0.2,10.0.0.3"}) {
-			t.Errorf("reported %q", told)
+		if rows := r.rows(); !slices.Equal(rows, []string{"api.Shop=10.0.0.1,10.0.0.2,10.0.0.3"}) {
+			t.Errorf("rows %q, want all three endpoints", rows)
 		}
 		r.fresh(t)
 	})
@@ -197,19 +197,19 @@ func TestDocuments(t *testing.T) {
 		r.provide("10.0.0.1/r1", "10.0.0.2/own")
 		for range 3 {
 			later(time.Minute)
-			r.tells(t, "api.Shop=10.0.0.1")
+			r.reports(t, "api.Shop=10.0.0.1")
 			if why := r.why(); !strings.Contains(why, "10.0.0.2") || !strings.Contains(why, "another protocol") {
-				t.Errorf("unknown for %q", why)
+				t.Errorf("unknown for %q, want that 10.0.0.2 speaks another protocol", why)
 			}
 		}
 		r.server.Drop()
 		later(time.Minute)
 		if why := r.why(); !strings.Contains(why, "another protocol") {
-			t.Errorf("over a new connection unknown for %q", why)
+			t.Errorf("unknown for %q over a new connection, want another protocol", why)
 		}
 		for key, why := range r.table.Skipped() {
 			if !strings.Contains(why, "another protocol") {
-				t.Errorf("%s is left out for %q", key, why)
+				t.Errorf("%s left out for %q, want another protocol", key, why)
 			}
 		}
 		r.provide("10.0.0.1/r1")
@@ -224,7 +224,7 @@ func TestDocuments(t *testing.T) {
 		r.provide("10.0.0.1/r1", "10.0.0.3/own")
 		r.run(t)
 		later(time.Second)
-		r.tells(t, "api.Shop=10.0.0.1")
+		r.reports(t, "api.Shop=10.0.0.1")
 		r.fresh(t)
 	})
 }

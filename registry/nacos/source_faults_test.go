@@ -17,9 +17,9 @@ func two(r *readRig) {
 	r.register("api.B", "10.0.0.3")
 }
 
-func TestSourceOutages(t *testing.T) {
+func TestSource_Outages(t *testing.T) {
 	runAll(t, map[string]reading{
-		"ten minutes without a server: everything stays and is stale, and nobody is hurried": {
+		"ten minutes without a server: everything is kept and stale, and nobody is hurried": {
 			before: two,
 			then: func(t *testing.T, r *readRig) {
 				reader := r.table.Reader()
@@ -27,9 +27,9 @@ func TestSourceOutages(t *testing.T) {
 				r.down.Store(true)
 				r.server.Drop()
 				later(10 * time.Minute)
-				r.tells(t, "api.A=10.0.0.1,10.0.0.2", "api.B=10.0.0.3")
-				if k := r.knows(); k.Stale == nil || !strings.Contains(k.Stale.Error(), "connection refused") {
-					t.Errorf("stale: %v", k.Stale)
+				r.reports(t, "api.A=10.0.0.1,10.0.0.2", "api.B=10.0.0.3")
+				if k := r.tableState(); k.Stale == nil || !strings.Contains(k.Stale.Error(), "connection refused") {
+					t.Errorf("stale for %v, want a refused connection", k.Stale)
 				}
 				if s := r.source.State(); s.Connected || s.Attempts < 100 || s.Attempts > 160 {
 					t.Errorf("%+v, want an attempt each five seconds", s)
@@ -37,16 +37,16 @@ func TestSourceOutages(t *testing.T) {
 				r.register("api.A", "10.0.0.9")
 				r.down.Store(false)
 				later(time.Minute)
-				r.tells(t, "api.A=10.0.0.9", "api.B=10.0.0.3")
+				r.reports(t, "api.A=10.0.0.9", "api.B=10.0.0.3")
 				r.fresh(t)
 				for name, row := range reader.Drain().Rows {
 					if strings.Contains(string(name), "api.A") && !row.Found {
-						t.Error("what was missed has to be found, not told")
+						t.Errorf("row %s is reported, want it found missing", name)
 					}
 				}
 			},
 		},
-		"a server that takes connections and answers nothing makes everything stale": {
+		"a server that accepts connections and does not answer makes everything stale": {
 			before: two,
 			then: func(t *testing.T, r *readRig) {
 				r.server.Fail(func(nacosfake.Request) (int, string) {
@@ -54,23 +54,23 @@ func TestSourceOutages(t *testing.T) {
 					return 500, "too late"
 				})
 				later(time.Minute)
-				r.tells(t, "api.A=10.0.0.1,10.0.0.2", "api.B=10.0.0.3")
-				if k := r.knows(); k.Stale == nil {
-					t.Error("not stale")
+				r.reports(t, "api.A=10.0.0.1,10.0.0.2", "api.B=10.0.0.3")
+				if k := r.tableState(); k.Stale == nil {
+					t.Errorf("state of the table %+v, want it stale", k)
 				}
 				r.server.Fail(nil)
 				later(2 * time.Hour)
 				r.fresh(t)
 			},
 		},
-		"a server without its data is read whole, and what is missing then is found and not told": {
+		"a server without its data is read whole, and what is missing then is found and not reported": {
 			before: two,
 			then: func(t *testing.T, r *readRig) {
 				reader := r.table.Reader()
 				reader.Drain()
 				r.restart()
 				later(5 * time.Second)
-				r.tells(t)
+				r.reports(t)
 				d := reader.Drain()
 				if len(d.Rows) != 2 || d.Epoch != 2 {
 					t.Errorf("%d rows changed in epoch %d, want 2 and 2", len(d.Rows), d.Epoch)
@@ -82,10 +82,10 @@ func TestSourceOutages(t *testing.T) {
 				}
 				r.register("api.A", "10.0.0.1")
 				later(6 * time.Second)
-				r.tells(t, "api.A=10.0.0.1")
+				r.reports(t, "api.A=10.0.0.1")
 				r.register("api.A", "10.0.0.2")
 				later(time.Millisecond)
-				r.tells(t, "api.A=10.0.0.2")
+				r.reports(t, "api.A=10.0.0.2")
 			},
 		},
 		"an empty push is believed only once an answer says the same": {
@@ -97,14 +97,14 @@ func TestSourceOutages(t *testing.T) {
 					empty.LastRefTime = uint64(time.Now().UnixMilli())
 					r.server.Send(nacosfake.Push{Service: named("api.B"), Info: empty})
 					later(time.Millisecond)
-					r.tells(t, "api.A=10.0.0.1,10.0.0.2", "api.B=10.0.0.3")
+					r.reports(t, "api.A=10.0.0.1,10.0.0.2", "api.B=10.0.0.3")
 				}
 				later(time.Minute)
-				r.tells(t, "api.A=10.0.0.1,10.0.0.2", "api.B=10.0.0.3")
+				r.reports(t, "api.A=10.0.0.1,10.0.0.2", "api.B=10.0.0.3")
 				later(time.Second)
 				r.register("api.B")
 				later(time.Second)
-				r.tells(t, "api.A=10.0.0.1,10.0.0.2", "api.B=")
+				r.reports(t, "api.A=10.0.0.1,10.0.0.2", "api.B=")
 				r.fresh(t)
 			},
 		},
@@ -115,7 +115,7 @@ func TestSourceOutages(t *testing.T) {
 				reader.Drain()
 				r.server.Forget()
 				later(10 * time.Second)
-				r.tells(t)
+				r.reports(t)
 				if asked := len(r.server.Requests("SubscribeServiceRequest")); asked < 2+2*2+2 || asked > 2+2*2+2+2 {
 					t.Errorf("%d requests, want for both services one at first, two looks, a leave and at most a look in turn", asked)
 				}
@@ -130,28 +130,28 @@ func TestSourceOutages(t *testing.T) {
 				r.server.Reset()
 				later(5 * time.Second)
 				r.fresh(t)
-				if k := r.knows(); k.Epoch != 2 || r.server.Connections() != 1 {
-					t.Errorf("epoch %d, %d connections", k.Epoch, r.server.Connections())
+				if k := r.tableState(); k.Epoch != 2 || r.server.Connections() != 1 {
+					t.Errorf("epoch %d, %d connections, want 2 and 1", k.Epoch, r.server.Connections())
 				}
 				r.register("api.B", "10.0.0.4")
 				later(time.Millisecond)
-				r.tells(t, "api.A=10.0.0.1,10.0.0.2", "api.B=10.0.0.4")
+				r.reports(t, "api.A=10.0.0.1,10.0.0.2", "api.B=10.0.0.4")
 			},
 		},
 	})
 }
 
-func TestSourceRefused(t *testing.T) {
+func TestSource_Refused(t *testing.T) {
 	const denied, busy, broken = 403, 503, 500
 	recovers := func(t *testing.T, r *readRig) {
 		t.Helper()
 		r.server.Fail(nil)
 		later(2 * time.Minute)
-		r.tells(t, "api.A=10.0.0.1,10.0.0.2", "api.B=10.0.0.3")
+		r.reports(t, "api.A=10.0.0.1,10.0.0.2", "api.B=10.0.0.3")
 		r.fresh(t)
 	}
 	runAll(t, map[string]reading{
-		"access that is taken away leaves everything as it was, unknown": {
+		"access that is withdrawn leaves everything, as unknown": {
 			before: two,
 			then: func(t *testing.T, r *readRig) {
 				r.server.Fail(func(q nacosfake.Request) (int, string) {
@@ -161,25 +161,25 @@ func TestSourceRefused(t *testing.T) {
 					return 0, ""
 				})
 				later(10 * time.Minute)
-				r.tells(t, "api.A=10.0.0.1,10.0.0.2", "api.B=10.0.0.3")
+				r.reports(t, "api.A=10.0.0.1,10.0.0.2", "api.B=10.0.0.3")
 				if got := r.unknown(); len(got) != 2 {
-					t.Errorf("unknown %v", got)
+					t.Errorf("unknown %v, want both services", got)
 				}
 				if n := len(r.server.Requests("ServiceListRequest")); n > 200 {
-					t.Errorf("%d lists asked for in ten minutes", n)
+					t.Errorf("%d lists in ten minutes, want at most 200", n)
 				}
 				recovers(t, r)
 			},
 		},
-		"a service that is denied stays as it was and is unknown, others continue": {
+		"a service that is denied is kept and unknown, others continue": {
 			before: two,
 			then: func(t *testing.T, r *readRig) {
 				r.server.Fail(refuse("SubscribeServiceRequest", "api.A", denied))
 				r.register("api.B")
 				later(2 * time.Minute)
-				r.tells(t, "api.A=10.0.0.1,10.0.0.2", "api.B=")
+				r.reports(t, "api.A=10.0.0.1,10.0.0.2", "api.B=")
 				if got := r.unknown(); !slices.Equal(got, []string{"api.A"}) {
-					t.Errorf("unknown %v", got)
+					t.Errorf("unknown %v, want api.A", got)
 				}
 				r.register("api.B", "10.0.0.3")
 				recovers(t, r)
@@ -192,9 +192,9 @@ func TestSourceRefused(t *testing.T) {
 			},
 			then: func(t *testing.T, r *readRig) {
 				later(5 * time.Second)
-				r.tells(t, "api.B=10.0.0.3")
-				if k := r.knows(); !k.Synced || k.Stale != nil || len(k.Unknown) != 1 {
-					t.Errorf("%+v", k)
+				r.reports(t, "api.B=10.0.0.3")
+				if k := r.tableState(); !k.Synced || k.Stale != nil || len(k.Unknown) != 1 {
+					t.Errorf("state of the table %+v, want one that is synced with one unknown scope", k)
 				}
 				recovers(t, r)
 			},
@@ -206,13 +206,13 @@ func TestSourceRefused(t *testing.T) {
 				r.server.Fail(refuse("ServiceListRequest", `"namespace":"blue"`, denied))
 			},
 			then: func(t *testing.T, r *readRig) {
-				r.tells(t, "api.A=10.0.0.1,10.0.0.2", "api.B=10.0.0.3")
-				k := r.knows()
+				r.reports(t, "api.A=10.0.0.1,10.0.0.2", "api.B=10.0.0.3")
+				k := r.tableState()
 				if err := k.Of("dubbo-interface:blue@DEFAULT_GROUP/providers:api.A::"); !k.Synced || err == nil {
-					t.Errorf("%+v", k)
+					t.Errorf("state of the table %+v, want one that is synced with api.A unknown", k)
 				}
 				if got := r.unknown(); len(got) != 0 {
-					t.Errorf("unknown %v", got)
+					t.Errorf("unknown %v, want none", got)
 				}
 				recovers(t, r)
 			},
@@ -224,8 +224,8 @@ func TestSourceRefused(t *testing.T) {
 			},
 			then: func(t *testing.T, r *readRig) {
 				later(time.Minute)
-				if k := r.knows(); k.Synced || k.Stale == nil || !strings.Contains(k.Stale.Error(), "access denied") && !strings.Contains(k.Stale.Error(), "permission") {
-					t.Errorf("%+v", k)
+				if k := r.tableState(); k.Synced || k.Stale == nil || !strings.Contains(k.Stale.Error(), "access denied") && !strings.Contains(k.Stale.Error(), "permission") {
+					t.Errorf("state of the table %+v, want it stale for denied access", k)
 				}
 				recovers(t, r)
 			},
@@ -240,12 +240,12 @@ func TestSourceRefused(t *testing.T) {
 					return 0, ""
 				})
 				later(10 * time.Minute)
-				r.tells(t, "api.A=10.0.0.1,10.0.0.2", "api.B=10.0.0.3")
+				r.reports(t, "api.A=10.0.0.1,10.0.0.2", "api.B=10.0.0.3")
 				if got := r.unknown(); len(got) != 2 {
-					t.Errorf("unknown %v", got)
+					t.Errorf("unknown %v, want both services", got)
 				}
 				if n := len(r.server.Requests("ServiceListRequest")) + len(r.server.Requests("SubscribeServiceRequest")); n > 120 {
-					t.Errorf("%d requests in ten minutes", n)
+					t.Errorf("%d requests in ten minutes, want at most 120", n)
 				}
 				recovers(t, r)
 			},
@@ -253,7 +253,7 @@ func TestSourceRefused(t *testing.T) {
 	})
 }
 
-func TestSourceLogin(t *testing.T) {
+func TestSource_Login(t *testing.T) {
 	login := func(o *nacos.Options, _ *nacos.SourceOptions) {
 		o.Username, o.Password = "nacos", func() (string, error) { return "secret", nil }
 	}
@@ -271,7 +271,7 @@ func TestSourceLogin(t *testing.T) {
 				}
 				r.register("api.C", "10.0.0.5")
 				later(6 * time.Second)
-				r.tells(t, "api.A=10.0.0.1,10.0.0.2", "api.B=10.0.0.3", "api.C=10.0.0.5")
+				r.reports(t, "api.A=10.0.0.1,10.0.0.2", "api.B=10.0.0.3", "api.C=10.0.0.5")
 			},
 		},
 		"a token that is revoked is replaced": {
@@ -280,15 +280,15 @@ func TestSourceLogin(t *testing.T) {
 				r.server.Revoke()
 				later(10 * time.Second)
 				r.fresh(t)
-				r.tells(t, "api.A=10.0.0.1,10.0.0.2", "api.B=10.0.0.3")
+				r.reports(t, "api.A=10.0.0.1,10.0.0.2", "api.B=10.0.0.3")
 			},
 		},
 	})
 }
 
-// TestADenialIsNoReasonToLogInAgainAndAgain: a user without the right to
+// TestSource_LogsInSeldomAfterDenials: a user without the right to
 // some services is denied them with every token.
-func TestADenialIsNoReasonToLogInAgainAndAgain(t *testing.T) {
+func TestSource_LogsInSeldomAfterDenials(t *testing.T) {
 	loggedIn := func(o *nacos.Options, _ *nacos.SourceOptions) {
 		o.Username, o.Password = "nacos", func() (string, error) { return "secret", nil }
 	}
@@ -303,7 +303,7 @@ func TestADenialIsNoReasonToLogInAgainAndAgain(t *testing.T) {
 		}
 		later(3 * time.Minute)
 		if n := r.server.Logins(); n > 14 {
-			t.Errorf("%d logins in four minutes, with a token that lives five hours", n)
+			t.Errorf("%d logins in four minutes, want at most 14: the token lives five hours", n)
 		}
 	})
 	bubble(t, "a token that was revoked is replaced all the same", func(t *testing.T) {
@@ -318,6 +318,6 @@ func TestADenialIsNoReasonToLogInAgainAndAgain(t *testing.T) {
 		later(time.Second)
 		r.register("api.Later", "10.0.0.1")
 		later(3 * time.Minute)
-		r.tells(t, "api.Later=10.0.0.1", "api.Open=10.0.0.1")
+		r.reports(t, "api.Later=10.0.0.1", "api.Open=10.0.0.1")
 	})
 }

@@ -11,15 +11,15 @@ import (
 	nacosfake "github.com/xds-bridge/xds-bridge/internal/fake/nacos"
 )
 
-func TestSourceClocks(t *testing.T) {
+func TestSource_Clocks(t *testing.T) {
 	follows := func(t *testing.T, r *readRig) {
 		t.Helper()
 		r.register("api.A", "10.0.0.1")
 		later(3 * time.Second)
-		r.tells(t, "api.A=10.0.0.1", "api.B=10.0.0.3")
+		r.reports(t, "api.A=10.0.0.1", "api.B=10.0.0.3")
 		r.register("api.A", "10.0.0.1", "10.0.0.5")
 		later(time.Millisecond)
-		r.tells(t, "api.A=10.0.0.1,10.0.0.5", "api.B=10.0.0.3")
+		r.reports(t, "api.A=10.0.0.1,10.0.0.5", "api.B=10.0.0.3")
 		r.fresh(t)
 	}
 	runAll(t, map[string]reading{
@@ -56,7 +56,7 @@ func TestSourceClocks(t *testing.T) {
 	})
 }
 
-func TestSourcePushes(t *testing.T) {
+func TestSource_Pushes(t *testing.T) {
 	runAll(t, map[string]reading{
 		"a push that is lost is made up for within a minute": {
 			before: two,
@@ -65,7 +65,7 @@ func TestSourcePushes(t *testing.T) {
 				r.register("api.A", "10.0.0.9")
 				r.register("api.B")
 				later(62 * time.Second)
-				r.tells(t, "api.A=10.0.0.9", "api.B=")
+				r.reports(t, "api.A=10.0.0.9", "api.B=")
 				if n := r.source.Stats().Repaired; n != 2 {
 					t.Errorf("%d repairs, want 2", n)
 				}
@@ -77,7 +77,7 @@ func TestSourcePushes(t *testing.T) {
 				r.server.Post(func(nacosfake.Push) []nacosfake.Push { return nil })
 				later(6 * time.Second)
 				if n := len(r.server.Requests("SubscribeServiceRequest")); n != 2 {
-					t.Errorf("asked for %d times, want 2", n)
+					t.Errorf("%d requests, want 2", n)
 				}
 			},
 		},
@@ -88,7 +88,7 @@ func TestSourcePushes(t *testing.T) {
 				later(61 * time.Second)
 				r.register("api.A", "10.0.0.9")
 				later(time.Millisecond)
-				r.tells(t, "api.A=10.0.0.9", "api.B=10.0.0.3")
+				r.reports(t, "api.A=10.0.0.9", "api.B=10.0.0.3")
 			},
 		},
 		"pushes that are repeated": {
@@ -99,9 +99,9 @@ func TestSourcePushes(t *testing.T) {
 				asked := len(r.server.Requests("SubscribeServiceRequest"))
 				r.register("api.A", "10.0.0.9")
 				later(time.Millisecond)
-				r.tells(t, "api.A=10.0.0.9", "api.B=10.0.0.3")
+				r.reports(t, "api.A=10.0.0.9", "api.B=10.0.0.3")
 				if n := len(r.server.Requests("SubscribeServiceRequest")) - asked; n != 0 {
-					t.Errorf("%d requests because of repeated pushes", n)
+					t.Errorf("%d requests because of repeated pushes, want none", n)
 				}
 			},
 		},
@@ -122,7 +122,7 @@ func TestSourcePushes(t *testing.T) {
 					later(100 * time.Millisecond)
 				}
 				later(2 * time.Second)
-				r.tells(t, "api.A=10.0.0.9", "api.B=10.0.0.3")
+				r.reports(t, "api.A=10.0.0.9", "api.B=10.0.0.3")
 				r.fresh(t)
 			},
 		},
@@ -140,7 +140,7 @@ func TestSourcePushes(t *testing.T) {
 				r.server.Send(held[1])
 				r.server.Send(held[0])
 				later(2 * time.Second)
-				r.tells(t, "api.A=10.0.0.9", "api.B=10.0.0.3")
+				r.reports(t, "api.A=10.0.0.9", "api.B=10.0.0.3")
 			},
 		},
 		"old pushes without end cost a request a second, and nothing else": {
@@ -155,9 +155,9 @@ func TestSourcePushes(t *testing.T) {
 					r.server.Send(nacosfake.Push{Service: named("api.A"), Info: old})
 					later(10 * time.Millisecond)
 				}
-				r.tells(t, "api.A=10.0.0.1,10.0.0.2", "api.B=10.0.0.3")
+				r.reports(t, "api.A=10.0.0.1,10.0.0.2", "api.B=10.0.0.3")
 				if n := len(r.server.Requests("SubscribeServiceRequest")) - asked; n > 12 {
-					t.Errorf("%d requests in ten seconds", n)
+					t.Errorf("%d requests in ten seconds, want at most 12", n)
 				}
 			},
 		},
@@ -169,10 +169,10 @@ func TestSourcePushes(t *testing.T) {
 				})
 				r.register("api.A", "10.0.0.9")
 				later(time.Second)
-				r.tells(t, "api.A=10.0.0.9", "api.B=10.0.0.3")
+				r.reports(t, "api.A=10.0.0.9", "api.B=10.0.0.3")
 			},
 		},
-		"an answer that takes its time does not keep others waiting": {
+		"a slow answer does not delay others": {
 			before: two,
 			then: func(t *testing.T, r *readRig) {
 				r.server.Fail(func(q nacosfake.Request) (int, string) {
@@ -184,9 +184,9 @@ func TestSourcePushes(t *testing.T) {
 				r.register("api.Slow", "10.0.0.6")
 				r.register("api.Swift", "10.0.0.7")
 				later(5 * time.Second)
-				r.tells(t, "api.A=10.0.0.1,10.0.0.2", "api.B=10.0.0.3", "api.Swift=10.0.0.7")
+				r.reports(t, "api.A=10.0.0.1,10.0.0.2", "api.B=10.0.0.3", "api.Swift=10.0.0.7")
 				later(4 * time.Second)
-				r.tells(t, "api.A=10.0.0.1,10.0.0.2", "api.B=10.0.0.3", "api.Slow=10.0.0.6", "api.Swift=10.0.0.7")
+				r.reports(t, "api.A=10.0.0.1,10.0.0.2", "api.B=10.0.0.3", "api.Slow=10.0.0.6", "api.Swift=10.0.0.7")
 				r.server.Fail(nil)
 				later(4 * time.Second) // for a question that is still being answered slowly
 			},

@@ -14,7 +14,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/nacos"
 )
 
-func TestSourceLists(t *testing.T) {
+func TestSource_Lists(t *testing.T) {
 	seven := func(r *readRig) {
 		for _, name := range services(7) {
 			r.register(name, "10.0.0.1")
@@ -25,7 +25,7 @@ func TestSourceLists(t *testing.T) {
 		"a list that comes in pages is read to its end": {
 			before: seven,
 			then: func(t *testing.T, r *readRig) {
-				if n := len(r.told()); n != 7 {
+				if n := len(r.rows()); n != 7 {
 					t.Errorf("%d services, want 7", n)
 				}
 				r.fresh(t)
@@ -43,7 +43,7 @@ func TestSourceLists(t *testing.T) {
 				})
 			},
 			then: func(t *testing.T, r *readRig) {
-				if n := len(r.told()); n != 8 {
+				if n := len(r.rows()); n != 8 {
 					t.Errorf("%d services, want 8", n)
 				}
 				r.fresh(t)
@@ -69,7 +69,7 @@ func TestSourceLists(t *testing.T) {
 				if got := r.unknown(); len(got) != 7 {
 					t.Errorf("unknown %v, want all seven", got)
 				}
-				if n := len(r.told()); n != 7 {
+				if n := len(r.rows()); n != 7 {
 					t.Errorf("%d services, want 7", n)
 				}
 				r.server.Fail(nil)
@@ -82,8 +82,8 @@ func TestSourceLists(t *testing.T) {
 			then: func(t *testing.T, r *readRig) {
 				r.server.Fail(refuse("ServiceListRequest", `"pageNo":3`, 500))
 				later(time.Minute)
-				if n, got := len(r.told()), r.unknown(); n != 7 || len(got) != 7 {
-					t.Errorf("%d services, unknown %v", n, got)
+				if n, got := len(r.rows()), r.unknown(); n != 7 || len(got) != 7 {
+					t.Errorf("%d services, unknown %v, want all seven in both", n, got)
 				}
 				r.server.Fail(nil)
 				later(time.Minute)
@@ -93,7 +93,7 @@ func TestSourceLists(t *testing.T) {
 	})
 }
 
-func TestSourceOfManyServices(t *testing.T) {
+func TestSource_ManyServices(t *testing.T) {
 	const n = 1_000 // ten times as many as the goroutines there may be
 	bubble(t, "a steady state costs a list each five seconds and a look at each service each minute, and no goroutine a service", func(t *testing.T) {
 		r := newReadRig(t)
@@ -103,7 +103,7 @@ func TestSourceOfManyServices(t *testing.T) {
 		}
 		r.run(t)
 		later(10 * time.Second)
-		if got := len(r.told()); got != n {
+		if got := len(r.rows()); got != n {
 			t.Fatalf("%d services, want %d", got, n)
 		}
 		asked, listed := len(r.server.Requests("SubscribeServiceRequest")), len(r.server.Requests("ServiceListRequest"))
@@ -116,18 +116,18 @@ func TestSourceOfManyServices(t *testing.T) {
 			t.Errorf("%d lists in a minute, want 12", listed)
 		}
 		if g := runtime.NumGoroutine(); g > n/10 {
-			t.Errorf("%d goroutines", g)
+			t.Errorf("%d goroutines, want at most %d", g, n/10)
 		}
 		before := len(r.server.Requests("SubscribeServiceRequest"))
 		r.register(all[n/2], "10.0.0.2")
 		synctest.Wait()
 		if after := len(r.server.Requests("SubscribeServiceRequest")); after != before {
-			t.Errorf("%d requests because of a push", after-before)
+			t.Errorf("%d requests because of a push, want none", after-before)
 		}
 	})
 }
 
-func TestOnlyWhatIsWantedIsSubscribed(t *testing.T) {
+func TestSource_SubscribesInterestAlone(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		wish := registry.NewInterest()
 		r := newReadRig(t, func(_ *nacos.Options, o *nacos.SourceOptions) { o.Interest = wish })
@@ -135,36 +135,36 @@ func TestOnlyWhatIsWantedIsSubscribed(t *testing.T) {
 		r.register("api.B", "10.0.0.2")
 		r.run(t)
 		later(time.Second)
-		r.tells(t)
+		r.reports(t)
 		r.fresh(t)
 		wish.Add(named("api.A").Name, named("api.C").Name)
 		later(time.Second)
 		if a := wish.Answer(named("api.A").Name, named("api.C").Name); !a.Reported || a.Err != nil {
 			t.Error("the source does not say that it reported what is wanted")
 		}
-		r.tells(t, "api.A=10.0.0.1")
+		r.reports(t, "api.A=10.0.0.1")
 		r.register("api.A", "10.0.0.1", "10.0.0.3")
 		r.register("api.C", "10.0.0.4") // the service comes later than the wish
 		later(time.Second)
-		r.tells(t, "api.A=10.0.0.1,10.0.0.3", "api.C=10.0.0.4")
+		r.reports(t, "api.A=10.0.0.1,10.0.0.3", "api.C=10.0.0.4")
 		wish.Drop(named("api.A").Name)
 		later(time.Second)
-		r.tells(t, "api.C=10.0.0.4")
+		r.reports(t, "api.C=10.0.0.4")
 		if n := r.source.Stats().Services; n != 1 {
-			t.Errorf("%d services are subscribed", n)
+			t.Errorf("%d services subscribed, want 1", n)
 		}
 		wish.Add(named("api.A").Name)
 		later(time.Second)
-		r.tells(t, "api.A=10.0.0.1,10.0.0.3", "api.C=10.0.0.4")
+		r.reports(t, "api.A=10.0.0.1,10.0.0.3", "api.C=10.0.0.4")
 		r.restart()
 		later(time.Minute)
 		if n := len(r.server.Requests("ServiceListRequest")); n > 0 {
-			t.Errorf("names are listed %d times although they are given", n)
+			t.Errorf("%d lists, want none: the names are given", n)
 		}
 	})
 }
 
-func TestANameThatCannotBeReadHidesNoOther(t *testing.T) {
+func TestSource_UnreadableNameHidesNoOther(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		wish := registry.NewInterest()
 		r := newReadRig(t, func(_ *nacos.Options, o *nacos.SourceOptions) { o.Interest = wish })
@@ -187,26 +187,26 @@ func TestANameThatCannotBeReadHidesNoOther(t *testing.T) {
 		wish.Add(named("api.A").Name)
 		later(100 * time.Millisecond)
 		if a := wish.Answer(named("api.A").Name); !a.Reported || a.Err != nil {
-			t.Errorf("it waits for others: %+v", a)
+			t.Errorf("Answer(api.A) = %+v, want it reported", a)
 		}
-		r.tells(t, "api.A=10.0.0.1")
+		r.reports(t, "api.A=10.0.0.1")
 		if a := wish.Answer(named("api.Secret").Name); a.Reported || !errors.Is(a.Err, registry.ErrRefused) {
-			t.Errorf("denied: %+v", a)
+			t.Errorf("Answer(api.Secret) = %+v, want a refusal", a)
 		}
 		if a := wish.Answer(named("api.Slow").Name); a.Reported || a.Err == nil {
-			t.Errorf("failing: %+v", a)
+			t.Errorf("Answer(api.Slow) = %+v, want its error", a)
 		}
 		r.server.Fail(nil)
 		later(10 * time.Minute)
 		if a := wish.Answer(named("api.Slow").Name, named("api.Secret").Name); !a.Reported || a.Err != nil {
-			t.Errorf("in the end: %+v", a)
+			t.Errorf("Answer() = %+v, want both reported in the end", a)
 		}
 	})
 }
 
-// TestANameThatIsWantedAgainWhileItIsLeftIsTold: its subscription is being ended
+// TestSource_ReportsANameThatIsWantedAgain: its subscription is being ended
 // when somebody wants it again.
-func TestANameThatIsWantedAgainWhileItIsLeftIsTold(t *testing.T) {
+func TestSource_ReportsANameThatIsWantedAgain(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		wish := registry.NewInterest()
 		r := newReadRig(t, func(_ *nacos.Options, o *nacos.SourceOptions) { o.Interest = wish })
@@ -217,7 +217,7 @@ func TestANameThatIsWantedAgainWhileItIsLeftIsTold(t *testing.T) {
 		for range 20 {
 			wish.Add(name)
 			later(time.Second)
-			r.tells(t, "api.A=10.0.0.1")
+			r.reports(t, "api.A=10.0.0.1")
 			again := false
 			r.server.Fail(func(q nacosfake.Request) (int, string) {
 				if !again && q.Type == "SubscribeServiceRequest" && strings.Contains(string(q.Body), `"subscribe":false`) {
@@ -230,12 +230,12 @@ func TestANameThatIsWantedAgainWhileItIsLeftIsTold(t *testing.T) {
 			later(time.Second)
 			r.server.Fail(nil)
 			if !again {
-				t.Fatal("the subscription was not ended")
+				t.Fatal("no unsubscribe request, want one")
 			}
 			if a := wish.Answer(name); !a.Reported {
-				t.Error("never reported again")
+				t.Errorf("Answer() = %+v, want it reported again", a)
 			}
-			r.tells(t, "api.A=10.0.0.1")
+			r.reports(t, "api.A=10.0.0.1")
 			wish.Drop(name)
 			later(time.Second)
 		}

@@ -65,13 +65,13 @@ func (c *cluster) lost(d time.Duration) (n int) {
 	return n
 }
 
-// TestRecheck: what is asked for once more is asked of another server, over
+// TestSource_Recheck: what is asked for once more is asked of another server, over
 // a new connection, and nothing else counts as that.
-func TestRecheck(t *testing.T) {
+func TestSource_Recheck(t *testing.T) {
 	bubble(t, "ten minutes of reading in turn are no new connection", func(t *testing.T) {
 		c := newCluster(t)
 		later(10 * time.Minute)
-		if k := c.knows(); k.Dials != 1 {
+		if k := c.tableState(); k.Dials != 1 {
 			t.Errorf("%d full readings over new connections, want the first alone", k.Dials)
 		}
 	})
@@ -79,13 +79,13 @@ func TestRecheck(t *testing.T) {
 		c := newCluster(t)
 		c.server.Forget() // and so reports nothing
 		later(10 * time.Second)
-		c.tells(t)
+		c.reports(t)
 		c.source.Recheck()
 		later(time.Second)
-		c.tells(t, "api.A=10.0.0.1,10.0.0.2", "api.B=10.0.0.3")
+		c.reports(t, "api.A=10.0.0.1,10.0.0.2", "api.B=10.0.0.3")
 		c.fresh(t)
-		if k := c.knows(); k.Dials != 2 || c.server.Connections() != 0 || c.other.Connections() != 1 {
-			t.Errorf("%d dials, %d and %d connections", k.Dials, c.server.Connections(), c.other.Connections())
+		if k := c.tableState(); k.Dials != 2 || c.server.Connections() != 0 || c.other.Connections() != 1 {
+			t.Errorf("%d dials, %d and %d connections, want 2, 0 and 1", k.Dials, c.server.Connections(), c.other.Connections())
 		}
 	})
 	bubble(t, "until it was read nothing is fresh", func(t *testing.T) {
@@ -94,13 +94,13 @@ func TestRecheck(t *testing.T) {
 		c.server.Fail(refuse("ServiceListRequest", "", 300))
 		c.source.Recheck()
 		later(10 * time.Second)
-		if k := c.knows(); k.Stale == nil || k.Dials != 1 {
+		if k := c.tableState(); k.Stale == nil || k.Dials != 1 {
 			t.Errorf("%+v, want it to be stale still", k)
 		}
 		c.other.Fail(nil)
 		c.server.Fail(nil)
 		later(time.Minute)
-		if k := c.knows(); k.Stale != nil || k.Dials != 2 {
+		if k := c.tableState(); k.Stale != nil || k.Dials != 2 {
 			t.Errorf("%+v, want it to be fresh", k)
 		}
 	})
@@ -114,16 +114,16 @@ func TestRecheck(t *testing.T) {
 		later(time.Minute)
 		c.down.Store(false)
 		later(10 * time.Second)
-		if k, n := c.knows(), len(c.server.Requests("ServerCheckRequest")); k.Dials != 2 || n != 2 {
+		if k, n := c.tableState(), len(c.server.Requests("ServerCheckRequest")); k.Dials != 2 || n != 2 {
 			t.Errorf("%d dials, %d connections were made, want 2 of each", k.Dials, n)
 		}
 		c.fresh(t)
 	})
 }
 
-// TestALaggingServer: a source that comes to a server which others of its
-// cluster are ahead of does not take an old state for complete.
-func TestALaggingServer(t *testing.T) {
+// TestSource_LaggingServer: a source over a server that lags behind its cluster
+// does not accept an old state as complete.
+func TestSource_LaggingServer(t *testing.T) {
 	behind := func(c *cluster) {
 		c.other.Skew(-time.Minute) // it has reported nothing since
 		(&readRig{server: c.other}).register("api.A", "10.0.0.1")
@@ -136,9 +136,9 @@ func TestALaggingServer(t *testing.T) {
 		c.other.Skew(0)
 		two(&readRig{server: c.other})
 		if n += c.lost(5 * time.Second); n != 0 || c.other.Connections() != 1 {
-			t.Errorf("%d rows lost endpoints, with %d connections to the other server", n, c.other.Connections())
+			t.Errorf("%d rows lost endpoints, %d connections to the other server, want 0 and 1", n, c.other.Connections())
 		}
-		c.tells(t, "api.A=10.0.0.1,10.0.0.2", "api.B=10.0.0.3")
+		c.reports(t, "api.A=10.0.0.1,10.0.0.2", "api.B=10.0.0.3")
 		c.fresh(t)
 	})
 	bubble(t, "a service that it does not list yet is asked for, and was never gone", func(t *testing.T) {
@@ -148,9 +148,9 @@ func TestALaggingServer(t *testing.T) {
 		n := c.lost(600 * time.Millisecond)
 		two(&readRig{server: c.other})
 		if n += c.lost(5 * time.Second); n != 0 || c.other.Connections() != 1 {
-			t.Errorf("%d rows lost endpoints, with %d connections to the other server", n, c.other.Connections())
+			t.Errorf("%d rows lost endpoints, %d connections to the other server, want 0 and 1", n, c.other.Connections())
 		}
-		c.tells(t, "api.A=10.0.0.1,10.0.0.2", "api.B=10.0.0.3")
+		c.reports(t, "api.A=10.0.0.1,10.0.0.2", "api.B=10.0.0.3")
 		c.fresh(t)
 	})
 	bubble(t, "a server whose clock is behind is believed in the end, and what is missing was found missing", func(t *testing.T) {
@@ -159,11 +159,11 @@ func TestALaggingServer(t *testing.T) {
 		c.other.Remove(named("api.B"))
 		c.server.Drop()
 		later(15 * time.Second)
-		c.tells(t, "api.A=10.0.0.1")
+		c.reports(t, "api.A=10.0.0.1")
 		c.fresh(t)
 		for name, row := range c.reader.Drain().Rows {
 			if !row.Found {
-				t.Errorf("%s was told to be gone", name)
+				t.Errorf("row %s is reported gone, want it found missing", name)
 			}
 		}
 	})
@@ -174,7 +174,7 @@ func TestALaggingServer(t *testing.T) {
 		later(900 * time.Millisecond)
 		c.fresh(t)
 		if c.other.Connections() != 1 {
-			t.Error("not read from the other server")
+			t.Errorf("%d connections to the other server, want 1", c.other.Connections())
 		}
 	})
 }

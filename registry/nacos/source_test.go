@@ -44,22 +44,22 @@ func runAll(t *testing.T, tests map[string]reading) {
 
 func TestSource(t *testing.T) {
 	runAll(t, map[string]reading{
-		"what is registered is told, once all of it was read": {
+		"what is registered is reported once all of it was read": {
 			before: func(r *readRig) {
 				r.register("api.A", "10.0.0.1", "10.0.0.2")
 				r.register("api.B", "10.0.0.3")
-				if r.knows().Synced {
+				if r.tableState().Synced {
 					panic("synced before anything was read")
 				}
 			},
 			then: func(t *testing.T, r *readRig) {
-				r.tells(t, "api.A=10.0.0.1,10.0.0.2", "api.B=10.0.0.3")
+				r.reports(t, "api.A=10.0.0.1,10.0.0.2", "api.B=10.0.0.3")
 				r.fresh(t)
 			},
 		},
 		"an empty registry is known to be empty": {
 			then: func(t *testing.T, r *readRig) {
-				r.tells(t)
+				r.reports(t)
 				r.fresh(t)
 			},
 		},
@@ -68,26 +68,26 @@ func TestSource(t *testing.T) {
 			then: func(t *testing.T, r *readRig) {
 				r.register("api.A", "10.0.0.2")
 				later(time.Millisecond)
-				r.tells(t, "api.A=10.0.0.2")
+				r.reports(t, "api.A=10.0.0.2")
 				r.register("api.B", "10.0.0.3")
 				later(5 * time.Second)
-				r.tells(t, "api.A=10.0.0.2", "api.B=10.0.0.3")
+				r.reports(t, "api.A=10.0.0.2", "api.B=10.0.0.3")
 				r.register("api.B", "10.0.0.4")
 				later(time.Millisecond)
-				r.tells(t, "api.A=10.0.0.2", "api.B=10.0.0.4")
+				r.reports(t, "api.A=10.0.0.2", "api.B=10.0.0.4")
 				r.server.Remove(named("api.B"))
 				later(7 * time.Second)
-				r.tells(t, "api.A=10.0.0.2")
+				r.reports(t, "api.A=10.0.0.2")
 				if n := r.server.Subscriptions(); n != 1 {
 					t.Errorf("%d subscriptions, want one", n)
 				}
 				r.register("api.B", "10.0.0.5")
 				later(10 * time.Second)
-				r.tells(t, "api.A=10.0.0.2", "api.B=10.0.0.5")
+				r.reports(t, "api.A=10.0.0.2", "api.B=10.0.0.5")
 				r.fresh(t)
 			},
 		},
-		"unhealthy is told, disabled and weight 0 are not offered, in answers and pushes alike": {
+		"unhealthy is reported, disabled and weight 0 are not offered, in answers and pushes alike": {
 			before: func(r *readRig) {
 				r.server.Set(named("api.A"), "p",
 					instanceOf("api.A", "10.0.0.1", func(i *model.Instance) { i.Healthy = false }),
@@ -96,17 +96,17 @@ func TestSource(t *testing.T) {
 					instanceOf("api.A", "10.0.0.4"))
 			},
 			then: func(t *testing.T, r *readRig) {
-				r.tells(t, "api.A=10.0.0.1(unhealthy),10.0.0.3(disabled),10.0.0.4")
+				r.reports(t, "api.A=10.0.0.1(unhealthy),10.0.0.3(disabled),10.0.0.4")
 				r.server.Set(named("api.A"), "p",
 					instanceOf("api.A", "10.0.0.1"),
 					instanceOf("api.A", "10.0.0.2", func(i *model.Instance) { i.Healthy = false }),
 					instanceOf("api.A", "10.0.0.3"),
 					instanceOf("api.A", "10.0.0.4", func(i *model.Instance) { i.Enable = false }))
 				later(time.Millisecond)
-				r.tells(t, "api.A=10.0.0.1,10.0.0.2(unhealthy),10.0.0.3")
+				r.reports(t, "api.A=10.0.0.1,10.0.0.2(unhealthy),10.0.0.3")
 				later(2 * time.Minute)
 				if n := r.source.Stats().Repaired; n != 0 {
-					t.Errorf("%d repairs: an answer and a push of the same instances differ", n)
+					t.Errorf("%d repairs, want none: an answer and a push have the same instances", n)
 				}
 			},
 		},
@@ -114,7 +114,7 @@ func TestSource(t *testing.T) {
 			before: func(r *readRig) {
 				r.server.Set(named("api.A"), "p", instanceOf("api.A", "10.0.0.1", func(i *model.Instance) { i.Ephemeral = false }))
 			},
-			then: func(t *testing.T, r *readRig) { r.tells(t, "api.A=10.0.0.1") },
+			then: func(t *testing.T, r *readRig) { r.reports(t, "api.A=10.0.0.1") },
 		},
 		"what is of no format or not selected is counted and not subscribed": {
 			tune: func(_ *nacos.Options, o *nacos.SourceOptions) {
@@ -127,9 +127,9 @@ func TestSource(t *testing.T) {
 				r.registerAt(nacosfake.Service{Group: "DEFAULT_GROUP", Name: "spring-shop"}, "x", "10.0.0.3")
 			},
 			then: func(t *testing.T, r *readRig) {
-				r.tells(t, "api.A=10.0.0.1")
+				r.reports(t, "api.A=10.0.0.1")
 				if s := r.source.Stats(); s.Services != 1 || s.Foreign != 2 || len(r.table.Skipped()) != 0 || r.server.Subscriptions() != 1 {
-					t.Errorf("%+v, skipped %v, %d subscriptions", s, r.table.Skipped(), r.server.Subscriptions())
+					t.Errorf("Stats() = %+v, skipped %v, %d subscriptions, want one service, two foreign ones, none skipped and one subscription", s, r.table.Skipped(), r.server.Subscriptions())
 				}
 			},
 		},
@@ -144,10 +144,10 @@ func TestSource(t *testing.T) {
 				r.registerAt(nacosfake.Service{Namespace: "red", Group: "G", Name: "providers:api.A::"}, "api.A", "10.0.0.4")
 			},
 			then: func(t *testing.T, r *readRig) {
-				r.tells(t, "api.A=10.0.0.1", "api.A=10.0.0.2", "api.A=10.0.0.3")
+				r.reports(t, "api.A=10.0.0.1", "api.A=10.0.0.2", "api.A=10.0.0.3")
 				r.registerAt(nacosfake.Service{Namespace: "blue", Group: "DEFAULT_GROUP", Name: "providers:api.A::"}, "api.A", "10.0.0.9")
 				later(2 * time.Second)
-				r.tells(t, "api.A=10.0.0.1", "api.A=10.0.0.3", "api.A=10.0.0.9")
+				r.reports(t, "api.A=10.0.0.1", "api.A=10.0.0.3", "api.A=10.0.0.9")
 			},
 		},
 		"one bad instance costs that instance": {
@@ -158,13 +158,13 @@ func TestSource(t *testing.T) {
 					instanceOf("api.A", "10.0.0.4", func(i *model.Instance) { i.Port = 85536 }))
 			},
 			then: func(t *testing.T, r *readRig) {
-				r.tells(t, "api.A=10.0.0.1")
+				r.reports(t, "api.A=10.0.0.1")
 				if s := r.table.Skipped(); len(s) != 3 {
 					t.Errorf("skipped %v, want three", s)
 				}
 				r.server.Set(named("api.A"), "p", instanceOf("api.A", "10.0.0.1"), instanceOf("api.A", "10.0.0.2"))
 				later(time.Millisecond)
-				r.tells(t, "api.A=10.0.0.1,10.0.0.2")
+				r.reports(t, "api.A=10.0.0.1,10.0.0.2")
 				if s := r.table.Skipped(); len(s) != 0 {
 					t.Errorf("skipped %v, want none", s)
 				}
@@ -175,7 +175,7 @@ func TestSource(t *testing.T) {
 				r.server.Set(named("api.A"), "p", instanceOf("api.A", "10.0.0.1"))
 				r.server.Set(named("api.A"), "q", instanceOf("api.A", "10.0.0.1", func(i *model.Instance) { i.Metadata["revision"] = "2" }))
 			},
-			then: func(t *testing.T, r *readRig) { r.tells(t, "api.A=10.0.0.1") },
+			then: func(t *testing.T, r *readRig) { r.reports(t, "api.A=10.0.0.1") },
 		},
 		"every push is acknowledged": {
 			before: func(r *readRig) { r.register("api.A", "10.0.0.1") },
@@ -186,17 +186,17 @@ func TestSource(t *testing.T) {
 				}
 				later(time.Second)
 				if n := len(r.server.Requests("NotifySubscriberResponse")); n != 6 {
-					t.Errorf("%d of 6 pushes acknowledged", n)
+					t.Errorf("%d pushes acknowledged, want 6", n)
 				}
 				if n := r.source.Stats().Pushes; n != 6 {
-					t.Errorf("%d of 6 pushes taken in", n)
+					t.Errorf("%d pushes received, want 6", n)
 				}
 			},
 		},
 	})
 }
 
-func TestSourceOptions(t *testing.T) {
+func TestNewSource_Options(t *testing.T) {
 	formats := []nacos.Format{nil}
 	for name, test := range map[string]struct {
 		servers []string

@@ -62,7 +62,7 @@ func newReadRig(t *testing.T, tune ...tuning) *readRig {
 }
 
 // run starts the source, which ends with the test. It asks at moments at which no
-// test registers anything: of one millisecond, stamps do not tell what is newer.
+// test registers anything: of one millisecond, stamps do not show what is newer.
 func (r *readRig) run(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -124,16 +124,16 @@ func (r *readRig) registerAt(sv nacosfake.Service, iface string, ips ...string) 
 	r.server.Set(sv, "providers", all...)
 }
 
-// tells fails the test unless the table holds these services, each an
+// reports fails the test unless the table holds these services, each an
 // interface and its hosts.
-func (r *readRig) tells(t *testing.T, want ...string) {
+func (r *readRig) reports(t *testing.T, want ...string) {
 	t.Helper()
-	if got := r.told(); !slices.Equal(got, want) {
+	if got := r.rows(); !slices.Equal(got, want) {
 		t.Errorf("reported %q, want %q", got, want)
 	}
 }
 
-func (r *readRig) told() []string {
+func (r *readRig) rows() []string {
 	rows, _ := r.table.Snapshot()
 	var out []string
 	for _, s := range rows {
@@ -151,7 +151,7 @@ func (r *readRig) told() []string {
 	return out
 }
 
-func (r *readRig) knows() registry.Certainty {
+func (r *readRig) tableState() registry.Certainty {
 	_, k := r.table.Snapshot()
 	return k
 }
@@ -159,8 +159,8 @@ func (r *readRig) knows() registry.Certainty {
 // fresh fails the test unless everything is known.
 func (r *readRig) fresh(t *testing.T) {
 	t.Helper()
-	if k := r.knows(); !k.Synced || k.Stale != nil || len(k.Unknown) > 0 {
-		t.Errorf("knowledge %+v", k)
+	if k := r.tableState(); !k.Synced || k.Stale != nil || len(k.Unknown) > 0 {
+		t.Errorf("state of the table %+v, want one that is synced with nothing unknown", k)
 	}
 }
 

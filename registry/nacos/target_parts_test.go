@@ -63,7 +63,7 @@ func entriesOf(t *testing.T, target *nacos.Target, g registry.Group) []registry.
 	return held
 }
 
-func TestAnApplicationInNacos(t *testing.T) {
+func TestTarget_Application(t *testing.T) {
 	mapping := nacosfake.Config{Group: "mapping", DataID: "api.A"}
 	bubble(t, "what is written is what is read, and words of others stay", func(t *testing.T) {
 		r := start(t, nacosfake.NewServer(), nil)
@@ -78,25 +78,25 @@ func TestAnApplicationInNacos(t *testing.T) {
 		held := entriesOf(t, target, g)
 		for _, h := range held {
 			if got = append(got, h.Entry); h.Owner != mine.Owner || !h.Live {
-				t.Errorf("not ours or not live: %+v", h)
+				t.Errorf("held %+v, want it ours and live", h)
 			}
 		}
 		if !slices.Equal(got, want) {
 			t.Errorf("read\n%v\nwant\n%v", got, want)
 		}
 		if text := r.server.Config(mapping); text != "other,shop" {
-			t.Errorf("mapping %q", text)
+			t.Errorf("mapping %q, want other,shop", text)
 		}
 		revision, _ := strings.CutPrefix(want[1].Key, "#metadata/")
 		document := nacosfake.Config{Group: revision, DataID: "shop"}
 		if r.server.Config(document) != want[1].Value {
-			t.Errorf("document %q", r.server.Config(document))
+			t.Errorf("document %q, want %q", r.server.Config(document), want[1].Value)
 		}
 		if err := target.Write(t.Context(), registry.Change{Group: g, Delete: held}); err != nil {
 			t.Fatal(err)
 		}
 		if left := entriesOf(t, target, g); len(left) != 0 || r.server.Config(document) != "" || r.server.Config(mapping) != "other,shop" {
-			t.Errorf("left %v, mapping %q", left, r.server.Config(mapping))
+			t.Errorf("entries %v, document %q, mapping %q, want neither of the first two and other,shop", left, r.server.Config(document), r.server.Config(mapping))
 		}
 	})
 	bubble(t, "a mapping that another changes meanwhile is a conflict, and nothing of his is lost", func(t *testing.T) {
@@ -118,14 +118,14 @@ func TestAnApplicationInNacos(t *testing.T) {
 			t.Fatal(err)
 		}
 		if text := r.server.Config(mapping); text != "other,third,shop" {
-			t.Errorf("mapping %q", text)
+			t.Errorf("mapping %q, want other,third,shop", text)
 		}
 	})
 }
 
-// TestPartsAreKnownAsOurs: which documents are ours is kept before they are
+// TestTarget_RecognisesItsParts: which documents are ours is kept before they are
 // written and until they are removed, whatever fails in between.
-func TestPartsAreKnownAsOurs(t *testing.T) {
+func TestTarget_RecognisesItsParts(t *testing.T) {
 	documents := func(t *testing.T, target *nacos.Target, g registry.Group) []string {
 		t.Helper()
 		var keys []string
@@ -178,7 +178,7 @@ func TestPartsAreKnownAsOurs(t *testing.T) {
 			return q.Type == "ConfigPublishRequest" && strings.Contains(string(q.Body), "revision") // the document
 		})
 		if err := target.Write(t.Context(), change(want[0].Group, want...)); err == nil {
-			t.Fatal("written, though a confirmation was lost")
+			t.Fatal("Write() = nil, want the error of a confirmation that was lost")
 		}
 		r.server.Lose(nil)
 		if got := documents(t, target, want[0].Group); !slices.Equal(got, []string{docOf(want)}) {
@@ -187,9 +187,9 @@ func TestPartsAreKnownAsOurs(t *testing.T) {
 	})
 }
 
-// TestAPartThatIsRefusedIsNamed: the instances are published all the same, and
+// TestTarget_NamesARefusedPart: the instances are published all the same, and
 // a document that may not be removed stays known as ours.
-func TestAPartThatIsRefusedIsNamed(t *testing.T) {
+func TestTarget_NamesARefusedPart(t *testing.T) {
 	bubble(t, "a document", func(t *testing.T) {
 		r := start(t, nacosfake.NewServer(), nil)
 		target, want := appTarget(t, r), shop(t)
@@ -205,7 +205,7 @@ func TestAPartThatIsRefusedIsNamed(t *testing.T) {
 		wantRefused(target.Write(t.Context(), change(g, want...)))
 		held := entriesOf(t, target, g)
 		if len(held) == 0 || slices.ContainsFunc(held, func(h registry.Held) bool { return h.Key == doc }) {
-			t.Errorf("held: %v", held)
+			t.Errorf("held %v, want entries without %s", held, doc)
 		}
 		r.server.Fail(nil)
 		if err := target.Write(t.Context(), change(g, want...)); err != nil {
@@ -214,7 +214,7 @@ func TestAPartThatIsRefusedIsNamed(t *testing.T) {
 		r.server.Fail(refuse("ConfigRemoveRequest", "shop", 403))
 		wantRefused(target.Write(t.Context(), registry.Change{Group: g, Delete: entriesOf(t, target, g)}))
 		if held := entriesOf(t, target, g); len(held) != 1 && (len(held) != 2 || held[0].Key != doc && held[1].Key != doc) {
-			t.Errorf("held: %v", held)
+			t.Errorf("held %v, want the mapping and perhaps %s", held, doc)
 		}
 	})
 }

@@ -54,7 +54,7 @@ func TestTarget_Changes(t *testing.T) {
 		"the service after it is read without a watch": {happens: func(t *testing.T, r *rig) {
 			r.read(t)
 			if n := r.server.Subscriptions(); n != 0 {
-				t.Errorf("%d subscriptions are left", n)
+				t.Errorf("%d subscriptions, want none", n)
 			}
 			r.server.Set(service(greeter), "app")
 		}},
@@ -77,7 +77,7 @@ func TestTarget_Changes(t *testing.T) {
 			}
 			time.Sleep(time.Minute)
 			if got := r.target.Changes(); got != nil || r.server.Subscriptions() != 1 {
-				t.Fatalf("Changes() = %v before anything happens, %d subscriptions", got, r.server.Subscriptions())
+				t.Fatalf("Changes() = %v, %d subscriptions, want none and one before anything happens", got, r.server.Subscriptions())
 			}
 			c.happens(t, r)
 			time.Sleep(time.Second)
@@ -90,7 +90,7 @@ func TestTarget_Changes(t *testing.T) {
 				t.Errorf("Changes() = %v, want %v", got, want)
 			}
 			if got := r.target.Changes(); got != nil {
-				t.Errorf("Changes() = %v, told once more", got)
+				t.Errorf("Changes() = %v, want none a second time", got)
 			}
 		})
 	}
@@ -115,7 +115,7 @@ func TestTarget_WatchTooLarge(t *testing.T) {
 			t.Errorf("Changes() = %v, want the service", got)
 		}
 		if _, err := r.target.Watch(t.Context(), greeter); err == nil {
-			t.Error("Watch() = nil, want that it is too large")
+			t.Error("Watch() = nil, want that the service is too large")
 		}
 		many = append(many, many...)
 		r.server.Set(service(greeter), "app", many...)

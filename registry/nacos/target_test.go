@@ -24,7 +24,7 @@ func TestTarget(t *testing.T) {
 		for _, kind := range []string{"BatchInstanceRequest", "ServiceQueryRequest"} {
 			for _, q := range r.server.Requests(kind) {
 				if !strings.Contains(string(q.Body), `"namespace":"public"`) {
-					t.Errorf("%s %s", kind, q.Body)
+					t.Errorf("%s %s, want the namespace public", kind, q.Body)
 				}
 			}
 		}
@@ -44,7 +44,7 @@ func TestTarget(t *testing.T) {
 		}
 		groups, err := r.target.Groups(t.Context())
 		if err != nil || !slices.Equal(groups, []registry.Group{greeter}) {
-			t.Errorf("groups %v, %v", groups, err)
+			t.Errorf("Groups() = %v, %v, want %v", groups, err, greeter)
 		}
 	})
 	bubble(t, "one of two goes, and the other never blinks", func(t *testing.T) {
@@ -92,7 +92,7 @@ func TestTarget(t *testing.T) {
 		}
 		for range 2 {
 			if err := without(a); !errors.Is(err, registry.ErrConflict) || !strings.Contains(err.Error(), "10.0.0.2") {
-				t.Errorf("said to be deleted while another publishes it: %v", err)
+				t.Errorf("Write() = %v while another connection publishes it, want a conflict", err)
 			}
 			a.expect(t, "10.0.0.1", "10.0.0.2")
 		}
@@ -109,7 +109,7 @@ func TestTarget(t *testing.T) {
 		big := entry(greeter, "10.0.0.1", mine, "blob", strings.Repeat("x", 64<<10))
 		err := r.target.Write(t.Context(), change(greeter, big, entry(greeter, "10.0.0.2", mine)))
 		if !errors.Is(err, registry.ErrRefused) || !errors.Is(err, metadata.ErrNacosLimit) || !strings.Contains(err.Error(), "10.0.0.1:20000") {
-			t.Errorf("got %v", err)
+			t.Errorf("Write() = %v, want a refusal of what is beyond the limit", err)
 		}
 		r.expect(t, "10.0.0.2")
 	})
@@ -132,11 +132,11 @@ func TestTarget(t *testing.T) {
 		for _, name := range []string{"", "a b", "a@@b", "a\x00b", "名", strings.Repeat("a", 600)} {
 			g := registry.Group{Kind: format, Group: "DEFAULT_GROUP", Name: name}
 			if err := r.target.Write(t.Context(), change(g, entry(g, "10.0.0.1", mine))); !errors.Is(err, registry.ErrRefused) {
-				t.Errorf("%.20q: %v", name, err)
+				t.Errorf("Write(%.20q) = %v, want a refusal", name, err)
 			}
 		}
 		if n := len(r.server.Requests("BatchInstanceRequest")); n != 0 {
-			t.Errorf("%d requests were sent", n)
+			t.Errorf("%d requests, want none", n)
 		}
 	})
 	bubble(t, "reads wait until the server has caught up with the last write", func(t *testing.T) {
@@ -189,9 +189,9 @@ func (r *rig) provider(ip, mark string) {
 	r.server.Set(service(greeter), "provider", in)
 }
 
-// TestDuplicateOfAnother: where a provider registers the address that we
+// TestTarget_CheckFindsADuplicate: where a provider registers the address that we
 // registered for it, ours goes, and is not left behind when theirs has gone.
-func TestDuplicateOfAnother(t *testing.T) {
+func TestTarget_CheckFindsADuplicate(t *testing.T) {
 	published := func(t *testing.T) (*rig, *plan.Planner, func()) {
 		t.Helper()
 		r, p := start(t, nacosfake.NewServer(), nil), plan.New(mine.Owner)
@@ -232,7 +232,7 @@ func TestDuplicateOfAnother(t *testing.T) {
 	})
 }
 
-func TestOptionsNameWhatIsWrong(t *testing.T) {
+func TestNew_NamesTheInvalidOption(t *testing.T) {
 	for name, tt := range map[string]struct {
 		options nacos.Options
 		want    string
@@ -244,7 +244,7 @@ func TestOptionsNameWhatIsWrong(t *testing.T) {
 		"scheme of the wrong": {nacos.Options{Servers: []string{"tcp://a:1"}}, "http://"},
 	} {
 		if _, err := nacos.New(tt.options); err == nil || !strings.Contains(err.Error(), tt.want) {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("New() with %s = %v, want an error that names %s", name, err, tt.want)
 		}
 	}
 }
@@ -260,9 +260,9 @@ func (exclusive) Foreign(_ string, in metadata.NacosInstance) error {
 	return nil
 }
 
-// TestNothingIsAddedWhereAnotherFormatStands: what is ours there stays as it
+// TestTarget_AddsNothingBesideAnotherFormat: what is ours there stays as it
 // is, and goes when it has to.
-func TestNothingIsAddedWhereAnotherFormatStands(t *testing.T) {
+func TestTarget_AddsNothingBesideAnotherFormat(t *testing.T) {
 	bubble(t, "an exclusive format", func(t *testing.T) {
 		r := start(t, nacosfake.NewServer(), nil)
 		target, err := nacos.NewTarget(r.client, nacos.TargetOptions{Owner: mine.Owner, Layouts: []nacos.Layout{exclusive{}}})
@@ -279,7 +279,7 @@ func TestNothingIsAddedWhereAnotherFormatStands(t *testing.T) {
 		c := change(greeter, first, second)
 		c.Put[0].Old = &registry.Held{Entry: first, Owner: mine.Owner}
 		if err := target.Write(t.Context(), c); !errors.Is(err, registry.ErrRefused) || !strings.Contains(err.Error(), "10.9.9.9:1, which is of another") {
-			t.Errorf("adding: %v", err)
+			t.Errorf("Write() = %v, want a refusal that names the instance of another format", err)
 		}
 		r.expect(t, "10.0.0.1", "10.9.9.9")
 		r.server.Set(service(greeter), "app")

@@ -75,12 +75,12 @@ func TestListAll(t *testing.T) {
 				t.Errorf("%q, %v; want %q", names, err, tt.want)
 			}
 			if asked > 12 {
-				t.Errorf("%d requests", asked)
+				t.Errorf("%d requests, want at most 12", asked)
 			}
 		})
 	}
 	if names, err := listAll(func(int, int) (page, error) { return page{}, errors.ErrUnsupported }); names != nil || !errors.Is(err, errors.ErrUnsupported) {
-		t.Errorf("of a server that fails: %q, %v", names, err)
+		t.Errorf("listAll() of a server that fails = %q, %v, want its error", names, err)
 	}
 }
 
@@ -107,14 +107,14 @@ func FuzzPayload(f *testing.F) {
 			} `json:"serviceInfo"`
 		}
 		if err := decode("query", p, &out); err != nil && err.Error() == "" {
-			t.Error("an error that says nothing")
+			t.Errorf("decode() = %v, want an error with a text", err)
 		}
 		pushed, err := decodePush(p)
 		if err != nil {
 			return
 		}
 		if ack := pushed.ack(); ack.GetMetadata().GetType() == "" {
-			t.Errorf("push %q is acknowledged by nothing", kind)
+			t.Errorf("ack() of push %q has no type, want one", kind)
 		}
 		_, info, err := pushed.service()
 		if err != nil {
@@ -122,7 +122,7 @@ func FuzzPayload(f *testing.F) {
 		}
 		for _, in := range newSnapshot(info).instances {
 			if in.err == nil && in.text == "" {
-				t.Errorf("%+v", in)
+				t.Errorf("instance %+v, want a text or an error", in)
 			}
 		}
 	})
@@ -140,11 +140,11 @@ func FuzzLogin(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte) {
 		token, life, err := readLogin(body)
 		if err == nil && (token == "" || life <= 0 || life > maxLife) {
-			t.Errorf("%q: %q for %s", body, token, life)
+			t.Errorf("readLogin(%q) = %q, %s, want a token and how long it lives", body, token, life)
 		}
 		all, err := readNamespaces(body)
 		if missing := find(append(all, namespace{ID: "ours"}), "ours"); err == nil && missing != nil {
-			t.Errorf("%q: %v", body, missing)
+			t.Errorf("find() in %q = %v, want nil", body, missing)
 		}
 	})
 }
