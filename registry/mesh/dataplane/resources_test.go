@@ -49,7 +49,7 @@ func all(t *testing.T, s *dataplane.Server, typeURL string, names ...string) []a
 		Resources []any `json:"resources"`
 	}
 	if err := json.Unmarshal(body, &answer); err != nil || code != http.StatusOK {
-		t.Fatalf("status %d: %s: %v", code, body, err)
+		t.Fatalf("status %d: %s: %v, want 200", code, body, err)
 	}
 	slices.SortFunc(answer.Resources, func(a, b any) int { return strings.Compare(indented(t, a), indented(t, b)) })
 	return answer.Resources
@@ -83,7 +83,7 @@ func golden(t *testing.T, name string, s *dataplane.Server, api ...string) {
 		t.Fatal(err)
 	}
 	if got != string(want) {
-		t.Errorf("%s is not what is served:\n%s", file, got)
+		t.Errorf("served\n%s\nwant %s", got, file)
 	}
 }
 
@@ -184,7 +184,7 @@ func TestREST(t *testing.T) {
 	s := dataplane.NewServer(dataplane.Options{})
 	request := &discovery.DiscoveryRequest{Node: node("shop"), TypeUrl: clusterType}
 	if code, body := fetch(t, s, request); code != http.StatusNotModified {
-		t.Errorf("before there is anything: status %d: %s", code, body)
+		t.Errorf("status %d: %s before the first update, want 304", code, body)
 	}
 	s.Update([]dataplane.Entry{entry("web.internal", "HTTP", 80, "10.0.0.1")}, nil)
 	code, body := fetch(t, s, request)
@@ -192,15 +192,15 @@ func TestREST(t *testing.T) {
 		Version string `json:"version_info"`
 	}
 	if err := json.Unmarshal(body, &answer); err != nil || code != http.StatusOK || answer.Version == "" {
-		t.Fatalf("status %d: %s: %v", code, body, err)
+		t.Fatalf("status %d: %s: %v, want 200 with a version", code, body, err)
 	}
 	request.VersionInfo = answer.Version
 	if code, body = fetch(t, s, request); code != http.StatusNotModified {
-		t.Errorf("of the same version: status %d: %s", code, body)
+		t.Errorf("status %d: %s of the same version, want 304", code, body)
 	}
 	request.Node = nil
 	if code, body = fetch(t, s, request); code != http.StatusInternalServerError || !bytes.Contains(body, []byte("missing node information")) {
-		t.Errorf("without a node: status %d: %s", code, body)
+		t.Errorf("status %d: %s without a node, want 500", code, body)
 	}
 }
 

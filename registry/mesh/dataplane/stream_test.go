@@ -36,58 +36,58 @@ func TestStream(t *testing.T) {
 	bubble(t, "nothing is answered before there is anything", func(t *testing.T) {
 		r := start(t)
 		w := r.world(node("shop"))
-		expect(t, w.take())
+		expect(t, w.drain())
 		r.put()
-		expect(t, w.take(), "Cluster: ")
+		expect(t, w.drain(), "Cluster: ")
 	})
 	bubble(t, "clusters come whole, endpoints as they change", func(t *testing.T) {
 		r := start(t)
 		r.put(entry("one.internal", "HTTP", 80, "10.0.0.1"), entry("two.internal", "HTTP", 80, "10.0.0.2"))
 		w := r.world(node("shop"))
 		w.ask(endpointType, one, two)
-		expect(t, w.take(), "Cluster: "+one+" "+two, "ClusterLoadAssignment: "+one+" "+two)
+		expect(t, w.drain(), "Cluster: "+one+" "+two, "ClusterLoadAssignment: "+one+" "+two)
 		r.put(entry("two.internal", "HTTP", 80, "10.0.0.3"))
-		expect(t, w.take(), "ClusterLoadAssignment: "+two)
+		expect(t, w.drain(), "ClusterLoadAssignment: "+two)
 		r.put(entry("two.internal", "HTTP", 80, "10.0.0.3"))
-		expect(t, w.take())
+		expect(t, w.drain())
 	})
 	bubble(t, "names that are added are answered, those of others are not", func(t *testing.T) {
 		r := start(t)
 		r.put(entry("one.internal", "HTTP", 80, "10.0.0.1"), entry("two.internal", "HTTP", 80, "10.0.0.2"))
 		w := r.world(node("shop"))
 		w.ask(endpointType, one)
-		w.take()
+		w.drain()
 		w.ask(endpointType, one, two)
-		expect(t, w.take(), "ClusterLoadAssignment: "+two)
+		expect(t, w.drain(), "ClusterLoadAssignment: "+two)
 		w.ask(endpointType, two)
 		r.put(entry("one.internal", "HTTP", 80, "10.0.0.4"))
-		expect(t, w.take())
+		expect(t, w.drain())
 	})
 	bubble(t, "what gRPC asks for by name is no part of a wildcard", func(t *testing.T) {
 		r := start(t)
 		r.put(entry("one.internal", "HTTP", 80, "10.0.0.1"))
 		w := r.world(node("shop"))
 		w.ask(endpointType, one)
-		w.take()
+		w.drain()
 		w.ask(listenerType)
-		expect(t, w.take(), "Listener: 0.0.0.0_80")
+		expect(t, w.drain(), "Listener: 0.0.0.0_80")
 		w.ask(listenerType, "one.internal:80", "nobody:80")
-		expect(t, w.take(), "Listener: one.internal:80")
+		expect(t, w.drain(), "Listener: one.internal:80")
 	})
 	bubble(t, "a node without an id is refused", func(t *testing.T) {
 		r := start(t)
 		w := r.world(nil)
 		if status.Code(w.err) != codes.InvalidArgument {
-			t.Errorf("ended with %v", w.err)
+			t.Errorf("stream ended with %v, want InvalidArgument", w.err)
 		}
 	})
 	bubble(t, "a type of which nothing is served is answered with nothing", func(t *testing.T) {
 		r := start(t)
 		w := r.world(node("shop"))
 		w.ask("type.googleapis.com/envoy.service.runtime.v3.Runtime", "layer")
-		expect(t, w.take(), "Runtime: ")
+		expect(t, w.drain(), "Runtime: ")
 		r.put()
-		expect(t, w.take(), "Cluster: ")
+		expect(t, w.drain(), "Cluster: ")
 	})
 	bubble(t, "a stream asks for no more types than it has room for", func(t *testing.T) {
 		r := start(t)
@@ -96,7 +96,7 @@ func TestStream(t *testing.T) {
 			w.ask(fmt.Sprintf("type.googleapis.com/envoy.Type%d", i))
 		}
 		if status.Code(w.err) != codes.ResourceExhausted {
-			t.Errorf("ended with %v", w.err)
+			t.Errorf("stream ended with %v, want ResourceExhausted", w.err)
 		}
 	})
 	bubble(t, "nor for more names", func(t *testing.T) {
@@ -114,7 +114,7 @@ func TestStream(t *testing.T) {
 		}
 		synctest.Wait()
 		if status.Code(d.failed()) != codes.ResourceExhausted {
-			t.Errorf("ended with %v", d.failed())
+			t.Errorf("stream ended with %v, want ResourceExhausted", d.failed())
 		}
 	})
 	bubble(t, "what is refused is reported once, and is no reason to send it again", func(t *testing.T) {
@@ -123,13 +123,13 @@ func TestStream(t *testing.T) {
 		w := r.world(node("shop"))
 		w.refuse[endpointType] = "no such locality"
 		w.ask(endpointType, one)
-		expect(t, w.take(), "Cluster: "+one, "ClusterLoadAssignment: "+one)
+		expect(t, w.drain(), "Cluster: "+one, "ClusterLoadAssignment: "+one)
 		nacks := r.seen(dataplane.EventNack)
 		if len(nacks) != 1 || nacks[0].Message != "no such locality" || nacks[0].TypeURL != endpointType || nacks[0].Node != node("shop").GetId() {
-			t.Errorf("%+v", nacks)
+			t.Errorf("refusals %+v, want one of the endpoints", nacks)
 		}
 		r.put(entry("one.internal", "HTTP", 80, "10.0.0.2"))
-		expect(t, w.take(), "ClusterLoadAssignment: "+one)
+		expect(t, w.drain(), "ClusterLoadAssignment: "+one)
 	})
 }
 
@@ -141,21 +141,21 @@ func TestMakeBeforeBreak(t *testing.T) {
 		w.ask(endpointType, one)
 		w.ask(listenerType)
 		w.ask(routeType, "80")
-		w.take()
+		w.drain()
 		r.put(entry("two.internal", "HTTP", 80, "10.0.0.2"))
-		expect(t, w.take(), "Cluster: "+one+" "+two)
+		expect(t, w.drain(), "Cluster: "+one+" "+two)
 		w.ask(endpointType, one, two)
-		expect(t, w.take(), "ClusterLoadAssignment: "+two, "RouteConfiguration: 80")
+		expect(t, w.drain(), "ClusterLoadAssignment: "+two, "RouteConfiguration: 80")
 	})
 	bubble(t, "but not for ever", func(t *testing.T) {
 		r := start(t)
 		r.put(entry("one.internal", "HTTP", 80, "10.0.0.1"))
 		w := r.world(node("shop"))
 		w.ask(routeType, "80")
-		expect(t, w.take(), "Cluster: "+one)
+		expect(t, w.drain(), "Cluster: "+one)
 		time.Sleep(6 * time.Second)
 		synctest.Wait()
-		expect(t, w.take(), "RouteConfiguration: 80")
+		expect(t, w.drain(), "RouteConfiguration: 80")
 	})
 	bubble(t, "clusters outlive the routes to them", func(t *testing.T) {
 		r := start(t)
@@ -163,12 +163,12 @@ func TestMakeBeforeBreak(t *testing.T) {
 		w := r.world(node("shop"))
 		w.ask(endpointType, one, two)
 		w.ask(routeType, "80")
-		w.take()
+		w.drain()
 		r.remove("imported/two.internal")
-		expect(t, w.take(), "RouteConfiguration: 80")
+		expect(t, w.drain(), "RouteConfiguration: 80")
 		time.Sleep(11 * time.Second)
 		synctest.Wait()
-		expect(t, w.take(), "Cluster: "+one)
+		expect(t, w.drain(), "Cluster: "+one)
 	})
 	bubble(t, "one that comes back meanwhile stays", func(t *testing.T) {
 		r := start(t)
@@ -179,7 +179,7 @@ func TestMakeBeforeBreak(t *testing.T) {
 		r.put(entry("one.internal", "HTTP", 80, "10.0.0.1"))
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		expect(t, d.take(), "Cluster: "+one)
+		expect(t, d.drain(), "Cluster: "+one)
 	})
 }
 
@@ -188,24 +188,24 @@ func TestDelta(t *testing.T) {
 		r := start(t)
 		r.put(entry("one.internal", "HTTP", 80, "10.0.0.1"), entry("two.internal", "HTTP", 80, "10.0.0.2"))
 		d := r.differences(node("shop"), subscribe(endpointType, "*"))
-		expect(t, d.take(), "ClusterLoadAssignment: "+one+" "+two)
+		expect(t, d.drain(), "ClusterLoadAssignment: "+one+" "+two)
 		r.put(entry("two.internal", "HTTP", 80, "10.0.0.3"))
-		expect(t, d.take(), "ClusterLoadAssignment: "+two)
+		expect(t, d.drain(), "ClusterLoadAssignment: "+two)
 		r.remove("imported/one.internal")
 		time.Sleep(11 * time.Second)
 		synctest.Wait()
-		expect(t, d.take(), "ClusterLoadAssignment: -"+one)
+		expect(t, d.drain(), "ClusterLoadAssignment: -"+one)
 	})
 	bubble(t, "a name that nobody has is said not to exist, and sent once it does", func(t *testing.T) {
 		r := start(t)
 		r.put(entry("one.internal", "HTTP", 80, "10.0.0.1"))
 		d := r.differences(node("shop"), subscribe(endpointType, one, two))
-		expect(t, d.take(), "ClusterLoadAssignment: -"+two+" "+one)
+		expect(t, d.drain(), "ClusterLoadAssignment: -"+two+" "+one)
 		r.put(entry("two.internal", "HTTP", 80, "10.0.0.3"))
-		expect(t, d.take(), "ClusterLoadAssignment: "+two)
+		expect(t, d.drain(), "ClusterLoadAssignment: "+two)
 		d.send(&discovery.DeltaDiscoveryRequest{TypeUrl: endpointType, ResourceNamesUnsubscribe: []string{one}})
 		r.put(entry("one.internal", "HTTP", 80, "10.0.0.5"))
-		expect(t, d.take())
+		expect(t, d.drain())
 	})
 	bubble(t, "a client that comes back gets what it does not have", func(t *testing.T) {
 		r := start(t)
@@ -215,10 +215,10 @@ func TestDelta(t *testing.T) {
 		r.put(entry("two.internal", "HTTP", 80, "10.0.0.3"))
 		again := subscribe(endpointType, "*")
 		again.InitialResourceVersions = map[string]string{"outbound|80||gone.internal": "1", one: d.versions[one], two: d.versions[two]}
-		expect(t, r.differences(node("shop"), again).take(), "ClusterLoadAssignment: -outbound|80||gone.internal "+two)
+		expect(t, r.differences(node("shop"), again).drain(), "ClusterLoadAssignment: -outbound|80||gone.internal "+two)
 		named := subscribe(endpointType, one, two)
 		named.InitialResourceVersions = map[string]string{one: d.versions[one], two: d.versions[two]}
-		expect(t, r.differences(node("shop"), named).take(), "ClusterLoadAssignment: "+two)
+		expect(t, r.differences(node("shop"), named).drain(), "ClusterLoadAssignment: "+two)
 	})
 	bubble(t, "changes gather while a client confirms nothing", func(t *testing.T) {
 		r := start(t)
@@ -227,16 +227,16 @@ func TestDelta(t *testing.T) {
 		d.mu.Lock()
 		d.mute = true
 		d.mu.Unlock()
-		d.take()
+		d.drain()
 		for n := range 5 {
 			r.put(entry("one.internal", "HTTP", 80, fmt.Sprintf("10.0.1.%d", n)))
 		}
-		expect(t, d.take(), "ClusterLoadAssignment: "+one)
+		expect(t, d.drain(), "ClusterLoadAssignment: "+one)
 		d.mu.Lock()
 		d.mute = false
 		d.mu.Unlock()
 		d.send(&discovery.DeltaDiscoveryRequest{TypeUrl: endpointType, ResponseNonce: "2"})
-		expect(t, d.take(), "ClusterLoadAssignment: "+one)
+		expect(t, d.drain(), "ClusterLoadAssignment: "+one)
 	})
 	bubble(t, "one that missed too much has to start again", func(t *testing.T) {
 		r := start(t)
@@ -252,7 +252,7 @@ func TestDelta(t *testing.T) {
 		time.Sleep(11 * time.Second)
 		d.send(&discovery.DeltaDiscoveryRequest{TypeUrl: endpointType, ResponseNonce: "2"})
 		if status.Code(d.failed()) != codes.Aborted {
-			t.Errorf("ended with %v", d.failed())
+			t.Errorf("stream ended with %v, want Aborted", d.failed())
 		}
 	})
 }
@@ -276,9 +276,9 @@ func TestChangesOfOthersCostAStreamNothing(t *testing.T) {
 		r.server.Update(nil, names)
 		time.Sleep(11 * time.Second)
 		d.send(subscribe(endpointType, two))
-		expect(t, d.take(), "ClusterLoadAssignment: "+one, "ClusterLoadAssignment: "+two)
+		expect(t, d.drain(), "ClusterLoadAssignment: "+one, "ClusterLoadAssignment: "+two)
 		if err := d.failed(); err != nil {
-			t.Errorf("the stream ended: %v", err)
+			t.Errorf("stream ended with %v, want it open", err)
 		}
 	})
 }
@@ -295,29 +295,29 @@ func TestExportTo(t *testing.T) {
 		r.put(entry("one.internal", "HTTP", port, "10.0.0.1"), restricted("shop"))
 		inside := r.differences(node("shop"), subscribe(clusterType, "*"))
 		outside := r.differences(node("bank"), subscribe(clusterType, "*"))
-		expect(t, inside.take(), "Cluster: "+one+" "+two)
-		expect(t, outside.take(), "Cluster: "+one)
+		expect(t, inside.drain(), "Cluster: "+one+" "+two)
+		expect(t, outside.drain(), "Cluster: "+one)
 		r.put(restricted("bank"))
 		time.Sleep(11 * time.Second)
 		synctest.Wait()
-		expect(t, inside.take(), "Cluster: -"+two)
-		expect(t, outside.take(), "Cluster: "+two)
+		expect(t, inside.drain(), "Cluster: -"+two)
+		expect(t, outside.drain(), "Cluster: "+two)
 	})
 	bubble(t, "and has routes of its own for as long as that differs", func(t *testing.T) {
 		r := start(t)
 		r.put(entry("one.internal", "HTTP", port, "10.0.0.1"), restricted("shop"))
 		inside := r.differences(node("shop"), subscribe(routeType, "80"))
 		outside := r.differences(node("bank"), subscribe(routeType, "80"))
-		expect(t, inside.take(), "RouteConfiguration: 80")
-		expect(t, outside.take(), "RouteConfiguration: 80")
+		expect(t, inside.drain(), "RouteConfiguration: 80")
+		expect(t, outside.drain(), "RouteConfiguration: 80")
 		if inside.versions["80"] == outside.versions["80"] {
-			t.Error("both have the same routes")
+			t.Errorf("both have routes of version %s, want different ones", inside.versions["80"])
 		}
 		r.put(restricted())
-		expect(t, inside.take(), "RouteConfiguration: 80")
-		expect(t, outside.take(), "RouteConfiguration: 80")
+		expect(t, inside.drain(), "RouteConfiguration: 80")
+		expect(t, outside.drain(), "RouteConfiguration: 80")
 		if inside.versions["80"] != outside.versions["80"] {
-			t.Error("they have other routes")
+			t.Errorf("routes of versions %s and %s, want the same", inside.versions["80"], outside.versions["80"])
 		}
 	})
 	bubble(t, "what a namespace never saw is not said to be gone", func(t *testing.T) {
@@ -325,12 +325,12 @@ func TestExportTo(t *testing.T) {
 		r.put(restricted("."))
 		outside := r.differences(node("bank"), subscribe(clusterType, "*"))
 		inside := r.differences(node("imported"), subscribe(clusterType, "*"))
-		expect(t, outside.take(), "Cluster: ")
-		expect(t, inside.take(), "Cluster: "+two)
+		expect(t, outside.drain(), "Cluster: ")
+		expect(t, inside.drain(), "Cluster: "+two)
 		r.remove("imported/two.internal")
 		time.Sleep(11 * time.Second)
 		synctest.Wait()
-		expect(t, outside.take())
-		expect(t, inside.take(), "Cluster: -"+two)
+		expect(t, outside.drain())
+		expect(t, inside.drain(), "Cluster: -"+two)
 	})
 }

@@ -92,7 +92,7 @@ func (r *rig) put(entries ...dataplane.Entry) {
 	synctest.Wait()
 }
 
-// remove takes an entry out.
+// remove removes an entry.
 func (r *rig) remove(name string) {
 	r.t.Helper()
 	r.server.Update(nil, []string{name})
@@ -180,8 +180,8 @@ func (w *world) ask(typeURL string, names ...string) {
 	synctest.Wait()
 }
 
-// take returns what came since the last call: the type's last word and names.
-func (w *world) take() (answers []string) {
+// drain returns what came since the last call: the last part of the type and the names.
+func (w *world) drain() (answers []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, res := range w.got {
@@ -191,7 +191,7 @@ func (w *world) take() (answers []string) {
 	return answers
 }
 
-// short returns the last word of a type.
+// short returns the last part of a type.
 func short(typeURL string) string { return path.Base(strings.ReplaceAll(typeURL, ".", "/")) }
 
 // resourceNames returns the names of resources, by name.
@@ -282,8 +282,8 @@ func (d *differences) has() map[string]string {
 	return maps.Clone(d.versions)
 }
 
-// take returns what came since the last call.
-func (d *differences) take() (answers []string) {
+// drain returns what came since the last call.
+func (d *differences) drain() (answers []string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, res := range d.got {

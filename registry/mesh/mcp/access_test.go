@@ -155,7 +155,7 @@ type located struct {
 
 func (c located) RemoteAddr() net.Addr { return c.at }
 
-// guarded is a rig whose server is reached by a network, and what it told.
+// guarded is a rig whose server is reached by a network, and what it logged.
 type guarded struct {
 	*rig
 	network *network
@@ -260,7 +260,7 @@ func (g *guarded) served(i *istiod, hosts int) {
 func (g *guarded) turnedAway(client, other *istiod) {
 	g.t.Helper()
 	if err := client.failed(); status.Code(err) != codes.Unavailable || len(client.answers(newType)) > 0 {
-		g.t.Errorf("not refused: %v, %d answers", err, len(client.answers(newType)))
+		g.t.Errorf("stream ended with %v after %d answers, want Unavailable and none", err, len(client.answers(newType)))
 	}
 	if other != nil {
 		before := len(other.entries(newType))
@@ -279,12 +279,12 @@ func (g *guarded) says(before int, want ...string) {
 	}
 	for _, w := range want {
 		if !strings.Contains(lines[before], w) {
-			g.t.Errorf("%q does not say %q", lines[before], w)
+			g.t.Errorf("logged %q, want %q in it", lines[before], w)
 		}
 	}
 }
 
-func TestClientsOfOtherNetworksAreRefused(t *testing.T) {
+func TestServer_RefusesOtherNetworks(t *testing.T) {
 	networks := []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("fd00::/8")}
 	bubble(t, "before anything of them is read, and cost nobody else", func(t *testing.T) {
 		g := guard(t, mcp.Access{Networks: networks})
@@ -296,7 +296,7 @@ func TestClientsOfOtherNetworksAreRefused(t *testing.T) {
 		g.served(g.istiod("::ffff:10.1.2.4", nil), 2)
 		g.served(g.istiod("fd00::1", nil), 2)
 	})
-	bubble(t, "each address is told once a minute, and a hundred of them", func(t *testing.T) {
+	bubble(t, "each address is logged once a minute, and a hundred of them", func(t *testing.T) {
 		g := guard(t, mcp.Access{Networks: networks})
 		for n := range 300 {
 			if _, err := g.network.from(t.Context(), fmt.Sprintf("192.0.2.%d", n%150)); err != nil {
@@ -305,7 +305,7 @@ func TestClientsOfOtherNetworksAreRefused(t *testing.T) {
 		}
 		g.counted(map[mcp.Refusal]int{mcp.RefusedNetwork: 300})
 		if n := len(g.lines()); n != 100 {
-			t.Errorf("%d lines", n)
+			t.Errorf("%d lines logged, want 100", n)
 		}
 		time.Sleep(time.Minute)
 		g.turnedAway(g.istiod("192.0.2.1", nil), nil)
@@ -313,7 +313,7 @@ func TestClientsOfOtherNetworksAreRefused(t *testing.T) {
 	})
 }
 
-func TestOneAddressLeavesRoomForOthers(t *testing.T) {
+func TestServer_OneAddressLeavesRoomForOthers(t *testing.T) {
 	bubble(t, "connections that say nothing are closed in ten seconds", func(t *testing.T) {
 		g := guard(t, mcp.Access{})
 		early := g.istiod("10.0.0.1", nil)
@@ -338,7 +338,7 @@ func TestOneAddressLeavesRoomForOthers(t *testing.T) {
 	})
 }
 
-func TestIstiodsAreServedOverTLS(t *testing.T) {
+func TestServer_TLS(t *testing.T) {
 	bubble(t, "with a certificate that may be replaced at any time", func(t *testing.T) {
 		dir, ca := t.TempDir(), newAuthority(t)
 		files := tlsfile.Files{Cert: filepath.Join(dir, "tls.crt"), Key: filepath.Join(dir, "tls.key")}
@@ -382,7 +382,7 @@ func TestIstiodsAreServedOverTLS(t *testing.T) {
 	})
 }
 
-func TestClientsShowWhoTheyAre(t *testing.T) {
+func TestServer_ClientCertificates(t *testing.T) {
 	const identity = "spiffe://cluster.local/ns/istio-system/sa/istiod"
 	bubble(t, "by a certificate of ours that holds a name", func(t *testing.T) {
 		dir, ca, foreign := t.TempDir(), newAuthority(t), newAuthority(t)

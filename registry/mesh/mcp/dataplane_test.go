@@ -56,29 +56,29 @@ func (i *istiod) clusters() []string {
 	return names
 }
 
-func TestDataPlanes(t *testing.T) {
+func TestServer_DataPlanes(t *testing.T) {
 	bubble(t, "an istiod and a data plane are answered at one address by what they ask for", func(t *testing.T) {
 		r := startBoth(t, mcp.Options{})
 		istiod, envoy := r.connect("", newType), r.connect("", clusterType)
 		r.put(greeter("api.a", "10.0.0.1"))
 		if istiod.answers(newType) != nil || envoy.answers(clusterType) != nil {
-			t.Error("something is answered before the set is whole")
+			t.Error("an answer before the set is complete, want none")
 		}
 		r.target.SourcesComplete()
 		if got := istiod.entries(newType); fmt.Sprint(got) != "[api.a=10.0.0.1]" {
-			t.Errorf("istiod has %v", got)
+			t.Errorf("istiod has %v, want api.a", got)
 		}
 		if got := envoy.clusters(); fmt.Sprint(got) != "[outbound|50051||api.a]" {
-			t.Errorf("the data plane has %v", got)
+			t.Errorf("the data plane has %v, want the cluster of api.a", got)
 		}
 		r.put(greeter("api.b", "10.0.0.2"))
 		time.Sleep(time.Second)
 		if got := envoy.clusters(); fmt.Sprint(got) != "[outbound|50051||api.a outbound|50051||api.b]" {
-			t.Errorf("the data plane has %v", got)
+			t.Errorf("the data plane has %v, want the clusters of api.a and api.b", got)
 		}
 		for _, p := range r.server.Readers() {
 			if p.DataPlane != (p.Sent != istiod.answers(newType)[1].GetVersionInfo()) || p.Sent == "" || p.Sent != p.Acked {
-				t.Errorf("%+v", p)
+				t.Errorf("reader %+v, want all that was sent confirmed, and another version of a data plane", p)
 			}
 		}
 	})
@@ -95,11 +95,11 @@ func TestDataPlanes(t *testing.T) {
 		r.write(groups[0], nil)
 		time.Sleep(9 * time.Second)
 		if got := envoy.clusters(); len(got) != 2 {
-			t.Errorf("the data plane has %v at once", got)
+			t.Errorf("the data plane has %v at once, want both clusters still", got)
 		}
 		time.Sleep(2 * time.Second)
 		if got := envoy.clusters(); fmt.Sprint(got) != "[outbound|50051||api.b]" {
-			t.Errorf("the data plane has %v", got)
+			t.Errorf("the data plane has %v, want the cluster of api.b", got)
 		}
 	})
 	bubble(t, "what is refused shows until it is confirmed", func(t *testing.T) {
@@ -110,14 +110,14 @@ func TestDataPlanes(t *testing.T) {
 		answer := envoy.answers(clusterType)[0]
 		envoy.send(&discovery.DiscoveryRequest{TypeUrl: clusterType, ResponseNonce: answer.GetNonce(), ErrorDetail: &statuspb.Status{Message: "no such policy"}})
 		if p := r.server.Readers()[0]; p.Refused != `envoy.config.cluster.v3.Cluster: "no such policy"` {
-			t.Errorf("%+v", p)
+			t.Errorf("reader %+v, want the refused type and its reason", p)
 		}
 		r.put(greeter("api.b", "10.0.0.1"))
 		time.Sleep(time.Second)
 		answer = envoy.answers(clusterType)[1]
 		envoy.send(&discovery.DiscoveryRequest{TypeUrl: clusterType, ResponseNonce: answer.GetNonce(), VersionInfo: answer.GetVersionInfo()})
 		if p := r.server.Readers()[0]; p.Refused != "" || p.Acked != answer.GetVersionInfo() {
-			t.Errorf("%+v", p)
+			t.Errorf("reader %+v, want a confirmation in place of the refusal", p)
 		}
 	})
 	bubble(t, "one that does not say who it is has to go", func(t *testing.T) {
@@ -135,7 +135,7 @@ func TestDataPlanes(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := stream.Recv(); status.Code(err) != codes.InvalidArgument || refused != 1 {
-			t.Errorf("ended with %v, %d refusals", err, refused)
+			t.Errorf("Recv() = %v with %d refusals, want InvalidArgument and one", err, refused)
 		}
 	})
 	bubble(t, "one that does not read costs itself", func(t *testing.T) {
@@ -149,11 +149,11 @@ func TestDataPlanes(t *testing.T) {
 		r.put(greeter("api.other", "10.0.0.9"))
 		time.Sleep(time.Second)
 		if got := other.clusters(); len(got) != 2 || len(r.server.Readers()) != 2 {
-			t.Errorf("the other has %v, of %d", got, len(r.server.Readers()))
+			t.Errorf("the other has %v of %d readers, want two clusters and two readers", got, len(r.server.Readers()))
 		}
 		time.Sleep(time.Minute)
 		if got := len(r.server.Readers()); got != 1 {
-			t.Errorf("%d are connected", got)
+			t.Errorf("%d readers, want 1", got)
 		}
 	})
 	bubble(t, "one that asks for nothing ends in seconds", func(t *testing.T) {
@@ -161,7 +161,7 @@ func TestDataPlanes(t *testing.T) {
 		silent := r.connect("")
 		time.Sleep(6 * time.Second)
 		if err := silent.failed(); status.Code(err) != codes.DeadlineExceeded {
-			t.Errorf("ended with %v", err)
+			t.Errorf("stream ended with %v, want DeadlineExceeded", err)
 		}
 	})
 	bubble(t, "there is room for thousands", func(t *testing.T) {
@@ -175,7 +175,7 @@ func TestDataPlanes(t *testing.T) {
 		}
 		synctest.Wait()
 		if got := len(r.server.Readers()); got != 300 {
-			t.Errorf("%d are connected", got)
+			t.Errorf("%d readers, want 300", got)
 		}
 	})
 	for _, scheme := range []string{"http", "https"} {
@@ -222,14 +222,14 @@ func TestDataPlanes(t *testing.T) {
 		}
 		time.Sleep(4 * time.Minute)
 		if again := pollClusters(t, transport, "http", version); again != "" {
-			t.Errorf("what the client has is sent again: %q", again)
+			t.Errorf("sent %q again, want nothing: the client has it", again)
 		}
 		if p := r.server.Readers(); len(p) != 1 || p[0].Sent != version || p[0].Acked != version {
 			t.Errorf("readers %+v, want the client that has %q", p, version)
 		}
 		time.Sleep(6 * time.Minute)
 		if p, at := r.server.Departed(); len(r.server.Readers()) != 0 || p.Node != restNode || time.Since(at) != time.Minute {
-			t.Errorf("readers %+v; gone is %+v since %s", r.server.Readers(), p, at)
+			t.Errorf("Readers() = %+v, Departed() = %+v, %s, want none and the one that polled until a minute ago", r.server.Readers(), p, at)
 		}
 	})
 	bubble(t, "without them a data plane is answered as an istiod would be", func(t *testing.T) {
@@ -237,7 +237,7 @@ func TestDataPlanes(t *testing.T) {
 		r.put(greeter("api.a", "10.0.0.1"))
 		r.target.SourcesComplete()
 		if got := r.connect("", clusterType).answers(clusterType); len(got) != 1 || len(got[0].GetResources()) != 0 {
-			t.Errorf("answers %v", got)
+			t.Errorf("answers %v, want an empty one", got)
 		}
 	})
 }
@@ -263,7 +263,7 @@ func pollClusters(t *testing.T, by http.RoundTripper, scheme, version string) st
 		return ""
 	}
 	if err != nil || res.StatusCode != http.StatusOK || !strings.Contains(string(text), "outbound|50051||api.a") {
-		t.Errorf("status %d: %s: %v", res.StatusCode, text, err)
+		t.Errorf("status %d: %s: %v, want 200 with the cluster of api.a", res.StatusCode, text, err)
 	}
 	var answer struct {
 		Version string `json:"version_info"`

@@ -97,7 +97,7 @@ func FuzzRequest(f *testing.F) {
 				sayWorld(t, server, first, second)
 			}
 			if left := server.Readers(); len(left) != 0 {
-				t.Errorf("%+v is left", left)
+				t.Errorf("Readers() = %+v, want none", left)
 			}
 		}
 	})
@@ -137,9 +137,9 @@ func serving(t *testing.T, o mcp.ServerOptions) *mcp.Server {
 	return mcp.NewServer(target, o)
 }
 
-// TestAStreamIsBounded: a client that makes types up is not remembered
+// TestServer_BoundsAStream: a client that makes types up is not remembered
 // without end, and one that refuses what it was never sent fills no log.
-func TestAStreamIsBounded(t *testing.T) {
+func TestServer_BoundsAStream(t *testing.T) {
 	t.Parallel()
 	target := mcp.NewTarget(mcp.Options{Owner: "me"})
 	var log strings.Builder // which one goroutine writes
@@ -153,9 +153,9 @@ func TestAStreamIsBounded(t *testing.T) {
 	st := saidWorld{&said[*discovery.DiscoveryRequest]{ctx: t.Context(), requests: requests}}
 	err := server.StreamAggregatedResources(st)
 	if status.Code(err) != codes.ResourceExhausted || st.left() == 0 {
-		t.Errorf("%v with %d requests to go", err, st.left())
+		t.Errorf("stream ended with %v with %d requests to go, want ResourceExhausted and some", err, st.left())
 	}
 	if text := log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "reason=request") {
-		t.Errorf("%d bytes are logged: %.500s", len(text), text)
+		t.Errorf("logged %.500s, want one line with reason=request", text)
 	}
 }

@@ -12,35 +12,35 @@ import (
 )
 
 // What was served outlives the process, without a disk.
-func TestWhatWasServedIsHeldAfterARestart(t *testing.T) {
-	s := newShelf()
+func TestTarget_HoldsWhatWasServedAfterARestart(t *testing.T) {
+	s := newFakeRecorder()
 	fill(t, 200, s.of()...)
 	if n := s.wrote(); n != 32 {
 		t.Errorf("%d records were written, want each once", n)
 	}
-	bubble(t, "it is held, and not served before every source told of everything", func(t *testing.T) {
+	bubble(t, "it is held, and not served before every source has reported everything", func(t *testing.T) {
 		r := start(t, mcp.Options{Keep: s.of()})
 		i := r.connect("", newType)
 		all := r.groups()
 		if len(all) != 200 {
-			t.Fatalf("%d groups are held", len(all))
+			t.Fatalf("%d groups held, want 200", len(all))
 		}
 		held, err := r.target.Read(t.Context(), all[0])
 		if err != nil || len(held) != 2 || held[0].Owner == "" {
-			t.Errorf("held are %+v, %v", held, err)
+			t.Errorf("Read() = %+v, %v, want two entries with an owner", held, err)
 		}
 		time.Sleep(time.Hour)
 		if n := len(i.answers(newType)); n != 0 || r.target.Ready() == nil {
-			t.Errorf("an old set was served as the whole truth: %d answers", n)
+			t.Errorf("%d answers with an old set, want none before it is complete", n)
 		}
 		r.target.SourcesComplete()
 		time.Sleep(time.Hour)
 		if n := len(i.entries(newType)); n != 200 {
-			t.Errorf("%d hosts are served", n)
+			t.Errorf("%d hosts served, want 200", n)
 		}
 	})
 	if n := s.wrote(); n != 32 {
-		t.Errorf("%d writes of what did not change", n-32)
+		t.Errorf("%d writes of what did not change, want none", n-32)
 	}
 	bubble(t, "nothing is kept of a set that is not whole yet", func(t *testing.T) {
 		r := start(t, mcp.Options{Keep: s.of()})
@@ -48,7 +48,7 @@ func TestWhatWasServedIsHeldAfterARestart(t *testing.T) {
 		r.put(greeter("api.s7", "10.0.1.1"))
 		time.Sleep(time.Hour)
 		if n := s.wrote(); n != 32 {
-			t.Errorf("%d records were written", n-32)
+			t.Errorf("%d records written, want none", n-32)
 		}
 	})
 	bubble(t, "a change rewrites the one record that it is in, ten seconds later", func(t *testing.T) {
@@ -67,9 +67,9 @@ func TestWhatWasServedIsHeldAfterARestart(t *testing.T) {
 }
 
 // What keeps the records is beside the pushes.
-func TestRecordsHoldNoPushUp(t *testing.T) {
+func TestTarget_RecordsDelayNoPush(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newShelf()
+		s := newFakeRecorder()
 		r := start(t, mcp.Options{Keep: s.of()})
 		r.groups()
 		r.put(greeter("api.a", "10.0.0.1"))
@@ -86,16 +86,16 @@ func TestRecordsHoldNoPushUp(t *testing.T) {
 	})
 }
 
-// faults are what a target reported of its records.
-type faults chan error
+// stateErrors are what a target reported of its records.
+type stateErrors chan error
 
-func (f faults) observe(o mcp.Observation) {
+func (f stateErrors) observe(o mcp.Observation) {
 	if o.Kind == mcp.ObservedState {
 		f <- o.Err
 	}
 }
 
-func (f faults) says(t *testing.T, want string) {
+func (f stateErrors) says(t *testing.T, want string) {
 	t.Helper()
 	var err error
 	select {
@@ -103,13 +103,13 @@ func (f faults) says(t *testing.T, want string) {
 	default:
 	}
 	if !strings.Contains(fmt.Sprint(err), want) {
-		t.Errorf("it told %v, want %q", err, want)
+		t.Errorf("reported %v, want %q", err, want)
 	}
 }
 
 func TestTarget_KeepsNewHostsBeforeTheyAreServed(t *testing.T) {
 	// begin serves api.a, kept.
-	begin := func(t *testing.T, s *shelf, observe func(mcp.Observation)) (*rig, *istiod) {
+	begin := func(t *testing.T, s *fakeRecorder, observe func(mcp.Observation)) (*rig, *istiod) {
 		t.Helper()
 		r := start(t, mcp.Options{Keep: s.of(), Observe: observe})
 		r.groups()
@@ -120,20 +120,20 @@ func TestTarget_KeepsNewHostsBeforeTheyAreServed(t *testing.T) {
 		return r, i
 	}
 	bubble(t, "whoever is killed then leaves a record of them", func(t *testing.T) {
-		s := newShelf()
+		s := newFakeRecorder()
 		r, i := begin(t, s, nil)
 		if n := len(start(t, mcp.Options{Keep: s.copied().of()}).groups()); n != 1 {
-			t.Errorf("%d groups are kept of the first set", n)
+			t.Errorf("%d groups kept of the first set, want 1", n)
 		}
 		time.Sleep(time.Minute)
 		r.put(greeter("api.b", "10.0.0.2"))
 		expect(t, i.entries(newType), "api.a=10.0.0.1", "api.b=10.0.0.2")
 		if n := len(start(t, mcp.Options{Keep: s.copied().of()}).groups()); n != 2 {
-			t.Errorf("%d groups are kept of the second", n)
+			t.Errorf("%d groups kept of the second set, want 2", n)
 		}
 	})
 	bubble(t, "they wait for the record, and many for one of each", func(t *testing.T) {
-		s := newShelf()
+		s := newFakeRecorder()
 		r, i := begin(t, s, nil)
 		time.Sleep(time.Minute)
 		before, unblock := s.wrote(), s.block()
@@ -144,21 +144,21 @@ func TestTarget_KeepsNewHostsBeforeTheyAreServed(t *testing.T) {
 			time.Sleep(10 * time.Millisecond)
 		}
 		if n := len(i.answers(newType)); n != 1 {
-			t.Errorf("%d answers while nothing is kept", n)
+			t.Errorf("%d answers while nothing is kept, want 1", n)
 		}
 		unblock()
 		expect(t, i.entries(newType), "api.a=10.0.0.1", "api.b=10.0.0.2")
 		time.Sleep(time.Second)
 		if n := len(i.entries(newType)); n != 202 {
-			t.Errorf("%d hosts are served", n)
+			t.Errorf("%d hosts served, want 202", n)
 		}
 		if n := s.wrote() - before; n != 33 {
 			t.Errorf("%d writes, want one, and one of each record", n)
 		}
 	})
-	bubble(t, "they wait ten seconds, which is told, and no more while that lasts", func(t *testing.T) {
-		s, told := newShelf(), make(faults, 1000)
-		r, i := begin(t, s, told.observe)
+	bubble(t, "they wait ten seconds, which is reported, and no more while that lasts", func(t *testing.T) {
+		s, reported := newFakeRecorder(), make(stateErrors, 1000)
+		r, i := begin(t, s, reported.observe)
 		time.Sleep(time.Minute)
 		unblock := s.block()
 		r.put(greeter("api.b", "10.0.0.2"))
@@ -166,23 +166,23 @@ func TestTarget_KeepsNewHostsBeforeTheyAreServed(t *testing.T) {
 		expect(t, i.entries(newType), "api.a=10.0.0.1")
 		time.Sleep(2 * time.Second)
 		expect(t, i.entries(newType), "api.a=10.0.0.1", "api.b=10.0.0.2")
-		told.says(t, "served before they are kept")
+		reported.says(t, "served before they are kept")
 		r.put(greeter("api.c", "10.0.0.3"))
 		expect(t, i.entries(newType), "api.a=10.0.0.1", "api.b=10.0.0.2", "api.c=10.0.0.3")
 		unblock()
 		time.Sleep(time.Minute)
 		if n := len(start(t, mcp.Options{Keep: s.copied().of()}).groups()); n != 3 {
-			t.Errorf("%d groups are kept in the end", n)
+			t.Errorf("%d groups kept in the end, want 3", n)
 		}
 		s.block()
 		r.put(greeter("api.d", "10.0.0.4"))
 		if n := len(i.entries(newType)); n != 3 {
-			t.Errorf("%d hosts are served, of which three are kept", n)
+			t.Errorf("%d hosts served, want the three that are kept", n)
 		}
 	})
-	bubble(t, "what cannot be kept is served at once, told, and tried again", func(t *testing.T) {
-		s, told := newShelf(), make(faults, 1000)
-		r, i := begin(t, s, told.observe)
+	bubble(t, "what cannot be kept is served at once, reported, and tried again", func(t *testing.T) {
+		s, reported := newFakeRecorder(), make(stateErrors, 1000)
+		r, i := begin(t, s, reported.observe)
 		s.fail(errors.New("connection refused"))
 		r.put(greeter("api.b", "10.0.0.2"))
 		time.Sleep(time.Second)
@@ -192,15 +192,15 @@ func TestTarget_KeepsNewHostsBeforeTheyAreServed(t *testing.T) {
 		time.Sleep(time.Second)
 		expect(t, i.entries(newType), "api.a=10.0.0.1", "api.b=10.0.0.2", "api.c=10.0.0.3")
 		unblock()
-		told.says(t, "what is served is not kept")
+		reported.says(t, "what is served is not kept")
 		s.fail(nil)
 		time.Sleep(time.Minute)
 		if n := len(start(t, mcp.Options{Keep: s.copied().of()}).groups()); n != 3 {
-			t.Errorf("%d groups are kept in the end", n)
+			t.Errorf("%d groups kept in the end, want 3", n)
 		}
 	})
 	bubble(t, "those that a target before it served count as new", func(t *testing.T) {
-		old, s := start(t, mcp.Options{}), newShelf()
+		old, s := start(t, mcp.Options{}), newFakeRecorder()
 		old.put(greeter("api.a", "10.0.0.1"))
 		old.target.SourcesComplete()
 		r := start(t, mcp.Options{Predecessor: old.target, Keep: s.of()})
@@ -208,10 +208,10 @@ func TestTarget_KeepsNewHostsBeforeTheyAreServed(t *testing.T) {
 		r.target.SourcesComplete()
 		expect(t, r.connect("", newType).entries(newType), "api.a=10.0.0.1")
 		if n := len(start(t, mcp.Options{Keep: s.copied().of()}).groups()); n != 1 {
-			t.Errorf("%d groups are kept", n)
+			t.Errorf("%d groups kept, want 1", n)
 		}
 	})
-	s := newShelf()
+	s := newFakeRecorder()
 	fill(t, 100, s.of()...)
 	bubble(t, "those that are kept already do not wait", func(t *testing.T) {
 		r := start(t, mcp.Options{Keep: s.of()})
@@ -219,7 +219,7 @@ func TestTarget_KeepsNewHostsBeforeTheyAreServed(t *testing.T) {
 		s.block()
 		r.target.SourcesComplete()
 		if n := len(r.connect("", newType).entries(newType)); n != 100 {
-			t.Errorf("%d hosts are served", n)
+			t.Errorf("%d hosts served, want 100", n)
 		}
 	})
 	bubble(t, "nor do they wait for records of other changes", func(t *testing.T) {
@@ -237,10 +237,10 @@ func TestTarget_KeepsNewHostsBeforeTheyAreServed(t *testing.T) {
 		r.put(greeter("api.new", "10.0.0.1"))
 		time.Sleep(5 * time.Second)
 		if n := len(i.entries(newType)); n != 101 {
-			t.Errorf("%d hosts are served", n)
+			t.Errorf("%d hosts served, want 101", n)
 		}
 	})
-	s = newShelf()
+	s = newFakeRecorder()
 	p := s.of()[0]
 	p.Index, p.Names = "serving-x", []string{p.Name}
 	fill(t, 20, p)
@@ -251,31 +251,31 @@ func TestTarget_KeepsNewHostsBeforeTheyAreServed(t *testing.T) {
 		r.put(greeter("api.new", "10.0.0.1"))
 		r.target.SourcesComplete()
 		if n := len(r.connect("", newType).entries(newType)); n != 21 {
-			t.Errorf("%d hosts are served", n)
+			t.Errorf("%d hosts served, want 21", n)
 		}
 		p.Recorder = s.copied()
 		if n := len(start(t, mcp.Options{Keep: []mcp.Store{p}}).groups()); n != 21 {
-			t.Errorf("%d groups are kept", n)
+			t.Errorf("%d groups kept, want 21", n)
 		}
 	})
 }
 
-func TestATargetTakesOverWhatTheOneBeforeItHeld(t *testing.T) {
+func TestTarget_HoldsWhatItsPredecessorHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		old := start(t, mcp.Options{})
 		old.put(greeter("api.a", "10.0.0.1"))
 		old.target.SourcesComplete()
 		r := start(t, mcp.Options{Predecessor: old.target})
 		if n := len(r.groups()); n != 1 {
-			t.Errorf("%d groups are held", n)
+			t.Errorf("%d groups held, want 1", n)
 		}
 	})
 }
 
 // Both keep when a host went; one of them says it first.
-func TestReplicasAgreeOnWhenAHostWent(t *testing.T) {
+func TestTarget_ReplicasAgreeWhenAHostWent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newShelf()
+		s := newFakeRecorder()
 		a, b := start(t, mcp.Options{Keep: s.of()}), start(t, mcp.Options{Keep: s.of()})
 		for _, r := range []*rig{a, b} {
 			r.groups()
@@ -292,7 +292,7 @@ func TestReplicasAgreeOnWhenAHostWent(t *testing.T) {
 		}
 		time.Sleep(50 * time.Minute)
 		if n := s.wrote() - before; n > 4 {
-			t.Errorf("%d writes of one change", n)
+			t.Errorf("%d writes of one change, want at most 4", n)
 		}
 	})
 }

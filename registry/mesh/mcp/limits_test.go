@@ -53,13 +53,13 @@ func TestServer_BoundsStreams(t *testing.T) {
 		g := guard(t, mcp.Access{})
 		taken := g.fifty("10.0.0.1", newType)
 		if err := g.istiod("10.0.0.1", nil).failed(); status.Code(err) != codes.ResourceExhausted {
-			t.Errorf("one more of the address: %v", err)
+			t.Errorf("one stream more of the address ended with %v, want ResourceExhausted", err)
 		}
 		g.says(0, "reason=streams", "address=10.0.0.1:", "setting=registries.mesh.istiod.import.clients.networks", "50 streams are open")
 		g.counted(map[mcp.Refusal]int{mcp.RefusedStreams: 1})
 		g.served(g.istiod("10.0.0.2", nil), 1)
 		if n := ended(taken, codes.ResourceExhausted); n != 0 {
-			t.Errorf("%d that read what is served were ended", n)
+			t.Errorf("%d streams ended that read what is served, want none", n)
 		}
 		taken[0].cancel()
 		synctest.Wait() // the server has seen that
@@ -70,7 +70,7 @@ func TestServer_BoundsStreams(t *testing.T) {
 		g.fifty("10.0.0.1", newType)
 		taken := g.fifty("10.0.0.2", newType)
 		if err := g.istiod("10.0.0.3", nil).failed(); status.Code(err) != codes.ResourceExhausted {
-			t.Errorf("one more than there is room for: %v", err)
+			t.Errorf("one stream more than the limit ended with %v, want ResourceExhausted", err)
 		}
 		taken[0].cancel()
 		synctest.Wait() // the server has seen that
@@ -85,7 +85,7 @@ func TestServer_BoundsStreams(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		if _, err := discovery.NewAggregatedDiscoveryServiceClient(conn).StreamAggregatedResources(ctx); err == nil {
-			t.Error("an eleventh was opened")
+			t.Error("an eleventh stream of the connection opened, want an error")
 		}
 	})
 	bubble(t, "what asks for nothing ends in seconds", func(t *testing.T) {
@@ -94,11 +94,11 @@ func TestServer_BoundsStreams(t *testing.T) {
 		asking := g.over(g.conn("10.0.0.2", nil), &istiod{}, "", otherType)
 		time.Sleep(4 * time.Second)
 		if n := len(g.server.Readers()); n != 51 {
-			t.Errorf("%d streams are open after four seconds", n)
+			t.Errorf("%d streams open after four seconds, want 51", n)
 		}
 		time.Sleep(2 * time.Second)
 		if n := ended(silent, codes.DeadlineExceeded); n != 50 || len(g.server.Readers()) != 1 || asking.failed() != nil {
-			t.Errorf("%d were ended, %d are open, and who asks: %v", n, len(g.server.Readers()), asking.failed())
+			t.Errorf("%d streams ended, %d open, the one that asks with %v, want 50, 1 and nil", n, len(g.server.Readers()), asking.failed())
 		}
 		g.says(0, "reason=silent", "nothing was asked for within 5s")
 		g.counted(map[mcp.Refusal]int{mcp.RefusedSilent: 50})
@@ -119,7 +119,7 @@ func TestServer_BoundsStreams(t *testing.T) {
 			}
 			g.served(g.istiod(next, nil), 1)
 			if err := others[0].failed(); status.Code(err) != codes.ResourceExhausted || ended(others, codes.ResourceExhausted) != 1 {
-				t.Errorf("the oldest ended with %v, of all %d", err, ended(others, codes.ResourceExhausted))
+				t.Errorf("the oldest ended with %v, %d of all ended, want ResourceExhausted and 1", err, ended(others, codes.ResourceExhausted))
 			}
 			if n := len(g.server.Readers()); n != len(others) {
 				t.Errorf("%d streams are open, want %d", n, len(others))
@@ -169,7 +169,7 @@ func TestServer_BoundsRequests(t *testing.T) {
 				return
 			}
 			if test.says == "" || status.Code(err) != codes.ResourceExhausted {
-				t.Fatalf("ended with %v", err)
+				t.Fatalf("stream ended with %v, want a request that is refused: %q", err, test.says)
 			}
 			g.says(0, "reason=request", test.says)
 			g.counted(map[mcp.Refusal]int{mcp.RefusedRequest: 1})
@@ -191,7 +191,7 @@ func TestServer_BoundsRequests(t *testing.T) {
 				res, err = stream.Recv()
 			}
 			if n := len(res.GetResources()); n != test.hosts || (err == nil) != (n > 0) {
-				t.Errorf("%d hosts, %v", n, err)
+				t.Errorf("%d hosts, %v, want %d", n, err, test.hosts)
 			}
 		})
 	}
@@ -237,11 +237,11 @@ func TestServer_KeepsNothingOfOtherTypes(t *testing.T) {
 		t.Fatal(err)
 	}
 	if grew := int64(after-before) >> 20; grew > 32 {
-		t.Errorf("one stream holds %d MiB", grew)
+		t.Errorf("one stream holds %d MiB, want at most 32", grew)
 	}
 }
 
-func TestDelta_StartsFromWhatAPeerHas(t *testing.T) {
+func TestServer_DeltaStartsFromWhatAClientHas(t *testing.T) {
 	bubble(t, "and names no more of it once it is answered", func(t *testing.T) {
 		r := start(t, mcp.Options{})
 		r.put(greeter("api.a", "10.0.0.1"))
@@ -255,11 +255,11 @@ func TestDelta_StartsFromWhatAPeerHas(t *testing.T) {
 			t.Fatal(err)
 		}
 		if changed, removed := c.next(t); !slices.Equal(changed, []string{"api.b"}) || !slices.Equal(removed, []string{"gone"}) {
-			t.Errorf("first %v, %v", changed, removed)
+			t.Errorf("first answer %v, removed %v, want api.b and gone", changed, removed)
 		}
 		r.put(greeter("api.b", "10.0.0.2"))
 		if changed, removed := c.next(t); !slices.Equal(changed, []string{"api.b"}) || len(removed) != 0 {
-			t.Errorf("after a change %v, %v", changed, removed)
+			t.Errorf("after a change %v, removed %v, want api.b and none", changed, removed)
 		}
 	})
 	bubble(t, "and takes back what was sent before its revision was known", func(t *testing.T) {
@@ -270,7 +270,7 @@ func TestDelta_StartsFromWhatAPeerHas(t *testing.T) {
 		c := r.incremental()
 		c.ask(t, newType, "")
 		if changed, _ := c.next(t); len(changed) != 2 {
-			t.Errorf("first %v", changed)
+			t.Errorf("first answer %v, want two", changed)
 		}
 		if err := c.stream.Send(&discovery.DeltaDiscoveryRequest{TypeUrl: newType, Node: istiodNode(t, "stable")}); err != nil {
 			t.Fatal(err)
@@ -278,7 +278,7 @@ func TestDelta_StartsFromWhatAPeerHas(t *testing.T) {
 		synctest.Wait()
 		r.put(greeter("api.a", "10.0.0.2"))
 		if changed, removed := c.next(t); !slices.Equal(changed, []string{"api.a"}) || len(removed) != 1 {
-			t.Errorf("once it is known %v, %v", changed, removed)
+			t.Errorf("once it is confirmed %v, removed %v, want api.a and one", changed, removed)
 		}
 	})
 }

@@ -35,25 +35,25 @@ func FuzzRecord(f *testing.F) {
 		end := max(at, min(at+max(0, min(drop, len(text))), len(text)))
 		got, err := decodeRecord(text[:at] + put + text[end:])
 		if err == nil && !reflect.DeepEqual(got, want) {
-			t.Errorf("%d groups of an altered record", len(got))
+			t.Errorf("decodeRecord() of an altered record = %d groups, want those that were written", len(got))
 		}
 		if err != nil && got != nil {
-			t.Errorf("%v, and groups all the same", err)
+			t.Errorf("decodeRecord() = %v, %v, want no groups with an error", got, err)
 		}
 	})
 }
 
 // A mutant that does not look at the form, or takes any size, is seen here.
-func TestRecordsAreOfOneFormAndBounded(t *testing.T) {
+func TestRecord_FormAndBounds(t *testing.T) {
 	for _, raw := range []string{`{"version":2,"groups":[]}`, `{"version":0}`, `[]`, ``} {
 		if got, err := decodeRecord(pack(t, raw)); err == nil {
-			t.Errorf("%s was read as %v", raw, got)
+			t.Errorf("decodeRecord(%s) = %v, want an error", raw, got)
 		}
 	}
 	random, noise := rand.NewChaCha8([32]byte{}), make([]byte, 2<<20)
 	_, _ = random.Read(noise)
 	if text, err := encodeRecord([]kept{{groupOf("large"), []entry{{"", base64.StdEncoding.EncodeToString(noise)}}, 0}}); !errors.Is(err, registry.ErrRefused) {
-		t.Errorf("%d bytes, %v", len(text), err)
+		t.Errorf("encodeRecord() = %d bytes, %v, want a refusal", len(text), err)
 	}
 }
 

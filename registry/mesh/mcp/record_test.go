@@ -18,8 +18,8 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/mesh/mcp"
 )
 
-// shelf is a registry that keeps records.
-type shelf struct {
+// fakeRecorder is a registry that keeps records.
+type fakeRecorder struct {
 	mu     sync.Mutex
 	texts  map[[2]string]string // by kind and name
 	writes int
@@ -28,9 +28,9 @@ type shelf struct {
 	takes  time.Duration   // to store a text
 }
 
-func newShelf() *shelf { return &shelf{texts: make(map[[2]string]string)} }
+func newFakeRecorder() *fakeRecorder { return &fakeRecorder{texts: make(map[[2]string]string)} }
 
-func (s *shelf) Records(_ context.Context, kind string) (map[string]string, error) {
+func (s *fakeRecorder) Records(_ context.Context, kind string) (map[string]string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out := make(map[string]string)
@@ -42,7 +42,7 @@ func (s *shelf) Records(_ context.Context, kind string) (map[string]string, erro
 	return out, s.fails
 }
 
-func (s *shelf) Record(ctx context.Context, kind, name, text string) error {
+func (s *fakeRecorder) Record(ctx context.Context, kind, name, text string) error {
 	s.mu.Lock()
 	blocks, takes := s.blocks, s.takes
 	s.mu.Unlock()
@@ -67,26 +67,26 @@ func (s *shelf) Record(ctx context.Context, kind, name, text string) error {
 	return nil
 }
 
-func (s *shelf) wrote() int {
+func (s *fakeRecorder) wrote() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.writes
 }
 
-func (s *shelf) change(f func(map[[2]string]string)) {
+func (s *fakeRecorder) change(f func(map[[2]string]string)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f(s.texts)
 }
 
-func (s *shelf) fail(err error) {
+func (s *fakeRecorder) fail(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.fails = err
 }
 
 // block has no text stored before the returned function is called.
-func (s *shelf) block() (unblock func()) {
+func (s *fakeRecorder) block() (unblock func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	blocks := make(chan struct{})
@@ -94,15 +94,15 @@ func (s *shelf) block() (unblock func()) {
 	return func() { close(blocks) }
 }
 
-// copied returns a shelf as one that was killed now leaves it.
-func (s *shelf) copied() *shelf {
+// copied returns a fakeRecorder as one that was killed now leaves it.
+func (s *fakeRecorder) copied() *fakeRecorder {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return &shelf{texts: maps.Clone(s.texts)}
+	return &fakeRecorder{texts: maps.Clone(s.texts)}
 }
 
-// of makes the shelf the place of every group.
-func (s *shelf) of() []mcp.Store {
+// of makes the fakeRecorder the place of every group.
+func (s *fakeRecorder) of() []mcp.Store {
 	return []mcp.Store{{Recorder: s, Name: "served-x", Has: func(registry.Group) bool { return true }}}
 }
 
@@ -129,7 +129,7 @@ func (r *rig) groups() []registry.Group {
 	return all
 }
 
-func TestRecordsThatCannotBeUsed(t *testing.T) {
+func TestTarget_UnusableRecords(t *testing.T) {
 	for name, alter := range map[string]func(texts map[[2]string]string, at [2]string){
 		"gone":        func(texts map[[2]string]string, at [2]string) { delete(texts, at) },
 		"cut short":   func(texts map[[2]string]string, at [2]string) { texts[at] = texts[at][:len(texts[at])/2] },
@@ -138,17 +138,17 @@ func TestRecordsThatCannotBeUsed(t *testing.T) {
 		"another's":   func(texts map[[2]string]string, at [2]string) { texts[at] = texts[[2]string{"served-x-31", "set"}] },
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newShelf()
+			s := newFakeRecorder()
 			fill(t, 200, s.of()...)
 			at := [2]string{"served-x-00", "set"}
 			whole := s.texts[at]
 			if alter(s.texts, at); s.texts[at] == whole {
-				t.Fatal("nothing is altered")
+				t.Fatal("the record is unchanged, want it altered")
 			}
 			synctest.Test(t, func(t *testing.T) {
 				r := start(t, mcp.Options{Keep: s.of()})
 				if n := len(r.groups()); n >= 200 || n < 180 {
-					t.Errorf("%d groups are held", n)
+					t.Errorf("%d groups held, want 180 to 199", n)
 				}
 				for i := range 200 {
 					r.put(greeter(fmt.Sprintf("api.s%d", i), "10.0.0.1"))
@@ -157,37 +157,37 @@ func TestRecordsThatCannotBeUsed(t *testing.T) {
 				time.Sleep(10 * time.Minute)
 			})
 			if s.texts[at] != whole {
-				t.Error("it was not made anew")
+				t.Error("the altered record is still there, want it written anew")
 			}
 		})
 	}
 	bubble(t, "a registry that is away: nothing is known, so that nothing is served", func(t *testing.T) {
-		s := newShelf()
+		s := newFakeRecorder()
 		s.fails = errors.New("connection refused")
 		r := start(t, mcp.Options{Keep: s.of()})
 		if _, err := r.target.Groups(t.Context()); err == nil {
-			t.Error("what is held was told without having been read")
+			t.Error("Groups() = nil, want the error of a record that cannot be read")
 		}
 		s.fail(nil)
 		r.groups()
 	})
-	bubble(t, "access is denied: the bridge goes on without, and says so", func(t *testing.T) {
-		s := newShelf()
+	bubble(t, "access is denied: the bridge continues without records, and reports it", func(t *testing.T) {
+		s := newFakeRecorder()
 		s.fails = fmt.Errorf("%w: no rights", registry.ErrRefused)
-		told := make(faults, 1000)
-		r := start(t, mcp.Options{Keep: s.of(), Observe: told.observe})
+		reported := make(stateErrors, 1000)
+		r := start(t, mcp.Options{Keep: s.of(), Observe: reported.observe})
 		r.groups()
 		r.put(greeter("api.a", "10.0.0.1"))
 		r.target.SourcesComplete()
 		expect(t, r.connect("", newType).entries(newType), "api.a=10.0.0.1")
 		time.Sleep(time.Hour)
-		told.says(t, "what was served before is not used: refused: no rights")
+		reported.says(t, "what was served before is not used: refused: no rights")
 		if n := s.wrote(); n > 32 {
-			t.Errorf("what is refused was tried %d times", n)
+			t.Errorf("%d attempts to write what is refused, want at most 32", n)
 		}
 	})
 	bubble(t, "rights that come later: what did not change meanwhile is kept too", func(t *testing.T) {
-		s := newShelf()
+		s := newFakeRecorder()
 		s.fails = fmt.Errorf("%w: no rights", registry.ErrRefused)
 		r := start(t, mcp.Options{Keep: s.of()})
 		r.groups()
@@ -198,12 +198,12 @@ func TestRecordsThatCannotBeUsed(t *testing.T) {
 		time.Sleep(10 * time.Minute)
 		s.change(func(texts map[[2]string]string) {
 			if len(texts) != 1 {
-				t.Errorf("%d records", len(texts))
+				t.Errorf("%d records, want 1", len(texts))
 			}
 		})
 	})
 	bubble(t, "records that a wiped registry took along are written once more", func(t *testing.T) {
-		s := newShelf()
+		s := newFakeRecorder()
 		r := start(t, mcp.Options{Keep: s.of()})
 		r.groups()
 		r.put(greeter("api.a", "10.0.0.1"))
@@ -213,16 +213,16 @@ func TestRecordsThatCannotBeUsed(t *testing.T) {
 		time.Sleep(10 * time.Minute)
 		s.change(func(texts map[[2]string]string) {
 			if len(texts) != 1 {
-				t.Errorf("%d records", len(texts))
+				t.Errorf("%d records, want 1", len(texts))
 			}
 		})
 	})
 }
 
-// TestWhatWasServedAtAnotherAddressIsFoundAgain: a mesh that is served at another
+// TestStore_FindsItsFormerName: a mesh that is served at another
 // address than before has its guard see what is missing all the same.
-func TestWhatWasServedAtAnotherAddressIsFoundAgain(t *testing.T) {
-	at := func(s *shelf, name string, names ...string) mcp.Store {
+func TestStore_FindsItsFormerName(t *testing.T) {
+	at := func(s *fakeRecorder, name string, names ...string) mcp.Store {
 		p := s.of()[0]
 		p.Name, p.Index, p.Names = name, "serving-x", slices.Concat(names, []string{name})
 		return p
@@ -237,7 +237,7 @@ func TestWhatWasServedAtAnotherAddressIsFoundAgain(t *testing.T) {
 			r.target.SourcesComplete()
 		})
 	}
-	s := newShelf()
+	s := newFakeRecorder()
 	fill(t, 20, at(s, "served-a"))
 	holds(t, 20, at(s, "served-b"))
 	holds(t, 20, at(s, "served-b"))
@@ -245,7 +245,7 @@ func TestWhatWasServedAtAnotherAddressIsFoundAgain(t *testing.T) {
 	s.change(func(texts map[[2]string]string) {
 		for key := range texts {
 			if !strings.HasPrefix(key[0], "served-c") && key != [2]string{"serving-x", "served-c"} {
-				t.Errorf("%v is left", key)
+				t.Errorf("record %v, want those of served-c alone", key)
 			}
 		}
 	})
@@ -259,31 +259,31 @@ func TestWhatWasServedAtAnotherAddressIsFoundAgain(t *testing.T) {
 	holds(t, 0, at(s, "served-h"))
 }
 
-func TestAFolderBesideTheRegistry(t *testing.T) {
-	registryAnd := func(s *shelf, folder string) []mcp.Store {
-		return append(s.of(), mcp.Store{Recorder: mcp.Dir{Path: folder}, Name: "served-x"})
+func TestStore_DirectoryBesideTheRegistry(t *testing.T) {
+	registryAnd := func(s *fakeRecorder, dir string) []mcp.Store {
+		return append(s.of(), mcp.Store{Recorder: mcp.Dir{Path: dir}, Name: "served-x"})
 	}
-	s, folder := newShelf(), t.TempDir()
-	fill(t, 20, registryAnd(s, folder)...)
+	s, dir := newFakeRecorder(), t.TempDir()
+	fill(t, 20, registryAnd(s, dir)...)
 	bubble(t, "has everything where the registry has nothing", func(t *testing.T) {
-		r := start(t, mcp.Options{Keep: registryAnd(newShelf(), folder)})
+		r := start(t, mcp.Options{Keep: registryAnd(newFakeRecorder(), dir)})
 		if n := len(r.groups()); n != 20 {
-			t.Errorf("%d groups are held", n)
+			t.Errorf("%d groups held, want 20", n)
 		}
 	})
 	bubble(t, "brings nothing back that is gone from the registry's", func(t *testing.T) {
-		newer := newShelf()
+		newer := newFakeRecorder()
 		newer.texts = maps.Clone(s.texts)
 		first := slices.SortedFunc(maps.Keys(newer.texts), func(a, b [2]string) int { return strings.Compare(a[0], b[0]) })[0]
 		delete(newer.texts, first)
-		r := start(t, mcp.Options{Keep: registryAnd(newer, folder)})
+		r := start(t, mcp.Options{Keep: registryAnd(newer, dir)})
 		if n := len(r.groups()); n == 20 || n == 0 {
-			t.Errorf("%d groups are held", n)
+			t.Errorf("%d groups held, want those of the registry", n)
 		}
 	})
 }
 
-func TestFolder(t *testing.T) {
+func TestDir(t *testing.T) {
 	r := mcp.Dir{Path: t.TempDir()}
 	record := func(kind, name, text string) {
 		t.Helper()
@@ -295,7 +295,7 @@ func TestFolder(t *testing.T) {
 		t.Helper()
 		got, err := r.Records(t.Context(), kind)
 		if err != nil || len(got) != len(want) {
-			t.Errorf("%s: %v, %v", kind, got, err)
+			t.Errorf("Records(%s) = %v, %v, want %v", kind, got, err, want)
 		}
 		for name, text := range want {
 			if got[name] != text {
@@ -318,10 +318,10 @@ func TestFolder(t *testing.T) {
 	records("other", map[string]string{"a": "text"})
 
 	t.Run("what a disk does not give is refused, and the old text stays", func(t *testing.T) {
-		if err := os.Mkdir(filepath.Join(r.Path, "served", "folder"), 0o700); err != nil {
+		if err := os.Mkdir(filepath.Join(r.Path, "served", "dir"), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		if err := r.Record(t.Context(), "served", "folder", "x"); !errors.Is(err, registry.ErrRefused) {
+		if err := r.Record(t.Context(), "served", "dir", "x"); !errors.Is(err, registry.ErrRefused) {
 			t.Error(err)
 		}
 		if err := (mcp.Dir{Path: filepath.Join(r.Path, "nowhere")}).Record(t.Context(), "k", "n", "x"); !errors.Is(err, registry.ErrRefused) {

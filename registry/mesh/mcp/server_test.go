@@ -26,7 +26,7 @@ func TestServer(t *testing.T) {
 			}
 		}
 		if n := len(i.answers(istioTypes()[0])); n != 0 {
-			t.Errorf("the mesh configuration was answered %d times", n)
+			t.Errorf("%d answers with the mesh configuration, want none", n)
 		}
 		expect(t, i.entries(newType), "api.a=10.0.0.1")
 	})
@@ -35,7 +35,7 @@ func TestServer(t *testing.T) {
 		r.target.SourcesComplete()
 		i := r.connect("", "a.b/v9/Foo", newType)
 		if all := i.answers("a.b/v9/Foo"); len(all) != 1 || len(all[0].GetResources()) != 0 {
-			t.Errorf("answered %v", all)
+			t.Errorf("answers %v, want an empty one", all)
 		}
 		time.Sleep(time.Hour)
 		if err := i.failed(); err != nil {
@@ -50,7 +50,7 @@ func TestServer(t *testing.T) {
 		expect(t, i.entries(oldType), "api.a=10.0.0.1")
 		expect(t, i.entries(newType), "api.a=10.0.0.1")
 		if got := i.answers(newType)[0].GetResources()[0].GetTypeUrl(); got != "type.googleapis.com/istio.mcp.v1alpha1.Resource" {
-			t.Errorf("wrapped as %s", got)
+			t.Errorf("resource of type %s, want istio.mcp.v1alpha1.Resource", got)
 		}
 	})
 	bubble(t, "a change sends the whole set, and no change sends nothing", func(t *testing.T) {
@@ -66,7 +66,7 @@ func TestServer(t *testing.T) {
 		r.put(greeter("api.b", "10.0.0.3", "10.0.0.4"))
 		time.Sleep(time.Minute)
 		if n := len(i.answers(newType)); n != before {
-			t.Errorf("%d answers without a change", n-before)
+			t.Errorf("%d answers without a change, want none", n-before)
 		}
 	})
 	bubble(t, "a confirmation gets silence, a stale nonce too, and neither confirms another answer", func(t *testing.T) {
@@ -85,11 +85,11 @@ func TestServer(t *testing.T) {
 			i.send(&discovery.DiscoveryRequest{TypeUrl: newType, VersionInfo: first.GetVersionInfo(), ResponseNonce: nonce})
 			time.Sleep(time.Minute)
 			if n := len(i.answers(newType)); n != 2 {
-				t.Errorf("nonce %q was answered", nonce)
+				t.Errorf("%d answers after nonce %q, want 2", n, nonce)
 			}
 		}
 		if now := r.server.Readers()[0].Acked; now != acked || acked == first.GetVersionInfo() {
-			t.Errorf("confirmed is %s by a stale nonce, was %s", now, acked)
+			t.Errorf("confirmed %s after a stale nonce, want %s", now, acked)
 		}
 	})
 	bubble(t, "a type that is never confirmed holds no other up, and gets what is newest once it is", func(t *testing.T) {
@@ -104,12 +104,12 @@ func TestServer(t *testing.T) {
 		expect(t, i.entries(newType), "api.a=10.0.0.11")
 		old := i.answers(oldType)
 		if len(old) != 1 {
-			t.Fatalf("%d answers to a type that confirms none", len(old))
+			t.Fatalf("%d answers to a type that confirms none, want 1", len(old))
 		}
 		i.send(&discovery.DiscoveryRequest{TypeUrl: oldType, VersionInfo: old[0].GetVersionInfo(), ResponseNonce: old[0].GetNonce()})
 		expect(t, i.entries(oldType), "api.a=10.0.0.11")
 	})
-	bubble(t, "a refused answer is not sent again before something changes, and is told of once", func(t *testing.T) {
+	bubble(t, "a refused answer is not sent again before something changes, and is reported once", func(t *testing.T) {
 		nacks := 0
 		r := start(t, mcp.Options{Observe: func(o mcp.Observation) {
 			if o.Kind == mcp.ObservedNack {
@@ -122,7 +122,7 @@ func TestServer(t *testing.T) {
 		for n := range 3 {
 			all := i.answers(newType)
 			if len(all) != n+1 {
-				t.Fatalf("%d answers after %d changes", len(all), n)
+				t.Fatalf("%d answers after %d changes, want %d", len(all), n, n+1)
 			}
 			i.send(&discovery.DiscoveryRequest{TypeUrl: newType, ResponseNonce: all[n].GetNonce(), ErrorDetail: &statuspb.Status{Message: "no"}})
 			time.Sleep(time.Hour)
@@ -130,7 +130,7 @@ func TestServer(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		if p := r.server.Readers()[0]; nacks != 3 || p.Acked != "" {
-			t.Errorf("%d refusals, %+v", nacks, p)
+			t.Errorf("%d refusals, reader %+v, want 3 and nothing confirmed", nacks, p)
 		}
 	})
 	bubble(t, "a restart with the same content has the same versions", func(t *testing.T) {
@@ -144,16 +144,16 @@ func TestServer(t *testing.T) {
 		}
 		first, second := versions(), versions()
 		if !slices.Equal(first, second) || slices.Contains(first, "") || strings.HasPrefix(first[2], "1970") {
-			t.Errorf("%q and %q", first, second)
+			t.Errorf("%q and %q, want the same and a creation time", first, second)
 		}
 	})
-	bubble(t, "nothing is answered before every source told of everything", func(t *testing.T) {
+	bubble(t, "nothing is answered before every source has reported everything", func(t *testing.T) {
 		r := start(t, mcp.Options{})
 		i := r.connect("", istioTypes()...)
 		r.put(greeter("api.a", "10.0.0.1"))
 		time.Sleep(time.Hour)
 		if n := len(i.answers(newType)); n != 0 || r.target.Ready() == nil {
-			t.Fatalf("%d answers before the target settled", n)
+			t.Fatalf("%d answers before the sources are complete, want none", n)
 		}
 		r.target.SourcesComplete()
 		expect(t, i.entries(newType), "api.a=10.0.0.1")
@@ -166,7 +166,7 @@ func TestServer(t *testing.T) {
 		r.target.SourcesComplete()
 		i := r.connect("", newType)
 		if all := i.answers(newType); len(all) != 1 || len(all[0].GetResources()) != 0 {
-			t.Errorf("answered %v", all)
+			t.Errorf("answers %v, want an empty one", all)
 		}
 	})
 	bubble(t, "several istiods, and one that does not read delays nobody", func(t *testing.T) {
@@ -188,7 +188,7 @@ func TestServer(t *testing.T) {
 			t.Errorf("%d istiods in status, want 3", n)
 		}
 		if p := r.server.Readers()[0]; p.Sent == "" || p.Sent != p.Acked || !strings.Contains(p.Node, "istiod-1") {
-			t.Errorf("peer %+v", p)
+			t.Errorf("reader %+v, want istiod-1 with all confirmed", p)
 		}
 	})
 	bubble(t, "pings of thirty seconds end no connection", func(t *testing.T) {
@@ -243,7 +243,7 @@ func TestServer(t *testing.T) {
 		}
 		c := registry.Change{Group: entries[0].Group, Put: []registry.Write{{New: registry.Entry{Group: entries[0].Group, Key: entries[1].Key, Value: `{"address":"10.9.9.9","port":1}`}}}}
 		if err := r.target.Write(t.Context(), c); err == nil {
-			t.Error("an entry that was not known of was overwritten")
+			t.Error("Write() = nil, want a conflict with an unknown entry")
 		}
 	})
 }

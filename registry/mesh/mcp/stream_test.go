@@ -48,7 +48,7 @@ func (r *rig) unread(types ...string) discovery.AggregatedDiscoveryService_Delta
 	return stream
 }
 
-func TestAPeerThatDoesNotReadCostsItself(t *testing.T) {
+func TestServer_SlowClientDelaysNoOther(t *testing.T) {
 	bubble(t, "the target, the other istiods and its own end within a minute", func(t *testing.T) {
 		r := start(t, mcp.Options{})
 		r.put(greeter("api.large", "10.0.0.1"))
@@ -65,14 +65,14 @@ func TestAPeerThatDoesNotReadCostsItself(t *testing.T) {
 		r.put(greeter("api.other", "10.0.0.9"))
 		time.Sleep(time.Second)
 		if got := other.entries(newType); len(got) != 2 {
-			t.Errorf("the other istiod has %d hosts", len(got))
+			t.Errorf("the other istiod has %d hosts, want 2", len(got))
 		}
 		if n := len(r.server.Readers()); n != 2 {
-			t.Errorf("%d peers after %v", n, time.Since(began))
+			t.Errorf("%d readers after %v, want 2", n, time.Since(began))
 		}
 		time.Sleep(time.Minute)
 		if left := r.server.Readers(); len(left) != 1 || left[0].Types != 1 {
-			t.Errorf("%v later there are %+v", time.Since(began), left)
+			t.Errorf("readers %+v after %v, want the other one", left, time.Since(began))
 		}
 		for {
 			if _, err := deaf.Recv(); err != nil {
@@ -92,13 +92,13 @@ func TestAPeerThatDoesNotReadCostsItself(t *testing.T) {
 		resume()
 		time.Sleep(time.Hour)
 		if err := slow.failed(); err != nil || len(slow.answers(newType)) != 1 {
-			t.Errorf("%v after %d answers", err, len(slow.answers(newType)))
+			t.Errorf("stream ended with %v after %d answers, want none and 1", err, len(slow.answers(newType)))
 		}
 	})
 }
 
 // What is not one of istio's versions is no ServiceEntry.
-func TestOnlyIstiosVersionsAreServed(t *testing.T) {
+func TestServer_ServesIstiosVersionsAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t, mcp.Options{})
 		r.put(greeter("api.a", "10.0.0.1"))
@@ -185,7 +185,7 @@ func short(name string) string {
 	return strings.TrimSuffix(strings.TrimPrefix(name, "xds-bridge/"), ".k0-0-tri.zk1.bridge.internal")
 }
 
-func TestDelta(t *testing.T) {
+func TestServer_Delta(t *testing.T) {
 	bubble(t, "a client that asks for differences gets what changed and no more", func(t *testing.T) {
 		r := start(t, mcp.Options{})
 		r.put(greeter("api.a", "10.0.0.1"))
@@ -193,19 +193,19 @@ func TestDelta(t *testing.T) {
 		c := r.incremental()
 		c.ask(t, newType, "")
 		if changed, _ := c.next(t); len(changed) != 0 {
-			t.Errorf("%v before the target settled", changed)
+			t.Errorf("answer %v before the sources are complete, want none", changed)
 		}
 		r.target.SourcesComplete()
 		if changed, removed := c.next(t); !slices.Equal(changed, []string{"api.a", "api.b"}) || len(removed) != 0 {
-			t.Errorf("first %v, %v", changed, removed)
+			t.Errorf("first answer %v, removed %v, want api.a and api.b", changed, removed)
 		}
 		r.put(greeter("api.b", "10.0.0.3"))
 		if changed, removed := c.next(t); !slices.Equal(changed, []string{"api.b"}) || len(removed) != 0 {
-			t.Errorf("after a change %v, %v", changed, removed)
+			t.Errorf("after a change %v, removed %v, want api.b", changed, removed)
 		}
 		r.put(greeter("api.b", "10.0.0.3"))
 		if changed, removed := c.next(t); len(changed)+len(removed) != 0 {
-			t.Errorf("after none %v, %v", changed, removed)
+			t.Errorf("after no change %v, removed %v, want nothing", changed, removed)
 		}
 		groups, err := r.target.Groups(t.Context())
 		if err != nil {
@@ -213,7 +213,7 @@ func TestDelta(t *testing.T) {
 		}
 		r.write(groups[0], nil)
 		if changed, removed := c.next(t); len(changed) != 0 || !slices.Equal(removed, []string{"api.a"}) {
-			t.Errorf("after a removal %v, %v", changed, removed)
+			t.Errorf("after a removal %v, removed %v, want api.a removed", changed, removed)
 		}
 	})
 	bubble(t, "types that are not ours are answered once with nothing", func(t *testing.T) {

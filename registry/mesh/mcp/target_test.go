@@ -65,14 +65,14 @@ func TestTarget_ChangesOnlyWhatIsAsItWasHeld(t *testing.T) {
 	}
 }
 
-// TestAnEndpointThatIsRefusedCostsItselfAlone also shows that a group without
+// TestTarget_RefusedEndpointCostsNoOther also shows that a group without
 // its header is refused as a whole.
-func TestAnEndpointThatIsRefusedCostsItselfAlone(t *testing.T) {
+func TestTarget_RefusedEndpointCostsNoOther(t *testing.T) {
 	bubble(t, "one of three endpoints", func(t *testing.T) {
 		r := start(t, mcp.Options{})
 		entries, err := r.codec.Encode(greeter("api.A", "10.0.0.1", "10.0.0.2"))
 		if err != nil || len(entries) != 3 {
-			t.Fatal(entries, err)
+			t.Fatalf("encoded %v, %v, want three entries", entries, err)
 		}
 		g := entries[0].Group
 		bad := registry.Entry{Group: g, Key: "z", Value: "no JSON"}
@@ -85,33 +85,33 @@ func TestAnEndpointThatIsRefusedCostsItselfAlone(t *testing.T) {
 		}
 		var refused registry.Refused
 		if err := r.target.Write(t.Context(), puts(entries[1:]...)); !errors.Is(err, registry.ErrRefused) || errors.As(err, &refused) {
-			t.Errorf("without a header: %v", err)
+			t.Errorf("Write() without a header = %v, want a refusal of all", err)
 		}
 		if err := r.target.Write(t.Context(), puts(append(entries, bad)...)); !errors.As(err, &refused) || len(refused) != 1 || !refused.Has("z") {
-			t.Errorf("with a bad endpoint: %v", err)
+			t.Errorf("Write() with a bad endpoint = %v, want a refusal of z alone", err)
 		}
 		held, err := r.target.Read(t.Context(), g)
 		if err != nil || len(held) != 3 {
-			t.Errorf("held: %v, %v", held, err)
+			t.Errorf("Read() = %v, %v, want three entries", held, err)
 		}
 	})
 }
 
-func TestKeysAreToldAfterTheirHostIsServed(t *testing.T) {
+func TestTarget_ConfirmsKeysOnceTheirHostIsServed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
-		var told map[naming.ServiceKey]naming.HostAddress
+		var confirmed map[naming.ServiceKey]naming.HostAddress
 		r := start(t, mcp.Options{Confirmed: func(keys map[naming.ServiceKey]naming.HostAddress) {
 			mu.Lock()
 			defer mu.Unlock()
-			told = keys
+			confirmed = keys
 		}})
 		r.put(greeter("api.a", "10.0.0.1"))
 		r.target.SourcesComplete()
 		time.Sleep(time.Minute)
 		mu.Lock()
-		if told != nil {
-			t.Errorf("told of %v before any istiod knew the host", told)
+		if confirmed != nil {
+			t.Errorf("Confirmed(%v) before any istiod had the host, want no call", confirmed)
 		}
 		mu.Unlock()
 		r.connect("", newType)
@@ -122,13 +122,13 @@ func TestKeysAreToldAfterTheirHostIsServed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := told[key].String(); got != "api.a.k0-0-tri.zk1.bridge.internal:50051" {
-			t.Errorf("told of %v", told)
+		if got := confirmed[key].String(); got != "api.a.k0-0-tri.zk1.bridge.internal:50051" {
+			t.Errorf("Confirmed(%v), want the host address of %v", confirmed, key)
 		}
 	})
 }
 
-func TestEndpointsOnTheWire(t *testing.T) {
+func TestEndpoints_WireFormat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t, mcp.Options{})
 		s := greeter("api.a", "10.0.0.1", "::1")
@@ -150,14 +150,14 @@ func TestEndpointsOnTheWire(t *testing.T) {
 
 // An istiod that takes 200 ms to confirm a set while something changes
 // every 100 ms.
-func TestKeysOfAnyConfirmedSetAreTold(t *testing.T) {
+func TestTarget_ConfirmsKeysOfEachSet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
-		var told []int
+		var confirmed []int
 		r := start(t, mcp.Options{Confirmed: func(keys map[naming.ServiceKey]naming.HostAddress) {
 			mu.Lock()
 			defer mu.Unlock()
-			told = append(told, len(keys))
+			confirmed = append(confirmed, len(keys))
 		}})
 		r.put(greeter("api.a", "10.0.0.1"))
 		r.target.SourcesComplete()
@@ -171,20 +171,20 @@ func TestKeysOfAnyConfirmedSetAreTold(t *testing.T) {
 		time.Sleep(time.Second)
 		mu.Lock()
 		defer mu.Unlock()
-		if len(told) < 100 || told[0] != 1 || told[1] != 2 || told[len(told)-1] != 3 {
-			t.Errorf("keys were told %d times: %v", len(told), told)
+		if len(confirmed) < 100 || confirmed[0] != 1 || confirmed[1] != 2 || confirmed[len(confirmed)-1] != 3 {
+			t.Errorf("Confirmed() with %v keys, want 1, 2 and in the end 3", confirmed)
 		}
 	})
 }
 
-func TestAnOlderConfirmationDoesNotTakeKeysBack(t *testing.T) {
+func TestTarget_OlderConfirmationKeepsKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
-		told := 0
+		confirmed := 0
 		r := start(t, mcp.Options{Confirmed: func(keys map[naming.ServiceKey]naming.HostAddress) {
 			mu.Lock()
 			defer mu.Unlock()
-			told = len(keys)
+			confirmed = len(keys)
 		}})
 		r.put(greeter("api.a", "10.0.0.1"))
 		r.target.SourcesComplete()
@@ -196,8 +196,8 @@ func TestAnOlderConfirmationDoesNotTakeKeysBack(t *testing.T) {
 		time.Sleep(2 * time.Minute) // the slow one confirms what it was sent first, long after
 		mu.Lock()
 		defer mu.Unlock()
-		if told != 2 {
-			t.Errorf("%d keys are told, want both", told)
+		if confirmed != 2 {
+			t.Errorf("Confirmed() with %d keys, want 2", confirmed)
 		}
 	})
 }

@@ -26,7 +26,7 @@ func pair(t *testing.T) (a, b string) {
 		}
 		seen[vip] = name
 	}
-	t.Fatal("no two collide")
+	t.Fatal("no two hosts collide, want a pair")
 	return "", ""
 }
 
@@ -41,7 +41,7 @@ func (i *istiod) vips() map[string]string {
 	return out
 }
 
-func TestHostsThatCollide(t *testing.T) {
+func TestServer_HostsThatCollide(t *testing.T) {
 	a, b := pair(t)
 	bubble(t, "have the same addresses whoever came first, before or after the first answer", func(t *testing.T) {
 		one, two, late := start(t, mcp.Options{}), start(t, mcp.Options{}), start(t, mcp.Options{})
@@ -67,10 +67,10 @@ func TestHostsThatCollide(t *testing.T) {
 			t.Errorf("%v, and %s was of %s alone", want, alone, b)
 		}
 		if v := first.answers(newType)[0].GetVersionInfo(); second.answers(newType)[0].GetVersionInfo() != v {
-			t.Error("the versions of one set differ")
+			t.Error("replicas have different versions of one set, want the same")
 		}
 	})
-	s := newShelf()
+	s := newFakeRecorder()
 	bubble(t, "leave an address to nobody else for an hour", func(t *testing.T) {
 		r := start(t, mcp.Options{Keep: s.of()})
 		r.groups()
@@ -82,7 +82,7 @@ func TestHostsThatCollide(t *testing.T) {
 		r.put(greeter(b, "10.0.0.1"))
 		time.Sleep(50 * time.Minute)
 		if got := i.vips()[b]; got == of {
-			t.Errorf("%s was of %s a while ago, and is of %s", got, a, b)
+			t.Errorf("%s was of %s a while ago and is of %s, want it reserved", got, a, b)
 		}
 	})
 	bubble(t, "nor after a restart", func(t *testing.T) {
@@ -94,18 +94,18 @@ func TestHostsThatCollide(t *testing.T) {
 		before := i.vips()[b]
 		time.Sleep(5 * time.Minute)
 		if got := i.vips()[b]; got != before {
-			t.Errorf("%s moved from %s to %s too early", b, before, got)
+			t.Errorf("%s moved from %s to %s, want it to stay for an hour", b, before, got)
 		}
 		time.Sleep(10 * time.Minute)
 		if got := i.vips()[b]; got == before {
-			t.Errorf("%s did not get its first choice after an hour", b)
+			t.Errorf("%s has %s after an hour, want its first choice", b, got)
 		}
 	})
 }
 
-func TestTarget_TakesATimeThatIsYetToComeForNow(t *testing.T) {
+func TestTarget_FutureTimeBecomesNow(t *testing.T) {
 	a, b := pair(t)
-	s := newShelf()
+	s := newFakeRecorder()
 	bubble(t, "a host goes by a clock that is a day ahead", func(t *testing.T) {
 		time.Sleep(24 * time.Hour)
 		r := start(t, mcp.Options{Keep: s.of()})
@@ -130,16 +130,16 @@ func TestTarget_TakesATimeThatIsYetToComeForNow(t *testing.T) {
 		before := i.vips()[b]
 		time.Sleep(5 * time.Minute)
 		if got := i.vips()[b]; got != before {
-			t.Errorf("%s moved from %s to %s too early", b, before, got)
+			t.Errorf("%s moved from %s to %s, want it to stay for an hour", b, before, got)
 		}
 		time.Sleep(10 * time.Minute)
 		if got := i.vips()[b]; got == before {
-			t.Errorf("%s did not get its first choice after an hour", b)
+			t.Errorf("%s has %s after an hour, want its first choice", b, got)
 		}
 	})
 }
 
-func TestAddressesAreDistinctAndStable(t *testing.T) {
+func TestServer_AddressesAreDistinctAndStable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		addresses := func(n int) map[string]string {
 			r := start(t, mcp.Options{})
@@ -153,10 +153,10 @@ func TestAddressesAreDistinctAndStable(t *testing.T) {
 			for _, m := range decode(t, i.answers(newType)[0]) {
 				vip, host := m.spec.GetAddresses()[0], m.spec.GetHosts()[0]
 				if other := taken[vip]; other != "" {
-					t.Errorf("%s and %s share %s", host, other, vip)
+					t.Errorf("%s and %s have %s, want an address each", host, other, vip)
 				}
 				if !netip.MustParsePrefix("240.64.0.0/12").Contains(netip.MustParseAddr(vip)) {
-					t.Errorf("%s is outside the range", vip)
+					t.Errorf("address %s, want one in the range", vip)
 				}
 				taken[vip], byHost[host] = host, vip
 			}
@@ -170,7 +170,7 @@ func TestAddressesAreDistinctAndStable(t *testing.T) {
 			}
 			for other, v := range more {
 				if other != host && v == vip {
-					t.Errorf("%s was %s and is %s", vip, host, other)
+					t.Errorf("%s was of %s and is of %s, want it reserved", vip, host, other)
 				}
 			}
 		}

@@ -24,7 +24,7 @@ func (v *vips) table() map[registry.Group]netip.Addr {
 // The addresses are a function of the set, whatever came and went in
 // whatever order, and no two hosts share one. The range is small, so that most
 // hosts collide.
-func TestAddressesAreAFunctionOfTheSet(t *testing.T) {
+func TestVIPs_DependOnTheSetAlone(t *testing.T) {
 	for _, within := range []string{"240.64.0.0/20", "240.64.0.0/26", "10.0.0.0/30", "10.0.0.0/31", "10.0.0.7/32", "fd00::/64", "fd00::/120"} {
 		within := netip.MustParsePrefix(within)
 		for seed := range uint64(20) {
@@ -45,12 +45,12 @@ func TestAddressesAreAFunctionOfTheSet(t *testing.T) {
 			}
 			got := one.table()
 			if !maps.Equal(got, other.table()) {
-				t.Fatalf("%s, seed %d: the order matters", within, seed)
+				t.Fatalf("%s, seed %d: addresses depend on the order, want them of the set alone", within, seed)
 			}
 			taken := make(map[netip.Addr]registry.Group)
 			for h, at := range got {
 				if rival, there := taken[at]; at.IsValid() && (there || !within.Contains(at)) {
-					t.Fatalf("%s: %s of %s and %s", within, at, h.Name, rival.Name)
+					t.Fatalf("%s: %s is of %s and %s, want one host in the range", within, at, h.Name, rival.Name)
 				}
 				taken[at] = h
 			}
@@ -58,21 +58,21 @@ func TestAddressesAreAFunctionOfTheSet(t *testing.T) {
 				one.remove(host(n))
 			}
 			if len(one.claims)+len(one.choice)+len(one.moved) != 0 {
-				t.Fatalf("left over: %+v", one)
+				t.Fatalf("%+v without hosts, want it empty", one)
 			}
 		}
 	}
 }
 
 // While hosts only come, no address is another's former one.
-func TestAnAddressThatAHostLeftIsNobodys(t *testing.T) {
+func TestVIPs_LeftAddressIsNobodys(t *testing.T) {
 	v, former := newVIPs(netip.MustParsePrefix("240.64.0.0/22")), make(map[netip.Addr]registry.Group)
 	moved := 0
 	for n := range 300 {
 		v.add(host(n))
 		for h, at := range v.table() {
 			if was, there := former[at]; there && was != h && at.IsValid() {
-				t.Fatalf("%s was %s and is %s", at, was.Name, h.Name)
+				t.Fatalf("%s was of %s and is of %s, want it of nobody else", at, was.Name, h.Name)
 			}
 			if was := former[at]; was != h {
 				moved++
@@ -81,6 +81,6 @@ func TestAnAddressThatAHostLeftIsNobodys(t *testing.T) {
 		}
 	}
 	if moved <= 300 {
-		t.Error("no host moved at all, so that nothing was shown")
+		t.Errorf("%d hosts moved, want more than 300", moved)
 	}
 }

@@ -229,7 +229,7 @@ func (r *rig) over(conn *grpc.ClientConn, i *istiod, revision string, types ...s
 		if n == 0 {
 			req.Node = i.node
 		}
-		if err := stream.Send(req); err != nil && !errors.Is(err, io.EOF) { // ended by the server, as Recv tells
+		if err := stream.Send(req); err != nil && !errors.Is(err, io.EOF) { // ended by the server, as Recv returns
 			r.t.Fatal(err)
 		}
 	}
