@@ -36,7 +36,7 @@ func TestRights_AreThoseOfTheDocument(t *testing.T) {
 	}
 	found := regexp.MustCompile("(?s)```yaml\n(apiVersion: rbac.*?kind: Role\n.*?)---").FindSubmatch(text)
 	if found == nil {
-		t.Fatal("the document has no Role")
+		t.Fatal("the document has no Role, want one")
 	}
 	var role struct {
 		Metadata struct{ Namespace string }

@@ -221,10 +221,10 @@ func TestAPI_FieldsOfAnother(t *testing.T) {
 		w.fault.Store(&f)
 		err := bring(t.Context(), w.target.Target, "me", group, encode(t, subsetCodec(t, ""), service("greeter", 3)))
 		if tt.refused != errors.Is(err, registry.ErrRefused) || !tt.refused && err != nil {
-			t.Errorf("%s: Write = %v", name, err)
+			t.Errorf("%s: Write() = %v, want refused: %t", name, err, tt.refused)
 		}
 		if tt.refused && !strings.Contains(fmt.Sprint(err), `"kubectl" (.spec.endpoints)`) {
-			t.Errorf("%s: %v does not name the manager", name, err)
+			t.Errorf("%s: Write() = %v, want the name of the manager", name, err)
 		}
 		if patches.Load() != 1 {
 			t.Errorf("%s: %d changes of managedFields, want 1", name, patches.Load())
@@ -240,7 +240,7 @@ func (w *apiWorld) object(t *testing.T, name string) map[string]any {
 	w.Server.ServeHTTP(answer, r)
 	var o map[string]any
 	if err := json.Unmarshal(answer.Body.Bytes(), &o); err != nil || answer.Code != http.StatusOK {
-		t.Fatal(answer.Code, err)
+		t.Fatalf("status %d, %v, want 200", answer.Code, err)
 	}
 	return o
 }
@@ -271,7 +271,7 @@ func TestAPI_DeletesWhatItRead(t *testing.T) {
 		t.Errorf("Groups = %v, %v, want none", groups, err)
 	}
 	if err := w.api.Delete(t.Context(), *old); err != nil {
-		t.Errorf("Delete of what is gone = %v", err)
+		t.Errorf("Delete() of what is gone = %v, want nil", err)
 	}
 }
 
@@ -297,12 +297,12 @@ func TestAPI_Try(t *testing.T) {
 	}
 	w.with(http.StatusInternalServerError, "", every, always)
 	if _, err := w.api.Lacking(t.Context(), rights); err == nil {
-		t.Error("Lacking says nothing of a failure")
+		t.Error("Lacking() = nil, want the failure")
 	}
 	if s := w.target.State(); s.Err != nil || s.At.IsZero() {
-		t.Errorf("the state is %+v", s)
+		t.Errorf("State() = %+v, want an answer without an error", s)
 	}
 	if _, err := w.target.Groups(t.Context()); err == nil || w.target.State().Err == nil {
-		t.Errorf("after a failure the state is %+v", w.target.State())
+		t.Errorf("State() = %+v after a failure, want an error", w.target.State())
 	}
 }

@@ -33,10 +33,10 @@ func TestDirectory_Try(t *testing.T) {
 		t.Error(err)
 	}
 	if files, err := os.ReadDir(dir); err != nil || len(files) != 0 {
-		t.Errorf("%v are left, %v", files, err)
+		t.Errorf("files %v, %v, want none", files, err)
 	}
 	if err := kubernetes.NewDirectory(filepath.Join(dir, "nowhere")).Try(t.Context(), serviceentry.ObjectKind, namespace); err == nil {
-		t.Error("nothing keeps it from a directory that is not there")
+		t.Error("Try() = nil in a directory that does not exist, want an error")
 	}
 }
 
@@ -61,7 +61,7 @@ func TestDirectory_KeepsWhatIsBesideAnObject(t *testing.T) {
 			t.Errorf("behind %q: Delete = %v, want a refusal", between, err)
 		}
 		if now, _ := os.ReadFile(path); string(now) != text {
-			t.Errorf("behind %q: the file is\n%s", between, now)
+			t.Errorf("the file behind %q is\n%s\nwant\n%s", between, now, text)
 		}
 	}
 	for _, text := range []string{first, "---\n" + first, "--- # note\n" + first + "---\n", first + "...\n"} {
@@ -69,7 +69,7 @@ func TestDirectory_KeepsWhatIsBesideAnObject(t *testing.T) {
 			t.Fatal(err)
 		}
 		if o, err := store.Get(t.Context(), serviceentry.ObjectKind, namespace, name); err != nil || o == nil {
-			t.Errorf("Get of one alone = %v, %v, of\n%s", o, err, text)
+			t.Errorf("Get() of one document = %v, %v, want it, of\n%s", o, err, text)
 		}
 	}
 }

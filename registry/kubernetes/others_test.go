@@ -48,7 +48,7 @@ func TestTarget_DoublesNoHost(t *testing.T) {
 		}},
 		"in a file":              {directory, file("theirs", "theirs.yaml"), func() error { return os.Remove(filepath.Join(dir, "theirs.yaml")) }},
 		"in a .yml file":         {directory, file("theirs", "theirs.yml"), func() error { return os.Remove(filepath.Join(dir, "theirs.yml")) }},
-		"in a folder below":      {directory, file("theirs", "a/b/theirs.yaml"), func() error { return os.RemoveAll(filepath.Join(dir, "a")) }},
+		"in a subdirectory":      {directory, file("theirs", "a/b/theirs.yaml"), func() error { return os.RemoveAll(filepath.Join(dir, "a")) }},
 		"of its name, below":     {directory, file(group.Name, "a/"+group.Name+".yaml"), func() error { return os.RemoveAll(filepath.Join(dir, "a")) }},
 		"of its name, as .yml":   {directory, file(group.Name, group.Name+".yml"), func() error { return os.Remove(filepath.Join(dir, group.Name+".yml")) }},
 		"of its name, elsewhere": {directory, file(group.Name, "all.yaml"), func() error { return os.Remove(filepath.Join(dir, "all.yaml")) }},
@@ -64,7 +64,7 @@ func TestTarget_DoublesNoHost(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := list(); len(got) != 0 {
-			t.Errorf("%s: Groups = %v", name, got)
+			t.Errorf("%s: Groups() = %v, want none", name, got)
 		}
 		held, err := tt.target.Read(t.Context(), group)
 		if err != nil || len(held) != 1 || held[0].Key != serviceentry.HeaderKey || held[0].Owner != "" {
@@ -79,7 +79,7 @@ func TestTarget_DoublesNoHost(t *testing.T) {
 		}
 		list()
 		if err := bring(t.Context(), tt.target, "me", group, want); err != nil {
-			t.Errorf("%s: Write once it is gone = %v", name, err)
+			t.Errorf("%s: Write() once it is gone = %v, want nil", name, err)
 		}
 
 		if err := tt.begin(); err != nil {
@@ -92,7 +92,7 @@ func TestTarget_DoublesNoHost(t *testing.T) {
 		}
 		c = registry.Change{Group: group, Delete: slices.DeleteFunc(held, func(h registry.Held) bool { return h.Key != want[1].Key })}
 		if err := tt.target.Write(t.Context(), c); err != nil {
-			t.Errorf("%s: Write of what is there already = %v", name, err)
+			t.Errorf("%s: Write() of what is stored = %v, want nil", name, err)
 		}
 		if err := tt.end(); err != nil {
 			t.Fatal(err)

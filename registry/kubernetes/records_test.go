@@ -40,14 +40,14 @@ func TestRecorder(t *testing.T) {
 			{ours, "guard", "none", ""},
 		} {
 			if err := x.by.Record(t.Context(), x.kind, x.named, x.text); err != nil {
-				t.Fatalf("%s: %v", name, err)
+				t.Fatalf("%s: Record() = %v, want nil", name, err)
 			}
 		}
 		expectRecords(t, next, "holds", map[string]string{"a1-b2": "one\n---\n\u2028", "a1-b3": "four"})
 		expectRecords(t, next, "guard", map[string]string{"a1-b2": "three"})
 		for range 2 {
 			if err := ours.Record(t.Context(), "guard", "a1-b2", ""); err != nil {
-				t.Errorf("%s: %v", name, err)
+				t.Errorf("%s: Record() = %v, want nil", name, err)
 			}
 		}
 		expectRecords(t, next, "guard", nil)
@@ -101,7 +101,7 @@ func TestRecorder_Failures(t *testing.T) {
 		t.Errorf("Record nowhere = %v, want an error that is no refusal", err)
 	}
 	if err := r.Record(t.Context(), strings.Repeat("x", 300), "a", "x"); err == nil || errors.Is(err, registry.ErrRefused) {
-		t.Errorf("Record into what the disk does not take = %v, want an error that is no refusal", err)
+		t.Errorf("Record() that the disk does not store = %v, want an error that is no refusal", err)
 	}
 	if os.Getuid() == 0 { // who may do everything
 		return

@@ -138,7 +138,7 @@ func TestSubsets_GoWithTheirServiceOrTheSetting(t *testing.T) {
 	without := encode(t, subsetCodec(t, ""), versions("v1", "v2"))
 	w.bring(t, without)
 	if got := w.rule(t, group); got != nil {
-		t.Errorf("without the setting there are subsets %v", got)
+		t.Errorf("subsets %v without the setting, want none", got)
 	}
 	w.bring(t, want)
 	held, err := w.target.Read(t.Context(), group)
@@ -151,7 +151,7 @@ func TestSubsets_GoWithTheirServiceOrTheSetting(t *testing.T) {
 		t.Fatal(err)
 	}
 	if files, _ := os.ReadDir(w.dir); len(files) != 0 {
-		t.Errorf("%v are left", files)
+		t.Errorf("files %v, want none", files)
 	}
 }
 
@@ -174,7 +174,7 @@ func TestSubsets_DriftIsSeenAndMended(t *testing.T) {
 		"the service is gone": string(text)[len(service)+len("\n---\n"):],
 	} {
 		if edited == string(text) {
-			t.Fatalf("%s: it does not", what)
+			t.Fatalf("%s: the file is unchanged, want it edited", what)
 		}
 		if err := os.WriteFile(path, []byte(edited), 0o600); err != nil {
 			t.Fatal(err)
@@ -183,11 +183,11 @@ func TestSubsets_DriftIsSeenAndMended(t *testing.T) {
 			t.Errorf("%s: Groups = %v, %v, want %v", what, groups, err, group)
 		}
 		if got := entriesOf(t, w.target, group); slices.Equal(got, want) {
-			t.Errorf("%s: that is not seen", what)
+			t.Errorf("%s: read %v, want the drift", what, got)
 		}
 		w.bring(t, want)
 		if now, _ := os.ReadFile(path); string(now) != string(text) {
-			t.Errorf("%s: the file is\n%s", what, now)
+			t.Errorf("%s: the file is\n%s\nwant\n%s", what, now, text)
 		}
 	}
 }
@@ -221,10 +221,10 @@ func TestSubsets_LeaveTheRuleOfAnother(t *testing.T) {
 			}
 		}
 		if err := w.target.Write(t.Context(), c); err != nil {
-			t.Errorf("%s: %v", what, err)
+			t.Errorf("%s: Write() = %v, want nil", what, err)
 		}
 		if text, _ := os.ReadFile(path); !strings.Contains(string(text), theirs(name)) {
-			t.Errorf("%s: it is\n%s", what, text)
+			t.Errorf("%s: the rule is\n%s\nwant that of the other owner", what, text)
 		}
 		if name == group.Name { // it came there meanwhile
 			c.Put = []registry.Write{{New: want[1]}}
@@ -234,7 +234,7 @@ func TestSubsets_LeaveTheRuleOfAnother(t *testing.T) {
 			}
 		}
 		if s, err := w.store.Get(t.Context(), serviceentry.ObjectKind, namespace, group.Name); err != nil || s == nil || len(s.Entries(netip.Prefix{})) != 2 {
-			t.Errorf("%s: the service is %v, %v", what, s, err)
+			t.Errorf("%s: Get() = %v, %v, want a service with two entries", what, s, err)
 		}
 	}
 }
@@ -291,6 +291,6 @@ func TestSubsets_CostTheirRightAlone(t *testing.T) {
 		t.Errorf("Groups = %v, %v, want that of the rule that is left", groups, err)
 	}
 	if err := bring(t.Context(), w.target.Target, "me", group, nil); err != nil || len(entriesOf(t, w.target.Target, group)) != 0 {
-		t.Errorf("what was left stays: %v", err)
+		t.Errorf("Write() of what was left = %v, want nil", err)
 	}
 }

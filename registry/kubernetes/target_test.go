@@ -201,13 +201,13 @@ func TestTarget_AddressesAreOfOneServiceEach(t *testing.T) {
 		}
 		if len(object.Spec.Addresses) == 1 {
 			if other := all[object.Spec.Addresses[0]]; other != "" {
-				t.Errorf("%s and %s have address %s", object.Metadata.Name, other, object.Spec.Addresses[0])
+				t.Errorf("%s and %s have address %s, want one each", object.Metadata.Name, other, object.Spec.Addresses[0])
 			}
 			all[object.Spec.Addresses[0]] = object.Metadata.Name
 		}
 	}
 	if len(all) < 7 {
-		t.Errorf("%d of 8 services have an address: %v", len(all), all)
+		t.Errorf("%d of 8 services have an address, want at least 7: %v", len(all), all)
 	}
 }
 
@@ -229,7 +229,7 @@ func TestTarget_RefusesNewEndpointsOfAnObjectThatIsFull(t *testing.T) {
 		t.Errorf("Read = %v, want the ten as before", got)
 	}
 	if err := bring(t.Context(), target, "me", few[0].Group, few[:6]); err != nil {
-		t.Errorf("endpoints that go: %v", err)
+		t.Errorf("Write() without some endpoints = %v, want nil", err)
 	}
 }
 
@@ -246,7 +246,7 @@ func TestTarget_RefusesEndpointsBeyondWhatIstioAllows(t *testing.T) {
 		t.Errorf("Read = %d entries, want a head and 4096 endpoints", len(got))
 	}
 	if err := bring(t.Context(), target, "me", want[0].Group, want[:4000]); err != nil {
-		t.Errorf("endpoints that go: %v", err)
+		t.Errorf("Write() without some endpoints = %v, want nil", err)
 	}
 }
 
@@ -267,13 +267,13 @@ func TestTarget_HostsWrittenAtOnceHaveAddressesOfTheirOwn(t *testing.T) {
 	writing.Wait()
 	objects, err := store.List(t.Context(), serviceentry.ObjectKind, namespace)
 	if err != nil || len(objects) != 20 {
-		t.Fatalf("%d objects, %v", len(objects), err)
+		t.Fatalf("List() = %d objects, %v, want 20", len(objects), err)
 	}
 	has := make(map[string]string)
 	for _, o := range objects {
 		at := strings.Join(o.Spec.Addresses, " ")
 		if other := has[at]; other != "" {
-			t.Errorf("%s and %s have address %s", o.Metadata.Name, other, at)
+			t.Errorf("%s and %s have address %s, want one each", o.Metadata.Name, other, at)
 		}
 		has[at] = o.Metadata.Name
 	}
@@ -306,14 +306,14 @@ func TestDirectory_FilesThatCannotBeReadAreUnknown(t *testing.T) {
 			t.Errorf("a file %s reads as %v, %v, want a refusal", name, held, err)
 		}
 		if groups, err := target.Groups(t.Context()); err != nil || (len(groups) == 1) != strings.HasSuffix(text, second) {
-			t.Errorf("a file %s is listed as %v, %v", name, groups, err)
+			t.Errorf("Groups() with a file %s = %v, %v, want it only if it is readable", name, groups, err)
 		}
 		change := registry.Change{Group: group, Put: []registry.Write{{New: want[0]}, {New: want[1]}}, Want: want}
 		if err := target.Write(t.Context(), change); !errors.Is(err, registry.ErrRefused) {
-			t.Errorf("a file %s is written over: %v", name, err)
+			t.Errorf("Write() over a file %s = %v, want a refusal", name, err)
 		}
 		if now, _ := os.ReadFile(path); string(now) != text {
-			t.Errorf("a file %s was changed", name)
+			t.Errorf("a file %s is\n%s\nwant it unchanged", name, now)
 		}
 	}
 }

@@ -23,7 +23,7 @@ func (w *apiWorld) run(t *testing.T) {
 	t.Cleanup(func() {
 		cancel()
 		if err := <-ended; err != nil {
-			t.Errorf("Run: %v", err)
+			t.Errorf("Run() = %v, want nil", err)
 		}
 	})
 }
@@ -38,7 +38,7 @@ func (w *apiWorld) watch(t *testing.T, group registry.Group) []registry.Held {
 	return held
 }
 
-// expectChanges waits until these groups are told of, each once, and no other.
+// expectChanges waits until these groups are reported, each once, and no other.
 func (w *apiWorld) expectChanges(t *testing.T, want ...registry.Group) {
 	t.Helper()
 	timer := time.NewTimer(soon)
@@ -49,12 +49,12 @@ func (w *apiWorld) expectChanges(t *testing.T, want ...registry.Group) {
 		case <-w.target.Changed():
 			got = append(got, w.target.Changes()...)
 		case <-timer.C:
-			t.Fatalf("told of %v, want %v", got, want)
+			t.Fatalf("Changes() = %v, want %v", got, want)
 		}
 	}
 	slices.SortFunc(got, registry.Group.Compare)
 	if !slices.Equal(got, want) {
-		t.Errorf("told of %v, want %v", got, want)
+		t.Errorf("Changes() = %v, want %v", got, want)
 	}
 }
 
@@ -68,7 +68,7 @@ func await(t *testing.T, is func() bool) {
 		select {
 		case <-ticker.C:
 		case <-timer.C:
-			t.Fatal("it is not so yet")
+			t.Fatal("the condition is not met in time, want it met")
 		}
 	}
 }
@@ -83,7 +83,7 @@ func (w *apiWorld) edit(t *testing.T, name, text string) {
 	}
 }
 
-func TestWatchedTarget_TellsWhatOthersChange(t *testing.T) {
+func TestWatchedTarget_ReportsWhatOthersChange(t *testing.T) {
 	t.Parallel()
 	w := newAPIWorld(t)
 	codec := subsetCodec(t, "version")
@@ -97,7 +97,7 @@ func TestWatchedTarget_TellsWhatOthersChange(t *testing.T) {
 	w.watch(t, ours)
 	w.watch(t, theirs)
 	w.run(t)
-	for n := range 3 { // what we change is not told of: what is told next is of others
+	for n := range 3 { // what we change is not reported: the next report is of others
 		c := registry.Change{Group: ours, Want: a}
 		held := w.watch(t, ours)
 		next := encode(t, codec, service("a", n+3))
@@ -122,7 +122,7 @@ func TestWatchedTarget_TellsWhatOthersChange(t *testing.T) {
 	w.Delete("serviceentries", namespace, theirs.Name)
 	w.expectChanges(t, theirs)
 	if held := w.watch(t, theirs); len(held) != 0 {
-		t.Errorf("it holds %v", held)
+		t.Errorf("Watch() = %v, want nothing", held)
 	}
 	if err := w.Put("serviceentries", w.object(t, ours.Name)); err != nil {
 		t.Fatal(err)
@@ -168,12 +168,12 @@ func TestWatchedTarget_FindsWhatChangedWithoutAWatch(t *testing.T) {
 	w.Refuse("serviceentries", "", 0, "")
 	w.expectChanges(t, all["changed"], all["come"], all["gone"])
 	if s := w.target.WatchState(); s.Err != nil {
-		t.Errorf("the state is %+v", s)
+		t.Errorf("WatchState() = %+v, want no error", s)
 	}
 }
 
 // TestWatchedTarget_EndsTheWatchOfWhatIsRead: of a group that is read without it nothing
-// is told.
+// is reported.
 func TestWatchedTarget_EndsTheWatchOfWhatIsRead(t *testing.T) {
 	t.Parallel()
 	w := newAPIWorld(t)
