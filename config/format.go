@@ -31,8 +31,8 @@ type ProtocolRule struct {
 	Protocol string `yaml:"protocol" need:"true" doc:"The RPC protocol, such as tri or dubbo."`
 }
 
-// complete fills in what depends on the format.
-func (c *Config) complete() {
+// complete sets what depends on the format.
+func complete(c *Config) {
 	for i := range c.Bridges {
 		for _, list := range [][]Format{c.Bridges[i].Formats, c.Bridges[i].Reads} {
 			for j := range list {

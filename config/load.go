@@ -88,7 +88,7 @@ func decode(name string, root ast.Node, env Lookup) (*Config, Errors) {
 	}
 	d.root(c, root)
 	c.places = d.places
-	c.complete()
+	complete(c)
 	return c, d.errs
 }
 

@@ -140,7 +140,7 @@ func (r Registry) validate(v *validator, name string) {
 	if len(all) != 1 {
 		keys := kinds()
 		last := len(keys) - 1
-		v.errorf(path, "holds %d of %s and %s; it needs exactly one", len(all), strings.Join(keys[:last], ", "), keys[last])
+		v.errorf(path, "holds %d of %s and %s; it requires exactly one", len(all), strings.Join(keys[:last], ", "), keys[last])
 	}
 	r.Timing.validate(v, path+".timing")
 }

@@ -72,16 +72,17 @@ func (r Replicas) validate(v *validator, c *Config) {
 		v.errorf(path+".ttl", "%s is how long nothing is written after a leader is lost; write at most %s", r.TTL, Duration(maxTTL))
 	}
 	if r.Lease.ZooKeeper != "" && r.Lease.Kubernetes != nil {
-		v.errorf(path+".lease", "names both zookeeper and kubernetes; it needs exactly one")
+		v.errorf(path+".lease", "names both zookeeper and kubernetes; it requires exactly one")
 	}
 	if name := r.Lease.ZooKeeper; name != "" && c.Registries[name].ZooKeeper == nil {
-		v.errorf(path+".lease.zookeeper", "%q is no ZooKeeper of registries%s", name, suggest(name, c.zooKeepers()))
+		ensembles := slices.DeleteFunc(slices.Collect(maps.Keys(c.Registries)), func(name string) bool { return c.Registries[name].ZooKeeper == nil })
+		v.errorf(path+".lease.zookeeper", "%q is no ZooKeeper of registries%s", name, suggest(name, ensembles))
 	}
 	if k := r.Lease.Kubernetes; k != nil {
 		k.validate(v, path+".lease.kubernetes", c.Owner)
 	}
 	if r.Shared() {
-		c.validateLifetimes(v)
+		validateLifetimes(v, c)
 	}
 }
 
@@ -95,7 +96,7 @@ func (k KubernetesLease) validate(v *validator, path, owner string) {
 }
 
 // validateLifetimes checks that entries which go with a session are taken over before.
-func (c *Config) validateLifetimes(v *validator) {
+func validateLifetimes(v *validator, c *Config) {
 	for _, name := range slices.Sorted(maps.Keys(c.Registries)) {
 		z := c.Registries[name].ZooKeeper
 		if z != nil && z.Lifetime == "session" && z.SessionTimeout < 2*c.Replicas.TTL {
@@ -103,10 +104,4 @@ func (c *Config) validateLifetimes(v *validator) {
 				z.SessionTimeout, c.Replicas.TTL)
 		}
 	}
-}
-
-// zooKeepers returns the names of the registries that are a ZooKeeper.
-func (c *Config) zooKeepers() []string {
-	names := slices.Collect(maps.Keys(c.Registries))
-	return slices.DeleteFunc(names, func(name string) bool { return c.Registries[name].ZooKeeper == nil })
 }
