@@ -3,65 +3,235 @@ package lease_test
 import (
 	"context"
 	"errors"
+	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"go.uber.org/goleak"
+
+	"github.com/xds-bridge/xds-bridge/bridge"
 	"github.com/xds-bridge/xds-bridge/internal/lease"
+	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// pair is two replicas, of whom the first leads.
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const ttl = 15 * time.Second
+
+var errCut = errors.New("no route")
+
+// A world is the replicas of one target in virtual time, and the record that they
+// share.
+type world struct {
+	*testing.T
+
+	all []*replica
+
+	mu      sync.Mutex
+	text    string
+	version int
+}
+
+// A replica is an elector with a store and a loop, which is ready for its role a
+// moment after it has it. Its switches are guarded by the lock of its world.
+type replica struct {
+	*lease.Elector
+
+	w     *world
+	name  string
+	ttl   time.Duration
+	slow  time.Duration // how long the loop takes
+	write time.Duration // how long a write of the record takes
+	reads bool          // it gets ready as a standby, and never as a leader
+	cut   bool          // it does not reach the record
+	away  bool          // it does not reach its target
+	stop  func()
+}
+
+func cut(r *replica)    { r.cut = true }
+func mended(r *replica) { r.cut = false }
+func away(r *replica)   { r.away = true }
+func back(r *replica)   { r.away = false }
+
+func worlds(t *testing.T, tests map[string]func(*world)) {
+	t.Helper()
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { test(&world{T: t}) }) })
+	}
+}
+
+// put writes a record in place of what is there.
+func (w *world) put(text string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.text, w.version = text, w.version+1
+}
+
+// Load implements lease.Store.
+func (r *replica) Load(context.Context) ([]byte, string, error) {
+	r.w.mu.Lock()
+	defer r.w.mu.Unlock()
+	if r.cut {
+		return nil, "", errCut
+	}
+	return []byte(r.w.text), strconv.Itoa(r.w.version), nil
+}
+
+// Save implements lease.Store.
+func (r *replica) Save(_ context.Context, record []byte, version string) error {
+	time.Sleep(r.write)
+	r.w.mu.Lock()
+	defer r.w.mu.Unlock()
+	if version != strconv.Itoa(r.w.version) {
+		return registry.ErrConflict
+	}
+	r.w.text, r.w.version = string(record), r.w.version+1
+	return nil
+}
+
+func (r *replica) reaches() bool {
+	r.w.mu.Lock()
+	defer r.w.mu.Unlock()
+	return !r.away
+}
+
+func (r *replica) set(change func(*replica)) {
+	r.w.mu.Lock()
+	defer r.w.mu.Unlock()
+	change(r)
+}
+
+// joins starts a replica.
+func (w *world) joins(name string, change ...func(*replica)) *replica {
+	w.Helper()
+	r := &replica{w: w, name: name, ttl: ttl, slow: 100 * time.Millisecond}
+	for _, c := range change {
+		c(r)
+	}
+	r.Elector = lease.New(lease.Options{Store: r, Target: "zk", Identity: name, TTL: r.ttl, Reaches: r.reaches})
+	ctx, cancel := context.WithCancel(w.Context())
+	var running sync.WaitGroup
+	running.Go(func() { _ = r.Run(ctx) })
+	running.Go(func() { r.loop(ctx) })
+	r.stop = func() { cancel(); running.Wait() }
+	w.Cleanup(r.stop)
+	w.all = append(w.all, r)
+	return r
+}
+
+// loop reports that it is ready some time after each change.
+func (r *replica) loop(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-r.Changed():
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(r.slow):
+		}
+		if l := r.Leadership(); !r.reads || l.Role != bridge.RoleLeader {
+			r.Ready(l)
+		}
+	}
+}
+
+// in lets time pass, and fails the test whenever two replicas lead.
+func (w *world) in(d time.Duration) {
+	w.Helper()
+	step := max(10*time.Millisecond, d/1000)
+	for end := time.Now().Add(d); time.Now().Before(end); {
+		time.Sleep(step)
+		synctest.Wait()
+		if who := w.leaders(); len(who) > 1 {
+			w.Fatalf("%s and %s lead at once", who[0].name, who[1].name)
+		}
+	}
+}
+
+func (w *world) leaders() []*replica {
+	return slices.DeleteFunc(slices.Clone(w.all), func(r *replica) bool { return r.Leadership().Role != bridge.RoleLeader })
+}
+
+// led lets time pass, and fails the test unless this replica leads then; nil: none does.
+func (w *world) led(r *replica, d time.Duration) {
+	w.Helper()
+	w.in(d)
+	who := append(w.leaders(), nil)
+	if who[0] == r {
+		return
+	}
+	for _, r := range w.all {
+		w.Logf("%s: State() = %+v", r.name, r.State())
+	}
+	w.Fatalf("%d lead, want another one", len(who)-1)
+}
+
+// expect fails the test unless the state of a replica is as it should.
+func (r *replica) expect(want string, ok bool) {
+	r.w.Helper()
+	if !ok {
+		r.w.Errorf("%s: State() = %+v, want %s", r.name, r.State(), want)
+	}
+}
+
+// leaves has a replica leave within a time.
+func (r *replica) leaves(within time.Duration) error {
+	ctx, cancel := context.WithTimeout(r.w.Context(), within)
+	defer cancel()
+	return r.Leave(ctx)
+}
+
+// pair is two replicas, of which the first leads.
 func (w *world) pair(change ...func(*replica)) (a, b *replica) {
-	w.t.Helper()
+	w.Helper()
 	a = w.joins("a")
 	w.in(time.Second)
 	b = w.joins("b", change...)
-	w.in(time.Minute)
-	w.led(a)
+	w.led(a, time.Minute)
 	return a, b
 }
 
-func TestElector(t *testing.T) {
-	cut, mended := func(r *replica) { r.cut = true }, func(r *replica) { r.cut = false }
-	away, back := func(r *replica) { r.away = true }, func(r *replica) { r.away = false }
+func TestElector_Leader(t *testing.T) {
 	worlds(t, map[string]func(*world){
-		"one alone leads at once, and though it is not ready": func(w *world) {
+		"one alone, though it is not ready": func(w *world) {
 			a := w.joins("a", away)
-			w.in(10 * time.Millisecond)
-			w.led(a)
-			w.in(time.Hour)
-			w.led(a)
+			w.led(a, 10*time.Millisecond)
+			w.led(a, time.Hour)
 		},
-		"who joins is a standby, and is ready": func(w *world) {
+		"who joins is a standby": func(w *world) {
 			a, b := w.pair()
-			w.in(10 * time.Minute)
-			w.led(a)
+			w.led(a, 10*time.Minute)
 			for _, r := range []*replica{a, b} {
 				s := r.State()
-				r.expect(s.Ready, s.Leader == "a", len(s.Members) == 2, s.Lost == 0)
+				r.expect("two members led by a, ready", s.Ready && s.Leader == "a" && len(s.Members) == 2 && s.Lost == 0)
 			}
 		},
-		"who is killed is replaced soon after the ttl, by one that is ready, in a later term": func(w *world) {
+		"who is killed is replaced by who is ready": func(w *world) {
 			a, b := w.pair()
-			w.joins("c", func(r *replica) { r.slow = never })
+			w.joins("c", func(r *replica) { r.slow = 1e6 * time.Hour })
 			w.joins("d", away)
 			w.in(30 * time.Second)
 			before := a.State().Term
 			a.stop()
-			w.in(ttl + 2*time.Second) // one look to see its last sign of life, and one to miss the next
-			w.led(b).expect(b.State().Term > before)
+			w.led(b, ttl+2*time.Second) // one look to see its last sign of life, and one to miss the next
+			b.expect("a later term", b.State().Term > before)
 		},
-		"who is cut off stops before another begins": func(w *world) {
+		"who is cut off stops first": func(w *world) {
 			a, b := w.pair()
 			a.set(cut)
-			w.in(ttl * 3 / 4)
-			a.expect(len(w.leaders()) == 0, a.State().Lost == 1)
-			w.in(time.Minute)
-			w.led(b)
+			w.led(nil, ttl*3/4)
+			a.expect("a lease lost", a.State().Lost == 1)
+			w.led(b, time.Minute)
 			a.set(mended)
-			w.in(time.Minute)
-			w.led(b)
-			a.expect(a.State().Ready)
+			w.led(b, time.Minute)
+			a.expect("it ready", a.State().Ready)
 		},
 		"the larger of two ttls counts": func(w *world) {
 			a := w.joins("a", func(r *replica) { r.ttl = time.Minute })
@@ -70,161 +240,154 @@ func TestElector(t *testing.T) {
 			w.in(time.Second)
 			a.stop()
 			w.all = w.all[1:]
-			w.in(50 * time.Second)
-			b.expect(len(w.leaders()) == 0)
-			w.in(15 * time.Second)
-			w.led(b)
+			w.led(nil, 50*time.Second)
+			w.led(b, 15*time.Second)
 		},
-		"a record out of everybody's reach gives no one anything, and nobody is thought dead by it": func(w *world) {
+		"nobody reaches the record": func(w *world) {
 			a, b := w.pair()
 			before := a.State().Term
 			a.set(cut)
 			b.set(cut)
-			w.in(10 * time.Minute)
+			w.led(nil, 10*time.Minute)
 			s := a.State()
-			a.expect(len(w.leaders()) == 0, strings.Contains(s.LastError, "no route"), s.Lost == 1, s.Leader == "")
+			a.expect("the error, a lease lost and no leader", strings.Contains(s.LastError, "no route") && s.Lost == 1 && s.Leader == "")
 			a.set(mended)
 			b.set(mended)
-			w.in(ttl)
-			s = w.led(a).State()
-			a.expect(s.Term == before, s.LastError == "")
+			w.led(a, ttl) // nobody was thought dead
+			a.expect("the same term and no error", a.State().Term == before && a.State().LastError == "")
 		},
-		"who leaves hands over to who is ready, and is gone once that one is ready as the leader": func(w *world) {
-			a, b := w.pair(func(r *replica) { r.slow = 5 * time.Second })
-			left := make(chan error, 1)
-			go func() { left <- a.Leave(w.t.Context()) }()
-			w.in(3 * time.Second)
-			w.led(b)
-			a.expect(len(left) == 0)
-			w.in(7 * time.Second)
-			a.expect(len(left) == 1, <-left == nil)
-			b.expect(len(b.State().Members) == 1, b.State().Ready)
-		},
-		"who leaves leads until a standby is ready, or its time is over": func(w *world) {
-			a, b := w.pair(away)
-			ctx, cancel := context.WithTimeout(w.t.Context(), 20*time.Second)
-			defer cancel()
-			if err := a.Leave(ctx); !errors.Is(err, context.DeadlineExceeded) {
-				w.t.Error(err)
-			}
-			w.led(a)
-			b.set(back)
-			w.in(10 * time.Second)
-			w.led(b)
-		},
-		"a standby leaves at once, who is alone too, and another leads at once": func(w *world) {
-			a, b := w.pair()
-			for _, r := range []*replica{b, a} {
-				w.led(a)
-				ctx, cancel := context.WithTimeout(w.t.Context(), time.Second)
-				if err := r.Leave(ctx); err != nil {
-					w.t.Error(err)
-				}
-				cancel()
-			}
-			w.in(time.Minute)
-			a.expect(len(w.leaders()) == 0)
-			c := w.joins("c")
-			w.in(10 * time.Millisecond)
-			w.led(c)
-		},
-		"a record that was deleted or spoiled is made anew, and who led leads": func(w *world) {
-			a, b := w.pair()
-			for _, text := range []string{"", "{"} {
-				before := a.State().Term
-				w.put(text)
-				w.in(time.Minute)
-				w.led(a)
-				b.expect(b.State().Ready, b.State().Term >= before)
-			}
-		},
-		"a record of a later version is left alone": func(w *world) {
+		"a record that was deleted": func(w *world) { w.remade("") },
+		"a record that was spoiled": func(w *world) { w.remade("{") },
+		"a record of a later version": func(w *world) {
 			a, _ := w.pair()
 			w.put(`{"format":2}`)
-			w.in(time.Minute)
-			a.expect(strings.Contains(a.State().LastError, "format 2"), w.text == `{"format":2}`, len(w.leaders()) == 0)
+			w.led(nil, time.Minute)
+			a.expect("it left alone", strings.Contains(a.State().LastError, "format 2") && w.text == `{"format":2}`)
 		},
-		"a leader that loses its target lets one lead that reaches it, and is a standby when it is back": func(w *world) {
+		"a leader that loses its target": func(w *world) {
 			a, b := w.pair()
 			blinks := func(r *replica) {
 				r.set(away)
 				w.in(7 * ttl)
 				r.set(back)
-				w.in(10 * time.Minute)
-				w.led(r)
+				w.led(r, 10*time.Minute)
 			}
 			blinks(a)
 			a.set(away)
-			w.in(9 * ttl)
-			w.led(b)
+			w.led(b, 9*ttl)
 			a.set(back)
 			w.in(time.Minute)
 			blinks(b)
-			a.expect(a.State().Ready)
+			a.expect("it ready", a.State().Ready)
 		},
-		"where all read and nobody can write, the leader changes ever less often": func(w *world) {
+		"nobody can write to the target": func(w *world) {
 			a := w.joins("a", func(r *replica) { r.reads = true })
 			w.joins("b", func(r *replica) { r.reads = true })
 			w.in(time.Minute)
 			before := a.State().Term
 			w.in(2 * time.Hour)
 			moved := a.State().Term - before
-			a.expect(moved >= 2, moved <= 10)
+			a.expect("2 to 10 terms in two hours", moved >= 2 && moved <= 10)
 		},
-		"a lease counts from before it was asked for": func(w *world) {
+		"a lease counts from before the question": func(w *world) {
 			asked := time.Now()
 			a := w.joins("a", func(r *replica) { r.write = 2 * time.Second })
 			w.in(3 * time.Second)
 			until := a.State().Until
-			a.expect(!until.IsZero(), !until.After(asked.Add(ttl*2/3)))
+			a.expect("two thirds of a ttl", !until.IsZero() && !until.After(asked.Add(ttl*2/3)))
 		},
 	})
 }
 
-func TestDiffering(t *testing.T) {
+// remade has a record replaced by a text, which it does not stay.
+func (w *world) remade(text string) {
+	a, b := w.pair()
+	before := a.State().Term
+	w.put(text)
+	w.led(a, time.Minute)
+	b.expect("it ready, and no earlier term", b.State().Ready && b.State().Term >= before)
+}
+
+func TestElector_Leave(t *testing.T) {
+	worlds(t, map[string]func(*world){
+		"it hands over and waits for the next": func(w *world) {
+			a, b := w.pair(func(r *replica) { r.slow = 5 * time.Second })
+			left := make(chan error, 1)
+			go func() { left <- a.Leave(w.Context()) }()
+			w.led(b, 3*time.Second)
+			a.expect("it to wait", len(left) == 0)
+			w.in(7 * time.Second)
+			a.expect("it gone", len(left) == 1 && <-left == nil)
+			b.expect("one member, ready", len(b.State().Members) == 1 && b.State().Ready)
+		},
+		"it leads until a standby is ready": func(w *world) {
+			a, b := w.pair(away)
+			if err := a.leaves(20 * time.Second); !errors.Is(err, context.DeadlineExceeded) {
+				w.Errorf("Leave() = %v, want it to give up", err)
+			}
+			w.led(a, 0)
+			b.set(back)
+			w.led(b, 10*time.Second)
+		},
+		"a standby, or one alone, leaves at once": func(w *world) {
+			a, b := w.pair()
+			for _, r := range []*replica{b, a} {
+				w.led(a, 0)
+				if err := r.leaves(time.Second); err != nil {
+					w.Errorf("Leave() of %s = %v, want nil", r.name, err)
+				}
+			}
+			w.led(nil, time.Minute)
+			w.led(w.joins("c"), 10*time.Millisecond)
+		},
+	})
+}
+
+func TestElector_Differing(t *testing.T) {
 	differs := func(r *replica, want string) {
-		r.w.t.Helper()
+		r.w.Helper()
 		if got, differs := r.Differing(); got != want || differs != (want != "") {
-			r.w.t.Errorf("%s differs from %q, want %q", r.name, got, want)
+			r.w.Errorf("%s: Differing() = %q, %t, want %q", r.name, got, differs, want)
 		}
 	}
-	configured := func(w *world, a, b string) (*replica, *replica) {
+	configure := func(r *replica, text string) {
+		r.Configure(text)
+		r.w.in(5 * time.Second)
+	}
+	pair := func(w *world, a, b string) (*replica, *replica) {
 		x, y := w.joins("a"), w.joins("b")
 		x.Configure(a)
-		y.Configure(b)
-		w.in(5 * time.Second)
+		configure(y, b)
 		return x, y
 	}
 	worlds(t, map[string]func(*world){
-		"who is configured alike, or does not say, does not differ": func(w *world) {
-			a, b := configured(w, "old", "")
+		"alike, or not known": func(w *world) {
+			a, b := pair(w, "old", "")
 			differs(a, "")
 			differs(b, "")
-			b.Configure("old")
-			w.in(5 * time.Second)
+			configure(b, "old")
 			differs(a, "")
 			differs(b, "")
 		},
-		"who reloads another file differs from others until they do": func(w *world) {
-			a, b := configured(w, "old", "new")
+		"another file until all have it": func(w *world) {
+			a, b := pair(w, "old", "new")
 			differs(a, "b")
 			differs(b, "a")
-			a.Configure("new")
-			w.in(5 * time.Second)
+			configure(a, "new")
 			differs(a, "")
 			differs(b, "")
 		},
-		"before the record was read anybody may": func(w *world) {
-			a := w.joins("a", func(r *replica) { r.cut = true })
+		"anybody before the record was read": func(w *world) {
+			a := w.joins("a", cut)
 			w.in(time.Minute)
 			if name, differs := a.Differing(); name != "" || !differs {
-				w.t.Errorf("%q, %v", name, differs)
+				w.Errorf("Differing() = %q, %t, want no name and true", name, differs)
 			}
 		},
-		"who is gone may be back, also for one that comes later": func(w *world) {
-			a, b := configured(w, "old", "new")
+		"who is gone may be back": func(w *world) {
+			a, b := pair(w, "old", "new")
 			b.stop()
-			c := w.joins("c")
+			c := w.joins("c") // it comes later
 			c.Configure("old")
 			w.in(lease.Remembered - time.Minute)
 			differs(a, "b")
