@@ -158,30 +158,12 @@ type story struct {
 	loop     *bridge.Loop
 	stop     func()
 	begin    time.Time
-	log      text
+	log      strings.Builder // this and what follows is read between steps alone
+	seen     []bridge.Observation
+	events   []bridge.Event
 
-	mu     sync.Mutex
-	seen   []bridge.Observation
-	events []bridge.Event
-	calls  []call
-}
-
-// A text is written by one goroutine and read by another.
-type text struct {
-	mu sync.Mutex
-	b  strings.Builder
-}
-
-func (t *text) Write(p []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.b.Write(p)
-}
-
-func (t *text) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.b.String()
+	mu    sync.Mutex
+	calls []call
 }
 
 // A call is a call to the target that ended.
@@ -308,16 +290,10 @@ func (s *story) starts(target ...registry.Target) *story {
 		target = append(target, s.records)
 	}
 	target = append(target, session{s.target})
-	s.opts.Observe = func(o bridge.Observation) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.seen = append(s.seen, o)
-	}
+	s.opts.Observe = func(o bridge.Observation) { s.seen = append(s.seen, o) }
 	onEvent := s.opts.OnEvent
 	s.opts.OnEvent = func(e bridge.Event) {
-		s.mu.Lock()
 		s.events = append(s.events, e)
-		s.mu.Unlock()
 		if onEvent != nil {
 			onEvent(e)
 		}
@@ -507,19 +483,13 @@ func (s *story) inSync(want bool) *story {
 }
 
 // of returns the status of a service.
-func (s *story) of(name string) (out bridge.ServiceStatus) {
+func (s *story) of(name string) bridge.ServiceStatus {
 	s.Helper()
-	n := 0
-	for _, sv := range s.status().Services {
-		if sv.Service == registry.Name(name) {
-			out = sv
-			n++
-		}
+	list := slices.DeleteFunc(s.status().Services, func(sv bridge.ServiceStatus) bool { return sv.Service != registry.Name(name) })
+	if len(list) > 1 {
+		s.Errorf("Status() shows %s %d times, want once", name, len(list))
 	}
-	if n > 1 {
-		s.Errorf("Status() shows %s %d times, want once", name, n)
-	}
-	return out
+	return append(list, bridge.ServiceStatus{})[0]
 }
 
 func (s *story) reason(name string, want bridge.Reason, detail string) *story {
@@ -559,29 +529,17 @@ func (s *story) denied(entries int) *story {
 
 // approves has a person approve the hold of an id or, where none is given, the only
 // one.
-func (s *story) approves(id ...string) *story {
-	s.Helper()
-	id = append(id, s.onlyHold(id))
-	return s.decided(s.loop.Approve(s.Context(), id[0], "ann"))
-}
+func (s *story) approves(id ...string) *story { s.Helper(); return s.decides(s.loop.Approve, id) }
 
-func (s *story) denies(id ...string) *story {
-	s.Helper()
-	id = append(id, s.onlyHold(id))
-	return s.decided(s.loop.Deny(s.Context(), id[0], "ann"))
-}
+func (s *story) denies(id ...string) *story { s.Helper(); return s.decides(s.loop.Deny, id) }
 
-func (s *story) onlyHold(given []string) string {
+// decides fails the test unless the decision is recorded where the target can.
+func (s *story) decides(decide func(ctx context.Context, id, who string) error, id []string) *story {
 	s.Helper()
-	if len(given) > 0 {
-		return ""
+	if len(id) == 0 {
+		id = []string{s.hold().ID}
 	}
-	return s.hold().ID
-}
-
-// decided fails the test unless a decision was recorded where the target can.
-func (s *story) decided(err error) *story {
-	s.Helper()
+	err := decide(s.Context(), id[0], "ann")
 	if s.records != nil && err != nil || s.records == nil && !errors.Is(err, bridge.ErrUnrecorded) {
 		s.Fatalf("after %v a decision = %v, where the target keeps records: %v", time.Since(s.begin), err, s.records != nil)
 	}
@@ -590,8 +548,6 @@ func (s *story) decided(err error) *story {
 
 // count returns how many observations of a kind there were.
 func (s *story) count(kind bridge.ObservationKind, op string) (n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	for _, o := range s.seen {
 		if o.Kind == kind && (op == "" || o.Op == op) {
 			n += o.Count
@@ -602,8 +558,6 @@ func (s *story) count(kind bridge.ObservationKind, op string) (n int) {
 
 // emitted returns the events of these kinds; where none are given, of all but writes.
 func (s *story) emitted(kinds ...bridge.EventKind) (list []bridge.Event) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	for _, e := range s.events {
 		if slices.Contains(kinds, e.Kind) || len(kinds) == 0 && e.Kind != bridge.EventApplied {
 			list = append(list, e)

@@ -39,19 +39,49 @@ func (k *keeper) Record(_ context.Context, kind, name, text string) error {
 	return nil
 }
 
+// A process is an engine, its target and the calls under way, by one seed.
+type process struct {
+	t      *testing.T
+	r      *rand.Rand
+	now    time.Time
+	lead   Leadership
+	target *keeper
+	driver *driver
+	calls  []call
+}
+
+func newProcess(t *testing.T, seed, stream uint64) process {
+	t.Helper()
+	return process{
+		t: t, r: rand.New(rand.NewPCG(seed, stream)), now: time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC),
+		target: &keeper{memory.New(memory.Options{Owner: "me"}), make(map[string]map[string]string)},
+	}
+}
+
+// turn has something happen, and returns what the engine decides.
+func (p *process) turn(happens func()) step {
+	p.driver.engine.Begin(p.now, p.lead)
+	happens()
+	return p.driver.engine.Step(p.now)
+}
+
+// pick takes one of the calls under way.
+func (p *process) pick() call {
+	i := p.r.IntN(len(p.calls))
+	c := p.calls[i]
+	p.calls = slices.Delete(p.calls, i, i+1)
+	return c
+}
+
 // A world is a source, a target and an engine between them, all by one seed. Calls
 // end in any order, late, without effect, or without an answer; the process ends and
 // begins anew at any step.
 type world struct {
-	t      *testing.T
-	r      *rand.Rand
-	now    time.Time
+	process
+
 	loop   *Loop
-	target *keeper
 	table  *registry.Table
-	driver *driver
 	reader *registry.Reader
-	calls  []call    // under way
 	next   time.Time // when the engine wants another turn
 
 	source map[registry.Name][]string // what the source has
@@ -84,8 +114,7 @@ func worldGuard() Guard {
 func newWorld(t *testing.T, seed uint64) *world {
 	t.Helper()
 	w := &world{
-		t: t, r: rand.New(rand.NewPCG(seed, 7)), now: time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC),
-		target: &keeper{memory.New(memory.Options{Owner: "me"}), make(map[string]map[string]string)}, table: registry.NewTable(),
+		process: newProcess(t, seed, 7), table: registry.NewTable(),
 		source: make(map[registry.Name][]string), denied: make(map[string]bool), free: make(map[string]bool), blind: make(map[registry.Name]bool),
 	}
 	l, err := New(w.target, []Bridge{{Name: "b", Table: w.table, Guard: worldGuard(), Project: func(s *registry.Service) ([]registry.Entry, error) {
@@ -173,10 +202,7 @@ func (w *world) replace() {
 
 // turn has something happen, and then takes in what the engine decides.
 func (w *world) turn(happens func()) {
-	e := w.driver.engine
-	e.Begin(w.now, Leadership{})
-	happens()
-	s := e.Step(w.now)
+	s := w.process.turn(happens)
 	w.next = s.next
 	for _, c := range s.calls {
 		w.issued(c)
@@ -309,9 +335,7 @@ func (w *world) ends(fails bool) {
 	if len(w.calls) == 0 {
 		return
 	}
-	i := w.r.IntN(len(w.calls))
-	c := w.calls[i]
-	w.calls = slices.Delete(w.calls, i, i+1)
+	c := w.pick()
 	o := outcome{call: c, err: errAway}
 	switch kind := w.r.IntN(12); {
 	case fails && kind == 0: // without effect

@@ -5,13 +5,11 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"math/rand/v2"
 	"reflect"
 	"slices"
 	"testing"
 	"time"
 
-	"github.com/xds-bridge/xds-bridge/internal/fake/memory"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
@@ -27,26 +25,18 @@ func (elects) Ready(Leadership)         {}
 // A course is two bridges into one target, and what happens to them by one seed.
 // Services claim in some of a few groups, so that their claims meet.
 type course struct {
-	t       *testing.T
-	r       *rand.Rand
-	now     time.Time
-	lead    Leadership
-	target  *keeper
+	process
+
 	tables  []*registry.Table
 	readers []*registry.Reader
-	driver  *driver
-	calls   []call
 	seen    map[Reason]bool
 	last    string // what happened last
 }
 
 func newCourse(t *testing.T, seed uint64) *course {
 	t.Helper()
-	c := &course{
-		t: t, r: rand.New(rand.NewPCG(seed, 11)), now: time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC), seen: make(map[Reason]bool),
-		lead:   Leadership{Role: RoleLeader, Term: 1, Leader: "one"},
-		target: &keeper{memory.New(memory.Options{Owner: "me"}), make(map[string]map[string]string)},
-	}
+	c := &course{process: newProcess(t, seed, 11), seen: make(map[Reason]bool)}
+	c.lead = Leadership{Role: RoleLeader, Term: 1, Leader: "one"}
 	project := func(s *registry.Service) (all []registry.Entry, _ error) {
 		if s.Application == "bad" {
 			return nil, errBad
@@ -77,11 +67,7 @@ func newCourse(t *testing.T, seed uint64) *course {
 }
 
 func (c *course) turn(happens func()) {
-	e := c.driver.engine
-	e.Begin(c.now, c.lead)
-	happens()
-	calls := e.Step(c.now).calls
-	c.calls = append(c.calls, calls...)
+	c.calls = append(c.calls, c.process.turn(happens).calls...)
 }
 
 func (c *course) group() registry.Group {
@@ -116,9 +102,7 @@ func (c *course) ends() {
 	if len(c.calls) == 0 {
 		return
 	}
-	i := c.r.IntN(len(c.calls))
-	o := c.driver.do(c.t.Context(), c.calls[i])
-	c.calls = slices.Delete(c.calls, i, i+1)
+	o := c.driver.do(c.t.Context(), c.pick())
 	if kind := c.r.IntN(12); kind < 3 && o.op != opRecords {
 		o.err = []error{errAway, registry.ErrRefused, registry.ErrConflict}[kind]
 	}
