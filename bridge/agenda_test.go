@@ -282,7 +282,7 @@ func TestBudget(t *testing.T) {
 	})
 }
 
-// TestLoop_Pause has a process stand still while something is away for a second.
+// TestLoop_Pause has a process pause while something is away for a second.
 func TestLoop_Pause(t *testing.T) {
 	var pause atomic.Int64
 	begin := func(s *story) *story { // the loop sleeps when it reports an invalid service
@@ -293,28 +293,28 @@ func TestLoop_Pause(t *testing.T) {
 		}
 		return s.has(fleet(20, 1)...).in(10 * time.Minute)
 	}
-	stand := func(s *story, d time.Duration) *story { // nothing is read or written meanwhile
+	halt := func(s *story, d time.Duration) *story { // nothing is read or written meanwhile
 		pause.Store(int64(d))
 		return s.put(invalid("bad", d.String())).in(d)
 	}
 	lastEndpoint := func(d time.Duration) func(*story) { // of a wait of which 20 s are left
 		return func(s *story) {
-			stand(begin(s).delete("s0").in(10*time.Second), d).in(29 * time.Second).holdsN(20).in(2 * time.Second).holdsN(19)
+			halt(begin(s).delete("s0").in(10*time.Second), d).in(29 * time.Second).holdsN(20).in(2 * time.Second).holdsN(19)
 		}
 	}
 	stories(t, bridge.DefaultGuard(), map[string]func(*story){
 		"a last endpoint waits anew, 19 s": lastEndpoint(19 * time.Second),
 		"a last endpoint waits anew, 40 s": lastEndpoint(40 * time.Second),
 		"an orphan settles anew": func(s *story) {
-			stand(begin(s).has(fleet(19, 1)...).in(50*time.Second), time.Minute).in(58 * time.Second).holdsN(20).in(4 * time.Second).holdsN(19)
+			halt(begin(s).has(fleet(19, 1)...).in(50*time.Second), time.Minute).in(58 * time.Second).holdsN(20).in(4 * time.Second).holdsN(19)
 		},
 		"a hold is confirmed later": func(s *story) {
 			begin(s).loses(0, 10).in(9 * time.Minute).dials(fleet(20, 1)[10:]...).in(10 * time.Second)
-			stand(s, 5*time.Minute).in(58 * time.Second).holdsN(20).hold()
+			halt(s, 5*time.Minute).in(58 * time.Second).holdsN(20).hold()
 			s.in(33 * time.Second).holdsN(10).noHold()
 		},
 		"a moment is no pause": func(s *story) {
-			stand(begin(s).delete("s0").in(10*time.Second), 500*ms).in(20 * time.Second).holdsN(19)
+			halt(begin(s).delete("s0").in(10*time.Second), 500*ms).in(20 * time.Second).holdsN(19)
 		},
 	})
 }

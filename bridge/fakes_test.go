@@ -16,7 +16,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// A session is a target that takes what an earlier session held for gone.
+// A session is a target in which what an earlier session held is gone.
 type session struct{ *memory.Target }
 
 func (s session) Write(ctx context.Context, c registry.Change) error {

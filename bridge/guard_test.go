@@ -105,12 +105,12 @@ func TestGuard_Trace(t *testing.T) {
 			s.is("Find(gone)", len(s.loop.Status().Find(nil, called("gone")).Kept), 1)
 			s.unknown("service keys", nil).in(2*time.Minute).holdsN(2).reason("a", bridge.ReasonSynced, "").is("Kept", len(s.status().Kept), 0)
 		},
-		"a wide scope keeps its services'": func(s *story) {
+		"a scope of many keeps theirs": func(s *story) {
 			begin(s, mine("team-x/a", "10.0.0.9:80"), mine("team-y/a", "10.0.0.9:80")).unknown("team-x/*", errDown)
 			s.has(service("c", "10.0.0.1:80")).in(time.Hour).holds("c 10.0.0.1:80", "team-x/a 10.0.0.9:80")
 		},
 		"what says no service stays": func(s *story) {
-			begin(s, mine("untold", "10.0.0.9:80"), mine("other", "10.0.0.9:80")).unknown(headless, errDown)
+			begin(s, mine("unknown", "10.0.0.9:80"), mine("other", "10.0.0.9:80")).unknown(headless, errDown)
 			s.has(service("c", "10.0.0.1:80")).in(time.Hour).holds("c 10.0.0.1:80", "untold 10.0.0.9:80")
 		},
 		"without a trace an unknown service keeps all": func(s *story) {
@@ -130,7 +130,7 @@ func TestGuard_Trace(t *testing.T) {
 type trace struct{}
 
 func (trace) Origin(e registry.Entry) registry.Name {
-	if e.Group.Name == "untold" {
+	if e.Group.Name == "unknown" {
 		return ""
 	}
 	return registry.Name(e.Group.Name)
@@ -312,7 +312,7 @@ func TestPolicies(t *testing.T) {
 
 func TestGuard_Author(t *testing.T) {
 	stories(t, bridge.DefaultGuard(), map[string]func(*story){
-		"a bridge that is gone needs a person": func(s *story) {
+		"a bridge that is gone requires a person": func(s *story) {
 			s.long()
 			s.opts.Author = func(e registry.Entry) string {
 				if strings.HasPrefix(e.Group.Name, "gone") {
@@ -334,7 +334,7 @@ func TestGuard_Author(t *testing.T) {
 			h := s.has().also("c").in(time.Hour).holdsN(20).hold()
 			s.is("hold", []any{h.Bridge, len(h.Entries)}, []any{"c", 20})
 		},
-		"another may have taken its services over": func(s *story) {
+		"another may claim its services by now": func(s *story) {
 			s.opts.Author = func(registry.Entry) string { return "gone" }
 			s.holding(mine("gone1", "10.0.0.1:80")).has(fleet(2, 1)...).unknown("x", errDown).in(time.Hour).holdsN(3).noHold()
 			s.is("bridge", s.unknown("x", nil).in(time.Hour).holdsN(3).hold().Bridge, "gone")

@@ -237,7 +237,7 @@ func (s *story) make() {
 	}
 }
 
-// record notes each call to the target.
+// record adds a call to those that were made.
 func (s *story) record(op memory.Op, g registry.Group) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

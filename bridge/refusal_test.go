@@ -112,8 +112,8 @@ func TestRefusal(t *testing.T) {
 	})
 }
 
-// TestRefusal_Joined has another owner register under a key of ours, as a folder of
-// ZooKeeper can hold two nodes of one address.
+// TestRefusal_Joined has another owner register under a key of ours, as a parent
+// znode can hold two nodes of one address.
 func TestRefusal_Joined(t *testing.T) {
 	joined := func(policy bridge.Policy, left ...string) func(*story) {
 		return func(s *story) {

@@ -73,19 +73,19 @@ func inSync(t *testing.T, loop *bridge.Loop) {
 	}
 }
 
-// A keeper is a ZooKeeper, and the loops that write to it.
-type keeper struct {
+// A zooKeeper is a server, and the loops that write to it.
+type zooKeeper struct {
 	*testing.T
 	*zkfake.Server
 }
 
-// keepers runs tests of a ZooKeeper.
-func keepers(t *testing.T, tests map[string]func(*keeper)) {
+// zooKeepers runs tests of a ZooKeeper.
+func zooKeepers(t *testing.T, tests map[string]func(*zooKeeper)) {
 	t.Helper()
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				k := &keeper{t, zkfake.New(zkfake.Options{})}
+				k := &zooKeeper{t, zkfake.New(zkfake.Options{})}
 				defer k.Close() //nolint:errcheck // it has no listener
 				test(k)
 			})
@@ -100,7 +100,7 @@ type codec interface {
 }
 
 // joins runs the loop of an owner, which writes interfaces.
-func (k *keeper) joins(owner string, change ...func(*zookeeper.TargetOptions)) (*bridge.Loop, *registry.Table) {
+func (k *zooKeeper) joins(owner string, change ...func(*zookeeper.TargetOptions)) (*bridge.Loop, *registry.Table) {
 	k.Helper()
 	c, err := dubbo.NewZooKeeper(dubbo.Options{Mark: metadata.NewMark(owner, "b")})
 	if err != nil {
@@ -109,7 +109,7 @@ func (k *keeper) joins(owner string, change ...func(*zookeeper.TargetOptions)) (
 	return k.joinsBy(owner, c, change...)
 }
 
-func (k *keeper) joinsBy(owner string, c codec, change ...func(*zookeeper.TargetOptions)) (*bridge.Loop, *registry.Table) {
+func (k *zooKeeper) joinsBy(owner string, c codec, change ...func(*zookeeper.TargetOptions)) (*bridge.Loop, *registry.Table) {
 	k.Helper()
 	client, err := zookeeper.Dial(zookeeper.Options{Servers: []string{"server:2181"}, Dial: k.Dial})
 	if err != nil {
@@ -128,7 +128,7 @@ func (k *keeper) joinsBy(owner string, c codec, change ...func(*zookeeper.Target
 }
 
 // rests fails the test if anything changes in an hour in which nothing happens.
-func (k *keeper) rests() {
+func (k *zooKeeper) rests() {
 	k.Helper()
 	before := k.Changes()
 	time.Sleep(time.Hour)
@@ -138,7 +138,7 @@ func (k *keeper) rests() {
 }
 
 // expects fails the test unless there are so many providers, all of an owner.
-func (k *keeper) expects(n int, owner string) {
+func (k *zooKeeper) expects(n int, owner string) {
 	k.Helper()
 	names := k.Children(providers)
 	if len(names) != n || slices.ContainsFunc(names, func(name string) bool { return !strings.Contains(name, mark(owner)) }) {
@@ -149,8 +149,8 @@ func (k *keeper) expects(n int, owner string) {
 // TestZooKeeper_OtherWriters shows what others do to a ZooKeeper that is written to,
 // and that it is as it was within a second.
 func TestZooKeeper_OtherWriters(t *testing.T) {
-	tests := map[string]func(*keeper){
-		"an instance that flaps costs no readings": func(k *keeper) {
+	tests := map[string]func(*zooKeeper){
+		"an instance that flaps costs no readings": func(k *zooKeeper) {
 			loop, table := k.joins("first")
 			table.Replace(slices.Values([]*registry.Service{sharedService(1)}))
 			time.Sleep(time.Minute)
@@ -171,7 +171,7 @@ func TestZooKeeper_OtherWriters(t *testing.T) {
 			time.Sleep(time.Second)
 			k.expects(1, "first")
 		},
-		"a full folder has room again": func(k *keeper) {
+		"a full parent has room again": func(k *zooKeeper) {
 			loop, table := k.joins("first", func(o *zookeeper.TargetOptions) { o.ChildrenLimit = 1000 })
 			table.Replace(slices.Values([]*registry.Service{sharedService(10)}))
 			time.Sleep(3 * time.Minute)
@@ -184,21 +184,21 @@ func TestZooKeeper_OtherWriters(t *testing.T) {
 			k.expects(len(before), "first")
 		},
 	}
-	for name, happens := range map[string]func(*keeper){
-		"delete an entry": func(k *keeper) { k.Delete(providers + "/" + k.Children(providers)[0]) },
-		"delete a folder": func(k *keeper) { k.Delete(providers) },
-		"delete just after a write": func(k *keeper) {
+	for name, happens := range map[string]func(*zooKeeper){
+		"delete an entry":   func(k *zooKeeper) { k.Delete(providers + "/" + k.Children(providers)[0]) },
+		"delete the parent": func(k *zooKeeper) { k.Delete(providers) },
+		"delete just after a write": func(k *zooKeeper) {
 			time.Sleep(ms)
 			k.Delete("/dubbo")
 		},
-		"delete again and again": func(k *keeper) {
+		"delete again and again": func(k *zooKeeper) {
 			for range 30 {
 				time.Sleep(300 * ms)
 				k.Delete(providers)
 			}
 		},
 	} {
-		tests[name] = func(k *keeper) {
+		tests[name] = func(k *zooKeeper) {
 			loop, table := k.joins("first")
 			table.Replace(slices.Values([]*registry.Service{sharedService(1)}))
 			time.Sleep(time.Minute)
@@ -215,7 +215,7 @@ func TestZooKeeper_OtherWriters(t *testing.T) {
 		}
 	}
 	for _, gone := range []string{"/services", "/dubbo", "/dubbo/metadata", "/dubbo/shop", "/dubbo/mapping", "/dubbo/mapping/api.Shared"} {
-		tests["delete "+gone+" of an application"] = func(k *keeper) {
+		tests["delete "+gone+" of an application"] = func(k *zooKeeper) {
 			c, err := dubbo.NewZooKeeperApp(dubbo.Options{Mark: metadata.NewMark("first", "b")})
 			if err != nil {
 				k.Fatal(err)
@@ -235,13 +235,13 @@ func TestZooKeeper_OtherWriters(t *testing.T) {
 			k.rests()
 		}
 	}
-	keepers(t, tests)
+	zooKeepers(t, tests)
 }
 
 // TestZooKeeper_TwoOwners has two bridges of different owners bring the same addresses.
 func TestZooKeeper_TwoOwners(t *testing.T) {
-	keepers(t, map[string]func(*keeper){
-		"the first has the address until it withdraws": func(k *keeper) {
+	zooKeepers(t, map[string]func(*zooKeeper){
+		"the first has the address until it withdraws": func(k *zooKeeper) {
 			_, first := k.joins("first")
 			first.Replace(slices.Values([]*registry.Service{sharedService(1)}))
 			time.Sleep(time.Minute)
@@ -265,7 +265,7 @@ func TestZooKeeper_TwoOwners(t *testing.T) {
 				k.Errorf("no provider for %v, want at most a second", away)
 			}
 		},
-		"both begin at once": func(k *keeper) { // before either can see what the other wrote
+		"both begin at once": func(k *zooKeeper) { // before either can see what the other wrote
 			const addresses = 30
 			winner, loser := "first", "second"
 			if mark(loser) < mark(winner) {
@@ -305,20 +305,20 @@ func TestZooKeeper_TwoOwners(t *testing.T) {
 
 var sharedInNacos = nacosfake.Service{Group: "DEFAULT_GROUP", Name: "providers:api.Shared::"}
 
-// A naming is a Nacos, and a loop that writes to it.
-type naming struct {
+// A nacosServer is a server, and a loop that writes to it.
+type nacosServer struct {
 	*testing.T
 	*nacosfake.Server
 	loop  *bridge.Loop
 	table *registry.Table
 }
 
-// namings runs tests of a Nacos.
-func namings(t *testing.T, tests map[string]func(*naming)) {
+// nacosServers runs tests of a Nacos.
+func nacosServers(t *testing.T, tests map[string]func(*nacosServer)) {
 	t.Helper()
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { test(&naming{T: t, Server: nacosfake.NewServer()}) })
+			synctest.Test(t, func(t *testing.T) { test(&nacosServer{T: t, Server: nacosfake.NewServer()}) })
 		})
 	}
 }
@@ -332,7 +332,7 @@ func (inNacos) Scopes() []registry.Group {
 }
 
 // starts runs the loop.
-func (n *naming) starts() {
+func (n *nacosServer) starts() {
 	n.Helper()
 	rpc, web := bufconn.Listen(1<<20), bufconn.Listen(1<<20)
 	n.Serve(rpc, web)
@@ -357,10 +357,10 @@ func (n *naming) starts() {
 }
 
 // writes is how often ours was published.
-func (n *naming) writes() int { return len(n.Requests("BatchInstanceRequest")) }
+func (n *nacosServer) writes() int { return len(n.Requests("BatchInstanceRequest")) }
 
 // ours reports whether the shared service has an instance of ours as it is to be.
-func (n *naming) ours() bool {
+func (n *nacosServer) ours() bool {
 	return slices.ContainsFunc(n.Instances(sharedInNacos), func(in model.Instance) bool {
 		return strings.Contains(in.Metadata[metadata.MarkKey], mark("first")) && in.Enable && in.Weight == 1
 	})
@@ -373,27 +373,27 @@ func TestNacos_OtherWriters(t *testing.T) {
 		Ip: "10.0.0.1", Port: 20000, Weight: 1, Enable: true, Healthy: true, Ephemeral: true, ClusterName: "DEFAULT",
 		Metadata: map[string]string{"protocol": "tri", "category": "providers", "path": "api.Shared"},
 	}
-	first := func(n *naming) { n.Set(sharedInNacos, "app", others) }
-	nothing := func(*naming) {}
-	tests := make(map[string]func(*naming))
+	first := func(n *nacosServer) { n.Set(sharedInNacos, "app", others) }
+	nothing := func(*nacosServer) {}
+	tests := make(map[string]func(*nacosServer))
 	for name, c := range map[string]struct {
-		before, happens func(*naming)
+		before, happens func(*nacosServer)
 		writes          int
 	}{
-		"give way": {first, func(n *naming) { n.Set(sharedInNacos, "app") }, 1},
-		"give way after the connection was lost": {first, func(n *naming) {
+		"give way": {first, func(n *nacosServer) { n.Set(sharedInNacos, "app") }, 1},
+		"give way after the connection was lost": {first, func(n *nacosServer) {
 			n.Drop()
 			time.Sleep(time.Minute)
 			n.Set(sharedInNacos, "app")
 		}, 1},
-		"remove the service": {nothing, func(n *naming) { n.Remove(sharedInNacos) }, 1},
-		"register beside ours": {nothing, func(n *naming) {
+		"remove the service": {nothing, func(n *nacosServer) { n.Remove(sharedInNacos) }, 1},
+		"register beside ours": {nothing, func(n *nacosServer) {
 			beside := others
 			beside.Ip = "10.0.0.9"
 			n.Set(sharedInNacos, "app", beside)
 		}, 0},
 	} {
-		tests[name] = func(n *naming) {
+		tests[name] = func(n *nacosServer) {
 			c.before(n)
 			n.starts()
 			n.table.Replace(slices.Values([]*registry.Service{sharedService(1)}))
@@ -419,14 +419,14 @@ func TestNacos_OtherWriters(t *testing.T) {
 			}
 		}
 	}
-	namings(t, tests)
+	nacosServers(t, tests)
 }
 
 // TestNacos_Edits shows that what somebody sets in the console, which Nacos keeps
 // beside what is published, is shown and fought by nobody.
 func TestNacos_Edits(t *testing.T) {
-	edit := func(change func(*model.Instance)) func(*naming) {
-		return func(n *naming) {
+	edit := func(change func(*model.Instance)) func(*nacosServer) {
+		return func(n *nacosServer) {
 			n.starts()
 			n.table.Replace(slices.Values([]*registry.Service{sharedService(1)}))
 			time.Sleep(70 * time.Second)
@@ -447,7 +447,7 @@ func TestNacos_Edits(t *testing.T) {
 			}
 		}
 	}
-	namings(t, map[string]func(*naming){
+	nacosServers(t, map[string]func(*nacosServer){
 		"of the weight": edit(func(in *model.Instance) { in.Weight = 7 }),
 		"that disables": edit(func(in *model.Instance) { in.Enable = false }),
 	})
@@ -456,7 +456,7 @@ func TestNacos_Edits(t *testing.T) {
 // TestNacos_Subscriptions has services that others alone register: they are watched
 // no longer than until they change, if the source reported something by then.
 func TestNacos_Subscriptions(t *testing.T) {
-	namings(t, map[string]func(*naming){"services of others": func(n *naming) {
+	nacosServers(t, map[string]func(*nacosServer){"services of others": func(n *nacosServer) {
 		const services = 20
 		register := func(port uint64) {
 			for i := range services {

@@ -18,17 +18,17 @@ import (
 
 var errAway = errors.New("away")
 
-// A keeper is a target that keeps records.
-type keeper struct {
+// A recordingTarget is a target that keeps records.
+type recordingTarget struct {
 	*memory.Target
 	records map[string]map[string]string
 }
 
-func (k *keeper) Records(_ context.Context, kind string) (map[string]string, error) {
+func (k *recordingTarget) Records(_ context.Context, kind string) (map[string]string, error) {
 	return maps.Clone(k.records[kind]), nil
 }
 
-func (k *keeper) Record(_ context.Context, kind, name, text string) error {
+func (k *recordingTarget) Record(_ context.Context, kind, name, text string) error {
 	if k.records[kind] == nil {
 		k.records[kind] = make(map[string]string)
 	}
@@ -45,7 +45,7 @@ type process struct {
 	r      *rand.Rand
 	now    time.Time
 	lead   Leadership
-	target *keeper
+	target *recordingTarget
 	driver *driver
 	calls  []call
 }
@@ -54,7 +54,7 @@ func newProcess(t *testing.T, seed, stream uint64) process {
 	t.Helper()
 	return process{
 		t: t, r: rand.New(rand.NewPCG(seed, stream)), now: time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC),
-		target: &keeper{memory.New(memory.Options{Owner: "me"}), make(map[string]map[string]string)},
+		target: &recordingTarget{memory.New(memory.Options{Owner: "me"}), make(map[string]map[string]string)},
 	}
 }
 
@@ -65,7 +65,7 @@ func (p *process) turn(happens func()) step {
 	return p.driver.engine.Step(p.now)
 }
 
-// pick takes one of the calls under way.
+// pick removes one of the calls under way.
 func (p *process) pick() call {
 	i := p.r.IntN(len(p.calls))
 	c := p.calls[i]
@@ -85,8 +85,8 @@ type world struct {
 	next   time.Time // when the engine wants another turn
 
 	source map[registry.Name][]string // what the source has
-	told   map[registry.Name][]string // of that what the engine was told
-	blind  map[registry.Name]bool     // services that it was told are unknown
+	seen   map[registry.Name][]string // of that what the engine received
+	blind  map[registry.Name]bool     // services of which it received that they are unknown
 	known  bool                       // it was notified of everything, and that it is fresh
 	fresh  bool                       // the same of the source
 	unread map[registry.Group]bool    // what it found there at first and did not read yet; nil: it did not look
@@ -168,7 +168,7 @@ func (w *world) restart() {
 // dies ends the process and begins another. Of the calls under way nothing more happens.
 func (w *world) dies() {
 	w.log.WriteString("restart\n")
-	for _, a := range w.said { // a denial that nobody was told is recorded may be lost
+	for _, a := range w.said { // a denial may be lost until somebody received that it is recorded
 		select {
 		case err := <-a.recorded:
 			if err != nil && !errors.Is(err, errReplaced) {
@@ -184,7 +184,7 @@ func (w *world) dies() {
 		w.reader.Close()
 	}
 	w.calls, w.driver, w.reader = nil, newDriver(w.loop, false), w.table.Reader()
-	w.told, w.known, w.unread = nil, false, nil
+	w.seen, w.known, w.unread = nil, false, nil
 	w.blind = make(map[registry.Name]bool)
 }
 
@@ -200,7 +200,7 @@ func (w *world) replace() {
 	})
 }
 
-// turn has something happen, and then takes in what the engine decides.
+// turn has something happen, and then checks what the engine decides.
 func (w *world) turn(happens func()) {
 	s := w.process.turn(happens)
 	w.next = s.next
@@ -232,7 +232,7 @@ func (w *world) pass(d time.Duration) {
 
 func key(group registry.Group, k string) string { return group.Name + " " + k }
 
-// issued checks a call against those under way and what the engine was told.
+// issued checks a call against those under way and what the engine received.
 func (w *world) issued(c call) {
 	working := 1
 	for _, other := range w.calls {
@@ -264,7 +264,7 @@ func (w *world) issued(c call) {
 			w.t.Fatalf("%s is deleted before all was read that is there\n%s", key(h.Group, h.Key), w.tail())
 		case !w.known || w.blind[n]:
 			w.t.Fatalf("%s is deleted, and the source cannot report\n%s", key(h.Group, h.Key), w.tail())
-		case slices.Contains(w.told[n], host):
+		case slices.Contains(w.seen[n], host):
 			w.t.Fatalf("%s is deleted, and it is claimed\n%s", key(h.Group, h.Key), w.tail())
 		case w.denied[key(h.Group, h.Key)]:
 			w.t.Fatalf("%s is deleted, and a person denied it\n%s", key(h.Group, h.Key), w.tail())
@@ -308,19 +308,19 @@ func (w *world) tail() string {
 	return s[max(0, len(s)-3000):]
 }
 
-// deliver tells the engine what the table holds by now.
+// deliver has the engine receive what the table holds by now.
 func (w *world) deliver() {
 	w.turn(func() {
 		if w.driver.engine.waitsForList() {
 			return
 		}
 		d := w.reader.Drain()
-		w.told, w.known = maps.Clone(w.source), w.fresh
+		w.seen, w.known = maps.Clone(w.source), w.fresh
 		w.blind = make(map[registry.Name]bool)
 		for n := range d.Unknown {
 			w.blind[registry.Name(n)] = true
 		}
-		for n, hosts := range w.told {
+		for n, hosts := range w.seen {
 			for _, h := range hosts {
 				delete(w.denied, string(n)+" "+h+":80")
 				delete(w.free, string(n)+" "+h+":80")
@@ -411,7 +411,7 @@ func (w *world) step() {
 		w.decides(w.r.IntN(2) == 0)
 	case 9:
 		w.target.Set(registry.Held{Entry: registry.Entry{Group: registry.Group{Kind: "test", Name: string(n)}, Key: "10.9.9.9:80", Value: "x"}, Owner: "other", Live: true})
-	case 10: // the process stands still
+	case 10: // the process pauses
 		w.now = w.now.Add(time.Duration(1+w.r.IntN(300)) * time.Second)
 		w.turn(func() {})
 	case 11, 12:
@@ -561,9 +561,9 @@ func TestEngine_Schedules(t *testing.T) {
 	}
 }
 
-// picky is a keeper that cannot keep what is under one name.
+// picky is a recordingTarget that cannot keep what is under one name.
 type picky struct {
-	keeper
+	recordingTarget
 	name string
 	err  error
 }
@@ -572,14 +572,14 @@ func (p *picky) Record(ctx context.Context, kind, name, text string) error {
 	if name == p.name {
 		return p.err
 	}
-	return p.keeper.Record(ctx, kind, name, text)
+	return p.recordingTarget.Record(ctx, kind, name, text)
 }
 
 func TestRecords_FailureOfOne(t *testing.T) {
 	down, tooLarge := errors.New("connection closed"), registry.ErrRefused
 	for name, err := range map[string]error{"fails": down, "is refused": tooLarge} {
 		t.Run("one that "+name+" costs itself", func(t *testing.T) {
-			s := &picky{keeper{records: make(map[string]map[string]string)}, "a", err}
+			s := &picky{recordingTarget{records: make(map[string]map[string]string)}, "a", err}
 			r := &records{reads: true, stores: true, pending: make(map[recordName]record)}
 			r.keep(recordDecisions, "a", decision{Who: "ann"})
 			r.keep(recordDecisions, "b", decision{Who: "bob"})
@@ -601,7 +601,7 @@ func TestRecords_FailureOfOne(t *testing.T) {
 		})
 	}
 	t.Run("a text that is no record is named", func(t *testing.T) {
-		s := &keeper{records: map[string]map[string]string{recordGuard: {"x-00": "no JSON", "x-01": "[]"}}}
+		s := &recordingTarget{records: map[string]map[string]string{recordGuard: {"x-00": "no JSON", "x-01": "[]"}}}
 		c, err := syncRecords(t.Context(), s, nil, true)
 		if _, read := c.guards["x-01"]; !read || !errors.Is(err, registry.ErrRefused) || !strings.Contains(err.Error(), "x-00") {
 			t.Errorf("consult() = %+v, %v, want x-01 and an error that names x-00", c.guards, err)

@@ -15,7 +15,7 @@ import (
 
 var errBad = errors.New("bad")
 
-// elects tells nothing: the test says who leads.
+// elects notifies nobody: the test says who leads.
 type elects struct{}
 
 func (elects) Leadership() Leadership   { return Leadership{} }
@@ -118,7 +118,7 @@ func (c *course) step() {
 		"unknown":  func() { table.Unknown(string(c.service().Name), []error{nil, errAway, errBad}[c.r.IntN(3)]) },
 		"unknowns": func() { table.Unknown("s1*", []error{nil, errAway, errBad}[c.r.IntN(3)]) },
 		"foreign":  func() { c.entry("other") },
-		"leftover": func() { c.entry("me") },
+		"orphan":   func() { c.entry("me") },
 		"drop":     func() { c.target.Drop(c.group(), fmt.Sprintf("10.0.0.%d:80", c.r.IntN(20))) },
 		"resync":   func() { c.turn(func() { e.resync(c.now) }) },
 		"lost":     func() { c.turn(func() { e.LoseSession(c.now) }) },

@@ -235,7 +235,7 @@ func TestGuard_Scripts(t *testing.T) {
 		"approval of a part leaves the rest": fallen + `
 			approve 20 in 1s deletes 20 holds 20
 			in 1s deletes 0 holds 20`, // less than the share, and it stays held
-		"most of a bridge needs a person": `
+		"most of a bridge requires a person": `
 			s0-9=2c in 0s
 			s0-5=2w in 1m deletes 0 holds 12
 			connect in 1h deletes 0 holds 12`,
@@ -373,8 +373,10 @@ func TestGuard_Replacements(t *testing.T) {
 	b.run("in 1s deletes 1 holds 5")
 	b = newBench(t, defaults())
 	b.stored["a"] = []endpoint{ // the orphans of an earlier process
-		{Key: "old", Claim: missing}, {Key: "older", Claim: missing},
-		{Key: "new", Claim: claimed, New: true}, {Key: "newer", Claim: claimed, New: true},
+		{Key: "old", Claim: missing},
+		{Key: "older", Claim: missing},
+		{Key: "new", Claim: claimed, New: true},
+		{Key: "newer", Claim: claimed, New: true},
 	}
 	b.run(`
 		other=2c in 0s

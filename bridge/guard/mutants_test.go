@@ -10,7 +10,7 @@ import (
 
 func mutants() []mutanttest.Mutant {
 	return []mutanttest.Mutant{
-		{"what the source cannot tell stays", "service.go", "case report == Unknown && c == nil && s.HeldSince.IsZero():", "case false:"},
+		{"what the source cannot report stays", "service.go", "case report == Unknown && c == nil && s.HeldSince.IsZero():", "case false:"},
 		{"an unknown candidate stays", "service.go", "case c.unknown:\n\t\treturn Unreported", "case false:\n\t\treturn Unreported"},
 		{"a denial outlives a restart", "service.go", "r.Denied = append(r.Denied, key)", "_ = key"},
 		{"an approval outlives a restart", "service.go", "r.Approved = append(r.Approved, key)", "_ = key"},

@@ -38,7 +38,7 @@ type mirrored struct {
 	shown    uint8 // by the source
 	stored   uint8 // in the target
 	seen     uint8 // shown over the present connection
-	known    bool  // the source can tell
+	known    bool  // the source can report it
 	denied   uint8 // by a person, and not claimed since
 	approved uint8
 	claims   int
@@ -139,7 +139,7 @@ func (w *world) round() {
 	w.checkBudget()
 }
 
-// fall notes when fewer endpoints are claimed than before, and stay so until that has settled.
+// fall records when fewer endpoints are claimed than before, and stay so until that has settled.
 func (s *mirrored) fall(now time.Time, settle time.Duration) {
 	n := count(s.shown)
 	switch {
@@ -173,7 +173,7 @@ func (w *world) released(x guard.Release) {
 		w.restored = w.now
 	default:
 		w.require(w.now.Sub(s.fell) >= w.options.Confirm && w.now.Sub(w.restored) >= w.options.Confirm, "%s is confirmed too early", s.group.Name)
-		w.require(w.shows > 0 && s.known, "%s is confirmed by a source that cannot tell", s.group.Name)
+		w.require(w.shows > 0 && s.known, "%s is confirmed by a source that cannot report", s.group.Name)
 		s.accept(gone)
 	}
 	s.held = -1
@@ -201,7 +201,7 @@ func (w *world) delete() {
 	w.unasked = false
 	for _, s := range w.services {
 		free := s.fates(w.guard, guard.Free)
-		w.require(free&s.shown == 0 && (s.known || free == 0), "%s: what the source shows or cannot tell of is deleted: %08b", s.group.Name, free)
+		w.require(free&s.shown == 0 && (s.known || free == 0), "%s: what the source shows or cannot report is deleted: %08b", s.group.Name, free)
 		w.require(free&s.denied == 0, "%s: what was denied is deleted: %08b", s.group.Name, free&s.denied)
 		if w.options.Mode == guard.Enforce && s.held >= 0 {
 			n := count(s.stored &^ (free | s.approved))

@@ -112,7 +112,7 @@ func (m *mesh) round() {
 	}
 }
 
-// observe stores what is shown of a service and tells the guard of all that is stored.
+// observe stores what is shown of a service and has the guard observe all that is stored.
 func (m *mesh) observe(name string) {
 	shown := make(map[string]bool)
 	for _, id := range m.shown[name] {
@@ -484,7 +484,7 @@ func TestGuard_TableOfOperations(t *testing.T) {
 	section(t, "the table of operations", lines)
 }
 
-// section compares what stands between two markers of the page, or writes it anew.
+// section compares what is between two markers of the page, or writes it anew.
 func section(t *testing.T, name string, lines []string) {
 	t.Helper()
 	text, err := os.ReadFile(page)

@@ -133,7 +133,7 @@ func (w *world) check(t *testing.T, p, q *plan.Planner, g registry.Group) {
 		t.Fatalf("%s: applied %+v, then %+v", g, c, again)
 	}
 	if n := len(orphans(p, g)); n != 0 {
-		t.Fatalf("%s: %d surplus after all changes", g, n)
+		t.Fatalf("%s: %d orphans after all changes", g, n)
 	}
 	if q.Applied(d.Keep(func(registry.Held) bool { return false })); len(c.Delete) > 0 {
 		left, _ := q.Change(g)

@@ -120,7 +120,9 @@ func TestPlanner_Change(t *testing.T) {
 		"the first has it if none has any": {exclusive, []string{"0/s2 =s2", "0/s1 =s1"}, "", "+=s1", "=s1", "0/s2 : 0/s1"},
 
 		"a guess that is not written": {
-			shared, []string{"0/s tri://1=guess tri://2=guess"}, "dubbo://1=x@other", "+tri://2=guess", "tri://2=guess",
+			shared,
+			[]string{"0/s tri://1=guess tri://2=guess"},
+			"dubbo://1=x@other", "+tri://2=guess", "tri://2=guess",
 			`0/s tri://1: owner "other" at dubbo://1`,
 		},
 		"a guess that is written": {

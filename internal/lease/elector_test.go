@@ -213,7 +213,7 @@ func TestElector_Leader(t *testing.T) {
 				r.expect("two members led by a, ready", s.Ready && s.Leader == "a" && len(s.Members) == 2 && s.Lost == 0)
 			}
 		},
-		"who is killed is replaced by who is ready": func(w *world) {
+		"who is killed is replaced soon": func(w *world) {
 			a, b := w.pair()
 			w.joins("c", func(r *replica) { r.slow = 1e6 * time.Hour })
 			w.joins("d", away)

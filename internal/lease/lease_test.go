@@ -31,7 +31,7 @@ func TestRecordKeepsItsFormat(t *testing.T) {
 // was deleted continue, though a replica made it anew that has just started and whose
 // clock is a year behind: fences would keep out every leader of a lower one.
 func TestWipedRecordGetsTermsAboveTheOldOnes(t *testing.T) {
-	s := settled()
+	s := newLed()
 	before := s.record.Term
 	s.record, s.version = record{}, 0
 	c := &s.members[2]
@@ -42,8 +42,8 @@ func TestWipedRecordGetsTermsAboveTheOldOnes(t *testing.T) {
 		t.Fatalf("term %d after %d: nothing to mend", s.record.Term, before)
 	}
 	s.passes(10)
-	if s.record.Term <= before || s.settles() != 1 {
-		t.Errorf("term %d after %d, %d lead", s.record.Term, before, s.settles())
+	if s.record.Term <= before || s.recovers() != 1 {
+		t.Errorf("term %d after %d, %d lead", s.record.Term, before, s.recovers())
 	}
 }
 
@@ -66,7 +66,7 @@ func TestParse(t *testing.T) {
 // TestReady shows that a replica is ready for one role in one term, and only while
 // it reaches its target.
 func TestReady(t *testing.T) {
-	a := settled().leader()
+	a := newLed().leader()
 	now, term := a.time(), a.record.Term
 	for _, tt := range []struct {
 		role    bridge.Role

@@ -37,7 +37,7 @@ type actor struct {
 	clock  time.Duration
 	state  running
 	away   bool // from its target
-	behind bool // its clock stood still since it renewed
+	behind bool // its clock stopped since it renewed
 	slow   bool // its clock loses a quarter
 	sent   *sentWrite
 	late   *sentWrite // that it has given up
@@ -48,7 +48,7 @@ type running string
 const (
 	runs      running = ""
 	paused    running = "paused"    // its clock continues
-	suspended running = "suspended" // its clock stands still
+	suspended running = "suspended" // its clock stops
 )
 
 // sentWrite is a record under way to the store.
@@ -102,7 +102,7 @@ func (s *scene) begins(a *actor) {
 	s.look()
 }
 
-// arrives brings a write to the store, which tells the writer.
+// arrives brings a write to the store, which notifies the writer.
 func (s *scene) arrives(a *actor) {
 	w := a.sent
 	if a.sent = nil; w == nil {
@@ -153,8 +153,8 @@ func (s *scene) passes(steps int) {
 	}
 }
 
-// look notes what must not be: two that lead at once, but for one whose clock
-// stood still, and two in one term, by which writes are fenced.
+// look records what must not be: two that lead at once, but for one whose clock
+// stopped, and two in one term, by which writes are fenced.
 func (s *scene) look() {
 	s.leading = nil
 	for i := range s.members {
@@ -190,7 +190,7 @@ func (s *scene) events() []event {
 				all = append(all, event{a.Identity + " " + what, func(s *scene) { does(s, &s.members[n]) }})
 			}
 		}
-		on(a.state == runs && a.sent == nil, "takes a turn", func(s *scene, a *actor) { s.begins(a); s.arrives(a) })
+		on(a.state == runs && a.sent == nil, "turns", func(s *scene, a *actor) { s.begins(a); s.arrives(a) })
 		on(a.state == runs && a.sent == nil, "sends", (*scene).begins)
 		on(a.sent != nil, "is answered", (*scene).arrives)
 		on(a.sent != nil, "gets no answer", func(_ *scene, a *actor) { a.fails() })
@@ -207,8 +207,8 @@ func (s *scene) events() []event {
 	return all
 }
 
-// settles returns how many lead once everything is well again.
-func (s *scene) settles() int {
+// recovers returns how many lead once everything is well again.
+func (s *scene) recovers() int {
 	c := s.clone()
 	for i := range c.members {
 		c.members[i].state, c.members[i].away, c.members[i].leaving = runs, false, false
@@ -263,8 +263,8 @@ func search(from *scene, depth int) (found string, states int) {
 		level = next
 	}
 	for i, s := range level {
-		if i%29 == 0 && s.settles() != 1 { // each takes a hundred times as long as an event
-			return fmt.Sprintf("%s: in the end %d lead", strings.Join(s.path, ", "), s.settles()), len(known)
+		if i%29 == 0 && s.recovers() != 1 { // each takes a hundred times as long as an event
+			return fmt.Sprintf("%s: in the end %d lead", strings.Join(s.path, ", "), s.recovers()), len(known)
 		}
 	}
 	return "", len(known)
@@ -276,12 +276,12 @@ func TestEveryOrder(t *testing.T) {
 	t.Parallel()
 	for name, begin := range map[string]func(*scene){
 		"nobody was there": func(s *scene) { *s = *newScene() },
-		"all have settled": func(*scene) {},
-		"a leader is about to be taken for dead": func(s *scene) {
+		"somebody leads":   func(*scene) {},
+		"a leader is about to be dead": func(s *scene) {
 			s.leader().state = paused
 			s.passes(2)
 		},
-		"a leader's machine was suspended, and another leads": func(s *scene) {
+		"a suspended leader, and another leads": func(s *scene) {
 			s.leader().state = suspended
 			s.passes(4)
 		},
@@ -289,14 +289,14 @@ func TestEveryOrder(t *testing.T) {
 			s.leader().leaving = true
 			s.begins(s.leader())
 		},
-		"a leader has been without its target for long": func(s *scene) {
+		"a leader long without its target": func(s *scene) {
 			s.leader().away = true
 			s.passes(23)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := settled()
+			s := newLed()
 			begin(s)
 			depth := 4
 			if testing.Short() {
@@ -311,8 +311,8 @@ func TestEveryOrder(t *testing.T) {
 	}
 }
 
-// settled returns a scene in which somebody leads.
-func settled() *scene {
+// newLed returns a scene in which somebody leads.
+func newLed() *scene {
 	s := newScene()
 	s.passes(10)
 	return s
