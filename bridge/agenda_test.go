@@ -32,10 +32,10 @@ func (s *story) flaps(d time.Duration) *story {
 
 // wroteWithin fails the test unless the last write of a group was at most so long
 // after a moment.
-func (s *story) wroteWithin(most time.Duration, group string, after time.Duration) *story {
+func (s *story) wroteWithin(most time.Duration, group string, after time.Duration) {
 	s.Helper()
 	at := s.when(memory.OpWrite, group)
-	return s.between("write of "+group+" after ms", int((at[len(at)-1]-after)/ms), 0, int(most/ms))
+	s.between("write of "+group+" after ms", int((at[len(at)-1]-after)/ms), 0, int(most/ms))
 }
 
 func TestAgenda(t *testing.T) {

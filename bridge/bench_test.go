@@ -16,26 +16,18 @@ import (
 
 const nServices, nEndpoints = 10_000, 10
 
-// mesh returns services as a mesh has them; another shift moves every address by one.
+// mesh returns services as a mesh has them; another shift moves every address.
 func mesh(shift int) []*registry.Service {
-	out := make([]*registry.Service, nServices)
-	for i := range out {
-		s := &registry.Service{
-			Name:       registry.Name("svc-" + strconv.Itoa(i) + ".ns.svc.cluster.local:20880"),
-			Interfaces: []registry.Interface{{Name: "org.example.api.Service" + strconv.Itoa(i), Version: "1.0.0"}},
-		}
-		for j := range nEndpoints {
-			host := fmt.Sprintf("10.%d.%d.%d", i>>8, i&255, j+shift)
-			s.Endpoints = append(s.Endpoints, registry.Endpoint{Host: host, Port: 20880, Weight: 100})
-		}
-		out[i] = s
+	all := fleet(nServices, nEndpoints+shift)
+	for _, s := range all {
+		s.Endpoints = s.Endpoints[shift:]
 	}
-	return out
+	return all
 }
 
 // dubboLike renders every endpoint to canonical text of about 250 bytes.
 func dubboLike(s *registry.Service) ([]registry.Entry, error) {
-	g := registry.Group{Kind: "dubbo-interface", Namespace: "/dubbo", Name: s.Interfaces[0].Name}
+	g := registry.Group{Kind: "dubbo-interface", Namespace: "/dubbo", Name: "org.example.api.Service-" + string(s.Name)}
 	entries := make([]registry.Entry, len(s.Endpoints))
 	for i, e := range s.Endpoints {
 		key := "dubbo://" + e.Address()

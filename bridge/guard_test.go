@@ -64,11 +64,6 @@ func TestGuard_UnknownSource(t *testing.T) {
 		"no bridge waits for another's source": func(s *story) {
 			s.bridge("c", speed).has(service("a", "10.0.0.1:80")).in(time.Second).delete("a").in(time.Second).holds()
 		},
-		"an istiod that answers in halves": func(s *story) {
-			s.bridges[0].Guard = bridge.DefaultGuard()
-			s.standard(10).stale(errLost).in(20 * time.Second).has().in(40 * time.Second).holdsN(20)
-			s.has(fleet(4, 2)...).in(10*time.Second).holdsN(20).has(fleet(10, 2)...).in(time.Hour).noHold().wrote(20, 0)
-		},
 		"two istiods with different views in turn": func(s *story) {
 			s.bridges[0].Guard = bridge.DefaultGuard()
 			s.standard(5)
@@ -111,7 +106,7 @@ func TestGuard_Trace(t *testing.T) {
 		},
 		"what says no service stays": func(s *story) {
 			begin(s, mine("unknown", "10.0.0.9:80"), mine("other", "10.0.0.9:80")).unknown(headless, errDown)
-			s.has(service("c", "10.0.0.1:80")).in(time.Hour).holds("c 10.0.0.1:80", "untold 10.0.0.9:80")
+			s.has(service("c", "10.0.0.1:80")).in(time.Hour).holds("c 10.0.0.1:80", "unknown 10.0.0.9:80")
 		},
 		"without a trace an unknown service keeps all": func(s *story) {
 			const scope = "dubbo-interface:/dubbo/providers:api.Denied:*"
@@ -160,10 +155,6 @@ func TestGuard_Waits(t *testing.T) {
 			s.fail(failing(memory.OpWrite, registry.ErrConflict, "new")).changes("new", 8, 500*ms) // it is touched while it waits
 			s.fail(nil).in(time.Minute).holds("b 10.0.0.1:80", "new 10.0.0.1:80")
 		},
-		"none of a zero guard": func(s *story) {
-			s.bridges[0].Guard = speed
-			s.has(fleet(50, 2)...).in(time.Second).loses(0, 50).in(0).holds()
-		},
 		"what a gap of the connection hid": func(s *story) {
 			s.standard(10).stale(errLost).in(time.Minute).has(fleet(9, 2)...).in(59 * time.Second).holdsN(20)
 			s.reason("s9", bridge.ReasonWaiting, "what is missing settles for 1m0s").in(2 * time.Second).holdsN(18)
@@ -209,14 +200,6 @@ func referring(part string, addrs ...string) *registry.Service {
 }
 
 func TestGuard_Share(t *testing.T) {
-	registered := func(s *story, all, themselves int) *story { // so many services register themselves
-		s.standard(all)
-		for _, h := range stored(fleet(themselves, 2)...) {
-			h.Owner, h.Value = "", "x" // who has no mark comes before any owner
-			s.target.Set(h)
-		}
-		return s.resync().in(10 * time.Minute).holdsN(2 * all)
-	}
 	stories(t, bridge.DefaultGuard(), map[string]func(*story){
 		"a mass deletion is held and reported": func(s *story) {
 			h := s.standard(20).loses(0, 10).in(time.Hour).holdsN(40).hold()
@@ -227,11 +210,6 @@ func TestGuard_Share(t *testing.T) {
 			s.reason("s0", bridge.ReasonHeld, "10 of 20").reason("s15", bridge.ReasonSynced, "")
 			s.put(service("s15", "10.0.15.1:80")).in(time.Second).holdsN(39).same(h) // later removals are none of it
 		},
-		"what has settled is held": func(s *story) {
-			s.standard(10).stale(errLost).in(time.Minute).has(fleet(4, 2)...).in(59 * time.Second)
-			s.reason("s9", bridge.ReasonWaiting, "what is missing settles for 1m0s")
-			s.in(2*time.Second).reason("s9", bridge.ReasonHeld, "6 of 10").holdsN(20)
-		},
 		"a hold ends when services come back": func(s *story) {
 			s.standard(20).has().in(2 * time.Minute).hold()
 			s.has(fleet(20, 2)...).in(time.Second).noHold().logged("hold ended", 1).wrote(40, 0)
@@ -239,14 +217,6 @@ func TestGuard_Share(t *testing.T) {
 		"endpoints that a reading lacks": func(s *story) {
 			s.has(fleet(1, 11)...).in(time.Minute).has(fleet(1, 1)...).in(time.Hour).holdsN(11)
 			s.is("reason", s.hold().Reason, "10 of 11 endpoints would be gone within 1h0m0s")
-		},
-		"an endpoint that flaps is one": func(s *story) {
-			s.standard(20)
-			for range 60 { // for ten minutes, damped by nothing
-				s.put(service("s0", "10.0.0.1:80")).in(5 * time.Second).noHold().holdsN(39)
-				s.put(fleet(20, 2)[0]).in(5 * time.Second).noHold().holdsN(40)
-			}
-			s.loses(5, 5).in(time.Minute).noHold().holdsN(30).put(service("s0", "10.0.0.1:80")).in(time.Second).noHold().holdsN(29)
 		},
 		"warn deletes and reports": func(s *story) {
 			s.bridges[0].Guard.Mode = bridge.GuardWarn
@@ -268,11 +238,13 @@ func TestGuard_Share(t *testing.T) {
 			}
 			s.put(referring("r100", "10.0.0.2:80")).in(2*time.Minute).holds("a #r100", "a 10.0.0.2:80")
 		},
-		"four of ten services register themselves": func(s *story) {
-			registered(s, 10, 4).loses(9, 1).in(2 * time.Minute).noHold().holdsN(18)
-		},
-		"three of four services register themselves": func(s *story) {
-			registered(s, 4, 3).in(3*time.Hour).loses(3, 1).in(2 * time.Minute).noHold().holdsN(6)
+		"what yields is no loss": func(s *story) { // three of four services register themselves
+			s.standard(4)
+			for _, h := range stored(fleet(3, 2)...) {
+				h.Owner, h.Value = "", "x" // who has no mark comes before any owner
+				s.target.Set(h)
+			}
+			s.resync().in(3*time.Hour).holdsN(8).loses(3, 1).in(2 * time.Minute).noHold().holdsN(6)
 		},
 	})
 }

@@ -75,16 +75,6 @@ func headed(s *registry.Service) ([]registry.Entry, error) {
 	return append([]registry.Entry{head}, entries...), err
 }
 
-// selected is perService of those services for which refuse says nothing.
-func selected(refuse func(*registry.Service) error) bridge.Project {
-	return func(s *registry.Service) ([]registry.Entry, error) {
-		if err := refuse(s); err != nil {
-			return nil, &registry.LeftOut{Reason: err, All: registry.Excluded}
-		}
-		return perService(s)
-	}
-}
-
 // service returns a service with endpoints such as 10.0.0.1:80 or, with a weight,
 // 10.0.0.1:80*7.
 func service(name string, addrs ...string) *registry.Service {
@@ -344,8 +334,8 @@ func (s *story) has(services ...*registry.Service) *story {
 }
 
 // also makes the table of another bridge report exactly these services.
-func (s *story) also(bridge string, services ...*registry.Service) *story {
-	s.tables[bridge].Replace(slices.Values(services))
+func (s *story) also(name string, services ...*registry.Service) *story {
+	s.tables[name].Replace(slices.Values(services))
 	return s
 }
 
@@ -444,10 +434,10 @@ func (s *story) weighs(want ...int) *story {
 }
 
 // wrote fails the test unless so many entries were put and deleted so far.
-func (s *story) wrote(put, deleted int) *story {
+func (s *story) wrote(put, deleted int) {
 	s.Helper()
 	c := s.target.Counts()
-	return s.is("entries put and deleted", []int{c.Put, c.Deleted}, []int{put, deleted})
+	s.is("entries put and deleted", []int{c.Put, c.Deleted}, []int{put, deleted})
 }
 
 func (s *story) status() bridge.Status {

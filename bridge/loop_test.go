@@ -69,21 +69,21 @@ func TestLoop(t *testing.T) {
 			s.put(service("a", "10.0.0.4:80")).in(time.Second).holds("a 10.0.0.4:80", "b 10.0.0.2:80").reason("a", bridge.ReasonSynced, "")
 		},
 		"what claims nothing says why": func(s *story) {
-			s.bridges[0].Project = selected(func(s *registry.Service) error {
-				if s.Name == "x" {
-					return errDown
+			excluded := &registry.LeftOut{Reason: errDown, All: registry.Excluded}
+			s.bridges[0].Project = func(sv *registry.Service) ([]registry.Entry, error) {
+				switch sv.Name {
+				case "x":
+					return nil, excluded
+				case "keyless":
+					return nil, nil
 				}
-				return nil
-			})
+				return perService(sv)
+			}
 			ill := service("ill", "10.0.0.1:80")
 			ill.Endpoints[0].Health = registry.Draining
-			s.has(ill, service("x", "10.0.0.2:80"), service("none")).holds()
+			s.has(ill, service("x", "10.0.0.2:80"), service("none"), service("keyless", "10.0.0.3:80")).holds()
 			s.reason("ill", bridge.ReasonEmpty, "no offered endpoint").reason("x", bridge.ReasonExcluded, "down")
-			s.reason("none", bridge.ReasonEmpty, "")
-		},
-		"a service without a key says so": func(s *story) {
-			s.bridges[0].Project = func(*registry.Service) ([]registry.Entry, error) { return nil, nil }
-			s.has(service("a", "10.0.0.1:80")).reason("a", bridge.ReasonEmpty, "no service key")
+			s.reason("none", bridge.ReasonEmpty, "no offered endpoint").reason("keyless", bridge.ReasonEmpty, "no service key")
 		},
 		"what is written in part says why": func(s *story) {
 			s.bridges[0].Project = func(sv *registry.Service) ([]registry.Entry, error) {

@@ -336,7 +336,7 @@ func (n *nacosServer) starts() {
 	n.Helper()
 	rpc, web := bufconn.Listen(1<<20), bufconn.Listen(1<<20)
 	n.Serve(rpc, web)
-	n.Cleanup(n.Server.Close)
+	n.Cleanup(n.Close)
 	client, err := nacos.New(nacos.Options{
 		Servers: []string{"http://nacos:8848"},
 		Dialer:  func(ctx context.Context, _, _ string) (net.Conn, error) { return rpc.DialContext(ctx) },

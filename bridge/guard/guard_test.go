@@ -154,21 +154,21 @@ func (b *bench) in(d time.Duration) {
 	b.t.Helper()
 	b.now = b.now.Add(d)
 	b.observe()
+	b.judge()
+	b.observe()
+}
+
+func (b *bench) judge() {
 	b.round = b.guard.Judge(b.now, b.connection)
 	for _, r := range b.round.Changed {
 		b.saved[r.Service] = r
 	}
 	b.deleted = 0
-	for service, all := range b.stored {
-		b.stored[service] = slices.DeleteFunc(all, func(e endpoint) bool {
-			fate := b.guard.Fate(named(service), e.Key)
-			if fate == guard.Free {
-				b.deleted++
-			}
-			return fate == guard.Free
-		})
+	for _, g := range b.round.Free {
+		all := b.stored[g.Name]
+		b.stored[g.Name] = slices.DeleteFunc(all, func(e endpoint) bool { return b.guard.Fate(g, e.Key) == guard.Free })
+		b.deleted += len(all) - len(b.stored[g.Name])
 	}
-	b.observe()
 }
 
 func (b *bench) observe() {

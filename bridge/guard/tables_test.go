@@ -9,8 +9,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/xds-bridge/xds-bridge/bridge/guard"
 )
 
 // The two tables of testdata/tables.md are what these tests saw with the settings of
@@ -18,16 +16,14 @@ import (
 
 const page = "../../docs/guard.md"
 
-// A mesh is a source, a target and what drives a guard between them, in virtual time.
+// A mesh is a source beside a bench.
 type mesh struct {
-	now        time.Time
-	connection int
-	shown      map[string][]string             // by service
-	seen       map[string]map[string]bool      // over the present connection
-	stored     map[string]map[string]bool      // in the target
-	gone       map[string]map[string]time.Time // since when the source does not show what is stored
-	changed    map[string]bool                 // services to be observed
-	guard      *guard.Guard
+	*bench
+
+	shown   map[string][]string             // by service
+	seen    map[string]map[string]bool      // over the present connection
+	gone    map[string]map[string]time.Time // since when the source does not show what is stored
+	changed map[string]bool                 // services to be observed
 
 	first            map[string]bool // services that were there at first
 	least, mostHeld  int
@@ -36,19 +32,15 @@ type mesh struct {
 	dead             time.Duration // the longest that something stayed that was gone
 }
 
-func newMesh(services map[string]int) *mesh {
+func newMesh(t *testing.T, services map[string]int) *mesh {
+	t.Helper()
 	m := &mesh{
-		now: time.Unix(1e9, 0), connection: 1, shown: make(map[string][]string), seen: make(map[string]map[string]bool),
-		stored: make(map[string]map[string]bool), gone: make(map[string]map[string]time.Time), changed: make(map[string]bool),
-		guard: guard.New(defaults(), nil), first: make(map[string]bool),
+		bench: newBench(t, defaults()), shown: make(map[string][]string), seen: make(map[string]map[string]bool),
+		gone: make(map[string]map[string]time.Time), changed: make(map[string]bool), first: make(map[string]bool),
 	}
 	for name, n := range services {
 		m.first[name] = true
-		var all []string
-		for i := range n {
-			all = append(all, strconv.Itoa(i))
-		}
-		m.show(name, all)
+		m.scale(name, n)
 	}
 	m.round()
 	m.least = m.count()
@@ -59,7 +51,7 @@ func newMesh(services map[string]int) *mesh {
 func (m *mesh) show(name string, endpoints []string) {
 	m.shown[name], m.changed[name] = endpoints, true
 	if m.seen[name] == nil {
-		m.seen[name], m.stored[name], m.gone[name] = make(map[string]bool), make(map[string]bool), make(map[string]time.Time)
+		m.seen[name], m.gone[name] = make(map[string]bool), make(map[string]time.Time)
 	}
 	for _, id := range endpoints {
 		m.seen[name][id] = true
@@ -88,59 +80,57 @@ func (m *mesh) round() {
 		m.observe(name)
 	}
 	clear(m.changed)
-	r := m.guard.Judge(m.now, m.connection)
-	for _, g := range r.Free {
+	m.judge()
+	for _, g := range m.bench.round.Free {
 		m.delete(g.Name)
 	}
-	held := 0
-	if h := m.guard.Hold(); h != nil {
-		held = len(h.Keys)
-		m.ended = m.now
+	if held := len(m.held()); held > 0 {
+		m.mostHeld, m.ended = max(m.mostHeld, held), m.now
 		if m.firstHeld.IsZero() {
 			m.firstHeld = m.now
 		}
 	}
-	m.mostHeld = max(m.mostHeld, held)
-	for _, x := range r.Released {
+	for _, x := range m.bench.round.Released {
 		m.confirmed = m.confirmed || strings.HasPrefix(x.Cause, "the source")
 	}
 	if !m.confirmed {
 		m.least = min(m.least, m.count())
 	}
-	if r.Reconnect {
+	if m.bench.round.Reconnect {
 		m.reconnect()
 	}
 }
 
-// observe stores what is shown of a service and has the guard observe all that is stored.
+// observe has the guard observe what the source shows of a service, and what is left
+// of what it showed before.
 func (m *mesh) observe(name string) {
-	shown := make(map[string]bool)
-	for _, id := range m.shown[name] {
-		shown[id], m.stored[name][id] = true, true
-		delete(m.gone[name], id)
-	}
 	var all []endpoint
-	for id := range m.stored[name] {
-		e := endpoint{Key: id, Claim: claimed}
-		if !shown[id] {
-			if e.Claim = missing; m.seen[name][id] {
-				e.Claim = withdrawn
-			}
-			if m.gone[name][id].IsZero() {
-				m.gone[name][id] = m.now
-			}
+	for _, id := range m.shown[name] {
+		delete(m.gone[name], id)
+		all = append(all, endpoint{Key: id, Claim: claimed})
+	}
+	for _, e := range m.stored[name] {
+		if slices.Contains(m.shown[name], e.Key) {
+			continue
+		}
+		if e.Claim = missing; m.seen[name][e.Key] {
+			e.Claim = withdrawn
+		}
+		if m.gone[name][e.Key].IsZero() {
+			m.gone[name][e.Key] = m.now
 		}
 		all = append(all, e)
 	}
+	m.stored[name] = all
 	m.guard.Observe(m.now, named(name), stored(all))
 }
 
+// delete has what was deleted be gone no more.
 func (m *mesh) delete(name string) {
-	for id := range m.stored[name] {
-		if fate := m.guard.Fate(named(name), id); fate == guard.Free {
-			m.dead = max(m.dead, m.now.Sub(m.gone[name][id]))
+	for id, since := range m.gone[name] {
+		if !slices.ContainsFunc(m.stored[name], func(e endpoint) bool { return e.Key == id }) {
+			m.dead = max(m.dead, m.now.Sub(since))
 			delete(m.gone[name], id)
-			delete(m.stored[name], id)
 			m.changed[name] = true
 		}
 	}
@@ -284,11 +274,7 @@ func scenarios() []scenario {
 		{"is replaced by another of the same size", func(m *mesh, all map[string]int, _ int) {
 			m.restartWith(all, 0, false)
 			for name, n := range all {
-				var ids []string
-				for i := range n {
-					ids = append(ids, strconv.Itoa(i))
-				}
-				m.show("other-"+name, ids)
+				m.scale("other-"+name, n)
 			}
 			m.pass(20*minute, 10*time.Second)
 		}},
@@ -306,7 +292,7 @@ func TestGuard_TableOfSources(t *testing.T) {
 				continue
 			}
 			all := services(n)
-			m := newMesh(all)
+			m := newMesh(t, all)
 			row.do(m, all, n)
 			cells = append(cells, m.cell(n))
 		}
@@ -335,7 +321,11 @@ func (m *mesh) scale(name string, n int) {
 	all := slices.Clone(m.shown[name])
 	all = all[:min(n, len(all))]
 	for len(all) < n {
-		all = append(all, fmt.Sprintf("%d@%d", len(all), m.now.Unix()))
+		id := strconv.Itoa(len(all))
+		if m.least > 0 {
+			id += fmt.Sprint("@", m.now.Unix())
+		}
+		all = append(all, id)
 	}
 	m.show(name, all)
 }
@@ -464,7 +454,7 @@ func TestGuard_TableOfOperations(t *testing.T) {
 		for _, name := range sixes() {
 			all[name] = 6
 		}
-		m := newMesh(all)
+		m := newMesh(t, all)
 		row.do(m, all, 157)
 		held := "nothing"
 		if m.mostHeld > 0 {

@@ -174,7 +174,7 @@ func (w *world) led(r *replica, d time.Duration) {
 }
 
 // expect fails the test unless the state of a replica is as it should.
-func (r *replica) expect(want string, ok bool) {
+func (r *replica) expect(want string, ok bool) { //nolint:revive // a finding, not a mode
 	r.w.Helper()
 	if !ok {
 		r.w.Errorf("%s: State() = %+v, want %s", r.name, r.State(), want)
