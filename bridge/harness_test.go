@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"net"
+	"net/netip"
 	"reflect"
 	"slices"
 	"strconv"
@@ -81,16 +81,9 @@ func service(name string, addrs ...string) *registry.Service {
 	s := &registry.Service{Name: registry.Name(name)}
 	for _, a := range addrs {
 		addr, weight, _ := strings.Cut(a, "*")
-		host, port, err := net.SplitHostPort(addr)
-		if err != nil {
-			panic(err)
-		}
-		p, err := strconv.ParseUint(port, 10, 16)
-		if err != nil {
-			panic(err)
-		}
+		at := netip.MustParseAddrPort(addr)
 		w, _ := strconv.Atoi("0" + weight)
-		s.Endpoints = append(s.Endpoints, registry.Endpoint{Host: host, Port: uint16(p), Weight: uint32(w)})
+		s.Endpoints = append(s.Endpoints, registry.Endpoint{Host: at.Addr().String(), Port: at.Port(), Weight: uint32(w)})
 	}
 	return s
 }

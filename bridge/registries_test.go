@@ -3,7 +3,6 @@ package bridge_test
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"net"
 	"slices"
 	"strconv"
@@ -38,39 +37,13 @@ func sharedService(endpoints int) *registry.Service {
 
 func mark(owner string) string { return metadata.NewMark(owner, "b").Owner }
 
-// process runs something until the test ends.
-func process(t *testing.T, run func(context.Context) error) {
+// runs runs the loop of an owner, with the default refresh of five minutes.
+func runs(t *testing.T, target registry.Target, owner string, project bridge.Project) *story {
 	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
-}
-
-// run runs the loop of an owner, with the default refresh of five minutes.
-func run(t *testing.T, target registry.Target, owner string, project bridge.Project) (*bridge.Loop, *registry.Table) {
-	t.Helper()
-	table := registry.NewTable()
-	loop, err := bridge.New(target, []bridge.Bridge{{Name: "b", Table: table, Project: project, Guard: timed()}}, bridge.Options{
-		Target: "target", Owner: metadata.Fingerprint(owner, metadata.OwnerLen), Log: slog.New(slog.DiscardHandler),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	process(t, loop.Run)
-	return loop, table
-}
-
-func inSync(t *testing.T, loop *bridge.Loop) {
-	t.Helper()
-	if st := loop.Status(); !st.InSync() {
-		t.Errorf("Status() = %+v, want it in sync", st)
-	}
+	s := newStory(t).bridge("b", timed())
+	s.bridges[0].Project = project
+	s.opts = bridge.Options{Target: "target", Owner: metadata.Fingerprint(owner, metadata.OwnerLen)}
+	return s.starts(target)
 }
 
 // A zooKeeper is a server, and the loops that write to it.
@@ -85,9 +58,9 @@ func zooKeepers(t *testing.T, tests map[string]func(*zooKeeper)) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				k := &zooKeeper{t, zkfake.New(zkfake.Options{})}
-				defer k.Close() //nolint:errcheck // it has no listener
-				test(k)
+				z := &zooKeeper{t, zkfake.New(zkfake.Options{})}
+				defer z.Close() //nolint:errcheck // it has no listener
+				test(z)
 			})
 		})
 	}
@@ -100,20 +73,20 @@ type codec interface {
 }
 
 // joins runs the loop of an owner, which writes interfaces.
-func (k *zooKeeper) joins(owner string, change ...func(*zookeeper.TargetOptions)) (*bridge.Loop, *registry.Table) {
-	k.Helper()
+func (z *zooKeeper) joins(owner string, change ...func(*zookeeper.TargetOptions)) *story {
+	z.Helper()
 	c, err := dubbo.NewZooKeeper(dubbo.Options{Mark: metadata.NewMark(owner, "b")})
 	if err != nil {
-		k.Fatal(err)
+		z.Fatal(err)
 	}
-	return k.joinsBy(owner, c, change...)
+	return z.joinsBy(owner, c, change...)
 }
 
-func (k *zooKeeper) joinsBy(owner string, c codec, change ...func(*zookeeper.TargetOptions)) (*bridge.Loop, *registry.Table) {
-	k.Helper()
-	client, err := zookeeper.Dial(zookeeper.Options{Servers: []string{"server:2181"}, Dial: k.Dial})
+func (z *zooKeeper) joinsBy(owner string, c codec, change ...func(*zookeeper.TargetOptions)) *story {
+	z.Helper()
+	client, err := zookeeper.Dial(zookeeper.Options{Servers: []string{"server:2181"}, Dial: z.Dial})
 	if err != nil {
-		k.Fatal(err)
+		z.Fatal(err)
 	}
 	opts := zookeeper.TargetOptions{Owner: owner, Layouts: []zookeeper.Layout{c}}
 	for _, f := range change {
@@ -121,28 +94,28 @@ func (k *zooKeeper) joinsBy(owner string, c codec, change ...func(*zookeeper.Tar
 	}
 	target, err := zookeeper.NewTarget(client, opts)
 	if err != nil {
-		k.Fatal(err)
+		z.Fatal(err)
 	}
-	k.Cleanup(client.Close)
-	return run(k.T, target, owner, c.Encode)
+	z.Cleanup(client.Close)
+	return runs(z.T, target, owner, c.Encode)
 }
 
 // rests fails the test if anything changes in an hour in which nothing happens.
-func (k *zooKeeper) rests() {
-	k.Helper()
-	before := k.Changes()
+func (z *zooKeeper) rests() {
+	z.Helper()
+	before := z.Changes()
 	time.Sleep(time.Hour)
-	if n := k.Changes() - before; n != 0 {
-		k.Errorf("Changes() = %d in an hour, want none", n)
+	if n := z.Changes() - before; n != 0 {
+		z.Errorf("Changes() = %d in an hour, want none", n)
 	}
 }
 
 // expects fails the test unless there are so many providers, all of an owner.
-func (k *zooKeeper) expects(n int, owner string) {
-	k.Helper()
-	names := k.Children(providers)
+func (z *zooKeeper) expects(n int, owner string) {
+	z.Helper()
+	names := z.Children(providers)
 	if len(names) != n || slices.ContainsFunc(names, func(name string) bool { return !strings.Contains(name, mark(owner)) }) {
-		k.Errorf("Children() = %v, want %d of the %s", names, n, owner)
+		z.Errorf("Children() = %v, want %d of the %s", names, n, owner)
 	}
 }
 
@@ -150,89 +123,70 @@ func (k *zooKeeper) expects(n int, owner string) {
 // and that it is as it was within a second.
 func TestZooKeeper_OtherWriters(t *testing.T) {
 	tests := map[string]func(*zooKeeper){
-		"an instance that flaps costs no readings": func(k *zooKeeper) {
-			loop, table := k.joins("first")
-			table.Replace(slices.Values([]*registry.Service{sharedService(1)}))
-			time.Sleep(time.Minute)
-			before := k.Count(zkfake.OpGetChildren2)
+		"an instance that flaps costs no readings": func(z *zooKeeper) {
+			s := z.joins("first").has(sharedService(1)).in(time.Minute)
+			before := z.Count(zkfake.OpGetChildren2)
 			for range 400 {
-				if err := k.Put(providers+"/another", nil); err != nil {
-					k.Fatal(err)
+				if err := z.Put(providers+"/another", nil); err != nil {
+					z.Fatal(err)
 				}
-				time.Sleep(20 * ms)
-				k.Delete(providers + "/another")
-				time.Sleep(5 * ms)
+				s.in(20 * ms)
+				z.Delete(providers + "/another")
+				s.in(5 * ms)
 			}
-			if n := k.Count(zkfake.OpGetChildren2) - before; n < 10 || n > 25 {
-				k.Errorf("listed %d times in ten seconds, want twice a second", n)
-			}
-			inSync(k.T, loop)
-			k.Delete(providers)
-			time.Sleep(time.Second)
-			k.expects(1, "first")
+			s.between("lists in ten seconds", z.Count(zkfake.OpGetChildren2)-before, 10, 25).inSync(true)
+			z.Delete(providers)
+			s.in(time.Second)
+			z.expects(1, "first")
 		},
-		"a full parent has room again": func(k *zooKeeper) {
-			loop, table := k.joins("first", func(o *zookeeper.TargetOptions) { o.ChildrenLimit = 1000 })
-			table.Replace(slices.Values([]*registry.Service{sharedService(10)}))
-			time.Sleep(3 * time.Minute)
-			before := k.Children(providers)
-			if st := loop.Status(); len(before) == 10 || st.Services[0].Reason != bridge.ReasonRefused {
-				k.Fatalf("Children() = %d entries, Status() = %+v, want some of ten refused", len(before), st)
-			}
-			k.Delete(providers + "/" + before[0])
-			time.Sleep(time.Second)
-			k.expects(len(before), "first")
+		"a full parent has room again": func(z *zooKeeper) {
+			s := z.joins("first", func(o *zookeeper.TargetOptions) { o.ChildrenLimit = 1000 })
+			s.has(sharedService(10)).in(3*time.Minute).reason("shared", bridge.ReasonRefused, "")
+			before := z.Children(providers)
+			z.Delete(providers + "/" + before[0])
+			s.in(time.Second).between("entries", len(before), 1, 9)
+			z.expects(len(before), "first")
 		},
 	}
 	for name, happens := range map[string]func(*zooKeeper){
-		"delete an entry":   func(k *zooKeeper) { k.Delete(providers + "/" + k.Children(providers)[0]) },
-		"delete the parent": func(k *zooKeeper) { k.Delete(providers) },
-		"delete just after a write": func(k *zooKeeper) {
+		"delete an entry":   func(z *zooKeeper) { z.Delete(providers + "/" + z.Children(providers)[0]) },
+		"delete the parent": func(z *zooKeeper) { z.Delete(providers) },
+		"delete just after a write": func(z *zooKeeper) {
 			time.Sleep(ms)
-			k.Delete("/dubbo")
+			z.Delete("/dubbo")
 		},
-		"delete again and again": func(k *zooKeeper) {
+		"delete again and again": func(z *zooKeeper) {
 			for range 30 {
 				time.Sleep(300 * ms)
-				k.Delete(providers)
+				z.Delete(providers)
 			}
 		},
 	} {
-		tests[name] = func(k *zooKeeper) {
-			loop, table := k.joins("first")
-			table.Replace(slices.Values([]*registry.Service{sharedService(1)}))
-			time.Sleep(time.Minute)
-			n := 1
+		tests[name] = func(z *zooKeeper) {
+			s, n := z.joins("first").has(sharedService(1)).in(time.Minute), 1
 			if strings.HasSuffix(name, "write") {
 				n++
-				table.Put(sharedService(n))
+				s.put(sharedService(n))
 			}
-			happens(k)
-			time.Sleep(time.Second)
-			k.expects(n, "first")
-			inSync(k.T, loop)
-			k.rests()
+			happens(z)
+			s.in(time.Second).inSync(true)
+			z.expects(n, "first")
+			z.rests()
 		}
 	}
 	for _, gone := range []string{"/services", "/dubbo", "/dubbo/metadata", "/dubbo/shop", "/dubbo/mapping", "/dubbo/mapping/api.Shared"} {
-		tests["delete "+gone+" of an application"] = func(k *zooKeeper) {
+		tests["delete "+gone+" of an application"] = func(z *zooKeeper) {
 			c, err := dubbo.NewZooKeeperApp(dubbo.Options{Mark: metadata.NewMark("first", "b")})
 			if err != nil {
-				k.Fatal(err)
+				z.Fatal(err)
 			}
-			loop, table := k.joinsBy("first", c)
 			shop := sharedService(1)
 			shop.Application = "shop"
-			table.Replace(slices.Values([]*registry.Service{shop}))
-			time.Sleep(time.Minute)
-			before := k.Paths("/")
-			k.Delete(gone)
-			time.Sleep(time.Second)
-			if after := k.Paths("/"); !slices.Equal(after, before) {
-				k.Errorf("Paths() = %v after a second, want %v", after, before)
-			}
-			inSync(k.T, loop)
-			k.rests()
+			s := z.joinsBy("first", c).has(shop).in(time.Minute)
+			before := z.Paths("/")
+			z.Delete(gone)
+			s.in(time.Second).is("Paths()", z.Paths("/"), before).inSync(true)
+			z.rests()
 		}
 	}
 	zooKeepers(t, tests)
@@ -241,64 +195,40 @@ func TestZooKeeper_OtherWriters(t *testing.T) {
 // TestZooKeeper_TwoOwners has two bridges of different owners bring the same addresses.
 func TestZooKeeper_TwoOwners(t *testing.T) {
 	zooKeepers(t, map[string]func(*zooKeeper){
-		"the first has the address until it withdraws": func(k *zooKeeper) {
-			_, first := k.joins("first")
-			first.Replace(slices.Values([]*registry.Service{sharedService(1)}))
-			time.Sleep(time.Minute)
-			loop, second := k.joins("second")
-			second.Replace(slices.Values([]*registry.Service{sharedService(1)}))
-			time.Sleep(time.Minute)
-			k.rests()
-			k.expects(1, "first")
-			if c := loop.Status().Conflicts; len(c) != 1 {
-				k.Errorf("Conflicts = %+v of the second, want one", c)
-			}
-			first.Delete("shared")
+		"the first has it until it withdraws": func(z *zooKeeper) {
+			first := z.joins("first").has(sharedService(1)).in(time.Minute)
+			second := z.joins("second").has(sharedService(1)).in(time.Minute)
+			z.rests()
+			z.expects(1, "first")
+			second.is("conflicts of the second", len(second.status().Conflicts), 1)
+			first.delete("shared")
 			const step = 10 * ms
 			away := time.Duration(0)
 			for range 2 * time.Minute / step {
-				if time.Sleep(step); len(k.Children(providers)) == 0 {
+				if first.in(step); len(z.Children(providers)) == 0 {
 					away += step
 				}
 			}
-			if k.expects(1, "second"); away > time.Second {
-				k.Errorf("no provider for %v, want at most a second", away)
-			}
+			z.expects(1, "second")
+			second.between("ms without a provider", int(away/ms), 0, 1000)
 		},
-		"both begin at once": func(k *zooKeeper) { // before either can see what the other wrote
+		"both begin at once": func(z *zooKeeper) { // before either can see what the other wrote
 			const addresses = 30
 			winner, loser := "first", "second"
 			if mark(loser) < mark(winner) {
 				winner, loser = loser, winner
 			}
-			loops, tables := make(map[string]*bridge.Loop), make(map[string]*registry.Table)
-			for _, owner := range []string{"first", "second"} {
-				loops[owner], tables[owner] = k.joins(owner)
-				tables[owner].Replace(slices.Values([]*registry.Service{}))
-			}
-			time.Sleep(time.Second) // by now both know that there is nothing
-			for _, table := range tables {
-				table.Put(sharedService(addresses))
-			}
-			time.Sleep(100 * ms) // before either reads back what it wrote
-			if n := len(k.Children(providers)); n != 2*addresses {
-				k.Fatalf("Children() = %d nodes, want those of both", n)
-			}
+			w, l := z.joins(winner).has(), z.joins(loser).has()
+			w.in(time.Second) // by now both know that there is nothing
+			w.put(sharedService(addresses))
+			l.put(sharedService(addresses)).in(100 * ms) // before either reads back what it wrote
+			w.is("nodes", len(z.Children(providers)), 2*addresses)
 			for range 600 { // nobody is to be left without any, at no time
-				time.Sleep(time.Second)
-				if n := len(k.Children(providers)); n < addresses {
-					k.Fatalf("Children() = %d nodes, fewer than there are addresses", n)
-				}
-				for owner, l := range loops {
-					if c := l.Summary().Counts; c.Holds > 0 {
-						k.Fatalf("Summary() of the %s = %+v, want no hold", owner, c)
-					}
-				}
+				w.in(time.Second).between("nodes", len(z.Children(providers)), addresses, 2*addresses)
+				w.is("holds", w.loop.Summary().Counts.Holds+l.loop.Summary().Counts.Holds, 0)
 			}
-			k.expects(addresses, winner)
-			if w, l := loops[winner].Summary().Counts.Conflicts, loops[loser].Summary().Counts.Conflicts; w != 0 || l != addresses {
-				k.Errorf("conflicts = %d of the winner and %d of the other, want 0 and %d", w, l, addresses)
-			}
+			z.expects(addresses, winner)
+			w.is("conflicts", []int{w.loop.Summary().Counts.Conflicts, l.loop.Summary().Counts.Conflicts}, []int{0, addresses})
 		},
 	})
 }
@@ -309,8 +239,6 @@ var sharedInNacos = nacosfake.Service{Group: "DEFAULT_GROUP", Name: "providers:a
 type nacosServer struct {
 	*testing.T
 	*nacosfake.Server
-	loop  *bridge.Loop
-	table *registry.Table
 }
 
 // nacosServers runs tests of a Nacos.
@@ -331,8 +259,8 @@ func (inNacos) Scopes() []registry.Group {
 	return []registry.Group{{Kind: dubbo.Kind, Group: "DEFAULT_GROUP"}}
 }
 
-// starts runs the loop.
-func (n *nacosServer) starts() {
+// joins runs the loop.
+func (n *nacosServer) joins() *story {
 	n.Helper()
 	rpc, web := bufconn.Listen(1<<20), bufconn.Listen(1<<20)
 	n.Serve(rpc, web)
@@ -352,8 +280,16 @@ func (n *nacosServer) starts() {
 	if err != nil {
 		n.Fatal(err)
 	}
-	process(n.T, client.Run)
-	n.loop, n.table = run(n.T, target, "first", c.Encode)
+	ctx, cancel := context.WithCancel(n.Context())
+	done := make(chan error, 1)
+	go func() { done <- client.Run(ctx) }()
+	n.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			n.Error(err)
+		}
+	})
+	return runs(n.T, target, "first", c.Encode)
 }
 
 // writes is how often ours was published.
@@ -395,28 +331,15 @@ func TestNacos_OtherWriters(t *testing.T) {
 	} {
 		tests[name] = func(n *nacosServer) {
 			c.before(n)
-			n.starts()
-			n.table.Replace(slices.Values([]*registry.Service{sharedService(1)}))
-			time.Sleep(70 * time.Second)
+			s := n.joins().has(sharedService(1)).in(70 * time.Second)
 			published := n.writes()
 			c.happens(n)
-			time.Sleep(time.Second)
-			if got := n.writes() - published; !n.ours() || got != c.writes {
-				n.Errorf("after %d writes the server holds %+v, want ours after %d", got, n.Instances(sharedInNacos), c.writes)
-			}
-			inSync(n.T, n.loop)
-			time.Sleep(time.Minute) // what was written is read back
+			s.in(time.Second).is("writes", n.writes()-published, c.writes).is("ours", n.ours(), true).inSync(true)
+			s.in(time.Minute) // what was written is read back
 			requests := func() int { return n.RequestCount() - len(n.Requests("HealthCheckRequest")) }
 			before := requests()
-			time.Sleep(time.Minute) // with no refresh in it
-			if got := requests() - before; got != 0 {
-				n.Errorf("%d requests in a minute in which nothing happened", got)
-			}
-			n.table.Delete("shared")
-			time.Sleep(time.Hour)
-			if got := n.Subscriptions(); got != 0 || n.ours() {
-				n.Errorf("%d subscriptions after ours went, and %+v", got, n.Instances(sharedInNacos))
-			}
+			s.in(time.Minute).is("requests in a minute", requests()-before, 0) // with no refresh in it
+			s.delete("shared").in(time.Hour).is("subscriptions", n.Subscriptions(), 0).is("ours", n.ours(), false)
 		}
 	}
 	nacosServers(t, tests)
@@ -427,24 +350,14 @@ func TestNacos_OtherWriters(t *testing.T) {
 func TestNacos_Edits(t *testing.T) {
 	edit := func(change func(*model.Instance)) func(*nacosServer) {
 		return func(n *nacosServer) {
-			n.starts()
-			n.table.Replace(slices.Values([]*registry.Service{sharedService(1)}))
-			time.Sleep(70 * time.Second)
+			s := n.joins().has(sharedService(1)).in(70 * time.Second)
 			published := n.writes()
 			n.Edit(sharedInNacos, change)
-			time.Sleep(time.Hour)
-			if got := n.writes() - published; n.ours() || got < 3 || got > 25 {
-				n.Errorf("the server holds %+v after %d writes in an hour, want the edit after 3 to 25", n.Instances(sharedInNacos), got)
-			}
-			sv := n.loop.Status().Services[0]
-			if sv.Reason != bridge.ReasonRefused || !strings.Contains(sv.Detail+sv.LastError, "otherwise than it was written") {
-				n.Errorf("Services[0] = %+v, want it refused", sv)
-			}
+			s.in(time.Hour).is("ours", n.ours(), false).between("writes in an hour", n.writes()-published, 3, 25)
+			sv := s.of("shared")
+			s.is("reason", sv.Reason, bridge.ReasonRefused).says("detail", sv.Detail+sv.LastError, "otherwise than it was written")
 			n.Edit(sharedInNacos, nil)
-			time.Sleep(11 * time.Minute)
-			if inSync(n.T, n.loop); !n.ours() {
-				n.Errorf("the server holds %+v once the edit was withdrawn, want ours", n.Instances(sharedInNacos))
-			}
+			s.in(11*time.Minute).inSync(true).is("ours", n.ours(), true)
 		}
 	}
 	nacosServers(t, map[string]func(*nacosServer){
@@ -464,20 +377,10 @@ func TestNacos_Subscriptions(t *testing.T) {
 				n.Set(another, "app", model.Instance{Ip: "10.9.9.9", Port: port, Enable: true, Healthy: true, Ephemeral: true})
 			}
 		}
-		watched := func(want int) {
-			n.Helper()
-			if got := n.Subscriptions(); got != want {
-				n.Errorf("Subscriptions() = %d, want %d", got, want)
-			}
-		}
 		register(1)
-		n.starts()
-		time.Sleep(time.Second)
-		watched(services)
-		n.table.Replace(slices.Values([]*registry.Service{sharedService(1)}))
-		time.Sleep(2 * time.Second)
+		s := n.joins().in(time.Second).is("subscriptions", n.Subscriptions(), services)
+		s.has(sharedService(1)).in(2 * time.Second)
 		register(2)
-		time.Sleep(2 * time.Second)
-		watched(1)
+		s.in(2*time.Second).is("subscriptions", n.Subscriptions(), 1)
 	}})
 }
