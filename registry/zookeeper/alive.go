@@ -116,7 +116,8 @@ func (p *presence) findOther(ctx context.Context) (wait bool, err error) {
 		return true, nil
 	}
 	p.found = true
-	return false, fmt.Errorf("%w: owner %q is alive on host %q as process %d; %s", ErrDuplicateProcess, p.opts.Owner, other.Host, other.Process, p.remedy(other))
+	return false, fmt.Errorf("%w: owner %q is alive on host %q as process %d; %s",
+		ErrDuplicateProcess, p.opts.Owner, other.Host, other.Process, p.remedy(other))
 }
 
 // awaitReturn reports whether to wait though no other process is alive: one that was found

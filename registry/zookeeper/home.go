@@ -267,13 +267,16 @@ func (r recorder) Record(ctx context.Context, kind, name, text string) error {
 	if err := checkSize(create); err != nil {
 		return err
 	}
-	var err error
+	var op any = &zk.SetDataRequest{Path: create.Path, Data: create.Data, Version: -1}
 	if text == "" {
-		err = r.home.client.do(ctx, &zk.DeleteRequest{Path: create.Path, Version: -1})
-	} else if err = r.home.client.do(ctx, &zk.SetDataRequest{Path: create.Path, Data: create.Data, Version: -1}); errors.Is(err, zk.ErrNoNode) {
-		return r.home.client.createAll(ctx, create)
+		op = &zk.DeleteRequest{Path: create.Path, Version: -1}
 	}
-	if err != nil && !errors.Is(err, zk.ErrNoNode) {
+	switch err := r.home.client.do(ctx, op); {
+	case errors.Is(err, zk.ErrNoNode) && text == "":
+		return nil
+	case errors.Is(err, zk.ErrNoNode):
+		return r.home.client.createAll(ctx, create)
+	case err != nil:
 		return fmt.Errorf("write %s: %w", create.Path, err)
 	}
 	return nil

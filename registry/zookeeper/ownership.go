@@ -30,7 +30,7 @@ func (r *reader) identify(n *heldNode) {
 	if n.node.stat != nil {
 		n.held.Version = n.node.stat.Mzxid
 	}
-	n.same = n.held.Owner != r.target.owner || r.hasOwnName(n) // the names of others do not matter
+	n.ownName = n.held.Owner != r.target.owner || r.hasOwnName(n) // the names of others do not matter
 }
 
 func (r *reader) hasOwnName(n *heldNode) bool {
@@ -95,7 +95,7 @@ func (r *reader) assignKeys(nodes []heldNode) []registry.Held {
 		}
 		ours := n.held.Owner == r.target.owner
 		switch again := n.held.Key == last[ours]; {
-		case !n.same, again && (!ours || !overlapping), strings.HasPrefix(n.held.Key, rawKey):
+		case !n.ownName, again && (!ours || !overlapping), strings.HasPrefix(n.held.Key, rawKey):
 			n.held.Key = rawKey + n.name
 		default:
 			last[ours] = n.held.Key
@@ -111,7 +111,7 @@ func (r *reader) rank(n heldNode) int {
 	switch {
 	case n.held.Owner != r.target.owner:
 		return 0
-	case !n.same:
+	case !n.ownName:
 		return 3
 	case !n.held.Live:
 		return 2
@@ -188,7 +188,7 @@ func (r *reader) claim(ctx context.Context, n *heldNode) error {
 		return err
 	}
 	n.held.Owner = r.target.owner
-	n.same = r.hasOwnName(n)
+	n.ownName = r.hasOwnName(n)
 	return nil
 }
 

@@ -71,13 +71,12 @@ type nodeReader interface {
 
 // A heldNode is one node of a group.
 type heldNode struct {
-	name string
-	node node // zero if it was not read, or is denied
-	gone bool // since the parent was listed
-	held registry.Held
-	same bool // the layout gives the entry's node exactly this name
-
-	denied error // why it may not be read: it is foreign, and its name is in use
+	name    string
+	node    node // zero if it was not read, or is denied
+	held    registry.Held
+	ownName bool  // the layout gives the entry's node exactly this name
+	gone    bool  // since the parent was listed
+	denied  error // why it may not be read: it is foreign, and its name is in use
 }
 
 func (n *heldNode) unread() bool { return n.gone || n.denied != nil }
@@ -95,14 +94,15 @@ func (t *Target) Read(ctx context.Context, group registry.Group) ([]registry.Hel
 
 func (t *Target) readFrom(ctx context.Context, group registry.Group, from nodeReader) ([]registry.Held, error) {
 	at, err := locate(t.opts.Layouts, group)
-	if err == nil {
-		r := reader{location: at, target: t, from: from}
-		var held []registry.Held
-		if held, err = r.read(ctx); err == nil {
-			return held, nil
-		}
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", group, err)
 	}
-	return nil, fmt.Errorf("read %s: %w", group, err)
+	r := reader{location: at, target: t, from: from}
+	held, err := r.read(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", group, err)
+	}
+	return held, nil
 }
 
 // A reader reads one group.

@@ -202,7 +202,8 @@ func (r *sourceRun) connection(ctx context.Context) error {
 	case <-r.rechecks: // this connection does it
 	default:
 	}
-	w, err := newWatcher(r.connectionOptions(), newWatchEvents(make(chan struct{}, 1)), end) //nolint:contextcheck // its client ends by Close, below
+	events := newWatchEvents(make(chan struct{}, 1))
+	w, err := newWatcher(r.connectionOptions(), events, end) //nolint:contextcheck // its client ends by Close, below
 	if err != nil {
 		return err
 	}

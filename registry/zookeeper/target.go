@@ -56,7 +56,7 @@ type TargetOptions struct {
 	Shared        bool                     // other processes of the owner may write at the same time, under leases
 	Lifetime      Lifetime                 // empty: Persistent
 	Access        Access                   // empty: Open
-	Adopts        func(owner string) bool  // whether entries of an owner may be replaced, by a person's decision and without admission; nil: of none
+	Adopts        func(owner string) bool  // whether a person lets us replace entries of an owner, without admission; nil: of none
 	Ours          func(session int64) bool // whether a session is of this process too, as that of the connection before; nil: none is
 	Signer        *metadata.Signer         // nil: marks are not signed, and not verified
 	ChildrenLimit int                      // 0: DefaultChildrenLimit

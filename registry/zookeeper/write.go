@@ -261,7 +261,8 @@ func (w *writer) foreignNode(ctx context.Context) (foreign, err error) {
 }
 
 func errForeign(name string, reason error) error {
-	return fmt.Errorf("%w: the parent znode holds %.80q, which %w: give one of the two formats another root or service name", registry.ErrRefused, name, reason)
+	return fmt.Errorf("%w: the parent znode holds %.80q, which %w: give one of the two formats another root or service name",
+		registry.ErrRefused, name, reason)
 }
 
 // store returns the unit that stores an entry. foreign is why no new entry may be
