@@ -89,7 +89,7 @@ func (c *Client) swapConfig(ctx context.Context, at metadata.NacosConfig, old, n
 		sum = sumOf(old)
 	}
 	err := c.setConfig(ctx, at, next, sum)
-	if _, refused := errors.AsType[*ResponseError](err); refused && !errors.Is(err, ErrDenied) && !errors.Is(err, ErrThrottled) && !errors.Is(err, ErrNotReady) {
+	if isAnswer(err) && !errors.Is(err, ErrDenied) {
 		return fmt.Errorf("%w: %w", registry.ErrConflict, err)
 	}
 	return err
@@ -170,10 +170,17 @@ func (c *Client) idConfig() metadata.NacosConfig {
 	return metadata.NacosConfig{Namespace: c.opts.Namespace, Group: IDGroup, ID: IDData}
 }
 
+// isAnswer reports whether a server answered with an error, and not because of its
+// load or its start.
+func isAnswer(err error) bool {
+	_, answered := errors.AsType[*ResponseError](err)
+	return answered && !errors.Is(err, ErrNotReady) && !errors.Is(err, ErrThrottled)
+}
+
 // permanent marks an answer as a refusal if a repetition cannot help, as with a
 // server that keeps no configurations.
 func permanent(err error) error {
-	if _, refused := errors.AsType[*ResponseError](err); refused && !errors.Is(err, ErrNotReady) && !errors.Is(err, ErrThrottled) && !errors.Is(err, registry.ErrRefused) {
+	if isAnswer(err) && !errors.Is(err, registry.ErrRefused) {
 		return fmt.Errorf("%w: %w", registry.ErrRefused, err)
 	}
 	return err
