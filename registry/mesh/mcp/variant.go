@@ -65,7 +65,7 @@ func newGRPCStream[Request protocolRequest, Response any](over rpc[Request, Resp
 func (s *grpcStream[Request, Response]) firstType() (string, error) {
 	r, err := s.rpc.Recv()
 	s.ahead, s.isAhead = r, err == nil
-	return r.GetTypeUrl(), err //nolint:wrapcheck // a status of grpc, or io.EOF
+	return r.GetTypeUrl(), err
 }
 
 // Recv implements the stream of grpc.
