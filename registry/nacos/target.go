@@ -75,22 +75,21 @@ func (t *Target) VerifyAfter() time.Duration { return t.opts.ReadBack }
 
 // Groups implements registry.Target. It lists the services of all scopes.
 func (t *Target) Groups(ctx context.Context) ([]registry.Group, error) {
-	type scope struct{ namespace, group string }
-	seen := make(map[scope]bool)
+	seen := make(map[Scope]bool)
 	var out []registry.Group
 	for _, layout := range t.opts.Layouts {
 		for _, s := range layout.Scopes() {
-			at := scope{s.Namespace, s.Group}
+			at := Scope{s.Namespace, s.Group}
 			if seen[at] {
 				continue
 			}
 			seen[at] = true
-			names, err := listNames(ctx, t.client, at.namespace, at.group)
+			names, err := listNames(ctx, t.client, at.Namespace, at.Group)
 			if err != nil {
-				return nil, fmt.Errorf("list namespace %q group %q: %w", at.namespace, at.group, err)
+				return nil, fmt.Errorf("list namespace %q group %q: %w", at.Namespace, at.Group, err)
 			}
 			for _, name := range names {
-				if g, ok := t.groupOf(at.namespace, at.group, name); ok {
+				if g, layout := t.groupOf(at.Namespace, at.Group, name); layout != nil {
 					out = append(out, g)
 				}
 			}
@@ -99,16 +98,22 @@ func (t *Target) Groups(ctx context.Context) ([]registry.Group, error) {
 	return out, nil
 }
 
-// groupOf returns the group that a service is. If several formats may have a
-// service of that name, it is of the first: all that we publish of a service is
-// one set.
-func (t *Target) groupOf(namespace, group, service string) (registry.Group, bool) {
+// groupOf returns the group that a service is, and its layout, nil if it has none.
+// If several formats may have a service of that name, it is of the first: all that
+// we publish of a service is one set.
+func (t *Target) groupOf(namespace, group, service string) (registry.Group, Layout) {
 	for _, layout := range t.opts.Layouts {
 		if g, ok := layout.GroupOf(namespace, group, service); ok {
-			return g, true
+			return g, layout
 		}
 	}
-	return registry.Group{}, false
+	return registry.Group{}, nil
+}
+
+// layoutOf returns the layout of a group that is known.
+func (t *Target) layoutOf(g registry.Group) Layout {
+	_, layout := t.groupOf(g.Namespace, g.Group, g.Name)
+	return layout
 }
 
 // Write implements registry.Target: it publishes all desired instances of ours
@@ -129,7 +134,7 @@ func (t *Target) Write(ctx context.Context, change registry.Change) error {
 func (t *Target) write(ctx context.Context, change registry.Change) error {
 	refused := t.refuses(change)
 	change = change.Except(refused)
-	layout, hasParts := t.multiPath(change.Group)
+	layout, hasParts := t.layoutOf(change.Group).(MultiPath)
 	if hasParts {
 		if err := t.putParts(ctx, layout, change, refused); err != nil {
 			return err
@@ -202,8 +207,8 @@ func (t *Target) known(g registry.Group) error {
 	if err := metadata.CheckNacosService(g.Namespace, g.Group, g.Name); err != nil {
 		return err //nolint:wrapcheck // says what is wrong with it
 	}
-	switch found, ok := t.groupOf(g.Namespace, g.Group, g.Name); {
-	case !ok:
+	switch found, layout := t.groupOf(g.Namespace, g.Group, g.Name); {
+	case layout == nil:
 		return errors.New("it is of no format that is written here")
 	case found != g:
 		return fmt.Errorf("a service of that name is of the format %s here", found.Kind)
@@ -229,12 +234,7 @@ type Exclusive interface {
 // findForeign records whether a service holds instances of another format.
 func (t *Target) findForeign(g registry.Group, instances []metadata.NacosInstance) {
 	var foreign error
-	for _, layout := range t.opts.Layouts {
-		found, ok := layout.GroupOf(g.Namespace, g.Group, g.Name)
-		exclusive, asks := layout.(Exclusive)
-		if !ok || !asks || found != g {
-			continue
-		}
+	if exclusive, ok := t.layoutOf(g).(Exclusive); ok {
 		for _, in := range instances {
 			if err := exclusive.Foreign(g.Name, in); err != nil {
 				foreign = fmt.Errorf("the service holds %s, which %w: give one of the two formats another group or service name", in.Key(), err)

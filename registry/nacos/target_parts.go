@@ -39,19 +39,8 @@ func (t *Target) index(g registry.Group) metadata.NacosConfig {
 	}
 }
 
-// multiPath returns the layout of a group, false if it has no parts.
-func (t *Target) multiPath(g registry.Group) (MultiPath, bool) {
-	for _, layout := range t.opts.Layouts {
-		if found, ok := layout.GroupOf(g.Namespace, g.Group, g.Name); ok && found == g {
-			parts, ok := layout.(MultiPath)
-			return parts, ok
-		}
-	}
-	return nil, false
-}
-
 func (t *Target) parts(ctx context.Context, g registry.Group) ([]registry.Held, error) {
-	layout, ok := t.multiPath(g)
+	layout, ok := t.layoutOf(g).(MultiPath)
 	if !ok {
 		return nil, nil
 	}
