@@ -25,19 +25,20 @@ type Right struct {
 func Rights(o Options) []Right {
 	var all []Right
 	for _, kind := range o.Kinds() {
-		at := resource(kind)
-		for _, verb := range []string{"list", "get", "watch", "create", "patch", "delete"} {
-			all = append(all, Right{Group: at.Group, Resource: at.Resource, Verb: verb, Namespace: o.Namespace})
-		}
+		all = append(all, o.rights(kind, "list", "get", "watch", "create", "patch", "delete")...)
 	}
 	return all
 }
 
 // RecordRights returns the rights that records require, beside Rights.
 func RecordRights(o Options) []Right {
+	return o.rights(configMap, "get", "create", "patch")
+}
+
+func (o Options) rights(kind string, verbs ...string) []Right {
 	var all []Right
-	for _, verb := range []string{"get", "create", "patch"} {
-		all = append(all, Right{Resource: resource(configMap).Resource, Verb: verb, Namespace: o.Namespace})
+	for _, verb := range verbs {
+		all = append(all, Right{Group: resource(kind).Group, Resource: resource(kind).Resource, Verb: verb, Namespace: o.Namespace})
 	}
 	return all
 }

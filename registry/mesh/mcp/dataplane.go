@@ -199,8 +199,8 @@ type restListener struct {
 	at    net.Addr
 }
 
-func newRESTListener() *restListener {
-	return &restListener{conns: make(chan net.Conn), ended: make(chan struct{})}
+func newRESTListener(at net.Addr) *restListener {
+	return &restListener{conns: make(chan net.Conn), ended: make(chan struct{}), at: at}
 }
 
 // dispatch has a connection accepted, and returns an error by which grpc ignores it.

@@ -83,8 +83,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	if s.o.DataPlanes != nil {
 		largest = maxDataPlaneMessage
 		s.running.Go(func() { s.updateDataPlanes(ctx) })
-		s.gate.rest = newRESTListener()
-		s.gate.rest.at = l.Addr()
+		s.gate.rest = newRESTListener(l.Addr())
 		s.running.Go(func() {
 			if err := s.gate.rest.serve(ctx, s); err != nil {
 				s.o.Log.Error("REST ended", "err", err)
