@@ -58,11 +58,11 @@ type API struct {
 	versions *versions
 
 	mu     sync.Mutex
-	listed map[ref]listed // each until it is read once, or changed
+	listed map[ref]listedObject // each until it is read once, or changed
 }
 
-// listed is an object as a list reported it.
-type listed struct {
+// A listedObject is an object as a list reported it.
+type listedObject struct {
 	serviceentry.Object
 
 	at time.Time
@@ -86,7 +86,7 @@ func NewAPI(c *rest.Config, owner string) (*API, error) {
 	if err != nil {
 		return nil, fmt.Errorf("kubernetes: %w", err)
 	}
-	return &API{client: client, metadata: objects, manager: managerPrefix + owner, versions: newVersions(), listed: make(map[ref]listed)}, nil
+	return &API{client: client, metadata: objects, manager: managerPrefix + owner, versions: newVersions(), listed: make(map[ref]listedObject)}, nil
 }
 
 // unlogged keeps the client from printing what is in its errors.
@@ -105,10 +105,10 @@ func (a *API) List(ctx context.Context, kind, namespace string) ([]serviceentry.
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	maps.DeleteFunc(a.listed, func(r ref, _ listed) bool { return r.kind == kind && r.namespace == namespace })
+	maps.DeleteFunc(a.listed, func(r ref, _ listedObject) bool { return r.kind == kind && r.namespace == namespace })
 	for _, o := range all {
 		if o.Kind != "" {
-			a.listed[ref{kind, namespace, o.Metadata.Name}] = listed{o, at}
+			a.listed[ref{kind, namespace, o.Metadata.Name}] = listedObject{o, at}
 		}
 	}
 	return all, nil

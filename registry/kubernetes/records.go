@@ -93,21 +93,21 @@ func (c configMaps) Record(ctx context.Context, kind, name, text string) error {
 	return explain(err, "create", r)
 }
 
-// hidden keeps records in a hidden file for each kind, which neither istiod nor Argo CD
+// hiddenFiles keeps records in a hidden file for each kind, which neither istiod nor Argo CD
 // reads.
-type hidden struct {
+type hiddenFiles struct {
 	directory *Directory
 	owner     string
 }
 
 // Recorder implements Storage.
-func (d *Directory) Recorder(owner, _ string) registry.Recorder { return hidden{d, owner} }
+func (d *Directory) Recorder(owner, _ string) registry.Recorder { return hiddenFiles{d, owner} }
 
-func (h hidden) file(kind string) string { return "." + recordsName(h.owner, kind) }
+func (h hiddenFiles) file(kind string) string { return "." + recordsName(h.owner, kind) }
 
 // Records implements registry.Recorder. Its error wraps registry.ErrRefused if an operator
 // has to mend a file or permit something. A disk that fails or is full is tried again.
-func (h hidden) Records(_ context.Context, kind string) (map[string]string, error) {
+func (h hiddenFiles) Records(_ context.Context, kind string) (map[string]string, error) {
 	all := make(map[string]string)
 	path := filepath.Join(h.directory.path, h.file(kind))
 	text, err := h.directory.readFile(h.file(kind))
@@ -127,7 +127,7 @@ func (h hidden) Records(_ context.Context, kind string) (map[string]string, erro
 }
 
 // Record implements registry.Recorder.
-func (h hidden) Record(ctx context.Context, kind, name, text string) error {
+func (h hiddenFiles) Record(ctx context.Context, kind, name, text string) error {
 	all, err := h.Records(ctx, kind)
 	if err != nil {
 		return err

@@ -92,7 +92,7 @@ func NewTarget(store Storage, o Options) *Target {
 		o.MaxObject = maxObject
 	}
 	t := &Target{Recorder: store.Recorder(o.Owner, o.Namespace), o: o, owner: metadata.OwnerMark(o.Owner), addresses: make(map[netip.Addr]string)}
-	t.store = observed{store, t}
+	t.store = observedStore{store, t}
 	return t
 }
 
@@ -181,14 +181,14 @@ func (t *Target) Read(ctx context.Context, group registry.Group) ([]registry.Hel
 	return held, nil
 }
 
-// stored is the objects that store a group.
-type stored struct {
+// A storedGroup is the objects that store a group.
+type storedGroup struct {
 	service *serviceentry.Object // nil: there is none
 	rule    *serviceentry.Object // nil: there is none, or none is read
 	unread  error                // why the rule may not be read; nil: it may
 }
 
-func (t *Target) get(ctx context.Context, group registry.Group) (s stored, err error) {
+func (t *Target) get(ctx context.Context, group registry.Group) (s storedGroup, err error) {
 	if s.service, err = t.store.Get(ctx, serviceentry.ObjectKind, group.Namespace, group.Name); err != nil || !t.o.Rules {
 		return s, err //nolint:wrapcheck // the caller names the group
 	}
@@ -201,7 +201,7 @@ func (t *Target) get(ctx context.Context, group registry.Group) (s stored, err e
 }
 
 // entries returns the entries that the objects store, in order.
-func (s stored) entries(vips netip.Prefix) (all []registry.Entry) {
+func (s storedGroup) entries(vips netip.Prefix) (all []registry.Entry) {
 	if s.service != nil {
 		all = s.service.Entries(vips)
 	}
@@ -212,7 +212,7 @@ func (s stored) entries(vips netip.Prefix) (all []registry.Entry) {
 }
 
 // readPart returns a change without a rule that could not be read.
-func (s stored) readPart(c registry.Change) registry.Change {
+func (s storedGroup) readPart(c registry.Change) registry.Change {
 	if s.unread == nil {
 		return c
 	}
@@ -220,7 +220,7 @@ func (s stored) readPart(c registry.Change) registry.Change {
 }
 
 // owner returns the owner of the object that stores an entry.
-func (s stored) owner(key string) string {
+func (s storedGroup) owner(key string) string {
 	if key == serviceentry.SubsetsKey {
 		return s.rule.Owner()
 	}
@@ -318,32 +318,32 @@ func (s State) after(err error, now time.Time) State {
 	return s
 }
 
-// observed is a store whose results a target records.
-type observed struct {
+// An observedStore is a store whose results a target records.
+type observedStore struct {
 	Store
 
 	target *Target
 }
 
-func (s observed) List(ctx context.Context, kind, namespace string) ([]serviceentry.Object, error) {
+func (s observedStore) List(ctx context.Context, kind, namespace string) ([]serviceentry.Object, error) {
 	all, err := s.Store.List(ctx, kind, namespace)
 	s.target.setState(err)
 	return all, err //nolint:wrapcheck // handed on
 }
 
-func (s observed) Get(ctx context.Context, kind, namespace, name string) (*serviceentry.Object, error) {
+func (s observedStore) Get(ctx context.Context, kind, namespace, name string) (*serviceentry.Object, error) {
 	o, err := s.Store.Get(ctx, kind, namespace, name)
 	s.target.answered(err)
 	return o, err //nolint:wrapcheck // handed on
 }
 
-func (s observed) Put(ctx context.Context, o serviceentry.Object) error {
+func (s observedStore) Put(ctx context.Context, o serviceentry.Object) error {
 	err := s.Store.Put(ctx, o)
 	s.target.answered(err)
 	return err //nolint:wrapcheck // handed on
 }
 
-func (s observed) Delete(ctx context.Context, o serviceentry.Object) error {
+func (s observedStore) Delete(ctx context.Context, o serviceentry.Object) error {
 	err := s.Store.Delete(ctx, o)
 	s.target.answered(err)
 	return err //nolint:wrapcheck // handed on

@@ -24,13 +24,13 @@ type versions struct {
 	ready chan struct{}
 
 	mu       sync.Mutex
-	observed map[ref]version // by the watch; of deleted objects, while they are known
-	known    map[ref]*known  // of the objects that are watched
-	changed  map[ref]bool    // of known: those that the watch observed since
+	observed map[ref]version      // by the watch; of deleted objects, while they are known
+	known    map[ref]*knownObject // of the objects that are watched
+	changed  map[ref]bool         // of known: those that the watch observed since
 }
 
-// known is what was read or written last of an object that is watched.
-type known struct {
+// A knownObject is what was read or written last of an object that is watched.
+type knownObject struct {
 	version
 
 	group   registry.Group
@@ -40,7 +40,7 @@ type known struct {
 func newVersions() *versions {
 	return &versions{
 		ready: make(chan struct{}, 1), observed: make(map[ref]version),
-		known: make(map[ref]*known), changed: make(map[ref]bool),
+		known: make(map[ref]*knownObject), changed: make(map[ref]bool),
 	}
 }
 
@@ -50,7 +50,7 @@ func (v *versions) add(group registry.Group) {
 	defer v.mu.Unlock()
 	for _, r := range refsOf(group) {
 		if v.known[r] == nil {
-			v.known[r] = &known{version: version{gone: true}}
+			v.known[r] = &knownObject{version: version{gone: true}}
 		}
 		v.known[r].group = group
 	}
@@ -170,7 +170,7 @@ func (v *versions) wake(r ref) {
 }
 
 // differs reports whether an observed version is news.
-func (k *known) differs(observed version) bool {
+func (k *knownObject) differs(observed version) bool {
 	return observed.number > k.number && (!observed.gone || !k.gone)
 }
 

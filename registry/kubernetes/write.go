@@ -52,22 +52,22 @@ func hasRule(c registry.Change) bool {
 
 // writable returns what of a group is ours, and what of a change is refused because the
 // rest is not. It returns an error if the change may not be applied at all.
-func (t *Target) writable(ctx context.Context, c registry.Change) (stored, registry.Refused, error) {
+func (t *Target) writable(ctx context.Context, c registry.Change) (storedGroup, registry.Refused, error) {
 	refused := make(registry.Refused)
 	for _, h := range c.Delete {
 		if !t.may(h.Owner) {
-			return stored{}, nil, fmt.Errorf("%w: entry %q is not ours", registry.ErrRefused, h.Key)
+			return storedGroup{}, nil, fmt.Errorf("%w: entry %q is not ours", registry.ErrRefused, h.Key)
 		}
 	}
 	s, err := t.get(ctx, c.Group)
 	if err != nil {
-		return stored{}, nil, err
+		return storedGroup{}, nil, err
 	}
 	if name, there := t.other(serviceentry.ObjectKind, c.Group.Name); there && s.service == nil && len(c.Put) > 0 {
-		return stored{}, nil, fmt.Errorf("%w: the ServiceEntry %s has that host and is not ours: delete it, or leave the service out", registry.ErrRefused, name)
+		return storedGroup{}, nil, fmt.Errorf("%w: the ServiceEntry %s has that host and is not ours: delete it, or leave the service out", registry.ErrRefused, name)
 	}
 	if s.service != nil && !t.may(s.service.Owner()) {
-		return stored{}, nil, fmt.Errorf("%w: the ServiceEntry of that name is not ours: delete it, or leave the service out", registry.ErrRefused)
+		return storedGroup{}, nil, fmt.Errorf("%w: the ServiceEntry of that name is not ours: delete it, or leave the service out", registry.ErrRefused)
 	}
 	if s.rule != nil && !t.may(s.rule.Owner()) {
 		s.rule = nil
@@ -84,7 +84,7 @@ func (t *Target) may(owner string) bool {
 
 // put applies a change to what is stored. If an object would be too large, it refuses
 // new endpoints and does nothing.
-func (t *Target) put(ctx context.Context, before stored, c registry.Change) (registry.Refused, error) {
+func (t *Target) put(ctx context.Context, before storedGroup, c registry.Change) (registry.Refused, error) {
 	held := before.entries(t.o.VIPs)
 	after := apply(held, c)
 	if value, asked := find(after, serviceentry.SubsetsKey); len(after) == 0 || asked && len(after) == 1 { // subsets go with their service
@@ -112,7 +112,7 @@ func (t *Target) put(ctx context.Context, before stored, c registry.Change) (reg
 }
 
 // next returns the ServiceEntry after a change, or what of the change is refused.
-func (t *Target) next(before stored, held, after []registry.Entry, c registry.Change) (serviceentry.Object, registry.Refused, error) {
+func (t *Target) next(before storedGroup, held, after []registry.Entry, c registry.Change) (serviceentry.Object, registry.Refused, error) {
 	if refused := overflow(held, after, c); len(refused) > 0 {
 		return serviceentry.Object{}, refused, nil
 	}
@@ -158,7 +158,7 @@ func (t *Target) putRule(ctx context.Context, before *serviceentry.Object, servi
 	return nil, err //nolint:wrapcheck // Write names the group
 }
 
-func (t *Target) delete(ctx context.Context, s stored) error {
+func (t *Target) delete(ctx context.Context, s storedGroup) error {
 	for _, o := range []*serviceentry.Object{s.rule, s.service} {
 		if o == nil {
 			continue

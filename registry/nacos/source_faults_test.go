@@ -18,7 +18,7 @@ func two(r *readRig) {
 }
 
 func TestSource_Outages(t *testing.T) {
-	runAll(t, map[string]reading{
+	runAll(t, map[string]sourceTest{
 		"ten minutes without a server: everything is kept and stale, and nobody is hurried": {
 			before: two,
 			then: func(t *testing.T, r *readRig) {
@@ -150,7 +150,7 @@ func TestSource_Refused(t *testing.T) {
 		r.reports(t, "api.A=10.0.0.1,10.0.0.2", "api.B=10.0.0.3")
 		r.fresh(t)
 	}
-	runAll(t, map[string]reading{
+	runAll(t, map[string]sourceTest{
 		"access that is withdrawn leaves everything, as unknown": {
 			before: two,
 			then: func(t *testing.T, r *readRig) {
@@ -261,7 +261,7 @@ func TestSource_Login(t *testing.T) {
 		r.server.User, r.server.Password, r.server.TokenTTL = "nacos", "secret", 5*time.Second
 		two(r)
 	}
-	runAll(t, map[string]reading{
+	runAll(t, map[string]sourceTest{
 		"a token that lives five seconds never interrupts": {
 			tune: login, before: locked,
 			then: func(t *testing.T, r *readRig) {

@@ -22,7 +22,7 @@ func TestSource_Clocks(t *testing.T) {
 		r.reports(t, "api.A=10.0.0.1,10.0.0.5", "api.B=10.0.0.3")
 		r.fresh(t)
 	}
-	runAll(t, map[string]reading{
+	runAll(t, map[string]sourceTest{
 		"a clock that is behind ours": {
 			before: func(r *readRig) { two(r); r.server.Skew(-time.Minute) },
 			then:   follows,
@@ -57,7 +57,7 @@ func TestSource_Clocks(t *testing.T) {
 }
 
 func TestSource_Pushes(t *testing.T) {
-	runAll(t, map[string]reading{
+	runAll(t, map[string]sourceTest{
 		"a push that is lost is made up for within a minute": {
 			before: two,
 			then: func(t *testing.T, r *readRig) {

@@ -21,7 +21,7 @@ func TestSource_Lists(t *testing.T) {
 		}
 		r.server.PageLimit = 3
 	}
-	runAll(t, map[string]reading{
+	runAll(t, map[string]sourceTest{
 		"a list that comes in pages is read to its end": {
 			before: seven,
 			then: func(t *testing.T, r *readRig) {

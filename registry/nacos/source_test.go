@@ -13,16 +13,16 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/nacos"
 )
 
-// reading is a test of a source that has read what the first function did.
-type reading struct {
-	tune   tuning
+// sourceTest is a test of a source that has read what the first function did.
+type sourceTest struct {
+	tune   tuneFunc
 	before func(*readRig)
 	then   func(*testing.T, *readRig)
 }
 
-func (test reading) run(t *testing.T) {
+func (test sourceTest) run(t *testing.T) {
 	t.Helper()
-	var tune []tuning
+	var tune []tuneFunc
 	if test.tune != nil {
 		tune = append(tune, test.tune)
 	}
@@ -35,7 +35,7 @@ func (test reading) run(t *testing.T) {
 	test.then(t, r)
 }
 
-func runAll(t *testing.T, tests map[string]reading) {
+func runAll(t *testing.T, tests map[string]sourceTest) {
 	t.Helper()
 	for name, test := range tests {
 		bubble(t, name, test.run)
@@ -43,7 +43,7 @@ func runAll(t *testing.T, tests map[string]reading) {
 }
 
 func TestSource(t *testing.T) {
-	runAll(t, map[string]reading{
+	runAll(t, map[string]sourceTest{
 		"what is registered is reported once all of it was read": {
 			before: func(r *readRig) {
 				r.register("api.A", "10.0.0.1", "10.0.0.2")

@@ -36,12 +36,12 @@ type readRig struct {
 	web    *bufconn.Listener
 }
 
-// tuning changes how a source is made.
-type tuning func(*nacos.Options, *nacos.SourceOptions)
+// tuneFunc changes how a source is made.
+type tuneFunc func(*nacos.Options, *nacos.SourceOptions)
 
 // newReadRig serves, and reads with all that is given. The source ends with
 // the test.
-func newReadRig(t *testing.T, tune ...tuning) *readRig {
+func newReadRig(t *testing.T, tune ...tuneFunc) *readRig {
 	t.Helper()
 	r := &readRig{server: nacosfake.NewServer(), table: registry.NewTable(), rpc: bufconn.Listen(1 << 20), web: bufconn.Listen(1 << 20)}
 	r.server.Serve(r.rpc, r.web)

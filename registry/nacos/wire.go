@@ -65,8 +65,8 @@ type batchRequest struct {
 // GetRequestType implements rpc_request.IRequest.
 func (*batchRequest) GetRequestType() string { return "BatchInstanceRequest" }
 
-// services is an answer with the instances of a service.
-type services struct {
+// A serviceAnswer is an answer with the instances of a service.
+type serviceAnswer struct {
 	response
 
 	ServiceInfo *model.Service `json:"serviceInfo"`
@@ -256,7 +256,7 @@ func unsubscribe(ctx context.Context, over asker, k serviceKey) error {
 }
 
 func serviceOf(ctx context.Context, over asker, r rpc_request.IRequest) (*model.Service, error) {
-	var out services
+	var out serviceAnswer
 	if err := over.ask(ctx, r, &out); err != nil {
 		return nil, err
 	}

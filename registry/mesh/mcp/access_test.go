@@ -141,22 +141,22 @@ func (n *network) from(ctx context.Context, address string) (net.Conn, error) {
 		return nil, err
 	}
 	select {
-	case n.conns <- located{theirs, net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(address), 40000))}:
+	case n.conns <- locatedConn{theirs, net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(address), 40000))}:
 		return ours, nil
 	case <-n.ended:
 		return nil, net.ErrClosed
 	}
 }
 
-type located struct {
+type locatedConn struct {
 	net.Conn
 	at net.Addr
 }
 
-func (c located) RemoteAddr() net.Addr { return c.at }
+func (c locatedConn) RemoteAddr() net.Addr { return c.at }
 
-// guarded is a rig whose server is reached by a network, and what it logged.
-type guarded struct {
+// accessRig is a rig whose server is reached by a network, and what it logged.
+type accessRig struct {
 	*rig
 	network *network
 	log     bytes.Buffer
@@ -166,13 +166,13 @@ type guarded struct {
 	refused map[mcp.Refusal]int
 }
 
-func (g *guarded) Write(p []byte) (int, error) {
+func (g *accessRig) Write(p []byte) (int, error) {
 	g.logMu.Lock()
 	defer g.logMu.Unlock()
 	return g.log.Write(p)
 }
 
-func (g *guarded) lines() []string {
+func (g *accessRig) lines() []string {
 	synctest.Wait()
 	g.logMu.Lock()
 	defer g.logMu.Unlock()
@@ -186,7 +186,7 @@ func (g *guarded) lines() []string {
 }
 
 // counted expects what was refused so far.
-func (g *guarded) counted(want map[mcp.Refusal]int) {
+func (g *accessRig) counted(want map[mcp.Refusal]int) {
 	g.t.Helper()
 	synctest.Wait()
 	g.mu.Lock()
@@ -196,9 +196,9 @@ func (g *guarded) counted(want map[mcp.Refusal]int) {
 	}
 }
 
-func guard(t *testing.T, access mcp.Access) *guarded {
+func startAccess(t *testing.T, access mcp.Access) *accessRig {
 	t.Helper()
-	g := &guarded{network: newNetwork(), refused: make(map[mcp.Refusal]int)}
+	g := &accessRig{network: newNetwork(), refused: make(map[mcp.Refusal]int)}
 	target := mcp.NewTarget(mcp.Options{Observe: func(o mcp.Observation) {
 		if o.Kind == mcp.ObservedRefused {
 			g.mu.Lock()
@@ -226,13 +226,13 @@ func guard(t *testing.T, access mcp.Access) *guarded {
 
 // istiod asks from an address for what is served; over TLS where config says
 // how.
-func (g *guarded) istiod(address string, config *tls.Config) *istiod {
+func (g *accessRig) istiod(address string, config *tls.Config) *istiod {
 	g.t.Helper()
 	return g.over(g.conn(address, config), &istiod{}, "", newType)
 }
 
 // conn connects from an address; over TLS where config says how.
-func (g *guarded) conn(address string, config *tls.Config) *grpc.ClientConn {
+func (g *accessRig) conn(address string, config *tls.Config) *grpc.ClientConn {
 	g.t.Helper()
 	creds := insecure.NewCredentials()
 	if config != nil {
@@ -248,7 +248,7 @@ func (g *guarded) conn(address string, config *tls.Config) *grpc.ClientConn {
 }
 
 // served expects that an istiod has so many hosts.
-func (g *guarded) served(i *istiod, hosts int) {
+func (g *accessRig) served(i *istiod, hosts int) {
 	g.t.Helper()
 	if n := len(i.entries(newType)); n != hosts || i.failed() != nil {
 		g.t.Errorf("an istiod has %d hosts, want %d: %v", n, hosts, i.failed())
@@ -257,7 +257,7 @@ func (g *guarded) served(i *istiod, hosts int) {
 
 // turnedAway expects that a client is refused, while an istiod that is served
 // continues being served.
-func (g *guarded) turnedAway(client, other *istiod) {
+func (g *accessRig) turnedAway(client, other *istiod) {
 	g.t.Helper()
 	if err := client.failed(); status.Code(err) != codes.Unavailable || len(client.answers(newType)) > 0 {
 		g.t.Errorf("stream ended with %v after %d answers, want Unavailable and none", err, len(client.answers(newType)))
@@ -271,7 +271,7 @@ func (g *guarded) turnedAway(client, other *istiod) {
 }
 
 // says expects one more warning, which holds all of these.
-func (g *guarded) says(before int, want ...string) {
+func (g *accessRig) says(before int, want ...string) {
 	g.t.Helper()
 	lines := g.lines()
 	if len(lines) != before+1 {
@@ -287,7 +287,7 @@ func (g *guarded) says(before int, want ...string) {
 func TestServer_RefusesOtherNetworks(t *testing.T) {
 	networks := []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("fd00::/8")}
 	bubble(t, "before anything of them is read, and cost nobody else", func(t *testing.T) {
-		g := guard(t, mcp.Access{Networks: networks})
+		g := startAccess(t, mcp.Access{Networks: networks})
 		inside := g.istiod("10.1.2.3", nil)
 		g.served(inside, 1)
 		g.turnedAway(g.istiod("10.2.0.1", nil), inside)
@@ -297,7 +297,7 @@ func TestServer_RefusesOtherNetworks(t *testing.T) {
 		g.served(g.istiod("fd00::1", nil), 2)
 	})
 	bubble(t, "each address is logged once a minute, and a hundred of them", func(t *testing.T) {
-		g := guard(t, mcp.Access{Networks: networks})
+		g := startAccess(t, mcp.Access{Networks: networks})
 		for n := range 300 {
 			if _, err := g.network.from(t.Context(), fmt.Sprintf("192.0.2.%d", n%150)); err != nil {
 				t.Fatal(err)
@@ -315,7 +315,7 @@ func TestServer_RefusesOtherNetworks(t *testing.T) {
 
 func TestServer_OneAddressLeavesRoomForOthers(t *testing.T) {
 	bubble(t, "connections that say nothing are closed in ten seconds", func(t *testing.T) {
-		g := guard(t, mcp.Access{})
+		g := startAccess(t, mcp.Access{})
 		early := g.istiod("10.0.0.1", nil)
 		var silent []net.Conn
 		for range 200 {
@@ -342,7 +342,7 @@ func TestServer_TLS(t *testing.T) {
 	bubble(t, "with a certificate that may be replaced at any time", func(t *testing.T) {
 		dir, ca := t.TempDir(), newAuthority(t)
 		files := tlsfile.Files{Cert: filepath.Join(dir, "tls.crt"), Key: filepath.Join(dir, "tls.key")}
-		g := guard(t, mcp.Access{TLS: files.Server})
+		g := startAccess(t, mcp.Access{TLS: files.Server})
 		trust := x509.NewCertPool()
 		trust.AppendCertsFromPEM(ca.pem)
 		simple := func() *istiod { return g.istiod("10.0.0.1", &tls.Config{RootCAs: trust, MinVersion: tls.VersionTLS12}) }
@@ -368,7 +368,7 @@ func TestServer_TLS(t *testing.T) {
 	bubble(t, "and not in plaintext, while a probe that only connects is none", func(t *testing.T) {
 		ca := newAuthority(t)
 		own := ca.names(t, "bridge.example")
-		g := guard(t, mcp.Access{TLS: func() (*tls.Config, error) {
+		g := startAccess(t, mcp.Access{TLS: func() (*tls.Config, error) {
 			return &tls.Config{Certificates: []tls.Certificate{own}, MinVersion: tls.VersionTLS12}, nil
 		}})
 		g.turnedAway(g.istiod("10.0.0.1", nil), nil)
@@ -391,7 +391,7 @@ func TestServer_ClientCertificates(t *testing.T) {
 		if err := os.WriteFile(files.CA, ca.pem, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		g := guard(t, mcp.Access{TLS: files.Server, Names: []string{"istiod.example", identity}})
+		g := startAccess(t, mcp.Access{TLS: files.Server, Names: []string{"istiod.example", identity}})
 		trust := x509.NewCertPool()
 		trust.AppendCertsFromPEM(ca.pem)
 		client := func(own ...tls.Certificate) *istiod {

@@ -123,7 +123,7 @@ func (k *keeper) loadAs(ctx context.Context, s *keptStore, name string) (map[reg
 			return nil, fmt.Errorf("read what was served before: %w", err)
 		}
 		s.written[b] = sha256.Sum256([]byte(text))
-		var groups []kept
+		var groups []keptGroup
 		if err == nil {
 			groups, err = groupsIn(text)
 		}
@@ -270,9 +270,9 @@ func (k *keeper) storeBucket(ctx context.Context, b int) {
 	}
 }
 
-// write writes the record of a bucket where the store has another.
-func (s *keptStore) write(ctx context.Context, b int, groups []kept) error {
-	own := slices.DeleteFunc(slices.Clone(groups), func(g kept) bool { return !s.keeps(g.Group) })
+// write writes the record of a bucket if the store has another.
+func (s *keptStore) write(ctx context.Context, b int, groups []keptGroup) error {
+	own := slices.DeleteFunc(slices.Clone(groups), func(g keptGroup) bool { return !s.keeps(g.Group) })
 	text, err := encodeRecord(own)
 	if err != nil {
 		return err
@@ -304,7 +304,7 @@ func (k *keeper) list(ctx context.Context) {
 
 // takeDirty returns what is held in a bucket, and true if anything changed in
 // it since the last call. It returns nothing before the set is complete.
-func (t *Target) takeDirty(bucket int) (groups []kept, changed bool) {
+func (t *Target) takeDirty(bucket int) (groups []keptGroup, changed bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.sourcesComplete || !t.dirty[bucket] {
@@ -313,12 +313,12 @@ func (t *Target) takeDirty(bucket int) (groups []kept, changed bool) {
 	delete(t.dirty, bucket)
 	for name, g := range t.groups {
 		if g.bucket == bucket && len(g.entries) > 0 {
-			groups = append(groups, kept{Group: name, Entries: g.entries}) // which are never written again
+			groups = append(groups, keptGroup{Group: name, Entries: g.entries}) // which are never written again
 		}
 	}
 	for name, since := range t.vips.gone {
 		if bucketOf(name) == bucket {
-			groups = append(groups, kept{Group: name, Gone: since.Unix()})
+			groups = append(groups, keptGroup{Group: name, Gone: since.Unix()})
 		}
 	}
 	return groups, true
@@ -369,9 +369,9 @@ func (t *Target) wasGone(name registry.Group, since time.Time) {
 	t.vips.reserve(name, since)
 }
 
-// agree adopts when hosts went from a record of another replica, where that is
-// earlier: else each would write its own time for ever.
-func (t *Target) agree(groups []kept) {
+// agree adopts when hosts went from a record of another replica, if that is earlier.
+// Else each replica would write its own time for ever.
+func (t *Target) agree(groups []keptGroup) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, g := range groups {

@@ -24,7 +24,7 @@ import (
 const otherType = "networking.istio.io/v1/Gateway"
 
 // fifty connects peers that ask for types from an address, ten to a connection.
-func (g *guarded) fifty(address string, types ...string) []*istiod {
+func (g *accessRig) fifty(address string, types ...string) []*istiod {
 	g.t.Helper()
 	var all []*istiod
 	for range 5 {
@@ -50,7 +50,7 @@ func ended(all []*istiod, code codes.Code) int {
 
 func TestServer_BoundsStreams(t *testing.T) {
 	bubble(t, "one address leaves room for others", func(t *testing.T) {
-		g := guard(t, mcp.Access{})
+		g := startAccess(t, mcp.Access{})
 		taken := g.fifty("10.0.0.1", newType)
 		if err := g.istiod("10.0.0.1", nil).failed(); status.Code(err) != codes.ResourceExhausted {
 			t.Errorf("one stream more of the address ended with %v, want ResourceExhausted", err)
@@ -66,7 +66,7 @@ func TestServer_BoundsStreams(t *testing.T) {
 		g.served(g.istiod("10.0.0.1", nil), 1)
 	})
 	bubble(t, "there are a hundred over all", func(t *testing.T) {
-		g := guard(t, mcp.Access{})
+		g := startAccess(t, mcp.Access{})
 		g.fifty("10.0.0.1", newType)
 		taken := g.fifty("10.0.0.2", newType)
 		if err := g.istiod("10.0.0.3", nil).failed(); status.Code(err) != codes.ResourceExhausted {
@@ -77,7 +77,7 @@ func TestServer_BoundsStreams(t *testing.T) {
 		g.served(g.istiod("10.0.0.3", nil), 1)
 	})
 	bubble(t, "one connection has ten", func(t *testing.T) {
-		g := guard(t, mcp.Access{})
+		g := startAccess(t, mcp.Access{})
 		conn := g.conn("10.0.0.1", nil)
 		for range 10 {
 			g.served(g.over(conn, &istiod{}, "", newType), 1)
@@ -89,7 +89,7 @@ func TestServer_BoundsStreams(t *testing.T) {
 		}
 	})
 	bubble(t, "what asks for nothing ends in seconds", func(t *testing.T) {
-		g := guard(t, mcp.Access{})
+		g := startAccess(t, mcp.Access{})
 		silent := g.fifty("10.0.0.1")
 		asking := g.over(g.conn("10.0.0.2", nil), &istiod{}, "", otherType)
 		time.Sleep(4 * time.Second)
@@ -108,7 +108,7 @@ func TestServer_BoundsStreams(t *testing.T) {
 		"the oldest of all that reads nothing gives way":        {"10.0.0.2", "10.0.0.1"},
 	} {
 		bubble(t, name, func(t *testing.T) {
-			g := guard(t, mcp.Access{})
+			g := startAccess(t, mcp.Access{})
 			var others []*istiod
 			for _, address := range from {
 				others = append(others, g.fifty(address, otherType)...)
@@ -153,7 +153,7 @@ func TestServer_BoundsRequests(t *testing.T) {
 		"request beyond a message": {requests: []*discovery.DeltaDiscoveryRequest{{TypeUrl: newType, ResourceNamesSubscribe: []string{strings.Repeat("x", 1<<20)}}}, says: "larger than max"},
 	} {
 		bubble(t, name, func(t *testing.T) {
-			g := guard(t, mcp.Access{})
+			g := startAccess(t, mcp.Access{})
 			stream, err := discovery.NewAggregatedDiscoveryServiceClient(g.conn("10.0.0.1", nil)).DeltaAggregatedResources(t.Context())
 			for _, r := range test.requests {
 				if err == nil {
@@ -180,7 +180,7 @@ func TestServer_BoundsRequests(t *testing.T) {
 		"headers beyond":             {bytes: 20 << 10, hosts: 0},
 	} {
 		bubble(t, name, func(t *testing.T) {
-			g := guard(t, mcp.Access{})
+			g := startAccess(t, mcp.Access{})
 			ctx := metadata.AppendToOutgoingContext(t.Context(), "x", strings.Repeat("x", test.bytes))
 			stream, err := discovery.NewAggregatedDiscoveryServiceClient(g.conn("10.0.0.1", nil)).StreamAggregatedResources(ctx)
 			if err == nil {
@@ -197,21 +197,21 @@ func TestServer_BoundsRequests(t *testing.T) {
 	}
 }
 
-// swollen is a stream of requests for types that are not served, each of which
+// largeStream is a stream of requests for types that are not served, each of which
 // says that the client has what is very large. It reads no answer before the end.
-type swollen struct {
+type largeStream struct {
 	saidDelta
 
 	left int
 	held func()
 }
 
-func (s *swollen) Send(*discovery.DeltaDiscoveryResponse) error {
+func (s *largeStream) Send(*discovery.DeltaDiscoveryResponse) error {
 	<-s.ctx.Done()
 	return s.ctx.Err()
 }
 
-func (s *swollen) Recv() (*discovery.DeltaDiscoveryRequest, error) {
+func (s *largeStream) Recv() (*discovery.DeltaDiscoveryRequest, error) {
 	if s.left--; s.left < 0 {
 		s.held()
 		return nil, io.EOF
@@ -231,7 +231,7 @@ func TestServer_KeepsNothingOfOtherTypes(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var before, after uint64
-	st := &swollen{saidDelta: saidDelta{&said[*discovery.DeltaDiscoveryRequest]{ctx: ctx}}, left: 99, held: func() { after = heap() }}
+	st := &largeStream{saidDelta: saidDelta{&said[*discovery.DeltaDiscoveryRequest]{ctx: ctx}}, left: 99, held: func() { after = heap() }}
 	before = heap()
 	if err := serving(t, mcp.ServerOptions{}).DeltaAggregatedResources(st); err != nil {
 		t.Fatal(err)

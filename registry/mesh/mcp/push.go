@@ -144,16 +144,16 @@ func (t *Target) readdress() {
 	}
 }
 
-// served is what is to be served. A change of one group costs little however many
+// A servedSet is what is to be served. A change of one group costs little however many
 // there are.
-type served struct {
+type servedSet struct {
 	groups   []*group // by the name of their resource, unless unsorted
 	unsorted bool     // some are gone, or new and at the end
 	sum      uint64   // of the sums of all resources
 }
 
 // replace replaces the resource of a group; nil: none is served.
-func (s *served) replace(g *group, r *resource) {
+func (s *servedSet) replace(g *group, r *resource) {
 	if old := g.resource; old != nil {
 		s.sum -= old.sum
 	} else if r != nil {
@@ -168,7 +168,7 @@ func (s *served) replace(g *group, r *resource) {
 
 // snapshot returns the set as of now. Its version is the sum of the hashes of its
 // resources: the same on every replica, and different for similar sets.
-func (s *served) snapshot() *snapshot {
+func (s *servedSet) snapshot() *snapshot {
 	if s.unsorted {
 		s.groups = slices.DeleteFunc(s.groups, func(g *group) bool { return g.resource == nil })
 		slices.SortFunc(s.groups, func(a, b *group) int { return cmp.Compare(a.resource.name, b.resource.name) })

@@ -34,12 +34,12 @@ const (
 
 // A record is what is kept of one bucket. Its text is JSON, compressed, in base64.
 type record struct {
-	Version int    `json:"version"`
-	Groups  []kept `json:"groups"`
+	Version int         `json:"version"`
+	Groups  []keptGroup `json:"groups"`
 }
 
-// kept is a group as it was served.
-type kept struct {
+// A keptGroup is a group as it was served.
+type keptGroup struct {
 	Group   registry.Group `json:"group"`
 	Entries []entry        `json:"entries,omitempty"`
 	Gone    int64          `json:"gone,omitempty"` // since when, in Unix seconds, while its address is reserved
@@ -53,11 +53,11 @@ func bucketOf(g registry.Group) int {
 
 // encodeRecord returns the text of a record, empty for no groups. It is the same
 // on every replica.
-func encodeRecord(groups []kept) (string, error) {
+func encodeRecord(groups []keptGroup) (string, error) {
 	if len(groups) == 0 {
 		return "", nil
 	}
-	slices.SortFunc(groups, func(a, b kept) int { return a.Group.Compare(b.Group) })
+	slices.SortFunc(groups, func(a, b keptGroup) int { return a.Group.Compare(b.Group) })
 	raw, err := json.Marshal(record{recordVersion, groups})
 	if err != nil {
 		return "", fmt.Errorf("record: %w", err)
@@ -76,7 +76,7 @@ func encodeRecord(groups []kept) (string, error) {
 }
 
 // groupsIn returns the groups of a text, none of an empty one.
-func groupsIn(text string) ([]kept, error) {
+func groupsIn(text string) ([]keptGroup, error) {
 	if text == "" {
 		return nil, nil
 	}
@@ -85,7 +85,7 @@ func groupsIn(text string) ([]kept, error) {
 
 // decodeRecord returns the groups of a record. A truncated or altered one is an
 // error: gzip has a checksum.
-func decodeRecord(text string) ([]kept, error) {
+func decodeRecord(text string) ([]keptGroup, error) {
 	packed, err := gzip.NewReader(base64.NewDecoder(base64.StdEncoding, bytes.NewReader([]byte(text))))
 	if err != nil {
 		return nil, fmt.Errorf("record: %w", err)

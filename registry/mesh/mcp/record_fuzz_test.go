@@ -16,9 +16,9 @@ import (
 // FuzzRecord shows that a record that was altered anywhere is either exactly
 // what was written or an error.
 func FuzzRecord(f *testing.F) {
-	var want []kept
+	var want []keptGroup
 	for n := range 20 {
-		want = append(want, kept{groupOf(fmt.Sprintf("a%d.bridge.internal", n)), []entry{{"", "head"}, {"10.0.0.1:80", "v"}}, 0})
+		want = append(want, keptGroup{groupOf(fmt.Sprintf("a%d.bridge.internal", n)), []entry{{"", "head"}, {"10.0.0.1:80", "v"}}, 0})
 	}
 	text, err := encodeRecord(want)
 	if err != nil {
@@ -52,7 +52,7 @@ func TestRecord_FormAndBounds(t *testing.T) {
 	}
 	random, noise := rand.NewChaCha8([32]byte{}), make([]byte, 2<<20)
 	_, _ = random.Read(noise)
-	if text, err := encodeRecord([]kept{{groupOf("large"), []entry{{"", base64.StdEncoding.EncodeToString(noise)}}, 0}}); !errors.Is(err, registry.ErrRefused) {
+	if text, err := encodeRecord([]keptGroup{{groupOf("large"), []entry{{"", base64.StdEncoding.EncodeToString(noise)}}, 0}}); !errors.Is(err, registry.ErrRefused) {
 		t.Errorf("encodeRecord() = %d bytes, %v, want a refusal", len(text), err)
 	}
 }

@@ -91,8 +91,8 @@ type answer struct {
 	nonce string
 }
 
-// sent is the result of an answer.
-type sent struct {
+// A sendResult is the result of an answer.
+type sendResult struct {
 	to      *subscription
 	nothing bool // there was no difference to send
 	err     error
@@ -139,7 +139,7 @@ func (st *stream) endReplaced() error {
 	return st.refuse(RefusedStreams, codes.ResourceExhausted, errors.New("another stream replaced this one, which asks for nothing that is served"))
 }
 
-func (st *stream) wasSent(d sent) error {
+func (st *stream) wasSent(d sendResult) error {
 	if st.busy = false; d.nothing {
 		d.to.nonce = ""
 	}
@@ -198,8 +198,8 @@ func (st *stream) receive(ctx context.Context) (<-chan request, <-chan error) {
 
 // sending sends one answer after the other, and reports the result of each. It ends
 // with the stream, even if the client does not read.
-func (st *stream) sending(ctx context.Context) (chan<- answer, <-chan sent) {
-	answers, done := make(chan answer, 1), make(chan sent, 1)
+func (st *stream) sending(ctx context.Context) (chan<- answer, <-chan sendResult) {
+	answers, done := make(chan answer, 1), make(chan sendResult, 1)
 	st.server.running.Go(func() {
 		for {
 			select {
@@ -210,7 +210,7 @@ func (st *stream) sending(ctx context.Context) (chan<- answer, <-chan sent) {
 				if a.to.isServed && err == nil && !nothing {
 					st.show(func(r *Reader) { r.Sent = a.set.version })
 				}
-				done <- sent{a.to, nothing, err}
+				done <- sendResult{a.to, nothing, err}
 			}
 		}
 	})

@@ -49,7 +49,7 @@ type Target struct {
 
 	mu              sync.Mutex
 	groups          map[registry.Group]*group
-	served          served
+	served          servedSet
 	vips            vips
 	sourcesComplete bool
 	pushed          *snapshot     // the served set; nil before the first
