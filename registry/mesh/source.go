@@ -24,16 +24,9 @@ type Options struct {
 	// the endpoints of headless services too. It is not used if Clusters is set.
 	ADS ads.Options
 
-	// Clusters reads the mesh from another source than istiod; nil: from istiod. It
-	// reports the mapping too, so that Mapping has to be nil.
-	Clusters ClusterReader
-
-	// Mapping reads the host of each service key, as debug.Reader does; nil: only
-	// rules name services.
-	Mapping MappingReader
-
-	// Naming says which hosts become services, in addition to those with a key.
-	Naming Naming
+	Clusters ClusterReader // reads clusters and the mapping from another source; nil: from istiod
+	Mapping  MappingReader // reads the host of each service key; nil: only rules name services
+	Naming   Naming        // which hosts become services, in addition to those with a key
 
 	// Allow lists networks whose addresses are accepted although consumers should
 	// not be sent there: 127.0.0.0/8 in tests.
@@ -41,13 +34,11 @@ type Options struct {
 	MutualTLS MutualTLS
 
 	// Istiod is the host address whose endpoints are istiod's replicas. Replicas is
-	// called with them as host:port whenever they change, never with none. See
-	// debug.Endpoints.
+	// called with them as host:port whenever they change, never with none.
 	Istiod   naming.HostAddress
 	Replicas func(addresses []string)
 
-	// Log receives changes of state; nil: nothing is logged.
-	Log *slog.Logger
+	Log *slog.Logger // receives changes of state; nil: nothing is logged
 }
 
 // MappingReader reports what is known of the interface mapping until ctx ends,

@@ -73,32 +73,23 @@ func (c *Client) Redial(first ...string) {
 
 // Options configure a Client. Only Address is required.
 type Options struct {
-	// Address is host:port, or any target that gRPC resolves.
-	Address string
-	// Credentials authenticate the server and the client.
-	Credentials Credentials
-	// Node is sent with the first request of each stream; see Identity. It is
-	// copied.
-	Node *corev3.Node
-	// Mode is the variant of the protocol; Auto by default.
-	Mode Mode
-	// MaxReceive is the largest response that is accepted, in bytes.
-	MaxReceive int
-	// Backoff spaces the attempts to connect.
-	Backoff Backoff
-	// ResourceTimeout is how long a name may stay unanswered on a live stream
-	// before it is reported as unknown.
-	ResourceTimeout time.Duration
-	// Dialer replaces the network's. It receives Address unresolved, unless
-	// Lookup is set.
+	Address         string        // host:port, or any target that gRPC resolves
+	Credentials     Credentials   // of the server and the client
+	Node            *corev3.Node  // sent with the first request of each stream, copied; see Identity
+	Mode            Mode          // variant of the protocol
+	MaxReceive      int           // bytes of the largest response that is accepted
+	Backoff         Backoff       // between attempts to connect
+	ResourceTimeout time.Duration // of a name without an answer on a live stream, which is unknown then
+
+	// Dialer replaces the network's. It receives Address unresolved, unless Lookup is
+	// set. Lookup returns the addresses of a host, for each connection; nil: net's.
 	Dialer func(ctx context.Context, address string) (net.Conn, error)
-	// Lookup returns the addresses of the host of Address. It is called for each
-	// connection; nil: net's resolver.
 	Lookup func(ctx context.Context, host string) ([]string, error)
-	// Log receives changes of state; nil: nothing is logged.
-	Log *slog.Logger
-	// Observe is called with what happens on the wire, for metrics. It is called
-	// from Run's goroutine and must not block.
+
+	Log *slog.Logger // receives changes of state; nil: nothing is logged
+
+	// Observe is called with what happens on the wire, for metrics, from Run's
+	// goroutine. It must not block.
 	Observe func(Observation)
 }
 

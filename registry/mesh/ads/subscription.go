@@ -11,15 +11,13 @@ const Wildcard = "*"
 
 // Kind is a resource type and how to decode it.
 type Kind[T any] struct {
-	// URL is the type URL, type.googleapis.com/envoy.config.cluster.v3.Cluster.
-	URL string
-	// Decode decodes one resource of type URL. With an error it still returns the
-	// name if that was readable. It is called for new bytes only, and concurrently.
-	// Subscribers share the value, which must not refer to data.
+	URL  string // type.googleapis.com/envoy.config.cluster.v3.Cluster
+	Full bool   // a state-of-the-world response holds all resources: clusters and listeners
+
+	// Decode decodes one resource. With an error it still returns the name if that was
+	// readable. It is called for new bytes only, and concurrently. The value must not
+	// refer to data.
 	Decode func(data []byte) (name string, value T, err error)
-	// Full says that a state-of-the-world response holds all resources, so that
-	// a missing one is gone: clusters and listeners.
-	Full bool
 }
 
 // Resource is one resource as it was last reported.
@@ -29,37 +27,27 @@ type Resource[T any] struct {
 	Value   T
 }
 
-// Event is what one response, one timeout or one call of Watch changed. Lists are sorted by name; a name is in at most one of Changed,
-// Removed, Unknown and Invalid.
+// Event is what one response, one timeout or one call of Watch changed. Lists are
+// sorted by name; a name is in at most one of Changed, Removed, Unknown and Invalid.
 type Event[T any] struct {
-	// Epoch is the number of the stream that reported it, from 1.
-	Epoch int
-	// Connection is the number of the connection of the newest stream, from 1.
-	Connection int
-	// Changed holds new resources and those whose content changed. One that was
-	// rejected is reported once it is valid, even if unchanged.
-	Changed []Resource[T]
-	// Confirmed names held resources that this stream reported for the first time,
-	// unchanged. Together with Changed they are known to be current.
-	Confirmed []string
-	// Removed names what the server reported as absent.
-	Removed []string
-	// Unknown names what was asked for and not answered within ResourceTimeout. It
-	// may exist or not; a value held is still the last known one.
-	Unknown map[string]error
-	// Invalid names resources that were rejected; a value held is kept. A resource
-	// without a readable name is under its place in the response.
-	Invalid map[string]error
-	// Complete is set once per epoch, for a subscription to Wildcard, after all
-	// resources were reported: what was not Changed, Confirmed or Invalid in this
-	// epoch does not exist. In the state of the world only a Full kind is complete.
+	Epoch      int // number of the stream that reported it, from 1
+	Connection int // number of the newest stream's connection, from 1
+
+	Changed   []Resource[T]    // new, different, or valid again after a rejection
+	Confirmed []string         // held resources that this stream reported for the first time, unchanged
+	Removed   []string         // reported as absent
+	Unknown   map[string]error // not answered within ResourceTimeout; a value held is the last known
+	Invalid   map[string]error // rejected, by name or by place in the response; a value held is kept
+
+	// Complete is set once per epoch, for the wildcard, after all resources were
+	// reported: what was not Changed, Confirmed or Invalid in this epoch does not
+	// exist. In the state of the world only a Full kind is complete.
 	Complete bool
-	// Disconnected is the error of a connection that failed before it delivered
-	// anything; nothing is removed by it.
-	Disconnected error
-	// Ended is why the stream that delivered ended. Nothing is removed by it, and
-	// another stream is opened. Until that one delivers, what is known may be stale.
-	Ended error
+
+	// Disconnected is why a connection failed before it delivered anything, Ended why
+	// the stream ended that delivered. Nothing is removed by them; until another stream
+	// delivers, what is known may be stale.
+	Disconnected, Ended error
 }
 
 // Subscription is a set of names of one type. Its methods may be called from any

@@ -37,9 +37,8 @@ const (
 type Options struct {
 	// Replicas lists every replica of istiod: for HTTP as host or host:port, for xDS
 	// as the argument of XDSOptions.Dial. After an error or an empty list the last
-	// list is kept. It is called every Interval, with Timeout. See Static, DNS and
-	// Endpoints. Required.
-	Replicas func(ctx context.Context) ([]string, error)
+	// list is kept. See Static, DNS and Endpoints. Required.
+	Replicas Lister
 
 	HTTP *HTTPOptions // exactly one of the two
 	XDS  *XDSOptions
@@ -49,21 +48,15 @@ type Options struct {
 	RetryInterval time.Duration // after which a client that could not be read is read again
 	MaxBytes      int64         // of one response: the list of connections, or one client
 
-	// Grace is how long a key is kept that a connected client withdraws,
-	// ConnectionGrace how long the keys of a client whose connection ended.
-	Grace           time.Duration
-	ConnectionGrace time.Duration
+	Grace           time.Duration // how long a key is kept that a connected client withdraws
+	ConnectionGrace time.Duration // how long the keys of a client are kept whose connection ended
 
 	// OwnNodes are nodes, as istiod shows them (`pod.namespace`), whose keys are
 	// skipped, like those of nodes with the label metadata.MarkKey: a bridge must not
 	// import what a bridge publishes.
 	OwnNodes []string
-
-	// Bridged reads the keys that bridges publish too, which is what a consumer wants.
-	Bridged bool
-
-	// Legacy reads keys in the forms of naming.ParseLegacyServiceKey too.
-	Legacy bool
+	Bridged  bool // read the keys that bridges publish too, which is what a consumer wants
+	Legacy   bool // read keys in the forms of naming.ParseLegacyServiceKey too
 
 	Log     *slog.Logger      // nil: nothing is logged
 	Observe func(Observation) // nil, or called after each request, concurrently
@@ -73,14 +66,9 @@ type Options struct {
 // http://replica:15014/debug and then :8080, without a token, which istiod
 // allows to loopback only.
 type HTTPOptions struct {
-	// Ports are tried in turn, for replicas that are listed without one; none
-	// means 15014, which is in istiod's Service, and 8080, which is not.
-	Ports []uint16
-	Path  string // before /adsz; default /debug
-
-	// TokenFile holds a service account token of audience istio-ca. It is read
-	// before each request. Empty: no token.
-	TokenFile string
+	Ports     []uint16    // tried in turn, for replicas without one; none: 15014 and 8080
+	Path      string      // before /adsz; default /debug
+	TokenFile string      // a service account token of audience istio-ca, read before each request; empty: none
 	ClusterID string      // header `clusterid`, for a token of a remote cluster; empty: none
 	Insecure  bool        // send the token over plain HTTP to other machines
 	TLS       *tls.Config // nil: plain HTTP

@@ -13,32 +13,18 @@ import (
 
 // Snapshot is what is known at one moment. It is never changed once reported.
 type Snapshot struct {
-	// Mapping holds every key that is not known to be gone, also while Err is set.
-	Mapping metadata.Mapping
-
-	// Waiting is how many of the claims in Mapping are of clients that disconnected,
-	// and may come back; of more than 10,000 the oldest are dropped.
-	Waiting int
+	Mapping metadata.Mapping // every key that is not known to be gone, also while Err is set
 
 	// Complete says that every listed replica answered once: no client publishes what
-	// is not in Mapping.
+	// is not in Mapping, except before Restarting and of Unread clients.
 	Complete bool
 
-	// Restarting is until when clients may be on their way back to a replica that
-	// came up less than ConnectionGrace ago; zero: none did. Until then a key that was
-	// never in Mapping may be missing.
-	Restarting time.Time
+	Restarting time.Time // until when clients may come back to a replica that came up lately; zero: none
+	Unread     error     // why single clients cannot be read
+	Err        error     // why the last reading was incomplete; it wraps an *Error for each replica
+	Waiting    int       // claims in Mapping of disconnected clients; of more than 10,000 the oldest are dropped
 
-	// Unread says why single clients cannot be read: missing keys may be theirs.
-	Unread error
-
-	// Err says why the last reading was incomplete. It wraps an *Error for each
-	// replica that could not be read.
-	Err error
-
-	// Skipped is what of publications could not be read, at most 1000 of
-	// SkippedTotal, in order.
-	Skipped      []metadata.PublicationError
+	Skipped      []metadata.PublicationError // what could not be read, at most 1000 of SkippedTotal, in order
 	SkippedTotal int
 
 	Replicas []ReplicaStatus // in order of address
