@@ -26,7 +26,7 @@ func loadOf(name string, hosts ...string) *endpointv3.ClusterLoadAssignment {
 }
 
 func TestClustersThatAreNoServices(t *testing.T) {
-	for name, told := range map[string]bool{
+	for name, reported := range map[string]bool{
 		"BlackHoleCluster": false, "PassthroughCluster": false, "InboundPassthroughCluster": false,
 		"inbound|80||": false, "x": false, "": false, "agent": false, "a|b|c|d|e": false,
 		"outbound|0||a.b": true, "outbound|70000||a.b": true, "outbound|80||": true, "outbound|80|": true, "outbound": true,
@@ -38,7 +38,7 @@ func TestClustersThatAreNoServices(t *testing.T) {
 			n := everything(t)
 			j := n.Join(v)
 			expectNames(t, j)
-			if reason := j.Skipped[name]; (reason != "") != told || strings.ContainsAny(reason, "\x1b") {
+			if reason := j.Skipped[name]; (reason != "") != reported || strings.ContainsAny(reason, "\x1b") {
 				t.Errorf("reason %q", reason)
 			}
 			if len(j.EDSNames) != 0 {
@@ -201,7 +201,7 @@ func TestAddresses(t *testing.T) {
 			}
 		})
 	}
-	t.Run("what is allowed is taken", func(t *testing.T) {
+	t.Run("what is allowed is accepted", func(t *testing.T) {
 		r := mesh.NewDecoder([]netip.Prefix{prefix("127.0.0.0/8")}, mesh.AcceptMutualTLS)
 		a := decodeAssignment(t, r, loadOf(greeter, "127.0.0.1", "169.254.169.254", "0.0.0.0"))
 		if len(a.Endpoints) != 1 || len(a.Skipped) != 2 {
@@ -233,7 +233,7 @@ func TestEndpointDetails(t *testing.T) {
 			expectOne(t, load(greeter, e), registry.Endpoint{Host: "10.0.0.1", Port: 1, Weight: n})
 		})
 	}
-	t.Run("no locality, gaps between priorities: all are taken", func(t *testing.T) {
+	t.Run("no locality, gaps between priorities: all are accepted", func(t *testing.T) {
 		a := &endpointv3.ClusterLoadAssignment{ClusterName: greeter, Endpoints: []*endpointv3.LocalityLbEndpoints{
 			{LbEndpoints: []*endpointv3.LbEndpoint{endpoint("10.0.0.1", 1)}, Priority: 7},
 			{LbEndpoints: []*endpointv3.LbEndpoint{endpoint("10.0.0.2", 1)}, Priority: 2, Locality: &corev3.Locality{Region: "r", SubZone: "s"}},
@@ -250,7 +250,7 @@ func TestEndpointDetails(t *testing.T) {
 		expectOne(t, load(greeter, endpoint("10.0.0.1", 1, w, health(corev3.HealthStatus_HEALTHY))),
 			registry.Endpoint{Host: "10.0.0.1", Port: 1, Weight: 1, Health: registry.Healthy, Instance: "shop/greeter-0"})
 	})
-	t.Run("mutual TLS is told, and left out where that is wanted", func(t *testing.T) {
+	t.Run("mutual TLS is reported, and left out where that is configured", func(t *testing.T) {
 		a := load(greeter, endpoint("10.0.0.1", 1, mutualTLS()), endpoint("10.0.0.2", 1))
 		v := view()
 		v.Clusters[greeter] = decodeCluster(t, plain(t), edsCluster(greeter))
@@ -261,7 +261,7 @@ func TestEndpointDetails(t *testing.T) {
 			t.Errorf("tlsMode %q", got)
 		}
 		if got := j.Skipped["greeter.shop.svc.cluster.local:20880"]; !strings.Contains(got, "1 of 2") || !strings.Contains(got, "STRICT") {
-			t.Errorf("told %q", got)
+			t.Errorf("reported %q", got)
 		}
 		without := decodeAssignment(t, mesh.NewDecoder(nil, mesh.SkipMutualTLS), a)
 		if len(without.Endpoints) != 1 || len(without.Skipped) != 1 {

@@ -100,7 +100,7 @@ func (n *network) heal() {
 	n.down = nil
 }
 
-// inBoth tells a story in virtual time, once in each variant of xDS.
+// inBoth reports a story in virtual time, once in each variant of xDS.
 func inBoth(t *testing.T, story func(b *bed)) {
 	t.Helper()
 	for name, m := range map[string]ads.Mode{"delta": ads.Delta, "state of the world": ads.StateOfTheWorld} {
@@ -217,21 +217,21 @@ func (b *bed) expect(want ...string) {
 	}
 }
 
-func (b *bed) knowledge() registry.Certainty {
+func (b *bed) certainty() registry.Certainty {
 	_, k := b.table.Snapshot()
 	return k
 }
 
 func (b *bed) expectKnown() {
 	b.t.Helper()
-	if k := b.knowledge(); !k.Synced || k.Stale != nil || len(k.Unknown) != 0 {
+	if k := b.certainty(); !k.Synced || k.Stale != nil || len(k.Unknown) != 0 {
 		b.t.Fatalf("synced %v, stale %v, unknown %v", k.Synced, k.Stale, k.Unknown)
 	}
 }
 
 func (b *bed) expectStale() {
 	b.t.Helper()
-	if b.knowledge().Stale == nil {
+	if b.certainty().Stale == nil {
 		b.t.Fatal("the table is not stale")
 	}
 }

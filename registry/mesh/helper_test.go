@@ -43,8 +43,8 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
-// told shows what was joined as the golden files have it.
-func told(j mesh.Joined) string {
+// joinText shows what was joined as the golden files have it.
+func joinText(j mesh.Joined) string {
 	var b strings.Builder
 	for _, s := range j.Services {
 		b.WriteString(line(s))

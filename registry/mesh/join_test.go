@@ -16,7 +16,7 @@ func TestGoldenJoinOfWhatARealIstiodAnswers(t *testing.T) {
 		t.Run(dir, func(t *testing.T) {
 			n := everything(t)
 			v := capture(t, plain(t), dir)
-			golden(t, dir, told(n.Join(v)))
+			golden(t, dir, joinText(n.Join(v)))
 		})
 	}
 	t.Run("kube with subsets and keys", func(t *testing.T) {
@@ -28,7 +28,7 @@ func TestGoldenJoinOfWhatARealIstiodAnswers(t *testing.T) {
 			"providers:api.Headless::", "hl.k8sns.svc.cluster.local:8000",
 			"providers:api.External::", "ext.example.com:443",
 			"providers:api.Gone::", "gone.shop.svc.cluster.local:20880")
-		golden(t, "kube-subsets", told(n.Join(v)))
+		golden(t, "kube-subsets", joinText(n.Join(v)))
 	})
 }
 
@@ -69,12 +69,12 @@ func TestJoin(t *testing.T) {
 			expectAddresses(t, j.Services[0], "10.0.0.1:1", "10.0.0.2:1")
 			for i, want := range []string{"v1", "v2"} {
 				if got := j.Services[0].Endpoints[i].Attributes[mesh.AttributeSubset]; n.Subsets && got != want || !n.Subsets && got != "" {
-					t.Errorf("endpoint %d tells subset %q", i, got)
+					t.Errorf("endpoint %d reports subset %q", i, got)
 				}
 			}
 		}
 	})
-	t.Run("an endpoint in two subsets tells both", func(t *testing.T) {
+	t.Run("an endpoint in two subsets reports both", func(t *testing.T) {
 		v := small(t)
 		v.Mapping = mapping(t, keys...)
 		v.Assignments["outbound|1|v2|a.b"] = v.Assignments["outbound|1||a.b"]
@@ -99,7 +99,7 @@ func TestJoin(t *testing.T) {
 		j := (&mesh.Naming{}).Join(v)
 		expectNames(t, j, "a.b:1", "c.d:1")
 		if len(v.Mapping.Conflicts()) == 0 {
-			t.Error("the conflict is not told")
+			t.Error("the conflict is not reported")
 		}
 	})
 	t.Run("rules name hosts without a key, keys win", func(t *testing.T) {
@@ -152,7 +152,7 @@ func TestJoin(t *testing.T) {
 		v.Mapping = mapping(t, "providers:I::", "greeter.shop.svc.k8s.corp.example:20000")
 		expectNames(t, (&mesh.Naming{}).Join(v), "greeter.shop.svc.k8s.corp.example:20000")
 	})
-	t.Run("a key for a host that istiod does not show is told", func(t *testing.T) {
+	t.Run("a key for a host that istiod does not show is reported", func(t *testing.T) {
 		v := small(t)
 		v.Mapping = mapping(t, "providers:I::", "gone.b:1")
 		j := (&mesh.Naming{}).Join(v)
@@ -171,28 +171,28 @@ func TestJoin(t *testing.T) {
 			t.Errorf("unknown %v", j.Unknown)
 		}
 	})
-	t.Run("a service whose endpoints were not told is none", func(t *testing.T) {
+	t.Run("a service whose endpoints were not reported is none", func(t *testing.T) {
 		v := small(t)
 		v.Mapping = mapping(t, keys...)
 		delete(v.Assignments, "outbound|1||a.b")
 		j := (&mesh.Naming{}).Join(v)
 		expectNames(t, j)
 		if j.Unknown["a.b:1"] == nil {
-			t.Error("it is not told to be unknown")
+			t.Error("it is not reported to be unknown")
 		}
 	})
 	t.Run("the result does not depend on any order", func(t *testing.T) {
 		v := small(t)
 		v.Mapping = mapping(t, "providers:I::", "a.b:1", "providers:I::", "c.d:1")
 		n := mesh.Naming{Subsets: true}
-		first := told(n.Join(v))
+		first := joinText(n.Join(v))
 		for range 20 {
-			if again := told(n.Join(v)); again != first {
+			if again := joinText(n.Join(v)); again != first {
 				t.Fatalf("differs:\n%s\n%s", first, again)
 			}
 		}
 	})
-	t.Run("a row tells its cluster and host", func(t *testing.T) {
+	t.Run("a row reports its cluster and host", func(t *testing.T) {
 		v := small(t)
 		v.Mapping = mapping(t, keys...)
 		s := (&mesh.Naming{}).Join(v).Services[0]

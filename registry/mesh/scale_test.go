@@ -14,7 +14,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/mesh"
 )
 
-// pods returns a cluster and its endpoints as istiod tells them of pods.
+// pods returns a cluster and its endpoints as istiod reports them of pods.
 func pods(service, n int) (*clusterv3.Cluster, *endpointv3.ClusterLoadAssignment) {
 	name := fmt.Sprintf("outbound|20880||service-%d.shop.svc.cluster.local", service)
 	a := &endpointv3.ClusterLoadAssignment{ClusterName: name}

@@ -32,7 +32,7 @@ func TestEndpointsComeAndGo(t *testing.T) {
 		b.running()
 		b.set(loadOf("outbound|1||a.b", "10.0.0.2"))
 		b.expect("a.b:1 10.0.0.2", "c.d:1 10.0.1.1")
-		b.expectDrain("a.b:1") // told as it happened
+		b.expectDrain("a.b:1") // reported as it happened
 		b.set(loadOf("outbound|1||a.b"))
 		b.expect("a.b:1", "c.d:1 10.0.1.1")
 		b.set(loadOf("outbound|1||a.b", "10.0.0.3"))
@@ -193,9 +193,9 @@ func TestHeadlessServicesAreUnknownToASidecar(t *testing.T) {
 		b.start()
 		b.mapping.say(complete(mapping(b.t, "providers:I::", "a.b:1")))
 		b.expect("a.b:1")
-		k := b.knowledge()
+		k := b.certainty()
 		if !k.Synced || k.Of("a.b:1") == nil || !strings.Contains(b.table.Skipped()["a.b:1"], "node.type: router") {
-			b.t.Errorf("knowledge %v, skipped %v", k, b.table.Skipped())
+			b.t.Errorf("certainty %v, skipped %v", k, b.table.Skipped())
 		}
 	})
 }
@@ -350,21 +350,21 @@ func TestNotSyncedBeforeTheMappingIsComplete(t *testing.T) {
 	inBoth(t, func(b *bed) {
 		b.serve("outbound|1||a.b", "10.0.0.1")
 		b.start()
-		if b.knowledge().Synced {
+		if b.certainty().Synced {
 			b.t.Error("synced without any mapping")
 		}
 		b.mapping.say(debug.Snapshot{Mapping: mapping(b.t, "providers:I::", "a.b:1"), Err: errors.New("403")})
 		b.expect("a.b:1 10.0.0.1") // a known key is synced all the same
-		if b.knowledge().Synced {
+		if b.certainty().Synced {
 			b.t.Error("synced with a part of the mapping")
 		}
 		b.mapping.say(debug.Snapshot{Mapping: mapping(b.t, "providers:I::", "a.b:1"), Complete: true, Restarting: time.Now().Add(time.Minute)})
-		if k := b.knowledge(); !k.Synced || len(k.Unknown) != 1 || k.Of("a.b:1") != nil {
+		if k := b.certainty(); !k.Synced || len(k.Unknown) != 1 || k.Of("a.b:1") != nil {
 			b.t.Errorf("while clients are on their way back: %+v, want known services, and one scope that holds what was never reported", k)
 		}
 		b.mapping.say(complete(mapping(b.t, "providers:I::", "a.b:1")))
 		b.expectKnown()
-		if k := b.knowledge(); len(k.Unknown) != 0 {
+		if k := b.certainty(); len(k.Unknown) != 0 {
 			b.t.Errorf("after they came back: %+v", k)
 		}
 	})
@@ -381,7 +381,7 @@ func TestAClientThatCannotBeReadMayHaveKeys(t *testing.T) {
 		}
 		expectScope := func(want string) {
 			b.t.Helper()
-			k := b.knowledge()
+			k := b.certainty()
 			if why := k.Unknown["service keys"]; len(k.Unknown) != 1 || why == nil || !strings.Contains(why.Error(), want) {
 				b.t.Errorf("unknown %v, want service keys because of %q", k.Unknown, want)
 			}
@@ -416,7 +416,7 @@ func TestKnownKeysGoOnWhenTheMappingCannotBeRead(t *testing.T) {
 		b.expectKnown() // so that the endpoint goes
 		b.expectDrain("a.b:1")
 		if b.source.Status().Mapping.Err == nil {
-			b.t.Error("status does not tell the error")
+			b.t.Error("status does not report the error")
 		}
 	})
 }
@@ -528,11 +528,11 @@ func TestSilenceAboutEndpointsIsUnknown(t *testing.T) {
 		b.running()
 		b.istiod.Mute(eds)
 		b.mapping.say(complete(mapping(b.t, "providers:I::", "a.b:1", "providers:J::", "c.d:1", "providers:K::", "e.f:1")))
-		if b.knowledge().Of("e.f:1") == nil {
-			b.t.Error("known before it was told")
+		if b.certainty().Of("e.f:1") == nil {
+			b.t.Error("known before it was reported")
 		}
 		b.in(20 * time.Second)
-		k := b.knowledge()
+		k := b.certainty()
 		if k.Of("e.f:1") == nil || k.Of("a.b:1") != nil || k.Stale != nil {
 			b.t.Errorf("unknown %v, stale %v", k.Unknown, k.Stale)
 		}
@@ -563,7 +563,7 @@ func TestAResourceThatCannotBeReadCostsItself(t *testing.T) {
 			b.t.Errorf("row %v", rows["a.b:1"])
 		}
 		if named := b.source.Status().Stream.Mode == ads.Delta; named && k.Of("a.b:1") == nil {
-			b.t.Error("it is not told that the newest of it could not be read")
+			b.t.Error("it is not reported that the newest of it could not be read")
 		}
 		b.istiod.Alter(nil)
 		b.istiod.Push()
@@ -605,7 +605,7 @@ func TestAClusterThatCannotBeRead(t *testing.T) {
 		b.istiod.Push()
 		b.in(time.Second)
 		b.expect("a.b:1 10.0.0.1 10.0.0.2", "c.d:1 10.0.1.1")
-		k := b.knowledge()
+		k := b.certainty()
 		if k.Of("a.b:1") == nil || k.Of("g.h:1") == nil || k.Of("c.d:1") != nil {
 			t.Errorf("unknown %v", k.Unknown)
 		}
@@ -626,8 +626,8 @@ func TestAServiceWhoseEndpointsAreNoLongerTold(t *testing.T) {
 		b.running()
 		b.set(originalDst("outbound|1||a.b"))
 		b.expect("a.b:1 10.0.0.1 10.0.0.2", "c.d:1 10.0.1.1")
-		if b.knowledge().Of("a.b:1") == nil {
-			b.t.Error("it is not told to be unknown")
+		if b.certainty().Of("a.b:1") == nil {
+			b.t.Error("it is not reported to be unknown")
 		}
 	})
 }
@@ -636,11 +636,11 @@ func TestRecheckComparesOverANewConnection(t *testing.T) {
 	inBoth(t, func(b *bed) {
 		b.running()
 		for i := range 3 {
-			before := b.knowledge()
+			before := b.certainty()
 			b.source.Recheck()
 			b.in(time.Minute)
 			b.expectKnown()
-			after := b.knowledge()
+			after := b.certainty()
 			if after.Epoch != before.Epoch+1 || after.Dials != before.Dials+1 {
 				b.t.Errorf("epoch %d and connection %d, were %d and %d", after.Epoch, after.Dials, before.Epoch, before.Dials)
 			}
@@ -653,7 +653,7 @@ func TestRecheckComparesOverANewConnection(t *testing.T) {
 }
 
 // TestWhileANewStreamIsComparedTheTableIsStale: nothing may be concluded from
-// half of what it tells, though the old stream broke never.
+// half of what it reports, though the old stream broke never.
 func TestWhileANewStreamIsComparedTheTableIsStale(t *testing.T) {
 	inBoth(t, func(b *bed) {
 		b.running()
@@ -675,21 +675,21 @@ func TestWhileANewStreamIsComparedTheTableIsStale(t *testing.T) {
 func TestARecheckThatFindsNobodyConfirmsNothing(t *testing.T) {
 	inBoth(t, func(b *bed) {
 		b.running()
-		before := b.knowledge()
+		before := b.certainty()
 		b.net.mu.Lock()
 		b.net.down = errors.New("network is unreachable")
 		b.net.mu.Unlock()
 		b.source.Recheck()
 		b.in(10 * time.Minute)
 		b.expectKnown()
-		if k := b.knowledge(); k.Dials != before.Dials || k.Epoch != before.Epoch {
+		if k := b.certainty(); k.Dials != before.Dials || k.Epoch != before.Epoch {
 			b.t.Errorf("epoch %d and connection %d, were %d and %d", k.Epoch, k.Dials, before.Epoch, before.Dials)
 		}
 		b.serve("outbound|1||a.b", "10.0.0.7") // the old stream continues
 		b.expect("a.b:1 10.0.0.7", "c.d:1 10.0.1.1")
 		b.net.heal()
 		b.in(time.Minute)
-		if k := b.knowledge(); k.Dials != before.Dials+1 {
+		if k := b.certainty(); k.Dials != before.Dials+1 {
 			b.t.Errorf("%d connections, were %d", k.Dials, before.Dials)
 		}
 	})
@@ -761,14 +761,14 @@ func TestAWrongReplicaDoesNotConfirmItself(t *testing.T) {
 				istiods[wrong].Remove(cds, "outbound|1||a.b")
 				b.in(time.Second)
 				b.expect("c.d:1 10.0.0.1")
-				before := b.knowledge().Dials
+				before := b.certainty().Dials
 				b.source.Recheck()
 				b.in(time.Minute)
 				if got := b.source.Status().Stream.Address; got != right+":15010" {
 					t.Fatalf("asked %s again, not %s", got, right)
 				}
 				b.expect("a.b:1 10.0.0.1", "c.d:1 10.0.0.1")
-				if got := b.knowledge().Dials; got != before+1 {
+				if got := b.certainty().Dials; got != before+1 {
 					t.Errorf("%d connections, were %d", got, before)
 				}
 			})
@@ -778,10 +778,10 @@ func TestAWrongReplicaDoesNotConfirmItself(t *testing.T) {
 
 func TestReplicasOfIstiod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var told [][]string
+		var reported [][]string
 		b := newBed(t, func(o *mesh.Options) {
 			o.Istiod = address(t, "istiod.istio-system.svc.cluster.local:15014")
-			o.Replicas = func(r []string) { told = append(told, r) }
+			o.Replicas = func(r []string) { reported = append(reported, r) }
 		})
 		const name = "outbound|15014||istiod.istio-system.svc.cluster.local"
 		b.serve(name, "10.9.0.1", "10.9.0.2") // Two in one update
@@ -789,8 +789,8 @@ func TestReplicasOfIstiod(t *testing.T) {
 		b.set(loadOf(name, "10.9.0.2", "10.9.0.3"))
 		b.set(loadOf(name))
 		want := [][]string{{"10.9.0.1:1", "10.9.0.2:1"}, {"10.9.0.2:1", "10.9.0.3:1"}}
-		if !slices.EqualFunc(told, want, slices.Equal[[]string]) {
-			t.Errorf("told %v, want %v", told, want)
+		if !slices.EqualFunc(reported, want, slices.Equal[[]string]) {
+			t.Errorf("reported %v, want %v", reported, want)
 		}
 	})
 }
@@ -801,7 +801,7 @@ func TestRunEndsWithItsContext(t *testing.T) {
 		b.running()
 		b.stop()
 	})
-	t.Run("before anything was told", func(t *testing.T) {
+	t.Run("before anything was reported", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			b := newBed(t)
 			b.net.cut()

@@ -47,19 +47,6 @@ func (c *connector) dial() (*session, error) {
 	return &session{conn: conn, dialer: d, number: c.made, mode: c.mode, out: make(chan request), started: time.Now()}, nil
 }
 
-// switchMode changes to the other variant of the protocol. It reports whether that
-// is the first time since a message was received.
-func (c *connector) switchMode() (first bool) {
-	if c.mode == Delta {
-		c.mode = StateOfTheWorld
-	} else {
-		c.mode = Delta
-	}
-	first = !c.modeSwitched
-	c.modeSwitched = true
-	return first
-}
-
 // connect opens a stream if there is none and one is due. It opens a second one if
 // another connection is requested.
 func (e *engine) connect(ctx context.Context) {
@@ -157,11 +144,17 @@ func (e *engine) disconnect(s *session, err error) {
 
 // fallBack changes to the other variant because the server does not implement this
 // one. It reports whether to try that at once.
-func (e *engine) fallBack() bool {
-	first := e.connector.switchMode()
-	e.state.update(func(st *State) { st.Mode = e.connector.mode })
-	e.options.Log.Info("variant of xds not implemented by the server, trying the other", "address", e.options.Address, "mode", e.connector.mode.String())
-	return first
+func (e *engine) fallBack() (atOnce bool) {
+	k := &e.connector
+	if k.mode == Delta {
+		k.mode = StateOfTheWorld
+	} else {
+		k.mode = Delta
+	}
+	atOnce, k.modeSwitched = !k.modeSwitched, true
+	e.state.update(func(st *State) { st.Mode = k.mode })
+	e.options.Log.Info("variant of xds not implemented by the server, trying the other", "address", e.options.Address, "mode", k.mode.String())
+	return atOnce
 }
 
 // fail records an attempt without a response, and when to try again.

@@ -135,13 +135,13 @@ func TestConnecting(t *testing.T) {
 			c := connect(t, n)
 			v, _ := watch(c, clusters(nil), ads.Wildcard)
 			in(30 * time.Second)
-			is(t, "told once", strings.Contains(v.one(t).Disconnected.Error(), "not ready to serve"), true)
+			is(t, "reported once", strings.Contains(v.one(t).Disconnected.Error(), "not ready to serve"), true)
 			s.Refuse(nil)
 			in(31 * time.Second)
 			equal(t, "held", v.names(), "a")
 			is(t, "error shown", c.State().Err, nil)
 		},
-		"a refusal of who we are is told with the remedy, and tried again slowly": func(t *testing.T) {
+		"a refusal of who we are is reported with the remedy, and tried again slowly": func(t *testing.T) {
 			for _, m := range variants() {
 				for _, code := range []codes.Code{codes.Unauthenticated, codes.PermissionDenied} {
 					s, n := istiod(t)
@@ -150,7 +150,7 @@ func TestConnecting(t *testing.T) {
 					c := connect(t, n, w.observe, speaking(m))
 					v, _ := watch(c, clusters(nil), ads.Wildcard)
 					in(5 * time.Minute)
-					is(t, "told", errors.Is(v.one(t).Disconnected, ads.ErrDenied), true)
+					is(t, "reported", errors.Is(v.one(t).Disconnected, ads.ErrDenied), true)
 					is(t, "shown", errors.Is(c.State().Err, ads.ErrDenied), true)
 					attempts := w.failures()
 					is(t, "slowly but for ever", len(attempts) > 8 && len(attempts) < 15, true)
@@ -197,18 +197,18 @@ func TestConnecting(t *testing.T) {
 				waits := w.waited(t)
 				is(t, "attempts", len(waits) > 4, true)
 				is(t, "two clients wait alike", slices.Equal(waits, other.waited(t)), false)
-				is(t, "told", strings.Contains(v.one(t).Disconnected.Error(), "rate limit"), true)
+				is(t, "reported", strings.Contains(v.one(t).Disconnected.Error(), "rate limit"), true)
 				s.Refuse(nil)
 				in(31 * time.Second)
 				equal(t, "held", v.names(), "a")
 			}
 		},
-		"a missing node is told": func(t *testing.T) {
+		"a missing node is reported": func(t *testing.T) {
 			_, n := istiod(t)
 			c := connect(t, n, func(o *ads.Options) { o.Node = nil })
 			v, _ := watch(c, clusters(nil), ads.Wildcard)
 			settle()
-			is(t, "told", strings.Contains(v.one(t).Disconnected.Error(), "missing node information"), true)
+			is(t, "reported", strings.Contains(v.one(t).Disconnected.Error(), "missing node information"), true)
 		},
 		"a quiet connection lives for an hour of pings": func(t *testing.T) {
 			s, n := istiod(t)
@@ -261,7 +261,7 @@ func TestConnecting(t *testing.T) {
 			is(t, "streams", s.Streams(), 5)
 			is(t, "epoch", c.State().Epoch, 5)
 		},
-		"a response beyond the limit is told clearly, tried again slowly, and the last state stays": func(t *testing.T) {
+		"a response beyond the limit is reported clearly, tried again slowly, and the last state stays": func(t *testing.T) {
 			s, n := istiod(t)
 			s.Set(cluster("a", 1))
 			w := &witness{}
@@ -274,12 +274,12 @@ func TestConnecting(t *testing.T) {
 			s.Set(big)
 			in(5 * time.Minute)
 			e := v.one(t)
-			is(t, "told", errors.Is(e.Disconnected, ads.ErrTooLarge), true)
+			is(t, "reported", errors.Is(e.Disconnected, ads.ErrTooLarge), true)
 			is(t, "clearly", strings.Contains(e.Disconnected.Error(), "1048576 bytes: raise the receive limit"), true)
 			equal(t, "held", v.names(), "a")
 			is(t, "slowly", len(w.failures()) < 15, true)
 		},
-		"a request beyond the server's limit is told as that, tried again slowly, and the last state stays": func(t *testing.T) {
+		"a request beyond the server's limit is reported as that, tried again slowly, and the last state stays": func(t *testing.T) {
 			s, n := istiod(t)
 			s.Set(load("a", "10.0.0.1"))
 			w := &witness{}
@@ -294,8 +294,8 @@ func TestConnecting(t *testing.T) {
 			sub.Watch(names...)
 			in(2 * time.Minute)
 			e := v.one(t)
-			is(t, "told", errors.Is(e.Disconnected, ads.ErrRequestTooLarge), true)
-			is(t, "told as ours", errors.Is(e.Disconnected, ads.ErrTooLarge), false)
+			is(t, "reported", errors.Is(e.Disconnected, ads.ErrRequestTooLarge), true)
+			is(t, "reported as ours", errors.Is(e.Disconnected, ads.ErrTooLarge), false)
 			is(t, "with the setting", strings.Contains(e.Disconnected.Error(), "ISTIO_GPRC_MAXRECVMSGSIZE"), true)
 			equal(t, "held", v.names(), "a")
 			is(t, "slowly", len(w.failures()) < 8, true)
@@ -468,7 +468,7 @@ func TestNothingAskedNothingOpened(t *testing.T) {
 		c := connect(t, n, speaking(m))
 		in(time.Minute)
 		dials, _ := n.counts()
-		is(t, "connections before anything is wanted", dials, 0)
+		is(t, "connections before there is a name", dials, 0)
 		watch(c, clusters(nil), ads.Wildcard)
 		_, sub := watch(c, endpoints(), "a")
 		settle()

@@ -210,18 +210,18 @@ func TestTLS(t *testing.T) {
 			r.network.reset()
 			in(10 * time.Second)
 			e := v.one(t)
-			is(t, "told", strings.Contains(e.Disconnected.Error(), "unknown authority"), true)
+			is(t, "reported", strings.Contains(e.Disconnected.Error(), "unknown authority"), true)
 			equal(t, "held", v.names(), "a")
 			write(t, r.caFile, other.pem)
 			in(31 * time.Second)
 			equal(t, "confirmed", v.one(t).Confirmed, "a")
 		},
-		"an expired certificate is told, and its successor taken": func(t *testing.T) {
+		"an expired certificate is reported, and its successor taken": func(t *testing.T) {
 			r := newRig(t)
 			cert, key := r.ca.issue(t, host, -time.Minute)
 			r.use(t, cert, key)
 			_, v := r.client(t, ads.TLS{})
-			is(t, "told", strings.Contains(v.one(t).Disconnected.Error(), "expired"), true)
+			is(t, "reported", strings.Contains(v.one(t).Disconnected.Error(), "expired"), true)
 			cert, key = r.ca.issue(t, host, time.Hour)
 			r.use(t, cert, key)
 			in(31 * time.Second)
@@ -248,15 +248,15 @@ func TestTLS(t *testing.T) {
 			r := newRig(t)
 			file := filepath.Join(r.dir, "later.pem")
 			_, v := r.client(t, ads.TLS{CAFile: file})
-			is(t, "told", strings.Contains(v.one(t).Disconnected.Error(), file), true)
+			is(t, "reported", strings.Contains(v.one(t).Disconnected.Error(), file), true)
 			write(t, file, "not a certificate")
 			in(31 * time.Second)
-			is(t, "told", strings.Contains(v.one(t).Disconnected.Error(), "holds no certificate"), true)
+			is(t, "reported", strings.Contains(v.one(t).Disconnected.Error(), "holds no certificate"), true)
 			write(t, file, r.ca.pem)
 			in(31 * time.Second)
 			equal(t, "held", v.names(), "a")
 		},
-		"a token that is missing, empty or more than one is told and never sent": func(t *testing.T) {
+		"a token that is missing, empty or more than one is reported and never sent": func(t *testing.T) {
 			r := newRig(t)
 			file := filepath.Join(r.dir, "token")
 			c := connect(t, r.network, func(o *ads.Options) {

@@ -56,7 +56,7 @@ func TestDelta(t *testing.T) {
 		},
 		"a response is acknowledged with its nonce and without names": func(t *testing.T) {
 			k, v, _ := askingDelta(t)
-			k.answer(tell(cds, "n", nil, a1()))
+			k.answer(deltaOf(cds, "n", nil, a1()))
 			is(t, "error", bare(t, k, "n").GetErrorDetail() == nil, true)
 			e := v.one(t)
 			equal(t, "changed", changed(e), "a")
@@ -64,7 +64,7 @@ func TestDelta(t *testing.T) {
 		},
 		"a bad resource is rejected, the others are applied": func(t *testing.T) {
 			k, v, s := askingDelta(t)
-			k.answer(tell(cds, "n", nil, &discoveryv3.Resource{Name: "a", Resource: garbage(cds)}, b1()))
+			k.answer(deltaOf(cds, "n", nil, &discoveryv3.Resource{Name: "a", Resource: garbage(cds)}, b1()))
 			r := bare(t, k, "n")
 			is(t, "code", codes.Code(r.GetErrorDetail().GetCode()), codes.InvalidArgument)
 			is(t, "named", strings.Contains(r.GetErrorDetail().GetMessage(), `"a"`), true)
@@ -73,13 +73,13 @@ func TestDelta(t *testing.T) {
 			equal(t, "invalid", keys(e.Invalid), "a")
 			is(t, "shown", s.client.State().Types[cds].Nacks, 1)
 		},
-		"names are added and given up without a nonce, only the difference": func(t *testing.T) {
+		"names are added and removed without a nonce, only the difference": func(t *testing.T) {
 			s, n := scripted(t)
 			c := connect(t, n)
 			_, sub := watch(c, endpoints(), "a", "b")
 			k := next(t, s.deltas)
 			equal(t, "first", k.request(t).GetResourceNamesSubscribe(), "a", "b")
-			k.answer(tell(eds, "1", nil, wrap("a", "", load("a")), wrap("b", "", load("b"))))
+			k.answer(deltaOf(eds, "1", nil, wrap("a", "", load("a")), wrap("b", "", load("b"))))
 			bare(t, k, "1")
 			sub.Set("b", "c")
 			r := k.request(t)
@@ -96,21 +96,21 @@ func TestDelta(t *testing.T) {
 			sub.Watch("a")
 			k := next(t, s.deltas)
 			k.request(t)
-			k.answer(tell(eds, "1", nil, &discoveryv3.Resource{Name: "a", Resource: garbage(eds)}))
+			k.answer(deltaOf(eds, "1", nil, &discoveryv3.Resource{Name: "a", Resource: garbage(eds)}))
 			is(t, "rejected", bare(t, k, "1").GetErrorDetail() != nil, true)
 			r := k.request(t)
 			is(t, "error beside names", r.GetErrorDetail() == nil, true)
 			equal(t, "names", r.GetResourceNamesSubscribe(), "b")
 		},
-		"what is removed is told, an unknown name is ignored": func(t *testing.T) {
+		"what is removed is reported, an unknown name is ignored": func(t *testing.T) {
 			k, v, _ := askingDelta(t)
-			k.answer(tell(cds, "1", nil, a1(), b1()))
+			k.answer(deltaOf(cds, "1", nil, a1(), b1()))
 			v.heard()
-			k.answer(tell(cds, "2", []string{"a", "never seen"}))
+			k.answer(deltaOf(cds, "2", []string{"a", "never seen"}))
 			e := v.one(t)
 			equal(t, "removed", e.Removed, "a")
 		},
-		"a new stream asks for all again with what is held, and the same content is not told": func(t *testing.T) {
+		"a new stream asks for all again with what is held, and the same content is not reported": func(t *testing.T) {
 			s, n := scripted(t)
 			c := connect(t, n)
 			v, _ := watch(c, clusters(nil), ads.Wildcard)
@@ -119,10 +119,10 @@ func TestDelta(t *testing.T) {
 			k.request(t)
 			k.request(t)
 			all := func() *discoveryv3.DeltaDiscoveryResponse {
-				return tell(cds, "1", nil, a1(), wrap("b", "v7", cluster("b", 1)))
+				return deltaOf(cds, "1", nil, a1(), wrap("b", "v7", cluster("b", 1)))
 			}
 			k.answer(all())
-			k.answer(tell(eds, "2", nil, wrap("a", "v3", load("a", "10.0.0.1"))))
+			k.answer(deltaOf(eds, "2", nil, wrap("a", "v3", load("a", "10.0.0.1"))))
 			v.heard()
 			w.heard()
 			k.close(nil)
@@ -136,7 +136,7 @@ func TestDelta(t *testing.T) {
 			equal(t, "names", r.GetResourceNamesSubscribe(), "a")
 			is(t, "held", fmt.Sprint(r.GetInitialResourceVersions()), "map[a:v3]")
 			k.answer(all())
-			k.answer(tell(eds, "2", nil, wrap("a", "v3", load("a", "10.0.0.1"))))
+			k.answer(deltaOf(eds, "2", nil, wrap("a", "v3", load("a", "10.0.0.1"))))
 			e := v.one(t)
 			equal(t, "changed", changed(e))
 			equal(t, "confirmed", e.Confirmed, "a", "b")
@@ -151,12 +151,12 @@ func TestDelta(t *testing.T) {
 			v, _ := watch(c, endpoints(), "a", "b")
 			k := next(t, s.deltas)
 			k.request(t)
-			k.answer(tell(eds, "1", nil, wrap("a", "", load("a", "10.0.0.1")), wrap("b", "", load("b", "10.0.0.1"))))
+			k.answer(deltaOf(eds, "1", nil, wrap("a", "", load("a", "10.0.0.1")), wrap("b", "", load("b", "10.0.0.1"))))
 			v.heard()
 			k.close(nil)
 			in(2 * time.Second)
 			k = next(t, s.deltas)
-			k.answer(tell(eds, "1", nil, wrap("a", "", load("a", "10.0.0.1"))))
+			k.answer(deltaOf(eds, "1", nil, wrap("a", "", load("a", "10.0.0.1"))))
 			equal(t, "confirmed", v.one(t).Confirmed, "a")
 			in(16 * time.Second)
 			e := v.one(t)
@@ -168,21 +168,21 @@ func TestDelta(t *testing.T) {
 				equal(t, "removed", e.Removed)
 			}
 		},
-		"a server that was told the versions may be silent about what did not change": func(t *testing.T) {
+		"a server that was reported the versions may be silent about what did not change": func(t *testing.T) {
 			s, n := scripted(t)
 			c := connect(t, n)
 			v, _ := watch(c, clusters(nil), ads.Wildcard)
 			w, _ := watch(c, endpoints(), "a")
 			k := next(t, s.deltas)
-			k.answer(tell(cds, "1", nil, wrap("a", "v1", cluster("a", 1)), wrap("b", "v1", cluster("b", 1))))
-			k.answer(tell(eds, "2", nil, wrap("a", "v1", load("a"))))
+			k.answer(deltaOf(cds, "1", nil, wrap("a", "v1", cluster("a", 1)), wrap("b", "v1", cluster("b", 1))))
+			k.answer(deltaOf(eds, "2", nil, wrap("a", "v1", load("a"))))
 			v.heard()
 			w.heard()
 			k.close(nil)
 			in(2 * time.Second)
 			k = next(t, s.deltas)
 			is(t, "held", fmt.Sprint(k.request(t).GetInitialResourceVersions()), "map[a:v1 b:v1]")
-			k.answer(tell(cds, "1", []string{"b"}))
+			k.answer(deltaOf(cds, "1", []string{"b"}))
 			e := v.one(t)
 			equal(t, "confirmed", e.Confirmed, "a")
 			equal(t, "removed", e.Removed, "b")
@@ -194,12 +194,12 @@ func TestDelta(t *testing.T) {
 		},
 		"a server that repeats held versions does not look at them, and what it leaves out is gone": func(t *testing.T) {
 			k, v, s := askingDelta(t)
-			k.answer(tell(cds, "1", nil, wrap("a", "v1", cluster("a", 1)), wrap("b", "v1", cluster("b", 1))))
+			k.answer(deltaOf(cds, "1", nil, wrap("a", "v1", cluster("a", 1)), wrap("b", "v1", cluster("b", 1))))
 			v.heard()
 			k.close(nil)
 			in(2 * time.Second)
 			k = next(t, s.deltas)
-			k.answer(tell(cds, "1", nil, wrap("a", "v1", cluster("a", 1))))
+			k.answer(deltaOf(cds, "1", nil, wrap("a", "v1", cluster("a", 1))))
 			e := v.one(t)
 			equal(t, "removed", e.Removed, "b")
 		},
@@ -214,13 +214,13 @@ func TestDelta(t *testing.T) {
 			equal(t, "changed", changed(e), "a")
 			is(t, "mode", c.State().Mode, ads.StateOfTheWorld)
 		},
-		"a server that refuses both variants is told, with the usual waits": func(t *testing.T) {
+		"a server that refuses both variants is reported, with the usual waits": func(t *testing.T) {
 			s, n := istiod(t)
 			s.Refuse(status.Error(codes.Unimplemented, "not found"))
 			c := connect(t, n)
 			v, _ := watch(c, clusters(nil), ads.Wildcard)
 			settle()
-			is(t, "told", v.one(t).Disconnected != nil, true)
+			is(t, "reported", v.one(t).Disconnected != nil, true)
 			s.Refuse(nil)
 			s.Set(cluster("a", 1))
 			in(3 * time.Second)
@@ -228,35 +228,35 @@ func TestDelta(t *testing.T) {
 		},
 		"an envelope and a resource of two names are rejected": func(t *testing.T) {
 			k, v, _ := askingDelta(t)
-			k.answer(tell(cds, "1", nil, wrap("a", "", cluster("other", 1)), b1()))
+			k.answer(deltaOf(cds, "1", nil, wrap("a", "", cluster("other", 1)), b1()))
 			is(t, "rejected", strings.Contains(bare(t, k, "1").GetErrorDetail().GetMessage(), `"other"`), true)
 			equal(t, "held", v.names(), "b")
 			v.heard()
-			k.answer(tell(cds, "2", nil, wrap("a", "", cluster("b", 1)))) // bytes that are known under another name
+			k.answer(deltaOf(cds, "2", nil, wrap("a", "", cluster("b", 1)))) // bytes that are known under another name
 			is(t, "rejected", bare(t, k, "2").GetErrorDetail() != nil, true)
 			equal(t, "held", v.names(), "b")
 		},
 		"a heartbeat is not a removal": func(t *testing.T) {
 			k, v, _ := askingDelta(t)
-			k.answer(tell(cds, "1", nil, a1()))
+			k.answer(deltaOf(cds, "1", nil, a1()))
 			v.heard()
 			bare(t, k, "1")
-			k.answer(tell(cds, "2", nil, wrap("a", "", nil)))
+			k.answer(deltaOf(cds, "2", nil, wrap("a", "", nil)))
 			is(t, "error", bare(t, k, "2").GetErrorDetail() == nil, true)
 			v.none(t)
 			equal(t, "held", v.names(), "a")
 		},
-		"a name given up that the wildcard covers stays until the server answers": func(t *testing.T) {
+		"a name removed that the wildcard covers stays until the server answers": func(t *testing.T) {
 			k, v, s := askingDelta(t)
 			s.sub.Watch("a")
 			equal(t, "subscribe", k.request(t).GetResourceNamesSubscribe(), "a")
-			k.answer(tell(cds, "1", nil, a1(), b1()))
+			k.answer(deltaOf(cds, "1", nil, a1(), b1()))
 			bare(t, k, "1")
 			v.heard()
 			s.sub.Unwatch("a")
 			equal(t, "unsubscribe", k.request(t).GetResourceNamesUnsubscribe(), "a")
 			v.none(t)
-			k.answer(tell(cds, "2", []string{"a"}))
+			k.answer(deltaOf(cds, "2", []string{"a"}))
 			equal(t, "removed", v.one(t).Removed, "a")
 		},
 		"a type that was unsubscribed from is never rejected": func(t *testing.T) {
@@ -265,39 +265,39 @@ func TestDelta(t *testing.T) {
 			v, sub := watch(c, endpoints(), "a")
 			k := next(t, s.deltas)
 			k.request(t)
-			k.answer(tell(eds, "1", nil, wrap("a", "", load("a"))))
+			k.answer(deltaOf(eds, "1", nil, wrap("a", "", load("a"))))
 			bare(t, k, "1")
 			v.heard()
 			sub.Set()
 			equal(t, "unsubscribe", k.request(t).GetResourceNamesUnsubscribe(), "a")
-			k.answer(tell(eds, "2", nil, &discoveryv3.Resource{Name: "a", Resource: garbage(eds)}))
+			k.answer(deltaOf(eds, "2", nil, &discoveryv3.Resource{Name: "a", Resource: garbage(eds)}))
 			k.silent(t)
 			v.none(t)
 		},
 		"a response of a type nobody asked for is ignored": func(t *testing.T) {
 			k, v, _ := askingDelta(t)
-			k.answer(tell(eds, "1", nil, wrap("a", "", load("a"))))
+			k.answer(deltaOf(eds, "1", nil, wrap("a", "", load("a"))))
 			k.silent(t)
-			k.answer(tell(cds, "2", nil, a1()))
+			k.answer(deltaOf(cds, "2", nil, a1()))
 			bare(t, k, "2")
 			equal(t, "held", v.names(), "a")
 		},
 		"a name twice in one response is rejected": func(t *testing.T) {
 			k, v, _ := askingDelta(t)
-			k.answer(tell(cds, "1", nil, a1(), wrap("a", "", cluster("a", 2)), b1()))
+			k.answer(deltaOf(cds, "1", nil, a1(), wrap("a", "", cluster("a", 2)), b1()))
 			is(t, "rejected", strings.Contains(bare(t, k, "1").GetErrorDetail().GetMessage(), "duplicate"), true)
 			equal(t, "held", v.names(), "b")
 		},
-		"a name that does not exist is told as removed, and may come later": func(t *testing.T) {
+		"a name that does not exist is reported as removed, and may come later": func(t *testing.T) {
 			s, n := scripted(t)
 			c := connect(t, n)
 			v, _ := watch(c, endpoints(), "a")
 			k := next(t, s.deltas)
-			k.answer(tell(eds, "1", []string{"a"}))
+			k.answer(deltaOf(eds, "1", []string{"a"}))
 			equal(t, "removed", v.one(t).Removed, "a")
 			in(time.Minute)
 			v.none(t)
-			k.answer(tell(eds, "2", nil, wrap("a", "", load("a"))))
+			k.answer(deltaOf(eds, "2", nil, wrap("a", "", load("a"))))
 			equal(t, "changed", changed(v.one(t)), "a")
 		},
 		"names beyond what istiod takes in one request are sent in several, after a reconnect too": func(t *testing.T) {
@@ -335,14 +335,14 @@ func TestDelta(t *testing.T) {
 			c := connect(t, n)
 			v, sub := watch(c, clusters(nil), "a")
 			k := next(t, s.deltas)
-			k.answer(tell(cds, "1", nil, a1()))
+			k.answer(deltaOf(cds, "1", nil, a1()))
 			sub.Watch(ads.Wildcard)
 			settle()
-			k.answer(tell(cds, "2", nil, a1())) // may be an answer to either
+			k.answer(deltaOf(cds, "2", nil, a1())) // may be an answer to either
 			for _, e := range v.heard() {
 				is(t, "complete", e.Complete, false)
 			}
-			k.answer(tell(cds, "3", nil, b1()))
+			k.answer(deltaOf(cds, "3", nil, b1()))
 			v.heard()
 			in(16 * time.Second)
 			is(t, "complete", v.one(t).Complete, true)
@@ -353,7 +353,7 @@ func TestDelta(t *testing.T) {
 			c := connect(t, n)
 			v, sub := watch(c, clusters(nil), "a", "b")
 			k := next(t, s.deltas)
-			k.answer(tell(cds, "1", nil, a1(), b1()))
+			k.answer(deltaOf(cds, "1", nil, a1(), b1()))
 			k.close(nil)
 			in(2 * time.Second)
 			k = next(t, s.deltas)
@@ -361,20 +361,20 @@ func TestDelta(t *testing.T) {
 			sub.Watch(ads.Wildcard)
 			settle()
 			v.heard()
-			k.answer(tell(cds, "1", nil, a1())) // asked for by name
+			k.answer(deltaOf(cds, "1", nil, a1())) // asked for by name
 			e := v.one(t)
 			equal(t, "removed", e.Removed)
 			is(t, "complete", e.Complete, false)
 			equal(t, "held", v.names(), "a", "b")
 		},
-		"after a whole with a resource that nobody can name, no difference is taken for one": func(t *testing.T) {
+		"after a whole with a resource that nobody can name, no difference is accepted for one": func(t *testing.T) {
 			k, v, s := askingDelta(t)
-			k.answer(tell(cds, "1", nil, a1(), b1()))
+			k.answer(deltaOf(cds, "1", nil, a1(), b1()))
 			k.close(nil)
 			in(2 * time.Second)
 			k = next(t, s.deltas)
-			k.answer(tell(cds, "1", nil, a1(), &discoveryv3.Resource{Resource: garbage(cds)})) // may be b
-			k.answer(tell(cds, "2", nil, wrap("c", "", cluster("c", 1))))
+			k.answer(deltaOf(cds, "1", nil, a1(), &discoveryv3.Resource{Resource: garbage(cds)})) // may be b
+			k.answer(deltaOf(cds, "2", nil, wrap("c", "", cluster("c", 1))))
 			equal(t, "held", v.names(), "a", "b", "c")
 		},
 		"a resource that was not requested is ignored, and so is what is wrong with it": func(t *testing.T) {
@@ -383,7 +383,7 @@ func TestDelta(t *testing.T) {
 			v, sub := watch(c, clusters(nil), "a")
 			k := next(t, s.deltas)
 			k.request(t)
-			k.answer(tell(cds, "1", nil, a1(), wrap("z", "v1", cluster("z", 1)), &discoveryv3.Resource{Name: "y", Resource: garbage(cds)}))
+			k.answer(deltaOf(cds, "1", nil, a1(), wrap("z", "v1", cluster("z", 1)), &discoveryv3.Resource{Name: "y", Resource: garbage(cds)}))
 			is(t, "error", bare(t, k, "1").GetErrorDetail() == nil, true)
 			equal(t, "changed", changed(v.one(t)), "a")
 			is(t, "held", c.State().Types[cds].Resources, 1)

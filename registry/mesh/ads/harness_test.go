@@ -29,7 +29,7 @@ const (
 	eds = istiodfake.EndpointType
 )
 
-// variants are the two protocols, for stories that both have to tell.
+// variants are the two protocols, for stories that both have to report.
 func variants() map[string]ads.Mode {
 	return map[string]ads.Mode{"delta": ads.Delta, "state of the world": ads.StateOfTheWorld}
 }
@@ -292,7 +292,7 @@ func load(name string, addresses ...string) *endpointv3.ClusterLoadAssignment {
 type view[T any] struct {
 	mu     sync.Mutex
 	events []ads.Event[T]
-	ended  []error // of streams that delivered; no other event tells so
+	ended  []error // of streams that delivered; no other event reports so
 	held   map[string]T
 }
 
@@ -304,7 +304,7 @@ type subscription[T any] struct {
 
 func watch[T any](c *ads.Client, k ads.Kind[T], names ...string) (*view[T], *subscription[T]) {
 	v := &view[T]{held: map[string]T{}}
-	s := &subscription[T]{Subscription: ads.Subscribe(c, k, v.take)}
+	s := &subscription[T]{Subscription: ads.Subscribe(c, k, v.observe)}
 	s.Watch(names...)
 	return v, s
 }
@@ -322,7 +322,7 @@ func (s *subscription[T]) Set(names ...string) {
 	s.Unwatch(removed...)
 }
 
-func (v *view[T]) take(e ads.Event[T]) {
+func (v *view[T]) observe(e ads.Event[T]) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if e.Ended != nil {

@@ -159,8 +159,8 @@ func say(url, version, nonce string, resources ...proto.Message) *discoveryv3.Di
 	return r
 }
 
-// tell builds a delta response.
-func tell(url, nonce string, removed []string, resources ...*discoveryv3.Resource) *discoveryv3.DeltaDiscoveryResponse {
+// deltaOf returns a delta response.
+func deltaOf(url, nonce string, removed []string, resources ...*discoveryv3.Resource) *discoveryv3.DeltaDiscoveryResponse {
 	return &discoveryv3.DeltaDiscoveryResponse{TypeUrl: url, Nonce: nonce, SystemVersionInfo: "s-" + nonce, RemovedResources: removed, Resources: resources}
 }
 

@@ -29,7 +29,7 @@ func TestSubscriptions(t *testing.T) {
 			inner := &view[string]{held: map[string]string{}}
 			ads.Subscribe(c, clusters(nil), func(e ads.Event[int64]) {
 				for _, name := range changed(e) {
-					sub := ads.Subscribe(c, endpoints(), inner.take)
+					sub := ads.Subscribe(c, endpoints(), inner.observe)
 					sub.Watch(name, "other")
 					sub.Unwatch("other")
 				}
@@ -65,7 +65,7 @@ func TestSubscriptions(t *testing.T) {
 			}
 			obedient(t, s)
 		},
-		"a name that was given up and is wanted again is reported again": func(t *testing.T) {
+		"a name that was removed and is added again is reported again": func(t *testing.T) {
 			s, n := istiod(t)
 			s.Set(load("a", "10.0.0.1"))
 			c := connect(t, n)
@@ -78,7 +78,7 @@ func TestSubscriptions(t *testing.T) {
 			settle()
 			equal(t, "changed", changed(v.one(t)), "a")
 		},
-		"a name given up and wanted again before the server hears of it is told": func(t *testing.T) {
+		"a name removed and added again before the server hears of it is reported": func(t *testing.T) {
 			for name, m := range variants() {
 				for _, all := range []string{"a", ads.Wildcard} {
 					s, n := istiod(t)
@@ -100,7 +100,7 @@ func TestSubscriptions(t *testing.T) {
 				}
 			}
 		},
-		"names that change as fast as the server pushes end as wanted": func(t *testing.T) {
+		"names that change as fast as the server pushes end as desired": func(t *testing.T) {
 			for _, m := range variants() {
 				s, n := istiod(t)
 				c := connect(t, n, speaking(m))

@@ -40,7 +40,7 @@ func TestStateOfTheWorldStreams(t *testing.T) {
 				is(t, "connected", s.client.State().Connected, true)
 			}
 		},
-		"a server that is down before any response is told, and the known state stays": func(t *testing.T) {
+		"a server that is down before any response is reported, and the known state stays": func(t *testing.T) {
 			k, v, s := asking(t)
 			k.answer(say(cds, "v1", "1", cluster("a", 1)))
 			v.heard()
@@ -48,7 +48,7 @@ func TestStateOfTheWorldStreams(t *testing.T) {
 			in(2 * time.Second)
 			next(t, s.worlds).close(status.Error(codes.Unavailable, "still restarting"))
 			e := v.one(t)
-			is(t, "error told", strings.Contains(e.Disconnected.Error(), "still restarting"), true)
+			is(t, "error reported", strings.Contains(e.Disconnected.Error(), "still restarting"), true)
 			equal(t, "removed", e.Removed)
 			equal(t, "held", v.names(), "a")
 		},
@@ -119,7 +119,7 @@ func TestStateOfTheWorldStreams(t *testing.T) {
 			in(16 * time.Second)
 			equal(t, "unknown", keys(v.one(t).Unknown), "a")
 		},
-		"names of any form are told and acknowledged": func(t *testing.T) {
+		"names of any form are reported and acknowledged": func(t *testing.T) {
 			k, v, _ := asking(t)
 			names := []string{"", "BlackHoleCluster", "PassthroughCluster", "inbound|80||", "x"}
 			var all []proto.Message
@@ -147,7 +147,7 @@ func TestStateOfTheWorldStreams(t *testing.T) {
 			acked(t, k, ack{cds, "v2", "2"})
 			v.none(t)
 		},
-		"20 MiB in one response are taken": func(t *testing.T) {
+		"20 MiB in one response are accepted": func(t *testing.T) {
 			k, v, _ := asking(t)
 			var all []proto.Message
 			for i := range 20 {
@@ -204,7 +204,7 @@ func TestStateOfTheWorldStreams(t *testing.T) {
 			k.answer(say(cds, "v1", "2", cluster("a", 1)))
 			equal(t, "changed", changed(v.one(t)), "a")
 		},
-		"a wildcard that was given up and is wanted again is asked for again": func(t *testing.T) {
+		"a wildcard that was removed and is added again is asked for again": func(t *testing.T) {
 			s, n := istiod(t)
 			s.Set(cluster("a", 1))
 			c := connect(t, n, speaking(ads.StateOfTheWorld))

@@ -164,7 +164,7 @@ func TestStateOfTheWorld(t *testing.T) {
 			k.answer(say(cds, "v1", "a", garbage(cds)))
 			nacked(t, k, "", "a", "resource[0]")
 		},
-		"after a rejection a valid response is acknowledged and told though nothing changed": func(t *testing.T) {
+		"after a rejection a valid response is acknowledged and reported though nothing changed": func(t *testing.T) {
 			k, v, _ := asking(t)
 			k.answer(say(cds, "v1", "a", cluster("x", 1)))
 			k.request(t)
@@ -177,7 +177,7 @@ func TestStateOfTheWorld(t *testing.T) {
 			acked(t, k, ack{cds, "v3", "c"})
 			equal(t, "changed", changed(v.one(t)), "x")
 		},
-		"the same content in a new version is acknowledged and not told": func(t *testing.T) {
+		"the same content in a new version is acknowledged and not reported": func(t *testing.T) {
 			k, v, s := asking(t)
 			k.answer(say(cds, "v1", "a", cluster("x", 1)))
 			k.request(t)
@@ -218,7 +218,7 @@ func TestStateOfTheWorld(t *testing.T) {
 			acked(t, k, ack{eds, "v2", "2"}, "a", "b", "c", "d", "e")
 			v.none(t)
 		},
-		"endpoints without an endpoint are told as such": func(t *testing.T) {
+		"endpoints without an endpoint are reported as such": func(t *testing.T) {
 			k, v := five(t)
 			k.answer(say(eds, "v2", "2", load("a")))
 			e := v.one(t)
@@ -226,7 +226,7 @@ func TestStateOfTheWorld(t *testing.T) {
 			is(t, "value", e.Changed[0].Value, "")
 			equal(t, "removed", e.Removed)
 		},
-		"endpoints that shrink are told whole": func(t *testing.T) {
+		"endpoints that shrink are reported whole": func(t *testing.T) {
 			k, v := five(t)
 			k.answer(say(eds, "v2", "2", load("a", "10.0.0.1", "10.0.0.2")))
 			is(t, "two", v.one(t).Changed[0].Value, "10.0.0.1,10.0.0.2")
@@ -270,7 +270,7 @@ func TestStateOfTheWorld(t *testing.T) {
 			}
 			is(t, "endpoint requests", requests, 1)
 		},
-		"the last name given up is an empty list, and nothing is acknowledged afterwards": func(t *testing.T) {
+		"the last name removed is an empty list, and nothing is acknowledged afterwards": func(t *testing.T) {
 			s, n := scripted(t)
 			c := connect(t, n, speaking(ads.StateOfTheWorld))
 			v, sub := watch(c, endpoints(), "a")
@@ -342,7 +342,7 @@ func TestStateOfTheWorld(t *testing.T) {
 			acked(t, k, ack{cds, "v1", "1"}, "a", "z")
 			v.none(t) // what came unasked is not known
 		},
-		"a name twice in one response is rejected, and neither is taken": func(t *testing.T) {
+		"a name twice in one response is rejected, and neither is accepted": func(t *testing.T) {
 			k, v, _ := asking(t)
 			k.answer(say(cds, "v1", "1", cluster("a", 1), cluster("b", 1)))
 			k.request(t)

@@ -171,11 +171,11 @@ func (n *network) dial(ctx context.Context, _, address string) (net.Conn, error)
 	return l.Dial(ctx)
 }
 
-// watcher runs a reader and keeps what it tells.
+// watcher runs a reader and keeps what it reports.
 type watcher struct {
-	mu   sync.Mutex
-	last debug.Snapshot
-	told int
+	mu       sync.Mutex
+	last     debug.Snapshot
+	reported int
 }
 
 // watch runs a reader until the test ends.
@@ -203,7 +203,7 @@ func watch(t *testing.T, o debug.Options) *watcher {
 func (w *watcher) changed(s debug.Snapshot) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.last, w.told = s, w.told+1
+	w.last, w.reported = s, w.reported+1
 }
 
 func (w *watcher) snapshot() debug.Snapshot {
@@ -215,7 +215,7 @@ func (w *watcher) snapshot() debug.Snapshot {
 func (w *watcher) count() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.told
+	return w.reported
 }
 
 // text prints the mapping, keys without what they share.

@@ -276,7 +276,7 @@ func TestPieces(t *testing.T) {
 			t.Error("asked for all at once")
 		}
 	})
-	run("a client above the limit keeps its keys, and is told with the setting", func(t *testing.T, f *fakeIstiod, o debug.Options) {
+	run("a client above the limit keeps its keys, and is reported with the setting", func(t *testing.T, f *fakeIstiod, o debug.Options) {
 		o.MaxBytes = 64 << 10
 		first := f.connect("a.shop", oneA)
 		f.connect("b.shop", oneB)
@@ -484,7 +484,7 @@ func TestToken(t *testing.T) {
 			}
 		})
 	}
-	run("the token is not sent over plain HTTP unless that is wanted", func(t *testing.T, file string, o debug.Options, f *fakeIstiod) {
+	run("the token is not sent over plain HTTP unless that is configured", func(t *testing.T, file string, o debug.Options, f *fakeIstiod) {
 		write(t, file, "good")
 		o.HTTP.Insecure = false
 		w := watch(t, o)

@@ -45,7 +45,7 @@ func TestReader(t *testing.T) {
 		in(5 * time.Second)
 		expect(t, w, "A b")
 	})
-	run("two apps with one key give the union, and tell", func(t *testing.T) {
+	run("two apps with one key give the union, and report", func(t *testing.T) {
 		_, istiods, o := mesh(t, "127.0.0.1")
 		istiods[0].connect("a.shop", oneA)
 		istiods[0].connect("b.shop", strings.Replace(oneA, "a.shop", "b.shop", 1))
@@ -105,7 +105,7 @@ func TestReader(t *testing.T) {
 		gone := istiods[0].connect("a.shop", oneA)
 		w := watch(t, o)
 		in(time.Second)
-		told := w.count()
+		reported := w.count()
 		istiods[0].disconnect(gone)
 		in(4 * time.Minute)
 		istiods[0].connect("a.shop", "") // as dubbo-go begins
@@ -114,8 +114,8 @@ func TestReader(t *testing.T) {
 		istiods[0].connect("a.shop", oneA)
 		in(6 * time.Minute)
 		expect(t, w, "A a, B b")
-		if w.count() > told+1 {
-			t.Errorf("told %d times of nothing", w.count()-told)
+		if w.count() > reported+1 {
+			t.Errorf("reported %d times of nothing", w.count()-reported)
 		}
 	})
 	run("a client that takes a key back and ends does not keep it for minutes", func(t *testing.T) {
@@ -328,7 +328,7 @@ func TestReplicas(t *testing.T) {
 			t.Errorf("%+v", s.Replicas)
 		}
 	})
-	run("of claims that nobody can tell to be over as many are kept as map something else", func(t *testing.T) {
+	run("of claims that nobody can report to be over as many are kept as map something else", func(t *testing.T) {
 		n, istiods, o := mesh(t, "127.0.0.1", "127.0.0.2")
 		istiods[0].connect("b.shop", oneB)
 		istiods[1].connect("c.shop", strings.Replace(oneA, "a.shop", "c.shop", 1))
@@ -398,14 +398,14 @@ func TestReplicas(t *testing.T) {
 		first := istiods[0].connect("a.shop", oneA)
 		w := watch(t, o)
 		in(time.Second)
-		told := w.count()
+		reported := w.count()
 		istiods[0].disconnect(first)
 		in(30 * time.Second)
 		istiods[1].connect("a.shop", oneA)
 		in(4 * time.Minute)
 		expect(t, w, "A a, B b")
-		if w.count() != told {
-			t.Errorf("told %d times of nothing", w.count()-told)
+		if w.count() != reported {
+			t.Errorf("reported %d times of nothing", w.count()-reported)
 		}
 	})
 	run("a restarted istiod with few clients takes nothing away", func(t *testing.T) {
@@ -445,11 +445,11 @@ func TestReplicas(t *testing.T) {
 			istiods[0].connect("a.shop", oneA)
 		}
 		if n := logged.count("come back"); n != 1 || w.snapshot().Restarting.IsZero() {
-			t.Errorf("told %d times of clients that have to come back, restarting %v", n, w.snapshot().Restarting)
+			t.Errorf("reported %d times of clients that have to come back, restarting %v", n, w.snapshot().Restarting)
 		}
 		in(10 * time.Minute)
 		if n := logged.count("had the time to come back"); n != 1 {
-			t.Errorf("told %d times of the end", n)
+			t.Errorf("reported %d times of the end", n)
 		}
 		expect(t, w, "A a")
 	})
@@ -530,9 +530,9 @@ func TestEndpoints_AreReplicasBehindAName(t *testing.T) {
 						t.Errorf("%v, %v after %s; want %s after %s", got, err, time.Since(began), want, after)
 					}
 				}
-				told := &debug.Endpoints{}
-				time.AfterFunc(time.Second, func() { known(told) })
-				ask(told.Behind(names, c.name, wait), c.known, time.Second)
+				reported := &debug.Endpoints{}
+				time.AfterFunc(time.Second, func() { known(reported) })
+				ask(reported.Behind(names, c.name, wait), c.known, time.Second)
 
 				late := &debug.Endpoints{}
 				list := late.Behind(names, c.name, wait)

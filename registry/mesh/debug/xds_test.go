@@ -157,7 +157,7 @@ func TestXDS(t *testing.T) {
 		in(time.Minute)
 		expect(t, w, "A a")
 		if s := w.snapshot(); s.Err != nil || w.count() != 1 {
-			t.Errorf("told %d times: %v", w.count(), s.Err)
+			t.Errorf("reported %d times: %v", w.count(), s.Err)
 		}
 	})
 	for name, c := range map[string]struct {

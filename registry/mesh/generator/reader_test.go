@@ -40,13 +40,13 @@ const (
 	interval = 5 * time.Second
 )
 
-// bed is an istiod in memory, and what a reader tells of it.
+// bed is an istiod in memory, and what a reader reports of it.
 type bed struct {
 	*istiodfake.Server
 
-	mu    sync.Mutex
-	told  []debug.Snapshot
-	asked []debug.Observation
+	mu       sync.Mutex
+	reported []debug.Snapshot
+	asked    []debug.Observation
 }
 
 // read runs a test in virtual time against a reader that has read once.
@@ -93,7 +93,7 @@ func (b *bed) start(t *testing.T, change []func(*generator.Options)) {
 	var group sync.WaitGroup
 	group.Go(func() { _ = server.Serve(listener) })
 	group.Go(func() {
-		if err := reader.Run(ctx, b.tell); err != nil {
+		if err := reader.Run(ctx, b.report); err != nil {
 			t.Error(err)
 		}
 	})
@@ -104,23 +104,23 @@ func (b *bed) start(t *testing.T, change []func(*generator.Options)) {
 	})
 }
 
-func (b *bed) tell(s debug.Snapshot) {
+func (b *bed) report(s debug.Snapshot) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.told = append(b.told, s)
+	b.reported = append(b.reported, s)
 }
 
-// last returns what was told last, and how often anything was.
+// last returns what was reported last, and how often anything was.
 func (b *bed) last() (debug.Snapshot, int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(b.told) == 0 {
+	if len(b.reported) == 0 {
 		return debug.Snapshot{}, 0
 	}
-	return b.told[len(b.told)-1], len(b.told)
+	return b.reported[len(b.reported)-1], len(b.reported)
 }
 
-// expect compares the keys that were told last, each as KEY@HOST:PORT.
+// expect compares the keys that were reported last, each as KEY@HOST:PORT.
 func (b *bed) expect(t *testing.T, want ...string) debug.Snapshot {
 	t.Helper()
 	s, _ := b.last()
@@ -144,7 +144,7 @@ func next() {
 	synctest.Wait()
 }
 
-// object is one as istiod tells it, with an annotation of keys.
+// object is one as istiod reports it, with an annotation of keys.
 func object(name, keys string, spec proto.Message) *mcpv1.Resource {
 	body, err := anypb.New(spec)
 	if err != nil {
@@ -182,7 +182,7 @@ func TestReader(t *testing.T) {
 	t.Parallel()
 	read(t, "keys appear, change and go", pay("api.Pay"), func(t *testing.T, b *bed) {
 		if s := b.expect(t, payKey); !s.Complete || s.Err != nil || s.Unread != nil || len(s.Replicas) != 1 || !s.Replicas[0].Answered {
-			t.Errorf("told %+v", s)
+			t.Errorf("reported %+v", s)
 		}
 		pay("providers:api.Pay:1.0:, api.Refund@20880")(b.Server)
 		next()
@@ -214,16 +214,16 @@ func TestReader(t *testing.T) {
 	}, func(t *testing.T, b *bed) { b.expect(t, payKey) })
 	read(t, "of some namespaces", pay("api.Pay"), func(t *testing.T, b *bed) { b.expect(t) },
 		func(o *generator.Options) { o.Namespaces = []string{"default"} })
-	read(t, "a key that cannot be read is told", pay("api.Pay@metrics"), func(t *testing.T, b *bed) {
+	read(t, "a key that cannot be read is reported", pay("api.Pay@metrics"), func(t *testing.T, b *bed) {
 		if s := b.expect(t); s.SkippedTotal != 1 || !strings.Contains(s.Skipped[0].Error(), "serviceentry shop/pay") {
 			t.Errorf("skipped %v", s.Skipped)
 		}
 	})
-	read(t, "a steady state tells nothing, and leaves no stream open", pay("api.Pay"), func(t *testing.T, b *bed) {
+	read(t, "a steady state reports nothing, and leaves no stream open", pay("api.Pay"), func(t *testing.T, b *bed) {
 		time.Sleep(10 * interval)
 		synctest.Wait()
 		if _, n := b.last(); n != 1 || b.Streams() < 10 || len(b.Connections()) != 0 {
-			t.Errorf("told %d times over %d streams, of which %d are open", n, b.Streams(), len(b.Connections()))
+			t.Errorf("reported %d times over %d streams, of which %d are open", n, b.Streams(), len(b.Connections()))
 		}
 		b.mu.Lock()
 		defer b.mu.Unlock()
@@ -248,7 +248,7 @@ func TestWhatCannotBeReadTakesNothingAway(t *testing.T) {
 			next()
 			s := b.expect(t, payKey)
 			if s.Err == nil || !s.Complete {
-				t.Fatalf("told %+v", s)
+				t.Fatalf("reported %+v", s)
 			}
 			for _, text := range refusal.want {
 				if !strings.Contains(s.Err.Error(), text) {
@@ -268,7 +268,7 @@ func TestWhatCannotBeReadTakesNothingAway(t *testing.T) {
 		s.Refuse(status.Error(codes.PermissionDenied, "no"))
 	}, func(t *testing.T, b *bed) {
 		if s := b.expect(t); s.Complete || s.Err == nil {
-			t.Errorf("told %+v", s)
+			t.Errorf("reported %+v", s)
 		}
 		b.Refuse(nil)
 		next()
@@ -297,7 +297,7 @@ func TestWhatCannotBeReadTakesNothingAway(t *testing.T) {
 		b.SetConfig(entries, "shop/other", object("shop/other", "api.Other", entry("other.shop", nil)))
 		next()
 		if s := b.expect(t, payKey, "providers:api.Other::@other.shop:20880"); s.Unread == nil || s.Err != nil {
-			t.Errorf("told %+v", s)
+			t.Errorf("reported %+v", s)
 		}
 		pay("api.Refund")(b.Server)
 		next()
@@ -314,7 +314,7 @@ func TestWhatCannotBeReadTakesNothingAway(t *testing.T) {
 			b.SetConfig(entries, "shop/odd", odd)
 			next()
 			if s := b.expect(t, payKey); s.Unread == nil {
-				t.Error("the object is not told of")
+				t.Error("the object is not reported of")
 			}
 			b.Remove(entries, "shop/odd")
 			next()
@@ -329,7 +329,7 @@ func TestWhatCannotBeReadTakesNothingAway(t *testing.T) {
 		})
 		next()
 		if s := b.expect(t, payKey); s.Unread == nil {
-			t.Error("they are not told of")
+			t.Error("they are not reported of")
 		}
 	})
 }
@@ -343,7 +343,7 @@ func (b *bed) causes(t *testing.T, want debug.Cause, keys ...string) {
 	}
 }
 
-// TestRecorded reads what an istiod 1.31 told, with Services of Kubernetes.
+// TestRecorded reads what an istiod 1.31 reported, with Services of Kubernetes.
 func TestRecorded(t *testing.T) {
 	t.Parallel()
 	fill := func(s *istiodfake.Server) {

@@ -154,7 +154,7 @@ func TestReader_Conformance(t *testing.T) {
 }
 
 // story runs a source over an API server in virtual time.
-func story(t *testing.T, change func(*kube.Options), tell func(a *api, table *registry.Table, r *kube.Reader)) {
+func story(t *testing.T, change func(*kube.Options), act func(a *api, table *registry.Table, r *kube.Reader)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		a := serve(t)
@@ -165,7 +165,7 @@ func story(t *testing.T, change func(*kube.Options), tell func(a *api, table *re
 		a.set(t, "shop", "s0", "10.0.0.1")
 		a.set(t, "other", "s0", "10.0.0.2")
 		time.AfterFunc(time.Millisecond, func() { done <- source(t, r).Run(ctx, table) })
-		tell(a, table, r)
+		act(a, table, r)
 		cancel()
 		if err := <-done; err != nil {
 			t.Error(err)
@@ -182,7 +182,7 @@ func in(d time.Duration) {
 
 const other = registry.Name("s0.other.svc.cluster.local:80")
 
-// TestADeniedResourceIsNamedAndClearsNothing: what is missing is told, with what to
+// TestADeniedResourceIsNamedAndClearsNothing: what is missing is reported, with what to
 // do, and what was known stays.
 func TestADeniedResourceIsNamedAndClearsNothing(t *testing.T) {
 	story(t, func(*kube.Options) {}, func(a *api, table *registry.Table, r *kube.Reader) {
@@ -263,7 +263,7 @@ func TestWhatTheAPIForgotIsReadAnew(t *testing.T) {
 	})
 }
 
-// TestTooManyRequestsIsWaitedFor: 429 is an outage that is told, and no answer.
+// TestTooManyRequestsIsWaitedFor: 429 is an outage that is reported, and no answer.
 func TestTooManyRequestsIsWaitedFor(t *testing.T) {
 	story(t, func(*kube.Options) {}, func(a *api, table *registry.Table, _ *kube.Reader) {
 		a.Refuse("services", "", http.StatusTooManyRequests, "TooManyRequests")

@@ -66,7 +66,7 @@ func object(t testing.TB, text string) runtime.Object {
 	return o
 }
 
-// follower keeps what a world tells, as a source does.
+// follower keeps what a model reports, as a source does.
 type follower struct {
 	*kube.Model
 
@@ -94,7 +94,7 @@ func (f *follower) settle() {
 // text shows what follows, as the golden files have it.
 func (f *follower) text(t testing.TB) string {
 	t.Helper()
-	mapping, faults := f.Mapping()
+	mapping, invalid := f.Mapping()
 	all, err := naming.ParsePattern("*")
 	if err != nil {
 		t.Fatal(err)
@@ -126,8 +126,8 @@ func (f *follower) text(t testing.TB) string {
 	for _, k := range slices.Sorted(maps.Keys(certainty.Unknown)) {
 		fmt.Fprintf(&b, "unknown %s: %v\n", k, certainty.Unknown[k])
 	}
-	for _, x := range faults {
-		fmt.Fprintf(&b, "fault %v\n", x)
+	for _, x := range invalid {
+		fmt.Fprintf(&b, "invalid %v\n", x)
 	}
 	return b.String()
 }
@@ -187,7 +187,7 @@ func golden(t *testing.T, name, got string) {
 }
 
 // TestTheOrderOfEventsDoesNotMatter has objects come and go in any order, with any
-// of them told of in between.
+// of them reported of in between.
 func TestTheOrderOfEventsDoesNotMatter(t *testing.T) {
 	var all []runtime.Object
 	for _, file := range files(t) {
@@ -222,7 +222,7 @@ func TestTheOrderOfEventsDoesNotMatter(t *testing.T) {
 	}
 }
 
-// TestNothingIsLeftOfWhatWent: a world from which everything went is told empty.
+// TestNothingIsLeftOfWhatWent: a model without objects reports nothing.
 func TestNothingIsLeftOfWhatWent(t *testing.T) {
 	f := follow()
 	var all []runtime.Object
@@ -250,12 +250,12 @@ func TestAHiddenNamespaceIsNotToldOf(t *testing.T) {
 	}
 	f.settle()
 	if got := f.text(t); got != "" {
-		t.Errorf("told %s", got)
+		t.Errorf("reported %s", got)
 	}
 	f.Show("shop")
 	f.settle()
 	if got := f.text(t); !strings.Contains(got, "greeter.shop") {
-		t.Errorf("not told: %q", got)
+		t.Errorf("not reported: %q", got)
 	}
 }
 
