@@ -39,7 +39,7 @@ type Rule struct {
 }
 
 // View is what is known of the mesh at one time. The same view gives the same rows,
-// in whatever order it was received.
+// in any order of events.
 type View struct {
 	Clusters    map[string]*Cluster    // by name
 	Assignments map[string]*Assignment // by EDS name

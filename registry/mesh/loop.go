@@ -35,7 +35,10 @@ func updateOfClusters(e ads.Event[*Cluster]) update {
 	if err := cmp.Or(e.Disconnected, e.Ended); err != nil {
 		return update{disconnected: err}
 	}
-	u := update{epoch: e.Epoch, connection: e.Connection, complete: e.Complete, clusters: make(map[string]*Cluster), rejected: make(map[string]error)}
+	u := update{
+		epoch: e.Epoch, connection: e.Connection, complete: e.Complete,
+		clusters: make(map[string]*Cluster), rejected: make(map[string]error),
+	}
 	for _, r := range e.Changed {
 		u.clusters[r.Name], u.rejected[r.Name] = r.Value, nil
 	}

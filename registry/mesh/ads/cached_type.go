@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// cachedType is one resource type with its known resources, whatever their Go type.
+// cachedType is one resource type with its known resources, of any Go type.
 // Only Run's goroutine touches it.
 type cachedType interface {
 	// apply applies the valid resources of a response and notifies the subscriber. The
@@ -51,7 +51,7 @@ type position struct {
 }
 
 // isCurrent reports whether silence about a held resource means that it has not
-// changed: the server knows which version is held. That needs versions, which istiod
+// changed: the server knows which version is held. That requires versions, which istiod
 // does not send.
 func (p position) isCurrent(name string) bool {
 	if p.delta {
@@ -64,8 +64,8 @@ func (p position) isCurrent(name string) bool {
 // in this process only.
 type digest [2]uint64
 
-// hasher makes digests. Its seeds are secret, so that nobody can make two
-// resources of the same digest.
+// hasher makes digests. Its seeds are secret, so that two resources
+// of the same digest cannot be made.
 type hasher [2]maphash.Seed
 
 func newHasher() hasher { return hasher{maphash.MakeSeed(), maphash.MakeSeed()} }

@@ -90,7 +90,7 @@ func (e *engine) start(ctx context.Context, s *session) {
 	e.group.Go(func() { s.receiveAll(ctx, e.send) })
 }
 
-// drop ends a session and reports it to nobody.
+// drop ends a session without a report.
 func (e *engine) drop(s *session) {
 	s.cancel()
 	_ = s.conn.Close() // only says that it was closed before
@@ -117,7 +117,7 @@ func (e *engine) disconnect(s *session, err error) {
 		e.options.Log.Warn("second stream failed, the first one is kept", "address", e.options.Address, "err", err)
 		return
 	}
-	if s.received { // closing may take a while
+	if s.received { // before the slow close
 		for _, t := range e.types {
 			t.cached.disconnected(err, streamEnded)
 		}

@@ -71,7 +71,7 @@ func (t *cachedTypeOf[T]) parse(r response, p position) parsed[T] {
 	duplicates := map[string]struct{}{}
 	for i, d := range all {
 		if d.name == Wildcard {
-			d.name, d.err = "", errors.New("named *, which stands for everything")
+			d.name, d.err = "", errors.New("named *, which means everything")
 		}
 		if d.name == "" && d.err != nil {
 			out.nameless[fmt.Sprintf("resource[%d]", i)] = d.err

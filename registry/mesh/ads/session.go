@@ -45,7 +45,7 @@ type sessionEvent struct {
 }
 
 // receiveAll opens the stream and receives until it ends. It ends at once when ctx
-// does, whatever the server does.
+// does.
 func (s *session) receiveAll(ctx context.Context, report func(context.Context, sessionEvent) bool) {
 	stream, err := open(ctx, s.conn, s.mode)
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// Wildcard is the name that stands for everything the server has of a type.
+// Wildcard is the name of everything that the server has of a type.
 const Wildcard = "*"
 
 // Kind is a resource type and how to decode it.

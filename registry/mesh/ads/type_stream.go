@@ -13,7 +13,8 @@ type interest struct {
 	url     string
 	names   map[string]struct{}
 	changed map[string]struct{} // names that sessions have to look at
-	// dropped are names that were removed and that the server may still serve. What is known of them is kept current until no session asks for them.
+	// dropped are names that were removed and that the server may still serve. What is
+	// known of them is kept current until no session asks for them.
 	dropped map[string]struct{}
 	forget  func(name string)
 	version string // last accepted

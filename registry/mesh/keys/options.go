@@ -17,7 +17,7 @@ const (
 	DefaultDebounce = 200 * time.Millisecond
 	DefaultInterval = 5 * time.Second
 	DefaultTimeout  = 30 * time.Second
-	DefaultMaxBytes = 1 << 20 // istiod takes requests of up to 4 MiB
+	DefaultMaxBytes = 1 << 20 // istiod accepts requests of up to 4 MiB
 )
 
 // minBytes holds the longest key with the longest address.

@@ -24,20 +24,14 @@ const pageSize = 500
 // client-go's Reflector, which lists and watches, and lists again after 410. The
 // reader's lock guards what is not constant.
 type informer struct {
-	reader    *Reader
-	resource  resource
-	namespace string // empty: all of them
-	client    rest.Interface
+	reader   *Reader
+	resource resource
+	client   rest.Interface
 
+	status  InformerStatus
 	objects map[ref]runtime.Object
-	listed  bool // over this connection
 	watched bool // since it was listed
-	lists   int
-	events  int
-	missed  bool  // a request failed since a list began
-	absent  bool  // the API has no such kind
-	err     error // why it is not in sync
-	since   time.Time
+	missed  bool // a request failed since a list began
 }
 
 // run lists and watches until ctx ends. The Reflector's own loop would log the errors
@@ -62,7 +56,7 @@ func (i *informer) run(ctx context.Context) {
 
 func (i *informer) reflector() *cache.Reflector {
 	// A period of 0 would have client-go wait for a channel of the whole process, which virtual time does not know.
-	r := cache.NewReflectorWithOptions(i, i.resource.example, i, cache.ReflectorOptions{Name: i.resource.String(), ResyncPeriod: 24 * time.Hour})
+	r := cache.NewReflectorWithOptions(i, i.resource.example, i, cache.ReflectorOptions{Name: i.status.Resource, ResyncPeriod: 24 * time.Hour})
 	r.WatchListPageSize = pageSize
 	return r
 }
@@ -126,8 +120,8 @@ func (i *informer) request(o *meta.ListOptions) *rest.Request {
 	} else {
 		r = r.Timeout(time.Minute)
 	}
-	if i.namespace != "" {
-		r = r.Namespace(i.namespace)
+	if i.status.Namespace != "" {
+		r = r.Namespace(i.status.Namespace)
 	}
 	return r
 }
@@ -144,7 +138,7 @@ func (i *informer) Update(o any) error {
 	i.reader.o.trim(object)
 	i.reader.change(func(m *Model) {
 		i.objects[name] = object
-		i.events++
+		i.status.Events++
 		m.Put(object)
 	})
 	return nil
@@ -158,7 +152,7 @@ func (i *informer) Delete(o any) error {
 	}
 	i.reader.change(func(m *Model) {
 		delete(i.objects, name)
-		i.events++
+		i.status.Events++
 		m.Remove(object)
 	})
 	return nil
@@ -183,8 +177,8 @@ func (i *informer) Replace(list []any, _ string) error {
 		for _, o := range objects {
 			m.Put(o)
 		}
-		i.objects, i.listed = objects, true
-		i.lists++
+		i.objects, i.status.Listed = objects, true
+		i.status.Lists++
 	})
 	return nil
 }
@@ -207,21 +201,21 @@ func objectOf(o any) (runtime.Object, ref, error) {
 // beginList records that a list begins: what is missing from it was not observed to
 // be deleted.
 func (i *informer) beginList() {
-	i.reader.change(func(*Model) { i.watched, i.missed = i.absent, false })
+	i.reader.change(func(*Model) { i.watched, i.missed = i.status.Absent, false })
 }
 
 // setWatched records that changes are observed from now on.
 func (i *informer) setWatched() {
 	i.reader.change(func(*Model) {
-		if i.err != nil {
-			i.reader.o.Log.Info("kubernetes objects watched again", "resource", i.resource.String(), "namespace", i.namespace)
+		if i.status.Err != nil {
+			i.reader.o.Log.Info("kubernetes objects watched again", "resource", i.status.Resource, "namespace", i.status.Namespace)
 		}
-		i.watched, i.err, i.absent = true, nil, false
+		i.watched, i.status.Err, i.status.Absent = true, nil, false
 	})
 }
 
 func (i *informer) setEnded() {
-	i.reader.change(func(*Model) { i.watched = i.absent })
+	i.reader.change(func(*Model) { i.watched = i.status.Absent })
 }
 
 func (i *informer) setFailed(ctx context.Context, verb string, err error) {
@@ -230,13 +224,13 @@ func (i *informer) setFailed(ctx context.Context, verb string, err error) {
 	}
 	err = i.explain(verb, err)
 	i.reader.change(func(*Model) {
-		if i.err == nil || i.err.Error() != err.Error() {
-			i.reader.o.Log.Warn("kubernetes objects not read", "resource", i.resource.String(), "namespace", i.namespace, "err", err)
+		if i.status.Err == nil || i.status.Err.Error() != err.Error() {
+			i.reader.o.Log.Warn("kubernetes objects not read", "resource", i.status.Resource, "namespace", i.status.Namespace, "err", err)
 		}
-		if i.err == nil {
-			i.since = time.Now()
+		if i.status.Err == nil {
+			i.status.Since = time.Now()
 		}
-		i.watched, i.missed, i.err = false, true, err
+		i.watched, i.missed, i.status.Err = false, true, err
 	})
 }
 
@@ -246,8 +240,8 @@ func (i *informer) setAbsent() (absent bool) {
 		return false
 	}
 	i.reader.change(func(*Model) {
-		i.absent = len(i.objects) == 0
-		absent = i.absent
+		i.status.Absent = len(i.objects) == 0
+		absent = i.status.Absent
 	})
 	return absent
 }
@@ -263,9 +257,9 @@ var (
 func (i *informer) requiresList() (err error) {
 	i.reader.change(func(*Model) {
 		switch {
-		case i.absent:
-			i.watched, i.err, err = true, nil, errAbsent
-		case i.err != nil && i.missed:
+		case i.status.Absent:
+			i.watched, i.status.Err, err = true, nil, errAbsent
+		case i.status.Err != nil && i.missed:
 			err = errMissed
 		}
 	})
@@ -292,13 +286,13 @@ func (f *Forbidden) Error() string {
 func (f *Forbidden) Unwrap() error { return f.err }
 
 func (i *informer) explain(verb string, err error) error {
-	where := i.resource.String()
-	if i.namespace != "" {
-		where += " in namespace " + i.namespace
+	where := i.status.Resource
+	if i.status.Namespace != "" {
+		where += " in namespace " + i.status.Namespace
 	}
 	switch {
 	case apierrors.IsForbidden(err):
-		return &Forbidden{Resource: i.resource.String(), Namespace: i.namespace, Verb: verb, err: err}
+		return &Forbidden{Resource: i.status.Resource, Namespace: i.status.Namespace, Verb: verb, err: err}
 	case apierrors.IsUnauthorized(err):
 		return fmt.Errorf("%s %s: %w; the credentials are not accepted: they have expired, or are for another cluster", verb, where, err)
 	case apierrors.IsNotFound(err):
@@ -326,12 +320,10 @@ func (r *Reader) Status() []InformerStatus {
 	defer r.mu.Unlock()
 	var all []InformerStatus
 	for _, i := range r.informers {
-		s := InformerStatus{
-			Resource: i.resource.String(), Namespace: i.namespace, Objects: len(i.objects), Listed: i.listed,
-			Absent: i.absent, Lists: i.lists, Events: i.events, Err: i.err,
-		}
-		if i.err != nil {
-			s.Since = i.since
+		s := i.status
+		s.Objects = len(i.objects)
+		if s.Err == nil {
+			s.Since = time.Time{}
 		}
 		all = append(all, s)
 	}

@@ -58,7 +58,7 @@ func (i index[K]) remove(k K, o owner) {
 }
 
 // Model is a set of objects and the clusters and service keys that follow from it.
-// The same set has the same result, in whatever order it was read. It is for use by
+// The same set has the same result, in any order of events. It is for use by
 // one goroutine at a time.
 type Model struct {
 	rules Rules

@@ -69,7 +69,10 @@ func New(o Options) (*Reader, error) {
 			namespaces = []string{""}
 		}
 		for _, n := range namespaces {
-			r.informers = append(r.informers, &informer{reader: r, resource: kind, namespace: n, objects: make(map[ref]runtime.Object)})
+			r.informers = append(r.informers, &informer{
+				reader: r, resource: kind, objects: make(map[ref]runtime.Object),
+				status: InformerStatus{Resource: kind.String(), Namespace: n},
+			})
 		}
 	}
 	return r, nil
@@ -125,7 +128,7 @@ func (r *Reader) runConnection(ctx context.Context, p *reporter) error {
 	p.beginConnection()
 	r.mu.Lock()
 	for _, i := range r.informers {
-		i.client, i.listed, i.watched, i.err = clients.byVersion[i.resource.GroupVersion], false, false, nil
+		i.client, i.status.Listed, i.watched, i.status.Err = clients.byVersion[i.resource.GroupVersion], false, false, nil
 	}
 	r.mu.Unlock()
 	for _, i := range r.informers {

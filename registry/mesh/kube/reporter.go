@@ -24,18 +24,20 @@ type certainty struct {
 func (r *Reader) certainty() certainty {
 	c := certainty{refused: make(map[string]error)}
 	for _, i := range r.informers {
-		_, forbidden := errors.AsType[*Forbidden](i.err)
+		_, forbidden := errors.AsType[*Forbidden](i.status.Err)
 		switch {
-		case forbidden && i.namespace != "":
-			c.refused[i.namespace] = cmp.Or(c.refused[i.namespace], i.err)
-		case i.err != nil:
-			c.lost = cmp.Or(c.lost, i.err)
+		case forbidden && i.status.Namespace != "":
+			c.refused[i.status.Namespace] = cmp.Or(c.refused[i.status.Namespace], i.status.Err)
+		case i.status.Err != nil:
+			c.lost = cmp.Or(c.lost, i.status.Err)
 		}
 	}
 	if len(c.refused) == len(r.o.Namespaces) {
 		c.lost = cmp.Or(c.lost, c.refused[r.o.Namespaces[0]])
 	}
-	c.pending = slices.ContainsFunc(r.informers, func(i *informer) bool { return c.refused[i.namespace] == nil && (!i.listed || !i.watched) })
+	c.pending = slices.ContainsFunc(r.informers, func(i *informer) bool {
+		return c.refused[i.status.Namespace] == nil && (!i.status.Listed || !i.watched)
+	})
 	return c
 }
 
