@@ -82,13 +82,7 @@ func (h *host) remove(c *Cluster) {
 }
 
 func insert(sorted []*Cluster, c *Cluster) []*Cluster {
-	at, found := slices.BinarySearchFunc(sorted, c.Name, func(c *Cluster, name string) int {
-		return cmp.Compare(c.Name, name)
-	})
-	if found {
-		sorted[at] = c
-		return sorted
-	}
+	at, _ := slices.BinarySearchFunc(sorted, c, func(a, b *Cluster) int { return cmp.Compare(a.Name, b.Name) })
 	return slices.Insert(sorted, at, c)
 }
 

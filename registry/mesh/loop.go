@@ -227,52 +227,38 @@ func (l *loop) begin(u update) {
 // publish writes the changes into the table. Nothing is removed before the stream
 // reported everything; then the table is replaced.
 func (l *loop) publish(changes []change) {
+	var changed []*registry.Service
+	var removed []registry.Name
 	for _, c := range changes {
 		if _, inherited := l.inherited[c.name()]; inherited && c.now.service != nil {
 			l.release(c.name())
 		}
 		l.reportRow(c)
+		switch {
+		case c.now.service != nil && c.now.service != c.before.service:
+			changed = append(changed, c.now.service)
+		case c.now.service == nil && c.now.unknown == nil && c.before.service != nil:
+			removed = append(removed, c.name())
+		}
 	}
 	for name, reason := range l.state.skipped {
 		l.table.Skip(name, reason)
 	}
 	clear(l.state.skipped)
 	replace := !l.complete && l.listed && l.mapped && len(l.pending) == 0
-	var removed []registry.Name
 	if l.complete {
-		// All services gone at once rather mean that istiod cannot see them: a
-		// replacement is a weaker proof than a removal.
+		// If all services are gone at once, istiod rather cannot see them: a replacement
+		// is a weaker proof than a removal.
 		replace = len(l.state.hosts) == 0 && len(changes) > 0
-		if !replace {
-			removed = removedServices(changes)
-		}
 	}
-	l.table.Apply(changedServices(changes), removed)
+	if replace || !l.complete {
+		removed = nil
+	}
+	l.table.Apply(changed, removed)
 	if replace {
 		l.replaceTable()
 	}
 	l.reportInterest(changes)
-}
-
-func changedServices(changes []change) []*registry.Service {
-	var changed []*registry.Service
-	for _, c := range changes {
-		if c.now.service != nil && c.now.service != c.before.service {
-			changed = append(changed, c.now.service)
-		}
-	}
-	return changed
-}
-
-// removedServices returns the services whose removal was reported.
-func removedServices(changes []change) []registry.Name {
-	var removed []registry.Name
-	for _, c := range changes {
-		if c.now.service == nil && c.now.unknown == nil && c.before.service != nil {
-			removed = append(removed, c.name())
-		}
-	}
-	return removed
 }
 
 // reportRow reports what was left out of a row, and what is unknown. Pending

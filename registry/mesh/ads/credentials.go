@@ -1,6 +1,7 @@
 package ads
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -168,19 +169,14 @@ func (i Identity) Node() (*corev3.Node, error) {
 	if _, err := netip.ParseAddr(i.IP); err != nil {
 		return nil, fmt.Errorf("node: ip %q: not an address", i.IP)
 	}
-	for field, value := range map[string]string{"type": i.Type, "name": i.Name, "namespace": i.Namespace, "domain": i.Domain} {
-		if strings.Contains(value, "~") {
-			return nil, fmt.Errorf("node: %s %q: holds a ~", field, value)
+	domain := cmp.Or(i.Domain, "cluster.local")
+	for _, part := range [][2]string{{"type", i.Type}, {"name", i.Name}, {"namespace", i.Namespace}, {"domain", domain}} {
+		switch {
+		case part[1] == "":
+			return nil, fmt.Errorf("node: %s: missing", part[0])
+		case strings.Contains(part[1], "~"):
+			return nil, fmt.Errorf("node: %s %q: holds a ~", part[0], part[1])
 		}
-	}
-	for _, required := range [][2]string{{"type", i.Type}, {"name", i.Name}, {"namespace", i.Namespace}} {
-		if required[1] == "" {
-			return nil, fmt.Errorf("node: %s: missing", required[0])
-		}
-	}
-	domain := i.Domain
-	if domain == "" {
-		domain = "cluster.local"
 	}
 	meta := map[string]any{"NAMESPACE": i.Namespace}
 	if i.Cluster != "" {

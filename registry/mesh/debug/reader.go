@@ -23,15 +23,8 @@ func (r *Reader) Run(ctx context.Context, changed func(Snapshot)) error {
 		claims:   newClaimSet(r.o.Grace, r.o.ConnectionGrace),
 		replicas: make(map[string]*replica),
 	}
-	listings := make(chan listing)
-	s.group.Go(func() {
-		List(ctx, s.o.Replicas, s.o.Interval, s.o.Timeout, func(replicas []string, err error) {
-			select {
-			case <-ctx.Done():
-			case listings <- listing{replicas, err}:
-			}
-		})
-	})
+	listings := make(chan Listing)
+	s.group.Go(func() { List(ctx, s.o.Replicas, s.o.Interval, s.o.Timeout, listings) })
 	defer s.group.Wait()
 	defer cancel()
 	for {
@@ -48,12 +41,6 @@ func (r *Reader) Run(ctx context.Context, changed func(Snapshot)) error {
 			s.publish(changed)
 		}
 	}
-}
-
-// listing is a result of Options.Replicas.
-type listing struct {
-	replicas []string
-	err      error
 }
 
 // state is what Run's goroutine owns. Nothing else touches it.
@@ -86,30 +73,30 @@ func (r *replica) isRelevant() bool { return !r.unlisted || r.err == nil }
 
 // setListing starts to read new replicas. A replica that is no longer listed is
 // read until it stops answering; only then its reading is dropped.
-func (s *state) setListing(ctx context.Context, l listing) {
-	if l.err != nil {
-		l.err = &Error{Cause: NoReplicas, Where: "istiod", Err: l.err}
+func (s *state) setListing(ctx context.Context, l Listing) {
+	if l.Err != nil {
+		l.Err = &Error{Cause: NoReplicas, Where: "istiod", Err: l.Err}
 	}
-	if (l.err == nil) != (s.listErr == nil) {
+	if (l.Err == nil) != (s.listErr == nil) {
 		s.dirty = true
-		if l.err != nil {
-			s.o.Log.Warn("replicas of istiod not listed, the last known ones are read", "err", l.err)
+		if l.Err != nil {
+			s.o.Log.Warn("replicas of istiod not listed, the last known ones are read", "err", l.Err)
 		} else {
-			s.o.Log.Info("replicas of istiod listed again", "replicas", len(l.replicas))
+			s.o.Log.Info("replicas of istiod listed again", "replicas", len(l.Replicas))
 		}
 	}
-	s.listErr = l.err
-	if l.err != nil {
+	s.listErr = l.Err
+	if l.Err != nil {
 		return
 	}
-	for _, address := range l.replicas {
+	for _, address := range l.Replicas {
 		if s.replicas[address] == nil {
 			s.start(ctx, address)
 		}
 	}
 	for address, r := range s.replicas {
 		before := r.unlisted
-		r.unlisted = !slices.Contains(l.replicas, address)
+		r.unlisted = !slices.Contains(l.Replicas, address)
 		s.dirty = s.dirty || r.unlisted != before
 		if !s.removeUnlisted(r) && r.unlisted && !before {
 			s.o.Log.Info("replica of istiod no longer listed, read while it answers", "replica", address)

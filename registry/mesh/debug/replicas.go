@@ -49,13 +49,22 @@ func DNS(resolver Lookup, name string) Lister {
 	}
 }
 
-// List calls list every interval, sooner after a failure, until ctx ends, and reports
+// Listing is a result of a Lister.
+type Listing struct {
+	Replicas []string
+	Err      error
+}
+
+// List calls list every interval, sooner after a failure, until ctx ends, and sends
 // each result. An empty list is an error.
-func List(ctx context.Context, list Lister, interval, timeout time.Duration, report func([]string, error)) {
+func List(ctx context.Context, list Lister, interval, timeout time.Duration, listings chan<- Listing) {
 	Repeat(ctx, func() time.Duration {
-		replicas, err := listOnce(ctx, list, timeout)
-		report(replicas, err)
-		if err != nil {
+		l := listOnce(ctx, list, timeout)
+		select {
+		case <-ctx.Done():
+		case listings <- l:
+		}
+		if l.Err != nil {
 			return min(interval, time.Second)
 		}
 		return interval
@@ -76,14 +85,14 @@ func Repeat(ctx context.Context, do func() (wait time.Duration)) {
 	}
 }
 
-func listOnce(ctx context.Context, list Lister, timeout time.Duration) ([]string, error) {
+func listOnce(ctx context.Context, list Lister, timeout time.Duration) Listing {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	replicas, err := list(ctx)
 	if err == nil && len(replicas) == 0 {
 		err = errors.New("no replica of istiod is listed")
 	}
-	return replicas, err
+	return Listing{replicas, err}
 }
 
 // Endpoints lists the endpoints of istiod's own cluster, as xDS reports them. The

@@ -68,15 +68,8 @@ func (p *Publisher) Run(ctx context.Context) error {
 	defer p.clearStatus()
 	defer group.Wait()
 	p.wake() // for sets from before Run
-	listings := make(chan listing)
-	group.Go(func() {
-		debug.List(ctx, p.o.Replicas, p.o.Interval, p.o.Timeout, func(replicas []string, err error) {
-			select {
-			case <-ctx.Done():
-			case listings <- listing{replicas, err}:
-			}
-		})
-	})
+	listings := make(chan debug.Listing)
+	group.Go(func() { debug.List(ctx, p.o.Replicas, p.o.Interval, p.o.Timeout, listings) })
 	running := make(map[string]context.CancelFunc)
 	debounce := time.NewTimer(0)
 	debounce.Stop()
@@ -94,8 +87,8 @@ func (p *Publisher) Run(ctx context.Context) error {
 			waiting = false
 			p.publish()
 		case l := <-listings:
-			if p.setListErr(l.err) {
-				p.follow(ctx, &group, running, l.replicas)
+			if p.setListErr(l.Err) {
+				p.follow(ctx, &group, running, l.Replicas)
 			}
 		}
 	}
@@ -130,12 +123,6 @@ func (p *Publisher) latest() (*publication, <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.newest, p.replaced
-}
-
-// listing is a result of Options.Replicas.
-type listing struct {
-	replicas []string
-	err      error
 }
 
 // setListErr records the error of a listing and reports whether there is none.

@@ -12,11 +12,6 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/mesh/ads"
 )
 
-const (
-	backoffBase = time.Second
-	backoffCap  = 30 * time.Second
-)
-
 // replica publishes to one replica of istiod. Its goroutine alone touches it.
 type replica struct {
 	p       *Publisher
@@ -132,7 +127,7 @@ func (r *replica) announce(ctx context.Context, next *publication) (opened []*st
 	return opened, nil
 }
 
-func backoff() ads.Backoff { return ads.Backoff{Base: backoffBase, Cap: backoffCap} }
+func backoff() ads.Backoff { return ads.Backoff{Base: time.Second, Cap: 30 * time.Second} }
 
 func (r *replica) fail(err error) {
 	r.failures++

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -317,24 +316,14 @@ func (m *Model) Unread() error {
 
 // Mapping returns the interface mapping, and what of it could not be read, in order.
 func (m *Model) Mapping() (metadata.Mapping, []metadata.PublicationError) {
+	var claims []metadata.Claim
 	var skipped []metadata.PublicationError
 	for _, d := range m.derived {
+		claims = append(claims, d.claims...)
 		skipped = append(skipped, d.skipped...)
 	}
 	slices.SortFunc(skipped, debug.CompareSkipped)
-	return metadata.NewMapping(m.claims()), slices.Compact(skipped)
-}
-
-func (m *Model) claims() iter.Seq[metadata.Claim] {
-	return func(yield func(metadata.Claim) bool) {
-		for _, d := range m.derived {
-			for _, c := range d.claims {
-				if !yield(c) {
-					return
-				}
-			}
-		}
-	}
+	return metadata.NewMapping(slices.Values(claims)), slices.Compact(skipped)
 }
 
 // In returns the names of the clusters that follow from the objects of a namespace;
