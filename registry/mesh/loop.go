@@ -103,7 +103,6 @@ type loop struct {
 	synced   bool                // the table was
 	complete bool                // the table was compared with all that this stream reported
 	mapping  debug.Snapshot
-	replicas []string
 
 	keysMissing error                      // why keys may be missing, as the table has it
 	inherited   map[registry.Name]struct{} // rows of the source before, of which nothing can be known
@@ -342,13 +341,8 @@ func (l *loop) reportInterest(changes []change) {
 }
 
 func (l *loop) reportReplicas() {
-	if l.source.o.Replicas == nil {
-		return
-	}
 	now := l.state.replicas()
-	if len(now) > 0 && !slices.Equal(now, l.replicas) {
-		l.replicas = now
-		l.source.setReplicas(now)
+	if l.source.o.Replicas != nil && len(now) > 0 && l.source.setReplicas(now) {
 		l.source.o.Replicas(slices.Clone(now))
 	}
 }

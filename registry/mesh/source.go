@@ -142,10 +142,12 @@ func (s *Source) setStatus(status Status) {
 	s.status = status
 }
 
-func (s *Source) setReplicas(replicas []string) {
+func (s *Source) setReplicas(replicas []string) (changed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	changed = !slices.Equal(s.replicas, replicas)
 	s.replicas = replicas
+	return changed
 }
 
 // Recheck has everything reported again over a new connection, to another replica of

@@ -110,11 +110,9 @@ func (e *engine) forgetDropped() {
 		if len(t.interest.dropped) == 0 {
 			continue
 		}
-		var subscribed []map[string]struct{}
-		for _, s := range e.sessions() {
-			subscribed = append(subscribed, s.typeStream(t.interest.url).subscribed)
-		}
-		t.interest.forgetDropped(subscribed)
+		t.interest.forgetDropped(func(name string) bool {
+			return slices.ContainsFunc(e.sessions(), func(s *session) bool { return has(s.typeStream(t.interest.url).subscribed, name) })
+		})
 		e.state.updateType(t.interest.url, func(s *TypeState) { s.Resources, s.Unknown = t.interest.held, t.interest.unknown })
 	}
 }

@@ -44,10 +44,7 @@ func has(set map[string]struct{}, name string) bool {
 // forgetDropped forgets dropped names that no session asks for any more. Sooner
 // would be wrong: the server does not notice a name that is dropped and added again
 // at once, and would not send it again.
-func (i *interest) forgetDropped(subscribed []map[string]struct{}) {
-	isSubscribed := func(name string) bool {
-		return slices.ContainsFunc(subscribed, func(names map[string]struct{}) bool { return has(names, name) })
-	}
+func (i *interest) forgetDropped(isSubscribed func(name string) bool) {
 	for name := range i.dropped {
 		switch {
 		case has(i.names, name):

@@ -106,7 +106,11 @@ func (d *decoder) member(dec *json.Decoder, r *bounded, resp *response, total *i
 	case err != nil:
 		return err //nolint:wrapcheck // decode explains it
 	case name == "totalClients":
-		return number(dec, total)
+		err := dec.Decode(total)
+		if _, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+			return errorOf(NotAnswer, "totalClients is not a number")
+		}
+		return err //nolint:wrapcheck // decode explains it
 	case name == "clients":
 		return d.list(dec, r, resp)
 	default:
@@ -129,16 +133,6 @@ func sniff(r *bufio.Reader) error {
 		return errorOf(NotServed, "the client is not connected to this replica")
 	}
 	return errorOf(NotAnswer, "the response begins with "+naming.Quote(string(text)))
-}
-
-func number(dec *json.Decoder, n *int) error {
-	if err := dec.Decode(n); err != nil {
-		if _, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-			return errorOf(NotAnswer, "totalClients is not a number")
-		}
-		return err //nolint:wrapcheck // decode explains it
-	}
-	return nil
 }
 
 // list reads the clients; null is none of them, as Go writes an empty list.
