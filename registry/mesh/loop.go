@@ -226,19 +226,9 @@ func (l *loop) begin(u update) {
 // publish writes the changes into the table. Nothing is removed before the stream
 // reported everything; then the table is replaced.
 func (l *loop) publish(changes []change) {
-	var changed []*registry.Service
-	var removed []registry.Name
+	changed, removed := servicesOf(changes)
 	for _, c := range changes {
-		if _, inherited := l.inherited[c.name()]; inherited && c.now.service != nil {
-			l.release(c.name())
-		}
 		l.reportRow(c)
-		switch {
-		case c.now.service != nil && c.now.service != c.before.service:
-			changed = append(changed, c.now.service)
-		case c.now.service == nil && c.now.unknown == nil && c.before.service != nil:
-			removed = append(removed, c.name())
-		}
 	}
 	for name, reason := range l.state.skipped {
 		l.table.Skip(name, reason)
@@ -260,9 +250,26 @@ func (l *loop) publish(changes []change) {
 	l.reportInterest(changes)
 }
 
+// servicesOf returns the services that are new or different, and those whose removal
+// was reported.
+func servicesOf(changes []change) (changed []*registry.Service, removed []registry.Name) {
+	for _, c := range changes {
+		switch {
+		case c.now.service != nil && c.now.service != c.before.service:
+			changed = append(changed, c.now.service)
+		case c.now.service == nil && c.now.unknown == nil && c.before.service != nil:
+			removed = append(removed, c.name())
+		}
+	}
+	return changed, removed
+}
+
 // reportRow reports what was left out of a row, and what is unknown. Pending
 // endpoints are not reported before the table is synced.
 func (l *loop) reportRow(c change) {
+	if _, inherited := l.inherited[c.name()]; inherited && c.now.service != nil {
+		l.release(c.name())
+	}
 	if c.now.skipped != c.before.skipped {
 		l.table.Skip(string(c.name()), c.now.skipped)
 	}
@@ -330,6 +337,12 @@ func (l *loop) reportInterest(changes []change) {
 			}
 		}
 	}
+	l.deletePending(known)
+	interest.Report(known)
+}
+
+// deletePending deletes the names with pending endpoints.
+func (l *loop) deletePending(known map[string]error) {
 	for edsName := range l.pending {
 		for _, a := range l.state.users[edsName] {
 			for _, name := range l.state.namesOf(a) {
@@ -337,7 +350,6 @@ func (l *loop) reportInterest(changes []change) {
 			}
 		}
 	}
-	interest.Report(known)
 }
 
 func (l *loop) reportReplicas() {

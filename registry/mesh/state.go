@@ -39,13 +39,7 @@ func (s *state) apply(u update) {
 		s.setCluster(name, c)
 	}
 	for name, err := range u.rejected {
-		if err == nil && s.view.Rejected[name] == nil {
-			continue
-		}
-		set(s.view.Rejected, name, err)
-		if id, invalid := naming.ParseCluster(name); invalid == nil {
-			s.dirty[id.HostAddress()] = struct{}{}
-		}
+		s.setRejected(name, err)
 	}
 	for name, a := range u.assignments {
 		if len(s.users[name]) > 0 {
@@ -64,6 +58,16 @@ func (s *state) apply(u update) {
 	}
 	if u.rejoin {
 		s.markAll()
+	}
+}
+
+func (s *state) setRejected(name string, err error) {
+	if err == nil && s.view.Rejected[name] == nil {
+		return
+	}
+	set(s.view.Rejected, name, err)
+	if id, invalid := naming.ParseCluster(name); invalid == nil {
+		s.dirty[id.HostAddress()] = struct{}{}
 	}
 }
 
@@ -150,17 +154,7 @@ func (s *state) joinDirty() (changes []change, watch, unwatch []string) {
 		if now.unknown != nil && before.service != nil && (now.service == nil || len(now.service.Endpoints) == 0) {
 			now.service = before.service // the last that is known
 		}
-		if now.service == nil && now.skipped == "" && now.unknown == nil && len(now.edsNames) == 0 {
-			delete(s.rows, a)
-		} else {
-			s.rows[a] = now
-		}
-		if before.service != nil {
-			s.count--
-		}
-		if now.service != nil {
-			s.count++
-		}
+		s.setRow(a, before, now)
 		changes = append(changes, change{a, before, now})
 	}
 	clear(s.dirty)
@@ -171,6 +165,20 @@ func (s *state) joinDirty() (changes []change, watch, unwatch []string) {
 	slices.Sort(watch)
 	slices.Sort(unwatch)
 	return changes, watch, unwatch
+}
+
+func (s *state) setRow(a naming.HostAddress, before, now row) {
+	if now.service == nil && now.skipped == "" && now.unknown == nil && len(now.edsNames) == 0 {
+		delete(s.rows, a)
+	} else {
+		s.rows[a] = now
+	}
+	if before.service != nil {
+		s.count--
+	}
+	if now.service != nil {
+		s.count++
+	}
 }
 
 func (s *state) join(a naming.HostAddress) row {

@@ -213,6 +213,12 @@ type State struct {
 	Types     map[string]TypeState // by type URL
 }
 
+func (s *State) disconnect() {
+	if s.Connected {
+		s.Connected, s.Since = false, time.Now()
+	}
+}
+
 // TypeState is the state of one resource type.
 type TypeState struct {
 	Version   string // last accepted

@@ -107,13 +107,12 @@ func (e *engine) disconnect(s *session, err error) {
 	if s.opened {
 		e.observe(Observation{Kind: StreamClosed, Err: err})
 	}
-	k := &e.connector
 	if strings.Contains(err.Error(), "too_many_pings") {
-		k.ping = min(2*k.ping, slowestPing) // it is no istiod: gRPC's default is 5 min
+		e.connector.ping = min(2*e.connector.ping, slowestPing) // it is no istiod: gRPC's default is 5 min
 	}
 	if s == e.successor {
 		e.drop(s)
-		k.successorDue = time.Now().Add(e.options.Backoff.longest())
+		e.connector.successorDue = time.Now().Add(e.options.Backoff.longest())
 		e.options.Log.Warn("second stream failed, the first one is kept", "address", e.options.Address, "err", err)
 		return
 	}
@@ -127,24 +126,25 @@ func (e *engine) disconnect(s *session, err error) {
 		e.current, e.successor = e.successor, nil
 	}
 	e.state.update(func(st *State) {
-		if st.Connected {
-			st.Connected, st.Since = false, time.Now()
-		}
+		st.disconnect()
 		st.Err = err
 	})
 	switch {
-	case e.options.Mode == Auto && !s.received && status.Code(err) == codes.Unimplemented && e.fallBack():
+	case e.fallBack(s, err):
 	case s.received && !retriesSlowly(err):
-		k.due = e.options.Backoff.Again(s.started, time.Now())
+		e.connector.due = e.options.Backoff.Again(s.started, time.Now())
 		e.options.Log.Info("stream ended, opening another", "address", e.options.Address, "err", err)
 	default:
 		e.fail(err)
 	}
 }
 
-// fallBack changes to the other variant because the server does not implement this
-// one. It reports whether to try that at once.
-func (e *engine) fallBack() (atOnce bool) {
+// fallBack changes to the other variant if the server does not implement this one. It
+// reports whether to try that at once.
+func (e *engine) fallBack(s *session, err error) (atOnce bool) {
+	if e.options.Mode != Auto || s.received || status.Code(err) != codes.Unimplemented {
+		return false
+	}
 	k := &e.connector
 	if k.mode == Delta {
 		k.mode = StateOfTheWorld

@@ -281,11 +281,7 @@ func (e *engine) stop() {
 		e.drop(s)
 	}
 	e.group.Wait()
-	e.state.update(func(s *State) {
-		if s.Connected {
-			s.Connected, s.Since = false, time.Now()
-		}
-	})
+	e.state.update((*State).disconnect)
 }
 
 // sharedState is the State that Run writes and other goroutines read.

@@ -29,7 +29,6 @@ type session struct {
 	opened      bool
 	received    bool // it has delivered a message
 	started     time.Time
-	node        *corev3.Node // to announce; nil until something is sent
 	nodeSent    bool
 	typeStreams []*typeStream // in the order of the first subscriptions
 	ready       *request      // to be passed to the sender

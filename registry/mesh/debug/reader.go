@@ -220,12 +220,7 @@ func (s *state) publish(changed func(Snapshot)) {
 		errs = append(errs, r.err)
 	}
 	next.Err = errors.Join(errs...)
-	for c := range s.clients() {
-		if c.unread != nil {
-			next.Unread = c.unread
-			break
-		}
-	}
+	next.Unread = s.unread()
 	s.claims.notBefore = s.lastStart().Add(s.o.ConnectionGrace)
 	s.claims.update(s.clients(), certainty{complete: next.Complete, fresh: next.Err == nil, asOf: s.asOf()}, now)
 	if now.Before(s.claims.notBefore) {
@@ -237,7 +232,7 @@ func (s *state) publish(changed func(Snapshot)) {
 	if s.published == nil && next.Err == nil && !answered {
 		return // nothing is known yet, and nothing failed
 	}
-	if s.published == nil || next.differs(*s.published) {
+	if s.published == nil || next.differs(s.published) {
 		s.published = &next
 		changed(next)
 	}
@@ -304,6 +299,16 @@ func (s *state) clients() iter.Seq[*client] {
 			}
 		}
 	}
+}
+
+// unread returns why a client cannot be read, nil if all can.
+func (s *state) unread() error {
+	for c := range s.clients() {
+		if c.unread != nil {
+			return c.unread
+		}
+	}
+	return nil
 }
 
 func (s *state) skipped() []metadata.PublicationError {

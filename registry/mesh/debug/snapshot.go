@@ -45,7 +45,7 @@ type ReplicaStatus struct {
 
 // differs reports whether two snapshots differ in more than counts and times that
 // change all the time.
-func (s Snapshot) differs(before Snapshot) bool {
+func (s *Snapshot) differs(before *Snapshot) bool {
 	return s.Complete != before.Complete || !s.Restarting.Equal(before.Restarting) ||
 		ErrorKey(s.Err) != ErrorKey(before.Err) || ErrorKey(s.Unread) != ErrorKey(before.Unread) ||
 		s.SkippedTotal != before.SkippedTotal || !slices.Equal(s.Skipped, before.Skipped) ||

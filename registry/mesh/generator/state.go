@@ -1,7 +1,6 @@
 package generator
 
 import (
-	"cmp"
 	"crypto/sha256"
 	"errors"
 	"log/slog"
@@ -78,14 +77,18 @@ func (s *state) update(r resources) (unread error) {
 		for _, resource := range r[k] {
 			o, err := parse(k, resource, s.keys)
 			if err != nil {
-				unread, nameless = cmp.Or(unread, err), true
+				if nameless = true; unread == nil {
+					unread = err
+				}
 				continue
 			}
 			if _, twice := seen[o.id]; twice || len(s.namespaces) > 0 && !slices.Contains(s.namespaces, o.namespace) {
 				continue
 			}
 			seen[o.id] = struct{}{}
-			unread = cmp.Or(unread, s.put(&o))
+			if err := s.put(&o); unread == nil {
+				unread = err
+			}
 		}
 	}
 	if nameless {
