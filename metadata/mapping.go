@@ -8,22 +8,22 @@ import (
 	"github.com/xds-bridge/xds-bridge/naming"
 )
 
-// Mapping says which service key lives at which host addresses, and the other
-// way round. It never changes once built; the zero Mapping is empty. What its
-// methods return is sorted, shared and not to be written.
+// Mapping is the interface mapping: the host addresses of service keys, and the keys
+// of addresses. It is immutable; the zero Mapping is empty. The results of its
+// methods are sorted, shared and must not be changed.
 type Mapping struct {
 	hosts   map[naming.ServiceKey][]naming.HostAddress
 	keys    map[naming.HostAddress][]naming.ServiceKey
 	clients map[placement]string
 }
 
+// placement is a key at an address.
 type placement struct {
 	key     naming.ServiceKey
 	address naming.HostAddress
 }
 
-// NewMapping merges what any number of clients claim: a key lives at every
-// address that any of them says.
+// NewMapping merges the claims of any number of clients.
 func NewMapping(claims iter.Seq[Claim]) Mapping {
 	m := Mapping{
 		hosts:   make(map[naming.ServiceKey][]naming.HostAddress),
@@ -52,14 +52,14 @@ func NewMapping(claims iter.Seq[Claim]) Mapping {
 // Len returns the number of keys.
 func (m Mapping) Len() int { return len(m.hosts) }
 
-// Hosts returns the addresses at which a key lives.
+// Hosts returns the addresses of a key.
 func (m Mapping) Hosts(key naming.ServiceKey) []naming.HostAddress { return m.hosts[key] }
 
-// Keys returns the keys that live at an address.
+// Keys returns the keys of an address.
 func (m Mapping) Keys(address naming.HostAddress) []naming.ServiceKey { return m.keys[address] }
 
-// Client returns the id of a client that published the key for the address,
-// of several the first in order, for those who ask why.
+// Client returns the id of a client that published a key for an address, the first in
+// order of several.
 func (m Mapping) Client(key naming.ServiceKey, address naming.HostAddress) string {
 	return m.clients[placement{key, address}]
 }
@@ -75,19 +75,18 @@ func (m Mapping) All() iter.Seq2[naming.ServiceKey, []naming.HostAddress] {
 	}
 }
 
-// Equal reports whether two mappings say the same, whoever said it.
+// Equal reports whether two mappings have the same keys and addresses, of any clients.
 func (m Mapping) Equal(o Mapping) bool {
 	return maps.EqualFunc(m.hosts, o.hosts, slices.Equal[[]naming.HostAddress])
 }
 
-// KeyChange is what happened to one key between two mappings.
+// KeyChange is the difference of a key between two mappings.
 type KeyChange struct {
 	Key            naming.ServiceKey
 	Added, Removed []naming.HostAddress
 }
 
-// Since returns the keys whose addresses are not as they were in old, in key
-// order.
+// Since returns the differences to an older mapping, in key order.
 func (m Mapping) Since(old Mapping) []KeyChange {
 	var changes []KeyChange
 	for key, now := range m.hosts {
@@ -104,7 +103,7 @@ func (m Mapping) Since(old Mapping) []KeyChange {
 	return changes
 }
 
-// without returns what only the first of two sorted lists has.
+// without returns the elements of the first of two sorted lists that the second lacks.
 func without(a, b []naming.HostAddress) []naming.HostAddress {
 	var left []naming.HostAddress
 	for _, address := range a {
@@ -117,19 +116,19 @@ func without(a, b []naming.HostAddress) []naming.HostAddress {
 
 // The kinds of Conflict.
 const (
-	// ManyHosts is one key at several hosts. All of them serve it; that two
-	// applications provide one interface is often not meant.
+	// ManyHosts is one key at several hosts. All of them serve it. Often it is a
+	// mistake that two applications provide one interface.
 	ManyHosts ConflictKind = "many hosts"
-	// ManyPorts is one key at several ports of one host. All of them serve it,
-	// so that nothing is lost while a provider changes its port.
+	// ManyPorts is one key at several ports of one host. All of them serve it, so that
+	// a provider can change its port.
 	ManyPorts ConflictKind = "many ports"
 )
 
-// ConflictKind says in which way claims contradict each other.
+// ConflictKind is how claims contradict each other.
 type ConflictKind string
 
-// Conflict is a key of which clients say different things. It is for people:
-// the mapping holds everything that was said.
+// Conflict is a key with different claims. It is for people: the mapping has all of
+// them.
 type Conflict struct {
 	Kind      ConflictKind
 	Key       naming.ServiceKey
@@ -137,7 +136,7 @@ type Conflict struct {
 	Clients   []string // one for each address
 }
 
-// Conflicts returns what clients disagree about, in key order.
+// Conflicts returns the conflicts of all keys, in key order.
 func (m Mapping) Conflicts() []Conflict {
 	var conflicts []Conflict
 	for _, key := range sortedKeys(m.hosts) {

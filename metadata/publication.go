@@ -13,33 +13,30 @@ import (
 	"github.com/xds-bridge/xds-bridge/naming"
 )
 
-// PublicationLabel is the label of a mesh node under which dubbo-go publishes
-// the service keys that it provides: a JSON object from service key to host
-// address, as a string.
+// PublicationLabel is the label of a mesh node in which dubbo-go publishes the service
+// keys that it provides: a JSON object from service key to host address.
 const PublicationLabel = "DUBBO_GO"
 
-// Publication is what one client of the mesh says it provides. Knowledge has
-// three values here too: a key is published, it is not, or it cannot be known.
+// Publication is what one client of the mesh publishes. A key is published, not
+// published, or unknown.
 type Publication struct {
 	Client string
 	Hosts  map[naming.ServiceKey]naming.HostAddress
 
-	// Silent is set for the empty value: the client has not registered
-	// anything yet, which a client that restarts says of what it still
-	// provides. The value `{}` is not silent: everything was withdrawn.
+	// Silent is set for the empty value: the client has not registered anything yet,
+	// or not again after a restart. The value {} is not silent: it withdraws all.
 	Silent bool
 
-	// Unread is set where the value is not the JSON it should be: nothing
-	// follows from what Hosts lacks. UnreadKeys are keys that are published
-	// with an address that cannot be read.
+	// Unread is set for a value that is not such JSON: all keys are unknown.
+	// UnreadKeys are keys with an address that cannot be read.
 	Unread     bool
 	UnreadKeys []naming.ServiceKey
 }
 
-// PublicationError is an input of one client that could not be read and was left out.
+// PublicationError is a part of a publication that could not be read.
 type PublicationError struct {
 	Client string // the id of its connection
-	Text   string // the offending text as naming.Quote shows it
+	Text   string // as naming.Quote shows it
 	Reason string
 }
 
@@ -48,14 +45,14 @@ func (f PublicationError) Error() string {
 	return "client " + naming.Quote(f.Client) + ": " + f.Text + ": " + f.Reason
 }
 
-// Claim is one key at one address, said by one client.
+// Claim is one key at one address, published by one client.
 type Claim struct {
 	Key     naming.ServiceKey
 	Address naming.HostAddress
 	Client  string
 }
 
-// Claims returns what the publication says, in key order.
+// Claims returns the keys of the publication in order.
 func (p Publication) Claims() iter.Seq[Claim] {
 	return func(yield func(Claim) bool) {
 		for _, key := range slices.SortedFunc(maps.Keys(p.Hosts), naming.ServiceKey.Compare) {
@@ -66,15 +63,15 @@ func (p Publication) Claims() iter.Seq[Claim] {
 	}
 }
 
-// ParsePublication reads the value of PublicationLabel. A part that cannot be
-// read is an error of its own and costs itself alone; where the whole is not JSON the
+// ParsePublication reads the value of PublicationLabel. A part that cannot be read is
+// an error of its own, and the others are read. If the whole is no JSON, the
 // publication is Unread.
 func ParsePublication(client, value string) (Publication, []PublicationError) {
 	return parsePublication(client, value, naming.ParseServiceKey)
 }
 
-// ParseLegacyPublication is ParsePublication, and takes keys in the forms of
-// naming.ParseLegacyServiceKey too.
+// ParseLegacyPublication is ParsePublication for keys in the forms of
+// naming.ParseLegacyServiceKey.
 func ParseLegacyPublication(client, value string) (Publication, []PublicationError) {
 	return parsePublication(client, value, naming.ParseLegacyServiceKey)
 }
@@ -102,7 +99,7 @@ func parsePublication(client, value string, parse keyParser) (Publication, []Pub
 	return p, problems
 }
 
-// add takes one pair over, or returns the text that cannot be read and why.
+// add adds one pair, or returns the text that cannot be read and why.
 func add(p *Publication, pair jsonPair, parse keyParser) (text, reason string) {
 	key, err := parse(pair.key)
 	if err != nil {
@@ -112,7 +109,7 @@ func add(p *Publication, pair jsonPair, parse keyParser) (text, reason string) {
 		return pair.key, "only what is provided is published"
 	}
 	if _, twice := p.Hosts[key]; twice {
-		return pair.key, "published twice by one client, the first address is taken"
+		return pair.key, "published twice by one client, the first address is used"
 	}
 	var s string
 	if json.Unmarshal(pair.value, &s) != nil {
@@ -140,8 +137,7 @@ type jsonPair struct {
 	value json.RawMessage
 }
 
-// jsonPairs reads an object and keeps what a map would swallow: a key that
-// comes twice.
+// jsonPairs reads an object as pairs, because a map would lose a repeated key.
 func jsonPairs(s string) ([]jsonPair, error) {
 	d := json.NewDecoder(strings.NewReader(s))
 	if t, err := d.Token(); err != nil || t != json.Delim('{') {

@@ -19,20 +19,20 @@ var (
 	errNoService  = errors.New("keeps to itself what it provides (" + metaStorage + "=local) and does not say where to ask: " + remedy)
 )
 
-// remedy is what helps where an instance cannot be asked.
+// remedy is what an operator can do about instances that cannot be asked.
 const remedy = "have it register with dubbo.application.metadata-type=remote, " +
 	"or at both levels (Java: dubbo.application.register-mode=all, dubbo-go: registry-type: all) and read it as " + Kind
 
 // documentKey returns the key of the document that an instance refers to.
-func (h *registration) documentKey() (string, error) {
-	revision := h.metadata[metaRevision]
+func (r *registration) documentKey() (string, error) {
+	revision := r.metadata[metaRevision]
 	if revision == "" {
 		return "", errNoRevision
 	}
-	if h.metadata[metaStorage] == storageRemote {
+	if r.metadata[metaStorage] == storageRemote {
 		return keyMetadata + revision, nil
 	}
-	s, err := h.service()
+	s, err := r.service()
 	if err != nil {
 		return "", err
 	}
@@ -58,8 +58,7 @@ func dependencies(entries []registry.Entry, parse func(registry.Entry) (registra
 }
 
 // decodeApps is Codec.Decode for a form. Each interface of an application is a
-// service: while instances of two revisions live beside each other, each has
-// the endpoints that provide it.
+// service. If there are instances of two revisions, it has those that provide it.
 func decodeApps(entries, extras []registry.Entry, parse func(registry.Entry) (registration, error)) ([]*registry.Service, []metadata.DecodeError) {
 	documents := make(map[metadata.Ref]Document, len(extras))
 	broken := make(map[metadata.Ref]error)
@@ -74,7 +73,7 @@ func decodeApps(entries, extras []registry.Entry, parse func(registry.Entry) (re
 	}
 	var all []*record
 	var failed []metadata.DecodeError
-	ours := make(map[registry.Group]bool) // that hold an instance of Dubbo's
+	applications := make(map[registry.Group]bool)
 	for _, e := range entries {
 		if registry.IsPart(e.Key) {
 			continue
@@ -92,18 +91,18 @@ func decodeApps(entries, extras []registry.Entry, parse func(registry.Entry) (re
 			return Document{}, fmt.Errorf("%w: %s", errNoDocument, strings.TrimPrefix(ref.Key, registry.PartPrefix))
 		})
 		all = append(all, some...)
-		ours[e.Group] = ours[e.Group] || !errors.Is(err, errForeign)
+		applications[e.Group] = applications[e.Group] || !errors.Is(err, errForeign)
 		if err != nil {
 			failed = append(failed, metadata.DecodeError{Entry: e, Err: err})
 		}
 	}
-	// What holds nothing but instances of other formats is no application.
-	failed = slices.DeleteFunc(failed, func(f metadata.DecodeError) bool { return !ours[f.Entry.Group] })
+	// A group with nothing but instances of other formats is no application.
+	failed = slices.DeleteFunc(failed, func(f metadata.DecodeError) bool { return !applications[f.Entry.Group] })
 	return services(all), failed
 }
 
-// decodeInstance reads one instance. An error beside endpoints names
-// interfaces that could not be read.
+// decodeInstance reads one instance. An error beside providers names interfaces that
+// could not be read.
 func decodeInstance(e registry.Entry, parse func(registry.Entry) (registration, error), lookup func(metadata.Ref) (Document, error)) ([]*record, error) {
 	h, err := parse(e)
 	if err != nil || !h.provides() {
@@ -127,61 +126,60 @@ func decodeInstance(e registry.Entry, parse func(registry.Entry) (registration, 
 	var all []*record
 	var left []error
 	for _, key := range slices.Sorted(maps.Keys(r.Services)) {
-		some, err := h.provided(r.Services[key], ports)
+		some, err := h.providers(r.Services[key], ports)
 		all = append(all, some...)
 		left = append(left, err)
 	}
 	return all, errors.Join(left...)
 }
 
-// provided returns the endpoints of one service of a document.
-func (h *registration) provided(s DocumentService, ports map[string][]uint16) ([]*record, error) {
+// providers returns the endpoints of one service of a document.
+func (r *registration) providers(s DocumentService, ports map[string][]uint16) ([]*record, error) {
 	if err := s.check(); err != nil {
 		return nil, err
 	}
 	at := ports[s.Protocol]
 	if ports == nil {
-		at = []uint16{h.port}
+		at = []uint16{r.port}
 	}
 	if len(at) == 0 {
 		return nil, fmt.Errorf("%s: %s names no port of %s", s.Name, metaEndpoints, s.Protocol)
 	}
 	all := make([]*record, 0, len(at))
 	for _, p := range at {
-		f, err := read(parsedURL{protocol: s.Protocol, host: h.host, port: p, path: s.Path, params: paramsIn(h.params(s))})
+		f, err := read(parsedURL{protocol: s.Protocol, host: r.host, port: p, path: s.Path, params: paramsIn(r.params(s))})
 		if err != nil {
 			return nil, err
 		}
-		f.group = h.entry.Group
+		f.group = r.entry.Group
 		if len(ports) > 1 && f.endpoint.Instance == "" {
-			f.endpoint.Instance = hostPort(h.host, h.port)
+			f.endpoint.Instance = hostPort(r.host, r.port)
 		}
-		if h.health != registry.HealthUnknown && f.endpoint.Health != registry.Disabled {
-			f.endpoint.Health = h.health
+		if r.health != registry.HealthUnknown && f.endpoint.Health != registry.Disabled {
+			f.endpoint.Health = r.health
 		}
 		all = append(all, f)
 	}
 	return all, nil
 }
 
-// params returns what a service says of itself at an instance, as a consumer
-// sees it: what the document says comes before what the instance says.
-func (h *registration) params(s DocumentService) map[string]string {
-	params := make(map[string]string, len(s.Params)+len(h.metadata))
-	for k, v := range h.metadata {
+// params returns the parameters of a service at an instance. As for consumers, those
+// of the document override those of the instance.
+func (r *registration) params(s DocumentService) map[string]string {
+	params := make(map[string]string, len(s.Params)+len(r.metadata))
+	for k, v := range r.metadata {
 		if !isInternal(k) {
 			params[k] = v
 		}
 	}
 	maps.Copy(params, s.Params)
 	params[paramInterface], params[paramVersion], params[paramGroup] = s.Name, s.Version, s.Group
-	params[paramApplication] = h.entry.Group.Name
+	params[paramApplication] = r.entry.Group.Name
 	delete(params, paramCategory)
 	return params
 }
 
-// isInternal reports whether a key of an instance's metadata is the business of
-// Dubbo's registries alone.
+// isInternal reports whether only registries of Dubbo use a key of metadata.
 func isInternal(key string) bool {
 	switch key {
 	case "meta-v", "id", "registry.id", paramProtocol, paramPath:
@@ -190,7 +188,7 @@ func isInternal(key string) bool {
 	return strings.HasPrefix(key, "dubbo.") && key != paramTag
 }
 
-// registration is an instance as it was read, in whatever registry.
+// A registration is an instance that was read from an entry.
 type registration struct {
 	entry    registry.Entry
 	host     string
@@ -199,16 +197,16 @@ type registration struct {
 	metadata map[string]string
 }
 
-// provides reports whether an instance is a provider's: a consumer registers
-// itself as well, with a revision that stands for nothing.
-func (h *registration) provides() bool { return h.metadata[metaRevision] != noRevision }
+// provides reports whether an instance is a provider's. Consumers register as well,
+// with a revision without a document.
+func (r *registration) provides() bool { return r.metadata[metaRevision] != noRevision }
 
-// ports returns at which ports an instance speaks which protocols; none where
-// it does not say, and then it is the port of its own in all of them.
-func (h *registration) ports() (map[string][]uint16, error) {
-	text := h.metadata[metaEndpoints]
+// ports returns the ports of an instance by protocol; nil if it names none, and has
+// its own port for all protocols.
+func (r *registration) ports() (map[string][]uint16, error) {
+	text := r.metadata[metaEndpoints]
 	if text == "" {
-		return nil, nil //nolint:nilnil // it does not say
+		return nil, nil //nolint:nilnil // it names none
 	}
 	var list []port
 	if err := json.Unmarshal([]byte(text), &list); err != nil {

@@ -35,10 +35,9 @@ type DocumentService struct {
 	Params   map[string]string `json:"params"`
 }
 
-// document writes what an instance provides and returns its revision. What
-// differs from instance to instance is not in it but for the weight, which
-// dubbo-go looks for here alone, and the tag: that an instance has one no more
-// Java does not see from the instance.
+// document returns the document of an instance and its revision. Of values that
+// instances have themselves it has the weight, which dubbo-go reads from it alone, and
+// the tag, whose removal Java does not see from the instance.
 func (o *Options) document(app string, interfaces []registry.Interface, in *instance) (revision, text string) {
 	r := Document{App: app, Services: make(map[string]DocumentService), Mark: in.mark}
 	for _, i := range interfaces {
@@ -68,7 +67,7 @@ func documentParams(app string, i registry.Interface, in *instance) map[string]s
 	return params
 }
 
-// matchKey is what Dubbo calls a service in a document: [group/]interface[:version]:protocol.
+// matchKey returns the key of a service in a document: [group/]interface[:version]:protocol.
 func matchKey(i registry.Interface, protocol string) string {
 	key := i.Name
 	if i.Group != "" {
@@ -86,7 +85,7 @@ const (
 	revisionHash = 22
 )
 
-// parseRevision returns whose a revision is; false where it has not our form.
+// parseRevision returns the owner and bridge of a revision; false if it is not ours.
 func parseRevision(revision string) (metadata.Mark, bool) {
 	mark, hash, ok := strings.Cut(revision, revisionSign)
 	if !ok || len(hash) != revisionHash {
@@ -102,9 +101,7 @@ var (
 	errNoPath     = errors.New("has no path")
 )
 
-// parseDocument reads a document, of either language. A service in it that
-// cannot be used is left out with its reason, as a consumer does with one it
-// does not understand.
+// parseDocument reads a document of Java or dubbo-go.
 func parseDocument(text string) (Document, error) {
 	var r Document
 	if err := json.Unmarshal([]byte(text), &r); err != nil {
@@ -131,8 +128,8 @@ func (s *DocumentService) iface() registry.Interface {
 	return registry.Interface{Name: s.Name, Version: s.Version, Group: s.Group}
 }
 
-// interfacesOf returns the names of the interfaces that a document reports,
-// each once and in order; none where it cannot be read.
+// interfacesOf returns the names of the interfaces of a document, in order; none if it
+// cannot be read.
 func interfacesOf(text string) []string {
 	r, err := parseDocument(text)
 	if err != nil {
@@ -146,9 +143,8 @@ func interfacesOf(text string) []string {
 	return slices.Compact(names)
 }
 
-// MetadataService is where an instance answers what it provides, where it
-// does not store that: Dubbo's MetadataService, as the group of its
-// application.
+// MetadataService is the service of Dubbo that returns the document of an instance
+// which does not store it.
 type MetadataService struct {
 	Protocol    string // tri or dubbo
 	Host        string
@@ -163,14 +159,14 @@ const keyService = "#service/"
 // Address returns host and port.
 func (m MetadataService) Address() string { return hostPort(m.Host, m.Port) }
 
-// key is the key under which an instance looks for the answer.
+// key returns the key of the document as a dependency.
 func (m MetadataService) key() string {
 	q := url.Values{"application": {m.Application}, "revision": {m.Revision}, "version": {m.Version}}
 	return keyService + m.Protocol + "://" + m.Address() + "?" + q.Encode()
 }
 
-// ParseMetadataService reads the key of a metadata.Ref; false where it asks for
-// something that the registry stores.
+// ParseMetadataService reads the key of a metadata.Ref; false if the registry stores
+// the document.
 func ParseMetadataService(key string) (MetadataService, bool) {
 	text, ok := strings.CutPrefix(key, keyService)
 	if !ok {
@@ -188,15 +184,15 @@ func ParseMetadataService(key string) (MetadataService, bool) {
 	}, err == nil
 }
 
-// ParseMetadataRevision returns the revision that the key of a metadata.Ref
-// asks for; false where it asks for something else.
+// ParseMetadataRevision returns the revision in the key of a metadata.Ref; false if it
+// has none.
 func ParseMetadataRevision(key string) (string, bool) {
 	return strings.CutPrefix(key, keyMetadata)
 }
 
-// service returns where an instance reports what it provides.
-func (h *registration) service() (MetadataService, error) {
-	text := h.metadata[metaService]
+// service returns the MetadataService of an instance.
+func (r *registration) service() (MetadataService, error) {
+	text := r.metadata[metaService]
 	if text == "" {
 		return MetadataService{}, errNoService
 	}
@@ -212,7 +208,7 @@ func (h *registration) service() (MetadataService, error) {
 		return MetadataService{}, fmt.Errorf("%s: %w", metaService, err)
 	}
 	return MetadataService{
-		Protocol: params.Protocol, Host: h.host, Port: uint16(port), Version: params.Version,
-		Application: h.entry.Group.Name, Revision: h.metadata[metaRevision],
+		Protocol: params.Protocol, Host: r.host, Port: uint16(port), Version: params.Version,
+		Application: r.entry.Group.Name, Revision: r.metadata[metaRevision],
 	}, nil
 }

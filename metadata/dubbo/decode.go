@@ -17,7 +17,7 @@ import (
 
 var errNoProvider = errors.New("is no provider")
 
-// record is a provider read from an entry.
+// A record is a provider that was read from an entry.
 type record struct {
 	group       registry.Group
 	iface       registry.Interface
@@ -25,7 +25,7 @@ type record struct {
 	endpoint    registry.Endpoint
 }
 
-// decode is Codec.Decode for the forms whose entries say all that there is.
+// decode is Codec.Decode for the forms without documents.
 func decode(entries []registry.Entry, read func(registry.Entry) (*record, error)) ([]*registry.Service, []metadata.DecodeError) {
 	all := make([]*record, 0, len(entries))
 	var failed []metadata.DecodeError
@@ -41,7 +41,7 @@ func decode(entries []registry.Entry, read func(registry.Entry) (*record, error)
 	return services(all), failed
 }
 
-// read turns the address and the parameters of a provider into the model.
+// read returns the provider of a URL.
 func read(u parsedURL) (*record, error) {
 	get := func(key string) string {
 		value := ""
@@ -67,14 +67,14 @@ func read(u parsedURL) (*record, error) {
 	if err != nil {
 		return nil, err
 	}
-	served, err := urlPathOf(u.path, f.iface.Name)
+	urlPath, err := urlPathOf(u.path, f.iface.Name)
 	if err != nil {
 		return nil, err
 	}
 	f.application = get(paramApplication)
 	f.endpoint = registry.Endpoint{
 		Host: u.host, Port: u.port, Protocol: u.protocol, Path: path,
-		Zone: get(paramMeshLocality), Instance: get(paramInstance), URLPath: served,
+		Zone: get(paramMeshLocality), Instance: get(paramInstance), URLPath: urlPath,
 	}
 	w := weightParams{mesh: get(paramMeshWeight), dubbo: get(paramWeight), release: get(paramRelease), bridged: path != ""}
 	f.endpoint.Weight, f.endpoint.ZeroWeight = w.read()
@@ -85,7 +85,7 @@ func read(u parsedURL) (*record, error) {
 	return f, nil
 }
 
-// attributes returns what the model has no field for.
+// attributes returns the parameters for which the model has no field.
 func attributes(params []param) registry.Attributes {
 	var out registry.Attributes
 	for _, p := range params {
@@ -101,7 +101,7 @@ func attributes(params []param) registry.Attributes {
 	return out
 }
 
-// checkCategory refuses what is beside providers in other parents.
+// checkCategory refuses URLs that are no providers, such as consumers and rules.
 func checkCategory(protocol, category string) error {
 	switch protocol {
 	case "consumer", "empty", "override", "route", "condition", "script", "admin":
@@ -124,14 +124,14 @@ func readMark(s string) (registry.Path, error) {
 	return m.Path, nil
 }
 
-// isHidden reports whether consumers of Dubbo pass a provider over: what is said
-// is true or it is not.
+// isHidden reports whether consumers of Dubbo ignore a provider. Any text but true is
+// false.
 func isHidden(enabled, disabled string) bool {
 	return enabled != "" && !strings.EqualFold(enabled, "true") || strings.EqualFold(disabled, "true")
 }
 
-// urlPathOf returns at which path a provider serves an interface, empty where
-// that is its name, which is what consumers call where nothing else is said.
+// urlPathOf returns the URL path of a provider; empty if it is the interface's name,
+// which consumers call by default.
 func urlPathOf(path, iface string) (string, error) {
 	path = canonicalPath(path)
 	if path == "" || path == iface {
@@ -144,8 +144,8 @@ func urlPathOf(path, iface string) (string, error) {
 	return path, nil
 }
 
-// services gathers providers of one group, interface, version and group into
-// one service each. What all its endpoints say is said by the service.
+// services returns a service for each group and interface of the providers. It has
+// the attributes that are equal for all its endpoints.
 func services(all []*record) []*registry.Service {
 	slices.SortStableFunc(all, func(a, b *record) int {
 		return cmp.Or(a.group.Compare(b.group), cmp.Compare(a.iface.Name, b.iface.Name),
@@ -165,8 +165,8 @@ func services(all []*record) []*registry.Service {
 	return out
 }
 
-// serviceOf makes one service of providers. None of its strings is a part of what
-// was read, which is several times as long and would be kept with it.
+// serviceOf returns the service of providers. Its strings are copies, because parts
+// of the entries would keep all of those in memory.
 func serviceOf(all []*record) *registry.Service {
 	first := all[0]
 	s := &registry.Service{
@@ -198,7 +198,7 @@ func serviceOf(all []*record) *registry.Service {
 		}
 		n := len(s.Endpoints)
 		if n > 0 && s.Endpoints[n-1].Compare(e) == 0 {
-			continue // one address registered twice is one endpoint
+			continue // one address registered twice
 		}
 		e.Attributes = cloneAttributes(e.Attributes)
 		e.Host, e.Instance, e.URLPath = strings.Clone(e.Host), strings.Clone(e.Instance), strings.Clone(e.URLPath)
@@ -213,7 +213,7 @@ func serviceOf(all []*record) *registry.Service {
 	return s
 }
 
-// own returns attributes with strings of their own, nil for none.
+// cloneAttributes returns a copy, also of the strings; nil for none.
 func cloneAttributes(a registry.Attributes) registry.Attributes {
 	if len(a) == 0 {
 		return nil
@@ -225,7 +225,7 @@ func cloneAttributes(a registry.Attributes) registry.Attributes {
 	return out
 }
 
-// shareOrClone returns a string of its own that equals s: another one, where that does.
+// shareOrClone returns another string if that equals s, or else a copy of s.
 func shareOrClone(other, s string) string {
 	if other == s {
 		return other
@@ -233,21 +233,20 @@ func shareOrClone(other, s string) string {
 	return strings.Clone(s)
 }
 
-// Scope implements metadata.Scoped: a parent is named after an interface, of
-// which there may be any version and group.
+// Scope implements metadata.Scoped: the parent of an interface may have any version
+// and group of it.
 func (*ZooKeeper) Scope(g registry.Group) string {
 	g.Name = naming.Providers + ":" + g.Name + ":*"
 	return g.String()
 }
 
-// Scope implements metadata.Scoped: an application may provide anything.
+// Scope implements metadata.Scoped: an application may provide any interface.
 func (*ZooKeeperApp) Scope(g registry.Group) string { return g.String() + "/*" }
 
 // Scope implements metadata.Scoped.
 func (*NacosApp) Scope(g registry.Group) string { return g.String() + "/*" }
 
-// NameOf returns the identity of a service of this format: format, namespace,
-// group and service key.
+// NameOf returns the name of a service: format, namespace, group and service key.
 func NameOf(g registry.Group, i registry.Interface) registry.Name {
 	key := serviceKey(i)
 	if g.Kind == KindApplication {
