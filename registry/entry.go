@@ -8,14 +8,14 @@ import (
 	"strings"
 )
 
-// Group is what a target lists, reads and writes as one: one Nacos service,
-// one parent znode of ZooKeeper, one ServiceEntry. It is comparable.
+// Group is what a target lists, reads and writes as one: a service of Nacos, a parent
+// znode of ZooKeeper, a ServiceEntry. It is comparable.
 type Group struct {
 	Kind      string `json:"kind"`                // the format, such as dubbo-interface
 	Namespace string `json:"namespace"`           // ZooKeeper: the root, such as /dubbo; Nacos: the namespace id
 	Group     string `json:"group,omitempty"`     // Nacos: the group; elsewhere empty
 	Name      string `json:"name"`                // the interface, application or service
-	Exclusive bool   `json:"exclusive,omitempty"` // one service alone may claim in it; the second is refused whole
+	Exclusive bool   `json:"exclusive,omitempty"` // only one service may claim entries in it; a second one is refused
 }
 
 // IsZero reports whether the group is the zero value.
@@ -36,30 +36,29 @@ func (g Group) Compare(o Group) int {
 		cmp.Compare(g.Group, o.Group), cmp.Compare(g.Name, o.Name))
 }
 
-// Entry is one thing a target stores, exactly as it stores it. Entries are
-// plain values: equal entries are == and mean nothing has to be written.
+// Entry is one thing that a target stores, exactly as it is stored. Entries are plain
+// values: if two are ==, nothing has to be written.
 type Entry struct {
 	Group Group
-	Key   string // the identity of an instance within the group, kept while the value changes; HeadKey is the group's own
-	Value string // the whole of what is stored, in canonical form, the owner mark included
+	Key   string // identifies the entry within the group while its value changes
+	Value string // all that is stored, in canonical form with the mark
 }
 
-// HeadKey is the key of an entry that stands for the group itself and not for
-// an endpoint, where a format has one. It goes last.
+// HeadKey is the key of the entry of the group itself, which is no endpoint. Only some
+// formats have one. It is deleted last.
 const HeadKey = ""
 
-// PartPrefix begins the key of an entry that endpoints refer to and that is
-// none itself, where a format has such: it comes before what refers to it, and
-// goes a while after.
+// PartPrefix begins the key of an entry that endpoints refer to. Only some formats have
+// such. It is written before the endpoints, and deleted some time after them.
 const PartPrefix = "#"
 
-// IsPart reports whether a key is of an entry that endpoints refer to.
+// IsPart reports whether a key is one of an entry that endpoints refer to.
 func IsPart(key string) bool { return strings.HasPrefix(key, PartPrefix) }
 
-// IsEndpoint reports whether a key is of an endpoint.
+// IsEndpoint reports whether a key is one of an endpoint.
 func IsEndpoint(key string) bool { return key != HeadKey && !IsPart(key) }
 
-// Compare orders entries by group and key, the order that all output follows.
+// Compare orders entries by group and key, as all output does.
 func (e Entry) Compare(o Entry) int { return compareEntries(&e, &o) }
 
 func compareEntries(a, b *Entry) int {
@@ -69,7 +68,7 @@ func compareEntries(a, b *Entry) int {
 	return cmp.Or(a.Group.Compare(b.Group), cmp.Compare(a.Key, b.Key))
 }
 
-// Sorted returns entries in the order all output follows, in a slice of its own.
+// Sorted returns a sorted copy of entries.
 func Sorted(entries []Entry) []Entry {
 	order := make([]*Entry, len(entries)) // pointers, because a sort moves them often
 	for i := range entries {
@@ -83,35 +82,35 @@ func Sorted(entries []Entry) []Entry {
 	return sorted
 }
 
-// Held is an entry found in a target. Of an entry that is being replaced both
-// may be found, under one key.
+// Held is an entry found in a target. While an entry is replaced, both the old and the
+// new one may be found under one key.
 type Held struct {
 	Entry
-	Owner   string // whose it is, as the mark of the entry says; empty where nobody claims it
-	Version int64  // for conditional writes; the target's own business, 0 for what was written and not read since
-	Live    bool   // false where an earlier session or connection of ours holds it, or held it
+	Owner   string // by the mark of the entry; empty: none
+	Version int64  // for conditional writes, set by the target; 0: written and not read since
+	Live    bool   // false: held by an earlier session or connection of ours
 }
 
 // Write is one entry to be stored.
 type Write struct {
 	New    Entry
-	Old    *Held // what it replaces, under the same key; nil for an entry that is new
-	Beside bool  // Old stays until a later change deletes it; a target without room for both deletes it all the same
+	Old    *Held // what it replaces, under the same key; nil for a new entry
+	Beside bool  // keep Old until a later change deletes it; a target that cannot hold both deletes it now
 }
 
-// Change is what has to happen to one group. The slices are in key order.
+// Change is what has to be written to one group. The slices are in key order.
 type Change struct {
 	Group  Group
 	Put    []Write // missing or different in the target
-	Delete []Held  // ours, no longer desired, and permitted to go
-	Want   []Entry // all of ours once the change is applied
+	Delete []Held  // ours, no longer desired, and allowed to be deleted
+	Want   []Entry // all of ours after the change
 }
 
-// Empty reports whether the group already holds what it should.
+// Empty reports whether there is nothing to write or delete.
 func (c Change) Empty() bool { return len(c.Put)+len(c.Delete) == 0 }
 
-// Keep returns the change with only those deletions that may go ahead; the
-// others stay in Want.
+// Keep returns the change with only those deletions that are allowed. The others stay
+// in Want.
 func (c Change) Keep(may func(Held) bool) Change {
 	var kept []Held
 	want := slices.Clone(c.Want)
@@ -126,8 +125,8 @@ func (c Change) Keep(may func(Held) bool) Change {
 	return c
 }
 
-// KeepPuts returns the change with only those writes that may go ahead; what
-// the others would replace stays in Want.
+// KeepPuts returns the change with only those writes that are allowed. What the others
+// would replace stays in Want.
 func (c Change) KeepPuts(may func(Write) bool) Change {
 	var kept []Write
 	var olds []Entry
@@ -150,8 +149,7 @@ func (c Change) KeepPuts(may func(Write) bool) Change {
 	return c
 }
 
-// Without returns the change without what it does under some keys: what is
-// there stays.
+// Without returns the change without the writes and deletions under some keys.
 func (c Change) Without(skip func(key string) bool) Change {
 	c = c.KeepPuts(func(w Write) bool { return !skip(w.New.Key) })
 	if !slices.ContainsFunc(c.Delete, func(h Held) bool { return skip(h.Key) }) {
@@ -160,9 +158,9 @@ func (c Change) Without(skip func(key string) bool) Change {
 	return c.Keep(func(h Held) bool { return !skip(h.Key) })
 }
 
-// Except returns what a target applies of the change where it refuses some keys:
-// nothing under these and, where one of them is new, no deletion, for what goes
-// may have been replaced by it.
+// Except returns what a target applies of the change if it refuses some keys: nothing
+// under these. If one of them is new, it deletes nothing either, because the new entry
+// may replace a deleted one.
 func (c Change) Except(refused Refused) Change {
 	if slices.ContainsFunc(c.Put, func(w Write) bool { return w.Old == nil && refused.Has(w.New.Key) }) {
 		c = c.Keep(func(Held) bool { return false })
@@ -170,8 +168,8 @@ func (c Change) Except(refused Refused) Change {
 	return c.Without(refused.Has)
 }
 
-// Refused is the error of a Write that refuses a part of its change: the reason
-// by key. It wraps ErrRefused.
+// Refused is the error of a Write that refuses a part of its change: reasons by key.
+// It wraps ErrRefused.
 type Refused map[string]error
 
 // Has reports whether a key is refused.
@@ -214,20 +212,20 @@ func (r Refused) Error() string {
 // Unwrap returns the reasons and ErrRefused.
 func (r Refused) Unwrap() []error { return append(slices.Collect(maps.Values(r)), ErrRefused) }
 
-// LeftOut is the error beside the entries of a service that says which parts of
-// it have none, and why. It is no failure: what it does not name is written.
+// LeftOut is the error beside the entries of a service that says which parts have none,
+// and why. It is no failure: all other parts are written.
 type LeftOut struct {
 	Reason error
-	All    Absence // why none of it is written; empty: only the entries say it
+	All    Absence // why there are no entries; empty: for Reason
 }
 
-// Absence says why nothing of a service is written, in a word of its status.
+// Absence is the reason, as in the status of a service, why nothing of it is written.
 type Absence string
 
-// The reasons that lie in the way and not in what the service has.
+// The reasons that do not depend on the format.
 const (
 	Excluded    Absence = "excluded" // it is not selected
-	Returned    Absence = "synced"   // it came from there, where it still is
+	Returned    Absence = "synced"   // it came from the target, which still has it
 	Unreachable Absence = "invalid"  // none of its addresses may be offered
 )
 

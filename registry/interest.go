@@ -7,63 +7,61 @@ import (
 	"sync"
 )
 
-// An Interest is the set of names that readers of a source want to be notified of,
-// for a process that needs few services of a large registry. What a name is,
-// the source says. It may be used from any goroutine; a nil Interest wants
-// everything.
+// An Interest is the set of names that readers of a source ask for, in a process that
+// uses few services of a large registry. The source defines what a name is. It is safe
+// for use by many goroutines; a nil Interest is in all names.
 //
-// What is known of one name never depends on another: the source says of each
-// by itself that it reported it, or why it cannot, so that a reader can
-// distinguish what does not exist from what has not been reported yet.
+// The source reports each name on its own, or why it cannot, so that a reader can
+// distinguish a service that does not exist from one that was not reported yet.
 type Interest struct {
 	mu      sync.Mutex
-	names   map[string]*wish
+	names   map[string]*request
 	changed chan struct{} // ready after the set changed
 	more    chan struct{} // closed when more is reported
 }
 
-// wish is a name that readers asked for.
-type wish struct {
-	by       int   // how many readers ask for it
-	seen     bool  // the source knows that it is asked for
-	reported bool  // the source reported it since then
-	err      error // why it cannot be known now
+// request is a name that readers ask for.
+type request struct {
+	readers  int   // that ask for it
+	seen     bool  // Names returned it to the source
+	reported bool  // since then
+	err      error // why it is unknown now
 }
 
 // NewInterest returns an interest in nothing.
 func NewInterest() *Interest {
-	return &Interest{names: make(map[string]*wish), changed: make(chan struct{}, 1), more: make(chan struct{})}
+	return &Interest{names: make(map[string]*request), changed: make(chan struct{}, 1), more: make(chan struct{})}
 }
 
-// Add asks for names, once more each.
+// Add asks for names on behalf of one more reader.
 func (i *Interest) Add(names ...string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	differs := false
 	for _, name := range names {
 		if i.names[name] == nil {
-			i.names[name] = &wish{}
+			i.names[name] = &request{}
 			differs = true
 		}
-		i.names[name].by++
+		i.names[name].readers++
 	}
 	if differs {
 		i.signal()
 	}
 }
 
-// Drop takes back one Add of each name. What was reported of a name that nobody
-// asks for any more is forgotten.
+// Drop undoes one Add of each name. If nobody asks for a name any more, what was
+// reported of it is forgotten.
 func (i *Interest) Drop(names ...string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	differs := false
 	for _, name := range names {
-		w := i.names[name]
-		if w == nil {
+		r := i.names[name]
+		if r == nil {
 			continue
 		}
-		if w.by--; w.by == 0 {
+		if r.readers--; r.readers == 0 {
 			delete(i.names, name)
 			differs = true
 		}
@@ -90,22 +88,21 @@ func (i *Interest) Wants(names ...string) bool {
 	return slices.ContainsFunc(names, func(name string) bool { return i.names[name] != nil })
 }
 
-// Names returns the names that are asked for, in order; none for a nil Interest.
-// The source alone calls it, before it looks: a name that is added later is reported
-// only after the next call.
+// Names returns the names that are asked for, in order; none for a nil Interest. Only
+// the source calls it, before it reads: later names are reported after the next call.
 func (i *Interest) Names() []string {
 	if i == nil {
 		return nil
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	for _, w := range i.names {
-		w.seen = true
+	for _, r := range i.names {
+		r.seen = true
 	}
 	return slices.Sorted(maps.Keys(i.names))
 }
 
-// Unreported returns those of Names that were never reported, in order; none for a
+// Unreported returns the names of Names that were never reported, in order; none for a
 // nil Interest.
 func (i *Interest) Unreported() []string {
 	if i == nil {
@@ -114,8 +111,8 @@ func (i *Interest) Unreported() []string {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	var names []string
-	for name, w := range i.names {
-		if w.seen && !w.reported {
+	for name, r := range i.names {
+		if r.seen && !r.reported {
 			names = append(names, name)
 		}
 	}
@@ -131,24 +128,24 @@ func (i *Interest) Changed() <-chan struct{} {
 	return i.changed
 }
 
-// Report is called by the source, after its table shows what it found: with nil
-// for a name of which it reported everything, else with why it cannot. A name
-// that is not among Names is left out.
-func (i *Interest) Report(answers map[string]error) {
+// Report is called by the source, after it updated its table: with nil for a name of
+// which it reported everything, else with the reason. Names that Names did not return
+// are ignored.
+func (i *Interest) Report(results map[string]error) {
 	if i == nil {
 		return
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	differs := false
-	for name, err := range answers {
-		w := i.names[name]
-		if w == nil || !w.seen {
+	for name, err := range results {
+		r := i.names[name]
+		if r == nil || !r.seen {
 			continue
 		}
-		reported := w.reported || err == nil
-		differs = differs || reported != w.reported || !sameError(err, w.err)
-		w.reported, w.err = reported, err
+		reported := r.reported || err == nil
+		differs = differs || reported != r.reported || !sameError(err, r.err)
+		r.reported, r.err = reported, err
 	}
 	if differs {
 		close(i.more)
@@ -163,8 +160,7 @@ func sameError(a, b error) bool {
 	return a.Error() == b.Error()
 }
 
-// Err returns why a name that is asked for cannot be known now, the first in order; nil
-// where all can.
+// Err returns why the first name in order is unknown now; nil if none is.
 func (i *Interest) Err() error {
 	if i == nil {
 		return nil
@@ -179,15 +175,15 @@ func (i *Interest) Err() error {
 	return nil
 }
 
-// Answer is what a source said of some names.
+// Answer is what a source reported of some names.
 type Answer struct {
 	Reported bool            // each was reported at least once since it was asked for
-	Err      error           // why one of them cannot be known now; nil where all can
-	More     <-chan struct{} // closed when the source says more, of any name
+	Err      error           // why one of them is unknown now; nil if none is
+	More     <-chan struct{} // closed when the source reports more, of any name
 }
 
-// Answer returns what the source said of names. A table that is read after it
-// shows what was reported; one that was read before it may not.
+// Answer returns what the source reported of names. The table has it if it is read
+// afterwards.
 func (i *Interest) Answer(names ...string) Answer {
 	if i == nil {
 		return Answer{Reported: true}
@@ -196,10 +192,10 @@ func (i *Interest) Answer(names ...string) Answer {
 	defer i.mu.Unlock()
 	a := Answer{Reported: true, More: i.more}
 	for _, name := range names {
-		w := i.names[name]
-		a.Reported = a.Reported && w != nil && w.reported
-		if w != nil && a.Err == nil {
-			a.Err = w.err
+		r := i.names[name]
+		a.Reported = a.Reported && r != nil && r.reported
+		if r != nil && a.Err == nil {
+			a.Err = r.err
 		}
 	}
 	return a

@@ -1,6 +1,6 @@
-// Package registry holds the one model every registry is translated to and
-// from, and the two ports, Source and Target, that registries are reached by.
-// It does no I/O of its own.
+// Package registry has the model that all registries are translated to and from
+// (Service, Entry), and the ports by which they are accessed (Source, Target). It
+// does no I/O.
 package registry
 
 import (
@@ -11,17 +11,16 @@ import (
 	"strconv"
 )
 
-// Name identifies a service within the registry that reported it: for the mesh
-// the host address `fqdn:port`, for the others format, namespace, group and
-// native name.
+// Name identifies a service within its registry: in a mesh the host address
+// fqdn:port, in others format, namespace, group and native name.
 type Name string
 
-// Service is one named set of endpoints. It is never changed once published:
-// a change is a new Service of the same name.
+// Service is a named set of endpoints. It is immutable once published: a change is a
+// new Service of the same name.
 type Service struct {
 	Name        Name
-	Namespace   string // of the registry that reported it; may be empty
-	Application string // which application provides it, where that is known
+	Namespace   string // in its registry; may be empty
+	Application string // that provides it; may be empty
 	Protocol    string // of the endpoints that name none of their own
 	Interfaces  []Interface
 	Attributes  Attributes
@@ -29,14 +28,12 @@ type Service struct {
 	Endpoints   []Endpoint // in the order of Endpoint.Compare
 }
 
-// Interface is one RPC contract that a service provides, as a service key
-// names it.
+// Interface is one RPC contract that a service provides, as in a service key.
 type Interface struct {
 	Name, Version, Group string
 }
 
-// Endpoint is one address that serves a service. An endpoint whose health
-// does not allow Offered is known, and is not written to any target.
+// Endpoint is one address of a service. If its health is not Offered, no target has it.
 type Endpoint struct {
 	Host       string // an IP address without brackets, or a host name
 	Port       uint16
@@ -46,8 +43,8 @@ type Endpoint struct {
 	PortName   string
 	Protocol   string // empty: the service's
 	Zone       string // region/zone/subzone, as far as reported
-	Instance   string // ties the ports of one process together; may be empty
-	URLPath    string // at which the interface is called, without a slash before it; empty: at its name
+	Instance   string // the same for all ports of one process; may be empty
+	URLPath    string // of the interface, without a leading slash; empty: its name
 	Attributes Attributes
 	Path       Path // empty: the service's
 }
@@ -61,19 +58,18 @@ func (e Endpoint) Compare(o Endpoint) int {
 		cmp.Compare(e.Protocol, o.Protocol), cmp.Compare(e.Instance, o.Instance))
 }
 
-// Attributes are free labels. A published map is never written again, so
-// services share one where they can.
+// Attributes are free labels. A published map is immutable, so that several endpoints
+// can share one.
 type Attributes map[string]string
 
-// Path names the registries that an entry passed, oldest first, in hops of
-// HopLen characters each. It is what ends loops: nothing is written to a
-// registry whose hop is already in the path.
+// Path is the registries that an entry passed, oldest first, in hops of HopLen
+// characters each. It ends loops: nothing is written to a registry in its path.
 type Path string
 
 // HopLen is the length of one hop of a Path in bytes.
 const HopLen = 4
 
-// Has reports whether the path already went through a registry.
+// Has reports whether a registry is in the path.
 func (p Path) Has(hop string) bool {
 	for ; len(p) >= HopLen; p = p[HopLen:] {
 		if string(p[:HopLen]) == hop {
@@ -83,14 +79,14 @@ func (p Path) Has(hop string) bool {
 	return false
 }
 
-// Hops returns how many registries the path went through.
+// Hops returns the number of registries in the path.
 func (p Path) Hops() int { return len(p) / HopLen }
 
-// Health is what a registry says of an endpoint.
+// Health is the state of an endpoint in its registry.
 type Health uint8
 
-// The health values. The zero value means that the registry does not say,
-// which istiod does for every endpoint it offers.
+// The health values. HealthUnknown is not reported, as istiod does for endpoints that
+// it offers.
 const (
 	HealthUnknown Health = iota
 	Healthy
@@ -100,10 +96,10 @@ const (
 	Disabled
 )
 
-// Offered reports whether consumers may be sent to such an endpoint.
+// Offered reports whether consumers may call such an endpoint.
 func (h Health) Offered() bool { return h <= Degraded }
 
-// String returns the word that status, logs and documents use.
+// String returns the value as status, logs and documents have it.
 func (h Health) String() string {
 	names := [...]string{"unknown", "healthy", "degraded", "unhealthy", "draining", "disabled"}
 	if int(h) < len(names) {
@@ -112,28 +108,26 @@ func (h Health) String() string {
 	return "invalid"
 }
 
-// KeepEmpty returns services and, without endpoints, those of before that are
-// not among them: whoever reads a group that is still there knows that a service
-// which lost its last endpoint has none. It keeps the path that all of them
-// came, so that it does not go back there without them, and the protocol that
-// all of them spoke, by which it stays where it was.
+// KeepEmpty returns services, and those of before that are missing, without endpoints:
+// if their group still exists, a service without endpoints is known to have none. It
+// keeps the common path of its endpoints, so that it does not return to where it came
+// from, and their common protocol, on which its name in a mesh depends.
 func KeepEmpty(services, before []*Service) []*Service {
-	there := make(map[Name]bool, len(services))
+	present := make(map[Name]bool, len(services))
 	for _, s := range services {
-		there[s.Name] = true
+		present[s.Name] = true
 	}
 	for _, s := range before {
-		if !there[s.Name] {
+		if !present[s.Name] {
 			empty := *s
-			empty.Path, empty.Protocol, empty.Endpoints = s.commonPath(), s.spoken(), nil
+			empty.Path, empty.Protocol, empty.Endpoints = s.commonPath(), s.commonProtocol(), nil
 			services = append(services, &empty)
 		}
 	}
 	return services
 }
 
-// commonPath returns the path that a service and all its endpoints came, empty where
-// they came different ones.
+// commonPath returns the path of all endpoints of a service; empty if they differ.
 func (s *Service) commonPath() Path {
 	if len(s.Endpoints) == 0 {
 		return s.Path
@@ -147,9 +141,9 @@ func (s *Service) commonPath() Path {
 	return first
 }
 
-// spoken returns the protocol that all endpoints of a service speak; the
-// service's own where they speak different ones or there is none.
-func (s *Service) spoken() string {
+// commonProtocol returns the protocol of all endpoints of a service; the service's own
+// if they differ.
+func (s *Service) commonProtocol() string {
 	if len(s.Endpoints) == 0 {
 		return s.Protocol
 	}
@@ -162,7 +156,7 @@ func (s *Service) spoken() string {
 	return first
 }
 
-// Equal reports whether two services are the same in every respect.
+// Equal reports whether all fields of two services are equal.
 func (s *Service) Equal(o *Service) bool {
 	return s == o || s != nil && o != nil &&
 		s.Name == o.Name && s.Namespace == o.Namespace && s.Application == o.Application &&
@@ -172,7 +166,7 @@ func (s *Service) Equal(o *Service) bool {
 		slices.EqualFunc(s.Endpoints, o.Endpoints, Endpoint.Equal)
 }
 
-// Equal reports whether two endpoints are the same in every respect.
+// Equal reports whether all fields of two endpoints are equal.
 func (e Endpoint) Equal(o Endpoint) bool {
 	return e.Host == o.Host && e.Port == o.Port && e.PortName == o.PortName &&
 		e.Protocol == o.Protocol && e.Health == o.Health && e.Weight == o.Weight && e.ZeroWeight == o.ZeroWeight &&
