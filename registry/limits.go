@@ -5,24 +5,23 @@ import (
 	"fmt"
 )
 
-// ErrLimit is wrapped by the reason for which a table is stale that would hold
-// more than its limits allow.
+// ErrLimit is wrapped by the reason why a table is stale that would exceed its limits.
 var ErrLimit = errors.New("more than its limits allow")
 
-// Limits bound what a table holds; 0 is no bound.
+// Limits bound a table; 0 is no bound.
 type Limits struct {
 	Services, Endpoints int
-	Bytes               int64 // of all names, addresses and attributes, roughly what they take in memory
+	Bytes               int64 // of names, addresses and attributes, roughly as in memory
 }
 
-// Usage is how much of its limits a table uses.
+// Usage is the part of its limits that a table uses.
 type Usage struct {
 	Services, Endpoints int
 	Bytes               int64
-	Over                int // services that are left as they were because they would not fit
+	Over                int // services that were not updated because they do not fit
 }
 
-// load is what services weigh against limits.
+// load is the size of services against the limits.
 type load struct {
 	services, endpoints int
 	bytes               int64
@@ -32,7 +31,7 @@ type load struct {
 // Endpoints are numbers of endpoints by their health.
 type Endpoints [Disabled + 1]int
 
-func weigh(s *Service) load {
+func loadOf(s *Service) load {
 	if s == nil {
 		return load{}
 	}
@@ -70,31 +69,28 @@ func (l load) sub(o load) load {
 	return load{l.services - o.services, l.endpoints - o.endpoints, l.bytes - o.bytes, l.health}
 }
 
-// shrunk reports whether much has gone since there was another load.
+// shrunk reports whether a load is less than another by a tenth.
 func (l load) shrunk(since load) bool {
 	return since == load{} || l.services < since.services*9/10 || l.endpoints < since.endpoints*9/10 || l.bytes < since.bytes*9/10
 }
 
-// allow reports whether so much may be held in place of what was held before:
-// what shrinks always may.
+// allow reports whether a load may replace another. Less is always allowed.
 func (m Limits) allow(before, after load) bool {
 	return (m.Services == 0 || after.services <= max(m.Services, before.services)) &&
 		(m.Endpoints == 0 || after.endpoints <= max(m.Endpoints, before.endpoints)) &&
 		(m.Bytes == 0 || after.bytes <= max(m.Bytes, before.bytes))
 }
 
-// room reports whether enough is free for another attempt to be worth it.
+// room reports whether a tenth is free, so that another full read may fit.
 func (m Limits) room(l load) bool {
 	return (m.Services == 0 || l.services < m.Services-m.Services/10) &&
 		(m.Endpoints == 0 || l.endpoints < m.Endpoints-m.Endpoints/10) &&
 		(m.Bytes == 0 || l.bytes < m.Bytes-m.Bytes/10)
 }
 
-// Limit bounds what the table holds. A service that does not fit is left as it
-// was, and from then on nothing may be concluded from what is missing: the
-// table is stale, with a reason that wraps ErrLimit, until everything fits.
-// Again is called when there is room for a full reading to fit; it must not
-// block and may be nil.
+// Limit sets the limits of the table. A service that does not fit keeps its old row.
+// The table is then stale, with a reason that wraps ErrLimit, until everything fits.
+// Again is called when a full read may fit; it must not block and may be nil.
 func (t *Table) Limit(l Limits, again func()) {
 	t.mu.Lock()
 	t.limits, t.again, t.asked = l, again, load{}
@@ -102,9 +98,9 @@ func (t *Table) Limit(l Limits, again func()) {
 	t.retry()
 }
 
-// Beside counts bytes that a source keeps beside the rows: all of them, each
-// time. False: so many do not fit, and the source has to do with what it keeps.
-// They may take half of what the limits allow, so that the rows have room.
+// Beside sets the number of bytes that the source keeps beside the rows. It returns
+// false if so many do not fit, and the source must not keep more. At most half of the
+// limit may be beside the rows.
 func (t *Table) Beside(bytes int64) bool {
 	defer t.retry()
 	t.mu.Lock()
@@ -118,17 +114,16 @@ func (t *Table) Beside(bytes int64) bool {
 	return true
 }
 
-// Usage returns how much of its limits the table uses.
+// Usage returns the part of its limits that the table uses.
 func (t *Table) Usage() Usage {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return Usage{Services: t.load.services, Endpoints: t.load.endpoints, Bytes: t.load.bytes, Over: len(t.over)}
 }
 
-// fits takes a service that is to replace another into account, and reports
-// whether it may.
+// fits reports whether a service may replace another, and counts it.
 func (t *Table) fits(s, old *Service) bool {
-	after := t.load.sub(weigh(old)).add(weigh(s))
+	after := t.load.sub(loadOf(old)).add(loadOf(s))
 	if !t.limits.allow(t.load, after) {
 		if t.over == nil {
 			t.over = make(map[Name]struct{})
@@ -141,8 +136,8 @@ func (t *Table) fits(s, old *Service) bool {
 	return true
 }
 
-// held returns why the rows may be out of date.
-func (t *Table) held() error {
+// staleReason returns why the rows may be out of date.
+func (t *Table) staleReason() error {
 	if t.stale != nil || len(t.over) == 0 {
 		return t.stale
 	}
@@ -150,8 +145,7 @@ func (t *Table) held() error {
 		len(t.over), t.load.services, t.load.endpoints, t.load.bytes, ErrLimit)
 }
 
-// retry asks for a full reading once what did not fit may. It is called
-// without the lock.
+// retry requests a full read if that may fit now. It is called without the lock.
 func (t *Table) retry() {
 	t.mu.Lock()
 	again := t.again

@@ -9,35 +9,33 @@ import (
 	"sync"
 )
 
-// A Table holds the services of one source. One source writes it and any
-// number of readers drain it, each at its own pace; a write never waits for a
-// reader, and several changes of one service between two drains are one.
+// A Table holds the services of one source. One source writes it, and any number of
+// readers drain it. A write never waits for a reader. Several changes of one service
+// between two drains are one.
 //
-// Knowledge has three values here. A service is known while the table is
-// synced, not stale and no scope that covers it is unknown; what is not known
-// stays as it was last seen, and nobody may conclude from it that anything
-// has gone.
+// A service is known while the table is synced and not stale, and no unknown scope
+// covers it. Otherwise its row is the last known one, and its absence means nothing.
 type Table struct {
 	mu      sync.Mutex
 	rows    map[Name]*Service
 	skipped map[string]string
 	unknown map[string]error
-	first   string // scope of unknown by name; empty: it is to be looked for
+	first   string // scope of unknown in order; empty: to be looked for
 	synced  bool
 	stale   error
-	outages int // how often that began
+	outages int // number of times it became stale
 	epoch   int
-	renewed bool // the rows are those of an earlier source
-	dialed  bool // since the last full reading
+	renewed bool // the rows are of an earlier source
+	dialed  bool // since the last full read
 	dials   int
 	readers map[*Reader]struct{}
 
 	limits Limits
-	load   load              // of the rows and what is kept beside them
-	beside int64             // bytes of that
+	load   load              // of the rows and of what the source keeps beside them
+	beside int64             // bytes that the source keeps
 	over   map[Name]struct{} // services that did not fit
-	again  func()            // asks for a full reading
-	asked  load              // what the rows were when it was asked for last
+	again  func()            // requests a full read
+	asked  load              // at the last request
 }
 
 // NewTable returns an empty table that is not synced yet.
@@ -56,37 +54,36 @@ func (t *Table) Put(s *Service) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	over := len(t.over)
-	if t.put(s, t.held() != nil) || len(t.over) != over {
+	if t.put(s, t.staleReason() != nil) || len(t.over) != over {
 		t.signal()
 	}
 }
 
-// Delete removes a service that its registry took back.
+// Delete removes a service that its registry removed.
 func (t *Table) Delete(name Name) {
 	defer t.retry()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	over := len(t.over)
-	if t.delete(name, t.held() != nil) || len(t.over) != over {
+	if t.delete(name, t.staleReason() != nil) || len(t.over) != over {
 		t.signal()
 	}
 }
 
-// Apply adds or replaces services and removes others as one: a reader drains
-// all of it or nothing. What one message of a registry reported belongs together,
-// so that a mass removal is seen whole.
+// Apply adds or replaces services and removes others atomically: a reader drains all of
+// it or nothing, so that it sees a mass removal whole.
 func (t *Table) Apply(put []*Service, gone []Name) {
 	defer t.retry()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	found, changed, over := t.held() != nil, false, len(t.over)
+	found, changed, over := t.staleReason() != nil, false, len(t.over)
 	for _, s := range put {
 		changed = t.put(s, found) || changed
 	}
 	for _, name := range gone {
 		changed = t.delete(name, found) || changed
 	}
-	for _, s := range put { // there may be room by now
+	for _, s := range put { // that may fit by now
 		if _, over := t.over[s.Name]; over {
 			changed = t.put(s, found) || changed
 		}
@@ -96,9 +93,9 @@ func (t *Table) Apply(put []*Service, gone []Name) {
 	}
 }
 
-// Replace makes the table hold exactly these services, marks it synced and no
-// longer stale. What is gone by it was found missing, which is weaker than
-// having been withdrawn: Row.Found distinguishes them.
+// Replace sets all services after a full read, and marks the table synced and not
+// stale. Services that are missing were not reported as removed, which is less certain:
+// Row.Found distinguishes them.
 func (t *Table) Replace(services iter.Seq[*Service]) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -111,7 +108,7 @@ func (t *Table) Replace(services iter.Seq[*Service]) {
 		seen[s.Name] = s
 	}
 	clear(t.over)
-	for name := range t.rows { // first, so that there is room
+	for name := range t.rows { // first, to make room
 		if seen[name] == nil {
 			t.delete(name, true)
 		}
@@ -131,16 +128,15 @@ func (t *Table) Replace(services iter.Seq[*Service]) {
 	t.signal()
 }
 
-// Dialed reports that the source reads over a new connection from now on, so
-// that the next full reading reports what no earlier connection could have kept:
-// it counts in Knowledge.Dials.
+// Dialed reports that the source has a new connection, so that the next full read
+// counts in Certainty.Dials.
 func (t *Table) Dialed() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.dialed = true
 }
 
-// Stale reports that the rows may be out of date, and why; nil takes that back.
+// Stale reports why the rows may be out of date; nil: they are not any more.
 func (t *Table) Stale(err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -151,15 +147,15 @@ func (t *Table) Stale(err error) {
 	t.signal()
 }
 
-// Renew makes the table ready for another source of the same registry: the
-// rows stay, out of date for the given reason until the new source has reported
-// everything, and what the old one could not report or left out is forgotten.
+// Renew prepares the table for another source of the same registry. The rows are kept,
+// stale for the given reason until the new source has reported everything. Unknown
+// scopes and skipped inputs of the old one are forgotten.
 func (t *Table) Renew(err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.stale, t.renewed = err, true
 	for scope := range t.unknown {
-		t.move(scope)
+		t.markScope(scope)
 	}
 	clear(t.unknown)
 	t.first = ""
@@ -167,8 +163,8 @@ func (t *Table) Renew(err error) {
 	t.signal()
 }
 
-// Current waits until the rows are those of the present source: after Renew, until
-// that has reported everything. The error is that of ctx.
+// Current waits after Renew until the new source has reported everything. The error is
+// that of ctx.
 func (t *Table) Current(ctx context.Context) error {
 	r := t.Reader()
 	defer r.Close()
@@ -188,9 +184,8 @@ func (t *Table) isRenewed() bool {
 	return t.renewed
 }
 
-// Unknown reports that the services within a scope cannot be known, and why,
-// while all others can; nil takes that back. A scope is the name of a service
-// or, with a trailing *, the beginning of names.
+// Unknown reports why the services within a scope are unknown; nil: they are known
+// again. A scope is the name of a service or, with a trailing *, a prefix of names.
 func (t *Table) Unknown(scope string, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -205,22 +200,21 @@ func (t *Table) Unknown(scope string, err error) {
 			t.first = ""
 		}
 	default:
-		return // a source that reads thousands of services says so of each
+		return // as for most of thousands of services
 	}
-	t.move(scope)
+	t.markScope(scope)
 	t.signal()
 }
 
-// move makes a scope be reported to every reader.
-func (t *Table) move(scope string) {
+// markScope marks a scope as changed for every reader.
+func (t *Table) markScope(scope string) {
 	for r := range t.readers {
-		r.moved[scope] = struct{}{}
+		r.scopes[scope] = struct{}{}
 	}
 }
 
-// Skip records that an input was left out on purpose and why, so that status
-// can show it; an empty reason takes that back. The key is the name the input
-// has in its registry.
+// Skip records for the status why an input is left out on purpose; empty: it is not any
+// more. The key is the input's name in its registry.
 func (t *Table) Skip(key, reason string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -231,79 +225,79 @@ func (t *Table) Skip(key, reason string) {
 	}
 }
 
-// Skipped returns the inputs that were left out, each with its reason.
+// Skipped returns the inputs that are left out, with their reasons.
 func (t *Table) Skipped() map[string]string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return maps.Clone(t.skipped)
 }
 
-// Get returns the service of a name, nil where there is none.
+// Get returns the service of a name; nil if there is none.
 func (t *Table) Get(name Name) *Service {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.rows[name]
 }
 
-// Snapshot returns everything the table holds; the caller owns the map.
+// Snapshot returns all rows; the caller owns the map.
 func (t *Table) Snapshot() (map[Name]*Service, Certainty) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return maps.Clone(t.rows), t.certainty(maps.Clone(t.unknown))
 }
 
-// Certainty returns how far the rows may be relied on; the caller owns its map.
+// Certainty returns the certainty of the rows; the caller owns its map.
 func (t *Table) Certainty() Certainty {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.certainty(maps.Clone(t.unknown))
 }
 
-// Summary is what a table holds and how far that may be relied on, counted.
+// Summary is the numbers of a table and its certainty.
 type Summary struct {
 	Synced    bool
 	Stale     error
 	Services  int
 	Endpoints Endpoints // of the services
-	Unknown   int       // scopes that cannot be known
-	Scope     string    // the first of them by name
-	Why       error     // that one cannot be known
-	Skipped   int       // inputs that were left out
+	Unknown   int       // number of unknown scopes
+	Scope     string    // the first of them in order
+	Why       error     // it is unknown
+	Skipped   int       // number of inputs that are left out
 }
 
-// Summary returns what the table holds, at a price that does not depend on how
-// much that is, but for once after the first unknown scope could be reported again.
+// Summary returns the summary in constant time, except once after the first unknown
+// scope became known.
 func (t *Table) Summary() Summary {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.first == "" && len(t.unknown) > 0 { // since the first went
+	if t.first == "" && len(t.unknown) > 0 { // the first became known
 		t.first = slices.Min(slices.Collect(maps.Keys(t.unknown)))
 	}
 	return Summary{
 		Scope: t.first, Why: t.unknown[t.first],
-		Synced: t.synced, Stale: t.held(), Services: len(t.rows), Endpoints: t.load.health,
+		Synced: t.synced, Stale: t.staleReason(), Services: len(t.rows), Endpoints: t.load.health,
 		Unknown: len(t.unknown), Skipped: len(t.skipped),
 	}
 }
 
-// Reader returns a new reader, for which every row is still to be drained.
+// Reader returns a new reader, which drains every row first.
 func (t *Table) Reader() *Reader { return t.ReaderOn(make(chan struct{}, 1)) }
 
-// ReaderOn returns a new reader whose Wake is a given channel of capacity 1, so that
-// one goroutine waits for several tables.
+// ReaderOn returns a new reader with a given channel of capacity 1 as its Wake, so that
+// one goroutine can wait for several tables.
 func (t *Table) ReaderOn(wake chan struct{}) *Reader {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	r := &Reader{
 		table: t, wake: wake, dirty: make(map[Name]bool, len(t.rows)),
-		moved: make(map[string]struct{}, len(t.unknown)), unknown: make(map[string]error, len(t.unknown)),
+		scopes: make(map[string]struct{}, len(t.unknown)), unknown: make(map[string]error, len(t.unknown)),
 	}
 	for name := range t.rows {
 		r.dirty[name] = false
 	}
 	t.readers[r] = struct{}{}
 	for scope := range t.unknown {
-		r.moved[scope] = struct{}{}
+		r.scopes[scope] = struct{}{}
 	}
 	r.signal()
 	return r
@@ -319,7 +313,7 @@ func (t *Table) put(s *Service, found bool) bool {
 		return false
 	}
 	t.rows[s.Name] = s
-	t.mark(s.Name, found)
+	t.markRow(s.Name, found)
 	return true
 }
 
@@ -329,15 +323,15 @@ func (t *Table) delete(name Name, found bool) bool {
 	if !ok {
 		return false
 	}
-	t.load = t.load.sub(weigh(old))
+	t.load = t.load.sub(loadOf(old))
 	delete(t.rows, name)
-	t.mark(name, found)
+	t.markRow(name, found)
 	return true
 }
 
-// mark makes a row dirty for every reader. Once found, a row stays so until
-// it is drained: the weaker kind of knowledge wins.
-func (t *Table) mark(name Name, found bool) {
+// markRow makes a row dirty for every reader. If several changes are drained as one, and
+// one of them was found, it is found.
+func (t *Table) markRow(name Name, found bool) {
 	for r := range t.readers {
 		r.dirty[name] = r.dirty[name] || found
 	}
@@ -350,21 +344,20 @@ func (t *Table) signal() {
 }
 
 func (t *Table) certainty(unknown map[string]error) Certainty {
-	return Certainty{Synced: t.synced, Stale: t.held(), Unknown: unknown, Epoch: t.epoch, Dials: t.dials, Outages: t.outages}
+	return Certainty{Synced: t.synced, Stale: t.staleReason(), Unknown: unknown, Epoch: t.epoch, Dials: t.dials, Outages: t.outages}
 }
 
-// Certainty is how far the rows of a table may be relied on.
+// Certainty says which rows of a table are known.
 type Certainty struct {
 	Synced  bool             // the source reported everything at least once
-	Stale   error            // why the rows may be out of date; nil where they are not
-	Unknown map[string]error // scopes that cannot be known, by Table.Unknown
-	Epoch   int              // how often the source reported everything anew
-	Dials   int              // how many of those readings were the first of a new connection
-	Outages int              // how often the rows began to be out of date
+	Stale   error            // why the rows may be out of date; nil: they are not
+	Unknown map[string]error // scopes, see Table.Unknown
+	Epoch   int              // number of full reads
+	Dials   int              // number of full reads that were the first of a connection
+	Outages int              // number of times the table became stale
 }
 
-// Of returns why the service of a name may not be concluded from, nil where
-// it may.
+// Of returns why the service of a name is unknown; nil if it is known.
 func (k Certainty) Of(name Name) error {
 	if k.Stale != nil {
 		return k.Stale
@@ -373,20 +366,19 @@ func (k Certainty) Of(name Name) error {
 	return err
 }
 
-// Covering returns what a scope says that covers a name, and whether there is
-// one: the name itself or, with a trailing *, a beginning of it. It takes no
-// longer where there are more scopes than the name has letters.
+// Covering returns the value of a scope that covers a name: the name itself or, with a
+// trailing *, a prefix. The time is bounded by the length of the name.
 func Covering[V any](scopes map[string]V, name Name) (V, bool) {
 	if v, ok := scopes[string(name)]; ok {
 		return v, true
 	}
+	var none V
 	if len(scopes) <= len(name) {
 		for scope, v := range scopes {
 			if prefix, ok := strings.CutSuffix(scope, "*"); ok && strings.HasPrefix(string(name), prefix) {
 				return v, true
 			}
 		}
-		var none V
 		return none, false
 	}
 	scope := make([]byte, 0, 128)
@@ -396,51 +388,49 @@ func Covering[V any](scopes map[string]V, name Name) (V, bool) {
 			return v, true
 		}
 	}
-	var none V
 	return none, false
 }
 
-// A Reader is one reader's view of what changed in a table. It is safe for
-// use by one goroutine.
+// A Reader drains the changes of a table. One goroutine uses it.
 type Reader struct {
-	table *Table
-	wake  chan struct{}
-	dirty map[Name]bool       // whether the change was found; guarded by table.mu
-	moved map[string]struct{} // scopes that changed; guarded by table.mu
+	table  *Table
+	wake   chan struct{}
+	dirty  map[Name]bool       // whether the change was found; guarded by table.mu
+	scopes map[string]struct{} // changed scopes; guarded by table.mu
 
 	unknown map[string]error // as of the last drain
 }
 
-// Wake is ready after a write that has not been drained.
+// Wake is ready after a write that was not drained.
 func (r *Reader) Wake() <-chan struct{} { return r.wake }
 
 // Row is a changed service.
 type Row struct {
-	Service *Service // nil where it is gone
-	Found   bool     // found by a full reading or while stale, not reported by an event
+	Service *Service // nil: it was removed
+	Found   bool     // found by a full read or while stale, not reported by an event
 }
 
-// Delta is what happened to a table since a reader's last drain.
+// Delta is the changes of a table since a reader's last drain.
 type Delta struct {
 	Rows      map[Name]Row
-	Scopes    map[string]struct{} // that are unknown or are not any more, or for another reason
-	Certainty                     // whose Unknown is the reader's own, until its next drain
+	Scopes    map[string]struct{} // that became unknown or known, or changed their reason
+	Certainty                     // its Unknown belongs to the reader, until the next drain
 }
 
-// Drain returns the changes since the last call and forgets them.
+// Drain returns the changes since the last call.
 func (r *Reader) Drain() Delta {
 	t := r.table
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for scope := range r.moved {
+	for scope := range r.scopes {
 		if err := t.unknown[scope]; err != nil {
 			r.unknown[scope] = err
 		} else {
 			delete(r.unknown, scope)
 		}
 	}
-	d := Delta{Rows: make(map[Name]Row, len(r.dirty)), Scopes: r.moved, Certainty: t.certainty(r.unknown)}
-	r.moved = make(map[string]struct{})
+	d := Delta{Rows: make(map[Name]Row, len(r.dirty)), Scopes: r.scopes, Certainty: t.certainty(r.unknown)}
+	r.scopes = make(map[string]struct{})
 	for name, found := range r.dirty {
 		d.Rows[name] = Row{Service: t.rows[name], Found: found}
 	}
@@ -448,7 +438,7 @@ func (r *Reader) Drain() Delta {
 	return d
 }
 
-// Close ends the reader; the table forgets it.
+// Close ends the reader.
 func (r *Reader) Close() {
 	r.table.mu.Lock()
 	defer r.table.mu.Unlock()
