@@ -11,7 +11,7 @@ const (
 	Inbound  = "inbound"
 )
 
-// maxCluster is longer than any name istiod can build.
+// maxCluster is more than the longest name of istiod has.
 const maxCluster = 512
 
 // The separators of the two forms of a cluster name, istio's BuildSubsetKey
@@ -21,7 +21,7 @@ const (
 	srv  = "_."
 )
 
-// Cluster is what istiod names a cluster by.
+// Cluster is the name of a cluster of istiod.
 type Cluster struct {
 	Direction string // Outbound or Inbound
 	Port      uint16 // of the service, not of its endpoints
@@ -32,17 +32,15 @@ type Cluster struct {
 // String returns `direction|port|subset|host`.
 func (c Cluster) String() string { return c.join(pipe) }
 
-// SNI returns the form that gateways route by,
-// `direction_.port_.subset_.host`.
+// SNI returns the form for gateways, direction_.port_.subset_.host.
 func (c Cluster) SNI() string { return c.join(srv) }
 
 func (c Cluster) join(sep string) string {
 	return c.Direction + sep + strconv.Itoa(int(c.Port)) + sep + c.Subset + sep + c.Host
 }
 
-// HostAddress returns the address that service keys are published for. It is
-// one that ParseHostAddress can return, unless the host is a wildcard or
-// empty.
+// HostAddress returns the address of the service. ParseHostAddress reads it unless the
+// host is a wildcard or empty.
 func (c Cluster) HostAddress() HostAddress {
 	host, reason := addressHost(c.Host)
 	if reason != "" {
@@ -51,9 +49,8 @@ func (c Cluster) HostAddress() HostAddress {
 	return HostAddress{Host: host, Port: c.Port}
 }
 
-// ParseCluster reads both forms of a cluster name. Names that stand for no
-// service (BlackHoleCluster, PassthroughCluster, agent and so on) are errors
-// like any other; the error is an *Error.
+// ParseCluster reads both forms of a name. Clusters of no service, such as
+// BlackHoleCluster, PassthroughCluster and agent, are errors. The error is an *Error.
 func ParseCluster(s string) (Cluster, error) {
 	if len(s) > maxCluster {
 		return Cluster{}, bad(kindCluster, s, "longer than 512 bytes")
@@ -82,8 +79,8 @@ func ParseCluster(s string) (Cluster, error) {
 	return c, nil
 }
 
-// hostProblem allows what ServiceEntries do: names, IP addresses with or without
-// brackets, a wildcard in front. Inbound clusters have no host.
+// hostProblem accepts what a ServiceEntry accepts: names, IP addresses with or without
+// brackets, and a leading wildcard. Inbound clusters have no host.
 func (c Cluster) hostProblem() string {
 	if c.Host == "" && c.Direction == Inbound {
 		return ""

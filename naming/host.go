@@ -26,9 +26,8 @@ type KubernetesHost struct {
 // String returns the fully qualified name.
 func (h KubernetesHost) String() string { return h.Name + "." + h.Namespace + ".svc." + h.Domain }
 
-// ParseKubernetesHost splits the host of a Kubernetes service of whatever
-// cluster domain. The error is an *Error, also for a host that is a good name
-// but not of that form.
+// ParseKubernetesHost splits the host of a Kubernetes service in any cluster domain.
+// The error is an *Error, also for a valid host of another form.
 func ParseKubernetesHost(host string) (KubernetesHost, error) {
 	canonical := canonicalHost(host)
 	if reason := hostProblem(canonical); reason != "" {
@@ -41,12 +40,12 @@ func ParseKubernetesHost(host string) (KubernetesHost, error) {
 	return KubernetesHost{Name: parts[0], Namespace: parts[1], Domain: parts[3]}, nil
 }
 
-// canonicalHost lowers a host and takes its trailing dot away, since DNS,
-// Envoy and istiod take all of these spellings for one.
+// canonicalHost returns a host in lower case without a trailing dot: DNS, Envoy and
+// istiod do not distinguish these.
 func canonicalHost(s string) string { return strings.ToLower(strings.TrimSuffix(s, ".")) }
 
-// hostProblem returns what is wrong with a host name, empty if nothing is. The
-// rules are istio's for the hosts of a ServiceEntry, without wildcards.
+// hostProblem returns what is wrong with a host name; empty if nothing is. The rules
+// are istio's for hosts of a ServiceEntry, without wildcards.
 func hostProblem(host string) string {
 	switch {
 	case host == "":
@@ -72,8 +71,8 @@ func dnsLabel(s string) bool {
 	return s != "" && len(s) <= maxLabel && only(s, "-") && alphanumeric(s[0]) && alphanumeric(s[len(s)-1])
 }
 
-// HostAddress is where the mesh offers a service: the host and port of a
-// cluster, not of an endpoint. It is comparable; equal addresses are ==.
+// HostAddress is the host and port of a service of a mesh, not of an endpoint. Equal
+// addresses are ==.
 type HostAddress struct {
 	Host string // a host name in lower case without a trailing dot, or an IP address without brackets
 	Port uint16
@@ -89,10 +88,9 @@ func (a HostAddress) Compare(o HostAddress) int {
 	return cmp.Or(cmp.Compare(a.Host, o.Host), cmp.Compare(a.Port, o.Port))
 }
 
-// ParseHostAddress reads fqdn:port, ip:port or [v6]:port. Names are lowered
-// and lose a trailing dot, IP addresses take their shortest form, an IPv4
-// address in IPv6 becomes IPv4; IPv6 zones are refused. What String writes is
-// read back as the same. The error is an *Error.
+// ParseHostAddress reads fqdn:port, ip:port or [v6]:port. Names are canonical, IP
+// addresses in their shortest form, and IPv4 addresses in IPv6 are IPv4. IPv6 zones are
+// refused. It reads what String writes. The error is an *Error.
 func ParseHostAddress(s string) (HostAddress, error) {
 	if len(s) > maxHost+len("[]:65535") {
 		return HostAddress{}, bad(kindAddress, s, "too long")
@@ -112,8 +110,7 @@ func ParseHostAddress(s string) (HostAddress, error) {
 	return HostAddress{Host: host, Port: port}, nil
 }
 
-// addressHost returns the host of an address in its one form, or what is
-// wrong with it.
+// addressHost returns the canonical host of an address, or what is wrong with it.
 func addressHost(s string) (host, reason string) {
 	inner, bracketed := strings.CutPrefix(s, "[")
 	if bracketed {
@@ -122,7 +119,7 @@ func addressHost(s string) (host, reason string) {
 			return "", "brackets are for IPv6 addresses"
 		}
 	} else if strings.Contains(s, ":") {
-		return "", "an IPv6 address needs brackets"
+		return "", "an IPv6 address must be in brackets"
 	}
 	if ip, err := netip.ParseAddr(inner); err == nil {
 		if ip.Zone() != "" {
@@ -137,8 +134,7 @@ func addressHost(s string) (host, reason string) {
 	return host, hostProblem(host)
 }
 
-// parsePort reads a port as istio and Dubbo write it: digits, no sign, no
-// leading zero.
+// parsePort reads a port as istio and Dubbo write it: without a sign or leading zero.
 func parsePort(s string) (uint16, bool) {
 	port, err := strconv.ParseUint(s, 10, 16)
 	if err != nil || s[0] == '0' || s[0] == '+' {
@@ -147,13 +143,12 @@ func parsePort(s string) (uint16, bool) {
 	return uint16(port), true
 }
 
-// maxPattern is longer than any name a pattern could match.
+// maxPattern is more than the longest name has.
 const maxPattern = 512
 
-// Pattern selects hosts and names: a text that stands for itself, with at most
-// one star that stands for one character or more, dots included:
-// `*.shop.svc.cluster.local`, `order-*.svc.cluster.local`, `*`. The zero
-// Pattern matches nothing. It is comparable.
+// Pattern matches hosts and names: a text with at most one star, which matches one or
+// more characters including dots, such as *.shop.svc.cluster.local, order-*.svc or *.
+// The zero Pattern matches nothing. It is comparable.
 type Pattern struct {
 	text string
 }
@@ -179,21 +174,24 @@ func ParsePattern(s string) (Pattern, error) {
 // String returns the pattern as it was written.
 func (p Pattern) String() string { return p.text }
 
-// Match reports whether a name fits, upper and lower case distinguished as
-// registries do.
+// Match reports whether a name fits. As in registries, case matters.
 func (p Pattern) Match(name string) bool {
 	_, ok := capture(p.text, name)
 	return ok
 }
 
-// MatchHost reports whether a host fits, in whatever case either is written.
+// CaptureName is Match, and returns the text of the star; empty if the pattern has
+// none.
+func (p Pattern) CaptureName(name string) (string, bool) { return capture(p.text, name) }
+
+// MatchHost reports whether a host fits in any case.
 func (p Pattern) MatchHost(host string) bool {
 	_, ok := p.Capture(host)
 	return ok
 }
 
-// Capture is MatchHost, and reports what the star stood for in lower case;
-// empty where the pattern has none.
+// Capture is MatchHost, and returns the text of the star in lower case; empty if the
+// pattern has none.
 func (p Pattern) Capture(host string) (string, bool) {
 	return capture(strings.ToLower(p.text), canonicalHost(host))
 }
@@ -209,23 +207,19 @@ func capture(pattern, s string) (string, bool) {
 	return s[len(prefix) : len(s)-len(suffix)], true
 }
 
-// CaptureName is Match, and reports what the star stood for; empty where the
-// pattern has none.
-func (p Pattern) CaptureName(name string) (string, bool) { return capture(p.text, name) }
-
-// Reach says which addresses may be offered to consumers on other machines.
-// The zero value refuses what means something else there: loopback,
-// link-local, multicast and the metadata services of clouds.
+// Reach says which addresses may be offered to consumers on other machines. The zero
+// value refuses loopback, link-local and multicast addresses and metadata services of
+// clouds, which are others there.
 type Reach struct {
-	Allow []netip.Prefix // passes all the same
-	Only  []netip.Prefix // IP addresses elsewhere are refused; empty refuses none for that
+	Allow []netip.Prefix // exceptions
+	Only  []netip.Prefix // if not empty, all other IP addresses are refused
 }
 
-// Refuse returns why a host, an IP address without brackets or a name, must
+// Refuse returns why a host, which is a name or an IP address without brackets, must
 // not be offered; empty if it may be.
 func (r Reach) Refuse(host string) string {
 	ip, err := netip.ParseAddr(host)
-	ip = ip.Unmap().WithZone("") // an address is what it is, however it is written
+	ip = ip.Unmap().WithZone("") // in one form
 	switch {
 	case err != nil:
 		return refusedName(host)
@@ -253,8 +247,8 @@ func refusedIP(ip netip.Addr) string {
 	return ""
 }
 
-// isMetadata knows the metadata services of AWS, Azure, Google and others
-// (IPv4 and IPv6) and of Alibaba.
+// isMetadata reports whether an address is the metadata service of AWS, Azure, Google
+// and others, in IPv4 or IPv6, or of Alibaba.
 func isMetadata(ip netip.Addr) bool {
 	switch ip {
 	case netip.AddrFrom4([4]byte{169, 254, 169, 254}), netip.AddrFrom4([4]byte{100, 100, 100, 200}),

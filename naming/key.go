@@ -5,20 +5,19 @@ import (
 	"strings"
 )
 
-// Providers is the category of the keys that providers publish and consumers
-// look up.
+// Providers is the category of the keys that providers publish.
 const Providers = "providers"
 
-// The most bytes that a service key may have, which is what Nacos takes as
-// the name of a service, and that its version and its group may have each.
+// The maximum bytes of a service key, which are those of a service's name in Nacos, and
+// of its version and its group each.
 const (
 	MaxKey     = 512
 	maxKeyPart = 128
 )
 
-// ServiceKey names one RPC contract: `providers:interface:version:group`, the
-// form in which dubbo-go publishes it in the mesh and in which Dubbo names
-// services in Nacos. Version and group may be empty; their colons stay.
+// ServiceKey names one RPC contract as providers:interface:version:group, as dubbo-go
+// publishes it in the mesh and Dubbo names services in Nacos. Version and group may be
+// empty, but not their colons.
 type ServiceKey struct {
 	Category  string // providers, consumers, routers or configurators
 	Interface string
@@ -26,7 +25,7 @@ type ServiceKey struct {
 	Group     string
 }
 
-// String returns the key in its one written form.
+// String returns the key as text.
 func (k ServiceKey) String() string {
 	return k.Category + ":" + k.Interface + ":" + k.Version + ":" + k.Group
 }
@@ -37,10 +36,9 @@ func (k ServiceKey) Compare(o ServiceKey) int {
 		cmp.Compare(k.Group, o.Group), cmp.Compare(k.Category, o.Category))
 }
 
-// ParseServiceKey reads a key of exactly four parts. What it returns is
-// written back by String as it was read. Nothing is unescaped, because no
-// writer escapes: a part with a colon in it is an error, not a shifted key.
-// The error is an *Error.
+// ParseServiceKey reads a key of exactly four parts, which String writes back. Nothing
+// is unescaped, because no writer escapes: a colon within a part is an error. The error
+// is an *Error.
 func ParseServiceKey(s string) (ServiceKey, error) {
 	key, reason := parseKey(s)
 	if reason != "" {
@@ -49,22 +47,20 @@ func ParseServiceKey(s string) (ServiceKey, error) {
 	return key, nil
 }
 
-// ParseLegacyServiceKey reads what ParseServiceKey reads, and besides
-// `provider::interface`, `provider::interface:version:group` and
-// `interface:version:group`, which comments, tests and older tools use for a
-// provider's key. The error is an *Error.
+// ParseLegacyServiceKey also reads the keys of older tools for providers:
+// provider::interface, provider::interface:version:group and interface:version:group.
+// The error is an *Error.
 func ParseLegacyServiceKey(s string) (ServiceKey, error) {
-	key, reason := parseKey(modern(s))
+	key, reason := parseKey(fourParts(s))
 	if reason != "" {
 		return ServiceKey{}, bad(kindKey, s, reason)
 	}
 	return key, nil
 }
 
-// modern returns the four parts that a legacy key means, and every other text
-// as it is. What begins with a category lacks a part: its first is no
-// interface.
-func modern(s string) string {
+// fourParts returns the four parts of a legacy key, and any other text unchanged. A key
+// of three parts that begins with a category lacks one.
+func fourParts(s string) string {
 	const old = "provider"
 	if rest, ok := strings.CutPrefix(s, old+"::"); ok {
 		if !strings.Contains(rest, ":") {
@@ -92,7 +88,7 @@ func parseKey(s string) (key ServiceKey, reason string) {
 	return key, key.problem()
 }
 
-// problem returns what is wrong with the parts of a key, empty if nothing is.
+// problem returns what is wrong with the parts of a key; empty if nothing is.
 func (k ServiceKey) problem() string {
 	switch {
 	case !category(k.Category):
@@ -113,9 +109,8 @@ func category(s string) bool {
 	return s == Providers || s == "consumers" || s == "routers" || s == "configurators"
 }
 
-// interfaceName allows what can be a path element of ZooKeeper, a name in Nacos and
-// a type in Java, Go or protobuf: no empty segment, so no "..", and only ASCII,
-// so that no two names look alike.
+// interfaceName reports whether s can be a part of a path in ZooKeeper, a name in Nacos
+// and a type of Java, Go or protobuf. It is ASCII, so that no two names look alike.
 func interfaceName(s string) bool {
 	return !strings.HasPrefix(s, ".") && !strings.HasSuffix(s, ".") && !strings.Contains(s, "..") &&
 		only(s, "._$-")
@@ -123,7 +118,7 @@ func interfaceName(s string) bool {
 
 func keyPart(s string) bool { return len(s) <= maxKeyPart && only(s, "._+-~$") }
 
-// only reports whether s has ASCII letters, digits and those of extra alone.
+// only reports whether s has ASCII letters, digits and characters of extra alone.
 func only(s, extra string) bool {
 	for i := range len(s) {
 		if !alphanumeric(s[i]) && strings.IndexByte(extra, s[i]) < 0 {

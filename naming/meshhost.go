@@ -12,17 +12,14 @@ import (
 //
 //	<name>.<shape>.<registry>.<suffix>
 //
-// where name is the native name, label by label, and shape reports how many of
-// its last labels are the version and the group of a Dubbo interface, and
-// which protocol is spoken there: the endpoints of two protocols are two
-// hosts, because all endpoints of a host in the mesh have the same ports.
-// Nothing of a registry can have a host outside its own registry label and
-// suffix, whatever it is called.
+// The name is the native name, label by label. The shape has the numbers of its last
+// labels that are version and group of a Dubbo interface, and the protocol. Endpoints
+// of two protocols have two hosts, because all endpoints of a host in the mesh have the
+// same ports. Hosts of a registry are never outside its label and suffix.
 //
-// Lower-case letters and digits stand for themselves; every other character
-// is a hyphen and the character that escapes it; a label that would begin with a
-// hyphen or an x gets an x in front. So org.acme.GreetService becomes
-// org.acme.x-greet-service.
+// Lower-case letters and digits are kept. Any other character is escaped as a hyphen
+// and another character. A label that would begin with a hyphen or an x gets an x in
+// front. So org.acme.GreetService is org.acme.x-greet-service.
 type MeshHosts struct {
 	Registry string // a DNS label
 	Suffix   string // a DNS name, such as bridge.internal
@@ -35,8 +32,8 @@ const (
 	shapeShort   = "h" // a name that was too long: its beginning and its hash
 )
 
-// ErrShortened is returned by Parse for the host of a name that was too long
-// to be kept whole; the name is beside the host where it was written.
+// ErrShortened is returned by Parse for a name that was too long for a host. The name is
+// stored beside the host.
 var ErrShortened = errors.New("the name was shortened")
 
 // Check returns what is wrong with the registry label or the suffix.
@@ -53,11 +50,11 @@ func (m MeshHosts) Check() error {
 	return nil
 }
 
-// MeshName is what a host of MeshHosts stands for.
+// MeshName is the native name of a host of MeshHosts.
 type MeshName struct {
-	Key      ServiceKey // the zero value where there is a Name
+	Key      ServiceKey // the zero value if there is a Name
 	Name     string     // of an application or anything else that is no interface
-	Protocol string     // as the registry calls it; empty where it does not say
+	Protocol string     // of the registry; may be empty
 }
 
 // Of returns the host of a name. The category of a key is not part of it.
@@ -83,8 +80,7 @@ func protocolShape(protocol string) string {
 // Has reports whether a host is one of this registry's.
 func (m MeshHosts) Has(host string) bool { return strings.HasSuffix(host, m.tail()) }
 
-// Parse returns what a host stands for. The error is an *Error or
-// ErrShortened.
+// Parse returns the name of a host. The error is an *Error or ErrShortened.
 func (m MeshHosts) Parse(host string) (MeshName, error) {
 	rest, ok := strings.CutSuffix(host, m.tail())
 	if !ok {
@@ -100,7 +96,7 @@ func (m MeshHosts) Parse(host string) (MeshName, error) {
 	}
 	n, ok := parseShape(labels, shape)
 	if !ok || m.Of(n) != host {
-		return MeshName{}, bad(kindMeshHost, host, "was not made here")
+		return MeshName{}, bad(kindMeshHost, host, "was not made by MeshHosts")
 	}
 	return n, nil
 }
@@ -139,7 +135,7 @@ func (m MeshHosts) host(labels []string, shape, whole string) string {
 	if fits {
 		return host
 	}
-	// The beginning is for people; the hash alone keeps names apart.
+	// The beginning is for people; the hash alone distinguishes names.
 	sum := sha256.Sum256([]byte(shape + "\x00" + whole))
 	hash := strings.ToLower(base32.HexEncoding.EncodeToString(sum[:20]))
 	readable := strings.Trim(strings.Join(labels, "-"), "-")
@@ -161,9 +157,9 @@ func escapeLabels(s string) []string {
 	return labels
 }
 
-// escapes are the characters that have an escape of their own besides the
-// letters, each at the place of its digit. Any other byte is escapedByte and
-// two hexadecimal digits.
+// escapes are the characters that are escaped by a hyphen and their index. Capitals are
+// escaped by a hyphen and the letter, other bytes by escapedByte and two hexadecimal
+// digits.
 const (
 	escapes     = "-_$:"
 	escapedByte = '9'
@@ -221,8 +217,8 @@ func unescapeLabel(label string) (string, bool) {
 	return b.String(), true
 }
 
-// unescape returns the first character that an escaped text stands for and
-// how many bytes it takes, 0 where it is for none.
+// unescape returns the first character of an escaped text and the number of its bytes
+// there; 0 if it is not valid.
 func unescape(s string) (c byte, n int) {
 	switch {
 	case s[0] != '-':

@@ -1,7 +1,7 @@
-// Package naming reads and writes the names of this field: service keys
-// (providers:interface:version:group), host addresses (fqdn:port), istio's
-// cluster names, host patterns, and the host names of Kubernetes services.
-// It is pure, never guesses, and refuses what it cannot print back.
+// Package naming reads and writes service keys (providers:interface:version:group),
+// host addresses (fqdn:port), istio's cluster names, patterns of hosts, and hosts of
+// Kubernetes and of imported services. It is pure, and refuses names that it could not
+// write back.
 package naming
 
 import (
@@ -12,23 +12,22 @@ import (
 	"unicode/utf8"
 )
 
-// Error says that a text is not the name it should be. The parsers of this
-// package return no other errors.
+// Error is the error of all parsers of this package.
 type Error struct {
-	Kind   string // what the text should have been: "service key", "host address", ...
-	Text   string // the offending text as Quote shows it
+	Kind   string // of name: "service key", "host address", ...
+	Text   string // that was parsed, as Quote shows it
 	Reason string
 }
 
 // Error returns one line without control characters.
 func (e *Error) Error() string { return e.Kind + " " + e.Text + ": " + e.Reason }
 
-// quoteLen is how many bytes of a text Quote shows.
+// quoteLen is the number of bytes of a text that Quote shows.
 const quoteLen = 80
 
-// Quote returns a text from outside as logs and terminals may show it: in
-// double quotes, in ASCII, everything else escaped, and cut to its first 80
-// bytes, in which case an ellipsis and the full length follow.
+// Quote returns a text of others for logs and terminals: in double quotes, with
+// everything but ASCII escaped. Of more than 80 bytes it shows the first, an ellipsis
+// and the length.
 func Quote(s string) string {
 	if len(s) <= quoteLen {
 		return strconv.QuoteToASCII(s)
@@ -53,33 +52,32 @@ func bad(kind, text, reason string) *Error {
 	return &Error{Kind: kind, Text: Quote(text), Reason: reason}
 }
 
-// Near returns up to n of the known words that are near to a word, the nearest
-// first: those that are equal but for the case of letters, and those at a
-// Levenshtein distance of no more than a third of its bytes and one.
-func Near(word string, known []string, n int) []string {
+// Near returns up to n known names that are similar to a name, the most similar first:
+// in another case, or at a Levenshtein distance of up to a third of its bytes and one.
+func Near(name string, known []string, n int) []string {
 	type candidate struct {
-		word     string
+		name     string
 		distance int
 	}
 	var all []candidate
 	for _, k := range known {
 		d := 0
-		if !strings.EqualFold(k, word) {
-			d = Distance(word, k)
+		if !strings.EqualFold(k, name) {
+			d = Distance(name, k)
 		}
-		if d < len(word)/3+2 {
+		if d < len(name)/3+2 {
 			all = append(all, candidate{k, d})
 		}
 	}
 	slices.SortStableFunc(all, func(a, b candidate) int { return cmp.Compare(a.distance, b.distance) })
-	var words []string
+	var names []string
 	for _, c := range all[:min(n, len(all))] {
-		words = append(words, c.word)
+		names = append(names, c.name)
 	}
-	return words
+	return names
 }
 
-// Distance is the Levenshtein distance of two words.
+// Distance returns the Levenshtein distance of two texts.
 func Distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {
