@@ -11,9 +11,6 @@ import (
 	"container/heap"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/metadata"
@@ -349,57 +346,6 @@ func (s *Set) hold(d *document, a *answer) {
 // Sought reports whether there was a result for everything that is not known,
 // since the last Renew.
 func (s *Set) Sought() bool { return s.unsought == 0 }
-
-// Documents returns the documents of a group as far as they are known, in
-// their order.
-func (s *Set) Documents(group registry.Group) []registry.Entry {
-	var out []registry.Entry
-	for key, d := range s.groups[group] {
-		if d.err == nil {
-			out = append(out, registry.Entry{Group: group, Key: key, Value: d.answer.text})
-		}
-	}
-	slices.SortFunc(out, registry.Entry.Compare)
-	return out
-}
-
-// Why returns why a document is not there, nil where it is or nothing depends
-// on it.
-func (s *Set) Why(ref metadata.Ref) error {
-	if d := s.of(ref); d != nil {
-		return d.err
-	}
-	return nil
-}
-
-// Unread reports whether there is a document in a group of which nothing is
-// known yet, neither its text nor why it cannot be had.
-func (s *Set) Unread(group registry.Group) bool {
-	for _, d := range s.groups[group] {
-		if d.err == errUnread { //nolint:errorlint // it is this one, or another
-			return true
-		}
-	}
-	return false
-}
-
-// Unknown returns why what a group tells cannot be relied on: the first of its
-// documents that is not known, and since when. It is nil where all are.
-func (s *Set) Unknown(group registry.Group) error {
-	documents := s.groups[group]
-	for _, key := range slices.Sorted(maps.Keys(documents)) {
-		d := documents[key]
-		if d.known() {
-			continue
-		}
-		key = strings.TrimPrefix(key, registry.PartPrefix)
-		if d.since.IsZero() {
-			return fmt.Errorf("%s %w", key, d.err)
-		}
-		return fmt.Errorf("%s, tried since %s: %w", key, d.since.UTC().Format(time.RFC3339), d.err)
-	}
-	return nil
-}
 
 // A queue holds documents by the time they are due.
 type queue []*document
