@@ -10,30 +10,30 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// A Lane is one way to fetch documents. Each lane has its own fetches under way,
-// so that providers that do not answer delay no registry that does.
+// A Lane fetches documents from one place. It limits its fetches on its own, so that
+// slow providers delay no registry.
 type Lane struct {
-	Limit int                                                         // fetches under way at a time
+	Limit int                                                         // of concurrent fetches
 	Has   func(ref metadata.Ref) bool                                 // the first lane that has a document fetches it
-	Fetch func(ctx context.Context, ref metadata.Ref) (string, error) // as of Result; it ends with ctx
+	Fetch func(ctx context.Context, ref metadata.Ref) (string, error) // as in Result; it ends with ctx
 }
 
-// An Asker asks providers for documents that they alone know. It is safe for
-// use by many goroutines.
+// An Asker asks providers for documents that are not stored. It is safe for use by many
+// goroutines.
 type Asker interface {
-	// Ask returns a document; its error is as that of a Result.
+	// Ask returns a document; the error is as in Result.
 	Ask(ctx context.Context, ref metadata.Ref) (string, error)
 
-	// Same names the question that a document answers. Documents of one name,
-	// which are of one group, have one text, and are asked for one after
-	// another. Empty: its text is its own.
+	// Same returns the question of a document. Documents of a group with the same
+	// question have the same text, and only one of them is asked for at a time.
+	// Empty: the text is its own.
 	Same(ref metadata.Ref) string
 }
 
-// asks is how many providers are asked at a time.
+// asks is the number of providers that are asked at a time.
 const asks = 64
 
-// nobody is asked where there is no Asker.
+// nobody is the Asker if there is none.
 type nobody struct{}
 
 func (nobody) Ask(context.Context, metadata.Ref) (string, error) {
@@ -42,9 +42,9 @@ func (nobody) Ask(context.Context, metadata.Ref) (string, error) {
 
 func (nobody) Same(metadata.Ref) string { return "" }
 
-// A Fetcher fetches what a Set is due, beside the loop of a source and for one
-// connection. The loop calls Start before each wait, waits for Results and for
-// Next, and hands each result to Take; nothing of the Set is touched elsewhere.
+// A Fetcher fetches the due documents of a Set, for one connection of a source. The
+// source's loop calls Start before each wait, waits for Results and Set.Next, and
+// passes each result to Accept. Only the loop uses the Set.
 type Fetcher struct {
 	set     *Set
 	lanes   []*lane
@@ -54,19 +54,19 @@ type Fetcher struct {
 
 type lane struct {
 	Lane
-	fresh, again []task // to be fetched; what was never fetched goes first
-	free         int
-	asked        map[string][]metadata.Ref // by question that is under way: those that wait for its end
+	fresh, again []task                    // to be fetched, fresh first
+	free         int                       // fetches that may start
+	waiting      map[string][]metadata.Ref // by question that is being asked
 }
 
 // A task is a document to be fetched.
 type task struct {
 	ref  metadata.Ref
-	turn bool // it waited for the end of its question, and is next
+	turn bool // it waited for its question, and is next
 }
 
-// NewFetcher returns a fetcher for a set, whose documents are all due anew. What
-// no lane has is asked for.
+// NewFetcher returns a fetcher for a set, and renews the set. Providers are asked for
+// documents that no lane has.
 func NewFetcher(set *Set, now time.Time, lanes ...Lane) *Fetcher {
 	set.Renew(now)
 	f := &Fetcher{set: set}
@@ -74,14 +74,13 @@ func NewFetcher(set *Set, now time.Time, lanes ...Lane) *Fetcher {
 	room := 0
 	for _, l := range lanes {
 		room += l.Limit
-		f.lanes = append(f.lanes, &lane{Lane: l, free: l.Limit, asked: make(map[string][]metadata.Ref)})
+		f.lanes = append(f.lanes, &lane{Lane: l, free: l.Limit, waiting: make(map[string][]metadata.Ref)})
 	}
 	f.results = make(chan Result, room) // so that no fetch waits for the loop
 	return f
 }
 
-// Start starts the fetches that are due, as far as their lanes have room. They
-// end with ctx.
+// Start starts due fetches up to the limits of their lanes. They end with ctx.
 func (f *Fetcher) Start(ctx context.Context, now time.Time) {
 	fresh, again := f.set.Due(now)
 	for _, ref := range fresh {
@@ -94,7 +93,7 @@ func (f *Fetcher) Start(ctx context.Context, now time.Time) {
 	}
 	for _, l := range f.lanes {
 		for l.free > 0 {
-			t, ok := l.next()
+			t, ok := l.pop()
 			if !ok {
 				break
 			}
@@ -109,44 +108,43 @@ func (f *Fetcher) Start(ctx context.Context, now time.Time) {
 	}
 }
 
-// admit reports whether a document is to be fetched now: not one that nothing
-// depends on any more or that another gave, and none whose question is under way.
+// admit reports whether a document is to be fetched now: not if nothing depends on it
+// any more, if its question has an answer, or if its question is being asked.
 func (f *Fetcher) admit(l *lane, t task) bool {
 	q := f.set.o.Asker.Same(t.ref)
-	waiting, under := l.asked[q]
-	switch d := f.set.of(t.ref); {
-	case d == nil || !d.asked:
+	waiting, asking := l.waiting[q]
+	switch d := f.set.document(t.ref); {
+	case d == nil || !d.fetching:
 		if t.turn {
-			l.pass(q)
+			l.next(q)
 		}
 		return false
-	case q != "" && under && !t.turn:
-		l.asked[q] = append(waiting, t.ref)
+	case q != "" && asking && !t.turn:
+		l.waiting[q] = append(waiting, t.ref)
 		return false
-	case q != "" && !under:
-		l.asked[q] = nil
+	case q != "" && !asking:
+		l.waiting[q] = nil
 	}
 	return true
 }
 
-// Results yields what was fetched.
+// Results yields the results of fetches.
 func (f *Fetcher) Results() <-chan Result { return f.results }
 
-// Accept takes a result in and reports what Set.Take does.
+// Accept passes a result to Set.Accept.
 func (f *Fetcher) Accept(now time.Time, r Result) bool {
 	l := f.lane(r.Ref)
 	l.free++
 	if q := f.set.o.Asker.Same(r.Ref); q != "" {
-		l.pass(q)
+		l.next(q)
 	}
 	return f.set.Accept(now, r)
 }
 
-// Wait returns when all fetches have ended, which their context has to make
-// them do.
+// Wait waits until all fetches have ended with their context.
 func (f *Fetcher) Wait() { f.running.Wait() }
 
-// lane returns the lane of a document: the last where none has it.
+// lane returns the lane of a document.
 func (f *Fetcher) lane(ref metadata.Ref) *lane {
 	for _, l := range f.lanes {
 		if l.Has(ref) {
@@ -156,19 +154,19 @@ func (f *Fetcher) lane(ref metadata.Ref) *lane {
 	return f.lanes[len(f.lanes)-1]
 }
 
-// pass ends a question, or asks it of the next that waits for it: after all that
-// was never asked.
-func (l *lane) pass(q string) {
-	waiting := l.asked[q]
+// next ends a question, or lets the next document that waits ask it.
+func (l *lane) next(q string) {
+	waiting := l.waiting[q]
 	if len(waiting) == 0 {
-		delete(l.asked, q)
+		delete(l.waiting, q)
 		return
 	}
 	l.again = append(l.again, task{ref: waiting[0], turn: true})
-	l.asked[q] = waiting[1:]
+	l.waiting[q] = waiting[1:]
 }
 
-func (l *lane) next() (t task, ok bool) {
+// pop removes the next task.
+func (l *lane) pop() (t task, ok bool) {
 	for _, queue := range []*[]task{&l.fresh, &l.again} {
 		if len(*queue) > 0 {
 			t, *queue = (*queue)[0], (*queue)[1:]

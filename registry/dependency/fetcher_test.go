@@ -102,7 +102,7 @@ func TestProvidersThatDoNotAnswerDelayNothingElse(t *testing.T) {
 		for i := range 640 {
 			l.want(fmt.Sprint("dead", i), "ask")
 		}
-		if took := l.run(l.set.Sought); took > 22*time.Second {
+		if took := l.run(l.set.Resolved); took > 22*time.Second {
 			t.Errorf("all of them were tried once after %v", took)
 		}
 		l.run(lasting(10 * time.Minute)) // all of them are due, and the lane is full
@@ -176,7 +176,7 @@ func TestFetcher_WithoutAnAskerNobodyIsAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, _ := connect(t, newSet(), dependency.Lane{Limit: 1, Has: stored, Fetch: providers})
 		l.want("shop", "ask")
-		l.run(l.set.Sought)
+		l.run(l.set.Resolved)
 		if err := l.set.Why(ref("shop", "ask")); !errors.Is(err, registry.ErrRefused) {
 			t.Errorf("%v", err)
 		}

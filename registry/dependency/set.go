@@ -1,10 +1,9 @@
-// Package dependency keeps what a source knows of the documents that entries
-// of its registry refer to and that are elsewhere: metadata that is stored by
-// its revision, or that a provider reports who asks it.
+// Package dependency fetches and keeps the documents that entries of a registry refer
+// to (Set, Fetcher): metadata that is stored by its revision, or that a provider returns
+// if it is asked. It decodes nothing.
 //
-// A document is unknown until it was read, whatever the reason: nothing may be
-// concluded from an entry that cannot be understood yet. What is known, and what
-// is not, is kept for each group alone. Nothing is decoded here.
+// A document is unknown until it was read. Entries that refer to it are unknown as well,
+// and so is the group that holds them.
 package dependency
 
 import (
@@ -17,76 +16,76 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// ErrMissing is wrapped by the error of a fetch where nobody has stored the
-// document yet. Providers of Dubbo may store theirs minutes after themselves.
+// ErrMissing is wrapped by the error of a fetch if the document is not stored yet.
+// Providers of Dubbo may store theirs minutes after they registered.
 var ErrMissing = errors.New("is not stored yet")
 
 var errUnread = errors.New("is being read")
 
-// A Result is what the fetch of one document came to. An error that wraps
-// registry.ErrRefused says that the document cannot be had, so that its entry is
-// left out as any other bad input is; every other error leaves it unknown.
+// A Result is the result of a fetch of one document. If its error wraps
+// registry.ErrRefused, the document does not exist and its entry is skipped as bad
+// input. After any other error it is unknown.
 type Result struct {
 	Ref  metadata.Ref
 	Text string
 	Err  error
 }
 
-// Options tune a Set. Retry is all it needs.
+// Options tune a Set. Only Retry is required.
 type Options struct {
-	// Retry says when a document is fetched again that could not be. What was
-	// refused waits for its longest time, and for a cause.
+	// Retry is the wait before a failed fetch is repeated. A refused one is repeated
+	// after Max, and only if something changed.
 	Retry registry.Backoff
 
-	// Asker gets what no lane of a fetcher has; nil: nobody is asked.
+	// Asker fetches what no lane of a fetcher has; nil: nobody is asked.
 	Asker Asker
 
-	// Room is told how many bytes the texts take, and reports whether these may
-	// be kept; fewer always may. Nil: any may.
+	// Room reports whether texts of so many bytes may be kept; fewer always may. It
+	// is called with all bytes each time. Nil: any may.
 	Room func(bytes int64) bool
 }
 
-// A Set is what is known of the documents that the groups of a source depend
-// on. It does no I/O and has no clock. One goroutine uses it.
+// A Set is the documents that the groups of a source depend on. It does no I/O and has
+// no clock. One goroutine uses it.
 type Set struct {
-	o        Options
-	groups   map[registry.Group]map[string]*document // by the key of the reference
-	answers  map[string]*answer                      // by question, of those who are depended on
-	waiting  queue                                   // to be fetched, by time
-	unsought int                                     // documents without any result since Renew
-	bytes    int64                                   // of all texts
+	o       Options
+	groups  map[registry.Group]map[string]*document // by the key of the reference
+	answers map[string]*answer                      // by question
+	waiting queue                                   // to be fetched, by time
+	pending int                                     // documents without a result since Renew
+	bytes   int64                                   // of all texts
 }
 
 // A document is one dependency.
 type document struct {
 	ref      metadata.Ref
-	question string    // empty: nobody else's
-	answer   *answer   // nil where there is an error
+	question string    // see Asker.Same; empty: its own
+	answer   *answer   // nil if there is an error
 	err      error     // of the last fetch; errUnread before the first
 	since    time.Time // of the first of the failures in a row
 	fails    int
-	tried    time.Time // when the last result came
+	tried    time.Time // of the last result
 	due      time.Time
-	index    int  // in the queue; -1 outside
-	asked    bool // a fetch is under way
-	again    bool // it has to be fetched once more after that
-	sought   bool // there was a result since Renew
+	index    int  // in the queue; -1: not in it
+	fetching bool // a fetch is running
+	again    bool // fetch it once more after that
+	resolved bool // there was a result since Renew
 }
 
-// An answer is a text, and who stands for it: once that one is depended on no
-// more, another is asked.
+// An answer is a text, and the document by which it was fetched. If nothing depends on
+// that one any more, another document with the same question is fetched.
 type answer struct {
 	text string
-	by   *document // nil: nobody does
-	uses int       // documents whose text it is
+	by   *document // nil: it was forgotten
+	uses int       // number of documents with this text
 }
 
 func (d *document) refused() bool { return errors.Is(d.err, registry.ErrRefused) }
 
-// known reports whether its entries can be reported.
+// known reports whether entries that refer to the document can be reported.
 func (d *document) known() bool { return d.err == nil || d.refused() }
 
-// confirmed reports whether there is a text that somebody stands for.
+// confirmed reports whether there is a text whose document was not forgotten.
 func (d *document) confirmed() bool { return d.answer != nil && d.answer.by != nil }
 
 // NewSet returns an empty set.
@@ -101,9 +100,9 @@ func NewSet(o Options) *Set {
 	return &Set{o: o, groups: make(map[registry.Group]map[string]*document), answers: make(map[string]*answer)}
 }
 
-// Want makes refs, which are all of the group, what the group depends on. New
-// ones are due at once unless another gave their answer; what nothing refers to
-// any more is forgotten. What was refused is due anew: the group has changed.
+// Want sets the dependencies of a group. New ones are due at once unless their question
+// has an answer. Others than these are forgotten. Refused ones are due again, because
+// the group has changed.
 func (s *Set) Want(now time.Time, group registry.Group, refs []metadata.Ref) {
 	before := s.groups[group]
 	if len(before)+len(refs) == 0 {
@@ -118,7 +117,7 @@ func (s *Set) Want(now time.Time, group registry.Group, refs []metadata.Ref) {
 		if d == nil {
 			d = s.add(now, ref)
 		} else if d.refused() {
-			s.slowly(d, now)
+			s.retryRefused(d, now)
 		}
 		delete(before, ref.Key)
 		after[ref.Key] = d
@@ -127,7 +126,7 @@ func (s *Set) Want(now time.Time, group registry.Group, refs []metadata.Ref) {
 		s.forget(d)
 	}
 	for _, d := range after {
-		if d.err == nil && !d.confirmed() && !d.asked { // who gave the answer is among those forgotten
+		if d.err == nil && !d.confirmed() && !d.fetching { // its answer's document was forgotten
 			s.schedule(d, now)
 		}
 	}
@@ -139,7 +138,7 @@ func (s *Set) Want(now time.Time, group registry.Group, refs []metadata.Ref) {
 
 func (s *Set) add(now time.Time, ref metadata.Ref) *document {
 	d := &document{ref: ref, question: s.o.Asker.Same(ref), err: errUnread, index: -1}
-	s.unsought++
+	s.pending++
 	if a := s.answers[d.question]; a != nil {
 		s.give(d, a)
 	} else {
@@ -150,7 +149,7 @@ func (s *Set) add(now time.Time, ref metadata.Ref) *document {
 
 func (s *Set) forget(d *document) {
 	s.unschedule(d)
-	s.found(d)
+	s.resolve(d)
 	if a := d.answer; a != nil && a.by == d {
 		a.by = nil
 		delete(s.answers, d.question)
@@ -167,13 +166,14 @@ func (s *Set) schedule(d *document, due time.Time) {
 	}
 }
 
-// slowly makes what was refused due, no sooner than the longest wait after it was.
-func (s *Set) slowly(d *document, now time.Time) {
-	if d.asked {
+// retryRefused makes a refused document due, after the longest wait since its result.
+func (s *Set) retryRefused(d *document, now time.Time) {
+	if d.fetching {
 		return
 	}
-	if soonest := d.tried.Add(s.o.Retry.Max); now.Before(soonest) {
-		now = soonest
+	earliest := d.tried.Add(s.o.Retry.Max)
+	if now.Before(earliest) {
+		now = earliest
 	}
 	s.schedule(d, now)
 }
@@ -184,30 +184,30 @@ func (s *Set) unschedule(d *document) {
 	}
 }
 
-// found notes that there was a result.
-func (s *Set) found(d *document) {
-	if !d.sought {
-		d.sought = true
-		s.unsought--
+// resolve records that a document has a result.
+func (s *Set) resolve(d *document) {
+	if !d.resolved {
+		d.resolved = true
+		s.pending--
 	}
 }
 
-// Renew makes everything that is not known due: fetches that were under way
-// ended without a result, as they do with their connection.
+// Renew makes all unknown documents due, after a connection ended and its fetches with
+// it.
 func (s *Set) Renew(now time.Time) {
 	for _, group := range s.groups {
 		for _, d := range group {
-			d.asked, d.again = false, false
+			d.fetching, d.again = false, false
 			switch {
 			case d.confirmed():
 			case d.refused():
-				s.slowly(d, now)
+				s.retryRefused(d, now)
 			case d.err == nil:
 				s.schedule(d, now)
 			default:
-				if d.sought {
-					d.sought = false
-					s.unsought++
+				if d.resolved {
+					d.resolved = false
+					s.pending++
 				}
 				s.schedule(d, now)
 			}
@@ -215,13 +215,13 @@ func (s *Set) Renew(now time.Time) {
 	}
 }
 
-// Due returns what has to be fetched by now, and takes each for under way:
-// apart what was never fetched, and what failed before.
+// Due returns the documents that are due, which are then being fetched: those without
+// failures, and those that failed before.
 func (s *Set) Due(now time.Time) (fresh, again []metadata.Ref) {
 	for len(s.waiting) > 0 && !s.waiting[0].due.After(now) {
 		d := s.waiting[0]
 		heap.Remove(&s.waiting, 0)
-		d.asked = true
+		d.fetching = true
 		if d.fails > 0 {
 			again = append(again, d.ref)
 		} else {
@@ -231,7 +231,7 @@ func (s *Set) Due(now time.Time) (fresh, again []metadata.Ref) {
 	return fresh, again
 }
 
-// Next returns when something is due next, false where nothing is.
+// Next returns when the next document is due; false if none is.
 func (s *Set) Next() (time.Time, bool) {
 	if len(s.waiting) == 0 {
 		return time.Time{}, false
@@ -239,35 +239,35 @@ func (s *Set) Next() (time.Time, bool) {
 	return s.waiting[0].due, true
 }
 
-func (s *Set) of(ref metadata.Ref) *document { return s.groups[ref.Group][ref.Key] }
+func (s *Set) document(ref metadata.Ref) *document { return s.groups[ref.Group][ref.Key] }
 
-// Wants reports whether a document is depended on.
-func (s *Set) Wants(ref metadata.Ref) bool { return s.of(ref) != nil }
+// Wants reports whether a group depends on a document.
+func (s *Set) Wants(ref metadata.Ref) bool { return s.document(ref) != nil }
 
-// Expect makes a document due that is said to be there by now.
+// Expect makes a document due that is reported to exist now.
 func (s *Set) Expect(now time.Time, ref metadata.Ref) {
-	d := s.of(ref)
+	d := s.document(ref)
 	switch {
 	case d == nil || d.err == nil:
 	case d.refused():
-		s.slowly(d, now)
-	case d.asked:
+		s.retryRefused(d, now)
+	case d.fetching:
 		d.again = true
 	default:
 		s.schedule(d, now)
 	}
 }
 
-// Accept takes a result in. It reports whether the group tells something else by
-// it: it then has to be decoded anew, and Unknown may differ.
+// Accept stores a result. It reports whether the group has changed by it, and so has
+// to be decoded again.
 func (s *Set) Accept(now time.Time, r Result) bool {
-	d := s.of(r.Ref)
-	if d == nil || !d.asked {
-		return false // forgotten meanwhile, or another gave its answer
+	d := s.document(r.Ref)
+	if d == nil || !d.fetching {
+		return false // forgotten meanwhile, or its question has an answer
 	}
 	again, before, changed := d.again, d.err, false
-	d.asked, d.again, d.tried = false, false, now
-	s.found(d)
+	d.fetching, d.again, d.tried = false, false, now
+	s.resolve(d)
 	if r.Err == nil {
 		changed, r.Err = s.keep(d, r.Text)
 	}
@@ -291,9 +291,8 @@ func (s *Set) Accept(now time.Time, r Result) bool {
 	return changed
 }
 
-// keep makes a text that of a document, and of all with its question: nobody
-// stands for another. It reports whether any of them had another, and fails where
-// there is no room for it.
+// keep sets the text of a document and of all with the same question. It reports
+// whether any of them had another, and fails if there is no room for it.
 func (s *Set) keep(d *document, text string) (changed bool, err error) {
 	a := d.answer
 	if changed = a == nil || a.text != text; changed {
@@ -318,15 +317,15 @@ func (s *Set) keep(d *document, text string) (changed bool, err error) {
 	return changed, nil
 }
 
-// give makes an answer that of a document.
+// give sets the answer of a document.
 func (s *Set) give(d *document, a *answer) {
 	s.unschedule(d)
-	s.found(d)
+	s.resolve(d)
 	s.hold(d, a)
-	d.asked, d.again, d.err, d.fails, d.since = false, false, nil, 0, time.Time{}
+	d.fetching, d.again, d.err, d.fails, d.since = false, false, nil, 0, time.Time{}
 }
 
-// hold makes a document use an answer in place of the one that it has; nil: none.
+// hold replaces the answer of a document and counts its bytes; nil: none.
 func (s *Set) hold(d *document, a *answer) {
 	old := d.answer
 	if d.answer = a; a != nil {
@@ -343,11 +342,11 @@ func (s *Set) hold(d *document, a *answer) {
 	}
 }
 
-// Sought reports whether there was a result for everything that is not known,
-// since the last Renew.
-func (s *Set) Sought() bool { return s.unsought == 0 }
+// Resolved reports whether all documents are known or have a result since the last
+// Renew.
+func (s *Set) Resolved() bool { return s.pending == 0 }
 
-// A queue holds documents by the time they are due.
+// A queue has documents in the order in which they are due.
 type queue []*document
 
 func (q *queue) Len() int           { return len(*q) }

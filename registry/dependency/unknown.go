@@ -13,8 +13,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// Documents returns the documents of a group as far as they are known, in
-// their order.
+// Documents returns the documents of a group that are known, in order.
 func (s *Set) Documents(group registry.Group) []registry.Entry {
 	var out []registry.Entry
 	for key, d := range s.groups[group] {
@@ -26,17 +25,15 @@ func (s *Set) Documents(group registry.Group) []registry.Entry {
 	return out
 }
 
-// Why returns why a document is not there, nil where it is or nothing depends
-// on it.
+// Why returns why a document has no text; nil if it has, or nothing depends on it.
 func (s *Set) Why(ref metadata.Ref) error {
-	if d := s.of(ref); d != nil {
+	if d := s.document(ref); d != nil {
 		return d.err
 	}
 	return nil
 }
 
-// Unread reports whether there is a document in a group of which nothing is
-// known yet, neither its text nor why it cannot be had.
+// Unread reports whether a document of a group has no result yet.
 func (s *Set) Unread(group registry.Group) bool {
 	for _, d := range s.groups[group] {
 		if d.err == errUnread { //nolint:errorlint // it is this one, or another
@@ -46,8 +43,8 @@ func (s *Set) Unread(group registry.Group) bool {
 	return false
 }
 
-// Unknown returns why what a group tells cannot be relied on: the first of its
-// documents that is not known, and since when. It is nil where all are.
+// Unknown returns the first unknown document of a group, why and since when; nil if all
+// are known.
 func (s *Set) Unknown(group registry.Group) error {
 	documents := s.groups[group]
 	for _, key := range slices.Sorted(maps.Keys(documents)) {
@@ -64,13 +61,12 @@ func (s *Set) Unknown(group registry.Group) error {
 	return nil
 }
 
-// Lost is of which services entries told before they could not be understood
-// any more, by the keys of the entries. Nobody took these services back.
+// Lost is the last known services of entries that cannot be decoded any more, by the
+// keys of the entries. Nobody removed these services.
 type Lost map[string][]registry.Name
 
-// Undecodable returns which entries could not be understood for want of what they
-// refer to, each with the reason. It adds that to faults of entries of which it
-// can never be had.
+// Undecodable returns the entries that cannot be decoded without their documents, with
+// the reasons. It adds a reason to the entry's error if the document was refused.
 func (s *Set) Undecodable(failed []metadata.DecodeError, dependencies func([]registry.Entry) []metadata.Ref) map[string]error {
 	undecodable := make(map[string]error)
 	for i, one := range failed {
@@ -88,8 +84,8 @@ func (s *Set) Undecodable(failed []metadata.DecodeError, dependencies func([]reg
 	return undecodable
 }
 
-// Next returns what is lost by entries that cannot be understood, of which some
-// may have provided the services that were told before.
+// Next returns the services that are lost by undecodable entries: those of before with
+// an endpoint at the host of the entry.
 func (l Lost) Next(undecodable map[string]error, before []*registry.Service) Lost {
 	next := make(Lost, len(undecodable))
 	for key := range undecodable {
@@ -108,8 +104,8 @@ func (l Lost) Next(undecodable map[string]error, before []*registry.Service) Los
 	return next
 }
 
-// Unknown adds the services that are lost because something can never be had.
-// What is only not known yet makes all of a group unknown, as Set.Unknown tells.
+// Unknown adds the services that are lost because a document was refused. If it is only
+// unknown yet, the whole group is, see Set.Unknown.
 func (l Lost) Unknown(undecodable, to map[string]error) {
 	for key, names := range l {
 		if err := undecodable[key]; errors.Is(err, registry.ErrRefused) {

@@ -1,6 +1,5 @@
-// Package dubborpc asks providers of Dubbo what they provide. Providers that
-// register an application and keep what it provides to themselves answer a
-// MetadataService; nothing else of Dubbo's calls is spoken here.
+// Package dubborpc calls the MetadataService of Dubbo's providers, which returns what
+// they provide if they do not store it. It makes no other calls.
 package dubborpc
 
 import (
@@ -23,13 +22,12 @@ import (
 const (
 	timeout = 2 * time.Second
 	pause   = 8 * time.Second // after a provider did not answer
-	largest = 256 << 10       // bytes of an answer, as it comes and as it is kept
+	maxSize = 256 << 10       // bytes of a response, and of the document
 )
 
-// Asker asks providers, and keeps nothing of what they answer. An answer that is
-// of another application or revision, or reports nothing, is none: the address
-// may have become another's, or the provider may not have exported anything yet.
-// It is safe for use by many goroutines.
+// Asker asks providers, and caches no responses. One of another application or
+// revision, or without services, is an error: the address may now belong to another
+// provider, or it has exported nothing yet. It is safe for use by many goroutines.
 type Asker struct {
 	reach *naming.Reach
 
@@ -42,14 +40,12 @@ type failure struct {
 	until time.Time
 }
 
-// New returns an Asker that calls addresses within a reach only; nil is
-// everywhere.
+// New returns an Asker that calls only addresses within a reach; nil: all.
 func New(reach *naming.Reach) *Asker {
 	return &Asker{reach: reach, failed: make(map[string]failure)}
 }
 
-// Same names the question that a reference asks: a revision never changes, and
-// all instances of one provide the same. It is empty where no provider is asked.
+// Same implements dependency.Asker: all instances of a revision provide the same.
 func (*Asker) Same(ref metadata.Ref) string {
 	m, ok := dubbo.ParseMetadataService(ref.Key)
 	if !ok {
@@ -58,12 +54,12 @@ func (*Asker) Same(ref metadata.Ref) string {
 	return ref.Group.String() + " " + m.Revision
 }
 
-// Ask returns the document that says what a provider provides. An error that
-// wraps registry.ErrRefused says that it cannot be asked.
+// Ask returns the document of a provider. If the error wraps registry.ErrRefused, the
+// provider cannot be asked.
 func (a *Asker) Ask(ctx context.Context, ref metadata.Ref) (string, error) {
 	m, ok := dubbo.ParseMetadataService(ref.Key)
 	if !ok {
-		return "", fmt.Errorf("%w: %.80q is nothing that a provider tells", registry.ErrRefused, ref.Key)
+		return "", fmt.Errorf("%w: %.80q is nothing that a provider returns", registry.ErrRefused, ref.Key)
 	}
 	if a.reach != nil {
 		if reason := a.reach.Refuse(m.Host); reason != "" {
@@ -83,11 +79,11 @@ func (a *Asker) Ask(ctx context.Context, ref metadata.Ref) (string, error) {
 	if err != nil {
 		err = fmt.Errorf("ask %s://%s what it provides: %w", m.Protocol, m.Address(), err)
 	}
-	a.note(m.Address(), err)
+	a.record(m.Address(), err)
 	return text, err
 }
 
-// failure returns why a provider that did not answer is left alone for a while.
+// failure returns the error of a provider that did not answer a short time ago.
 func (a *Asker) failure(address string) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -97,9 +93,10 @@ func (a *Asker) failure(address string) error {
 	return nil
 }
 
-func (a *Asker) note(address string, err error) {
+// record keeps the error of a provider that did not answer.
+func (a *Asker) record(address string, err error) {
 	if err == nil || errors.Is(err, errAnother) || errors.Is(err, errNothing) {
-		return // it answers, and may do better the next time
+		return // it answers, and may have the document next time
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -108,8 +105,8 @@ func (a *Asker) note(address string, err error) {
 	a.failed[address] = failure{err, now.Add(pause)}
 }
 
-// A dialer connects to addresses within a reach. A name is held to it by the
-// addresses that it turns out to have.
+// A dialer connects to addresses within a reach. For a name, that is checked for each
+// address that it resolves to.
 type dialer struct {
 	reach *naming.Reach
 
@@ -121,7 +118,7 @@ func (d *dialer) dial(ctx context.Context, address string) (net.Conn, error) {
 	return (&net.Dialer{Control: d.control}).DialContext(ctx, "tcp", address) //nolint:wrapcheck // Ask wraps it
 }
 
-// control implements net.Dialer.Control, which sees each address that a name has.
+// control implements net.Dialer.Control, which is called for each resolved address.
 func (d *dialer) control(_, address string, _ syscall.RawConn) error {
 	if d.reach == nil {
 		return nil
@@ -146,12 +143,10 @@ func (d *dialer) refusal() string {
 	return d.refused
 }
 
-// call makes one call in the protocol that the provider speaks.
+// call calls the MetadataService in its protocol.
 func call(ctx context.Context, m dubbo.MetadataService, d *dialer) (string, error) {
-	switch {
-	case m.Protocol == "tri" && m.Version == "2.0.0":
-		return callTriple(ctx, m, d)
-	default:
-		return "", fmt.Errorf("%w: its MetadataService %s speaks %s, which is not spoken here", registry.ErrRefused, m.Version, m.Protocol)
+	if m.Protocol != "tri" || m.Version != "2.0.0" {
+		return "", fmt.Errorf("%w: its MetadataService %s speaks %s, which is not supported", registry.ErrRefused, m.Version, m.Protocol)
 	}
+	return callTriple(ctx, m, d)
 }

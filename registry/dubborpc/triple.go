@@ -18,23 +18,23 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// callTriple calls MetadataServiceV2, which is one of gRPC:
+// callTriple calls MetadataServiceV2 by gRPC:
 //
 //	rpc GetMetadataInfo(Revision{value = 1}) returns (MetadataInfoV2)
 //
-// A provider of several applications distinguishes them by the group.
+// The group distinguishes the applications of one provider.
 func callTriple(ctx context.Context, m dubbo.MetadataService, d *dialer) (string, error) {
 	conn, err := grpc.NewClient("passthrough:///"+m.Address(),
 		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(d.dial))
 	if err != nil {
 		return "", err //nolint:wrapcheck // Ask wraps it
 	}
-	defer func() { _ = conn.Close() }() // nothing is left to be sent
+	defer func() { _ = conn.Close() }() // after the call
 	ctx = metadata.AppendToOutgoingContext(ctx, "tri-service-version", m.Version, "tri-service-group", m.Application)
 	request := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), m.Revision)
 	var answer []byte
 	err = conn.Invoke(ctx, "/org.apache.dubbo.metadata.MetadataServiceV2/GetMetadataInfo", request, &answer,
-		grpc.ForceCodec(raw{}), grpc.MaxCallRecvMsgSize(largest))
+		grpc.ForceCodec(raw{}), grpc.MaxCallRecvMsgSize(maxSize))
 	if s := status.Convert(err); s.Code() == codes.ResourceExhausted && strings.Contains(s.Message(), "larger than max") {
 		return "", errLarge
 	}
@@ -51,7 +51,7 @@ func callTriple(ctx context.Context, m dubbo.MetadataService, d *dialer) (string
 	return textOf(answered)
 }
 
-// check returns why a document is not the one that was asked for.
+// check refuses a document of another provider.
 func check(d dubbo.Document, m dubbo.MetadataService) error {
 	switch {
 	case d.App != "" && d.App != m.Application:
@@ -67,7 +67,7 @@ func check(d dubbo.Document, m dubbo.MetadataService) error {
 var (
 	errAnother = errors.New("the answer is not what was asked for")
 	errNothing = errors.New("the answer reports no service")
-	errLarge   = fmt.Errorf("%w: the answer has more than %d bytes; let the provider store its metadata in the registry", registry.ErrRefused, largest)
+	errLarge   = fmt.Errorf("%w: the answer has more than %d bytes; let the provider store its metadata in the registry", registry.ErrRefused, maxSize)
 )
 
 func textOf(d dubbo.Document) (string, error) {
@@ -75,13 +75,13 @@ func textOf(d dubbo.Document) (string, error) {
 	if err != nil {
 		return "", err //nolint:wrapcheck // Ask wraps it
 	}
-	if len(text) > largest {
+	if len(text) > maxSize {
 		return "", errLarge
 	}
 	return string(text), nil
 }
 
-// raw hands messages through as bytes.
+// raw is a codec of gRPC for messages as bytes.
 type raw struct{}
 
 var errRaw = errors.New("no bytes")
@@ -107,7 +107,7 @@ func (raw) Unmarshal(data []byte, v any) error {
 // Name implements encoding.Codec.
 func (raw) Name() string { return "proto" }
 
-// info turns a MetadataInfoV2 into the document that a registry would hold.
+// info returns the document of a MetadataInfoV2, as registries store it.
 func info(message []byte) (dubbo.Document, error) {
 	d := dubbo.Document{Services: make(map[string]dubbo.DocumentService)}
 	err := fields(message, func(n int32, value []byte, _ uint64) error {
@@ -167,7 +167,7 @@ func entry(message []byte, each func(key string, value []byte) error) error {
 	return each(key, value)
 }
 
-// fields yields the fields of a message: bytes or a number.
+// fields calls a function for each field of a message: bytes or a number.
 func fields(message []byte, each func(int32, []byte, uint64) error) error {
 	for len(message) > 0 {
 		n, kind, size := protowire.ConsumeTag(message)

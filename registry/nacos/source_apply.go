@@ -247,7 +247,7 @@ func (r *reader) complete() bool {
 		}
 		listed = listed || s.listed
 	}
-	return listed && r.pending == 0 && r.documents.set.Sought()
+	return listed && r.pending == 0 && r.documents.set.Resolved()
 }
 
 func (r *reader) replace() {

@@ -179,7 +179,7 @@ func (d *documents) awaitAll(ctx context.Context) error {
 	timeout, due := time.NewTimer(documentsTimeout), time.NewTimer(0)
 	defer timeout.Stop()
 	defer due.Stop()
-	for !d.set.Sought() {
+	for !d.set.Resolved() {
 		d.fetch(ctx, due)
 		select {
 		case <-ctx.Done():
