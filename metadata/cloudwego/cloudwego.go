@@ -20,7 +20,7 @@ const (
 type Format struct {
 	instance.SinglePort
 	Name     string // Hertz or Kitex
-	Protocol string // that it speaks where nothing else says it
+	Protocol string // of endpoints that name none
 }
 
 // Kind implements instance.Form.
@@ -35,8 +35,7 @@ func (f Format) Speaks(family convert.Family) bool {
 	return family != convert.HTTP
 }
 
-// Own implements instance.Form. All tags are the user's, and one that is called
-// protocol too.
+// Own implements instance.Form. All tags are users', also one named protocol.
 func (f Format) Own(i instance.Instance) map[string]string {
 	return instance.OwnProtocol(i, f.Protocol, instance.KeyOwnProtocol)
 }
@@ -51,9 +50,9 @@ func (Format) Extract(i *instance.Instance) error {
 // Reserved implements instance.Form.
 func (Format) Reserved(key string) bool { return key == instance.KeyOwnProtocol }
 
-// weigh sets the share of an instance that was read. Kitex gives one of
-// weight 0 no calls, Hertz as many as any.
-func (f Format) weigh(i *instance.Instance, weight float64) {
+// setWeight sets the share of an instance that was read. One of weight 0 gets no calls
+// from Kitex, and normal ones from Hertz.
+func (f Format) setWeight(i *instance.Instance, weight float64) {
 	i.Share = convert.CloudWeGo().Share(weight)
 	if weight <= 0 && f.Name == Kitex {
 		i.Health = registry.Disabled
@@ -81,8 +80,8 @@ func describe(name, protocol string) format.Descriptor {
 //	service <name>, group DEFAULT_GROUP
 //	instance {"ip":"10.0.0.1","port":8888,"weight":10,…,"metadata":{<tags>,"xdsb":"<mark>"}}
 //
-// The tags are the metadata, and the mark is one more of them. A consumer that
-// asks for tags takes instances with exactly these and so none of ours.
+// The tags are the metadata, and the mark is one of them. So a consumer that asks for
+// instances with exactly some tags gets none of ours.
 type Nacos struct{ Format }
 
 // NewNacos returns what makes the codec of a format in Nacos.

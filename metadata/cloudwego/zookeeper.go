@@ -15,10 +15,9 @@ import (
 //	/<name>/<host>:<port>
 //	{"Weight":10,"Tags":{…},"xdsb":"<mark>"}
 //
-// The mark is beside the tags, where both pass over it, so that tags are
-// those of the provider alone. A Kitex instance without a weight gets no
-// calls, so there always is one. One node that is no JSON, or for Kitex is not
-// named host:port, fails every consumer of the service.
+// Both ignore the mark beside the tags, which are the provider's alone. A Kitex instance
+// without a weight would get no calls, so there always is one. One node that is no JSON,
+// or for Kitex is not named host:port, makes all consumers of the service fail.
 type ZooKeeper struct{ Format }
 
 // NewZooKeeper returns what makes the codec of a format in ZooKeeper.
@@ -34,8 +33,7 @@ type node struct {
 	Mark   string            `json:"xdsb,omitempty"`
 }
 
-// Prefix implements instance.NodeForm: consumers take the name for the
-// address.
+// Prefix implements instance.NodeForm: consumers read the address from the name.
 func (ZooKeeper) Prefix() string { return "" }
 
 // Named implements instance.NodeForm.
@@ -44,7 +42,7 @@ func (ZooKeeper) Named(name string) bool {
 	return err == nil
 }
 
-// Replaces implements instance.NodeForm: consumers ask again and again.
+// Replaces implements instance.NodeForm: consumers poll.
 func (ZooKeeper) Replaces() metadata.Replacement { return metadata.InPlace }
 
 // Write implements instance.NodeForm.
@@ -77,6 +75,6 @@ func (z ZooKeeper) Read(name string, data []byte) (instance.Instance, error) {
 	if n.Weight != nil {
 		weight = *n.Weight
 	}
-	z.weigh(&i, float64(weight))
+	z.setWeight(&i, float64(weight))
 	return i, nil
 }

@@ -1,5 +1,5 @@
-// Package convert says what one format's words mean in another's: weights,
-// protocols and localities. It is pure.
+// Package convert converts weights, protocols and localities between formats. It is
+// pure.
 package convert
 
 import (
@@ -7,13 +7,12 @@ import (
 	"strings"
 )
 
-// Normal is the share of the calls that an endpoint has when nobody said
-// anything: weights are compared in hundredths of it. A registry.Endpoint of
-// any registry has its weight in this unit; one of a mesh has istio's, which
-// FromMesh turns into it.
+// Normal is the default share of the calls: weights are compared in hundredths of it.
+// The weight of a registry.Endpoint is in this unit, except in a mesh, where it is
+// istio's, see FromMesh.
 const Normal = 100
 
-// A Scale is how a format writes weights. The zero Scale is of no use.
+// A Scale is the unit and the range of a format's weights.
 type Scale struct {
 	Normal   float64 // the weight of a normal share
 	Min, Max float64 // what may be written
@@ -30,7 +29,7 @@ type Scale struct {
 //	Kitex           10       1   1,000,000    yes     never    gets no calls
 //	Hertz           10       1   1,000,000    yes     10       as absent
 //
-// As a registry Nacos takes no more than 10,000 of any format.
+// The registry Nacos accepts no more than 10,000 in any format.
 func Nacos() Scale { return Scale{Normal: 1, Min: 0.01, Max: 10_000} }
 
 // Kratos is the scale of Kratos, in Nacos too.
@@ -39,8 +38,8 @@ func Kratos() Scale { return Scale{Normal: 100, Min: 1, Max: maxShare, Whole: tr
 // CloudWeGo is the scale of Hertz and Kitex, in Nacos too.
 func CloudWeGo() Scale { return Scale{Normal: 10, Min: 1, Max: maxShare, Whole: true} }
 
-// Of returns the weight of a share in hundredths; 0 is a share that is not
-// known, and becomes the normal one.
+// Of returns the weight of a share in hundredths; 0 is unknown, and counts as the normal
+// one.
 func (s Scale) Of(share uint32) float64 {
 	if share == 0 {
 		share = Normal
@@ -52,8 +51,8 @@ func (s Scale) Of(share uint32) float64 {
 	return min(max(w, s.Min), s.Max)
 }
 
-// Share returns the share that a weight is, in hundredths. A weight that is
-// more than nothing is at least one of them; what is no weight is 0.
+// Share returns the share of a weight in hundredths: at least 1 for a positive weight, 0
+// for any other.
 func (s Scale) Share(weight float64) uint32 {
 	share := math.Round(weight / s.Normal * Normal)
 	switch {
@@ -68,16 +67,14 @@ func (s Scale) Share(weight float64) uint32 {
 	}
 }
 
-// maxShare keeps the sum of two thousand weights within 32 bits, in which
-// consumers add them up.
+// maxShare keeps the sum of two thousand weights within 32 bits, as consumers add them.
 const maxShare = 1_000_000
 
 // FromMesh returns the share of an istio weight, of which 1 is the normal
 // one.
 func FromMesh(weight uint32) uint32 { return uint32(min(uint64(weight)*Normal, maxShare)) }
 
-// Locality joins a region and a zone as istio writes them; empty without a
-// region, because a zone alone says nothing there.
+// Locality joins a region and a zone as istio does; empty without a region.
 func Locality(region, zone string) string {
 	if region == "" || zone == "" || strings.Contains(region+zone, "/") {
 		return region
@@ -85,15 +82,14 @@ func Locality(region, zone string) string {
 	return region + "/" + zone
 }
 
-// RegionZone takes a locality apart.
+// RegionZone splits a locality.
 func RegionZone(locality string) (region, zone string) {
 	region, rest, _ := strings.Cut(locality, "/")
 	zone, _, _ = strings.Cut(rest, "/")
 	return region, zone
 }
 
-// Family is what protocols have in common for a consumer: one that speaks one
-// of a family speaks all of it.
+// Family is a set of protocols: a consumer that speaks one of them speaks all.
 type Family string
 
 // The families.
@@ -115,8 +111,7 @@ func FamilyOf(protocol string) Family {
 	}
 }
 
-// Known reports whether a text is the name of a protocol that services are
-// called by.
+// Known reports whether a text is the name of a protocol.
 func Known(protocol string) bool {
 	switch p := strings.ToLower(protocol); p {
 	case "dubbo", "thrift", "tcp", "tls", "udp", "ws", "wss", "mongo", "redis", "mysql":
@@ -126,7 +121,7 @@ func Known(protocol string) bool {
 	}
 }
 
-// Secure reports whether a protocol is one over TLS.
+// Secure reports whether a protocol is over TLS.
 func Secure(protocol string) bool {
 	switch strings.ToLower(protocol) {
 	case "https", "grpcs", "tls":
@@ -135,8 +130,8 @@ func Secure(protocol string) bool {
 	return false
 }
 
-// Scheme returns the scheme that Go frameworks write for a protocol: grpc or
-// http, with an s where it is over TLS; other protocols are their own.
+// Scheme returns the scheme of a protocol in Go frameworks: grpc or http, with an s if it
+// is over TLS. Other protocols are unchanged.
 func Scheme(protocol string) string {
 	family := FamilyOf(protocol)
 	if family == Other {

@@ -1,5 +1,5 @@
-// Package format is what a format is to all that lists, configures or uses
-// formats. It is pure: no I/O, no time, no state.
+// Package format describes formats to the code that lists, configures or uses them. It
+// is pure: no I/O, no time, no state.
 package format
 
 import (
@@ -8,7 +8,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/metadata"
 )
 
-// The kinds of registries that formats have forms for.
+// The kinds of registries.
 const (
 	ZooKeeper = "zookeeper"
 	Nacos     = "nacos"
@@ -17,33 +17,33 @@ const (
 // A Lookup is how consumers look services up.
 type Lookup int
 
-// The ways to look a service up.
+// The kinds of Lookup.
 const (
-	ByName    Lookup = iota // by plain names, which a pattern may make
+	ByName    Lookup = iota // by plain names
 	ByKey                   // by service keys
-	ByMapping               // by interfaces, which documents map to applications
+	ByMapping               // by interfaces, which are mapped to applications
 )
 
 // A Descriptor describes one format.
 type Descriptor struct {
 	Name     string // in configurations; the Group.Kind of every entry
-	Root     string // the parent path in ZooKeeper by default
-	Protocol string // by default, of instances that name none
+	Root     string // the default parent path in ZooKeeper
+	Protocol string // of instances that name none
 	Lookup   Lookup
-	OwnNames bool           // no other format names services in Nacos as it does
-	Untyped  bool           // entries do not say which format they are of
-	Forms    map[string]New // its codecs, by kind of registry; others cannot hold it
+	OwnNames bool           // no other format has the same names of services in Nacos
+	Untyped  bool           // entries do not say of which format they are
+	Forms    map[string]New // its codecs by kind of registry
 
-	// NacosNames returns the services in Nacos that report a plain name; nil: the
-	// one of that name does.
+	// NacosNames returns the services in Nacos of a plain name; nil: the one with that
+	// name.
 	NacosNames func(name string) []string
 }
 
-// New makes the codec of a format in one kind of registry. It has the methods
-// that the kind's adapter asks for besides.
+// New returns the codec of a format for one kind of registry, with the methods that the
+// adapter of that kind uses.
 type New func(Options) (metadata.Codec, error)
 
-// Form makes a New of the constructor of one codec.
+// Form returns a New that calls the constructor of a codec.
 func Form[O any, C metadata.Codec](options func(Options) (O, error), construct func(O) (C, error)) New {
 	return func(o Options) (metadata.Codec, error) {
 		own, err := options(o)
@@ -58,7 +58,7 @@ func Form[O any, C metadata.Codec](options func(Options) (O, error), construct f
 	}
 }
 
-// Codec makes the codec of a format in a kind of registry, with the methods of C.
+// Codec returns the codec of a format for a kind of registry, as C.
 func Codec[C metadata.Codec](d Descriptor, kind string, o Options) (C, error) {
 	var none C
 	construct, ok := d.Forms[kind]
@@ -71,13 +71,12 @@ func Codec[C metadata.Codec](d Descriptor, kind string, o Options) (C, error) {
 	}
 	c, ok := made.(C)
 	if !ok {
-		return none, fmt.Errorf("format %s: its codec is none that %s can use", d.Name, kind)
+		return none, fmt.Errorf("format %s: %s cannot use its codec", d.Name, kind)
 	}
 	return c, nil
 }
 
-// Options say how one bridge or application uses a format. Each format takes of
-// them what it knows.
+// Options are those of all formats. Each uses some of them.
 type Options struct {
 	Root      string // ZooKeeper: the parent path of the services
 	Documents string // ZooKeeper: the parent path of what instances refer to
@@ -88,22 +87,22 @@ type Options struct {
 	Protocol  string // of endpoints that neither a rule nor their registry names one for
 	Names     []Name // the first that fits decides
 	Protocols []ProtocolRule
-	Mark      metadata.Mark // whose the entries are
+	Mark      metadata.Mark // of the entries
 	Subsets   bool          // write meshSubset where the source reports it
 	Tags      bool          // write dubbo.tag
-	Reserve   int           // bytes of one instance's metadata that are added later
+	Reserve   int           // bytes of metadata that are added later
 }
 
 // Name names some services, says their protocol, or both.
 type Name struct {
 	Host     string // naming.Pattern of the service's host or native name
 	Port     uint16 // of the service; 0: all
-	Service  string // a * stands for what the star of Host stands for
+	Service  string // a * is replaced by the text that the star of Host matched
 	Protocol string
 }
 
-// ProtocolRule says which protocol the endpoints of some services speak. Those
-// of Options.Names go before.
+// ProtocolRule says which protocol the endpoints of some services speak. Options.Names
+// precede it.
 type ProtocolRule struct {
 	Host     string // as in Name
 	Port     uint16

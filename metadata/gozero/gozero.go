@@ -19,8 +19,8 @@ const Kind = "gozero"
 //	service <name>, group DEFAULT_GROUP
 //	instance {"ip":"10.0.0.1","port":8080,"weight":1,…,"metadata":{…,"xdsb":"<mark>"}}
 //
-// Consumers take the port that gRPC_port names before the instance's own, and
-// look neither at weight nor at health: what must not be called is not there.
+// Consumers prefer the port of gRPC_port to the instance's own, and ignore weight and
+// health. So an instance that must not be called is not written.
 type Nacos struct {
 	instance.SinglePort
 	instance.PlainNames

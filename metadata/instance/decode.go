@@ -15,16 +15,15 @@ import (
 // maxKeys bounds what one hostile entry can cost.
 const maxKeys = 512
 
-// found is an endpoint that was read.
-type found struct {
+// A record is an endpoint that was read from an entry.
+type record struct {
 	group    registry.Group
 	endpoint registry.Endpoint
 }
 
-// decode makes services of entries, one of each group. An entry that cannot
-// be read is an error of its own.
+// decode is Codec.Decode for the form of a registry.
 func (c *codec) decode(entries []registry.Entry, read func(registry.Entry) (Instance, error)) ([]*registry.Service, []metadata.DecodeError) {
-	var all []found
+	var all []record
 	var failed []metadata.DecodeError
 	for _, e := range entries {
 		i, err := read(e)
@@ -32,7 +31,7 @@ func (c *codec) decode(entries []registry.Entry, read func(registry.Entry) (Inst
 			var endpoints []registry.Endpoint
 			if endpoints, err = c.endpoints(i); err == nil {
 				for _, p := range endpoints {
-					all = append(all, found{e.Group, p})
+					all = append(all, record{e.Group, p})
 				}
 				continue
 			}
@@ -42,7 +41,7 @@ func (c *codec) decode(entries []registry.Entry, read func(registry.Entry) (Inst
 	return c.services(all), failed
 }
 
-// endpoints returns the ports of an instance as endpoints of one instance.
+// endpoints returns an endpoint for each port of an instance.
 func (c *codec) endpoints(i Instance) ([]registry.Endpoint, error) {
 	if len(i.Metadata) > maxKeys {
 		return nil, fmt.Errorf("more than %d metadata keys", maxKeys)
@@ -70,8 +69,8 @@ func (c *codec) endpoints(i Instance) ([]registry.Endpoint, error) {
 	return out, nil
 }
 
-// read returns what all ports of an instance have in common. The metadata is
-// used up.
+// read returns the common fields of all endpoints of an instance. It removes what it
+// reads from the metadata, which are their attributes then.
 func (c *codec) read(i Instance) (registry.Endpoint, error) {
 	m := i.Metadata
 	pop := func(key string) string {
@@ -95,13 +94,12 @@ func (c *codec) read(i Instance) (registry.Endpoint, error) {
 	if e.Instance == "" && len(i.Ports) > 1 {
 		e.Instance = i.Key()
 	}
-	maps.DeleteFunc(m, func(k, v string) bool { return v == "" || k == "" || c.ofRegistration(k) })
+	maps.DeleteFunc(m, func(k, v string) bool { return v == "" || k == "" || c.isOfRegistration(k) })
 	e.Attributes = m
 	return e, nil
 }
 
-// localityOf takes the locality out of metadata: the mesh's own words, or
-// region and zone.
+// localityOf removes the locality from metadata: that of the mesh, or region and zone.
 func localityOf(m map[string]string) string {
 	locality := m[keyMeshLocality]
 	delete(m, keyMeshLocality)
@@ -115,10 +113,10 @@ func localityOf(m map[string]string) string {
 	return locality
 }
 
-// services gathers endpoints into one service for each group. What all its
-// endpoints say is said by the service.
-func (c *codec) services(all []found) []*registry.Service {
-	slices.SortStableFunc(all, func(a, b found) int {
+// services returns a service for each group. It has the attributes that are equal for
+// all its endpoints.
+func (c *codec) services(all []record) []*registry.Service {
+	slices.SortStableFunc(all, func(a, b record) int {
 		return cmp.Or(a.group.Compare(b.group), a.endpoint.Compare(b.endpoint))
 	})
 	var out []*registry.Service
@@ -127,17 +125,17 @@ func (c *codec) services(all []found) []*registry.Service {
 		for n < len(all) && all[n].group == all[0].group {
 			n++
 		}
-		out = append(out, c.gather(all[:n]))
+		out = append(out, c.serviceOf(all[:n]))
 		all = all[n:]
 	}
 	return out
 }
 
-func (c *codec) gather(all []found) *registry.Service {
+func (c *codec) serviceOf(all []record) *registry.Service {
 	s := &registry.Service{
 		Name:        registry.Name(all[0].group.String()),
 		Application: c.application(all[0].group.Name),
-		Protocol:    all[0].endpoint.Protocol, // of one that lost its endpoints
+		Protocol:    all[0].endpoint.Protocol, // if it loses its endpoints
 		Attributes:  maps.Clone(all[0].endpoint.Attributes),
 		Endpoints:   make([]registry.Endpoint, 0, len(all)),
 	}
@@ -151,7 +149,7 @@ func (c *codec) gather(all []found) *registry.Service {
 			e.Attributes = nil
 		}
 		if n := len(s.Endpoints); n > 0 && s.Endpoints[n-1].Compare(e) == 0 {
-			continue // one address registered twice is one endpoint
+			continue // one address registered twice
 		}
 		s.Endpoints = append(s.Endpoints, e)
 	}
@@ -161,7 +159,7 @@ func (c *codec) gather(all []found) *registry.Service {
 	return s
 }
 
-// application returns the name that a service's name was made of.
+// application returns the name in a service's name.
 func (c *codec) application(service string) string {
 	if f, ok := c.form.(RecordForm); ok {
 		if name, ok := f.Parse(service); ok {

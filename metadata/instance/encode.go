@@ -13,7 +13,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// codec is what the codecs of both registries are made of.
+// codec is the common part of the codecs of both registries.
 type codec struct {
 	o     Options
 	form  Form
@@ -32,8 +32,7 @@ type site struct {
 	user     map[string]string
 }
 
-// instances returns what is to be written for a service and why the rest is
-// left out.
+// instances returns the instances of a service, and why the rest is left out.
 func (c *codec) instances(s *registry.Service) (all []Instance, left []error) {
 	sites, left := c.sites(s)
 	if len(sites) == 0 {
@@ -86,10 +85,10 @@ func (c *codec) sites(s *registry.Service) (all []site, left []error) {
 	return all, left
 }
 
-// Weightless is implemented by forms that have no place for weights.
+// Weightless is implemented by forms without weights.
 type Weightless interface{ Weightless() }
 
-// weightOmission reports weights that are left out, nil where there are none.
+// weightOmission returns which weights are left out; nil if none is.
 func (c *codec) weightOmission(s *registry.Service, all []site) error {
 	if _, without := c.form.(Weightless); !without {
 		return nil
@@ -103,9 +102,9 @@ func (c *codec) weightOmission(s *registry.Service, all []site) error {
 	return metadata.WeightOmission(n, c.form.Kind()) //nolint:wrapcheck // says what is left out
 }
 
-// shareOf returns the share of the calls that an endpoint is to have, in
-// hundredths of a normal one; 0: not known. One that is to have none has the
-// least: a weight of 0 would hide it where others have none either.
+// shareOf returns the share of the calls of an endpoint, in hundredths of a normal one;
+// 0: unknown. For a zero weight it is the least, because 0 would hide the endpoint even
+// if there are no others.
 func shareOf(s *registry.Service, e *registry.Endpoint) uint32 {
 	switch {
 	case e.ZeroWeight:
@@ -138,8 +137,8 @@ func (c *codec) site(s *registry.Service, e *registry.Endpoint) (site, error) {
 	return site{endpoint: e, ports: []Port{{protocol, e.Host, e.Port}}, mark: mark, may: c.may(s, e)}, nil
 }
 
-// instance renders a site. An error beside an instance reports metadata that
-// was left out.
+// instance returns the instance of a site. An error beside it names metadata that is
+// left out.
 func (c *codec) instance(s *registry.Service, name string, st *site) (Instance, error) {
 	i := Instance{Service: name, Ports: st.ports, Share: shareOf(s, st.endpoint), Metadata: st.user}
 	must := make(map[string]string, len(st.may)+4)
@@ -150,7 +149,7 @@ func (c *codec) instance(s *registry.Service, name string, st *site) (Instance, 
 	if n := metadata.SizeOf(must); n > c.limit {
 		return Instance{}, fmt.Errorf("endpoint %s: metadata of %d bytes, at most %d", i.Key(), n, c.limit)
 	}
-	if len(i.Ports) > 1 { // which are of one instance by being written as one
+	if len(i.Ports) > 1 { // which need no key to be of one instance
 		st.may = slices.DeleteFunc(st.may, func(p pair) bool { return p == pair{keyInstance, i.Key()} })
 	}
 	dropped := fit(must, st.may, c.limit)
@@ -162,9 +161,8 @@ func (c *codec) instance(s *registry.Service, name string, st *site) (Instance, 
 	return i, nil
 }
 
-// fit adds to all as much of may, in its order, as the limit allows, and
-// returns the keys that found no room, that JSON could not hold, or that say
-// something else already.
+// fit adds the pairs that the limit allows, the first ones first. It returns the keys of
+// the others, of those that are no UTF-8, and of those with another value already.
 func fit(all map[string]string, may []pair, limit int) (dropped []string) {
 	size := metadata.SizeOf(all)
 	for _, p := range may {
@@ -183,8 +181,8 @@ func fit(all map[string]string, may []pair, limit int) (dropped []string) {
 	return dropped
 }
 
-// may returns what an endpoint says beside what a format itself writes: the
-// first is the last to be trimmed.
+// may returns the metadata of an endpoint that is left out if there is no room, the last
+// first.
 func (c *codec) may(s *registry.Service, e *registry.Endpoint) []pair {
 	region, zone := convert.RegionZone(e.Zone)
 	all := make([]pair, 0, 12+len(s.Attributes)+len(e.Attributes))
@@ -210,16 +208,14 @@ func (c *codec) may(s *registry.Service, e *registry.Endpoint) []pair {
 	return all
 }
 
-// users adds to a site the metadata that is none of the model's, and so of
-// whoever registered the endpoint, and counts what consumers read something
-// else into.
+// users adds the attributes of users to a site, and counts those that are reserved.
 func (c *codec) users(s *registry.Service, st *site, left metadata.Reserved) {
 	mesh := attribute(s, st.endpoint, keyMeshHost) != ""
 	from := len(st.may)
 	for k, v := range metadata.Attributes(s, st.endpoint) {
 		switch {
-		case v == "" || ofModel(k) || mesh && k == keyTLS:
-		case c.reserved(k):
+		case v == "" || isOfModel(k) || mesh && k == keyTLS:
+		case c.isReserved(k):
 			left[k]++
 		default:
 			if st.user == nil {
@@ -232,7 +228,7 @@ func (c *codec) users(s *registry.Service, st *site, left metadata.Reserved) {
 	slices.SortFunc(st.may[from:], func(a, b pair) int { return strings.Compare(a.key, b.key) })
 }
 
-// attribute returns what an endpoint says of itself, or else its service.
+// attribute returns an attribute of an endpoint, or else of its service.
 func attribute(s *registry.Service, e *registry.Endpoint, key string) string {
 	if v := e.Attributes[key]; v != "" {
 		return v

@@ -1,7 +1,7 @@
-// Package instance is what the formats of plain services have in common: a
-// service is a name, and a list of instances that are hosts and ports with a
-// weight and metadata. Each format adds how one instance is written. It is
-// pure: no I/O, no time, no state.
+// Package instance is the common part of the formats of plain services: a service is a
+// name and a list of instances, which are hosts and ports with a weight and metadata.
+// Each format has a Form, which says how one instance is stored. It is pure: no I/O, no
+// time, no state.
 package instance
 
 import (
@@ -17,18 +17,18 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// An Instance is one entry of a plain format before it takes its form.
+// An Instance is one entry of a plain format, in no form yet.
 type Instance struct {
 	Service  string            // its name in the registry
-	Ports    []Port            // at least one; the first is the one it is known by
-	Share    uint32            // of the calls, in hundredths of a normal one; 0: not known
-	Health   registry.Health   // of one that was read
-	Metadata map[string]string // of one that is written as yet what is its user's
+	Ports    []Port            // at least one; the first identifies it
+	Share    uint32            // of the calls, in hundredths of a normal one; 0: unknown
+	Health   registry.Health   // of an instance that was read
+	Metadata map[string]string // before Own is added: the users' alone
 }
 
 // Port is one address of an instance.
 type Port struct {
-	Protocol string // empty: not known
+	Protocol string // empty: unknown
 	Host     string
 	Port     uint16
 }
@@ -39,8 +39,7 @@ func (i Instance) Key() string { return i.Ports[0].Address() }
 // Address returns host and port, an IPv6 host in brackets.
 func (p Port) Address() string { return registry.Endpoint{Host: p.Host, Port: p.Port}.Address() }
 
-// A Form is how one format has instances, in whatever registry. It is a value
-// without state.
+// A Form is how one format stores instances. It is a value without state.
 type Form interface {
 	// Kind is the format's name, the Kind of its groups.
 	Kind() string
@@ -48,29 +47,26 @@ type Form interface {
 	// Speaks reports whether consumers of the format call such endpoints.
 	Speaks(family convert.Family) bool
 
-	// Joins reports whether one instance may have all of these ports, in their
-	// order.
+	// Joins reports whether one instance may have all of these ports.
 	Joins(ports []Port) bool
 
 	Keys
 }
 
-// Keys is the metadata by which a format reports what it has no other place for.
+// Keys is the metadata that a format itself uses.
 type Keys interface {
-	// Own returns the metadata that the format itself has for an instance; it
-	// is before all other.
+	// Own returns the format's own metadata of an instance. It is never left out.
 	Own(i Instance) map[string]string
 
-	// Extract makes ports, health and weight of the metadata that Own writes, and
-	// takes it out.
+	// Extract sets ports, health and weight by the metadata of Own, and removes that.
 	Extract(i *Instance) error
 
-	// Reserved reports whether consumers of the format read something into a
-	// key, so that what others store under it cannot be written.
+	// Reserved reports whether consumers of the format use a key themselves, so that
+	// it is not written with a value of users.
 	Reserved(key string) bool
 }
 
-// A NodeForm is how a format writes an instance to a node of ZooKeeper.
+// A NodeForm is how a format stores an instance in a znode.
 type NodeForm interface {
 	Form
 	NodeNames
@@ -78,36 +74,36 @@ type NodeForm interface {
 	// Write returns the data of a node in canonical form.
 	Write(i Instance) string
 
-	// Read returns the instance of a node. The metadata is all there is.
+	// Read returns the instance of a node, with all of its metadata.
 	Read(name string, data []byte) (Instance, error)
 }
 
-// NodeNames is how a format names its nodes, and which of them a change leaves.
+// NodeNames is how a format names and replaces its nodes.
 type NodeNames interface {
-	// Prefix begins the names of nodes that are written; host and port follow.
+	// Prefix begins the names of our nodes; host and port follow.
 	Prefix() string
 
-	// Named reports whether a node may be of the format by its name.
+	// Named reports whether the name of a node may be of the format.
 	Named(node string) bool
 
-	// Replaces says how a changed instance takes the place of the one before.
+	// Replaces returns how a changed instance replaces the old one.
 	Replaces() metadata.Replacement
 }
 
-// A RecordForm is how a format writes an instance to Nacos.
+// A RecordForm is how a format stores an instance in Nacos.
 type RecordForm interface {
 	Form
 	RecordValues
 
-	// Name returns what the service of a protocol is called, Parse undoes it;
-	// false for a service that is not of the format.
+	// Name returns the name of a service for a protocol. Parse undoes it; false for a
+	// service that is not of the format.
 	Name(service, protocol string) string
 	Parse(service string) (string, bool)
 }
 
-// RecordValues is what consumers make of the fields of an instance in Nacos.
+// RecordValues is how consumers use the fields of an instance in Nacos.
 type RecordValues interface {
-	// Scale is that of the weights.
+	// Scale returns the scale of weights.
 	Scale() convert.Scale
 
 	// IPv6 reports whether consumers can call an IPv6 address from Nacos.
@@ -129,7 +125,7 @@ func (PlainNames) Name(service, _ string) string { return service }
 // Parse implements RecordForm.
 func (PlainNames) Parse(service string) (string, bool) { return service, true }
 
-// join puts endpoints of one instance together where the format allows it.
+// join joins the endpoints of one instance if the format allows it.
 func join(form Form, all []site) []site {
 	byID := make(map[string]int)
 	var out []site
@@ -149,8 +145,8 @@ func join(form Form, all []site) []site {
 	return out
 }
 
-// compare orders the ports of an instance: http first, then grpc, then all
-// others, which is the port that formats of one port know them by.
+// compare orders the ports of an instance: http first, then grpc, then all others. The
+// first is the one of formats with one port.
 func (p Port) compare(o Port) int {
 	rank := func(p Port) int {
 		switch convert.FamilyOf(p.Protocol) {
@@ -181,16 +177,15 @@ func merge(a, b []pair) []pair {
 // pair is one key of metadata.
 type pair struct{ key, value string }
 
-// The keys that say a protocol for which a format has no place: a word that
-// users have too, and one of our own where they do.
+// The keys of a protocol for which a format has no field: one that users may use as
+// well, and ours if they do.
 const (
 	KeyProtocol    = "protocol"
 	KeyOwnProtocol = metadata.MarkKey + ".protocol"
 )
 
-// OwnProtocol returns the metadata that says the protocol of an instance,
-// none where it is the usual one. It is under the given key, or under one
-// of our own where the user has a key protocol.
+// OwnProtocol returns the metadata with the protocol of an instance, none if it is the
+// usual one. Its key is the given one, or ours if the user has a key protocol.
 func OwnProtocol(i Instance, usual, key string) map[string]string {
 	p := i.Ports[0].Protocol
 	if i.Metadata[KeyProtocol] != "" {
@@ -201,9 +196,8 @@ func OwnProtocol(i Instance, usual, key string) map[string]string {
 	return map[string]string{key: p}
 }
 
-// ExtractProtocol makes that metadata the protocol of the first port. What is
-// under protocol is one where a bridge wrote it, or where known says so of what
-// others store.
+// ExtractProtocol sets the protocol of the first port by that metadata. The key
+// protocol of an instance of others counts if its value is known.
 func ExtractProtocol(i *Instance, known func(protocol string) bool) {
 	key := KeyOwnProtocol
 	if p := i.Metadata[KeyProtocol]; i.Metadata[key] == "" && (i.Metadata[metadata.MarkKey] != "" || known(p)) {
@@ -216,7 +210,7 @@ func ExtractProtocol(i *Instance, known func(protocol string) bool) {
 	delete(i.Metadata, key)
 }
 
-// SortPorts puts the ports of an instance in their order.
+// SortPorts sorts the ports of an instance.
 func SortPorts(ports []Port) { slices.SortFunc(ports, Port.compare) }
 
 // ParseAddress reads host:port, an IPv6 host in brackets.
@@ -235,8 +229,8 @@ func ParseAddress(s string) (Port, error) {
 	return Port{Host: host, Port: uint16(n)}, nil
 }
 
-// The keys of metadata that have a meaning here. Those that begin with mesh,
-// and endPointWeight, are the ones dubbo-go's xDS registry knows.
+// The keys of metadata that the codecs use. Those that begin with mesh, and
+// endPointWeight, are those of dubbo-go's xDS registry.
 const (
 	keyMeshWeight   = "endPointWeight"
 	keyMeshLocality = "meshLocality"
@@ -252,9 +246,8 @@ const (
 	keyTLS          = "tlsMode" // of a mesh's endpoint
 )
 
-// ofModel reports whether a key reports a field of the model, or of a mesh:
-// all formats read and write it alike.
-func ofModel(key string) bool {
+// isOfModel reports whether a key is one of a field of the model, or of a mesh.
+func isOfModel(key string) bool {
 	switch key {
 	case "", metadata.MarkKey, keyMeshWeight, keyMeshLocality, keyMeshHost, keyMeshCluster, keyMeshSubset, keyInstance, keyTag:
 		return true
@@ -262,14 +255,13 @@ func ofModel(key string) bool {
 	return false
 }
 
-// ofRegistration reports whether a key speaks of a registration itself: to the
-// server of Nacos, or to consumers of Dubbo that look into the same place.
-func (c *codec) ofRegistration(key string) bool {
+// isOfRegistration reports whether a key is for the server of Nacos, or for consumers
+// of Dubbo that read the same service.
+func (c *codec) isOfRegistration(key string) bool {
 	_, nacos := c.form.(RecordForm)
 	return nacos && strings.HasPrefix(key, "preserved.") || strings.HasPrefix(key, "dubbo.metadata") || key == "dubbo.endpoints" ||
 		strings.HasPrefix(key, "dubbo.subscribed-services")
 }
 
-// reserved reports whether what is under a key says something to consumers
-// of the format, or of its registry: it is no metadata of a user.
-func (c *codec) reserved(key string) bool { return c.form.Reserved(key) || c.ofRegistration(key) }
+// isReserved reports whether a key is not for metadata of users.
+func (c *codec) isReserved(key string) bool { return c.form.Reserved(key) || c.isOfRegistration(key) }

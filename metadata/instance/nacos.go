@@ -9,14 +9,14 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// Nacos is a plain format as it lies in Nacos:
+// Nacos is a plain format in Nacos:
 //
 //	service <name>, group DEFAULT_GROUP
 //	instance {"ip":"10.0.0.1","port":8080,"weight":1,"healthy":true,"enabled":true,"ephemeral":true,
 //	          "clusterName":"DEFAULT","metadata":{…,"xdsb":"<mark>"}}
 //
-// An Entry of it has metadata.NacosInstance in its canonical form as its value
-// and its Key as its key. Nacos accepts IP addresses only.
+// The value of an entry is a metadata.NacosInstance in canonical form, the key is its
+// Key. Nacos accepts IP addresses only.
 type Nacos struct {
 	codec
 	form RecordForm
@@ -83,8 +83,7 @@ func (n *Nacos) read(e registry.Entry) (Instance, error) {
 	return i, nil
 }
 
-// foreign says of which other format an instance is, as far as instances say it
-// that of themselves.
+// foreign returns of which other format an instance is; nil if its metadata names none.
 func foreign(kind, service string, m map[string]string) error {
 	of := ""
 	switch {
@@ -110,8 +109,7 @@ func (n *Nacos) group(namespace, group, service string) registry.Group {
 // Kind returns the format's name, the Kind of its groups.
 func (n *Nacos) Kind() string { return n.form.Kind() }
 
-// GroupOf returns the group that a service of a server is, in whatever
-// namespace and group it lies; false for one of another format's names.
+// GroupOf returns the group of a service; false if its name is of another format.
 func (n *Nacos) GroupOf(namespace, group, service string) (registry.Group, bool) {
 	name, ok := n.form.Parse(service)
 	if ok {
@@ -123,8 +121,7 @@ func (n *Nacos) GroupOf(namespace, group, service string) (registry.Group, bool)
 	return n.group(namespace, group, service), ok
 }
 
-// Foreign says of which other format an instance is, nil where it is of this
-// one or does not say.
+// Foreign returns of which other format an instance is; nil if its metadata names none.
 func (n *Nacos) Foreign(service string, in metadata.NacosInstance) error {
 	return foreign(n.form.Kind(), service, in.Metadata)
 }

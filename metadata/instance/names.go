@@ -13,9 +13,8 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// Names says what services are called in formats that have plain names: as
-// the first rule that fits says, or else as the application that provides
-// them. The pattern puts that name into its place, and Parse takes it out.
+// Names are the names of services in formats with plain names: that of the first rule
+// that fits, or else the application, inserted into a pattern.
 type Names struct {
 	Rules   []NameRule
 	Pattern string // with one * for the name; empty: *
@@ -25,7 +24,7 @@ type Names struct {
 type NameRule struct {
 	Host    naming.Pattern // of the mesh host, or of the application or native name
 	Port    uint16         // of the host; 0: all
-	Service string         // a * stands for what the star of Host stands for
+	Service string         // a * is replaced by the text that the star of Host matched
 }
 
 var errNameless = &metadata.Omission{Reason: "has no application and no rule names it; write a rule with a service into names"}
@@ -54,8 +53,7 @@ func (n Names) nameOf(s *registry.Service) string {
 	return s.Application
 }
 
-// Parse returns the name that a service's name in the registry was made of,
-// false where the pattern does not fit.
+// Parse returns the name without the pattern; false if the pattern does not fit.
 func (n Names) Parse(service string) (string, bool) {
 	before, after, _ := strings.Cut(cmp.Or(n.Pattern, "*"), "*")
 	if len(service) <= len(before)+len(after) || !strings.HasPrefix(service, before) || !strings.HasSuffix(service, after) {
@@ -66,12 +64,12 @@ func (n Names) Parse(service string) (string, bool) {
 
 func (n Names) check() error {
 	if n.Pattern != "" && strings.Count(n.Pattern, "*") != 1 {
-		return fmt.Errorf("service pattern %q: it needs one *", n.Pattern)
+		return fmt.Errorf("service pattern %q: want one *", n.Pattern)
 	}
 	return nil
 }
 
-// native is what a service is called where it comes from.
+// native is the name of a service in its source.
 type native struct {
 	name string
 	port uint16 // of a mesh host
@@ -87,8 +85,8 @@ func nativeOf(s *registry.Service) native {
 	return native{name: string(s.Name)[strings.LastIndexByte(string(s.Name), '/')+1:]}
 }
 
-// fits reports whether a pattern does, and what its star stands for: of hosts
-// in any case, of native names exactly.
+// fits reports whether a pattern fits, and returns the text of its star. Case matters
+// unless the name is a host.
 func (n native) fits(p naming.Pattern) (string, bool) {
 	if n.port != 0 {
 		return p.Capture(n.name)
@@ -96,13 +94,12 @@ func (n native) fits(p naming.Pattern) (string, bool) {
 	return p.CaptureName(n.name)
 }
 
-// maxPart is the length of the longest name that any registry takes here.
+// maxPart is the maximum length of a name.
 const maxPart = 255
 
-var errPart = errors.New("cannot be a service: it is empty, too long or has a sign that no consumer could ask for")
+var errPart = errors.New("cannot be a service: it is empty, too long or has a character that no consumer could ask for")
 
-// checkPart takes what can be a parent of ZooKeeper and a part of a consumer's
-// address.
+// checkPart refuses what cannot be a znode or a part of a consumer's address.
 func checkPart(s string) error {
 	bad := func(r rune) bool { return r <= ' ' || !unicode.IsPrint(r) || strings.ContainsRune(`/\%?#@,;"`, r) }
 	if s == "" || s == "." || s == ".." || len(s) > maxPart || !utf8.ValidString(s) || strings.ContainsFunc(s, bad) {

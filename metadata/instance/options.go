@@ -18,10 +18,10 @@ type Options struct {
 	Namespace   string // Nacos: the namespace id; empty is public
 	Group       string // Nacos: the group; empty: DEFAULT_GROUP
 	Names       Names
-	Join        bool          // several services may share a name; otherwise the second is refused whole
+	Join        bool          // several services may share a name; otherwise the second is refused
 	Protocol    string        // of endpoints that neither a rule nor their registry names one for
 	Protocols   []Rule        // the first that fits decides
-	Mark        metadata.Mark // whose the entries are; the path is that of each endpoint
+	Mark        metadata.Mark // of the entries; its path is that of each endpoint
 	Subsets     bool          // write meshSubset where the source reports it
 	Tags        bool          // write dubbo.tag
 	MaxMetadata int           // bytes of keys and values of one instance; 0: the registry's own limit
@@ -30,7 +30,7 @@ type Options struct {
 // Rule says which protocol the endpoints of some services speak.
 type Rule struct {
 	Host     naming.Pattern // of the service's host or native name
-	Port     uint16         // of the service, or where it has none of the endpoint; 0: all
+	Port     uint16         // of the service, or of the endpoint if the service has none; 0: all
 	Protocol string
 }
 
@@ -64,8 +64,8 @@ func checkRoot(root string) error {
 	return nil
 }
 
-// protocolOf returns what an endpoint speaks. A rule is an explicit word of
-// the operator and wins over what the registry says.
+// protocolOf returns the protocol of an endpoint. A rule, which an operator wrote,
+// overrides what the registry reports.
 func (o *Options) protocolOf(s *registry.Service, e *registry.Endpoint) string {
 	name := nativeOf(s)
 	port := name.port
@@ -80,8 +80,7 @@ func (o *Options) protocolOf(s *registry.Service, e *registry.Endpoint) string {
 	return cmp.Or(e.Protocol, s.Protocol, o.Protocol)
 }
 
-// FromFormat returns what a plain format takes of the options that all formats
-// have.
+// FromFormat returns the options of a plain format by those of all formats.
 func FromFormat(f format.Options) (Options, error) {
 	o := Options{
 		Root: f.Root, Namespace: f.Namespace, Group: f.Group, Names: Names{Pattern: f.Service}, Join: f.Join,

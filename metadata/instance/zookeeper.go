@@ -8,20 +8,20 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// ZooKeeper is a plain format as it lies in ZooKeeper:
+// ZooKeeper is a plain format in ZooKeeper:
 //
 //	<root>/<service>/<prefix><host>:<port>    JSON
 //
-// A node is made with all of its data at once. An Entry of it has the data as
-// its value and host:port of its first port as its key, so that another's
-// node of the same address is a conflict and not a second endpoint.
+// A node is created with all of its data. The value of an entry is the data, the key is
+// host:port of the first port, so that a node of another owner with the same address is
+// a conflict and no second endpoint.
 type ZooKeeper struct {
 	codec
 	form NodeForm
 }
 
-// maxNode is the limit of the metadata of one instance in ZooKeeper: a parent
-// of a thousand has to be read in seconds.
+// maxNode is the limit of the metadata of one instance: a parent with a thousand nodes
+// has to be read in seconds.
 const maxNode = 8192
 
 // NewZooKeeper returns the codec of a format in ZooKeeper. The error names
@@ -61,8 +61,8 @@ func (z *ZooKeeper) entry(i Instance) (registry.Entry, error) {
 	return registry.Entry{Group: z.group(i.Service), Key: i.Key(), Value: z.form.Write(i)}, nil
 }
 
-// reserved reports whether a parent at the top belongs to another format, to
-// ZooKeeper or to us.
+// reserved reports whether a top-level znode belongs to another format, to ZooKeeper or
+// to us.
 func reserved(name string) bool {
 	switch name {
 	case "zookeeper", "dubbo", "services", "microservices", "xds-bridge", "plain":
@@ -78,8 +78,7 @@ func (z *ZooKeeper) group(service string) registry.Group {
 // Kind returns the format's name, the Kind of its groups.
 func (z *ZooKeeper) Kind() string { return z.form.Kind() }
 
-// Parents returns the pattern of the parents that hold entries, with * for one
-// part of a path.
+// Parents returns the pattern of the parents of entries, with * for one part of a path.
 func (z *ZooKeeper) Parents() string { return z.under() + "*" }
 
 func (z *ZooKeeper) under() string { return strings.TrimSuffix(z.o.Root, "/") + "/" }
@@ -96,8 +95,7 @@ func (z *ZooKeeper) Parent(g registry.Group) (string, error) {
 	return z.under() + g.Name, nil
 }
 
-// Group returns the group of a parent, false where the parent is none of this
-// format's.
+// Group returns the group of a parent; false if the parent is not of this format.
 func (z *ZooKeeper) Group(parent string) (registry.Group, bool) {
 	name, ok := strings.CutPrefix(parent, z.under())
 	if !ok || checkPart(name) != nil || z.o.Root == "/" && reserved(name) {
@@ -112,7 +110,7 @@ func (z *ZooKeeper) Group(parent string) (registry.Group, bool) {
 // HasData reports whether nodes of this format carry data: all of them do.
 func (*ZooKeeper) HasData() bool { return true }
 
-// Replaces says how a changed instance takes the place of the one before.
+// Replaces returns how a changed instance replaces the old one.
 func (z *ZooKeeper) Replaces() metadata.Replacement { return z.form.Replaces() }
 
 // Named implements zookeeper.Named.
@@ -137,9 +135,8 @@ func (z *ZooKeeper) Node(e registry.Entry) (name string, data []byte, err error)
 	return z.form.Prefix() + e.Key, []byte(e.Value), nil
 }
 
-// Entry returns what a node stores and whose it is. It never fails: a node
-// that cannot be read is an entry that nobody claims, with the key that one of
-// ours would have by its name.
+// Entry returns the entry of a node and its mark. It never fails: a node that cannot be
+// read is an entry without a mark.
 func (z *ZooKeeper) Entry(g registry.Group, name string, data []byte) (registry.Entry, metadata.Mark) {
 	e := registry.Entry{Group: g, Key: strings.TrimPrefix(name, z.form.Prefix()), Value: string(data)}
 	i, err := z.form.Read(name, data)

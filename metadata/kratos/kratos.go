@@ -26,11 +26,10 @@ type common struct{}
 // Kind implements instance.Form.
 func (common) Kind() string { return Kind }
 
-// Speaks implements instance.Form: Kratos has clients of these two.
+// Speaks implements instance.Form: Kratos has clients for HTTP and gRPC.
 func (common) Speaks(f convert.Family) bool { return f != convert.Other }
 
-// ownWeight is the metadata in which consumers look for a weight, in either
-// registry; none for the usual one.
+// ownWeight returns the metadata with the weight; none for the usual one.
 func ownWeight(i instance.Instance) map[string]string {
 	m := make(map[string]string, 2)
 	if w := convert.Kratos().Of(i.Share); w != convert.Kratos().Normal {
@@ -39,8 +38,7 @@ func ownWeight(i instance.Instance) map[string]string {
 	return m
 }
 
-// extractWeight reads the weight in metadata. One that consumers cannot read is
-// left out, as consumers do.
+// extractWeight reads the weight in metadata. As consumers do, it ignores an invalid one.
 func extractWeight(i *instance.Instance) {
 	w, err := strconv.ParseInt(i.Metadata[keyWeight], 10, 64)
 	delete(i.Metadata, keyWeight)

@@ -13,8 +13,8 @@ import (
 //	service <name>.<scheme>, one for each of grpc, grpcs, http and https; group DEFAULT_GROUP
 //	instance {"ip":"10.0.0.1","port":9000,"weight":100,…,"metadata":{"kind":"grpc"[,"weight":"300"][,"version":"v1"],…,"xdsb":"<mark>"}}
 //
-// Consumers that watch look at the weight in the metadata alone, those that ask
-// once at the instance's: both are written.
+// Consumers that watch read the weight of the metadata, those that ask once that of the
+// instance. Both are written.
 type Nacos struct {
 	common
 	instance.SinglePort
@@ -56,8 +56,8 @@ func (Nacos) Scale() convert.Scale { return convert.Kratos() }
 // Name implements instance.RecordForm.
 func (Nacos) Name(service, protocol string) string { return service + "." + convert.Scheme(protocol) }
 
-// Services returns the names of an application's services: one for each scheme, or
-// the one that has its scheme already.
+// Services returns the names of an application's services: one for each scheme, unless
+// the name has a scheme.
 func Services(application string) []string {
 	if _, scheme := cutScheme(application); scheme != "" {
 		return []string{application}
@@ -69,7 +69,7 @@ func Services(application string) []string {
 	return all
 }
 
-// Schemes returns those that Kratos' servers register, the last two with TLS.
+// Schemes returns the schemes of Kratos' servers, the last two with TLS.
 func Schemes() []string { return []string{"grpc", "http", "grpcs", "https"} }
 
 // Parse implements instance.RecordForm.
@@ -78,7 +78,7 @@ func (Nacos) Parse(service string) (string, bool) {
 	return name, scheme != "" && name != ""
 }
 
-// cutScheme takes the scheme off a service's name.
+// cutScheme splits the scheme from a service's name.
 func cutScheme(service string) (name, scheme string) {
 	at := strings.LastIndexByte(service, '.')
 	if at < 0 {

@@ -20,9 +20,9 @@ import (
 //	{"id":"<id>","name":"<name>","version":"v1","metadata":{…,"xdsb":"<mark>"},
 //	 "endpoints":["grpc://10.0.0.1:9000","http://10.0.0.1:8000"]}
 //
-// All ports of an instance are one node. Our id is xdsb-<host>:<port>: a
-// registrar deletes what is at its own id. A node that is no JSON fails
-// every consumer of the service.
+// All ports of an instance are one node. Our id is xdsb-<host>:<port>, because Kratos
+// deletes the node of its own id. A node that is no JSON makes all consumers of the
+// service fail.
 type ZooKeeper struct{ common }
 
 // NewZooKeeper returns the codec of the format in ZooKeeper.
@@ -55,8 +55,8 @@ func (ZooKeeper) Own(i instance.Instance) map[string]string { return ownWeight(i
 // Reserved implements instance.Form.
 func (ZooKeeper) Reserved(key string) bool { return key == keyWeight }
 
-// Replaces implements instance.NodeForm: watchers watch the names
-// of the parent, and read the data whenever these change.
+// Replaces implements instance.NodeForm: consumers watch the names of the nodes alone,
+// and read the data when these change.
 func (ZooKeeper) Replaces() metadata.Replacement { return metadata.Recreated }
 
 // Extract implements instance.Form.
@@ -113,8 +113,8 @@ func (ZooKeeper) Read(_ string, data []byte) (instance.Instance, error) {
 	return i, nil
 }
 
-// readEndpoint reads grpc://host:port; old versions say ?isSecure=true where
-// newer ones say grpcs.
+// readEndpoint reads grpc://host:port. Old versions write ?isSecure=true instead of
+// grpcs.
 func readEndpoint(s string) (instance.Port, error) {
 	u, err := url.Parse(s)
 	if err != nil || u.Scheme == "" {
@@ -131,8 +131,7 @@ func readEndpoint(s string) (instance.Port, error) {
 	return p, nil
 }
 
-// Foreign says of which other format the data of a node is, nil where it is of
-// this one or cannot be read.
+// Foreign returns of which other format a node is; nil if of this one, or unreadable.
 func (ZooKeeper) Foreign(data []byte) error {
 	var other struct {
 		Payload   *json.RawMessage `json:"payload"`

@@ -1,5 +1,5 @@
-// Package plain writes and reads services as hosts and ports, for consumers
-// of no framework that is known here. It is pure: no I/O, no time, no state.
+// Package plain writes and reads services as hosts and ports, for consumers of other
+// frameworks. It is pure: no I/O, no time, no state.
 package plain
 
 import (
@@ -15,7 +15,7 @@ import (
 // Kind is the Group.Kind of every entry of this format.
 const Kind = "plain"
 
-// form is what the format is in both registries.
+// form is the part for both registries.
 type form struct {
 	instance.SinglePort
 	protocol string
@@ -24,7 +24,7 @@ type form struct {
 // Kind implements instance.Form.
 func (form) Kind() string { return Kind }
 
-// Speaks implements instance.Form: nobody knows what.
+// Speaks implements instance.Form: consumers may speak any protocol.
 func (form) Speaks(convert.Family) bool { return true }
 
 // Nacos is the format in Nacos:
@@ -46,7 +46,7 @@ func (n Nacos) Own(i instance.Instance) map[string]string {
 	return instance.OwnProtocol(i, n.protocol, instance.KeyProtocol)
 }
 
-// Extract implements instance.Form. What others store as protocol may be anything.
+// Extract implements instance.Form. Others may store anything as protocol.
 func (Nacos) Extract(i *instance.Instance) error {
 	instance.ExtractProtocol(i, convert.Known)
 	return nil
@@ -66,8 +66,8 @@ func (Nacos) Scale() convert.Scale { return convert.Nacos() }
 //	/plain/<name>/<host>:<port>
 //	{"host":"10.0.0.1","port":8080,"protocol":"tcp","weight":1,"metadata":{…,"xdsb":"<mark>"}}
 //
-// Whoever lists a parent has all addresses; the data says the same and more.
-// What is read may have any data, or have host:port as its data and any name.
+// The names of the nodes have all addresses. A node that is read may have any data, or
+// any name if its data is host:port.
 type ZooKeeper struct{ form }
 
 // NewZooKeeper returns the codec of the format in ZooKeeper.

@@ -19,18 +19,17 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// Codec renders services as ServiceEntries: one for each interface, or for
-// the name where there is none, and protocol:
+// Codec encodes services as ServiceEntries: one for each protocol and interface, or for
+// each protocol if the service has no interface:
 //
 //	group   {Kind: service-entry, Namespace: <namespace>, Name: <host>}
 //	entry   ""                {"host":…,"port":{"number":50051,"name":"grpc-tri","protocol":"GRPC"},…}
 //	entry   10.0.0.1:20001    {"address":"10.0.0.1","port":20001,"weight":100,…}
 //
-// The endpoints are entries of their own, so that guards count them and an
-// endpoint that comes or goes is one small difference. The host of an interface
-// takes whatever provides it, under any application and in any format, as
-// consumers in the registry do; that of a plain name is exclusive to one
-// service, because of two formats it may mean two things.
+// The endpoints are entries of their own, so that guards count them and changes are
+// small. The host of an interface has all its providers, of any application and format,
+// as for consumers in the registry. The host of a plain name is exclusive to one
+// service, because in two formats it may name two services.
 type Codec struct{ o Options }
 
 // New returns a codec. The error names every option that cannot be used.
@@ -49,7 +48,7 @@ func (*Codec) Kind() string { return Kind }
 func (c *Codec) Encode(s *registry.Service) ([]registry.Entry, error) {
 	byProtocol, refused := c.endpoints(s)
 	if len(byProtocol) == 0 {
-		// Known without endpoints to offer, and so it stays in the mesh, where it was.
+		// Known to have no endpoints: its hosts stay in the mesh.
 		byProtocol = map[string][]registry.Entry{}
 		for _, e := range s.Endpoints {
 			byProtocol[c.protocol(s, e)] = nil
@@ -73,7 +72,7 @@ func (c *Codec) Encode(s *registry.Service) ([]registry.Entry, error) {
 	return metadata.Encoded(s, out, []error{refused, metadata.PathOmission(s, "mesh")}) //nolint:wrapcheck // says what is left out
 }
 
-// meshNames returns what a service is called in the mesh.
+// meshNames returns the names of a service in the mesh.
 func meshNames(s *registry.Service, protocol string) []naming.MeshName {
 	if len(s.Interfaces) == 0 {
 		return []naming.MeshName{{Name: cmp.Or(s.Application, string(s.Name)), Protocol: protocol}}
@@ -89,8 +88,8 @@ func serviceKey(i registry.Interface) naming.ServiceKey {
 	return naming.ServiceKey{Category: naming.Providers, Interface: i.Name, Version: i.Version, Group: i.Group}
 }
 
-// endpoints returns the entries of the offered endpoints by protocol, their
-// groups still to be set, and why others are left out.
+// endpoints returns the entries of the offered endpoints by protocol, without their
+// groups, and why others are left out.
 func (c *Codec) endpoints(s *registry.Service) (map[string][]registry.Entry, error) {
 	var refused []error
 	byProtocol := make(map[string][]registry.Entry, 1)
@@ -113,7 +112,7 @@ func (c *Codec) endpoints(s *registry.Service) (map[string][]registry.Entry, err
 	return byProtocol, errors.Join(refused...)
 }
 
-// endpointEntry returns the entry of one endpoint. Its service has some labels for all of them.
+// endpointEntry returns the entry of one endpoint, with labels of its service.
 func endpointEntry(ip netip.Addr, shared map[string]string, e registry.Endpoint) registry.Entry {
 	value := Endpoint{Address: ip.String(), Port: e.Port, Weight: e.Weight, Labels: labelsOf(shared, e.Attributes)}
 	if e.ZeroWeight {
@@ -125,17 +124,17 @@ func endpointEntry(ip netip.Addr, shared map[string]string, e registry.Endpoint)
 	return registry.Entry{Key: net.JoinHostPort(value.Address, strconv.Itoa(int(e.Port))), Value: value.encode()}
 }
 
-// labelsOf returns labels and, before them where both have one name, the attributes that
-// Kubernetes takes for labels. Sources keep what all endpoints share with the service,
-// and subsets ask each endpoint for it.
+// labelsOf returns labels and the attributes that Kubernetes accepts as labels, which
+// override them. Common attributes are those of the service, but subsets are formed by
+// labels of endpoints.
 func labelsOf(labels map[string]string, attributes registry.Attributes) map[string]string {
-	out, own := labels, false
+	out, cloned := labels, false
 	for k, v := range attributes {
 		if !labelKey(k) || !labelValue(v) {
 			continue
 		}
-		if !own {
-			out, own = make(map[string]string, len(labels)+len(attributes)), true
+		if !cloned {
+			out, cloned = make(map[string]string, len(labels)+len(attributes)), true
 			maps.Copy(out, labels)
 		}
 		out[k] = v
@@ -174,7 +173,7 @@ func (c *Codec) group(s *registry.Service, name naming.MeshName, endpoints []reg
 // attributePrefix begins the annotations that hold attributes of a service.
 const attributePrefix = "xds-bridge.attribute/"
 
-// annotations hold what does not fit labels.
+// annotations returns the mark, the name, and the attributes that labels cannot hold.
 func (c *Codec) annotations(s *registry.Service, name naming.MeshName) map[string]string {
 	mark := c.o.Mark
 	mark.Path = s.Path
@@ -184,8 +183,8 @@ func (c *Codec) annotations(s *registry.Service, name naming.MeshName) map[strin
 	}
 	for _, k := range slices.Sorted(maps.Keys(s.Attributes)) {
 		name, v := strings.ReplaceAll(k, "/", "."), s.Attributes[k]
-		_, taken := out[attributePrefix+name] // of a/b and a.b the second counts, whose name it is
-		if labelKey(k) && len(name) <= maxName && len(v) <= maxAnnotation && printable(v) && !taken {
+		_, exists := out[attributePrefix+name] // of a/b and a.b the latter has the name
+		if labelKey(k) && len(name) <= maxName && len(v) <= maxAnnotation && printable(v) && !exists {
 			out[attributePrefix+name] = v
 		}
 	}
@@ -196,8 +195,8 @@ func (c *Codec) protocol(s *registry.Service, e registry.Endpoint) string {
 	return strings.ToLower(cmp.Or(e.Protocol, s.Protocol, c.o.Protocol))
 }
 
-// port returns the port of a protocol. Its name begins with istio's protocol,
-// as istio wants it, and ends with the registry's where that is a DNS label.
+// port returns the port of a protocol. As istio requires, its name begins with istio's
+// protocol. It ends with the registry's if that is a DNS label.
 func (c *Codec) port(protocol string) Port {
 	number, ok := c.o.Ports[protocol]
 	if !ok {
@@ -211,8 +210,7 @@ func (c *Codec) port(protocol string) Port {
 	return Port{Number: number, Name: name, Protocol: istio}
 }
 
-// vip returns the address that a host's hash stands for within the range,
-// empty where no range is configured.
+// vip returns the address of a host within the range; empty if none is configured.
 func (c *Codec) vip(host string) string {
 	if !c.o.VIPs.IsValid() {
 		return ""
@@ -220,11 +218,10 @@ func (c *Codec) vip(host string) string {
 	return VIP(c.o.VIPs, host, 0).String()
 }
 
-// VIP returns the n-th choice of a host within a range: the same on every
-// replica, and never one that is the m-th choice of any host. The first choices
-// are a half of the range, the next a half of what is left, and so on; it is
-// not valid where nothing is left. The first and the last address of a range
-// of more than two are never used.
+// VIP returns the n-th choice of an address for a host within a range, by its hash. All
+// replicas return the same. The first choices are in one half of the range, the second
+// in one half of the rest, and so on; the result is invalid if nothing is left. The
+// first and last address of a range of more than two are not used.
 func VIP(within netip.Prefix, host string, n int) netip.Addr {
 	first, left, choice := uint64(0), uint64(1), n
 	switch bits := within.Addr().BitLen() - within.Bits(); {
@@ -255,21 +252,20 @@ func VIP(within netip.Prefix, host string, n int) netip.Addr {
 // half returns the larger half of n.
 func half(n uint64) uint64 { return n/2 + n%2 }
 
-// HeaderKey is the key of the entry that holds a service without its
-// endpoints; every other entry of the group but that of SubsetsKey is an endpoint.
+// HeaderKey is the key of the entry with the service. All other entries of the group but
+// that of SubsetsKey are endpoints.
 const HeaderKey = registry.HeadKey
 
-// Header is a ServiceEntry without its endpoints, as the value of its entry
-// has it in JSON.
+// Header is a ServiceEntry without its endpoints, in JSON the value of its entry.
 type Header struct {
 	Host        string            `json:"host"`
-	VIP         string            `json:"vip,omitempty"` // the address that the host's hash stands for
+	VIP         string            `json:"vip,omitempty"` // see VIP
 	Port        Port              `json:"port"`
 	External    bool              `json:"external,omitempty"`
 	ExportTo    []string          `json:"exportTo,omitempty"`
 	Labels      map[string]string `json:"labels,omitempty"`
 	Annotations map[string]string `json:"annotations,omitempty"`
-	Keys        []string          `json:"keys,omitempty"` // service keys that are found here
+	Keys        []string          `json:"keys,omitempty"` // service keys of the host
 }
 
 // Port is the one port of a service.
@@ -279,8 +275,7 @@ type Port struct {
 	Protocol string `json:"protocol"` // istio's
 }
 
-// ParseHeader reads the entry of a service. It fails where that is not in the form
-// that a Codec writes.
+// ParseHeader reads the entry of a service. It fails if no Codec wrote it.
 func ParseHeader(e registry.Entry) (Header, error) {
 	var h Header
 	err := decode(e, &h)

@@ -7,9 +7,9 @@ import (
 	"github.com/xds-bridge/xds-bridge/metadata"
 )
 
-// Endpoint is one endpoint of a ServiceEntry, as the value of its entry has
-// it in JSON. A registry that is read whole has hundreds of thousands of them:
-// they are written without reflection, and read so where they have no labels.
+// Endpoint is one endpoint of a ServiceEntry, in JSON the value of its entry. There may be
+// hundreds of thousands of them, so they are written without reflection, and read
+// without it if they have no labels.
 type Endpoint struct {
 	Address  string            `json:"address"` // an IP address
 	Port     uint16            `json:"port"`
@@ -36,8 +36,8 @@ func (e *Endpoint) append(b []byte) []byte {
 	return append(b, '}')
 }
 
-// read reads an endpoint without labels, and reports whether it is exactly what
-// append writes; nothing is read of anything else.
+// read reads an endpoint without labels. It reports whether append would write exactly
+// this text.
 func (e *Endpoint) read(s string) bool {
 	rest, ok := strings.CutPrefix(s, `{"address":"`)
 	if !ok {
@@ -63,8 +63,7 @@ func (e *Endpoint) read(s string) bool {
 	return false
 }
 
-// number returns the number of so many bits that a text begins with, and what
-// follows it.
+// number returns the number at the beginning of a text, and the rest.
 func number(s string, bits int) (uint64, string) {
 	i := 0
 	for i < len(s) && s[i] >= '0' && s[i] <= '9' {

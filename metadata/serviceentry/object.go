@@ -15,7 +15,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// What an Object says it is, as Kubernetes has it.
+// The version and kind of an Object.
 const (
 	APIVersion = "networking.istio.io/v1"
 	ObjectKind = "ServiceEntry"
@@ -28,17 +28,17 @@ const (
 	AnnotationKeys = "xds-bridge/keys" // the service keys, each on a line of its own
 )
 
-// An Object is a ServiceEntry or, beside it, a DestinationRule as Kubernetes stores it,
-// less what a Codec does not write. Its name is the host.
+// An Object is a ServiceEntry or a DestinationRule as Kubernetes stores it, with the
+// fields that a Codec writes. Its name is the host.
 type Object struct {
 	APIVersion string     `json:"apiVersion"`
 	Kind       string     `json:"kind"`
 	Metadata   ObjectMeta `json:"metadata"`
 	Spec       ObjectSpec `json:"spec"`
-	Elsewhere  bool       `json:"-"` // it is not stored where its name says
+	Elsewhere  bool       `json:"-"` // it is stored under another name
 }
 
-// ObjectMeta is what any object has.
+// ObjectMeta is the metadata of an object.
 type ObjectMeta struct {
 	Name            string            `json:"name"`
 	Namespace       string            `json:"namespace,omitempty"`
@@ -48,8 +48,8 @@ type ObjectMeta struct {
 	Annotations     map[string]string `json:"annotations,omitempty"`
 }
 
-// ObjectSpec is what an object says of a service. A DestinationRule has the host, its
-// subsets and exportTo, a ServiceEntry all but these first two.
+// ObjectSpec is the specification of an object. A DestinationRule has host, subsets and
+// exportTo, a ServiceEntry all fields but host and subsets.
 type ObjectSpec struct {
 	Host       string     `json:"host,omitempty"`
 	Subsets    []Subset   `json:"subsets,omitempty"`
@@ -60,7 +60,7 @@ type ObjectSpec struct {
 	Resolution string     `json:"resolution,omitempty"`
 	ExportTo   []string   `json:"exportTo,omitempty"`
 	Endpoints  []Workload `json:"endpoints,omitempty"`
-	Unknown    bool       `json:"-"` // it says more, which no Codec writes
+	Unknown    bool       `json:"-"` // it has other fields, which no Codec writes
 }
 
 // A Workload is one endpoint of an object.
@@ -72,8 +72,8 @@ type Workload struct {
 	Weight   uint32            `json:"weight,omitempty"`
 }
 
-// NewObject makes the object of a group from its entries. The address is the
-// service's; the zero value: it has none.
+// NewObject returns the object of a group. The address is the service's; the zero value:
+// none.
 func NewObject(group registry.Group, entries []registry.Entry, address netip.Addr) (Object, error) {
 	i := slices.IndexFunc(entries, func(e registry.Entry) bool { return e.Key == HeaderKey })
 	if i < 0 {
@@ -111,7 +111,7 @@ func NewObject(group registry.Group, entries []registry.Entry, address netip.Add
 	return o, nil
 }
 
-// location returns where istio takes a service for to be.
+// location returns whether a service is in the mesh or external.
 func (h Header) location() string {
 	if h.External {
 		return "MESH_EXTERNAL"
@@ -119,8 +119,7 @@ func (h Header) location() string {
 	return "MESH_INTERNAL"
 }
 
-// Owner returns whose the object is, as registry.Held.Owner has it; empty where
-// it says of none.
+// Owner returns the owner of the object, as registry.Held.Owner has it; may be empty.
 func (o Object) Owner() string {
 	m, err := metadata.ParseMark(o.Metadata.Annotations[AnnotationMark])
 	if err != nil {
@@ -129,17 +128,16 @@ func (o Object) Owner() string {
 	return m.Owner
 }
 
-// Group returns the group that an object is.
+// Group returns the group of an object.
 func (o Object) Group() registry.Group {
 	return registry.Group{
 		Kind: Kind, Namespace: o.Metadata.Namespace, Name: o.Metadata.Name,
-		Exclusive: o.Metadata.Annotations[AnnotationName] != "" && o.Metadata.Annotations[AnnotationKeys] == "", // also of what was released
+		Exclusive: o.Metadata.Annotations[AnnotationName] != "" && o.Metadata.Annotations[AnnotationKeys] == "", // also after it was released
 	}
 }
 
-// Entries returns what NewObject made the object of, in their order; whatever else
-// the object says makes an entry that no Codec writes. The addresses of services
-// are within a range.
+// Entries undoes NewObject, in order. If the object has other fields, one of the entries
+// is one that no Codec writes. The addresses of services are within a range.
 func (o Object) Entries(within netip.Prefix) []registry.Entry {
 	s, group := o.Spec, o.Group()
 	h := Header{
@@ -164,8 +162,8 @@ func (o Object) Entries(within netip.Prefix) []registry.Entry {
 	return slices.CompactFunc(all, func(a, b registry.Entry) bool { return a.Key == b.Key })
 }
 
-// Same reports whether two objects of one kind say the same, beside what no Codec
-// writes: versions, and labels and annotations of others.
+// Same reports whether two objects of one kind are equal, except for versions and for
+// labels and annotations of others.
 func (o Object) Same(p Object) bool {
 	if o.Kind != RuleKind {
 		return slices.Equal(o.Entries(netip.Prefix{}), p.Entries(netip.Prefix{}))
@@ -174,8 +172,8 @@ func (o Object) Same(p Object) bool {
 		maps.Equal(ours(o.Metadata.Labels), ours(p.Metadata.Labels)) && maps.Equal(ours(o.Metadata.Annotations), ours(p.Metadata.Annotations))
 }
 
-// address returns the address that the host's hash stands for where the object has
-// that or, because another host has it, a later choice; else what it has.
+// address returns the first choice of the host if the object has any choice of it, or
+// else the object's address.
 func (o Object) address(within netip.Prefix) string {
 	if len(o.Spec.Addresses) == 0 {
 		return ""
@@ -187,7 +185,7 @@ func (o Object) address(within netip.Prefix) string {
 	return o.Spec.Addresses[0]
 }
 
-// IsChoice reports whether an address is one of those that VIP gives the host.
+// IsChoice reports whether an address is a choice of the host, see VIP.
 func (o Object) IsChoice(address netip.Addr, within netip.Prefix) bool {
 	if !within.IsValid() || len(o.Spec.Hosts) == 0 {
 		return false
@@ -213,7 +211,7 @@ func ours(all map[string]string) map[string]string {
 	return out
 }
 
-// ParseObject reads an object as Kubernetes has it in JSON.
+// ParseObject reads an object of Kubernetes in JSON.
 func ParseObject(text []byte) (Object, error) {
 	var o Object
 	if err := json.Unmarshal(text, &o); err != nil {

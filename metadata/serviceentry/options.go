@@ -1,8 +1,7 @@
-// Package serviceentry writes services of a registry as istio's ServiceEntry:
-// what istiod stores of a service that only registers in ZooKeeper or Nacos.
-// It is pure: no I/O, no time, no state. istiod refuses nothing that it is
-// sent over MCP and drops what it finds invalid, so everything is checked
-// here against istio's rules first.
+// Package serviceentry encodes services of ZooKeeper and Nacos as ServiceEntries of
+// istio, and DestinationRules for their subsets. It is pure: no I/O, no time, no state.
+// istiod silently drops invalid resources that it gets over MCP, so all of istio's
+// rules are checked here.
 package serviceentry
 
 import (
@@ -32,7 +31,7 @@ type Options struct {
 	Hosts     naming.MeshHosts
 	Namespace string            // of the resources; a namespace of their own
 	Mark      metadata.Mark     // the path is that of each service
-	VIPs      netip.Prefix      // where services get a stable address from; the zero value: none get one
+	VIPs      netip.Prefix      // range of the services' addresses; the zero value: they have none
 	ExportTo  []string          // namespaces; empty is every one
 	External  bool              // MESH_EXTERNAL instead of MESH_INTERNAL
 	Ports     map[string]uint16 // of a service, by the protocol of the registry; added to the defaults
@@ -50,9 +49,8 @@ func istioProtocols() map[string]string {
 	}
 }
 
-// defaultPorts are the ports that services have in the mesh. A service keeps
-// its port whatever ports its endpoints have and whichever of them come and
-// go, so it cannot be taken from them.
+// defaultPorts are the ports of services in the mesh. They do not depend on the ports of
+// endpoints, so that they never change.
 func defaultPorts() map[string]uint16 {
 	return map[string]uint16{
 		"dubbo": 20880, "tri": 50051, "grpc": 50051, "http": 80, "rest": 80, "http2": 80, "https": 443, "tls": 443,

@@ -15,14 +15,14 @@ import (
 //
 //	entry   #subsets          {"label":"version"}
 //
-// Which subsets there are follows from the endpoints that are stored, and not from
-// those that are claimed: an endpoint that is held keeps its subset.
+// The subsets are those of the stored endpoints, not of the claimed ones: an endpoint
+// that is held keeps its subset.
 const SubsetsKey = registry.PartPrefix + "subsets"
 
 // RuleKind is the kind of an Object that divides a host into subsets.
 const RuleKind = "DestinationRule"
 
-// AnnotationSubsets of a rule is the label by whose values it forms subsets.
+// AnnotationSubsets of a rule is the label whose values are its subsets.
 const AnnotationSubsets = "xds-bridge/subset-label"
 
 // A Subset is those endpoints of a host that have its labels.
@@ -51,8 +51,8 @@ func subsetLabel(value string) string {
 	return s.Label
 }
 
-// NewRule makes the DestinationRule that an entry asks for beside a ServiceEntry: of
-// its name, host, owner and namespaces, with one subset for each value of the label.
+// NewRule returns the DestinationRule of a ServiceEntry and its entry of SubsetsKey. It
+// has one subset for each value of the label.
 func NewRule(service Object, e registry.Entry) (Object, error) {
 	label := subsetLabel(e.Value)
 	if label == "" {
@@ -90,9 +90,9 @@ func NewRule(service Object, e registry.Entry) (Object, error) {
 	return o, nil
 }
 
-// subsetNames returns values of a label by the names of their subsets. A value that is
-// a DNS label is its own name. Of others capitals become small, and what is no letter
-// or digit a hyphen; where another value has that name, a hash of the value follows.
+// subsetNames returns the values of a label by the names of their subsets. A value that
+// is a DNS label is its own name. Others are in lower case with hyphens, and with a hash
+// if another value has that name.
 func subsetNames(values []string) map[string]string {
 	names := make(map[string]string, len(values))
 	for _, v := range values {
@@ -105,7 +105,7 @@ func subsetNames(values []string) map[string]string {
 			continue
 		}
 		name := strings.NewReplacer(".", "-", "_", "-").Replace(strings.ToLower(v))
-		if _, taken := names[name]; taken {
+		if _, exists := names[name]; exists {
 			const digits = 6
 			name = name[:min(len(name), maxName-digits-1)] + "-" + metadata.Fingerprint(v, digits)
 		}
@@ -114,8 +114,8 @@ func subsetNames(values []string) map[string]string {
 	return names
 }
 
-// SubsetsEntry returns the entry that a rule stands for beside a ServiceEntry, nil if there
-// is none: the one that NewRule makes it of, or one that no Codec writes.
+// SubsetsEntry undoes NewRule for a rule and its ServiceEntry, which may be nil. If the
+// rule has other fields, the entry is one that no Codec writes.
 func (o Object) SubsetsEntry(service *Object) registry.Entry {
 	e := subsetsEntry(o.Group(), o.Metadata.Annotations[AnnotationSubsets])
 	if service != nil {

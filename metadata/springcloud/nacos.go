@@ -13,8 +13,7 @@ import (
 //	instance {"ip":"10.0.0.1","port":8080,"weight":1,…,"metadata":{
 //	  "preserved.register.source":"SPRING_CLOUD"[,"secure":"true"][,"gRPC_port":"9090"],…,"xdsb":"<mark>"}}
 //
-// secure makes consumers use https. Instances without the source are not read
-// as this format: they say of themselves that somebody else registered them.
+// With secure, consumers use https. Instances with another source are not of this format.
 type Nacos struct {
 	common
 	instance.PlainNames

@@ -22,7 +22,7 @@ const (
 	keySource = "preserved.register.source" // Nacos: who registered it
 	keySecure = "secure"                    // Nacos: called over https
 	keyStatus = "instance_status"           // ZooKeeper: UP, or hidden
-	keyGRPC   = "gRPC_port"                 // where the instance speaks gRPC besides
+	keyGRPC   = "gRPC_port"                 // another port for gRPC
 	keyIPv6   = "IPv6"                      // Nacos: another address of the same instance
 )
 
@@ -31,7 +31,7 @@ const (
 	statusUp     = "UP"
 )
 
-// common is what the format is in both registries.
+// common is the part for both registries.
 type common struct{}
 
 // Kind implements instance.Form.
@@ -46,7 +46,7 @@ func (common) Joins(ports []instance.Port) bool {
 		convert.FamilyOf(ports[0].Protocol) == convert.HTTP && convert.FamilyOf(ports[1].Protocol) == convert.GRPC
 }
 
-// grpcPort adds where an instance speaks gRPC.
+// grpcPort adds the port for gRPC to metadata.
 func grpcPort(i instance.Instance, m map[string]string) map[string]string {
 	if last := i.Ports[len(i.Ports)-1]; convert.FamilyOf(last.Protocol) == convert.GRPC {
 		m[keyGRPC] = strconv.Itoa(int(last.Port))
@@ -54,7 +54,7 @@ func grpcPort(i instance.Instance, m map[string]string) map[string]string {
 	return m
 }
 
-// extractPorts reads which ports an instance has beside its own.
+// extractPorts reads the port for gRPC.
 func extractPorts(i *instance.Instance) error {
 	first := &i.Ports[0]
 	text := i.Metadata[keyGRPC]
@@ -77,7 +77,7 @@ func extractPorts(i *instance.Instance) error {
 // reserved reports whether a key has a meaning in both registries.
 func reserved(key string) bool { return key == keyStatus || key == keyGRPC }
 
-// extractStatus reads what hides an instance from consumers: whatever is not UP.
+// extractStatus reads the status: consumers ignore an instance that is not UP.
 func extractStatus(i *instance.Instance) {
 	if s := i.Metadata[keyStatus]; s != "" && !strings.EqualFold(s, statusUp) {
 		i.Health = registry.Disabled

@@ -20,10 +20,10 @@ import (
 //	   "id":"orders","name":"orders","metadata":{"instance_status":"UP"[,"gRPC_port":"9090"],…,"xdsb":"<mark>"}},
 //	 "registrationTimeUTC":0,"serviceType":"DYNAMIC","uriSpec":{"parts":[…]}}
 //
-// Spring writes a random id; ours is xdsb-<host>:<port>, which stays. One node
-// of another class, or without one, fails the query of every consumer, and one
-// of ours in a parent of Dubbo's application-level discovery keeps Dubbo's
-// consumers from starting: nothing is added to a parent that holds one.
+// Spring writes a random id; ours is always xdsb-<host>:<port>. One node of another class
+// or without one makes all consumers fail. One of ours in a parent of Dubbo's
+// application-level format keeps Dubbo's consumers from starting, so nothing is written
+// to such a parent.
 type ZooKeeper struct{ common }
 
 const class = "org.springframework.cloud.zookeeper.discovery.ZookeeperInstance"
@@ -105,7 +105,7 @@ func (ZooKeeper) Write(i instance.Instance) string {
 	return metadata.JSON(c)
 }
 
-// host puts an IPv6 address in brackets: consumers paste it into a URI.
+// host puts an IPv6 address in brackets, as in a URI.
 func host(s string) string {
 	if strings.Contains(s, ":") {
 		return "[" + s + "]"
@@ -141,8 +141,7 @@ func (ZooKeeper) Read(_ string, data []byte) (instance.Instance, error) {
 	return i, nil
 }
 
-// Foreign says of which other format the data of a node is, nil where it is of
-// this one or cannot be read.
+// Foreign returns of which other format a node is; nil if of this one, or unreadable.
 func (ZooKeeper) Foreign(data []byte) error {
 	var c curator
 	if err := json.Unmarshal(data, &c); err == nil && c.Payload != nil && c.Payload.Class != class && c.Payload.Class != "" {
