@@ -41,9 +41,9 @@ func claims(t testing.TB, values ...string) iter.Seq[metadata.Claim] {
 	t.Helper()
 	return func(yield func(metadata.Claim) bool) {
 		for i, value := range values {
-			p, faults := metadata.ParsePublication("client-"+string(rune('a'+i)), value)
-			if len(faults) > 0 {
-				t.Errorf("faults: %v", faults)
+			p, failures := metadata.ParsePublication("client-"+string(rune('a'+i)), value)
+			if len(failures) > 0 {
+				t.Errorf("failures: %v", failures)
 			}
 			for c := range p.Claims() {
 				if !yield(c) {
@@ -70,10 +70,10 @@ func text(m metadata.Mapping) string {
 func TestParsePublication(t *testing.T) {
 	t.Parallel()
 	cases := map[string]struct {
-		value  string
-		hosts  map[string]string
-		unread bool
-		faults int
+		value    string
+		hosts    map[string]string
+		unread   bool
+		failures int
 	}{
 		"what dubbo-go writes": {
 			value: `{"providers:api.Greeter::":"app.default.svc.cluster.local:20000","providers:grpc.reflection.v1alpha.ServerReflection::":"app.default.svc.cluster.local:20000"}`,
@@ -84,39 +84,39 @@ func TestParsePublication(t *testing.T) {
 		},
 		"nothing registered yet":            {value: ""},
 		"everything withdrawn":              {value: "{}"},
-		"not JSON":                          {value: `{"providers:a::"`, unread: true, faults: 1},
-		"JSON that stops":                   {value: `{"providers:a::":"h:1"`, unread: true, faults: 1},
-		"JSON that stops after a comma":     {value: `{"providers:a::":"h:1",`, unread: true, faults: 1},
-		"JSON with something behind it":     {value: `{}{}`, unread: true, faults: 1},
-		"an array":                          {value: `[]`, unread: true, faults: 1},
-		"null":                              {value: `null`, unread: true, faults: 1},
-		"a value that is no string":         {value: `{"providers:a::":1,"providers:b::":"h:1"}`, hosts: map[string]string{"providers:b::": "h:1"}, faults: 1},
-		"a bad key beside a good one":       {value: `{"nonsense":"h:1","providers:b::":"h:1"}`, hosts: map[string]string{"providers:b::": "h:1"}, faults: 1},
-		"a bad address beside a good one":   {value: `{"providers:a::":"h","providers:b::":"h:1"}`, hosts: map[string]string{"providers:b::": "h:1"}, faults: 1},
-		"a consumer's key":                  {value: `{"consumers:a::":"h:1"}`, faults: 1},
-		"a key twice":                       {value: `{"providers:a::":"h:1","providers:a::":"h:2"}`, hosts: map[string]string{"providers:a::": "h:1"}, faults: 1},
-		"a colon in the group":              {value: `{"providers:org.apache.Y:::tri":"h:1"}`, faults: 1},
-		"a path as interface":               {value: `{"providers:../../x::":"h:1"}`, faults: 1},
-		"control characters in the address": {value: "{\"providers:a::\":\"h\\u001b[2J:1\"}", faults: 1},
+		"not JSON":                          {value: `{"providers:a::"`, unread: true, failures: 1},
+		"JSON that stops":                   {value: `{"providers:a::":"h:1"`, unread: true, failures: 1},
+		"JSON that stops after a comma":     {value: `{"providers:a::":"h:1",`, unread: true, failures: 1},
+		"JSON with something behind it":     {value: `{}{}`, unread: true, failures: 1},
+		"an array":                          {value: `[]`, unread: true, failures: 1},
+		"null":                              {value: `null`, unread: true, failures: 1},
+		"a value that is no string":         {value: `{"providers:a::":1,"providers:b::":"h:1"}`, hosts: map[string]string{"providers:b::": "h:1"}, failures: 1},
+		"a bad key beside a good one":       {value: `{"nonsense":"h:1","providers:b::":"h:1"}`, hosts: map[string]string{"providers:b::": "h:1"}, failures: 1},
+		"a bad address beside a good one":   {value: `{"providers:a::":"h","providers:b::":"h:1"}`, hosts: map[string]string{"providers:b::": "h:1"}, failures: 1},
+		"a consumer's key":                  {value: `{"consumers:a::":"h:1"}`, failures: 1},
+		"a key twice":                       {value: `{"providers:a::":"h:1","providers:a::":"h:2"}`, hosts: map[string]string{"providers:a::": "h:1"}, failures: 1},
+		"a colon in the group":              {value: `{"providers:org.apache.Y:::tri":"h:1"}`, failures: 1},
+		"a path as interface":               {value: `{"providers:../../x::":"h:1"}`, failures: 1},
+		"control characters in the address": {value: "{\"providers:a::\":\"h\\u001b[2J:1\"}", failures: 1},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p, faults := metadata.ParsePublication("client", c.value)
+			p, failures := metadata.ParsePublication("client", c.value)
 			got := make(map[string]string)
 			for k, a := range p.Hosts {
 				got[k.String()] = a.String()
 			}
-			if !maps.Equal(got, c.hosts) || p.Unread != c.unread || len(faults) != c.faults {
-				t.Errorf("got %v, unread %v, faults %v", got, p.Unread, faults)
+			if !maps.Equal(got, c.hosts) || p.Unread != c.unread || len(failures) != c.failures {
+				t.Errorf("got %v, unread %v, failures %v", got, p.Unread, failures)
 			}
 			if p.Silent != (c.value == "") {
 				t.Errorf("silent: %v", p.Silent)
 			}
-			for _, f := range faults {
+			for _, f := range failures {
 				expectPrintable(t, f.Error())
 				if f.Client != "client" || f.Text == "" || f.Reason == "" {
-					t.Errorf("fault does not say whose and what: %+v", f)
+					t.Errorf("the error does not say whose and what: %+v", f)
 				}
 			}
 		})
@@ -220,9 +220,9 @@ func FuzzMapping(f *testing.F) {
 	f.Fuzz(func(t *testing.T, first, second string, seed uint64) {
 		var all []metadata.Claim
 		for i, value := range []string{first, second} {
-			p, faults := metadata.ParsePublication(string(rune('a'+i)), value)
-			for _, fault := range faults {
-				expectPrintable(t, fault.Error())
+			p, failures := metadata.ParsePublication(string(rune('a'+i)), value)
+			for _, failure := range failures {
+				expectPrintable(t, failure.Error())
 			}
 			if p.Unread && (len(p.Hosts) > 0 || json.Valid([]byte(value)) && strings.HasPrefix(value, "{")) {
 				t.Errorf("%q counts as unread", value)
@@ -238,7 +238,7 @@ func FuzzMapping(f *testing.F) {
 		for k, addresses := range m.All() {
 			for _, a := range addresses {
 				if !slices.Contains(m.Keys(a), k) || m.Client(k, a) == "" {
-					t.Errorf("%v at %v is not found the other way round", k, a)
+					t.Errorf("%v at %v is not found in the other direction", k, a)
 				}
 			}
 		}
@@ -247,12 +247,12 @@ func FuzzMapping(f *testing.F) {
 
 func TestLegacyKeysAreTakenWhereAskedFor(t *testing.T) {
 	const value = `{"provider::api.Old":"a.shop:1","api.Bare:1.0:g":"a.shop:2","providers:api.New::":"a.shop:3"}`
-	if p, faults := metadata.ParsePublication("c", value); len(p.Hosts) != 1 || len(faults) != 2 {
-		t.Errorf("strictly: %v, %v", p.Hosts, faults)
+	if p, failures := metadata.ParsePublication("c", value); len(p.Hosts) != 1 || len(failures) != 2 {
+		t.Errorf("strictly: %v, %v", p.Hosts, failures)
 	}
-	p, faults := metadata.ParseLegacyPublication("c", value)
-	if len(p.Hosts) != 3 || len(faults) != 0 {
-		t.Errorf("with old forms: %v, %v", p.Hosts, faults)
+	p, failures := metadata.ParseLegacyPublication("c", value)
+	if len(p.Hosts) != 3 || len(failures) != 0 {
+		t.Errorf("with old forms: %v, %v", p.Hosts, failures)
 	}
 	if got := p.Hosts[naming.ServiceKey{Category: naming.Providers, Interface: "api.Bare", Version: "1.0", Group: "g"}]; got.Port != 2 {
 		t.Errorf("api.Bare is at %v", got)

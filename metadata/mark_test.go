@@ -87,7 +87,7 @@ func stampOf(t *testing.T, url string) uint64 {
 
 const unstamped = "tri://10.0.0.1:20000/greet.Greeter?side=provider&timestamp=" + metadata.NoStamp + "&weight=100&xdsb=abcdef123"
 
-// dubbo-go takes nodes of one address with one timestamp for one provider.
+// To dubbo-go, nodes of one address with one timestamp are one provider.
 func TestStamp(t *testing.T) {
 	stamped := metadata.Stamp(unstamped)
 	t.Run("is the same for the same URL, stamped or not", func(t *testing.T) {

@@ -112,9 +112,9 @@ func TestSelectionOfServicesOfRegistries(t *testing.T) {
 	}
 	inNacos := &registry.Service{Name: "dubbo-interface:@DEFAULT_GROUP/providers:org.acme.Greeter:1.0:blue", Interfaces: greeter.Interfaces}
 	for name, tt := range map[string]struct {
-		of      *registry.Service
-		pattern string
-		takes   bool
+		of       *registry.Service
+		pattern  string
+		selected bool
 	}{
 		"an interface":                            {greeter, "org.acme.Greeter", true},
 		"interfaces of a package":                 {greeter, "org.acme.*", true},
@@ -135,10 +135,10 @@ func TestSelectionOfServicesOfRegistries(t *testing.T) {
 				t.Fatal(err)
 			}
 			patterns := []naming.Pattern{p}
-			if err := (metadata.Selection{Include: patterns}).Refuse(tt.of); (err == nil) != tt.takes {
+			if err := (metadata.Selection{Include: patterns}).Refuse(tt.of); (err == nil) != tt.selected {
 				t.Errorf("included: %v", err)
 			}
-			if err := (metadata.Selection{Exclude: patterns}).Refuse(tt.of); (err != nil) != tt.takes {
+			if err := (metadata.Selection{Exclude: patterns}).Refuse(tt.of); (err != nil) != tt.selected {
 				t.Errorf("excluded: %v", err)
 			}
 		})
@@ -183,7 +183,7 @@ func TestRoute(t *testing.T) {
 		"its neighbours pass":            {endpoints: []registry.Path{hops("there"), ""}, want: []registry.Path{hops("here"), hops("here")}, refused: 1},
 		"a service that came from there": {service: hops("there"), endpoints: []registry.Path{"", ""}, refused: 2},
 		"a fourth hop is the last":       {endpoints: []registry.Path{hops("a", "b", "c")}, want: []registry.Path{hops("here"), hops("a", "b", "c", "here")}},
-		"a fifth is taken for a loop":    {endpoints: []registry.Path{hops("a", "b", "c", "d")}, refused: 1},
+		"a fifth counts as a loop":       {endpoints: []registry.Path{hops("a", "b", "c", "d")}, refused: 1},
 		"a service without endpoints":    {want: []registry.Path{hops("here")}},
 		"one without that came by there": {service: hops("there"), refused: 1},
 	} {
@@ -274,7 +274,7 @@ func TestRulesThatCannotBeFollowed(t *testing.T) {
 		"a key that is no key": {Add: map[string]string{"": "x"}},
 	} {
 		if r.Check() == nil {
-			t.Errorf("%s: no fault", name)
+			t.Errorf("%s: no error", name)
 		}
 	}
 }

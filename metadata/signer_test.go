@@ -61,14 +61,14 @@ func TestSignedMarkIsOursAndAForgedOneIsNot(t *testing.T) {
 		mark   metadata.Mark
 		ours   bool
 	}{
-		"as it was signed":           {signer, signed, m, true},
-		"by a key that was rotated":  {metadata.NewSigner([]byte("new"), []byte("a key of this deployment")), signed, m, true},
-		"without keys any is taken":  {nil, signed, m, true},
-		"by another key":             {other, signed, m, false},
-		"not signed":                 {signer, signed, unsigned, false},
-		"copied to another group":    {signer, elsewhere, m, false},
-		"copied to another instance": {signer, otherKey, m, false},
-		"with another path":          {signer, signed, otherPath, false},
+		"as it was signed":            {signer, signed, m, true},
+		"by a key that was rotated":   {metadata.NewSigner([]byte("new"), []byte("a key of this deployment")), signed, m, true},
+		"without keys any is trusted": {nil, signed, m, true},
+		"by another key":              {other, signed, m, false},
+		"not signed":                  {signer, signed, unsigned, false},
+		"copied to another group":     {signer, elsewhere, m, false},
+		"copied to another instance":  {signer, otherKey, m, false},
+		"with another path":           {signer, signed, otherPath, false},
 	} {
 		owner := tc.signer.Owner(tc.entry, tc.mark, mark.Owner)
 		if (owner == mark.Owner) != tc.ours || !strings.HasPrefix(owner, mark.Owner) {

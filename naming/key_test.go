@@ -43,7 +43,7 @@ func expectRefused(t *testing.T, text string, err error) {
 	t.Helper()
 	var typed *naming.Error
 	if !errors.As(err, &typed) {
-		t.Fatalf("%q was taken; error: %v", text, err)
+		t.Fatalf("%q was accepted; error: %v", text, err)
 	}
 	if typed.Reason == "" || typed.Text != naming.Quote(text) {
 		t.Errorf("error does not show the offending text and a reason: %v", err)
@@ -183,7 +183,7 @@ func FuzzServiceKey(f *testing.F) {
 		}
 		old, oldErr := naming.ParseLegacyServiceKey(text)
 		if err == nil && (oldErr != nil || old != key) {
-			t.Errorf("%q means %v, and %v (%v) where legacy forms are taken", text, key, old, oldErr)
+			t.Errorf("%q means %v, and %v (%v) with legacy forms", text, key, old, oldErr)
 		}
 		if oldErr == nil {
 			if again, err := naming.ParseServiceKey(old.String()); err != nil || again != old {

@@ -56,7 +56,7 @@ func TestMeshHostsKeepNamesApart(t *testing.T) {
 	seen := make(map[string]string)
 	for _, name := range []string{"a.b", "a-b", "a_b", "a:b", "A.b", "a.B", "xA", "X", "x-x", "a", "a.", ".a", "..", "-", "x", "1.0", "é", "a$b"} {
 		host := meshHosts().Of(naming.MeshName{Name: name})
-		if other, taken := seen[host]; taken {
+		if other, exists := seen[host]; exists {
 			t.Errorf("%q and %q are both %s", name, other, host)
 		}
 		seen[host] = name
@@ -94,7 +94,7 @@ func TestMeshHostsCannotLeaveTheirSuffix(t *testing.T) {
 	}
 	for _, host := range []string{"kubernetes.default.svc.cluster.local", "a.k0-0.zk2.bridge.internal", "a.q.zk1.bridge.internal", "a.k9-9.zk1.bridge.internal", ".zk1.bridge.internal"} {
 		if _, err := meshHosts().Parse(host); err == nil {
-			t.Errorf("%s was taken for ours", host)
+			t.Errorf("%s was accepted as ours", host)
 		}
 	}
 }

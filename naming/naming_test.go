@@ -9,14 +9,14 @@ import (
 
 func TestNear(t *testing.T) {
 	known := []string{"bridges", "bridge", "targets", "sources"}
-	for word, want := range map[string][]string{
+	for name, want := range map[string][]string{
 		"bridgs":  {"bridges", "bridge"},
 		"BRIDGE":  {"bridge"},
 		"source":  {"sources"},
 		"nothing": nil,
 	} {
-		if got := naming.Near(word, known, 2); !slices.Equal(got, want) {
-			t.Errorf("Near(%q) = %q, want %q", word, got, want)
+		if got := naming.Near(name, known, 2); !slices.Equal(got, want) {
+			t.Errorf("Near(%q) = %q, want %q", name, got, want)
 		}
 	}
 }

@@ -27,7 +27,7 @@ func TestANameIsToldOfByItself(t *testing.T) {
 		t.Error("nobody is woken")
 	}
 	if !i.Answer("a").Reported || i.Answer("b").Reported || i.Answer("a", "b").Reported || i.Answer("c").Reported {
-		t.Error("want a told and nothing else")
+		t.Error("want a reported and nothing else")
 	}
 	i.Add("a", "d")
 	if !i.Answer("a").Reported {
@@ -36,10 +36,10 @@ func TestANameIsToldOfByItself(t *testing.T) {
 	denied := errors.New("denied")
 	i.Report(map[string]error{"a": denied, "b": denied})
 	if a := i.Answer("a"); !a.Reported || !errors.Is(a.Err, denied) {
-		t.Errorf("told and now denied: %+v", a)
+		t.Errorf("reported and now denied: %+v", a)
 	}
 	if b := i.Answer("b"); b.Reported || !errors.Is(b.Err, denied) {
-		t.Errorf("never told: %+v", b)
+		t.Errorf("never reported: %+v", b)
 	}
 	i.Drop("a")
 	if !i.Answer("a").Reported {

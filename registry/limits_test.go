@@ -25,9 +25,9 @@ func TestLimits(t *testing.T) {
 	big := service("big", "10.1.0.1")
 	big.Attributes = registry.Attributes{"k": strings.Repeat("x", 4096)}
 	for name, tc := range map[string]struct {
-		limits registry.Limits
-		tells  []*registry.Service
-		rows   int
+		limits   registry.Limits
+		reported []*registry.Service
+		rows     int
 	}{
 		"services":  {registry.Limits{Services: 5}, fleet(8), 5},
 		"endpoints": {registry.Limits{Endpoints: 5}, fleet(8), 5},
@@ -37,19 +37,19 @@ func TestLimits(t *testing.T) {
 			table := registry.NewTable()
 			asked := 0
 			table.Limit(tc.limits, func() { asked++ })
-			table.Replace(slices.Values(tc.tells))
+			table.Replace(slices.Values(tc.reported))
 			rows, known := table.Snapshot()
 			if len(rows) != tc.rows || !errors.Is(known.Stale, registry.ErrLimit) || !known.Synced {
 				t.Fatalf("%d rows, %v", len(rows), known.Stale)
 			}
-			if u := table.Usage(); u.Services != tc.rows || u.Endpoints != tc.rows || u.Over != len(tc.tells)-tc.rows {
+			if u := table.Usage(); u.Services != tc.rows || u.Endpoints != tc.rows || u.Over != len(tc.reported)-tc.rows {
 				t.Errorf("usage %+v", u)
 			}
 			table.Put(service("s1", "10.9.9.9")) // what is there is still followed
 			if got := table.Get("s1").Endpoints[0].Host; got != "10.9.9.9" {
 				t.Errorf("s1 is at %s", got)
 			}
-			table.Replace(slices.Values(tc.tells[:2]))
+			table.Replace(slices.Values(tc.reported[:2]))
 			if rows, known = table.Snapshot(); len(rows) != 2 || known.Stale != nil {
 				t.Errorf("%d rows, %v", len(rows), known.Stale)
 			}
@@ -155,7 +155,7 @@ func asksAgain(t *testing.T, limits registry.Limits) {
 	r.Drain()
 	table.Delete("s0")
 	if asked != 0 {
-		t.Fatal("asked while nine of ten are taken")
+		t.Fatal("asked while nine of ten are in use")
 	}
 	d := r.Drain()
 	if row := d.Rows["s0"]; !row.Found || d.Stale == nil {
@@ -169,7 +169,7 @@ func asksAgain(t *testing.T, limits registry.Limits) {
 	if _, known := table.Snapshot(); known.Stale != nil {
 		t.Errorf("all fits, and it is stale: %v", known.Stale)
 	}
-	table.Limit(registry.Limits{Services: 3}, nil) // a bound below what is there takes nothing away
+	table.Limit(registry.Limits{Services: 3}, nil) // a bound below what is there removes nothing
 	table.Put(service("new", "10.0.0.1"))
 	if rows, known := table.Snapshot(); len(rows) != 9 || known.Stale == nil {
 		t.Errorf("%d rows, %v", len(rows), known.Stale)
@@ -181,8 +181,8 @@ func asksAgain(t *testing.T, limits registry.Limits) {
 func TestLimitsAskAgainOnceMuchIsGone(t *testing.T) {
 	small := registry.Attributes{"k": strings.Repeat("x", 50_000)}
 	large := registry.Attributes{"k": strings.Repeat("x", 60_000)}
-	wide := func(endpoints int, a registry.Attributes) *registry.Service {
-		s := service("wide", make([]string, endpoints)...)
+	sized := func(endpoints int, a registry.Attributes) *registry.Service {
+		s := service("sized", make([]string, endpoints)...)
 		s.Attributes = a
 		return s
 	}
@@ -191,22 +191,22 @@ func TestLimitsAskAgainOnceMuchIsGone(t *testing.T) {
 			func(t *registry.Table) { t.Delete("s0") }, func(t *registry.Table) { t.Delete("s1") }, func(t *registry.Table) { t.Delete("s2") },
 		},
 		"endpoints": {
-			func(t *registry.Table) { t.Put(wide(10, large)) }, func(t *registry.Table) { t.Put(wide(9, large)) }, func(t *registry.Table) { t.Put(wide(8, large)) },
+			func(t *registry.Table) { t.Put(sized(10, large)) }, func(t *registry.Table) { t.Put(sized(9, large)) }, func(t *registry.Table) { t.Put(sized(8, large)) },
 		},
 		"bytes": {
-			func(*registry.Table) {}, func(t *registry.Table) { t.Put(wide(11, large)) }, func(t *registry.Table) { t.Put(wide(11, small)) },
+			func(*registry.Table) {}, func(t *registry.Table) { t.Put(sized(11, large)) }, func(t *registry.Table) { t.Put(sized(11, small)) },
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			table, asked := registry.NewTable(), 0
 			table.Limit(registry.Limits{Bytes: 100_000}, func() { asked++ })
-			tells := []*registry.Service{wide(11, large)}
+			reported := []*registry.Service{sized(11, large)}
 			for i := range 11 {
-				tells = append(tells, service(fmt.Sprint("s", i))) // of no endpoint
+				reported = append(reported, service(fmt.Sprint("s", i))) // of no endpoint
 			}
 			huge := service("huge")
 			huge.Attributes = large
-			table.Replace(slices.Values(append(tells, huge, service("first"))))
+			table.Replace(slices.Values(append(reported, huge, service("first"))))
 			table.Delete("first")
 			for i, want := range []int{1, 1, 2} {
 				if less[i](table); asked != want {
@@ -228,7 +228,7 @@ func TestTable_CountsWhatASourceKeepsBesideIt(t *testing.T) {
 	table.Limit(registry.Limits{Bytes: 2048}, nil)
 	for _, step := range []struct {
 		bytes int64
-		taken bool
+		fits  bool
 		usage int64
 	}{
 		{1 << 39, true, 1 << 39}, // fewer always may
@@ -237,8 +237,8 @@ func TestTable_CountsWhatASourceKeepsBesideIt(t *testing.T) {
 		{1025, false, 1024},
 		{512, true, 512},
 	} {
-		if got := table.Beside(step.bytes); got != step.taken || table.Usage().Bytes != step.usage {
-			t.Errorf("%d bytes: %v, usage %d, want %v and %d", step.bytes, got, table.Usage().Bytes, step.taken, step.usage)
+		if got := table.Beside(step.bytes); got != step.fits || table.Usage().Bytes != step.usage {
+			t.Errorf("%d bytes: %v, usage %d, want %v and %d", step.bytes, got, table.Usage().Bytes, step.fits, step.usage)
 		}
 	}
 	table.Replace(slices.Values(fleet(10)))

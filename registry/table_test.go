@@ -25,7 +25,7 @@ func service(name string, hosts ...string) *registry.Service {
 func all(s ...*registry.Service) func(func(*registry.Service) bool) { return slices.Values(s) }
 
 // changed returns what a drain reported, each name with + (there), - (gone) and
-// ? where it was found and not told.
+// ? where it was found and not reported.
 func changed(d registry.Delta) []string {
 	var out []string
 	for name, row := range d.Rows {
@@ -48,7 +48,7 @@ func TestTable(t *testing.T) {
 		act  func(*registry.Table)
 		want []string
 	}{
-		"a service that is put is told": {
+		"a service that is put is drained": {
 			act:  func(t *registry.Table) { t.Put(service("a", "10.0.0.1")) },
 			want: []string{"+a"},
 		},
@@ -60,7 +60,7 @@ func TestTable(t *testing.T) {
 			},
 			want: []string{"+a"},
 		},
-		"a full reading finds, and events tell": {
+		"a full reading finds, and events report": {
 			act: func(t *registry.Table) {
 				t.Replace(all(service("a"), service("b")))
 				t.Put(service("c"))
@@ -68,7 +68,7 @@ func TestTable(t *testing.T) {
 			},
 			want: []string{"+?a", "+?b", "-c"},
 		},
-		"what goes while the source is stale is found, not told": {
+		"what goes while the source is stale is found, not reported": {
 			act: func(t *registry.Table) {
 				t.Put(service("a"))
 				t.Stale(lost)
@@ -87,10 +87,10 @@ func TestTable(t *testing.T) {
 			reader := table.Reader()
 			tt.act(table)
 			if got := changed(reader.Drain()); !slices.Equal(got, tt.want) {
-				t.Errorf("told %v, want %v", got, tt.want)
+				t.Errorf("drained %v, want %v", got, tt.want)
 			}
 			if again := reader.Drain(); len(again.Rows) > 0 {
-				t.Errorf("told again: %v", changed(again))
+				t.Errorf("drained again: %v", changed(again))
 			}
 		})
 	}
@@ -104,7 +104,7 @@ func TestEqualServicesAreNoChange(t *testing.T) {
 	table.Replace(all(service("a", "10.0.0.1"), service("b", "10.0.0.2")))
 	table.Put(service("a", "10.0.0.1"))
 	if d := reader.Drain(); len(d.Rows) != 0 {
-		t.Errorf("a push without a change told %v", changed(d))
+		t.Errorf("a push without a change drained %v", changed(d))
 	}
 }
 
@@ -120,15 +120,15 @@ func TestALateReaderSeesEverything(t *testing.T) {
 		t.Error("a new reader must be awake")
 	}
 	if got, want := changed(late.Drain()), []string{"+a", "+b"}; !slices.Equal(got, want) {
-		t.Errorf("told %v, want %v", got, want)
+		t.Errorf("drained %v, want %v", got, want)
 	}
 	late.Close()
 	table.Put(service("c"))
 	if d := late.Drain(); len(d.Rows) != 0 {
-		t.Errorf("a closed reader was told %v", changed(d))
+		t.Errorf("a closed reader drained %v", changed(d))
 	}
 	if got := changed(early.Drain()); !slices.Equal(got, []string{"+c"}) {
-		t.Errorf("the other reader was told %v", got)
+		t.Errorf("the other reader drained %v", got)
 	}
 }
 
@@ -253,7 +253,7 @@ func TestAReaderIsToldWhichScopesChanged(t *testing.T) {
 		return d
 	}
 	if d := drained("old"); d.Unknown["old"] == nil {
-		t.Error("what was unknown before is not told")
+		t.Error("what was unknown before is not reported")
 	}
 	table.Unknown("shop/*", denied)
 	table.Unknown("a", denied)
@@ -357,7 +357,7 @@ func TestWhatWasFoundStaysFoundUntilItIsDrained(t *testing.T) {
 	table.Put(service("a", "10.0.0.1"))
 	table.Delete("a")
 	if row := reader.Drain().Rows["a"]; row.Service != nil || !row.Found {
-		t.Errorf("told as an event: %+v", row)
+		t.Errorf("reported as an event: %+v", row)
 	}
 }
 
@@ -383,6 +383,6 @@ func TestTableApply(t *testing.T) {
 	table.Stale(errors.New("away"))
 	table.Apply(nil, []registry.Name{"new"})
 	if row, ok := reader.Drain().Rows["new"]; !ok || !row.Found {
-		t.Errorf("what is told while stale counts as found: %+v", row)
+		t.Errorf("what is reported while stale counts as found: %+v", row)
 	}
 }

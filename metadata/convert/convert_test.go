@@ -16,7 +16,7 @@ func TestWeightsBothWays(t *testing.T) {
 		back  uint32
 	}{
 		"Nacos: normal":                 {convert.Nacos(), 100, 1, 100},
-		"Nacos: not told":               {convert.Nacos(), 0, 1, 100},
+		"Nacos: not reported":           {convert.Nacos(), 0, 1, 100},
 		"Nacos: a fraction":             {convert.Nacos(), 25, 0.25, 25},
 		"Nacos: no binary fraction":     {convert.Nacos(), 29, 0.29, 29},
 		"Nacos: the least":              {convert.Nacos(), 1, 0.01, 1},
@@ -30,7 +30,7 @@ func TestWeightsBothWays(t *testing.T) {
 		"Hertz and Kitex: three times":  {convert.CloudWeGo(), 300, 30, 300},
 		"istio: 1 is the normal one":    {convert.Nacos(), convert.FromMesh(1), 1, 100},
 		"istio: 3":                      {convert.CloudWeGo(), convert.FromMesh(3), 30, 300},
-		"istio: not told":               {convert.Kratos(), convert.FromMesh(0), 100, 100},
+		"istio: not reported":           {convert.Kratos(), convert.FromMesh(0), 100, 100},
 		"istio: more than sums allow":   {convert.Kratos(), convert.FromMesh(math.MaxUint32), 1_000_000, 1_000_000},
 		"Dubbo's 100 is the normal one": {convert.Nacos(), 100, 1, 100},
 	} {

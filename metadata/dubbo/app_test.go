@@ -30,7 +30,7 @@ func nacosApp(t testing.TB, o dubbo.Options) *dubbo.NacosApp {
 	return n
 }
 
-// capturedApps returns the instances of a captured tree, and of what they need
+// capturedApps returns the instances of a captured tree, and of what they depend on
 // what the tree holds.
 func capturedApps(t testing.TB, z *dubbo.ZooKeeperApp, name string) (entries, extras []registry.Entry) {
 	t.Helper()
@@ -56,7 +56,7 @@ func capturedApps(t testing.TB, z *dubbo.ZooKeeperApp, name string) (entries, ex
 }
 
 // capturedServices returns the instances of captured services that are
-// applications, and what they need.
+// applications, and what they depend on.
 func capturedServices(t testing.TB, n *dubbo.NacosApp, name string) (entries, extras []registry.Entry) {
 	t.Helper()
 	var tree struct {
@@ -126,12 +126,12 @@ func TestGoldenDecodeOfRealApplications(t *testing.T) {
 				c = n
 				entries, extras = capturedServices(t, n, name)
 			}
-			services, faults := c.Decode(entries, extras)
-			var needs strings.Builder
+			services, failures := c.Decode(entries, extras)
+			var dependencies strings.Builder
 			for _, ref := range c.Dependencies(entries) {
-				needs.WriteString("needs " + ref.Key + "\n")
+				dependencies.WriteString("needs " + ref.Key + "\n")
 			}
-			golden(t, "decode-application-"+name, needs.String()+told(services, faults))
+			golden(t, "decode-application-"+name, dependencies.String()+render(services, failures))
 		})
 	}
 }
@@ -180,12 +180,12 @@ func TestABadInstanceHarmsNoNeighbour(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			bad := registry.Entry{Group: good.Group, Key: "bad", Value: tt.value}
-			services, faults := z.Decode([]registry.Entry{bad, good}, append(tt.extras, report))
+			services, failures := z.Decode([]registry.Entry{bad, good}, append(tt.extras, report))
 			if len(services) != 1 || len(services[0].Endpoints) != 1 || services[0].Endpoints[0].Host != "10.0.0.1" {
-				t.Errorf("the good one is lost: %s", told(services, faults))
+				t.Errorf("the good one is lost: %s", render(services, failures))
 			}
-			if len(faults) != 1 || faults[0].Entry != bad {
-				t.Errorf("faults: %v", faults)
+			if len(failures) != 1 || failures[0].Entry != bad {
+				t.Errorf("failures: %v", failures)
 			}
 		})
 	}
@@ -197,8 +197,8 @@ func TestAReadableFormOfEveryDocument(t *testing.T) {
 	t.Run("a document without params is read, though Java does not write one", func(t *testing.T) {
 		report := report
 		report.Value = strings.Replace(report.Value, `,"params":{}`, "", 1)
-		if services, faults := z.Decode([]registry.Entry{good}, []registry.Entry{report}); len(services) != 1 || len(faults) != 0 {
-			t.Error(told(services, faults))
+		if services, failures := z.Decode([]registry.Entry{good}, []registry.Entry{report}); len(services) != 1 || len(failures) != 0 {
+			t.Error(render(services, failures))
 		}
 	})
 	t.Run("an instance with a port of each protocol", func(t *testing.T) {
@@ -207,21 +207,21 @@ func TestAReadableFormOfEveryDocument(t *testing.T) {
 			`"dubbo.endpoints":"[{\"port\":20001,\"protocol\":\"dubbo\"},{\"port\":20002,\"protocol\":\"tri\"}]","dubbo.metadata.revision"`, 1)
 		report.Value = strings.Replace(report.Value, `"services":{`,
 			`"services":{"api.Greeter:dubbo":{"name":"api.Greeter","path":"api.Greeter","protocol":"dubbo","params":{"weight":"30"}},`, 1)
-		services, faults := z.Decode([]registry.Entry{good}, []registry.Entry{report})
-		if len(services) != 1 || len(faults) != 0 || len(services[0].Endpoints) != 2 {
-			t.Fatal(told(services, faults))
+		services, failures := z.Decode([]registry.Entry{good}, []registry.Entry{report})
+		if len(services) != 1 || len(failures) != 0 || len(services[0].Endpoints) != 2 {
+			t.Fatal(render(services, failures))
 		}
 		first, second := services[0].Endpoints[0], services[0].Endpoints[1]
 		if first.Port != 20001 || first.Protocol != "dubbo" || first.Weight != 30 || second.Port != 20002 || second.Weight != 100 ||
 			first.Instance == "" || first.Instance != second.Instance {
-			t.Error(told(services, nil))
+			t.Error(render(services, nil))
 		}
 	})
 	t.Run("a consumer is no provider", func(t *testing.T) {
 		good := good
 		good.Value = strings.Replace(good.Value, `"r1"`, `"0"`, 1)
-		if services, faults := z.Decode([]registry.Entry{good}, nil); len(services)+len(faults) != 0 || len(z.Dependencies([]registry.Entry{good})) != 0 {
-			t.Error(told(services, faults))
+		if services, failures := z.Decode([]registry.Entry{good}, nil); len(services)+len(failures) != 0 || len(z.Dependencies([]registry.Entry{good})) != 0 {
+			t.Error(render(services, failures))
 		}
 	})
 	t.Run("what an instance says is read where the document does not", func(t *testing.T) {
@@ -229,7 +229,7 @@ func TestAReadableFormOfEveryDocument(t *testing.T) {
 		good.Value = strings.Replace(good.Value, `"dubbo.metadata.revision"`, `"weight":"7","dubbo.tag":"gray","meta-v":"2.0.0","dubbo.metadata.revision"`, 1)
 		services, _ := z.Decode([]registry.Entry{good}, []registry.Entry{report})
 		if len(services) != 1 || services[0].Endpoints[0].Weight != 7 || services[0].Attributes["dubbo.tag"] != "gray" || services[0].Attributes["meta-v"] != "" {
-			t.Error(told(services, nil))
+			t.Error(render(services, nil))
 		}
 		if got := text(encode(t, z, services[0])); strings.Contains(got, "gray") {
 			t.Errorf("a tag that nobody asked for is written: %s", got)
@@ -327,7 +327,7 @@ func TestLayoutOfApplications(t *testing.T) {
 	for _, e := range encode(t, z, greeter()) {
 		if path, element := z.Element(e); path != "" {
 			if path != "/dubbo/mapping/api.Greeter" || element != "greeter" {
-				t.Errorf("word %s %s", path, element)
+				t.Errorf("Element = %s, %s", path, element)
 			}
 			continue
 		}
@@ -341,13 +341,13 @@ func TestLayoutOfApplications(t *testing.T) {
 		}
 	}
 	g, ok := z.Group("/services/greeter")
-	folder, err := z.Parent(g)
-	if !ok || err != nil || folder != "/services/greeter" {
-		t.Errorf("folder %s %v", folder, err)
+	parent, err := z.Parent(g)
+	if !ok || err != nil || parent != "/services/greeter" {
+		t.Errorf("parent %s %v", parent, err)
 	}
 	for _, bad := range []string{"/services/a b", "/services/a/b", "/services/mapping", "/other/a"} {
 		if _, ok := z.Group(bad); ok {
-			t.Errorf("%s is a folder of applications", bad)
+			t.Errorf("%s is a parent of applications", bad)
 		}
 	}
 }
@@ -370,9 +370,9 @@ func FuzzApplicationRoundTrip(f *testing.F) {
 			if fails(err) {
 				continue
 			}
-			services, faults := c.Decode(entries, entries)
-			if len(faults) != 0 {
-				t.Fatalf("wrote what it cannot read: %v", faults)
+			services, failures := c.Decode(entries, entries)
+			if len(failures) != 0 {
+				t.Fatalf("wrote what it cannot read: %v", failures)
 			}
 			instances, name := 0, cmp.Or(app, entries[0].Group.Name)
 			for _, e := range entries {
@@ -381,7 +381,7 @@ func FuzzApplicationRoundTrip(f *testing.F) {
 				}
 			}
 			if len(services) != 1 || len(services[0].Endpoints) != instances || services[0].Interfaces[0] != s.Interfaces[0] || services[0].Application != name {
-				t.Fatalf("came back as %s from\n%s", told(services, nil), text(entries))
+				t.Fatalf("came back as %s from\n%s", render(services, nil), text(entries))
 			}
 		}
 	})
@@ -394,7 +394,7 @@ func FuzzDecodeApplication(f *testing.F) {
 	f.Fuzz(func(t *testing.T, value, doc string) {
 		e, _ := z.Entry(good.Group, "node", []byte(value))
 		if len(z.Dependencies([]registry.Entry{e})) > 1 {
-			t.Fatal("one instance needs more than one thing")
+			t.Fatal("one instance has more than one dependency")
 		}
 		services, _ := z.Decode([]registry.Entry{e}, []registry.Entry{{Group: good.Group, Key: "#metadata/r1", Value: doc}})
 		for _, s := range services {
@@ -419,8 +419,8 @@ func TestWhatIsNoApplicationIsNotSkipped(t *testing.T) {
 	}
 	kratos, spoiled := `{"kind":"grpc"}`, `{"dubbo.metadata.storage-type":"remote"}`
 	for name, tt := range map[string]struct {
-		entries []registry.Entry
-		faults  int
+		entries  []registry.Entry
+		failures int
 	}{
 		"a service of Kratos":                   {[]registry.Entry{at("shop.grpc", kratos)}, 0},
 		"two of them, and an application":       {[]registry.Entry{at("a.grpc", kratos), at("b.grpc", kratos), at("shop", `{"dubbo.metadata.revision":"0"}`)}, 0},
@@ -428,8 +428,8 @@ func TestWhatIsNoApplicationIsNotSkipped(t *testing.T) {
 		"an instance of Dubbo's that is broken": {[]registry.Entry{at("shop", spoiled)}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, faults := n.Decode(tt.entries, nil); len(faults) != tt.faults {
-				t.Errorf("%d faults: %v", len(faults), faults)
+			if _, failures := n.Decode(tt.entries, nil); len(failures) != tt.failures {
+				t.Errorf("%d failures: %v", len(failures), failures)
 			}
 		})
 	}
@@ -444,13 +444,13 @@ func TestTheRemedyIsForBothFrameworks(t *testing.T) {
 	}
 	e := registry.Entry{Group: registry.Group{Kind: dubbo.KindApplication, Namespace: "/services", Name: "shop"}, Key: "i", Value: `{"name":"shop",` +
 		`"address":"10.0.0.1","port":1,"payload":{"@class":"org.apache.dubbo.registry.zookeeper.ZookeeperInstance","metadata":{"dubbo.metadata.revision":"r"}}}`}
-	_, faults := z.Decode([]registry.Entry{e}, nil)
-	if len(faults) != 1 {
-		t.Fatal(faults)
+	_, failures := z.Decode([]registry.Entry{e}, nil)
+	if len(failures) != 1 {
+		t.Fatal(failures)
 	}
 	for _, setting := range []string{"metadata-type=remote", "register-mode=all", "registry-type: all"} {
-		if !strings.Contains(faults[0].Error(), setting) {
-			t.Errorf("no %s in %v", setting, faults[0])
+		if !strings.Contains(failures[0].Error(), setting) {
+			t.Errorf("no %s in %v", setting, failures[0])
 		}
 	}
 }

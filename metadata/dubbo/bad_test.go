@@ -46,8 +46,8 @@ func TestBadEntriesAreNeverWritten(t *testing.T) {
 					readable(t, c, e)
 				}
 			}
-			if _, faults := c.Decode(entries, entries); len(faults) != 0 {
-				t.Error(faults)
+			if _, failures := c.Decode(entries, entries); len(failures) != 0 {
+				t.Error(failures)
 			}
 		})
 	}
@@ -137,12 +137,12 @@ func TestABadRecordHarmsNoNeighbour(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			all := encode(t, test.codec, one(registry.Endpoint{Host: "10.0.0.1", Port: 1}))
 			bad := registry.Entry{Group: all[0].Group, Key: "bad", Value: `{"ip":"10.0.0.2","port":1,"weight":1,"healthy":true,"enabled":true,"metadata":` + test.bad + `}`}
-			services, faults := test.codec.Decode(append([]registry.Entry{bad}, all...), all)
+			services, failures := test.codec.Decode(append([]registry.Entry{bad}, all...), all)
 			if len(services) != 1 || len(services[0].Endpoints) != 1 || services[0].Endpoints[0].Host != "10.0.0.1" {
-				t.Errorf("the good one is lost: %s", told(services, faults))
+				t.Errorf("the good one is lost: %s", render(services, failures))
 			}
-			if len(faults) != 1 || faults[0].Entry != bad {
-				t.Errorf("faults: %v", faults)
+			if len(failures) != 1 || failures[0].Entry != bad {
+				t.Errorf("failures: %v", failures)
 			}
 		})
 	}

@@ -23,9 +23,9 @@ func TestGoldenDecodeOfRealRegistrations(t *testing.T) {
 				c, entries = z, zookeeperEntries(t, z, name)
 			}
 			if refs := c.Dependencies(entries); len(refs) != 0 {
-				t.Errorf("needs %v", refs)
+				t.Errorf("Dependencies = %v, want none", refs)
 			}
-			golden(t, "decode-"+name, told(c.Decode(entries, nil)))
+			golden(t, "decode-"+name, render(c.Decode(entries, nil)))
 		})
 	}
 }
@@ -59,12 +59,12 @@ func TestBadEntryHarmsNoNeighbour(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			bad, _ := z.Entry(g, node, nil)
-			services, faults := z.Decode([]registry.Entry{{Group: g, Key: "tri://10.0.0.1:1", Value: good}, bad}, nil)
+			services, failures := z.Decode([]registry.Entry{{Group: g, Key: "tri://10.0.0.1:1", Value: good}, bad}, nil)
 			if len(services) != 1 || len(services[0].Endpoints) != 1 || services[0].Endpoints[0].Host != "10.0.0.1" {
-				t.Errorf("the good one is lost: %s", told(services, faults))
+				t.Errorf("the good one is lost: %s", render(services, failures))
 			}
-			if len(faults) != 1 || faults[0].Entry != bad || faults[0].Unwrap() == nil || len(faults[0].Error()) > 3*len(bad.Key)+400 {
-				t.Errorf("faults: %v", faults)
+			if len(failures) != 1 || failures[0].Entry != bad || failures[0].Unwrap() == nil || len(failures[0].Error()) > 3*len(bad.Key)+400 {
+				t.Errorf("failures: %v", failures)
 			}
 		})
 	}
@@ -85,27 +85,27 @@ func TestReadingProviderURLs(t *testing.T) {
 		url  string
 		want registry.Endpoint
 	}{
-		"no query":              {"dubbo://10.0.0.1:20880/api.Greeter", registry.Endpoint{Host: "10.0.0.1", Port: 20880, Protocol: "dubbo", Weight: 100}},
-		"no path":               {"dubbo://10.0.0.1:20880?interface=api.Greeter", registry.Endpoint{Host: "10.0.0.1", Port: 20880, Protocol: "dubbo", Weight: 100}},
-		"IPv6 in brackets":      {"tri://[2001:db8::1]:20880/api.Greeter", registry.Endpoint{Host: "2001:db8::1", Port: 20880, Protocol: "tri", Weight: 100}},
-		"IPv6 as Java takes it": {"tri://2001:db8::1:20880/api.Greeter", registry.Endpoint{Host: "2001:db8::1", Port: 20880, Protocol: "tri", Weight: 100}},
-		"a host name":           {"tri://greeter-0.example.com:1/api.Greeter", registry.Endpoint{Host: "greeter-0.example.com", Port: 1, Protocol: "tri", Weight: 100}},
-		"enabled=false":         {"tri://10.0.0.1:1/api.Greeter?enabled=false", registry.Endpoint{Host: "10.0.0.1", Port: 1, Protocol: "tri", Weight: 100, Health: registry.Disabled}},
-		"a weight":              {"tri://10.0.0.1:1/api.Greeter?weight=200", registry.Endpoint{Host: "10.0.0.1", Port: 1, Protocol: "tri", Weight: 200}},
-		"dubbo-go's weight 0":   {"tri://10.0.0.1:1/api.Greeter?weight=0&release=dubbo-golang-3.3.2", registry.Endpoint{Host: "10.0.0.1", Port: 1, Protocol: "tri", Weight: 100}},
-		"a weight of 0":         {"tri://10.0.0.1:1/api.Greeter?weight=0&release=3.3.5", registry.Endpoint{Host: "10.0.0.1", Port: 1, Protocol: "tri", ZeroWeight: true}},
-		"disabled=true":         {"tri://10.0.0.1:1/api.Greeter?disabled=true", registry.Endpoint{Host: "10.0.0.1", Port: 1, Protocol: "tri", Weight: 100, Health: registry.Disabled}},
-		"disabled=false":        {"tri://10.0.0.1:1/api.Greeter?disabled=false", registry.Endpoint{Host: "10.0.0.1", Port: 1, Protocol: "tri", Weight: 100}},
-		"a path":                {"rest://10.0.0.1:1/api/x.Rest?interface=api.Greeter", registry.Endpoint{Host: "10.0.0.1", Port: 1, Protocol: "rest", Weight: 100, URLPath: "api/x.Rest"}},
-		"a path after slashes":  {"tri://10.0.0.1:1//api.Greeter", registry.Endpoint{Host: "10.0.0.1", Port: 1, Protocol: "tri", Weight: 100}},
-		"a weight that is none": {"tri://10.0.0.1:1/api.Greeter?weight=99999999999", registry.Endpoint{Host: "10.0.0.1", Port: 1, Protocol: "tri"}},
-		"a password is dropped": {"tri://u:p@10.0.0.1:1/api.Greeter", registry.Endpoint{Host: "10.0.0.1", Port: 1, Protocol: "tri", Weight: 100}},
-		"empty parameters":      {"tri://10.0.0.1:1/api.Greeter?a=&=b&c&&", registry.Endpoint{Host: "10.0.0.1", Port: 1, Protocol: "tri", Weight: 100}},
+		"no query":                {"dubbo://10.0.0.1:20880/api.Greeter", registry.Endpoint{Host: "10.0.0.1", Port: 20880, Protocol: "dubbo", Weight: 100}},
+		"no path":                 {"dubbo://10.0.0.1:20880?interface=api.Greeter", registry.Endpoint{Host: "10.0.0.1", Port: 20880, Protocol: "dubbo", Weight: 100}},
+		"IPv6 in brackets":        {"tri://[2001:db8::1]:20880/api.Greeter", registry.Endpoint{Host: "2001:db8::1", Port: 20880, Protocol: "tri", Weight: 100}},
+		"IPv6 as Java accepts it": {"tri://2001:db8::1:20880/api.Greeter", registry.Endpoint{Host: "2001:db8::1", Port: 20880, Protocol: "tri", Weight: 100}},
+		"a host name":             {"tri://greeter-0.example.com:1/api.Greeter", registry.Endpoint{Host: "greeter-0.example.com", Port: 1, Protocol: "tri", Weight: 100}},
+		"enabled=false":           {"tri://10.0.0.1:1/api.Greeter?enabled=false", registry.Endpoint{Host: "10.0.0.1", Port: 1, Protocol: "tri", Weight: 100, Health: registry.Disabled}},
+		"a weight":                {"tri://10.0.0.1:1/api.Greeter?weight=200", registry.Endpoint{Host: "10.0.0.1", Port: 1, Protocol: "tri", Weight: 200}},
+		"dubbo-go's weight 0":     {"tri://10.0.0.1:1/api.Greeter?weight=0&release=dubbo-golang-3.3.2", registry.Endpoint{Host: "10.0.0.1", Port: 1, Protocol: "tri", Weight: 100}},
+		"a weight of 0":           {"tri://10.0.0.1:1/api.Greeter?weight=0&release=3.3.5", registry.Endpoint{Host: "10.0.0.1", Port: 1, Protocol: "tri", ZeroWeight: true}},
+		"disabled=true":           {"tri://10.0.0.1:1/api.Greeter?disabled=true", registry.Endpoint{Host: "10.0.0.1", Port: 1, Protocol: "tri", Weight: 100, Health: registry.Disabled}},
+		"disabled=false":          {"tri://10.0.0.1:1/api.Greeter?disabled=false", registry.Endpoint{Host: "10.0.0.1", Port: 1, Protocol: "tri", Weight: 100}},
+		"a path":                  {"rest://10.0.0.1:1/api/x.Rest?interface=api.Greeter", registry.Endpoint{Host: "10.0.0.1", Port: 1, Protocol: "rest", Weight: 100, URLPath: "api/x.Rest"}},
+		"a path after slashes":    {"tri://10.0.0.1:1//api.Greeter", registry.Endpoint{Host: "10.0.0.1", Port: 1, Protocol: "tri", Weight: 100}},
+		"a weight that is none":   {"tri://10.0.0.1:1/api.Greeter?weight=99999999999", registry.Endpoint{Host: "10.0.0.1", Port: 1, Protocol: "tri"}},
+		"a password is dropped":   {"tri://u:p@10.0.0.1:1/api.Greeter", registry.Endpoint{Host: "10.0.0.1", Port: 1, Protocol: "tri", Weight: 100}},
+		"empty parameters":        {"tri://10.0.0.1:1/api.Greeter?a=&=b&c&&", registry.Endpoint{Host: "10.0.0.1", Port: 1, Protocol: "tri", Weight: 100}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			services, faults := z.Decode([]registry.Entry{{Group: g, Key: "k", Value: tt.url}}, nil)
-			if len(faults) != 0 || len(services) != 1 {
-				t.Fatal(told(services, faults))
+			services, failures := z.Decode([]registry.Entry{{Group: g, Key: "k", Value: tt.url}}, nil)
+			if len(failures) != 0 || len(services) != 1 {
+				t.Fatal(render(services, failures))
 			}
 			services[0].Attributes = nil
 			if got := services[0].Endpoints[0]; !got.Equal(tt.want) {
@@ -117,9 +117,9 @@ func TestReadingProviderURLs(t *testing.T) {
 
 func TestATagHidesAProviderUnlessItIsWanted(t *testing.T) {
 	z := zookeeper(t, dubbo.Options{})
-	services, faults := z.Decode(zookeeperEntries(t, z, "zk-java335-all-local-version-group"), nil)
-	if len(faults) != 0 || len(services) != 1 || services[0].Attributes["dubbo.tag"] != "gray" {
-		t.Fatal(told(services, faults))
+	services, failures := z.Decode(zookeeperEntries(t, z, "zk-java335-all-local-version-group"), nil)
+	if len(failures) != 0 || len(services) != 1 || services[0].Attributes["dubbo.tag"] != "gray" {
+		t.Fatal(render(services, failures))
 	}
 	if got := text(encode(t, z, services[0])); got != "" {
 		t.Errorf("written: %s", got)
@@ -139,27 +139,27 @@ func TestNacosInstances(t *testing.T) {
 	for name, tt := range map[string]struct {
 		value  string
 		health registry.Health
-		fault  bool
+		fails  bool
 	}{
 		"a good one":            {value: good, health: registry.Healthy},
 		"not healthy":           {value: strings.Replace(good, `"healthy":true`, `"healthy":false`, 1), health: registry.Unhealthy},
 		"not enabled":           {value: strings.Replace(good, `"enabled":true`, `"enabled":false`, 1), health: registry.Disabled},
-		"no protocol":           {value: strings.Replace(good, `"protocol":"tri",`, "", 1), fault: true},
-		"port 0":                {value: strings.Replace(good, `"port":1`, `"port":0`, 1), fault: true},
-		"port 70000":            {value: strings.Replace(good, `"port":1`, `"port":70000`, 1), fault: true},
-		"no JSON":               {value: "[", fault: true},
-		"another service's key": {value: strings.Replace(good, "/api.Greeter", "/api.Other", 1), fault: true},
+		"no protocol":           {value: strings.Replace(good, `"protocol":"tri",`, "", 1), fails: true},
+		"port 0":                {value: strings.Replace(good, `"port":1`, `"port":0`, 1), fails: true},
+		"port 70000":            {value: strings.Replace(good, `"port":1`, `"port":70000`, 1), fails: true},
+		"no JSON":               {value: "[", fails: true},
+		"another service's key": {value: strings.Replace(good, "/api.Greeter", "/api.Other", 1), fails: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			services, faults := n.Decode([]registry.Entry{{Group: g, Key: "k", Value: tt.value}}, nil)
-			if tt.fault {
-				if len(faults) != 1 || len(services) != 0 {
-					t.Error(told(services, faults))
+			services, failures := n.Decode([]registry.Entry{{Group: g, Key: "k", Value: tt.value}}, nil)
+			if tt.fails {
+				if len(failures) != 1 || len(services) != 0 {
+					t.Error(render(services, failures))
 				}
 				return
 			}
-			if len(faults) != 0 || len(services) != 1 || services[0].Endpoints[0].Health != tt.health {
-				t.Error(told(services, faults))
+			if len(failures) != 0 || len(services) != 1 || services[0].Endpoints[0].Health != tt.health {
+				t.Error(render(services, failures))
 			}
 		})
 	}

@@ -65,7 +65,7 @@ func TestTwoInterfacesOnOneHostHaveTheirOwnNames(t *testing.T) {
 	s.Interfaces = []registry.Interface{{Name: "api.A"}, {Name: "api.B"}}
 	for _, e := range encode(t, zookeeper(t, dubbo.Options{}), s) {
 		if !strings.Contains(e.Value, "/"+e.Group.Name+"?") || !strings.Contains(e.Value, "interface="+e.Group.Name) {
-			t.Errorf("in the folder of %s: %s", e.Group.Name, e.Value)
+			t.Errorf("in the parent of %s: %s", e.Group.Name, e.Value)
 		}
 	}
 }
@@ -99,8 +99,8 @@ func TestADubboGoProviderWithoutAWeight(t *testing.T) {
 		weight  uint32
 		want    string
 	}{
-		"none told":            {"dubbo-golang-3.3.1", 0, "0"},
-		"one told":             {"dubbo-golang-3.3.1", 30, "30"},
+		"none reported":        {"dubbo-golang-3.3.1", 0, "0"},
+		"one reported":         {"dubbo-golang-3.3.1", 30, "30"},
 		"of another framework": {"3.3.5", 0, "100"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -119,12 +119,12 @@ func TestWeights(t *testing.T) {
 		mesh  uint32
 		dubbo string
 	}{
-		"not told is the default":       {0, "100"},
+		"not reported is the default":   {0, "100"},
 		"one is the default, and said":  {1, "100"},
 		"a ratio is kept":               {30, "3000"},
 		"the largest that keeps it":     {10_000, "1000000"},
 		"more does not overflow an int": {math.MaxUint32, "1000000"},
-		"as wide as a signed int":       {math.MaxInt32, "1000000"},
+		"the largest signed int":        {math.MaxInt32, "1000000"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := one(registry.Endpoint{Host: "10.0.0.1", Port: 1, Weight: tt.mesh})
@@ -193,7 +193,7 @@ func TestATimestampTellsAnyChangeInZooKeeper(t *testing.T) {
 	}
 }
 
-// In Nacos dubbo-go takes a changed instance for another one where its
+// In Nacos to dubbo-go a changed instance is another one if its
 // timestamp differs, and keeps the one before as well.
 func TestNoTimestampIsWrittenToNacos(t *testing.T) {
 	s := greeter()

@@ -30,9 +30,9 @@ func FuzzRoundTrip(f *testing.F) {
 			if fails(err) {
 				continue
 			}
-			services, faults := c.Decode(entries, nil)
-			if len(faults) != 0 {
-				t.Fatalf("wrote what it cannot read: %v", faults)
+			services, failures := c.Decode(entries, nil)
+			if len(failures) != 0 {
+				t.Fatalf("wrote what it cannot read: %v", failures)
 			}
 			var again []registry.Entry
 			for _, s := range services {
@@ -62,9 +62,9 @@ func FuzzDecodeZooKeeper(f *testing.F) {
 	f.Fuzz(func(t *testing.T, node string) {
 		g := registry.Group{Kind: dubbo.Kind, Namespace: "/dubbo", Name: "org.bridge.demo.GreetService"}
 		e, _ := z.Entry(g, node, nil)
-		services, faults := z.Decode([]registry.Entry{e}, nil)
-		if len(services)+len(faults) != 1 {
-			t.Fatalf("%d services, %d faults", len(services), len(faults))
+		services, failures := z.Decode([]registry.Entry{e}, nil)
+		if len(services)+len(failures) != 1 {
+			t.Fatalf("%d services, %d failures", len(services), len(failures))
 		}
 		for _, s := range services {
 			if _, err := z.Encode(s); fails(err) && s.Endpoints[0].Health.Offered() {
@@ -83,9 +83,9 @@ func FuzzDecodeNacos(f *testing.F) {
 	n := nacos(f, dubbo.Options{MaxMetadata: 1 << 20})
 	f.Fuzz(func(t *testing.T, value string) {
 		g := registry.Group{Kind: dubbo.Kind, Group: "DEFAULT_GROUP", Name: "providers:org.bridge.demo.GreetService::"}
-		services, faults := n.Decode([]registry.Entry{{Group: g, Key: "k", Value: value}}, nil)
-		if len(services)+len(faults) != 1 {
-			t.Fatalf("%d services, %d faults", len(services), len(faults))
+		services, failures := n.Decode([]registry.Entry{{Group: g, Key: "k", Value: value}}, nil)
+		if len(services)+len(failures) != 1 {
+			t.Fatalf("%d services, %d failures", len(services), len(failures))
 		}
 	})
 }

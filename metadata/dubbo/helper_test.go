@@ -81,8 +81,8 @@ func text(entries []registry.Entry) string {
 	return b.String()
 }
 
-// told shows decoded services as the golden files have them.
-func told(services []*registry.Service, faults []metadata.DecodeError) string {
+// render shows decoded services as the golden files have them.
+func render(services []*registry.Service, failures []metadata.DecodeError) string {
 	var b strings.Builder
 	for _, s := range services {
 		fmt.Fprintf(&b, "%s application=%q %v\n", s.Name, s.Application, map[string]string(s.Attributes))
@@ -91,7 +91,7 @@ func told(services []*registry.Service, faults []metadata.DecodeError) string {
 				e.Protocol, e.Address(), e.Health, e.Weight, e.Path, e.Zone, map[string]string(e.Attributes))
 		}
 	}
-	for _, f := range faults {
+	for _, f := range failures {
 		fmt.Fprintf(&b, "fault: %v\n", f)
 	}
 	return b.String()

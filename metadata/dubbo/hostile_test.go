@@ -29,7 +29,7 @@ func hostile() map[string]string {
 		"a query":           "a?b=c&d",
 		"two dots":          "..",
 		"invalid UTF-8":     "a\xffb",
-		"a folder of Dubbo": "mapping",
+		"a parent of Dubbo": "mapping",
 	}
 }
 
@@ -56,9 +56,9 @@ func TestHostileNames(t *testing.T) {
 			s := one(registry.Endpoint{Host: "10.0.0.1", Port: 1, Attributes: registry.Attributes{"x-hostile": bad}})
 			z := zookeeper(t, marked())
 			e := encode(t, z, s)[0]
-			services, faults := z.Decode([]registry.Entry{e}, nil)
-			if len(faults) != 0 || len(services) != 1 {
-				t.Fatalf("decoded %s", told(services, faults))
+			services, failures := z.Decode([]registry.Entry{e}, nil)
+			if len(failures) != 0 || len(services) != 1 {
+				t.Fatalf("decoded %s", render(services, failures))
 			}
 			got := services[0].Attributes["x-hostile"]
 			if len(bad) > 2048 || !utf8.ValidString(bad) { // what JSON cannot hold

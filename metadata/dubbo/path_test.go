@@ -51,9 +51,9 @@ func TestAPathIsKept(t *testing.T) {
 			if err := leftOut(tt.codec, s); tt.one != (err != nil) {
 				t.Errorf("left out: %v", err)
 			}
-			services, faults := tt.codec.Decode(slices.DeleteFunc(slices.Clone(entries), func(e registry.Entry) bool { return registry.IsPart(e.Key) }), entries)
-			if len(faults) > 0 || len(services) != 1 || len(services[0].Endpoints) != len(of.Endpoints) {
-				t.Fatal(told(services, faults))
+			services, failures := tt.codec.Decode(slices.DeleteFunc(slices.Clone(entries), func(e registry.Entry) bool { return registry.IsPart(e.Key) }), entries)
+			if len(failures) > 0 || len(services) != 1 || len(services[0].Endpoints) != len(of.Endpoints) {
+				t.Fatal(render(services, failures))
 			}
 			for i, e := range services[0].Endpoints {
 				if e.URLPath != of.Endpoints[i].URLPath {
@@ -68,11 +68,11 @@ func TestAPathIsKept(t *testing.T) {
 func TestAPathThatIsNoneCostsItsProvider(t *testing.T) {
 	z := zookeeper(t, dubbo.Options{})
 	g := registry.Group{Kind: dubbo.Kind, Namespace: "/dubbo", Name: "api.Greeter"}
-	services, faults := z.Decode([]registry.Entry{
+	services, failures := z.Decode([]registry.Entry{
 		{Group: g, Key: "a", Value: "tri://10.0.0.1:1/a b?interface=api.Greeter"},
 		{Group: g, Key: "b", Value: "tri://10.0.0.2:1/api.Greeter"},
 	}, nil)
-	if len(faults) != 1 || faults[0].Entry.Key != "a" || len(services) != 1 || len(services[0].Endpoints) != 1 {
-		t.Error(told(services, faults))
+	if len(failures) != 1 || failures[0].Entry.Key != "a" || len(services) != 1 || len(services[0].Endpoints) != 1 {
+		t.Error(render(services, failures))
 	}
 }

@@ -14,9 +14,9 @@ func TestNodesAreNamedAsJavaNamesThem(t *testing.T) {
 	s := one(registry.Endpoint{Host: "10.0.0.1", Port: 20000, Attributes: registry.Attributes{"x": "a*b~c d|é"}})
 	s.Path = registry.Path(metadata.Hop("mesh"))
 	e := encode(t, z, s)[0]
-	folder, err := z.Parent(e.Group)
-	if err != nil || folder != "/dubbo/api.Greeter/providers" {
-		t.Errorf("folder %q %v", folder, err)
+	parent, err := z.Parent(e.Group)
+	if err != nil || parent != "/dubbo/api.Greeter/providers" {
+		t.Errorf("parent %q %v", parent, err)
 	}
 	name, data, err := z.Node(e)
 	if err != nil || len(data) != 0 {
@@ -55,7 +55,7 @@ func TestFolders(t *testing.T) {
 	if got := z.Parents(); got != "/registry/dubbo/*/providers" {
 		t.Errorf("pattern %q", got)
 	}
-	for folder, want := range map[string]string{
+	for parent, want := range map[string]string{
 		"/registry/dubbo/api.Greeter/providers":       "api.Greeter",
 		"/registry/dubbo/api.Outer%24Inner/providers": "api.Outer$Inner",
 		"/registry/dubbo/api.Greeter/consumers":       "",
@@ -65,13 +65,13 @@ func TestFolders(t *testing.T) {
 		"/registry/dubbo/a%zz/providers":              "",
 		"/dubbo/api.Greeter/providers":                "",
 	} {
-		g, ok := z.Group(folder)
+		g, ok := z.Group(parent)
 		if ok != (want != "") || g.Name != want {
-			t.Errorf("%s: %v %v", folder, g, ok)
+			t.Errorf("%s: %v %v", parent, g, ok)
 			continue
 		}
-		if back, err := z.Parent(g); ok && (err != nil || back != folder) {
-			t.Errorf("%s: back %q %v", folder, back, err)
+		if back, err := z.Parent(g); ok && (err != nil || back != parent) {
+			t.Errorf("%s: back %q %v", parent, back, err)
 		}
 	}
 	for _, g := range []registry.Group{
@@ -80,8 +80,8 @@ func TestFolders(t *testing.T) {
 		{Kind: dubbo.Kind, Namespace: "/registry/dubbo", Name: ".."},
 		{Kind: dubbo.Kind, Namespace: "/registry/dubbo"},
 	} {
-		if folder, err := z.Parent(g); err == nil {
-			t.Errorf("%v: folder %q", g, folder)
+		if parent, err := z.Parent(g); err == nil {
+			t.Errorf("%v: parent %q", g, parent)
 		}
 	}
 	if _, _, err := z.Node(registry.Entry{Value: "a/b"}); err == nil {
@@ -104,9 +104,9 @@ func TestScopesCoverWhatIsDecoded(t *testing.T) {
 	} {
 		s := one(registry.Endpoint{Host: "10.0.0.1", Port: 20000})
 		s.Interfaces = []registry.Interface{iface}
-		services, faults := z.Decode(encode(t, z, s), nil)
-		if len(services) != 1 || len(faults) > 0 {
-			t.Fatalf("%v: %v, %v", iface, services, faults)
+		services, failures := z.Decode(encode(t, z, s), nil)
+		if len(services) != 1 || len(failures) > 0 {
+			t.Fatalf("%v: %v, %v", iface, services, failures)
 		}
 		if _, got := registry.Covering(map[string]error{scope: nil}, services[0].Name); got != covered {
 			t.Errorf("%s covers %s: %v", scope, services[0].Name, got)

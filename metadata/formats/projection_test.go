@@ -30,7 +30,7 @@ func ofMesh() *registry.Service {
 	return s
 }
 
-// ofRegistry is one of a registry, whose endpoints tell more of themselves.
+// ofRegistry is one of a registry, whose endpoints have more attributes.
 func ofRegistry() *registry.Service {
 	s := ofMesh()
 	s.Name, s.Attributes = "spring-cloud:/services/orders", nil

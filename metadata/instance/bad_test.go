@@ -12,8 +12,8 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// TestBadNodes: one node that takes a whole service from real consumers is one
-// fault beside the good ones when it is read.
+// TestBadNodes: one node that removes a whole service from real consumers is one
+// error beside the good ones when it is read.
 func TestBadNodes(t *testing.T) {
 	const dubbo = `{"name":"greeter","id":"x","address":"10.0.0.9","port":9,"payload":` +
 		`{"@class":"org.apache.dubbo.registry.zookeeper.ZookeeperInstance","id":"x","name":"greeter","metadata":{}}}`
@@ -36,7 +36,7 @@ func TestBadNodes(t *testing.T) {
 		"hertz-zookeeper": {
 			"garbage (h3)": {"10.0.0.9:9", "garbage"},
 			"no data (h5)": {"10.0.0.9:9", ""},
-			"a folder":     {"providers", ""},
+			"a parent":     {"providers", ""},
 		},
 		"kitex-zookeeper": {
 			"garbage (x2)":              {"10.0.0.9:9", "garbage"},
@@ -56,9 +56,9 @@ func TestBadNodes(t *testing.T) {
 			if mark.Owner != "" {
 				t.Errorf("%s: is of %q", name, mark.Owner)
 			}
-			services, faults := z.Decode(append([]registry.Entry{e}, good...), nil)
-			if len(faults) != 1 || len(services) != 1 || len(services[0].Endpoints) != 1 {
-				t.Errorf("%s: read as %s", name, told(services, faults))
+			services, failures := z.Decode(append([]registry.Entry{e}, good...), nil)
+			if len(failures) != 1 || len(services) != 1 || len(services[0].Endpoints) != 1 {
+				t.Errorf("%s: read as %s", name, render(services, failures))
 			}
 		}
 		if len(bad[f.name]) == 0 {
@@ -101,8 +101,8 @@ func TestBadNodesAreNeverWritten(t *testing.T) {
 				record(t, e)
 			}
 		}
-		if services, faults := c.Decode(entries, nil); len(faults) != 0 {
-			t.Error(told(services, faults))
+		if services, failures := c.Decode(entries, nil); len(failures) != 0 {
+			t.Error(render(services, failures))
 		}
 	})
 }
@@ -145,7 +145,7 @@ func node(t *testing.T, f format, name string, data []byte) {
 	}
 }
 
-// record fails where a Nacos server would refuse an instance, or take it for
+// record fails where a Nacos server would refuse an instance, or read it as
 // one that gets no calls.
 func record(t *testing.T, e registry.Entry) {
 	t.Helper()

@@ -145,7 +145,7 @@ func TestPortsOfOneInstance(t *testing.T) {
 				s.Endpoints = test.endpoints
 				c := f.codec(t, marked())
 				entries := encode(t, c, s)
-				services, faults := c.Decode(entries, nil)
+				services, failures := c.Decode(entries, nil)
 				var got []string
 				for _, s := range services {
 					for _, e := range s.Endpoints {
@@ -158,7 +158,7 @@ func TestPortsOfOneInstance(t *testing.T) {
 				}
 				slices.Sort(got)
 				slices.Sort(expected)
-				if len(entries) != want || len(faults) != 0 || !slices.Equal(got, expected) {
+				if len(entries) != want || len(failures) != 0 || !slices.Equal(got, expected) {
 					t.Errorf("%d entries, %v back, want %v", len(entries), got, expected)
 				}
 			})
@@ -197,7 +197,7 @@ func TestWeights(t *testing.T) {
 			if want == 0 {
 				want = convert.Normal
 			}
-			if got == 0 { // not told, which is the normal one
+			if got == 0 { // not reported, which is the normal one
 				got = convert.Normal
 			}
 			if weighted && !services[0].Endpoints[0].Health.Offered() || weighted && max(got, want)-min(got, want) > least {

@@ -70,8 +70,8 @@ func TestCapturesAreRead(t *testing.T) {
 		var b strings.Builder
 		for _, capture := range captures[f.name] {
 			c := f.codec(t, instance.Options{})
-			services, faults := c.Decode(captured(t, c, capture), nil)
-			fmt.Fprintf(&b, "-- %s\n%s", capture, told(services, faults))
+			services, failures := c.Decode(captured(t, c, capture), nil)
+			fmt.Fprintf(&b, "-- %s\n%s", capture, render(services, failures))
 		}
 		golden(t, "captures-"+f.name, b.String())
 	})
@@ -85,8 +85,8 @@ func TestWhatWasWrittenIsRead(t *testing.T) {
 		o.Subsets = true
 		c := f.codec(t, o)
 		entries := encode(t, c, greeter())
-		services, faults := c.Decode(entries, nil)
-		golden(t, "back-"+f.name, told(services, faults))
+		services, failures := c.Decode(entries, nil)
+		golden(t, "back-"+f.name, render(services, failures))
 		if again := encode(t, f.codec(t, o), services[0]); text(t, c, again) != text(t, c, entries) {
 			t.Errorf("written again it is\n%swas\n%s", text(t, c, again), text(t, c, entries))
 		}

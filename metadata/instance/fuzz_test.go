@@ -29,9 +29,9 @@ func FuzzRoundTrip(f *testing.F) {
 				continue
 			}
 			c := f.codec(t, marked())
-			services, faults := c.Decode(entries, nil)
-			if len(faults) != 0 {
-				t.Fatalf("%s: wrote what it cannot read: %v", f.name, faults)
+			services, failures := c.Decode(entries, nil)
+			if len(failures) != 0 {
+				t.Fatalf("%s: wrote what it cannot read: %v", f.name, failures)
 			}
 			var back []registry.Entry
 			for _, s := range services {
@@ -45,7 +45,7 @@ func FuzzRoundTrip(f *testing.F) {
 	})
 }
 
-// FuzzDecode: whatever is in a registry is read, or is a fault, and what
+// FuzzDecode: whatever is in a registry is read, or is an error, and what
 // is read can be written.
 func FuzzDecode(f *testing.F) {
 	for _, capture := range []string{"zk-spring-cloud-zookeeper-provider", "zk-kratos3-hertz-kitex", "nacos-kratos3-hertz-kitex", "nacos-spring-cloud-alibaba-provider"} {
@@ -64,9 +64,9 @@ func FuzzDecode(f *testing.F) {
 				e, _ = z.Entry(e.Group, key, []byte(value))
 				_ = z.Foreign(key, []byte(value))
 			}
-			services, faults := c.Decode([]registry.Entry{e}, nil)
-			if len(services)+len(faults) != 1 {
-				t.Fatalf("%s: %d services, %d faults", form.name, len(services), len(faults))
+			services, failures := c.Decode([]registry.Entry{e}, nil)
+			if len(services)+len(failures) != 1 {
+				t.Fatalf("%s: %d services, %d failures", form.name, len(services), len(failures))
 			}
 			for _, s := range services {
 				if _, err := c.Encode(s); fails(err) {

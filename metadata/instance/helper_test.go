@@ -107,7 +107,7 @@ func text(t testing.TB, c metadata.Codec, entries []registry.Entry) string {
 	for _, e := range entries {
 		at := e.Group.String()
 		if z, ok := c.(*instance.ZooKeeper); ok {
-			folder, err := z.Parent(e.Group)
+			parent, err := z.Parent(e.Group)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -115,15 +115,15 @@ func text(t testing.TB, c metadata.Codec, entries []registry.Entry) string {
 			if err != nil {
 				t.Fatal(err)
 			}
-			at = folder + "/" + node
+			at = parent + "/" + node
 		}
 		fmt.Fprintf(&b, "%s\n  %s\n    %s\n", at, e.Key, e.Value)
 	}
 	return b.String()
 }
 
-// told shows services as the golden files have them.
-func told(services []*registry.Service, faults []metadata.DecodeError) string {
+// render shows services as the golden files have them.
+func render(services []*registry.Service, failures []metadata.DecodeError) string {
 	var b strings.Builder
 	for _, s := range services {
 		fmt.Fprintf(&b, "%s application=%q %v\n", s.Name, s.Application, map[string]string(s.Attributes))
@@ -132,7 +132,7 @@ func told(services []*registry.Service, faults []metadata.DecodeError) string {
 				e.Protocol, e.Address(), e.Health, e.Weight, e.Zone, e.Instance, e.Path, map[string]string(e.Attributes))
 		}
 	}
-	for _, f := range faults {
+	for _, f := range failures {
 		fmt.Fprintf(&b, "fault: %v\n", f)
 	}
 	return b.String()

@@ -10,7 +10,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// hostile are the names and values of the corpus of faults.
+// hostile are the names and values of the corpus of bad input.
 func hostile() map[string]string {
 	return map[string]string{
 		"a path": "../../x", "an escape": "%2F", "NUL": "a\x00b", "line ends": "a\r\nb", "a terminal's": "\x1b[31mred",
@@ -35,14 +35,14 @@ func TestHostileNames(t *testing.T) {
 				}
 				continue
 			}
-			services, faults := c.Decode(entries, nil)
-			if len(faults) > 0 || len(services) != 1 || services[0].Application != bad {
-				t.Errorf("%s: came back as %s", name, told(services, faults))
+			services, failures := c.Decode(entries, nil)
+			if len(failures) > 0 || len(services) != 1 || services[0].Application != bad {
+				t.Errorf("%s: came back as %s", name, render(services, failures))
 			}
 			if z, ok := c.(*instance.ZooKeeper); ok {
-				folder, err := z.Parent(entries[0].Group)
-				if under := strings.TrimSuffix(f.root, "/") + "/"; err != nil || strings.Contains(strings.TrimPrefix(folder, under), "/") {
-					t.Errorf("%s: folder %q %v", name, folder, err)
+				parent, err := z.Parent(entries[0].Group)
+				if under := strings.TrimSuffix(f.root, "/") + "/"; err != nil || strings.Contains(strings.TrimPrefix(parent, under), "/") {
+					t.Errorf("%s: parent %q %v", name, parent, err)
 				}
 			}
 		}
@@ -60,9 +60,9 @@ func TestHostileMetadata(t *testing.T) {
 				}
 				s := one(registry.Endpoint{Host: "10.0.0.1", Port: 1, Attributes: attributes})
 				c := f.codec(t, marked())
-				services, faults := c.Decode(encode(t, c, s), nil)
-				if len(faults) > 0 || len(services) != 1 {
-					t.Fatalf("%s: %s", name, told(services, faults))
+				services, failures := c.Decode(encode(t, c, s), nil)
+				if len(failures) > 0 || len(services) != 1 {
+					t.Fatalf("%s: %s", name, render(services, failures))
 				}
 				switch left := leftOut(c, s); {
 				case len(bad) > 9000 || !utf8.ValidString(bad):

@@ -139,7 +139,7 @@ func TestEncode(t *testing.T) {
 			}
 		}
 	})
-	t.Run("metadata that fits no label is dropped or annotated, always in the same way", func(t *testing.T) {
+	t.Run("metadata that fits no label is dropped or annotated, always alike", func(t *testing.T) {
 		t.Parallel()
 		s := dubbo(at("10.0.0.1", 1))
 		s.Endpoints[0].Attributes = registry.Attributes{"app": "shop", "a b": "x", "path": "a/b", "long": strings.Repeat("x", 64), "k/": "v", "ok.io/zone": "z-1"}
@@ -155,7 +155,7 @@ func TestEncode(t *testing.T) {
 		first, _ := c.Encode(s)
 		for range 20 {
 			if again, _ := c.Encode(s); !slices.Equal(first, again) {
-				t.Fatal("the same service was encoded in two ways")
+				t.Fatal("the same service was encoded differently")
 			}
 		}
 	})
@@ -183,7 +183,7 @@ func TestEncode(t *testing.T) {
 			t.Error("a service that would lose all its endpoints was encoded without them")
 		}
 	})
-	t.Run("one address told twice is one endpoint", func(t *testing.T) {
+	t.Run("one address reported twice is one endpoint", func(t *testing.T) {
 		t.Parallel()
 		if r := resources(t, codec(t, options()), dubbo(at("10.0.0.1", 1), at("::ffff:10.0.0.1", 1)))[0]; len(r.Endpoints) != 1 {
 			t.Errorf("endpoints %+v", r.Endpoints)
@@ -214,7 +214,7 @@ func TestOptionsThatWouldHijackTheMesh(t *testing.T) {
 		o := options()
 		change(&o)
 		if _, err := serviceentry.New(o); err == nil {
-			t.Errorf("%s was taken", name)
+			t.Errorf("%s was accepted", name)
 		}
 	}
 }
@@ -247,7 +247,7 @@ func TestTinyRangesHaveWhatIsInThem(t *testing.T) {
 	}
 }
 
-// The same input gives the same bytes, and only names that istio takes.
+// The same input gives the same bytes, and only names that istio accepts.
 func TestAttributesThatBecomeOneAnnotation(t *testing.T) {
 	t.Parallel()
 	s := dubbo(at("10.0.0.1", 1))
@@ -260,7 +260,7 @@ func TestAttributesThatBecomeOneAnnotation(t *testing.T) {
 	}
 	for range 100 {
 		if again, _ := c.Encode(s); !slices.Equal(first, again) {
-			t.Fatal("the same service was encoded in two ways")
+			t.Fatal("the same service was encoded differently")
 		}
 	}
 	got := resources(t, c, s)[0].Annotations
@@ -346,6 +346,6 @@ func TestCodec_SharedAttributes(t *testing.T) {
 	if _, err := serviceentry.New(serviceentry.Options{
 		Hosts: naming.MeshHosts{Registry: "zk", Suffix: "bridge.internal"}, Namespace: "mesh", SubsetLabel: "no label",
 	}); err == nil {
-		t.Error("a label that is none is taken")
+		t.Error("a label that is none is accepted")
 	}
 }

@@ -23,7 +23,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type loop struct {
 	*dependency.Fetcher
 	set *dependency.Set
-	ctx context.Context //nolint:containedctx // of the connection that the loop stands for
+	ctx context.Context //nolint:containedctx // of the connection of the loop
 }
 
 // connect makes the loop of a connection, which ends with the test or by close.

@@ -24,7 +24,7 @@ func ref(app, revision string) metadata.Ref {
 	return metadata.Ref{Group: group(app), Key: "#metadata/" + revision}
 }
 
-// A world is a set, the time that it is told, and how many bytes it may keep.
+// A world is a set, its time, and how many bytes it may keep.
 type world struct {
 	*dependency.Set
 	now          time.Time
@@ -76,7 +76,7 @@ func (w *world) due() []string {
 	return out
 }
 
-func (w *world) take(app, revision, text string, err error) bool {
+func (w *world) accept(app, revision, text string, err error) bool {
 	return w.Accept(w.now, dependency.Result{Ref: ref(app, revision), Text: text, Err: err})
 }
 
@@ -133,7 +133,7 @@ func TestSet(t *testing.T) {
 			w.unknown(t, "shop", "metadata/r1 is being read")
 			equal(t, w.due(), []string{"shop/r1"})
 			equal(t, w.due(), []string{})
-			equal(t, w.take("shop", "r1", "text", nil), true)
+			equal(t, w.accept("shop", "r1", "text", nil), true)
 			w.known(t, "text")
 			w.unknown(t, "shop", "")
 			w.want("shop", "r1")
@@ -150,24 +150,24 @@ func TestSet(t *testing.T) {
 			}
 			w.Expect(w.now, ref("shop", "r1"))
 			equal(t, w.due(), []string{"shop/r1"})
-			w.take("shop", "r1", "late", nil)
+			w.accept("shop", "r1", "late", nil)
 			w.unknown(t, "shop", "")
 			w.known(t, "late")
 		},
-		"what is denied costs the group that needs it": func(t *testing.T, w *world) {
+		"what is denied makes the group unknown that depends on it": func(t *testing.T, w *world) {
 			w.want("secret", "r1")
 			w.want("shop", "r1")
 			w.due()
-			w.take("shop", "r1", "text", nil)
-			w.take("secret", "r1", "", errDenied)
+			w.accept("shop", "r1", "text", nil)
+			w.accept("secret", "r1", "", errDenied)
 			w.unknown(t, "secret", "not authenticated")
 			w.unknown(t, "shop", "")
 		},
 		"what is refused is no reason for doubt, and not tried again without a cause": func(t *testing.T, w *world) {
 			w.want("shop", "r1", "..")
 			w.due()
-			w.take("shop", "r1", "text", nil)
-			equal(t, w.take("shop", "..", "", errName), true)
+			w.accept("shop", "r1", "text", nil)
+			equal(t, w.accept("shop", "..", "", errName), true)
 			w.unknown(t, "shop", "")
 			w.known(t, "text")
 			if err := w.Why(ref("shop", "..")); err == nil || !strings.Contains(err.Error(), "no name of a node") {
@@ -178,7 +178,7 @@ func TestSet(t *testing.T) {
 		"what was refused is tried again after a change, a hint and over a new connection, at the slowest rate": func(t *testing.T, w *world) {
 			w.want("shop", "r1")
 			w.due()
-			w.take("shop", "r1", "", errName)
+			w.accept("shop", "r1", "", errName)
 			for _, cause := range []func(){
 				func() { w.want("shop", "r1") },
 				func() { w.Expect(w.now, ref("shop", "r1")) },
@@ -194,38 +194,38 @@ func TestSet(t *testing.T) {
 				equal(t, w.due(), []string{"shop/r1"})
 				w.want("shop", "r1")
 				equal(t, w.due(), []string{})
-				equal(t, w.take("shop", "r1", "", errName), false)
+				equal(t, w.accept("shop", "r1", "", errName), false)
 				equal(t, w.Resolved(), true)
 			}
 			w.now = w.now.Add(time.Hour)
 			w.Renew(w.now)
 			equal(t, w.due(), []string{"shop/r1"})
-			equal(t, w.take("shop", "r1", "text", nil), true)
+			equal(t, w.accept("shop", "r1", "text", nil), true)
 			w.known(t, "text")
 		},
 		"an answer is that of all who ask the same": func(t *testing.T, w *world) {
 			w.want("shop", "r1@a", "r1@b", "r2@c", "r1@d")
 			equal(t, len(w.due()), 4)
-			equal(t, w.take("shop", "r1@d", "", errDenied), true)
+			equal(t, w.accept("shop", "r1@d", "", errDenied), true)
 			equal(t, w.Unread(group("shop")), true)
-			equal(t, w.take("shop", "r1@a", "one", nil), true)
+			equal(t, w.accept("shop", "r1@a", "one", nil), true)
 			w.known(t, "one", "one", "one")
-			equal(t, w.take("shop", "r1@b", "another", nil), false)
-			equal(t, w.take("shop", "r2@c", "two", nil), true)
+			equal(t, w.accept("shop", "r1@b", "another", nil), false)
+			equal(t, w.accept("shop", "r2@c", "two", nil), true)
 			equal(t, w.Unread(group("shop")), false)
 			equal(t, w.Resolved(), true)
 			w.want("shop", "r1@a", "r1@e")
 			w.known(t, "one", "one")
 			w.want("cart", "r1@x")
 			equal(t, w.due(), []string{"cart/r1@x"})
-			w.take("cart", "r1@x", "of another group", nil)
+			w.accept("cart", "r1@x", "of another group", nil)
 			w.known(t, "one", "one")
 			equal(t, w.fetches(time.Hour, errDenied), 0)
 		},
 		"after who gave an answer went another is asked, and all follow": func(t *testing.T, w *world) {
 			w.want("shop", "r1@stranger", "r1@a", "r1@b")
 			w.due()
-			w.take("shop", "r1@stranger", "untrue", nil)
+			w.accept("shop", "r1@stranger", "untrue", nil)
 			w.want("shop", "r1@a", "r1@b", "r1@c")
 			w.known(t, "untrue", "untrue", "untrue") // until it is known better
 			w.unknown(t, "shop", "")
@@ -234,23 +234,23 @@ func TestSet(t *testing.T) {
 			equal(t, w.due(), []string{})
 			w.Renew(w.now)
 			equal(t, w.due(), []string{"shop/r1@a", "shop/r1@b", "shop/r1@c"})
-			equal(t, w.take("shop", "r1@a", "", errDenied), true)
+			equal(t, w.accept("shop", "r1@a", "", errDenied), true)
 			w.known(t, "untrue", "untrue")
 			w.unknown(t, "shop", "not authenticated")
-			equal(t, w.take("shop", "r1@b", "true", nil), true)
+			equal(t, w.accept("shop", "r1@b", "true", nil), true)
 			w.known(t, "true", "true", "true")
 			w.unknown(t, "shop", "")
 			equal(t, w.fetches(time.Hour, errDenied), 0)
 			w.want("shop", "r1@a", "r1@c")
 			w.due()
-			equal(t, w.take("shop", "r1@a", "true", nil), false)
+			equal(t, w.accept("shop", "r1@a", "true", nil), false)
 			w.want("shop")
 			equal(t, w.bytes, int64(0))
 		},
 		"an answer ends with the last who has it": func(t *testing.T, w *world) {
 			w.want("shop", "r1@stranger")
 			w.due()
-			w.take("shop", "r1@stranger", "untrue", nil)
+			w.accept("shop", "r1@stranger", "untrue", nil)
 			w.want("shop")
 			equal(t, w.bytes, int64(0))
 			w.want("shop", "r1@a")
@@ -263,24 +263,24 @@ func TestSet(t *testing.T) {
 			w.fetches(time.Hour, errDenied)
 			w.Expect(w.now, ref("shop", "r1@a"))
 			w.due()
-			w.take("shop", "r1@a", "text", nil)
+			w.accept("shop", "r1@a", "text", nil)
 			w.now = w.now.Add(time.Hour)
 			w.want("shop", "r1@b")
 			w.due()
-			w.take("shop", "r1@b", "", errDenied)
+			w.accept("shop", "r1@b", "", errDenied)
 			w.unknown(t, "shop", "tried since "+w.now.Format(time.RFC3339))
 			if next, _ := w.Next(); next.Sub(w.now) > 2*time.Second {
 				t.Errorf("asked again after %v", next.Sub(w.now))
 			}
 		},
-		"who answers as before may tell those who did not": func(t *testing.T, w *world) {
+		"one answer is for all documents with the question": func(t *testing.T, w *world) {
 			w.want("shop", "r1@a", "r1@b", "r1@c")
 			w.due()
-			w.take("shop", "r1@a", "text", nil)
+			w.accept("shop", "r1@a", "text", nil)
 			w.want("shop", "r1@b", "r1@c")
 			w.due()
-			w.take("shop", "r1@b", "", errDenied)
-			equal(t, w.take("shop", "r1@c", "text", nil), true)
+			w.accept("shop", "r1@b", "", errDenied)
+			equal(t, w.accept("shop", "r1@c", "text", nil), true)
 			w.known(t, "text", "text")
 		},
 		"what has no room stays unknown, and is tried again": func(t *testing.T, w *world) {
@@ -288,41 +288,41 @@ func TestSet(t *testing.T) {
 			equal(t, w.bytes, int64(0))
 			w.want("shop", "r1@a", "r1@b", "r2")
 			w.due()
-			w.take("shop", "r1@a", "sixsix", nil)
+			w.accept("shop", "r1@a", "sixsix", nil)
 			equal(t, w.bytes, int64(6))
-			equal(t, w.take("shop", "r2", "five5", nil), true)
+			equal(t, w.accept("shop", "r2", "five5", nil), true)
 			w.unknown(t, "shop", "5 bytes, beside others of 6: more than its limits allow")
 			w.want("shop", "r2")
 			equal(t, w.bytes, int64(0))
 			w.now = w.now.Add(time.Minute)
 			equal(t, w.due(), []string{"shop/r2"})
-			equal(t, w.take("shop", "r2", "five5", nil), true)
+			equal(t, w.accept("shop", "r2", "five5", nil), true)
 			w.unknown(t, "shop", "")
 			equal(t, w.bytes, int64(5))
 		},
 		"a result that nobody waits for changes nothing": func(t *testing.T, w *world) {
 			w.want("shop", "r1", "r2")
-			equal(t, w.take("shop", "r1", "early", nil), false)
-			equal(t, w.take("shop", "r9", "of nothing", nil), false)
+			equal(t, w.accept("shop", "r1", "early", nil), false)
+			equal(t, w.accept("shop", "r9", "of nothing", nil), false)
 			w.known(t)
 			equal(t, w.Resolved(), false)
 			equal(t, w.due(), []string{"shop/r1", "shop/r2"})
-			w.take("shop", "r1", "text", nil)
-			equal(t, w.take("shop", "r1", "twice", nil), false)
-			equal(t, w.take("shop", "r1", "", errDenied), false)
+			w.accept("shop", "r1", "text", nil)
+			equal(t, w.accept("shop", "r1", "twice", nil), false)
+			equal(t, w.accept("shop", "r1", "", errDenied), false)
 			w.known(t, "text")
 			equal(t, w.Resolved(), false)
-			w.take("shop", "r2", "", errDenied)
-			equal(t, w.take("shop", "r2", "", dependency.ErrMissing), false)
+			w.accept("shop", "r2", "", errDenied)
+			equal(t, w.accept("shop", "r2", "", dependency.ErrMissing), false)
 			w.unknown(t, "shop", "not authenticated")
 			equal(t, w.Resolved(), true)
 		},
-		"each failure in a row waits longer, and is told since the first": func(t *testing.T, w *world) {
+		"each failure in a row waits longer, and is reported since the first": func(t *testing.T, w *world) {
 			w.want("shop", "r1")
 			began := w.now.Format(time.RFC3339)
 			for range 5 {
 				w.due()
-				w.take("shop", "r1", "", errDenied)
+				w.accept("shop", "r1", "", errDenied)
 				next, _ := w.Next()
 				if wait := next.Sub(w.now); wait < time.Second || wait > 30*time.Second {
 					t.Errorf("the next is due after %v", wait)
@@ -337,30 +337,30 @@ func TestSet(t *testing.T) {
 		"what failed for the same reason again changes nothing": func(t *testing.T, w *world) {
 			w.want("shop", "r1")
 			w.due()
-			equal(t, w.take("shop", "r1", "", errDenied), true)
+			equal(t, w.accept("shop", "r1", "", errDenied), true)
 			w.now = w.now.Add(time.Minute)
 			w.due()
-			equal(t, w.take("shop", "r1", "", errDenied), false)
+			equal(t, w.accept("shop", "r1", "", errDenied), false)
 			w.now = w.now.Add(time.Minute)
 			w.due()
-			equal(t, w.take("shop", "r1", "", dependency.ErrMissing), true)
+			equal(t, w.accept("shop", "r1", "", dependency.ErrMissing), true)
 		},
 		"a hint during a fetch has it repeated at once": func(t *testing.T, w *world) {
 			w.want("shop", "r1")
 			w.due()
 			w.Expect(w.now, ref("shop", "r1"))
 			equal(t, w.due(), []string{})
-			w.take("shop", "r1", "", dependency.ErrMissing)
+			w.accept("shop", "r1", "", dependency.ErrMissing)
 			equal(t, w.due(), []string{"shop/r1"})
 		},
 		"what nothing refers to any more is forgotten": func(t *testing.T, w *world) {
 			w.want("shop", "r1", "r2", "r3")
 			w.due()
-			w.take("shop", "r2", "", errDenied)
+			w.accept("shop", "r2", "", errDenied)
 			w.want("shop", "r3")
-			equal(t, w.take("shop", "r1", "text", nil), false)
+			equal(t, w.accept("shop", "r1", "text", nil), false)
 			w.known(t)
-			w.take("shop", "r3", "text", nil)
+			w.accept("shop", "r3", "text", nil)
 			w.unknown(t, "shop", "")
 			equal(t, w.Resolved(), true)
 			equal(t, w.fetches(time.Hour, errDenied), 0)
@@ -372,10 +372,10 @@ func TestSet(t *testing.T) {
 		"a new connection fetches what is not known, and keeps what is": func(t *testing.T, w *world) {
 			w.want("shop", "r1", "r2", "r3")
 			w.due()
-			w.take("shop", "r1", "text", nil)
-			w.take("shop", "r2", "", errDenied)
+			w.accept("shop", "r1", "text", nil)
+			w.accept("shop", "r2", "", errDenied)
 			equal(t, w.Resolved(), false)
-			w.take("shop", "r3", "", errDenied)
+			w.accept("shop", "r3", "", errDenied)
 			equal(t, w.Resolved(), true)
 			w.Renew(w.now)
 			equal(t, w.Resolved(), false)

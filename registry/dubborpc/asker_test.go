@@ -94,7 +94,7 @@ func TestOnlyWhatWasAskedForIsAnAnswer(t *testing.T) {
 				return
 			}
 			if _, err := a.Ask(t.Context(), asks(right)); err == nil {
-				t.Error("the first answer was taken")
+				t.Error("the first answer was accepted")
 			}
 			for range 3 {
 				if text, err := a.Ask(t.Context(), asks(right)); err != nil || !strings.Contains(text, "api.Shop") {
@@ -102,7 +102,7 @@ func TestOnlyWhatWasAskedForIsAnAnswer(t *testing.T) {
 				}
 			}
 			if text, err := a.Ask(t.Context(), asks(wrong)); err == nil {
-				t.Errorf("what another told is reported again: %q", text)
+				t.Errorf("what another reported is reported again: %q", text)
 			}
 			if n := calls.Load(); n != 4 {
 				t.Errorf("asked %d times, want 4", n)
@@ -146,7 +146,7 @@ func TestANameIsHeldToItsAddresses(t *testing.T) {
 		t.Fatal(err)
 	}
 	hosts := []string{"127.0.0.1", "localhost", "[::ffff:127.0.0.1]", "127.1", "2130706433"}
-	if own, err := os.Hostname(); err == nil { // stands for a name in DNS, and resolves to a loopback on many machines
+	if own, err := os.Hostname(); err == nil { // like a name in DNS; it resolves to a loopback on many machines
 		if addresses, err := net.DefaultResolver.LookupNetIP(t.Context(), "ip", own); err == nil && len(addresses) == 1 && addresses[0].Unmap().IsLoopback() {
 			hosts = append(hosts, own)
 		}

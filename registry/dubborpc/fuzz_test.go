@@ -22,11 +22,11 @@ func FuzzInfo(f *testing.F) {
 	f.Add(text(nil, 3, "\xff\xff\xff\xff\x0f"))
 	f.Add([]byte{0x1a, 0x00})
 	f.Fuzz(func(t *testing.T, answer []byte) {
-		told, err := info(answer)
+		document, err := info(answer)
 		if err != nil {
 			return
 		}
-		if text, err := textOf(told); err != nil || !json.Valid([]byte(text)) {
+		if text, err := textOf(document); err != nil || !json.Valid([]byte(text)) {
 			t.Errorf("%q, %v", text, err)
 		}
 	})
