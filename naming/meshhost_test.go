@@ -75,13 +75,13 @@ func TestMeshHostsOf300Characters(t *testing.T) {
 	of := func(name string) string { return meshHosts().Of(naming.MeshName{Name: name}) }
 	host, other := of(long), of(long+"2")
 	if host == other || host != of(long) {
-		t.Errorf("%s and %s", host, other)
+		t.Errorf("Of = %s and %s, want two hosts, and the same for one name", host, other)
 	}
 	if _, err := naming.ParseHostAddress(host + ":80"); err != nil {
-		t.Error(err)
+		t.Errorf("ParseHostAddress(%s:80): %v", host, err)
 	}
 	if _, err := meshHosts().Parse(host); !errors.Is(err, naming.ErrShortened) {
-		t.Errorf("got %v", err)
+		t.Errorf("Parse(%s) = %v, want ErrShortened", host, err)
 	}
 }
 
@@ -89,12 +89,12 @@ func TestMeshHostsCannotLeaveTheirSuffix(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"kubernetes.default.svc.cluster.local", "istiod.istio-system.svc", "*.com", "*", "a.zk1.bridge.internal", "../../x", "a/b"} {
 		if host := meshHosts().Of(naming.MeshName{Name: name}); !meshHosts().Has(host) || strings.ContainsAny(host, "*/") {
-			t.Errorf("%q became %s", name, host)
+			t.Errorf("Of(%q) = %s, want a host of the suffix", name, host)
 		}
 	}
 	for _, host := range []string{"kubernetes.default.svc.cluster.local", "a.k0-0.zk2.bridge.internal", "a.q.zk1.bridge.internal", "a.k9-9.zk1.bridge.internal", ".zk1.bridge.internal"} {
 		if _, err := meshHosts().Parse(host); err == nil {
-			t.Errorf("%s was accepted as ours", host)
+			t.Errorf("Parse(%s) = nil, want an error", host)
 		}
 	}
 }
@@ -102,7 +102,7 @@ func TestMeshHostsCannotLeaveTheirSuffix(t *testing.T) {
 func TestMeshHostsCheck(t *testing.T) {
 	t.Parallel()
 	if err := meshHosts().Check(); err != nil {
-		t.Error(err)
+		t.Errorf("Check = %v, want nil", err)
 	}
 	for _, m := range []naming.MeshHosts{
 		{}, {Registry: "ZK", Suffix: "a.b"}, {Registry: "a.b", Suffix: "c"}, {Registry: "a", Suffix: "b_c"}, {Registry: "a", Suffix: strings.Repeat("b.", 70) + "c"},

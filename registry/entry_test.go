@@ -103,7 +103,7 @@ func TestRefused(t *testing.T) {
 	t.Run("without keys it is no error", func(t *testing.T) {
 		t.Parallel()
 		if err := (registry.Refused{}).Err(); err != nil {
-			t.Error(err)
+			t.Errorf("Err = %v, want nil", err)
 		}
 	})
 	t.Run("it is found in an error with its keys and reasons", func(t *testing.T) {

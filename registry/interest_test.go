@@ -7,39 +7,39 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// TestANameIsToldOfByItself: what the source said of one name says nothing
+// TestInterest_EachNameOnItsOwn: what the source reports of one name says nothing
 // of another, and lasts for as long as somebody wants it.
-func TestANameIsToldOfByItself(t *testing.T) {
+func TestInterest_EachNameOnItsOwn(t *testing.T) {
 	i := registry.NewInterest()
 	i.Add("a", "b")
 	i.Report(map[string]error{"a": nil})
 	if i.Answer("a").Reported {
-		t.Error("reported before the source knew that it is wanted")
+		t.Error("Answer = reported, want it only after Names returned the name")
 	}
 	if names := i.Names(); len(names) != 2 {
-		t.Error(names)
+		t.Errorf("Names = %v, want a and b", names)
 	}
 	more := i.Answer("a").More
 	i.Report(map[string]error{"a": nil, "c": nil})
 	select {
 	case <-more:
 	default:
-		t.Error("nobody is woken")
+		t.Error("More is open after Report, want it closed")
 	}
 	if !i.Answer("a").Reported || i.Answer("b").Reported || i.Answer("a", "b").Reported || i.Answer("c").Reported {
-		t.Error("want a reported and nothing else")
+		t.Error("Answer: want a reported, and no other name")
 	}
 	i.Add("a", "d")
 	if !i.Answer("a").Reported {
-		t.Error("another name, or another who wants it, makes it untold")
+		t.Error("Answer = not reported after another Add, want reported")
 	}
 	denied := errors.New("denied")
 	i.Report(map[string]error{"a": denied, "b": denied})
 	if a := i.Answer("a"); !a.Reported || !errors.Is(a.Err, denied) {
-		t.Errorf("reported and now denied: %+v", a)
+		t.Errorf("Answer = %+v, want reported and the error", a)
 	}
 	if b := i.Answer("b"); b.Reported || !errors.Is(b.Err, denied) {
-		t.Errorf("never reported: %+v", b)
+		t.Errorf("Answer = %+v, want not reported and the error", b)
 	}
 	i.Drop("a")
 	if !i.Answer("a").Reported {

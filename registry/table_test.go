@@ -292,7 +292,7 @@ func TestCurrent(t *testing.T) {
 		synctest.Wait()
 		table.Replace(all(service("a")))
 		if err := <-current; err != nil {
-			t.Error(err)
+			t.Errorf("Current = %v, want nil", err)
 		}
 	})
 }

@@ -198,7 +198,7 @@ func TestAReadableFormOfEveryDocument(t *testing.T) {
 		report := report
 		report.Value = strings.Replace(report.Value, `,"params":{}`, "", 1)
 		if services, failures := z.Decode([]registry.Entry{good}, []registry.Entry{report}); len(services) != 1 || len(failures) != 0 {
-			t.Error(render(services, failures))
+			t.Errorf("Decode = %s, want one service", render(services, failures))
 		}
 	})
 	t.Run("an instance with a port of each protocol", func(t *testing.T) {
@@ -209,19 +209,19 @@ func TestAReadableFormOfEveryDocument(t *testing.T) {
 			`"services":{"api.Greeter:dubbo":{"name":"api.Greeter","path":"api.Greeter","protocol":"dubbo","params":{"weight":"30"}},`, 1)
 		services, failures := z.Decode([]registry.Entry{good}, []registry.Entry{report})
 		if len(services) != 1 || len(failures) != 0 || len(services[0].Endpoints) != 2 {
-			t.Fatal(render(services, failures))
+			t.Fatalf("Decode = %s, want one service with two endpoints", render(services, failures))
 		}
 		first, second := services[0].Endpoints[0], services[0].Endpoints[1]
 		if first.Port != 20001 || first.Protocol != "dubbo" || first.Weight != 30 || second.Port != 20002 || second.Weight != 100 ||
 			first.Instance == "" || first.Instance != second.Instance {
-			t.Error(render(services, nil))
+			t.Errorf("Decode = %s, want ports 20001 and 20002 of one instance, weights 30 and 100", render(services, nil))
 		}
 	})
 	t.Run("a consumer is no provider", func(t *testing.T) {
 		good := good
 		good.Value = strings.Replace(good.Value, `"r1"`, `"0"`, 1)
 		if services, failures := z.Decode([]registry.Entry{good}, nil); len(services)+len(failures) != 0 || len(z.Dependencies([]registry.Entry{good})) != 0 {
-			t.Error(render(services, failures))
+			t.Errorf("Decode = %s, want nothing and no dependencies", render(services, failures))
 		}
 	})
 	t.Run("what an instance says is read where the document does not", func(t *testing.T) {
@@ -229,7 +229,7 @@ func TestAReadableFormOfEveryDocument(t *testing.T) {
 		good.Value = strings.Replace(good.Value, `"dubbo.metadata.revision"`, `"weight":"7","dubbo.tag":"gray","meta-v":"2.0.0","dubbo.metadata.revision"`, 1)
 		services, _ := z.Decode([]registry.Entry{good}, []registry.Entry{report})
 		if len(services) != 1 || services[0].Endpoints[0].Weight != 7 || services[0].Attributes["dubbo.tag"] != "gray" || services[0].Attributes["meta-v"] != "" {
-			t.Error(render(services, nil))
+			t.Errorf("Decode = %s, want weight 7 and dubbo.tag gray alone", render(services, nil))
 		}
 		if got := text(encode(t, z, services[0])); strings.Contains(got, "gray") {
 			t.Errorf("a tag that nobody asked for is written: %s", got)
@@ -446,11 +446,11 @@ func TestTheRemedyIsForBothFrameworks(t *testing.T) {
 		`"address":"10.0.0.1","port":1,"payload":{"@class":"org.apache.dubbo.registry.zookeeper.ZookeeperInstance","metadata":{"dubbo.metadata.revision":"r"}}}`}
 	_, failures := z.Decode([]registry.Entry{e}, nil)
 	if len(failures) != 1 {
-		t.Fatal(failures)
+		t.Fatalf("Decode = %v, want one error", failures)
 	}
 	for _, setting := range []string{"metadata-type=remote", "register-mode=all", "registry-type: all"} {
 		if !strings.Contains(failures[0].Error(), setting) {
-			t.Errorf("no %s in %v", setting, failures[0])
+			t.Errorf("Decode = %v, want it to name %s", failures[0], setting)
 		}
 	}
 }

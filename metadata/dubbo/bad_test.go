@@ -47,7 +47,7 @@ func TestBadEntriesAreNeverWritten(t *testing.T) {
 				}
 			}
 			if _, failures := c.Decode(entries, entries); len(failures) != 0 {
-				t.Error(failures)
+				t.Errorf("Decode = %v, want no error", failures)
 			}
 		})
 	}

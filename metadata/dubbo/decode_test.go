@@ -105,11 +105,11 @@ func TestReadingProviderURLs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			services, failures := z.Decode([]registry.Entry{{Group: g, Key: "k", Value: tt.url}}, nil)
 			if len(failures) != 0 || len(services) != 1 {
-				t.Fatal(render(services, failures))
+				t.Fatalf("Decode(%s) = %s, want one service", tt.url, render(services, failures))
 			}
 			services[0].Attributes = nil
 			if got := services[0].Endpoints[0]; !got.Equal(tt.want) {
-				t.Errorf("got %+v, want %+v", got, tt.want)
+				t.Errorf("Decode(%s) = %+v, want %+v", tt.url, got, tt.want)
 			}
 		})
 	}
@@ -119,10 +119,10 @@ func TestATagHidesAProviderUnlessItIsWanted(t *testing.T) {
 	z := zookeeper(t, dubbo.Options{})
 	services, failures := z.Decode(zookeeperEntries(t, z, "zk-java335-all-local-version-group"), nil)
 	if len(failures) != 0 || len(services) != 1 || services[0].Attributes["dubbo.tag"] != "gray" {
-		t.Fatal(render(services, failures))
+		t.Fatalf("Decode = %s, want one service with dubbo.tag gray", render(services, failures))
 	}
 	if got := text(encode(t, z, services[0])); got != "" {
-		t.Errorf("written: %s", got)
+		t.Errorf("Encode = %s, want nothing", got)
 	}
 	if err := leftOut(z, services[0]); err == nil || !strings.Contains(err.Error(), "tags: true") {
 		t.Errorf("left out: %v", err)
@@ -154,12 +154,12 @@ func TestNacosInstances(t *testing.T) {
 			services, failures := n.Decode([]registry.Entry{{Group: g, Key: "k", Value: tt.value}}, nil)
 			if tt.fails {
 				if len(failures) != 1 || len(services) != 0 {
-					t.Error(render(services, failures))
+					t.Errorf("Decode(%s) = %s, want one error", tt.value, render(services, failures))
 				}
 				return
 			}
 			if len(failures) != 0 || len(services) != 1 || services[0].Endpoints[0].Health != tt.health {
-				t.Error(render(services, failures))
+				t.Errorf("Decode(%s) = %s, want health %s", tt.value, render(services, failures), tt.health)
 			}
 		})
 	}

@@ -53,11 +53,11 @@ func TestAPathIsKept(t *testing.T) {
 			}
 			services, failures := tt.codec.Decode(slices.DeleteFunc(slices.Clone(entries), func(e registry.Entry) bool { return registry.IsPart(e.Key) }), entries)
 			if len(failures) > 0 || len(services) != 1 || len(services[0].Endpoints) != len(of.Endpoints) {
-				t.Fatal(render(services, failures))
+				t.Fatalf("Decode = %s, want one service with %d endpoints", render(services, failures), len(of.Endpoints))
 			}
 			for i, e := range services[0].Endpoints {
 				if e.URLPath != of.Endpoints[i].URLPath {
-					t.Errorf("%s came back at %q", e.Protocol, e.URLPath)
+					t.Errorf("Decode: URLPath of %s = %q, want %q", e.Protocol, e.URLPath, of.Endpoints[i].URLPath)
 				}
 			}
 		})
@@ -73,6 +73,6 @@ func TestAPathThatIsNoneCostsItsProvider(t *testing.T) {
 		{Group: g, Key: "b", Value: "tri://10.0.0.2:1/api.Greeter"},
 	}, nil)
 	if len(failures) != 1 || failures[0].Entry.Key != "a" || len(services) != 1 || len(services[0].Endpoints) != 1 {
-		t.Error(render(services, failures))
+		t.Errorf("Decode = %s, want an error for entry a alone", render(services, failures))
 	}
 }

@@ -102,7 +102,7 @@ func TestBadNodesAreNeverWritten(t *testing.T) {
 			}
 		}
 		if services, failures := c.Decode(entries, nil); len(failures) != 0 {
-			t.Error(render(services, failures))
+			t.Errorf("Decode = %s, want no error", render(services, failures))
 		}
 	})
 }

@@ -42,7 +42,7 @@ func provider(t *testing.T, answers ...[]byte) (address string, calls *atomic.In
 	t.Cleanup(func() {
 		s.Stop()
 		if err := <-done; err != nil && !errors.Is(err, grpc.ErrServerStopped) {
-			t.Error(err)
+			t.Errorf("Serve = %v", err)
 		}
 	})
 	return l.Addr().String(), calls
@@ -160,6 +160,6 @@ func TestANameIsHeldToItsAddresses(t *testing.T) {
 		t.Errorf("our own loopback was called %d times", n)
 	}
 	if _, err := dubborpc.New(loopback).Ask(t.Context(), asks(address)); err != nil {
-		t.Error(err)
+		t.Errorf("Ask = %v, want nil", err)
 	}
 }
