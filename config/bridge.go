@@ -117,13 +117,13 @@ func (r NameRule) validate(v *validator, path string) {
 		v.errorf(path+".interface", "missing; the interface that the host provides, or a service for formats with plain names")
 	}
 	if strings.Count(r.Service, "*") > strings.Count(r.Host, "*") {
-		v.errorf(path+".service", "%q has more stars than host, whose star its own stands for", r.Service)
+		v.errorf(path+".service", "%q has more stars than host, and each is replaced by the text of a star of host", r.Service)
 	}
 	if r.Service != "" && strings.Trim(r.Service, nameSigns+"*") != "" {
 		v.errorf(path+".service", "%q is no plain name: letters, digits and - _ . only", r.Service)
 	}
 	if strings.Count(r.Interface, "*") > strings.Count(r.Host, "*") {
-		v.errorf(path+".interface", "%q has more stars than host, whose star its own stands for", r.Interface)
+		v.errorf(path+".interface", "%q has more stars than host, and each is replaced by the text of a star of host", r.Interface)
 	}
 	for _, part := range [][2]string{{"interface", r.Interface}, {"version", r.Version}, {"group", r.Group}} {
 		if strings.ContainsAny(part[1], ":/? \t\n") {

@@ -85,12 +85,12 @@ func (b Bridge) validateFormats(v *validator, path string, registries map[string
 }
 
 // validateFormatList checks a list of formats and that a registry can hold them.
-func validateFormatList(v *validator, path string, formats []Format, in Registry) {
-	validateForms(v, path, formats, in)
-	for i, f := range formats {
+func validateFormatList(v *validator, path string, list []Format, in Registry) {
+	validateForms(v, path, list, in)
+	for i, f := range list {
 		at := path + "[" + strconv.Itoa(i) + "]"
 		f.validate(v, at)
-		for j, o := range formats[:i] {
+		for j, o := range list[:i] {
 			if o.Format == f.Format && o.Root == f.Root && o.Group == f.Group && o.Service == f.Service {
 				v.errorf(at, "writes where formats[%d] of this bridge does; give it another root or group", j)
 			}
@@ -99,8 +99,8 @@ func validateFormatList(v *validator, path string, formats []Format, in Registry
 }
 
 // validateForms checks that formats have a form in a registry.
-func validateForms(v *validator, path string, formats []Format, in Registry) {
-	for i, f := range formats {
+func validateForms(v *validator, path string, list []Format, in Registry) {
+	for i, f := range list {
 		s := in.Settings()
 		if d := f.descriptor(); d.Name != "" && d.Forms[s.Kind] == nil && s.Layout != Nowhere {
 			v.errorf(path+"["+strconv.Itoa(i)+"]", "%s has no form in %s: no client of it looks there", f.Format, s.Title)

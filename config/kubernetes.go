@@ -99,7 +99,7 @@ func (k *Kubernetes) validate(v *validator, path string) {
 	if m.SubsetLabel != "" && !isLabel(m.SubsetLabel) {
 		v.errorf(path+".subsetLabel", "%q is no label of Kubernetes; write such as version", m.SubsetLabel)
 	}
-	m.Hosts.validate(v, path)
+	m.validate(v, path)
 }
 
 // isNamespace reports whether Kubernetes accepts a name for a namespace.

@@ -152,8 +152,8 @@ func addr(l net.Listener) net.Addr {
 	return l.Addr()
 }
 
-// shutdown is how long requests under way may still take.
-const shutdown = 5 * time.Second
+// shutdownTimeout is how long requests under way may still take.
+const shutdownTimeout = 5 * time.Second
 
 // Run serves until ctx ends and then returns nil, after the requests under
 // way have ended.
@@ -173,7 +173,7 @@ func (s *Server) Run(ctx context.Context) error {
 		})
 		running.Go(func() {
 			<-ctx.Done()
-			last, done := context.WithTimeout(context.WithoutCancel(ctx), shutdown)
+			last, done := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 			defer done()
 			if server.Shutdown(last) != nil {
 				_ = server.Close()

@@ -165,8 +165,8 @@ func conditionsOfSource(in Input) []Condition {
 }
 
 func conditionsOfTarget(t Target, st bridge.Status) []Condition {
-	g, peer := gathered{direction: OfTarget, name: t.Name}, t.state()
-	reached := g.reach(t, peer)
+	g, state := gathered{direction: OfTarget, name: t.Name}, t.state()
+	reached := g.reach(t, state)
 	reasons := make(map[bridge.Reason]int)
 	for _, b := range st.Bridges {
 		for reason, n := range b.Reasons {
@@ -179,8 +179,8 @@ func conditionsOfTarget(t Target, st bridge.Status) []Condition {
 		g.add(Pending, cmp.Or(st.LastError, "it was not listed yet"))
 	case st.LastError != "":
 		g.add(Failing, st.LastError)
-	case t.Kind != "mesh" && peer.LastError != "": // though it is connected
-		g.add(Failing, peer.LastError)
+	case t.Kind != "mesh" && state.LastError != "": // though it is connected
+		g.add(Failing, state.LastError)
 	default:
 		g.count(Failing, reasons[bridge.ReasonRetrying], "calls for %d services failed")
 	}
@@ -200,16 +200,16 @@ func conditionsOfTarget(t Target, st bridge.Status) []Condition {
 }
 
 // reach adds why a target cannot be written to, and reports whether it can.
-func (g *gathered) reach(t Target, name TargetState) bool {
+func (g *gathered) reach(t Target, state TargetState) bool {
 	refused := t.refused()
 	g.add(OwnerConflict, refused)
 	switch {
-	case name.Connected:
+	case state.Connected:
 	case t.Kind == "mesh": // it serves, whoever reads it
-		g.add(NoReader, cmp.Or(name.LastError, "configSources of an istiod has to name this address"))
+		g.add(NoReader, cmp.Or(state.LastError, "configSources of an istiod has to name this address"))
 		return refused == ""
 	default:
-		g.add(Away, cmp.Or(name.LastError, "not connected yet"))
+		g.add(Away, cmp.Or(state.LastError, "not connected yet"))
 		return false
 	}
 	return refused == ""
@@ -256,13 +256,13 @@ func (v *view) conditionsOfProcess(replicas *Replicas) (all []Condition) {
 	return all
 }
 
-// look is how often it is looked whether conditions began or ended. What lasts
-// for less than two looks is reported by no event.
-const look = time.Second
+// conditionInterval is how often conditions are checked. One that lasts for less than two
+// checks has no event.
+const conditionInterval = time.Second
 
 // followConditions reports conditions that begin and end until ctx ends.
 func (v *view) followConditions(ctx context.Context) {
-	tick := time.NewTicker(look)
+	tick := time.NewTicker(conditionInterval)
 	defer tick.Stop()
 	emitted := make(map[Condition]bool)
 	for {
@@ -276,7 +276,7 @@ func (v *view) followConditions(ctx context.Context) {
 }
 
 // emit records since when conditions hold, and adds events of those that held at
-// the look before too and of those that ended.
+// the check before too, and of those that ended.
 func (v *view) emit(all []Condition, emitted map[Condition]bool) {
 	holds := make(map[Condition]bool, len(all))
 	v.mu.Lock()

@@ -30,7 +30,7 @@ func (a *api) decide(w decisionKind) http.HandlerFunc {
 		id, who := r.PathValue("id"), who(r)
 		t, hold, err := a.holder(r.Context(), id)
 		if err == nil {
-			ctx, cancel := context.WithTimeout(r.Context(), ask)
+			ctx, cancel := context.WithTimeout(r.Context(), askTimeout)
 			defer cancel()
 			err = w.act(t.Loop, ctx, id, who)
 		}

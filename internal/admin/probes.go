@@ -12,14 +12,13 @@ import (
 	"github.com/xds-bridge/xds-bridge/internal/redact"
 )
 
-// The time a loop may be silent before /livez fails, how often it is asked,
-// how long a question to it may take, and how long one that it answers in many
-// parts, once it is known to answer.
+// The time a loop may be silent before /livez fails, how often it is asked, how long a
+// question to it may take, and how long the status of all loops.
 const (
-	alive = 60 * time.Second
-	beat  = 15 * time.Second
-	ask   = 2 * time.Second
-	read  = 20 * time.Second
+	maxSilence    = 60 * time.Second
+	pollInterval  = 15 * time.Second
+	askTimeout    = 2 * time.Second
+	statusTimeout = 20 * time.Second
 )
 
 // probes answer whether the bridge lives and is ready.
@@ -64,7 +63,7 @@ func (p *probes) live(context.Context) []check {
 	checks := []check{{name: "ping"}}
 	for _, t := range p.shown.targets {
 		c := check{name: "loop/" + t.Name}
-		if silent := time.Since(p.answered[t.Name]); silent > alive {
+		if silent := time.Since(p.answered[t.Name]); silent > maxSilence {
 			c.problem = "no answer for " + silent.Truncate(time.Second).String()
 		}
 		checks = append(checks, c)
@@ -200,7 +199,7 @@ func printable(s string) string {
 
 // pollLoops asks every loop at intervals whether it lives.
 func (p *probes) pollLoops(ctx context.Context) {
-	tick := time.NewTicker(beat)
+	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
 	for {
 		for _, t := range p.current().targets {

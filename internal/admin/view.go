@@ -63,7 +63,7 @@ func (v *view) current() shown {
 
 // alive asks a loop whether it answers, and records when it did.
 func (v *view) alive(ctx context.Context, t Target) error {
-	ctx, cancel := context.WithTimeout(ctx, ask)
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	if err := t.Loop.Alive(ctx); err != nil {
 		return fmt.Errorf("the loop of target %s does not answer: %w", t.Name, err)
@@ -109,7 +109,7 @@ func (v *view) Overview() Overview {
 // is that as its last error.
 func (v *view) statuses(ctx context.Context) []bridge.Status {
 	all := make([]bridge.Status, 0, len(v.current().targets))
-	ctx, cancel := context.WithTimeout(ctx, read)
+	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
 	for _, t := range v.current().targets {
 		if err := v.alive(ctx, t); err != nil {

@@ -11,11 +11,11 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
 )
 
-// starting is how long a process counts as one that starts. Within it a
+// startPeriod is how long a process counts as one that starts. Within it a
 // refusal ends the process, since whoever started it is there to read why. A
 // registry that was out of reach may refuse later, and a reload may add one
 // that does: nobody is there then, and what works for others continues.
-const starting = 5 * time.Minute
+const startPeriod = 5 * time.Minute
 
 // An admission asks whether a ZooKeeper target may be written to, until it may, and
 // reports why it may not.
@@ -38,7 +38,7 @@ func newAdmission(b *builder, name string, target *zookeeper.Target, back chan<-
 		log: b.logger("zookeeper", name), emit: b.events.Add,
 	}
 	if b.before.cfg == nil {
-		a.fatalUntil = time.Now().Add(starting)
+		a.fatalUntil = time.Now().Add(startPeriod)
 	}
 	return a
 }

@@ -17,7 +17,7 @@ func TestARefusalEndsAProcessOnlyAtItsStart(t *testing.T) {
 		ends  bool
 	}{
 		"at the start": {0, true},
-		"of a registry that was out of reach till then": {starting + time.Second, false},
+		"of a registry that was out of reach till then": {startPeriod + time.Second, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := newEnsembles(t)

@@ -43,7 +43,7 @@ func (p *Program) Purge(ctx context.Context, o PurgeOptions) (*Operation, error)
 	request.change = func(g registry.Group, held []registry.Held) registry.Change {
 		change := registry.Change{Group: g}
 		for _, h := range held {
-			if h.Owner == mark && (o.Bridge == "" || wrote(o.Bridge, h.Entry, held)) {
+			if h.Owner == mark && (o.Bridge == "" || isOfBridge(o.Bridge, h.Entry, held)) {
 				change.Delete = append(change.Delete, h)
 			}
 		}
@@ -68,7 +68,7 @@ func (p *Program) Release(ctx context.Context, o ReleaseOptions) (*Operation, er
 	released := &ownerSet{owners: owners}
 	return operate(ctx, p, operationRequest{
 		action: "release", after: "left to nobody", owner: o.Owner, absent: o.Owner,
-		needsLasting: true, OperationOptions: o.OperationOptions, adopted: released,
+		persistentOnly: true, OperationOptions: o.OperationOptions, adopted: released,
 		change: func(g registry.Group, held []registry.Held) registry.Change {
 			change := registry.Change{Group: g}
 			for _, h := range held {
@@ -94,7 +94,7 @@ func (p *Program) Adopt(ctx context.Context, o AdoptOptions) (*Operation, error)
 	if err != nil {
 		return nil, err
 	}
-	signs, _, err := signer(cfg.OwnerKeys)
+	signs, _, err := newSigner(cfg.OwnerKeys)
 	if err != nil {
 		return nil, usage("ownerKeyFile: %w", err)
 	}
@@ -104,7 +104,7 @@ func (p *Program) Adopt(ctx context.Context, o AdoptOptions) (*Operation, error)
 	}
 	request := operationRequest{
 		action: "adopt", after: "marked as owner " + cfg.Owner, absent: o.From,
-		needsLasting: true, OperationOptions: o.OperationOptions, adopted: a.ownerSet, change: a.change,
+		persistentOnly: true, OperationOptions: o.OperationOptions, adopted: a.ownerSet, change: a.change,
 	}
 	switch flag := o.flag(); {
 	case flag == "from" && o.From != cfg.Owner:

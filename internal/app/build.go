@@ -39,13 +39,13 @@ type builder struct {
 	signer       *metadata.Signer    // nil: marks are not signed
 	keysHash     string              // of the keys that it signs with
 	runtime      *runtime            // that is made
-	before       *runtime            // that runs meanwhile; without a configuration: none does
-	connections  []*targetConnection // that are up meanwhile, also such as the runtime before no longer has
+	before       *runtime            // that runs meanwhile; without cfg: none does
+	connections  []*targetConnection // that are up meanwhile, with those that the runtime before no longer has
 	sourceTables sourceTables
-	newKeptIDs   map[*registryID]*keptID // of ids that are kept: how they are asked for once this runtime runs
+	newIDStores  map[*registryID]*idStore // of identities that are kept: where they are read once this runtime runs
 }
 
-// A process is what there is once, whatever a reload changes.
+// A process holds what exists once and survives every reload.
 type process struct {
 	log       *slog.Logger
 	level     *slog.LevelVar
@@ -59,9 +59,9 @@ type process struct {
 	dryRun    bool
 }
 
-// logger returns the logger of a component for a registry.
-func (p *process) logger(component, registry string) *slog.Logger {
-	return p.log.With("component", component, "peer", registry)
+// logger returns the logger of a component for a registry by its name.
+func (p *process) logger(component, name string) *slog.Logger {
+	return p.log.With("component", component, "peer", name)
 }
 
 // newRuntime makes the configuration that the flags name into a runtime that does
@@ -112,10 +112,10 @@ func newBuilder(p *Program, o buildOptions) (*builder, error) {
 func (b *builder) next(cfg *config.Config, connections []*targetConnection) (*builder, error) {
 	next := *b
 	next.cfg, next.before, next.connections = cfg, b.runtime, connections
-	next.sourceTables, next.newKeptIDs = maps.Clone(b.sourceTables), make(map[*registryID]*keptID)
+	next.sourceTables, next.newIDStores = maps.Clone(b.sourceTables), make(map[*registryID]*idStore)
 	next.runtime = &runtime{process: b.process, cfg: cfg}
 	var err error
-	if next.signer, next.keysHash, err = signer(cfg.OwnerKeys); err != nil {
+	if next.signer, next.keysHash, err = newSigner(cfg.OwnerKeys); err != nil {
 		return nil, usage("ownerKeyFile: %w", err)
 	}
 	if err := next.build(); err != nil {
@@ -126,8 +126,8 @@ func (b *builder) next(cfg *config.Config, connections []*targetConnection) (*bu
 	return &next, nil
 }
 
-// build makes the parts of the runtime: what reads each registry, what publishes keys in
-// each mesh, the identity of each registry, and what writes each target.
+// build makes the parts of the runtime: sources, key publishers, registry identities and
+// sinks.
 func (b *builder) build() error {
 	r := b.runtime
 	for _, name := range distinct(b.cfg.Bridges, func(x config.Bridge) string { return x.From }) {
@@ -164,7 +164,7 @@ func (b *builder) build() error {
 func (b *builder) source(name string) (*boundSource, error) {
 	part := *b
 	part.cfg = sourceConfig(b.cfg, name)
-	key := text(part.cfg)
+	key := jsonOf(part.cfg)
 	if s := b.before.source(name); s != nil && s.key == key {
 		return s, nil
 	}
@@ -176,8 +176,8 @@ func (b *builder) source(name string) (*boundSource, error) {
 	return s, nil
 }
 
-// keyPublisher returns what publishes the keys of a mesh: the one that runs if its
-// settings are the same, or a new one.
+// keyPublisher returns the key publisher of a mesh: the one that runs if its settings are
+// the same, or a new one.
 func (b *builder) keyPublisher(name string, m meshKind) (*keyPublisher, error) {
 	p := &keyPublisher{mesh: name, key: keyPublisherKey(b.cfg, name)}
 	var err error
@@ -205,13 +205,13 @@ func (b *builder) join(target string) (*election, error) {
 // nothing that changed, or a new one.
 func (b *builder) registryID(name string) *registryID {
 	r := b.cfg.Registries[name]
-	given, kept := r.Settings().ID, kindOf(r).keptID()
+	given, kept := r.Settings().ID, kindOf(r).idStore()
 	if kept != nil && !b.dryRun {
 		kept.offer = cmp.Or(given, rand.Text())
 	}
-	key := text(r.Section().Parts().Identity)
+	key := jsonOf(r.Section().Parts().Identity)
 	if old := b.before.registryID(name); old != nil && old.key == key {
-		b.newKeptIDs[old] = kept
+		b.newIDStores[old] = kept
 		return old
 	}
 	id := newRegistryID(name, given, kept, b.log)
@@ -219,12 +219,12 @@ func (b *builder) registryID(name string) *registryID {
 	return id
 }
 
-// distinct returns what bridges name, each once, in the order of the file.
-func distinct[T comparable](bridges []config.Bridge, what func(config.Bridge) T) []T {
+// distinct returns a property of all bridges, each value once, in the order of the file.
+func distinct[T comparable](bridges []config.Bridge, property func(config.Bridge) T) []T {
 	var all []T
 	seen := make(map[T]bool)
 	for _, b := range bridges {
-		if t := what(b); !seen[t] {
+		if t := property(b); !seen[t] {
 			seen[t] = true
 			all = append(all, t)
 		}
@@ -236,14 +236,14 @@ func distinct[T comparable](bridges []config.Bridge, what func(config.Bridge) T)
 // connection that is up, and the loop over it, are kept if they depend on nothing that
 // changed.
 func (b *builder) addSink(at targetKey) error {
-	s := &sink{at: at, former: formerUses(b.before, b.cfg, at)}
+	s := &sink{at: at, formerUses: formerUses(b.before, b.cfg, at)}
 	var err error
 	if at.listen == "" { // every replica serves all of what is served
 		if s.election, err = b.join(at.registry); err != nil {
 			return err
 		}
 	}
-	s.key = loopKey(b.cfg, at, s.former) + b.keysHash
+	s.key = loopKey(b.cfg, at, s.formerUses) + b.keysHash
 	key := targetConnectionKey(b.cfg, at)
 	s.targetConnection = first(b.connections, func(c *targetConnection) bool { return c.name == at.String() && c.key == key })
 	if old := b.before.sink(at); old != nil && old.targetConnection == s.targetConnection && old.key == s.key {
@@ -257,8 +257,8 @@ func (b *builder) addSink(at targetKey) error {
 		s.targetConnection.key = key
 	}
 	b.runtime.sinks = append(b.runtime.sinks, s) // so that it is closed if something fails
-	bridges := leadingTo(b.cfg, at)
-	if s.boundTarget, err = s.bind(b, bridges, s.former); err != nil {
+	bridges := bridgesTo(b.cfg, at)
+	if s.boundTarget, err = s.bind(b, bridges, s.formerUses); err != nil {
 		return err
 	}
 	s.loop, err = b.loop(s, bridges)
@@ -294,13 +294,13 @@ func tuning(cfg *config.Config, at targetKey) bridge.Options {
 	return bridge.Options{
 		Workers: t.Workers, Rate: float64(t.Rate), Quiet: t.Quiet.Std(), MaxQuiet: t.MaxQuiet.Std(), Refresh: t.Refresh.Std(),
 		Retry:   registry.Backoff{Min: t.RetryMin.Std(), Max: t.RetryMax.Std()},
-		Timeout: max(minCall, 2*r.Settings().Timeout.Std()),
+		Timeout: max(minCallTimeout, 2*r.Settings().Timeout.Std()),
 	}
 }
 
-// minCall is the least time after which the loop gives a call up. The shorter timeouts
+// minCallTimeout is the least time after which the loop gives a call up. The shorter timeouts
 // of an adapter end it before.
-const minCall = 30 * time.Second
+const minCallTimeout = 30 * time.Second
 
 // bridges makes the bridges of one loop; codecs are those of each.
 func (b *builder) bridges(bridges []config.Bridge, codecs [][]metadata.Encoder) ([]bridge.Bridge, error) {
@@ -315,14 +315,13 @@ func (b *builder) bridges(bridges []config.Bridge, codecs [][]metadata.Encoder) 
 			Name: x.Name, Table: source.table, Recheck: source.recheck,
 			Begin:  source.untilReadable(b.runtime.registryID(x.From), b.runtime.registryID(x.To)),
 			Yields: yields(b.cfg, x, codecs[i]), Trace: newOriginReader(b.cfg, x, codecs[i]),
-			Project: p.Entries, Policy: bridge.Policy(x.Policy), Guard: guard(x.Guard),
+			Project: p.Entries, Policy: bridge.Policy(x.Policy), Guard: guardOf(x.Guard),
 		})
 	}
 	return all, nil
 }
 
-// yields returns what recognises the entries of a bridge whose protocol is a guess; nil
-// where none is.
+// yields returns a test for entries of a bridge whose protocol is a guess; nil: none is.
 func yields(cfg *config.Config, x config.Bridge, codecs []metadata.Encoder) func(registry.Entry) bool {
 	if meshIn(cfg, x.From) == nil {
 		return nil // other registries say it
@@ -335,19 +334,19 @@ func yields(cfg *config.Config, x config.Bridge, codecs []metadata.Encoder) func
 	}
 }
 
-// leadingTo returns the bridges to a target, in the order of the file.
-func leadingTo(cfg *config.Config, at targetKey) []config.Bridge {
+// bridgesTo returns the bridges to a target, in the order of the file.
+func bridgesTo(cfg *config.Config, at targetKey) []config.Bridge {
 	return slices.DeleteFunc(slices.Clone(cfg.Bridges), func(x config.Bridge) bool { return targetKeyOf(x) != at })
 }
 
-func guard(g config.Guard) bridge.Guard {
+func guardOf(g config.Guard) bridge.Guard {
 	return bridge.Guard{
 		Mode: bridge.Mode(g.Mode), Share: g.Share, AtLeast: g.AtLeast, Window: g.Window.Std(),
 		LastEndpoint: g.LastEndpoint.Std(), Settle: g.Settle.Std(), Confirm: g.Confirm.Std(),
 	}
 }
 
-// logWrites returns what logs the changes that a dry run does not write.
+// logWrites returns a function that logs the changes that a dry run does not write.
 func logWrites(log *slog.Logger) func(registry.Change) {
 	return func(c registry.Change) {
 		for _, w := range c.Put {
@@ -359,7 +358,7 @@ func logWrites(log *slog.Logger) func(registry.Change) {
 	}
 }
 
-// patterns reads patterns that the configuration has been validated for.
+// patterns parses patterns, which were validated with the configuration.
 func patterns(texts []string) ([]naming.Pattern, error) {
 	all := make([]naming.Pattern, 0, len(texts))
 	for _, text := range texts {

@@ -22,7 +22,7 @@ func TestGuardDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := guard(cfg.Bridges[0].Guard), bridge.DefaultGuard(); got != want {
+	if got, want := guardOf(cfg.Bridges[0].Guard), bridge.DefaultGuard(); got != want {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
 }

@@ -28,7 +28,7 @@ type Client struct {
 
 	scheme, host string // of the URL
 	token        string // that each request bears; empty: none
-	remedy       string // what to do where another answers
+	remedy       string // what to do if another answers
 	transport    *http.Transport
 	http         http.Client
 }
@@ -41,9 +41,8 @@ type ClientOptions struct {
 	Timeout  time.Duration
 }
 
-// Client finds the running bridge by the options or by the configuration, of which
-// no more has to be right than what says where the bridge is. A bridge of
-// another owner does not answer it.
+// Client finds the running bridge by the options or by the configuration, of which only
+// the address of the bridge has to be valid. A bridge of another owner does not answer.
 func (p *Program) Client(o ClientOptions) (*Client, error) {
 	access, err := config.ReadAccess(p.File, p.Env)
 	address, settings := o.Address, access.Admin
@@ -77,8 +76,8 @@ func (p *Program) Client(o ClientOptions) (*Client, error) {
 	return c, c.useTLS(settings)
 }
 
-// serverSecurity returns how the status API is kept from others, nil where only this
-// machine can reach it.
+// serverSecurity returns how the status API is protected, nil if only this machine can
+// reach it.
 func serverSecurity(a config.Admin) *admin.Secure {
 	if a.TLS == nil {
 		return nil
@@ -119,7 +118,7 @@ func (c *Client) useTLS(settings config.Admin) error {
 // redirect: nobody but the bridge is to see what it sends.
 func newClient(address string, timeout time.Duration) *Client {
 	c := &Client{scheme: "http", host: address, transport: &http.Transport{}}
-	c.http = straight(c.transport)
+	c.http = withoutRedirects(c.transport)
 	c.http.Timeout = timeout
 	if socket, ok := strings.CutPrefix(address, "unix:"); ok {
 		c.host = "localhost"
@@ -145,7 +144,7 @@ func (c *Client) Holds(ctx context.Context) (p admin.Page[admin.Hold], err error
 	return p, c.get(ctx, "/api/v1/holds", &p)
 }
 
-// Events returns what happened after the event of a number.
+// Events returns the events after that of a number.
 func (c *Client) Events(ctx context.Context, after int64) (p admin.Page[admin.Event], err error) {
 	return p, c.get(ctx, "/api/v1/events?after="+strconv.FormatInt(after, 10), &p)
 }
@@ -165,8 +164,8 @@ func (c *Client) Reload(ctx context.Context) (r admin.Reload, err error) {
 	return r, c.post(ctx, "/api/v1/reload", struct{}{}, &r)
 }
 
-// straight returns a client that follows no redirect.
-func straight(t http.RoundTripper) http.Client {
+// withoutRedirects returns a client that follows no redirect.
+func withoutRedirects(t http.RoundTripper) http.Client {
 	return http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
 
@@ -193,7 +192,7 @@ func (c *Client) ask(ctx context.Context, method, path string, request io.Reader
 	if c.token != "" {
 		req.Header.Set("Authorization", "Bearer "+c.token)
 	}
-	req.Header.Set(admin.UserHeader, thisUser())
+	req.Header.Set(admin.UserHeader, currentUser())
 	if c.Owner != "" {
 		req.Header.Set(admin.OwnerHeader, c.Owner)
 	}
@@ -218,7 +217,7 @@ func (c *Client) ask(ctx context.Context, method, path string, request io.Reader
 	return nil
 }
 
-// problem says what an answer other than 200 means.
+// problem returns the error of an answer other than 200.
 func (c *Client) problem(resp *http.Response, body []byte) error {
 	err := problemOf(resp, body)
 	if resp.StatusCode == http.StatusNotFound && !json.Valid(body) {
@@ -230,7 +229,7 @@ func (c *Client) problem(resp *http.Response, body []byte) error {
 	return unreachable("%s: %w", resp.Request.URL.Path, err)
 }
 
-// problemOf returns what an answer says is wrong.
+// problemOf returns the error in an answer.
 func problemOf(resp *http.Response, body []byte) error {
 	var p admin.Problem
 	if json.Unmarshal(body, &p) != nil || p.Error == "" {
@@ -239,8 +238,8 @@ func problemOf(resp *http.Response, body []byte) error {
 	return errors.New(p.Error)
 }
 
-// thisUser says who runs the command, for the record.
-func thisUser() string {
+// currentUser says who runs the command, for the record.
+func currentUser() string {
 	name := "somebody"
 	if u, err := user.Current(); err == nil {
 		name = u.Username
@@ -281,7 +280,7 @@ func (p *Program) Health(ctx context.Context, o HealthOptions) (string, error) {
 	if err != nil {
 		return "", usage("telemetry address: %w", err)
 	}
-	client := straight(http.DefaultTransport)
+	client := withoutRedirects(http.DefaultTransport)
 	resp, err := client.Do(req)
 	if err != nil {
 		return "", unreachable("%w; is the bridge running, and is this its address?", err)

@@ -65,8 +65,8 @@ func newElections(cfg *config.Config, log *slog.Logger) (*elections, error) {
 	return all, nil
 }
 
-// leaseStore returns what opens the record of a target. It has a connection of
-// its own, so that no other request keeps a renewal waiting.
+// leaseStore returns a function that opens the record of a target. It has a connection of
+// its own, so that no other request delays a renewal.
 func leaseStore(cfg *config.Config, log *slog.Logger) (open func(target string) (lease.Store, error), end func(), err error) {
 	r := cfg.Replicas
 	if k := r.Lease.Kubernetes; k != nil {
@@ -90,8 +90,7 @@ func leaseStore(cfg *config.Config, log *slog.Logger) (open func(target string) 
 	}, client.Close, nil
 }
 
-// inPod returns the API server and the namespace, where none is given those of
-// the pod.
+// inPod returns the API server and the namespace, by default those of the pod.
 func inPod(server, namespace string) (string, string, error) {
 	if server == "" {
 		host, port := os.Getenv("KUBERNETES_SERVICE_HOST"), os.Getenv("KUBERNETES_SERVICE_PORT")
@@ -150,8 +149,7 @@ func (r *elections) election(target string) (*election, error) {
 // run implements component.
 func (e *election) run(ctx context.Context) error { return wrap("lease of "+e.target, e.Run(ctx)) }
 
-// fence returns what a transaction of a target has to be under; nil where this
-// process is alone.
+// fence returns the condition of a transaction of a target; nil if this process is alone.
 func (r *elections) fence(target string) func() (zookeeper.Fence, bool) {
 	e := r.all[target]
 	if e == nil {
@@ -169,22 +167,22 @@ func announceConfig(r *runtime) {
 		if s.election == nil {
 			continue
 		}
-		bridges := leadingTo(r.cfg, s.at)
+		bridges := bridgesTo(r.cfg, s.at)
 		for i := range bridges {
 			bridges[i].Guard = config.Guard{} // of how, not of what
 		}
-		s.election.Configure(metadata.Fingerprint(text(bridges), configLen))
+		s.election.Configure(metadata.Fingerprint(jsonOf(bridges), configLen))
 	}
 }
 
 // configLen is how long the text for a configuration is that replicas compare.
 const configLen = 12
 
-// recordUnread is why another replica may have another file before any is known.
+// recordUnread is why another replica may have another file, before the record was read.
 const recordUnread = "the record of the replicas was not read yet: another may be configured otherwise"
 
-// differing says why another replica may write what this one knows nothing of;
-// empty where all are configured alike.
+// differing says why another replica may write services that are not in this file; empty
+// if all are configured alike.
 func (e *election) differing() string {
 	name, differs := e.Differing()
 	switch {
@@ -197,16 +195,16 @@ func (e *election) differing() string {
 		name, lease.Remembered)
 }
 
-// handOverTime is how long a replica that ends waits for those who lead next. It
+// handOverTimeout is how long a replica that ends waits for those who lead next. It
 // is less than the 30 s that Kubernetes gives a pod.
-const handOverTime = 20 * time.Second
+const handOverTimeout = 20 * time.Second
 
 // handOver makes others lead what this replica leads before it ends.
 func handOver(ctx context.Context, r *runtime) {
 	if len(r.elections) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, handOverTime, errors.New("nobody was ready within "+handOverTime.String()))
+	ctx, cancel := context.WithTimeoutCause(ctx, handOverTimeout, errors.New("nobody was ready within "+handOverTimeout.String()))
 	defer cancel()
 	began := time.Now()
 	errs := make([]error, len(r.elections))

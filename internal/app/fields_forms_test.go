@@ -86,9 +86,9 @@ func (p spot) codec(t *testing.T, tags bool) metadata.Encoder {
 		u, b := pageUse(t, p.format, p.at)
 		u.format.Tags = tags
 		if p.at == "zk" {
-			c, err = formOf[zookeeperFormat](b, u, format.ZooKeeper)
+			c, err = newCodec[zookeeperFormat](b, u, format.ZooKeeper)
 		} else {
-			c, err = formOf[nacosFormat](b, u, format.Nacos)
+			c, err = newCodec[nacosFormat](b, u, format.Nacos)
 		}
 	}
 	if err != nil {

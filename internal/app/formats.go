@@ -96,7 +96,7 @@ func makeCodecs[T metadata.Codec](b *builder, name, kind string, bridges []confi
 		var own []metadata.Encoder
 		for _, f := range x.Formats {
 			u := formatUse{bridge: x, format: f, registry: name}
-			c, err := formOf[T](b, u, kind)
+			c, err := newCodec[T](b, u, kind)
 			if err != nil {
 				return nil, nil, fmt.Errorf("bridge %s: %w", x.Name, err)
 			}
@@ -109,7 +109,7 @@ func makeCodecs[T metadata.Codec](b *builder, name, kind string, bridges []confi
 		codecs = append(codecs, own)
 	}
 	for _, u := range former {
-		c, err := formOf[T](b, u, kind)
+		c, err := newCodec[T](b, u, kind)
 		if err != nil {
 			return nil, nil, fmt.Errorf("bridge %s, as it was: %w", u.bridge.Name, err)
 		}
@@ -121,8 +121,8 @@ func makeCodecs[T metadata.Codec](b *builder, name, kind string, bridges []confi
 	return codecs, uses, nil
 }
 
-// formOf makes the codec of a format for a kind of registry, with the methods of F.
-func formOf[F metadata.Codec](b *builder, u formatUse, kind string) (F, error) {
+// newCodec makes the codec of a format for a kind of registry, with the methods of F.
+func newCodec[F metadata.Codec](b *builder, u formatUse, kind string) (F, error) {
 	d, _ := formats.Find(u.format.Format)
 	return format.Codec[F](d, kind, formatOptions(b, u))
 }
@@ -150,8 +150,8 @@ func locationOf(r config.Registry, f config.Format) location {
 	return location{kind: f.Format, namespace: f.Root}
 }
 
-// writes reports whether a bridge writes at a location.
-func writes(r config.Registry, x config.Bridge, at location) bool {
+// bridgeWrites reports whether a bridge writes at a location.
+func bridgeWrites(r config.Registry, x config.Bridge, at location) bool {
 	return slices.ContainsFunc(x.Formats, func(f config.Format) bool { return locationOf(r, f) == at })
 }
 
@@ -163,14 +163,14 @@ func formerUses(before *runtime, cfg *config.Config, at targetKey) []formatUse {
 	if old == nil || at.listen != "" {
 		return nil
 	}
-	all := slices.Clone(old.former)
-	for _, x := range leadingTo(before.cfg, at) {
+	all := slices.Clone(old.formerUses)
+	for _, x := range bridgesTo(before.cfg, at) {
 		for _, f := range x.Formats {
 			all = append(all, formatUse{bridge: x, format: f, registry: at.registry})
 		}
 	}
 	seen := make(map[location]bool)
-	for _, x := range leadingTo(cfg, at) {
+	for _, x := range bridgesTo(cfg, at) {
 		for _, f := range x.Formats {
 			seen[locationOf(r, f)] = true
 		}

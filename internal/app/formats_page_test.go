@@ -109,9 +109,9 @@ func writeForm(t *testing.T, b *strings.Builder, name, at string) {
 	var c metadata.Codec
 	var err error
 	if at == "zk" && has(name, format.ZooKeeper) {
-		c, err = formOf[zookeeperFormat](builder, u, format.ZooKeeper)
+		c, err = newCodec[zookeeperFormat](builder, u, format.ZooKeeper)
 	} else if at == "n" && has(name, format.Nacos) {
-		c, err = formOf[nacosFormat](builder, u, format.Nacos)
+		c, err = newCodec[nacosFormat](builder, u, format.Nacos)
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -22,13 +22,13 @@ type keyPublisher struct {
 	*keys.Publisher
 }
 
-// run implements component: it publishes the keys.
+// run implements component.
 func (p *keyPublisher) run(ctx context.Context) error {
 	return wrap("keys of "+p.mesh, publishKeys(ctx, p.election, p.Publisher))
 }
 
-// newPublisher makes what publishes keys at every replica of istiod: at the endpoints of
-// istiod's own service if its mesh is read, or else where its name leads.
+// newPublisher makes a publisher at every replica of istiod: at the endpoints of istiod's
+// own service if its mesh is read, or else at the addresses of its name.
 func newPublisher(b *builder, name string, m *config.Istiod) (*keys.Publisher, error) {
 	stream, err := adsOptions(m)
 	if err != nil {
@@ -49,8 +49,8 @@ func newPublisher(b *builder, name string, m *config.Istiod) (*keys.Publisher, e
 	return p, err //nolint:wrapcheck // build names the registry
 }
 
-// publishKeys keeps keys published while this replica leads, and after it did
-// until its successor does.
+// publishKeys keeps keys published while this replica leads, and then until its successor
+// publishes them.
 func publishKeys(ctx context.Context, e *election, p *keys.Publisher) error {
 	if e == nil {
 		return p.Run(ctx) //nolint:wrapcheck // named by the runtime

@@ -8,31 +8,31 @@ import (
 	"github.com/xds-bridge/xds-bridge/config"
 )
 
-// A kind makes of the settings of one registry what differs between kinds of
-// registries. Each is in a file of its own.
+// A kind makes the parts of a registry that differ between kinds, from its settings. Each
+// kind has a file of its own.
 type kind interface {
 	storage
 
-	// source makes what reads the registry.
+	// source makes the source of the registry.
 	source(b *builder, name string) (*boundSource, error)
 
-	// connection makes what a target in the registry is reached by.
+	// connection makes the connection to a target in the registry.
 	connection(b *builder, at targetKey) (*targetConnection, error)
 
-	// abilities says what bridges have to know of the registry at their other end.
+	// abilities says how the registry differs from others.
 	abilities() abilities
 }
 
-// storage is where a registry keeps what is ours beside entries: its id, and records.
+// A storage keeps data of ours beside entries in a registry: its id, and records.
 type storage interface {
-	// keptID returns where the registry keeps its id; nil: it keeps none.
-	keptID() *keptID
+	// idStore returns where the registry keeps its id; nil: it keeps none.
+	idStore() *idStore
 
 	// records connects to the registry for records; nil: it keeps none.
 	records(b *builder, name string) (*recordStore, error)
 }
 
-// abilities are what sets registries apart where they are bridged.
+// abilities are the differences between registries that matter to bridges.
 type abilities struct {
 	mesh    *config.Hosts // how services of others appear in it; nil: it is no mesh
 	subsets bool          // it says which subset endpoints are of
@@ -93,9 +93,9 @@ func Unsupported(cfg *config.Config) config.Errors {
 	return errs
 }
 
-// badRules returns what is wrong with the rules for attributes.
+// badRules returns the errors of the rules for attributes.
 func badRules(cfg *config.Config, path string, m config.Metadata) config.Errors {
-	if err := rules(m).Check(); err != nil {
+	if err := rulesOf(m).Check(); err != nil {
 		return config.Errors{cfg.ErrorAt(path, "%s", strings.ReplaceAll(err.Error(), "\n", "; "))}
 	}
 	return nil

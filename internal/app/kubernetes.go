@@ -28,8 +28,8 @@ func (k kubernetesKind) abilities() abilities {
 	return abilities{mesh: &k.Import.Hosts, subsets: k.Source.SubsetLabel != ""}
 }
 
-// keptID implements kind: a mesh keeps no id.
-func (kubernetesKind) keptID() *keptID { return nil }
+// idStore implements kind: a mesh keeps no id.
+func (kubernetesKind) idStore() *idStore { return nil }
 
 // records implements kind: a source of a mesh keeps nothing for us.
 func (kubernetesKind) records(*builder, string) (*recordStore, error) { return nil, nil } //nolint:nilnil // see kind
@@ -69,10 +69,10 @@ func (k kubernetesKind) connection(_ *builder, at targetKey) (*targetConnection,
 		}
 		c.where = c.server.Host
 	}
-	return &targetConnection{connection: c, name: at.registry, kind: "kubernetes", lasting: true}, nil
+	return &targetConnection{connection: c, name: at.registry, kind: "kubernetes", persistent: true}, nil
 }
 
-// A kubernetesConnection is where ServiceEntries are kept.
+// A kubernetesConnection leads to an API server or a directory that keeps ServiceEntries.
 type kubernetesConnection struct {
 	name, where string
 	server      *rest.Config                              // nil: they are kept in a directory
@@ -123,7 +123,7 @@ func (c *kubernetesConnection) bind(b *builder, bridges []config.Bridge, _ []for
 	}
 	target := kubernetes.NewWatchedTarget(store, o)
 	c.setStates(target.State, target.WatchState)
-	return &boundTarget{target: target, codecs: codecs, beside: target.Run, check: checkKubernetes(c.where, store, o)}, nil
+	return &boundTarget{target: target, codecs: codecs, background: target.Run, check: checkKubernetes(c.where, store, o)}, nil
 }
 
 // setStates sets where the state of the connection is read.
@@ -138,7 +138,7 @@ func (c *kubernetesConnection) setStates(all ...func() kubernetes.State) {
 	c.last.Store(&states)
 }
 
-// kubernetesStore is what is checked of where ServiceEntries are kept.
+// A kubernetesStore keeps ServiceEntries, and can be tried.
 type kubernetesStore interface {
 	kubernetes.Storage
 	kubernetes.Probe
@@ -176,8 +176,8 @@ func (k kubernetesKind) source(b *builder, name string) (*boundSource, error) {
 	return &boundSource{name: name, kind: "kubernetes", source: kubernetesSource{source, reader, server.Host, from.Keys.Annotation}}, nil
 }
 
-// keysByKubernetes has the keys of a mesh whose endpoints come by xDS read from the
-// objects of its cluster.
+// keysByKubernetes has the keys of a mesh read from the objects of its cluster, and its
+// endpoints by xDS.
 func keysByKubernetes(m *config.Istiod, o *mesh.Options) error {
 	k := m.Mapping.Kubernetes
 	server, err := restConfig(k.Kubeconfig, k.Context)
@@ -195,7 +195,7 @@ func keysByKubernetes(m *config.Istiod, o *mesh.Options) error {
 	return nil
 }
 
-// A kubernetesSource is the source that a mesh is whose objects are read.
+// A kubernetesSource reads a mesh by the objects of its cluster.
 type kubernetesSource struct {
 	*mesh.Source
 
@@ -275,7 +275,7 @@ func checkKind(f *findings, r kube.InformerStatus, server string) {
 	}
 }
 
-// allowReading is what to do about a missing right to read a kind of object.
+// allowReading is the remedy of a missing right to read a kind of object.
 const allowReading = "allow get, list and watch of what is named; deploy/kubernetes-source.yaml does for our account, docs/kubernetes-source.md for single namespaces"
 
 // orWithout names the setting that leaves a kind of object out, where there is one.

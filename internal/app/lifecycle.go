@@ -9,14 +9,14 @@ import (
 	"sync"
 )
 
-// A component is what a runtime keeps going: a source, the connection to a target
-// or what writes it, an election, what publishes keys, or what asks for an id.
+// A component is a part of a runtime that runs: a source, a connection to a target, a
+// sink, an election, a key publisher or a registry identity.
 type component interface {
-	// run keeps it going until ctx ends, which is no error.
+	// run runs it until ctx ends, which is no error.
 	run(ctx context.Context) error
 }
 
-// lifecycle keeps the components of a runtime going, each by itself, so that one can be
+// A lifecycle runs the components of a runtime, each by itself, so that one can be
 // replaced while the others continue. One goroutine uses it.
 type lifecycle struct {
 	log        *slog.Logger
@@ -73,7 +73,7 @@ func (l *lifecycle) apply(ctx context.Context, r *runtime) {
 	l.awaitHandover(ctx, r)
 }
 
-// endOthers ends what runs of one kind and is not desired any more, and returns it.
+// endOthers ends the components of one kind that are no longer desired, and returns them.
 func endOthers[C interface {
 	comparable
 	component
@@ -89,7 +89,7 @@ func endOthers[C interface {
 	return ended
 }
 
-// begin begins what is desired and does not run yet.
+// begin starts the components that do not run yet.
 func begin[C component](ctx context.Context, l *lifecycle, components ...C) {
 	for _, c := range components {
 		if l.running[c] == nil {
@@ -117,7 +117,7 @@ func (l *lifecycle) replace(s *sink, r *runtime) {
 	switch {
 	case r.sink(s.at) != nil && r.sink(s.at).targetConnection == s.targetConnection:
 	case s.listen != "", // readers keep what they have and come back to its successor
-		s.lasting && r.sink(s.at) == nil: // nothing goes with it, and it would look alive there
+		s.persistent && r.sink(s.at) == nil: // nothing goes with it, and it would look alive there
 		l.end(s.targetConnection)
 	default:
 		l.leaving[s.targetConnection] = s.at
@@ -221,7 +221,7 @@ func (t *task) stop() {
 	t.running.Wait()
 }
 
-// wrap says what an error is of.
+// wrap names the component of an error.
 func wrap(what string, err error) error {
 	if err == nil {
 		return nil

@@ -60,12 +60,12 @@ func (s *listeners) listen(ctx context.Context, address string) (net.Listener, e
 // processes never do: the sockets of ours refuse to once it is bound.
 func (s *listeners) bind(ctx context.Context, address string) (net.Listener, error) {
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
-	own := s.sameport(address)
+	own := s.samePort(address)
 	if !errors.Is(err, syscall.EADDRINUSE) || len(own) == 0 {
 		return l, err //nolint:wrapcheck // listen says whose it may be
 	}
 	for _, o := range own {
-		if err := shareable(o, 1); err != nil {
+		if err := setShared(o, 1); err != nil {
 			return nil, err
 		}
 	}
@@ -74,13 +74,13 @@ func (s *listeners) bind(ctx context.Context, address string) (net.Listener, err
 		own = append(own, l)
 	}
 	for _, o := range own {
-		err = errors.Join(err, shareable(o, 0))
+		err = errors.Join(err, setShared(o, 0))
 	}
 	return l, err
 }
 
-// sameport returns our sockets that hold the port of an address.
-func (s *listeners) sameport(address string) []net.Listener {
+// samePort returns our sockets that hold the port of an address.
+func (s *listeners) samePort(address string) []net.Listener {
 	var all []net.Listener
 	_, port, _ := net.SplitHostPort(address)
 	for held, at := range s.open {
@@ -91,8 +91,8 @@ func (s *listeners) sameport(address string) []net.Listener {
 	return all
 }
 
-// shareable sets whether a socket shares its port.
-func shareable(l net.Listener, on int) error {
+// setShared sets whether a socket shares its port.
+func setShared(l net.Listener, on int) error {
 	c, ok := l.(syscall.Conn)
 	if !ok {
 		return fmt.Errorf("a %T has no socket", l)

@@ -32,8 +32,8 @@ func (m meshKind) abilities() abilities {
 	return abilities{mesh: &m.Import.Hosts, subsets: m.Subsets}
 }
 
-// keptID implements kind: a mesh keeps no id.
-func (meshKind) keptID() *keptID { return nil }
+// idStore implements kind: a mesh keeps no id.
+func (meshKind) idStore() *idStore { return nil }
 
 // records implements kind: a mesh keeps nothing for us.
 func (meshKind) records(*builder, string) (*recordStore, error) { return nil, nil } //nolint:nilnil // see kind
@@ -68,7 +68,7 @@ func (m meshKind) source(b *builder, name string) (*boundSource, error) {
 	return &boundSource{name: name, kind: "mesh", source: meshSource{source, m.Istiod, heard}}, nil
 }
 
-// A meshSource is the source that a mesh is.
+// A meshSource reads a mesh through istiod.
 type meshSource struct {
 	*mesh.Source
 

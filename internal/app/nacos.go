@@ -35,7 +35,7 @@ func (n nacosKind) connection(b *builder, at targetKey) (*targetConnection, erro
 	}
 	return &targetConnection{
 		connection: &nacosConnection{name, client},
-		name:       name, kind: "nacos", onceUseless: "Nacos keeps an instance only as long as its publisher's connection",
+		name:       name, kind: "nacos", onceRefusal: "Nacos keeps an instance only as long as its publisher's connection",
 	}, nil
 }
 
@@ -111,7 +111,7 @@ func (n nacosKind) source(b *builder, name string) (*boundSource, error) {
 	var read []nacos.Format
 	var scopes []nacos.Scope
 	for _, u := range readings(b.cfg, name) {
-		f, err := formOf[nacosFormat](b, u, format.Nacos)
+		f, err := newCodec[nacosFormat](b, u, format.Nacos)
 		if err != nil {
 			return nil, err
 		}
@@ -131,7 +131,7 @@ func (n nacosKind) source(b *builder, name string) (*boundSource, error) {
 	return &boundSource{name: name, kind: "nacos", source: nacosSource{source}}, nil
 }
 
-// A nacosSource is the source that a cluster is.
+// A nacosSource reads a cluster.
 type nacosSource struct{ *nacos.Source }
 
 func (n nacosSource) state() admin.SourceState {
@@ -139,11 +139,11 @@ func (n nacosSource) state() admin.SourceState {
 	return admin.SourceState{Connected: s.Connected, Mode: "subscribe", LastError: s.LastError, LastContact: s.Since, Reconnects: s.Again}
 }
 
-// keptID implements kind: that of the namespace is asked for over a connection
+// idStore implements kind: that of the namespace is asked for over a connection
 // that ends with the answer.
-func (n nacosKind) keptID() *keptID {
+func (n nacosKind) idStore() *idStore {
 	o := n.options(nil)
-	return &keptID{where: "config " + nacos.IDData + " of group " + nacos.IDGroup, ask: func(ctx context.Context, offer string) (string, error) {
+	return &idStore{where: "config " + nacos.IDData + " of group " + nacos.IDGroup, ask: func(ctx context.Context, offer string) (string, error) {
 		client, err := nacos.New(o)
 		if err != nil {
 			return "", err //nolint:wrapcheck // it names the option
@@ -167,7 +167,7 @@ func (n nacosKind) records(b *builder, name string) (*recordStore, error) {
 	return &recordStore{nacos.NewRecorder(client, metadata.OwnerMark(b.cfg.Owner)), name, right, client.Run, func() {}}, nil
 }
 
-// nacosFormat is all that a format is in Nacos.
+// A nacosFormat encodes and lays out entries in Nacos.
 type nacosFormat interface {
 	metadata.Codec
 	nacos.Format
@@ -286,7 +286,7 @@ func checkLogin(f *findings, err error) {
 	}
 }
 
-// namespaceRemedy is what to do about a namespace that does not exist.
+// namespaceRemedy is the remedy of a namespace that does not exist.
 const namespaceRemedy = "write the id of the namespace as nacos.namespace, which its page in the console shows, and not its name; or create it"
 
 // checkNacosAccess reports what we may do in the namespace.

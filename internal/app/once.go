@@ -32,7 +32,7 @@ func (r *runtime) complete(ctx context.Context, timeout time.Duration) ([]bridge
 	return statuses, r.judge(ctx, err, statuses, timeout)
 }
 
-// plans returns what each loop would write.
+// plans returns the changes that each loop would write.
 func (r *runtime) plans(ctx context.Context, timeout time.Duration) ([][]bridge.Planned, []bridge.Status, error) {
 	plans, statuses := make([][]bridge.Planned, len(r.sinks)), make([]bridge.Status, len(r.sinks))
 	err := r.runWhile(ctx, timeout, nil, func(ctx context.Context) error {
@@ -62,7 +62,7 @@ func (r *runtime) each(f func(i int) error) error {
 	return errors.Join(errs...)
 }
 
-// judge says what an error of a pass means.
+// judge returns the error of a pass with its cause.
 func (r *runtime) judge(ctx context.Context, err error, statuses []bridge.Status, timeout time.Duration) error {
 	switch {
 	case err == nil:

@@ -16,15 +16,15 @@ import (
 // An operationRequest is what a person wants done to entries beside any bridge: purge,
 // adopt or release. Its result is an Operation.
 type operationRequest struct {
-	action       string // as the audit calls it
-	after        string // what the entries are afterwards
-	owner        string // as whom it is done; empty: as the configuration's
-	absent       string // no bridge of this owner may run; unless bridge is set, it is forgotten once all of its entries went; empty: nobody
-	bridge       string // of whose entries alone it is done; empty: of all
-	needsLasting bool   // only in targets whose entries outlive the connection
-	adopted      *ownerSet
-	change       func(registry.Group, []registry.Held) registry.Change
-	prepare      func(context.Context, *runtime) error // before the targets are read; nil: nothing
+	action         string // as the audit calls it
+	after          string // what the entries are afterwards
+	owner          string // as whom it is done; empty: as the configuration's
+	absent         string // no bridge of this owner may run; unless bridge is set, it is forgotten once all of its entries went; empty: nobody
+	bridge         string // of whose entries alone it is done; empty: of all
+	persistentOnly bool   // only in targets whose entries outlive the connection
+	adopted        *ownerSet
+	change         func(registry.Group, []registry.Held) registry.Change
+	prepare        func(context.Context, *runtime) error // before the targets are read; nil: nothing
 	OperationOptions
 }
 
@@ -48,7 +48,7 @@ type Operation struct {
 	After   string `json:"-"`       // what the entries are afterwards
 }
 
-// add adds what came of one target or change.
+// add adds the result of one target.
 func (o *Operation) add(r result) {
 	o.Entries, o.Left = append(o.Entries, r.done...), append(o.Left, r.left...)
 }
@@ -177,10 +177,10 @@ func reaches(p *Program, t *sink, request operationRequest) bool {
 	case t.at.listen != "":
 		p.remark("target %s: what is served there goes when the bridge ends that serves it; there is nothing to %s", t.name, request.action)
 		return false
-	case !remembers && !t.lasting && request.needsLasting:
+	case !remembers && !t.persistent && request.persistentOnly:
 		p.remark("target %s: entries there live no longer than the connection of who wrote them; there is nothing to %s", t.name, request.action)
 		return false
-	case !remembers && t.lasting && request.absent != "":
+	case !remembers && t.persistent && request.absent != "":
 		p.remark("target %s: whether a bridge of owner %s still runs cannot be seen there; stop it first", t.name, request.absent)
 	}
 	return true
@@ -218,8 +218,8 @@ func (s *sink) operate(ctx context.Context, request operationRequest) (all resul
 	return all, nil
 }
 
-// changes returns what is to be done in each group of the target, and the groups of
-// which that is not known.
+// changes returns the change of each group of the target, and a step for each group that
+// cannot be read.
 func (s *sink) changes(ctx context.Context, request operationRequest) (changes []registry.Change, left []Step, err error) {
 	groups, err := s.target.Groups(ctx)
 	if err != nil {
@@ -345,7 +345,7 @@ func (s *sink) steps(request operationRequest, change registry.Change) []Step {
 
 // entry is what the audit keeps of the work in one target.
 func (request operationRequest) entry(owner string, t *sink, r result, err error) audit.Entry {
-	e := audit.Entry{Who: thisUser(), Action: request.action, Owner: owner, Target: t.name, Bridge: request.bridge, Subject: cmp.Or(request.bridge, request.absent), Count: len(r.done), After: request.after}
+	e := audit.Entry{Who: currentUser(), Action: request.action, Owner: owner, Target: t.name, Bridge: request.bridge, Subject: cmp.Or(request.bridge, request.absent), Count: len(r.done), After: request.after}
 	for _, s := range r.done {
 		e.Before = append(e.Before, s.Group+" "+s.Old)
 	}

@@ -16,9 +16,9 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// signer returns what signs marks with the keys of a file, and a hash of them; nil
-// without one.
-func signer(file string) (s *metadata.Signer, keysHash string, err error) {
+// newSigner returns a signer of marks with the keys of a file, and a hash of the keys;
+// nil without a file.
+func newSigner(file string) (s *metadata.Signer, keysHash string, err error) {
 	if file == "" {
 		return nil, "", nil
 	}
@@ -44,13 +44,13 @@ func identities(bridges []config.Bridge) []string {
 	return all
 }
 
-// author returns what names the bridge that wrote an entry of ours in a target.
+// author returns a function that names the bridge of an entry of ours in a target.
 // Holds and their records bear that name, so that a restart must not change it:
 // of a bridge that is not configured only the mark is known then.
 func author(cfg *config.Config, at targetKey) func(registry.Entry) string {
 	r, leading := cfg.Registries[at.registry], make(map[string]config.Bridge)
 	isMesh := meshIn(cfg, at.registry) != nil // which has one place for all
-	for _, x := range leadingTo(cfg, at) {
+	for _, x := range bridgesTo(cfg, at) {
 		leading[bridgeMark(x.Name)] = x
 	}
 	return func(e registry.Entry) string {
@@ -62,7 +62,7 @@ func author(cfg *config.Config, at targetKey) func(registry.Entry) string {
 		switch x, known := leading[mark]; {
 		case !known:
 			return mark
-		case isMesh, writes(r, x, p):
+		case isMesh, bridgeWrites(r, x, p):
 			return x.Name
 		default:
 			return x.Name + atPlace + p.String()
@@ -84,9 +84,9 @@ func bridgeMark(name string) string {
 	return markPrefix + metadata.Fingerprint(name, metadata.BridgeLen)
 }
 
-// wrote reports whether an entry bears the mark of a bridge or, without one, its head
+// isOfBridge reports whether an entry bears the mark of a bridge or, without one, its head
 // does: what the group holds under registry.HeadKey.
-func wrote(bridge string, e registry.Entry, held []registry.Held) bool {
+func isOfBridge(bridge string, e registry.Entry, held []registry.Held) bool {
 	m, err := metadata.MarkOf(e)
 	for _, h := range held {
 		if err != nil && h.Key == registry.HeadKey {
@@ -104,7 +104,7 @@ func SameBridge(author, bridge string) bool {
 
 // rememberer is a target that remembers owners. Entries stay in it when the
 // connection ends that wrote them. They may stay in others too: see
-// targetConnection.lasting.
+// targetConnection.persistent.
 type rememberer interface {
 	Alive(ctx context.Context, owner string) (string, error)
 	Forget(ctx context.Context, owner string, bridges []string) error

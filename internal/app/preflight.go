@@ -121,8 +121,8 @@ func checkPlaintext(f *findings, tls *config.TLS, user string, servers []string,
 
 const noHTTP = "the port speaks no HTTP: name Nacos' HTTP port, to which 1000 is added for gRPC"
 
-// remedyOf returns what to do about an error of a connection by its kind, or else what
-// is to be checked. gRPC and the client of ZooKeeper report causes as text alone.
+// remedyOf returns the remedy of an error of a connection by its kind, or else the given
+// one. gRPC and the client of ZooKeeper report causes as text alone.
 func remedyOf(err error, otherwise string) string {
 	text := err.Error()
 	for _, k := range []struct{ sign, remedy string }{

@@ -22,14 +22,14 @@ import (
 // documents say.
 const istiodAddress = "istiod.istio-system.svc:15012"
 
-// tryAlternative is how long an alternative may take to answer.
-const tryAlternative = 3 * time.Second
+// alternativeTimeout is how long an alternative may take to answer.
+const alternativeTimeout = 3 * time.Second
 
 // checkOtherWriting returns a check of how else entries could be written into a mesh from
 // here. No alternative is asked for, so that none fails.
 func checkOtherWriting(r config.Registry) func(context.Context, *findings) {
 	return func(ctx context.Context, f *findings) {
-		ctx, cancel := context.WithTimeout(ctx, tryAlternative)
+		ctx, cancel := context.WithTimeout(ctx, alternativeTimeout)
 		defer cancel()
 		if r.Kubernetes == nil || r.Kubernetes.Import.Directory != "" {
 			change := "a registry with kubernetes in place of istiod"
@@ -37,7 +37,7 @@ func checkOtherWriting(r config.Registry) func(context.Context, *findings) {
 				change = "leave import.directory out"
 			}
 			namespace := kindOf(r).abilities().mesh.Namespace
-			informOfAPI(ctx, f, cmp.Or(r.Kubernetes, &config.Kubernetes{Timeout: config.Duration(tryAlternative)}), namespace, change)
+			informOfAPI(ctx, f, cmp.Or(r.Kubernetes, &config.Kubernetes{Timeout: config.Duration(alternativeTimeout)}), namespace, change)
 		}
 		if r.Kubernetes != nil {
 			informOfIstiod(ctx, f, "istiod reads the bridge", "a registry with istiod in place of kubernetes, and listen, if istiod's configSources may be changed")
@@ -52,7 +52,7 @@ func keySources() []string { return []string{"debug-xds", "debug-http", "api", "
 // alternative is asked for, so that none fails.
 func checkOtherReading(r config.Registry) func(context.Context, *findings) {
 	return func(ctx context.Context, f *findings) {
-		ctx, cancel := context.WithTimeout(ctx, tryAlternative)
+		ctx, cancel := context.WithTimeout(ctx, alternativeTimeout)
 		defer cancel()
 		if r.Istiod == nil {
 			informOfIstiod(ctx, f, "endpoints by istiod", "a registry with istiod in place of kubernetes")
@@ -104,7 +104,7 @@ func keysRead(read debug.Snapshot, err error, from string) string {
 	case err != nil:
 		return "not from here: " + err.Error()
 	case !read.Complete:
-		return "not from here: no answer within " + tryAlternative.String()
+		return "not from here: no answer within " + alternativeTimeout.String()
 	case read.Unread != nil:
 		return fmt.Sprintf("works in part, with %d keys: %v", read.Mapping.Len(), read.Unread)
 	case read.Mapping.Len() == 0:
@@ -180,7 +180,7 @@ func informOfAPI(ctx context.Context, f *findings, k *config.Kubernetes, namespa
 // informOfIstiod reports whether istiod can be reached at its usual address.
 func informOfIstiod(ctx context.Context, f *findings, what, change string) {
 	check := "alternative: " + what
-	if err := reach(ctx, istiodAddress); err != nil {
+	if err := dial(ctx, istiodAddress); err != nil {
 		f.inform(check, "istiod is not at "+istiodAddress+" from here: "+err.Error(), "")
 		return
 	}

@@ -29,13 +29,13 @@ func (s meshSource) check(ctx context.Context, f *findings) {
 	if m.TokenFile != "" {
 		checkToken(f, m, time.Now())
 	}
-	if err := reach(ctx, m.Address); err != nil {
+	if err := dial(ctx, m.Address); err != nil {
 		f.away("reachable", err, "check istiod.address, the Service of istiod and any NetworkPolicy between here and there")
 		return
 	}
 	f.pass("reachable", "%s", m.Address)
 	checkVersion(ctx, f, m)
-	seen := observe(ctx, s.Source)
+	seen := runUntilReported(ctx, s.Source)
 	switch received := clustersReceived(seen); {
 	case seen.Stream.Err != nil && !received:
 		f.away("xDS", seen.Stream.Err, "check tls, tokenFile and node.namespace; istiod's log names the reason")
@@ -48,7 +48,7 @@ func (s meshSource) check(ctx context.Context, f *findings) {
 	checkMapping(f, m, seen.Mapping)
 }
 
-func reach(ctx context.Context, address string) error {
+func dial(ctx context.Context, address string) error {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
 	if err != nil {
 		return err //nolint:wrapcheck // it names the address
@@ -59,8 +59,8 @@ func reach(ctx context.Context, address string) error {
 // clustersReceived reports whether a stream has reported the clusters.
 func clustersReceived(s mesh.Status) bool { return s.Stream.Types[mesh.ClusterType].Responses > 0 }
 
-// observe runs a source until everything is reported or known to fail.
-func observe(ctx context.Context, source *mesh.Source) (s mesh.Status) {
+// runUntilReported runs a source until everything is reported or known to fail.
+func runUntilReported(ctx context.Context, source *mesh.Source) (s mesh.Status) {
 	err := runUntil(ctx, source, func() bool {
 		s = source.Status()
 		return s.Complete || clustersReceived(s) && s.Mapping.Err != nil
@@ -114,7 +114,7 @@ func checkMapping(f *findings, m *config.Istiod, s debug.Snapshot) {
 	}
 }
 
-// reportKeysUnread says what to do about keys that cannot be read.
+// reportKeysUnread reports why keys cannot be read, with the remedy.
 func reportKeysUnread(f *findings, check string, err error) {
 	e, ok := errors.AsType[*debug.Error](err)
 	switch _, forbidden := errors.AsType[*kube.Forbidden](err); {
@@ -156,7 +156,7 @@ func checkVersion(ctx context.Context, f *findings, m *config.Istiod) {
 	if err != nil {
 		return
 	}
-	client := straight(http.DefaultTransport)
+	client := withoutRedirects(http.DefaultTransport)
 	resp, err := client.Do(req)
 	if err != nil {
 		f.warn("version", "not known: "+err.Error(), "open istiod's port 15014 to the bridge, if you want to see it")
@@ -183,7 +183,7 @@ func checkClock(f *findings, skew time.Duration) {
 	f.pass("clock", "within %s of ours", max(skew.Abs(), time.Second))
 }
 
-// claims is what is read of a service account token.
+// claims are those of a service account token that are checked.
 type claims struct {
 	Audience   audience `json:"aud"`
 	Expires    int64    `json:"exp"`

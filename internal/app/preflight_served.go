@@ -36,7 +36,7 @@ func checkServed(cfg *config.Config, at targetKey, records *servedRecords) func(
 }
 
 // checkListen tries the address, and asks who holds it only if it is in use. It
-// returns what the running bridge says of it, where that has it.
+// returns the target as the running bridge reports it, if that holds the address.
 func checkListen(ctx context.Context, f *findings, cfg *config.Config, at targetKey) *admin.TargetStatus {
 	const check = "listen"
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", at.listen)
@@ -69,7 +69,7 @@ func checkIstiod(ctx context.Context, f *findings, cfg *config.Config, at target
 	case running != nil:
 		f.warn(check, running.ReadBy(), fix)
 	default:
-		if err := reach(ctx, address); err != nil {
+		if err := dial(ctx, address); err != nil {
 			f.warn(check, err.Error(), "check istiod.address; an istiod that starts before the bridge ends, and starts again")
 			return
 		}
@@ -77,16 +77,16 @@ func checkIstiod(ctx context.Context, f *findings, cfg *config.Config, at target
 	}
 }
 
-// askRunning is how long a bridge on this machine may take to answer.
-const askRunning = 10 * time.Second
+// statusTimeout is how long a bridge on this machine may take to answer.
+const statusTimeout = 10 * time.Second
 
-// runningTarget returns what the running bridge of the configuration says of one
-// of its targets; the error is why that is not so or not known.
+// runningTarget returns a target as the running bridge of the configuration reports it;
+// the error is why it does not, or why that is not known.
 func runningTarget(ctx context.Context, cfg *config.Config, at targetKey) (*admin.TargetStatus, error) {
 	if cfg.Admin.Address == "" || cfg.Admin.Address == "off" {
 		return nil, errors.New("admin.address is off")
 	}
-	a := newClient(cfg.Admin.Address, askRunning)
+	a := newClient(cfg.Admin.Address, statusTimeout)
 	a.Owner, a.remedy = cfg.Owner, "a bridge of another owner runs"
 	if cfg.Admin.TLS != nil {
 		if err := a.useTLS(cfg.Admin); err != nil {
@@ -107,7 +107,7 @@ func runningTarget(ctx context.Context, cfg *config.Config, at targetKey) (*admi
 	return &d.Targets[i], nil
 }
 
-// sourceAddress says what names an address in istiod's configSources.
+// sourceAddress says how istiod's configSources name an address.
 func sourceAddress(listen string) string {
 	host, port, _ := net.SplitHostPort(listen)
 	if ip := net.ParseIP(host); host != "" && (ip == nil || !ip.IsUnspecified()) {

@@ -89,8 +89,8 @@ func (p *Program) RunOnce(ctx context.Context, timeout time.Duration) ([]bridge.
 		return nil, usage("run --once beside replicas: it does not join their leases, and they keep the registries in sync; use run, or leave replicas.lease out where none runs")
 	}
 	for _, s := range r.sinks {
-		if s.onceUseless != "" {
-			return nil, usage("run --once into %s: what it wrote would go with it, since %s; use run", s.name, s.onceUseless)
+		if s.onceRefusal != "" {
+			return nil, usage("run --once into %s: what it wrote would go with it, since %s; use run", s.name, s.onceRefusal)
 		}
 	}
 	return r.complete(ctx, timeout)
@@ -202,7 +202,7 @@ type Build struct {
 	Platform string `json:"platform"`
 }
 
-// ReadBuild returns what this binary is. The version is what the linker set;
+// ReadBuild returns the Build of this binary. The version is what the linker set;
 // empty, the build information has it.
 func ReadBuild(version string) Build {
 	b := Build{Version: "unknown", Go: goruntime.Version(), Platform: goruntime.GOOS + "/" + goruntime.GOARCH}
@@ -243,7 +243,7 @@ func (p *Program) logger(l config.Log, errorsOnly bool) (*slog.Logger, *slog.Lev
 	if !slices.Contains([]string{"debug", "info", "warn", "error"}, level) || least.UnmarshalText([]byte(level)) != nil {
 		return nil, nil, usage("--log-level %q: write debug, info, warn or error", level)
 	}
-	options := &slog.HandlerOptions{Level: least, ReplaceAttr: utc}
+	options := &slog.HandlerOptions{Level: least, ReplaceAttr: inUTC}
 	var lines slog.Handler
 	switch format {
 	case "text":
@@ -268,8 +268,8 @@ func (p *Program) relevel(least *slog.LevelVar, l config.Log) {
 	}
 }
 
-// utc writes times as RFC 3339 with milliseconds, in UTC.
-func utc(groups []string, a slog.Attr) slog.Attr {
+// inUTC writes times as RFC 3339 with milliseconds, in UTC.
+func inUTC(groups []string, a slog.Attr) slog.Attr {
 	if len(groups) == 0 && a.Key == slog.TimeKey {
 		return slog.String(slog.TimeKey, a.Value.Time().UTC().Format("2006-01-02T15:04:05.000Z07:00"))
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/mesh"
 )
 
-// newProjection returns what a bridge makes of services. Where a mesh is at neither
+// newProjection returns the projection of services by a bridge. Where a mesh is at neither
 // end, a bridge that names no formats to read keeps each service in its own.
 func newProjection(b *builder, x config.Bridge, formats []metadata.Encoder) (*metadata.Projection, error) {
 	chosen, err := selection(b.cfg, x)
@@ -23,7 +23,7 @@ func newProjection(b *builder, x config.Bridge, formats []metadata.Encoder) (*me
 		return nil, err
 	}
 	p := &metadata.Projection{
-		Select: chosen, Reach: reachOf(b.cfg, x), Rules: rules(x.Metadata), Formats: formats, Signer: b.signer,
+		Select: chosen, Reach: reachOf(b.cfg, x), Rules: rulesOf(x.Metadata), Formats: formats, Signer: b.signer,
 		Route: routeBetween(b.runtime.registryID(x.From), b.runtime.registryID(x.To)),
 		Same:  meshIn(b.cfg, x.From) == nil && meshIn(b.cfg, x.To) == nil && len(x.Reads) == 0,
 	}
@@ -46,8 +46,8 @@ func reachOf(cfg *config.Config, x config.Bridge) *naming.Reach {
 	return r
 }
 
-// rules returns what of the attributes passes a bridge.
-func rules(m config.Metadata) metadata.Rules {
+// rulesOf returns which attributes pass a bridge.
+func rulesOf(m config.Metadata) metadata.Rules {
 	r := metadata.Rules{Keep: m.Keep, Drop: m.Drop, Rename: m.Rename, Add: m.Add}
 	for _, v := range m.Values {
 		r.Values = append(r.Values, metadata.ValueRule{Key: v.Key, From: v.From, To: v.To})
@@ -89,7 +89,7 @@ type originReader struct {
 	codecs []metadata.Encoder
 }
 
-// newOriginReader returns what reads from the entries of a bridge where they came from.
+// newOriginReader returns a reader of the origin of the entries of a bridge.
 // Elsewhere names do not say it: an application may provide any interface, and
 // one of two locations may have what the other has.
 func newOriginReader(cfg *config.Config, x config.Bridge, codecs []metadata.Encoder) originReader {

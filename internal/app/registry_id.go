@@ -15,7 +15,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// A registryID is what a registry is called in the paths of entries. ZooKeeper
+// A registryID identifies a registry in the paths of entries. ZooKeeper
 // and Nacos keep an id of themselves, so that deployments that name them
 // differently recognise each other's entries; one of the configuration goes
 // before it. Once known it stays.
@@ -29,12 +29,12 @@ type registryID struct {
 	id    string // written before known is closed
 
 	mu   sync.Mutex
-	kept *keptID // nil: the registry keeps none
-	err  error   // why it is not known yet
+	kept *idStore // nil: the registry keeps none
+	err  error    // why it is not known yet
 }
 
-// A keptID is where a registry keeps its id.
-type keptID struct {
+// An idStore is where a registry keeps its id.
+type idStore struct {
 	where string // as an operator finds it
 	offer string // what is kept from now on where nothing was; empty in a dry run
 
@@ -43,9 +43,8 @@ type keptID struct {
 	ask func(ctx context.Context, offer string) (string, error)
 }
 
-// newRegistryID returns what a registry is called; kept is nil for one that
-// keeps no id.
-func newRegistryID(name, given string, kept *keptID, log *slog.Logger) *registryID {
+// newRegistryID returns the identity of a registry; kept is nil for one that keeps no id.
+func newRegistryID(name, given string, kept *idStore, log *slog.Logger) *registryID {
 	r := &registryID{name: name, given: given, kept: kept, log: log, known: make(chan struct{}), err: errors.New("not read yet")}
 	if given != "" || kept == nil {
 		r.set(cmp.Or(given, name))
@@ -64,14 +63,14 @@ func (r *registryID) set(id string) {
 // hop returns the text for the registry in a path, once its id is known.
 func (r *registryID) hop() string { return metadata.Hop(r.id) }
 
-// setKept says how the registry is asked from now on.
-func (r *registryID) setKept(kept *keptID) {
+// setStore says how the registry is asked from now on.
+func (r *registryID) setStore(kept *idStore) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.kept = kept
 }
 
-func (r *registryID) getKept() *keptID {
+func (r *registryID) getStore() *idStore {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.kept
@@ -84,14 +83,14 @@ func (r *registryID) problem() error {
 	return r.err
 }
 
-// idEvery is how often it is looked whether a registry still keeps its id.
-const idEvery = time.Minute
+// idInterval is how often it is looked whether a registry still keeps its id.
+const idInterval = time.Minute
 
-// run implements component: it asks the registry until it has answered, and from then on looks after
-// the id that it keeps: one that was wiped would be given another by whoever
-// comes next, and loops through both would not be recognised.
+// run implements component. It asks the registry until that has answered, and then checks
+// the id at intervals: the next bridge would give a registry that was wiped another id,
+// and loops through both would not be recognised.
 func (r *registryID) run(ctx context.Context) error {
-	if r.getKept() == nil {
+	if r.getStore() == nil {
 		return nil
 	}
 	wait := registry.Backoff{Min: 100 * time.Millisecond, Max: 5 * time.Second}
@@ -113,7 +112,7 @@ func (r *registryID) run(ctx context.Context) error {
 			timer.Reset(wait.Spread(failures))
 		default:
 			found, failures = id, 0
-			timer.Reset(idEvery)
+			timer.Reset(idInterval)
 		}
 	}
 }
@@ -125,7 +124,7 @@ var errNoID = errors.New("the registry keeps no id")
 // where that is unknown now. It returns errNoID where there is none to look
 // after.
 func (r *registryID) look(ctx context.Context, found string) (string, error) {
-	kept := r.getKept()
+	kept := r.getStore()
 	id, err := kept.ask(ctx, r.offer(kept, found))
 	switch {
 	case found == "" && (errors.Is(err, registry.ErrRefused) || err == nil && id == ""):
@@ -142,9 +141,9 @@ func (r *registryID) look(ctx context.Context, found string) (string, error) {
 	return found, err
 }
 
-// offer returns what a registry that keeps no id is to keep: what it kept
-// before, if that was found.
-func (r *registryID) offer(kept *keptID, found string) string {
+// offer returns the id for a registry that keeps none: the one that it kept before, if
+// that was found.
+func (r *registryID) offer(kept *idStore, found string) string {
 	if found == "" || r.given != "" || kept.offer == "" {
 		return kept.offer
 	}
@@ -154,7 +153,7 @@ func (r *registryID) offer(kept *keptID, found string) string {
 // check reports what the registry keeps. That it cannot be reached is reported by
 // others.
 func (r *registryID) check(ctx context.Context, f *findings) {
-	k := r.getKept()
+	k := r.getStore()
 	if k == nil {
 		return
 	}

@@ -44,7 +44,7 @@ func TestWaypoint(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var log strings.Builder
 				kept, began := tt.kept, time.Now()
-				i := newRegistryID("zk", tt.given, &keptID{where: "here", offer: tt.offer, ask: func(_ context.Context, offer string) (string, error) {
+				i := newRegistryID("zk", tt.given, &idStore{where: "here", offer: tt.offer, ask: func(_ context.Context, offer string) (string, error) {
 					switch {
 					case time.Since(began) < tt.down:
 						return "", unreachable
@@ -89,7 +89,7 @@ func TestWaypoint(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			i := newRegistryID("zk", "", &keptID{ask: func(context.Context, string) (string, error) { return "", unreachable }}, slog.New(slog.DiscardHandler))
+			i := newRegistryID("zk", "", &idStore{ask: func(context.Context, string) (string, error) { return "", unreachable }}, slog.New(slog.DiscardHandler))
 			go func() { _ = i.run(ctx) }()
 			if err := i.wait(ctx); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "zk") {
 				t.Error(err)
@@ -121,7 +121,7 @@ func TestIDIsLookedAfter(t *testing.T) {
 				var log strings.Builder
 				var mu sync.Mutex // of what the registry keeps, and since when
 				kept, wiped := cmp.Or(tt.given, "k1"), time.Time{}
-				r := newRegistryID("zk", tt.given, &keptID{where: "here", offer: cmp.Or(tt.given, "o1"), ask: func(_ context.Context, offer string) (string, error) {
+				r := newRegistryID("zk", tt.given, &idStore{where: "here", offer: cmp.Or(tt.given, "o1"), ask: func(_ context.Context, offer string) (string, error) {
 					mu.Lock()
 					defer mu.Unlock()
 					switch {

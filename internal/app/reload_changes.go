@@ -29,7 +29,7 @@ func sourceConfig(cfg *config.Config, name string) *config.Config {
 		if kindOf(r).abilities().mesh == nil { // elsewhere bridges choose from all that a registry holds
 			read.Formats, read.Select = x.Read(), config.Select{Allow: x.Select.Allow}
 		}
-		if !slices.ContainsFunc(part.Bridges, func(o config.Bridge) bool { return text(o) == text(read) }) {
+		if !slices.ContainsFunc(part.Bridges, func(o config.Bridge) bool { return jsonOf(o) == jsonOf(read) }) {
 			part.Bridges = append(part.Bridges, read)
 		}
 	}
@@ -42,14 +42,14 @@ func targetConnectionKey(cfg *config.Config, at targetKey) string {
 	published := ""
 	var read []config.Registry // that keep what is served
 	if kindOf(r).abilities().mesh != nil {
-		for _, x := range leadingTo(cfg, at) {
+		for _, x := range bridgesTo(cfg, at) {
 			read = append(read, cfg.Registries[x.From].Section().Parts().Source)
 		}
 		if m, ok := kindOf(r).(meshKind); ok && m.PublishesKeys() {
 			published = keyPublisherKey(cfg, at.registry)
 		}
 	}
-	return text(cfg.Owner, cfg.State, at.listen, r.Section().Parts().Connection, published, read)
+	return jsonOf(cfg.Owner, cfg.State, at.listen, r.Section().Parts().Connection, published, read)
 }
 
 // keyPublisherKey returns the key of what publishes the service keys of hosts
@@ -59,7 +59,7 @@ func keyPublisherKey(cfg *config.Config, mesh string) string {
 	m.Import, m.Mapping, m.ExportAll, m.Subsets, m.ID = config.Import{}, config.Mapping{}, false, false, ""
 	// Where the mesh is read, the replicas of istiod are found by that.
 	read := slices.ContainsFunc(cfg.Bridges, func(x config.Bridge) bool { return x.From == mesh })
-	return text(m, read)
+	return jsonOf(m, read)
 }
 
 // loopKey returns the key of a target and its loop, beside its
@@ -70,7 +70,7 @@ func loopKey(cfg *config.Config, at targetKey, former []formatUse) string {
 		From   config.Registry
 	}
 	var all []pipeline
-	for _, x := range leadingTo(cfg, at) {
+	for _, x := range bridgesTo(cfg, at) {
 		x.Guard = config.Guard{}
 		all = append(all, pipeline{x, cfg.Registries[x.From].Section().Parts().Identity})
 	}
@@ -83,13 +83,13 @@ func loopKey(cfg *config.Config, at targetKey, former []formatUse) string {
 	slices.Sort(suffixes)
 	var left []string
 	for _, u := range former {
-		left = append(left, text(u.bridge.Name, u.format))
+		left = append(left, jsonOf(u.bridge.Name, u.format))
 	}
-	return text(cfg.Owner, all, left, cfg.Registries[at.registry].Section().Parts().Loop, slices.Compact(suffixes))
+	return jsonOf(cfg.Owner, all, left, cfg.Registries[at.registry].Section().Parts().Loop, slices.Compact(suffixes))
 }
 
-// text returns settings as one text, equal where they are.
-func text(settings ...any) string {
+// jsonOf returns settings as one text, equal where they are.
+func jsonOf(settings ...any) string {
 	raw, err := json.Marshal(settings)
 	if err != nil {
 		panic(fmt.Sprintf("settings cannot be written down: %v", err)) // all are plain values
@@ -97,7 +97,7 @@ func text(settings ...any) string {
 	return string(raw)
 }
 
-// changes says what a reload begins, restarts or ends.
+// changes names the parts that a reload begins, restarts or ends.
 func changes(before, after *runtime) []string {
 	all := []string{}
 	add := func(part, name, how string) {
@@ -146,7 +146,7 @@ func ended(before, after *runtime, add func(part, name, how string)) {
 		if before.sink(s.at) == s {
 			continue
 		}
-		for _, u := range s.former {
+		for _, u := range s.formerUses {
 			if leads(after, u.bridge) && u.isWrittenBy(before.cfg) { // now, not at a reload before
 				add("bridge", u.bridge.Name, fmt.Sprintf("leaves %s; its entries there are held for approval", locationOf(before.cfg.Registries[s.at.registry], u.format)))
 			}
@@ -163,12 +163,12 @@ func ended(before, after *runtime, add func(part, name, how string)) {
 func (u formatUse) isWrittenBy(cfg *config.Config) bool {
 	r := cfg.Registries[u.bridge.To]
 	at := locationOf(r, u.format)
-	return slices.ContainsFunc(leadingTo(cfg, targetKeyOf(u.bridge)), func(x config.Bridge) bool { return x.Name == u.bridge.Name && writes(r, x, at) })
+	return slices.ContainsFunc(bridgesTo(cfg, targetKeyOf(u.bridge)), func(x config.Bridge) bool { return x.Name == u.bridge.Name && bridgeWrites(r, x, at) })
 }
 
 // leads reports whether a bridge leads to the same target in a runtime.
 func leads(r *runtime, x config.Bridge) bool {
-	return slices.ContainsFunc(leadingTo(r.cfg, targetKeyOf(x)), func(o config.Bridge) bool { return o.Name == x.Name })
+	return slices.ContainsFunc(bridgesTo(r.cfg, targetKeyOf(x)), func(o config.Bridge) bool { return o.Name == x.Name })
 }
 
 // since says which part of a sink is another than in a runtime before it.
@@ -186,12 +186,12 @@ func (s *sink) since(before, after *runtime) (part, how string) {
 	return "", ""
 }
 
-// modes says which guards of bridges to a target are in another mode, which is
-// what nobody may wonder about afterwards.
+// modes names the guards of bridges to a target that change their mode, which has to be
+// visible afterwards.
 func modes(before, after *config.Config, at targetKey) string {
 	var said strings.Builder
-	for _, x := range leadingTo(after, at) {
-		for _, old := range leadingTo(before, at) {
+	for _, x := range bridgesTo(after, at) {
+		for _, old := range bridgesTo(before, at) {
 			if old.Name == x.Name && old.Guard.Mode != x.Guard.Mode {
 				fmt.Fprintf(&said, "; guard.mode of bridge %s: %s, before %s", x.Name, x.Guard.Mode, old.Guard.Mode)
 			}
@@ -203,10 +203,10 @@ func modes(before, after *config.Config, at targetKey) string {
 // tunable returns the settings of a loop that may change while it runs, as one text.
 func tunable(cfg *config.Config, at targetKey) string {
 	var guards []config.Guard
-	for _, x := range leadingTo(cfg, at) {
+	for _, x := range bridgesTo(cfg, at) {
 		guards = append(guards, x.Guard)
 	}
-	return text(guards, cfg.Registries[at.registry].Timing)
+	return jsonOf(guards, cfg.Registries[at.registry].Timing)
 }
 
 // fileWatch is a file whose content may change. It is read by its name each

@@ -59,8 +59,8 @@ func renamed(before, after *config.Config, name string) string {
 	return ""
 }
 
-// askID is how long a registry may take to report its id to a reload.
-const askID = 5 * time.Second
+// idTimeout is how long a registry may take to report its id to a reload.
+const idTimeout = 5 * time.Second
 
 // whyTwoRegistries says why two settings of a registry lead to two registries; empty
 // where they lead to one. Where both can be asked, the id that a registry keeps
@@ -70,13 +70,13 @@ func whyTwoRegistries(ctx context.Context, was, is config.Registry) string {
 	if slices.Equal(was.Settings().Servers, is.Settings().Servers) || was.Settings().Kind != is.Settings().Kind {
 		return ""
 	}
-	ctx, cancel := context.WithTimeout(ctx, askID)
+	ctx, cancel := context.WithTimeout(ctx, idTimeout)
 	defer cancel()
 	var ids [2]string
 	var errs [2]error
 	var asking sync.WaitGroup
 	for i, r := range []config.Registry{was, is} {
-		if kept := kindOf(r).keptID(); kept != nil {
+		if kept := kindOf(r).idStore(); kept != nil {
 			asking.Go(func() { ids[i], errs[i] = kept.ask(ctx, "") })
 		}
 	}
@@ -94,8 +94,8 @@ func whyTwoRegistries(ctx context.Context, was, is config.Registry) string {
 	return fmt.Sprintf("changes from %q to %q, which have no server in common and do not both report their id", from, to)
 }
 
-// identity returns what of a registry says where entries lie and how they are
-// recognised, by path.
+// identity returns the settings of a registry by which entries are found and recognised,
+// by path.
 func identity(r config.Registry) map[string]string {
 	s := r.Settings()
 	all := map[string]string{"": s.Kind}

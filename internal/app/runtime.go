@@ -96,7 +96,7 @@ func (r *runtime) runWhile(ctx context.Context, timeout time.Duration, loops []*
 	return errors.Join(failed, result)
 }
 
-// names returns what the runtime speaks to, each once.
+// names returns the registries and addresses of the runtime, each once.
 func (r *runtime) names() []string {
 	var names []string
 	for _, s := range r.sources {
@@ -133,7 +133,7 @@ func (r *runtime) targetNames(registry string) []string {
 func (r *runtime) entriesAfter() string {
 	var goes []string
 	for _, s := range r.sinks {
-		if !s.lasting && s.listen == "" {
+		if !s.persistent && s.listen == "" {
 			goes = append(goes, s.name)
 		}
 	}
@@ -143,7 +143,7 @@ func (r *runtime) entriesAfter() string {
 	return "entries in " + strings.Join(goes, ", ") + " go with the connection, unless another replica publishes them; all others stay"
 }
 
-// statusView returns what the status API reports.
+// statusView returns the sources and targets for the status API.
 func (r *runtime) statusView() (inputs []admin.Input, targets []admin.Target) {
 	for _, s := range r.sources {
 		inputs = append(inputs, admin.Input{Name: s.name, Kind: s.kind, Table: s.table, State: s.state})

@@ -48,7 +48,7 @@ func (m meshKind) connection(b *builder, at targetKey) (*targetConnection, error
 		return nil, err
 	}
 	server := mcp.NewServer(target, mcp.ServerOptions{
-		Access: access(imports), DataPlanes: planes, Setting: "registries." + at.registry + ".istiod.import.", Log: log,
+		Access: accessOf(imports), DataPlanes: planes, Setting: "registries." + at.registry + ".istiod.import.", Log: log,
 	})
 	c := &servedConnection{at: at, listeners: b.listeners, records: records, target: target, server: server, hasIstiod: m.Address != ""}
 	l := &targetConnection{connection: c, name: name, kind: "mesh", listen: at.listen}
@@ -141,7 +141,7 @@ func (c *servedConnection) state() admin.TargetState {
 	return s
 }
 
-// dataPlanes returns what answers data planes, nil where they are not to be.
+// dataPlanes returns the server of data planes, nil if none are served.
 func dataPlanes(m config.Import) (*dataplane.Server, error) {
 	if !m.DataPlanes {
 		return nil, nil //nolint:nilnil // they are an option
@@ -153,8 +153,8 @@ func dataPlanes(m config.Import) (*dataplane.Server, error) {
 	return dataplane.NewServer(dataplane.Options{VIPs: m.VIPs, Rules: rules}), nil
 }
 
-// CheckFiles returns what is wrong with the files that a configuration names: its own
-// errors, and rules that data planes cannot follow.
+// CheckFiles returns the errors of the files that a configuration names, with rules that
+// data planes cannot follow.
 func CheckFiles(cfg *config.Config) config.Errors {
 	errs := cfg.CheckFiles()
 	for _, name := range slices.Sorted(maps.Keys(cfg.Registries)) {
@@ -201,8 +201,8 @@ func dataPlaneRules(path string) (dataplane.Rules, error) {
 	return rules, err
 }
 
-// access returns who may connect where a mesh is served.
-func access(m config.Import) mcp.Access {
+// accessOf returns who may connect where a mesh is served.
+func accessOf(m config.Import) mcp.Access {
 	a := mcp.Access{Names: m.Clients.Names, Networks: m.Clients.Networks}
 	if t := m.TLS; t != nil {
 		a.TLS = tlsfile.Files{CA: t.CAFile, Cert: t.CertFile, Key: t.KeyFile}.Server

@@ -38,7 +38,7 @@ type recordStore struct {
 func newServedRecords(b *builder, at targetKey, imports config.Import) (*servedRecords, error) {
 	store := mcp.Store{Name: servedName(at), Index: "serving-" + metadata.Fingerprint(at.registry, 8)}
 	s := &servedRecords{}
-	for _, from := range distinct(leadingTo(b.cfg, at), func(x config.Bridge) string { return x.From }) {
+	for _, from := range distinct(bridgesTo(b.cfg, at), func(x config.Bridge) string { return x.From }) {
 		connection, err := kindOf(b.cfg.Registries[from]).records(b, from)
 		if err != nil {
 			s.close()

@@ -13,8 +13,8 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/mesh/debug"
 )
 
-// sourceTable is what outlives the sources of a registry: the table, and which of
-// them fills it.
+// A sourceTable outlives the sources of a registry: it is the table, and the source that
+// fills it.
 type sourceTable struct {
 	table   *registry.Table
 	current atomic.Pointer[boundSource]
@@ -45,9 +45,9 @@ func (t *sourceTable) recheck() {
 	}
 }
 
-// untilReadable returns what waits until a loop may begin to read the table: until the
-// ids that entries will name are known, and the source of this configuration filled
-// it. One before may have left out what a bridge asks for now, such as service keys.
+// untilReadable returns a function that waits until a loop may read the table: until the
+// ids in marks are known, and the source of this configuration filled it. A source before
+// may have left out what a bridge asks for now, such as service keys.
 func (t *sourceTable) untilReadable(all ...*registryID) func(context.Context) error {
 	return func(ctx context.Context) error {
 		for _, r := range all {
@@ -67,7 +67,7 @@ func (t *sourceTable) replicas(address string) *debug.Endpoints {
 	return t.istiods[address]
 }
 
-// newAsker returns what asks the providers of a registry what they do not store in it, at
+// newAsker returns an asker of providers for metadata that is not in the registry, at
 // addresses that some bridge from it lets pass.
 func newAsker(cfg *config.Config, name string) *dubborpc.Asker {
 	var allow []netip.Prefix
@@ -102,7 +102,7 @@ type source interface {
 	check(ctx context.Context, f *findings)
 }
 
-// run implements component: it reads the registry.
+// run implements component.
 func (s *boundSource) run(ctx context.Context) error {
 	return wrap("source "+s.name, s.Run(ctx, s.table))
 }

@@ -209,8 +209,8 @@ func (s *supervisor) recordAbandoned(next *runtime) {
 func (s *supervisor) switchTo(ctx context.Context, by *builder) {
 	before, next := s.runtime, by.runtime
 	s.builder, s.runtime = by, next
-	for id, kept := range by.newKeptIDs {
-		id.setKept(kept)
+	for id, kept := range by.newIDStores {
+		id.setStore(kept)
 	}
 	announceConfig(next)
 	s.life.apply(ctx, next)
@@ -248,8 +248,8 @@ func (s *supervisor) closeListeners() {
 // tune hands a loop that continues its guards and its timing, which may be new.
 func (s *supervisor) tune(ctx context.Context, o *sink) {
 	guards := make(map[string]bridge.Guard)
-	for _, x := range leadingTo(s.runtime.cfg, o.at) {
-		guards[x.Name] = guard(x.Guard)
+	for _, x := range bridgesTo(s.runtime.cfg, o.at) {
+		guards[x.Name] = guardOf(x.Guard)
 	}
 	if err := o.loop.Tune(ctx, guards, tuning(s.runtime.cfg, o.at)); err != nil && !errors.Is(err, bridge.ErrStopped) {
 		s.runtime.log.Error("guards and timing could not be changed", "peer", o.name, "err", err)
@@ -282,10 +282,10 @@ func (s *supervisor) report(ctx context.Context, r admin.Reload) {
 func (s *supervisor) waitingForRestart(after *config.Config) []string {
 	before, all := s.runtime.cfg, []string{}
 	for name, differs := range map[string]bool{
-		"admin":      text(before.Admin) != text(after.Admin),
-		"telemetry":  text(before.Telemetry) != text(after.Telemetry),
-		"replicas":   text(before.Replicas) != text(after.Replicas),
-		"audit":      text(before.Audit) != text(after.Audit),
+		"admin":      jsonOf(before.Admin) != jsonOf(after.Admin),
+		"telemetry":  jsonOf(before.Telemetry) != jsonOf(after.Telemetry),
+		"replicas":   jsonOf(before.Replicas) != jsonOf(after.Replicas),
+		"audit":      jsonOf(before.Audit) != jsonOf(after.Audit),
 		"log.format": before.Log.Format != after.Log.Format,
 	} {
 		if differs {

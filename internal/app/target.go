@@ -36,10 +36,10 @@ type targetConnection struct {
 	name, kind  string
 	key         string          // of all that the connection depends on
 	listen      string          // the address at which it serves; empty where it connects
-	lasting     bool            // entries outlive the connection
-	onceUseless string          // why nothing is left of what a process wrote once it ended; empty: run --once has a use
+	persistent  bool            // entries outlive the connection
+	onceRefusal string          // why run --once is refused: nothing is left after the process; empty: it is not
 	remark      string          // what a plan says of it; empty: nothing
-	returned    <-chan struct{} // ready after a lost connection or a right to write is back, and others may have changed things meanwhile
+	reconnected <-chan struct{} // ready after the connection or the right to write was lost and is back: others may have written meanwhile
 }
 
 // A connection is what each kind of target is reached by.
@@ -60,39 +60,39 @@ type connection interface {
 
 // boundTarget is a target over a connection, and what goes with it.
 type boundTarget struct {
-	target    registry.Target
-	codecs    [][]metadata.Encoder // of each bridge
-	check     func(context.Context, *findings)
-	beside    func(context.Context) error // runs beside the loop until ctx ends; nil: nothing does
-	admission *admission                  // whether it may write; nil where it always may
-	bridges   []string                    // what identifies the bridges that lead there
+	target     registry.Target
+	codecs     [][]metadata.Encoder // of each bridge
+	check      func(context.Context, *findings)
+	background func(context.Context) error // runs beside the loop until ctx ends; nil: nothing does
+	admission  *admission                  // whether it may write; nil where it always may
+	bridges    []string                    // what identifies the bridges that lead there
 }
 
 // sink is one target with the loop of all bridges that lead to it.
 type sink struct {
 	*targetConnection
 	*boundTarget
-	at       targetKey
-	key      string // of all that the loop depends on beside the connection
-	loop     *bridge.Loop
-	former   []formatUse // locations that bridges wrote and write no more
-	election *election   // nil where every replica writes, or there is but one
+	at         targetKey
+	key        string // of all that the loop depends on beside the connection
+	loop       *bridge.Loop
+	formerUses []formatUse // locations that bridges wrote and write no more
+	election   *election   // nil where every replica writes, or there is but one
 }
 
-// run implements component: it keeps the target reachable.
+// run implements component.
 func (c *targetConnection) run(ctx context.Context) error {
 	return wrap("target "+c.name, c.connection.run(ctx))
 }
 
-// run implements component: it writes the target.
+// run implements component.
 func (s *sink) run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return wrap("loop of "+s.name, s.loop.Run(ctx)) })
-	if s.returned != nil {
+	if s.reconnected != nil {
 		group.Go(func() error { return s.rescan(ctx) })
 	}
-	if s.beside != nil {
-		group.Go(func() error { return wrap("target "+s.name, s.beside(ctx)) })
+	if s.background != nil {
+		group.Go(func() error { return wrap("target "+s.name, s.background(ctx)) })
 	}
 	if s.admission != nil {
 		group.Go(func() error { return wrap("target "+s.name, s.admission.keepAlive(ctx)) })
@@ -110,7 +110,7 @@ func (s *sink) rescan(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-s.returned:
+		case <-s.reconnected:
 		}
 		if err := s.resync(ctx); err != nil {
 			return err
@@ -151,8 +151,8 @@ func (s *sink) resync(ctx context.Context) error {
 	return nil
 }
 
-// stateWithAdmission returns how a target with an admission is connected, and what is amiss
-// though it is.
+// stateWithAdmission returns the state of a target with an admission: if it is connected,
+// LastError is the warning of the admission.
 func (s *sink) stateWithAdmission() admin.TargetState {
 	state := s.state()
 	if state.Connected {

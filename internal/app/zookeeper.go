@@ -17,8 +17,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
 )
 
-// zookeeperFormat is all that a format is in ZooKeeper: what turns services
-// into entries and back, and where these lie.
+// A zookeeperFormat encodes and lays out entries in ZooKeeper.
 type zookeeperFormat interface {
 	metadata.Codec
 	zookeeper.Format
@@ -44,7 +43,7 @@ func (z zookeeperKind) connection(b *builder, at targetKey) (*targetConnection, 
 	}
 	return &targetConnection{
 		connection: &zookeeperConnection{name, client, back},
-		name:       name, kind: "zookeeper", returned: back, lasting: z.Lifetime != "session",
+		name:       name, kind: "zookeeper", reconnected: back, persistent: z.Lifetime != "session",
 	}, nil
 }
 
@@ -98,8 +97,8 @@ func (c *zookeeperConnection) bind(b *builder, bridges []config.Bridge, former [
 	return r, nil
 }
 
-// sessionsOf returns what recognises the sessions of this process that are at a
-// registry: a connection that is replaced shows that the process lives until it ends.
+// sessionsOf returns a test for sessions of this process at a registry: a connection that
+// is replaced shows that the process lives until it ends.
 func sessionsOf(connections []*targetConnection, name string) func(session int64) bool {
 	return func(session int64) bool {
 		return session != 0 && slices.ContainsFunc(connections, func(l *targetConnection) bool {
@@ -141,7 +140,7 @@ func (z zookeeperKind) options(log *slog.Logger) zookeeper.Options {
 	return o
 }
 
-// countLost returns what counts the sessions that a client lost.
+// countLost returns an observer that counts the sessions that a client lost.
 func countLost(m *metrics.Metrics, name string) func(zookeeper.State) {
 	sessions := 0
 	return func(s zookeeper.State) {
@@ -156,7 +155,7 @@ func countLost(m *metrics.Metrics, name string) func(zookeeper.State) {
 func (z zookeeperKind) source(b *builder, name string) (*boundSource, error) {
 	var formats []zookeeper.Format
 	for _, u := range readings(b.cfg, name) {
-		f, err := formOf[zookeeperFormat](b, u, format.ZooKeeper)
+		f, err := newCodec[zookeeperFormat](b, u, format.ZooKeeper)
 		if err != nil {
 			return nil, err
 		}
@@ -173,7 +172,7 @@ func (z zookeeperKind) source(b *builder, name string) (*boundSource, error) {
 	return &boundSource{name: name, kind: "zookeeper", source: zookeeperSource{source}}, nil
 }
 
-// A zookeeperSource is the source that an ensemble is.
+// A zookeeperSource reads an ensemble.
 type zookeeperSource struct{ *zookeeper.Source }
 
 func (z zookeeperSource) state() admin.SourceState {
@@ -183,11 +182,11 @@ func (z zookeeperSource) state() admin.SourceState {
 	}
 }
 
-// keptID implements kind: it is asked for over a connection that ends with the
+// idStore implements kind: it is asked for over a connection that ends with the
 // answer.
-func (z zookeeperKind) keptID() *keptID {
+func (z zookeeperKind) idStore() *idStore {
 	o := z.options(nil)
-	return &keptID{where: zookeeper.IDNode, ask: func(ctx context.Context, offer string) (string, error) {
+	return &idStore{where: zookeeper.IDNode, ask: func(ctx context.Context, offer string) (string, error) {
 		client, err := zookeeper.Dial(o) //nolint:contextcheck // it ends by Close
 		if err != nil {
 			return "", err //nolint:wrapcheck // it names the option
@@ -247,14 +246,14 @@ func checkZooKeeper(cfg *config.Config, at targetKey, target *zookeeper.Target) 
 	}
 }
 
-// askOwner is how long it may take to look who wrote there before.
-const askOwner = 3 * time.Second
+// ownerTimeout is how long it may take to look who wrote there before.
+const ownerTimeout = 3 * time.Second
 
 // checkWriters reports what keeps run from writing: another process of the owner, or
 // bridges of ours that wrote as another owner.
 func checkWriters(ctx context.Context, f *findings, cfg *config.Config, at targetKey, target *zookeeper.Target) {
 	const check = "owner"
-	ctx, cancel := context.WithTimeout(ctx, askOwner)
+	ctx, cancel := context.WithTimeout(ctx, ownerTimeout)
 	defer cancel()
 	who, err := target.Alive(ctx, cfg.Owner)
 	switch {

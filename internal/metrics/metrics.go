@@ -129,14 +129,14 @@ func (m *Metrics) Reloaded(ok bool) { //nolint:revive // an outcome, not a flag
 	m.config.since.WithLabelValues().SetToCurrentTime()
 }
 
-// Forget drops every series of a peer that is no longer in the configuration.
+// Forget drops every series of a registry that is no longer in the configuration.
 func (m *Metrics) Forget(name string) {
 	for _, v := range m.vectors {
 		v.DeletePartialMatch(prometheus.Labels{"peer": name})
 	}
 }
 
-// ForgetSource drops the series of a peer as a source: it is no longer read,
+// ForgetSource drops the series of a registry as a source: it is no longer read,
 // and still written to.
 func (m *Metrics) ForgetSource(name string) {
 	for _, v := range m.vectors {

@@ -17,7 +17,7 @@ import (
 
 // Nacos returns a sink for what a Nacos client observes. Name is the
 // registry's name in the configuration. Making one
-// says nothing of a peer that is there already.
+// says nothing of a registry that is there already.
 func (m *Metrics) Nacos(name string) func(nacos.Observation) {
 	labels := []string{name, "nacos", "target"}
 	m.target.up.WithLabelValues(labels...)
@@ -27,7 +27,7 @@ func (m *Metrics) Nacos(name string) func(nacos.Observation) {
 		m.target.rpcErrors.WithLabelValues(name, method, nacosCode(err)).Inc()
 	}
 	return func(o nacos.Observation) {
-		up := m.target.up.WithLabelValues(labels...) // anew each time: the peer may have been forgotten meanwhile
+		up := m.target.up.WithLabelValues(labels...) // anew each time: the registry may have been forgotten meanwhile
 		m.stream.bytes.WithLabelValues(name, "nacos").Add(float64(o.Got))
 		switch {
 		case o.Op == nacos.OpLost:

@@ -47,7 +47,7 @@ type stateCollector struct {
 	leads, members, leases, conditions          *prometheus.Desc
 }
 
-// Describe sends nothing: which peers there are is reported by the overview.
+// Describe sends nothing: the overview reports which registries there are.
 func (*stateCollector) Describe(chan<- *prometheus.Desc) {}
 
 // Collect reads the overview.
@@ -72,14 +72,14 @@ func (s *stateCollector) Collect(out chan<- prometheus.Metric) {
 // that no series ends where an alert should.
 func (s *stateCollector) condition(send sender, d admin.Overview) {
 	type series struct {
-		peer      string
+		subject   string
 		direction admin.Direction
 		name      admin.ConditionName
 	}
 	all := make(map[series]bool)
-	may := func(peer string, direction admin.Direction) {
+	may := func(subject string, direction admin.Direction) {
 		for _, name := range admin.ConditionsOf(direction) {
-			all[series{peer, direction, name}] = false
+			all[series{subject, direction, name}] = false
 		}
 	}
 	may("", admin.OfProcess)
@@ -93,7 +93,7 @@ func (s *stateCollector) condition(send sender, d admin.Overview) {
 		all[series{c.Peer, c.Direction, c.Name}] = true
 	}
 	for of, holds := range all {
-		send(s.conditions, one(holds), of.peer, string(of.direction), string(of.name))
+		send(s.conditions, one(holds), of.subject, string(of.direction), string(of.name))
 	}
 }
 

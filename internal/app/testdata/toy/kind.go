@@ -29,14 +29,14 @@ func (t toyKind) target() *memory.Target {
 
 func (toyKind) abilities() abilities { return abilities{subsets: true} }
 
-func (toyKind) keptID() *keptID { return nil }
+func (toyKind) idStore() *idStore { return nil }
 
 func (toyKind) records(*builder, string) (*recordStore, error) { return nil, nil }
 
 func (t toyKind) source(b *builder, name string) (*boundSource, error) {
 	s := toySource{target: t.target()}
 	for _, u := range readings(b.cfg, name) {
-		c, err := formOf[metadata.Codec](b, u, "toy")
+		c, err := newCodec[metadata.Codec](b, u, "toy")
 		if err != nil {
 			return nil, err
 		}
