@@ -53,12 +53,9 @@ func printOperation(t *terminal, d *app.Operation) {
 }
 
 func printSteps(t *terminal, steps []app.Step) {
-	where := ""
+	heading := t.heading()
 	for _, s := range steps {
-		if at := s.Target + "  " + s.Group; at != where {
-			t.say("%s", at)
-			where = at
-		}
+		heading(s.Target + "  " + s.Group)
 		t.show(red, "  - %s", cmp.Or(s.Old, s.Key))
 		if s.New != "" {
 			t.show(green, "  + %s", s.New)

@@ -43,12 +43,9 @@ func runPlan(ctx context.Context, c *cli, o planOptions) error {
 }
 
 func printPlan(t *terminal, d *app.Difference) {
-	where := ""
+	heading := t.heading()
 	for _, s := range d.Changes {
-		if at := s.Target + "  " + s.Group; at != where {
-			t.say("%s", at)
-			where = at
-		}
+		heading(s.Target + "  " + s.Group)
 		for _, line := range lines(s) {
 			t.show(line.color, "%s", line.text)
 		}

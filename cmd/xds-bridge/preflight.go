@@ -50,12 +50,9 @@ func runPreflight(ctx context.Context, c *cli, o preflightOptions) error {
 }
 
 func printFindings(c *cli, all []app.Finding) {
-	heading := ""
+	heading := c.heading()
 	for _, f := range all {
-		if h := string(f.Role) + " " + f.Peer; h != heading {
-			heading = h
-			c.say("%s", heading)
-		}
+		heading(string(f.Role) + " " + f.Peer)
 		sign, how := "√", green
 		switch f.Outcome {
 		case app.Warned:

@@ -136,6 +136,17 @@ func (t *terminal) say(format string, args ...any) {
 	put(t.out, printable(fmt.Sprintf(format, args...)))
 }
 
+// heading returns a function that prints a line if it differs from the one before.
+func (t *terminal) heading() func(line string) {
+	last := ""
+	return func(line string) {
+		if line != last {
+			t.say("%s", line)
+			last = line
+		}
+	}
+}
+
 // remark prints a line that is no data.
 func (t *terminal) remark(format string, args ...any) {
 	put(t.err, printable(fmt.Sprintf(format, args...)))

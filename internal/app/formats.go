@@ -43,11 +43,11 @@ func formatOptions(b *builder, u formatUse) format.Options {
 // name is one service, in one or several parts. In a mesh one name may be
 // two services, of two namespaces.
 func sharesName(cfg *config.Config, u formatUse) bool {
-	at := u.layoutKey(cfg.Registries[u.registry])
+	at := u.layoutKey(cfg)
 	for _, x := range cfg.Bridges {
 		for _, f := range x.Formats {
 			other := formatUse{bridge: x, format: f, registry: x.To}
-			if x.To == u.registry && other.layoutKey(cfg.Registries[x.To]) == at && (f.Join || meshIn(cfg, x.From) == nil) {
+			if x.To == u.registry && other.layoutKey(cfg) == at && (f.Join || meshIn(cfg, x.From) == nil) {
 				return true
 			}
 		}
@@ -57,8 +57,8 @@ func sharesName(cfg *config.Config, u formatUse) bool {
 
 // layoutKey is a text for where a format lies in its registry: those of one text
 // are one layout.
-func (u formatUse) layoutKey(in config.Registry) string {
-	at := locationOf(in, u.format)
+func (u formatUse) layoutKey(cfg *config.Config) string {
+	at := locationOf(cfg.Registries[u.registry], u.format)
 	return at.kind + " " + at.namespace + " " + at.group + " " + u.format.Service
 }
 
@@ -73,7 +73,7 @@ func readings(cfg *config.Config, name string) []formatUse {
 		}
 		for _, f := range x.Read() {
 			u := formatUse{bridge: x, format: f, registry: name}
-			if at := u.layoutKey(cfg.Registries[name]); !seen[at] {
+			if at := u.layoutKey(cfg); !seen[at] {
 				seen[at] = true
 				all = append(all, u)
 			}
@@ -92,6 +92,12 @@ type codecUse[T any] struct {
 // each bridge, and one use for each layout key, former ones last.
 func makeCodecs[T metadata.Codec](b *builder, name, kind string, bridges []config.Bridge, former []formatUse) (codecs [][]metadata.Encoder, uses []codecUse[T], err error) {
 	seen := make(map[string]bool)
+	add := func(u formatUse, c T) {
+		if at := u.layoutKey(b.cfg); !seen[at] { // bridges may share a location, which has one layout
+			seen[at] = true
+			uses = append(uses, codecUse[T]{u, c})
+		}
+	}
 	for _, x := range bridges {
 		var own []metadata.Encoder
 		for _, f := range x.Formats {
@@ -101,10 +107,7 @@ func makeCodecs[T metadata.Codec](b *builder, name, kind string, bridges []confi
 				return nil, nil, fmt.Errorf("bridge %s: %w", x.Name, err)
 			}
 			own = append(own, c)
-			if at := u.layoutKey(b.cfg.Registries[name]); !seen[at] { // bridges may share a location, which has one layout
-				seen[at] = true
-				uses = append(uses, codecUse[T]{u, c})
-			}
+			add(u, c)
 		}
 		codecs = append(codecs, own)
 	}
@@ -113,10 +116,7 @@ func makeCodecs[T metadata.Codec](b *builder, name, kind string, bridges []confi
 		if err != nil {
 			return nil, nil, fmt.Errorf("bridge %s, as it was: %w", u.bridge.Name, err)
 		}
-		if at := u.layoutKey(b.cfg.Registries[name]); !seen[at] {
-			seen[at] = true
-			uses = append(uses, codecUse[T]{u, c})
-		}
+		add(u, c)
 	}
 	return codecs, uses, nil
 }
