@@ -55,22 +55,22 @@ func TestDesignFile(t *testing.T) {
 	c := load(t, "testdata/design.yaml")
 	m := c.Registries["mesh"].Istiod
 	if m.Address != "istiod.istio-system.svc:15012" || m.TLS.ServerName != "istiod.istio-system.svc" || m.Mapping.From != "debug-xds" {
-		t.Errorf("mesh: %+v", m)
+		t.Errorf("Load: mesh = %+v, want the address, TLS and mapping of the file", m)
 	}
 	if got := fmt.Sprint(m.Import.VIPs, m.Import.Allow); got != "240.64.0.0/12 [10.0.0.0/8]" {
-		t.Errorf("import: %s", got)
+		t.Errorf("Load: import = %s, want the networks of the file", got)
 	}
 	if z := c.Registries["zk"].ZooKeeper; z.Servers[0] != "127.0.0.1:2181" || z.SessionTimeout.Std() != 30*time.Second {
-		t.Errorf("zk: %+v", z)
+		t.Errorf("Load: zk = %+v, want the servers and timeout of the file", z)
 	}
 	if n := c.Registries["nacos"].Nacos; n.Servers[0] != "http://127.0.0.1:8848" || n.PasswordFile == "" {
-		t.Errorf("nacos: %+v", n)
+		t.Errorf("Load: nacos = %+v, want the servers and password file of the file", n)
 	}
 	if b := c.Bridges[0]; b.Formats[0].Format != "dubbo-interface" || b.Select.Include[0] != "*.shop.svc.cluster.local" || b.Guard.Mode != "enforce" {
-		t.Errorf("bridge: %+v", b)
+		t.Errorf("Load: bridges[0] = %+v, want format, select and guard of the file", b)
 	}
 	if b := c.Bridges[1]; b.Listen != ":15031" || b.To != "mesh" {
-		t.Errorf("bridge: %+v", b)
+		t.Errorf("Load: bridges[1] = %+v, want listen :15031 into mesh", b)
 	}
 }
 
@@ -79,19 +79,19 @@ func TestSmallestFileHasSafeDefaults(t *testing.T) {
 	m := c.Registries["mesh"].Istiod
 	if k := m.Mapping; k.From != "auto" || k.Interval.Std() != 5*time.Second || k.Timeout.Std() != 10*time.Second ||
 		k.MaxAnswer != 16<<20 || k.Grace.Std() != 10*time.Second || k.ConnectionGrace.Std() != 5*time.Minute {
-		t.Errorf("mapping: %+v", k)
+		t.Errorf("Parse: mapping = %+v, want its defaults", k)
 	}
 	if m.Limits.MaxReceive != 64<<20 || m.Node.Type != "router" || m.Node.Namespace != "istio-system" || m.ExportAll || m.Insecure {
-		t.Errorf("istiod: %+v", m)
+		t.Errorf("Parse: istiod = %+v, want its defaults", m)
 	}
 	if z := c.Registries["zk"].ZooKeeper; z.Lifetime != "persistent" || z.ACL != "open" {
-		t.Errorf("zookeeper: %+v", z)
+		t.Errorf("Parse: zookeeper = %+v, want persistent and open", z)
 	}
 	if f := c.Bridges[0].Formats[0]; f.Root != "/dubbo" || f.Protocol != "tri" {
-		t.Errorf("format: %+v", f)
+		t.Errorf("Parse: format = %+v, want /dubbo and tri", f)
 	}
 	if c.Bridges[0].Policy != "sync" || c.Bridges[0].Guard.Mode != "enforce" || c.Admin.Address != "127.0.0.1:9901" {
-		t.Errorf("bridge: %+v", c.Bridges[0])
+		t.Errorf("Parse: bridges[0] = %+v, want its defaults", c.Bridges[0])
 	}
 }
 
@@ -124,13 +124,13 @@ func TestBadFiles(t *testing.T) {
 			}
 			_, err := config.Parse("bad.yaml", []byte(text), environment(nil))
 			if err == nil {
-				t.Fatal("no fault")
+				t.Fatal("Parse of a bad file = nil, want errors")
 			}
 			if got, want := err.Error(), strings.TrimSuffix(body, "\n"); got != want {
 				t.Errorf("got:\n%s\nwant:\n%s", got, want)
 			}
 			if _, ok := errors.AsType[config.Errors](err); !ok {
-				t.Errorf("the error is %T", err)
+				t.Errorf("Parse = %T, want Errors", err)
 			}
 		})
 	}
@@ -163,13 +163,13 @@ func TestVariables(t *testing.T) {
 func TestVariableOutsideText(t *testing.T) {
 	c := parse(t, smallest(t)+"telemetry: { address: \"${PORT:-:1234}\" }\nstate: &s { dir: /a }\n", nil)
 	if c.Telemetry.Address != ":1234" || c.State.Dir != "/a" {
-		t.Errorf("%+v", c)
+		t.Errorf("Parse = %+v, want the values of the environment", c)
 	}
 }
 
 func TestAByteOrderMarkIsNoPartOfTheFile(t *testing.T) {
 	if c := parse(t, "\ufeff"+smallest(t), nil); c.Owner == "" {
-		t.Errorf("%+v", c)
+		t.Errorf("Parse of a file with a byte order mark = %+v, want its owner", c)
 	}
 }
 
@@ -177,7 +177,7 @@ func TestJSONIsAccepted(t *testing.T) {
 	c := parse(t, `{"owner":"shop","registries":{"mesh":{"istiod":{"address":"i:15010"}},"zk":{"zookeeper":{"servers":["z:2181"]}}},
 		"bridges":[{"name":"b","from":"mesh","to":"zk","formats":[{"format":"dubbo-interface","root":"/shop"}]}]}`, nil)
 	if c.Bridges[0].Formats[0].Root != "/shop" || c.Bridges[0].Formats[0].Protocol != "tri" {
-		t.Errorf("%+v", c.Bridges[0])
+		t.Errorf("Parse: bridges[0] = %+v, want root /shop and tri", c.Bridges[0])
 	}
 }
 
@@ -187,7 +187,7 @@ func TestMissingAndHugeFiles(t *testing.T) {
 		t.Errorf("got %v, want %s", err, want)
 	}
 	if _, err = config.Load("testdata", environment(nil)); err == nil {
-		t.Error("a folder was read")
+		t.Error("Load of a directory = nil, want an error")
 	}
 }
 
@@ -232,7 +232,7 @@ func TestSecretFileIsTrimmed(t *testing.T) {
 	}
 	s, err := config.ReadSecret(file)
 	if err != nil || s.Reveal() != "eyJ.x.y" {
-		t.Errorf("got %q, %v", s.Reveal(), err)
+		t.Errorf("ReadSecret = %q, %v, want eyJ.x.y", s.Reveal(), err)
 	}
 }
 
@@ -246,7 +246,7 @@ func TestSecretsAreNeverPrinted(t *testing.T) {
 		t.Fatal(err)
 	}
 	if strings.Contains(out.String(), "hunter2") || strings.Count(out.String(), "redacted") != 9 {
-		t.Error(out.String())
+		t.Errorf("a secret prints as %s, want it hidden", out.String())
 	}
 }
 
@@ -261,7 +261,7 @@ func TestSizesAndDurations(t *testing.T) {
 	for written, ok := range map[string]bool{"1m30s": true, "0s": true, "0": true, "30": false, "-1s": false, "": false, "1d": false} {
 		var d config.Duration
 		if err := d.UnmarshalText([]byte(written)); (err == nil) != ok {
-			t.Errorf("%q: %v", written, err)
+			t.Errorf("UnmarshalText(%q) = %v, want valid %t", written, err, ok)
 		}
 	}
 }
@@ -278,7 +278,7 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		c, err := config.Parse("fuzz.yaml", data, environment(nil))
 		if err == nil && len(c.Validate()) > 0 {
-			t.Errorf("a good file with faults: %v", c.Validate())
+			t.Errorf("Validate of a file that was parsed = %v, want nothing", c.Validate())
 		}
 	})
 }
@@ -316,19 +316,19 @@ func TestAFileIsBounded(t *testing.T) {
 	runtime.ReadMemStats(&before)
 	for _, text := range []string{strings.Repeat("[", 20000), strings.Repeat("{a: ", 20000), strings.Repeat("- ", 20000), strings.Repeat("&a ", 20000)} {
 		if _, err := config.Parse("x", []byte("owner: "+text), environment(nil)); err == nil || !strings.Contains(err.Error(), "nested") {
-			t.Errorf("%.6s: %v", text, err)
+			t.Errorf("Parse(%.6s…) = %v, want that it is nested too deep", text, err)
 		}
 	}
 	runtime.ReadMemStats(&after)
 	if n := (after.TotalAlloc - before.TotalAlloc) >> 20; n > 256 {
-		t.Errorf("four files that are wrong cost %d MiB", n)
+		t.Errorf("four bad files cost %d MiB, want at most 256", n)
 	}
 	pipe := filepath.Join(t.TempDir(), "pipe")
 	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := config.Load(pipe, environment(nil)); err == nil || !strings.Contains(err.Error(), "is no file") {
-		t.Errorf("got %v", err)
+		t.Errorf("Load of a pipe = %v, want that it is no file", err)
 	}
 }
 

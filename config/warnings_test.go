@@ -39,6 +39,6 @@ func TestWhatIsRarelyMeantIsWarnedOf(t *testing.T) {
 func TestAPercentageIsAnsweredWithTheShare(t *testing.T) {
 	_, err := config.Parse("c.yaml", []byte(strings.Replace(smallest(t), "formats: [dubbo-interface]", "formats: [dubbo-interface], guard: { share: 30% }", 1)), nil)
 	if err == nil || !strings.Contains(err.Error(), `"30%" is no number that fits here; write it as 0.3`) {
-		t.Error(err)
+		t.Errorf("Parse = %v, want how to write the share", err)
 	}
 }

@@ -153,7 +153,7 @@ func TestProbes(t *testing.T) {
 		l.set(func(l *loop) { l.st.Listed = false; l.st.LastError = "zookeeper is away" })
 		expect(200, "readyz check passed")
 		if w := call(probes, "GET", "/readyz"); w.Body.String() != "ok\n" {
-			t.Errorf("not verbose: %q", w.Body)
+			t.Errorf("GET /readyz = %q, want ok alone", w.Body)
 		}
 	})
 
@@ -170,18 +170,18 @@ func TestProbes(t *testing.T) {
 				return call(s.Telemetry(), "GET", "/livez").Code
 			}
 			if got := code(time.Hour); got != 200 {
-				t.Errorf("an hour without peers: %d", got)
+				t.Errorf("GET /livez after an hour without registries = %d, want 200", got)
 			}
 			l.set(func(l *loop) { l.stuck = true })
 			if got := code(45 * time.Second); got != 200 {
-				t.Errorf("silent for 45 s: %d", got)
+				t.Errorf("GET /livez of a loop silent for 45 s = %d, want 200", got)
 			}
 			if got := code(20 * time.Second); got != 503 {
-				t.Errorf("silent for 65 s: %d", got)
+				t.Errorf("GET /livez of a loop silent for 65 s = %d, want 503", got)
 			}
 			l.set(func(l *loop) { l.stuck = false })
 			if got := code(20 * time.Second); got != 200 {
-				t.Errorf("answers again: %d", got)
+				t.Errorf("GET /livez of a loop that answers again = %d, want 200", got)
 			}
 			cancel()
 			if err := <-done; err != nil {
@@ -195,11 +195,11 @@ func TestProbes(t *testing.T) {
 			l := &loop{stuck: true}
 			probes := server(t, registry.NewTable(), l).Telemetry()
 			if w := call(probes, "GET", "/startupz"); w.Code != 503 {
-				t.Errorf("before: %d", w.Code)
+				t.Errorf("GET /startupz before the loop runs = %d, want 503", w.Code)
 			}
 			l.set(func(l *loop) { l.stuck = false })
 			if w := call(probes, "GET", "/startupz"); w.Code != 200 {
-				t.Errorf("after: %d %s", w.Code, w.Body)
+				t.Errorf("GET /startupz while the loop runs = %d %s, want 200", w.Code, w.Body)
 			}
 		})
 	})
@@ -208,7 +208,7 @@ func TestProbes(t *testing.T) {
 		l := &loop{st: bridge.Status{LastError: "bad\n[+]everything ok\x1b[31m"}}
 		w := call(server(t, registry.NewTable(), l).Telemetry(), "GET", "/readyz")
 		if strings.Contains(w.Body.String(), "\n[+]everything") || strings.ContainsRune(w.Body.String(), '\x1b') {
-			t.Errorf("%q", w.Body)
+			t.Errorf("probe = %q, want text of others escaped", w.Body)
 		}
 	})
 }
@@ -235,14 +235,14 @@ func TestStatus(t *testing.T) {
 		w := call(api, "GET", "/api/v1/status")
 		d := decode[admin.Document](t, w)
 		if !d.Ready || d.InSync || len(d.Sources) != 1 || len(d.Loops) != 1 {
-			t.Fatalf("%s", w.Body)
+			t.Fatalf("GET /api/v1/status = %s, want ready, not in sync, one source and one loop", w.Body)
 		}
 		src := d.Sources[0]
 		if src.Endpoints["healthy"] != 1 || src.Endpoints["draining"] != 1 || src.Unknown["other*"] != "403" {
-			t.Errorf("source: %+v", src)
+			t.Errorf("source = %+v, want two endpoints by health, and other* unknown", src)
 		}
 		if len(src.Skipped) != 1 || src.Skipped[0].Reason != "not a host <script>" {
-			t.Errorf("skipped: %+v", src.Skipped)
+			t.Errorf("skipped = %+v, want one with its reason", src.Skipped)
 		}
 		if strings.Contains(w.Body.String(), "<") {
 			t.Error("a name of others is written unescaped")
@@ -255,14 +255,14 @@ func TestStatus(t *testing.T) {
 		t.Run("one service by "+by+": key, hosts, endpoints, owner, last write, last error", func(t *testing.T) {
 			why := decode[admin.Why](t, call(api, "GET", "/api/v1/services/"+by))
 			if len(why.Sources) != 1 || len(why.Services) != 1 || len(why.Holds) != 1 || len(why.Conflicts) != 1 {
-				t.Fatalf("by %s: %+v", query, why)
+				t.Fatalf("why %s = %+v, want one source, service, hold and conflict", query, why)
 			}
 			seen, sv := why.Sources[0], why.Services[0]
 			if seen.Keys[0] != "providers:api.Greeter:1.0.0:" || seen.Service != greeter || seen.Endpoints[1].Offered {
-				t.Errorf("seen: %+v", seen)
+				t.Errorf("why %s: source = %+v, want its key, its name, and an endpoint that is not offered", query, seen)
 			}
 			if sv.Owner != "shop" || !sv.LastWrite.Equal(wrote) || sv.LastError != "was away" || sv.Reason != bridge.ReasonHeld {
-				t.Errorf("service: %+v", sv)
+				t.Errorf("why %s: service = %+v, want held, with owner, last write and last error", query, sv)
 			}
 		})
 	}
@@ -278,12 +278,12 @@ func TestStatus(t *testing.T) {
 			api := server(t, registry.NewTable(), l).Admin()
 			for _, query := range queries {
 				if why := decode[admin.Why](t, call(api, "GET", "/api/v1/services/"+query)); len(why.Services) != 1 || why.Services[0].Reason != bridge.ReasonHeld {
-					t.Errorf("%s in group %s: %+v", query, group, why)
+					t.Errorf("why %s of group %s = %+v, want one held service", query, group, why)
 				}
 			}
 			for _, query := range []string{"api.Other", "providers:api.Other::", "providers:api.Gone2:1.0.0:"} {
 				if w := call(api, "GET", "/api/v1/services/"+query); w.Code != 404 {
-					t.Errorf("%s in group %s: %d", query, group, w.Code)
+					t.Errorf("why %s of group %s = %d, want 404", query, group, w.Code)
 				}
 			}
 		}
@@ -292,7 +292,7 @@ func TestStatus(t *testing.T) {
 	t.Run("a service that nobody knows is not found", func(t *testing.T) {
 		w := call(api, "GET", "/api/v1/services/none")
 		if w.Code != 404 || !strings.Contains(decode[admin.Problem](t, w).Error, "fqdn:port") {
-			t.Errorf("%d %s", w.Code, w.Body)
+			t.Errorf("why of an unknown service = %d %s, want 404 with how to name one", w.Code, w.Body)
 		}
 	})
 
@@ -300,7 +300,7 @@ func TestStatus(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			d := server(t, table, &loop{stuck: true}).Document(t.Context())
 			if d.InSync || d.Ready || d.Loops[0].LastError == "" || d.Loops[0].Target != "zk" {
-				t.Errorf("%+v", d)
+				t.Errorf("status of a loop that does not answer = %+v, want that as its last error", d)
 			}
 		})
 	})
@@ -317,7 +317,7 @@ func TestServices_pages(t *testing.T) {
 	for next := ""; ; {
 		page := decode[admin.Page[admin.Service]](t, call(api, "GET", "/api/v1/services?limit=2&continue="+next))
 		if page.Total != 5 || len(page.Items) > 2 {
-			t.Fatalf("page: %+v", page)
+			t.Fatalf("page = %+v, want at most 2 of 5", page)
 		}
 		for _, sv := range page.Items {
 			got = append(got, string(sv.Service))
@@ -327,11 +327,11 @@ func TestServices_pages(t *testing.T) {
 		}
 	}
 	if strings.Join(got, " ") != "a:1 b:1 c:1 d:1 e:1" {
-		t.Error(got)
+		t.Errorf("pages = %v, want each service once, in order", got)
 	}
 	for _, bad := range []string{"limit=0", "limit=1001", "limit=x", "continue=***"} {
 		if w := call(api, "GET", "/api/v1/services?"+bad); w.Code != 400 {
-			t.Errorf("%s: %d", bad, w.Code)
+			t.Errorf("GET /api/v1/services?%s = %d, want 400", bad, w.Code)
 		}
 	}
 }
@@ -341,30 +341,30 @@ func TestHolds(t *testing.T) {
 	api := server(t, registry.NewTable(), l).Admin()
 
 	if page := decode[admin.Page[admin.Hold]](t, call(api, "GET", "/api/v1/holds")); page.Items[0].ID != "h1" || page.Items[0].Target != "zk" {
-		t.Errorf("list: %+v", page)
+		t.Errorf("GET /api/v1/holds = %+v, want h1 of zk", page)
 	}
 	for word, result := range map[string]string{"approve": "approved", "deny": "denied"} {
 		d := decode[admin.Decision](t, call(api, "POST", "/api/v1/holds/h1/"+word))
 		if d != (admin.Decision{ID: "h1", Target: "zk", Count: 1, Result: result, Recorded: true}) {
-			t.Errorf("%s: %+v", word, d)
+			t.Errorf("%s h1 = %+v, want it recorded with result %s", word, d, result)
 		}
 	}
 	if !slices.Contains(l.decided, "approve h1") || !slices.Contains(l.decided, "deny h1") {
-		t.Error(l.decided)
+		t.Errorf("decided %q, want both decisions", l.decided)
 	}
 	if w := call(api, "POST", "/api/v1/holds/h2/approve"); w.Code != 404 {
-		t.Errorf("a hold that is gone: %d", w.Code)
+		t.Errorf("approve h2, which is gone = %d, want 404", w.Code)
 	}
 	if w := call(api, "GET", "/api/v1/holds/h1/approve"); w.Code != 404 || len(l.decided) != 2 {
-		t.Errorf("by GET: %d %v", w.Code, l.decided)
+		t.Errorf("GET .../approve = %d, decided %v, want 404 and no decision", w.Code, l.decided)
 	}
 	l.set(func(l *loop) { l.refuse = bridge.ErrNoHold })
 	if w := call(api, "POST", "/api/v1/holds/h1/approve"); w.Code != 404 {
-		t.Errorf("gone meanwhile: %d %s", w.Code, w.Body)
+		t.Errorf("approve a hold that went meanwhile = %d %s, want 404", w.Code, w.Body)
 	}
 	l.set(func(l *loop) { l.refuse = errors.New("it changed meanwhile") })
 	if w := call(api, "POST", "/api/v1/holds/h1/approve"); w.Code != 409 || !strings.Contains(w.Body.String(), "it changed meanwhile") {
-		t.Errorf("refused: %d %s", w.Code, w.Body)
+		t.Errorf("approve a hold that changed meanwhile = %d %s, want 409 and why", w.Code, w.Body)
 	}
 }
 
@@ -375,7 +375,7 @@ func TestOnlyADeadSocketMakesRoom(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := admin.New(t.Context(), admin.Options{Admin: "unix:" + file}); err == nil || !strings.Contains(err.Error(), "no socket") {
-		t.Errorf("got %v", err)
+		t.Errorf("New at a file = %v, want that it is no socket", err)
 	}
 	if info, err := os.Lstat(file); err != nil || !info.Mode().IsRegular() {
 		t.Errorf("the file was deleted: %v %v", info, err)

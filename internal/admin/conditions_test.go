@@ -100,7 +100,7 @@ func TestConditions(t *testing.T) {
 				for _, c := range all {
 					got = append(got, string(c.Direction)+" "+c.Peer+" "+string(c.Name))
 					if c.Since.IsZero() || c.Detail == "" || !slices.Contains(admin.ConditionsOf(c.Direction), c.Name) {
-						t.Errorf("%+v", c)
+						t.Errorf("condition = %+v, want since, detail, and a name of its direction", c)
 					}
 				}
 				if strings.Join(got, ", ") != strings.TrimSuffix(want, " ") {
@@ -161,21 +161,21 @@ func TestConditionsAreToldOf(t *testing.T) {
 		table.Stale(nil)
 		in(5 * time.Second)
 		if list := events.List(0); len(list) != 0 {
-			t.Fatalf("%+v", list)
+			t.Fatalf("events = %+v, want none yet, then one that the source is stale", list)
 		}
 		table.Stale(errors.New("istiod is away"))
 		in(30 * time.Second)
 		list := events.List(0)
 		if len(list) != 1 || list[0].Kind != bridge.EventCondition || list[0].Subject != "source mesh" || list[0].What != "stale" || list[0].Why != "istiod is away" {
-			t.Fatalf("%+v", list)
+			t.Fatalf("events = %+v, want none yet, then one that the source is stale", list)
 		}
 		if c := s.Document(t.Context()).Conditions; len(c) != 1 || time.Since(c[0].Since) < 29*time.Second {
-			t.Errorf("%+v", c)
+			t.Errorf("conditions = %+v, want one that began 29 s ago", c)
 		}
 		table.Stale(nil)
 		in(2 * time.Second)
 		if list = events.List(0); len(list) != 2 || list[1].What != "no longer stale" || time.Since(list[1].Since) < 30*time.Second {
-			t.Errorf("%+v", list)
+			t.Errorf("events = %+v, want a second: no longer stale", list)
 		}
 	})
 }

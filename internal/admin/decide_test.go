@@ -37,7 +37,7 @@ func TestEachWordOnAHoldIsKept(t *testing.T) {
 		}
 	}
 	if !strings.Contains(lines[1], `"error":`) || !strings.Contains(lines[1], `"after":"nothing changed"`) {
-		t.Errorf("of a hold that is not there: %s", lines[1])
+		t.Errorf("entry of a hold that is not there = %s, want its error, and that nothing changed", lines[1])
 	}
 }
 
@@ -73,10 +73,10 @@ func TestEvents(t *testing.T) {
 		t.Error("a name of others is written unescaped")
 	}
 	if page = decode[admin.Page[admin.Event]](t, call(s.Admin(), "GET", "/api/v1/events?after=5000")); len(page.Items) != 1 {
-		t.Errorf("after the last but one: %+v", page.Items)
+		t.Errorf("events after 5000 = %+v, want one", page.Items)
 	}
 	if w := call(s.Admin(), "GET", "/api/v1/events?after=x"); w.Code != 400 {
-		t.Errorf("after=x: %d", w.Code)
+		t.Errorf("events?after=x = %d, want 400", w.Code)
 	}
 }
 
@@ -107,7 +107,7 @@ func TestAnIdOfASetThatChangedLeadsToWhatIsHeldNow(t *testing.T) {
 		}
 	}
 	if len(l.decided) != 0 {
-		t.Errorf("decided: %q", l.decided)
+		t.Errorf("decided %q, want nothing", l.decided)
 	}
 }
 

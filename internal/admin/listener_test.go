@@ -44,10 +44,10 @@ func TestAdmin_answersOnlyItsOwn(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := call(api, c.method, c.path, c.header...)
 			if w.Code != c.code {
-				t.Errorf("got %d %s", w.Code, w.Body)
+				t.Errorf("code = %d %s, want %d", w.Code, w.Body, c.code)
 			}
 			if w.Header().Get("Location") != "" || w.Header().Get("X-Content-Type-Options") != "nosniff" {
-				t.Errorf("headers: %v", w.Header())
+				t.Errorf("headers = %v, want nosniff and no redirect", w.Header())
 			}
 		})
 	}
@@ -56,12 +56,12 @@ func TestAdmin_answersOnlyItsOwn(t *testing.T) {
 func TestCheckAddress(t *testing.T) {
 	for _, good := range []string{"127.0.0.1:9901", "[::1]:0", "localhost:9901", "127.9.9.9:1", "[::ffff:127.0.0.1]:1", "off", "", "unix:/run/x"} {
 		if err := admin.CheckAddress(good, nil); err != nil {
-			t.Errorf("%s: %v", good, err)
+			t.Errorf("CheckAddress(%s) = %v, want nil", good, err)
 		}
 	}
 	for _, bad := range []string{":9901", "0.0.0.0:9901", "[::]:9901", "10.0.0.1:9901", "bridge:9901", "127.0.0.1"} {
 		if err := admin.CheckAddress(bad, nil); err == nil || !strings.HasPrefix(err.Error(), "admin.address") {
-			t.Errorf("%s: %v", bad, err)
+			t.Errorf("CheckAddress(%s) = %v, want an error of admin.address", bad, err)
 		}
 	}
 }
@@ -75,7 +75,7 @@ func TestServer_overTCP(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := admin.New(t.Context(), admin.Options{Admin: s.TelemetryAddr().String()}); err == nil || !strings.Contains(err.Error(), "admin.address") {
-		t.Errorf("an address in use: %v", err)
+		t.Errorf("New at an address in use = %v, want an error of admin.address", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -120,7 +120,7 @@ func TestServer_overTCP(t *testing.T) {
 		t.Fatal(err)
 	}
 	if line, _ := bufio.NewReader(conn).ReadString('\n'); !strings.Contains(line, "431") {
-		t.Errorf("a huge header: %q", line)
+		t.Errorf("answer to a huge header = %q, want 431", line)
 	}
 	cancel()
 	if err := <-done; err != nil {
@@ -138,7 +138,7 @@ func TestServer_overASocket(t *testing.T) {
 		return admin.New(t.Context(), admin.Options{Admin: "unix:" + file, Telemetry: "off"})
 	}
 	if _, err := open(); err == nil || !strings.Contains(err.Error(), "another process") {
-		t.Errorf("a socket in use: %v", err)
+		t.Errorf("New at a socket in use = %v, want that another process listens", err)
 	}
 	left.SetUnlinkOnClose(false)
 	if err := left.Close(); err != nil {

@@ -20,7 +20,7 @@ func TestSecretAttributesAreNotShown(t *testing.T) {
 	table.Replace(slices.Values([]*registry.Service{s}))
 	body := call(server(t, table, &loop{}).Admin(), "GET", "/api/v1/services/"+string(greeter)).Body.String()
 	if strings.Contains(body, "hunter2") || !strings.Contains(body, `"side": "provider"`) || !strings.Contains(body, `"zone": "eu-1"`) {
-		t.Error(body)
+		t.Errorf("answer = %s, want the secrets hidden and all else kept", body)
 	}
 	if s.Attributes["accessToken"] != "hunter2" {
 		t.Error("the service itself was changed")
@@ -45,7 +45,7 @@ func TestSecretsInTextsAreNotShown(t *testing.T) {
 	for _, path := range []string{"status", "services/" + string(greeter), "holds", "conflicts"} {
 		w := call(api, "GET", "/api/v1/"+path)
 		if body := w.Body.String(); w.Code != 200 || strings.Contains(body, "hunter2") || !strings.Contains(body, "redacted") {
-			t.Errorf("%s: %d %s", path, w.Code, body)
+			t.Errorf("GET %s = %d %s, want 200 with the secrets hidden", path, w.Code, body)
 		}
 	}
 }

@@ -43,7 +43,7 @@ func TestARefusalEndsAProcessOnlyAtItsStart(t *testing.T) {
 			}
 			err = <-ended
 			if caused, ok := errors.AsType[*Error](err); ok != tc.ends || ok && caused.Cause != CauseUsage {
-				t.Errorf("it ended with %v", err)
+				t.Errorf("wait = %v, want a usage error: %t", err, tc.ends)
 			}
 		})
 	}

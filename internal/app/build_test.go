@@ -45,10 +45,10 @@ func TestARefusedFileLeavesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := b.next(refused, nil); err == nil {
-		t.Fatal("a file without the password was taken")
+		t.Fatal("next without the password = nil, want an error")
 	}
 	if b.cfg != cfg || b.runtime.cfg != cfg || !maps.Equal(b.sourceTables, tables) {
-		t.Errorf("of the refused file are left: owner %s, tables %v", b.cfg.Owner, slices.Collect(maps.Keys(b.sourceTables)))
+		t.Errorf("after a refused file: owner %s, tables %v, want the builder unchanged", b.cfg.Owner, slices.Collect(maps.Keys(b.sourceTables)))
 	}
 }
 

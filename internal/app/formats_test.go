@@ -29,7 +29,7 @@ bridges:
 			t.Fatal(err)
 		}
 		if got := sharesName(cfg, formatUse{bridge: cfg.Bridges[0], format: cfg.Bridges[0].Formats[0], registry: "zk"}); got != want {
-			t.Errorf("%s: %v", bridges, got)
+			t.Errorf("sharesName of %s = %t, want %t", bridges, got, want)
 		}
 	}
 }

@@ -38,7 +38,7 @@ func TestKinds_Sections(t *testing.T) {
 		r.Field(i).Set(reflect.New(f.Type.Elem()))
 		registry, _ := reflect.TypeAssert[config.Registry](r)
 		if got := registry.Settings().Kind; got != key {
-			t.Errorf("Settings of %s are of kind %s", key, got)
+			t.Errorf("Settings of %s: kind %s, want %s", key, got, key)
 		}
 		if kindOf(registry) == nil || sections()[key] == "" {
 			t.Errorf("%s is no kind, or has no example in sections", key)
@@ -78,7 +78,7 @@ func TestKinds_Formats(t *testing.T) {
 					if codecs := b.runtime.sinks[0].codecs; len(codecs) != 1 || len(codecs[0]) != 1 {
 						t.Errorf("codecs = %v, want one", codecs)
 					} else if got := codecs[0][0].Kind(); strings.HasPrefix(way, "from: mesh") && got != d.Name {
-						t.Errorf("the codec is of %s", got)
+						t.Errorf("Kind of the codec = %s, want %s", got, d.Name)
 					}
 				})
 			}

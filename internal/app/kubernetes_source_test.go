@@ -48,7 +48,7 @@ func TestKubernetesSource_Rights(t *testing.T) {
 			var allowed []string
 			for _, r := range role.Rules {
 				if !slices.Equal(r.Verbs, []string{"get", "list", "watch"}) {
-					t.Errorf("%v: the verbs are %v", r.Resources, r.Verbs)
+					t.Errorf("verbs of %v = %v, want get, list and watch", r.Resources, r.Verbs)
 				}
 				for _, resource := range r.Resources {
 					if group := r.APIGroups[0]; group != "" {
@@ -71,7 +71,7 @@ func TestKubernetesSource_Rights(t *testing.T) {
 			slices.Sort(allowed)
 			slices.Sort(read)
 			if !slices.Equal(allowed, read) {
-				t.Errorf("it allows\n%v\nand these are read\n%v", allowed, read)
+				t.Errorf("the role allows\n%v\nwant\n%v", allowed, read)
 			}
 		})
 	}

@@ -33,7 +33,7 @@ func TestWhereIstiodsReplicasAre(t *testing.T) {
 			}
 			got, err := ask(t.Context())
 			if err != nil || len(got) != 1 || !strings.HasPrefix(tc.address, got[0]) || o.Replicas != nil {
-				t.Errorf("got %q, %v", got, err)
+				t.Errorf("replicas = %q, %v, want %s alone", got, err, tc.address)
 			}
 		})
 	}
@@ -60,6 +60,6 @@ bridges: [{ name: a, from: zk, to: mesh, listen: "127.0.0.1:15051", formats: [kr
 	}
 	header, err := serviceentry.ParseHeader(entries[0])
 	if err != nil || !slices.Equal(header.ExportTo, []string{"shop", "web"}) {
-		t.Errorf("exportTo %q, %v", header.ExportTo, err)
+		t.Errorf("exportTo = %q, %v, want shop and web", header.ExportTo, err)
 	}
 }

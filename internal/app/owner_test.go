@@ -43,7 +43,7 @@ func TestAuthor(t *testing.T) {
 		}
 		for _, bridge := range []string{"orders", "back", "gone"} {
 			if SameBridge(by, bridge) != (bridge == test.of) {
-				t.Errorf("%s: whether %q is bridge %s", name, by, bridge)
+				t.Errorf("%s: SameBridge(%q, %s) = %t, want %t", name, by, bridge, bridge != test.of, bridge == test.of)
 			}
 		}
 	}

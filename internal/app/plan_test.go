@@ -26,12 +26,12 @@ func TestOverlayKeepsWhatItIsTold(t *testing.T) {
 	}
 	after, err := o.Read(t.Context(), g)
 	if err != nil || len(after) != 2 || after[0].Key != "b" || after[1].Key != "c" || after[1].Owner != "us" {
-		t.Errorf("the overlay holds %+v, %v", after, err)
+		t.Errorf("Read of the overlay = %+v, %v, want b and c of us", after, err)
 	}
 	if c := stored.Counts(); c.Writes != before.Writes || told != 1 || len(stored.Entries()) != 2 {
-		t.Errorf("the target was written: %+v", c)
+		t.Errorf("Counts of the target = %+v, want no write and one observation", c)
 	}
 	if groups, err := o.Groups(t.Context()); err != nil || len(groups) != 1 {
-		t.Errorf("groups %v, %v", groups, err)
+		t.Errorf("Groups = %v, %v, want one", groups, err)
 	}
 }

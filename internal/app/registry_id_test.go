@@ -62,7 +62,7 @@ func TestWaypoint(t *testing.T) {
 					time.Sleep(time.Second)
 					synctest.Wait()
 					if err := i.problem(); !errors.Is(err, unreachable) {
-						t.Errorf("while it is down: %v", err)
+						t.Errorf("problem while the registry is down = %v, want %v", err, unreachable)
 					}
 				}
 				if err := i.wait(ctx); err != nil || i.problem() != nil {
@@ -80,7 +80,7 @@ func TestWaypoint(t *testing.T) {
 					t.Errorf("the registry keeps %q, want %q", kept, tt.made)
 				}
 				if lines := strings.Count(log.String(), "\n"); lines > 1 || (lines == 1) != (tt.warned != "") || !strings.Contains(log.String(), tt.warned) {
-					t.Errorf("logged %q", log.String())
+					t.Errorf("log = %q, want at most one warning, of %q", log.String(), tt.warned)
 				}
 			})
 		})
@@ -92,7 +92,7 @@ func TestWaypoint(t *testing.T) {
 			i := newRegistryID("zk", "", &idStore{ask: func(context.Context, string) (string, error) { return "", unreachable }}, slog.New(slog.DiscardHandler))
 			go func() { _ = i.run(ctx) }()
 			if err := i.wait(ctx); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "zk") {
-				t.Error(err)
+				t.Errorf("wait = %v, want that the id of zk is late", err)
 			}
 		})
 	})
@@ -155,7 +155,7 @@ func TestIDIsLookedAfter(t *testing.T) {
 					t.Error(err)
 				}
 				if lines := strings.Count(log.String(), "\n"); lines > 1 || (lines == 1) != (tt.warned != "") || !strings.Contains(log.String(), tt.warned) {
-					t.Errorf("logged %q", log.String())
+					t.Errorf("log = %q, want at most one warning, of %q", log.String(), tt.warned)
 				}
 			})
 		})

@@ -24,11 +24,11 @@ func TestTrace(t *testing.T) {
 			t.Errorf("%s: %q, want %q", value, got, want)
 		}
 		if got := none.Origin(registry.Entry{Value: value}); got != "" {
-			t.Errorf("%s: %q, of a registry that knows no host", value, got)
+			t.Errorf("Origin(%s) = %q, want none", value, got)
 		}
 	}
 	if !of.Service("a.shop:1") || of.Service("service keys") || none.Service("a") {
-		t.Error("scopes are taken for services that are none")
+		t.Error("Service of a scope that covers no service by name = true, want false")
 	}
 }
 

@@ -102,14 +102,14 @@ func TestOnce(t *testing.T) {
 		}
 		if !state.InSync || len(providers) != 4 || providers["/dubbo/api.Greeter/providers"] != 3 ||
 			providers["/dubbo/api.Farewell/providers"] != 3 || providers["/dubbo/api.Inventory/providers"] != 2 {
-			t.Errorf("in sync %t, %v", state.InSync, providers)
+			t.Errorf("in sync %t, providers %v, want true and those of the mesh", state.InSync, providers)
 		}
 		if providers["/dubbo/api.Orders/providers"] != 1 {
 			t.Error("an endpoint that is draining is offered")
 		}
 		for _, sv := range state.Services {
 			if sv.Reason != bridge.ReasonSynced {
-				t.Errorf("%s: %s", sv.Service, sv.Reason)
+				t.Errorf("reason of %s = %s, want synced", sv.Service, sv.Reason)
 			}
 		}
 	})
@@ -125,7 +125,7 @@ services:
 `)})
 		if err != nil || !strings.Contains(out.String(), "/mine/a.B/providers\n  tri://127.0.0.1:4321/a.B?") ||
 			!strings.Contains(out.String(), "one.team.svc.cluster.local:1234: synced") {
-			t.Errorf("%v\n%s", err, &out)
+			t.Errorf("Run = %v, want two services in sync, printed\n%s", err, &out)
 		}
 	})
 }
@@ -165,10 +165,10 @@ func TestZooKeeper(t *testing.T) {
 		s, end := live(t, demo.Options{ZooKeeper: address})
 		s.waitFor(t, "in sync: 9 entries", "it is left as it was")
 		if n := len(server.Children("/xds-bridge-demo/api.Greeter/providers")); n < 4 {
-			t.Errorf("%d providers", n)
+			t.Errorf("%d providers of api.Greeter, want at least 4", n)
 		}
 		if n := len(server.Children("/dubbo/api.Greeter/providers")); n != 1 || len(server.Children("/dubbo")) != 1 {
-			t.Errorf("%d providers where consumers look", n)
+			t.Errorf("%d providers where consumers look, want the foreign one", n)
 		}
 		end()
 		if after := strings.Join(server.Paths("/"), "\n"); after != before {

@@ -76,40 +76,40 @@ func TestKubernetes(t *testing.T) {
 	a, k, token := cluster(t)
 	record, version, err := k.Load(t.Context())
 	if err != nil || len(record) > 0 || version != "" {
-		t.Fatalf("%q %q %v", record, version, err)
+		t.Fatalf("Load of no Lease = %q, %q, %v, want nothing", record, version, err)
 	}
 	one := `{"format":1,"leader":"a","term":1,"members":{"a":{"beat":1,"ttl_ms":15000}}}`
 	if err := k.Save(t.Context(), []byte(one), ""); err != nil {
 		t.Fatal(err)
 	}
 	if a.asked != "POST /apis/coordination.k8s.io/v1/namespaces/istio-system/leases Bearer one" || a.object["apiVersion"] != "coordination.k8s.io/v1" || a.object["kind"] != "Lease" {
-		t.Errorf("%s: %v", a.asked, a.object)
+		t.Errorf("Save asks %s with %v, want a POST of a Lease", a.asked, a.object)
 	}
 	spec := a.object["spec"].(map[string]any)
 	at, err := time.Parse(time.RFC3339Nano, spec["renewTime"].(string))
 	if err != nil || time.Since(at) > time.Minute || spec["holderIdentity"] != "a" || spec["leaseDurationSeconds"] != 15.0 {
-		t.Errorf("people see %v, %v", spec, err)
+		t.Errorf("spec = %v, %v, want holder a for 15 s from now", spec, err)
 	}
 	if err := k.Save(t.Context(), []byte("two"), ""); !errors.Is(err, registry.ErrConflict) {
-		t.Errorf("made twice: %v", err)
+		t.Errorf("Save of a second first record = %v, want a conflict", err)
 	}
 	put(t, token, "two")
 	record, version, err = k.Load(t.Context())
 	if err != nil || string(record) != one {
-		t.Fatalf("%q %v", record, err)
+		t.Fatalf("Load = %q, %v, want %q", record, err, one)
 	}
 	if a.asked != "GET /apis/coordination.k8s.io/v1/namespaces/istio-system/leases/xds-bridge-shop Bearer two" {
-		t.Error(a.asked)
+		t.Errorf("Load asks %s, want a GET with the new token", a.asked)
 	}
 	if err := k.Save(t.Context(), []byte("three"), version); err != nil || !strings.HasPrefix(a.asked, "PATCH ") {
 		t.Fatal(a.asked, err)
 	}
 	if err := k.Save(t.Context(), []byte("four"), version); !errors.Is(err, registry.ErrConflict) {
-		t.Errorf("an old version was replaced: %v", err)
+		t.Errorf("Save over an old version = %v, want a conflict", err)
 	}
 	a.object = nil
 	if err := k.Save(t.Context(), []byte("five"), version); !errors.Is(err, registry.ErrConflict) {
-		t.Errorf("a deleted one was replaced: %v", err)
+		t.Errorf("Save over a deleted Lease = %v, want a conflict", err)
 	}
 }
 

@@ -49,7 +49,7 @@ func TestNacos(t *testing.T) {
 		s, end := live(t, demo.Options{Nacos: address})
 		s.waitFor(t, "Nacos at "+address, "in sync: 9 entries", "+ providers:api.Greeter:: 10.244.3.14:20000 weight=200 meshLocality=eu-1/eu-1c (")
 		if n := len(server.Instances(used)); n != 1 {
-			t.Errorf("%d providers where consumers look", n)
+			t.Errorf("%d providers where consumers look, want the foreign one", n)
 		}
 		end()
 		deadline := time.Now().Add(3 * time.Minute)
@@ -57,7 +57,7 @@ func TestNacos(t *testing.T) {
 			time.Sleep(5 * time.Millisecond)
 		}
 		if left := server.Instances(greeter); len(left) != 1 || left[0].Ip != "10.9.9.9" {
-			t.Errorf("left: %+v", left)
+			t.Errorf("left = %+v, want the foreign instance", left)
 		}
 	})
 	t.Run("once prints instances", func(t *testing.T) {
