@@ -23,13 +23,13 @@ const Version = "xds-bridge/v1"
 //	default  what a missing key means, as it would be written
 //	enum     the allowed values, separated by |; formats is the names of all formats
 //	short    "true" on the field that a plain value in place of the object sets
-//	need     "true" where the key has to be there
-//	filled   on a list that means all where its key is missing: what to do if
+//	need     "true" if the key has to be there
+//	filled   on a list that means all if its key is missing: what to do if
 //	         nothing is meant; a list that is written holds at least one
 type Config struct {
 	APIVersion string              `yaml:"apiVersion" default:"xds-bridge/v1" enum:"xds-bridge/v1" doc:"The version of this file's form."`
 	Owner      string              `yaml:"owner" need:"true" doc:"Unique per deployment: marks what this bridge may change and delete."`
-	OwnerKeys  string              `yaml:"ownerKeyFile" doc:"A file of keys, one on a line, that sign the marks: the first signs, and what any of them signed is ours. Marks are not signed where it is empty."`
+	OwnerKeys  string              `yaml:"ownerKeyFile" doc:"A file of keys, one on a line, that sign the marks: the first signs, and what any of them signed is ours. Marks are not signed if it is empty."`
 	State      State               `yaml:"state" doc:"Where the last known sets are kept."`
 	Replicas   Replicas            `yaml:"replicas" doc:"How several processes with this configuration share the work."`
 	Registries map[string]Registry `yaml:"registries" need:"true" doc:"The registries, each under a name of your choice."`

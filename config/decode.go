@@ -141,7 +141,7 @@ func (d *decoder) enum(path string, node ast.Node, f field, into reflect.Value) 
 	d.errorf(path, node, "unknown %s %q%s", f.key, value, suggest(value, f.enum))
 }
 
-// filled refuses a list without entries where a missing key means all: who
+// filled refuses a list without entries if a missing key means all: who
 // removes the last entry means none.
 func (d *decoder) filled(path string, node ast.Node, f field) {
 	seq, list := node.(*ast.SequenceNode)

@@ -56,7 +56,7 @@ func (f Format) descriptor() format.Descriptor {
 }
 
 // Read returns the formats in which the registry that the bridge leads from
-// is read, where it is no mesh.
+// is read, if it is no mesh.
 func (b Bridge) Read() []Format {
 	if len(b.Reads) > 0 {
 		return b.Reads

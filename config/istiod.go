@@ -8,7 +8,7 @@ import (
 // Istiod is a mesh, reached through istiod.
 type Istiod struct {
 	Address       string  `yaml:"address" doc:"istiod's xDS address as host:port: 15010 in plaintext, 15012 with TLS. Empty: there is no istiod, and import.dataPlanes serves data planes alone."`
-	ID            string  `yaml:"id" doc:"The mesh's id in the path of an entry, which ends loops; the registry's name where it is empty. Deployments that share a mesh have to call it the same."`
+	ID            string  `yaml:"id" doc:"The mesh's id in the path of an entry, which ends loops; the registry's name if it is empty. Deployments that share a mesh have to call it the same."`
 	TLS           *TLS    `yaml:"tls" doc:"TLS to istiod; without it the connection is plaintext."`
 	TokenFile     string  `yaml:"tokenFile" doc:"A service account token of audience istio-ca; read again when it changes."`
 	Insecure      bool    `yaml:"insecure" doc:"Send the token over plaintext to other machines too."`
@@ -24,8 +24,8 @@ type Istiod struct {
 // Node is who the bridge says it is to istiod.
 type Node struct {
 	Type      string `yaml:"type" default:"router" enum:"router|sidecar" doc:"A router gets the endpoints of headless services."`
-	Name      string `yaml:"name" doc:"Unique per replica; the machine's name where it is empty."`
-	Address   string `yaml:"address" doc:"Our IP address as istiod sees it; found out where it is empty."`
+	Name      string `yaml:"name" doc:"Unique per replica; the machine's name if it is empty."`
+	Address   string `yaml:"address" doc:"Our IP address as istiod sees it; found out if it is empty."`
 	Namespace string `yaml:"namespace" default:"istio-system" doc:"The root namespace, unless the debug API is opened to another."`
 	Cluster   string `yaml:"cluster" default:"Kubernetes" doc:"istiod's id of the cluster we run in."`
 }
@@ -33,7 +33,7 @@ type Node struct {
 // Mapping says where the published service keys are read.
 type Mapping struct {
 	From            string   `yaml:"from" default:"auto" enum:"auto|debug-xds|debug-http|api|kubernetes|none" doc:"kubernetes reads annotations of objects by the Kubernetes API; api reads those of ServiceEntries and WorkloadEntries from istiod; debug-xds uses the xDS address and needs TLS; auto is debug-xds with tls and debug-http without; none leaves only name rules."`
-	Addresses       []string `yaml:"addresses" doc:"For debug-http: host:port of every istiod replica; the endpoints of istiod's own service, or the xDS address's host, at 15014, then at 8080, where it is empty."`
+	Addresses       []string `yaml:"addresses" doc:"For debug-http: host:port of every istiod replica; the endpoints of istiod's own service, or the xDS address's host, at 15014, then at 8080, if it is empty."`
 	Interval        Duration `yaml:"interval" default:"5s" doc:"How often the keys are read."`
 	Timeout         Duration `yaml:"timeout" default:"10s" doc:"How long one reading may take."`
 	MaxAnswer       Size     `yaml:"maxAnswer" default:"16MiB" doc:"The largest answer that is read: the list of connections, or one client with all it watches. What is larger is unknown, and shown."`
@@ -46,8 +46,8 @@ type Mapping struct {
 
 // MappingKubernetes says which objects carry service keys.
 type MappingKubernetes struct {
-	Kubeconfig string         `yaml:"kubeconfig" doc:"A kubeconfig file, read at the start. Where it is empty: within a pod its service account, elsewhere $KUBECONFIG or ~/.kube/config."`
-	Context    string         `yaml:"context" doc:"The context of kubeconfig; its current one where it is empty."`
+	Kubeconfig string         `yaml:"kubeconfig" doc:"A kubeconfig file, read at the start. If it is empty: within a pod its service account, elsewhere $KUBECONFIG or ~/.kube/config."`
+	Context    string         `yaml:"context" doc:"The context of kubeconfig; its current one if it is empty."`
 	Namespaces []string       `yaml:"namespaces" filled:"to read none write from: none" doc:"Namespaces that are read; without it all. One that we may not read costs itself alone."`
 	Keys       KubernetesKeys `yaml:"keys" doc:"Where service keys are."`
 }

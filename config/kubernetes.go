@@ -10,9 +10,9 @@ import (
 
 // Kubernetes is a mesh, reached through the API of its cluster.
 type Kubernetes struct {
-	Kubeconfig string           `yaml:"kubeconfig" doc:"A kubeconfig file, read at the start. Where it is empty: within a pod its service account, elsewhere $KUBECONFIG or ~/.kube/config."`
-	Context    string           `yaml:"context" doc:"The context of kubeconfig; its current one where it is empty."`
-	ID         string           `yaml:"id" doc:"The mesh's id in the path of an entry, which ends loops; the registry's name where it is empty. Deployments that share a mesh have to call it the same."`
+	Kubeconfig string           `yaml:"kubeconfig" doc:"A kubeconfig file, read at the start. If it is empty: within a pod its service account, elsewhere $KUBECONFIG or ~/.kube/config."`
+	Context    string           `yaml:"context" doc:"The context of kubeconfig; its current one if it is empty."`
+	ID         string           `yaml:"id" doc:"The mesh's id in the path of an entry, which ends loops; the registry's name if it is empty. Deployments that share a mesh have to call it the same."`
 	Timeout    Duration         `yaml:"timeout" default:"10s" doc:"How long one call may take."`
 	Limits     Limits           `yaml:"limits" doc:"What the API server may send."`
 	Source     KubernetesSource `yaml:"source" doc:"What of this mesh is read by the bridges from it."`
@@ -24,7 +24,7 @@ type KubernetesSource struct {
 	Namespaces    []string       `yaml:"namespaces" filled:"to read none remove the bridges from this mesh" doc:"Namespaces that are read; without it all. One that we may not read costs itself alone."`
 	Without       []string       `yaml:"without" filled:"to read all kinds remove it" doc:"Kinds of objects that are not read, so that no right to them is needed: nodes, which hold regions and zones; pods, which hold service keys, subsets and mutual TLS; istio, its ServiceEntries and WorkloadEntries."`
 	Keys          KubernetesKeys `yaml:"keys" doc:"Where service keys are."`
-	SubsetLabel   string         `yaml:"subsetLabel" doc:"The label of Pods and endpoints whose value is their subset; none where it is empty."`
+	SubsetLabel   string         `yaml:"subsetLabel" doc:"The label of Pods and endpoints whose value is their subset; none if it is empty."`
 	ExportAll     bool           `yaml:"exportAll" doc:"Take hosts that no key and no name rule asks for too."`
 	ClusterDomain string         `yaml:"clusterDomain" default:"cluster.local" doc:"The domain of the cluster's Services."`
 }
@@ -32,7 +32,7 @@ type KubernetesSource struct {
 // KubernetesKeys says where service keys are.
 type KubernetesKeys struct {
 	Annotation string `yaml:"annotation" default:"xds-bridge/keys" doc:"The annotation of Services, Pods, ServiceEntries and WorkloadEntries that lists service keys, each with @PORT where there are several ports."`
-	Label      string `yaml:"label" doc:"A label of the same whose value is an interface; none where it is empty."`
+	Label      string `yaml:"label" doc:"A label of the same whose value is an interface; none if it is empty."`
 }
 
 // KubernetesImport says how services of other registries appear in a mesh.

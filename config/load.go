@@ -133,7 +133,7 @@ func parse(name string, data []byte) (ast.Node, *Error) {
 const maxDepth = 50
 
 // tooDeep returns where brackets, or the dashes of one line, go deeper than a
-// configuration does; nil where they do not. What is nested by indentation is
+// configuration does; nil if they do not. What is nested by indentation is
 // bounded by the size of the file.
 func tooDeep(tokens token.Tokens) *token.Position {
 	brackets, dashes, line := 0, 0, 0
@@ -175,10 +175,10 @@ func reason(err error) string {
 // Access is what of a file says which bridge runs with it, and where that is
 // asked.
 type Access struct {
-	Owner     string // empty where the file does not say it
+	Owner     string // empty if the file does not say it
 	Admin     Admin
 	Telemetry Telemetry
-	Errors    Errors // of the whole file; without a path where nothing of it could be read
+	Errors    Errors // of the whole file; without a path if nothing of it could be read
 }
 
 // ReadAccess reads the Access of a file, whatever else is wrong with it: the

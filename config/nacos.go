@@ -10,7 +10,7 @@ import (
 // Nacos is a Nacos cluster.
 type Nacos struct {
 	Servers      []string `yaml:"servers" need:"true" doc:"The servers, each as http://host:port or https://host:port."`
-	ID           string   `yaml:"id" doc:"The registry's id in the path of an entry, which ends loops; where it is empty the one that the registry keeps of itself, which the first bridge makes."`
+	ID           string   `yaml:"id" doc:"The registry's id in the path of an entry, which ends loops; if it is empty the one that the registry keeps of itself, which the first bridge makes."`
 	Namespace    string   `yaml:"namespace" doc:"The namespace id; empty is public."`
 	Username     string   `yaml:"username" doc:"The user, with passwordFile."`
 	PasswordFile string   `yaml:"passwordFile" doc:"Holds the user's password; read again when it changes."`

@@ -113,8 +113,8 @@ type Timing struct {
 
 // TLS says whom to trust and who we are.
 type TLS struct {
-	CAFile     string `yaml:"caFile" doc:"Certificates to trust as PEM; the system's where it is empty."`
-	ServerName string `yaml:"serverName" doc:"The name the server's certificate has to hold; the address's host where it is empty."`
+	CAFile     string `yaml:"caFile" doc:"Certificates to trust as PEM; the system's if it is empty."`
+	ServerName string `yaml:"serverName" doc:"The name the server's certificate has to hold; the address's host if it is empty."`
 	CertFile   string `yaml:"certFile" doc:"Our certificate as PEM, with keyFile."`
 	KeyFile    string `yaml:"keyFile" doc:"Our key as PEM, with certFile."`
 }

@@ -19,7 +19,7 @@ const (
 type Replicas struct {
 	Lease    Lease    `yaml:"lease" doc:"Where the replicas agree on who leads each target; without it there may be only one."`
 	TTL      Duration `yaml:"ttl" default:"15s" doc:"How long a leader that is silent keeps its lease. It stops writing after two thirds of it; another leads after all of it."`
-	Identity string   `yaml:"identity" doc:"What this replica is called; the machine's name where it is empty. A random part is added for each start."`
+	Identity string   `yaml:"identity" doc:"What this replica is called; the machine's name if it is empty. A random part is added for each start."`
 }
 
 // Lease says where the replicas keep the record of each target; at most one of
@@ -32,9 +32,9 @@ type Lease struct {
 // KubernetesLease says where Lease objects are. Within a pod everything has a
 // default.
 type KubernetesLease struct {
-	Namespace string `yaml:"namespace" doc:"Their namespace; the pod's own where it is empty."`
-	Name      string `yaml:"name" doc:"What their names begin with, before a hyphen and the name of the registry; xds-bridge- and the owner where it is empty."`
-	Server    string `yaml:"server" doc:"The API server as https://host:port; the one of the pod's environment where it is empty."`
+	Namespace string `yaml:"namespace" doc:"Their namespace; the pod's own if it is empty."`
+	Name      string `yaml:"name" doc:"What their names begin with, before a hyphen and the name of the registry; xds-bridge- and the owner if it is empty."`
+	Server    string `yaml:"server" doc:"The API server as https://host:port; the one of the pod's environment if it is empty."`
 	CAFile    string `yaml:"caFile" default:"/var/run/secrets/kubernetes.io/serviceaccount/ca.crt" doc:"Certificates to trust as PEM."`
 	TokenFile string `yaml:"tokenFile" default:"/var/run/secrets/kubernetes.io/serviceaccount/token" doc:"The token to log in with; read again when it changes."`
 }

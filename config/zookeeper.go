@@ -9,7 +9,7 @@ import (
 // ZooKeeper is a ZooKeeper ensemble.
 type ZooKeeper struct {
 	Servers        []string `yaml:"servers" need:"true" doc:"The ensemble, each as host:port; a chroot may follow the last, as in zk2:2181/app."`
-	ID             string   `yaml:"id" doc:"The registry's id in the path of an entry, which ends loops; where it is empty the one that the registry keeps of itself, which the first bridge makes."`
+	ID             string   `yaml:"id" doc:"The registry's id in the path of an entry, which ends loops; if it is empty the one that the registry keeps of itself, which the first bridge makes."`
 	SessionTimeout Duration `yaml:"sessionTimeout" default:"30s" doc:"How long the ensemble keeps our session when we are away."`
 	Timeout        Duration `yaml:"timeout" default:"10s" doc:"How long one call may take."`
 	TLS            *TLS     `yaml:"tls" doc:"TLS to the ensemble; without it the connection is plaintext."`

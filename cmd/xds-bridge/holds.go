@@ -29,7 +29,7 @@ func holdsCommand(c *cli) *cobra.Command {
 	return cmd
 }
 
-// holds lists what is held back, of one bridge where one is named.
+// holds lists what is held back, of one bridge if one is named.
 func runHolds(ctx context.Context, c *cli, o clientOptions, of string) error {
 	client, err := c.program().Client(o.ClientOptions)
 	if err != nil {

@@ -233,7 +233,7 @@ func sourceDetail(s admin.Source) string {
 	return detail
 }
 
-// targetDetail says what is wrong with a target or, where nothing is, what it
+// targetDetail says what is wrong with a target or, if nothing is, what it
 // is connected to.
 func targetDetail(d admin.Document, l bridge.Status) string {
 	for _, t := range d.Targets {

@@ -34,7 +34,7 @@ const (
 	yellow color = "33"
 )
 
-// paint colours a text where the user wants it; colour never says anything
+// paint colours a text if the user wants it; colour never says anything
 // that the text does not.
 func (t *terminal) paint(how color, text string) string {
 	if how == plain || !t.colored() {

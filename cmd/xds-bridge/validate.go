@@ -72,7 +72,7 @@ func runValidate(c *cli, o validateOptions) error {
 }
 
 // check returns what is wrong with a file and what is worth a look, empty
-// lists where nothing is.
+// lists if nothing is.
 func checkConfig(c *cli, file string, skip bool) (errs, warnings config.Errors) { //nolint:revive // skip is a flag of the user's
 	cfg, err := config.Load(file, c.env)
 	if errs, ok := errors.AsType[config.Errors](err); ok {

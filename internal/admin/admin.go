@@ -57,11 +57,11 @@ type Target struct {
 	State func() TargetState // may be nil; must not block
 
 	// Refused says why the target may not be written to at all, which is for a
-	// person to change; empty where it may. It may be nil and must not block.
+	// person to change; empty if it may. It may be nil and must not block.
 	Refused func() string
 }
 
-// refused says why the target may not be written to; empty where it may.
+// refused says why the target may not be written to; empty if it may.
 func (t Target) refused() string {
 	if t.Refused == nil {
 		return ""
@@ -87,7 +87,7 @@ type Options struct {
 	Owner     string
 	Inputs    []Input
 	Targets   []Target
-	Replicas  func() *Replicas // nil where this is the only one; must not block
+	Replicas  func() *Replicas // nil if this is the only one; must not block
 	Metrics   http.Handler     // answers /metrics; may be nil
 	Events    *Events          // may be nil
 	Audit     *audit.Log       // records each decision on a hold; may be nil
@@ -104,7 +104,7 @@ type Options struct {
 type Server struct {
 	*api
 
-	telemetry net.Listener // nil where left out, as admin
+	telemetry net.Listener // nil if left out, as admin
 	admin     net.Listener
 }
 
@@ -138,11 +138,11 @@ func closeListener(l net.Listener) error {
 	return l.Close() //nolint:wrapcheck // the error names the address itself
 }
 
-// TelemetryAddr returns where probes and metrics are served, nil where they
+// TelemetryAddr returns where probes and metrics are served, nil if they
 // are not.
 func (s *Server) TelemetryAddr() net.Addr { return addr(s.telemetry) }
 
-// AdminAddr returns where the API is served, nil where it is not.
+// AdminAddr returns where the API is served, nil if it is not.
 func (s *Server) AdminAddr() net.Addr { return addr(s.admin) }
 
 func addr(l net.Listener) net.Addr {

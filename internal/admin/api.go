@@ -21,7 +21,7 @@ import (
 type api struct{ *probes }
 
 // Admin returns the handler of the API. Only requests that name loopback as
-// their host, or bear the token where there is one, and that no page of another
+// their host, or bear the token if there is one, and that no page of another
 // origin made, are answered.
 func (a *api) Admin() http.Handler {
 	mux := http.NewServeMux()

@@ -20,7 +20,7 @@ type Condition struct {
 	Direction Direction     `json:"direction"`
 	Peer      string        `json:"peer,omitempty"` // the registry, as the configuration calls it; empty for the process
 	Name      ConditionName `json:"condition"`
-	Bridge    string        `json:"bridge,omitempty"` // where it is about one alone
+	Bridge    string        `json:"bridge,omitempty"` // if it is about one alone
 	Detail    string        `json:"detail,omitempty"`
 	Since     time.Time     `json:"since"`
 	Until     time.Time     `json:"until,omitzero"` // when it ends by itself, or with the reading after that; it keeps nothing from being in sync then
@@ -129,7 +129,7 @@ func (g *gathered) add(name ConditionName, detail string) {
 	}
 }
 
-// count adds a condition where there is more than none of what it is about.
+// count adds a condition if there is something that it counts.
 func (g *gathered) count(name ConditionName, n int, detail string) {
 	if n > 0 {
 		g.add(name, fmt.Sprintf(detail, n))
@@ -228,7 +228,7 @@ func due(st bridge.Status, pending int) string {
 	return ""
 }
 
-// idle says why a bridge claims nothing; empty where it claims something or has
+// idle says why a bridge claims nothing; empty if it claims something or has
 // not looked yet.
 func idle(b bridge.BridgeStatus) string {
 	switch {

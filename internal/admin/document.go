@@ -23,7 +23,7 @@ type Document struct {
 	Sources    []Source        `json:"sources"`
 	Targets    []TargetStatus  `json:"targets"` // how those that can report it are connected; what is done there is in Loops
 	Loops      []bridge.Status `json:"loops"`
-	Replicas   *Replicas       `json:"replicas,omitempty"` // where several share the work
+	Replicas   *Replicas       `json:"replicas,omitempty"` // if several share the work
 	Reload     *Reload         `json:"reload,omitempty"`   // how the last reload went; nil before the first
 }
 
@@ -32,7 +32,7 @@ type Overview struct {
 	Time       time.Time
 	Sources    []SourceOverview
 	Loops      []bridge.Status // without lists, see bridge.Loop.Summary
-	Replicas   *Replicas       // nil where this is the only one
+	Replicas   *Replicas       // nil if this is the only one
 	Conditions []Condition
 }
 
@@ -202,7 +202,7 @@ type Page[T any] struct {
 // state in each target.
 type Why struct {
 	Query      string      `json:"query"`
-	Conditions []Condition `json:"conditions"` // of the sources that report it and the targets it goes to; of all where it is not known which
+	Conditions []Condition `json:"conditions"` // of the sources that report it and the targets it goes to; of all if it is not known which
 	Sources    []Seen      `json:"sources"`
 	Services   []Service   `json:"services"`
 	Holds      []Hold      `json:"holds"`
@@ -262,7 +262,7 @@ type Decision struct {
 	Why      string `json:"why_not,omitempty"` // it is not recorded
 }
 
-// Problem is the answer where something is wrong.
+// Problem is the answer if something is wrong.
 type Problem struct {
 	Error string `json:"error"`
 }

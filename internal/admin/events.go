@@ -28,7 +28,7 @@ type Events struct {
 	kinds map[bridge.EventKind][]Event
 }
 
-// Add keeps an event, in place of the oldest of its kind where there are too
+// Add keeps an event, in place of the oldest of its kind if there are too
 // many.
 func (e *Events) Add(event bridge.Event) {
 	if e == nil {

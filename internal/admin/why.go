@@ -161,7 +161,7 @@ func (w *Why) passes(c Condition) bool {
 }
 
 // about returns whether a group is what a query names: by its name, in full or,
-// where one of the two is a service key and the other not, by the interface. A
+// if one of the two is a service key and the other not, by the interface. A
 // host may have its port.
 func about(query string) func(registry.Group) bool {
 	asked, noKey := naming.ParseServiceKey(query)
@@ -279,7 +279,7 @@ func nearest(asked string, all []alias) []string {
 	return names
 }
 
-// didYouMean asks whether one of some names was meant; empty where there are none.
+// didYouMean asks whether one of some names was meant; empty if there are none.
 func didYouMean(names []string) string {
 	if len(names) == 0 {
 		return ""

@@ -86,7 +86,7 @@ func (a *admission) setRefused(refused error) {
 	}
 }
 
-// refusal says why the target may not be written to, empty where it may.
+// refusal says why the target may not be written to, empty if it may.
 func (a *admission) refusal() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -121,7 +121,7 @@ func (p *Program) Adopt(ctx context.Context, o AdoptOptions) (*Operation, error)
 	return operate(ctx, p, request, cfg.Owner)
 }
 
-// flag returns the one flag that says what is adopted; empty where it is not one.
+// flag returns the one flag that says what is adopted; empty if it is not one.
 func (o AdoptOptions) flag() string {
 	var flags []string
 	for flag, set := range map[string]bool{"from": o.From != "", "unsigned": o.Unsigned, "unmarked": o.Unmarked} {
@@ -177,7 +177,7 @@ func (a *adoption) change(g registry.Group, held []registry.Held) registry.Chang
 	return change
 }
 
-// adopt returns an entry as ours, false where it is not taken over.
+// adopt returns an entry as ours, false if it is not taken over.
 func (a *adoption) adopt(h registry.Held) (registry.Entry, bool) {
 	if !a.has(h.Owner) {
 		return registry.Entry{}, false

@@ -39,7 +39,7 @@ func formatOptions(b *builder, u formatUse) format.Options {
 }
 
 // sharesName reports whether several services may share a plain name where a format
-// is written: where it says so, or where a registry is copied, in which one
+// is written: if it says so, or if a registry is copied, in which one
 // name is one service, in one or several parts. In a mesh one name may be
 // two services, of two namespaces.
 func sharesName(cfg *config.Config, u formatUse) bool {

@@ -278,7 +278,7 @@ func checkKind(f *findings, r kube.InformerStatus, server string) {
 // allowReading is the remedy of a missing right to read a kind of object.
 const allowReading = "allow get, list and watch of what is named; deploy/kubernetes-source.yaml does for our account, docs/kubernetes-source.md for single namespaces"
 
-// orWithout names the setting that leaves a kind of object out, where there is one.
+// orWithout names the setting that leaves a kind of object out, if there is one.
 func orWithout(resource string) string {
 	kind := resource
 	if strings.HasSuffix(resource, ".networking.istio.io") {

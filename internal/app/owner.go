@@ -120,7 +120,7 @@ func checkOwner(owner string) error {
 }
 
 // ownerGone returns the name of an owner that is gone, or is known by its mark
-// alone. It is an error where a bridge of it runs.
+// alone. It is an error if a bridge of it runs.
 func (s *sink) ownerGone(ctx context.Context, owner string) (string, error) {
 	k, remembers := s.target.(rememberer)
 	if !remembers || owner == "" {

@@ -163,7 +163,7 @@ func matchesAny(p naming.Pattern, services map[registry.Name]*registry.Service) 
 }
 
 // matchesLeftOut returns the first host of a mesh that a pattern fits of those that
-// its source leaves out, and why it does; empty where there is none.
+// its source leaves out, and why it does; empty if there is none.
 func matchesLeftOut(p naming.Pattern, skipped map[string]string) (host, why string) {
 	for _, host := range slices.Sorted(maps.Keys(skipped)) {
 		if fits, _ := metadata.MatchesHost(p, host); fits {

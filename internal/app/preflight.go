@@ -38,7 +38,7 @@ type Finding struct {
 	Check   string  `json:"check"`
 	Outcome Outcome `json:"outcome"`
 	Detail  string  `json:"detail,omitempty"`
-	Fix     string  `json:"fix,omitempty"` // what to do; empty where nothing has to be
+	Fix     string  `json:"fix,omitempty"` // what to do; empty if nothing has to be
 
 	Away bool `json:"-"` // the registry could not be reached
 }
@@ -111,7 +111,7 @@ func examine(ctx context.Context, r *runtime, timeout time.Duration) []Finding {
 	return all
 }
 
-// checkPlaintext warns where a password crosses the network for everybody to read,
+// checkPlaintext warns if a password crosses the network for everybody to read,
 // which insecure: true permits.
 func checkPlaintext(f *findings, tls *config.TLS, user string, servers []string, remedy string) {
 	if tls == nil && user != "" && !config.Local(servers) {

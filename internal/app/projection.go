@@ -33,7 +33,7 @@ func newProjection(b *builder, x config.Bridge, formats []metadata.Encoder) (*me
 	return p, nil
 }
 
-// reachOf returns which addresses may pass a bridge, nil where its source sees
+// reachOf returns which addresses may pass a bridge, nil if its source sees
 // to that itself, as a mesh does.
 func reachOf(cfg *config.Config, x config.Bridge) *naming.Reach {
 	if meshIn(cfg, x.From) != nil {
@@ -79,8 +79,8 @@ func imported(cfg *config.Config, x config.Bridge) ([]naming.Pattern, error) {
 	return patterns(texts)
 }
 
-// originReader reads from an entry which service it was written for: where the source
-// is a mesh, from its host address, and where a registry is read at one location
+// originReader reads from an entry which service it was written for: if the source is a
+// mesh, from its host address, and if a registry is read at one location
 // whose services are called by their keys, from its key.
 type originReader struct {
 	mesh   bool

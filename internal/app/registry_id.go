@@ -36,9 +36,9 @@ type registryID struct {
 // An idStore is where a registry keeps its id.
 type idStore struct {
 	where string // as an operator finds it
-	offer string // what is kept from now on where nothing was; empty in a dry run
+	offer string // the id to keep if none is kept; empty in a dry run
 
-	// ask returns the id that the registry keeps, which is offer where it kept
+	// ask returns the id that the registry keeps, which is offer if it kept
 	// none and offer is not empty.
 	ask func(ctx context.Context, offer string) (string, error)
 }

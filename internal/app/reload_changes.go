@@ -88,7 +88,7 @@ func loopKey(cfg *config.Config, at targetKey, former []formatUse) string {
 	return jsonOf(cfg.Owner, all, left, cfg.Registries[at.registry].Section().Parts().Loop, slices.Compact(suffixes))
 }
 
-// jsonOf returns settings as one text, equal where they are.
+// jsonOf returns settings as one text, equal if they are.
 func jsonOf(settings ...any) string {
 	raw, err := json.Marshal(settings)
 	if err != nil {

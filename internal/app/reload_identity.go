@@ -46,7 +46,7 @@ func identityErrors(ctx context.Context, before, after *config.Config) (errs con
 }
 
 // renamed returns the name before of a registry that is new by its name alone: what
-// is written there goes by that; empty where it is new, or the name stays in use.
+// is written there goes by that; empty if it is new, or the name stays in use.
 func renamed(before, after *config.Config, name string) string {
 	is := after.Registries[name]
 	for _, old := range slices.Sorted(maps.Keys(before.Registries)) {

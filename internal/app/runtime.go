@@ -37,27 +37,27 @@ func (r *runtime) closeBut(kept []*targetConnection) {
 	}
 }
 
-// sink returns the sink of a target, nil where there is none.
+// sink returns the sink of a target, nil if there is none.
 func (r *runtime) sink(at targetKey) *sink {
 	return first(r.sinks, func(s *sink) bool { return s.at == at })
 }
 
-// source returns the source of a registry, nil where there is none.
+// source returns the source of a registry, nil if there is none.
 func (r *runtime) source(name string) *boundSource {
 	return first(r.sources, func(s *boundSource) bool { return s.name == name })
 }
 
-// registryID returns the identity of a registry, nil where there is none.
+// registryID returns the identity of a registry, nil if there is none.
 func (r *runtime) registryID(name string) *registryID {
 	return first(r.registryIDs, func(i *registryID) bool { return i.name == name })
 }
 
-// keyPublisher returns the key publisher of a mesh, nil where there is none.
+// keyPublisher returns the key publisher of a mesh, nil if there is none.
 func (r *runtime) keyPublisher(mesh string) *keyPublisher {
 	return first(r.keyPublishers, func(p *keyPublisher) bool { return p.mesh == mesh })
 }
 
-// first returns the first that fits, nil where none does.
+// first returns the first that fits, nil if none does.
 func first[T any](all []*T, fits func(*T) bool) *T {
 	if i := slices.IndexFunc(all, fits); i >= 0 {
 		return all[i]

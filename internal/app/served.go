@@ -169,7 +169,7 @@ func CheckFiles(cfg *config.Config) config.Errors {
 	return errs
 }
 
-// dataPlaneRules reads the file of rules for data planes, where there is one.
+// dataPlaneRules reads the file of rules for data planes, if there is one.
 func dataPlaneRules(path string) (dataplane.Rules, error) {
 	if path == "" {
 		return dataplane.Rules{}, nil

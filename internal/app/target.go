@@ -35,7 +35,7 @@ type targetConnection struct {
 
 	name, kind  string
 	key         string          // of all that the connection depends on
-	listen      string          // the address at which it serves; empty where it connects
+	listen      string          // the address at which it serves; empty if it connects
 	persistent  bool            // entries outlive the connection
 	onceRefusal string          // why run --once is refused: nothing is left after the process; empty: it is not
 	remark      string          // what a plan says of it; empty: nothing
@@ -64,7 +64,7 @@ type boundTarget struct {
 	codecs     [][]metadata.Encoder // of each bridge
 	check      func(context.Context, *findings)
 	background func(context.Context) error // runs beside the loop until ctx ends; nil: nothing does
-	admission  *admission                  // whether it may write; nil where it always may
+	admission  *admission                  // whether it may write; nil if it always may
 	bridges    []string                    // what identifies the bridges that lead there
 }
 
@@ -76,7 +76,7 @@ type sink struct {
 	key        string // of all that the loop depends on beside the connection
 	loop       *bridge.Loop
 	formerUses []formatUse // locations that bridges wrote and write no more
-	election   *election   // nil where every replica writes, or there is but one
+	election   *election   // nil if every replica writes, or there is but one
 }
 
 // run implements component.

@@ -25,7 +25,7 @@ type Entry struct {
 	Bridge  string    `json:"bridge,omitempty"`
 	Subject string    `json:"subject,omitempty"` // the id of a hold, or an owner
 	Count   int       `json:"count"`             // of the entries concerned
-	Before  []string  `json:"before,omitempty"`  // those entries, the first of them where there are many
+	Before  []string  `json:"before,omitempty"`  // those entries, the first of them if there are many
 	After   string    `json:"after"`             // what they are afterwards
 	Error   string    `json:"error,omitempty"`   // why it was not done, or not all of it
 }

@@ -38,7 +38,7 @@ var ErrUnreachable = errors.New("does not answer")
 // patience is how long the first state may take.
 const patience = 20 * time.Second
 
-// Run runs the demo until ctx ends, or until the first state is printed where
+// Run runs the demo until ctx ends, or until the first state is printed if
 // Once is set. It leaves nothing behind: no goroutine, and no entry in a real
 // registry.
 func Run(ctx context.Context, o Options) (err error) {

@@ -64,7 +64,7 @@ func (r *realRegistry) remember(ctx context.Context, paths []string) error {
 }
 
 // restore deletes what is ours, and the parents that were not there before
-// where nobody else has put anything into them.
+// if nobody else has put anything into them.
 func (r *realRegistry) restore(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

@@ -26,11 +26,11 @@ import (
 // context lets them.
 type Store interface {
 	// Load returns the record and the version that Save asks for; no record
-	// and no error where there is none yet.
+	// and no error if there is none yet.
 	Load(ctx context.Context) (record []byte, version string, err error)
 
 	// Save replaces the record if it still has the version, and makes it
-	// where the version is empty. It returns registry.ErrConflict where
+	// if the version is empty. It returns registry.ErrConflict if
 	// another was faster.
 	Save(ctx context.Context, record []byte, version string) error
 }
@@ -109,7 +109,7 @@ func (r record) ready(name string) bool {
 	return r.Term != 0 && r.Members[name].Ready == r.Term
 }
 
-// candidate returns who is to lead a target next, empty where nobody stays: one
+// candidate returns who is to lead a target next, empty if nobody stays: one
 // that is ready if there is any, and of several the same one for all replicas,
 // but another for each target.
 func (r record) candidate(target string) (name string) {

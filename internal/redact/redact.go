@@ -108,7 +108,7 @@ func JSON(document []byte) []byte {
 	return append(out, document[done:]...)
 }
 
-// literal returns a literal of JSON with Text applied, false where that
+// literal returns a literal of JSON with Text applied, false if that
 // changes nothing.
 func literal(quoted []byte) ([]byte, bool) {
 	if !bytes.ContainsAny(quoted, `=:%\`) && !bytes.Contains(quoted, []byte("earer")) {

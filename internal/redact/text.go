@@ -98,7 +98,7 @@ func unescape(s []byte) (sign byte, size int) {
 func (v view) size(i int) int { return v.at[i+1] - v.at[i] }
 
 // secret returns where the secret is that a sign at i announces; a negative
-// number where it announces none.
+// number if it announces none.
 func (v view) secret(i int) (from, to int) {
 	switch v.text[i] {
 	case '=':
