@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -206,32 +205,21 @@ func TestBudget(t *testing.T) {
 	stories(t, speed, map[string]func(*story){
 		"a failing target gets fewer calls": func(s *story) {
 			s.opts.Workers, s.hooks.Delay = 16, 100*ms
-			var mu sync.Mutex
-			now, most := 0, 0
-			peak := func() int { // since it was asked last
-				mu.Lock()
-				defer mu.Unlock()
-				n := most
-				most = 0
-				return n
-			}
-			f := s.fake()
-			f.write = func(ctx context.Context, c registry.Change) error {
-				add := func(n int) {
-					mu.Lock()
-					defer mu.Unlock()
-					now += n
-					most = max(most, now)
+			peak := func(since time.Duration) (most int) { // of the calls that ended at a time
+				ended := make(map[time.Duration]int)
+				for _, c := range s.calls {
+					if ended[c.at]++; c.at > since {
+						most = max(most, ended[c.at])
+					}
 				}
-				add(1)
-				defer add(-1)
-				return f.Target.Write(ctx, c)
+				return most
 			}
-			s.starts(f).has(fleet(500, 1)...).in(time.Second).is("calls at a time", peak(), 16)
+			s.has(fleet(500, 1)...).in(time.Second).is("calls at a time", peak(0), 16)
 			s.fail(down).in(time.Second)
-			peak()
-			s.in(30*time.Second).is("calls at a time", []int{peak(), s.status().Budget}, []int{1, 1})
-			s.fail(nil).in(5*time.Minute).holdsN(500).is("calls at a time", peak(), 16)
+			since := time.Since(s.begin)
+			s.in(30*time.Second).is("calls at a time", []int{peak(since), s.status().Budget}, []int{1, 1})
+			since = time.Since(s.begin)
+			s.fail(nil).in(5*time.Minute).holdsN(500).is("calls at a time", peak(since), 16)
 		},
 		"a refusal lowers no budget": func(s *story) {
 			s.fail(func(memory.Op, registry.Group) error { return registry.ErrRefused })

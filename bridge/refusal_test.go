@@ -3,7 +3,6 @@ package bridge_test
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -135,37 +134,23 @@ func TestRefusal_Joined(t *testing.T) {
 func TestLoop_ReadBack(t *testing.T) {
 	stories(t, bridge.DefaultGuard(), map[string]func(*story){
 		"what is shown otherwise than written": func(s *story) { // as in a Nacos in whose console somebody set something
-			var edited atomic.Bool
-			target := s.forgetful(0)
-			write := target.write
-			target.read = func(ctx context.Context, g registry.Group) ([]registry.Held, error) {
-				held, err := target.session.Read(ctx, g)
-				for i := range held {
-					if edited.Load() {
-						held[i].Value += "edited"
-					}
+			var edits atomic.Bool
+			s.hooks.Watch = func(e memory.Event) {
+				if edits.Load() && e.New != nil && !strings.HasSuffix(e.New.Value, "edited") {
+					edited := *e.New
+					edited.Value += "edited"
+					s.target.Set(edited)
 				}
-				return held, err
 			}
-			target.write = func(ctx context.Context, c registry.Change) error {
-				c.Put = slices.Clone(c.Put)
-				for i, w := range c.Put {
-					if w.Old != nil {
-						old := *w.Old
-						old.Value = strings.TrimSuffix(old.Value, "edited")
-						c.Put[i].Old = &old
-					}
-				}
-				return write(ctx, c)
-			}
-			s.starts(target).has(service("a", "10.0.0.1:80")).in(time.Minute).reason("a", bridge.ReasonSynced, "")
-			edited.Store(true)
+			s.starts(s.forgetful(0)).has(service("a", "10.0.0.1:80")).in(time.Minute).reason("a", bridge.ReasonSynced, "")
+			edits.Store(true)
+			s.holding(mine("a", "10.0.0.1:80"))
 			s.in(time.Hour).reason("a", bridge.ReasonRefused, "otherwise than it was written")
 			list := s.emitted()
 			s.between("events", len(list), 2, 4).says("last event", list[len(list)-1].Why, "console")
 			before := s.writes()
 			s.in(time.Hour).between("writes in an hour", s.writes()-before, 1, 14)
-			edited.Store(false)
+			edits.Store(false)
 			s.in(s.opts.Refresh*2).reason("a", bridge.ReasonSynced, "")
 		},
 		"what only another connection can delete": func(s *story) { // of ours, as several may publish in Nacos
