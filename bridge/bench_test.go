@@ -16,11 +16,13 @@ import (
 
 const nServices, nEndpoints = 10_000, 10
 
-// mesh returns services as a mesh has them; another shift moves every address.
-func mesh(shift int) []*registry.Service {
-	all := fleet(nServices, nEndpoints+shift)
+// mesh returns services as a mesh has them, all of one weight.
+func mesh(weight uint32) []*registry.Service {
+	all := fleet(nServices, nEndpoints)
 	for _, s := range all {
-		s.Endpoints = s.Endpoints[shift:]
+		for i := range s.Endpoints {
+			s.Endpoints[i].Weight = weight
+		}
 	}
 	return all
 }
