@@ -70,7 +70,8 @@ func TestElection_TakeOver(t *testing.T) {
 			s.election.becomes(leader(3))
 			s.holding(mine("a", "10.0.0.2:80")) // by who led meanwhile
 			s.has(service("a", "10.0.0.1:80", "10.0.0.3:80")).in(time.Second).holds("a 10.0.0.1:80", "a 10.0.0.3:80")
-			if reads, writes := s.when(memory.OpRead, "a"), s.when(memory.OpWrite, "a"); len(reads) != 1 || reads[0] != time.Second || writes[1] < reads[0] {
+			reads, writes := s.when(memory.OpRead, "a"), s.when(memory.OpWrite, "a")
+			if len(reads) != 1 || reads[0] != time.Second || writes[1] < reads[0] {
 				s.Errorf("read at %v, written at %v, want it read first", reads, writes)
 			}
 		},

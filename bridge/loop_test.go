@@ -26,7 +26,8 @@ func TestLoop(t *testing.T) {
 			s.holding(theirs("a", "10.0.0.8:80"), theirs("a", "10.0.0.9:80"))
 			s.has(service("a", "10.0.0.9:80", "10.0.0.1:80")).holds("a 10.0.0.1:80", "a 10.0.0.8:80", "a 10.0.0.9:80")
 			s.reason("a", bridge.ReasonConflict, "10.0.0.9:80 belongs to owner mark:other")
-			s.put(service("a", "10.0.0.8:80", "10.0.0.9:80")).in(time.Second).reason("a", bridge.ReasonConflict, "2 entries belong to owner mark:other")
+			s.put(service("a", "10.0.0.8:80", "10.0.0.9:80")).in(time.Second)
+			s.reason("a", bridge.ReasonConflict, "2 entries belong to owner mark:other")
 			s.delete("a").in(time.Second).holds("a 10.0.0.8:80", "a 10.0.0.9:80").wrote(1, 1)
 		},
 		"a conflict is reported once until it ends": func(s *story) {

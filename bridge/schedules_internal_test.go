@@ -410,7 +410,8 @@ func (w *world) step() {
 	case 8:
 		w.decides(w.r.IntN(2) == 0)
 	case 9:
-		w.target.Set(registry.Held{Entry: registry.Entry{Group: registry.Group{Kind: "test", Name: string(n)}, Key: "10.9.9.9:80", Value: "x"}, Owner: "other", Live: true})
+		e := registry.Entry{Group: registry.Group{Kind: "test", Name: string(n)}, Key: "10.9.9.9:80", Value: "x"}
+		w.target.Set(registry.Held{Entry: e, Owner: "other", Live: true})
 	case 10: // the process pauses
 		w.now = w.now.Add(time.Duration(1+w.r.IntN(300)) * time.Second)
 		w.turn(func() {})

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// The two tables of testdata/tables.md are what these tests saw with the settings of
+// The two tables of docs/guard.md are what these tests saw with the settings of
 // the defaults. UPDATE_GOLDEN=1 writes them anew.
 
 const page = "../../docs/guard.md"

@@ -138,7 +138,10 @@ func TestPlanner_Change(t *testing.T) {
 			shared, []string{"0/s tri://1=tri-known"}, "dubbo://1=x@other", "+tri://1=tri-known", "tri://1=tri-known", "",
 		},
 		"a guess that another bridge knows": {
-			shared, []string{"0/s tri://1=guess", "1/s tri://1=tri-known"}, "dubbo://1=x@other", "+tri://1=guess", "tri://1=guess", "1/s tri://1: 0/s",
+			shared,
+			[]string{"0/s tri://1=guess", "1/s tri://1=tri-known"},
+			"dubbo://1=x@other",
+			"+tri://1=guess", "tri://1=guess", "1/s tri://1: 0/s",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

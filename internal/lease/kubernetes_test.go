@@ -76,44 +76,45 @@ func TestKubernetes(t *testing.T) {
 	a, k, token := cluster(t)
 	record, version, err := k.Load(t.Context())
 	if err != nil || len(record) > 0 || version != "" {
-		t.Fatalf("Load of no Lease = %q, %q, %v, want nothing", record, version, err)
+		t.Fatalf("Load() = %q, %q, %v, want none", record, version, err)
 	}
 	one := `{"format":1,"leader":"a","term":1,"members":{"a":{"beat":1,"ttl_ms":15000}}}`
 	if err := k.Save(t.Context(), []byte(one), ""); err != nil {
 		t.Fatal(err)
 	}
-	if a.asked != "POST /apis/coordination.k8s.io/v1/namespaces/istio-system/leases Bearer one" || a.object["apiVersion"] != "coordination.k8s.io/v1" || a.object["kind"] != "Lease" {
-		t.Errorf("Save asks %s with %v, want a POST of a Lease", a.asked, a.object)
+	const path = "/apis/coordination.k8s.io/v1/namespaces/istio-system/leases"
+	if a.asked != "POST "+path+" Bearer one" || a.object["apiVersion"] != "coordination.k8s.io/v1" || a.object["kind"] != "Lease" {
+		t.Errorf("Save() asked %s: %v, want a Lease posted to %s", a.asked, a.object, path)
 	}
 	spec := a.object["spec"].(map[string]any)
 	at, err := time.Parse(time.RFC3339Nano, spec["renewTime"].(string))
 	if err != nil || time.Since(at) > time.Minute || spec["holderIdentity"] != "a" || spec["leaseDurationSeconds"] != 15.0 {
-		t.Errorf("spec = %v, %v, want holder a for 15 s from now", spec, err)
+		t.Errorf("spec = %v, %v, want the holder, its duration and now", spec, err)
 	}
 	if err := k.Save(t.Context(), []byte("two"), ""); !errors.Is(err, registry.ErrConflict) {
-		t.Errorf("Save of a second first record = %v, want a conflict", err)
+		t.Errorf("Save() of one that is there = %v, want %v", err, registry.ErrConflict)
 	}
 	put(t, token, "two")
 	record, version, err = k.Load(t.Context())
 	if err != nil || string(record) != one {
-		t.Fatalf("Load = %q, %v, want %q", record, err, one)
+		t.Fatalf("Load() = %q, %v, want %q", record, err, one)
 	}
-	if a.asked != "GET /apis/coordination.k8s.io/v1/namespaces/istio-system/leases/xds-bridge-shop Bearer two" {
-		t.Errorf("Load asks %s, want a GET with the new token", a.asked)
+	if a.asked != "GET "+path+"/xds-bridge-shop Bearer two" {
+		t.Errorf("Load() asked %s, want the lease and the new token", a.asked)
 	}
 	if err := k.Save(t.Context(), []byte("three"), version); err != nil || !strings.HasPrefix(a.asked, "PATCH ") {
-		t.Fatal(a.asked, err)
+		t.Fatalf("Save() = %v by %s, want nil by PATCH", err, a.asked)
 	}
 	if err := k.Save(t.Context(), []byte("four"), version); !errors.Is(err, registry.ErrConflict) {
-		t.Errorf("Save over an old version = %v, want a conflict", err)
+		t.Errorf("Save() over an old version = %v, want %v", err, registry.ErrConflict)
 	}
 	a.object = nil
 	if err := k.Save(t.Context(), []byte("five"), version); !errors.Is(err, registry.ErrConflict) {
-		t.Errorf("Save over a deleted Lease = %v, want a conflict", err)
+		t.Errorf("Save() over a deleted one = %v, want %v", err, registry.ErrConflict)
 	}
 }
 
-func TestKubernetesRefusals(t *testing.T) {
+func TestKubernetes_Refusals(t *testing.T) {
 	a, k, _ := cluster(t)
 	for name, tt := range map[string]struct {
 		answer func(http.ResponseWriter)
@@ -124,7 +125,7 @@ func TestKubernetesRefusals(t *testing.T) {
 			_, _ = w.Write([]byte(`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403,"message":"user u cannot get it"}`))
 		}, "user u cannot get it"},
 		"a token of others": {func(w http.ResponseWriter) { w.WriteHeader(http.StatusUnauthorized) }, "is not accepted: it has expired"},
-		"broken":            {func(w http.ResponseWriter) { w.WriteHeader(http.StatusInternalServerError) }, "an error on the server"},
+		"a broken server":   {func(w http.ResponseWriter) { w.WriteHeader(http.StatusInternalServerError) }, "an error on the server"},
 		"no JSON":           {func(w http.ResponseWriter) { _, _ = w.Write([]byte("<html>")) }, "text/html"},
 		"a redirect":        {func(w http.ResponseWriter) { w.Header().Set("Location", "/x"); w.WriteHeader(http.StatusFound) }, "302"},
 		"cut in half":       {func(w http.ResponseWriter) { w.Header().Set("Content-Length", "99"); _, _ = w.Write([]byte("{")) }, "EOF"},
@@ -132,7 +133,7 @@ func TestKubernetesRefusals(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a.answer = tt.answer
 			if _, _, err := k.Load(t.Context()); err == nil || !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("%v, want …%s…", err, tt.want)
+				t.Errorf("Load() = %v, want …%s…", err, tt.want)
 			}
 		})
 	}

@@ -20,17 +20,17 @@ func TestRecordKeepsItsFormat(t *testing.T) {
 		"a": {Beat: 17, TTL: 15000, Ready: 1793000000000, Config: "x7k2"}, "b": {Beat: 3, TTL: 15000, Leaving: true},
 	}}
 	if fmt.Sprint(r) != fmt.Sprint(want) {
-		t.Errorf("read as %v, want %v", r, want)
+		t.Errorf("parse() = %v, want %v", r, want)
 	}
 	if text, err := json.Marshal(want); err != nil || string(text) != stored {
-		t.Errorf("written as %s, %v", text, err)
+		t.Errorf("Marshal() = %s, %v, want %s", text, err, stored)
 	}
 }
 
-// TestWipedRecordGetsTermsAboveTheOldOnes shows that the terms of a record which
+// TestRecord_TermsAfterWipe shows that the terms of a record which
 // was deleted continue, though a replica made it anew that has just started and whose
 // clock is a year behind: fences would keep out every leader of a lower one.
-func TestWipedRecordGetsTermsAboveTheOldOnes(t *testing.T) {
+func TestRecord_TermsAfterWipe(t *testing.T) {
 	s := newLed()
 	before := s.record.Term
 	s.record, s.version = record{}, 0
@@ -39,11 +39,11 @@ func TestWipedRecordGetsTermsAboveTheOldOnes(t *testing.T) {
 	c.view = newView("new")
 	s.begins(c)
 	if s.arrives(c); s.record.Term >= before {
-		t.Fatalf("term %d after %d: nothing to mend", s.record.Term, before)
+		t.Fatalf("term = %d after %d, want an earlier one", s.record.Term, before)
 	}
 	s.passes(10)
 	if s.record.Term <= before || s.recovers() != 1 {
-		t.Errorf("term %d after %d, %d lead", s.record.Term, before, s.recovers())
+		t.Errorf("term = %d after %d, %d lead, want a later one and one leader", s.record.Term, before, s.recovers())
 	}
 }
 
@@ -54,18 +54,18 @@ func TestParse(t *testing.T) {
 		fmt.Sprintf(`{"format":1,"term":%d}`, math.MaxInt64/2), `{"format":1,"term":-1}`, // leaves no term above it, or is none
 	} {
 		if _, sound, err := parse([]byte(text), now); sound || err != nil {
-			t.Errorf("%s: %t, %v", text, sound, err)
+			t.Errorf("parse(%s) = %t, %v, want false, nil", text, sound, err)
 		}
 	}
 	ahead := fmt.Sprintf(`{"format":1,"term":%d}`, now.AddDate(50, 0, 0).UnixMilli())
 	if _, sound, err := parse([]byte(ahead), now); !sound || err != nil {
-		t.Errorf("by a clock that is decades ahead: %t, %v", sound, err)
+		t.Errorf("parse(%s) = %t, %v, want true, nil: a clock may be decades ahead", ahead, sound, err)
 	}
 }
 
-// TestReady shows that a replica is ready for one role in one term, and only while
+// TestView_Ready shows that a replica is ready for one role in one term, and only while
 // it reaches its target.
-func TestReady(t *testing.T) {
+func TestView_Ready(t *testing.T) {
 	a := newLed().leader()
 	now, term := a.time(), a.record.Term
 	for _, tt := range []struct {
@@ -76,21 +76,21 @@ func TestReady(t *testing.T) {
 		a.done, a.reached = bridge.Leadership{Role: tt.role, Term: tt.term}, tt.reached
 		next, _ := a.decide(now, a.record)
 		if want := tt.role == bridge.RoleLeader && tt.term == term && tt.reached; next.ready(a.Identity) != want {
-			t.Errorf("%+v: want %t", tt, want)
+			t.Errorf("ready() of %+v = %t, want %t", tt, !want, want)
 		}
 	}
 }
 
-// TestCandidates shows that several targets are led by several replicas, and
+// TestRecord_Candidate shows that several targets are led by several replicas, and
 // that one that is ready comes before others.
-func TestCandidates(t *testing.T) {
+func TestRecord_Candidate(t *testing.T) {
 	r := record{Term: 1, Members: map[string]member{"a": {Ready: 1}, "b": {Ready: 1}, "c": {}, "d": {Ready: 1, Leaving: true}}}
 	led := make(map[string]int)
 	for n := range 100 {
 		led[r.candidate(string(rune('A'+n)))]++
 	}
 	if len(led) != 2 || led["a"] < 25 || led["b"] < 25 {
-		t.Errorf("of 100 targets they lead %v", led)
+		t.Errorf("of 100 targets they lead %v, want a and b a share each", led)
 	}
 }
 
@@ -115,7 +115,7 @@ func FuzzRecord(f *testing.F) {
 			s.arrives(a)
 		}
 		if r := s.record; r.Term < read.Term || !a.leads() || len(r.Members) != 1 {
-			t.Errorf("term %d after %d, %+v", r.Term, read.Term, r)
+			t.Errorf("record = %+v after term %d, want a alone to lead in no earlier term", r, read.Term)
 		}
 	})
 }

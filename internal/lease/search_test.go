@@ -270,9 +270,9 @@ func search(from *scene, depth int) (found string, states int) {
 	return "", len(known)
 }
 
-// TestEveryOrder visits every order of what may happen to three replicas. The
+// TestView_EveryOrder visits every order of what may happen to three replicas. The
 // gate looks less deep.
-func TestEveryOrder(t *testing.T) {
+func TestView_EveryOrder(t *testing.T) {
 	t.Parallel()
 	for name, begin := range map[string]func(*scene){
 		"nobody was there": func(s *scene) { *s = *newScene() },
