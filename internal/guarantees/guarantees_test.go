@@ -20,7 +20,7 @@ func wrote(put set, gone ...string) event {
 	return event{Kind: guarantees.Wrote, Group: "g", Who: "one", List: put, Gone: gone}
 }
 
-func told(list set) event {
+func sent(list set) event {
 	return event{Kind: guarantees.Notified, Group: "g", Who: "consumer", List: list}
 }
 
@@ -59,34 +59,34 @@ func TestCheck(t *testing.T) {
 		history []event
 		breaks  guarantees.Guarantee // empty: nothing
 	}{
-		"what is there is written once":                {[]event{desired(ab), wrote(ab), told(ab), final(ab)}, ""},
-		"it goes where it went":                        {[]event{desired(ab), wrote(ab), told(ab), desired(a), wrote(nil, "b"), told(a), final(a)}, ""},
-		"it goes a moment and the list is late":        {[]event{desired(ab), wrote(ab), told(ab), desired(a), desired(ab), told(a), told(ab)}, ""},
-		"a list lacks what was there all the time":     {[]event{desired(ab), wrote(ab), told(ab), told(a)}, guarantees.NeverLess},
-		"an empty list":                                {[]event{desired(a), wrote(a), told(a), told(nil)}, guarantees.NeverLess},
-		"a list after somebody else deleted it":        {[]event{desired(ab), wrote(ab), told(ab), changed("b"), told(a), wrote(b), told(ab)}, ""},
-		"a list after the target lost everything":      {[]event{desired(ab), wrote(ab), told(ab), changed(), told(nil), wrote(ab), told(ab), final(ab)}, ""},
-		"a list lacks it though it was reported again": {[]event{desired(a), told(a), desired(nil), desired(a), told(a), told(nil)}, guarantees.NeverLess},
-		"another subscriber was never notified of it":  {[]event{desired(ab), wrote(ab), told(ab), {Kind: guarantees.Notified, Group: "g", Who: "late", List: a}}, ""},
-		"a list with what is of others":                {[]event{desired(a), wrote(a), told(ab), told(a)}, ""},
-		"replaces what is of another":                  {[]event{desired(a), over("other", wrote(a))}, guarantees.NoForeign},
-		"deletes what is of nobody":                    {[]event{desired(nil), over("", wrote(nil, "a"))}, guarantees.NoForeign},
-		"replaces what is ours":                        {[]event{desired(a), over("me", wrote(a))}, ""},
-		"two terms":                                    {[]event{desired(a), in(1, "one", wrote(a)), desired(ab), in(2, "two", wrote(b)), desired(b), in(2, "two", wrote(nil, "a"))}, ""},
-		"an earlier term writes on":                    {[]event{desired(a), in(2, "two", wrote(a)), desired(ab), in(1, "one", wrote(b))}, guarantees.OneWriter},
-		"two writers in a term":                        {[]event{desired(a), in(1, "one", wrote(a)), desired(ab), in(1, "two", wrote(b))}, guarantees.OneWriter},
-		"written twice, after the beginning":           {[]event{desired(a), wrote(a), wrote(a), wrote(a)}, guarantees.Quiet},
-		"deleted and written again without a cause":    {[]event{desired(a), wrote(a), wrote(nil, "a"), wrote(a)}, guarantees.Quiet},
-		"another value is a cause":                     {[]event{desired(a), wrote(a), desired(a2), wrote(a2), final(a2)}, ""},
-		"a value that was overtaken is written":        {[]event{desired(a), desired(a2), wrote(a), wrote(a2), final(a2)}, ""},
-		"an older value comes back":                    {[]event{desired(a), wrote(a), desired(a2), wrote(a2), changed("a"), wrote(a)}, guarantees.NoResurrection},
-		"what was withdrawn comes back":                {[]event{desired(a), wrote(a), desired(nil), wrote(nil, "a"), changed("a"), wrote(a)}, guarantees.NoResurrection},
-		"it comes back because the source has it":      {[]event{desired(a), wrote(a), desired(nil), wrote(nil, "a"), desired(a), wrote(a), final(a)}, ""},
-		"what was lost is written from what is known":  {[]event{desired(a), wrote(a), desired(nil), changed("a"), wrote(a), wrote(nil, "a"), final(nil)}, ""},
-		"in the end one is missing":                    {[]event{desired(ab), wrote(a), final(a)}, guarantees.EventuallySame},
-		"in the end one is left over":                  {[]event{desired(ab), wrote(ab), desired(a), final(ab)}, guarantees.EventuallySame},
-		"in the end one has another value":             {[]event{desired(a), wrote(a), desired(a2), final(a)}, guarantees.EventuallySame},
-		"groups are judged by themselves":              {[]event{desired(a), wrote(a), told(a), {Kind: guarantees.Desired, Group: "h"}, {Kind: guarantees.Notified, Group: "h", Who: "consumer"}}, ""},
+		"what is there is written once":               {[]event{desired(ab), wrote(ab), sent(ab), final(ab)}, ""},
+		"it goes where it went":                       {[]event{desired(ab), wrote(ab), sent(ab), desired(a), wrote(nil, "b"), sent(a), final(a)}, ""},
+		"it goes briefly, the list is late":           {[]event{desired(ab), wrote(ab), sent(ab), desired(a), desired(ab), sent(a), sent(ab)}, ""},
+		"a list lacks what was always there":          {[]event{desired(ab), wrote(ab), sent(ab), sent(a)}, guarantees.NeverLess},
+		"an empty list":                               {[]event{desired(a), wrote(a), sent(a), sent(nil)}, guarantees.NeverLess},
+		"a list after somebody else deleted it":       {[]event{desired(ab), wrote(ab), sent(ab), changed("b"), sent(a), wrote(b), sent(ab)}, ""},
+		"a list after the target lost everything":     {[]event{desired(ab), wrote(ab), sent(ab), changed(), sent(nil), wrote(ab), sent(ab), final(ab)}, ""},
+		"a list lacks what was reported again":        {[]event{desired(a), sent(a), desired(nil), desired(a), sent(a), sent(nil)}, guarantees.NeverLess},
+		"another subscriber was never notified of it": {[]event{desired(ab), wrote(ab), sent(ab), {Kind: guarantees.Notified, Group: "g", Who: "late", List: a}}, ""},
+		"a list with what is of others":               {[]event{desired(a), wrote(a), sent(ab), sent(a)}, ""},
+		"replaces what is of another":                 {[]event{desired(a), over("other", wrote(a))}, guarantees.NoForeign},
+		"deletes what is of nobody":                   {[]event{desired(nil), over("", wrote(nil, "a"))}, guarantees.NoForeign},
+		"replaces what is ours":                       {[]event{desired(a), over("me", wrote(a))}, ""},
+		"two terms":                                   {[]event{desired(a), in(1, "one", wrote(a)), desired(ab), in(2, "two", wrote(b)), desired(b), in(2, "two", wrote(nil, "a"))}, ""},
+		"an earlier term writes on":                   {[]event{desired(a), in(2, "two", wrote(a)), desired(ab), in(1, "one", wrote(b))}, guarantees.OneWriter},
+		"two writers in a term":                       {[]event{desired(a), in(1, "one", wrote(a)), desired(ab), in(1, "two", wrote(b))}, guarantees.OneWriter},
+		"written twice, after the beginning":          {[]event{desired(a), wrote(a), wrote(a), wrote(a)}, guarantees.Quiet},
+		"deleted and written again without a cause":   {[]event{desired(a), wrote(a), wrote(nil, "a"), wrote(a)}, guarantees.Quiet},
+		"another value is a cause":                    {[]event{desired(a), wrote(a), desired(a2), wrote(a2), final(a2)}, ""},
+		"a value that was overtaken is written":       {[]event{desired(a), desired(a2), wrote(a), wrote(a2), final(a2)}, ""},
+		"an older value comes back":                   {[]event{desired(a), wrote(a), desired(a2), wrote(a2), changed("a"), wrote(a)}, guarantees.NoResurrection},
+		"what was withdrawn comes back":               {[]event{desired(a), wrote(a), desired(nil), wrote(nil, "a"), changed("a"), wrote(a)}, guarantees.NoResurrection},
+		"it comes back because the source has it":     {[]event{desired(a), wrote(a), desired(nil), wrote(nil, "a"), desired(a), wrote(a), final(a)}, ""},
+		"what was lost is written as known":           {[]event{desired(a), wrote(a), desired(nil), changed("a"), wrote(a), wrote(nil, "a"), final(nil)}, ""},
+		"in the end one is missing":                   {[]event{desired(ab), wrote(a), final(a)}, guarantees.EventuallySame},
+		"in the end one is left over":                 {[]event{desired(ab), wrote(ab), desired(a), final(ab)}, guarantees.EventuallySame},
+		"in the end one has another value":            {[]event{desired(a), wrote(a), desired(a2), final(a)}, guarantees.EventuallySame},
+		"groups are judged by themselves":             {[]event{desired(a), wrote(a), sent(a), {Kind: guarantees.Desired, Group: "h"}, {Kind: guarantees.Notified, Group: "h", Who: "consumer"}}, ""},
 	} {
 		untried = slices.DeleteFunc(untried, func(g guarantees.Guarantee) bool { return g == tt.breaks })
 		t.Run(name, func(t *testing.T) {
@@ -105,7 +105,7 @@ func TestCheck(t *testing.T) {
 }
 
 func TestShrink(t *testing.T) {
-	history := []event{desired(a), wrote(a), told(a), desired(ab), wrote(b), told(ab), told(ab), changed("b"), desired(b), wrote(nil, "a"), told(b), desired(ab), wrote(a), told(ab), told(b)}
+	history := []event{desired(a), wrote(a), sent(a), desired(ab), wrote(b), sent(ab), sent(ab), changed("b"), desired(b), wrote(nil, "a"), sent(b), desired(ab), wrote(a), sent(ab), sent(b)}
 	breaks := func(h []event) bool {
 		return slices.ContainsFunc(guarantees.Check("me", h), func(v guarantees.Violation) bool { return v.Guarantee == guarantees.NeverLess })
 	}
@@ -119,15 +119,15 @@ func TestShrink(t *testing.T) {
 }
 
 // What is kept does not grow with the history.
-func TestCheckerKeepsLittle(t *testing.T) {
+func TestChecker_KeepsLittle(t *testing.T) {
 	c := guarantees.NewChecker("me")
 	for range 1000 {
-		for _, e := range []event{desired(a), wrote(a), told(a), desired(a2), wrote(a2), told(a2)} {
+		for _, e := range []event{desired(a), wrote(a), sent(a), desired(a2), wrote(a2), sent(a2)} {
 			c.Add(e)
 		}
 	}
 	if found := c.Violations(); len(found) > 0 {
-		t.Error(found[0])
+		t.Errorf("Violations() = %v first, want none", found[0])
 	}
 	for range 1000 {
 		c.Add(wrote(a))
@@ -137,10 +137,10 @@ func TestCheckerKeepsLittle(t *testing.T) {
 	}
 }
 
-func TestEventsAreReadable(t *testing.T) {
+func TestEvent_String(t *testing.T) {
 	e := in(3, "one", wrote(ab, "c"))
 	if got := e.String(); !strings.Contains(got, "wrote") || !strings.Contains(got, "by one in term 3 map[a:1 b:1] without [c]") {
-		t.Error(got)
+		t.Errorf("String() = %s, want who wrote what in which term", got)
 	}
 }
 
@@ -156,22 +156,22 @@ func TestShortest(t *testing.T) {
 		want    []event
 	}{
 		"a list that lacks a key": {
-			[]event{desired(ab), other(desired(a)), wrote(ab), told(ab), late(told(ab)), desired(abc), wrote(set{"c": "1"}), told(abc), told(set{"a": "1", "c": "1"})},
+			[]event{desired(ab), other(desired(a)), wrote(ab), sent(ab), late(sent(ab)), desired(abc), wrote(set{"c": "1"}), sent(abc), sent(set{"a": "1", "c": "1"})},
 			guarantees.NeverLess,
-			[]event{desired(b), told(b), told(set{})},
+			[]event{desired(b), sent(b), sent(set{})},
 		},
 		"a key that comes back": {
-			[]event{desired(ab), wrote(ab), told(ab), desired(a), wrote(nil, "b"), told(a), changed("b"), wrote(b)},
+			[]event{desired(ab), wrote(ab), sent(ab), desired(a), wrote(nil, "b"), sent(a), changed("b"), wrote(b)},
 			guarantees.NoResurrection,
 			[]event{desired(b), desired(set{}), wrote(nil, "b"), wrote(b)},
 		},
 		"a write too many": {
-			[]event{desired(ab), wrote(ab), told(ab), wrote(a), told(ab), wrote(a)},
+			[]event{desired(ab), wrote(ab), sent(ab), wrote(a), sent(ab), wrote(a)},
 			guarantees.Quiet,
 			[]event{desired(a), wrote(a), wrote(a), wrote(a)},
 		},
 		"two writers, who are about no key": {
-			[]event{desired(a), in(1, "one", wrote(a)), desired(ab), told(a), in(2, "two", wrote(b)), in(1, "one", wrote(nil, "b"))},
+			[]event{desired(a), in(1, "one", wrote(a)), desired(ab), sent(a), in(2, "two", wrote(b)), in(1, "one", wrote(nil, "b"))},
 			guarantees.OneWriter,
 			[]event{desired(a), desired(ab), in(2, "two", wrote(b)), in(1, "one", wrote(nil, "b"))},
 		},

@@ -14,9 +14,9 @@ import (
 	"github.com/xds-bridge/xds-bridge/internal/soaktest"
 )
 
-// TestSchedulesOfAWorld has faults of sources, targets, leases and replicas
+// TestWorld_Schedules has faults of sources, targets, leases and replicas
 // follow each other at random.
-func TestSchedulesOfAWorld(t *testing.T) {
+func TestWorld_Schedules(t *testing.T) {
 	for seed := range soaktest.Seeds(t) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			holds(t, populated, schedule(rand.New(rand.NewPCG(uint64(seed), 7)), draws()))
@@ -24,11 +24,11 @@ func TestSchedulesOfAWorld(t *testing.T) {
 	}
 }
 
-// TestSchedulesOfLateFollowers is the same where everything that replicas see
+// TestWorld_LateFollowers is the same where everything that replicas see
 // of the source is late by up to ten seconds, as long as ZooKeeper lets a
 // follower be. A replica that takes over may write once more what the one
 // before it had withdrawn within that time.
-func TestSchedulesOfLateFollowers(t *testing.T) {
+func TestWorld_LateFollowers(t *testing.T) {
 	kinds := draws()
 	kinds["followers are late"] = onView(func(v *view) { v.late = 10 * time.Second })
 	kinds["followers are a little late"] = onView(func(v *view) { v.late = 2 * time.Second })

@@ -25,9 +25,9 @@ func populated() *world {
 	return w
 }
 
-// TestACrashAtEveryWrite ends the replica that writes at each single
+// TestWorld_CrashAtEveryWrite ends the replica that writes at each single
 // write, before and after it took effect; in the gate, in turns.
-func TestACrashAtEveryWrite(t *testing.T) {
+func TestWorld_CrashAtEveryWrite(t *testing.T) {
 	steps := []step{
 		{"one service changes", func(w *world) { w.change("s1", address("s1", 1), address("s1", 3)) }},
 		{"another comes", func(w *world) { w.change("s5", address("s5", 0)) }},
@@ -56,9 +56,9 @@ func TestACrashAtEveryWrite(t *testing.T) {
 	}
 }
 
-// TestASimulationSeesDefects: a world with a defect breaks the guarantee that
+// TestWorld_Defects: a world with a defect breaks the guarantee that
 // is there for it, or the simulation could find nothing.
-func TestASimulationSeesDefects(t *testing.T) {
+func TestWorld_Defects(t *testing.T) {
 	late := []step{
 		{"a service grows, and the message of who writes it is under way for long", func(w *world) {
 			w.leader().set(func(r *replica) { r.slow = 25 * time.Second })
