@@ -110,10 +110,8 @@ func TestAgenda(t *testing.T) {
 			at := time.Since(s.begin)
 			s.put(service("s7", "10.0.0.9:80")).in(time.Second).wroteWithin(20*ms, "s7", at)
 			reads := map[time.Duration]bool{}
-			for _, c := range s.calls {
-				if c.op == memory.OpRead {
-					reads[c.at/time.Second] = true
-				}
+			for _, c := range s.made(memory.OpRead) {
+				reads[c.at/time.Second] = true
 			}
 			s.between("seconds with refreshes", len(reads), 30, 300)
 		},
@@ -207,7 +205,7 @@ func TestBudget(t *testing.T) {
 			s.opts.Workers, s.hooks.Delay = 16, 100*ms
 			peak := func(since time.Duration) (most int) { // of the calls that ended at a time
 				ended := make(map[time.Duration]int)
-				for _, c := range s.calls {
+				for _, c := range s.made(memory.OpWrite) {
 					if ended[c.at]++; c.at > since {
 						most = max(most, ended[c.at])
 					}
@@ -228,18 +226,13 @@ func TestBudget(t *testing.T) {
 		"writes keep to the rate": func(s *story) {
 			s.opts.Rate = 100
 			s.has(fleet(1000, 1)...).in(20 * time.Second).holdsN(1000)
-			var at []time.Duration
-			for _, c := range s.calls {
-				if c.op == memory.OpWrite {
-					at = append(at, c.at)
-				}
-			}
-			for i := range at[150:] {
-				if d := at[i+150] - at[i]; d < time.Second {
+			all := s.made(memory.OpWrite)
+			for i := range all[150:] {
+				if d := all[i+150].at - all[i].at; d < time.Second {
 					s.Fatalf("150 writes within %v, want a second", d)
 				}
 			}
-			s.between("seconds", int(at[999].Seconds()), 9, 10)
+			s.between("seconds", int(all[999].at.Seconds()), 9, 10)
 		},
 		"orphans go at a low rate": func(s *story) {
 			s.bridges[0].Guard, s.opts.Rate = bridge.DefaultGuard(), 10

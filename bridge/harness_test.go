@@ -141,12 +141,30 @@ type story struct {
 	loop     *bridge.Loop
 	stop     func()
 	begin    time.Time
-	log      strings.Builder // this and what follows is read between steps alone
-	seen     []bridge.Observation
-	events   []bridge.Event
+	log      text
 
-	mu    sync.Mutex
-	calls []call
+	mu     sync.Mutex
+	seen   []bridge.Observation
+	events []bridge.Event
+	calls  []call
+}
+
+// A text is written by one goroutine and read by another.
+type text struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (t *text) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.b.Write(p)
+}
+
+func (t *text) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.b.String()
 }
 
 // A call is a call to the target that ended.
@@ -273,10 +291,16 @@ func (s *story) starts(target ...registry.Target) *story {
 		target = append(target, s.records)
 	}
 	target = append(target, session{s.target})
-	s.opts.Observe = func(o bridge.Observation) { s.seen = append(s.seen, o) }
+	s.opts.Observe = func(o bridge.Observation) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.seen = append(s.seen, o)
+	}
 	onEvent := s.opts.OnEvent
 	s.opts.OnEvent = func(e bridge.Event) {
+		s.mu.Lock()
 		s.events = append(s.events, e)
+		s.mu.Unlock()
 		if onEvent != nil {
 			onEvent(e)
 		}
@@ -531,6 +555,8 @@ func (s *story) decides(decide func(ctx context.Context, id, who string) error, 
 
 // count returns how many observations of a kind there were.
 func (s *story) count(kind bridge.ObservationKind, op string) (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for _, o := range s.seen {
 		if o.Kind == kind && (op == "" || o.Op == op) {
 			n += o.Count
@@ -541,6 +567,8 @@ func (s *story) count(kind bridge.ObservationKind, op string) (n int) {
 
 // emitted returns the events of these kinds; where none are given, of all but writes.
 func (s *story) emitted(kinds ...bridge.EventKind) (list []bridge.Event) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for _, e := range s.events {
 		if slices.Contains(kinds, e.Kind) || len(kinds) == 0 && e.Kind != bridge.EventApplied {
 			list = append(list, e)
@@ -555,12 +583,17 @@ func (s *story) logged(text string, want int) *story {
 	return s.is("logged "+text, strings.Count(s.log.String(), text), want)
 }
 
-// when returns when calls to a group happened.
-func (s *story) when(op memory.Op, g string) (at []time.Duration) {
+// made returns the calls of a kind.
+func (s *story) made(op memory.Op) []call {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, c := range s.calls {
-		if c.op == op && c.group == group(g) {
+	return slices.DeleteFunc(slices.Clone(s.calls), func(c call) bool { return c.op != op })
+}
+
+// when returns when calls to a group happened.
+func (s *story) when(op memory.Op, g string) (at []time.Duration) {
+	for _, c := range s.made(op) {
+		if c.group == group(g) {
 			at = append(at, c.at)
 		}
 	}
