@@ -121,7 +121,7 @@ func run(t *testing.T, source registry.Source, target registry.Target, project b
 	var err error
 	p.loop, err = bridge.New(p.through(), []bridge.Bridge{{
 		Name: "bench", Table: table, Project: project, Guard: bridge.DefaultGuard(),
-	}}, bridge.Options{Target: "bench", Owner: mark().Owner, Workers: workers, Quiet: 50 * time.Millisecond, MaxQuiet: time.Second})
+	}}, bridge.Options{Target: "bench", Owner: mark().Owner, Workers: workers, Debounce: 50 * time.Millisecond, MaxDebounce: time.Second})
 	must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup

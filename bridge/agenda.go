@@ -76,17 +76,17 @@ func (it *item) markDirty() {
 }
 
 // pace is how the changes of a group are gathered: the first is due at once
-// unless the group was just written; those that follow wait for quiet.
+// unless the group was just written; those that follow are debounced.
 type pace struct {
 	first   time.Time // the first one that is not written; zero: there is none
 	last    time.Time
 	written time.Time // when the last write began
-	spent   time.Time // up to when writes were made in advance, at one in each maxQuiet
+	spent   time.Time // up to when writes were made in advance, at one in each maxDebounce
 }
 
 // ahead is how many writes of a group may be made in advance. A group that
 // changes all the time, such as by an endpoint that flaps, is then written once
-// in each maxQuiet; one that was idle for long enough is written at once.
+// in each maxDebounce; one that was idle for long enough is written at once.
 const ahead = 10
 
 func (p *pace) add(now time.Time) {
@@ -97,25 +97,25 @@ func (p *pace) add(now time.Time) {
 }
 
 // due returns when the changes are to be written.
-func (p *pace) due(quiet, maxQuiet time.Duration) time.Time {
-	return later(p.gathered(quiet, maxQuiet), p.spent.Add(-ahead*maxQuiet))
+func (p *pace) due(debounce, maxDebounce time.Duration) time.Time {
+	return later(p.gathered(debounce, maxDebounce), p.spent.Add(-ahead*maxDebounce))
 }
 
-func (p *pace) gathered(quiet, maxQuiet time.Duration) time.Time {
-	if p.written.IsZero() || !p.first.Before(p.written.Add(quiet)) {
+func (p *pace) gathered(debounce, maxDebounce time.Duration) time.Time {
+	if p.written.IsZero() || !p.first.Before(p.written.Add(debounce)) {
 		return p.first
 	}
-	return earlier(p.last.Add(quiet), p.first.Add(maxQuiet))
+	return earlier(p.last.Add(debounce), p.first.Add(maxDebounce))
 }
 
 func (p *pace) pending() bool { return !p.first.IsZero() }
 
 // begin records that a write of all changes so far begins, and returns when
 // the first of them was seen.
-func (p *pace) begin(now time.Time, maxQuiet time.Duration) time.Time {
+func (p *pace) begin(now time.Time, maxDebounce time.Duration) time.Time {
 	first := p.first
 	p.first, p.written = time.Time{}, now
-	p.spent = later(p.spent, now).Add(maxQuiet)
+	p.spent = later(p.spent, now).Add(maxDebounce)
 	return first
 }
 
@@ -261,7 +261,7 @@ func (a *agenda) pace(it *item) {
 	if it.arrive && it.attempts == 0 { // nothing waits for one that fails
 		queue = &a.arrivals
 	}
-	it.wait(queue, later(it.change.due(a.opts.Quiet, a.opts.MaxQuiet), it.notBefore))
+	it.wait(queue, later(it.change.due(a.opts.Debounce, a.opts.MaxDebounce), it.notBefore))
 }
 
 // pop removes and returns an item that is due: a change before an arrival

@@ -47,7 +47,7 @@ func TestAgenda(t *testing.T) {
 			s.has(service("a", "10.0.0.1:80*1")).in(time.Second).changes("a", 1000, ms).in(2 * time.Second).weighs(1001)
 			s.between("writes", s.writes(), 2, 4)
 		},
-		"endless changes are written after MaxQuiet": func(s *story) {
+		"endless changes are written after MaxDebounce": func(s *story) {
 			s.has(service("a", "10.0.0.1:80*1")).in(time.Second).changes("a", 200, 50*ms)
 			at := s.when(memory.OpWrite, "a")
 			for i := range at[1:] {
@@ -159,7 +159,7 @@ func TestAgenda(t *testing.T) {
 func TestAgenda_Damping(t *testing.T) {
 	stories(t, speed, map[string]func(*story){
 		"one write a second after the first ten": func(s *story) {
-			s.opts.Quiet = 50 * ms
+			s.opts.Debounce = 50 * ms
 			s.has(service("a", "10.0.0.1:80", "10.0.0.2:80")).in(time.Minute)
 			for _, most := range []int{60 + 11, 60} {
 				before := s.writes()
@@ -167,9 +167,9 @@ func TestAgenda_Damping(t *testing.T) {
 			}
 			s.in(2*time.Second).holds("a 10.0.0.1:80", "a 10.0.0.2:80")
 		},
-		"a removal waits no longer than MaxQuiet": func(s *story) {
+		"a removal waits no longer than MaxDebounce": func(s *story) {
 			s.has(service("a", "10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80")).in(time.Minute).flaps(30 * time.Second)
-			s.put(service("a", "10.0.0.1:80")).in(s.opts.MaxQuiet).holds("a 10.0.0.1:80")
+			s.put(service("a", "10.0.0.1:80")).in(s.opts.MaxDebounce).holds("a 10.0.0.1:80")
 		},
 		"an idle group that flapped before": func(s *story) {
 			s.has(service("a", "10.0.0.1:80")).in(time.Minute).flaps(30 * time.Second).in(12 * time.Second)
@@ -189,7 +189,7 @@ func TestAgenda_Damping(t *testing.T) {
 			s.in(time.Second).between("arriving", s.status().Arriving, 1, left-1).in(time.Minute).holdsN(4001)
 		},
 		"arrivals continue while changes never end": func(s *story) {
-			s.opts.Workers, s.hooks.Delay, s.opts.MaxQuiet, s.opts.Quiet = 1, 10*ms, ms, ms
+			s.opts.Workers, s.hooks.Delay, s.opts.MaxDebounce, s.opts.Debounce = 1, 10*ms, ms, ms
 			s.has(fleet(50, 1)...).in(time.Minute).put(service("new", "10.0.0.1:80"))
 			for i := range 2000 {
 				s.put(service(fmt.Sprint("s", i%50), fmt.Sprintf("10.0.0.1:80*%d", i+1))).in(ms)

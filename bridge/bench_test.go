@@ -60,7 +60,7 @@ func (s sink) Write(ctx context.Context, _ registry.Change) error {
 func running(b *testing.B, target registry.Target, table *registry.Table, project bridge.Project) *bridge.Loop {
 	b.Helper()
 	loop, err := bridge.New(target, []bridge.Bridge{{Name: "b", Table: table, Project: project}},
-		bridge.Options{Owner: "me", Workers: 64, Quiet: time.Millisecond, Refresh: 24 * time.Hour})
+		bridge.Options{Owner: "me", Workers: 64, Debounce: time.Millisecond, Refresh: 24 * time.Hour})
 	if err != nil {
 		b.Fatal(err)
 	}

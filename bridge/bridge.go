@@ -101,28 +101,28 @@ func DefaultGuard() Guard {
 
 // Options tune a Loop.
 type Options struct {
-	Target   string        // the target's name in the configuration
-	Owner    string        // as registry.Held.Owner has it: marks what the loop may change and delete
-	Workers  int           // calls to the target at a time, at most: fewer after some failed
-	Rate     float64       // calls to the target in a second, at most; 0: no bound
-	Timeout  time.Duration // how long one call may take; 0 is 30 s
-	Quiet    time.Duration // how long followers of a first change are gathered
-	MaxQuiet time.Duration // how long a group that never stops changing waits at most, and how often it is then written
-	Refresh  time.Duration // how long a belief about a group is trusted before it is read again
-	Retry    registry.Backoff
-	Election Election // which of several replicas may write; nil: this is the only one
-	Log      *slog.Logger
-	Author   func(registry.Entry) string // the bridge that wrote an entry of ours: one of this loop, or a name that none has, whose entries a person has to approve; empty: it does not say, and the head of its group is asked. nil: none does
-	Differ   func() string               // why another replica may know who claims what nobody here does; empty: none does. nil: none ever
-	Observe  func(Observation)           // called for every call and hold, from the loop's goroutine; may be nil
-	OnEvent  func(Event)                 // called with what a person may ask about later, from the loop's goroutine; may be nil
+	Target      string        // the target's name in the configuration
+	Owner       string        // as registry.Held.Owner has it: marks what the loop may change and delete
+	Workers     int           // calls to the target at a time, at most: fewer after some failed
+	Rate        float64       // calls to the target in a second, at most; 0: no bound
+	Timeout     time.Duration // how long one call may take; 0 is 30 s
+	Debounce    time.Duration // how long followers of a first change are gathered
+	MaxDebounce time.Duration // how long a group that never stops changing waits at most, and how often it is then written
+	Refresh     time.Duration // how long a belief about a group is trusted before it is read again
+	Retry       registry.Backoff
+	Election    Election // which of several replicas may write; nil: this is the only one
+	Log         *slog.Logger
+	Author      func(registry.Entry) string // the bridge that wrote an entry of ours: one of this loop, or a name that none has, whose entries a person has to approve; empty: it does not say, and the head of its group is asked. nil: none does
+	Differ      func() string               // why another replica may know who claims what nobody here does; empty: none does. nil: none ever
+	Observe     func(Observation)           // called for every call and hold, from the loop's goroutine; may be nil
+	OnEvent     func(Event)                 // called with what a person may ask about later, from the loop's goroutine; may be nil
 }
 
 func (o Options) withDefaults() Options {
 	o.Workers = cmp.Or(max(o.Workers, 0), 16)
 	o.Timeout = cmp.Or(max(o.Timeout, 0), 30*time.Second)
-	o.Quiet = max(o.Quiet, 0)
-	o.MaxQuiet = max(cmp.Or(max(o.MaxQuiet, 0), 10*o.Quiet), o.Quiet)
+	o.Debounce = max(o.Debounce, 0)
+	o.MaxDebounce = max(cmp.Or(max(o.MaxDebounce, 0), 10*o.Debounce), o.Debounce)
 	o.Refresh = cmp.Or(max(o.Refresh, 0), 5*time.Minute)
 	o.Retry.Min = cmp.Or(max(o.Retry.Min, 0), time.Second)
 	o.Retry.Max = max(cmp.Or(max(o.Retry.Max, 0), time.Minute), o.Retry.Min)

@@ -123,7 +123,7 @@ func (e *engine) next(it *item, now time.Time) (call, bool) {
 	if now.Sub(it.readAt) > recent && it.removesOrphan(change) {
 		return e.reading(it), true
 	}
-	c := call{op: opWrite, change: change, first: it.change.begin(now, e.opts.MaxQuiet)}
+	c := call{op: opWrite, change: change, first: it.change.begin(now, e.opts.MaxDebounce)}
 	if c.first.IsZero() {
 		c.first = now
 	}

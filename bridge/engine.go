@@ -253,7 +253,7 @@ func (e *engine) stored() bool {
 func (e *engine) tune(guards map[string]Guard, opts Options, now time.Time) {
 	opts = opts.withDefaults()
 	e.opts.Workers, e.opts.Rate, e.opts.Timeout, e.opts.Retry = opts.Workers, opts.Rate, opts.Timeout, opts.Retry
-	e.opts.Quiet, e.opts.MaxQuiet, e.opts.Refresh = opts.Quiet, opts.MaxQuiet, opts.Refresh
+	e.opts.Debounce, e.opts.MaxDebounce, e.opts.Refresh = opts.Debounce, opts.MaxDebounce, opts.Refresh
 	for i, p := range e.pipelines {
 		if g, ok := guards[p.Name]; ok {
 			p.Guard = g

@@ -190,7 +190,7 @@ func newStory(t *testing.T) *story {
 		T: t, tables: make(map[string]*registry.Table), begin: time.Now(), hooks: memory.Options{Owner: "me"},
 		opts: bridge.Options{
 			Target: "memory", Owner: "me", Workers: 4,
-			Quiet: 100 * ms, MaxQuiet: time.Second, Refresh: 5 * time.Minute,
+			Debounce: 100 * ms, MaxDebounce: time.Second, Refresh: 5 * time.Minute,
 			Retry: registry.Backoff{Min: time.Second, Max: 30 * time.Second},
 		},
 	}

@@ -174,8 +174,8 @@ func (l *Loop) Plan(ctx context.Context) ([]Planned, Status, error) {
 }
 
 // Tune changes how a loop goes about its work without stopping it: the guards
-// of bridges, by name, and of the options Workers, Rate, Timeout, Quiet,
-// MaxQuiet, Refresh and Retry. Calls under way continue. What is held is judged by
+// of bridges, by name, and of the options Workers, Rate, Timeout, Debounce,
+// MaxDebounce, Refresh and Retry. Calls under way continue. What is held is judged by
 // the new guards from then on, and goes where they hold nothing.
 func (l *Loop) Tune(ctx context.Context, guards map[string]Guard, opts Options) error {
 	for name, g := range guards {

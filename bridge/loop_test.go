@@ -226,7 +226,7 @@ func TestLoop_Tune(t *testing.T) {
 		"timing counts from then on": func(s *story) {
 			s.has(service("a", "10.0.0.1:80")).in(time.Minute)
 			o := s.opts
-			o.Quiet, o.MaxQuiet = 10*time.Second, 20*time.Second
+			o.Debounce, o.MaxDebounce = 10*time.Second, 20*time.Second
 			if err := s.loop.Tune(s.Context(), nil, o); err != nil {
 				s.Fatal(err)
 			}

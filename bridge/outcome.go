@@ -135,7 +135,7 @@ func (e *engine) idle(it *item, now time.Time) {
 	if !it.unchecked() {
 		it.missed = 0
 	}
-	idle := len(it.orphans) == 0 && !it.unchecked() && now.Sub(it.change.written) >= e.opts.Quiet
+	idle := len(it.orphans) == 0 && !it.unchecked() && now.Sub(it.change.written) >= e.opts.Debounce
 	if idle && e.planner.Drop(it.group) {
 		it.markDirty()
 		delete(e.agenda.items, it.group)

@@ -123,7 +123,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 			all = append(all, registry.Entry{Group: registry.Group{Kind: "test", Name: string(s.Name)}, Key: e.Address(), Value: "v"})
 		}
 		return all, nil
-	}}}, Options{Owner: "me", Workers: worldWorkers, Quiet: 100 * time.Millisecond, Refresh: 5 * time.Minute, OnEvent: func(e Event) {
+	}}}, Options{Owner: "me", Workers: worldWorkers, Debounce: 100 * time.Millisecond, Refresh: 5 * time.Minute, OnEvent: func(e Event) {
 		fmt.Fprintf(&w.log, "event %s %s %s\n", e.Kind, e.Subject, e.What)
 	}})
 	if err != nil {

@@ -56,7 +56,7 @@ func newCourse(t *testing.T, seed uint64) *course {
 		bridges = append(bridges, Bridge{Name: n, Table: table, Project: project, Guard: DefaultGuard()})
 	}
 	l, err := New(c.target, bridges, Options{
-		Owner: "me", Workers: 3, Quiet: 100 * time.Millisecond, Refresh: 5 * time.Minute, Election: elects{}, Log: slog.New(slog.DiscardHandler),
+		Owner: "me", Workers: 3, Debounce: 100 * time.Millisecond, Refresh: 5 * time.Minute, Election: elects{}, Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)

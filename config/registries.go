@@ -102,13 +102,13 @@ const (
 
 // Timing tunes the loop that writes to a registry.
 type Timing struct {
-	Workers  int      `yaml:"workers" default:"16" doc:"Calls to the registry at a time, at most; fewer after calls that failed, until it keeps up."`
-	Rate     int      `yaml:"rate" default:"0" doc:"Calls to the registry in a second, at most; 0 leaves that to workers."`
-	Quiet    Duration `yaml:"quiet" default:"50ms" doc:"How long the followers of a first change are gathered; the first is written at once."`
-	MaxQuiet Duration `yaml:"maxQuiet" default:"1s" doc:"How long a group that never stops changing waits at most, and how often it is then written: an endpoint that flaps costs one write in this time."`
-	Refresh  Duration `yaml:"refresh" default:"5m" doc:"How long what was read is trusted before it is read and repaired again."`
-	RetryMin Duration `yaml:"retryMin" default:"100ms" doc:"The wait after a first failed call; doubled each time."`
-	RetryMax Duration `yaml:"retryMax" default:"30s" doc:"The longest wait between failed calls."`
+	Workers     int      `yaml:"workers" default:"16" doc:"Calls to the registry at a time, at most; fewer after calls that failed, until it keeps up."`
+	Rate        int      `yaml:"rate" default:"0" doc:"Calls to the registry in a second, at most; 0 leaves that to workers."`
+	Debounce    Duration `yaml:"debounce" default:"50ms" doc:"How long the followers of a first change are gathered; the first is written at once."`
+	MaxDebounce Duration `yaml:"maxDebounce" default:"1s" doc:"How long a group that never stops changing waits at most, and how often it is then written: an endpoint that flaps costs one write in this time."`
+	Refresh     Duration `yaml:"refresh" default:"5m" doc:"How long what was read is trusted before it is read and repaired again."`
+	RetryMin    Duration `yaml:"retryMin" default:"100ms" doc:"The wait after a first failed call; doubled each time."`
+	RetryMax    Duration `yaml:"retryMax" default:"30s" doc:"The longest wait between failed calls."`
 }
 
 // TLS says whom to trust and who we are.
@@ -148,8 +148,8 @@ func (r Registry) validate(v *validator, name string) {
 func (t Timing) validate(v *validator, path string) {
 	if t.Workers < 1 {
 		v.errorf(path+".workers", "%d cannot work; write at least 1", t.Workers)
-	} else if t.MaxQuiet < t.Quiet {
-		v.errorf(path+".maxQuiet", "%s is shorter than quiet, %s", t.MaxQuiet, t.Quiet)
+	} else if t.MaxDebounce < t.Debounce {
+		v.errorf(path+".maxDebounce", "%s is shorter than debounce, %s", t.MaxDebounce, t.Debounce)
 	}
 	if t.RetryMin <= 0 || t.RetryMax < t.RetryMin {
 		v.errorf(path+".retryMin", "%s to %s is no wait; retryMin is more than nothing and at most retryMax", t.RetryMin, t.RetryMax)

@@ -58,12 +58,12 @@ func TestReloadZooKeeper(t *testing.T) {
 	w.greet(t, 18431, 18432, 18433)
 	w.publish(t)
 	config := w.config()
-	config.Timing = "quiet: 50ms"
+	config.Timing = "debounce: 50ms"
 	bridge := harness.StartBridge(t, config)
 	w.awaitEntries(t, providers, 18431, 18432, 18433)
 	children := w.znodes.Watch(t, providers)
 	for _, kind := range []reloading{
-		{"guards and timing", "quiet: 50ms", "quiet: 20ms", "guards and timing changed"},
+		{"guards and timing", "debounce: 50ms", "debounce: 20ms", "guards and timing changed"},
 		{"the selection of a bridge", "allow: [127.0.0.0/8]", "allow: [127.0.0.0/8], exclude: [nobody]", "loop zk: restarted"},
 		{"how the mesh is read", "interval: 200ms", "interval: 300ms", "source mesh: restarted"},
 		{"the connection to the registry", "sessionTimeout: 6s", "sessionTimeout: 8s", "target zk: connected anew"},
@@ -124,13 +124,13 @@ func TestReloadNacos(t *testing.T) {
 		w.watch()
 		w.greet(t, 18441, 18442)
 		config := w.config()
-		config.Timing = "quiet: 50ms"
+		config.Timing = "debounce: 50ms"
 		config.Nacos += ", limits: { maxReceive: 64MiB }"
 		bridge := harness.StartBridge(t, config)
 		harness.Publish(t, w.istiod.GRPC, fmt.Sprintf("greet-%d", version), map[string]string{greetKey: greetAddress})
 		w.await(t, 18441, 18442)
 		for _, kind := range []reloading{
-			{"guards and timing", "quiet: 50ms", "quiet: 20ms", "guards and timing changed"},
+			{"guards and timing", "debounce: 50ms", "debounce: 20ms", "guards and timing changed"},
 			{"the selection of a bridge", "allow: [127.0.0.0/8]", "allow: [127.0.0.0/8], exclude: [nobody]", "loop nacos: restarted"},
 			{"how the mesh is read", "interval: 200ms", "interval: 300ms", "source mesh: restarted"},
 			{"the connection to the registry", "maxReceive: 64MiB", "maxReceive: 32MiB", "target nacos: connected anew"},

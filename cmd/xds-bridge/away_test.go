@@ -17,7 +17,7 @@ func TestAnIdleZooKeeperThatGoesIsTold(t *testing.T) {
 	w := newWorld(t)
 	file := w.config(fileOptions{})
 	r := w.start(file)
-	const up = `xdsbridge_peer_up{direction="target",kind="zookeeper",peer="zk"} `
+	const up = `xdsbridge_registry_up{direction="target",kind="zookeeper",registry="zk"} `
 	eventually(t, "in sync", func() bool {
 		d := statusOf(t, file)
 		return d.Ready && d.InSync

@@ -155,7 +155,7 @@ func TestTerminalIsSafe(t *testing.T) {
 		t.Fatal(err)
 	}
 	printWhy(c.terminal, admin.Why{Sources: []admin.Seen{{Source: evil, Keys: []string{evil}, Endpoints: []admin.Endpoint{{Address: evil}}}}})
-	printFindings(c, []app.Finding{{Peer: evil, Check: evil, Outcome: app.Failed, Detail: evil, Fix: evil}})
+	printFindings(c, []app.Finding{{Registry: evil, Check: evil, Outcome: app.Failed, Detail: evil, Fix: evil}})
 	printPlan(c.terminal, &app.Difference{Changes: []app.Step{{Op: "create", Group: evil, New: evil}}})
 	if s := out.String(); strings.ContainsAny(s, "\x1b\x07\u202e") || !strings.Contains(s, `evil\x1b]0;owned\a`) {
 		t.Errorf("printed %q", s)

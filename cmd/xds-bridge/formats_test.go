@@ -12,7 +12,7 @@ func (w *world) severalFormats(formats, names string) string {
 	return w.file("formats.yaml", fmt.Sprintf(`owner: shop
 registries:
   mesh: { istiod: { address: %q, mapping: { from: debug-http, addresses: [%q], interval: 50ms } } }
-  zk: { zookeeper: { servers: [%q], timeout: 2s }, timing: { quiet: 1ms, retryMin: 10ms, retryMax: 100ms } }
+  zk: { zookeeper: { servers: [%q], timeout: 2s }, timing: { debounce: 1ms, retryMin: 10ms, retryMax: 100ms } }
 bridges:
   - name: mesh-to-zk
     from: mesh

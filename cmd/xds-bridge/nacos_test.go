@@ -66,7 +66,7 @@ func (w *nacosWorld) conf(settings string) string {
 	return w.file("nacos.yaml", fmt.Sprintf(`owner: shop
 registries:
   mesh: { istiod: { address: %q, mapping: { from: debug-http, addresses: [%q], interval: 50ms } } }
-  nacos: { nacos: { servers: [%q] %s }, timing: { quiet: 1ms, retryMin: 10ms, retryMax: 100ms, refresh: 2s } }
+  nacos: { nacos: { servers: [%q] %s }, timing: { debounce: 1ms, retryMin: 10ms, retryMax: 100ms, refresh: 2s } }
 bridges:
   - { name: mesh-to-nacos, from: mesh, to: nacos, formats: [dubbo-interface], guard: { settle: 0s, lastEndpoint: 0s, share: 1 } }
 admin: { address: "unix:%s/a" }
@@ -198,10 +198,10 @@ func TestNacos(t *testing.T) {
 	t.Run("metrics count connections, logins and what was lost", func(t *testing.T) {
 		_, body := r.probe(t, "/metrics")
 		for _, want := range []string{
-			`xdsbridge_peer_up{direction="target",kind="nacos",peer="nacos"} 1`,
-			`xdsbridge_peer_reconnects_total{direction="target",kind="nacos",peer="nacos"} 1`,
-			`xdsbridge_sessions_lost_total{peer="nacos"} 1`,
-			`xdsbridge_logins_total{peer="nacos",result="ok"} 1`,
+			`xdsbridge_registry_up{direction="target",kind="nacos",registry="nacos"} 1`,
+			`xdsbridge_registry_reconnects_total{direction="target",kind="nacos",registry="nacos"} 1`,
+			`xdsbridge_sessions_lost_total{registry="nacos"} 1`,
+			`xdsbridge_logins_total{registry="nacos",result="ok"} 1`,
 		} {
 			if !strings.Contains(body, want) {
 				t.Errorf("no %s", want)
@@ -406,7 +406,7 @@ func TestNacosIsTakenUpAgain(t *testing.T) {
 	w.offer(orders, "10.0.0.1", "10.0.0.7")
 	w.await("api.Orders", "10.0.0.1", "10.0.0.7")
 	inStep(t, file)
-	if _, metrics := r.probe(t, "/metrics"); !strings.Contains(metrics, `xdsbridge_peer_up{direction="target",kind="nacos",peer="nacos"} 1`) {
+	if _, metrics := r.probe(t, "/metrics"); !strings.Contains(metrics, `xdsbridge_registry_up{direction="target",kind="nacos",registry="nacos"} 1`) {
 		t.Error("metrics do not show the connection")
 	}
 }

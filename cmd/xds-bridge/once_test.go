@@ -198,7 +198,7 @@ func TestOtherClusterDomain(t *testing.T) {
 	}
 }
 
-func TestUnreachablePeers(t *testing.T) {
+func TestUnreachableRegistries(t *testing.T) {
 	t.Parallel()
 	for name, args := range map[string][]string{"run": {"run", "--once"}, "plan": {"plan"}} {
 		t.Run(name+" without a source", func(t *testing.T) {

@@ -52,7 +52,7 @@ func runPreflight(ctx context.Context, c *cli, o preflightOptions) error {
 func printFindings(c *cli, all []app.Finding) {
 	heading := c.heading()
 	for _, f := range all {
-		heading(string(f.Role) + " " + f.Peer)
+		heading(string(f.Role) + " " + f.Registry)
 		sign, how := "√", green
 		switch f.Outcome {
 		case app.Warned:

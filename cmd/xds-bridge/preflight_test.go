@@ -247,7 +247,7 @@ func TestPreflightTellsSourceAndTargetApart(t *testing.T) {
 	reachable := make(map[string]int)
 	for _, f := range all {
 		if f.Check == "reachable" {
-			reachable[string(f.Role)+" "+f.Peer]++
+			reachable[string(f.Role)+" "+f.Registry]++
 		}
 	}
 	if len(reachable) != 3 || reachable["source zk"] != 1 || reachable["target zk"] != 1 || reachable["source mesh"] != 1 {

@@ -23,7 +23,7 @@ func (w *world) six() (interfaces []string) {
 // defaults returns a configuration without timing, guard and intervals.
 func (w *world) defaults(file string) string {
 	text := w.text(file)
-	for _, own := range []string{", timing: { quiet: 1ms, retryMin: 10ms, retryMax: 100ms }", ", timing: { quiet: 1ms, retryMin: 10ms, retryMax: 100ms, refresh: 2s }", ", guard: { settle: 0s, lastEndpoint: 0s, share: 1 }"} {
+	for _, own := range []string{", timing: { debounce: 1ms, retryMin: 10ms, retryMax: 100ms }", ", timing: { debounce: 1ms, retryMin: 10ms, retryMax: 100ms, refresh: 2s }", ", guard: { settle: 0s, lastEndpoint: 0s, share: 1 }"} {
 		text = strings.ReplaceAll(text, own, "")
 	}
 	return w.file("defaults.yaml", text)

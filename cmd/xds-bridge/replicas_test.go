@@ -129,7 +129,7 @@ func TestAReplicaOfAnOlderFileWithdrawsNothing(t *testing.T) {
 			eventually(t, "the newer file is written", func() bool { return len(w.providers("api.Greeter")) == 2 })
 			second := w.start(file)
 			eventually(t, "it knows of the other", func() bool {
-				return strings.Contains(second.log.String(), `"msg":"replicas differ","component":"bridge","peer":"zk","reason":"replica `)
+				return strings.Contains(second.log.String(), `"msg":"replicas differ","component":"bridge","registry":"zk","reason":"replica `)
 			})
 			eventually(t, "status reports who leads", func() bool {
 				return strings.Contains(do(t, "status", "-f", file).out, "one of 2, standby of zk (led by ")
@@ -137,7 +137,7 @@ func TestAReplicaOfAnOlderFileWithdrawsNothing(t *testing.T) {
 			eventually(t, "metrics tell who leads", func() bool {
 				_, one := first.probe(t, "/metrics")
 				_, other := second.probe(t, "/metrics")
-				return strings.Contains(one, `xdsbridge_replica_leads{peer="zk"} 1`) && strings.Contains(other, `xdsbridge_replica_leads{peer="zk"} 0`)
+				return strings.Contains(one, `xdsbridge_replica_leads{registry="zk"} 1`) && strings.Contains(other, `xdsbridge_replica_leads{registry="zk"} 0`)
 			})
 			first.stop()
 			w.offer(orders, "10.0.0.1", "10.0.0.2", "10.0.0.3")

@@ -39,7 +39,7 @@ func TestReadiness(t *testing.T) {
 	if code, body := r.probe(t, "/readyz"); code != http.StatusOK {
 		t.Errorf("/readyz in an outage: %d %s", code, body)
 	}
-	if code, body := r.probe(t, "/metrics"); code != http.StatusOK || !strings.Contains(body, `xdsbridge_source_synced{peer="mesh"} 1`) {
+	if code, body := r.probe(t, "/metrics"); code != http.StatusOK || !strings.Contains(body, `xdsbridge_source_synced{registry="mesh"} 1`) {
 		t.Errorf("/metrics: %d\n%s", code, body)
 	}
 }

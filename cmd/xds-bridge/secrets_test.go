@@ -36,8 +36,8 @@ func TestSecretsOfProvidersAreNotShown(t *testing.T) {
 	audit := filepath.Join(w.dir, "audit.ndjson")
 	file := w.file("two.yaml", fmt.Sprintf(`owner: shop
 registries:
-  near: { zookeeper: { servers: [%q] }, timing: { quiet: 1ms } }
-  far: { zookeeper: { servers: [%q] }, timing: { quiet: 1ms } }
+  near: { zookeeper: { servers: [%q] }, timing: { debounce: 1ms } }
+  far: { zookeeper: { servers: [%q] }, timing: { debounce: 1ms } }
 bridges:
   - { name: onward, from: near, to: far, formats: [dubbo-interface] %s }
 admin: { address: "unix:%s/a" }
@@ -73,7 +73,7 @@ log: { format: json, level: debug }
 	if err != nil {
 		t.Fatal(err)
 	}
-	for where, text := range map[string]string{"what verbs print": shown.String(), "the log": r.log.String(), "the audit": string(kept), "probes": verbose} {
+	for where, text := range map[string]string{"what commands print": shown.String(), "the log": r.log.String(), "the audit": string(kept), "probes": verbose} {
 		if strings.Contains(text, secret) {
 			t.Errorf("%s shows it: %s", where, text)
 		}

@@ -119,7 +119,7 @@ func TestStatesInOneProcess(t *testing.T) {
 			since := time.Now()
 			file, r := bring(t, w)
 			q := statustest.Question{Since: since, Services: map[string]string{"source mesh": orders, "target zk": orders, "target zk2": orders}, Rules: string(rules)}
-			q.Peers = row.Peers(q)
+			q.Registries = row.Registries(q)
 			var said error
 			t.Cleanup(func() {
 				if said != nil {

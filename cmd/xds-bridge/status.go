@@ -154,7 +154,7 @@ func printConditions(t *terminal, now time.Time, all []admin.Condition) {
 		default:
 			until = ", until the next reading"
 		}
-		t.warn("%s %s%s since %s%s%s", cmp.Or(x.Peer, string(x.Direction)), x.Name, of(x.Bridge), ago(now, x.Since), until, colon(brief(x.Detail)))
+		t.warn("%s %s%s since %s%s%s", cmp.Or(x.Registry, string(x.Direction)), x.Name, of(x.Bridge), ago(now, x.Since), until, colon(brief(x.Detail)))
 	}
 }
 
@@ -201,7 +201,7 @@ func readiness(d admin.Document) string {
 		if !c.Lasts() {
 			continue
 		}
-		what := cmp.Or(c.Peer, string(c.Direction)) + " " + string(c.Name)
+		what := cmp.Or(c.Registry, string(c.Direction)) + " " + string(c.Name)
 		if !slices.Contains(why, what) {
 			why = append(why, what)
 		}
@@ -218,7 +218,7 @@ func readiness(d admin.Document) string {
 // stateText returns the name of the worst condition of a source or target.
 func stateText(d admin.Document, of admin.Direction, name string) string {
 	for _, c := range d.Conditions {
-		if c.Direction == of && c.Peer == name {
+		if c.Direction == of && c.Registry == name {
 			return strings.ToUpper(strings.ReplaceAll(string(c.Name), "-", " "))
 		}
 	}

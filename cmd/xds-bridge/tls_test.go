@@ -108,7 +108,7 @@ bridges:
 `, s.xds, s.token, tlsOf, s.zkAt, w.file("password", "hunter2\n"), tlsOf, quick))
 }
 
-func TestSecurePeers(t *testing.T) {
+func TestSecureRegistries(t *testing.T) {
 	t.Parallel()
 	token := jwt(`{"aud":["istio-ca"]}`)
 	t.Run("all is right", func(t *testing.T) {

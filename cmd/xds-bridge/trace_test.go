@@ -31,7 +31,7 @@ func TestADeniedFolderKeepsItsOwnLeftovers(t *testing.T) {
 	file := w.file("config.yaml", fmt.Sprintf(`owner: shop
 registries:
   zk: { zookeeper: { servers: [%q] } }
-  zk2: { zookeeper: { servers: [%q] }, timing: { quiet: 1ms, retryMin: 10ms, retryMax: 100ms } }
+  zk2: { zookeeper: { servers: [%q] }, timing: { debounce: 1ms, retryMin: 10ms, retryMax: 100ms } }
 bridges:
   - { name: copy, from: zk, to: zk2, formats: [dubbo-interface] %s }
 admin: { address: "unix:%s/a" }

@@ -36,7 +36,7 @@ func validateCommand(c *cli) *cobra.Command {
 type verdict struct {
 	File     string        `json:"file"`
 	Valid    bool          `json:"valid"`
-	Errors   config.Errors `json:"faults"`
+	Errors   config.Errors `json:"errors"`
 	Warnings config.Errors `json:"warnings"` // it is valid all the same
 }
 

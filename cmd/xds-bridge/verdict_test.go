@@ -14,7 +14,7 @@ func TestVerdictOfAStatus(t *testing.T) {
 	t.Parallel()
 	of := func(peer string, names ...admin.ConditionName) (all []admin.Condition) {
 		for _, n := range names {
-			all = append(all, admin.Condition{Direction: admin.OfTarget, Peer: peer, Name: n})
+			all = append(all, admin.Condition{Direction: admin.OfTarget, Registry: peer, Name: n})
 		}
 		return all
 	}
@@ -35,7 +35,7 @@ func TestVerdictOfAStatus(t *testing.T) {
 			exitFindings, "not in sync: process reload-refused",
 		},
 		"clients are on their way back": {
-			admin.Document{Ready: true, Conditions: []admin.Condition{{Direction: admin.OfSource, Peer: "mesh", Name: admin.Partial, Until: time.Unix(1, 0)}}},
+			admin.Document{Ready: true, Conditions: []admin.Condition{{Direction: admin.OfSource, Registry: "mesh", Name: admin.Partial, Until: time.Unix(1, 0)}}},
 			exitOK, "in sync",
 		},
 		"it has just begun": {admin.Document{Conditions: of("zk", admin.Pending)}, exitFindings, "not ready yet: zk pending"},

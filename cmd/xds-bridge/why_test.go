@@ -46,7 +46,7 @@ func TestAServiceWhoseEndpointsAreAllLeftOutIsInvalid(t *testing.T) {
 	if names[admin.Invalid] != "1 services cannot be written; see why SERVICE" {
 		t.Errorf("conditions are %v", names)
 	}
-	if _, text := r.probe(t, "/metrics"); !strings.Contains(text, `xdsbridge_invalid_entries{peer="mesh127.0.0.1:0",role="target"} 1`) {
+	if _, text := r.probe(t, "/metrics"); !strings.Contains(text, `xdsbridge_invalid_entries{registry="mesh127.0.0.1:0",role="target"} 1`) {
 		t.Error("no metric counts it")
 	}
 	for _, name := range []string{"api.Orders", "api.x-orders.k0-0-tri.zk.bridge.internal:50051", "api.x-orders.k0-0-tri.zk.bridge.internal"} {
@@ -93,7 +93,7 @@ func TestStatusNamesNoTimeThatIsOver(t *testing.T) {
 	} {
 		var out buffer
 		c := newCLI(&out, &out, lookup(nil), nil)
-		printConditions(c.terminal, now, []admin.Condition{{Direction: admin.OfSource, Peer: "mesh", Name: admin.Partial, Detail: "why", Since: now, Until: until}})
+		printConditions(c.terminal, now, []admin.Condition{{Direction: admin.OfSource, Registry: "mesh", Name: admin.Partial, Detail: "why", Since: now, Until: until}})
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("it says %q, want %q", out.String(), want)
 		}
@@ -102,7 +102,7 @@ func TestStatusNamesNoTimeThatIsOver(t *testing.T) {
 
 // What was not looked up is not denied.
 func TestWhyDeniesAClaimOnlyOfAServiceThatItKnows(t *testing.T) {
-	seen, pending := []admin.Seen{{Source: "zk"}}, []admin.Condition{{Peer: "zk", Name: admin.Pending}}
+	seen, pending := []admin.Seen{{Source: "zk"}}, []admin.Condition{{Registry: "zk", Name: admin.Pending}}
 	for want, why := range map[string]admin.Why{
 		"No service has this name.":   {Skipped: []admin.Skipped{{Input: "web3", Reason: "no address"}}},
 		"No bridge claims it so far.": {Sources: seen, Conditions: pending},

@@ -159,7 +159,7 @@ func (w *world) config(o fileOptions) string {
 	text := fmt.Sprintf(`owner: shop
 registries:
   mesh: { istiod: { address: %q, mapping: { from: debug-http, addresses: [%q], interval: 50ms } %s } }
-  zk: { zookeeper: { servers: [%q], timeout: 2s %s }, timing: { quiet: 1ms, retryMin: 10ms, retryMax: 100ms } }
+  zk: { zookeeper: { servers: [%q], timeout: 2s %s }, timing: { debounce: 1ms, retryMin: 10ms, retryMax: 100ms } }
 bridges:
   - { name: mesh-to-zk, from: mesh, to: zk, formats: [dubbo-interface] %s }
 admin: { address: "unix:%s/a" }

@@ -33,7 +33,7 @@ func frozenZooKeeper(t *testing.T, m *faults.Mesh, server *harness.ZooKeeper, zn
 		Name:  "a frozen ZooKeeper is reported while there is nothing to do, loses nothing, and is written to when it continues",
 		Break: func(t *testing.T) { server.Process().Signal(t, syscall.SIGSTOP) },
 		Change: func(t *testing.T) {
-			saysAway(t, m.Bridge, `xdsbridge_peer_up{direction="target",kind="zookeeper",peer="zk"}`, 0)
+			saysAway(t, m.Bridge, `xdsbridge_registry_up{direction="target",kind="zookeeper",registry="zk"}`, 0)
 			m.Change(t)
 		},
 		Heal: func(t *testing.T) { server.Process().Signal(t, syscall.SIGCONT) },
@@ -52,7 +52,7 @@ func frozenSource(t *testing.T, i *faults.Imports, server *harness.ZooKeeper) {
 	i.Try(t, faults.Fault{
 		Name:   "a ZooKeeper that is frozen is reported, takes nothing with it, and is followed when it continues",
 		Break:  func(t *testing.T) { server.Process().Signal(t, syscall.SIGSTOP) },
-		Change: func(t *testing.T) { saysAway(t, i.Bridge, `xdsbridge_source_stale{peer="zk"}`, 1) },
+		Change: func(t *testing.T) { saysAway(t, i.Bridge, `xdsbridge_source_stale{registry="zk"}`, 1) },
 		Heal:   func(t *testing.T) { server.Process().Signal(t, syscall.SIGCONT) },
 		After: func(t *testing.T) {
 			i.Change(t)

@@ -143,7 +143,7 @@ func (b *Bridge) Running() bool { return b.process.Running() }
 // Exited is closed when the bridge has ended.
 func (b *Bridge) Exited() <-chan struct{} { return b.process.Exited() }
 
-// Do runs another verb of the program with the same configuration.
+// Do runs another command of the program with the same configuration.
 func (b *Bridge) Do(t testing.TB, command string, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	return Run(t, b.path, append([]string{command, "--config", b.Config}, args...)...)

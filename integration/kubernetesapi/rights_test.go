@@ -47,7 +47,7 @@ func testRights(t *testing.T, c *cluster) {
 		_, err := w.target.Groups(t.Context())
 		return err
 	})
-	calls := map[string]func() error{ // by the verb that each needs
+	calls := map[string]func() error{ // by the command that each needs
 		"list": func() error { _, err := w.target.Groups(t.Context()); return err },
 		"get": func() error {
 			_, err := w.target.Read(t.Context(), registry.Group{Kind: serviceentry.Kind, Namespace: shipped, Name: "unlisted.zk.bridge.internal"})

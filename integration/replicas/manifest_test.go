@@ -155,9 +155,9 @@ func TestManifest(t *testing.T) {
 	w := newWorld(t, fmt.Sprintf("zookeeper: { servers: [%q] }", to.Address), shippedLease(t, all, kube, tokens.file))
 	w.ttl, w.to = kubeTTL, "zk" // as the manifest calls it
 	for _, verb := range []string{"get", "create", "patch"} {
-		t.Run("without the verb "+verb, func(t *testing.T) {
+		t.Run("without the command "+verb, func(t *testing.T) {
 			apply(t, kube, role.without(t, verb))
-			harness.Eventually(t, soon, "the verb is withdrawn", func() error {
+			harness.Eventually(t, soon, "the command is withdrawn", func() error {
 				return harness.Same(may(t, kube, verb, lease), false)
 			})
 			b := w.replica(t)

@@ -106,7 +106,7 @@ func (a *asked) is(t *testing.T, since time.Time, all ...string) {
 	q := a.question
 	q.Since = since
 	for _, state := range all {
-		q.Peers = append(q.Peers, a.rows[state].Peers(q)...)
+		q.Registries = append(q.Registries, a.rows[state].Registries(q)...)
 	}
 	for _, state := range all {
 		row, ok := a.rows[state]

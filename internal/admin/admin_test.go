@@ -204,7 +204,7 @@ func TestProbes(t *testing.T) {
 		})
 	})
 
-	t.Run("an error of a peer stays on its line", func(t *testing.T) {
+	t.Run("an error of a registry stays on its line", func(t *testing.T) {
 		l := &loop{st: bridge.Status{LastError: "bad\n[+]everything ok\x1b[31m"}}
 		w := call(server(t, registry.NewTable(), l).Telemetry(), "GET", "/readyz")
 		if strings.Contains(w.Body.String(), "\n[+]everything") || strings.ContainsRune(w.Body.String(), '\x1b') {

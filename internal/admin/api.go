@@ -126,7 +126,7 @@ func (a *api) getService(w http.ResponseWriter, r *http.Request) {
 		said := []string{"no source reports this service, and no entry of ours is known by this name; " +
 			"name it as the mesh does (fqdn:port), by its interface, by its service key or by the address of an endpoint" + didYouMean(a.like(r.Context(), why.Query))}
 		for _, c := range why.Conditions {
-			said = append(said, fmt.Sprintf("%s %s: %s", c.Peer, c.Name, c.Detail))
+			said = append(said, fmt.Sprintf("%s %s: %s", c.Registry, c.Name, c.Detail))
 		}
 		problem(w, http.StatusNotFound, strings.Join(said, "; "))
 		return
@@ -156,7 +156,7 @@ type Reload struct {
 	OK      bool      `json:"ok"`      // the file is what runs now
 	Changed []string  `json:"changed"` // what was begun, restarted or ended
 	Waits   []string  `json:"waits"`   // settings that wait for a restart of the process
-	Errors  []string  `json:"faults"`  // why the file was not applied
+	Errors  []string  `json:"errors"`  // why the file was not applied
 
 	// Left says where entries of ours stay since this or an earlier reload,
 	// that nothing looks after any more.

@@ -18,7 +18,7 @@ import (
 // not.
 type Condition struct {
 	Direction Direction     `json:"direction"`
-	Peer      string        `json:"peer,omitempty"` // the registry, as the configuration calls it; empty for the process
+	Registry  string        `json:"registry,omitempty"` // the registry, as the configuration calls it; empty for the process
 	Name      ConditionName `json:"condition"`
 	Bridge    string        `json:"bridge,omitempty"` // if it is about one alone
 	Detail    string        `json:"detail,omitempty"`
@@ -80,11 +80,11 @@ func (c Condition) Lasts() bool { return c.Until.IsZero() }
 
 // key identifies a condition, without its detail.
 func (c Condition) key() Condition {
-	return Condition{Direction: c.Direction, Peer: c.Peer, Name: c.Name, Bridge: c.Bridge}
+	return Condition{Direction: c.Direction, Registry: c.Registry, Name: c.Name, Bridge: c.Bridge}
 }
 
 func (c Condition) subject() string {
-	return strings.TrimSpace(string(c.Direction) + " " + c.Peer)
+	return strings.TrimSpace(string(c.Direction) + " " + c.Registry)
 }
 
 // Conditions returns what holds now, the worst first of each source, of each
@@ -125,7 +125,7 @@ type gathered struct {
 // add adds a condition with what is to be said of it; nothing: it does not hold.
 func (g *gathered) add(name ConditionName, detail string) {
 	if detail != "" {
-		g.all = append(g.all, Condition{Direction: g.direction, Peer: g.name, Name: name, Detail: detail})
+		g.all = append(g.all, Condition{Direction: g.direction, Registry: g.name, Name: name, Detail: detail})
 	}
 }
 
@@ -191,7 +191,7 @@ func conditionsOfTarget(t Target, st bridge.Status) []Condition {
 	if st.Listed {
 		for _, b := range st.Bridges {
 			if why := idle(b); why != "" {
-				g.all = append(g.all, Condition{Direction: OfTarget, Peer: t.Name, Name: Idle, Bridge: b.Name, Detail: why})
+				g.all = append(g.all, Condition{Direction: OfTarget, Registry: t.Name, Name: Idle, Bridge: b.Name, Detail: why})
 			}
 		}
 		g.add(Syncing, due(st, reasons[bridge.ReasonPending]))
@@ -303,7 +303,7 @@ func (v *view) emit(all []Condition, emitted map[Condition]bool) {
 
 func (c Condition) event(what, why string, since time.Time) bridge.Event {
 	return bridge.Event{
-		Time: time.Now(), Kind: bridge.EventCondition, Target: c.Peer, Bridge: c.Bridge, Subject: c.subject(),
+		Time: time.Now(), Kind: bridge.EventCondition, Target: c.Registry, Bridge: c.Bridge, Subject: c.subject(),
 		What: what, Why: why, Since: since,
 	}
 }

@@ -98,7 +98,7 @@ func TestConditions(t *testing.T) {
 			for _, all := range [][]admin.Condition{s.Conditions(), s.Document(t.Context()).Conditions} {
 				var got []string
 				for _, c := range all {
-					got = append(got, string(c.Direction)+" "+c.Peer+" "+string(c.Name))
+					got = append(got, string(c.Direction)+" "+c.Registry+" "+string(c.Name))
 					if c.Since.IsZero() || c.Detail == "" || !slices.Contains(admin.ConditionsOf(c.Direction), c.Name) {
 						t.Errorf("condition = %+v, want since, detail, and a name of its direction", c)
 					}

@@ -204,7 +204,7 @@ func (p *probes) pollLoops(ctx context.Context) {
 	for {
 		for _, t := range p.current().targets {
 			if err := p.alive(ctx, t); err != nil && ctx.Err() == nil {
-				p.opts.Log.Warn("loop does not answer", "peer", t.Name, "err", err)
+				p.opts.Log.Warn("loop does not answer", "registry", t.Name, "err", err)
 			}
 		}
 		select {

@@ -150,10 +150,10 @@ func (v *view) like(ctx context.Context, query string) []string {
 func (w *Why) passes(c Condition) bool {
 	switch c.Direction {
 	case OfSource:
-		return len(w.Sources) == 0 || slices.ContainsFunc(w.Sources, func(s Seen) bool { return s.Source == c.Peer })
+		return len(w.Sources) == 0 || slices.ContainsFunc(w.Sources, func(s Seen) bool { return s.Source == c.Registry })
 	case OfTarget:
 		return len(w.Services) == 0 || slices.ContainsFunc(w.Services, func(sv Service) bool {
-			return sv.Target == c.Peer && (c.Bridge == "" || sv.Bridge == c.Bridge)
+			return sv.Target == c.Registry && (c.Bridge == "" || sv.Bridge == c.Bridge)
 		})
 	default:
 		return false

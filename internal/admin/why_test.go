@@ -37,7 +37,7 @@ func TestWhyTellsTheConditionsOnTheWayOfAService(t *testing.T) {
 	} {
 		var got []string
 		for _, c := range s.Why(t.Context(), query).Conditions {
-			got = append(got, c.Peer+" "+string(c.Name))
+			got = append(got, c.Registry+" "+string(c.Name))
 		}
 		if !slices.Equal(got, want) {
 			t.Errorf("%s: %q, want %q", query, got, want)

@@ -61,7 +61,7 @@ type process struct {
 
 // logger returns the logger of a component for a registry by its name.
 func (p *process) logger(component, name string) *slog.Logger {
-	return p.log.With("component", component, "peer", name)
+	return p.log.With("component", component, "registry", name)
 }
 
 // newRuntime makes the configuration that the flags name into a runtime that does
@@ -270,7 +270,7 @@ func (b *builder) loop(s *sink, bridges []config.Bridge) (*bridge.Loop, error) {
 	owner, target := metadata.OwnerMark(b.cfg.Owner), s.target
 	if b.dryRun {
 		target = &overlay{
-			real: target, owner: owner, observe: logWrites(b.log.With("peer", s.name)), groups: make(map[registry.Group][]registry.Held), adopted: b.adopted,
+			real: target, owner: owner, observe: logWrites(b.log.With("registry", s.name)), groups: make(map[registry.Group][]registry.Held), adopted: b.adopted,
 		}
 	}
 	all, err := b.bridges(bridges, s.codecs)
@@ -292,7 +292,7 @@ func tuning(cfg *config.Config, at targetKey) bridge.Options {
 	r := cfg.Registries[at.registry]
 	t := r.Timing
 	return bridge.Options{
-		Workers: t.Workers, Rate: float64(t.Rate), Quiet: t.Quiet.Std(), MaxQuiet: t.MaxQuiet.Std(), Refresh: t.Refresh.Std(),
+		Workers: t.Workers, Rate: float64(t.Rate), Debounce: t.Debounce.Std(), MaxDebounce: t.MaxDebounce.Std(), Refresh: t.Refresh.Std(),
 		Retry:   registry.Backoff{Min: t.RetryMin.Std(), Max: t.RetryMax.Std()},
 		Timeout: max(minCallTimeout, 2*r.Settings().Timeout.Std()),
 	}

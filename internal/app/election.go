@@ -81,7 +81,7 @@ func leaseStore(cfg *config.Config, log *slog.Logger) (open func(target string) 
 	}
 	z := cfg.Registries[r.Lease.ZooKeeper].ZooKeeper
 	// The registry's own connection reports the sessions.
-	client, err := zookeeper.Dial(zookeeperKind{z}.options(log.With("component", "zookeeper", "peer", r.Lease.ZooKeeper)))
+	client, err := zookeeper.Dial(zookeeperKind{z}.options(log.With("component", "zookeeper", "registry", r.Lease.ZooKeeper)))
 	if err != nil {
 		return nil, nil, err //nolint:wrapcheck // it names the setting
 	}
@@ -137,7 +137,7 @@ func (r *elections) election(target string) (*election, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &election{target: target, identity: r.options.Identity, log: r.log.With("component", "bridge", "peer", target)}
+	e := &election{target: target, identity: r.options.Identity, log: r.log.With("component", "bridge", "registry", target)}
 	o := r.options
 	o.Store, o.Target, o.Log = store, target, o.Log.With("target", target)
 	o.Reaches = func() bool { c := e.link.Load(); return c == nil || c.state().LastError == "" }

@@ -33,12 +33,12 @@ const (
 
 // A Finding is what one check found.
 type Finding struct {
-	Peer    string  `json:"peer"`
-	Role    Role    `json:"role"`
-	Check   string  `json:"check"`
-	Outcome Outcome `json:"outcome"`
-	Detail  string  `json:"detail,omitempty"`
-	Fix     string  `json:"fix,omitempty"` // what to do; empty if nothing has to be
+	Registry string  `json:"registry"`
+	Role     Role    `json:"role"`
+	Check    string  `json:"check"`
+	Outcome  Outcome `json:"outcome"`
+	Detail   string  `json:"detail,omitempty"`
+	Fix      string  `json:"fix,omitempty"` // what to do; empty if nothing has to be
 
 	Away bool `json:"-"` // the registry could not be reached
 }
@@ -68,7 +68,7 @@ func (f *findings) inform(check, detail, fix string) {
 }
 
 func (f *findings) add(one Finding) {
-	one.Peer, one.Role = f.registry, f.role
+	one.Registry, one.Role = f.registry, f.role
 	f.all = append(f.all, one)
 }
 

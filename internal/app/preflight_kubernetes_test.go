@@ -136,11 +136,11 @@ bridges: [{ name: b, from: zk, to: mesh, formats: [plain] }]
 			}
 			var got []string
 			for _, f := range all {
-				if f.Peer == "mesh" {
+				if f.Registry == "mesh" {
 					got = append(got, string(f.Outcome)+" "+f.Check+": "+f.Detail+" ("+f.Fix+")")
 				}
 				if f.Outcome == Noted && f.Away {
-					t.Errorf("%v counts as a peer that is away", f)
+					t.Errorf("%v counts as a registry that is away", f)
 				}
 			}
 			for _, want := range tt.want {

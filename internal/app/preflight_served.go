@@ -101,7 +101,7 @@ func runningTarget(ctx context.Context, cfg *config.Config, at targetKey) (*admi
 	if i < 0 {
 		return nil, fmt.Errorf("the bridge at %s serves nothing there", cfg.Admin.Address)
 	}
-	if slices.ContainsFunc(d.Conditions, func(c admin.Condition) bool { return c.Peer == at.String() && c.Name == admin.OwnerConflict }) {
+	if slices.ContainsFunc(d.Conditions, func(c admin.Condition) bool { return c.Registry == at.String() && c.Name == admin.OwnerConflict }) {
 		return nil, fmt.Errorf("the bridge at %s may not write there", cfg.Admin.Address)
 	}
 	return &d.Targets[i], nil

@@ -176,15 +176,15 @@ func (r *registryID) learn(kept, where string, refused error) {
 	switch {
 	case r.given != "" && kept != "" && kept != r.given:
 		r.log.Warn("the id of the configuration is not the one that the registry keeps: other bridges may not recognise our entries, and loops continue; remove the one or change the other",
-			"peer", r.name, "configured", r.given, "kept", kept, "where", where)
+			"registry", r.name, "configured", r.given, "kept", kept, "where", where)
 	case r.given != "":
 	case r.id != "" && kept != r.id:
 		r.log.Warn("the registry keeps another id than before: bridges that start now do not recognise our entries, and loops continue; write the one before into it, or restart this bridge",
-			"peer", r.name, "before", r.id, "kept", kept, "where", where)
+			"registry", r.name, "before", r.id, "kept", kept, "where", where)
 	case r.id != "":
 	case refused != nil:
 		r.log.Warn("the registry's own id can neither be read nor made, its name in this file is used instead: let our user make it, or configure the same id wherever this registry is",
-			"peer", r.name, "where", where, "err", refused)
+			"registry", r.name, "where", where, "err", refused)
 		r.set(r.name)
 	default:
 		r.set(cmp.Or(kept, r.name)) // none in a dry run, before a first run

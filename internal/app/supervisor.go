@@ -252,7 +252,7 @@ func (s *supervisor) tune(ctx context.Context, o *sink) {
 		guards[x.Name] = guardOf(x.Guard)
 	}
 	if err := o.loop.Tune(ctx, guards, tuning(s.runtime.cfg, o.at)); err != nil && !errors.Is(err, bridge.ErrStopped) {
-		s.runtime.log.Error("guards and timing could not be changed", "peer", o.name, "err", err)
+		s.runtime.log.Error("guards and timing could not be changed", "registry", o.name, "err", err)
 	}
 }
 

@@ -59,7 +59,7 @@ func (l *Log) Record(ctx context.Context, e Entry) {
 	}
 	e.Error = redact.Text(e.Error)
 	line := slog.NewRecord(e.Time, slog.LevelInfo, "audit", 0)
-	line.Add("who", e.Who, "action", e.Action, "peer", e.Target, "bridge", e.Bridge,
+	line.Add("who", e.Who, "action", e.Action, "registry", e.Target, "bridge", e.Bridge,
 		"subject", e.Subject, "entries", e.Count, "after", e.After, "err", e.Error)
 	// Whatever the level is: it may be the only record there is.
 	if err := l.log.Handler().Handle(ctx, line); err != nil {

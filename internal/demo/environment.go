@@ -63,7 +63,7 @@ func newEnvironment(ctx context.Context, o Options, m *meshFile) (s *environment
 	s.loop, err = bridge.New(s.journal, []bridge.Bridge{{
 		Name: bridgeName, Table: s.table, Project: (&metadata.Projection{Formats: []metadata.Encoder{s.format}}).Entries, Guard: bridge.DefaultGuard(),
 	}}, bridge.Options{
-		Target: "demo", Owner: mark.Owner, Quiet: 50 * time.Millisecond, MaxQuiet: time.Second,
+		Target: "demo", Owner: mark.Owner, Debounce: 50 * time.Millisecond, MaxDebounce: time.Second,
 		Retry: registry.Backoff{Min: 100 * time.Millisecond, Max: 5 * time.Second}, Log: o.Log,
 	})
 	if err != nil {

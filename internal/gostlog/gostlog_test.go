@@ -40,8 +40,8 @@ func TestHandler_WritesToTheGostLogger(t *testing.T) {
 	log := slog.New(gostlog.New(func() gostlog.Logger { return gost.GetLogger() }, slog.LevelInfo))
 
 	log.Debug("below the level")
-	log.Info("source synced", "peer", "mesh", "services", 3)
-	log.With("peer", "zk").WithGroup("call").Warn("target call failed", "op", "read", "err", errors.New("line\nbreak"))
+	log.Info("source synced", "registry", "mesh", "services", 3)
+	log.With("registry", "zk").WithGroup("call").Warn("target call failed", "op", "read", "err", errors.New("line\nbreak"))
 	log.Error("login refused", "password", config.Secret("hunter2"))
 
 	want := strings.Join([]string{

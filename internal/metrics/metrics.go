@@ -47,9 +47,9 @@ func New(b Build) *Metrics {
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.gauge("build_info", "What is running; always 1.", "version", "revision", "go_version").
 		WithLabelValues(b.Version, b.Revision, runtime.Version()).Set(1)
-	m.sessions = m.counter("sessions_lost_total", "Sessions or streams that ended other than by our own wish.", "peer")
-	m.logins = m.counter("logins_total", "Times that a registry was asked for a token, by its result.", "peer", "result")
-	m.limits = m.gauge("limit_usage_ratio", "How much of a registry's limit the fullest group uses; 1 is all of it.", "peer", "limit")
+	m.sessions = m.counter("sessions_lost_total", "Sessions or streams that ended other than by our own wish.", "registry")
+	m.logins = m.counter("logins_total", "Times that a registry was asked for a token, by its result.", "registry", "result")
+	m.limits = m.gauge("limit_usage_ratio", "How much of a registry's limit the fullest group uses; 1 is all of it.", "registry", "limit")
 	m.target = newTargetMetrics(m)
 	m.stream = newStreamMetrics(m)
 	m.served = newServedMetrics(m)
@@ -132,7 +132,7 @@ func (m *Metrics) Reloaded(ok bool) { //nolint:revive // an outcome, not a flag
 // Forget drops every series of a registry that is no longer in the configuration.
 func (m *Metrics) Forget(name string) {
 	for _, v := range m.vectors {
-		v.DeletePartialMatch(prometheus.Labels{"peer": name})
+		v.DeletePartialMatch(prometheus.Labels{"registry": name})
 	}
 }
 
@@ -140,11 +140,11 @@ func (m *Metrics) Forget(name string) {
 // and still written to.
 func (m *Metrics) ForgetSource(name string) {
 	for _, v := range m.vectors {
-		v.DeletePartialMatch(prometheus.Labels{"peer": name, "direction": "source"})
+		v.DeletePartialMatch(prometheus.Labels{"registry": name, "direction": "source"})
 	}
 	s := m.stream
 	for _, v := range []vector{s.streams, s.events, s.responses, s.requests, s.nacks, s.bytes} {
-		v.DeletePartialMatch(prometheus.Labels{"peer": name})
+		v.DeletePartialMatch(prometheus.Labels{"registry": name})
 	}
 }
 

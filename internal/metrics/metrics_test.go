@@ -84,58 +84,58 @@ func TestMetrics(t *testing.T) {
 	text := scrape(t, m)
 	for name, line := range map[string]string{
 		"what is running":                    `xdsbridge_build_info{go_version="`,
-		"streams":                            `xdsbridge_xds_streams_total{peer="mesh"} 2`,
-		"reconnects":                         `xdsbridge_peer_reconnects_total{direction="source",kind="mesh",peer="mesh"} 1`,
-		"streams lost":                       `xdsbridge_sessions_lost_total{peer="mesh"} 1`,
-		"sessions lost":                      `xdsbridge_sessions_lost_total{peer="zk"} 1`,
-		"a peer that is down":                `xdsbridge_peer_up{direction="source",kind="mesh",peer="mesh"} 0`,
-		"responses by type":                  `xdsbridge_xds_responses_total{peer="mesh",type="Cluster"} 2`,
-		"types of others are one":            `xdsbridge_xds_responses_total{peer="mesh",type="other"} 1`,
-		"NACKs by type":                      `xdsbridge_xds_nacks_total{peer="mesh",type="Cluster"} 1`,
-		"bytes":                              `xdsbridge_rpc_bytes_total{method="stream",peer="mesh"} 101`,
-		"resources":                          `xdsbridge_events_received_total{peer="mesh"} 4`,
-		"why a stream could not be opened":   `xdsbridge_rpc_errors_total{code="unavailable",method="stream",peer="mesh"} 1`,
-		"readings of the mapping":            `xdsbridge_rpc_duration_seconds_count{method="debug_adsz",peer="mesh"} 2`,
-		"bytes of the mapping":               `xdsbridge_rpc_bytes_total{method="debug_adsz",peer="mesh"} 50`,
-		"why the mapping could not be read":  `xdsbridge_rpc_errors_total{code="not_the_debug_API",method="debug_adsz",peer="mesh"} 1`,
-		"entries created":                    `xdsbridge_changes_applied_total{bridge="b",op="create",peer="zk"} 10`,
-		"entries deleted":                    `xdsbridge_changes_applied_total{bridge="b",op="delete",peer="zk"} 2`,
-		"writes that failed":                 `xdsbridge_changes_failed_total{peer="zk"} 2`,
-		"a conflict is an answer of its own": `xdsbridge_rpc_errors_total{code="conflict",method="write",peer="zk"} 1`,
-		"a refusal":                          `xdsbridge_rpc_errors_total{code="refused",method="write",peer="zk"} 1`,
-		"a time-out":                         `xdsbridge_rpc_errors_total{code="timeout",method="read",peer="zk"} 1`,
-		"a target that is down":              `xdsbridge_peer_up{direction="target",kind="zookeeper",peer="zk"} 0`,
-		"write latency":                      `xdsbridge_rpc_duration_seconds_count{method="write",peer="zk"} 2`,
+		"streams":                            `xdsbridge_xds_streams_total{registry="mesh"} 2`,
+		"reconnects":                         `xdsbridge_registry_reconnects_total{direction="source",kind="mesh",registry="mesh"} 1`,
+		"streams lost":                       `xdsbridge_sessions_lost_total{registry="mesh"} 1`,
+		"sessions lost":                      `xdsbridge_sessions_lost_total{registry="zk"} 1`,
+		"a registry that is down":            `xdsbridge_registry_up{direction="source",kind="mesh",registry="mesh"} 0`,
+		"responses by type":                  `xdsbridge_xds_responses_total{registry="mesh",type="Cluster"} 2`,
+		"types of others are one":            `xdsbridge_xds_responses_total{registry="mesh",type="other"} 1`,
+		"NACKs by type":                      `xdsbridge_xds_nacks_total{registry="mesh",type="Cluster"} 1`,
+		"bytes":                              `xdsbridge_rpc_bytes_total{method="stream",registry="mesh"} 101`,
+		"resources":                          `xdsbridge_events_received_total{registry="mesh"} 4`,
+		"why a stream could not be opened":   `xdsbridge_rpc_errors_total{code="unavailable",method="stream",registry="mesh"} 1`,
+		"readings of the mapping":            `xdsbridge_rpc_duration_seconds_count{method="debug_adsz",registry="mesh"} 2`,
+		"bytes of the mapping":               `xdsbridge_rpc_bytes_total{method="debug_adsz",registry="mesh"} 50`,
+		"why the mapping could not be read":  `xdsbridge_rpc_errors_total{code="not_the_debug_API",method="debug_adsz",registry="mesh"} 1`,
+		"entries created":                    `xdsbridge_changes_applied_total{bridge="b",op="create",registry="zk"} 10`,
+		"entries deleted":                    `xdsbridge_changes_applied_total{bridge="b",op="delete",registry="zk"} 2`,
+		"writes that failed":                 `xdsbridge_changes_failed_total{registry="zk"} 2`,
+		"a conflict is an answer of its own": `xdsbridge_rpc_errors_total{code="conflict",method="write",registry="zk"} 1`,
+		"a refusal":                          `xdsbridge_rpc_errors_total{code="refused",method="write",registry="zk"} 1`,
+		"a time-out":                         `xdsbridge_rpc_errors_total{code="timeout",method="read",registry="zk"} 1`,
+		"a target that is down":              `xdsbridge_registry_up{direction="target",kind="zookeeper",registry="zk"} 0`,
+		"write latency":                      `xdsbridge_rpc_duration_seconds_count{method="write",registry="zk"} 2`,
 		"propagation":                        `xdsbridge_propagation_duration_seconds_bucket{route="b",le="0.005"} 1`,
-		"skipped reasons":                    `xdsbridge_changes_skipped_total{bridge="b",peer="zk",reason="conflict"} 1`,
-		"debounce":                           `xdsbridge_events_coalesced_total{peer="zk"} 1`,
-		"drift":                              `xdsbridge_drift_found_total{peer="zk"} 1`,
-		"retries":                            `xdsbridge_retries_total{peer="zk"} 1`,
-		"holds that began":                   `xdsbridge_guard_holds_total{bridge="b",peer="zk"} 1`,
-		"limits":                             `xdsbridge_limit_usage_ratio{limit="znode_children_bytes",peer="zk"} 0.5`,
-		"a complete source":                  `xdsbridge_source_synced{peer="mesh"} 1`,
-		"a stale source":                     `xdsbridge_source_stale{peer="mesh"} 1`,
-		"services of a source":               `xdsbridge_services{peer="mesh",role="source"} 7`,
-		"instances of a source":              `xdsbridge_endpoints{health="healthy",peer="mesh",role="source"} 9`,
-		"instances of ours":                  `xdsbridge_endpoints{health="",peer="zk",role="owned"} 11`,
-		"instances of others":                `xdsbridge_endpoints{health="",peer="zk",role="foreign"} 3`,
-		"inputs left out":                    `xdsbridge_invalid_entries{peer="mesh",role="source"} 1`,
-		"services that cannot be written":    `xdsbridge_invalid_entries{peer="zk",role="target"} 1`,
-		"services by reason":                 `xdsbridge_service_reasons{bridge="b",peer="zk",reason="synced"} 2`,
-		"keys of the mapping":                `xdsbridge_mapping_keys{peer="mesh"} 5`,
-		"age of the mapping":                 `xdsbridge_mapping_age_seconds{peer="mesh"} 60`,
-		"queue depth":                        `xdsbridge_reconcile_queue_depth{peer="zk"} 4`,
-		"true lag":                           `xdsbridge_oldest_unsynced_change_seconds{peer="zk"} 2`,
-		"holds":                              `xdsbridge_guard_holds{peer="zk"} 1`,
-		"age of the oldest hold":             `xdsbridge_guard_hold_age_seconds{peer="zk"} 30`,
-		"conflicts":                          `xdsbridge_conflicts{peer="zk"} 1`,
-		"logins at Nacos":                    `xdsbridge_logins_total{peer="nacos",result="ok"} 1`,
-		"logins that were refused":           `xdsbridge_logins_total{peer="nacos",result="denied"} 1`,
-		"reconnects to Nacos":                `xdsbridge_peer_reconnects_total{direction="target",kind="nacos",peer="nacos"} 1`,
-		"connections to Nacos lost":          `xdsbridge_sessions_lost_total{peer="nacos"} 1`,
-		"why Nacos could not be reached":     `xdsbridge_rpc_errors_total{code="not_ready",method="connect",peer="nacos"} 1`,
-		"a Nacos that is up":                 `xdsbridge_peer_up{direction="target",kind="nacos",peer="nacos"} 1`,
-		"bytes of Nacos":                     `xdsbridge_rpc_bytes_total{method="nacos",peer="nacos"} 100`,
+		"skipped reasons":                    `xdsbridge_changes_skipped_total{bridge="b",reason="conflict",registry="zk"} 1`,
+		"debounce":                           `xdsbridge_events_coalesced_total{registry="zk"} 1`,
+		"drift":                              `xdsbridge_drift_found_total{registry="zk"} 1`,
+		"retries":                            `xdsbridge_retries_total{registry="zk"} 1`,
+		"holds that began":                   `xdsbridge_guard_holds_total{bridge="b",registry="zk"} 1`,
+		"limits":                             `xdsbridge_limit_usage_ratio{limit="znode_children_bytes",registry="zk"} 0.5`,
+		"a complete source":                  `xdsbridge_source_synced{registry="mesh"} 1`,
+		"a stale source":                     `xdsbridge_source_stale{registry="mesh"} 1`,
+		"services of a source":               `xdsbridge_services{registry="mesh",role="source"} 7`,
+		"instances of a source":              `xdsbridge_endpoints{health="healthy",registry="mesh",role="source"} 9`,
+		"instances of ours":                  `xdsbridge_endpoints{health="",registry="zk",role="owned"} 11`,
+		"instances of others":                `xdsbridge_endpoints{health="",registry="zk",role="foreign"} 3`,
+		"inputs left out":                    `xdsbridge_invalid_entries{registry="mesh",role="source"} 1`,
+		"services that cannot be written":    `xdsbridge_invalid_entries{registry="zk",role="target"} 1`,
+		"services by reason":                 `xdsbridge_service_reasons{bridge="b",reason="synced",registry="zk"} 2`,
+		"keys of the mapping":                `xdsbridge_mapping_keys{registry="mesh"} 5`,
+		"age of the mapping":                 `xdsbridge_mapping_age_seconds{registry="mesh"} 60`,
+		"queue depth":                        `xdsbridge_reconcile_queue_depth{registry="zk"} 4`,
+		"true lag":                           `xdsbridge_oldest_unsynced_change_seconds{registry="zk"} 2`,
+		"holds":                              `xdsbridge_guard_holds{registry="zk"} 1`,
+		"age of the oldest hold":             `xdsbridge_guard_hold_age_seconds{registry="zk"} 30`,
+		"conflicts":                          `xdsbridge_conflicts{registry="zk"} 1`,
+		"logins at Nacos":                    `xdsbridge_logins_total{registry="nacos",result="ok"} 1`,
+		"logins that were refused":           `xdsbridge_logins_total{registry="nacos",result="denied"} 1`,
+		"reconnects to Nacos":                `xdsbridge_registry_reconnects_total{direction="target",kind="nacos",registry="nacos"} 1`,
+		"connections to Nacos lost":          `xdsbridge_sessions_lost_total{registry="nacos"} 1`,
+		"why Nacos could not be reached":     `xdsbridge_rpc_errors_total{code="not_ready",method="connect",registry="nacos"} 1`,
+		"a Nacos that is up":                 `xdsbridge_registry_up{direction="target",kind="nacos",registry="nacos"} 1`,
+		"bytes of Nacos":                     `xdsbridge_rpc_bytes_total{method="nacos",registry="nacos"} 100`,
 		"the Go runtime":                     `go_goroutines `,
 		"the process":                        `process_open_fds `,
 	} {
@@ -192,7 +192,7 @@ func TestReference(t *testing.T) {
 	var text strings.Builder
 	text.WriteString("# Metrics\n\nGenerated from internal/metrics; rewrite with `make golden`.\n\n" +
 		"No label holds the name of a service, an address or the text of an error. " +
-		"`peer` is the name of a registry in the configuration, `bridge` and `route` the name of a bridge. " +
+		"`registry` is the name of a registry in the configuration, `bridge` and `route` the name of a bridge. " +
 		"The collectors of the Go runtime (`go_…`) and of the process (`process_…`) are on.\n\n" +
 		"| name | type | labels | meaning |\n|---|---|---|---|\n")
 	for _, d := range m.Definitions() {
@@ -217,7 +217,7 @@ func TestReference(t *testing.T) {
 	}
 }
 
-// TestAnotherSinkSaysNothing shows that a peer that is up stays so when a sink
+// TestAnotherSinkSaysNothing shows that a registry that is up stays so when a sink
 // for a second connection is made, as a reload does, and is shown by the sink
 // of a connection that stands after it was forgotten.
 func TestAnotherSinkSaysNothing(t *testing.T) {
@@ -230,7 +230,7 @@ func TestAnotherSinkSaysNothing(t *testing.T) {
 		w := httptest.NewRecorder()
 		m.Handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "GET", "/metrics", nil))
 		for line := range strings.Lines(w.Body.String()) {
-			if strings.HasPrefix(line, "xdsbridge_peer_up{") && strings.HasSuffix(line, " 1\n") {
+			if strings.HasPrefix(line, "xdsbridge_registry_up{") && strings.HasSuffix(line, " 1\n") {
 				n++
 			}
 		}
@@ -259,7 +259,7 @@ func TestASourceThatStaysATargetIsForgotten(t *testing.T) {
 	w := httptest.NewRecorder()
 	m.Handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "GET", "/metrics", nil))
 	text := w.Body.String()
-	if strings.Contains(text, `direction="source"`) || strings.Contains(text, "xds_streams_total{") || !strings.Contains(text, `direction="target",kind="nacos",peer="mesh"`) {
+	if strings.Contains(text, `direction="source"`) || strings.Contains(text, "xds_streams_total{") || !strings.Contains(text, `direction="target",kind="nacos",registry="mesh"`) {
 		t.Error(text)
 	}
 }

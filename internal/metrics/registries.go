@@ -114,17 +114,17 @@ type servedMetrics struct {
 
 func newServedMetrics(m *Metrics) servedMetrics {
 	return servedMetrics{
-		pushes:    m.counter("mcp_pushes_total", "Sets of ServiceEntries that were put together for istiods.", "peer"),
-		errors:    m.counter("mcp_faults_total", "Answers that were refused, addresses that ran out, state files that could not be written.", "peer", "reason"),
-		refused:   m.counter("mcp_refused_total", "Clients at the address for istiod that were refused.", "peer", "reason"),
-		rest:      m.counter("mcp_rest_requests_total", "Requests of data planes over REST.", "peer"),
-		resources: m.gauge("mcp_resources", "ServiceEntries in the set that is served.", "peer"),
-		streams:   m.gauge("mcp_streams", "Streams of istiods and data planes that are open, and connections over REST.", "peer"),
-		latency:   m.histogram("mcp_push_duration_seconds", "From the first change in a set until it was sent.", "peer"),
+		pushes:    m.counter("mcp_pushes_total", "Sets of ServiceEntries that were put together for istiods.", "registry"),
+		errors:    m.counter("mcp_errors_total", "Answers that were refused, addresses that ran out, state files that could not be written.", "registry", "reason"),
+		refused:   m.counter("mcp_refused_total", "Clients at the address for istiod that were refused.", "registry", "reason"),
+		rest:      m.counter("mcp_rest_requests_total", "Requests of data planes over REST.", "registry"),
+		resources: m.gauge("mcp_resources", "ServiceEntries in the set that is served.", "registry"),
+		streams:   m.gauge("mcp_streams", "Streams of istiods and data planes that are open, and connections over REST.", "registry"),
+		latency:   m.histogram("mcp_push_duration_seconds", "From the first change in a set until it was sent.", "registry"),
 	}
 }
 
-// Served returns a sink for what a mesh target observes. Peer is its name.
+// Served returns a sink for what a mesh target observes. Registry is its name.
 func (m *Metrics) Served(name string) func(mcp.Observation) {
 	s := m.served
 	for _, r := range mcp.Refusals() {
@@ -161,13 +161,13 @@ type streamMetrics struct {
 func newStreamMetrics(m *Metrics) streamMetrics {
 	return streamMetrics{
 		up: m.target.up, contact: m.target.contact, errors: m.target.rpcErrors, lost: m.sessions,
-		streams:    m.counter("xds_streams_total", "xDS streams that were opened.", "peer"),
-		reconnects: m.counter("peer_reconnects_total", "Connections to a registry after the first.", "peer", "kind", "direction"),
-		events:     m.counter("events_received_total", "Resources or records that a source was sent.", "peer"),
-		responses:  m.counter("xds_responses_total", "xDS responses received.", "peer", "type"),
-		requests:   m.counter("xds_requests_total", "xDS requests sent, acknowledgements included.", "peer", "type"),
-		nacks:      m.counter("xds_nacks_total", "xDS responses rejected, in part at least.", "peer", "type"),
-		bytes:      m.counter("rpc_bytes_total", "Bytes of payload received from a registry.", "peer", "method"),
+		streams:    m.counter("xds_streams_total", "xDS streams that were opened.", "registry"),
+		reconnects: m.counter("registry_reconnects_total", "Connections to a registry after the first.", "registry", "kind", "direction"),
+		events:     m.counter("events_received_total", "Resources or records that a source was sent.", "registry"),
+		responses:  m.counter("xds_responses_total", "xDS responses received.", "registry", "type"),
+		requests:   m.counter("xds_requests_total", "xDS requests sent, acknowledgements included.", "registry", "type"),
+		nacks:      m.counter("xds_nacks_total", "xDS responses rejected, in part at least.", "registry", "type"),
+		bytes:      m.counter("rpc_bytes_total", "Bytes of payload received from a registry.", "registry", "method"),
 	}
 }
 

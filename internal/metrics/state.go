@@ -19,23 +19,23 @@ func (m *Metrics) Watch(overview func() admin.Overview) {
 		m.define("gauge", name, help, labels)
 		return prometheus.NewDesc(Prefix+name, help, labels, nil)
 	}
-	s.synced = gauge("source_synced", "Whether a source reported everything once.", "peer")
-	s.stale = gauge("source_stale", "Whether what a source reported may be out of date.", "peer")
-	s.services = gauge("services", "Services that a source reports, or that bridges claim in a target.", "peer", "role")
-	s.endpoints = gauge("endpoints", "Endpoints of a source by health; entries of a target, ours and others'.", "peer", "role", "health")
-	s.reasons = gauge("service_reasons", "Services of a bridge by the one reason each has.", "peer", "bridge", "reason")
-	s.invalid = gauge("invalid_entries", "Inputs of a source that are left out; services that cannot be written to a target.", "peer", "role")
-	s.keys = gauge("mapping_keys", "Service keys in the interface mapping of a mesh.", "peer")
-	s.age = gauge("mapping_age_seconds", "Time since the interface mapping was last read as a whole.", "peer")
-	s.queue = gauge("reconcile_queue_depth", "Groups of a target that are due now.", "peer")
-	s.oldest = gauge("oldest_unsynced_change_seconds", "How long the first of them has been due: the true lag.", "peer")
-	s.holds = gauge("guard_holds", "Sets of deletions that are held back.", "peer")
-	s.holdAge = gauge("guard_hold_age_seconds", "How long the oldest of them has been held.", "peer")
-	s.conflicts = gauge("conflicts", "Claims that cannot be honoured.", "peer")
-	s.leads = gauge("replica_leads", "Whether this replica leads a target.", "peer")
+	s.synced = gauge("source_synced", "Whether a source reported everything once.", "registry")
+	s.stale = gauge("source_stale", "Whether what a source reported may be out of date.", "registry")
+	s.services = gauge("services", "Services that a source reports, or that bridges claim in a target.", "registry", "role")
+	s.endpoints = gauge("endpoints", "Endpoints of a source by health; entries of a target, ours and others'.", "registry", "role", "health")
+	s.reasons = gauge("service_reasons", "Services of a bridge by the one reason each has.", "registry", "bridge", "reason")
+	s.invalid = gauge("invalid_entries", "Inputs of a source that are left out; services that cannot be written to a target.", "registry", "role")
+	s.keys = gauge("mapping_keys", "Service keys in the interface mapping of a mesh.", "registry")
+	s.age = gauge("mapping_age_seconds", "Time since the interface mapping was last read as a whole.", "registry")
+	s.queue = gauge("reconcile_queue_depth", "Groups of a target that are due now.", "registry")
+	s.oldest = gauge("oldest_unsynced_change_seconds", "How long the first of them has been due: the true lag.", "registry")
+	s.holds = gauge("guard_holds", "Sets of deletions that are held back.", "registry")
+	s.holdAge = gauge("guard_hold_age_seconds", "How long the oldest of them has been held.", "registry")
+	s.conflicts = gauge("conflicts", "Claims that cannot be honoured.", "registry")
+	s.leads = gauge("replica_leads", "Whether this replica leads a target.", "registry")
 	s.members = gauge("replica_members", "Replicas of this owner, this one included.")
 	s.leases = gauge("replica_leases_lost", "Times that this replica could not renew its lease, and stopped writing.")
-	s.conditions = gauge("condition", "Whether something keeps a source, a target or the process from being in sync.", "peer", "direction", "condition")
+	s.conditions = gauge("condition", "Whether something keeps a source, a target or the process from being in sync.", "registry", "direction", "condition")
 	m.registry.MustRegister(s)
 }
 
@@ -90,7 +90,7 @@ func (s *stateCollector) condition(send sender, d admin.Overview) {
 		may(st.Target, admin.OfTarget)
 	}
 	for _, c := range d.Conditions {
-		all[series{c.Peer, c.Direction, c.Name}] = true
+		all[series{c.Registry, c.Direction, c.Name}] = true
 	}
 	for of, holds := range all {
 		send(s.conditions, one(holds), of.subject, string(of.direction), string(of.name))

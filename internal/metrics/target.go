@@ -22,18 +22,18 @@ type targetMetrics struct {
 
 func newTargetMetrics(m *Metrics) targetMetrics {
 	return targetMetrics{
-		up:          m.gauge("peer_up", "Whether the connection to a registry is up, and the last call over it succeeded.", "peer", "kind", "direction"),
-		contact:     m.gauge("peer_last_contact_timestamp_seconds", "When a registry last answered.", "peer", "kind", "direction"),
-		applied:     m.counter("changes_applied_total", "Entries written to a target.", "peer", "bridge", "op"),
-		failed:      m.counter("changes_failed_total", "Writes to a target that failed; each is tried again.", "peer"),
-		skipped:     m.counter("changes_skipped_total", "Times that something began not to be written, and why.", "peer", "bridge", "reason"),
-		coalesced:   m.counter("events_coalesced_total", "Changes that joined one that was already due.", "peer"),
-		retries:     m.counter("retries_total", "Groups that were put off after a failed call.", "peer"),
-		drift:       m.counter("drift_found_total", "Readings of a target that differed from what had been written.", "peer"),
-		holds:       m.counter("guard_holds_total", "Times that deletions began to be held back, or would have with guard.mode warn.", "peer", "bridge"),
-		rpcErrors:   m.counter("rpc_errors_total", "Calls to a registry that failed.", "peer", "method", "code"),
+		up:          m.gauge("registry_up", "Whether the connection to a registry is up, and the last call over it succeeded.", "registry", "kind", "direction"),
+		contact:     m.gauge("registry_last_contact_timestamp_seconds", "When a registry last answered.", "registry", "kind", "direction"),
+		applied:     m.counter("changes_applied_total", "Entries written to a target.", "registry", "bridge", "op"),
+		failed:      m.counter("changes_failed_total", "Writes to a target that failed; each is tried again.", "registry"),
+		skipped:     m.counter("changes_skipped_total", "Times that something began not to be written, and why.", "registry", "bridge", "reason"),
+		coalesced:   m.counter("events_coalesced_total", "Changes that joined one that was already due.", "registry"),
+		retries:     m.counter("retries_total", "Groups that were put off after a failed call.", "registry"),
+		drift:       m.counter("drift_found_total", "Readings of a target that differed from what had been written.", "registry"),
+		holds:       m.counter("guard_holds_total", "Times that deletions began to be held back, or would have with guard.mode warn.", "registry", "bridge"),
+		rpcErrors:   m.counter("rpc_errors_total", "Calls to a registry that failed.", "registry", "method", "code"),
 		propagation: m.histogram("propagation_duration_seconds", "From the first sight of a change to its write, without the mesh's own debounce.", "route"),
-		rpc:         m.histogram("rpc_duration_seconds", "How long calls to a registry took.", "peer", "method"),
+		rpc:         m.histogram("rpc_duration_seconds", "How long calls to a registry took.", "registry", "method"),
 	}
 }
 

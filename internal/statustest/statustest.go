@@ -37,9 +37,9 @@ func ByState(all ...Row) map[string]Row {
 	return rows
 }
 
-// Peers returns what conditions of a row are of, as it is shown; an empty one is
+// Registries returns what conditions of a row are of, as it is shown; an empty one is
 // the process.
-func (r Row) Peers(q Question) []string {
+func (r Row) Registries(q Question) []string {
 	var all []string
 	for _, c := range r.Conditions {
 		all = append(all, q.shown(c))
@@ -47,8 +47,8 @@ func (r Row) Peers(q Question) []string {
 	return all
 }
 
-// peerOf returns what a condition is of: source zk stale is of zk.
-func peerOf(condition string) string {
+// registryOf returns what a condition is of: source zk stale is of zk.
+func registryOf(condition string) string {
 	words := strings.Fields(condition)
 	if words[0] == "process" {
 		return ""
@@ -58,7 +58,7 @@ func peerOf(condition string) string {
 
 // Bridge is one that is asked.
 type Bridge interface {
-	// Do runs a verb of the program against the bridge, and returns its exit code
+	// Do runs a command of the program against the bridge, and returns its exit code
 	// and what it printed.
 	Do(args ...string) (code int, out string)
 
@@ -68,11 +68,11 @@ type Bridge interface {
 
 // Question is what is asked of a bridge beside the row itself.
 type Question struct {
-	Since    time.Time
-	Peers    []string          // of all states that hold now; no other has a condition
-	Services map[string]string // by direction and registry, such as target zk: the service of that way that why is asked for
-	Rules    string            // the text of deploy/alerts.yaml
-	Shown    map[string]string // by direction and registry, such as target mesh: as what it is shown, where that is not its name
+	Since      time.Time
+	Registries []string          // of all states that hold now; no other has a condition
+	Services   map[string]string // by direction and registry, such as target zk: the service of that way that why is asked for
+	Rules      string            // the text of deploy/alerts.yaml
+	Shown      map[string]string // by direction and registry, such as target mesh: as what it is shown, where that is not its name
 }
 
 // shown returns as what the registry of a condition is shown.
@@ -81,7 +81,7 @@ func (q Question) shown(condition string) string {
 	if name := q.Shown[strings.Join(words[:2], " ")]; name != "" {
 		return name
 	}
-	return peerOf(condition)
+	return registryOf(condition)
 }
 
 // Says returns what a bridge does not say that a row says, nil where it says all
@@ -104,13 +104,13 @@ func (r Row) Says(b Bridge, q Question) error {
 type document struct {
 	InSync     *bool `json:"in_sync"`
 	Conditions []struct {
-		Direction, Peer, Condition string
+		Direction, Registry, Condition string
 	}
 }
 
-func (d document) has(direction, peer, name string) bool {
+func (d document) has(direction, registry, name string) bool {
 	for _, c := range d.Conditions {
-		if c.Direction == direction && c.Peer == peer && c.Condition == name {
+		if c.Direction == direction && c.Registry == registry && c.Condition == name {
 			return true
 		}
 	}
@@ -128,7 +128,7 @@ func (r Row) conditions(b Bridge, q Question, text, metrics string) error {
 		return fmt.Errorf("in_sync is %t", *d.InSync)
 	}
 	for _, c := range d.Conditions {
-		if !slices.Contains(q.Peers, c.Peer) {
+		if !slices.Contains(q.Registries, c.Registry) {
 			return fmt.Errorf("there is %v too:\n%s", c, text)
 		}
 	}
@@ -147,15 +147,15 @@ func (r Row) conditions(b Bridge, q Question, text, metrics string) error {
 
 // says looks for one condition in the JSON, the metric and the first line.
 func (d document) says(condition string, q Question, text, metrics string) error {
-	words, peer := strings.Fields(condition), q.shown(condition)
+	words, registry := strings.Fields(condition), q.shown(condition)
 	direction, name := words[0], words[len(words)-1]
-	said := peer + " " + name
-	if peer == "" {
+	said := registry + " " + name
+	if registry == "" {
 		said = condition
 	}
-	series, first := fmt.Sprintf(`xdsbridge_condition{condition=%q,direction=%q,peer=%q} 1`, name, direction, peer), firstLine(text)
+	series, first := fmt.Sprintf(`xdsbridge_condition{condition=%q,direction=%q,registry=%q} 1`, name, direction, registry), firstLine(text)
 	switch {
-	case !d.has(direction, peer, name):
+	case !d.has(direction, registry, name):
 		return fmt.Errorf("no %q in the JSON: %+v", condition, d)
 	case !strings.Contains(metrics, series):
 		return fmt.Errorf("no series %s", series)
@@ -177,7 +177,7 @@ func firstLine(text string) string {
 
 // inColumn reports whether the row of a registry, in the table of sources or of
 // targets, has a word.
-func inColumn(text, direction, peer, word string) bool {
+func inColumn(text, direction, registry, word string) bool {
 	table := ""
 	for line := range strings.Lines(text) {
 		fields := strings.Fields(line)
@@ -186,7 +186,7 @@ func inColumn(text, direction, peer, word string) bool {
 			table = ""
 		case fields[0] == "SOURCE" || fields[0] == "TARGET":
 			table = strings.ToLower(fields[0])
-		case table == direction && fields[0] == peer:
+		case table == direction && fields[0] == registry:
 			return regexp.MustCompile(`(^|  )` + regexp.QuoteMeta(word) + `  `).MatchString(line)
 		}
 	}
@@ -201,7 +201,7 @@ func (r Row) why(b Bridge, q Question) error {
 	}
 	asked := false
 	for way, service := range q.Services {
-		if len(r.Conditions) > 0 && peerOf(r.Conditions[0]) != "" && !strings.HasPrefix(r.Conditions[0], way+" ") {
+		if len(r.Conditions) > 0 && registryOf(r.Conditions[0]) != "" && !strings.HasPrefix(r.Conditions[0], way+" ") {
 			continue
 		}
 		asked = true
@@ -218,7 +218,7 @@ func (r Row) why(b Bridge, q Question) error {
 // explains looks for the condition and the reason in what why says of a service.
 func (r Row) explains(b Bridge, q Question, service string) error {
 	_, text := b.Do("why", service)
-	if len(r.Conditions) > 0 && peerOf(r.Conditions[0]) != "" {
+	if len(r.Conditions) > 0 && registryOf(r.Conditions[0]) != "" {
 		words := strings.Fields(r.Conditions[0])
 		if said := q.shown(r.Conditions[0]) + " " + words[len(words)-1]; !strings.Contains(text, said) {
 			return fmt.Errorf("why %s: no %q: %s", service, said, text)
@@ -312,7 +312,7 @@ func holds(expr, metrics string) (bool, error) {
 	if strings.Contains(expr, "increase(") {
 		return false, nil // one scrape does not tell it
 	}
-	m := regexp.MustCompile(`^max by \(peer\) \((\w+)(?:\{(.*)\})?\) > (\d+)$`).FindStringSubmatch(expr)
+	m := regexp.MustCompile(`^max by \(registry\) \((\w+)(?:\{(.*)\})?\) > (\d+)$`).FindStringSubmatch(expr)
 	if m == nil {
 		return false, fmt.Errorf("cannot read %s", expr)
 	}

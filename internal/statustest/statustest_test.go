@@ -21,11 +21,11 @@ func (a answers) Get(path string) (int, string) { return 200, a[path] }
 func stale() answers {
 	return answers{
 		"status":            "owner shop, not in sync: mesh stale\n\nSOURCE  KIND  STATE  SERVICES\nmesh    mesh  STALE  1\n",
-		"status -o json":    `{"in_sync": false, "conditions": [{"direction": "source", "peer": "mesh", "condition": "stale"}]}`,
+		"status -o json":    `{"in_sync": false, "conditions": [{"direction": "source", "registry": "mesh", "condition": "stale"}]}`,
 		"events -o json":    `{"items": [{"time": "2026-11-01T12:00:00Z", "kind": "condition", "subject": "source mesh", "what": "stale"}]}`,
 		"why api.A":         "‼ mesh stale since 3s ago: away\nsource mesh\n",
 		"why api.A -o json": `{"services": [{"reason": "synced"}]}`,
-		"/metrics":          "# x\nxdsbridge_build_info{} 1\nxdsbridge_condition{condition=\"stale\",direction=\"source\",peer=\"mesh\"} 1\n",
+		"/metrics":          "# x\nxdsbridge_build_info{} 1\nxdsbridge_condition{condition=\"stale\",direction=\"source\",registry=\"mesh\"} 1\n",
 	}
 }
 
@@ -36,7 +36,7 @@ func TestEachCellIsCompared(t *testing.T) {
 		t.Fatal(err)
 	}
 	q := statustest.Question{
-		Since: time.Date(2026, 11, 1, 11, 0, 0, 0, time.UTC), Peers: []string{"mesh"}, Services: map[string]string{"source mesh": "api.A"}, Rules: string(rules),
+		Since: time.Date(2026, 11, 1, 11, 0, 0, 0, time.UTC), Registries: []string{"mesh"}, Services: map[string]string{"source mesh": "api.A"}, Rules: string(rules),
 	}
 	row := statustest.Row{
 		State: "mesh killed", Conditions: []string{"source mesh stale"}, Column: "STALE", Exit: 1, Why: "synced",
@@ -68,7 +68,7 @@ func TestEachCellIsCompared(t *testing.T) {
 			r.Event, q.Since = "hold stale", q.Since.Add(24*time.Hour)
 			a["events -o json"] = strings.Replace(a["events -o json"], `"kind": "condition"`, `"kind": "hold"`, 1)
 		},
-		"another's state": func(_ *statustest.Row, _ answers, q *statustest.Question) { q.Peers = []string{"zk"} },
+		"another's state": func(_ *statustest.Row, _ answers, q *statustest.Question) { q.Registries = []string{"zk"} },
 		"first line": func(_ *statustest.Row, a answers, _ *statustest.Question) {
 			a["status"] = strings.Replace(a["status"], "mesh stale", "", 1)
 		},

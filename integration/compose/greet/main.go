@@ -49,6 +49,6 @@ func run(ctx context.Context, args []string) error {
 	case "certificates":
 		return certificates(args)
 	default:
-		return fmt.Errorf("unknown verb %q: say provide, consume, get, dial or certificates", verb)
+		return fmt.Errorf("unknown command %q: say provide, consume, get, dial or certificates", verb)
 	}
 }

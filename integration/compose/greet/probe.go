@@ -35,7 +35,7 @@ func get(ctx context.Context, urls []string) error {
 		if err != nil {
 			return err
 		}
-		fmt.Print(text) //nolint:forbidigo // it is what the verb is for
+		fmt.Print(text) //nolint:forbidigo // it is what the command is for
 	}
 	return nil
 }
