@@ -39,10 +39,10 @@ func TestClustersThatAreNoServices(t *testing.T) {
 			j := n.Join(v)
 			expectNames(t, j)
 			if reason := j.Skipped[name]; (reason != "") != reported || strings.ContainsAny(reason, "\x1b") {
-				t.Errorf("reason %q", reason)
+				t.Errorf("Skipped[%s] = %q, want a printable reason: %v", name, reason, reported)
 			}
 			if len(j.EDSNames) != 0 {
-				t.Errorf("asks for %v", j.EDSNames)
+				t.Errorf("EDSNames = %v, want none", j.EDSNames)
 			}
 		})
 	}
@@ -86,14 +86,14 @@ func TestKindsOfClusters(t *testing.T) {
 			expectNames(t, j, "greeter.shop.svc.cluster.local:20880")
 			expectAddresses(t, j.Services[0], tt.addresses...)
 			if _, ok := j.EDSNames[tt.needed]; ok != (tt.needed != "") || len(j.EDSNames) > 1 {
-				t.Errorf("needed %v", j.EDSNames)
+				t.Errorf("EDSNames = %v, want %q alone", j.EDSNames, tt.needed)
 			}
 			err := j.Unknown["greeter.shop.svc.cluster.local:20880"]
 			if (err != nil) != (tt.unknown != "") || err != nil && !strings.Contains(err.Error(), tt.unknown) {
-				t.Errorf("unknown: %v", err)
+				t.Errorf("unknown = %v, want %q", err, tt.unknown)
 			}
 			if reason := j.Skipped["greeter.shop.svc.cluster.local:20880"]; !strings.Contains(reason, tt.unknown) {
-				t.Errorf("skipped: %q", reason)
+				t.Errorf("skipped = %q, want %q", reason, tt.unknown)
 			}
 		})
 	}
@@ -113,7 +113,7 @@ func TestADrainingDuplicateOfAnAddress(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a := decodeAssignment(t, plain(t), load("x", pod("app-a", h[0]), pod("app-b", h[1])))
 			if len(a.Endpoints) != 1 || !a.Endpoints[0].Health.Offered() {
-				t.Errorf("kept %+v", a.Endpoints)
+				t.Errorf("endpoints = %+v, want one that is offered", a.Endpoints)
 			}
 		})
 	}
@@ -127,7 +127,7 @@ func TestHealth(t *testing.T) {
 		t.Run(status.String(), func(t *testing.T) {
 			a := decodeAssignment(t, plain(t), load(greeter, endpoint("10.0.0.1", 1, health(status))))
 			if len(a.Endpoints) != 1 || a.Endpoints[0].Health.Offered() != offered {
-				t.Errorf("%+v", a.Endpoints)
+				t.Errorf("endpoints = %+v, want one, offered: %v", a.Endpoints, offered)
 			}
 		})
 	}
@@ -187,7 +187,7 @@ func TestAddresses(t *testing.T) {
 					got = e.Address()
 				}
 				if strings.ContainsAny(e.Host, "[]") || e.Port == 0 {
-					t.Errorf("host %q port %d", e.Host, e.Port)
+					t.Errorf("host %q port %d, want neither brackets nor port 0", e.Host, e.Port)
 				}
 			}
 			if got != tt.want {
@@ -197,7 +197,7 @@ func TestAddresses(t *testing.T) {
 				t.Errorf("left out %v, want %q", a.Skipped, tt.reason)
 			}
 			if len(a.Endpoints) == 0 {
-				t.Error("its neighbour was harmed")
+				t.Error("no endpoints, want those beside the invalid one")
 			}
 		})
 	}
@@ -205,7 +205,7 @@ func TestAddresses(t *testing.T) {
 		r := mesh.NewDecoder([]netip.Prefix{prefix("127.0.0.0/8")}, mesh.AcceptMutualTLS)
 		a := decodeAssignment(t, r, loadOf(greeter, "127.0.0.1", "169.254.169.254", "0.0.0.0"))
 		if len(a.Endpoints) != 1 || len(a.Skipped) != 2 {
-			t.Errorf("%v, left out %v", a.Endpoints, a.Skipped)
+			t.Errorf("endpoints = %v, skipped = %v, want 1 and 2 reasons", a.Endpoints, a.Skipped)
 		}
 	})
 }
@@ -241,7 +241,7 @@ func TestEndpointDetails(t *testing.T) {
 		}}
 		got := decodeAssignment(t, plain(t), a)
 		if len(got.Endpoints) != 2 || got.Endpoints[0].Zone != "" || got.Endpoints[1].Zone != "r//s" {
-			t.Errorf("%+v", got.Endpoints)
+			t.Errorf("endpoints = %+v, want 2 in zones %q and %q", got.Endpoints, "", "r//s")
 		}
 	})
 	t.Run("a pod is the instance, a place in a list of addresses is none", func(t *testing.T) {
@@ -258,22 +258,22 @@ func TestEndpointDetails(t *testing.T) {
 		n := everything(t)
 		j := n.Join(v)
 		if got := j.Services[0].Endpoints[0].Attributes[mesh.AttributeTLS]; got != "istio" {
-			t.Errorf("tlsMode %q", got)
+			t.Errorf("tlsMode = %q, want istio", got)
 		}
 		if got := j.Skipped["greeter.shop.svc.cluster.local:20880"]; !strings.Contains(got, "1 of 2") || !strings.Contains(got, "STRICT") {
-			t.Errorf("reported %q", got)
+			t.Errorf("skipped = %q, want 1 of 2 and STRICT", got)
 		}
 		without := decodeAssignment(t, mesh.NewDecoder(nil, mesh.SkipMutualTLS), a)
 		if len(without.Endpoints) != 1 || len(without.Skipped) != 1 {
-			t.Errorf("%+v", without)
+			t.Errorf("assignment = %+v, want one endpoint and one reason", without)
 		}
 	})
 	t.Run("bytes that are no resource are an error", func(t *testing.T) {
 		if _, _, err := plain(t).DecodeAssignment([]byte{0xff}); err == nil {
-			t.Error("endpoints")
+			t.Error("DecodeAssignment(invalid) = nil, want an error")
 		}
 		if _, _, err := plain(t).DecodeCluster([]byte{0xff}); err == nil {
-			t.Error("cluster")
+			t.Error("DecodeCluster(invalid) = nil, want an error")
 		}
 	})
 }
@@ -299,7 +299,7 @@ func FuzzDecode(f *testing.F) {
 			v.Assignments[name] = a
 			for _, e := range a.Endpoints {
 				if e.Port == 0 || e.Host == "" {
-					t.Fatalf("%+v", e)
+					t.Fatalf("endpoint = %+v, want a host and a port", e)
 				}
 			}
 		}

@@ -157,7 +157,7 @@ func (b *bed) start() {
 	b.stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-done; err != nil {
-			b.t.Errorf("Run: %v", err)
+			b.t.Errorf("Run() = %v, want nil", err)
 		}
 	})
 	b.t.Cleanup(b.stop)
@@ -225,14 +225,14 @@ func (b *bed) certainty() registry.Certainty {
 func (b *bed) expectKnown() {
 	b.t.Helper()
 	if k := b.certainty(); !k.Synced || k.Stale != nil || len(k.Unknown) != 0 {
-		b.t.Fatalf("synced %v, stale %v, unknown %v", k.Synced, k.Stale, k.Unknown)
+		b.t.Fatalf("synced %v, stale %v, unknown %v, want a table that is synced", k.Synced, k.Stale, k.Unknown)
 	}
 }
 
 func (b *bed) expectStale() {
 	b.t.Helper()
 	if b.certainty().Stale == nil {
-		b.t.Fatal("the table is not stale")
+		b.t.Fatal("Stale = nil, want an error")
 	}
 }
 

@@ -112,7 +112,7 @@ func decodeCluster(t testing.TB, r *mesh.Decoder, m *clusterv3.Cluster) *mesh.Cl
 	t.Helper()
 	name, c, err := r.DecodeCluster(encode(t, m))
 	if err != nil || name != m.GetName() {
-		t.Fatalf("%q: %v", name, err)
+		t.Fatalf("decoded %q, %v, want the name of the message", name, err)
 	}
 	return c
 }
@@ -121,7 +121,7 @@ func decodeAssignment(t testing.TB, r *mesh.Decoder, m *endpointv3.ClusterLoadAs
 	t.Helper()
 	name, a, err := r.DecodeAssignment(encode(t, m))
 	if err != nil || name != m.GetClusterName() {
-		t.Fatalf("%q: %v", name, err)
+		t.Fatalf("decoded %q, %v, want the name of the message", name, err)
 	}
 	return a
 }

@@ -54,10 +54,10 @@ func TestJoin(t *testing.T) {
 		j := (&mesh.Naming{}).Join(v)
 		expectNames(t, j, "a.b:1")
 		if got := slices.Sorted(maps.Keys(j.EDSNames)); !slices.Equal(got, []string{"outbound|1||a.b"}) {
-			t.Errorf("needed %v", got)
+			t.Errorf("EDSNames = %v, want that of a.b alone", got)
 		}
 		if j.Skipped["c.d:1"] == "" {
-			t.Error("no reason for the other")
+			t.Error("Skipped[c.d:1] = \"\", want a reason")
 		}
 	})
 	t.Run("subsets do not double instances", func(t *testing.T) {
@@ -69,7 +69,7 @@ func TestJoin(t *testing.T) {
 			expectAddresses(t, j.Services[0], "10.0.0.1:1", "10.0.0.2:1")
 			for i, want := range []string{"v1", "v2"} {
 				if got := j.Services[0].Endpoints[i].Attributes[mesh.AttributeSubset]; n.Subsets && got != want || !n.Subsets && got != "" {
-					t.Errorf("endpoint %d reports subset %q", i, got)
+					t.Errorf("endpoint %d has subset %q, want %q if subsets are read", i, got, want)
 				}
 			}
 		}
@@ -80,7 +80,7 @@ func TestJoin(t *testing.T) {
 		v.Assignments["outbound|1|v2|a.b"] = v.Assignments["outbound|1||a.b"]
 		j := (&mesh.Naming{Subsets: true}).Join(v)
 		if got := j.Services[0].Endpoints[0].Attributes[mesh.AttributeSubset]; got != "v1,v2" {
-			t.Errorf("subset %q", got)
+			t.Errorf("subset = %q, want v1,v2", got)
 		}
 	})
 	t.Run("two interfaces on one host both have its endpoints", func(t *testing.T) {
@@ -90,7 +90,7 @@ func TestJoin(t *testing.T) {
 		expectNames(t, j, "a.b:1")
 		want := []registry.Interface{{Name: "I"}, {Name: "J", Version: "1.0", Group: "g"}}
 		if !slices.Equal(j.Services[0].Interfaces, want) {
-			t.Errorf("interfaces %v", j.Services[0].Interfaces)
+			t.Errorf("interfaces = %v, want %v", j.Services[0].Interfaces, want)
 		}
 	})
 	t.Run("one key at two hosts is both of them", func(t *testing.T) {
@@ -99,7 +99,7 @@ func TestJoin(t *testing.T) {
 		j := (&mesh.Naming{}).Join(v)
 		expectNames(t, j, "a.b:1", "c.d:1")
 		if len(v.Mapping.Conflicts()) == 0 {
-			t.Error("the conflict is not reported")
+			t.Error("Conflicts() = none, want one")
 		}
 	})
 	t.Run("rules name hosts without a key, keys win", func(t *testing.T) {
@@ -112,10 +112,10 @@ func TestJoin(t *testing.T) {
 		j := n.Join(v)
 		expectNames(t, j, "a.b:1", "c.d:1")
 		if got := j.Services[0].Interfaces; !slices.Equal(got, []registry.Interface{{Name: "I"}}) {
-			t.Errorf("with a key: %v", got)
+			t.Errorf("interfaces with a key = %v, want I", got)
 		}
 		if got := j.Services[1].Interfaces; !slices.Equal(got, []registry.Interface{{Name: "rule.c.d", Version: "1", Group: "g"}}) {
-			t.Errorf("by rule: %v", got)
+			t.Errorf("interfaces by rule = %v, want rule.c.d:1:g", got)
 		}
 	})
 	t.Run("a rule without a port names every port of its host", func(t *testing.T) {
@@ -128,7 +128,7 @@ func TestJoin(t *testing.T) {
 		expectNames(t, j, "a.b:1", "a.b:8080")
 		for _, s := range j.Services {
 			if !slices.Equal(s.Interfaces, []registry.Interface{{Name: "I"}}) {
-				t.Errorf("%s provides %v", s.Name, s.Interfaces)
+				t.Errorf("%s provides %v, want I", s.Name, s.Interfaces)
 			}
 		}
 		n.Rules[0].Port = 1
@@ -168,7 +168,7 @@ func TestJoin(t *testing.T) {
 		expectNames(t, j, "a.b:1")
 		expectAddresses(t, j.Services[0])
 		if len(j.Unknown) != 0 {
-			t.Errorf("unknown %v", j.Unknown)
+			t.Errorf("unknown = %v, want none", j.Unknown)
 		}
 	})
 	t.Run("a service whose endpoints were not reported is none", func(t *testing.T) {
@@ -178,7 +178,7 @@ func TestJoin(t *testing.T) {
 		j := (&mesh.Naming{}).Join(v)
 		expectNames(t, j)
 		if j.Unknown["a.b:1"] == nil {
-			t.Error("it is not reported to be unknown")
+			t.Error("Unknown[a.b:1] = nil, want an error")
 		}
 	})
 	t.Run("the result does not depend on any order", func(t *testing.T) {
@@ -188,7 +188,7 @@ func TestJoin(t *testing.T) {
 		first := joinText(n.Join(v))
 		for range 20 {
 			if again := joinText(n.Join(v)); again != first {
-				t.Fatalf("differs:\n%s\n%s", first, again)
+				t.Fatalf("second join =\n%s\nwant\n%s", again, first)
 			}
 		}
 	})
@@ -197,7 +197,7 @@ func TestJoin(t *testing.T) {
 		v.Mapping = mapping(t, keys...)
 		s := (&mesh.Naming{}).Join(v).Services[0]
 		if s.Attributes["meshClusterID"] != "outbound|1||a.b" || s.Attributes["meshHostAddr"] != "a.b:1" {
-			t.Errorf("attributes %v", s.Attributes)
+			t.Errorf("attributes = %v, want cluster and host", s.Attributes)
 		}
 	})
 	t.Run("one address in two services is kept apart", func(t *testing.T) {

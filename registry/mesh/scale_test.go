@@ -44,13 +44,13 @@ func TestManyEndpoints(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t, func(o *mesh.Options) { o.Mapping, o.Naming = nil, everything(t) })
 		if n := proto.Size(a); n < 4<<20 {
-			t.Fatalf("a response of %d bytes only", n)
+			t.Fatalf("a response of %d bytes, want 4 MiB at least", n)
 		}
 		b.set(c, a)
 		b.start()
 		s := b.table.Get("service-1.shop.svc.cluster.local:20880")
 		if s == nil || len(s.Endpoints) != 50_000 {
-			t.Fatalf("row %v", s)
+			t.Fatalf("row = %v, want 50,000 endpoints", s)
 		}
 		b.expectKnown()
 	})
@@ -63,7 +63,7 @@ func TestManyEndpoints(t *testing.T) {
 			t.Fatal(err)
 		}
 		if each := (heap() - before) / 5_000; each > 500 {
-			t.Errorf("%d bytes for each endpoint, at most 500 of them for the decoded form", each)
+			t.Errorf("%d bytes for each endpoint, want at most 500", each)
 		}
 		runtime.KeepAlive(got)
 		runtime.KeepAlive(a)

@@ -49,10 +49,10 @@ func TestAClusterGoes(t *testing.T) {
 		b.expectDrain("-a.b:1")
 		b.expectKnown()
 		if n := b.source.Status().Requested; n != 1 {
-			b.t.Errorf("asks for the endpoints of %d clusters", n)
+			b.t.Errorf("Requested = %d, want 1", n)
 		}
 		if subscribed := b.subscribed(); slices.Contains(subscribed, "outbound|1||a.b") {
-			b.t.Errorf("still subscribed: %v", subscribed)
+			b.t.Errorf("subscribed to %v, want all but a.b", subscribed)
 		}
 		b.serve("outbound|1||a.b", "10.0.0.9")
 		b.expect("a.b:1 10.0.0.9", "c.d:1 10.0.1.1")
@@ -75,12 +75,12 @@ func TestSubsetsAreToldWhereTheyAreWanted(t *testing.T) {
 		b.serve("outbound|1|v1|a.b", "10.0.0.1")
 		endpoints := b.table.Get("a.b:1").Endpoints
 		if len(endpoints) != 2 || endpoints[0].Attributes[mesh.AttributeSubset] != "v1" || endpoints[1].Attributes != nil {
-			t.Errorf("%+v", endpoints)
+			t.Errorf("endpoints = %+v, want 2, the first in subset v1", endpoints)
 		}
 		b.expectKnown()
 		b.remove("outbound|1|v1|a.b")
 		if got := b.table.Get("a.b:1").Endpoints[0].Attributes; got != nil {
-			t.Errorf("%v", got)
+			t.Errorf("attributes = %v, want none", got)
 		}
 	})
 }
@@ -92,7 +92,7 @@ func TestTwoInterfacesOfOneHostChangeTogether(t *testing.T) {
 		b.set(loadOf("outbound|1||a.b", "10.0.0.9"))
 		s := b.table.Get("a.b:1")
 		if want := []registry.Interface{{Name: "I"}, {Name: "K"}}; !slices.Equal(s.Interfaces, want) {
-			b.t.Errorf("interfaces %v", s.Interfaces)
+			b.t.Errorf("interfaces = %v, want %v", s.Interfaces, want)
 		}
 		expectAddresses(b.t, s, "10.0.0.9:1")
 	})
@@ -122,7 +122,7 @@ func TestOneKeyAtTwoHosts(t *testing.T) {
 		b.mapping.say(complete(mapping(b.t, "providers:I::", "a.b:1", "providers:I::", "c.d:1")))
 		b.expect("a.b:1 10.0.0.1 10.0.0.2", "c.d:1 10.0.1.1")
 		if conflicts := b.source.Status().Mapping.Mapping.Conflicts(); len(conflicts) != 1 {
-			b.t.Errorf("conflicts %v", conflicts)
+			b.t.Errorf("conflicts = %v, want one", conflicts)
 		}
 	})
 }
@@ -150,7 +150,7 @@ func TestClustersThatAreNoServicesAreAcknowledged(t *testing.T) {
 		b.expectKnown()
 		for _, r := range b.istiod.Requests(cds) {
 			if r.Error != nil {
-				b.t.Errorf("rejected: %v", r.Error)
+				b.t.Errorf("rejected %v, want no rejection", r.Error)
 			}
 		}
 		if skipped := b.table.Skipped(); skipped["outbound|80||a b"] == "" || skipped["x"] != "" {
@@ -169,7 +169,7 @@ func TestUnhealthyEndpointsAreKnownAndNotOffered(t *testing.T) {
 		b.set(load("outbound|1||a.b", endpoint("10.0.0.1", 1, health(corev3.HealthStatus_DRAINING)), endpoint("10.0.0.2", 1)))
 		s := b.table.Get("a.b:1")
 		if len(s.Endpoints) != 2 || s.Endpoints[0].Health.Offered() || !s.Endpoints[1].Health.Offered() {
-			b.t.Errorf("%+v", s.Endpoints)
+			b.t.Errorf("endpoints = %+v, want 2, the second offered", s.Endpoints)
 		}
 	})
 }
@@ -326,13 +326,13 @@ func TestAChangeCostsWhatChanged(t *testing.T) {
 			runtime.ReadMemStats(&after)
 			allocations = after.Mallocs - before.Mallocs
 			if n := len(b.table.Get("h0.ns:1").Interfaces); n != 2 {
-				t.Fatalf("%d interfaces", n)
+				t.Fatalf("%d interfaces, want 2", n)
 			}
 		})
 		return allocations
 	}
 	if few, many := cost(10), cost(1000); many > few+1000 {
-		t.Errorf("one change is %d allocations among 10 services, %d among 1,000", few, many)
+		t.Errorf("a change is %d allocations among 10 services and %d among 1,000, want about the same", few, many)
 	}
 }
 
@@ -351,12 +351,12 @@ func TestNotSyncedBeforeTheMappingIsComplete(t *testing.T) {
 		b.serve("outbound|1||a.b", "10.0.0.1")
 		b.start()
 		if b.certainty().Synced {
-			b.t.Error("synced without any mapping")
+			b.t.Error("Synced = true without a mapping, want false")
 		}
 		b.mapping.say(debug.Snapshot{Mapping: mapping(b.t, "providers:I::", "a.b:1"), Err: errors.New("403")})
 		b.expect("a.b:1 10.0.0.1") // a known key is synced all the same
 		if b.certainty().Synced {
-			b.t.Error("synced with a part of the mapping")
+			b.t.Error("Synced = true with a part of the mapping, want false")
 		}
 		b.mapping.say(debug.Snapshot{Mapping: mapping(b.t, "providers:I::", "a.b:1"), Complete: true, Restarting: time.Now().Add(time.Minute)})
 		if k := b.certainty(); !k.Synced || len(k.Unknown) != 1 || k.Of("a.b:1") != nil {
@@ -365,7 +365,7 @@ func TestNotSyncedBeforeTheMappingIsComplete(t *testing.T) {
 		b.mapping.say(complete(mapping(b.t, "providers:I::", "a.b:1")))
 		b.expectKnown()
 		if k := b.certainty(); len(k.Unknown) != 0 {
-			b.t.Errorf("after they came back: %+v", k)
+			b.t.Errorf("certainty = %+v, want nothing unknown", k)
 		}
 	})
 }
@@ -386,7 +386,7 @@ func TestAClientThatCannotBeReadMayHaveKeys(t *testing.T) {
 				b.t.Errorf("unknown %v, want service keys because of %q", k.Unknown, want)
 			}
 			if !k.Synced || k.Stale != nil || k.Of("a.b:1") != nil || k.Of("c.d:1") != nil {
-				b.t.Errorf("synced %v, stale %v, %v and %v", k.Synced, k.Stale, k.Of("a.b:1"), k.Of("c.d:1"))
+				b.t.Errorf("synced %v, stale %v, %v and %v, want both services known", k.Synced, k.Stale, k.Of("a.b:1"), k.Of("c.d:1"))
 			}
 		}
 		b.mapping.say(unread("one is too large"))
@@ -416,7 +416,7 @@ func TestKnownKeysGoOnWhenTheMappingCannotBeRead(t *testing.T) {
 		b.expectKnown() // so that the endpoint goes
 		b.expectDrain("a.b:1")
 		if b.source.Status().Mapping.Err == nil {
-			b.t.Error("status does not report the error")
+			b.t.Error("Status().Mapping.Err = nil, want an error")
 		}
 	})
 }
@@ -446,7 +446,7 @@ func TestStreamIsResetNowAndThen(t *testing.T) {
 			b.expectDrain()
 		}
 		if n := b.istiod.Streams(); n != 4 {
-			b.t.Errorf("%d streams", n)
+			b.t.Errorf("%d streams, want 4", n)
 		}
 	})
 }
@@ -529,7 +529,7 @@ func TestSilenceAboutEndpointsIsUnknown(t *testing.T) {
 		b.istiod.Mute(eds)
 		b.mapping.say(complete(mapping(b.t, "providers:I::", "a.b:1", "providers:J::", "c.d:1", "providers:K::", "e.f:1")))
 		if b.certainty().Of("e.f:1") == nil {
-			b.t.Error("known before it was reported")
+			b.t.Error("Of(e.f:1) = nil before it was reported, want an error")
 		}
 		b.in(20 * time.Second)
 		k := b.certainty()
@@ -557,13 +557,13 @@ func TestAResourceThatCannotBeReadCostsItself(t *testing.T) {
 		b.in(time.Second)
 		rows, k := b.table.Snapshot()
 		if got := rows["c.d:1"].Endpoints[0].Host; got != "10.0.1.7" {
-			b.t.Errorf("its neighbour has %s", got)
+			b.t.Errorf("c.d:1 has %s, want 10.0.1.7", got)
 		}
 		if len(rows["a.b:1"].Endpoints) != 2 {
-			b.t.Errorf("row %v", rows["a.b:1"])
+			b.t.Errorf("row = %v, want 2 endpoints", rows["a.b:1"])
 		}
 		if named := b.source.Status().Stream.Mode == ads.Delta; named && k.Of("a.b:1") == nil {
-			b.t.Error("it is not reported that the newest of it could not be read")
+			b.t.Error("Of(a.b:1) = nil, want why its newest version is rejected")
 		}
 		b.istiod.Alter(nil)
 		b.istiod.Push()
@@ -627,7 +627,7 @@ func TestAServiceWhoseEndpointsAreNoLongerTold(t *testing.T) {
 		b.set(originalDst("outbound|1||a.b"))
 		b.expect("a.b:1 10.0.0.1 10.0.0.2", "c.d:1 10.0.1.1")
 		if b.certainty().Of("a.b:1") == nil {
-			b.t.Error("it is not reported to be unknown")
+			b.t.Error("Of(a.b:1) = nil, want an error")
 		}
 	})
 }
@@ -642,10 +642,10 @@ func TestRecheckComparesOverANewConnection(t *testing.T) {
 			b.expectKnown()
 			after := b.certainty()
 			if after.Epoch != before.Epoch+1 || after.Dials != before.Dials+1 {
-				b.t.Errorf("epoch %d and connection %d, were %d and %d", after.Epoch, after.Dials, before.Epoch, before.Dials)
+				b.t.Errorf("epoch %d and connection %d, want one more than %d and %d", after.Epoch, after.Dials, before.Epoch, before.Dials)
 			}
 			if open := len(b.istiod.Connections()); b.istiod.Streams() != i+2 || open != 1 {
-				b.t.Errorf("%d streams, %d of them open", b.istiod.Streams(), open)
+				b.t.Errorf("%d streams, %d of them open, want %d and 1", b.istiod.Streams(), open, i+2)
 			}
 			b.expectDrain()
 		}
@@ -683,14 +683,14 @@ func TestARecheckThatFindsNobodyConfirmsNothing(t *testing.T) {
 		b.in(10 * time.Minute)
 		b.expectKnown()
 		if k := b.certainty(); k.Dials != before.Dials || k.Epoch != before.Epoch {
-			b.t.Errorf("epoch %d and connection %d, were %d and %d", k.Epoch, k.Dials, before.Epoch, before.Dials)
+			b.t.Errorf("epoch %d and connection %d, want %d and %d", k.Epoch, k.Dials, before.Epoch, before.Dials)
 		}
 		b.serve("outbound|1||a.b", "10.0.0.7") // the old stream continues
 		b.expect("a.b:1 10.0.0.7", "c.d:1 10.0.1.1")
 		b.net.heal()
 		b.in(time.Minute)
 		if k := b.certainty(); k.Dials != before.Dials+1 {
-			b.t.Errorf("%d connections, were %d", k.Dials, before.Dials)
+			b.t.Errorf("%d connections, want one more than %d", k.Dials, before.Dials)
 		}
 	})
 }
@@ -765,11 +765,11 @@ func TestAWrongReplicaDoesNotConfirmItself(t *testing.T) {
 				b.source.Recheck()
 				b.in(time.Minute)
 				if got := b.source.Status().Stream.Address; got != right+":15010" {
-					t.Fatalf("asked %s again, not %s", got, right)
+					t.Fatalf("connected to %s, want %s", got, right)
 				}
 				b.expect("a.b:1 10.0.0.1", "c.d:1 10.0.0.1")
 				if got := b.certainty().Dials; got != before+1 {
-					t.Errorf("%d connections, were %d", got, before)
+					t.Errorf("%d connections, want one more than %d", got, before)
 				}
 			})
 		})
@@ -848,15 +848,15 @@ func TestEndpointsThatAreNotToldHideNoOtherName(t *testing.T) {
 		wish.Add("c.d", "a.b", "nobody.here")
 		synctest.Wait()
 		if a := wish.Answer("a.b", "nobody.here"); !a.Reported || a.Err != nil {
-			t.Errorf("they wait for another: %+v", a)
+			t.Errorf("Answer() = %+v, want reported", a)
 		}
 		if wish.Answer("c.d").Reported {
-			t.Error("reported before its endpoints are known")
+			t.Error("Answer(c.d).Reported = true before its endpoints are known, want false")
 		}
 		b.istiod.Withhold(eds)
 		b.serve("outbound|1||c.d", "10.0.0.2")
 		if a := wish.Answer("c.d"); !a.Reported || a.Err != nil {
-			t.Errorf("once its endpoints are known: %+v", a)
+			t.Errorf("Answer(c.d) = %+v, want reported", a)
 		}
 	})
 }
@@ -876,14 +876,14 @@ func TestOnlyWhatIsWantedIsAskedFor(t *testing.T) {
 			synctest.Wait()
 			b.expect("a.b:1 10.0.0.1")
 			if a := wish.Answer(name); !a.Reported || a.Err != nil {
-				t.Errorf("%s: the source does not say that it reported it", name)
+				t.Errorf("Answer(%s) = %+v, want reported", name, a)
 			}
 			wish.Drop(name)
 			synctest.Wait()
 			b.expect()
 		}
 		if got := b.subscribed(); len(got) != 0 {
-			t.Errorf("still asked for: %v", got)
+			t.Errorf("subscribed to %v, want nothing", got)
 		}
 	})
 }

@@ -489,7 +489,7 @@ func TestRunTwice(t *testing.T) {
 		c := connect(t, n)
 		settle()
 		if err := c.Run(t.Context()); err == nil {
-			t.Fatal("a second Run")
+			t.Fatal("second Run() = nil, want an error")
 		}
 	})
 }

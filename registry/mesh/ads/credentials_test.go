@@ -312,6 +312,6 @@ func TestDial(t *testing.T) {
 	}
 	is(t, "body", string(r.GetResources()[0].GetValue()), "adsz")
 	if _, err := ads.Dial("istiod.test:15010", ads.Credentials{TokenFile: file}); err == nil {
-		t.Fatal("a token in plaintext to another host")
+		t.Fatal("Dial(another host, token) = nil, want an error")
 	}
 }

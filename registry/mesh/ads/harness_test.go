@@ -223,7 +223,7 @@ func run(t *testing.T, c *ads.Client) {
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {
-			t.Errorf("Run: %v", err)
+			t.Errorf("Run() = %v, want nil", err)
 		}
 	})
 }
@@ -359,7 +359,7 @@ func (v *view[T]) one(t *testing.T) ads.Event[T] {
 func (v *view[T]) none(t *testing.T) {
 	t.Helper()
 	if events := v.heard(); len(events) != 0 {
-		t.Fatalf("events nobody asked for: %+v", events)
+		t.Fatalf("events %+v, want none", events)
 	}
 }
 

@@ -94,7 +94,7 @@ func (k *talk[Q, A]) request(t *testing.T) Q {
 	case r := <-k.requests:
 		return r
 	default:
-		t.Fatal("no request")
+		t.Fatal("no request, want one")
 		panic("unreachable")
 	}
 }
@@ -105,7 +105,7 @@ func (k *talk[Q, A]) silent(t *testing.T) {
 	synctest.Wait()
 	select {
 	case r := <-k.requests:
-		t.Fatalf("a request nobody expected: %v", r)
+		t.Fatalf("request %v, want none", r)
 	default:
 	}
 }
@@ -133,7 +133,7 @@ func next[K any](t *testing.T, opened chan K) K {
 	case k := <-opened:
 		return k
 	default:
-		t.Fatal("no stream was opened")
+		t.Fatal("no stream, want one")
 		panic("unreachable")
 	}
 }

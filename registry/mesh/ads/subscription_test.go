@@ -354,13 +354,13 @@ func TestOptionsAreRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := ads.New(c.o); err == nil || !strings.Contains(err.Error(), c.says) {
-				t.Fatalf("error %v does not speak of %s", err, c.says)
+				t.Fatalf("error %v, want one with %q", err, c.says)
 			}
 		})
 	}
 	for _, address := range []string{"127.0.0.1:1", "[::1]:1", "localhost:1", "unix:///run/x", "dns:///127.0.0.9:1"} {
 		if _, err := ads.New(ads.Options{Address: address, Credentials: ads.Credentials{TokenFile: "/t"}}); err != nil {
-			t.Errorf("%s: %v", address, err)
+			t.Errorf("New(%s) = %v, want nil", address, err)
 		}
 	}
 }
@@ -378,7 +378,7 @@ func TestIdentity(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := c.identity.Node(); err == nil || !strings.Contains(err.Error(), c.says) {
-				t.Fatalf("error %v does not speak of %s", err, c.says)
+				t.Fatalf("error %v, want one with %q", err, c.says)
 			}
 		})
 	}

@@ -54,10 +54,10 @@ func FuzzApply(f *testing.F) {
 		at.first = first
 		err := cached.apply(next, at)
 		if r := cached.records["there"]; nameless && len(next.removed) == 0 && (r == nil || !r.held) {
-			t.Errorf("removed by what cannot be read: %v", err)
+			t.Errorf("apply() = %v removed a resource, want it kept", err)
 		}
 		if cached.records[Wildcard] != nil || cached.interest.held < 0 {
-			t.Errorf("%v, %d held", cached.records, cached.interest.held)
+			t.Errorf("records %v, %d held, want no wildcard and no negative count", cached.records, cached.interest.held)
 		}
 	})
 }

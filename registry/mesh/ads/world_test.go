@@ -41,7 +41,7 @@ func acked(t *testing.T, k *world, want ack, names ...string) {
 	t.Helper()
 	r := k.request(t)
 	if r.GetErrorDetail() != nil {
-		t.Fatalf("rejected: %v", r.GetErrorDetail())
+		t.Fatalf("rejection %v, want none", r.GetErrorDetail())
 	}
 	is(t, "acknowledged", ack{r.GetTypeUrl(), r.GetVersionInfo(), r.GetResponseNonce()}, want)
 	equal(t, "names", r.GetResourceNames(), names...)
@@ -54,7 +54,7 @@ func nacked(t *testing.T, k *world, version, nonce, about string) {
 	is(t, "version", r.GetVersionInfo(), version)
 	is(t, "nonce", r.GetResponseNonce(), nonce)
 	if !strings.Contains(r.GetErrorDetail().GetMessage(), about) {
-		t.Fatalf("rejection %q does not speak of %q", r.GetErrorDetail().GetMessage(), about)
+		t.Fatalf("rejection %q, want one with %q", r.GetErrorDetail().GetMessage(), about)
 	}
 }
 

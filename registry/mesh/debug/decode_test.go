@@ -43,7 +43,7 @@ func TestCapture(t *testing.T) {
 			t.Errorf("got %+v", got[0])
 		}
 		if faults[0].Client != "sel-1.shop-22" || !strings.Contains(faults[0].Text, "org.apache.Y") {
-			t.Errorf("fault %+v", faults[0])
+			t.Errorf("skipped %+v, want the key of sel-1.shop-22", faults[0])
 		}
 	})
 	t.Run("adsz over xDS of a real istiod: nobody publishes", func(t *testing.T) {
@@ -125,7 +125,7 @@ func manyClients(n int) []byte {
 func TestMemory(t *testing.T) {
 	body := manyClients(2_000)
 	if len(body) < 4<<20 {
-		t.Fatalf("an answer of %d bytes shows nothing", len(body))
+		t.Fatalf("a response of %d bytes, want 4 MiB at least", len(body))
 	}
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -135,7 +135,7 @@ func TestMemory(t *testing.T) {
 		t.Fatalf("%d clients, %v, %v", len(got), faults, err)
 	}
 	if used := after.TotalAlloc - before.TotalAlloc; used > 20_000_000 {
-		t.Errorf("2,000 clients in %d MB took %d MB", len(body)>>20, used>>20)
+		t.Errorf("2,000 clients in %d MB allocate %d MB, want at most 20", len(body)>>20, used>>20)
 	}
 }
 
@@ -156,14 +156,14 @@ func FuzzDecode(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte, cut int) {
 		got, faults, err := publications(body, debug.DecodeOptions{MaxBytes: 1 << 16})
 		if err != nil && strings.ContainsFunc((&debug.Error{Cause: debug.NotAnswer, Where: "x", Err: err}).Error(), func(r rune) bool { return r < ' ' || r > '~' }) {
-			t.Errorf("not printable: %q", err)
+			t.Errorf("error %q, want printable text", err)
 		}
 		if err != nil && len(got)+len(faults) > 0 {
-			t.Errorf("an error and %d clients", len(got))
+			t.Errorf("an error and %d clients, want none", len(got))
 		}
 		for _, fault := range faults {
 			if strings.ContainsFunc(fault.Error(), func(r rune) bool { return r < ' ' || r > '~' }) {
-				t.Errorf("not printable: %q", fault.Error())
+				t.Errorf("error %q, want printable text", fault.Error())
 			}
 		}
 		whole := bytes.TrimRight(body, " \t\r\n")
@@ -171,7 +171,7 @@ func FuzzDecode(f *testing.F) {
 			return
 		}
 		if less, _, err := publications(whole[:cut], debug.DecodeOptions{}); err == nil {
-			t.Errorf("cut at %d of %d it is still good: %v", cut, len(whole), less)
+			t.Errorf("cut at %d of %d bytes: %v, want an error", cut, len(whole), less)
 		}
 	})
 }

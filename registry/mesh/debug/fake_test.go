@@ -190,7 +190,7 @@ func watch(t *testing.T, o debug.Options) *watcher {
 	var group sync.WaitGroup
 	group.Go(func() {
 		if err := r.Run(ctx, w.changed); err != nil {
-			t.Errorf("Run: %v", err)
+			t.Errorf("Run() = %v, want nil", err)
 		}
 	})
 	t.Cleanup(func() {
@@ -254,9 +254,9 @@ func expectCause(t *testing.T, err error, want debug.Cause) {
 	case e.Cause != want:
 		t.Errorf("cause is %s, want %s: %v", e.Cause, want, err)
 	case !strings.Contains(err.Error(), want.Remedy()) || want.Remedy() == "":
-		t.Errorf("no remedy in %v", err)
+		t.Errorf("error %v, want its remedy", err)
 	case strings.ContainsFunc(err.Error(), func(r rune) bool { return r < ' ' || r > '~' }):
-		t.Errorf("not one printable line: %q", err.Error())
+		t.Errorf("error %q, want one printable line", err.Error())
 	}
 }
 

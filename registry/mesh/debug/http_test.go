@@ -85,10 +85,10 @@ func TestBadAnswers(t *testing.T) {
 				s := w.snapshot()
 				expectCause(t, s.Err, c.cause)
 				if s.Err != nil && !strings.Contains(s.Err.Error(), c.says) {
-					t.Errorf("%v does not say %q", s.Err, c.says)
+					t.Errorf("error %v, want one with %q", s.Err, c.says)
 				}
 				if !s.Complete {
-					t.Error("what was complete is still known")
+					t.Error("Complete = false, want true after one reading")
 				}
 				if n := logged.count("WARN"); n != 1 {
 					t.Errorf("warned %d times, want once:\n%s", n, logged.String())
@@ -98,7 +98,7 @@ func TestBadAnswers(t *testing.T) {
 				in(15 * time.Second)
 				expect(t, w, "A a, B b")
 				if s := w.snapshot(); s.Err != nil {
-					t.Errorf("still %v", s.Err)
+					t.Errorf("Err = %v, want nil", s.Err)
 				}
 			})
 		})
@@ -180,7 +180,7 @@ func TestPorts(t *testing.T) {
 		in(time.Minute)
 		expect(t, w, "A a")
 		if want := []string{"127.0.0.1:15014", "127.0.0.1:8080"}; !slices.Equal(n.dials, want) {
-			t.Errorf("dialed %v", n.dials)
+			t.Errorf("dialed %v, want %v", n.dials, want)
 		}
 	})
 	run("a port that serves no debug API is passed over", func(t *testing.T) {
@@ -206,7 +206,7 @@ func TestPorts(t *testing.T) {
 			t.Errorf("asked %v", got)
 		}
 		if s := w.snapshot(); s.Err == nil || strings.Count(s.Err.Error(), "http://[::1]:9/elsewhere/adsz") != 1 {
-			t.Errorf("the error does not say where, once: %v", s.Err)
+			t.Errorf("error %v, want the URL once", s.Err)
 		}
 		f.misbehave(stall(""))
 		in(time.Minute)
@@ -218,7 +218,7 @@ func TestPorts(t *testing.T) {
 		in(time.Second)
 		expectCause(t, w.snapshot().Err, debug.Unreachable)
 		if want := []string{"127.0.0.1:7"}; !slices.Equal(n.dials, want) {
-			t.Errorf("dialed %v", n.dials)
+			t.Errorf("dialed %v, want %v", n.dials, want)
 		}
 	})
 }
@@ -242,7 +242,7 @@ func TestNeverPush(t *testing.T) {
 		}
 		for _, q := range asked {
 			if strings.Contains(q, "push") {
-				t.Errorf("asked %s", q)
+				t.Errorf("requested %s, want single clients", q)
 			}
 		}
 	})
@@ -273,7 +273,7 @@ func TestPieces(t *testing.T) {
 			t.Errorf("complete %v, unread %v, %v, %+v", s.Complete, s.Unread, s.Err, s.Replicas)
 		}
 		if got := f.questions(); slices.Contains(got, "/debug/adsz") {
-			t.Error("asked for all at once")
+			t.Error("requested all clients at once, want pauses")
 		}
 	})
 	run("a client above the limit keeps its keys, and is reported with the setting", func(t *testing.T, f *fakeIstiod, o debug.Options) {
@@ -332,7 +332,7 @@ func TestPieces(t *testing.T) {
 		in(time.Second)
 		expectCause(t, w.snapshot().Err, debug.Refused)
 		if w.snapshot().Complete {
-			t.Error("complete without one client")
+			t.Error("Complete = true without one client, want false")
 		}
 		f.misbehave(nil)
 		f.questions()
@@ -462,7 +462,7 @@ func TestToken(t *testing.T) {
 		in(time.Second)
 		expectCause(t, w.snapshot().Err, debug.NoToken)
 		if s := w.snapshot(); !strings.Contains(s.Err.Error(), file) {
-			t.Errorf("%v does not name the file", s.Err)
+			t.Errorf("error %v, want one with the file", s.Err)
 		}
 		write(t, file, "good")
 		in(5 * time.Second)
@@ -480,7 +480,7 @@ func TestToken(t *testing.T) {
 			in(time.Second)
 			expectCause(t, w.snapshot().Err, debug.NoToken)
 			if got := f.questions(); len(got) > 0 {
-				t.Errorf("asked %v without a token", got)
+				t.Errorf("requested %v without a token, want nothing", got)
 			}
 		})
 	}
@@ -527,7 +527,7 @@ func TestLoopbackToken(t *testing.T) {
 		watch(t, o)
 		in(time.Second)
 		if header.Get("Authorization") != "Bearer good" || header.Get("Clusterid") != "remote" {
-			t.Errorf("headers %v", header)
+			t.Errorf("headers %v, want token and cluster", header)
 		}
 	})
 }

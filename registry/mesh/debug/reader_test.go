@@ -28,7 +28,7 @@ func TestReader(t *testing.T) {
 		w := watch(t, o)
 		in(time.Second)
 		if s := w.snapshot(); !s.Complete || s.Err != nil || s.Mapping.Len() != 0 {
-			t.Fatalf("an empty mesh is known to be empty: %+v", s)
+			t.Fatalf("snapshot %+v, want a complete empty one", s)
 		}
 		istiods[0].connect("a.shop", oneA)
 		in(5 * time.Second)
@@ -54,7 +54,7 @@ func TestReader(t *testing.T) {
 		expect(t, w, "A a b")
 		c := w.snapshot().Mapping.Conflicts()
 		if len(c) != 1 || c[0].Kind != metadata.ManyHosts || !slices.Equal(c[0].Clients, []string{"a.shop-1", "b.shop-2"}) {
-			t.Errorf("conflicts %+v", c)
+			t.Errorf("conflicts %+v, want one of two clients", c)
 		}
 	})
 	run("a key withdrawn while its client lives goes after the grace", func(t *testing.T) {
@@ -115,7 +115,7 @@ func TestReader(t *testing.T) {
 		in(6 * time.Minute)
 		expect(t, w, "A a, B b")
 		if w.count() > reported+1 {
-			t.Errorf("reported %d times of nothing", w.count()-reported)
+			t.Errorf("%d more reports, want none without a change", w.count()-reported)
 		}
 	})
 	run("a client that takes a key back and ends does not keep it for minutes", func(t *testing.T) {
@@ -178,7 +178,7 @@ func TestReader(t *testing.T) {
 		in(time.Second)
 		expect(t, w, "B b, C c")
 		if !w.snapshot().Replicas[0].Own {
-			t.Error("the replica that we are connected to is not known")
+			t.Error("Own = false, want true for the replica of our connection")
 		}
 	})
 	run("the labels beside the metadata are not read: they are the pod's", func(t *testing.T) {
@@ -227,7 +227,7 @@ func TestReplicas(t *testing.T) {
 		in(6 * time.Minute)
 		expect(t, w, "A a, B b")
 		if s := w.snapshot(); !s.Complete || s.Err == nil {
-			t.Errorf("a part that is kept is complete and stale: %+v", s)
+			t.Errorf("snapshot %+v, want complete with an error", s)
 		}
 		endpoints.Set(nil) // what a broken xDS connection says
 		in(6 * time.Minute)
@@ -258,14 +258,14 @@ func TestReplicas(t *testing.T) {
 		endpoints.Set([]string{"127.0.0.1", "127.0.0.2"})
 		in(5 * time.Second)
 		if s := w.snapshot(); s.Replicas[1].Unlisted {
-			t.Errorf("it is listed again: %+v", s.Replicas)
+			t.Errorf("replicas %+v, want both listed", s.Replicas)
 		}
 		endpoints.Set([]string{"127.0.0.1"})
 		in(5 * time.Second)
 		n.cut("127.0.0.2:15014")
 		in(5 * time.Second)
 		if s := w.snapshot(); !s.Complete || s.Err != nil || len(s.Replicas) != 1 {
-			t.Errorf("it has ended: %+v", s)
+			t.Errorf("snapshot %+v, want one replica", s)
 		}
 		n.serve(t, "127.0.0.2:15014", istiods[1]) // whoever has the address by now
 		istiods[1].questions()
@@ -274,7 +274,7 @@ func TestReplicas(t *testing.T) {
 		in(15 * time.Second)
 		expect(t, w, "A a")
 		if asked := istiods[1].questions(); len(asked) > 0 {
-			t.Errorf("it is asked on: %q", asked)
+			t.Errorf("requests %q, want none", asked)
 		}
 	})
 	run("a replica that is listed no more and does not answer for a while is not waited for", func(t *testing.T) {
@@ -293,7 +293,7 @@ func TestReplicas(t *testing.T) {
 		istiods[0].disconnect(gone)
 		in(2 * time.Minute)
 		if s := w.snapshot(); !s.Complete || s.Err != nil || len(s.Replicas) != 1 {
-			t.Errorf("it counts: %+v", s)
+			t.Errorf("snapshot %+v, want one replica", s)
 		}
 		istiods[1].misbehave(nil)
 		in(4 * time.Minute)
@@ -305,7 +305,7 @@ func TestReplicas(t *testing.T) {
 		istiods[1].questions()
 		in(time.Minute)
 		if asked := istiods[1].questions(); len(asked) > 0 {
-			t.Errorf("it is asked on: %q", asked)
+			t.Errorf("requests %q, want none", asked)
 		}
 	})
 	run("an address of replicas that are listed by their own is read no more", func(t *testing.T) {
@@ -353,7 +353,7 @@ func TestReplicas(t *testing.T) {
 			roll(n + 1)
 		}
 		if s := w.snapshot(); s.Waiting != 100 || s.Mapping.Len() != 102 {
-			t.Errorf("%d wait, %d keys", s.Waiting, s.Mapping.Len())
+			t.Errorf("%d claims wait, %d keys, want 100 and 102", s.Waiting, s.Mapping.Len())
 		}
 	})
 	run("of more claims that map something else the oldest go", func(t *testing.T) {
@@ -372,7 +372,7 @@ func TestReplicas(t *testing.T) {
 		}
 		m := w.snapshot().Mapping
 		if m.Len() != 10001 || w.snapshot().Waiting != 10000 || len(m.Hosts(mustKey(t, "providers:api.K11999::"))) != 1 {
-			t.Errorf("%d keys, %d wait", m.Len(), w.snapshot().Waiting)
+			t.Errorf("%d keys, %d claims wait, want 10001 and 10000", m.Len(), w.snapshot().Waiting)
 		}
 	})
 	run("one of three that never answered leaves the mapping incomplete, and nothing goes", func(t *testing.T) {
@@ -405,7 +405,7 @@ func TestReplicas(t *testing.T) {
 		in(4 * time.Minute)
 		expect(t, w, "A a, B b")
 		if w.count() != reported {
-			t.Errorf("reported %d times of nothing", w.count()-reported)
+			t.Errorf("%d more reports, want none without a change", w.count()-reported)
 		}
 	})
 	run("a restarted istiod with few clients takes nothing away", func(t *testing.T) {
@@ -416,7 +416,7 @@ func TestReplicas(t *testing.T) {
 		w := watch(t, o)
 		in(time.Second)
 		if !w.snapshot().Restarting.IsZero() {
-			t.Error("an istiod with a client of an hour has been up for an hour")
+			t.Error("Restarting is set, want zero for an istiod that is up for an hour")
 		}
 		istiods[0].disconnect(early)
 		in(4 * time.Minute)
@@ -425,12 +425,12 @@ func TestReplicas(t *testing.T) {
 		in(4 * time.Minute) // five after the first went, but its client waits for this istiod too
 		expect(t, w, "A a, B b")
 		if left := time.Until(w.snapshot().Restarting); left <= 0 || left > 5*time.Minute {
-			t.Error("the restart does not show")
+			t.Errorf("Restarting in %s, want within 5 minutes", left)
 		}
 		in(2 * time.Minute)
 		expect(t, w, "B b")
 		if !w.snapshot().Restarting.IsZero() {
-			t.Error("the restart has no end")
+			t.Error("Restarting is set, want zero")
 		}
 	})
 	run("clients that come anew with each reading are reported once", func(t *testing.T) {
@@ -445,11 +445,11 @@ func TestReplicas(t *testing.T) {
 			istiods[0].connect("a.shop", oneA)
 		}
 		if n := logged.count("come back"); n != 1 || w.snapshot().Restarting.IsZero() {
-			t.Errorf("reported %d times of clients that have to come back, restarting %v", n, w.snapshot().Restarting)
+			t.Errorf("logged the restart %d times, Restarting %v, want once and a time", n, w.snapshot().Restarting)
 		}
 		in(10 * time.Minute)
 		if n := logged.count("had the time to come back"); n != 1 {
-			t.Errorf("reported %d times of the end", n)
+			t.Errorf("logged the end %d times, want once", n)
 		}
 		expect(t, w, "A a")
 	})
@@ -507,7 +507,7 @@ func TestDNS(t *testing.T) {
 			t.Parallel()
 			got, err := debug.DNS(names, c.name)(t.Context())
 			if !slices.Equal(got, c.want) || (err != nil) != (c.want == nil) {
-				t.Errorf("got %v, %v", got, err)
+				t.Errorf("list() = %v, %v, want %v", got, err, c.want)
 			}
 		})
 	}
@@ -539,7 +539,7 @@ func TestEndpoints_AreReplicasBehindAName(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), wait/4)
 				defer cancel()
 				if got, err := list(ctx); err == nil {
-					t.Errorf("before the wait is over: %v", got)
+					t.Errorf("list() = %v before the timeout, want an error", got)
 				}
 				ask(list, c.resolved, wait-wait/4)
 				ask(list, c.resolved, 0)

@@ -157,7 +157,7 @@ func TestXDS(t *testing.T) {
 		in(time.Minute)
 		expect(t, w, "A a")
 		if s := w.snapshot(); s.Err != nil || w.count() != 1 {
-			t.Errorf("reported %d times: %v", w.count(), s.Err)
+			t.Errorf("reported %d times, %v, want once and nil", w.count(), s.Err)
 		}
 	})
 	for name, c := range map[string]struct {
@@ -185,7 +185,7 @@ func TestXDS(t *testing.T) {
 			f.set(func(f *fakeADS) { f.refuse = nil })
 			in(5 * time.Second)
 			if s := w.snapshot(); s.Err != nil {
-				t.Errorf("still %v", s.Err)
+				t.Errorf("Err = %v, want nil", s.Err)
 			}
 		})
 	}
@@ -200,7 +200,7 @@ func TestXDS(t *testing.T) {
 		f.set(func(f *fakeADS) { f.silent = false })
 		in(20 * time.Second)
 		if s := w.snapshot(); s.Err != nil {
-			t.Errorf("still %v", s.Err)
+			t.Errorf("Err = %v, want nil", s.Err)
 		}
 	})
 	run("an answer above the limit is too large", func(t *testing.T, f *fakeADS, o debug.Options) {
@@ -226,7 +226,7 @@ func TestXDS(t *testing.T) {
 			t.Errorf("asked %v", got)
 		}
 		if text, code := istiodfake.DebugPage("adsz?proxyID=gone-1", f.pages.list()); code != http.StatusNotFound {
-			t.Errorf("the fake says %s", text)
+			t.Errorf("the fake returns %s, want 404", text)
 		}
 	})
 	run("a connection that cannot be made is a failure of that replica alone", func(t *testing.T, f *fakeADS, o debug.Options) {
@@ -244,7 +244,7 @@ func TestXDS(t *testing.T) {
 		expect(t, w, "A a")
 		expectCause(t, w.snapshot().Err, debug.Unreachable)
 		if w.snapshot().Complete {
-			t.Error("complete with one of two")
+			t.Error("Complete = true with one of two, want false")
 		}
 	})
 }

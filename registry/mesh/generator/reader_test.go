@@ -223,12 +223,12 @@ func TestReader(t *testing.T) {
 		time.Sleep(10 * interval)
 		synctest.Wait()
 		if _, n := b.last(); n != 1 || b.Streams() < 10 || len(b.Connections()) != 0 {
-			t.Errorf("reported %d times over %d streams, of which %d are open", n, b.Streams(), len(b.Connections()))
+			t.Errorf("reported %d times over %d streams, %d of them open, want once, 10 and 0", n, b.Streams(), len(b.Connections()))
 		}
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		if o := b.asked[0]; o.Query != generator.Query || o.Bytes == 0 || o.Err != nil || o.Replica != "istiod:15012" {
-			t.Errorf("observed %+v", o)
+			t.Errorf("observation %+v, want a successful one of istiod:15012", o)
 		}
 	})
 }
@@ -252,14 +252,14 @@ func TestWhatCannotBeReadTakesNothingAway(t *testing.T) {
 			}
 			for _, text := range refusal.want {
 				if !strings.Contains(s.Err.Error(), text) {
-					t.Errorf("%v: no word of %q", s.Err, text)
+					t.Errorf("Err = %v, want one with %q", s.Err, text)
 				}
 			}
 			b.Refuse(nil)
 			pay("api.Refund")(b.Server)
 			next()
 			if s := b.expect(t, "providers:api.Refund::@pay.shop:20880"); s.Err != nil {
-				t.Error(s.Err)
+				t.Errorf("Err = %v, want nil", s.Err)
 			}
 		})
 	}
@@ -302,7 +302,7 @@ func TestWhatCannotBeReadTakesNothingAway(t *testing.T) {
 		pay("api.Refund")(b.Server)
 		next()
 		if s := b.expect(t, "providers:api.Refund::@pay.shop:20880", "providers:api.Other::@other.shop:20880"); s.Unread != nil {
-			t.Error(s.Unread)
+			t.Errorf("Unread = %v, want nil", s.Unread)
 		}
 	})
 	for name, odd := range map[string]*mcpv1.Resource{
@@ -314,7 +314,7 @@ func TestWhatCannotBeReadTakesNothingAway(t *testing.T) {
 			b.SetConfig(entries, "shop/odd", odd)
 			next()
 			if s := b.expect(t, payKey); s.Unread == nil {
-				t.Error("the object is not reported of")
+				t.Error("Unread = nil, want why the object cannot be read")
 			}
 			b.Remove(entries, "shop/odd")
 			next()
@@ -329,7 +329,7 @@ func TestWhatCannotBeReadTakesNothingAway(t *testing.T) {
 		})
 		next()
 		if s := b.expect(t, payKey); s.Unread == nil {
-			t.Error("they are not reported of")
+			t.Error("Unread = nil, want why they cannot be read")
 		}
 	})
 }

@@ -90,10 +90,10 @@ func TestKeysOfOneIstiod(t *testing.T) {
 				w.Set(some(fmt.Sprint("K", n)))
 				in(time.Second)
 				if accepted, open := i.connections(); accepted != 1 || open != 1 {
-					t.Fatalf("change %d: %d connections accepted, %d open", n, accepted, open)
+					t.Fatalf("change %d: %d connections accepted, %d open, want 1 and 1", n, accepted, open)
 				}
 				if live := len(i.Connections()); live != 1 {
-					t.Fatalf("change %d: %d streams", n, live)
+					t.Fatalf("change %d: %d streams, want 1", n, live)
 				}
 			}
 			equal(t, "shown", i.shown(), "bridge-0.istio-system "+text("K999"))
@@ -118,7 +118,7 @@ func TestKeysOfOneIstiod(t *testing.T) {
 			}
 			for _, r := range i.Requests("") {
 				if r.Type != istiodfake.ClusterType || len(r.Subscribe) != 0 {
-					t.Errorf("asked for %s %q", r.Type, r.Subscribe)
+					t.Errorf("requested %s %q, want clusters without names", r.Type, r.Subscribe)
 				}
 			}
 			equal(t, "types watched", len(i.Connections()[0].Watches), 1)
@@ -133,7 +133,7 @@ func TestKeysOfOneIstiod(t *testing.T) {
 			equal(t, "keys", w.Status().Replicas[0].Keys, 1)
 			in(keys.DefaultTimeout)
 			if !strings.Contains(i.shown(), text("A")) {
-				t.Errorf("the old keys are gone: %s", i.shown())
+				t.Errorf("shown %s, want the old keys", i.shown())
 			}
 			i.Unmute()
 			in(2 * time.Minute)
@@ -149,7 +149,7 @@ func TestKeysOfOneIstiod(t *testing.T) {
 			in(time.Minute)
 			equal(t, "shown", i.shown(), "bridge-0.istio-system "+text("A"))
 			if err := w.Status().Replicas[0].Err; !strings.Contains(err, "node.namespace") || strings.Contains(err, "\n") {
-				t.Errorf("no remedy in %q", err)
+				t.Errorf("error %q, want one line with node.namespace", err)
 			}
 			i.Refuse(nil)
 			in(time.Minute)
@@ -173,7 +173,7 @@ func TestKeysOfOneIstiod(t *testing.T) {
 				in(100 * time.Millisecond)
 			}
 			if opened := i.streams() - before; opened > 12 {
-				t.Errorf("%d streams in ten seconds", opened)
+				t.Errorf("%d streams in ten seconds, want at most 12", opened)
 			}
 		},
 		"an istiod that is away is asked ever more slowly, and found when it is back": func(t *testing.T, i *istiod, w *world) {
@@ -181,7 +181,7 @@ func TestKeysOfOneIstiod(t *testing.T) {
 			w.Set(some("A"))
 			in(10 * time.Minute)
 			if n := w.count(keys.Failed); n < 15 || n > 35 {
-				t.Errorf("%d attempts in ten minutes", n)
+				t.Errorf("%d attempts in ten minutes, want 15 to 35", n)
 			}
 			equal(t, "connected", w.Status().Replicas[0].Connected, false)
 			i.unplug(false)
@@ -217,7 +217,7 @@ func TestKeysOfOneIstiod(t *testing.T) {
 			w.Set(some("A"))
 			in(time.Second)
 			if err := w.Run(t.Context()); err == nil {
-				t.Error("Run may be called while it runs")
+				t.Error("second Run() = nil, want an error")
 			}
 			w.end()
 			w.Set(some("B"))
@@ -320,7 +320,7 @@ func TestKeysThatNeedSeveralNodes(t *testing.T) {
 		w.Set(some(names...))
 		in(time.Second)
 		if !maps.Equal(read(), some(names...)) {
-			t.Error("not all keys are shown")
+			t.Error("the shown keys differ, want all")
 		}
 		nodes := w.Status().Nodes
 		if nodes < 2 || len(i.Connections()) != nodes {
@@ -328,7 +328,7 @@ func TestKeysThatNeedSeveralNodes(t *testing.T) {
 		}
 		for n := range nodes {
 			if !strings.Contains(i.shown(), fmt.Sprintf("bridge-0-%d.istio-system {", n+1)) {
-				t.Errorf("no node -%d", n+1)
+				t.Errorf("no node -%d, want one", n+1)
 			}
 		}
 		before := i.streams()
@@ -348,7 +348,7 @@ func TestNodesAreMarked(t *testing.T) {
 		w.Set(some("A"))
 		in(time.Second)
 		if label(i.Connections()[0].Node, metadata.MarkKey) == "" {
-			t.Error("a reader of a bridge would take these keys for those of an application")
+			t.Error("node without the mark of a bridge, want it")
 		}
 	})
 	synctest.Test(t, func(t *testing.T) {
@@ -383,7 +383,7 @@ func TestOptionsThatAreRefused(t *testing.T) {
 			o := good()
 			change(&o)
 			if _, err := keys.New(o); err == nil || !strings.Contains(err.Error(), field) {
-				t.Errorf("error is %v", err)
+				t.Errorf("New() = %v, want an error with %s", err, field)
 			}
 		})
 	}

@@ -150,10 +150,10 @@ func start(t *testing.T, replicas map[string]*istiod, change ...func(*keys.Optio
 	w.end = sync.OnceFunc(func() {
 		cancel()
 		if err := <-done; err != nil {
-			t.Errorf("Run: %v", err)
+			t.Errorf("Run() = %v, want nil", err)
 		}
 		if w.held != 0 {
-			t.Errorf("%d connections not given back", w.held)
+			t.Errorf("%d connections are held, want none", w.held)
 		}
 	})
 	t.Cleanup(w.end)

@@ -191,11 +191,11 @@ func TestADeniedResourceIsNamedAndClearsNothing(t *testing.T) {
 		in(2 * time.Minute)
 		rows, k := table.Snapshot()
 		if len(rows) != 2 || len(rows[nameOf(0)].Endpoints) != 1 {
-			t.Errorf("%d services are left", len(rows))
+			t.Errorf("%d services, want 2", len(rows))
 		}
 		want := "allow get, list and watch of endpointslices.discovery.k8s.io in all namespaces"
 		if k.Stale == nil || !strings.Contains(k.Stale.Error(), want) {
-			t.Errorf("stale: %v", k.Stale)
+			t.Errorf("Stale = %v, want one with %q", k.Stale, want)
 		}
 		for _, f := range r.Status() {
 			if _, refused := errors.AsType[*kube.Forbidden](f.Err); refused != (f.Resource == "endpointslices.discovery.k8s.io") {
@@ -205,7 +205,7 @@ func TestADeniedResourceIsNamedAndClearsNothing(t *testing.T) {
 		a.Refuse("endpointslices", "", 0, "")
 		in(2 * time.Minute)
 		if _, k := table.Snapshot(); k.Stale != nil {
-			t.Errorf("for ever stale: %v, %+v", k.Stale, r.Status())
+			t.Errorf("Stale = %v, want nil: %+v", k.Stale, r.Status())
 		}
 	})
 }
@@ -274,7 +274,7 @@ func TestTooManyRequestsIsWaitedFor(t *testing.T) {
 			t.Errorf("%+v", k)
 		}
 		if n := a.Requests() - before; n > 40 {
-			t.Errorf("%d requests in ten minutes", n)
+			t.Errorf("%d requests in ten minutes, want at most 40", n)
 		}
 		a.Refuse("services", "", 0, "")
 		in(2 * time.Minute)
@@ -301,13 +301,13 @@ func TestWithoutIstioServicesAreRead(t *testing.T) {
 		_, before := table.Snapshot()
 		in(time.Hour)
 		if _, k := table.Snapshot(); k.Outages != before.Outages {
-			t.Errorf("stale %d times in an hour", k.Outages-before.Outages)
+			t.Errorf("stale %d times in an hour, want never", k.Outages-before.Outages)
 		}
 		a.Define("serviceentries")
 		a.put(t, "serviceentries", entry)
 		in(2 * time.Minute)
 		if rows, _ := table.Snapshot(); rows["a.example:80"] == nil {
-			t.Error("an entry whose kind came later is not read")
+			t.Error("no row of a.example:80, want one")
 		}
 		a.Forget("serviceentries")
 		r.Recheck()
@@ -338,7 +338,7 @@ func TestKeysAloneAreRead(t *testing.T) {
 			t.Errorf("%+v", last)
 		}
 		if last.Unread == nil || !strings.Contains(last.Unread.Error(), "pods in namespace other") {
-			t.Errorf("unread: %v", last.Unread)
+			t.Errorf("Unread = %v, want one with the pods of other", last.Unread)
 		}
 		cancel()
 		if err := <-done; err != nil {

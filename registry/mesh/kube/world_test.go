@@ -238,7 +238,7 @@ func TestNothingIsLeftOfWhatWent(t *testing.T) {
 	}
 	f.settle()
 	if got := f.text(t); got != "" || len(f.clusters) > 0 || len(f.In("")) > 0 {
-		t.Errorf("%d clusters, %s", len(f.clusters), got)
+		t.Errorf("%d clusters, %s, want nothing", len(f.clusters), got)
 	}
 }
 
@@ -250,12 +250,12 @@ func TestAHiddenNamespaceIsNotToldOf(t *testing.T) {
 	}
 	f.settle()
 	if got := f.text(t); got != "" {
-		t.Errorf("reported %s", got)
+		t.Errorf("model reports %s, want nothing", got)
 	}
 	f.Show("shop")
 	f.settle()
 	if got := f.text(t); !strings.Contains(got, "greeter.shop") {
-		t.Errorf("not reported: %q", got)
+		t.Errorf("model reports %q, want greeter.shop", got)
 	}
 }
 
@@ -292,15 +292,15 @@ func TestAKeyIsOfItsServiceWhoeverCarriesIt(t *testing.T) {
 		}
 	}
 	if f.Update().Keys {
-		t.Error("the Pod carries no key")
+		t.Error("Update().Keys = true, want false for a Pod without a key")
 	}
 	mapping, _ := f.Mapping()
 	key := naming.ServiceKey{Category: naming.Providers, Interface: "api.Greeter", Version: "1.0", Group: "g"}
 	want := naming.HostAddress{Host: "greeter.shop.svc.cluster.local", Port: 20880}
 	if got := mapping.Hosts(key); !slices.Equal(got, []naming.HostAddress{want}) {
-		t.Errorf("%v", got)
+		t.Errorf("Hosts() = %v, want %v", got, want)
 	}
 	if got := mapping.Client(key, want); got != "service shop/greeter" {
-		t.Errorf("%s", got)
+		t.Errorf("Client() = %s, want service shop/greeter", got)
 	}
 }
