@@ -30,7 +30,7 @@ type NacosApp struct{ o Options }
 // NewNacosApp returns the codec of the application-level format in Nacos. The
 // error names every option that cannot be used.
 func NewNacosApp(o Options) (*NacosApp, error) {
-	o, err := o.withNacosDefaults(KindApplication)
+	o, err := withNacosDefaults(o, KindApplication)
 	if err != nil {
 		return nil, err
 	}

@@ -37,7 +37,7 @@ const instanceClass = "org.apache.dubbo.registry.zookeeper.ZookeeperInstance"
 // NewZooKeeperApp returns the codec of the application-level format in
 // ZooKeeper. The error names every option that cannot be used.
 func NewZooKeeperApp(o Options) (*ZooKeeperApp, error) {
-	o, err := o.withDefaults(KindApplication, maxURL)
+	o, err := withDefaults(o, KindApplication, maxURL)
 	if err != nil {
 		return nil, err
 	}
@@ -95,8 +95,8 @@ func (z *ZooKeeperApp) instance(in *instance, app, distinction string) (registry
 
 // curatorJSON writes an instance as Curator does, without reflection.
 func curatorJSON(in *instance, app, id string, params []param) string {
-	b := append(in.buffers.text[:0], `{"name":`...)
-	b = metadata.AppendText(b, app)
+	b := in.buffers.text[:0]
+	b = metadata.AppendText(append(b, `{"name":`...), app)
 	b = metadata.AppendText(append(b, `,"id":`...), id)
 	b = metadata.AppendText(append(b, `,"address":`...), in.endpoint.Host)
 	b = strconv.AppendUint(append(b, `,"port":`...), uint64(in.endpoint.Port), 10)

@@ -27,7 +27,7 @@ type Nacos struct{ o Options }
 // NewNacos returns the codec of the format in Nacos. The error names every
 // option that cannot be used.
 func NewNacos(o Options) (*Nacos, error) {
-	o, err := o.withNacosDefaults(Kind)
+	o, err := withNacosDefaults(o, Kind)
 	if err != nil {
 		return nil, err
 	}

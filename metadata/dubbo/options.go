@@ -53,7 +53,7 @@ type Rule struct {
 
 // withDefaults sets what is empty, and returns everything that is wrong. The limit
 // is MaxMetadata if that is not set.
-func (o Options) withDefaults(kind string, limit int) (Options, error) {
+func withDefaults(o Options, kind string, limit int) (Options, error) {
 	o.Root = "/" + strings.Trim(cmp.Or(o.Root, DefaultRoot), "/")
 	o.Services = "/" + strings.Trim(cmp.Or(o.Services, DefaultServices), "/")
 	o.Group = cmp.Or(o.Group, DefaultGroup)
@@ -86,8 +86,8 @@ func (o Options) withDefaults(kind string, limit int) (Options, error) {
 }
 
 // withNacosDefaults is withDefaults, and refuses what Nacos does not accept.
-func (o Options) withNacosDefaults(kind string) (Options, error) {
-	o, err := o.withDefaults(kind, metadata.MaxNacosMetadata)
+func withNacosDefaults(o Options, kind string) (Options, error) {
+	o, err := withDefaults(o, kind, metadata.MaxNacosMetadata)
 	if err != nil {
 		return o, err
 	}

@@ -18,7 +18,7 @@ import (
 // appendURL appends a provider's URL, and returns the offset of its stamp. A value
 // with characters of the syntax is percent-encoded. dubbo-go decodes it, and Java
 // gives it to its consumers encoded.
-func appendURL(b []byte, p *provider, params []param) (url []byte, stamp int) {
+func appendURL(b []byte, p *provider, params []param) (all []byte, stamp int) {
 	b = append(append(append(b, p.url...), '/'), p.path()...)
 	sep := byte('?')
 	for _, q := range params {

@@ -31,7 +31,7 @@ const maxURL = 2048
 // NewZooKeeper returns the codec of the format in ZooKeeper. The error names
 // every option that cannot be used.
 func NewZooKeeper(o Options) (*ZooKeeper, error) {
-	o, err := o.withDefaults(Kind, maxURL)
+	o, err := withDefaults(o, Kind, maxURL)
 	if err != nil {
 		return nil, err
 	}
