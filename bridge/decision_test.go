@@ -109,11 +109,6 @@ func TestDecision_Restart(t *testing.T) {
 			after := s.again().unknown("*", errLost).has(fleet(20, 2)[14:]...).in(20 * time.Second).hold()
 			s.is("hold", []any{after.ID, after.Denied}, []any{before.ID, true})
 		},
-		"what went before it counts": func(s *story) {
-			s.recorded().has(fleet(10, 1)...).in(10*time.Minute).loses(0, 3).in(time.Minute).holdsN(7)
-			s = s.again().reaches(mute).has(fleet(10, 1)[3:]...).in(time.Minute) // and it cannot be read
-			s.loses(3, 2).in(10 * time.Minute).holdsN(7)
-		},
 	})
 }
 
@@ -268,6 +263,11 @@ func TestEngine_Restart(t *testing.T) {
 				s.holding(mine(fmt.Sprint("s", n), "10.9.0.1:80"), mine(fmt.Sprint("s", n), "10.9.0.2:80"))
 			}
 			s.recorded().reaches(late(10 * time.Second)).reports(fleet(20, 2)...).starts().in(2 * time.Minute).noHold().holdsN(40)
+		},
+		"what went before it counts": func(s *story) {
+			s.recorded().has(fleet(10, 1)...).in(10*time.Minute).loses(0, 3).in(time.Minute).holdsN(7)
+			s = s.again().reaches(mute).has(fleet(10, 1)[3:]...).in(time.Minute) // and it cannot be read
+			s.loses(3, 2).in(10 * time.Minute).holdsN(7)
 		},
 		"a first reading fails": func(s *story) {
 			s.holding(stored(fleet(10, 5)...)...).fail(func(op memory.Op, _ registry.Group) error {
