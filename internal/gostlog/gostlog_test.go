@@ -45,8 +45,8 @@ func TestHandler_WritesToTheGostLogger(t *testing.T) {
 	log.Error("login refused", "password", config.Secret("hunter2"))
 
 	want := strings.Join([]string{
-		`info source synced peer=mesh services=3`,
-		`warn target call failed peer=zk call.op=read call.err="line\nbreak"`,
+		`info source synced registry=mesh services=3`,
+		`warn target call failed registry=zk call.op=read call.err="line\nbreak"`,
 		`error login refused password=<redacted>`,
 	}, "\n")
 	if got := strings.Join(out.got, "\n"); got != want {

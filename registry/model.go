@@ -1,0 +1,407 @@
+// Package registry has the model that all registries are translated to and from
+// (Service, Entry), and the ports by which they are accessed (Source, Target). It
+// does no I/O.
+package registry
+
+import (
+	"cmp"
+	"maps"
+	"net"
+	"slices"
+	"strconv"
+)
+
+// Name identifies a service within its registry: in a mesh the host address
+// fqdn:port, in others format, namespace, group and native name.
+type Name string
+
+// Service is a named set of endpoints. It is immutable once published: a change is a
+// new Service of the same name.
+type Service struct {
+	Name        Name
+	Namespace   string // in its registry; may be empty
+	Application string // that provides it; may be empty
+	Protocol    string // of the endpoints that name none of their own
+	Interfaces  []Interface
+	Attributes  Attributes
+	Path        Path       // the registries the service passed before this one
+	Endpoints   []Endpoint // in the order of Endpoint.Compare
+}
+
+// Interface is one RPC contract that a service provides, as in a service key.
+type Interface struct {
+	Name, Version, Group string
+}
+
+// Endpoint is one address of a service. If its health is not Offered, no target has it.
+type Endpoint struct {
+	Host       string // an IP address without brackets, or a host name
+	Port       uint16
+	Health     Health
+	ZeroWeight bool   // Weight was reported as 0: no calls while others have some
+	Weight     uint32 // 0: not reported
+	PortName   string
+	Protocol   string // empty: the service's
+	Zone       string // region/zone/subzone, as far as reported
+	Instance   string // the same for all ports of one process; may be empty
+	URLPath    string // of the interface, without a leading slash; empty: its name
+	Attributes Attributes
+	Path       Path // empty: the service's
+}
+
+// Address returns host and port, an IPv6 host in brackets.
+func (e Endpoint) Address() string { return net.JoinHostPort(e.Host, strconv.Itoa(int(e.Port))) }
+
+// Compare orders endpoints by host, port, port name, protocol and instance.
+func (e Endpoint) Compare(o Endpoint) int {
+	return cmp.Or(cmp.Compare(e.Host, o.Host), cmp.Compare(e.Port, o.Port), cmp.Compare(e.PortName, o.PortName),
+		cmp.Compare(e.Protocol, o.Protocol), cmp.Compare(e.Instance, o.Instance))
+}
+
+// Attributes are free labels. A published map is immutable, so that several endpoints
+// can share one.
+type Attributes map[string]string
+
+// Path is the registries that an entry passed, oldest first, in hops of HopLen
+// characters each. It ends loops: nothing is written to a registry in its path.
+type Path string
+
+// HopLen is the length of one hop of a Path in bytes.
+const HopLen = 4
+
+// Has reports whether a registry is in the path.
+func (p Path) Has(hop string) bool {
+	for ; len(p) >= HopLen; p = p[HopLen:] {
+		if string(p[:HopLen]) == hop {
+			return true
+		}
+	}
+	return false
+}
+
+// Hops returns the number of registries in the path.
+func (p Path) Hops() int { return len(p) / HopLen }
+
+// Health is the state of an endpoint in its registry.
+type Health uint8
+
+// The health values. HealthUnknown is not reported, as istiod does for endpoints that
+// it offers.
+const (
+	HealthUnknown Health = iota
+	Healthy
+	Degraded
+	Unhealthy
+	Draining
+	Disabled
+)
+
+// Offered reports whether consumers may call such an endpoint.
+func (h Health) Offered() bool { return h <= Degraded }
+
+// String returns the value as status, logs and documents have it.
+func (h Health) String() string {
+	names := [...]string{"unknown", "healthy", "degraded", "unhealthy", "draining", "disabled"}
+	if int(h) < len(names) {
+		return names[h]
+	}
+	return "invalid"
+}
+
+// KeepEmpty returns services, and those of before that are missing, without endpoints:
+// if their group still exists, a service without endpoints is known to have none. It
+// keeps the common path of its endpoints, so that it does not return to where it came
+// from, and their common protocol, on which its name in a mesh depends.
+func KeepEmpty(services, before []*Service) []*Service {
+	present := make(map[Name]bool, len(services))
+	for _, s := range services {
+		present[s.Name] = true
+	}
+	for _, s := range before {
+		if !present[s.Name] {
+			empty := *s
+			empty.Path, empty.Protocol, empty.Endpoints = s.commonPath(), s.commonProtocol(), nil
+			services = append(services, &empty)
+		}
+	}
+	return services
+}
+
+// commonPath returns the path of all endpoints of a service; empty if they differ.
+func (s *Service) commonPath() Path {
+	if len(s.Endpoints) == 0 {
+		return s.Path
+	}
+	first := cmp.Or(s.Endpoints[0].Path, s.Path)
+	for _, e := range s.Endpoints {
+		if cmp.Or(e.Path, s.Path) != first {
+			return ""
+		}
+	}
+	return first
+}
+
+// commonProtocol returns the protocol of all endpoints of a service; the service's own
+// if they differ.
+func (s *Service) commonProtocol() string {
+	if len(s.Endpoints) == 0 {
+		return s.Protocol
+	}
+	first := cmp.Or(s.Endpoints[0].Protocol, s.Protocol)
+	for _, e := range s.Endpoints {
+		if cmp.Or(e.Protocol, s.Protocol) != first {
+			return s.Protocol
+		}
+	}
+	return first
+}
+
+// Equal reports whether all fields of two services are equal.
+func (s *Service) Equal(o *Service) bool {
+	return s == o || s != nil && o != nil &&
+		s.Name == o.Name && s.Namespace == o.Namespace && s.Application == o.Application &&
+		s.Protocol == o.Protocol && s.Path == o.Path &&
+		maps.Equal(s.Attributes, o.Attributes) &&
+		slices.Equal(s.Interfaces, o.Interfaces) &&
+		slices.EqualFunc(s.Endpoints, o.Endpoints, Endpoint.Equal)
+}
+
+// Equal reports whether all fields of two endpoints are equal.
+func (e Endpoint) Equal(o Endpoint) bool {
+	return e.Host == o.Host && e.Port == o.Port && e.PortName == o.PortName &&
+		e.Protocol == o.Protocol && e.Health == o.Health && e.Weight == o.Weight && e.ZeroWeight == o.ZeroWeight &&
+		e.Zone == o.Zone && e.Instance == o.Instance && e.Path == o.Path && e.URLPath == o.URLPath &&
+		maps.Equal(e.Attributes, o.Attributes)
+}
+
+// Group is what a target lists, reads and writes as one: a service of Nacos, a parent
+// znode of ZooKeeper, a ServiceEntry. It is comparable.
+type Group struct {
+	Kind      string `json:"kind"`                // the format, such as dubbo-interface
+	Namespace string `json:"namespace"`           // ZooKeeper: the root, such as /dubbo; Nacos: the namespace id
+	Group     string `json:"group,omitempty"`     // Nacos: the group; elsewhere empty
+	Name      string `json:"name"`                // the interface, application or service
+	Exclusive bool   `json:"exclusive,omitempty"` // only one service may claim entries in it; a second one is refused
+}
+
+// IsZero reports whether the group is the zero value.
+func (g Group) IsZero() bool { return g == Group{} }
+
+// String returns the group as logs and status show it.
+func (g Group) String() string {
+	s := g.Kind + ":" + g.Namespace
+	if g.Group != "" {
+		s += "@" + g.Group
+	}
+	return s + "/" + g.Name
+}
+
+// Compare orders groups.
+func (g Group) Compare(o Group) int {
+	return cmp.Or(cmp.Compare(g.Kind, o.Kind), cmp.Compare(g.Namespace, o.Namespace),
+		cmp.Compare(g.Group, o.Group), cmp.Compare(g.Name, o.Name))
+}
+
+// Entry is one thing that a target stores, exactly as it is stored. Entries are plain
+// values: if two are ==, nothing has to be written.
+type Entry struct {
+	Group Group
+	Key   string // identifies the entry within the group while its value changes
+	Value string // all that is stored, in canonical form with the mark
+}
+
+// HeadKey is the key of the entry of the group itself, which is no endpoint. Only some
+// formats have one. It is deleted last.
+const HeadKey = ""
+
+// PartPrefix begins the key of an entry that endpoints refer to. Only some formats have
+// such. It is written before the endpoints, and deleted some time after them.
+const PartPrefix = "#"
+
+// IsPart reports whether a key is one of an entry that endpoints refer to.
+func IsPart(key string) bool { return strings.HasPrefix(key, PartPrefix) }
+
+// IsEndpoint reports whether a key is one of an endpoint.
+func IsEndpoint(key string) bool { return key != HeadKey && !IsPart(key) }
+
+// Compare orders entries by group and key, as all output does.
+func (e Entry) Compare(o Entry) int { return compareEntries(&e, &o) }
+
+func compareEntries(a, b *Entry) int {
+	if a.Group == b.Group { // as nearly always
+		return cmp.Compare(a.Key, b.Key)
+	}
+	return cmp.Or(a.Group.Compare(b.Group), cmp.Compare(a.Key, b.Key))
+}
+
+// Sorted returns a sorted copy of entries.
+func Sorted(entries []Entry) []Entry {
+	order := make([]*Entry, len(entries)) // pointers, because a sort moves them often
+	for i := range entries {
+		order[i] = &entries[i]
+	}
+	slices.SortFunc(order, compareEntries)
+	sorted := slices.Grow([]Entry(nil), len(entries))
+	for _, e := range order {
+		sorted = append(sorted, *e)
+	}
+	return sorted
+}
+
+// Held is an entry found in a target. While an entry is replaced, both the old and the
+// new one may be found under one key.
+type Held struct {
+	Entry
+	Owner   string // by the mark of the entry; empty: none
+	Version int64  // for conditional writes, set by the target; 0: written and not read since
+	Live    bool   // false: held by an earlier session or connection of ours
+}
+
+// Write is one entry to be stored.
+type Write struct {
+	New    Entry
+	Old    *Held // what it replaces, under the same key; nil for a new entry
+	Beside bool  // keep Old until a later change deletes it; a target that cannot hold both deletes it now
+}
+
+// Change is what has to be written to one group. The slices are in key order.
+type Change struct {
+	Group  Group
+	Put    []Write // missing or different in the target
+	Delete []Held  // ours, no longer desired, and allowed to be deleted
+	Want   []Entry // all of ours after the change
+}
+
+// Empty reports whether there is nothing to write or delete.
+func (c Change) Empty() bool { return len(c.Put)+len(c.Delete) == 0 }
+
+// Keep returns the change with only those deletions that are allowed. The others stay
+// in Want.
+func (c Change) Keep(may func(Held) bool) Change {
+	var kept []Held
+	want := slices.Clone(c.Want)
+	for _, h := range c.Delete {
+		if may(h) {
+			kept = append(kept, h)
+		} else {
+			want = append(want, h.Entry)
+		}
+	}
+	c.Delete, c.Want = kept, Sorted(want)
+	return c
+}
+
+// KeepPuts returns the change with only those writes that are allowed. What the others
+// would replace stays in Want.
+func (c Change) KeepPuts(may func(Write) bool) Change {
+	var kept []Write
+	var olds []Entry
+	left := make(map[Entry]bool)
+	for _, w := range c.Put {
+		if may(w) {
+			kept = append(kept, w)
+			continue
+		}
+		left[w.New] = true
+		if w.Old != nil && !w.Beside {
+			olds = append(olds, w.Old.Entry)
+		}
+	}
+	if len(left) == 0 {
+		return c
+	}
+	want := slices.DeleteFunc(slices.Clone(c.Want), func(e Entry) bool { return left[e] })
+	c.Put, c.Want = kept, Sorted(append(want, olds...))
+	return c
+}
+
+// Without returns the change without the writes and deletions under some keys.
+func (c Change) Without(skip func(key string) bool) Change {
+	c = c.KeepPuts(func(w Write) bool { return !skip(w.New.Key) })
+	if !slices.ContainsFunc(c.Delete, func(h Held) bool { return skip(h.Key) }) {
+		return c
+	}
+	return c.Keep(func(h Held) bool { return !skip(h.Key) })
+}
+
+// Except returns what a target applies of the change if it refuses some keys: nothing
+// under these. If one of them is new, it deletes nothing either, because the new entry
+// may replace a deleted one.
+func (c Change) Except(refused Refused) Change {
+	if slices.ContainsFunc(c.Put, func(w Write) bool { return w.Old == nil && refused.Has(w.New.Key) }) {
+		c = c.Keep(func(Held) bool { return false })
+	}
+	return c.Without(refused.Has)
+}
+
+// Refused is the error of a Write that refuses a part of its change: reasons by key.
+// It wraps ErrRefused.
+type Refused map[string]error
+
+// Has reports whether a key is refused.
+func (r Refused) Has(key string) bool { return r[key] != nil }
+
+// Err returns the keys as an error, nil where there are none.
+func (r Refused) Err() error {
+	if len(r) == 0 {
+		return nil
+	}
+	return r
+}
+
+// Error returns a few of the reasons, each with the first of its keys.
+func (r Refused) Error() string {
+	const most = 3
+	keys := make(map[string][]string) // by reason
+	var reasons []string
+	for _, key := range slices.Sorted(maps.Keys(r)) {
+		reason := strings.TrimPrefix(r[key].Error(), ErrRefused.Error()+": ")
+		if keys[reason] == nil {
+			reasons = append(reasons, reason)
+		}
+		keys[reason] = append(keys[reason], key)
+	}
+	var parts []string
+	for _, reason := range reasons[:min(most, len(reasons))] {
+		part := fmt.Sprintf("%.200q", keys[reason][0])
+		if more := len(keys[reason]) - 1; more > 0 {
+			part += fmt.Sprintf(" and %d more", more)
+		}
+		parts = append(parts, part+": "+reason)
+	}
+	if more := len(reasons) - most; more > 0 {
+		parts = append(parts, fmt.Sprintf("%d other reasons", more))
+	}
+	return ErrRefused.Error() + ": " + strings.Join(parts, "; ")
+}
+
+// Unwrap returns the reasons and ErrRefused.
+func (r Refused) Unwrap() []error { return append(slices.Collect(maps.Values(r)), ErrRefused) }
+
+// LeftOut is the error beside the entries of a service that says which parts have none,
+// and why. It is no failure: all other parts are written.
+type LeftOut struct {
+	Reason error
+	All    Absence // why there are no entries; empty: for Reason
+}
+
+// Absence is the reason, as in the status of a service, why nothing of it is written.
+type Absence string
+
+// The reasons that do not depend on the format.
+const (
+	Excluded    Absence = "excluded" // it is not selected
+	Returned    Absence = "synced"   // it came from the target, which still has it
+	Unreachable Absence = "invalid"  // none of its addresses may be offered
+)
+
+// Error returns the reason.
+func (l *LeftOut) Error() string {
+	if l.All == Excluded {
+		return l.Reason.Error()
+	}
+	return "left out: " + l.Reason.Error()
+}
+
+// Unwrap returns the reason.
+func (l *LeftOut) Unwrap() error { return l.Reason }
