@@ -5,10 +5,12 @@ package registry
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"net"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // Name identifies a service within its registry: in a mesh the host address

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/go-zookeeper/zk"
-
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
@@ -74,21 +73,6 @@ func (c conn) watchExists(path string) (*zk.Stat, error) {
 		return nil, err //nolint:wrapcheck // as above
 	}
 	return stat, nil
-}
-
-func (c conn) multi(ops []any) ([]zk.MultiResponse, error) {
-	if c.root == "" {
-		return c.Multi(ops...) //nolint:wrapcheck // as above
-	}
-	below := make([]any, len(ops))
-	for i, op := range ops {
-		below[i] = c.operation(op)
-	}
-	results, err := c.Multi(below...)
-	if errors.Is(err, zk.ErrNoNode) && c.createRoot() {
-		return c.Multi(below...) //nolint:wrapcheck // as above
-	}
-	return results, err //nolint:wrapcheck // as above
 }
 
 func (c conn) operation(op any) any {
@@ -158,21 +142,6 @@ func (c *Client) list(ctx context.Context, path string) ([]string, error) {
 // exists returns the stat of a node, nil if there is none.
 func (c *Client) exists(ctx context.Context, path string) (*zk.Stat, error) {
 	return request(ctx, c, conn.exists, path)
-}
-
-// multi applies operations in one transaction. If one of them failed, at is its
-// index.
-func (c *Client) multi(ctx context.Context, ops []any) (at int, err error) {
-	results, err := call(ctx, c, func(conn conn) ([]zk.MultiResponse, error) { return conn.multi(ops) })
-	if err == nil {
-		return 0, nil
-	}
-	for i, r := range results {
-		if r.Error != nil {
-			return i, err
-		}
-	}
-	return -1, err
 }
 
 func (c *Client) do(ctx context.Context, op any) error {

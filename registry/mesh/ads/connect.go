@@ -47,41 +47,6 @@ func (c *connector) dial() (*session, error) {
 	return &session{conn: conn, dialer: d, number: c.made, mode: c.mode, out: make(chan request), started: time.Now()}, nil
 }
 
-// connect opens a stream if there is none and one is due. It opens a second one if
-// another connection is requested.
-func (e *engine) connect(ctx context.Context) {
-	now, k := time.Now(), &e.connector
-	if e.successor != nil && !now.Before(e.successor.started.Add(e.successorTimeout())) {
-		e.disconnect(e.successor, errors.New("no answer on a second stream"))
-	}
-	switch {
-	case e.current == nil && e.hasSubscriptions() && !now.Before(k.due):
-		s, err := k.dial()
-		if err != nil {
-			e.fail(err)
-			return
-		}
-		e.current = s
-		e.start(ctx, s)
-	case e.requiresSuccessor() && !now.Before(k.successorDue):
-		k.successorDue = now.Add(e.options.Backoff.Base)
-		if s, err := k.dial(); err == nil { // otherwise the address is invalid, which the first stream would have reported
-			e.successor = s
-			e.start(ctx, s)
-		}
-	}
-}
-
-// requiresSuccessor reports whether the connection of the current stream is outdated.
-// A stream is not replaced before it has delivered.
-func (e *engine) requiresSuccessor() bool {
-	s := e.current
-	return s != nil && s.received && s.nodeSent && e.successor == nil && s.number <= e.connector.outdated
-}
-
-// successorTimeout is how long a second stream may take to deliver.
-func (e *engine) successorTimeout() time.Duration { return 2 * e.options.ResourceTimeout }
-
 func (e *engine) start(ctx context.Context, s *session) {
 	ctx, s.cancel = context.WithCancel(ctx)
 	for _, t := range e.types {

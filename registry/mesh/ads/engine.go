@@ -2,6 +2,7 @@ package ads
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"sync"
@@ -314,3 +315,38 @@ func (s *sharedState) get() State {
 	state.Types = maps.Clone(state.Types)
 	return state
 }
+
+// connect opens a stream if there is none and one is due. It opens a second one if
+// another connection is requested.
+func (e *engine) connect(ctx context.Context) {
+	now, k := time.Now(), &e.connector
+	if e.successor != nil && !now.Before(e.successor.started.Add(e.successorTimeout())) {
+		e.disconnect(e.successor, errors.New("no answer on a second stream"))
+	}
+	switch {
+	case e.current == nil && e.hasSubscriptions() && !now.Before(k.due):
+		s, err := k.dial()
+		if err != nil {
+			e.fail(err)
+			return
+		}
+		e.current = s
+		e.start(ctx, s)
+	case e.requiresSuccessor() && !now.Before(k.successorDue):
+		k.successorDue = now.Add(e.options.Backoff.Base)
+		if s, err := k.dial(); err == nil { // otherwise the address is invalid, which the first stream would have reported
+			e.successor = s
+			e.start(ctx, s)
+		}
+	}
+}
+
+// requiresSuccessor reports whether the connection of the current stream is outdated.
+// A stream is not replaced before it has delivered.
+func (e *engine) requiresSuccessor() bool {
+	s := e.current
+	return s != nil && s.received && s.nodeSent && e.successor == nil && s.number <= e.connector.outdated
+}
+
+// successorTimeout is how long a second stream may take to deliver.
+func (e *engine) successorTimeout() time.Duration { return 2 * e.options.ResourceTimeout }
