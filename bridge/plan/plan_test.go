@@ -169,6 +169,7 @@ func TestPlanner_Rows(t *testing.T) {
 	for name, tt := range map[string]struct{ claims, held, want string }{
 		"new and held":    {"0/s 1=x 2=x", "1=x@me", "1! 2"},
 		"what yields":     {"0/s tri://1=guess tri://2=guess", "dubbo://1=x@other", "tri://1! tri://2"},
+		"beside ours":     {"0/s dubbo://1=x tri://1=guess", "dubbo://1=x@me", "dubbo://1! tri://1"},
 		"what is written": {"0/s tri://1=guess", "dubbo://1=x@other tri://1=guess@me", "tri://1!"},
 	} {
 		t.Run(name, func(t *testing.T) {
