@@ -173,7 +173,7 @@ func (p *pipe) await(t *testing.T, entries int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	status, err := p.loop.AwaitQuiet(ctx)
+	status, err := p.loop.AwaitIdle(ctx)
 	must(t, err)
 	if status.Owned != entries {
 		t.Fatalf("%d entries, want %d", status.Owned, entries)

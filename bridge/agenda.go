@@ -61,10 +61,10 @@ type failureState struct {
 
 // shown is what status says of a group.
 type shown struct {
-	notes  []note // what is left undone, and why
-	dirty  bool   // see agenda.dirty
-	reason Reason // how far the group is, as status shows it
-	detail string
+	omissions []omission // what is left undone, and why
+	dirty     bool       // see agenda.dirty
+	reason    Reason     // how far the group is, as status shows it
+	detail    string
 }
 
 // markDirty has status show a group anew.

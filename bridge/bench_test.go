@@ -84,7 +84,7 @@ func running(b *testing.B, target registry.Target, table *registry.Table, projec
 
 func quiet(b *testing.B, loop *bridge.Loop) {
 	b.Helper()
-	if _, err := loop.AwaitQuiet(b.Context()); err != nil {
+	if _, err := loop.AwaitIdle(b.Context()); err != nil {
 		b.Fatal(err)
 	}
 }

@@ -54,7 +54,7 @@ func (e *engine) due(now time.Time) (calls []call) {
 		}
 		c, ok := e.next(it, now)
 		if !ok {
-			e.idle(it, now)
+			e.finish(it, now)
 			continue
 		}
 		c.item, c.began = it, now
@@ -165,8 +165,8 @@ func (e *engine) trusted(it *item, now time.Time) bool {
 	return now.Before(it.refreshes(e.opts.Refresh))
 }
 
-// A note is what is left undone in a group, for whom and why.
-type note struct {
+// An omission is what is left undone in a group, for whom and why.
+type omission struct {
 	origin   plan.Origin // zero: nobody is known to have claimed it
 	reason   Reason
 	detail   string
@@ -174,17 +174,17 @@ type note struct {
 	entries  int
 }
 
-// addNote adds a note, or counts it in one that says the same.
-func (it *item) addNote(n note) {
-	for i := range it.notes {
-		o := &it.notes[i]
+// addOmission adds an omission, or counts it in one that says the same.
+func (it *item) addOmission(n omission) {
+	for i := range it.omissions {
+		o := &it.omissions[i]
 		if o.conflict == nil && o.origin == n.origin && o.reason == n.reason && o.detail == n.detail {
 			o.entries++
 			return
 		}
 	}
 	n.entries = 1
-	it.notes = append(it.notes, n)
+	it.omissions = append(it.omissions, n)
 }
 
 // A draft is what becomes of a group: the change that is due, less what may not
@@ -198,22 +198,22 @@ type draft struct {
 }
 
 // change returns what is to be written now.
-func (d *draft) change() registry.Change { return d.beside(d.withhold(d.permit())) }
+func (d *draft) change() registry.Change { return d.beside(d.withhold(d.allow())) }
 
-// permit returns the change that is due to a group, less what policies and guards do
-// not permit, and records in notes what that is.
-func (d *draft) permit() registry.Change {
+// allow returns the change that is due to a group, less what policies and guards do
+// not allow, and records in omissions what that is.
+func (d *draft) allow() registry.Change {
 	change, conflicts := d.planner.Change(d.item.group)
-	before := d.item.notes
-	d.item.notes, d.item.wakeAt = nil, time.Time{}
+	before := d.item.omissions
+	d.item.omissions, d.item.wakeAt = nil, time.Time{}
 	for i := range conflicts {
 		d.addConflict(before, &conflicts[i])
 	}
-	change = d.permitPuts(change)
+	change = d.allowPuts(change)
 	if next, succeeds := d.successor(change); succeeds {
-		return d.permitSuccession(next, change)
+		return d.allowSuccession(next, change)
 	}
-	return d.permitDeletes(change)
+	return d.allowDeletes(change)
 }
 
 // successor returns who would have an exclusive group after another whose last
@@ -234,22 +234,22 @@ func (d *draft) successor(change registry.Change) (next plan.Origin, succeeds bo
 	return next, succeeds
 }
 
-// permitSuccession returns the whole change or nothing: two services that have
+// allowSuccession returns the whole change or nothing: two services that have
 // one host mean different things, so that who called the one is sent to the
 // other no sooner than an endpoint would go that is the last.
-func (d *draft) permitSuccession(next plan.Origin, change registry.Change) registry.Change {
-	permitted := d.permitDeletes(change)
-	if endpoints(permitted.Delete) == endpoints(change.Delete) {
-		return permitted
+func (d *draft) allowSuccession(next plan.Origin, change registry.Change) registry.Change {
+	allowed := d.allowDeletes(change)
+	if endpoints(allowed.Delete) == endpoints(change.Delete) {
+		return allowed
 	}
-	d.item.addNote(note{origin: next, reason: ReasonWaiting, detail: "another service has the host until its last endpoint goes"})
+	d.item.addOmission(omission{origin: next, reason: ReasonWaiting, detail: "another service has the host until its last endpoint goes"})
 	return registry.Change{Group: d.item.group}
 }
 
-// addConflict adds a note of a claim that cannot be honoured, and logs it the first time.
-func (d *draft) addConflict(before []note, c *plan.Conflict) {
-	d.item.notes = append(d.item.notes, note{origin: c.Origin, reason: ReasonConflict, conflict: c, entries: 1})
-	if slices.ContainsFunc(before, func(o note) bool { return o.conflict != nil && *o.conflict == *c }) {
+// addConflict adds an omission of a claim that cannot be honoured, and logs it the first time.
+func (d *draft) addConflict(before []omission, c *plan.Conflict) {
+	d.item.omissions = append(d.item.omissions, omission{origin: c.Origin, reason: ReasonConflict, conflict: c, entries: 1})
+	if slices.ContainsFunc(before, func(o omission) bool { return o.conflict != nil && *o.conflict == *c }) {
 		return
 	}
 	bridge := d.pipelines[c.Origin.Bridge].Name
@@ -266,8 +266,8 @@ func (d *draft) addConflict(before []note, c *plan.Conflict) {
 		"group", d.item.group.String(), "key", c.Key, "winner", d.journal.winner(*c))
 }
 
-// permitPuts leaves out the writes that the policies of their bridges forbid.
-func (d *draft) permitPuts(change registry.Change) registry.Change {
+// allowPuts leaves out the writes that the policies of their bridges forbid.
+func (d *draft) allowPuts(change registry.Change) registry.Change {
 	if !slices.ContainsFunc(d.pipelines, func(w *pipeline) bool { return w.Policy == PolicyReadOnly || w.Policy == PolicyCreateOnly }) {
 		return change
 	}
@@ -278,13 +278,13 @@ func (d *draft) permitPuts(change registry.Change) registry.Change {
 		if policy != PolicyReadOnly && (policy != PolicyCreateOnly || !update) {
 			return true
 		}
-		d.item.addNote(note{origin: origin, reason: ReasonReadOnly, detail: "policy " + string(policy) + " forbids the write"})
+		d.item.addOmission(omission{origin: origin, reason: ReasonReadOnly, detail: "policy " + string(policy) + " forbids the write"})
 		return false
 	})
 }
 
-// permitDeletes leaves out the deletions that have to wait.
-func (d *draft) permitDeletes(change registry.Change) registry.Change {
+// allowDeletes leaves out the deletions that have to wait.
+func (d *draft) allowDeletes(change registry.Change) registry.Change {
 	if len(change.Delete) == 0 {
 		return change
 	}
@@ -300,7 +300,7 @@ func (d *draft) permitDeletes(change registry.Change) registry.Change {
 		if v.reason == "" {
 			return true
 		}
-		d.item.addNote(note{origin: o.Origin, reason: v.reason, detail: v.detail})
+		d.item.addOmission(omission{origin: o.Origin, reason: v.reason, detail: v.detail})
 		d.item.wakeAt = soonest(d.item.wakeAt, v.at)
 		return false
 	})
@@ -330,7 +330,7 @@ func (d *draft) mayDisplace(h registry.Held) bool {
 	if !origin.IsZero() && d.pipelines[origin.Bridge].Policy == PolicySync {
 		return true
 	}
-	d.item.addNote(note{origin: origin, reason: ReasonReadOnly, detail: "the policy forbids the deletion"})
+	d.item.addOmission(omission{origin: origin, reason: ReasonReadOnly, detail: "the policy forbids the deletion"})
 	return false
 }
 

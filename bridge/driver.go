@@ -21,7 +21,7 @@ type driver struct {
 	watched    registry.Watched           // the target, where it is one
 	others     <-chan struct{}            // ready when others changed a group
 	changed    <-chan struct{}            // ready when the leadership may have changed
-	waiters    map[chan<- Status]struct{} // for AwaitQuiet
+	waiters    map[chan<- Status]struct{} // for AwaitIdle
 	answered   chan<- struct{}            // closed at the end of the turn; nil: nobody asked anything
 	onComplete func()                     // called once, if the target serves: its claims are complete; nil: that was done
 }
@@ -216,7 +216,7 @@ func (d *driver) look(now time.Time) {
 	}
 }
 
-// answer answers those who wait in AwaitQuiet, and reports once that the claims are
+// answer answers those who wait in AwaitIdle, and reports once that the claims are
 // complete. What the tables have by then counts, though no wake-up reported it
 // yet; it reports whether that asks for another turn.
 func (d *driver) answer(now time.Time) bool {
@@ -232,7 +232,7 @@ func (d *driver) answer(now time.Time) bool {
 		d.onComplete()
 		d.onComplete = nil
 	}
-	if len(d.waiters) > 0 && d.engine.quiet() {
+	if len(d.waiters) > 0 && d.engine.isIdle() {
 		d.engine.view.update(now)
 		for w := range d.waiters {
 			w <- d.engine.view.status()

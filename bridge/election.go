@@ -73,7 +73,7 @@ func (e *engine) applyLeadership(next Leadership, now time.Time) {
 // requeue makes a group due after the leadership changed. What others made of
 // it since it was read first is what losses are measured by from now on.
 func (e *engine) requeue(it *item, now time.Time) {
-	it.notes, it.wakeAt, it.left = nil, time.Time{}, nil
+	it.omissions, it.wakeAt, it.left = nil, time.Time{}, nil
 	it.markDirty()
 	e.guards.account(it, now)
 	stale := !it.caughtUp

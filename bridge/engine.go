@@ -237,8 +237,8 @@ func (e *engine) readAgain(it *item, now time.Time) {
 	it.wait(&e.agenda.changes, later(now, it.notBefore))
 }
 
-// quiet reports whether nothing is left to do but what waits for an event.
-func (e *engine) quiet() bool {
+// isIdle reports whether nothing is left to do but what waits for an event.
+func (e *engine) isIdle() bool {
 	return e.stored() && len(e.agenda.changes) == 0 && !e.guards.judgementDue() && e.records.allStored() &&
 		!slices.ContainsFunc(e.guards.scopes, func(b *scope) bool { return b.waits })
 }

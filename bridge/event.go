@@ -44,7 +44,7 @@ const (
 	EventDrift    EventKind = "drift"    // another changed what was written
 	EventRefused  EventKind = "refused"  // the target refuses a write, and repeating does not help
 	EventSession  EventKind = "session"  // the target lost its session
-	EventReload   EventKind = "reload"   // the configuration was reloaded, or was not taken
+	EventReload   EventKind = "reload"   // the configuration was reloaded or refused
 
 	EventCondition EventKind = "condition" // something that status shows began or ended
 	EventApplied   EventKind = "applied"   // a batch of changes was written
@@ -167,7 +167,7 @@ func (j *journal) winner(c plan.Conflict) string {
 // warnHold counts and logs a hold that began, or would have.
 func (j *journal) warnHold(b *scope, h *held) {
 	j.observe(Observation{Kind: ObservedHold, Bridge: b.name, Count: len(h.Entries)})
-	j.opts.Log.Warn("deletions exceed what the guard permits", "bridge", b.name, "mode", b.guard.Options.Mode,
+	j.opts.Log.Warn("deletions exceed what the guard allows", "bridge", b.name, "mode", b.guard.Options.Mode,
 		"hold", h.ID, "entries", len(h.Entries), "reason", h.Reason, "ends", h.Release)
 }
 
@@ -248,7 +248,7 @@ func opOf(w registry.Write) string {
 
 // trace logs a batch entry by entry: after an incident the log says what was
 // deleted, when and why.
-func (j *journal) trace(o outcome, claimants []plan.Origin, debug bool, what string) { //nolint:revive // what is wanted, not a mode
+func (j *journal) trace(o outcome, claimants []plan.Origin, debug bool, what string) { //nolint:revive // a choice, not a mode
 	logged := make([]EntryChange, 0, min(len(o.change.Delete)+len(o.change.Put), eventChanges))
 	add := func(c EntryChange) {
 		if debug {

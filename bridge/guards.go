@@ -66,7 +66,7 @@ type verdict struct {
 	at     time.Time
 }
 
-// judgeWait applies the wait of what is no endpoint. What stands for a group itself
+// judgeWait applies the wait of what is no endpoint. An entry of a group itself
 // waits for as long as a loss counts: a source that begins cannot
 // distinguish a service without an endpoint for a moment from one that ended, and
 // consumers look for the next endpoint there.
@@ -157,7 +157,7 @@ func (g *guards) unknownReason(o *orphan) error {
 	return nil
 }
 
-// judge returns what becomes of an orphan. What is no endpoint settles as a
+// judge decides about an orphan. What is no endpoint settles as a
 // missing endpoint does, for whoever still reads what it was sent before.
 func (g *guards) judge(o *orphan, now time.Time) verdict {
 	if v := g.veto(o); v.reason != "" {

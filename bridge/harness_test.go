@@ -615,6 +615,6 @@ func (s *story) quiets(d time.Duration) (bridge.Status, time.Duration, error) {
 	ctx, cancel := context.WithTimeout(s.Context(), d)
 	defer cancel()
 	start := time.Now()
-	status, err := s.loop.AwaitQuiet(ctx)
+	status, err := s.loop.AwaitIdle(ctx)
 	return status, time.Since(start), err
 }

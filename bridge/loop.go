@@ -87,22 +87,22 @@ func (l *Loop) Resync(ctx context.Context) error {
 	return l.ask(ctx, func(d *driver, now time.Time) { d.engine.resync(now) })
 }
 
-// AwaitQuiet waits until every bridge is synced and fresh, and nothing is left
+// AwaitIdle waits until every bridge is synced and fresh, and nothing is left
 // to do but what only an event can move: a hold, a refusal, a conflict. It
 // returns the status of that moment. Where ctx ends first it returns the
 // status as it is then, and the error of ctx.
-func (l *Loop) AwaitQuiet(ctx context.Context) (Status, error) {
-	quiet := make(chan Status, 1)
-	if err := l.ask(ctx, func(d *driver, _ time.Time) { d.waiters[quiet] = struct{}{} }); err != nil {
+func (l *Loop) AwaitIdle(ctx context.Context) (Status, error) {
+	idle := make(chan Status, 1)
+	if err := l.ask(ctx, func(d *driver, _ time.Time) { d.waiters[idle] = struct{}{} }); err != nil {
 		return Status{}, err
 	}
 	select {
-	case s := <-quiet:
+	case s := <-idle:
 		return s, nil
 	case <-l.done:
 		return Status{}, ErrStopped
 	case <-ctx.Done():
-		err := l.ask(context.WithoutCancel(ctx), func(d *driver, _ time.Time) { delete(d.waiters, quiet) })
+		err := l.ask(context.WithoutCancel(ctx), func(d *driver, _ time.Time) { delete(d.waiters, idle) })
 		return l.Status(), errors.Join(ctx.Err(), err)
 	}
 }
@@ -143,7 +143,7 @@ func (l *Loop) decide(ctx context.Context, id string, d decision) error {
 // Planned is what has to be written to one group.
 type Planned struct {
 	Change   registry.Change // what would be written; deletions that only have to wait are in it
-	HeldBack []HeldBack      // what would be deleted, were it permitted
+	HeldBack []HeldBack      // what would be deleted, were it allowed
 }
 
 // HeldBack is an orphan that stays, and why.
@@ -162,10 +162,10 @@ type HeldBack struct {
 func (l *Loop) Plan(ctx context.Context) ([]Planned, Status, error) {
 	d := newDriver(l, true)
 	e := d.engine
-	d.run(ctx, nil, func() bool { return e.quiet() || e.view.listError() != nil })
+	d.run(ctx, nil, func() bool { return e.isIdle() || e.view.listError() != nil })
 	now := time.Now()
 	err := e.view.listError()
-	if err == nil && !e.quiet() {
+	if err == nil && !e.isIdle() {
 		err = ctx.Err()
 	}
 	all := e.view.plan(now)

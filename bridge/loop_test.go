@@ -248,22 +248,22 @@ func TestLoop_AwaitQuiet(t *testing.T) {
 			s.starts()
 			time.AfterFunc(time.Second, func() { s.has(fleet(8, 2)...) })
 			st, took, err := s.quiets(time.Hour)
-			s.is("AwaitQuiet()", err, nil).is("took", took, 1200*ms).is("in sync", st.InSync(), true).holdsN(16)
+			s.is("AwaitIdle()", err, nil).is("took", took, 1200*ms).is("in sync", st.InSync(), true).holdsN(16)
 			_, took, err = s.quiets(time.Hour)
-			s.is("AwaitQuiet()", err, nil).is("took", took, time.Duration(0))
+			s.is("AwaitIdle()", err, nil).is("took", took, time.Duration(0))
 		},
 		"while what was written is read back": func(s *story) {
 			s.hooks.Delay = 10 * time.Second
 			s.starts(s.forgetful(0)).has(fleet(3, 2)...).in(22 * time.Second)
 			_, took, err := s.quiets(time.Hour)
-			s.is("AwaitQuiet()", err, nil).is("took", took, time.Duration(0)).is("reads", s.count(bridge.ObservedCall, "read"), 0)
+			s.is("AwaitIdle()", err, nil).is("took", took, time.Duration(0)).is("reads", s.count(bridge.ObservedCall, "read"), 0)
 			s.in(10*time.Second).is("reads", s.count(bridge.ObservedCall, "read"), 3)
 		},
 		"not before orphans have gone": func(s *story) {
 			s.bridges[0].Guard = timed()
 			s.holding(mine("old", "10.0.0.1:80")).has()
 			_, took, err := s.quiets(time.Hour)
-			s.is("AwaitQuiet()", err, nil).is("took", took, time.Minute).inSync(true).holds()
+			s.is("AwaitIdle()", err, nil).is("took", took, time.Minute).inSync(true).holds()
 		},
 		"not before records let orphans go": func(s *story) {
 			s.bridges[0].Guard = bridge.Guard{Window: time.Hour}
@@ -277,7 +277,7 @@ func TestLoop_AwaitQuiet(t *testing.T) {
 			}).starts()
 			time.AfterFunc(time.Second, func() { s.has() })
 			_, took, err := s.quiets(time.Hour)
-			s.is("AwaitQuiet()", err, nil).is("took", took, 2*time.Second).holds()
+			s.is("AwaitIdle()", err, nil).is("took", took, 2*time.Second).holds()
 		},
 		"beside holds, refusals and conflicts": func(s *story) {
 			s.holding(theirs("c", "10.0.0.1:80"))
@@ -286,14 +286,14 @@ func TestLoop_AwaitQuiet(t *testing.T) {
 			}
 			s.fail(failing(memory.OpWrite, registry.ErrRefused, "r")).has(service("c", "10.0.0.1:80"), service("r", "10.0.0.1:80"))
 			st, _, err := s.quiets(2 * time.Minute)
-			s.is("AwaitQuiet()", err, nil).reason("r", bridge.ReasonRefused, "")
+			s.is("AwaitIdle()", err, nil).reason("r", bridge.ReasonRefused, "")
 			s.is("holds and conflicts", []int{len(st.Holds), len(st.Conflicts)}, []int{1, 1})
 		},
 		"not while something is not known": func(s *story) {
 			waits := func(what string, want error) {
 				s.Helper()
 				if st, _, err := s.quiets(time.Minute); !errors.Is(err, want) || (st.Owner == "me") != errors.Is(want, context.DeadlineExceeded) {
-					s.Errorf("%s: AwaitQuiet() = %v, %+v, want %v", what, err, st, want)
+					s.Errorf("%s: AwaitIdle() = %v, %+v, want %v", what, err, st, want)
 				}
 			}
 			s.starts()

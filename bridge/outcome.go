@@ -127,8 +127,8 @@ func (e *engine) applyWrite(o outcome, now time.Time) {
 	it.repeat(now)
 }
 
-// idle puts a group aside in which there is nothing to do.
-func (e *engine) idle(it *item, now time.Time) {
+// finish puts a group aside in which there is nothing to do.
+func (e *engine) finish(it *item, now time.Time) {
 	e.clearFailure(it)
 	it.markCaughtUp()
 	it.change.first = time.Time{}
@@ -293,11 +293,11 @@ func (d *draft) withhold(change registry.Change) registry.Change {
 	return change.Without(func(key string) bool { _, refused := d.item.refusals[key]; return refused })
 }
 
-// addRefusals adds notes of what is refused, by whom it is claimed or was.
+// addRefusals adds omissions of what is refused, by whom it is claimed or was.
 func (d *draft) addRefusals() {
-	by := make(map[note]registry.Refused)
+	by := make(map[omission]registry.Refused)
 	for key, r := range d.item.refusals {
-		n := note{reason: ReasonRefused}
+		n := omission{reason: ReasonRefused}
 		if n.origin = d.planner.Winner(d.item.group, key); n.origin.IsZero() && d.item.orphans[key] != nil {
 			n.origin = d.item.orphans[key].Origin
 		}
@@ -308,7 +308,7 @@ func (d *draft) addRefusals() {
 	}
 	for n, keys := range by {
 		n.detail, n.entries = keys.Error(), len(keys)
-		d.item.notes = append(d.item.notes, n)
+		d.item.omissions = append(d.item.omissions, n)
 	}
 }
 

@@ -186,7 +186,7 @@ func TestServing(t *testing.T) {
 			s.table().Replace(maps.Values(rows))
 			completed(s.in(time.Second), target, 1, 50)
 			_, took, err := s.quiets(time.Hour)
-			s.is("AwaitQuiet()", err, nil).between("seconds", int(took.Seconds()), 20, 3600)
+			s.is("AwaitIdle()", err, nil).between("seconds", int(took.Seconds()), 20, 3600)
 		},
 		"more than the guard lets go is held": func(s *story) {
 			target := begin(s.holding(stored(fleet(100, 2)...)...))

@@ -172,7 +172,7 @@ type recordsResult struct {
 // syncRecords stores records and reads all there are, those of the guards where they
 // are asked for. What fails costs itself alone; the error is that of the first that
 // was not merely refused.
-func syncRecords(ctx context.Context, r registry.Recorder, list []record, guards bool) (recordsResult, error) { //nolint:revive // what is wanted, not a mode
+func syncRecords(ctx context.Context, r registry.Recorder, list []record, guards bool) (recordsResult, error) { //nolint:revive // a choice, not a mode
 	c := recordsResult{records: list}
 	var failed, refused error
 	keep := func(err error) {

@@ -32,7 +32,7 @@ func TestRefusal(t *testing.T) {
 			st := s.inSync(false).status()
 			s.is("owned and queue", []int{st.Owned, st.Queue}, []int{3, 0})
 			_, _, err := s.quiets(time.Minute)
-			s.is("AwaitQuiet()", err, nil).delete("b")
+			s.is("AwaitIdle()", err, nil).delete("b")
 			s.put(service("a", "10.0.0.2:80", "10.0.0.3:80", bad)).in(time.Second).holds("a 10.0.0.2:80", "a 10.0.0.3:80")
 			s.put(service("a", "10.0.0.3:80*5", bad)).in(time.Second).holds("a 10.0.0.3:80").reason("a", bridge.ReasonRefused, bad)
 			s.put(service("a", "10.0.0.3:80*5")).in(time.Second).holds("a 10.0.0.3:80").reason("a", bridge.ReasonSynced, "")

@@ -30,10 +30,10 @@ type view struct {
 	lastError error
 
 	mu        sync.Mutex
-	head      Status                    // without services, conflicts and what is kept
-	services  map[plan.Origin]*row      // each is replaced, never written to
-	conflicts int                       // of the services
-	kept      map[registry.Group][]note // of ours that nobody claims
+	head      Status                        // without services, conflicts and what is kept
+	services  map[plan.Origin]*row          // each is replaced, never written to
+	conflicts int                           // of the services
+	kept      map[registry.Group][]omission // of ours that nobody claims
 }
 
 // A row is the status of a service, with the claims of it that cannot be honoured.
@@ -46,7 +46,7 @@ type row struct {
 func newView(e *engine) *view {
 	return &view{
 		facts: e.facts, engine: e, head: Status{Target: e.opts.Target, Owner: e.opts.Owner, Holds: []Hold{}},
-		services: make(map[plan.Origin]*row), kept: make(map[registry.Group][]note),
+		services: make(map[plan.Origin]*row), kept: make(map[registry.Group][]omission),
 	}
 }
 
@@ -88,9 +88,9 @@ func (v *view) update(now time.Time) {
 // claim in it or left something there.
 func (v *view) updateGroup(it *item) {
 	it.reason, it.detail = v.finding(it)
-	slices.SortStableFunc(it.notes, func(a, b note) int { return a.origin.Compare(b.origin) })
+	slices.SortStableFunc(it.omissions, func(a, b omission) int { return a.origin.Compare(b.origin) })
 	delete(v.kept, it.group)
-	for _, n := range it.notes {
+	for _, n := range it.omissions {
 		if n.origin.IsZero() && (n.reason == ReasonUnknown || n.reason == ReasonWaiting) { // what a bridge claimed is in its service's row
 			v.kept[it.group] = append(v.kept[it.group], n)
 		}
@@ -157,8 +157,8 @@ func (v *view) service(origin plan.Origin, s *service) *row {
 			continue
 		}
 		add(it.reason, it.detail)
-		first, _ := slices.BinarySearchFunc(it.notes, origin, func(n note, o plan.Origin) int { return n.origin.Compare(o) })
-		for _, n := range it.notes[first:] {
+		first, _ := slices.BinarySearchFunc(it.omissions, origin, func(n omission, o plan.Origin) int { return n.origin.Compare(o) })
+		for _, n := range it.omissions[first:] {
 			if n.origin != origin {
 				break
 			}
@@ -215,7 +215,7 @@ func (v *view) finding(it *item) (Reason, string) {
 	}
 	reason, detail := it.finding()
 	if reason == ReasonSynced {
-		for _, n := range it.notes {
+		for _, n := range it.omissions {
 			if n.origin.IsZero() && n.reason == ReasonUnknown { // and not by a policy or a setting
 				return ReasonKept, fmt.Sprintf("%d entries of ours that nobody claims stay beside it: %s", n.entries, n.detail)
 			}
@@ -327,7 +327,7 @@ func (v *view) plan(now time.Time) []Planned {
 		it, _ := v.agenda.item(group)
 		full, _ := v.planner.Change(group)
 		d := draft{facts: v.facts, guards: v.engine.guards, item: it, now: now}
-		p := Planned{Change: d.permit()}
+		p := Planned{Change: d.allow()}
 		it.markDirty()
 		for _, h := range full.Delete {
 			if o := it.orphans[h.Key]; o != nil && !slices.Contains(p.Change.Delete, h) {

@@ -121,7 +121,7 @@ func New(o Options, records []Record) *Guard {
 	return g
 }
 
-// Load takes in the records of an earlier guard. What this one has observed is kept.
+// Load applies the records of an earlier guard. What this one has observed is kept.
 func (g *Guard) Load(records []Record) {
 	for _, r := range records {
 		s := g.service(r.Service)
@@ -142,7 +142,7 @@ func (g *Guard) service(group registry.Group) *service {
 	return s
 }
 
-// Observe takes in which endpoints of the bridge the target stores in a service
+// Observe records which endpoints of the bridge the target stores in a service
 // once what is to be added there is added. It reports whether that is to be judged:
 // of a service without any there is nothing to say.
 func (g *Guard) Observe(now time.Time, group registry.Group, stored Stored) bool {
@@ -356,7 +356,7 @@ func (g *Guard) Fate(group registry.Group, key string) Fate {
 	return ""
 }
 
-// Decide takes in what a person decided about candidates: Free lets them go,
+// Decide applies what a person decided about candidates: Free lets them go,
 // after which they count as a loss no longer; Denied keeps them until the source
 // claims them again or they are let go. It returns how many candidates it changed.
 func (g *Guard) Decide(now time.Time, fate Fate, keys []Key) (n int) {

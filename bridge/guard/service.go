@@ -65,7 +65,7 @@ type service struct {
 	counted, claimed, uncertain, pending, missing int
 }
 
-// load takes in what was recorded. What is known of the service since stays.
+// load applies what was recorded. What is known of the service since stays.
 func (s *service) load(r Record) {
 	s.Record, s.saved, s.known = r, r, s.known || len(r.Peaks) > 0
 	for fate, keys := range map[Fate][]string{Denied: r.Denied, Free: r.Approved} {
@@ -79,7 +79,7 @@ func (s *service) load(r Record) {
 	s.Denied, s.Approved = nil, nil
 }
 
-// observe takes in what is stored. An endpoint that the source cannot
+// observe records what is stored. An endpoint that the source cannot
 // report keeps its state and its clock.
 func (s *service) observe(now time.Time, stored Stored) {
 	before := s.candidates

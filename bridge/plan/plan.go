@@ -128,7 +128,7 @@ func (p *Planner) Offered(id registry.Group) bool {
 	return slices.ContainsFunc(p.lookup(id).claims, claim.offers)
 }
 
-// Head returns the entry of ours that stands for a group itself, false if the
+// Head returns our entry of a group itself, false if the
 // target holds none.
 func (p *Planner) Head(id registry.Group) (registry.Entry, bool) {
 	for _, h := range p.lookup(id).held { // by key

@@ -158,7 +158,7 @@ func TestARemovedBridgeIsHeldUntilAPersonDecides(t *testing.T) {
 			r := newRemoving(t)
 			r.with(test.formats)
 			r.taken(t, test.way)
-			eventually(t, "it is held", func() bool { return strings.Contains(r.log.String(), "deletions exceed what the guard permits") })
+			eventually(t, "it is held", func() bool { return strings.Contains(r.log.String(), "deletions exceed what the guard allows") })
 			r.left(t, 2, 2)
 			all := r.holds(t)
 			if len(all) != 1 || all[0].Bridge != test.bridge || len(all[0].Entries) != test.held {

@@ -134,7 +134,7 @@ func (l *lifecycle) awaitHandover(ctx context.Context, r *runtime) {
 			continue
 		}
 		l.handover.Go(func() {
-			if _, err := s.loop.AwaitQuiet(ctx); err != nil {
+			if _, err := s.loop.AwaitIdle(ctx); err != nil {
 				return // it was replaced itself, or everything ends
 			}
 			select {

@@ -29,7 +29,7 @@ type sharedListener interface {
 func newListeners() *listeners { return &listeners{open: make(map[string]sharedListener)} }
 
 // listen returns a listener at host:port, which the caller closes. The socket
-// itself stays open until it is shut.
+// itself stays open until it is closed.
 func (s *listeners) listen(ctx context.Context, address string) (net.Listener, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -56,7 +56,7 @@ func (s *listeners) listen(ctx context.Context, address string) (net.Listener, e
 }
 
 // bind opens a socket. Where one of ours holds the port at another address, as
-// 127.0.0.1:P does for :P, both share it until the old one is shut. Other
+// 127.0.0.1:P does for :P, both share it until the old one is closed. Other
 // processes never do: the sockets of ours refuse to once it is bound.
 func (s *listeners) bind(ctx context.Context, address string) (net.Listener, error) {
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", address)

@@ -25,7 +25,7 @@ func (r *runtime) complete(ctx context.Context, timeout time.Duration) ([]bridge
 				}
 			}
 			var err error
-			statuses[i], err = s.loop.AwaitQuiet(ctx)
+			statuses[i], err = s.loop.AwaitIdle(ctx)
 			return err //nolint:wrapcheck // judge says what it means
 		})
 	})

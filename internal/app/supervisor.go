@@ -269,7 +269,7 @@ func (s *supervisor) report(ctx context.Context, r admin.Reload) {
 	} else {
 		event.What, event.Why = "the configuration was refused; the one before continues", strings.Join(r.Errors, "; ")
 		event.Release = "when the file is corrected: xds-bridge validate shows its errors, xds-bridge reload applies it"
-		h.log.Error("configuration refused; the one before continues", "trigger", r.Trigger, "faults", r.Errors, "ends", event.Release)
+		h.log.Error("configuration refused; the one before continues", "trigger", r.Trigger, "errors", r.Errors, "ends", event.Release)
 	}
 	h.events.Add(event)
 	h.audit.Record(ctx, audit.Entry{

@@ -109,7 +109,7 @@ func (s *environment) run(ctx context.Context) error {
 func (s *environment) awaitSync(ctx context.Context) (bridge.Status, error) {
 	patient, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	status, err := s.loop.AwaitQuiet(patient)
+	status, err := s.loop.AwaitIdle(patient)
 	switch {
 	case err == nil:
 		return status, nil
@@ -158,7 +158,7 @@ func (s *environment) churn(ctx context.Context) {
 type State struct {
 	InSync   bool                   `json:"in_sync"`
 	Services []bridge.ServiceStatus `json:"services"` // of the mesh, each with its reason
-	Groups   []GroupState           `json:"folders"`  // of the registry, as far as the bridge wrote in them
+	Groups   []GroupState           `json:"groups"`   // of the registry, as far as the bridge wrote in them
 }
 
 // GroupState is one parent of the registry.

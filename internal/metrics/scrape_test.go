@@ -46,7 +46,7 @@ func many(tb testing.TB, n, unknown int) func() {
 			tb.Error(err)
 		}
 	})
-	if _, err := loop.AwaitQuiet(ctx); err != nil {
+	if _, err := loop.AwaitIdle(ctx); err != nil {
 		tb.Fatal(err)
 	}
 	server, err := admin.New(ctx, admin.Options{

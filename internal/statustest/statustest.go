@@ -132,17 +132,17 @@ func (r Row) conditions(b Bridge, q Question, text, metrics string) error {
 			return fmt.Errorf("there is %v too:\n%s", c, text)
 		}
 	}
-	var faults []error
+	var problems []error
 	for i, c := range r.Conditions {
-		faults = append(faults, d.says(c, q, text, metrics))
+		problems = append(problems, d.says(c, q, text, metrics))
 		if i == 0 && r.Column != "-" && !inColumn(text, strings.Fields(c)[0], q.shown(c), r.Column) {
-			faults = append(faults, fmt.Errorf("%s is not %s:\n%s", q.shown(c), r.Column, text))
+			problems = append(problems, fmt.Errorf("%s is not %s:\n%s", q.shown(c), r.Column, text))
 		}
 	}
 	if len(r.Conditions) == 0 && !strings.HasSuffix(firstLine(text), ", in sync") {
-		faults = append(faults, fmt.Errorf("the first line is %s", firstLine(text)))
+		problems = append(problems, fmt.Errorf("the first line is %s", firstLine(text)))
 	}
-	return errors.Join(faults...)
+	return errors.Join(problems...)
 }
 
 // says looks for one condition in the JSON, the metric and the first line.
@@ -310,7 +310,7 @@ func holds(expr, metrics string) (bool, error) {
 		return !strings.Contains(metrics, "\n"+m[1]+"{"), nil
 	}
 	if strings.Contains(expr, "increase(") {
-		return false, nil // one scrape does not tell it
+		return false, nil // one scrape does not show it
 	}
 	m := regexp.MustCompile(`^max by \(registry\) \((\w+)(?:\{(.*)\})?\) > (\d+)$`).FindStringSubmatch(expr)
 	if m == nil {

@@ -43,7 +43,7 @@ type Backend struct {
 
 	Publisher Publisher // of what this process provides
 
-	// Routes make a reader of how the mesh divides calls; changed is told which
+	// Routes make a reader of how the mesh divides calls; changed receives which
 	// hosts it is about.
 	Routes func(changed func(naming.HostAddress)) (*routes.Reader, error)
 
@@ -260,7 +260,7 @@ func (c *Client) Close() {
 // Status is how a client stands.
 type Status struct {
 	Available bool       // the registry was read at least once and is connected to
-	Err       error      // why not, or why something is not published or that is asked for not told
+	Err       error      // why not, or why something is not published or that is asked for not reported
 	Instances []Instance // what is registered, each interface by itself
 }
 
@@ -292,7 +292,7 @@ func (c *Client) registryErr() error {
 }
 
 // Register publishes an instance from now on, whatever becomes of connections.
-// It returns at once; WaitVisible tells when consumers see it. What is registered
+// It returns at once; WaitVisible reports when consumers see it. What is registered
 // of one application and address adds up, interface by interface; an interface
 // that is registered again is replaced. The error names what cannot be published.
 func (c *Client) Register(i Instance) error {

@@ -77,7 +77,7 @@ func (d *doubts) add(e Endpoint) {
 	d.endpoints[more.Name] = d.with(more.Name, &more)
 }
 
-// confirm drops what a service is told to have.
+// confirm drops what a service is reported to have.
 func (d *doubts) confirm(name registry.Name, now *registry.Service) {
 	s := d.endpoints[name]
 	if s == nil || now == nil {

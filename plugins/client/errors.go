@@ -10,7 +10,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/nacos"
 )
 
-// The causes that an application may want to tell apart. An error of Resolve,
+// The causes that an application may want to distinguish. An error of Resolve,
 // Watch.Next, WaitVisible or Status, and Snapshot.Err, wrap at most one of them.
 //
 // An error of Resolve or Watch.Next says that nothing is known, Snapshot.Err that
@@ -21,11 +21,11 @@ var (
 	// is. What was known stays.
 	ErrUnreachable = errors.New("the registry cannot be reached")
 
-	// ErrDenied says that the registry is reached and refuses to tell, or to
+	// ErrDenied says that the registry is reached and refuses to answer, or to
 	// take what is provided. What was known stays.
 	ErrDenied = errors.New("the registry denies it")
 
-	// ErrUnknown says that the registry is reached and has not told yet, or
+	// ErrUnknown says that the registry is reached and has not reported yet, or
 	// cannot, or reported more than a client holds: 100,000 services, 1,000,000
 	// endpoints or 128 MiB, the bounds of a bridge.
 	ErrUnknown = errors.New("not known yet")

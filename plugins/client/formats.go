@@ -77,7 +77,7 @@ func nameIn(q Query) string {
 	return name
 }
 
-// plainNames are the folders of ZooKeeper, and in most formats the services of
+// plainNames are the paths of ZooKeeper, and in most formats the services of
 // Nacos, that report a query.
 func plainNames(q Query) []string { return []string{nameIn(q)} }
 

@@ -29,7 +29,7 @@ type finding struct {
 	stale    error               // why all of it may be out of date
 	hidden   error               // why something of it cannot be known
 	synced   bool                // the source reported everything at least once
-	doubted  bool                // nothing of it was told but what is in doubt
+	doubted  bool                // nothing of it was reported but what is in doubt
 	whole    bool                // it is everything: the source reported it at least once
 }
 
@@ -40,7 +40,7 @@ func newIndex(t *registry.Table, doubt time.Duration) *index {
 	}
 }
 
-// drain takes in what the source has told and wakes those whom it concerns.
+// drain takes in what the source has reported and wakes those whom it concerns.
 func (x *index) drain() {
 	x.mu.Lock()
 	defer x.mu.Unlock()

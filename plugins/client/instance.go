@@ -24,10 +24,10 @@ type Instance struct {
 	Host     string // an IP address without brackets
 	Port     uint16
 	Protocol string // such as tri, dubbo, grpc or http
-	Weight   uint32 // in hundredths of a normal one; 0: not told
+	Weight   uint32 // in hundredths of a normal one; 0: not reported
 	Zone     string // region/zone/subzone, as far as known
 
-	// Metadata is told to consumers where the registry can hold it: the mesh
+	// Metadata is reported to consumers where the registry can hold it: the mesh
 	// shows them the labels of the pod in its place.
 	Metadata map[string]string
 }

@@ -80,7 +80,7 @@ func Mesh(o MeshOptions) (Backend, error) {
 type istiod struct {
 	MeshOptions
 	stream   ads.Options
-	replicas debug.Endpoints // as the mesh tells them
+	replicas debug.Endpoints // as the mesh reports them
 	resolver debug.Lookup
 	connect  func(replica string) (grpc.ClientConnInterface, func(), error)
 }

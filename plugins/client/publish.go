@@ -20,7 +20,7 @@ type targetPublisher struct {
 	codec  metadata.Encoder
 	open   func() (registry.Target, error) // makes the target, asked until it does; nil: it is there
 	serve  func(context.Context) error     // keeps the connection; nil: nothing has to
-	owner  string                          // as registry.Held.Owner tells it
+	owner  string                          // as registry.Held.Owner has it
 	shows  func(Instance) []Query          // as Backend.Shows has it
 	log    *slog.Logger
 

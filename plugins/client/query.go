@@ -125,7 +125,7 @@ func (e Endpoint) Scheme() string {
 }
 
 // Share returns the part of the calls that the endpoint is to have, in hundredths of
-// a normal one, which is that of one whose weight is not told.
+// a normal one, which is that of one whose weight is not reported.
 func (e Endpoint) Share() uint32 {
 	switch {
 	case e.Weight == 0:
@@ -169,7 +169,7 @@ type Snapshot struct {
 	Since time.Time
 }
 
-// Callable returns the endpoints without those that are told to take no calls,
+// Callable returns the endpoints without those that are reported to accept no calls,
 // their weight being 0, while there are others.
 func (s Snapshot) Callable() []Endpoint {
 	if closed := func(e Endpoint) bool { return e.ZeroWeight }; slices.ContainsFunc(s.Endpoints, closed) {

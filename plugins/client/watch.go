@@ -70,7 +70,7 @@ func (w *Watch) Stop() {
 // Next returns the whole answer: at first as soon as it is known, later whenever
 // it is different from the last one returned. While nothing else is known, the
 // state file answers, with Snapshot.Err set. An error says that nothing is known:
-// ErrDenied at once where the registry refuses to tell, else when ctx ends, such
+// ErrDenied at once where the registry refuses to answer, else when ctx ends, such
 // as ErrUnreachable or ErrUnknown. It is ErrClosed after Stop or Close.
 func (w *Watch) Next(ctx context.Context) (Snapshot, error) {
 	for {
@@ -106,7 +106,7 @@ func (w *Watch) ended(ctx context.Context, why error) error {
 // is none, and a mesh for the replicas of istiod before it takes any.
 const patience = 5 * time.Second
 
-// Follow hands every answer to tell, in a goroutine that ends with Stop or with Close,
+// Follow hands every answer to notify, in a goroutine that ends with Stop or with Close,
 // which waits for it and is told as ErrClosed. While there is no first answer, tell is
 // told why every few seconds. It returns at once, and is called once, in place of Next.
 func (w *Watch) Follow(handle func(Snapshot, error)) {

@@ -29,7 +29,7 @@ type ZooKeeperOptions struct {
 	// interface. In any other services are found by the names of applications.
 	Format string
 
-	// Root holds the services; empty: the folder that the format's framework uses,
+	// Root holds the services; empty: the path that the format's framework uses,
 	// /dubbo for Dubbo.
 	Root string
 

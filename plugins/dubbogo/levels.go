@@ -11,7 +11,7 @@ import (
 
 // levels is dubbo-go's protocol of registries, to which a registry of this package is
 // the same on both levels. By application dubbo-go asks which application provides an
-// interface, where its instances are, and what each provides: one answer tells it all.
+// interface, where its instances are, and what each provides: one answer has it all.
 type levels struct {
 	base.Protocol
 	registry.RegistryFactory

@@ -41,7 +41,7 @@ func (n *node) GetURL() *common.URL { return n.url }
 func (n *node) IsAvailable() bool { return n.client.Status().Available }
 
 // Destroy implements common.Node. It ends everything at the registry's address: what is
-// registered is withdrawn, and its listeners are told no more once it returns.
+// registered is withdrawn, and its listeners are notified no more once it returns.
 func (n *node) Destroy() { n.client.Close() }
 
 // Register implements registry.Registry. Consumers are not registered. As in
@@ -138,7 +138,7 @@ func (n *node) UnSubscribe(u *common.URL, to registry.NotifyListener) error {
 	return nil
 }
 
-// notify tells a listener of everything in an answer. What speaks another protocol
+// notify notifies a listener of everything in an answer. What speaks another protocol
 // than the consumer is left out: of a whole list, dubbo-go does not.
 func (n *node) notify(of *common.URL, to registry.NotifyListener, s client.Snapshot) {
 	var all []*registry.ServiceEvent

@@ -29,7 +29,7 @@ func (routing) URL() *common.URL { return nil }
 func (routing) Priority() int64 { return 1000 }
 
 // Notify implements router.PriorityRouter. It follows each answer. What changes most
-// is told in place: for another URL dubbo-go would end a provider that calls choose.
+// is changed in place: for another URL dubbo-go would end a provider that calls choose.
 func (routing) Notify(all []base.Invoker) {
 	for _, i := range all {
 		u := i.GetURL()

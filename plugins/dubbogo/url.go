@@ -35,7 +35,7 @@ func queryOf(u *common.URL) client.Query {
 	return client.Any(all...)
 }
 
-// instanceOf returns what dubbo-go reports a provider. Where it tells no address, or
+// instanceOf returns what dubbo-go reports a provider. Where it reports no address, or
 // another one is to be registered, that is as dubbo-go's own registries have it.
 func instanceOf(u *common.URL) (client.Instance, error) {
 	if u == nil {
@@ -78,7 +78,7 @@ func originOf(u *common.URL) *origin {
 }
 
 // urlOf returns an endpoint that provides an interface as dubbo-go takes a provider.
-// In the mesh, which does not tell it, it speaks the protocol that is asked for.
+// In the mesh, which does not report it, it speaks the protocol that is asked for.
 //
 // Of a whole list of providers, dubbo-go leaves one that it knows as it was; of what
 // it knows it by, only the time in the URL that it was read from is free to report a
@@ -104,7 +104,7 @@ func urlOf(c *client.Client, e client.Endpoint, of *common.URL) *common.URL {
 	return u
 }
 
-// renew has a provider's URL tell what its endpoint is like now.
+// renew has a provider's URL say what its endpoint is like now.
 func (o *origin) renew(u *common.URL) {
 	e := o.client.Latest(*o.now.Load())
 	o.now.Store(&e)

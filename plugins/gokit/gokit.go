@@ -59,7 +59,7 @@ type Instancer struct {
 	watch   *client.Watch
 	ctx     context.Context //nolint:containedctx // ends with Stop
 	cancel  context.CancelFunc
-	running sync.WaitGroup // of those that tell observers
+	running sync.WaitGroup // of those that notify observers
 
 	mu        sync.Mutex
 	latest    bool
@@ -67,7 +67,7 @@ type Instancer struct {
 	observers map[chan<- sd.Event]*observer
 }
 
-// observer is a channel that is told.
+// observer is a channel that is notified.
 type observer struct {
 	ch   chan<- sd.Event
 	wake chan struct{}      // ready after there is news
@@ -113,7 +113,7 @@ func (o *observer) signal() {
 	}
 }
 
-// Register implements sd.Instancer: the channel is told what is known at once. It
+// Register implements sd.Instancer: the channel receives what is known at once. It
 // waits for nobody, and does nothing after Stop.
 func (i *Instancer) Register(ch chan<- sd.Event) {
 	i.mu.Lock()
@@ -130,7 +130,7 @@ func (i *Instancer) Register(ch chan<- sd.Event) {
 	i.running.Go(func() { i.observe(ctx, o) })
 }
 
-// observe tells an observer what is known last until ctx ends. A channel that
+// observe sends an observer what is known last until ctx ends. A channel that
 // was closed costs its own observer.
 func (i *Instancer) observe(ctx context.Context, o *observer) {
 	defer func() { _ = recover() }()

@@ -27,7 +27,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// What an instance tells in metadata beside its own.
+// What an instance reports in metadata beside its own.
 const (
 	metaID      = "kratos.id"
 	metaVersion = "kratos.version"
@@ -101,7 +101,7 @@ func instancesOf(s *kratos.ServiceInstance) (all []client.Instance, err error) {
 			i.Metadata = make(map[string]string)
 		}
 		if w, bad := strconv.ParseUint(i.Metadata[metaWeight], 10, 32); bad == nil {
-			i.Weight = convert.Kratos().Share(max(float64(w), convert.Kratos().Min)) // 0 would be as not told
+			i.Weight = convert.Kratos().Share(max(float64(w), convert.Kratos().Min)) // 0 would be as not reported
 			delete(i.Metadata, metaWeight)
 		}
 		if s.Version != "" {
@@ -205,7 +205,7 @@ func endpointOf(e client.Endpoint) (endpoint, scheme string) {
 			scheme = i.Name[at+1:]
 		}
 	}
-	if p := convert.Scheme(e.Scheme()); p != "" && p != "tcp" { // which plain has where none is told
+	if p := convert.Scheme(e.Scheme()); p != "" && p != "tcp" { // which plain has where none is reported
 		scheme = p
 	}
 	u := url.URL{Scheme: scheme, Host: e.Address()}

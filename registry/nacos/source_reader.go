@@ -165,7 +165,7 @@ func (r *reader) leave(ctx context.Context, w *watchedService) {
 			if r.watched[w.key] == w {
 				r.forget(w)
 			}
-			r.interestSynced = false // it may be wanted again by now
+			r.interestSynced = false // it may be desired again by now
 		}
 	})
 }

@@ -42,7 +42,7 @@ func (r *replica) open(ctx context.Context, p *part) (*stream, error) {
 	s := &stream{part: p, started: time.Now(), end: cancel, done: make(chan struct{})}
 	wire, err := discoveryv3.NewAggregatedDiscoveryServiceClient(r.conn).StreamAggregatedResources(ctx)
 	if err == nil {
-		err = exchange(wire, &discoveryv3.DiscoveryRequest{Node: p.node, TypeUrl: clusterType})
+		err = roundTrip(wire, &discoveryv3.DiscoveryRequest{Node: p.node, TypeUrl: clusterType})
 	}
 	if inTime := timer.Stop(); err != nil || !inTime {
 		cancel()
@@ -54,7 +54,7 @@ func (r *replica) open(ctx context.Context, p *part) (*stream, error) {
 	r.group.Go(func() {
 		defer cancel()
 		for s.err == nil {
-			s.err = exchange(wire, nil)
+			s.err = roundTrip(wire, nil)
 		}
 		s.err = r.explain(s.err)
 		close(s.done)
@@ -66,7 +66,7 @@ func (r *replica) open(ctx context.Context, p *part) (*stream, error) {
 	return s, nil
 }
 
-func exchange(wire discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesClient, request *discoveryv3.DiscoveryRequest) error {
+func roundTrip(wire discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesClient, request *discoveryv3.DiscoveryRequest) error {
 	if request != nil {
 		if err := wire.Send(request); err != nil && !errors.Is(err, io.EOF) { // after io.EOF Recv reports why
 			return err //nolint:wrapcheck // explain does

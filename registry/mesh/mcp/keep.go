@@ -20,10 +20,10 @@ const (
 	keepLast   = 5 * time.Second  // for what is still to be kept at the end
 )
 
-// A keeper records what a target serves for the next process. One goroutine
+// A recorder records what a target serves for the next process. One goroutine
 // uses it: first the one that lists the groups, then run. Only storeBeforePush
 // is for others.
-type keeper struct {
+type recorder struct {
 	target  *Target
 	stores  []*keptStore
 	refused [buckets]bool // by bucket: its last record was refused
@@ -48,8 +48,8 @@ type urgentWrite struct {
 	done    chan struct{} // closed once they are written, or cannot be
 }
 
-func newKeeper(t *Target, stores []Store) *keeper {
-	k := &keeper{target: t, urgent: make(chan urgentWrite)}
+func newRecorder(t *Target, stores []Store) *recorder {
+	k := &recorder{target: t, urgent: make(chan urgentWrite)}
 	for _, s := range stores {
 		k.stores = append(k.stores, &keptStore{Store: s})
 	}
@@ -60,7 +60,7 @@ func newKeeper(t *Target, stores []Store) *keeper {
 // is not served before every source reported everything. A record that does
 // not exist or is refused counts as empty; any other failure is an error,
 // because nothing may be served before it is known.
-func (k *keeper) load(ctx context.Context) error {
+func (k *recorder) load(ctx context.Context) error {
 	if k.loaded {
 		return nil
 	}
@@ -99,7 +99,7 @@ func isKnown(filled []*keptStore, g registry.Group) bool {
 
 // loadFrom returns what a store keeps. If that is nothing it looks under the
 // name that the store had before.
-func (k *keeper) loadFrom(ctx context.Context, s *keptStore) (map[registry.Group][]entry, error) {
+func (k *recorder) loadFrom(ctx context.Context, s *keptStore) (map[registry.Group][]entry, error) {
 	found, err := k.loadAs(ctx, s, s.Name)
 	if err != nil || len(found) > 0 || s.Index == "" {
 		return found, err
@@ -115,7 +115,7 @@ func (k *keeper) loadFrom(ctx context.Context, s *keptStore) (map[registry.Group
 }
 
 // loadAs returns what a store keeps under a name.
-func (k *keeper) loadAs(ctx context.Context, s *keptStore, name string) (map[registry.Group][]entry, error) {
+func (k *recorder) loadAs(ctx context.Context, s *keptStore, name string) (map[registry.Group][]entry, error) {
 	found := make(map[registry.Group][]entry)
 	for b := range buckets {
 		text, err := s.read(ctx, name, b)
@@ -144,7 +144,7 @@ func (k *keeper) loadAs(ctx context.Context, s *keptStore, name string) (map[reg
 }
 
 // observe reports a record that could not be read or written.
-func (k *keeper) observe(err error) {
+func (k *recorder) observe(err error) {
 	k.target.o.Observe(Observation{Kind: ObservedState, Err: err})
 }
 
@@ -153,7 +153,7 @@ func (k *keeper) observe(err error) {
 // hosts that the next one does not know: it would delete them from the mesh if
 // their registry does not show them then. No push waits longer than
 // keepWithin, nor while the records are behind.
-func (k *keeper) storeBeforePush(ctx context.Context, buckets map[int]bool) {
+func (k *recorder) storeBeforePush(ctx context.Context, buckets map[int]bool) {
 	if len(k.stores) == 0 || len(buckets) == 0 || k.behind.Load() {
 		return
 	}
@@ -177,7 +177,7 @@ func (k *keeper) storeBeforePush(ctx context.Context, buckets map[int]bool) {
 
 // run writes records of what is served, beside the pushes, until ctx ends, and
 // then once more.
-func (k *keeper) run(ctx context.Context) {
+func (k *recorder) run(ctx context.Context) {
 	ticker := time.NewTicker(keepEvery)
 	defer ticker.Stop()
 	for {
@@ -202,7 +202,7 @@ func (k *keeper) run(ctx context.Context) {
 
 // check reads the records back, so that those that are gone are written once
 // more. What was refused is tried again: the right may be there by now.
-func (k *keeper) check(ctx context.Context) {
+func (k *recorder) check(ctx context.Context) {
 	if !k.target.isComplete() {
 		return
 	}
@@ -227,7 +227,7 @@ func (k *keeper) check(ctx context.Context) {
 
 // store writes the records of what changed, those that a push waits for first.
 // What cannot be written now is tried again.
-func (k *keeper) store(ctx context.Context) {
+func (k *recorder) store(ctx context.Context) {
 	for b := range buckets {
 		select {
 		case s := <-k.urgent:
@@ -238,7 +238,7 @@ func (k *keeper) store(ctx context.Context) {
 	}
 }
 
-func (k *keeper) storeThese(ctx context.Context, s urgentWrite) {
+func (k *recorder) storeThese(ctx context.Context, s urgentWrite) {
 	defer close(s.done)
 	for b := range s.buckets {
 		k.storeBucket(ctx, b)
@@ -247,7 +247,7 @@ func (k *keeper) storeThese(ctx context.Context, s urgentWrite) {
 
 // storeBucket writes the record of a bucket if anything changed in it. A
 // refusal is reported once.
-func (k *keeper) storeBucket(ctx context.Context, b int) {
+func (k *recorder) storeBucket(ctx context.Context, b int) {
 	if ctx.Err() != nil {
 		return
 	}
@@ -290,7 +290,7 @@ func (s *keptStore) write(ctx context.Context, b int, groups []keptGroup) error 
 
 // list puts the names of stores into the lists once everything was written,
 // in place of the names that they had before.
-func (k *keeper) list(ctx context.Context) {
+func (k *recorder) list(ctx context.Context) {
 	for _, s := range k.stores {
 		if s.Index == "" || s.isListed || slices.Contains(k.refused[:], true) || !k.target.isClean() {
 			continue

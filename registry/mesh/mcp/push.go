@@ -18,7 +18,7 @@ func (t *Target) Run(ctx context.Context) error {
 	var keeping sync.WaitGroup
 	defer keeping.Wait()
 	if len(t.o.Keep) > 0 {
-		keeping.Go(func() { t.keeper.run(ctx) })
+		keeping.Go(func() { t.recorder.run(ctx) })
 	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -85,7 +85,7 @@ func (t *Target) push(ctx context.Context) bool {
 	if next == nil {
 		return false
 	}
-	t.keeper.storeBeforePush(ctx, added)
+	t.recorder.storeBeforePush(ctx, added)
 	t.mu.Lock()
 	old := t.next
 	t.pushed, t.next = next, make(chan struct{})

@@ -44,8 +44,8 @@ type Options struct {
 // A Target holds the ServiceEntries that are served. It is safe for use by many
 // goroutines.
 type Target struct {
-	o      Options
-	keeper *keeper
+	o        Options
+	recorder *recorder
 
 	mu              sync.Mutex
 	groups          map[registry.Group]*group
@@ -72,13 +72,13 @@ func NewTarget(o Options) *Target {
 		o: o, groups: make(map[registry.Group]*group), vips: newVIPs(o.VIPs),
 		next: make(chan struct{}), kick: make(chan struct{}, 1), dirty: make(map[int]bool), added: make(map[int]bool),
 	}
-	t.keeper = newKeeper(t, o.Keep)
+	t.recorder = newRecorder(t, o.Keep)
 	return t
 }
 
 // Groups implements registry.Target. The first call reads what was served before.
 func (t *Target) Groups(ctx context.Context) ([]registry.Group, error) {
-	if err := t.keeper.load(ctx); err != nil {
+	if err := t.recorder.load(ctx); err != nil {
 		return nil, err
 	}
 	t.mu.Lock()
