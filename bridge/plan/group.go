@@ -206,9 +206,9 @@ func ownedBy(list []held, owner string) []held {
 	return out
 }
 
-// apply records that a change was made, and returns who claims what was put.
-func (g *group) apply(owner string, c registry.Change) []Origin {
-	put, gone := make([]held, len(c.Put)), make([]pair, 0, len(c.Delete))
+// sides returns what a change stores in a group, and what it removes.
+func sides(owner string, c registry.Change) (put []held, gone []pair) {
+	put, gone = make([]held, len(c.Put)), make([]pair, 0, len(c.Delete))
 	for i, w := range c.Put {
 		put[i] = held{pair: newPair(w.New.Key, w.New.Value), owner: owner, live: true}
 		if w.Old != nil && !w.Beside {
@@ -219,6 +219,12 @@ func (g *group) apply(owner string, c registry.Change) []Origin {
 		gone = append(gone, newPair(h.Key, h.Value))
 	}
 	slices.SortFunc(gone, pair.compare)
+	return put, gone
+}
+
+// apply records that a change was made, and returns who claims what was put.
+func (g *group) apply(owner string, c registry.Change) []Origin {
+	put, gone := sides(owner, c)
 	origins := g.match(put, owner)
 	stored := make([]held, 0, len(g.held)+len(put))
 	for _, h := range g.held {

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/go-zookeeper/zk"
+
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 

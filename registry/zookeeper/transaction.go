@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/go-zookeeper/zk"
+
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
