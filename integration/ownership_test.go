@@ -101,7 +101,7 @@ func TestOwnership(t *testing.T) {
 		bridge.Stop(t)
 		before := w.tree(t)
 		changed.Start(t)
-		if code := changed.Process().Wait(t, time.Minute); code != 2 || !strings.Contains(changed.Log(), "adopt --from integration") {
+		if code := changed.Process().Wait(t, time.Minute); code != 2 || !strings.Contains(changed.Log(), " --from integration --yes") {
 			t.Errorf("exit code %d\n%s", code, changed.Log())
 		}
 		if err := harness.Same(w.tree(t), before); err != nil {
