@@ -21,7 +21,7 @@ func mutants() []mutanttest.Mutant {
 		{"all is read before anything is judged", "engine.go", "len(f.unread)+len(f.agenda.arrivals) == 0", "true"},
 		{"a group is read after a call that failed", "outcome.go", "\tit.readAt = time.Time{}\n\tit.change.restore", "\tit.change.restore"},
 		{"what a guard remembers is recorded", "records.go", "\tname := b.recordOf(r.Service).name\n", "\tname := b.recordOf(r.Service).name\n\tif name != \"\" {\n\t\treturn\n\t}\n"},
-		{"what was written counts as held", "outcome.go", "e.planner.Applied(o.change)", "make([]plan.Origin, len(o.change.Put))"},
+		{"what was written counts as held", "outcome.go", "e.journal.reportWrite(o, e.planner.Applied(o.change), now)", "e.planner.Applied(registry.Change{Group: o.change.Group})"},
 		{"a claim makes its group due", "engine.go", "if e.agenda.touch(it, now) {", "if false {"},
 		{"what is missing is a candidate", "guards.go", "return guard.Missing", "return guard.Unknown"},
 		{"what was let go makes its group due", "guards.go", "g.touch(r.Free, now)", "g.touch(r.Free[:0], now)"},
