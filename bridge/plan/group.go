@@ -176,14 +176,15 @@ func (g *group) observe(owner string, list []registry.Held) bool {
 	}
 	slices.SortStableFunc(stored, func(a, b held) int { return a.compare(b.pair) })
 	g.match(stored, owner)
-	before := ownedBy(g.held, owner)
-	g.hold(owner, stored)
-	return !slices.EqualFunc(before, ownedBy(stored, owner), func(a, b held) bool { return a.pair == b.pair && a.live == b.live })
+	before, ours := ownedBy(g.held, owner), ownedBy(stored, owner)
+	g.hold(stored, len(ours))
+	return !slices.EqualFunc(before, ours, func(a, b held) bool { return a.pair == b.pair && a.live == b.live })
 }
 
-// hold replaces what is held, and drops the claims that ended to other keys.
-func (g *group) hold(owner string, stored []held) {
-	g.held, g.owned = stored, len(ownedBy(stored, owner))
+// hold replaces what is held, so many of it ours, and drops the claims that ended to
+// other keys.
+func (g *group) hold(stored []held, owned int) {
+	g.held, g.owned = stored, owned
 	maps.DeleteFunc(g.released, func(key string, _ []release) bool {
 		_, ok := find(stored, key)
 		return !ok
@@ -225,14 +226,14 @@ func sides(owner string, c registry.Change) (put []held, gone []pair) {
 // apply records that a change was made, and returns who claims what was put.
 func (g *group) apply(owner string, c registry.Change) []Origin {
 	put, gone := sides(owner, c)
-	origins := g.match(put, owner)
+	origins, owned := g.match(put, owner), g.owned+len(put)
 	stored := make([]held, 0, len(g.held)+len(put))
 	for _, h := range g.held {
 		for len(gone) > 0 && gone[0].compare(h.pair) < 0 {
 			gone = gone[1:]
 		}
 		if h.owner == owner && len(gone) > 0 && gone[0] == h.pair {
-			gone = gone[1:]
+			gone, owned = gone[1:], owned-1
 			continue
 		}
 		for len(put) > 0 && put[0].compare(h.pair) < 0 {
@@ -240,7 +241,7 @@ func (g *group) apply(owner string, c registry.Change) []Origin {
 		}
 		stored = append(stored, h)
 	}
-	g.hold(owner, append(stored, put...))
+	g.hold(append(stored, put...), owned)
 	return origins
 }
 
