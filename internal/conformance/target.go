@@ -136,19 +136,24 @@ func (f Fixture) write(t *testing.T, n int, want ...registry.Entry) {
 	}
 }
 
-// change works out how to come from what is held to exactly these entries of
+// change returns how a group comes from what it holds to exactly these entries of
 // ours.
 func (f Fixture) change(held []registry.Held, n int, want ...registry.Entry) registry.Change {
-	c := registry.Change{Group: f.Group(n), Want: registry.Sorted(want)}
-	ours := make(map[string]registry.Held)
+	ours := slices.DeleteFunc(slices.Clone(held), func(h registry.Held) bool { return h.Owner != f.Owner })
+	return Change(f.Group(n), ours, want)
+}
+
+// Change returns how a group comes from what it holds, all of it ours, to exactly
+// these entries.
+func Change(group registry.Group, held []registry.Held, want []registry.Entry) registry.Change {
+	c := registry.Change{Group: group, Want: registry.Sorted(want)}
+	old := make(map[string]registry.Held)
 	for _, h := range held {
-		if h.Owner == f.Owner {
-			ours[h.Key] = h
-		}
+		old[h.Key] = h
 	}
 	for _, e := range c.Want {
-		h, ok := ours[e.Key]
-		delete(ours, e.Key)
+		h, ok := old[e.Key]
+		delete(old, e.Key)
 		switch {
 		case !ok:
 			c.Put = append(c.Put, registry.Write{New: e})
@@ -157,7 +162,7 @@ func (f Fixture) change(held []registry.Held, n int, want ...registry.Entry) reg
 		}
 	}
 	for _, h := range held {
-		if _, left := ours[h.Key]; left && h.Owner == f.Owner {
+		if _, left := old[h.Key]; left {
 			c.Delete = append(c.Delete, h)
 		}
 	}

@@ -150,21 +150,25 @@ func TestSource_Refused(t *testing.T) {
 		r.reports(t, "api.A=10.0.0.1,10.0.0.2", "api.B=10.0.0.3")
 		r.fresh(t)
 	}
+	keepsBoth := func(t *testing.T, r *readRig, code int, text string) { // while each request is refused
+		t.Helper()
+		r.server.Fail(func(q nacosfake.Request) (int, string) {
+			if strings.HasPrefix(q.Type, "Service") || strings.HasPrefix(q.Type, "Subscribe") {
+				return code, text
+			}
+			return 0, ""
+		})
+		later(10 * time.Minute)
+		r.reports(t, "api.A=10.0.0.1,10.0.0.2", "api.B=10.0.0.3")
+		if got := r.unknown(); len(got) != 2 {
+			t.Errorf("unknown %v, want both services", got)
+		}
+	}
 	runAll(t, map[string]sourceTest{
 		"access that is withdrawn leaves everything, as unknown": {
 			before: two,
 			then: func(t *testing.T, r *readRig) {
-				r.server.Fail(func(q nacosfake.Request) (int, string) {
-					if strings.HasPrefix(q.Type, "Service") || strings.HasPrefix(q.Type, "Subscribe") {
-						return denied, "user not found!"
-					}
-					return 0, ""
-				})
-				later(10 * time.Minute)
-				r.reports(t, "api.A=10.0.0.1,10.0.0.2", "api.B=10.0.0.3")
-				if got := r.unknown(); len(got) != 2 {
-					t.Errorf("unknown %v, want both services", got)
-				}
+				keepsBoth(t, r, denied, "user not found!")
 				if n := len(r.server.Requests("ServiceListRequest")); n > 200 {
 					t.Errorf("%d lists in ten minutes, want at most 200", n)
 				}
@@ -233,17 +237,7 @@ func TestSource_Refused(t *testing.T) {
 		"a server that throttles is left alone for longer each time, and nothing goes": {
 			before: two,
 			then: func(t *testing.T, r *readRig) {
-				r.server.Fail(func(q nacosfake.Request) (int, string) {
-					if strings.HasPrefix(q.Type, "Service") || strings.HasPrefix(q.Type, "Subscribe") {
-						return busy, "OVER_THRESHOLD"
-					}
-					return 0, ""
-				})
-				later(10 * time.Minute)
-				r.reports(t, "api.A=10.0.0.1,10.0.0.2", "api.B=10.0.0.3")
-				if got := r.unknown(); len(got) != 2 {
-					t.Errorf("unknown %v, want both services", got)
-				}
+				keepsBoth(t, r, busy, "OVER_THRESHOLD")
 				if n := len(r.server.Requests("ServiceListRequest")) + len(r.server.Requests("SubscribeServiceRequest")); n > 120 {
 					t.Errorf("%d requests in ten minutes, want at most 120", n)
 				}

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/xds-bridge/xds-bridge/internal/conformance"
 	zkfake "github.com/xds-bridge/xds-bridge/internal/fake/zookeeper"
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/metadata/dubbo"
@@ -49,26 +50,7 @@ func withApplications(t testing.TB) func(*zookeeper.TargetOptions) {
 
 // changeTo returns the change from the held to the desired entries.
 func changeTo(held []registry.Held, want []registry.Entry) registry.Change {
-	c := registry.Change{Group: want[0].Group, Want: want}
-	old := make(map[string]registry.Held)
-	for _, h := range held {
-		old[h.Key] = h
-	}
-	for _, e := range want {
-		h, there := old[e.Key]
-		delete(old, e.Key)
-		switch {
-		case !there:
-			c.Put = append(c.Put, registry.Write{New: e})
-		case h.Value != e.Value:
-			c.Put = append(c.Put, registry.Write{New: e, Old: &h})
-		}
-	}
-	for _, h := range old {
-		c.Delete = append(c.Delete, h)
-	}
-	slices.SortFunc(c.Delete, func(a, b registry.Held) int { return a.Compare(b.Entry) })
-	return c
+	return conformance.Change(want[0].Group, held, want)
 }
 
 func TestMultiPath_AnApplicationHasThreeParentsAndAList(t *testing.T) {

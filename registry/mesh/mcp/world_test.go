@@ -24,6 +24,7 @@ import (
 	mcpv1 "istio.io/api/mcp/v1alpha1"
 	networking "istio.io/api/networking/v1alpha3"
 
+	"github.com/xds-bridge/xds-bridge/internal/conformance"
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/metadata/serviceentry"
 	"github.com/xds-bridge/xds-bridge/naming"
@@ -140,24 +141,7 @@ func (r *rig) write(g registry.Group, want []registry.Entry) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	c := registry.Change{Group: g, Want: want}
-	old := make(map[string]registry.Held)
-	for _, h := range held {
-		old[h.Key] = h
-	}
-	for _, e := range want {
-		h, there := old[e.Key]
-		delete(old, e.Key)
-		switch {
-		case !there:
-			c.Put = append(c.Put, registry.Write{New: e})
-		case h.Value != e.Value:
-			c.Put = append(c.Put, registry.Write{New: e, Old: &h})
-		}
-	}
-	for _, h := range old {
-		c.Delete = append(c.Delete, h)
-	}
+	c := conformance.Change(g, held, want)
 	if err := r.target.Write(r.t.Context(), c); err != nil {
 		r.t.Fatal(err)
 	}
