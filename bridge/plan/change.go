@@ -35,12 +35,10 @@ type Row struct {
 // wins its key. Ours under that key goes, unless the other has to yield.
 func (p *Planner) Change(id registry.Group) (registry.Change, []Conflict) {
 	d := p.diff(id)
-	if len(d.group.claims) > 0 {
-		d.change.Want = make([]registry.Entry, 0, len(d.group.claims[0].entries))
-	}
+	d.change.Want = make([]registry.Entry, 0, len(d.group.rows))
 	d.reportRefused()
-	for r := range d.group.runs() {
-		d.add(r)
+	for i := range d.group.rows {
+		d.add(&d.group.rows[i])
 	}
 	return d.change, d.conflicts
 }
@@ -50,8 +48,8 @@ func (p *Planner) Change(id registry.Group) (registry.Change, []Conflict) {
 func (p *Planner) Rows(id registry.Group) iter.Seq[Row] {
 	return func(yield func(Row) bool) {
 		d := p.diff(id)
-		for r := range d.group.runs() {
-			if row, ok := d.row(r); ok && !yield(row) {
+		for i := range d.group.rows {
+			if row, ok := d.row(&d.group.rows[i]); ok && !yield(row) {
 				return
 			}
 		}
@@ -59,17 +57,19 @@ func (p *Planner) Rows(id registry.Group) iter.Seq[Row] {
 }
 
 // row returns what is known of a key; false if it is not ours.
-func (d *diff) row(r run) (Row, bool) {
-	switch {
-	case len(r.want) == 0:
+func (d *diff) row(r *row) (Row, bool) {
+	wants := r.desired(d.active)
+	if len(wants) == 0 {
 		return d.orphan(r)
-	case d.group.exclusive && len(r.held) == 0:
-		return Row{}, false
 	}
-	return Row{Key: r.key, Claimed: true, Held: len(d.rivals(r)) > 0, Origin: r.want[0].origin}, true
+	isHeld := len(r.held) > 0
+	if !isHeld && len(d.others) > 0 {
+		isHeld = len(d.elsewhere(r.key, wants)) > 0
+	}
+	return Row{Key: r.key, Claimed: true, Held: isHeld, Origin: wants[0].claim.origin}, len(r.held) > 0 || !d.group.exclusive
 }
 
-func (d *diff) orphan(r run) (Row, bool) {
+func (d *diff) orphan(r *row) (Row, bool) {
 	i := slices.IndexFunc(r.held, func(h held) bool { return h.owner == d.owner })
 	if i < 0 {
 		return Row{}, false
@@ -79,7 +79,7 @@ func (d *diff) orphan(r run) (Row, bool) {
 		row.Origin, row.Evidence = end.origin, max(row.Evidence, end.evidence)
 	}
 	if row.Origin.IsZero() {
-		row.Value = r.held[i].value()
+		row.Value = r.held[i].value(r.key)
 	}
 	return row, true
 }
@@ -96,82 +96,11 @@ func (p *Planner) FormerClaimants(id registry.Group, key string) (all []Origin) 
 // Winner returns whose claim to a key is honoured, unless a foreign entry is
 // in the way.
 func (p *Planner) Winner(id registry.Group, key string) Origin {
-	for _, c := range p.lookup(id).active() {
-		if _, ok := find(c.entries, key); ok {
-			return c.origin
-		}
+	g := p.lookup(id)
+	if r := g.row(key); r != nil {
+		return r.winner(g.active())
 	}
 	return Origin{}
-}
-
-// active are the claims that count: in an exclusive group only one.
-func (g *group) active() []claim {
-	if g.exclusive && len(g.claims) > 1 {
-		i := g.first()
-		return g.claims[i : i+1]
-	}
-	return g.claims
-}
-
-// first returns which claim counts in an exclusive group: the first that has
-// endpoints, because a service without any is to keep no other from its place.
-func (g *group) first() int { return max(0, slices.IndexFunc(g.claims, claim.offers)) }
-
-// A run is all that is desired and held under one key, the winner first.
-type run struct {
-	key  string
-	want []desired
-	held []held
-}
-
-type desired struct {
-	pair
-	origin Origin
-}
-
-// runs yields the keys of a group in order.
-func (g *group) runs() iter.Seq[run] {
-	want := g.desired()
-	return func(yield func(run) bool) {
-		for w, h := want, g.held; len(w)+len(h) > 0; {
-			i, j, key := 0, 0, firstKey(w, h)
-			for i < len(w) && w[i].key == key {
-				i++
-			}
-			for j < len(h) && h[j].key == key {
-				j++
-			}
-			if !yield(run{key, w[:i], h[:j]}) {
-				return
-			}
-			w, h = w[i:], h[j:]
-		}
-	}
-}
-
-func firstKey(w []desired, h []held) string {
-	if len(h) == 0 || len(w) > 0 && w[0].key < h[0].key {
-		return w[0].key
-	}
-	return h[0].key
-}
-
-// desired merges the claims of a group, ordered by key and then by who wins.
-func (g *group) desired() []desired {
-	n := 0
-	for _, c := range g.active() {
-		n += len(c.entries)
-	}
-	want := make([]desired, 0, n)
-	for _, c := range g.active() {
-		for _, e := range c.entries {
-			want = append(want, desired{e, c.origin})
-		}
-	}
-	if len(g.active()) > 1 {
-		slices.SortStableFunc(want, func(a, b desired) int { return strings.Compare(a.key, b.key) })
-	}
-	return want
 }
 
 // A diff compares both sides of a group key by key.
@@ -179,85 +108,95 @@ type diff struct {
 	owner     string
 	yields    func(Origin, registry.Entry) bool
 	group     *group
-	others    map[string][]held // entries of others, by what is behind :// in their keys; nil where no claim yields
+	active    *claim             // see group.active
+	others    map[string][]rival // entries of others, by what is behind :// in their keys; nil where no claim yields
 	change    registry.Change
 	conflicts []Conflict
 }
 
+// A rival is an entry of another owner.
+type rival struct{ key, owner string }
+
 func (p *Planner) diff(id registry.Group) diff {
-	d := diff{owner: p.owner, yields: p.Yields, group: p.lookup(id), change: registry.Change{Group: id}}
-	if p.Yields == nil {
+	g := p.lookup(id)
+	d := diff{owner: p.owner, yields: p.Yields, group: g, active: g.active(), change: registry.Change{Group: id}}
+	if p.Yields == nil || g.counts.Foreign == 0 {
 		return d
 	}
-	d.others = make(map[string][]held)
-	for _, h := range d.group.held {
-		if _, at, ok := strings.Cut(h.key, "://"); ok && h.owner != p.owner {
-			d.others[at] = append(d.others[at], h)
+	d.others = make(map[string][]rival)
+	for _, r := range g.rows {
+		_, at, ok := strings.Cut(r.key, "://")
+		for _, h := range r.held {
+			if ok && h.owner != p.owner {
+				d.others[at] = append(d.others[at], rival{r.key, h.owner})
+			}
 		}
 	}
 	return d
 }
 
-// rivals returns what is held under a key, and what else those who claim it
-// yield to.
-func (d *diff) rivals(r run) []held {
+// elsewhere returns the entries of others under other keys to which all who claim a
+// key yield.
+func (d *diff) elsewhere(key string, wants []want) []rival {
 	if len(d.others) == 0 {
-		return r.held
+		return nil
 	}
-	_, at, _ := strings.Cut(r.key, "://")
-	others := d.others[at]
-	if len(r.want) == 0 || !slices.ContainsFunc(others, func(h held) bool { return h.key != r.key }) {
-		return r.held
+	_, at, _ := strings.Cut(key, "://")
+	list := slices.DeleteFunc(slices.Clone(d.others[at]), func(o rival) bool { return o.key == key })
+	if len(list) == 0 || slices.ContainsFunc(wants, func(w want) bool { return !d.yields(w.claim.origin, d.entry(key, w.content)) }) {
+		return nil
 	}
-	for _, w := range r.want {
-		if !d.yields(w.origin, registry.Entry{Group: d.change.Group, Key: w.key, Value: w.value()}) {
-			return r.held
-		}
-	}
-	return slices.Concat(r.held, others)
+	return list
 }
 
 // reportRefused reports the claims that an exclusive group refuses whole.
 func (d *diff) reportRefused() {
-	g := d.group
-	if len(g.active()) == len(g.claims) {
+	if d.active == nil {
 		return
 	}
-	first := g.claims[g.first()].origin
-	for _, c := range g.claims {
-		if c.origin == first {
+	for _, c := range d.group.claims {
+		if c == d.active {
 			continue
 		}
-		for _, e := range c.entries {
-			d.conflicts = append(d.conflicts, Conflict{Group: d.change.Group, Key: e.key, Origin: c.origin, Rival: first, RivalClaim: true})
+		for _, r := range d.group.rows {
+			for range r.desired(c) {
+				d.reportRival(r.key, c.origin, d.active.origin)
+			}
 		}
 	}
 }
 
 // add adds what is to be done about one key.
-func (d *diff) add(r run) {
-	foreign := d.foreignWinner(d.rivals(r))
-	switch {
-	case len(r.want) == 0:
-		d.removeOurs(r.held)
-	case foreign != nil:
-		d.reportForeign(r, foreign)
-		d.removeOurs(r.held)
-	default:
-		d.reportRivals(r)
-		d.reconcile(r)
+func (d *diff) add(r *row) {
+	wants := r.desired(d.active)
+	if len(wants) == 0 {
+		d.removeOurs(r.key, r.held)
+		return
 	}
+	if d.group.counts.Foreign > 0 {
+		if foreign := d.foreignWinner(r, wants); foreign != nil {
+			d.reportForeign(r.key, wants, *foreign)
+			d.removeOurs(r.key, r.held)
+			return
+		}
+	}
+	d.reportRivals(r.key, wants)
+	d.reconcile(r, wants[0].content)
 }
 
 // foreignWinner returns the foreign entry that wins the key over ours, if any
 // does. Any wins that is there before ours. Where a target holds both, one
 // without a mark wins, and of two owners the one whose name comes first: were
 // each to yield to the other, the key would be nobody's.
-func (d *diff) foreignWinner(list []held) *held {
-	both := slices.ContainsFunc(list, func(h held) bool { return h.owner == d.owner })
-	for i, h := range list {
-		if h.owner != d.owner && (!both || h.owner < d.owner) {
-			return &list[i]
+func (d *diff) foreignWinner(r *row, wants []want) *rival {
+	isBoth := slices.ContainsFunc(r.held, func(h held) bool { return h.owner == d.owner })
+	list := d.elsewhere(r.key, wants)
+	for _, h := range slices.Backward(r.held) {
+		list = slices.Insert(list, 0, rival{r.key, h.owner})
+	}
+	for _, o := range list {
+		if o.owner != d.owner && (!isBoth || o.owner < d.owner) {
+			return &o
 		}
 	}
 	return nil
@@ -265,41 +204,48 @@ func (d *diff) foreignWinner(list []held) *held {
 
 // reportForeign reports the claims to a key that lose to a foreign entry, once for
 // each service.
-func (d *diff) reportForeign(r run, foreign *held) {
-	other := foreign.key
-	if other == r.key {
-		other = ""
+func (d *diff) reportForeign(key string, wants []want, foreign rival) {
+	if foreign.key == key {
+		foreign.key = ""
 	}
-	for i, w := range r.want {
-		if i == 0 || r.want[i-1].origin != w.origin {
-			d.conflicts = append(d.conflicts, Conflict{Group: d.change.Group, Key: r.key, Origin: w.origin, Owner: foreign.owner, OtherKey: other})
+	for i, w := range wants {
+		if i == 0 || wants[i-1].claim != w.claim {
+			d.conflicts = append(d.conflicts, Conflict{
+				Group: d.change.Group, Key: key, Origin: w.claim.origin, Owner: foreign.owner, OtherKey: foreign.key,
+			})
 		}
 	}
 }
 
 // reportRivals reports the claims to a key that lose to another of ours. A head
 // is of the group: services that share it lose nothing by another's head.
-func (d *diff) reportRivals(r run) {
-	for _, w := range r.want[1:] {
-		if first := r.want[0]; w.pair != first.pair && r.key != registry.HeadKey {
-			d.conflicts = append(d.conflicts, Conflict{Group: d.change.Group, Key: r.key, Origin: w.origin, Rival: first.origin, RivalClaim: true})
+func (d *diff) reportRivals(key string, wants []want) {
+	for _, w := range wants[1:] {
+		if first := wants[0]; w.content != first.content && key != registry.HeadKey {
+			d.reportRival(key, w.claim.origin, first.claim.origin)
 		}
 	}
 }
 
+func (d *diff) reportRival(key string, loser, winner Origin) {
+	d.conflicts = append(d.conflicts, Conflict{Group: d.change.Group, Key: key, Origin: loser, Rival: winner, RivalClaim: true})
+}
+
 // reconcile makes one of what is held, all of it ours, into what is desired.
-func (d *diff) reconcile(r run) {
-	want, list := r.want[0].pair, ownedBy(r.held, d.owner)
-	w := registry.Write{New: registry.Entry{Group: d.change.Group, Key: want.key, Value: want.value()}}
+func (d *diff) reconcile(r *row, want content) {
+	w := registry.Write{New: d.entry(r.key, want)}
 	d.change.Want = append(d.change.Want, w.New)
-	if len(list) > 0 {
+	if len(r.held) == 1 && r.held[0].content == want { // as nearly always
+		return
+	}
+	if list := ownedBy(r.held, d.owner); len(list) > 0 {
 		i := closest(list, want)
-		d.removeOurs(list[:i])
-		d.removeOurs(list[i+1:])
-		if list[i].pair == want && list[i].live {
+		d.removeOurs(r.key, list[:i])
+		d.removeOurs(r.key, list[i+1:])
+		if list[i].content == want {
 			return
 		}
-		old := d.export(list[i])
+		old := d.export(r.key, list[i])
 		w.Old = &old
 	}
 	d.change.Put = append(d.change.Put, w)
@@ -307,26 +253,28 @@ func (d *diff) reconcile(r run) {
 
 // closest returns which of several under one key stays: one that is as desired
 // and, if there is a choice, live.
-func closest(list []held, want pair) (best int) {
+func closest(list []held, want content) (best int) {
+	isSame := func(h held) bool { return h.rest == want.rest && h.from == want.from }
 	for i, h := range list {
-		if h.pair == want && (h.live || list[best].pair != want) {
+		if isSame(h) && (h.live || !isSame(list[best])) {
 			best = i
 		}
 	}
 	return best
 }
 
-func (d *diff) removeOurs(list []held) {
+func (d *diff) removeOurs(key string, list []held) {
 	for _, h := range list {
 		if h.owner == d.owner {
-			d.change.Delete = append(d.change.Delete, d.export(h))
+			d.change.Delete = append(d.change.Delete, d.export(key, h))
 		}
 	}
 }
 
-func (d *diff) export(h held) registry.Held {
-	return registry.Held{
-		Entry: registry.Entry{Group: d.change.Group, Key: h.key, Value: h.value()},
-		Owner: h.owner, Version: h.version, Live: h.live,
-	}
+func (d *diff) entry(key string, c content) registry.Entry {
+	return registry.Entry{Group: d.change.Group, Key: key, Value: c.value(key)}
+}
+
+func (d *diff) export(key string, h held) registry.Held {
+	return registry.Held{Entry: d.entry(key, h.content), Owner: h.owner, Version: h.version, Live: h.live}
 }

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -8,32 +9,41 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// A group holds both sides of one registry.Group. Its lists are sorted, and
-// equal texts of both sides are one string: much of the memory of a bridge is
-// here.
+// A group holds both sides of one registry.Group, row by row. Equal texts of both
+// sides are one string: much of the memory of a bridge is here.
 type group struct {
 	exclusive bool
-	claims    []claim              // by origin
-	held      []held               // by key, then value
-	owned     int                  // how many of them are ours
+	claims    []*claim             // by origin
+	rows      []row                // by key
+	counts    Counts               // of what is held
 	released  map[string][]release // by key: claims that ended, the last one last
 }
 
+// A claim is what an origin claims in a group.
 type claim struct {
 	origin  Origin
-	entries []pair // by key, then value
+	entries int
+	offers  bool // one of them is an endpoint
 }
 
-// offers reports whether an endpoint is among what is claimed.
-func (c claim) offers() bool {
-	return slices.ContainsFunc(c.entries, func(e pair) bool { return registry.IsEndpoint(e.key) })
+// A row is what is claimed and what is held under one key.
+type row struct {
+	key   string
+	wants []want // by origin, then value: the first wins
+	held  []held // by value
+}
+
+type want struct {
+	content // live
+
+	claim *claim
 }
 
 type held struct {
-	pair           // of another owner's entry only the key is kept
+	content // without a value where it is another owner's
+
 	owner   string // as registry.Held.Owner has it
 	version int64
-	live    bool
 }
 
 // release is a claim to a key that ended.
@@ -42,261 +52,352 @@ type release struct {
 	evidence Evidence
 }
 
-func (g *group) claimOf(origin Origin) []pair {
-	if i, ok := g.find(origin); ok {
-		return g.claims[i].entries
+// row returns the row of a key, nil if there is none.
+func (g *group) row(key string) *row {
+	i, ok := slices.BinarySearchFunc(g.rows, key, func(r row, key string) int { return strings.Compare(r.key, key) })
+	if !ok {
+		return nil
 	}
-	return nil
+	return &g.rows[i]
+}
+
+// A cursor visits the rows of a group in key order, and makes those that are missing.
+type cursor struct {
+	group *group
+	next  int
+	added []row
+	pass  func(*row) // is given each row that is not asked for
+}
+
+// row returns the row of a key, which is behind all that were asked for before. It is
+// valid until the next call.
+func (c *cursor) row(key string) *row {
+	rows := c.group.rows
+	for ; c.next < len(rows) && rows[c.next].key < key; c.next++ {
+		c.pass(&rows[c.next])
+	}
+	if c.next < len(rows) && rows[c.next].key == key {
+		c.next++
+		return &rows[c.next-1]
+	}
+	c.added = append(c.added, row{key: key})
+	return &c.added[len(c.added)-1]
+}
+
+// end visits the rows that are left, and adds those that were missing.
+func (c *cursor) end() {
+	g := c.group
+	for ; c.next < len(g.rows); c.next++ {
+		c.pass(&g.rows[c.next])
+	}
+	isLast := len(g.rows) == 0 || len(c.added) == 0 || g.rows[len(g.rows)-1].key < c.added[0].key
+	if g.rows = append(g.rows, c.added...); !isLast {
+		slices.SortFunc(g.rows, func(a, b row) int { return strings.Compare(a.key, b.key) })
+	}
 }
 
 func (g *group) find(origin Origin) (int, bool) {
-	return slices.BinarySearchFunc(g.claims, origin, func(c claim, o Origin) int { return c.origin.Compare(o) })
+	return slices.BinarySearchFunc(g.claims, origin, func(c *claim, o Origin) int { return c.origin.Compare(o) })
 }
 
-// claim replaces the claim of an origin and reports whether that changed it.
-func (g *group) claim(origin Origin, evidence Evidence, entries []registry.Entry) bool {
-	i, ok := g.find(origin)
-	var before []pair
-	if ok {
-		before = g.claims[i].entries
+// entriesOf returns how many entries an origin claims.
+func (g *group) entriesOf(origin Origin) int {
+	if i, ok := g.find(origin); ok {
+		return g.claims[i].entries
 	}
-	if slices.EqualFunc(before, entries, pair.is) {
+	return 0
+}
+
+// claim replaces the claim of an origin by entries in order, no two of which are
+// equal. It reports whether that changed it.
+func (g *group) claim(origin Origin, evidence Evidence, entries []registry.Entry) (changed bool) {
+	at, ok := g.find(origin)
+	if !ok {
+		g.claims = slices.Insert(g.claims, at, &claim{origin: origin})
+	}
+	c, texts := g.claims[at], g.texts()
+	rows := cursor{group: g, pass: func(r *row) {
+		if r.claim(c, nil, &texts) {
+			g.release(r.key, release{origin, evidence})
+			changed = true
+		}
+	}}
+	for same := range chunks(entries, func(a, b *registry.Entry) bool { return a.Key == b.Key }) {
+		if rows.row(same[0].Key).claim(c, same, &texts) {
+			changed = true
+		}
+	}
+	rows.end()
+	c.entries, c.offers = len(entries), slices.ContainsFunc(entries, func(e registry.Entry) bool { return registry.IsEndpoint(e.Key) })
+	if c.entries == 0 {
+		g.claims = slices.Delete(g.claims, at, at+1)
+	}
+	if changed && len(g.released) > 0 {
+		for _, e := range entries {
+			delete(g.released, e.Key)
+		}
+	}
+	return changed
+}
+
+// claim replaces the wants of a claim and reports whether that changed them.
+func (r *row) claim(c *claim, entries []registry.Entry, texts *pool) bool {
+	from, to := r.of(c)
+	if slices.EqualFunc(r.wants[from:to], entries, func(w want, e registry.Entry) bool { return w.is(e.Key, e.Value) }) {
 		return false
 	}
-	claimed := pairs(entries)
-	if slices.Equal(before, claimed) {
-		return false
-	}
-	g.remember(origin, evidence, before, claimed)
-	g.share(claimed)
-	switch {
-	case len(claimed) == 0:
-		g.claims = slices.Delete(g.claims, i, i+1)
-	case ok:
-		g.claims[i].entries = claimed
-	default:
-		g.claims = slices.Insert(g.claims, i, claim{origin, claimed})
+	r.wants = slices.Delete(r.wants, from, to)
+	for i, e := range entries {
+		v := r.content(e.Value)
+		v.rest = texts.share(v.rest)
+		r.wants = slices.Insert(r.wants, from+i, want{v, c})
 	}
 	return true
 }
 
-// pairs returns entries as a group holds them.
-func pairs(entries []registry.Entry) []pair {
-	out := make([]pair, len(entries))
-	for i, e := range entries {
-		out[i] = newPair(e.Key, e.Value)
+// of returns where the wants of a claim are, or would be.
+func (r *row) of(c *claim) (from, to int) {
+	for from < len(r.wants) && r.wants[from].claim != c && r.wants[from].claim.origin.Compare(c.origin) < 0 {
+		from++
 	}
-	if !slices.IsSortedFunc(out, pair.compare) {
-		slices.SortFunc(out, pair.compare)
+	for to = from; to < len(r.wants) && r.wants[to].claim == c; {
+		to++
 	}
-	return slices.Compact(out)
+	return from, to
 }
 
-// remember keeps the claims that ended, by the keys that are claimed no longer.
-func (g *group) remember(origin Origin, evidence Evidence, before, claimed []pair) {
-	left := claimed
-	for _, e := range before {
-		var still bool
-		if _, left, still = next(left, e.key); still {
-			continue
-		}
-		if g.released == nil {
-			g.released = make(map[string][]release, 1)
-		}
-		others := slices.DeleteFunc(g.released[e.key], func(r release) bool { return r.origin == origin })
-		g.released[e.key] = append(others, release{origin, evidence})
+// release records that a claim to a key ended.
+func (g *group) release(key string, r release) {
+	if g.released == nil {
+		g.released = make(map[string][]release, 1)
 	}
-	if len(g.released) > 0 {
-		for _, e := range claimed {
-			delete(g.released, e.key)
-		}
-	}
+	others := slices.DeleteFunc(g.released[key], func(o release) bool { return o.origin == r.origin })
+	g.released[key] = append(others, r)
 }
 
-// share makes claims use the strings of what is held and of each other, where
-// they are equal.
-func (g *group) share(claimed []pair) {
-	var rests pool
-	for _, h := range g.held[:min(len(g.held), len(rests.recent))] {
-		rests.share(h.rest)
+// active returns the only claim that counts in an exclusive group: the first that has
+// endpoints, because a service without any is to keep no other from its place. It is
+// nil where all claims count.
+func (g *group) active() *claim {
+	if !g.exclusive || len(g.claims) < 2 {
+		return nil
 	}
-	stored := g.held
-	for i, e := range claimed {
-		var h held
-		if h, stored, _ = next(stored, e.key); h.pair == e {
-			claimed[i] = h.pair
-		}
-		claimed[i].rest = rests.share(claimed[i].rest)
-	}
+	return g.claims[max(0, slices.IndexFunc(g.claims, func(c *claim) bool { return c.offers }))]
 }
 
-// match has what is stored of ours, in order, use the strings of the claims to its
-// keys where they are equal, and returns who claims each.
-func (g *group) match(stored []held, owner string) []Origin {
-	want, origins := g.desired(), make([]Origin, len(stored))
-	for i, h := range stored {
-		w, rest, ok := next(want, h.key)
-		want, origins[i] = rest, w.origin
-		switch {
-		case !ok:
-		case w.pair == h.pair:
-			stored[i].pair = w.pair
-		case h.owner == owner:
-			stored[i].key = w.key
-		}
+// desired returns the wants that count, of which the first wins.
+func (r *row) desired(active *claim) []want {
+	if active == nil {
+		return r.wants
 	}
-	return origins
+	from, to := r.of(active)
+	return r.wants[from:to]
 }
 
-// find returns where a key is in a list in order, or would be.
-func find[T interface{ name() string }](list []T, key string) (int, bool) {
-	return slices.BinarySearchFunc(list, key, func(e T, key string) int { return strings.Compare(e.name(), key) })
-}
-
-// next cuts the first element with a key off a list in order, and all before it.
-func next[T interface{ name() string }](list []T, key string) (first T, rest []T, found bool) {
-	i := 0
-	if len(list) > 0 && list[0].name() < key { // else they go side by side
-		i, _ = find(list, key)
+// winner returns whose claim to the key is honoured.
+func (r *row) winner(active *claim) Origin {
+	if wants := r.desired(active); len(wants) > 0 {
+		return wants[0].claim.origin
 	}
-	if i == len(list) || list[i].name() != key {
-		return first, list[i:], false
-	}
-	return list[i], list[i+1:], true
+	return Origin{}
 }
 
 // observe replaces what is held and reports whether ours differ from before.
-func (g *group) observe(owner string, list []registry.Held) bool {
-	stored := make([]held, len(list))
-	for i, h := range list {
-		stored[i] = held{pair: pair{key: h.Key}, owner: h.Owner, version: h.Version, live: h.Live}
-		if h.Owner == owner {
-			stored[i].pair, stored[i].owner = newPair(h.Key, h.Value), owner
-		}
+func (g *group) observe(owner string, list []registry.Held) (differs bool) {
+	byKey := func(a, b registry.Held) int { return strings.Compare(a.Key, b.Key) }
+	if !slices.IsSortedFunc(list, byKey) {
+		list = slices.Clone(list)
+		slices.SortStableFunc(list, byKey)
 	}
-	slices.SortStableFunc(stored, func(a, b held) int { return a.compare(b.pair) })
-	g.match(stored, owner)
-	before, ours := ownedBy(g.held, owner), ownedBy(stored, owner)
-	g.hold(stored, len(ours))
-	return !slices.EqualFunc(before, ours, func(a, b held) bool { return a.pair == b.pair && a.live == b.live })
+	observe := func(r *row, same []registry.Held) {
+		g.count(owner, r, -1)
+		differs = r.observe(owner, same) || differs
+		g.count(owner, r, +1)
+	}
+	rows := cursor{group: g, pass: func(r *row) { observe(r, nil) }}
+	for same := range chunks(list, sameKey) {
+		observe(rows.row(same[0].Key), same)
+	}
+	rows.end()
+	g.prune()
+	return differs
 }
 
-// hold replaces what is held, so many of it ours, and drops the claims that ended to
-// other keys.
-func (g *group) hold(stored []held, owned int) {
-	g.held, g.owned = stored, owned
-	maps.DeleteFunc(g.released, func(key string, _ []release) bool {
-		_, ok := find(stored, key)
-		return !ok
-	})
-	if len(g.released) == 0 {
-		g.released = nil
-	}
-}
+func sameKey(a, b *registry.Held) bool { return a.Key == b.Key }
 
-func ownedBy(list []held, owner string) []held {
-	if !slices.ContainsFunc(list, func(h held) bool { return h.owner != owner }) {
-		return list
+// observe replaces what is held under a key and reports whether ours differ from before.
+func (r *row) observe(owner string, list []registry.Held) bool {
+	if r.update(owner, list) {
+		return false
 	}
-	var out []held
+	before := r.held
+	r.held = nil
 	for _, h := range list {
-		if h.owner == owner {
-			out = append(out, h)
+		c := content{live: h.Live}
+		if h.Owner == owner {
+			c = r.content(h.Value)
+			c.live = h.Live
 		}
+		r.hold(held{c, h.Owner, h.Version})
 	}
-	return out
+	return !slices.EqualFunc(ownedBy(before, owner), ownedBy(r.held, owner), func(a, b held) bool { return a.content == b.content })
 }
 
-// sides returns what a change stores in a group, and what it removes.
-func sides(owner string, c registry.Change) (put []held, gone []pair) {
-	put, gone = make([]held, len(c.Put)), make([]pair, 0, len(c.Delete))
-	for i, w := range c.Put {
-		put[i] = held{pair: newPair(w.New.Key, w.New.Value), owner: owner, live: true}
-		if w.Old != nil && !w.Beside {
-			gone = append(gone, newPair(w.Old.Key, w.Old.Value))
-		}
+// update records the versions of what is held where nothing else changed, as in most
+// readings, and reports whether that is so.
+func (r *row) update(owner string, list []registry.Held) bool {
+	same := func(a held, b registry.Held) bool {
+		return a.owner == b.Owner && a.live == b.Live && (a.owner != owner || a.is(b.Key, b.Value))
 	}
-	for _, h := range c.Delete {
-		gone = append(gone, newPair(h.Key, h.Value))
+	if !slices.EqualFunc(r.held, list, same) {
+		return false
 	}
-	slices.SortFunc(gone, pair.compare)
-	return put, gone
+	for i, h := range list {
+		r.held[i].version = h.Version
+	}
+	return true
 }
 
 // apply records that a change was made, and returns who claims what was put.
 func (g *group) apply(owner string, c registry.Change) []Origin {
-	put, gone := sides(owner, c)
-	origins, owned := g.match(put, owner), g.owned+len(put)
-	stored := make([]held, 0, len(g.held)+len(put))
-	for _, h := range g.held {
-		for len(gone) > 0 && gone[0].compare(h.pair) < 0 {
-			gone = gone[1:]
+	gone := cursor{group: g, pass: func(*row) {}}
+	for same := range chunks(c.Delete, sameKey) {
+		r := gone.row(same[0].Key)
+		for _, h := range same {
+			g.remove(owner, r, h.Value)
 		}
-		if h.owner == owner && len(gone) > 0 && gone[0] == h.pair {
-			gone, owned = gone[1:], owned-1
-			continue
-		}
-		for len(put) > 0 && put[0].compare(h.pair) < 0 {
-			stored, put = append(stored, put[0]), put[1:]
-		}
-		stored = append(stored, h)
 	}
-	g.hold(append(stored, put...), owned)
+	gone.end()
+	origins, active := make([]Origin, len(c.Put)), g.active()
+	put := cursor{group: g, pass: func(*row) {}}
+	for i := range c.Put {
+		w := &c.Put[i]
+		r := put.row(w.New.Key)
+		if w.Old != nil && !w.Beside {
+			g.remove(owner, r, w.Old.Value)
+		}
+		origins[i] = r.winner(active)
+		r.hold(held{content: r.content(w.New.Value), owner: owner})
+		g.counts.Owned++
+	}
+	put.end()
+	g.prune()
 	return origins
 }
 
+// hold adds an entry to what is held.
+func (r *row) hold(h held) {
+	r.held = append(r.held, h)
+	slices.SortStableFunc(r.held, func(a, b held) int { return a.compare(r.key, b.content) })
+}
+
+// remove removes an entry of ours from what is held.
+func (g *group) remove(owner string, r *row, value string) {
+	i := slices.IndexFunc(r.held, func(h held) bool { return h.owner == owner && h.is(r.key, value) })
+	if i >= 0 {
+		r.held = slices.Delete(r.held, i, i+1)
+		g.counts.Owned--
+	}
+}
+
+// count adds what is held under a key to the counts, or subtracts it.
+func (g *group) count(owner string, r *row, sign int) {
+	ours := len(ownedBy(r.held, owner))
+	g.counts.Owned += sign * ours
+	g.counts.Foreign += sign * (len(r.held) - ours)
+}
+
+// prune drops the rows where nothing is claimed or held, and the claims that ended to
+// keys that are not held.
+func (g *group) prune() {
+	maps.DeleteFunc(g.released, func(key string, _ []release) bool {
+		r := g.row(key)
+		return r == nil || len(r.held) == 0
+	})
+	g.rows = slices.DeleteFunc(g.rows, func(r row) bool { return len(r.wants)+len(r.held) == 0 })
+}
+
+func ownedBy(list []held, owner string) []held {
+	isOther := func(h held) bool { return h.owner != owner }
+	if !slices.ContainsFunc(list, isOther) {
+		return list
+	}
+	return slices.DeleteFunc(slices.Clone(list), isOther)
+}
+
 func (g *group) loseSession(owner string) bool {
-	for i := range g.held {
-		g.held[i].live = g.held[i].live && g.held[i].owner != owner
+	for _, r := range g.rows {
+		for i, h := range r.held {
+			r.held[i].live = h.live && h.owner != owner
+		}
 	}
-	return g.owned > 0
+	return g.counts.Owned > 0
 }
 
-// A pair is the key and the value of an entry. Values are long, and often
-// begin as their key does and continue as the others of their group: so only the
-// rest is kept, in one string for all that have the same. It is comparable;
-// equal entries are equal pairs.
-type pair struct {
-	key  string
+// A content is the value of an entry, and whether this session holds it. Values are
+// long, and often begin as their key does and continue as the others of their group: so
+// only the rest is kept, in one string for all that have the same. It is comparable:
+// under one key, equal contents are equal.
+type content struct {
 	rest string // of the value
-	from int    // where it begins; before that the value is as the key
+	from int32  // where it begins; before that the value is as the key
+	live bool
 }
 
-func newPair(key, value string) pair {
-	from, most := 0, min(len(key), len(value))
-	if strings.HasPrefix(value, key) {
-		from = len(key)
+// content returns a value under the key, live, in strings that the row has already.
+func (r *row) content(value string) content {
+	for _, w := range r.wants {
+		if w.is(r.key, value) {
+			return w.content
+		}
 	}
-	for from < most && key[from] == value[from] {
+	for _, h := range r.held {
+		if h.is(r.key, value) {
+			return content{h.rest, h.from, true}
+		}
+	}
+	from := 0
+	if strings.HasPrefix(value, r.key) {
+		from = len(r.key)
+	}
+	for from < min(len(r.key), len(value)) && r.key[from] == value[from] {
 		from++
 	}
-	return pair{key: key, rest: value[from:], from: from}
+	return content{value[from:], int32(from), true} //nolint:gosec // keys are shorter
 }
 
-func (a pair) name() string { return a.key }
+// value returns the value of an entry with the key.
+func (c content) value(key string) string { return key[:c.from] + c.rest }
 
-func (a pair) value() string { return a.key[:a.from] + a.rest }
-
-// is reports whether the pair is that of an entry.
-func (a pair) is(e registry.Entry) bool {
-	return a.key == e.Key && len(e.Value) == a.from+len(a.rest) && e.Value[:a.from] == a.key[:a.from] && e.Value[a.from:] == a.rest
+// is reports whether an entry with the key has the value.
+func (c content) is(key, value string) bool {
+	from := int(c.from)
+	return len(value) == from+len(c.rest) && value[:from] == key[:from] && value[from:] == c.rest
 }
 
-func (a pair) compare(b pair) int {
-	if c := strings.Compare(a.key, b.key); c != 0 {
-		return c
+// compare orders values under one key.
+func (c content) compare(key string, o content) int {
+	if c.from == o.from {
+		return strings.Compare(c.rest, o.rest)
 	}
-	if a.from == b.from {
-		return strings.Compare(a.rest, b.rest)
-	}
-	return strings.Compare(a.value(), b.value())
+	return strings.Compare(c.value(key), o.value(key))
 }
 
-// A pool makes one string of equal ones, as far as they come close to each
-// other: a group of thousands may have as many that differ.
+// A pool makes one string of equal ones, as far as they come close to each other: a
+// group of thousands may have as many that differ.
 type pool struct {
 	recent [8]string
 	next   int
+}
+
+// texts returns a pool of what is held first.
+func (g *group) texts() (p pool) {
+	for _, r := range g.rows[:min(len(g.rows), len(p.recent))] {
+		for _, h := range r.held {
+			p.share(h.rest)
+		}
+	}
+	return p
 }
 
 func (p *pool) share(s string) string {
@@ -308,4 +409,20 @@ func (p *pool) share(s string) string {
 	p.recent[p.next%len(p.recent)] = s
 	p.next++
 	return s
+}
+
+// chunks yields the parts of a list whose elements are the same.
+func chunks[T any](list []T, same func(a, b *T) bool) iter.Seq[[]T] {
+	return func(yield func([]T) bool) {
+		first := 0
+		for i := range list {
+			if i+1 < len(list) && same(&list[i], &list[i+1]) {
+				continue
+			}
+			if !yield(list[first : i+1]) {
+				return
+			}
+			first = i + 1
+		}
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"iter"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/xds-bridge/xds-bridge/registry"
 )
@@ -72,7 +73,8 @@ func New(owner string) *Planner {
 func (p *Planner) Claim(origin Origin, evidence Evidence, entries []registry.Entry) []registry.Group {
 	before := p.spread[origin]
 	var now, touched []registry.Group
-	for id, part := range split(entries) {
+	for part := range chunks(sorted(entries), func(a, b *registry.Entry) bool { return a.Group == b.Group }) {
+		id := part[0].Group
 		now = append(now, id)
 		if p.claim(origin, evidence, id, part) {
 			touched = append(touched, id)
@@ -93,50 +95,44 @@ func (p *Planner) Claim(origin Origin, evidence Evidence, entries []registry.Ent
 	return touched
 }
 
-// split yields the entries of each group in order.
-func split(entries []registry.Entry) iter.Seq2[registry.Group, []registry.Entry] {
-	byGroup := func(a, b registry.Entry) int { return a.Group.Compare(b.Group) }
-	if !slices.IsSortedFunc(entries, byGroup) {
-		entries = slices.Clone(entries)
-		slices.SortStableFunc(entries, byGroup)
+// sorted returns entries in order and without repetition.
+func sorted(entries []registry.Entry) []registry.Entry {
+	ascending := func(a, b registry.Entry) int { return cmp.Or(compare(a, b), -1) }
+	if slices.IsSortedFunc(entries, ascending) {
+		return entries
 	}
-	return func(yield func(registry.Group, []registry.Entry) bool) {
-		first := 0
-		for i, e := range entries {
-			if i+1 == len(entries) || entries[i+1].Group != e.Group {
-				if !yield(e.Group, entries[first:i+1]) {
-					return
-				}
-				first = i + 1
-			}
-		}
+	entries = slices.Clone(entries)
+	slices.SortFunc(entries, compare)
+	return slices.Compact(entries)
+}
+
+// compare orders entries by group, key and value.
+func compare(a, b registry.Entry) int {
+	if c := a.Compare(b); c != 0 {
+		return c
 	}
+	return strings.Compare(a.Value, b.Value)
 }
 
 func (p *Planner) claim(origin Origin, evidence Evidence, id registry.Group, entries []registry.Entry) bool {
 	g := p.group(id)
-	before := g.claimOf(origin)
-	if !g.claim(origin, evidence, entries) {
-		return false
-	}
-	p.claimed[origin.Bridge] += len(g.claimOf(origin)) - len(before)
-	return true
+	before := g.entriesOf(origin)
+	changed := g.claim(origin, evidence, entries)
+	p.claimed[origin.Bridge] += g.entriesOf(origin) - before
+	return changed
 }
 
 // Offered reports whether anybody claims an endpoint in a group.
 func (p *Planner) Offered(id registry.Group) bool {
-	return slices.ContainsFunc(p.lookup(id).claims, claim.offers)
+	return slices.ContainsFunc(p.lookup(id).claims, func(c *claim) bool { return c.offers })
 }
 
 // Head returns our entry of a group itself, false if the
 // target holds none.
 func (p *Planner) Head(id registry.Group) (registry.Entry, bool) {
-	for _, h := range p.lookup(id).held { // by key
-		if h.key != registry.HeadKey {
-			break
-		}
-		if h.owner == p.owner {
-			return registry.Entry{Group: id, Key: h.key, Value: h.value()}, true
+	if r := p.lookup(id).row(registry.HeadKey); r != nil {
+		for _, h := range ownedBy(r.held, p.owner) {
+			return registry.Entry{Group: id, Key: r.key, Value: h.value(r.key)}, true
 		}
 	}
 	return registry.Entry{}, false
@@ -144,7 +140,7 @@ func (p *Planner) Head(id registry.Group) (registry.Entry, bool) {
 
 // HoldsOurs reports whether the target holds an endpoint of ours in a group.
 func (p *Planner) HoldsOurs(id registry.Group) bool {
-	return slices.ContainsFunc(p.lookup(id).held, func(h held) bool { return h.owner == p.owner && registry.IsEndpoint(h.key) })
+	return slices.ContainsFunc(p.lookup(id).rows, func(r row) bool { return registry.IsEndpoint(r.key) && len(ownedBy(r.held, p.owner)) > 0 })
 }
 
 // Observe replaces what the target is believed to hold in a group and reports
@@ -184,7 +180,7 @@ func (p *Planner) SessionLost() []registry.Group {
 // something of ours there.
 func (p *Planner) Concerns(id registry.Group) bool {
 	g := p.lookup(id)
-	return len(g.claims) > 0 || g.owned > 0
+	return len(g.claims) > 0 || g.counts.Owned > 0
 }
 
 // Drop forgets a group that nobody claims and where the target holds nothing
@@ -216,7 +212,7 @@ func (p *Planner) GroupsOf(origin Origin) []registry.Group { return p.spread[ori
 // EntriesOf returns how many entries an origin claims.
 func (p *Planner) EntriesOf(origin Origin) (n int) {
 	for _, id := range p.spread[origin] {
-		n += len(p.lookup(id).claimOf(origin))
+		n += p.lookup(id).entriesOf(origin)
 	}
 	return n
 }
@@ -243,6 +239,6 @@ func (p *Planner) group(id registry.Group) *group {
 }
 
 func (p *Planner) count(g *group, sign int) {
-	p.counts.Owned += sign * g.owned
-	p.counts.Foreign += sign * (len(g.held) - g.owned)
+	p.counts.Owned += sign * g.counts.Owned
+	p.counts.Foreign += sign * g.counts.Foreign
 }
