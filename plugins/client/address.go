@@ -46,7 +46,7 @@ func Named(name string) Query {
 
 // ParseQuery asks for what a text names: a service key
 // (providers:api.Greeter:1.0.0:group), a host address of the mesh
-// (greeter.shop.svc.cluster.local:20000), or a plain name as Named takes it.
+// (greeter.shop.svc.cluster.local:20000), or a plain name as Named accepts it.
 func ParseQuery(text string) (Query, error) {
 	if strings.HasPrefix(text, naming.Providers+":") {
 		key, err := naming.ParseServiceKey(text)

@@ -50,7 +50,7 @@ func provider(n int) client.Instance {
 	return client.Instance{Application: fmt.Sprintf("greeter%d", n), Host: "10.0.0.1", Port: 20000, Protocol: "tri"}
 }
 
-// churn subscribes and unsubscribes n times at once, in all the ways there are.
+// churn subscribes and unsubscribes n times at once, with every method there is.
 func churn(t *testing.T, c *client.Client, n int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)

@@ -17,7 +17,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/mesh/routes"
 )
 
-// Registry is what the plugin of a framework needs of a Client.
+// Registry is what the plugin of a framework uses of a Client.
 type Registry interface {
 	Register(i Instance) error
 	Deregister(ctx context.Context, i Instance) error
@@ -74,7 +74,7 @@ type watching interface {
 // Options tune a Client.
 type Options struct {
 	// StateFile keeps the last known answers, so that an application that starts
-	// while its registry is away has something to call; empty: none. Each client needs
+	// while its registry is away has something to call; empty: none. Each client has
 	// a file of its own: of two that share one each erases the answers of the other.
 	StateFile string
 
@@ -257,14 +257,14 @@ func (c *Client) Close() {
 	c.running.Wait()
 }
 
-// Status is how a client stands.
+// Status is the state of a client.
 type Status struct {
 	Available bool       // the registry was read at least once and is connected to
 	Err       error      // why not, or why something is not published or that is asked for not reported
 	Instances []Instance // what is registered, each interface by itself
 }
 
-// Status returns how the client stands. It never blocks.
+// Status returns the state of the client. It never blocks.
 func (c *Client) Status() Status {
 	c.index.drain()
 	c.mu.Lock()
@@ -291,7 +291,7 @@ func (c *Client) registryErr() error {
 	return err
 }
 
-// Register publishes an instance from now on, whatever becomes of connections.
+// Register publishes an instance from now on, and again after connections are lost.
 // It returns at once; WaitVisible reports when consumers see it. What is registered
 // of one application and address adds up, interface by interface; an interface
 // that is registered again is replaced. The error names what cannot be published.
@@ -300,7 +300,7 @@ func (c *Client) Register(i Instance) error {
 		return err
 	}
 	if c.backend.Publisher == nil {
-		return fmt.Errorf("client: %s: a provider needs an identity; set Identity of its options", c.backend.Kind)
+		return fmt.Errorf("client: %s: a provider must have an identity; set Identity of its options", c.backend.Kind)
 	}
 	if c.ctx.Err() != nil {
 		return ErrClosed
@@ -329,7 +329,7 @@ const drain = 10 * time.Second
 // withdrawn one after the other. They are withdrawn all the same.
 //
 // A mesh offers an instance for as long as its pod is ready, whatever is withdrawn:
-// there it waits for the pod to go, as it does when Kubernetes has told it to end.
+// there it waits for the pod to go, as it does when Kubernetes has asked it to end.
 func (c *Client) Deregister(ctx context.Context, i Instance) error {
 	c.mu.Lock()
 	there := false

@@ -111,7 +111,7 @@ func next(t *testing.T, w *client.Watch) client.Snapshot {
 
 var greeterKey = client.ByInterface("api.Greeter", "", "")
 
-func TestAWatchTellsWholeAnswers(t *testing.T) {
+func TestAWatchReturnsWholeAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := newScripted()
 		c := open(t, source.backend(), client.Options{})
@@ -167,9 +167,9 @@ func TestWhatIsKnownStaysWhileTheRegistryIsAway(t *testing.T) {
 	})
 }
 
-// TestARegistryThatComesBackEmptyTakesNothingAway: a Nacos that was restarted
+// TestARegistryThatComesBackEmptyRemovesNothing: a Nacos that was restarted
 // knows nobody until each provider has come back.
-func TestARegistryThatComesBackEmptyTakesNothingAway(t *testing.T) {
+func TestARegistryThatComesBackEmptyRemovesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := newScripted()
 		c := open(t, source.backend(), client.Options{})
@@ -335,7 +335,7 @@ func TestManyWatches(t *testing.T) {
 		source.all(all...)
 		running.Wait()
 		if names := source.wish.Names(); len(names) > 0 {
-			t.Errorf("still wanted: %v", names)
+			t.Errorf("still desired: %v", names)
 		}
 	})
 }

@@ -10,7 +10,7 @@ import (
 // doubts are the endpoints that were known when the registry went away, or that the
 // state file had, and that it has not reported since it is back. One that was restarted fills up as
 // providers come back one by one: what is not there yet is not gone. An endpoint
-// that is reported once more is in doubt no longer, and goes when it is told to.
+// that is reported once more is in doubt no longer, and goes when its time comes.
 //
 // Only time in which the registry is current counts. A doubt ends after the
 // registry was current for the time without a break, and one that was renewed

@@ -17,15 +17,15 @@ import (
 // what was known stays. A snapshot without either and without endpoints says that
 // there is nobody.
 var (
-	// ErrUnreachable says that the registry has not been reached, or no longer
+	// ErrUnreachable says that the registry has not been connected to, or no longer
 	// is. What was known stays.
-	ErrUnreachable = errors.New("the registry cannot be reached")
+	ErrUnreachable = errors.New("the registry is unreachable")
 
-	// ErrDenied says that the registry is reached and refuses to answer, or to
-	// take what is provided. What was known stays.
+	// ErrDenied says that the registry is connected and refuses to answer, or to
+	// accept what is provided. What was known stays.
 	ErrDenied = errors.New("the registry denies it")
 
-	// ErrUnknown says that the registry is reached and has not reported yet, or
+	// ErrUnknown says that the registry is connected and has not reported yet, or
 	// cannot, or reported more than a client holds: 100,000 services, 1,000,000
 	// endpoints or 128 MiB, the bounds of a bridge.
 	ErrUnknown = errors.New("not known yet")
@@ -42,7 +42,7 @@ var (
 	// Consumers are not concerned.
 	ErrOwnAddressUnknown = errors.New("own host address in the mesh is unknown")
 
-	// ErrDebugRefused says that istiod is reached and its debug API refuses to
+	// ErrDebugRefused says that istiod is connected and its debug API refuses to
 	// show the service keys. Queries by host continue.
 	ErrDebugRefused = errors.New("istiod's debug API refuses to show the service keys")
 

@@ -14,7 +14,7 @@ import (
 // name, and is seen to go.
 func TestZooKeeper_Formats(t *testing.T) {
 	for format, want := range map[string]struct {
-		protocol, folder, data string
+		protocol, parent, data string
 		share                  uint32
 	}{
 		"kratos":       {"grpc", "/microservices/greeter", `"endpoints":["grpc://10.0.0.1:20000"]`, 300},
@@ -37,12 +37,12 @@ func TestZooKeeper_Formats(t *testing.T) {
 					t.Fatal(err)
 				}
 				var data []byte
-				for _, name := range s.Children(want.folder) {
-					n, _ := s.Get(want.folder + "/" + name)
+				for _, name := range s.Children(want.parent) {
+					n, _ := s.Get(want.parent + "/" + name)
 					data = append(data, n.Data...)
 				}
 				if !strings.Contains(string(data), want.data) {
-					t.Errorf("below %s: %q; want %s; there is %v", want.folder, data, want.data, s.Paths("/"))
+					t.Errorf("below %s: %q; want %s; there is %v", want.parent, data, want.data, s.Paths("/"))
 				}
 				found, err := consumer.Resolve(t.Context(), client.Named("greeter"))
 				if err != nil || hosts(found) != "[10.0.0.1]" || found.Endpoints[0].Share() != want.share {

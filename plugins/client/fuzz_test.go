@@ -12,8 +12,8 @@ import (
 )
 
 // FuzzStateFile shows that no state file costs more than what it held,
-// whoever wrote it: with another checksum nothing is taken from it, and with
-// its own nothing is taken that it does not hold.
+// whoever wrote it: with another checksum nothing is read from it, and with
+// its own nothing is read that it does not hold.
 func FuzzStateFile(f *testing.F) {
 	f.Add([]byte(`[{"by":0,"text":"greeter","services":[{"Name":"greeter"}],"endpoints":[{"service":0,"endpoint":{"Host":"10.0.0.1","Port":80}}]}]`), false)
 	f.Add([]byte(`[{"endpoints":[{"service":-1},{"service":7}]}]`), false)
@@ -35,7 +35,7 @@ func FuzzStateFile(f *testing.F) {
 		}
 		s := openState(Options{StateFile: path, StateAge: 1000 * 24 * time.Hour, Log: slog.New(slog.DiscardHandler)})
 		if forged && len(s.answers) > 0 {
-			t.Error("taken with another checksum")
+			t.Error("read with another checksum")
 		}
 		for q := range s.answers {
 			got, _ := s.get(q)

@@ -40,7 +40,7 @@ func newIndex(t *registry.Table, doubt time.Duration) *index {
 	}
 }
 
-// drain takes in what the source has reported and wakes those whom it concerns.
+// drain reads what the source has reported and wakes those whom it concerns.
 func (x *index) drain() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -91,7 +91,7 @@ func (x *index) renew(d registry.Delta, back bool) {
 	}
 }
 
-// learn takes in how far the table may be relied on, and returns whether that is
+// learn records how far the table may be relied on, and returns whether that is
 // different and whether an outage is over, that before the first reading included.
 func (x *index) learn(d registry.Delta) (differs, back bool) {
 	was, is := caused(x.known.Stale, ErrUnreachable), caused(d.Stale, ErrUnreachable)

@@ -13,7 +13,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// TestANewNameHidesNoKnownOne: while the source takes its time over one name, others answer.
+// TestANewNameHidesNoKnownOne: while the source reports one name slowly, others answer.
 func TestANewNameHidesNoKnownOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := newScripted()
@@ -27,7 +27,7 @@ func TestANewNameHidesNoKnownOne(t *testing.T) {
 		if s, err := c.Resolve(t.Context(), greeterKey); err != nil || hosts(s) != "[10.0.0.1]" {
 			t.Fatal(s, err)
 		}
-		slow := c.Watch(client.ByInterface("api.Slow", "", "")) // the source takes its time over it
+		slow := c.Watch(client.ByInterface("api.Slow", "", "")) // the source reports it slowly
 		defer slow.Stop()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
@@ -62,8 +62,8 @@ func TestAnOutageLeavesTheLastAnswerWhateverElseIsAskedFor(t *testing.T) {
 	})
 }
 
-// TestAnOutageThatIsOverAtOnceTakesNothingAway: away and back empty before the index looked once.
-func TestAnOutageThatIsOverAtOnceTakesNothingAway(t *testing.T) {
+// TestAnOutageThatIsOverAtOnceRemovesNothing: away and back empty before the index looked once.
+func TestAnOutageThatIsOverAtOnceRemovesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := newScripted()
 		c := open(t, source.backend(), client.Options{})
@@ -108,7 +108,7 @@ func TestAFirstAnswerIsNeverEmptyByARace(t *testing.T) {
 	}
 }
 
-// eager reports each name at once, the services before it tells that it did.
+// eager reports each name at once, the services before it says that it did.
 type eager struct{ wish *registry.Interest }
 
 func (s eager) Run(ctx context.Context, t *registry.Table) error {
@@ -142,8 +142,8 @@ func (s eager) Run(ctx context.Context, t *registry.Table) error {
 	}
 }
 
-// TestWhatIsDeniedUnknownStaleAndEmptyIsToldApart: in answers and errors.
-func TestWhatIsDeniedUnknownStaleAndEmptyIsToldApart(t *testing.T) {
+// TestWhatIsDeniedUnknownStaleAndEmptyIsDistinguished: in answers and errors.
+func TestWhatIsDeniedUnknownStaleAndEmptyIsDistinguished(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := newScripted()
 		c := open(t, source.byInterest(), client.Options{})
@@ -153,9 +153,9 @@ func TestWhatIsDeniedUnknownStaleAndEmptyIsToldApart(t *testing.T) {
 			return c.Resolve(ctx, greeterKey)
 		}
 		if _, err := ask(); !errors.Is(err, client.ErrUnknown) || !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("not told: %v", err)
+			t.Errorf("not reported: %v", err)
 		}
-		source.away(errors.New("connection refused")) // this source says that it told nevertheless
+		source.away(errors.New("connection refused")) // this source says that it reported nevertheless
 		if s, err := ask(); err != nil || !errors.Is(s.Err, client.ErrUnreachable) {
 			t.Errorf("away: %v, %v", s.Err, err)
 		}
@@ -183,9 +183,9 @@ func TestWhatIsDeniedUnknownStaleAndEmptyIsToldApart(t *testing.T) {
 	})
 }
 
-// TestWhatCannotBeToldAtAllIsNoEmptyAnswer: of a source that is asked for
+// TestWhatCannotBeReportedIsNoEmptyAnswer: of a source that is asked for
 // everything.
-func TestWhatCannotBeToldAtAllIsNoEmptyAnswer(t *testing.T) {
+func TestWhatCannotBeReportedIsNoEmptyAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := newScripted()
 		c := open(t, source.backend(), client.Options{})
@@ -200,9 +200,9 @@ func TestWhatCannotBeToldAtAllIsNoEmptyAnswer(t *testing.T) {
 	})
 }
 
-// TestAPanicOfWhoTakesAnAnswerCostsThatAnswer: in the goroutine of an adapter it
+// TestAPanicOfACallbackCostsItsAnswer: in the goroutine of an adapter it
 // would end the application.
-func TestAPanicOfWhoTakesAnAnswerCostsThatAnswer(t *testing.T) {
+func TestAPanicOfACallbackCostsItsAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := newScripted()
 		c := open(t, source.backend(), client.Options{})
@@ -223,28 +223,28 @@ func TestAPanicOfWhoTakesAnAnswerCostsThatAnswer(t *testing.T) {
 	})
 }
 
-// TestWhoFollowsIsToldOfTheEnd: of a client's, which waits for what is told, and not of
+// TestAFollowerIsNotifiedOfTheEnd: of a client's, which waits for the callbacks, and not of
 // a stop's.
-func TestWhoFollowsIsToldOfTheEnd(t *testing.T) {
+func TestAFollowerIsNotifiedOfTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := newScripted()
 		c := open(t, source.backend(), client.Options{})
 		var stopped, closed, late []string
-		noting := func(to *[]string) func(client.Snapshot, error) {
+		recorder := func(to *[]string) func(client.Snapshot, error) {
 			return func(s client.Snapshot, err error) {
 				<-time.NewTimer(time.Second).C // Close waits
 				*to = append(*to, fmt.Sprint(hosts(s), err))
 			}
 		}
 		one, two := c.Watch(greeterKey), c.Watch(greeterKey)
-		one.Follow(noting(&stopped))
-		two.Follow(noting(&closed))
+		one.Follow(recorder(&stopped))
+		two.Follow(recorder(&closed))
 		source.all(greeter("10.0.0.1"))
 		<-time.NewTimer(2 * time.Second).C
 		one.Stop()
 		synctest.Wait()
 		c.Close()
-		c.Watch(greeterKey).Follow(noting(&late))
+		c.Watch(greeterKey).Follow(recorder(&late))
 		for _, is := range []struct{ got, want []string }{
 			{stopped, []string{"[10.0.0.1]<nil>"}},
 			{closed, []string{"[10.0.0.1]<nil>", "[]closed"}},
@@ -257,7 +257,7 @@ func TestWhoFollowsIsToldOfTheEnd(t *testing.T) {
 	})
 }
 
-// TestADenialIsWaitedOutAndShown: what is denied now may be told before ctx ends.
+// TestADenialIsWaitedOutAndShown: what is denied now may be reported before ctx ends.
 func TestADenialIsWaitedOutAndShown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := newScripted()

@@ -25,7 +25,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/mesh/routes"
 )
 
-// MeshOptions say how a mesh is reached and as whom.
+// MeshOptions say how a client connects to a mesh, and as whom.
 type MeshOptions struct {
 	// Address is istiod's xDS address as host:port: 15010 in plaintext, 15012
 	// with TLS.
@@ -237,7 +237,7 @@ type location struct {
 	end     context.CancelFunc
 }
 
-// follow publishes what is wanted, each address once it is known where it is,
+// follow publishes what is desired, each address once it is known where it is,
 // whether others are or not.
 func (p *meshPublisher) follow(ctx context.Context) {
 	var running sync.WaitGroup
@@ -375,7 +375,7 @@ func (p *meshPublisher) left(ctx context.Context, i Instance, at naming.HostAddr
 	}
 }
 
-// unknown notes why the host address of an instance is not known, nil where it
+// unknown records why the host address of an instance is not known, nil where it
 // is, and logs the first reason.
 func (p *meshPublisher) unknown(address string, err error) {
 	p.mu.Lock()
@@ -390,7 +390,7 @@ func (p *meshPublisher) unknown(address string, err error) {
 	}
 }
 
-// again has what is wanted looked at once more.
+// again has what is desired compared once more.
 func (p *meshPublisher) again() {
 	select {
 	case p.wake <- struct{}{}:

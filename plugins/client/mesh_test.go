@@ -163,7 +163,7 @@ func TestAPortWithoutAServiceHidesNoOther(t *testing.T) {
 			t.Errorf("ten minutes later the gRPC port, which is in its Service, was not found:\n%s", log)
 		}
 		if err := p.Err(); !errors.Is(err, ErrOwnAddressUnknown) || !strings.Contains(err.Error(), "10.0.0.1:9999") {
-			t.Errorf("fault: %v", err)
+			t.Errorf("error: %v", err)
 		}
 		p.Set([]Instance{good})
 		synctest.Wait()
@@ -199,16 +199,16 @@ func TestAServiceThatGetsAnotherNameIsFoundAgain(t *testing.T) {
 		c := start(t, Backend{Kind: "mesh", Source: source})
 		p, log := meshOf(t, server, c.Watch)
 		p.Set([]Instance{{Application: "greeter", Host: "10.0.0.1", Port: 8080, Protocol: "grpc"}})
-		tell := func(host string, endpoints ...registry.Endpoint) {
+		put := func(host string, endpoints ...registry.Endpoint) {
 			source <- func(t *registry.Table) {
 				t.Replace(slices.Values([]*registry.Service{{Name: registry.Name(host), Endpoints: endpoints}}))
 			}
 			synctest.Wait()
 		}
-		tell("greeter.shop.svc.cluster.local:80", registry.Endpoint{Host: "10.0.0.1", Port: 8080})
-		tell("greeter.shop.svc.cluster.local:80")
+		put("greeter.shop.svc.cluster.local:80", registry.Endpoint{Host: "10.0.0.1", Port: 8080})
+		put("greeter.shop.svc.cluster.local:80")
 		<-time.NewTimer(leftFor / 2).C
-		tell("greeter.shop.svc.cluster.local:80", registry.Endpoint{Host: "10.0.0.1", Port: 8080})
+		put("greeter.shop.svc.cluster.local:80", registry.Endpoint{Host: "10.0.0.1", Port: 8080})
 		<-time.NewTimer(leftFor).C
 		synctest.Wait()
 		if strings.Contains(log.String(), "anew") {
@@ -216,7 +216,7 @@ func TestAServiceThatGetsAnotherNameIsFoundAgain(t *testing.T) {
 		}
 		server.Remove(istiodfake.ClusterType, "outbound|80||greeter.shop.svc.cluster.local")
 		server.Set(service("outbound|80||welcome.shop.svc.cluster.local", at)...)
-		tell("welcome.shop.svc.cluster.local:80", registry.Endpoint{Host: "10.0.0.1", Port: 8080})
+		put("welcome.shop.svc.cluster.local:80", registry.Endpoint{Host: "10.0.0.1", Port: 8080})
 		<-time.NewTimer(2 * leftFor).C
 		synctest.Wait()
 		if !strings.Contains(log.String(), "host_address=welcome.shop.svc.cluster.local:80") {
@@ -241,7 +241,7 @@ func TestMesh_ExpectsTheNameOfTheAddressOfEachReplica(t *testing.T) {
 }
 
 // TestHostsOf_OneKeyAtTwoPorts: a key leads to one port, whichever is registered
-// first, and it is told that it does not lead to the other.
+// first, and it gets an error that it does not lead to the other.
 func TestHostsOf_OneKeyAtTwoPorts(t *testing.T) {
 	t.Parallel()
 	at := make(map[string]*location)
@@ -252,21 +252,21 @@ func TestHostsOf_OneKeyAtTwoPorts(t *testing.T) {
 		at[i.Address()] = &location{address: i.Address(), host: naming.HostAddress{Host: "greeter.shop", Port: port}}
 	}
 	for range 2 {
-		hosts, taken := hostsOf(all, at)
-		if got := hosts[all[0].Keys()[0]]; got.Port != 20000 || !errors.Is(taken, ErrInvalid) {
-			t.Errorf("hostsOf = %v, %v, want port 20000 and ErrInvalid", hosts, taken)
+		hosts, conflict := hostsOf(all, at)
+		if got := hosts[all[0].Keys()[0]]; got.Port != 20000 || !errors.Is(conflict, ErrInvalid) {
+			t.Errorf("hostsOf = %v, %v, want port 20000 and ErrInvalid", hosts, conflict)
 		}
 		slices.Reverse(all)
 	}
 }
 
-// TestClient_BoundsWhatARegistryTells: what does not fit stays out, which is no answer
+// TestClient_BoundsWhatARegistryReports: what does not fit stays out, which is no answer
 // that it is not there, until there is room.
-func TestClient_BoundsWhatARegistryTells(t *testing.T) {
+func TestClient_BoundsWhatARegistryReports(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := make(steps)
 		c := start(t, Backend{Kind: "mesh", Source: source})
-		half := registry.Attributes{"note": strings.Repeat("x", 65<<20)}
+		half := registry.Attributes{"comment": strings.Repeat("x", 65<<20)}
 		service := func(host string) *registry.Service {
 			return &registry.Service{
 				Name: registry.Name(host), Attributes: half,

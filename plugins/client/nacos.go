@@ -33,7 +33,7 @@ type NacosOptions struct {
 	Log *slog.Logger // nil: nothing is logged
 }
 
-// Nacos returns a Nacos cluster as a backend. What is provided lives as long as
+// Nacos returns a Nacos cluster as a backend. What is provided exists as long as
 // the connection and is published again over the next one.
 func Nacos(o NacosOptions) (Backend, error) {
 	log := orDiscard(o.Log)

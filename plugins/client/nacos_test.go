@@ -16,7 +16,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/nacos"
 )
 
-// TestAWrongPasswordIsDenied: the server is reached and refuses.
+// TestAWrongPasswordIsDenied: the server is connected and refuses.
 func TestAWrongPasswordIsDenied(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, rpc, web := nacosfake.NewServer(), bufconn.Listen(1<<20), bufconn.Listen(1<<20)
@@ -48,7 +48,7 @@ func TestAWrongPasswordIsDenied(t *testing.T) {
 			t.Errorf("Status: %v", err)
 		}
 		if err := b.Err(); !errors.Is(err, client.ErrDenied) {
-			t.Errorf("Fault: %v", err)
+			t.Errorf("error: %v", err)
 		}
 	})
 }

@@ -27,7 +27,7 @@ func (p *Pool) Add(c *Client) (name string) {
 	return name
 }
 
-// Open returns the client of a URL as FromURL takes it, a new one where there is none
+// Open returns the client of a URL as FromURL reads it, a new one where there is none
 // or it was closed. The error says what is wrong with the URL.
 func (p *Pool) Open(url string, o Options) (*Client, error) {
 	p.mu.Lock()

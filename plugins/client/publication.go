@@ -22,9 +22,9 @@ type publication struct {
 	origins  map[registry.Name]bool             // what was claimed last
 	keys     map[registry.Group][]Query         // what is looked up to see who else is in a group
 	provided map[registry.Group]map[string]bool // by key
-	rivals   map[registry.Group]*Watch          // of groups in which another is in the way
+	rivals   map[registry.Group]*Watch          // of groups in which another one's entry blocks ours
 	dirty    map[registry.Group]time.Time
-	calling  map[registry.Group]bool // a call for it is under way
+	calling  map[registry.Group]bool // a call for it is in flight
 	outcomes chan outcome
 	timer    *time.Timer // until the next group is looked at
 	fails    map[registry.Group]int
@@ -41,7 +41,7 @@ func newPublication(p *targetPublisher) *publication {
 	}
 }
 
-// follow publishes until ctx or the connection ends. Calls may be under way when it
+// follow publishes until ctx or the connection ends. Calls may be in flight when it
 // returns, whose time is over.
 func (w *publication) follow(ctx context.Context, ended <-chan error) error {
 	ctx, cancel := context.WithCancel(ctx)
@@ -119,7 +119,7 @@ func (w *publication) begin(ctx context.Context) {
 	}
 }
 
-// claim takes in what is to be provided.
+// claim records what is to be provided.
 func (w *publication) claim() {
 	w.mu.Lock()
 	desired := w.desired
@@ -203,7 +203,7 @@ func (w *publication) finish(ctx context.Context, o outcome) {
 	default:
 		w.planner.Applied(o.change)
 	}
-	w.noted(o)
+	w.record(o)
 	w.follows(o.group, first(o.err, o.conflict)) //nolint:contextcheck // a rival is watched until it goes
 }
 
@@ -211,7 +211,7 @@ func (w *publication) finish(ctx context.Context, o outcome) {
 // provided can be.
 //
 // What another session holds in our name is left alone: it goes with that session.
-// Either the process before ended without taking it back, or another one lives under
+// Either the process before ended without withdrawing it, or another one runs under
 // the same identity. Where a target keeps apart what each session publishes, ours is
 // published beside it.
 func (w *publication) plan(g registry.Group, held []registry.Held) (registry.Change, error) {
@@ -223,7 +223,7 @@ func (w *publication) plan(g registry.Group, held []registry.Held) (registry.Cha
 		if h.Owner != w.owner || h.Live || apart && provided[h.Key] {
 			continue
 		}
-		held[n].Owner += "/other" // behind ours in order, so that neither of two gives way
+		held[n].Owner += "/other" // behind ours in order, so that neither of two yields
 		if len(provided) > 0 {
 			duplicate = fmt.Errorf("%s: %w: it has the same identity; give each process its own (identity), or wait for the session of the one before to end", h.Key, ErrConflict)
 		}
@@ -236,8 +236,8 @@ func (w *publication) plan(g registry.Group, held []registry.Held) (registry.Cha
 	return change, duplicate
 }
 
-// follows watches a group for as long as another is in the way in it, so that
-// what is provided takes its place as soon as that goes.
+// follows watches a group for as long as another one's entry blocks ours in it, so that
+// what is provided replaces it as soon as that goes.
 func (w *publication) follows(g registry.Group, err error) {
 	rival := w.rivals[g]
 	switch {
@@ -263,9 +263,9 @@ func (w *publication) follows(g registry.Group, err error) {
 	}
 }
 
-// noted notes what came of a group, and when it is looked at next: no later than
+// record keeps what came of a group, and when it is looked at next: no later than
 // somebody asked for meanwhile.
-func (w *publication) noted(o outcome) {
+func (w *publication) record(o outcome) {
 	g, err := o.group, first(o.err, o.conflict)
 	before := w.problem(g, err)
 	if o.err != nil {
@@ -321,7 +321,7 @@ func (w *publication) problem(g registry.Group, err error) error {
 }
 
 // withdraw withdraws everything, as far as that is done before ctx ends, and ends
-// the calls under way.
+// the calls in flight.
 func (w *publication) withdraw(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer w.timer.Stop()

@@ -25,7 +25,7 @@ type targetPublisher struct {
 	log    *slog.Logger
 
 	wake    chan struct{}
-	changed chan struct{}      // ready after what was in the way changed
+	changed chan struct{}      // ready after what blocked it changed
 	watch   func(Query) *Watch // of what others provide; nil: nobody can be watched
 
 	mu       sync.Mutex
@@ -122,7 +122,7 @@ func (p *targetPublisher) Run(ctx context.Context, grace time.Duration) error {
 }
 
 // opened opens the registry, and tries on until it is open or ctx ends: what it
-// needs may come later, such as a password or the certificates that are trusted.
+// depends on may come later, such as a password or the certificates that are trusted.
 func (p *targetPublisher) opened(ctx context.Context) bool {
 	for fails := 1; p.target == nil; fails++ {
 		target, err := p.open()
@@ -141,7 +141,7 @@ func (p *targetPublisher) opened(ctx context.Context) bool {
 	return true
 }
 
-// refused notes why nothing, or not everything, can be written; nil: it can.
+// refused records why nothing, or not everything, can be written; nil: it can.
 func (p *targetPublisher) refused(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -170,7 +170,7 @@ func markOf(identity string) metadata.Mark {
 	return metadata.NewMark(ownerName(identity), identity)
 }
 
-// ownerName returns the owner that an identity stands for. It is none that a
+// ownerName returns the owner that an identity denotes. It is none that a
 // bridge may have, because no name of an owner holds a colon: a bridge would
 // delete as its own what is provided under its name.
 func ownerName(identity string) string { return "client:" + identity }

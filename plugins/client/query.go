@@ -116,7 +116,7 @@ type Endpoint struct {
 }
 
 // Scheme returns the RPC protocol that the endpoint speaks, empty where it is
-// not told.
+// not reported.
 func (e Endpoint) Scheme() string {
 	if e.Protocol != "" {
 		return e.Protocol

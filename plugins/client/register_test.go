@@ -112,7 +112,7 @@ var greeter = Instance{
 	Host: "10.0.0.1", Port: 20000, Protocol: "tri",
 }
 
-func TestAnInstanceIsProvidedUntilItIsTakenBack(t *testing.T) {
+func TestAnInstanceIsProvidedUntilItIsWithdrawn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		target, b := world(t)
 		c := start(t, b)
@@ -250,11 +250,11 @@ func TestWhatIsAnothersIsLeftAlone(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		taken, err := foreign.Encode(greeter.service())
+		theirs, err := foreign.Encode(greeter.service())
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, e := range taken {
+		for _, e := range theirs {
 			if err := target.Write(t.Context(), registry.Change{Group: e.Group, Put: []registry.Write{{New: e}}}); err != nil {
 				t.Fatal(err)
 			}
@@ -268,8 +268,8 @@ func TestWhatIsAnothersIsLeftAlone(t *testing.T) {
 			t.Errorf("status: %v", err)
 		}
 		c.Close()
-		if n := entries(t, target); n != len(taken) {
-			t.Errorf("%d entries of the other one, want %d", n, len(taken))
+		if n := entries(t, target); n != len(theirs) {
+			t.Errorf("%d entries of the other one, want %d", n, len(theirs))
 		}
 	})
 }
@@ -286,7 +286,7 @@ func TestWhatCannotBeProvidedIsRefused(t *testing.T) {
 			"a hostile key": {Interfaces: []registry.Interface{{Name: "../../x"}}, Host: "10.0.0.1", Port: 1},
 		} {
 			if err := c.Register(i); err == nil {
-				t.Errorf("%s: taken", name)
+				t.Errorf("%s: accepted", name)
 			}
 		}
 		b.Publisher = nil
@@ -342,7 +342,7 @@ func TestInterfacesThatAreRegisteredOneByOneAddUp(t *testing.T) {
 	})
 }
 
-func TestAnAddressThatBecomesFreeIsTakenAtOnce(t *testing.T) {
+func TestAnAddressThatIsFreedIsUsedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		target, b := world(t)
 		const other = "greeter-of-before"
@@ -361,7 +361,7 @@ func TestAnAddressThatBecomesFreeIsTakenAtOnce(t *testing.T) {
 		}
 		<-time.NewTimer(5 * time.Second).C
 		if err := c.Status().Err; !errors.Is(err, ErrConflict) || errors.Is(err, ErrUnreachable) {
-			t.Errorf("status while it is taken: %v", err)
+			t.Errorf("status while another holds it: %v", err)
 		}
 		before.Close() // its session ends
 		began := time.Now()
@@ -372,7 +372,7 @@ func TestAnAddressThatBecomesFreeIsTakenAtOnce(t *testing.T) {
 			n = entries(t, target)
 		}
 		if took := time.Since(began); took > 3*time.Second {
-			t.Errorf("a live provider was in nobody's list for %s after the address became free", took)
+			t.Errorf("a live provider was in nobody's list for %s after the address was freed", took)
 		}
 	})
 }
@@ -449,8 +449,8 @@ func TestAGroupThatHangsDelaysNothingLater(t *testing.T) {
 	})
 }
 
-// TestWhatAFormatLeavesOutIsTold: with the reason, and what is beside it is published.
-func TestWhatAFormatLeavesOutIsTold(t *testing.T) {
+// TestWhatAFormatLeavesOutIsReported: with the reason, and what is beside it is published.
+func TestWhatAFormatLeavesOutIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		target, b := world(t)
 		codec, err := format.Codec[nacosCodec](cloudwego.FormatKitex(), format.Nacos, format.Options{Protocol: "thrift", Mark: metadata.NewMark(self, self)})
@@ -547,7 +547,7 @@ func TestADrainThatNobodyConfirmsEnds(t *testing.T) {
 	})
 }
 
-// TestWhoProvidesNothingConnectsOnce: what is written needs a connection of its own.
+// TestWhoProvidesNothingConnectsOnce: writing requires a connection of its own.
 func TestWhoProvidesNothingConnectsOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		target, b := world(t)

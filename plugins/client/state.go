@@ -66,7 +66,7 @@ const stateVersion = 1
 const (
 	writeDelay = time.Second      // how long changes are gathered before the file is written
 	confirmed  = 10 * time.Minute // how often the time of what is still watched is renewed
-	emptyAge   = time.Hour        // of an answer that there is nobody: who comes tells nobody who is away
+	emptyAge   = time.Hour        // of an answer that there is nobody: one that comes does not show who is away
 	maxAnswers = 1000
 )
 
@@ -123,7 +123,7 @@ func earlier(a, b time.Time) time.Time {
 	return b
 }
 
-// keep notes a full and current answer. That it is still the same is written when
+// keep records a full and current answer. That it is still the same is written when
 // the file is written next.
 func (s *state) keep(now Snapshot) {
 	if s.path == "" || now.Err != nil {
@@ -191,7 +191,7 @@ func (s *state) run(ctx context.Context, confirm func()) error {
 	write := func() {
 		err := s.save()
 		if err != nil && !failing {
-			s.log.Warn("state file not written, going on without", "file", s.path, "err", err)
+			s.log.Warn("state file not written, continuing without it", "file", s.path, "err", err)
 		}
 		pending, failing = false, err != nil
 	}

@@ -110,9 +110,9 @@ func TestTheStateFileHasAnAge(t *testing.T) {
 	})
 }
 
-// TestARegistryThatComesBackEmptyTakesNothingOfTheStateFile: providers come back one
+// TestARegistryThatComesBackEmptyRemovesNothingOfTheStateFile: providers come back one
 // by one, after a start without it as after an outage.
-func TestARegistryThatComesBackEmptyTakesNothingOfTheStateFile(t *testing.T) {
+func TestARegistryThatComesBackEmptyRemovesNothingOfTheStateFile(t *testing.T) {
 	const doubt, both = 15 * time.Second, "[10.0.0.1 10.0.0.2]"
 	for name, backend := range map[string]func(*scripted) client.Backend{
 		"a source of everything":        (*scripted).backend,

@@ -80,7 +80,7 @@ func (d Defaults) FromURL(text string, log *slog.Logger) (Backend, error) {
 	return b, nil
 }
 
-// registryURL is a URL of which the parameters are taken one by one.
+// registryURL is a URL of which the parameters are read one by one.
 type registryURL struct {
 	servers, path string
 	values        url.Values
@@ -89,7 +89,7 @@ type registryURL struct {
 	problems      []error
 }
 
-// one takes a parameter that may be given once.
+// one reads a parameter that may be given once.
 func (u *registryURL) one(name string) string {
 	all := u.many(name)
 	if len(all) > 1 {
@@ -124,7 +124,7 @@ func (u *registryURL) duration(name string) time.Duration {
 	return d
 }
 
-// together faults one of two parameters that is given without the other.
+// together refuses one of two parameters that is given without the other.
 func (u *registryURL) together(one, is, other, as string) {
 	switch {
 	case is != "" && as == "":
@@ -146,7 +146,7 @@ func (u *registryURL) flag(name string) bool {
 	return on
 }
 
-// done returns what was wrong, parameters that nobody took included.
+// done returns what was wrong, parameters that nobody read included.
 func (u *registryURL) done() error {
 	for _, name := range slices.Sorted(maps.Keys(u.values)) {
 		u.reject(naming.Quote(name), fmt.Errorf("no such parameter; want one of %s", strings.Join(slices.Sorted(maps.Keys(u.known)), ", ")))

@@ -73,8 +73,8 @@ func TestWhatIsWrongWithAURLIsSaid(t *testing.T) {
 	}
 }
 
-// TestAProviderNeedsNotSayWhoItIs: it is its pod, or its machine and process.
-func TestAProviderNeedsNotSayWhoItIs(t *testing.T) {
+// TestAProviderHasADefaultIdentity: it is its pod, or its machine and process.
+func TestAProviderHasADefaultIdentity(t *testing.T) {
 	for _, pod := range []string{"", "greeter-1"} {
 		t.Setenv("POD_NAME", pod)
 		for _, text := range []string{"zookeeper://192.0.2.1:2181", "nacos://192.0.2.1:8848", "mesh://192.0.2.1:15010?namespace=shop"} {
@@ -89,7 +89,7 @@ func TestAProviderNeedsNotSayWhoItIs(t *testing.T) {
 	}
 }
 
-// TestAPodKnowsWhoItIs: as the downward API of Kubernetes tells it.
+// TestAPodKnowsWhoItIs: from the downward API of Kubernetes.
 func TestAPodKnowsWhoItIs(t *testing.T) {
 	t.Setenv("POD_NAME", "greeter-1")
 	t.Setenv("POD_NAMESPACE", "shop")

@@ -103,12 +103,12 @@ func (w *Watch) ended(ctx context.Context, why error) error {
 }
 
 // patience is how long Follow waits for a first answer before it says why there
-// is none, and a mesh for the replicas of istiod before it takes any.
+// is none, and a mesh for the other replicas of istiod before it uses those it has.
 const patience = 5 * time.Second
 
 // Follow hands every answer to notify, in a goroutine that ends with Stop or with Close,
-// which waits for it and is told as ErrClosed. While there is no first answer, tell is
-// told why every few seconds. It returns at once, and is called once, in place of Next.
+// which waits for it and passes ErrClosed. While there is no first answer, handle gets
+// the reason every few seconds. It returns at once, and is called once, in place of Next.
 func (w *Watch) Follow(handle func(Snapshot, error)) {
 	if !w.client.goes(func() { w.each(handle) }) {
 		w.deliver(handle, Snapshot{}, ErrClosed)
@@ -125,7 +125,7 @@ func (w *Watch) each(handle func(Snapshot, error)) {
 		cancel()
 		closed := errors.Is(err, ErrClosed)
 		if closed && w.client.ctx.Err() == nil {
-			return // who stopped it need not be told
+			return // who stopped it is not notified
 		}
 		w.deliver(handle, s, err)
 		if closed {
@@ -134,12 +134,12 @@ func (w *Watch) each(handle func(Snapshot, error)) {
 	}
 }
 
-// deliver hands an answer on. A panic of whoever takes it costs this answer: it
+// deliver hands an answer on. A panic of the callback costs this answer: it
 // would end the application, as it is in a goroutine of an adapter.
 func (w *Watch) deliver(handle func(Snapshot, error), s Snapshot, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			w.client.o.Log.Error("an answer was not taken, the next is handed on",
+			w.client.o.Log.Error("answer not handled, the next is handed on",
 				"query", w.query.String(), "err", fmt.Sprint(p), "stack", string(debug.Stack()))
 		}
 	}()
@@ -330,7 +330,7 @@ func (c *Client) linger(q Query) {
 
 // WaitVisible waits until an instance is among those that consumers of this
 // client's registry see. Asked of a client of another registry that a bridge
-// keeps in sync, it tells when the other side sees it. It returns why it does
+// keeps in sync, it reports when the other side sees it. It returns why it does
 // not where ctx ends before.
 func (c *Client) WaitVisible(ctx context.Context, i Instance) error {
 	return c.await(ctx, i, func(seen bool) bool { return seen })
@@ -353,7 +353,7 @@ func (c *Client) awaitQuery(ctx context.Context, q Query, i Instance, enough fun
 	for {
 		s, err := w.Next(ctx)
 		if errors.Is(err, ErrDenied) && ctx.Err() == nil {
-			continue // it may be told before ctx ends
+			continue // it may be reported before ctx ends
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", q, first(c.publishing(), err))

@@ -34,9 +34,9 @@ type ZooKeeperOptions struct {
 	Root string
 
 	// Identity marks what this process provides as its own, so that it finds it
-	// again after a restart; empty for consumers alone. Each live process needs one
+	// again after a restart; empty for consumers alone. Each live process has one
 	// of its own, such as the name of its pod: what another session holds under it
-	// is left alone and told as ErrConflict.
+	// is left alone and reported as ErrConflict.
 	Identity string
 
 	Log *slog.Logger // nil: nothing is logged

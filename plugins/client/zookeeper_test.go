@@ -58,7 +58,7 @@ func ask(c *client.Client, app string, patience time.Duration) (string, error) {
 	return hosts(s), err
 }
 
-func TestAFolderThatIsDeniedIsNotEmpty(t *testing.T) {
+func TestAParentThatIsDeniedIsNotEmpty(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := ensemble(t)
 		provider, consumer := process(t, s, "p"), process(t, s, "")
@@ -104,7 +104,7 @@ func TestAnOutageOfZooKeeperLeavesTheLastAnswerWhateverElseIsAskedFor(t *testing
 	})
 }
 
-func TestAFolderThatIsReadSlowlyDelaysNoOther(t *testing.T) {
+func TestAParentThatIsReadSlowlyDelaysNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := ensemble(t)
 		provider, consumer := process(t, s, "p"), process(t, s, "")
@@ -132,7 +132,7 @@ func TestAFolderThatIsReadSlowlyDelaysNoOther(t *testing.T) {
 }
 
 // TestTwoLiveProcessesOfOneIdentityLeaveEachOtherAlone: both stay in the
-// list, and both are told.
+// list, and both are notified.
 func TestTwoLiveProcessesOfOneIdentityLeaveEachOtherAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := ensemble(t)
@@ -143,7 +143,7 @@ func TestTwoLiveProcessesOfOneIdentityLeaveEachOtherAlone(t *testing.T) {
 		for range 5 {
 			time.Sleep(25 * time.Second)
 			if got, err := ask(consumer, "greeter", time.Second); got != "[10.0.0.1 10.0.0.2]" {
-				t.Errorf("consumers see %s, %v; faults %v, %v", got, err, one.Status().Err, two.Status().Err)
+				t.Errorf("consumers see %s, %v; errors %v, %v", got, err, one.Status().Err, two.Status().Err)
 			}
 		}
 		for _, c := range []*client.Client{one, two} {
@@ -159,13 +159,13 @@ func TestTwoLiveProcessesOfOneIdentityLeaveEachOtherAlone(t *testing.T) {
 	})
 }
 
-// TestWhatGoesIsWrittenAgainAtOnce: whoever deletes it, and after the process from
-// which it took its address and identity over.
+// TestWhatGoesIsWrittenAgainAtOnce: whoever deletes it, and after the process
+// whose address and identity it has ended.
 func TestWhatGoesIsWrittenAgainAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := ensemble(t)
 		before, consumer := process(t, s, "greeter"), process(t, s, "")
-		const folder = "/dubbo/greeter/providers"
+		const parent = "/dubbo/greeter/providers"
 		there := func(what string) {
 			t.Helper()
 			time.Sleep(3 * time.Second)
@@ -175,13 +175,13 @@ func TestWhatGoesIsWrittenAgainAtOnce(t *testing.T) {
 		}
 		_ = before.Register(at("10.0.0.1", "greeter"))
 		there("registered")
-		s.Delete(folder + "/" + s.Children(folder)[0])
+		s.Delete(parent + "/" + s.Children(parent)[0])
 		there("deleted")
-		held, _ := s.Get(folder + "/" + s.Children(folder)[0])
+		held, _ := s.Get(parent + "/" + s.Children(parent)[0])
 		after := process(t, s, "greeter")
 		_ = after.Register(at("10.0.0.1", "greeter"))
 		time.Sleep(10 * time.Minute)
-		if now, _ := s.Get(folder + "/" + s.Children(folder)[0]); now.Stat.EphemeralOwner != held.Stat.EphemeralOwner {
+		if now, _ := s.Get(parent + "/" + s.Children(parent)[0]); now.Stat.EphemeralOwner != held.Stat.EphemeralOwner {
 			t.Error("the entry of a live session was replaced")
 		}
 		before.Close()
@@ -246,7 +246,7 @@ func TestARestartWithinTheSessionIsInTheListWhenItEnds(t *testing.T) {
 	}
 }
 
-// A bridge of owner shop lives in the same ensemble, in whose name a process of
+// A bridge of owner shop runs in the same ensemble, in whose name a process of
 // identity shop does nothing.
 func TestIdentity_MayBeTheOwnerOfABridge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -298,7 +298,7 @@ func TestPublisher_WaitsForAPassword(t *testing.T) {
 	})
 }
 
-func TestStatus_TellsTheLastDialError(t *testing.T) {
+func TestStatus_ReportsTheLastDialError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		refuse := func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("connection refused") }
 		b, err := client.ZooKeeper(client.ZooKeeperOptions{Conn: zookeeper.Options{Servers: []string{"10.1.0.1:2181"}, Dial: refuse}})
@@ -316,9 +316,9 @@ func TestStatus_TellsTheLastDialError(t *testing.T) {
 	})
 }
 
-// TestARootThatComesBackTakesNothingAway: a ZooKeeper was restarted without its data,
+// TestARootThatComesBackRemovesNothing: a ZooKeeper was restarted without its data,
 // and one provider is back before the other.
-func TestARootThatComesBackTakesNothingAway(t *testing.T) {
+func TestARootThatComesBackRemovesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := ensemble(t)
 		empty := s.Snapshot()
@@ -326,11 +326,11 @@ func TestARootThatComesBackTakesNothingAway(t *testing.T) {
 		if err := provider.Register(at("10.0.0.1", "greeter")); err != nil {
 			t.Fatal(err)
 		}
-		const folder = "/dubbo/greeter/providers/"
+		const parent = "/dubbo/greeter/providers/"
 		<-time.NewTimer(time.Second).C
 		synctest.Wait()
-		other := strings.Replace(s.Children(strings.TrimSuffix(folder, "/"))[0], "10.0.0.1", "10.0.0.2", 1)
-		if err := s.Put(folder+other, nil); err != nil {
+		other := strings.Replace(s.Children(strings.TrimSuffix(parent, "/"))[0], "10.0.0.1", "10.0.0.2", 1)
+		if err := s.Put(parent+other, nil); err != nil {
 			t.Fatal(err)
 		}
 		w := consumer.Watch(client.ByInterface("greeter", "", ""))

@@ -17,7 +17,7 @@ import (
 )
 
 // opened returns the client of a registry's URL, which others of its address share. Of
-// the parameters it takes those that are not dubbo-go's own.
+// the parameters it reads those that are not dubbo-go's own.
 func opened(pool *client.Pool, scheme string, u *common.URL) (*client.Client, error) {
 	if u.Password != "" {
 		return nil, errors.New("password: name the file that holds it as passwordFile in params")
@@ -47,7 +47,7 @@ func opened(pool *client.Pool, scheme string, u *common.URL) (*client.Client, er
 		}
 	}
 	// DrainDelay is short, as dubbo-go serves on for consumer-update-wait-time after it unregistered.
-	// So is Grace: dubbo-go takes its servers down before it closes clients, and once more,
+	// So is Grace: dubbo-go stops its servers before it closes clients, and once more,
 	// which panics, a step-timeout of 3 s later.
 	o := client.Options{StateFile: u.GetParam(stateFile, ""), DrainDelay: 10 * time.Millisecond, Grace: time.Second, Log: Log(slog.LevelInfo)}
 	return pool.Open(scheme+"://"+servers+"/"+path+"?"+params.Encode(), o) //nolint:wrapcheck // it names the parameter

@@ -75,7 +75,7 @@ func (c *choices) await(ctx context.Context, t *testing.T, conn *dclient.Connect
 	})
 }
 
-// seeing has dubbo-go note what calls may go to.
+// seeing has dubbo-go record what calls may go to.
 func seeing() *choices {
 	seen := &choices{last: make(map[string]string)}
 	extension.SetRouterFactory("seeing", func() router.PriorityRouterFactory { return seen })

@@ -75,7 +75,7 @@ func (n *node) UnRegister(u *common.URL) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	if errors.Is(n.client.Status().Err, client.ErrUnreachable) {
-		cancel() // nobody could tell that it is gone
+		cancel() // its absence could not be detected
 	}
 	if err := n.client.Deregister(ctx, i); err != nil {
 		logger.Warnf("unregister %s: it may still be called: %v", i.Address(), err)

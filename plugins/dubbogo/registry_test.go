@@ -52,7 +52,7 @@ func consumer(t testing.TB) *common.URL {
 	return parsed(t, "tri://10.0.0.9/api.Greeter?interface=api.Greeter&side=consumer&registry.role=0")
 }
 
-// heard is a directory of dubbo-go as far as it is told.
+// heard is a directory of dubbo-go as far as it is notified.
 type heard struct {
 	mu   sync.Mutex
 	last []string
@@ -87,10 +87,10 @@ func (h *heard) known() map[string]bool {
 	return h.keys
 }
 
-// TestListenersAreToldOfEverything: of what is there at first, of what comes, of
+// TestListenersAreNotifiedOfEverything: of what is there at first, of what comes, of
 // another weight, under the same key as dubbo-go ends those of another, and of what
 // goes.
-func TestListenersAreToldOfEverything(t *testing.T) {
+func TestListenersAreNotifiedOfEverything(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		world := clientfake.New()
 		providers, consumers := open(t, member(t, world)), open(t, member(t, world))
@@ -144,7 +144,7 @@ func TestListenersAreToldOfEverything(t *testing.T) {
 	})
 }
 
-// TestRegistrationsThatAreNone: as dubbo-go's own registries take them, but for
+// TestRegistrationsThatAreNone: as dubbo-go's own registries treat them, but for
 // panics.
 func TestRegistrationsThatAreNone(t *testing.T) {
 	r := open(t, member(t, clientfake.New()))
@@ -229,7 +229,7 @@ func TestADrainEnds(t *testing.T) {
 	}
 }
 
-// TestOnlyWhatTheConsumerSpeaks: a list is taken as it is, whatever it holds.
+// TestOnlyWhatTheConsumerSpeaks: a list is used unchanged, whatever it holds.
 func TestOnlyWhatTheConsumerSpeaks(t *testing.T) {
 	c := member(t, clientfake.New())
 	for n, protocol := range []string{"tri", "dubbo"} {
@@ -279,7 +279,7 @@ func TestDestroyEndsEverything(t *testing.T) {
 			t.Errorf("others know %s", got)
 		}
 		if notified != "10.0.0.1:20000 100" || h.String() != notified {
-			t.Errorf("told %s, and then %s", notified, h)
+			t.Errorf("notified of %s, and then %s", notified, h)
 		}
 		if err := one.Subscribe(consumer(t), h); !errors.Is(err, client.ErrClosed) {
 			t.Errorf("it listens: %v", err)

@@ -108,7 +108,7 @@ func eventually(t testing.TB, try func() error) {
 	}
 }
 
-// greet makes a call. dubbo-go v3.3.1 takes the URL from an invoker that it destroys,
+// greet makes a call. dubbo-go v3.3.1 reads the URL from an invoker that it destroys,
 // and a call that is choosing among invokers at that moment panics: apache/dubbo-go#3153.
 func greet(ctx context.Context, conn *dclient.Connection) (err error) {
 	defer func() {
@@ -203,7 +203,7 @@ func TestProvidersAndConsumers(t *testing.T) {
 			conns[level+"/"+name] = refer(t, i, service, spoken)
 		}
 	}
-	o = append(o, dubbo.WithMetadataServicePort(freePort(t))) // or else it takes that of dubbo
+	o = append(o, dubbo.WithMetadataServicePort(freePort(t))) // or else it uses that of dubbo
 	s, err := instance(t, "provider", o...).NewServer(
 		server.WithServerProtocol(protocol.WithTriple(), protocol.WithIp("127.0.0.1"), protocol.WithPort(freePort(t))),
 		server.WithServerProtocol(protocol.WithDubbo(), protocol.WithIp("127.0.0.1"), protocol.WithPort(freePort(t))))

@@ -77,7 +77,7 @@ func originOf(u *common.URL) *origin {
 	return o
 }
 
-// urlOf returns an endpoint that provides an interface as dubbo-go takes a provider.
+// urlOf returns an endpoint that provides an interface as dubbo-go represents a provider.
 // In the mesh, which does not report it, it speaks the protocol that is asked for.
 //
 // Of a whole list of providers, dubbo-go leaves one that it knows as it was; of what

@@ -34,18 +34,18 @@ func TestARegistryOfAnAddress(t *testing.T) {
 	t.Setenv("POD_NAMESPACE", "shop")
 	t.Setenv("POD_IP", "10.0.0.1")
 	for name, c := range map[string]config.RegistryConfig{
-		"as before 3.3.0":  {Protocol: "xds", Address: "istiod.istio-system.svc.cluster.local:15010"},
-		"the mesh":         {Address: "xds://192.0.2.1:15010"},
-		"by TLS":           {Address: "xdsbridge+tls://192.0.2.1:15012", Params: map[string]string{"token": "/none", "ca": "/none"}},
-		"ZooKeeper":        {Address: "xdsbridge-zookeeper://192.0.2.1:2181", Group: "dubbo", Username: "me", Params: map[string]string{"passwordFile": "/none"}},
-		"ZooKeeper by TLS": {Address: "xdsbridge-zookeeper+tls://192.0.2.1:2281", Params: map[string]string{"ca": "/none"}},
-		"its root":         {Address: "xdsbridge-zookeeper://192.0.2.1:2181/dubbo"},
-		"several of it":    {Address: "xdsbridge-zookeeper://192.0.2.1:2181", Params: map[string]string{"backup": "192.0.2.2:2181,192.0.2.3:2181"}},
-		"in its address":   {Address: "xdsbridge-zookeeper://192.0.2.1:2181,192.0.2.2:2181"},
-		"Nacos":            {Address: "xdsbridge-nacos://192.0.2.1:8848", Group: "DEFAULT_GROUP", Namespace: "shop"},
-		"with a state":     {Address: "xds://192.0.2.1:15010", Params: map[string]string{"stateFile": "/none"}},
-		"told who it is":   {Address: "xds://192.0.2.1:15010", Params: map[string]string{"name": "a", "namespace": "b", "ip": "10.0.0.2"}},
-		"told who it is 2": {Address: "xdsbridge-nacos://192.0.2.1:8848", Params: map[string]string{"identity": "a"}},
+		"as before 3.3.0":              {Protocol: "xds", Address: "istiod.istio-system.svc.cluster.local:15010"},
+		"the mesh":                     {Address: "xds://192.0.2.1:15010"},
+		"by TLS":                       {Address: "xdsbridge+tls://192.0.2.1:15012", Params: map[string]string{"token": "/none", "ca": "/none"}},
+		"ZooKeeper":                    {Address: "xdsbridge-zookeeper://192.0.2.1:2181", Group: "dubbo", Username: "me", Params: map[string]string{"passwordFile": "/none"}},
+		"ZooKeeper by TLS":             {Address: "xdsbridge-zookeeper+tls://192.0.2.1:2281", Params: map[string]string{"ca": "/none"}},
+		"its root":                     {Address: "xdsbridge-zookeeper://192.0.2.1:2181/dubbo"},
+		"several of it":                {Address: "xdsbridge-zookeeper://192.0.2.1:2181", Params: map[string]string{"backup": "192.0.2.2:2181,192.0.2.3:2181"}},
+		"in its address":               {Address: "xdsbridge-zookeeper://192.0.2.1:2181,192.0.2.2:2181"},
+		"Nacos":                        {Address: "xdsbridge-nacos://192.0.2.1:8848", Group: "DEFAULT_GROUP", Namespace: "shop"},
+		"with a state":                 {Address: "xds://192.0.2.1:15010", Params: map[string]string{"stateFile": "/none"}},
+		"identity by name and address": {Address: "xds://192.0.2.1:15010", Params: map[string]string{"name": "a", "namespace": "b", "ip": "10.0.0.2"}},
+		"identity by a parameter":      {Address: "xdsbridge-nacos://192.0.2.1:8848", Params: map[string]string{"identity": "a"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			u := opened(t, c)
@@ -62,7 +62,7 @@ func TestARegistryOfAnAddress(t *testing.T) {
 	}
 }
 
-// TestARegistryOutOfReachIsLeftInTime: before dubbo-go takes its servers down for a
+// TestARegistryOutOfReachIsLeftInTime: before dubbo-go stops its servers for a
 // second time, a step-timeout of 3 s after it did first, and panics.
 func TestARegistryOutOfReachIsLeftInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -88,8 +88,8 @@ func TestARegistryOutOfReachIsLeftInTime(t *testing.T) {
 	})
 }
 
-// TestAFaultIsNamed: by one error when dubbo-go opens the registry.
-func TestAFaultIsNamed(t *testing.T) {
+// TestAnErrorIsNamed: by one error when dubbo-go opens the registry.
+func TestAnErrorIsNamed(t *testing.T) {
 	t.Setenv("POD_NAME", "greeter-1")
 	t.Setenv("POD_NAMESPACE", "shop")
 	for name, c := range map[string]struct {

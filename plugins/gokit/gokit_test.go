@@ -60,7 +60,7 @@ func TestInstancesComeAndGo(t *testing.T) {
 	}
 }
 
-// await takes events until one holds exactly the instances.
+// await reads events until one holds exactly the instances.
 func await(t *testing.T, events <-chan sd.Event, want ...string) {
 	t.Helper()
 	for {

@@ -33,7 +33,7 @@ func WithRegistry(r client.Registry) zrpc.ClientOption {
 }
 
 // Publish publishes a server under the name of its configuration. It is
-// withdrawn when the process is told to end, before go-zero closes its listeners, or
+// withdrawn when the process is asked to end, before go-zero closes its listeners, or
 // by stop, which returns once no consumer sees it any more, or after 10 s.
 func Publish(r client.Registry, c zrpc.RpcServerConf) (stop func() error, err error) {
 	host, port, err := client.Reachable(c.ListenOn)
@@ -45,6 +45,6 @@ func Publish(r client.Registry, c zrpc.RpcServerConf) (stop func() error, err er
 		return nil, fmt.Errorf("publish %s: %w", c.Name, err)
 	}
 	stop = func() error { return r.Deregister(context.Background(), i) }
-	proc.AddWrapUpListener(func() { _ = stop() }) // what it took too long for goes with the session
+	proc.AddWrapUpListener(func() { _ = stop() }) // what it had no time for goes with the session
 	return stop, nil
 }

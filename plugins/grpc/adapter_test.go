@@ -13,7 +13,7 @@ import (
 	xgrpc "github.com/xds-bridge/xds-bridge/plugins/grpc"
 )
 
-// following is a connection of gRPC that keeps what its resolver tells.
+// following is a connection of gRPC that keeps what its resolver reports.
 type following struct {
 	resolver.ClientConn
 	resolver resolver.Resolver

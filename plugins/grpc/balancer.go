@@ -31,7 +31,7 @@ func NewBalancer() balancer.Builder {
 	return tracking{base.NewBalancerBuilder(Scheme, builder{}, base.Config{HealthCheck: true})}
 }
 
-// tracking is a builder whose balancers note at each place how its connection is:
+// tracking is a builder whose balancers record the state of each connection:
 // the base balancer shows its pickers those that are ready alone.
 type tracking struct{ balancer.Builder }
 

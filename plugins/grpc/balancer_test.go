@@ -141,7 +141,7 @@ func of(host, address, subset string) client.Endpoint {
 	}
 }
 
-// channel is a ClientConn that notes what a balancer does with it.
+// channel is a ClientConn that records what a balancer does with it.
 type channel struct {
 	balancer.ClientConn
 	picker    balancer.Picker

@@ -126,7 +126,7 @@ func TestWhyNobodyAnswersIsSaid(t *testing.T) {
 	}
 	for _, target := range []string{"xdsbridge:///", "xdsbridge:///providers:", "xdsbridge:///a:b:c"} {
 		if _, err := dial(t, member(t, r), target).Check(ctx, &healthpb.HealthCheckRequest{}); err == nil {
-			t.Errorf("%s: taken", target)
+			t.Errorf("%s: accepted", target)
 		}
 	}
 }

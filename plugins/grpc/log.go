@@ -9,7 +9,7 @@ import (
 )
 
 // Log returns a logger for client.Options whose lines appear among those of gRPC,
-// as the component xdsbridge: see GRPC_GO_LOG_SEVERITY_LEVEL. Debug is told from
+// as the component xdsbridge: see GRPC_GO_LOG_SEVERITY_LEVEL. Debug is logged from
 // GRPC_GO_LOG_VERBOSITY_LEVEL 2 on.
 func Log(level slog.Leveler) *slog.Logger {
 	l := lines{grpclog.Component(Scheme)}

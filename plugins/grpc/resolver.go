@@ -73,7 +73,7 @@ func (*follower) ResolveNow(resolver.ResolveNowOptions) {}
 // Close implements resolver.Resolver.
 func (f *follower) Close() { f.watch.Stop() }
 
-// state returns an answer as gRPC takes it, without a service config: that of the
+// state returns an answer in gRPC's form, without a service config: that of the
 // program holds.
 func (f *follower) state(s client.Snapshot) resolver.State {
 	var out resolver.State

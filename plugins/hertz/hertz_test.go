@@ -96,7 +96,7 @@ func TestAServerWithoutAnAddressIsRefused(t *testing.T) {
 	r := hertz.NewRegistry(member(t, clientfake.New()))
 	for _, info := range []*registry.Info{nil, {ServiceName: "greeter"}} {
 		if r.Register(info) == nil || r.Deregister(info) == nil {
-			t.Errorf("%+v is taken", info)
+			t.Errorf("%+v is accepted", info)
 		}
 	}
 }

@@ -25,7 +25,7 @@ func TestLinesReachTheLoggerOfHertz(t *testing.T) {
 	before, own := hlog.DefaultLogger(), &collected{FullLogger: hlog.DefaultLogger()}
 	hlog.SetLogger(own)
 	t.Cleanup(func() { hlog.SetLogger(before) })
-	l.Debug("not told")
+	l.Debug("not logged")
 	l.Info("two", "services", 3)
 	l.Warn("three")
 	if got, want := strings.TrimSpace(own.out.String()), "info two registry=mesh services=3\nwarn three registry=mesh"; got != want {

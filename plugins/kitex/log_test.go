@@ -36,7 +36,7 @@ var own = &collected{FullLogger: klog.DefaultLogger()}
 func TestMain(m *testing.M) {
 	l := kitex.Log(slog.LevelInfo).With("registry", "mesh") // made before the program sets its own
 	klog.SetLogger(own)
-	l.Debug("not told")
+	l.Debug("not logged")
 	l.Info("two", "services", 3)
 	l.Warn("three")
 	os.Exit(m.Run())

@@ -49,7 +49,7 @@ func (f *following) Found() ([]plugin.Found, error) {
 			if err != nil {
 				return nil, err
 			}
-			weight, _ := strconv.Atoi(i.Metadata["weight"]) // 0: it is told none
+			weight, _ := strconv.Atoi(i.Metadata["weight"]) // 0: it gets none
 			found = append(found, plugin.Found{Address: u.Host, Weight: weight})
 		}
 	}

@@ -109,7 +109,7 @@ func TestTheEndpointsOfAnInstanceStayTogether(t *testing.T) {
 		t.Errorf("%v, %v", again, err)
 	}
 	if err := provider.Register(t.Context(), &registry.ServiceInstance{Name: "greeter", Endpoints: []string{"grpc://nowhere"}}); err == nil {
-		t.Error("an endpoint without a port is taken")
+		t.Error("an endpoint without a port is accepted")
 	}
 }
 
@@ -137,7 +137,7 @@ func TestTwoServersOfOneIDAreBothFound(t *testing.T) {
 			endpoints += len(i.Endpoints)
 		}
 		if endpoints < 2 {
-			continue // the second is on its way
+			continue // the second is not there yet
 		}
 		if len(found) != 2 || found[0].ID != "10.0.0.1:9001" || found[1].ID != "host" {
 			t.Errorf("two servers are %d instances, the first %+v", len(found), found[0])
@@ -196,9 +196,9 @@ func TestWhatClientsOfKratosCallIsFound(t *testing.T) {
 	}
 }
 
-// TestAServerBesideThatCannotBeToldIsLeftOut: Kratos ends an application whose
+// TestAServerBesideThatCannotBePublishedIsLeftOut: Kratos ends an application whose
 // registration fails.
-func TestAServerBesideThatCannotBeToldIsLeftOut(t *testing.T) {
+func TestAServerBesideThatCannotBePublishedIsLeftOut(t *testing.T) {
 	r := clientfake.New()
 	s := &registry.ServiceInstance{ID: "1", Name: "greeter", Endpoints: []string{"grpc://10.0.0.1:9000", "kafka://broker:9092"}}
 	provider := member(t, r)

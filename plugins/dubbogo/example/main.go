@@ -1,5 +1,5 @@
 // A server of dubbo-go that is found in a registry, and a client that calls it. It
-// needs no generated code.
+// requires no generated code.
 //
 //	go run ./example -registry 'zookeeper://127.0.0.1:2181?identity=one' serve greeter
 //	go run ./example -registry 'zookeeper://127.0.0.1:2181' call greeter

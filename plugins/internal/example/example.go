@@ -34,7 +34,7 @@ type Program struct {
 
 	Log *slog.Logger // of the framework
 
-	Describes bool // Serve takes a place's weight and tags
+	Describes bool // Serve accepts a place's weight and tags
 }
 
 // Place is what is served and where.
@@ -70,10 +70,10 @@ const usage = `usage:
   example -registry URL [-listen HOST:PORT] [-weight N] [-tag KEY=VALUE] serve SERVICE
   example -registry URL [-every 1s] call SERVICE
 
-URL is that of FromURL, in which $NAME and ${NAME} stand for variables of
+URL is that of FromURL, in which $NAME and ${NAME} are variables of
 the environment, for example zookeeper://127.0.0.1:2181?identity=$HOSTNAME`
 
-// Main runs an example with the command line of the process until it is told to
+// Main runs an example with the command line of the process until it is asked to
 // end.
 func (p Program) Main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -87,7 +87,7 @@ func (p Program) Main() {
 func (p Program) run(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("example", flag.ContinueOnError)
 	flags.Usage = func() {
-		_, _ = fmt.Fprintln(flags.Output(), usage) // nobody is left to be told
+		_, _ = fmt.Fprintln(flags.Output(), usage) // nothing can be reported any more
 		flags.PrintDefaults()
 	}
 	registry := flags.String("registry", os.Getenv("REGISTRY"), "`URL` of the registry; otherwise $REGISTRY")
@@ -102,7 +102,7 @@ func (p Program) run(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	if at.described() && !p.Describes {
-		return errors.New("-weight, -tag: this framework tells its registry of neither")
+		return errors.New("-weight, -tag: this framework passes neither to its registry")
 	}
 	backend, err := p.FromURL(os.ExpandEnv(*registry), p.Log)
 	if err != nil {

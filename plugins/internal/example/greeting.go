@@ -8,7 +8,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// The service of gRPC that the examples serve and call. It needs no generated
+// The service of gRPC that the examples serve and call. It requires no generated
 // code.
 const (
 	greeter = "greeter.Greeter"

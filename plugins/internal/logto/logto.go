@@ -1,4 +1,4 @@
-// Package logto lets log/slog write through the logger of a framework that takes
+// Package logto lets log/slog write through the logger of a framework that accepts
 // a message with keys and values.
 package logto
 

@@ -16,7 +16,7 @@ func TestRecordsReachTheLogger(t *testing.T) {
 		got = append(got, fmt.Sprint(level, " ", message, " ", pairs))
 		return nil
 	})
-	log.Debug("not told")
+	log.Debug("not logged")
 	base := log.With("registry", "mesh")
 	base.Info("synced", "services", 3)
 	base.WithGroup("call").Warn("refused", "err", errors.New("no"), slog.Group("at", "host", "a", "port", 1), slog.Group("", "inline", true))

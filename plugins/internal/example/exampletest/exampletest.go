@@ -16,7 +16,7 @@ import (
 )
 
 // Try has the server of an example found and called by its client, and then
-// told to end, which the client has to learn of.
+// asked to end, which the client has to learn of.
 func Try(t *testing.T, p example.Program) {
 	t.Helper()
 	registry := clientfake.New()
