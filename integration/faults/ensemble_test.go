@@ -96,7 +96,7 @@ func TestZooKeeperEnsemble(t *testing.T) {
 		},
 	})
 	// The next process makes the entries of the old session anew in its own.
-	anew := m.Allow([]guarantees.Guarantee{guarantees.Quiet})
+	anew := m.Allow([]guarantees.Guarantee{guarantees.NoSpuriousWrite})
 	m.Try(t, faults.Fault{
 		Name:  "after a kill -9 the next process takes over what the old session holds",
 		Break: func(*testing.T) { bridge.Kill() },

@@ -131,7 +131,7 @@ func (o *Oracle) Try(t *testing.T, f Fault) {
 			t.Log("may be missed for a while: " + f.Loses)
 			// What the servers took looks as if the bridge had withdrawn it, and what it writes anew at once is what the
 			// source reported it last: the change of meanwhile may still be on its way to it.
-			defer o.Allow([]guarantees.Guarantee{guarantees.NeverLess, guarantees.Quiet, guarantees.NoResurrection}, f.Keeps...)()
+			defer o.Allow([]guarantees.Guarantee{guarantees.NeverLess, guarantees.NoSpuriousWrite, guarantees.NoResurrection}, f.Keeps...)()
 		}
 		f.Break(t)
 		f.Change(t)

@@ -67,7 +67,7 @@ func judged(t *testing.T, r *history.Recorder) string {
 func TestRecorder(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
-	both := []guarantees.Guarantee{guarantees.NeverLess, guarantees.Quiet}
+	both := []guarantees.Guarantee{guarantees.NeverLess, guarantees.NoSpuriousWrite}
 	for name, tt := range map[string]struct {
 		tell  func(r *history.Recorder, s *notification)
 		wants []guarantees.Guarantee
@@ -79,7 +79,7 @@ func TestRecorder(t *testing.T) {
 		"a list lacks what was there all the time": {func(_ *history.Recorder, s *notification) {
 			s.tell("a")
 			s.tell("a", "b")
-		}, []guarantees.Guarantee{guarantees.NeverLess, guarantees.Quiet}},
+		}, []guarantees.Guarantee{guarantees.NeverLess, guarantees.NoSpuriousWrite}},
 		"as servers may do": {func(r *history.Recorder, s *notification) {
 			defer r.Allow(both)()
 			s.tell("a")
@@ -89,18 +89,18 @@ func TestRecorder(t *testing.T) {
 			defer r.Allow(both, "s")()
 			s.tell("a")
 			s.tell("a", "b")
-		}, []guarantees.Guarantee{guarantees.NeverLess, guarantees.Quiet}},
+		}, []guarantees.Guarantee{guarantees.NeverLess, guarantees.NoSpuriousWrite}},
 		"as servers may have done before": {func(r *history.Recorder, s *notification) {
 			r.Allow(both)()
 			s.tell("a")
 			s.tell("a", "b")
-		}, []guarantees.Guarantee{guarantees.NeverLess, guarantees.Quiet}},
+		}, []guarantees.Guarantee{guarantees.NeverLess, guarantees.NoSpuriousWrite}},
 		"what was withdrawn comes back for a moment": {func(r *history.Recorder, s *notification) {
 			r.Has("s", "a")
 			s.tell("a")
 			s.tell("a", "b")
 			s.tell("a")
-		}, []guarantees.Guarantee{guarantees.NoResurrection, guarantees.Quiet}},
+		}, []guarantees.Guarantee{guarantees.NoResurrection, guarantees.NoSpuriousWrite}},
 		"in the end one is missing": {func(r *history.Recorder, s *notification) {
 			r.Has("s", "a", "b", "c")
 			s.tell("a", "b")
@@ -223,7 +223,7 @@ func TestRecorderReadsTheLogOfAZooKeeper(t *testing.T) {
 		"an entry is deleted and written without a cause": {func(t *testing.T, _ *history.Recorder, _ *harness.Znodes, one, _ *scribe, version int32) {
 			one.write(t, version, remove(1))
 			one.write(t, version, create(1))
-		}, guarantees.Quiet},
+		}, guarantees.NoSpuriousWrite},
 		"an entry of another is deleted": {func(t *testing.T, r *history.Recorder, test *harness.Znodes, one, _ *scribe, version int32) {
 			test.Create(t, node(3), "")
 			one.write(t, version, remove(3))

@@ -121,7 +121,7 @@ func TestZooKeeper(t *testing.T) {
 			if lifetime == "session" {
 				// Entries go with the session that made them: the next one that
 				// writes a service makes each anew, in place of the old one.
-				defer w.Allow([]guarantees.Guarantee{guarantees.Quiet})()
+				defer w.Allow([]guarantees.Guarantee{guarantees.NoSpuriousWrite})()
 			}
 			w.watchZooKeeper(t, nodes...)
 			w.play(t)

@@ -50,7 +50,7 @@ func testForeignKey(t *testing.T, f Fixture) {
 }
 
 // testForeignBeside: a registry that can hold both shows both; in any other the
-// foreign one has taken the place of ours.
+// foreign one has replaced ours.
 func testForeignBeside(t *testing.T, f Fixture) {
 	if f.Single {
 		t.Skip("a key is one place here: nobody can be beside another under it")
@@ -63,7 +63,7 @@ func testForeignBeside(t *testing.T, f Fixture) {
 	f.write(t, 0, f.Entry(0, 1, 0))
 	f.expect(t, 0, f.Entry(0, 1, 0))
 	f.expectForeign(t, other)
-	f.Set(t, f.Foreign(0, 7, 0)) // which takes the place of the first where an actor has one entry
+	f.Set(t, f.Foreign(0, 7, 0)) // which replaces the first where an actor has one entry
 	f.expect(t, 0, f.Entry(0, 1, 0))
 }
 
@@ -83,7 +83,7 @@ func testCut(t *testing.T, f Fixture) {
 		case <-s.Lost():
 			f.session.lost++
 		case <-t.Context().Done():
-			t.Fatal("nobody was told that the connection was lost")
+			t.Fatal("the lost connection was not reported")
 		}
 	}
 	f.write(t, 0, want...)

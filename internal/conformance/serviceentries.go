@@ -14,7 +14,7 @@ import (
 )
 
 // ServiceEntries returns the fixture of a target that keeps each group as a
-// ServiceEntry of a namespace. Entries of the suite are its endpoints: what stands
+// ServiceEntry of a namespace. Entries of the suite are its endpoints: what is written
 // for the group itself comes and goes with them.
 func ServiceEntries(target registry.Target, owner, namespace string) Fixture {
 	s := serviceEntries{Target: target, owner: metadata.OwnerMark(owner), namespace: namespace, mark: metadata.NewMark(owner, "b").String()}

@@ -26,7 +26,7 @@ type SourceFixture struct {
 	// none of them nobody does.
 	Set func(t *testing.T, n int, hosts ...string)
 
-	// Faults make a service unreadable, as it is or as it becomes, and return
+	// Faults make a service unreadable, at once or when it changes, and return
 	// what mends that. Each is another reason.
 	Faults map[string]func(t *testing.T, n int) (mend func())
 
@@ -42,16 +42,16 @@ type SourceFixture struct {
 	Kept     func() int // what the registry keeps for the source, such as watches; nil: nothing
 }
 
-// Settling is how long a source has to report a change, or of the end of a
+// reportLimit is how long a source has to report a change, or of the end of a
 // fault, whatever has happened before.
-const Settling = 2 * time.Minute
+const reportLimit = 2 * time.Minute
 
 // Source runs the suite; open makes a registry of its own for each test, within
 // the bubble of its time.
 func Source(t *testing.T, open func(t *testing.T) SourceFixture) {
 	t.Helper()
 	for name, test := range map[string]func(*testing.T, *sourceRig){
-		"everything is told before the table is synced":          testSynced,
+		"everything is reported before the table is synced":      testSynced,
 		"services and their endpoints come and go":               testFollowed,
 		"what cannot be read costs itself":                       testFaults,
 		"all that cannot be read at once costs itself":           testFaultsTogether,
@@ -59,7 +59,7 @@ func Source(t *testing.T, open func(t *testing.T) SourceFixture) {
 		"bad input costs that input":                             testSpoiled,
 		"what changes while away is found, nothing before":       testAway,
 		"a new connection alone confirms":                        testRecheck,
-		"hours in which nothing happens leave nothing":           testQuiet,
+		"hours in which nothing happens leave nothing":           testIdle,
 		"what comes and goes leaves nothing":                     testChurn,
 		"the work of a change does not grow with what is stored": testWork,
 	} {
@@ -81,7 +81,7 @@ type sourceRig struct {
 func (r *sourceRig) run(t *testing.T) {
 	t.Helper()
 	r.start(t)
-	settle(Settling)
+	advance(reportLimit)
 }
 
 // start starts the source, which ends with the test. It asks at moments at which no
@@ -99,7 +99,7 @@ func (r *sourceRig) start(t *testing.T) {
 	})
 }
 
-func settle(d time.Duration) {
+func advance(d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	<-timer.C
@@ -144,7 +144,7 @@ func (*sourceRig) expectHosts(t *testing.T, s *registry.Service, n int, hosts ..
 func testSynced(t *testing.T, r *sourceRig) {
 	r.fill(t, 0, 20)
 	r.start(t)
-	for began := time.Now(); time.Since(began) < Settling; settle(time.Millisecond) {
+	for began := time.Now(); time.Since(began) < reportLimit; advance(time.Millisecond) {
 		if rows, k := r.table.Snapshot(); k.Synced {
 			if len(rows) != 20 || len(k.Unknown) > 0 {
 				t.Errorf("synced with %d services of 20, unknown %v", len(rows), k.Unknown)
@@ -165,7 +165,7 @@ func testFollowed(t *testing.T, r *sourceRig) {
 	for _, hosts := range [][]string{{"10.0.0.1"}, {"10.0.0.1", "10.0.0.2"}, {"10.0.0.2"}, {"10.0.0.3"}, {}, {"10.0.0.1"}} {
 		r.Set(t, 0, hosts...)
 		r.Set(t, 1, "10.0.1.1")
-		settle(Settling)
+		advance(reportLimit)
 		r.expect(t, 0, hosts...)
 		r.expect(t, 1, "10.0.1.1")
 	}
@@ -177,14 +177,14 @@ func (r *sourceRig) others(t *testing.T, from, to int) {
 	for n := from; n < to; n++ {
 		r.Set(t, n, hostOf(n, 1), hostOf(n, 3))
 	}
-	settle(Settling)
+	advance(reportLimit)
 	for n := from; n < to; n++ {
 		r.expect(t, n, hostOf(n, 1), hostOf(n, 3))
 	}
 	for n := from; n < to; n++ {
 		r.Set(t, n, hostOf(n, 1), hostOf(n, 2))
 	}
-	settle(Settling)
+	advance(reportLimit)
 	for n := from; n < to; n++ {
 		r.expect(t, n, hostOf(n, 1), hostOf(n, 2))
 	}
@@ -211,11 +211,11 @@ func testFaults(t *testing.T, r *sourceRig) {
 		mend := r.Faults[fault](t, 0)
 		r.others(t, 1, 10)
 		r.doubted(t, 0, fault)
-		settle(6 * time.Minute) // everything is read again meanwhile
+		advance(6 * time.Minute) // everything is read again meanwhile
 		r.doubted(t, 0, fault)
 		mend()
 		r.Set(t, 0, hostOf(0, 1), hostOf(0, 2))
-		settle(Settling)
+		advance(reportLimit)
 		r.expect(t, 0, hostOf(0, 1), hostOf(0, 2))
 	}
 	if _, k := r.table.Snapshot(); len(k.Unknown) > 0 {
@@ -237,7 +237,7 @@ func testFaultsTogether(t *testing.T, r *sourceRig) {
 }
 
 // mended ends faults of services, each of which makes its own unknown until then,
-// and waits until all of them are told as they are.
+// and waits until all of them are reported as they are.
 func (r *sourceRig) mended(t *testing.T, faults []string, mends []func()) {
 	t.Helper()
 	for n, fault := range faults {
@@ -245,7 +245,7 @@ func (r *sourceRig) mended(t *testing.T, faults []string, mends []func()) {
 		mends[n]()
 		r.Set(t, n, hostOf(n, 1), hostOf(n, 2))
 	}
-	settle(Settling)
+	advance(reportLimit)
 	for n := range faults {
 		r.expect(t, n, hostOf(n, 1), hostOf(n, 2))
 	}
@@ -291,13 +291,13 @@ func testAway(t *testing.T, r *sourceRig) {
 	r.Set(t, 1, hostOf(1, 1), hostOf(1, 2))
 	r.Set(t, 2, hostOf(2, 7)) // replaced
 	r.Set(t, 5, hostOf(5, 1)) // added
-	settle(10 * time.Minute)
+	advance(10 * time.Minute)
 	d := reader.Drain()
 	if d.Stale == nil || len(d.Rows) > 0 {
 		t.Errorf("ten minutes away: stale %v, %d changes", d.Stale, len(d.Rows))
 	}
 	back()
-	settle(Settling)
+	advance(reportLimit)
 	r.expect(t, 0)
 	r.expect(t, 1, hostOf(1, 1), hostOf(1, 2))
 	r.expect(t, 2, hostOf(2, 7))
@@ -305,7 +305,7 @@ func testAway(t *testing.T, r *sourceRig) {
 	r.expect(t, 5, hostOf(5, 1))
 	for name, row := range reader.Drain().Rows {
 		if !row.Found {
-			t.Errorf("%s: what was missed is found, not told", name)
+			t.Errorf("%s: what was missed is found, not reported", name)
 		}
 	}
 }
@@ -313,16 +313,16 @@ func testAway(t *testing.T, r *sourceRig) {
 func testRecheck(t *testing.T, r *sourceRig) {
 	r.fill(t, 0, 3)
 	r.run(t)
-	settle(time.Hour)
+	advance(time.Hour)
 	_, before := r.table.Snapshot()
 	if before.Dials != 1 {
 		t.Errorf("%d readings count as those of a new connection, of one connection", before.Dials)
 	}
 	dials := r.Dials()
 	r.Recheck()
-	settle(Settling)
+	advance(reportLimit)
 	if _, k := r.table.Snapshot(); k.Dials != before.Dials+1 || k.Stale != nil || r.Dials() <= dials {
-		t.Errorf("asked for once: %d new connections, told %+v", r.Dials()-dials, k)
+		t.Errorf("asked for once: %d new connections, got %+v", r.Dials()-dials, k)
 	}
 }
 
@@ -335,14 +335,14 @@ const Comings = 10
 // the registry keep more.
 func (r *sourceRig) flat(t *testing.T, what func()) {
 	t.Helper()
-	settle(10 * time.Minute)
+	advance(10 * time.Minute)
 	kept := 0
 	if r.Kept != nil {
 		kept = r.Kept()
 	}
 	goroutines, dials := runtime.NumGoroutine(), r.Dials()
 	what()
-	settle(10 * time.Minute)
+	advance(10 * time.Minute)
 	if r.Kept != nil && r.Kept() > kept {
 		t.Errorf("the registry keeps %d for us, it kept %d", r.Kept(), kept)
 	}
@@ -354,7 +354,7 @@ func (r *sourceRig) flat(t *testing.T, what func()) {
 	}
 }
 
-func testQuiet(t *testing.T, r *sourceRig) {
+func testIdle(t *testing.T, r *sourceRig) {
 	r.fill(t, 0, 5)
 	r.run(t)
 	reader := r.table.Reader()
@@ -363,17 +363,17 @@ func testQuiet(t *testing.T, r *sourceRig) {
 	var first int
 	r.flat(t, func() {
 		before := r.Requests()
-		settle(30 * time.Minute) // in which everything is read many times
+		advance(30 * time.Minute) // in which everything is read many times
 		first = r.Requests() - before
-		settle(Long() - time.Hour)
+		advance(Long() - time.Hour)
 		before = r.Requests()
-		settle(30 * time.Minute)
+		advance(30 * time.Minute)
 		if last := r.Requests() - before; last > first+first/10+5 {
 			t.Errorf("%d requests in the last half hour, %d in the first", last, first)
 		}
 	})
 	if d := reader.Drain(); len(d.Rows) > 0 {
-		t.Errorf("%d services changed in quiet hours", len(d.Rows))
+		t.Errorf("%d services changed in hours in which nothing happened", len(d.Rows))
 	}
 }
 
@@ -384,9 +384,9 @@ func testChurn(t *testing.T, r *sourceRig) {
 		for i := range 2 * Comings {
 			r.Set(t, 3, hostOf(3, 1), hostOf(3, 2), hostOf(3, 3+i))
 			r.Set(t, 100+i, hostOf(100+i, 1))
-			settle(30 * time.Second)
+			advance(30 * time.Second)
 			r.Set(t, 100+i)
-			settle(30 * time.Second)
+			advance(30 * time.Second)
 		}
 		r.fill(t, 3, 4)
 	})
@@ -397,17 +397,17 @@ func testWork(t *testing.T, r *sourceRig) {
 	r.run(t)
 	cost := func() int {
 		r.Set(t, 0, hostOf(0, 1))
-		settle(Settling)
+		advance(reportLimit)
 		least := 0
 		for i := range 5 { // what is read at intervals is not of the change
 			before := r.Requests()
 			r.Set(t, 0, hostOf(0, 2+i))
-			settle(500 * time.Millisecond)
+			advance(500 * time.Millisecond)
 			if n := r.Requests() - before; i == 0 || n < least {
 				least = n
 			}
 			r.expect(t, 0, hostOf(0, 2+i))
-			settle(Settling)
+			advance(reportLimit)
 		}
 		return least
 	}
@@ -419,7 +419,7 @@ func testWork(t *testing.T, r *sourceRig) {
 	}
 }
 
-// Long returns how much virtual time the tests take that look for what gathers.
+// Long returns how much virtual time the tests that look for leaks run for.
 func Long() time.Duration {
 	if testing.Short() {
 		return 90 * time.Minute

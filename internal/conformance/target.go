@@ -17,7 +17,7 @@ type Fixture struct {
 	Single bool // a key is one place: nobody can be beside another under it
 
 	Target registry.Target
-	Owner  string // as registry.Held.Owner tells it
+	Owner  string // as in registry.Held.Owner
 
 	Group func(n int) registry.Group
 	Entry func(n, i, v int) registry.Entry // with the mark of the owner
@@ -36,7 +36,7 @@ type Fixture struct {
 	Set  func(t *testing.T, e registry.Entry)
 	Drop func(t *testing.T, e registry.Entry)
 
-	// Cut makes the connection end while the next write is under way, before
+	// Cut makes the connection end while the next write is in flight, before
 	// its answer; nil where there is none.
 	Cut func(t *testing.T)
 

@@ -1,6 +1,6 @@
 // Package guarantees checks a recorded history against what the bridge
 // promises: what a source truly held, what was written, and what subscribers
-// were told. It knows nothing of how the bridge works, and does no I/O.
+// were sent. It knows nothing of how the bridge works, and does no I/O.
 package guarantees
 
 import (
@@ -16,29 +16,29 @@ type Guarantee string
 
 // The guarantees.
 const (
-	NeverLess      Guarantee = "NeverLess"      // no list that a subscriber was sent lacks what was there all the time
-	NoForeign      Guarantee = "NoForeign"      // no entry of another owner is replaced or deleted
-	OneWriter      Guarantee = "OneWriter"      // of several replicas one writes a group at a time, in rising terms
-	Quiet          Guarantee = "Quiet"          // no write without a cause
-	EventuallySame Guarantee = "EventuallySame" // in the end the target holds what the source has
-	NoResurrection Guarantee = "NoResurrection" // what was withdrawn does not come back by itself, nor an older value
+	NeverLess       Guarantee = "NeverLess"       // no list that a subscriber was sent lacks what was there all the time
+	NoForeign       Guarantee = "NoForeign"       // no entry of another owner is replaced or deleted
+	OneWriter       Guarantee = "OneWriter"       // of several replicas one writes a group at a time, in rising terms
+	NoSpuriousWrite Guarantee = "NoSpuriousWrite" // no write without a cause
+	EventuallySame  Guarantee = "EventuallySame"  // in the end the target holds what the source has
+	NoResurrection  Guarantee = "NoResurrection"  // what was withdrawn does not come back by itself, nor an older value
 )
 
 // All returns every guarantee.
 func All() []Guarantee {
-	return []Guarantee{NeverLess, NoForeign, OneWriter, Quiet, EventuallySame, NoResurrection}
+	return []Guarantee{NeverLess, NoForeign, OneWriter, NoSpuriousWrite, EventuallySame, NoResurrection}
 }
 
-// Kind says what an event tells.
+// Kind says what an event means.
 type Kind string
 
 // The kinds of events.
 const (
-	Desired  Kind = "desired" // from now on the source truly has what makes List, all of ours in the group
-	Wrote    Kind = "wrote"   // Who put List and deleted Gone, and it took effect
-	Changed  Kind = "changed" // somebody else changed or lost the keys of Gone, or with none every key of the group
-	Notified Kind = "told"    // the subscriber Who was told that the group holds List, whoever owns it
-	Final    Kind = "final"   // long after the last fault the target holds List, all of ours in the group
+	Desired  Kind = "desired"  // from now on the source truly has what makes List, all of ours in the group
+	Wrote    Kind = "wrote"    // Who put List and deleted Gone, and it took effect
+	Changed  Kind = "changed"  // somebody else changed or lost the keys of Gone, or with none every key of the group
+	Notified Kind = "notified" // the subscriber Who was notified that the group holds List, whoever owns it
+	Final    Kind = "final"    // long after the last fault the target holds List, all of ours in the group
 )
 
 // An Event is one thing that happened to one group of a target. Events come in
@@ -47,7 +47,7 @@ type Event struct {
 	At    time.Duration // since the history began
 	Kind  Kind
 	Group string
-	Who   string            // Wrote: the replica; Told: the subscriber
+	Who   string            // Wrote: the replica; Notified: the subscriber
 	Term  int64             // Wrote: of the lease it was written under; 0: there is none
 	List  map[string]string // by key, as its kind says
 	Gone  []string          // keys, as the kind says
@@ -94,7 +94,7 @@ func Check(owner string, history []Event) []Violation {
 	return c.Violations()
 }
 
-// A Checker takes a history in event by event, in memory that does not grow
+// A Checker reads a history event by event, in memory that does not grow
 // with its length. It is for one goroutine.
 type Checker struct {
 	owner  string
@@ -115,7 +115,7 @@ const maxViolations = 100
 // Violations returns the first that were found.
 func (c *Checker) Violations() []Violation { return slices.Clone(c.found) }
 
-// Add takes the next event in.
+// Add reads the next event.
 func (c *Checker) Add(e Event) {
 	g := c.groups[e.Group]
 	if g == nil {
@@ -143,7 +143,7 @@ func (c *Checker) Add(e Event) {
 	c.n++
 }
 
-// A reporter takes in what broke a guarantee, of one key or of none.
+// A reporter records what broke a guarantee, of one key or of none.
 type reporter func(which Guarantee, key, format string, args ...any)
 
 // A group is what is known of one group so far.
@@ -162,7 +162,7 @@ type key struct {
 	since  map[string]bool // values that were desired at or after the last write
 }
 
-// key returns what is known of a key; the first write needs no other cause
+// key returns what is known of a key; the first write has no other cause
 // than the beginning of the history.
 func (g *group) key(name string) *key {
 	k := g.keys[name]
@@ -191,7 +191,7 @@ func (g *group) desire(next map[string]string) {
 	g.desired = maps.Clone(next)
 }
 
-// forgets takes in that a key was not there for a moment, so that no
+// forgets records that a key was not there for a moment, so that no
 // subscriber has to see it until it is notified of it anew.
 func (g *group) forgets(name string) {
 	for _, kept := range g.keptFor {
@@ -239,11 +239,11 @@ func (g *group) wrote(e Event, owner string, report reporter) {
 	}
 }
 
-// answered takes in that a key was written.
+// answered records that a key was written.
 func (g *group) answered(name string, report reporter) {
 	k := g.key(name)
 	if k.causes == 0 {
-		report(Quiet, name, "was written though nothing happened to it since the last time")
+		report(NoSpuriousWrite, name, "was written though nothing happened to it since the last time")
 	}
 	k.causes = max(0, k.causes-1)
 	clear(k.since)

@@ -75,8 +75,8 @@ func TestCheck(t *testing.T) {
 		"two terms":                                   {[]event{desired(a), in(1, "one", wrote(a)), desired(ab), in(2, "two", wrote(b)), desired(b), in(2, "two", wrote(nil, "a"))}, ""},
 		"an earlier term writes on":                   {[]event{desired(a), in(2, "two", wrote(a)), desired(ab), in(1, "one", wrote(b))}, guarantees.OneWriter},
 		"two writers in a term":                       {[]event{desired(a), in(1, "one", wrote(a)), desired(ab), in(1, "two", wrote(b))}, guarantees.OneWriter},
-		"written twice, after the beginning":          {[]event{desired(a), wrote(a), wrote(a), wrote(a)}, guarantees.Quiet},
-		"deleted and written again without a cause":   {[]event{desired(a), wrote(a), wrote(nil, "a"), wrote(a)}, guarantees.Quiet},
+		"written twice, after the beginning":          {[]event{desired(a), wrote(a), wrote(a), wrote(a)}, guarantees.NoSpuriousWrite},
+		"deleted and written again without a cause":   {[]event{desired(a), wrote(a), wrote(nil, "a"), wrote(a)}, guarantees.NoSpuriousWrite},
 		"another value is a cause":                    {[]event{desired(a), wrote(a), desired(a2), wrote(a2), final(a2)}, ""},
 		"a value that was overtaken is written":       {[]event{desired(a), desired(a2), wrote(a), wrote(a2), final(a2)}, ""},
 		"an older value comes back":                   {[]event{desired(a), wrote(a), desired(a2), wrote(a2), changed("a"), wrote(a)}, guarantees.NoResurrection},
@@ -167,7 +167,7 @@ func TestShortest(t *testing.T) {
 		},
 		"a write too many": {
 			[]event{desired(ab), wrote(ab), sent(ab), wrote(a), sent(ab), wrote(a)},
-			guarantees.Quiet,
+			guarantees.NoSpuriousWrite,
 			[]event{desired(a), wrote(a), wrote(a), wrote(a)},
 		},
 		"two writers, who are about no key": {

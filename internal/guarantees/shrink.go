@@ -11,7 +11,7 @@ const mostChecks = 5000
 // Shortest returns the shortest part of a history in which the event of a
 // violation still breaks its guarantee: of its group alone, of its key alone
 // where it has one, and with everything that the source held, because nothing
-// else can be told from what is missing.
+// else can be concluded from what is missing.
 func Shortest(owner string, history []Event, v Violation) []Event {
 	broken := history[v.Index]
 	var world, rest []numbered // what the source held, and what may have had nothing to do with it
@@ -36,7 +36,7 @@ func Shortest(owner string, history []Event, v Violation) []Event {
 	return together(world, short)
 }
 
-// numbered is an event and where it stood.
+// numbered is an event and its index.
 type numbered struct {
 	at int
 	Event
@@ -89,7 +89,7 @@ func breaks(owner string, history []Event, v Violation, broken Event) bool {
 
 // Shrink returns a shortest part of a list that still fails: without any one
 // of its elements it does not. It calls fails O(n²) times at worst; the list
-// itself has to fail, and stays as it is.
+// itself has to fail, and is not changed.
 func Shrink[T any](list []T, fails func([]T) bool) []T {
 	for size := len(list); size > 0; size /= 2 {
 		for from := 0; from < len(list); {
@@ -103,7 +103,7 @@ func Shrink[T any](list []T, fails func([]T) bool) []T {
 	return again(list, fails)
 }
 
-// again takes single elements out until none can go: one that was needed may
+// again removes single elements until none can go: one that was needed may
 // not be after others went.
 func again[T any](list []T, fails func([]T) bool) []T {
 	for from := range list {

@@ -58,10 +58,10 @@ type replica struct {
 	stop    func()
 
 	mu       sync.Mutex
-	noLease  bool          // the record of the lease cannot be reached
+	noLease  bool          // the record of the lease is unreachable
 	noTarget bool          // nor the target
 	stopped  chan struct{} // closed when a pause ends; nil while there is none
-	slow     time.Duration // of a write, on its way to the target
+	slow     time.Duration // of a write, in flight to the target
 }
 
 // starts starts a replica in place of another of the same number.
@@ -126,7 +126,7 @@ func (r *replica) resumes() {
 
 var errCut = errors.New("no route")
 
-// passes waits while the replica is paused, and fails where the way is cut.
+// passes waits while the replica is paused, and fails where the connection is cut.
 func (r *replica) passes(ctx context.Context, cut func(*replica) bool) error {
 	r.mu.Lock()
 	stopped, away := r.stopped, cut(r)
@@ -147,7 +147,7 @@ func (r *replica) leaseIsCut() bool { return r.noLease }
 
 func (r *replica) targetIsCut() bool { return r.noTarget }
 
-// reaches reports whether the target can be reached.
+// reaches reports whether the target is reachable.
 func (r *replica) reaches() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -191,7 +191,7 @@ func (t target) Read(ctx context.Context, g registry.Group) ([]registry.Held, er
 	return t.r.w.target.Read(ctx, g)
 }
 
-// apart is what a write takes longer than that of another group, so that no two
+// apart is what a write lasts longer than that of another group, so that no two
 // arrive at once.
 func apart(g registry.Group) time.Duration {
 	return time.Duration(g.Name[1]-'0') * time.Millisecond

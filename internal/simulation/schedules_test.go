@@ -14,7 +14,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/internal/soaktest"
 )
 
-// TestWorld_Schedules has faults of sources, targets, leases and replicas
+// TestWorld_Schedules has errors of sources, targets, leases and replicas
 // follow each other at random.
 func TestWorld_Schedules(t *testing.T) {
 	for seed := range soaktest.Seeds(t) {
@@ -26,7 +26,7 @@ func TestWorld_Schedules(t *testing.T) {
 
 // TestWorld_LateFollowers is the same where everything that replicas see
 // of the source is late by up to ten seconds, as long as ZooKeeper lets a
-// follower be. A replica that takes over may write once more what the one
+// follower be. A replica that leads next may write once more what the one
 // before it had withdrawn within that time.
 func TestWorld_LateFollowers(t *testing.T) {
 	kinds := draws()
@@ -35,7 +35,7 @@ func TestWorld_LateFollowers(t *testing.T) {
 	kinds["followers are in time"] = onView(func(v *view) { v.late = 0 })
 	for seed := range soaktest.Seeds(t) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
-			holds(t, populated, schedule(rand.New(rand.NewPCG(uint64(seed), 11)), kinds), guarantees.NoResurrection, guarantees.Quiet)
+			holds(t, populated, schedule(rand.New(rand.NewPCG(uint64(seed), 11)), kinds), guarantees.NoResurrection, guarantees.NoSpuriousWrite)
 		})
 	}
 }
@@ -62,7 +62,7 @@ func onView(do func(*view)) func(string, *rand.Rand) step {
 	return onReplica(func(r *replica) { r.view.set(do) })
 }
 
-// draws are the kinds of steps; each draws what it needs when it is drawn, so
+// draws are the kinds of steps; each draws its values when it is drawn, so
 // that a shorter schedule has the same steps.
 func draws() map[string]func(string, *rand.Rand) step {
 	changes := func(name string, r *rand.Rand) step {
@@ -75,24 +75,24 @@ func draws() map[string]func(string, *rand.Rand) step {
 		return step{fmt.Sprintf("%s (%s: %v)", name, s, addresses), func(w *world) { w.change(s, addresses...) }}
 	}
 	return map[string]func(string, *rand.Rand) step{
-		"a service changes":                     changes,
-		"a service changes again":               changes,
-		"a service changes once more":           changes,
-		"the next follower is behind":           onView(func(v *view) { v.behind = 40 * time.Second }),
-		"the next follower has everything":      onView(func(v *view) { v.behind = 0 }),
-		"the source is away":                    onView(func(v *view) { v.cut = true }),
-		"the source is back":                    onView(func(v *view) { v.cut = false }),
-		"the connection to the source breaks":   onView(func(v *view) { v.broken = true }),
-		"a follower comes back empty":           onView(func(v *view) { v.empty, v.broken = true, true }),
-		"a fresh reading is asked for":          onReplica(func(r *replica) { r.view.recheck() }),
-		"the lease cannot be reached":           onReplica(func(r *replica) { r.set(func(r *replica) { r.noLease = true }) }),
-		"the lease is back":                     onReplica(func(r *replica) { r.set(func(r *replica) { r.noLease = false }) }),
-		"the target cannot be reached":          onReplica(func(r *replica) { r.set(func(r *replica) { r.noTarget = true }) }),
-		"the target is back":                    onReplica(func(r *replica) { r.set(func(r *replica) { r.noTarget = false }) }),
-		"writes take longer than a lease lives": onReplica(func(r *replica) { r.set(func(r *replica) { r.slow = 20 * time.Second }) }),
-		"writes are quick":                      onReplica(func(r *replica) { r.set(func(r *replica) { r.slow = 0 }) }),
-		"it stands still":                       onReplica((*replica).pauses),
-		"it continues":                          onReplica((*replica).resumes),
+		"a service changes":                   changes,
+		"a service changes again":             changes,
+		"a service changes once more":         changes,
+		"the next follower is behind":         onView(func(v *view) { v.behind = 40 * time.Second }),
+		"the next follower has everything":    onView(func(v *view) { v.behind = 0 }),
+		"the source is away":                  onView(func(v *view) { v.cut = true }),
+		"the source is back":                  onView(func(v *view) { v.cut = false }),
+		"the connection to the source breaks": onView(func(v *view) { v.broken = true }),
+		"a follower comes back empty":         onView(func(v *view) { v.empty, v.broken = true, true }),
+		"a fresh reading is asked for":        onReplica(func(r *replica) { r.view.recheck() }),
+		"the lease is unreachable":            onReplica(func(r *replica) { r.set(func(r *replica) { r.noLease = true }) }),
+		"the lease is back":                   onReplica(func(r *replica) { r.set(func(r *replica) { r.noLease = false }) }),
+		"the target is unreachable":           onReplica(func(r *replica) { r.set(func(r *replica) { r.noTarget = true }) }),
+		"the target is back":                  onReplica(func(r *replica) { r.set(func(r *replica) { r.noTarget = false }) }),
+		"writes outlast the lease":            onReplica(func(r *replica) { r.set(func(r *replica) { r.slow = 20 * time.Second }) }),
+		"writes are quick":                    onReplica(func(r *replica) { r.set(func(r *replica) { r.slow = 0 }) }),
+		"it is frozen":                        onReplica((*replica).pauses),
+		"it continues":                        onReplica((*replica).resumes),
 		"it is killed and started": func(name string, r *rand.Rand) step {
 			i := r.IntN(3)
 			return step{fmt.Sprintf("%s (replica %d)", name, i), func(w *world) {

@@ -21,7 +21,7 @@ func populated() *world {
 		s := fmt.Sprint("s", n)
 		all[s] = []string{address(s, 0), address(s, 1), address(s, 2)}
 	}
-	w.becomes(all)
+	w.setTruth(all)
 	return w
 }
 
@@ -36,7 +36,7 @@ func TestWorld_CrashAtEveryWrite(t *testing.T) {
 		{"an entry is lost", func(w *world) { w.loses("s0", address("s0", 0)) }},
 		{"time passes", func(w *world) { w.in(2 * time.Minute) }},
 	}
-	broken, writes := lives(t, populated, steps)
+	broken, writes := outcome(t, populated, steps)
 	if len(broken) > 0 || writes < 8 {
 		t.Fatalf("%d writes without a crash, and broken: %v", writes, broken)
 	}
@@ -60,12 +60,12 @@ func TestWorld_CrashAtEveryWrite(t *testing.T) {
 // is there for it, or the simulation could find nothing.
 func TestWorld_Defects(t *testing.T) {
 	late := []step{
-		{"a service grows, and the message of who writes it is under way for long", func(w *world) {
+		{"a service grows, and the message of who writes it is in flight for long", func(w *world) {
 			w.leader().set(func(r *replica) { r.slow = 25 * time.Second })
 			w.change("s1", address("s1", 0), address("s1", 1), address("s1", 2), address("s1", 4))
 		}},
-		{"it stands still", func(w *world) { w.leader().pauses() }},
-		{"another takes over and writes it", func(w *world) { w.in(2 * time.Minute) }},
+		{"it is frozen", func(w *world) { w.leader().pauses() }},
+		{"another leads next and writes it", func(w *world) { w.in(2 * time.Minute) }},
 		{"the service shrinks", func(w *world) { w.change("s1", address("s1", 0), address("s1", 1), address("s1", 2)) }},
 		{"that is written", func(w *world) { w.in(2 * time.Minute) }},
 		{"the paused one continues", func(w *world) {
@@ -104,7 +104,7 @@ func TestWorld_Defects(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			holds(t, populated, defect.steps)
-			broken, _ := lives(t, defect.build, defect.steps)
+			broken, _ := outcome(t, defect.build, defect.steps)
 			if !slices.ContainsFunc(broken, func(v guarantees.Violation) bool { return v.Guarantee == defect.breaks }) {
 				t.Errorf("breaks %v, want %s", broken, defect.breaks)
 			}

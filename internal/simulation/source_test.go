@@ -42,8 +42,8 @@ func (s *source) asOf(at time.Time) state {
 	return s.states[i]
 }
 
-// becomes changes what the registry holds from now on.
-func (s *source) becomes(next set) {
+// replace changes what the registry holds from now on.
+func (s *source) replace(next set) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.states = append(s.states, state{time.Now(), next})
@@ -152,7 +152,7 @@ func (v *view) connection(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// apply tells the table of a difference, as events would.
+// apply reports a difference to the table, as events would.
 func (v *view) apply(before, after set) {
 	var gone []registry.Name
 	for name := range before {

@@ -31,7 +31,7 @@ type world struct {
 	replicas []*replica
 	started  int // replicas, so that each has a name of its own
 	guard    bridge.Guard
-	unsync   bool // new connections take what their follower shows, however old: another defect
+	unsync   bool // new connections read what their follower shows, however old: another defect
 	unfenced bool // transactions do not look at terms: what a defect would be
 
 	mu      sync.Mutex
@@ -95,12 +95,12 @@ func (w *world) end() {
 	}
 }
 
-// becomes changes what the source truly holds.
-func (w *world) becomes(next set) {
+// setTruth changes what the source truly holds.
+func (w *world) setTruth(next set) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	before := w.source.now()
-	w.source.becomes(next)
+	w.source.replace(next)
 	names := slices.AppendSeq(slices.Collect(maps.Keys(before)), maps.Keys(next))
 	slices.Sort(names)
 	for _, name := range slices.Compact(names) {
@@ -120,7 +120,7 @@ func (w *world) change(service string, addresses ...string) {
 	if next[service] = addresses; addresses == nil {
 		delete(next, service)
 	}
-	w.becomes(next)
+	w.setTruth(next)
 }
 
 // keep keeps an event; the lock is held.
@@ -129,7 +129,7 @@ func (w *world) keep(e guarantees.Event) {
 	w.history = append(w.history, e)
 }
 
-// write is a transaction on its way at the target.
+// write is a transaction in flight to the target.
 func (w *world) write(ctx context.Context, r *replica, term int64, c registry.Change) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -156,7 +156,7 @@ func (w *world) write(ctx context.Context, r *replica, term int64, c registry.Ch
 		e.Gone = append(e.Gone, h.Key)
 	}
 	w.keep(e)
-	w.tell(c.Group.Name) //nolint:contextcheck // a subscriber is told whoever wrote
+	w.notify(c.Group.Name) //nolint:contextcheck // a subscriber is notified whoever wrote
 	if crash {
 		return errCut
 	}
@@ -183,8 +183,8 @@ func (w *world) owners(ctx context.Context, c registry.Change) map[string]string
 	return all
 }
 
-// tell tells the subscriber of a group what it holds now.
-func (w *world) tell(name string) {
+// notify sends the subscriber of a group what it holds now.
+func (w *world) notify(name string) {
 	list := make(map[string]string)
 	for _, h := range must(w.target.Read(context.Background(), groupOf(name))) {
 		list[h.Key] = h.Value
@@ -197,16 +197,16 @@ func (w *world) others(service, key string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.target.Set(registry.Held{Entry: registry.Entry{Group: groupOf(service), Key: key, Value: "theirs"}, Owner: "other"})
-	w.tell(service)
+	w.notify(service)
 }
 
-// loses takes an entry away as another actor would.
+// loses deletes an entry as another actor would.
 func (w *world) loses(service, key string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.target.Drop(groupOf(service), key)
 	w.keep(guarantees.Event{Kind: guarantees.Changed, Group: service, Gone: []string{key}})
-	w.tell(service)
+	w.notify(service)
 }
 
 // heals ends every fault, approves what is held, and has a look at the end.
@@ -217,7 +217,7 @@ func (w *world) heals() {
 		r.view.set(func(v *view) { v.behind, v.late, v.cut, v.empty = 0, 0, false, false })
 		r.view.recheck()
 	}
-	w.in(w.guard.Window + 12*time.Minute) // longer than what is missing settles, and than a hold takes to be confirmed
+	w.in(w.guard.Window + 12*time.Minute) // longer than a missing entry is waited for, and than a hold waits to be confirmed
 	for _, r := range w.replicas {
 		for _, h := range r.loop.Status().Holds {
 			_ = r.loop.Approve(context.Background(), h.ID, "test") // it may have ended by now
@@ -248,9 +248,9 @@ type step struct {
 	do   func(*world)
 }
 
-// lives plays steps in a world of its own, and returns what broke and how
+// outcome plays steps in a world of its own, and returns what broke and how
 // often was written.
-func lives(t *testing.T, build func() *world, steps []step) (broken []guarantees.Violation, writes int) {
+func outcome(t *testing.T, build func() *world, steps []step) (broken []guarantees.Violation, writes int) {
 	t.Helper()
 	synctest.Test(t, func(*testing.T) {
 		w := build()
@@ -267,33 +267,33 @@ func lives(t *testing.T, build func() *world, steps []step) (broken []guarantees
 	return broken, writes
 }
 
-// mostLives is how many worlds are tried to find the fewest steps.
-const mostLives = 100
+// maxWorlds is how many worlds are tried to find the fewest steps.
+const maxWorlds = 100
 
 // holds fails the test where the steps break a guarantee, and prints the
 // fewest that do. Some guarantees may be excepted.
 func holds(t *testing.T, build func() *world, steps []step, except ...guarantees.Guarantee) {
 	t.Helper()
 	excepted := func(v guarantees.Violation) bool { return slices.Contains(except, v.Guarantee) }
-	broken, _ := lives(t, build, steps)
+	broken, _ := outcome(t, build, steps)
 	broken = slices.DeleteFunc(broken, excepted)
 	if len(broken) == 0 {
 		return
 	}
 	t.Logf("%v; looking for the fewest steps that break it", broken[0])
-	lived := 0
+	worlds := 0
 	short := guarantees.Shrink(steps, func(some []step) bool {
-		if lived++; lived > mostLives {
+		if worlds++; worlds > maxWorlds {
 			return false
 		}
-		again, _ := lives(t, build, some)
+		again, _ := outcome(t, build, some)
 		return slices.ContainsFunc(again, func(v guarantees.Violation) bool { return v.Guarantee == broken[0].Guarantee })
 	})
 	var names []string
 	for _, s := range short {
 		names = append(names, "\n  "+s.name)
 	}
-	again, _ := lives(t, build, short)
+	again, _ := outcome(t, build, short)
 	t.Errorf("%v\nof %d steps these %d break it:%s\n%v", broken[0], len(steps), len(short), strings.Join(names, ""), again)
 }
 

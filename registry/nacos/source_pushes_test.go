@@ -61,7 +61,7 @@ func TestSource_Pushes(t *testing.T) {
 		"a push that is lost is made up for within a minute": {
 			before: two,
 			then: func(t *testing.T, r *readRig) {
-				r.server.Post(func(nacosfake.Push) []nacosfake.Push { return nil })
+				r.server.ReplacePushes(func(nacosfake.Push) []nacosfake.Push { return nil })
 				r.register("api.A", "10.0.0.9")
 				r.register("api.B")
 				later(62 * time.Second)
@@ -74,7 +74,7 @@ func TestSource_Pushes(t *testing.T) {
 		"a service without instances is asked for once more soon: it may have been listed before it could be read": {
 			before: func(r *readRig) { r.register("api.A") },
 			then: func(t *testing.T, r *readRig) {
-				r.server.Post(func(nacosfake.Push) []nacosfake.Push { return nil })
+				r.server.ReplacePushes(func(nacosfake.Push) []nacosfake.Push { return nil })
 				later(6 * time.Second)
 				if n := len(r.server.Requests("SubscribeServiceRequest")); n != 2 {
 					t.Errorf("%d requests, want 2", n)
@@ -94,7 +94,7 @@ func TestSource_Pushes(t *testing.T) {
 		"pushes that are repeated": {
 			before: two,
 			then: func(t *testing.T, r *readRig) {
-				r.server.Post(func(p nacosfake.Push) []nacosfake.Push { return []nacosfake.Push{p, p, p} })
+				r.server.ReplacePushes(func(p nacosfake.Push) []nacosfake.Push { return []nacosfake.Push{p, p, p} })
 				later(time.Second)
 				asked := len(r.server.Requests("SubscribeServiceRequest"))
 				r.register("api.A", "10.0.0.9")
@@ -109,7 +109,7 @@ func TestSource_Pushes(t *testing.T) {
 			before: two,
 			then: func(t *testing.T, r *readRig) {
 				var held []nacosfake.Push
-				r.server.Post(func(p nacosfake.Push) []nacosfake.Push {
+				r.server.ReplacePushes(func(p nacosfake.Push) []nacosfake.Push {
 					held = append(held, p)
 					return nil
 				})
@@ -130,7 +130,7 @@ func TestSource_Pushes(t *testing.T) {
 			before: two,
 			then: func(t *testing.T, r *readRig) {
 				var held []nacosfake.Push
-				r.server.Post(func(p nacosfake.Push) []nacosfake.Push {
+				r.server.ReplacePushes(func(p nacosfake.Push) []nacosfake.Push {
 					held = append(held, p)
 					return nil
 				})
@@ -164,7 +164,7 @@ func TestSource_Pushes(t *testing.T) {
 		"a push that cannot be read costs that push": {
 			before: two,
 			then: func(t *testing.T, r *readRig) {
-				r.server.Post(func(p nacosfake.Push) []nacosfake.Push {
+				r.server.ReplacePushes(func(p nacosfake.Push) []nacosfake.Push {
 					return []nacosfake.Push{{Service: p.Service, Info: model.Service{Name: "another"}}, p}
 				})
 				r.register("api.A", "10.0.0.9")

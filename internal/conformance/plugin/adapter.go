@@ -38,21 +38,21 @@ type Following interface {
 // Found is an address as a framework is notified of it.
 type Found struct {
 	Address string // host:port
-	Weight  int    // 0: the framework is told none
+	Weight  int    // 0: the framework gets none
 }
 
 // Adapters tries what every framework relies on: one address is reported once
 // whatever it provides, weights are those of the registry and 0 is one, an outage and names
-// that nobody provides take nothing away, what one reader does to its list
+// that nobody provides remove nothing, what one reader does to its list
 // concerns no other, and nothing waits for a reader.
 func Adapters(t *testing.T, a Adapter) {
 	t.Helper()
 	for name, try := range map[string]func(testing.TB, *trial){
 		"an address that provides several interfaces is reported once": addressOnce,
 		"weights are those of the registry":                            weights,
-		"a weight of 0 takes no calls while there are others":          zeroWeight,
+		"a weight of 0 gets no calls while there are others":           zeroWeight,
 		"an outage leaves what was found, whatever else is asked":      outage,
-		"what goes is told, the last one too":                          goes,
+		"what goes is reported, the last too":                          goes,
 		"what one reader does to its list concerns no other":           spoiled,
 		"stop waits for no reader, twice":                              stops,
 		"a name that nobody provides is followed until it is there":    appears,
@@ -172,7 +172,7 @@ func outage(t testing.TB, x *trial) {
 	}
 	other := x.follow(t, "nobody")
 	if _, err := other.Found(); err == nil {
-		t.Log("a name of which nothing is known is told as empty") // frameworks that cannot tell it otherwise
+		t.Log("a name of which nothing is known is reported as empty") // frameworks that cannot report it otherwise
 	}
 	await(t, f, "10.0.0.1:8080", "10.0.0.2:8080")
 	await(t, x.follow(t, adapted), "10.0.0.1:8080", "10.0.0.2:8080")

@@ -12,20 +12,20 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// World is a registry with a way to break it, for Backends. All functions but
+// World is a registry with a method to break it, for Backends. All functions but
 // Member may be nil, where there is nothing to do.
 type World struct {
 	// Member returns the backend of one more process.
 	Member func(t testing.TB, identity string) client.Backend
 
 	// Runs says at which ports of 127.0.0.1 the instances of an application run:
-	// what Kubernetes tells a mesh.
+	// what Kubernetes reports to a mesh.
 	Runs func(t testing.TB, application string, ports ...int)
 
 	Break func(t testing.TB) // makes the registry unreachable
 	Heal  func(t testing.TB) // ends that; what was there may have to be published anew
 
-	// Identities is set where each live process needs an identity of its own.
+	// Identities is set where each live process must have an identity of its own.
 	Identities bool
 }
 
@@ -44,7 +44,7 @@ func Backends(t *testing.T, w World) {
 		{"interfaces that are registered one by one add up", x.addUp},
 		{"what nobody provides is empty, and no error", x.empty},
 		{"what a process provided goes with it", x.closed},
-		{"another live process of the same identity is told, and both stay", x.duplicates},
+		{"another live process of the same identity gets an error, and both stay", x.duplicates},
 		{"an outage leaves what was known, and it is current again after it", x.outage},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.try(t, consumer) })
@@ -195,16 +195,16 @@ func (x *backends) duplicates(t testing.TB, consumer *client.Client) {
 	if !x.Identities {
 		return
 	}
-	one, two := x.member(t, "twin"), x.member(t, "twin")
-	first, second := x.instance(t, "twin", "api.Twin"), x.instance(t, "twin", "api.Twin")
+	one, two := x.member(t, "duplicate"), x.member(t, "duplicate")
+	first, second := x.instance(t, "duplicate", "api.Duplicate"), x.instance(t, "duplicate", "api.Twin")
 	if err := one.Register(first); err != nil {
 		t.Fatal(err)
 	}
-	sees(t, consumer, interfaceNamed("api.Twin"), first)
+	sees(t, consumer, interfaceNamed("api.Duplicate"), first)
 	if err := two.Register(second); err != nil {
 		t.Fatal(err)
 	}
-	sees(t, consumer, interfaceNamed("api.Twin"), first, second)
+	sees(t, consumer, interfaceNamed("api.Duplicate"), first, second)
 	deadline := time.Now().Add(patience)
 	for !errors.Is(two.Status().Err, client.ErrConflict) {
 		if time.Now().After(deadline) {
@@ -212,7 +212,7 @@ func (x *backends) duplicates(t testing.TB, consumer *client.Client) {
 		}
 		<-time.NewTimer(50 * time.Millisecond).C
 	}
-	sees(t, consumer, interfaceNamed("api.Twin"), first, second)
+	sees(t, consumer, interfaceNamed("api.Duplicate"), first, second)
 }
 
 func (x *backends) outage(t testing.TB, consumer *client.Client) {
@@ -239,7 +239,7 @@ func (x *backends) outage(t testing.TB, consumer *client.Client) {
 	defer cancel()
 	s, err := consumer.Resolve(ctx, interfaceNamed("api.Later"))
 	if err == nil {
-		err = s.Err // of a registry that told everything before
+		err = s.Err // of a registry that reported everything before
 	}
 	if !errors.Is(err, client.ErrUnreachable) && !errors.Is(err, client.ErrUnknown) {
 		t.Errorf("a name that was never asked for: %v, %v", found(s), err)

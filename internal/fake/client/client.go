@@ -52,7 +52,7 @@ func (r *Registry) Down(err error) {
 }
 
 // Weigh gives an address another weight, as an operator does at a registry; one
-// of 0 takes no calls.
+// of 0 gets no calls.
 func (r *Registry) Weigh(address string, weight uint32) {
 	r.change(func() { r.weights[address] = weight })
 }

@@ -141,7 +141,7 @@ func (s *Server) handle(c *connection, t transport, r Request) error {
 		}
 	}
 	if r.Type == DebugType {
-		s.note(c, r)
+		s.receive(c, r)
 		return s.answerDebug(t, r)
 	}
 	for _, a := range s.decide(c, r) {

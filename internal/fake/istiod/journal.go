@@ -64,7 +64,7 @@ func (s *Server) Streams() int {
 	return s.opened
 }
 
-// record notes a request. The caller holds mu.
+// record keeps a request. The caller holds mu.
 func (s *Server) record(c *connection, r Request) {
 	r.Stream, r.Connection = c.number, c.id
 	if len(s.log.requests) == kept {
@@ -73,7 +73,7 @@ func (s *Server) record(c *connection, r Request) {
 	s.log.requests = append(s.log.requests, r)
 }
 
-func (s *Server) note(c *connection, r Request) {
+func (s *Server) receive(c *connection, r Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r.Verdict = Debug

@@ -26,7 +26,7 @@ type step struct {
 	url     string
 	names   []string
 	gone    []string // delta: given up
-	nonce   string   // "last" stands for the last one of the type
+	nonce   string   // "last" is the last one of the type
 	err     bool
 	id      string // of the node, if bad is set
 	bad     bool
@@ -91,7 +91,7 @@ func TestDelta(t *testing.T) {
 	}
 }
 
-// walk takes the steps on one stream.
+// walk runs the steps on one stream.
 func walk(t *testing.T, speak variant, steps []step) {
 	t.Helper()
 	s := istiodfake.NewServer()

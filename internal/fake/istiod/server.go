@@ -85,7 +85,7 @@ func (s *Server) Set(resources ...proto.Message) {
 	s.pushed()
 }
 
-// SetConfig adds an object that istiod's generator "api" tells, or replaces it:
+// SetConfig adds an object that istiod's generator "api" sends, or replaces it:
 // by its group/version/kind, which is no type of a message, and its name.
 func (s *Server) SetConfig(kind, name string, m proto.Message) {
 	s.mu.Lock()
@@ -123,7 +123,7 @@ func (s *Server) putAs(typeURL, name string, body *anypb.Any) {
 	s.touch(typeURL, name)
 }
 
-// Remove takes resources away.
+// Remove removes resources.
 func (s *Server) Remove(typeURL string, names ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -169,7 +169,7 @@ func (s *Server) Names(typeURL string) []string {
 	return slices.Sorted(maps.Keys(s.resources[typeURL]))
 }
 
-// touch notes a change for every connection. The caller holds mu.
+// touch records a change for every connection. The caller holds mu.
 func (s *Server) touch(typeURL, name string) {
 	for c := range s.connections {
 		if c.changed[typeURL] == nil {

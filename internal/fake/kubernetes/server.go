@@ -1,5 +1,5 @@
 // Package kubernetes is a Kubernetes API server of tests: it stores objects as
-// JSON, lists them in pages, and tells watches what changes. It changes objects under
+// JSON, lists them in pages, and sends watches what changes. It changes objects under
 // condition of their version, as one manager of fields does. It knows no kinds,
 // checks nothing, and refuses what a test has it refuse.
 package kubernetes
@@ -82,7 +82,7 @@ func (s *Server) Put(resource string, value any) error {
 	return nil
 }
 
-// Delete takes an object out, if it is there.
+// Delete deletes an object, if it is there.
 func (s *Server) Delete(resource, namespace, name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -96,7 +96,7 @@ func (s *Server) Delete(resource, namespace, name string) {
 	s.happen(resource, "DELETED", gone)
 }
 
-// happen gives an object the next version and tells watches.
+// happen gives an object the next version and notifies watches.
 func (s *Server) happen(resource, kind string, o object) {
 	s.version++
 	o.meta()["resourceVersion"] = strconv.Itoa(s.version)
@@ -136,7 +136,7 @@ func (s *Server) Define(resource string) {
 	delete(s.absent, resource)
 }
 
-// Requests returns how many requests were answered and changes told.
+// Requests returns how many requests were answered and changes sent.
 func (s *Server) Requests() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -326,7 +326,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, q query) {
 	}
 }
 
-// news is what a watch has to tell.
+// news is what a watch has to send.
 type news struct {
 	version            int
 	texts              [][]byte

@@ -18,7 +18,7 @@ func (t *Target) Set(held ...registry.Held) {
 	t.notify(events)
 }
 
-// Drop removes an entry as another actor would. It is no fault if there is
+// Drop removes an entry as another actor would. It is no error if there is
 // none.
 func (t *Target) Drop(group registry.Group, key string) {
 	t.mu.Lock()

@@ -33,7 +33,7 @@ type Options struct {
 	// an entry of anyone else is refused.
 	Owner string
 
-	// Mark tells the owner of a written entry from the entry itself; nil
+	// Mark reads the owner of a written entry from the entry itself; nil
 	// means Owner.
 	Mark func(registry.Entry) string
 

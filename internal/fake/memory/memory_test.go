@@ -25,7 +25,7 @@ func entry(owner string) func(n, i, v int) registry.Entry {
 	}
 }
 
-// mark tells the owner as the entries of this test hold it.
+// mark reads the owner as the entries of this test hold it.
 func mark(e registry.Entry) string {
 	_, owner, _ := strings.Cut(e.Value, " by ")
 	return owner
@@ -78,7 +78,7 @@ func TestTarget_AFailedCallHasNoEffectAndALostOneHas(t *testing.T) {
 	}
 }
 
-func TestTarget_ACallTakesItsDelayOrTheContextsTime(t *testing.T) {
+func TestTarget_ACallLastsItsDelayOrUntilTheContextEnds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		target := memory.New(memory.Options{Delay: time.Minute})
@@ -94,7 +94,7 @@ func TestTarget_ACallTakesItsDelayOrTheContextsTime(t *testing.T) {
 	})
 }
 
-func TestTarget_WatchTellsEveryChangeInOrder(t *testing.T) {
+func TestTarget_WatchReportsEveryChangeInOrder(t *testing.T) {
 	t.Parallel()
 	var got []string
 	target := memory.New(memory.Options{Owner: "us", Watch: func(e memory.Event) {
@@ -119,7 +119,7 @@ func TestTarget_WatchTellsEveryChangeInOrder(t *testing.T) {
 	}
 }
 
-func TestTarget_ExpireTakesWhatTheSessionHeld(t *testing.T) {
+func TestTarget_ExpireDeletesWhatTheSessionHeld(t *testing.T) {
 	t.Parallel()
 	target := memory.New(memory.Options{Owner: "us", Mark: mark})
 	if err := target.Write(t.Context(), create(0)); err != nil {

@@ -8,20 +8,20 @@ import (
 	"github.com/nacos-group/nacos-sdk-go/v2/model"
 )
 
-// Push is what the server tells the subscribers of a service of its own
+// Push is what the server sends the subscribers of a service of its own
 // accord. As with a real one the namespace is not in it.
 type Push struct {
 	Service Service
 	Info    model.Service
 }
 
-// Post makes a function decide what is sent in the place of each push: nothing
+// ReplacePushes makes a function decide what is sent in the place of each push: nothing
 // where it is to be lost, several where it is to be repeated; nil ends that.
 // It must not call the server.
-func (s *Server) Post(f func(Push) []Push) {
+func (s *Server) ReplacePushes(f func(Push) []Push) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.post = f
+	s.replace = f
 }
 
 // Send pushes something to the subscribers of its service, whatever is true.
@@ -33,7 +33,7 @@ func (s *Server) Send(p Push) {
 }
 
 // Remove drops services with their names, as a server does that cleans up; the
-// subscribers are told that nothing is left.
+// subscribers receive that nothing is left.
 func (s *Server) Remove(services ...Service) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -46,7 +46,7 @@ func (s *Server) Remove(services ...Service) {
 }
 
 // Edit changes instances of a service as an operator does in the console, and
-// tells its subscribers. As with a real server it stays beside whatever is
+// notifies its subscribers. As with a real server it stays beside whatever is
 // published later; nil withdraws it.
 func (s *Server) Edit(sv Service, change func(*model.Instance)) {
 	s.mu.Lock()
@@ -77,15 +77,15 @@ func (s *Server) Unsubscribe() {
 	}
 }
 
-// notify tells the subscribers of a service what it holds; pushes show
+// notify sends the subscribers of a service what it holds; pushes show
 // instances that are not enabled, as a real server's do. The caller holds mu.
 func (s *Server) notify(sv Service) {
 	p := Push{Service: sv, Info: *s.info(sv, s.hosts(sv))}
-	if s.post == nil {
+	if s.replace == nil {
 		s.deliver(p)
 		return
 	}
-	for _, q := range s.post(p) {
+	for _, q := range s.replace(p) {
 		s.deliver(q)
 	}
 }

@@ -1,7 +1,7 @@
 // Package nacos is a Nacos server in memory that behaves as a real one
-// does where a bridge can tell the difference: one publication per connection
+// does where a bridge can see the difference: one publication per connection
 // and service, publications that end with their connection, reads that lag,
-// acknowledged pushes, tokens. It can be told to fail in the ways that a real
+// acknowledged pushes, tokens. It can be made to fail as a real
 // server cannot be made to.
 //
 // It is one server, keeps nothing on disk, checks no instance's health and serves
@@ -45,7 +45,7 @@ func (s Service) public() Service {
 	return s
 }
 
-// Request is one request that the server took in.
+// Request is one request that the server received.
 type Request struct {
 	Type  string
 	Conn  string
@@ -53,7 +53,7 @@ type Request struct {
 	Token string
 }
 
-// A Fault decides what becomes of a request before the server looks at it: an
+// A Fault decides the answer to a request before the server looks at it: an
 // error code and message to answer, or 0 to continue.
 type Fault func(Request) (code int, message string)
 
@@ -64,7 +64,7 @@ type Server struct {
 	Password string
 	TokenTTL time.Duration
 
-	Namespaces map[string]string // names by id, which anybody may list; nil: the server does not tell
+	Namespaces map[string]string // names by id, which anybody may list; nil: the server does not show them
 
 	PageLimit int // of services in one page of a list, whatever is asked for; 0: none
 
@@ -78,7 +78,7 @@ type Server struct {
 	fault    Fault
 	lose     func(Request) bool
 	skew     time.Duration
-	post     func(Push) []Push
+	replace  func(Push) []Push
 	log      []Request
 	next     atomic.Int64
 	logins   int
@@ -111,7 +111,7 @@ func NewServer() *Server {
 	}
 }
 
-// Serve takes gRPC connections from one listener and logins from another,
+// Serve accepts gRPC connections from one listener and logins from another,
 // until Close.
 func (s *Server) Serve(rpc, web net.Listener) {
 	s.grpc = grpc.NewServer(grpc.StatsHandler(tagger{s}), grpc.MaxRecvMsgSize(64<<20),

@@ -1,6 +1,6 @@
 // Package pipe is a network of tests that never leaves the process, and that virtual
 // time knows: connections are pipes of package net. Those of bufconn may keep a
-// deadline that net/http has taken back, and then end each request on them at once.
+// deadline that net/http has reset, and then end each request on them at once.
 package pipe
 
 import (

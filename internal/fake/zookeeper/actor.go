@@ -25,7 +25,7 @@ func (s *Server) Put(path string, data []byte) error {
 	return s.put(path, data, 0)
 }
 
-// PutEphemeral stores a node that lives as long as a session.
+// PutEphemeral stores a node that exists as long as a session.
 func (s *Server) PutEphemeral(path string, data []byte, session int64) error {
 	return s.put(path, data, session)
 }

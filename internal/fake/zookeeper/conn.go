@@ -36,11 +36,11 @@ var (
 // handshake is how long a client has for its connect request.
 const handshake = 10 * time.Second
 
-// cut ends the connection; the session lives on.
+// cut ends the connection; the session continues.
 func (c *conn) cut() {
 	c.once.Do(func() {
 		close(c.gone)
-		_ = c.Close() // nobody is left to be told
+		_ = c.Close() // nothing can be reported any more
 	})
 }
 
@@ -81,7 +81,7 @@ func (c *conn) write() {
 		case <-c.gone:
 			return
 		}
-		packets, last := c.out.take()
+		packets, last := c.out.drain()
 		if _, err := packets.WriteTo(c.Conn); err != nil || last {
 			c.cut()
 			return
@@ -229,8 +229,8 @@ func (o *outbox) end() {
 	o.signal()
 }
 
-// take returns what waits, and whether nothing will follow.
-func (o *outbox) take() (net.Buffers, bool) {
+// drain returns what waits, and whether nothing will follow.
+func (o *outbox) drain() (net.Buffers, bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	packets := o.packets

@@ -30,7 +30,7 @@ type Fault struct {
 }
 
 // SetFault makes the server ask before each request what is to happen to it;
-// nil takes that back. The function may be called at any time from many
+// nil ends that. The function may be called at any time from many
 // goroutines, and must not call the server.
 func (s *Server) SetFault(fault func(Request) Fault) {
 	s.mu.Lock()
@@ -38,7 +38,7 @@ func (s *Server) SetFault(fault func(Request) Fault) {
 	s.fault = fault
 }
 
-// Count returns how many requests of an operation were taken since the
+// Count returns how many requests of an operation were received since the
 // server started.
 func (s *Server) Count(op Op) int {
 	s.mu.Lock()

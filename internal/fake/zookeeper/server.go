@@ -16,7 +16,7 @@ import (
 // Options tune a Server. The zero value is a server with ZooKeeper's own
 // defaults.
 type Options struct {
-	MaxBuffer  int           // the largest packet taken, ZooKeeper's jute.maxbuffer; 0: 1 MiB - 1
+	MaxBuffer  int           // the largest packet accepted, ZooKeeper's jute.maxbuffer; 0: 1 MiB - 1
 	MinSession time.Duration // the least session timeout granted; 0: 4 s
 	MaxSession time.Duration // the longest session timeout granted; 0: 40 s
 	TLS        *tls.Config   // nil: plaintext
@@ -41,7 +41,7 @@ type Server struct {
 	closed    bool
 }
 
-// session is a client's, and lives on for its timeout without a connection.
+// session is a client's, and remains for its timeout without a connection.
 type session struct {
 	id       int64
 	password []byte
@@ -81,7 +81,7 @@ func (s *Server) Listen(ctx context.Context, address string) (string, error) {
 	return l.Addr().String(), nil
 }
 
-// Serve makes the server take connections from a listener, which it closes in
+// Serve makes the server accept connections from a listener, which it closes in
 // the end. It does not block.
 func (s *Server) Serve(l net.Listener) error {
 	if s.opts.TLS != nil {
@@ -248,7 +248,7 @@ func (s *Server) touch(ses *session) bool {
 	return true
 }
 
-// committed tells the watches of what a transaction did. The caller holds the
+// committed notifies the watches of what a transaction did. The caller holds the
 // lock.
 func (s *Server) committed() {
 	for _, e := range s.tree.events {

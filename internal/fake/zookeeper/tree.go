@@ -86,7 +86,7 @@ func (t *tree) begin() {
 	t.zxid++
 }
 
-// rollback takes back everything since begin.
+// rollback reverts everything since begin.
 func (t *tree) rollback() {
 	for _, undo := range slices.Backward(t.undo) {
 		undo()
@@ -141,7 +141,7 @@ func (t *tree) create(w who, r createRequest) (string, code) {
 	return path, errOK
 }
 
-// link puts a node into the tree and remembers how to take it out.
+// link puts a node into the tree and remembers how to remove it.
 func (t *tree) link(path string, n *node) {
 	parentPath, name := split(path)
 	parent := t.nodes[parentPath]
@@ -229,7 +229,7 @@ func (t *tree) children(path string) []string {
 	return slices.Sorted(maps.Keys(t.nodes[path].children))
 }
 
-// validPath reports whether a real server takes a path; the rules are those
+// validPath reports whether a real server accepts a path; the rules are those
 // of PathUtils.validatePath in ZooKeeper 3.9, which looks at UTF-16 units.
 func validPath(path string) bool {
 	if path == "/" {

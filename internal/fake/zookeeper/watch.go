@@ -13,7 +13,7 @@ func (c *conn) watch(r request) {
 	*set = add(*set, r.path)
 }
 
-// notify tells the connection of a change that it watches.
+// notify notifies the connection of a change that it watches.
 func (c *conn) notify(e event) {
 	notified := false
 	if e.kind != eventChildrenChanged {

@@ -14,7 +14,7 @@ type decoder struct {
 	err error
 }
 
-func (d *decoder) take(n int) []byte {
+func (d *decoder) next(n int) []byte {
 	if d.err != nil || n < 0 || n > len(d.b) {
 		d.err = errShort
 		return nil
@@ -25,21 +25,21 @@ func (d *decoder) take(n int) []byte {
 }
 
 func (d *decoder) int32() int32 {
-	if b := d.take(4); b != nil {
+	if b := d.next(4); b != nil {
 		return int32(binary.BigEndian.Uint32(b))
 	}
 	return 0
 }
 
 func (d *decoder) int64() int64 {
-	if b := d.take(8); b != nil {
+	if b := d.next(8); b != nil {
 		return int64(binary.BigEndian.Uint64(b))
 	}
 	return 0
 }
 
 func (d *decoder) bool() bool {
-	b := d.take(1)
+	b := d.next(1)
 	return b != nil && b[0] != 0
 }
 
@@ -49,7 +49,7 @@ func (d *decoder) bytes() []byte {
 	if n < 0 {
 		return nil
 	}
-	b := d.take(int(n))
+	b := d.next(int(n))
 	if b == nil {
 		return nil
 	}

@@ -39,16 +39,16 @@ func inTime(t *testing.T, name string, test func(*testing.T, *zkfake.Server)) {
 	})
 }
 
-type quiet struct{}
+type silent struct{}
 
-func (quiet) Printf(string, ...any) {}
+func (silent) Printf(string, ...any) {}
 
 func connect(t testing.TB, s *zkfake.Server) *zk.Conn {
 	t.Helper()
 	dial := func(network, address string, _ time.Duration) (net.Conn, error) {
 		return s.Dial(t.Context(), network, address)
 	}
-	conn, _, err := zk.Connect([]string{"127.0.0.1:1"}, 10*time.Second, zk.WithDialer(dial), zk.WithLogger(quiet{}))
+	conn, _, err := zk.Connect([]string{"127.0.0.1:1"}, 10*time.Second, zk.WithDialer(dial), zk.WithLogger(silent{}))
 	must(t, err)
 	return conn
 }

@@ -109,7 +109,7 @@ func TestConnecting(t *testing.T) {
 				s.Set(cluster("a", 1))
 				c := connect(t, n, speaking(m))
 				v, _ := watch(c, clusters(nil), ads.Wildcard)
-				settle()
+				synctest.Wait()
 				expect := func(epoch, connection int) {
 					t.Helper()
 					e := v.one(t)
@@ -175,7 +175,7 @@ func TestConnecting(t *testing.T) {
 				o.Credentials = ads.Credentials{TokenFile: file, Insecure: true}
 			})
 			v, _ := watch(c, clusters(nil), ads.Wildcard)
-			settle()
+			synctest.Wait()
 			is(t, "first", got[0], "Bearer expired")
 			write(t, file, "good\n\n")
 			in(31 * time.Second)
@@ -207,7 +207,7 @@ func TestConnecting(t *testing.T) {
 			_, n := istiod(t)
 			c := connect(t, n, func(o *ads.Options) { o.Node = nil })
 			v, _ := watch(c, clusters(nil), ads.Wildcard)
-			settle()
+			synctest.Wait()
 			is(t, "reported", strings.Contains(v.one(t).Disconnected.Error(), "missing node information"), true)
 		},
 		"a quiet connection lives for an hour of pings": func(t *testing.T) {
@@ -224,7 +224,7 @@ func TestConnecting(t *testing.T) {
 			s.Set(cluster("a", 1))
 			c := connect(t, n)
 			v, _ := watch(c, clusters(nil), ads.Wildcard)
-			settle()
+			synctest.Wait()
 			v.heard()
 			n.freeze()
 			in(31 * time.Second)
@@ -244,7 +244,7 @@ func TestConnecting(t *testing.T) {
 			c := connect(t, n)
 			v, _ := watch(c, clusters(nil), ads.Wildcard)
 			w, _ := watch(c, endpoints(), "a")
-			settle()
+			synctest.Wait()
 			v.heard()
 			w.heard()
 			for range 4 {
@@ -267,7 +267,7 @@ func TestConnecting(t *testing.T) {
 			w := &witness{}
 			c := connect(t, n, w.observe, func(o *ads.Options) { o.MaxReceive = 1 << 20 })
 			v, _ := watch(c, clusters(nil), ads.Wildcard)
-			settle()
+			synctest.Wait()
 			v.heard()
 			big := cluster("a", 2)
 			big.AltStatName = strings.Repeat("x", 2<<20)
@@ -285,7 +285,7 @@ func TestConnecting(t *testing.T) {
 			w := &witness{}
 			c := connect(t, n, w.observe, speaking(ads.StateOfTheWorld))
 			v, sub := watch(c, endpoints(), "a")
-			settle()
+			synctest.Wait()
 			v.heard()
 			var names []string
 			for i := range 12_000 { // 4.8 MB
@@ -325,7 +325,7 @@ func TestConnecting(t *testing.T) {
 				grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionAge: 10 * time.Minute, MaxConnectionAgeGrace: time.Second}))...)
 			c := connect(t, n)
 			v, _ := watch(c, clusters(nil), ads.Wildcard)
-			settle()
+			synctest.Wait()
 			v.heard()
 			in(time.Hour)
 			is(t, "streams", s.Streams() >= 5, true)
@@ -352,13 +352,13 @@ func TestConnecting(t *testing.T) {
 				v, _ := watch(c, clusters(nil), ads.Wildcard)
 				for range 300 {
 					s.Push()
-					settle()
+					synctest.Wait()
 					is(t, name, slices.Contains(v.names(), "good"), true)
 				}
 				is(t, "streams", s.Streams(), 1)
 				s.Alter(nil)
 				s.Push()
-				settle()
+				synctest.Wait()
 				equal(t, "held", v.names(), "a", "good")
 				is(t, "error shown", c.State().Types[cds].Err, nil)
 				obedient(t, s)
@@ -369,7 +369,7 @@ func TestConnecting(t *testing.T) {
 			s.Set(cluster("a", 1), cluster("b", 1))
 			c := connect(t, n)
 			v, _ := watch(c, clusters(nil), ads.Wildcard)
-			settle()
+			synctest.Wait()
 			v.heard()
 			n.cut(errors.New("no route to host"))
 			s.Drop(istiodfake.ErrNotReady)
@@ -387,7 +387,7 @@ func TestConnecting(t *testing.T) {
 			s.Set(cluster("a", 1), cluster("b", 1))
 			c := connect(t, n)
 			v, _ := watch(c, clusters(nil), ads.Wildcard)
-			settle()
+			synctest.Wait()
 			v.heard()
 			s.Withhold(cds, "b")
 			s.Drop(istiodfake.ErrNotReady)
@@ -396,7 +396,7 @@ func TestConnecting(t *testing.T) {
 			equal(t, "removed", e.Removed, "b")
 			s.Withhold(cds)
 			s.Push()
-			settle()
+			synctest.Wait()
 			equal(t, "changed", changed(v.one(t)), "b")
 		},
 	})
@@ -471,13 +471,13 @@ func TestNothingAskedNothingOpened(t *testing.T) {
 		is(t, "connections before there is a name", dials, 0)
 		watch(c, clusters(nil), ads.Wildcard)
 		_, sub := watch(c, endpoints(), "a")
-		settle()
+		synctest.Wait()
 		sub.Set("b")
-		settle()
+		synctest.Wait()
 		connection := s.Connections()[0]
 		equal(t, "endpoints asked for", connection.Watches[eds], "b")
 		sub.Set()
-		settle()
+		synctest.Wait()
 		is(t, "endpoints asked for", len(s.Connections()[0].Watches[eds]), 0)
 		obedient(t, s)
 	})
@@ -487,7 +487,7 @@ func TestRunTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, n := istiod(t)
 		c := connect(t, n)
-		settle()
+		synctest.Wait()
 		if err := c.Run(t.Context()); err == nil {
 			t.Fatal("second Run() = nil, want an error")
 		}
@@ -511,7 +511,7 @@ func TestSeveralClients(t *testing.T) {
 			})
 		}
 		group.Wait()
-		settle()
+		synctest.Wait()
 		var all []string
 		for _, v := range views {
 			all = append(all, v.names()...)

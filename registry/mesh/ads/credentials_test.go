@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -177,7 +178,7 @@ func (r *rig) client(t *testing.T, x ads.TLS) (*ads.Client, *view[int64]) {
 	}
 	c := connect(t, r.network, func(o *ads.Options) { o.Address, o.Credentials.TLS = host+":15012", &x })
 	v, _ := watch(c, clusters(nil), ads.Wildcard)
-	settle()
+	synctest.Wait()
 	return c, v
 }
 

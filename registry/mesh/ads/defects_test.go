@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/registry/mesh/ads"
@@ -28,13 +29,13 @@ func TestDefectsOfOthers(t *testing.T) {
 					removed, added = removed+len(e.Removed), added+len(e.Changed)
 				})
 				sub.Watch(ads.Wildcard)
-				settle()
+				synctest.Wait()
 				s.Remove(cds, "a")
-				settle()
+				synctest.Wait()
 				is(t, name, removed, 1)
 				sub.Watch(ads.Wildcard)
 				s.Set(cluster("b", 1))
-				settle()
+				synctest.Wait()
 				is(t, name, added, 2)
 			}
 		},
@@ -46,13 +47,13 @@ func TestDefectsOfOthers(t *testing.T) {
 			for i := range 200 {
 				name := fmt.Sprint("gone-", i)
 				sub.Watch(name)
-				settle()
+				synctest.Wait()
 				sub.Unwatch(name)
 			}
-			settle()
+			synctest.Wait()
 			v.heard()
 			s.Set(load("kept", "10.0.0.2"), load("gone-7", "10.0.0.3"))
-			settle()
+			synctest.Wait()
 			equal(t, "changed", changed(v.one(t)), "kept")
 			equal(t, "asked", s.Connections()[0].Watches[eds], "kept")
 			is(t, "held", c.State().Types[eds].Resources, 1)
@@ -63,11 +64,11 @@ func TestDefectsOfOthers(t *testing.T) {
 			c := connect(t, n) // as 10.0.0.1
 			v, _ := watch(c, clusters(nil), ads.Wildcard)
 			w, _ := watch(c, endpoints(), "a")
-			settle()
+			synctest.Wait()
 			equal(t, "clusters", v.names(), "a")
 			is(t, "endpoints", w.held["a"], "10.9.9.9")
 			s.Set(load("a", "10.9.9.9", "10.0.0.1"))
-			settle()
+			synctest.Wait()
 			is(t, "endpoints", w.held["a"], "10.9.9.9,10.0.0.1")
 			is(t, "streams", s.Streams(), 1)
 		},
@@ -76,7 +77,7 @@ func TestDefectsOfOthers(t *testing.T) {
 			s.Set(load("a", "10.0.0.1"), load("b", "10.0.0.2"))
 			c := connect(t, n)
 			v, sub := watch(c, endpoints(), "a", "b")
-			settle()
+			synctest.Wait()
 			n.cut(errors.New("no route"))
 			n.reset()
 			began := time.Now()

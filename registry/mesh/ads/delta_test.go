@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -209,7 +210,7 @@ func TestDelta(t *testing.T) {
 			s.Set(cluster("a", 1))
 			c := connect(t, n)
 			v, _ := watch(c, clusters(nil), ads.Wildcard)
-			settle()
+			synctest.Wait()
 			e := v.one(t)
 			equal(t, "changed", changed(e), "a")
 			is(t, "mode", c.State().Mode, ads.StateOfTheWorld)
@@ -219,7 +220,7 @@ func TestDelta(t *testing.T) {
 			s.Refuse(status.Error(codes.Unimplemented, "not found"))
 			c := connect(t, n)
 			v, _ := watch(c, clusters(nil), ads.Wildcard)
-			settle()
+			synctest.Wait()
 			is(t, "reported", v.one(t).Disconnected != nil, true)
 			s.Refuse(nil)
 			s.Set(cluster("a", 1))
@@ -337,7 +338,7 @@ func TestDelta(t *testing.T) {
 			k := next(t, s.deltas)
 			k.answer(deltaOf(cds, "1", nil, a1()))
 			sub.Watch(ads.Wildcard)
-			settle()
+			synctest.Wait()
 			k.answer(deltaOf(cds, "2", nil, a1())) // may be an answer to either
 			for _, e := range v.heard() {
 				is(t, "complete", e.Complete, false)
@@ -359,7 +360,7 @@ func TestDelta(t *testing.T) {
 			k = next(t, s.deltas)
 			k.request(t)
 			sub.Watch(ads.Wildcard)
-			settle()
+			synctest.Wait()
 			v.heard()
 			k.answer(deltaOf(cds, "1", nil, a1())) // asked for by name
 			e := v.one(t)
@@ -399,7 +400,7 @@ func TestDelta(t *testing.T) {
 			s.Set(cluster("a", 1))
 			c := connect(t, n)
 			v, sub := watch(c, clusters(nil), ads.Wildcard)
-			settle()
+			synctest.Wait()
 			v.heard()
 			s.Mute()
 			s.Drop(istiodfake.ErrNotReady)
@@ -409,11 +410,11 @@ func TestDelta(t *testing.T) {
 			equal(t, "held", v.names(), "a")
 			sub.Unwatch(ads.Wildcard)
 			sub.Watch(ads.Wildcard)
-			settle()
+			synctest.Wait()
 			events := v.heard()
 			is(t, "reported again", slices.ContainsFunc(events, func(e ads.Event[int64]) bool { return len(e.Unknown) == 1 }), true)
 			s.Unmute()
-			settle()
+			synctest.Wait()
 			equal(t, "confirmed", v.one(t).Confirmed, "a")
 		},
 	})

@@ -44,9 +44,6 @@ func inBoth(t *testing.T, story func(t *testing.T, m ads.Mode)) {
 	}
 }
 
-// settle lets everything happen that happens without the clock.
-func settle() { synctest.Wait() }
-
 // in lets virtual time pass.
 func in(d time.Duration) {
 	<-time.NewTimer(d).C

@@ -2,6 +2,7 @@ package ads_test
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	istiodfake "github.com/xds-bridge/xds-bridge/internal/fake/istiod"
@@ -15,7 +16,7 @@ func TestRedial(t *testing.T) {
 			s.Set(cluster("a", 1))
 			c := connect(t, n)
 			v, _ := watch(c, clusters(nil), ads.Wildcard)
-			settle()
+			synctest.Wait()
 			v.heard()
 			for range 1000 {
 				c.Redial()
@@ -35,14 +36,14 @@ func TestRedial(t *testing.T) {
 			s.Set(cluster("a", 1))
 			c := connect(t, n)
 			v, _ := watch(c, clusters(nil), ads.Wildcard)
-			settle()
+			synctest.Wait()
 			v.heard()
 			s.Refuse(istiodfake.ErrRateLimit)
 			c.Redial()
 			in(10 * time.Second)
 			is(t, "connected", c.State().Connected, true)
 			s.Set(cluster("b", 1))
-			settle()
+			synctest.Wait()
 			equal(t, "changed", changed(v.one(t)), "b")
 			s.Refuse(nil)
 			in(31 * time.Second)
@@ -53,7 +54,7 @@ func TestRedial(t *testing.T) {
 			s, n := istiod(t)
 			c := connect(t, n)
 			watch(c, clusters(nil), ads.Wildcard)
-			settle()
+			synctest.Wait()
 			s.Mute()
 			c.Redial()
 			in(31 * time.Second)
@@ -68,13 +69,13 @@ func TestRedial(t *testing.T) {
 			s.Set(cluster("a", 1), cluster("b", 1))
 			c := connect(t, n)
 			v, sub := watch(c, clusters(nil), ads.Wildcard)
-			settle()
+			synctest.Wait()
 			c.Redial()
 			sub.Watch("b")
 			in(2 * time.Second)
 			is(t, "epoch", c.State().Epoch, 2)
 			s.Remove(cds, "b")
-			settle()
+			synctest.Wait()
 			equal(t, "held", v.names(), "a")
 		},
 	})

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -34,7 +35,7 @@ func TestSubscriptions(t *testing.T) {
 					sub.Unwatch("other")
 				}
 			}).Watch(ads.Wildcard)
-			settle()
+			synctest.Wait()
 			equal(t, "held", inner.names(), "a")
 		},
 		"a removal is reported once to a name and the wildcard": func(t *testing.T) {
@@ -42,23 +43,23 @@ func TestSubscriptions(t *testing.T) {
 			s.Set(cluster("a", 1))
 			c := connect(t, n)
 			v, _ := watch(c, clusters(nil), ads.Wildcard, "a")
-			settle()
+			synctest.Wait()
 			v.heard()
 			s.Remove(cds, "a")
-			settle()
+			synctest.Wait()
 			equal(t, "removed", v.one(t).Removed, "a")
 		},
 		"a removed name is not requested any more": func(t *testing.T) {
 			s, n := istiod(t)
 			c := connect(t, n)
 			_, sub := watch(c, endpoints(), "a", "b", "c")
-			settle()
+			synctest.Wait()
 			equal(t, "asked", s.Connections()[0].Watches[eds], "a", "b", "c")
 			sub.Unwatch("a")
-			settle()
+			synctest.Wait()
 			equal(t, "asked", s.Connections()[0].Watches[eds], "b", "c")
 			sub.Set()
-			settle()
+			synctest.Wait()
 			is(t, "asked", len(s.Connections()[0].Watches[eds]), 0)
 			for _, r := range s.Requests(eds) {
 				is(t, "empty names", slices.Contains(r.Subscribe, ""), false)
@@ -70,12 +71,12 @@ func TestSubscriptions(t *testing.T) {
 			s.Set(load("a", "10.0.0.1"))
 			c := connect(t, n)
 			v, sub := watch(c, endpoints(), "a")
-			settle()
+			synctest.Wait()
 			sub.Unwatch("a")
-			settle()
+			synctest.Wait()
 			v.heard()
 			sub.Watch("a")
-			settle()
+			synctest.Wait()
 			equal(t, "changed", changed(v.one(t)), "a")
 		},
 		"a name removed and added again before the server hears of it is reported": func(t *testing.T) {
@@ -85,16 +86,16 @@ func TestSubscriptions(t *testing.T) {
 					s.Set(cluster("a", 1))
 					c := connect(t, n, speaking(m))
 					v, sub := watch(c, clusters(nil), all)
-					settle()
+					synctest.Wait()
 					before := len(s.Requests(cds))
 					v.heard()
 					sub.Set()
 					sub.Watch(all)
-					settle()
+					synctest.Wait()
 					equal(t, name, changed(v.one(t)), "a")
 					is(t, "requests", len(s.Requests(cds)) <= before+2, true)
 					s.Set(cluster("a", 2))
-					settle()
+					synctest.Wait()
 					equal(t, name, changed(v.one(t)), "a")
 					obedient(t, s)
 				}
@@ -128,11 +129,11 @@ func TestSubscriptions(t *testing.T) {
 				var decoded []string
 				c := connect(t, n, speaking(m))
 				watch(c, clusters(&decoded), ads.Wildcard)
-				settle()
+				synctest.Wait()
 				s.Set(cluster("b", 2))
-				settle()
+				synctest.Wait()
 				s.Push()
-				settle()
+				synctest.Wait()
 				s.Drop(nil)
 				in(2 * time.Second)
 				equal(t, name, decoded, "a", "b", "b")
@@ -154,7 +155,7 @@ func TestSubscriptions(t *testing.T) {
 				s.Set(cluster("a", i))
 			}
 			readers.Wait()
-			settle()
+			synctest.Wait()
 			is(t, "resources", c.State().Types[cds].Resources, 1)
 			is(t, "connected", c.State().Connected, true)
 			sub.Set()
@@ -165,7 +166,7 @@ func TestSubscriptions(t *testing.T) {
 				s.Set(cluster("a", 1))
 				c := connect(t, n, speaking(m))
 				v, _ := watch(c, clusters(nil), ads.Wildcard)
-				settle()
+				synctest.Wait()
 				v.heard()
 				s.Withhold(cds, "a")
 				s.Drop(nil)

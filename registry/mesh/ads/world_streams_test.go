@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -209,12 +210,12 @@ func TestStateOfTheWorldStreams(t *testing.T) {
 			s.Set(cluster("a", 1))
 			c := connect(t, n, speaking(ads.StateOfTheWorld))
 			v, sub := watch(c, clusters(nil), ads.Wildcard)
-			settle()
+			synctest.Wait()
 			sub.Set()
-			settle()
+			synctest.Wait()
 			v.heard()
 			sub.Set(ads.Wildcard)
-			settle()
+			synctest.Wait()
 			equal(t, "changed", changed(v.one(t)), "a")
 		},
 		"a name added beside a rejection follows in a request of its own": func(t *testing.T) {

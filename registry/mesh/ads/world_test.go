@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc/codes"
@@ -262,7 +263,7 @@ func TestStateOfTheWorld(t *testing.T) {
 			}
 			k.answer(say(cds, "v1", "1", all...))
 			var requests int
-			for settle(); len(k.requests) > 0; settle() {
+			for synctest.Wait(); len(k.requests) > 0; synctest.Wait() {
 				if r := k.request(t); r.GetTypeUrl() == eds {
 					requests++
 					is(t, "names", len(r.GetResourceNames()), 500)

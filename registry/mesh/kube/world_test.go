@@ -78,7 +78,7 @@ func follow() *follower {
 	return &follower{kube.NewModel(rules()), map[string]*mesh.Cluster{}, map[string]error{}}
 }
 
-func (f *follower) settle() {
+func (f *follower) update() {
 	d := f.Update()
 	for name, c := range d.Clusters {
 		delete(f.rejected, name)
@@ -163,7 +163,7 @@ func TestWhatFollowsFromObjects(t *testing.T) {
 			for _, o := range objects(t, file) {
 				f.Put(o)
 			}
-			f.settle()
+			f.update()
 			golden(t, strings.TrimSuffix(file, ".yaml"), f.text(t))
 		})
 	}
@@ -205,17 +205,17 @@ func TestTheOrderOfEventsDoesNotMatter(t *testing.T) {
 				f.Remove(all[i])
 			}
 			if r.IntN(4) == 0 {
-				f.settle()
+				f.update()
 			}
 		}
-		f.settle()
+		f.update()
 		want := follow()
 		for i, o := range all {
 			if there[i] {
 				want.Put(o)
 			}
 		}
-		want.settle()
+		want.update()
 		if got, want := f.text(t), want.text(t); got != want {
 			t.Fatalf("seed %d\n got:\n%s\nwant:\n%s", seed, got, want)
 		}
@@ -232,11 +232,11 @@ func TestNothingIsLeftOfWhatWent(t *testing.T) {
 	for _, o := range all {
 		f.Put(o)
 	}
-	f.settle()
+	f.update()
 	for _, o := range all {
 		f.Remove(o)
 	}
-	f.settle()
+	f.update()
 	if got := f.text(t); got != "" || len(f.clusters) > 0 || len(f.In("")) > 0 {
 		t.Errorf("%d clusters, %s, want nothing", len(f.clusters), got)
 	}
@@ -248,12 +248,12 @@ func TestAHiddenNamespaceIsNotToldOf(t *testing.T) {
 	for _, o := range objects(t, "service.yaml") {
 		f.Put(o)
 	}
-	f.settle()
+	f.update()
 	if got := f.text(t); got != "" {
 		t.Errorf("model reports %s, want nothing", got)
 	}
 	f.Show("shop")
-	f.settle()
+	f.update()
 	if got := f.text(t); !strings.Contains(got, "greeter.shop") {
 		t.Errorf("model reports %q, want greeter.shop", got)
 	}
@@ -265,15 +265,15 @@ func TestAnEntryThatCannotBeReadStaysAsItWas(t *testing.T) {
 	good := meta + "spec: { hosts: [a.example], resolution: STATIC, ports: [{ number: 80, name: http, protocol: HTTP }], endpoints: [{ address: 10.0.0.1 }] }"
 	f := follow()
 	f.Put(object(t, good))
-	f.settle()
+	f.update()
 	before := f.text(t)
 	f.Put(object(t, meta+"spec: { hosts: 7 }"))
-	f.settle()
+	f.update()
 	if got := f.text(t); !strings.HasPrefix(got, before) || !strings.Contains(got, "unknown a.example:80: its spec cannot be read") {
 		t.Errorf("got:\n%s", got)
 	}
 	f.Put(object(t, good))
-	f.settle()
+	f.update()
 	if got := f.text(t); got != before {
 		t.Errorf("got:\n%s\nwant:\n%s", got, before)
 	}
@@ -285,7 +285,7 @@ func TestAKeyIsOfItsServiceWhoeverCarriesIt(t *testing.T) {
 	for _, o := range objects(t, "service.yaml") {
 		f.Put(o)
 	}
-	f.settle()
+	f.update()
 	for _, o := range objects(t, "service.yaml") {
 		if p, ok := o.(*core.Pod); ok && p.Name == "greeter-2" {
 			f.Remove(p)
