@@ -9,7 +9,7 @@ import (
 )
 
 // TestKeysByTheAPIGenerator reads service keys from the annotations of
-// ServiceEntries that a real istiod tells, and nothing of its debug API.
+// ServiceEntries that a real istiod sends, and nothing of its debug API.
 func TestKeysByTheAPIGenerator(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()

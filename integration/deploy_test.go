@@ -11,7 +11,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/integration/harness"
 )
 
-// TestDeploy_TheManifestsHoldAConfigurationThatIsValid takes the file out of the
+// TestDeploy_TheManifestsHoldAConfigurationThatIsValid reads the file out of the
 // ConfigMap of each manifest and has the program check it.
 func TestDeploy_TheManifestsHoldAConfigurationThatIsValid(t *testing.T) {
 	t.Setenv("POD_NAME", "xds-bridge-0")

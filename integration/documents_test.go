@@ -20,8 +20,8 @@ import (
 func TestQuickStart(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
-	folder, program := filepath.Join(t.TempDir(), "try"), harness.Program(t)
-	here := strings.NewReplacer("bin/xds-bridge", program, "bin/try", folder)
+	dir, program := filepath.Join(t.TempDir(), "try"), harness.Program(t)
+	here := strings.NewReplacer("bin/xds-bridge", program, "bin/try", dir)
 	promised := []struct{ begin, says string }{
 		{"scripts/try.sh", ""},
 		{"export XDS_BRIDGE_CONFIG=", ""},
@@ -43,7 +43,7 @@ func TestQuickStart(t *testing.T) {
 	if len(commands) != len(promised) {
 		t.Fatalf("%d commands, want %d: %q", len(commands), len(promised), commands)
 	}
-	stop := tryOut(t, program, folder)
+	stop := tryOut(t, program, dir)
 	setting := ""
 	for i, c := range commands {
 		if !strings.HasPrefix(c, promised[i].begin) {
@@ -60,7 +60,7 @@ func TestQuickStart(t *testing.T) {
 	stop()
 }
 
-// says runs a command of a document in the folder of the repository, and returns
+// says runs a command of a document in the directory of the repository, and returns
 // an error if it does not say something. A plan that differs ends with 1.
 func says(t *testing.T, command, want string) error {
 	t.Helper()
@@ -96,9 +96,9 @@ func documented(t *testing.T, name string) (commands []string) {
 
 // tryOut runs scripts/try.sh until stop, which interrupts it as Ctrl-C does and
 // shows that nothing of it is left.
-func tryOut(t *testing.T, program, folder string) (stop func()) {
+func tryOut(t *testing.T, program, dir string) (stop func()) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), filepath.Join(harness.Root(t), "scripts", "try.sh"), folder)
+	cmd := exec.CommandContext(t.Context(), filepath.Join(harness.Root(t), "scripts", "try.sh"), dir)
 	cmd.Env = append(os.Environ(), "XDS_BRIDGE_BINARY="+program)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
@@ -115,7 +115,7 @@ func tryOut(t *testing.T, program, folder string) (stop func()) {
 	for lines.Scan() && !strings.Contains(lines.Text(), "Ctrl-C ends") {
 		fmt.Fprintln(&said, lines.Text())
 	}
-	if !strings.Contains(said.String(), "export XDS_BRIDGE_CONFIG="+folder) {
+	if !strings.Contains(said.String(), "export XDS_BRIDGE_CONFIG="+dir) {
 		t.Fatalf("it says %s", said.String())
 	}
 	return func() {

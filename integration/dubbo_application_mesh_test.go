@@ -11,7 +11,7 @@ import (
 
 // TestTwoApplicationsOfOneInterfaceInAMesh: whoever provides an interface, under
 // any application and by interface or by application, is called under its one
-// host in the mesh, and nobody who goes takes another along.
+// host in the mesh, and none that goes removes another.
 func TestTwoApplicationsOfOneInterfaceInAMesh(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
@@ -19,7 +19,7 @@ func TestTwoApplicationsOfOneInterfaceInAMesh(t *testing.T) {
 	listen := harness.Address(t)
 	mesh := harness.NewMesh(t)
 	mesh.From(listen)
-	text := wayBack(zookeeper.Address, listen, "127.0.0.1:1", "127.0.0.1:1")
+	text := returnPath(zookeeper.Address, listen, "127.0.0.1:1", "127.0.0.1:1")
 	bridge := harness.ConfiguredBridge(t, strings.Replace(text, "[dubbo-interface]", "[dubbo-application, dubbo-interface]", 1))
 	bridge.Start(t)
 	harness.Eventually(t, soon, "the bridge listens for istiod", func() error { return harness.Listens(t, listen) })
@@ -55,8 +55,8 @@ func TestTwoApplicationsOfOneInterfaceInAMesh(t *testing.T) {
 		})
 	})
 	fourth := provide(t, "app-d", "all")
-	t.Run("and one that registers in both ways, once", func(t *testing.T) { served(t, first, second, third, fourth) })
-	t.Run("the first that goes takes nobody along", func(t *testing.T) {
+	t.Run("and one that registers at both levels, once", func(t *testing.T) { served(t, first, second, third, fourth) })
+	t.Run("the first that goes removes no other", func(t *testing.T) {
 		java.StopProvider(t, first)
 		served(t, second, third, fourth)
 	})

@@ -144,7 +144,7 @@ func TestApplicationLevelInZooKeeper(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		t.Run("a service that goes leaves nothing but its word", func(t *testing.T) {
+		t.Run("a service that goes leaves nothing but its documents", func(t *testing.T) {
 			w.mesh.Remove(t, greetHost)
 			w.awaitInstances(t)
 			harness.Eventually(t, soon, "the documents go", func() error {
@@ -195,7 +195,7 @@ func TestOneOfAHundredInstances(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	java := harness.StartDubbo(t)
-	ports := standIns(t, 100)
+	ports := listeningPorts(t, 100)
 	w.greet(t, ports...)
 	w.publish(t)
 	w.formatted(t, "dubbo-application", "")
@@ -232,9 +232,9 @@ func TestOneOfAHundredInstances(t *testing.T) {
 	}
 }
 
-// standIns are ports at which somebody speaks HTTP/2, which is all that Dubbo
-// wants to connect. It takes 127.0.0.1 for this machine's own address.
-func standIns(t *testing.T, n int) (ports []int) {
+// listeningPorts are ports at which somebody speaks HTTP/2, which is all that Dubbo
+// connects to. It replaces 127.0.0.1 for this machine's own address.
+func listeningPorts(t *testing.T, n int) (ports []int) {
 	t.Helper()
 	server := grpc.NewServer()
 	t.Cleanup(server.Stop)

@@ -17,14 +17,14 @@ func TestRestarts(t *testing.T) {
 	bridge := harness.StartBridge(t, w.config())
 	w.awaitEntries(t, providers, 18101, 18102, 18103)
 
-	t.Run("changes of its absence become one minimal difference", func(t *testing.T) {
+	t.Run("changes of its absence are one minimal difference", func(t *testing.T) {
 		bridge.Stop(t)
 		w.greet(t, 18102, 18103, 18104)
 		kept := w.tree(t)
 		w.writes.Forget()
 		bridge.Start(t)
 		w.awaitEntries(t, providers, 18102, 18103, 18104)
-		harness.Quiet(t, "nothing more is written", func() int { return len(w.writes.Writes("/dubbo")) })
+		harness.Unchanged(t, "nothing more is written", func() int { return len(w.writes.Writes("/dubbo")) })
 		if writes := w.writes.Writes("/dubbo"); len(writes) != 2 {
 			t.Errorf("writes %v, want one create and one delete", writes)
 		}

@@ -76,7 +76,7 @@ func newHour(t *testing.T) *hour {
 		h.mesh.From(at)
 	}
 	xds, debug := harness.Address(t), harness.Address(t)
-	way := "  - { name: %s-to-%s, from: %[1]s, to: %[2]s, %[3]s formats: [dubbo-interface], select: { allow: [127.0.0.0/8] }, guard: { %[4]s } }\n"
+	bridge := "  - { name: %s-to-%s, from: %[1]s, to: %[2]s, %[3]s formats: [dubbo-interface], select: { allow: [127.0.0.0/8] }, guard: { %[4]s } }\n"
 	h.bridge = harness.ConfiguredBridge(t, fmt.Sprintf(`owner: integration
 registries:
   mesh: { istiod: { address: %q, mapping: { from: debug-http, addresses: [%q], interval: 200ms, connectionGrace: 1s } } }
@@ -84,10 +84,10 @@ registries:
   nacos: { nacos: { %s, listInterval: 500ms } }
 bridges:
 `, xds, debug, zookeeper.Address, server.Settings())+
-		fmt.Sprintf(way, "zk", "mesh", fmt.Sprintf("listen: %q,", listen[0]), harness.Swift)+
-		fmt.Sprintf(way, "nacos", "mesh", fmt.Sprintf("listen: %q,", listen[1]), harness.Swift)+
-		fmt.Sprintf(way, "mesh", "zk", "", harness.Swift)+
-		fmt.Sprintf(way, "mesh", "nacos", "", harness.Swift))
+		fmt.Sprintf(bridge, "zk", "mesh", fmt.Sprintf("listen: %q,", listen[0]), harness.Swift)+
+		fmt.Sprintf(bridge, "nacos", "mesh", fmt.Sprintf("listen: %q,", listen[1]), harness.Swift)+
+		fmt.Sprintf(bridge, "mesh", "zk", "", harness.Swift)+
+		fmt.Sprintf(bridge, "mesh", "nacos", "", harness.Swift))
 	h.bridge.Start(t)
 	for _, at := range listen {
 		harness.Eventually(t, soon, "the bridge listens for istiod", func() error { return harness.Listens(t, at) })
@@ -132,28 +132,28 @@ func (h *hour) event(t *testing.T, random *rand.Rand) {
 	}
 }
 
-// TestAnHourOfChurnBothWays has as many endpoints come and go on all sides
-// as do in an hour with one a second, as fast as the servers take it.
-func TestAnHourOfChurnBothWays(t *testing.T) {
+// TestAnHourOfChurnInBothDirections has as many endpoints come and go on all sides
+// as do in an hour with one a second, as fast as the servers accept it.
+func TestAnHourOfChurnInBothDirections(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	h := newHour(t)
-	folder := func(s *hourService) string { return "/dubbo/" + s.iface + "/providers" }
+	parent := func(s *hourService) string { return "/dubbo/" + s.iface + "/providers" }
 	harness.Eventually(t, soon, "every service of the mesh is in both registries", func() error {
 		for _, s := range h.inMesh {
-			if len(h.znodes.Children(t, folder(s))) == 0 || len(h.provider.keys(t, s.iface)) == 0 {
+			if len(h.znodes.Children(t, parent(s))) == 0 || len(h.provider.keys(t, s.iface)) == 0 {
 				return fmt.Errorf("%s is not", s.iface)
 			}
 		}
 		return nil
 	})
-	imports, folders := make(map[*hourService]*harness.EndpointsWatch), make(map[*hourService]*harness.ChildrenWatch)
+	imports, parents := make(map[*hourService]*harness.EndpointsWatch), make(map[*hourService]*harness.ChildrenWatch)
 	for n := range hourServices {
 		for name, s := range map[string]*hourService{"zk": h.inZooKeeper[n], "nacos": h.inNacos[n]} {
 			imports[s] = harness.WatchEndpoints(t, h.istiod.GRPC, importedCluster(name, s.iface))
 			imports[s].AwaitPush(t, soon, addresses(s.ports())...)
 		}
-		folders[h.inMesh[n]] = h.znodes.Watch(t, folder(h.inMesh[n]))
+		parents[h.inMesh[n]] = h.znodes.Watch(t, parent(h.inMesh[n]))
 	}
 
 	random := rand.New(rand.NewPCG(3, 600))
@@ -175,7 +175,7 @@ func TestAnHourOfChurnBothWays(t *testing.T) {
 		}
 		for _, s := range h.inMesh {
 			harness.Eventually(t, time.Minute, s.iface+" in both registries", func() error {
-				if err := harness.Same(entryAddresses(h.znodes.Children(t, folder(s))), addresses(s.ports())); err != nil {
+				if err := harness.Same(entryAddresses(h.znodes.Children(t, parent(s))), addresses(s.ports())); err != nil {
 					return err
 				}
 				return harness.Same(slices.Sorted(slices.Values(h.provider.keys(t, s.iface))), addresses(s.ports()))
@@ -187,7 +187,7 @@ func TestAnHourOfChurnBothWays(t *testing.T) {
 		for s, watch := range imports {
 			lists[s] = watch.Lists()
 		}
-		for s, watch := range folders {
+		for s, watch := range parents {
 			lists[s] = watch.Lists()
 		}
 		for s, all := range lists {
@@ -202,20 +202,20 @@ func TestAnHourOfChurnBothWays(t *testing.T) {
 		own := func() string {
 			var all []string
 			for n := range hourServices {
-				all = append(all, h.znodes.Children(t, folder(h.inZooKeeper[n]))...)
+				all = append(all, h.znodes.Children(t, parent(h.inZooKeeper[n]))...)
 				all = append(all, h.provider.keys(t, h.inNacos[n].iface)...)
 			}
 			return strings.Join(all, "\n")
 		}
-		harness.Quiet(t, "the services of either registry in it", own)
+		harness.Unchanged(t, "the services of either registry in it", own)
 		for n := range hourServices {
 			s := h.inZooKeeper[n]
 			var want []string
 			for _, port := range s.ports() {
-				want = append(want, strings.TrimPrefix(registered(s.iface, port), folder(s)+"/"))
+				want = append(want, strings.TrimPrefix(registered(s.iface, port), parent(s)+"/"))
 			}
 			slices.Sort(want)
-			if err := harness.Same(slices.Sorted(slices.Values(h.znodes.Children(t, folder(s)))), want); err != nil {
+			if err := harness.Same(slices.Sorted(slices.Values(h.znodes.Children(t, parent(s)))), want); err != nil {
 				t.Errorf("%s in ZooKeeper: %v", s.iface, err)
 			}
 			s = h.inNacos[n]
@@ -224,7 +224,7 @@ func TestAnHourOfChurnBothWays(t *testing.T) {
 			}
 		}
 		for _, s := range h.inMesh {
-			for _, name := range h.znodes.Children(t, folder(s)) {
+			for _, name := range h.znodes.Children(t, parent(s)) {
 				if text, _ := url.QueryUnescape(name); strings.Contains(text, "bridge.internal") {
 					t.Errorf("%s came into ZooKeeper as an import of the mesh: %s", s.iface, text)
 				}

@@ -94,7 +94,7 @@ func TestKeysAreShownByEveryIstiod(t *testing.T) {
 			awaitShown(t, i, `{"providers:api.A::":"api.a.zk1.bridge.internal:50051","providers:api.B::":"api.b.zk1.bridge.internal:50051"}`)
 		}
 	})
-	t.Run("our own reader of the mapping skips them and takes an application's", func(t *testing.T) {
+	t.Run("our own reader of the mapping skips them and accepts an application's", func(t *testing.T) {
 		harness.Publish(t, one.GRPC, "greet-1", map[string]string{greetKey: greetAddress})
 		read := newReading(t, one.HTTP)
 		harness.Eventually(t, soon, "the mapping is read", func() error {
@@ -177,7 +177,7 @@ func TestKeysOfWhatIstiodConfirmedAreShown(t *testing.T) {
 	awaitShown(t, i, "{}")
 }
 
-// reading is what a reader of the mapping told last.
+// reading is what a reader of the mapping reported last.
 type reading struct {
 	mu   sync.Mutex
 	last debug.Snapshot

@@ -19,9 +19,9 @@ import (
 	"github.com/xds-bridge/xds-bridge/integration/harness"
 )
 
-// guardedWay is a bridge that serves a ZooKeeper to istiods under settings of
+// guardedBridge is a bridge that serves a ZooKeeper to istiods under settings of
 // imports.
-func guardedWay(t *testing.T, zookeeper, listen, imports string) *harness.Bridge {
+func guardedBridge(t *testing.T, zookeeper, listen, imports string) *harness.Bridge {
 	t.Helper()
 	bridge := harness.ConfiguredBridge(t, fmt.Sprintf(`owner: integration
 registries:
@@ -53,7 +53,7 @@ func awaitRefused(t *testing.T, bridge *harness.Bridge, reason, setting string) 
 				return errors.New("it was not counted")
 			}
 		}
-		return errors.New("it was not told")
+		return errors.New("it was not reported")
 	})
 }
 
@@ -76,7 +76,7 @@ func TestIstiodReadsTheBridgeOverTLS(t *testing.T) {
 	znodes.Create(t, registered("api.Greeter", 20001), "")
 	listen, ca := harness.Address(t), harness.NewCA(t)
 	cert, key := ca.Server(t)
-	bridge := guardedWay(t, zookeeper.Address, listen, fmt.Sprintf("tls: { certFile: %s, keyFile: %s }, clients: { networks: [127.0.0.1/32] }", cert, key))
+	bridge := guardedBridge(t, zookeeper.Address, listen, fmt.Sprintf("tls: { certFile: %s, keyFile: %s }, clients: { networks: [127.0.0.1/32] }", cert, key))
 	mesh := harness.NewMesh(t)
 	mesh.FromSecure(listen, simpleTLS(t, ca))
 	istiod := harness.StartIstiod(t, mesh)
@@ -88,7 +88,7 @@ func TestIstiodReadsTheBridgeOverTLS(t *testing.T) {
 		conn, err := d.DialContext(t.Context(), "tcp", listen)
 		if err == nil {
 			if n, _ := io.Copy(io.Discard, conn); n > 0 {
-				t.Errorf("it was told %d bytes", n)
+				t.Errorf("it was sent %d bytes", n)
 			}
 			_ = conn.Close()
 		}
@@ -125,16 +125,16 @@ func TestIstiodReadsTheBridgeOverTLS(t *testing.T) {
 	watch.AwaitPush(t, soon, "127.0.0.1:20002")
 }
 
-// TestAClientNeedsACertificate shows that an istiod, which has none, is
+// TestAClientMustHaveACertificate shows that an istiod, which has none, is
 // refused where clients need one, and that a client with one is served.
-func TestAClientNeedsACertificate(t *testing.T) {
+func TestAClientMustHaveACertificate(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	zookeeper := harness.StartZooKeeper(t)
 	harness.Connect(t, zookeeper.Address).Create(t, registered("api.Greeter", 20001), "")
 	listen, ca := harness.Address(t), harness.NewCA(t)
 	cert, key := ca.Server(t)
-	bridge := guardedWay(t, zookeeper.Address, listen, fmt.Sprintf(
+	bridge := guardedBridge(t, zookeeper.Address, listen, fmt.Sprintf(
 		"tls: { certFile: %s, keyFile: %s, caFile: %s }, clients: { names: [spiffe://cluster.local/ns/istio-system/sa/istiod] }", cert, key, ca.Root))
 	mesh := harness.NewMesh(t)
 	mesh.FromSecure(listen, simpleTLS(t, ca))
@@ -147,7 +147,7 @@ func TestAClientNeedsACertificate(t *testing.T) {
 	awaitRefused(t, bridge, "name", "clients.names")
 	res, err := askAs(t, ca, listen, "istiod")
 	if err != nil || len(res.GetResources()) != 1 {
-		t.Errorf("a client that shows who it is was told %d resources: %v", len(res.GetResources()), err)
+		t.Errorf("a client that shows who it is was sent %d resources: %v", len(res.GetResources()), err)
 	}
 }
 

@@ -103,7 +103,7 @@ func TestIstiodReadsTheBridge(t *testing.T) {
 	mesh.From(server.address)
 	istiod := harness.StartIstiod(t, mesh)
 	greeter := harness.WatchEndpoints(t, istiod.GRPC, imported("api.Greeter"))
-	t.Run("istiod becomes ready with our source and serves its endpoints", func(t *testing.T) {
+	t.Run("istiod is ready with our source and serves its endpoints", func(t *testing.T) {
 		greeter.AwaitPush(t, 10*time.Second, "10.0.0.1:20001", "10.0.0.2:20001")
 		harness.WatchEndpoints(t, istiod.GRPC, imported("api.Hello$Inner")).AwaitPush(t, 10*time.Second, "10.0.0.3:20001")
 	})

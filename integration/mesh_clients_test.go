@@ -123,7 +123,7 @@ func startWho(t *testing.T) (address string, stop func()) {
 func startWeb(t *testing.T) string {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = fmt.Fprint(w, r.Context().Value(http.LocalAddrContextKey)) // else the client tells
+		_, _ = fmt.Fprint(w, r.Context().Value(http.LocalAddrContextKey)) // else the client says
 	}))
 	t.Cleanup(server.Close)
 	return server.Listener.Addr().String()

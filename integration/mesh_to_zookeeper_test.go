@@ -13,7 +13,7 @@ import (
 // reaction is how soon after istiod's push ZooKeeper has to follow.
 const reaction = 300 * time.Millisecond
 
-// TestStory is the main job, told from the first service to the last restart.
+// TestStory is the main job, from the first service to the last restart.
 // It runs alone: it measures.
 func TestStory(t *testing.T) {
 	t.Parallel()
@@ -39,7 +39,7 @@ func TestStory(t *testing.T) {
 			stopwatch := harness.StartStopwatch()
 			w.greet(t, second)
 			pushed := pushes.AwaitPush(t, soon, addresses([]int{second})...)
-			gone := children.AwaitSettled(t, soon, "the entry goes", lacks(first))
+			gone := children.AwaitLatest(t, soon, "the entry goes", lacks(first))
 			harness.AtMost(t, "from istiod's push until it is gone", stopwatch.Between(pushed, gone), reaction)
 			w.greet(t, first, second)
 			w.awaitEntries(t, providers, first, second)
@@ -125,11 +125,11 @@ func TestMesh(t *testing.T) {
 	})
 	t.Run("what another deletes is written again within a second", func(t *testing.T) {
 		for what, remove := range map[string]func(){
-			"an entry": func() { w.znodes.Delete(t, providers+"/"+w.znodes.Children(t, providers)[0]) },
-			"a folder": func() { w.znodes.Prune(t, providers) },
-			"the root": func() { w.znodes.Prune(t, "/dubbo") },
+			"an entry":       func() { w.znodes.Delete(t, providers+"/"+w.znodes.Children(t, providers)[0]) },
+			"a parent znode": func() { w.znodes.Prune(t, providers) },
+			"the root":       func() { w.znodes.Prune(t, "/dubbo") },
 		} {
-			harness.Quiet(t, "what was written is read back", func() map[string]harness.Znode { return w.tree(t) })
+			harness.Unchanged(t, "what was written is read back", func() map[string]harness.Znode { return w.tree(t) })
 			remove()
 			took := harness.Eventually(t, soon, what, func() error {
 				return harness.Same(entryAddresses(w.znodes.Children(t, providers)), addresses([]int{18101, 18103}))

@@ -132,7 +132,7 @@ func nacosGetsBadInput(t *testing.T, server *harness.Nacos) {
 		}
 		b.holds(t, "bad.Kind", "10.8.8.8:20000")
 	})
-	t.Run("a name that no server takes marks its service", func(t *testing.T) {
+	t.Run("a name that no server accepts marks its service", func(t *testing.T) {
 		for _, iface := range []string{"bad.日本", "xxxxxx"} {
 			if said := b.marked(t, iface, "skipped", "invalid", "refused"); said == "" {
 				t.Errorf("%s: no reason", iface)
@@ -190,7 +190,7 @@ func nacosLacksRights(t *testing.T, server *harness.Nacos) {
 		b.znodes.Create(t, registered("rights.A", 20001), "")
 		b.bridge.Start(t)
 		b.says(t, `nacos login as "nacos"`) // what 2.2.4 answers is no HTTP, for lack of its console's module
-		harness.Quiet(t, "what is there", func() string { return fmt.Sprint(nacosKeys(t, b.reader, foreign.Group)) })
+		harness.Unchanged(t, "what is there", func() string { return fmt.Sprint(nacosKeys(t, b.reader, foreign.Group)) })
 		if strings.Contains(b.bridge.Log(), "not the password") {
 			t.Error("the password is in the log")
 		}
@@ -200,33 +200,33 @@ func nacosLacksRights(t *testing.T, server *harness.Nacos) {
 		b.holds(t, "rights.A", foreign.Key, "127.0.0.1:20001")
 		b.bridge.Stop(t)
 	})
-	server.AddUser(t, "guest", "guest-password", "public")
+	server.AddUser(t, "limited", "limited-password", "public")
 	t.Run("a namespace that is another's is one line, and nothing is written", func(t *testing.T) {
-		_, setting := password(t, "guest-password")
-		b := newIntoNacos(t, admin, ", namespace: theirs, username: guest, "+setting)
+		_, setting := password(t, "limited-password")
+		b := newIntoNacos(t, admin, ", namespace: theirs, username: limited, "+setting)
 		b.znodes.Create(t, registered("rights.B", 20001), "")
 		b.bridge.Start(t)
 		b.says(t, `list namespace "theirs"`, "permission for the namespace")
 		b.bridge.Stop(t)
 	})
-	t.Run("a right that is taken away stops what needs it, deletes nothing, and is used again once it is back", func(t *testing.T) {
-		_, setting := password(t, "guest-password")
-		b := newIntoNacos(t, admin, ", username: guest, "+setting)
+	t.Run("a right that is revoked stops what depends on it, deletes nothing, and is used again once it is back", func(t *testing.T) {
+		_, setting := password(t, "limited-password")
+		b := newIntoNacos(t, admin, ", username: limited, "+setting)
 		b.znodes.Create(t, registered("rights.C", 20001), "")
 		b.bridge.Start(t)
 		b.holds(t, "rights.C", "127.0.0.1:20001")
-		server.Revoke(t, "guest", "public")
-		guest, _ := nacosTarget(t, nacosUser(server, "guest", "guest-password"))
+		server.Revoke(t, "limited", "public")
+		limited, _ := nacosTarget(t, nacosUser(server, "limited", "limited-password"))
 		harness.Eventually(t, 2*soon, "the server knows of it", func() error { // it loads its roles every 15 s
-			if held, err := guest.Read(t.Context(), nacosGroup("rights.C")); err == nil {
+			if held, err := limited.Read(t.Context(), nacosGroup("rights.C")); err == nil {
 				return fmt.Errorf("still read: %v", held)
 			}
 			return nil
 		})
 		b.znodes.Create(t, registered("rights.C", 20002), "")
 		b.marked(t, "rights.C", "retrying", "refused", "unknown")
-		harness.Quiet(t, "what was published", func() string { return fmt.Sprint(nacosKeys(t, b.reader, nacosGroup("rights.C"))) })
-		server.Grant(t, "guest", "public")
+		harness.Unchanged(t, "what was published", func() string { return fmt.Sprint(nacosKeys(t, b.reader, nacosGroup("rights.C"))) })
+		server.Grant(t, "limited", "public")
 		harness.Eventually(t, 3*soon, "it is written once the right is back", func() error {
 			return harness.Same(nacosKeys(t, b.reader, nacosGroup("rights.C")), []string{"127.0.0.1:20001", "127.0.0.1:20002"})
 		})

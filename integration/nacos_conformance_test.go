@@ -33,7 +33,7 @@ func nacosPassesTheSuite(t *testing.T, options func() nacos.Options) {
 	})
 }
 
-// nacosPassesTheSuiteLoggedIn does so as a user whose token lives so short that
+// nacosPassesTheSuiteLoggedIn does so as a user whose token expires so soon that
 // it is renewed within the longer tests.
 func nacosPassesTheSuiteLoggedIn(t *testing.T, server *harness.Nacos) {
 	t.Helper()
@@ -55,7 +55,7 @@ func nacosPassesTheSuiteLoggedIn(t *testing.T, server *harness.Nacos) {
 	}
 }
 
-// nacosUser is how a server is reached as a user.
+// nacosUser is the address of a server with a user.
 func nacosUser(server *harness.Nacos, name, password string) nacos.Options {
 	return nacos.Options{
 		Servers: []string{server.URL}, Username: name, Timeout: 10 * time.Second,
@@ -81,7 +81,7 @@ func nacosRefuses(t *testing.T, server *harness.Nacos) {
 			t.Errorf("the service holds %v, want what was there", got)
 		}
 	})
-	t.Run("metadata of exactly the limit is taken, and one byte more is not sent", func(t *testing.T) {
+	t.Run("metadata of exactly the limit is accepted, and one byte more is not sent", func(t *testing.T) {
 		g := nacosGroup("limit")
 		target, _ := nacosTarget(t, nacos.Options{Servers: []string{server.URL}})
 		entry := func(more int) registry.Entry {

@@ -21,7 +21,7 @@ const (
 	otherKey = "providers:org.bridge.demo.Other::"
 	blueHost = "blue.shop.svc.cluster.local"
 
-	// pushDelay is how long a server waits before it tells its subscribers.
+	// pushDelay is how long a server waits before it notifies its subscribers.
 	pushDelay = 100 * time.Millisecond
 )
 
@@ -36,7 +36,7 @@ type nacosMesh struct {
 	greets *nacossdk.Watch
 	others *nacossdk.Watch
 	target *nacos.Target // a reader of our own
-	life   *testing.T    // how long whoever looks at the server stays connected
+	whole  *testing.T    // how long whoever looks at the server stays connected
 }
 
 func (w *nacosMesh) config() harness.BridgeConfig {
@@ -60,10 +60,10 @@ func (w *nacosMesh) await(t *testing.T, ports ...int) {
 
 // watch connects everybody who looks at the server.
 func (w *nacosMesh) watch() {
-	w.life.Helper()
-	w.sdk = nacossdk.ConnectTo(w.life, w.server)
-	w.greets, w.others = w.sdk.Subscribe(w.life, greetKey), w.sdk.Subscribe(w.life, otherKey)
-	w.target, _ = nacosTarget(w.life, at(w.server))
+	w.whole.Helper()
+	w.sdk = nacossdk.ConnectTo(w.whole, w.server)
+	w.greets, w.others = w.sdk.Subscribe(w.whole, greetKey), w.sdk.Subscribe(w.whole, otherKey)
+	w.target, _ = nacosTarget(w.whole, at(w.server))
 }
 
 // unseen does something that no subscriber may notice for some seconds.
@@ -91,11 +91,11 @@ func inStep(t *testing.T, b *harness.Bridge) {
 	})
 }
 
-// TestNacosMesh is the main job with Nacos, told once for each version.
+// TestNacosMesh is the main job with Nacos, once for each version.
 func TestNacosMesh(t *testing.T) {
 	t.Parallel()
 	eachNacos(t, func(t *testing.T, version int) {
-		w := &nacosMesh{mesh: harness.NewMesh(t), life: t}
+		w := &nacosMesh{mesh: harness.NewMesh(t), whole: t}
 		w.istiod, w.second = harness.StartIstiod(t, w.mesh), harness.StartIstiod(t, w.mesh)
 		dubbo := harness.StartDubbo(t)
 		first, second := dubbo.Provide(t, "tri"), dubbo.Provide(t, "tri")
@@ -341,7 +341,7 @@ func (w *nacosMesh) foreign(t *testing.T, first, second int) {
 }
 
 // sameToBothExcept checks that our target reads what the SDK registered, field
-// by field, and takes it for nobody's.
+// by field, and treats it as nobody's.
 func (w *nacosMesh) sameToBothExcept(t *testing.T, want model.Instance) {
 	t.Helper()
 	harness.Eventually(t, soon, "what the SDK registered is read", func() error {
@@ -407,11 +407,11 @@ func (w *nacosMesh) replicas(t *testing.T, first, second int) {
 	t.Helper()
 	harness.Publish(t, w.second.GRPC, "other-1", map[string]string{otherKey: greetAddress})
 	w.others.Await(t, soon, addresses([]int{first, second})...)
-	t.Cleanup(func() { w.second.Start(w.life) }) // t is over by then
+	t.Cleanup(func() { w.second.Start(w.whole) }) // t is over by then
 	w.unseen(t, w.second.Kill)
 }
 
-// withdrawn takes one of two services out of the mesh.
+// withdrawn removes one of two services from the mesh.
 func (w *nacosMesh) withdrawn(t *testing.T, provider *harness.Provider) {
 	t.Helper()
 	provider.Republish(t, map[string]string{greetKey: greetAddress, otherKey: blueHost + ":20000"})

@@ -116,7 +116,7 @@ func eachNacos(t *testing.T, test func(t *testing.T, version int)) {
 const swift = 20 * time.Millisecond
 
 // TestNacos runs what is written and read against one real server of each
-// version, and against one that wants a login: a server takes ten seconds to
+// version, and against one that wants a login: a server has ten seconds to
 // start.
 func TestNacos(t *testing.T) {
 	harness.Long(t)
@@ -125,7 +125,7 @@ func TestNacos(t *testing.T) {
 		server := harness.StartNacos(t, harness.NacosOptions{Version: version, PushDelay: swift})
 		t.Run("a source", func(t *testing.T) { nacosSourceReads(t, server) })
 		t.Run("a target", func(t *testing.T) { nacosTargetWrites(t, server) })
-		t.Run("what others do", func(t *testing.T) { nacosTellsOfOthers(t, server) })
+		t.Run("what others do", func(t *testing.T) { nacosReportsOthers(t, server) })
 		t.Run("conformance", func(t *testing.T) {
 			nacosPassesTheSuite(t, func() nacos.Options { return nacos.Options{Servers: []string{server.URL}} })
 		})
@@ -216,7 +216,7 @@ func nacosRestarts(t *testing.T, server *harness.Nacos) {
 	select {
 	case <-target.Lost():
 	case <-time.After(time.Minute):
-		t.Fatal("the loss was not told")
+		t.Fatal("the loss was not reported")
 	}
 	if err := target.Write(t.Context(), nacosChange(g, nacosEntry(g, 1, "me"))); err != nil {
 		t.Fatal(err)
@@ -235,7 +235,7 @@ func nacosLogsIn(t *testing.T, server *harness.Nacos) {
 		}
 	}
 	g := nacosGroup("login")
-	t.Run("a token that lives five seconds never interrupts", func(t *testing.T) {
+	t.Run("a token that is valid for five seconds never interrupts", func(t *testing.T) {
 		target, _ := nacosTarget(t, options(harness.NacosPassword))
 		for i := range 7 {
 			if err := target.Write(t.Context(), nacosChange(g, nacosEntry(g, 1+i%2, "me"))); err != nil {

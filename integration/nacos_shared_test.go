@@ -32,7 +32,7 @@ func TestNacosIsShared(t *testing.T) {
 		server := harness.SharedNacos(t, version)
 		t.Run("words of an owner outlive its processes", func(t *testing.T) { nacosKeepsWords(t, server) })
 		bridge := func(iface string) *harness.Bridge {
-			return harness.ConfiguredBridge(t, fmt.Sprintf(`owner: twin
+			return harness.ConfiguredBridge(t, fmt.Sprintf(`owner: duplicate
 registries:
   near: { zookeeper: { servers: [%q] } }
   far: { nacos: { %s }, timing: { refresh: 3s } }
@@ -48,7 +48,7 @@ bridges:
 			seen[iface] = sdk.Subscribe(t, "providers:"+iface+"::")
 		}
 		seen["api.A"].Await(t, time.Minute, "127.0.0.1:20880")
-		t.Run("two bridges of one owner take nothing from each other", func(t *testing.T) { nacosHasTwins(t, a, b, seen) })
+		t.Run("two bridges of one owner delete nothing of each other", func(t *testing.T) { nacosHasDuplicates(t, a, b, seen) })
 		t.Run("what somebody set in the console stays, is shown, and is fought by nobody", func(t *testing.T) {
 			nacosIsEdited(t, server, a, seen["api.A"])
 		})
@@ -62,7 +62,7 @@ func nacosKeepsWords(t *testing.T, server *harness.Nacos) {
 	var all sync.WaitGroup
 	for n, who := range []*nacos.Target{target, beside, target, beside} {
 		all.Go(func() {
-			if err := who.Record(t.Context(), "decisions", fmt.Sprint("h", n), fmt.Sprint("word ", n)); err != nil {
+			if err := who.Record(t.Context(), "decisions", fmt.Sprint("h", n), fmt.Sprint("decision ", n)); err != nil {
 				t.Error(err)
 			}
 		})
@@ -81,18 +81,18 @@ func nacosKeepsWords(t *testing.T, server *harness.Nacos) {
 		if err != nil {
 			return err
 		}
-		return harness.Same(slices.Sorted(maps.Values(got)), []string{"word 1", "word 2", "word 3"})
+		return harness.Same(slices.Sorted(maps.Values(got)), []string{"decision 1", "decision 2", "decision 3"})
 	})
 }
 
-func nacosHasTwins(t *testing.T, a, b *harness.Bridge, seen map[string]*nacossdk.Watch) {
+func nacosHasDuplicates(t *testing.T, a, b *harness.Bridge, seen map[string]*nacossdk.Watch) {
 	t.Helper()
 	b.Start(t)
 	seen["api.B"].Await(t, time.Minute, "127.0.0.1:20880")
 	began := time.Now()
-	harness.Eventually(t, 2*time.Minute, "each tells that it has no effect on what the other publishes", func() error {
-		for _, twin := range []*harness.Bridge{a, b} {
-			if _, out, _ := twin.Do(t, "events"); !strings.Contains(out, "another process of this owner") {
+	harness.Eventually(t, 2*time.Minute, "each reports that it has no effect on what the other publishes", func() error {
+		for _, duplicate := range []*harness.Bridge{a, b} {
+			if _, out, _ := duplicate.Do(t, "events"); !strings.Contains(out, "another process of this owner") {
 				return fmt.Errorf("events: %s", out)
 			}
 		}
@@ -102,14 +102,14 @@ func nacosHasTwins(t *testing.T, a, b *harness.Bridge, seen map[string]*nacossdk
 		t.Errorf("preflight: %d, %s", code, out)
 	}
 	for _, yes := range []string{"--yes=false", "--yes"} {
-		if code, out, text := a.Do(t, "purge", "--owner", "twin", yes); code != 2 || out != "" || !strings.Contains(text, "a bridge of owner twin still runs: it publishes") {
+		if code, out, text := a.Do(t, "purge", "--owner", "duplicate", yes); code != 2 || out != "" || !strings.Contains(text, "a bridge of owner duplicate still runs: it publishes") {
 			t.Errorf("purge beside bridges that run: %d, %s%s", code, out, text)
 		}
 	}
 	for iface, w := range seen {
 		for _, list := range w.Since(began) {
 			if len(list.Addresses) != 1 {
-				t.Errorf("subscribers of %s were told %v", iface, list.Addresses)
+				t.Errorf("subscribers of %s were sent %v", iface, list.Addresses)
 			}
 		}
 	}
@@ -140,17 +140,17 @@ func nacosIsEdited(t *testing.T, server *harness.Nacos, a *harness.Bridge, seen 
 	}
 	for _, list := range seen.Since(began) {
 		if len(list.Addresses) != 1 {
-			t.Errorf("subscribers were told %v", list.Addresses)
+			t.Errorf("subscribers were sent %v", list.Addresses)
 		}
 	}
-	told := 0 // beside the batches, of which there is one a refresh
+	sent := 0 // beside the batches, of which there is one a refresh
 	_, out, _ := a.Do(t, "events")
 	for line := range strings.Lines(out) {
 		if strings.Contains(line, "providers:api.A") && !strings.Contains(line, "  applied  ") {
-			told++
+			sent++
 		}
 	}
-	if told > 5 {
+	if sent > 5 {
 		t.Errorf("it is reported again and again: %s", out)
 	}
 	server.Edit(t, "providers:api.A::", model.Instance{

@@ -50,9 +50,9 @@ func readNacos(t *testing.T, o nacos.Options) *nacosReading {
 	return r
 }
 
-// told returns the endpoints of an interface with their health, and nothing
+// reported returns the endpoints of an interface with their health, and nothing
 // where it has no row.
-func (r *nacosReading) told(iface string) []string {
+func (r *nacosReading) reported(iface string) []string {
 	rows, _ := r.table.Snapshot()
 	var out []string
 	for _, s := range rows {
@@ -70,7 +70,7 @@ func (r *nacosReading) told(iface string) []string {
 func (r *nacosReading) await(t *testing.T, iface string, want ...string) {
 	t.Helper()
 	harness.Eventually(t, 30*time.Second, fmt.Sprintf("the source reports %v at %s", want, iface), func() error {
-		return harness.Same(r.told(iface), want)
+		return harness.Same(r.reported(iface), want)
 	})
 }
 
@@ -121,7 +121,7 @@ func nacosSourceReads(t *testing.T, server *harness.Nacos) {
 		sdk.Register(t, nacosServiceOf("api.B"), nacosProvider("api.B", "10.0.0.5"))
 		r.await(t, "api.B", "known", "10.0.0.5 healthy")
 	})
-	t.Run("a provider that dies takes its instances along, and others stay", func(t *testing.T) {
+	t.Run("a provider that dies withdraws its instances, and others stay", func(t *testing.T) {
 		target, stop := nacosTarget(t, nacos.Options{Servers: []string{server.URL}})
 		g := registry.Group{Kind: "providers", Group: "DEFAULT_GROUP", Name: nacosServiceOf("api.C")}
 		if err := target.Write(t.Context(), nacosChange(g, nacosProviderEntry(g, "api.C", "10.0.0.6"))); err != nil {
@@ -168,7 +168,7 @@ func nacosSourceOutlives(t *testing.T, server *harness.Nacos) {
 		return nil
 	})
 	harness.Stays(t, 3*time.Second, "the rows stay while the server is away", func() error {
-		return harness.Same(r.told("api.A"), []string{"known", "10.0.0.1 healthy"})
+		return harness.Same(r.reported("api.A"), []string{"known", "10.0.0.1 healthy"})
 	})
 	epoch := r.knows().Epoch
 	server.Wipe(t)
@@ -181,7 +181,7 @@ func nacosSourceOutlives(t *testing.T, server *harness.Nacos) {
 	})
 	for name, row := range reader.Drain().Rows {
 		if !row.Found {
-			t.Errorf("%s: a change that the restart made was told, want found: %+v", name, row.Service)
+			t.Errorf("%s: a change that the restart made was reported, want found: %+v", name, row.Service)
 		}
 	}
 	harness.Eventually(t, time.Minute, "the provider registers again", write)

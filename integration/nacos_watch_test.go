@@ -12,9 +12,9 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// nacosTellsOfOthers shows what a real server reports a target of that others do,
-// and that our own writes are not told.
-func nacosTellsOfOthers(t *testing.T, server *harness.Nacos) {
+// nacosReportsOthers shows what a real server reports a target of that others do,
+// and that our own writes are not reported.
+func nacosReportsOthers(t *testing.T, server *harness.Nacos) {
 	t.Helper()
 	target, _ := nacosTarget(t, at(server))
 	other, _ := nacosTarget(t, at(server))
@@ -31,15 +31,15 @@ func nacosTellsOfOthers(t *testing.T, server *harness.Nacos) {
 		t.Fatal(err)
 	}
 	for _, step := range []struct {
-		name    string
-		happens func()
-		told    bool
+		name     string
+		happens  func()
+		reported bool
 	}{
 		{name: "a first write", happens: func() { write(target, nacosEntry(g, 1, "me")) }},
 		{name: "a second write", happens: func() { write(target, nacosEntry(g, 1, "me"), nacosEntry(g, 2, "me")) }},
-		{name: "an instance of another", told: true, happens: func() { write(other, nacosEntry(g, 3, "another")) }},
-		{name: "its end", told: true, happens: func() { write(other) }},
-		{name: "weight and metadata set in the console", told: true, happens: func() {
+		{name: "an instance of another", reported: true, happens: func() { write(other, nacosEntry(g, 3, "another")) }},
+		{name: "its end", reported: true, happens: func() { write(other) }},
+		{name: "weight and metadata set in the console", reported: true, happens: func() {
 			server.Edit(t, g.Name, model.Instance{Ip: edited.IP, Port: uint64(edited.Port), Weight: 7, ClusterName: "DEFAULT", Metadata: edited.Metadata})
 		}},
 		{name: "nothing", happens: func() {}},
@@ -53,8 +53,8 @@ func nacosTellsOfOthers(t *testing.T, server *harness.Nacos) {
 		}
 		step.happens()
 		time.Sleep(time.Second) // after which a write of ours is read back
-		if got := target.Changes(); slices.Contains(got, g) != step.told {
-			t.Errorf("%s: Changes() = %v, want it told %v", step.name, got, step.told)
+		if got := target.Changes(); slices.Contains(got, g) != step.reported {
+			t.Errorf("%s: Changes() = %v, want it reported %v", step.name, got, step.reported)
 		}
 	}
 	if _, err := target.Read(t.Context(), g); err != nil {

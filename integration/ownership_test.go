@@ -125,7 +125,7 @@ func TestOwnership(t *testing.T) {
 }
 
 // TestTwoOwners has two meshes bring one address into one ZooKeeper, with the
-// default guard and timing. Whichever drops it, the other's entry stands within a
+// default guard and timing. Whichever drops it, the other's entry is there within a
 // second.
 func TestTwoOwners(t *testing.T) {
 	harness.Long(t)
@@ -148,7 +148,7 @@ func TestTwoOwners(t *testing.T) {
 	}
 	for _, own := range []int{19301, 19302, 19301} {
 		worlds[19301].awaitEntries(t, providers, shared, 19301, 19302)
-		harness.Quiet(t, "what was written is read back", func() []string { return znodes.Children(t, providers) })
+		harness.Unchanged(t, "what was written is read back", func() []string { return znodes.Children(t, providers) })
 		before := worlds[19301].entryOf(t, shared)
 		stopwatch := harness.StartStopwatch()
 		worlds[own].greet(t, own)
@@ -165,10 +165,10 @@ func TestTwoOwners(t *testing.T) {
 	}
 }
 
-// TestAFolderThatIsClosed shows, with the defaults, what somebody costs who takes the
-// rights to a folder from the bridge: what is there stays, the status says that it is
+// TestAParentThatIsDenied shows, with the defaults, the cost of somebody who removes the
+// rights to a parent znode from the bridge: what is there stays, the status says that it is
 // refused, and once the rights are back what changed meanwhile is written.
-func TestAFolderThatIsClosed(t *testing.T) {
+func TestAParentThatIsDenied(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	w := newWorld(t)

@@ -81,7 +81,7 @@ bridges:
 		}
 		return harness.Same(len(before), 3)
 	})
-	for stopped := false; !stopped; { // a registry that is too slow to take the records is reported
+	for stopped := false; !stopped; { // a registry that is too slow to keep the records is reported
 		bridge.Stop(t)
 		if stopped = !strings.Contains(bridge.Log(), "a restart may not know what was served"); !stopped {
 			bridge.Start(t)

@@ -77,7 +77,7 @@ func TestARingOfThreeRegistriesEnds(t *testing.T) {
 		return fmt.Sprint(out)
 	}
 	harness.Eventually(t, soon, "the provider is in all three", func() error { return harness.Same(counts(), "[1 1 1]") })
-	harness.Quiet(t, "the ring", counts)
+	harness.Unchanged(t, "the ring", counts)
 	ids := make(map[string]bool)
 	for _, z := range znodes {
 		ids[z.Tree(t, zookeeper.IDNode)[zookeeper.IDNode].Data] = true
@@ -93,7 +93,7 @@ func TestARingOfThreeRegistriesEnds(t *testing.T) {
 		two.Stop(t)
 		two.Start(t)
 		two.AwaitReady(t)
-		harness.Quiet(t, "the ring", counts)
+		harness.Unchanged(t, "the ring", counts)
 		if err := harness.Same(znodes[0].Tree(t, zookeeper.IDNode), before); err != nil {
 			t.Error(err)
 		}
@@ -117,7 +117,7 @@ func TestTheIDOfAZooKeeper(t *testing.T) {
 			return client.ID(t.Context(), offer, zookeeper.Open)
 		})
 		if kept := znodes.Tree(t, zookeeper.IDNode)[zookeeper.IDNode].Data; kept != id {
-			t.Errorf("%q is kept, and %q was told", kept, id)
+			t.Errorf("%q is kept, and %q was reported", kept, id)
 		}
 	})
 	onward := func(t *testing.T, from, settings string) *harness.Bridge {
@@ -129,7 +129,7 @@ func TestTheIDOfAZooKeeper(t *testing.T) {
 	}
 	arrives := func(t *testing.T, iface, hop string) {
 		t.Helper()
-		harness.Eventually(t, soon, iface+" in the other registry, with its way", func() error {
+		harness.Eventually(t, soon, iface+" in the other registry, with its path", func() error {
 			names := there.Children(t, "/dubbo/"+iface+"/providers")
 			if len(names) != 1 || !strings.Contains(names[0], hop) {
 				return fmt.Errorf("%v, want one with %s", names, hop)
@@ -207,6 +207,6 @@ func nacosKeepsAnID(t *testing.T, server *harness.Nacos) {
 			return fmt.Sprint(len(start.Children(t, "/dubbo/api.Ring/providers")), len(nacosKeys(t, reader, g)), len(end.Children(t, "/dubbo/api.Ring/providers")))
 		}
 		harness.Eventually(t, soon, "the provider is in all three", func() error { return harness.Same(counts(), "1 1 1") })
-		harness.Quiet(t, "the ring", counts)
+		harness.Unchanged(t, "the ring", counts)
 	})
 }

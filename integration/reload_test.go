@@ -49,7 +49,7 @@ func (r reloading) do(t *testing.T, b *harness.Bridge, there bool) { //nolint:re
 	inStep(t, b)
 }
 
-// TestReloadZooKeeper reloads in every way while a subscriber watches real
+// TestReloadZooKeeper reloads in every case while a subscriber watches real
 // ZooKeeper: no entry goes, and what a reload does not concern is not written.
 func TestReloadZooKeeper(t *testing.T) {
 	harness.Long(t)
@@ -118,7 +118,7 @@ func TestReloadNacos(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	eachNacos(t, func(t *testing.T, version int) {
-		w := &nacosMesh{mesh: harness.NewMesh(t), life: t}
+		w := &nacosMesh{mesh: harness.NewMesh(t), whole: t}
 		w.istiod, w.second = harness.StartIstiod(t, w.mesh), harness.StartIstiod(t, w.mesh)
 		w.server = harness.SharedNacos(t, version)
 		w.watch()

@@ -13,7 +13,7 @@ import (
 )
 
 // removing is two bridges from real ZooKeepers into another, of which the second
-// is taken out of the file.
+// is removed from the file.
 type removing struct {
 	target *harness.Znodes
 	bridge *harness.Bridge
@@ -66,20 +66,20 @@ func (r *removing) await(t *testing.T, iface string, n int) {
 	harness.Eventually(t, soon, "the entries of "+iface, func() error { return harness.Same(r.entries(t, iface), n) })
 }
 
-// remove takes the second bridge out of the file, by a reload or a restart.
-func (r *removing) remove(t *testing.T, way string) {
+// remove removes the second bridge from the file, by a reload or a restart.
+func (r *removing) remove(t *testing.T, by string) {
 	t.Helper()
 	text, err := os.ReadFile(r.bridge.Config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if way == "restart" {
+	if by == "restart" {
 		r.bridge.Stop(t)
 	}
 	if err := os.WriteFile(r.bridge.Config, []byte(strings.Replace(string(text), r.second, "", 1)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if way == "restart" {
+	if by == "restart" {
 		r.bridge.Start(t)
 		r.bridge.AwaitReady(t)
 		return
@@ -108,16 +108,16 @@ func (r *removing) holds(t *testing.T) []string {
 	return ids
 }
 
-// TestARemovedBridge shows what becomes of the entries of a bridge that is
-// taken out of the file, in a real ZooKeeper.
+// TestARemovedBridge shows what happens to the entries of a bridge that is
+// removed from the file, in a real ZooKeeper.
 func TestARemovedBridge(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
-	for _, way := range []string{"reload", "restart"} {
-		t.Run("approved after a "+way, func(t *testing.T) {
+	for _, by := range []string{"reload", "restart"} {
+		t.Run("approved after a "+by, func(t *testing.T) {
 			r := newRemoving(t)
 			before := r.target.Tree(t, "/dubbo")
-			r.remove(t, way)
+			r.remove(t, by)
 			harness.Eventually(t, 2*time.Minute, "its entries are held", func() error { return harness.Same(len(r.holds(t)), 1) })
 			if diff := harness.Same(r.target.Tree(t, "/dubbo"), before); diff != nil {
 				t.Errorf("an entry changed before a person decided: %v", diff)
@@ -128,9 +128,9 @@ func TestARemovedBridge(t *testing.T) {
 			r.await(t, "second.Api", 0)
 			r.await(t, "first.Api", 2)
 		})
-		t.Run("purged after a "+way, func(t *testing.T) {
+		t.Run("purged after a "+by, func(t *testing.T) {
 			r := newRemoving(t)
-			r.remove(t, way)
+			r.remove(t, by)
 			if code, out, errOut := r.bridge.Do(t, "purge", "--bridge", "second", "--yes"); code != 0 {
 				t.Fatalf("purge: %s%s", out, errOut)
 			}

@@ -42,10 +42,10 @@ func podsRegisterThemselves(t *testing.T, version, protocol string) {
 		}
 		w.mesh.Apply(t, harness.Service{Host: greetHost, Port: 20000, Endpoints: endpoints})
 	}
-	// Of each port the folder has the pod's own entry alone.
+	// Of each port the parent znode has the pod's own entry alone.
 	alone := func(ports ...int) {
 		t.Helper()
-		harness.Eventually(t, soon, "the pods' own entries stand alone", func() error {
+		harness.Eventually(t, soon, "the pods' own entries are alone", func() error {
 			names := w.znodes.Children(t, providers)
 			if i := slices.IndexFunc(names, mark.MatchString); i >= 0 {
 				return fmt.Errorf("of the bridge: %s", names[i])
@@ -80,6 +80,6 @@ func podsRegisterThemselves(t *testing.T, version, protocol string) {
 
 	_, why, _ := bridge.Do(t, "why", greetHost)
 	if !strings.Contains(why, "conflict") {
-		t.Errorf("why does not tell whose entries stand: %s", why)
+		t.Errorf("why does not say whose entries are there: %s", why)
 	}
 }

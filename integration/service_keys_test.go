@@ -96,11 +96,11 @@ func watchEverything(t *testing.T, istiod string, n int, names []string) {
 		t.Fatal(err)
 	}
 	reading := mesh.NewDecoder(nil, mesh.AcceptMutualTLS)
-	told := make(chan struct{}, 1)
+	notified := make(chan struct{}, 1)
 	endpoints := ads.Subscribe(c, ads.Kind[*mesh.Assignment]{URL: mesh.EndpointType, Decode: reading.DecodeAssignment},
 		func(ads.Event[*mesh.Assignment]) {
 			select {
-			case told <- struct{}{}:
+			case notified <- struct{}{}:
 			default:
 			}
 		})
@@ -108,10 +108,10 @@ func watchEverything(t *testing.T, istiod string, n int, names []string) {
 	background(t, c.Run)
 	harness.Eventually(t, time.Minute, "a client is served", func() error {
 		select {
-		case <-told:
+		case <-notified:
 			return nil
 		default:
-			return errors.New("nothing was told")
+			return errors.New("nothing was reported")
 		}
 	})
 }

@@ -94,7 +94,7 @@ func applyRoles(t *testing.T, k *harness.Kubernetes) {
 	}
 }
 
-// testServiceEntries registers and takes back endpoints, and expects that an istiod
+// testServiceEntries registers and withdraws endpoints, and expects that an istiod
 // sees that, and that a restart of the bridge writes nothing.
 func testServiceEntries(t *testing.T, mesh *harness.Mesh, settings string, version func() string) {
 	t.Helper()

@@ -18,7 +18,7 @@ const (
 	providers    = "/dubbo/" + harness.DubboInterface + "/providers"
 
 	// soon is what may pass on a busy machine until something is seen that
-	// takes milliseconds on a quiet one.
+	// lasts milliseconds on an idle one.
 	soon = time.Minute
 )
 
@@ -74,13 +74,13 @@ func (w *world) publish(t *testing.T) *harness.Provider {
 	return harness.Publish(t, w.istiod.GRPC, "greet-1", map[string]string{greetKey: greetAddress})
 }
 
-// awaitEntries waits until the interface's folder names exactly these addresses
+// awaitEntries waits until the interface's parent znode names exactly these addresses
 // of 127.0.0.1, each once.
-func (w *world) awaitEntries(t *testing.T, folder string, ports ...int) {
+func (w *world) awaitEntries(t *testing.T, parent string, ports ...int) {
 	t.Helper()
 	want := addresses(ports)
-	harness.Eventually(t, soon, "entries of "+folder, func() error {
-		return harness.Same(entryAddresses(w.znodes.Children(t, folder)), want)
+	harness.Eventually(t, soon, "entries of "+parent, func() error {
+		return harness.Same(entryAddresses(w.znodes.Children(t, parent)), want)
 	})
 }
 
@@ -97,7 +97,7 @@ func (w *world) untouched(t *testing.T, do func()) {
 	before := w.tree(t)
 	w.writes.Forget()
 	do()
-	harness.Quiet(t, "no znode is touched", func() map[string]harness.Znode { return w.tree(t) })
+	harness.Unchanged(t, "no znode is touched", func() map[string]harness.Znode { return w.tree(t) })
 	if err := harness.Same(w.tree(t), before); err != nil {
 		t.Error(err)
 	}

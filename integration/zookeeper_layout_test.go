@@ -33,8 +33,8 @@ func (zookeeperData) Parent(g registry.Group) (string, error) {
 	return "/data/" + url.QueryEscape(g.Name), nil
 }
 
-func (zookeeperData) Group(folder string) (registry.Group, bool) {
-	name, err := url.QueryUnescape(strings.TrimPrefix(folder, "/data/"))
+func (zookeeperData) Group(parent string) (registry.Group, bool) {
+	name, err := url.QueryUnescape(strings.TrimPrefix(parent, "/data/"))
 	return registry.Group{Kind: "data", Name: name}, err == nil
 }
 
@@ -74,7 +74,7 @@ func dataFormat() zookeeperFormat {
 	}
 }
 
-// dubboFormat is the real codec on its way to a real server.
+// dubboFormat is the real codec between its tests and a real server.
 func dubboFormat(t testing.TB) zookeeperFormat {
 	t.Helper()
 	codecs := make(map[string]*dubbo.ZooKeeper)
@@ -111,7 +111,7 @@ func dubboFormat(t testing.TB) zookeeperFormat {
 
 func (f zookeeperFormat) node(t testing.TB, e registry.Entry) (at, data string) {
 	t.Helper()
-	folder, err := f.layout.Parent(e.Group)
+	parent, err := f.layout.Parent(e.Group)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +119,7 @@ func (f zookeeperFormat) node(t testing.TB, e registry.Entry) (at, data string) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	return path.Join(folder, name), string(b)
+	return path.Join(parent, name), string(b)
 }
 
 // zookeeperClient connects to servers for the length of the test.

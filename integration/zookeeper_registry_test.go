@@ -54,7 +54,7 @@ func zookeeperFixture(t *testing.T, server *harness.ZooKeeper, root string, life
 		Entry: entry(ours), Foreign: entry(theirs),
 		Hostile: func(text string) registry.Entry {
 			e := provider(t, ours, 0, 0, 0)
-			e.Value += "&note=" + text
+			e.Value += "&comment=" + text
 			return e
 		},
 	}
@@ -91,7 +91,7 @@ func provider(t *testing.T, c *dubbo.ZooKeeper, n, i, v int) registry.Entry {
 
 func znode(t *testing.T, c *dubbo.ZooKeeper, e registry.Entry) string {
 	t.Helper()
-	folder, err := c.Parent(e.Group)
+	parent, err := c.Parent(e.Group)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,5 +99,5 @@ func znode(t *testing.T, c *dubbo.ZooKeeper, e registry.Entry) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return folder + "/" + name
+	return parent + "/" + name
 }

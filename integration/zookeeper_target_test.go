@@ -96,13 +96,13 @@ func TestZooKeeperTarget_Connection(t *testing.T) {
 	if err := target.Write(t.Context(), f.creates(0, 0, 3)); err != nil {
 		t.Fatal(err)
 	}
-	folder := "/dubbo/api.Greeter0/providers"
+	parent := "/dubbo/api.Greeter0/providers"
 
 	t.Run("a reset connection keeps session and nodes", func(t *testing.T) {
-		before, session := znodes.Tree(t, folder), client.State().Session
+		before, session := znodes.Tree(t, parent), client.State().Session
 		proxy.Reset()
 		held := eventuallyReads(t, target, f.group(0))
-		if err := harness.Same(znodes.Tree(t, folder), before); err != nil || len(held) != 3 || !held[0].Live || client.State().Session != session {
+		if err := harness.Same(znodes.Tree(t, parent), before); err != nil || len(held) != 3 || !held[0].Live || client.State().Session != session {
 			t.Errorf("%v, %v, %+v", err, held, client.State())
 		}
 	})
@@ -118,7 +118,7 @@ func TestZooKeeperTarget_Connection(t *testing.T) {
 	t.Run("what went with an expired session is written anew", func(t *testing.T) {
 		proxy.Cut()
 		harness.Eventually(t, 20*time.Second, "the nodes are gone", func() error {
-			return harness.Same(len(znodes.Children(t, folder)), 0)
+			return harness.Same(len(znodes.Children(t, parent)), 0)
 		})
 		proxy.Heal()
 		timer := time.NewTimer(20 * time.Second)
@@ -126,12 +126,12 @@ func TestZooKeeperTarget_Connection(t *testing.T) {
 		select {
 		case <-target.Lost():
 		case <-timer.C:
-			t.Fatal("the loss is not told")
+			t.Fatal("the loss is not reported")
 		}
 		if err := target.Write(t.Context(), f.creates(0, 0, 3)); err != nil {
 			t.Fatal(err)
 		}
-		if n := len(znodes.Children(t, folder)); n != 3 {
+		if n := len(znodes.Children(t, parent)); n != 3 {
 			t.Errorf("%d nodes", n)
 		}
 	})
@@ -148,12 +148,12 @@ func TestZooKeeperTarget_Connection(t *testing.T) {
 			t.Fatal(err)
 		}
 		client.Close()
-		for at, node := range znodes.Tree(t, folder) {
+		for at, node := range znodes.Tree(t, parent) {
 			if node.Ephemeral {
 				t.Errorf("%s is ephemeral", at)
 			}
 		}
-		if n := len(znodes.Children(t, folder)); n != 3 {
+		if n := len(znodes.Children(t, parent)); n != 3 {
 			t.Errorf("%d nodes", n)
 		}
 	})
@@ -258,7 +258,7 @@ func TestZooKeeperTarget_Limits(t *testing.T) {
 	if !errors.Is(err, registry.ErrRefused) || target.Usage().Ratio() < 0.99 || target.Usage().Ratio() > 1 {
 		t.Fatalf("%v, %+v", err, target.Usage())
 	}
-	// A client as a Java consumer is one: it takes no more than 1 MiB - 1.
+	// A client as a Java consumer is one: it accepts no more than 1 MiB - 1.
 	conn, _, err := zk.Connect([]string{server.Address}, 10*time.Second, zk.WithMaxBufferSize(0xfffff), zk.WithLogInfo(false))
 	if err != nil {
 		t.Fatal(err)
@@ -327,7 +327,7 @@ func TestZooKeeperTarget_Access(t *testing.T) {
 			return err
 		})
 	})
-	t.Run("a check tells the version, the session, the clock and that we may write", func(t *testing.T) {
+	t.Run("a check reports the version, the session, the clock and that we may write", func(t *testing.T) {
 		report, err := target.Check(t.Context())
 		if err != nil || report.Read != nil || report.Write != nil || !strings.HasPrefix(report.Version, "3.") ||
 			report.Granted != report.Asked || report.Skew.Abs() > time.Minute {

@@ -13,8 +13,8 @@ import (
 	"github.com/xds-bridge/xds-bridge/integration/harness"
 )
 
-// soon is what may pass on a busy machine until something is seen that takes
-// milliseconds on a quiet one.
+// soon is what may pass on a busy machine until something is seen that lasts
+// milliseconds on a idle one.
 const soon = time.Minute
 
 // state is what the source says of one provider.
@@ -23,7 +23,7 @@ type state struct {
 	zone, color string
 }
 
-// states are what becomes of three providers, all at once each time: so that
+// states are the states of three providers, all at once each time: so that
 // a consumer for which all of them are away for a moment has nobody to call.
 // The last is the first again.
 var states = [][]state{
@@ -35,14 +35,14 @@ var states = [][]state{
 	{{100, "eu/a", "blue"}, {100, "eu/a", "blue"}, {100, "eu/b", "blue"}},
 }
 
-const interfaceFolder = "/dubbo/" + harness.DubboInterface + "/providers"
+const providersPath = "/dubbo/" + harness.DubboInterface + "/providers"
 
 // providers are the nodes of three providers in a source.
 func providers(ports []int, all []state) (paths []string) {
 	for i, s := range all {
 		u := fmt.Sprintf("tri://127.0.0.1:%d/%s?application=greet&category=providers&color=%s&interface=%[2]s&meshLocality=%[4]s&side=provider&weight=%[5]d",
 			ports[i], harness.DubboInterface, s.color, s.zone, s.weight)
-		paths = append(paths, interfaceFolder+"/"+url.QueryEscape(u))
+		paths = append(paths, providersPath+"/"+url.QueryEscape(u))
 	}
 	return paths
 }
@@ -56,7 +56,7 @@ func TestDubboGo(t *testing.T) {
 	ports := []int{harness.StartDubboGo(t), harness.StartDubboGo(t), harness.StartDubboGo(t)}
 	slices.Sort(ports)
 	s := &sourceOf{Znodes: harness.Connect(t, source.Address), ports: ports}
-	s.become(t, states[0])
+	s.set(t, states[0])
 	t.Run("at ZooKeeper", func(t *testing.T) {
 		target := harness.StartZooKeeper(t)
 		bridgeTo(t, source, "zookeeper: { servers: ["+target.Address+"] }")
@@ -83,7 +83,7 @@ bridges:
 	bridge.AwaitReady(t)
 }
 
-// sourceOf is a ZooKeeper in which three providers stand.
+// sourceOf is a ZooKeeper in which three providers are.
 type sourceOf struct {
 	*harness.Znodes
 
@@ -91,8 +91,8 @@ type sourceOf struct {
 	nodes []string
 }
 
-// become makes the providers be what a list of states says, in one transaction.
-func (s *sourceOf) become(t *testing.T, all []state) {
+// set makes the providers be what a list of states says, in one transaction.
+func (s *sourceOf) set(t *testing.T, all []state) {
 	t.Helper()
 	nodes := providers(s.ports, all)
 	switch {
@@ -112,7 +112,7 @@ func (s *sourceOf) become(t *testing.T, all []state) {
 func (s *sourceOf) follows(t *testing.T, c *harness.DubboGoConsumer) {
 	t.Helper()
 	for i, all := range states {
-		s.become(t, all)
+		s.set(t, all)
 		harness.Eventually(t, soon, fmt.Sprintf("the consumer sees change %d", i), func() error { return harness.Same(c.Seen(), expected(s.ports, all)) })
 	}
 	if failed := c.Failed(); len(failed) > 0 {

@@ -26,24 +26,24 @@ import (
 	"github.com/xds-bridge/xds-bridge/integration/harness/nacossdk"
 )
 
-// These stand in for the registries of Kratos, which integration/plugins tries:
+// These replace the registries of Kratos, which integration/plugins tries:
 // they implement Kratos' own interface and look as the real ones do. All else is
 // Kratos and gRPC.
 
 // zooKratos discovers as the registry of Kratos in ZooKeeper does: it watches
-// the names of a folder, and reads the data of all nodes when these change.
+// the names of a parent znode, and reads the data of all nodes when these change.
 type zooKratos struct{ conn *zk.Conn }
 
 // GetService implements kratos.Discovery. One node that is gone fails it.
 func (z zooKratos) GetService(_ context.Context, name string) ([]*kratos.ServiceInstance, error) {
-	folder := path.Join("/microservices", name)
-	names, _, err := z.conn.Children(folder)
+	parent := path.Join("/microservices", name)
+	names, _, err := z.conn.Children(parent)
 	if err != nil {
 		return nil, err
 	}
 	var all []*kratos.ServiceInstance
 	for _, n := range names {
-		data, _, err := z.conn.Get(path.Join(folder, n))
+		data, _, err := z.conn.Get(path.Join(parent, n))
 		if err != nil {
 			return nil, err
 		}
@@ -71,7 +71,7 @@ func (z zooKratos) Watch(ctx context.Context, name string) (kratos.Watcher, erro
 			select {
 			case <-w.ctx.Done():
 			case <-changed:
-				w.tell()
+				w.notify()
 			}
 		}
 	})
@@ -115,7 +115,7 @@ func (n nacosKratos) Watch(ctx context.Context, name string) (kratos.Watcher, er
 			}
 			if lists := len(subscribed.Lists()); lists != before {
 				before = lists
-				w.tell()
+				w.notify()
 			}
 		}
 	})
@@ -134,11 +134,11 @@ type watcher struct {
 func newWatcher(ctx context.Context, get func() ([]*kratos.ServiceInstance, error)) *watcher {
 	w := &watcher{events: make(chan struct{}, 1), get: get}
 	w.ctx, w.cancel = context.WithCancel(ctx)
-	w.tell()
+	w.notify()
 	return w
 }
 
-func (w *watcher) tell() {
+func (w *watcher) notify() {
 	select {
 	case w.events <- struct{}{}:
 	default:
@@ -191,7 +191,7 @@ func startKratosConsumer(t *testing.T, name string, d kratos.Discovery) *kratosC
 	return c
 }
 
-// see is a filter of nodes that takes each, and notes what Kratos chooses from.
+// see is a filter of nodes that accepts each, and records what Kratos chooses from.
 func (c *kratosConsumer) see(_ context.Context, nodes []selector.Node) []selector.Node {
 	var seen []string
 	for _, n := range nodes {
@@ -306,7 +306,7 @@ func expectedKratos(ports []int, all []state) (out []string) {
 	for i, s := range all {
 		weight := strconv.Itoa(s.weight)
 		if s.weight == 100 {
-			weight = "" // the usual one is not told
+			weight = "" // the usual one is not registered
 		}
 		out = append(out, fmt.Sprintf("%d weight=%s zone=%s color=%s", ports[i], weight, strings.Split(s.zone, "/")[1], s.color))
 	}

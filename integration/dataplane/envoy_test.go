@@ -63,7 +63,7 @@ func port(t *testing.T) uint16 {
 	return uint16(harness.FreePort(t))
 }
 
-// start begins a process, which answers nobody before it is settled.
+// start begins a process, which answers nobody before it has started.
 func (b *bridge) start(t *testing.T) {
 	t.Helper()
 	b.target = mcp.NewTarget(mcp.Options{Owner: metadata.NewMark("me", "b").Owner, VIPs: vips})
@@ -220,15 +220,15 @@ func oneStream(t *testing.T, form string) {
 		t.Errorf("%+v", peers)
 	}
 	b.put(t, "web", "http", page(t, "page two"))
-	t.Logf("an endpoint that takes the place of another, after %s", await(web, "page two"))
+	t.Logf("an endpoint that replaces another, after %s", await(web, "page two"))
 	await(b.put(t, "other", "http", page(t, "other page")), "other page")
 
 	// What an Envoy cannot do shows, and goes when it can.
-	taken, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", fmt.Sprintf("0.0.0.0:%d", b.ports["grpc"]))
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", fmt.Sprintf("0.0.0.0:%d", b.ports["grpc"]))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer taken.Close()
+	defer listener.Close()
 	b.put(t, "rpc", "grpc", page(t, "nobody"))
 	harness.Eventually(t, soon, "the Envoy refuses a listener", func() error {
 		p := b.server.Readers()[0]

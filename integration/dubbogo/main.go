@@ -75,7 +75,7 @@ func (g *Greeter) SayHello(_ context.Context, name string) (string, error) { //n
 	return "hello " + name + " from " + g.port, nil
 }
 
-// described is the service as Java has it: for triple, dubbo-go would otherwise take
+// described is the service as Java has it: for triple, dubbo-go would otherwise use
 // the method's name in Go.
 func described(g *Greeter) *common.ServiceInfo {
 	return &common.ServiceInfo{InterfaceName: service, Methods: []common.MethodInfo{{
@@ -95,8 +95,8 @@ func registered(args []string) (dubbo.InstanceOption, error) {
 		return nil, fmt.Errorf("discovery %q is neither interface nor application", args[2])
 	}
 	params := make(map[string]string)
-	for _, word := range args[4:] {
-		name, value, _ := strings.Cut(word, "=")
+	for _, argument := range args[4:] {
+		name, value, _ := strings.Cut(argument, "=")
 		params[name] = value
 	}
 	return dubbo.WithRegistry(registry.WithRegistry(args[0]), registry.WithAddress(args[1]), registry.WithNamespace(args[3]), registry.WithParams(params), by), nil
@@ -104,7 +104,7 @@ func registered(args []string) (dubbo.InstanceOption, error) {
 
 func provide(text, speaks string, at []string) error {
 	log.SetOutput(io.Discard) // a line for each call
-	address, told, _ := strings.Cut(text, "@")
+	address, weight, _ := strings.Cut(text, "@")
 	host, text, err := net.SplitHostPort(address)
 	if err != nil {
 		return err
@@ -114,7 +114,7 @@ func provide(text, speaks string, at []string) error {
 		return err
 	}
 	provider := global.DefaultProviderConfig()
-	if provider.Weight, err = strconv.ParseInt(cmp.Or(told, "0"), 10, 64); err != nil { // 0 is what dubbo-go says where none is told
+	if provider.Weight, err = strconv.ParseInt(cmp.Or(weight, "0"), 10, 64); err != nil { // 0 is what dubbo-go says where none is given
 		return err
 	}
 	o := []dubbo.InstanceOption{dubbo.WithName("dubbogo-provider"), dubbo.WithLogger(logger.WithLevel("error")), dubbo.WithMetadataServicePort(0)}
@@ -145,8 +145,8 @@ func consume(speaks string, at []string) error {
 	if err != nil {
 		return err
 	}
-	told := newTeller(os.Stdout)
-	extension.SetLoadbalance("watching", func() loadbalance.LoadBalance { return told })
+	balancer := newCaller(os.Stdout)
+	extension.SetLoadbalance("watching", func() loadbalance.LoadBalance { return balancer })
 	instance, err := dubbo.NewInstance(dubbo.WithName("dubbogo-consumer"), dubbo.WithLogger(logger.WithLevel("error")), there)
 	if err != nil {
 		return err
@@ -161,7 +161,7 @@ func consume(speaks string, at []string) error {
 	}
 	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer cancel()
-	told.call(ctx, func(ctx context.Context) (string, error) { return greet(ctx, conn) })
+	balancer.call(ctx, func(ctx context.Context) (string, error) { return greet(ctx, conn) })
 	return nil
 }
 

@@ -78,7 +78,7 @@ func TestZooKeeperEnsemble(t *testing.T) {
 		Change: func(t *testing.T) {
 			m.Change(t)
 			harness.Eventually(t, faults.HealTime, "the entries are gone with the session", func() error {
-				return harness.Same(len(znodes.Children(t, faults.Folder(faults.MovingInterface))), 0)
+				return harness.Same(len(znodes.Children(t, faults.ProvidersPath(faults.MovingInterface))), 0)
 			})
 		},
 		Heal: func(t *testing.T) { bridge.Process().Signal(t, syscall.SIGCONT) },
@@ -87,7 +87,7 @@ func TestZooKeeperEnsemble(t *testing.T) {
 				t.Errorf("%v entries were created and %v deleted, want six that had gone with the session, and none", c, d)
 			}
 			for _, iface := range []string{faults.SteadyInterface, faults.MovingInterface} {
-				for at, node := range znodes.Tree(t, faults.Folder(iface)) {
+				for at, node := range znodes.Tree(t, faults.ProvidersPath(iface)) {
 					if node.Ephemeral && node.Modified != node.Created {
 						t.Errorf("%s was written twice: %+v", at, node)
 					}
@@ -98,11 +98,11 @@ func TestZooKeeperEnsemble(t *testing.T) {
 	// The next process makes the entries of the old session anew in its own.
 	anew := m.Allow([]guarantees.Guarantee{guarantees.NoSpuriousWrite})
 	m.Try(t, faults.Fault{
-		Name:  "after a kill -9 the next process takes over what the old session holds",
+		Name:  "after a kill -9 the next process adopts what the old session holds",
 		Break: func(*testing.T) { bridge.Kill() },
 		Heal:  func(t *testing.T) { bridge.Start(t) },
 		After: func(t *testing.T) {
-			harness.Stays(t, long+time.Second, "the end of the old session takes nothing along", func() error {
+			harness.Stays(t, long+time.Second, "the end of the old session removes nothing", func() error {
 				return m.Shown(faults.MovingService)
 			})
 		},
@@ -115,7 +115,7 @@ func TestZooKeeperEnsemble(t *testing.T) {
 		Change: func(t *testing.T) {
 			m.Change(t)
 			harness.Eventually(t, faults.HealTime, "our entries are gone", func() error {
-				return harness.Same(len(znodes.Children(t, faults.Folder(faults.MovingInterface))), 0)
+				return harness.Same(len(znodes.Children(t, faults.ProvidersPath(faults.MovingInterface))), 0)
 			})
 		},
 		Heal: func(t *testing.T) { bridge.Start(t) },

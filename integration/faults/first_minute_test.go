@@ -12,12 +12,12 @@ import (
 	"github.com/xds-bridge/xds-bridge/integration/history"
 )
 
-// A trial is a bridge both ways with the default timing and guard, between a
+// A trial is a bridge in both directions with the default timing and guard, between a
 // service of its own in the mesh and one in ZooKeeper, that is killed again and
 // again.
 type trial struct {
 	bridge  *harness.Bridge
-	lives   []time.Duration // that are still to come, the one under way first
+	runs    []time.Duration // that are still to come, the present one first
 	started time.Time
 	out, in string // the interfaces of the mesh and of ZooKeeper
 	base    int    // the first port of either
@@ -25,7 +25,7 @@ type trial struct {
 }
 
 // Each service of a trial has 8 providers, of which the oldest goes and another
-// comes in each life.
+// comes in each run.
 const providersOfTrial = 8
 
 func (m *trial) outs() []int { return ports(m.base+m.first, providersOfTrial) }
@@ -40,8 +40,8 @@ func ports(first, n int) (all []int) {
 }
 
 // TestFirstMinute kills bridges at each second of their first minute, the first
-// one ever of some among them. No provider that lives goes from any list. What went
-// while five lives in a row were too short to let it go is a loss of a third, and may
+// one ever of some among them. No live provider goes from any list. What went
+// while five runs in a row were too short to let it go is a loss of a third, and may
 // be held: a person approves that, and all agree.
 func TestFirstMinute(t *testing.T) {
 	harness.Long(t)
@@ -64,7 +64,7 @@ func TestFirstMinute(t *testing.T) {
 	for n := range bridges {
 		m := &trial{out: fmt.Sprintf("out%d", n), in: fmt.Sprintf("in%d", n), base: 20000 + 1000*n}
 		for second := n + 1; second <= minute; second += bridges {
-			m.lives = append(m.lives, time.Duration(second)*time.Second)
+			m.runs = append(m.runs, time.Duration(second)*time.Second)
 		}
 		listen := harness.Address(t)
 		m.bridge = harness.ConfiguredBridge(t, fmt.Sprintf(`owner: trial-%d
@@ -78,7 +78,7 @@ bridges:
 		services.From(listen)
 		provide(m, nil)
 		keys[faults.Key(m.out)] = host(m) + ":20000"
-		record.Subscribe(m.out, "a consumer", znodes.Watch(t, faults.Folder(m.out)))
+		record.Subscribe(m.out, "a consumer", znodes.Watch(t, faults.ProvidersPath(m.out)))
 		trials = append(trials, m)
 	}
 	for _, m := range trials {
@@ -92,7 +92,7 @@ bridges:
 	}
 	for dying := bridges; dying > 0; <-time.NewTimer(50 * time.Millisecond).C {
 		for _, m := range trials {
-			if len(m.lives) == 0 || time.Since(m.started) < m.lives[0] {
+			if len(m.runs) == 0 || time.Since(m.started) < m.runs[0] {
 				continue
 			}
 			m.bridge.Kill()
@@ -101,7 +101,7 @@ bridges:
 			provide(m, before)
 			m.bridge.Start(t)
 			m.started = time.Now()
-			if m.lives = slices.Delete(m.lives, 0, 1); len(m.lives) == 0 {
+			if m.runs = slices.Delete(m.runs, 0, 1); len(m.runs) == 0 {
 				dying--
 			}
 		}

@@ -28,7 +28,7 @@ func saysAway(t *testing.T, b *harness.Bridge, metric string, value float64) {
 // frozenZooKeeper stops the process of the target for longer than a session.
 func frozenZooKeeper(t *testing.T, m *faults.Mesh, server *harness.ZooKeeper, znodes *harness.Znodes) {
 	t.Helper()
-	before := znodes.Tree(t, faults.Folder(faults.SteadyInterface))
+	before := znodes.Tree(t, faults.ProvidersPath(faults.SteadyInterface))
 	m.Try(t, faults.Fault{
 		Name:  "a frozen ZooKeeper is reported while there is nothing to do, loses nothing, and is written to when it continues",
 		Break: func(t *testing.T) { server.Process().Signal(t, syscall.SIGSTOP) },
@@ -38,7 +38,7 @@ func frozenZooKeeper(t *testing.T, m *faults.Mesh, server *harness.ZooKeeper, zn
 		},
 		Heal: func(t *testing.T) { server.Process().Signal(t, syscall.SIGCONT) },
 		After: func(t *testing.T) {
-			if err := harness.Same(znodes.Tree(t, faults.Folder(faults.SteadyInterface)), before); err != nil {
+			if err := harness.Same(znodes.Tree(t, faults.ProvidersPath(faults.SteadyInterface)), before); err != nil {
 				t.Errorf("what did not change was touched: %v", err)
 			}
 		},
@@ -50,7 +50,7 @@ func frozenZooKeeper(t *testing.T, m *faults.Mesh, server *harness.ZooKeeper, zn
 func frozenSource(t *testing.T, i *faults.Imports, server *harness.ZooKeeper) {
 	t.Helper()
 	i.Try(t, faults.Fault{
-		Name:   "a ZooKeeper that is frozen is reported, takes nothing with it, and is followed when it continues",
+		Name:   "a ZooKeeper that is frozen is reported, removes nothing, and is followed when it continues",
 		Break:  func(t *testing.T) { server.Process().Signal(t, syscall.SIGSTOP) },
 		Change: func(t *testing.T) { saysAway(t, i.Bridge, `xdsbridge_source_stale{registry="zk"}`, 1) },
 		Heal:   func(t *testing.T) { server.Process().Signal(t, syscall.SIGCONT) },
@@ -92,9 +92,9 @@ func sum(t *testing.T, b *harness.Bridge, name string) (total float64) {
 	return total
 }
 
-// notes does something that may write nothing, and from then on notes what is
+// recordWrites does something that may write nothing, and from then on records what is
 // written.
-func notes(t *testing.T, m *faults.Mesh, target *harness.ZooKeeperProxy, do func(*testing.T)) {
+func recordWrites(t *testing.T, m *faults.Mesh, target *harness.ZooKeeperProxy, do func(*testing.T)) {
 	t.Helper()
 	m.Agree(t)
 	target.Forget()
@@ -110,7 +110,7 @@ func wroteOneChange(t *testing.T, target *harness.ZooKeeperProxy) {
 	t.Helper()
 	ops := make(map[string]int)
 	for _, w := range target.Writes("/dubbo") {
-		if !strings.HasPrefix(w.Path, faults.Folder(faults.MovingInterface)+"/") {
+		if !strings.HasPrefix(w.Path, faults.ProvidersPath(faults.MovingInterface)+"/") {
 			t.Errorf("%s of %s", w.Operation, w.Path)
 		}
 		ops[w.Operation]++
@@ -120,7 +120,7 @@ func wroteOneChange(t *testing.T, target *harness.ZooKeeperProxy) {
 	}
 }
 
-// whole fails the test where a subscriber of a service was told since a moment
+// whole fails the test where a subscriber of a service was sent a part of it since a moment:
 // of a part of it: of some addresses, and not of so many.
 func whole(t *testing.T, o *faults.Oracle, service string, since time.Time, entries int) {
 	t.Helper()

@@ -16,9 +16,9 @@ import (
 	"github.com/xds-bridge/xds-bridge/integration/harness/nacossdk"
 )
 
-// guardSettles is what the guard of the defaults waits before it believes that
+// guardSettle is what the guard of the defaults waits before it believes that
 // something is missing (guard.settle).
-const guardSettles = time.Minute
+const guardSettle = time.Minute
 
 // A lot is all that one source has for one bridge into each target: as many
 // entries, of which the source shows nothing or half once it has restarted.
@@ -79,7 +79,7 @@ func (l lot) left() (n int) {
 type guarded struct {
 	bridge *harness.Bridge
 	routes []route
-	told   map[string]*nacossdk.Watch // of the target that is a Nacos, by interface
+	sent   map[string]*nacossdk.Watch // of the target that is a Nacos, by interface
 	znodes *harness.Znodes            // of the target that is a ZooKeeper
 }
 
@@ -115,13 +115,13 @@ func (g *guarded) shown(t testing.TB, r route) []string {
 	var all []string
 	for iface := range r.whole() {
 		if r.target == "nacos" {
-			for _, in := range g.told[iface].Instances() {
+			for _, in := range g.sent[iface].Instances() {
 				all = append(all, fmt.Sprintf("%s %s:%d", iface, in.Ip, in.Port))
 			}
 			continue
 		}
-		for at, node := range g.znodes.Tree(t, faults.Folder(iface)) {
-			if at != faults.Folder(iface) {
+		for at, node := range g.znodes.Tree(t, faults.ProvidersPath(iface)) {
+			if at != faults.ProvidersPath(iface) {
 				all = append(all, fmt.Sprintf("%s %d %d", at, node.Created, node.Modified))
 			}
 		}
@@ -139,7 +139,7 @@ func (g *guarded) has(t testing.TB, r route, entries int) {
 }
 
 // applied returns what each route has written and deleted so far, as the
-// bridge's metrics tell it.
+// bridge's metrics show it.
 func (g *guarded) applied(t testing.TB) map[string][]string {
 	t.Helper()
 	all := make(map[string][]string)
@@ -215,7 +215,7 @@ func TestGuardTable_RealServers(t *testing.T) {
 	for _, s := range sources {
 		s.restarts(t)
 	}
-	<-time.NewTimer(guardSettles).C
+	<-time.NewTimer(guardSettle).C
 	var held map[string][]heldBack
 	ok := t.Run("all of it stays, held", func(t *testing.T) {
 		held = g.allHeld(t)
@@ -257,7 +257,7 @@ func TestGuardTable_RealServers(t *testing.T) {
 			}
 		}
 		untouched(t, approved)
-		for iface, w := range g.told {
+		for iface, w := range g.sent {
 			g.neverFewer(t, iface, w, approved)
 		}
 	})
@@ -267,7 +267,7 @@ func TestGuardTable_RealServers(t *testing.T) {
 // the holds.
 func (g *guarded) allHeld(t *testing.T) (held map[string][]heldBack) {
 	t.Helper()
-	harness.Eventually(t, 2*guardSettles, "what each bridge lost is held", func() (err error) {
+	harness.Eventually(t, 2*guardSettle, "what each bridge lost is held", func() (err error) {
 		<-time.NewTimer(time.Second).C // each look is a process
 		if held, err = g.holds(t); err != nil {
 			return err
@@ -277,7 +277,7 @@ func (g *guarded) allHeld(t *testing.T) (held map[string][]heldBack) {
 			for _, h := range held[r.name()] {
 				entries += len(h.Entries)
 				if h.Target != r.target || h.Reason == "" || h.Release == "" {
-					t.Errorf("the hold does not tell enough: %+v", h)
+					t.Errorf("the hold does not say enough: %+v", h)
 				}
 			}
 			if err := harness.Same(entries, r.entries-r.left()); err != nil {
@@ -289,7 +289,7 @@ func (g *guarded) allHeld(t *testing.T) (held map[string][]heldBack) {
 	return held
 }
 
-// saysHeld looks at what a person is told.
+// saysHeld looks at what a person reads.
 func (g *guarded) saysHeld(t *testing.T, held map[string][]heldBack) {
 	t.Helper()
 	code, out, errOut := g.bridge.Do(t, "status")
@@ -334,7 +334,7 @@ func (g *guarded) neverFewer(t *testing.T, iface string, w *nacossdk.Watch, appr
 func newGuarded(t *testing.T, sources []guardSource) *guarded {
 	t.Helper()
 	nacos, zookeeper := harness.SharedNacos(t, 3), harness.StartZooKeeper(t)
-	g := &guarded{told: make(map[string]*nacossdk.Watch), znodes: harness.Connect(t, zookeeper.Address)}
+	g := &guarded{sent: make(map[string]*nacossdk.Watch), znodes: harness.Connect(t, zookeeper.Address)}
 	var registries, bridges strings.Builder
 	for _, s := range sources {
 		registries.WriteString(s.registry())
@@ -345,7 +345,7 @@ func newGuarded(t *testing.T, sources []guardSource) *guarded {
 		bridges.WriteString(r.text())
 		for iface := range r.whole() {
 			if r.target == "nacos" {
-				g.told[iface] = sdk.Subscribe(t, faults.Key(iface))
+				g.sent[iface] = sdk.Subscribe(t, faults.Key(iface))
 			}
 		}
 	}

@@ -17,7 +17,7 @@ func hostile(t *testing.T, i *faults.Imports, znodes *harness.Znodes) {
 	t.Helper()
 	provider := func(iface, address, rest string) {
 		t.Helper()
-		znodes.Create(t, faults.Folder(iface)+"/"+url.QueryEscape("tri://"+address+"/"+iface+"?interface="+iface+"&side=provider"+rest), "")
+		znodes.Create(t, faults.ProvidersPath(iface)+"/"+url.QueryEscape("tri://"+address+"/"+iface+"?interface="+iface+"&side=provider"+rest), "")
 	}
 	for _, name := range []string{
 		"..%2F..%2Fetc", "api.%00Nul", "api.%0d%0aForged: line", "api.%1b[31mred", "api.\u202egnp.exe", "api.%F0%9F%98%80", "api.аpi", "@@", ",", ";", "-rf *",
@@ -25,11 +25,11 @@ func hostile(t *testing.T, i *faults.Imports, znodes *harness.Znodes) {
 	} {
 		provider(name, "127.0.0.1:15001", "")
 	}
-	znodes.Create(t, faults.Folder("api.Garbage")+"/not%20a%20url%zz", "")
-	znodes.Create(t, faults.Folder("api.Garbage")+"/tri%3A%2F%2F%5B%3A%3A", "")
+	znodes.Create(t, faults.ProvidersPath("api.Garbage")+"/not%20a%20url%zz", "")
+	znodes.Create(t, faults.ProvidersPath("api.Garbage")+"/tri%3A%2F%2F%5B%3A%3A", "")
 	provider("api.Garbage", "127.0.0.1:15002", "")
 
-	provider("api.Huge", "127.0.0.1:15003", "&note="+strings.Repeat("n", 64<<10))
+	provider("api.Huge", "127.0.0.1:15003", "&comment="+strings.Repeat("n", 64<<10))
 	var many strings.Builder
 	for k := range 10_000 {
 		fmt.Fprintf(&many, "&k%d=v", k)

@@ -10,7 +10,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/naming"
 )
 
-// Flapping is an address that comes and goes faster than anybody can tell when
+// Flapping is an address that comes and goes faster than anybody can know when
 // it is there, so that no history knows it.
 const Flapping = "127.0.0.1:18999"
 

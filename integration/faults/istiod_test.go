@@ -22,7 +22,7 @@ func TestIstiodLosesItsMemory(t *testing.T) {
 	bridge := kept(t, m, znodes, meshToZooKeeper(m, "", "", server.Address), server)
 
 	m.Try(t, faults.Fault{
-		Name: "an istiod that restarts and knows only a part at first takes nothing away",
+		Name: "an istiod that restarts and knows only a part at first removes nothing",
 		Break: func(t *testing.T) {
 			m.Istiod.Kill()
 			m.Hide(t, faults.SteadyService)
@@ -36,7 +36,7 @@ func TestIstiodLosesItsMemory(t *testing.T) {
 		},
 	})
 	m.Try(t, faults.Fault{
-		Name: "an istiod that restarts and answers with no cluster at all takes nothing away",
+		Name: "an istiod that restarts and answers with no cluster at all removes nothing",
 		Break: func(t *testing.T) {
 			m.Istiod.Kill()
 			m.Hide(t, faults.SteadyService, faults.MovingService)
@@ -50,7 +50,7 @@ func TestIstiodLosesItsMemory(t *testing.T) {
 		},
 	})
 	m.Try(t, faults.Fault{
-		Name: "an istiod that stays away while the bridge restarts takes nothing away",
+		Name: "an istiod that stays away while the bridge restarts removes nothing",
 		Break: func(*testing.T) {
 			m.Istiod.Kill()
 			bridge.Kill()
@@ -68,7 +68,7 @@ func TestIstiodLosesItsMemory(t *testing.T) {
 		Break:  func(*testing.T) { m.ToIstiod.BlackHole() },
 		Change: m.Grow,
 		Heal: func(t *testing.T) {
-			took := harness.Eventually(t, 45*time.Second, "the status tells that the source is stale", func() error {
+			took := harness.Eventually(t, 45*time.Second, "the status says that the source is stale", func() error {
 				code, out, _ := bridge.Do(t, "status", "-o", "json")
 				if !strings.Contains(out, `"stale"`) {
 					return harness.Same(code, "stale")

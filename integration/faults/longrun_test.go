@@ -45,7 +45,7 @@ type longRun struct {
 // four of which the oldest goes whenever a new one comes.
 type source struct {
 	name   string
-	groups []string // of the histories that tell what became of it elsewhere
+	groups []string // of the histories that its copies elsewhere are in
 	ports  []int
 	base   int
 	next   int
@@ -112,7 +112,7 @@ func (r *longRun) killed(t *testing.T, churn func(time.Duration)) {
 	r.replicas[1].AwaitReady(t)
 }
 
-// denied takes the right to write one format, and gives it back.
+// denied removes the right to write one format, and grants it again.
 func (r *longRun) denied(t *testing.T, churn func(time.Duration)) {
 	t.Log("a format is denied")
 	for n := range longServices {
@@ -192,7 +192,7 @@ func (r *longRun) explain(t *testing.T) {
 	}
 }
 
-// sample notes what the replicas use, and how much ZooKeeper watches.
+// sample records what the replicas use, and how much ZooKeeper watches.
 func (r *longRun) sample(t *testing.T) {
 	t.Helper()
 	r.sampled = time.Now()
@@ -358,7 +358,7 @@ func (r *longRun) fromZooKeeper(t *testing.T) {
 	}
 }
 
-// fromNacos has an application register there in every format that needs no
+// fromNacos has an application register there in every format that requires no
 // document of its own.
 func (r *longRun) fromNacos(t *testing.T) {
 	t.Helper()
@@ -389,15 +389,15 @@ func (r *longRun) fromNacos(t *testing.T) {
 // watchRegistries subscribes to the services of the mesh in both registries.
 func (r *longRun) watchRegistries(t *testing.T) {
 	t.Helper()
-	folders := make(map[string]string)
+	parents := make(map[string]string)
 	for n, s := range r.sources[:longServices] {
-		for _, folder := range []string{
-			faults.Folder(fmt.Sprint("api.Web", n)), fmt.Sprint("/apps/web-", n), fmt.Sprint("/services/sc-web-", n),
+		for _, parent := range []string{
+			faults.ProvidersPath(fmt.Sprint("api.Web", n)), fmt.Sprint("/apps/web-", n), fmt.Sprint("/services/sc-web-", n),
 			fmt.Sprint("/microservices/kr-web-", n), fmt.Sprint("/hz-web-", n), fmt.Sprint("/kx-web-", n), fmt.Sprint("/plain/pl-web-", n),
 		} {
-			r.Subscribe("zk"+folder, "consumer", r.znodes.Watch(t, folder))
-			folders[folder] = "zk" + folder
-			s.groups = append(s.groups, "zk"+folder)
+			r.Subscribe("zk"+parent, "consumer", r.znodes.Watch(t, parent))
+			parents[parent] = "zk" + parent
+			s.groups = append(s.groups, "zk"+parent)
 		}
 		for _, service := range []string{faults.Key(fmt.Sprint("api.Web", n)), "sc-web-%d", "kr-web-%d.grpc", "hz-web-%d", "kx-web-%d", "pl-web-%d", "gz-web-%d"} {
 			if strings.Contains(service, "%") {
@@ -412,7 +412,7 @@ func (r *longRun) watchRegistries(t *testing.T) {
 			r.Has(group, faults.Addresses(s.ports...)...)
 		}
 	}
-	r.Writes(harness.Log(r.zookeeper), folders, r.znodes)
+	r.Writes(harness.Log(r.zookeeper), parents, r.znodes)
 }
 
 // watchMesh subscribes to the services of the registries at istiod, by the one
@@ -424,7 +424,7 @@ func (r *longRun) watchMesh(t *testing.T) {
 		var cluster string
 		harness.Eventually(t, time.Minute, "a cluster of "+s.name, func() error {
 			all := harness.Clusters(t, r.istiod.GRPC, "router")
-			i := slices.IndexFunc(all, func(c string) bool { return stands(c, registry, s.name) })
+			i := slices.IndexFunc(all, func(c string) bool { return represents(c, registry, s.name) })
 			if i < 0 {
 				return fmt.Errorf("none in %v", all)
 			}
@@ -435,9 +435,9 @@ func (r *longRun) watchMesh(t *testing.T) {
 	}
 }
 
-// stands reports whether a cluster stands for a service of a registry, whose
-// pattern is taken off there.
-func stands(cluster, registry, service string) bool {
+// represents reports whether a cluster is that of a service of a registry, whose
+// pattern is cut off there.
+func represents(cluster, registry, service string) bool {
 	_, host, _ := strings.Cut(cluster, "||")
 	name, err := naming.MeshHosts{Registry: registry, Suffix: "bridge.internal"}.Parse(host)
 	_, plain, _ := strings.Cut(service, "-")

@@ -52,12 +52,12 @@ func kept(t *testing.T, m *faults.Mesh, znodes *harness.Znodes, config string, s
 func keptBy(t *testing.T, m *faults.Mesh, znodes *harness.Znodes, bridge *harness.Bridge, servers ...*harness.ZooKeeper) {
 	t.Helper()
 	oracle := faults.NewOracle(bridge, faults.PlantOthers(t, znodes))
-	folders := make(map[string]string)
+	parents := make(map[string]string)
 	for service, iface := range map[string]string{faults.SteadyService: faults.SteadyInterface, faults.MovingService: faults.MovingInterface} {
-		oracle.Subscribe(service, "consumer", faults.WithoutOthers(znodes.Watch(t, faults.Folder(iface))))
-		folders[faults.Folder(iface)] = service
+		oracle.Subscribe(service, "consumer", faults.WithoutOthers(znodes.Watch(t, faults.ProvidersPath(iface))))
+		parents[faults.ProvidersPath(iface)] = service
 	}
-	oracle.Writes(harness.Log(servers...), folders, znodes)
+	oracle.Writes(harness.Log(servers...), parents, znodes)
 	m.JudgedBy(oracle)
 	bridge.Start(t)
 	oracle.Agree(t)
@@ -92,7 +92,7 @@ func TestMeshToZooKeeper(t *testing.T) {
 	})
 	m.Try(t, faults.Fault{
 		Name:  "a stream that is reset is opened again, and what changed is all that is written",
-		Break: func(t *testing.T) { notes(t, m, toZooKeeper, reset(m, bridge)) },
+		Break: func(t *testing.T) { recordWrites(t, m, toZooKeeper, reset(m, bridge)) },
 		After: func(t *testing.T) { wroteOneChange(t, toZooKeeper) },
 	})
 	m.Try(t, faults.Fault{
@@ -125,30 +125,30 @@ func TestMeshToZooKeeper(t *testing.T) {
 		Heal: func(*testing.T) { toZooKeeper.Heal() },
 	})
 	m.Try(t, faults.Fault{
-		Name: "a folder that is denied is an error, and the other continues",
+		Name: "a parent znode that is denied is an error, and the other continues",
 		Break: func(t *testing.T) {
-			znodes.Deny(t, faults.Folder(faults.SteadyInterface), zk.PermAll)
+			znodes.Deny(t, faults.ProvidersPath(faults.SteadyInterface), zk.PermAll)
 		},
 		Change: func(t *testing.T) {
 			m.Change(t)
-			harness.Eventually(t, faults.HealTime, "the other folder follows", func() error { return m.Shown(faults.MovingService) })
+			harness.Eventually(t, faults.HealTime, "the other parent znode follows", func() error { return m.Shown(faults.MovingService) })
 		},
-		Heal: func(t *testing.T) { znodes.Allow(t, faults.Folder(faults.SteadyInterface)) },
+		Heal: func(t *testing.T) { znodes.Allow(t, faults.ProvidersPath(faults.SteadyInterface)) },
 	})
 	m.Try(t, faults.Fault{
 		Name:  "reads and deletions work and nothing may be created: the last entry stays, and the status reports it",
-		Break: func(t *testing.T) { znodes.Deny(t, faults.Folder(faults.MovingInterface), zk.PermCreate) },
+		Break: func(t *testing.T) { znodes.Deny(t, faults.ProvidersPath(faults.MovingInterface), zk.PermCreate) },
 		Change: func(t *testing.T) {
 			for range 3 { // all of them are replaced
 				m.Change(t)
 			}
 			m.SaysReason(t, faults.MovingService, "refused")
-			harness.Quiet(t, "something of it stays", func() bool { return len(znodes.Children(t, faults.Folder(faults.MovingInterface))) > 0 })
-			if names := znodes.Children(t, faults.Folder(faults.MovingInterface)); len(names) == 0 {
+			harness.Unchanged(t, "something of it stays", func() bool { return len(znodes.Children(t, faults.ProvidersPath(faults.MovingInterface))) > 0 })
+			if names := znodes.Children(t, faults.ProvidersPath(faults.MovingInterface)); len(names) == 0 {
 				t.Error("no entry is left, and none may be made")
 			}
 		},
-		Heal: func(t *testing.T) { znodes.Allow(t, faults.Folder(faults.MovingInterface)) },
+		Heal: func(t *testing.T) { znodes.Allow(t, faults.ProvidersPath(faults.MovingInterface)) },
 	})
 	m.Try(t, faults.Fault{
 		Name:  "writes arrive and no answer does: nothing is written twice, nothing is lost",
@@ -157,7 +157,7 @@ func TestMeshToZooKeeper(t *testing.T) {
 		Heal:  func(*testing.T) { toZooKeeper.Heal() },
 	})
 	m.Try(t, faults.Fault{
-		Name:  "a ZooKeeper that takes a second for each answer is slow and nothing else",
+		Name:  "a ZooKeeper that answers after a second is slow and nothing else",
 		Break: func(*testing.T) { toZooKeeper.Delay(time.Second) },
 		Lasts: 2 * time.Second,
 		Heal:  func(*testing.T) { toZooKeeper.Heal() },
@@ -186,8 +186,8 @@ func actors(t *testing.T, m *faults.Mesh, znodes *harness.Znodes, toZooKeeper *h
 			toZooKeeper.Forget()
 			began = time.Now()
 			for range 20 {
-				for _, name := range znodes.Children(t, faults.Folder(faults.MovingInterface)) {
-					znodes.Delete(t, faults.Folder(faults.MovingInterface)+"/"+name)
+				for _, name := range znodes.Children(t, faults.ProvidersPath(faults.MovingInterface)) {
+					znodes.Delete(t, faults.ProvidersPath(faults.MovingInterface)+"/"+name)
 					break
 				}
 				<-time.NewTimer(100 * time.Millisecond).C
@@ -198,14 +198,14 @@ func actors(t *testing.T, m *faults.Mesh, znodes *harness.Znodes, toZooKeeper *h
 			// change is a write or two besides.
 			took := time.Since(began)
 			most := 10 + int(took/time.Second) + 2
-			if n := len(toZooKeeper.Writes(faults.Folder(faults.MovingInterface))); n > most {
+			if n := len(toZooKeeper.Writes(faults.ProvidersPath(faults.MovingInterface))); n > most {
 				t.Errorf("%d writes in %s, want %d at most", n, took, most)
 			}
 		},
 	})
 	foreign := faults.Registered(faults.MovingInterface, m.NextPort())
 	m.Try(t, faults.Fault{
-		Name:  "an address that another registered before us is theirs, and told as a conflict",
+		Name:  "an address that another registered before us is theirs, and reported as a conflict",
 		Break: func(t *testing.T) { znodes.Create(t, foreign, "theirs") },
 		Change: func(t *testing.T) {
 			before := znodes.Tree(t, foreign)

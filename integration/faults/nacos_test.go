@@ -56,8 +56,8 @@ bridges:
 	oracle.Within = 90 * time.Second // a source of Nacos asks for each service once a minute
 	oracle.Subscribe(faults.SteadyService, "consumer", faults.WithoutOthers(all))
 	oracle.Subscribe(faults.MovingService, "consumer", w.sdk.Subscribe(t, faults.Key(faults.MovingInterface)))
-	oracle.Subscribe(javaInterface, "consumer", znodes.Watch(t, faults.Folder(javaInterface)))
-	oracle.Writes(harness.Log(zookeeper), map[string]string{faults.Folder(javaInterface): javaInterface}, znodes)
+	oracle.Subscribe(javaInterface, "consumer", znodes.Watch(t, faults.ProvidersPath(javaInterface)))
+	oracle.Writes(harness.Log(zookeeper), map[string]string{faults.ProvidersPath(javaInterface): javaInterface}, znodes)
 	w.JudgedBy(oracle)
 	oracle.Has(javaInterface, faults.Addresses(17001, 17002)...)
 	w.bridge.Start(t)
@@ -103,7 +103,7 @@ func TestNacos(t *testing.T) {
 }
 
 // Try is the mesh's. What is written to a Nacos is known from its subscriber,
-// to whom an instance that the server takes away is as one that was withdrawn:
+// to whom an instance that the server removes is as one that was withdrawn:
 // it may come back, and with what the bridge knew of the mesh just then.
 func (w *nacosWorld) Try(t *testing.T, f faults.Fault) {
 	t.Helper()
@@ -113,15 +113,15 @@ func (w *nacosWorld) Try(t *testing.T, f faults.Fault) {
 	w.Mesh.Try(t, f)
 }
 
-// connection has the connections to the server fail in all ways.
+// connection has the connections to the server fail in every mode.
 func (w *nacosWorld) connection(t *testing.T) {
 	t.Helper()
 	heal := func(*testing.T) { w.toNacos.Both((*harness.Proxy).Heal) }
 	w.Try(t, faults.Fault{
 		Name:  "connections that are reset are made again at once",
 		Break: func(*testing.T) { w.toNacos.Both((*harness.Proxy).Reset) },
-		// It tells its subscribers half a second later, here much earlier.
-		Loses: "Nacos takes instances with the connection that published them",
+		// It notifies its subscribers half a second later, here much earlier.
+		Loses: "Nacos removes instances with the connection that published them",
 		Keeps: []string{javaInterface},
 	})
 	w.Try(t, faults.Fault{
@@ -141,7 +141,7 @@ func (w *nacosWorld) connection(t *testing.T) {
 		Keeps: []string{javaInterface},
 	})
 	w.Try(t, faults.Fault{
-		Name:  "a Nacos that takes a second for each answer is slow and nothing else",
+		Name:  "a Nacos that answers after a second is slow and nothing else",
 		Break: func(*testing.T) { w.toNacos.Both(func(p *harness.Proxy) { p.Delay(time.Second) }) },
 		Lasts: 2 * time.Second,
 		Heal:  heal,
@@ -172,7 +172,7 @@ func (w *nacosWorld) frozen(t *testing.T) {
 			saysAway(t, w.bridge, `xdsbridge_source_stale{registry="nacos"}`, 1)
 		},
 		Heal: func(t *testing.T) { w.server.Process().Signal(t, syscall.SIGCONT) },
-		// It may take the instances of the application too, and this guard
+		// It may remove the instances of the application too, and this guard
 		// lets all but the last of them go; the one by default holds them.
 		Loses: "what the server thinks of its clients when it wakes up is its own affair",
 	})
@@ -189,7 +189,7 @@ func (w *nacosWorld) bridgeAway(t *testing.T) {
 			w.bridge.Kill()
 		},
 		Heal:  func(t *testing.T) { w.bridge.Start(t) },
-		Loses: "Nacos takes instances with the connection of their only publisher",
+		Loses: "Nacos removes instances with the connection of their only publisher",
 		Keeps: []string{javaInterface},
 		After: func(t *testing.T) {
 			whole(t, w.Oracle, faults.SteadyService, killed, 3)
@@ -207,7 +207,7 @@ func (w *nacosWorld) bridgeAway(t *testing.T) {
 	})
 }
 
-// serverAway kills the server, and takes its data away.
+// serverAway kills the server, and deletes its data.
 func (w *nacosWorld) serverAway(t *testing.T) {
 	t.Helper()
 	var back time.Time
@@ -225,7 +225,7 @@ func (w *nacosWorld) serverAway(t *testing.T) {
 		},
 		After: func(t *testing.T) {
 			for _, service := range []string{faults.SteadyService, faults.MovingService} {
-				if took := stopwatch.Between(back, w.Settled(service)); took > 10*time.Second {
+				if took := stopwatch.Between(back, w.LatestSince(service)); took > 10*time.Second {
 					t.Errorf("%s was back after %s", service, took)
 				}
 			}

@@ -33,15 +33,15 @@ type Oracle struct {
 
 	Bridge *harness.Bridge
 
-	// Others tells everything in the registry that is not the bridge's, with
-	// its versions; it has to stay as it is.
+	// Others returns everything in the registry that is not the bridge's, with
+	// its versions; it may not change.
 	Others func(testing.TB) string
 
 	// Heads is how many entries the target has of a service beside one for
 	// each address.
 	Heads int
 
-	// Within is the time to heal, HealTime unless the registry needs more.
+	// Within is the time to heal, HealTime unless the registry takes longer.
 	Within time.Duration
 }
 
@@ -51,7 +51,7 @@ func NewOracle(b *harness.Bridge, others func(testing.TB) string) *Oracle {
 }
 
 // Agree waits until the three sets are equal and returns what that took. The
-// history of all services is judged then, or once it takes too long.
+// history of all services is judged then, or once that lasts too long.
 func (o *Oracle) Agree(t testing.TB) {
 	t.Helper()
 	defer o.Judge(t)
@@ -67,7 +67,7 @@ func (o *Oracle) Agree(t testing.TB) {
 }
 
 // written compares what the bridge says it has written with the truth. Where
-// several of its ways know a service, each that takes it has to have it.
+// several of its bridges know a service, each that accepts it has to have it.
 func (o *Oracle) written(t testing.TB) error {
 	t.Helper()
 	all, err := Says(t, o.Bridge)
@@ -108,12 +108,12 @@ type Fault struct {
 	Break func(*testing.T) // begins it
 	Lasts time.Duration    // how long it lasts at least
 	Heal  func(*testing.T) // ends it; nil where it ends by itself
-	// Change changes the source meanwhile and tells the oracle; nil is the
+	// Change changes the source meanwhile and informs the oracle; nil is the
 	// change of the world.
 	Change func(*testing.T)
 	After  func(*testing.T) // what has to hold besides once all agree; may be nil
 
-	// Loses says why servers take away for a while what is there, where no
+	// Loses says why servers remove what is there for a while, where no
 	// bridge can prevent that: "What cannot be promised" in
 	// docs/reliability.md. Services of Keeps are kept all the same.
 	Loses string
@@ -130,7 +130,7 @@ func (o *Oracle) Try(t *testing.T, f Fault) {
 		if f.Loses != "" {
 			t.Log("may be missed for a while: " + f.Loses)
 			// What the servers took looks as if the bridge had withdrawn it, and what it writes anew at once is what the
-			// source reported it last: the change of meanwhile may still be on its way to it.
+			// source reported it last: the change of meanwhile may still be in flight to it.
 			defer o.Allow([]guarantees.Guarantee{guarantees.NeverLess, guarantees.NoSpuriousWrite, guarantees.NoResurrection}, f.Keeps...)()
 		}
 		f.Break(t)
@@ -152,7 +152,7 @@ func (o *Oracle) Try(t *testing.T, f Fault) {
 	}
 }
 
-// Said is what the bridge says of a service on one of its ways.
+// Said is what the bridge says of a service of one of its bridges.
 type Said struct {
 	Bridge  string `json:"bridge"`
 	Service string `json:"service"`
@@ -231,9 +231,9 @@ func Post(t testing.TB, b *harness.Bridge, path string) string {
 	return string(body)
 }
 
-// Settled returns when a subscriber of a service was first sent the list
+// LatestSince returns when a subscriber of a service was first sent the list
 // that it sees now.
-func (o *Oracle) Settled(service string) time.Time {
+func (o *Oracle) LatestSince(service string) time.Time {
 	lists := o.Notifications(service)
 	return lists[len(lists)-1].At
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/internal/soaktest"
 )
 
-// rounds is how often each way of replacing a bridge is tried: ten times, and
+// rounds is how often each method of replacing a bridge is tried: ten times, and
 // a hundred in make soak.
 func rounds(t *testing.T) int {
 	t.Helper()

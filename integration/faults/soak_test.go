@@ -74,7 +74,7 @@ func (s *soak) start(t *testing.T) {
 	from, to := harness.StartZooKeeper(t, "-Xmx1g"), harness.StartZooKeeper(t, "-Xmx1g")
 	s.from, s.to = harness.Connect(t, from.Address), harness.Connect(t, to.Address)
 	for n := range s.services {
-		s.from.Create(t, faults.Folder(s.iface(n)), "")
+		s.from.Create(t, faults.ProvidersPath(s.iface(n)), "")
 	}
 	s.bridge = harness.ConfiguredBridge(t, fmt.Sprintf(`owner: soak
 registries:
@@ -83,14 +83,14 @@ registries:
 bridges:
   - { name: onward, from: near, to: far, formats: [dubbo-interface], select: { allow: [127.0.0.0/8] }, guard: { %s } }`,
 		from.Address, to.Address, harness.Swift))
-	folders := make(map[string]string)
+	parents := make(map[string]string)
 	for n := range s.services {
-		folder := faults.Folder(s.iface(n))
-		s.watches = append(s.watches, s.to.Watch(t, folder))
+		parent := faults.ProvidersPath(s.iface(n))
+		s.watches = append(s.watches, s.to.Watch(t, parent))
 		s.Subscribe(s.iface(n), "consumer", s.watches[n])
-		folders[folder] = s.iface(n)
+		parents[parent] = s.iface(n)
 	}
-	s.Writes(harness.Log(to), folders, s.to)
+	s.Writes(harness.Log(to), parents, s.to)
 	s.bridge.Start(t)
 	s.bridge.AwaitReady(t)
 }
@@ -134,7 +134,7 @@ func (s *soak) await(t *testing.T) {
 	}
 }
 
-// measure has single instances come while all the others are there, and notes
+// measure has single instances come while all the others are there, and records
 // how long a subscriber waits for each.
 func (s *soak) measure(t *testing.T, cycle int) {
 	t.Helper()
@@ -145,10 +145,10 @@ func (s *soak) measure(t *testing.T, cycle int) {
 		s.Has(s.iface(n), faults.Addresses(append(slices.Clone(ports), port)...)...)
 		began := time.Now()
 		s.from.Create(t, at, "")
-		seen := watch.AwaitSettled(t, time.Minute, "the new one is seen", func(names []string) bool { return len(names) == s.each+1 })
+		seen := watch.AwaitLatest(t, time.Minute, "the new one is seen", func(names []string) bool { return len(names) == s.each+1 })
 		s.lags = append(s.lags, seen.Sub(began))
 		s.Has(s.iface(n), faults.Addresses(ports...)...)
 		s.from.Delete(t, at)
-		watch.AwaitSettled(t, time.Minute, "it is gone", func(names []string) bool { return len(names) == s.each })
+		watch.AwaitLatest(t, time.Minute, "it is gone", func(names []string) bool { return len(names) == s.each })
 	}
 }

@@ -59,7 +59,7 @@ func StartMesh(t testing.TB) *Mesh {
 	return m
 }
 
-// JudgedBy makes an oracle the mesh's, and tells it what the mesh has.
+// JudgedBy makes an oracle the mesh's, and informs it of what the mesh has.
 func (m *Mesh) JudgedBy(o *Oracle) {
 	m.Oracle = o
 	o.Has(SteadyService, Addresses(18001, 18002, 18003)...)
@@ -105,7 +105,7 @@ func (m *Mesh) Restart(t *testing.T) {
 	m.pushed = harness.WatchEndpoints(m.owner, m.Istiod.GRPC, "outbound|20000||"+moving)
 }
 
-// Hide takes services out of the mesh without telling the oracle: they are
+// Hide removes services from the mesh without informing the oracle: they are
 // there all the same, and istiod does not know them. Show puts both back.
 func (m *Mesh) Hide(t testing.TB, services ...string) {
 	t.Helper()
@@ -127,10 +127,10 @@ func (m *Mesh) NextPort() int { return m.next }
 // NodeOf returns the path of the entry of the moving service's i-th endpoint.
 func (m *Mesh) NodeOf(t testing.TB, znodes *harness.Znodes, i int) string {
 	t.Helper()
-	folder := Folder(MovingInterface)
-	for _, name := range znodes.Children(t, folder) {
+	parent := ProvidersPath(MovingInterface)
+	for _, name := range znodes.Children(t, parent) {
 		if strings.Contains(name, fmt.Sprintf("%%3A%d%%2F", m.now[i])) {
-			return folder + "/" + name
+			return parent + "/" + name
 		}
 	}
 	t.Fatalf("no entry of port %d", m.now[i])
@@ -160,12 +160,12 @@ func (m *Mesh) Try(t *testing.T, f Fault) {
 // Key is the service key of an interface.
 func Key(iface string) string { return "providers:" + iface + "::" }
 
-// Folder is where the providers of an interface are in ZooKeeper.
-func Folder(iface string) string { return "/dubbo/" + iface + "/providers" }
+// ProvidersPath is where the providers of an interface are in ZooKeeper.
+func ProvidersPath(iface string) string { return "/dubbo/" + iface + "/providers" }
 
 // Registered is how a Java provider of an interface is in ZooKeeper.
 func Registered(iface string, port int) string {
-	return Folder(iface) + "/" + url.QueryEscape(fmt.Sprintf("tri://127.0.0.1:%d/%s?application=app&interface=%s&side=provider", port, iface, iface))
+	return ProvidersPath(iface) + "/" + url.QueryEscape(fmt.Sprintf("tri://127.0.0.1:%d/%s?application=app&interface=%s&side=provider", port, iface, iface))
 }
 
 // Addresses are ports of 127.0.0.1.
@@ -177,16 +177,16 @@ func Addresses(ports ...int) []string {
 	return all
 }
 
-// PlantOthers creates what is not ours in ZooKeeper: in a folder of ours a
-// provider of nobody and one with the mark of another bridge, and a folder of
+// PlantOthers creates what is not ours in ZooKeeper: in a parent znode of ours a
+// provider of nobody and one with the mark of another bridge, and a parent znode of
 // its own. It returns a look at all of it.
 func PlantOthers(t testing.TB, znodes *harness.Znodes) func(testing.TB) string {
 	t.Helper()
 	znodes.Create(t, "/dubbo/api.Other/consumers/somebody", "x")
 	znodes.Create(t, "/dubbo/api.Other/configurators", "")
 	znodes.Create(t, Registered("api.Other", 19001), "data")
-	znodes.Create(t, Folder(SteadyInterface)+"/"+url.QueryEscape("tri://10.9.9.1:20000/api.Steady?interface=api.Steady&side=provider"), "data")
-	znodes.Create(t, Folder(SteadyInterface)+"/"+url.QueryEscape("tri://10.9.9.2:20000/api.Steady?interface=api.Steady&side=provider&xdsb=abcdef012"), "")
+	znodes.Create(t, ProvidersPath(SteadyInterface)+"/"+url.QueryEscape("tri://10.9.9.1:20000/api.Steady?interface=api.Steady&side=provider"), "data")
+	znodes.Create(t, ProvidersPath(SteadyInterface)+"/"+url.QueryEscape("tri://10.9.9.2:20000/api.Steady?interface=api.Steady&side=provider&xdsb=abcdef012"), "")
 	return func(t testing.TB) string {
 		t.Helper()
 		tree := znodes.Tree(t, "/dubbo")

@@ -38,7 +38,7 @@ func TestZooKeeperToMesh(t *testing.T) {
 		Heal:  func(*testing.T) { toZooKeeper.Heal() },
 	})
 	i.Try(t, faults.Fault{
-		Name:   "a ZooKeeper that is away takes nothing with it",
+		Name:   "a ZooKeeper that is away removes nothing",
 		Break:  func(*testing.T) { server.Kill() },
 		Change: func(*testing.T) {},
 		Lasts:  3 * time.Second,
@@ -49,16 +49,16 @@ func TestZooKeeperToMesh(t *testing.T) {
 	})
 	frozenSource(t, i, server)
 	i.Try(t, faults.Fault{
-		Name: "a folder that may no longer be read stays as it was, and the other follows",
+		Name: "a parent znode that may no longer be read is kept, and the other follows",
 		Break: func(t *testing.T) {
-			znodes.Deny(t, faults.Folder(faults.SteadyInterface), zk.PermRead)
+			znodes.Deny(t, faults.ProvidersPath(faults.SteadyInterface), zk.PermRead)
 			toZooKeeper.Reset() // everything is read once more
 		},
 		Change: func(t *testing.T) {
 			i.Change(t)
 			harness.Eventually(t, faults.HealTime, "the other follows", func() error { return i.Shown(faults.MovingInterface) })
 		},
-		Heal: func(t *testing.T) { znodes.Allow(t, faults.Folder(faults.SteadyInterface)) },
+		Heal: func(t *testing.T) { znodes.Allow(t, faults.ProvidersPath(faults.SteadyInterface)) },
 	})
 	i.Others = func(testing.TB) string { return "" } // they go with the root
 	i.Try(t, faults.Fault{
@@ -88,7 +88,7 @@ bridges:
   - { name: zk-to-mesh, from: zk, to: mesh, listen: %q, formats: [dubbo-interface], select: { allow: [127.0.0.0/8] }, guard: { %s } }`,
 		toZooKeeper.Address, session, i.Listen, guard))
 	bridge.Start(t)
-	oracle := faults.NewOracle(bridge, faults.Below(znodes, faults.Folder(faults.SteadyInterface)))
+	oracle := faults.NewOracle(bridge, faults.Below(znodes, faults.ProvidersPath(faults.SteadyInterface)))
 	oracle.Heads = 1
 	i.Serve(t, oracle, "zk")
 	i.Agree(t)
@@ -96,7 +96,7 @@ bridges:
 }
 
 // TestChurn has one provider come and go as fast as ZooKeeper lets it, and
-// looks at how often istiod is told.
+// looks at how often istiod is notified.
 func TestChurn(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
@@ -113,8 +113,8 @@ func TestChurn(t *testing.T) {
 				<-time.NewTimer(pause).C
 			}
 			took := time.Since(began)
-			if told := len(i.Notifications(faults.MovingInterface)) - before; told > 5+25*int(took.Seconds()+1) {
-				t.Errorf("istiod was told %d times in %s", told, took)
+			if pushed := len(i.Notifications(faults.MovingInterface)) - before; pushed > 5+25*int(took.Seconds()+1) {
+				t.Errorf("istiod was notified %d times in %s", pushed, took)
 			}
 		}
 	}

@@ -34,7 +34,7 @@ import (
 
 const soon = time.Minute
 
-// world is ZooKeeper and Nacos with a bridge each way.
+// world is ZooKeeper and Nacos with a bridge in each direction.
 type world struct {
 	zookeeper string // its address
 	nacos     *harness.Nacos
@@ -66,7 +66,7 @@ bridges:
 	return w
 }
 
-// cell notes a cell of the table: format, registry, direction and how it went.
+// cell records a cell of the table: format, registry, direction and how it went.
 func (w *world) cell(format, at, direction, how string) {
 	w.cells = append(w.cells, fmt.Sprintf("%-12s %-10s %-22s %s", format, at, direction, how))
 }
@@ -110,7 +110,7 @@ func TestFrameworks(t *testing.T) {
 	t.Log("format       registry   direction              how\n" + strings.Join(w.cells, "\n"))
 }
 
-// called notes that a format's providers and consumers met both ways.
+// called records that a format's providers and consumers met in both directions.
 func (w *world) called(format, how string) {
 	w.cell(format, "zookeeper", "consumer of it calls", "call: "+how)
 	w.cell(format, "zookeeper", "provider of it is called", "call: "+how)

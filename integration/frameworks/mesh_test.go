@@ -18,7 +18,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/naming"
 )
 
-// meshWorld is a ZooKeeper and the mesh of an istiod, with a bridge each way.
+// meshWorld is a ZooKeeper and the mesh of an istiod, with a bridge in each direction.
 type meshWorld struct {
 	mesh      *harness.Mesh
 	istiod    *harness.Istiod

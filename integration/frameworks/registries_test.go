@@ -20,7 +20,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/integration/harness/nacossdk"
 )
 
-// These stand in for the registries that Kratos and Hertz keep beside their
+// These replace the registries that Kratos and Hertz keep beside their
 // frameworks, which integration/plugins tries: they implement the frameworks' own
 // interfaces and write and read byte for byte what the real ones do, as captured.
 

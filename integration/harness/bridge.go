@@ -33,7 +33,7 @@ type Bridge struct {
 	Admin     string // address of the status API
 
 	Env    []string // what it is started with, beside the test's own
-	Before []string // a program and its arguments that becomes the bridge, such as prlimit
+	Before []string // a program and its arguments that executes the bridge, such as prlimit
 
 	owner   testing.TB // which the bridge ends with, whichever subtest starts it
 	path    string
@@ -182,12 +182,12 @@ func quoted(words []string) string {
 	return strings.Join(parts, ", ")
 }
 
-// settleTime is how long a test watches that nothing happens.
-const settleTime = 3 * time.Second
+// unchangedTime is how long a test watches that nothing happens.
+const unchangedTime = 3 * time.Second
 
-// Quiet fails the test where a value changes within a few seconds.
-func Quiet[T any](t testing.TB, what string, look func() T) {
+// Unchanged fails the test where a value changes within a few seconds.
+func Unchanged[T any](t testing.TB, what string, look func() T) {
 	t.Helper()
 	before := look()
-	Stays(t, settleTime, what, func() error { return Same(look(), before) })
+	Stays(t, unchangedTime, what, func() error { return Same(look(), before) })
 }

@@ -9,10 +9,10 @@ import (
 )
 
 // Differences says field by field in what two readings of one mesh differ, sorted;
-// nothing where both tell the same. What is offered to nobody counts as not there:
-// istiod does not tell it. Neither do interfaces and protocols, which each reading
+// nothing where both report the same. What is offered to nobody counts as not there:
+// istiod does not send it. Neither do interfaces and protocols, which each reading
 // has from elsewhere, nor the name of an instance that one of them alone knows:
-// istiod tells none of WorkloadEntries.
+// istiod sends none of WorkloadEntries.
 func Differences(one, other map[registry.Name]*registry.Service) []string {
 	var all []string
 	for name, s := range one {

@@ -43,7 +43,7 @@ func StartDubbo(t testing.TB) *Dubbo {
 func StartDubboOf(t testing.TB, version string) *Dubbo {
 	t.Helper()
 	d := new(Dubbo)
-	d.java = startJava(t, version, []string{"-Xmx384m", "-Dsun.net.httpserver.nodelay=true"}, d.note)
+	d.java = startJava(t, version, []string{"-Xmx384m", "-Dsun.net.httpserver.nodelay=true"}, d.observe)
 	return d
 }
 
@@ -210,12 +210,12 @@ func (d *Dubbo) Colors() []string {
 	return d.colors
 }
 
-// note keeps what is reported of lists; other lines stay in the log alone.
-func (d *Dubbo) note(word, rest string) {
+// observe keeps what is reported of lists; other lines stay in the log alone.
+func (d *Dubbo) observe(event, rest string) {
 	list := strings.FieldsFunc(rest, func(r rune) bool { return r == ',' })
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	switch word {
+	switch event {
 	case "addresses":
 		d.addresses = append(d.addresses, list)
 	case "colors":

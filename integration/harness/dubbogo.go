@@ -32,14 +32,14 @@ type DubboGoConsumer struct {
 	seen []string // one after the other: what it might call
 }
 
-// Tally is what became of the calls of a consumer.
+// Tally counts the results of the calls of a consumer.
 type Tally struct {
 	mu     sync.Mutex
 	failed []string
 	calls  map[int]int // answered so far, by port
 }
 
-// The ways in which a consumer of dubbo-go looks for providers.
+// The methods by which a consumer of dubbo-go finds providers.
 const (
 	DubboGoInterface   = "interface"
 	DubboGoApplication = "application"
@@ -84,15 +84,15 @@ func ReferDubboGoBy(t testing.TB, binary string, at ...string) *DubboGoConsumer 
 func (c *DubboGoConsumer) listen(in io.Reader) {
 	lines := bufio.NewScanner(in)
 	for lines.Scan() {
-		word, rest, _ := strings.Cut(lines.Text(), " ")
-		c.note(word, rest)
+		event, rest, _ := strings.Cut(lines.Text(), " ")
+		c.observe(event, rest)
 	}
 }
 
-func (c *DubboGoConsumer) note(word, rest string) {
+func (c *DubboGoConsumer) observe(event, rest string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	switch word {
+	switch event {
 	case "seen":
 		c.seen = append(c.seen, rest)
 	case "failed":

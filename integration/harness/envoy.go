@@ -19,14 +19,14 @@ type EnvoyOptions struct {
 }
 
 // Envoy is a real Envoy on 127.0.0.1 with one listener. Where its clusters and
-// endpoints are, istiod alone tells it.
+// endpoints are, istiod alone reports it.
 type Envoy struct {
 	HTTP  string // where it answers; empty where that is up to the control plane
 	Admin string
 }
 
 // StartDataPlane starts an Envoy that has nothing but the address of a control
-// plane, which tells it where to listen, and waits until it is ready. It asks in
+// plane, which sends it where to listen, and waits until it is ready. It asks in
 // a form of the protocol: GRPC or DELTA_GRPC.
 func StartDataPlane(t testing.TB, node, address, form string) *Envoy {
 	t.Helper()

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// httpTime is what a server that is asked to do something may take to answer.
+// httpTime is what a server that is asked to do something has to answer.
 const httpTime = time.Minute
 
 // answer returns what a server answers.

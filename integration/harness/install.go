@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Root returns the folder of the repository.
+// Root returns the directory of the repository.
 func Root(t testing.TB) string {
 	t.Helper()
 	dir, err := os.Getwd()
@@ -17,7 +17,7 @@ func Root(t testing.TB) string {
 			return dir
 		}
 	}
-	t.Fatal("no folder above the test holds scripts/install.sh")
+	t.Fatal("no directory above the test holds scripts/install.sh")
 	return ""
 }
 
@@ -27,7 +27,7 @@ func Peer(t testing.TB, framework string) string {
 	return filepath.Join(installed(t, "peers"), framework)
 }
 
-// installed returns where scripts/install.sh put what name stands for; the
+// installed returns where scripts/install.sh put what name denotes; the
 // first call for a name on a machine builds or downloads it.
 func installed(t testing.TB, name string) string {
 	t.Helper()

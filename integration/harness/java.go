@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// answerTime is what a command of a Java application may take: the first call
+// answerTime is what a command of a Java application may last: the first call
 // of a JVM loads half of a framework.
 const answerTime = 5 * time.Minute
 
-// java is a JVM with an application that obeys lines on its standard input,
+// java is a JVM with an application that executes lines on its standard input,
 // see org.bridge.console.Console.
 type java struct {
 	process *Process
@@ -24,7 +24,7 @@ type java struct {
 
 // startJava starts what scripts/install.sh made of a name, with options of the
 // JVM. What it prints beside its answers goes to other.
-func startJava(t testing.TB, name string, options []string, other func(word, rest string)) *java {
+func startJava(t testing.TB, name string, options []string, other func(event, rest string)) *java {
 	t.Helper()
 	home, dir := installed(t, name), t.TempDir()
 	in, stdin := io.Pipe()
@@ -77,14 +77,14 @@ func (j *java) await(t testing.TB, what string) string {
 }
 
 // listen sorts what the JVM prints, which stays in its log too.
-func (j *java) listen(stdout io.Reader, other func(word, rest string)) {
+func (j *java) listen(stdout io.Reader, other func(event, rest string)) {
 	lines := bufio.NewScanner(stdout)
 	for lines.Scan() {
-		switch word, rest, _ := strings.Cut(lines.Text(), " "); word {
+		switch event, rest, _ := strings.Cut(lines.Text(), " "); event {
 		case "ready", "ok", "error":
 			j.answers <- lines.Text()
 		default:
-			other(word, rest)
+			other(event, rest)
 		}
 	}
 }

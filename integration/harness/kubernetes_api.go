@@ -86,7 +86,7 @@ func (k *Kubernetes) Token(t testing.TB, namespace, account string) string {
 
 const rbac = "/apis/rbac.authorization.k8s.io/v1/namespaces/"
 
-// Allow lets an account do what verbs say with the leases of its namespace,
+// Allow lets an account apply these verbs to the leases of its namespace,
 // and nothing else. It may be called again with other verbs.
 func (k *Kubernetes) Allow(t testing.TB, namespace, account string, verbs ...string) {
 	t.Helper()
@@ -99,7 +99,7 @@ func (k *Kubernetes) Allow(t testing.TB, namespace, account string, verbs ...str
 		"subjects":[{"kind":"ServiceAccount","name":%[1]q,"namespace":%q}]}`, account, namespace))
 }
 
-// Forbid takes back what Allow allowed.
+// Forbid revokes what Allow allowed.
 func (k *Kubernetes) Forbid(t testing.TB, namespace, account string) {
 	t.Helper()
 	k.Do(t, http.MethodDelete, rbac+namespace+"/rolebindings/"+account, "")

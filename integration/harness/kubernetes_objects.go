@@ -29,7 +29,7 @@ func (k *Kubernetes) Store(t testing.TB, path, name, yaml string) {
 	t.Helper()
 	for _, at := range []string{path + "/" + name, path + "/" + name + "/status"} {
 		status, answer := 0, ""
-		Eventually(t, startTime, "the API takes "+at, func() (err error) {
+		Eventually(t, startTime, "the API accepts "+at, func() (err error) {
 			status, answer, err = k.Request(t, http.MethodPatch, at+"?fieldManager=test&force=true", yaml, "application/apply-patch+yaml")
 			return err
 		})

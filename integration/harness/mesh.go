@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Mesh is a folder of Istio configuration that an Istiod watches, and the
-// MCP servers that it reads beside the folder.
+// Mesh is a directory of Istio configuration that an Istiod watches, and the
+// MCP servers that it reads beside the directory.
 type Mesh struct {
 	dir        string
 	sources    []object
@@ -22,7 +22,7 @@ func NewMesh(t testing.TB) *Mesh {
 	return &Mesh{dir: t.TempDir()}
 }
 
-// Dir returns the folder.
+// Dir returns the directory.
 func (m *Mesh) Dir() string { return m.dir }
 
 // From makes istiods that are started later read an MCP server too. It has to
@@ -41,7 +41,7 @@ func (m *Mesh) FromSecure(address string, settings map[string]any) {
 // endpoints that want mutual TLS, for which each would need a certificate.
 func (m *Mesh) WithoutMutualTLS() { m.plaintext = true }
 
-// In makes istiods that are started later read a cluster instead of the folder,
+// In makes istiods that are started later read a cluster instead of the directory,
 // as the administrator.
 func (m *Mesh) In(t testing.TB, k *Kubernetes) {
 	t.Helper()
@@ -113,7 +113,7 @@ func (m *Mesh) ApplyTogether(t testing.TB, name string, services ...Service) {
 	m.write(t, name, documents...)
 }
 
-// Remove takes a service, or what ApplyTogether named so, out of the mesh.
+// Remove removes a service, or what ApplyTogether named so, from the mesh.
 func (m *Mesh) Remove(t testing.TB, name string) {
 	t.Helper()
 	must(t, os.Remove(m.file(name)))

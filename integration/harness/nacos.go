@@ -34,10 +34,10 @@ type NacosOptions struct {
 	Auth      bool          // only NacosUser may read and write
 	TokenTTL  time.Duration // 0: five hours
 	PushDelay time.Duration // of pushes and reads behind writes; 0: Nacos's own 500 ms
-	Heap      string        // as java's -Xmx takes it; empty: 512m
+	Heap      string        // as java's -Xmx expects it; empty: 512m
 }
 
-// startNacosTime is what a server may take to start on a busy machine.
+// startNacosTime is what a server has to start on a busy machine.
 const startNacosTime = 4 * time.Minute
 
 // Nacos is a real Nacos server. Its data outlives a Kill.
@@ -90,15 +90,15 @@ func freeNacosPort(t testing.TB) int {
 
 // Start starts the server once more after a Kill, with the data it had. Its
 // database may not be open within the time that it gives itself, and before it
-// served once another may take one of its ports; then it ends, and is started
+// served once another may use one of its ports; then it ends, and is started
 // again.
 func (n *Nacos) Start(t testing.TB) {
 	t.Helper()
 	const tries = 5
 	for try := 1; !n.start(t); try++ {
 		log := n.process.Log()
-		slow, taken := strings.Contains(log, "Login timeout exceeded"), strings.Contains(log, "Address already in use")
-		if try == tries || !slow && !taken {
+		slow, inUse := strings.Contains(log, "Login timeout exceeded"), strings.Contains(log, "Address already in use")
+		if try == tries || !slow && !inUse {
 			t.Fatalf("Nacos ended: %s", n.process.tail())
 		}
 		if !n.stored {
@@ -234,7 +234,7 @@ func (n *Nacos) Edit(t testing.TB, service string, in model.Instance) {
 	n.edit(t, service, in, true)
 }
 
-// Disable takes an instance out of what consumers see, as the console does.
+// Disable hides an instance from consumers, as the console does.
 func (n *Nacos) Disable(t testing.TB, service string, in model.Instance) {
 	t.Helper()
 	n.edit(t, service, in, false)

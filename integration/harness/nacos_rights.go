@@ -24,7 +24,7 @@ func (n *Nacos) AddUser(t testing.TB, name, password, namespace string) {
 }
 
 // NewNamespace makes a namespace and returns its id; its name is "name-of-" and
-// the id. The servers of version 2 that tests have take any id, and list none.
+// the id. The servers of version 2 that tests have accept any id, and list none.
 func (n *Nacos) NewNamespace(t testing.TB) string {
 	t.Helper()
 	id := fmt.Sprintf("t%08x", rand.Uint32()) //nolint:gosec // keeps no secret
@@ -41,7 +41,7 @@ func (n *Nacos) Grant(t testing.TB, name, namespace string) {
 	n.administer(t, http.MethodPost, "permission", n.permission(name, namespace))
 }
 
-// Revoke takes that back, as late.
+// Revoke removes that again, as late.
 func (n *Nacos) Revoke(t testing.TB, name, namespace string) {
 	t.Helper()
 	n.administer(t, http.MethodDelete, "permission", n.permission(name, namespace))

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// stopTime is what a program may take to end after SIGTERM.
+// stopTime is what a program has to end after SIGTERM.
 const stopTime = 20 * time.Second
 
 // tailLines is how much of a program's log a failed test prints.
@@ -50,7 +50,7 @@ func Start(t testing.TB, c Command) *Process {
 	log, err := os.CreateTemp(t.TempDir(), c.Name+"-*.log")
 	must(t, err)
 	p := &Process{name: c.Name, log: log.Name(), done: make(chan struct{})}
-	p.cmd = exec.Command(c.Path, c.Args...) //nolint:noctx // its life is the test's, and longer than t.Context's.
+	p.cmd = exec.Command(c.Path, c.Args...) //nolint:noctx // it runs as long as the test, and longer than t.Context.
 	p.cmd.Env = append(os.Environ(), c.Env...)
 	p.cmd.Dir, p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = dir, c.Stdin, io.Writer(log), log
 	if c.Stdout != nil {

@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// Seen is one list of addresses that a registry's own client told its
+// Seen is one list of addresses that a registry's own client sent its
 // subscriber.
 type Seen struct {
 	At        time.Time
 	Addresses []string // host:port, in order
 }
 
-// EntryAddresses returns the address that each entry of a folder names, in
+// EntryAddresses returns the address that each entry of a parent znode names, in
 // order, which most formats do; what is no URL is there as it is, without
 // what the bridge puts before ids of its own.
 func EntryAddresses(names []string) []string {
@@ -36,7 +36,7 @@ func EntryAddresses(names []string) []string {
 // A Subscriber is somebody who is notified of the addresses of a service.
 type Subscriber interface {
 	Since(at time.Time) []Seen // the lists that it was sent after a moment, oldest first
-	Last() []string            // what it was sent last; nothing where it was told nothing
+	Last() []string            // what it was sent last; nothing where it was sent nothing
 	Forget(before time.Time)   // lists before a moment, but not the last one
 }
 

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// SharedServers is the variable of the environment that names the folder in
+// SharedServers is the variable of the environment that names the directory in
 // which integration/servers reports where the servers are that tests share.
 const SharedServers = "XDS_BRIDGE_SHARED_SERVERS"
 
@@ -42,7 +42,7 @@ func SharedNacos(t testing.TB, version int) *Nacos {
 	return n
 }
 
-// ShareNacos starts the server that tests share and tells them where it is.
+// ShareNacos starts the server that tests share and shows them where it is.
 func ShareNacos(t testing.TB, version int, dir string) {
 	t.Helper()
 	n := StartNacos(t, NacosOptions{Version: version, PushDelay: sharedDelay, Heap: "1g"})

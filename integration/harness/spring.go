@@ -66,7 +66,7 @@ func (s *Spring) Start(t testing.TB, name string, properties ...string) *SpringA
 	return a
 }
 
-// Stop ends the application as Spring does, which takes itself out of its
+// Stop ends the application as Spring does, which removes itself from its
 // registry.
 func (a *SpringApplication) Stop(t testing.TB) {
 	t.Helper()

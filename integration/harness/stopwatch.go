@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// starved is how much longer than allowed a wait may take in all where the
+// starved is how much longer than allowed a wait may last in all where the
 // machine had no processor to give for all of it.
 const starved = 5
 
 // A Stopwatch measures time without that in which something on this machine
-// waited for a processor: what a program takes is its own doing only while it
-// runs. Where the kernel does not tell, it measures all of the time.
+// waited for a processor: the time of a program is its own doing only while it
+// runs. Where the kernel does not report that, it measures all of the time.
 type Stopwatch struct {
 	began   time.Time
 	stalled time.Duration // before it began
@@ -27,7 +27,7 @@ func StartStopwatch() Stopwatch { return Stopwatch{began: time.Now(), stalled: s
 func (s Stopwatch) Took() time.Duration { return s.Between(s.began, time.Now()) }
 
 // Between returns the time between two moments since the start. All that was
-// waited since then is taken off, because nobody knows when it was.
+// waited since then is subtracted, because nobody knows when it was.
 func (s Stopwatch) Between(from, to time.Time) time.Duration {
 	return max(0, to.Sub(from)-(stalled()-s.stalled))
 }
@@ -51,7 +51,7 @@ func AtMost(t testing.TB, what string, took, bound time.Duration) {
 	}
 }
 
-// patience returns how long is waited for what should take a given time. The
+// patience returns how long is waited for what should last a given time. The
 // gate passes on a machine that is ten times slower.
 func patience(within time.Duration) time.Duration {
 	if testing.Short() {

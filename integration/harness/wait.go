@@ -12,7 +12,7 @@ const poll = 10 * time.Millisecond
 
 // pause returns how long to wait for the next look at a condition: several
 // times what the last one took, because many are a process of their own, and
-// what is waited for needs the processors too.
+// what is waited for uses the processors too.
 func pause(look time.Duration) time.Duration {
 	return max(poll, min(4*look, 400*time.Millisecond))
 }
@@ -82,6 +82,6 @@ func must(t testing.TB, err error) {
 func Long(t testing.TB) {
 	t.Helper()
 	if testing.Short() {
-		t.Skip("takes long: make test-all runs it")
+		t.Skip("lasts long: make test-all runs it")
 	}
 }

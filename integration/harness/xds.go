@@ -69,7 +69,7 @@ func (p *Provider) Republish(t testing.TB, keys map[string]string) {
 // Leave ends the connection, as an application that was killed does.
 func (p *Provider) Leave() { p.end() }
 
-// EndpointsWatch notes which endpoints istiod pushed for a cluster, and when.
+// EndpointsWatch records which endpoints istiod pushed for a cluster, and when.
 type EndpointsWatch struct {
 	mu    sync.Mutex
 	seen  []sighting
@@ -89,7 +89,7 @@ func WatchEndpointsAs(t testing.TB, address, nodeType, cluster string) *Endpoint
 	node := &corev3.Node{Id: nodeType + "~127.0.0.1~watch.istio-system~istio-system.svc.cluster.local"}
 	s := dial(t, address)
 	must(t, s.stream.Send(&discoveryv3.DiscoveryRequest{Node: node, TypeUrl: endpointType, ResourceNames: w.names}))
-	s.names, s.see = w.names, w.note
+	s.names, s.see = w.names, w.observe
 	go s.acknowledge(node)
 	return w
 }
@@ -131,8 +131,8 @@ func (w *EndpointsWatch) Endpoints() int {
 	return len(w.seen[len(w.seen)-1].names)
 }
 
-// note keeps an answer, and of equal answers in a row the first.
-func (w *EndpointsWatch) note(response *discoveryv3.DiscoveryResponse) {
+// observe keeps an answer, and of equal answers in a row the first.
+func (w *EndpointsWatch) observe(response *discoveryv3.DiscoveryResponse) {
 	at := time.Now()
 	var names []string
 	for _, r := range response.GetResources() {

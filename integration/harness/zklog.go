@@ -137,4 +137,4 @@ func (x *ZooKeeperTransaction) did(operation int, fields *record) {
 	}
 }
 
-func (r *record) long() int64 { return int64(binary.BigEndian.Uint64(r.take(8))) }
+func (r *record) long() int64 { return int64(binary.BigEndian.Uint64(r.next(8))) }

@@ -30,7 +30,7 @@ type ZooKeeperWrite struct {
 	Data            string // of a set that the server's log reports
 }
 
-// ZooKeeperProxy is a proxy before a ZooKeeper that notes every write that
+// ZooKeeperProxy is a proxy before a ZooKeeper that records every write that
 // passes.
 type ZooKeeperProxy struct {
 	*Proxy
@@ -44,7 +44,7 @@ type ZooKeeperProxy struct {
 func StartZooKeeperProxy(t testing.TB, target string) *ZooKeeperProxy {
 	t.Helper()
 	z := &ZooKeeperProxy{onWrite: func(int) {}}
-	z.Proxy = startProxy(t, target, func() io.Writer { return &requests{see: z.note} })
+	z.Proxy = startProxy(t, target, func() io.Writer { return &requests{see: z.record} })
 	return z
 }
 
@@ -65,14 +65,14 @@ func (z *ZooKeeperProxy) Writes(below string) []ZooKeeperWrite {
 	})
 }
 
-// Forget starts the notes anew.
+// Forget starts the record anew.
 func (z *ZooKeeperProxy) Forget() {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	z.writes = nil
 }
 
-func (z *ZooKeeperProxy) note(w ZooKeeperWrite) {
+func (z *ZooKeeperProxy) record(w ZooKeeperWrite) {
 	z.mu.Lock()
 	z.writes = append(z.writes, w)
 	total, call := len(z.writes), z.onWrite
@@ -88,7 +88,7 @@ type requests struct {
 	opened bool
 }
 
-// Write takes the next bytes. It never fails.
+// Write reads the next bytes. It never fails.
 func (r *requests) Write(b []byte) (int, error) {
 	r.buffer = append(r.buffer, b...)
 	for len(r.buffer) >= 4 {
@@ -109,7 +109,7 @@ func (r *requests) request(body record) {
 	body.int()
 	operation := body.int()
 	if operation != opMulti {
-		r.note(operation, &body)
+		r.decode(operation, &body)
 		return
 	}
 	for !body.broken {
@@ -119,14 +119,14 @@ func (r *requests) request(body record) {
 		if done {
 			return
 		}
-		r.note(operation, &body)
+		r.decode(operation, &body)
 	}
 	r.see(ZooKeeperWrite{Operation: "unreadable", Path: "/"})
 }
 
-// note reads the fields of one operation to their end, which matters inside a
+// decode reads the fields of one operation to their end, which matters inside a
 // multi, and reports it where it is a write.
-func (r *requests) note(operation int, fields *record) {
+func (r *requests) decode(operation int, fields *record) {
 	switch operation {
 	case opCreate, opCreate2, opContainer, opTTL:
 		r.see(ZooKeeperWrite{Operation: "create", Path: fields.string()})
@@ -157,7 +157,7 @@ type record struct {
 	broken bool
 }
 
-func (r *record) take(n int) []byte {
+func (r *record) next(n int) []byte {
 	if n < 0 || n > len(r.rest) {
 		r.broken, r.rest = true, nil
 		return make([]byte, 8)
@@ -167,13 +167,13 @@ func (r *record) take(n int) []byte {
 	return b
 }
 
-func (r *record) int() int   { return int(int32(binary.BigEndian.Uint32(r.take(4)))) }
-func (r *record) bool() bool { return r.take(1)[0] != 0 }
+func (r *record) int() int   { return int(int32(binary.BigEndian.Uint32(r.next(4)))) }
+func (r *record) bool() bool { return r.next(1)[0] != 0 }
 
 // string reads a string or a byte slice; a nil one has the length -1.
 func (r *record) string() string {
 	if n := r.int(); n > 0 {
-		return string(r.take(n))
+		return string(r.next(n))
 	}
 	return ""
 }

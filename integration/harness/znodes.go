@@ -30,7 +30,7 @@ type Znodes struct {
 // Connect connects to the servers for the length of the test.
 func Connect(t testing.TB, servers ...string) *Znodes {
 	t.Helper()
-	conn, events, err := zk.Connect(servers, 10*time.Second, zk.WithLogger(quiet{}))
+	conn, events, err := zk.Connect(servers, 10*time.Second, zk.WithLogger(silent{}))
 	must(t, err)
 	done := make(chan struct{})
 	t.Cleanup(func() {
@@ -200,7 +200,7 @@ func (z *Znodes) Prune(t testing.TB, root string) {
 	must(t, err)
 }
 
-// Deny takes permissions of a znode, such as zk.PermRead, from everybody but
+// Deny removes permissions of a znode, such as zk.PermRead, of everybody but
 // that to give them back.
 func (z *Znodes) Deny(t testing.TB, at string, permissions int32) {
 	t.Helper()
@@ -225,7 +225,7 @@ func (z *Znodes) Delete(t testing.TB, at string) {
 	must(t, z.conn.Delete(at, -1))
 }
 
-// ChildrenWatch notes when the children of a znode changed and to what.
+// ChildrenWatch records when the children of a znode changed and to what.
 type ChildrenWatch struct {
 	mu   sync.Mutex
 	seen []sighting
@@ -254,7 +254,7 @@ func (z *Znodes) Watch(t testing.TB, at string) *ChildrenWatch {
 				events, err = z.look(at, w)
 			case <-again.C:
 				if names, _, err := z.conn.Children(at); err == nil {
-					w.note(names)
+					w.observe(names)
 				}
 			case <-z.done:
 				return
@@ -264,7 +264,7 @@ func (z *Znodes) Watch(t testing.TB, at string) *ChildrenWatch {
 	return w
 }
 
-// look notes the children of a path and watches them; it tries until the test
+// look records the children of a path and watches them; it tries until the test
 // ends.
 func (z *Znodes) look(at string, w *ChildrenWatch) (<-chan zk.Event, error) {
 	for {
@@ -273,7 +273,7 @@ func (z *Znodes) look(at string, w *ChildrenWatch) (<-chan zk.Event, error) {
 			_, _, events, err = z.conn.ExistsW(at)
 		}
 		if err == nil {
-			w.note(names)
+			w.observe(names)
 			return events, nil
 		}
 		timer := time.NewTimer(poll)
@@ -286,7 +286,7 @@ func (z *Znodes) look(at string, w *ChildrenWatch) (<-chan zk.Event, error) {
 	}
 }
 
-func (w *ChildrenWatch) note(names []string) {
+func (w *ChildrenWatch) observe(names []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	slices.Sort(names)
@@ -306,9 +306,9 @@ func (w *ChildrenWatch) Fewest() int {
 	return fewest
 }
 
-// AwaitSettled waits until the children satisfy a condition and returns when
+// AwaitLatest waits until the children satisfy a condition and returns when
 // they were first seen to.
-func (w *ChildrenWatch) AwaitSettled(t testing.TB, within time.Duration, what string, holds func([]string) bool) time.Time {
+func (w *ChildrenWatch) AwaitLatest(t testing.TB, within time.Duration, what string, holds func([]string) bool) time.Time {
 	t.Helper()
 	var at time.Time
 	Eventually(t, within, what, func() error {
@@ -329,7 +329,7 @@ func (w *ChildrenWatch) AwaitSettled(t testing.TB, within time.Duration, what st
 	return at
 }
 
-// quiet swallows what the ZooKeeper client logs.
-type quiet struct{}
+// silent discards what the ZooKeeper client logs.
+type silent struct{}
 
-func (quiet) Printf(string, ...any) {}
+func (silent) Printf(string, ...any) {}

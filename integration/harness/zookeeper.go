@@ -17,7 +17,7 @@ import (
 // ensembleSize is the number of servers of an ensemble.
 const ensembleSize = 3
 
-// startTime is what a server may take to start on a busy machine.
+// startTime is what a server has to start on a busy machine.
 const startTime = time.Minute
 
 // ZooKeeper is a real ZooKeeper server. Its data outlives a Kill.
@@ -97,11 +97,11 @@ func (z *ZooKeeper) Wipe(t testing.TB) {
 }
 
 // Stored returns a copy of what a killed server had stored, for Restore.
-func (z *ZooKeeper) Stored(t testing.TB) (folder string) {
+func (z *ZooKeeper) Stored(t testing.TB) (dir string) {
 	t.Helper()
-	folder = t.TempDir()
-	must(t, os.CopyFS(folder, os.DirFS(filepath.Join(z.dir, "data", "version-2"))))
-	return folder
+	dir = t.TempDir()
+	must(t, os.CopyFS(dir, os.DirFS(filepath.Join(z.dir, "data", "version-2"))))
+	return dir
 }
 
 // Restore gives a killed server what Stored returned.

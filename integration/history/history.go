@@ -1,5 +1,5 @@
 // Package history records what happens between real servers: what a source
-// truly has, what is written, and what each subscriber is told. The checker of
+// truly has, what is written, and what each subscriber is sent. The checker of
 // the guarantees judges it, the same that judges simulations.
 package history
 
@@ -27,7 +27,7 @@ const (
 // A Recorder records the history of services since they all agreed last.
 type Recorder struct {
 	began    time.Time
-	settled  time.Time // what was before has been judged
+	judged   time.Time // what was before has been judged
 	allowed  []*allowance
 	services map[string]*service
 	writes   []writes
@@ -48,7 +48,7 @@ type service struct {
 	term          int64                        // in which term
 }
 
-// An allowance is a time in which servers take away what no bridge can keep.
+// An allowance is a time in which servers remove what no bridge can keep.
 type allowance struct {
 	from, to   time.Time
 	guarantees []guarantees.Guarantee // that are not asked for
@@ -58,7 +58,7 @@ type allowance struct {
 // New returns a recorder of nothing.
 func New() *Recorder {
 	now := time.Now().Round(0)
-	return &Recorder{began: now, settled: now, services: make(map[string]*service)}
+	return &Recorder{began: now, judged: now, services: make(map[string]*service)}
 }
 
 func (r *Recorder) service(name string) *service {
@@ -148,7 +148,7 @@ func (r *Recorder) Judge(t testing.TB) {
 				continue
 			}
 			if broken++; broken > 3 {
-				continue // one defect shows in many ways
+				continue // one defect shows in many reports
 			}
 			var text strings.Builder
 			for _, e := range guarantees.Shortest(owner, history, v) {
@@ -180,8 +180,8 @@ func (r *Recorder) histories(t testing.TB, until time.Time) map[string][]guarant
 		}
 	}
 	for name, s := range r.services {
-		first := r.settled.Sub(r.began)
-		events := slices.Concat(all[name], s.lists(name, r.began, r.settled, until))
+		first := r.judged.Sub(r.began)
+		events := slices.Concat(all[name], s.lists(name, r.began, r.judged, until))
 		slices.SortStableFunc(events, func(a, b guarantees.Event) int { return cmp.Compare(a.At, b.At) })
 		events = append(s.before(name, first), events...)
 		all[name] = append(events, guarantees.Event{At: until.Sub(r.began), Kind: guarantees.Final, Group: name, List: list(s.first().Last())})
@@ -193,7 +193,7 @@ func (s *service) first() harness.Subscriber {
 	return s.subscribers[slices.Min(slices.Collect(maps.Keys(s.subscribers)))]
 }
 
-// lists are the events of what subscribers were told. Where no log reports what
+// lists are the events of what subscribers were sent. Where no log reports what
 // was written, what the first of them sees come and go was.
 func (s *service) lists(name string, began, from, until time.Time) []guarantees.Event {
 	var events []guarantees.Event
@@ -248,11 +248,11 @@ func (s *service) before(name string, at time.Duration) []guarantees.Event {
 	desired, wrote := e, e
 	desired.Kind, wrote.Kind = guarantees.Desired, guarantees.Wrote
 	wrote.Who, wrote.Term = s.writer, s.term
-	events := []guarantees.Event{desired, wrote, wrote} // twice: the first needs no cause but the beginning
+	events := []guarantees.Event{desired, wrote, wrote} // twice: the first has no cause but the beginning
 	for who := range s.subscribers {
-		told := desired
-		told.Kind, told.Who = guarantees.Notified, who
-		events = append(events, told)
+		seen := desired
+		seen.Kind, seen.Who = guarantees.Notified, who
+		events = append(events, seen)
 	}
 	return events
 }
@@ -261,7 +261,7 @@ func (s *service) before(name string, at time.Duration) []guarantees.Event {
 func (r *Recorder) anew(until time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.settled = until
+	r.judged = until
 	for _, s := range r.services {
 		s.known, s.judged = s.has, true
 		for who, subscriber := range s.subscribers {

@@ -15,13 +15,13 @@ import (
 	"github.com/xds-bridge/xds-bridge/internal/guarantees"
 )
 
-// notification is a subscriber that a test tells.
+// notification is a subscriber that a test notifies.
 type notification struct {
 	mu   sync.Mutex
 	seen []harness.Seen
 }
 
-func (s *notification) tell(addresses ...string) {
+func (s *notification) send(addresses ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.seen = append(s.seen, harness.Seen{At: time.Now(), Addresses: addresses})
@@ -44,7 +44,7 @@ func (s *notification) Last() []string {
 
 func (*notification) Forget(time.Time) {}
 
-// verdict takes in what would fail a test.
+// verdict records what would fail a test.
 type verdict struct {
 	testing.TB
 
@@ -69,41 +69,41 @@ func TestRecorder(t *testing.T) {
 	t.Parallel()
 	both := []guarantees.Guarantee{guarantees.NeverLess, guarantees.NoSpuriousWrite}
 	for name, tt := range map[string]struct {
-		tell  func(r *history.Recorder, s *notification)
+		story func(r *history.Recorder, s *notification)
 		wants []guarantees.Guarantee
 	}{
 		"what goes at its source goes": {func(r *history.Recorder, s *notification) {
 			r.Has("s", "a")
-			s.tell("a")
+			s.send("a")
 		}, nil},
 		"a list lacks what was there all the time": {func(_ *history.Recorder, s *notification) {
-			s.tell("a")
-			s.tell("a", "b")
+			s.send("a")
+			s.send("a", "b")
 		}, []guarantees.Guarantee{guarantees.NeverLess, guarantees.NoSpuriousWrite}},
 		"as servers may do": {func(r *history.Recorder, s *notification) {
 			defer r.Allow(both)()
-			s.tell("a")
-			s.tell("a", "b")
+			s.send("a")
+			s.send("a", "b")
 		}, nil},
 		"as servers may do, but not here": {func(r *history.Recorder, s *notification) {
 			defer r.Allow(both, "s")()
-			s.tell("a")
-			s.tell("a", "b")
+			s.send("a")
+			s.send("a", "b")
 		}, []guarantees.Guarantee{guarantees.NeverLess, guarantees.NoSpuriousWrite}},
 		"as servers may have done before": {func(r *history.Recorder, s *notification) {
 			r.Allow(both)()
-			s.tell("a")
-			s.tell("a", "b")
+			s.send("a")
+			s.send("a", "b")
 		}, []guarantees.Guarantee{guarantees.NeverLess, guarantees.NoSpuriousWrite}},
 		"what was withdrawn comes back for a moment": {func(r *history.Recorder, s *notification) {
 			r.Has("s", "a")
-			s.tell("a")
-			s.tell("a", "b")
-			s.tell("a")
+			s.send("a")
+			s.send("a", "b")
+			s.send("a")
 		}, []guarantees.Guarantee{guarantees.NoResurrection, guarantees.NoSpuriousWrite}},
 		"in the end one is missing": {func(r *history.Recorder, s *notification) {
 			r.Has("s", "a", "b", "c")
-			s.tell("a", "b")
+			s.send("a", "b")
 		}, []guarantees.Guarantee{guarantees.EventuallySame}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -111,16 +111,16 @@ func TestRecorder(t *testing.T) {
 			r, s := history.New(), &notification{}
 			r.Subscribe("s", "consumer", s)
 			r.Has("s", "a", "b")
-			s.tell()
-			s.tell("a", "b")
+			s.send()
+			s.send("a", "b")
 			if text := judged(t, r); text != "" {
 				t.Fatal(text)
 			}
-			tt.tell(r, s)
+			tt.story(r, s)
 			text := judged(t, r)
 			for _, g := range guarantees.All() {
 				if want := slices.Contains(tt.wants, g); strings.Contains(text, string(g)+" does not hold for s") != want {
-					t.Errorf("%s: %t is wanted:\n%s", g, want, text)
+					t.Errorf("%s: want %t:\n%s", g, want, text)
 				}
 			}
 		})
@@ -134,15 +134,15 @@ func TestRecorderPrintsTheShortest(t *testing.T) {
 	r, s := history.New(), &notification{}
 	r.Subscribe("s", "consumer", s)
 	r.Has("s", "a", "b")
-	s.tell("a", "b")
+	s.send("a", "b")
 	for i := range 50 {
 		r.Has("s", "a", "b", fmt.Sprint("c", i))
-		s.tell("a", "b", fmt.Sprint("c", i))
+		s.send("a", "b", fmt.Sprint("c", i))
 	}
-	s.tell("a", "c49")
-	s.tell("a", "b", "c49")
+	s.send("a", "c49")
+	s.send("a", "b", "c49")
 	text := judged(t, r)
-	first, _, _ := strings.Cut(text, "\nQuiet")
+	first, _, _ := strings.Cut(text, "\nNoSpuriousWrite")
 	if lines := strings.Split(first, "\n"); len(lines) != 5 || !strings.Contains(lines[2], "desired s map[b:there]") ||
 		!strings.Contains(lines[3], "by consumer map[b:there]") || !strings.Contains(lines[4], "by consumer map[]") {
 		t.Error(text)
@@ -190,18 +190,18 @@ func create(port int) any {
 
 func remove(port int) any { return &zk.DeleteRequest{Path: node(port), Version: -1} }
 
-const folder = "/plain/s"
+const parent = "/plain/s"
 
 func address(port int) string { return fmt.Sprint("127.0.0.1:", port) }
-func node(port int) string    { return folder + "/" + address(port) }
+func node(port int) string    { return parent + "/" + address(port) }
 
-// What a ZooKeeper says was written is judged, and told from what the test did
+// What a ZooKeeper says was written is judged, and distinguished from what the test did
 // itself.
 func TestRecorderReadsTheLogOfAZooKeeper(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	for name, tt := range map[string]struct {
-		tell  func(t *testing.T, r *history.Recorder, test *harness.Znodes, one, two *scribe, version int32)
+		story func(t *testing.T, r *history.Recorder, test *harness.Znodes, one, two *scribe, version int32)
 		wants guarantees.Guarantee
 	}{
 		"a change is followed": {func(t *testing.T, r *history.Recorder, _ *harness.Znodes, one, _ *scribe, version int32) {
@@ -212,7 +212,7 @@ func TestRecorderReadsTheLogOfAZooKeeper(t *testing.T) {
 			test.Delete(t, node(1))
 			one.write(t, version, create(1))
 		}, ""},
-		"the other one takes over": {func(t *testing.T, r *history.Recorder, _ *harness.Znodes, _, two *scribe, _ int32) {
+		"the other one leads next": {func(t *testing.T, r *history.Recorder, _ *harness.Znodes, _, two *scribe, _ int32) {
 			r.Has("s", address(1), address(2))
 			two.write(t, two.raise(t, 2), create(2))
 		}, ""},
@@ -243,29 +243,29 @@ func TestRecorderReadsTheLogOfAZooKeeper(t *testing.T) {
 			server := harness.StartZooKeeper(t)
 			test := harness.Connect(t, server.Address)
 			test.Create(t, fence, "0 nobody")
-			test.Create(t, folder, "")
+			test.Create(t, parent, "")
 			r := history.New()
-			r.Subscribe("s", "consumer", test.Watch(t, folder))
-			r.Writes(harness.Log(server), map[string]string{folder: "s"}, test)
+			r.Subscribe("s", "consumer", test.Watch(t, parent))
+			r.Writes(harness.Log(server), map[string]string{parent: "s"}, test)
 			one, two := newScribe(t, server.Address, "one"), newScribe(t, server.Address, "two")
 			version := one.raise(t, 1)
 			r.Has("s", address(1))
 			one.write(t, version, create(1))
-			settle(t, r)
+			seen(t, r)
 			if text := judged(t, r); text != "" {
 				t.Fatal(text)
 			}
-			tt.tell(t, r, test, one, two, version)
-			settle(t, r)
+			tt.story(t, r, test, one, two, version)
+			seen(t, r)
 			text := judged(t, r)
 			if tt.wants == "" && text != "" || !strings.Contains(text, string(tt.wants)) {
-				t.Errorf("%s is wanted:\n%s", tt.wants, text)
+				t.Errorf("want %s:\n%s", tt.wants, text)
 			}
 		})
 	}
 }
 
-func settle(t *testing.T, r *history.Recorder) {
+func seen(t *testing.T, r *history.Recorder) {
 	t.Helper()
 	harness.Eventually(t, time.Minute, "the subscriber sees it", func() error { return r.Shown("s") })
 }

@@ -18,7 +18,7 @@ import (
 type writes struct {
 	log     *harness.ZooKeeperLog
 	tests   []*harness.Znodes
-	folders map[string]string // services by where their entries are
+	parents map[string]string // services by where their entries are
 
 	own      map[int64]bool    // the sessions that tests had
 	replicas map[int64]string  // whose the others are, as far as they raised a fence
@@ -34,13 +34,13 @@ type fence struct {
 }
 
 // Writes has what is written for services read from the log of a ZooKeeper, by
-// the folder of each: all that sessions do which are none of the clients given.
-func (r *Recorder) Writes(log *harness.ZooKeeperLog, folders map[string]string, tests ...*harness.Znodes) {
-	for _, name := range folders {
+// the parent znode of each: all that sessions do which are none of the clients given.
+func (r *Recorder) Writes(log *harness.ZooKeeperLog, parents map[string]string, tests ...*harness.Znodes) {
+	for _, name := range parents {
 		r.service(name).logged = true
 	}
 	r.writes = append(r.writes, writes{
-		log: log, tests: tests, folders: folders,
+		log: log, tests: tests, parents: parents,
 		own: make(map[int64]bool), replicas: make(map[int64]string), whose: make(map[string]string), fences: make(map[string]fence),
 	})
 }
@@ -62,8 +62,8 @@ func (w *writes) next(t testing.TB, began time.Time) []guarantees.Event {
 func (w *writes) events(x harness.ZooKeeperTransaction, began time.Time) []guarantees.Event {
 	events := make(map[string]*guarantees.Event)
 	for _, one := range x.Writes {
-		folder, entry := path.Split(one.Path)
-		name, known := w.folders[strings.TrimSuffix(folder, "/")]
+		parent, entry := path.Split(one.Path)
+		name, known := w.parents[strings.TrimSuffix(parent, "/")]
 		if !known {
 			w.raise(x.Session, one)
 			continue
@@ -105,7 +105,7 @@ func (w *writes) event(x harness.ZooKeeperTransaction, name string, began time.T
 	return e
 }
 
-// did takes one write of a transaction in.
+// did records one write of a transaction.
 func (w *writes) did(e *guarantees.Event, one harness.ZooKeeperWrite, key string) {
 	if whose, is := w.whose[one.Path]; is && e.Kind == guarantees.Wrote {
 		e.Owner[key] = whose
@@ -124,7 +124,7 @@ func (w *writes) did(e *guarantees.Event, one harness.ZooKeeperWrite, key string
 	}
 }
 
-// raise takes in that a fence holds another term.
+// raise records that a fence holds another term.
 func (w *writes) raise(session int64, one harness.ZooKeeperWrite) {
 	var f fence
 	if path.Base(path.Dir(one.Path)) != "fence" || one.Operation != "set" {

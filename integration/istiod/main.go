@@ -1,6 +1,6 @@
 // Command istiod runs the real istiod of the module version in go.mod on
 // plain ports of this machine, without Kubernetes: its configuration is a
-// folder of YAML files, which it watches.
+// directory of YAML files, which it watches.
 //
 // Since Istio 1.30 bootstrap.NewServer dereferences a nil multicluster
 // controller where it has no Kubernetes client. Istio's own bootstrap tests
@@ -41,7 +41,7 @@ func main() {
 }
 
 func run() error {
-	configDir := flag.String("configDir", "", "folder of Istio YAML files, watched")
+	configDir := flag.String("configDir", "", "directory of Istio YAML files, watched")
 	meshConfig := flag.String("meshConfig", "", "mesh configuration; where it names configSources, these are read instead of configDir")
 	kubeconfig := flag.String("kubeconfig", "", "the cluster whose objects are read, instead of configDir; empty: none")
 	grpcAddr := flag.String("grpcAddr", "127.0.0.1:15010", "xDS in plaintext")

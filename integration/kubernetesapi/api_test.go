@@ -43,18 +43,18 @@ func TestAPI(t *testing.T) {
 		"an object without our mark is left alone":                  testUnmarked,
 		"an edit by hand is read, and written back":                 testEdited,
 		"istiod serves what the API server stores":                  testServed,
-		"what an adopted owner wrote is taken over":                 testAdopted,
+		"what an adopted owner wrote is adopted":                    testAdopted,
 		"an object that is created meanwhile is a conflict":         testCreatedMeanwhile,
 		"what changed or was made anew is not deleted":              testDeletePreconditions,
 		"a namespace that is not there is named":                    testNoNamespace,
-		"a namespace that is being deleted takes nothing":           testTerminating,
+		"a namespace that is being deleted accepts nothing":         testTerminating,
 		"a service of 5000 endpoints is kept":                       testLargeService,
 		"objects of several pages are all listed, or none are":      testPages,
-		"no failure is taken for an object that is not there":       testFaults,
+		"no failure is mistaken for an object that is not there":    testFaults,
 		"an object that cannot be read costs itself alone":          testBroken,
 		"a write whose answer is lost is repeated":                  testWriteUnanswered,
-		"what others change is told, and what we change is not":     testWatch,
-		"what changes without a watch is told after it":             testWatchEnds,
+		"what others change is reported, and what we change is not": testWatch,
+		"what changes without a watch is reported after it":         testWatchEnds,
 		"the state says what keeps it from watching":                testWatchRefused,
 		"a try stores nothing, and says what keeps it from storing": testTry,
 		"a rule of subsets is kept beside a service":                testSubsets,
@@ -186,17 +186,17 @@ func testEdited(t *testing.T, w *world) {
 	}
 }
 
-// testAdopted writes what a bridge of another owner wrote, whose fields it takes over.
+// testAdopted writes what a bridge of another owner wrote, whose fields it adopts.
 func testAdopted(t *testing.T, w *world) {
 	want := w.write(t, service("greeter", 3))
 	group := want[0].Group
 	other := metadata.OwnerMark(owner)
-	for _, takes := range []func(string) bool{nil, func(o string) bool { return o == other }} {
+	for _, adopts := range []func(string) bool{nil, func(o string) bool { return o == other }} {
 		api, err := kubernetes.NewAPI(w.config(harness.Administrator), "next")
 		if err != nil {
 			t.Fatal(err)
 		}
-		target := kubernetes.NewTarget(api, kubernetes.Options{Owner: "next", Namespace: w.namespace, VIPs: vips(), Takes: takes})
+		target := kubernetes.NewTarget(api, kubernetes.Options{Owner: "next", Namespace: w.namespace, VIPs: vips(), Takes: adopts})
 		held, err := target.Read(t.Context(), group)
 		if err != nil {
 			t.Fatal(err)
@@ -209,7 +209,7 @@ func testAdopted(t *testing.T, w *world) {
 		next := slices.Clone(want[:2]) // two endpoints and an attribute less
 		next[0].Value = metadata.JSON(h)
 		err = target.Write(t.Context(), change(held, group, next...))
-		if takes == nil {
+		if adopts == nil {
 			refusedWith(t, err, "not ours")
 			continue
 		}
@@ -278,13 +278,13 @@ func testNoNamespace(t *testing.T, w *world) {
 	refusedWith(t, w.api.Try(t.Context(), serviceentry.ObjectKind, w.namespace), "create namespace nowhere")
 }
 
-// testTerminating deletes a namespace, of which no controller takes the last
+// testTerminating deletes a namespace, of which no controller does the last
 // finalizer away.
 func testTerminating(t *testing.T, w *world) {
 	kept := w.write(t, service("kept", 2))
 	w.Do(t, http.MethodDelete, "/api/v1/namespaces/"+w.namespace, "")
 	want := w.encode(t, service("greeter", 1))
-	harness.Eventually(t, soon, "nothing new is taken", func() error {
+	harness.Eventually(t, soon, "nothing new is accepted", func() error {
 		err := w.bring(t.Context(), want[0].Group, want...)
 		if errors.Is(err, registry.ErrRefused) && strings.Contains(err.Error(), "namespace "+w.namespace+" is being deleted") {
 			return nil
@@ -317,7 +317,7 @@ func testLargeService(t *testing.T, w *world) {
 	w.expect(t, kept[:most])
 }
 
-// testRecords keeps records of two owners, and more than a ConfigMap takes.
+// testRecords keeps records of two owners, and more than a ConfigMap holds.
 func testRecords(t *testing.T, w *world) {
 	other := w.api.Recorder("other", w.namespace)
 	for range 2 {

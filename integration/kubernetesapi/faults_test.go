@@ -37,7 +37,7 @@ func (w *world) proxied(t *testing.T) (*world, *proxy) {
 	}
 	through := &httputil.ReverseProxy{
 		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(server) },
-		FlushInterval: -1, // what a watch tells
+		FlushInterval: -1, // what a watch sends
 		ErrorHandler:  func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) },
 	}
 	if through.Transport, err = rest.TransportFor(w.config(harness.Administrator)); err != nil {
@@ -109,7 +109,7 @@ func statusOf(code int, reason string) string {
 	return fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","status":"Failure","message":"a test","reason":%q,"code":%d}`, reason, code)
 }
 
-// pages is how many objects take three pages.
+// pages is how many objects fill three pages.
 const pages = 1203
 
 // testPages has all pages of a list be read, whatever happens between them.
@@ -146,7 +146,7 @@ func testPages(t *testing.T, w *world) {
 	}
 }
 
-// testFaults shows that no failure is taken for an object that is not there.
+// testFaults shows that no failure is mistaken for an object that is not there.
 func testFaults(t *testing.T, w *world) {
 	want := w.write(t, service("greeter", 3))
 	group := want[0].Group

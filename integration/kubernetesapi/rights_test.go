@@ -26,7 +26,7 @@ const (
 )
 
 // testRights shows that the Role of deploy/kubernetes-import.yaml is what the target
-// needs: all of it, and no more.
+// uses: all of it, and no more.
 func testRights(t *testing.T, c *cluster) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(harness.Root(t), "deploy", "kubernetes-import.yaml"))
@@ -47,7 +47,7 @@ func testRights(t *testing.T, c *cluster) {
 		_, err := w.target.Groups(t.Context())
 		return err
 	})
-	calls := map[string]func() error{ // by the command that each needs
+	calls := map[string]func() error{ // by the verb that each uses
 		"list": func() error { _, err := w.target.Groups(t.Context()); return err },
 		"get": func() error {
 			_, err := w.target.Read(t.Context(), registry.Group{Kind: serviceentry.Kind, Namespace: shipped, Name: "unlisted.zk.bridge.internal"})
@@ -64,7 +64,7 @@ func testRights(t *testing.T, c *cluster) {
 		w.write(t, service("greeter", 3))
 		for verb, call := range calls {
 			if err := call(); err != nil {
-				t.Errorf("with the Role as it is, what needs %s: %v", verb, err)
+				t.Errorf("with the Role as it is, what uses %s: %v", verb, err)
 			}
 		}
 		for _, text := range []string{"a", "b", ""} {
@@ -110,7 +110,7 @@ func testRights(t *testing.T, c *cluster) {
 		}
 	}
 	if w.may(t, "get", "networking.istio.io", "serviceentries", "default") || w.may(t, "get", "", "secrets", shipped) {
-		t.Error("it may do more than it needs")
+		t.Error("it may do more than it uses")
 	}
 }
 

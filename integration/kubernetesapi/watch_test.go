@@ -47,11 +47,11 @@ func (w *world) watch(t *testing.T, group registry.Group) {
 	}
 }
 
-// expectChanges waits until exactly these groups are told of.
+// expectChanges waits until exactly these groups are reported.
 func (w *world) expectChanges(t *testing.T, want ...registry.Group) {
 	t.Helper()
 	var got []registry.Group
-	harness.Eventually(t, soon, "changes are told", func() error {
+	harness.Eventually(t, soon, "changes are reported", func() error {
 		select {
 		case <-w.target.Changed():
 			got = append(got, w.target.Changes()...)
@@ -59,13 +59,13 @@ func (w *world) expectChanges(t *testing.T, want ...registry.Group) {
 		}
 		for _, g := range want {
 			if !slices.Contains(got, g) {
-				return fmt.Errorf("of %s nothing is told, but of %v", g, got)
+				return fmt.Errorf("of %s nothing is reported, but of %v", g, got)
 			}
 		}
 		return nil
 	})
 	if len(got) != len(want) {
-		t.Errorf("told of %v, want %v", got, want)
+		t.Errorf("reported %v, want %v", got, want)
 	}
 }
 
@@ -74,7 +74,7 @@ func label(text string) func(*serviceentry.Object) {
 }
 
 // testWatch has another change a service beside what the target itself does: that
-// alone is told of, and last, as the order of what is watched wants it.
+// alone is reported, and last, in the order of the watch.
 func testWatch(t *testing.T, w *world) {
 	w.watched(t)
 	ours, theirs := w.encode(t, service("ours", 2)), w.write(t, service("theirs", 2))
@@ -122,7 +122,7 @@ func testWatch(t *testing.T, w *world) {
 	w.expectChanges(t, theirs[0].Group)
 }
 
-// testWatchEnds has things change while nothing is told of them.
+// testWatchEnds has things change while nothing is reported.
 func testWatchEnds(t *testing.T, w *world) {
 	direct := w
 	kept, changed, gone := w.write(t, service("kept", 1)), w.write(t, service("changed", 1)), w.write(t, service("gone", 1))

@@ -24,14 +24,14 @@ import (
 
 const (
 	// soon is what may pass on a busy machine until something is seen that takes
-	// milliseconds on a quiet one.
+	// milliseconds on a idle one.
 	soon = time.Minute
 
 	account = "xds-bridge"
 	greeter = registry.Name("greeter.shop.svc.cluster.local:20880")
 )
 
-// rules are the rights that the source needs.
+// rules are the rights that the source requires.
 const rules = `[{ apiGroups: [""], resources: [services, pods, nodes], verbs: [get, list, watch] },` +
 	` { apiGroups: [discovery.k8s.io], resources: [endpointslices], verbs: [get, list, watch] },` +
 	` { apiGroups: [networking.istio.io], resources: [serviceentries, workloadentries], verbs: [get, list, watch] }]`

@@ -8,7 +8,7 @@ import (
 )
 
 // TestConsumersOutsideFollowTheAPI has consumers of Java Dubbo and of dubbo-go, who
-// know ZooKeeper alone, call what the Kubernetes API tells.
+// know ZooKeeper alone, call what the Kubernetes API reports.
 func TestConsumersOutsideFollowTheAPI(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()

@@ -12,9 +12,9 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/mesh/ads"
 )
 
-// TestTheAPITellsWhatIstiodTells reads one cluster by its API and by an istiod that
+// TestTheAPIReportsWhatIstiodReports reads one cluster by its API and by an istiod that
 // reads it, through changes, and compares both field by field.
-func TestTheAPITellsWhatIstiodTells(t *testing.T) {
+func TestTheAPIReportsWhatIstiodReports(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	c := newCluster(t)
@@ -59,7 +59,7 @@ func TestTheAPITellsWhatIstiodTells(t *testing.T) {
 }
 
 // TestTheAPIAndIstiodAgreeOnEveryForm compares both readings of Services, endpoints
-// and entries in all the forms that they take. By design an endpoint without a Pod
+// and entries in all the forms that they have. By design an endpoint without a Pod
 // keeps the zone of its slice, and one with a network is left out; neither is here.
 func TestTheAPIAndIstiodAgreeOnEveryForm(t *testing.T) {
 	harness.Long(t)
@@ -75,12 +75,12 @@ func TestTheAPIAndIstiodAgreeOnEveryForm(t *testing.T) {
 	awaitSame(t, api, xds, "all objects")
 }
 
-// awaitSame waits until a table of the API and one of an istiod tell the same.
+// awaitSame waits until a table of the API and one of an istiod report the same.
 func awaitSame(t *testing.T, api, xds *registry.Table, what string) {
 	t.Helper()
-	harness.Eventually(t, soon, what+": both tell the same", func() error {
+	harness.Eventually(t, soon, what+": both report the same", func() error {
 		if !api.Certainty().Synced || !xds.Certainty().Synced {
-			return errors.New("one has not told of everything")
+			return errors.New("one has not reported everything")
 		}
 		a, _ := api.Snapshot()
 		b, _ := xds.Snapshot()

@@ -11,7 +11,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/mesh/kube"
 )
 
-// TestARealAPIServerIsFollowed has Pods come, become unready, terminate and go, and
+// TestARealAPIServerIsFollowed has Pods come, turn unready, terminate and go, and
 // the API refuse, restart and forget.
 func TestARealAPIServerIsFollowed(t *testing.T) {
 	harness.Long(t)
@@ -33,10 +33,10 @@ func TestARealAPIServerIsFollowed(t *testing.T) {
 	c.pods(t, ready("greeter-1", "10.1.0.1"), endpoint{"greeter-2", "10.1.0.2", false, true, true})
 	await(t, table, "10.1.0.1:20990")
 
-	t.Run("a right that is taken is named, and nothing is forgotten", func(t *testing.T) {
+	t.Run("a right that is removed is named, and nothing is forgotten", func(t *testing.T) {
 		c.Grant(t, "istio-system", account, "", strings.Replace(rules, "endpointslices", "nothing", 1))
 		source.Recheck()
-		harness.Eventually(t, soon, "the missing right is told", func() error {
+		harness.Eventually(t, soon, "the missing right is reported", func() error {
 			const want = "allow get, list and watch of endpointslices.discovery.k8s.io in all namespaces"
 			if err := table.Certainty().Stale; err == nil || !strings.Contains(err.Error(), want) {
 				return fmt.Errorf("stale: %w", err)
@@ -56,7 +56,7 @@ func TestARealAPIServerIsFollowed(t *testing.T) {
 	})
 	t.Run("what happens while the server is away is found", func(t *testing.T) {
 		c.Kill()
-		harness.Eventually(t, soon, "the outage is told", func() error {
+		harness.Eventually(t, soon, "the outage is reported", func() error {
 			if table.Certainty().Stale == nil {
 				return errors.New("not stale")
 			}

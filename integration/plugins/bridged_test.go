@@ -82,7 +82,7 @@ bridges:
 // the framework's own registry there, and through the mesh by one with our plugin.
 // What a mesh has is called through each registry likewise.
 // Another server comes and the first one goes, and no call fails: it continues until
-// the bridge has told all, for which a Pod has its preStop.
+// the bridge has notified all, for which a Pod has its preStop.
 func TestTheBridgeWithTheFrameworksOwnRegistries(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
@@ -103,7 +103,7 @@ func TestTheBridgeWithTheFrameworksOwnRegistries(t *testing.T) {
 				continue // it has no registry in ZooKeeper
 			}
 			name := f + "-in-" + r.name
-			s := &service{framework: f, as: f + "-" + name, binary: own, at: r.at, settle: "45s"}
+			s := &service{framework: f, as: f + "-" + name, binary: own, at: r.at, drain: "45s"}
 			s.call(t, r.next, "of-"+r.name, own, 20*time.Millisecond)
 			s.calledAs = meshHost(f, name, r.served)
 			s.call(t, w.mesh, "of-"+r.name+"-in-mesh", plugins[f], 20*time.Millisecond)
@@ -129,7 +129,7 @@ func TestTheBridgeWithTheFrameworksOwnRegistries(t *testing.T) {
 		}
 	})
 	each("the other is called on", func(s *service) { s.awaitCalls(t) })
-	each("the first one of the mesh is told to end", func(s *service) {
+	each("the first one of the mesh is asked to end", func(s *service) {
 		if s.at == w.mesh {
 			ended[s].Signal(t, syscall.SIGTERM)
 		}

@@ -27,7 +27,7 @@ func build(t *testing.T) map[string]string {
 }
 
 // window is of how many calls it is looked at who answered. A balancer may leave
-// out a server for a second; two calls take longer than a fiftieth of that.
+// out a server for a second; two calls last longer than a fiftieth of that.
 const window = 100
 
 // failure is how the line of a call begins that failed.

@@ -60,7 +60,7 @@ func (d *gate) set(change func()) {
 	change()
 }
 
-// meshClient returns a client of istiod whose debug API is behind a door. A
+// meshClient returns a client of istiod whose debug API is behind a proxy. A
 // client logs into log, which may be nil.
 func meshClient(t *testing.T, at mesh, d *gate, tokenFile string, log *slog.Logger) *client.Client {
 	t.Helper()
@@ -194,7 +194,7 @@ func TestTheDebugAPI(t *testing.T) {
 			d.broken = func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusForbidden) }
 		})
 		fresh := meshClient(t, at, d, file, nil)
-		harness.Eventually(t, soon, "the cause is told", func() error {
+		harness.Eventually(t, soon, "the cause is reported", func() error {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
 			if _, err := fresh.Resolve(ctx, client.ByInterface("greeter", "", "")); !errors.Is(err, client.ErrDebugRefused) {
@@ -203,7 +203,7 @@ func TestTheDebugAPI(t *testing.T) {
 			return nil
 		})
 	})
-	// One for each way, and what starting costs; all instances here are at a loopback address.
+	// One for each direction, and what starting costs; all instances here are at a loopback address.
 	n := strings.Count(log.String(), "level=WARN") - strings.Count(log.String(), "instance at a loopback address")
 	if n > 4+2 {
 		t.Errorf("%d warnings:\n%s", n, log.String())

@@ -81,7 +81,7 @@ func places() map[string]func(*testing.T) (own, ours place) {
 type dubboGo struct {
 	binary, speaks string
 	host           string // at which it provides; empty: loopback
-	weight         string // of what it provides, with @ before it; empty: none is told
+	weight         string // of what it provides, with @ before it; empty: none is given
 }
 
 func (d dubboGo) provide(t *testing.T, at place) (port int, p *harness.Process) {
@@ -287,7 +287,7 @@ func inMesh(i *harness.Istiod, registry, level, pod string) place {
 // it through the bridge, and the reverse.
 func TestDubboGoThroughTheBridge(t *testing.T) {
 	t.Parallel()
-	// The mesh reports weights; beside them, dubbo-go calls nobody who tells none.
+	// The mesh reports weights; beside them, dubbo-go calls nobody that has none.
 	d, z, m := dubboGo{binary: buildDubboGo(t), speaks: "tri", weight: "@100"}, harness.StartZooKeeper(t), harness.NewMesh(t)
 	listen, xds, debug := harness.Address(t), harness.Address(t), harness.Address(t)
 	m.From(listen)

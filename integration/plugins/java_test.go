@@ -28,7 +28,7 @@ func TestDubboGoWithJava(t *testing.T) {
 				inJava := func(weight int) (port int) {
 					return java.Provide(t, speaks, "host="+host, "registry="+own.java(), "register=all", "weight="+strconv.Itoa(weight), "param.warmup=1", "drain=3000")
 				}
-				// With no retries, Java fails what is under way at a provider that goes, be it one of Java.
+				// With no retries, Java fails what is in flight at a provider that goes, be it one of Java.
 				consumers := map[string]caller{
 					"dubbo-go": harness.ReferDubboGoBy(t, binary, append([]string{speaks}, ours...)...),
 					"Java":     java.ReferAt(t, "consumer", own.java(), "protocol="+speaks, "migration=FORCE_INTERFACE", "retries=2").Load(t),
@@ -53,7 +53,7 @@ func TestDubboGoWithJava(t *testing.T) {
 					java.StopProvider(t, oneInJava)
 					all("Java's ends, called by", of(oneInGo, twoInGo))
 					twoInJava := inJava(1200)
-					all("another one takes its place, called by", of(oneInGo, twoInGo, twoInJava))
+					all("another one replaces it, called by", of(oneInGo, twoInGo, twoInJava))
 					ends.Signal(t, syscall.SIGTERM)
 					all("the first one of dubbo-go ends, called by", of(twoInGo, twoInJava))
 					if code := ends.Wait(t, drained); code != 0 {

@@ -34,7 +34,7 @@ const outage = 35 * time.Second
 
 // TestWithTheFrameworksOwnRegistries: servers and clients with the framework's own
 // registry are moved to our plugin as the framework's page says, one by one and each
-// server where it was, and back. Half-way back, all clients still have the plugin,
+// server where it was, and back. Halfway back, all clients still have the plugin,
 // and the registry is away for longer than it keeps servers. No call fails.
 func TestWithTheFrameworksOwnRegistries(t *testing.T) {
 	harness.Long(t)
@@ -84,7 +84,7 @@ func TestWithTheFrameworksOwnRegistries(t *testing.T) {
 	}
 }
 
-// moveServer has another program take the place of the server that is there for
+// moveServer has another program replace the server that is there for
 // the longest time.
 func (s *service) moveServer(t *testing.T, binary string) {
 	t.Helper()
@@ -94,7 +94,7 @@ func (s *service) moveServer(t *testing.T, binary string) {
 	s.provideAt(t, port, binary)
 }
 
-// moveClient has another program take the place of the client that is there for
+// moveClient has another program replace the client that is there for
 // the longest time, of which no call may have failed.
 func (s *service) moveClient(t *testing.T, binary string) {
 	t.Helper()
@@ -136,7 +136,7 @@ func TestWeightsWithTheFrameworksOwnRegistries(t *testing.T) {
 	for name, start := range peerRegistries() {
 		for _, f := range peers(name) {
 			if f == "gozero" {
-				continue // neither its registry nor its plugin tells a weight
+				continue // neither its registry nor its plugin reports a weight
 			}
 			for _, heavy := range []string{"plugin", "own"} {
 				t.Run(name+"/"+f+"/"+heavy, func(t *testing.T) {
@@ -191,7 +191,7 @@ func TestWeightsInTheMesh(t *testing.T) {
 }
 
 // awaitNotified waits until the framework's own registry, and the client that our
-// plugins have, tell these weights and tags.
+// plugins have, report these weights and tags.
 func (s *service) awaitNotified(t *testing.T, all ...notified) {
 	t.Helper()
 	keyed := func(all []notified) map[string]notified {
@@ -218,7 +218,7 @@ func (s *service) awaitNotified(t *testing.T, all ...notified) {
 		return check(got)
 	})
 	c := s.newcomer(t)
-	harness.Eventually(t, soon, "the client tells weights and tags", func() error {
+	harness.Eventually(t, soon, "the client reports weights and tags", func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		found, err := c.Resolve(ctx, s.query())

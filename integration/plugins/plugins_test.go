@@ -17,7 +17,7 @@ import (
 
 const (
 	soon    = 2 * time.Minute
-	drained = 80 * time.Second // of a server that was told to end
+	drained = 80 * time.Second // of a server that was asked to end
 )
 
 func frameworks() []string {
@@ -68,7 +68,7 @@ func TestServersAndClientsFindEachOther(t *testing.T) {
 			each("is called too", func(s *service) { s.awaitCalls(t) })
 			ended := make(map[string]*harness.Process)
 			each("all are registered again", func(s *service) { s.awaitRegistered(t) })
-			each("the second one is told to end", func(s *service) { ended[s.framework] = s.retire(t, 1) })
+			each("the second one is asked to end", func(s *service) { ended[s.framework] = s.retire(t, 1) })
 			each("it ends", func(s *service) { s.awaitEnd(t, ended[s.framework]) })
 			each("the others are called on", func(s *service) { s.awaitCalls(t) })
 			if !testing.Short() {
@@ -92,7 +92,7 @@ type service struct {
 	calledAs  string // by clients; empty: the same
 	binary    string // the plugin's example
 	at        registry
-	settle    string // how long servers continue once they are withdrawn; empty: 15s
+	drain     string // how long servers continue once they are withdrawn; empty: 15s
 	servers   []server
 	clients   []*calls
 }
@@ -140,14 +140,14 @@ func (s *service) provideAt(t *testing.T, port int, binary string, args ...strin
 	as := fmt.Sprintf("%s-%d", s.framework, port)
 	p := harness.Start(t, harness.Command{
 		Name: as, Path: binary,
-		Args: append(append([]string{"-registry", s.at.url(as), "-listen", address(port), "-settle", cmp.Or(s.settle, "15s")}, args...), "serve", s.name()),
+		Args: append(append([]string{"-registry", s.at.url(as), "-listen", address(port), "-drain", cmp.Or(s.drain, "15s")}, args...), "serve", s.name()),
 	})
 	s.servers = append(s.servers, server{port, p})
 	harness.Eventually(t, soon, as+" listens", func() error { return harness.Listens(t, address(port)) }) // a mesh shows none before
 	s.at.runs(t, s.name(), s.ports())
 }
 
-// retire tells a server to end, as Kubernetes does: at the same time it is no
+// retire asks a server to end, as Kubernetes does: at the same time it is no
 // longer offered, and it has to continue until nobody calls it.
 func (s *service) retire(t *testing.T, n int) *harness.Process {
 	t.Helper()
@@ -165,7 +165,7 @@ func (s *service) withdraw(t *testing.T, n int) *harness.Process {
 	return gone.process
 }
 
-// awaitEnd waits until a server that was told to end has ended.
+// awaitEnd waits until a server that was asked to end has ended.
 func (s *service) awaitEnd(t *testing.T, p *harness.Process) {
 	t.Helper()
 	if code := p.Wait(t, drained); code != 0 {
@@ -221,7 +221,7 @@ func (s *service) query() client.Query {
 }
 
 // awaitRegistered waits until a new client finds all servers: one that has not
-// reached the restarted registry yet cannot deregister, and ends with an error.
+// connected to the restarted registry yet cannot deregister, and ends with an error.
 func (s *service) awaitRegistered(t *testing.T) {
 	t.Helper()
 	c := s.newcomer(t)

@@ -15,14 +15,14 @@ type registry interface {
 	// url is the line of configuration of one process.
 	url(process string) string
 
-	// runs says at which ports the servers of a service run: what Kubernetes tells
-	// a mesh, and what nobody has to tell others.
+	// runs says at which ports the servers of a service run: what Kubernetes reports to
+	// a mesh, and what nobody has to report to others.
 	runs(t testing.TB, service string, ports []int)
 
 	kill(t testing.TB) // ends the server at once
 
 	// start starts it again after that, and waits until it serves those that it
-	// served before; of a mesh and Nacos, what is registered tells that.
+	// served before; of a mesh and Nacos, what is registered shows that.
 	start(t testing.TB)
 }
 
@@ -71,7 +71,7 @@ func (*zookeeper) runs(testing.TB, string, []int) {}
 
 func (z *zookeeper) kill(t testing.TB) {
 	t.Helper()
-	harness.Eventually(t, soon, "it tells its connections", func() (err error) {
+	harness.Eventually(t, soon, "it reports its connections", func() (err error) {
 		z.connections, err = z.Connections(t.Context())
 		return err
 	})

@@ -36,8 +36,8 @@ func TestFrozenReplica(t *testing.T) {
 	}
 	w.awaitReady(t)
 	w.watchZooKeeper(t, server)
-	seen := target.Watch(t, folder(interfaces))
-	seen.AwaitSettled(t, soon, "its only entry", func(nodes []string) bool { return len(nodes) == 1 })
+	seen := target.Watch(t, parent(interfaces))
+	seen.AwaitLatest(t, soon, "its only entry", func(nodes []string) bool { return len(nodes) == 1 })
 	w.judge(t)
 
 	frozen := w.leader(t)

@@ -18,7 +18,7 @@ import (
 const kubeTTL = 5 * time.Second
 
 // cluster is a world whose lease is an object of a real API server, and whose
-// replicas each write through a proxy that notes what they write.
+// replicas each write through a proxy that records what they write.
 type cluster struct {
 	*world
 	kube    *harness.Kubernetes
@@ -119,7 +119,7 @@ func (c *cluster) withoutLease(t *testing.T, lose, back func(), why string) {
 			return err
 		})
 		if !strings.Contains(b.Log(), "the record of the replicas is out of reach") {
-			t.Errorf("the log of %s does not tell", b.Config)
+			t.Errorf("the log of %s does not say so", b.Config)
 		}
 	}
 	before := c.target.Tree(t, "/dubbo")
@@ -155,16 +155,16 @@ func TestKubernetes(t *testing.T) {
 	c.watchZooKeeper(t, c.server)
 	c.inStep(t)
 	for _, story := range []struct {
-		name string
-		tell func(t *testing.T)
+		name  string
+		check func(t *testing.T)
 	}{
-		{"kill -9: the other one takes over", func(t *testing.T) {
+		{"kill -9: the other one leads", func(t *testing.T) {
 			leader := c.leader(t)
 			b, other := c.replicas[leader], c.replicas[1-leader]
 			began := time.Now()
 			b.Kill()
 			awaitLeader(t, other)
-			t.Logf("taken over after %s, the ttl is %s", time.Since(began).Truncate(time.Millisecond), c.ttl)
+			t.Logf("led after %s, the ttl is %s", time.Since(began).Truncate(time.Millisecond), c.ttl)
 			c.inStep(t)
 			b.Start(t)
 			b.AwaitReady(t)
@@ -222,14 +222,14 @@ func TestKubernetes(t *testing.T) {
 		{"the token rotates on disk", func(t *testing.T) { c.rotated(t) }},
 	} {
 		t.Run(story.name, func(t *testing.T) {
-			story.tell(t)
+			story.check(t)
 			c.awaitReady(t)
 			c.inStep(t)
 		})
 	}
 }
 
-// rotated shows that a new token is taken up: the old one is refused by then.
+// rotated shows that a new token is used: the old one is refused by then.
 func (c *cluster) rotated(t *testing.T) {
 	t.Helper()
 	const next = "xds-bridge-next"

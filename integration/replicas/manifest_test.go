@@ -106,7 +106,7 @@ func may(t *testing.T, kube *harness.Kubernetes, verb, what string) bool {
 	return strings.Contains(kube.Do(t, http.MethodPost, "/apis/authorization.k8s.io/v1/subjectaccessreviews", review), `"allowed":true`)
 }
 
-// TestManifest shows that a real API server takes deploy/kubernetes.yaml, and
+// TestManifest shows that a real API server accepts deploy/kubernetes.yaml, and
 // that the Role in it is what replicas need: all of it, and no more.
 func TestManifest(t *testing.T) {
 	harness.Long(t)
@@ -146,7 +146,7 @@ func TestManifest(t *testing.T) {
 		}
 	}
 	if may(t, kube, "get", "leases/another") || may(t, kube, "patch", "leases/another") || may(t, kube, "get", "secrets/any") {
-		t.Error("the account may do more than it needs")
+		t.Error("the account may do more than it uses")
 	}
 
 	tokens := newTokens(t)
@@ -155,7 +155,7 @@ func TestManifest(t *testing.T) {
 	w := newWorld(t, fmt.Sprintf("zookeeper: { servers: [%q] }", to.Address), shippedLease(t, all, kube, tokens.file))
 	w.ttl, w.to = kubeTTL, "zk" // as the manifest calls it
 	for _, verb := range []string{"get", "create", "patch"} {
-		t.Run("without the command "+verb, func(t *testing.T) {
+		t.Run("without the verb "+verb, func(t *testing.T) {
 			apply(t, kube, role.without(t, verb))
 			harness.Eventually(t, soon, "the command is withdrawn", func() error {
 				return harness.Same(may(t, kube, verb, lease), false)

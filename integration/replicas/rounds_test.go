@@ -12,14 +12,14 @@ import (
 	"github.com/xds-bridge/xds-bridge/internal/guarantees"
 )
 
-// round is one way in which replicas come and go: the leader, where it is one.
+// round is one manner in which replicas come and go: the leader, where it is one.
 type round struct {
 	name string
 	do   func(t *testing.T, w *world)
 }
 
-// ways are all of them; each leaves as many replicas as there were.
-func ways() []round {
+// replacements are all of them; each leaves as many replicas as there were.
+func replacements() []round {
 	return []round{
 		{"SIGTERM and start", func(t *testing.T, w *world) {
 			b := w.replicas[w.leader(t)]
@@ -49,12 +49,12 @@ func ways() []round {
 			<-timer.C
 			b.Signal(t, syscall.SIGCONT)
 		}},
-		{"kill -9 without a replacement, for as long as a take-over takes", func(t *testing.T, w *world) {
+		{"kill -9 without a replacement, for as long as the next leader is awaited", func(t *testing.T, w *world) {
 			b := w.replicas[w.leader(t)]
 			began := time.Now()
 			b.Kill()
 			w.leader(t)
-			t.Logf("taken over after %s, the ttl is %s", time.Since(began).Truncate(time.Millisecond), w.ttl)
+			t.Logf("led after %s, the ttl is %s", time.Since(began).Truncate(time.Millisecond), w.ttl)
 			b.Start(t)
 			b.AwaitReady(t)
 		}},
@@ -66,42 +66,42 @@ func ways() []round {
 func (w *world) play(t *testing.T) {
 	t.Helper()
 	w.judge(t)
-	all := ways()
+	all := replacements()
 	for n := range rounds(t) {
-		way := all[n%len(all)]
+		next := all[n%len(all)]
 		done := make(chan struct{})
 		go func() { // one provider comes and goes meanwhile; three are always there
 			defer close(done)
 			w.add(t, n%interfaces, 100+n)
 		}()
-		way.do(t, w)
+		next.do(t, w)
 		<-done
 		w.awaitReady(t)
 		w.judge(t)
 		w.remove(t, n%interfaces, 100+n)
 		w.judge(t)
 		if t.Failed() {
-			t.Fatalf("in round %d: %s", n, way.name)
+			t.Fatalf("in round %d: %s", n, next.name)
 		}
-		t.Logf("round %d: %s", n, way.name)
+		t.Logf("round %d: %s", n, next.name)
 	}
 }
 
-func folder(i int) string { return "/dubbo/" + name(i) + "/providers" }
+func parent(i int) string { return "/dubbo/" + name(i) + "/providers" }
 
-// watchZooKeeper watches folders as Dubbo's consumers do, from when they hold
+// watchZooKeeper watches parent znodes as Dubbo's consumers do, from when they hold
 // all on, and has what is written there recorded.
 func (w *world) watchZooKeeper(t *testing.T, servers ...*harness.ZooKeeper) {
 	t.Helper()
-	znodes, folders := harness.Connect(t, harness.Addresses(servers...)...), make(map[string]string)
+	znodes, parents := harness.Connect(t, harness.Addresses(servers...)...), make(map[string]string)
 	for i := range interfaces {
 		harness.Eventually(t, soon, "all entries of "+name(i), func() error {
-			return harness.Same(len(znodes.Children(t, folder(i))), providers)
+			return harness.Same(len(znodes.Children(t, parent(i))), providers)
 		})
-		w.Subscribe(name(i), "consumer", znodes.Watch(t, folder(i)))
-		folders[folder(i)] = name(i)
+		w.Subscribe(name(i), "consumer", znodes.Watch(t, parent(i)))
+		parents[parent(i)] = name(i)
 	}
-	w.Writes(harness.Log(servers...), folders, znodes)
+	w.Writes(harness.Log(servers...), parents, znodes)
 }
 
 // TestZooKeeper shows it on a real ensemble of three servers,
@@ -141,7 +141,7 @@ func (w *world) watchNacos(t *testing.T, server *harness.Nacos) {
 }
 
 // TestNacos shows it on the real servers of both versions, in
-// which an entry lives only as long as a connection that publishes it.
+// which an entry exists only as long as a connection that publishes it.
 func TestNacos(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()

@@ -20,7 +20,7 @@ const (
 	interfaces = 12
 	providers  = 3
 	ttl        = 3 * time.Second
-	soon       = time.Minute // for what takes a moment on a machine that does nothing else
+	soon       = time.Minute // for what lasts a moment on a machine that does nothing else
 )
 
 // rounds is how often replicas come and go.

@@ -81,7 +81,7 @@ func (o *owner) Fatal(args ...any) { o.Fatalf("%s", fmt.Sprint(args...)) }
 
 // Fatalf ends the goroutine and the run: tests would wait in vain.
 func (o *owner) Fatalf(format string, args ...any) {
-	if o.ctx.Err() == nil { // after that nobody needs a server
+	if o.ctx.Err() == nil { // after that nobody uses a server
 		o.Logf(format, args...)
 		o.mu.Lock()
 		o.failed = true

@@ -35,7 +35,7 @@ func statesOfRealServers() map[string]statustest.Row {
 		statustest.Row{State: "ZooKeeper written: frozen", Conditions: []string{"target zk away"}, Column: "AWAY", Exit: 1, Why: "any", Event: "condition away", Alert: "XdsBridgeTargetAway", Ready: "200", Live: "200"},
 		statustest.Row{State: "ZooKeeper read: killed", Conditions: []string{"source zk stale"}, Column: "STALE", Exit: 1, Why: "synced", Event: "condition stale", Alert: "XdsBridgeSourceStale", Ready: "200", Live: "200"},
 		statustest.Row{State: "ZooKeeper written: killed", Conditions: []string{"target zk away"}, Column: "AWAY", Exit: 1, Why: "any", Event: "condition away", Alert: "XdsBridgeTargetAway", Ready: "200", Live: "200"},
-		statustest.Row{State: "ZooKeeper read: a folder refused", Conditions: []string{"source zk partial"}, Column: "PARTIAL", Exit: 1, Why: "any", Event: "condition partial", Alert: "XdsBridgePartial", Ready: "200", Live: "200"},
+		statustest.Row{State: "ZooKeeper read: a parent znode refused", Conditions: []string{"source zk partial"}, Column: "PARTIAL", Exit: 1, Why: "any", Event: "condition partial", Alert: "XdsBridgePartial", Ready: "200", Live: "200"},
 		statustest.Row{State: "ZooKeeper read: the root emptied", Conditions: []string{"source zk partial"}, Column: "PARTIAL", Exit: 1, Why: "any", Event: "condition partial", Alert: "XdsBridgePartial", Ready: "200", Live: "200"},
 		statustest.Row{State: "ZooKeeper written: read-only", Conditions: []string{"target zk refused"}, Column: "REFUSED", Exit: 1, Why: "refused", Event: "refused 1 of its entries refused", Alert: "XdsBridgeWritesFail", Ready: "200", Live: "200"},
 		statustest.Row{State: "ZooKeeper written: another's entry", Conditions: []string{"target zk conflict"}, Column: "CONFLICT", Exit: 1, Why: "conflict", Event: "conflict claim to", Alert: "XdsBridgeConflict", Ready: "200", Live: "200"},
@@ -51,7 +51,7 @@ func statesOfRealServers() map[string]statustest.Row {
 }
 
 // TestStatesOfRealServers brings real servers into each state that they
-// can be brought into, and asks the bridge in every way.
+// can be brought into, and asks the bridge with every command.
 func TestStatesOfRealServers(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
@@ -76,7 +76,7 @@ func TestStatesOfRealServers(t *testing.T) {
 	}
 }
 
-// asked is a bridge that is asked in every way.
+// asked is a bridge that is asked with every command.
 type asked struct {
 	bridge   *harness.Bridge
 	rows     map[string]statustest.Row
@@ -118,7 +118,7 @@ func (a *asked) is(t *testing.T, since time.Time, all ...string) {
 			name = "well again"
 		}
 		if !t.Run(name, func(t *testing.T) {
-			harness.Eventually(t, 2*time.Minute, "everything is said of the state "+state, func() error { return row.Says(verbs{t, a.bridge}, q) })
+			harness.Eventually(t, 2*time.Minute, "everything is said of the state "+state, func() error { return row.Says(commands{t, a.bridge}, q) })
 		}) {
 			t.FailNow() // what comes after would begin in another state than it thinks
 		}
@@ -136,19 +136,19 @@ func (a *asked) in(t *testing.T, all []string, begin, end func()) {
 	a.is(t, since, "well")
 }
 
-// verbs asks a bridge.
-type verbs struct {
+// commands asks a bridge.
+type commands struct {
 	t      *testing.T
 	bridge *harness.Bridge
 }
 
-func (v verbs) Do(args ...string) (int, string) {
+func (v commands) Do(args ...string) (int, string) {
 	v.t.Helper()
 	code, out, errOut := v.bridge.Do(v.t, args[0], args[1:]...)
 	return code, out + errOut
 }
 
-func (v verbs) Get(path string) (int, string) {
+func (v commands) Get(path string) (int, string) {
 	v.t.Helper()
 	req, err := http.NewRequestWithContext(v.t.Context(), http.MethodGet, "http://"+v.bridge.Telemetry+path, nil)
 	if err != nil {
@@ -254,7 +254,7 @@ func ofMeshAndZooKeeper(t *testing.T) *asked {
 	return w.asked
 }
 
-// slow has every answer take its time.
+// slow has every answer delayed.
 func (w *meshWorld) slow(t *testing.T) {
 	t.Helper()
 	for state, proxies := range map[string][]*harness.Proxy{"mesh slow": {w.mesh.ToIstiod, w.mesh.ToDebug}, "ZooKeeper slow": {w.toZK}} {
@@ -277,7 +277,7 @@ func (w *meshWorld) slow(t *testing.T) {
 func (w *meshWorld) awaitEntries(t *testing.T, n int) {
 	t.Helper()
 	harness.Eventually(t, faults.HealTime, "entries of the moving service", func() error {
-		return harness.Same(len(w.znodes.Children(t, faults.Folder(faults.MovingInterface))), n)
+		return harness.Same(len(w.znodes.Children(t, faults.ProvidersPath(faults.MovingInterface))), n)
 	})
 }
 
@@ -290,10 +290,10 @@ func (w *meshWorld) settings(t *testing.T) {
 	w.in(t, []string{"a bridge claims nothing"}, func() { w.reload(t, strings.Replace(w.config, "bridges:\n", idle, 1), 0) }, back)
 }
 
-// entries makes single entries and folders what the bridge cannot read or write.
+// entries makes single entries and parent znodes what the bridge cannot read or write.
 func (w *meshWorld) entries(t *testing.T) {
 	t.Helper()
-	folder, theirs := faults.Folder(faults.MovingInterface), faults.Registered(faults.MovingInterface, 18190)
+	parent, theirs := faults.ProvidersPath(faults.MovingInterface), faults.Registered(faults.MovingInterface, 18190)
 	w.in(t, []string{"ZooKeeper written: another's entry"}, func() {
 		w.znodes.Create(t, theirs, "")
 		moving(t, w.mesh, 18101, 18102, 18103, 18190)
@@ -302,14 +302,14 @@ func (w *meshWorld) entries(t *testing.T) {
 		w.znodes.Delete(t, theirs)
 	})
 	w.in(t, []string{"ZooKeeper written: read-only"}, func() {
-		w.znodes.Deny(t, folder, zk.PermCreate|zk.PermDelete)
+		w.znodes.Deny(t, parent, zk.PermCreate|zk.PermDelete)
 		moving(t, w.mesh, 18101, 18102, 18103, 18191)
 	}, func() {
-		w.znodes.Allow(t, folder)
+		w.znodes.Allow(t, parent)
 		w.mesh.Show(t)
 	})
 	java := strings.TrimSuffix(w.provider(), w.provider()[strings.LastIndex(w.provider(), "/"):])
-	w.in(t, []string{"ZooKeeper read: a folder refused"}, func() {
+	w.in(t, []string{"ZooKeeper read: a parent znode refused"}, func() {
 		w.znodes.Deny(t, java, zk.PermRead)
 		w.toZK.Reset() // everything is read once more
 	}, func() { w.znodes.Allow(t, java) })

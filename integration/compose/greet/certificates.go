@@ -25,8 +25,8 @@ const validity = 30 * 24 * time.Hour
 // are readable because istiod and the bridge are different users.
 func certificates(args []string) error {
 	flags := flag.NewFlagSet("certificates", flag.ContinueOnError)
-	istiod := flags.String("istiod", "", "folder for istiod's authority")
-	bridge := flags.String("bridge", "", "folder for the bridge's certificate")
+	istiod := flags.String("istiod", "", "directory for istiod's authority")
+	bridge := flags.String("bridge", "", "directory for the bridge's certificate")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}

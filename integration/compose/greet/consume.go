@@ -16,7 +16,7 @@ import (
 	_ "google.golang.org/grpc/xds" // makes xds:/// known to gRPC
 )
 
-// callTime is how long a call may take.
+// callTime is how long a call may last.
 const callTime = 3 * time.Second
 
 // consumer calls services of the mesh by the names that it was given for them.
@@ -55,7 +55,7 @@ func consume(ctx context.Context, args []string) error {
 	return nil
 }
 
-// add takes NAME=HOST:PORT/GROUP.
+// add parses NAME=HOST:PORT/GROUP.
 func (c consumer) add(arg string) error {
 	name, rest, named := strings.Cut(arg, "=")
 	address, group, _ := strings.Cut(rest, "/")

@@ -1,7 +1,7 @@
 // Command greet is a service of the mesh for docker-compose.yml: a provider
 // that publishes its key as dubbo-go does, a consumer that finds its providers
 // with xds:/// alone, and what their containers need beside, so that an image
-// of it needs nothing else.
+// of it depends on nothing else.
 //
 //	greet provide -listen :20001 -istiod istiod:15010 -host greet.shop.svc.cluster.local:20001 -key providers:I::G
 //	greet consume -listen :8080 zookeeper=HOST:PORT/GROUP ...
@@ -10,7 +10,7 @@
 //	greet certificates -istiod FOLDER -bridge FOLDER
 //
 // The consumer answers GET /call/NAME/TEXT. Where istiod is, the environment
-// variable GRPC_XDS_BOOTSTRAP_CONFIG tells it.
+// variable GRPC_XDS_BOOTSTRAP_CONFIG names.
 package main
 
 import (
@@ -36,8 +36,8 @@ func run(ctx context.Context, args []string) error {
 	if len(args) == 0 {
 		return errors.New("say provide, consume, get, dial or certificates")
 	}
-	verb, args := args[0], args[1:]
-	switch verb {
+	command, args := args[0], args[1:]
+	switch command {
 	case "provide":
 		return provide(ctx, args)
 	case "consume":
@@ -49,6 +49,6 @@ func run(ctx context.Context, args []string) error {
 	case "certificates":
 		return certificates(args)
 	default:
-		return fmt.Errorf("unknown command %q: say provide, consume, get, dial or certificates", verb)
+		return fmt.Errorf("unknown command %q: use provide, consume, get, dial or certificates", command)
 	}
 }

@@ -11,13 +11,13 @@ import (
 	"time"
 )
 
-// probeTime is how long get and dial may take.
+// probeTime is how long get and dial may last.
 const probeTime = 5 * time.Second
 
 // dial fails where nobody listens at the address.
 func dial(ctx context.Context, args []string) error {
 	if len(args) != 1 {
-		return errors.New("dial takes one HOST:PORT")
+		return errors.New("dial requires one HOST:PORT")
 	}
 	conn, err := (&net.Dialer{Timeout: probeTime}).DialContext(ctx, "tcp", args[0])
 	if err != nil {

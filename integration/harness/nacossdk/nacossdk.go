@@ -32,7 +32,7 @@ const Group = constant.DEFAULT_GROUP
 type Client struct{ naming naming_client.INamingClient }
 
 // Connect returns a client that ends with the test. It writes nothing outside
-// a folder of the test, and tells its subscribers of empty lists too.
+// a directory of the test, and notifies its subscribers of empty lists too.
 func Connect(t testing.TB, server string) *Client {
 	t.Helper()
 	return connect(t, server, "")
@@ -144,14 +144,14 @@ func (c *Client) SubscribeIn(t testing.TB, group, service string) *Watch {
 	w := &Watch{service: service}
 	p := &vo.SubscribeParam{
 		ServiceName: service, GroupName: group,
-		SubscribeCallback: func(list []model.Instance, _ error) { w.tell(list) },
+		SubscribeCallback: func(list []model.Instance, _ error) { w.notify(list) },
 	}
 	// A new client of the SDK connects beside its first calls, which it fails.
 	harness.Eventually(t, time.Minute, "the SDK subscribes to "+service, func() error { return c.naming.Subscribe(p) })
 	return w
 }
 
-func (w *Watch) tell(list []model.Instance) {
+func (w *Watch) notify(list []model.Instance) {
 	s := harness.Seen{At: time.Now(), Addresses: []string{}}
 	for _, in := range list {
 		if in.Enable && in.Healthy {

@@ -25,7 +25,7 @@ public class NacosMain {
 
     /**
      * Opens the database that the server is about to use. The server itself gives up after ten seconds, which making a
-     * new one may take on a busy machine; one that is open in this process already is there at once.
+     * new one has on a busy machine; one that is open in this process already is there at once.
      */
     private static void openDatabase() throws SQLException {
         var folder = Path.of(System.getProperty("nacos.home"), "data", "derby-data");

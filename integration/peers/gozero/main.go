@@ -22,7 +22,7 @@ func main() { program.Program{Serve: serve, Dial: dial, List: list}.Main() }
 
 var errZooKeeper = errors.New("go-zero has no registry in ZooKeeper")
 
-// serve ends as go-zero does, where it is told to by a signal.
+// serve ends as go-zero does, where it is asked to by a signal.
 func serve(_ context.Context, r *program.Registry, at program.Place) error {
 	if !r.InNacos() {
 		return errZooKeeper
@@ -51,7 +51,7 @@ func dial(r *program.Registry, service string) (program.Call, error) {
 	if !r.InNacos() {
 		return nil, errZooKeeper
 	}
-	// What its cache has already it tells no client that starts anew.
+	// What its cache has already it sends no client that starts anew.
 	for name, value := range map[string]string{"NACOS_NOT_LOAD_CACHE_AT_START": "true", "NACOS_CACHE_DIR": "cache", "NACOS_LOG_DIR": "log"} {
 		if err := os.Setenv(name, value); err != nil {
 			return nil, err
@@ -65,7 +65,7 @@ func dial(r *program.Registry, service string) (program.Call, error) {
 	return func(ctx context.Context) (string, error) { return program.Greet(ctx, z.Conn()) }, nil
 }
 
-// list reports what the client tells that go-zero's registry has.
+// list reports what the client says that go-zero's registry has.
 func list(_ context.Context, r *program.Registry, service string) ([]program.Instance, error) {
 	if !r.InNacos() {
 		return nil, errZooKeeper

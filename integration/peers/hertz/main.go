@@ -23,17 +23,17 @@ import (
 
 func main() { program.Program{Serve: serve, Dial: dial, List: list}.Main() }
 
-// settling is a registry by which a server continues until consumers, which ask
+// draining is a registry by which a server continues until consumers, which ask
 // every five seconds, have left it. Hertz itself ends at once.
-type settling struct {
+type draining struct {
 	registry.Registry
-	settle time.Duration
+	drain time.Duration
 }
 
 // Deregister implements registry.Registry.
-func (s settling) Deregister(info *registry.Info) error {
+func (s draining) Deregister(info *registry.Info) error {
 	err := s.Registry.Deregister(info)
-	<-time.NewTimer(s.settle).C
+	<-time.NewTimer(s.drain).C
 	return err
 }
 
@@ -68,8 +68,8 @@ func serve(ctx context.Context, r *program.Registry, at program.Place) error {
 	if err != nil {
 		return err
 	}
-	h := server.New(server.WithHostPorts(at.Address), server.WithExitWaitTime(at.Settle+15*time.Second),
-		server.WithRegistry(settling{own, at.Settle}, &registry.Info{ServiceName: at.Service, Addr: address, Weight: cmp.Or(at.Weight, registry.DefaultWeight), Tags: at.Tags}))
+	h := server.New(server.WithHostPorts(at.Address), server.WithExitWaitTime(at.Drain+15*time.Second),
+		server.WithRegistry(draining{own, at.Drain}, &registry.Info{ServiceName: at.Service, Addr: address, Weight: cmp.Or(at.Weight, registry.DefaultWeight), Tags: at.Tags}))
 	h.GET("/hello", func(_ context.Context, c *app.RequestContext) { c.String(200, at.Answer()) })
 	h.SetCustomSignalWaiter(func(failed chan error) error {
 		select {

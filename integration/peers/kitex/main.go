@@ -46,17 +46,17 @@ func (s *service) GenericCall(context.Context, string, any) (any, error) {
 	return s.answer, nil
 }
 
-// settling is a registry by which a server continues until consumers, which ask
+// draining is a registry by which a server continues until consumers, which ask
 // every five seconds, have left it. Kitex itself ends at once.
-type settling struct {
+type draining struct {
 	registry.Registry
-	settle time.Duration
+	drain time.Duration
 }
 
 // Deregister implements registry.Registry.
-func (s settling) Deregister(info *registry.Info) error {
+func (s draining) Deregister(info *registry.Info) error {
 	err := s.Registry.Deregister(info)
-	<-time.NewTimer(s.settle).C
+	<-time.NewTimer(s.drain).C
 	return err
 }
 
@@ -98,12 +98,12 @@ func serve(ctx context.Context, r *program.Registry, at program.Place) error {
 	return genericserver.NewServer(&service{at.Answer()}, codec,
 		server.WithServiceAddr(address), server.WithExitWaitTime(15*time.Second),
 		server.WithServerBasicInfo(&rpcinfo.EndpointBasicInfo{ServiceName: at.Service}),
-		server.WithRegistry(settling{own, at.Settle}),
+		server.WithRegistry(draining{own, at.Drain}),
 		server.WithRegistryInfo(&registry.Info{Weight: at.Weight, Tags: at.Tags}),
 		server.WithExitSignal(func() <-chan error {
-			told := make(chan error)
-			context.AfterFunc(ctx, func() { close(told) })
-			return told
+			ended := make(chan error)
+			context.AfterFunc(ctx, func() { close(ended) })
+			return ended
 		})).Run()
 }
 

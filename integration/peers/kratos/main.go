@@ -27,17 +27,17 @@ type discoverer interface {
 	registry.Discovery
 }
 
-// settling is a registry by which a server continues until consumers have left it.
+// draining is a registry by which a server continues until consumers have left it.
 // Kratos itself ends at once.
-type settling struct {
+type draining struct {
 	discoverer
-	settle time.Duration
+	drain time.Duration
 }
 
 // Deregister implements registry.Registrar.
-func (s settling) Deregister(ctx context.Context, i *registry.ServiceInstance) error {
+func (s draining) Deregister(ctx context.Context, i *registry.ServiceInstance) error {
 	err := s.discoverer.Deregister(ctx, i)
-	<-time.NewTimer(s.settle).C
+	<-time.NewTimer(s.drain).C
 	return err
 }
 
@@ -50,7 +50,7 @@ func registryOf(r *program.Registry, service string) (discoverer, string, error)
 		}
 		return zookeeper.New(conn), service, nil
 	}
-	// It takes the first version of Nacos' client.
+	// It requires the first version of Nacos' client.
 	client, err := clients.NewNamingClient(vo.NacosClientParam{
 		ServerConfigs: []constant.ServerConfig{*constant.NewServerConfig(r.Host, r.Port)},
 		ClientConfig: &constant.ClientConfig{
@@ -63,7 +63,7 @@ func registryOf(r *program.Registry, service string) (discoverer, string, error)
 	return nacos.New(client), service + ".grpc", nil
 }
 
-// serve ends as Kratos does, where it is told to by a signal: its registry takes a
+// serve ends as Kratos does, where it is asked to by a signal: its registry requires a
 // server back but once.
 func serve(_ context.Context, r *program.Registry, at program.Place) error {
 	own, _, err := registryOf(r, at.Service)
@@ -76,7 +76,7 @@ func serve(_ context.Context, r *program.Registry, at program.Place) error {
 		at.Tags["weight"] = strconv.Itoa(at.Weight)
 	}
 	app := kratos.New(kratos.Name(at.Service), kratos.Server(server), kratos.Metadata(at.Tags),
-		kratos.Registrar(settling{own, at.Settle}), kratos.RegistrarTimeout(at.Settle+15*time.Second))
+		kratos.Registrar(draining{own, at.Drain}), kratos.RegistrarTimeout(at.Drain+15*time.Second))
 	return app.Run()
 }
 
@@ -93,7 +93,7 @@ func dial(r *program.Registry, service string) (program.Call, error) {
 	return func(ctx context.Context) (string, error) { return program.Greet(ctx, conn) }, nil
 }
 
-// list reports what a consumer is told that watches, as those of Kratos do.
+// list reports what a consumer receives that watches, as those of Kratos do.
 func list(ctx context.Context, r *program.Registry, service string) ([]program.Instance, error) {
 	own, name, err := registryOf(r, service)
 	if err != nil {

@@ -26,7 +26,7 @@ import (
 
 // Program is a peer.
 type Program struct {
-	// Serve runs a server until ctx ends and then as long as it takes to end.
+	// Serve runs a server until ctx ends and then until it has ended.
 	Serve func(ctx context.Context, r *Registry, at Place) error
 
 	// Dial returns how a service is called.
@@ -43,7 +43,7 @@ type Place struct {
 	Weight  int    // 0: the framework's own
 	Tags    map[string]string
 
-	Settle time.Duration // how long it continues once it is withdrawn
+	Drain time.Duration // how long it continues once it is withdrawn
 }
 
 // Answer is what every server says.
@@ -62,7 +62,7 @@ type Instance struct {
 // timeout is that of one call, and of a list.
 const timeout = 10 * time.Second
 
-// Main runs a peer with the command line of the process until it is told to end.
+// Main runs a peer with the command line of the process until it is asked to end.
 func (p Program) Main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -86,7 +86,7 @@ func (p Program) run(ctx context.Context, args []string, out io.Writer) error {
 		at.Tags[key] = value
 		return nil
 	})
-	flags.DurationVar(&at.Settle, "settle", time.Second, "how long serve continues once it is withdrawn")
+	flags.DurationVar(&at.Drain, "drain", time.Second, "how long serve continues once it is withdrawn")
 	every := flags.Duration("every", time.Second, "how often call calls")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -96,12 +96,12 @@ func (p Program) run(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	at.Service = flags.Arg(1)
-	switch verb := flags.Arg(0); {
-	case flags.NArg() == 2 && verb == "serve":
+	switch command := flags.Arg(0); {
+	case flags.NArg() == 2 && command == "serve":
 		return p.Serve(ctx, r, at)
-	case flags.NArg() == 2 && verb == "call":
+	case flags.NArg() == 2 && command == "call":
 		return p.call(ctx, r, at.Service, caller{out, *every})
-	case flags.NArg() == 2 && verb == "list":
+	case flags.NArg() == 2 && command == "list":
 		ctx, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()
 		all, err := p.List(ctx, r, at.Service)

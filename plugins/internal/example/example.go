@@ -97,7 +97,7 @@ func (p Program) run(ctx context.Context, args []string, out io.Writer) error {
 	flags.Func("tag", "`KEY=VALUE` of what serve publishes", tagInto(at.Tags))
 	every := flags.Duration("every", time.Second, "how often call calls")
 	state := flags.String("state", "", "`file` of the last known state; empty: none")
-	drain := flags.Duration("settle", time.Second, "how long serve continues once it is no longer seen")
+	drain := flags.Duration("drain", time.Second, "how long serve continues once it is no longer seen")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}

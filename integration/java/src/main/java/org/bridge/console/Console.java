@@ -7,15 +7,15 @@ import java.nio.charset.StandardCharsets;
 
 /**
  * Lets a test drive an application by lines on its standard input. Every line is answered by one line:
- * <code>ok ID ...</code> or <code>error ID ...</code>, where ID is the line's second word.
+ * <code>ok ID ...</code> or <code>error ID ...</code>, where ID is the line's second field.
  */
 public final class Console {
     /** What an application does at a line, given as its words. */
     public interface Commands {
-        String obey(String[] words) throws Exception;
+        String execute(String[] words) throws Exception;
     }
 
-    /** Obeys until the input ends, and ends the application with it. */
+    /** Executes commands until the input ends, and ends the application with it. */
     public static void run(Commands commands) throws IOException {
         say("ready");
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
@@ -23,7 +23,7 @@ public final class Console {
             String[] words = line.trim().split(" ");
             String id = words.length > 1 ? words[1] : "?";
             try {
-                say("ok " + id + " " + commands.obey(words));
+                say("ok " + id + " " + commands.execute(words));
             } catch (Throwable e) {
                 e.printStackTrace();
                 say("error " + id + " " + oneLine(e));

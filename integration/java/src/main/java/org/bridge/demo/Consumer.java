@@ -25,7 +25,7 @@ final class Consumer implements AutoCloseable {
         reference.setProtocol(settings.get("protocol"));
         reference.setProvidedBy(settings.get("provided-by"));
         reference.setCheck(false);
-        reference.setTimeout(15_000); // a busy machine may take seconds
+        reference.setTimeout(15_000); // a busy machine may be slow by seconds
         reference.setRetries(Integer.valueOf(settings.get("retries", "0")));
         if (settings.get("migration") != null) {
             reference.setParameters(new HashMap<>(Map.of("migration.step", settings.get("migration"))));

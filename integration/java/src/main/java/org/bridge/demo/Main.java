@@ -34,14 +34,14 @@ public final class Main {
     public static void main(String[] args) throws Exception {
         if (args.length > 0) {
             for (String command : args) {
-                Console.say("ok " + command + ": " + obey(command.split(" ")));
+                Console.say("ok " + command + ": " + execute(command.split(" ")));
             }
             Thread.currentThread().join();
         }
-        Console.run(Main::obey);
+        Console.run(Main::execute);
     }
 
-    private static String obey(String[] words) throws Exception {
+    private static String execute(String[] words) throws Exception {
         switch (words[0]) {
             case "provide":
                 parties.put(words[1], new Provider(words[2], Integer.parseInt(words[3]), Settings.of(words, 4)));

@@ -40,7 +40,7 @@ final class Provider implements AutoCloseable {
 
     @Override
     public void close() throws InterruptedException {
-        // Dubbo itself takes no more calls at once, whether consumers have left or not.
+        // Dubbo itself accepts no more calls at once, whether consumers have left or not.
         new Offline(framework).offline(".*");
         Thread.sleep(Long.parseLong(drain));
         framework.destroy();

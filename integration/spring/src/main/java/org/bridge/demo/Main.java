@@ -29,10 +29,10 @@ public final class Main {
     private static final Map<String, ConfigurableApplicationContext> applications = new ConcurrentHashMap<>();
 
     public static void main(String[] args) throws Exception {
-        Console.run(Main::obey);
+        Console.run(Main::execute);
     }
 
-    private static String obey(String[] words) {
+    private static String execute(String[] words) {
         switch (words[0]) {
             case "start":
                 String[] properties = Arrays.copyOfRange(words, 2, words.length);

@@ -16,9 +16,9 @@ import (
 	"dubbo.apache.org/dubbo-go/v3/protocol/base"
 )
 
-// A teller makes calls and prints what becomes of them, and what they may
+// A caller makes calls and prints their results, and what they may
 // choose from: it is dubbo-go's random load balancer, watched.
-type teller struct {
+type caller struct {
 	loadbalance.LoadBalance
 
 	mu       sync.Mutex
@@ -27,14 +27,14 @@ type teller struct {
 	answered map[string]int // by port
 }
 
-func newTeller(out io.Writer) *teller {
-	return &teller{LoadBalance: random.NewRandomLoadBalance(), out: out, answered: make(map[string]int)}
+func newCaller(out io.Writer) *caller {
+	return &caller{LoadBalance: random.NewRandomLoadBalance(), out: out, answered: make(map[string]int)}
 }
 
 // Select implements loadbalance.LoadBalance. While a call chooses, dubbo-go may
 // destroy what it chooses from, and then its own balancers dereference a nil
 // URL, whoever removed the provider: that call chooses from the others here.
-func (t *teller) Select(invokers []base.Invoker, invocation base.Invocation) (chosen base.Invoker) {
+func (t *caller) Select(invokers []base.Invoker, invocation base.Invocation) (chosen base.Invoker) {
 	var alive []base.Invoker
 	var all []string
 	for _, i := range invokers {
@@ -66,7 +66,7 @@ func show(u *common.URL) string {
 	return strings.Join(words, " ")
 }
 
-func (t *teller) see(seen string) {
+func (t *caller) see(seen string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.seen != seen {
@@ -77,7 +77,7 @@ func (t *teller) see(seen string) {
 
 // call calls from several goroutines until ctx ends. Calls that fail before
 // the first answer are the start and not printed.
-func (t *teller) call(ctx context.Context, once func(context.Context) (port string, err error)) {
+func (t *caller) call(ctx context.Context, once func(context.Context) (port string, err error)) {
 	var all sync.WaitGroup
 	for range 4 {
 		all.Go(func() { every(ctx, 4*time.Millisecond, func() { t.took(once(ctx)) }) })
@@ -100,7 +100,7 @@ func every(ctx context.Context, interval time.Duration, do func()) {
 	}
 }
 
-func (t *teller) took(port string, err error) {
+func (t *caller) took(port string, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
@@ -111,7 +111,7 @@ func (t *teller) took(port string, err error) {
 	}
 }
 
-func (t *teller) count() {
+func (t *caller) count() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	var line strings.Builder

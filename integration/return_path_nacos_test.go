@@ -88,7 +88,7 @@ func turns(t *testing.T, server *harness.Nacos, istiod *harness.Istiod) {
 	}
 }
 
-func TestTheWayBackFromNacos(t *testing.T) {
+func TestTheReturnPathFromNacos(t *testing.T) {
 	t.Parallel()
 	eachNacos(t, func(t *testing.T, version int) {
 		server := harness.SharedNacos(t, version)
@@ -138,7 +138,7 @@ bridges:
 			})
 		})
 		t.Run("nothing goes round", func(t *testing.T) {
-			harness.Quiet(t, "both registries", func() string {
+			harness.Unchanged(t, "both registries", func() string {
 				return fmt.Sprint(znodes.Children(t, "/dubbo/api.Greeter/providers"), znodes.Children(t, "/dubbo/api.Old/providers"),
 					provider.keys(t, "api.Old"), provider.keys(t, "api.Greeter"))
 			})
@@ -146,9 +146,9 @@ bridges:
 				t.Errorf("what came from ZooKeeper went back: %v", names)
 			}
 		})
-		t.Run("a Nacos that is away takes nothing with it", func(t *testing.T) {
+		t.Run("a Nacos that is away removes nothing", func(t *testing.T) {
 			reach.Both((*harness.Proxy).Cut)
-			harness.Quiet(t, "no push of other endpoints", func() int { return watch.Pushes() })
+			harness.Unchanged(t, "no push of other endpoints", func() int { return watch.Pushes() })
 			inZooKeeper(20002, 20003)
 		})
 	})

@@ -26,9 +26,9 @@ func importedCluster(registry, iface string) string {
 	return "outbound|50051||" + host
 }
 
-// wayBack is a configuration that serves a ZooKeeper to istiod, and exports
-// the mesh into it where it is told how to reach the mesh.
-func wayBack(zookeeper, listen, istiod, debug string) string {
+// returnPath is a configuration that serves a ZooKeeper to istiod, and exports
+// the mesh into it where it knows the address of the mesh.
+func returnPath(zookeeper, listen, istiod, debug string) string {
 	text := fmt.Sprintf(`owner: integration
 registries:
   mesh: { istiod: { address: %q, mapping: { from: debug-http, addresses: [%q], interval: 200ms, connectionGrace: 1s } } }
@@ -42,7 +42,7 @@ bridges:
 const meshToZooKeeper = `  - { name: mesh-to-zk, from: mesh, to: zk, formats: [dubbo-interface], select: { allow: [127.0.0.0/8] }, guard: { %s } }
 `
 
-func TestTheWayBackFromZooKeeper(t *testing.T) {
+func TestTheReturnPathFromZooKeeper(t *testing.T) {
 	t.Parallel()
 	zookeeper := harness.StartZooKeeper(t)
 	znodes := harness.Connect(t, zookeeper.Address)
@@ -51,7 +51,7 @@ func TestTheWayBackFromZooKeeper(t *testing.T) {
 	listen := fmt.Sprintf("127.0.0.1:%d", harness.FreePort(t))
 	mesh := harness.NewMesh(t)
 	mesh.From(listen)
-	bridge := harness.ConfiguredBridge(t, wayBack(zookeeper.Address, listen, "127.0.0.1:1", "127.0.0.1:1"))
+	bridge := harness.ConfiguredBridge(t, returnPath(zookeeper.Address, listen, "127.0.0.1:1", "127.0.0.1:1"))
 	bridge.Start(t)
 	harness.Eventually(t, soon, "the bridge listens for istiod", func() error { return harness.Listens(t, listen) })
 	istiod := harness.StartIstiod(t, mesh)
@@ -86,9 +86,9 @@ func TestTheWayBackFromZooKeeper(t *testing.T) {
 		})
 		watch.AwaitPush(t, soon, "127.0.0.1:20002")
 	})
-	t.Run("a ZooKeeper that is away takes nothing with it", func(t *testing.T) {
+	t.Run("a ZooKeeper that is away removes nothing", func(t *testing.T) {
 		zookeeper.Kill()
-		harness.Quiet(t, "no push of other endpoints", func() int { return watch.Pushes() })
+		harness.Unchanged(t, "no push of other endpoints", func() int { return watch.Pushes() })
 		zookeeper.Start(t)
 		zookeeper.AwaitServing(t)
 		znodes.Create(t, registered("api.Greeter", 20004), "")
@@ -105,10 +105,10 @@ func TestBothDirectionsAtOnce(t *testing.T) {
 	mesh := harness.NewMesh(t)
 	mesh.From(listen)
 	mesh.Apply(t, harness.Service{Host: greetHost, Port: 20000, Endpoints: harness.Local(20011, 20012)})
-	// istiod needs the bridge to listen, and the bridge's mesh needs istiod: the
+	// istiod depends on the bridge, and the bridge's mesh depends on istiod: the
 	// bridge listens at once, and continues trying.
 	address, debug := harness.Address(t), harness.Address(t)
-	bridge := harness.ConfiguredBridge(t, wayBack(zookeeper.Address, listen, address, debug)+fmt.Sprintf(meshToZooKeeper, harness.Swift))
+	bridge := harness.ConfiguredBridge(t, returnPath(zookeeper.Address, listen, address, debug)+fmt.Sprintf(meshToZooKeeper, harness.Swift))
 	bridge.Start(t)
 	harness.Eventually(t, soon, "the bridge listens for istiod", func() error { return harness.Listens(t, listen) })
 	istiod := harness.StartIstiodAt(t, mesh, address, debug)
@@ -141,14 +141,14 @@ func TestBothDirectionsAtOnce(t *testing.T) {
 	}
 	back.AwaitPush(t, soon, "127.0.0.1:20021")
 	harness.Eventually(t, soon, "the mesh's service is in ZooKeeper as it is", greet)
-	harness.Quiet(t, "nothing goes round", func() string {
+	harness.Unchanged(t, "nothing goes round", func() string {
 		return fmt.Sprint(znodes.Children(t, "/dubbo/api.Back/providers"), znodes.Children(t, providers))
 	})
 	if names := znodes.Children(t, "/dubbo/api.Back/providers"); len(names) != 1 || strings.Contains(names[0], "xdsb") {
 		t.Errorf("what came from ZooKeeper went back: %v", names)
 	}
 	loop := harness.WatchEndpoints(t, istiod.GRPC, importedCluster("zk", harness.DubboInterface))
-	harness.Quiet(t, "what came from the mesh is not served to it", func() int { return loop.Endpoints() })
+	harness.Unchanged(t, "what came from the mesh is not served to it", func() int { return loop.Endpoints() })
 	if n := loop.Endpoints(); n != 0 {
 		t.Errorf("%d endpoints of the mesh came back into it", n)
 	}
@@ -172,10 +172,10 @@ func TestTwoEndsOfOneMesh(t *testing.T) {
 		mesh.From(at)
 	}
 	xds, debug := harness.Address(t), harness.Address(t)
-	way := "  - { name: %s-to-mesh, from: %[1]s, to: mesh, listen: %[2]q, formats: [dubbo-interface], select: { allow: [127.0.0.0/8] }, guard: { %[3]s } }\n"
+	imported := "  - { name: %s-to-mesh, from: %[1]s, to: mesh, listen: %[2]q, formats: [dubbo-interface], select: { allow: [127.0.0.0/8] }, guard: { %[3]s } }\n"
 	bridge := harness.ConfiguredBridge(t, fmt.Sprintf("owner: integration\nregistries:\n  mesh: { istiod: { address: %q } }\n", xds)+
 		fmt.Sprintf("  one: { zookeeper: { servers: [%q] } }\n  two: { zookeeper: { servers: [%q] } }\nbridges:\n", one.Address, two.Address)+
-		fmt.Sprintf(way, "one", ports[0], harness.Swift)+fmt.Sprintf(way, "two", ports[1], harness.Swift))
+		fmt.Sprintf(imported, "one", ports[0], harness.Swift)+fmt.Sprintf(imported, "two", ports[1], harness.Swift))
 	bridge.Start(t)
 	for _, at := range ports {
 		harness.Eventually(t, soon, "the bridge listens for istiod", func() error { return harness.Listens(t, at) })

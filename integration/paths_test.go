@@ -12,11 +12,11 @@ import (
 	"github.com/xds-bridge/xds-bridge/integration/harness"
 )
 
-// TestTheWaysIntoAMesh carries the same 50 services by all ways at once and compares
+// TestThePathsIntoAMesh carries the same 50 services by all paths at once and compares
 // what data planes are served, field by field: through an istiod that reads the
 // bridge, one that reads a directory and one that reads a cluster, and by the bridge
 // itself.
-func TestTheWaysIntoAMesh(t *testing.T) {
+func TestThePathsIntoAMesh(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	zookeeper, files := harness.StartZooKeeper(t), harness.NewMesh(t)
@@ -49,25 +49,25 @@ bridges:
 	mesh, cluster := harness.NewMesh(t), harness.NewMesh(t)
 	mesh.From(served)
 	cluster.In(t, kubernetes)
-	ways := map[string]string{
+	paths := map[string]string{
 		"istiod": harness.StartIstiod(t, mesh).GRPC, "directory": harness.StartIstiod(t, files).GRPC,
 		"cluster": harness.StartIstiod(t, cluster).GRPC, "direct": direct,
 	}
-	all := make(map[string]map[string]harness.ServedCluster, len(ways))
-	for way, address := range ways {
-		harness.Eventually(t, 30*time.Second, "50 services by "+way, func() error {
+	all := make(map[string]map[string]harness.ServedCluster, len(paths))
+	for path, address := range paths {
+		harness.Eventually(t, 30*time.Second, "50 services by "+path, func() error {
 			var err error
-			if all[way], err = harness.ServedClusters(t, address, ".zk.bridge.internal"); err != nil {
+			if all[path], err = harness.ServedClusters(t, address, ".zk.bridge.internal"); err != nil {
 				return err
 			}
-			return harness.Same(len(all[way]), services)
+			return harness.Same(len(all[path]), services)
 		})
 	}
 	want := all["istiod"]
-	for way, got := range all {
+	for path, got := range all {
 		for _, name := range slices.Sorted(maps.Keys(want)) {
 			if !reflect.DeepEqual(got[name], want[name]) {
-				t.Errorf("%s by %s is\n%+v\nand by istiod\n%+v", name, way, got[name], want[name])
+				t.Errorf("%s by %s is\n%+v\nand by istiod\n%+v", name, path, got[name], want[name])
 			}
 		}
 	}
@@ -77,7 +77,7 @@ bridges:
 }
 
 // registerVaried registers the i-th of services that differ in whatever a registry
-// tells of one: protocol, endpoints, weights, zones, versions.
+// reports of one: protocol, endpoints, weights, zones, versions.
 func registerVaried(t *testing.T, znodes *harness.Znodes, i int) {
 	t.Helper()
 	for j := range i%4 + 1 {
