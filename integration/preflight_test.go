@@ -8,7 +8,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/integration/harness"
 )
 
-// TestPreflightNamesANamespaceThatDoesNotExist asks a real Nacos, which takes
+// TestPreflightNamesANamespaceThatDoesNotExist asks a real Nacos, which accepts
 // what is written to any.
 func TestPreflightNamesANamespaceThatDoesNotExist(t *testing.T) {
 	harness.Long(t)

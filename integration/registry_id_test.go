@@ -32,9 +32,9 @@ func race(t *testing.T, askers int, ask func(n int, offer string) (string, error
 }
 
 // ringOf is a configuration of one bridge after another.
-func ringOf(owner, registries string, ways ...[2]string) string {
+func ringOf(owner, registries string, bridges ...[2]string) string {
 	text := []string{"owner: " + owner + "\nregistries:\n" + registries + "bridges:\n"}
-	for _, w := range ways {
+	for _, w := range bridges {
 		text = append(text, fmt.Sprintf("  - { name: %s-to-%s, from: %[1]s, to: %[2]s, formats: [dubbo-interface], select: { allow: [127.0.0.0/8] }, guard: { %[3]s } }\n",
 			w[0], w[1], harness.Swift))
 	}

@@ -120,8 +120,8 @@ func wroteOneChange(t *testing.T, target *harness.ZooKeeperProxy) {
 	}
 }
 
-// whole fails the test where a subscriber of a service was sent a part of it since a moment:
-// of a part of it: of some addresses, and not of so many.
+// whole fails the test where a subscriber of a service was sent a part of it since a
+// moment: some addresses, and fewer than entries.
 func whole(t *testing.T, o *faults.Oracle, service string, since time.Time, entries int) {
 	t.Helper()
 	for _, list := range o.Notifications(service) {

@@ -17,7 +17,7 @@ func pause(look time.Duration) time.Duration {
 	return max(poll, min(4*look, 400*time.Millisecond))
 }
 
-// Eventually waits until check returns nil and fails the test where that takes
+// Eventually waits until check returns nil and fails the test where that lasts
 // too long, on a Stopwatch. It returns what the wait took.
 func Eventually(t testing.TB, within time.Duration, what string, check func() error) time.Duration {
 	t.Helper()

@@ -23,7 +23,7 @@ import (
 )
 
 const (
-	// soon is what may pass on a busy machine until something is seen that takes
+	// soon is what may pass on a busy machine until something is seen that lasts
 	// milliseconds on a idle one.
 	soon = time.Minute
 

@@ -7,7 +7,7 @@
 //	greet consume -listen :8080 zookeeper=HOST:PORT/GROUP ...
 //	greet get URL...
 //	greet dial HOST:PORT
-//	greet certificates -istiod FOLDER -bridge FOLDER
+//	greet certificates -istiod DIR -bridge DIR
 //
 // The consumer answers GET /call/NAME/TEXT. Where istiod is, the environment
 // variable GRPC_XDS_BOOTSTRAP_CONFIG names.

@@ -35,8 +35,8 @@ public class NacosMain {
      * new one has on a busy machine; one that is open in this process already is there at once.
      */
     private static void openDatabase() throws SQLException {
-        var folder = Path.of(System.getProperty("nacos.home"), "data", "derby-data");
-        DriverManager.getConnection("jdbc:derby:" + folder + ";create=true", "nacos", "nacos").close();
+        var directory = Path.of(System.getProperty("nacos.home"), "data", "derby-data");
+        DriverManager.getConnection("jdbc:derby:" + directory + ";create=true", "nacos", "nacos").close();
     }
 
     /** Without it no HTTP request is ever checked for its user. */
