@@ -14,10 +14,10 @@ tags := grpcnotrace
 covered := ./naming/...,./metadata/...,./registry/...,./bridge/...
 floor   := 85
 
-# The real servers and applications that the gate needs.
+# The real servers and applications that the gate uses.
 servers := zookeeper dubbo istiod nacos2 nacos3
 
-# The race detector needs cgo, and with it a C compiler; where there is none the tests run without it. It runs on one
+# The race detector requires cgo, and with it a C compiler; where there is none the tests run without it. It runs on one
 # processor: on two it crashes itself where two goroutines of a synctest bubble receive at once from timers that are due
 # (https://github.com/golang/go/issues/78156). It finds the same races, for it goes by what is ordered.
 race := $(shell command -v "$$(go env CC)" >/dev/null 2>&1 && [ "$$(go env CGO_ENABLED)" = 1 ] && echo -race -cpu 1 -parallel 16)
@@ -37,7 +37,7 @@ build: ## build bin/xds-bridge
 	CGO_ENABLED=0 go build -trimpath -tags $(tags) -ldflags '$(ldflags)' -o bin/xds-bridge ./cmd/xds-bridge
 
 .PHONY: demo
-demo: build ## start the bridge between an embedded mesh and an embedded registry, live; needs Go alone
+demo: build ## start the bridge between an embedded mesh and an embedded registry, live; requires Go alone
 	bin/xds-bridge demo || [ $$? = 130 ] # Ctrl-C is how it ends
 
 .PHONY: run
@@ -56,7 +56,7 @@ conflicts: # say where a merge left its markers
 	! git grep -nE '^(<<<<<<<|>>>>>>>) ' -- .
 
 .PHONY: tidy
-tidy: # say which go.mod is not what its module needs
+tidy: # say which go.mod is not what its module requires
 	for module in . integration integration/compose/greet integration/dubbogo integration/istiod integration/kubernetes integration/peers bench tools/release $(plugins); do scripts/module.sh $$module go mod tidy -diff; done
 
 .PHONY: lint
@@ -71,7 +71,7 @@ layers: # who imports whom
 
 # Documents and goldens that are stale fail here too: each has a test that compares it with the code.
 .PHONY: unit
-unit: ## unit tests; needs Go alone, and with a C compiler finds races too
+unit: ## unit tests; requires Go alone, and with a C compiler finds races too
 	@[ -n "$(race)" ] || echo 'unit: without the race detector: there is no C compiler (apt-get install gcc)'
 	scripts/gotest.sh unit $(race) -short -timeout 10m
 	for module in $(plugins); do scripts/module.sh $$module $(CURDIR)/scripts/gotest.sh $${module////-} $(race) -short -timeout 10m; done
@@ -123,7 +123,7 @@ plugins-peers: build ## the plugins, and the bridge's formats, with applications
 	cd integration/plugins && XDS_BRIDGE_BINARY=$(CURDIR)/bin/xds-bridge $(CURDIR)/scripts/gotest.sh plugins-peers -count=1 -timeout 60m -parallel 4 -run OwnRegistries
 
 .PHONY: soak
-soak: build ## random schedules for SEEDS seeds, long runs of SOAK, then mutants; takes hours
+soak: build ## random schedules for SEEDS seeds, long runs of SOAK, then mutants; lasts hours
 	for server in zookeeper istiod nacos3; do scripts/install.sh $$server >/dev/null; done
 	XDS_BRIDGE_SEEDS=$(or $(SEEDS),300) go test -tags soak $(race) -count=1 -timeout 60m ./internal/simulation
 	go test -tags soak -count=1 -timeout 60m -run MutantsAreFound ./bridge ./bridge/guard
@@ -151,7 +151,7 @@ fuzz: ## every fuzz target for FUZZTIME each, 10s otherwise
 	scripts/fuzz.sh $(or $(FUZZTIME),10s)
 
 .PHONY: mutants
-mutants: ## changes to the code that no test notices, in PACKAGE or in those of tools/mutants; takes hours
+mutants: ## changes to the code that no test notices, in PACKAGE or in those of tools/mutants; lasts hours
 	scripts/mutants.sh $(PACKAGE)
 
 .PHONY: golden

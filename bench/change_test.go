@@ -14,8 +14,8 @@ const samples = 1000
 func single(t *testing.T, f *fleet, p *pipe, server string) {
 	t.Helper()
 	passed := make(chan passage, 1)
-	p.tap.tell(passed)
-	defer p.tap.tell(nil)
+	p.tap.report(passed)
+	defer p.tap.report(nil)
 	r := dialRaw(t, server)
 	const floorRoot = "/single"
 	must(t, r.create(floorRoot))

@@ -51,7 +51,7 @@ func (w *watcher) Send(r *discovery.DeltaDiscoveryResponse) error {
 	return nil
 }
 
-// fanOut returns how much processor time one change takes until as many
+// fanOut returns how much processor time one change costs until as many
 // watchers got it.
 func fanOut(t *testing.T, watchers, changes int, serve func(stream.DeltaStream) error, change func(i int)) time.Duration {
 	t.Helper()
@@ -111,7 +111,7 @@ func TestDataPlanes(t *testing.T) {
 
 		allowed := 20*time.Microsecond + time.Duration(watchers)*5*time.Microsecond
 		results.add(t, row{
-			what: fmt.Sprintf("one changed service of %d to %d data planes, CPU; LinearCache takes %s", services, watchers, short(theirs)),
+			what: fmt.Sprintf("one changed service of %d to %d data planes, CPU; LinearCache uses %s", services, watchers, short(theirs)),
 			ours: short(ours), floor: short(allowed), ratio: float64(ours) / float64(allowed), limit: 1,
 		})
 	}

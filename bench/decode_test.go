@@ -19,7 +19,7 @@ import (
 )
 
 // TestDecode measures what a response costs beside a client that only
-// takes it apart.
+// decodes it.
 func TestDecode(t *testing.T) {
 	data, err := proto.Marshal((&fleet{}).assignment(1, 1))
 	must(t, err)
@@ -38,8 +38,8 @@ func TestDecode(t *testing.T) {
 		with = append(with, pushed(t, f, whole))
 	}
 	ours, floor = quantile(with, 0), quantile(without, 0)
-	results.add(t, against("take an unchanged endpoint, the server's part included", ours, floor, 0))
-	results.add(t, against("take an unchanged endpoint, beyond a bare client, and the aim", max(0, ours-floor), 50*time.Nanosecond, 0))
+	results.add(t, against("read an unchanged endpoint, the server's part included", ours, floor, 0))
+	results.add(t, against("read an unchanged endpoint, beyond a bare client, and the aim", max(0, ours-floor), 50*time.Nanosecond, 0))
 }
 
 // pushed runs a client and returns the CPU for each endpoint of full pushes in
@@ -48,21 +48,21 @@ func pushed(t *testing.T, f *fleet, client func(context.Context, *testing.T, *fl
 	t.Helper()
 	const pushes = 20
 	ctx, cancel := context.WithCancel(t.Context())
-	taken := make(chan struct{}, 1)
+	read := make(chan struct{}, 1)
 	var running sync.WaitGroup
 	running.Go(func() {
 		client(ctx, t, f, func() {
 			select {
-			case taken <- struct{}{}:
+			case read <- struct{}{}:
 			default:
 			}
 		})
 	})
-	<-taken
+	<-read
 	before := cpu(t)
 	for range pushes {
 		f.server.Push()
-		<-taken
+		<-read
 	}
 	used := cpu(t) - before
 	cancel()
@@ -70,14 +70,14 @@ func pushed(t *testing.T, f *fleet, client func(context.Context, *testing.T, *fl
 	return used / time.Duration(pushes*f.services*perService)
 }
 
-// whole is the bridge's source. It tells each time it took the endpoints in.
-func whole(ctx context.Context, t *testing.T, f *fleet, taken func()) {
+// whole is the bridge's source. It reports each time it read the endpoints.
+func whole(ctx context.Context, t *testing.T, f *fleet, read func()) {
 	node, err := ads.Identity{Type: "router", IP: "127.0.0.1", Name: "bench", Namespace: "istio-system"}.Node()
 	check(t, err)
 	source, err := mesh.New(mesh.Options{
 		ADS: ads.Options{Address: f.address, Node: node, Observe: func(o ads.Observation) {
 			if o.Kind == ads.Acknowledged && o.Type == istiodfake.EndpointType {
-				taken()
+				read()
 			}
 		}},
 		Mapping: f.mapping(),
@@ -87,7 +87,7 @@ func whole(ctx context.Context, t *testing.T, f *fleet, taken func()) {
 }
 
 // bare is a client that does nothing with what it receives.
-func bare(ctx context.Context, t *testing.T, f *fleet, taken func()) {
+func bare(ctx context.Context, t *testing.T, f *fleet, read func()) {
 	conn, err := grpc.NewClient(f.address, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(ads.DefaultMaxReceive)))
 	check(t, err)
@@ -109,7 +109,7 @@ func bare(ctx context.Context, t *testing.T, f *fleet, taken func()) {
 		}
 		check(t, stream.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: r.GetTypeUrl(), ResponseNonce: r.GetNonce()}))
 		if r.GetTypeUrl() == istiodfake.EndpointType {
-			taken()
+			read()
 		}
 	}
 }

@@ -64,7 +64,7 @@ func TestImport(t *testing.T) {
 	}
 }
 
-// imports measures how long an import takes until istiod has all of it.
+// imports measures how long an import lasts until istiod has all of it.
 func imports(t *testing.T, from string, services, rounds int, server *harness.Process, source func() registry.Source, read func() int) { //nolint:revive // all of one row
 	t.Helper()
 	contest{
@@ -89,7 +89,7 @@ func imports(t *testing.T, from string, services, rounds int, server *harness.Pr
 	}.run(t)
 }
 
-// imported is the whole way from a registry to an istiod.
+// imported is the whole path from a registry to an istiod.
 type imported struct {
 	target  *mcp.Target
 	address string // where istiods connect
@@ -167,7 +167,7 @@ func (in *imported) follow(t *testing.T, source registry.Source, closed func()) 
 
 func hosts() naming.MeshHosts { return naming.MeshHosts{Registry: "zk", Suffix: "bridge.internal"} }
 
-// read is an istiod: it takes each set in and confirms it.
+// read is an istiod: it reads each set and confirms it.
 func (in *imported) read(t *testing.T, ctx context.Context, running *sync.WaitGroup) { //nolint:revive // t comes first
 	t.Helper()
 	conn, err := grpc.NewClient(in.address, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(1<<30)))
@@ -217,7 +217,7 @@ func (in *imported) await(t *testing.T, services int) {
 	}
 }
 
-// singles measures the way back, one change at a time: our own part is from
+// singles measures the return path, one change at a time: our own part is from
 // when a bare client of the registry was notified of it, which knows that it was
 // and still has to read what, until the set was handed to the streams.
 func (in *imported) singles(t *testing.T, from string, n int, change func(t *testing.T, k int) (known time.Time)) {

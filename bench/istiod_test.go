@@ -13,7 +13,7 @@ import (
 )
 
 // TestIstiod brings a registry of 5,000 services into a real istiod, both the
-// bridge and istiod cold, and measures what the bridge then takes of memory.
+// bridge and istiod cold, and measures how much memory the bridge then uses.
 func TestIstiod(t *testing.T) {
 	const services = 5_000
 	z := empty(t)

@@ -28,7 +28,7 @@ type rawNacos struct {
 	pushes   chan notice
 }
 
-// notice is what a subscriber was told, and when.
+// notice is what a subscriber was sent, and when.
 type notice struct {
 	body string
 	at   time.Time
@@ -136,7 +136,7 @@ func (r rawNacos) put(ctx context.Context, group string, i, version int) error {
 }
 
 // write publishes a whole fleet as fast as it goes: one batch for each service,
-// several under way at a time.
+// several in flight at a time.
 func (r rawNacos) write(t *testing.T, group string, services int) {
 	t.Helper()
 	each(t, services, func(i int) error { return r.put(t.Context(), group, i, 1) })
@@ -192,7 +192,7 @@ func gone(t *testing.T, server *harness.Nacos, group string, services int) {
 	})
 }
 
-// notified waits until a subscriber was told something that holds all of the
+// notified waits until a subscriber was sent something that holds all of the
 // texts, and returns when.
 func (r rawNacos) notified(t *testing.T, texts ...string) time.Time {
 	t.Helper()

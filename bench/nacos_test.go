@@ -21,17 +21,17 @@ import (
 )
 
 // TestNacos writes a whole mesh into a real Nacos, beside bare batches and a
-// loop with the SDK's client. All take turns on one warm server that has room
+// loop with the SDK's client. All take turns on one server that has run before and has room
 // for all, each into a group of its own, after what was before it has gone
 // from the server; who begins changes with every round.
 func TestNacos(t *testing.T) {
 	for _, size := range []struct{ services, rounds int }{{1_000, 5}, {10_000, 3}} {
 		t.Run(fmt.Sprintf("%d services", size.services), func(t *testing.T) {
 			n := nacosBench{server: harness.StartNacos(t, harness.NacosOptions{Version: 3, Heap: "4g"}), services: size.services}
-			warm := dialNacos(t, n.server)
-			warm.write(t, "WARM", 2_000)
-			warm.close()
-			gone(t, n.server, "WARM", 2_000)
+			first := dialNacos(t, n.server)
+			first.write(t, "FIRST", 2_000)
+			first.close()
+			gone(t, n.server, "FIRST", 2_000)
 			f := newFleet(t, size.services)
 			n.initial(t, f, size.rounds)
 			if size.services == 1_000 {
@@ -121,7 +121,7 @@ func (n *nacosBench) recovery(t *testing.T, f *fleet, rounds int) {
 }
 
 // single measures a single change: one endpoint changes while nothing else does. What the
-// server needs to tell its subscribers of it is its own affair.
+// server spends on notifying its subscribers is its own affair.
 func (n *nacosBench) single(t *testing.T, f *fleet) {
 	t.Helper()
 	const singles = 300
@@ -132,8 +132,8 @@ func (n *nacosBench) single(t *testing.T, f *fleet) {
 		t.Fatalf("a subscriber sees %d instances", got)
 	}
 	passed := make(chan passage, 1)
-	p.tap.tell(passed)
-	defer p.tap.tell(nil)
+	p.tap.report(passed)
+	defer p.tap.report(nil)
 	var own, whole, floor, push []time.Duration
 	for k := range singles {
 		version := 2 + k/n.services
@@ -141,7 +141,7 @@ func (n *nacosBench) single(t *testing.T, f *fleet) {
 		w := <-passed
 		own = append(own, w.begun.Sub(at))
 		whole = append(whole, w.done.Sub(at))
-		if k%5 == 0 { // they take half a second each
+		if k%5 == 0 { // they last half a second each
 			push = append(push, subscriber.notified(t, iface(k%n.services)+"\"", fmt.Sprintf(`"endPointWeight":"%d"`, version)).Sub(w.done))
 		}
 		began := time.Now()
@@ -155,12 +155,12 @@ func (n *nacosBench) single(t *testing.T, f *fleet) {
 	}{{"p50", 0.5, 2 * time.Millisecond}, {"p99", 0.99, 10 * time.Millisecond}} {
 		results.add(t, against("single change into Nacos, own part until its write, "+l.name, quantile(own, l.q), l.limit, 1))
 		results.add(t, against("single change into Nacos, until the server confirmed it, "+l.name, quantile(whole, l.q), quantile(floor, l.q), 0))
-		results.add(t, row{what: "the server's delay until a subscriber is told, " + l.name, ours: short(quantile(push, l.q)), floor: "500ms"})
+		results.add(t, row{what: "the server's delay until a subscriber is notified, " + l.name, ours: short(quantile(push, l.q)), floor: "500ms"})
 	}
 	p.end()
 }
 
-// nacosPipe is the whole way from a fleet to a Nacos.
+// nacosPipe is the whole path from a fleet to a Nacos.
 type nacosPipe struct {
 	*pipe
 	cut func() // its connections

@@ -18,7 +18,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
 )
 
-// pipe is the whole way from a fleet to a ZooKeeper, as wiring builds it.
+// pipe is the whole path from a fleet to a ZooKeeper, as wiring builds it.
 type pipe struct {
 	loop *bridge.Loop
 	tap  *tap
@@ -47,7 +47,7 @@ func (f *fleet) mapping() published {
 	return published(metadata.NewMapping(claims))
 }
 
-// tap notes when changes of groups leave and when they are done.
+// tap records when changes of groups leave and when they are done.
 type tap struct {
 	registry.Target
 
@@ -77,7 +77,7 @@ func (p *tap) Write(ctx context.Context, c registry.Change) error {
 	return err
 }
 
-func (p *tap) tell(passed chan passage) {
+func (p *tap) report(passed chan passage) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.passed = passed

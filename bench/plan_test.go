@@ -11,7 +11,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// TestPlan measures how long it takes to work out what has to be written to a
+// TestPlan measures the time to work out what has to be written to a
 // target of 100,000 entries.
 func TestPlan(t *testing.T) {
 	const services = 10_000
@@ -43,7 +43,7 @@ func TestPlan(t *testing.T) {
 	results.add(t, against("plan, 1 changed, against comparing all anew", one, all, 0))
 }
 
-// measure returns the CPU that one of n calls takes, garbage collection
+// measure returns the CPU that one of n calls uses, garbage collection
 // included. CPU and not time, because the machine may have other things to do.
 func measure(t *testing.T, n int, do func()) time.Duration {
 	t.Helper()

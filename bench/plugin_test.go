@@ -25,7 +25,7 @@ import (
 
 const pluginHost = "greeter.shop.svc.cluster.local"
 
-// direction is a way in which a client of gRPC finds servers in a mesh.
+// direction is a method by which a client of gRPC finds servers in a mesh.
 type direction struct {
 	target string
 	open   func(*testing.T) (resolver.Builder, func()) // as a process that starts does

@@ -10,7 +10,7 @@ import (
 	"github.com/go-zookeeper/zk"
 )
 
-// workers is how many calls are under way at a time, ours and the floor's.
+// workers is how many calls are in flight at a time, ours and the floor's.
 const workers = 16
 
 // raw is a bare client of ZooKeeper: the floor.
@@ -65,7 +65,7 @@ func (r raw) create(path string) error {
 }
 
 // write stores a whole fleet as fast as it goes: one transaction for each
-// service, several under way at a time.
+// service, several in flight at a time.
 func (r raw) write(t *testing.T, root string, services int) {
 	t.Helper()
 	must(t, r.create(root))
@@ -121,10 +121,10 @@ func (r raw) read(t *testing.T, root string) int {
 // the creation was confirmed if that was before.
 func (r raw) appears(t *testing.T, i int) time.Time {
 	t.Helper()
-	_, _, told, err := r.conn.ChildrenW(dir(root, i))
+	_, _, changed, err := r.conn.ChildrenW(dir(root, i))
 	must(t, err)
 	seen := make(chan time.Time, 1)
-	go func() { <-told; seen <- time.Now() }()
+	go func() { <-changed; seen <- time.Now() }()
 	must(t, r.create(dir(root, i)+"/"+provider(i, 100)))
 	confirmed := time.Now()
 	if at := <-seen; at.Before(confirmed) {

@@ -15,7 +15,7 @@ import (
 )
 
 // TestSync writes a whole mesh into a real ZooKeeper, beside a bare writer of
-// the same nodes, and then lives with it.
+// the same nodes, and then continues from it.
 func TestSync(t *testing.T) {
 	for _, size := range []struct{ services, rounds int }{{1_000, 5}, {10_000, 3}} {
 		t.Run(fmt.Sprintf("%d services", size.services), func(t *testing.T) {
@@ -74,13 +74,13 @@ func initial(t *testing.T, f *fleet, rounds int) (p *pipe, server string) {
 	return p, server
 }
 
-// empty starts a server that holds next to nothing and is warm. It has room:
+// empty starts a server that holds next to nothing and has run before. It has room:
 // one that collects garbage all the time is measured for that alone.
 func empty(t *testing.T) *harness.ZooKeeper {
 	t.Helper()
 	z := harness.StartZooKeeper(t, "-Xmx2g")
 	r := dialRaw(t, z.Address)
-	r.write(t, "/warm", 500)
+	r.write(t, "/first", 500)
 	r.conn.Close()
 	return z
 }
@@ -95,7 +95,7 @@ func load() string {
 }
 
 // memory measures what a bridge gives back when it ends, and ends it. Of
-// that the ZooKeeper library takes 3 MB, however much there is to hold, so that
+// that the ZooKeeper library uses 3 MB, however much there is to hold, so that
 // a small mesh says nothing about an endpoint.
 func memory(t *testing.T, f *fleet, p *pipe) {
 	t.Helper()

@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// add notes a row and fails the test where it is over its limit.
+// add records a row and fails the test where it is over its limit.
 func (b *table) add(t *testing.T, r row) {
 	t.Helper()
 	r.over = r.over || r.limit > 0 && r.ratio > r.limit

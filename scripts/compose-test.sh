@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Runs docker-compose.yml as it stands and checks what it promises: calls in both directions, while all is well, while
-# a registry is down, while a network is cut, and afterwards. `make compose-test` builds what it needs and calls it.
+# Runs docker-compose.yml unchanged and checks what it promises: calls in both directions, while all is well, while
+# a registry is down, while a network is cut, and afterwards. `make compose-test` builds its images and calls it.
 #
 # It uses the Docker engine that runs. Where none runs it installs and starts one of its own (root on Debian), makes
-# images of packages that stand in for the public ones, and takes everything back at the end.
+# images of packages that replace the public ones, and removes everything at the end.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -23,8 +23,8 @@ compose() {
   fi
 }
 
-# quietly COMMAND... shows what it prints only where it fails.
-quietly() {
+# silently COMMAND... shows what it prints only where it fails.
+silently() {
   "$@" >"$scratch/output" 2>&1 || { tail -5 "$scratch/output" >&2; return 1; }
 }
 
@@ -59,7 +59,7 @@ all_healthy() { [ -z "$(ailing)" ]; }
 
 # comes_up starts what is not started. Compose 1.29 gives up where a server is not healthy at its first start, such as
 # Nacos on a busy machine; so it is repeated.
-comes_up() { quietly compose up -d && all_healthy; }
+comes_up() { silently compose up -d && all_healthy; }
 
 # ask SERVICE PATH prints what the service answers at its published port.
 ask() { bin/greet get "http://$(docker port "$(container "$1")" 8080/tcp | head -1)/$2"; }
@@ -68,9 +68,9 @@ mesh_calls_zookeeper() { [ "$(ask mesh-consumer call/zookeeper/bob)" = "hello bo
 mesh_calls_nacos() { [ "$(ask mesh-consumer call/nacos/bob)" = "hello bob from 20003" ]; }
 zookeeper_calls_mesh() { [ "$(ask zookeeper-consumer call/greet/bob)" = "hello bob from 20001" ]; }
 nacos_calls_mesh() { [ "$(ask nacos-consumer call/greet/bob)" = "hello bob from 20001" ]; }
-both_ways_through_zookeeper() { mesh_calls_zookeeper && zookeeper_calls_mesh; }
-every_call() { both_ways_through_zookeeper && mesh_calls_nacos && nacos_calls_mesh; }
-bridge_lives() { [ "$(state "$(container bridge)")" = healthy ]; }
+both_directions_through_zookeeper() { mesh_calls_zookeeper && zookeeper_calls_mesh; }
+every_call() { both_directions_through_zookeeper && mesh_calls_nacos && nacos_calls_mesh; }
+bridge_is_healthy() { [ "$(state "$(container bridge)")" = healthy ]; }
 bridge_synced() { bin/greet get "http://$(docker port "$(container bridge)" 9902/tcp | head -1)/readyz" >/dev/null; }
 well() { all_healthy && bridge_synced && every_call; }
 
@@ -129,7 +129,7 @@ explain() {
 end() {
   trap '' INT TERM
   if [ -n "${up:-}" ]; then
-    say "taking everything down"
+    say "removing everything"
     compose down -v -t 5 >/dev/null 2>&1 || true
   fi
   if [ -n "${engine:-}" ]; then
@@ -162,7 +162,7 @@ start_engine() {
   export DOCKER_HOST
   say "a Docker engine of our own runs"
   scripts/standins.sh 2>"$scratch/output" || { cat "$scratch/output" >&2; exit 1; }
-  say "the stand-in images are built"
+  say "the replacement images are built"
 }
 
 # The network of docker-compose.yml can exist once.
@@ -173,9 +173,9 @@ command -v docker-compose >/dev/null || docker compose version >/dev/null 2>&1 |
 
 up=yes
 services=$(compose config --services)
-quietly compose build
+silently compose build
 say "the images of this project are built"
-check "every container of docker-compose.yml becomes healthy" within 300 comes_up
+check "every container of docker-compose.yml is healthy" within 300 comes_up
 [ "$failed" = 0 ] || finish
 check "ZooKeeper's consumer calls the mesh's provider" within 30 zookeeper_calls_mesh
 check "Nacos's consumer calls the mesh's provider" within 30 nacos_calls_mesh
@@ -186,31 +186,31 @@ check "Nacos's consumer reaches Nacos and not istiod" knows nacos-consumer nacos
 check "the mesh's consumer reaches istiod and not ZooKeeper" knows mesh-consumer istiod:15010 zookeeper:2181
 
 say "ZooKeeper is killed"
-quietly compose kill -s KILL zookeeper
-check "both directions continue without ZooKeeper" throughout 15 both_ways_through_zookeeper
-check "the bridge lives without ZooKeeper" bridge_lives
+silently compose kill -s KILL zookeeper
+check "both directions continue without ZooKeeper" throughout 15 both_directions_through_zookeeper
+check "the bridge is healthy without ZooKeeper" bridge_is_healthy
 say "ZooKeeper starts again"
-quietly compose start zookeeper
+silently compose start zookeeper
 check "everything is well again" within 120 well
 
 say "the bridge is cut off from both registries"
 docker network disconnect "${project}_registries" "$(container bridge)"
-check "both directions through ZooKeeper continue without the bridge" throughout 15 both_ways_through_zookeeper
-check "the bridge lives without its registries" bridge_lives
+check "both directions through ZooKeeper continue without the bridge" throughout 15 both_directions_through_zookeeper
+check "the bridge is healthy without its registries" bridge_is_healthy
 say "the network is healed"
 docker network connect --alias bridge "${project}_registries" "$(container bridge)"
 check "everything is well again" within 120 well
 
 say "the bridge and istiod are killed"
-quietly compose kill -s KILL bridge istiod
-check "both directions through ZooKeeper continue without both" throughout 10 both_ways_through_zookeeper
-quietly compose start bridge istiod
+silently compose kill -s KILL bridge istiod
+check "both directions through ZooKeeper continue without both" throughout 10 both_directions_through_zookeeper
+silently compose start bridge istiod
 check "everything is well again" within 120 well
 
-say "ZooKeeper's provider stops, and a restarted one takes its place"
-quietly compose stop -t 5 zookeeper-provider
+say "ZooKeeper's provider stops, and a restarted one replaces it"
+silently compose stop -t 5 zookeeper-provider
 check "the mesh's consumer learns that nobody is left" within 60 fails mesh_calls_zookeeper
-quietly compose start zookeeper-provider
+silently compose start zookeeper-provider
 check "everything is well again" within 120 well
 
 finish

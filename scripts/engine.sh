@@ -2,11 +2,11 @@
 # A Docker engine of its own on a Debian machine where none runs: as root, without systemd.
 #
 #   scripts/engine.sh start DIR     installs what is missing, starts the engine, prints its address (unix://…)
-#   scripts/engine.sh stop DIR      ends it with everything in it, and takes back what it changed on the machine
+#   scripts/engine.sh stop DIR      ends it with everything in it, and reverts what it changed on the machine
 #
-# DIR, a new folder, holds its socket, its images and containers, and its log.
+# DIR, a new directory, holds its socket, its images and containers, and its log.
 set -euo pipefail
-dir=${2:?say start or stop, and a folder}
+dir=${2:?say start or stop, and a directory}
 socket=$dir/docker.sock
 packages=(docker.io docker-compose iptables debootstrap) # the last makes images where none can be pulled
 
@@ -26,7 +26,7 @@ install() {
   echo "engine: installing ${packages[*]}" >&2
   {
     apt-get update -q
-    # What the packages would start themselves is not wanted: this script starts its own.
+    # What the packages would start themselves is switched off: this script starts its own.
     RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "${packages[@]}"
   } >"$dir/apt.log" 2>&1 || { tail -5 "$dir/apt.log" >&2; fail "apt-get install ${packages[*]} failed"; }
 }
@@ -41,8 +41,8 @@ remember() {
   ip link show docker0 >/dev/null 2>&1 && touch "$dir/docker0" || true
 }
 
-# take_back undoes what the engine did to the machine, and nothing while another engine runs.
-take_back() {
+# revert undoes what the engine did to the machine, and nothing while another engine runs.
+revert() {
   [ -f "$dir/iptables" ] || return 0
   if pgrep -x dockerd >/dev/null; then
     return 0
@@ -73,7 +73,7 @@ forget() {
   fi
 }
 
-# driver prints overlay2 where the folder's file system can carry it.
+# driver prints overlay2 where the directory's file system can carry it.
 driver() {
   local probe=$dir/probe
   mkdir -p "$probe"/{lower,upper,work,merged}
@@ -88,7 +88,7 @@ driver() {
 
 start() {
   [ "$(id -u)" = 0 ] || fail "no Docker engine runs, and only root can start one; start Docker, or be root"
-  [ -d /sys/fs/cgroup ] && grep -q ' /sys/fs/cgroup' /proc/mounts || fail "no cgroups are mounted at /sys/fs/cgroup, which a Docker engine needs"
+  [ -d /sys/fs/cgroup ] && grep -q ' /sys/fs/cgroup' /proc/mounts || fail "no cgroups are mounted at /sys/fs/cgroup, which a Docker engine requires"
   mkdir -p "$dir"
   install
   remember
@@ -124,7 +124,7 @@ stop() {
     sleep 0.25
   done
   kill -9 "$pid" 2>/dev/null || true
-  take_back
+  revert
   awk -v dir="$dir/" 'index($2, dir) == 1 { print $2 }' /proc/mounts | sort -r | xargs -r -n1 umount 2>/dev/null || true
   rm -rf "$dir"
 }

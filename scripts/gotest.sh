@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs go test of the module in this folder under gotestsum, which prints each package as it ends and all failures at the end.
+# Runs go test of the module in this directory under gotestsum, which prints each package as it ends and all failures at the end.
 #
 #   scripts/gotest.sh NAME [FLAG...]            FLAGs are go test's; of all packages of the module
 #   RERUN=1 scripts/gotest.sh NAME [FLAG...]    up to three failed tests are run once more, and are FLAKY if they pass
@@ -26,8 +26,8 @@ read_event='
   { action = field("Action"); package = field("Package"); test = field("Test") }
 '
 
-# under_way prints the tests that run, without those that wait for their own subtests, by package.
-under_way() {
+# running prints the tests that run, without those that wait for their own subtests, by package.
+running() {
   awk "$read_event"'
     action ~ /^(run|cont)$/ { runs[package, test] = 1 }
     action == "start" { started[package] = 1 }
@@ -55,7 +55,7 @@ watch() {
   local before='' now
   while sleep 20 >/dev/null 2>&1; do # it outlives the run, and must hold no pipe open
     [ -f "$events" ] || continue
-    now=$(under_way | sort)
+    now=$(running | sort)
     join <(cut -d' ' -f1 <<<"$before") - <<<"$now" | sed -n 's/^./... &/p'
     before=$now
   done

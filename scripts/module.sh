@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs a command in a module with the versions that its own go.mod asks for, which go.work would raise.
 #
-#   scripts/module.sh MODULE COMMAND...           MODULE is its folder, such as plugins/kratos
+#   scripts/module.sh MODULE COMMAND...           MODULE is its directory, such as plugins/kratos
 #   scripts/module.sh --write MODULE COMMAND...   and keeps what the command changes of go.mod and go.sum
 #
 # A plugin requires a released version of this repository's modules. In a copy of its go.mod they are those of this tree.

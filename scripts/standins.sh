@@ -1,20 +1,20 @@
 #!/usr/bin/env bash
-# Builds images out of packages that stand in for the public images of docker-compose.yml, under their names, on the
+# Builds images out of packages that replace the public images of docker-compose.yml, under their names, on the
 # Docker engine that DOCKER_HOST names: real servers, where no image can be pulled. Not for an engine that others use.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 standins=$here/../integration/compose/standins
 
-# build NAME FOLDER AS...: builds the image from standins/FOLDER and, beside it, each PATH of the rest as its NAME.
+# build NAME DIR AS...: builds the image from standins/DIR and, beside it, each PATH of the rest as its NAME.
 build() {
-  local name=$1 folder=$2 parts=() path
+  local name=$1 dir=$2 parts=() path
   shift 2
   while [ $# -gt 0 ]; do
     path=$1
     parts+=("--transform=s,^$(basename "$path"),$2," -C "$(dirname "$path")" "$(basename "$path")")
     shift 2
   done
-  tar -c -C "$standins/$folder" . "${parts[@]}" | docker build -q -t "$name" - >/dev/null
+  tar -c -C "$standins/$dir" . "${parts[@]}" | docker build -q -t "$name" - >/dev/null
 }
 
 docker import -c 'ENV LANG=C.UTF-8' "$("$here/install.sh" jre)" eclipse-temurin:17-jre >/dev/null

@@ -3,7 +3,7 @@
 //
 //	go run . -version v0.1.0 -out ../../dist
 //
-// The folder then holds a clone with the commit and the tags of the release, its
+// The directory then holds a clone with the commit and the tags of the release, its
 // modules as a module proxy serves them, binaries, their SBOMs, and checksums.
 package main
 
@@ -40,8 +40,8 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("release", flag.ContinueOnError)
 	r := release{}
 	flags.StringVar(&r.version, "version", "", "of the release, such as v0.1.0")
-	flags.StringVar(&r.source, "source", "../..", "repository that is released, of which HEAD is taken")
-	flags.StringVar(&r.out, "out", "../../dist", "folder to make, which must not exist")
+	flags.StringVar(&r.source, "source", "../..", "repository that is released, of which HEAD is released")
+	flags.StringVar(&r.out, "out", "../../dist", "directory to make, which must not exist")
 	platforms := flags.String("platforms", "linux/amd64 linux/arm64 darwin/amd64 darwin/arm64", "of the binaries")
 	if err := flags.Parse(args); err != nil {
 		return fmt.Errorf("%w", err)
@@ -98,13 +98,13 @@ func (r *release) prepare(ctx context.Context, out io.Writer) (err error) {
 	return err //nolint:wrapcheck // it says enough
 }
 
-// check says what is in the way of a release.
+// check says what prevents a release.
 func (r *release) check(ctx context.Context) error {
 	if !semver.IsValid(r.version) || semver.Canonical(r.version) != r.version {
 		return fmt.Errorf("-version %q is not one of a module, such as v0.1.0", r.version)
 	}
 	if major := semver.Major(r.version); major != "v0" && major != "v1" {
-		return fmt.Errorf("%s needs %s at the end of each module's path", r.version, major)
+		return fmt.Errorf("%s requires %s at the end of each module's path", r.version, major)
 	}
 	if _, err := os.Stat(r.out); !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("%s exists already (%w): remove it", r.out, err)

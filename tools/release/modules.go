@@ -26,7 +26,7 @@ func (f dir) path() string { return path.Join(root, string(f)) }
 func (f dir) tag(version string) string { return path.Join(string(f), version) }
 
 // commit commits what was written, tags it for each module that is released, the
-// root and the plugins, and returns their folders.
+// root and the plugins, and returns their directories.
 func (r *release) commit(ctx context.Context) ([]dir, error) {
 	if _, err := git(ctx, r.clone(), "commit", "-q", "-a", "-m", "release: "+r.version); err != nil {
 		return nil, err
@@ -108,7 +108,7 @@ func (r *release) serve(m dir, info []byte) (sum string, err error) {
 	return fmt.Sprintf("%s %s %s\n", m.path(), r.version, hash), nil
 }
 
-// write makes a file and its folder.
+// write makes a file and its directory.
 func write(name string, content []byte) error {
 	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil { //nolint:gosec // it is to be published
 		return fmt.Errorf("%w", err)
@@ -119,15 +119,15 @@ func write(name string, content []byte) error {
 	return nil
 }
 
-// git runs git in a folder and returns what it prints.
-func git(ctx context.Context, folder string, args ...string) (string, error) {
-	return command(ctx, folder, nil, append([]string{"git"}, args...)...)
+// git runs git in a directory and returns what it prints.
+func git(ctx context.Context, dir string, args ...string) (string, error) {
+	return command(ctx, dir, nil, append([]string{"git"}, args...)...)
 }
 
 // command runs a command and returns what it prints.
-func command(ctx context.Context, folder string, environment []string, args ...string) (string, error) {
+func command(ctx context.Context, dir string, environment []string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...) //nolint:gosec // it is not from outside
-	cmd.Dir, cmd.Env = folder, append(os.Environ(), environment...)
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), environment...)
 	var failure bytes.Buffer
 	cmd.Stderr = &failure
 	out, err := cmd.Output()

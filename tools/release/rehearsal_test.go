@@ -24,7 +24,7 @@ import (
 // TestAFreshApplicationFetchesEachPlugin plays a release: an application outside
 // the repository, with the go.mod and the program that the page of its framework
 // shows, fetches the plugin from the module proxy of the release alone, and a
-// call finds its way through a registry.
+// call finds a server through a registry.
 func TestAFreshApplicationFetchesEachPlugin(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it builds every framework")
@@ -45,7 +45,7 @@ func TestAFreshApplicationFetchesEachPlugin(t *testing.T) {
 	environment := fresh(t, dist)
 	for _, framework := range []string{"grpc", "kratos", "hertz", "kitex", "gozero", "gokit", "dubbogo"} {
 		t.Run(framework, func(t *testing.T) {
-			a := application{framework: framework, folder: t.TempDir(), environment: environment}
+			a := application{framework: framework, dir: t.TempDir(), environment: environment}
 			a.write(t, filepath.Join(dist, "repository"))
 			a.build(t, read(t, filepath.Join(dist, "go.sum")))
 			a.try(t, "zookeeper://"+address)
@@ -55,7 +55,7 @@ func TestAFreshApplicationFetchesEachPlugin(t *testing.T) {
 		})
 	}
 	for _, version := range otherGoVersions(t) {
-		a := application{folder: filepath.Join(dist, "repository"), environment: environment}
+		a := application{dir: filepath.Join(dist, "repository"), environment: environment}
 		a.run(t, "env", "GOTOOLCHAIN=go"+version+".0", "go", "build", "./...")
 	}
 }
@@ -113,20 +113,20 @@ func otherGoVersions(t *testing.T) (others []string) {
 // application is one that uses a framework.
 type application struct {
 	framework   string
-	folder      string
+	dir         string
 	environment []string
 }
 
 func (a *application) run(t *testing.T, args ...string) string {
 	t.Helper()
-	out, err := command(t.Context(), a.folder, a.environment, args...)
+	out, err := command(t.Context(), a.dir, a.environment, args...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return out
 }
 
-// write takes go.mod from the framework's page, and the program from beside the
+// write copies go.mod from the framework's page, and the program from beside the
 // plugin.
 func (a *application) write(t *testing.T, repository string) {
 	t.Helper()
@@ -138,7 +138,7 @@ func (a *application) write(t *testing.T, repository string) {
 	}
 	program := read(t, filepath.Join(repository, "plugins", a.framework, "quickstart", "main.go"))
 	for name, text := range map[string]string{"go.mod": mod, "main.go": program} {
-		if err := write(filepath.Join(a.folder, name), []byte(text)); err != nil {
+		if err := write(filepath.Join(a.dir, name), []byte(text)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -148,14 +148,14 @@ func (a *application) write(t *testing.T, repository string) {
 // linked is what was released.
 func (a *application) build(t *testing.T, sums string) {
 	t.Helper()
-	before := direct(t, filepath.Join(a.folder, "go.mod"))
+	before := direct(t, filepath.Join(a.dir, "go.mod"))
 	a.run(t, "go", "mod", "tidy")
-	if after := direct(t, filepath.Join(a.folder, "go.mod")); after != before {
+	if after := direct(t, filepath.Join(a.dir, "go.mod")); after != before {
 		t.Errorf("go.mod requires\n%sand not\n%s", after, before)
 	}
 	a.run(t, "go", "vet", ".")
 	a.run(t, "go", "build", "-o", "app", ".")
-	built, err := buildinfo.ReadFile(filepath.Join(a.folder, "app"))
+	built, err := buildinfo.ReadFile(filepath.Join(a.dir, "app"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,7 +189,7 @@ func direct(t *testing.T, name string) string {
 	return lines.String()
 }
 
-// try has a server of the application called by a client of it, and told to end.
+// try has a server of the application called by a client of it, and asked to end.
 func (a *application) try(t *testing.T, registry string) {
 	t.Helper()
 	if a.framework == "dubbogo" {
@@ -197,13 +197,13 @@ func (a *application) try(t *testing.T, registry string) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
-	app := filepath.Join(a.folder, "app")
-	if out, err := command(ctx, a.folder, nil, app); err == nil || !strings.Contains(err.Error(), "exit status 2\nusage: ") {
+	app := filepath.Join(a.dir, "app")
+	if out, err := command(ctx, a.dir, nil, app); err == nil || !strings.Contains(err.Error(), "exit status 2\nusage: ") {
 		t.Errorf("without arguments: %s, %v", out, err)
 	}
 	var said bytes.Buffer
 	server := exec.CommandContext(ctx, app, "serve", registry+"?identity=one", freeAddress(t))
-	server.Dir, server.Stdout, server.Stderr = a.folder, &said, &said
+	server.Dir, server.Stdout, server.Stderr = a.dir, &said, &said
 	if err := server.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -211,7 +211,7 @@ func (a *application) try(t *testing.T, registry string) {
 	ticker := time.NewTicker(200 * time.Millisecond)
 	defer ticker.Stop()
 	for {
-		out, err := command(ctx, a.folder, nil, app, "call", registry)
+		out, err := command(ctx, a.dir, nil, app, "call", registry)
 		if err == nil && answered.MatchString(out) {
 			break
 		}
