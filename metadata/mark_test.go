@@ -46,7 +46,7 @@ func FuzzMark(f *testing.F) {
 			return
 		}
 		if m.String() != s || m.Path.Hops() > metadata.MaxHops {
-			t.Errorf("%q became %q", s, m)
+			t.Errorf("%q is read as %q", s, m)
 		}
 	})
 }
@@ -69,7 +69,7 @@ func TestMarkOf_Annotation(t *testing.T) {
 		}
 		other := metadata.NewMark("bank", "b")
 		if m, err := metadata.MarkOf(metadata.Remark(e, func(metadata.Mark) metadata.Mark { return other })); err != nil || m != other {
-			t.Errorf("the mark of %s becomes %v, %v", value, m, err)
+			t.Errorf("the mark of %s is %v, %v", value, m, err)
 		}
 	}
 }
@@ -123,7 +123,7 @@ func TestStamp(t *testing.T) {
 			`{"timestamp":"1000000000"}`,
 		} {
 			if got := metadata.Stamp(url); got != url {
-				t.Errorf("%s became %s", url, got)
+				t.Errorf("%s is stamped as %s", url, got)
 			}
 		}
 	})
@@ -145,7 +145,7 @@ func TestStamp(t *testing.T) {
 		signed := metadata.NewSigner([]byte("secret")).Sign(e)
 		for _, v := range []string{other.Value, signed.Value} {
 			if stampOf(t, v) == stampOf(t, stamped) || metadata.Stamp(v) != v {
-				t.Errorf("%s became %s", stamped, v)
+				t.Errorf("%s is read as %s", stamped, v)
 			}
 		}
 	})

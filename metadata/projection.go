@@ -259,7 +259,7 @@ func (r Rules) Check() error {
 	slices.Sort(changed)
 	for _, key := range changed {
 		if fixed(key) {
-			problems = append(problems, fmt.Errorf("%q is written by the bridge itself; take it out", key))
+			problems = append(problems, fmt.Errorf("%q is written by the bridge itself; remove it from keep", key))
 		}
 	}
 	return errors.Join(problems...)

@@ -76,7 +76,7 @@ func TestSignedMarkIsOursAndAForgedOneIsNot(t *testing.T) {
 		}
 	}
 	if foreign := metadata.NewMark("bank", "b"); signer.Owner(signed, foreign, mark.Owner) != foreign.Owner {
-		t.Error("a foreign mark became ours")
+		t.Error("a foreign mark is read as ours")
 	}
 }
 
@@ -113,7 +113,7 @@ func FuzzRemark(f *testing.F) {
 	f.Fuzz(func(t *testing.T, value string) {
 		e := markedEntry(value)
 		if same := metadata.Remark(e, func(m metadata.Mark) metadata.Mark { return m }); same != e {
-			t.Errorf("%q became %q", value, same.Value)
+			t.Errorf("%q is read as %q", value, same.Value)
 		}
 		if len(metadata.Bare(e).Value) > len(value) {
 			t.Errorf("%q grew", value)

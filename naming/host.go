@@ -263,7 +263,7 @@ func refusedName(host string) string {
 	last := host[strings.LastIndexByte(host, '.')+1:]
 	switch {
 	case last != "" && strings.Trim(last, "0123456789") == "", strings.HasPrefix(last, "0x"):
-		return "number that some resolvers take for an IP address"
+		return "number that some resolvers parse as an IP address"
 	case host == "localhost" || strings.HasSuffix(host, ".localhost"):
 		return "name of the caller's own machine"
 	case host == "metadata.google.internal":

@@ -128,7 +128,7 @@ func FuzzMeshHosts(f *testing.F) {
 			}
 			back, err := meshHosts().Parse(host)
 			if !errors.Is(err, naming.ErrShortened) && (err != nil || back != n) {
-				t.Fatalf("%+v became %s, and that %+v, %v", n, host, back, err)
+				t.Fatalf("%+v is encoded as %s, and that decoded as %+v, %v", n, host, back, err)
 			}
 		}
 	})

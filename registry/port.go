@@ -10,7 +10,7 @@ import (
 // A Source reports to a Table what one registry holds.
 type Source interface {
 	// Run keeps the table up to date until ctx ends. It then returns nil, after all
-	// that it started has ended. While the registry cannot be reached it keeps the
+	// that it started has ended. While the registry is unreachable it keeps the
 	// rows, reports why by Table.Stale and retries. Any error is permanent.
 	Run(ctx context.Context, table *Table) error
 }
@@ -36,7 +36,7 @@ type Target interface {
 	Write(ctx context.Context, change Change) error
 }
 
-// A Sessioned target holds entries only while its connection lives. Lost is ready
+// A Sessioned target holds entries only while its connection is open. Lost is ready
 // after a session ended, when everything of ours has to be written again.
 type Sessioned interface {
 	Lost() <-chan struct{}

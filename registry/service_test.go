@@ -22,7 +22,7 @@ func TestAServiceThatLostItsLastEndpoint(t *testing.T) {
 		"keeps its own path":                         {at("", ""), "home"},
 		"keeps the path that all its endpoints came": {at("mesh", "mesh"), "mesh"},
 		"has none where they came different ones":    {at("mesh", ""), ""},
-		"stays as it is where it had none":           {at(), "home"},
+		"is kept where it had none":                  {at(), "home"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -23,7 +23,7 @@ type Table struct {
 	first   string // scope of unknown in order; empty: to be looked for
 	synced  bool
 	stale   error
-	outages int // number of times it became stale
+	outages int // how often it went stale
 	epoch   int
 	renewed bool // the rows are of an earlier source
 	dialed  bool // since the last full read
@@ -266,11 +266,11 @@ type Summary struct {
 }
 
 // Summary returns the summary in constant time, except once after the first unknown
-// scope became known.
+// scope is known again.
 func (t *Table) Summary() Summary {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.first == "" && len(t.unknown) > 0 { // the first became known
+	if t.first == "" && len(t.unknown) > 0 { // the first is known again
 		t.first = slices.Min(slices.Collect(maps.Keys(t.unknown)))
 	}
 	return Summary{
@@ -354,7 +354,7 @@ type Certainty struct {
 	Unknown map[string]error // scopes, see Table.Unknown
 	Epoch   int              // number of full reads
 	Dials   int              // number of full reads that were the first of a connection
-	Outages int              // number of times the table became stale
+	Outages int              // how often the table went stale
 }
 
 // Of returns why the service of a name is unknown; nil if it is known.
@@ -413,7 +413,7 @@ type Row struct {
 // Delta is the changes of a table since a reader's last drain.
 type Delta struct {
 	Rows      map[Name]Row
-	Scopes    map[string]struct{} // that became unknown or known, or changed their reason
+	Scopes    map[string]struct{} // that changed between known and unknown, or changed their reason
 	Certainty                     // its Unknown belongs to the reader, until the next drain
 }
 

@@ -132,7 +132,7 @@ func TestALateReaderSeesEverything(t *testing.T) {
 	}
 }
 
-func TestKnowledge(t *testing.T) {
+func TestCertainty(t *testing.T) {
 	denied, lost := errors.New("access denied"), errors.New("connection lost")
 	table := registry.NewTable()
 	reader := table.Reader()
@@ -239,7 +239,7 @@ func TestTableCountsReadingsOfNewConnections(t *testing.T) {
 
 // What it costs to know of one service does not grow with the services
 // that cannot be known.
-func TestAReaderIsToldWhichScopesChanged(t *testing.T) {
+func TestAReaderReceivesWhichScopesChanged(t *testing.T) {
 	denied := errors.New("access denied")
 	table := registry.NewTable()
 	table.Unknown("old", denied)

@@ -129,7 +129,7 @@ func TestGoldenDecodeOfRealApplications(t *testing.T) {
 			services, failures := c.Decode(entries, extras)
 			var dependencies strings.Builder
 			for _, ref := range c.Dependencies(entries) {
-				dependencies.WriteString("needs " + ref.Key + "\n")
+				dependencies.WriteString("depends on " + ref.Key + "\n")
 			}
 			golden(t, "decode-application-"+name, dependencies.String()+render(services, failures))
 		})
@@ -240,7 +240,7 @@ func TestAReadableFormOfEveryDocument(t *testing.T) {
 	})
 }
 
-func TestWhatIsWrittenIsWhatEveryReaderNeeds(t *testing.T) {
+func TestWhatIsWrittenIsWhatEveryReaderReads(t *testing.T) {
 	for _, e := range encode(t, zookeeperApp(t, marked()), greeter()) {
 		switch {
 		case strings.HasPrefix(e.Key, "#metadata/"):

@@ -11,7 +11,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// odd is a service whose endpoints try to make entries that take a service
+// odd is a service whose endpoints try to make entries that hide a service
 // from real consumers.
 func odd() *registry.Service {
 	s := greeter()

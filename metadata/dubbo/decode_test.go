@@ -115,7 +115,7 @@ func TestReadingProviderURLs(t *testing.T) {
 	}
 }
 
-func TestATagHidesAProviderUnlessItIsWanted(t *testing.T) {
+func TestATagHidesAProviderUnlessItIsAskedFor(t *testing.T) {
 	z := zookeeper(t, dubbo.Options{})
 	services, failures := z.Decode(zookeeperEntries(t, z, "zk-java335-all-local-version-group"), nil)
 	if len(failures) != 0 || len(services) != 1 || services[0].Attributes["dubbo.tag"] != "gray" {

@@ -167,7 +167,7 @@ func TestEncodingIsTheSameOnEveryReplica(t *testing.T) {
 }
 
 // dubbo-go keeps a provider's old node and its new one apart by it.
-func TestATimestampTellsAnyChangeInZooKeeper(t *testing.T) {
+func TestATimestampShowsAnyChangeInZooKeeper(t *testing.T) {
 	stamp := func(change func(*registry.Endpoint)) string {
 		e := registry.Endpoint{Host: "10.0.0.1", Port: 1, Weight: 3, Zone: "a"}
 		change(&e)
@@ -203,7 +203,7 @@ func TestNoTimestampIsWrittenToNacos(t *testing.T) {
 	}
 }
 
-func TestTheMarkTellsThePath(t *testing.T) {
+func TestTheMarkHoldsThePath(t *testing.T) {
 	hops := make([]string, 5)
 	for i := range hops {
 		hops[i] = metadata.Hop(strconv.Itoa(i))

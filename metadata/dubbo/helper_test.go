@@ -92,7 +92,7 @@ func render(services []*registry.Service, failures []metadata.DecodeError) strin
 		}
 	}
 	for _, f := range failures {
-		fmt.Fprintf(&b, "fault: %v\n", f)
+		fmt.Fprintf(&b, "error: %v\n", f)
 	}
 	return b.String()
 }

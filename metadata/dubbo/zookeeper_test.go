@@ -50,7 +50,7 @@ func TestForeignNodesKeepTheirNames(t *testing.T) {
 	}
 }
 
-func TestFolders(t *testing.T) {
+func TestParents(t *testing.T) {
 	z := zookeeper(t, dubbo.Options{Root: "registry/dubbo/"})
 	if got := z.Parents(); got != "/registry/dubbo/*/providers" {
 		t.Errorf("pattern %q", got)

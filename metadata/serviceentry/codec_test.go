@@ -48,7 +48,7 @@ type resource struct {
 	Endpoints []serviceentry.Endpoint
 }
 
-// resources returns what a service becomes, by host.
+// resources returns what a service is written as, by host.
 func resources(t testing.TB, c *serviceentry.Codec, s *registry.Service) []resource {
 	t.Helper()
 	entries, err := c.Encode(s)
@@ -248,7 +248,7 @@ func TestTinyRangesHaveWhatIsInThem(t *testing.T) {
 }
 
 // The same input gives the same bytes, and only names that istio accepts.
-func TestAttributesThatBecomeOneAnnotation(t *testing.T) {
+func TestAttributesOfOneAnnotation(t *testing.T) {
 	t.Parallel()
 	s := dubbo(at("10.0.0.1", 1))
 	long := strings.Repeat("a", 40)

@@ -62,7 +62,7 @@ func (m *mapper) say(s debug.Snapshot) {
 
 func complete(m metadata.Mapping) debug.Snapshot { return debug.Snapshot{Mapping: m, Complete: true} }
 
-// network is a way to istiod that can be cut.
+// network is a path to istiod that can be cut.
 type network struct {
 	mu    sync.Mutex
 	lis   *bufconn.Listener
@@ -110,7 +110,7 @@ func inBoth(t *testing.T, story func(b *bed)) {
 	}
 }
 
-// reach serves an istiod until the test ends, and returns the way to it.
+// reach serves an istiod until the test ends, and returns the path to it.
 func reach(t *testing.T, s *istiodfake.Server) *network {
 	t.Helper()
 	server := grpc.NewServer(istiodfake.ServerOptions()...)

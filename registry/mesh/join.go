@@ -13,12 +13,12 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// Naming says which hosts of the mesh become services, and under which names, in
+// Naming says which hosts of the mesh are services, and under which names, in
 // addition to their published service keys.
 type Naming struct {
 	Rules []Rule           // the first that matches names a host without a published key
-	Plain []naming.Pattern // hosts that become services without a name; `*` is all
-	Only  []naming.Pattern // hosts that may become services; none: all
+	Plain []naming.Pattern // hosts that are services without a name; `*` is all
+	Only  []naming.Pattern // hosts that may be services; none: all
 
 	// Interest limits the services to those that are asked for, by host, host
 	// address, application, interface or service key; nil: all.
@@ -33,7 +33,7 @@ type Naming struct {
 type Rule struct {
 	Host      naming.Pattern
 	Port      uint16 // 0: all
-	Interface string // its * stands for what the * of Host matched; empty: a host without interfaces
+	Interface string // its * is replaced by what the * of Host matched; empty: a host without interfaces
 	Version   string
 	Group     string
 }
@@ -240,8 +240,8 @@ func (n *Naming) interfaces(a naming.HostAddress, m metadata.Mapping) []registry
 	return nil
 }
 
-// rule returns the first rule that matches an address, and what its star stands
-// for; nil: none.
+// rule returns the first rule that matches an address, and what its star matched;
+// nil: none.
 func (n *Naming) rule(a naming.HostAddress) (*Rule, string) {
 	for i := range n.Rules {
 		r := &n.Rules[i]
@@ -255,7 +255,7 @@ func (n *Naming) rule(a naming.HostAddress) (*Rule, string) {
 	return nil, ""
 }
 
-// isPlain reports whether an address becomes a service without interfaces.
+// isPlain reports whether an address is a service without interfaces.
 func (n *Naming) isPlain(a naming.HostAddress) bool {
 	r, _ := n.rule(a)
 	return r != nil || matches(n.Plain, a.Host)

@@ -48,7 +48,7 @@ func small(t *testing.T) mesh.View {
 
 func TestJoin(t *testing.T) {
 	keys := []string{"providers:I::", "a.b:1"}
-	t.Run("only hosts that carry a key become services and are asked for", func(t *testing.T) {
+	t.Run("only hosts that carry a key are services and are asked for", func(t *testing.T) {
 		v := small(t)
 		v.Mapping = mapping(t, keys...)
 		j := (&mesh.Naming{}).Join(v)

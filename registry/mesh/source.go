@@ -20,13 +20,13 @@ import (
 
 // Options configure a Source.
 type Options struct {
-	// ADS is how istiod is reached, and as which node. A node of type router is sent
+	// ADS says how to connect to istiod, and as which node. A node of type router is sent
 	// the endpoints of headless services too. It is not used if Clusters is set.
 	ADS ads.Options
 
 	Clusters ClusterReader // reads clusters and the mapping from another source; nil: from istiod
 	Mapping  MappingReader // reads the host of each service key; nil: only rules name services
-	Naming   Naming        // which hosts become services, in addition to those with a key
+	Naming   Naming        // which hosts are services, in addition to those with a key
 
 	// Allow lists networks whose addresses are accepted although consumers should
 	// not be sent there: 127.0.0.0/8 in tests.
@@ -152,7 +152,7 @@ func (s *Source) setReplicas(replicas []string) (changed bool) {
 
 // Recheck has everything reported again over a new connection, to another replica of
 // istiod if there are several, and compares it. The old stream continues until the
-// new one delivers. Knowledge.Dials of the table rises when that is done.
+// new one delivers. Certainty.Dials of the table rises when that is done.
 func (s *Source) Recheck() {
 	if s.client == nil {
 		s.o.Clusters.Recheck()

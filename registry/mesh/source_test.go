@@ -68,7 +68,7 @@ func TestASubsetClusterAppears(t *testing.T) {
 	})
 }
 
-func TestSubsetsAreToldWhereTheyAreWanted(t *testing.T) {
+func TestSubsetsAreReportedIfAskedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t, func(o *mesh.Options) { o.Naming.Subsets = true })
 		b.running()
@@ -218,7 +218,7 @@ func TestAServiceOfResolutionNoneIsSkipped(t *testing.T) {
 }
 
 // TestOneOfTwoSpellingsGoes: host names have no case, so that two clusters may
-// stand for one service.
+// are one service.
 func TestOneOfTwoSpellingsGoes(t *testing.T) {
 	inBoth(t, func(b *bed) {
 		b.serve("outbound|1||A.b", "10.0.0.1")
@@ -240,7 +240,7 @@ func TestOneOfTwoSpellingsGoes(t *testing.T) {
 	})
 }
 
-// reluctant is a connection that takes its time to close.
+// reluctant is a connection that closes slowly.
 type reluctant struct {
 	net.Conn
 	once sync.Once
@@ -251,7 +251,7 @@ func (c *reluctant) Close() error {
 	return c.Conn.Close()
 }
 
-// TestALostStreamMakesTheTableStaleAtOnce: though the connection takes long to
+// TestALostStreamMakesTheTableStaleAtOnce: though the connection is slow to
 // close, and the next one hangs.
 func TestALostStreamMakesTheTableStaleAtOnce(t *testing.T) {
 	for name, mode := range map[string]ads.Mode{"delta": ads.Delta, "state of the world": ads.StateOfTheWorld} {
@@ -360,7 +360,7 @@ func TestNotSyncedBeforeTheMappingIsComplete(t *testing.T) {
 		}
 		b.mapping.say(debug.Snapshot{Mapping: mapping(b.t, "providers:I::", "a.b:1"), Complete: true, Restarting: time.Now().Add(time.Minute)})
 		if k := b.certainty(); !k.Synced || len(k.Unknown) != 1 || k.Of("a.b:1") != nil {
-			b.t.Errorf("while clients are on their way back: %+v, want known services, and one scope that holds what was never reported", k)
+			b.t.Errorf("while clients have not come back: %+v, want known services, and one scope that holds what was never reported", k)
 		}
 		b.mapping.say(complete(mapping(b.t, "providers:I::", "a.b:1")))
 		b.expectKnown()
@@ -620,7 +620,7 @@ func TestAClusterThatCannotBeRead(t *testing.T) {
 	})
 }
 
-func TestAServiceWhoseEndpointsAreNoLongerTold(t *testing.T) {
+func TestAServiceWhoseEndpointsAreNoLongerReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t, asSidecar)
 		b.running()
@@ -699,15 +699,15 @@ func TestARecheckThatFindsNobodyConfirmsNothing(t *testing.T) {
 // address leads to the first.
 func twoReplicas(t *testing.T, change ...func(*mesh.Options)) (b *bed, istiods map[string]*istiodfake.Server) {
 	t.Helper()
-	var ways map[string]*network
+	var networks map[string]*network
 	b = newBed(t, append([]func(*mesh.Options){func(o *mesh.Options) {
 		o.ADS.Address = "istiod.istio-system.svc:15010"
 		o.ADS.Dialer = func(ctx context.Context, address string) (net.Conn, error) {
 			host, _, err := net.SplitHostPort(address)
-			if err != nil || ways[host] == nil {
+			if err != nil || networks[host] == nil {
 				return nil, errors.New("no route to " + address)
 			}
-			return ways[host].dial(ctx, address)
+			return networks[host].dial(ctx, address)
 		}
 		o.Istiod = address(t, "istiod.istio-system.svc.cluster.local:15014")
 		o.Replicas = func([]string) {}
@@ -720,7 +720,7 @@ func twoReplicas(t *testing.T, change ...func(*mesh.Options)) (b *bed, istiods m
 		const replicas = "outbound|15014||istiod.istio-system.svc.cluster.local"
 		s.Set(edsCluster(replicas), load(replicas, endpoint("10.9.0.1", 15014), endpoint("10.9.0.2", 15014)))
 	}
-	ways = map[string]*network{"10.9.0.1": b.net, "10.96.0.1": b.net, "10.9.0.2": reach(t, other)}
+	networks = map[string]*network{"10.9.0.1": b.net, "10.96.0.1": b.net, "10.9.0.2": reach(t, other)}
 	return b, map[string]*istiodfake.Server{"10.9.0.1": b.istiod, "10.9.0.2": other}
 }
 
@@ -835,7 +835,7 @@ func TestOptionsThatCannotBeUsed(t *testing.T) {
 	}
 }
 
-func TestEndpointsThatAreNotToldHideNoOtherName(t *testing.T) {
+func TestEndpointsThatAreNotReportedHideNoOtherName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		wish := registry.NewInterest()
 		b := newBed(t, func(o *mesh.Options) { o.Naming.Interest = wish })
@@ -861,7 +861,7 @@ func TestEndpointsThatAreNotToldHideNoOtherName(t *testing.T) {
 	})
 }
 
-func TestOnlyWhatIsWantedIsAskedFor(t *testing.T) {
+func TestOnlyWhatIsSelectedIsAskedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		wish := registry.NewInterest()
 		b := newBed(t, func(o *mesh.Options) { o.Naming.Interest = wish })

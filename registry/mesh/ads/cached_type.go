@@ -60,7 +60,7 @@ func (p position) isCurrent(name string) bool {
 	return p.version != "" && p.silent
 }
 
-// digest stands for the bytes of a resource, so that they are not kept. It is valid
+// digest is kept in place of the bytes of a resource. It is valid
 // in this process only.
 type digest [2]uint64
 

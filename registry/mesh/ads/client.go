@@ -206,7 +206,7 @@ type State struct {
 	Connected bool                 // a stream is open and has delivered a message
 	Mode      Mode                 // spoken now, or to be tried next
 	Epoch     int                  // number of the newest stream, 0 before the first
-	Address   string               // host:port that the last stream to deliver reached; empty if gRPC dials by itself
+	Address   string               // host:port of the last stream to deliver; empty if gRPC dials by itself
 	Since     time.Time            // when Connected last changed
 	Attempts  int                  // failures in a row since a message was received
 	Err       error                // why the last stream or attempt ended; nil once a stream delivers
@@ -256,7 +256,7 @@ type Observation struct {
 }
 
 // taskQueue passes work from other goroutines to Run's, in order and all at once,
-// so that many changes become one request.
+// so that many changes are one request.
 type taskQueue struct {
 	wake chan struct{} // there may be tasks
 

@@ -67,7 +67,7 @@ func (e *engine) drop(s *session) {
 }
 
 // disconnect ends a session that broke. If it was the current one, the successor
-// becomes current.
+// is current.
 func (e *engine) disconnect(s *session, err error) {
 	if s.opened {
 		e.observe(Observation{Kind: StreamClosed, Err: err})

@@ -210,7 +210,7 @@ func TestConnecting(t *testing.T) {
 			synctest.Wait()
 			is(t, "reported", strings.Contains(v.one(t).Disconnected.Error(), "missing node information"), true)
 		},
-		"a quiet connection lives for an hour of pings": func(t *testing.T) {
+		"an idle connection is kept for an hour of pings": func(t *testing.T) {
 			s, n := istiod(t)
 			c := connect(t, n)
 			watch(c, clusters(nil), ads.Wildcard)
@@ -336,7 +336,7 @@ func TestConnecting(t *testing.T) {
 			_, open := n.counts()
 			is(t, "connections open", open, 1)
 		},
-		"bytes mutated in many ways cost neither another resource nor the stream": func(t *testing.T) {
+		"bytes with random mutations cost neither another resource nor the stream": func(t *testing.T) {
 			for name, m := range variants() {
 				s, n := istiod(t)
 				s.Set(cluster("a", 1), cluster("good", 1))

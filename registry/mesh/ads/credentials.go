@@ -47,7 +47,7 @@ func (c Credentials) check(address string) error {
 		return errors.New("ads: Credentials.TLS: CertFile and KeyFile go together")
 	}
 	if c.TokenFile != "" && c.TLS == nil && !c.Insecure && !IsLoopback(address) {
-		return fmt.Errorf("ads: Credentials: the token of %s would go to %s in plaintext: use TLS, or permit it with insecure: true", c.TokenFile, address)
+		return fmt.Errorf("ads: Credentials: the token of %s would go to %s in plaintext: use TLS, or allow it with insecure: true", c.TokenFile, address)
 	}
 	return nil
 }

@@ -217,7 +217,7 @@ func TestTLS(t *testing.T) {
 			in(31 * time.Second)
 			equal(t, "confirmed", v.one(t).Confirmed, "a")
 		},
-		"an expired certificate is reported, and its successor taken": func(t *testing.T) {
+		"an expired certificate is reported, and its successor used": func(t *testing.T) {
 			r := newRig(t)
 			cert, key := r.ca.issue(t, host, -time.Minute)
 			r.use(t, cert, key)
@@ -245,7 +245,7 @@ func TestTLS(t *testing.T) {
 			in(2 * time.Second)
 			equal(t, "clients", r.names(), "first", "second")
 		},
-		"a missing file is reported by its name, and taken when it comes": func(t *testing.T) {
+		"a missing file is reported by its name, and used when it comes": func(t *testing.T) {
 			r := newRig(t)
 			file := filepath.Join(r.dir, "later.pem")
 			_, v := r.client(t, ads.TLS{CAFile: file})

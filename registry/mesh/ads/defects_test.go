@@ -58,7 +58,7 @@ func TestDefectsOfOthers(t *testing.T) {
 			equal(t, "asked", s.Connections()[0].Watches[eds], "kept")
 			is(t, "held", c.State().Types[eds].Resources, 1)
 		},
-		"a client that no endpoint stands for is served at once, and so is one that comes to be one": func(t *testing.T) {
+		"a client that no endpoint is of is served at once, and so is one that comes to be one": func(t *testing.T) {
 			s, n := istiod(t)
 			s.Set(cluster("a", 1), load("a", "10.9.9.9"))
 			c := connect(t, n) // as 10.0.0.1

@@ -301,7 +301,7 @@ func TestDelta(t *testing.T) {
 			k.answer(deltaOf(eds, "2", nil, wrap("a", "", load("a"))))
 			equal(t, "changed", changed(v.one(t)), "a")
 		},
-		"names beyond what istiod takes in one request are sent in several, after a reconnect too": func(t *testing.T) {
+		"names beyond what istiod accepts in one request are sent in several, after a reconnect too": func(t *testing.T) {
 			s, n := istiod(t)
 			var names []string
 			var all []proto.Message
@@ -349,7 +349,7 @@ func TestDelta(t *testing.T) {
 			is(t, "complete", v.one(t).Complete, true)
 			equal(t, "held", v.names(), "a", "b")
 		},
-		"a wildcard added before the names are answered takes their answer for no whole": func(t *testing.T) {
+		"a wildcard added before the names are answered does not treat their answer as whole": func(t *testing.T) {
 			s, n := scripted(t)
 			c := connect(t, n)
 			v, sub := watch(c, clusters(nil), "a", "b")

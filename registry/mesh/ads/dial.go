@@ -91,8 +91,8 @@ type dialer struct {
 	first   []string // host:port, tried before the addresses of the name
 	avoid   string   // host:port, tried after all others
 
-	mu      sync.Mutex // guards reached
-	reached string     // host:port of the newest connection
+	mu        sync.Mutex // guards connected
+	connected string     // host:port of the newest connection
 }
 
 // usesDialer reports whether a dialer makes the connections. gRPC does if the
@@ -108,7 +108,7 @@ func (o Options) usesDialer() bool {
 	return err == nil && proxy == nil
 }
 
-// dial connects to the first address that can be reached. The time that is left is
+// dial connects to the first address that is reachable. The time that is left is
 // shared among the addresses.
 func (d *dialer) dial(ctx context.Context, target string) (net.Conn, error) {
 	addresses, err := d.addresses(ctx, target)
@@ -120,7 +120,7 @@ func (d *dialer) dial(ctx context.Context, target string) (net.Conn, error) {
 		conn, err := d.dialOne(ctx, address, len(addresses)-i)
 		if err == nil {
 			d.mu.Lock()
-			d.reached = address
+			d.connected = address
 			d.mu.Unlock()
 			return conn, nil
 		}
@@ -175,5 +175,5 @@ func (d *dialer) addresses(ctx context.Context, target string) ([]string, error)
 func (d *dialer) address() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.reached
+	return d.connected
 }

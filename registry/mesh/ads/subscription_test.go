@@ -279,7 +279,7 @@ func TestAStartThatFailsLeavesNothing(t *testing.T) {
 				}
 				sub.Set()
 				v.heard()
-				in(0) // gRPC ends what it has under way beside whoever closes it
+				in(0) // gRPC ends its calls in flight beside whoever closes it
 				_, open := n.counts()
 				is(t, "connections open", open, 0)
 				s.Refuse(nil)

@@ -246,7 +246,7 @@ func TestStateOfTheWorld(t *testing.T) {
 			acked(t, k, ack{eds, "v1", "1"}, "a", "b")
 			k.silent(t)
 		},
-		"500 clusters in one response become a handful of endpoint requests": func(t *testing.T) {
+		"500 clusters in one response are a handful of endpoint requests": func(t *testing.T) {
 			s, n := scripted(t)
 			c := connect(t, n, speaking(ads.StateOfTheWorld))
 			follow := ads.Subscribe(c, endpoints(), func(ads.Event[string]) {})
@@ -295,11 +295,11 @@ func TestStateOfTheWorld(t *testing.T) {
 			k.answer(say(eds, "v1", "1", load("a")))
 			k.request(t)
 			sub.Watch("b")
-			k.request(t) // with nonce 1; suppose that 2 was on its way and this is ignored
+			k.request(t) // with nonce 1; suppose that 2 was in flight and this is ignored
 			k.answer(say(eds, "v2", "2", load("a", "10.0.0.1")))
 			acked(t, k, ack{eds, "v2", "2"}, "a", "b")
 		},
-		"a response of a type nobody asked for is ignored and the stream lives": func(t *testing.T) {
+		"a response of a type nobody asked for is ignored and the stream continues": func(t *testing.T) {
 			k, v, _ := asking(t)
 			k.answer(say("type.googleapis.com/envoy.config.listener.v3.Listener", "v1", "x", garbage("y")))
 			k.silent(t)

@@ -64,7 +64,7 @@ func indented(t *testing.T, v any) string {
 	return string(text) + "\n"
 }
 
-// golden compares what an entry becomes with a file.
+// golden compares the resources of an entry with a file.
 func golden(t *testing.T, name string, s *dataplane.Server, api ...string) {
 	t.Helper()
 	got := indented(t, map[string]any{

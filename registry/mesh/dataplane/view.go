@@ -19,13 +19,13 @@ import (
 type view struct {
 	store *store
 
-	mu        sync.Mutex
-	namespace string
-	locality  string // of the client: region/zone/sub-zone; empty: none
-	subs      map[string]*subscription
-	warming   map[string]struct{} // clusters that were sent without their endpoints
-	warmUntil *time.Timer         // when routes are sent anyway; nil while none wait
-	released  uint64              // revision whose routes do not wait any more
+	mu           sync.Mutex
+	namespace    string
+	locality     string // of the client: region/zone/sub-zone; empty: none
+	subs         map[string]*subscription
+	warming      map[string]struct{} // clusters that were sent without their endpoints
+	warmingTimer *time.Timer         // when routes are sent anyway; nil while none wait
+	released     uint64              // revision whose routes do not wait any more
 }
 
 var _ cache.Cache = (*view)(nil)
@@ -60,8 +60,8 @@ func (v *view) close() {
 	v.store.mu.Unlock()
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.warmUntil != nil {
-		v.warmUntil.Stop()
+	if v.warmingTimer != nil {
+		v.warmingTimer.Stop()
 	}
 }
 
@@ -117,8 +117,8 @@ func (v *view) waits(s *subscription) bool {
 	if came := all.state.came; len(v.warming) == 0 && (came <= all.since || came <= v.released) {
 		return false
 	}
-	if v.warmUntil == nil {
-		v.warmUntil = time.AfterFunc(warmWithin, v.stopWarming)
+	if v.warmingTimer == nil {
+		v.warmingTimer = time.AfterFunc(maxWarming, v.stopWarming)
 	}
 	return true
 }
@@ -285,9 +285,9 @@ func (v *view) markSent(s *subscription) {
 
 // releaseRoutes signals routes that do not wait any more. The caller holds both locks.
 func (v *view) releaseRoutes() {
-	if v.warmUntil != nil && len(v.warming) == 0 {
-		v.warmUntil.Stop()
-		v.warmUntil = nil
+	if v.warmingTimer != nil && len(v.warming) == 0 {
+		v.warmingTimer.Stop()
+		v.warmingTimer = nil
 	}
 	for _, url := range []string{resource.ListenerType, resource.RouteType} {
 		if s := v.subs[url]; s != nil {
@@ -296,9 +296,9 @@ func (v *view) releaseRoutes() {
 	}
 }
 
-// warmWithin is how long routes wait for clusters that are not confirmed, or
+// maxWarming is how long routes wait for clusters that are not confirmed, or
 // endpoints that are not asked for.
-const warmWithin = 5 * time.Second
+const maxWarming = 5 * time.Second
 
 // trackWarming records what a stream is sent. For new clusters it will ask for the
 // endpoints. The caller holds both locks.

@@ -36,7 +36,7 @@ type claimKey struct {
 type claim struct {
 	client    string    // the connection that made it last
 	absent    time.Time // since when no connection makes it; zero: one does
-	withdrawn bool      // a connection of the node lives and does not make it
+	withdrawn bool      // a connection of the node is open and does not make it
 }
 
 // certainty is how reliable the readings are.
@@ -118,7 +118,7 @@ func (s *claimSet) evict(current map[claimKey]bool) {
 // updateAbsent decides on a claim that no client makes. A claim that a connected
 // client withdrew ends after the grace, and at once if it maps the key to another
 // address. A claim whose connection ended waits for the client to come back. Time
-// alone ends nothing: it takes a later reading.
+// alone ends nothing: it requires a later reading.
 func (s *claimSet) updateAbsent(k claimKey, c *claim, n *node, known certainty, now time.Time) {
 	if n.unread || slices.Contains(n.unreadKeys, k.key) {
 		*c = claim{client: c.client} // it may still be made

@@ -32,8 +32,8 @@ const (
 	DefaultPath            = "/debug"
 )
 
-// Options say from where and how the mapping is read. Zero durations and sizes stand
-// for the defaults above.
+// Options say from where and how the mapping is read. Zero durations and sizes are
+// the defaults above.
 type Options struct {
 	// Replicas lists every replica of istiod: for HTTP as host or host:port, for xDS
 	// as the argument of XDSOptions.Dial. After an error or an empty list the last

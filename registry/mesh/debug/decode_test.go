@@ -34,23 +34,23 @@ func TestCapture(t *testing.T) {
 	t.Parallel()
 	t.Run("adsz of a real istiod: one key, and one that has a colon too many", func(t *testing.T) {
 		t.Parallel()
-		got, faults, err := publications(capture(t, "adsz.json"), debug.DecodeOptions{})
-		if err != nil || len(got) != 2 || len(faults) != 1 {
-			t.Fatalf("got %v, %v, %v", got, faults, err)
+		got, skipped, err := publications(capture(t, "adsz.json"), debug.DecodeOptions{})
+		if err != nil || len(got) != 2 || len(skipped) != 1 {
+			t.Fatalf("got %v, %v, %v", got, skipped, err)
 		}
 		address := got[0].Hosts[mustKey(t, "providers:org.apache.X:1.0:g")]
 		if got[0].Client != "client-1.default-23" || address.String() != "svc.ns.svc.cluster.local:20000" {
 			t.Errorf("got %+v", got[0])
 		}
-		if faults[0].Client != "sel-1.shop-22" || !strings.Contains(faults[0].Text, "org.apache.Y") {
-			t.Errorf("skipped %+v, want the key of sel-1.shop-22", faults[0])
+		if skipped[0].Client != "sel-1.shop-22" || !strings.Contains(skipped[0].Text, "org.apache.Y") {
+			t.Errorf("skipped %+v, want the key of sel-1.shop-22", skipped[0])
 		}
 	})
 	t.Run("adsz over xDS of a real istiod: nobody publishes", func(t *testing.T) {
 		t.Parallel()
-		got, faults, err := publications(capture(t, "adsz-xds.json"), debug.DecodeOptions{})
-		if err != nil || len(got)+len(faults) != 0 {
-			t.Errorf("got %v, %v, %v", got, faults, err)
+		got, skipped, err := publications(capture(t, "adsz-xds.json"), debug.DecodeOptions{})
+		if err != nil || len(got)+len(skipped) != 0 {
+			t.Errorf("got %v, %v, %v", got, skipped, err)
 		}
 	})
 	t.Run("a real istiod through the whole reader", func(t *testing.T) {
@@ -74,7 +74,7 @@ func TestOddClients(t *testing.T) {
 		clients string
 		n       int
 		unread  bool
-		faults  int
+		skipped int
 	}{
 		"no metadata":              {`{"connectionId":"a-1"}`, 0, false, 0},
 		"no label":                 {`{"connectionId":"a-1","metadata":{"LABELS":{"app":"a"}}}`, 0, false, 0},
@@ -93,9 +93,9 @@ func TestOddClients(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			body := `{"extra":[1,2,{"x":"y"}],"totalClients":1,"clients":[` + c.clients + `]}`
-			got, faults, err := publications([]byte(body), debug.DecodeOptions{})
-			if err != nil || len(got) != c.n || len(faults) != c.faults || len(got) > 0 && got[0].Unread != c.unread {
-				t.Errorf("got %+v, %+v, %v", got, faults, err)
+			got, skipped, err := publications([]byte(body), debug.DecodeOptions{})
+			if err != nil || len(got) != c.n || len(skipped) != c.skipped || len(got) > 0 && got[0].Unread != c.unread {
+				t.Errorf("got %+v, %+v, %v", got, skipped, err)
 			}
 		})
 	}
@@ -121,7 +121,7 @@ func manyClients(n int) []byte {
 }
 
 // Everything ever allocated is more than what is held at any time. A fifth of
-// the 10,000 clients may take a fifth of the 100 MB; the benchmark has them all.
+// the 10,000 clients may use a fifth of the 100 MB; the benchmark has them all.
 func TestMemory(t *testing.T) {
 	body := manyClients(2_000)
 	if len(body) < 4<<20 {
@@ -129,10 +129,10 @@ func TestMemory(t *testing.T) {
 	}
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	got, faults, err := publications(body, debug.DecodeOptions{})
+	got, skipped, err := publications(body, debug.DecodeOptions{})
 	runtime.ReadMemStats(&after)
-	if err != nil || len(got) != 2_000 || len(faults) > 0 {
-		t.Fatalf("%d clients, %v, %v", len(got), faults, err)
+	if err != nil || len(got) != 2_000 || len(skipped) > 0 {
+		t.Fatalf("%d clients, %v, %v", len(got), skipped, err)
 	}
 	if used := after.TotalAlloc - before.TotalAlloc; used > 20_000_000 {
 		t.Errorf("2,000 clients in %d MB allocate %d MB, want at most 20", len(body)>>20, used>>20)
@@ -151,19 +151,19 @@ func BenchmarkDecode10kClients(b *testing.B) {
 }
 
 // Whatever istiod sends: an error, or as many clients as it says; and what is
-// cut off is never taken for the whole.
+// cut off is never treated as the whole.
 func FuzzDecode(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte, cut int) {
-		got, faults, err := publications(body, debug.DecodeOptions{MaxBytes: 1 << 16})
+		got, skipped, err := publications(body, debug.DecodeOptions{MaxBytes: 1 << 16})
 		if err != nil && strings.ContainsFunc((&debug.Error{Cause: debug.NotAnswer, Where: "x", Err: err}).Error(), func(r rune) bool { return r < ' ' || r > '~' }) {
 			t.Errorf("error %q, want printable text", err)
 		}
-		if err != nil && len(got)+len(faults) > 0 {
+		if err != nil && len(got)+len(skipped) > 0 {
 			t.Errorf("an error and %d clients, want none", len(got))
 		}
-		for _, fault := range faults {
-			if strings.ContainsFunc(fault.Error(), func(r rune) bool { return r < ' ' || r > '~' }) {
-				t.Errorf("error %q, want printable text", fault.Error())
+		for _, problem := range skipped {
+			if strings.ContainsFunc(problem.Error(), func(r rune) bool { return r < ' ' || r > '~' }) {
+				t.Errorf("error %q, want printable text", problem.Error())
 			}
 		}
 		whole := bytes.TrimRight(body, " \t\r\n")

@@ -79,7 +79,7 @@ func (f *fakeIstiod) restart() {
 	f.counter = 0
 }
 
-// misbehave lets answer take over; nil ends that.
+// misbehave lets answer replace the handler; nil ends that.
 func (f *fakeIstiod) misbehave(answer func(w http.ResponseWriter, r *http.Request) bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

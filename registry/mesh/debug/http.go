@@ -91,7 +91,7 @@ func (t *httpTransport) url(port int, query string) *url.URL {
 	return u
 }
 
-// get tries the next port if one cannot be reached or does not serve the page. Of
+// get tries the next port if one is unreachable or does not serve the page. Of
 // several errors it returns the first that is not Unreachable.
 func (t *httpTransport) get(ctx context.Context, query string, read func(io.Reader, time.Time) error) error {
 	var failed error

@@ -289,7 +289,7 @@ func TestPieces(t *testing.T) {
 		s := w.snapshot()
 		expectCause(t, s.Unread, debug.TooLarge)
 		if s.Unread == nil || !strings.Contains(s.Unread.Error(), "istiod.mapping.maxAnswer") || len(s.Skipped) != 1 || s.Err != nil {
-			t.Errorf("unread %v, faults %v, %v", s.Unread, s.Skipped, s.Err)
+			t.Errorf("unread %v, skipped %v, %v", s.Unread, s.Skipped, s.Err)
 		}
 		singles := 0
 		for _, q := range f.questions() {
@@ -386,7 +386,7 @@ func TestSingles(t *testing.T) {
 		}
 		expect(t, w, "A a, B b")
 	})
-	run("an answer about another client is not taken for this one's", func(t *testing.T, f *fakeIstiod, w *watcher) {
+	run("an answer about another client is not read as this one's", func(t *testing.T, f *fakeIstiod, w *watcher) {
 		f.connect("z-x.shop", oneA) // z-x.shop-201; its id contains that of the next
 		f.mu.Lock()
 		f.clients["x.shop-20"] = istiodfake.Client{ID: "x.shop-20", ConnectedAt: time.Now(), Metadata: f.clients["z-x.shop-201"].Metadata}

@@ -105,7 +105,7 @@ func (s *state) setListing(ctx context.Context, l Listing) {
 }
 
 // removeUnlisted removes an unlisted replica in three cases: it is unreachable, it
-// has not answered for as long as its clients may take to come back, or another one
+// has not answered for the time within which its clients come back, or another one
 // reports all its clients, and may be the same at another address.
 func (s *state) removeUnlisted(r *replica) (removed bool) {
 	answers := r.err == nil && r.reading != nil

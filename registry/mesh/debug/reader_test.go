@@ -57,7 +57,7 @@ func TestReader(t *testing.T) {
 			t.Errorf("conflicts %+v, want one of two clients", c)
 		}
 	})
-	run("a key withdrawn while its client lives goes after the grace", func(t *testing.T) {
+	run("a key withdrawn while its client is connected goes after the grace", func(t *testing.T) {
 		_, istiods, o := mesh(t, "127.0.0.1")
 		old := istiods[0].connect("a.shop", oneA)
 		istiods[0].connect("b.shop", oneB)
@@ -118,7 +118,7 @@ func TestReader(t *testing.T) {
 			t.Errorf("%d more reports, want none without a change", w.count()-reported)
 		}
 	})
-	run("a client that takes a key back and ends does not keep it for minutes", func(t *testing.T) {
+	run("a client that withdraws a key and ends does not keep it for minutes", func(t *testing.T) {
 		_, istiods, o := mesh(t, "127.0.0.1")
 		istiods[0].connect("b.shop", oneB)
 		first := istiods[0].connect("a.shop", oneA)
@@ -142,7 +142,7 @@ func TestReader(t *testing.T) {
 		expect(t, w, "A a")
 		s := w.snapshot()
 		if len(s.Skipped) != 3 || s.SkippedTotal != 3 || s.Skipped[0].Client != "bad.shop-1" || s.Err != nil {
-			t.Errorf("faults %+v, %v", s.Skipped, s.Err)
+			t.Errorf("skipped %+v, %v", s.Skipped, s.Err)
 		}
 	})
 	run("what a client cannot say any more is kept, not withdrawn", func(t *testing.T) {
@@ -213,7 +213,7 @@ func TestReplicas(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 	})
-	run("a replica that cannot be reached keeps its part until it is listed no more", func(t *testing.T) {
+	run("a replica that is unreachable keeps its part until it is listed no more", func(t *testing.T) {
 		n, istiods, o := mesh(t, "127.0.0.1", "127.0.0.2")
 		endpoints := new(debug.Endpoints)
 		endpoints.Set([]string{"127.0.0.1", "127.0.0.2"})
@@ -408,7 +408,7 @@ func TestReplicas(t *testing.T) {
 			t.Errorf("%d more reports, want none without a change", w.count()-reported)
 		}
 	})
-	run("a restarted istiod with few clients takes nothing away", func(t *testing.T) {
+	run("a restarted istiod with few clients removes nothing", func(t *testing.T) {
 		_, istiods, o := mesh(t, "127.0.0.1")
 		istiods[0].connect("b.shop", oneB)
 		in(time.Hour)

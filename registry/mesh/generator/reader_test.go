@@ -152,7 +152,7 @@ func object(name, keys string, spec proto.Message) *mcpv1.Resource {
 	}
 	m := &mcpv1.Metadata{Name: name}
 	if keys != "" {
-		m.Annotations = map[string]string{kube.DefaultKeys: keys, "note": "hello"}
+		m.Annotations = map[string]string{kube.DefaultKeys: keys, "comment": "hello"}
 	}
 	return &mcpv1.Resource{Metadata: m, Body: body}
 }
@@ -233,7 +233,7 @@ func TestReader(t *testing.T) {
 	})
 }
 
-func TestWhatCannotBeReadTakesNothingAway(t *testing.T) {
+func TestWhatCannotBeReadRemovesNothing(t *testing.T) {
 	t.Parallel()
 	for name, refusal := range map[string]struct {
 		err  error

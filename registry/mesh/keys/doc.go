@@ -3,7 +3,7 @@
 // debug API shows to every consumer. So proxyless dubbo-go resolves services that are
 // no client of the mesh. The package does not check the hosts.
 //
-// istiod reads a node at the start of a stream and shows it while the stream lives.
+// istiod reads a node at the start of a stream and shows it while the stream is open.
 // So there is one connection to each replica of istiod with one stream for each node.
 // Other keys require another stream; the old one ends once the new one was answered.
 // By the label metadata.MarkKey of a node, a bridge's reader skips its keys.

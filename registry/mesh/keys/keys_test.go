@@ -36,9 +36,9 @@ func TestKeysOfOneIstiod(t *testing.T) {
 			w.Set(some("B", "A"))
 			in(time.Second)
 			equal(t, "shown", i.shown(), "bridge-0.istio-system "+text("A", "B"))
-			published, faults := metadata.ParsePublication("c", label(i.Connections()[0].Node, "DUBBO_GO"))
-			if len(faults) > 0 || !maps.Equal(published.Hosts, some("A", "B")) {
-				t.Errorf("read back as %v, %v", published.Hosts, faults)
+			published, problems := metadata.ParsePublication("c", label(i.Connections()[0].Node, "DUBBO_GO"))
+			if len(problems) > 0 || !maps.Equal(published.Hosts, some("A", "B")) {
+				t.Errorf("read back as %v, %v", published.Hosts, problems)
 			}
 			s := w.Status()
 			if len(s.Replicas) != 1 || !s.Replicas[0].Connected || s.Replicas[0].Keys != 2 || s.Keys != 2 || s.Nodes != 1 {
@@ -123,7 +123,7 @@ func TestKeysOfOneIstiod(t *testing.T) {
 			}
 			equal(t, "types watched", len(i.Connections()[0].Watches), 1)
 		},
-		"the old stream lives until the new one is answered": func(t *testing.T, i *istiod, w *world) {
+		"the old stream is kept until the new one is answered": func(t *testing.T, i *istiod, w *world) {
 			w.Set(some("A"))
 			in(time.Second)
 			i.Mute()
@@ -431,7 +431,7 @@ func TestSeveralGiveKeys(t *testing.T) {
 			in(time.Second)
 			equal(t, "shown", i.shown(), "bridge-0.istio-system {}")
 		},
-		"nothing is announced by taking back what nobody gave": func(t *testing.T, i *istiod, w *world) {
+		"nothing is announced by withdrawing what nobody announced": func(t *testing.T, i *istiod, w *world) {
 			w.Only()
 			in(time.Minute)
 			equal(t, "streams", i.streams(), 0)

@@ -24,7 +24,7 @@ const (
 const minBytes = 4 << 10
 
 // Options say to which istiod and as which node keys are published. Zero durations
-// and sizes stand for the defaults above.
+// and sizes are the defaults above.
 type Options struct {
 	// Replicas lists every replica of istiod, as arguments of Dial. After an error or
 	// an empty list the last list is kept. It is called every Interval. Required.

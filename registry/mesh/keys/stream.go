@@ -15,7 +15,7 @@ import (
 // clusterType is the type that a stream requests, since it has to request one.
 const clusterType = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
 
-// stream announces one part while it lives.
+// stream announces one part while it is open.
 type stream struct {
 	part    *part
 	started time.Time

@@ -1,6 +1,6 @@
 // Package locate finds out at which host address of the mesh a process is
 // itself: the service that has its address and port among its endpoints. A
-// provider needs to know it to publish its service keys; a consumer does not.
+// provider looks it up to publish its service keys; a consumer does not.
 package locate
 
 import (
@@ -24,7 +24,7 @@ var ErrNoService = errors.New("no service of the mesh has the endpoint; " +
 
 // Options say who is looked for and where.
 type Options struct {
-	ADS   ads.Options      // how istiod is reached; the stream ends with Find
+	ADS   ads.Options      // how to connect to istiod; the stream ends with Find
 	IP    netip.Addr       // of this process
 	Port  uint16           // that it listens on
 	Hosts []naming.Pattern // hosts that may be it; none: those of the node's namespace
@@ -37,7 +37,7 @@ type Options struct {
 // Find looks for the host address until it is found, over one stream, or ctx
 // ends; the error then says what is known: ErrNoService where istiod reported
 // everything, or else why it did not.
-// Of several services the first by name and port is taken, so that the answer is
+// Of several services the first by name and port is returned, so that the answer is
 // the same in every process and at every start.
 func Find(ctx context.Context, o Options) (naming.HostAddress, error) {
 	hosts := o.Hosts
@@ -197,7 +197,7 @@ func (s *search) conclude() {
 	}
 }
 
-// missed notes why nothing was found so far.
+// missed records why nothing was found so far.
 func (s *search) missed(why error) {
 	s.why = why
 	s.report(why)

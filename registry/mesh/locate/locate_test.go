@@ -50,10 +50,10 @@ func assignment(name string, at ...string) *endpointv3.ClusterLoadAssignment {
 // namespace, in one of another namespace, and beside one of its own port.
 func shop(s *istiodfake.Server) {
 	for name, at := range map[string][]string{
-		"outbound|80||zebra.shop.svc.cluster.local":   {"10.0.0.1:8080"},
-		"outbound|80||greeter.shop.svc.cluster.local": {"10.0.0.9:8080", "10.0.0.1:8080"},
-		"outbound|81||greeter.shop.svc.cluster.local": {"10.0.0.1:8081"},
-		"outbound|80||alien.other.svc.cluster.local":  {"10.0.0.1:8080"},
+		"outbound|80||zebra.shop.svc.cluster.local":    {"10.0.0.1:8080"},
+		"outbound|80||greeter.shop.svc.cluster.local":  {"10.0.0.9:8080", "10.0.0.1:8080"},
+		"outbound|81||greeter.shop.svc.cluster.local":  {"10.0.0.1:8081"},
+		"outbound|80||greeter.other.svc.cluster.local": {"10.0.0.1:8080"},
 	} {
 		s.Set(cluster(name), assignment(name, at...))
 	}
@@ -109,8 +109,8 @@ func TestTheOwnServiceIsFound(t *testing.T) {
 
 func TestAServiceThatComesLaterIsFound(t *testing.T) {
 	world(t, func(t *testing.T, s *istiodfake.Server, o locate.Options) {
-		told := make(chan error, 100)
-		o.Report = func(err error) { told <- err }
+		reported := make(chan error, 100)
+		o.Report = func(err error) { reported <- err }
 		found := make(chan naming.HostAddress, 1)
 		go func() {
 			a, err := locate.Find(t.Context(), o)
@@ -121,8 +121,8 @@ func TestAServiceThatComesLaterIsFound(t *testing.T) {
 		}()
 		s.Set(cluster("outbound|80||other.shop.svc.cluster.local"), assignment("outbound|80||other.shop.svc.cluster.local", "10.0.0.7:8080"))
 		synctest.Wait()
-		if err := <-told; !errors.Is(err, locate.ErrNoService) {
-			t.Errorf("told %v", err)
+		if err := <-reported; !errors.Is(err, locate.ErrNoService) {
+			t.Errorf("reported %v", err)
 		}
 		shop(s)
 		if a := <-found; a.Host != "greeter.shop.svc.cluster.local" && a.Host != "zebra.shop.svc.cluster.local" {

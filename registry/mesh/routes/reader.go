@@ -56,7 +56,7 @@ func (r *Reader) Run(ctx context.Context) error {
 	return r.client.Run(ctx) //nolint:wrapcheck // it says where it comes from
 }
 
-// State returns how the stream stands.
+// State returns the state of the stream.
 func (r *Reader) State() ads.State { return r.client.State() }
 
 // Watch has the routes of a host kept, until as many calls of Unwatch.
@@ -68,7 +68,7 @@ func (r *Reader) Watch(a naming.HostAddress) {
 	}
 }
 
-// Unwatch takes one Watch back.
+// Unwatch ends one Watch.
 func (r *Reader) Unwatch(a naming.HostAddress) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -88,7 +88,7 @@ func (r *Reader) Get(a naming.HostAddress) *Table {
 	return r.known[a]
 }
 
-// apply notes what istiod sent. A lost stream and routes that cannot be read
+// apply records what istiod sent. A lost stream and routes that cannot be read
 // change nothing: the last known ones continue.
 func (r *Reader) apply(e ads.Event[*Table]) {
 	changed := make(map[naming.HostAddress]*Table, len(e.Changed)+len(e.Removed))

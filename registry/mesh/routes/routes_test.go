@@ -177,12 +177,12 @@ func FuzzDecode(f *testing.F) {
 func TestRoutesAreReadForWhoIsWatchedAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, dial := istiod(t)
-		var told atomic.Int32
+		var reports atomic.Int32
 		node, err := ads.Identity{Type: "sidecar", IP: "10.0.0.1", Name: "consumer", Namespace: "shop"}.Node()
 		if err != nil {
 			t.Fatal(err)
 		}
-		r, err := routes.New(ads.Options{Address: "passthrough:///istiod", Node: node, Dialer: dial}, func(naming.HostAddress) { told.Add(1) })
+		r, err := routes.New(ads.Options{Address: "passthrough:///istiod", Node: node, Dialer: dial}, func(naming.HostAddress) { reports.Add(1) })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -204,8 +204,8 @@ func TestRoutesAreReadForWhoIsWatchedAlone(t *testing.T) {
 		r.Watch(a)
 		r.Watch(a)
 		synctest.Wait()
-		if table := r.Get(a); table == nil || len(table.Routes) != 2 || told.Load() != 1 {
-			t.Fatalf("%+v, told %d times", table, told.Load())
+		if table := r.Get(a); table == nil || len(table.Routes) != 2 || reports.Load() != 1 {
+			t.Fatalf("%+v, reported %d times", table, reports.Load())
 		}
 		if node := server.Connections()[0].Node; node.GetMetadata().GetFields()["GENERATOR"].GetStringValue() != "grpc" {
 			t.Errorf("asks as %v", node)
@@ -214,8 +214,8 @@ func TestRoutesAreReadForWhoIsWatchedAlone(t *testing.T) {
 		c.VirtualHosts[0].Routes = c.GetVirtualHosts()[0].GetRoutes()[1:]
 		server.Set(c)
 		synctest.Wait()
-		if table := r.Get(a); len(table.Routes) != 1 || told.Load() != 2 {
-			t.Errorf("after a change: %+v, told %d times", table, told.Load())
+		if table := r.Get(a); len(table.Routes) != 1 || reports.Load() != 2 {
+			t.Errorf("after a change: %+v, reported %d times", table, reports.Load())
 		}
 		r.Unwatch(a)
 		synctest.Wait()
@@ -229,8 +229,8 @@ func TestRoutesAreReadForWhoIsWatchedAlone(t *testing.T) {
 		}
 		server.Set(capture(t))
 		synctest.Wait()
-		if r.Get(a) != nil || told.Load() != 2 {
-			t.Errorf("reported what nobody watches, %d times", told.Load())
+		if r.Get(a) != nil || reports.Load() != 2 {
+			t.Errorf("reported what nobody watches, %d times", reports.Load())
 		}
 	})
 }
