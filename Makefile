@@ -123,7 +123,7 @@ plugins-peers: build ## the plugins, and the bridge's formats, with applications
 	cd integration/plugins && XDS_BRIDGE_BINARY=$(CURDIR)/bin/xds-bridge $(CURDIR)/scripts/gotest.sh plugins-peers -count=1 -timeout 60m -parallel 4 -run OwnRegistries
 
 .PHONY: soak
-soak: build ## random schedules for SEEDS seeds, long runs of SOAK, then mutants; lasts hours
+soak: build ## random schedules for SEEDS seeds, long runs of SOAK, then mutants; takes hours
 	for server in zookeeper istiod nacos3; do scripts/install.sh $$server >/dev/null; done
 	XDS_BRIDGE_SEEDS=$(or $(SEEDS),300) go test -tags soak $(race) -count=1 -timeout 60m ./internal/simulation
 	go test -tags soak -count=1 -timeout 60m -run MutantsAreFound ./bridge ./bridge/guard
@@ -151,7 +151,7 @@ fuzz: ## every fuzz target for FUZZTIME each, 10s otherwise
 	scripts/fuzz.sh $(or $(FUZZTIME),10s)
 
 .PHONY: mutants
-mutants: ## changes to the code that no test notices, in PACKAGE or in those of tools/mutants; lasts hours
+mutants: ## changes to the code that no test notices, in PACKAGE or in those of tools/mutants; takes hours
 	scripts/mutants.sh $(PACKAGE)
 
 .PHONY: golden

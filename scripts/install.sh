@@ -10,9 +10,9 @@
 #   scripts/install.sh dubbogo          the application of the real dubbo-go of integration/dubbogo, a program
 #   scripts/install.sh peers            a directory of programs: the applications with the frameworks' own registries of
 #                                       integration/peers
-#   scripts/install.sh kubernetes       a directory of two programs, kube-apiserver and etcd; lasts minutes of both cores
+#   scripts/install.sh kubernetes       a directory of two programs, kube-apiserver and etcd; takes minutes of both cores
 #   scripts/install.sh envoy            the Envoy of integration/envoy, a program
-#   scripts/install.sh promtool         a program, of which alerts are tested; lasts minutes of both cores
+#   scripts/install.sh promtool         a program, of which alerts are tested; takes minutes of both cores
 #   scripts/install.sh gotestsum        a program, as every other tool named in tools/versions
 #   scripts/install.sh jre              a Debian with a Java run time, as the archive rootfs.tar; requires root on Debian
 #   scripts/install.sh check            nothing: fails where a Debian package is missing

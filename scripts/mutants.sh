@@ -25,7 +25,7 @@ EOF
 chmod +x "$dir/go"
 
 # Each run is one of its own (a cached one would be the measure of the timeout), the copy in another directory finds what was
-# compiled, and the tests that last minutes are left out.
+# compiled, and the tests that take minutes are left out.
 flags="-trimpath -count=1 -vet=off -ldflags=-w -short"
 
 # others PACKAGE FILE... prints a regular expression of the files that are not meant; without files, of the directories.

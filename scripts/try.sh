@@ -4,7 +4,7 @@
 #
 #   scripts/try.sh [DIR]    DIR, or bin/try, is made anew: configuration, mesh, data and logs
 #
-# It requires Go, Java and Maven. scripts/install.sh builds the servers once, which lasts minutes.
+# It requires Go, Java and Maven. scripts/install.sh builds the servers once, which takes minutes.
 set -euo pipefail
 shopt -s inherit_errexit
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -87,7 +87,7 @@ port() {
   fail 'no port is free between 31000 and 32700'
 }
 
-say 'Building; the first time lasts minutes.'
+say 'Building; the first time takes minutes.'
 bridge=${XDS_BRIDGE_BINARY:-$root/bin/xds-bridge}
 [ -n "${XDS_BRIDGE_BINARY:-}" ] || make -s -C "$root" build
 jars=$("$root/scripts/install.sh" zookeeper)
