@@ -21,7 +21,7 @@ type item struct {
 
 	group    registry.Group
 	arrive   bool // nothing was written to the group yet, and nothing of ours was there
-	caughtUp bool // it was as the role asks for since the last take-over
+	caughtUp bool // it was as the role asks for since it last changed
 	change   pace
 	left     map[registry.Entry]time.Time // since when entries are beside what replaced them
 	wakeAt   time.Time                    // when a deletion that waits may go
@@ -132,7 +132,7 @@ func (p *pace) restore(first time.Time) {
 // stubborn is after how many writes in a row, each of which was read back as
 // something else, a group is said to be what others make of it; contested is
 // the same for writes that met what others wrote, the last about half a minute
-// after the first: replicas that take over from each other are done by then.
+// after the first: replicas that lead in turn are done by then.
 const (
 	stubborn  = 3
 	contested = 6
@@ -160,7 +160,7 @@ func (it *item) wait(in *queue, at time.Time) {
 	heap.Push(in, it)
 }
 
-// start takes an item out of its queue; it is busy until it waits again.
+// start removes an item from its queue; it is busy until it waits again.
 func (it *item) start() {
 	it.markDirty()
 	heap.Remove(it.in, it.index)

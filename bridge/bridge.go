@@ -36,7 +36,7 @@ type Bridge struct {
 	// Trace says where entries came from that nobody claims; nil where none say.
 	Trace Trace
 
-	// Yields reports whether an entry of the bridge gives way to another's that has
+	// Yields reports whether an entry of the bridge yields to another's that has
 	// the same address under another protocol, because its own is a guess. It must
 	// be pure; nil: none does.
 	Yields func(registry.Entry) bool
@@ -47,7 +47,7 @@ type Bridge struct {
 	Begin func(ctx context.Context) error
 
 	// Recheck asks the source for a reading of everything over a new connection,
-	// so that Knowledge.Dials advances; it is called when a hold is halfway to its
+	// so that Certainty.Dials advances; it is called when a hold is halfway to its
 	// confirmation, and again while that did not happen. It must not block; nil
 	// where the source cannot.
 	Recheck func()
@@ -105,7 +105,7 @@ type Options struct {
 	Owner       string        // as registry.Held.Owner has it: marks what the loop may change and delete
 	Workers     int           // calls to the target at a time, at most: fewer after some failed
 	Rate        float64       // calls to the target in a second, at most; 0: no bound
-	Timeout     time.Duration // how long one call may take; 0 is 30 s
+	Timeout     time.Duration // how long one call may last; 0 is 30 s
 	Debounce    time.Duration // how long followers of a first change are gathered
 	MaxDebounce time.Duration // how long a group that never stops changing waits at most, and how often it is then written
 	Refresh     time.Duration // how long a belief about a group is trusted before it is read again

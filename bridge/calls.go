@@ -94,7 +94,7 @@ func (g *guards) recordsMatter() bool {
 		slices.ContainsFunc(g.scopes, func(b *scope) bool { return len(b.holds()) > 0 })
 }
 
-// working returns how many calls about groups are under way.
+// working returns how many calls about groups are in flight.
 func (e *engine) working() int {
 	if e.records.inFlight != nil {
 		return e.calls - 1
@@ -187,7 +187,7 @@ func (it *item) addOmission(n omission) {
 	it.omissions = append(it.omissions, n)
 }
 
-// A draft is what becomes of a group: the change that is due, less what may not
+// A draft is the next write of a group: the change that is due, less what may not
 // be done yet.
 type draft struct {
 	*facts
@@ -256,7 +256,7 @@ func (d *draft) addConflict(before []omission, c *plan.Conflict) {
 	d.journal.observe(Observation{Kind: ObservedConflict, Bridge: bridge, Count: 1})
 	d.journal.emit(Event{
 		Kind: EventConflict, Bridge: bridge, Subject: d.item.group.String(), What: "claim to " + c.Key + " refused",
-		Why: "it belongs to " + d.journal.winner(*c), Release: "when the other entry goes, or adopt takes it over",
+		Why: "it belongs to " + d.journal.winner(*c), Release: "when the other entry goes, or adopt makes it ours",
 	})
 	level := d.opts.Log.Debug
 	if d.now.Sub(d.journal.refusedAt) >= d.opts.Retry.Max { // the first of many; status and events have all

@@ -40,8 +40,8 @@ func newDriver(l *Loop, dry bool) *driver { //nolint:revive // of the driver, no
 	return d
 }
 
-// run works until ctx ends or, where until is given, until it is true. Calls under
-// way have ended when it returns.
+// run works until ctx ends or, where until is given, until it is true. Calls in
+// flight have ended when it returns.
 func (d *driver) run(ctx context.Context, asks <-chan question, until func() bool) {
 	ctx, cancel := context.WithCancel(ctx)
 	wake, stop := d.listen(ctx)
@@ -242,7 +242,7 @@ func (d *driver) answer(now time.Time) bool {
 	return false
 }
 
-// drain waits for the calls under way.
+// drain waits for the calls in flight.
 func (d *driver) drain() {
 	for ; d.engine.calls > 0; d.engine.calls-- {
 		<-d.outcomes

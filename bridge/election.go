@@ -35,7 +35,7 @@ type Role string
 // The roles.
 const (
 	RoleLeader  Role = "leader"  // writes
-	RoleStandby Role = "standby" // reads, to take over at once; publishes where the target is shared
+	RoleStandby Role = "standby" // reads, to lead at once; publishes where the target is shared
 )
 
 // applyLeadership handles a change of the leadership. A new leader lists and reads
@@ -118,7 +118,7 @@ func (e *engine) reportReady(s *step, now time.Time) {
 }
 
 // caughtUp reports whether everything was brought to where the role asks for
-// since the last take-over.
+// since it last changed.
 func (e *engine) caughtUp() bool {
 	if e.listed == nil || e.asOf.Before(e.takeoverAt) {
 		return false

@@ -19,7 +19,7 @@ type engine struct {
 
 	guards *guards
 	view   *view
-	calls  int    // under way
+	calls  int    // in flight
 	checks int    // of these, readings of what is as it should be, as far as is known
 	budget budget // of calls
 	clock  clock
@@ -63,7 +63,7 @@ func newEngine(l *Loop, dry bool) *engine { //nolint:revive // of the engine, no
 }
 
 // Begin begins a turn: all events until the next one happen at this time. If the
-// process stood still, all waits begin anew.
+// process was suspended, all waits begin anew.
 func (e *engine) Begin(now time.Time, lead Leadership) {
 	e.journal.now = now
 	if list, isNew := e.agenda.item(registry.Group{}); isNew {
@@ -163,7 +163,7 @@ func (e *engine) touch(group registry.Group, now time.Time) {
 }
 
 // LoseSession makes every group due in which something of ours has to be written
-// once more, without a reading in between. A write under way may have gone to
+// once more, without a reading in between. A write in flight may have gone to
 // either session, so its group is read.
 func (e *engine) LoseSession(now time.Time) {
 	e.journal.emit(Event{Kind: EventSession, What: "session lost; everything of ours is written once more"})
@@ -327,7 +327,7 @@ func (f *facts) mayJudge() bool {
 	return f.listed != nil && len(f.unread)+len(f.agenda.arrivals) == 0 && f.records.loaded
 }
 
-// Waits are for what the source may still say. While the process stood still,
+// Waits are for what the source may still say. While the process was suspended,
 // as by SIGSTOP or with its machine, nothing was heard, so that waits begin
 // anew after it.
 
@@ -340,7 +340,7 @@ const (
 	late = time.Second
 )
 
-// A clock reports whether the process stood still.
+// A clock reports whether the process was suspended.
 type clock struct {
 	due  time.Time // when the next turn is to be at the latest; zero: no such time
 	seen time.Time // when the last one was

@@ -156,7 +156,7 @@ func (j *journal) winner(c plan.Conflict) string {
 	case c.RivalClaim:
 		return fmt.Sprintf("bridge %s, service %s", j.pipelines[c.Rival.Bridge].Name, c.Rival.Service)
 	case c.Owner != "":
-		who = "owner mark:" + c.Owner // as adopt, release and purge take it
+		who = "owner mark:" + c.Owner // as adopt, release and purge accept it
 	}
 	if c.OtherKey != "" {
 		who += ", which has the address as " + c.OtherKey + ": the protocol of ours is a guess; formats[].rules can set it"

@@ -230,7 +230,7 @@ func (it *item) addClaimed(stored *guard.Stored, row plan.Row) {
 	}
 }
 
-// addOrphan adds an orphan to a group. One that was there before stays as it is.
+// addOrphan adds an orphan to a group. One that was there before is kept.
 func (g *guards) addOrphan(it *item, o *orphan, row plan.Row, now time.Time) {
 	if o == nil || o.Row != row {
 		o = &orphan{Row: row, item: it, since: now}

@@ -30,7 +30,7 @@ type Loop struct {
 // order in which they win conflicts. It does nothing until Run.
 func New(target registry.Target, bridges []Bridge, opts Options) (*Loop, error) {
 	if target == nil || len(bridges) == 0 || opts.Owner == "" {
-		return nil, errors.New("a loop needs a target, a bridge and an owner")
+		return nil, errors.New("a target, a bridge or an owner is missing")
 	}
 	l := &Loop{
 		target: target, opts: opts.withDefaults(),
@@ -175,7 +175,7 @@ func (l *Loop) Plan(ctx context.Context) ([]Planned, Status, error) {
 
 // Tune changes how a loop goes about its work without stopping it: the guards
 // of bridges, by name, and of the options Workers, Rate, Timeout, Debounce,
-// MaxDebounce, Refresh and Retry. Calls under way continue. What is held is judged by
+// MaxDebounce, Refresh and Retry. Calls in flight continue. What is held is judged by
 // the new guards from then on, and goes where they hold nothing.
 func (l *Loop) Tune(ctx context.Context, guards map[string]Guard, opts Options) error {
 	for name, g := range guards {

@@ -314,7 +314,7 @@ func (d *draft) addRefusals() {
 
 // A budget says how many calls a target is given at a time, and how many in a
 // second. After a call that failed it is half of what it was, and with each
-// round of calls that succeed one call more, up to what the options permit: a
+// round of calls that succeed one call more, up to what the options allow: a
 // target that throttles or breaks down is asked for less until it keeps up.
 type budget struct {
 	opts   *Options // Workers and Rate
@@ -326,7 +326,7 @@ type budget struct {
 // burst is for how long calls may be made in advance of the rate.
 const burst = 100 * time.Millisecond
 
-// calls returns how many calls may be under way.
+// calls returns how many calls may be in flight.
 func (b *budget) calls() int {
 	if b.window == 0 {
 		return b.opts.Workers
@@ -352,7 +352,7 @@ func (b *budget) spend(now time.Time) {
 
 // callDone handles the result of a call. Failures of calls that began before the
 // window was cut last say nothing new, and a refusal or a race says nothing of
-// how much the target can take.
+// how much the target can handle.
 func (b *budget) callDone(began time.Time, err error, now time.Time) {
 	switch {
 	case err == nil:

@@ -13,7 +13,7 @@ type Reason string
 // The reasons, from the best to the worst.
 const (
 	ReasonSynced   Reason = "synced"   // the target holds what the service claims, or the service came from there
-	ReasonStandby  Reason = "standby"  // another replica leads; this one is ready to take over
+	ReasonStandby  Reason = "standby"  // another replica leads; this one is ready to lead
 	ReasonEmpty    Reason = "empty"    // the service claims nothing: no offered endpoint, or no service key
 	ReasonExcluded Reason = "excluded" // the bridge's selection leaves it out
 	ReasonReadOnly Reason = "read-only"
@@ -22,7 +22,7 @@ const (
 	ReasonKept     Reason = "kept"     // an entry of ours that nobody claims stays beside it, because it cannot be known whose it was
 	ReasonUnknown  Reason = "unknown"  // the source cannot report it; left as it was
 	ReasonHeld     Reason = "held"     // a deletion is held back until approved or confirmed
-	ReasonConflict Reason = "conflict" // an entry of another owner or service is in the way
+	ReasonConflict Reason = "conflict" // an entry of another owner or service is where the claim would be
 	ReasonInvalid  Reason = "invalid"  // nothing of what it offers can be written
 	ReasonRetrying Reason = "retrying" // the last call to the target failed
 	ReasonRefused  Reason = "refused"  // the target refuses it, and repeating does not help
@@ -114,7 +114,7 @@ type BridgeStatus struct { //nolint:revive // Status is the whole, this is the p
 	Reasons  map[Reason]int    `json:"reasons"` // services by the one reason that each has
 }
 
-// ServiceStatus is what became of one service of one bridge.
+// ServiceStatus is the state of one service of one bridge.
 type ServiceStatus struct {
 	Bridge    string           `json:"bridge"`
 	Service   registry.Name    `json:"service"`

@@ -49,7 +49,7 @@ const (
 	Missing                 // a complete reading does not show it
 )
 
-// Mode says what becomes of a mass deletion. Ignorance and denials count in every mode.
+// Mode says what happens to a mass deletion. Ignorance and denials count in every mode.
 type Mode string
 
 // The modes. The zero value means Enforce.
@@ -70,7 +70,7 @@ type Options struct {
 	Confirm      time.Duration // how long a hold lasts before the source may confirm it; 0: only a person ends it
 }
 
-// Fate says what becomes of a candidate.
+// Fate says what happens to a candidate.
 type Fate string
 
 // The fates. The zero value is that of a key that is no candidate.
