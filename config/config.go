@@ -107,14 +107,14 @@ func (c *Config) Validate() Errors {
 	return v.errs
 }
 
-// validate checks the admin address: from other machines it may be reached by TLS and with
+// validate checks the admin address: from other machines it may be used by TLS and with
 // a token alone.
 func (a Admin) validate(v *validator, at string) {
 	path, address := at+".address", a.Address
 	a.TLS.validate(v, at+".tls")
 	switch {
 	case a.TLS != nil && a.TLS.CertFile == "":
-		v.errorf(at+".tls.certFile", "missing; the API needs a certificate of its own, with keyFile")
+		v.errorf(at+".tls.certFile", "missing; the API requires a certificate of its own, with keyFile")
 	case a.TLS != nil && a.TokenFile == "":
 		v.errorf(at+".tokenFile", "missing; it goes together with tls")
 	case a.TLS == nil && a.TokenFile != "":
@@ -128,7 +128,7 @@ func (a Admin) validate(v *validator, at string) {
 	}
 	v.listener(path, address)
 	if host, _, err := net.SplitHostPort(address); err == nil && !loopback(host) && a.TLS == nil {
-		v.errorf(path, "%q can be reached from other machines, and the status API asks for no password without tls and tokenFile; set them, or write 127.0.0.1:port or unix:/path", address)
+		v.errorf(path, "%q is open to other machines, and the status API asks for no password without tls and tokenFile; set them, or write 127.0.0.1:port or unix:/path", address)
 	}
 }
 

@@ -215,7 +215,7 @@ test.yaml:4:44: registries.zk.zookeeper.tls.certFile: open DIR/c: no such file o
 }
 
 // stripColumns leaves file and line, since columns follow the length of a
-// temporary folder's name.
+// temporary directory's name.
 func stripColumns(s string) string {
 	var out []string
 	for line := range strings.SplitSeq(s, "\n") {
@@ -308,7 +308,7 @@ func TestGeneratedDocuments(t *testing.T) {
 	}
 }
 
-// TestAFileIsBounded shows that what no configuration needs is refused before
+// TestAFileIsBounded shows that what no configuration has is refused before
 // it costs anything.
 func TestAFileIsBounded(t *testing.T) {
 	t.Parallel()
@@ -344,7 +344,7 @@ bridges:
 `
 	for name, c := range map[string]struct {
 		host, more string
-		faults     int
+		errors     int
 	}{
 		"to another machine": {"prod.example", "", 2},
 		"where that is said": {"prod.example", ", insecure: true", 0},
@@ -352,8 +352,8 @@ bridges:
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := config.Parse("x.yaml", fmt.Appendf(nil, file, c.host, c.more), environment(nil))
-			if n := strings.Count(fmt.Sprint(err), "in plaintext"); n != c.faults || c.faults == 0 && err != nil {
-				t.Errorf("%d faults, want %d: %v", n, c.faults, err)
+			if n := strings.Count(fmt.Sprint(err), "in plaintext"); n != c.errors || c.errors == 0 && err != nil {
+				t.Errorf("%d errors, want %d: %v", n, c.errors, err)
 			}
 		})
 	}

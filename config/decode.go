@@ -239,7 +239,7 @@ func scalarText(node ast.Node) (string, bool) {
 }
 
 // joined puts together what the parser splits: in {servers: [zk:2181]}
-// it reads the plain text zk:2181 as a key and a value, which by YAML needs a
+// it reads the plain text zk:2181 as a key and a value, which by YAML requires a
 // space after the colon.
 func joined(n *ast.MappingNode) (string, bool) {
 	if len(n.Values) != 1 {

@@ -68,7 +68,7 @@ func Parse(name string, data []byte, env Lookup) (*Config, error) {
 		wrong[f.Path] = true
 	}
 	for _, f := range c.Validate() {
-		if !wrong[f.Path] { // what could not be read needs no second error
+		if !wrong[f.Path] { // what could not be read has no second error
 			errs = append(errs, f)
 		}
 	}
@@ -97,7 +97,7 @@ func parse(name string, data []byte) (ast.Node, *Error) {
 	data = bytes.TrimPrefix(data, []byte("\ufeff")) // as some editors begin a file
 	tokens := lexer.Tokenize(string(data))
 	if deep := tooDeep(tokens); deep != nil {
-		return nil, &Error{File: name, Line: deep.Line, Column: deep.Column, Message: fmt.Sprintf("is nested more than %d deep; a configuration needs no more than ten", maxDepth)}
+		return nil, &Error{File: name, Line: deep.Line, Column: deep.Column, Message: fmt.Sprintf("is nested more than %d deep; a configuration has no more than ten", maxDepth)}
 	}
 	file, err := parser.Parse(tokens, 0, parser.AllowDuplicateMapKey())
 	if err != nil {
@@ -123,12 +123,12 @@ func parse(name string, data []byte) (ast.Node, *Error) {
 		root = doc.Body
 	}
 	if root == nil {
-		return nil, &Error{File: name, Message: "is empty; it needs owner, registries and bridges"}
+		return nil, &Error{File: name, Message: "is empty; it requires owner, registries and bridges"}
 	}
 	return root, nil
 }
 
-// maxDepth is more than any configuration needs. The parser's memory grows
+// maxDepth is more than any configuration has. The parser's memory grows
 // with the square of the depth.
 const maxDepth = 50
 
@@ -162,7 +162,7 @@ func flowHint(data []byte, line int) string {
 	if line < 1 || line > len(lines) || !strings.Contains(lines[line-1], "${") {
 		return ""
 	}
-	return `; inside { } and [ ] a variable needs quotes: "${VAR}"`
+	return `; inside { } and [ ] a variable must have quotes: "${VAR}"`
 }
 
 func reason(err error) string {

@@ -9,8 +9,8 @@ import (
 // Registry is one registry; exactly one of its sections is set. A new kind has its
 // section here, and a line in sections.
 type Registry struct {
-	Istiod     *Istiod     `yaml:"istiod" doc:"A mesh, reached through istiod."`
-	Kubernetes *Kubernetes `yaml:"kubernetes" doc:"A mesh, reached through the API of its Kubernetes cluster."`
+	Istiod     *Istiod     `yaml:"istiod" doc:"A mesh, accessed through istiod."`
+	Kubernetes *Kubernetes `yaml:"kubernetes" doc:"A mesh, accessed through the API of its Kubernetes cluster."`
 	ZooKeeper  *ZooKeeper  `yaml:"zookeeper" doc:"A ZooKeeper ensemble."`
 	Nacos      *Nacos      `yaml:"nacos" doc:"A Nacos cluster."`
 	Timing     Timing      `yaml:"timing" doc:"How this registry is written to."`
@@ -124,7 +124,7 @@ type Limits struct {
 	MaxReceive   Size `yaml:"maxReceive" default:"64MiB" doc:"The largest answer that is read."`
 	MaxServices  int  `yaml:"maxServices" default:"100000" doc:"Services that are kept; at any of these bounds nothing more is read, nothing is deleted, and status says so."`
 	MaxEndpoints int  `yaml:"maxEndpoints" default:"1000000" doc:"Endpoints that are kept."`
-	MaxBytes     Size `yaml:"maxBytes" default:"128MiB" doc:"What all names, addresses and attributes together may take."`
+	MaxBytes     Size `yaml:"maxBytes" default:"128MiB" doc:"What all names, addresses and attributes together may use."`
 }
 
 // ofConnection returns the bounds of the connection: the others are the table's.

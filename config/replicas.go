@@ -95,12 +95,12 @@ func (k KubernetesLease) validate(v *validator, path, owner string) {
 	}
 }
 
-// validateLifetimes checks that entries which go with a session are taken over before.
+// validateLifetimes checks that entries which go with a session are adopted before.
 func validateLifetimes(v *validator, c *Config) {
 	for _, name := range slices.Sorted(maps.Keys(c.Registries)) {
 		z := c.Registries[name].ZooKeeper
 		if z != nil && z.Lifetime == "session" && z.SessionTimeout < 2*c.Replicas.TTL {
-			v.errorf("registries."+name+".zookeeper.sessionTimeout", "%s is less than twice replicas.ttl, %s: entries of the lifetime session would go before another replica takes them over",
+			v.errorf("registries."+name+".zookeeper.sessionTimeout", "%s is less than twice replicas.ttl, %s: entries of the lifetime session would go before another replica adopts them",
 				z.SessionTimeout, c.Replicas.TTL)
 		}
 	}

@@ -25,7 +25,7 @@ func (v *validator) errorf(path, format string, args ...any) {
 	v.errs = append(v.errs, v.places.errorAt(path, format, args...))
 }
 
-// name checks a name that becomes a part of marks, paths and metrics.
+// name checks a name that is a part of marks, paths and metrics.
 func (v *validator) name(path, name, purpose string) {
 	switch {
 	case name == "":
@@ -148,7 +148,7 @@ func (v *validator) prefixes(path string, prefixes []netip.Prefix) {
 	}
 }
 
-// protocol checks what becomes the scheme of a URL.
+// protocol checks what is the scheme of a URL.
 func (v *validator) protocol(path, protocol string) {
 	for _, r := range protocol {
 		if (r < 'a' || r > 'z') && (r < '0' || r > '9') && !strings.ContainsRune("+-.", r) {

@@ -19,7 +19,7 @@ func TestWhatIsRarelyMeantIsWarnedOf(t *testing.T) {
 	}
 	for name, tt := range map[string]struct{ text, want string }{
 		"a protocol of a format":  {formats("protocol: dubo"), `bridges[0].formats[0].protocol: "dubo" is a protocol that no framework knows; did you mean "dubbo"?`},
-		"a protocol of a rule":    {formats("rules: [{ port: 1, protocol: tir }]"), ""}, // two letters: not close enough to tell
+		"a protocol of a rule":    {formats("rules: [{ port: 1, protocol: tir }]"), ""}, // two letters: not close enough to be sure
 		"a protocol of one's own": {formats("protocol: acme"), ""},
 		"a share that fits":       {strings.Replace(base, "formats: [dubbo-interface]", "formats: [dubbo-interface], guard: { share: 0.5 }", 1), ""},
 		"two bridges that do the same": {
