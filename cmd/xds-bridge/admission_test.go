@@ -32,7 +32,7 @@ func (w *world) second() (other *zkfake.Server, both func(owner string) string) 
 }
 
 // TestATargetThatAReloadAddsAndThatRefuses shows that it costs itself
-// alone, that a user sees why, and that it is taken up once a person decided.
+// alone, that a user sees why, and that it is applied once a person decided.
 func TestATargetThatAReloadAddsAndThatRefuses(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -79,7 +79,7 @@ func TestATargetThatAReloadAddsAndThatRefuses(t *testing.T) {
 }
 
 // TestWaitingForAnotherProcessIsShown: a target that may not be written to yet is
-// not in sync, though it holds what is wanted; the process is ready all the same.
+// not in sync, though it holds what is desired; the process is ready all the same.
 func TestWaitingForAnotherProcessIsShown(t *testing.T) {
 	t.Parallel()
 	const sign = "/xds-bridge/shop/alive"
@@ -110,7 +110,7 @@ func TestWaitingForAnotherProcessIsShown(t *testing.T) {
 	})
 }
 
-// TestThatItCannotBeSeenToLiveIsShown: until its sign of life may be made, a second
+// TestAMissingLivenessNodeIsShown: until its liveness node may be made, a second
 // bridge of the owner would not be refused.
 func TestThatItCannotBeSeenToLiveIsShown(t *testing.T) {
 	t.Parallel()

@@ -12,7 +12,7 @@ import (
 )
 
 // Nothing is to be done, and the registry goes.
-func TestAnIdleZooKeeperThatGoesIsTold(t *testing.T) {
+func TestAnIdleZooKeeperThatGoesIsReported(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	file := w.config(fileOptions{})
@@ -74,7 +74,7 @@ func TestHowAnEndpointIs(t *testing.T) {
 	}
 }
 
-// Whoever takes the guard off is on record, and so is what was refused.
+// Whoever switches the guard off is on record, and so is what was refused.
 func TestAReloadIsAudited(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

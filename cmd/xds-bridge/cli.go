@@ -59,7 +59,7 @@ func newRoot(c *cli) *cobra.Command {
 		Long: "xds-bridge watches istiod and keeps the endpoints of services in the registries\n" +
 			"that RPC frameworks read. It never deletes what it cannot be sure of.\n\n" +
 			"Exit codes: 0 fine, 1 something differs or was found, 2 wrong usage or\n" +
-			"configuration, 4 a registry cannot be reached, 5 deletions are held back,\n" +
+			"configuration, 4 a registry is unreachable, 5 deletions are held back,\n" +
 			"130 and 143 interrupted. Flags that say where and how, not what is done, can be\n" +
 			"set in the environment, as XDS_BRIDGE_CONFIG is for --config.",
 		SilenceErrors: true, SilenceUsage: true,
@@ -182,7 +182,7 @@ func (c *cli) program() *app.Program {
 // noArgs refuses arguments in one line.
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return usage("%s takes no argument, found %q", cmd.Name(), args[0])
+		return usage("%s accepts no argument, found %q", cmd.Name(), args[0])
 	}
 	return nil
 }
@@ -191,7 +191,7 @@ func noArgs(cmd *cobra.Command, args []string) error {
 func oneArg(what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) != 1 {
-			return usage("%s takes one %s, found %d arguments", cmd.Name(), what, len(args))
+			return usage("%s requires one %s, found %d arguments", cmd.Name(), what, len(args))
 		}
 		return nil
 	}

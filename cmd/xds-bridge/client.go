@@ -52,9 +52,9 @@ func shellQuote(s string) string {
 func healthcheckCommand(c *cli) *cobra.Command {
 	var o app.HealthOptions
 	cmd := &cobra.Command{
-		Use: "healthcheck", Short: "Ask the running bridge whether it lives", Args: noArgs,
+		Use: "healthcheck", Short: "Ask the running bridge whether it is alive", Args: noArgs,
 		Long: "healthcheck asks /livez of the running bridge, for containers without a shell.\n" +
-			"It exits with 0 where it lives, 1 where it does not, 4 where it does not answer.",
+			"It exits with 0 if it is alive, 1 if it is not, 4 if it does not answer.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			answer, err := c.program().Health(cmd.Context(), o)
 			if err == nil {

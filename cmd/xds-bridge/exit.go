@@ -18,7 +18,7 @@ const (
 	exitOK          = 0
 	exitFindings    = 1 // something differs, or was found, or went wrong
 	exitUsage       = 2 // the command line or the configuration is wrong
-	exitUnreachable = 4 // a registry cannot be reached or read, or did not answer in time
+	exitUnreachable = 4 // a registry is unreachable, unreadable, or did not answer in time
 	exitHeld        = 5 // a guard holds deletions back
 )
 
@@ -84,7 +84,7 @@ func (s signalled) Error() string { return "stopped by signal " + s.signal.Strin
 func (s signalled) code() int { return 128 + int(s.signal) }
 
 // hangUp leaves SIGHUP to run, which reads its configuration again, for as long
-// as the process lives. Any other command ends by it.
+// as the process runs. Any other command ends by it.
 func (c *cli) hangUp(command string) error {
 	if c.hup == nil || command == "run" {
 		return nil

@@ -37,16 +37,16 @@ func TestPlainServicesInSeveralFormats(t *testing.T) {
 	file := w.severalFormats(`[dubbo-interface, spring-cloud, kratos, { format: hertz, service: "hertz-*" }, plain]`,
 		`[{ host: "*.shop.svc.cluster.local", service: "shop-*" }]`)
 	w.start(file)
-	folders := map[string][]string{
+	parents := map[string][]string{
 		"/services/shop-greeter":      {"xdsb-10.0.0.7:20880"},
 		"/services/shop-orders":       {"xdsb-10.0.0.1:20880", "xdsb-10.0.0.2:20880"},
 		"/microservices/shop-greeter": {"xdsb-10.0.0.7:20880"},
 		"/hertz-shop-greeter":         {"10.0.0.7:20880"},
 		"/plain/shop-greeter":         {"10.0.0.7:20880"},
 	}
-	for folder, want := range folders {
-		eventually(t, folder, func() bool {
-			got := slices.Sorted(slices.Values(w.zk.Children(folder)))
+	for parent, want := range parents {
+		eventually(t, parent, func() bool {
+			got := slices.Sorted(slices.Values(w.zk.Children(parent)))
 			return slices.Equal(got, want)
 		})
 	}
@@ -61,8 +61,8 @@ func TestPlainServicesInSeveralFormats(t *testing.T) {
 	do(t, "plan", "-f", file).want(t, exitOK, "Nothing differs")
 
 	w.offer(greeter, "10.0.0.8")
-	for folder, address := range map[string]string{"/services/shop-greeter": "xdsb-10.0.0.8:20880", "/hertz-shop-greeter": "10.0.0.8:20880"} {
-		eventually(t, folder+" follows", func() bool { return slices.Equal(w.zk.Children(folder), []string{address}) })
+	for parent, address := range map[string]string{"/services/shop-greeter": "xdsb-10.0.0.8:20880", "/hertz-shop-greeter": "10.0.0.8:20880"} {
+		eventually(t, parent+" follows", func() bool { return slices.Equal(w.zk.Children(parent), []string{address}) })
 	}
 }
 
@@ -80,13 +80,13 @@ func TestTwoServicesOfOneName(t *testing.T) {
 		return strings.Contains(do(t, "status", "-f", file).out, "greeter.test.svc.cluster.local")
 	})
 	if got := w.zk.Children("/services/greeter"); !slices.Equal(got, []string{"xdsb-10.0.0.7:20880"}) {
-		t.Errorf("the folder holds %q", got)
+		t.Errorf("the parent holds %q", got)
 	}
 }
 
-// TestAFolderOfAnotherFormat: where Dubbo's application-level discovery has a
+// TestAParentOfAnotherFormat: where Dubbo's application-level discovery has a
 // service of the same name, nothing is written and status says why.
-func TestAFolderOfAnotherFormat(t *testing.T) {
+func TestAParentOfAnotherFormat(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.offer(greeter, "10.0.0.7")
@@ -100,6 +100,6 @@ func TestAFolderOfAnotherFormat(t *testing.T) {
 		return strings.Contains(do(t, "why", greeter, "-f", file).out, "org.apache.dubbo.registry.zookeeper.ZookeeperInstance")
 	})
 	if got := w.zk.Children("/services/greeter"); len(got) != 1 {
-		t.Errorf("the folder holds %q", got)
+		t.Errorf("the parent holds %q", got)
 	}
 }

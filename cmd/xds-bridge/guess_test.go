@@ -48,6 +48,6 @@ func TestAGuessedProtocolYields(t *testing.T) {
 	eventually(t, "one that goes is written", written("10.0.0.1"))
 	w.replaced(file, "formats: [dubbo-interface]", `formats: [{ format: dubbo-interface, rules: [{ host: "orders.*", protocol: tri }] }]`)
 	do(t, "reload", "-f", file).want(t, exitOK)
-	eventually(t, "what is told is written beside the other", written("10.0.0.1", "10.0.0.2"))
+	eventually(t, "what is reported is written beside the other", written("10.0.0.1", "10.0.0.2"))
 	inStep(t, file)
 }

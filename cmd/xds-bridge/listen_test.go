@@ -11,9 +11,9 @@ import (
 	"github.com/xds-bridge/xds-bridge/internal/porttest"
 )
 
-// waysIn is a configuration that serves the ZooKeeper of the world at an
+// importConfig is a configuration that serves the ZooKeeper of the world at an
 // address.
-func (w *world) waysIn(listen, imports string) string {
+func (w *world) importConfig(listen, imports string) string {
 	return w.file("listen.yaml", fmt.Sprintf(`owner: shop
 registries:
   mesh: { istiod: { address: %q, import: { keys: "off" %s } } }
@@ -38,14 +38,14 @@ func (w *world) pair() string {
 		w.file("listen.key", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key}))))
 }
 
-func TestWhatAListenAddressShowsOthersIsTold(t *testing.T) {
+func TestWhatAListenAddressShowsOthersIsReported(t *testing.T) {
 	t.Parallel()
 	const plaintext, everybody = "clients are served in plaintext", "whoever reaches it may read every service"
 	w := newWorld(t)
 	tls := w.pair()
 	for name, c := range map[string]struct {
 		listen, imports string
-		told            []string
+		warnings        []string
 	}{
 		"to everybody, in plaintext":     {":0", "", []string{plaintext, "mesh.istiod.import.tls", everybody, "import.clients.networks"}},
 		"to this machine":                {"127.0.0.1:0", "", nil},
@@ -57,19 +57,19 @@ func TestWhatAListenAddressShowsOthersIsTold(t *testing.T) {
 		"to certificates":                {":0", ", tls: { " + tls + ", caFile: " + w.dir + "/listen.crt }", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			file := w.waysIn(c.listen, c.imports)
+			file := w.importConfig(c.listen, c.imports)
 			r := do(t, "validate", file)
-			r.want(t, exitOK, append([]string{"valid"}, c.told...)...)
+			r.want(t, exitOK, append([]string{"valid"}, c.warnings...)...)
 			p := do(t, "preflight", "-f", file)
-			p.want(t, exitOK, c.told...)
+			p.want(t, exitOK, c.warnings...)
 			for _, what := range []string{plaintext, everybody} {
-				if told := strings.Contains(strings.Join(c.told, ""), what); strings.Contains(r.err, what) != told || strings.Contains(p.out, what) != told {
-					t.Errorf("told that %s, or not: %s%s", what, r.err, p.out)
+				if shown := strings.Contains(strings.Join(c.warnings, ""), what); strings.Contains(r.err, what) != shown || strings.Contains(p.out, what) != shown {
+					t.Errorf("reported that %s, or not: %s%s", what, r.err, p.out)
 				}
 			}
 			var v []verdict
 			if err := json.Unmarshal([]byte(do(t, "validate", "-o", "json", file).out), &v); err != nil || v[0].Warnings == nil ||
-				(len(v[0].Warnings) > 0) != (len(c.told) > 0) || len(c.told) > 0 && v[0].Warnings[0].Line != 6 {
+				(len(v[0].Warnings) > 0) != (len(c.warnings) > 0) || len(c.warnings) > 0 && v[0].Warnings[0].Line != 6 {
 				t.Errorf("%+v, %v", v, err)
 			}
 		})
@@ -79,15 +79,15 @@ func TestWhatAListenAddressShowsOthersIsTold(t *testing.T) {
 func TestClientsChangeWithAReload(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	file := w.waysIn("127.0.0.1:0", "")
+	file := w.importConfig("127.0.0.1:0", "")
 	w.start(file)
 	tls := w.pair()
-	w.waysIn("127.0.0.1:0", ", tls: { "+tls+" }")
+	w.importConfig("127.0.0.1:0", ", tls: { "+tls+" }")
 	do(t, "reload", "-f", file).want(t, exitOK, "target mesh127.0.0.1:0: connected anew")
-	w.waysIn("127.0.0.1:0", ", tls: { "+tls+" }, clients: { networks: [10.0.0.0/8] }")
+	w.importConfig("127.0.0.1:0", ", tls: { "+tls+" }, clients: { networks: [10.0.0.0/8] }")
 	do(t, "reload", "-f", file).want(t, exitOK, "target mesh127.0.0.1:0: connected anew")
 	w.file("listen.key", "")
-	w.waysIn("127.0.0.1:0", ", tls: { "+tls+" }")
+	w.importConfig("127.0.0.1:0", ", tls: { "+tls+" }")
 	do(t, "reload", "-f", file).want(t, exitUsage, "registries.mesh.istiod.import.tls.certFile")
 }
 
@@ -98,7 +98,7 @@ func TestAReaderThatIsGoneIsNamed(t *testing.T) {
 	w := newWorld(t)
 	w.registers("api.Orders", "10.0.0.1:20001")
 	listen := porttest.Address(t)
-	file := w.waysIn(listen, "")
+	file := w.importConfig(listen, "")
 	w.start(file)
 	const remedy, gone = "configSources of an istiod has to name this address", "read until "
 	said := func() string { return do(t, "status", "-f", file).out }
@@ -106,7 +106,7 @@ func TestAReaderThatIsGoneIsNamed(t *testing.T) {
 		t.Errorf("nobody read, and it is said %s", all)
 	}
 	eventually(t, "somebody read", func() bool { return len(servedAt(t, listen)) == 1 })
-	eventually(t, "it is told who", func() bool { return strings.Count(said(), gone) == 2 })
+	eventually(t, "it reports who", func() bool { return strings.Count(said(), gone) == 2 })
 	if all := said(); strings.Contains(all, remedy) || !strings.Contains(all, " and is gone") {
 		t.Error(all)
 	}

@@ -24,7 +24,7 @@ func TestEveryEntryBearsItsOwnersMark(t *testing.T) {
 		switch bears := strings.Contains(name+string(n.Data), metadata.Fingerprint("shop", metadata.OwnerLen)); {
 		case err != nil:
 			t.Fatal(err)
-		case strings.HasPrefix(p, "/xds-bridge"), len(w.zk.Children(p)) > 0: // what a bridge keeps, and folders
+		case strings.HasPrefix(p, "/xds-bridge"), len(w.zk.Children(p)) > 0: // what a bridge keeps, and parents
 		case strings.HasPrefix(p, "/dubbo/mapping/"):
 			shared++
 		case bears:

@@ -147,7 +147,7 @@ func TestNacos(t *testing.T) {
 	file = w.conf(w.login("secret"))
 	r := w.start(file)
 	w.await("api.Orders", "10.0.0.1", "10.0.0.2")
-	t.Run("an instance is what a Java consumer needs", func(t *testing.T) {
+	t.Run("an instance is what a Java consumer reads", func(t *testing.T) {
 		for _, in := range w.nacos.Instances(nacosService("api.Orders")) {
 			if !in.Ephemeral || !in.Enable || !in.Healthy || in.Weight != 1 || in.Port != 20880 || in.ClusterName != "DEFAULT" ||
 				in.Metadata["protocol"] != "tri" || in.Metadata["path"] != "api.Orders" || in.Metadata["category"] != "providers" || in.Metadata["version"] != "1.0" {
@@ -186,7 +186,7 @@ func TestNacos(t *testing.T) {
 		w.nacos.Fail(nil)
 		eventually(t, "in sync", func() bool { return do(t, "status", "-f", file).code == exitOK })
 	})
-	t.Run("a lost connection is told, and everything is published once more, once", func(t *testing.T) {
+	t.Run("a lost connection is reported, and everything is published once more, once", func(t *testing.T) {
 		before := len(w.nacos.Requests("BatchInstanceRequest"))
 		w.nacos.Drop()
 		eventually(t, "connected again", func() bool { s := statusOf(t, file); return s.Targets[0].Reconnects == 1 && s.InSync })
@@ -235,7 +235,7 @@ func batchOf(t *testing.T, r nacosfake.Request) string {
 	return string(b.Instances)
 }
 
-// TestNacosBadInput has one service that goes wrong in some way beside one
+// TestNacosBadInput has one service that is invalid beside one
 // that must not notice.
 func TestNacosBadInput(t *testing.T) {
 	t.Parallel()
@@ -286,7 +286,7 @@ func TestNacosBadInput(t *testing.T) {
 				t.Errorf("the service that went wrong holds %v, want what it held", got)
 			}
 			if n := len(w.nacos.Requests("InstanceRequest")); n != 0 {
-				t.Errorf("%d requests that take something back", n)
+				t.Errorf("%d requests that withdraw something", n)
 			}
 			w.nacos.Fail(nil)
 			w.await("api.Pay", "10.0.2.1", "10.0.2.2")
@@ -303,7 +303,7 @@ func TestNacosAccess(t *testing.T) {
 		w.nacos.Set(nacosService("api.Orders"), "app", foreign)
 		file := w.conf(w.login("wrong"))
 		r := w.start(file)
-		eventually(t, "told by status", func() bool {
+		eventually(t, "reported by status", func() bool {
 			s := do(t, "status", "-f", file)
 			return s.code != exitOK && strings.Contains(s.out, `nacos login as "nacos"`) && strings.Contains(s.out, "check username and passwordFile")
 		})
@@ -342,7 +342,7 @@ func TestNacosAccess(t *testing.T) {
 		})
 		file := w.conf(", namespace: theirs")
 		w.start(file)
-		eventually(t, "told by status", func() bool {
+		eventually(t, "reported by status", func() bool {
 			s := do(t, "status", "-f", file)
 			return s.code != exitOK && strings.Contains(s.out, `list namespace "theirs"`) && strings.Contains(s.out, "permission for the namespace")
 		})
@@ -353,9 +353,9 @@ func TestNacosAccess(t *testing.T) {
 	})
 }
 
-// TestAnotherNacosTakesNothingAway shows that a typo in the servers is
-// refused, and takes nothing away.
-func TestAnotherNacosTakesNothingAway(t *testing.T) {
+// TestAnotherNacosRemovesNothing shows that a typo in the servers is
+// refused, and removes nothing.
+func TestAnotherNacosRemovesNothing(t *testing.T) {
 	t.Parallel()
 	w, other := newNacosWorld(t, ""), newNacosWorld(t, "")
 	file := w.conf("")
@@ -367,10 +367,10 @@ func TestAnotherNacosTakesNothingAway(t *testing.T) {
 	w.await("api.Orders", "10.0.0.1", "10.0.0.2")
 }
 
-// TestNacosIsTakenUpAgain shows that a connection whose end went from the file
+// TestNacosIsConnectedAgain shows that a connection whose end went from the file
 // stays with all that it published, and is the one that a bridge uses that leads
-// there again; and that another registry under that name is not taken for it.
-func TestNacosIsTakenUpAgain(t *testing.T) {
+// there again; and that another registry under that name is not mistaken for it.
+func TestNacosIsConnectedAgain(t *testing.T) {
 	t.Parallel()
 	w, other := newNacosWorld(t, ""), newNacosWorld(t, "")
 	file := w.conf("")

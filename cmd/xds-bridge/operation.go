@@ -70,8 +70,8 @@ func adoptCommand(c *cli) *cobra.Command {
 	var o app.AdoptOptions
 	var form output
 	cmd := &cobra.Command{
-		Use: "adopt (--from OWNER | --unsigned | --unmarked)", Short: "Take entries over as our own", Args: noArgs,
-		Long: "adopt puts the mark of the configuration's owner on entries that stay as they are\n" +
+		Use: "adopt (--from OWNER | --unsigned | --unmarked)", Short: "Adopt entries as our own", Args: noArgs,
+		Long: "adopt puts the mark of the configuration's owner on entries that do not change otherwise\n" +
 			"otherwise. Each is replaced in one step, so that consumers miss none.\n\n" +
 			"  --from OWNER  those of another owner, such as the one before a new id; its bridge\n" +
 			"                has to be stopped\n" +

@@ -11,7 +11,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/metadata"
 )
 
-// What another process publishes into a Nacos only that one can take back.
+// What another process publishes into a Nacos only that one can withdraw.
 func TestPurgeOfANacosIntoWhichABridgeStillPublishesIsRefused(t *testing.T) {
 	t.Parallel()
 	w := newNacosWorld(t, "")
@@ -82,7 +82,7 @@ func TestWhatCouldNotBePurgedIsNamed(t *testing.T) {
 	do(t, "purge", "--owner", "shop", "--yes", "-f", file).want(t, exitOK, "1 entries of owner shop: deleted.")
 }
 
-// Of another owner an entry reports its mark, and commands take that.
+// Of another owner an entry reports its mark, and commands accept that.
 func TestAnOwnerIsNamedByItsMark(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -107,7 +107,7 @@ func TestAnOwnerIsNamedByItsMark(t *testing.T) {
 	}
 }
 
-// A misspelled owner has nothing, and who deletes in its name is not told that all is done.
+// A misspelled owner has nothing, and who deletes in its name does not see that all is done.
 func TestWorkOfAnOwnerThatNobodyKnowsFails(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

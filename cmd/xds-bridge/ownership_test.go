@@ -62,7 +62,7 @@ func TestOwnerChangedByMistake(t *testing.T) {
 	if err != nil || !strings.Contains(string(text), `"action":"adopt"`) || !strings.Contains(string(text), `"subject":"shop","count":2`) {
 		t.Errorf("audit: %s, %v", text, err)
 	}
-	// And the way back by mistake is none either.
+	// And changing it back by mistake is none either.
 	do(t, "run", "--once", "-f", old).want(t, exitUsage, " --from shpo")
 	do(t, "adopt", "--from", "shop", "-f", old).want(t, exitUsage, "another owner")
 	do(t, "adopt", "-f", old).want(t, exitUsage, "one of --from")
@@ -97,7 +97,7 @@ func TestReleasedEntriesStayAndCanBeAdopted(t *testing.T) {
 	do(t, "adopt", "--unmarked", "--yes", "-f", file).want(t, exitOK, "2 entries: marked")
 	do(t, "run", "--once", "-f", file).want(t, exitOK, "2 entries of ours, 1 of others")
 	if _, ok := w.zk.Get(own); !ok {
-		t.Error("an entry that we would not write was taken")
+		t.Error("an entry that we would not write was adopted")
 	}
 	do(t, "adopt", "--unmarked", "--target", "zkk", "-f", file).want(t, exitUsage, `"zkk" is no registry`)
 	do(t, "release", "-f", file).want(t, exitUsage, "requires --owner")

@@ -59,7 +59,7 @@ func printPlan(t *terminal, d *app.Difference) {
 	for _, s := range d.Skipped {
 		t.say("  skipped  %s: %s", s.What, s.Reason)
 	}
-	for _, s := range d.Notes {
+	for _, s := range d.Remarks {
 		t.show(yellow, "‼ %s: %s", s.What, s.Reason)
 	}
 	n := d.Summary

@@ -8,7 +8,7 @@ import (
 )
 
 // TestPlanIntoAMesh has a plan beside the bridge that serves the mesh: it
-// needs neither the address nor an istiod, and says what it compares with.
+// requires neither the address nor an istiod, and says what it compares with.
 func TestPlanIntoAMesh(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -41,9 +41,9 @@ log: { format: json, level: debug }
 func TestARestartKnowsWhatWasServed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	folder := func(n int) string { return fmt.Sprintf("/dubbo/api.S%d/providers/", n) }
+	parent := func(n int) string { return fmt.Sprintf("/dubbo/api.S%d/providers/", n) }
 	provider := func(n int) string {
-		return folder(n) + url.QueryEscape(fmt.Sprintf("tri://10.0.0.1:20001/api.S%d?interface=api.S%d&side=provider", n, n))
+		return parent(n) + url.QueryEscape(fmt.Sprintf("tri://10.0.0.1:20001/api.S%d?interface=api.S%d&side=provider", n, n))
 	}
 	for n := range 40 {
 		if err := w.zk.Put(provider(n), nil); err != nil {
@@ -65,7 +65,7 @@ log: { format: json, level: debug }
 	r.stop()
 	for n := range 36 {
 		w.zk.Delete(provider(n))
-		w.zk.Delete(strings.TrimSuffix(folder(n), "/"))
+		w.zk.Delete(strings.TrimSuffix(parent(n), "/"))
 	}
 	held := do(t, "plan", "-f", file)
 	held.want(t, exitFindings, "held", "stays for now: waiting: it goes with the last entry beside it")

@@ -59,7 +59,7 @@ func printFindings(c *cli, all []app.Finding) {
 			sign, how = "‼", yellow
 		case app.Failed:
 			sign, how = "×", red
-		case app.Noted:
+		case app.Info:
 			sign, how = "·", plain
 		case app.Passed:
 		}

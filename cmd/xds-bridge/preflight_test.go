@@ -23,7 +23,7 @@ func TestPreflightBesideTheRunningBridge(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	at := porttest.Address(t)
-	file := w.waysIn(at, "")
+	file := w.importConfig(at, "")
 	do(t, "preflight", "-f", file).want(t, exitOK, "√ listen: "+at+" is free", "√ configSources: istiod names it as address: xds://"+at)
 	w.start(file)
 	listening(t, at)
@@ -33,12 +33,12 @@ func TestPreflightBesideTheRunningBridge(t *testing.T) {
 	do(t, "preflight", "-f", others).want(t, exitFindings, "× listen", "address already in use", "end the other process that holds the port")
 }
 
-// What is served needs an istiod, which starts after the bridge.
+// What is served depends on an istiod, which starts after the bridge.
 func TestPreflightLooksForAnIstiod(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	at := porttest.Address(t)
-	file := w.waysIn(at, "")
+	file := w.importConfig(at, "")
 	do(t, "preflight", "-f", file).want(t, exitOK, "√ istiod: "+w.xds+" is reachable")
 	nobody := strings.Replace(w.text(file), w.xds, porttest.Address(t), 1)
 	do(t, "preflight", "-f", w.file("nobody.yaml", nobody)).want(t, exitOK, "‼ istiod: ", "connection refused", "fix: check istiod.address")
@@ -61,7 +61,7 @@ func TestPreflight_DataPlanesAlone(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	at := porttest.Address(t)
-	file := w.file("planes.yaml", strings.Replace(w.text(w.waysIn(at, "")), fmt.Sprintf("address: %q, import: { keys: \"off\"", w.xds), "import: { dataPlanes: true", 1))
+	file := w.file("planes.yaml", strings.Replace(w.text(w.importConfig(at, "")), fmt.Sprintf("address: %q, import: { keys: \"off\"", w.xds), "import: { dataPlanes: true", 1))
 	r := do(t, "preflight", "-f", file)
 	r.want(t, exitOK, "√ listen: "+at+" is free")
 	if strings.Contains(r.out, "configSources") {
@@ -72,8 +72,8 @@ func TestPreflight_DataPlanesAlone(t *testing.T) {
 	do(t, "preflight", "-f", file).want(t, exitOK, "‼ data planes: read by nobody: a data plane has to name this address")
 }
 
-// A debug port that is closed is a peer that cannot be reached; one that refuses is not.
-func TestPreflightTellsAClosedDebugPortFromARefusal(t *testing.T) {
+// A debug port that is closed is unreachable; one that refuses is not.
+func TestPreflightDistinguishesAClosedDebugPortFromARefusal(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	file := w.config(fileOptions{})
@@ -92,9 +92,9 @@ func (w *world) cluster() (*kubernetes.Server, string) {
 	return cluster, w.file("kubeconfig", kubernetes.Kubeconfig(server.URL))
 }
 
-// Where the debug port refuses, preflight names the ways that would work from here, and
+// Where the debug port refuses, preflight names the sources of keys that would work from here, and
 // what the others want.
-func TestPreflight_WaysToReadKeys(t *testing.T) {
+func TestPreflight_OtherSourcesOfKeys(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	cluster, kubeconfig := w.cluster()
@@ -152,7 +152,7 @@ bridges: [{ name: b, from: mesh, to: zk, formats: [dubbo-interface] }]
 	}
 }
 
-// Keys of ServiceEntries that istiod tells need no debug port.
+// Keys of ServiceEntries that istiod sends need no debug port.
 func TestPreflight_KeysByTheAPIGenerator(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -171,7 +171,7 @@ func TestPreflight_KeysByTheAPIGenerator(t *testing.T) {
 }
 
 // Whoever else writes keeps run from writing, as does an owner that was changed.
-func TestPreflightTellsWhoseTheTargetIs(t *testing.T) {
+func TestPreflightReportsWhoseTheTargetIs(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		alive, earlier, more string
@@ -202,7 +202,7 @@ func TestPreflightTellsWhoseTheTargetIs(t *testing.T) {
 	}
 }
 
-// The bridge that runs is no other, whoever holds its sign of life.
+// The bridge that runs is no other, whoever holds its liveness node.
 func TestPreflightKnowsTheRunningBridge(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -222,20 +222,20 @@ func TestPreflightNamesWhoMayHoldThePort(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	do(t, "preflight", "-f", w.waysIn(l.Addr().String(), "")).want(t, exitFindings, "× listen", "address already in use", "is the bridge running")
-	w.start(w.waysIn("127.0.0.1:0", ""))
-	do(t, "preflight", "-f", w.waysIn(l.Addr().String(), "")).want(t, exitFindings, "× listen", "serves nothing there")
-	r := do(t, "preflight", "-f", w.waysIn("192.0.2.1:15031", "")) // of nobody
+	do(t, "preflight", "-f", w.importConfig(l.Addr().String(), "")).want(t, exitFindings, "× listen", "address already in use", "is the bridge running")
+	w.start(w.importConfig("127.0.0.1:0", ""))
+	do(t, "preflight", "-f", w.importConfig(l.Addr().String(), "")).want(t, exitFindings, "× listen", "serves nothing there")
+	r := do(t, "preflight", "-f", w.importConfig("192.0.2.1:15031", "")) // of nobody
 	r.want(t, exitFindings, "× listen", "an address that this machine has", "xds://192.0.2.1:15031")
 	if strings.Contains(r.out, "holds the port") {
 		t.Error(r.out)
 	}
 }
 
-func TestPreflightTellsSourceAndTargetApart(t *testing.T) {
+func TestPreflightDistinguishesSourceAndTarget(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	file := w.waysIn("127.0.0.1:0", "")
+	file := w.importConfig("127.0.0.1:0", "")
 	both := w.file("both.yaml", strings.Replace(w.text(file), "bridges:\n", "bridges:\n  - { name: mesh-to-zk, from: mesh, to: zk, formats: [dubbo-interface] }\n", 1))
 	both = w.file("both.yaml", strings.Replace(w.text(both), "import:", "mapping: { from: none }, import:", 1))
 	r := do(t, "preflight", "-f", both)

@@ -20,7 +20,7 @@ func TestARegistryThatMayOnlyBeRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	listen := porttest.Address(t)
-	file := w.waysIn(listen, "")
+	file := w.importConfig(listen, "")
 	do(t, "preflight", "-f", file).want(t, exitOK, "√ records in zk")
 	if slices.Contains(w.zk.Paths("/"), "/xds-bridge/shop/served") {
 		t.Error("preflight left something")
@@ -40,13 +40,13 @@ func TestARegistryThatMayOnlyBeRead(t *testing.T) {
 		}
 		eventually(t, "it is ready", func() bool { code, _ := r.probe(t, "/readyz"); return code == 200 })
 		if r.stop(); !strings.Contains(r.log.String(), "a restart may not know what was served") {
-			t.Error("it was not told that nothing is kept")
+			t.Error("it was not reported that nothing is kept")
 		}
 	}
 }
 
 // TestAChangedListenAddressFindsWhatWasServed: a registry that shows a tenth
-// after the change takes nothing from a mesh.
+// after the change removes nothing from a mesh.
 func TestAChangedListenAddressFindsWhatWasServed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -60,7 +60,7 @@ func TestAChangedListenAddressFindsWhatWasServed(t *testing.T) {
 	}
 	for _, before := range []int{10, 1} {
 		listen := porttest.Address(t)
-		file := w.waysIn(listen, "")
+		file := w.importConfig(listen, "")
 		r := w.start(file)
 		var hosts []string
 		eventually(t, fmt.Sprintf("all is served while the registry shows %d", before), func() bool { hosts = servedAt(t, listen); return len(hosts) > 0 })

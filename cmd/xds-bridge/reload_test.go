@@ -34,7 +34,7 @@ func inStep(t *testing.T, file string) {
 }
 
 // TestABadFileLeavesTheOldOneRunning shows that everything that is wrong
-// is told, in all the places where a user looks.
+// is reported, in all the places where a user looks.
 func TestABadFileLeavesTheOldOneRunning(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -111,7 +111,7 @@ func TestOnlyWhatChangedIsRestarted(t *testing.T) {
 	}
 }
 
-func TestReloadIsAskedForInThreeWays(t *testing.T) {
+func TestReloadHasThreeTriggers(t *testing.T) {
 	w := newWorld(t)
 	level := func(l string) string {
 		return w.config(fileOptions{bridge: ", guard: { settle: " + l + " }", file: "reload: { interval: 20ms }\n"})
@@ -120,7 +120,7 @@ func TestReloadIsAskedForInThreeWays(t *testing.T) {
 	w.start(file)
 	inStep(t, file)
 	level("2s")
-	eventually(t, "a change of the file is taken up", func() bool { l := lastReload(t, file); return l.OK && l.Trigger == "file" })
+	eventually(t, "a change of the file is applied", func() bool { l := lastReload(t, file); return l.OK && l.Trigger == "file" })
 	self, err := os.FindProcess(os.Getpid())
 	if err != nil {
 		t.Fatal(err)
@@ -135,9 +135,9 @@ func TestReloadIsAskedForInThreeWays(t *testing.T) {
 	}
 }
 
-// TestAChangeDuringTheStartIsTaken shows that a file which changes after it was
+// TestAChangeDuringTheStartIsApplied shows that a file which changes after it was
 // read, and before anything runs, is read again.
-func TestAChangeDuringTheStartIsTaken(t *testing.T) {
+func TestAChangeDuringTheStartIsApplied(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	var file string
@@ -159,7 +159,7 @@ func TestAChangeDuringTheStartIsTaken(t *testing.T) {
 	}()
 	defer func() { cancel(); <-done }()
 	eventually(t, "the bridge listens", func() bool { return strings.Contains(log.String(), `"listening"`) })
-	eventually(t, "the file on disk is taken", func() bool { return lastReload(t, file).Trigger == "file" })
+	eventually(t, "the file on disk is applied", func() bool { return lastReload(t, file).Trigger == "file" })
 }
 
 // TestSocketsOfAReload shows that a reload which is refused leaves no socket
@@ -275,7 +275,7 @@ func TestAPlaceIsWhatItIs(t *testing.T) {
 }
 
 // TestAnotherEnsembleIsAnotherPlace shows that the id that a registry keeps
-// of itself says whether it is the same one, and not how it is reached.
+// of itself says whether it is the same one, and not how to connect to it.
 func TestAnotherEnsembleIsAnotherPlace(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -303,7 +303,7 @@ func TestAnotherEnsembleIsAnotherPlace(t *testing.T) {
 	sameNodes(t, before, w.touched())
 }
 
-// TestARemovedEndKeepsItsEntries shows what becomes of the entries of a
+// TestARemovedEndKeepsItsEntries shows what happens to the entries of a
 // registry that no bridge leads to any more, and that it can come back.
 func TestARemovedEndKeepsItsEntries(t *testing.T) {
 	t.Parallel()
@@ -371,7 +371,7 @@ log: { format: json }
 }
 
 // TestAReloadOfSelectAndNames shows that a loop that begins with the source that it
-// reads takes nothing of what the source before told: greeter has the name there
+// reads reads nothing of what the source before reported: greeter has the name there
 // under which the file before would have exported it.
 func TestAReloadOfSelectAndNames(t *testing.T) {
 	t.Parallel()
@@ -398,7 +398,7 @@ func TestAReloadOfSelectAndNames(t *testing.T) {
 	}
 }
 
-// TestAReloadDoesNotWaitForItself shows that the sign of life of the connection
+// TestAReloadDoesNotWaitForItself shows that the liveness node of the connection
 // before keeps no reload waiting, where the system does not say which process is
 // which.
 func TestAReloadDoesNotWaitForItself(t *testing.T) {
@@ -410,7 +410,7 @@ func TestAReloadDoesNotWaitForItself(t *testing.T) {
 	inStep(t, file)
 	shown, ok := w.zk.Get(sign)
 	if !ok {
-		t.Fatal("no sign of life")
+		t.Fatal("no liveness node")
 	}
 	w.zk.Delete(sign)
 	if err := w.zk.PutEphemeral(sign, []byte(`{"host":"elsewhere","process":1,"timeout":30000000000}`), shown.Stat.EphemeralOwner); err != nil {
@@ -421,7 +421,7 @@ func TestAReloadDoesNotWaitForItself(t *testing.T) {
 	w.offer(orders, "10.0.0.1", "10.0.0.3")
 	eventually(t, "written over the new connection", func() bool { return strings.Contains(strings.Join(w.providers("api.Orders"), " "), "10.0.0.3") })
 	if strings.Contains(r.log.String(), "another bridge of this owner may be running") {
-		t.Error("it waited for its own sign of life")
+		t.Error("it waited for its own liveness node")
 	}
 }
 

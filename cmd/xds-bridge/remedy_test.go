@@ -41,12 +41,12 @@ func TestPlanNamesTheMissingKey(t *testing.T) {
 }
 
 // What a source cannot report stays, and no guard has to do with it.
-func TestPlanTellsTheGuardFromWhatIsUnknown(t *testing.T) {
+func TestPlanDistinguishesTheGuardFromWhatIsUnknown(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	file := w.config(fileOptions{})
 	do(t, "run", "--once", "-f", file).want(t, exitOK)
-	w.since = time.Now() // an istiod that came up: keys may be missing whose clients are on their way back
+	w.since = time.Now() // an istiod that came up: keys may be missing whose clients have not come back
 	w.publish(nil)
 	do(t, "plan", "-f", file).want(t, exitFindings, "stays for now: unknown: ", "0 held by the guard, 2 that stay as each says, 0 in conflict")
 }
@@ -111,7 +111,7 @@ func above(good string) string {
 	return "http://127.0.0.1:" + strconv.Itoa(port+1000)
 }
 
-// Nacos takes any namespace, and shows what lies in one without a name to nobody.
+// Nacos accepts any namespace, and shows what lies in one without a name to nobody.
 func TestPreflightDoubtsANamespaceThatHoldsNothing(t *testing.T) {
 	t.Parallel()
 	w := newNacosWorld(t, "")

@@ -61,10 +61,10 @@ func (r *removing) with(formats string) {
 	r.world.file("config.yaml", text)
 }
 
-// taken has a change of the file taken by a reload or by a restart.
-func (r *removing) taken(t *testing.T, way string) {
+// apply has a change of the file applied by a reload or by a restart.
+func (r *removing) apply(t *testing.T, by string) {
 	t.Helper()
-	if way == "reload" {
+	if by == "reload" {
 		do(t, "reload", "-f", r.file).want(t, exitOK)
 		return
 	}
@@ -135,8 +135,8 @@ func TestEntriesOfAFormatThatLeftABridge(t *testing.T) {
 	r.left(t, 2, 2)
 }
 
-// TestARemovedBridgeIsHeldUntilAPersonDecides shows both ways in which a
-// bridge or a format goes, and each way in which a hold on it ends.
+// TestARemovedBridgeIsHeldUntilAPersonDecides shows how a
+// bridge or a format goes, and how each hold on it ends.
 func TestARemovedBridgeIsHeldUntilAPersonDecides(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a guard that no bridge sets waits for a minute")
@@ -144,9 +144,9 @@ func TestARemovedBridgeIsHeldUntilAPersonDecides(t *testing.T) {
 	t.Parallel()
 	const format = "second at kratos:/microservices/"
 	for name, test := range map[string]struct {
-		way, formats, bridge string
-		held                 int
-		end                  func(r *removing, t *testing.T, id string)
+		by, formats, bridge string
+		held                int
+		end                 func(r *removing, t *testing.T, id string)
 	}{
 		"a bridge by a reload, denied":      {"reload", "", secondMark, 4, (*removing).denied},
 		"a bridge by a restart, approved":   {"restart", "", secondMark, 4, (*removing).approved},
@@ -157,7 +157,7 @@ func TestARemovedBridgeIsHeldUntilAPersonDecides(t *testing.T) {
 			t.Parallel()
 			r := newRemoving(t)
 			r.with(test.formats)
-			r.taken(t, test.way)
+			r.apply(t, test.by)
 			eventually(t, "it is held", func() bool { return strings.Contains(r.log.String(), "deletions exceed what the guard allows") })
 			r.left(t, 2, 2)
 			all := r.holds(t)
@@ -170,9 +170,9 @@ func TestARemovedBridgeIsHeldUntilAPersonDecides(t *testing.T) {
 	}
 }
 
-// TestALeftoverOfARenamedBridgeIsHeld: an address that died while a bridge was
+// TestAnOrphanOfARenamedBridgeIsHeld: an address that died while a bridge was
 // renamed and restarted is nobody's claim. It is shown, and decided by a person.
-func TestALeftoverOfARenamedBridgeIsHeld(t *testing.T) {
+func TestAnOrphanOfARenamedBridgeIsHeld(t *testing.T) {
 	t.Parallel()
 	r := newRemoving(t)
 	r.stop()
@@ -206,7 +206,7 @@ func (r *removing) approved(t *testing.T, id string) {
 func (r *removing) denied(t *testing.T, id string) {
 	t.Helper()
 	do(t, "deny", id, "-f", r.file).want(t, exitOK)
-	r.taken(t, "restart")
+	r.apply(t, "restart")
 	r.left(t, 2, 2)
 	r.configured(t, id)
 }
@@ -215,7 +215,7 @@ func (r *removing) denied(t *testing.T, id string) {
 func (r *removing) configured(t *testing.T, _ string) {
 	t.Helper()
 	r.with("dubbo-interface, kratos")
-	r.taken(t, "reload")
+	r.apply(t, "reload")
 	inStep(t, r.file)
 	if all := r.holds(t); len(all) > 0 {
 		t.Errorf("still held: %+v", all)

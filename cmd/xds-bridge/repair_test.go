@@ -30,7 +30,7 @@ func (w *world) defaults(file string) string {
 }
 
 // TestADeletedRootIsWrittenAgain with the defaults: long before the bridge would
-// read anything again by itself, which takes it five minutes.
+// read anything again by itself, which lasts five minutes.
 func TestADeletedRootIsWrittenAgain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

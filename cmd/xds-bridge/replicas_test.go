@@ -56,13 +56,13 @@ func (w *world) provides(host string) bool {
 	return slices.ContainsFunc(w.providers("api.Orders"), func(n string) bool { return strings.Contains(n, host) })
 }
 
-// elsewhere makes the sign of life of the bridge that runs that of a process
+// elsewhere makes the liveness node of the bridge that runs that of a process
 // on another machine, and returns its session: of two in one process the other
 // is known to be no other.
 func (w *world) elsewhere() (session int64) {
 	w.t.Helper()
 	const path = "/xds-bridge/shop/alive"
-	eventually(w.t, "a sign of life", func() bool { _, there := w.zk.Get(path); return there })
+	eventually(w.t, "a liveness node", func() bool { _, there := w.zk.Get(path); return there })
 	n, _ := w.zk.Get(path)
 	host, err := os.Hostname()
 	if err != nil {
@@ -102,7 +102,7 @@ func (w *world) writers() func() []int64 {
 
 // TestAReplicaOfAnOlderFileWithdrawsNothing shows that what only the file of
 // another replica has stays while that one runs, and when it has just ended: a
-// rollout that is under way, or stuck, costs no consumer an address.
+// rollout that is in progress, or stuck, costs no consumer an address.
 func TestAReplicaOfAnOlderFileWithdrawsNothing(t *testing.T) {
 	t.Parallel()
 	const older = `, select: { include: ["orders.*"] }`
@@ -134,7 +134,7 @@ func TestAReplicaOfAnOlderFileWithdrawsNothing(t *testing.T) {
 			eventually(t, "status reports who leads", func() bool {
 				return strings.Contains(do(t, "status", "-f", file).out, "one of 2, standby of zk (led by ")
 			})
-			eventually(t, "metrics tell who leads", func() bool {
+			eventually(t, "metrics show who leads", func() bool {
 				_, one := first.probe(t, "/metrics")
 				_, other := second.probe(t, "/metrics")
 				return strings.Contains(one, `xdsbridge_replica_leads{registry="zk"} 1`) && strings.Contains(other, `xdsbridge_replica_leads{registry="zk"} 0`)

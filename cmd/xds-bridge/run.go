@@ -19,10 +19,10 @@ func runCommand(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "run", Short: "Keep the registries in sync, in the foreground", Args: noArgs,
 		Long: "run keeps the registries in sync until SIGTERM or Ctrl-C, and ends after\n" +
-			"the calls under way; the second one ends it at once. It deletes nothing at\n" +
-			"its end. Registries that cannot be reached are tried for ever.\n\n" +
+			"the calls in flight; the second one ends it at once. It deletes nothing at\n" +
+			"its end. Unreachable registries are tried again for ever.\n\n" +
 			"With --once it brings the registries in sync once and exits: 0 done, 1 with\n" +
-			"conflicts or entries that cannot be written, 4 a registry cannot be reached, 5 the\n" +
+			"conflicts or entries that cannot be written, 4 a registry is unreachable, 5 the\n" +
 			"guard holds deletions back.",
 		RunE: func(cmd *cobra.Command, _ []string) error { return runBridge(cmd.Context(), c, o) },
 	}

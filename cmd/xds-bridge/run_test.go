@@ -136,7 +136,7 @@ func TestStatusOfATargetThatIsAway(t *testing.T) {
 		r := do(t, "status", "-f", file)
 		return r.code == exitFindings && strings.Contains(r.out, "AWAY") && strings.Contains(r.out, "not in sync")
 	})
-	served := w.waysIn("127.0.0.1:0", "")
+	served := w.importConfig("127.0.0.1:0", "")
 	w.zk.SetFault(nil)
 	w.start(served)
 	eventually(t, "status says that nobody reads what is served", func() bool {
@@ -228,7 +228,7 @@ func TestPreflight(t *testing.T) {
 func TestPreflightNamesARootThatDoesNotExist(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	file := w.waysIn("127.0.0.1:0", "")
+	file := w.importConfig("127.0.0.1:0", "")
 	do(t, "preflight", "-f", file).want(t, exitOK, "‼ list: /dubbo does not exist, so that nothing is read there", "check root of the bridge's formats or reads")
 	if err := w.zk.Put("/dubbo/api.Orders", nil); err != nil {
 		t.Fatal(err)
@@ -242,12 +242,12 @@ func TestPreflightNamesRightsThatASourceLacks(t *testing.T) {
 	if err := errors.Join(w.zk.Put("/dubbo/api.Orders", nil), w.zk.SetACL("/", zkfake.WorldACL(zkfake.PermRead))); err != nil {
 		t.Fatal(err)
 	}
-	r := do(t, "preflight", "-f", w.waysIn("127.0.0.1:0", ""))
+	r := do(t, "preflight", "-f", w.importConfig("127.0.0.1:0", ""))
 	r.want(t, exitOK, "‼ id: make /xds-bridge: refused", "let our user read and make /xds-bridge/id")
 	if err := w.zk.SetACL("/", zkfake.WorldACL(zkfake.PermAll)); err != nil {
 		t.Fatal(err)
 	}
-	if r := do(t, "preflight", "-f", w.waysIn("127.0.0.1:0", "")); r.code != exitOK || !strings.Contains(r.out, "√ id: none is kept yet") {
+	if r := do(t, "preflight", "-f", w.importConfig("127.0.0.1:0", "")); r.code != exitOK || !strings.Contains(r.out, "√ id: none is kept yet") {
 		t.Errorf("%s", r.out)
 	}
 }
@@ -277,7 +277,7 @@ func TestPreflightReadsTheToken(t *testing.T) {
 	w := newWorld(t)
 	for name, tc := range map[string]struct{ token, want string }{
 		"another audience":     {jwt(`{"aud":["kubernetes"]}`), `× token: its audience is ["kubernetes"], and istiod accepts istio-ca`},
-		"audience as one word": {jwt(`{"aud":"istio-ca"}`), "√ token: audience istio-ca"},
+		"audience as one text": {jwt(`{"aud":"istio-ca"}`), "√ token: audience istio-ca"},
 		"expired":              {jwt(`{"aud":["istio-ca"],"exp":1000}`), "× token: it expired at 1970-01-01T00:16:40Z"},
 		"another namespace":    {jwt(`{"aud":["istio-ca"],"kubernetes.io":{"namespace":"shop"}}`), `it is of namespace "shop", and node.namespace is "istio-system"`},
 		"no token at all":      {"hunter2", "holds no service account token: not a JWT of three parts"},

@@ -63,7 +63,7 @@ func TestShippedConfigurations(t *testing.T) {
 	}
 }
 
-// TestExamplesExportSomething runs each example beside an istiod that tells the
+// TestExamplesExportSomething runs each example beside an istiod that sends the
 // service keys to nobody without a token.
 func TestExamplesExportSomething(t *testing.T) {
 	t.Parallel()
@@ -210,6 +210,6 @@ func TestTheManifestHasRoomForTheLimits(t *testing.T) {
 		}
 	}
 	if kept == 0 || 2*kept > pod {
-		t.Errorf("%d registries may take %d bytes, and the pod has %d", len(cfg.Registries), kept, pod)
+		t.Errorf("%d registries may use %d bytes, and the pod has %d", len(cfg.Registries), kept, pod)
 	}
 }

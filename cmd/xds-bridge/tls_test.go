@@ -65,7 +65,7 @@ func (w *world) overTLS(token string) tlsWorld {
 	w.mesh.Register(server)
 	w.mesh.Authorize(func(ctx context.Context) error {
 		if p, _ := peer.FromContext(ctx); p == nil || p.AuthInfo == nil {
-			return nil // in plaintext it takes anybody
+			return nil // in plaintext it accepts anybody
 		}
 		if md, _ := metadata.FromIncomingContext(ctx); strings.Join(md["authorization"], "") != "Bearer "+token {
 			return grpcstatus.Error(codes.Unauthenticated, "authentication failure")

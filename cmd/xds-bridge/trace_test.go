@@ -9,9 +9,9 @@ import (
 	zkfake "github.com/xds-bridge/xds-bridge/internal/fake/zookeeper"
 )
 
-// TestADeniedFolderKeepsItsOwnLeftovers shows that after a restart a folder that
+// TestADeniedParentKeepsItsOwnOrphans shows that after a restart a parent that
 // may not be read keeps what came from it, and nothing else.
-func TestADeniedFolderKeepsItsOwnLeftovers(t *testing.T) {
+func TestADeniedParentKeepsItsOwnOrphans(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	other := zkfake.New(zkfake.Options{})

@@ -23,10 +23,10 @@ func TestVerdictOfAStatus(t *testing.T) {
 		code int
 		says string
 	}{
-		"nothing is to be told":   {admin.Document{Ready: true, InSync: true}, exitOK, "in sync"},
-		"a root that has gone":    {admin.Document{Ready: true, Conditions: of("zk", admin.Partial)}, exitFindings, "not in sync: zk partial"},
-		"a guard holds":           {admin.Document{Ready: true, Conditions: of("zk", admin.Held)}, exitHeld, "not in sync: zk held"},
-		"a guard holds, and more": {admin.Document{Ready: true, Conditions: of("zk", admin.Away, admin.Held, admin.Idle)}, exitHeld, "not in sync: zk away, zk held, zk idle"},
+		"nothing is to be reported": {admin.Document{Ready: true, InSync: true}, exitOK, "in sync"},
+		"a root that has gone":      {admin.Document{Ready: true, Conditions: of("zk", admin.Partial)}, exitFindings, "not in sync: zk partial"},
+		"a guard holds":             {admin.Document{Ready: true, Conditions: of("zk", admin.Held)}, exitHeld, "not in sync: zk held"},
+		"a guard holds, and more":   {admin.Document{Ready: true, Conditions: of("zk", admin.Away, admin.Held, admin.Idle)}, exitHeld, "not in sync: zk away, zk held, zk idle"},
 		"two bridges claim nothing": {
 			admin.Document{Ready: true, Conditions: of("zk", admin.Idle, admin.Idle)}, exitFindings, "not in sync: zk idle",
 		},
@@ -34,7 +34,7 @@ func TestVerdictOfAStatus(t *testing.T) {
 			admin.Document{Ready: true, Conditions: []admin.Condition{{Direction: admin.OfProcess, Name: admin.ReloadRefused}}},
 			exitFindings, "not in sync: process reload-refused",
 		},
-		"clients are on their way back": {
+		"clients have not come back": {
 			admin.Document{Ready: true, Conditions: []admin.Condition{{Direction: admin.OfSource, Registry: "mesh", Name: admin.Partial, Until: time.Unix(1, 0)}}},
 			exitOK, "in sync",
 		},

@@ -28,7 +28,7 @@ func TestAServiceWhoseEndpointsAreAllLeftOutIsInvalid(t *testing.T) {
 	w := newWorld(t)
 	w.registers("api.Pay", "127.0.0.1:20001")
 	w.registers("api.Orders", "10.0.0.1:20001")
-	file := w.waysIn("127.0.0.1:0", "")
+	file := w.importConfig("127.0.0.1:0", "")
 	r := w.start(file)
 	var why string
 	eventually(t, "it is invalid", func() bool {
@@ -59,7 +59,7 @@ func TestAServiceWhoseEndpointsAreAllLeftOutIsInvalid(t *testing.T) {
 
 // A registry that holds only what came from the mesh is the first day of every
 // migration, and nothing is wrong then.
-func TestABridgeBothWaysIsNotIdleWhereAllCameFromThere(t *testing.T) {
+func TestABridgeInBothDirectionsIsNotIdleWhereAllCameFromThere(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	text := w.text(w.config(fileOptions{bridge: quick, mesh: `, import: { keys: "off" }`}))
@@ -121,7 +121,7 @@ func TestWhyDeniesAClaimOnlyOfAServiceThatItKnows(t *testing.T) {
 }
 
 // Thousands of entries that belong to another are not as many lines, each thrice.
-func TestConflictsAreToldOncePerService(t *testing.T) {
+func TestConflictsAreReportedOncePerService(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.offer(orders, "10.0.0.1", "10.0.0.2", "10.0.0.3")
@@ -141,7 +141,7 @@ func TestConflictsAreToldOncePerService(t *testing.T) {
 	if strings.Contains(said, "20880?") || strings.Count(said, "belong") != 1 {
 		t.Errorf("each is listed: %s", said)
 	}
-	do(t, "events", "-f", file).want(t, exitOK, "; ends when the other entry goes, or adopt takes it over")
+	do(t, "events", "-f", file).want(t, exitOK, "; ends when the other entry goes, or adopt makes it ours")
 	do(t, "events", "--after", "100000", "-f", file).want(t, exitOK, "Nothing has happened after event 100000.")
 	if why := do(t, "why", "api.Orders", "-f", file).out; strings.Count(why, "10.0.0.2:20880?") != 1 || strings.Count(why, "without owner") != 4 {
 		t.Errorf("each is not listed once: %s", why)

@@ -203,7 +203,7 @@ func doIn(t *testing.T, env map[string]string, args ...string) result {
 }
 
 // patiently runs a command line that may wait for as long as --timeout lets it, and
-// fails as want does. It lets it wait longer until what is wanted is said: how long
+// fails as want does. It lets it wait longer until the expected text is said: how long
 // a first answer takes depends on the machine.
 func patiently(t *testing.T, args []string, code int, parts ...string) result {
 	t.Helper()
@@ -229,7 +229,7 @@ func (r result) want(t *testing.T, code int, parts ...string) {
 	}
 }
 
-// lacks says what is not as it is wanted; empty: nothing.
+// lacks says what is missing; empty: nothing.
 func (r result) lacks(code int, parts ...string) string {
 	var all []string
 	if r.code != code {
@@ -322,7 +322,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 		if began.After(deadline) {
 			t.Fatalf("never: %s", what)
 		}
-		time.Sleep(max(5*time.Millisecond, min(4*time.Since(began), 200*time.Millisecond))) // a look needs the processor too
+		time.Sleep(max(5*time.Millisecond, min(4*time.Since(began), 200*time.Millisecond))) // a look uses the processor too
 	}
 }
 
@@ -331,7 +331,7 @@ func (w *world) providers(iface string) []string {
 	return w.zk.Children("/dubbo/" + iface + "/providers")
 }
 
-// touched returns every node under the root with its versions, which tell
+// touched returns every node under the root with its versions, which show
 // whether anybody wrote.
 func (w *world) touched() map[string]string {
 	out := make(map[string]string)
