@@ -21,7 +21,7 @@ import (
 )
 
 // Loop is what the package uses of a bridge.Loop. Alive, Approve and Deny are
-// answered by the loop's own goroutine, which proves that it lives. Summary and
+// answered by the loop's own goroutine, which proves that it is alive. Summary and
 // Status report how it was a moment ago and, after one of those, how it is.
 type Loop interface {
 	Health
@@ -152,11 +152,11 @@ func addr(l net.Listener) net.Addr {
 	return l.Addr()
 }
 
-// shutdownTimeout is how long requests under way may still take.
+// shutdownTimeout is how long requests in flight may still last.
 const shutdownTimeout = 5 * time.Second
 
-// Run serves until ctx ends and then returns nil, after the requests under
-// way have ended.
+// Run serves until ctx ends and then returns nil, after the requests in
+// flight have ended.
 func (s *Server) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -63,10 +63,10 @@ func (l *loop) Status() bridge.Status {
 func (l *loop) Approve(_ context.Context, id, _ string) error { return l.decide("approve " + id) }
 func (l *loop) Deny(_ context.Context, id, _ string) error    { return l.decide("deny " + id) }
 
-func (l *loop) decide(word string) error {
+func (l *loop) decide(decision string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.decided = append(l.decided, word)
+	l.decided = append(l.decided, decision)
 	return l.refuse
 }
 
@@ -267,7 +267,7 @@ func TestStatus(t *testing.T) {
 		})
 	}
 
-	t.Run("a service that its source knows no more is found by all three, in folders and in services", func(t *testing.T) {
+	t.Run("a service that its source knows no more is found by all three, in parents and in services", func(t *testing.T) {
 		for group, queries := range map[string][]string{
 			"api.Gone":                  {"gone.shop.svc.cluster.local:1", "api.Gone", "providers:api.Gone:1.0.0:"},
 			"providers:api.Gone:1.0.0:": {"gone.shop.svc.cluster.local:1", "api.Gone", "providers:api.Gone:1.0.0:"},
@@ -343,10 +343,10 @@ func TestHolds(t *testing.T) {
 	if page := decode[admin.Page[admin.Hold]](t, call(api, "GET", "/api/v1/holds")); page.Items[0].ID != "h1" || page.Items[0].Target != "zk" {
 		t.Errorf("GET /api/v1/holds = %+v, want h1 of zk", page)
 	}
-	for word, result := range map[string]string{"approve": "approved", "deny": "denied"} {
-		d := decode[admin.Decision](t, call(api, "POST", "/api/v1/holds/h1/"+word))
+	for decision, result := range map[string]string{"approve": "approved", "deny": "denied"} {
+		d := decode[admin.Decision](t, call(api, "POST", "/api/v1/holds/h1/"+decision))
 		if d != (admin.Decision{ID: "h1", Target: "zk", Count: 1, Result: result, Recorded: true}) {
-			t.Errorf("%s h1 = %+v, want it recorded with result %s", word, d, result)
+			t.Errorf("%s h1 = %+v, want it recorded with result %s", decision, d, result)
 		}
 	}
 	if !slices.Contains(l.decided, "approve h1") || !slices.Contains(l.decided, "deny h1") {

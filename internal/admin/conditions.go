@@ -159,14 +159,14 @@ func conditionsOfSource(in Input) []Condition {
 	case sum.Unknown > 1:
 		g.add(Partial, fmt.Sprintf("the entries of %s, and of %d more parts that status -o json shows, stay: %v", sum.Scope, sum.Unknown-1, sum.Why))
 	case m != nil && m.LastError != "": // keys that are new or go are not seen
-		g.add(Partial, "service keys stay as they were read last: "+m.LastError)
+		g.add(Partial, "service keys are kept as read last: "+m.LastError)
 	}
 	return g.all
 }
 
 func conditionsOfTarget(t Target, st bridge.Status) []Condition {
 	g, state := gathered{direction: OfTarget, name: t.Name}, t.state()
-	reached := g.reach(t, state)
+	reachable := g.reach(t, state)
 	reasons := make(map[bridge.Reason]int)
 	for _, b := range st.Bridges {
 		for reason, n := range b.Reasons {
@@ -174,7 +174,7 @@ func conditionsOfTarget(t Target, st bridge.Status) []Condition {
 		}
 	}
 	switch {
-	case !reached:
+	case !reachable:
 	case !st.Listed:
 		g.add(Pending, cmp.Or(st.LastError, "it was not listed yet"))
 	case st.LastError != "":

@@ -132,9 +132,9 @@ func TestSyncingCountsWhatIsDue(t *testing.T) {
 	}
 }
 
-// TestConditionsAreToldOf: each that lasts has an event as it begins and as it
+// TestConditionsAreReported: each that lasts has an event as it begins and as it
 // ends; one that is gone at the next look has none.
-func TestConditionsAreToldOf(t *testing.T) {
+func TestConditionsAreReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		table, events := registry.NewTable(), &admin.Events{}
 		table.Replace(slices.Values([]*registry.Service{service()}))
@@ -187,7 +187,7 @@ func TestPartialSaysWhichPartWhyAndUntilWhen(t *testing.T) {
 	for want, tt := range map[string]struct {
 		unknown map[string]string
 		until   time.Time
-		fault   string // of the last reading
+		failed  string // of the last reading
 	}{
 		"the entries of a stay: 403": {unknown: map[string]string{"a": "403"}},
 		"the entries of a, and of 2 more parts that status -o json shows, stay: 403": {
@@ -195,7 +195,7 @@ func TestPartialSaysWhichPartWhyAndUntilWhen(t *testing.T) {
 		},
 		"service keys: an istiod came up lately": {unknown: map[string]string{"service keys": "an istiod came up lately"}, until: until},
 		"service keys: an istiod came up lately ": {
-			unknown: map[string]string{"service keys": "an istiod came up lately"}, until: until, fault: "403",
+			unknown: map[string]string{"service keys": "an istiod came up lately"}, until: until, failed: "403",
 		},
 	} {
 		table := registry.NewTable()
@@ -205,10 +205,10 @@ func TestPartialSaysWhichPartWhyAndUntilWhen(t *testing.T) {
 		}
 		s := server(t, table, &loop{st: inSync()})
 		s.Show("shop", []admin.Input{{Name: "mesh", Table: table, State: func() admin.SourceState {
-			return admin.SourceState{Mapping: &admin.Mapping{Until: tt.until, LastError: tt.fault}}
+			return admin.SourceState{Mapping: &admin.Mapping{Until: tt.until, LastError: tt.failed}}
 		}}}, nil)
 		d := s.Document(t.Context())
-		lasts := len(tt.unknown) > 1 || tt.until.IsZero() || tt.fault != ""
+		lasts := len(tt.unknown) > 1 || tt.until.IsZero() || tt.failed != ""
 		if c := d.Conditions; len(c) != 1 || c[0].Name != admin.Partial || c[0].Detail != strings.TrimSpace(want) || c[0].Lasts() != lasts || d.InSync == lasts {
 			t.Errorf("in sync: %t, conditions %+v, want %q", d.InSync, c, want)
 		}

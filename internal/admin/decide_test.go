@@ -14,7 +14,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/internal/audit"
 )
 
-func TestEachWordOnAHoldIsKept(t *testing.T) {
+func TestEachDecisionOnAHoldIsKept(t *testing.T) {
 	l := &loop{st: bridge.Status{Listed: true, Holds: []bridge.Hold{{ID: "h1", Bridge: "b", Entries: []string{"g 10.0.0.1:80", "g 10.0.0.2:80"}}}}}
 	file := filepath.Join(t.TempDir(), "audit.ndjson")
 	s, err := admin.New(t.Context(), admin.Options{
@@ -111,7 +111,7 @@ func TestAnIdOfASetThatChangedLeadsToWhatIsHeldNow(t *testing.T) {
 	}
 }
 
-// What could not be recorded counts here, and is told.
+// What could not be recorded counts here, and is reported.
 func TestADecisionSaysWhetherItIsRecorded(t *testing.T) {
 	l := &loop{st: bridge.Status{Listed: true, Holds: []bridge.Hold{{ID: "5a5a5a-01", Bridge: "b", Entries: []string{"g 1"}}}}}
 	s, err := admin.New(t.Context(), admin.Options{Targets: []admin.Target{{Name: "zk", Loop: l}}})

@@ -164,7 +164,7 @@ type Replica struct {
 	Unlisted  bool      `json:"unlisted,omitempty"` // istiod lists it no more, and it is read on while it answers
 }
 
-// Mapping is how far the interface mapping is known: which service key lives
+// Mapping is how far the interface mapping is known: which service key is
 // at which host address.
 type Mapping struct {
 	From      string    `json:"from"`     // how it is read, such as debug-http

@@ -13,7 +13,7 @@ import (
 )
 
 // The time a loop may be silent before /livez fails, how often it is asked, how long a
-// question to it may take, and how long the status of all loops.
+// question to it may last, and how long the status of all loops.
 const (
 	maxSilence    = 60 * time.Second
 	pollInterval  = 15 * time.Second
@@ -21,7 +21,7 @@ const (
 	statusTimeout = 20 * time.Second
 )
 
-// probes answer whether the bridge lives and is ready.
+// probes answer whether the bridge is alive and is ready.
 type probes struct {
 	*view
 
@@ -197,7 +197,7 @@ func printable(s string) string {
 	return strings.ReplaceAll(q[1:len(q)-1], `\"`, `"`)
 }
 
-// pollLoops asks every loop at intervals whether it lives.
+// pollLoops asks every loop at intervals whether it is alive.
 func (p *probes) pollLoops(ctx context.Context) {
 	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
