@@ -21,7 +21,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/mesh/kube"
 )
 
-// kubernetesKind is a mesh, reached through the API of its cluster.
+// kubernetesKind is a mesh, accessed through the API of its cluster.
 type kubernetesKind struct{ *config.Kubernetes }
 
 func (k kubernetesKind) abilities() abilities {
@@ -34,7 +34,7 @@ func (kubernetesKind) idStore() *idStore { return nil }
 // records implements kind: a source of a mesh keeps nothing for us.
 func (kubernetesKind) records(*builder, string) (*recordStore, error) { return nil, nil } //nolint:nilnil // see kind
 
-// restConfig says how the API server is reached, and as whom.
+// restConfig says how to connect to the API server, and as whom.
 func (k kubernetesKind) restConfig() (*rest.Config, error) {
 	c, err := restConfig(k.Kubeconfig, k.Context)
 	if err != nil {
@@ -45,7 +45,7 @@ func (k kubernetesKind) restConfig() (*rest.Config, error) {
 	return c, nil
 }
 
-// restConfig says how the API server of a context of a file is reached, and as whom.
+// restConfig says how to connect to the API server of a context of a file, and as whom.
 func restConfig(file, name string) (*rest.Config, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = file
@@ -109,7 +109,7 @@ func (c *kubernetesConnection) bind(b *builder, bridges []config.Bridge, _ []for
 	}
 	o := kubernetes.Options{Owner: b.cfg.Owner, Namespace: m.Namespace, VIPs: m.VIPs, Rules: label != "" || c.server == nil}
 	if b.adopted != nil {
-		o.Takes = b.adopted.has
+		o.Adopts = b.adopted.has
 	}
 	if c.server == nil {
 		store := kubernetes.NewDirectory(c.where)
@@ -265,7 +265,7 @@ func checkKind(f *findings, r kube.InformerStatus, server string) {
 	case forbidden:
 		f.fail(what, r.Err, allowReading+orWithout(r.Resource))
 	case r.Err != nil:
-		f.away(what, r.Err, "check the kubeconfig, and whether the API server at "+server+" is reached from here")
+		f.away(what, r.Err, "check the kubeconfig, and whether the API server at "+server+" is reachable from here")
 	case !r.Listed:
 		f.away(what, errors.New("the API server has not reported everything yet"), "give more --timeout")
 	case r.Absent:

@@ -154,7 +154,7 @@ func TestAPI_Pages(t *testing.T) {
 	}
 }
 
-// TestAPI_ReadsOnceWhatItListed: a first reading of all needs no request for each.
+// TestAPI_ReadsOnceWhatItListed: a first reading of all causes no request for each.
 func TestAPI_ReadsOnceWhatItListed(t *testing.T) {
 	t.Parallel()
 	w := newAPIWorld(t)
@@ -179,7 +179,7 @@ func TestAPI_ReadsOnceWhatItListed(t *testing.T) {
 
 const managersCause = `{"reason":"FieldManagerConflict","message":"conflict with \"kubectl\"","field":".spec.endpoints"}`
 
-// TestAPI_FieldsOfAnother: what somebody wrote by hand is taken over; what another
+// TestAPI_FieldsOfAnother: what somebody wrote by hand is adopted; what another
 // manager applies is not.
 func TestAPI_FieldsOfAnother(t *testing.T) {
 	t.Parallel()

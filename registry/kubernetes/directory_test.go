@@ -48,7 +48,7 @@ func TestDirectory_KeepsWhatIsBesideAnObject(t *testing.T) {
 	first := "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: { name: " + name + ", namespace: " + namespace + " }\nspec: { hosts: [" + name + "] }\n"
 	path := filepath.Join(t.TempDir(), name+".yaml")
 	store := kubernetes.NewDirectory(filepath.Dir(path))
-	for _, between := range []string{"---\n", "--- # note\n", "---  \n", "---\t\n", "---\r\n", "--- ", "...\n", "...\n--- # note\n", "---\r"} {
+	for _, between := range []string{"---\n", "--- # comment\n", "---  \n", "---\t\n", "---\r\n", "--- ", "...\n", "...\n--- # comment\n", "---\r"} {
 		text := first + between + "{ kind: ConfigMap, metadata: { name: precious } }\n"
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -64,7 +64,7 @@ func TestDirectory_KeepsWhatIsBesideAnObject(t *testing.T) {
 			t.Errorf("the file behind %q is\n%s\nwant\n%s", between, now, text)
 		}
 	}
-	for _, text := range []string{first, "---\n" + first, "--- # note\n" + first + "---\n", first + "...\n"} {
+	for _, text := range []string{first, "---\n" + first, "--- # comment\n" + first + "---\n", first + "...\n"} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -106,7 +106,7 @@ func (d *Directory) Recorder(owner, _ string) registry.Recorder { return hiddenF
 func (h hiddenFiles) file(kind string) string { return "." + recordsName(h.owner, kind) }
 
 // Records implements registry.Recorder. Its error wraps registry.ErrRefused if an operator
-// has to mend a file or permit something. A disk that fails or is full is tried again.
+// has to mend a file or allow something. A disk that fails or is full is tried again.
 func (h hiddenFiles) Records(_ context.Context, kind string) (map[string]string, error) {
 	all := make(map[string]string)
 	path := filepath.Join(h.directory.path, h.file(kind))

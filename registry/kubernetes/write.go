@@ -79,7 +79,7 @@ func (t *Target) writable(ctx context.Context, c registry.Change) (storedGroup, 
 }
 
 func (t *Target) may(owner string) bool {
-	return owner == t.owner || t.o.Takes != nil && t.o.Takes(owner)
+	return owner == t.owner || t.o.Adopts != nil && t.o.Adopts(owner)
 }
 
 // put applies a change to what is stored. If an object would be too large, it refuses
