@@ -106,12 +106,12 @@ func (a *admission) warning() string {
 		return err.Error()
 	}
 	if err := a.target.Hidden(); err != nil {
-		return "a second bridge of this owner is not refused, since it cannot be shown that this one lives: " + err.Error()
+		return "a second bridge of this owner is not refused, since it cannot be shown that this one runs: " + err.Error()
 	}
 	return ""
 }
 
-// keepAlive keeps the sign of life of the target, once it may be written to.
+// keepAlive keeps the liveness node of the target, once it may be written to.
 func (a *admission) keepAlive(ctx context.Context) error {
 	if err := a.wait(ctx); err != nil {
 		return err

@@ -36,9 +36,9 @@ func TestARefusalEndsAProcessOnlyAtItsStart(t *testing.T) {
 			ended := make(chan error, 1)
 			go func() { ended <- a.keepAlive(ctx) }()
 			if !tc.ends {
-				eventually(t, "it is told", func() bool { return strings.Contains(a.refusal(), `"shpo"`) })
+				eventually(t, "it is reported", func() bool { return strings.Contains(a.refusal(), `"shpo"`) })
 				e.to.Delete("/xds-bridge/shpo/bridges")
-				eventually(t, "it is admitted", func() bool { _, lives := e.to.Get("/xds-bridge/shop/alive"); return lives && a.refusal() == "" })
+				eventually(t, "it is admitted", func() bool { _, alive := e.to.Get("/xds-bridge/shop/alive"); return alive && a.refusal() == "" })
 				cancel()
 			}
 			err = <-ended
@@ -56,6 +56,6 @@ func eventually(t *testing.T, what string, ok func() bool) {
 		if began.After(deadline) {
 			t.Fatalf("never: %s", what)
 		}
-		time.Sleep(max(5*time.Millisecond, min(4*time.Since(began), 200*time.Millisecond))) // a look needs the processor too
+		time.Sleep(max(5*time.Millisecond, min(4*time.Since(began), 200*time.Millisecond))) // a look uses the processor too
 	}
 }

@@ -81,7 +81,7 @@ func (p *Program) Release(ctx context.Context, o ReleaseOptions) (*Operation, er
 	}, o.Owner)
 }
 
-// AdoptOptions say which entries are taken over; one of the first three is set.
+// AdoptOptions say which entries are adopted; one of the first three is set.
 type AdoptOptions struct {
 	From               string // an owner
 	Unsigned, Unmarked bool
@@ -177,7 +177,7 @@ func (a *adoption) change(g registry.Group, held []registry.Held) registry.Chang
 	return change
 }
 
-// adopt returns an entry as ours, false if it is not taken over.
+// adopt returns an entry as ours, false if it is not adopted.
 func (a *adoption) adopt(h registry.Held) (registry.Entry, bool) {
 	if !a.has(h.Owner) {
 		return registry.Entry{}, false
@@ -193,14 +193,14 @@ func (a *adoption) adopt(h registry.Held) (registry.Entry, bool) {
 	return a.signer.Sign(next), true
 }
 
-// ownerSet says whose entries a person takes over.
+// ownerSet says whose entries a person adopts.
 type ownerSet struct {
 	owners []string // as registry.Held.Owner has them; "" is nobody
 }
 
 func (t *ownerSet) has(owner string) bool { return t != nil && slices.Contains(t.owners, owner) }
 
-// reassign returns entries as if those that are taken over were ours already.
+// reassign returns entries as if those that are adopted were ours already.
 func (t *ownerSet) reassign(held []registry.Held, owner string) []registry.Held {
 	if t == nil || len(t.owners) == 0 {
 		return held

@@ -45,7 +45,7 @@ type election struct {
 
 	target, identity string
 	log              *slog.Logger
-	link             atomic.Pointer[targetConnection] // to the target, by the loop that runs; nil: it is always reached
+	link             atomic.Pointer[targetConnection] // to the target, by the loop that runs; nil: it is always connected
 }
 
 // newElections makes this process one of several.

@@ -44,7 +44,7 @@ func (p spot) String() string {
 
 func (p spot) dubbo() bool { return strings.HasPrefix(p.format, "dubbo-") }
 
-// normal is the weight that stands for 100 hundredths.
+// normal is the weight that means 100 hundredths.
 func (p spot) normal() float64 {
 	switch {
 	case p.dubbo(), p.format == "kratos", p.format == "mesh":

@@ -43,7 +43,7 @@ type field struct {
 	set  func(*said)
 	in   func(spot) bool // where providers can say it; nil: everywhere
 	get  func(said) string
-	word string // by which a reason tells that it is left out
+	term string // by which a reason says that it is left out
 	user bool   // it is metadata of a user
 
 	protocol string // that the provider speaks; empty: one that consumers of the other format do
@@ -55,43 +55,43 @@ func value(s *said, key, v string) { s.user = map[string]string{"team": "blue", 
 func fields() []field {
 	dubbo := spot.dubbo
 	all := []field{
-		{name: "path", in: dubbo, set: func(s *said) { s.path = "api/x.Orders" }, get: func(s said) string { return s.path }, word: "path"},
+		{name: "path", in: dubbo, set: func(s *said) { s.path = "api/x.Orders" }, get: func(s said) string { return s.path }, term: "path"},
 		{
 			name: "tag (`dubbo.tag`), by default", in: dubbo, set: func(s *said) { value(s, "dubbo.tag", "gray") },
-			get: func(s said) string { return s.user["dubbo.tag"] }, word: "tag",
+			get: func(s said) string { return s.user["dubbo.tag"] }, term: "tag",
 		},
 		{
 			name: "tag (`dubbo.tag`) with `tags: true`", tags: true, set: func(s *said) { value(s, "dubbo.tag", "gray") },
-			get: func(s said) string { return s.user["dubbo.tag"] }, word: "tag",
+			get: func(s said) string { return s.user["dubbo.tag"] }, term: "tag",
 		},
 		{
 			name: "weight, three times the normal one (300 hundredths)", in: func(p spot) bool { return p.String() != "spring-cloud in ZooKeeper" },
-			set: func(s *said) { s.weight = "300" }, get: func(s said) string { return s.weight }, word: "weight",
+			set: func(s *said) { s.weight = "300" }, get: func(s said) string { return s.weight }, term: "weight",
 		},
-		{name: "weight 0", in: dubbo, set: func(s *said) { s.weight = "0" }, get: func(s said) string { return s.weight }, word: "weight"},
+		{name: "weight 0", in: dubbo, set: func(s *said) { s.weight = "0" }, get: func(s said) string { return s.weight }, term: "weight"},
 		{
 			name: "disabled, or a weight of 0 where that hides", in: func(p spot) bool {
 				return !strings.HasPrefix(p.String(), "hertz in Z") && p.String() != "plain in ZooKeeper"
 			},
-			set: func(s *said) { s.hidden = true }, get: func(said) string { return "" }, word: "-",
+			set: func(s *said) { s.hidden = true }, get: func(said) string { return "" }, term: "-",
 		},
-		{name: "version", in: dubbo, set: func(s *said) { s.version = "1.0" }, get: func(s said) string { return s.version }, word: "version"},
-		{name: "group", in: dubbo, set: func(s *said) { s.group = "g1" }, get: func(s said) string { return s.group }, word: "group"},
-		{name: "IPv6", set: func(s *said) { s.host = "2001:db8::1" }, get: func(s said) string { return s.host }, word: "IPv6"},
+		{name: "version", in: dubbo, set: func(s *said) { s.version = "1.0" }, get: func(s said) string { return s.version }, term: "version"},
+		{name: "group", in: dubbo, set: func(s *said) { s.group = "g1" }, get: func(s said) string { return s.group }, term: "group"},
+		{name: "IPv6", set: func(s *said) { s.host = "2001:db8::1" }, get: func(s said) string { return s.host }, term: "IPv6"},
 		{
 			name: "host name", in: func(p spot) bool { return p.at == "zk" }, set: func(s *said) { s.host = "orders.example.com" },
-			get: func(s said) string { return s.host }, word: "IP addresses",
+			get: func(s said) string { return s.host }, term: "IP addresses",
 		},
 	}
 	for _, protocol := range []string{"tri", "dubbo", "rest", "grpc", "http", "thrift", "tcp"} {
 		all = append(all, field{
 			name: "protocol " + protocol, set: func(*said) {}, in: func(p spot) bool { return slices.Contains(p.speaks(), protocol) },
-			get: func(s said) string { return s.protocol }, word: "speaks", protocol: protocol,
+			get: func(s said) string { return s.protocol }, term: "speaks", protocol: protocol,
 		})
 	}
 	for _, key := range userKeys() {
 		all = append(all, field{
-			name: "`" + key + "`", set: func(s *said) { value(s, key, "beta") }, word: `"` + key + `"`, user: true,
+			name: "`" + key + "`", set: func(s *said) { value(s, key, "beta") }, term: `"` + key + `"`, user: true,
 			in:  func(p spot) bool { return !slices.Contains(p.words(), key) && (key != "dubbo" || !p.dubbo()) },
 			get: func(s said) string { return s.user[key] },
 		})
@@ -133,7 +133,7 @@ func (p spot) words() []string {
 	return words
 }
 
-// A cell is what becomes of a field between two places.
+// A cell is the result of a field between two places.
 type cell struct{ kind, text string }
 
 const (
@@ -155,9 +155,9 @@ func (f field) cross(t *testing.T, codecs func(spot, bool) metadata.Encoder, fro
 		f.set(&s)
 		source, target := codecs(from, f.tags), codecs(to, f.tags)
 		entries, extras := from.register(t, source, s)
-		services, faults := source.(metadata.Codec).Decode(entries, extras)
-		if len(faults) > 0 || len(services) != 1 {
-			t.Fatalf("%s from %s: %d services, faults %v", f.name, from, len(services), faults)
+		services, skipped := source.(metadata.Codec).Decode(entries, extras)
+		if len(skipped) > 0 || len(services) != 1 {
+			t.Fatalf("%s from %s: %d services, skipped %v", f.name, from, len(services), skipped)
 		}
 		service := *services[0]
 		if len(service.Interfaces) == 0 && to.dubbo() { // which a rule of names gives it
@@ -182,30 +182,30 @@ type arrival struct {
 	left    error
 }
 
-// judge says what became of the field. That it vanished without a word fails
+// judge says the result of the field. That it vanished unreported fails
 // the test.
 func (f field) judge(t *testing.T, from, to spot, o arrival) cell {
 	t.Helper()
 	s, left := o.said, o.left
 	got, found := to.consume(t, o.written)
-	told := left != nil && strings.Contains(left.Error(), f.word)
+	reported := left != nil && strings.Contains(left.Error(), f.term)
 	switch {
 	case s.hidden && found:
 		t.Errorf("%s: %s is offered in %s", f.name, from, to)
 	case s.hidden:
 		return cell{kept, "not offered"}
 	case found && f.get(got) == f.get(s):
-		if told {
+		if reported {
 			return cell{kept, "and status says: " + f.reason(left, to)}
 		}
 		return cell{kept, ""}
-	case told:
+	case reported:
 		return cell{omitted, f.reason(left, to)}
 	case found && f.protocol != "" && f.get(got) == "":
-		return cell{converted, "what the format stands for"}
+		return cell{converted, "what the format means"}
 	case found && f.protocol != "":
 		return cell{converted, f.get(got)}
-	case found && f.get(got) != "" && f.word == "weight":
+	case found && f.get(got) != "" && f.term == "weight":
 		return cell{converted, f.get(got) + " hundredths"}
 	default:
 		t.Errorf("%s: from %s to %s it vanishes: %q is %q, found %v, left out %v", f.name, from, to, f.get(s), f.get(got), found, left)
@@ -213,11 +213,11 @@ func (f field) judge(t *testing.T, from, to spot, o arrival) cell {
 	return cell{}
 }
 
-// reason is the line of what was left out that has a word, without what is
+// reason is the line of what was left out that has a term, without what is
 // the sample's.
 func (f field) reason(left error, to spot) string {
 	for line := range strings.SplitSeq(left.Error(), "\n") {
-		if strings.Contains(line, f.word) {
+		if strings.Contains(line, f.term) {
 			line = regexp.MustCompile(`^.*:8080"?:? `).ReplaceAllString(line, "")
 			line = regexp.MustCompile(`"[^"]+" |, such as "[^"]+"|^[a-z-]+: |^endpoint \S+ `).ReplaceAllString(line, "")
 			return regexp.MustCompile(`\b(`+to.format+`|Dubbo)\b(-\w+)?`).ReplaceAllString(line, "the format")
@@ -227,7 +227,7 @@ func (f field) reason(left error, to spot) string {
 }
 
 // TestFields keeps testdata/fields.md as the codecs have it, and lets nothing
-// vanish without a word.
+// vanish unreported.
 func TestFields(t *testing.T) {
 	t.Parallel()
 	var b strings.Builder
@@ -265,7 +265,7 @@ func TestFields(t *testing.T) {
 	}
 }
 
-// A row is what becomes of a field that is told at some places.
+// A row is the result of a field that is reported at some places.
 type row struct {
 	from  []spot
 	cells map[spot]cell
@@ -281,8 +281,8 @@ func (r row) agrees(o row) bool {
 	return true
 }
 
-// table is the part of the page that a field has. Places whose providers' word
-// becomes the same are one row.
+// table is the part of the page that a field has. Places whose providers'
+// value is written the same are one row.
 func (f field) table(t *testing.T, codecs func(spot, bool) metadata.Encoder) string {
 	t.Helper()
 	var rows []row
@@ -311,7 +311,7 @@ func (f field) table(t *testing.T, codecs func(spot, bool) metadata.Encoder) str
 	return b.String()
 }
 
-// column says where a field becomes something of a kind.
+// column says where the result of a field is of a kind.
 func (r row) column(kind string) string {
 	by := make(map[string][]spot)
 	for _, to := range spots() {
@@ -358,7 +358,7 @@ arrive is converted, or left out with a reason that ` + "`status`" + ` and ` + "
 speaks what providers of the other do are in no row together. A service of a plain format has an interface by a rule of
 ` + "`names`" + ` here where Dubbo's formats need one. ` + "`mesh`" + ` is a ServiceEntry: labels of its endpoints, annotations of its own.
 
-Not carried, and no word is said of it: what a registrar tells its own registry (` + "`timestamp`, `pid`, `bind.*`, `qos.enable`" + ` of Dubbo;
-` + "`preserved.*`" + ` in Nacos), keys without a value, and ` + "`tlsMode`" + ` of a mesh's endpoints. A weight of 0 that dubbo-go registers stands for
+Not carried, and not reported: what a registrar gives its own registry (` + "`timestamp`, `pid`, `bind.*`, `qos.enable`" + ` of Dubbo;
+` + "`preserved.*`" + ` in Nacos), keys without a value, and ` + "`tlsMode`" + ` of a mesh's endpoints. A weight of 0 that dubbo-go registers means
 none. dubbo-go from 3.3.1 on looks at no weights in ZooKeeper at application level.
 `

@@ -128,7 +128,7 @@ func newCodec[F metadata.Codec](b *builder, u formatUse, kind string) (F, error)
 }
 
 // A location is where entries of one format lie in a registry. It follows from any group
-// there, and not from the configuration of how the registry is reached.
+// there, and not from the configuration of how to connect to the registry.
 type location struct {
 	kind      string // the format
 	namespace string // ZooKeeper: the root; Nacos: the namespace id

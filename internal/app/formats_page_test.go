@@ -155,7 +155,7 @@ func stored(t *testing.T, c metadata.Codec, e registry.Entry) (where, value stri
 	if !ok {
 		return "service " + e.Group.Name + ", group " + e.Group.Group, e.Value
 	}
-	folder, err := z.Parent(e.Group)
+	parent, err := z.Parent(e.Group)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,7 +163,7 @@ func stored(t *testing.T, c metadata.Codec, e registry.Entry) (where, value stri
 	if err != nil {
 		t.Fatal(err)
 	}
-	return folder + "/" + node, string(data)
+	return parent + "/" + node, string(data)
 }
 
 // lost names what of the sample did not come back.
@@ -175,7 +175,7 @@ func lost(back []*registry.Service) []string {
 		}
 	}
 	if len(back) != 1 || len(back[0].Endpoints) != 1 {
-		return []string{"what stands elsewhere"}
+		return []string{"what is elsewhere"}
 	}
 	s, e := back[0], back[0].Endpoints[0]
 	attribute := func(key string) string {

@@ -76,7 +76,7 @@ func Unsupported(cfg *config.Config) config.Errors {
 			errs = append(errs, cfg.ErrorAt(path+".to", "a bridge from a mesh into a mesh is not supported in this version: meshes join by Istio's own multi-cluster"))
 		}
 		if j, ok := listeners[b.Listen]; ok && b.Listen != "" && cfg.Bridges[j].To != b.To {
-			errs = append(errs, cfg.ErrorAt(path+".listen", "bridges[%d] listens there for %q; each mesh needs an address of its own", j, cfg.Bridges[j].To))
+			errs = append(errs, cfg.ErrorAt(path+".listen", "bridges[%d] listens there for %q; each mesh must have an address of its own", j, cfg.Bridges[j].To))
 		} else if !ok {
 			listeners[b.Listen] = i
 		}

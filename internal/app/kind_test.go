@@ -52,22 +52,22 @@ func TestKinds_Formats(t *testing.T) {
 	t.Parallel()
 	for kind, section := range sections() {
 		for _, d := range formats.All() {
-			for _, way := range []string{"from: mesh, to: other", "from: other, to: mesh, listen: ':1'"} {
+			for _, ends := range []string{"from: mesh, to: other", "from: other, to: mesh, listen: ':1'"} {
 				if kind == "istiod" || kind == "kubernetes" {
 					continue // a mesh has no formats, and is at the other end of all
 				}
-				t.Run(kind+" "+d.Name+" "+way[:11], func(t *testing.T) {
+				t.Run(kind+" "+d.Name+" "+ends[:11], func(t *testing.T) {
 					t.Parallel()
 					file := filepath.Join(t.TempDir(), "config.yaml")
 					text := fmt.Sprintf("owner: shop\nregistries:\n  mesh: { istiod: %s }\n  other: { %s: %s }\nbridges: [{ name: b, %s, formats: [%s] }]\n",
-						sections()["istiod"], kind, section, way, d.Name)
+						sections()["istiod"], kind, section, ends, d.Name)
 					if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 						t.Fatal(err)
 					}
 					b, err := newBuilder(&Program{File: file, Env: noEnv, LogOutput: io.Discard}, buildOptions{dryRun: true, errorsOnly: true})
 					if d.Forms[kind] == nil {
 						if err == nil || !strings.Contains(err.Error(), "has no form in") {
-							t.Errorf("built = %v, want a fault that it has no form there", err)
+							t.Errorf("built = %v, want an error that it has no form there", err)
 						}
 						return
 					}
@@ -77,7 +77,7 @@ func TestKinds_Formats(t *testing.T) {
 					defer b.runtime.close()
 					if codecs := b.runtime.sinks[0].codecs; len(codecs) != 1 || len(codecs[0]) != 1 {
 						t.Errorf("codecs = %v, want one", codecs)
-					} else if got := codecs[0][0].Kind(); strings.HasPrefix(way, "from: mesh") && got != d.Name {
+					} else if got := codecs[0][0].Kind(); strings.HasPrefix(ends, "from: mesh") && got != d.Name {
 						t.Errorf("Kind of the codec = %s, want %s", got, d.Name)
 					}
 				})
@@ -87,7 +87,7 @@ func TestKinds_Formats(t *testing.T) {
 }
 
 // TestKinds_New adds a kind of registry, a toy in memory: what it touches beside
-// its own files are these lines. CONTRIBUTING.md says what else it needs.
+// its own files are these lines. CONTRIBUTING.md says what else it requires.
 func TestKinds_New(t *testing.T) {
 	t.Parallel()
 	lines := map[string][2]string{ // by file: what is there, and what is behind or in its place

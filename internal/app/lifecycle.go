@@ -174,7 +174,7 @@ func (l *lifecycle) end(old *targetConnection) {
 }
 
 // stop ends everything, in the order of the data: sources, then loops, which finish the
-// calls under way, then the connections of the targets. It deletes nothing.
+// calls in flight, then the connections of the targets. It deletes nothing.
 func (l *lifecycle) stop() {
 	stopAll[*boundSource](l)
 	stopAll[*registryID](l)

@@ -25,7 +25,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/mesh/kube"
 )
 
-// meshKind is a mesh, reached through istiod.
+// meshKind is a mesh, accessed through istiod.
 type meshKind struct{ *config.Istiod }
 
 func (m meshKind) abilities() abilities {
@@ -80,7 +80,7 @@ func (s meshSource) state() admin.SourceState {
 	return meshState(s.Status(), mappingFrom(s.istiod), time.Unix(0, s.heard.Load()))
 }
 
-// adsOptions says how istiod is reached and as whom.
+// adsOptions says how to connect to istiod and as whom.
 func adsOptions(m *config.Istiod) (ads.Options, error) {
 	node := ads.Identity{
 		Type: m.Node.Type, IP: m.Node.Address, Name: m.Node.Name, Namespace: m.Node.Namespace,
@@ -138,7 +138,7 @@ func addresses(cfg *config.Config, name string) (allow []netip.Prefix, tls mesh.
 	return allow, tls
 }
 
-// hostNaming returns which hosts become services, by all bridges that read a mesh.
+// hostNaming returns which hosts are services, by all bridges that read a mesh.
 func hostNaming(cfg *config.Config, name string, all, subsets bool) (mesh.Naming, error) { //nolint:revive // settings that are handed on
 	n := mesh.Naming{Subsets: subsets}
 	if all {

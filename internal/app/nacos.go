@@ -77,7 +77,7 @@ func (c *nacosConnection) bind(b *builder, bridges []config.Bridge, former []for
 	return r, nil
 }
 
-// options says how the cluster is reached and as whom.
+// options says how to connect to the cluster and as whom.
 func (n nacosKind) options(log *slog.Logger) nacos.Options {
 	o := nacos.Options{
 		Servers: n.Servers, Namespace: n.Namespace, Username: n.Username, MaxReceive: int(n.Limits.MaxReceive),

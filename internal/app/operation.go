@@ -254,7 +254,7 @@ func (s *sink) changes(ctx context.Context, request operationRequest) (changes [
 	return changes, left, nil
 }
 
-// checkLive returns an error if a change would delete what lives as long as
+// checkLive returns an error if a change would delete what exists as long as
 // the connection of a bridge does, and no longer: only that bridge can withdraw it.
 func (s *sink) checkLive(request operationRequest, change registry.Change) error {
 	if _, remembers := s.target.(rememberer); remembers {

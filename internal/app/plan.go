@@ -22,7 +22,7 @@ type Difference struct {
 	Conflicts []admin.Conflict `json:"conflicts"`
 	Invalid   []Remark         `json:"invalid"`         // services of which nothing can be written
 	Skipped   []Remark         `json:"skipped"`         // inputs that are left out
-	Notes     []Remark         `json:"notes,omitempty"` // of targets that cannot be compared with, and of settings without effect
+	Remarks   []Remark         `json:"notes,omitempty"` // of targets that cannot be compared with, and of settings without effect
 	Summary   PlanCounters     `json:"summary"`
 }
 

@@ -7,15 +7,15 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-func TestOverlayKeepsWhatItIsTold(t *testing.T) {
+func TestOverlayKeepsWhatItIsGiven(t *testing.T) {
 	t.Parallel()
 	g := registry.Group{Kind: "dubbo-interface", Namespace: "/dubbo", Name: "api.Orders"}
 	entry := func(key, value string) registry.Entry { return registry.Entry{Group: g, Key: key, Value: value} }
 	stored := memory.New(memory.Options{})
 	stored.Set(registry.Held{Entry: entry("a", "1"), Owner: "us", Live: true}, registry.Held{Entry: entry("b", "1"), Owner: "else", Live: true})
 	before := stored.Counts()
-	told := 0
-	o := &overlay{real: stored, owner: "us", observe: func(registry.Change) { told++ }, groups: make(map[registry.Group][]registry.Held)}
+	observed := 0
+	o := &overlay{real: stored, owner: "us", observe: func(registry.Change) { observed++ }, groups: make(map[registry.Group][]registry.Held)}
 	held, err := o.Read(t.Context(), g)
 	if err != nil {
 		t.Fatal(err)
@@ -28,7 +28,7 @@ func TestOverlayKeepsWhatItIsTold(t *testing.T) {
 	if err != nil || len(after) != 2 || after[0].Key != "b" || after[1].Key != "c" || after[1].Owner != "us" {
 		t.Errorf("Read of the overlay = %+v, %v, want b and c of us", after, err)
 	}
-	if c := stored.Counts(); c.Writes != before.Writes || told != 1 || len(stored.Entries()) != 2 {
+	if c := stored.Counts(); c.Writes != before.Writes || observed != 1 || len(stored.Entries()) != 2 {
 		t.Errorf("Counts of the target = %+v, want no write and one observation", c)
 	}
 	if groups, err := o.Groups(t.Context()); err != nil || len(groups) != 1 {

@@ -18,7 +18,7 @@ const (
 	Passed Outcome = "ok"
 	Warned Outcome = "warning"
 	Failed Outcome = "failed"
-	Noted  Outcome = "info" // of what is not configured
+	Info   Outcome = "info" // of what is not configured
 )
 
 // A Role is what a registry is to the bridges that are checked.
@@ -40,7 +40,7 @@ type Finding struct {
 	Detail   string  `json:"detail,omitempty"`
 	Fix      string  `json:"fix,omitempty"` // what to do; empty if nothing has to be
 
-	Away bool `json:"-"` // the registry could not be reached
+	Away bool `json:"-"` // the registry was unreachable
 }
 
 // findings gathers the checks of one registry in one role.
@@ -64,7 +64,7 @@ func (f *findings) fail(check string, err error, fix string) {
 
 // inform reports what another configuration could do.
 func (f *findings) inform(check, detail, fix string) {
-	f.add(Finding{Check: check, Outcome: Noted, Detail: detail, Fix: fix})
+	f.add(Finding{Check: check, Outcome: Info, Detail: detail, Fix: fix})
 }
 
 func (f *findings) add(one Finding) {
@@ -72,7 +72,7 @@ func (f *findings) add(one Finding) {
 	f.all = append(f.all, one)
 }
 
-// away is fail for a registry that cannot be reached.
+// away is fail for a registry that is unreachable.
 func (f *findings) away(check string, err error, fix string) {
 	f.fail(check, err, remedyOf(err, fix))
 	f.all[len(f.all)-1].Away = true

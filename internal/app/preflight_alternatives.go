@@ -177,7 +177,7 @@ func informOfAPI(ctx context.Context, f *findings, k *config.Kubernetes, namespa
 	}
 }
 
-// informOfIstiod reports whether istiod can be reached at its usual address.
+// informOfIstiod reports whether istiod is reachable at its usual address.
 func informOfIstiod(ctx context.Context, f *findings, what, change string) {
 	check := "alternative: " + what
 	if err := dial(ctx, istiodAddress); err != nil {

@@ -21,7 +21,7 @@ func FuzzClaims(f *testing.F) {
 		}
 		_, err := readClaims(config.Secret(token))
 		if err != nil && len(err.Error()) > 80 {
-			t.Errorf("%d bytes are told of %d", len(err.Error()), len(token))
+			t.Errorf("%d bytes are reported of %d", len(err.Error()), len(token))
 		}
 	})
 }

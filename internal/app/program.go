@@ -59,7 +59,7 @@ func (p *Program) run(ctx context.Context, o buildOptions) error {
 		return err
 	}
 	r := b.runtime
-	s := &supervisor{program: p, builder: b, runtime: r, life: newLifecycle(r.log), reloads: make(chan reloadRequest), abandoned: make(map[targetKey]config.Registry)}
+	s := &supervisor{program: p, builder: b, runtime: r, lifecycle: newLifecycle(r.log), reloads: make(chan reloadRequest), abandoned: make(map[targetKey]config.Registry)}
 	defer b.listeners.closeOthers(func(string) bool { return false })
 	if err := s.listen(ctx); err != nil {
 		r.close()
@@ -112,13 +112,13 @@ func (p *Program) Plan(ctx context.Context, timeout time.Duration) (*Difference,
 	for i := range plans {
 		d.add(r.sinks[i].name, plans[i], statuses[i])
 		if remark := r.sinks[i].remark; remark != "" {
-			d.Notes = append(d.Notes, Remark{r.sinks[i].name, remark})
+			d.Remarks = append(d.Remarks, Remark{r.sinks[i].name, remark})
 		}
 	}
 	for _, s := range r.sources {
 		d.skip(s.table.Skipped())
 	}
-	d.Notes = append(d.Notes, unmatched(r)...)
+	d.Remarks = append(d.Remarks, unmatched(r)...)
 	return d, nil
 }
 
@@ -170,7 +170,7 @@ type Cause int
 const (
 	CauseFindings    Cause = iota // something was found, or was not done
 	CauseUsage                    // the command line or the configuration is wrong
-	CauseUnreachable              // a registry cannot be reached or read, or did not answer in time
+	CauseUnreachable              // a registry is unreachable, unreadable, or did not answer in time
 )
 
 // An Error is an error with its Cause. Its text is that of Err.

@@ -150,7 +150,7 @@ func (r *registryID) offer(kept *idStore, found string) string {
 	return r.id
 }
 
-// check reports what the registry keeps. That it cannot be reached is reported by
+// check reports what the registry keeps. That it is unreachable is reported by
 // others.
 func (r *registryID) check(ctx context.Context, f *findings) {
 	k := r.getStore()

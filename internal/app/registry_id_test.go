@@ -98,7 +98,7 @@ func TestWaypoint(t *testing.T) {
 	})
 }
 
-// TestIDIsLookedAfter shows what becomes of an id while the bridge runs.
+// TestIDIsLookedAfter shows what happens to an id while the bridge runs.
 func TestIDIsLookedAfter(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {

@@ -14,7 +14,7 @@ import (
 
 const (
 	moveRemedy  = "undo the change, or restart the bridge with it; what was written before stays there, unless you purge it first"
-	ownerRemedy = "stop the bridge, take its entries over with xds-bridge adopt --from %s --yes, and start it; or undo the change"
+	ownerRemedy = "stop the bridge, adopt its entries with xds-bridge adopt --from %s --yes, and start it; or undo the change"
 )
 
 // identityErrors returns an error for everything that differs between two configurations

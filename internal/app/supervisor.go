@@ -23,7 +23,7 @@ type supervisor struct {
 	program   *Program
 	builder   *builder
 	runtime   *runtime
-	life      *lifecycle
+	lifecycle *lifecycle
 	server    *admin.Server
 	reloads   chan reloadRequest
 	abandoned map[targetKey]config.Registry // where entries of ours stay without a loop
@@ -38,11 +38,11 @@ type reloadRequest chan admin.Reload
 // run keeps the parts of the runtime going. What serves beside them ends last.
 func (s *supervisor) run(ctx context.Context) error {
 	base := context.WithoutCancel(ctx)
-	serving := startTask(base, s.life.failed, s.server.Run)
+	serving := startTask(base, s.lifecycle.failed, s.server.Run)
 	defer serving.stop()
 	defer s.builder.replicas.close()
-	defer s.life.close()
-	s.life.apply(base, s.runtime)
+	defer s.lifecycle.close()
+	s.lifecycle.apply(base, s.runtime)
 	s.builder.replicas.running.Store(&s.runtime.elections)
 	look := time.NewTimer(s.interval())
 	defer look.Stop()
@@ -51,10 +51,10 @@ func (s *supervisor) run(ctx context.Context) error {
 		case <-ctx.Done():
 			handOver(base, s.runtime)
 			return nil
-		case err := <-s.life.failed:
+		case err := <-s.lifecycle.failed:
 			return err
-		case x := <-s.life.handedOver:
-			s.life.endReplaced(x, s.runtime)
+		case x := <-s.lifecycle.handedOver:
+			s.lifecycle.endReplaced(x, s.runtime)
 		case request := <-s.reloads:
 			request <- s.reload(base, "request")
 		case <-s.program.Hangup:
@@ -95,10 +95,10 @@ func (s *supervisor) listen(ctx context.Context) error {
 	return nil
 }
 
-// ReloadWait is how long a reload may take, with one before it that is under way.
+// ReloadWait is how long a reload may last, with one before it that still runs.
 const ReloadWait = 25 * time.Second
 
-// requestReload has the configuration read again, after a reload that is under way.
+// requestReload has the configuration read again, after a reload that still runs.
 func (s *supervisor) requestReload(ctx context.Context) (admin.Reload, error) {
 	ctx, cancel := context.WithTimeout(ctx, ReloadWait)
 	defer cancel()
@@ -160,7 +160,7 @@ func (s *supervisor) next(ctx context.Context) (*builder, error) {
 	if errs := identityErrors(ctx, s.knownConfig(), cfg); len(errs) > 0 {
 		return nil, errs
 	}
-	connections := s.life.connections()
+	connections := s.lifecycle.connections()
 	next, err := s.builder.next(cfg, connections)
 	if err != nil {
 		return nil, err
@@ -213,7 +213,7 @@ func (s *supervisor) switchTo(ctx context.Context, by *builder) {
 		id.setStore(kept)
 	}
 	announceConfig(next)
-	s.life.apply(ctx, next)
+	s.lifecycle.apply(ctx, next)
 	s.builder.replicas.running.Store(&next.elections)
 	for _, o := range next.sinks {
 		if old := before.sink(o.at); old == o {

@@ -42,12 +42,12 @@ type targetConnection struct {
 	reconnected <-chan struct{} // ready after the connection or the right to write was lost and is back: others may have written meanwhile
 }
 
-// A connection is what each kind of target is reached by.
+// A connection connects to a target of one kind.
 type connection interface {
 	// run keeps the target reachable until ctx ends.
 	run(ctx context.Context) error
 
-	// state returns how it is connected; LastError is why it cannot be reached.
+	// state returns how it is connected; LastError is why it is unreachable.
 	state() admin.TargetState
 
 	// bind makes the target that the connection leads to, for the bridges of

@@ -11,7 +11,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// What an entry says of itself tells which service may keep it.
+// What an entry says of itself says which service may keep it.
 func TestTrace(t *testing.T) {
 	t.Parallel()
 	of, none := originReader{mesh: true}, originReader{}
@@ -32,7 +32,7 @@ func TestTrace(t *testing.T) {
 	}
 }
 
-// TestTraceOfARegistry shows that an entry tells which service of a registry it
+// TestTraceOfARegistry shows that an entry says which service of a registry it
 // was written for, in whatever it is written.
 func TestTraceOfARegistry(t *testing.T) {
 	t.Parallel()
@@ -65,7 +65,7 @@ bridges:
 			}
 			want := s.Name
 			if x.Name == "e" {
-				want = "" // what applications provide is not told by its name
+				want = "" // what applications provide is not reported by its name
 			}
 			for _, c := range codecs {
 				entries, err := c.Encode(s)

@@ -98,7 +98,7 @@ func (c *zookeeperConnection) bind(b *builder, bridges []config.Bridge, former [
 }
 
 // sessionsOf returns a test for sessions of this process at a registry: a connection that
-// is replaced shows that the process lives until it ends.
+// is replaced shows that the process runs until it ends.
 func sessionsOf(connections []*targetConnection, name string) func(session int64) bool {
 	return func(session int64) bool {
 		return session != 0 && slices.ContainsFunc(connections, func(l *targetConnection) bool {
@@ -128,7 +128,7 @@ func poke(c chan<- struct{}) {
 	}
 }
 
-// options says how the ensemble is reached and as whom.
+// options says how to connect to the ensemble and as whom.
 func (z zookeeperKind) options(log *slog.Logger) zookeeper.Options {
 	o := zookeeper.Options{
 		Servers: z.Servers, SessionTimeout: z.SessionTimeout.Std(), Timeout: z.Timeout.Std(),
