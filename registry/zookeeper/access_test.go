@@ -122,7 +122,7 @@ func TestTargetOptions_InvalidAreRefused(t *testing.T) {
 		"no layout":             {func(o *zookeeper.TargetOptions) { o.Layouts = nil }, "a layout"},
 		"an unknown lifetime":   {func(o *zookeeper.TargetOptions) { o.Lifetime = "long" }, `lifetime "long"`},
 		"an unknown access":     {func(o *zookeeper.TargetOptions) { o.Access = "all" }, `acl "all"`},
-		"private to nobody":     {func(o *zookeeper.TargetOptions) { o.Access = zookeeper.Private }, "needs user"},
+		"private to nobody":     {func(o *zookeeper.TargetOptions) { o.Access = zookeeper.Private }, "requires user"},
 		"a layout without star": {func(o *zookeeper.TargetOptions) { o.Layouts = []zookeeper.Layout{fixedLayout{}} }, `layout "/a/b"`},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -67,9 +67,9 @@ func (a *admission) Admission() error {
 
 // Admit waits until the target may write: until no other process of the owner
 // runs, and unless the same bridges wrote as another owner before, whose
-// entries would become orphans. It returns nil if that is so or ctx ended.
+// entries would be orphans. It returns nil if that is so or ctx ended.
 // ErrDuplicateProcess and ErrOwner require a person: writes fail until Admit is
-// called again and finds it done. It waits for a server that cannot be reached.
+// called again and finds it done. It waits for a server that is unreachable.
 func (a *admission) Admit(ctx context.Context) error {
 	a.mu.Lock()
 	a.refused = nil
@@ -101,7 +101,7 @@ func (a *admission) admit(ctx context.Context) error {
 			return err
 		}
 		if sleep(ctx, admitInterval); ctx.Err() != nil {
-			return fmt.Errorf("another bridge of owner %q may be running; waiting whether its sign of life goes: %w", a.opts.Owner, ctx.Err())
+			return fmt.Errorf("another bridge of owner %q may be running; waiting whether its liveness node goes: %w", a.opts.Owner, ctx.Err())
 		}
 	}
 }
@@ -147,7 +147,7 @@ func (a *admission) findPredecessor(ctx context.Context) error {
 	switch wrote, err := a.home.exists(ctx, bridgesNode); {
 	case err != nil:
 		return fmt.Errorf("read %s: %w", a.home.path, err)
-	case wrote && !a.earlier: // else an adopt is under way, or was given up
+	case wrote && !a.earlier: // else an adopt is in progress, or was given up
 		return nil // the owner is not new
 	}
 	names, err := owners{a.home.client}.Owners(ctx)
@@ -162,7 +162,7 @@ func (a *admission) findPredecessor(ctx context.Context) error {
 		if same != "" && owner != a.opts.Owner {
 			a.earlier = true
 			return fmt.Errorf("%w: the registry remembers bridge %q under owner %q, of which no bridge runs now, and does not know owner %q; "+
-				"put the owner back if it was changed by mistake, take its entries over with xds-bridge adopt --from %s --yes, "+
+				"put the owner back if it was changed by mistake, adopt its entries with xds-bridge adopt --from %s --yes, "+
 				"or leave them to nobody with xds-bridge release --owner %s --yes; a deployment of its own has to name its bridges otherwise",
 				ErrOwner, same, owner, a.opts.Owner, owner, owner)
 		}

@@ -177,7 +177,7 @@ func TestAdmit_WhatAKilledProcessOfThisMachineLeftIsNotWaitedFor(t *testing.T) {
 }
 
 // TestAdmit_ADuplicateOfTheSameHostName shows that a process whose session
-// lives is found, although it has our host name and our number, or a number that
+// runs is found, although it has our host name and our number, or a number that
 // no process has here: two containers on the network of one node.
 func TestAdmit_ADuplicateOfTheSameHostName(t *testing.T) {
 	t.Parallel()
@@ -260,7 +260,7 @@ func TestAdmit_BetweenOneReplicaAndTwo(t *testing.T) {
 			t.Errorf("Admit = %v, want ErrDuplicateProcess with its remedy", err)
 		}
 	})
-	inVirtualTime(t, "one without a lease waits where the next of several replicas has not shown yet that it lives", func(t *testing.T, server *zkfake.Server) {
+	inVirtualTime(t, "one without a lease waits where the next of several replicas has not shown yet that it runs", func(t *testing.T, server *zkfake.Server) {
 		runs(t, server, leased)() // the one that showed it for all ends
 		data := aliveText(t, server, map[string]any{"system": "elsewhere", "writes": "shared"})
 		other, client := session(t, server), dial(t, server)
@@ -342,7 +342,7 @@ func TestAdmit_AnOwnerThatWasChangedIsRefused(t *testing.T) {
 		"one bridge of two":         {now: as("shpo", "other", same), want: zookeeper.ErrOwner},
 		"another bridge":            {now: as("bank", "bank-to-zk from mesh into /test")},
 		"for one that wrote before": {now: as("bank", same), before: func(t *testing.T, s *zkfake.Server) { must(t, s.Put("/xds-bridge/bank/bridges", nil)) }},
-		"while the other lives": {now: as("bank", same), before: func(t *testing.T, s *zkfake.Server) {
+		"while the other runs": {now: as("bank", same), before: func(t *testing.T, s *zkfake.Server) {
 			alive(t, s, session(t, s).State().Session)
 		}},
 	} {

@@ -107,7 +107,7 @@ func (p *presence) findOther(ctx context.Context) (wait bool, err error) {
 	p.missed = time.Time{}
 	if p.seen.IsZero() {
 		p.seen = now
-		p.opts.Log.Info("another bridge of this owner may be running; nothing is written before its sign of life goes",
+		p.opts.Log.Info("another bridge of this owner may be running; nothing is written before its liveness node goes",
 			"host", other.Host, "process", other.Process, "patience", patience)
 	}
 	// A server that replaces another gives every session its whole timeout
@@ -150,7 +150,7 @@ func (p *presence) remedy(other aliveRecord) string {
 
 // findReplicas makes a process without a lease wait if replicas wrote last: the
 // next of them may be about to create its node. Once they are gone it deletes
-// their fence, so that writes of theirs that are under way fail.
+// their fence, so that writes of theirs that are in flight fail.
 func (p *presence) findReplicas(ctx context.Context) error {
 	if p.opts.Shared {
 		return nil

@@ -142,7 +142,7 @@ func (c *Client) State() State {
 }
 
 // Close ends the session and waits for everything the client started. Calls
-// under way fail.
+// in flight fail.
 func (c *Client) Close() {
 	c.mu.Lock()
 	if c.closing {
@@ -154,7 +154,7 @@ func (c *Client) Close() {
 	c.mu.Unlock()
 	c.watches.close()
 	if !connected {
-		c.stop() // without a session to end, a dial or a handshake under way is cut short
+		c.stop() // without a session to end, a dial or a handshake in progress is cut short
 		c.closeWire()
 	}
 	c.conn.Close()

@@ -12,8 +12,8 @@ import (
 func TestTarget_Conformance(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
-		layout layout
-		life   zookeeper.Lifetime
+		layout   layout
+		lifetime zookeeper.Lifetime
 	}{
 		"names, persistent": {layout{}, zookeeper.Persistent},
 		"data, persistent":  {layout{data: true}, zookeeper.Persistent},
@@ -24,20 +24,20 @@ func TestTarget_Conformance(t *testing.T) {
 			t.Parallel()
 			conformance.Target(t, func(t *testing.T) conformance.Fixture {
 				t.Helper()
-				return fixture(t, tt.layout, tt.life)
+				return fixture(t, tt.layout, tt.lifetime)
 			})
 		})
 	}
 }
 
-func fixture(t *testing.T, l layout, life zookeeper.Lifetime) conformance.Fixture {
+func fixture(t *testing.T, l layout, lifetime zookeeper.Lifetime) conformance.Fixture {
 	t.Helper()
 	server := serve(t)
 	client := dial(t, server)
 	set := func(t *testing.T, e registry.Entry) {
 		t.Helper()
 		path, data := pathOf(t, l, e)
-		if life == zookeeper.Session {
+		if lifetime == zookeeper.Session {
 			must(t, server.PutEphemeral(path, data, client.State().Session))
 		} else {
 			must(t, server.Put(path, data))
@@ -45,7 +45,7 @@ func fixture(t *testing.T, l layout, life zookeeper.Lifetime) conformance.Fixtur
 	}
 	return conformance.Fixture{
 		Target: target(t, client, func(o *zookeeper.TargetOptions) {
-			o.Layouts, o.Lifetime = []zookeeper.Layout{l}, life
+			o.Layouts, o.Lifetime = []zookeeper.Layout{l}, lifetime
 		}),
 		Owner: metadata.NewMark(owner, "").Owner,
 		Group: groupN, Entry: ours, Foreign: theirs,

@@ -249,7 +249,7 @@ func (s *singleConnection) dial(connect func() (net.Conn, error)) (net.Conn, err
 	return conn, err
 }
 
-// The library pauses only if no server can be reached. A server that accepts
+// The library pauses only if no server is reachable. A server that accepts
 // connections and closes them would be called without end, by every client at
 // once. So a connection that follows another too soon waits, each time twice
 // as long.

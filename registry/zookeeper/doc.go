@@ -9,6 +9,6 @@
 //	source, source_tree, source_table, source_dependencies        the source
 //	client, requests, dial, wire                                  the connection
 //
-// Goroutines: the library's own, one for each call under way, and those that make
+// Goroutines: the library's own, one for each call in flight, and those that make
 // such calls in parallel; their caller waits for them.
 package zookeeper

@@ -28,7 +28,7 @@ func TestF04_AFencedWriteChangesNothing(t *testing.T) {
 	old, next := target(t, dial(t, server), withFence(&before, nil)), target(t, dial(t, server), withFence(&after, nil))
 	must(t, old.Write(t.Context(), creation(ours(0, 1, 0))))
 
-	if _, err := next.Read(t.Context(), groupN(0)); err != nil { // taking over begins with reading
+	if _, err := next.Read(t.Context(), groupN(0)); err != nil { // a new leader begins with reading
 		t.Fatal(err)
 	}
 	for range 2 {
@@ -51,7 +51,7 @@ func TestF04_AFencedWriteChangesNothing(t *testing.T) {
 }
 
 // TestFence_OfTwoThatRaiseAtOnceTheLaterTermHasIt shows that a write of the earlier
-// term that is under way fails.
+// term that is in flight fails.
 func TestFence_OfTwoThatRaiseAtOnceTheLaterTermHasIt(t *testing.T) {
 	inVirtualTime(t, "the earlier is delayed", func(t *testing.T, server *zkfake.Server) {
 		must(t, server.Put("/xds-bridge/shop/fence", []byte("6 c")))
@@ -114,7 +114,7 @@ func TestFence(t *testing.T) {
 		t.Parallel()
 		server := serve(t)
 		f := zookeeper.Fence{Term: 5, Holder: "a"}
-		late := f // of a write that is under way since then
+		late := f // of a write that is in flight since then
 		a, old := target(t, dial(t, server), withFence(&f, nil)), target(t, dial(t, server), withFence(&late, nil))
 		must(t, a.Write(t.Context(), creation(ours(0, 1, 0))))
 		must(t, old.Write(t.Context(), creation(ours(0, 2, 0))))

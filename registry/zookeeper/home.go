@@ -128,7 +128,7 @@ type raisedFence struct {
 }
 
 // raise raises the fence if the target is ours to write. Then writes of others that
-// are under way fail, so that what is read next is changed only by us.
+// are in flight fail, so that what is read next is changed only by us.
 func (f *fence) raise(ctx context.Context) error {
 	if f.current == nil {
 		return nil
@@ -161,7 +161,7 @@ func (f *fence) check(ctx context.Context) ([]any, error) {
 // recheck is check after the operation has failed.
 func (f *fence) recheck(ctx context.Context) ([]any, error) {
 	if _, ours := f.current(); !ours {
-		return nil, fmt.Errorf("%w while the write was under way", registry.ErrFenced)
+		return nil, fmt.Errorf("%w while the write was in flight", registry.ErrFenced)
 	}
 	f.raised.Store(nil)
 	return f.check(ctx)
@@ -294,7 +294,7 @@ type Record struct {
 func NewRecord(client *Client, owner, target string, access Access) (*Record, error) {
 	defaultTo(&access, Open)
 	if client == nil || owner == "" || target == "" {
-		return nil, errors.New("zookeeper record: it needs a client, an owner and a target")
+		return nil, errors.New("zookeeper record: a client, an owner or a target is missing")
 	}
 	h := newHome(client, owner, access)
 	return &Record{client, h.node(leasesNode + "/" + url.PathEscape(target)), h.acl}, nil

@@ -51,7 +51,7 @@ func TestKeepAlive(t *testing.T) {
 		must(t, target.Hidden())
 		server.SetFault(func(zkfake.Request) zkfake.Fault { return zkfake.Fault{Cut: zkfake.CutBefore} })
 		time.Sleep(time.Minute)
-		must(t, target.Hidden()) // that nobody can be reached is said elsewhere
+		must(t, target.Hidden()) // that none is reachable is said elsewhere
 	})
 	inVirtualTime(t, "of two bridges of one owner the other creates the node after the first", func(t *testing.T, server *zkfake.Server) {
 		var clients []*zookeeper.Client

@@ -58,7 +58,7 @@ func TestInterest_ADeletedRootKeepsServices(t *testing.T) {
 				s.Delete("/dubbo")
 				later(time.Minute)
 				wantReported(t, table, "api.A=10.0.0.1:20880")
-				if err := knowledge(table).Of("dubbo-interface:/dubbo/providers:api.A::"); !errors.Is(err, zookeeper.ErrRootGone) {
+				if err := certainty(table).Of("dubbo-interface:/dubbo/providers:api.A::"); !errors.Is(err, zookeeper.ErrRootGone) {
 					t.Errorf("Of(api.A) = %v, want ErrRootGone", err)
 				}
 			})

@@ -22,7 +22,7 @@ func slowWrites(server *zkfake.Server) {
 	})
 }
 
-// TestFence_ALeaseThatIsLostInTheMiddleOfAWrite shows that a write under way
+// TestFence_ALeaseThatIsLostInTheMiddleOfAWrite shows that a write in flight
 // changes nothing once another leads, whatever this replica believes
 // by then.
 func TestFence_ALeaseThatIsLostInTheMiddleOfAWrite(t *testing.T) {
@@ -50,7 +50,7 @@ func TestFence_ALeaseThatIsLostInTheMiddleOfAWrite(t *testing.T) {
 			written := make(chan error)
 			go func() { written <- tg.Write(t.Context(), creation(entry(owner)(0, 2, 0))) }()
 			time.Sleep(time.Second / 2)
-			read(t, next, groupN(0)) // taking over begins with it
+			read(t, next, groupN(0)) // a new leader begins with it
 			if err := <-written; !errors.Is(err, registry.ErrFenced) {
 				t.Errorf("Write = %v, want ErrFenced", err)
 			}
@@ -79,7 +79,7 @@ func TestWrite_WhatChangesInTheMiddleOfAWriteIsKept(t *testing.T) {
 	} {
 		for how, meddle := range map[string]func(*zkfake.Server, string) error{
 			"its data was changed": func(s *zkfake.Server, path string) error { return s.Put(path, []byte("another's")) },
-			"it was made anew, as a provider does that finds its node taken": func(s *zkfake.Server, path string) error {
+			"it was made anew, as a provider does that finds its node held by another": func(s *zkfake.Server, path string) error {
 				s.Delete(path)
 				return s.Put(path, []byte("another's")) // the first version of a node, as ours was
 			},

@@ -276,8 +276,8 @@ func TestTarget_ChangesOfListsBesideAParent(t *testing.T) {
 		"a document goes":          func(s *zkfake.Server) { s.Delete("/dubbo/metadata/shop/" + s.Children("/dubbo/metadata/shop")[0]) },
 		"dubbo-go's documents go":  func(s *zkfake.Server) { s.Delete("/dubbo/shop") },
 		"a list goes":              func(s *zkfake.Server) { s.Delete("/dubbo/mapping/api.A") },
-		"a word is taken off":      func(s *zkfake.Server) { _ = s.Put("/dubbo/mapping/api.B", []byte("other")) },
-		"all lists of words go":    func(s *zkfake.Server) { s.Delete("/dubbo/mapping") },
+		"a name is removed":        func(s *zkfake.Server) { _ = s.Put("/dubbo/mapping/api.B", []byte("other")) },
+		"all lists of names go":    func(s *zkfake.Server) { s.Delete("/dubbo/mapping") },
 		"everything goes":          func(s *zkfake.Server) { s.Delete("/dubbo"); s.Delete("/services") },
 		"another's document comes": func(s *zkfake.Server) { _ = s.Put("/dubbo/metadata/shop/r1", nil) },
 	} {

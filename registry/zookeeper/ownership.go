@@ -49,7 +49,7 @@ func (r *reader) stat(ctx context.Context, n *heldNode) (*zk.Stat, error) {
 	return stat, err
 }
 
-// checkLifetime finds out whether a node of ours lives as long as it should.
+// checkLifetime finds out whether a node of ours exists as long as it should.
 func (r *reader) checkLifetime(ctx context.Context, n *heldNode) error {
 	if n.held.Owner != r.target.owner {
 		return nil

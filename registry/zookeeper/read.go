@@ -14,7 +14,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// readAhead is how many requests for nodes are under way at a time.
+// readAhead is how many requests for nodes are in flight at a time.
 const readAhead = 64
 
 // Groups implements registry.Target. It returns every parent, those that are empty

@@ -105,7 +105,7 @@ func awaitSession(t *testing.T, client *zookeeper.Client, tg *zookeeper.Target, 
 
 // TestConnection_AServerThatClosesItIsNotBehind shows that a session is kept if a
 // server closes the connection for another reason: it is not ready, or cannot be
-// reached behind a proxy.
+// connected behind a proxy.
 func TestConnection_AServerThatClosesItIsNotBehind(t *testing.T) {
 	t.Parallel()
 	for name, hangsUp := range map[string]func(address string) bool{

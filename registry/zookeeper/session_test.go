@@ -93,7 +93,7 @@ func TestConnection(t *testing.T) {
 			t.Errorf("Read = %+v, want one live entry", held)
 		}
 	})
-	inVirtualTime(t, "a persistent bridge takes over what a session still holds", func(t *testing.T, server *zkfake.Server) {
+	inVirtualTime(t, "a persistent bridge adopts what a session still holds", func(t *testing.T, server *zkfake.Server) {
 		old := dial(t, server)
 		defer old.Close()
 		write(t, target(t, old, withSession), creation(ours(0, 0, 0)))
@@ -226,7 +226,7 @@ func TestUnreachable(t *testing.T) {
 
 func TestClose_EndsEverythingInEveryState(t *testing.T) {
 	t.Parallel()
-	inVirtualTime(t, "connected, with a call under way", func(t *testing.T, server *zkfake.Server) {
+	inVirtualTime(t, "connected, with a call in flight", func(t *testing.T, server *zkfake.Server) {
 		client := dial(t, server)
 		target := target(t, client)
 		read(t, target, groupN(0))
@@ -245,7 +245,7 @@ func TestClose_EndsEverythingInEveryState(t *testing.T) {
 		client.Close()
 		client.Close()
 		if err := <-done; err == nil {
-			t.Error("Write under way at Close: got no error, want one")
+			t.Error("Write in flight at Close: got no error, want one")
 		}
 		if _, err := target.Read(t.Context(), groupN(0)); err == nil {
 			t.Error("Read after Close: got no error, want one")

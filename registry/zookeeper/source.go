@@ -44,7 +44,7 @@ type SourceOptions struct {
 // anew over each further one, because watches end with their connection.
 //
 // If a parent is denied, or the root of a format is denied or was deleted, its
-// services stay as they were and are unknown; all others continue. A deleted root
+// services are kept and unknown; all others continue. A deleted root
 // does not count as empty, because an operator's mistake looks the same.
 type Source struct {
 	conn Options
@@ -59,7 +59,7 @@ type Source struct {
 // NewSource returns a source. It fails if the options cannot be used.
 func NewSource(conn Options, opts SourceOptions) (*Source, error) {
 	if len(opts.Formats) == 0 {
-		return nil, errors.New("zookeeper: a source needs a format")
+		return nil, errors.New("zookeeper: a source without a format")
 	}
 	for _, f := range opts.Formats {
 		if strings.Count(f.Parents(), "*") != 1 {

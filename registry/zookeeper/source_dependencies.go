@@ -79,7 +79,7 @@ func (d *documents) read(ctx context.Context, ref metadata.Ref) (string, error) 
 		case err == nil:
 			return string(data), nil
 		case errors.Is(err, zk.ErrNoAuth):
-			denied = fmt.Errorf("%s: %s", path, err.Error()) // it may be permitted later, so that it wraps no refusal
+			denied = fmt.Errorf("%s: %s", path, err.Error()) // it may be allowed later, so that it wraps no refusal
 		case errors.Is(err, registry.ErrRefused):
 			never = fmt.Errorf("%s: %w", path, err)
 		default:

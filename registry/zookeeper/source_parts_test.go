@@ -76,7 +76,7 @@ func registerSpring(t *testing.T, s *zkfake.Server, app string, n int) {
 
 // unknowns returns the scopes that cannot be known.
 func unknowns(table *registry.Table) []string {
-	return slices.Sorted(maps.Keys(knowledge(table).Unknown))
+	return slices.Sorted(maps.Keys(certainty(table).Unknown))
 }
 
 var nobody = zkfake.DigestACL(zkfake.PermAll, "someone", "else")
@@ -124,7 +124,7 @@ func TestSource_ADeniedPartFailsNoOther(t *testing.T) {
 			must(t, s.SetACL("/dubbo/metadata/secret/r1", nobody))
 			registerInstance(t, s, "secret", "10.6.6.6", "r1")
 			othersContinue(t, s, table, "/services/secret")
-			if err := knowledge(table).Of("dubbo-application:/services/secret/providers:api.secret::"); err == nil || !strings.Contains(err.Error(), "ACL") {
+			if err := certainty(table).Of("dubbo-application:/services/secret/providers:api.secret::"); err == nil || !strings.Contains(err.Error(), "ACL") {
 				t.Errorf("Of(api.secret) = %v, want an error of the ACL", err)
 			}
 			must(t, s.SetACL("/dubbo/metadata/secret/r1", zkfake.WorldACL(zkfake.PermAll)))
@@ -133,23 +133,23 @@ func TestSource_ADeniedPartFailsNoOther(t *testing.T) {
 				t.Errorf("unknown after it may be read = %q, want none", got)
 			}
 		},
-		"a document that is late, of which the provider lives": func(t *testing.T, s *zkfake.Server, table *registry.Table) {
+		"a document that is late, of which the provider runs": func(t *testing.T, s *zkfake.Server, table *registry.Table) {
 			const shop = registry.Name("dubbo-application:/services/shop/providers:api.shop::")
 			registerInstance(t, s, "shop", "10.0.0.2", "r2")
 			later(6 * time.Minute) // all is read anew meanwhile
-			if err := knowledge(table).Of(shop); err == nil || !strings.Contains(err.Error(), "metadata/r2, tried since") {
+			if err := certainty(table).Of(shop); err == nil || !strings.Contains(err.Error(), "metadata/r2, tried since") {
 				t.Errorf("Of(api.shop) = %v, want the path and since when it is tried", err)
 			}
 			othersContinue(t, s, table, "/services/shop")
 			must(t, s.Put("/dubbo/shop/r2", nil)) // where dubbo-go stores it; the data comes after the node
 			later(time.Second)
-			if knowledge(table).Of(shop) == nil {
+			if certainty(table).Of(shop) == nil {
 				t.Error("Of(api.shop) = nil with an empty document, want it unknown")
 			}
 			must(t, s.Put("/dubbo/shop/r2", report("shop", "r2")))
 			later(time.Second)
-			if row := table.Get(shop); len(row.Endpoints) != 2 || knowledge(table).Of(shop) != nil {
-				t.Errorf("row = %+v, %v, want 2 endpoints, known", row, knowledge(table).Of(shop))
+			if row := table.Get(shop); len(row.Endpoints) != 2 || certainty(table).Of(shop) != nil {
+				t.Errorf("row = %+v, %v, want 2 endpoints, known", row, certainty(table).Of(shop))
 			}
 		},
 		"a new revision of a provider that can never be had": func(t *testing.T, s *zkfake.Server, table *registry.Table) {
@@ -157,14 +157,14 @@ func TestSource_ADeniedPartFailsNoOther(t *testing.T) {
 			must(t, s.Put("/services/shop/10.0.0.1:1", []byte(localInstance("10.0.0.1")))) // nobody is asked here
 			for range 3 {
 				othersContinue(t, s, table, "/services/shop")
-				if err := knowledge(table).Of(shop); err == nil || !strings.Contains(err.Error(), "no provider is asked here") {
+				if err := certainty(table).Of(shop); err == nil || !strings.Contains(err.Error(), "no provider is asked here") {
 					t.Errorf("Of(api.shop) = %v, want that no provider is asked", err)
 				}
 			}
 			s.DropConnections()
 			othersContinue(t, s, table, "/services/shop")
-			if table.Get(shop) == nil || knowledge(table).Of(shop) == nil {
-				t.Errorf("over a new connection: row = %+v, %v, want it kept and unknown", table.Get(shop), knowledge(table).Of(shop))
+			if table.Get(shop) == nil || certainty(table).Of(shop) == nil {
+				t.Errorf("over a new connection: row = %+v, %v, want it kept and unknown", table.Get(shop), certainty(table).Of(shop))
 			}
 			must(t, s.Put("/services/never/10.0.0.7:1", []byte(strings.ReplaceAll(localInstance("10.0.0.7"), "shop", "never"))))
 			othersContinue(t, s, table, "/services/shop") // what was never seen is left out
@@ -178,7 +178,7 @@ func TestSource_ADeniedPartFailsNoOther(t *testing.T) {
 			must(t, s.SetACL("/spring", nobody))
 			registerSpring(t, s, "cart", 3)
 			othersContinue(t, s, table, "spring-cloud:/spring/")
-			if knowledge(table).Of("spring-cloud:/spring/cart") == nil {
+			if certainty(table).Of("spring-cloud:/spring/cart") == nil {
 				t.Error("Of(cart) = nil before the root was listed, want it unknown")
 			}
 			registerSpring(t, s, "orders", 4) // its own parent may be read
@@ -199,7 +199,7 @@ func TestSource_ADeniedPartFailsNoOther(t *testing.T) {
 		"a root of which the list is larger than an answer may be": func(t *testing.T, s *zkfake.Server, table *registry.Table) {
 			mend := oversize(t, s, "/spring")
 			othersContinue(t, s, table, "spring-cloud:/spring/")
-			if err := knowledge(table).Of("spring-cloud:/spring/orders"); err == nil || !strings.Contains(err.Error(), "limits.maxReceive") {
+			if err := certainty(table).Of("spring-cloud:/spring/orders"); err == nil || !strings.Contains(err.Error(), "limits.maxReceive") {
 				t.Errorf("Of(orders) = %v, want an error of the limit", err)
 			}
 			s.DropConnections()
@@ -257,17 +257,17 @@ func TestSource_ADeniedPartFailsNoOther(t *testing.T) {
 			}
 		},
 		"a root that is deleted while its parents are being read": func(t *testing.T, s *zkfake.Server, table *registry.Table) {
-			reached := make(chan struct{})
+			arrived := make(chan struct{})
 			var once bool
 			s.SetFault(func(r zkfake.Request) zkfake.Fault {
 				if !once && len(r.Paths) == 1 && r.Paths[0] == "/spring/orders" {
 					once = true
-					close(reached)
+					close(arrived)
 					return zkfake.Fault{Delay: time.Second}
 				}
 				return zkfake.Fault{}
 			})
-			<-reached // everything is read again
+			<-arrived // everything is read again
 			s.Delete("/spring")
 			othersContinue(t, s, table, "spring-cloud:/spring/")
 			if row := table.Get("spring-cloud:/spring/orders"); row == nil || len(row.Endpoints) != 2 {
@@ -295,8 +295,8 @@ func TestSource_ADeniedPartFailsNoOther(t *testing.T) {
 			must(t, s.SetACL(providers("api.A"), nobody))
 			register(t, s, "api.A", "10.0.0.9:1")
 			later(time.Minute)
-			if k := knowledge(table); k.Of(api) == nil || len(table.Skipped()) != 1 {
-				t.Fatalf("knowledge = %+v, skipped %v, want api.A unknown and one input skipped", k, table.Skipped())
+			if k := certainty(table); k.Of(api) == nil || len(table.Skipped()) != 1 {
+				t.Fatalf("certainty = %+v, skipped %v, want api.A unknown and one input skipped", k, table.Skipped())
 			}
 			s.SetFault(func(zkfake.Request) zkfake.Fault { return zkfake.Fault{Cut: zkfake.CutBefore} })
 			s.DropConnections()
@@ -318,7 +318,7 @@ func TestSource_ADeniedPartFailsNoOther(t *testing.T) {
 			table := runFormats(t, s)
 			later(time.Second)
 			if rows, k := table.Snapshot(); len(rows) != 3 || !k.Synced || k.Stale != nil || len(k.Unknown) > 0 {
-				t.Fatalf("%d services, knowledge %+v, want 3, synced and none unknown", len(rows), k)
+				t.Fatalf("%d services, certainty %+v, want 3, synced and none unknown", len(rows), k)
 			}
 			test(t, s, table)
 		})
@@ -341,7 +341,7 @@ func TestSource_ProvidersWithoutAnAnswerDelayNothingElse(t *testing.T) {
 				return "", errors.New("no answer")
 			})
 		})
-		for !knowledge(table).Synced {
+		for !certainty(table).Synced {
 			time.Sleep(100 * time.Millisecond)
 		}
 		if took := time.Since(began); took > 11*time.Second {

@@ -82,7 +82,7 @@ func wantReported(t *testing.T, table *registry.Table, want ...string) {
 	}
 }
 
-func knowledge(table *registry.Table) registry.Certainty {
+func certainty(table *registry.Table) registry.Certainty {
 	_, k := table.Snapshot()
 	return k
 }
@@ -99,21 +99,21 @@ func TestSource(t *testing.T) {
 			register(t, s, "api.A", "10.0.0.1:20880", "10.0.0.2:20880")
 			register(t, s, "api.B", "10.0.0.3:20880")
 			table := runSource(t, s)
-			if knowledge(table).Synced {
+			if certainty(table).Synced {
 				t.Error("Synced before a reading, want not")
 			}
 			later(time.Second)
 			wantReported(t, table, "api.A=10.0.0.1:20880,10.0.0.2:20880", "api.B=10.0.0.3:20880")
-			if k := knowledge(table); !k.Synced || k.Stale != nil {
-				t.Errorf("knowledge = %+v, want synced and not stale", k)
+			if k := certainty(table); !k.Synced || k.Stale != nil {
+				t.Errorf("certainty = %+v, want synced and not stale", k)
 			}
 		},
 		"an empty registry is known to be empty": func(t *testing.T, s *zkfake.Server) {
 			table := runSource(t, s)
 			later(time.Second)
 			wantReported(t, table)
-			if k := knowledge(table); !k.Synced {
-				t.Errorf("knowledge = %+v, want synced", k)
+			if k := certainty(table); !k.Synced {
+				t.Errorf("certainty = %+v, want synced", k)
 			}
 		},
 		"endpoints and interfaces come and go": func(t *testing.T, s *zkfake.Server) {
@@ -203,13 +203,13 @@ func TestSource(t *testing.T) {
 			s.DropConnections()
 			later(10 * time.Minute)
 			wantReported(t, table, "api.A=10.0.0.1:1")
-			if knowledge(table).Stale == nil {
+			if certainty(table).Stale == nil {
 				t.Error("Stale = nil after ten minutes without a server, want a reason")
 			}
 			s.SetFault(nil)
 			later(time.Minute)
-			if k := knowledge(table); k.Stale != nil || k.Epoch < 2 {
-				t.Errorf("knowledge = %+v, want it not stale after another reading", k)
+			if k := certainty(table); k.Stale != nil || k.Epoch < 2 {
+				t.Errorf("certainty = %+v, want it not stale after another reading", k)
 			}
 		},
 		"a new session reads and watches everything again": func(t *testing.T, s *zkfake.Server) {
@@ -224,7 +224,7 @@ func TestSource(t *testing.T) {
 			later(time.Second)
 			wantReported(t, table, "api.A=10.0.0.1:1,10.0.0.2:1")
 		},
-		"a subtree that is denied stays as it was and is unknown, others continue": func(t *testing.T, s *zkfake.Server) {
+		"a subtree that is denied is kept and unknown, others continue": func(t *testing.T, s *zkfake.Server) {
 			register(t, s, "api.A", "10.0.0.1:1")
 			register(t, s, "api.B", "10.0.0.2:1")
 			table := runSource(t, s)
@@ -240,7 +240,7 @@ func TestSource(t *testing.T) {
 			register(t, s, "api.B", "10.0.0.3:1")
 			later(time.Second)
 			wantReported(t, table, "api.A=10.0.0.1:1", "api.B=10.0.0.2:1,10.0.0.3:1")
-			k := knowledge(table)
+			k := certainty(table)
 			rows, _ := table.Snapshot()
 			for name := range rows {
 				if denied := strings.Contains(string(name), "api.A"); (k.Of(name) != nil) != denied {
@@ -264,13 +264,13 @@ func TestSource(t *testing.T) {
 			s.SetFault(nil)
 			later(time.Hour)
 			wantReported(t, table, "api.A=10.0.0.1:1")
-			if err := knowledge(table).Of("dubbo-interface:/dubbo/providers:api.A::"); !errors.Is(err, zookeeper.ErrRootGone) || !strings.Contains(err.Error(), "/dubbo") {
+			if err := certainty(table).Of("dubbo-interface:/dubbo/providers:api.A::"); !errors.Is(err, zookeeper.ErrRootGone) || !strings.Contains(err.Error(), "/dubbo") {
 				t.Errorf("Of(api.A) = %v, want ErrRootGone with the root", err)
 			}
 			register(t, s, "api.A", "10.0.0.1:1")
 			later(time.Minute)
-			if k := knowledge(table); k.Stale != nil || len(k.Unknown) > 0 {
-				t.Errorf("knowledge = %+v, want it not stale and none unknown", k)
+			if k := certainty(table); k.Stale != nil || len(k.Unknown) > 0 {
+				t.Errorf("certainty = %+v, want it not stale and none unknown", k)
 			}
 		},
 		"a root that does not exist is warned of once, and read once it does": func(t *testing.T, s *zkfake.Server) {

@@ -22,7 +22,7 @@ import (
 var ErrRootGone = errors.New("the root has gone")
 
 func errRootGone(root string) error {
-	return fmt.Errorf("zookeeper: %s: %w: what it held stays as it was last seen until it is back", root, ErrRootGone)
+	return fmt.Errorf("zookeeper: %s: %w: what it held last is kept until it is back", root, ErrRootGone)
 }
 
 // isLocal reports whether an error concerns a part of the tree alone, and not the
@@ -226,7 +226,7 @@ func (t *treeReader) names(ctx context.Context, root *root) ([]string, error) {
 	return names, err
 }
 
-// read reads a parent. What may not be read of it stays as it was.
+// read reads a parent. What may not be read of it is kept.
 func (t *treeReader) read(ctx context.Context, j *job, slots chan struct{}) error {
 	p := j.parent
 	j.content = p.content

@@ -140,13 +140,13 @@ func TestSource_OnlyANewConnectionConfirms(t *testing.T) {
 			must(t, <-done)
 		}()
 		later(time.Hour)
-		if k := knowledge(table); k.Dials != 1 || k.Epoch < 10 {
+		if k := certainty(table); k.Dials != 1 || k.Epoch < 10 {
 			t.Errorf("readings = %d, of new connections %d, want 10 at least and 1", k.Epoch, k.Dials)
 		}
 		source.Recheck()
 		later(time.Minute)
-		if k := knowledge(table); k.Dials != 2 || k.Stale != nil || len(dialed) != 2 || dialed[0] == dialed[1] {
-			t.Errorf("knowledge = %+v, dialed %q, want another server", k, dialed)
+		if k := certainty(table); k.Dials != 2 || k.Stale != nil || len(dialed) != 2 || dialed[0] == dialed[1] {
+			t.Errorf("certainty = %+v, dialed %q, want another server", k, dialed)
 		}
 	})
 }

@@ -120,13 +120,13 @@ func NewTarget(client *Client, opts TargetOptions) (*Target, error) {
 func (o TargetOptions) validate(client *Client) error {
 	switch {
 	case client == nil || o.Owner == "" || len(o.Layouts) == 0:
-		return errors.New("it needs a client, an owner and a layout")
+		return errors.New("a client, an owner or a layout is missing")
 	case o.Lifetime != Persistent && o.Lifetime != Session:
 		return fmt.Errorf("lifetime %q is neither persistent nor session", o.Lifetime)
 	case !slices.Contains([]Access{Open, ReadOnly, Private}, o.Access):
 		return fmt.Errorf("acl %q is none of open, read-only and private", o.Access)
 	case o.Access != Open && client.opts.User == "":
-		return fmt.Errorf("acl %q needs user and passwordFile", o.Access)
+		return fmt.Errorf("acl %q requires user and passwordFile", o.Access)
 	}
 	if err := checkName(url.PathEscape(o.Owner)); err != nil {
 		return fmt.Errorf("owner: %w", err)
@@ -173,7 +173,7 @@ type Report struct {
 	Granted time.Duration // session timeout
 	Read    error         // nil: the parents of the layouts can be listed
 	Write   error         // nil: a node under /xds-bridge/<owner> was created and deleted, and one could be created in each root
-	Skew    time.Duration // how far the server's clock is ahead of ours, give or take Took
+	Skew    time.Duration // how far the server's clock is ahead of ours, within Took
 	Took    time.Duration // the round trip of the written node
 }
 

@@ -105,7 +105,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// serve starts a server that lives as long as the test.
+// serve starts a server that runs as long as the test.
 func serve(t testing.TB) *zkfake.Server {
 	t.Helper()
 	s := zkfake.New(zkfake.Options{})
@@ -117,7 +117,7 @@ func serve(t testing.TB) *zkfake.Server {
 	return s
 }
 
-// dial connects to a server for as long as the test lives.
+// dial connects to a server until the test ends.
 func dial(t testing.TB, s *zkfake.Server, tune ...func(*zookeeper.Options)) *zookeeper.Client {
 	t.Helper()
 	opts := zookeeper.Options{Servers: []string{"server:2181"}, Dial: s.Dial, SessionTimeout: 10 * time.Second}

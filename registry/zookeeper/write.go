@@ -18,7 +18,7 @@ type unit struct {
 	key     string
 	ops     []any
 	bytes   int  // size of the operations in a request
-	grows   int  // by how many bytes the list of the parent becomes longer
+	grows   int  // by how many bytes the list of the parent grows
 	creates bool // an entry that did not exist
 	deletes bool // an entry, and stores none in its place
 	old     any  // deletes the node that stays beside the new one if the parent has room for both; nil: none

@@ -225,7 +225,7 @@ func TestWrite_SeveralNodesOfOneKey(t *testing.T) {
 			t.Errorf("nodes = %q, want the foreign one", names)
 		}
 	})
-	t.Run("of two of ours the wanted one stays", func(t *testing.T) {
+	t.Run("of two of ours the desired one stays", func(t *testing.T) {
 		t.Parallel()
 		server := serve(t)
 		target := target(t, dial(t, server))
