@@ -30,7 +30,7 @@ const duplicatesIn = 50
 
 // Check tries what a Target does, while its client runs. It lists the services,
 // and publishes and withdraws an instance that is not enabled, in a service of
-// its own. The error says why no server can be reached.
+// its own. The error says why no server is reachable.
 func (t *Target) Check(ctx context.Context) (Report, error) {
 	var r Report
 	groups, err := t.Groups(ctx)

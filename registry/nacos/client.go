@@ -166,7 +166,7 @@ func (c *Client) connect(ctx context.Context, s server) (*conn, error) {
 }
 
 // hold makes a connection the current one until it ends. If the server asks
-// for another one, it lives on beside that, so that what is published on it can
+// for another one, it stays open beside that, so that what is published on it can
 // be published there first.
 func (c *Client) hold(ctx context.Context, cn *conn) {
 	c.opts.Log.Info("nacos connected", "server", cn.server.grpc)
@@ -249,7 +249,7 @@ func (c *Client) failed(attempt int, err error) {
 	c.state.Attempts, c.state.LastError = attempt, err.Error()
 	c.mu.Unlock()
 	if attempt == 1 {
-		c.opts.Log.Warn("nacos not reached, trying on", "err", err)
+		c.opts.Log.Warn("nacos unreachable, trying again", "err", err)
 	}
 }
 

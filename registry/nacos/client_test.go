@@ -76,9 +76,9 @@ type authority struct {
 	cert *x509.Certificate
 }
 
-// life is when certificates are valid, which includes the virtual clock's
+// validity is when certificates are valid, which includes the virtual clock's
 // time.
-func life() (from, to time.Time) {
+func validity() (from, to time.Time) {
 	return time.Date(1999, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC)
 }
 
@@ -88,7 +88,7 @@ func newAuthority(t *testing.T, name string) *authority {
 	if err != nil {
 		t.Fatal(err)
 	}
-	from, to := life()
+	from, to := validity()
 	form := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotBefore: from, NotAfter: to,
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
@@ -107,7 +107,7 @@ func newAuthority(t *testing.T, name string) *authority {
 // server returns what a server called host presents.
 func (a *authority) server(t *testing.T, host string) *tls.Config {
 	t.Helper()
-	from, to := life()
+	from, to := validity()
 	form := &x509.Certificate{SerialNumber: big.NewInt(2), DNSNames: []string{host}, NotBefore: from, NotAfter: to}
 	der, err := x509.CreateCertificate(rand.Reader, form, a.cert, a.key.Public(), a.key)
 	if err != nil {
@@ -154,7 +154,7 @@ func TestClient_TLS(t *testing.T) {
 		})
 		return r
 	}
-	bubble(t, "login and connection are over TLS, and a renewed CA file needs no restart", func(t *testing.T) {
+	bubble(t, "login and connection are over TLS, and a renewed CA file requires no restart", func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "ca.pem")
 		right := newAuthority(t, "right")
 		newAuthority(t, "wrong").write(t, file)
@@ -242,7 +242,7 @@ func TestClient_Login(t *testing.T) {
 		s.User, s.Password, s.TokenTTL = "nacos", "secret", ttl
 		return s
 	}
-	bubble(t, "a token that lives ten seconds is renewed before it expires", func(t *testing.T) {
+	bubble(t, "a token that is valid for ten seconds is renewed before it expires", func(t *testing.T) {
 		r := start(t, server(10*time.Second), withUser)
 		for range 60 {
 			r.write(t, entry(greeter, "10.0.0.1", mine))

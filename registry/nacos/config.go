@@ -126,7 +126,7 @@ const (
 )
 
 // ID returns the id that the client's namespace keeps of itself, of which
-// metadata.Hop makes a hop. If there is none, it becomes offer; of several
+// metadata.Hop makes a hop. If there is none, it is set to offer; of several
 // bridges that offer one at the same time, one wins. If offer is empty too, so
 // is the result. Run has to run.
 func (c *Client) ID(ctx context.Context, offer string) (string, error) {

@@ -38,7 +38,7 @@ func marked(mark metadata.Mark) func(n, i, v int) registry.Entry {
 	}
 }
 
-// hostile makes an entry with a text in its metadata, both ways, and where a
+// hostile makes an entry with a text in its metadata, in both directions, and where a
 // cluster may be called so, in its key.
 func hostile(text string) registry.Entry {
 	in := metadata.NacosInstance{

@@ -17,7 +17,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// A conn is one connection to one server. What is published on it lives as long
+// A conn is one connection to one server. What is published on it exists as long
 // as it does.
 type conn struct {
 	client   *Client

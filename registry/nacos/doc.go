@@ -9,5 +9,5 @@
 //
 // A connection of Nacos holds exactly one publication per service, and every
 // registration replaces it. So a Target writes the whole set of a service in
-// one batch, and what it wrote lives as long as its connection.
+// one batch, and what it wrote exists as long as its connection.
 package nacos

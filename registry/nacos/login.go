@@ -134,7 +134,7 @@ func (l *login) state() LoginState {
 	return LoginState{Username: l.client.opts.Username, Renewed: l.renewed, Expires: l.expires, Err: l.lastErr}
 }
 
-// keep renews the token when nine tenths of its life are over, until ctx ends.
+// keep renews the token when nine tenths of its validity are over, until ctx ends.
 func (l *login) keep(ctx context.Context) {
 	for ctx.Err() == nil {
 		l.mu.Lock()
@@ -234,20 +234,20 @@ func (l *login) request(ctx context.Context, address string, form url.Values) (i
 	default: // not about the password: another server may accept it
 		return status, fmt.Errorf("status %d: %q", status, text)
 	}
-	token, life, err := readLogin(body)
+	token, validity, err := readLogin(body)
 	if err != nil {
 		return status, err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.access, l.renewed, l.expires = token, time.Now(), time.Now().Add(life)
+	l.access, l.renewed, l.expires = token, time.Now(), time.Now().Add(validity)
 	return status, nil
 }
 
-// How long a token lives if the server does not say, and at most.
+// How long a token is valid if the server does not say, and at most.
 const (
-	defaultLife = time.Hour
-	maxLife     = 30 * 24 * time.Hour
+	defaultValidity = time.Hour
+	maxValidity     = 30 * 24 * time.Hour
 )
 
 func readLogin(body []byte) (string, time.Duration, error) {
@@ -258,11 +258,11 @@ func readLogin(body []byte) (string, time.Duration, error) {
 	if err := json.Unmarshal(body, &answer); err != nil || answer.AccessToken == "" {
 		return "", 0, errors.New("the answer holds no accessToken: is this a Nacos server?")
 	}
-	life := defaultLife
+	validity := defaultValidity
 	if answer.TokenTTL > 0 {
-		life = time.Duration(min(answer.TokenTTL, int64(maxLife/time.Second))) * time.Second
+		validity = time.Duration(min(answer.TokenTTL, int64(maxValidity/time.Second))) * time.Second
 	}
-	return answer.AccessToken, life, nil
+	return answer.AccessToken, validity, nil
 }
 
 type dialer func(ctx context.Context, network, address string) (net.Conn, error)

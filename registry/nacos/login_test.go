@@ -32,7 +32,7 @@ func TestLogin_FollowsNoRedirect(t *testing.T) {
 	}
 }
 
-// TestLogin_CancelledAttemptKeepsTheAnswer: who waits no longer is told what the
+// TestLogin_CancelledAttemptKeepsTheAnswer: who waits no longer gets what the
 // server answered, and not that he waited no longer.
 func TestLogin_CancelledAttemptKeepsTheAnswer(t *testing.T) {
 	t.Parallel()

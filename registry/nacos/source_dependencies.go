@@ -61,7 +61,7 @@ func (d *documents) connect(cn *conn) {
 }
 
 // fetchStored reads a document. If its revision is no valid group, it cannot be
-// stored at all. What a server refuses it may permit later.
+// stored at all. What a server refuses it may allow later.
 func fetchStored(ctx context.Context, cn *conn, at metadata.NacosConfig) (string, error) {
 	if err := metadata.CheckNacosService(at.Namespace, at.Group, "any"); err != nil {
 		return "", fmt.Errorf("%w: its revision is no name that Nacos accepts: %w", registry.ErrRefused, err)

@@ -256,7 +256,7 @@ func TestSource_Login(t *testing.T) {
 		two(r)
 	}
 	runAll(t, map[string]sourceTest{
-		"a token that lives five seconds never interrupts": {
+		"a token that is valid for five seconds never interrupts": {
 			tune: login, before: locked,
 			then: func(t *testing.T, r *readRig) {
 				for range 60 {
@@ -297,7 +297,7 @@ func TestSource_LogsInSeldomAfterDenials(t *testing.T) {
 		}
 		later(3 * time.Minute)
 		if n := r.server.Logins(); n > 14 {
-			t.Errorf("%d logins in four minutes, want at most 14: the token lives five hours", n)
+			t.Errorf("%d logins in four minutes, want at most 14: the token is valid for five hours", n)
 		}
 	})
 	bubble(t, "a token that was revoked is replaced all the same", func(t *testing.T) {

@@ -235,7 +235,7 @@ func (q *requests) drain() {
 	}
 }
 
-// enqueue has a service read, once more if that is under way.
+// enqueue has a service read, once more if that is in flight.
 func (q *requests) enqueue(w *watchedService) {
 	w.due = time.Time{}
 	switch {

@@ -140,7 +140,7 @@ func TestSource_SubscribesInterestAlone(t *testing.T) {
 		wish.Add(named("api.A").Name, named("api.C").Name)
 		later(time.Second)
 		if a := wish.Answer(named("api.A").Name, named("api.C").Name); !a.Reported || a.Err != nil {
-			t.Error("the source does not say that it reported what is wanted")
+			t.Error("the source does not say that it reported what is asked for")
 		}
 		r.reports(t, "api.A=10.0.0.1")
 		r.register("api.A", "10.0.0.1", "10.0.0.3")
@@ -204,9 +204,9 @@ func TestSource_UnreadableNameHidesNoOther(t *testing.T) {
 	})
 }
 
-// TestSource_ReportsANameThatIsWantedAgain: its subscription is being ended
+// TestSource_ReportsANameThatIsAskedForAgain: its subscription is being ended
 // when somebody wants it again.
-func TestSource_ReportsANameThatIsWantedAgain(t *testing.T) {
+func TestSource_ReportsANameThatIsAskedForAgain(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		wish := registry.NewInterest()
 		r := newReadRig(t, func(_ *nacos.Options, o *nacos.SourceOptions) { o.Interest = wish })

@@ -31,7 +31,7 @@ type readRig struct {
 	source *nacos.Source
 	table  *registry.Table
 	stop   func()
-	down   atomic.Bool // the server cannot be reached
+	down   atomic.Bool // the server is unreachable
 	rpc    *bufconn.Listener
 	web    *bufconn.Listener
 }

@@ -36,7 +36,7 @@ type TargetOptions struct {
 // readBack is how long a server's reads lag behind its writes, if no option says.
 const readBack = time.Second
 
-// A Target writes to Nacos. What it writes lives as long as its client's
+// A Target writes to Nacos. What it writes exists as long as its client's
 // connection. It implements registry.Target, registry.Verified,
 // registry.Watched and registry.Sessioned.
 type Target struct {

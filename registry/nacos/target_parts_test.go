@@ -140,7 +140,7 @@ func TestTarget_RecognisesItsParts(t *testing.T) {
 		i := slices.IndexFunc(entries, func(e registry.Entry) bool { return strings.HasPrefix(e.Key, "#metadata/") })
 		return entries[i].Key
 	}
-	bubble(t, "the old revision is ours still where the instances of the new one are not taken", func(t *testing.T) {
+	bubble(t, "the old revision is ours still where the instances of the new one are not accepted", func(t *testing.T) {
 		r := start(t, nacosfake.NewServer(), nil)
 		target := appTarget(t, r)
 		first, second := shop(t), shop(t, registry.Interface{Name: "api.B"})

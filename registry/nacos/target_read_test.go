@@ -29,8 +29,8 @@ func TestTarget_Changes(t *testing.T) {
 		}
 	}
 	cases := map[string]struct {
-		happens func(t *testing.T, r *rig)
-		told    bool
+		happens  func(t *testing.T, r *rig)
+		reported bool
 	}{
 		"a write of ours": {happens: func(t *testing.T, r *rig) {
 			r.write(t, entry(greeter, "10.0.0.1", mine), entry(greeter, "10.0.0.3", mine))
@@ -45,12 +45,12 @@ func TestTarget_Changes(t *testing.T) {
 			r.write(t, entry(greeter, "10.0.0.3", mine))
 			r.server.Set(service(greeter), "app")
 		}},
-		"an instance that another adds":  {told: true, happens: func(_ *testing.T, r *rig) { r.server.Set(service(greeter), "new", anothers("10.9.9.2")) }},
-		"an instance that another takes": {told: true, happens: func(_ *testing.T, r *rig) { r.server.Set(service(greeter), "app") }},
-		"ours disabled in the console":   {told: true, happens: edited(func(in *model.Instance) { in.Enable = false })},
-		"ours edited in the console":     {told: true, happens: edited(func(in *model.Instance) { in.Weight = 7 })},
-		"ours removed from the registry": {told: true, happens: func(_ *testing.T, r *rig) { r.server.Remove(service(greeter)) }},
-		"another service":                {happens: func(_ *testing.T, r *rig) { r.server.Set(service(groupN(7)), "app", anothers("10.9.9.9")) }},
+		"an instance that another adds":      {reported: true, happens: func(_ *testing.T, r *rig) { r.server.Set(service(greeter), "new", anothers("10.9.9.2")) }},
+		"an instance that another withdraws": {reported: true, happens: func(_ *testing.T, r *rig) { r.server.Set(service(greeter), "app") }},
+		"ours disabled in the console":       {reported: true, happens: edited(func(in *model.Instance) { in.Enable = false })},
+		"ours edited in the console":         {reported: true, happens: edited(func(in *model.Instance) { in.Weight = 7 })},
+		"ours removed from the registry":     {reported: true, happens: func(_ *testing.T, r *rig) { r.server.Remove(service(greeter)) }},
+		"another service":                    {happens: func(_ *testing.T, r *rig) { r.server.Set(service(groupN(7)), "app", anothers("10.9.9.9")) }},
 		"the service after it is read without a watch": {happens: func(t *testing.T, r *rig) {
 			r.read(t)
 			if n := r.server.Subscriptions(); n != 0 {
@@ -58,7 +58,7 @@ func TestTarget_Changes(t *testing.T) {
 			}
 			r.server.Set(service(greeter), "app")
 		}},
-		"the service, watched on another connection": {told: true, happens: func(t *testing.T, r *rig) {
+		"the service, watched on another connection": {reported: true, happens: func(t *testing.T, r *rig) {
 			r.server.Drop()
 			<-r.target.Lost()
 			r.write(t, entry(greeter, "10.0.0.1", mine))
@@ -82,7 +82,7 @@ func TestTarget_Changes(t *testing.T) {
 			c.happens(t, r)
 			time.Sleep(time.Second)
 			var want []registry.Group
-			if c.told {
+			if c.reported {
 				want = []registry.Group{greeter}
 				<-changed
 			}

@@ -29,7 +29,7 @@ func TestTarget(t *testing.T) {
 			}
 		}
 	})
-	bubble(t, "a batch is the whole set, and nothing of it is lost on the way", func(t *testing.T) {
+	bubble(t, "a batch is the whole set, and nothing of it is lost in between", func(t *testing.T) {
 		r := start(t, nacosfake.NewServer(), nil)
 		want := []registry.Entry{entry(greeter, "10.0.0.1", mine, "weight", "100", "path", "api.Greeter"), entry(greeter, "10.0.0.2", mine)}
 		r.write(t, want...)

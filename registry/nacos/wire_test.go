@@ -138,9 +138,9 @@ func FuzzLogin(f *testing.F) {
 	f.Add([]byte(`<html>`))
 	f.Add([]byte(`{"code":0,"data":[{"namespace":"public","namespaceShowName":"public"}]}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
-		token, life, err := readLogin(body)
-		if err == nil && (token == "" || life <= 0 || life > maxLife) {
-			t.Errorf("readLogin(%q) = %q, %s, want a token and how long it lives", body, token, life)
+		token, validity, err := readLogin(body)
+		if err == nil && (token == "" || validity <= 0 || validity > maxValidity) {
+			t.Errorf("readLogin(%q) = %q, %s, want a token and how long it is valid", body, token, validity)
 		}
 		all, err := readNamespaces(body)
 		if missing := find(append(all, namespace{ID: "ours"}), "ours"); err == nil && missing != nil {
