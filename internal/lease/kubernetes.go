@@ -34,7 +34,7 @@ const annotation = "xds-bridge/replicas"
 // every request.
 func NewKubernetes(c rest.Config, namespace, name string) *Kubernetes {
 	scheme := runtime.NewScheme()
-	_ = coordination.AddToScheme(scheme) // it is empty, so that nothing is in the way
+	_ = coordination.AddToScheme(scheme) // it is empty, so that nothing fails
 	c.APIPath, c.GroupVersion = "/apis", &coordination.SchemeGroupVersion
 	c.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
 	c.WarningHandler = rest.NoWarnings{}

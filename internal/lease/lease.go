@@ -52,10 +52,10 @@ const MaxTTL = time.Hour
 func (o Options) beat() time.Duration { return o.TTL / 5 }
 
 // valid is how long a leader may write after it renewed its entry. The rest of
-// the ttl is for calls under way and clocks that differ.
+// the ttl is for calls in flight and clocks that differ.
 func (o Options) valid() time.Duration { return o.TTL * 2 / 3 }
 
-// leastPatience is how long a leader may take to get ready before another leads.
+// leastPatience is how long a leader has to get ready before another leads.
 // It doubles each time in a row, up to 32 times as long.
 func (o Options) leastPatience() time.Duration { return 8 * o.TTL }
 
@@ -73,7 +73,7 @@ type record struct {
 
 type member struct {
 	Beat    int64  `json:"beat"`              // counted up; one that does not change is dead
-	TTL     int64  `json:"ttl_ms"`            // how long that takes, in milliseconds
+	TTL     int64  `json:"ttl_ms"`            // after which it is dead, in milliseconds
 	Ready   int64  `json:"ready,omitempty"`   // the term in which it did what its role asks for
 	Leaving bool   `json:"leaving,omitempty"` // it is about to end
 	Config  string `json:"config,omitempty"`  // reports what it is configured to write; empty: it does not say
