@@ -155,7 +155,7 @@ type locatedConn struct {
 
 func (c locatedConn) RemoteAddr() net.Addr { return c.at }
 
-// accessRig is a rig whose server is reached by a network, and what it logged.
+// accessRig is a rig whose server is on a network, and what it logged.
 type accessRig struct {
 	*rig
 	network *network

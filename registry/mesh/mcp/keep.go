@@ -251,7 +251,7 @@ func (k *recorder) storeBucket(ctx context.Context, b int) {
 	if ctx.Err() != nil {
 		return
 	}
-	groups, changed := k.target.takeDirty(b)
+	groups, changed := k.target.drainDirty(b)
 	if !changed {
 		return
 	}
@@ -302,9 +302,9 @@ func (k *recorder) list(ctx context.Context) {
 	}
 }
 
-// takeDirty returns what is held in a bucket, and true if anything changed in
+// drainDirty returns what is held in a bucket, and true if anything changed in
 // it since the last call. It returns nothing before the set is complete.
-func (t *Target) takeDirty(bucket int) (groups []keptGroup, changed bool) {
+func (t *Target) drainDirty(bucket int) (groups []keptGroup, changed bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.sourcesComplete || !t.dirty[bucket] {
@@ -354,7 +354,7 @@ func (t *Target) all() map[registry.Group][]entry {
 }
 
 // wasGone records that a host went, whose address others get later. A time in
-// the future is of a clock that was ahead: it becomes now, and is kept so.
+// the future is of a clock that was ahead: it is set to now, and is kept so.
 func (t *Target) wasGone(name registry.Group, since time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -229,7 +229,7 @@ func TestTarget_KeepsNewHostsBeforeTheyAreServed(t *testing.T) {
 		r.target.SourcesComplete()
 		i := r.connect("", newType)
 		time.Sleep(time.Minute)
-		s.takes = 2 * time.Second
+		s.delay = 2 * time.Second
 		for n := range 100 {
 			r.put(greeter(fmt.Sprintf("api.s%d", n), "10.0.0.2"))
 		}

@@ -51,28 +51,28 @@ func ended(all []*istiod, code codes.Code) int {
 func TestServer_BoundsStreams(t *testing.T) {
 	bubble(t, "one address leaves room for others", func(t *testing.T) {
 		g := startAccess(t, mcp.Access{})
-		taken := g.fifty("10.0.0.1", newType)
+		used := g.fifty("10.0.0.1", newType)
 		if err := g.istiod("10.0.0.1", nil).failed(); status.Code(err) != codes.ResourceExhausted {
 			t.Errorf("one stream more of the address ended with %v, want ResourceExhausted", err)
 		}
 		g.says(0, "reason=streams", "address=10.0.0.1:", "setting=registries.mesh.istiod.import.clients.networks", "50 streams are open")
 		g.counted(map[mcp.Refusal]int{mcp.RefusedStreams: 1})
 		g.served(g.istiod("10.0.0.2", nil), 1)
-		if n := ended(taken, codes.ResourceExhausted); n != 0 {
+		if n := ended(used, codes.ResourceExhausted); n != 0 {
 			t.Errorf("%d streams ended that read what is served, want none", n)
 		}
-		taken[0].cancel()
+		used[0].cancel()
 		synctest.Wait() // the server has seen that
 		g.served(g.istiod("10.0.0.1", nil), 1)
 	})
 	bubble(t, "there are a hundred over all", func(t *testing.T) {
 		g := startAccess(t, mcp.Access{})
 		g.fifty("10.0.0.1", newType)
-		taken := g.fifty("10.0.0.2", newType)
+		used := g.fifty("10.0.0.2", newType)
 		if err := g.istiod("10.0.0.3", nil).failed(); status.Code(err) != codes.ResourceExhausted {
 			t.Errorf("one stream more than the limit ended with %v, want ResourceExhausted", err)
 		}
-		taken[0].cancel()
+		used[0].cancel()
 		synctest.Wait() // the server has seen that
 		g.served(g.istiod("10.0.0.3", nil), 1)
 	})
@@ -104,8 +104,8 @@ func TestServer_BoundsStreams(t *testing.T) {
 		g.counted(map[mcp.Refusal]int{mcp.RefusedSilent: 50})
 	})
 	for name, from := range map[string][]string{
-		"the oldest of an address that reads nothing gives way": {"10.0.0.1"},
-		"the oldest of all that reads nothing gives way":        {"10.0.0.2", "10.0.0.1"},
+		"the oldest of an address that reads nothing is closed": {"10.0.0.1"},
+		"the oldest of all that reads nothing is closed":        {"10.0.0.2", "10.0.0.1"},
 	} {
 		bubble(t, name, func(t *testing.T) {
 			g := startAccess(t, mcp.Access{})
@@ -262,7 +262,7 @@ func TestServer_DeltaStartsFromWhatAClientHas(t *testing.T) {
 			t.Errorf("after a change %v, removed %v, want api.b and none", changed, removed)
 		}
 	})
-	bubble(t, "and takes back what was sent before its revision was known", func(t *testing.T) {
+	bubble(t, "and withdraws what was sent before its revision was known", func(t *testing.T) {
 		r := start(t, mcp.Options{RevisionFilter: true})
 		r.revision("canary")
 		r.put(greeter("api.a", "10.0.0.1"))

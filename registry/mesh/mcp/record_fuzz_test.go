@@ -43,7 +43,7 @@ func FuzzRecord(f *testing.F) {
 	})
 }
 
-// A mutant that does not look at the form, or takes any size, is seen here.
+// A mutant that does not look at the form, or accepts any size, is seen here.
 func TestRecord_FormAndBounds(t *testing.T) {
 	for _, raw := range []string{`{"version":2,"groups":[]}`, `{"version":0}`, `[]`, ``} {
 		if got, err := decodeRecord(pack(t, raw)); err == nil {

@@ -25,7 +25,7 @@ type fakeRecorder struct {
 	writes int
 	fails  error
 	blocks <-chan struct{} // nil: it answers at once
-	takes  time.Duration   // to store a text
+	delay  time.Duration   // to store a text
 }
 
 func newFakeRecorder() *fakeRecorder { return &fakeRecorder{texts: make(map[[2]string]string)} }
@@ -44,9 +44,9 @@ func (s *fakeRecorder) Records(_ context.Context, kind string) (map[string]strin
 
 func (s *fakeRecorder) Record(ctx context.Context, kind, name, text string) error {
 	s.mu.Lock()
-	blocks, takes := s.blocks, s.takes
+	blocks, delay := s.blocks, s.delay
 	s.mu.Unlock()
-	time.Sleep(takes)
+	time.Sleep(delay)
 	if blocks != nil {
 		select {
 		case <-blocks:

@@ -30,7 +30,7 @@ func TestServer(t *testing.T) {
 		}
 		expect(t, i.entries(newType), "api.a=10.0.0.1")
 	})
-	bubble(t, "a type nobody knows gets an empty answer, and the stream lives", func(t *testing.T) {
+	bubble(t, "a type nobody knows gets an empty answer, and the stream continues", func(t *testing.T) {
 		r := start(t, mcp.Options{})
 		r.target.SourcesComplete()
 		i := r.connect("", "a.b/v9/Foo", newType)

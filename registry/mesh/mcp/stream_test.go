@@ -160,7 +160,7 @@ func (c *incremental) ask(t *testing.T, typeURL, nonce string) {
 	synctest.Wait()
 }
 
-// next returns the names that the next answer brings and takes away, nothing
+// next returns the names that the next answer adds and removes, nothing
 // where there is none, and confirms it.
 func (c *incremental) next(t *testing.T) (changed, removed []string) {
 	t.Helper()

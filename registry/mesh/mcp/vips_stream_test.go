@@ -110,7 +110,7 @@ func expectFreed(t *testing.T, s *fakeRecorder, host string) {
 	}
 }
 
-func TestTarget_FutureTimeBecomesNow(t *testing.T) {
+func TestTarget_FutureTimeIsNow(t *testing.T) {
 	a, b := pair(t)
 	s := newFakeRecorder()
 	bubble(t, "a host goes by a clock that is a day ahead", func(t *testing.T) {
@@ -123,7 +123,7 @@ func TestTarget_FutureTimeBecomesNow(t *testing.T) {
 		r.write(r.groups()[0], nil)
 		r.put(greeter(b, "10.0.0.1"))
 	})
-	bubble(t, "a start takes it for now", func(t *testing.T) {
+	bubble(t, "a start reads it as now", func(t *testing.T) {
 		r := start(t, mcp.Options{Keep: s.of()})
 		r.groups()
 		r.target.SourcesComplete()
@@ -144,16 +144,16 @@ func TestServer_AddressesAreDistinctAndStable(t *testing.T) {
 			r.target.SourcesComplete()
 			i := r.connect("", newType)
 			byHost := make(map[string]string)
-			taken := make(map[string]string)
+			used := make(map[string]string)
 			for _, m := range decode(t, i.answers(newType)[0]) {
 				vip, host := m.spec.GetAddresses()[0], m.spec.GetHosts()[0]
-				if other := taken[vip]; other != "" {
+				if other := used[vip]; other != "" {
 					t.Errorf("%s and %s have %s, want an address each", host, other, vip)
 				}
 				if !netip.MustParsePrefix("240.64.0.0/12").Contains(netip.MustParseAddr(vip)) {
 					t.Errorf("address %s, want one in the range", vip)
 				}
-				taken[vip], byHost[host] = host, vip
+				used[vip], byHost[host] = host, vip
 			}
 			return byHost
 		}

@@ -47,12 +47,12 @@ func TestVIPs_DependOnTheSetAlone(t *testing.T) {
 			if !maps.Equal(got, other.table()) {
 				t.Fatalf("%s, seed %d: addresses depend on the order, want them of the set alone", within, seed)
 			}
-			taken := make(map[netip.Addr]registry.Group)
+			used := make(map[netip.Addr]registry.Group)
 			for h, at := range got {
-				if rival, there := taken[at]; at.IsValid() && (there || !within.Contains(at)) {
+				if rival, there := used[at]; at.IsValid() && (there || !within.Contains(at)) {
 					t.Fatalf("%s: %s is of %s and %s, want one host in the range", within, at, h.Name, rival.Name)
 				}
-				taken[at] = h
+				used[at] = h
 			}
 			for n := range set {
 				one.remove(host(n))

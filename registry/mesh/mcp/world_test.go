@@ -165,7 +165,7 @@ type istiod struct {
 
 	stall chan struct{} // nothing more is read before it is closed; nil where it reads on
 	mute  string        // a type of which no answer is confirmed
-	takes time.Duration // to confirm an answer
+	delay time.Duration // to confirm an answer
 
 	mu  sync.Mutex
 	got map[string][]*discovery.DiscoveryResponse
@@ -252,7 +252,7 @@ func (i *istiod) receive() {
 		if res.GetTypeUrl() == i.mute {
 			continue
 		}
-		time.Sleep(i.takes)
+		time.Sleep(i.delay)
 		_ = i.stream.Send(&discovery.DiscoveryRequest{Node: i.node, TypeUrl: res.GetTypeUrl(), VersionInfo: res.GetVersionInfo(), ResponseNonce: res.GetNonce()})
 	}
 }
