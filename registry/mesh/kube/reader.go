@@ -20,7 +20,7 @@ import (
 type Options struct {
 	Rules
 
-	Config     *rest.Config // how the API server is reached, and as which account
+	Config     *rest.Config // how to connect to the API server, and as which account
 	Namespaces []string     // none: all
 	Nodes      bool         // read Nodes, which have region and zone
 	Istio      bool         // read ServiceEntries and WorkloadEntries

@@ -24,7 +24,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/mesh/kube"
 )
 
-// api is an API server of a test, reached within the bubble of its time.
+// api is an API server of a test, connected within the bubble of its time.
 type api struct {
 	*kubernetes.Server
 
@@ -285,7 +285,7 @@ func TestTooManyRequestsIsWaitedFor(t *testing.T) {
 }
 
 // TestWithoutIstioServicesAreRead: kinds that the API does not have hold nothing,
-// and one that goes takes nothing with it.
+// and one that goes removes nothing else.
 func TestWithoutIstioServicesAreRead(t *testing.T) {
 	entry := map[string]any{
 		"kind": "ServiceEntry", "apiVersion": "networking.istio.io/v1", "metadata": map[string]any{"namespace": "shop", "name": "a"},

@@ -242,7 +242,7 @@ func TestNothingIsLeftOfWhatWent(t *testing.T) {
 	}
 }
 
-func TestAHiddenNamespaceIsNotToldOf(t *testing.T) {
+func TestAHiddenNamespaceIsNotReported(t *testing.T) {
 	f := follow()
 	f.Hide("shop")
 	for _, o := range objects(t, "service.yaml") {
