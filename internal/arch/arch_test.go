@@ -85,7 +85,7 @@ func TestLayers(t *testing.T) {
 	}
 }
 
-// TestEveryPackageHasALayer keeps a new package from standing outside the table.
+// TestEveryPackageHasALayer requires a layer of each new package.
 func TestEveryPackageHasALayer(t *testing.T) {
 	covered := list(t, append([]string{"-f", "{{.ImportPath}}"}, keys()...)...)
 	for _, path := range list(t, "-f", "{{.ImportPath}}", "./...") {

@@ -31,8 +31,8 @@ func TestNoPackageDoesAnythingWhenItIsImported(t *testing.T) {
 		if strings.HasSuffix(file, "plugins/dubbogo/dubbogo.go") {
 			continue
 		}
-		for _, fault := range atImport(parsed) {
-			t.Errorf("%s: %s", name, fault)
+		for _, problem := range atImport(parsed) {
+			t.Errorf("%s: %s", name, problem)
 		}
 	}
 	if files < 100 {
@@ -41,36 +41,36 @@ func TestNoPackageDoesAnythingWhenItIsImported(t *testing.T) {
 }
 
 // atImport returns what a file makes happen when its package is imported.
-func atImport(file *ast.File) (faults []string) {
+func atImport(file *ast.File) (problems []string) {
 	for _, d := range file.Decls {
 		switch d := d.(type) {
 		case *ast.FuncDecl:
 			if d.Recv == nil && d.Name.Name == "init" {
-				faults = append(faults, "it has an init")
+				problems = append(problems, "it has an init")
 			}
 		case *ast.GenDecl:
 			if d.Tok == token.VAR {
-				faults = append(faults, called(d)...)
+				problems = append(problems, called(d)...)
 			}
 		}
 	}
-	return faults
+	return problems
 }
 
 // called returns the calls by which variables get their values.
-func called(d *ast.GenDecl) (faults []string) {
+func called(d *ast.GenDecl) (problems []string) {
 	ast.Inspect(d, func(n ast.Node) bool {
 		if _, later := n.(*ast.FuncLit); later {
 			return false
 		}
 		if call, ok := n.(*ast.CallExpr); ok {
 			if name := nameOf(call.Fun); !compiled.MatchString(name) {
-				faults = append(faults, "a variable calls "+name)
+				problems = append(problems, "a variable calls "+name)
 			}
 		}
 		return true
 	})
-	return faults
+	return problems
 }
 
 func nameOf(e ast.Expr) string {

@@ -17,7 +17,7 @@ var frameworks = regexp.MustCompile(`dubbo-go|cloudwego/|go-kratos/|zeromicro/|g
 func TestUsersOfTheBridgeGetNoFramework(t *testing.T) {
 	for _, line := range list(t, "-m", "-f", "{{.Path}}", "all") {
 		if frameworks.MatchString(line) {
-			t.Errorf("the module of the bridge needs %s", line)
+			t.Errorf("the module of the bridge requires %s", line)
 		}
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// TestTree looks at what a newcomer sees first: the folders, and a sentence
+// TestTree looks at what a newcomer sees first: the directories, and a sentence
 // about each package.
 func TestTree(t *testing.T) {
 	t.Run("the top holds what the documents name", func(t *testing.T) {
@@ -21,21 +21,21 @@ func TestTree(t *testing.T) {
 		}
 	})
 	t.Run("every package says what it is for", func(t *testing.T) {
-		folders := list(t, "-f", "{{if .GoFiles}}{{.Dir}}{{end}}", "./...")
-		if len(folders) < 30 {
-			t.Fatalf("only %d packages were found", len(folders))
+		dirs := list(t, "-f", "{{if .GoFiles}}{{.Dir}}{{end}}", "./...")
+		if len(dirs) < 30 {
+			t.Fatalf("only %d packages were found", len(dirs))
 		}
-		for _, folder := range folders {
-			if !slices.ContainsFunc(sources(t, folder), documented) {
-				t.Errorf("%s has no package comment", folder)
+		for _, dir := range dirs {
+			if !slices.ContainsFunc(sources(t, dir), documented) {
+				t.Errorf("%s has no package comment", dir)
 			}
 		}
 	})
 }
 
-func sources(t *testing.T, folder string) []string {
+func sources(t *testing.T, dir string) []string {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(folder, "*.go"))
+	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/internal/audit"
 )
 
-func TestEachWordIsALineOfTheFileAndOfTheLog(t *testing.T) {
+func TestEachDecisionIsALineOfTheFileAndOfTheLog(t *testing.T) {
 	var logged bytes.Buffer
 	file := filepath.Join(t.TempDir(), "audit.ndjson")
 	l := audit.New(file, slog.New(slog.NewTextHandler(&logged, nil)))

@@ -45,7 +45,7 @@ func TestNacos(t *testing.T) {
 		server.Set(service, "app", model.Instance{Ip: "10.9.9.9", Port: 1, Enable: true, Healthy: true, Ephemeral: true})
 	}
 
-	t.Run("live instances are there, changes are told, and all of ours is gone after the end", func(t *testing.T) {
+	t.Run("live instances are there, changes are reported, and all of ours is gone after the end", func(t *testing.T) {
 		s, end := live(t, demo.Options{Nacos: address})
 		s.waitFor(t, "Nacos at "+address, "in sync: 9 entries", "+ providers:api.Greeter:: 10.244.3.14:20000 weight=200 meshLocality=eu-1/eu-1c (")
 		if n := len(server.Instances(used)); n != 1 {

@@ -99,7 +99,7 @@ func (m *Metrics) histogram(name, help string, labels ...string) *prometheus.His
 	return v
 }
 
-// buckets reach from a millisecond, which is what a change of ours takes, to a
+// buckets reach from a millisecond, the time of a change of ours, to a
 // minute, which is what no change should.
 func buckets() []float64 {
 	return []float64{.001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 30, 60}

@@ -133,7 +133,7 @@ func TestMetrics(t *testing.T) {
 		"logins that were refused":           `xdsbridge_logins_total{registry="nacos",result="denied"} 1`,
 		"reconnects to Nacos":                `xdsbridge_registry_reconnects_total{direction="target",kind="nacos",registry="nacos"} 1`,
 		"connections to Nacos lost":          `xdsbridge_sessions_lost_total{registry="nacos"} 1`,
-		"why Nacos could not be reached":     `xdsbridge_rpc_errors_total{code="not_ready",method="connect",registry="nacos"} 1`,
+		"why Nacos was unreachable":          `xdsbridge_rpc_errors_total{code="not_ready",method="connect",registry="nacos"} 1`,
 		"a Nacos that is up":                 `xdsbridge_registry_up{direction="target",kind="nacos",registry="nacos"} 1`,
 		"bytes of Nacos":                     `xdsbridge_rpc_bytes_total{method="nacos",registry="nacos"} 100`,
 		"the Go runtime":                     `go_goroutines `,
@@ -219,7 +219,7 @@ func TestReference(t *testing.T) {
 
 // TestAnotherSinkSaysNothing shows that a registry that is up stays so when a sink
 // for a second connection is made, as a reload does, and is shown by the sink
-// of a connection that stands after it was forgotten.
+// of a connection that is open after it was forgotten.
 func TestAnotherSinkSaysNothing(t *testing.T) {
 	m := metrics.New(metrics.Build{})
 	connected := m.Nacos("nacos")

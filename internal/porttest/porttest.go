@@ -15,7 +15,7 @@ import (
 // Free returns a port of loopback that nobody listens on, and those at these
 // distances from it. No other test of this machine is given them before this one
 // has ended: what is to listen there may need a while, or end and come back. They
-// lie below those that the kernel gives to connections, which would take them
+// lie below those that the kernel gives to connections, which would use them
 // meanwhile.
 func Free(t testing.TB, distances ...int) []int {
 	t.Helper()
@@ -42,7 +42,7 @@ func Address(t testing.TB) string {
 	return fmt.Sprintf("127.0.0.1:%d", Free(t)[0])
 }
 
-// claim locks the file that stands for a port until the test ends, and reports
+// claim locks the file of a port until the test ends, and reports
 // whether nobody else has.
 func claim(t testing.TB, port int) bool {
 	t.Helper()

@@ -57,7 +57,7 @@ func TestText(t *testing.T) {
 	}
 }
 
-// TestNoEncodingGetsBy makes every form of a secret, escapes it in every way up
+// TestNoEncodingGetsBy makes every form of a secret, escapes it by every encoding up
 // to three times, and looks for what is left of it.
 func TestNoEncodingGetsBy(t *testing.T) {
 	t.Parallel()
@@ -77,13 +77,13 @@ func TestNoEncodingGetsBy(t *testing.T) {
 	}
 	quote := func(s string) string { q := strconv.Quote(s); return q[1 : len(q)-1] }
 	letters := func(s string) string { return strings.NewReplacer("w", "%77", "o", "%6F").Replace(url.QueryEscape(s)) }
-	ways := map[string]func(string) string{
+	escapes := map[string]func(string) string{
 		"as it is": func(s string) string { return s }, "a path": url.PathEscape, "a quote": quote, "unicode": unicode, "letters": letters,
 	}
 	for _, form := range forms {
-		for a, first := range ways {
-			for b, second := range ways {
-				for c, third := range ways {
+		for a, first := range escapes {
+			for b, second := range escapes {
+				for c, third := range escapes {
 					if c != "as it is" && !strings.Contains(form, "password") && !strings.Contains(form, "@") {
 						continue // two of them are enough for the other names
 					}
@@ -149,7 +149,7 @@ func TestJSONThatIsCutShort(t *testing.T) {
 	for i := range document {
 		cut := string(redact.JSON([]byte(document[:i])))
 		if i > strings.Index(document, `","b"`) && strings.Contains(cut, "s3cret") || !strings.HasPrefix(cut, document[:min(i, 5)]) {
-			t.Errorf("%s became %s", document[:i], cut)
+			t.Errorf("%s was cut to %s", document[:i], cut)
 		}
 	}
 }
@@ -183,7 +183,7 @@ func FuzzJSON(f *testing.F) {
 		}
 		out := redact.JSON(document)
 		if !json.Valid(out) || strings.Contains(string(out), secret) {
-			t.Errorf("%s became %s", document, out)
+			t.Errorf("%s was redacted to %s", document, out)
 		}
 		if again := redact.JSON(out); string(again) != string(out) {
 			t.Errorf("%s, and again %s", out, again)

@@ -1,5 +1,5 @@
-// Package statustest compares what a bridge says of itself, in each way of
-// asking, with what it has to say in a state of the world. It is for tests, which
+// Package statustest compares what a bridge says of itself, by each command and
+// page, with what it has to say in a state of the world. It is for tests, which
 // bring the world into each state.
 package statustest
 
@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// Row is a state and what each way of asking says in it.
+// Row is a state and what each command and page says in it.
 type Row struct {
 	State       string
 	Conditions  []string // direction, registry and name, or process and name
@@ -70,7 +70,7 @@ type Bridge interface {
 type Question struct {
 	Since      time.Time
 	Registries []string          // of all states that hold now; no other has a condition
-	Services   map[string]string // by direction and registry, such as target zk: the service of that way that why is asked for
+	Services   map[string]string // by direction and registry, such as target zk: the service of that direction that why is asked for
 	Rules      string            // the text of deploy/alerts.yaml
 	Shown      map[string]string // by direction and registry, such as target mesh: as what it is shown, where that is not its name
 }
@@ -176,8 +176,8 @@ func firstLine(text string) string {
 }
 
 // inColumn reports whether the row of a registry, in the table of sources or of
-// targets, has a word.
-func inColumn(text, direction, registry, word string) bool {
+// targets, has a value.
+func inColumn(text, direction, registry, value string) bool {
 	table := ""
 	for line := range strings.Lines(text) {
 		fields := strings.Fields(line)
@@ -187,21 +187,21 @@ func inColumn(text, direction, registry, word string) bool {
 		case fields[0] == "SOURCE" || fields[0] == "TARGET":
 			table = strings.ToLower(fields[0])
 		case table == direction && fields[0] == registry:
-			return regexp.MustCompile(`(^|  )` + regexp.QuoteMeta(word) + `  `).MatchString(line)
+			return regexp.MustCompile(`(^|  )` + regexp.QuoteMeta(value) + `  `).MatchString(line)
 		}
 	}
 	return false
 }
 
-// why asks for the services of the way that a row is of; of all ways where it is
+// why asks for the services of the direction that a row is of; of all where it is
 // of none.
 func (r Row) why(b Bridge, q Question) error {
 	if r.Why == "-" {
 		return nil
 	}
 	asked := false
-	for way, service := range q.Services {
-		if len(r.Conditions) > 0 && registryOf(r.Conditions[0]) != "" && !strings.HasPrefix(r.Conditions[0], way+" ") {
+	for direction, service := range q.Services {
+		if len(r.Conditions) > 0 && registryOf(r.Conditions[0]) != "" && !strings.HasPrefix(r.Conditions[0], direction+" ") {
 			continue
 		}
 		asked = true

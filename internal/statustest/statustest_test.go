@@ -29,7 +29,7 @@ func stale() answers {
 	}
 }
 
-// Every way of asking is looked at: one that says otherwise is found.
+// Every command and page is compared: one that says otherwise is found.
 func TestEachCellIsCompared(t *testing.T) {
 	rules, err := os.ReadFile("../../deploy/alerts.yaml")
 	if err != nil {
