@@ -180,9 +180,12 @@ func TestNacos(t *testing.T) {
 			}
 			return 0, ""
 		})
+		before := len(w.nacos.Requests("BatchInstanceRequest"))
 		w.offer(orders, "10.0.0.1", "10.0.0.2", "10.0.0.3")
 		do(t, "plan", "-f", file).want(t, exitFindings, "2 are equal and held by another connection", "1 to create, 0 to update")
+		eventually(t, "a refused batch", func() bool { return len(w.nacos.Requests("BatchInstanceRequest")) > before })
 		w.offer(orders, "10.0.0.1", "10.0.0.2")
+		eventually(t, "two of its entries claimed", func() bool { return statusOf(t, file).Loops[0].Bridges[0].Entries == 2 })
 		w.nacos.Fail(nil)
 		eventually(t, "in sync", func() bool { return do(t, "status", "-f", file).code == exitOK })
 	})

@@ -14,7 +14,7 @@ import (
 )
 
 // soon is what may pass on a busy machine until something is seen that lasts
-// milliseconds on a idle one.
+// milliseconds on an idle one.
 const soon = time.Minute
 
 // state is what the source says of one provider.

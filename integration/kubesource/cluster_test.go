@@ -24,7 +24,7 @@ import (
 
 const (
 	// soon is what may pass on a busy machine until something is seen that lasts
-	// milliseconds on a idle one.
+	// milliseconds on an idle one.
 	soon = time.Minute
 
 	account = "xds-bridge"
