@@ -4,6 +4,11 @@
 package cloudwego
 
 import (
+	"encoding/json"
+	"fmt"
+	"maps"
+
+	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/metadata/convert"
 	"github.com/xds-bridge/xds-bridge/metadata/format"
 	"github.com/xds-bridge/xds-bridge/metadata/instance"
@@ -16,46 +21,21 @@ const (
 	Kitex = "kitex"
 )
 
-// Format is one of the two.
-type Format struct {
-	instance.SinglePort
-	Name     string // Hertz or Kitex
-	Protocol string // of endpoints that name none
-}
-
-// Kind implements instance.Form.
-func (f Format) Kind() string { return f.Name }
-
-// Speaks implements instance.Form: Kitex speaks thrift and gRPC, and what its
-// codecs add.
-func (f Format) Speaks(family convert.Family) bool {
-	if f.Name == Hertz {
-		return family == convert.HTTP
-	}
-	return family != convert.HTTP
-}
-
-// Own implements instance.Form. All tags are users', also one named protocol.
-func (f Format) Own(i instance.Instance) map[string]string {
-	return instance.OwnProtocol(i, f.Protocol, instance.KeyOwnProtocol)
-}
-
-// Extract implements instance.Form. Former versions of the bridge wrote the
-// protocol under the key of users.
-func (Format) Extract(i *instance.Instance) error {
-	instance.ExtractProtocol(i, func(string) bool { return false })
-	return nil
-}
-
-// Reserved implements instance.Form.
-func (Format) Reserved(key string) bool { return key == instance.KeyOwnProtocol }
-
-// setWeight sets the share of an instance that was read. One of weight 0 gets no calls
-// from Kitex, and normal ones from Hertz.
-func (f Format) setWeight(i *instance.Instance, weight float64) {
-	i.Share = convert.CloudWeGo().Share(weight)
-	if weight <= 0 && f.Name == Kitex {
-		i.Health = registry.Disabled
+// form is the part for both registries. Kitex speaks thrift and gRPC, and what its
+// codecs add. All tags are users', also one named protocol.
+func form(name, protocol string) instance.Form {
+	return instance.Form{
+		Kind:   name,
+		Speaks: func(f convert.Family) bool { return (f == convert.HTTP) == (name == Hertz) },
+		Own: func(i instance.Instance) map[string]string {
+			return instance.OwnProtocol(i, protocol, instance.KeyOwnProtocol)
+		},
+		Extract: func(i *instance.Instance) error {
+			// Former versions of the bridge wrote the protocol under the key of users.
+			instance.ExtractProtocol(i, func(string) bool { return false })
+			return nil
+		},
+		Reserved: []string{instance.KeyOwnProtocol},
 	}
 }
 
@@ -75,31 +55,82 @@ func describe(name, protocol string) format.Descriptor {
 	}
 }
 
-// Nacos is the format of both in Nacos:
+// NewNacos returns what makes the codec of a format in Nacos:
 //
 //	service <name>, group DEFAULT_GROUP
 //	instance {"ip":"10.0.0.1","port":8888,"weight":10,…,"metadata":{<tags>,"xdsb":"<mark>"}}
 //
 // The tags are the metadata, and the mark is one of them. So a consumer that asks for
-// instances with exactly some tags gets none of ours.
-type Nacos struct{ Format }
-
-// NewNacos returns what makes the codec of a format in Nacos.
+// instances with exactly some tags gets none of ours. Kitex joins host and port with a
+// colon alone.
 func NewNacos(name string) func(instance.Options) (*instance.Nacos, error) {
 	return func(o instance.Options) (*instance.Nacos, error) {
-		return instance.NewNacos(Nacos{Format{Name: name, Protocol: o.Protocol}}, o)
+		return instance.NewNacos(instance.RecordForm{Form: form(name, o.Protocol), Scale: convert.CloudWeGo(), IPv4: name == Kitex}, o)
 	}
 }
 
-// Scale implements instance.RecordForm.
-func (Nacos) Scale() convert.Scale { return convert.CloudWeGo() }
+// NewZooKeeper returns what makes the codec of a format in ZooKeeper:
+//
+//	/<name>/<host>:<port>
+//	{"Weight":10,"Tags":{…},"xdsb":"<mark>"}
+//
+// Both ignore the mark beside the tags, which are the provider's alone. A Kitex instance
+// without a weight would get no calls, so there always is one. One node that is no JSON,
+// or for Kitex is not named host:port, makes all consumers of the service fail. They poll.
+func NewZooKeeper(name string) func(instance.Options) (*instance.ZooKeeper, error) {
+	return func(o instance.Options) (*instance.ZooKeeper, error) {
+		return instance.NewZooKeeper(instance.NodeForm{
+			Form: form(name, o.Protocol), Named: named, Replaces: metadata.InPlace, Write: write,
+			Read: func(node string, data []byte) (instance.Instance, error) { return read(name, node, data) },
+		}, o)
+	}
+}
 
-// IPv6 implements instance.RecordForm: Kitex joins host and port with a colon
-// alone.
-func (n Nacos) IPv6() bool { return n.Format.Name == Hertz }
+type node struct {
+	Weight *int              `json:"Weight"`
+	Tags   map[string]string `json:"Tags"`
+	Mark   string            `json:"xdsb,omitempty"`
+}
 
-// Name implements instance.RecordForm.
-func (Nacos) Name(service, _ string) string { return service }
+// named reports whether consumers read an address from the name of a node.
+func named(name string) bool {
+	_, err := instance.ParseAddress(name)
+	return err == nil
+}
 
-// Parse implements instance.RecordForm.
-func (Nacos) Parse(service string) (string, bool) { return service, true }
+func write(i instance.Instance) string {
+	weight := int(convert.CloudWeGo().Of(i.Share))
+	n := node{Weight: &weight, Tags: maps.Clone(i.Metadata), Mark: i.Metadata[metadata.MarkKey]}
+	delete(n.Tags, metadata.MarkKey)
+	return metadata.JSON(n)
+}
+
+// read reads a node of a format. An instance of weight 0 gets no calls from Kitex, and
+// normal ones from Hertz.
+func read(format, name string, data []byte) (instance.Instance, error) {
+	p, err := instance.ParseAddress(name)
+	if err != nil {
+		return instance.Instance{}, err //nolint:wrapcheck // says what it is not
+	}
+	var n node
+	if err := json.Unmarshal(data, &n); err != nil {
+		return instance.Instance{}, fmt.Errorf("is no JSON of %s: %w", format, err)
+	}
+	i := instance.Instance{Ports: []instance.Port{p}, Metadata: n.Tags}
+	if n.Mark != "" {
+		i.Metadata = maps.Clone(n.Tags)
+		if i.Metadata == nil {
+			i.Metadata = make(map[string]string)
+		}
+		i.Metadata[metadata.MarkKey] = n.Mark
+	}
+	weight := 0
+	if n.Weight != nil {
+		weight = *n.Weight
+	}
+	i.Share = convert.CloudWeGo().Share(float64(weight))
+	if weight <= 0 && format == Kitex {
+		i.Health = registry.Disabled
+	}
+	return i, nil
+}

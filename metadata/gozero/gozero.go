@@ -14,36 +14,26 @@ import (
 // Kind is the Group.Kind of every entry of this format.
 const Kind = "gozero"
 
-// Nacos is the format as the registry of go-zero stores it in Nacos:
+const keyGRPC = "gRPC_port"
+
+// NewNacos returns the codec of the format as the registry of go-zero stores it in Nacos:
 //
 //	service <name>, group DEFAULT_GROUP
 //	instance {"ip":"10.0.0.1","port":8080,"weight":1,…,"metadata":{…,"xdsb":"<mark>"}}
 //
 // Consumers prefer the port of gRPC_port to the instance's own, and ignore weight and
-// health. So an instance that must not be called is not written.
-type Nacos struct {
-	instance.SinglePort
-	instance.PlainNames
-}
-
-const keyGRPC = "gRPC_port"
-
-// NewNacos returns the codec of the format in Nacos.
+// health. So an instance that must not be called is not written. They join host and port
+// with a colon alone.
 func NewNacos(o instance.Options) (*instance.Nacos, error) {
-	return instance.NewNacos(Nacos{}, o) //nolint:wrapcheck // names the format
+	speaks := func(f convert.Family) bool { return f == convert.GRPC }
+	return instance.NewNacos(instance.RecordForm{ //nolint:wrapcheck // names the format
+		Form:  instance.Form{Kind: Kind, Speaks: speaks, Extract: extract, Reserved: []string{keyGRPC}},
+		Scale: convert.Nacos(), IPv4: true,
+	}, o)
 }
 
-// Kind implements instance.Form.
-func (Nacos) Kind() string { return Kind }
-
-// Speaks implements instance.Form.
-func (Nacos) Speaks(f convert.Family) bool { return f == convert.GRPC }
-
-// Own implements instance.Form.
-func (Nacos) Own(instance.Instance) map[string]string { return nil }
-
-// Extract implements instance.Form.
-func (Nacos) Extract(i *instance.Instance) error {
+// extract reads the port.
+func extract(i *instance.Instance) error {
 	text := i.Metadata[keyGRPC]
 	delete(i.Metadata, keyGRPC)
 	if text == "" {
@@ -56,16 +46,6 @@ func (Nacos) Extract(i *instance.Instance) error {
 	i.Ports[0].Port = uint16(port)
 	return nil
 }
-
-// Reserved implements instance.Form.
-func (Nacos) Reserved(key string) bool { return key == keyGRPC }
-
-// IPv6 implements instance.RecordForm: go-zero joins host and port with a colon
-// alone.
-func (Nacos) IPv6() bool { return false }
-
-// Scale implements instance.RecordForm.
-func (Nacos) Scale() convert.Scale { return convert.Nacos() }
 
 // Format describes the format. No client of it looks into ZooKeeper.
 func Format() format.Descriptor {

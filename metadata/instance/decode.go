@@ -47,8 +47,10 @@ func (c *codec) endpoints(i Instance) ([]registry.Endpoint, error) {
 		return nil, fmt.Errorf("more than %d metadata keys", maxKeys)
 	}
 	i.Metadata = maps.Clone(i.Metadata)
-	if err := c.form.Extract(&i); err != nil {
-		return nil, err //nolint:wrapcheck // says what is wrong with it
+	if c.form.Extract != nil {
+		if err := c.form.Extract(&i); err != nil {
+			return nil, err //nolint:wrapcheck // says what is wrong with it
+		}
 	}
 	common, err := c.read(i)
 	if err != nil {
@@ -161,8 +163,8 @@ func (c *codec) serviceOf(all []record) *registry.Service {
 
 // application returns the name in a service's name.
 func (c *codec) application(service string) string {
-	if f, ok := c.form.(RecordForm); ok {
-		if name, ok := f.Parse(service); ok {
+	if c.record != nil {
+		if name, ok := c.record.Parse(service); ok {
 			service = name
 		}
 	}

@@ -15,9 +15,10 @@ import (
 
 // codec is the common part of the codecs of both registries.
 type codec struct {
-	o     Options
-	form  Form
-	limit int // of the metadata of one instance
+	o      Options
+	form   Form
+	limit  int         // of the metadata of one instance
+	record *RecordForm // nil in ZooKeeper
 }
 
 // Dependencies implements metadata.Codec: the entries say all that there is.
@@ -42,7 +43,7 @@ func (c *codec) instances(s *registry.Service) (all []Instance, left []error) {
 	if err != nil {
 		return nil, append(left, err)
 	}
-	sites = join(c.form, sites)
+	sites = c.form.join(sites)
 	for i := range sites {
 		in, err := c.instance(s, name, &sites[i])
 		if err != nil {
@@ -77,7 +78,7 @@ func (c *codec) sites(s *registry.Service) (all []site, left []error) {
 		c.users(s, &st, reserved)
 		all = append(all, st)
 	}
-	for _, err := range []error{reserved.Omission(c.form.Kind()), metadata.PathOmission(s, c.form.Kind()), c.weightOmission(s, all)} {
+	for _, err := range []error{reserved.Omission(c.form.Kind), metadata.PathOmission(s, c.form.Kind), c.weightOmission(s, all)} {
 		if err != nil && len(all) > 0 {
 			left = append(left, err)
 		}
@@ -85,12 +86,9 @@ func (c *codec) sites(s *registry.Service) (all []site, left []error) {
 	return all, left
 }
 
-// Weightless is implemented by forms without weights.
-type Weightless interface{ Weightless() }
-
 // weightOmission returns which weights are left out; nil if none is.
 func (c *codec) weightOmission(s *registry.Service, all []site) error {
-	if _, without := c.form.(Weightless); !without {
+	if !c.form.Weightless {
 		return nil
 	}
 	n := 0
@@ -99,7 +97,7 @@ func (c *codec) weightOmission(s *registry.Service, all []site) error {
 			n++
 		}
 	}
-	return metadata.WeightOmission(n, c.form.Kind()) //nolint:wrapcheck // says what is left out
+	return metadata.WeightOmission(n, c.form.Kind) //nolint:wrapcheck // says what is left out
 }
 
 // shareOf returns the share of the calls of an endpoint, in hundredths of a normal one;
@@ -124,7 +122,7 @@ func (c *codec) site(s *registry.Service, e *registry.Endpoint) (site, error) {
 	if err := metadata.CheckProtocol(protocol); err != nil {
 		return site{}, fmt.Errorf("endpoint %s: %w", e.Address(), err)
 	}
-	if !c.form.Speaks(convert.FamilyOf(protocol)) {
+	if c.form.Speaks != nil && !c.form.Speaks(convert.FamilyOf(protocol)) {
 		return site{}, &metadata.Omission{Reason: fmt.Sprintf("endpoint %s speaks %s, which consumers of this format do not", e.Address(), protocol)}
 	}
 	if tag := attribute(s, e, keyTag); tag != "" && !c.o.Tags {
@@ -142,7 +140,9 @@ func (c *codec) site(s *registry.Service, e *registry.Endpoint) (site, error) {
 func (c *codec) instance(s *registry.Service, name string, st *site) (Instance, error) {
 	i := Instance{Service: name, Ports: st.ports, Share: shareOf(s, st.endpoint), Metadata: st.user}
 	must := make(map[string]string, len(st.may)+4)
-	maps.Copy(must, c.form.Own(i))
+	if c.form.Own != nil {
+		maps.Copy(must, c.form.Own(i))
+	}
 	if st.mark != "" {
 		must[metadata.MarkKey] = st.mark
 	}
@@ -251,7 +251,7 @@ func (c *codec) encode(s *registry.Service, write func(Instance) (registry.Entry
 	entries = registry.Sorted(entries)
 	if len(entries) > 0 || !metadata.Fails(left) {
 		for i, err := range left {
-			left[i] = fmt.Errorf("%s: %w", c.form.Kind(), err)
+			left[i] = fmt.Errorf("%s: %w", c.form.Kind, err)
 		}
 	}
 	return metadata.Encoded(s, slices.CompactFunc(entries, sameKey), left) //nolint:wrapcheck // the error names the service

@@ -39,94 +39,44 @@ func (i Instance) Key() string { return i.Ports[0].Address() }
 // Address returns host and port, an IPv6 host in brackets.
 func (p Port) Address() string { return registry.Endpoint{Host: p.Host, Port: p.Port}.Address() }
 
-// A Form is how one format stores instances. It is a value without state.
-type Form interface {
-	// Kind is the format's name, the Kind of its groups.
-	Kind() string
+// A Form is how one format stores instances.
+type Form struct {
+	Kind   string                           // the format's name, the Kind of its groups
+	Speaks func(family convert.Family) bool // whether consumers call such endpoints; nil: all
+	Joins  func(ports []Port) bool          // whether one instance may have all of these ports; nil: it has one
 
-	// Speaks reports whether consumers of the format call such endpoints.
-	Speaks(family convert.Family) bool
-
-	// Joins reports whether one instance may have all of these ports.
-	Joins(ports []Port) bool
-
-	Keys
-}
-
-// Keys is the metadata that a format itself uses.
-type Keys interface {
-	// Own returns the format's own metadata of an instance. It is never left out.
-	Own(i Instance) map[string]string
-
-	// Extract sets ports, health and weight by the metadata of Own, and removes that.
-	Extract(i *Instance) error
-
-	// Reserved reports whether consumers of the format use a key themselves, so that
-	// it is not written with a value of users.
-	Reserved(key string) bool
+	Own        func(i Instance) map[string]string // the format's own metadata, which is never left out; nil: none
+	Extract    func(i *Instance) error            // sets ports, health and weight by that, and removes it; nil: there is none
+	Weightless bool                               // instances have no weights
+	Reserved   []string                           // keys that consumers use themselves: values of users are not written
 }
 
 // A NodeForm is how a format stores an instance in a znode.
-type NodeForm interface {
+type NodeForm struct {
 	Form
-	NodeNames
+	Prefix   string                 // of the names of our nodes, before host and port
+	Named    func(node string) bool // whether the name of a node may be of the format; nil: any
+	Replaces metadata.Replacement   // how a changed instance replaces the old one
 
-	// Write returns the data of a node in canonical form.
-	Write(i Instance) string
-
-	// Read returns the instance of a node, with all of its metadata.
-	Read(name string, data []byte) (Instance, error)
-}
-
-// NodeNames is how a format names and replaces its nodes.
-type NodeNames interface {
-	// Prefix begins the names of our nodes; host and port follow.
-	Prefix() string
-
-	// Named reports whether the name of a node may be of the format.
-	Named(node string) bool
-
-	// Replaces returns how a changed instance replaces the old one.
-	Replaces() metadata.Replacement
+	Write   func(i Instance) string                          // the data of a node in canonical form
+	Read    func(name string, data []byte) (Instance, error) // the instance of a node, with all of its metadata
+	Foreign func(data []byte) error                          // of which other format a node is; nil: of none that is known
 }
 
 // A RecordForm is how a format stores an instance in Nacos.
-type RecordForm interface {
+type RecordForm struct {
 	Form
-	RecordValues
+	Scale convert.Scale // of weights
+	IPv4  bool          // consumers cannot call an IPv6 address from Nacos
 
 	// Name returns the name of a service for a protocol. Parse undoes it; false for a
-	// service that is not of the format.
-	Name(service, protocol string) string
-	Parse(service string) (string, bool)
+	// service that is not of the format. Nil: the name as it is.
+	Name  func(service, protocol string) string
+	Parse func(service string) (string, bool)
 }
-
-// RecordValues is how consumers use the fields of an instance in Nacos.
-type RecordValues interface {
-	// Scale returns the scale of weights.
-	Scale() convert.Scale
-
-	// IPv6 reports whether consumers can call an IPv6 address from Nacos.
-	IPv6() bool
-}
-
-// SinglePort is embedded by forms whose instances have one port each.
-type SinglePort struct{}
-
-// Joins implements Form.
-func (SinglePort) Joins([]Port) bool { return false }
-
-// PlainNames is embedded by forms that name services in Nacos as they are.
-type PlainNames struct{}
-
-// Name implements RecordForm.
-func (PlainNames) Name(service, _ string) string { return service }
-
-// Parse implements RecordForm.
-func (PlainNames) Parse(service string) (string, bool) { return service, true }
 
 // join joins the endpoints of one instance if the format allows it.
-func join(form Form, all []site) []site {
+func (f *Form) join(all []site) []site {
 	byID := make(map[string]int)
 	var out []site
 	for _, s := range all {
@@ -134,7 +84,7 @@ func join(form Form, all []site) []site {
 		if ok && s.endpoint.Instance != "" {
 			ports := append(slices.Clone(out[at].ports), s.ports...)
 			slices.SortFunc(ports, Port.compare)
-			if form.Joins(ports) {
+			if f.Joins != nil && f.Joins(ports) {
 				out[at].ports, out[at].may = ports, merge(out[at].may, s.may)
 				continue
 			}
@@ -258,10 +208,11 @@ func isOfModel(key string) bool {
 // isOfRegistration reports whether a key is for the server of Nacos, or for consumers
 // of Dubbo that read the same service.
 func (c *codec) isOfRegistration(key string) bool {
-	_, nacos := c.form.(RecordForm)
-	return nacos && strings.HasPrefix(key, "preserved.") || strings.HasPrefix(key, "dubbo.metadata") || key == "dubbo.endpoints" ||
+	return c.record != nil && strings.HasPrefix(key, "preserved.") || strings.HasPrefix(key, "dubbo.metadata") || key == "dubbo.endpoints" ||
 		strings.HasPrefix(key, "dubbo.subscribed-services")
 }
 
 // isReserved reports whether a key is not for metadata of users.
-func (c *codec) isReserved(key string) bool { return c.form.Reserved(key) || c.isOfRegistration(key) }
+func (c *codec) isReserved(key string) bool {
+	return slices.Contains(c.form.Reserved, key) || c.isOfRegistration(key)
+}

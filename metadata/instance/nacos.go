@@ -17,26 +17,27 @@ import (
 //
 // The value of an entry is a metadata.NacosInstance in canonical form, the key is its
 // Key. Nacos accepts IP addresses only.
-type Nacos struct {
-	codec
-	form RecordForm
-}
+type Nacos struct{ codec }
 
 // NewNacos returns the codec of a format in Nacos. The error names every
 // option that cannot be used.
 func NewNacos(form RecordForm, o Options) (*Nacos, error) {
 	o, err := defaults(o)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", form.Kind(), err)
+		return nil, fmt.Errorf("%s: %w", form.Kind, err)
 	}
 	if err := metadata.CheckNacosService(o.Namespace, o.Group, "any"); err != nil {
-		return nil, fmt.Errorf("%s: %w", form.Kind(), err)
+		return nil, fmt.Errorf("%s: %w", form.Kind, err)
 	}
 	limit := o.MaxMetadata
 	if limit <= 0 {
 		limit = metadata.MaxNacosMetadata
 	}
-	return &Nacos{codec{o, form, limit}, form}, nil
+	if form.Name == nil {
+		form.Name = func(service, _ string) string { return service }
+		form.Parse = func(service string) (string, bool) { return service, true }
+	}
+	return &Nacos{codec{o: o, form: form.Form, limit: limit, record: &form}}, nil
 }
 
 // Encode implements metadata.Codec.
@@ -51,14 +52,14 @@ func (n *Nacos) entry(i Instance) (registry.Entry, error) {
 	if _, err := netip.ParseAddr(i.Ports[0].Host); err != nil {
 		return registry.Entry{}, fmt.Errorf("endpoint %s: Nacos accepts IP addresses only", i.Key())
 	}
-	if strings.Contains(i.Ports[0].Host, ":") && !n.form.IPv6() {
-		return registry.Entry{}, &metadata.Omission{Reason: fmt.Sprintf("endpoint %s: clients of %s cannot call an IPv6 address from Nacos", i.Key(), n.form.Kind())}
+	if strings.Contains(i.Ports[0].Host, ":") && n.record.IPv4 {
+		return registry.Entry{}, &metadata.Omission{Reason: fmt.Sprintf("endpoint %s: clients of %s cannot call an IPv6 address from Nacos", i.Key(), n.form.Kind)}
 	}
 	in := metadata.NacosInstance{
-		IP: i.Ports[0].Host, Port: i.Ports[0].Port, Weight: min(n.form.Scale().Of(i.Share), metadata.MaxNacosWeight),
+		IP: i.Ports[0].Host, Port: i.Ports[0].Port, Weight: min(n.record.Scale.Of(i.Share), metadata.MaxNacosWeight),
 		Enabled: true, Healthy: true, Ephemeral: true, Cluster: metadata.DefaultNacosCluster, Metadata: i.Metadata,
 	}
-	g := n.group(n.o.Namespace, n.o.Group, n.form.Name(i.Service, i.Ports[0].Protocol))
+	g := n.group(n.o.Namespace, n.o.Group, n.record.Name(i.Service, i.Ports[0].Protocol))
 	if err := metadata.CheckNacosService(g.Namespace, g.Group, g.Name); err != nil {
 		return registry.Entry{}, err //nolint:wrapcheck // says what is wrong with it
 	}
@@ -70,12 +71,12 @@ func (n *Nacos) read(e registry.Entry) (Instance, error) {
 	if err != nil {
 		return Instance{}, err //nolint:wrapcheck // says what was read
 	}
-	if err := foreign(n.form.Kind(), e.Group.Name, in.Metadata); err != nil {
+	if err := foreign(n.form.Kind, e.Group.Name, in.Metadata); err != nil {
 		return Instance{}, err
 	}
 	i := Instance{
 		Service: e.Group.Name, Ports: []Port{{Host: in.IP, Port: in.Port}},
-		Share: n.form.Scale().Share(in.Weight), Health: in.Health(), Metadata: in.Metadata,
+		Share: n.record.Scale.Share(in.Weight), Health: in.Health(), Metadata: in.Metadata,
 	}
 	if in.Weight <= 0 { // clients of Nacos skip it
 		i.Health = registry.Disabled
@@ -103,15 +104,15 @@ func foreign(kind, service string, m map[string]string) error {
 }
 
 func (n *Nacos) group(namespace, group, service string) registry.Group {
-	return registry.Group{Kind: n.form.Kind(), Namespace: namespace, Group: group, Name: service, Exclusive: !n.o.Join}
+	return registry.Group{Kind: n.form.Kind, Namespace: namespace, Group: group, Name: service, Exclusive: !n.o.Join}
 }
 
 // Kind returns the format's name, the Kind of its groups.
-func (n *Nacos) Kind() string { return n.form.Kind() }
+func (n *Nacos) Kind() string { return n.form.Kind }
 
 // GroupOf returns the group of a service; false if its name is of another format.
 func (n *Nacos) GroupOf(namespace, group, service string) (registry.Group, bool) {
-	name, ok := n.form.Parse(service)
+	name, ok := n.record.Parse(service)
 	if ok {
 		_, ok = n.o.Names.Parse(name)
 	}
@@ -123,5 +124,5 @@ func (n *Nacos) GroupOf(namespace, group, service string) (registry.Group, bool)
 
 // Foreign returns of which other format an instance is; nil if its metadata names none.
 func (n *Nacos) Foreign(service string, in metadata.NacosInstance) error {
-	return foreign(n.form.Kind(), service, in.Metadata)
+	return foreign(n.form.Kind, service, in.Metadata)
 }

@@ -29,13 +29,13 @@ const maxNode = 8192
 func NewZooKeeper(form NodeForm, o Options) (*ZooKeeper, error) {
 	o, err := defaults(o)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", form.Kind(), err)
+		return nil, fmt.Errorf("%s: %w", form.Kind, err)
 	}
 	limit := o.MaxMetadata
 	if limit <= 0 {
 		limit = maxNode
 	}
-	return &ZooKeeper{codec{o, form, limit}, form}, nil
+	return &ZooKeeper{codec{o: o, form: form.Form, limit: limit}, form}, nil
 }
 
 // Encode implements metadata.Codec.
@@ -72,11 +72,11 @@ func reserved(name string) bool {
 }
 
 func (z *ZooKeeper) group(service string) registry.Group {
-	return registry.Group{Kind: z.form.Kind(), Namespace: z.o.Root, Name: service, Exclusive: !z.o.Join}
+	return registry.Group{Kind: z.form.Kind, Namespace: z.o.Root, Name: service, Exclusive: !z.o.Join}
 }
 
 // Kind returns the format's name, the Kind of its groups.
-func (z *ZooKeeper) Kind() string { return z.form.Kind() }
+func (z *ZooKeeper) Kind() string { return z.form.Kind }
 
 // Parents returns the pattern of the parents of entries, with * for one part of a path.
 func (z *ZooKeeper) Parents() string { return z.under() + "*" }
@@ -87,7 +87,7 @@ func (z *ZooKeeper) under() string { return strings.TrimSuffix(z.o.Root, "/") + 
 // be a parent, or a group of another format or root.
 func (z *ZooKeeper) Parent(g registry.Group) (string, error) {
 	if g != z.group(g.Name) {
-		return "", fmt.Errorf("group %s is not of %s:%s", g, z.form.Kind(), z.o.Root)
+		return "", fmt.Errorf("group %s is not of %s:%s", g, z.form.Kind, z.o.Root)
 	}
 	if err := checkPart(g.Name); err != nil {
 		return "", err
@@ -111,34 +111,34 @@ func (z *ZooKeeper) Group(parent string) (registry.Group, bool) {
 func (*ZooKeeper) HasData() bool { return true }
 
 // Replaces returns how a changed instance replaces the old one.
-func (z *ZooKeeper) Replaces() metadata.Replacement { return z.form.Replaces() }
+func (z *ZooKeeper) Replaces() metadata.Replacement { return z.form.Replaces }
 
 // Named implements zookeeper.Named.
-func (z *ZooKeeper) Named(node string) bool { return z.form.Named(node) }
+func (z *ZooKeeper) Named(node string) bool { return z.form.Named == nil || z.form.Named(node) }
 
 // Foreign implements zookeeper.Exclusive.
 func (z *ZooKeeper) Foreign(name string, data []byte) error {
 	if !z.Named(name) {
-		return fmt.Errorf("is no host and port, and so no instance of %s", z.form.Kind())
+		return fmt.Errorf("is no host and port, and so no instance of %s", z.form.Kind)
 	}
-	if f, ok := z.form.(interface{ Foreign(data []byte) error }); ok {
-		return f.Foreign(data) //nolint:wrapcheck // says what the node is
+	if z.form.Foreign == nil {
+		return nil
 	}
-	return nil
+	return z.form.Foreign(data) //nolint:wrapcheck // says what the node is
 }
 
 // Node returns the name and the data of the node that stores an entry.
 func (z *ZooKeeper) Node(e registry.Entry) (name string, data []byte, err error) {
 	if !strings.HasPrefix(e.Value, "{") {
-		return "", nil, fmt.Errorf("%.80q is no value of %s", e.Value, z.form.Kind())
+		return "", nil, fmt.Errorf("%.80q is no value of %s", e.Value, z.form.Kind)
 	}
-	return z.form.Prefix() + e.Key, []byte(e.Value), nil
+	return z.form.Prefix + e.Key, []byte(e.Value), nil
 }
 
 // Entry returns the entry of a node and its mark. It never fails: a node that cannot be
 // read is an entry without a mark.
 func (z *ZooKeeper) Entry(g registry.Group, name string, data []byte) (registry.Entry, metadata.Mark) {
-	e := registry.Entry{Group: g, Key: strings.TrimPrefix(name, z.form.Prefix()), Value: string(data)}
+	e := registry.Entry{Group: g, Key: strings.TrimPrefix(name, z.form.Prefix), Value: string(data)}
 	i, err := z.form.Read(name, data)
 	if err != nil || len(i.Ports) == 0 {
 		return e, metadata.Mark{}

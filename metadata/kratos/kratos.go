@@ -21,13 +21,8 @@ const (
 	keyKind    = "kind"
 )
 
-type common struct{}
-
-// Kind implements instance.Form.
-func (common) Kind() string { return Kind }
-
-// Speaks implements instance.Form: Kratos has clients for HTTP and gRPC.
-func (common) Speaks(f convert.Family) bool { return f != convert.Other }
+// speaks reports whether Kratos has clients for a protocol: for HTTP and gRPC.
+func speaks(f convert.Family) bool { return f != convert.Other }
 
 // ownWeight returns the metadata with the weight; none for the usual one.
 func ownWeight(i instance.Instance) map[string]string {
@@ -39,16 +34,17 @@ func ownWeight(i instance.Instance) map[string]string {
 }
 
 // extractWeight reads the weight in metadata. As consumers do, it ignores an invalid one.
-func extractWeight(i *instance.Instance) {
+func extractWeight(i *instance.Instance) error {
 	w, err := strconv.ParseInt(i.Metadata[keyWeight], 10, 64)
 	delete(i.Metadata, keyWeight)
 	if err != nil {
-		return
+		return nil //nolint:nilerr // as documented
 	}
 	if w <= 0 {
 		i.Health = registry.Disabled
 	}
 	i.Share = convert.Kratos().Share(float64(w))
+	return nil
 }
 
 // Format describes the format.

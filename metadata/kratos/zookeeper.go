@@ -14,7 +14,10 @@ import (
 	"github.com/xds-bridge/xds-bridge/metadata/instance"
 )
 
-// ZooKeeper is the format as the registry of Kratos stores it in ZooKeeper:
+const prefix = "xdsb-"
+
+// NewZooKeeper returns the codec of the format as the registry of Kratos stores it in
+// ZooKeeper:
 //
 //	/microservices/<name>/<id>
 //	{"id":"<id>","name":"<name>","version":"v1","metadata":{…,"xdsb":"<mark>"},
@@ -22,12 +25,16 @@ import (
 //
 // All ports of an instance are one node. Our id is xdsb-<host>:<port>, because Kratos
 // deletes the node of its own id. A node that is no JSON makes all consumers of the
-// service fail.
-type ZooKeeper struct{ common }
-
-// NewZooKeeper returns the codec of the format in ZooKeeper.
+// service fail. They watch the names of the nodes alone, and read the data when these
+// change.
 func NewZooKeeper(o instance.Options) (*instance.ZooKeeper, error) {
-	return instance.NewZooKeeper(ZooKeeper{}, o) //nolint:wrapcheck // names the format
+	return instance.NewZooKeeper(instance.NodeForm{ //nolint:wrapcheck // names the format
+		Form: instance.Form{
+			Kind: Kind, Speaks: speaks, Joins: func([]instance.Port) bool { return true },
+			Own: ownWeight, Extract: extractWeight, Reserved: []string{keyWeight},
+		},
+		Prefix: prefix, Replaces: metadata.Recreated, Write: write, Read: read, Foreign: foreign,
+	}, o)
 }
 
 type node struct {
@@ -38,35 +45,7 @@ type node struct {
 	Endpoints []string          `json:"endpoints"`
 }
 
-const prefix = "xdsb-"
-
-// Prefix implements instance.NodeForm.
-func (ZooKeeper) Prefix() string { return prefix }
-
-// Named implements instance.NodeForm: ids are of any form.
-func (ZooKeeper) Named(string) bool { return true }
-
-// Joins implements instance.Form.
-func (ZooKeeper) Joins([]instance.Port) bool { return true }
-
-// Own implements instance.Form.
-func (ZooKeeper) Own(i instance.Instance) map[string]string { return ownWeight(i) }
-
-// Reserved implements instance.Form.
-func (ZooKeeper) Reserved(key string) bool { return key == keyWeight }
-
-// Replaces implements instance.NodeForm: consumers watch the names of the nodes alone,
-// and read the data when these change.
-func (ZooKeeper) Replaces() metadata.Replacement { return metadata.Recreated }
-
-// Extract implements instance.Form.
-func (ZooKeeper) Extract(i *instance.Instance) error {
-	extractWeight(i)
-	return nil
-}
-
-// Write implements instance.NodeForm.
-func (ZooKeeper) Write(i instance.Instance) string {
+func write(i instance.Instance) string {
 	n := node{ID: prefix + i.Key(), Name: i.Service, Version: i.Metadata[keyVersion], Metadata: maps.Clone(i.Metadata)}
 	delete(n.Metadata, keyVersion)
 	for _, p := range i.Ports {
@@ -81,8 +60,7 @@ var (
 	errCurator    = errors.New("is of Curator and not of Kratos")
 )
 
-// Read implements instance.NodeForm.
-func (ZooKeeper) Read(_ string, data []byte) (instance.Instance, error) {
+func read(_ string, data []byte) (instance.Instance, error) {
 	var n node
 	if err := json.Unmarshal(data, &n); err != nil {
 		return instance.Instance{}, fmt.Errorf("is no JSON of Kratos: %w", err)
@@ -131,8 +109,8 @@ func readEndpoint(s string) (instance.Port, error) {
 	return p, nil
 }
 
-// Foreign returns of which other format a node is; nil if of this one, or unreadable.
-func (ZooKeeper) Foreign(data []byte) error {
+// foreign returns of which other format a node is; nil if of this one, or unreadable.
+func foreign(data []byte) error {
 	var other struct {
 		Payload   *json.RawMessage `json:"payload"`
 		Endpoints *json.RawMessage `json:"endpoints"`

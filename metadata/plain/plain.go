@@ -15,64 +15,37 @@ import (
 // Kind is the Group.Kind of every entry of this format.
 const Kind = "plain"
 
-// form is the part for both registries.
-type form struct {
-	instance.SinglePort
-	protocol string
-}
-
-// Kind implements instance.Form.
-func (form) Kind() string { return Kind }
-
-// Speaks implements instance.Form: consumers may speak any protocol.
-func (form) Speaks(convert.Family) bool { return true }
-
-// Nacos is the format in Nacos:
+// NewNacos returns the codec of the format in Nacos:
 //
 //	service <name>, group DEFAULT_GROUP
 //	instance {"ip":"10.0.0.1","port":8080,"weight":1,…,"metadata":{["protocol":"grpc",]…,"xdsb":"<mark>"}}
-type Nacos struct {
-	form
-	instance.PlainNames
-}
-
-// NewNacos returns the codec of the format in Nacos.
+//
+// Others may store anything as protocol.
 func NewNacos(o instance.Options) (*instance.Nacos, error) {
-	return instance.NewNacos(Nacos{form: form{protocol: o.Protocol}}, o) //nolint:wrapcheck // names the format
+	own := func(i instance.Instance) map[string]string {
+		return instance.OwnProtocol(i, o.Protocol, instance.KeyProtocol)
+	}
+	extract := func(i *instance.Instance) error {
+		instance.ExtractProtocol(i, convert.Known)
+		return nil
+	}
+	return instance.NewNacos(instance.RecordForm{ //nolint:wrapcheck // names the format
+		Form:  instance.Form{Kind: Kind, Own: own, Extract: extract, Reserved: []string{instance.KeyOwnProtocol}},
+		Scale: convert.Nacos(),
+	}, o)
 }
 
-// Own implements instance.Form.
-func (n Nacos) Own(i instance.Instance) map[string]string {
-	return instance.OwnProtocol(i, n.protocol, instance.KeyProtocol)
-}
-
-// Extract implements instance.Form. Others may store anything as protocol.
-func (Nacos) Extract(i *instance.Instance) error {
-	instance.ExtractProtocol(i, convert.Known)
-	return nil
-}
-
-// Reserved implements instance.Form.
-func (Nacos) Reserved(key string) bool { return key == instance.KeyOwnProtocol }
-
-// IPv6 implements instance.RecordForm.
-func (Nacos) IPv6() bool { return true }
-
-// Scale implements instance.RecordForm.
-func (Nacos) Scale() convert.Scale { return convert.Nacos() }
-
-// ZooKeeper is the format in ZooKeeper:
+// NewZooKeeper returns the codec of the format in ZooKeeper:
 //
 //	/plain/<name>/<host>:<port>
 //	{"host":"10.0.0.1","port":8080,"protocol":"tcp","weight":1,"metadata":{…,"xdsb":"<mark>"}}
 //
 // The names of the nodes have all addresses. A node that is read may have any data, or
 // any name if its data is host:port.
-type ZooKeeper struct{ form }
-
-// NewZooKeeper returns the codec of the format in ZooKeeper.
 func NewZooKeeper(o instance.Options) (*instance.ZooKeeper, error) {
-	return instance.NewZooKeeper(ZooKeeper{form{protocol: o.Protocol}}, o) //nolint:wrapcheck // names the format
+	return instance.NewZooKeeper(instance.NodeForm{ //nolint:wrapcheck // names the format
+		Form: instance.Form{Kind: Kind}, Replaces: metadata.InPlace, Write: write, Read: read,
+	}, o)
 }
 
 type node struct {
@@ -83,33 +56,13 @@ type node struct {
 	Metadata map[string]string `json:"metadata"`
 }
 
-// Prefix implements instance.NodeForm.
-func (ZooKeeper) Prefix() string { return "" }
-
-// Named implements instance.NodeForm.
-func (ZooKeeper) Named(string) bool { return true }
-
-// Own implements instance.Form.
-func (ZooKeeper) Own(instance.Instance) map[string]string { return nil }
-
-// Extract implements instance.Form.
-func (ZooKeeper) Extract(*instance.Instance) error { return nil }
-
-// Reserved implements instance.Form.
-func (ZooKeeper) Reserved(string) bool { return false }
-
-// Write implements instance.NodeForm.
-func (ZooKeeper) Write(i instance.Instance) string {
+func write(i instance.Instance) string {
 	p := i.Ports[0]
 	n := node{Host: p.Host, Port: p.Port, Protocol: p.Protocol, Weight: convert.Nacos().Of(i.Share), Metadata: i.Metadata}
 	return metadata.JSON(n)
 }
 
-// Replaces implements instance.NodeForm.
-func (ZooKeeper) Replaces() metadata.Replacement { return metadata.InPlace }
-
-// Read implements instance.NodeForm.
-func (ZooKeeper) Read(name string, data []byte) (instance.Instance, error) {
+func read(name string, data []byte) (instance.Instance, error) {
 	p, err := instance.ParseAddress(name)
 	if err != nil {
 		if p, err = instance.ParseAddress(strings.TrimSpace(string(data))); err != nil {

@@ -7,25 +7,20 @@ import (
 	"github.com/xds-bridge/xds-bridge/metadata/instance"
 )
 
-// Nacos is the format as Spring Cloud Alibaba 2023 stores it:
+// NewNacos returns the codec of the format as Spring Cloud Alibaba 2023 stores it:
 //
 //	service <spring.application.name>, group DEFAULT_GROUP
 //	instance {"ip":"10.0.0.1","port":8080,"weight":1,…,"metadata":{
 //	  "preserved.register.source":"SPRING_CLOUD"[,"secure":"true"][,"gRPC_port":"9090"],…,"xdsb":"<mark>"}}
 //
 // With secure, consumers use https. Instances with another source are not of this format.
-type Nacos struct {
-	common
-	instance.PlainNames
-}
-
-// NewNacos returns the codec of the format in Nacos.
 func NewNacos(o instance.Options) (*instance.Nacos, error) {
-	return instance.NewNacos(Nacos{}, o) //nolint:wrapcheck // names the format
+	return instance.NewNacos(instance.RecordForm{ //nolint:wrapcheck // names the format
+		Form: form(ownNacos, extractNacos, keySource, keySecure, keyIPv6), Scale: convert.Nacos(),
+	}, o)
 }
 
-// Own implements instance.Form.
-func (Nacos) Own(i instance.Instance) map[string]string {
+func ownNacos(i instance.Instance) map[string]string {
 	m := map[string]string{keySource: sourceSpring}
 	if convert.Secure(i.Ports[0].Protocol) {
 		m[keySecure] = "true"
@@ -33,8 +28,7 @@ func (Nacos) Own(i instance.Instance) map[string]string {
 	return grpcPort(i, m)
 }
 
-// Extract implements instance.Form.
-func (Nacos) Extract(i *instance.Instance) error {
+func extractNacos(i *instance.Instance) error {
 	if s := i.Metadata[keySource]; s != sourceSpring {
 		return fmt.Errorf("%s is %.40q and not %s, so Spring Cloud did not register it; read it as plain", keySource, s, sourceSpring)
 	}
@@ -45,17 +39,5 @@ func (Nacos) Extract(i *instance.Instance) error {
 	delete(i.Metadata, keySource)
 	delete(i.Metadata, keySecure)
 	delete(i.Metadata, keyIPv6)
-	extractStatus(i)
-	return extractPorts(i)
+	return extract(i)
 }
-
-// Reserved implements instance.Form.
-func (Nacos) Reserved(key string) bool {
-	return key == keySource || key == keySecure || key == keyIPv6 || reserved(key)
-}
-
-// IPv6 implements instance.RecordForm.
-func (Nacos) IPv6() bool { return true }
-
-// Scale implements instance.RecordForm.
-func (Nacos) Scale() convert.Scale { return convert.Nacos() }

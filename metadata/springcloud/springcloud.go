@@ -31,17 +31,16 @@ const (
 	statusUp     = "UP"
 )
 
-// common is the part for both registries.
-type common struct{}
+// form is the part for both registries. Keys have a meaning in both, or in one of them.
+func form(own func(instance.Instance) map[string]string, extract func(*instance.Instance) error, keys ...string) instance.Form {
+	return instance.Form{
+		Kind: Kind, Speaks: func(f convert.Family) bool { return f != convert.Other }, Joins: joins,
+		Own: own, Extract: extract, Reserved: append(keys, keyStatus, keyGRPC),
+	}
+}
 
-// Kind implements instance.Form.
-func (common) Kind() string { return Kind }
-
-// Speaks implements instance.Form.
-func (common) Speaks(f convert.Family) bool { return f != convert.Other }
-
-// Joins implements instance.Form: an http port, and a gRPC port beside it.
-func (common) Joins(ports []instance.Port) bool {
+// joins reports whether ports are one for http, and one for gRPC beside it.
+func joins(ports []instance.Port) bool {
 	return len(ports) == 2 && ports[0].Host == ports[1].Host &&
 		convert.FamilyOf(ports[0].Protocol) == convert.HTTP && convert.FamilyOf(ports[1].Protocol) == convert.GRPC
 }
@@ -54,8 +53,13 @@ func grpcPort(i instance.Instance, m map[string]string) map[string]string {
 	return m
 }
 
-// extractPorts reads the port for gRPC.
-func extractPorts(i *instance.Instance) error {
+// extract reads the status and the port for gRPC. Consumers ignore an instance that is
+// not UP.
+func extract(i *instance.Instance) error {
+	if s := i.Metadata[keyStatus]; s != "" && !strings.EqualFold(s, statusUp) {
+		i.Health = registry.Disabled
+	}
+	delete(i.Metadata, keyStatus)
 	first := &i.Ports[0]
 	text := i.Metadata[keyGRPC]
 	delete(i.Metadata, keyGRPC)
@@ -72,17 +76,6 @@ func extractPorts(i *instance.Instance) error {
 		i.Ports = append(i.Ports, instance.Port{Protocol: "grpc", Host: first.Host, Port: uint16(port)})
 	}
 	return nil
-}
-
-// reserved reports whether a key has a meaning in both registries.
-func reserved(key string) bool { return key == keyStatus || key == keyGRPC }
-
-// extractStatus reads the status: consumers ignore an instance that is not UP.
-func extractStatus(i *instance.Instance) {
-	if s := i.Metadata[keyStatus]; s != "" && !strings.EqualFold(s, statusUp) {
-		i.Health = registry.Disabled
-	}
-	delete(i.Metadata, keyStatus)
 }
 
 // Format describes the format.

@@ -11,8 +11,13 @@ import (
 	"github.com/xds-bridge/xds-bridge/metadata/instance"
 )
 
-// ZooKeeper is the format as Spring Cloud Zookeeper 4.1 stores it, in the JSON
-// of Curator:
+const (
+	class  = "org.springframework.cloud.zookeeper.discovery.ZookeeperInstance"
+	prefix = "xdsb-"
+)
+
+// NewZooKeeper returns the codec of the format as Spring Cloud Zookeeper 4.1 stores it,
+// in the JSON of Curator:
 //
 //	/services/<spring.application.name>/<id>
 //	{"name":"orders","id":"<id>","address":"10.0.0.1","port":8080,"sslPort":null,
@@ -23,14 +28,16 @@ import (
 // Spring writes a random id; ours is always xdsb-<host>:<port>. One node of another class
 // or without one makes all consumers fail. One of ours in a parent of Dubbo's
 // application-level format keeps Dubbo's consumers from starting, so nothing is written
-// to such a parent.
-type ZooKeeper struct{ common }
-
-const class = "org.springframework.cloud.zookeeper.discovery.ZookeeperInstance"
-
-// NewZooKeeper returns the codec of the format in ZooKeeper.
+// to such a parent. Curator watches the data.
 func NewZooKeeper(o instance.Options) (*instance.ZooKeeper, error) {
-	return instance.NewZooKeeper(ZooKeeper{}, o) //nolint:wrapcheck // names the format
+	own := func(i instance.Instance) map[string]string {
+		return grpcPort(i, map[string]string{keyStatus: statusUp})
+	}
+	f := form(own, extract)
+	f.Weightless = true
+	return instance.NewZooKeeper(instance.NodeForm{ //nolint:wrapcheck // names the format
+		Form: f, Prefix: prefix, Replaces: metadata.InPlace, Write: write, Read: read, Foreign: foreign,
+	}, o)
 }
 
 // curator is the JSON of Curator's service discovery, its fields in the order
@@ -63,36 +70,7 @@ type uriPart struct {
 	Variable bool   `json:"variable"`
 }
 
-const prefix = "xdsb-"
-
-// Prefix implements instance.NodeForm.
-func (ZooKeeper) Prefix() string { return prefix }
-
-// Named implements instance.NodeForm: ids are of any form.
-func (ZooKeeper) Named(string) bool { return true }
-
-// Own implements instance.Form.
-func (ZooKeeper) Own(i instance.Instance) map[string]string {
-	return grpcPort(i, map[string]string{keyStatus: statusUp})
-}
-
-// Replaces implements instance.NodeForm: Curator watches the data.
-func (ZooKeeper) Replaces() metadata.Replacement { return metadata.InPlace }
-
-// Extract implements instance.Form.
-func (ZooKeeper) Extract(i *instance.Instance) error {
-	extractStatus(i)
-	return extractPorts(i)
-}
-
-// Weightless implements instance.Weightless.
-func (ZooKeeper) Weightless() {}
-
-// Reserved implements instance.Form.
-func (ZooKeeper) Reserved(key string) bool { return reserved(key) }
-
-// Write implements instance.NodeForm.
-func (ZooKeeper) Write(i instance.Instance) string {
+func write(i instance.Instance) string {
 	first := i.Ports[0]
 	c := curator{
 		Name: i.Service, ID: prefix + i.Key(), Address: host(first.Host), Port: &first.Port, Type: "DYNAMIC",
@@ -115,8 +93,7 @@ func host(s string) string {
 
 var errPort = errors.New("has neither a port nor an sslPort")
 
-// Read implements instance.NodeForm.
-func (ZooKeeper) Read(_ string, data []byte) (instance.Instance, error) {
+func read(_ string, data []byte) (instance.Instance, error) {
 	var c curator
 	if err := json.Unmarshal(data, &c); err != nil {
 		return instance.Instance{}, fmt.Errorf("is no JSON of Curator: %w", err)
@@ -141,8 +118,8 @@ func (ZooKeeper) Read(_ string, data []byte) (instance.Instance, error) {
 	return i, nil
 }
 
-// Foreign returns of which other format a node is; nil if of this one, or unreadable.
-func (ZooKeeper) Foreign(data []byte) error {
+// foreign returns of which other format a node is; nil if of this one, or unreadable.
+func foreign(data []byte) error {
 	var c curator
 	if err := json.Unmarshal(data, &c); err == nil && c.Payload != nil && c.Payload.Class != class && c.Payload.Class != "" {
 		return fmt.Errorf("is of class %.120q and not of Spring Cloud's", c.Payload.Class)
