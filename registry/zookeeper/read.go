@@ -35,7 +35,7 @@ func (t *Target) Groups(ctx context.Context) ([]registry.Group, error) {
 func (t *Target) layoutGroups(ctx context.Context, l Layout) ([]registry.Group, error) {
 	before, after, _ := strings.Cut(l.Parents(), "*")
 	root := parentOf(before)
-	names, err := t.children(ctx, root, t.client)
+	names, err := t.children(ctx, root, t.client.query)
 	if err != nil {
 		return nil, err
 	}
@@ -50,8 +50,8 @@ func (t *Target) layoutGroups(ctx context.Context, l Layout) ([]registry.Group, 
 }
 
 // children lists the nodes of a parent, none if it does not exist, and records whether it does.
-func (t *Target) children(ctx context.Context, parent string, from nodeReader) ([]string, error) {
-	names, err := from.children(ctx, parent)
+func (t *Target) children(ctx context.Context, parent string, by queryFunc) ([]string, error) {
+	n, err := by(ctx, query{path: parent, kind: ofChildren})
 	switch {
 	case errors.Is(err, zk.ErrNoNode):
 		t.parents.remove(parent)
@@ -60,14 +60,11 @@ func (t *Target) children(ctx context.Context, parent string, from nodeReader) (
 		return nil, fmt.Errorf("%s: %w", parent, err)
 	}
 	t.parents.add(parent)
-	return names, nil
+	return n.children, nil
 }
 
-// A nodeReader reads nodes: a Client, or one that watches what it reads.
-type nodeReader interface {
-	children(ctx context.Context, path string) ([]string, error)
-	get(ctx context.Context, path string) (node, error)
-}
+// A queryFunc makes queries, and may watch for changes of the answers.
+type queryFunc func(context.Context, query) (node, error)
 
 // A heldNode is one node of a group.
 type heldNode struct {
@@ -89,15 +86,15 @@ func (n *heldNode) unread() bool { return n.gone || n.denied != nil }
 // layout overlap, all of ours have the key.
 func (t *Target) Read(ctx context.Context, group registry.Group) ([]registry.Held, error) {
 	t.client.watches.remove(group)
-	return t.readFrom(ctx, group, t.client)
+	return t.readBy(ctx, group, t.client.query)
 }
 
-func (t *Target) readFrom(ctx context.Context, group registry.Group, from nodeReader) ([]registry.Held, error) {
+func (t *Target) readBy(ctx context.Context, group registry.Group, by queryFunc) ([]registry.Held, error) {
 	at, err := locate(t.opts.Layouts, group)
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", group, err)
 	}
-	r := reader{location: at, target: t, from: from}
+	r := reader{location: at, target: t, query: by}
 	held, err := r.read(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", group, err)
@@ -109,7 +106,7 @@ func (t *Target) readFrom(ctx context.Context, group registry.Group, from nodeRe
 type reader struct {
 	location
 	target *Target
-	from   nodeReader // of lists; data of nodes is read without a watch
+	query  queryFunc // of lists; data of nodes is read without a watch
 }
 
 func (r *reader) read(ctx context.Context) ([]registry.Held, error) {
@@ -144,7 +141,7 @@ func (r *reader) read(ctx context.Context) ([]registry.Held, error) {
 
 // nodes returns the nodes of the group, with their data if the layout has any.
 func (r *reader) nodes(ctx context.Context) ([]heldNode, error) {
-	names, err := r.target.children(ctx, r.parent, r.from)
+	names, err := r.target.children(ctx, r.parent, r.query)
 	if err != nil {
 		return nil, err
 	}
@@ -173,7 +170,7 @@ func (r *reader) furtherNodes(ctx context.Context) ([]string, error) {
 	}
 	var paths []string
 	for _, parent := range multi.Beside(r.group) {
-		names, err := r.target.children(ctx, parent, r.from)
+		names, err := r.target.children(ctx, parent, r.query)
 		if err != nil {
 			return nil, err
 		}
@@ -252,7 +249,7 @@ func (r *reader) addElements(ctx context.Context, held []registry.Held) ([]regis
 			}
 			seen[e.Key] = true
 			path, element := multi.Element(e)
-			_, elements, err := readElements(ctx, r.from, path)
+			_, elements, err := readElements(ctx, r.query, path)
 			if errors.Is(err, registry.ErrRefused) {
 				continue // adding the element is refused, and fails nothing else
 			}
@@ -269,8 +266,8 @@ func (r *reader) addElements(ctx context.Context, held []registry.Held) ([]regis
 }
 
 // readElements reads a comma-separated list. The node has no stat if it does not exist.
-func readElements(ctx context.Context, from nodeReader, path string) (n node, elements []string, err error) {
-	n, err = from.get(ctx, path)
+func readElements(ctx context.Context, by queryFunc, path string) (n node, elements []string, err error) {
+	n, err = by(ctx, query{path: path, kind: ofData})
 	if errors.Is(err, zk.ErrNoNode) {
 		return node{}, nil, nil
 	}

@@ -12,10 +12,27 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// node is the content of a node.
+// A query is what a request reads of a node.
+type query struct {
+	path  string
+	kind  queryKind
+	watch bool // for the next change of the answer
+}
+
+// A queryKind is what there is to read of a node.
+type queryKind uint8
+
+const (
+	ofExistence queryKind = iota
+	ofData
+	ofChildren // their names
+)
+
+// node is what a query read of a node.
 type node struct {
-	data []byte
-	stat *zk.Stat
+	data     []byte
+	children []string
+	stat     *zk.Stat // nil: it does not exist
 }
 
 // conn makes requests on the library's connection below a chroot, as Java's client does:
@@ -40,40 +57,28 @@ func (c conn) above(path string) string {
 	return "/"
 }
 
-func (c conn) children(path string) ([]string, error) {
-	names, _, err := c.Children(c.under(path))
-	return names, err //nolint:wrapcheck // call translates it
-}
-
-func (c conn) watchChildren(path string) ([]string, error) {
-	names, _, _, err := c.ChildrenW(c.under(path))
-	return names, err //nolint:wrapcheck // as above
-}
-
-func (c conn) get(path string) (node, error) {
-	data, stat, err := c.Get(c.under(path))
-	return node{data, stat}, err //nolint:wrapcheck // as above
-}
-
-func (c conn) watchData(path string) (node, error) {
-	data, stat, _, err := c.GetW(c.under(path))
-	return node{data, stat}, err //nolint:wrapcheck // as above
-}
-
-func (c conn) exists(path string) (*zk.Stat, error) {
-	ok, stat, err := c.Exists(c.under(path))
-	if err != nil || !ok {
-		return nil, err //nolint:wrapcheck // as above
+// query makes a query. A node that does not exist is an error unless its existence is
+// asked for.
+func (c conn) query(q query) (n node, err error) {
+	path, exists := c.under(q.path), true
+	switch {
+	case q.kind == ofChildren && q.watch:
+		n.children, n.stat, _, err = c.ChildrenW(path)
+	case q.kind == ofChildren:
+		n.children, n.stat, err = c.Children(path)
+	case q.kind == ofData && q.watch:
+		n.data, n.stat, _, err = c.GetW(path)
+	case q.kind == ofData:
+		n.data, n.stat, err = c.Get(path)
+	case q.watch:
+		exists, n.stat, _, err = c.ExistsW(path)
+	default:
+		exists, n.stat, err = c.Exists(path)
 	}
-	return stat, nil
-}
-
-func (c conn) watchExists(path string) (*zk.Stat, error) {
-	ok, stat, _, err := c.ExistsW(c.under(path))
-	if err != nil || !ok {
-		return nil, err //nolint:wrapcheck // as above
+	if err != nil || !exists {
+		return node{}, err //nolint:wrapcheck // call translates it
 	}
-	return stat, nil
+	return n, nil
 }
 
 func (c conn) operation(op any) any {
@@ -104,16 +109,12 @@ func (c conn) createRoot() bool {
 	return true
 }
 
-func request[T any](ctx context.Context, c *Client, do func(conn, string) (T, error), path string) (T, error) {
-	return call(ctx, c, func(conn conn) (T, error) { return do(conn, path) })
-}
-
-func (c *Client) children(ctx context.Context, path string) ([]string, error) {
-	return request(ctx, c, conn.children, path)
+func (c *Client) query(ctx context.Context, q query) (node, error) {
+	return call(ctx, c, func(conn conn) (node, error) { return conn.query(q) })
 }
 
 func (c *Client) get(ctx context.Context, path string) (node, error) {
-	return request(ctx, c, conn.get, path)
+	return c.query(ctx, query{path: path, kind: ofData})
 }
 
 // read is get for a node that may not exist: then its stat is nil.
@@ -128,21 +129,22 @@ func (c *Client) read(ctx context.Context, path string) (node, error) {
 	return n, nil
 }
 
-// list is children for a node that may not exist: then it has none.
+// list returns the names of the children of a node; none if it does not exist.
 func (c *Client) list(ctx context.Context, path string) ([]string, error) {
-	names, err := c.children(ctx, path)
+	n, err := c.query(ctx, query{path: path, kind: ofChildren})
 	if errors.Is(err, zk.ErrNoNode) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("list %s: %w", path, err)
 	}
-	return names, nil
+	return n.children, nil
 }
 
 // exists returns the stat of a node, nil if there is none.
 func (c *Client) exists(ctx context.Context, path string) (*zk.Stat, error) {
-	return request(ctx, c, conn.exists, path)
+	n, err := c.query(ctx, query{path: path})
+	return n.stat, err
 }
 
 func (c *Client) do(ctx context.Context, op any) error {

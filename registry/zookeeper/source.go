@@ -111,7 +111,7 @@ func (s *Source) Check(ctx context.Context) (SourceReport, error) {
 	defer client.Close()
 	for _, f := range s.opts.Formats {
 		root, _ := splitPattern(f)
-		names, err := client.children(ctx, root)
+		n, err := client.query(ctx, query{path: root, kind: ofChildren})
 		switch {
 		case errors.Is(err, zk.ErrNoNode):
 			r.Absent = append(r.Absent, root)
@@ -119,7 +119,7 @@ func (s *Source) Check(ctx context.Context) (SourceReport, error) {
 			r.State = client.State()
 			return r, fmt.Errorf("list %s: %w", root, err)
 		}
-		r.Parents += len(names)
+		r.Parents += len(n.children)
 	}
 	r.State = client.State()
 	return r, nil

@@ -72,12 +72,12 @@ func (d *documents) places(ref metadata.Ref) []string {
 func (d *documents) read(ctx context.Context, ref metadata.Ref) (string, error) {
 	var missing, denied, never error
 	for _, path := range d.places(ref) {
-		data, err := readOrAwait(ctx, d.watcher, path, d.readNode)
+		n, err := d.watcher.await(ctx, query{path: path, kind: ofData}, d.query)
 		switch {
 		case errors.Is(err, zk.ErrNoNode):
 			missing = dependency.ErrMissing
 		case err == nil:
-			return string(data), nil
+			return string(n.data), nil
 		case errors.Is(err, zk.ErrNoAuth):
 			denied = fmt.Errorf("%s: %s", path, err.Error()) // it may be allowed later, so that it wraps no refusal
 		case errors.Is(err, registry.ErrRefused):
@@ -94,13 +94,13 @@ func (d *documents) read(ctx context.Context, ref metadata.Ref) (string, error) 
 	return "", never
 }
 
-// readNode reads the data of a node; an empty one counts as missing.
-func (d *documents) readNode(ctx context.Context, path string) ([]byte, error) {
-	n, err := d.watcher.client.get(ctx, path)
+// query makes a query; a node without data counts as missing.
+func (d *documents) query(ctx context.Context, q query) (node, error) {
+	n, err := d.watcher.client.query(ctx, q)
 	if err == nil && len(n.data) == 0 {
 		err = zk.ErrNoNode
 	}
-	return n.data, err
+	return n, err
 }
 
 func (d *documents) require(p *parentNode) {

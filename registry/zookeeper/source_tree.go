@@ -211,19 +211,19 @@ func (t *treeReader) parents(ctx context.Context, root *root) ([]string, error) 
 
 func (t *treeReader) names(ctx context.Context, root *root) ([]string, error) {
 	if t.opts.Interest != nil {
-		exists, err := t.exists(ctx, root.path)
+		n, err := t.query(ctx, query{path: root.path})
 		if err != nil {
 			return nil, err
 		}
-		if !exists && root.existed {
+		if n.stat == nil && root.existed {
 			return nil, zk.ErrNoNode
 		}
-		root.existed = exists
+		root.existed = n.stat != nil
 		return t.opts.Interest.Names(), nil
 	}
-	names, err := readOrAwait(ctx, t.watcher, root.path, t.children)
+	n, err := t.await(ctx, query{path: root.path, kind: ofChildren}, t.query)
 	root.existed = root.existed || err == nil
-	return names, err
+	return n.children, err
 }
 
 // read reads a parent. What may not be read of it is kept.
@@ -261,9 +261,9 @@ func (t *treeReader) read(ctx context.Context, j *job, slots chan struct{}) erro
 // node above it.
 func (t *treeReader) list(ctx context.Context, p *parentNode) ([]string, error) {
 	for {
-		names, err := t.children(ctx, p.path)
+		n, err := t.query(ctx, query{path: p.path, kind: ofChildren})
 		if !errors.Is(err, zk.ErrNoNode) {
-			return names, err
+			return n.children, err
 		}
 		above, err := t.client.exists(ctx, parentOf(p.path))
 		if err != nil {
@@ -279,7 +279,7 @@ func (t *treeReader) list(ctx context.Context, p *parentNode) ([]string, error) 
 		if t.opts.Interest == nil && (above == nil || p.root.suffix == "") {
 			return nil, nil
 		}
-		if created, err := t.exists(ctx, p.path); !created {
+		if created, err := t.query(ctx, query{path: p.path}); created.stat == nil {
 			return nil, err
 		}
 	}
@@ -326,7 +326,7 @@ func (t *treeReader) loadNodes(ctx context.Context, j *job, names []string, slot
 	for _, name := range names {
 		group.Go(func() error {
 			slots <- struct{}{}
-			n, err := t.get(ctx, p.path+"/"+name)
+			n, err := t.query(ctx, query{path: p.path + "/" + name, kind: ofData})
 			<-slots
 			mu.Lock()
 			defer mu.Unlock()

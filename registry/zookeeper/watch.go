@@ -56,45 +56,40 @@ func (w *watcher) begin(ctx context.Context) error {
 	return nil
 }
 
-func (w *watcher) children(ctx context.Context, path string) ([]string, error) {
-	return watchOnce(ctx, w, watch{path, ofChildren}, conn.children, conn.watchChildren)
-}
-
-func (w *watcher) get(ctx context.Context, path string) (node, error) {
-	return watchOnce(ctx, w, watch{path, ofData}, conn.get, conn.watchData)
-}
-
-// exists reports whether a node exists, and watches it, or for its creation.
-func (w *watcher) exists(ctx context.Context, path string) (bool, error) {
-	stat, err := watchOnce(ctx, w, watch{path, ofData}, conn.exists, conn.watchExists)
-	return stat != nil, err
-}
-
-// watchOnce makes the request that arms a watch, or the plain one if the watch is armed.
-func watchOnce[T any](ctx context.Context, w *watcher, armed watch, plain, arming func(conn, string) (T, error)) (T, error) {
-	if !w.events.arm(armed) {
-		return request(ctx, w.client, plain, armed.path)
+// query makes a query, and watches for the next change of the answer.
+func (w *watcher) query(ctx context.Context, q query) (node, error) {
+	watched := watch{q.path, q.kind == ofChildren}
+	q.watch = w.events.arm(watched)
+	n, err := w.client.query(ctx, q)
+	if q.watch && err != nil {
+		w.events.disarm(watched)
 	}
-	result, err := request(ctx, w.client, arming, armed.path)
-	if err != nil {
-		w.events.disarm(armed)
-	}
-	return result, err
+	return n, err
 }
 
-// A watch reports the next change of a node, once.
+// await makes a query by a function. If the node does not exist it watches for its
+// creation.
+func (w *watcher) await(ctx context.Context, q query, by queryFunc) (node, error) {
+	n, err := by(ctx, q)
+	if !errors.Is(err, zk.ErrNoNode) {
+		return n, err
+	}
+	now, watchErr := w.query(ctx, query{path: q.path})
+	switch {
+	case watchErr != nil:
+		return n, watchErr
+	case now.stat != nil:
+		return by(ctx, q)
+	}
+	return n, err
+}
+
+// A watch reports the next change of a node, once: of the names of its children, or of
+// its data, where its creation is one too. It reports the end of the node in any case.
 type watch struct {
-	path string
-	kind watchKind
+	path     string
+	children bool
 }
-
-// A watchKind is what a watch reports, apart from the end of the node.
-type watchKind uint8
-
-const (
-	ofData     watchKind = iota // the creation of the node too
-	ofChildren                  // their names
-)
 
 // watchEvents gathers the changes that the library's callback reports, which must
 // not block. It knows which watches are armed: the library keeps a channel
@@ -141,10 +136,10 @@ func (e *watchEvents) changed(event zk.Event) {
 	e.mu.Lock()
 	e.paths[event.Path] = struct{}{}
 	if event.Type != zk.EventNodeChildrenChanged {
-		delete(e.armed, watch{event.Path, ofData})
+		delete(e.armed, watch{event.Path, false})
 	}
 	if event.Type == zk.EventNodeChildrenChanged || event.Type == zk.EventNodeDeleted {
-		delete(e.armed, watch{event.Path, ofChildren})
+		delete(e.armed, watch{event.Path, true})
 	}
 	e.mu.Unlock()
 	wake(e.ready)
@@ -190,11 +185,11 @@ func (*Target) VerifyAfter() time.Duration { return verifyAfter }
 // Watch implements registry.Watched. Without a connection for watches it reads a group
 // without watching it, and the next reading tries again.
 func (t *Target) Watch(ctx context.Context, group registry.Group) ([]registry.Held, error) {
-	from, err := t.client.watches.add(ctx, group)
+	by, err := t.client.watches.add(ctx, group)
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", group, err)
 	}
-	return t.readFrom(ctx, group, from)
+	return t.readBy(ctx, group, by)
 }
 
 // Changed implements registry.Watched.
@@ -244,9 +239,9 @@ func (w *groupWatches) close() {
 	}
 }
 
-// add returns a reader of a group that watches the lists it reads, if there is a
+// add returns a function that watches the lists of a group that it reads, if there is a
 // connection for that.
-func (w *groupWatches) add(ctx context.Context, group registry.Group) (nodeReader, error) {
+func (w *groupWatches) add(ctx context.Context, group registry.Group) (queryFunc, error) {
 	watcher, err := w.connect(ctx)
 	if err != nil {
 		return nil, err
@@ -256,48 +251,18 @@ func (w *groupWatches) add(ctx context.Context, group registry.Group) (nodeReade
 	w.groups[group] = struct{}{}
 	if watcher == nil {
 		w.missed = true
-		return w.client, nil
+		return w.client.query, nil
 	}
-	return &watchedReader{w, watcher, group}, nil
+	return func(ctx context.Context, q query) (node, error) {
+		w.addReader(group, q.path)
+		return watcher.await(ctx, q, watcher.query)
+	}, nil
 }
 
 func (w *groupWatches) remove(group registry.Group) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.groups, group)
-}
-
-// watchedReader reads the lists of a group and watches them.
-type watchedReader struct {
-	watches *groupWatches
-	watcher *watcher
-	group   registry.Group
-}
-
-func (r *watchedReader) children(ctx context.Context, path string) ([]string, error) {
-	r.watches.addReader(r.group, path)
-	return readOrAwait(ctx, r.watcher, path, r.watcher.children)
-}
-
-func (r *watchedReader) get(ctx context.Context, path string) (node, error) {
-	r.watches.addReader(r.group, path)
-	return readOrAwait(ctx, r.watcher, path, r.watcher.get)
-}
-
-// readOrAwait reads a node. If there is none it watches for its creation.
-func readOrAwait[T any](ctx context.Context, w *watcher, path string, read func(context.Context, string) (T, error)) (T, error) {
-	content, err := read(ctx, path)
-	if !errors.Is(err, zk.ErrNoNode) {
-		return content, err
-	}
-	exists, watchErr := w.exists(ctx, path)
-	switch {
-	case watchErr != nil:
-		return content, watchErr
-	case exists: // by now
-		return read(ctx, path)
-	}
-	return content, err
 }
 
 func (w *groupWatches) addReader(group registry.Group, path string) {

@@ -233,7 +233,7 @@ func (w *writer) foreignNode(ctx context.Context) (foreign, err error) {
 	if !ok || !slices.ContainsFunc(w.change.Put, func(p registry.Write) bool { return p.Old == nil }) {
 		return nil, nil
 	}
-	names, err := w.target.children(ctx, w.parent, w.target.client)
+	names, err := w.target.children(ctx, w.parent, w.target.client.query)
 	if err != nil {
 		return nil, err
 	}
@@ -291,7 +291,7 @@ func (w *writer) addElement(ctx context.Context, e registry.Entry) (unit, error)
 	if err := w.checkName(path); err != nil {
 		return unit{}, err
 	}
-	list, elements, err := readElements(ctx, w.target.client, path)
+	list, elements, err := readElements(ctx, w.target.client.query, path)
 	switch {
 	case err != nil:
 		return unit{}, err
