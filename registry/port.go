@@ -128,3 +128,16 @@ func (b Backoff) Spread(failures int) time.Duration {
 	d := b.After(failures)
 	return d - time.Duration(rand.Int64N(int64(d)/5+1)) //nolint:gosec // spreads load, keeps no secret
 }
+
+// Sleep waits for a duration, or until ctx ends.
+func Sleep(ctx context.Context, d time.Duration) {
+	if d <= 0 {
+		return
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}

@@ -14,6 +14,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/internal/metrics"
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/metadata/format"
+	"github.com/xds-bridge/xds-bridge/registry/tlsfile"
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
 )
 
@@ -135,7 +136,7 @@ func (z zookeeperKind) options(log *slog.Logger) zookeeper.Options {
 		ReceiveLimit: int(z.Limits.MaxReceive), User: z.User, PasswordFile: z.PasswordFile, Log: log,
 	}
 	if t := z.TLS; t != nil {
-		o.TLS = &zookeeper.TLS{CAFile: t.CAFile, ServerName: t.ServerName, CertFile: t.CertFile, KeyFile: t.KeyFile}
+		o.TLS = tlsfile.Files{CA: t.CAFile, Cert: t.CertFile, Key: t.KeyFile, ServerName: t.ServerName}.Config
 	}
 	return o
 }

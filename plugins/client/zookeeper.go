@@ -101,7 +101,7 @@ func (u *registryURL) zooKeeper(files *tlsfile.Files, byDefault string) (Backend
 	u.together("user", o.Conn.User, "passwordFile", o.Conn.PasswordFile)
 	o.Conn.SessionTimeout = u.duration("sessionTimeout")
 	if files != nil {
-		o.Conn.TLS = &zookeeper.TLS{CAFile: files.CA, ServerName: files.ServerName, CertFile: files.Cert, KeyFile: files.Key}
+		o.Conn.TLS = files.Config
 	}
 	if err := u.done(); err != nil {
 		return Backend{}, err

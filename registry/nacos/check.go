@@ -116,7 +116,7 @@ func (c *Client) findNamespace(ctx context.Context, cn *conn) {
 		if attempt == 1 {
 			c.opts.Log.Warn("nacos namespace not found", "server", cn.server.grpc, "err", err)
 		}
-		c.pause(ctx, c.opts.requestBackoff(attempt))
+		registry.Sleep(ctx, c.opts.requestBackoff(attempt))
 	}
 }
 

@@ -142,7 +142,7 @@ func (c *Client) Run(ctx context.Context) error {
 			attempt++
 			c.failed(attempt, err)
 			if round := attempt / len(c.servers); attempt%len(c.servers) == 0 { // else another server may answer
-				c.pause(ctx, c.opts.Backoff.Spread(round))
+				registry.Sleep(ctx, c.opts.Backoff.Spread(round))
 			}
 			continue
 		}
@@ -190,7 +190,7 @@ func (c *Client) retire(ctx context.Context, cn *conn) {
 		current, changed := c.current, c.changed
 		c.mu.Unlock()
 		if current != cn {
-			c.pause(ctx, c.opts.Overlap)
+			registry.Sleep(ctx, c.opts.Overlap)
 			break
 		}
 		select {
@@ -355,15 +355,6 @@ func (c *Client) headers() map[string]string {
 		h["accessToken"] = token
 	}
 	return h
-}
-
-func (*Client) pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
 }
 
 // requestBackoff is the wait before a failed request is repeated. It is longer

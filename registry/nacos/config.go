@@ -148,7 +148,7 @@ func (c *Client) ID(ctx context.Context, offer string) (string, error) {
 		if errors.Is(kept, ErrDenied) {
 			break
 		}
-		c.pause(ctx, look)
+		registry.Sleep(ctx, look)
 	}
 	return "", fmt.Errorf("keep %s of group %s: %w", IDData, IDGroup, cmp.Or(kept, ctx.Err(), errors.New("the server does not show what it confirmed")))
 }
@@ -255,7 +255,7 @@ func (r *recorder) Record(ctx context.Context, kind, name, text string) error {
 	for range 1 + int(2*r.client.opts.Timeout/look) {
 		all, old, err := r.readRecords(ctx, at)
 		if errors.Is(err, errBeingWritten) {
-			r.client.pause(ctx, look)
+			registry.Sleep(ctx, look)
 			continue
 		}
 		if err != nil || all[name] == text {
@@ -277,7 +277,7 @@ func (r *recorder) Record(ctx context.Context, kind, name, text string) error {
 				return err
 			}
 		}
-		r.client.pause(ctx, look)
+		registry.Sleep(ctx, look)
 	}
 	return fmt.Errorf("configuration %s of group %s: %w: the server does not show what it confirmed", at.ID, at.Group, registry.ErrConflict)
 }

@@ -2,7 +2,6 @@ package nacos
 
 import (
 	"context"
-	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,6 +14,7 @@ import (
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/tlsfile"
 )
 
 // A login holds the access token of a client's user and renews it before it
@@ -55,12 +55,12 @@ func newLogin(c *Client) *login { return &login{client: c, turn: make(chan struc
 func (l *login) send(req *http.Request, most int64) (status int, body []byte, err error) {
 	ctx := req.Context()
 	o := l.client.opts
-	bound := func(dial dialer) dialer {
+	bound := func(dial tlsfile.Dialer) tlsfile.Dialer {
 		return func(_ context.Context, network, address string) (net.Conn, error) { return dial(ctx, network, address) }
 	}
 	transport := &http.Transport{DisableKeepAlives: true, DialContext: bound(o.Dialer)}
 	if o.TLS != nil {
-		transport.DialTLSContext = bound(tlsDialer(o.Dialer, o.TLS))
+		transport.DialTLSContext = bound(tlsfile.Secure(o.Dialer, o.TLS))
 	}
 	client := &http.Client{
 		Transport: transport,
@@ -144,7 +144,7 @@ func (l *login) keep(ctx context.Context) {
 		if !has || wait < time.Second {
 			wait = time.Second
 		}
-		l.client.pause(ctx, wait)
+		registry.Sleep(ctx, wait)
 		l.mu.Lock()
 		due := l.access != "" && time.Until(l.expires) < l.expires.Sub(l.renewed)/5
 		l.mu.Unlock()
@@ -263,31 +263,4 @@ func readLogin(body []byte) (string, time.Duration, error) {
 		validity = time.Duration(min(answer.TokenTTL, int64(maxValidity/time.Second))) * time.Second
 	}
 	return answer.AccessToken, validity, nil
-}
-
-type dialer func(ctx context.Context, network, address string) (net.Conn, error)
-
-// tlsDialer returns a dialer that reads the configuration for every connection,
-// so that changed files are used without a restart.
-func tlsDialer(dial dialer, config func() (*tls.Config, error)) dialer {
-	return func(ctx context.Context, network, address string) (net.Conn, error) {
-		cfg, err := config()
-		if err != nil {
-			return nil, fmt.Errorf("tls of %s: %w", address, err)
-		}
-		if cfg.ServerName == "" {
-			cfg = cfg.Clone()
-			cfg.ServerName, _, _ = net.SplitHostPort(address)
-		}
-		nc, err := dial(ctx, network, address)
-		if err != nil {
-			return nil, err
-		}
-		secured := tls.Client(nc, cfg)
-		if err := secured.HandshakeContext(ctx); err != nil {
-			_ = nc.Close()
-			return nil, fmt.Errorf("tls with %s: %w", address, err)
-		}
-		return secured, nil
-	}
 }

@@ -155,7 +155,7 @@ func (s *Source) Run(ctx context.Context, table *registry.Table) error {
 			continue
 		}
 		if attempt++; attempt%len(c.servers) == 0 { // else another server may answer
-			c.pause(ctx, c.opts.Backoff.Spread(attempt/len(c.servers)))
+			registry.Sleep(ctx, c.opts.Backoff.Spread(attempt/len(c.servers)))
 		}
 	}
 }

@@ -238,7 +238,7 @@ func (t *Target) readWithoutLag(ctx context.Context, g registry.Group, ask readF
 			t.subscriptions.advance(k, read, seen)
 			return held, nil
 		}
-		t.client.pause(ctx, min(look, lag))
+		registry.Sleep(ctx, min(look, lag))
 		if err := ctx.Err(); err != nil {
 			return nil, fmt.Errorf("wait for the server's reads: %w", err)
 		}

@@ -3,10 +3,12 @@
 package tlsfile
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 )
 
@@ -60,3 +62,35 @@ func (f Files) Config() (*tls.Config, error) {
 	}
 	return config, nil
 }
+
+// Secure returns a dialer that secures the connections of another. It asks for a
+// configuration each time, and sets the name of the server if there is none; nil:
+// plaintext.
+func Secure(dial Dialer, config func() (*tls.Config, error)) Dialer {
+	if config == nil {
+		return dial
+	}
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		c, err := config()
+		if err != nil {
+			return nil, fmt.Errorf("TLS of %s: %w", address, err)
+		}
+		if c.ServerName == "" {
+			c = c.Clone()
+			c.ServerName, _, _ = net.SplitHostPort(address)
+		}
+		raw, err := dial(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		secured := tls.Client(raw, c)
+		if err := secured.HandshakeContext(ctx); err != nil {
+			_ = raw.Close() // the other error says more
+			return nil, fmt.Errorf("TLS with %s: %w", address, err)
+		}
+		return secured, nil
+	}
+}
+
+// A Dialer makes connections, as net.Dialer.DialContext does.
+type Dialer = func(ctx context.Context, network, address string) (net.Conn, error)

@@ -21,6 +21,7 @@ import (
 
 	zkfake "github.com/xds-bridge/xds-bridge/internal/fake/zookeeper"
 	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/tlsfile"
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
 )
 
@@ -95,9 +96,9 @@ func TestOptions_InvalidAreRefused(t *testing.T) {
 		"a path that is none":  {zookeeper.Options{Servers: []string{"a:1/chroot//x"}}, `"a:1/chroot//x": the chroot is no path`},
 		"a path in the middle": {zookeeper.Options{Servers: []string{"a:1/chroot", "b:1"}}, `"a:1/chroot" is not host:port`},
 		"no password file":     {zookeeper.Options{Servers: []string{"a"}, User: "u", PasswordFile: garbage + ".none"}, "passwordFile: open"},
-		"no CA":                {zookeeper.Options{Servers: []string{"a"}, TLS: &zookeeper.TLS{CAFile: garbage + ".none"}}, "CA file: open"},
-		"a CA that is none":    {zookeeper.Options{Servers: []string{"a"}, TLS: &zookeeper.TLS{CAFile: garbage}}, "holds no certificate"},
-		"a key that is none":   {zookeeper.Options{Servers: []string{"a"}, TLS: &zookeeper.TLS{CertFile: garbage, KeyFile: garbage}}, "certificate and key files"},
+		"no CA":                {zookeeper.Options{Servers: []string{"a"}, TLS: tlsfile.Files{CA: garbage + ".none"}.Config}, "CA file: open"},
+		"a CA that is none":    {zookeeper.Options{Servers: []string{"a"}, TLS: tlsfile.Files{CA: garbage}.Config}, "holds no certificate"},
+		"a key that is none":   {zookeeper.Options{Servers: []string{"a"}, TLS: tlsfile.Files{Cert: garbage, Key: garbage}.Config}, "certificate and key files"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -203,9 +204,9 @@ func TestTLS(t *testing.T) {
 	t.Cleanup(func() { must(t, server.Close()) })
 	caFile := file(t, filepath.Join(dir, "ca.pem"), pemOf("CERTIFICATE", wrong.cert.Raw))
 	clientCert, clientKey := wrong.files(t, dir, "bridge")
-	client, err := zookeeper.Dial(zookeeper.Options{Servers: []string{address}, Timeout: 20 * time.Second, TLS: &zookeeper.TLS{
-		CAFile: caFile, ServerName: "zk.example", CertFile: clientCert, KeyFile: clientKey,
-	}})
+	client, err := zookeeper.Dial(zookeeper.Options{Servers: []string{address}, Timeout: 20 * time.Second, TLS: tlsfile.Files{
+		CA: caFile, ServerName: "zk.example", Cert: clientCert, Key: clientKey,
+	}.Config})
 	must(t, err)
 	t.Cleanup(client.Close)
 	target := target(t, client)

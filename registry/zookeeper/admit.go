@@ -79,7 +79,7 @@ func (a *admission) Admit(ctx context.Context) error {
 		if err == nil || isRefusal(err) {
 			return err
 		}
-		if sleep(ctx, admitInterval); ctx.Err() != nil {
+		if registry.Sleep(ctx, admitInterval); ctx.Err() != nil {
 			return nil //nolint:nilerr // ctx ended, and the caller knows
 		}
 	}
@@ -100,8 +100,8 @@ func (a *admission) admit(ctx context.Context) error {
 		if err != nil || !wait {
 			return err
 		}
-		if sleep(ctx, admitInterval); ctx.Err() != nil {
-			return fmt.Errorf("another bridge of owner %q may be running; waiting whether its liveness node goes: %w", a.opts.Owner, ctx.Err())
+		if registry.Sleep(ctx, admitInterval); ctx.Err() != nil {
+			return fmt.Errorf("another bridge of owner %q may be running; waiting whether its sign of life goes: %w", a.opts.Owner, ctx.Err())
 		}
 	}
 }

@@ -2,6 +2,7 @@ package zookeeper
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -16,15 +17,15 @@ import (
 
 // Options tune a Client. Only Servers is required.
 type Options struct {
-	Servers        []string      // each host:port, or host for port 2181; a chroot may follow the last, as in host:2181/app
-	SessionTimeout time.Duration // asked for; 0: 30 s
-	Timeout        time.Duration // of one call, the wait for a session included; 0: 10 s
-	DialTimeout    time.Duration // of a connection and of the answer to its first packet; 0: 5 s
-	ReceiveLimit   int           // of an answer, in bytes; 0: 32 MiB
-	TLS            *TLS          // nil: plaintext
-	User           string        // of digest authentication, with PasswordFile; empty: none
-	PasswordFile   string        // read again for every connection
-	Log            *slog.Logger  // nil: none
+	Servers        []string                    // each host:port, or host for port 2181; a chroot may follow the last, as in host:2181/app
+	SessionTimeout time.Duration               // asked for; 0: 30 s
+	Timeout        time.Duration               // of one call, the wait for a session included; 0: 10 s
+	DialTimeout    time.Duration               // of a connection and of the answer to its first packet; 0: 5 s
+	ReceiveLimit   int                         // of an answer, in bytes; 0: 32 MiB
+	TLS            func() (*tls.Config, error) // called for every connection; nil: plaintext
+	User           string                      // of digest authentication, with PasswordFile; empty: none
+	PasswordFile   string                      // read again for every connection
+	Log            *slog.Logger                // nil: none
 
 	// Dial replaces the network's own dialer; nil: that one.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
@@ -81,8 +82,10 @@ func dial(opts Options, single *singleConnection) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := opts.tls("localhost"); err != nil {
-		return nil, err
+	if opts.TLS != nil {
+		if _, err := opts.TLS(); err != nil {
+			return nil, fmt.Errorf("zookeeper: %w", err)
+		}
 	}
 	if _, err := opts.credentials(); err != nil {
 		return nil, err

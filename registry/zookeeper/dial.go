@@ -2,13 +2,10 @@ package zookeeper
 
 import (
 	"bytes"
-	"cmp"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"os"
 	"strconv"
@@ -16,17 +13,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/tlsfile"
 )
-
-// TLS says how connections are secured. The files are read again for every
-// connection, so that the next one uses a changed file.
-type TLS struct {
-	CAFile     string // certificates to trust as PEM; empty: the system's
-	ServerName string // the name the server's certificate has to hold; empty: the host of the address
-	CertFile   string // our certificate as PEM, with KeyFile; empty: none
-	KeyFile    string // our key as PEM
-}
 
 // dial makes one connection for the library.
 func (c *Client) dial(ctx context.Context, network, address string) (net.Conn, error) {
@@ -92,23 +81,11 @@ func (c *Client) zxid() int64 {
 func (c *Client) open(ctx context.Context, network, address string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.opts.DialTimeout)
 	defer cancel()
-	raw, err := c.opts.Dial(ctx, network, address)
+	conn, err := tlsfile.Secure(c.opts.Dial, c.opts.TLS)(ctx, network, address)
 	if err != nil {
 		return nil, fmt.Errorf("connect: %w", err)
 	}
-	host, _, _ := net.SplitHostPort(address)
-	config, err := c.opts.tls(host)
-	if err != nil {
-		return nil, errors.Join(err, raw.Close())
-	}
-	if config == nil {
-		return raw, nil
-	}
-	secure := tls.Client(raw, config)
-	if err := secure.HandshakeContext(ctx); err != nil {
-		return nil, errors.Join(fmt.Errorf("TLS with %s: %w", address, err), raw.Close())
-	}
-	return secure, nil
+	return conn, nil
 }
 
 // dialSame returns a dialer to the server that the client is connected to: its name may
@@ -132,19 +109,6 @@ func (c *Client) dialFailed(address string, err error) error {
 	c.mu.Unlock()
 	c.opts.Observe(state)
 	return err
-}
-
-// tls returns the configuration of a connection to a host, nil for plaintext.
-func (o Options) tls(host string) (*tls.Config, error) {
-	if o.TLS == nil {
-		return nil, nil //nolint:nilnil // plaintext
-	}
-	config, err := tlsfile.Files{CA: o.TLS.CAFile, Cert: o.TLS.CertFile, Key: o.TLS.KeyFile}.Config()
-	if err != nil {
-		return nil, fmt.Errorf("zookeeper: %w", err)
-	}
-	config.ServerName = cmp.Or(o.TLS.ServerName, host)
-	return config, nil
 }
 
 // credentials returns the credentials of the digest scheme, nil without a user.
@@ -253,45 +217,24 @@ func (s *singleConnection) dial(connect func() (net.Conn, error)) (net.Conn, err
 // connections and closes them would be called without end, by every client at
 // once. So a connection that follows another too soon waits, each time twice
 // as long.
-const (
-	paceReset = 10 * time.Second // a connection that lasts so long resets the wait
-	paceMin   = 50 * time.Millisecond
-	paceMax   = 5 * time.Second
-)
+const paceReset = 10 * time.Second // a connection that lasts so long resets the wait
 
 // A pace limits the rate of connections. One is made at a time.
 type pace struct {
-	last time.Time
-	wait time.Duration
+	last  time.Time
+	count int // of connections that lasted too short, in a row
 }
 
 // next waits until the next connection may be made, or ctx ends.
 func (p *pace) next(ctx context.Context) {
-	p.wait = min(max(2*p.wait, paceMin), paceMax)
+	p.count++
 	if time.Since(p.last) >= paceReset {
-		p.wait = 0
+		p.count = 0
 	}
-	sleepJittered(ctx, p.wait)
+	if p.count > 0 {
+		registry.Sleep(ctx, registry.Backoff{Min: 50 * time.Millisecond, Max: 5 * time.Second}.Spread(p.count))
+	}
 	p.last = time.Now()
-}
-
-// sleepJittered waits for up to a fifth less than a duration, or until ctx ends.
-func sleepJittered(ctx context.Context, d time.Duration) {
-	if d > 0 {
-		sleep(ctx, d-rand.N(d/5)) //nolint:gosec // spreads load, keeps no secret
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	if d <= 0 {
-		return
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
 }
 
 // addresses checks a list of servers, and returns them with their ports, and the

@@ -160,8 +160,8 @@ type sourceRun struct {
 	roots     []*root
 	publisher *publisher
 	documents *documents
-	wait      time.Duration // before the next connection
-	avoid     string        // the server that this does not use
+	failures  int    // connections in a row that ended too soon
+	avoid     string // the server that this does not use
 
 	// For one connection.
 	tree   *treeReader
@@ -185,12 +185,13 @@ func newSourceRun(s *Source, table *registry.Table) *sourceRun {
 // that lasted, the next may follow at once.
 func (r *sourceRun) connectionLost(ctx context.Context, err error, lasted time.Duration) {
 	r.publisher.table.Stale(err)
-	r.wait = min(max(2*r.wait, 100*time.Millisecond), 30*time.Second)
+	r.failures++
+	wait := registry.Backoff{Min: 100 * time.Millisecond, Max: 30 * time.Second}.Spread(r.failures)
 	if lasted >= paceReset {
-		r.wait = 0
+		r.failures, wait = 0, 0
 	}
-	r.opts.Log.Warn("zookeeper not read, trying again", "retry_in", r.wait, "err", err)
-	sleepJittered(ctx, r.wait)
+	r.opts.Log.Warn("zookeeper not read, trying again", "retry_in", wait, "err", err)
+	registry.Sleep(ctx, wait)
 }
 
 // connection reads and follows the tree over one connection, and returns why
@@ -276,7 +277,7 @@ func (r *sourceRun) follow(ctx context.Context) error {
 		case result := <-r.documents.fetcher.Results():
 			r.fetched(result)
 		case <-r.tree.events.ready:
-			sleep(ctx, collectTime-time.Since(last))
+			registry.Sleep(ctx, collectTime-time.Since(last))
 			last = time.Now()
 			err = r.applyEvents(ctx)
 		}

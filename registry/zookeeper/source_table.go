@@ -38,7 +38,7 @@ func (r *sourceRun) readAll(ctx context.Context) error {
 	}
 	r.publisher.replace(gone)
 	r.whole = true
-	r.wait = 0
+	r.failures = 0
 	r.publisher.reportAll()
 	return nil
 }

@@ -52,7 +52,7 @@ func (w *watcher) begin(ctx context.Context) error {
 	if _, err := call(ctx, w.client, func(conn conn) (string, error) { return conn.Sync("/") }); err != nil {
 		return fmt.Errorf("sync: %w", err)
 	}
-	sleep(ctx, watchesSet)
+	registry.Sleep(ctx, watchesSet)
 	return nil
 }
 
