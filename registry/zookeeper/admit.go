@@ -203,16 +203,13 @@ func (a *admission) recordBridges(ctx context.Context) error {
 	}
 	create := a.home.request(bridgesNode, strings.Join(a.opts.Bridges, "\n")+"\n", zk.FlagPersistent)
 	n, err := a.home.client.read(ctx, create.Path)
-	switch {
-	case err == nil && n.stat == nil:
-		err = a.home.client.createAll(ctx, create)
-	case err == nil && string(n.data) != string(create.Data):
-		err = a.home.client.do(ctx, &zk.SetDataRequest{Path: create.Path, Data: create.Data, Version: -1})
+	if err == nil && string(n.data) != string(create.Data) {
+		err = a.home.client.store(ctx, create)
 	}
-	if err != nil && !errors.Is(err, registry.ErrRefused) {
-		return fmt.Errorf("write %s: %w", create.Path, err)
+	if errors.Is(err, registry.ErrRefused) {
+		return nil
 	}
-	return nil
+	return err
 }
 
 // restrictHome removes the rights of everybody that an older version granted on the

@@ -10,7 +10,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/registry"
@@ -141,9 +140,9 @@ func (c *Client) reauthenticate() {
 
 // hosts returns the servers in turn. Unlike the library's own it lets the dialer
 // resolve their names, so that they are resolved for every connection and a
-// name that cannot be resolved yet is no error at the start.
+// name that cannot be resolved yet is no error at the start. Only the library's goroutine
+// touches it.
 type hosts struct {
-	mu      sync.Mutex
 	servers []string
 	next    int
 	tried   int // since a connection succeeded
@@ -164,8 +163,6 @@ func (h *hosts) Len() int { return len(h.servers) }
 // Next implements zk.HostProvider. The library pauses for a second if retryStart
 // reports that all servers were tried.
 func (h *hosts) Next() (server string, retryStart bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
 	server = h.servers[h.next%len(h.servers)]
 	retryStart = h.tried > 0 && h.tried%len(h.servers) == 0
 	h.next++
@@ -174,11 +171,7 @@ func (h *hosts) Next() (server string, retryStart bool) {
 }
 
 // Connected implements zk.HostProvider.
-func (h *hosts) Connected() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.tried = 0
-}
+func (h *hosts) Connected() { h.tried = 0 }
 
 // singleConnection limits a client to one connection, because watches are of no use
 // after it: over another one everything has to be read anyway, and the library

@@ -267,19 +267,10 @@ func (r recorder) Record(ctx context.Context, kind, name, text string) error {
 	if err := checkSize(create); err != nil {
 		return err
 	}
-	var op any = &zk.SetDataRequest{Path: create.Path, Data: create.Data, Version: -1}
 	if text == "" {
-		op = &zk.DeleteRequest{Path: create.Path, Version: -1}
+		return r.home.client.delete(ctx, create.Path)
 	}
-	switch err := r.home.client.do(ctx, op); {
-	case errors.Is(err, zk.ErrNoNode) && text == "":
-		return nil
-	case errors.Is(err, zk.ErrNoNode):
-		return r.home.client.createAll(ctx, create)
-	case err != nil:
-		return fmt.Errorf("write %s: %w", create.Path, err)
-	}
-	return nil
+	return r.home.client.store(ctx, create)
 }
 
 // A Record is one node that the replicas of an owner change by compare and
@@ -312,30 +303,24 @@ func (r *Record) Load(ctx context.Context) ([]byte, string, error) {
 // Save replaces the record if it still has a version, and creates it if the version
 // is empty. It returns registry.ErrConflict if another replica was faster.
 func (r *Record) Save(ctx context.Context, record []byte, version string) error {
-	var err error
+	var op any = &zk.CreateRequest{Path: r.path, Data: record, Acl: r.acl}
 	if version == "" {
-		err = r.create(ctx, record)
-	} else {
-		v, perr := strconv.ParseInt(version, 10, 32)
-		if perr != nil {
-			return fmt.Errorf("version %q of %s: %w", version, r.path, perr)
+		parent := &zk.CreateRequest{Path: parentOf(r.path), Data: []byte{}, Acl: r.acl}
+		if err := r.client.createAll(ctx, parent); err != nil {
+			return err
 		}
-		err = r.client.do(ctx, &zk.SetDataRequest{Path: r.path, Data: record, Version: int32(v)})
+	} else {
+		v, err := strconv.ParseInt(version, 10, 32)
+		if err != nil {
+			return fmt.Errorf("version %q of %s: %w", version, r.path, err)
+		}
+		op = &zk.SetDataRequest{Path: r.path, Data: record, Version: int32(v)}
 	}
-	switch {
+	switch err := r.client.do(ctx, op); {
 	case errors.Is(err, zk.ErrBadVersion), errors.Is(err, zk.ErrNodeExists), errors.Is(err, zk.ErrNoNode):
 		return fmt.Errorf("%s: %w", r.path, registry.ErrConflict)
 	case err != nil:
 		return fmt.Errorf("write %s: %w", r.path, err)
 	}
 	return nil
-}
-
-// create creates the record; it fails if another replica created it.
-func (r *Record) create(ctx context.Context, record []byte) error {
-	parent := &zk.CreateRequest{Path: parentOf(r.path), Data: []byte{}, Acl: r.acl}
-	if err := r.client.createAll(ctx, parent); err != nil {
-		return err
-	}
-	return r.client.do(ctx, &zk.CreateRequest{Path: r.path, Data: record, Acl: r.acl})
 }

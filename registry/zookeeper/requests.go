@@ -152,6 +152,36 @@ func (c *Client) do(ctx context.Context, op any) error {
 	return err
 }
 
+// multi applies operations in one transaction. If one of them failed, at is its
+// index.
+func (c *Client) multi(ctx context.Context, ops []any) (at int, err error) {
+	results, err := call(ctx, c, func(conn conn) ([]zk.MultiResponse, error) { return conn.multi(ops) })
+	if err == nil {
+		return 0, nil
+	}
+	for i, r := range results {
+		if r.Error != nil {
+			return i, err
+		}
+	}
+	return -1, err
+}
+
+func (c conn) multi(ops []any) ([]zk.MultiResponse, error) {
+	if c.root == "" {
+		return c.Multi(ops...) //nolint:wrapcheck // as above
+	}
+	below := make([]any, len(ops))
+	for i, op := range ops {
+		below[i] = c.operation(op)
+	}
+	results, err := c.Multi(below...)
+	if errors.Is(err, zk.ErrNoNode) && c.createRoot() {
+		return c.Multi(below...) //nolint:wrapcheck // as above
+	}
+	return results, err //nolint:wrapcheck // as above
+}
+
 // createAll creates a node and those above it, unless it exists. Those in a home have
 // the ACL of the node.
 func (c *Client) createAll(ctx context.Context, op *zk.CreateRequest) error {
@@ -165,6 +195,18 @@ func (c *Client) createAll(ctx context.Context, op *zk.CreateRequest) error {
 	}
 	if err != nil && !errors.Is(err, zk.ErrNodeExists) {
 		return fmt.Errorf("make %s: %w", op.Path, err)
+	}
+	return nil
+}
+
+// store sets the data of a node, and creates it if it does not exist.
+func (c *Client) store(ctx context.Context, create *zk.CreateRequest) error {
+	err := c.do(ctx, &zk.SetDataRequest{Path: create.Path, Data: create.Data, Version: -1})
+	switch {
+	case errors.Is(err, zk.ErrNoNode):
+		return c.createAll(ctx, create)
+	case err != nil:
+		return fmt.Errorf("write %s: %w", create.Path, err)
 	}
 	return nil
 }

@@ -358,33 +358,3 @@ func (w *writer) isDone(n heldNode, u unit) bool {
 	_, mark := w.layout.Entry(w.group, n.name, nil)
 	return mark.Owner == w.target.owner
 }
-
-// multi applies operations in one transaction. If one of them failed, at is its
-// index.
-func (c *Client) multi(ctx context.Context, ops []any) (at int, err error) {
-	results, err := call(ctx, c, func(conn conn) ([]zk.MultiResponse, error) { return conn.multi(ops) })
-	if err == nil {
-		return 0, nil
-	}
-	for i, r := range results {
-		if r.Error != nil {
-			return i, err
-		}
-	}
-	return -1, err
-}
-
-func (c conn) multi(ops []any) ([]zk.MultiResponse, error) {
-	if c.root == "" {
-		return c.Multi(ops...) //nolint:wrapcheck // as above
-	}
-	below := make([]any, len(ops))
-	for i, op := range ops {
-		below[i] = c.operation(op)
-	}
-	results, err := c.Multi(below...)
-	if errors.Is(err, zk.ErrNoNode) && c.createRoot() {
-		return c.Multi(below...) //nolint:wrapcheck // as above
-	}
-	return results, err //nolint:wrapcheck // as above
-}
