@@ -129,27 +129,39 @@ func New(o Options) (*Client, error) {
 // ends. It returns nil once everything that it started has ended. What was
 // published ends with the connection.
 func (c *Client) Run(ctx context.Context) error {
+	c.run(ctx, func(ctx context.Context, cn *conn, _ error) bool {
+		if cn == nil {
+			return false
+		}
+		c.hold(ctx, cn)
+		return true
+	})
+	return nil
+}
+
+// run connects to one server after another until ctx ends, and has each connection, or
+// why there is none, handled. After each round in which none counts as good it waits.
+func (c *Client) run(ctx context.Context, handle func(context.Context, *conn, error) (good bool)) {
+	ctx, cancel := context.WithCancel(ctx)
 	defer c.goroutines.Wait()
+	defer cancel()
 	if c.opts.Username != "" {
-		ctx, cancel := context.WithCancel(ctx)
-		defer cancel()
 		c.goroutines.Go(func() { c.login.keep(ctx) })
 	}
 	next := rand.IntN(len(c.servers)) //nolint:gosec // spreads load, keeps no secret
 	for attempt := 0; ctx.Err() == nil; next++ {
 		cn, err := c.connect(ctx, c.servers[next%len(c.servers)])
 		if err != nil {
-			attempt++
-			c.failed(attempt, err)
-			if round := attempt / len(c.servers); attempt%len(c.servers) == 0 { // else another server may answer
-				registry.Sleep(ctx, c.opts.Backoff.Spread(round))
-			}
+			c.failed(attempt+1, err)
+		}
+		if handle(ctx, cn, err) {
+			attempt = 0
 			continue
 		}
-		attempt = 0
-		c.hold(ctx, cn)
+		if attempt++; attempt%len(c.servers) == 0 { // else another server may answer
+			registry.Sleep(ctx, c.opts.Backoff.Spread(attempt/len(c.servers)))
+		}
 	}
-	return nil
 }
 
 func (c *Client) connect(ctx context.Context, s server) (*conn, error) {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -127,37 +126,19 @@ func (s *Source) Stats() SourceStats {
 // Run implements registry.Source. It may be called once.
 func (s *Source) Run(ctx context.Context, table *registry.Table) error {
 	const lived = 10 * time.Second // a connection that lasted so long resets the backoff
-	c := s.client
-	ctx, cancel := context.WithCancel(ctx)
-	defer c.goroutines.Wait()
-	defer cancel()
-	if c.opts.Username != "" {
-		c.goroutines.Go(func() { c.login.keep(ctx) })
-	}
 	r := newReader(s, table)
-	table.Stale(fmt.Errorf("not read yet: connecting to %s", c.opts.Servers))
-	next := rand.IntN(len(c.servers)) //nolint:gosec // spreads load, keeps no secret
-	for attempt := 0; ; next++ {
+	table.Stale(fmt.Errorf("not read yet: connecting to %s", s.client.opts.Servers))
+	s.client.run(ctx, func(ctx context.Context, cn *conn, err error) bool {
 		began := time.Now()
-		s.clearRecheck()
-		cn, err := c.connect(ctx, c.servers[next%len(c.servers)])
-		if err == nil {
+		if cn != nil {
 			err = r.connection(ctx, cn)
-		} else {
-			c.failed(attempt+1, err)
 		}
-		if ctx.Err() != nil {
-			return nil
+		if ctx.Err() == nil {
+			table.Stale(err)
 		}
-		table.Stale(err)
-		if time.Since(began) >= lived {
-			attempt = 0
-			continue
-		}
-		if attempt++; attempt%len(c.servers) == 0 { // else another server may answer
-			registry.Sleep(ctx, c.opts.Backoff.Spread(attempt/len(c.servers)))
-		}
-	}
+		return time.Since(began) >= lived
+	})
+	return nil
 }
 
 // errRecheck says that Recheck was called.
@@ -168,13 +149,6 @@ var errRecheck = errors.New("everything is being read anew, as was asked for")
 func (s *Source) Recheck() {
 	select {
 	case s.rechecks <- struct{}{}:
-	default:
-	}
-}
-
-func (s *Source) clearRecheck() {
-	select {
-	case <-s.rechecks:
 	default:
 	}
 }

@@ -174,6 +174,10 @@ func (r *reader) leave(ctx context.Context, w *watchedService) {
 // that ended.
 func (r *reader) connection(ctx context.Context, cn *conn) error {
 	c := r.client
+	select {
+	case <-r.rechecks: // this connection does it
+	default:
+	}
 	r.inbox = newInbox()
 	cn.listen(r.received)
 	c.use(cn)
