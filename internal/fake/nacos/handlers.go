@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	nacosgrpc "github.com/nacos-group/nacos-sdk-go/v2/api/grpc"
@@ -94,7 +95,7 @@ func (s *Server) answer(r Request) answer {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if c := s.conns[r.Conn]; c == nil || !c.registered {
+	if s.conns[r.Conn] == nil {
 		return answer{ResultCode: failed, ErrorCode: unregistered, Message: "Connection is unregistered."}
 	}
 	if r.Type == "HealthCheckRequest" {
@@ -137,7 +138,7 @@ func (s *Server) handle(r Request, b body) answer {
 		}
 		return answer{ResultCode: ok, ServiceInfo: s.info(sv, enabled(s.hosts(sv)))}
 	case "ConfigQueryRequest", "ConfigPublishRequest", "ConfigRemoveRequest":
-		return s.config(r.Type, Config{b.Tenant, b.Group, b.DataID}, b)
+		return s.request(r.Type, b)
 	case "ServiceListRequest":
 		return s.list(b)
 	default:
@@ -147,7 +148,13 @@ func (s *Server) handle(r Request, b body) answer {
 }
 
 func (s *Server) list(b body) answer {
-	names := s.names(b.Namespace, b.GroupName)
+	var names []string
+	for sv := range s.services {
+		if sv.Namespace == b.Namespace && sv.Group == b.GroupName {
+			names = append(names, sv.Name)
+		}
+	}
+	slices.Sort(names)
 	size := b.PageSize
 	if s.PageLimit > 0 {
 		size = min(size, s.PageLimit)
@@ -198,17 +205,6 @@ func (s *Server) info(sv Service, hosts []model.Instance) *model.Service {
 	return &model.Service{Name: sv.Name, GroupName: sv.Group, Hosts: hosts, Valid: true, LastRefTime: uint64(max(0, time.Now().Add(s.skew).UnixMilli()))}
 }
 
-func (s *Server) names(namespace, group string) []string {
-	out := []string{}
-	for sv := range s.services {
-		if sv.Namespace == namespace && sv.Group == group {
-			out = append(out, sv.Name)
-		}
-	}
-	slices.Sort(out)
-	return out
-}
-
 // RequestBiStream implements the streaming half of the protocol.
 func (s *Server) RequestBiStream(stream nacosgrpc.BiRequestStream_RequestBiStreamServer) error {
 	first, err := stream.Recv()
@@ -216,7 +212,7 @@ func (s *Server) RequestBiStream(stream nacosgrpc.BiRequestStream_RequestBiStrea
 		return err //nolint:wrapcheck // grpc knows it as it is
 	}
 	id := connOf(stream.Context())
-	c := &connection{id: id, registered: true, stream: stream, subscribed: make(map[Service]bool), end: make(chan struct{})}
+	c := &connection{stream: stream, subscribed: make(map[Service]bool), end: make(chan struct{})}
 	s.mu.Lock()
 	s.conns[id] = c
 	s.mu.Unlock()
@@ -249,7 +245,7 @@ func (s *Server) gone(id string) {
 	}
 }
 
-func (*Server) push(c *connection, kind string, b any) {
+func (c *connection) push(kind string, b any) {
 	c.send.Lock()
 	defer c.send.Unlock()
 	if !c.ended {
@@ -257,7 +253,7 @@ func (*Server) push(c *connection, kind string, b any) {
 	}
 }
 
-func (s *Server) login(w http.ResponseWriter, r *http.Request) {
+func (s overHTTP) login(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if r.FormValue("username") != s.User || r.FormValue("password") != s.Password {
@@ -278,7 +274,7 @@ func (s *Server) AddNamespace(id string) {
 	s.Namespaces[id] = id
 }
 
-func (s *Server) namespaces(w http.ResponseWriter, _ *http.Request) {
+func (s overHTTP) namespaces(w http.ResponseWriter, _ *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	all := []map[string]string{}
@@ -291,42 +287,49 @@ func (s *Server) namespaces(w http.ResponseWriter, _ *http.Request) {
 // Config names a configuration; the tenant of the public namespace is empty.
 type Config struct{ Tenant, Group, DataID string }
 
-// Config returns the content of a configuration, empty where there is none.
-func (s *Server) Config(c Config) string {
+// configs are the configurations of a server.
+type configs struct {
+	mu    sync.Mutex
+	texts map[Config]string
+}
+
+// Config returns the content of a configuration, empty if there is none.
+func (s *configs) Config(c Config) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.configs[c]
+	return s.texts[c]
 }
 
 // SetConfig makes a content that of a configuration, as another client does;
 // an empty one removes it.
-func (s *Server) SetConfig(c Config, content string) {
+func (s *configs) SetConfig(c Config, content string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.configs, c)
+	delete(s.texts, c)
 	if content != "" {
-		s.configs[c] = content
+		s.texts[c] = content
 	}
 }
 
-// config reads or removes a configuration, or writes one that does not exist or has the
-// sum that the request compares it with. The caller holds mu.
-func (s *Server) config(kind string, c Config, b body) answer {
-	content, there := s.configs[c]
-	if kind == "ConfigQueryRequest" {
-		if !there {
-			return answer{ResultCode: failed, ErrorCode: noConfig, Message: "config data not exist"}
-		}
+// request reads or removes a configuration, or writes one that does not exist or has the
+// sum that the request compares it with.
+func (s *configs) request(kind string, b body) answer {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := Config{b.Tenant, b.Group, b.DataID}
+	content, exists := s.texts[c]
+	sum := md5.Sum([]byte(content)) //nolint:gosec // the sum that Nacos compares contents by
+	switch {
+	case kind == "ConfigQueryRequest" && !exists:
+		return answer{ResultCode: failed, ErrorCode: noConfig, Message: "config data not exist"}
+	case kind == "ConfigQueryRequest":
 		return answer{ResultCode: ok, Content: content}
-	}
-	if kind == "ConfigRemoveRequest" {
-		delete(s.configs, c)
-		return answer{ResultCode: ok}
-	}
-	sum := md5.Sum([]byte(content)) //nolint:gosec // as above
-	if there && b.CasMd5 != "" && b.CasMd5 != hex.EncodeToString(sum[:]) {
+	case kind == "ConfigRemoveRequest":
+		delete(s.texts, c)
+	case exists && b.CasMd5 != "" && b.CasMd5 != hex.EncodeToString(sum[:]):
 		return answer{ResultCode: failed, ErrorCode: failed, Message: "Cas publish fail, server md5 may have changed."}
+	default:
+		s.texts[c] = b.Content
 	}
-	s.configs[c] = b.Content
 	return answer{ResultCode: ok}
 }

@@ -105,7 +105,7 @@ func (s *Server) deliver(p Push) {
 			if last != nil {
 				<-last
 			}
-			s.push(c, "NotifySubscriberRequest", body)
+			c.push("NotifySubscriberRequest", body)
 		}()
 	}
 }

@@ -10,6 +10,7 @@
 package nacos
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -21,6 +22,7 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -59,6 +61,8 @@ type Fault func(Request) (code int, message string)
 
 // Server is a Nacos server. Its methods may be called at any time.
 type Server struct {
+	configs
+
 	Lag      time.Duration // of reads behind writes
 	User     string        // empty: no authentication
 	Password string
@@ -72,7 +76,6 @@ type Server struct {
 	services map[Service]map[string][]model.Instance // by connection
 	edits    map[Service]func(*model.Instance)       // what was set in the console
 	shadow   map[Service]cached
-	configs  map[Config]string
 	conns    map[string]*connection
 	tokens   map[string]time.Time
 	fault    Fault
@@ -92,8 +95,6 @@ type cached struct {
 }
 
 type connection struct {
-	id         string
-	registered bool
 	stream     nacosgrpc.BiRequestStream_RequestBiStreamServer
 	subscribed map[Service]bool
 	end        chan struct{} // closed to end the stream
@@ -106,7 +107,8 @@ type connection struct {
 func NewServer() *Server {
 	return &Server{
 		TokenTTL: time.Hour,
-		services: make(map[Service]map[string][]model.Instance), edits: make(map[Service]func(*model.Instance)), shadow: make(map[Service]cached), configs: make(map[Config]string),
+		configs:  configs{texts: make(map[Config]string)},
+		services: make(map[Service]map[string][]model.Instance), edits: make(map[Service]func(*model.Instance)), shadow: make(map[Service]cached),
 		conns: make(map[string]*connection), tokens: make(map[string]time.Time),
 	}
 }
@@ -123,9 +125,9 @@ func (s *Server) Serve(rpc, web net.Listener) {
 		return
 	}
 	mux := http.NewServeMux()
-	mux.HandleFunc("POST /nacos/v1/auth/login", s.login)
+	mux.HandleFunc("POST /nacos/v1/auth/login", overHTTP{s}.login)
 	if s.Namespaces != nil {
-		mux.HandleFunc("GET /nacos/v1/console/namespaces", s.namespaces)
+		mux.HandleFunc("GET /nacos/v1/console/namespaces", overHTTP{s}.namespaces)
 	}
 	s.http = &http.Server{Handler: mux, ReadHeaderTimeout: time.Second, ErrorLog: log.New(io.Discard, "", 0)}
 	go func() { _ = s.http.Serve(web) }() // ends with Close
@@ -165,13 +167,7 @@ func (s *Server) Skew(d time.Duration) {
 func (s *Server) Requests(kind string) []Request {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var out []Request
-	for _, r := range s.log {
-		if r.Type == kind {
-			out = append(out, r)
-		}
-	}
-	return out
+	return slices.DeleteFunc(slices.Clone(s.log), func(r Request) bool { return r.Type != kind })
 }
 
 // RequestCount returns how many requests there were.
@@ -192,13 +188,7 @@ func (s *Server) Logins() int {
 func (s *Server) Connections() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n := 0
-	for _, c := range s.conns {
-		if c.registered {
-			n++
-		}
-	}
-	return n
+	return len(s.conns)
 }
 
 // Set makes instances the publication of another client, by its name, without
@@ -230,17 +220,12 @@ func (s *Server) Revoke() {
 
 // Reset asks every client for a new connection.
 func (s *Server) Reset() {
-	s.each(func(c *connection) { s.push(c, "ConnectResetRequest", map[string]string{"requestId": "reset"}) })
+	s.each(func(c *connection) { c.push("ConnectResetRequest", map[string]string{"requestId": "reset"}) })
 }
 
 func (s *Server) each(do func(*connection)) {
 	s.mu.Lock()
-	var all []*connection
-	for _, c := range s.conns {
-		if c.registered {
-			all = append(all, c)
-		}
-	}
+	all := slices.Collect(maps.Values(s.conns))
 	s.mu.Unlock()
 	for _, c := range all {
 		do(c)
@@ -276,24 +261,14 @@ func (s *Server) hosts(sv Service) []model.Instance {
 		}
 	}
 	slices.SortFunc(out, func(a, b model.Instance) int {
-		x, y := a.Ip+":"+strconv.FormatUint(a.Port, 10), b.Ip+":"+strconv.FormatUint(b.Port, 10)
-		if x != y {
-			return compare(x, y)
-		}
-		return compare(fmt.Sprint(a.Metadata), fmt.Sprint(b.Metadata))
+		address := func(i model.Instance) string { return i.Ip + ":" + strconv.FormatUint(i.Port, 10) }
+		return cmp.Or(strings.Compare(address(a), address(b)), strings.Compare(fmt.Sprint(a.Metadata), fmt.Sprint(b.Metadata)))
 	})
 	return slices.CompactFunc(out, func(a, b model.Instance) bool { return reflect.DeepEqual(a, b) })
 }
 
-func compare(a, b string) int {
-	if a < b {
-		return -1
-	}
-	if a > b {
-		return 1
-	}
-	return 0
-}
+// overHTTP is the part of a server over HTTP.
+type overHTTP struct{ *Server }
 
 // tagger gives each transport a name, so that requests and stream of one
 // client are known to belong together, as a real server does.
