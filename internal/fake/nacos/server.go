@@ -267,7 +267,7 @@ func (s *Server) hosts(sv Service) []model.Instance {
 	return slices.CompactFunc(out, func(a, b model.Instance) bool { return reflect.DeepEqual(a, b) })
 }
 
-// overHTTP is the part of a server over HTTP.
+// overHTTP answers requests for logins and for the list of namespaces.
 type overHTTP struct{ *Server }
 
 // tagger gives each transport a name, so that requests and stream of one

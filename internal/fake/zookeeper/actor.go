@@ -40,14 +40,14 @@ func (s *Server) put(path string, data []byte, session int64) error {
 	defer s.committed()
 	for i := 1; i < len(path); i++ {
 		if path[i] == '/' && s.tree.nodes[path[:i]] == nil {
-			s.tree.create(who{admin: true}, createRequest{path: path[:i], acl: WorldACL(PermAll)})
+			s.tree.create(who{admin: true}, request{path: path[:i], acl: WorldACL(PermAll)})
 		}
 	}
 	if s.tree.nodes[path] != nil {
 		s.tree.set(who{admin: true}, path, data, -1)
 		return nil
 	}
-	r := createRequest{path: path, data: data, acl: WorldACL(PermAll)}
+	r := request{path: path, data: data, acl: WorldACL(PermAll)}
 	if session != 0 {
 		r.flags = flagEphemeral
 	}

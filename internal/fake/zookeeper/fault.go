@@ -1,9 +1,6 @@
 package zookeeper
 
-import (
-	"maps"
-	"time"
-)
+import "time"
 
 // Request is what a fault is decided by.
 type Request struct {
@@ -58,12 +55,7 @@ func (s *Server) Changes() int {
 func (s *Server) Lag() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.past = newTree()
-	for path, n := range s.tree.nodes {
-		copied := *n
-		copied.children = maps.Clone(n.children)
-		s.past.nodes[path] = &copied
-	}
+	s.past = &tree{nodes: copied(s.tree.nodes)}
 }
 
 // Watches returns how many watches of all connections are armed, and how often

@@ -134,7 +134,7 @@ func (c *conn) changeOne(r request, e *encoder) code {
 	}
 	switch r.op {
 	case OpCreate, OpCreate2:
-		path, err := t.create(c.who(), createRequest{r.path, r.data, r.acl, r.flags})
+		path, err := t.create(c.who(), r)
 		if err != errOK {
 			return err
 		}

@@ -51,13 +51,6 @@ type request struct {
 	watches watches
 }
 
-type createRequest struct {
-	path  string
-	data  []byte
-	acl   []ACL
-	flags int32
-}
-
 type watches struct {
 	zxid                   int64
 	data, exists, children []string

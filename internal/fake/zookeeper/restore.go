@@ -3,7 +3,6 @@ package zookeeper
 import (
 	"maps"
 	"slices"
-	"time"
 )
 
 // Snapshot is what a server stores: its nodes and its sessions. The zero value
@@ -40,18 +39,8 @@ func (s *Server) Restore(snap Snapshot) {
 	s.tree = newTree()
 	s.tree.zxid = snap.zxid
 	maps.Copy(s.tree.nodes, copied(snap.nodes))
-	for path, n := range s.tree.nodes {
-		if owner := n.stat.EphemeralOwner; owner != 0 {
-			if s.tree.ephemerals[owner] == nil {
-				s.tree.ephemerals[owner] = make(map[string]struct{})
-			}
-			s.tree.ephemerals[owner][path] = struct{}{}
-		}
-	}
 	for _, stored := range snap.sessions {
-		ses := &session{id: stored.id, password: stored.password, timeout: stored.timeout}
-		ses.timer = time.AfterFunc(ses.timeout, func() { s.Expire(ses.id) })
-		s.sessions[ses.id] = ses
+		s.add(&session{id: stored.id, password: stored.password, timeout: stored.timeout})
 	}
 }
 

@@ -198,10 +198,11 @@ func (s *Server) end(ses *session) {
 	ses.timer.Stop()
 	delete(s.sessions, ses.id)
 	s.tree.begin()
-	for path := range s.tree.ephemerals[ses.id] {
-		s.tree.remove(who{admin: true}, path, -1)
+	for path, n := range s.tree.nodes {
+		if n.stat.EphemeralOwner == ses.id {
+			s.tree.remove(who{admin: true}, path, -1)
+		}
 	}
-	delete(s.tree.ephemerals, ses.id)
 	s.committed()
 }
 
@@ -229,12 +230,17 @@ func (s *Server) open(c *conn, id int64, password []byte, timeout time.Duration)
 			return nil
 		}
 		binary.BigEndian.PutUint64(ses.password, uint64(ses.id))
-		ses.timer = time.AfterFunc(timeout, func() { s.Expire(ses.id) })
-		s.sessions[ses.id] = ses
+		s.add(ses)
 	}
 	ses.timer.Reset(ses.timeout)
 	ses.conn = c
 	return ses
+}
+
+// add adds a session, which expires. The caller holds the lock.
+func (s *Server) add(ses *session) {
+	ses.timer = time.AfterFunc(ses.timeout, func() { s.Expire(ses.id) })
+	s.sessions[ses.id] = ses
 }
 
 // touch keeps a session alive, and reports whether it still is.

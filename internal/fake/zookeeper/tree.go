@@ -67,17 +67,14 @@ const (
 // tree holds the nodes. Its changes are collected with their inverse, so that
 // those of a transaction can be withdrawn. It is guarded by the server.
 type tree struct {
-	nodes      map[string]*node
-	ephemerals map[int64]map[string]struct{}
-	zxid       int64
-	undo       []func()
-	events     []event
+	nodes  map[string]*node
+	zxid   int64
+	undo   []func()
+	events []event
 }
 
 func newTree() *tree {
-	t := &tree{nodes: make(map[string]*node), ephemerals: make(map[int64]map[string]struct{})}
-	t.nodes["/"] = &node{acl: WorldACL(PermAll), children: make(map[string]struct{})}
-	return t
+	return &tree{nodes: map[string]*node{"/": {acl: WorldACL(PermAll), children: make(map[string]struct{})}}}
 }
 
 // begin starts a transaction.
@@ -109,7 +106,7 @@ const (
 	flagSequence  int32 = 2
 )
 
-func (t *tree) create(w who, r createRequest) (string, code) {
+func (t *tree) create(w who, r request) (string, code) {
 	path := r.path
 	parentPath, _ := split(path)
 	parent := t.nodes[parentPath]
@@ -150,16 +147,9 @@ func (t *tree) link(path string, n *node) {
 	parent.stat.Cversion++
 	parent.stat.Pzxid = t.zxid
 	t.nodes[path] = n
-	if owner := n.stat.EphemeralOwner; owner != 0 {
-		if t.ephemerals[owner] == nil {
-			t.ephemerals[owner] = make(map[string]struct{})
-		}
-		t.ephemerals[owner][path] = struct{}{}
-	}
 	t.events = append(t.events, event{eventCreated, path}, event{eventChildrenChanged, parentPath})
 	t.undo = append(t.undo, func() {
 		delete(t.nodes, path)
-		delete(t.ephemerals[n.stat.EphemeralOwner], path)
 		delete(parent.children, name)
 		parent.stat = before
 	})
@@ -183,16 +173,12 @@ func (t *tree) remove(w who, path string, version int32) code {
 	}
 	before := parent.stat
 	delete(t.nodes, path)
-	delete(t.ephemerals[n.stat.EphemeralOwner], path)
 	delete(parent.children, name)
 	parent.stat.Cversion++
 	parent.stat.Pzxid = t.zxid
 	t.events = append(t.events, event{eventDeleted, path}, event{eventChildrenChanged, parentPath})
 	t.undo = append(t.undo, func() {
 		t.nodes[path] = n
-		if owner := n.stat.EphemeralOwner; owner != 0 {
-			t.ephemerals[owner][path] = struct{}{}
-		}
 		parent.children[name] = struct{}{}
 		parent.stat = before
 	})
