@@ -43,6 +43,14 @@ func formats() []format {
 	}
 }
 
+// limit is that of the metadata of an instance.
+func (f format) limit() int {
+	if f.nodes != nil {
+		return 8192
+	}
+	return metadata.MaxNacosMetadata
+}
+
 // codec makes the codec of a format.
 func (f format) codec(t testing.TB, o instance.Options) metadata.Codec {
 	t.Helper()

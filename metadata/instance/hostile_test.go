@@ -82,7 +82,7 @@ func TestHostileMetadata(t *testing.T) {
 func TestWhatIsTrimmed(t *testing.T) {
 	each(t, func(t *testing.T, f format) {
 		o := marked()
-		o.MaxMetadata = 300
+		o.Reserve = f.limit() - 300
 		c := f.codec(t, o)
 		s := one(registry.Endpoint{Host: "10.0.0.1", Port: 1, Zone: "eu/a", Attributes: registry.Attributes{
 			"a": strings.Repeat("x", 100), "b": strings.Repeat("y", 250), "c": "short",
@@ -95,7 +95,7 @@ func TestWhatIsTrimmed(t *testing.T) {
 			!strings.Contains(v, `"meshLocality":"eu/a"`) || !strings.Contains(v, `"xdsb":`) {
 			t.Errorf("kept the wrong ones: %s", v)
 		}
-		o.MaxMetadata = 5
+		o.Reserve = f.limit() - 5
 		if got, err := f.codec(t, o).Encode(s); !fails(err) {
 			t.Errorf("what identifies an instance did not fit, and was written: %v", got)
 		}

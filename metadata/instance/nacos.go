@@ -29,15 +29,11 @@ func NewNacos(form RecordForm, o Options) (*Nacos, error) {
 	if err := metadata.CheckNacosService(o.Namespace, o.Group, "any"); err != nil {
 		return nil, fmt.Errorf("%s: %w", form.Kind, err)
 	}
-	limit := o.MaxMetadata
-	if limit <= 0 {
-		limit = metadata.MaxNacosMetadata
-	}
 	if form.Name == nil {
 		form.Name = func(service, _ string) string { return service }
 		form.Parse = func(service string) (string, bool) { return service, true }
 	}
-	return &Nacos{codec{o: o, form: form.Form, limit: limit, record: &form}}, nil
+	return &Nacos{codec{o: o, form: form.Form, limit: metadata.MaxNacosMetadata - o.Reserve, record: &form}}, nil
 }
 
 // Encode implements metadata.Codec.

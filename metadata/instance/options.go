@@ -14,17 +14,17 @@ import (
 
 // Options tune a codec of a plain format.
 type Options struct {
-	Root        string // ZooKeeper: the parent of the services; / for the top
-	Namespace   string // Nacos: the namespace id; empty is public
-	Group       string // Nacos: the group; empty: DEFAULT_GROUP
-	Names       Names
-	Join        bool          // several services may share a name; otherwise the second is refused
-	Protocol    string        // of endpoints that neither a rule nor their registry names one for
-	Protocols   []Rule        // the first that fits decides
-	Mark        metadata.Mark // of the entries; its path is that of each endpoint
-	Subsets     bool          // write meshSubset where the source reports it
-	Tags        bool          // write dubbo.tag
-	MaxMetadata int           // bytes of keys and values of one instance; 0: the registry's own limit
+	Root      string // ZooKeeper: the parent of the services; / for the top
+	Namespace string // Nacos: the namespace id; empty is public
+	Group     string // Nacos: the group; empty: DEFAULT_GROUP
+	Names     Names
+	Join      bool          // several services may share a name; otherwise the second is refused
+	Protocol  string        // of endpoints that neither a rule nor their registry names one for
+	Protocols []Rule        // the first that fits decides
+	Mark      metadata.Mark // of the entries; its path is that of each endpoint
+	Subsets   bool          // write meshSubset where the source reports it
+	Tags      bool          // write dubbo.tag
+	Reserve   int           // bytes of the registry's limit of metadata that are added later, such as the signature of a mark
 }
 
 // Rule says which protocol the endpoints of some services speak.
@@ -84,7 +84,7 @@ func (o *Options) protocolOf(s *registry.Service, e *registry.Endpoint) string {
 func FromFormat(f format.Options) (Options, error) {
 	o := Options{
 		Root: f.Root, Namespace: f.Namespace, Group: f.Group, Names: Names{Pattern: f.Service}, Join: f.Join,
-		Protocol: f.Protocol, Mark: f.Mark, Subsets: f.Subsets, Tags: f.Tags,
+		Protocol: f.Protocol, Mark: f.Mark, Subsets: f.Subsets, Tags: f.Tags, Reserve: f.Reserve,
 	}
 	for _, n := range f.Names {
 		host, err := naming.ParsePattern(n.Host)

@@ -31,11 +31,7 @@ func NewZooKeeper(form NodeForm, o Options) (*ZooKeeper, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", form.Kind, err)
 	}
-	limit := o.MaxMetadata
-	if limit <= 0 {
-		limit = maxNode
-	}
-	return &ZooKeeper{codec{o: o, form: form.Form, limit: limit}, form}, nil
+	return &ZooKeeper{codec{o: o, form: form.Form, limit: maxNode - o.Reserve}, form}, nil
 }
 
 // Encode implements metadata.Codec.
