@@ -93,7 +93,7 @@ func TestKinds_New(t *testing.T) {
 	lines := map[string][2]string{ // by file: what is there, and what is behind or in its place
 		"config/registries.go":    {"all := []Section{", "all := []Section{r.Toy, "},
 		"internal/app/kind.go":    {"\tcase *config.Istiod:", "\tcase *config.Toy:\n\t\treturn toyKind{s}\n\tcase *config.Istiod:"},
-		"metadata/plain/plain.go": {"\t\t\tformat.Nacos:", "\t\t\t\"toy\": format.Form(instance.FromFormat, NewZooKeeper),\n\t\t\tformat.Nacos:"},
+		"metadata/plain/plain.go": {"\t\t\tformat.Nacos:", "\t\t\t\"toy\": format.Form(NewZooKeeper),\n\t\t\tformat.Nacos:"},
 	}
 	root, err := filepath.Abs("../..")
 	if err != nil {

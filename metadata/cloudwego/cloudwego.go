@@ -49,8 +49,8 @@ func describe(name, protocol string) format.Descriptor {
 	return format.Descriptor{
 		Name: name, Root: "/", Protocol: protocol, Untyped: true,
 		Forms: map[string]format.New{
-			format.ZooKeeper: format.Form(instance.FromFormat, NewZooKeeper(name)),
-			format.Nacos:     format.Form(instance.FromFormat, NewNacos(name)),
+			format.ZooKeeper: format.Form(NewZooKeeper(name)),
+			format.Nacos:     format.Form(NewNacos(name)),
 		},
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/metadata/format"
 	"github.com/xds-bridge/xds-bridge/naming"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
@@ -30,13 +31,6 @@ const KindApplication = "dubbo-application"
 
 // DefaultServices is the parent of ZooKeeper that holds the applications.
 const DefaultServices = "/services"
-
-// AppRule says which application some services belong to.
-type AppRule struct {
-	Host        string // naming.Pattern of the service's host or native name; empty matches all
-	Port        uint16 // of the service; 0 matches all
-	Application string // a * is replaced by the text that the star of Host matched
-}
 
 // The keys of the entries that instances refer to.
 const (
@@ -66,7 +60,7 @@ type claim struct {
 
 // claims returns what is written for a service, by application, and why the rest is
 // left out.
-func (o *Options) claims(s *registry.Service, form appForm) (all []*claim, interfaces []registry.Interface, left []error) {
+func (o *options) claims(s *registry.Service, form appForm) (all []*claim, interfaces []registry.Interface, left []error) {
 	sites, left := o.sites(s, isInternal)
 	for _, i := range s.Interfaces {
 		if err := cmp.Or(checkInterface(i), form.checkMapping(i.Name)); err != nil {
@@ -120,7 +114,7 @@ func (c *claim) add(st *site) {
 
 // assignRevisions sets the revision of every instance. Instances with equal documents
 // share one.
-func (o *Options) assignRevisions(c *claim, interfaces []registry.Interface) {
+func (o *options) assignRevisions(c *claim, interfaces []registry.Interface) {
 	type document struct {
 		weight               uint32
 		protocols, mark, tag string
@@ -144,9 +138,9 @@ var errNoApplication = errors.New("no application: name one by a rule of names")
 
 // applicationOf returns the application of the first rule that fits a service; false
 // if none does.
-func (o *Options) applicationOf(host string, port uint16) (string, bool) {
-	for _, r := range o.Applications {
-		if name, ok := r.name(host, port); ok {
+func (o *options) applicationOf(host string, port uint16) (string, bool) {
+	for _, r := range o.Names {
+		if name, ok := applicationBy(r, host, port); ok {
 			return name, true
 		}
 	}
@@ -162,19 +156,19 @@ func kubernetesName(host string) string {
 	return ""
 }
 
-func (r AppRule) name(host string, port uint16) (string, bool) {
-	if r.Port != 0 && r.Port != port {
+func applicationBy(r format.Name, host string, port uint16) (string, bool) {
+	if r.Service == "" || r.Port != 0 && r.Port != port {
 		return "", false
 	}
 	if r.Host == "" {
-		return r.Application, true
+		return r.Service, true
 	}
 	p, err := naming.ParsePattern(r.Host)
 	if err != nil {
 		return "", false
 	}
 	star, ok := p.Capture(host)
-	return strings.ReplaceAll(r.Application, "*", star), ok
+	return strings.ReplaceAll(r.Service, "*", star), ok
 }
 
 // maxApplication is Dubbo's own limit.
@@ -204,7 +198,7 @@ type appForm interface {
 }
 
 // encodeApps is Codec.Encode for a form.
-func (o *Options) encodeApps(s *registry.Service, form appForm) ([]registry.Entry, error) {
+func (o *options) encodeApps(s *registry.Service, form appForm) ([]registry.Entry, error) {
 	var entries []registry.Entry
 	claims, interfaces, left := o.claims(s, form)
 	d := distinction(s)

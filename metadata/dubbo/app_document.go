@@ -38,7 +38,7 @@ type DocumentService struct {
 // document returns the document of an instance and its revision. Of values that
 // instances have themselves it has the weight, which dubbo-go reads from it alone, and
 // the tag, whose removal Java does not see from the instance.
-func (o *Options) document(app string, interfaces []registry.Interface, in *instance) (revision, text string) {
+func (o *options) document(app string, interfaces []registry.Interface, in *instance) (revision, text string) {
 	r := Document{App: app, Services: make(map[string]DocumentService), Mark: in.mark}
 	for _, i := range interfaces {
 		for _, p := range in.protocols {

@@ -25,16 +25,16 @@ import (
 //
 // The value of an instance's entry is a metadata.NacosInstance in canonical form, the
 // key is its Key. Nacos accepts IP addresses only.
-type NacosApp struct{ o Options }
+type NacosApp struct{ o options }
 
 // NewNacosApp returns the codec of the application-level format in Nacos. The
 // error names every option that cannot be used.
 func NewNacosApp(o Options) (*NacosApp, error) {
-	o, err := withNacosDefaults(o, KindApplication)
+	all, err := withNacosDefaults(o, KindApplication)
 	if err != nil {
 		return nil, err
 	}
-	return &NacosApp{o: o}, nil
+	return &NacosApp{all}, nil
 }
 
 // Encode implements metadata.Codec.
@@ -64,7 +64,7 @@ func (n *NacosApp) instance(in *instance, app, distinction string) (registry.Ent
 	if _, err := netip.ParseAddr(e.Host); err != nil {
 		return registry.Entry{}, fmt.Errorf("endpoint %s: Nacos accepts IP addresses only", in.address)
 	}
-	params, dropped, err := in.metadataOf(n.o.MaxMetadata)
+	params, dropped, err := in.metadataOf(n.o.limit)
 	if err != nil {
 		return registry.Entry{}, err
 	}
@@ -75,7 +75,7 @@ func (n *NacosApp) instance(in *instance, app, distinction string) (registry.Ent
 		i.Cluster = clusterPrefix + distinction
 	}
 	return registry.Entry{Group: n.group(app), Key: i.Key(), Value: i.Text(fieldsOf(params))},
-		errors.Join(ipv6Omission(in.address), in.droppedError(n.o.MaxMetadata, dropped))
+		errors.Join(ipv6Omission(in.address), in.droppedError(n.o.limit, dropped))
 }
 
 func (n *NacosApp) documents(app, revision, text string) []registry.Entry {

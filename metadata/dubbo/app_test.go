@@ -9,6 +9,7 @@ import (
 
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/metadata/dubbo"
+	"github.com/xds-bridge/xds-bridge/metadata/format"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
@@ -93,7 +94,7 @@ func capturedServices(t testing.TB, n *dubbo.NacosApp, name string) (entries, ex
 
 func TestGoldenEncodeApplications(t *testing.T) {
 	ruled := marked()
-	ruled.Applications = []dubbo.AppRule{{Host: "*.other.svc", Application: "no"}, {Host: "*.shop.svc.cluster.local", Application: "shop-*"}}
+	ruled.Names = []format.Name{{Host: "*.other.svc", Service: "no"}, {Host: "*.shop.svc.cluster.local", Service: "shop-*"}}
 	for name, c := range map[string]metadata.Codec{
 		"application-zookeeper":       zookeeperApp(t, marked()),
 		"application-zookeeper-rules": zookeeperApp(t, ruled),

@@ -30,18 +30,18 @@ import (
 //
 // An Entry of an instance has the JSON as its value and the node's name as its
 // key.
-type ZooKeeperApp struct{ o Options }
+type ZooKeeperApp struct{ o options }
 
 const instanceClass = "org.apache.dubbo.registry.zookeeper.ZookeeperInstance"
 
 // NewZooKeeperApp returns the codec of the application-level format in
 // ZooKeeper. The error names every option that cannot be used.
 func NewZooKeeperApp(o Options) (*ZooKeeperApp, error) {
-	o, err := withDefaults(o, KindApplication, maxURL)
+	all, err := withDefaults(o, KindApplication, maxURL)
 	if err != nil {
 		return nil, err
 	}
-	return &ZooKeeperApp{o: o}, nil
+	return &ZooKeeperApp{all}, nil
 }
 
 // Encode implements metadata.Codec.
@@ -60,7 +60,7 @@ func (*ZooKeeperApp) Decode(entries, extras []registry.Entry) ([]*registry.Servi
 }
 
 func (z *ZooKeeperApp) group(app string) registry.Group {
-	return registry.Group{Kind: KindApplication, Namespace: z.o.Services, Name: app}
+	return registry.Group{Kind: KindApplication, Namespace: z.o.Root, Name: app}
 }
 
 // curator is a service instance as Curator stores it.
@@ -82,7 +82,7 @@ type payload struct {
 
 // instance implements appForm.
 func (z *ZooKeeperApp) instance(in *instance, app, distinction string) (registry.Entry, error) {
-	params, dropped, err := in.metadataOf(z.o.MaxMetadata)
+	params, dropped, err := in.metadataOf(z.o.limit)
 	if err != nil {
 		return registry.Entry{}, err
 	}
@@ -90,7 +90,7 @@ func (z *ZooKeeperApp) instance(in *instance, app, distinction string) (registry
 	if distinction != "" {
 		id += "~" + distinction
 	}
-	return registry.Entry{Group: z.group(app), Key: id, Value: curatorJSON(in, app, id, params)}, in.droppedError(z.o.MaxMetadata, dropped)
+	return registry.Entry{Group: z.group(app), Key: id, Value: curatorJSON(in, app, id, params)}, in.droppedError(z.o.limit, dropped)
 }
 
 // curatorJSON writes an instance as Curator does, without reflection.
@@ -144,24 +144,24 @@ func parseCurator(e registry.Entry) (registration, error) {
 func (*ZooKeeperApp) Kind() string { return KindApplication }
 
 // Parents returns the pattern of the parents that hold instances.
-func (z *ZooKeeperApp) Parents() string { return z.o.Services + "/*" }
+func (z *ZooKeeperApp) Parents() string { return z.o.Root + "/*" }
 
 // Parent returns the parent that holds the instances of a group. The error
 // reports a name that cannot be an application, or a group of another format
 // or parent.
 func (z *ZooKeeperApp) Parent(g registry.Group) (string, error) {
 	if g != z.group(g.Name) {
-		return "", fmt.Errorf("group %s is not of %s:%s", g, KindApplication, z.o.Services)
+		return "", fmt.Errorf("group %s is not of %s:%s", g, KindApplication, z.o.Root)
 	}
 	if err := checkApplication(g.Name); err != nil {
 		return "", err
 	}
-	return z.o.Services + "/" + g.Name, nil
+	return z.o.Root + "/" + g.Name, nil
 }
 
 // Group returns the group of a parent; false if the parent is not of this format.
 func (z *ZooKeeperApp) Group(parent string) (registry.Group, bool) {
-	app, ok := strings.CutPrefix(parent, z.o.Services+"/")
+	app, ok := strings.CutPrefix(parent, z.o.Root+"/")
 	return z.group(app), ok && checkApplication(app) == nil
 }
 
@@ -174,7 +174,7 @@ func (*ZooKeeperApp) Replaces() metadata.Replacement { return metadata.InPlace }
 // documentParents are the paths of the documents of an application: Java's and
 // dubbo-go's.
 func (z *ZooKeeperApp) documentParents(app string) (java, golang string) {
-	return z.o.Root + "/metadata/" + app, z.o.Root + "/" + app
+	return z.o.Documents + "/metadata/" + app, z.o.Documents + "/" + app
 }
 
 // Beside returns the other parents of a group's nodes. Nodes there are named by their
@@ -217,7 +217,7 @@ func (z *ZooKeeperApp) Element(e registry.Entry) (path, element string) {
 	if !ok {
 		return "", ""
 	}
-	return z.o.Root + "/mapping/" + iface, e.Group.Name
+	return z.o.Documents + "/mapping/" + iface, e.Group.Name
 }
 
 // Elements returns the entries of shared lists that belong to an entry of ours.

@@ -59,7 +59,7 @@ type labels struct {
 
 // sites returns the endpoints that may be written, and why the others may not. Users'
 // keys that the form uses itself are left out.
-func (o *Options) sites(s *registry.Service, used func(key string) bool) (all []site, left []error) {
+func (o *options) sites(s *registry.Service, used func(key string) bool) (all []site, left []error) {
 	if len(s.Interfaces) == 0 {
 		return nil, nil
 	}
@@ -100,7 +100,7 @@ func (o *Options) sites(s *registry.Service, used func(key string) bool) (all []
 	return all, left
 }
 
-func (o *Options) site(s *registry.Service, e *registry.Endpoint, st site, protocols protocols) (site, error) {
+func (o *options) site(s *registry.Service, e *registry.Endpoint, st site, protocols protocols) (site, error) {
 	if err := checkAddress(e.Host, e.Port); err != nil {
 		return site{}, fmt.Errorf("endpoint %w", err)
 	}
@@ -120,7 +120,7 @@ func (o *Options) site(s *registry.Service, e *registry.Endpoint, st site, proto
 	return st, nil
 }
 
-func (o *Options) labels(s *registry.Service, e *registry.Endpoint, used func(key string) bool) *labels {
+func (o *options) labels(s *registry.Service, e *registry.Endpoint, used func(key string) bool) *labels {
 	get := func(key string) string { return cmp.Or(e.Attributes[key], s.Attributes[key]) }
 	l := &labels{
 		application: cmp.Or(e.Attributes[paramApplication], s.Application),
@@ -205,7 +205,7 @@ type form interface {
 }
 
 // encode is Codec.Encode for a form.
-func (o *Options) encode(s *registry.Service, form form) ([]registry.Entry, error) {
+func (o *options) encode(s *registry.Service, form form) ([]registry.Entry, error) {
 	sites, left := o.sites(s, func(string) bool { return false })
 	entries := make([]registry.Entry, 0, len(sites)*len(s.Interfaces))
 	for _, iface := range s.Interfaces {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/metadata/dubbo"
+	"github.com/xds-bridge/xds-bridge/metadata/format"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
@@ -17,7 +18,7 @@ func TestGoldenEncode(t *testing.T) {
 	subsets := marked()
 	subsets.Subsets = true
 	ruled := marked()
-	ruled.Protocols = []dubbo.Rule{{Host: "*.other.svc.cluster.local", Protocol: "rest"}, {Port: 20880, Protocol: "dubbo"}}
+	ruled.Protocols = []format.ProtocolRule{{Host: "*.other.svc.cluster.local", Protocol: "rest"}, {Port: 20880, Protocol: "dubbo"}}
 	for name, c := range map[string]metadata.Codec{
 		"zookeeper":         zookeeper(t, marked()),
 		"zookeeper-subsets": zookeeper(t, subsets),
@@ -246,8 +247,8 @@ func TestOptionsThatCannotBeUsed(t *testing.T) {
 	}{
 		"a root that leaves itself":    {dubbo.Options{Root: "/dubbo/../x"}, "root"},
 		"a protocol with a slash":      {dubbo.Options{Protocol: "tri/x"}, "protocol"},
-		"a rule without a protocol":    {dubbo.Options{Protocols: []dubbo.Rule{{Host: "*"}}}, "protocols[0].protocol"},
-		"a rule with a broken pattern": {dubbo.Options{Protocols: []dubbo.Rule{{Host: "a*b*", Protocol: "tri"}}}, "protocols[0].host"},
+		"a rule without a protocol":    {dubbo.Options{Protocols: []format.ProtocolRule{{Host: "*"}}}, "protocols[0].protocol"},
+		"a rule with a broken pattern": {dubbo.Options{Protocols: []format.ProtocolRule{{Host: "a*b*", Protocol: "tri"}}}, "protocols[0].host"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := dubbo.NewZooKeeper(tt.o); err == nil || !strings.Contains(err.Error(), tt.want) {

@@ -80,7 +80,7 @@ func FuzzDecodeNacos(f *testing.F) {
 			f.Add(e.Value)
 		}
 	}
-	n := nacos(f, dubbo.Options{MaxMetadata: 1 << 20})
+	n := nacos(f, dubbo.Options{Reserve: metadata.MaxNacosMetadata - 1<<20})
 	f.Fuzz(func(t *testing.T, value string) {
 		g := registry.Group{Kind: dubbo.Kind, Group: "DEFAULT_GROUP", Name: "providers:org.bridge.demo.GreetService::"}
 		services, failures := n.Decode([]registry.Entry{{Group: g, Key: "k", Value: value}}, nil)

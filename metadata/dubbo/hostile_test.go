@@ -131,7 +131,7 @@ func TestMetadataBeyondTheLimit(t *testing.T) {
 		t.Errorf("%d bytes of metadata", size)
 	}
 	t.Run("what identifies a provider does not fit", func(t *testing.T) {
-		small := nacos(t, dubbo.Options{MaxMetadata: 10})
+		small := nacos(t, dubbo.Options{Reserve: metadata.MaxNacosMetadata - 10})
 		if got, err := small.Encode(one(registry.Endpoint{Host: "10.0.0.1", Port: 1})); !fails(err) {
 			t.Errorf("wrote %v", got)
 		}

@@ -22,16 +22,16 @@ import (
 //
 // The value of an entry is a metadata.NacosInstance in canonical form, the key is its
 // Key, 10.0.0.1:20000. Nacos accepts IP addresses only.
-type Nacos struct{ o Options }
+type Nacos struct{ o options }
 
 // NewNacos returns the codec of the format in Nacos. The error names every
 // option that cannot be used.
 func NewNacos(o Options) (*Nacos, error) {
-	o, err := withNacosDefaults(o, Kind)
+	all, err := withNacosDefaults(o, Kind)
 	if err != nil {
 		return nil, err
 	}
-	return &Nacos{o: o}, nil
+	return &Nacos{all}, nil
 }
 
 // Encode implements metadata.Codec.
@@ -52,13 +52,13 @@ func (n *Nacos) entry(p *provider) (registry.Entry, error) {
 	}
 	v := p.values()
 	v[rankPath], v[rankProtocol] = p.path(), p.protocol
-	params, dropped, err := fit(p.params(p.draft, &v), n.o.MaxMetadata)
+	params, dropped, err := fit(p.params(p.draft, &v), n.o.limit)
 	if err != nil {
 		return registry.Entry{}, fmt.Errorf("%s: %w", p.iface.Name, err)
 	}
 	i := metadata.NacosInstance{IP: e.Host, Port: e.Port, Weight: 1, Enabled: true, Healthy: true, Ephemeral: true}
 	return registry.Entry{Group: p.group, Key: i.Key(), Value: i.Text(fieldsOf(params))},
-		errors.Join(ipv6Omission(p.address), droppedError(p.url, n.o.MaxMetadata, dropped))
+		errors.Join(ipv6Omission(p.address), droppedError(p.url, n.o.limit, dropped))
 }
 
 // ipv6Omission says that dubbo-go cannot call an address: it joins host and port from

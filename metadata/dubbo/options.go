@@ -28,41 +28,37 @@ const (
 	DefaultProtocol = "tri"
 )
 
-// Options tune a codec. The zero value is usable.
-type Options struct {
-	Root         string        // ZooKeeper: the parent that holds the interfaces; empty: DefaultRoot
-	Services     string        // ZooKeeper: the parent that holds the applications; empty: DefaultServices
-	Namespace    string        // Nacos: the namespace id; empty is public
-	Group        string        // Nacos: the group; empty: DefaultGroup
-	Protocol     string        // of endpoints that neither a rule nor their registry names one for; empty: DefaultProtocol
-	Protocols    []Rule        // the first that matches decides
-	Applications []AppRule     // which application a service belongs to; the first that fits decides
-	Mark         metadata.Mark // of the entries; its path is that of each endpoint
-	Subsets      bool          // write meshSubset where the source reports it
-	Tags         bool          // write dubbo.tag, which hides a provider from consumers without the tag
-	MaxMetadata  int           // bytes of names and values that one provider may have; 0: the form's own limit
-	Reserve      int           // bytes of MaxMetadata that are added later, such as the signature of a mark
+// Options are those of all formats. The empty Root is DefaultRoot, or DefaultServices for
+// the application-level format, the empty Documents DefaultRoot, the empty Group
+// DefaultGroup, and the empty Protocol DefaultProtocol.
+type Options = format.Options
+
+// options are the Options of a codec with all defaults.
+type options struct {
+	Options
+	limit int // bytes of names and values that one provider may have
 }
 
-// Rule says which protocol the endpoints of some services speak.
-type Rule struct {
-	Host     string // naming.Pattern of the service's host or native name; empty matches all
-	Port     uint16 // of the service, or of the endpoint if the service has none; 0 matches all
-	Protocol string
-}
-
-// withDefaults sets what is empty, and returns everything that is wrong. The limit
-// is MaxMetadata if that is not set.
-func withDefaults(o Options, kind string, limit int) (Options, error) {
-	o.Root = "/" + strings.Trim(cmp.Or(o.Root, DefaultRoot), "/")
-	o.Services = "/" + strings.Trim(cmp.Or(o.Services, DefaultServices), "/")
+// withDefaults sets what is empty, and returns everything that is wrong. A limit is that
+// of the form. The protocols of names precede the others.
+func withDefaults(o Options, kind string, limit int) (options, error) {
+	root := DefaultRoot
+	if kind == KindApplication {
+		root = DefaultServices
+	} else {
+		o.Documents = "" // it has none
+	}
+	o.Root = "/" + strings.Trim(cmp.Or(o.Root, root), "/")
+	o.Documents = "/" + strings.Trim(cmp.Or(o.Documents, DefaultRoot), "/")
 	o.Group = cmp.Or(o.Group, DefaultGroup)
 	o.Protocol = cmp.Or(o.Protocol, DefaultProtocol)
-	o.Protocols, o.Applications = slices.Clone(o.Protocols), slices.Clone(o.Applications)
-	if o.MaxMetadata <= 0 {
-		o.MaxMetadata = limit
+	var rules []format.ProtocolRule
+	for _, n := range o.Names {
+		if n.Protocol != "" {
+			rules = append(rules, format.ProtocolRule{Host: n.Host, Port: n.Port, Protocol: n.Protocol})
+		}
 	}
-	o.MaxMetadata -= o.Reserve
+	o.Names, o.Protocols = slices.Clone(o.Names), append(rules, o.Protocols...)
 	var problems []error
 	problem := func(field string, err error) {
 		if err != nil {
@@ -70,7 +66,7 @@ func withDefaults(o Options, kind string, limit int) (Options, error) {
 		}
 	}
 	problem("root", checkRoot(o.Root))
-	problem("services", checkRoot(o.Services))
+	problem("metadata", checkRoot(o.Documents))
 	problem("protocol", checkProtocol(o.Protocol))
 	for i, r := range o.Protocols {
 		problem(fmt.Sprintf("protocols[%d].protocol", i), checkProtocol(r.Protocol))
@@ -80,14 +76,14 @@ func withDefaults(o Options, kind string, limit int) (Options, error) {
 		}
 	}
 	if err := errors.Join(problems...); err != nil {
-		return o, fmt.Errorf("%s: %w", kind, err)
+		return options{}, fmt.Errorf("%s: %w", kind, err)
 	}
-	return o, nil
+	return options{o, limit - o.Reserve}, nil
 }
 
 // withNacosDefaults is withDefaults, and refuses what Nacos does not accept.
-func withNacosDefaults(o Options, kind string) (Options, error) {
-	o, err := withDefaults(o, kind, metadata.MaxNacosMetadata)
+func withNacosDefaults(given Options, kind string) (options, error) {
+	o, err := withDefaults(given, kind, metadata.MaxNacosMetadata)
 	if err != nil {
 		return o, err
 	}
@@ -100,12 +96,12 @@ func withNacosDefaults(o Options, kind string) (Options, error) {
 // protocols are those of the endpoints of a service. A rule, which an operator
 // wrote, overrides what the registry reports.
 type protocols struct {
-	rules    []Rule // that fit the service's host
-	port     uint16 // of the service; 0: use the endpoint's
+	rules    []format.ProtocolRule // that fit the service's host
+	port     uint16                // of the service; 0: use the endpoint's
 	fallback string
 }
 
-func (o *Options) protocolsOf(s *registry.Service) protocols {
+func (o *options) protocolsOf(s *registry.Service) protocols {
 	host, port := splitName(s.Name)
 	return protocols{o.rulesOf(host), port, cmp.Or(s.Protocol, o.Protocol)}
 }
@@ -119,9 +115,9 @@ func (p protocols) of(e *registry.Endpoint) string {
 }
 
 // rulesOf returns the rules that fit a host.
-func (o *Options) rulesOf(host string) (rules []Rule) {
+func (o *options) rulesOf(host string) (rules []format.ProtocolRule) {
 	for _, r := range o.Protocols {
-		if r.fits(host) {
+		if fits(r, host) {
 			rules = append(rules, r)
 		}
 	}
@@ -129,7 +125,7 @@ func (o *Options) rulesOf(host string) (rules []Rule) {
 }
 
 // protocolByRule returns the protocol of the first rule that fits; empty if none does.
-func protocolByRule(rules []Rule, port uint16) string {
+func protocolByRule(rules []format.ProtocolRule, port uint16) string {
 	for _, r := range rules {
 		if r.Port == 0 || r.Port == port {
 			return r.Protocol
@@ -138,7 +134,7 @@ func protocolByRule(rules []Rule, port uint16) string {
 	return ""
 }
 
-func (r Rule) fits(host string) bool {
+func fits(r format.ProtocolRule, host string) bool {
 	if r.Host == "" {
 		return true
 	}
@@ -151,8 +147,8 @@ func Format() format.Descriptor {
 	return format.Descriptor{
 		Name: Kind, Root: DefaultRoot, Protocol: DefaultProtocol, Lookup: format.ByKey, OwnNames: true,
 		Forms: map[string]format.New{
-			format.ZooKeeper: format.Form(fromFormat, NewZooKeeper),
-			format.Nacos:     format.Form(fromFormat, NewNacos),
+			format.ZooKeeper: format.Form(NewZooKeeper),
+			format.Nacos:     format.Form(NewNacos),
 		},
 	}
 }
@@ -162,36 +158,10 @@ func FormatApplication() format.Descriptor {
 	return format.Descriptor{
 		Name: KindApplication, Root: DefaultServices, Protocol: DefaultProtocol, Lookup: format.ByMapping,
 		Forms: map[string]format.New{
-			format.ZooKeeper: format.Form(fromApplicationFormat, NewZooKeeperApp),
-			format.Nacos:     format.Form(fromApplicationFormat, NewNacosApp),
+			format.ZooKeeper: format.Form(NewZooKeeperApp),
+			format.Nacos:     format.Form(NewNacosApp),
 		},
 	}
-}
-
-// fromFormat returns the options of Dubbo's formats by those of all formats.
-func fromFormat(f format.Options) (Options, error) {
-	o := Options{
-		Root: f.Root, Namespace: f.Namespace, Group: f.Group, Protocol: f.Protocol,
-		Mark: f.Mark, Subsets: f.Subsets, Tags: f.Tags, Reserve: f.Reserve,
-	}
-	for _, n := range f.Names {
-		if n.Service != "" {
-			o.Applications = append(o.Applications, AppRule{Host: n.Host, Port: n.Port, Application: n.Service})
-		}
-		if n.Protocol != "" {
-			o.Protocols = append(o.Protocols, Rule{Host: n.Host, Port: n.Port, Protocol: n.Protocol})
-		}
-	}
-	for _, r := range f.Protocols {
-		o.Protocols = append(o.Protocols, Rule(r))
-	}
-	return o, nil
-}
-
-func fromApplicationFormat(f format.Options) (Options, error) {
-	o, err := fromFormat(f)
-	o.Services, o.Root = f.Root, f.Documents
-	return o, err
 }
 
 var errReserved = errors.New("is a path of Dubbo's own")

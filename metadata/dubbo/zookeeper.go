@@ -22,7 +22,7 @@ import (
 //
 // The value of an entry is the decoded URL, the key is like
 // tri://10.0.0.1:20000?group=g&version=1.0.
-type ZooKeeper struct{ o Options }
+type ZooKeeper struct{ o options }
 
 // maxURL is the limit of the metadata of one provider in ZooKeeper. The names of a
 // thousand providers have to fit a response of one MiB.
@@ -31,11 +31,11 @@ const maxURL = 2048
 // NewZooKeeper returns the codec of the format in ZooKeeper. The error names
 // every option that cannot be used.
 func NewZooKeeper(o Options) (*ZooKeeper, error) {
-	o, err := withDefaults(o, Kind, maxURL)
+	all, err := withDefaults(o, Kind, maxURL)
 	if err != nil {
 		return nil, err
 	}
-	return &ZooKeeper{o: o}, nil
+	return &ZooKeeper{all}, nil
 }
 
 // Encode implements metadata.Codec.
@@ -65,14 +65,14 @@ func (*ZooKeeper) Decode(entries, _ []registry.Entry) ([]*registry.Service, []me
 // entry implements form.
 func (z *ZooKeeper) entry(p *provider) (registry.Entry, error) {
 	v := p.values()
-	params, dropped, err := fit(p.params(p.draft, &v), z.o.MaxMetadata)
+	params, dropped, err := fit(p.params(p.draft, &v), z.o.limit)
 	if err != nil {
 		return registry.Entry{}, fmt.Errorf("%s: %w", p.iface.Name, err)
 	}
 	url, stamp := appendURL(p.buffers.text[:0], p, params)
 	metadata.PutStamp(url, stamp)
 	return registry.Entry{Group: p.group, Key: p.url + p.query, Value: string(url)},
-		droppedError(p.url, z.o.MaxMetadata, dropped)
+		droppedError(p.url, z.o.limit, dropped)
 }
 
 func readURL(e registry.Entry) (*record, error) {

@@ -44,13 +44,9 @@ type Descriptor struct {
 type New func(Options) (metadata.Codec, error)
 
 // Form returns a New that calls the constructor of a codec.
-func Form[O any, C metadata.Codec](options func(Options) (O, error), construct func(O) (C, error)) New {
+func Form[C metadata.Codec](construct func(Options) (C, error)) New {
 	return func(o Options) (metadata.Codec, error) {
-		own, err := options(o)
-		if err != nil {
-			return nil, err
-		}
-		c, err := construct(own)
+		c, err := construct(o)
 		if err != nil {
 			return nil, err
 		}

@@ -51,6 +51,6 @@ func extract(i *instance.Instance) error {
 func Format() format.Descriptor {
 	return format.Descriptor{
 		Name: Kind, Protocol: "grpc", Untyped: true,
-		Forms: map[string]format.New{format.Nacos: format.Form(instance.FromFormat, NewNacos)},
+		Forms: map[string]format.New{format.Nacos: format.Form(NewNacos)},
 	}
 }

@@ -168,7 +168,7 @@ func (c *codec) application(service string) string {
 			service = name
 		}
 	}
-	name, ok := c.o.Names.Parse(service)
+	name, ok := c.parseName(service)
 	if !ok {
 		return service
 	}

@@ -16,6 +16,7 @@ import (
 // codec is the common part of the codecs of both registries.
 type codec struct {
 	o      Options
+	rules  []rule
 	form   Form
 	limit  int         // of the metadata of one instance
 	record *RecordForm // nil in ZooKeeper
@@ -39,7 +40,7 @@ func (c *codec) instances(s *registry.Service) (all []Instance, left []error) {
 	if len(sites) == 0 {
 		return nil, left
 	}
-	name, err := c.o.Names.Of(s)
+	name, err := c.nameOf(s)
 	if err != nil {
 		return nil, append(left, err)
 	}
@@ -118,7 +119,7 @@ func (c *codec) site(s *registry.Service, e *registry.Endpoint) (site, error) {
 	if err := metadata.CheckAddress(e.Host, e.Port); err != nil {
 		return site{}, fmt.Errorf("endpoint %w", err)
 	}
-	protocol := strings.ToLower(c.o.protocolOf(s, e))
+	protocol := strings.ToLower(c.protocolOf(s, e))
 	if err := metadata.CheckProtocol(protocol); err != nil {
 		return site{}, fmt.Errorf("endpoint %s: %w", e.Address(), err)
 	}

@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/xds-bridge/xds-bridge/metadata"
+	metaformat "github.com/xds-bridge/xds-bridge/metadata/format"
 	"github.com/xds-bridge/xds-bridge/metadata/instance"
-	"github.com/xds-bridge/xds-bridge/naming"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
@@ -33,13 +33,10 @@ func greeter() *registry.Service {
 // TestPlainServicesByRule: a host of the mesh that nobody published a key
 // for is exported under the name that a rule gives it, in every format.
 func TestPlainServicesByRule(t *testing.T) {
-	host, err := naming.ParsePattern("*.shop.svc.cluster.local")
-	if err != nil {
-		t.Fatal(err)
-	}
+	const host = "*.shop.svc.cluster.local"
 	each(t, func(t *testing.T, f format) {
 		o := marked()
-		o.Names = instance.Names{Rules: []instance.NameRule{{Host: host, Port: 9, Service: "no"}, {Host: host, Service: "shop-*"}}}
+		o.Names = []metaformat.Name{{Host: host, Port: 9, Service: "no"}, {Host: host, Service: "shop-*"}}
 		c := f.codec(t, o)
 		got := text(t, c, encode(t, c, greeter()))
 		left := map[string]string{

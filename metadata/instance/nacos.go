@@ -22,18 +22,19 @@ type Nacos struct{ codec }
 // NewNacos returns the codec of a format in Nacos. The error names every
 // option that cannot be used.
 func NewNacos(form RecordForm, o Options) (*Nacos, error) {
-	o, err := defaults(o)
+	c, err := newCodec(form.Form, o, metadata.MaxNacosMetadata)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", form.Kind, err)
+		return nil, err
 	}
-	if err := metadata.CheckNacosService(o.Namespace, o.Group, "any"); err != nil {
+	if err := metadata.CheckNacosService(c.o.Namespace, c.o.Group, "any"); err != nil {
 		return nil, fmt.Errorf("%s: %w", form.Kind, err)
 	}
 	if form.Name == nil {
 		form.Name = func(service, _ string) string { return service }
 		form.Parse = func(service string) (string, bool) { return service, true }
 	}
-	return &Nacos{codec{o: o, form: form.Form, limit: metadata.MaxNacosMetadata - o.Reserve, record: &form}}, nil
+	c.record = &form
+	return &Nacos{c}, nil
 }
 
 // Encode implements metadata.Codec.
@@ -110,7 +111,7 @@ func (n *Nacos) Kind() string { return n.form.Kind }
 func (n *Nacos) GroupOf(namespace, group, service string) (registry.Group, bool) {
 	name, ok := n.record.Parse(service)
 	if ok {
-		_, ok = n.o.Names.Parse(name)
+		_, ok = n.parseName(name)
 	}
 	for _, other := range []string{"providers:", "consumers:", "routers:", "configurators:"} {
 		ok = ok && !strings.HasPrefix(service, other)

@@ -1,7 +1,6 @@
 package instance
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -13,60 +12,39 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// Names are the names of services in formats with plain names: that of the first rule
-// that fits, or else the application, inserted into a pattern.
-type Names struct {
-	Rules   []NameRule
-	Pattern string // with one * for the name; empty: *
-}
-
-// NameRule names some services.
-type NameRule struct {
-	Host    naming.Pattern // of the mesh host, or of the application or native name
-	Port    uint16         // of the host; 0: all
-	Service string         // a * is replaced by the text that the star of Host matched
-}
-
 var errNameless = &metadata.Omission{Reason: "has no application and no rule names it; write a rule with a service into names"}
 
-// Of returns the name of a service.
-func (n Names) Of(s *registry.Service) (string, error) {
-	name := n.nameOf(s)
+// nameOf returns the name of a service: that of the first rule that fits, or else the
+// application, inserted into the pattern.
+func (c *codec) nameOf(s *registry.Service) (string, error) {
+	name := c.plainName(s)
 	if name == "" {
 		return "", errNameless
 	}
-	before, after, _ := strings.Cut(cmp.Or(n.Pattern, "*"), "*")
-	name = before + name + after
+	name = strings.Replace(c.o.Service, "*", name, 1)
 	return name, checkPart(name)
 }
 
-func (n Names) nameOf(s *registry.Service) string {
+func (c *codec) plainName(s *registry.Service) string {
 	native := nativeOf(s)
-	for _, r := range n.Rules {
+	for _, r := range c.rules {
 		if r.Service == "" || r.Port != 0 && r.Port != native.port {
 			continue
 		}
-		if star, fits := native.fits(r.Host); fits {
+		if star, fits := native.fits(r.host); fits {
 			return strings.ReplaceAll(r.Service, "*", star)
 		}
 	}
 	return s.Application
 }
 
-// Parse returns the name without the pattern; false if the pattern does not fit.
-func (n Names) Parse(service string) (string, bool) {
-	before, after, _ := strings.Cut(cmp.Or(n.Pattern, "*"), "*")
+// parseName returns the name without the pattern; false if the pattern does not fit.
+func (c *codec) parseName(service string) (string, bool) {
+	before, after, _ := strings.Cut(c.o.Service, "*")
 	if len(service) <= len(before)+len(after) || !strings.HasPrefix(service, before) || !strings.HasSuffix(service, after) {
 		return "", false
 	}
 	return service[len(before) : len(service)-len(after)], true
-}
-
-func (n Names) check() error {
-	if n.Pattern != "" && strings.Count(n.Pattern, "*") != 1 {
-		return fmt.Errorf("service pattern %q: want one *", n.Pattern)
-	}
-	return nil
 }
 
 // native is the name of a service in its source.

@@ -27,11 +27,11 @@ const maxNode = 8192
 // NewZooKeeper returns the codec of a format in ZooKeeper. The error names
 // every option that cannot be used.
 func NewZooKeeper(form NodeForm, o Options) (*ZooKeeper, error) {
-	o, err := defaults(o)
+	c, err := newCodec(form.Form, o, maxNode)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", form.Kind, err)
+		return nil, err
 	}
-	return &ZooKeeper{codec{o: o, form: form.Form, limit: maxNode - o.Reserve}, form}, nil
+	return &ZooKeeper{c, form}, nil
 }
 
 // Encode implements metadata.Codec.
@@ -97,7 +97,7 @@ func (z *ZooKeeper) Group(parent string) (registry.Group, bool) {
 	if !ok || checkPart(name) != nil || z.o.Root == "/" && reserved(name) {
 		return registry.Group{}, false
 	}
-	if _, ok := z.o.Names.Parse(name); !ok {
+	if _, ok := z.parseName(name); !ok {
 		return registry.Group{}, false
 	}
 	return z.group(name), true

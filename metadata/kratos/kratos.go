@@ -52,8 +52,8 @@ func Format() format.Descriptor {
 	return format.Descriptor{
 		Name: Kind, Root: "/microservices", Protocol: "grpc", OwnNames: true,
 		Forms: map[string]format.New{
-			format.ZooKeeper: format.Form(instance.FromFormat, NewZooKeeper),
-			format.Nacos:     format.Form(instance.FromFormat, NewNacos),
+			format.ZooKeeper: format.Form(NewZooKeeper),
+			format.Nacos:     format.Form(NewNacos),
 		},
 		NacosNames: Services,
 	}

@@ -84,8 +84,8 @@ func Format() format.Descriptor {
 	return format.Descriptor{
 		Name: Kind, Root: "/plain", Protocol: "tcp", Untyped: true,
 		Forms: map[string]format.New{
-			format.ZooKeeper: format.Form(instance.FromFormat, NewZooKeeper),
-			format.Nacos:     format.Form(instance.FromFormat, NewNacos),
+			format.ZooKeeper: format.Form(NewZooKeeper),
+			format.Nacos:     format.Form(NewNacos),
 		},
 	}
 }
