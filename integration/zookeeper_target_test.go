@@ -246,8 +246,9 @@ func TestZooKeeperTarget_Limits(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	server := harness.StartZooKeeper(t)
-	f := dubboFormat(t)
-	target := zookeeperTarget(t, zookeeperClient(t, zookeeper.Options{Servers: []string{server.Address}}), f)
+	f, usage := dubboFormat(t), 0.0
+	target := zookeeperTarget(t, zookeeperClient(t, zookeeper.Options{Servers: []string{server.Address}}), f,
+		func(o *zookeeper.TargetOptions) { o.Usage = func(share float64) { usage = share } })
 	change := registry.Change{Group: f.group(0)}
 	for i := range 2500 {
 		e := f.entry(zookeeperOwner, 0, i, 0)
@@ -255,8 +256,8 @@ func TestZooKeeperTarget_Limits(t *testing.T) {
 		change.Put = append(change.Put, registry.Write{New: e})
 	}
 	err := target.Write(t.Context(), change)
-	if !errors.Is(err, registry.ErrRefused) || target.Usage().Ratio() < 0.99 || target.Usage().Ratio() > 1 {
-		t.Fatalf("%v, %+v", err, target.Usage())
+	if !errors.Is(err, registry.ErrRefused) || usage < 0.99 || usage > 1 {
+		t.Fatalf("Write = %v, usage %v, want a refusal at a full parent", err, usage)
 	}
 	// A client as a Java consumer is one: it accepts no more than 1 MiB - 1.
 	conn, _, err := zk.Connect([]string{server.Address}, 10*time.Second, zk.WithMaxBufferSize(0xfffff), zk.WithLogInfo(false))

@@ -81,7 +81,7 @@ func (c *zookeeperConnection) bind(b *builder, bridges []config.Bridge, former [
 		Lifetime: zookeeper.Lifetime(z.Lifetime), Access: zookeeper.Access(z.ACL),
 		Shared: b.cfg.Replicas.Shared(), Ours: sessionsOf(b.connections, name), Fence: b.replicas.fence(name),
 		Log:   b.logger("zookeeper", name),
-		Usage: func(u zookeeper.Usage) { b.metrics.LimitUsage(name, "znode_children_bytes", u.Ratio()) },
+		Usage: func(share float64) { b.metrics.LimitUsage(name, "znode_children_bytes", share) },
 	}
 	if b.adopted != nil {
 		to.Adopts = b.adopted.has

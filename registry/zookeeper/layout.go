@@ -228,22 +228,6 @@ func (c *parentCache) missing(path string) []string {
 	return out
 }
 
-// Usage is the size of the list of a parent's nodes. A client that lists a parent
-// whose names exceed its jute.maxbuffer loses its connection, each time it tries.
-type Usage struct {
-	Group registry.Group
-	Bytes int // of the answer to a list of the parent, foreign nodes included
-	Limit int
-}
-
-// Ratio returns the size as a share of the limit.
-func (u Usage) Ratio() float64 {
-	if u.Limit == 0 {
-		return 0
-	}
-	return float64(u.Bytes) / float64(u.Limit)
-}
-
 const (
 	// listOverhead is the size of an answer with a list beside the names: a header of
 	// 16 bytes, a count, and the parent's stat of 68.
@@ -261,19 +245,21 @@ func listedSize(name string) int {
 	return 4 + len(name)
 }
 
-// parentSizes holds the sizes of the parents as they were last read or written.
+// parentSizes holds the sizes of the lists of the parents' nodes as they were last read or
+// written. A client that lists a parent whose names exceed its jute.maxbuffer loses its
+// connection, each time it tries.
 type parentSizes struct {
 	limit  int
 	log    *slog.Logger
-	notify func(Usage)
+	notify func(share float64)
 
 	mu       sync.Mutex
 	bytes    map[registry.Group]int // of those that hold anything
 	large    map[registry.Group]int // of those that are not small
-	notified Usage
+	notified int                    // the largest of large
 }
 
-func newParentSizes(limit int, log *slog.Logger, notify func(Usage)) *parentSizes {
+func newParentSizes(limit int, log *slog.Logger, notify func(share float64)) *parentSizes {
 	return &parentSizes{limit: limit, log: log, notify: notify, bytes: make(map[registry.Group]int), large: make(map[registry.Group]int)}
 }
 
@@ -287,10 +273,14 @@ func (s *parentSizes) get(group registry.Group) int {
 // notifies of another largest one.
 func (s *parentSizes) set(group registry.Group, bytes int) {
 	s.mu.Lock()
-	warn := s.isNearlyFull(bytes) && !s.isNearlyFull(s.bytes[group])
+	full := int(warnRatio * float64(s.limit))
+	warn := bytes >= full && s.bytes[group] < full
 	setAbove(s.bytes, group, bytes, listOverhead)
 	setAbove(s.large, group, bytes, s.limit/smallShare)
-	largest := s.largestLocked()
+	largest := 0
+	for _, n := range s.large {
+		largest = max(largest, n)
+	}
 	changed := largest != s.notified
 	s.notified = largest
 	s.mu.Unlock()
@@ -298,12 +288,8 @@ func (s *parentSizes) set(group registry.Group, bytes int) {
 		s.log.Warn("parent znode is nearly too large for clients to list", "group", group.String(), "bytes", bytes, "limit", s.limit)
 	}
 	if changed && s.notify != nil {
-		s.notify(largest)
+		s.notify(float64(largest) / float64(s.limit))
 	}
-}
-
-func (s *parentSizes) isNearlyFull(bytes int) bool {
-	return Usage{Bytes: bytes, Limit: s.limit}.Ratio() >= warnRatio
 }
 
 func setAbove(sizes map[registry.Group]int, group registry.Group, bytes, floor int) {
@@ -312,21 +298,4 @@ func setAbove(sizes map[registry.Group]int, group registry.Group, bytes, floor i
 	} else {
 		delete(sizes, group)
 	}
-}
-
-// largest returns the size of the largest parent that is not small.
-func (s *parentSizes) largest() Usage {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.largestLocked()
-}
-
-func (s *parentSizes) largestLocked() Usage {
-	var largest Usage
-	for g, n := range s.large {
-		if n > largest.Bytes || n == largest.Bytes && g.Compare(largest.Group) < 0 {
-			largest = Usage{Group: g, Bytes: n, Limit: s.limit}
-		}
-	}
-	return largest
 }

@@ -63,7 +63,7 @@ type TargetOptions struct {
 	Unregistered  bool                     // for a process that registers itself: no admission, and no nodes of the owner's own
 	Log           *slog.Logger
 	Fence         func() (Fence, bool) // the fence to write under, false if this process may not write; nil: no fence
-	Usage         func(Usage)          // called with the largest parent whenever that changes, as Target.Usage; may be nil
+	Usage         func(share float64)  // called with what the largest parent uses of the limit whenever that changes, 0 for less than a sixteenth; may be nil
 }
 
 // Target writes entries to ZooKeeper. It implements registry.Target,
@@ -160,10 +160,6 @@ func (t *Target) Overlap(group registry.Group) time.Duration {
 // Lost implements registry.Sessioned. It is never ready for the lifetime
 // Persistent.
 func (t *Target) Lost() <-chan struct{} { return t.lost }
-
-// Usage returns the size of the largest parent; the zero value if none has a
-// sixteenth of the limit.
-func (t *Target) Usage() Usage { return t.sizes.largest() }
 
 // Report is the result of Check.
 type Report struct {

@@ -289,10 +289,10 @@ func TestWrite_Limits(t *testing.T) {
 	t.Parallel()
 	const limit = 10_000
 	server := serve(t)
-	var last zookeeper.Usage
+	var last float64
 	tg := target(t, dial(t, server), func(o *zookeeper.TargetOptions) {
 		o.ChildrenLimit = limit
-		o.Usage = func(u zookeeper.Usage) { last = u }
+		o.Usage = func(share float64) { last = share }
 	})
 	err := tg.Write(t.Context(), creation(manyEntries(0, 0, 200)...))
 	if !errors.Is(err, registry.ErrRefused) || !strings.Contains(err.Error(), "left out") {
@@ -303,8 +303,8 @@ func TestWrite_Limits(t *testing.T) {
 	for _, n := range names {
 		size += 4 + len(n)
 	}
-	if size > limit || size < limit*9/10 || last.Bytes != size || tg.Usage() != last || last.Ratio() > 1 {
-		t.Errorf("size = %d of %d with %d names, Usage %+v, want both within the limit and equal", size, limit, len(names), last)
+	if size > limit || size < limit*9/10 || last != float64(size)/limit {
+		t.Errorf("size = %d of %d with %d names, Usage %v, want both within the limit and equal", size, limit, len(names), last)
 	}
 	t.Run("a full parent accepts replacements, and deletes nothing beside a new entry that it refuses", func(t *testing.T) {
 		held := read(t, tg, groupN(0))
@@ -320,8 +320,8 @@ func TestWrite_Limits(t *testing.T) {
 		has := func(e registry.Entry) bool {
 			return slices.ContainsFunc(after, func(h registry.Held) bool { return h.Entry == e })
 		}
-		if !has(ours(0, i, 1)) || !has(held[1].Entry) || has(ours(0, 349, 0)) || last.Bytes > limit {
-			t.Errorf("Read = %d entries, %d before, Usage %+v, want the replacement, and no deletion beside a refused entry", len(after), len(held), last)
+		if !has(ours(0, i, 1)) || !has(held[1].Entry) || has(ours(0, 349, 0)) || last > 1 {
+			t.Errorf("Read = %d entries, %d before, Usage %v, want the replacement, and no deletion beside a refused entry", len(after), len(held), last)
 		}
 		change.Put, change.Want = nil, nil
 		must(t, tg.Write(t.Context(), change))
@@ -330,19 +330,22 @@ func TestWrite_Limits(t *testing.T) {
 			t.Fatalf("Write = %v, want a refusal of the rest", err)
 		}
 		after = read(t, tg, groupN(0))
-		if has(held[1].Entry) || !has(ours(0, 300, 0)) || last.Bytes > limit {
-			t.Errorf("Read = %d entries, %d before, Usage %+v, want the deletion and new entries within the limit", len(after), len(held), last)
+		if has(held[1].Entry) || !has(ours(0, 300, 0)) || last > 1 {
+			t.Errorf("Read = %d entries, %d before, Usage %v, want the deletion and new entries within the limit", len(after), len(held), last)
 		}
 	})
 	t.Run("many small writes without a reading are counted", func(t *testing.T) {
-		tg := target(t, dial(t, server), func(o *zookeeper.TargetOptions) { o.ChildrenLimit = limit })
+		tg := target(t, dial(t, server), func(o *zookeeper.TargetOptions) {
+			o.ChildrenLimit = limit
+			o.Usage = func(share float64) { last = share }
+		})
 		var err error
 		wrote := 0
 		for ; err == nil && wrote < 300; wrote++ {
 			err = tg.Write(t.Context(), creation(ours(2, wrote, 0)))
 		}
-		if names := server.Children(parentN(2)); !errors.Is(err, registry.ErrRefused) || len(names) != wrote-1 || tg.Usage().Ratio() < 0.95 {
-			t.Errorf("Write = %v after %d, %d names, Usage %+v, want a refusal of the last at a full parent", err, wrote, len(names), tg.Usage())
+		if names := server.Children(parentN(2)); !errors.Is(err, registry.ErrRefused) || len(names) != wrote-1 || last < 0.95 {
+			t.Errorf("Write = %v after %d, %d names, Usage %v, want a refusal of the last at a full parent", err, wrote, len(names), last)
 		}
 	})
 	t.Run("a node that is too large fails alone", func(t *testing.T) {
