@@ -100,8 +100,8 @@ func nacosSourceReads(t *testing.T, server *harness.Nacos) {
 	r := readNacos(t, nacos.Options{Servers: []string{server.URL}})
 
 	r.await(t, "api.A", "known", "10.0.0.1 healthy", "10.0.0.2 healthy")
-	if k := r.knows(); !k.Synced || k.Stale != nil || r.source.Stats().Foreign != 1 {
-		t.Errorf("%+v, %+v", k, r.source.Stats())
+	if k := r.knows(); !k.Synced || k.Stale != nil {
+		t.Errorf("%+v", k)
 	}
 	t.Run("an instance that goes, comes, and turns unhealthy or disabled", func(t *testing.T) {
 		register := func(all ...model.Instance) { sdk.Register(t, nacosServiceOf("api.A"), all...) }
@@ -132,9 +132,6 @@ func nacosSourceReads(t *testing.T, server *harness.Nacos) {
 		r.await(t, "api.C", "known")
 		r.await(t, "api.B", "known", "10.0.0.5 healthy")
 	})
-	if s := r.source.Stats(); s.Repaired != 0 || s.Pushes == 0 {
-		t.Errorf("%+v: pushes have to report everything", s)
-	}
 }
 
 func nacosProviderEntry(g registry.Group, iface, ip string) registry.Entry {

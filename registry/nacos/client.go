@@ -22,22 +22,25 @@ type Options struct {
 	Servers   []string // base URLs such as http://127.0.0.1:8848/nacos; without a path it is /nacos
 	Namespace string   // of the connection; empty is public
 
-	Username    string                      // empty: no login
-	Password    func() (string, error)      // read anew at every login
-	TLS         func() (*tls.Config, error) // called for every connection; nil: plaintext
-	GRPCOffset  int                         // from the HTTP to the gRPC port; 0 is 1000
-	Timeout     time.Duration               // of one request; 0 is 5 s
-	Health      time.Duration               // between health checks; 0 is 5 s
-	Overlap     time.Duration               // how long a connection that the server asked to replace outlives its successor; 0 is 10 s
-	MaxInFlight int                         // requests at a time; 0 is 64
-	MaxReceive  int                         // bytes of one message; 0 is 64 MiB
-	Backoff     registry.Backoff            // between attempts to connect; 0 is 500 ms to 5 s
-	Log         *slog.Logger                // nil: none
-	Observe     func(Observation)           // receives every request and connection; may be nil
+	Username   string                      // empty: no login
+	Password   func() (string, error)      // read anew at every login
+	TLS        func() (*tls.Config, error) // called for every connection; nil: plaintext
+	GRPCOffset int                         // from the HTTP to the gRPC port; 0 is 1000
+	Timeout    time.Duration               // of one request; 0 is 5 s
+	Health     time.Duration               // between health checks; 0 is 5 s
+	MaxReceive int                         // bytes of one message; 0 is 64 MiB
+	Backoff    registry.Backoff            // between attempts to connect; 0 is 500 ms to 5 s
+	Log        *slog.Logger                // nil: none
+	Observe    func(Observation)           // receives every request and connection; may be nil
 
 	// Dialer opens the connections; nil dials TCP.
 	Dialer func(ctx context.Context, network, address string) (net.Conn, error)
 }
+
+const (
+	maxInFlight = 64               // requests at a time
+	overlap     = 10 * time.Second // how long a connection that the server asked to replace outlives its successor
+)
 
 // Observation is a request, connection or login of a Client, for metrics.
 type Observation struct {
@@ -60,8 +63,6 @@ func (o Options) withDefaults() Options {
 	o.GRPCOffset = cmp.Or(o.GRPCOffset, 1000)
 	o.Timeout = cmp.Or(o.Timeout, 5*time.Second)
 	o.Health = cmp.Or(o.Health, 5*time.Second)
-	o.Overlap = cmp.Or(o.Overlap, 10*time.Second)
-	o.MaxInFlight = cmp.Or(o.MaxInFlight, 64)
 	o.MaxReceive = cmp.Or(o.MaxReceive, 64<<20)
 	o.Backoff.Min = cmp.Or(o.Backoff.Min, 500*time.Millisecond)
 	o.Backoff.Max = cmp.Or(o.Backoff.Max, 5*time.Second) // what a server lost in a restart has to be back 10 s later
@@ -99,7 +100,6 @@ type State struct {
 	Connected bool
 	Server    string // host:port of the connection
 	Since     time.Time
-	Attempts  int    // to connect, since the last connection ended
 	Lost      int    // connections
 	Again     int    // connections after the first
 	LastError string // why there is no connection; ErrNoNamespace if there is one
@@ -118,7 +118,7 @@ func New(o Options) (*Client, error) {
 		return nil, errors.New("passwordFile: missing beside username")
 	}
 	c := &Client{
-		opts: o, servers: servers, slots: make(chan struct{}, o.MaxInFlight),
+		opts: o, servers: servers, slots: make(chan struct{}, maxInFlight),
 		lost: make(chan struct{}, 1), changed: make(chan struct{}),
 	}
 	c.login = newLogin(c)
@@ -202,7 +202,7 @@ func (c *Client) retire(ctx context.Context, cn *conn) {
 		current, changed := c.current, c.changed
 		c.mu.Unlock()
 		if current != cn {
-			registry.Sleep(ctx, c.opts.Overlap)
+			registry.Sleep(ctx, overlap)
 			break
 		}
 		select {
@@ -258,7 +258,7 @@ func (c *Client) drop(cn *conn, err error) {
 
 func (c *Client) failed(attempt int, err error) {
 	c.mu.Lock()
-	c.state.Attempts, c.state.LastError = attempt, err.Error()
+	c.state.LastError = err.Error()
 	c.mu.Unlock()
 	if attempt == 1 {
 		c.opts.Log.Warn("nacos unreachable, trying again", "err", err)

@@ -37,8 +37,7 @@ type login struct {
 
 // LoginState describes the login of a Client.
 type LoginState struct {
-	Username string    // empty: there is no login
-	Renewed  time.Time // when the token was issued; zero: never
+	Username string // empty: there is no login
 	Expires  time.Time
 	Err      error // of the last attempt that was not cancelled; nil if it succeeded
 }
@@ -131,7 +130,7 @@ func (l *login) repeated(token string, err error) {
 func (l *login) state() LoginState {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return LoginState{Username: l.client.opts.Username, Renewed: l.renewed, Expires: l.expires, Err: l.lastErr}
+	return LoginState{Username: l.client.opts.Username, Expires: l.expires, Err: l.lastErr}
 }
 
 // keep renews the token when nine tenths of its validity are over, until ctx ends.

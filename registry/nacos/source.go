@@ -7,11 +7,9 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/metadata"
-	"github.com/xds-bridge/xds-bridge/naming"
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/dependency"
 )
@@ -42,13 +40,11 @@ type Scope struct {
 type SourceOptions struct {
 	Formats  []Format
 	Scopes   []Scope            // to be read; none: the public namespace's DEFAULT_GROUP
-	Select   []naming.Pattern   // of the names of services; none: all
 	Interest *registry.Interest // names of services, in place of a list; nil: all
 	Asker    dependency.Asker   // fetches dependencies that Nacos does not store; nil: they are missing
 
 	ListInterval   time.Duration // between lists of the names; 0: 5 s
 	VerifyInterval time.Duration // within which each service is read once more without a cause; 0: 60 s
-	ReadAhead      int           // requests at a time; 0: 64
 }
 
 // A Source reports to a table what providers register in Nacos. It lists the
@@ -69,18 +65,6 @@ type Source struct {
 	log    *slog.Logger
 
 	rechecks chan struct{}
-
-	mu    sync.Mutex
-	stats SourceStats
-}
-
-// SourceStats counts what a Source reads.
-type SourceStats struct {
-	Services   int // of our formats, subscribed
-	Foreign    int // services of the scopes that are of no format here or not selected
-	Unreadable int // services that could not be read last
-	Pushes     int // received
-	Repaired   int // differences that no push had reported
 }
 
 // NewSource returns a source. The error names the invalid option.
@@ -109,19 +93,11 @@ func NewSource(conn Options, o SourceOptions) (*Source, error) {
 	}
 	o.ListInterval = cmp.Or(o.ListInterval, 5*time.Second)
 	o.VerifyInterval = cmp.Or(o.VerifyInterval, time.Minute)
-	o.ReadAhead = cmp.Or(o.ReadAhead, 64)
 	return &Source{client: client, opts: o, log: client.opts.Log, rechecks: make(chan struct{}, 1)}, nil
 }
 
 // State returns the state of the connection and of the login.
 func (s *Source) State() State { return s.client.State() }
-
-// Stats returns the current counts.
-func (s *Source) Stats() SourceStats {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.stats
-}
 
 // Run implements registry.Source. It may be called once.
 func (s *Source) Run(ctx context.Context, table *registry.Table) error {

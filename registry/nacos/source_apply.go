@@ -29,11 +29,7 @@ func (r *reader) received(p push) {
 // pushes handles the pushes in the inbox. Servers do not say which namespace a
 // push is of: if a service of that name is watched in several, each is read.
 func (r *reader) pushes() {
-	latest, count := r.inbox.drain()
-	r.mu.Lock()
-	r.stats.Pushes += count
-	r.mu.Unlock()
-	for k, n := range latest {
+	for k, n := range r.inbox.drain() {
 		var of []*watchedService
 		for _, s := range r.scopes {
 			if w := s.watched[k.name]; w != nil && s.Group == k.group && !w.leaving {
@@ -49,7 +45,6 @@ func (r *reader) pushes() {
 				r.accept(w, n.snapshot)
 			}
 			if v.ask != inTurn {
-				w.hinted = true
 				r.requests.schedule(w, v.ask)
 			}
 		}
@@ -68,14 +63,9 @@ func (r *reader) answered(w *watchedService, t snapshot, before uint64, err erro
 		w.err, r.marksOutdated = nil, true
 		delete(w.scope.failing, w)
 	}
-	first, unprompted := !w.known, w.known && !w.hinted
-	w.fails, w.hinted, r.throttled = 0, false, 0
+	first := !w.known
+	w.fails, r.throttled = 0, 0
 	v := w.answer(t, before)
-	if unprompted && t.sum != w.sum {
-		r.mu.Lock()
-		r.stats.Repaired++
-		r.mu.Unlock()
-	}
 	if v.accept {
 		r.accept(w, t)
 		r.stopWaiting(w)
@@ -84,7 +74,6 @@ func (r *reader) answered(w *watchedService, t snapshot, before uint64, err erro
 		r.drop(w)
 		return
 	}
-	w.hinted = v.ask != inTurn
 	if first && v.ask == inTurn {
 		w.due = time.Now().Add(r.verifyDelay(w))
 		return
@@ -236,7 +225,6 @@ func (r *reader) publish() {
 		r.put, r.gone = nil, nil
 	}
 	r.reportInterest()
-	r.count()
 }
 
 func (r *reader) complete() bool {
@@ -263,16 +251,6 @@ func (r *reader) replace() {
 	r.synced = true
 	r.news = r.opts.Interest.Names()
 	r.log.Info("nacos read", "server", r.cn.server.grpc, "services", len(r.watched))
-}
-
-func (r *reader) count() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.stats.Services, r.stats.Foreign, r.stats.Unreadable = len(r.watched), 0, 0
-	for _, s := range r.scopes {
-		r.stats.Foreign += s.foreign
-		r.stats.Unreadable += len(s.failing)
-	}
 }
 
 // markUnknown reports to the table which scopes and services are unknown. A scope

@@ -31,8 +31,8 @@ func TestSource_Outages(t *testing.T) {
 				if k := r.tableState(); k.Stale == nil || !strings.Contains(k.Stale.Error(), "connection refused") {
 					t.Errorf("stale for %v, want a refused connection", k.Stale)
 				}
-				if s := r.source.State(); s.Connected || s.Attempts < 100 || s.Attempts > 160 {
-					t.Errorf("%+v, want an attempt each five seconds", s)
+				if n := r.refused.Load(); r.source.State().Connected || n < 100 || n > 160 {
+					t.Errorf("%d attempts, state %+v, want an attempt each five seconds", n, r.source.State())
 				}
 				r.register("api.A", "10.0.0.9")
 				r.down.Store(false)

@@ -9,6 +9,9 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
+// readAhead is the number of services that are read at a time.
+const readAhead = 64
+
 // A reader reads what a source reports. Only the loop of follow touches it.
 type reader struct {
 	*Source
@@ -38,7 +41,6 @@ type scope struct {
 	Scope
 	watched map[string]*watchedService
 	failing map[*watchedService]struct{}
-	foreign int
 
 	listed, asking bool
 	fails          int
@@ -60,7 +62,7 @@ func newReader(s *Source, table *registry.Table) *reader {
 func (r *reader) begin(cn *conn) {
 	r.cn, r.pending, r.synced, r.interestSynced, r.throttled, r.resume = cn, 0, false, false, 0, time.Time{}
 	r.put, r.gone, r.news = nil, nil, nil
-	r.requests = newRequests(r.opts.ReadAhead, len(r.scopes), r.opts.VerifyInterval)
+	r.requests = newRequests(readAhead, len(r.scopes), r.opts.VerifyInterval)
 	for _, s := range r.scopes {
 		s.listed, s.asking, s.fails, s.due = false, false, 0, time.Time{}
 		for _, w := range s.watched {

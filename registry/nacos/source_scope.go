@@ -30,14 +30,10 @@ func (r *reader) listed(s *scope, names []string, err error) {
 		r.synced = false // the table is replaced: rows may be missing without a report that they went
 	}
 	r.throttled = 0
-	s.listed, s.fails, s.err, s.due, s.foreign = true, 0, nil, t.Add(r.opts.ListInterval), 0
+	s.listed, s.fails, s.err, s.due = true, 0, nil, t.Add(r.opts.ListInterval)
 	here := make(map[string]bool, len(names))
 	for _, name := range names {
-		if !r.seen(s, name) {
-			s.foreign++
-			continue
-		}
-		here[name] = true
+		here[name] = r.seen(s, name)
 	}
 	for name, w := range s.watched {
 		if !here[name] {
@@ -60,7 +56,7 @@ func (r *reader) syncInterest() {
 				r.drop(w)
 			}
 		}
-		s.listed, s.foreign = true, 0
+		s.listed = true
 		for _, name := range r.opts.Interest.Names() {
 			r.seen(s, name)
 		}
@@ -146,16 +142,8 @@ func (r *reader) missing(w *watchedService) {
 	}
 }
 
-// groupsOf returns the groups of a service in all formats; none if it is not
-// selected.
+// groupsOf returns the groups of a service in all formats.
 func (o SourceOptions) groupsOf(s Scope, name string) []formatGroup {
-	selected := len(o.Select) == 0
-	for _, p := range o.Select {
-		selected = selected || p.Match(name)
-	}
-	if !selected {
-		return nil
-	}
 	var out []formatGroup
 	for _, f := range o.Formats {
 		if g, ok := f.GroupOf(s.Namespace, s.Group, name); ok {

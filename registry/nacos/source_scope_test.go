@@ -150,7 +150,7 @@ func TestSource_SubscribesInterestAlone(t *testing.T) {
 		wish.Drop(named("api.A").Name)
 		later(time.Second)
 		r.reports(t, "api.C=10.0.0.4")
-		if n := r.source.Stats().Services; n != 1 {
+		if n := r.server.Subscriptions(); n != 1 {
 			t.Errorf("%d services subscribed, want 1", n)
 		}
 		wish.Add(named("api.A").Name)

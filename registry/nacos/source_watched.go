@@ -61,7 +61,6 @@ type session struct {
 
 	queued, asking bool
 	again          bool      // to be read once more after that
-	hinted         bool      // it is read for a cause
 	leaving        bool      // it is gone, and the subscription has to end
 	due            time.Time // when it is to be read next
 	fails          int
@@ -196,7 +195,6 @@ type inbox struct {
 
 	mu     sync.Mutex
 	latest map[serviceKey]notice
-	count  int
 }
 
 // A notice is what pushes reported of a service.
@@ -227,7 +225,6 @@ func (i *inbox) put(k serviceKey, t snapshot) {
 	if ok || len(i.latest) < maxNotices {
 		i.latest[k] = n
 	}
-	i.count++
 	i.mu.Unlock()
 	select {
 	case i.ready <- struct{}{}:
@@ -235,11 +232,11 @@ func (i *inbox) put(k serviceKey, t snapshot) {
 	}
 }
 
-// drain removes and returns the notices, and the number of their pushes.
-func (i *inbox) drain() (map[serviceKey]notice, int) {
+// drain removes and returns the notices.
+func (i *inbox) drain() map[serviceKey]notice {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	latest, count := i.latest, i.count
-	i.latest, i.count = make(map[serviceKey]notice), 0
-	return latest, count
+	latest := i.latest
+	i.latest = make(map[serviceKey]notice)
+	return latest
 }

@@ -27,13 +27,14 @@ var _ nacos.Format = (*dubbo.Nacos)(nil)
 
 // A readRig is a server in memory, a source that reads it and its table.
 type readRig struct {
-	server *nacosfake.Server
-	source *nacos.Source
-	table  *registry.Table
-	stop   func()
-	down   atomic.Bool // the server is unreachable
-	rpc    *bufconn.Listener
-	web    *bufconn.Listener
+	server  *nacosfake.Server
+	source  *nacos.Source
+	table   *registry.Table
+	stop    func()
+	down    atomic.Bool  // the server cannot be reached
+	refused atomic.Int32 // attempts to reach it then
+	rpc     *bufconn.Listener
+	web     *bufconn.Listener
 }
 
 // tuneFunc changes how a source is made.
@@ -83,6 +84,7 @@ func (r *readRig) run(t *testing.T) {
 func (r *readRig) dial(ctx context.Context, _, address string) (net.Conn, error) {
 	switch {
 	case r.down.Load():
+		r.refused.Add(1)
 		return nil, errors.New("connection refused")
 	case strings.HasSuffix(address, ":9848"):
 		return r.rpc.DialContext(ctx)
