@@ -51,7 +51,7 @@ func (s *Server) put(path string, data []byte, session int64) error {
 	if session != 0 {
 		r.flags = flagEphemeral
 	}
-	if _, err := s.tree.create(who{admin: true, session: session}, r); err != errOK {
+	if err := s.tree.create(who{admin: true, session: session}, r); err != errOK {
 		return fmt.Errorf("put %q: error %d", path, err)
 	}
 	return nil

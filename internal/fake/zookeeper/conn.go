@@ -113,9 +113,9 @@ func (c *conn) read() ([]byte, error) {
 }
 
 func (c *conn) readBody(head [4]byte) ([]byte, error) {
-	n := int64(binary.BigEndian.Uint32(head[:]))
-	if n > int64(c.server.opts.MaxBuffer) {
-		return nil, fmt.Errorf("packet of %d bytes, at most %d", n, c.server.opts.MaxBuffer)
+	n := binary.BigEndian.Uint32(head[:])
+	if n > maxBuffer {
+		return nil, fmt.Errorf("packet of %d bytes, at most %d", n, maxBuffer)
 	}
 	b := make([]byte, n)
 	if _, err := io.ReadFull(c.Conn, b); err != nil {

@@ -1,9 +1,9 @@
 // Package zookeeper is a ZooKeeper server held in memory. It speaks the real
-// protocol: sessions that expire, ephemeral and sequential nodes, versions,
+// protocol: sessions that expire, ephemeral nodes, versions,
 // transactions, watches, digest authentication, ACLs and the limit of a
 // packet. Tests run against it, with faults too: cut, delayed, denied and lost
 // answers.
 //
 // It keeps nothing on disk and is one server: no quorum, no observers, no
-// SASL, no TTL nodes.
+// SASL, no sequential or TTL nodes.
 package zookeeper

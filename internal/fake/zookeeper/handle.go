@@ -129,20 +129,13 @@ func multiEnd(e *encoder) {
 
 func (c *conn) changeOne(r request, e *encoder) code {
 	t := c.server.tree
-	if !validPath(r.path) && (r.flags&flagSequence == 0 || !validPath(r.path+"0")) {
+	if !validPath(r.path) {
 		return errBadArguments
 	}
 	switch r.op {
-	case OpCreate, OpCreate2:
-		path, err := t.create(c.who(), r)
-		if err != errOK {
-			return err
-		}
-		e.string(path)
-		if r.op == OpCreate2 {
-			e.stat(t.nodes[path].snapshot())
-		}
-		return errOK
+	case OpCreate:
+		e.string(r.path)
+		return t.create(c.who(), r)
 	case OpDelete:
 		return t.remove(c.who(), r.path, r.version)
 	case OpSetData:
@@ -195,7 +188,7 @@ func (c *conn) query(r request, e *encoder) code {
 		c.past = nil
 		e.string(r.path)
 		return errOK
-	case OpExists, OpGetData, OpGetACL, OpGetChildren, OpGetChildren2:
+	case OpExists, OpGetData, OpGetACL, OpGetChildren2:
 		return c.queryNode(r, e)
 	default:
 		return errUnimplemented
@@ -230,13 +223,11 @@ func show(op Op, n *node, e *encoder) {
 		e.bytes(n.data)
 	case OpGetACL:
 		e.acl(n.acl)
-	case OpGetChildren, OpGetChildren2:
+	case OpGetChildren2:
 		e.strings(slices.Collect(maps.Keys(n.children))) // no order, as a real server has none
 	default: // OpExists answers with the stat alone
 	}
-	if op != OpGetChildren {
-		e.stat(n.snapshot())
-	}
+	e.stat(n.snapshot())
 }
 
 func (c *conn) authenticate(r request) code {

@@ -14,13 +14,11 @@ const (
 	OpSetData      Op = 5
 	OpGetACL       Op = 6
 	OpSetACL       Op = 7
-	OpGetChildren  Op = 8
 	OpSync         Op = 9
 	OpPing         Op = 11
 	OpGetChildren2 Op = 12
 	OpCheck        Op = 13
 	OpMulti        Op = 14
-	OpCreate2      Op = 15
 	OpClose        Op = -11
 	OpAuth         Op = 100
 	OpSetWatches   Op = 101
@@ -29,7 +27,7 @@ const (
 // writes reports whether a request may change the tree.
 func (o Op) writes() bool {
 	switch o {
-	case OpCreate, OpCreate2, OpDelete, OpSetData, OpSetACL, OpMulti:
+	case OpCreate, OpDelete, OpSetData, OpSetACL, OpMulti:
 		return true
 	default:
 		return false
@@ -84,7 +82,7 @@ func decodeRequest(b []byte) (request, error) {
 func (r *request) decodeBody(d *decoder) {
 	r.path = d.string()
 	switch r.op {
-	case OpCreate, OpCreate2:
+	case OpCreate:
 		r.data, r.acl, r.flags = d.bytes(), d.acl(), d.int32()
 	case OpDelete, OpCheck:
 		r.version = d.int32()
@@ -92,7 +90,7 @@ func (r *request) decodeBody(d *decoder) {
 		r.data, r.version = d.bytes(), d.int32()
 	case OpSetACL:
 		r.acl, r.version = d.acl(), d.int32()
-	case OpExists, OpGetData, OpGetChildren, OpGetChildren2:
+	case OpExists, OpGetData, OpGetChildren2:
 		r.watch = d.bool()
 	default: // the path is all there is, or the operation is unknown
 	}

@@ -13,14 +13,17 @@ import (
 	"time"
 )
 
-// Options tune a Server. The zero value is a server with ZooKeeper's own
-// defaults.
+// Options tune a Server.
 type Options struct {
-	MaxBuffer  int           // the largest packet accepted, ZooKeeper's jute.maxbuffer; 0: 1 MiB - 1
-	MinSession time.Duration // the least session timeout granted; 0: 4 s
-	MaxSession time.Duration // the longest session timeout granted; 0: 40 s
-	TLS        *tls.Config   // nil: plaintext
+	TLS *tls.Config // nil: plaintext
 }
+
+// ZooKeeper's own defaults.
+const (
+	maxBuffer  = 0xfffff         // bytes of a packet, jute.maxbuffer
+	minSession = 4 * time.Second // of the timeouts that are granted
+	maxSession = 40 * time.Second
+)
 
 // Server is a ZooKeeper server. It is safe for concurrent use.
 type Server struct {
@@ -52,15 +55,6 @@ type session struct {
 
 // New returns a server with an empty tree that listens nowhere yet.
 func New(opts Options) *Server {
-	if opts.MaxBuffer == 0 {
-		opts.MaxBuffer = 0xfffff
-	}
-	if opts.MinSession == 0 {
-		opts.MinSession = 4 * time.Second
-	}
-	if opts.MaxSession == 0 {
-		opts.MaxSession = 40 * time.Second
-	}
 	return &Server{
 		opts: opts, tree: newTree(), nextID: time.Now().UnixMilli() << 16,
 		sessions: make(map[int64]*session), conns: make(map[*conn]struct{}),
@@ -218,7 +212,7 @@ func (s *Server) zxid() int64 {
 func (s *Server) open(c *conn, id int64, password []byte, timeout time.Duration) *session {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	timeout = min(max(timeout, s.opts.MinSession), s.opts.MaxSession)
+	timeout = min(max(timeout, minSession), maxSession)
 	ses := s.sessions[id]
 	switch {
 	case s.closed || id != 0 && (ses == nil || string(ses.password) != string(password)):

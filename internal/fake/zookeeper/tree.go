@@ -1,7 +1,6 @@
 package zookeeper
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -100,42 +99,35 @@ type who struct {
 
 func (w who) may(n *node, perm int32) bool { return w.admin || allowed(n.acl, perm, w.ids) }
 
-// The flags of a create request.
-const (
-	flagEphemeral int32 = 1
-	flagSequence  int32 = 2
-)
+// flagEphemeral is a flag of a create request.
+const flagEphemeral int32 = 1
 
-func (t *tree) create(w who, r request) (string, code) {
-	path := r.path
-	parentPath, _ := split(path)
+func (t *tree) create(w who, r request) code {
+	parentPath, _ := split(r.path)
 	parent := t.nodes[parentPath]
-	if r.flags&flagSequence != 0 && parent != nil {
-		path = fmt.Sprintf("%s%010d", path, parent.stat.Cversion)
-	}
 	acl, err := fixACL(r.acl, w.ids)
 	switch {
-	case r.flags < 0 || r.flags > 3 || path == "/":
-		return "", errBadArguments
+	case r.flags != 0 && r.flags != flagEphemeral || r.path == "/":
+		return errBadArguments
 	case parent == nil:
-		return "", errNoNode
+		return errNoNode
 	case !w.may(parent, PermCreate):
-		return "", errNoAuth
+		return errNoAuth
 	case err != errOK:
-		return "", err
+		return err
 	case parent.stat.EphemeralOwner != 0:
-		return "", errEphemeral
-	case t.nodes[path] != nil:
-		return "", errNodeExists
+		return errEphemeral
+	case t.nodes[r.path] != nil:
+		return errNodeExists
 	}
 	now := time.Now().UnixMilli()
 	n := &node{data: r.data, acl: acl, children: make(map[string]struct{})}
 	n.stat = Stat{Czxid: t.zxid, Mzxid: t.zxid, Pzxid: t.zxid, Ctime: now, Mtime: now}
-	if r.flags&flagEphemeral != 0 {
+	if r.flags == flagEphemeral {
 		n.stat.EphemeralOwner = w.session
 	}
-	t.link(path, n)
-	return path, errOK
+	t.link(r.path, n)
+	return errOK
 }
 
 // link puts a node into the tree and remembers how to remove it.

@@ -4,7 +4,7 @@ package zookeeper
 // caller holds the server's lock, as all here.
 func (c *conn) watch(r request) {
 	set := &c.onData
-	if r.op == OpGetChildren || r.op == OpGetChildren2 {
+	if r.op == OpGetChildren2 {
 		set = &c.onList
 	}
 	if _, armed := (*set)[r.path]; armed {
