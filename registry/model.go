@@ -277,6 +277,17 @@ type Change struct {
 // Empty reports whether there is nothing to write or delete.
 func (c Change) Empty() bool { return len(c.Put)+len(c.Delete) == 0 }
 
+// Replaced returns the entries that the change deletes, and then those that it replaces.
+func (c Change) Replaced() []Held {
+	out := slices.Clone(c.Delete)
+	for _, w := range c.Put {
+		if w.Old != nil {
+			out = append(out, *w.Old)
+		}
+	}
+	return out
+}
+
 // Keep returns the change with only those deletions that are allowed. The others stay
 // in Want.
 func (c Change) Keep(may func(Held) bool) Change {

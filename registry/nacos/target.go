@@ -173,14 +173,9 @@ func (t *Target) mayWrite(change registry.Change) error {
 	if err := t.known(change.Group); err != nil {
 		return err
 	}
-	for _, h := range change.Delete {
+	for _, h := range change.Replaced() {
 		if h.Owner != t.opts.Owner {
-			return fmt.Errorf("%s is not ours to delete", h.Key)
-		}
-	}
-	for _, w := range change.Put {
-		if w.Old != nil && w.Old.Owner != t.opts.Owner {
-			return fmt.Errorf("%s is not ours to replace", w.Old.Key)
+			return fmt.Errorf("%s is not ours to replace or delete", h.Key)
 		}
 	}
 	return nil

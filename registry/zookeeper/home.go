@@ -229,7 +229,6 @@ type recorder struct{ home *home }
 // NewRecorder returns a registry.Recorder of an owner for a process that writes no
 // entries into the ensemble of the client.
 func NewRecorder(client *Client, owner string, access Access) registry.Recorder {
-	defaultTo(&access, Open)
 	return recorder{newHome(client, owner, access)}
 }
 
@@ -283,7 +282,6 @@ type Record struct {
 
 // NewRecord returns the record of a target of an owner.
 func NewRecord(client *Client, owner, target string, access Access) (*Record, error) {
-	defaultTo(&access, Open)
 	if client == nil || owner == "" || target == "" {
 		return nil, errors.New("zookeeper record: a client, an owner or a target is missing")
 	}

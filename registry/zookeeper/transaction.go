@@ -164,7 +164,7 @@ func (w *writer) ledgerEntries(index, parts int) []registry.Entry {
 		return append([]registry.Entry{}, change.Want...)
 	case 0:
 		entries := slices.Clone(change.Want)
-		for _, h := range replaced(change) {
+		for _, h := range change.Replaced() {
 			entries = append(entries, h.Entry)
 		}
 		return entries

@@ -82,23 +82,10 @@ func (t *Target) write(ctx context.Context, change registry.Change) error {
 }
 
 func (t *Target) checkOwners(change registry.Change) error {
-	check := func(h registry.Held, adopts bool) error {
-		if h.Owner == t.owner || adopts && t.opts.Adopts != nil && t.opts.Adopts(h.Owner) {
-			return nil
-		}
-		return fmt.Errorf("%w: entry %q: owned by %q, not by us", registry.ErrRefused, h.Key, h.Owner)
-	}
-	for _, h := range change.Delete {
-		if err := check(h, false); err != nil {
-			return err
-		}
-	}
-	for _, w := range change.Put {
-		if w.Old == nil {
-			continue
-		}
-		if err := check(*w.Old, true); err != nil {
-			return err
+	for i, h := range change.Replaced() {
+		adopted := i >= len(change.Delete) && t.opts.Adopts != nil && t.opts.Adopts(h.Owner)
+		if h.Owner != t.owner && !adopted {
+			return fmt.Errorf("%w: entry %q: owned by %q, not by us", registry.ErrRefused, h.Key, h.Owner)
 		}
 	}
 	return nil
@@ -146,7 +133,7 @@ func (w *writer) readVersions(ctx context.Context) (map[string]int32, error) {
 		return map[string]int32{}, nil
 	}
 	var olds []heldNode
-	for _, h := range replaced(w.change) {
+	for _, h := range w.change.Replaced() {
 		if w.isElement(h.Entry) {
 			continue
 		}
@@ -179,16 +166,6 @@ func (w *writer) unchanged(n heldNode) bool {
 	}
 	now, _ := w.layout.Entry(n.held.Group, n.name, n.node.data)
 	return now.Value == n.held.Value
-}
-
-func replaced(change registry.Change) []registry.Held {
-	out := slices.Clone(change.Delete)
-	for _, w := range change.Put {
-		if w.Old != nil {
-			out = append(out, *w.Old)
-		}
-	}
-	return out
 }
 
 // plan turns the change into operations, in the order they are to be applied.
