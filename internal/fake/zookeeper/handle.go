@@ -13,7 +13,7 @@ const xidWatch int32 = -1
 // handle does one request and answers it. An error ends the connection.
 func (c *conn) handle(r request) error {
 	if !c.server.touch(c.session) {
-		c.reply(r, errSessionExpired)
+		c.reply(r, 0, errSessionExpired, nil)
 		return c.finish()
 	}
 	f := c.server.consult(Request{Session: c.session.id, Op: r.op, Paths: r.paths()})
@@ -22,13 +22,13 @@ func (c *conn) handle(r request) error {
 	}
 	switch {
 	case f.Code != 0:
-		c.reply(r, code(f.Code))
+		c.reply(r, 0, code(f.Code), nil)
 		return nil
 	case r.op == OpClose:
 		c.server.mu.Lock()
 		c.server.end(c.session)
 		c.server.mu.Unlock()
-		c.reply(r, errOK)
+		c.reply(r, 0, errOK, nil)
 		return c.finish()
 	}
 	return c.do(r, f.Cut)
@@ -50,14 +50,7 @@ func (c *conn) do(r request, cut Cut) error {
 	if cut == CutAfter {
 		return errClosed
 	}
-	e := newPacket()
-	e.int32(r.xid)
-	e.int64(s.tree.zxid)
-	e.int32(int32(err))
-	if err == errOK {
-		e.b = append(e.b, body.b...)
-	}
-	c.send(e.packet())
+	c.reply(r, s.tree.zxid, err, body.b)
 	if err == errAuthFailed {
 		c.out.end()
 	}
@@ -181,9 +174,6 @@ func (c *conn) query(r request, e *encoder) code {
 		return errOK
 	case OpAuth:
 		return c.authenticate(r)
-	case OpSetWatches:
-		c.rearm(r.watches)
-		return errOK
 	case OpSync:
 		c.past = nil
 		e.string(r.path)
@@ -243,11 +233,14 @@ func (c *conn) authenticate(r request) code {
 
 func (c *conn) who() who { return who{session: c.session.id, ids: c.ids} }
 
-func (c *conn) reply(r request, err code) {
+func (c *conn) reply(r request, zxid int64, err code, body []byte) {
 	e := newPacket()
 	e.int32(r.xid)
-	e.int64(0)
+	e.int64(zxid)
 	e.int32(int32(err))
+	if err == errOK {
+		e.b = append(e.b, body...)
+	}
 	c.send(e.packet())
 }
 

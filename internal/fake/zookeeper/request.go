@@ -21,7 +21,6 @@ const (
 	OpMulti        Op = 14
 	OpClose        Op = -11
 	OpAuth         Op = 100
-	OpSetWatches   Op = 101
 )
 
 // writes reports whether a request may change the tree.
@@ -46,12 +45,6 @@ type request struct {
 	watch   bool
 	scheme  string
 	multi   []request
-	watches watches
-}
-
-type watches struct {
-	zxid                   int64
-	data, exists, children []string
 }
 
 // maxOps bounds a transaction, so that a short packet cannot ask for much.
@@ -68,8 +61,6 @@ func decodeRequest(b []byte) (request, error) {
 	case OpAuth:
 		d.int32()
 		r.scheme, r.data = d.string(), d.bytes()
-	case OpSetWatches:
-		r.watches = watches{zxid: d.int64(), data: d.strings(), exists: d.strings(), children: d.strings()}
 	default:
 		r.decodeBody(d)
 	}

@@ -39,40 +39,6 @@ func (c *conn) sendEvent(e event) {
 	c.send(p.packet())
 }
 
-// rearm sets the watches of a client that is back, and reports those whose
-// change it missed.
-func (c *conn) rearm(w watches) {
-	for _, p := range w.data {
-		n := c.server.tree.nodes[p]
-		switch {
-		case n == nil:
-			c.sendEvent(event{eventDeleted, p})
-		case n.stat.Mzxid > w.zxid:
-			c.sendEvent(event{eventDataChanged, p})
-		default:
-			c.onData = add(c.onData, p)
-		}
-	}
-	for _, p := range w.exists {
-		if c.server.tree.nodes[p] != nil {
-			c.sendEvent(event{eventCreated, p})
-		} else {
-			c.onData = add(c.onData, p)
-		}
-	}
-	for _, p := range w.children {
-		n := c.server.tree.nodes[p]
-		switch {
-		case n == nil:
-			c.sendEvent(event{eventDeleted, p})
-		case n.stat.Pzxid > w.zxid:
-			c.sendEvent(event{eventChildrenChanged, p})
-		default:
-			c.onList = add(c.onList, p)
-		}
-	}
-}
-
 func add(set map[string]struct{}, path string) map[string]struct{} {
 	if set == nil {
 		set = make(map[string]struct{})

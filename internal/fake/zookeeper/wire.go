@@ -58,14 +58,6 @@ func (d *decoder) bytes() []byte {
 
 func (d *decoder) string() string { return string(d.bytes()) }
 
-func (d *decoder) strings() []string {
-	var out []string
-	for n := d.int32(); n > 0 && d.err == nil; n-- {
-		out = append(out, d.string())
-	}
-	return out
-}
-
 func (d *decoder) acl() []ACL {
 	var out []ACL
 	for n := d.int32(); n > 0 && d.err == nil; n-- {
