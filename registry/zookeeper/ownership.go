@@ -49,34 +49,22 @@ func (r *reader) stat(ctx context.Context, n *heldNode) (*zk.Stat, error) {
 	return stat, err
 }
 
-// checkLifetime finds out whether a node of ours exists as long as it should.
-func (r *reader) checkLifetime(ctx context.Context, n *heldNode) error {
-	if n.held.Owner != r.target.owner {
+// checkSession finds out whether a node of ours lives as long as it should, and keeps one
+// of a living session from being adopted: its provider would lose it.
+func (r *reader) checkSession(ctx context.Context, n *heldNode) error {
+	ours := n.held.Owner == r.target.owner
+	if !ours && !r.target.opts.adopts(n.held.Owner) {
 		return nil
 	}
 	stat, err := r.stat(ctx, n)
-	if stat != nil {
+	switch {
+	case stat == nil:
+	case ours:
 		n.held.Live = stat.EphemeralOwner == r.target.ephemerals.session()
+	case stat.EphemeralOwner != 0:
+		n.held.Owner += " (held by a session)"
 	}
 	return err
-}
-
-// excludeEphemeral keeps nodes of a living session from being adopted: their
-// provider would lose them.
-func (r *reader) excludeEphemeral(ctx context.Context, nodes []heldNode) error {
-	if r.target.opts.Adopts == nil {
-		return nil
-	}
-	return each(ctx, nodes, func(ctx context.Context, n *heldNode) error {
-		if n.held.Owner == r.target.owner || !r.target.opts.Adopts(n.held.Owner) {
-			return nil
-		}
-		stat, err := r.stat(ctx, n)
-		if stat != nil && stat.EphemeralOwner != 0 {
-			n.held.Owner += " (held by a session)"
-		}
-		return err
-	})
 }
 
 // assignKeys returns the entries of nodes in their order, each of ours under a key

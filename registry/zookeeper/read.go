@@ -128,11 +128,8 @@ func (r *reader) read(ctx context.Context) ([]registry.Held, error) {
 	if err := r.claimUnmarked(ctx, nodes); err != nil {
 		return nil, err
 	}
-	if err := r.excludeEphemeral(ctx, nodes); err != nil {
-		return nil, err
-	}
-	if ephemeral {
-		if err := each(ctx, nodes, r.checkLifetime); err != nil {
+	if ephemeral || r.target.opts.Adopts != nil {
+		if err := each(ctx, nodes, r.checkSession); err != nil {
 			return nil, err
 		}
 	}

@@ -1,6 +1,7 @@
 package zookeeper
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -86,12 +87,7 @@ func (d *documents) read(ctx context.Context, ref metadata.Ref) (string, error) 
 			return "", err
 		}
 	}
-	for _, err := range []error{denied, missing} {
-		if err != nil {
-			return "", err
-		}
-	}
-	return "", never
+	return "", cmp.Or(denied, missing, never)
 }
 
 // query makes a query; a node without data counts as missing.

@@ -139,6 +139,8 @@ func (o TargetOptions) validate(client *Client) error {
 	return nil
 }
 
+func (o *TargetOptions) adopts(owner string) bool { return o.Adopts != nil && o.Adopts(owner) }
+
 func validPattern(parents string) bool {
 	before, after, ok := strings.Cut(parents, "*")
 	return ok && strings.HasPrefix(before, "/") && strings.HasSuffix(before, "/") && (after == "" || after[0] == '/')

@@ -83,8 +83,7 @@ func (t *Target) write(ctx context.Context, change registry.Change) error {
 
 func (t *Target) checkOwners(change registry.Change) error {
 	for i, h := range change.Replaced() {
-		adopted := i >= len(change.Delete) && t.opts.Adopts != nil && t.opts.Adopts(h.Owner)
-		if h.Owner != t.owner && !adopted {
+		if h.Owner != t.owner && (i < len(change.Delete) || !t.opts.adopts(h.Owner)) {
 			return fmt.Errorf("%w: entry %q: owned by %q, not by us", registry.ErrRefused, h.Key, h.Owner)
 		}
 	}
