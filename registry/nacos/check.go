@@ -57,14 +57,8 @@ func (t *Target) Check(ctx context.Context) (Report, error) {
 // does not publish.
 func (t *Target) duplicate(ctx context.Context, groups []registry.Group) string {
 	for _, g := range groups[:min(len(groups), duplicatesIn)] {
-		held, err := t.Read(ctx, g)
-		if err != nil {
-			continue
-		}
-		for _, h := range held {
-			if h.Owner == t.opts.Owner && !h.Live && registry.IsEndpoint(h.Key) {
-				return g.Name
-			}
+		if held, err := t.Read(ctx, g); err == nil && t.stale(held) {
+			return g.Name
 		}
 	}
 	return ""

@@ -89,7 +89,7 @@ type Client struct {
 	lost       chan struct{}
 
 	mu      sync.Mutex
-	onPush  func(push) // for the connections to come; may be nil
+	onPush  pushFunc // for the connections to come; may be nil
 	current *conn
 	changed chan struct{} // closed and replaced when current changes
 	state   State
@@ -276,7 +276,7 @@ func (c *Client) State() State {
 }
 
 // listen has the pushes of the current connection, and of those to come, handled.
-func (c *Client) listen(onPush func(push)) {
+func (c *Client) listen(onPush pushFunc) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.onPush = onPush

@@ -12,6 +12,7 @@ import (
 
 	nacosgrpc "github.com/nacos-group/nacos-sdk-go/v2/api/grpc"
 	"github.com/nacos-group/nacos-sdk-go/v2/common/remote/rpc/rpc_request"
+	"github.com/nacos-group/nacos-sdk-go/v2/model"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
@@ -34,8 +35,12 @@ type conn struct {
 
 	mu        sync.Mutex
 	published map[serviceKey]batch // as the server accepted it
-	onPush    func(push)           // may be nil
+	onPush    pushFunc             // may be nil
 }
+
+// A pushFunc handles what a server pushes of a service; the goroutine that receives calls
+// it. The key has no namespace, because servers do not say which.
+type pushFunc func(serviceKey, *model.Service)
 
 // serviceKey names a service on a server.
 type serviceKey struct{ namespace, group, name string }
@@ -143,6 +148,7 @@ func (cn *conn) waitRegistered(ctx context.Context) error {
 // setup nothing else sends on the stream.
 func (cn *conn) receive() {
 	defer close(cn.dead)
+	reset := sync.OnceFunc(func() { close(cn.reset) })
 	for {
 		p, err := cn.stream.Recv()
 		if err != nil {
@@ -158,25 +164,29 @@ func (cn *conn) receive() {
 			cn.err = fmt.Errorf("stream of %s: %w", cn.server.grpc, err)
 			return
 		}
-		if pushed.kind == "ConnectResetRequest" && !isClosed(cn.reset) {
-			close(cn.reset)
-		}
-		cn.mu.Lock()
-		onPush := cn.onPush
-		cn.mu.Unlock()
-		if onPush != nil {
-			onPush(pushed)
+		switch pushed.kind {
+		case "ConnectResetRequest":
+			reset()
+		case "NotifySubscriberRequest":
+			cn.notify(pushed)
 		}
 	}
 }
 
-func isClosed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
+// notify has a push of instances handled.
+func (cn *conn) notify(p push) {
+	cn.mu.Lock()
+	onPush := cn.onPush
+	cn.mu.Unlock()
+	if onPush == nil {
+		return
 	}
+	k, info, err := p.service()
+	if err != nil {
+		cn.client.opts.Log.Warn("push left out", "server", cn.server.grpc, "err", err) // the next reading makes up for it
+		return
+	}
+	onPush(k, info)
 }
 
 // call sends a request and decodes the answer into out.
@@ -269,7 +279,7 @@ func (cn *conn) close() {
 }
 
 // listen has pushes handled. They wait for that.
-func (cn *conn) listen(onPush func(push)) {
+func (cn *conn) listen(onPush pushFunc) {
 	cn.mu.Lock()
 	defer cn.mu.Unlock()
 	cn.onPush = onPush

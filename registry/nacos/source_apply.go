@@ -7,24 +7,15 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nacos-group/nacos-sdk-go/v2/model"
+
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/dependency"
 )
 
-// received puts a push of instances into the inbox. The goroutine that
-// receives calls it.
-func (r *reader) received(p push) {
-	if p.kind != "NotifySubscriberRequest" {
-		return
-	}
-	k, info, err := p.service()
-	if err != nil {
-		r.log.Warn("push left out", "err", err) // verifying makes up for it
-		return
-	}
-	r.inbox.put(k, newSnapshot(info))
-}
+// received puts a push of instances into the inbox.
+func (r *reader) received(k serviceKey, info *model.Service) { r.inbox.put(k, newSnapshot(info)) }
 
 // pushes handles the pushes in the inbox. Servers do not say which namespace a
 // push is of: if a service of that name is watched in several, each is read.

@@ -166,17 +166,8 @@ func (t *Target) Read(ctx context.Context, g registry.Group) ([]registry.Held, e
 	})
 }
 
-// received handles a push. Servers do not say which namespace it is of, so each
-// is considered. The goroutine that receives calls it.
-func (t *Target) received(p push) {
-	if p.kind != "NotifySubscriberRequest" {
-		return
-	}
-	k, info, err := p.service()
-	if err != nil {
-		t.client.opts.Log.Warn("push left out", "err", err) // the next reading makes up for it
-		return
-	}
+// received handles a push, which may be of any namespace.
+func (t *Target) received(k serviceKey, info *model.Service) {
 	disabled := func(i model.Instance) bool { return !i.Enable } // which answers leave out
 	instances := instancesOf(slices.DeleteFunc(info.Hosts, disabled))
 	for _, layout := range t.opts.Layouts {
