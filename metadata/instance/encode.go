@@ -22,6 +22,9 @@ type codec struct {
 	record *RecordForm // nil in ZooKeeper
 }
 
+// Kind implements metadata.Encoder.
+func (c *codec) Kind() string { return c.form.Kind }
+
 // Dependencies implements metadata.Codec: the entries say all that there is.
 func (*codec) Dependencies([]registry.Entry) []metadata.Ref { return nil }
 

@@ -104,9 +104,6 @@ func (n *Nacos) group(namespace, group, service string) registry.Group {
 	return registry.Group{Kind: n.form.Kind, Namespace: namespace, Group: group, Name: service, Exclusive: !n.o.Join}
 }
 
-// Kind returns the format's name, the Kind of its groups.
-func (n *Nacos) Kind() string { return n.form.Kind }
-
 // GroupOf returns the group of a service; false if its name is of another format.
 func (n *Nacos) GroupOf(namespace, group, service string) (registry.Group, bool) {
 	name, ok := n.record.Parse(service)

@@ -71,9 +71,6 @@ func (z *ZooKeeper) group(service string) registry.Group {
 	return registry.Group{Kind: z.form.Kind, Namespace: z.o.Root, Name: service, Exclusive: !z.o.Join}
 }
 
-// Kind returns the format's name, the Kind of its groups.
-func (z *ZooKeeper) Kind() string { return z.form.Kind }
-
 // Parents returns the pattern of the parents of entries, with * for one part of a path.
 func (z *ZooKeeper) Parents() string { return z.under() + "*" }
 

@@ -72,7 +72,7 @@ func (a *Asker) Ask(ctx context.Context, ref metadata.Ref) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	d := &dialer{reach: a.reach}
-	text, err := call(ctx, m, d)
+	text, err := callTriple(ctx, m, d)
 	if reason := d.refusal(); err != nil && reason != "" {
 		err = fmt.Errorf("%w: %s", registry.ErrRefused, reason)
 	}
@@ -141,12 +141,4 @@ func (d *dialer) refusal() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.refused
-}
-
-// call calls the MetadataService in its protocol.
-func call(ctx context.Context, m dubbo.MetadataService, d *dialer) (string, error) {
-	if m.Protocol != "tri" || m.Version != "2.0.0" {
-		return "", fmt.Errorf("%w: its MetadataService %s speaks %s, which is not supported", registry.ErrRefused, m.Version, m.Protocol)
-	}
-	return callTriple(ctx, m, d)
 }

@@ -24,6 +24,9 @@ import (
 //
 // The group distinguishes the applications of one provider.
 func callTriple(ctx context.Context, m dubbo.MetadataService, d *dialer) (string, error) {
+	if m.Protocol != "tri" || m.Version != "2.0.0" {
+		return "", fmt.Errorf("%w: its MetadataService %s speaks %s, which is not supported", registry.ErrRefused, m.Version, m.Protocol)
+	}
 	conn, err := grpc.NewClient("passthrough:///"+m.Address(),
 		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(d.dial))
 	if err != nil {

@@ -76,8 +76,6 @@ type heldNode struct {
 	denied  error // why it may not be read: it is foreign, and its name is in use
 }
 
-func (n *heldNode) unread() bool { return n.gone || n.denied != nil }
-
 // Read implements registry.Target: one request lists the parent. One more for each
 // node follows only if the layout keeps data, or if nodes of ours may be ephemeral.
 //

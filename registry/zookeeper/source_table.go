@@ -95,7 +95,7 @@ func (r *sourceRun) readNew(ctx context.Context, root *root) error {
 	}
 	for _, p := range root.without(paths) {
 		r.remove(p)
-		r.publisher.publishChange(change{p, p.published, published{}})
+		r.publisher.apply(p, published{})
 	}
 	return r.update(ctx, root, jobs)
 }
@@ -242,37 +242,32 @@ type published struct {
 	lost     dependency.Lost
 }
 
-// A change is what of a parent was reported before, and is to be reported now.
-type change struct {
-	parent   *parentNode
-	from, to published
-}
-
 // replace makes the table hold the services of all parents. It reports what is unknown
 // before, and what no longer is after it.
 func (p *publisher) replace(gone []*parentNode) {
 	var rows []*registry.Service
-	var changes []change
+	next := make(map[*parentNode]published)
 	clear(p.rows)
 	for _, root := range p.roots {
 		for _, path := range slices.Sorted(maps.Keys(root.parents)) {
-			c := p.change(root.parents[path])
-			changes = append(changes, c)
-			rows = append(rows, c.to.services...)
-			for _, s := range c.to.services {
-				p.rows[s.Name] = c.parent
+			parent := root.parents[path]
+			to := p.next(parent)
+			next[parent] = to
+			rows = append(rows, to.services...)
+			for _, s := range to.services {
+				p.rows[s.Name] = parent
 			}
 		}
 	}
 	for _, parent := range gone {
-		changes = append(changes, change{parent, parent.published, published{}})
+		next[parent] = published{}
 	}
-	for _, c := range changes {
-		p.before(c)
+	for parent, to := range next {
+		p.before(parent.published, to)
 	}
 	p.table.Replace(slices.Values(rows))
-	for _, c := range changes {
-		p.after(c)
+	for parent, to := range next {
+		p.after(parent, to)
 	}
 	for _, root := range p.roots {
 		if root.err == nil {
@@ -281,26 +276,28 @@ func (p *publisher) replace(gone []*parentNode) {
 	}
 }
 
-func (p *publisher) publish(parent *parentNode) { p.publishChange(p.change(parent)) }
+func (p *publisher) publish(parent *parentNode) { p.apply(parent, p.next(parent)) }
 
-func (p *publisher) publishChange(c change) {
-	kept := make(map[registry.Name]bool, len(c.to.services))
-	for _, s := range c.to.services {
-		kept[s.Name], p.rows[s.Name] = true, c.parent
+// apply reports what there is of a parent now, in place of what was reported before.
+func (p *publisher) apply(parent *parentNode, to published) {
+	kept := make(map[registry.Name]bool, len(to.services))
+	for _, s := range to.services {
+		kept[s.Name], p.rows[s.Name] = true, parent
 	}
 	var gone []registry.Name
-	for _, s := range c.from.services {
-		if !kept[s.Name] && p.rows[s.Name] == c.parent {
+	for _, s := range parent.published.services {
+		if !kept[s.Name] && p.rows[s.Name] == parent {
 			delete(p.rows, s.Name)
 			gone = append(gone, s.Name)
 		}
 	}
-	p.before(c)
-	p.table.Apply(c.to.services, gone)
-	p.after(c)
+	p.before(parent.published, to)
+	p.table.Apply(to.services, gone)
+	p.after(parent, to)
 }
 
-func (p *publisher) change(parent *parentNode) change {
+// next returns what is to be reported of a parent.
+func (p *publisher) next(parent *parentNode) published {
 	services, failed := parent.services, parent.invalid
 	to := published{skipped: make(map[string]string), unknown: make(map[string]error)}
 	if dependent, ok := parent.root.format.(HasDependencies); ok {
@@ -316,36 +313,36 @@ func (p *publisher) change(parent *parentNode) change {
 		}
 	}
 	to.services = registry.KeepEmpty(services, parent.published.services)
-	return change{parent, parent.published, to}
+	return to
 }
 
 // before reports what is unknown and what is skipped, before the services.
-func (p *publisher) before(c change) {
-	for scope, err := range c.to.unknown {
-		if before := c.from.unknown[scope]; before == nil || before.Error() != err.Error() {
+func (p *publisher) before(from, to published) {
+	for scope, err := range to.unknown {
+		if before := from.unknown[scope]; before == nil || before.Error() != err.Error() {
 			p.table.Unknown(scope, err)
 		}
 	}
-	for key := range c.from.skipped {
-		if _, still := c.to.skipped[key]; !still {
+	for key := range from.skipped {
+		if _, still := to.skipped[key]; !still {
 			p.table.Skip(key, "")
 		}
 	}
-	for key, reason := range c.to.skipped {
-		if c.from.skipped[key] != reason {
+	for key, reason := range to.skipped {
+		if from.skipped[key] != reason {
 			p.table.Skip(key, reason)
 		}
 	}
 }
 
 // after reports what is no longer unknown, after the services.
-func (p *publisher) after(c change) {
-	for scope := range c.from.unknown {
-		if c.to.unknown[scope] == nil {
+func (p *publisher) after(parent *parentNode, to published) {
+	for scope := range parent.published.unknown {
+		if to.unknown[scope] == nil {
 			p.table.Unknown(scope, nil)
 		}
 	}
-	c.parent.published = c.to
+	parent.published = to
 }
 
 // reportAll reports all names that readers of the Interest ask for.

@@ -226,7 +226,7 @@ func (w *writer) foreignNode(ctx context.Context) (foreign, err error) {
 		return nil, err
 	}
 	for _, n := range unknown {
-		if n.unread() {
+		if n.gone || n.denied != nil {
 			continue
 		}
 		if reason := exclusive.Foreign(n.name, n.node.data); reason != nil {
