@@ -8,15 +8,14 @@ import (
 	"github.com/nacos-group/nacos-sdk-go/v2/model"
 )
 
-// Push is what the server sends the subscribers of a service of its own
-// accord. As with a real one the namespace is not in it.
+// Push is what the server sends to the subscribers of a service without a request. As with a real one the namespace is not in it.
 type Push struct {
 	Service Service
 	Info    model.Service
 }
 
-// ReplacePushes makes a function decide what is sent in the place of each push: nothing
-// where it is to be lost, several where it is to be repeated; nil ends that.
+// Post makes a function decide what is sent in the place of each push: nothing
+// if it is to be lost, several if it is to be repeated; nil ends that.
 // It must not call the server.
 func (s *Server) ReplacePushes(f func(Push) []Push) {
 	s.mu.Lock()
@@ -77,7 +76,7 @@ func (s *Server) Unsubscribe() {
 	}
 }
 
-// notify sends the subscribers of a service what it holds; pushes show
+// notify sends to the subscribers of a service what it holds; pushes show
 // instances that are not enabled, as a real server's do. The caller holds mu.
 func (s *Server) notify(sv Service) {
 	p := Push{Service: sv, Info: *s.info(sv, s.hosts(sv))}

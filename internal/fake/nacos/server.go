@@ -1,7 +1,7 @@
 // Package nacos is a Nacos server in memory that behaves as a real one
-// does where a bridge can see the difference: one publication per connection
+// does where a bridge sees the difference: one publication per connection
 // and service, publications that end with their connection, reads that lag,
-// acknowledged pushes, tokens. It can be made to fail as a real
+// acknowledged pushes, tokens. It can fail in the ways that a real
 // server cannot be made to.
 //
 // It is one server, keeps nothing on disk, checks no instance's health and serves
@@ -55,7 +55,7 @@ type Request struct {
 	Token string
 }
 
-// A Fault decides the answer to a request before the server looks at it: an
+// A Fault decides what happens to a request before the server looks at it: an
 // error code and message to answer, or 0 to continue.
 type Fault func(Request) (code int, message string)
 
@@ -68,7 +68,7 @@ type Server struct {
 	Password string
 	TokenTTL time.Duration
 
-	Namespaces map[string]string // names by id, which anybody may list; nil: the server does not show them
+	Namespaces map[string]string // names by id, which anybody may list; nil: the server lists none
 
 	PageLimit int // of services in one page of a list, whatever is asked for; 0: none
 

@@ -40,7 +40,7 @@ const handshake = 10 * time.Second
 func (c *conn) cut() {
 	c.once.Do(func() {
 		close(c.gone)
-		_ = c.Close() // nothing can be reported any more
+		_ = c.Close() // nobody is left to report it to
 	})
 }
 
@@ -175,7 +175,7 @@ func connectResponse(s *session) []byte {
 	return e.packet()
 }
 
-// command answers a four letter word; empty where it is none.
+// command answers a four letter word; empty if it is none.
 func (s *Server) command(w string) string {
 	switch w {
 	case "ruok":

@@ -16,7 +16,7 @@ type Cut int
 const (
 	CutNever  Cut = iota
 	CutBefore     // nothing was done
-	CutAfter      // the request took effect, its answer is lost
+	CutAfter      // the request was done, its answer is lost
 )
 
 // Fault is what happens to a request. The zero value is nothing.

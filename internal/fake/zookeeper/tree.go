@@ -82,7 +82,7 @@ func (t *tree) begin() {
 	t.zxid++
 }
 
-// rollback reverts everything since begin.
+// rollback undoes everything since begin.
 func (t *tree) rollback() {
 	for _, undo := range slices.Backward(t.undo) {
 		undo()
