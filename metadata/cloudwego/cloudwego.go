@@ -107,14 +107,14 @@ func write(i instance.Instance) string {
 
 // read reads a node of a format. An instance of weight 0 gets no calls from Kitex, and
 // normal ones from Hertz.
-func read(format, name string, data []byte) (instance.Instance, error) {
+func read(kind, name string, data []byte) (instance.Instance, error) {
 	p, err := instance.ParseAddress(name)
 	if err != nil {
 		return instance.Instance{}, err //nolint:wrapcheck // says what it is not
 	}
 	var n node
 	if err := json.Unmarshal(data, &n); err != nil {
-		return instance.Instance{}, fmt.Errorf("is no JSON of %s: %w", format, err)
+		return instance.Instance{}, fmt.Errorf("is no JSON of %s: %w", kind, err)
 	}
 	i := instance.Instance{Ports: []instance.Port{p}, Metadata: n.Tags}
 	if n.Mark != "" {
@@ -129,7 +129,7 @@ func read(format, name string, data []byte) (instance.Instance, error) {
 		weight = *n.Weight
 	}
 	i.Share = convert.CloudWeGo().Share(float64(weight))
-	if weight <= 0 && format == Kitex {
+	if weight <= 0 && kind == Kitex {
 		i.Health = registry.Disabled
 	}
 	return i, nil

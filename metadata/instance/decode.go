@@ -49,7 +49,7 @@ func (c *codec) endpoints(i Instance) ([]registry.Endpoint, error) {
 	i.Metadata = maps.Clone(i.Metadata)
 	if c.form.Extract != nil {
 		if err := c.form.Extract(&i); err != nil {
-			return nil, err //nolint:wrapcheck // says what is wrong with it
+			return nil, err
 		}
 	}
 	common, err := c.read(i)

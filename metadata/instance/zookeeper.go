@@ -117,7 +117,7 @@ func (z *ZooKeeper) Foreign(name string, data []byte) error {
 	if z.form.Foreign == nil {
 		return nil
 	}
-	return z.form.Foreign(data) //nolint:wrapcheck // says what the node is
+	return z.form.Foreign(data)
 }
 
 // Node returns the name and the data of the node that stores an entry.

@@ -87,7 +87,7 @@ func (d *documents) read(ctx context.Context, ref metadata.Ref) (string, error) 
 			return "", err
 		}
 	}
-	return "", cmp.Or(denied, missing, never)
+	return "", cmp.Or(denied, missing, never) //nolint:wrapcheck // each is wrapped above
 }
 
 // query makes a query; a node without data counts as missing.

@@ -117,7 +117,7 @@ func NewTarget(client *Client, opts TargetOptions) (*Target, error) {
 	return t, nil
 }
 
-func (o TargetOptions) validate(client *Client) error {
+func (o *TargetOptions) validate(client *Client) error {
 	switch {
 	case client == nil || o.Owner == "" || len(o.Layouts) == 0:
 		return errors.New("a client, an owner or a layout is missing")
