@@ -70,53 +70,14 @@ func (s *Server) difference(old, next *snapshot) (put []dataplane.Entry, remove 
 	return put, remove
 }
 
-// askedByDataPlane reads the first request of a stream, and reports whether it is
-// of a data plane.
-func (st *stream) askedByDataPlane(ctx context.Context) (bool, error) {
-	type asked struct {
-		url string
-		err error
-	}
-	first := make(chan asked, 1)
-	st.server.running.Go(func() {
-		url, err := st.variant.firstType()
-		first <- asked{url, err}
-	})
-	late := time.NewTimer(askWithin)
-	defer late.Stop()
-	select {
-	case <-ctx.Done():
-		return false, ctx.Err()
-	case <-st.replaced:
-		return false, st.endReplaced()
-	case <-late.C:
-		return false, st.overdue()
-	case a := <-first:
-		if a.err != nil {
-			return false, st.lost(a.err)
-		}
-		return isDataPlane(a.url), nil
-	}
-}
-
 // serveDataPlane answers a data plane until ctx ends or it is refused.
 func (st *stream) serveDataPlane(ctx context.Context) error {
 	st.server.markReading(st)
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	done := make(chan error, 1)
-	st.server.running.Go(func() { done <- st.variant.serve(ctx, st.server.o.DataPlanes, st.observe) })
-	select {
-	case <-ctx.Done():
-		return nil
-	case <-st.variant.slow():
-		return st.refuse(RefusedSlow, codes.DeadlineExceeded, fmt.Errorf("an answer was not read within %s", readWithin))
-	case err := <-done:
-		if code := status.Code(err); code == codes.InvalidArgument || code == codes.ResourceExhausted {
-			return st.refuse(RefusedRequest, code, errors.New(status.Convert(err).Message()))
-		}
-		return err
+	err := st.variant.serve(ctx, st.server.o.DataPlanes, st.observe)
+	if code := status.Code(err); code == codes.InvalidArgument || code == codes.ResourceExhausted {
+		return st.refuse(RefusedRequest, code, errors.New(status.Convert(err).Message()))
 	}
+	return err //nolint:wrapcheck // a status of grpc
 }
 
 // observe records an event of the stream of a data plane.

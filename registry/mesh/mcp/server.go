@@ -2,9 +2,7 @@ package mcp
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -135,19 +133,7 @@ func (s *Server) serve(ctx context.Context, v variant) error {
 	}
 	s.target.o.Observe(Observation{Kind: ObservedOpen})
 	defer s.closed(st)
-	if s.o.DataPlanes == nil {
-		return st.session(ctx)
-	}
-	isDataPlane, err := st.askedByDataPlane(ctx)
-	switch {
-	case errors.Is(err, io.EOF):
-		return nil
-	case err != nil:
-		return err
-	case isDataPlane:
-		return st.serveDataPlane(ctx)
-	}
-	return st.session(ctx)
+	return st.supervise(ctx)
 }
 
 // newStream returns a stream of an address; nil: it is not known.

@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -21,34 +21,25 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/mesh/dataplane"
 )
 
-// A stream is one client. The goroutine of session owns all of it but reader;
-// one more reads requests, and one sends answers. So only a client's own
-// goroutines wait for it.
+// A stream is one client. Its handler supervises it, and one goroutine speaks the
+// protocol. For an istiod one more reads requests, and one sends each answer. So only a
+// client's own goroutines wait for it.
 type stream struct {
-	server     *Server
-	variant    variant
-	from       netip.Addr
-	replaced   chan struct{}   // closed once another stream replaces this one
-	isReader   bool            // it asked for the served type; the server's mu guards it
+	server   *Server
+	variant  variant
+	from     netip.Addr
+	replaced chan struct{} // closed once another stream replaces this one
+	isReader bool          // it asked for the served type; the server's mu guards it
+
+	// Only session touches these.
 	types      []*subscription // in the order of their first requests
 	knownBytes int             // of what the client said it has
 	revision   string          // of the istiod; empty: it gets the resources of all
 	nonce      int             // of the last answer
-	busy       bool            // an answer is being sent
 	nacked     bool            // the client refused an answer, which was logged
 
 	mu     sync.Mutex
 	reader Reader
-}
-
-// A request asks for a type, and confirms or refuses an answer.
-type request struct {
-	node    *corev3.Node
-	typeURL string
-	nonce   string
-	known   map[string]string // of a first request: versions that the client has, by resource; in the incremental variant alone
-	refused string            // why the client refused the answer
-	isNack  bool
 }
 
 // A subscription is the state of one type on a stream.
@@ -57,7 +48,7 @@ type subscription struct {
 	isServed bool
 	nonce    string            // of an answer that is not confirmed; empty: none
 	last     view              // that was sent last
-	known    map[string]string // versions that the client had before that; the sender owns it
+	known    map[string]string // versions that the client had before that
 }
 
 // A view is what an istiod is sent of a set; the set is nil if it was sent
@@ -83,50 +74,70 @@ func (v view) versions() map[string]string {
 	return versions
 }
 
-// An answer is the next view for a subscription.
-type answer struct {
-	to     *subscription
-	before view
-	view
-	nonce string
-}
-
-// A sendResult is the result of an answer.
-type sendResult struct {
-	to      *subscription
-	nothing bool // there was no difference to send
-	err     error
-}
-
-// session answers a stream until ctx ends or the client is refused.
-func (st *stream) session(ctx context.Context) error {
+// supervise serves a client until ctx ends, its stream breaks or it is refused.
+func (st *stream) supervise(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	done := make(chan error, 1)
+	st.server.running.Go(func() { done <- st.run(ctx) })
+	silent := time.NewTimer(askWithin)
+	defer silent.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-done:
+			return err
+		case <-st.replaced:
+			return st.refuse(RefusedStreams, codes.ResourceExhausted, errors.New("another stream replaced this one, which asks for nothing that is served"))
+		case <-st.variant.slow():
+			return st.refuse(RefusedSlow, codes.DeadlineExceeded, fmt.Errorf("an answer was not read within %s", readWithin))
+		case <-silent.C:
+			if st.shown().Types == 0 {
+				return st.refuse(RefusedSilent, codes.DeadlineExceeded, fmt.Errorf("nothing was asked for within %s", askWithin))
+			}
+		}
+	}
+}
+
+// run speaks the protocol. By the first request it knows whether the client is a data
+// plane.
+func (st *stream) run(ctx context.Context) error {
+	if st.server.o.DataPlanes != nil {
+		typeURL, err := st.variant.firstType()
+		if err != nil {
+			return st.lost(err)
+		}
+		if isDataPlane(typeURL) {
+			return st.serveDataPlane(ctx)
+		}
+	}
+	return st.session(ctx)
+}
+
+// session answers an istiod until ctx ends or the istiod is refused. It reads requests
+// also while the istiod does not read an answer.
+func (st *stream) session(ctx context.Context) error {
 	requests, lost := st.receive(ctx)
-	answers, done := st.sending(ctx)
-	late := time.NewTimer(askWithin)
-	defer late.Stop()
+	sent, isSending := make(chan error, 1), false
 	for {
 		set, changed := st.server.target.current()
-		if a, ok := st.due(set); ok {
-			answers <- a // the sender is free
-			st.busy = true
-			late.Reset(readWithin)
+		if !isSending {
+			if send := st.next(set); send != nil {
+				isSending = true
+				st.server.running.Go(func() { sent <- send() })
+			}
 		}
 		var err error
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-st.replaced:
-			err = st.endReplaced()
 		case err := <-lost:
 			return err
 		case r := <-requests:
 			err = st.asked(r)
-		case d := <-done:
-			err = st.wasSent(d)
-		case <-late.C:
-			err = st.overdue()
+		case err = <-sent:
+			isSending = false
 		case <-changed:
 		}
 		if err != nil {
@@ -135,31 +146,13 @@ func (st *stream) session(ctx context.Context) error {
 	}
 }
 
-func (st *stream) endReplaced() error {
-	return st.refuse(RefusedStreams, codes.ResourceExhausted, errors.New("another stream replaced this one, which asks for nothing that is served"))
-}
-
-func (st *stream) wasSent(d sendResult) error {
-	if st.busy = false; d.nothing {
-		d.to.nonce = ""
-	}
-	return d.err
-}
-
-// overdue ends a stream whose client is too slow.
-func (st *stream) overdue() error {
-	switch {
-	case st.busy:
-		return st.refuse(RefusedSlow, codes.DeadlineExceeded, fmt.Errorf("an answer was not read within %s", readWithin))
-	case len(st.types) == 0:
-		return st.refuse(RefusedSilent, codes.DeadlineExceeded, fmt.Errorf("nothing was asked for within %s", askWithin))
-	}
-	return nil
-}
-
-// lost returns why a stream ends that cannot be read any more.
+// lost returns why a stream ends that cannot be read any more: nil if the client ended
+// it.
 func (st *stream) lost(err error) error {
-	if status.Code(err) == codes.ResourceExhausted { // a request that is too large
+	switch {
+	case errors.Is(err, io.EOF):
+		return nil
+	case status.Code(err) == codes.ResourceExhausted: // a request that is too large
 		return st.refuse(RefusedRequest, codes.ResourceExhausted, errors.New(status.Convert(err).Message()))
 	}
 	return err
@@ -171,17 +164,12 @@ func (st *stream) refuse(r Refusal, code codes.Code, err error) error {
 	return status.Errorf(code, "%v", err)
 }
 
-// receive reads requests until the stream ends, and then sends why: nil if the
-// client ended it.
+// receive reads requests until the stream ends, and then sends why.
 func (st *stream) receive(ctx context.Context) (<-chan request, <-chan error) {
 	requests, lost := make(chan request), make(chan error, 1)
 	st.server.running.Go(func() {
 		for {
 			r, err := st.variant.receive()
-			if errors.Is(err, io.EOF) {
-				lost <- nil
-				return
-			}
 			if err != nil {
 				lost <- st.lost(err) // before ctx is looked at, which grpc may have ended
 				return
@@ -196,74 +184,67 @@ func (st *stream) receive(ctx context.Context) (<-chan request, <-chan error) {
 	return requests, lost
 }
 
-// sending sends one answer after the other, and reports the result of each. It ends
-// with the stream, even if the client does not read.
-func (st *stream) sending(ctx context.Context) (chan<- answer, <-chan sendResult) {
-	answers, done := make(chan answer, 1), make(chan sendResult, 1)
-	st.server.running.Go(func() {
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case a := <-answers:
-				nothing, err := st.variant.send(a)
-				if a.to.isServed && err == nil && !nothing {
-					st.show(func(r *Reader) { r.Sent = a.set.version })
-				}
-				done <- sendResult{a.to, nothing, err}
-			}
-		}
-	})
-	return answers, done
-}
-
-// due returns the next answer: the set, if the client has confirmed another, and
-// nothing, once, for types that are not served.
-func (st *stream) due(set *snapshot) (answer, bool) {
-	if st.busy {
-		return answer{}, false
+// due returns what is to be sent; nil: nothing. That is the served set, if the client
+// has confirmed another, or an empty one, once, for types that are not served.
+func (s *subscription) due(set *snapshot) *snapshot {
+	switch first := s.last.set == nil; {
+	case s.nonce != "":
+	case s.isServed && set != nil && (first || s.last.set.version != set.version):
+		return set
+	case !s.isServed && first && isAnswered(s.typeURL):
+		return &snapshot{version: emptyVersion}
 	}
-	for _, sub := range st.types {
-		switch first := sub.last.set == nil; {
-		case sub.nonce != "":
-		case sub.isServed && set != nil && (first || sub.last.set.version != set.version):
-			return st.answer(sub, set), true
-		case !sub.isServed && first && isAnswered(sub.typeURL):
-			return st.answer(sub, &snapshot{version: emptyVersion}), true
-		}
-	}
-	return answer{}, false
+	return nil
 }
 
 // emptyVersion is the version of the answers for types that are not served.
 const emptyVersion = "none"
 
-func (st *stream) answer(sub *subscription, set *snapshot) answer {
-	st.nonce++
-	a := answer{to: sub, before: sub.last, view: view{set, st.revision}, nonce: strconv.Itoa(st.nonce)}
-	sub.nonce, sub.last = a.nonce, a.view
-	return a
+// next returns a function that sends the next answer; nil: none is due.
+func (st *stream) next(set *snapshot) (send func() error) {
+	for _, sub := range st.types {
+		next := view{sub.due(set), st.revision}
+		if next.set == nil {
+			continue
+		}
+		st.nonce++
+		nonce := strconv.Itoa(st.nonce)
+		send := st.variant.answer(sub, next, nonce)
+		sub.last, sub.known = next, nil // known is large, and the set is shared by all clients
+		if send == nil {
+			continue
+		}
+		sub.nonce = nonce
+		return func() error {
+			err := send()
+			if err == nil && sub.isServed {
+				st.show(func(r *Reader) { r.Sent = next.set.version })
+			}
+			return err
+		}
+	}
+	return nil
 }
 
 // asked handles a request. The nonce of the first of a type does not count: istiod
 // invents one. Later ones with another nonce than that of the last answer are
 // ignored. An error ends the stream.
 func (st *stream) asked(r request) error {
-	if err := r.excess(); err != nil {
+	if err := excess(r); err != nil {
 		return st.refuse(RefusedRequest, codes.ResourceExhausted, err)
 	}
-	if id := r.node.GetId(); id != "" && st.shown().Node == "" {
+	if id := r.GetNode().GetId(); id != "" && st.shown().Node == "" {
 		if st.server.target.o.RevisionFilter {
-			st.revision = r.node.GetMetadata().GetFields()["ISTIO_REVISION"].GetStringValue()
+			st.revision = r.GetNode().GetMetadata().GetFields()["ISTIO_REVISION"].GetStringValue()
 		}
 		st.show(func(r *Reader) { r.Node = id })
 		st.server.o.Log.Info("istiod connected", "node", naming.Quote(id), "address", st.shown().Address)
 	}
-	i := slices.IndexFunc(st.types, func(s *subscription) bool { return s.typeURL == r.typeURL })
+	i := slices.IndexFunc(st.types, func(s *subscription) bool { return s.typeURL == r.GetTypeUrl() })
 	if i < 0 {
 		return st.subscribe(r)
 	}
-	if sub := st.types[i]; sub.nonce != "" && sub.nonce == r.nonce {
+	if sub := st.types[i]; sub.nonce != "" && sub.nonce == r.GetResponseNonce() {
 		sub.nonce = ""
 		st.acknowledged(sub, r)
 	}
@@ -276,12 +257,17 @@ func (st *stream) subscribe(r request) error {
 	if len(st.types) >= maxTypes {
 		return st.refuse(RefusedRequest, codes.ResourceExhausted, fmt.Errorf("a stream may ask for %d types", maxTypes))
 	}
-	sub := &subscription{typeURL: r.typeURL, isServed: isServedType(r.typeURL)}
+	sub := &subscription{typeURL: r.GetTypeUrl(), isServed: isServedType(r.GetTypeUrl())}
 	if sub.isServed {
-		if st.knownBytes += r.size(); st.knownBytes > maxKnownBytes {
+		if first, ok := r.(*discovery.DeltaDiscoveryRequest); ok {
+			sub.known = first.GetInitialResourceVersions()
+		}
+		for name, version := range sub.known {
+			st.knownBytes += knownCost + len(name) + len(version)
+		}
+		if st.knownBytes > maxKnownBytes {
 			return st.refuse(RefusedRequest, codes.ResourceExhausted, fmt.Errorf("%d bytes of what it says it has, at most %d", st.knownBytes, maxKnownBytes))
 		}
-		sub.known = r.known
 		st.server.markReading(st)
 	}
 	st.types = append(st.types, sub)
@@ -293,11 +279,11 @@ func (st *stream) subscribe(r request) error {
 // refusal nothing is sent before the next change: it would be refused again.
 func (st *stream) acknowledged(sub *subscription, r request) {
 	switch {
-	case r.isNack:
+	case r.GetErrorDetail() != nil:
 		st.server.target.o.Observe(Observation{Kind: ObservedNack})
 		if !st.nacked { // once: a client may refuse answers at any rate
 			st.nacked = true
-			st.server.o.Log.Warn("istiod refused an answer", "type", naming.Quote(sub.typeURL), "reason", naming.Quote(r.refused))
+			st.server.o.Log.Warn("istiod refused an answer", "type", naming.Quote(sub.typeURL), "reason", naming.Quote(r.GetErrorDetail().GetMessage()))
 		}
 	case sub.isServed:
 		st.show(func(r *Reader) { r.Acked = sub.last.set.version })
@@ -335,20 +321,12 @@ func isServedType(typeURL string) bool {
 func isAnswered(typeURL string) bool { return !strings.HasSuffix(typeURL, meshConfig) }
 
 // excess returns which bound a request exceeds; nil: none.
-func (r request) excess() error {
-	if n := len(r.typeURL); n > dataplane.MaxTypeURL {
+func excess(r request) error {
+	if n := len(r.GetTypeUrl()); n > dataplane.MaxTypeURL {
 		return fmt.Errorf("a type of %d bytes, at most %d", n, dataplane.MaxTypeURL)
 	}
-	if n := proto.Size(r.node); n > dataplane.MaxNode {
+	if n := proto.Size(r.GetNode()); n > dataplane.MaxNode {
 		return fmt.Errorf("a node of %d bytes, at most %d", n, dataplane.MaxNode)
 	}
 	return nil
-}
-
-func (r request) size() int {
-	n := 0
-	for name, version := range r.known {
-		n += knownCost + len(name) + len(version)
-	}
-	return n
 }

@@ -16,27 +16,23 @@ import (
 // A variant is a stream in one of the two variants of the protocol. The client may
 // be an istiod or a data plane.
 type variant interface {
-	istiodStream
-	dataPlaneStream
-}
+	// firstType reads the first request, which receive and serve read again.
+	firstType() (typeURL string, err error)
 
-// An istiodStream is the stream of an istiod. Each of its methods is used by one
-// goroutine.
-type istiodStream interface {
+	// receive and answer are for an istiod. What answer returns sends the next view; nil:
+	// it does not differ from the last.
 	receive() (request, error)
-	send(a answer) (nothing bool, err error)
-}
+	answer(to *subscription, next view, nonce string) (send func() error)
 
-// A dataPlaneStream is the stream of a data plane.
-type dataPlaneStream interface {
-	firstType() (typeURL string, err error) // reads the first request, which receive and serve read again
-	serve(ctx context.Context, to *dataplane.Server, observe func(dataplane.Event)) error
+	// serve answers a data plane.
+	serve(ctx context.Context, by *dataplane.Server, observe func(dataplane.Event)) error
+
 	slow() <-chan struct{} // ready once a client is too slow to read
 }
 
 // A grpcStream is a stream of gRPC whose first request may be read ahead. It limits
 // the time in which the client reads an answer.
-type grpcStream[Request protocolRequest, Response any] struct {
+type grpcStream[Request request, Response any] struct {
 	rpc[Request, Response]
 
 	ahead   Request
@@ -50,15 +46,15 @@ type rpc[Request, Response any] interface {
 	Send(response Response) error
 }
 
-// A protocolRequest is what both variants have of a request.
-type protocolRequest interface {
+// A request asks for a type, and confirms or refuses an answer, in either variant.
+type request interface {
 	GetNode() *corev3.Node
 	GetTypeUrl() string
 	GetResponseNonce() string
 	GetErrorDetail() *statuspb.Status
 }
 
-func newGRPCStream[Request protocolRequest, Response any](over rpc[Request, Response]) grpcStream[Request, Response] {
+func newGRPCStream[Request request, Response any](over rpc[Request, Response]) grpcStream[Request, Response] {
 	return grpcStream[Request, Response]{rpc: over, late: make(chan struct{}, 1)}
 }
 
@@ -91,20 +87,7 @@ func (s *grpcStream[Request, Response]) Send(r Response) error {
 
 func (s *grpcStream[Request, Response]) slow() <-chan struct{} { return s.late }
 
-func (s *grpcStream[Request, Response]) receive() (request, error) {
-	r, err := s.Recv()
-	if err != nil {
-		return request{}, err
-	}
-	out := request{
-		node: r.GetNode(), typeURL: r.GetTypeUrl(), nonce: r.GetResponseNonce(),
-		isNack: r.GetErrorDetail() != nil, refused: r.GetErrorDetail().GetMessage(),
-	}
-	if incremental, ok := any(r).(*discovery.DeltaDiscoveryRequest); ok {
-		out.known = incremental.GetInitialResourceVersions()
-	}
-	return out, nil
-}
+func (s *grpcStream[Request, Response]) receive() (request, error) { return s.Recv() }
 
 // sotw is the state-of-the-world variant, which istiod speaks: each answer is the
 // whole set.
@@ -112,19 +95,19 @@ type sotw struct {
 	grpcStream[*discovery.DiscoveryRequest, *discovery.DiscoveryResponse]
 }
 
-func (s *sotw) serve(ctx context.Context, to *dataplane.Server, observe func(dataplane.Event)) error {
-	return to.Stream(ctx, s, observe) //nolint:wrapcheck // a status of grpc
+func (s *sotw) serve(ctx context.Context, by *dataplane.Server, observe func(dataplane.Event)) error {
+	return by.Stream(ctx, s, observe) //nolint:wrapcheck // a status of grpc
 }
 
-func (s *sotw) send(a answer) (nothing bool, err error) {
-	res := &discovery.DiscoveryResponse{TypeUrl: a.to.typeURL, VersionInfo: a.set.version, Nonce: a.nonce}
-	res.Resources = make([]*anypb.Any, 0, len(a.set.content))
-	for _, r := range a.set.content {
-		if a.has(r) {
+func (s *sotw) answer(to *subscription, next view, nonce string) func() error {
+	res := &discovery.DiscoveryResponse{TypeUrl: to.typeURL, VersionInfo: next.set.version, Nonce: nonce}
+	res.Resources = make([]*anypb.Any, 0, len(next.set.content))
+	for _, r := range next.set.content {
+		if next.has(r) {
 			res.Resources = append(res.Resources, r.wire)
 		}
 	}
-	return false, s.Send(res)
+	return func() error { return s.Send(res) }
 }
 
 // delta is the incremental variant: each answer is what changed.
@@ -132,30 +115,29 @@ type delta struct {
 	grpcStream[*discovery.DeltaDiscoveryRequest, *discovery.DeltaDiscoveryResponse]
 }
 
-func (d *delta) serve(ctx context.Context, to *dataplane.Server, observe func(dataplane.Event)) error {
-	return to.Delta(ctx, d, observe) //nolint:wrapcheck // a status of grpc
+func (d *delta) serve(ctx context.Context, by *dataplane.Server, observe func(dataplane.Event)) error {
+	return by.Delta(ctx, d, observe) //nolint:wrapcheck // a status of grpc
 }
 
-func (d *delta) send(a answer) (nothing bool, err error) {
-	res := &discovery.DeltaDiscoveryResponse{TypeUrl: a.to.typeURL, SystemVersionInfo: a.set.version, Nonce: a.nonce}
-	first := a.before.set == nil
-	had, next := a.to.known, a.versions()
+func (d *delta) answer(to *subscription, next view, nonce string) func() error {
+	res := &discovery.DeltaDiscoveryResponse{TypeUrl: to.typeURL, SystemVersionInfo: next.set.version, Nonce: nonce}
+	first := to.last.set == nil
+	had, versions := to.known, next.versions()
 	if !first {
-		had = a.before.versions()
+		had = to.last.versions()
 	}
-	a.to.known = nil // the set that was sent, which all clients share, replaces it
-	for _, r := range a.set.content {
-		if version, meant := next[r.name]; meant && had[r.name] != version {
+	for _, r := range next.set.content {
+		if version, meant := versions[r.name]; meant && had[r.name] != version {
 			res.Resources = append(res.Resources, &discovery.Resource{Name: r.name, Version: r.version, Resource: r.wire})
 		}
 	}
 	for name := range had {
-		if _, still := next[name]; !still {
+		if _, still := versions[name]; !still {
 			res.RemovedResources = append(res.RemovedResources, name)
 		}
 	}
 	if len(res.GetResources())+len(res.GetRemovedResources()) == 0 && !first {
-		return true, nil
+		return nil
 	}
-	return false, d.Send(res)
+	return func() error { return d.Send(res) }
 }
