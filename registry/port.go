@@ -3,6 +3,7 @@ package registry
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"time"
 )
@@ -101,6 +102,25 @@ type Serving interface {
 
 // ErrConflict reports that another writer changed a group since it was read.
 var ErrConflict = errors.New("changed by another since it was read")
+
+// Check returns ErrConflict unless all that a change replaces or deletes is still as it
+// was read, or already as desired. held returns the value of a key.
+func (c Change) Check(held func(key string) (value string, there bool)) error {
+	for _, w := range c.Put {
+		value, there := held(w.New.Key)
+		switch {
+		case there && value == w.New.Value: // a repetition
+		case w.Old == nil && there, w.Old != nil && (!there || value != w.Old.Value):
+			return fmt.Errorf("entry %q: %w", w.New.Key, ErrConflict)
+		}
+	}
+	for _, h := range c.Delete {
+		if value, there := held(h.Key); there && value != h.Value {
+			return fmt.Errorf("entry %q: %w", h.Key, ErrConflict)
+		}
+	}
+	return nil
+}
 
 // ErrFenced reports that another replica has the lease, so that nothing was applied.
 var ErrFenced = errors.New("another replica has the lease")

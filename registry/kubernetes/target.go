@@ -91,9 +91,7 @@ func NewTarget(store Storage, o Options) *Target {
 	if o.MaxObject == 0 {
 		o.MaxObject = maxObject
 	}
-	t := &Target{Recorder: store.Recorder(o.Owner, o.Namespace), o: o, owner: metadata.OwnerMark(o.Owner), addresses: make(map[netip.Addr]string)}
-	t.store = observedStore{store, t}
-	return t
+	return &Target{Recorder: store.Recorder(o.Owner, o.Namespace), o: o, owner: metadata.OwnerMark(o.Owner), store: store, addresses: make(map[netip.Addr]string)}
 }
 
 // Groups implements registry.Target. It leaves out objects that cannot be read. To read
@@ -102,6 +100,7 @@ func (t *Target) Groups(ctx context.Context) ([]registry.Group, error) {
 	var all []serviceentry.Object
 	for _, kind := range t.o.Kinds() {
 		list, err := t.list(ctx, kind)
+		t.setState(err)
 		if err != nil {
 			return nil, fmt.Errorf("list: %w", err)
 		}
@@ -164,6 +163,7 @@ func (t *Target) Read(ctx context.Context, group registry.Group) ([]registry.Hel
 		return nil, fmt.Errorf("read %s: %w", group, err)
 	}
 	s, err := t.get(ctx, group)
+	t.answered(err)
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", group, err)
 	}
@@ -283,10 +283,10 @@ func (t *Target) freeAddresses(name string) {
 	}
 }
 
-// State is the result of the last call to a store.
+// State is the result of the last reading or writing of a store.
 type State struct {
 	Err   error     // nil: it was answered, even if an object was refused
-	At    time.Time // of the call; zero: there was none yet
+	At    time.Time // when; zero: there was none yet
 	Since time.Time // since when there is an error, or none
 }
 
@@ -316,35 +316,4 @@ func (s State) after(err error, now time.Time) State {
 	}
 	s.Err, s.At = err, now
 	return s
-}
-
-// An observedStore is a store whose results a target records.
-type observedStore struct {
-	Store
-
-	target *Target
-}
-
-func (s observedStore) List(ctx context.Context, kind, namespace string) ([]serviceentry.Object, error) {
-	all, err := s.Store.List(ctx, kind, namespace)
-	s.target.setState(err)
-	return all, err //nolint:wrapcheck // handed on
-}
-
-func (s observedStore) Get(ctx context.Context, kind, namespace, name string) (*serviceentry.Object, error) {
-	o, err := s.Store.Get(ctx, kind, namespace, name)
-	s.target.answered(err)
-	return o, err //nolint:wrapcheck // handed on
-}
-
-func (s observedStore) Put(ctx context.Context, o serviceentry.Object) error {
-	err := s.Store.Put(ctx, o)
-	s.target.answered(err)
-	return err //nolint:wrapcheck // handed on
-}
-
-func (s observedStore) Delete(ctx context.Context, o serviceentry.Object) error {
-	err := s.Store.Delete(ctx, o)
-	s.target.answered(err)
-	return err //nolint:wrapcheck // handed on
 }

@@ -15,16 +15,18 @@ import (
 
 // Write implements registry.Target.
 func (t *Target) Write(ctx context.Context, c registry.Change) error {
-	if err := t.write(ctx, c); err != nil {
+	err := t.check(ctx, c.Group)
+	if err == nil {
+		err = t.write(ctx, c)
+		t.answered(err)
+	}
+	if err != nil {
 		return fmt.Errorf("write %s: %w", c.Group, err)
 	}
 	return nil
 }
 
 func (t *Target) write(ctx context.Context, c registry.Change) error {
-	if err := t.check(ctx, c.Group); err != nil {
-		return err
-	}
 	before, refused, err := t.writable(ctx, c)
 	if err != nil {
 		return err
@@ -39,15 +41,10 @@ func (t *Target) write(ctx context.Context, c registry.Change) error {
 			break
 		}
 	}
-	if before.unread != nil && hasRule(c) {
+	if rest := before.readPart(c); len(rest.Put) < len(c.Put) || len(rest.Delete) < len(c.Delete) {
 		refused[serviceentry.SubsetsKey] = before.unread
 	}
 	return refused.Err()
-}
-
-func hasRule(c registry.Change) bool {
-	return slices.ContainsFunc(c.Put, func(w registry.Write) bool { return w.New.Key == serviceentry.SubsetsKey }) ||
-		slices.ContainsFunc(c.Delete, func(h registry.Held) bool { return h.Key == serviceentry.SubsetsKey })
 }
 
 // writable returns what of a group is ours, and what of a change is refused because the
@@ -75,7 +72,9 @@ func (t *Target) writable(ctx context.Context, c registry.Change) (storedGroup, 
 			refused[serviceentry.SubsetsKey] = fmt.Errorf("%w: the DestinationRule of that name is not ours: delete it, or keep the subsets in it", registry.ErrRefused)
 		}
 	}
-	return s, refused, conditions(s.entries(t.o.VIPs), s.readPart(c.Except(refused)))
+	held := s.entries(t.o.VIPs)
+	c = s.readPart(c.Except(refused))
+	return s, refused, c.Check(func(key string) (string, bool) { return find(held, key) }) //nolint:wrapcheck // Write names the group
 }
 
 func (t *Target) may(owner string) bool {
@@ -261,25 +260,6 @@ func apply(held []registry.Entry, c registry.Change) []registry.Entry {
 		}
 	}
 	return registry.Sorted(out)
-}
-
-// conditions returns registry.ErrConflict unless all that a change replaces or deletes
-// is still as it was held, or already as desired.
-func conditions(held []registry.Entry, c registry.Change) error {
-	for _, w := range c.Put {
-		value, there := find(held, w.New.Key)
-		switch {
-		case there && value == w.New.Value: // a repetition
-		case w.Old == nil && there, w.Old != nil && (!there || value != w.Old.Value):
-			return fmt.Errorf("entry %q: %w", w.New.Key, registry.ErrConflict)
-		}
-	}
-	for _, h := range c.Delete {
-		if value, there := find(held, h.Key); there && value != h.Value {
-			return fmt.Errorf("entry %q: %w", h.Key, registry.ErrConflict)
-		}
-	}
-	return nil
 }
 
 func find(held []registry.Entry, key string) (value string, there bool) {

@@ -135,8 +135,14 @@ func (t *Target) with(c registry.Change) ([]entry, error) {
 		held = g.entries
 	}
 	t.mu.Unlock()
-	if err := conditions(held, c); err != nil {
-		return nil, err
+	if err := c.Check(func(key string) (string, bool) {
+		at, there := slices.BinarySearchFunc(held, key, func(e entry, key string) int { return strings.Compare(e.Key, key) })
+		if !there {
+			return "", false
+		}
+		return held[at].Value, true
+	}); err != nil {
+		return nil, fmt.Errorf("write %s: %w", c.Group, err)
 	}
 	changed := make(map[string]bool, len(c.Put)+len(c.Delete))
 	entries := make([]entry, 0, len(held)+len(c.Put))
@@ -154,32 +160,6 @@ func (t *Target) with(c registry.Change) ([]entry, error) {
 	}
 	slices.SortFunc(entries, entry.compare)
 	return entries, nil
-}
-
-// conditions returns registry.ErrConflict unless all that a change replaces or
-// deletes is still as it was held, or already as desired.
-func conditions(held []entry, c registry.Change) error {
-	of := func(key string) (value string, there bool) {
-		at, there := slices.BinarySearchFunc(held, key, func(e entry, key string) int { return strings.Compare(e.Key, key) })
-		if !there {
-			return "", false
-		}
-		return held[at].Value, true
-	}
-	for _, w := range c.Put {
-		value, there := of(w.New.Key)
-		switch {
-		case there && value == w.New.Value: // a repetition
-		case w.Old == nil && there, w.Old != nil && (!there || value != w.Old.Value):
-			return fmt.Errorf("write %s: entry %q: %w", c.Group, w.New.Key, registry.ErrConflict)
-		}
-	}
-	for _, h := range c.Delete {
-		if value, there := of(h.Key); there && value != h.Value {
-			return fmt.Errorf("write %s: entry %q: %w", c.Group, h.Key, registry.ErrConflict)
-		}
-	}
-	return nil
 }
 
 // SourcesComplete has the target answer from now on, because what it holds is
