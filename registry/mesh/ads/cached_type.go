@@ -12,9 +12,11 @@ import (
 type cachedType interface {
 	// apply applies the valid resources of a response and notifies the subscriber. The
 	// error is what to reject the response with.
-	apply(r response, p position) error
+	apply(r response, x *typeStream) error
 	// expire reports names that were asked for and not answered.
-	expire(names []string, p position)
+	expire(names []string, x *typeStream)
+	// forgetDropped forgets a name without a subscription, unless the wildcard covers it.
+	forgetDropped(name string)
 	// disconnected reports a connection that failed, or a stream that ended.
 	disconnected(err error, d disconnection)
 	// versions returns the held resources and their versions, at most limit
@@ -30,37 +32,7 @@ const (
 	streamEnded                        // after it delivered
 )
 
-// typeState is a type with its subscriptions and its resources.
-type typeState struct {
-	interest *interest
-	cached   cachedType
-}
-
-// position is where a response or a timeout is in its stream.
-type position struct {
-	epoch        int
-	delta        bool
-	first        bool // first response of this type on this stream
-	silent       bool // no response of this type on this stream yet
-	wildcard     bool // the server knows that we ask for everything
-	lateWildcard bool // after other names: its response cannot be distinguished from theirs
-	answered     bool // a response came since
-	presented    map[string]string
-	version      string              // state of the world: the held version that was sent
-	waiting      map[string]struct{} // names without an answer
-}
-
-// isCurrent reports whether silence about a held resource means that it has not
-// changed: the server knows which version is held. That requires versions, which istiod
-// does not send.
-func (p position) isCurrent(name string) bool {
-	if p.delta {
-		return p.presented[name] != ""
-	}
-	return p.version != "" && p.silent
-}
-
-// digest is kept in place of the bytes of a resource. It is valid
+// digest stands for the bytes of a resource, so that they are not kept. It is valid
 // in this process only.
 type digest [2]uint64
 
@@ -105,11 +77,10 @@ func newCachedType[T any](k Kind[T], handle func(Event[T]), epoch, connection *i
 		kind: k, interest: newInterest(k.URL), handle: handle, epoch: epoch, connection: connection,
 		records: map[string]*record[T]{}, hasher: newHasher(), sums: map[digest]string{}, nameless: map[string]string{},
 	}
-	t.interest.forget = t.forgetDropped
+	t.interest.cached = t
 	return t
 }
 
-// forgetDropped forgets a name without a subscription, unless the wildcard covers it.
 func (t *cachedTypeOf[T]) forgetDropped(name string) {
 	if name == Wildcard {
 		t.complete = 0
@@ -140,7 +111,7 @@ func (t *cachedTypeOf[T]) forget(name string) {
 func (t *cachedTypeOf[T]) clear(r *record[T]) {
 	if r.held {
 		delete(t.sums, r.sum)
-		t.interest.held--
+		t.interest.state.Resources--
 	}
 	var none T
 	r.held, r.value, r.version, r.sum, r.invalid = false, none, "", digest{}, nil
@@ -149,9 +120,9 @@ func (t *cachedTypeOf[T]) clear(r *record[T]) {
 func (t *cachedTypeOf[T]) setUnknown(r *record[T], err error) {
 	switch {
 	case r.unknown == nil && err != nil:
-		t.interest.unknown++
+		t.interest.state.Unknown++
 	case r.unknown != nil && err == nil:
-		t.interest.unknown--
+		t.interest.state.Unknown--
 	}
 	r.unknown = err
 }
@@ -188,22 +159,22 @@ func (t *cachedTypeOf[T]) disconnected(err error, d disconnection) {
 // errUnanswered is the error of an Unknown name.
 var errUnanswered = errors.New("ads: asked for, and not answered")
 
-func (t *cachedTypeOf[T]) expire(names []string, p position) {
-	b := t.newEvent(p.epoch)
+func (t *cachedTypeOf[T]) expire(names []string, x *typeStream) {
+	b := t.newEvent(x.session.epoch)
 	for _, name := range names {
 		if name == Wildcard {
-			t.expireWildcard(b, p)
+			t.expireWildcard(b, x)
 			continue
 		}
 		r := t.record(name)
 		switch {
-		case r.absent || r.held && r.epoch == p.epoch:
-		case r.held && p.isCurrent(name):
-			r.epoch = p.epoch
+		case r.absent || r.held && r.epoch == x.session.epoch:
+		case r.held && x.isCurrent(name):
+			r.epoch = x.session.epoch
 			b.confirmed(name)
 		default:
 			if !r.held {
-				r.epoch = p.epoch
+				r.epoch = x.session.epoch
 			}
 			t.setUnknown(r, errUnanswered)
 			b.unknown(name, errUnanswered)
@@ -214,16 +185,16 @@ func (t *cachedTypeOf[T]) expire(names []string, p position) {
 
 // expireWildcard ends the wait for the wildcard. After a late one, its resources are
 // complete by now. Silence means that nothing changed, or nothing at all.
-func (t *cachedTypeOf[T]) expireWildcard(b *eventBuilder[T], p position) {
-	if p.lateWildcard && p.answered {
-		t.markComplete(b, p)
+func (t *cachedTypeOf[T]) expireWildcard(b *eventBuilder[T], x *typeStream) {
+	if x.lateWildcard && x.responses > x.wildcardResponses {
+		t.markComplete(b, x)
 		return
 	}
 	var held []string
 	current := true
 	for name, r := range t.records {
 		if r.held {
-			current = current && p.isCurrent(name)
+			current = current && x.isCurrent(name)
 			held = append(held, name)
 		}
 	}
@@ -233,16 +204,16 @@ func (t *cachedTypeOf[T]) expireWildcard(b *eventBuilder[T], p position) {
 		return
 	}
 	for _, name := range held {
-		t.records[name].epoch = p.epoch
+		t.records[name].epoch = x.session.epoch
 		b.confirmed(name)
 	}
-	t.markComplete(b, p)
+	t.markComplete(b, x)
 }
 
 // markComplete records that all resources were reported in this epoch.
-func (t *cachedTypeOf[T]) markComplete(b *eventBuilder[T], p position) {
-	if t.complete != p.epoch {
-		t.complete = p.epoch
+func (t *cachedTypeOf[T]) markComplete(b *eventBuilder[T], x *typeStream) {
+	if t.complete != x.session.epoch {
+		t.complete = x.session.epoch
 		b.complete()
 	}
 }

@@ -43,7 +43,7 @@ func New(o Options) (*Client, error) {
 	if o.Node != nil {
 		o.Node = proto.CloneOf(o.Node)
 	}
-	s := &sharedState{}
+	s := &sharedState{state: State{Types: map[string]TypeState{}}}
 	return &Client{tasks: newTaskQueue(), state: s, engine: newEngine(o.withDefaults(), s)}, nil
 }
 

@@ -49,8 +49,8 @@ func (c *connector) dial() (*session, error) {
 
 func (e *engine) start(ctx context.Context, s *session) {
 	ctx, s.cancel = context.WithCancel(ctx)
-	for _, t := range e.types {
-		s.typeStreams = append(s.typeStreams, newTypeStream(t))
+	for _, i := range e.types {
+		s.typeStreams = append(s.typeStreams, newTypeStream(s, i))
 	}
 	e.group.Go(func() { s.receiveAll(ctx, e.send) })
 }
@@ -82,8 +82,8 @@ func (e *engine) disconnect(s *session, err error) {
 		return
 	}
 	if s.received { // before the slow close
-		for _, t := range e.types {
-			t.cached.disconnected(err, streamEnded)
+		for _, i := range e.types {
+			i.cached.disconnected(err, streamEnded)
 		}
 	}
 	e.drop(s)
@@ -138,8 +138,8 @@ func (e *engine) fail(err error) {
 	}
 	k.reported = errorKey(err)
 	e.options.Log.Warn("no stream, the last known state is kept", "address", e.options.Address, "err", err)
-	for _, t := range e.types {
-		t.cached.disconnected(fmt.Errorf("not connected: %w", err), connectFailed)
+	for _, i := range e.types {
+		i.cached.disconnected(fmt.Errorf("not connected: %w", err), connectFailed)
 	}
 }
 

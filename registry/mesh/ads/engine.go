@@ -17,7 +17,7 @@ type engine struct {
 	group     sync.WaitGroup // goroutines of sessions
 	connector connector
 
-	types      []*typeState
+	types      []*interest
 	epoch      int      // number of the stream that delivers, or delivered last
 	connection int      // number of its connection
 	current    *session // delivers
@@ -34,13 +34,13 @@ func newEngine(o Options, state *sharedState) *engine {
 	return e
 }
 
-func (e *engine) addType(t *typeState) {
-	if slices.ContainsFunc(e.types, func(o *typeState) bool { return o.interest.url == t.interest.url }) {
-		panic("ads: " + t.interest.url + ": subscribed to twice")
+func (e *engine) addType(i *interest) {
+	if slices.ContainsFunc(e.types, func(o *interest) bool { return o.url == i.url }) {
+		panic("ads: " + i.url + ": subscribed to twice")
 	}
-	e.types = append(e.types, t)
+	e.types = append(e.types, i)
 	for _, s := range e.sessions() {
-		s.typeStreams = append(s.typeStreams, newTypeStream(t))
+		s.typeStreams = append(s.typeStreams, newTypeStream(s, i))
 	}
 }
 
@@ -94,27 +94,27 @@ func (e *engine) send(ctx context.Context, event sessionEvent) bool {
 
 // markChanged has the sessions look at names that were added or dropped.
 func (e *engine) markChanged() {
-	for _, t := range e.types {
-		if len(t.interest.changed) == 0 {
+	for _, i := range e.types {
+		if len(i.changed) == 0 {
 			continue
 		}
 		for _, s := range e.sessions() {
-			maps.Copy(s.typeStream(t.interest.url).dirty, t.interest.changed)
+			maps.Copy(s.typeStream(i.url).dirty, i.changed)
 		}
-		clear(t.interest.changed)
+		clear(i.changed)
 	}
 }
 
 // forgetDropped forgets dropped names once no session asks for them.
 func (e *engine) forgetDropped() {
-	for _, t := range e.types {
-		if len(t.interest.dropped) == 0 {
+	for _, i := range e.types {
+		if len(i.dropped) == 0 {
 			continue
 		}
-		t.interest.forgetDropped(func(name string) bool {
-			return slices.ContainsFunc(e.sessions(), func(s *session) bool { return has(s.typeStream(t.interest.url).subscribed, name) })
+		i.forgetDropped(func(name string) bool {
+			return slices.ContainsFunc(e.sessions(), func(s *session) bool { return has(s.typeStream(i.url).subscribed, name) })
 		})
-		e.state.updateType(t.interest.url, func(s *TypeState) { s.Resources, s.Unknown = t.interest.held, t.interest.unknown })
+		e.state.setType(i)
 	}
 }
 
@@ -165,26 +165,22 @@ func (e *engine) deliver(s *session, r response) {
 		return
 	}
 	x.nonce = r.nonce
-	i := x.state.interest
+	i := x.interest
 	if i.isEmpty() {
 		return // a rejection of a type without names would crash istiod
 	}
 	x.responses++
-	err := x.state.cached.apply(r, x.position(s.epoch, s.mode))
+	err := i.cached.apply(r, x)
+	i.state.Nonce, i.state.Err = r.nonce, err
+	i.state.Responses++
 	if err == nil {
-		i.version = r.version
+		i.state.Version = r.version
 	} else {
+		i.state.Nacks++
 		e.options.Log.Warn("resources rejected, their last valid values are kept", "address", e.options.Address, "type", r.url, "err", err)
 	}
-	x.acks = append(x.acks, ack{nonce: r.nonce, version: i.version, err: err})
-	e.state.updateType(i.url, func(t *TypeState) {
-		t.Responses++
-		t.Err = err
-		if err != nil {
-			t.Nacks++
-		}
-	})
-	e.publish(x)
+	x.acks = append(x.acks, ack{nonce: r.nonce, version: i.state.Version, err: err})
+	e.state.setType(i)
 }
 
 // promote makes a session that delivers its first message the current one.
@@ -207,11 +203,13 @@ func (e *engine) promote(s *session) {
 		}
 		st.Address = k.last
 		st.Epoch, st.Mode, st.Attempts, st.Err = e.epoch, s.mode, 0, nil
-		for url, t := range st.Types {
-			t.Nonce = ""
-			st.Types[url] = t
-		}
 	})
+	for _, i := range e.types {
+		if i.state.Nonce != "" {
+			i.state.Nonce = ""
+			e.state.setType(i)
+		}
+	}
 	e.options.Log.Info("stream delivers", "address", e.options.Address, "mode", s.mode.String(), "epoch", s.epoch)
 }
 
@@ -221,13 +219,6 @@ func (e *engine) setEpoch(s *session) {
 		e.epoch++
 		s.epoch, e.connection = e.epoch, s.number
 	}
-}
-
-func (e *engine) publish(x *typeStream) {
-	i := x.state.interest
-	e.state.updateType(i.url, func(t *TypeState) {
-		t.Version, t.Nonce, t.Resources, t.Unknown = i.version, x.nonce, i.held, i.unknown
-	})
 }
 
 // expire reports names that were not answered in time, on the current stream only:
@@ -243,8 +234,8 @@ func (e *engine) expire(now time.Time) {
 			continue
 		}
 		e.setEpoch(s)
-		x.state.cached.expire(names, x.position(s.epoch, s.mode))
-		e.publish(x)
+		x.interest.cached.expire(names, x)
+		e.state.setType(x.interest)
 	}
 }
 
@@ -274,7 +265,7 @@ func (e *engine) next() (time.Time, bool) {
 }
 
 func (e *engine) hasSubscriptions() bool {
-	return slices.ContainsFunc(e.types, func(t *typeState) bool { return len(t.interest.names) > 0 })
+	return slices.ContainsFunc(e.types, func(i *interest) bool { return len(i.names) > 0 })
 }
 
 func (e *engine) stop() {
@@ -297,16 +288,7 @@ func (s *sharedState) update(change func(s *State)) {
 	change(&s.state)
 }
 
-func (s *sharedState) updateType(url string, change func(t *TypeState)) {
-	s.update(func(s *State) {
-		if s.Types == nil {
-			s.Types = map[string]TypeState{}
-		}
-		t := s.Types[url]
-		change(&t)
-		s.Types[url] = t
-	})
-}
+func (s *sharedState) setType(i *interest) { s.update(func(s *State) { s.Types[i.url] = i.state }) }
 
 func (s *sharedState) get() State {
 	s.mu.Lock()

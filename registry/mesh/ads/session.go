@@ -89,7 +89,7 @@ func (s *session) sendAll(ctx context.Context, to stream) {
 // typeStream returns the session's part for a type, or nil.
 func (s *session) typeStream(url string) *typeStream {
 	for _, x := range s.typeStreams {
-		if x.state.interest.url == url {
+		if x.interest.url == url {
 			return x
 		}
 	}
@@ -102,7 +102,7 @@ func (s *session) prepare(node *corev3.Node) {
 		return
 	}
 	for _, x := range s.typeStreams {
-		r, ok := x.next(s.mode)
+		r, ok := x.next()
 		if !ok {
 			continue
 		}

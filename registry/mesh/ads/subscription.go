@@ -62,7 +62,7 @@ type Subscription[T any] struct {
 // stream. A client has one subscription per type.
 func Subscribe[T any](c *Client, k Kind[T], handle func(Event[T])) *Subscription[T] {
 	t := newCachedType(k, handle, &c.engine.epoch, &c.engine.connection)
-	c.tasks.add(func(e *engine) { e.addType(&typeState{interest: t.interest, cached: t}) })
+	c.tasks.add(func(e *engine) { e.addType(t.interest) })
 	return &Subscription[T]{client: c, cached: t}
 }
 

@@ -11,15 +11,13 @@ import (
 // touches it.
 type interest struct {
 	url     string
+	cached  cachedType
 	names   map[string]struct{}
 	changed map[string]struct{} // names that sessions have to look at
 	// dropped are names that were removed and that the server may still serve. What is
 	// known of them is kept current until no session asks for them.
 	dropped map[string]struct{}
-	forget  func(name string)
-	version string // last accepted
-	held    int    // resources held
-	unknown int    // names asked for and not answered
+	state   TypeState
 }
 
 func newInterest(url string) *interest {
@@ -52,7 +50,7 @@ func (i *interest) forgetDropped(isSubscribed func(name string) bool) {
 		case isSubscribed(name), !has(i.names, Wildcard) && isSubscribed(Wildcard):
 		default:
 			delete(i.dropped, name)
-			i.forget(name)
+			i.cached.forgetDropped(name)
 		}
 	}
 }
@@ -87,7 +85,8 @@ const (
 // typeStream is the state of one type on one stream. Only Run's goroutine touches
 // it.
 type typeStream struct {
-	state     *typeState
+	session   *session
+	interest  *interest
 	requested bool
 	nonce     string // of the last response
 
@@ -97,8 +96,8 @@ type typeStream struct {
 	dirty      map[string]struct{} // names whose subscription has to be looked at
 	acks       []ack               // to be sent, in order
 
-	responses         int
-	lateWildcard      bool              // the wildcard was requested after other names
+	responses         int               // of this type on this stream
+	lateWildcard      bool              // the wildcard was requested after other names: its response cannot be distinguished from theirs
 	wildcardResponses int               // responses before that
 	presented         map[string]string // versions of held resources that were sent to the server
 	version           string            // state of the world: the held version that was sent
@@ -118,26 +117,42 @@ type timeout struct {
 	names []string
 }
 
-func newTypeStream(t *typeState) *typeStream {
+func newTypeStream(s *session, i *interest) *typeStream {
 	x := &typeStream{
-		state: t, subscribed: map[string]struct{}{}, dirty: map[string]struct{}{},
+		session: s, interest: i, subscribed: map[string]struct{}{}, dirty: map[string]struct{}{},
 		waiting: map[string]struct{}{},
 	}
-	maps.Copy(x.dirty, t.interest.names)
+	maps.Copy(x.dirty, i.names)
 	return x
 }
 
-func (x *typeStream) next(m Mode) (request, bool) {
-	if m == StateOfTheWorld {
-		return x.nextWorld()
+// isDelta reports whether the stream speaks the incremental variant.
+func (x *typeStream) isDelta() bool { return x.session.mode == Delta }
+
+// hasWildcard reports whether the server knows that we ask for everything.
+func (x *typeStream) hasWildcard() bool { return has(x.subscribed, Wildcard) }
+
+// isCurrent reports whether silence about a held resource means that it has not
+// changed: the server knows which version is held. That requires versions, which istiod
+// does not send.
+func (x *typeStream) isCurrent(name string) bool {
+	if x.isDelta() {
+		return x.presented[name] != ""
 	}
-	return x.nextDelta()
+	return x.version != "" && x.responses == 0
+}
+
+func (x *typeStream) next() (request, bool) {
+	if x.isDelta() {
+		return x.nextDelta()
+	}
+	return x.nextWorld()
 }
 
 // nextDelta returns the next request of a delta stream. It never acknowledges and
 // subscribes at once: istiod ignores a subscription beside a rejection.
 func (x *typeStream) nextDelta() (request, bool) {
-	i := x.state.interest
+	i := x.interest
 	if len(i.names) == 0 {
 		x.acks = nil // a rejection of a type without names would crash istiod
 	}
@@ -152,7 +167,7 @@ func (x *typeStream) nextDelta() (request, bool) {
 		return request{}, false
 	}
 	if !x.requested {
-		r.versions = x.state.cached.versions(maxNames)
+		r.versions = x.interest.cached.versions(maxNames)
 		x.presented = r.versions
 	}
 	x.requested = true
@@ -167,7 +182,7 @@ func (x *typeStream) applyDirty(limit int) (subscribe, unsubscribe []string) {
 			break
 		}
 		delete(x.dirty, name)
-		subscribed, desired := has(x.subscribed, name), has(x.state.interest.names, name)
+		subscribed, desired := has(x.subscribed, name), has(x.interest.names, name)
 		switch {
 		case desired && !subscribed:
 			x.subscribed[name] = struct{}{}
@@ -188,7 +203,7 @@ func (x *typeStream) applyDirty(limit int) (subscribe, unsubscribe []string) {
 // all names. A rejection carries the names of the request before: istiod ignores
 // those beside it, so that a change follows in a request of its own.
 func (x *typeStream) nextWorld() (request, bool) {
-	i := x.state.interest
+	i := x.interest
 	if len(i.names) == 0 {
 		x.acks = nil
 		return x.unsubscribeAll()
@@ -208,10 +223,10 @@ func (x *typeStream) nextWorld() (request, bool) {
 		return request{}, false
 	}
 	if !x.requested {
-		x.version = i.version
+		x.version = i.state.Version
 	}
 	x.requested = true
-	return request{url: i.url, nonce: x.nonce, version: i.version, names: x.list, subscribe: added}, true
+	return request{url: i.url, nonce: x.nonce, version: i.state.Version, names: x.list, subscribe: added}, true
 }
 
 // unsubscribeAll returns the request that unsubscribes from a type in the state of
@@ -229,7 +244,7 @@ func (x *typeStream) unsubscribeAll() (request, bool) {
 		x.explicit = true // the next list has to look like a change
 		return request{}, false
 	}
-	return request{url: x.state.interest.url, nonce: x.nonce, version: x.state.interest.version}, true
+	return request{url: x.interest.url, nonce: x.nonce, version: x.interest.state.Version}, true
 }
 
 // relist updates the list of names; it returns what is new in it and whether it
@@ -240,7 +255,7 @@ func (x *typeStream) relist() (added []string, changed bool) {
 	if len(added)+len(removed) == 0 {
 		return nil, false
 	}
-	x.list = slices.Sorted(maps.Keys(x.state.interest.names))
+	x.list = slices.Sorted(maps.Keys(x.interest.names))
 	if !x.explicit && slices.Equal(x.list, []string{Wildcard}) {
 		x.list = nil
 	} else {
@@ -273,14 +288,4 @@ func (x *typeStream) expired(now time.Time) []string {
 	}
 	slices.Sort(names)
 	return names
-}
-
-// position returns where the type is in the stream of an epoch.
-func (x *typeStream) position(epoch int, m Mode) position {
-	return position{
-		epoch: epoch, delta: m == Delta, wildcard: has(x.subscribed, Wildcard),
-		first: x.responses == 1, silent: x.responses == 0,
-		lateWildcard: x.lateWildcard, answered: x.responses > x.wildcardResponses,
-		presented: x.presented, version: x.version, waiting: x.waiting,
-	}
 }

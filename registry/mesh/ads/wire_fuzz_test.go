@@ -33,7 +33,11 @@ func FuzzApply(f *testing.F) {
 		epoch := 1
 		cached := newCachedType(kind, func(Event[string]) {}, &epoch, &epoch)
 		cached.interest.add(Wildcard)
-		at := position{epoch: 1, first: true, wildcard: true, delta: delta, waiting: map[string]struct{}{}}
+		at := newTypeStream(&session{epoch: 1, mode: StateOfTheWorld}, cached.interest)
+		at.applyDirty(maxNames)
+		if at.responses++; delta {
+			at.session.mode = Delta
+		}
 		there := raw{name: "there", named: true, data: encoded(t, "there")}
 		if err := cached.apply(response{url: kind.URL, resources: []raw{there}}, at); err != nil {
 			t.Fatal(err)
@@ -51,13 +55,15 @@ func FuzzApply(f *testing.F) {
 		if !delta {
 			next.removed = nil
 		}
-		at.first = first
+		if !first {
+			at.responses++
+		}
 		err := cached.apply(next, at)
 		if r := cached.records["there"]; nameless && len(next.removed) == 0 && (r == nil || !r.held) {
 			t.Errorf("apply() = %v removed a resource, want it kept", err)
 		}
-		if cached.records[Wildcard] != nil || cached.interest.held < 0 {
-			t.Errorf("records %v, %d held, want no wildcard and no negative count", cached.records, cached.interest.held)
+		if cached.records[Wildcard] != nil || cached.interest.state.Resources < 0 {
+			t.Errorf("records %v, %d held, want no wildcard and no negative count", cached.records, cached.interest.state.Resources)
 		}
 	})
 }
