@@ -68,39 +68,29 @@ func IsLoopback(address string) bool {
 	return host == "localhost" || err == nil && ip.IsLoopback()
 }
 
-// fileTLS is transport security that reads its files at each handshake.
-type fileTLS struct{ tls TLS }
+// fileTLS is TLS of a client that reads its files at each handshake. The authority of
+// the connection is verified, see Dial.
+type fileTLS struct {
+	credentials.TransportCredentials
 
-var _ credentials.TransportCredentials = (*fileTLS)(nil)
+	files tlsfile.Files
+}
+
+func newFileTLS(t *TLS) fileTLS {
+	return fileTLS{credentials.NewTLS(nil), tlsfile.Files{CA: t.CAFile, Cert: t.CertFile, Key: t.KeyFile}}
+}
 
 // ClientHandshake reads the files.
-func (r *fileTLS) ClientHandshake(ctx context.Context, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	config, err := tlsfile.Files{CA: r.tls.CAFile, Cert: r.tls.CertFile, Key: r.tls.KeyFile}.Config()
+func (f fileTLS) ClientHandshake(ctx context.Context, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	config, err := f.files.Config()
 	if err != nil {
 		return nil, nil, err //nolint:wrapcheck // it has the file and the setting
 	}
 	return credentials.NewTLS(config).ClientHandshake(ctx, authority, conn) //nolint:wrapcheck // gRPC reads its own error
 }
 
-// ServerHandshake is an error: these credentials are for clients.
-func (*fileTLS) ServerHandshake(net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	return nil, nil, errors.New("ads: credentials of a client")
-}
-
-// Info says that it is TLS.
-func (*fileTLS) Info() credentials.ProtocolInfo {
-	return credentials.ProtocolInfo{SecurityProtocol: "tls"}
-}
-
 // Clone returns an equal copy.
-func (r *fileTLS) Clone() credentials.TransportCredentials {
-	c := *r
-	return &c
-}
-
-// OverrideServerName does nothing, it is deprecated: the authority of the connection
-// is verified, see Dial.
-func (*fileTLS) OverrideServerName(string) error { return nil }
+func (f fileTLS) Clone() credentials.TransportCredentials { return f }
 
 // token is a bearer token in a file, read at each call.
 type token struct {

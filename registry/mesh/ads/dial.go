@@ -54,7 +54,7 @@ func (c Credentials) options() []grpc.DialOption {
 	if c.TLS == nil {
 		options = append(options, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	} else {
-		options = append(options, grpc.WithTransportCredentials(&fileTLS{tls: *c.TLS}))
+		options = append(options, grpc.WithTransportCredentials(newFileTLS(c.TLS)))
 		if c.TLS.ServerName != "" {
 			options = append(options, grpc.WithAuthority(c.TLS.ServerName))
 		}
