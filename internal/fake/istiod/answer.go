@@ -23,41 +23,41 @@ type Answer struct {
 // answer builds the response to a request: all of a type that is sent whole, or
 // the given names of others, all watched ones if names is nil. The caller holds
 // mu.
-func (s *Server) answer(c *connection, typeURL string, names map[string]struct{}) (Answer, bool) {
+func (c *connection) answer(typeURL string, names map[string]struct{}) (Answer, bool) {
 	w := c.watches[typeURL]
 	if wildcard(typeURL) {
-		a := Answer{Type: typeURL, Resources: s.pick(typeURL, slices.Sorted(maps.Keys(s.resources[typeURL])))}
+		a := Answer{Type: typeURL, Resources: c.pick(typeURL, slices.Sorted(maps.Keys(c.server.resources[typeURL])))}
 		if c.delta {
-			now := set(slices.Collect(maps.Keys(s.resources[typeURL])))
+			now := set(slices.Collect(maps.Keys(c.server.resources[typeURL])))
 			a.Removed = slices.Sorted(maps.Keys(minus(w.names, now)))
 			w.names = now
 		}
-		return s.stamp(c, w, a)
+		return c.stamp(w, a)
 	}
 	if names == nil {
 		names = w.names
 	}
-	a := Answer{Type: typeURL, Resources: s.pick(typeURL, slices.Sorted(maps.Keys(names)))}
+	a := Answer{Type: typeURL, Resources: c.pick(typeURL, slices.Sorted(maps.Keys(names)))}
 	if len(a.Resources) == 0 && c.delta {
 		return Answer{}, false
 	}
-	return s.stamp(c, w, a)
+	return c.stamp(w, a)
 }
 
 // push sends what changed: endpoints one by one, clusters and listeners whole in
 // the state of the world and one by one in delta, clusters first.
-func (s *Server) push(c *connection, t transport) error {
-	for _, a := range s.pending(c) {
-		if err := t.send(a); err != nil {
+func (c *connection) push() error {
+	for _, a := range c.pending() {
+		if err := c.transport.send(a); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (s *Server) pending(c *connection) []Answer {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (c *connection) pending() []Answer {
+	c.server.mu.Lock()
+	defer c.server.mu.Unlock()
 	changed, full := c.changed, c.full
 	c.changed, c.full = map[string]map[string]struct{}{}, false
 	var answers []Answer
@@ -68,13 +68,13 @@ func (s *Server) pending(c *connection) []Answer {
 		var ok bool
 		switch {
 		case full, wildcard(typeURL) && !c.delta && len(names) > 0:
-			a, ok = s.answer(c, typeURL, nil)
+			a, ok = c.answer(typeURL, nil)
 		case len(names) == 0:
 		case wildcard(typeURL):
-			a, ok = s.increment(c, w, typeURL, names)
+			a, ok = c.increment(w, typeURL, names)
 		default:
 			if names = common(names, w.names); len(names) > 0 {
-				a, ok = s.answer(c, typeURL, names)
+				a, ok = c.answer(typeURL, names)
 			}
 		}
 		if ok {
@@ -85,11 +85,11 @@ func (s *Server) pending(c *connection) []Answer {
 }
 
 // increment is a delta push of a type that is watched whole.
-func (s *Server) increment(c *connection, w *watch, typeURL string, names map[string]struct{}) (Answer, bool) {
+func (c *connection) increment(w *watch, typeURL string, names map[string]struct{}) (Answer, bool) {
 	a := Answer{Type: typeURL}
 	var there []string
 	for _, name := range slices.Sorted(maps.Keys(names)) {
-		if _, ok := s.resources[typeURL][name]; ok {
+		if _, ok := c.server.resources[typeURL][name]; ok {
 			there = append(there, name)
 			w.names[name] = struct{}{}
 		} else if _, ok := w.names[name]; ok {
@@ -97,19 +97,19 @@ func (s *Server) increment(c *connection, w *watch, typeURL string, names map[st
 			delete(w.names, name)
 		}
 	}
-	a.Resources = s.pick(typeURL, there)
-	return s.stamp(c, w, a)
+	a.Resources = c.pick(typeURL, there)
+	return c.stamp(w, a)
 }
 
 // pick returns resources by name. Endpoints that do not exist exist and are
 // empty; others are left out. The caller holds mu.
-func (s *Server) pick(typeURL string, names []string) []*discoveryv3.Resource {
+func (c *connection) pick(typeURL string, names []string) []*discoveryv3.Resource {
 	var all []*discoveryv3.Resource
 	for _, name := range names {
-		if _, ok := s.faults.withheld[typeURL][name]; ok {
+		if _, ok := c.server.faults.withheld[typeURL][name]; ok {
 			continue
 		}
-		body := s.resources[typeURL][name]
+		body := c.server.resources[typeURL][name]
 		if body == nil && typeURL == EndpointType && name != "*" {
 			body, _ = anypb.New(&endpointv3.ClusterLoadAssignment{ClusterName: name}) // cannot fail
 		}
@@ -122,14 +122,14 @@ func (s *Server) pick(typeURL string, names []string) []*discoveryv3.Resource {
 
 // stamp gives an answer its nonce, unless a fault swallows it. The caller holds
 // mu.
-func (s *Server) stamp(c *connection, w *watch, a Answer) (Answer, bool) {
-	if s.faults.mute(a.Type) {
+func (c *connection) stamp(w *watch, a Answer) (Answer, bool) {
+	if c.server.faults.mute(a.Type) {
 		return Answer{}, false
 	}
-	a.Connection, a.Version, a.Nonce = c.id, strconv.Itoa(s.version), s.nonce()
+	a.Connection, a.Version, a.Nonce = c.id, strconv.Itoa(c.server.version), c.server.nonce()
 	w.nonce = a.Nonce
-	if s.faults.alter != nil {
-		s.faults.alter(&a)
+	if c.server.faults.alter != nil {
+		c.server.faults.alter(&a)
 	}
 	return a, true
 }

@@ -10,12 +10,14 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 )
 
 // connection is one stream. The server's mu guards all of it.
 type connection struct {
+	server    *Server
+	transport transport
+
 	number  int
 	id      string
 	node    *corev3.Node
@@ -50,102 +52,35 @@ type transport interface {
 	send(a Answer) error
 }
 
-// serve runs one stream: like istiod it handles requests and pushes in one
-// goroutine and receives in another.
-func (s *Server) serve(t transport, delta bool) error {
-	if err := s.admit(t.Context()); err != nil {
-		return err
-	}
-	c := s.connect(t.Context(), delta)
-	defer s.disconnect(c)
-	requests := make(chan Request)
-	broken := make(chan struct{})
-	go func() {
-		defer close(broken)
-		receive(t, requests)
-	}()
+// receive passes requests on until the stream breaks.
+func (c *connection) receive(requests chan<- Request) {
 	for {
-		var err error
-		select {
-		case <-broken:
-			return nil
-		case err := <-c.ended:
-			return err
-		case r := <-requests:
-			err = s.handle(c, t, r)
-		case <-c.woken:
-			err = s.push(c, t)
-		}
-		if err != nil {
-			return err
-		}
-	}
-}
-
-// receive hands on requests until the stream breaks.
-func receive(t transport, requests chan<- Request) {
-	for {
-		r, err := t.receive()
+		r, err := c.transport.receive()
 		if err != nil {
 			return
 		}
 		select {
 		case requests <- r:
-		case <-t.Context().Done():
+		case <-c.transport.Context().Done():
 			return
 		}
 	}
 }
 
-// admit refuses what istiod refuses before it reads anything.
-func (s *Server) admit(ctx context.Context) error {
-	s.mu.Lock()
-	refuse, authorize := s.faults.refuse, s.authorize
-	s.mu.Unlock()
-	if refuse != nil {
-		return refuse
-	}
-	if authorize != nil {
-		return authorize(ctx)
-	}
-	return nil
-}
-
-func (s *Server) connect(ctx context.Context, delta bool) *connection {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.opened++
-	c := &connection{
-		number: s.opened, since: time.Now(), delta: delta,
-		watches: map[string]*watch{}, changed: map[string]map[string]struct{}{},
-		woken: make(chan struct{}, 1), ended: make(chan error, 1),
-	}
-	if p, ok := peer.FromContext(ctx); ok {
-		c.address = p.Addr.String()
-	}
-	s.connections[c] = struct{}{}
-	return c
-}
-
-func (s *Server) disconnect(c *connection) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.connections, c)
-}
-
 // handle answers one request.
-func (s *Server) handle(c *connection, t transport, r Request) error {
+func (c *connection) handle(r Request) error {
 	if c.node == nil {
-		if err := s.introduce(c, r.Node); err != nil {
+		if err := c.introduce(r.Node); err != nil {
 			return err
 		}
 	}
 	if r.Type == DebugType {
-		s.receive(c, r)
-		return s.answerDebug(t, r)
+		r.Verdict = Debug
+		c.server.change(func() { c.record(r) })
+		return c.answerDebug(r)
 	}
-	for _, a := range s.decide(c, r) {
-		if err := t.send(a); err != nil {
+	for _, a := range c.decide(r) {
+		if err := c.transport.send(a); err != nil {
 			return err
 		}
 	}
@@ -153,7 +88,7 @@ func (s *Server) handle(c *connection, t transport, r Request) error {
 }
 
 // introduce reads the node as istiod does.
-func (s *Server) introduce(c *connection, n *corev3.Node) error {
+func (c *connection) introduce(n *corev3.Node) error {
 	if n.GetId() == "" {
 		return status.Errorf(codes.InvalidArgument, "missing node information")
 	}
@@ -169,28 +104,25 @@ func (s *Server) introduce(c *connection, n *corev3.Node) error {
 	if _, err := netip.ParseAddr(parts[1]); err != nil {
 		return status.Errorf(codes.InvalidArgument, "no valid IP address in the service node id or metadata")
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	c.node = n
-	c.id = fmt.Sprintf("%s-%d", parts[2], c.number)
+	c.server.change(func() { c.node, c.id = n, fmt.Sprintf("%s-%d", parts[2], c.number) })
 	return nil
 }
 
 // answerDebug answers with JSON. Whatever asks is answered, an acknowledgement
 // too; a refusal ends the stream.
-func (s *Server) answerDebug(t transport, r Request) error {
+func (c *connection) answerDebug(r Request) error {
 	if len(r.Subscribe) != 1 {
 		return status.Errorf(codes.InvalidArgument, "invalid debug request: want one resource name, have %d", len(r.Subscribe))
 	}
-	s.mu.Lock()
-	debug, nonce := s.debug, s.nonce()
-	s.mu.Unlock()
+	c.server.mu.Lock()
+	debug, nonce := c.server.debug, c.server.nonce()
+	c.server.mu.Unlock()
 	if debug == nil {
 		return status.Errorf(codes.Unauthenticated, "debug requests need an authenticated identity")
 	}
-	body, err := debug(t.Context(), r.Subscribe[0])
+	body, err := debug(c.transport.Context(), r.Subscribe[0])
 	if err != nil {
 		return err
 	}
-	return t.send(Answer{Type: DebugType, Nonce: nonce, Resources: []*discoveryv3.Resource{debugResource(r.Subscribe[0], body)}})
+	return c.transport.send(Answer{Type: DebugType, Nonce: nonce, Resources: []*discoveryv3.Resource{debugResource(r.Subscribe[0], body)}})
 }

@@ -49,12 +49,6 @@ func (s *Server) Refuse(err error) { s.change(func() { s.faults.refuse = err }) 
 // WithoutDelta makes the server one that does not know delta.
 func (s *Server) WithoutDelta() { s.change(func() { s.faults.withoutDelta = true }) }
 
-func (s *Server) lacksDelta() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.faults.withoutDelta
-}
-
 // Mute makes the server say nothing about types any more, about nothing at all
 // if none is given.
 func (s *Server) Mute(types ...string) {

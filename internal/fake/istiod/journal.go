@@ -10,7 +10,7 @@ import (
 // kept is how many requests the journal holds.
 const kept = 10_000
 
-// Verdict is what the server made of a request.
+// Verdict is how the server judges a request.
 type Verdict string
 
 // The verdicts.
@@ -46,14 +46,12 @@ type Request struct {
 	Verdict     Verdict
 }
 
-type journal struct{ requests []Request }
-
 // Requests returns the last 10,000 requests of a type, all types if it is
 // empty.
 func (s *Server) Requests(typeURL string) []Request {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := slices.Clone(s.log.requests)
+	all := slices.Clone(s.requests)
 	return slices.DeleteFunc(all, func(r Request) bool { return typeURL != "" && r.Type != typeURL })
 }
 
@@ -64,18 +62,11 @@ func (s *Server) Streams() int {
 	return s.opened
 }
 
-// record keeps a request. The caller holds mu.
-func (s *Server) record(c *connection, r Request) {
+// record adds a request to the journal. The caller holds mu.
+func (c *connection) record(r Request) {
 	r.Stream, r.Connection = c.number, c.id
-	if len(s.log.requests) == kept {
-		s.log.requests = slices.Delete(s.log.requests, 0, kept/10)
+	if s := c.server; len(s.requests) == kept {
+		s.requests = slices.Delete(s.requests, 0, kept/10)
 	}
-	s.log.requests = append(s.log.requests, r)
-}
-
-func (s *Server) receive(c *connection, r Request) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	r.Verdict = Debug
-	s.record(c, r)
+	c.server.requests = append(c.server.requests, r)
 }

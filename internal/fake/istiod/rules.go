@@ -6,23 +6,23 @@ import (
 )
 
 // decide applies istiod's rules to a request and returns the answers.
-func (s *Server) decide(c *connection, r Request) []Answer {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (c *connection) decide(r Request) []Answer {
+	c.server.mu.Lock()
+	defer c.server.mu.Unlock()
 	names, respond, verdict := judge(c, r)
 	r.Verdict = verdict
-	s.record(c, r)
+	c.record(r)
 	if !respond {
 		return nil
 	}
 	var answers []Answer
-	if a, ok := s.answer(c, r.Type, names); ok {
+	if a, ok := c.answer(r.Type, names); ok {
 		answers = append(answers, a)
 	}
 	if w := c.watches[EndpointType]; r.Type == ClusterType && w != nil {
 		if !c.delta {
 			w.always = true
-		} else if a, ok := s.answer(c, EndpointType, w.names); ok {
+		} else if a, ok := c.answer(EndpointType, w.names); ok {
 			answers = append(answers, a) // endpoints always follow clusters
 		}
 	}

@@ -1,6 +1,7 @@
 package istiod
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -46,7 +47,7 @@ type Server struct {
 	faults      faults
 	authorize   Authorizer
 	debug       Debugger
-	log         journal
+	requests    []Request // the last ones
 }
 
 // NewServer returns a server that holds nothing and is ready.
@@ -80,7 +81,7 @@ func (s *Server) Set(resources ...proto.Message) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, m := range resources {
-		s.put(NameOf(m), m)
+		s.put("", NameOf(m), m)
 	}
 	s.pushed()
 }
@@ -90,7 +91,7 @@ func (s *Server) Set(resources ...proto.Message) {
 func (s *Server) SetConfig(kind, name string, m proto.Message) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.putAs(kind, name, packed(name, m))
+	s.put(kind, name, m)
 	s.pushed()
 }
 
@@ -98,24 +99,18 @@ func (s *Server) SetConfig(kind, name string, m proto.Message) {
 func (s *Server) SetNamed(name string, m proto.Message) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.put(name, m)
+	s.put("", name, m)
 	s.pushed()
 }
 
-func (s *Server) put(name string, m proto.Message) {
-	body := packed(name, m)
-	s.putAs(body.GetTypeUrl(), name, body)
-}
-
-func packed(name string, m proto.Message) *anypb.Any {
+// put stores a resource of a kind; empty: of the type of its message. The caller holds
+// mu.
+func (s *Server) put(kind, name string, m proto.Message) {
 	body, err := anypb.New(m)
 	if err != nil {
 		panic(fmt.Sprintf("fake istiod: %s: %v", name, err)) // only an invalid message does this
 	}
-	return body
-}
-
-func (s *Server) putAs(typeURL, name string, body *anypb.Any) {
+	typeURL := cmp.Or(kind, body.GetTypeUrl())
 	if s.resources[typeURL] == nil {
 		s.resources[typeURL] = map[string]*anypb.Any{}
 	}
@@ -146,7 +141,7 @@ func (s *Server) Replace(types []string, resources ...proto.Message) {
 		s.resources[t] = map[string]*anypb.Any{}
 	}
 	for _, m := range resources {
-		s.put(NameOf(m), m)
+		s.put("", NameOf(m), m)
 	}
 	s.pushed()
 }

@@ -1,8 +1,12 @@
 package istiod
 
 import (
+	"context"
+	"time"
+
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/anypb"
 )
@@ -14,10 +18,75 @@ func (s *Server) StreamAggregatedResources(stream discoveryv3.AggregatedDiscover
 
 // DeltaAggregatedResources serves delta.
 func (s *Server) DeltaAggregatedResources(stream discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
-	if s.lacksDelta() {
+	s.mu.Lock()
+	lacking := s.faults.withoutDelta
+	s.mu.Unlock()
+	if lacking {
 		return status.Errorf(codes.Unimplemented, "unknown method DeltaAggregatedResources")
 	}
 	return s.serve(delta{stream}, true)
+}
+
+// serve runs one stream: like istiod it handles requests and pushes in one
+// goroutine and receives in another.
+func (s *Server) serve(t transport, delta bool) error {
+	if err := s.admit(t.Context()); err != nil {
+		return err
+	}
+	c := s.connect(t, delta)
+	defer s.change(func() { delete(s.connections, c) })
+	requests := make(chan Request)
+	broken := make(chan struct{})
+	go func() {
+		defer close(broken)
+		c.receive(requests)
+	}()
+	for {
+		var err error
+		select {
+		case <-broken:
+			return nil
+		case err := <-c.ended:
+			return err
+		case r := <-requests:
+			err = c.handle(r)
+		case <-c.woken:
+			err = c.push()
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// admit refuses what istiod refuses before it reads anything.
+func (s *Server) admit(ctx context.Context) error {
+	s.mu.Lock()
+	refuse, authorize := s.faults.refuse, s.authorize
+	s.mu.Unlock()
+	if refuse != nil {
+		return refuse
+	}
+	if authorize != nil {
+		return authorize(ctx)
+	}
+	return nil
+}
+
+func (s *Server) connect(t transport, delta bool) *connection {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.opened++
+	c := &connection{
+		server: s, transport: t, number: s.opened, since: time.Now(), delta: delta,
+		watches: map[string]*watch{}, changed: map[string]map[string]struct{}{},
+		woken: make(chan struct{}, 1), ended: make(chan error, 1),
+	}
+	if p, ok := peer.FromContext(t.Context()); ok {
+		c.address = p.Addr.String()
+	}
+	s.connections[c] = struct{}{}
+	return c
 }
 
 type world struct {
