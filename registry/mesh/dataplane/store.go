@@ -44,7 +44,6 @@ type typeState struct {
 	came      uint64            // last revision with a new resource
 	compacted uint64            // revision up to which removed ones were forgotten
 	sum       uint64            // of all sums
-	count     int               // resources that are not gone
 }
 
 // sendingOrder returns the types in the order in which they are sent: referenced ones
@@ -131,7 +130,6 @@ func (t *typeState) put(r, old *storedResource, revision uint64) {
 		t.came = revision
 	}
 	t.sum += r.sum
-	t.count++
 	t.record(r, revision)
 }
 
@@ -152,7 +150,6 @@ func (t *typeState) uncount(old *storedResource) {
 		return
 	}
 	t.sum -= old.sum
-	t.count--
 }
 
 func (t *typeState) record(r *storedResource, revision uint64) {
@@ -203,10 +200,13 @@ func (t *typeState) since(revision uint64) func(yield func(*storedResource) bool
 	}
 }
 
+// count returns how many resources are not gone.
+func (t *typeState) count() int { return len(t.resources) - t.removed }
+
 // version returns the version of all resources. It is the same on every replica and
 // after a restart.
 func (t *typeState) version() string {
-	return SetVersion(t.sum, t.count)
+	return SetVersion(t.sum, t.count())
 }
 
 // find returns the resource of a name that a namespace sees; nil: there is none, or

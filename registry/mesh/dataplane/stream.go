@@ -264,21 +264,22 @@ func (a *sotwResponse) GetDiscoveryResponse() (*discovery.DiscoveryResponse, err
 	if state != nil {
 		answer.VersionInfo = state.version()
 	}
-	send := func(r *storedResource) {
-		a.v.trackWarming(a.s, r)
-		answer.Resources = append(answer.Resources, r.sotwFor(a.v.locality))
-	}
+	var d difference
 	if state != nil && isWhole(a.s.url) {
-		answer.Resources = make([]*anypb.Any, 0, state.count)
+		d.send = make([]*storedResource, 0, state.count())
 		for r := range state.since(0) {
 			if a.s.wants(r) && a.v.sees(a.s, r) {
-				send(r)
+				d.send = append(d.send, r)
 			}
 		}
 	} else {
-		a.v.collect(a.s, sink{send, func(string) {}})
+		d = a.v.difference(a.s)
 	}
-	a.v.markSent(a.s)
+	answer.Resources = make([]*anypb.Any, len(d.send))
+	for i, r := range d.send {
+		answer.Resources[i] = r.sotwFor(a.v.locality)
+	}
+	a.v.markSent(a.s, d.send)
 	a.DiscoveryResponse = answer
 	return answer, nil
 }
@@ -301,18 +302,17 @@ func (a *deltaResponse) GetDeltaDiscoveryResponse() (*discovery.DeltaDiscoveryRe
 		return a.DeltaDiscoveryResponse, nil
 	}
 	defer a.v.lock()()
-	answer := &discovery.DeltaDiscoveryResponse{TypeUrl: a.DeltaRequest.GetTypeUrl()}
+	d := a.v.difference(a.s)
+	answer := &discovery.DeltaDiscoveryResponse{
+		TypeUrl: a.DeltaRequest.GetTypeUrl(), RemovedResources: d.gone, Resources: make([]*discovery.Resource, len(d.send)),
+	}
 	if a.s.state != nil {
 		answer.SystemVersionInfo = a.s.state.version()
 	}
-	a.v.collect(a.s, sink{
-		send: func(r *storedResource) {
-			a.v.trackWarming(a.s, r)
-			answer.Resources = append(answer.Resources, r.deltaFor(a.v.locality))
-		},
-		gone: func(name string) { answer.RemovedResources = append(answer.RemovedResources, name) },
-	})
-	a.v.markSent(a.s)
+	for i, r := range d.send {
+		answer.Resources[i] = r.deltaFor(a.v.locality)
+	}
+	a.v.markSent(a.s, d.send)
 	a.DeltaDiscoveryResponse = answer
 	return answer, nil
 }

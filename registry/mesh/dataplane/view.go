@@ -274,8 +274,17 @@ func (v *view) Fetch(_ context.Context, r *cache.Request) (cache.Response, error
 // whole set, so that what is missing is gone.
 func isWhole(url string) bool { return url == resource.ClusterType || url == resource.ListenerType }
 
-// markSent records that the stream was sent everything. The caller holds both locks.
-func (v *view) markSent(s *subscription) {
+// markSent records that the stream was sent everything. For new clusters it will ask for
+// the endpoints. The caller holds both locks.
+func (v *view) markSent(s *subscription, sent []*storedResource) {
+	for _, r := range sent {
+		switch {
+		case s.url == resource.EndpointType:
+			delete(v.warming, r.name)
+		case s.url == resource.ClusterType && s.wildcard && r.created > s.since:
+			v.warming[r.name] = struct{}{}
+		}
+	}
 	s.since, s.first, s.known = v.store.revision, false, nil
 	clear(s.fresh)
 	if s.url == resource.ClusterType || s.url == resource.EndpointType {
@@ -300,17 +309,6 @@ func (v *view) releaseRoutes() {
 // endpoints that are not asked for.
 const maxWarming = 5 * time.Second
 
-// trackWarming records what a stream is sent. For new clusters it will ask for the
-// endpoints. The caller holds both locks.
-func (v *view) trackWarming(s *subscription, r *storedResource) {
-	switch {
-	case s.url == resource.EndpointType:
-		delete(v.warming, r.name)
-	case s.url == resource.ClusterType && s.wildcard && r.created > s.since:
-		v.warming[r.name] = struct{}{}
-	}
-}
-
 // stopWarming ends the wait of routes.
 func (v *view) stopWarming() {
 	defer v.lock()()
@@ -329,57 +327,53 @@ func (v *view) lock() (unlock func()) {
 	}
 }
 
-// A sink receives what a stream is to be sent.
-type sink struct {
-	send func(*storedResource)
-	gone func(name string)
+// A difference is what changed for a stream, and is to be sent.
+type difference struct {
+	send []*storedResource
+	gone []string // names
 }
 
-// collect adds each resource that changed or is new to the stream, and the name of
+// difference returns each resource that changed or is new to the stream, and the name of
 // each that is gone. The caller holds both locks.
-func (v *view) collect(s *subscription, to sink) {
-	v.collectNamed(s, to)
+func (v *view) difference(s *subscription) (d difference) {
+	for name, version := range s.fresh { // asked for anew
+		if r := s.state.find(name, v.namespace); r == nil || !s.wants(r) {
+			d.gone = append(d.gone, name)
+		} else if version != r.version {
+			d.send = append(d.send, r)
+		}
+	}
 	if s.state == nil {
-		return
+		return d
 	}
 	if s.first {
 		s.since = 0
 	}
 	for r := range s.state.since(s.since) {
 		if _, done := s.fresh[r.name]; !done && s.wants(r) {
-			v.collectChanged(s, r, to)
+			v.addChanged(s, r, &d)
 		}
 	}
 	for name := range s.known { // only of the first answer
 		if _, named := s.names[name]; s.wildcard && !named && s.state.find(name, v.namespace) == nil {
-			to.gone(name)
+			d.gone = append(d.gone, name)
 		}
 	}
+	return d
 }
 
-// collectNamed adds the state of names that a stream asks for anew.
-func (v *view) collectNamed(s *subscription, to sink) {
-	for name, version := range s.fresh {
-		if r := s.state.find(name, v.namespace); r == nil || !s.wants(r) {
-			to.gone(name)
-		} else if version != r.version {
-			to.send(r)
-		}
-	}
-}
-
-// collectChanged adds a changed resource, for a stream that has the state before.
-func (v *view) collectChanged(s *subscription, r *storedResource, to sink) {
+// addChanged adds a changed resource, for a stream that has the state before.
+func (v *view) addChanged(s *subscription, r *storedResource, d *difference) {
 	switch now := s.state.find(r.name, v.namespace); {
 	case now == nil:
 		if !s.first && r.wasVisible(v.namespace) {
-			to.gone(r.name)
+			d.gone = append(d.gone, r.name)
 		}
 	case now == r:
 		if s.known[r.name] != r.version {
-			to.send(r)
+			d.send = append(d.send, r)
 		}
 	case r.wire == nil && now.revision <= s.since: // the resource of its namespace is gone
-		to.send(now)
+		d.send = append(d.send, now)
 	}
 }
