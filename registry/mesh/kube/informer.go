@@ -56,24 +56,15 @@ func (i *informer) run(ctx context.Context) {
 
 func (i *informer) reflector() *cache.Reflector {
 	// A period of 0 would have client-go wait for a channel of the whole process, which virtual time does not know.
-	r := cache.NewReflectorWithOptions(i, i.resource.example, i, cache.ReflectorOptions{Name: i.status.Resource, ResyncPeriod: 24 * time.Hour})
+	lw := &cache.ListWatch{ListWithContextFunc: i.list, WatchFuncWithContext: i.watch}
+	r := cache.NewReflectorWithOptions(lw, i.resource.example, i, cache.ReflectorOptions{Name: i.status.Resource, ResyncPeriod: 24 * time.Hour})
 	r.WatchListPageSize = pageSize
 	return r
 }
 
-// List implements cache.Lister.
-func (i *informer) List(o meta.ListOptions) (runtime.Object, error) {
-	return i.ListWithContext(context.Background(), o)
-}
-
-// Watch implements cache.Watcher.
-func (i *informer) Watch(o meta.ListOptions) (watch.Interface, error) {
-	return i.WatchWithContext(context.Background(), o)
-}
-
-// ListWithContext implements cache.ListerWithContext: it reads one page, of what the
-// API holds now and not of an older state of one of its replicas.
-func (i *informer) ListWithContext(ctx context.Context, o meta.ListOptions) (runtime.Object, error) {
+// list reads one page, of what the API holds now and not of an older state of one of its
+// replicas.
+func (i *informer) list(ctx context.Context, o meta.ListOptions) (runtime.Object, error) {
 	if o.Continue == "" {
 		o.ResourceVersion, o.ResourceVersionMatch = "", ""
 		i.beginList()
@@ -86,7 +77,7 @@ func (i *informer) ListWithContext(ctx context.Context, o meta.ListOptions) (run
 		})
 	}
 	if apierrors.IsNotFound(err) && i.setAbsent() {
-		return &meta.List{ListMeta: meta.ListMeta{ResourceVersion: "0"}}, nil // WatchWithContext begins no watch
+		return &meta.List{ListMeta: meta.ListMeta{ResourceVersion: "0"}}, nil // watch returns an error then
 	}
 	if err != nil {
 		i.setFailed(ctx, "list", err)
@@ -95,9 +86,8 @@ func (i *informer) ListWithContext(ctx context.Context, o meta.ListOptions) (run
 	return list, nil
 }
 
-// WatchWithContext implements cache.WatcherWithContext. After some errors the
-// Reflector has to list again.
-func (i *informer) WatchWithContext(ctx context.Context, o meta.ListOptions) (watch.Interface, error) {
+// watch watches until ctx ends. After some errors the Reflector has to list again.
+func (i *informer) watch(ctx context.Context, o meta.ListOptions) (watch.Interface, error) {
 	if err := i.requiresList(); err != nil {
 		return nil, err
 	}

@@ -81,7 +81,7 @@ func (k *recorder) load(ctx context.Context) error {
 			}
 		}
 	}
-	if t.o.Predecessor != nil && t.o.Predecessor.isComplete() {
+	if t.o.Predecessor != nil && t.o.Predecessor.Ready() == nil {
 		from = t.o.Predecessor.all()
 	}
 	for name, entries := range from {
@@ -203,7 +203,7 @@ func (k *recorder) run(ctx context.Context) {
 // check reads the records back, so that those that are gone are written once
 // more. What was refused is tried again: the right may be there by now.
 func (k *recorder) check(ctx context.Context) {
-	if !k.target.isComplete() {
+	if k.target.Ready() != nil {
 		return
 	}
 	for b, refused := range k.refused {
@@ -335,12 +335,6 @@ func (t *Target) isClean() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.sourcesComplete && len(t.dirty) == 0
-}
-
-func (t *Target) isComplete() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.sourcesComplete
 }
 
 func (t *Target) all() map[registry.Group][]entry {
