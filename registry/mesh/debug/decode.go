@@ -41,20 +41,15 @@ type response struct {
 }
 
 // decoder decodes responses to adsz and connections, which have the same form.
-type decoder struct {
-	maxBytes int64
-	own      []string
-	bridged  bool
-	legacy   bool
-}
+type decoder struct{ o *Options }
 
 // decode decodes a response while it is received, holding the text of one client. An
 // incomplete response is an error.
 func (d *decoder) decode(body io.Reader) (*response, error) {
-	counted := &bounded{r: body, left: d.maxBytes}
+	counted := &bounded{r: body, left: d.o.MaxBytes}
 	resp := &response{clients: make(map[string]*client)}
 	err := d.object(counted, resp)
-	resp.bytes = d.maxBytes - counted.left
+	resp.bytes = d.o.MaxBytes - counted.left
 	if counted.err != nil {
 		return resp, counted.err
 	}
@@ -62,10 +57,10 @@ func (d *decoder) decode(body io.Reader) (*response, error) {
 		err = io.ErrUnexpectedEOF
 	}
 	if _, ok := errors.AsType[*json.SyntaxError](err); ok {
-		err = &causedError{NotAnswer, fmt.Errorf("the response is not JSON: %w", err)}
+		err = &Error{Cause: NotAnswer, Err: fmt.Errorf("the response is not JSON: %w", err)}
 	}
 	if errors.Is(err, io.ErrUnexpectedEOF) {
-		err = &causedError{Truncated, errors.New("the response stops before its end")}
+		err = &Error{Cause: Truncated, Err: errors.New("the response stops before its end")}
 	}
 	return resp, err
 }
@@ -215,7 +210,7 @@ func (d *decoder) parse(id string, raw json.RawMessage) (metadata.Publication, [
 		return metadata.Publication{Client: id, Unread: true},
 			[]metadata.PublicationError{{Client: id, Text: naming.Quote(string(raw)), Reason: "the label is not a string"}}
 	}
-	if d.legacy {
+	if d.o.Legacy {
 		return metadata.ParseLegacyPublication(id, *value)
 	}
 	return metadata.ParsePublication(id, *value)
@@ -223,7 +218,7 @@ func (d *decoder) parse(id string, raw json.RawMessage) (metadata.Publication, [
 
 func (d *decoder) isOwn(node string, s clientStatus) bool {
 	_, marked := s.Metadata.Labels[metadata.MarkKey]
-	return marked && !d.bridged || slices.Contains(d.own, node)
+	return marked && !d.o.Bridged || slices.Contains(d.o.OwnNodes, node)
 }
 
 // nodeOf removes the counter that istiod appends to the id of a node. The node is the

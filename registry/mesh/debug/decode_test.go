@@ -144,7 +144,7 @@ func BenchmarkDecode10kClients(b *testing.B) {
 	b.SetBytes(int64(len(body)))
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, _, err := publications(body, debug.DecodeOptions{}); err != nil {
+		if _, _, err := publications(body, debug.DecodeOptions{MaxBytes: 64 << 20}); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -52,7 +52,7 @@ func (c Cause) Remedy() string {
 // Error says why one replica, or all of them, could not be read.
 type Error struct {
 	Cause Cause
-	Where string // the URL or the replica
+	Where string // the URL or the replica; set by request
 	Err   error
 	Fix   string // what to do, if that differs from Cause.Remedy
 }
@@ -82,22 +82,12 @@ func printable(s string) string {
 // Unwrap returns the error of the layer below.
 func (e *Error) Unwrap() error { return e.Err }
 
-// causedError is an error with a cause, before it is known where it happened.
-type causedError struct {
-	cause Cause
-	err   error
-}
-
-func (f *causedError) Error() string { return f.err.Error() }
-
-func (f *causedError) Unwrap() error { return f.err }
-
-func errorOf(cause Cause, reason string) error { return &causedError{cause, errors.New(reason)} }
+func errorOf(cause Cause, reason string) error { return &Error{Cause: cause, Err: errors.New(reason)} }
 
 // causeOf returns why a response could not be read.
 func causeOf(err error) Cause {
-	if f, ok := errors.AsType[*causedError](err); ok {
-		return f.cause
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e.Cause
 	}
 	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" {
 		return Unreachable

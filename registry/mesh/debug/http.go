@@ -54,7 +54,7 @@ func newHTTP(o *HTTPOptions, replica string, timeout time.Duration) *httpTranspo
 				defer cancel()
 				conn, err := dial(ctx, network, address)
 				if err != nil {
-					return nil, &causedError{Unreachable, err}
+					return nil, &Error{Cause: Unreachable, Err: err}
 				}
 				return conn, nil
 			},
@@ -116,7 +116,7 @@ func (t *httpTransport) get(ctx context.Context, query string, read func(io.Read
 func (t *httpTransport) getPort(ctx context.Context, u *url.URL, read func(io.Reader, time.Time) error) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), http.NoBody)
 	if err != nil {
-		return &causedError{Unreachable, err}
+		return &Error{Cause: Unreachable, Err: err}
 	}
 	if err := t.authorize(request); err != nil {
 		return err
@@ -149,7 +149,7 @@ func (t *httpTransport) authorize(request *http.Request) error {
 	}
 	token, err := ads.ReadToken(t.o.TokenFile)
 	if err != nil {
-		return &causedError{NoToken, err}
+		return &Error{Cause: NoToken, Err: err}
 	}
 	request.Header.Set("Authorization", "Bearer "+token)
 	return nil
@@ -157,14 +157,18 @@ func (t *httpTransport) authorize(request *http.Request) error {
 
 // unwrapURL removes the URL of an error, which where shows.
 func unwrapURL(err error) error {
-	if u, ok := errors.AsType[*url.Error](err); ok {
-		cause := causeOf(u)
-		if u.Timeout() && cause != Unreachable {
-			return errorOf(Slow, "no response in time")
-		}
-		return &causedError{cause, u.Err}
+	u, ok := errors.AsType[*url.Error](err)
+	if !ok {
+		return err
 	}
-	return err
+	cause := causeOf(u)
+	if u.Timeout() && cause != Unreachable {
+		return errorOf(Slow, "no response in time")
+	}
+	if e, known := errors.AsType[*Error](u.Err); known {
+		return e
+	}
+	return &Error{Cause: cause, Err: u.Err}
 }
 
 func refusal(response *http.Response) error {

@@ -230,9 +230,8 @@ func (p *poller) request(ctx context.Context, name, query string) (*response, er
 	start := time.Now()
 	var r *response
 	err := p.get(limited, query, func(body io.Reader, clock time.Time) error {
-		d := decoder{maxBytes: p.o.MaxBytes, own: p.o.OwnNodes, legacy: p.o.Legacy, bridged: p.o.Bridged}
 		var err error
-		r, err = d.decode(body)
+		r, err = (&decoder{p.o}).decode(body)
 		if clock.After(r.clock) {
 			r.clock = clock
 		}
@@ -243,12 +242,16 @@ func (p *poller) request(ctx context.Context, name, query string) (*response, er
 		o.Bytes, o.Clients = r.bytes, len(r.clients)
 	}
 	if err != nil {
-		cause := causeOf(err)
-		if _, known := errors.AsType[*causedError](err); !known && limited.Err() != nil {
-			cause, err = Slow, errors.New("no complete response in time")
+		e, known := errors.AsType[*Error](err)
+		switch {
+		case known:
+		case limited.Err() != nil:
+			e = &Error{Cause: Slow, Err: errors.New("no complete response in time")}
+		default:
+			e = &Error{Cause: causeOf(err), Err: err}
 		}
-		o.Err = &Error{Cause: cause, Where: p.where(query), Err: err}
-		r = nil
+		e.Where = p.where(query)
+		o.Err, r = e, nil
 	}
 	if ctx.Err() == nil {
 		p.o.Observe(o)

@@ -24,7 +24,6 @@ type xdsTransport struct {
 	o        *XDSOptions
 	replica  string
 	maxBytes int
-	open     bool
 	conn     grpc.ClientConnInterface
 	release  func()
 	stream   discoveryStream
@@ -43,10 +42,10 @@ func (t *xdsTransport) where(query string) string {
 
 func (t *xdsTransport) close() {
 	t.endStream()
-	if t.open && t.release != nil {
+	if t.conn != nil && t.release != nil {
 		t.release()
 	}
-	t.open = false
+	t.conn = nil
 }
 
 func (t *xdsTransport) endStream() {
@@ -65,10 +64,13 @@ func (t *xdsTransport) get(ctx context.Context, query string, read func(io.Reade
 		body, err = t.request(ctx, query)
 	}
 	if err != nil {
-		if _, known := errors.AsType[*causedError](err); !known && ctx.Err() != nil {
+		if _, known := errors.AsType[*Error](err); known {
+			return err
+		}
+		if ctx.Err() != nil {
 			return errorOf(Slow, "no response in time")
 		}
-		return &causedError{CauseOfStatus(err), err}
+		return &Error{Cause: CauseOfStatus(err), Err: err}
 	}
 	return read(bytes.NewReader(body), time.Time{})
 }
@@ -113,12 +115,12 @@ func Request(stream discoveryStream, r *discovery.DiscoveryRequest) (*discovery.
 
 // connect opens the stream. It is used by later requests too, until endStream.
 func (t *xdsTransport) connect(ctx context.Context) error {
-	if !t.open {
+	if t.conn == nil {
 		conn, release, err := t.o.Dial(t.replica)
 		if err != nil {
-			return &causedError{Unreachable, err}
+			return &Error{Cause: Unreachable, Err: err}
 		}
-		t.conn, t.release, t.open = conn, release, true
+		t.conn, t.release = conn, release
 	}
 	long, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, cancel)
@@ -138,9 +140,6 @@ func (t *xdsTransport) connect(ctx context.Context) error {
 
 // CauseOfStatus returns why istiod's gRPC refused, by its status.
 func CauseOfStatus(err error) Cause {
-	if c, ok := errors.AsType[*causedError](err); ok {
-		return c.cause
-	}
 	s, _ := status.FromError(err)
 	switch s.Code() {
 	case codes.Unauthenticated:
