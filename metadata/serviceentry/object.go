@@ -212,19 +212,21 @@ func ours(all map[string]string) map[string]string {
 }
 
 // ParseObject reads an object of Kubernetes in JSON.
-func ParseObject(text []byte) (Object, error) {
-	var o Object
+func ParseObject(text []byte) (o Object, err error) {
 	if err := json.Unmarshal(text, &o); err != nil {
 		return o, fmt.Errorf("no object of Kubernetes: %w", err)
 	}
-	var whole struct {
-		Spec json.RawMessage `json:"spec"`
-	}
-	if err := json.Unmarshal(text, &whole); err != nil || len(whole.Spec) == 0 {
-		return o, err //nolint:wrapcheck // it was read before
-	}
-	strict := json.NewDecoder(bytes.NewReader(whole.Spec))
-	strict.DisallowUnknownFields()
-	o.Spec.Unknown = strict.Decode(new(ObjectSpec)) != nil
 	return o, nil
+}
+
+// UnmarshalJSON reads a specification, and sets Unknown.
+func (s *ObjectSpec) UnmarshalJSON(text []byte) error {
+	type plain ObjectSpec
+	strict := json.NewDecoder(bytes.NewReader(text))
+	strict.DisallowUnknownFields()
+	if strict.Decode((*plain)(s)) == nil {
+		return nil
+	}
+	*s = ObjectSpec{Unknown: true}
+	return json.Unmarshal(text, (*plain)(s)) //nolint:wrapcheck // json says where
 }

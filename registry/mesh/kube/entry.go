@@ -26,7 +26,7 @@ type workload struct {
 }
 
 func workloadOf(w *WorkloadEntry) workload {
-	return workload{WorkloadEntry: w.Spec, instance: refOf(w).String(), health: w.health(), labels: w.labels()}
+	return workload{WorkloadEntry: w.Spec, instance: refOf(w).String(), health: healthOfEntry(w), labels: labelsOf(w)}
 }
 
 func (d *derivation) deriveEntry(s *ServiceEntry) {

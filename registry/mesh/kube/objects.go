@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -18,24 +19,21 @@ import (
 
 var istioVersion = schema.GroupVersion{Group: "networking.istio.io", Version: "v1"} //nolint:gochecknoglobals // a constant in effect
 
-// ServiceEntry is Istio's object. Spec is nil if it cannot be read, and Unread why.
-type ServiceEntry struct {
+// Object is an object of Istio. Spec is nil if it cannot be read, and Unread why.
+type Object[S any] struct {
 	meta.TypeMeta   `json:",inline"`
 	meta.ObjectMeta `json:"metadata"`
 
-	Spec   *networking.ServiceEntry `json:"-"`
-	Unread error                    `json:"-"`
+	Spec   *S             `json:"-"`
+	Unread error          `json:"-"`
+	Status WorkloadStatus `json:"status"` // of a WorkloadEntry
 }
 
-// WorkloadEntry is Istio's object. Spec is nil if it cannot be read, and Unread why.
-type WorkloadEntry struct {
-	meta.TypeMeta   `json:",inline"`
-	meta.ObjectMeta `json:"metadata"`
-
-	Spec   *networking.WorkloadEntry `json:"-"`
-	Unread error                     `json:"-"`
-	Status WorkloadStatus            `json:"status"`
-}
+// The kinds of objects of Istio.
+type (
+	ServiceEntry  = Object[networking.ServiceEntry]
+	WorkloadEntry = Object[networking.WorkloadEntry]
+)
 
 // WorkloadStatus is the status of a WorkloadEntry.
 type WorkloadStatus struct {
@@ -51,9 +49,9 @@ type WorkloadCondition struct {
 // healthChecks is the annotation of a WorkloadEntry whose health istiod checks.
 const healthChecks = "proxy.istio.io/health-checks-enabled"
 
-// health returns the health that istiod uses: a WorkloadEntry with health checks is
+// healthOfEntry returns the health that istiod uses: a WorkloadEntry with health checks is
 // healthy once a check succeeded. Most entries have none.
-func (w *WorkloadEntry) health() registry.Health {
+func healthOfEntry(w *WorkloadEntry) registry.Health {
 	checked, _ := strconv.ParseBool(w.Annotations[healthChecks]) // an invalid value is false for istiod, too
 	if !checked || slices.Contains(w.Status.Conditions, WorkloadCondition{Type: "Healthy", Status: "True"}) {
 		return registry.HealthUnknown
@@ -63,52 +61,29 @@ func (w *WorkloadEntry) health() registry.Health {
 
 // UnmarshalJSON reads the object. An invalid spec concerns this object alone, and not
 // the list that it is in.
-func (s *ServiceEntry) UnmarshalJSON(data []byte) error {
-	type plain ServiceEntry
-	var spec networking.ServiceEntry
-	ok, err := withSpec(data, (*plain)(s), &spec)
-	if s.Unread = err; ok {
-		s.Spec = &spec
-	}
-	return nil
-}
-
-// UnmarshalJSON reads the object, as that of ServiceEntry does.
-func (w *WorkloadEntry) UnmarshalJSON(data []byte) error {
-	type plain WorkloadEntry
-	var spec networking.WorkloadEntry
-	ok, err := withSpec(data, (*plain)(w), &spec)
-	if w.Unread = err; ok {
-		w.Spec = &spec
-	}
-	return nil
-}
-
-func withSpec(data []byte, object any, spec json.Unmarshaler) (bool, error) {
-	if err := json.Unmarshal(data, object); err != nil {
-		return false, fmt.Errorf("the object cannot be read: %w", err)
-	}
+func (o *Object[S]) UnmarshalJSON(data []byte) error {
+	type plain Object[S]
 	var outer struct {
 		Spec json.RawMessage `json:"spec"`
 	}
-	if err := json.Unmarshal(data, &outer); err != nil {
-		return false, fmt.Errorf("the object cannot be read: %w", err)
+	if err := cmp.Or(json.Unmarshal(data, (*plain)(o)), json.Unmarshal(data, &outer)); err != nil {
+		o.Unread = fmt.Errorf("the object cannot be read: %w", err)
+		return nil
 	}
-	if len(outer.Spec) == 0 {
-		return true, nil
+	spec := new(S)
+	if len(outer.Spec) > 0 {
+		if err := any(spec).(json.Unmarshaler).UnmarshalJSON(outer.Spec); err != nil { //nolint:forcetypeassert // as all messages of Istio's
+			o.Unread = fmt.Errorf("its spec cannot be read: %w", err)
+			return nil
+		}
 	}
-	if err := spec.UnmarshalJSON(outer.Spec); err != nil {
-		return false, fmt.Errorf("its spec cannot be read: %w", err)
-	}
-	return true, nil
+	o.Spec = spec
+	return nil
 }
 
 // DeepCopyObject implements runtime.Object. Objects are never written once read, so
 // that a shallow copy is enough.
-func (s *ServiceEntry) DeepCopyObject() runtime.Object { c := *s; return &c }
-
-// DeepCopyObject implements runtime.Object, as that of ServiceEntry does.
-func (w *WorkloadEntry) DeepCopyObject() runtime.Object { c := *w; return &c }
+func (o *Object[S]) DeepCopyObject() runtime.Object { c := *o; return &c }
 
 type list[T any] struct {
 	meta.TypeMeta `json:",inline"`
@@ -157,6 +132,7 @@ func (r *Rules) trim(object runtime.Object) {
 		o.Spec, o.Status = core.NodeSpec{}, core.NodeStatus{}
 	case *ServiceEntry:
 		r.trimMeta(&o.ObjectMeta)
+		o.Status = WorkloadStatus{}
 	case *WorkloadEntry:
 		r.trimMeta(&o.ObjectMeta)
 	}

@@ -122,7 +122,7 @@ func (s *store) selector(o owner) map[string]string {
 // spec was never read, that is any ServiceEntry with a selector.
 func (s *store) maySelect(o owner, w *WorkloadEntry) bool {
 	selector := s.selector(o)
-	return selects(selector, w.labels()) || w.Spec == nil && o.entry && len(selector) > 0
+	return selects(selector, labelsOf(w)) || w.Spec == nil && o.entry && len(selector) > 0
 }
 
 // selected returns the WorkloadEntries of a namespace that a selector selects, by
@@ -133,7 +133,7 @@ func (s *store) selected(namespace string, selector map[string]string) []*Worklo
 		return nil
 	}
 	for r, w := range s.workloads {
-		if r.Namespace == namespace && w.Spec != nil && selects(selector, w.labels()) {
+		if r.Namespace == namespace && w.Spec != nil && selects(selector, labelsOf(w)) {
 			out = append(out, w)
 		}
 	}
@@ -166,9 +166,9 @@ func (s *store) slicesOf(service *core.Service) []*discovery.EndpointSlice {
 	return out
 }
 
-// labels are the labels of the entry and those of the object; the former take
-// precedence.
-func (w *WorkloadEntry) labels() map[string]string {
+// labelsOf returns the labels of the entry and those of the object. The former override
+// the latter.
+func labelsOf(w *WorkloadEntry) map[string]string {
 	if len(w.Labels) == 0 {
 		return w.Spec.GetLabels()
 	}
