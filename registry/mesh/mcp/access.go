@@ -64,11 +64,10 @@ func Refusals() []Refusal {
 // A gate admits connections to a Server. It refuses them before it reads anything,
 // or in the TLS handshake, which delays no other client.
 type gate struct {
-	access  Access
-	most    int // connections: several times the streams, as they are not authenticated yet
-	refused func(r Refusal, address string, err error)
-	stale   func(err error) // the files of access.TLS cannot be used
-	rest    *restListener   // of connections that do not speak gRPC; nil: they end
+	server *Server
+	access Access
+	most   int           // connections: several times the streams, as they are not authenticated yet
+	rest   *restListener // of connections that do not speak gRPC; nil: they end
 
 	mu   sync.Mutex
 	open map[netip.Addr]int // connections, by address
@@ -127,7 +126,7 @@ func (l gatedListener) Accept() (net.Conn, error) {
 		if ok {
 			return &countedConn{Conn: c, leave: sync.OnceFunc(func() { l.gate.closed(from) })}, nil
 		}
-		l.gate.refused(why, c.RemoteAddr().String(), nil)
+		l.gate.server.clientRefused(why, c.RemoteAddr().String(), nil)
 		_ = c.Close()
 	}
 }
@@ -189,7 +188,7 @@ func (g *gate) config() (*tls.Config, error) {
 	case last == nil:
 		return nil, filesError{err}
 	case err != nil:
-		g.stale(err)
+		g.server.outdated(err)
 	}
 	return last, nil
 }
@@ -242,7 +241,7 @@ type reportedTLS struct {
 func (h reportedTLS) ServerHandshake(c net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	secure, info, err := h.TransportCredentials.ServerHandshake(c)
 	if why, refused := refusal(err); refused {
-		h.gate.refused(why, c.RemoteAddr().String(), err)
+		h.gate.server.clientRefused(why, c.RemoteAddr().String(), err)
 	}
 	if t, ok := info.(credentials.TLSInfo); err == nil && ok && t.State.NegotiatedProtocol == protocolREST {
 		return h.gate.rest.dispatch(secure)

@@ -69,7 +69,7 @@ func NewServer(t *Target, o ServerOptions) *Server {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	s := &Server{target: t, o: o, refusals: limiter{lastLogged: make(map[string]time.Time)}}
-	s.gate = &gate{access: o.Access, most: 8 * s.most(), refused: s.clientRefused, stale: s.outdated, open: make(map[netip.Addr]int)}
+	s.gate = &gate{server: s, access: o.Access, most: 8 * s.most(), open: make(map[netip.Addr]int)}
 	return s
 }
 
