@@ -228,7 +228,7 @@ func startAccess(t *testing.T, access mcp.Access) *accessRig {
 // how.
 func (g *accessRig) istiod(address string, config *tls.Config) *istiod {
 	g.t.Helper()
-	return g.over(g.conn(address, config), &istiod{}, "", newType)
+	return g.over(g.conn(address, config), &istiod{}, newType)
 }
 
 // conn connects from an address; over TLS where config says how.

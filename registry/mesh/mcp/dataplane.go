@@ -26,11 +26,12 @@ func isDataPlane(typeURL string) bool {
 
 // updateDataPlanes sends data planes what is served, until ctx ends.
 func (s *Server) updateDataPlanes(ctx context.Context) {
-	last := &snapshot{}
+	var last *snapshot
 	for {
 		set, changed := s.target.current()
-		if set != nil && set != last {
-			s.o.DataPlanes.Update(s.difference(last, set))
+		if set != last {
+			put, remove := set.since(last)
+			s.o.DataPlanes.Update(s.decode(put), remove)
 			last = set
 		}
 		select {
@@ -41,33 +42,16 @@ func (s *Server) updateDataPlanes(ctx context.Context) {
 	}
 }
 
-// difference returns the new and changed entries of a set, and the names of those
-// that are gone. Both sets are sorted by name.
-func (s *Server) difference(old, next *snapshot) (put []dataplane.Entry, remove []string) {
-	before := old.content
-	for _, r := range next.content {
-		if len(before) > 0 && before[0] == r { // as nearly all are
-			before = before[1:]
-			continue
-		}
-		for len(before) > 0 && before[0].name < r.name {
-			remove = append(remove, before[0].name)
-			before = before[1:]
-		}
-		if len(before) > 0 && before[0].name == r.name {
-			before = before[1:]
-		}
+func (s *Server) decode(resources []*resource) (entries []dataplane.Entry) {
+	for _, r := range resources {
 		e, err := dataplane.Decode(r.wire)
 		if err != nil { // we encoded it
 			s.o.Log.Error("an entry is not served to data planes", "entry", naming.Quote(r.name), "err", err)
 			continue
 		}
-		put = append(put, e)
+		entries = append(entries, e)
 	}
-	for _, r := range before {
-		remove = append(remove, r.name)
-	}
-	return put, remove
+	return entries
 }
 
 // serveDataPlane answers a data plane until ctx ends or it is refused.

@@ -59,7 +59,7 @@ func (i *istiod) clusters() []string {
 func TestServer_DataPlanes(t *testing.T) {
 	bubble(t, "an istiod and a data plane are answered at one address by what they ask for", func(t *testing.T) {
 		r := startBoth(t, mcp.Options{})
-		istiod, envoy := r.connect("", newType), r.connect("", clusterType)
+		istiod, envoy := r.connect(newType), r.connect(clusterType)
 		r.put(greeter("api.a", "10.0.0.1"))
 		if istiod.answers(newType) != nil || envoy.answers(clusterType) != nil {
 			t.Error("an answer before the set is complete, want none")
@@ -87,7 +87,7 @@ func TestServer_DataPlanes(t *testing.T) {
 		r.put(greeter("api.a", "10.0.0.1"))
 		r.put(greeter("api.b", "10.0.0.1"))
 		r.target.SourcesComplete()
-		envoy := r.connect("", clusterType)
+		envoy := r.connect(clusterType)
 		groups, err := r.target.Groups(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -143,7 +143,7 @@ func TestServer_DataPlanes(t *testing.T) {
 		r.put(greeter("api.large", "10.0.0.1"))
 		r.target.SourcesComplete()
 		r.unread(clusterType, endpointType)
-		other := r.connect("", clusterType)
+		other := r.connect(clusterType)
 		r.put(greeter("api.large", many(20000)...))
 		time.Sleep(time.Second)
 		r.put(greeter("api.other", "10.0.0.9"))
@@ -158,7 +158,7 @@ func TestServer_DataPlanes(t *testing.T) {
 	})
 	bubble(t, "one that asks for nothing ends in seconds", func(t *testing.T) {
 		r := startBoth(t, mcp.Options{})
-		silent := r.connect("")
+		silent := r.connect()
 		time.Sleep(6 * time.Second)
 		if err := silent.failed(); status.Code(err) != codes.DeadlineExceeded {
 			t.Errorf("stream ended with %v, want DeadlineExceeded", err)
@@ -170,7 +170,7 @@ func TestServer_DataPlanes(t *testing.T) {
 		for range 30 {
 			conn := r.dial()
 			for range 10 {
-				r.over(conn, &istiod{}, "", clusterType)
+				r.over(conn, &istiod{}, clusterType)
 			}
 		}
 		synctest.Wait()
@@ -236,7 +236,7 @@ func TestServer_DataPlanes(t *testing.T) {
 		r := start(t, mcp.Options{})
 		r.put(greeter("api.a", "10.0.0.1"))
 		r.target.SourcesComplete()
-		if got := r.connect("", clusterType).answers(clusterType); len(got) != 1 || len(got[0].GetResources()) != 0 {
+		if got := r.connect(clusterType).answers(clusterType); len(got) != 1 || len(got[0].GetResources()) != 0 {
 			t.Errorf("answers %v, want an empty one", got)
 		}
 	})

@@ -20,7 +20,7 @@ func TestTarget_HoldsWhatWasServedAfterARestart(t *testing.T) {
 	}
 	bubble(t, "it is held, and not served before every source has reported everything", func(t *testing.T) {
 		r := start(t, mcp.Options{Keep: s.of()})
-		i := r.connect("", newType)
+		i := r.connect(newType)
 		all := r.groups()
 		if len(all) != 200 {
 			t.Fatalf("%d groups held, want 200", len(all))
@@ -74,7 +74,7 @@ func TestTarget_RecordsDelayNoPush(t *testing.T) {
 		r.groups()
 		r.put(greeter("api.a", "10.0.0.1"))
 		r.target.SourcesComplete()
-		i := r.connect("", newType)
+		i := r.connect(newType)
 		expect(t, i.entries(newType), "api.a=10.0.0.1")
 		unblock := s.block()
 		for n := range 100 {
@@ -115,7 +115,7 @@ func TestTarget_KeepsNewHostsBeforeTheyAreServed(t *testing.T) {
 		r.groups()
 		r.put(greeter("api.a", "10.0.0.1"))
 		r.target.SourcesComplete()
-		i := r.connect("", newType)
+		i := r.connect(newType)
 		expect(t, i.entries(newType), "api.a=10.0.0.1")
 		return r, i
 	}
@@ -206,7 +206,7 @@ func TestTarget_KeepsNewHostsBeforeTheyAreServed(t *testing.T) {
 		r := start(t, mcp.Options{Predecessor: old.target, Keep: s.of()})
 		r.groups()
 		r.target.SourcesComplete()
-		expect(t, r.connect("", newType).entries(newType), "api.a=10.0.0.1")
+		expect(t, r.connect(newType).entries(newType), "api.a=10.0.0.1")
 		if n := len(start(t, mcp.Options{Keep: s.copied().of()}).groups()); n != 1 {
 			t.Errorf("%d groups kept, want 1", n)
 		}
@@ -218,7 +218,7 @@ func TestTarget_KeepsNewHostsBeforeTheyAreServed(t *testing.T) {
 		r.groups()
 		s.block()
 		r.target.SourcesComplete()
-		if n := len(r.connect("", newType).entries(newType)); n != 100 {
+		if n := len(r.connect(newType).entries(newType)); n != 100 {
 			t.Errorf("%d hosts served, want 100", n)
 		}
 	})
@@ -227,7 +227,7 @@ func TestTarget_KeepsNewHostsBeforeTheyAreServed(t *testing.T) {
 		r := start(t, mcp.Options{Keep: s.of()})
 		r.groups()
 		r.target.SourcesComplete()
-		i := r.connect("", newType)
+		i := r.connect(newType)
 		time.Sleep(time.Minute)
 		s.delay = 2 * time.Second
 		for n := range 100 {
@@ -250,7 +250,7 @@ func TestTarget_KeepsNewHostsBeforeTheyAreServed(t *testing.T) {
 		r.groups()
 		r.put(greeter("api.new", "10.0.0.1"))
 		r.target.SourcesComplete()
-		if n := len(r.connect("", newType).entries(newType)); n != 21 {
+		if n := len(r.connect(newType).entries(newType)); n != 21 {
 			t.Errorf("%d hosts served, want 21", n)
 		}
 		p.Recorder = s.copied()

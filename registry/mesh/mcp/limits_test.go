@@ -30,7 +30,7 @@ func (g *accessRig) fifty(address string, types ...string) []*istiod {
 	for range 5 {
 		conn := g.conn(address, nil)
 		for range 10 {
-			all = append(all, g.over(conn, &istiod{}, "", types...))
+			all = append(all, g.over(conn, &istiod{}, types...))
 			synctest.Wait() // so that they are in this order at the server
 		}
 	}
@@ -80,7 +80,7 @@ func TestServer_BoundsStreams(t *testing.T) {
 		g := startAccess(t, mcp.Access{})
 		conn := g.conn("10.0.0.1", nil)
 		for range 10 {
-			g.served(g.over(conn, &istiod{}, "", newType), 1)
+			g.served(g.over(conn, &istiod{}, newType), 1)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
@@ -91,7 +91,7 @@ func TestServer_BoundsStreams(t *testing.T) {
 	bubble(t, "what asks for nothing ends in seconds", func(t *testing.T) {
 		g := startAccess(t, mcp.Access{})
 		silent := g.fifty("10.0.0.1")
-		asking := g.over(g.conn("10.0.0.2", nil), &istiod{}, "", otherType)
+		asking := g.over(g.conn("10.0.0.2", nil), &istiod{}, otherType)
 		time.Sleep(4 * time.Second)
 		if n := len(g.server.Readers()); n != 51 {
 			t.Errorf("%d streams open after four seconds, want 51", n)
@@ -247,7 +247,7 @@ func TestServer_DeltaStartsFromWhatAClientHas(t *testing.T) {
 		r.put(greeter("api.a", "10.0.0.1"))
 		r.put(greeter("api.b", "10.0.0.1"))
 		r.target.SourcesComplete()
-		a := decode(t, r.connect("", newType).answers(newType)[0])[0].meta
+		a := decode(t, r.connect(newType).answers(newType)[0])[0].meta
 		c := r.incremental()
 		if err := c.stream.Send(&discovery.DeltaDiscoveryRequest{
 			TypeUrl: newType, InitialResourceVersions: map[string]string{a.GetName(): a.GetVersion(), "xds-bridge/gone": "1"},
@@ -260,25 +260,6 @@ func TestServer_DeltaStartsFromWhatAClientHas(t *testing.T) {
 		r.put(greeter("api.b", "10.0.0.2"))
 		if changed, removed := c.next(t); !slices.Equal(changed, []string{"api.b"}) || len(removed) != 0 {
 			t.Errorf("after a change %v, removed %v, want api.b and none", changed, removed)
-		}
-	})
-	bubble(t, "and withdraws what was sent before its revision was known", func(t *testing.T) {
-		r := start(t, mcp.Options{RevisionFilter: true})
-		r.revision("canary")
-		r.put(greeter("api.a", "10.0.0.1"))
-		r.target.SourcesComplete()
-		c := r.incremental()
-		c.ask(t, newType, "")
-		if changed, _ := c.next(t); len(changed) != 2 {
-			t.Errorf("first answer %v, want two", changed)
-		}
-		if err := c.stream.Send(&discovery.DeltaDiscoveryRequest{TypeUrl: newType, Node: istiodNode(t, "stable")}); err != nil {
-			t.Fatal(err)
-		}
-		synctest.Wait()
-		r.put(greeter("api.a", "10.0.0.2"))
-		if changed, removed := c.next(t); !slices.Equal(changed, []string{"api.a"}) || len(removed) != 1 {
-			t.Errorf("once it is confirmed %v, removed %v, want api.a and one", changed, removed)
 		}
 	})
 }

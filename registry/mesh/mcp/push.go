@@ -12,7 +12,7 @@ import (
 )
 
 // Run pushes changes until ctx ends: the first of an idle target at once, those
-// after it gathered for Debounce, and new hosts once they are kept. It keeps the
+// after it gathered for debounce, and new hosts once they are kept. It keeps the
 // other changes beside that, and returns nil.
 func (t *Target) Run(ctx context.Context) error {
 	var keeping sync.WaitGroup
@@ -35,7 +35,7 @@ func (t *Target) Run(ctx context.Context) error {
 			t.releaseAddresses(now)
 		}
 		t.reportConfirmed()
-		if wait := t.o.Debounce - time.Since(last); wait > 0 {
+		if wait := debounce - time.Since(last); wait > 0 {
 			timer.Reset(wait)
 			continue
 		}
@@ -44,6 +44,9 @@ func (t *Target) Run(ctx context.Context) error {
 		}
 	}
 }
+
+// debounce is how long changes after a first one are gathered.
+const debounce = 50 * time.Millisecond
 
 // reportConfirmed reports each set that an istiod confirmed once.
 func (t *Target) reportConfirmed() {
@@ -186,7 +189,50 @@ func (s *servedSet) snapshot() *snapshot {
 type snapshot struct {
 	number  int // grows with each
 	version string
-	content []*resource
+	content []*resource // by name
+}
+
+// since returns the resources that are new or changed since another set, and the names
+// of those that are gone; nil: a set without any.
+func (s *snapshot) since(o *snapshot) (changed []*resource, removed []string) {
+	var before []*resource
+	if o != nil {
+		before = o.content
+	}
+	for _, r := range s.content {
+		for len(before) > 0 && before[0].name < r.name {
+			removed = append(removed, before[0].name)
+			before = before[1:]
+		}
+		if len(before) == 0 || before[0].name != r.name {
+			changed = append(changed, r)
+			continue
+		}
+		if before[0] != r && before[0].version != r.version { // nearly all are the same
+			changed = append(changed, r)
+		}
+		before = before[1:]
+	}
+	for _, r := range before {
+		removed = append(removed, r.name)
+	}
+	return changed, removed
+}
+
+// sinceKnown is since for the versions that a client knows, by name.
+func (s *snapshot) sinceKnown(known map[string]string) (changed []*resource, removed []string) {
+	there := make(map[string]bool, len(known))
+	for _, r := range s.content {
+		if there[r.name] = true; known[r.name] != r.version {
+			changed = append(changed, r)
+		}
+	}
+	for name := range known {
+		if !there[name] {
+			removed = append(removed, name)
+		}
+	}
+	return changed, removed
 }
 
 func (s *snapshot) keys() map[naming.ServiceKey]naming.HostAddress {

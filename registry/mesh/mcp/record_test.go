@@ -179,7 +179,7 @@ func TestTarget_UnusableRecords(t *testing.T) {
 		r.groups()
 		r.put(greeter("api.a", "10.0.0.1"))
 		r.target.SourcesComplete()
-		expect(t, r.connect("", newType).entries(newType), "api.a=10.0.0.1")
+		expect(t, r.connect(newType).entries(newType), "api.a=10.0.0.1")
 		time.Sleep(time.Hour)
 		reported.says(t, "what was served before is not used: refused: no rights")
 		if n := s.wrote(); n > 32 {

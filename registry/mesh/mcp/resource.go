@@ -25,18 +25,14 @@ import (
 // would be a change.
 func created() time.Time { return time.Date(2020, time.January, 1, 0, 0, 0, 0, time.UTC) }
 
-// revisionLabel restricts a resource to one revision of istiod.
-const revisionLabel = "istio.io/rev"
-
 // A resource is a ServiceEntry in wire format, encoded once for all istiods.
 type resource struct {
-	name     string // namespace/name
-	version  string // a hash of the content: istiod skips resources with the same
-	sum      uint64 // the same as a number
-	revision string
-	wire     *anypb.Any
-	keys     []naming.ServiceKey
-	host     naming.HostAddress // of the keys
+	name    string // namespace/name
+	version string // a hash of the content: istiod skips resources with the same
+	sum     uint64 // the same as a number
+	wire    *anypb.Any
+	keys    []naming.ServiceKey
+	host    naming.HostAddress // of the keys
 }
 
 // A spec is a resource without its address.
@@ -102,7 +98,7 @@ func wrap(r spec, entry *networking.ServiceEntry) (*resource, error) {
 		return nil, fmt.Errorf("encode %s: %w", r.group.Name, err)
 	}
 	return &resource{
-		name: meta.GetName(), version: version, sum: sum, revision: r.Labels[revisionLabel],
+		name: meta.GetName(), version: version, sum: sum,
 		wire: &anypb.Any{TypeUrl: "type.googleapis.com/istio.mcp.v1alpha1.Resource", Value: slices.Clip(whole)},
 		keys: keysOf(r), host: naming.HostAddress{Host: r.Host, Port: r.Port.Number},
 	}, nil

@@ -19,7 +19,7 @@ func TestServer(t *testing.T) {
 		r := start(t, mcp.Options{})
 		r.put(greeter("api.a", "10.0.0.1"))
 		r.target.SourcesComplete()
-		i := r.connect("", istioTypes()...)
+		i := r.connect(istioTypes()...)
 		for _, typeURL := range istioTypes()[1:] {
 			if n := len(i.answers(typeURL)); n != 1 {
 				t.Errorf("%s was answered %d times, want once", typeURL, n)
@@ -33,7 +33,7 @@ func TestServer(t *testing.T) {
 	bubble(t, "a type nobody knows gets an empty answer, and the stream continues", func(t *testing.T) {
 		r := start(t, mcp.Options{})
 		r.target.SourcesComplete()
-		i := r.connect("", "a.b/v9/Foo", newType)
+		i := r.connect("a.b/v9/Foo", newType)
 		if all := i.answers("a.b/v9/Foo"); len(all) != 1 || len(all[0].GetResources()) != 0 {
 			t.Errorf("answers %v, want an empty one", all)
 		}
@@ -46,7 +46,7 @@ func TestServer(t *testing.T) {
 		r := start(t, mcp.Options{})
 		r.put(greeter("api.a", "10.0.0.1"))
 		r.target.SourcesComplete()
-		i := r.connect("", oldType, newType)
+		i := r.connect(oldType, newType)
 		expect(t, i.entries(oldType), "api.a=10.0.0.1")
 		expect(t, i.entries(newType), "api.a=10.0.0.1")
 		if got := i.answers(newType)[0].GetResources()[0].GetTypeUrl(); got != "type.googleapis.com/istio.mcp.v1alpha1.Resource" {
@@ -58,7 +58,7 @@ func TestServer(t *testing.T) {
 		r.put(greeter("api.a", "10.0.0.1"))
 		r.put(greeter("api.b", "10.0.0.2"))
 		r.target.SourcesComplete()
-		i := r.connect("", newType)
+		i := r.connect(newType)
 		r.put(greeter("api.b", "10.0.0.3", "10.0.0.4"))
 		time.Sleep(time.Second)
 		expect(t, i.entries(newType), "api.a=10.0.0.1", "api.b=10.0.0.3,10.0.0.4")
@@ -73,7 +73,7 @@ func TestServer(t *testing.T) {
 		r := start(t, mcp.Options{})
 		r.put(greeter("api.a", "10.0.0.1"))
 		r.target.SourcesComplete()
-		i := r.connect("", newType)
+		i := r.connect(newType)
 		first := i.answers(newType)[0]
 		r.put(greeter("api.a", "10.0.0.2"))
 		time.Sleep(time.Second)
@@ -138,7 +138,7 @@ func TestServer(t *testing.T) {
 			r := start(t, mcp.Options{})
 			r.put(greeter("api.a", "10.0.0.1", "10.0.0.2"))
 			r.target.SourcesComplete()
-			i := r.connect("", newType)
+			i := r.connect(newType)
 			res := i.answers(newType)[0]
 			return []string{res.GetVersionInfo(), decode(t, res)[0].meta.GetVersion(), decode(t, res)[0].meta.GetCreateTime().AsTime().String()}
 		}
@@ -149,7 +149,7 @@ func TestServer(t *testing.T) {
 	})
 	bubble(t, "nothing is answered before every source has reported everything", func(t *testing.T) {
 		r := start(t, mcp.Options{})
-		i := r.connect("", istioTypes()...)
+		i := r.connect(istioTypes()...)
 		r.put(greeter("api.a", "10.0.0.1"))
 		time.Sleep(time.Hour)
 		if n := len(i.answers(newType)); n != 0 || r.target.Ready() == nil {
@@ -164,7 +164,7 @@ func TestServer(t *testing.T) {
 	bubble(t, "a registry that is empty is answered with nothing, once it is known to be", func(t *testing.T) {
 		r := start(t, mcp.Options{})
 		r.target.SourcesComplete()
-		i := r.connect("", newType)
+		i := r.connect(newType)
 		if all := i.answers(newType); len(all) != 1 || len(all[0].GetResources()) != 0 {
 			t.Errorf("answers %v, want an empty one", all)
 		}
@@ -173,7 +173,7 @@ func TestServer(t *testing.T) {
 		r := start(t, mcp.Options{})
 		r.put(greeter("api.a", "10.0.0.1"))
 		r.target.SourcesComplete()
-		one, two := r.connect("", newType), r.connect("", newType)
+		one, two := r.connect(newType), r.connect(newType)
 		slow, resume := r.connectStalled(newType)
 		for n := range 50 {
 			r.put(greeter("api.a", fmt.Sprintf("10.0.1.%d", n)))
@@ -194,29 +194,19 @@ func TestServer(t *testing.T) {
 	bubble(t, "pings of thirty seconds end no connection", func(t *testing.T) {
 		r := start(t, mcp.Options{})
 		r.target.SourcesComplete()
-		i := r.connect("", newType)
+		i := r.connect(newType)
 		time.Sleep(time.Hour)
 		if err := i.failed(); err != nil {
 			t.Error(err)
-		}
-	})
-	bubble(t, "an istiod of a revision gets what is labelled for it", func(t *testing.T) {
-		r := start(t, mcp.Options{RevisionFilter: true})
-		r.revision("canary")
-		r.put(greeter("api.a", "10.0.0.1"))
-		r.target.SourcesComplete()
-		expect(t, r.connect("stable", newType).entries(newType), "api.a=10.0.0.1")
-		if n := len(r.connect("canary", newType).entries(newType)); n != 2 {
-			t.Errorf("the canary got %d entries, want 2", n)
 		}
 	})
 	bubble(t, "what is served outlives the registry, and goes only when it is written so", func(t *testing.T) {
 		r := start(t, mcp.Options{})
 		r.put(greeter("api.a", "10.0.0.1"))
 		r.target.SourcesComplete()
-		r.connect("", newType)
+		r.connect(newType)
 		time.Sleep(24 * time.Hour)
-		late := r.connect("", newType)
+		late := r.connect(newType)
 		expect(t, late.entries(newType), "api.a=10.0.0.1")
 	})
 	bubble(t, "a service without endpoints stays known, and one without entries is gone", func(t *testing.T) {
@@ -224,7 +214,7 @@ func TestServer(t *testing.T) {
 		r.put(greeter("api.a", "10.0.0.1"))
 		r.put(greeter("api.b", "10.0.0.2"))
 		r.target.SourcesComplete()
-		i := r.connect("", newType)
+		i := r.connect(newType)
 		r.put(greeter("api.a"))
 		groups, err := r.target.Groups(t.Context())
 		if err != nil {

@@ -34,7 +34,6 @@ type stream struct {
 	// Only session touches these.
 	types      []*subscription // in the order of their first requests
 	knownBytes int             // of what the client said it has
-	revision   string          // of the istiod; empty: it gets the resources of all
 	nonce      int             // of the last answer
 	nacked     bool            // the client refused an answer, which was logged
 
@@ -47,31 +46,8 @@ type subscription struct {
 	typeURL  string
 	isServed bool
 	nonce    string            // of an answer that is not confirmed; empty: none
-	last     view              // that was sent last
+	last     *snapshot         // that was sent last; nil: none
 	known    map[string]string // versions that the client had before that
-}
-
-// A view is what an istiod is sent of a set; the set is nil if it was sent
-// nothing.
-type view struct {
-	set      *snapshot
-	revision string // of the istiod; empty: all resources are for it
-}
-
-// has reports whether a resource is for the istiod.
-func (v view) has(r *resource) bool {
-	return r.revision == "" || v.revision == "" || v.revision == r.revision
-}
-
-// versions returns the versions of what the istiod is sent, by resource.
-func (v view) versions() map[string]string {
-	versions := make(map[string]string, len(v.set.content))
-	for _, r := range v.set.content {
-		if v.has(r) {
-			versions[r.name] = r.version
-		}
-	}
-	return versions
 }
 
 // supervise serves a client until ctx ends, its stream breaks or it is refused.
@@ -187,9 +163,9 @@ func (st *stream) receive(ctx context.Context) (<-chan request, <-chan error) {
 // due returns what is to be sent; nil: nothing. That is the served set, if the client
 // has confirmed another, or an empty one, once, for types that are not served.
 func (s *subscription) due(set *snapshot) *snapshot {
-	switch first := s.last.set == nil; {
+	switch first := s.last == nil; {
 	case s.nonce != "":
-	case s.isServed && set != nil && (first || s.last.set.version != set.version):
+	case s.isServed && set != nil && (first || s.last.version != set.version):
 		return set
 	case !s.isServed && first && isAnswered(s.typeURL):
 		return &snapshot{version: emptyVersion}
@@ -203,8 +179,8 @@ const emptyVersion = "none"
 // next returns a function that sends the next answer; nil: none is due.
 func (st *stream) next(set *snapshot) (send func() error) {
 	for _, sub := range st.types {
-		next := view{sub.due(set), st.revision}
-		if next.set == nil {
+		next := sub.due(set)
+		if next == nil {
 			continue
 		}
 		st.nonce++
@@ -218,7 +194,7 @@ func (st *stream) next(set *snapshot) (send func() error) {
 		return func() error {
 			err := send()
 			if err == nil && sub.isServed {
-				st.show(func(r *Reader) { r.Sent = next.set.version })
+				st.show(func(r *Reader) { r.Sent = next.version })
 			}
 			return err
 		}
@@ -234,9 +210,6 @@ func (st *stream) asked(r request) error {
 		return st.refuse(RefusedRequest, codes.ResourceExhausted, err)
 	}
 	if id := r.GetNode().GetId(); id != "" && st.shown().Node == "" {
-		if st.server.target.o.RevisionFilter {
-			st.revision = r.GetNode().GetMetadata().GetFields()["ISTIO_REVISION"].GetStringValue()
-		}
 		st.show(func(r *Reader) { r.Node = id })
 		st.server.o.Log.Info("istiod connected", "node", naming.Quote(id), "address", st.shown().Address)
 	}
@@ -286,8 +259,8 @@ func (st *stream) acknowledged(sub *subscription, r request) {
 			st.server.o.Log.Warn("istiod refused an answer", "type", naming.Quote(sub.typeURL), "reason", naming.Quote(r.GetErrorDetail().GetMessage()))
 		}
 	case sub.isServed:
-		st.show(func(r *Reader) { r.Acked = sub.last.set.version })
-		st.server.target.confirm(sub.last.set)
+		st.show(func(r *Reader) { r.Acked = sub.last.version })
+		st.server.target.confirm(sub.last)
 	}
 }
 

@@ -34,7 +34,7 @@ func (r *rig) unread(types ...string) discovery.AggregatedDiscoveryService_Delta
 		r.t.Fatal(err)
 	}
 	for _, typeURL := range types {
-		if err := stream.Send(&discovery.DeltaDiscoveryRequest{Node: istiodNode(r.t, ""), TypeUrl: typeURL}); err != nil {
+		if err := stream.Send(&discovery.DeltaDiscoveryRequest{Node: istiodNode(r.t), TypeUrl: typeURL}); err != nil {
 			r.t.Fatal(err)
 		}
 		res, err := stream.Recv()
@@ -53,7 +53,7 @@ func TestServer_SlowClientDelaysNoOther(t *testing.T) {
 		r := start(t, mcp.Options{})
 		r.put(greeter("api.large", "10.0.0.1"))
 		r.target.SourcesComplete()
-		other := r.connect("", newType)
+		other := r.connect(newType)
 		types := []string{newType, oldType, "networking.istio.io/v1beta1/ServiceEntry"}
 		for n := range 30 {
 			types = append(types, fmt.Sprintf("networking.istio.io/v%d/ServiceEntry", n+2))
@@ -109,7 +109,7 @@ func TestServer_ServesIstiosVersionsAlone(t *testing.T) {
 			"networking.istio.io/v1/x/ServiceEntry": 0, "networking.istio.io/v1/ServiceEntry/": 0, "networking.istio.io/v1/WorkloadEntry": 0,
 		}
 		for typeURL, want := range types {
-			all := r.connect("", typeURL).answers(typeURL)
+			all := r.connect(typeURL).answers(typeURL)
 			if len(all) != 1 || len(all[0].GetResources()) != want {
 				t.Errorf("%s was answered %v, want once with %d", typeURL, all, want)
 			}

@@ -1,7 +1,6 @@
 package mcp
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,13 +17,8 @@ import (
 
 // Options tune a Target.
 type Options struct {
-	Owner    string        // of everything here, as in registry.Held
-	VIPs     netip.Prefix  // the range of the codecs that write here; the zero value: none
-	Debounce time.Duration // how long changes after a first one are gathered; 0 is 50 ms
-
-	// RevisionFilter leaves out resources of other revisions for an istiod that
-	// reports its own.
-	RevisionFilter bool
+	Owner string       // of everything here, as in registry.Held
+	VIPs  netip.Prefix // the range of the codecs that write here; the zero value: none
 
 	// Keep is where what is served is kept for the next process, those with Has
 	// first; empty: it is not kept.
@@ -64,7 +58,6 @@ type Target struct {
 
 // NewTarget returns a target that answers nothing before SourcesComplete.
 func NewTarget(o Options) *Target {
-	o.Debounce = cmp.Or(o.Debounce, 50*time.Millisecond)
 	if o.Observe == nil {
 		o.Observe = func(Observation) {}
 	}

@@ -114,7 +114,7 @@ func TestTarget_ConfirmsKeysOnceTheirHostIsServed(t *testing.T) {
 			t.Errorf("Confirmed(%v) before any istiod had the host, want no call", confirmed)
 		}
 		mu.Unlock()
-		r.connect("", newType)
+		r.connect(newType)
 		time.Sleep(time.Second)
 		mu.Lock()
 		defer mu.Unlock()
@@ -136,7 +136,7 @@ func TestEndpoints_WireFormat(t *testing.T) {
 		s.Endpoints[1].Weight = 0
 		r.put(s)
 		r.target.SourcesComplete()
-		got := decode(t, r.connect("", newType).answers(newType)[0])[0].spec.GetEndpoints()
+		got := decode(t, r.connect(newType).answers(newType)[0])[0].spec.GetEndpoints()
 		port := map[string]uint32{"grpc-tri": 20001}
 		want := []*networking.WorkloadEntry{
 			{Address: "10.0.0.1", Ports: port, Weight: 100, Locality: "eu-1/eu-1a", Labels: map[string]string{"version": "v1", "app": "a"}},
@@ -161,7 +161,7 @@ func TestTarget_ConfirmsKeysOfEachSet(t *testing.T) {
 		}})
 		r.put(greeter("api.a", "10.0.0.1"))
 		r.target.SourcesComplete()
-		r.open(&istiod{delay: 200 * time.Millisecond}, "", newType)
+		r.open(&istiod{takes: 200 * time.Millisecond}, newType)
 		synctest.Wait() // the first set has api.a alone
 		for n := range 600 {
 			r.put(greeter("api.b", fmt.Sprintf("10.0.%d.%d", n>>8, n&255)))
@@ -188,11 +188,11 @@ func TestTarget_OlderConfirmationKeepsKeys(t *testing.T) {
 		}})
 		r.put(greeter("api.a", "10.0.0.1"))
 		r.target.SourcesComplete()
-		r.open(&istiod{delay: time.Minute}, "", newType)
+		r.open(&istiod{takes: time.Minute}, newType)
 		synctest.Wait()
 		r.put(greeter("api.b", "10.0.0.1"))
 		time.Sleep(time.Second)
-		r.connect("", newType)
+		r.connect(newType)
 		time.Sleep(2 * time.Minute) // the slow one confirms what it was sent first, long after
 		mu.Lock()
 		defer mu.Unlock()

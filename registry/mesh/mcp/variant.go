@@ -19,10 +19,10 @@ type variant interface {
 	// firstType reads the first request, which receive and serve read again.
 	firstType() (typeURL string, err error)
 
-	// receive and answer are for an istiod. What answer returns sends the next view; nil:
+	// receive and answer are for an istiod. What answer returns sends the next set; nil:
 	// it does not differ from the last.
 	receive() (request, error)
-	answer(to *subscription, next view, nonce string) (send func() error)
+	answer(to *subscription, next *snapshot, nonce string) (send func() error)
 
 	// serve answers a data plane.
 	serve(ctx context.Context, by *dataplane.Server, observe func(dataplane.Event)) error
@@ -99,13 +99,11 @@ func (s *sotw) serve(ctx context.Context, by *dataplane.Server, observe func(dat
 	return by.Stream(ctx, s, observe) //nolint:wrapcheck // a status of grpc
 }
 
-func (s *sotw) answer(to *subscription, next view, nonce string) func() error {
-	res := &discovery.DiscoveryResponse{TypeUrl: to.typeURL, VersionInfo: next.set.version, Nonce: nonce}
-	res.Resources = make([]*anypb.Any, 0, len(next.set.content))
-	for _, r := range next.set.content {
-		if next.has(r) {
-			res.Resources = append(res.Resources, r.wire)
-		}
+func (s *sotw) answer(to *subscription, next *snapshot, nonce string) func() error {
+	res := &discovery.DiscoveryResponse{TypeUrl: to.typeURL, VersionInfo: next.version, Nonce: nonce}
+	res.Resources = make([]*anypb.Any, len(next.content))
+	for i, r := range next.content {
+		res.Resources[i] = r.wire
 	}
 	return func() error { return s.Send(res) }
 }
@@ -119,25 +117,16 @@ func (d *delta) serve(ctx context.Context, by *dataplane.Server, observe func(da
 	return by.Delta(ctx, d, observe) //nolint:wrapcheck // a status of grpc
 }
 
-func (d *delta) answer(to *subscription, next view, nonce string) func() error {
-	res := &discovery.DeltaDiscoveryResponse{TypeUrl: to.typeURL, SystemVersionInfo: next.set.version, Nonce: nonce}
-	first := to.last.set == nil
-	had, versions := to.known, next.versions()
-	if !first {
-		had = to.last.versions()
-	}
-	for _, r := range next.set.content {
-		if version, meant := versions[r.name]; meant && had[r.name] != version {
-			res.Resources = append(res.Resources, &discovery.Resource{Name: r.name, Version: r.version, Resource: r.wire})
-		}
-	}
-	for name := range had {
-		if _, still := versions[name]; !still {
-			res.RemovedResources = append(res.RemovedResources, name)
-		}
-	}
-	if len(res.GetResources())+len(res.GetRemovedResources()) == 0 && !first {
+func (d *delta) answer(to *subscription, next *snapshot, nonce string) func() error {
+	changed, removed := next.since(to.last)
+	if to.last == nil {
+		changed, removed = next.sinceKnown(to.known)
+	} else if len(changed)+len(removed) == 0 {
 		return nil
+	}
+	res := &discovery.DeltaDiscoveryResponse{TypeUrl: to.typeURL, SystemVersionInfo: next.version, Nonce: nonce, RemovedResources: removed}
+	for _, r := range changed {
+		res.Resources = append(res.Resources, &discovery.Resource{Name: r.name, Version: r.version, Resource: r.wire})
 	}
 	return func() error { return d.Send(res) }
 }

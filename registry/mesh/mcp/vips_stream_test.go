@@ -53,7 +53,7 @@ func TestServer_HostsThatCollide(t *testing.T) {
 		for _, r := range []*rig{one, two, late} {
 			r.target.SourcesComplete()
 		}
-		first, second, third := one.connect("", newType), two.connect("", newType), late.connect("", newType)
+		first, second, third := one.connect(newType), two.connect(newType), late.connect(newType)
 		alone := third.vips()[b]
 		late.put(greeter(a, "10.0.0.1"))
 		time.Sleep(time.Second)
@@ -76,7 +76,7 @@ func TestServer_HostsThatCollide(t *testing.T) {
 		r.groups()
 		r.put(greeter(a, "10.0.0.1"))
 		r.target.SourcesComplete()
-		i := r.connect("", newType)
+		i := r.connect(newType)
 		of := i.vips()[a]
 		r.write(r.groups()[0], nil)
 		r.put(greeter(b, "10.0.0.1"))
@@ -98,7 +98,7 @@ func expectFreed(t *testing.T, s *fakeRecorder, host string) {
 	r := start(t, mcp.Options{Keep: s.of()})
 	r.groups()
 	r.target.SourcesComplete()
-	i := r.connect("", newType)
+	i := r.connect(newType)
 	before := i.vips()[host]
 	time.Sleep(5 * time.Minute)
 	if got := i.vips()[host]; got != before {
@@ -119,7 +119,7 @@ func TestTarget_FutureTimeIsNow(t *testing.T) {
 		r.groups()
 		r.put(greeter(a, "10.0.0.1"))
 		r.target.SourcesComplete()
-		r.connect("", newType)
+		r.connect(newType)
 		r.write(r.groups()[0], nil)
 		r.put(greeter(b, "10.0.0.1"))
 	})
@@ -142,7 +142,7 @@ func TestServer_AddressesAreDistinctAndStable(t *testing.T) {
 				r.put(greeter(fmt.Sprintf("api.s%d", i), "10.0.0.1"))
 			}
 			r.target.SourcesComplete()
-			i := r.connect("", newType)
+			i := r.connect(newType)
 			byHost := make(map[string]string)
 			used := make(map[string]string)
 			for _, m := range decode(t, i.answers(newType)[0]) {

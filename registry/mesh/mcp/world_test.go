@@ -147,14 +147,6 @@ func (r *rig) write(g registry.Group, want []registry.Entry) {
 	}
 }
 
-// revision makes a host that is for one revision alone.
-func (r *rig) revision(revision string) {
-	r.t.Helper()
-	g := registry.Group{Kind: serviceentry.Kind, Namespace: "xds-bridge", Name: "rev.zk1.bridge.internal", Exclusive: true}
-	header := `{"host":"rev.zk1.bridge.internal","port":{"number":80,"name":"tcp","protocol":"TCP"},"labels":{"istio.io/rev":"` + revision + `"}}`
-	r.write(g, []registry.Entry{{Group: g, Key: serviceentry.HeaderKey, Value: header}})
-}
-
 // istiod is a client that does what istiod does: garbage nonces first, then
 // acknowledgements with the node.
 type istiod struct {
@@ -177,28 +169,28 @@ type istiod struct {
 func (r *rig) connectStalled(types ...string) (*istiod, func()) {
 	r.t.Helper()
 	stall := make(chan struct{})
-	i := r.open(&istiod{stall: stall}, "", types...)
+	i := r.open(&istiod{stall: stall}, types...)
 	return i, func() { close(stall) }
 }
 
-func (r *rig) connect(revision string, types ...string) *istiod {
+func (r *rig) connect(types ...string) *istiod {
 	r.t.Helper()
-	return r.open(&istiod{}, revision, types...)
+	return r.open(&istiod{}, types...)
 }
 
 // silent is connect for an istiod that confirms no answer of a type.
 func (r *rig) silent(mute string, types ...string) *istiod {
 	r.t.Helper()
-	return r.open(&istiod{mute: mute}, "", append(types, mute)...)
+	return r.open(&istiod{mute: mute}, append(types, mute)...)
 }
 
-func (r *rig) open(i *istiod, revision string, types ...string) *istiod {
+func (r *rig) open(i *istiod, types ...string) *istiod {
 	r.t.Helper()
-	return r.over(r.dial(), i, revision, types...)
+	return r.over(r.dial(), i, types...)
 }
 
 // over is open on a connection, which may be refused.
-func (r *rig) over(conn *grpc.ClientConn, i *istiod, revision string, types ...string) *istiod {
+func (r *rig) over(conn *grpc.ClientConn, i *istiod, types ...string) *istiod {
 	r.t.Helper()
 	ctx, cancel := context.WithCancel(r.t.Context())
 	stream, err := discovery.NewAggregatedDiscoveryServiceClient(conn).StreamAggregatedResources(ctx)
@@ -207,7 +199,7 @@ func (r *rig) over(conn *grpc.ClientConn, i *istiod, revision string, types ...s
 		return &istiod{t: r.t, err: err}
 	}
 	i.t, i.stream, i.cancel, i.got = r.t, stream, cancel, make(map[string][]*discovery.DiscoveryResponse)
-	i.node = istiodNode(r.t, revision)
+	i.node = istiodNode(r.t)
 	for n, typeURL := range types {
 		req := &discovery.DiscoveryRequest{TypeUrl: typeURL, ResponseNonce: time.Now().String()}
 		if n == 0 {
@@ -223,9 +215,9 @@ func (r *rig) over(conn *grpc.ClientConn, i *istiod, revision string, types ...s
 	return i
 }
 
-func istiodNode(t *testing.T, revision string) *corev3.Node {
+func istiodNode(t *testing.T) *corev3.Node {
 	t.Helper()
-	meta, err := structpb.NewStruct(map[string]any{"GENERATOR": "api", "ISTIO_REVISION": revision})
+	meta, err := structpb.NewStruct(map[string]any{"GENERATOR": "api", "ISTIO_REVISION": "default"})
 	if err != nil {
 		t.Fatal(err)
 	}
