@@ -10,7 +10,6 @@ package debug
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -21,15 +20,13 @@ import (
 	"google.golang.org/grpc"
 )
 
-// The defaults of Options and HTTPOptions.
+// The defaults of Options.
 const (
 	DefaultInterval        = 5 * time.Second
 	DefaultTimeout         = 10 * time.Second
-	DefaultRetryInterval   = 10 * time.Minute
 	DefaultGrace           = 10 * time.Second
 	DefaultConnectionGrace = 5 * time.Minute // dubbo-go waits up to 2 minutes before it connects again
 	DefaultMaxBytes        = 16 << 20
-	DefaultPath            = "/debug"
 )
 
 // Options say from where and how the mapping is read. Zero durations and sizes are
@@ -43,10 +40,9 @@ type Options struct {
 	HTTP *HTTPOptions // exactly one of the two
 	XDS  *XDSOptions
 
-	Interval      time.Duration // between two readings of a replica
-	Timeout       time.Duration // of one request to one replica
-	RetryInterval time.Duration // after which a client that could not be read is read again
-	MaxBytes      int64         // of one response: the list of connections, or one client
+	Interval time.Duration // between two readings of a replica
+	Timeout  time.Duration // of one request to one replica
+	MaxBytes int64         // of one response: the list of connections, or one client
 
 	Grace           time.Duration // how long a key is kept that a connected client withdraws
 	ConnectionGrace time.Duration // how long the keys of a client are kept whose connection ended
@@ -62,16 +58,12 @@ type Options struct {
 	Observe func(Observation) // nil, or called after each request, concurrently
 }
 
-// HTTPOptions say how istiod's debug port is read. The zero value reads
-// http://replica:15014/debug and then :8080, without a token, which istiod
-// allows to loopback only.
+// HTTPOptions say how istiod's debug port is read: at http://replica:15014/debug and then
+// :8080, unless the replica has a port. Without a token istiod allows it to loopback only.
 type HTTPOptions struct {
-	Ports     []uint16    // tried in turn, for replicas without one; none: 15014 and 8080
-	Path      string      // before /adsz; default /debug
-	TokenFile string      // a service account token of audience istio-ca, read before each request; empty: none
-	ClusterID string      // header `clusterid`, for a token of a remote cluster; empty: none
-	Insecure  bool        // send the token over plain HTTP to other machines
-	TLS       *tls.Config // nil: plain HTTP
+	TokenFile string // a service account token of audience istio-ca, read before each request; empty: none
+	ClusterID string // header `clusterid`, for a token of a remote cluster; empty: none
+	Insecure  bool   // send the token over plain HTTP to other machines
 
 	Dial func(ctx context.Context, network, address string) (net.Conn, error) // nil: the net package's
 }
@@ -121,7 +113,7 @@ func (o *Options) check() error {
 		return errors.New("debug: MaxBytes is negative")
 	}
 	for name, d := range map[string]time.Duration{
-		"Interval": o.Interval, "Timeout": o.Timeout, "RetryInterval": o.RetryInterval,
+		"Interval": o.Interval, "Timeout": o.Timeout,
 		"Grace": o.Grace, "ConnectionGrace": o.ConnectionGrace,
 	} {
 		if d < 0 {
@@ -132,17 +124,8 @@ func (o *Options) check() error {
 }
 
 func (o *Options) setDefaults() {
-	if o.HTTP != nil {
-		h := *o.HTTP
-		h.Path = cmp.Or(h.Path, DefaultPath)
-		if len(h.Ports) == 0 {
-			h.Ports = []uint16{15014, 8080}
-		}
-		o.HTTP = &h
-	}
 	o.Interval = cmp.Or(o.Interval, DefaultInterval)
 	o.Timeout = cmp.Or(o.Timeout, DefaultTimeout)
-	o.RetryInterval = cmp.Or(o.RetryInterval, DefaultRetryInterval)
 	o.Grace = cmp.Or(o.Grace, DefaultGrace)
 	o.ConnectionGrace = cmp.Or(o.ConnectionGrace, DefaultConnectionGrace)
 	o.MaxBytes = cmp.Or(o.MaxBytes, DefaultMaxBytes)

@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 	"time"
 
@@ -58,8 +57,6 @@ func newHTTP(o *HTTPOptions, replica string, timeout time.Duration) *httpTranspo
 				}
 				return conn, nil
 			},
-			TLSClientConfig:        o.TLS,
-			TLSHandshakeTimeout:    timeout,
 			ResponseHeaderTimeout:  timeout,
 			MaxResponseHeaderBytes: maxHeader,
 			DisableCompression:     true, // the limit counts what is read
@@ -71,8 +68,8 @@ func newHTTP(o *HTTPOptions, replica string, timeout time.Duration) *httpTranspo
 		t.addresses = []string{net.JoinHostPort(host, port)}
 		return t
 	}
-	for _, port := range o.Ports {
-		t.addresses = append(t.addresses, net.JoinHostPort(strings.Trim(replica, "[]"), strconv.Itoa(int(port))))
+	for _, port := range []string{"15014", "8080"} {
+		t.addresses = append(t.addresses, net.JoinHostPort(strings.Trim(replica, "[]"), port))
 	}
 	return t
 }
@@ -82,13 +79,8 @@ func (t *httpTransport) close() { t.client.CloseIdleConnections() }
 func (t *httpTransport) where(query string) string { return t.url(t.shown, query).String() }
 
 func (t *httpTransport) url(port int, query string) *url.URL {
-	u := &url.URL{Scheme: "http", Host: t.addresses[port]}
-	if t.o.TLS != nil {
-		u.Scheme = "https"
-	}
 	page, raw, _ := strings.Cut(query, "?")
-	u.Path, u.RawQuery = strings.TrimSuffix(t.o.Path, "/")+"/"+page, raw
-	return u
+	return &url.URL{Scheme: "http", Host: t.addresses[port], Path: "/debug/" + page, RawQuery: raw}
 }
 
 // get tries the next port if one is unreachable or does not serve the page. Of
@@ -144,7 +136,7 @@ func (t *httpTransport) authorize(request *http.Request) error {
 	if t.o.TokenFile == "" {
 		return nil
 	}
-	if t.o.TLS == nil && !t.o.Insecure && !ads.IsLoopback(request.URL.Hostname()) {
+	if !t.o.Insecure && !ads.IsLoopback(request.URL.Hostname()) {
 		return errorOf(Plaintext, "the token is not sent over plain HTTP to another machine")
 	}
 	token, err := ads.ReadToken(t.o.TokenFile)

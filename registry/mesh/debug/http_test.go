@@ -2,11 +2,9 @@ package debug_test
 
 import (
 	"bytes"
-	"crypto/tls"
 	"fmt"
 	"log/slog"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -193,24 +191,25 @@ func TestPorts(t *testing.T) {
 		in(time.Second)
 		expect(t, w, "A a")
 	})
-	run("port, path, interval and timeout are what the options say", func(t *testing.T) {
+	run("interval and timeout are what the options say", func(t *testing.T) {
 		n := newNetwork()
 		f := newIstiod()
-		n.serve(t, "[::1]:9", f)
+		n.serve(t, "[::1]:15014", f)
 		w := watch(t, debug.Options{
 			Replicas: debug.Static("::1"), Interval: time.Minute, Timeout: time.Second,
-			HTTP: &debug.HTTPOptions{Dial: n.dial, Ports: []uint16{9}, Path: "/elsewhere/"},
+			HTTP: &debug.HTTPOptions{Dial: n.dial},
 		})
 		in(2 * time.Second)
-		if got := f.questions(); !slices.Equal(got, []string{"/elsewhere/connections", "/elsewhere/adsz"}) {
+		if got := f.questions(); !slices.Equal(got, []string{"/debug/connections"}) {
 			t.Errorf("asked %v", got)
-		}
-		if s := w.snapshot(); s.Err == nil || strings.Count(s.Err.Error(), "http://[::1]:9/elsewhere/adsz") != 1 {
-			t.Errorf("error %v, want the URL once", s.Err)
 		}
 		f.misbehave(stall(""))
 		in(time.Minute)
-		expectCause(t, w.snapshot().Err, debug.Slow)
+		err := w.snapshot().Err
+		expectCause(t, err, debug.Slow)
+		if strings.Count(err.Error(), "http://[::1]:15014/debug/connections") != 1 {
+			t.Errorf("error %v, want the URL once", err)
+		}
 	})
 	run("a replica that is listed with a port is asked at that one alone", func(t *testing.T) {
 		n := newNetwork()
@@ -530,28 +529,4 @@ func TestLoopbackToken(t *testing.T) {
 			t.Errorf("headers %v, want token and cluster", header)
 		}
 	})
-}
-
-// TLS is not istiod's own, but somebody may have put it in front.
-func TestTLS(t *testing.T) {
-	t.Parallel()
-	f := newIstiod()
-	f.connect("a.shop", oneA)
-	server := httptest.NewTLSServer(f)
-	defer server.Close()
-	transport := server.Client().Transport.(*http.Transport)
-	got := make(chan debug.Snapshot, 10)
-	r, err := debug.New(debug.Options{
-		Replicas: debug.Static(server.Listener.Addr().String()),
-		HTTP:     &debug.HTTPOptions{TLS: &tls.Config{RootCAs: transport.TLSClientConfig.RootCAs, MinVersion: tls.VersionTLS13}},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var group sync.WaitGroup
-	ctx := t.Context()
-	group.Go(func() { _ = r.Run(ctx, func(s debug.Snapshot) { got <- s }) })
-	if s := <-got; s.Mapping.Len() != 1 || s.Err != nil {
-		t.Errorf("%+v", s)
-	}
 }

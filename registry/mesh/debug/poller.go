@@ -21,6 +21,9 @@ const share = 0.25
 // returns any of them.
 const attempts = 4
 
+// retryInterval is after how long a client that could not be read is read again.
+const retryInterval = 10 * time.Minute
+
 // reading is what one replica reported of its clients. It is never written once read.
 type reading struct {
 	*response
@@ -89,7 +92,7 @@ func (p *poller) read(ctx context.Context) (*reading, error) {
 }
 
 // compare returns the listed clients that are known by id, and those to read. One
-// that could not be read is read again after the retry interval.
+// that could not be read is read again after retryInterval.
 func (p *poller) compare(list *response) (kept map[string]*client, unread []*client) {
 	kept = make(map[string]*client, len(list.clients))
 	if list.nameless > 0 { // a client without an id may be any that is missing
@@ -171,7 +174,7 @@ func (p *poller) readClient(ctx context.Context, c *client) (*client, error) {
 // unreadable returns a client that cannot be read: it may publish anything.
 func (p *poller) unreadable(c *client, err error) *client {
 	u := *c
-	u.unread, u.retryAt = err, time.Now().Add(p.o.RetryInterval)
+	u.unread, u.retryAt = err, time.Now().Add(retryInterval)
 	u.publication = &metadata.Publication{Client: c.id, Unread: true}
 	u.skipped = []metadata.PublicationError{{Client: c.id, Text: naming.Quote(c.id), Reason: err.Error()}}
 	return &u
