@@ -73,13 +73,11 @@ func (c *Client) Redial(first ...string) {
 
 // Options configure a Client. Only Address is required.
 type Options struct {
-	Address         string        // host:port, or any target that gRPC resolves
-	Credentials     Credentials   // of the server and the client
-	Node            *corev3.Node  // sent with the first request of each stream, copied; see Identity
-	Mode            Mode          // variant of the protocol
-	MaxReceive      int           // bytes of the largest response that is accepted
-	Backoff         Backoff       // between attempts to connect
-	ResourceTimeout time.Duration // of a name without an answer on a live stream, which is unknown then
+	Address     string       // host:port, or any target that gRPC resolves
+	Credentials Credentials  // of the server and the client
+	Node        *corev3.Node // sent with the first request of each stream, copied; see Identity
+	Mode        Mode         // variant of the protocol
+	MaxReceive  int          // bytes of the largest response that is accepted; 0 is DefaultMaxReceive
 
 	// Dialer replaces the network's. It receives Address unresolved, unless Lookup is
 	// set. Lookup returns the addresses of a host, for each connection; nil: net's.
@@ -93,13 +91,11 @@ type Options struct {
 	Observe func(Observation)
 }
 
-// Defaults of Options.
-const (
-	DefaultMaxReceive      = 64 << 20
-	DefaultResourceTimeout = 15 * time.Second
-	DefaultBackoffBase     = time.Second
-	DefaultBackoffCap      = 30 * time.Second
-)
+// DefaultMaxReceive is the default of Options.MaxReceive.
+const DefaultMaxReceive = 64 << 20
+
+// resourceTimeout is of a name without an answer on a live stream, which is unknown then.
+const resourceTimeout = 15 * time.Second
 
 func (o Options) check() error {
 	if o.Address == "" {
@@ -107,11 +103,6 @@ func (o Options) check() error {
 	}
 	if o.Mode < Auto || o.Mode > StateOfTheWorld {
 		return fmt.Errorf("ads: Mode: %d is none of Auto, Delta, StateOfTheWorld", o.Mode)
-	}
-	for name, d := range map[string]time.Duration{"ResourceTimeout": o.ResourceTimeout, "Backoff.Base": o.Backoff.Base, "Backoff.Cap": o.Backoff.Cap} {
-		if d < 0 {
-			return fmt.Errorf("ads: %s: %s is negative", name, d)
-		}
 	}
 	if o.MaxReceive < 0 {
 		return fmt.Errorf("ads: MaxReceive: %d is negative", o.MaxReceive)
@@ -121,9 +112,6 @@ func (o Options) check() error {
 
 func (o Options) withDefaults() Options {
 	o.MaxReceive = cmp.Or(o.MaxReceive, DefaultMaxReceive)
-	o.ResourceTimeout = cmp.Or(o.ResourceTimeout, DefaultResourceTimeout)
-	o.Backoff.Base = cmp.Or(o.Backoff.Base, DefaultBackoffBase)
-	o.Backoff.Cap = cmp.Or(o.Backoff.Cap, DefaultBackoffCap)
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -156,36 +144,30 @@ func (m Mode) String() string {
 	}
 }
 
-// Backoff spaces the attempts to connect: Base, times 1.6 at each failure, plus or
-// minus a fifth, at most Cap. It is reset by a received message; the stream after
-// that one is opened within Base.
-type Backoff struct {
-	Base time.Duration
-	Cap  time.Duration
-}
-
+// Attempts to connect are spaced by the base, times a factor at each failure, at most
+// the cap. A received message resets that.
 const (
+	backoffBase   = time.Second
+	backoffCap    = 30 * time.Second
 	backoffFactor = 1.6
 	backoffJitter = 0.2
 )
 
-// After returns the wait after so many failures in a row, from 1.
-func (b Backoff) After(failures int) time.Duration {
-	wait := float64(b.Base)
-	for i := 1; i < failures && wait < float64(b.Cap); i++ {
-		wait *= backoffFactor
+// Backoff returns the wait after so many failures in a row, from 1.
+func Backoff(failures int) time.Duration {
+	wait := backoffBase
+	for i := 1; i < failures && wait < backoffCap; i++ {
+		wait = time.Duration(float64(wait) * backoffFactor)
 	}
-	return b.jitter(wait)
+	return jitter(wait)
 }
 
-func (b Backoff) longest() time.Duration { return b.jitter(float64(b.Cap)) }
-
-// Again returns when to open the stream after one that delivered. It is a random
-// moment within Base, since a server that ends loses all its clients at once, and
-// not much sooner than Base after the start of a stream that ended early.
-func (b Backoff) Again(started, ended time.Time) time.Time {
-	due := ended.Add(time.Duration(rand.Float64() * float64(b.Base))) //nolint:gosec // spreads load, keeps no secret
-	if soonest := started.Add(b.jitter(float64(b.Base))); soonest.After(due) {
+// NextStream returns when to open the stream after one that delivered. It is a random
+// moment within the base, since a server that ends loses all its clients at once, and not
+// much sooner than the base after the start of a stream that ended early.
+func NextStream(started, ended time.Time) time.Time {
+	due := ended.Add(rand.N(backoffBase)) //nolint:gosec // spreads load, keeps no secret
+	if soonest := started.Add(jitter(backoffBase)); soonest.After(due) {
 		return soonest
 	}
 	return due
@@ -193,12 +175,12 @@ func (b Backoff) Again(started, ended time.Time) time.Time {
 
 // jitter spreads a wait. One above the cap is spread below it, so that the clients
 // of a server that is away do not return at the same moment.
-func (b Backoff) jitter(wait float64) time.Duration {
-	wait *= 1 + backoffJitter*(2*rand.Float64()-1) //nolint:gosec // spreads load, keeps no secret
-	if wait > float64(b.Cap) {
-		wait = float64(b.Cap) * (1 - backoffJitter*rand.Float64()) //nolint:gosec // as above
+func jitter(wait time.Duration) time.Duration {
+	spread := float64(wait) * (1 + backoffJitter*(2*rand.Float64()-1)) //nolint:gosec // spreads load, keeps no secret
+	if spread > float64(backoffCap) {
+		spread = float64(backoffCap) * (1 - backoffJitter*rand.Float64()) //nolint:gosec // as above
 	}
-	return time.Duration(wait)
+	return time.Duration(spread)
 }
 
 // State is the state of a client.

@@ -77,7 +77,7 @@ func (e *engine) disconnect(s *session, err error) {
 	}
 	if s == e.successor {
 		e.drop(s)
-		e.connector.successorDue = time.Now().Add(e.options.Backoff.longest())
+		e.connector.successorDue = time.Now().Add(jitter(backoffCap))
 		e.options.Log.Warn("second stream failed, the first one is kept", "address", e.options.Address, "err", err)
 		return
 	}
@@ -97,7 +97,7 @@ func (e *engine) disconnect(s *session, err error) {
 	switch {
 	case e.fallBack(s, err):
 	case s.received && !retriesSlowly(err):
-		e.connector.due = e.options.Backoff.Again(s.started, time.Now())
+		e.connector.due = NextStream(s.started, time.Now())
 		e.options.Log.Info("stream ended, opening another", "address", e.options.Address, "err", err)
 	default:
 		e.fail(err)
@@ -126,9 +126,9 @@ func (e *engine) fallBack(s *session, err error) (atOnce bool) {
 func (e *engine) fail(err error) {
 	k := &e.connector
 	k.failures++
-	wait := e.options.Backoff.After(k.failures)
+	wait := Backoff(k.failures)
 	if retriesSlowly(err) {
-		wait = e.options.Backoff.longest()
+		wait = jitter(backoffCap)
 	}
 	k.due = time.Now().Add(wait)
 	e.state.update(func(st *State) { st.Attempts, st.Err = k.failures, err })

@@ -410,11 +410,11 @@ func write(t *testing.T, file, content string) {
 }
 
 func TestNoWaitIsLongerThanTheCap(t *testing.T) {
-	b := ads.Backoff{Base: time.Second, Cap: 30 * time.Second}
+	const most = 30 * time.Second
 	spread := map[time.Duration]struct{}{}
 	for range 1000 {
-		wait := b.After(100)
-		if wait > b.Cap || wait < b.Cap*8/10 {
+		wait := ads.Backoff(100)
+		if wait > most || wait < most*8/10 {
 			t.Fatalf("wait %s", wait)
 		}
 		spread[wait] = struct{}{}

@@ -122,7 +122,7 @@ func (e *engine) forgetDropped() {
 func (e *engine) sent(s *session) {
 	r, x := s.ready, s.readyType
 	s.ready, s.readyType = nil, nil
-	x.startTimeout(r.subscribe, time.Now().Add(e.options.ResourceTimeout))
+	x.startTimeout(r.subscribe, time.Now().Add(resourceTimeout))
 	e.observe(Observation{Kind: RequestSent, Type: r.url})
 	switch {
 	case r.err != nil:
@@ -315,7 +315,7 @@ func (e *engine) connect(ctx context.Context) {
 		e.current = s
 		e.start(ctx, s)
 	case e.requiresSuccessor() && !now.Before(k.successorDue):
-		k.successorDue = now.Add(e.options.Backoff.Base)
+		k.successorDue = now.Add(backoffBase)
 		if s, err := k.dial(); err == nil { // otherwise the address is invalid, which the first stream would have reported
 			e.successor = s
 			e.start(ctx, s)
@@ -330,5 +330,5 @@ func (e *engine) requiresSuccessor() bool {
 	return s != nil && s.received && s.nodeSent && e.successor == nil && s.number <= e.connector.outdated
 }
 
-// successorTimeout is how long a second stream has to deliver.
-func (e *engine) successorTimeout() time.Duration { return 2 * e.options.ResourceTimeout }
+// successorTimeout is how long a second stream may take to deliver.
+func (e *engine) successorTimeout() time.Duration { return 2 * resourceTimeout }

@@ -36,7 +36,7 @@ type Event[T any] struct {
 	Changed   []Resource[T]    // new, different, or valid again after a rejection
 	Confirmed []string         // held resources that this stream reported for the first time, unchanged
 	Removed   []string         // reported as absent
-	Unknown   map[string]error // not answered within ResourceTimeout; a value held is the last known
+	Unknown   map[string]error // not answered within 15 s; a value held is the last known
 	Invalid   map[string]error // rejected, by name or by place in the response; a value held is kept
 
 	// Complete is set once per epoch, for the wildcard, after all resources were

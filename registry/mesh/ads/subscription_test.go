@@ -346,7 +346,6 @@ func TestOptionsAreRefused(t *testing.T) {
 	}{
 		"no address":                    {ads.Options{}, "Address"},
 		"unknown mode":                  {ads.Options{Address: "a:1", Mode: 7}, "Mode"},
-		"negative resource timeout":     {ads.Options{Address: "a:1", ResourceTimeout: -1}, "ResourceTimeout"},
 		"negative limit":                {ads.Options{Address: "a:1", MaxReceive: -1}, "MaxReceive"},
 		"certificate without key":       {ads.Options{Address: "a:1", Credentials: ads.Credentials{TLS: &ads.TLS{CertFile: "x"}}}, "KeyFile"},
 		"token in plaintext":            {ads.Options{Address: "istiod:15010", Credentials: ads.Credentials{TokenFile: "/t"}}, "plaintext"},

@@ -64,7 +64,7 @@ func (r *replica) prune() {
 			continue
 		}
 		r.shown = nil
-		if due := backoff().Again(s.started, time.Now()); due.After(r.due) {
+		if due := ads.NextStream(s.started, time.Now()); due.After(r.due) {
 			r.due = due // a replica that answers and ends is not to be called at once
 		}
 		r.p.o.Log.Info("stream of keys ended, opening another", "replica", r.address, "err", s.err)
@@ -127,11 +127,9 @@ func (r *replica) announce(ctx context.Context, next *publication) (opened []*st
 	return opened, nil
 }
 
-func backoff() ads.Backoff { return ads.Backoff{Base: time.Second, Cap: 30 * time.Second} }
-
 func (r *replica) fail(err error) {
 	r.failures++
-	delay := backoff().After(r.failures)
+	delay := ads.Backoff(r.failures)
 	r.due = time.Now().Add(delay)
 	r.closeIdle()
 	r.setStatus(err)
