@@ -33,34 +33,64 @@ type rule struct {
 	to      []*networking.HTTPRouteDestination
 }
 
-// NewRules reads Istio's own rules. Of a DestinationRule it follows subsets and
-// whether near endpoints are preferred; of a VirtualService the routes of HTTP by
-// path, method and headers to weighted destinations. The error names all else.
-func NewRules(destinations []*networking.DestinationRule, services []*networking.VirtualService) (Rules, error) {
+// ParseRules reads Istio's own rules: DestinationRules and VirtualServices of Kubernetes,
+// each a JSON document. Of a DestinationRule it follows subsets and whether near endpoints
+// are preferred; of a VirtualService the routes of HTTP by path, method and headers to
+// weighted destinations. The error names all else.
+func ParseRules(documents [][]byte) (Rules, error) {
 	r := Rules{subsets: make(map[string][]*networking.Subset), near: make(map[string]bool), routes: make(map[string][]rule)}
 	var problems []error
-	for _, d := range destinations {
-		r.near[d.GetHost()] = r.near[d.GetHost()] || d.GetTrafficPolicy() != nil
-		if d.GetTrafficPolicy() != nil && !proto.Equal(d.GetTrafficPolicy(), preferNear()) || d.GetWorkloadSelector() != nil {
-			problems = append(problems, fmt.Errorf("DestinationRule of %s: only subsets and localityLbSetting: {enabled: true} are known here", naming.Quote(d.GetHost())))
-		}
-		for _, s := range d.GetSubsets() {
-			if s.GetName() == "" || s.GetTrafficPolicy() != nil {
-				problems = append(problems, fmt.Errorf("DestinationRule of %s: subset %s: only name and labels are known here", naming.Quote(d.GetHost()), naming.Quote(s.GetName())))
-			}
-		}
-		r.subsets[d.GetHost()] = append(r.subsets[d.GetHost()], d.GetSubsets()...)
-	}
-	for _, s := range services {
-		rules, err := rulesOf(s)
-		if err != nil {
-			problems = append(problems, fmt.Errorf("VirtualService of %s: %w", naming.Quote(fmt.Sprint(s.GetHosts())), err))
-		}
-		for _, host := range s.GetHosts() {
-			r.routes[host] = append(r.routes[host], rules...)
+	for i, text := range documents {
+		if err := r.parse(text); err != nil {
+			problems = append(problems, fmt.Errorf("document %d: %w", i+1, err))
 		}
 	}
 	return r, errors.Join(problems...)
+}
+
+func (r Rules) parse(text []byte) error {
+	var object struct {
+		Kind string          `json:"kind"`
+		Spec json.RawMessage `json:"spec"`
+	}
+	if err := json.Unmarshal(text, &object); err != nil {
+		return err //nolint:wrapcheck // ParseRules names the document
+	}
+	switch object.Kind {
+	case "DestinationRule":
+		d := new(networking.DestinationRule)
+		return cmp.Or(protojson.Unmarshal(object.Spec, d), r.addDestination(d))
+	case "VirtualService":
+		s := new(networking.VirtualService)
+		return cmp.Or(protojson.Unmarshal(object.Spec, s), r.addService(s))
+	}
+	return fmt.Errorf("kind %s: want DestinationRule or VirtualService", naming.Quote(object.Kind))
+}
+
+func (r Rules) addDestination(d *networking.DestinationRule) error {
+	var problems []error
+	r.near[d.GetHost()] = r.near[d.GetHost()] || d.GetTrafficPolicy() != nil
+	if d.GetTrafficPolicy() != nil && !proto.Equal(d.GetTrafficPolicy(), preferNear()) || d.GetWorkloadSelector() != nil {
+		problems = append(problems, fmt.Errorf("DestinationRule of %s: only subsets and localityLbSetting: {enabled: true} are known here", naming.Quote(d.GetHost())))
+	}
+	for _, s := range d.GetSubsets() {
+		if s.GetName() == "" || s.GetTrafficPolicy() != nil {
+			problems = append(problems, fmt.Errorf("DestinationRule of %s: subset %s: only name and labels are known here", naming.Quote(d.GetHost()), naming.Quote(s.GetName())))
+		}
+	}
+	r.subsets[d.GetHost()] = append(r.subsets[d.GetHost()], d.GetSubsets()...)
+	return errors.Join(problems...)
+}
+
+func (r Rules) addService(s *networking.VirtualService) error {
+	rules, err := rulesOf(s)
+	if err != nil {
+		return fmt.Errorf("VirtualService of %s: %w", naming.Quote(fmt.Sprint(s.GetHosts())), err)
+	}
+	for _, host := range s.GetHosts() {
+		r.routes[host] = append(r.routes[host], rules...)
+	}
+	return nil
 }
 
 // preferNear returns the one policy that is followed.
@@ -192,41 +222,4 @@ func weighted(destinations []*networking.HTTPRouteDestination, port uint32) *rou
 	}
 	a.ClusterSpecifier = &routev3.RouteAction_WeightedClusters{WeightedClusters: all}
 	return a
-}
-
-// ParseRules reads DestinationRules and VirtualServices of Kubernetes, each a JSON
-// document.
-func ParseRules(documents [][]byte) (Rules, error) {
-	var (
-		problems     []error
-		destinations []*networking.DestinationRule
-		services     []*networking.VirtualService
-	)
-	for i, text := range documents {
-		var object struct {
-			Kind string          `json:"kind"`
-			Spec json.RawMessage `json:"spec"`
-		}
-		err := json.Unmarshal(text, &object)
-		switch {
-		case err != nil:
-		case object.Kind == "DestinationRule":
-			d := new(networking.DestinationRule)
-			err = protojson.Unmarshal(object.Spec, d)
-			destinations = append(destinations, d)
-		case object.Kind == "VirtualService":
-			s := new(networking.VirtualService)
-			err = protojson.Unmarshal(object.Spec, s)
-			services = append(services, s)
-		default:
-			err = fmt.Errorf("kind %s: want DestinationRule or VirtualService", naming.Quote(object.Kind))
-		}
-		if err != nil {
-			problems = append(problems, fmt.Errorf("document %d: %w", i+1, err))
-		}
-	}
-	if err := errors.Join(problems...); err != nil {
-		return Rules{}, err
-	}
-	return NewRules(destinations, services)
 }
