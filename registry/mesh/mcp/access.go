@@ -151,32 +151,19 @@ func (g *gate) credentials() credentials.TransportCredentials {
 	}
 	return reportedTLS{credentials.NewTLS(&tls.Config{
 		MinVersion:         tls.VersionTLS12,
-		GetConfigForClient: g.configFor,
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return g.config() },
 	}), g}
 }
 
-// configFor returns the configuration for a client. One that does not speak HTTP/2
-// speaks REST, if that is served.
-func (g *gate) configFor(hello *tls.ClientHelloInfo) (*tls.Config, error) {
-	config, err := g.config()
-	if err != nil || g.rest == nil || slices.Contains(hello.SupportedProtos, protocolGRPC) {
-		return config, err
-	}
-	config = config.Clone()
-	config.NextProtos = []string{protocolREST}
-	return config, nil
-}
-
-// The protocols of TLS that distinguish gRPC and REST.
-const (
-	protocolGRPC = "h2"
-	protocolREST = "http/1.1"
-)
+// protocolREST is the protocol of TLS by which REST is distinguished from gRPC.
+const protocolREST = "http/1.1"
 
 func (g *gate) config() (*tls.Config, error) {
 	config, err := g.access.TLS()
 	if err == nil {
-		config.VerifyConnection = g.checkName
+		if config.VerifyConnection = g.checkName; g.rest != nil {
+			config.NextProtos = []string{"h2", protocolREST}
+		}
 	}
 	g.mu.Lock()
 	if err == nil {
