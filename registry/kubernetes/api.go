@@ -55,7 +55,8 @@ type API struct {
 	client   dynamic.Interface
 	metadata metadata.Interface
 	manager  string
-	versions *versions
+	versions map[string]*versions // by kind of object
+	changed  chan struct{}        // ready after the watch of any kind observed a change
 
 	mu     sync.Mutex
 	listed map[ref]listedObject // each until it is read once, or changed
@@ -86,7 +87,14 @@ func NewAPI(c *rest.Config, owner string) (*API, error) {
 	if err != nil {
 		return nil, fmt.Errorf("kubernetes: %w", err)
 	}
-	return &API{client: client, metadata: objects, manager: managerPrefix + owner, versions: newVersions(), listed: make(map[ref]listedObject)}, nil
+	a := &API{
+		client: client, metadata: objects, manager: managerPrefix + owner, listed: make(map[ref]listedObject),
+		versions: make(map[string]*versions), changed: make(chan struct{}, 1),
+	}
+	for _, kind := range []string{serviceentry.ObjectKind, serviceentry.RuleKind} {
+		a.versions[kind] = newVersions(a.changed)
+	}
+	return a, nil
 }
 
 // unlogged keeps the client from printing what is in its errors.
@@ -165,10 +173,10 @@ func (a *API) Get(ctx context.Context, kind, namespace, name string) (*serviceen
 	ctx = unlogged(ctx)
 	r := ref{kind, namespace, name}
 	if o, ok := a.popListed(r); ok {
-		a.versions.saw(r, o.Metadata.ResourceVersion)
+		a.versions[kind].saw(name, o.Metadata.ResourceVersion)
 		return &o, nil
 	}
-	none := a.versions.none(r)
+	none := a.versions[kind].none(name)
 	u, err := a.objects(r).Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) && isObject(err, name) {
 		none()
@@ -181,7 +189,7 @@ func (a *API) Get(ctx context.Context, kind, namespace, name string) (*serviceen
 	if err != nil {
 		return nil, explain(err, "get", r)
 	}
-	a.versions.saw(r, o.Metadata.ResourceVersion)
+	a.versions[kind].saw(name, o.Metadata.ResourceVersion)
 	return &o, nil
 }
 
@@ -205,7 +213,7 @@ func (a *API) Put(ctx context.Context, o serviceentry.Object) error {
 	ctx = unlogged(ctx)
 	r := refOf(o)
 	a.popListed(r)
-	defer a.versions.begin(r)()
+	defer a.versions[r.kind].begin(r.name)()
 	if o.Metadata.ResourceVersion == "" {
 		o.Metadata.ResourceVersion = noVersion
 	}
@@ -228,7 +236,7 @@ func (a *API) Put(ctx context.Context, o serviceentry.Object) error {
 	case !stored.Same(o):
 		return fmt.Errorf("%w: another manager of fields adds to the %s: see its managedFields, and have that manager release it", registry.ErrRefused, r.kind)
 	}
-	a.versions.saw(r, stored.Metadata.ResourceVersion)
+	a.versions[r.kind].saw(r.name, stored.Metadata.ResourceVersion)
 	return nil
 }
 
@@ -319,13 +327,13 @@ func (a *API) Delete(ctx context.Context, o serviceentry.Object) error {
 	ctx = unlogged(ctx)
 	r, uid := refOf(o), types.UID(o.Metadata.UID)
 	a.popListed(r)
-	defer a.versions.begin(r)()
+	defer a.versions[r.kind].begin(r.name)()
 	err := a.objects(r).Delete(ctx, r.name, metav1.DeleteOptions{
 		Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &o.Metadata.ResourceVersion},
 	})
 	if err != nil && (!apierrors.IsNotFound(err) || !isObject(err, r.name)) {
 		return explain(err, "delete", r)
 	}
-	a.versions.sawNone(r)
+	a.versions[r.kind].sawNone(r.name)
 	return nil
 }

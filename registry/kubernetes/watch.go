@@ -4,7 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"math"
 	"math/rand/v2"
+	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -34,21 +38,31 @@ func NewWatchedTarget(api *API, o Options) *WatchedTarget {
 
 // Read implements registry.Target.
 func (t *WatchedTarget) Read(ctx context.Context, group registry.Group) ([]registry.Held, error) {
-	t.api.versions.remove(group)
+	for _, v := range t.api.versions {
+		v.remove(group.Name)
+	}
 	return t.Target.Read(ctx, group)
 }
 
 // Watch implements registry.Watched.
 func (t *WatchedTarget) Watch(ctx context.Context, group registry.Group) ([]registry.Held, error) {
-	t.api.versions.add(group)
+	for _, v := range t.api.versions {
+		v.add(group)
+	}
 	return t.Target.Read(ctx, group)
 }
 
 // Changed implements registry.Watched.
-func (t *WatchedTarget) Changed() <-chan struct{} { return t.api.versions.ready }
+func (t *WatchedTarget) Changed() <-chan struct{} { return t.api.changed }
 
 // Changes implements registry.Watched.
-func (t *WatchedTarget) Changes() []registry.Group { return t.api.versions.drain() }
+func (t *WatchedTarget) Changes() (groups []registry.Group) {
+	for _, v := range t.api.versions {
+		groups = append(groups, v.drain()...)
+	}
+	slices.SortFunc(groups, registry.Group.Compare)
+	return slices.Compact(groups)
+}
 
 // Run watches until ctx ends, and then returns nil. Whenever the watch ends it lists the
 // objects once more, and finds by their versions what changed meanwhile.
@@ -76,8 +90,7 @@ func (t *WatchedTarget) run(ctx context.Context, kind string) {
 			return w, err //nolint:wrapcheck // the reflector looks at it
 		},
 	}
-	store := watchStore{t.api.versions, ref{kind: kind, namespace: t.o.Namespace}}
-	reflector := cache.NewReflectorWithOptions(lw, &metav1.PartialObjectMetadata{}, store, cache.ReflectorOptions{Name: kind})
+	reflector := cache.NewReflectorWithOptions(lw, &metav1.PartialObjectMetadata{}, t.api.versions[kind], cache.ReflectorOptions{Name: kind})
 	for {
 		if err := reflector.ListAndWatchWithContext(ctx); err != nil {
 			t.setWatch(ctx, kind, err)
@@ -123,51 +136,220 @@ func (t *WatchedTarget) WatchState() State {
 	return last
 }
 
-// A watchStore is what a reflector stores into: versions, of one kind and namespace.
-type watchStore struct {
-	versions *versions
-	of       ref // without a name
+// A version is an object as one change left it. Resource versions of one kind of
+// object are numbers that grow with each change:
+// https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions
+type version struct {
+	number uint64
+	gone   bool
+}
+
+// versions compares what a watch observes of the objects of one kind with what was read
+// or written of them last. The order of the two does not matter. It is what a reflector
+// stores into.
+type versions struct {
+	ready chan struct{} // of all kinds
+
+	mu       sync.Mutex
+	observed map[string]version      // by name, by the watch; of deleted objects, while they are known
+	known    map[string]*knownObject // of the objects that are watched
+	changed  map[string]bool         // of known: those that the watch observed since
+}
+
+// A knownObject is what was read or written last of an object that is watched.
+type knownObject struct {
+	version
+
+	group   registry.Group
+	writing bool // what the watch observes may be our write
+}
+
+func newVersions(ready chan struct{}) *versions {
+	return &versions{ready: ready, observed: make(map[string]version), known: make(map[string]*knownObject), changed: make(map[string]bool)}
+}
+
+// add adds the object of a group, before it is read.
+func (v *versions) add(group registry.Group) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.known[group.Name] == nil {
+		v.known[group.Name] = &knownObject{version: version{gone: true}}
+	}
+	v.known[group.Name].group = group
+}
+
+func (v *versions) remove(name string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	delete(v.known, name)
+	delete(v.changed, name)
+	if v.observed[name].gone {
+		delete(v.observed, name)
+	}
+}
+
+// saw records the version that an object was read or written as.
+func (v *versions) saw(name, resourceVersion string) {
+	v.set(name, version{number: number(resourceVersion, 0)})
+}
+
+// none returns a function to record that a read that begins now found no object.
+func (v *versions) none(name string) func() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	oldest := v.observed[name].number // the read is not older
+	return func() { v.set(name, version{oldest, true}) }
+}
+
+// sawNone records that an object was deleted as it was known.
+func (v *versions) sawNone(name string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if k := v.known[name]; k != nil {
+		k.gone = true
+	}
+}
+
+func (v *versions) set(name string, now version) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if k := v.known[name]; k != nil {
+		k.version = now
+	}
+}
+
+// begin records that an object is about to be written. The caller calls end after
+// that.
+func (v *versions) begin(name string) (end func()) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	k := v.known[name]
+	if k == nil {
+		return func() {}
+	}
+	k.writing = true
+	return func() {
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		k.writing = false
+		v.wake(name)
+	}
 }
 
 var errNotMetadata = errors.New("no metadata of an object")
 
-func (s watchStore) read(object any) (ref, version, error) {
+func versionOf(object any) (name string, v version, err error) {
 	m, ok := object.(*metav1.PartialObjectMetadata)
 	if !ok {
-		return ref{}, version{}, fmt.Errorf("%T: %w", object, errNotMetadata)
+		return "", version{}, fmt.Errorf("%T: %w", object, errNotMetadata)
 	}
-	return ref{s.of.kind, m.Namespace, m.Name}, version{number: number(m.ResourceVersion, newest)}, nil
+	return m.Name, version{number: number(m.ResourceVersion, newest)}, nil
 }
 
-func (s watchStore) Add(object any) error {
-	r, v, err := s.read(object)
+// Add implements cache.ReflectorStore.
+func (v *versions) Add(object any) error {
+	name, now, err := versionOf(object)
 	if err == nil {
-		s.versions.observe(r, v)
+		v.observe(name, now)
 	}
 	return err
 }
 
-func (s watchStore) Update(object any) error { return s.Add(object) }
+// Update implements cache.ReflectorStore.
+func (v *versions) Update(object any) error { return v.Add(object) }
 
-func (s watchStore) Delete(object any) error {
-	r, v, err := s.read(object)
-	if v.gone = true; err == nil {
-		s.versions.observe(r, v)
+// Delete implements cache.ReflectorStore.
+func (v *versions) Delete(object any) error {
+	name, now, err := versionOf(object)
+	if now.gone = true; err == nil {
+		v.observe(name, now)
 	}
 	return err
 }
 
-func (watchStore) Resync() error { return nil }
+// Resync implements cache.ReflectorStore; there is nothing to do.
+func (*versions) Resync() error { return nil }
 
-func (s watchStore) Replace(objects []any, resourceVersion string) error {
-	all := make(map[ref]version, len(objects))
+// Replace implements cache.ReflectorStore.
+func (v *versions) Replace(objects []any, resourceVersion string) error {
+	all := make(map[string]version, len(objects))
 	for _, object := range objects {
-		r, v, err := s.read(object)
+		name, now, err := versionOf(object)
 		if err != nil {
 			return err
 		}
-		all[r] = v
+		all[name] = now
 	}
-	s.versions.replace(s.of, all, version{number: number(resourceVersion, newest)})
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	gone := version{number(resourceVersion, newest), true}
+	for _, name := range slices.AppendSeq(slices.Collect(maps.Keys(v.observed)), maps.Keys(v.known)) {
+		if _, there := all[name]; !there {
+			v.record(name, gone)
+		}
+	}
+	for name, now := range all {
+		v.record(name, now)
+	}
 	return nil
 }
+
+func (v *versions) observe(name string, now version) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.record(name, now)
+}
+
+// record records what the watch reports. The caller holds mu.
+func (v *versions) record(name string, now version) {
+	if now.gone && v.known[name] == nil {
+		delete(v.observed, name)
+		return
+	}
+	v.observed[name] = now
+	v.wake(name)
+}
+
+// wake makes ready ready if an object is another than the known one. The caller holds
+// mu.
+func (v *versions) wake(name string) {
+	if k := v.known[name]; k == nil || k.writing || !k.differs(v.observed[name]) {
+		return
+	}
+	v.changed[name] = true
+	select {
+	case v.ready <- struct{}{}:
+	default:
+	}
+}
+
+// differs reports whether an observed version is news.
+func (k *knownObject) differs(observed version) bool {
+	return observed.number > k.number && (!observed.gone || !k.gone)
+}
+
+// drain returns the groups that changed since they were read.
+func (v *versions) drain() (groups []registry.Group) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for name := range v.changed {
+		if k := v.known[name]; !k.writing && k.differs(v.observed[name]) {
+			groups = append(groups, k.group)
+			k.version = v.observed[name]
+		}
+	}
+	clear(v.changed)
+	return groups
+}
+
+// number parses a resource version. An invalid one counts as the given number.
+func number(resourceVersion string, otherwise uint64) uint64 {
+	n, err := strconv.ParseUint(resourceVersion, 10, 64)
+	if err != nil {
+		return otherwise
+	}
+	return n
+}
+
+// newest is the version of objects without a number, so that they are read.
+const newest = math.MaxUint64
