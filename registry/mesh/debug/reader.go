@@ -329,9 +329,6 @@ func (r *replica) status(own []string) ReplicaStatus {
 	}
 	status.Clients = len(r.reading.clients)
 	for _, c := range r.reading.clients {
-		if c.publication != nil {
-			status.Publishers++
-		}
 		status.Own = status.Own || slices.Contains(own, c.node)
 	}
 	return status

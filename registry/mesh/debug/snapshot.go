@@ -24,23 +24,20 @@ type Snapshot struct {
 	Err        error     // why the last reading was incomplete; it wraps an *Error for each replica
 	Waiting    int       // claims in Mapping of disconnected clients; of more than 10,000 the oldest are dropped
 
-	Skipped      []metadata.PublicationError // what could not be read, at most 1000 of SkippedTotal, in order
-	SkippedTotal int
-
-	Replicas []ReplicaStatus // in order of address
-	At       time.Time       // when this was read
+	Skipped  []metadata.PublicationError // what could not be read, at most 1000, in order
+	Replicas []ReplicaStatus             // in order of address
+	At       time.Time                   // when this was read
 }
 
 // ReplicaStatus is the status of one replica of istiod.
 type ReplicaStatus struct {
-	Replica    string
-	Answered   bool      // at least once, since it was listed
-	Unlisted   bool      // it is no longer listed, and read while it answers
-	At         time.Time // of the last successful reading
-	Clients    int       // connected then
-	Publishers int       // of them those that publish service keys
-	Own        bool      // one of OwnNodes was among them
-	Err        error     // an *Error, why the last reading failed
+	Replica  string
+	Answered bool      // at least once, since it was listed
+	Unlisted bool      // it is no longer listed, and read while it answers
+	At       time.Time // of the last successful reading
+	Clients  int       // connected then
+	Own      bool      // one of OwnNodes was among them
+	Err      error     // an *Error, why the last reading failed
 }
 
 // differs reports whether two snapshots differ in more than counts and times that
@@ -48,7 +45,7 @@ type ReplicaStatus struct {
 func (s *Snapshot) differs(before *Snapshot) bool {
 	return s.Complete != before.Complete || !s.Restarting.Equal(before.Restarting) ||
 		ErrorKey(s.Err) != ErrorKey(before.Err) || ErrorKey(s.Unread) != ErrorKey(before.Unread) ||
-		s.SkippedTotal != before.SkippedTotal || !slices.Equal(s.Skipped, before.Skipped) ||
+		!slices.Equal(s.Skipped, before.Skipped) ||
 		!slices.EqualFunc(s.Replicas, before.Replicas, func(a, b ReplicaStatus) bool {
 			return a.Replica == b.Replica && a.Answered == b.Answered && a.Unlisted == b.Unlisted && ErrorKey(a.Err) == ErrorKey(b.Err)
 		}) ||
@@ -80,10 +77,10 @@ func ErrorKey(err error) string {
 // maxSkipped is how many keys that cannot be read a Snapshot lists.
 const maxSkipped = 1000
 
-// SetSkipped sorts what could not be read, and sets Skipped and SkippedTotal.
+// SetSkipped sorts what could not be read, and sets Skipped.
 func (s *Snapshot) SetSkipped(all []metadata.PublicationError) {
 	slices.SortFunc(all, CompareSkipped)
-	s.Skipped, s.SkippedTotal = all[:min(len(all), maxSkipped)], len(all)
+	s.Skipped = all[:min(len(all), maxSkipped)]
 }
 
 // CompareSkipped orders what could not be read.

@@ -334,7 +334,7 @@ func TestKeysAloneAreRead(t *testing.T) {
 		go func() { done <- r.Mapping().Run(ctx, func(s debug.Snapshot) { last = s }) }()
 		in(time.Minute)
 		key := naming.ServiceKey{Category: naming.Providers, Interface: "api.Greeter"}
-		if !last.Complete || len(last.Mapping.Hosts(key)) != 1 || last.SkippedTotal != 1 {
+		if !last.Complete || len(last.Mapping.Hosts(key)) != 1 || len(last.Skipped) != 1 {
 			t.Errorf("%+v", last)
 		}
 		if last.Unread == nil || !strings.Contains(last.Unread.Error(), "pods in namespace other") {
