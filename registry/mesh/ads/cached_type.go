@@ -15,8 +15,6 @@ type cachedType interface {
 	apply(r response, x *typeStream) error
 	// expire reports names that were asked for and not answered.
 	expire(names []string, x *typeStream)
-	// forgetDropped forgets a name without a subscription, unless the wildcard covers it.
-	forgetDropped(name string)
 	// disconnected reports a connection that failed, or a stream that ended.
 	disconnected(err error, d disconnection)
 	// versions returns the held resources and their versions, at most limit
@@ -77,10 +75,11 @@ func newCachedType[T any](k Kind[T], handle func(Event[T]), epoch, connection *i
 		kind: k, interest: newInterest(k.URL), handle: handle, epoch: epoch, connection: connection,
 		records: map[string]*record[T]{}, hasher: newHasher(), sums: map[digest]string{}, nameless: map[string]string{},
 	}
-	t.interest.cached = t
+	t.interest.cached, t.interest.forget = t, t.forgetDropped
 	return t
 }
 
+// forgetDropped forgets a name without a subscription, unless the wildcard covers it.
 func (t *cachedTypeOf[T]) forgetDropped(name string) {
 	if name == Wildcard {
 		t.complete = 0

@@ -249,7 +249,7 @@ func (e *engine) next() (time.Time, bool) {
 		times = append(times, e.connector.successorDue)
 	}
 	if e.successor != nil {
-		times = append(times, e.successor.started.Add(e.successorTimeout()))
+		times = append(times, e.successor.started.Add(successorTimeout))
 	}
 	if e.current != nil {
 		for _, x := range e.current.typeStreams {
@@ -302,7 +302,7 @@ func (s *sharedState) get() State {
 // another connection is requested.
 func (e *engine) connect(ctx context.Context) {
 	now, k := time.Now(), &e.connector
-	if e.successor != nil && !now.Before(e.successor.started.Add(e.successorTimeout())) {
+	if e.successor != nil && !now.Before(e.successor.started.Add(successorTimeout)) {
 		e.disconnect(e.successor, errors.New("no answer on a second stream"))
 	}
 	switch {
@@ -331,4 +331,4 @@ func (e *engine) requiresSuccessor() bool {
 }
 
 // successorTimeout is how long a second stream may take to deliver.
-func (e *engine) successorTimeout() time.Duration { return 2 * resourceTimeout }
+const successorTimeout = 2 * resourceTimeout

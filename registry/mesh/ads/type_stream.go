@@ -17,6 +17,7 @@ type interest struct {
 	// dropped are names that were removed and that the server may still serve. What is
 	// known of them is kept current until no session asks for them.
 	dropped map[string]struct{}
+	forget  func(name string)
 	state   TypeState
 }
 
@@ -50,7 +51,7 @@ func (i *interest) forgetDropped(isSubscribed func(name string) bool) {
 		case isSubscribed(name), !has(i.names, Wildcard) && isSubscribed(Wildcard):
 		default:
 			delete(i.dropped, name)
-			i.cached.forgetDropped(name)
+			i.forget(name)
 		}
 	}
 }

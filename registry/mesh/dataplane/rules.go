@@ -59,10 +59,16 @@ func (r Rules) parse(text []byte) error {
 	switch object.Kind {
 	case "DestinationRule":
 		d := new(networking.DestinationRule)
-		return cmp.Or(protojson.Unmarshal(object.Spec, d), r.addDestination(d))
+		if err := protojson.Unmarshal(object.Spec, d); err != nil {
+			return err //nolint:wrapcheck // ParseRules names the document
+		}
+		return r.addDestination(d)
 	case "VirtualService":
 		s := new(networking.VirtualService)
-		return cmp.Or(protojson.Unmarshal(object.Spec, s), r.addService(s))
+		if err := protojson.Unmarshal(object.Spec, s); err != nil {
+			return err //nolint:wrapcheck // ParseRules names the document
+		}
+		return r.addService(s)
 	}
 	return fmt.Errorf("kind %s: want DestinationRule or VirtualService", naming.Quote(object.Kind))
 }

@@ -335,14 +335,8 @@ type difference struct {
 
 // difference returns each resource that changed or is new to the stream, and the name of
 // each that is gone. The caller holds both locks.
-func (v *view) difference(s *subscription) (d difference) {
-	for name, version := range s.fresh { // asked for anew
-		if r := s.state.find(name, v.namespace); r == nil || !s.wants(r) {
-			d.gone = append(d.gone, name)
-		} else if version != r.version {
-			d.send = append(d.send, r)
-		}
-	}
+func (v *view) difference(s *subscription) difference {
+	d := v.named(s)
 	if s.state == nil {
 		return d
 	}
@@ -357,6 +351,18 @@ func (v *view) difference(s *subscription) (d difference) {
 	for name := range s.known { // only of the first answer
 		if _, named := s.names[name]; s.wildcard && !named && s.state.find(name, v.namespace) == nil {
 			d.gone = append(d.gone, name)
+		}
+	}
+	return d
+}
+
+// named returns the state of names that a stream asks for anew.
+func (v *view) named(s *subscription) (d difference) {
+	for name, version := range s.fresh {
+		if r := s.state.find(name, v.namespace); r == nil || !s.wants(r) {
+			d.gone = append(d.gone, name)
+		} else if version != r.version {
+			d.send = append(d.send, r)
 		}
 	}
 	return d

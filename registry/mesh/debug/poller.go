@@ -159,7 +159,7 @@ func (p *poller) readClient(ctx context.Context, c *client) (*client, error) {
 	for range attempts {
 		r, err := p.request(ctx, "client", "adsz?proxyID="+url.QueryEscape(c.id))
 		if causeIs(err, TooLarge) {
-			return p.unreadable(c, err), nil
+			return unreadable(c, err), nil
 		}
 		if err != nil {
 			return nil, err
@@ -172,7 +172,7 @@ func (p *poller) readClient(ctx context.Context, c *client) (*client, error) {
 }
 
 // unreadable returns a client that cannot be read: it may publish anything.
-func (p *poller) unreadable(c *client, err error) *client {
+func unreadable(c *client, err error) *client {
 	u := *c
 	u.unread, u.retryAt = err, time.Now().Add(retryInterval)
 	u.publication = &metadata.Publication{Client: c.id, Unread: true}
@@ -190,7 +190,7 @@ func (p *poller) resolve(ctx context.Context, ambiguous []*client, kept map[stri
 	for _, c := range ambiguous {
 		switch {
 		case err != nil:
-			kept[c.id] = p.unreadable(c, err)
+			kept[c.id] = unreadable(c, err)
 		case all.clients[c.id] != nil:
 			kept[c.id] = all.clients[c.id]
 		}

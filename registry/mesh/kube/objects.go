@@ -29,11 +29,11 @@ type Object[S any] struct {
 	Status WorkloadStatus `json:"status"` // of a WorkloadEntry
 }
 
-// The kinds of objects of Istio.
-type (
-	ServiceEntry  = Object[networking.ServiceEntry]
-	WorkloadEntry = Object[networking.WorkloadEntry]
-)
+// ServiceEntry is an object of Istio.
+type ServiceEntry = Object[networking.ServiceEntry]
+
+// WorkloadEntry is an object of Istio.
+type WorkloadEntry = Object[networking.WorkloadEntry]
 
 // WorkloadStatus is the status of a WorkloadEntry.
 type WorkloadStatus struct {

@@ -61,7 +61,7 @@ func (st *stream) serveDataPlane(ctx context.Context) error {
 	if code := status.Code(err); code == codes.InvalidArgument || code == codes.ResourceExhausted {
 		return st.refuse(RefusedRequest, code, errors.New(status.Convert(err).Message()))
 	}
-	return err //nolint:wrapcheck // a status of grpc
+	return err
 }
 
 // observe records an event of the stream of a data plane.

@@ -16,18 +16,22 @@ import (
 // A variant is a stream in one of the two variants of the protocol. The client may
 // be an istiod or a data plane.
 type variant interface {
+	istiodStream
+
 	// firstType reads the first request, which receive and serve read again.
 	firstType() (typeURL string, err error)
-
-	// receive and answer are for an istiod. What answer returns sends the next set; nil:
-	// it does not differ from the last.
-	receive() (request, error)
-	answer(to *subscription, next *snapshot, nonce string) (send func() error)
 
 	// serve answers a data plane.
 	serve(ctx context.Context, by *dataplane.Server, observe func(dataplane.Event)) error
 
 	slow() <-chan struct{} // ready once a client is too slow to read
+}
+
+// An istiodStream is the stream of an istiod. What answer returns sends the next set;
+// nil: it does not differ from the last.
+type istiodStream interface {
+	receive() (request, error)
+	answer(to *subscription, next *snapshot, nonce string) (send func() error)
 }
 
 // A grpcStream is a stream of gRPC whose first request may be read ahead. It limits
