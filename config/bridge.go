@@ -4,17 +4,16 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 )
 
 // Bridge leads from one registry to another.
 type Bridge struct {
-	Name     string     `yaml:"name" need:"true" doc:"Unique in the file; a part of the mark on every entry."`
-	From     string     `yaml:"from" need:"true" doc:"The registry that is read."`
-	To       string     `yaml:"to" need:"true" doc:"The registry that is written."`
+	Name     string     `yaml:"name" need:"it is a part of the mark on every entry" check:"name" doc:"Unique in the file; a part of the mark on every entry."`
+	From     string     `yaml:"from" need:"name one of registries" doc:"The registry that is read."`
+	To       string     `yaml:"to" need:"name one of registries" doc:"The registry that is written."`
 	Listen   string     `yaml:"listen" doc:"Into a mesh only: the address istiod's configSources names."`
-	Formats  []Format   `yaml:"formats" need:"true" doc:"The formats in which services are stored: those of a mesh in each of them, those of a registry in the one they were read in. Into a mesh: the formats that are read."`
+	Formats  []Format   `yaml:"formats" need:"such as [dubbo-interface]" doc:"The formats in which services are stored: those of a mesh in each of them, those of a registry in the one they were read in. Into a mesh: the formats that are read."`
 	Reads    []Format   `yaml:"reads" doc:"Between registries: the formats that are read, where they are not formats; each service is then stored in each of formats."`
 	Select   Select     `yaml:"select" doc:"Which services and addresses pass."`
 	Names    []NameRule `yaml:"names" doc:"What a mesh host provides where no service key is published; the first rule that fits counts, those of all bridges from one mesh in the order of the file."`
@@ -25,8 +24,8 @@ type Bridge struct {
 
 // Select says which services and addresses pass a bridge.
 type Select struct {
-	Include       []string       `yaml:"include" filled:"to let none pass remove the bridge, or write exclude: ['*']" doc:"Patterns with at most one star: of mesh hosts; from another registry of interfaces, of service keys such as providers:org.acme.*, or of other native names. Without it all pass."`
-	Exclude       []string       `yaml:"exclude" doc:"Patterns of what is left out all the same."`
+	Include       []string       `yaml:"include" check:"pattern" filled:"to let none pass remove the bridge, or write exclude: ['*']" doc:"Patterns with at most one star: of mesh hosts; from another registry of interfaces, of service keys such as providers:org.acme.*, or of other native names. Without it all pass."`
+	Exclude       []string       `yaml:"exclude" check:"pattern" doc:"Patterns of what is left out all the same."`
 	SkipMutualTLS bool           `yaml:"skipMutualTLS" doc:"Leave out endpoints whose mesh policy may refuse plaintext callers."`
 	Allow         []netip.Prefix `yaml:"allow" doc:"Networks whose addresses pass although they are loopback, link-local, multicast or a metadata service."`
 }
@@ -34,13 +33,13 @@ type Select struct {
 // NameRule says which interface a mesh host provides, or what a service is
 // called in formats with plain names, or both.
 type NameRule struct {
-	Host      string `yaml:"host" need:"true" doc:"A pattern of mesh hosts, or for service of native names; * matches any text."`
-	Port      uint16 `yaml:"port" doc:"A service port; 0 matches every one, such as an HTTP port beside that of the RPC."`
-	Interface string `yaml:"interface" doc:"The interface the host provides; a * is replaced by what the star of host matches."`
-	Service   string `yaml:"service" doc:"The service's name in formats with plain names, a * as in interface; empty is the application's name. For dubbo-application the name of the application."`
-	Version   string `yaml:"version" doc:"The version of the interface."`
-	Group     string `yaml:"group" doc:"The group of the interface."`
-	Protocol  string `yaml:"protocol" doc:"The RPC protocol; empty leaves that to the format."`
+	Host      string `yaml:"host" need:"such as *.shop.svc.cluster.local" check:"pattern" doc:"A pattern of mesh hosts, or for service of native names; * stands for any text."`
+	Port      uint16 `yaml:"port" doc:"A service port; 0 stands for every one, such as an HTTP port beside that of the RPC."`
+	Interface string `yaml:"interface" check:"key" doc:"The interface the host provides; a * stands for what the star of host stands for."`
+	Service   string `yaml:"service" check:"plain" doc:"The service's name in formats with plain names, a * as in interface; empty is the application's name. For dubbo-application the name of the application."`
+	Version   string `yaml:"version" check:"key" doc:"The version of the interface."`
+	Group     string `yaml:"group" check:"key" doc:"The group of the interface."`
+	Protocol  string `yaml:"protocol" check:"protocol" doc:"The RPC protocol; empty leaves that to the format."`
 }
 
 // Metadata says what of the attributes of services passes a bridge.
@@ -54,7 +53,7 @@ type Metadata struct {
 
 // ValueRule puts one value of a key in the place of another.
 type ValueRule struct {
-	Key  string `yaml:"key" need:"true" doc:"The key, by its new name."`
+	Key  string `yaml:"key" need:"the key whose value is replaced" doc:"The key, by its new name."`
 	From string `yaml:"from" doc:"The value that is replaced."`
 	To   string `yaml:"to" doc:"The value in its place; empty leaves the key out."`
 }
@@ -62,23 +61,19 @@ type ValueRule struct {
 // Guard says how reluctantly a bridge deletes.
 type Guard struct {
 	Mode         string   `yaml:"mode" default:"enforce" enum:"enforce|warn|off" doc:"Whether deletions are held, only reported, or go."`
-	Share        float64  `yaml:"share" default:"0.3" doc:"Deletions are held that would leave more than this part of a bridge's services without an endpoint, or delete more than this part of its endpoints, within window. 0 and 1: none are."`
-	AtLeast      int      `yaml:"atLeast" default:"10" doc:"Endpoints that do not count against share within window if the source withdraws them and others of their service stay."`
+	Share        float64  `yaml:"share" default:"0.3" doc:"Deletions are held that would leave more than this part of a bridge's services without an endpoint, or take more than this part of its endpoints, within window. 0 and 1: none are."`
+	AtLeast      int      `yaml:"atLeast" default:"10" check:"count" doc:"Endpoints that do not count against share within window if the source withdraws them and others of their service stay."`
 	Window       Duration `yaml:"window" default:"1h" doc:"How long a loss counts, and how long a host in a mesh stays without endpoints whose service is only found to be gone."`
 	LastEndpoint Duration `yaml:"lastEndpoint" default:"30s" doc:"How long the last endpoint of a service waits."`
 	Settle       Duration `yaml:"settle" default:"1m" doc:"How long an orphan waits once the source is complete: an entry that no reading shows and nobody withdrew."`
 	Confirm      Duration `yaml:"confirm" default:"10m" doc:"How long after a hold began a reading over a new connection may confirm it; 0s: only approval ends it."`
 }
 
-func (b Bridge) validate(v *validator, path string, registries map[string]Registry) {
-	v.name(path+".name", b.Name, "is a part of the mark on every entry")
-	known := slices.Collect(maps.Keys(registries))
-	for _, end := range [][2]string{{"from", b.From}, {"to", b.To}} {
-		key, name := end[0], end[1]
-		if _, ok := registries[name]; name == "" {
-			v.errorf(path+"."+key, "missing; name one of registries")
-		} else if !ok {
-			v.errorf(path+"."+key, "unknown registry %q%s", name, suggest(name, known))
+func (b Bridge) validate(v *validator, path string) {
+	registries := v.Registries
+	for key, name := range map[string]string{"from": b.From, "to": b.To} {
+		if _, ok := registries[name]; !ok && name != "" {
+			v.errorf(path+"."+key, "unknown registry %q%s", name, suggest(name, slices.Collect(maps.Keys(registries))))
 		}
 	}
 	if m := registries[b.From].Istiod; m != nil && m.Address == "" {
@@ -89,13 +84,6 @@ func (b Bridge) validate(v *validator, path string, registries map[string]Regist
 	}
 	b.validateListen(v, path, registries)
 	b.validateFormats(v, path, registries)
-	v.patterns(path+".select.include", b.Select.Include)
-	v.patterns(path+".select.exclude", b.Select.Exclude)
-	v.prefixes(path+".select.allow", b.Select.Allow)
-	for i, r := range b.Names {
-		r.validate(v, path+".names["+strconv.Itoa(i)+"]")
-	}
-	b.Guard.validate(v, path+".guard")
 }
 
 func (b Bridge) validateListen(v *validator, path string, registries map[string]Registry) {
@@ -107,39 +95,23 @@ func (b Bridge) validateListen(v *validator, path string, registries map[string]
 	case to.Istiod != nil && b.Listen == "":
 		v.errorf(path+".listen", "missing; a bridge into a mesh serves istiod at an address, such as \":15031\"")
 	case to.Istiod != nil:
-		v.listener(path+".listen", b.Listen)
+		v.follow(path+".listen", b.Listen, "listener")
 	}
 }
 
 func (r NameRule) validate(v *validator, path string) {
-	v.pattern(path+".host", r.Host)
 	if r.Interface == "" && r.Service == "" {
 		v.errorf(path+".interface", "missing; the interface that the host provides, or a service for formats with plain names")
 	}
-	if strings.Count(r.Service, "*") > strings.Count(r.Host, "*") {
-		v.errorf(path+".service", "%q has more stars than host, and each is replaced by the text of a star of host", r.Service)
-	}
-	if r.Service != "" && strings.Trim(r.Service, nameSigns+"*") != "" {
-		v.errorf(path+".service", "%q is no plain name: letters, digits and - _ . only", r.Service)
-	}
-	if strings.Count(r.Interface, "*") > strings.Count(r.Host, "*") {
-		v.errorf(path+".interface", "%q has more stars than host, and each is replaced by the text of a star of host", r.Interface)
-	}
-	for _, part := range [][2]string{{"interface", r.Interface}, {"version", r.Version}, {"group", r.Group}} {
-		if strings.ContainsAny(part[1], ":/? \t\n") {
-			v.errorf(path+"."+part[0], "%q holds one of : / ? or white space, which no service key can", part[1])
+	for key, text := range map[string]string{"interface": r.Interface, "service": r.Service} {
+		if strings.Count(text, "*") > strings.Count(r.Host, "*") {
+			v.errorf(path+"."+key, "%q has more stars than host, and each is replaced by the text of a star of host", text)
 		}
-	}
-	if r.Protocol != "" {
-		v.protocol(path+".protocol", r.Protocol)
 	}
 }
 
 func (g Guard) validate(v *validator, path string) {
 	if !(g.Share >= 0 && g.Share <= 1) { // nor NaN
 		v.errorf(path+".share", "%v is no part of a whole; write 0 to 1, such as 0.3", g.Share)
-	}
-	if g.AtLeast < 0 {
-		v.errorf(path+".atLeast", "%d is less than nothing", g.AtLeast)
 	}
 }

@@ -4,9 +4,8 @@
 package config
 
 import (
-	"maps"
 	"net"
-	"slices"
+	"reflect"
 	"strconv"
 	"strings"
 )
@@ -23,17 +22,18 @@ const Version = "xds-bridge/v1"
 //	default  what a missing key means, as it would be written
 //	enum     the allowed values, separated by |; formats is the names of all formats
 //	short    "true" on the field that a plain value in place of the object sets
-//	need     "true" if the key has to be there
+//	need     on a key that has to be there: what to write, or what it is for
 //	filled   on a list that means all if its key is missing: what to do if
 //	         nothing is meant; a list that is written holds at least one
+//	check    what the value is, a key of bounds, textRules or fileRules
 type Config struct {
 	APIVersion string              `yaml:"apiVersion" default:"xds-bridge/v1" enum:"xds-bridge/v1" doc:"The version of this file's form."`
-	Owner      string              `yaml:"owner" need:"true" doc:"Unique per deployment: marks what this bridge may change and delete."`
-	OwnerKeys  string              `yaml:"ownerKeyFile" doc:"A file of keys, one on a line, that sign the marks: the first signs, and what any of them signed is ours. Marks are not signed if it is empty."`
+	Owner      string              `yaml:"owner" need:"it marks what this bridge may change and delete, and has to be unique per deployment" check:"name" doc:"Unique per deployment: marks what this bridge may change and delete."`
+	OwnerKeys  string              `yaml:"ownerKeyFile" check:"keys" doc:"A file of keys, one on a line, that sign the marks: the first signs, and what any of them signed is ours. Marks are not signed if it is empty."`
 	State      State               `yaml:"state" doc:"Where the last known sets are kept."`
 	Replicas   Replicas            `yaml:"replicas" doc:"How several processes with this configuration share the work."`
-	Registries map[string]Registry `yaml:"registries" need:"true" doc:"The registries, each under a name of your choice."`
-	Bridges    []Bridge            `yaml:"bridges" need:"true" doc:"What leads from one registry to another, in the order in which they win conflicts."`
+	Registries map[string]Registry `yaml:"registries" need:"name at least the two that a bridge leads from and to" doc:"The registries, each under a name of your choice."`
+	Bridges    []Bridge            `yaml:"bridges" need:"a bridge requires name, from, to and formats" doc:"What leads from one registry to another, in the order in which they win conflicts."`
 	Admin      Admin               `yaml:"admin" doc:"The status API, for this machine only."`
 	Telemetry  Telemetry           `yaml:"telemetry" doc:"Probes and metrics."`
 	Audit      Audit               `yaml:"audit" doc:"Where it is kept what people decide."`
@@ -52,12 +52,12 @@ type State struct {
 type Admin struct {
 	Address   string `yaml:"address" default:"127.0.0.1:9901" doc:"A loopback host:port, unix:/path, or off; any other with tls and tokenFile."`
 	TLS       *TLS   `yaml:"tls" doc:"certFile and keyFile are the API's own; caFile and serverName are what the commands that ask it expect."`
-	TokenFile string `yaml:"tokenFile" doc:"Holds the token that every request has to bear, with tls; read again each time."`
+	TokenFile string `yaml:"tokenFile" check:"secret" doc:"Holds the token that every request has to bear, with tls; read again each time."`
 }
 
 // Telemetry is the listener of probes and metrics.
 type Telemetry struct {
-	Address string `yaml:"address" default:":9902" doc:"host:port, or off."`
+	Address string `yaml:"address" default:":9902" check:"listener" doc:"host:port, or off."`
 }
 
 // Audit says where it is kept what people decide: approvals, denials, and what
@@ -80,38 +80,38 @@ type Log struct {
 // Validate returns everything that is wrong with the configuration beyond
 // its form, each error with its path; it touches neither files nor network.
 func (c *Config) Validate() Errors {
-	v := &validator{places: c.places}
-	v.name("owner", c.Owner, "marks what this bridge may change and delete, and has to be unique per deployment")
-	if len(c.Registries) == 0 {
-		v.errorf("registries", "missing; name at least the two that a bridge leads from and to")
-	}
-	for _, name := range slices.Sorted(maps.Keys(c.Registries)) {
-		c.Registries[name].validate(v, name)
-	}
-	if len(c.Bridges) == 0 {
-		v.errorf("bridges", "missing; a bridge requires name, from, to and formats")
+	v := &validator{Config: c, rules: textRules()}
+	v.walk("", reflect.ValueOf(c), field{}, v.value)
+	return v.errs.sorted()
+}
+
+// CheckFiles returns an error for every file that the configuration names and
+// that cannot be used on this machine: secrets that are missing or empty, and
+// certificates that are none.
+func (c *Config) CheckFiles() Errors {
+	v := &validator{Config: c, rules: fileRules()}
+	v.walk("", reflect.ValueOf(c), field{}, v.file)
+	return v.errs.sorted()
+}
+
+func (c *Config) validate(v *validator, _ string) {
+	for name := range c.Registries {
+		v.follow("registries."+name, name, "name")
 	}
 	seen := make(map[string]int)
 	for i, b := range c.Bridges {
-		path := "bridges[" + strconv.Itoa(i) + "]"
 		if first, ok := seen[b.Name]; ok && b.Name != "" {
-			v.errorf(path+".name", "duplicate bridge %q, first at bridges[%d]", b.Name, first)
+			v.errorf("bridges["+strconv.Itoa(i)+"].name", "duplicate bridge %q, first at bridges[%d]", b.Name, first)
 		}
 		seen[b.Name] = i
-		b.validate(v, path, c.Registries)
 	}
-	c.Replicas.validate(v, c)
 	checkMeetings(v, c.Bridges, c.Registries)
-	v.listener("telemetry.address", c.Telemetry.Address)
-	c.Admin.validate(v, "admin")
-	return v.errs
 }
 
 // validate checks the admin address: from other machines it may be used by TLS and with
 // a token alone.
 func (a Admin) validate(v *validator, at string) {
 	path, address := at+".address", a.Address
-	a.TLS.validate(v, at+".tls")
 	switch {
 	case a.TLS != nil && a.TLS.CertFile == "":
 		v.errorf(at+".tls.certFile", "missing; the API requires a certificate of its own, with keyFile")
@@ -126,33 +126,8 @@ func (a Admin) validate(v *validator, at string) {
 		}
 		return
 	}
-	v.listener(path, address)
+	v.follow(path, address, "listener")
 	if host, _, err := net.SplitHostPort(address); err == nil && !loopback(host) && a.TLS == nil {
 		v.errorf(path, "%q is open to other machines, and the status API asks for no password without tls and tokenFile; set them, or write 127.0.0.1:port or unix:/path", address)
 	}
-}
-
-// CheckFiles returns an error for every file that the configuration names and
-// that cannot be used on this machine: secrets that are missing or empty, and
-// certificates that are none.
-func (c *Config) CheckFiles() Errors {
-	v := &validator{places: c.places}
-	if c.OwnerKeys != "" {
-		if _, err := ReadKeys(c.OwnerKeys); err != nil {
-			v.errorf("ownerKeyFile", "%v", err)
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(c.Registries)) {
-		r, path := c.Registries[name], "registries."+name
-		for _, s := range r.sections() {
-			s.files(v, path+"."+s.Settings().Kind)
-		}
-	}
-	v.secret("admin.tokenFile", c.Admin.TokenFile)
-	v.certificates("admin.tls", c.Admin.TLS)
-	if k := c.Replicas.Lease.Kubernetes; k != nil {
-		v.secret("replicas.lease.kubernetes.tokenFile", k.TokenFile)
-		v.certificates("replicas.lease.kubernetes", &TLS{CAFile: k.CAFile})
-	}
-	return v.errs.sorted()
 }

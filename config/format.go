@@ -13,22 +13,22 @@ import (
 // name of the format, or an object. An empty field is the format's own:
 // see format.Descriptor.
 type Format struct {
-	Format   string         `yaml:"format" short:"true" need:"true" enum:"formats" doc:"The name of the format."`
+	Format   string         `yaml:"format" short:"true" need:"such as dubbo-interface" enum:"formats" doc:"The name of the format."`
 	Root     string         `yaml:"root" doc:"The ZooKeeper path, which Dubbo's consumers call the group of their registry; empty is /dubbo for dubbo-interface, /services for dubbo-application and spring-cloud, /microservices for kratos, / for hertz and kitex, /plain for plain."`
-	Metadata string         `yaml:"metadataRoot" default:"/dubbo" doc:"For dubbo-application: the ZooKeeper path that holds what applications provide and the mapping of interfaces to them."`
-	Group    string         `yaml:"group" default:"DEFAULT_GROUP" doc:"The Nacos group."`
-	Service  string         `yaml:"service" default:"*" doc:"How services are named in formats with plain names: the * is replaced by the name that a rule or the application gives. Dubbo's accept none."`
+	Metadata string         `yaml:"metadataRoot" default:"/dubbo" check:"path" doc:"For dubbo-application: the ZooKeeper path that holds what applications provide and the mapping of interfaces to them."`
+	Group    string         `yaml:"group" default:"DEFAULT_GROUP" check:"group" doc:"The Nacos group."`
+	Service  string         `yaml:"service" default:"*" doc:"How services are named in formats with plain names: the * stands for the name that a rule or the application gives. Dubbo's accept none."`
 	Join     bool           `yaml:"join" doc:"Put the endpoints of several services of a mesh together that have one plain name; otherwise the second is refused whole. Where a bridge from a registry writes too, they are put together."`
-	Protocol string         `yaml:"protocol" doc:"The protocol where nothing else says it; empty is tri for Dubbo, http for spring-cloud and hertz, grpc for kratos and gozero, thrift for kitex, tcp for plain."`
+	Protocol string         `yaml:"protocol" check:"protocol" doc:"The protocol where nothing else says it; empty is tri for Dubbo, http for spring-cloud and hertz, grpc for kratos and gozero, thrift for kitex, tcp for plain."`
 	Rules    []ProtocolRule `yaml:"rules" doc:"The RPC protocol per host or port; the first rule that fits counts."`
 	Tags     bool           `yaml:"tags" doc:"Write dubbo.tag, which hides a provider from consumers without that tag."`
 }
 
 // ProtocolRule says which RPC protocol a host or a port speaks.
 type ProtocolRule struct {
-	Host     string `yaml:"host" default:"*" doc:"A pattern of mesh hosts; * matches any text."`
-	Port     uint16 `yaml:"port" doc:"A service port; 0 matches any."`
-	Protocol string `yaml:"protocol" need:"true" doc:"The RPC protocol, such as tri or dubbo."`
+	Host     string `yaml:"host" default:"*" check:"pattern" doc:"A pattern of mesh hosts; * stands for any text."`
+	Port     uint16 `yaml:"port" doc:"A service port; 0 stands for any."`
+	Protocol string `yaml:"protocol" need:"such as tri or dubbo" check:"protocol" doc:"The RPC protocol, such as tri or dubbo."`
 }
 
 // complete sets what depends on the format.
@@ -64,15 +64,9 @@ func (b Bridge) Read() []Format {
 	return b.Formats
 }
 
-// nameSigns is what plain names consist of.
-const nameSigns = namespaceSigns + "."
-
 // validateFormats checks the formats of a bridge, each by itself and against those
 // before it.
 func (b Bridge) validateFormats(v *validator, path string, registries map[string]Registry) {
-	if len(b.Formats) == 0 {
-		v.errorf(path+".formats", "missing; such as [dubbo-interface]")
-	}
 	from, to := registries[b.From], registries[b.To]
 	if len(b.Reads) > 0 && (from.Mesh() || to.Mesh()) {
 		v.errorf(path+".reads", "is for bridges between registries; leave it out: of a mesh no formats are read, and into one formats says which")
@@ -89,7 +83,6 @@ func validateFormatList(v *validator, path string, list []Format, in Registry) {
 	validateForms(v, path, list, in)
 	for i, f := range list {
 		at := path + "[" + strconv.Itoa(i) + "]"
-		f.validate(v, at)
 		for j, o := range list[:i] {
 			if o.Format == f.Format && o.Root == f.Root && o.Group == f.Group && o.Service == f.Service {
 				v.errorf(at, "writes where formats[%d] of this bridge does; give it another root or group", j)
@@ -109,33 +102,11 @@ func validateForms(v *validator, path string, list []Format, in Registry) {
 }
 
 func (f Format) validate(v *validator, at string) {
-	if f.Format == "" {
-		v.errorf(at+".format", "missing; such as dubbo-interface")
-	}
-	d := f.descriptor()
-	if d.Root != "" && !isPath(f.Root) && f.Root != d.Root {
+	if d := f.descriptor(); d.Root != "" && !pathForm.MatchString(f.Root) && f.Root != d.Root {
 		v.errorf(at+".root", "%q is no ZooKeeper path; write it as in /dubbo", f.Root)
 	}
-	if !isPath(f.Metadata) {
-		v.errorf(at+".metadataRoot", "%q is no ZooKeeper path; write it as in /dubbo", f.Metadata)
-	}
-	if strings.Trim(f.Group, namespaceSigns+".:") != "" || len(f.Group) > 128 {
-		v.errorf(at+".group", "%q is no group of Nacos: letters, digits and - _ . :, at most 128", f.Group)
-	}
-	f.validateService(v, at+".service")
-	if d.Name != "" {
-		v.protocol(at+".protocol", f.Protocol)
-	}
-	for i, r := range f.Rules {
-		rule := at + ".rules[" + strconv.Itoa(i) + "]"
-		v.pattern(rule+".host", r.Host)
-		v.protocol(rule+".protocol", r.Protocol)
-	}
-}
-
-func (f Format) validateService(v *validator, at string) {
-	switch {
-	case strings.Count(f.Service, "*") != 1 || strings.Trim(f.Service, nameSigns+"*") != "":
+	switch at := at + ".service"; {
+	case strings.Count(f.Service, "*") != 1 || !plainForm.MatchString(f.Service):
 		v.errorf(at, "%q is no pattern of plain names: letters, digits and - _ . with one * for the name", f.Service)
 	case f.keyed() && f.Service != "*":
 		v.errorf(at, "%s accepts no pattern: service keys and applications name its services; leave it out, and give the format another root or group", f.Format)
@@ -145,10 +116,6 @@ func (f Format) validateService(v *validator, at string) {
 // keyed reports whether the names of services follow from keys and
 // applications, and from no pattern.
 func (f Format) keyed() bool { return f.descriptor().Lookup != format.ByName }
-
-func isPath(path string) bool {
-	return len(path) > 1 && path[0] == '/' && !strings.HasSuffix(path, "/") && !strings.Contains(path, "//")
-}
 
 // checkMeetings refuses formats that would meet under one path of ZooKeeper or in
 // one service of Nacos. Written there, a single entry of another format costs

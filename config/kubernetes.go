@@ -1,19 +1,11 @@
 package config
 
-import (
-	"os"
-	"path/filepath"
-	"slices"
-	"strconv"
-	"strings"
-)
-
-// Kubernetes is a mesh, accessed through the API of its cluster.
+// Kubernetes is a mesh, reached through the API of its cluster.
 type Kubernetes struct {
-	Kubeconfig string           `yaml:"kubeconfig" doc:"A kubeconfig file, read at the start. If it is empty: within a pod its service account, elsewhere $KUBECONFIG or ~/.kube/config."`
+	Kubeconfig string           `yaml:"kubeconfig" check:"kubeconfig" doc:"A kubeconfig file, read at the start. If it is empty: within a pod its service account, elsewhere $KUBECONFIG or ~/.kube/config."`
 	Context    string           `yaml:"context" doc:"The context of kubeconfig; its current one if it is empty."`
-	ID         string           `yaml:"id" doc:"The mesh's id in the path of an entry, which ends loops; the registry's name if it is empty. Deployments that share a mesh have to call it the same."`
-	Timeout    Duration         `yaml:"timeout" default:"10s" doc:"How long one call may take."`
+	ID         string           `yaml:"id" check:"name" doc:"The mesh's id in the path of an entry, which ends loops; the registry's name if it is empty. Deployments that share a mesh have to call it the same."`
+	Timeout    Duration         `yaml:"timeout" default:"10s" check:"timeout" doc:"How long one call may take."`
 	Limits     Limits           `yaml:"limits" doc:"What the API server may send."`
 	Source     KubernetesSource `yaml:"source" doc:"What of this mesh is read by the bridges from it."`
 	Import     KubernetesImport `yaml:"import" doc:"How services of other registries appear in this mesh."`
@@ -21,12 +13,12 @@ type Kubernetes struct {
 
 // KubernetesSource says what of a mesh is read.
 type KubernetesSource struct {
-	Namespaces    []string       `yaml:"namespaces" filled:"to read none remove the bridges from this mesh" doc:"Namespaces that are read; without it all. One that we may not read costs itself alone."`
-	Without       []string       `yaml:"without" filled:"to read all kinds remove it" doc:"Kinds of objects that are not read, so that no right to them is needed: nodes, which hold regions and zones; pods, which hold service keys, subsets and mutual TLS; istio, its ServiceEntries and WorkloadEntries."`
+	Namespaces    []string       `yaml:"namespaces" check:"namespace" filled:"to read none remove the bridges from this mesh" doc:"Namespaces that are read; without it all. One that we may not read costs itself alone."`
+	Without       []string       `yaml:"without" check:"kind" filled:"to read all kinds remove it" doc:"Kinds of objects that are not read, so that no right to them is needed: nodes, which hold regions and zones; pods, which hold service keys, subsets and mutual TLS; istio, its ServiceEntries and WorkloadEntries."`
 	Keys          KubernetesKeys `yaml:"keys" doc:"Where service keys are."`
 	SubsetLabel   string         `yaml:"subsetLabel" doc:"The label of Pods and endpoints whose value is their subset; none if it is empty."`
-	ExportAll     bool           `yaml:"exportAll" doc:"Export hosts that no key and no name rule asks for too."`
-	ClusterDomain string         `yaml:"clusterDomain" default:"cluster.local" doc:"The domain of the cluster's Services."`
+	ExportAll     bool           `yaml:"exportAll" doc:"Take hosts that no key and no name rule asks for too."`
+	ClusterDomain string         `yaml:"clusterDomain" default:"cluster.local" check:"domain" doc:"The domain of the cluster's Services."`
 }
 
 // KubernetesKeys says where service keys are.
@@ -39,9 +31,9 @@ type KubernetesKeys struct {
 type KubernetesImport struct {
 	Hosts
 
-	Directory string `yaml:"directory" doc:"Write the ServiceEntries here, as a YAML file each, instead of into the API, where the namespace has to exist, with nothing else in it: for istiod's fs:// or for Git. The API server is not called for that."`
+	Directory string `yaml:"directory" check:"directory" doc:"Write the ServiceEntries here, as a YAML file each, instead of into the API, where the namespace has to exist, with nothing else in it: for istiod's fs:// or for Git. The API server is not called for that."`
 
-	SubsetLabel string `yaml:"subsetLabel" doc:"The label of endpoints by whose values each host has subsets, in a DestinationRule beside its ServiceEntry, such as version. Each subset is a cluster of each proxy. Without it no DestinationRule is written."`
+	SubsetLabel string `yaml:"subsetLabel" check:"label" doc:"The label of endpoints by whose values each host has subsets, in a DestinationRule beside its ServiceEntry, such as version. Each subset is a cluster of each proxy. Without it no DestinationRule is written."`
 }
 
 // What KubernetesSource.Without may name.
@@ -78,54 +70,8 @@ func (k *Kubernetes) Parts() Parts {
 	}
 }
 
-func (k *Kubernetes) validate(v *validator, path string) {
-	v.optionalName(path+".id", k.ID)
-	v.timeout(path+".timeout", k.Timeout)
-	k.Limits.validate(v, path+".limits")
-	v.namespaces(path+".source.namespaces", k.Source.Namespaces)
-	v.domain(path+".source.clusterDomain", k.Source.ClusterDomain)
-	for i, kind := range k.Source.Without {
-		if !slices.Contains([]string{WithoutNodes, WithoutPods, WithoutIstio}, kind) {
-			v.errorf(path+".source.without["+strconv.Itoa(i)+"]", "%q is none of nodes, pods and istio", kind)
-		}
-	}
-	m, path := k.Import, path+".import"
-	if !isNamespace(m.Namespace) {
+func (m KubernetesImport) validate(v *validator, path string) {
+	if !namespaceForm.MatchString(m.Namespace) {
 		v.errorf(path+".namespace", "%q is no namespace of Kubernetes; write such as xds-bridge", m.Namespace)
-	}
-	if m.Directory != "" && !filepath.IsAbs(m.Directory) {
-		v.errorf(path+".directory", "%q depends on where the bridge is started; write it from / on", m.Directory)
-	}
-	if m.SubsetLabel != "" && !isLabel(m.SubsetLabel) {
-		v.errorf(path+".subsetLabel", "%q is no label of Kubernetes; write such as version", m.SubsetLabel)
-	}
-	m.validate(v, path)
-}
-
-// isNamespace reports whether Kubernetes accepts a name for a namespace.
-func isNamespace(name string) bool {
-	return validName(name) && strings.ToLower(name) == name && !strings.ContainsAny(name, "._") && !strings.HasSuffix(name, "-")
-}
-
-// isLabel reports whether Kubernetes accepts a name for the key of a label.
-func isLabel(key string) bool {
-	prefix, name, ok := strings.Cut(key, "/")
-	if !ok {
-		prefix, name = "a", key
-	}
-	for part := range strings.SplitSeq(prefix, ".") {
-		if !isNamespace(part) {
-			return false
-		}
-	}
-	return validName(name) && strings.TrimRight(name, ".-_") == name
-}
-
-func (k *Kubernetes) files(v *validator, path string) {
-	v.kubeconfig(path+".kubeconfig", k.Kubeconfig)
-	if d := k.Import.Directory; d != "" {
-		if _, err := os.ReadDir(d); err != nil {
-			v.errorf(path+".import.directory", "%v; make it, and let us write there", err)
-		}
 	}
 }

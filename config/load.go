@@ -197,7 +197,7 @@ func ReadAccess(path string, env Lookup) (Access, error) {
 	} else {
 		errs = append(errs, c.Validate()...)
 	}
-	if !validName(c.Owner) {
+	if !nameForm.MatchString(c.Owner) {
 		c.Owner = ""
 	}
 	return Access{Owner: c.Owner, Admin: c.Admin, Telemetry: c.Telemetry, Errors: errs.sorted()}, nil

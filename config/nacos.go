@@ -9,14 +9,14 @@ import (
 
 // Nacos is a Nacos cluster.
 type Nacos struct {
-	Servers      []string `yaml:"servers" need:"true" doc:"The servers, each as http://host:port or https://host:port."`
-	ID           string   `yaml:"id" doc:"The registry's id in the path of an entry, which ends loops; if it is empty the one that the registry keeps of itself, which the first bridge makes."`
-	Namespace    string   `yaml:"namespace" doc:"The namespace id; empty is public."`
+	Servers      []string `yaml:"servers" need:"such as [\"http://127.0.0.1:8848\"]" check:"url" doc:"The servers, each as http://host:port or https://host:port."`
+	ID           string   `yaml:"id" check:"name" doc:"The registry's id in the path of an entry, which ends loops; if it is empty the one that the registry keeps of itself, which the first bridge makes."`
+	Namespace    string   `yaml:"namespace" check:"id" doc:"The namespace id; empty is public."`
 	Username     string   `yaml:"username" doc:"The user, with passwordFile."`
-	PasswordFile string   `yaml:"passwordFile" doc:"Holds the user's password; read again when it changes."`
+	PasswordFile string   `yaml:"passwordFile" check:"secret" doc:"Holds the user's password; read again when it changes."`
 	Insecure     bool     `yaml:"insecure" doc:"Send the password over plaintext to other machines too."`
 	TLS          *TLS     `yaml:"tls" doc:"TLS to the cluster; without it the connection is plaintext."`
-	ListInterval Duration `yaml:"listInterval" default:"5s" doc:"How often the names of all services are listed."`
+	ListInterval Duration `yaml:"listInterval" default:"5s" check:"interval" doc:"How often the names of all services are listed."`
 	Limits       Limits   `yaml:"limits" doc:"What the cluster may send."`
 }
 
@@ -55,30 +55,10 @@ func (n *Nacos) Parts() Parts {
 	}
 }
 
-// namespaceSigns is what a namespace id of Nacos consists of.
-const namespaceSigns = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_"
-
 func (n *Nacos) validate(v *validator, path string) {
-	v.optionalName(path+".id", n.ID)
-	n.validateServers(v, path)
-	if strings.Trim(n.Namespace, namespaceSigns) != "" || len(n.Namespace) > 64 {
-		v.errorf(path+".namespace", "%q is no namespace id: letters, digits, - and _, at most 64; it is the id and not the name that the console shows", n.Namespace)
-	}
-	n.TLS.validate(v, path+".tls")
 	v.pair(path, [2]string{"username", n.Username}, [2]string{"passwordFile", n.PasswordFile})
 	if n.TLS == nil && !n.Insecure && n.PasswordFile != "" && !Local(n.Servers) {
 		v.errorf(path+".passwordFile", "the password would cross the network in plaintext; write https:// servers and tls: {caFile: …}, or insecure: true")
-	}
-	v.interval(path+".listInterval", n.ListInterval, "5s")
-	n.Limits.validate(v, path+".limits")
-}
-
-func (n *Nacos) validateServers(v *validator, path string) {
-	if len(n.Servers) == 0 {
-		v.errorf(path+".servers", `missing; such as ["http://127.0.0.1:8848"]`)
-	}
-	for i, s := range n.Servers {
-		v.url(path+".servers["+strconv.Itoa(i)+"]", s)
 	}
 	for i, s := range n.Servers {
 		switch secure := strings.HasPrefix(s, "https:"); {
@@ -88,9 +68,4 @@ func (n *Nacos) validateServers(v *validator, path string) {
 			v.errorf(path+".servers["+strconv.Itoa(i)+"]", "is plaintext, and tls is set; write it as https://host:port, or leave tls out")
 		}
 	}
-}
-
-func (n *Nacos) files(v *validator, path string) {
-	v.secret(path+".passwordFile", n.PasswordFile)
-	v.certificates(path+".tls", n.TLS)
 }

@@ -60,12 +60,6 @@ type Section interface {
 
 	// Parts returns copies without what a part of the program does not depend on.
 	Parts() Parts
-
-	// validate reports what is wrong with it, beyond its form.
-	validate(v *validator, path string)
-
-	// files reports which files it names that cannot be used on this machine.
-	files(v *validator, path string)
 }
 
 // Settings are what registries of all kinds have.
@@ -102,18 +96,18 @@ const (
 
 // Timing tunes the loop that writes to a registry.
 type Timing struct {
-	Workers     int      `yaml:"workers" default:"16" doc:"Calls to the registry at a time, at most; fewer after calls that failed, until it keeps up."`
-	Rate        int      `yaml:"rate" default:"0" doc:"Calls to the registry in a second, at most; 0 leaves that to workers."`
+	Workers     int      `yaml:"workers" default:"16" check:"workers" doc:"Calls to the registry at a time, at most; fewer after calls that failed, until it keeps up."`
+	Rate        int      `yaml:"rate" default:"0" check:"count" doc:"Calls to the registry in a second, at most; 0 leaves that to workers."`
 	Debounce    Duration `yaml:"debounce" default:"50ms" doc:"How long the followers of a first change are gathered; the first is written at once."`
 	MaxDebounce Duration `yaml:"maxDebounce" default:"1s" doc:"How long a group that never stops changing waits at most, and how often it is then written: an endpoint that flaps costs one write in this time."`
-	Refresh     Duration `yaml:"refresh" default:"5m" doc:"How long what was read is trusted before it is read and repaired again."`
+	Refresh     Duration `yaml:"refresh" default:"5m" check:"interval" doc:"How long what was read is trusted before it is read and repaired again."`
 	RetryMin    Duration `yaml:"retryMin" default:"100ms" doc:"The wait after a first failed call; doubled each time."`
 	RetryMax    Duration `yaml:"retryMax" default:"30s" doc:"The longest wait between failed calls."`
 }
 
 // TLS says whom to trust and who we are.
 type TLS struct {
-	CAFile     string `yaml:"caFile" doc:"Certificates to trust as PEM; the system's if it is empty."`
+	CAFile     string `yaml:"caFile" check:"certificates" doc:"Certificates to trust as PEM; the system's if it is empty."`
 	ServerName string `yaml:"serverName" doc:"The name the server's certificate has to hold; the address's host if it is empty."`
 	CertFile   string `yaml:"certFile" doc:"Our certificate as PEM, with keyFile."`
 	KeyFile    string `yaml:"keyFile" doc:"Our key as PEM, with certFile."`
@@ -121,56 +115,34 @@ type TLS struct {
 
 // Limits bound what a registry may send, and what is kept of it.
 type Limits struct {
-	MaxReceive   Size `yaml:"maxReceive" default:"64MiB" doc:"The largest answer that is read."`
-	MaxServices  int  `yaml:"maxServices" default:"100000" doc:"Services that are kept; at any of these bounds nothing more is read, nothing is deleted, and status says so."`
-	MaxEndpoints int  `yaml:"maxEndpoints" default:"1000000" doc:"Endpoints that are kept."`
-	MaxBytes     Size `yaml:"maxBytes" default:"128MiB" doc:"What all names, addresses and attributes together may use."`
+	MaxReceive   Size `yaml:"maxReceive" default:"64MiB" check:"answer" doc:"The largest answer that is read."`
+	MaxServices  int  `yaml:"maxServices" default:"100000" check:"room" doc:"Services that are kept; at any of these bounds nothing more is read, nothing is deleted, and status says so."`
+	MaxEndpoints int  `yaml:"maxEndpoints" default:"1000000" check:"room" doc:"Endpoints that are kept."`
+	MaxBytes     Size `yaml:"maxBytes" default:"128MiB" check:"room" doc:"What all names, addresses and attributes together may take."`
 }
 
 // ofConnection returns the bounds of the connection: the others are the table's.
 func (l Limits) ofConnection() Limits { return Limits{MaxReceive: l.MaxReceive} }
 
-func (r Registry) validate(v *validator, name string) {
-	path := "registries." + name
-	v.name(path, name, "is how bridges speak of it")
-	all := r.sections()
-	for _, s := range all {
-		s.validate(v, path+"."+s.Settings().Kind)
-	}
-	if len(all) != 1 {
+func (r Registry) validate(v *validator, path string) {
+	if n := len(r.sections()); n != 1 {
 		keys := kinds()
 		last := len(keys) - 1
-		v.errorf(path, "holds %d of %s and %s; it requires exactly one", len(all), strings.Join(keys[:last], ", "), keys[last])
+		v.errorf(path, "holds %d of %s and %s; it requires exactly one", n, strings.Join(keys[:last], ", "), keys[last])
 	}
-	r.Timing.validate(v, path+".timing")
 }
 
 func (t Timing) validate(v *validator, path string) {
-	if t.Workers < 1 {
-		v.errorf(path+".workers", "%d cannot work; write at least 1", t.Workers)
-	} else if t.MaxDebounce < t.Debounce {
+	if t.MaxDebounce < t.Debounce {
 		v.errorf(path+".maxDebounce", "%s is shorter than debounce, %s", t.MaxDebounce, t.Debounce)
 	}
 	if t.RetryMin <= 0 || t.RetryMax < t.RetryMin {
 		v.errorf(path+".retryMin", "%s to %s is no wait; retryMin is more than nothing and at most retryMax", t.RetryMin, t.RetryMax)
 	}
-	if t.Rate < 0 {
-		v.errorf(path+".rate", "%d is less than nothing; 0 is no bound", t.Rate)
-	}
-	v.interval(path+".refresh", t.Refresh, "5m")
 }
 
 func (t *TLS) validate(v *validator, path string) {
-	if t != nil {
-		v.pair(path, [2]string{"certFile", t.CertFile}, [2]string{"keyFile", t.KeyFile})
-	}
+	v.pair(path, [2]string{"certFile", t.CertFile}, [2]string{"keyFile", t.KeyFile})
 }
 
-func (l Limits) validate(v *validator, path string) {
-	if l.MaxReceive < 1<<16 {
-		v.errorf(path+".maxReceive", "%s is too little for any answer; write such as 64MiB", l.MaxReceive)
-	}
-	if l.MaxServices < 1 || l.MaxEndpoints < 1 || l.MaxBytes < 1 {
-		v.errorf(path, "maxServices, maxEndpoints and maxBytes each need room for something; leave them out for the defaults")
-	}
-}
+func (t *TLS) files(v *validator, path string) { v.keyPair(path, t.CertFile, t.KeyFile) }

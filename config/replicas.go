@@ -19,7 +19,7 @@ const (
 type Replicas struct {
 	Lease    Lease    `yaml:"lease" doc:"Where the replicas agree on who leads each target; without it there may be only one."`
 	TTL      Duration `yaml:"ttl" default:"15s" doc:"How long a leader that is silent keeps its lease. It stops writing after two thirds of it; another leads after all of it."`
-	Identity string   `yaml:"identity" doc:"What this replica is called; the machine's name if it is empty. A random part is added for each start."`
+	Identity string   `yaml:"identity" check:"name" doc:"What this replica is called; the machine's name if it is empty. A random part is added for each start."`
 }
 
 // Lease says where the replicas keep the record of each target; at most one of
@@ -34,37 +34,27 @@ type Lease struct {
 type KubernetesLease struct {
 	Namespace string `yaml:"namespace" doc:"Their namespace; the pod's own if it is empty."`
 	Name      string `yaml:"name" doc:"What their names begin with, before a hyphen and the name of the registry; xds-bridge- and the owner if it is empty."`
-	Server    string `yaml:"server" doc:"The API server as https://host:port; the one of the pod's environment if it is empty."`
-	CAFile    string `yaml:"caFile" default:"/var/run/secrets/kubernetes.io/serviceaccount/ca.crt" doc:"Certificates to trust as PEM."`
-	TokenFile string `yaml:"tokenFile" default:"/var/run/secrets/kubernetes.io/serviceaccount/token" doc:"The token to log in with; read again when it changes."`
+	Server    string `yaml:"server" check:"url" doc:"The API server as https://host:port; the one of the pod's environment if it is empty."`
+	CAFile    string `yaml:"caFile" check:"certificates" default:"/var/run/secrets/kubernetes.io/serviceaccount/ca.crt" doc:"Certificates to trust as PEM."`
+	TokenFile string `yaml:"tokenFile" check:"secret" default:"/var/run/secrets/kubernetes.io/serviceaccount/token" doc:"The token to log in with; read again when it changes."`
 }
 
 // Object returns what the Lease of a target is called: by its name, or by a hash
 // of that if Kubernetes does not accept it.
 func (k KubernetesLease) Object(owner, target string) string {
-	if !validObject(target) {
+	if !isObject(target) {
 		sum := sha256.Sum256([]byte(target))
 		target = hex.EncodeToString(sum[:6])
 	}
 	return cmp.Or(k.Name, "xds-bridge-"+strings.ToLower(owner)) + "-" + target
 }
 
-// validObject reports whether Kubernetes accepts a name for an object.
-func validObject(name string) bool {
-	for label := range strings.SplitSeq(name, ".") {
-		if label == "" || strings.Trim(label, "-") != label || strings.Trim(label, "-abcdefghijklmnopqrstuvwxyz0123456789") != "" {
-			return false
-		}
-	}
-	return len(name) <= 253
-}
+func isObject(name string) bool { return len(name) <= 253 && objectForm.MatchString(name) }
 
 // Shared reports whether there may be several processes.
 func (r Replicas) Shared() bool { return r.Lease.ZooKeeper != "" || r.Lease.Kubernetes != nil }
 
-func (r Replicas) validate(v *validator, c *Config) {
-	const path = "replicas"
-	v.optionalName(path+".identity", r.Identity)
+func (r Replicas) validate(v *validator, path string) {
 	switch ttl := r.TTL.Std(); {
 	case ttl < minTTL:
 		v.errorf(path+".ttl", "%s leaves no time to renew; write at least %s", r.TTL, Duration(minTTL))
@@ -74,23 +64,17 @@ func (r Replicas) validate(v *validator, c *Config) {
 	if r.Lease.ZooKeeper != "" && r.Lease.Kubernetes != nil {
 		v.errorf(path+".lease", "names both zookeeper and kubernetes; it requires exactly one")
 	}
-	if name := r.Lease.ZooKeeper; name != "" && c.Registries[name].ZooKeeper == nil {
-		ensembles := slices.DeleteFunc(slices.Collect(maps.Keys(c.Registries)), func(name string) bool { return c.Registries[name].ZooKeeper == nil })
+	if name := r.Lease.ZooKeeper; name != "" && v.Registries[name].ZooKeeper == nil {
+		ensembles := slices.DeleteFunc(slices.Collect(maps.Keys(v.Registries)), func(name string) bool { return v.Registries[name].ZooKeeper == nil })
 		v.errorf(path+".lease.zookeeper", "%q is no ZooKeeper of registries%s", name, suggest(name, ensembles))
 	}
-	if k := r.Lease.Kubernetes; k != nil {
-		k.validate(v, path+".lease.kubernetes", c.Owner)
-	}
 	if r.Shared() {
-		validateLifetimes(v, c)
+		validateLifetimes(v, v.Config)
 	}
 }
 
-func (k KubernetesLease) validate(v *validator, path, owner string) {
-	if k.Server != "" {
-		v.url(path+".server", k.Server)
-	}
-	if name := k.Object(owner, "target"); !validObject(name) {
+func (k KubernetesLease) validate(v *validator, path string) {
+	if name := k.Object(v.Owner, "target"); !isObject(name) {
 		v.errorf(path+".name", "%q is no name of an object; use a-z, 0-9, '-' and '.', with a letter or digit first", strings.TrimSuffix(name, "-target"))
 	}
 }

@@ -15,13 +15,14 @@ import (
 
 // field is one key of an object of the file.
 type field struct {
-	index           []int // in the object, for reflect.Value.FieldByIndex
-	key, doc        string
-	def             string
-	enum            []string
-	filled          string
-	required, short bool
-	typ             reflect.Type
+	index        []int // in the object, for reflect.Value.FieldByIndex
+	key, doc     string
+	def          string
+	enum         []string
+	need, filled string
+	check        string
+	short        bool
+	typ          reflect.Type
 }
 
 // fieldsOf returns the keys of a type, in their order. Those of embedded types are
@@ -35,7 +36,7 @@ func fieldsOf(t reflect.Type) []field {
 		}
 		f := field{
 			index: sf.Index, key: key, doc: sf.Tag.Get("doc"), def: sf.Tag.Get("default"), filled: sf.Tag.Get("filled"),
-			required: sf.Tag.Get("need") == "true", short: sf.Tag.Get("short") == "true", typ: sf.Type,
+			need: sf.Tag.Get("need"), check: sf.Tag.Get("check"), short: sf.Tag.Get("short") == "true", typ: sf.Type,
 		}
 		if values := sf.Tag.Get("enum"); values != "" {
 			f.enum = strings.Split(values, "|")
@@ -154,7 +155,7 @@ func objectSchema(fields []field) *schema {
 			s.MinItems = 1
 		}
 		object.Properties[f.key] = s
-		if f.required {
+		if f.need != "" {
 			object.Required = append(object.Required, f.key)
 		}
 	}
@@ -234,7 +235,7 @@ func element(key string, t reflect.Type) (string, reflect.Type) {
 
 func defaultText(f field) string {
 	switch {
-	case f.required:
+	case f.need != "":
 		return "required"
 	case f.def != "":
 		return "`" + f.def + "`"

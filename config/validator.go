@@ -3,10 +3,15 @@ package config
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"net/url"
 	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,55 +19,219 @@ import (
 	"github.com/xds-bridge/xds-bridge/naming"
 )
 
-// A validator gathers errors. Each section validates itself, with the checks of values
-// that are here.
+// A validator gathers errors. What a key is in itself, its tags say; each section
+// checks how its keys go together.
 type validator struct {
-	places places
-	errs   Errors
+	*Config
+	rules map[string]rule // by the tag check
+	errs  Errors
+}
+
+// A checker checks how its keys go together.
+type checker interface {
+	validate(v *validator, path string)
+}
+
+// A fileChecker checks how the files that it names go together.
+type fileChecker interface {
+	files(v *validator, path string)
 }
 
 func (v *validator) errorf(path, format string, args ...any) {
-	v.errs = append(v.errs, v.places.errorAt(path, format, args...))
+	v.errs = append(v.errs, v.ErrorAt(path, format, args...))
 }
 
-// name checks a name that is a part of marks, paths and metrics.
-func (v *validator) name(path, name, purpose string) {
-	switch {
-	case name == "":
-		v.errorf(path, "missing; it %s", purpose)
-	case !validName(name):
-		v.errorf(path, "%q is no name; use 1 to 63 of a-z, A-Z, 0-9, '.', '-' and '_', a letter or digit first", name)
+// walk visits a value and all that it holds. A list hands its field on to its elements.
+func (v *validator) walk(path string, x reflect.Value, f field, visit func(path string, x reflect.Value, f field)) {
+	if x.Kind() == reflect.Pointer && x.IsNil() {
+		return
+	}
+	visit(path, x, f)
+	switch x = reflect.Indirect(x); x.Kind() {
+	case reflect.Struct:
+		for _, f := range fieldsOf(x.Type()) {
+			v.walk(join(path, f.key), x.FieldByIndex(f.index), f, visit)
+		}
+	case reflect.Slice:
+		for i := range x.Len() {
+			v.walk(path+"["+strconv.Itoa(i)+"]", x.Index(i), field{check: f.check, need: "write what is meant, or leave the entry out"}, visit)
+		}
+	case reflect.Map:
+		keys := x.MapKeys()
+		slices.SortFunc(keys, func(a, b reflect.Value) int { return strings.Compare(a.String(), b.String()) })
+		for _, key := range keys {
+			v.walk(join(path, key.String()), x.MapIndex(key), field{}, visit)
+		}
+	default:
 	}
 }
 
-// optionalName checks a name that may be left out.
-func (v *validator) optionalName(path, name string) {
-	if name != "" {
-		v.name(path, name, "")
+// value checks a value by its type and its tags. A text may be empty if it has no
+// default.
+func (v *validator) value(path string, x reflect.Value, f field) {
+	empty := x.IsZero() || x.Kind() == reflect.Slice && x.Len() == 0
+	if empty && f.need != "" {
+		v.errorf(path, "missing; %s", f.need)
 	}
-}
-
-func validName(name string) bool {
-	for i, r := range name {
-		switch {
-		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9':
-		case i > 0 && (r == '.' || r == '-' || r == '_'):
-		default:
-			return false
+	switch value := x.Interface().(type) {
+	case checker:
+		value.validate(v, path)
+	case netip.Prefix:
+		if value != value.Masked() {
+			v.errorf(path, "%s has bits beyond its length; did you mean %s?", value, value.Masked())
+		}
+	case Duration, Size, int:
+		if b, ok := bounds()[f.check]; ok && x.Int() < b.least {
+			v.errorf(path, "%v %s; write such as %s", value, b.wrong, f.def)
+		}
+	case string:
+		if !empty || f.def != "" {
+			v.follow(path, value, f.check)
 		}
 	}
-	return len(name) > 0 && len(name) <= 63
 }
 
-func (v *validator) timeout(path string, d Duration) {
-	if d <= 0 {
-		v.errorf(path, "%s leaves no time for an answer; write such as 10s", d)
+// file checks a file that a value names.
+func (v *validator) file(path string, x reflect.Value, f field) {
+	if c, ok := x.Interface().(fileChecker); ok {
+		c.files(v, path)
+	}
+	if x.Kind() == reflect.String && x.Len() > 0 {
+		v.follow(path, x.String(), f.check)
 	}
 }
 
-func (v *validator) interval(path string, d Duration, example string) {
-	if d <= 0 {
-		v.errorf(path, "%s would never rest; write such as %s", d, example)
+// A rule returns what is wrong with a text.
+type rule func(text string) error
+
+func (v *validator) follow(path, text, check string) {
+	if follows := v.rules[check]; follows != nil {
+		if err := follows(text); err != nil {
+			v.errorf(path, "%v", err)
+		}
+	}
+}
+
+// A bound is the least value of a number, and what is wrong with less.
+type bound struct {
+	least int64
+	wrong string
+}
+
+// bounds are those of the tag check.
+func bounds() map[string]bound {
+	return map[string]bound{
+		"timeout":  {1, "leaves no time for an answer"},
+		"interval": {1, "would never rest"},
+		"session":  {1e9, "is shorter than any ensemble allows"},
+		"answer":   {1 << 16, "is too little for any answer"},
+		"count":    {0, "is less than nothing"},
+		"room":     {1, "leaves room for nothing"},
+		"workers":  {1, "cannot work"},
+	}
+}
+
+// dnsLabel is a part of a name in DNS.
+const dnsLabel = `[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?`
+
+// The forms of texts. Kubernetes has those of namespaces, of keys of labels and of names
+// of objects.
+var (
+	nameForm      = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9._-]{0,62}$`)
+	domainForm    = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_-]{0,62}(\.[a-zA-Z0-9][a-zA-Z0-9_-]{0,62})*$`)
+	namespaceForm = regexp.MustCompile(`^` + dnsLabel + `$`)
+	objectForm    = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$`)
+	labelForm     = regexp.MustCompile(`^(` + dnsLabel + `(\.` + dnsLabel + `)*/)?[a-zA-Z0-9]([a-zA-Z0-9._-]{0,61}[a-zA-Z0-9])?$`)
+	idForm        = regexp.MustCompile(`^[a-zA-Z0-9_-]{0,64}$`)
+	groupForm     = regexp.MustCompile(`^[a-zA-Z0-9_.:-]{0,128}$`)
+	plainForm     = regexp.MustCompile(`^[a-zA-Z0-9_.*-]*$`)
+	pathForm      = regexp.MustCompile(`^(/[^/]+)+$`)
+	keyForm       = regexp.MustCompile(`^[^:/? \t\n]*$`)
+	protocolForm  = regexp.MustCompile(`^[a-z0-9+.-]*$`)
+	variableForm  = regexp.MustCompile(`^[a-zA-Z_][a-zA-Z0-9_]*$`)
+	kindForm      = regexp.MustCompile(`^(nodes|pods|istio)$`)
+)
+
+// textRules are those of the tag check for what a text has to be.
+func textRules() map[string]rule {
+	test := func(passes func(string) bool, wrong string) rule {
+		return func(text string) error {
+			if passes(text) {
+				return nil
+			}
+			return fmt.Errorf("%q %s", text, wrong)
+		}
+	}
+	return map[string]rule{
+		"name":      test(nameForm.MatchString, "is no name; use 1 to 63 of a-z, A-Z, 0-9, '.', '-' and '_', a letter or digit first"),
+		"domain":    test(domainForm.MatchString, "is no domain; write it as in cluster.local"),
+		"namespace": test(namespaceForm.MatchString, "is no namespace of Kubernetes; write such as shop, or leave it out for all"),
+		"kind":      test(kindForm.MatchString, "is none of nodes, pods and istio"),
+		"label":     test(labelForm.MatchString, "is no label of Kubernetes; write such as version"),
+		"directory": test(filepath.IsAbs, "depends on where the bridge is started; write it from / on"),
+		"id":        test(idForm.MatchString, "is no namespace id: letters, digits, - and _, at most 64; it is the id and not the name that the console shows"),
+		"group":     test(groupForm.MatchString, "is no group of Nacos: letters, digits and - _ . :, at most 128"),
+		"plain":     test(plainForm.MatchString, "is no plain name: letters, digits and - _ . only"),
+		"path":      test(pathForm.MatchString, "is no ZooKeeper path; write it as in /dubbo"),
+		"key":       test(keyForm.MatchString, "holds one of : / ? or white space, which no service key can"),
+		"protocol":  test(protocolForm.MatchString, "is no protocol; write it in lower case, such as tri or dubbo"),
+		"address":   test(isAddress, "is no address; write it as host:port"),
+		"listener":  test(isListener, "is no address to listen on; write it as host:port or :port"),
+		"ip":        test(func(text string) bool { return net.ParseIP(text) != nil }, "is no IP address"),
+		"url":       checkURL,
+		"pattern": func(text string) error {
+			_, err := naming.ParsePattern(text)
+			return err //nolint:wrapcheck // it names kind and text
+		},
+	}
+}
+
+// fileRules are those of the tag check for what a file has to hold.
+func fileRules() map[string]rule {
+	advising := func(err error, advice string) error {
+		if err == nil {
+			return nil
+		}
+		return fmt.Errorf("%w; %s", err, advice)
+	}
+	return map[string]rule{
+		"certificates": checkCertificates,
+		"secret": func(file string) error {
+			_, err := ReadSecret(file)
+			return advising(err, "put the secret there, or name another file")
+		},
+		"keys": func(file string) error {
+			_, err := ReadKeys(file)
+			return err
+		},
+		"kubeconfig": func(file string) error {
+			_, err := os.ReadFile(file)
+			return advising(err, "name a kubeconfig file that we may read")
+		},
+		"directory": func(file string) error {
+			_, err := os.ReadDir(file)
+			return advising(err, "make it, and let us write there")
+		},
+	}
+}
+
+func checkCertificates(file string) error {
+	pem, err := os.ReadFile(file)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%s: %s; put the certificates to trust there", file, reason(err))
+	case !x509.NewCertPool().AppendCertsFromPEM(pem):
+		return fmt.Errorf("%s holds no certificate in PEM", file)
+	}
+	return nil
+}
+
+// keyPair checks the files of a certificate and its key.
+func (v *validator) keyPair(path, certFile, keyFile string) {
+	if certFile != "" && keyFile != "" {
+		if _, err := tls.LoadX509KeyPair(certFile, keyFile); err != nil {
+			v.errorf(path+".certFile", "%v; put a certificate and its key there in PEM", err)
+		}
 	}
 }
 
@@ -76,126 +245,31 @@ func (v *validator) pair(path string, a, b [2]string) {
 	}
 }
 
-// address checks a host:port to connect to and returns its parts.
-func (v *validator) address(path, address string) (host, port string) {
-	if address == "" {
-		v.errorf(path, "missing; write it as host:port")
-		return "", ""
-	}
+// isAddress reports whether an address to connect to is host:port.
+func isAddress(address string) bool {
 	host, port, err := net.SplitHostPort(address)
-	if n, bad := strconv.ParseUint(port, 10, 16); err != nil || bad != nil || n == 0 || host == "" || strings.Contains(host, "/") {
-		v.errorf(path, "%q is no address; write it as host:port", address)
-	}
-	return host, port
+	n, bad := strconv.ParseUint(port, 10, 16)
+	return err == nil && bad == nil && n > 0 && host != "" && !strings.Contains(host, "/")
 }
 
-func (v *validator) url(path, text string) {
+// isListener reports whether an address to listen on is host:port or off, where the host
+// may be empty.
+func isListener(address string) bool {
+	_, port, err := net.SplitHostPort(address)
+	_, bad := strconv.ParseUint(port, 10, 16)
+	return address == "off" || err == nil && bad == nil
+}
+
+// checkURL does not quote the text, which may hold a secret.
+func checkURL(text string) error {
 	u, err := url.Parse(text)
 	switch {
 	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
-		v.errorf(path, "no http or https URL; write it as http://host:port") // not the text: it may hold a secret
+		return errors.New("no http or https URL; write it as http://host:port")
 	case u.User != nil:
-		v.errorf(path, "a secret does not belong in this file; write it to a file of its own and name that as passwordFile or tokenFile")
+		return errors.New("a secret does not belong in this file; write it to a file of its own and name that as passwordFile or tokenFile")
 	}
-}
-
-// listener checks a host:port to listen on, where the host may be empty.
-func (v *validator) listener(path, address string) {
-	if address == "off" {
-		return
-	}
-	_, port, err := net.SplitHostPort(address)
-	if _, bad := strconv.ParseUint(port, 10, 16); err != nil || bad != nil {
-		v.errorf(path, "%q is no address to listen on; write it as host:port or :port", address)
-	}
-}
-
-func (v *validator) domain(path, domain string) {
-	for label := range strings.SplitSeq(domain, ".") {
-		if !validName(label) {
-			v.errorf(path, "%q is no domain; write it as in cluster.local", domain)
-			return
-		}
-	}
-}
-
-// namespaces checks names of namespaces of Kubernetes.
-func (v *validator) namespaces(path string, names []string) {
-	for i, name := range names {
-		if !isNamespace(name) {
-			v.errorf(path+"["+strconv.Itoa(i)+"]", "%q is no namespace of Kubernetes; write such as shop, or leave it out for all", name)
-		}
-	}
-}
-
-func (v *validator) patterns(path string, patterns []string) {
-	for i, p := range patterns {
-		v.pattern(path+"["+strconv.Itoa(i)+"]", p)
-	}
-}
-
-func (v *validator) pattern(path, pattern string) {
-	if _, err := naming.ParsePattern(pattern); err != nil {
-		v.errorf(path, "%v", err)
-	}
-}
-
-func (v *validator) prefixes(path string, prefixes []netip.Prefix) {
-	for i, p := range prefixes {
-		if p != p.Masked() {
-			v.errorf(path+"["+strconv.Itoa(i)+"]", "%s has bits beyond its length; did you mean %s?", p, p.Masked())
-		}
-	}
-}
-
-// protocol checks what is the scheme of a URL.
-func (v *validator) protocol(path, protocol string) {
-	for _, r := range protocol {
-		if (r < 'a' || r > 'z') && (r < '0' || r > '9') && !strings.ContainsRune("+-.", r) {
-			v.errorf(path, "%q is no protocol; write it in lower case, such as tri or dubbo", protocol)
-			return
-		}
-	}
-	if protocol == "" {
-		v.errorf(path, "missing; such as tri or dubbo")
-	}
-}
-
-func (v *validator) secret(path, file string) {
-	if file == "" {
-		return
-	}
-	if _, err := ReadSecret(file); err != nil {
-		v.errorf(path, "%v; put the secret there, or name another file", err)
-	}
-}
-
-func (v *validator) certificates(path string, t *TLS) {
-	if t == nil {
-		return
-	}
-	if t.CAFile != "" {
-		pem, err := os.ReadFile(t.CAFile)
-		if err != nil {
-			v.errorf(path+".caFile", "%s: %s; put the certificates to trust there", t.CAFile, reason(err))
-		} else if !x509.NewCertPool().AppendCertsFromPEM(pem) {
-			v.errorf(path+".caFile", "%s holds no certificate in PEM", t.CAFile)
-		}
-	}
-	if t.CertFile != "" && t.KeyFile != "" {
-		if _, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile); err != nil {
-			v.errorf(path+".certFile", "%v; put a certificate and its key there in PEM", err)
-		}
-	}
-}
-
-func (v *validator) kubeconfig(path, file string) {
-	if file == "" {
-		return
-	}
-	if _, err := os.ReadFile(file); err != nil {
-		v.errorf(path, "%v; name a kubeconfig file that we may read", err)
-	}
+	return nil
 }
 
 // Local reports whether all servers, each host:port or a URL, are this machine.

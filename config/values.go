@@ -153,7 +153,7 @@ func expand(text string, lookup Lookup) (string, error) {
 
 func variable(inner string, lookup Lookup) (string, error) {
 	name, fallback, has := strings.Cut(inner, ":-")
-	if !validVariable(name) {
+	if !variableForm.MatchString(name) {
 		return "", fmt.Errorf("%q is no name of an environment variable", name)
 	}
 	value, set := lookup(name)
@@ -164,14 +164,4 @@ func variable(inner string, lookup Lookup) (string, error) {
 		return fallback, nil
 	}
 	return "", fmt.Errorf("environment variable %s is not set; set it or write ${%s:-default}", name, name)
-}
-
-func validVariable(name string) bool {
-	for i, r := range name {
-		letter := r == '_' || r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z'
-		if !letter && (i == 0 || r < '0' || r > '9') {
-			return false
-		}
-	}
-	return name != ""
 }

@@ -8,13 +8,13 @@ import (
 
 // ZooKeeper is a ZooKeeper ensemble.
 type ZooKeeper struct {
-	Servers        []string `yaml:"servers" need:"true" doc:"The ensemble, each as host:port; a chroot may follow the last, as in zk2:2181/app."`
-	ID             string   `yaml:"id" doc:"The registry's id in the path of an entry, which ends loops; if it is empty the one that the registry keeps of itself, which the first bridge makes."`
-	SessionTimeout Duration `yaml:"sessionTimeout" default:"30s" doc:"How long the ensemble keeps our session when we are away."`
-	Timeout        Duration `yaml:"timeout" default:"10s" doc:"How long one call may take."`
+	Servers        []string `yaml:"servers" need:"such as [127.0.0.1:2181]" doc:"The ensemble, each as host:port; a chroot may follow the last, as in zk2:2181/app."`
+	ID             string   `yaml:"id" check:"name" doc:"The registry's id in the path of an entry, which ends loops; if it is empty the one that the registry keeps of itself, which the first bridge makes."`
+	SessionTimeout Duration `yaml:"sessionTimeout" default:"30s" check:"session" doc:"How long the ensemble keeps our session when we are away."`
+	Timeout        Duration `yaml:"timeout" default:"10s" check:"timeout" doc:"How long one call may take."`
 	TLS            *TLS     `yaml:"tls" doc:"TLS to the ensemble; without it the connection is plaintext."`
 	User           string   `yaml:"user" doc:"The user of digest authentication, with passwordFile."`
-	PasswordFile   string   `yaml:"passwordFile" doc:"Holds the user's password; read again when it changes."`
+	PasswordFile   string   `yaml:"passwordFile" check:"secret" doc:"Holds the user's password; read again when it changes."`
 	Insecure       bool     `yaml:"insecure" doc:"Send the password over plaintext to other machines too."`
 	ACL            string   `yaml:"acl" default:"open" enum:"open|read-only|private" doc:"Who may touch what we write: everyone, our user with others reading, or our user alone."`
 	Lifetime       string   `yaml:"lifetime" default:"persistent" enum:"persistent|session" doc:"Whether entries outlive the bridge or go with its session."`
@@ -56,21 +56,12 @@ func (z *ZooKeeper) Parts() Parts {
 }
 
 func (z *ZooKeeper) validate(v *validator, path string) {
-	v.optionalName(path+".id", z.ID)
-	if len(z.Servers) == 0 {
-		v.errorf(path+".servers", "missing; such as [127.0.0.1:2181]")
-	}
 	for i, s := range z.Servers {
 		if i == len(z.Servers)-1 {
 			s, _, _ = strings.Cut(s, "/") // the chroot
 		}
-		v.address(path+".servers["+strconv.Itoa(i)+"]", s)
+		v.follow(path+".servers["+strconv.Itoa(i)+"]", s, "address")
 	}
-	if z.SessionTimeout < 1e9 {
-		v.errorf(path+".sessionTimeout", "%s is shorter than any ensemble allows; write such as 30s", z.SessionTimeout)
-	}
-	v.timeout(path+".timeout", z.Timeout)
-	z.TLS.validate(v, path+".tls")
 	v.pair(path, [2]string{"user", z.User}, [2]string{"passwordFile", z.PasswordFile})
 	if z.TLS == nil && !z.Insecure && z.PasswordFile != "" && !Local(z.Servers) {
 		v.errorf(path+".passwordFile", "the password would cross the network in plaintext; write tls: {caFile: …}, or insecure: true")
@@ -78,10 +69,4 @@ func (z *ZooKeeper) validate(v *validator, path string) {
 	if z.ACL != "open" && z.User == "" {
 		v.errorf(path+".acl", "%q is for a user of its own; write user and passwordFile, or acl: open", z.ACL)
 	}
-	z.Limits.validate(v, path+".limits")
-}
-
-func (z *ZooKeeper) files(v *validator, path string) {
-	v.secret(path+".passwordFile", z.PasswordFile)
-	v.certificates(path+".tls", z.TLS)
 }

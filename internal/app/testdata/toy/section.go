@@ -2,7 +2,7 @@ package config
 
 // Toy is a registry in the memory of the process.
 type Toy struct {
-	Name string `yaml:"name" need:"true" doc:"What it is called in the process."`
+	Name string `yaml:"name" need:"such as toy" doc:"What it is called in the process."`
 }
 
 // Settings implements Section.
@@ -15,11 +15,3 @@ func (t *Toy) Parts() Parts {
 	all := Registry{Toy: t}
 	return Parts{Identity: all, Source: all, Connection: all, Loop: all}
 }
-
-func (t *Toy) validate(v *validator, path string) {
-	if t.Name == "" {
-		v.errorf(path+".name", "missing")
-	}
-}
-
-func (*Toy) files(*validator, string) {}
