@@ -81,9 +81,7 @@ func (v *validator) value(path string, x reflect.Value, f field) {
 			v.errorf(path, "%s has bits beyond its length; did you mean %s?", value, value.Masked())
 		}
 	case Duration, Size, int:
-		if b, ok := bounds()[f.check]; ok && x.Int() < b.least {
-			v.errorf(path, "%v %s; write such as %s", value, b.wrong, f.def)
-		}
+		v.bound(path, x, f)
 	case string:
 		if !empty || f.def != "" {
 			v.follow(path, value, f.check)
@@ -91,9 +89,16 @@ func (v *validator) value(path string, x reflect.Value, f field) {
 	}
 }
 
+// bound checks a number by the tag check of its key.
+func (v *validator) bound(path string, x reflect.Value, f field) {
+	if b, ok := bounds()[f.check]; ok && x.Int() < b.least {
+		v.errorf(path, "%v %s; write such as %s", x, b.wrong, f.def)
+	}
+}
+
 // file checks a file that a value names.
 func (v *validator) file(path string, x reflect.Value, f field) {
-	if c, ok := x.Interface().(fileChecker); ok {
+	if c, ok := reflect.TypeAssert[fileChecker](x); ok {
 		c.files(v, path)
 	}
 	if x.Kind() == reflect.String && x.Len() > 0 {
