@@ -13,6 +13,7 @@ import (
 
 	"github.com/xds-bridge/xds-bridge/config"
 	"github.com/xds-bridge/xds-bridge/internal/app"
+	"github.com/xds-bridge/xds-bridge/internal/redact"
 )
 
 // defaultConfig is where packages and images put the configuration.
@@ -40,7 +41,7 @@ func execute(ctx context.Context, c *cli, args []string) int {
 	err := root.ExecuteContext(ctx)
 	if err != nil && !silent(err) {
 		for line := range strings.SplitSeq(err.Error(), "\n") {
-			put(c.err, "xds-bridge: "+c.withFile(printable(line)))
+			put(c.err, "xds-bridge: "+c.withFile(redact.Line(line)))
 		}
 	}
 	return codeOf(ctx, err)

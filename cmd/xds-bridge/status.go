@@ -13,6 +13,7 @@ import (
 
 	"github.com/xds-bridge/xds-bridge/bridge"
 	"github.com/xds-bridge/xds-bridge/internal/admin"
+	"github.com/xds-bridge/xds-bridge/internal/redact"
 )
 
 func statusCommand(c *cli) *cobra.Command {
@@ -79,14 +80,14 @@ func leaderships(r admin.Replicas) string {
 	for _, e := range r.Elections {
 		switch {
 		case e.Role == bridge.RoleLeader:
-			leads = append(leads, printable(e.Target))
+			leads = append(leads, redact.Line(e.Target))
 		case e.Leader == "":
-			standbys = append(standbys, printable(e.Target)+" (nobody leads)")
+			standbys = append(standbys, redact.Line(e.Target)+" (nobody leads)")
 		default:
-			standbys = append(standbys, printable(e.Target)+" (led by "+printable(e.Leader)+")")
+			standbys = append(standbys, redact.Line(e.Target)+" (led by "+redact.Line(e.Leader)+")")
 		}
 	}
-	line := fmt.Sprintf("replica %s, one of %d", printable(r.Identity), len(r.Members))
+	line := fmt.Sprintf("replica %s, one of %d", redact.Line(r.Identity), len(r.Members))
 	if len(leads) > 0 {
 		line += ", leader of " + strings.Join(leads, ", ")
 	}
@@ -94,7 +95,7 @@ func leaderships(r admin.Replicas) string {
 		line += ", standby of " + strings.Join(standbys, ", ")
 	}
 	if r.LastError != "" {
-		line += "; lease out of reach: " + printable(r.LastError)
+		line += "; lease out of reach: " + redact.Line(r.LastError)
 	}
 	return line
 }

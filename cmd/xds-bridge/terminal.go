@@ -6,10 +6,8 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strconv"
 	"strings"
 	"text/tabwriter"
-	"unicode"
 
 	"golang.org/x/term"
 
@@ -60,17 +58,6 @@ func (t *terminal) colored() bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// printable returns a text of others without the secrets in it, and with
-// everything escaped that a terminal would execute.
-func printable(s string) string {
-	s = redact.Text(s)
-	if strings.IndexFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) < 0 {
-		return s
-	}
-	q := strconv.Quote(s)
-	return strings.ReplaceAll(q[1:len(q)-1], `\"`, `"`)
-}
-
 // brief returns the first of several lines, and how many more there are.
 func brief(text string) string {
 	first, rest, more := strings.Cut(text, "\n")
@@ -91,7 +78,7 @@ func newTable(out io.Writer, head ...string) table {
 
 func (t table) row(cells ...string) {
 	for i, c := range cells {
-		if cells[i] = printable(c); c == "" {
+		if cells[i] = redact.Line(c); c == "" {
 			cells[i] = "-"
 		}
 	}
@@ -133,7 +120,7 @@ func (t *terminal) result(form output, document any, text func()) error {
 
 // say prints a line of data, escaped.
 func (t *terminal) say(format string, args ...any) {
-	put(t.out, printable(fmt.Sprintf(format, args...)))
+	put(t.out, redact.Line(fmt.Sprintf(format, args...)))
 }
 
 // heading returns a function that prints a line if it differs from the one before.
@@ -149,12 +136,12 @@ func (t *terminal) heading() func(line string) {
 
 // remark prints a line that is no data.
 func (t *terminal) remark(format string, args ...any) {
-	put(t.err, printable(fmt.Sprintf(format, args...)))
+	put(t.err, redact.Line(fmt.Sprintf(format, args...)))
 }
 
 // show prints a line of data in a colour, escaped.
 func (t *terminal) show(how color, format string, args ...any) {
-	put(t.out, t.paint(how, printable(fmt.Sprintf(format, args...))))
+	put(t.out, t.paint(how, redact.Line(fmt.Sprintf(format, args...))))
 }
 
 // warn prints a line of data that a person has to look at.

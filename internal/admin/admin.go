@@ -5,6 +5,7 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -46,7 +47,7 @@ type Input struct {
 	Name  string // as the configuration calls it
 	Kind  string // mesh, zookeeper, nacos
 	Table *registry.Table
-	State func() SourceState // may be nil; must not block
+	State func() SourceState // must not block
 }
 
 // Target is one loop under the name that the configuration gives its target.
@@ -54,27 +55,7 @@ type Target struct {
 	Name  string
 	Kind  string // zookeeper, nacos
 	Loop  Loop
-	State func() TargetState // may be nil; must not block
-
-	// Refused says why the target may not be written to at all, which is for a
-	// person to change; empty if it may. It may be nil and must not block.
-	Refused func() string
-}
-
-// refused says why the target may not be written to; empty if it may.
-func (t Target) refused() string {
-	if t.Refused == nil {
-		return ""
-	}
-	return t.Refused()
-}
-
-// state says how the target is connected; one without State always is.
-func (t Target) state() TargetState {
-	if t.State == nil {
-		return TargetState{Connected: true}
-	}
-	return t.State()
+	State func() TargetState // must not block
 }
 
 // Options say what a Server shows and where. An empty address, or off, leaves
@@ -89,15 +70,15 @@ type Options struct {
 	Targets   []Target
 	Replicas  func() *Replicas // nil if this is the only one; must not block
 	Metrics   http.Handler     // answers /metrics; may be nil
-	Events    *Events          // may be nil
-	Audit     *audit.Log       // records each decision on a hold; may be nil
+	Events    *Events
+	Audit     *audit.Log // records each decision on a hold
 
 	// Reload reads the configuration again, and Reloaded reports how that went
 	// last; both may be nil.
 	Reload   func(context.Context) (Reload, error)
 	Reloaded func() *Reload
 
-	Log *slog.Logger // may be nil
+	Log *slog.Logger // nil, as Events and Audit: its own, which nobody reads
 }
 
 // Server serves both listeners.
@@ -114,6 +95,8 @@ func New(ctx context.Context, opts Options) (*Server, error) {
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
+	opts.Events = cmp.Or(opts.Events, &Events{})
+	opts.Audit = cmp.Or(opts.Audit, audit.New("", opts.Log))
 	s := &Server{api: &api{newProbes(newView(opts))}}
 	if err := CheckAddress(opts.Admin, opts.Secure); err != nil {
 		return nil, err

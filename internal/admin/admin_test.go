@@ -93,13 +93,17 @@ func group() registry.Group {
 	return registry.Group{Kind: "dubbo-interface", Namespace: "/dubbo", Name: "api.Greeter"}
 }
 
+func sourceState() admin.SourceState { return admin.SourceState{} }
+
+func targetState() admin.TargetState { return admin.TargetState{Connected: true} }
+
 // server returns a server without listeners over one source and one loop.
 func server(t *testing.T, table *registry.Table, l *loop) *admin.Server {
 	t.Helper()
 	s, err := admin.New(t.Context(), admin.Options{
 		Version: "v0.0.1", Owner: "shop",
-		Inputs:  []admin.Input{{Name: "mesh", Kind: "mesh", Table: table}},
-		Targets: []admin.Target{{Name: "zk", Loop: l}},
+		Inputs:  []admin.Input{{Name: "mesh", Kind: "mesh", Table: table, State: sourceState}},
+		Targets: []admin.Target{{Name: "zk", Loop: l, State: targetState}},
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "# metrics\n") }),
 	})
 	if err != nil {

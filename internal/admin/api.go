@@ -70,9 +70,7 @@ func (a *api) Document(ctx context.Context) Document {
 		d.Sources = append(d.Sources, source(in))
 	}
 	for _, t := range a.current().targets {
-		if t.State != nil {
-			d.Targets = append(d.Targets, TargetStatus{Name: t.Name, Kind: t.Kind, TargetState: t.State()})
-		}
+		d.Targets = append(d.Targets, TargetStatus{Name: t.Name, Kind: t.Kind, TargetState: t.State()})
 	}
 	if a.opts.Reloaded != nil {
 		d.Reload = a.opts.Reloaded()

@@ -137,10 +137,7 @@ func (g *gathered) count(name ConditionName, n int, detail string) {
 }
 
 func conditionsOfSource(in Input) []Condition {
-	sum, state := in.Table.Summary(), SourceState{}
-	if in.State != nil {
-		state = in.State()
-	}
+	sum, state := in.Table.Summary(), in.State()
 	g := gathered{direction: OfSource, name: in.Name}
 	if !sum.Synced {
 		g.add(Pending, cmp.Or(state.LastError, "it has not reported everything yet"))
@@ -165,8 +162,8 @@ func conditionsOfSource(in Input) []Condition {
 }
 
 func conditionsOfTarget(t Target, st bridge.Status) []Condition {
-	g, state := gathered{direction: OfTarget, name: t.Name}, t.state()
-	reachable := g.reach(t, state)
+	g, state := gathered{direction: OfTarget, name: t.Name}, t.State()
+	reached := g.reach(t, state)
 	reasons := make(map[bridge.Reason]int)
 	for _, b := range st.Bridges {
 		for reason, n := range b.Reasons {
@@ -201,18 +198,16 @@ func conditionsOfTarget(t Target, st bridge.Status) []Condition {
 
 // reach adds why a target cannot be written to, and reports whether it can.
 func (g *gathered) reach(t Target, state TargetState) bool {
-	refused := t.refused()
-	g.add(OwnerConflict, refused)
+	g.add(OwnerConflict, state.Refused)
 	switch {
 	case state.Connected:
 	case t.Kind == "mesh": // it serves, whoever reads it
 		g.add(NoReader, cmp.Or(state.LastError, "configSources of an istiod has to name this address"))
-		return refused == ""
 	default:
 		g.add(Away, cmp.Or(state.LastError, "not connected yet"))
 		return false
 	}
-	return refused == ""
+	return state.Refused == ""
 }
 
 // due says what is left to be written; empty: nothing.

@@ -38,9 +38,13 @@ func TestConditions(t *testing.T) {
 		loop   func(*bridge.Status)
 		rest   func(*admin.Options)
 	}{
-		"":                         {},
-		"target zk owner-conflict": {target: func(x *admin.Target) { x.Refused = func() string { return "another bridge of owner shop runs" } }},
-		"target zk away":           {target: func(x *admin.Target) { x.State = func() admin.TargetState { return admin.TargetState{} } }},
+		"": {},
+		"target zk owner-conflict": {target: func(x *admin.Target) {
+			x.State = func() admin.TargetState {
+				return admin.TargetState{Connected: true, Refused: "another bridge of owner shop runs"}
+			}
+		}},
+		"target zk away": {target: func(x *admin.Target) { x.State = func() admin.TargetState { return admin.TargetState{} } }},
 		"target zk no-reader": {target: func(x *admin.Target) {
 			x.Kind, x.State = "mesh", func() admin.TargetState { return admin.TargetState{} }
 		}},
@@ -73,8 +77,8 @@ func TestConditions(t *testing.T) {
 			table, l := registry.NewTable(), &loop{st: inSync()}
 			table.Replace(slices.Values([]*registry.Service{service()}))
 			o := admin.Options{
-				Inputs:  []admin.Input{{Name: "mesh", Kind: "mesh", Table: table}},
-				Targets: []admin.Target{{Name: "zk", Kind: "zookeeper", Loop: l}},
+				Inputs:  []admin.Input{{Name: "mesh", Kind: "mesh", Table: table, State: sourceState}},
+				Targets: []admin.Target{{Name: "zk", Kind: "zookeeper", Loop: l, State: targetState}},
 			}
 			if tt.table != nil {
 				tt.table(table)
@@ -122,7 +126,7 @@ func TestSyncingCountsWhatIsDue(t *testing.T) {
 	} {
 		st := inSync()
 		tt(&st)
-		s, err := admin.New(t.Context(), admin.Options{Targets: []admin.Target{{Name: "zk", Kind: "zookeeper", Loop: &loop{st: st}}}})
+		s, err := admin.New(t.Context(), admin.Options{Targets: []admin.Target{{Name: "zk", Kind: "zookeeper", Loop: &loop{st: st}, State: targetState}}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -139,8 +143,8 @@ func TestConditionsAreReported(t *testing.T) {
 		table, events := registry.NewTable(), &admin.Events{}
 		table.Replace(slices.Values([]*registry.Service{service()}))
 		s, err := admin.New(t.Context(), admin.Options{
-			Inputs:  []admin.Input{{Name: "mesh", Kind: "mesh", Table: table}},
-			Targets: []admin.Target{{Name: "zk", Loop: &loop{st: inSync()}}}, Events: events,
+			Inputs:  []admin.Input{{Name: "mesh", Kind: "mesh", Table: table, State: sourceState}},
+			Targets: []admin.Target{{Name: "zk", Loop: &loop{st: inSync()}, State: targetState}}, Events: events,
 		})
 		if err != nil {
 			t.Fatal(err)

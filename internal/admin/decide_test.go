@@ -18,7 +18,7 @@ func TestEachDecisionOnAHoldIsKept(t *testing.T) {
 	l := &loop{st: bridge.Status{Listed: true, Holds: []bridge.Hold{{ID: "h1", Bridge: "b", Entries: []string{"g 10.0.0.1:80", "g 10.0.0.2:80"}}}}}
 	file := filepath.Join(t.TempDir(), "audit.ndjson")
 	s, err := admin.New(t.Context(), admin.Options{
-		Owner: "shop", Targets: []admin.Target{{Name: "zk", Loop: l}},
+		Owner: "shop", Targets: []admin.Target{{Name: "zk", Loop: l, State: targetState}},
 		Audit: audit.New(file, slog.New(slog.DiscardHandler)),
 	})
 	if err != nil {
@@ -86,7 +86,7 @@ func TestAnIdOfASetThatChangedLeadsToWhatIsHeldNow(t *testing.T) {
 		ID: "5a5a5a-02bb34", Bridge: "b", Entries: []string{"g 1", "g 2", "g 3"},
 	}}}}
 	events := &admin.Events{}
-	s, err := admin.New(t.Context(), admin.Options{Owner: "shop", Targets: []admin.Target{{Name: "zk", Loop: l}}, Events: events})
+	s, err := admin.New(t.Context(), admin.Options{Owner: "shop", Targets: []admin.Target{{Name: "zk", Loop: l, State: targetState}}, Events: events})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +114,7 @@ func TestAnIdOfASetThatChangedLeadsToWhatIsHeldNow(t *testing.T) {
 // What could not be recorded counts here, and is reported.
 func TestADecisionSaysWhetherItIsRecorded(t *testing.T) {
 	l := &loop{st: bridge.Status{Listed: true, Holds: []bridge.Hold{{ID: "5a5a5a-01", Bridge: "b", Entries: []string{"g 1"}}}}}
-	s, err := admin.New(t.Context(), admin.Options{Targets: []admin.Target{{Name: "zk", Loop: l}}})
+	s, err := admin.New(t.Context(), admin.Options{Targets: []admin.Target{{Name: "zk", Loop: l, State: targetState}}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,7 +21,7 @@ type Document struct {
 	InSync     bool            `json:"in_sync"` // there is no condition, but such as end by themselves
 	Conditions []Condition     `json:"conditions"`
 	Sources    []Source        `json:"sources"`
-	Targets    []TargetStatus  `json:"targets"` // how those that can report it are connected; what is done there is in Loops
+	Targets    []TargetStatus  `json:"targets"` // how they are connected; what is done there is in Loops
 	Loops      []bridge.Status `json:"loops"`
 	Replicas   *Replicas       `json:"replicas,omitempty"` // if several share the work
 	Reload     *Reload         `json:"reload,omitempty"`   // how the last reload went; nil before the first
@@ -121,6 +121,7 @@ type TargetState struct {
 	LastError  string    `json:"last_error,omitempty"` // why it is not connected, or what else is wrong
 	Login      *Login    `json:"login,omitempty"`
 	Readers    []Reader  `json:"readers,omitempty"` // of a target that serves
+	Refused    string    `json:"-"`                 // why it may not be written to at all, which is for a person to change
 }
 
 // Reader is who reads a target that serves, such as an istiod.

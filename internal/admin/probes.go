@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -94,8 +93,8 @@ func (p *probes) ready(context.Context) []check {
 		c := check{name: "source/" + in.Name}
 		if !p.sourceSynced(in) {
 			c.problem = "no complete snapshot yet"
-			if in.State != nil && in.State().LastError != "" {
-				c.problem += ": " + in.State().LastError
+			if err := in.State().LastError; err != "" {
+				c.problem += ": " + err
 			}
 		}
 		checks = append(checks, c)
@@ -108,7 +107,7 @@ func (p *probes) ready(context.Context) []check {
 				c.problem += ": " + err
 			}
 		}
-		if why := t.refused(); why != "" {
+		if why := t.State().Refused; why != "" {
 			c.problem = why
 		}
 		checks = append(checks, c)
@@ -170,11 +169,11 @@ func answer(w http.ResponseWriter, r *http.Request, probe string, checks []check
 	failed := false
 	for _, c := range checks {
 		if c.problem == "" {
-			fmt.Fprintf(&text, "[+]%s ok\n", printable(c.name))
+			fmt.Fprintf(&text, "[+]%s ok\n", redact.Line(c.name))
 			continue
 		}
 		failed = true
-		fmt.Fprintf(&text, "[-]%s failed: %s\n", printable(c.name), printable(c.problem))
+		fmt.Fprintf(&text, "[-]%s failed: %s\n", redact.Line(c.name), redact.Line(c.problem))
 	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	_, verbose := r.URL.Query()["verbose"]
@@ -191,13 +190,7 @@ func answer(w http.ResponseWriter, r *http.Request, probe string, checks []check
 	_, _ = w.Write([]byte(text.String()))
 }
 
-// printable keeps text of others on its line, without the secrets in it.
-func printable(s string) string {
-	q := strconv.Quote(redact.Text(s))
-	return strings.ReplaceAll(q[1:len(q)-1], `\"`, `"`)
-}
-
-// pollLoops asks every loop at intervals whether it is alive.
+// pollLoops asks every loop at intervals whether it lives.
 func (p *probes) pollLoops(ctx context.Context) {
 	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()

@@ -80,7 +80,7 @@ func (t Target) summary() bridge.Status { return t.named(t.Loop.Summary()) }
 // named returns a status of a loop as that of a target.
 func (t Target) named(st bridge.Status) bridge.Status {
 	st.Target = cmp.Or(st.Target, t.Name)
-	st.LastError = cmp.Or(t.refused(), st.LastError)
+	st.LastError = cmp.Or(t.State().Refused, st.LastError)
 	return st
 }
 
@@ -92,11 +92,7 @@ func (v *view) Overview() Overview {
 		o.Replicas = v.opts.Replicas()
 	}
 	for _, in := range v.current().inputs {
-		src := SourceOverview{Name: in.Name, Summary: in.Table.Summary()}
-		if in.State != nil {
-			src.Mapping = in.State().Mapping
-		}
-		o.Sources = append(o.Sources, src)
+		o.Sources = append(o.Sources, SourceOverview{Name: in.Name, Summary: in.Table.Summary(), Mapping: in.State().Mapping})
 	}
 	for _, t := range v.current().targets {
 		o.Loops = append(o.Loops, t.summary())
@@ -125,7 +121,7 @@ func source(in Input) Source {
 	known, sum := in.Table.Certainty(), in.Table.Summary()
 	src := Source{
 		Name: in.Name, Kind: in.Kind, Synced: known.Synced, Services: sum.Services,
-		Endpoints: make(map[string]int), Skipped: skipped(in.Table),
+		Endpoints: make(map[string]int), Skipped: skipped(in.Table), SourceState: in.State(),
 	}
 	if known.Stale != nil {
 		src.Stale = known.Stale.Error()
@@ -141,11 +137,8 @@ func source(in Input) Source {
 			src.Endpoints[registry.Health(health).String()] = n //nolint:gosec // an index of few
 		}
 	}
-	if in.State != nil {
-		src.SourceState = in.State()
-		if src.Connected { // which its client makes sure of every few seconds
-			src.LastContact = time.Now()
-		}
+	if src.Connected { // which its client makes sure of every few seconds
+		src.LastContact = time.Now()
 	}
 	return src
 }

@@ -25,7 +25,7 @@ func TestWhyShowsTheConditionsOfARouteOfAService(t *testing.T) {
 		return admin.Target{Name: name, Kind: "zookeeper", Loop: &loop{st: st}, State: away}
 	}
 	s, err := admin.New(t.Context(), admin.Options{
-		Inputs:  []admin.Input{{Name: "mesh", Table: mesh}, {Name: "nacos", Table: other}},
+		Inputs:  []admin.Input{{Name: "mesh", Table: mesh, State: sourceState}, {Name: "nacos", Table: other, State: sourceState}},
 		Targets: []admin.Target{of("zk", bridge.ServiceStatus{Bridge: "b", Service: greeter, Reason: bridge.ReasonSynced}), of("zk2")},
 	})
 	if err != nil {
@@ -62,7 +62,7 @@ func imported(t *testing.T) *admin.Server {
 		{Bridge: "b", Service: "spring-cloud:@DEFAULT_GROUP/gone", Reason: bridge.ReasonHeld},
 	}
 	s, err := admin.New(t.Context(), admin.Options{
-		Inputs: []admin.Input{{Name: "nacos", Table: table}}, Targets: []admin.Target{{Name: "mesh", Loop: l}},
+		Inputs: []admin.Input{{Name: "nacos", Table: table, State: sourceState}}, Targets: []admin.Target{{Name: "mesh", Loop: l, State: targetState}},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -149,11 +149,7 @@ func (r *runtime) statusView() (inputs []admin.Input, targets []admin.Target) {
 		inputs = append(inputs, admin.Input{Name: s.name, Kind: s.kind, Table: s.table, State: s.state})
 	}
 	for _, t := range r.sinks {
-		target := admin.Target{Name: t.name, Kind: t.kind, Loop: t.loop, State: t.state}
-		if t.admission != nil {
-			target.State, target.Refused = t.stateWithAdmission, t.admission.refusal
-		}
-		targets = append(targets, target)
+		targets = append(targets, admin.Target{Name: t.name, Kind: t.kind, Loop: t.loop, State: t.stateWithAdmission})
 	}
 	return inputs, targets
 }

@@ -151,12 +151,16 @@ func (s *sink) resync(ctx context.Context) error {
 	return nil
 }
 
-// stateWithAdmission returns the state of a target with an admission: if it is connected,
-// LastError is the warning of the admission.
+// stateWithAdmission returns the state of a target. If it is connected and has an
+// admission, LastError is the warning of that.
 func (s *sink) stateWithAdmission() admin.TargetState {
 	state := s.state()
+	if s.admission == nil {
+		return state
+	}
 	if state.Connected {
 		state.LastError = s.admission.warning()
 	}
+	state.Refused = s.admission.refusal()
 	return state
 }

@@ -33,8 +33,7 @@ type Entry struct {
 // maxBefore is how many entries are named.
 const maxBefore = 1000
 
-// Log writes entries. It is safe for concurrent use, and the nil Log keeps
-// nothing.
+// Log writes entries. It is safe for concurrent use.
 type Log struct {
 	file string
 	log  *slog.Logger
@@ -47,9 +46,6 @@ func New(file string, log *slog.Logger) *Log { return &Log{file: file, log: log}
 // Record keeps an entry. A file that cannot be written costs no decision: the
 // entry is logged all the same, and that it is missing from the file as well.
 func (l *Log) Record(ctx context.Context, e Entry) {
-	if l == nil {
-		return
-	}
 	if e.Time.IsZero() {
 		e.Time = time.Now()
 	}

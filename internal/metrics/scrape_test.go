@@ -50,8 +50,8 @@ func many(tb testing.TB, n, unknown int) func() {
 		tb.Fatal(err)
 	}
 	server, err := admin.New(ctx, admin.Options{
-		Inputs:  []admin.Input{{Name: "mesh", Kind: "mesh", Table: table}},
-		Targets: []admin.Target{{Name: "zk", Kind: "zookeeper", Loop: loop}},
+		Inputs:  []admin.Input{{Name: "mesh", Kind: "mesh", Table: table, State: func() admin.SourceState { return admin.SourceState{} }}},
+		Targets: []admin.Target{{Name: "zk", Kind: "zookeeper", Loop: loop, State: func() admin.TargetState { return admin.TargetState{Connected: true} }}},
 	})
 	if err != nil {
 		tb.Fatal(err)

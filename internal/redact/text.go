@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"unicode"
 )
 
 // Text returns a text in which the secrets of these forms are hidden, however
@@ -42,6 +43,17 @@ func Text(s string) string {
 	}
 	out.WriteString(s[done:])
 	return out.String()
+}
+
+// Line returns a text on one line, with Text applied and with everything escaped that a
+// terminal would execute.
+func Line(s string) string {
+	s = Text(s)
+	if strings.IndexFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) < 0 {
+		return s
+	}
+	q := strconv.Quote(s)
+	return strings.ReplaceAll(q[1:len(q)-1], `\"`, `"`)
 }
 
 // view is a text with its escapes undone.
