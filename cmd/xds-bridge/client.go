@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"strings"
 	"time"
 	"unicode"
@@ -21,6 +22,15 @@ func clientFlags(cmd *cobra.Command, o *clientOptions) {
 	cmd.Flags().StringVar(&o.Address, "admin", "", "host:port of the running bridge's status API; by default what the configuration says")
 	cmd.Flags().StringVar(&o.Owner, "owner", "", "the owner of the bridge that is asked; by default what the configuration says")
 	cmd.Flags().DurationVar(&o.Timeout, "timeout", 10*time.Second, "how long to wait for an answer")
+}
+
+// ask asks the running bridge that the flags mean.
+func ask[T any](ctx context.Context, c *cli, o clientOptions, question func(*app.Client, context.Context) (T, error)) (answer T, err error) {
+	client, err := c.program().Client(o.ClientOptions)
+	if err != nil {
+		return answer, err
+	}
+	return question(client, ctx)
 }
 
 // sameBridge returns the flags by which another command asks the same bridge,

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/xds-bridge/xds-bridge/internal/admin"
+	"github.com/xds-bridge/xds-bridge/internal/app"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
@@ -20,11 +22,7 @@ func eventsCommand(c *cli) *cobra.Command {
 			"ends, denials, conflicts, entries that others changed, what was refused, what was\n" +
 			"written and why, and conditions of status that began or ended.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			client, err := c.program().Client(o.ClientOptions)
-			if err != nil {
-				return err
-			}
-			page, err := client.Events(cmd.Context(), after)
+			page, err := ask(cmd.Context(), c, o, func(b *app.Client, ctx context.Context) (admin.Page[admin.Event], error) { return b.Events(ctx, after) })
 			if err != nil {
 				return err
 			}

@@ -31,11 +31,7 @@ func holdsCommand(c *cli) *cobra.Command {
 
 // holds lists what is held back, of one bridge if one is named.
 func runHolds(ctx context.Context, c *cli, o clientOptions, of string) error {
-	client, err := c.program().Client(o.ClientOptions)
-	if err != nil {
-		return err
-	}
-	page, err := client.Holds(ctx)
+	page, err := ask(ctx, c, o, (*app.Client).Holds)
 	if err != nil {
 		return err
 	}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -49,20 +48,6 @@ func printOperation(t *terminal, d *app.Operation) {
 		t.say("%d entries%s: %s.", len(done), of, d.After)
 	default:
 		t.say("%d entries%s would be %s; give --yes to do it.", len(done), of, d.After)
-	}
-}
-
-func printSteps(t *terminal, steps []app.Step) {
-	heading := t.heading()
-	for _, s := range steps {
-		heading(s.Target + "  " + s.Group)
-		t.show(red, "  - %s", cmp.Or(s.Old, s.Key))
-		if s.New != "" {
-			t.show(green, "  + %s", s.New)
-		}
-		if s.Failed != "" {
-			t.warn("    %s", s.Failed)
-		}
 	}
 }
 

@@ -43,13 +43,7 @@ func runPlan(ctx context.Context, c *cli, o planOptions) error {
 }
 
 func printPlan(t *terminal, d *app.Difference) {
-	heading := t.heading()
-	for _, s := range d.Changes {
-		heading(s.Target + "  " + s.Group)
-		for _, line := range lines(s) {
-			t.show(line.color, "%s", line.text)
-		}
-	}
+	printSteps(t, d.Changes)
 	for _, k := range d.Conflicts {
 		t.show(yellow, "‼ conflict  %s  %s %s  of %s belongs to %s", k.Target, k.Group, k.Key, k.Service, k.Winner)
 	}
@@ -77,22 +71,23 @@ func printPlan(t *terminal, d *app.Difference) {
 	t.say("%d to create, %d to update, %d to delete, %d held by the guard,%s %d in conflict.", n.Create, n.Update, n.Delete, n.Held, kept, len(d.Conflicts))
 }
 
-// painted is a line and its colour.
-type painted struct {
-	color color
-	text  string
-}
-
-// lines returns a step as it is shown.
-func lines(s app.Step) []painted {
-	switch {
-	case s.Held != "":
-		return []painted{{yellow, fmt.Sprintf("  ‼ %s  stays for now: %s", keyText(s.Key), s.Held)}}
-	case s.Op == "create":
-		return []painted{{green, "  + " + cmp.Or(s.New, s.Key)}}
-	case s.Op == "update":
-		return []painted{{red, "  - " + cmp.Or(s.Old, s.Key)}, {green, "  + " + cmp.Or(s.New, s.Key)}}
-	default:
-		return []painted{{red, "  - " + cmp.Or(s.Old, s.Key)}}
+// printSteps shows entries as they are and as they would be.
+func printSteps(t *terminal, steps []app.Step) {
+	heading := t.heading()
+	for _, s := range steps {
+		heading(s.Target + "  " + s.Group)
+		if s.Held != "" {
+			t.show(yellow, "  ‼ %s  stays for now: %s", keyText(s.Key), s.Held)
+			continue
+		}
+		if s.Op != "create" {
+			t.show(red, "  - %s", cmp.Or(s.Old, s.Key))
+		}
+		if s.New != "" || s.Op == "create" || s.Op == "update" {
+			t.show(green, "  + %s", cmp.Or(s.New, s.Key))
+		}
+		if s.Failed != "" {
+			t.warn("    %s", s.Failed)
+		}
 	}
 }

@@ -9,13 +9,8 @@ import (
 	"github.com/xds-bridge/xds-bridge/internal/app"
 )
 
-type preflightOptions struct {
-	output  output
-	timeout time.Duration
-}
-
 func preflightCommand(c *cli) *cobra.Command {
-	var o preflightOptions
+	var o planOptions
 	cmd := &cobra.Command{
 		Use: "preflight", Short: "Try everything that run requires, and say how to correct what fails", Args: noArgs,
 		Long: "preflight connects to every registry of the configuration and tries what run\n" +
@@ -29,7 +24,7 @@ func preflightCommand(c *cli) *cobra.Command {
 	return cmd
 }
 
-func runPreflight(ctx context.Context, c *cli, o preflightOptions) error {
+func runPreflight(ctx context.Context, c *cli, o planOptions) error {
 	all, err := c.program().Preflight(ctx, o.timeout)
 	if err != nil {
 		return err

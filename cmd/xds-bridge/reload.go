@@ -26,11 +26,7 @@ func reloadCommand(c *cli) *cobra.Command {
 func runReload(ctx context.Context, c *cli, o clientOptions) error {
 	o.Timeout = max(o.Timeout, app.ReloadWait)
 	o.AnyOwner = true // it reads its own file, in which the owner may be what changed
-	client, err := c.program().Client(o.ClientOptions)
-	if err != nil {
-		return err
-	}
-	r, err := client.Reload(ctx)
+	r, err := ask(ctx, c, o, (*app.Client).Reload)
 	if err != nil {
 		return err
 	}

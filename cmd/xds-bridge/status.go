@@ -13,6 +13,7 @@ import (
 
 	"github.com/xds-bridge/xds-bridge/bridge"
 	"github.com/xds-bridge/xds-bridge/internal/admin"
+	"github.com/xds-bridge/xds-bridge/internal/app"
 	"github.com/xds-bridge/xds-bridge/internal/redact"
 )
 
@@ -31,11 +32,7 @@ func statusCommand(c *cli) *cobra.Command {
 }
 
 func runStatus(ctx context.Context, c *cli, o clientOptions) error {
-	client, err := c.program().Client(o.ClientOptions)
-	if err != nil {
-		return err
-	}
-	d, err := client.Status(ctx)
+	d, err := ask(ctx, c, o, (*app.Client).Status)
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/xds-bridge/xds-bridge/bridge"
 	"github.com/xds-bridge/xds-bridge/internal/admin"
+	"github.com/xds-bridge/xds-bridge/internal/app"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
@@ -35,11 +36,7 @@ func runWhy(ctx context.Context, c *cli, o clientOptions, service string) error 
 	if strings.TrimSpace(service) == "" {
 		return usage("why requires the name of a service, found an empty one; write fqdn:port, an interface or a service key, as status lists them")
 	}
-	client, err := c.program().Client(o.ClientOptions)
-	if err != nil {
-		return err
-	}
-	w, err := client.Why(ctx, service)
+	w, err := ask(ctx, c, o, func(b *app.Client, ctx context.Context) (admin.Why, error) { return b.Why(ctx, service) })
 	if err != nil {
 		return err
 	}
