@@ -1,7 +1,6 @@
 package app
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -29,7 +28,6 @@ type Client struct {
 	scheme, host string // of the URL
 	token        string // that each request bears; empty: none
 	remedy       string // what to do if another answers
-	transport    *http.Transport
 	http         http.Client
 }
 
@@ -63,17 +61,16 @@ func (p *Program) Client(o ClientOptions) (*Client, error) {
 	if err := admin.CheckAddress(address, serverSecurity(settings)); err != nil {
 		return nil, usage("--admin: %w", err)
 	}
-	c := newClient(address, o.Timeout)
-	c.Owner = o.Owner
-	c.remedy = "give --owner of the bridge that is meant"
+	c, err := newClient(address, settings, o.Timeout)
+	if err != nil {
+		return nil, err
+	}
+	c.Owner, c.remedy = o.Owner, "give --owner of the bridge that is meant"
 	if o.Owner == "" && !o.AnyOwner {
 		c.Owner = access.Owner
 		c.remedy = p.File + " says owner " + strconv.Quote(access.Owner) + "; name that bridge's configuration with --config, or give --owner"
 	}
-	if settings.TLS == nil {
-		return c, nil
-	}
-	return c, c.useTLS(settings)
+	return c, nil
 }
 
 // serverSecurity returns how the status API is protected, nil if only this machine can
@@ -100,68 +97,67 @@ func serverSecurity(a config.Admin) *admin.Secure {
 // maxAnswer is more than the status of 100,000 services.
 const maxAnswer = 256 << 20
 
-// useTLS has the client speak TLS and bear the token.
-func (c *Client) useTLS(settings config.Admin) error {
-	token, err := config.ReadSecret(settings.TokenFile)
-	if err != nil {
-		return usage("admin.tokenFile: %w", err)
-	}
-	expected, err := tlsfile.Files{CA: settings.TLS.CAFile, ServerName: settings.TLS.ServerName}.Config()
-	if err != nil {
-		return usage("admin.%w", err)
-	}
-	c.scheme, c.token, c.transport.TLSClientConfig = "https", token.Reveal(), expected
-	return nil
-}
-
-// newClient returns a client for host:port or unix:/path. It follows no
-// redirect: nobody but the bridge is to see what it sends.
-func newClient(address string, timeout time.Duration) *Client {
-	c := &Client{scheme: "http", host: address, transport: &http.Transport{}}
-	c.http = withoutRedirects(c.transport)
+// newClient returns a client for host:port or unix:/path, which speaks TLS and bears the
+// token if the settings have them. It follows no redirect: nobody but the bridge is to see
+// what it sends.
+func newClient(address string, settings config.Admin, timeout time.Duration) (*Client, error) {
+	transport := &http.Transport{}
+	c := &Client{scheme: "http", host: address, http: withoutRedirects(transport)}
 	c.http.Timeout = timeout
 	if socket, ok := strings.CutPrefix(address, "unix:"); ok {
 		c.host = "localhost"
-		c.transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "unix", socket)
 		}
 	}
-	return c
+	if settings.TLS == nil {
+		return c, nil
+	}
+	token, err := config.ReadSecret(settings.TokenFile)
+	if err != nil {
+		return nil, usage("admin.tokenFile: %w", err)
+	}
+	c.scheme, c.token = "https", token.Reveal()
+	transport.TLSClientConfig, err = tlsfile.Files{CA: settings.TLS.CAFile, ServerName: settings.TLS.ServerName}.Config()
+	if err != nil {
+		return nil, usage("admin.%w", err)
+	}
+	return c, nil
 }
 
 // Status returns all that the bridge knows and does.
 func (c *Client) Status(ctx context.Context) (d admin.Document, err error) {
-	return d, c.get(ctx, "/api/v1/status", &d)
+	return d, c.ask(ctx, http.MethodGet, "/api/v1/status", &d)
 }
 
 // Why returns the whole chain of a service.
 func (c *Client) Why(ctx context.Context, service string) (w admin.Why, err error) {
-	return w, c.get(ctx, "/api/v1/services/"+url.PathEscape(service), &w)
+	return w, c.ask(ctx, http.MethodGet, "/api/v1/services/"+url.PathEscape(service), &w)
 }
 
 // Holds returns the deletions that are held back.
 func (c *Client) Holds(ctx context.Context) (p admin.Page[admin.Hold], err error) {
-	return p, c.get(ctx, "/api/v1/holds", &p)
+	return p, c.ask(ctx, http.MethodGet, "/api/v1/holds", &p)
 }
 
 // Events returns the events after that of a number.
 func (c *Client) Events(ctx context.Context, after int64) (p admin.Page[admin.Event], err error) {
-	return p, c.get(ctx, "/api/v1/events?after="+strconv.FormatInt(after, 10), &p)
+	return p, c.ask(ctx, http.MethodGet, "/api/v1/events?after="+strconv.FormatInt(after, 10), &p)
 }
 
 // Approve lets the deletions of a hold go ahead.
 func (c *Client) Approve(ctx context.Context, hold string) (d admin.Decision, err error) {
-	return d, c.post(ctx, "/api/v1/holds/"+url.PathEscape(hold)+"/approve", struct{}{}, &d)
+	return d, c.ask(ctx, http.MethodPost, "/api/v1/holds/"+url.PathEscape(hold)+"/approve", &d)
 }
 
 // Deny keeps the deletions of a hold back.
 func (c *Client) Deny(ctx context.Context, hold string) (d admin.Decision, err error) {
-	return d, c.post(ctx, "/api/v1/holds/"+url.PathEscape(hold)+"/deny", struct{}{}, &d)
+	return d, c.ask(ctx, http.MethodPost, "/api/v1/holds/"+url.PathEscape(hold)+"/deny", &d)
 }
 
 // Reload has the bridge read its configuration again.
 func (c *Client) Reload(ctx context.Context) (r admin.Reload, err error) {
-	return r, c.post(ctx, "/api/v1/reload", struct{}{}, &r)
+	return r, c.ask(ctx, http.MethodPost, "/api/v1/reload", &r)
 }
 
 // withoutRedirects returns a client that follows no redirect.
@@ -169,22 +165,9 @@ func withoutRedirects(t http.RoundTripper) http.Client {
 	return http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
 
-// get reads a document of the API.
-func (c *Client) get(ctx context.Context, path string, into any) error {
-	return c.ask(ctx, http.MethodGet, path, nil, into)
-}
-
-// post sends a request, and reads the answer.
-func (c *Client) post(ctx context.Context, path string, request, into any) error {
-	body, err := json.Marshal(request)
-	if err != nil {
-		return fmt.Errorf("request: %w", err)
-	}
-	return c.ask(ctx, http.MethodPost, path, bytes.NewReader(body), into)
-}
-
-func (c *Client) ask(ctx context.Context, method, path string, request io.Reader, into any) error {
-	req, err := http.NewRequestWithContext(ctx, method, c.scheme+"://"+c.host+path, request)
+// ask sends a request, and reads the document in the answer.
+func (c *Client) ask(ctx context.Context, method, path string, into any) error {
+	req, err := http.NewRequestWithContext(ctx, method, c.scheme+"://"+c.host+path, http.NoBody)
 	if err != nil {
 		return usage("--admin: %w", err)
 	}
@@ -196,25 +179,35 @@ func (c *Client) ask(ctx context.Context, method, path string, request io.Reader
 	if c.Owner != "" {
 		req.Header.Set(admin.OwnerHeader, c.Owner)
 	}
-	resp, err := c.http.Do(req)
+	resp, body, err := do(c.http, req, "admin.address")
 	if err != nil {
-		return unreachable("%w; is the bridge running, and is this its admin.address?", err)
+		return err
 	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
-	if err != nil {
-		return unreachable("read %s: %w", path, err)
-	}
-	if resp.StatusCode == http.StatusPreconditionFailed {
+	switch resp.StatusCode {
+	case http.StatusPreconditionFailed:
 		return usage("%s: %w; %s", c.host, problemOf(resp, body), c.remedy)
-	}
-	if resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusUnprocessableEntity {
+	case http.StatusOK, http.StatusUnprocessableEntity:
+	default:
 		return c.problem(resp, body)
 	}
 	if err := json.Unmarshal(body, into); err != nil {
 		return unreachable("%s does not answer as a bridge does: %w", c.host, err)
 	}
 	return nil
+}
+
+// do sends a request to the running bridge, and returns the answer and what it holds.
+func do(client http.Client, req *http.Request, setting string) (*http.Response, []byte, error) {
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, nil, unreachable("%w; is the bridge running, and is this its %s?", err, setting)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err != nil {
+		return nil, nil, unreachable("read %s: %w", req.URL.Path, err)
+	}
+	return resp, body, nil
 }
 
 // problem returns the error of an answer other than 200.
@@ -280,20 +273,15 @@ func (p *Program) Health(ctx context.Context, o HealthOptions) (string, error) {
 	if err != nil {
 		return "", usage("telemetry address: %w", err)
 	}
-	client := withoutRedirects(http.DefaultTransport)
-	resp, err := client.Do(req)
+	resp, body, err := do(withoutRedirects(http.DefaultTransport), req, "telemetry.address")
 	if err != nil {
-		return "", unreachable("%w; is the bridge running, and is this its address?", err)
+		return "", err
 	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, 1<<16))
-	if err != nil {
-		return "", unreachable("read %s: %w", probe, err)
-	}
+	answer := strings.TrimSpace(string(body))
 	if resp.StatusCode != http.StatusOK {
-		return "", &Error{CauseFindings, fmt.Errorf("%s: %s", probe, strings.TrimSpace(string(body)))}
+		return "", &Error{CauseFindings, fmt.Errorf("%s: %s", probe, answer)}
 	}
-	return strings.TrimSpace(string(body)), nil
+	return answer, nil
 }
 
 // probes returns where the probes of the running bridge are.

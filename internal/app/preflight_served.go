@@ -86,13 +86,11 @@ func runningTarget(ctx context.Context, cfg *config.Config, at targetKey) (*admi
 	if cfg.Admin.Address == "" || cfg.Admin.Address == "off" {
 		return nil, errors.New("admin.address is off")
 	}
-	a := newClient(cfg.Admin.Address, statusTimeout)
-	a.Owner, a.remedy = cfg.Owner, "a bridge of another owner runs"
-	if cfg.Admin.TLS != nil {
-		if err := a.useTLS(cfg.Admin); err != nil {
-			return nil, err
-		}
+	a, err := newClient(cfg.Admin.Address, cfg.Admin, statusTimeout)
+	if err != nil {
+		return nil, err
 	}
+	a.Owner, a.remedy = cfg.Owner, "a bridge of another owner runs"
 	d, err := a.Status(ctx)
 	if err != nil {
 		return nil, err
