@@ -179,56 +179,56 @@ func (c *Client) ask(ctx context.Context, method, path string, into any) error {
 	if c.Owner != "" {
 		req.Header.Set(admin.OwnerHeader, c.Owner)
 	}
-	resp, body, err := do(c.http, req, "admin.address")
+	a, err := do(c.http, req, "admin.address")
 	if err != nil {
 		return err
 	}
-	switch resp.StatusCode {
-	case http.StatusPreconditionFailed:
-		return usage("%s: %w; %s", c.host, problemOf(resp, body), c.remedy)
-	case http.StatusOK, http.StatusUnprocessableEntity:
-	default:
-		return c.problem(resp, body)
+	if a.code != http.StatusOK && a.code != http.StatusUnprocessableEntity {
+		return c.problem(req.URL.Path, a)
 	}
-	if err := json.Unmarshal(body, into); err != nil {
+	if err := json.Unmarshal(a.body, into); err != nil {
 		return unreachable("%s does not answer as a bridge does: %w", c.host, err)
 	}
 	return nil
 }
 
-// do sends a request to the running bridge, and returns the answer and what it holds.
-func do(client http.Client, req *http.Request, setting string) (*http.Response, []byte, error) {
+// An answer is what the running bridge answered.
+type answer struct {
+	code   int
+	status string
+	body   []byte
+}
+
+// do sends a request to the running bridge, whose address is in a setting.
+func do(client http.Client, req *http.Request, setting string) (answer, error) {
 	resp, err := client.Do(req)
 	if err != nil {
-		return nil, nil, unreachable("%w; is the bridge running, and is this its %s?", err, setting)
+		return answer{}, unreachable("%w; is the bridge running, and is this its %s?", err, setting)
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err != nil {
-		return nil, nil, unreachable("read %s: %w", req.URL.Path, err)
+		return answer{}, unreachable("read %s: %w", req.URL.Path, err)
 	}
-	return resp, body, nil
+	return answer{resp.StatusCode, resp.Status, body}, nil
 }
 
 // problem returns the error of an answer other than 200.
-func (c *Client) problem(resp *http.Response, body []byte) error {
-	err := problemOf(resp, body)
-	if resp.StatusCode == http.StatusNotFound && !json.Valid(body) {
-		return unreachable("%s has no status API: %w; name admin.address, and not telemetry.address", c.host, err)
+func (c *Client) problem(path string, a answer) error {
+	p := admin.Problem{}
+	if json.Unmarshal(a.body, &p) != nil || p.Error == "" {
+		p.Error = a.status
 	}
-	if resp.StatusCode == http.StatusNotFound || resp.StatusCode == http.StatusConflict {
+	err := errors.New(p.Error)
+	switch {
+	case a.code == http.StatusPreconditionFailed:
+		return usage("%s: %w; %s", c.host, err, c.remedy)
+	case a.code == http.StatusNotFound && !json.Valid(a.body):
+		return unreachable("%s has no status API: %w; name admin.address, and not telemetry.address", c.host, err)
+	case a.code == http.StatusNotFound, a.code == http.StatusConflict:
 		return &Error{CauseFindings, err}
 	}
-	return unreachable("%s: %w", resp.Request.URL.Path, err)
-}
-
-// problemOf returns the error in an answer.
-func problemOf(resp *http.Response, body []byte) error {
-	var p admin.Problem
-	if json.Unmarshal(body, &p) != nil || p.Error == "" {
-		p.Error = resp.Status
-	}
-	return errors.New(p.Error)
+	return unreachable("%s: %w", path, err)
 }
 
 // currentUser says who runs the command, for the record.
@@ -273,15 +273,12 @@ func (p *Program) Health(ctx context.Context, o HealthOptions) (string, error) {
 	if err != nil {
 		return "", usage("telemetry address: %w", err)
 	}
-	resp, body, err := do(withoutRedirects(http.DefaultTransport), req, "telemetry.address")
-	if err != nil {
-		return "", err
+	a, err := do(withoutRedirects(http.DefaultTransport), req, "telemetry.address")
+	text := strings.TrimSpace(string(a.body))
+	if err == nil && a.code != http.StatusOK {
+		return "", &Error{CauseFindings, fmt.Errorf("%s: %s", probe, text)}
 	}
-	answer := strings.TrimSpace(string(body))
-	if resp.StatusCode != http.StatusOK {
-		return "", &Error{CauseFindings, fmt.Errorf("%s: %s", probe, answer)}
-	}
-	return answer, nil
+	return text, err
 }
 
 // probes returns where the probes of the running bridge are.

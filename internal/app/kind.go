@@ -11,8 +11,6 @@ import (
 // A kind makes the parts of a registry that differ between kinds, from its settings. Each
 // kind has a file of its own.
 type kind interface {
-	storage
-
 	// source makes the source of the registry.
 	source(b *builder, name string) (*boundSource, error)
 
@@ -23,19 +21,14 @@ type kind interface {
 	abilities() abilities
 }
 
-// A storage keeps data of ours beside entries in a registry: its id, and records.
-type storage interface {
-	// idStore returns where the registry keeps its id; nil: it keeps none.
-	idStore() *idStore
-
-	// records connects to the registry for records; nil: it keeps none.
-	records(b *builder, name string) (*recordStore, error)
-}
-
 // abilities are the differences between registries that matter to bridges.
 type abilities struct {
 	mesh    *config.Hosts // how services of others appear in it; nil: it is no mesh
 	subsets bool          // it says which subset endpoints are of
+	ids     *idStore      // where it keeps its id; nil: it keeps none
+
+	// records connects to the registry for records; nil: it keeps none.
+	records func(b *builder, name string) (*recordStore, error)
 }
 
 // kindOf returns the kind of a registry. A new one has its line here.

@@ -28,13 +28,7 @@ func (k kubernetesKind) abilities() abilities {
 	return abilities{mesh: &k.Import.Hosts, subsets: k.Source.SubsetLabel != ""}
 }
 
-// idStore implements kind: a mesh keeps no id.
-func (kubernetesKind) idStore() *idStore { return nil }
-
-// records implements kind: a source of a mesh keeps nothing for us.
-func (kubernetesKind) records(*builder, string) (*recordStore, error) { return nil, nil } //nolint:nilnil // see kind
-
-// restConfig says how to connect to the API server, and as whom.
+// restConfig says how the API server is reached, and as whom.
 func (k kubernetesKind) restConfig() (*rest.Config, error) {
 	c, err := restConfig(k.Kubeconfig, k.Context)
 	if err != nil {

@@ -32,12 +32,6 @@ func (m meshKind) abilities() abilities {
 	return abilities{mesh: &m.Import.Hosts, subsets: m.Subsets}
 }
 
-// idStore implements kind: a mesh keeps no id.
-func (meshKind) idStore() *idStore { return nil }
-
-// records implements kind: a mesh keeps nothing for us.
-func (meshKind) records(*builder, string) (*recordStore, error) { return nil, nil } //nolint:nilnil // see kind
-
 // source implements kind.
 func (m meshKind) source(b *builder, name string) (*boundSource, error) {
 	log := b.logger("mesh", name)

@@ -22,7 +22,9 @@ import (
 // nacosKind is a Nacos cluster.
 type nacosKind struct{ *config.Nacos }
 
-func (nacosKind) abilities() abilities { return abilities{subsets: true} }
+func (n nacosKind) abilities() abilities {
+	return abilities{subsets: true, ids: n.idStore(), records: n.records}
+}
 
 // connection implements kind: a client of the cluster.
 func (n nacosKind) connection(b *builder, at targetKey) (*targetConnection, error) {
@@ -139,8 +141,8 @@ func (n nacosSource) state() admin.SourceState {
 	return admin.SourceState{Connected: s.Connected, Mode: "subscribe", LastError: s.LastError, LastContact: s.Since, Reconnects: s.Again}
 }
 
-// idStore implements kind: that of the namespace is asked for over a connection
-// that ends with the answer.
+// idStore returns where the id of the namespace is kept, asked for over a connection that
+// ends with the answer.
 func (n nacosKind) idStore() *idStore {
 	o := n.options(nil)
 	return &idStore{where: "config " + nacos.IDData + " of group " + nacos.IDGroup, ask: func(ctx context.Context, offer string) (string, error) {
@@ -157,7 +159,7 @@ func (n nacosKind) idStore() *idStore {
 	}}
 }
 
-// records implements kind.
+// records connects to the registry for records.
 func (n nacosKind) records(b *builder, name string) (*recordStore, error) {
 	client, err := nacos.New(n.options(b.logger("nacos", name)))
 	if err != nil {

@@ -82,26 +82,27 @@ func (f *findings) away(check string, err error, fix string) {
 func examine(ctx context.Context, r *runtime, timeout time.Duration) []Finding {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	var checks []func(context.Context, *findings)
 	var lists []*findings
+	var running sync.WaitGroup
+	try := func(registry string, role Role, check func(context.Context, *findings)) {
+		f := &findings{registry: registry, role: role}
+		lists = append(lists, f)
+		running.Go(func() { check(ctx, f) })
+	}
 	for _, s := range r.sources {
-		checks, lists = append(checks, s.check), append(lists, &findings{registry: s.name, role: RoleSource})
+		try(s.name, RoleSource, s.check)
 		if from := r.cfg.Registries[s.name]; from.Mesh() {
-			checks, lists = append(checks, checkOtherReading(from)), append(lists, &findings{registry: s.name, role: RoleSource})
+			try(s.name, RoleSource, checkOtherReading(from))
 		}
 	}
 	for _, s := range r.sinks {
-		checks, lists = append(checks, s.check), append(lists, &findings{registry: s.at.registry, role: RoleTarget})
+		try(s.at.registry, RoleTarget, s.check)
 		if to := r.cfg.Registries[s.at.registry]; to.Mesh() {
-			checks, lists = append(checks, checkOtherWriting(to)), append(lists, &findings{registry: s.at.registry, role: RoleTarget})
+			try(s.at.registry, RoleTarget, checkOtherWriting(to))
 		}
 	}
 	for _, i := range r.registryIDs {
-		checks, lists = append(checks, i.check), append(lists, &findings{registry: i.name, role: RoleRegistry})
-	}
-	var running sync.WaitGroup
-	for i, check := range checks {
-		running.Go(func() { check(ctx, lists[i]) })
+		try(i.name, RoleRegistry, i.check)
 	}
 	running.Wait()
 	all := []Finding{}

@@ -76,7 +76,7 @@ func whyTwoRegistries(ctx context.Context, was, is config.Registry) string {
 	var errs [2]error
 	var asking sync.WaitGroup
 	for i, r := range []config.Registry{was, is} {
-		if kept := kindOf(r).idStore(); kept != nil {
+		if kept := kindOf(r).abilities().ids; kept != nil {
 			asking.Go(func() { ids[i], errs[i] = kept.ask(ctx, "") })
 		}
 	}

@@ -39,17 +39,19 @@ func newServedRecords(b *builder, at targetKey, imports config.Import) (*servedR
 	store := mcp.Store{Name: servedName(at), Index: "serving-" + metadata.Fingerprint(at.registry, 8)}
 	s := &servedRecords{}
 	for _, from := range distinct(bridgesTo(b.cfg, at), func(x config.Bridge) string { return x.From }) {
-		connection, err := kindOf(b.cfg.Registries[from]).records(b, from)
+		records := kindOf(b.cfg.Registries[from]).abilities().records
+		if records == nil {
+			continue
+		}
+		connection, err := records(b, from)
 		if err != nil {
 			s.close()
 			return nil, fmt.Errorf("registries.%s: %w", from, err)
 		}
-		if connection != nil {
-			hosts := naming.MeshHosts{Registry: strings.ToLower(from), Suffix: imports.Suffix}
-			store.Names = servedNames(b.cfg, at.registry, func(x config.Bridge) bool { return x.From == from })
-			store.Recorder, store.Has = connection, func(g registry.Group) bool { return hosts.Has(g.Name) }
-			s.stores, s.connections = append(s.stores, store), append(s.connections, connection)
-		}
+		hosts := naming.MeshHosts{Registry: strings.ToLower(from), Suffix: imports.Suffix}
+		store.Names = servedNames(b.cfg, at.registry, func(x config.Bridge) bool { return x.From == from })
+		store.Recorder, store.Has = connection, func(g registry.Group) bool { return hosts.Has(g.Name) }
+		s.stores, s.connections = append(s.stores, store), append(s.connections, connection)
 	}
 	if dir := b.cfg.State.Dir; dir != "" {
 		store.Names = servedNames(b.cfg, at.registry, func(config.Bridge) bool { return true })

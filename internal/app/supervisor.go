@@ -20,10 +20,10 @@ import (
 // supervisor runs a runtime, and the one that each change of the configuration
 // makes of it. One goroutine, that of Run, owns all but last.
 type supervisor struct {
+	*builder // of the runtime that runs
+
 	program   *Program
-	builder   *builder
-	runtime   *runtime
-	lifecycle *lifecycle
+	life      *lifecycle
 	server    *admin.Server
 	reloads   chan reloadRequest
 	abandoned map[targetKey]config.Registry // where entries of ours stay without a loop
@@ -40,10 +40,10 @@ func (s *supervisor) run(ctx context.Context) error {
 	base := context.WithoutCancel(ctx)
 	serving := startTask(base, s.lifecycle.failed, s.server.Run)
 	defer serving.stop()
-	defer s.builder.replicas.close()
-	defer s.lifecycle.close()
-	s.lifecycle.apply(base, s.runtime)
-	s.builder.replicas.running.Store(&s.runtime.elections)
+	defer s.replicas.close()
+	defer s.life.close()
+	s.life.apply(base, s.runtime)
+	s.replicas.running.Store(&s.runtime.elections)
 	look := time.NewTimer(s.interval())
 	defer look.Stop()
 	for {
@@ -60,7 +60,7 @@ func (s *supervisor) run(ctx context.Context) error {
 		case <-s.program.Hangup:
 			s.reload(base, "signal")
 		case <-look.C:
-			if s.runtime.cfg.Reload.Interval > 0 && s.builder.file.changed() {
+			if s.runtime.cfg.Reload.Interval > 0 && s.file.changed() {
 				s.reload(base, "file")
 			}
 			look.Reset(s.interval())
@@ -82,7 +82,7 @@ func (s *supervisor) listen(ctx context.Context) error {
 	o := admin.Options{
 		Telemetry: r.cfg.Telemetry.Address, Admin: r.cfg.Admin.Address, Version: s.program.Build.Version, Owner: r.cfg.Owner,
 		Metrics: r.metrics.Handler(), Log: r.log.With("component", "admin"), Events: r.events, Audit: r.audit,
-		Reload: s.requestReload, Reloaded: s.lastReload, Replicas: s.builder.replicas.statusView(), Secure: serverSecurity(r.cfg.Admin),
+		Reload: s.requestReload, Reloaded: s.lastReload, Replicas: s.replicas.statusView(), Secure: serverSecurity(r.cfg.Admin),
 	}
 	o.Inputs, o.Targets = r.statusView()
 	server, err := admin.New(ctx, o)
@@ -132,7 +132,7 @@ func address(a net.Addr) string {
 // reload reads the configuration and makes the runtime what it says. A file
 // that is wrong, or asks for what may not change, leaves everything as it is.
 func (s *supervisor) reload(ctx context.Context, trigger string) admin.Reload {
-	s.builder.file.markRead()
+	s.file.markRead()
 	defer s.closeListeners()
 	r := admin.Reload{Time: time.Now(), Trigger: trigger, Changed: []string{}, Waits: []string{}, Errors: []string{}}
 	next, err := s.next(ctx)
@@ -169,7 +169,7 @@ func (s *supervisor) next(ctx context.Context) (*builder, error) {
 		if o.listen == "" {
 			continue
 		}
-		l, err := s.builder.listeners.listen(ctx, o.listen) // while the old runtime can still continue
+		l, err := s.listeners.listen(ctx, o.listen) // while the old runtime can still continue
 		if err != nil {
 			next.runtime.closeBut(connections)
 			return nil, fmt.Errorf("listen for clients: %w; change listen of the bridge", err)
@@ -208,19 +208,19 @@ func (s *supervisor) recordAbandoned(next *runtime) {
 // switchTo makes the runtime of the next builder the one that runs.
 func (s *supervisor) switchTo(ctx context.Context, by *builder) {
 	before, next := s.runtime, by.runtime
-	s.builder, s.runtime = by, next
+	s.builder = by
 	for id, kept := range by.newIDStores {
 		id.setStore(kept)
 	}
 	announceConfig(next)
-	s.lifecycle.apply(ctx, next)
-	s.builder.replicas.running.Store(&next.elections)
+	s.life.apply(ctx, next)
+	s.replicas.running.Store(&next.elections)
 	for _, o := range next.sinks {
 		if old := before.sink(o.at); old == o {
 			s.tune(ctx, o)
 		}
 	}
-	s.program.relevel(s.builder.level, next.cfg.Log)
+	s.program.relevel(s.level, next.cfg.Log)
 	inputs, targets := next.statusView()
 	s.server.Show(next.cfg.Owner, inputs, targets)
 	for _, name := range before.names() {
@@ -230,9 +230,9 @@ func (s *supervisor) switchTo(ctx context.Context, by *builder) {
 			next.metrics.ForgetSource(name)
 		}
 	}
-	for name := range s.builder.sourceTables {
+	for name := range s.sourceTables {
 		if next.source(name) == nil {
-			delete(s.builder.sourceTables, name)
+			delete(s.sourceTables, name)
 		}
 	}
 }
@@ -240,7 +240,7 @@ func (s *supervisor) switchTo(ctx context.Context, by *builder) {
 // closeListeners closes the sockets at which nothing of the runtime serves, which a reload
 // that was refused leaves as well.
 func (s *supervisor) closeListeners() {
-	s.builder.listeners.closeOthers(func(address string) bool {
+	s.listeners.closeOthers(func(address string) bool {
 		return slices.ContainsFunc(s.runtime.sinks, func(o *sink) bool { return o.listen == address })
 	})
 }

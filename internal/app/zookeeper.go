@@ -27,7 +27,9 @@ type zookeeperFormat interface {
 // zookeeperKind is a ZooKeeper ensemble.
 type zookeeperKind struct{ *config.ZooKeeper }
 
-func (zookeeperKind) abilities() abilities { return abilities{subsets: true} }
+func (z zookeeperKind) abilities() abilities {
+	return abilities{subsets: true, ids: z.idStore(), records: z.records}
+}
 
 // connection implements kind: a client of the ensemble.
 func (z zookeeperKind) connection(b *builder, at targetKey) (*targetConnection, error) {
@@ -183,7 +185,7 @@ func (z zookeeperSource) state() admin.SourceState {
 	}
 }
 
-// idStore implements kind: it is asked for over a connection that ends with the
+// idStore returns where the id is kept, asked for over a connection that ends with the
 // answer.
 func (z zookeeperKind) idStore() *idStore {
 	o := z.options(nil)
@@ -197,7 +199,7 @@ func (z zookeeperKind) idStore() *idStore {
 	}}
 }
 
-// records implements kind.
+// records connects to the registry for records.
 func (z zookeeperKind) records(b *builder, name string) (*recordStore, error) {
 	o := z.options(b.logger("zookeeper", name))
 	o.Observe = countLost(b.metrics, name)

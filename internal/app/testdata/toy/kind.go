@@ -29,10 +29,6 @@ func (t toyKind) target() *memory.Target {
 
 func (toyKind) abilities() abilities { return abilities{subsets: true} }
 
-func (toyKind) idStore() *idStore { return nil }
-
-func (toyKind) records(*builder, string) (*recordStore, error) { return nil, nil }
-
 func (t toyKind) source(b *builder, name string) (*boundSource, error) {
 	s := toySource{target: t.target()}
 	for _, u := range readings(b.cfg, name) {
