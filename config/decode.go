@@ -57,7 +57,6 @@ func (d *decoder) value(path string, node ast.Node, into reflect.Value) {
 	}
 }
 
-// resolve looks through tags, anchors and aliases.
 func (d *decoder) resolve(node ast.Node) ast.Node {
 	for {
 		switch n := node.(type) {
@@ -278,7 +277,6 @@ func setText(into reflect.Value, value string) error {
 	return nil
 }
 
-// share returns how a percentage is written; empty for what is none.
 func share(value string) string {
 	text, percent := strings.CutSuffix(value, "%")
 	if n, err := strconv.ParseFloat(strings.TrimSpace(text), 64); percent && err == nil {

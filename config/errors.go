@@ -63,7 +63,6 @@ func (fs Errors) sorted() Errors {
 	return fs
 }
 
-// place is where something is in the file.
 type place struct{ line, column int }
 
 // places holds the place of each path of a file.

@@ -236,7 +236,6 @@ func meetInGroups(a, b Format) bool {
 	return a.Group == b.Group && !a.descriptor().OwnNames && !b.descriptor().OwnNames && patternsMeet(a.Service, b.Service)
 }
 
-// patternsMeet reports whether a name may fit two patterns.
 func patternsMeet(a, b string) bool {
 	before, after, _ := strings.Cut(a, "*")
 	otherBefore, otherAfter, _ := strings.Cut(b, "*")

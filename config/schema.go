@@ -244,7 +244,6 @@ func defaultText(f field) string {
 	}
 }
 
-// typeName returns the name of a type in the reference.
 func typeName(t reflect.Type) string {
 	switch {
 	case t == reflect.TypeFor[Duration]():

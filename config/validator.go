@@ -96,7 +96,6 @@ func (v *validator) bound(path string, x reflect.Value, f field) {
 	}
 }
 
-// file checks a file that a value names.
 func (v *validator) file(path string, x reflect.Value, f field) {
 	if c, ok := reflect.TypeAssert[fileChecker](x); ok {
 		c.files(v, path)

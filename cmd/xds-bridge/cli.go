@@ -34,7 +34,6 @@ func newCLI(out, err io.Writer, env config.Lookup, hup chan os.Signal) *cli {
 	return &cli{terminal: &terminal{out: out, err: err, env: env}, hup: hup}
 }
 
-// execute runs one command line and returns its exit code.
 func execute(ctx context.Context, c *cli, args []string) int {
 	root := newRoot(c) //nolint:contextcheck // each command has the context of its command
 	root.SetArgs(args)

@@ -27,7 +27,6 @@ type exit struct{ code int }
 
 func (e exit) Error() string { return fmt.Sprintf("exit code %d", e.code) }
 
-// exitWith returns the exit of a code, nil of exitOK.
 func exitWith(code int) error {
 	if code == exitOK {
 		return nil
@@ -39,7 +38,6 @@ func usage(format string, args ...any) error {
 	return &app.Error{Cause: app.CauseUsage, Err: fmt.Errorf(format, args...)}
 }
 
-// codeOf returns the exit code of an error of a command.
 func codeOf(ctx context.Context, err error) int {
 	if err == nil {
 		return exitOK
@@ -69,7 +67,6 @@ func codeOf(ctx context.Context, err error) int {
 	return exitFindings
 }
 
-// silent reports whether an error has nothing to print.
 func silent(err error) bool {
 	_, ok := errors.AsType[exit](err)
 	return ok

@@ -54,7 +54,6 @@ func holdText(now time.Time, h bridge.Hold) string {
 	return fmt.Sprintf("%d deletions since %s: %s; ends %s", len(h.Entries), ago(now, h.Since), h.Reason, h.Release)
 }
 
-// shownEntries is how many entries of a hold are listed.
 const shownEntries = 20
 
 // printHolds shows holds with the command that decides about each; flags of it

@@ -47,7 +47,6 @@ func runStatus(ctx context.Context, c *cli, o clientOptions) error {
 	return statusExit(d)
 }
 
-// statusExit returns the exit code of a status.
 func statusExit(d admin.Document) error {
 	code := exitOK
 	if !d.Ready {
@@ -256,7 +255,6 @@ func targetDetail(d admin.Document, l bridge.Status) string {
 	return l.LastError
 }
 
-// ago says how long before now something happened.
 func ago(now, at time.Time) string {
 	if at.IsZero() {
 		return "-"

@@ -22,7 +22,6 @@ type terminal struct {
 	color    string        // --color
 }
 
-// color is a colour of a text.
 type color string
 
 const (
@@ -67,7 +66,6 @@ func brief(text string) string {
 	return fmt.Sprintf("%s, and %d more", first, strings.Count(rest, "\n")+1)
 }
 
-// table prints rows in columns.
 type table struct{ w *tabwriter.Writer }
 
 func newTable(out io.Writer, head ...string) table {

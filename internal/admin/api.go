@@ -161,7 +161,6 @@ type Reload struct {
 	Left []string `json:"left,omitempty"`
 }
 
-// reload has the configuration read again.
 func (a *api) reload(w http.ResponseWriter, r *http.Request) {
 	if a.opts.Reload == nil {
 		problem(w, http.StatusNotFound, "no such path, or not by this method")

@@ -129,7 +129,6 @@ func (g *gathered) add(name ConditionName, detail string) {
 	}
 }
 
-// count adds a condition if there is something that it counts.
 func (g *gathered) count(name ConditionName, n int, detail string) {
 	if n > 0 {
 		g.add(name, fmt.Sprintf(detail, n))

@@ -60,7 +60,6 @@ func (e *Events) List(after int64) []Event {
 	return list
 }
 
-// getEvents answers with the events after a number, the oldest first.
 func (a *api) getEvents(w http.ResponseWriter, r *http.Request) {
 	after := int64(0)
 	if text := r.URL.Query().Get("after"); text != "" {
@@ -75,7 +74,6 @@ func (a *api) getEvents(w http.ResponseWriter, r *http.Request) {
 	reply(w, http.StatusOK, Page[Event]{Items: list, Total: len(list)})
 }
 
-// about returns the events of the given subjects.
 func (e *Events) about(subjects map[string]bool) []Event {
 	return slices.DeleteFunc(e.List(0), func(event Event) bool { return !subjects[event.Subject] })
 }

@@ -201,7 +201,6 @@ func open(ctx context.Context, address string) (net.Listener, error) {
 	return l, nil
 }
 
-// ownerOnly is the mode of the socket.
 const ownerOnly = 0o600
 
 // removeDead removes a socket that a process left behind which was killed.

@@ -54,7 +54,6 @@ func (v *view) Show(owner string, inputs []Input, targets []Target) {
 	}
 }
 
-// current returns what is reported now.
 func (v *view) current() shown {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -74,7 +73,6 @@ func (v *view) alive(ctx context.Context, t Target) error {
 	return nil
 }
 
-// summary returns what the loop last showed of itself.
 func (t Target) summary() bridge.Status { return t.named(t.Loop.Summary()) }
 
 // named returns a status of a loop as that of a target.

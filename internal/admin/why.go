@@ -122,7 +122,6 @@ func shortNames(sv *registry.Service) []string {
 	return names
 }
 
-// hostOf returns the host of host:port.
 func hostOf(address string) (host string, ok bool) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -244,7 +243,6 @@ func endpoints(sv *registry.Service) []Endpoint {
 // alias is a text that may have been meant, and the name of the service or hold.
 type alias struct{ text, name string }
 
-// suggested is how many names are suggested at most.
 const suggested = 3
 
 // nearest returns the names whose texts are closest to what was asked for: those

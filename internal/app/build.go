@@ -265,7 +265,6 @@ func (b *builder) addSink(at targetKey) error {
 	return err
 }
 
-// loop makes the loop of a sink.
 func (b *builder) loop(s *sink, bridges []config.Bridge) (*bridge.Loop, error) {
 	owner, target := metadata.OwnerMark(b.cfg.Owner), s.target
 	if b.dryRun {

@@ -160,7 +160,6 @@ func (c *Client) Reload(ctx context.Context) (r admin.Reload, err error) {
 	return r, c.ask(ctx, http.MethodPost, "/api/v1/reload", &r)
 }
 
-// withoutRedirects returns a client that follows no redirect.
 func withoutRedirects(t http.RoundTripper) http.Client {
 	return http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }

@@ -146,7 +146,6 @@ func (r *elections) election(target string) (*election, error) {
 	return e, nil
 }
 
-// run implements component.
 func (e *election) run(ctx context.Context) error { return wrap("lease of "+e.target, e.Run(ctx)) }
 
 // fence returns the condition of a transaction of a target; nil if this process is alone.

@@ -121,7 +121,6 @@ func makeCodecs[T metadata.Codec](b *builder, name, kind string, bridges []confi
 	return codecs, uses, nil
 }
 
-// newCodec makes the codec of a format for a kind of registry, with the methods of F.
 func newCodec[F metadata.Codec](b *builder, u formatUse, kind string) (F, error) {
 	d, _ := formats.Find(u.format.Format)
 	return format.Codec[F](d, kind, formatOptions(b, u))
@@ -139,10 +138,8 @@ func (p location) String() string {
 	return registry.Group{Kind: p.kind, Namespace: p.namespace, Group: p.group}.String()
 }
 
-// groupLocation returns where a group lies.
 func groupLocation(g registry.Group) location { return location{g.Kind, g.Namespace, g.Group} }
 
-// locationOf returns where a bridge writes a format.
 func locationOf(r config.Registry, f config.Format) location {
 	if s := r.Settings(); s.Layout == config.InGroups {
 		return location{f.Format, s.Namespace, f.Group}
@@ -150,7 +147,6 @@ func locationOf(r config.Registry, f config.Format) location {
 	return location{kind: f.Format, namespace: f.Root}
 }
 
-// bridgeWrites reports whether a bridge writes at a location.
 func bridgeWrites(r config.Registry, x config.Bridge, at location) bool {
 	return slices.ContainsFunc(x.Formats, func(f config.Format) bool { return locationOf(r, f) == at })
 }

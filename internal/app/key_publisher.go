@@ -22,7 +22,6 @@ type keyPublisher struct {
 	*keys.Publisher
 }
 
-// run implements component.
 func (p *keyPublisher) run(ctx context.Context) error {
 	return wrap("keys of "+p.mesh, publishKeys(ctx, p.election, p.Publisher))
 }

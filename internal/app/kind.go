@@ -86,7 +86,6 @@ func Unsupported(cfg *config.Config) config.Errors {
 	return errs
 }
 
-// badRules returns the errors of the rules for attributes.
 func badRules(cfg *config.Config, path string, m config.Metadata) config.Errors {
 	if err := rulesOf(m).Check(); err != nil {
 		return config.Errors{cfg.ErrorAt(path, "%s", strings.ReplaceAll(err.Error(), "\n", "; "))}

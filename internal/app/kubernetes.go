@@ -73,7 +73,7 @@ func (k kubernetesKind) connection(_ *builder, at targetKey) (*targetConnection,
 type kubernetesConnection struct {
 	name, where string
 	server      *rest.Config                              // nil: they are kept in a directory
-	last        atomic.Pointer[func() []kubernetes.State] // of the target of the last loop, which a reload replaces
+	states      atomic.Pointer[[]func() kubernetes.State] // of the target of the last loop, which a reload replaces
 }
 
 func (*kubernetesConnection) run(ctx context.Context) error { return untilDone(ctx) }
@@ -82,11 +82,12 @@ func (*kubernetesConnection) close() {}
 
 func (c *kubernetesConnection) state() admin.TargetState {
 	out := admin.TargetState{Server: c.where}
-	states := c.last.Load()
+	states := c.states.Load()
 	if states == nil {
 		return out
 	}
-	for _, s := range (*states)() {
+	for _, state := range *states {
+		s := state()
 		out.Connected = out.Connected || s.Err == nil && !s.At.IsZero()
 		if out.Since.Before(s.Since) {
 			out.Since = s.Since
@@ -111,7 +112,7 @@ func (c *kubernetesConnection) bind(b *builder, bridges []config.Bridge, _ []for
 	if c.server == nil {
 		store := kubernetes.NewDirectory(c.where)
 		target := kubernetes.NewTarget(store, o)
-		c.setStates(target.State)
+		c.states.Store(&[]func() kubernetes.State{target.State})
 		return &boundTarget{target: target, codecs: codecs, check: checkKubernetes(c.where, store, o)}, nil
 	}
 	store, err := kubernetes.NewAPI(c.server, b.cfg.Owner)
@@ -119,20 +120,8 @@ func (c *kubernetesConnection) bind(b *builder, bridges []config.Bridge, _ []for
 		return nil, err //nolint:wrapcheck // build names the registry
 	}
 	target := kubernetes.NewWatchedTarget(store, o)
-	c.setStates(target.State, target.WatchState)
+	c.states.Store(&[]func() kubernetes.State{target.State, target.WatchState})
 	return &boundTarget{target: target, codecs: codecs, background: target.Run, check: checkKubernetes(c.where, store, o)}, nil
-}
-
-// setStates sets where the state of the connection is read.
-func (c *kubernetesConnection) setStates(all ...func() kubernetes.State) {
-	states := func() []kubernetes.State {
-		var out []kubernetes.State
-		for _, f := range all {
-			out = append(out, f())
-		}
-		return out
-	}
-	c.last.Store(&states)
 }
 
 // A kubernetesStore keeps ServiceEntries, and can be tried.
@@ -141,7 +130,6 @@ type kubernetesStore interface {
 	kubernetes.Probe
 }
 
-// source implements kind.
 func (k kubernetesKind) source(b *builder, name string) (*boundSource, error) {
 	server, err := k.restConfig()
 	if err != nil {
@@ -335,7 +323,6 @@ func checkKubernetes(where string, store kubernetesStore, o kubernetes.Options) 
 	}
 }
 
-// manifestNamespace is the namespace in our manifests.
 const manifestNamespace = "xds-bridge"
 
 // applyManifests says which of our manifests give the rights of a target.

@@ -91,7 +91,6 @@ func (s *listeners) samePort(address string) []net.Listener {
 	return all
 }
 
-// setShared sets whether a socket shares its port.
 func setShared(l net.Listener, on int) error {
 	c, ok := l.(syscall.Conn)
 	if !ok {

@@ -32,7 +32,6 @@ func (m meshKind) abilities() abilities {
 	return abilities{mesh: &m.Import.Hosts, subsets: m.Subsets}
 }
 
-// source implements kind.
 func (m meshKind) source(b *builder, name string) (*boundSource, error) {
 	log := b.logger("mesh", name)
 	stream, err := adsOptions(m.Istiod)
@@ -62,7 +61,6 @@ func (m meshKind) source(b *builder, name string) (*boundSource, error) {
 	return &boundSource{name: name, kind: "mesh", source: meshSource{source, m.Istiod, heard}}, nil
 }
 
-// A meshSource reads a mesh through istiod.
 type meshSource struct {
 	*mesh.Source
 
@@ -167,7 +165,6 @@ func hostNaming(cfg *config.Config, name string, all, subsets bool) (mesh.Naming
 	return n, nil
 }
 
-// mappingFrom returns how the mapping is read.
 func mappingFrom(m *config.Istiod) string {
 	if m.Mapping.From != "auto" {
 		return m.Mapping.From

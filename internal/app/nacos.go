@@ -19,7 +19,6 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/tlsfile"
 )
 
-// nacosKind is a Nacos cluster.
 type nacosKind struct{ *config.Nacos }
 
 func (n nacosKind) abilities() abilities {
@@ -41,7 +40,6 @@ func (n nacosKind) connection(b *builder, at targetKey) (*targetConnection, erro
 	}, nil
 }
 
-// A nacosConnection is a client of a cluster.
 type nacosConnection struct {
 	name   string
 	client *nacos.Client
@@ -108,7 +106,6 @@ func nacosState(s nacos.State) admin.TargetState {
 	return t
 }
 
-// source implements kind.
 func (n nacosKind) source(b *builder, name string) (*boundSource, error) {
 	var read []nacos.Format
 	var scopes []nacos.Scope
@@ -133,7 +130,6 @@ func (n nacosKind) source(b *builder, name string) (*boundSource, error) {
 	return &boundSource{name: name, kind: "nacos", source: nacosSource{source}}, nil
 }
 
-// A nacosSource reads a cluster.
 type nacosSource struct{ *nacos.Source }
 
 func (n nacosSource) state() admin.SourceState {
@@ -150,12 +146,9 @@ func (n nacosKind) idStore() *idStore {
 		if err != nil {
 			return "", err //nolint:wrapcheck // it names the option
 		}
-		ctx, cancel := context.WithCancel(ctx)
-		ended := make(chan error, 1)
-		go func() { ended <- client.Run(ctx) }()
-		id, err := client.ID(ctx, offer)
-		cancel()
-		return id, errors.Join(err, <-ended)
+		var id string
+		ended := during(ctx, client.Run, func() { id, err = client.ID(ctx, offer) })
+		return id, errors.Join(err, ended)
 	}}
 }
 
@@ -249,16 +242,15 @@ func (n nacosSource) check(ctx context.Context, f *findings) {
 // withdrawn.
 func checkNacos(n *config.Nacos, client *nacos.Client, target *nacos.Target) func(context.Context, *findings) {
 	return func(ctx context.Context, f *findings) {
-		running, cancel := context.WithCancel(ctx)
-		ended := make(chan error, 1)
-		go func() { ended <- client.Run(running) }()
-		r, err := target.Check(ctx)
-		login := client.State().Login
-		cancel()
-		if failed := <-ended; err == nil {
-			err = failed
-		}
-		switch {
+		var r nacos.Report
+		var state nacos.State
+		var err error
+		ended := during(ctx, client.Run, func() {
+			r, err = target.Check(ctx)
+			state = client.State()
+		})
+		login := state.Login
+		switch err := cmp.Or(err, ended); {
 		case login.Err != nil:
 			checkLogin(f, login.Err)
 			return
@@ -288,7 +280,6 @@ func checkLogin(f *findings, err error) {
 	}
 }
 
-// namespaceRemedy is the remedy of a namespace that does not exist.
 const namespaceRemedy = "write the id of the namespace as nacos.namespace, which its page in the console shows, and not its name; or create it"
 
 // checkNacosAccess reports what we may do in the namespace.

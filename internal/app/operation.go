@@ -48,7 +48,6 @@ type Operation struct {
 	After   string `json:"-"`       // what the entries are afterwards
 }
 
-// add adds the result of one target.
 func (o *Operation) add(r result) {
 	o.Entries, o.Left = append(o.Entries, r.done...), append(o.Left, r.left...)
 }

@@ -76,7 +76,6 @@ const (
 	atPlace    = " at "  // between a bridge and a location that it does not write
 )
 
-// bridgeMark names a bridge by its mark.
 func bridgeMark(name string) string {
 	if strings.HasPrefix(name, markPrefix) {
 		return name

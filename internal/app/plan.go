@@ -59,7 +59,6 @@ type PlanCounters struct {
 // Differs reports whether a run would change something, or could not.
 func (d *Difference) Differs() bool { return len(d.Changes)+len(d.Conflicts)+len(d.Invalid) > 0 }
 
-// add adds what the loop of a target would do.
 func (d *Difference) add(target string, groups []bridge.Planned, st bridge.Status) {
 	for _, g := range groups {
 		steps, equal := stepsOf(target, g)

@@ -98,7 +98,6 @@ func informOfKeys(ctx context.Context, f *findings, m config.Istiod, from string
 	f.inform(check, keysRead(read, err, from), "")
 }
 
-// keysRead returns the result of reading the service keys from a source, as a text.
 func keysRead(read debug.Snapshot, err error, from string) string {
 	switch {
 	case err != nil:

@@ -56,7 +56,6 @@ func dial(ctx context.Context, address string) error {
 	return conn.Close() //nolint:wrapcheck // it names the address
 }
 
-// clustersReceived reports whether a stream has reported the clusters.
 func clustersReceived(s mesh.Status) bool { return s.Stream.Types[mesh.ClusterType].Responses > 0 }
 
 // runUntilReported runs a source until everything is reported or known to fail.
@@ -74,19 +73,12 @@ func runUntilReported(ctx context.Context, source *mesh.Source) (s mesh.Status) 
 // runUntil runs a source until something is done, which is asked while it runs, or ctx
 // ends. What it reads is nobody's.
 func runUntil(ctx context.Context, source *mesh.Source, done func() bool) error {
-	ctx, cancel := context.WithCancel(ctx)
-	ended := make(chan error, 1)
-	go func() { ended <- source.Run(ctx, registry.NewTable()) }()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for !done() && ctx.Err() == nil {
-		select {
-		case <-ctx.Done():
-		case <-tick.C:
+	run := func(ctx context.Context) error { return source.Run(ctx, registry.NewTable()) }
+	return during(ctx, run, func() {
+		for !done() && ctx.Err() == nil {
+			pause(ctx, 20*time.Millisecond)
 		}
-	}
-	cancel()
-	return <-ended
+	})
 }
 
 func checkMapping(f *findings, m *config.Istiod, s debug.Snapshot) {

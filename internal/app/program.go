@@ -141,7 +141,6 @@ func (p *Program) Preflight(ctx context.Context, timeout time.Duration) ([]Findi
 	return all, nil
 }
 
-// load reads the configuration.
 func (p *Program) load() (*config.Config, error) {
 	cfg, err := config.Load(p.File, p.Env)
 	if err != nil {

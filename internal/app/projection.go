@@ -46,7 +46,6 @@ func reachOf(cfg *config.Config, x config.Bridge) *naming.Reach {
 	return r
 }
 
-// rulesOf returns which attributes pass a bridge.
 func rulesOf(m config.Metadata) metadata.Rules {
 	r := metadata.Rules{Keep: m.Keep, Drop: m.Drop, Rename: m.Rename, Add: m.Add}
 	for _, v := range m.Values {

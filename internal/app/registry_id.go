@@ -63,7 +63,6 @@ func (r *registryID) set(id string) {
 // hop returns the text for the registry in a path, once its id is known.
 func (r *registryID) hop() string { return metadata.Hop(r.id) }
 
-// setStore says how the registry is asked from now on.
 func (r *registryID) setStore(kept *idStore) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -191,7 +190,6 @@ func (r *registryID) learn(kept, where string, refused error) {
 	}
 }
 
-// wait waits until the id of the registry is known.
 func (r *registryID) wait(ctx context.Context) error {
 	select {
 	case <-r.known:

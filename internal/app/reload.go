@@ -40,7 +40,6 @@ func sourceConfig(cfg *config.Config, name string) *config.Config {
 	return part
 }
 
-// targetConnectionKey returns the key of the connection to a target.
 func targetConnectionKey(cfg *config.Config, at targetKey) string {
 	r := cfg.Registries[at.registry]
 	published := ""
@@ -204,7 +203,6 @@ func modes(before, after *config.Config, at targetKey) string {
 	return said.String()
 }
 
-// tunable returns the settings of a loop that may change while it runs, as one text.
 func tunable(cfg *config.Config, at targetKey) string {
 	var guards []config.Guard
 	for _, x := range bridgesTo(cfg, at) {
@@ -222,7 +220,6 @@ type fileWatch struct {
 	candidate [sha256.Size]byte // what the last look found
 }
 
-// markRead records the file as it is now.
 func (w *fileWatch) markRead() {
 	w.used, _ = w.sum()
 	w.candidate = w.used

@@ -37,22 +37,18 @@ func (r *runtime) closeBut(kept []*targetConnection) {
 	}
 }
 
-// sink returns the sink of a target, nil if there is none.
 func (r *runtime) sink(at targetKey) *sink {
 	return first(r.sinks, func(s *sink) bool { return s.at == at })
 }
 
-// source returns the source of a registry, nil if there is none.
 func (r *runtime) source(name string) *boundSource {
 	return first(r.sources, func(s *boundSource) bool { return s.name == name })
 }
 
-// registryID returns the identity of a registry, nil if there is none.
 func (r *runtime) registryID(name string) *registryID {
 	return first(r.registryIDs, func(i *registryID) bool { return i.name == name })
 }
 
-// keyPublisher returns the key publisher of a mesh, nil if there is none.
 func (r *runtime) keyPublisher(mesh string) *keyPublisher {
 	return first(r.keyPublishers, func(p *keyPublisher) bool { return p.mesh == mesh })
 }
@@ -118,7 +114,6 @@ func (r *runtime) bindSources() {
 	}
 }
 
-// targetNames returns the names of the targets in a registry.
 func (r *runtime) targetNames(registry string) []string {
 	var names []string
 	for _, s := range r.sinks {

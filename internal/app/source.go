@@ -24,7 +24,6 @@ type sourceTable struct {
 // sourceTables are those of all registries, by name.
 type sourceTables map[string]*sourceTable
 
-// of returns the table of a registry.
 func (t sourceTables) of(name string) *sourceTable {
 	if t[name] == nil {
 		t[name] = &sourceTable{table: registry.NewTable(), istiods: make(map[string]*debug.Endpoints)}
@@ -32,13 +31,11 @@ func (t sourceTables) of(name string) *sourceTable {
 	return t[name]
 }
 
-// limit bounds what the table of a registry holds.
 func (t *sourceTable) limit(r config.Registry) {
 	l := r.Settings().Limits
 	t.table.Limit(registry.Limits{Services: l.MaxServices, Endpoints: l.MaxEndpoints, Bytes: int64(l.MaxBytes)}, t.recheck)
 }
 
-// recheck asks for a fresh reading.
 func (t *sourceTable) recheck() {
 	if s := t.current.Load(); s != nil {
 		s.Recheck()
@@ -102,7 +99,6 @@ type source interface {
 	check(ctx context.Context, f *findings)
 }
 
-// run implements component.
 func (s *boundSource) run(ctx context.Context) error {
 	return wrap("source "+s.name, s.Run(ctx, s.table))
 }

@@ -79,12 +79,10 @@ type sink struct {
 	election   *election   // nil if every replica writes, or there is but one
 }
 
-// run implements component.
 func (c *targetConnection) run(ctx context.Context) error {
 	return wrap("target "+c.name, c.connection.run(ctx))
 }
 
-// run implements component.
 func (s *sink) run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return wrap("loop of "+s.name, s.loop.Run(ctx)) })
@@ -143,7 +141,6 @@ func (s *sink) resyncWhenAlike(ctx context.Context) error {
 	}
 }
 
-// resync makes the loop read everything again.
 func (s *sink) resync(ctx context.Context) error {
 	if err := s.loop.Resync(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, bridge.ErrStopped) {
 		return fmt.Errorf("target %s: %w", s.name, err)

@@ -24,7 +24,6 @@ type zookeeperFormat interface {
 	zookeeper.Format
 }
 
-// zookeeperKind is a ZooKeeper ensemble.
 type zookeeperKind struct{ *config.ZooKeeper }
 
 func (z zookeeperKind) abilities() abilities {
@@ -154,7 +153,6 @@ func countLost(m *metrics.Metrics, name string) func(zookeeper.State) {
 	}
 }
 
-// source implements kind.
 func (z zookeeperKind) source(b *builder, name string) (*boundSource, error) {
 	var formats []zookeeper.Format
 	for _, u := range readings(b.cfg, name) {
@@ -175,7 +173,6 @@ func (z zookeeperKind) source(b *builder, name string) (*boundSource, error) {
 	return &boundSource{name: name, kind: "zookeeper", source: zookeeperSource{source}}, nil
 }
 
-// A zookeeperSource reads an ensemble.
 type zookeeperSource struct{ *zookeeper.Source }
 
 func (z zookeeperSource) state() admin.SourceState {

@@ -154,7 +154,6 @@ type vector interface {
 	DeletePartialMatch(labels prometheus.Labels) int
 }
 
-// register adds a metric with labels to the registry.
 func (m *Metrics) register(v vector) {
 	m.registry.MustRegister(v)
 	m.vectors = append(m.vectors, v)

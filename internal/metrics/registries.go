@@ -51,7 +51,6 @@ func (m *Metrics) Nacos(name string) func(nacos.Observation) {
 	}
 }
 
-// nacosCode returns the class of an error of a Nacos client.
 func nacosCode(err error) string {
 	switch {
 	case errors.Is(err, nacos.ErrDenied):
@@ -105,7 +104,6 @@ func (m *Metrics) Mapping(name string) func(debug.Observation) {
 	}
 }
 
-// servedMetrics count what istiods are served.
 type servedMetrics struct {
 	pushes, errors, refused, rest *prometheus.CounterVec
 	resources, streams            *prometheus.GaugeVec
@@ -150,7 +148,6 @@ func (m *Metrics) Served(name string) func(mcp.Observation) {
 	}
 }
 
-// streamMetrics count what happens on xDS streams.
 type streamMetrics struct {
 	up, contact                 *prometheus.GaugeVec
 	streams, reconnects, events *prometheus.CounterVec
@@ -211,7 +208,6 @@ func (m *Metrics) Stream(name string) func(ads.Observation) {
 	}
 }
 
-// resourceType returns the short name of a resource type.
 func resourceType(url string) string {
 	short := url[strings.LastIndexByte(url, '.')+1:]
 	return oneOf(short, "Cluster", "ClusterLoadAssignment", "Listener", "RouteConfiguration", "Secret")

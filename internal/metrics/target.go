@@ -84,7 +84,6 @@ func (t targetMetrics) call(o bridge.Observation, name, kind string) {
 	}
 }
 
-// errorCode returns the class of an error.
 func errorCode(err error) string {
 	switch {
 	case errors.Is(err, registry.ErrConflict):

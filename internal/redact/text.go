@@ -143,7 +143,6 @@ func (v view) until(from, size int, signs string) int {
 	return from
 }
 
-// name returns the name that ends at i.
 func (v view) name(i int) string {
 	from := i
 	for from > 0 && isName(v.text[from-1]) {
@@ -201,7 +200,6 @@ func (v view) line(from, size int) (_, to int) {
 	return from, to
 }
 
-// closed returns where a list or an object ends.
 func (v view) closed(from int) int {
 	depth, size := 0, v.size(from)
 	for i := from; i < len(v.text); i++ {
