@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -25,14 +26,10 @@ type probes struct {
 	*view
 
 	mu     sync.Mutex
-	listed map[string]bool // targets that were listed once
-	synced map[string]bool // sources that were complete once
-	caught bool            // this replica was ready for every target once
+	passed map[string]bool // checks of ready that passed once, by name
 }
 
-func newProbes(v *view) *probes {
-	return &probes{view: v, listed: make(map[string]bool), synced: make(map[string]bool)}
-}
+func newProbes(v *view) *probes { return &probes{view: v, passed: make(map[string]bool)} }
 
 // Telemetry returns the handler of probes and metrics.
 func (p *probes) Telemetry() http.Handler {
@@ -90,76 +87,34 @@ func (p *probes) startup(ctx context.Context) []check {
 func (p *probes) ready(context.Context) []check {
 	checks := []check{{name: "config"}}
 	for _, in := range p.current().inputs {
-		c := check{name: "source/" + in.Name}
-		if !p.sourceSynced(in) {
-			c.problem = "no complete snapshot yet"
-			if err := in.State().LastError; err != "" {
-				c.problem += ": " + err
-			}
-		}
-		checks = append(checks, c)
+		checks = append(checks, p.once("source/"+in.Name, in.Table.Summary().Synced, "no complete snapshot yet", in.State().LastError))
 	}
 	for _, t := range p.current().targets {
-		c := check{name: "target/" + t.Name}
-		if listed, err := p.targetListed(t); !listed {
-			c.problem = "not listed yet"
-			if err != "" {
-				c.problem += ": " + err
-			}
-		}
-		if why := t.State().Refused; why != "" {
-			c.problem = why
-		}
+		st := t.summary()
+		c := p.once("target/"+t.Name, st.Listed, "not listed yet", st.LastError)
+		c.problem = cmp.Or(t.State().Refused, c.problem)
 		checks = append(checks, c)
 	}
 	if p.opts.Replicas != nil {
-		checks = append(checks, p.caughtUp(p.opts.Replicas()))
+		r := p.opts.Replicas()
+		checks = append(checks, p.once("replicas", r.Ready, cmp.Or(r.LastError, "a target is not read, or not written where this replica leads"), ""))
 	}
 	return checks
 }
 
-// caughtUp checks that this replica has read everything, and written it where it
-// leads.
-func (p *probes) caughtUp(r *Replicas) check {
+// once returns a check that passes for good once it did: passes is whether it does now, and
+// why says more of its problem.
+func (p *probes) once(name string, passes bool, problem, why string) check { //nolint:revive // passes is a result
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.caught = p.caught || r.Ready
-	switch c := (check{name: "replicas"}); {
-	case p.caught:
-		return c
-	case r.LastError != "":
-		c.problem = r.LastError
-		return c
-	default:
-		c.problem = "a target is not read, or not written where this replica leads"
-		return c
+	p.passed[name] = p.passed[name] || passes
+	switch {
+	case p.passed[name]:
+		return check{name: name}
+	case why != "":
+		problem += ": " + why
 	}
-}
-
-func (p *probes) sourceSynced(in Input) bool {
-	p.mu.Lock()
-	known := p.synced[in.Name]
-	p.mu.Unlock()
-	if known {
-		return true
-	}
-	if !in.Table.Summary().Synced {
-		return false
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.synced[in.Name] = true
-	return true
-}
-
-// targetListed reports whether a target was listed once, and if not the last
-// error there.
-func (p *probes) targetListed(t Target) (bool, string) {
-	st := t.summary()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.listed[t.Name] = p.listed[t.Name] || st.Listed
-	return p.listed[t.Name], st.LastError
+	return check{name, problem}
 }
 
 // answer writes a probe's checks as the kube-apiserver does: all of them if

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -109,10 +110,5 @@ func (r *runtime) missing(all []bridge.Status) string {
 
 // waiting reports whether a deletion of the loop waits for its time.
 func waiting(st bridge.Status) bool {
-	for _, sv := range st.Services {
-		if sv.Reason == bridge.ReasonWaiting {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(st.Services, func(s bridge.ServiceStatus) bool { return s.Reason == bridge.ReasonWaiting })
 }

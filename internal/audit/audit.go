@@ -5,6 +5,7 @@ package audit
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -82,11 +83,5 @@ func (l *Log) append(e Entry) error {
 		return err //nolint:wrapcheck // names the file
 	}
 	_, err = f.Write(append(line, '\n'))
-	if synced := f.Sync(); err == nil {
-		err = synced
-	}
-	if closed := f.Close(); err == nil {
-		err = closed
-	}
-	return err
+	return errors.Join(err, f.Sync(), f.Close())
 }
