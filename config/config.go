@@ -105,7 +105,7 @@ func (c *Config) validate(v *validator, _ string) {
 		}
 		seen[b.Name] = i
 	}
-	checkMeetings(v, c.Bridges, c.Registries)
+	checkMeetings(v)
 }
 
 // validate checks the admin address: from other machines it may be used by TLS and with

@@ -121,30 +121,25 @@ func (f Format) keyed() bool { return f.descriptor().Lookup != format.ByName }
 // one service of Nacos. Written there, a single entry of another format costs
 // consumers all providers, or one format's writes replace the other's; read
 // there, the entries of two do not say which of them they are of.
-func checkMeetings(v *validator, bridges []Bridge, registries map[string]Registry) {
-	var written, read []use
-	for i, b := range bridges {
-		path := "bridges[" + strconv.Itoa(i) + "]."
-		for j, f := range b.Formats {
-			u := use{path + "formats[" + strconv.Itoa(j) + "]", b.To, f}
-			u.oneMetadataRoot(v, written, registries[b.To])
-			for _, m := range u.meetings(written, registries[b.To]) {
-				m.refuseWrite(v)
+func checkMeetings(v *validator) {
+	var all []use
+	for i, b := range v.Bridges {
+		add := func(u use, key string, formats []Format) {
+			for j, f := range formats {
+				u.path, u.Format = "bridges["+strconv.Itoa(i)+"]."+key+"["+strconv.Itoa(j)+"]", f
+				for _, o := range all {
+					if o.registry == u.registry && o.read == u.read {
+						u.check(v, o)
+					}
+				}
+				all = append(all, u)
 			}
-			written = append(written, u)
 		}
-		key := "formats["
+		add(use{registry: b.To}, "formats", b.Formats)
 		if len(b.Reads) > 0 {
-			key = "reads["
-		}
-		for j, f := range b.Read() {
-			u := use{path + key + strconv.Itoa(j) + "]", b.From, f}
-			u.oneMetadataRoot(v, read, registries[b.From])
-			u.oneProtocol(v, read, registries[b.From])
-			for _, m := range u.meetings(read, registries[b.From]) {
-				m.refuseRead(v)
-			}
-			read = append(read, u)
+			add(use{registry: b.From, read: true}, "reads", b.Reads)
+		} else {
+			add(use{registry: b.From, read: true}, "formats", b.Formats)
 		}
 	}
 }
@@ -152,72 +147,52 @@ func checkMeetings(v *validator, bridges []Bridge, registries map[string]Registr
 // use is a format of a bridge in the registry at one of its ends.
 type use struct {
 	path, registry string
+	read           bool // or written
 	Format
 }
 
-// first returns the first use before that is of the same place: the same
-// format under the same path or group, under the same pattern. A place is read
-// once and has one layout, whatever bridges share it.
-func (u use) first(before []use, in Registry) (use, bool) {
-	for _, o := range before {
-		if o.registry == u.registry && o.Format.Format == u.Format.Format && o.Service == u.Service &&
-			(in.Settings().Layout == UnderRoots && o.Root == u.Root || in.Settings().Layout == InGroups && o.Group == u.Group) {
-			return o, true
-		}
+// check compares a use with one before it in the same registry. A place is read once and
+// has one layout, whatever bridges share it.
+func (u use) check(v *validator, o use) {
+	layout, same := v.Registries[u.registry].Settings().Layout, u.Format.Format == o.Format.Format
+	switch {
+	case same && u.Service == o.Service && (layout == UnderRoots && o.Root == u.Root || layout == InGroups && o.Group == u.Group):
+		u.agree(v, o, layout)
+	case same:
+	case layout == UnderRoots && meetUnderRoots(u.Format, o.Format):
+		u.refuse(v, o, "the paths under "+o.Root, "root")
+	case layout == InGroups && meetInGroups(u.Format, o.Format):
+		u.refuse(v, o, "the services of group "+o.Group, "group")
 	}
-	return use{}, false
 }
 
-// oneProtocol refuses two protocols for what does not say its own.
-func (u use) oneProtocol(v *validator, before []use, in Registry) {
-	if o, ok := u.first(before, in); ok && o.Protocol != u.Protocol && u.descriptor().Untyped {
+// agree refuses two protocols for what does not say its own, and two paths for the
+// documents of one place.
+func (u use) agree(v *validator, o use, layout Layout) {
+	d := u.descriptor()
+	if u.read && d.Untyped && o.Protocol != u.Protocol {
 		v.errorf(u.path+".protocol", "is %q, and %q in %s; both read one place, which is read once: say the same in both, or give each a service pattern of its own",
 			u.Protocol, o.Protocol, o.path)
 	}
-}
-
-// oneMetadataRoot refuses two paths for the documents of one place.
-func (u use) oneMetadataRoot(v *validator, before []use, in Registry) {
-	if o, ok := u.first(before, in); ok && o.Metadata != u.Metadata && u.descriptor().Lookup == format.ByMapping && in.Settings().Layout == UnderRoots {
+	if d.Lookup == format.ByMapping && layout == UnderRoots && o.Metadata != u.Metadata {
 		v.errorf(u.path+".metadataRoot", "is %q, and %q in %s, of the same applications; say the same in both, or give one of them another root",
 			u.Metadata, o.Metadata, o.path)
 	}
 }
 
-// A meeting is that of two uses of one registry: where both write or read entries.
-type meeting struct {
-	use, other    use
-	where, remedy string
-}
-
-// meetings returns those with the uses before that are of another format.
-func (u use) meetings(before []use, in Registry) []meeting {
-	var all []meeting
-	for _, o := range before {
-		switch layout := in.Settings().Layout; {
-		case o.registry != u.registry || o.Format.Format == u.Format.Format:
-		case layout == UnderRoots && meetUnderRoots(u.Format, o.Format):
-			all = append(all, meeting{u, o, "the paths under " + o.Root, "give one of them another root"})
-		case layout == InGroups && meetInGroups(u.Format, o.Format):
-			all = append(all, meeting{u, o, "the services of group " + o.Group, "give one of them another group"})
+// refuse refuses a use that meets one of another format.
+func (u use) refuse(v *validator, o use, where, key string) {
+	switch {
+	case !u.read:
+		remedy := "give one of them another " + key
+		if !u.keyed() && !o.keyed() {
+			remedy += ", or each a service pattern of its own"
 		}
-	}
-	return all
-}
-
-func (m meeting) refuseWrite(v *validator) {
-	remedy := m.remedy
-	if !m.use.keyed() && !m.other.keyed() {
-		remedy += ", or each a service pattern of its own"
-	}
-	v.errorf(m.use.path, "%s would meet %s of %s in %s, where one entry of another format costs consumers the whole service; %s",
-		m.use.Format.Format, m.other.Format.Format, m.other.path, m.where, remedy)
-}
-
-func (m meeting) refuseRead(v *validator) {
-	if m.use.descriptor().Untyped && m.other.descriptor().Untyped {
-		v.errorf(m.use.path, "%s cannot be distinguished from %s of %s in %s: their entries do not say which they are of; read them as one of the two, or give each a service pattern of its own",
-			m.use.Format.Format, m.other.Format.Format, m.other.path, m.where)
+		v.errorf(u.path, "%s would meet %s of %s in %s, where one entry of another format costs consumers the whole service; %s",
+			u.Format.Format, o.Format.Format, o.path, where, remedy)
+	case u.descriptor().Untyped && o.descriptor().Untyped:
+		v.errorf(u.path, "%s cannot be distinguished from %s of %s in %s: their entries do not say which they are of; read them as one of the two, or give each a service pattern of its own",
+			u.Format.Format, o.Format.Format, o.path, where)
 	}
 }
 

@@ -26,7 +26,7 @@ const maxFile = 1 << 20
 func Load(path string, env Lookup) (*Config, error) {
 	data, err := ReadFile(path)
 	if err != nil {
-		return nil, Errors{{File: path, Message: reason(err) + "; name the configuration with --config"}}
+		return nil, unread(path, err)
 	}
 	return Parse(path, data, env)
 }
@@ -172,35 +172,30 @@ func reason(err error) string {
 	return err.Error()
 }
 
-// Access is what of a file says which bridge runs with it, and where that is
-// asked.
-type Access struct {
-	Owner     string // empty if the file does not say it
-	Admin     Admin
-	Telemetry Telemetry
-	Errors    Errors // of the whole file; without a path if nothing of it could be read
-}
-
-// ReadAccess reads the Access of a file, whatever else is wrong with it: the
-// bridge that runs read the file as it was before. Where nothing of the file can be
-// read the Access is that of an empty one. The error is Errors: that there is
-// no such file.
-func ReadAccess(path string, env Lookup) (Access, error) {
+// ReadAccess reads which bridge runs with a file, and where that is asked: its owner,
+// admin and telemetry, whatever else is wrong with it, since the bridge that runs read the
+// file as it was before. Wrong is all of that; its path is empty if nothing could be read,
+// and the configuration is that of an empty file. An error is that there is no such file.
+func ReadAccess(path string, env Lookup) (c *Config, wrong Errors, err error) {
 	data, err := ReadFile(path)
 	if err != nil {
-		return Access{}, Errors{{File: path, Message: reason(err) + "; name the configuration with --config"}}
+		return &Config{}, nil, unread(path, err)
 	}
 	root, syntax := parse(path, data)
-	c, errs := decode(path, root, env)
+	c, wrong = decode(path, root, env)
 	if syntax != nil {
-		errs = Errors{*syntax}
+		wrong = Errors{*syntax}
 	} else {
-		errs = append(errs, c.Validate()...)
+		wrong = append(wrong, c.Validate()...)
 	}
 	if !nameForm.MatchString(c.Owner) {
 		c.Owner = ""
 	}
-	return Access{Owner: c.Owner, Admin: c.Admin, Telemetry: c.Telemetry, Errors: errs.sorted()}, nil
+	return c, wrong.sorted(), nil
+}
+
+func unread(path string, err error) Errors {
+	return Errors{{File: path, Message: reason(err) + "; name the configuration with --config"}}
 }
 
 // Under returns those errors that are about one section of the file, such as

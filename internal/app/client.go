@@ -42,9 +42,9 @@ type ClientOptions struct {
 // Client finds the running bridge by the options or by the configuration, of which only
 // the address of the bridge has to be valid. A bridge of another owner does not answer.
 func (p *Program) Client(o ClientOptions) (*Client, error) {
-	access, err := config.ReadAccess(p.File, p.Env)
+	access, wrong, err := config.ReadAccess(p.File, p.Env)
 	address, settings := o.Address, access.Admin
-	if wrong := access.Errors.Under("admin"); err == nil && len(wrong) > 0 {
+	if wrong := wrong.Under("admin"); len(wrong) > 0 {
 		err, settings = wrong, config.Admin{}
 	}
 	if address == "" {
@@ -54,7 +54,7 @@ func (p *Program) Client(o ClientOptions) (*Client, error) {
 		if address = settings.Address; address == "" || address == "off" {
 			return nil, usage("%s: admin.address is off, so that the bridge has no status API; set it, or name another with --admin", p.File)
 		}
-		if unread := access.Errors.Under(""); len(unread) > 0 {
+		if unread := wrong.Under(""); len(unread) > 0 {
 			p.remark("warning: %s; asking at %s, which is the default", unread.Error(), address)
 		}
 	}
@@ -285,8 +285,8 @@ func (p *Program) probes(o HealthOptions) (string, error) {
 	if o.Address != "" {
 		return o.Address, nil
 	}
-	access, err := config.ReadAccess(p.File, p.Env)
-	if wrong := access.Errors.Under("telemetry"); err == nil && len(wrong) > 0 {
+	access, wrong, err := config.ReadAccess(p.File, p.Env)
+	if wrong := wrong.Under("telemetry"); len(wrong) > 0 {
 		err = wrong
 	}
 	return access.Telemetry.Address, err
