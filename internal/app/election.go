@@ -12,7 +12,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -206,17 +205,10 @@ func handOver(ctx context.Context, r *runtime) {
 	ctx, cancel := context.WithTimeoutCause(ctx, handOverTimeout, errors.New("nobody was ready within "+handOverTimeout.String()))
 	defer cancel()
 	began := time.Now()
-	errs := make([]error, len(r.elections))
-	var leaving sync.WaitGroup
-	for i, e := range r.elections {
-		leaving.Go(func() {
-			if err := e.Leave(ctx); err != nil {
-				errs[i] = fmt.Errorf("target %s: %w", e.target, err)
-			}
-		})
-	}
-	leaving.Wait()
-	if err := errors.Join(errs...); err != nil {
+	err := atOnce(len(r.elections), func(i int) error {
+		return wrap("target "+r.elections[i].target, r.elections[i].Leave(ctx))
+	})
+	if err != nil {
 		r.log.Warn("not everything was handed over; others lead after the ttl", "err", err)
 		return
 	}

@@ -18,7 +18,7 @@ import (
 func (r *runtime) complete(ctx context.Context, timeout time.Duration) ([]bridge.Status, error) {
 	statuses := make([]bridge.Status, len(r.sinks))
 	err := r.runWhile(ctx, timeout, r.sinks, func(ctx context.Context) error {
-		return r.each(func(i int) error {
+		return atOnce(len(r.sinks), func(i int) error {
 			s := r.sinks[i]
 			if s.admission != nil {
 				if err := s.admission.wait(ctx); err != nil {
@@ -37,7 +37,7 @@ func (r *runtime) complete(ctx context.Context, timeout time.Duration) ([]bridge
 func (r *runtime) plans(ctx context.Context, timeout time.Duration) ([][]bridge.Planned, []bridge.Status, error) {
 	plans, statuses := make([][]bridge.Planned, len(r.sinks)), make([]bridge.Status, len(r.sinks))
 	err := r.runWhile(ctx, timeout, nil, func(ctx context.Context) error {
-		return r.each(func(i int) error {
+		return atOnce(len(r.sinks), func(i int) error {
 			var err error
 			if plans[i], statuses[i], err = r.sinks[i].loop.Plan(ctx); err != nil {
 				return fmt.Errorf("target %s: %w", r.sinks[i].name, err)
@@ -52,11 +52,11 @@ func (r *runtime) plans(ctx context.Context, timeout time.Duration) ([][]bridge.
 	return plans, statuses, err
 }
 
-// each calls f for all sinks at the same time.
-func (r *runtime) each(f func(i int) error) error {
-	errs := make([]error, len(r.sinks))
+// atOnce calls f for n things at the same time.
+func atOnce(n int, f func(i int) error) error {
+	errs := make([]error, n)
 	var running sync.WaitGroup
-	for i := range r.sinks {
+	for i := range n {
 		running.Go(func() { errs[i] = f(i) })
 	}
 	running.Wait()

@@ -11,7 +11,6 @@ import (
 
 	"github.com/xds-bridge/xds-bridge/config"
 	"github.com/xds-bridge/xds-bridge/internal/admin"
-	"github.com/xds-bridge/xds-bridge/internal/metrics"
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/metadata/format"
 	"github.com/xds-bridge/xds-bridge/registry/tlsfile"
@@ -34,11 +33,7 @@ func (z zookeeperKind) abilities() abilities {
 func (z zookeeperKind) connection(b *builder, at targetKey) (*targetConnection, error) {
 	name := at.registry
 	opts, back := z.options(b.logger("zookeeper", name)), make(chan struct{}, 1)
-	sessions, connection := countLost(b.metrics, name), b.metrics.ZooKeeper(name)
-	opts.Observe = onReturn(func(s zookeeper.State) {
-		sessions(s)
-		connection(s)
-	}, back)
+	opts.Observe = onReturn(b.metrics.ZooKeeper(name), back)
 	client, err := zookeeper.Dial(opts)
 	if err != nil {
 		return nil, err //nolint:wrapcheck // build names the registry
@@ -142,17 +137,6 @@ func (z zookeeperKind) options(log *slog.Logger) zookeeper.Options {
 	return o
 }
 
-// countLost returns an observer that counts the sessions that a client lost.
-func countLost(m *metrics.Metrics, name string) func(zookeeper.State) {
-	sessions := 0
-	return func(s zookeeper.State) {
-		if s.Sessions > max(sessions, 1) {
-			m.SessionLost(name)
-		}
-		sessions = s.Sessions
-	}
-}
-
 func (z zookeeperKind) source(b *builder, name string) (*boundSource, error) {
 	var formats []zookeeper.Format
 	for _, u := range readings(b.cfg, name) {
@@ -163,7 +147,7 @@ func (z zookeeperKind) source(b *builder, name string) (*boundSource, error) {
 		formats = append(formats, f)
 	}
 	o := z.options(b.logger("zookeeper", name))
-	o.Observe = countLost(b.metrics, name)
+	o.Observe = b.metrics.Sessions(name)
 	source, err := zookeeper.NewSource(o, zookeeper.SourceOptions{
 		Formats: formats, Log: o.Log, Asker: newAsker(b.cfg, name),
 	})
@@ -199,7 +183,7 @@ func (z zookeeperKind) idStore() *idStore {
 // records connects to the registry for records.
 func (z zookeeperKind) records(b *builder, name string) (*recordStore, error) {
 	o := z.options(b.logger("zookeeper", name))
-	o.Observe = countLost(b.metrics, name)
+	o.Observe = b.metrics.Sessions(name)
 	client, err := zookeeper.Dial(o)
 	if err != nil {
 		return nil, err //nolint:wrapcheck // the caller names the registry

@@ -69,9 +69,6 @@ func (m *Metrics) Definitions() []Definition {
 	return all
 }
 
-// SessionLost counts a session of a registry that we did not end.
-func (m *Metrics) SessionLost(name string) { m.sessions.WithLabelValues(name).Inc() }
-
 // LimitUsage records how much of a limit of a registry is used. The limit is of a
 // fixed set, such as znode_children_bytes.
 func (m *Metrics) LimitUsage(name, limit string, ratio float64) {

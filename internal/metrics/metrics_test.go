@@ -79,7 +79,7 @@ func TestMetrics(t *testing.T) {
 	mapping := m.Mapping("mesh")
 	mapping(debug.Observation{Query: "adsz", Bytes: 50, Duration: time.Millisecond})
 	mapping(debug.Observation{Query: "adsz", Err: &debug.Error{Cause: debug.NotAnswer, Where: "secret", Err: errors.New("secret")}})
-	m.SessionLost("zk")
+	m.Sessions("zk")(zookeeper.State{Sessions: 2})
 	m.LimitUsage("zk", "znode_children_bytes", 0.5)
 	text := scrape(t, m)
 	for name, line := range map[string]string{

@@ -70,8 +70,10 @@ func (m *Metrics) ZooKeeper(name string) func(zookeeper.State) {
 	const kind, direction = "zookeeper", "target"
 	up := m.target.up.WithLabelValues(name, kind, direction)
 	reconnects := m.stream.reconnects.WithLabelValues(name, kind, direction)
+	count := m.Sessions(name)
 	var before zookeeper.State
 	return func(s zookeeper.State) {
+		count(s)
 		up.Set(0)
 		if s.Connected {
 			up.Set(1)
@@ -80,6 +82,18 @@ func (m *Metrics) ZooKeeper(name string) func(zookeeper.State) {
 			reconnects.Inc()
 		}
 		before = s
+	}
+}
+
+// Sessions returns a sink for the states of a connection to a ZooKeeper, which counts the
+// sessions that it lost.
+func (m *Metrics) Sessions(name string) func(zookeeper.State) {
+	sessions := 0
+	return func(s zookeeper.State) {
+		if s.Sessions > max(sessions, 1) {
+			m.sessions.WithLabelValues(name).Inc()
+		}
+		sessions = s.Sessions
 	}
 }
 
