@@ -49,13 +49,9 @@ func runDecide(ctx context.Context, c *cli, o clientOptions, action string, ids 
 	if client.Owner == "" && o.Address == "" {
 		return usage("%s does not say whose bridge is meant; give --owner or --admin", c.file)
 	}
-	give := client.Approve
-	if action == "deny" {
-		give = client.Deny
-	}
 	made := []admin.Decision{}
 	for _, id := range ids {
-		d, failed := give(ctx, id)
+		d, failed := client.Decide(ctx, action, id)
 		if failed != nil {
 			err = errors.Join(err, failed)
 			continue

@@ -145,14 +145,10 @@ func (c *Client) Events(ctx context.Context, after int64) (p admin.Page[admin.Ev
 	return p, c.ask(ctx, http.MethodGet, "/api/v1/events?after="+strconv.FormatInt(after, 10), &p)
 }
 
-// Approve lets the deletions of a hold go ahead.
-func (c *Client) Approve(ctx context.Context, hold string) (d admin.Decision, err error) {
-	return d, c.ask(ctx, http.MethodPost, "/api/v1/holds/"+url.PathEscape(hold)+"/approve", &d)
-}
-
-// Deny keeps the deletions of a hold back.
-func (c *Client) Deny(ctx context.Context, hold string) (d admin.Decision, err error) {
-	return d, c.ask(ctx, http.MethodPost, "/api/v1/holds/"+url.PathEscape(hold)+"/deny", &d)
+// Decide lets the deletions of a hold go ahead, or keeps them back: the action is approve
+// or deny.
+func (c *Client) Decide(ctx context.Context, action, hold string) (d admin.Decision, err error) {
+	return d, c.ask(ctx, http.MethodPost, "/api/v1/holds/"+url.PathEscape(hold)+"/"+action, &d)
 }
 
 // Reload has the bridge read its configuration again.

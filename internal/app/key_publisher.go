@@ -55,7 +55,7 @@ func publishKeys(ctx context.Context, e *election, p *keys.Publisher) error {
 		return p.Run(ctx) //nolint:wrapcheck // named by the runtime
 	}
 	e.Ready(bridge.Leadership{})
-	k := keyLeader{election: e, publisher: p, ended: make(chan error, 1)}
+	k := keyLeader{election: e, publisher: p, failed: make(chan error, 1)}
 	defer k.stop()
 	ticker := time.NewTicker(200 * time.Millisecond)
 	defer ticker.Stop()
@@ -63,8 +63,7 @@ func publishKeys(ctx context.Context, e *election, p *keys.Publisher) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case err := <-k.ended:
-			k.cancel = nil
+		case err := <-k.failed:
 			return err
 		case <-e.Changed():
 		case <-ticker.C:
@@ -77,8 +76,8 @@ func publishKeys(ctx context.Context, e *election, p *keys.Publisher) error {
 type keyLeader struct {
 	election  *election
 	publisher *keys.Publisher
-	cancel    context.CancelFunc // nil while nothing is published
-	ended     chan error
+	running   *task // nil while nothing is published
+	failed    chan error
 	lostAt    time.Time // when another led; zero while this one does
 	reported  bridge.Leadership
 }
@@ -112,22 +111,18 @@ func (k *keyLeader) isShown() bool {
 			return false
 		}
 	}
-	return k.cancel != nil && len(s.Replicas) > 0
+	return k.running != nil && len(s.Replicas) > 0
 }
 
 func (k *keyLeader) start(ctx context.Context) {
-	if k.cancel != nil {
-		return
+	if k.running == nil {
+		k.running = startTask(ctx, k.failed, k.publisher.Run)
 	}
-	ctx, k.cancel = context.WithCancel(ctx)
-	ended := k.ended
-	go func() { ended <- k.publisher.Run(ctx) }()
 }
 
 func (k *keyLeader) stop() {
-	if k.cancel != nil {
-		k.cancel()
-		<-k.ended //nolint:errcheck // nothing but the end that was asked for
-		k.cancel = nil
+	if k.running != nil {
+		k.running.stop()
+		k.running = nil
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/config"
@@ -28,9 +29,10 @@ type registryID struct {
 	known chan struct{}
 	id    string // written before known is closed
 
-	mu   sync.Mutex
-	kept *idStore // nil: the registry keeps none
-	err  error    // why it is not known yet
+	kept atomic.Pointer[idStore] // nil: the registry keeps none; a reload replaces it
+
+	mu  sync.Mutex
+	err error // why it is not known yet
 }
 
 // An idStore is where a registry keeps its id.
@@ -45,7 +47,8 @@ type idStore struct {
 
 // newRegistryID returns the identity of a registry; kept is nil for one that keeps no id.
 func newRegistryID(name, given string, kept *idStore, log *slog.Logger) *registryID {
-	r := &registryID{name: name, given: given, kept: kept, log: log, known: make(chan struct{}), err: errors.New("not read yet")}
+	r := &registryID{name: name, given: given, log: log, known: make(chan struct{}), err: errors.New("not read yet")}
+	r.kept.Store(kept)
 	if given != "" || kept == nil {
 		r.set(cmp.Or(given, name))
 	}
@@ -63,18 +66,6 @@ func (r *registryID) set(id string) {
 // hop returns the text for the registry in a path, once its id is known.
 func (r *registryID) hop() string { return metadata.Hop(r.id) }
 
-func (r *registryID) setStore(kept *idStore) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.kept = kept
-}
-
-func (r *registryID) getStore() *idStore {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.kept
-}
-
 // problem returns why the id is not known yet, nil once it is.
 func (r *registryID) problem() error {
 	r.mu.Lock()
@@ -89,7 +80,7 @@ const idInterval = time.Minute
 // the id at intervals: the next bridge would give a registry that was wiped another id,
 // and loops through both would not be recognised.
 func (r *registryID) run(ctx context.Context) error {
-	if r.getStore() == nil {
+	if r.kept.Load() == nil {
 		return nil
 	}
 	wait := registry.Backoff{Min: 100 * time.Millisecond, Max: 5 * time.Second}
@@ -123,7 +114,7 @@ var errNoID = errors.New("the registry keeps no id")
 // where that is unknown now. It returns errNoID where there is none to look
 // after.
 func (r *registryID) look(ctx context.Context, found string) (string, error) {
-	kept := r.getStore()
+	kept := r.kept.Load()
 	id, err := kept.ask(ctx, r.offer(kept, found))
 	switch {
 	case found == "" && (errors.Is(err, registry.ErrRefused) || err == nil && id == ""):
@@ -152,7 +143,7 @@ func (r *registryID) offer(kept *idStore, found string) string {
 // check reports what the registry keeps. That it is unreachable is reported by
 // others.
 func (r *registryID) check(ctx context.Context, f *findings) {
-	k := r.getStore()
+	k := r.kept.Load()
 	if k == nil {
 		return
 	}

@@ -210,7 +210,7 @@ func (s *supervisor) switchTo(ctx context.Context, by *builder) {
 	before, next := s.runtime, by.runtime
 	s.builder = by
 	for id, kept := range by.newIDStores {
-		id.setStore(kept)
+		id.kept.Store(kept)
 	}
 	announceConfig(next)
 	s.life.apply(ctx, next)
