@@ -14,26 +14,25 @@ import (
 // Warnings returns what is allowed and worth a second thought, each with its
 // path, as Validate does with errors.
 func (c *Config) Warnings() Errors {
-	var all Errors
+	v := &validator{Config: c}
+	v.walk("", reflect.ValueOf(c), field{}, v.protocol)
 	warned := make(map[[2]string]bool)
 	for i, b := range c.Bridges {
+		path := "bridges[" + strconv.Itoa(i) + "]"
 		to := c.Registries[b.To].Istiod
 		if at := [2]string{b.To, b.Listen}; to != nil && !warned[at] {
 			warned[at] = true
 			for _, e := range c.Exposed(b.To, b.Listen) {
-				all = append(all, c.ErrorAt("bridges["+strconv.Itoa(i)+"].listen", "%q: %s; %s", b.Listen, e.What, e.Remedy))
+				v.errorf(path+".listen", "%q: %s; %s", b.Listen, e.What, e.Remedy)
 			}
 		}
-	}
-	for i, b := range c.Bridges {
-		all = append(all, c.doubtful("bridges["+strconv.Itoa(i)+"]", b)...)
 		for j, o := range c.Bridges[:i] {
 			if b.sameAs(o) {
-				all = append(all, c.ErrorAt("bridges["+strconv.Itoa(i)+"]", "writes the same as bridges[%d] %q, which wins each conflict; distinguish them by select, or leave one out", j, o.Name))
+				v.errorf(path, "writes the same as bridges[%d] %q, which wins each conflict; distinguish them by select, or leave one out", j, o.Name)
 			}
 		}
 	}
-	return all.sorted()
+	return v.errs.sorted()
 }
 
 // sameAs reports whether two bridges lead the same services to the same places.
@@ -41,25 +40,14 @@ func (b Bridge) sameAs(o Bridge) bool {
 	return b.From == o.From && b.To == o.To && b.Listen == o.Listen && reflect.DeepEqual(b.Formats, o.Formats) && reflect.DeepEqual(b.Select, o.Select)
 }
 
-// doubtful warns of protocols that no framework knows but for a slip.
-func (c *Config) doubtful(path string, b Bridge) Errors {
-	var all Errors
-	check := func(at, protocol string) {
-		if near := misspelled(protocol); near != "" {
-			all = append(all, c.ErrorAt(path+at, "%q is a protocol that no framework knows; did you mean %q?", protocol, near))
-		}
+// protocol warns of a protocol that no framework knows but for a slip.
+func (v *validator) protocol(path string, x reflect.Value, f field) {
+	if f.check != "protocol" {
+		return
 	}
-	for i, f := range b.Formats {
-		at := ".formats[" + strconv.Itoa(i) + "]"
-		check(at+".protocol", f.Protocol)
-		for j, r := range f.Rules {
-			check(at+".rules["+strconv.Itoa(j)+"].protocol", r.Protocol)
-		}
+	if near := misspelled(x.String()); near != "" {
+		v.errorf(path, "%q is a protocol that no framework knows; did you mean %q?", x, near)
 	}
-	for i, n := range b.Names {
-		check(".names["+strconv.Itoa(i)+"].protocol", n.Protocol)
-	}
-	return all
 }
 
 // misspelled returns the known protocol that is close to a text; empty if the text is
