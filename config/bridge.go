@@ -3,6 +3,7 @@ package config
 import (
 	"maps"
 	"net/netip"
+	"reflect"
 	"slices"
 	"strings"
 )
@@ -84,6 +85,20 @@ func (b Bridge) validate(v *validator, path string) {
 	}
 	b.validateListen(v, path, registries)
 	b.validateFormats(v, path, registries)
+}
+
+// A Pattern is one that selects services, and where it is in the bridge.
+type Pattern struct{ Path, Text string }
+
+// Patterns returns the patterns of the bridge that select services.
+func (b Bridge) Patterns() []Pattern {
+	var all []Pattern
+	walk("", reflect.ValueOf(b), field{}, func(path string, x reflect.Value, f field) {
+		if f.check == "pattern" && x.Kind() == reflect.String {
+			all = append(all, Pattern{path, x.String()})
+		}
+	})
+	return all
 }
 
 func (b Bridge) validateListen(v *validator, path string, registries map[string]Registry) {

@@ -81,7 +81,7 @@ type Log struct {
 // its form, each error with its path; it touches neither files nor network.
 func (c *Config) Validate() Errors {
 	v := &validator{Config: c, rules: textRules()}
-	v.walk("", reflect.ValueOf(c), field{}, v.value)
+	walk("", reflect.ValueOf(c), field{}, v.value)
 	return v.errs.sorted()
 }
 
@@ -90,7 +90,7 @@ func (c *Config) Validate() Errors {
 // certificates that are none.
 func (c *Config) CheckFiles() Errors {
 	v := &validator{Config: c, rules: fileRules()}
-	v.walk("", reflect.ValueOf(c), field{}, v.file)
+	walk("", reflect.ValueOf(c), field{}, v.file)
 	return v.errs.sorted()
 }
 

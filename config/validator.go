@@ -42,7 +42,7 @@ func (v *validator) errorf(path, format string, args ...any) {
 }
 
 // walk visits a value and all that it holds. A list hands its field on to its elements.
-func (v *validator) walk(path string, x reflect.Value, f field, visit func(path string, x reflect.Value, f field)) {
+func walk(path string, x reflect.Value, f field, visit func(path string, x reflect.Value, f field)) {
 	if x.Kind() == reflect.Pointer && x.IsNil() {
 		return
 	}
@@ -50,17 +50,17 @@ func (v *validator) walk(path string, x reflect.Value, f field, visit func(path 
 	switch x = reflect.Indirect(x); x.Kind() {
 	case reflect.Struct:
 		for _, f := range fieldsOf(x.Type()) {
-			v.walk(join(path, f.key), x.FieldByIndex(f.index), f, visit)
+			walk(join(path, f.key), x.FieldByIndex(f.index), f, visit)
 		}
 	case reflect.Slice:
 		for i := range x.Len() {
-			v.walk(path+"["+strconv.Itoa(i)+"]", x.Index(i), field{check: f.check, need: "write what is meant, or leave the entry out"}, visit)
+			walk(path+"["+strconv.Itoa(i)+"]", x.Index(i), field{check: f.check, need: "write what is meant, or leave the entry out"}, visit)
 		}
 	case reflect.Map:
 		keys := x.MapKeys()
 		slices.SortFunc(keys, func(a, b reflect.Value) int { return strings.Compare(a.String(), b.String()) })
 		for _, key := range keys {
-			v.walk(join(path, key.String()), x.MapIndex(key), field{}, visit)
+			walk(join(path, key.String()), x.MapIndex(key), field{}, visit)
 		}
 	default:
 	}

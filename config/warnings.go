@@ -15,7 +15,7 @@ import (
 // path, as Validate does with errors.
 func (c *Config) Warnings() Errors {
 	v := &validator{Config: c}
-	v.walk("", reflect.ValueOf(c), field{}, v.protocol)
+	walk("", reflect.ValueOf(c), field{}, v.protocol)
 	warned := make(map[[2]string]bool)
 	for i, b := range c.Bridges {
 		path := "bridges[" + strconv.Itoa(i) + "]"

@@ -9,7 +9,6 @@ import (
 	"sync"
 
 	"github.com/xds-bridge/xds-bridge/bridge"
-	"github.com/xds-bridge/xds-bridge/config"
 	"github.com/xds-bridge/xds-bridge/internal/admin"
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/naming"
@@ -137,16 +136,16 @@ func unmatched(r *runtime) []Remark {
 			continue
 		}
 		services, _ := s.table.Snapshot()
-		for _, p := range settingsOf(x) {
-			pattern, err := naming.ParsePattern(p.text)
+		for _, p := range x.Patterns() {
+			pattern, err := naming.ParsePattern(p.Text)
 			if err != nil || matchesAny(pattern, services) {
 				continue
 			}
-			reason := fmt.Sprintf("%q fits no service of %s", p.text, x.From)
+			reason := fmt.Sprintf("%q fits no service of %s", p.Text, x.From)
 			if host, why := matchesLeftOut(pattern, s.table.Skipped()); host != "" {
-				reason = fmt.Sprintf("%q fits only hosts that are left out: %s: %s", p.text, host, why)
+				reason = fmt.Sprintf("%q fits only hosts that are left out: %s: %s", p.Text, host, why)
 			}
-			all = append(all, Remark{fmt.Sprintf("bridges[%d].%s", i, p.path), reason})
+			all = append(all, Remark{fmt.Sprintf("bridges[%d].%s", i, p.Path), reason})
 		}
 	}
 	return all
@@ -170,29 +169,6 @@ func matchesLeftOut(p naming.Pattern, skipped map[string]string) (host, why stri
 		}
 	}
 	return "", ""
-}
-
-// setting is a text of a configuration and where it is.
-type setting struct{ path, text string }
-
-// settingsOf returns the patterns of a bridge that select services.
-func settingsOf(x config.Bridge) []setting {
-	var all []setting
-	for j, text := range x.Select.Include {
-		all = append(all, setting{fmt.Sprintf("select.include[%d]", j), text})
-	}
-	for j, text := range x.Select.Exclude {
-		all = append(all, setting{fmt.Sprintf("select.exclude[%d]", j), text})
-	}
-	for j, n := range x.Names {
-		all = append(all, setting{fmt.Sprintf("names[%d].host", j), n.Host})
-	}
-	for j, f := range x.Formats {
-		for k, r := range f.Rules {
-			all = append(all, setting{fmt.Sprintf("formats[%d].rules[%d].host", j, k), r.Host})
-		}
-	}
-	return all
 }
 
 // overlay is a target that writes nothing: it reads from another one, and keeps the
