@@ -252,7 +252,8 @@ func nearest(asked string, all []alias) []string {
 		name     string
 		distance int
 	}
-	most, best := max(2, len(asked)/4), make(map[string]int)
+	var list []near
+	most := max(2, len(asked)/4)
 	for _, a := range all {
 		d := most + 1
 		switch {
@@ -261,18 +262,16 @@ func nearest(asked string, all []alias) []string {
 		case max(len(a.text), len(asked))-min(len(a.text), len(asked)) <= most:
 			d = naming.Distance(a.text, asked)
 		}
-		if before, known := best[a.name]; d <= most && (!known || d < before) {
-			best[a.name] = d
+		if d <= most {
+			list = append(list, near{a.name, d})
 		}
-	}
-	list := make([]near, 0, len(best))
-	for name, d := range best {
-		list = append(list, near{name, d})
 	}
 	slices.SortFunc(list, func(a, b near) int { return cmp.Or(a.distance-b.distance, cmp.Compare(a.name, b.name)) })
 	var names []string
-	for _, n := range list[:min(len(list), suggested)] {
-		names = append(names, n.name)
+	for _, n := range list {
+		if len(names) < suggested && !slices.Contains(names, n.name) {
+			names = append(names, n.name)
+		}
 	}
 	return names
 }
