@@ -2,9 +2,11 @@ package config
 
 import (
 	"bytes"
+	"cmp"
 	"encoding"
 	"encoding/json"
 	"fmt"
+	"net/netip"
 	"reflect"
 	"slices"
 	"strconv"
@@ -112,37 +114,48 @@ func schemaOf(t reflect.Type) *schema {
 		t = t.Elem()
 	}
 	switch {
-	case t == reflect.TypeFor[Duration]():
-		return &schema{Type: "string", Pattern: `^([0-9.]+(ns|us|µs|ms|s|m|h))+$|^0$|\$\{`}
-	case t == reflect.TypeFor[Size]():
-		return &schema{Type: "string", Pattern: `^[0-9]+(B|KiB|MiB|GiB)?$|\$\{`}
-	case text(reflect.New(t).Elem()) != nil:
-		return &schema{Type: "string"}
-	}
-	switch t.Kind() {
-	case reflect.Struct:
+	case isObjectType(t):
 		return objectSchema(fieldsOf(t))
-	case reflect.Slice:
+	case t.Kind() == reflect.Slice:
 		return &schema{Type: "array", Items: schemaOf(t.Elem())}
-	case reflect.Map:
+	case t.Kind() == reflect.Map:
 		return &schema{Type: "object", Additional: schemaOf(t.Elem())}
-	default:
-		return scalarSchema(t.Kind())
 	}
+	s := scalarOf(t).schema
+	return &s
 }
 
-func scalarSchema(k reflect.Kind) *schema {
-	switch k {
+func isObjectType(t reflect.Type) bool {
+	return t.Kind() == reflect.Struct && text(reflect.New(t).Elem()) == nil
+}
+
+// scalar is how a simple type is described.
+type scalar struct {
+	schema schema
+	name   string // in the reference
+	bare   bool   // without quotes in JSON
+}
+
+func scalarOf(t reflect.Type) scalar {
+	switch {
+	case t == reflect.TypeFor[Duration]():
+		return scalar{schema{Type: "string", Pattern: `^([0-9.]+(ns|us|µs|ms|s|m|h))+$|^0$|\$\{`}, "duration", false}
+	case t == reflect.TypeFor[Size]():
+		return scalar{schema{Type: "string", Pattern: `^[0-9]+(B|KiB|MiB|GiB)?$|\$\{`}, "size", false}
+	case t == reflect.TypeFor[netip.Prefix]():
+		return scalar{schema{Type: "string"}, "network", false}
+	}
+	switch t.Kind() {
 	case reflect.Bool:
-		return &schema{Type: "boolean"}
+		return scalar{schema{Type: "boolean"}, "true, false", true}
 	case reflect.Float64:
-		return &schema{Type: "number", Min: new(0)}
+		return scalar{schema{Type: "number", Min: new(0)}, "number", true}
 	case reflect.Int:
-		return &schema{Type: "integer", Min: new(0)}
+		return scalar{schema{Type: "integer", Min: new(0)}, "number", true}
 	case reflect.Uint16:
-		return &schema{Type: "integer", Min: new(0), Max: new(65535)}
+		return scalar{schema{Type: "integer", Min: new(0), Max: new(65535)}, "number", true}
 	default:
-		return &schema{Type: "string"}
+		return scalar{schema{Type: "string"}, "text", false}
 	}
 }
 
@@ -172,12 +185,10 @@ func defaultJSON(f field) json.RawMessage {
 	if f.def == "" {
 		return nil
 	}
-	switch f.typ.Kind() {
-	case reflect.Bool, reflect.Int, reflect.Uint16, reflect.Float64:
+	if scalarOf(f.typ).bare {
 		return json.RawMessage(f.def)
-	default:
-		return json.RawMessage(strconv.Quote(f.def))
 	}
+	return json.RawMessage(strconv.Quote(f.def))
 }
 
 // Reference returns the page of all keys, as Markdown. It is the same on
@@ -206,12 +217,12 @@ that ends in File names the file that holds one.
 func rows(b *strings.Builder, prefix string, fields []field) {
 	for _, f := range fields {
 		key, t := element(join(prefix, f.key), f.typ)
-		allowed := strings.Join(f.enum, ", ")
-		if allowed == "" {
-			allowed = typeName(t)
+		name := scalarOf(t).name
+		if isObjectType(t) {
+			name = "object"
 		}
-		fmt.Fprintf(b, "| `%s` | %s | %s | %s |\n", key, defaultText(f), allowed, f.doc)
-		if typeName(t) == "object" {
+		fmt.Fprintf(b, "| `%s` | %s | %s | %s |\n", key, defaultText(f), cmp.Or(strings.Join(f.enum, ", "), name), f.doc)
+		if isObjectType(t) {
 			rows(b, key, fieldsOf(t))
 		}
 	}
@@ -241,26 +252,5 @@ func defaultText(f field) string {
 		return "`" + f.def + "`"
 	default:
 		return ""
-	}
-}
-
-func typeName(t reflect.Type) string {
-	switch {
-	case t == reflect.TypeFor[Duration]():
-		return "duration"
-	case t == reflect.TypeFor[Size]():
-		return "size"
-	case text(reflect.New(t).Elem()) != nil:
-		return "network"
-	}
-	switch t.Kind() {
-	case reflect.Struct:
-		return "object"
-	case reflect.Bool:
-		return "true, false"
-	case reflect.Int, reflect.Uint16, reflect.Float64:
-		return "number"
-	default:
-		return "text"
 	}
 }
