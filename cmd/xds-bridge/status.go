@@ -14,7 +14,6 @@ import (
 	"github.com/xds-bridge/xds-bridge/bridge"
 	"github.com/xds-bridge/xds-bridge/internal/admin"
 	"github.com/xds-bridge/xds-bridge/internal/app"
-	"github.com/xds-bridge/xds-bridge/internal/redact"
 )
 
 func statusCommand(c *cli) *cobra.Command {
@@ -76,14 +75,14 @@ func leaderships(r admin.Replicas) string {
 	for _, e := range r.Elections {
 		switch {
 		case e.Role == bridge.RoleLeader:
-			leads = append(leads, redact.Line(e.Target))
+			leads = append(leads, e.Target)
 		case e.Leader == "":
-			standbys = append(standbys, redact.Line(e.Target)+" (nobody leads)")
+			standbys = append(standbys, e.Target+" (nobody leads)")
 		default:
-			standbys = append(standbys, redact.Line(e.Target)+" (led by "+redact.Line(e.Leader)+")")
+			standbys = append(standbys, e.Target+" (led by "+e.Leader+")")
 		}
 	}
-	line := fmt.Sprintf("replica %s, one of %d", redact.Line(r.Identity), len(r.Members))
+	line := fmt.Sprintf("replica %s, one of %d", r.Identity, len(r.Members))
 	if len(leads) > 0 {
 		line += ", leader of " + strings.Join(leads, ", ")
 	}
@@ -91,7 +90,7 @@ func leaderships(r admin.Replicas) string {
 		line += ", standby of " + strings.Join(standbys, ", ")
 	}
 	if r.LastError != "" {
-		line += "; lease out of reach: " + redact.Line(r.LastError)
+		line += "; lease out of reach: " + r.LastError
 	}
 	return line
 }
