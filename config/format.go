@@ -124,8 +124,8 @@ func (f Format) keyed() bool { return f.descriptor().Lookup != format.ByName }
 func checkMeetings(v *validator) {
 	var all []use
 	for i, b := range v.Bridges {
-		add := func(u use, key string, formats []Format) {
-			for j, f := range formats {
+		add := func(u use, key string, list []Format) {
+			for j, f := range list {
 				u.path, u.Format = "bridges["+strconv.Itoa(i)+"]."+key+"["+strconv.Itoa(j)+"]", f
 				for _, o := range all {
 					if o.registry == u.registry && o.read == u.read {

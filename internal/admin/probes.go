@@ -104,7 +104,7 @@ func (p *probes) ready(context.Context) []check {
 
 // once returns a check that passes for good once it did: passes is whether it does now, and
 // why says more of its problem.
-func (p *probes) once(name string, passes bool, problem, why string) check { //nolint:revive // passes is a result
+func (p *probes) once(name string, passes bool, problem, why string) check {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.passed[name] = p.passed[name] || passes
