@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -144,6 +145,36 @@ func urlPathOf(path, iface string) (string, error) {
 	return path, nil
 }
 
+// weightParams are the parameters of a provider from which its weight is read.
+type weightParams struct {
+	mesh, dubbo string // the mesh's own weight and Dubbo's
+	release     string // of the framework
+	bridged     bool   // it came from another registry
+}
+
+// ofGo begins the releases of dubbo-go, which writes a weight of 0 as default.
+const ofGo = "dubbo-golang-"
+
+// read returns the weight of a provider, and whether that is 0 on purpose: the
+// mesh's own or else Dubbo's. One that is no number is ignored.
+func (t weightParams) read() (weight uint32, zero bool) {
+	text := t.mesh
+	if text == "" {
+		text = t.dubbo
+	}
+	n, err := strconv.ParseUint(text, 10, 32)
+	switch {
+	case text == "" && t.bridged:
+		return 0, false
+	case text == "", t.mesh == "" && err == nil && n == 0 && strings.HasPrefix(t.release, ofGo):
+		return defaultWeight, false
+	case err != nil:
+		return 0, false
+	default:
+		return uint32(n), n == 0 && t.mesh == ""
+	}
+}
+
 // services returns a service for each group and interface of the providers. It has
 // the attributes that are equal for all its endpoints.
 func services(all []*record) []*registry.Service {
@@ -254,4 +285,26 @@ func NameOf(g registry.Group, i registry.Interface) registry.Name {
 	}
 	g.Name = key
 	return registry.Name(g.String())
+}
+
+var errReserved = errors.New("is a path of Dubbo's own")
+
+// checkInterface refuses service keys that no consumer can ask for, and those whose
+// path is another one's.
+func checkInterface(i registry.Interface) error {
+	if _, err := naming.ParseServiceKey(serviceKey(i)); err != nil {
+		return err //nolint:wrapcheck // says what is wrong with which key
+	}
+	switch i.Name {
+	case "config", "mapping", "metadata":
+		return fmt.Errorf("interface %q %w", i.Name, errReserved)
+	}
+	return nil
+}
+
+// serviceKey returns the key `providers:<interface>:<version>:<group>`.
+func serviceKey(i registry.Interface) string {
+	return naming.ServiceKey{
+		Category: naming.Providers, Interface: i.Name, Version: i.Version, Group: i.Group,
+	}.String()
 }

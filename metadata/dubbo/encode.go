@@ -285,33 +285,3 @@ func (st *site) weight() uint32 {
 		return min(e.Weight, maxWeight)
 	}
 }
-
-// weightParams are the parameters of a provider from which its weight is read.
-type weightParams struct {
-	mesh, dubbo string // the mesh's own weight and Dubbo's
-	release     string // of the framework
-	bridged     bool   // it came from another registry
-}
-
-// ofGo begins the releases of dubbo-go, which writes a weight of 0 as default.
-const ofGo = "dubbo-golang-"
-
-// read returns the weight of a provider, and whether that is 0 on purpose: the
-// mesh's own or else Dubbo's. One that is no number is ignored.
-func (t weightParams) read() (weight uint32, zero bool) {
-	text := t.mesh
-	if text == "" {
-		text = t.dubbo
-	}
-	n, err := strconv.ParseUint(text, 10, 32)
-	switch {
-	case text == "" && t.bridged:
-		return 0, false
-	case text == "", t.mesh == "" && err == nil && n == 0 && strings.HasPrefix(t.release, ofGo):
-		return defaultWeight, false
-	case err != nil:
-		return 0, false
-	default:
-		return uint32(n), n == 0 && t.mesh == ""
-	}
-}

@@ -164,26 +164,30 @@ func FormatApplication() format.Descriptor {
 	}
 }
 
-var errReserved = errors.New("is a path of Dubbo's own")
-
-// checkInterface refuses service keys that no consumer can ask for, and those whose
-// path is another one's.
-func checkInterface(i registry.Interface) error {
-	if _, err := naming.ParseServiceKey(serviceKey(i)); err != nil {
-		return err //nolint:wrapcheck // says what is wrong with which key
+// fromFormat returns the options of Dubbo's formats by those of all formats.
+func fromFormat(f format.Options) (Options, error) {
+	o := Options{
+		Root: f.Root, Namespace: f.Namespace, Group: f.Group, Protocol: f.Protocol,
+		Mark: f.Mark, Subsets: f.Subsets, Tags: f.Tags, Reserve: f.Reserve,
 	}
-	switch i.Name {
-	case "config", "mapping", "metadata":
-		return fmt.Errorf("interface %q %w", i.Name, errReserved)
+	for _, n := range f.Names {
+		if n.Service != "" {
+			o.Applications = append(o.Applications, AppRule{Host: n.Host, Port: n.Port, Application: n.Service})
+		}
+		if n.Protocol != "" {
+			o.Protocols = append(o.Protocols, Rule{Host: n.Host, Port: n.Port, Protocol: n.Protocol})
+		}
 	}
-	return nil
+	for _, r := range f.Protocols {
+		o.Protocols = append(o.Protocols, Rule(r))
+	}
+	return o, nil
 }
 
-// serviceKey returns the key `providers:<interface>:<version>:<group>`.
-func serviceKey(i registry.Interface) string {
-	return naming.ServiceKey{
-		Category: naming.Providers, Interface: i.Name, Version: i.Version, Group: i.Group,
-	}.String()
+func fromApplicationFormat(f format.Options) (Options, error) {
+	o, err := fromFormat(f)
+	o.Services, o.Root = f.Root, f.Documents
+	return o, err
 }
 
 // checkRoot refuses a path with a part that cannot be a znode.
@@ -196,10 +200,6 @@ func checkRoot(root string) error {
 	return nil
 }
 
-func checkProtocol(s string) error { return metadata.CheckProtocol(s) } //nolint:wrapcheck // says what is wrong with which
-
-func checkAddress(host string, port uint16) error { return metadata.CheckAddress(host, port) } //nolint:wrapcheck // as above
-
 // splitName splits the name fqdn:port of a service of a mesh. The port is 0 for any
 // other name.
 func splitName(name registry.Name) (host string, port uint16) {
@@ -210,16 +210,4 @@ func splitName(name registry.Name) (host string, port uint16) {
 		}
 	}
 	return s, 0
-}
-
-// hostPort joins a host and a port, an IPv6 host in brackets.
-func hostPort(host string, port uint16) string { return string(appendHostPort(nil, host, port)) }
-
-func appendHostPort(b []byte, host string, port uint16) []byte {
-	if strings.IndexByte(host, ':') >= 0 {
-		b = append(append(append(b, '['), host...), ']')
-	} else {
-		b = append(b, host...)
-	}
-	return strconv.AppendUint(append(b, ':'), uint64(port), 10)
 }

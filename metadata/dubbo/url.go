@@ -2,7 +2,6 @@ package dubbo
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"iter"
 	"net/url"
@@ -93,6 +92,22 @@ func splitAuthority(s string) (string, uint16, error) {
 	return host, uint16(port), nil
 }
 
+func checkProtocol(s string) error { return metadata.CheckProtocol(s) } //nolint:wrapcheck // says what is wrong with which
+
+func checkAddress(host string, port uint16) error { return metadata.CheckAddress(host, port) } //nolint:wrapcheck // as above
+
+// hostPort joins a host and a port, an IPv6 host in brackets.
+func hostPort(host string, port uint16) string { return string(appendHostPort(nil, host, port)) }
+
+func appendHostPort(b []byte, host string, port uint16) []byte {
+	if strings.IndexByte(host, ':') >= 0 {
+		b = append(append(append(b, '['), host...), ']')
+	} else {
+		b = append(b, host...)
+	}
+	return strconv.AppendUint(append(b, ':'), uint64(port), 10)
+}
+
 // maxParams bounds what one hostile entry can cost.
 const maxParams = 512
 
@@ -163,93 +178,6 @@ func unescapeParam(s string) string {
 		return s
 	}
 	return u
-}
-
-// escapeNode encodes the name of a node as Dubbo does, with java.net.URLEncoder.
-func escapeNode(s string) string {
-	escaped := 0
-	for i := range len(s) {
-		if !nodeByte(s[i]) {
-			escaped++
-		}
-	}
-	if escaped == 0 {
-		return s
-	}
-	var b strings.Builder
-	b.Grow(len(s) + 2*escaped)
-	for i := range len(s) {
-		switch c := s[i]; {
-		case nodeByte(c):
-			b.WriteByte(c)
-		case c == ' ':
-			b.WriteByte('+')
-		default:
-			b.WriteByte('%')
-			b.WriteByte(upperHex[c>>4])
-			b.WriteByte(upperHex[c&15])
-		}
-	}
-	return b.String()
-}
-
-// nodeByte reports whether URLEncoder keeps a byte.
-func nodeByte(c byte) bool {
-	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '.' || c == '-' || c == '_' || c == '*'
-}
-
-var errNode = errors.New("is not a name that Dubbo writes")
-
-// unescapeNode undoes escapeNode. The error reports a name that escapeNode does not
-// return.
-func unescapeNode(s string) (string, error) {
-	var b strings.Builder
-	b.Grow(len(s))
-	canonical := true
-	for i := 0; i < len(s); i++ {
-		c := s[i]
-		switch {
-		case nodeByte(c):
-		case c == '+':
-			c = ' '
-		case c == '%':
-			var ok bool
-			if c, ok = unescapeByte(s[i+1:]); !ok {
-				return "", fmt.Errorf("%.80q %w", s, errNode)
-			}
-			canonical = canonical && c != ' ' && !nodeByte(c) && s[i+1] < 'a' && s[i+2] < 'a'
-			i += 2
-		default:
-			canonical = false
-		}
-		b.WriteByte(c)
-	}
-	if !canonical {
-		return b.String(), fmt.Errorf("%.80q %w", s, errNode)
-	}
-	return b.String(), nil
-}
-
-// unescapeByte returns the byte of the two hexadecimal digits that begin s.
-func unescapeByte(s string) (byte, bool) {
-	if len(s) < 2 {
-		return 0, false
-	}
-	high, low := hexDigit(s[0]), hexDigit(s[1])
-	return high<<4 | low, high|low < 16
-}
-
-// hexDigit returns the value of a hexadecimal digit; 16 for any other byte.
-func hexDigit(c byte) byte {
-	switch {
-	case '0' <= c && c <= '9':
-		return c - '0'
-	case 'A' <= c && c <= 'F':
-		return c - 'A' + 10
-	case 'a' <= c && c <= 'f':
-		return c - 'a' + 10
-	}
-	return 16
 }
 
 // The parameters of a provider that the codec uses. Those that begin with mesh, and
