@@ -47,6 +47,14 @@ func ParseServiceKey(s string) (ServiceKey, error) {
 	return key, nil
 }
 
+// Check refuses a key that ParseServiceKey would not read back. The error is an *Error.
+func (k ServiceKey) Check() error {
+	if reason := k.problem(); reason != "" {
+		return bad(kindKey, k.String(), reason)
+	}
+	return nil
+}
+
 // ParseLegacyServiceKey also reads the keys of older tools for providers:
 // provider::interface, provider::interface:version:group and interface:version:group.
 // The error is an *Error.
@@ -77,10 +85,7 @@ func fourParts(s string) string {
 
 // parseKey returns a key, or what is wrong with the text.
 func parseKey(s string) (key ServiceKey, reason string) {
-	if len(s) > MaxKey {
-		return ServiceKey{}, "longer than 512 bytes"
-	}
-	parts := strings.Split(s, ":")
+	parts := strings.SplitN(s, ":", 5) // one more than there may be
 	if len(parts) != 4 {
 		return ServiceKey{}, "want four parts, providers:interface:version:group"
 	}
@@ -91,6 +96,8 @@ func parseKey(s string) (key ServiceKey, reason string) {
 // problem returns what is wrong with the parts of a key; empty if nothing is.
 func (k ServiceKey) problem() string {
 	switch {
+	case len(k.Category)+len(k.Interface)+len(k.Version)+len(k.Group)+len(":::") > MaxKey:
+		return "longer than 512 bytes"
 	case !category(k.Category):
 		return "the category is none of providers, consumers, routers, configurators"
 	case k.Interface == "":

@@ -181,6 +181,11 @@ func FuzzServiceKey(f *testing.F) {
 		} else if key.String() != text {
 			t.Errorf("%q is written back as %q", text, key)
 		}
+		made := naming.ServiceKey{Category: naming.Providers, Interface: text, Group: "g"}
+		read, readErr := naming.ParseServiceKey(made.String())
+		if ok := readErr == nil && read == made; ok != (made.Check() == nil) {
+			t.Errorf("Check() of %+v = %v, and it is read back as %+v, %v", made, made.Check(), read, readErr)
+		}
 		old, oldErr := naming.ParseLegacyServiceKey(text)
 		if err == nil && (oldErr != nil || old != key) {
 			t.Errorf("%q means %v, and %v (%v) with legacy forms", text, key, old, oldErr)

@@ -292,7 +292,7 @@ var errReserved = errors.New("is a path of Dubbo's own")
 // checkInterface refuses service keys that no consumer can ask for, and those whose
 // path is another one's.
 func checkInterface(i registry.Interface) error {
-	if _, err := naming.ParseServiceKey(serviceKey(i)); err != nil {
+	if err := keyOf(i).Check(); err != nil {
 		return err //nolint:wrapcheck // says what is wrong with which key
 	}
 	switch i.Name {
@@ -303,8 +303,8 @@ func checkInterface(i registry.Interface) error {
 }
 
 // serviceKey returns the key `providers:<interface>:<version>:<group>`.
-func serviceKey(i registry.Interface) string {
-	return naming.ServiceKey{
-		Category: naming.Providers, Interface: i.Name, Version: i.Version, Group: i.Group,
-	}.String()
+func serviceKey(i registry.Interface) string { return keyOf(i).String() }
+
+func keyOf(i registry.Interface) naming.ServiceKey {
+	return naming.ServiceKey{Category: naming.Providers, Interface: i.Name, Version: i.Version, Group: i.Group}
 }

@@ -113,7 +113,7 @@ func (i Instance) check() error {
 		return errors.New("instance: application, interfaces: at least one is required")
 	}
 	for _, key := range i.Keys() {
-		if _, err := naming.ParseServiceKey(key.String()); err != nil {
+		if err := key.Check(); err != nil {
 			return fmt.Errorf("instance %s: %w", naming.Quote(i.id()), err)
 		}
 	}
