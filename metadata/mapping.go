@@ -67,7 +67,7 @@ func (m Mapping) Client(key naming.ServiceKey, address naming.HostAddress) strin
 // All returns every key with its addresses, in key order.
 func (m Mapping) All() iter.Seq2[naming.ServiceKey, []naming.HostAddress] {
 	return func(yield func(naming.ServiceKey, []naming.HostAddress) bool) {
-		for _, key := range sortedKeys(m.hosts) {
+		for _, key := range slices.SortedFunc(maps.Keys(m.hosts), naming.ServiceKey.Compare) {
 			if !yield(key, m.hosts[key]) {
 				return
 			}
@@ -139,9 +139,8 @@ type Conflict struct {
 // Conflicts returns the conflicts of all keys, in key order.
 func (m Mapping) Conflicts() []Conflict {
 	var conflicts []Conflict
-	for _, key := range sortedKeys(m.hosts) {
-		addresses := m.hosts[key]
-		if len(addresses) < 2 {
+	for key, addresses := range m.hosts {
+		if len(addresses) < 2 { // as of nearly all
 			continue
 		}
 		ports := make(map[string][]naming.HostAddress)
@@ -157,6 +156,7 @@ func (m Mapping) Conflicts() []Conflict {
 			}
 		}
 	}
+	slices.SortStableFunc(conflicts, func(a, b Conflict) int { return a.Key.Compare(b.Key) })
 	return conflicts
 }
 
@@ -166,8 +166,4 @@ func (m Mapping) conflict(kind ConflictKind, key naming.ServiceKey, addresses []
 		c.Clients = append(c.Clients, m.Client(key, address))
 	}
 	return c
-}
-
-func sortedKeys[V any](m map[naming.ServiceKey]V) []naming.ServiceKey {
-	return slices.SortedFunc(maps.Keys(m), naming.ServiceKey.Compare)
 }
