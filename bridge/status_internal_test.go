@@ -223,3 +223,35 @@ func TestStatus_IsWhatAnEngineKnows(t *testing.T) {
 		t.Errorf("the courses lead to %v alone", slices.Sorted(maps.Keys(seen)))
 	}
 }
+
+func TestDriver_AliveWithoutATurn(t *testing.T) {
+	t.Parallel()
+	const answered, turn = "answered", "a turn"
+	for name, tt := range map[string]struct {
+		happens func(c *course, wake chan<- struct{})
+		want    string
+	}{
+		"nothing happened":              {func(*course, chan<- struct{}) {}, answered},
+		"a table changed":               {func(_ *course, wake chan<- struct{}) { wake <- struct{}{} }, turn},
+		"status does not show all":      {func(c *course, _ chan<- struct{}) { c.driver.engine.view.publish(c.now) }, turn},
+		"it was not in sync yet":        {func(c *course, _ chan<- struct{}) { c.driver.engine.view.inSync = false }, turn},
+		"the leadership ended by clock": {func(c *course, _ chan<- struct{}) { c.driver.engine.lead.Role = RoleLeader }, turn},
+		"a lease was renewed":           {func(c *course, _ chan<- struct{}) { c.driver.engine.lead.Until = c.now }, answered},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c, wake := newCourse(t, 1), make(chan struct{}, 1)
+			c.driver.engine.lead = Leadership{} // that elects reports
+			c.driver.engine.view.inSync = true
+			c.driver.engine.view.update(c.now)
+			tt.happens(c, wake)
+			got := turn
+			if c.driver.handle(question{answered: make(chan struct{})}, wake) == nil {
+				got = answered
+			}
+			if got != tt.want {
+				t.Errorf("Alive() = %s, want %s", got, tt.want)
+			}
+		})
+	}
+}
