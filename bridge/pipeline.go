@@ -280,13 +280,18 @@ func (p *pipeline) projectAll(rows map[registry.Name]registry.Row) func(yield fu
 // projectPart works out what services claim and returns when all is done.
 func (p *pipeline) projectPart(part []projected) {
 	var all sync.WaitGroup
-	for some := range slices.Chunk(part, projectedByOne) {
-		all.Go(func() {
-			for i := range some {
-				one := &some[i]
-				one.entries, one.state, one.err = p.project(one.row.Service)
-			}
-		})
+	defer all.Wait()
+	for len(part) > projectedByOne {
+		some := part[:projectedByOne]
+		part = part[projectedByOne:]
+		all.Go(func() { p.projectSome(some) })
 	}
-	all.Wait()
+	p.projectSome(part)
+}
+
+func (p *pipeline) projectSome(some []projected) {
+	for i := range some {
+		one := &some[i]
+		one.entries, one.state, one.err = p.project(one.row.Service)
+	}
 }
