@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"slices"
@@ -210,6 +211,37 @@ type TypeState struct {
 	Responses int    // received since the start
 	Nacks     int    // sent since the start
 	Err       error  // last rejection; nil once a response was accepted
+}
+
+// sharedState is the State that Run writes and other goroutines read.
+type sharedState struct {
+	mu    sync.Mutex // guards state
+	state State
+}
+
+func (s *sharedState) update(change func(s *State)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change(&s.state)
+}
+
+func (s *sharedState) updateType(url string, change func(t *TypeState)) {
+	s.update(func(s *State) {
+		if s.Types == nil {
+			s.Types = map[string]TypeState{}
+		}
+		t := s.Types[url]
+		change(&t)
+		s.Types[url] = t
+	})
+}
+
+func (s *sharedState) get() State {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	state := s.state
+	state.Types = maps.Clone(state.Types)
+	return state
 }
 
 // Observed says what an Observation is about.

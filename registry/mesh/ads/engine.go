@@ -276,28 +276,6 @@ func (e *engine) stop() {
 	e.state.update((*State).disconnect)
 }
 
-// sharedState is the State that Run writes and other goroutines read.
-type sharedState struct {
-	mu    sync.Mutex // guards state
-	state State
-}
-
-func (s *sharedState) update(change func(s *State)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	change(&s.state)
-}
-
-func (s *sharedState) setType(i *interest) { s.update(func(s *State) { s.Types[i.url] = i.state }) }
-
-func (s *sharedState) get() State {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	state := s.state
-	state.Types = maps.Clone(state.Types)
-	return state
-}
-
 // connect opens a stream if there is none and one is due. It opens a second one if
 // another connection is requested.
 func (e *engine) connect(ctx context.Context) {
