@@ -8,8 +8,7 @@ import (
 )
 
 // Endpoint is one endpoint of a ServiceEntry, in JSON the value of its entry. There may be
-// hundreds of thousands of them, so they are written without reflection, and read
-// without it if they have no labels.
+// hundreds of thousands of them, so they are written and read without reflection.
 type Endpoint struct {
 	Address  string            `json:"address"` // an IP address
 	Port     uint16            `json:"port"`
@@ -36,8 +35,8 @@ func (e *Endpoint) append(b []byte) []byte {
 	return append(b, '}')
 }
 
-// read reads an endpoint without labels. It reports whether append would write exactly
-// this text.
+// read reads an endpoint. It reports whether append would write exactly this text, which
+// proves that it was read right.
 func (e *Endpoint) read(s string) bool {
 	rest, ok := strings.CutPrefix(s, `{"address":"`)
 	if !ok {
@@ -53,9 +52,16 @@ func (e *Endpoint) read(s string) bool {
 		e.Weight = uint32(n) //nolint:gosec // of so many bits
 	}
 	if after, ok := strings.CutPrefix(rest, `,"locality":"`); ok {
-		e.Locality, _, _ = strings.Cut(after, `"`)
+		e.Locality, rest, _ = strings.Cut(after, `"`)
 	}
-	var again [256]byte
+	if after, ok := strings.CutPrefix(rest, `,"labels":{"`); ok {
+		e.Labels = make(map[string]string)
+		for label := range strings.SplitSeq(strings.TrimSuffix(after, `"}}`), `","`) {
+			key, value, _ := strings.Cut(label, `":"`)
+			e.Labels[key] = value
+		}
+	}
+	var again [512]byte
 	if string(e.append(again[:0])) == s {
 		return true
 	}
