@@ -93,6 +93,11 @@ func Attributes(s *registry.Service, e *registry.Endpoint) iter.Seq2[string, str
 	}
 }
 
+// KeyOf returns the service key of an interface.
+func KeyOf(i registry.Interface) naming.ServiceKey {
+	return naming.ServiceKey{Category: naming.Providers, Interface: i.Name, Version: i.Version, Group: i.Group}
+}
+
 // JSON returns strings, numbers, and structs and maps of them without HTML escapes.
 func JSON(v any) string {
 	var b strings.Builder

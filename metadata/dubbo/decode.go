@@ -279,7 +279,7 @@ func (*NacosApp) Scope(g registry.Group) string { return g.String() + "/*" }
 
 // NameOf returns the name of a service: format, namespace, group and service key.
 func NameOf(g registry.Group, i registry.Interface) registry.Name {
-	key := serviceKey(i)
+	key := metadata.KeyOf(i).String()
 	if g.Kind == KindApplication {
 		key = g.Name + "/" + key // several applications may provide one interface
 	}
@@ -292,7 +292,7 @@ var errReserved = errors.New("is a path of Dubbo's own")
 // checkInterface refuses service keys that no consumer can ask for, and those whose
 // path is another one's.
 func checkInterface(i registry.Interface) error {
-	if err := keyOf(i).Check(); err != nil {
+	if err := metadata.KeyOf(i).Check(); err != nil {
 		return err //nolint:wrapcheck // says what is wrong with which key
 	}
 	switch i.Name {
@@ -300,11 +300,4 @@ func checkInterface(i registry.Interface) error {
 		return fmt.Errorf("interface %q %w", i.Name, errReserved)
 	}
 	return nil
-}
-
-// serviceKey returns the key `providers:<interface>:<version>:<group>`.
-func serviceKey(i registry.Interface) string { return keyOf(i).String() }
-
-func keyOf(i registry.Interface) naming.ServiceKey {
-	return naming.ServiceKey{Category: naming.Providers, Interface: i.Name, Version: i.Version, Group: i.Group}
 }

@@ -74,7 +74,9 @@ func (*Nacos) own() []param {
 	return []param{{key: paramPath, rank: rankPath}, {key: paramProtocol, rank: rankProtocol}}
 }
 
-func (n *Nacos) groupOf(i registry.Interface) registry.Group { return n.group(serviceKey(i)) }
+func (n *Nacos) groupOf(i registry.Interface) registry.Group {
+	return n.group(metadata.KeyOf(i).String())
+}
 
 func (n *Nacos) group(name string) registry.Group {
 	return registry.Group{Kind: Kind, Namespace: n.o.Namespace, Group: n.o.Group, Name: name}
@@ -104,7 +106,7 @@ func readInstance(e registry.Entry) (*record, error) {
 	if err != nil {
 		return nil, err
 	}
-	if key := serviceKey(f.iface); key != e.Group.Name {
+	if key := metadata.KeyOf(f.iface).String(); key != e.Group.Name {
 		return nil, fmt.Errorf("is of %q, in the service %q", key, e.Group.Name)
 	}
 	if f.endpoint.Health != registry.Disabled {

@@ -79,13 +79,9 @@ func meshNames(s *registry.Service, protocol string) []naming.MeshName {
 	}
 	names := make([]naming.MeshName, len(s.Interfaces))
 	for i, in := range s.Interfaces {
-		names[i] = naming.MeshName{Protocol: protocol, Key: serviceKey(in)}
+		names[i] = naming.MeshName{Protocol: protocol, Key: metadata.KeyOf(in)}
 	}
 	return names
-}
-
-func serviceKey(i registry.Interface) naming.ServiceKey {
-	return naming.ServiceKey{Category: naming.Providers, Interface: i.Name, Version: i.Version, Group: i.Group}
 }
 
 // endpoints returns the entries of the offered endpoints by protocol, without their

@@ -181,8 +181,7 @@ func (h *host) names(interfaces []registry.Interface) []string {
 		names = append(names, c.Application)
 	}
 	for _, i := range interfaces {
-		key := naming.ServiceKey{Category: naming.Providers, Interface: i.Name, Version: i.Version, Group: i.Group}
-		names = append(names, i.Name, key.String())
+		names = append(names, i.Name, metadata.KeyOf(i).String())
 	}
 	return names
 }
