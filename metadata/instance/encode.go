@@ -153,7 +153,7 @@ func (c *codec) instance(s *registry.Service, name string, st *site) (Instance, 
 	if n := metadata.SizeOf(must); n > c.limit {
 		return Instance{}, fmt.Errorf("endpoint %s: metadata of %d bytes, at most %d", i.Key(), n, c.limit)
 	}
-	if len(i.Ports) > 1 { // which need no key to be of one instance
+	if len(i.Ports) > 1 { // which are of one instance without a key
 		st.may = slices.DeleteFunc(st.may, func(p pair) bool { return p == pair{keyInstance, i.Key()} })
 	}
 	dropped := fit(must, st.may, c.limit)

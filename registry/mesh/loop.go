@@ -315,7 +315,7 @@ func (l *loop) release(name registry.Name) {
 }
 
 // reportInterest reports the names of which the table shows everything: the stream
-// reported all clusters, and the endpoints of those of the name.
+// reported all clusters, and the endpoints of those that the name means.
 func (l *loop) reportInterest(changes []change) {
 	interest := l.state.naming.Interest
 	if interest == nil || !l.listed || !l.mapped {
