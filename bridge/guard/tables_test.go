@@ -2,6 +2,7 @@ package guard_test
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"os"
 	"slices"
@@ -20,30 +21,32 @@ const page = "../../docs/guard.md"
 type mesh struct {
 	*bench
 
-	shown   map[string][]string             // by service
-	seen    map[string]map[string]bool      // over the present connection
-	gone    map[string]map[string]time.Time // since when the source does not show what is stored
+	first   map[string][]string             // what the source showed at first, by service
+	shown   map[string][]string             // what it shows
+	seen    map[string]map[string]bool      // what it showed over the present connection
+	gone    map[string]map[string]time.Time // since when it does not show what is stored
 	changed map[string]bool                 // services to be observed
 
-	first            map[string]bool // services that were there at first
+	size             int // endpoints at first
 	least, mostHeld  int
 	confirmed        bool
 	firstHeld, ended time.Time
 	dead             time.Duration // the longest that something stayed that was gone
 }
 
-func newMesh(t *testing.T, services map[string]int) *mesh {
+func newMesh(t *testing.T, sizes map[string]int) *mesh {
 	t.Helper()
 	m := &mesh{
 		bench: newBench(t, defaults()), shown: make(map[string][]string), seen: make(map[string]map[string]bool),
-		gone: make(map[string]map[string]time.Time), changed: make(map[string]bool), first: make(map[string]bool),
+		gone: make(map[string]map[string]time.Time), changed: make(map[string]bool),
 	}
-	for name, n := range services {
-		m.first[name] = true
+	for name, n := range sizes {
 		m.scale(name, n)
 	}
+	m.first = maps.Clone(m.shown)
 	m.round()
-	m.least = m.count()
+	m.size = m.count()
+	m.least = m.size
 	return m
 }
 
@@ -58,8 +61,36 @@ func (m *mesh) show(name string, endpoints []string) {
 	}
 }
 
-// reconnect has the source be read over a new connection, which shows what it shows.
-func (m *mesh) reconnect() {
+// scale makes a service have n endpoints: the newest go first, those that come are new.
+func (m *mesh) scale(name string, n int) {
+	all := slices.Clone(m.shown[name][:min(n, len(m.shown[name]))])
+	for len(all) < n {
+		all = append(all, fmt.Sprintf("%d@%d", len(all), m.now.Unix()))
+	}
+	m.show(name, all)
+}
+
+// only has the source show n of the endpoints that there were at first, service by
+// service or evenly from all.
+func (m *mesh) only(n int, evenly bool) { //nolint:revive // of a test
+	shown := make(map[string]int)
+	for n > 0 {
+		for _, name := range slices.Sorted(maps.Keys(m.first)) {
+			more := min(n, len(m.first[name])-shown[name])
+			if evenly {
+				more = min(more, 1)
+			}
+			shown[name] += more
+			n -= more
+		}
+	}
+	for name, all := range m.first {
+		m.show(name, all[:shown[name]])
+	}
+}
+
+// connect has the source be read over a new connection, which shows what it shows.
+func (m *mesh) connect() {
 	m.now = m.now.Add(time.Second)
 	m.connection++
 	for name := range m.seen {
@@ -68,6 +99,14 @@ func (m *mesh) reconnect() {
 	}
 }
 
+// restartsWith has the source restart and show n of its first endpoints.
+func (m *mesh) restartsWith(n int, evenly bool) {
+	clear(m.shown)
+	m.connect()
+	m.only(n, evenly)
+}
+
+// count returns how many endpoints are stored of the services that were there at first.
 func (m *mesh) count() (n int) {
 	for name := range m.first {
 		n += len(m.stored[name])
@@ -97,7 +136,7 @@ func (m *mesh) round() {
 		m.least = min(m.least, m.count())
 	}
 	if m.bench.round.Reconnect {
-		m.reconnect()
+		m.connect()
 	}
 }
 
@@ -145,40 +184,83 @@ func (m *mesh) pass(d, step time.Duration) {
 	}
 }
 
-// only has the source show the first n of all endpoints, service by service, or evenly from all services.
-func (m *mesh) only(all map[string]int, n int, evenly bool) { //nolint:revive // of a test
-	names := make([]string, 0, len(all))
-	for name := range all {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	shown := make(map[string][]string)
-	for i := 0; n > 0; i++ {
-		for _, name := range names {
-			take := min(n, all[name])
-			if evenly {
-				take = min(n, 1)
-			}
-			for range take {
-				if len(shown[name]) < all[name] {
-					shown[name] = append(shown[name], strconv.Itoa(len(shown[name])))
-					n--
-				}
-			}
-		}
-	}
-	for _, name := range names {
-		m.show(name, shown[name])
+// A scenario is what happens to a mesh.
+type scenario struct {
+	what string
+	do   func(*mesh)
+}
+
+// away has a source restart and show so many tenths for a while.
+func away(tenths int, d time.Duration, evenly bool) func(*mesh) {
+	return func(m *mesh) {
+		m.restartsWith(m.size*tenths/10, evenly)
+		m.pass(d, 10*time.Second)
+		m.only(m.size, false)
+		m.pass(20*time.Minute, 30*time.Second)
 	}
 }
 
-// restartWith has the source restart and show n of all.
-func (m *mesh) restartWith(all map[string]int, n int, evenly bool) {
-	for name := range m.shown {
-		m.shown[name] = nil
+// turns has a source show so many tenths and all in turns.
+func turns(tenths int) func(*mesh) {
+	return func(m *mesh) {
+		for range 15 {
+			m.restartsWith(m.size*tenths/10, false)
+			m.pass(70*time.Second, 10*time.Second)
+			m.only(m.size, false)
+			m.pass(70*time.Second, 10*time.Second)
+		}
 	}
-	m.reconnect()
-	m.only(all, n, evenly)
+}
+
+// bleed has a source lose 29 % of what is left again and again.
+func bleed(lose func(*mesh, int, bool), evenly bool) func(*mesh) {
+	return func(m *mesh) {
+		shown := m.size
+		for range 6 {
+			shown = int(math.Ceil(float64(shown) * 0.71))
+			lose(m, shown, evenly)
+			m.pass(5*time.Minute, 10*time.Second)
+		}
+		m.pass(30*time.Minute, 30*time.Second)
+	}
+}
+
+func scenarios() []scenario {
+	const minute = time.Minute
+	return []scenario{
+		{"restarts and shows nothing, for five minutes", away(0, 5*minute, false)},
+		{"restarts and shows nothing, for an hour", away(0, 60*minute, false)},
+		{"restarts and shows half, for five minutes", away(5, 5*minute, false)},
+		{"restarts and shows half of each service, for five minutes", away(5, 5*minute, true)},
+		{"restarts and shows a tenth, for five minutes", away(1, 5*minute, false)},
+		{"restarts empty for half an hour, and comes back service by service in five minutes", func(m *mesh) {
+			m.restartsWith(0, false)
+			m.pass(30*minute, 20*time.Second)
+			for i := range 10 {
+				m.only(m.size*i/10, false)
+				m.pass(30*time.Second, 10*time.Second)
+			}
+			m.only(m.size, false)
+			m.pass(10*minute, 20*time.Second)
+		}},
+		{"shows half for good", func(m *mesh) {
+			m.restartsWith(m.size/2, false)
+			m.pass(20*minute, 10*time.Second)
+		}},
+		{"shows all and half in turns, each for 70 s", turns(5)},
+		{"shows all and nine of ten in turns, each for 70 s", turns(9)},
+		{"withdraws 29 % of what is left each five minutes, for half an hour, service by service", bleed((*mesh).only, false)},
+		{"the same evenly from all services", bleed((*mesh).only, true)},
+		{"no longer shows 29 % of what is left each five minutes, for half an hour, service by service", bleed((*mesh).restartsWith, false)},
+		{"the same evenly from all services", bleed((*mesh).restartsWith, true)},
+		{"is replaced by another of the same size", func(m *mesh) {
+			m.restartsWith(0, false)
+			for name, all := range m.first {
+				m.scale("other-"+name, len(all))
+			}
+			m.pass(20*minute, 10*time.Second)
+		}},
+	}
 }
 
 // services returns services of so many endpoints in all.
@@ -197,114 +279,28 @@ func services(endpoints int) map[string]int {
 	return all
 }
 
-// A scenario is what a source does to n endpoints in all.
-type scenario struct {
-	what string
-	do   func(m *mesh, all map[string]int, n int)
-}
-
-func away(part func(n int) int, d time.Duration, evenly bool) func(*mesh, map[string]int, int) {
-	return func(m *mesh, all map[string]int, n int) {
-		m.restartWith(all, part(n), evenly)
-		m.pass(d, 10*time.Second)
-		m.only(all, n, false)
-		m.pass(20*time.Minute, 30*time.Second)
-	}
-}
-
-func turns(part func(n int) int) func(*mesh, map[string]int, int) {
-	return func(m *mesh, all map[string]int, n int) {
-		for range 15 {
-			m.restartWith(all, part(n), false)
-			m.pass(70*time.Second, 10*time.Second)
-			m.only(all, n, false)
-			m.pass(70*time.Second, 10*time.Second)
-		}
-	}
-}
-
-func bleed(reconnects, evenly bool) func(*mesh, map[string]int, int) { //nolint:revive // of a test
-	return func(m *mesh, all map[string]int, n int) {
-		shown := n
-		for range 6 {
-			shown = int(math.Ceil(float64(shown) * 0.71))
-			if reconnects {
-				m.restartWith(all, shown, evenly)
-			} else {
-				m.only(all, shown, evenly)
-			}
-			m.pass(5*time.Minute, 10*time.Second)
-		}
-		m.pass(30*time.Minute, 30*time.Second)
-	}
-}
-
-func none(int) int    { return 0 }
-func half(n int) int  { return n / 2 }
-func tenth(n int) int { return n / 10 }
-
-func scenarios() []scenario {
-	const minute = time.Minute
-	return []scenario{
-		{"restarts and shows nothing, for five minutes", away(none, 5*minute, false)},
-		{"restarts and shows nothing, for an hour", away(none, 60*minute, false)},
-		{"restarts and shows half, for five minutes", away(half, 5*minute, false)},
-		{"restarts and shows half of each service, for five minutes", away(half, 5*minute, true)},
-		{"restarts and shows a tenth, for five minutes", away(tenth, 5*minute, false)},
-		{"restarts empty for half an hour, and comes back service by service in five minutes", func(m *mesh, all map[string]int, n int) {
-			m.restartWith(all, 0, false)
-			m.pass(30*minute, 20*time.Second)
-			for i := range 10 {
-				m.only(all, n*i/10, false)
-				m.pass(30*time.Second, 10*time.Second)
-			}
-			m.only(all, n, false)
-			m.pass(10*minute, 20*time.Second)
-		}},
-		{"shows half for good", func(m *mesh, all map[string]int, n int) {
-			m.restartWith(all, n/2, false)
-			m.pass(20*minute, 10*time.Second)
-		}},
-		{"shows all and half in turns, each for 70 s", turns(half)},
-		{"shows all and nine of ten in turns, each for 70 s", turns(func(n int) int { return n * 9 / 10 })},
-		{"withdraws 29 % of what is left each five minutes, for half an hour, service by service", bleed(false, false)},
-		{"the same evenly from all services", bleed(false, true)},
-		{"no longer shows 29 % of what is left each five minutes, for half an hour, service by service", bleed(true, false)},
-		{"the same evenly from all services", bleed(true, true)},
-		{"is replaced by another of the same size", func(m *mesh, all map[string]int, _ int) {
-			m.restartWith(all, 0, false)
-			for name, n := range all {
-				m.scale("other-"+name, n)
-			}
-			m.pass(20*minute, 10*time.Second)
-		}},
-	}
-}
-
 func TestGuard_TableOfSources(t *testing.T) {
-	sizes := []int{1, 2, 5, 10, 100, 10000}
 	lines := []string{"| a source | 1 endpoint | 2 | 5 | 10 | 100 | 10,000 |", "|---|---|---|---|---|---|---|"}
 	for _, row := range scenarios() {
-		cells := []string{"", row.what}
-		for _, n := range sizes {
+		line := "| " + row.what + " |"
+		for _, n := range []int{1, 2, 5, 10, 100, 10000} {
 			if testing.Short() && n > 1000 {
-				cells = append(cells, "…")
+				line += " … |"
 				continue
 			}
-			all := services(n)
-			m := newMesh(t, all)
-			row.do(m, all, n)
-			cells = append(cells, m.cell(n))
+			m := newMesh(t, services(n))
+			row.do(m)
+			line += " " + m.cell() + " |"
 		}
-		lines = append(lines, strings.TrimSpace(strings.Join(cells, " | ")+" |"))
+		lines = append(lines, line)
 	}
 	section(t, "the table of sources", lines)
 }
 
-// cell says how much of n stayed, whether something was held, and what was left once the source had confirmed it.
-func (m *mesh) cell(n int) string {
+// cell says how much stayed, whether something was held, and what was left once the source had confirmed it.
+func (m *mesh) cell() string {
 	text := strconv.Itoa(m.least)
-	if m.least == n {
+	if m.least == m.size {
 		text = "all"
 	}
 	if m.mostHeld > 0 {
@@ -316,41 +312,6 @@ func (m *mesh) cell(n int) string {
 	return text
 }
 
-// scale makes a service have n endpoints: the newest go first, those that come are new.
-func (m *mesh) scale(name string, n int) {
-	all := slices.Clone(m.shown[name])
-	all = all[:min(n, len(all))]
-	for len(all) < n {
-		id := strconv.Itoa(len(all))
-		if m.least > 0 {
-			id += fmt.Sprint("@", m.now.Unix())
-		}
-		all = append(all, id)
-	}
-	m.show(name, all)
-}
-
-// gradually scales services down, each by one a second.
-func (m *mesh) gradually(names []string, n int) {
-	for more := true; more; m.pass(time.Second, time.Second) {
-		more = false
-		for _, name := range names {
-			if k := len(m.shown[name]); k > n {
-				m.scale(name, k-1)
-				more = true
-			}
-		}
-	}
-	m.pass(20*time.Minute, time.Second)
-}
-
-// replace has an endpoint be another from now on.
-func (m *mesh) replace(name string, i int, id string) {
-	all := slices.Clone(m.shown[name])
-	all[i] = id
-	m.show(name, all)
-}
-
 // sixes are the twenty services of six endpoints.
 func sixes() (names []string) {
 	for i := range 20 {
@@ -359,103 +320,118 @@ func sixes() (names []string) {
 	return names
 }
 
+// scaleSixes makes each of them have n endpoints.
+func (m *mesh) scaleSixes(n int) {
+	for _, name := range sixes() {
+		m.scale(name, n)
+	}
+}
+
+// gradually scales services down, each by one a second.
+func gradually(n int, names ...string) func(*mesh) {
+	return func(m *mesh) {
+		for size := 35; size >= n; size-- {
+			for _, name := range names {
+				m.scale(name, min(size, len(m.shown[name])))
+			}
+			m.pass(time.Second, time.Second)
+		}
+		m.pass(20*time.Minute, time.Second)
+	}
+}
+
 func operations() []scenario {
 	const second, minute = time.Second, time.Minute
-	each := func(m *mesh, do func(name string)) {
-		for _, name := range sixes() {
-			do(name)
-		}
-		m.pass(0, second)
-	}
-	do := func(f func(m *mesh)) func(*mesh, map[string]int, int) {
-		return func(m *mesh, _ map[string]int, _ int) { f(m) }
-	}
 	return []scenario{
-		{"rolling restart of one service of 36, one by one in 18 s", do(func(m *mesh) {
+		{"rolling restart of one service of 36, one by one in 18 s", func(m *mesh) {
 			for i := range 36 {
-				m.replace("big", i, fmt.Sprint("new-", i))
+				all := slices.Clone(m.shown["big"])
+				all[i] = fmt.Sprint("new-", i)
+				m.show("big", all)
 				if i%2 == 1 {
 					m.pass(second, second)
 				}
 			}
 			m.pass(5*minute, second)
-		})},
-		{"rolling restart of all services, each old endpoint 5 s before its new one", do(func(m *mesh) {
-			for i := range 6 {
-				each(m, func(name string) { m.show(name, m.shown[name][1:]) })
+		}},
+		{"rolling restart of all services, each old endpoint 5 s before its new one", func(m *mesh) {
+			for range 6 {
+				for _, name := range sixes() {
+					m.show(name, m.shown[name][1:])
+				}
 				m.pass(5*second, second)
-				each(m, func(name string) { m.show(name, append(slices.Clone(m.shown[name]), fmt.Sprint("new-", i))) })
+				m.scaleSixes(6)
 				m.pass(2*second, second)
 			}
 			m.pass(5*minute, second)
-		})},
-		{"restart of a service of one endpoint, away for 20 s", do(func(m *mesh) {
-			m.show("one", nil)
+		}},
+		{"restart of a service of one endpoint, away for 20 s", func(m *mesh) {
+			m.scale("one", 0)
 			m.pass(20*second, second)
-			m.show("one", []string{"new"})
+			m.scale("one", 1)
 			m.pass(5*minute, second)
-		})},
-		{"scale up, 6 to 18, and back within a day", do(func(m *mesh) {
+		}},
+		{"scale up, 6 to 18, and back within a day", func(m *mesh) {
 			m.scale("s00", 18)
 			m.pass(8*time.Hour, minute)
 			m.scale("s00", 6)
 			m.pass(10*minute, second)
-		})},
-		{"scale down of one service, 36 to 2", do(func(m *mesh) { m.gradually([]string{"big"}, 2) })},
-		{"scale down of one service to nothing", do(func(m *mesh) { m.gradually([]string{"s00"}, 0) })},
-		{"scale down of all services to a half", do(func(m *mesh) { m.gradually(sixes(), 3) })},
-		{"scale down of all services to a third", do(func(m *mesh) { m.gradually(sixes(), 2) })},
-		{"the same at once", do(func(m *mesh) {
-			each(m, func(name string) { m.scale(name, 2) })
+		}},
+		{"scale down of one service, 36 to 2", gradually(2, "big")},
+		{"scale down of one service to nothing", gradually(0, "s00")},
+		{"scale down of all services to a half", gradually(3, sixes()...)},
+		{"scale down of all services to a third", gradually(2, sixes()...)},
+		{"the same at once", func(m *mesh) {
+			m.scaleSixes(2)
 			m.pass(20*minute, second)
-		})},
-		{"canary: one more endpoint, and away again", do(func(m *mesh) {
+		}},
+		{"canary: one more endpoint, and away again", func(m *mesh) {
 			m.scale("s00", 7)
 			m.pass(5*minute, second)
 			m.scale("s00", 6)
 			m.pass(5*minute, second)
-		})},
-		{"a zone of three is drained, its endpoints come back elsewhere 30 s later", do(func(m *mesh) {
-			each(m, func(name string) { m.scale(name, 4) })
+		}},
+		{"a zone of three is drained, its endpoints come back elsewhere 30 s later", func(m *mesh) {
+			m.scaleSixes(4)
 			m.scale("big", 24)
 			m.pass(30*second, second)
-			each(m, func(name string) { m.scale(name, 6) })
+			m.scaleSixes(6)
 			m.scale("big", 36)
 			m.pass(5*minute, second)
-		})},
-		{"a zone of three fails and stays away", do(func(m *mesh) {
-			each(m, func(name string) { m.scale(name, 4) })
+		}},
+		{"a zone of three fails and stays away", func(m *mesh) {
+			m.scaleSixes(4)
 			m.scale("big", 24)
 			m.pass(20*minute, second)
-		})},
-		{"everything is redeployed: all old endpoints go, new ones come 20 s later", do(func(m *mesh) {
-			each(m, func(name string) { m.show(name, nil) })
+		}},
+		{"everything is redeployed: all old endpoints go, new ones come 20 s later", func(m *mesh) {
+			m.scaleSixes(0)
 			m.pass(20*second, second)
-			each(m, func(name string) { m.show(name, []string{"n0", "n1", "n2", "n3", "n4", "n5"}) })
+			m.scaleSixes(6)
 			m.pass(20*minute, second)
-		})},
-		{"one of 22 services is removed", do(func(m *mesh) {
-			m.show("s07", nil)
+		}},
+		{"one of 22 services is removed", func(m *mesh) {
+			m.scale("s07", 0)
 			m.pass(20*minute, second)
-		})},
-		{"half of all services are removed", do(func(m *mesh) {
+		}},
+		{"half of all services are removed", func(m *mesh) {
 			for _, name := range sixes()[:11] {
-				m.show(name, nil)
+				m.scale(name, 0)
 			}
 			m.pass(20*minute, second)
-		})},
+		}},
 	}
 }
 
 func TestGuard_TableOfOperations(t *testing.T) {
 	lines := []string{"| what is done | held, at most | a dead address stays, at most |", "|---|---|---|"}
 	for _, row := range operations() {
-		all := map[string]int{"big": 36, "one": 1}
+		sizes := map[string]int{"big": 36, "one": 1}
 		for _, name := range sixes() {
-			all[name] = 6
+			sizes[name] = 6
 		}
-		m := newMesh(t, all)
-		row.do(m, all, 157)
+		m := newMesh(t, sizes)
+		row.do(m)
 		held := "nothing"
 		if m.mostHeld > 0 {
 			held = fmt.Sprintf("%d endpoints, for %s", m.mostHeld, m.ended.Sub(m.firstHeld)+time.Second)
