@@ -24,28 +24,19 @@ func named(service string) registry.Group { return registry.Group{Name: service}
 
 // An endpoint is stored by the target.
 type endpoint struct {
-	Key   string
-	Claim claim
-	New   bool
+	Key     string
+	Claimed bool
+	New     bool         // of one that is claimed
+	Report  guard.Report // of another
 }
-
-// A claim is what the source reports of an endpoint.
-type claim int
-
-const (
-	unknown claim = iota
-	claimed
-	withdrawn
-	missing
-)
 
 // stored returns endpoints as a guard observes them.
 func stored(all []endpoint) (s guard.Stored) {
 	s.Unclaimed = make(map[string]guard.Report)
 	for _, e := range all {
 		switch {
-		case e.Claim != claimed:
-			s.Unclaimed[e.Key] = map[claim]guard.Report{unknown: guard.Unknown, withdrawn: guard.Withdrawn, missing: guard.Missing}[e.Claim]
+		case !e.Claimed:
+			s.Unclaimed[e.Key] = e.Report
 		case e.New:
 			s.New++
 			fallthrough
@@ -81,7 +72,7 @@ func newBench(t *testing.T, o guard.Options) *bench {
 func (b *bench) set(services, claims string) {
 	b.t.Helper()
 	var all []endpoint
-	letters := map[byte]claim{'c': claimed, 'w': withdrawn, 'm': missing, 'u': unknown}
+	letters := map[byte]endpoint{'c': {Claimed: true}, 'w': {Report: guard.Withdrawn}, 'm': {Report: guard.Missing}, 'u': {Report: guard.Unknown}}
 	for claims != "" {
 		at := strings.IndexAny(claims, "cwmu")
 		n, err := strconv.Atoi(claims[:max(at, 0)])
@@ -89,7 +80,9 @@ func (b *bench) set(services, claims string) {
 			b.t.Fatal(err)
 		}
 		for range n {
-			all = append(all, endpoint{Key: strconv.Itoa(len(all)), Claim: letters[claims[at]]})
+			e := letters[claims[at]]
+			e.Key = strconv.Itoa(len(all))
+			all = append(all, e)
 		}
 		claims = claims[at+1:]
 	}
@@ -191,8 +184,8 @@ func (b *bench) restart() {
 	b.connection = 1
 	for _, all := range b.stored {
 		for i := range all {
-			if all[i].Claim == withdrawn {
-				all[i].Claim = missing
+			if all[i].Report == guard.Withdrawn {
+				all[i].Report = guard.Missing
 			}
 		}
 	}
@@ -232,6 +225,8 @@ const newHeld = `
 
 func TestGuard_Scripts(t *testing.T) {
 	for name, script := range map[string]string{
+		"a hold ends once its endpoints come back": fallen + `
+			s0-3=10c in 1s deletes 0 holds 0`,
 		"approval of a part leaves the rest": fallen + `
 			approve 20 in 1s deletes 20 holds 20
 			in 1s deletes 0 holds 20`, // less than the share, and it stays held
@@ -302,16 +297,6 @@ func TestGuard_Hold(t *testing.T) {
 	b.is("released", []any{len(b.round.Released), b.round.Released[0].Service}, []any{4, named("s0")})
 }
 
-func TestGuard_HoldEndsAlone(t *testing.T) {
-	b := newBench(t, defaults()).run(fallen + `
-		s0-3=10c in 1s deletes 0 holds 0`)
-	b.is("released", len(b.round.Released), 4)
-	b.in(time.Second)
-	for g, r := range b.saved {
-		b.is(fmt.Sprint("record of ", g, " empty"), r.Empty(), true)
-	}
-}
-
 func TestGuard_Denied(t *testing.T) {
 	b := newBench(t, defaults()).run(fallen + `
 		deny 40 in 1s deletes 0 holds 0
@@ -363,20 +348,20 @@ func TestGuard_Records(t *testing.T) {
 }
 
 func TestGuard_Replacements(t *testing.T) {
+	another, third := endpoint{Key: "another", Claimed: true}, endpoint{Key: "third", Claimed: true}
 	b := newBench(t, defaults()).run(newHeld)
-	b.stored["a"] = append(b.stored["a"], endpoint{Key: "new", Claim: claimed})
+	b.stored["a"] = append(b.stored["a"], another)
 	b.run("in 1s deletes 0 holds 5") // nobody knows which it replaces
-	b = newBench(t, defaults()).run(newHeld)
-	b.stored["a"] = append(b.stored["a"], endpoint{Key: "new", Claim: claimed}, endpoint{Key: "newer", Claim: claimed})
+	b.stored["a"] = append(b.stored["a"], third)
 	b.in(time.Second)
-	b.stored["a"][len(b.stored["a"])-1].Claim = withdrawn
+	b.stored["a"][7] = endpoint{Key: third.Key, Report: guard.Withdrawn}
 	b.run("in 1s deletes 1 holds 5")
 	b = newBench(t, defaults())
 	b.stored["a"] = []endpoint{ // the orphans of an earlier process
-		{Key: "old", Claim: missing},
-		{Key: "older", Claim: missing},
-		{Key: "new", Claim: claimed, New: true},
-		{Key: "newer", Claim: claimed, New: true},
+		{Key: "old", Report: guard.Missing},
+		{Key: "older", Report: guard.Missing},
+		{Key: "new", Claimed: true, New: true},
+		{Key: "newer", Claimed: true, New: true},
 	}
 	b.run(`
 		other=2c in 0s
@@ -402,22 +387,4 @@ func TestGuard_Restart(t *testing.T) {
 	b.run(`
 		in 1h29s deletes 0 holds 0
 		in 1s deletes 1 holds 0`)
-}
-
-func BenchmarkGuard_OneServiceOfMany(b *testing.B) {
-	g := guard.New(defaults(), nil)
-	now := time.Unix(1e9, 0)
-	for i := range 500 {
-		var all []endpoint
-		for j := range 20 {
-			all = append(all, endpoint{Key: strconv.Itoa(j), Claim: claimed})
-		}
-		g.Observe(now, named(strconv.Itoa(i)), stored(all))
-	}
-	one := []endpoint{{Key: "a", Claim: claimed}, {Key: "b", Claim: claimed}, {Key: "c", Claim: withdrawn}}
-	for b.Loop() {
-		now = now.Add(time.Second)
-		g.Observe(now, named("s"), stored(one))
-		g.Judge(now, 1)
-	}
 }

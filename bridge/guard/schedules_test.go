@@ -15,21 +15,17 @@ import (
 
 const universe = 8 // endpoints that a service can have, each a bit
 
-// A world is a source, a target and what drives a guard between them, all by one seed.
+// A world is a bench between a source and a target, all by one seed.
 type world struct {
-	t          *testing.T
-	r          *rand.Rand
-	now        time.Time
-	connection int
-	services   []*mirrored
-	guard      *guard.Guard
-	options    guard.Options
-	saved      map[registry.Group]guard.Record
-	log        []string // what happened
-	broken     string   // the first invariant that did not hold
-	shows      int      // endpoints that the source shows
-	restored   time.Time
-	unasked    bool // in the last round a service lost more than half, and nobody approved it
+	*bench
+
+	r        *rand.Rand
+	services []*mirrored
+	log      []string // what happened
+	broken   string   // the first invariant that did not hold
+	shows    int      // endpoints that the source shows
+	restored time.Time
+	unasked  bool // in the last round a service lost more than half, and nobody approved it
 }
 
 // A mirrored service, and what the invariants have to remember of it. None of that comes from a guard.
@@ -51,7 +47,7 @@ type mirrored struct {
 
 func newWorld(t *testing.T, seed uint64, o guard.Options) *world {
 	t.Helper()
-	w := &world{t: t, r: rand.New(rand.NewPCG(seed, 1)), now: time.Unix(1e9, 0).UTC(), connection: 1, options: o, saved: make(map[registry.Group]guard.Record)}
+	w := &world{bench: newBench(t, o), r: rand.New(rand.NewPCG(seed, 1))}
 	for i := range 1 + w.r.IntN(12) {
 		s := &mirrored{group: named(fmt.Sprintf("s%02d", i)), shown: 1<<(1+w.r.IntN(universe/2)) - 1, known: true, held: -1}
 		if w.r.IntN(3) == 0 {
@@ -64,18 +60,17 @@ func newWorld(t *testing.T, seed uint64, o guard.Options) *world {
 		s.seen = s.shown
 		w.services = append(w.services, s)
 	}
-	w.guard = guard.New(o, nil)
 	return w
 }
 
-func (w *world) note(format string, args ...any) {
+func (w *world) logf(format string, args ...any) {
 	w.log = append(w.log, w.now.Format("15:04:05 ")+fmt.Sprintf(format, args...))
 }
 
 func (w *world) require(holds bool, format string, args ...any) { //nolint:revive // a finding, not a mode
 	if !holds && w.broken == "" {
 		w.broken = fmt.Sprintf(format, args...)
-		w.note("BROKEN: %s", w.broken)
+		w.logf("BROKEN: %s", w.broken)
 	}
 }
 
@@ -91,11 +86,11 @@ func (s *mirrored) endpoints() (all []endpoint) {
 			continue
 		case !s.known:
 		case s.shown&bit != 0:
-			e.Claim = claimed
+			e.Claimed = true
 		case s.seen&bit != 0:
-			e.Claim = withdrawn
+			e.Report = guard.Withdrawn
 		default:
-			e.Claim = missing
+			e.Report = guard.Missing
 		}
 		all = append(all, e)
 	}
@@ -121,16 +116,14 @@ func (w *world) round() {
 			s.stored |= s.shown
 			s.denied &= s.stored &^ s.shown
 			s.approved &= s.stored &^ s.shown
-			s.fall(w.now, w.options.Settle)
+			s.fall(w.now, w.guard.Options.Settle)
 		}
 		w.shows += count(s.shown)
 	}
 	w.observe(w.guard)
-	r := w.guard.Judge(w.now, w.connection)
-	for _, x := range r.Changed {
-		w.saved[x.Service] = x
-	}
-	w.note("free %v, changed %d, released %v, hold %+v", r.Free, len(r.Changed), r.Released, w.guard.Hold())
+	w.judge()
+	r := w.bench.round
+	w.logf("free %v, changed %d, released %v, hold %+v", r.Free, len(r.Changed), r.Released, w.guard.Hold())
 	for _, x := range r.Released {
 		w.released(x)
 	}
@@ -167,12 +160,12 @@ func (w *world) released(x guard.Release) {
 	s := w.service(x.Service)
 	gone := s.stored &^ (s.shown | s.denied | s.approved)
 	switch {
-	case w.options.Mode != guard.Enforce:
+	case w.guard.Options.Mode != guard.Enforce:
 	case x.Cause == "nothing of it is to be deleted any more":
 		w.require(gone == 0 || 2*count(s.stored&(s.shown|s.denied)) >= s.from, "%s is no longer held and lacks %d", s.group.Name, count(gone))
 		w.restored = w.now
 	default:
-		w.require(w.now.Sub(s.fell) >= w.options.Confirm && w.now.Sub(w.restored) >= w.options.Confirm, "%s is confirmed too early", s.group.Name)
+		w.require(w.now.Sub(s.fell) >= w.guard.Options.Confirm && w.now.Sub(w.restored) >= w.guard.Options.Confirm, "%s is confirmed too early", s.group.Name)
 		w.require(w.shows > 0 && s.known, "%s is confirmed by a source that cannot report", s.group.Name)
 		s.accept(gone)
 	}
@@ -203,7 +196,7 @@ func (w *world) delete() {
 		free := s.fates(w.guard, guard.Free)
 		w.require(free&s.shown == 0 && (s.known || free == 0), "%s: what the source shows or cannot report is deleted: %08b", s.group.Name, free)
 		w.require(free&s.denied == 0, "%s: what was denied is deleted: %08b", s.group.Name, free&s.denied)
-		if w.options.Mode == guard.Enforce && s.held >= 0 {
+		if w.guard.Options.Mode == guard.Enforce && s.held >= 0 {
 			n := count(s.stored &^ (free | s.approved))
 			w.require(n >= min(s.held, count(s.stored&^s.approved)), "%s is held at %d and keeps %d", s.group.Name, s.held, n)
 		}
@@ -214,7 +207,7 @@ func (w *world) delete() {
 		}
 		unasked := free&^s.approved != 0
 		s.stored &^= free
-		w.unasked = w.unasked || unasked && 2*count(s.stored&^s.approved) < s.peak(w.now, w.options.Window)
+		w.unasked = w.unasked || unasked && 2*count(s.stored&^s.approved) < s.peak(w.now, w.guard.Options.Window)
 		s.approved &= s.stored
 		s.held = -1
 	}
@@ -231,12 +224,12 @@ func (w *world) delete() {
 // checkBudget checks that no more is lost within a window than the share, but for
 // what somebody accepted.
 func (w *world) checkBudget() {
-	if w.options.Mode != guard.Enforce || !w.unasked {
+	if w.guard.Options.Mode != guard.Enforce || !w.unasked {
 		return
 	}
 	var emptied, services, lost, endpoints, left int
 	for _, s := range w.services {
-		peak, n := s.peak(w.now, w.options.Window), count(s.stored&^s.approved)
+		peak, n := s.peak(w.now, w.guard.Options.Window), count(s.stored&^s.approved)
 		left += count(s.stored)
 		endpoints += peak
 		if peak > 0 {
@@ -249,19 +242,19 @@ func (w *world) checkBudget() {
 			lost += peak - n
 		}
 	}
-	share := w.options.Share
+	share := w.guard.Options.Share
 	w.require(emptied <= 1 || float64(emptied) <= share*float64(services), "%d of %d services are without an endpoint", emptied, services)
-	w.require(emptied == 1 || float64(lost) <= share*float64(endpoints)+float64(w.options.AtLeast), "%d of %d endpoints are lost", lost, endpoints)
+	w.require(emptied == 1 || float64(lost) <= share*float64(endpoints)+float64(w.guard.Options.AtLeast), "%d of %d endpoints are lost", lost, endpoints)
 	w.require(left > 0, "nothing is left")
 }
 
 // checkRestart checks that a process which knows the records alone lets nothing
 // go that this one keeps for more than a wait, and holds and keeps what this one does.
 func (w *world) checkRestart() {
-	if w.options.Mode != guard.Enforce {
+	if w.guard.Options.Mode != guard.Enforce {
 		return
 	}
-	next := guard.New(w.options, reread(w.t, w.saved))
+	next := guard.New(w.guard.Options, reread(w.t, w.saved))
 	w.observe(next)
 	next.Judge(w.now, w.connection)
 	for _, s := range w.services {
@@ -273,8 +266,8 @@ func (w *world) checkRestart() {
 }
 
 func (w *world) restart() {
-	w.note("restart")
-	w.guard = guard.New(w.options, reread(w.t, w.saved))
+	w.logf("restart")
+	w.bench.restart()
 	w.connect()
 }
 
@@ -312,7 +305,7 @@ func (w *world) decide(fate guard.Fate, all bool) { //nolint:revive // of a test
 		}
 		s.held = -1
 	}
-	w.note("%s: %d of %v", fate, w.guard.Decide(w.now, fate, keys), keys)
+	w.logf("%s: %d of %v", fate, w.guard.Decide(w.now, fate, keys), keys)
 }
 
 // act has something happen.
@@ -392,16 +385,13 @@ func (w *world) settle() {
 	}
 }
 
-// schedules is how many seeds are tried.
-func schedules() uint64 {
-	if testing.Short() {
-		return 300
-	}
-	return 10000
-}
-
+// TestGuard_Schedules has each seed give the same decisions, and none that breaks a rule.
 func TestGuard_Schedules(t *testing.T) {
-	for seed := range schedules() {
+	schedules := 10_000
+	if testing.Short() {
+		schedules = 300
+	}
+	for seed := range uint64(schedules) { //nolint:gosec // it is small
 		o := defaults()
 		o.Mode = []guard.Mode{guard.Enforce, guard.Enforce, guard.Enforce, guard.Warn, guard.Off}[seed%5]
 		w := newWorld(t, seed, o)

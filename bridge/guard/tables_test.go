@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/xds-bridge/xds-bridge/bridge/guard"
 )
 
 // The two tables of docs/guard.md are what these tests saw with the settings of
@@ -146,14 +148,14 @@ func (m *mesh) observe(name string) {
 	var all []endpoint
 	for _, id := range m.shown[name] {
 		delete(m.gone[name], id)
-		all = append(all, endpoint{Key: id, Claim: claimed})
+		all = append(all, endpoint{Key: id, Claimed: true})
 	}
 	for _, e := range m.stored[name] {
 		if slices.Contains(m.shown[name], e.Key) {
 			continue
 		}
-		if e.Claim = missing; m.seen[name][e.Key] {
-			e.Claim = withdrawn
+		if e = (endpoint{Key: e.Key, Report: guard.Missing}); m.seen[name][e.Key] {
+			e.Report = guard.Withdrawn
 		}
 		if m.gone[name][e.Key].IsZero() {
 			m.gone[name][e.Key] = m.now
