@@ -147,7 +147,7 @@ func TestAgenda(t *testing.T) {
 					<-ctx.Done()
 					return ctx.Err()
 				}
-				return f.session.Write(ctx, c)
+				return f.Target.Write(ctx, c)
 			}
 			s.starts(f).has(service("a", "10.0.0.1:80")).has(service("a", "10.0.0.1:80"), service("b", "10.0.0.2:80"))
 			s.in(29*time.Second).holds().in(2*time.Second).holds("b 10.0.0.2:80").reason("b", bridge.ReasonSynced, "")

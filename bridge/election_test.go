@@ -56,7 +56,7 @@ func TestElection_Standby(t *testing.T) {
 		},
 		"it publishes into a shared target": func(s *story) {
 			s.elected(standby(1)).make()
-			s.starts(shared{session{s.target}}).has(service("a", "10.0.0.1:80")).in(time.Second).holds("a 10.0.0.1:80")
+			s.starts(shared{s.target}).has(service("a", "10.0.0.1:80")).in(time.Second).holds("a 10.0.0.1:80")
 			s.becomes(leader(2)).in(time.Second).holds("a 10.0.0.1:80").becomes(standby(3))
 			s.has(service("a", "10.0.0.2:80")).in(time.Hour).holds("a 10.0.0.2:80")
 		},

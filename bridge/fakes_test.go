@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,22 +15,9 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// A session is a target in which what an earlier session held is gone.
-type session struct{ *memory.Target }
-
-func (s session) Write(ctx context.Context, c registry.Change) error {
-	c.Put = slices.Clone(c.Put)
-	for i, w := range c.Put {
-		if w.Old != nil && !w.Old.Live {
-			c.Put[i].Old = nil
-		}
-	}
-	return s.Target.Write(ctx, c)
-}
-
-// A fake is a session that does something else in place of some calls.
+// A fake is a target that does something else in place of some calls.
 type fake struct {
-	session
+	*memory.Target
 	read  func(context.Context, registry.Group) ([]registry.Held, error)
 	write func(context.Context, registry.Change) error
 }
@@ -40,20 +26,20 @@ func (f *fake) Read(ctx context.Context, g registry.Group) ([]registry.Held, err
 	if f.read != nil {
 		return f.read(ctx, g)
 	}
-	return f.session.Read(ctx, g)
+	return f.Target.Read(ctx, g)
 }
 
 func (f *fake) Write(ctx context.Context, c registry.Change) error {
 	if f.write != nil {
 		return f.write(ctx, c)
 	}
-	return f.session.Write(ctx, c)
+	return f.Target.Write(ctx, c)
 }
 
 // fake returns a fake of the story's target.
 func (s *story) fake() *fake {
 	s.make()
-	return &fake{session: session{s.target}}
+	return &fake{Target: s.target}
 }
 
 // verified is a target that is read back a second after a write.
@@ -70,14 +56,14 @@ func (s *story) forgetful(writes int32) verified {
 		if seen.Add(1) <= writes {
 			return nil
 		}
-		return f.session.Write(ctx, c)
+		return f.Target.Write(ctx, c)
 	}
 	return verified{f}
 }
 
 // admitting is a target that is not sure yet whether another writes there.
 type admitting struct {
-	session
+	*memory.Target
 	admitted atomic.Bool
 }
 
@@ -89,7 +75,7 @@ func (a *admitting) Admission() error {
 }
 
 // shared is a target in which each replica publishes for itself.
-type shared struct{ session }
+type shared struct{ *memory.Target }
 
 func (shared) Shared() {}
 
@@ -99,7 +85,7 @@ type sharedRecorder struct{ *recorder }
 func (sharedRecorder) Shared() {}
 
 // expired is a target whose sessions ended for good.
-type expired struct{ session }
+type expired struct{ *memory.Target }
 
 func (expired) Lost() <-chan struct{} {
 	c := make(chan struct{})
@@ -109,7 +95,7 @@ func (expired) Lost() <-chan struct{} {
 
 // serving is a target that answers readers of its own.
 type serving struct {
-	session
+	*memory.Target
 	completed atomic.Int32
 	held      []registry.Entry // when it was first
 }
@@ -122,7 +108,7 @@ func (s *serving) SourcesComplete() {
 
 // A picky target refuses some keys and does the rest.
 type picky struct {
-	session
+	*memory.Target
 	how    refusal
 	writes atomic.Int64
 	rule   atomic.Pointer[func(key string) bool]
@@ -165,7 +151,7 @@ func (p *picky) Write(ctx context.Context, c registry.Change) error {
 	if p.how == whole && len(refused) > 0 {
 		return unnamed
 	}
-	if err := p.session.Write(ctx, c.Except(refused)); err != nil {
+	if err := p.Target.Write(ctx, c.Except(refused)); err != nil {
 		return err
 	}
 	if p.how == partial && len(refused) > 0 {

@@ -290,7 +290,7 @@ func (s *story) starts(target ...registry.Target) *story {
 	if s.records != nil {
 		target = append(target, s.records)
 	}
-	target = append(target, session{s.target})
+	target = append(target, s.target)
 	s.opts.Observe = func(o bridge.Observation) {
 		s.mu.Lock()
 		defer s.mu.Unlock()

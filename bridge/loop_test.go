@@ -159,7 +159,7 @@ func TestLoop_DefaultGuard(t *testing.T) {
 		},
 		"in sync is logged once writes are admitted": func(s *story) {
 			s.make()
-			target := &admitting{session: session{s.target}}
+			target := &admitting{Target: s.target}
 			s.starts(target).has(fleet(5, 2)...).in(time.Minute).inSync(true).is("log", s.log.String(), "")
 			target.admitted.Store(true)
 			s.inSync(true).logged("in sync", 1)
@@ -179,7 +179,7 @@ func TestLoop_DefaultGuard(t *testing.T) {
 		},
 		"sessions that ended for good": func(s *story) {
 			s.make()
-			s.starts(expired{session{s.target}}).has(service("a", "10.0.0.1:80")).in(time.Hour).holds("a 10.0.0.1:80")
+			s.starts(expired{s.target}).has(service("a", "10.0.0.1:80")).in(time.Hour).holds("a 10.0.0.1:80")
 		},
 	})
 }

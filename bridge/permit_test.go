@@ -154,7 +154,7 @@ func TestPermit_Head(t *testing.T) {
 func TestServing(t *testing.T) {
 	begin := func(s *story) *serving {
 		s.make()
-		target := &serving{session: session{s.target}}
+		target := &serving{Target: s.target}
 		s.starts(target)
 		return target
 	}

@@ -16,7 +16,7 @@ import (
 // picks starts the story with a target that refuses keys by a prefix.
 func (s *story) picks(prefix string, how refusal) *picky {
 	s.make()
-	p := &picky{session: session{s.target}, how: how}
+	p := &picky{Target: s.target, how: how}
 	p.refuse(func(key string) bool { return strings.HasPrefix(key, prefix) })
 	s.starts(p)
 	return p
@@ -119,7 +119,7 @@ func TestRefusal_Joined(t *testing.T) {
 			s.bridges[0].Policy = policy
 			f := s.holding(mine("a", "10.0.0.1:80")).fake()
 			f.read = func(ctx context.Context, g registry.Group) ([]registry.Held, error) {
-				held, err := f.session.Read(ctx, g)
+				held, err := f.Target.Read(ctx, g)
 				return append(held, registry.Held{Entry: registry.Entry{Group: g, Key: "10.0.0.1:80", Value: "x"}}), err
 			}
 			s.starts(f).has(service("a", "10.0.0.1:80")).in(time.Minute).holds(left...).reason("a", bridge.ReasonConflict, "an entry without owner")
@@ -161,7 +161,7 @@ func TestLoop_ReadBack(t *testing.T) {
 				if asked.Add(1); len(c.Delete) > 0 && elsewhere.Load() {
 					return registry.ErrConflict
 				}
-				return f.session.Write(ctx, c)
+				return f.Target.Write(ctx, c)
 			}
 			s.starts(f).has(service("a", "10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80")).in(time.Hour)
 			elsewhere.Store(true)
