@@ -43,19 +43,15 @@ func (r replicas) losesTen() string {
 func (r replicas) takesOver() { r[0].becomes(standby(2)); r[1].becomes(leader(2)) }
 
 // pair returns two replicas over one target that keeps records, of which the first
-// leads; each reaches the records in its own way.
-func (s *story) pair(reaches ...func(*recorder)) (a, b *story, both replicas) {
+// leads. The clock of the second may be ahead.
+func (s *story) pair(ahead time.Duration) (a, b *story, both replicas) {
 	s.Helper()
 	a, b = s.recorded().elected(leader(1)), s.beside().elected(standby(1))
-	for i, change := range reaches {
-		replicas{a, b}[i].reaches(change)
-	}
+	b.records.ahead = ahead
 	both = replicas{a, b}.has(fleet(20, 2)...)
 	a.in(10 * time.Minute)
 	return a, b, both
 }
-
-func plain(*recorder) {}
 
 // slowly has readings take a second.
 func slowly(op memory.Op, _ registry.Group) error {
@@ -65,19 +61,11 @@ func slowly(op memory.Op, _ registry.Group) error {
 	return nil
 }
 
-// day is how long what never ends is watched: a part of a day in -short.
-func day() time.Duration {
-	if testing.Short() {
-		return 3 * time.Hour
-	}
-	return 24 * time.Hour
-}
-
 func TestDecision_Restart(t *testing.T) {
 	stories(t, bridge.DefaultGuard(), map[string]func(*story){
 		"a denial ends for what is claimed again": func(s *story) {
 			s = s.recorded().losesTen().denies().in(10 * time.Second).again()
-			s.has(rest()...).in(day()).holdsN(40).denied(20) // never confirmed either
+			s.has(rest()...).in(3 * time.Hour).holdsN(40).denied(20) // never confirmed either
 			s.put(fleet(20, 2)[3]).in(time.Minute).denied(18).is("decisions", s.records.decisions(), 0)
 		},
 		"a denial beside another bridge": func(s *story) {
@@ -93,21 +81,19 @@ func TestDecision_Restart(t *testing.T) {
 			s.is("decisions", s.records.decisions(), 1).becomes(leader(3)).in(time.Minute).dials(rest()...).in(time.Hour).holdsN(40).denied(20)
 		},
 		"an approval is of its set alone": func(s *story) {
-			s.recorded().losesTen().approves().in(time.Minute).holdsN(20).has(fleet(20, 2)...).in(day()).holdsN(40)
+			s.recorded().losesTen().approves().in(time.Minute).holdsN(20).has(fleet(20, 2)...).in(3 * time.Hour).holdsN(40)
 			s.is("decisions", s.records.decisions(), 0).fail(slowly).stop()
 			s.again().standard(20).loses(0, 10).in(time.Minute).holdsN(40).hold()
 		},
 		"without a hold no record is read": func(s *story) {
-			s.recorded().has(fleet(20, 2)...).in(day()).between("reads", s.records.reads, 1, 3) // at the start
+			s.recorded().has(fleet(20, 2)...).in(3*time.Hour).between("reads", s.records.reads, 1, 3) // at the start
 		},
 		"a hold is listed as before": func(s *story) {
 			before := s.recorded().standard(20).loses(0, 14).in(2 * time.Minute).hold()
-			s.again().unknown("*", errLost).has(fleet(20, 2)[14:]...).in(20 * time.Second).same(before)
-		},
-		"a denied hold is listed as before": func(s *story) {
-			before := s.recorded().standard(20).loses(0, 14).in(2 * time.Minute).denies().in(time.Second).hold()
-			after := s.again().unknown("*", errLost).has(fleet(20, 2)[14:]...).in(20 * time.Second).hold()
-			s.is("hold", []any{after.ID, after.Denied}, []any{before.ID, true})
+			s = s.again().unknown("*", errLost).has(fleet(20, 2)[14:]...).in(20 * time.Second).same(before)
+			s.unknown("*", nil).in(time.Second).denies().in(time.Second)
+			s = s.again().unknown("*", errLost).has(fleet(20, 2)[14:]...).in(20 * time.Second).denied(28)
+			s.is("id", s.hold().ID, before.ID)
 		},
 	})
 }
@@ -115,35 +101,35 @@ func TestDecision_Restart(t *testing.T) {
 func TestDecision_Records(t *testing.T) {
 	stories(t, bridge.DefaultGuard(), map[string]func(*story){
 		"a hold is kept once that is possible": func(s *story) {
-			away, cuts := cut()
-			s.recorded().reaches(cuts).elected(leader(1)).standard(20)
-			away.Store(true)
+			s.recorded().elected(leader(1)).standard(20).records.away.Store(true)
 			s.loses(0, 10).in(2 * time.Hour).hold()
-			away.Store(false)
+			s.records.away.Store(false)
 			s.in(30*time.Second).between("records", s.records.writes, 1, 11) // the hold, and of each of ten services
 		},
 		"a decision is stored later": func(s *story) {
-			away, cuts := cut()
-			s.recorded().reaches(cuts).standard(20).loses(0, 10).in(11*time.Second).loses(10, 8).in(0)
-			away.Store(true)
+			s.recorded().standard(20).loses(0, 10).in(11*time.Second).loses(10, 8).in(0).records.away.Store(true)
 			for _, h := range s.status().Holds {
 				err := s.loop.Deny(s.Context(), h.ID, "ann")
 				s.is("unrecorded", errors.Is(err, bridge.ErrUnrecorded), true).says("Deny()", err.Error(), "down")
 			}
-			s.in(time.Minute)
-			away.Store(false)
+			s.in(time.Minute).records.away.Store(false)
 			s.in(10*time.Second).is("decisions", s.records.decisions(), 1)
 		},
 		"a refused record costs itself": func(s *story) {
-			a, b, both := s.pair()
-			a.records.set(func(r *records) { r.texts["decisions"], r.denied = map[string]string{"denied": "{}"}, "denied" })
+			a, b, both := s.pair(0)
+			a.records.denied = "denied"
+			a.records.put("decisions", "denied", "{}")
 			b.approves(both.losesTen())
 			a.in(time.Minute).holdsN(20).noHold().logged("not authenticated", 1)
+		},
+		"a text that is no record is named": func(s *story) {
+			s.recorded().records.put("guard", "b-00", "no JSON")
+			s.has(service("a", "10.0.0.1:80")).in(time.Second).holds("a 10.0.0.1:80").says("log", s.log.String(), "b-00")
 		},
 		"a refused decision keeps no other": func(s *story) {
 			s.recorded().elected(leader(1)).standard(20).loses(0, 10).in(0)
 			id := s.hold().ID
-			s.records.set(func(r *records) { r.denied = id })
+			s.records.denied = id
 			for _, h := range s.in(11*time.Second).loses(10, 8).in(time.Second).status().Holds {
 				s.is("Deny() failed", s.loop.Deny(s.Context(), h.ID, "ann") != nil, h.ID == id)
 			}
@@ -151,13 +137,14 @@ func TestDecision_Records(t *testing.T) {
 		},
 		"a refused decision counts in its process": func(s *story) {
 			id := s.recorded().losesTen().hold().ID
-			s.records.set(func(r *records) { r.denied = id })
+			s.records.denied = id
 			err := s.loop.Approve(s.Context(), id, "ann")
 			s.is("unrecorded", errors.Is(err, bridge.ErrUnrecorded), true).in(10 * time.Second).holdsN(20).noHold()
 		},
 		"records keep no group waiting": func(s *story) {
 			s.opts.Workers = 1
-			s.recorded().reaches(mute).starts().in(time.Second).has(service("a", "10.0.0.1:80")).in(time.Second).holds("a 10.0.0.1:80")
+			s.recorded().records.late = never
+			s.starts().in(time.Second).has(service("a", "10.0.0.1:80")).in(time.Second).holds("a 10.0.0.1:80")
 		},
 	})
 }
@@ -165,7 +152,7 @@ func TestDecision_Records(t *testing.T) {
 func TestDecision_Replicas(t *testing.T) {
 	clock := func(ahead time.Duration) func(*story) {
 		return func(s *story) {
-			a, b, both := s.pair(plain, func(r *recorder) { r.ahead = ahead })
+			a, b, both := s.pair(ahead)
 			id := both.losesTen()
 			a.in(4 * time.Minute)
 			b.is("hold", b.hold().ID, id).approves(id)
@@ -184,7 +171,7 @@ func TestDecision_Replicas(t *testing.T) {
 			s.is("last event", e[len(e)-1].Kind, bridge.EventRelease).says("why", e[len(e)-1].Why, "another replica")
 		},
 		"any replica shows and decides a hold": func(s *story) {
-			a, b, both := s.pair()
+			a, b, both := s.pair(0)
 			id := both.losesTen()
 			b.is("hold", []any{b.hold().ID, len(b.hold().Entries)}, []any{id, 20}).denies(id)
 			a.in(10 * time.Second).denied(20)
@@ -193,7 +180,7 @@ func TestDecision_Replicas(t *testing.T) {
 			b.noHold()
 		},
 		"what nobody approved counts afterwards": func(s *story) {
-			a, b, both := s.pair()
+			a, b, both := s.pair(0)
 			id := both.losesTen()
 			both.dials(fleet(20, 2)[12:]...) // two more are missing, which settles
 			a.in(30 * time.Second).approves(id).in(6 * time.Minute)
@@ -206,7 +193,7 @@ func TestDecision_Replicas(t *testing.T) {
 		},
 		"a denial that a standby had not read": func(s *story) {
 			s.long()
-			a, b, both := s.pair()
+			a, b, both := s.pair(0)
 			both.has(fleet(20, 3)...)
 			a.in(time.Second)
 			both.has(fleet(20, 2)...)
@@ -225,7 +212,7 @@ func TestDecision_Replicas(t *testing.T) {
 			s.in(2 * time.Hour).holdsN(40).becomes(standby(2)).in(time.Hour).holdsN(40).hold()
 		},
 		"a denial at a standby that takes over": func(s *story) {
-			a, b, both := s.pair()
+			a, b, both := s.pair(0)
 			id := both.losesTen()
 			b.in(6 * time.Second)
 			a.stop() // the leader dies
@@ -234,13 +221,12 @@ func TestDecision_Replicas(t *testing.T) {
 			b.in(2 * time.Minute).holdsN(40).denied(20)
 		},
 		"what was stored since is not replaced": func(s *story) {
-			away, cuts := cut()
-			a, b, both := s.pair(cuts)
-			away.Store(true)
+			a, b, both := s.pair(0)
+			a.records.away.Store(true)
 			both.losesTen()
 			both.takesOver()
 			b.in(2 * time.Minute).denies().in(time.Minute)
-			away.Store(false)
+			a.records.away.Store(false)
 			b.in(10 * time.Minute).becomes(standby(3))
 			a.becomes(leader(3)).in(2 * time.Minute).denied(20)
 		},
@@ -262,12 +248,14 @@ func TestEngine_Restart(t *testing.T) {
 			for n := range 20 {
 				s.holding(mine(fmt.Sprint("s", n), "10.9.0.1:80"), mine(fmt.Sprint("s", n), "10.9.0.2:80"))
 			}
-			s.recorded().reaches(late(10 * time.Second)).reports(fleet(20, 2)...).starts().in(2 * time.Minute).noHold().holdsN(40)
+			s.recorded().records.late = 10 * time.Second
+			s.reports(fleet(20, 2)...).starts().in(2 * time.Minute).noHold().holdsN(40)
 		},
 		"what went before it counts": func(s *story) {
 			s.recorded().has(fleet(10, 1)...).in(10*time.Minute).loses(0, 3).in(time.Minute).holdsN(7)
-			s = s.again().reaches(mute).has(fleet(10, 1)[3:]...).in(time.Minute) // and it cannot be read
-			s.loses(3, 2).in(10 * time.Minute).holdsN(7)
+			s = s.again()
+			s.records.late = never // and it cannot be read
+			s.has(fleet(10, 1)[3:]...).in(time.Minute).loses(3, 2).in(10 * time.Minute).holdsN(7)
 		},
 		"a first reading fails": func(s *story) {
 			s.holding(stored(fleet(10, 5)...)...).fail(func(op memory.Op, _ registry.Group) error {
@@ -297,9 +285,7 @@ func FuzzDecision(f *testing.F) {
 			id := s.hold().ID
 			for _, kind := range []string{"decisions", "holds"} {
 				for _, n := range []string{name, id} {
-					if err := s.records.Record(t.Context(), kind, n, text); err != nil {
-						t.Fatal(err)
-					}
+					s.records.put(kind, n, text)
 				}
 			}
 			var decision struct {

@@ -1,6 +1,7 @@
 package bridge_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -160,16 +161,17 @@ func (p *picky) Write(ctx context.Context, c registry.Change) error {
 	return refused.Err()
 }
 
-// A recorder is a target that keeps records. Several share them.
+// A recorder is a target that keeps records, as one process reaches them.
 type recorder struct {
 	*memory.Target
 	*records
 
-	ahead  time.Duration                               // of the clock of those who write here
-	before func(ctx context.Context, write bool) error // each call; nil: nothing
+	ahead time.Duration // of the clock of those who write here
+	late  time.Duration // how long a call takes
+	away  atomic.Bool   // nothing can be recorded
 }
 
-// records are texts by kind and name.
+// records are texts by kind and name, which several processes share.
 type records struct {
 	mu     sync.Mutex
 	texts  map[string]map[string]string
@@ -178,13 +180,13 @@ type records struct {
 	denied string // a name: what is kept under it may not be read or written
 }
 
+const never = 1000 * time.Hour
+
 var errDenied = fmt.Errorf("%w: not authenticated", registry.ErrRefused)
 
 func (r *recorder) Records(ctx context.Context, kind string) (map[string]string, error) {
-	if r.before != nil {
-		if err := r.before(ctx, false); err != nil {
-			return nil, err
-		}
+	if err := r.wait(ctx); err != nil {
+		return nil, err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -201,10 +203,8 @@ func (r *recorder) Records(ctx context.Context, kind string) (map[string]string,
 }
 
 func (r *recorder) Record(ctx context.Context, kind, name, text string) error {
-	if r.before != nil {
-		if err := r.before(ctx, true); err != nil {
-			return err
-		}
+	if err := r.wait(ctx); err != nil || r.away.Load() {
+		return cmp.Or(err, errDown)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -212,71 +212,29 @@ func (r *recorder) Record(ctx context.Context, kind, name, text string) error {
 		return errDenied
 	}
 	r.writes++
-	if r.texts[kind] == nil {
-		r.texts[kind] = make(map[string]string)
-	}
-	r.texts[kind][name] = later(text, r.ahead)
-	if text == "" {
-		delete(r.texts[kind], name)
-	}
+	r.put(kind, name, later(text, r.ahead))
 	return nil
 }
 
-// set changes what several processes share.
-func (r *recorder) set(change func(*records)) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	change(r.records)
+func (r *recorder) wait(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+	case <-time.After(r.late):
+	}
+	return ctx.Err()
 }
 
-// decisions returns how many decisions are kept.
-func (r *recorder) decisions() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return len(r.texts["decisions"])
-}
-
-// reaches has a story reach the records otherwise than others do.
-func (s *story) reaches(change func(*recorder)) *story {
-	own := *s.records
-	change(&own)
-	s.records = &own
-	return s
-}
-
-// mute never reports what is recorded, late takes so long.
-func mute(r *recorder) {
-	r.before = func(ctx context.Context, write bool) error {
-		if !write {
-			<-ctx.Done()
-		}
-		return ctx.Err()
+func (r *records) put(kind, name, text string) {
+	if r.texts[kind] == nil {
+		r.texts[kind] = make(map[string]string)
+	}
+	r.texts[kind][name] = text
+	if text == "" {
+		delete(r.texts[kind], name)
 	}
 }
 
-func late(d time.Duration) func(*recorder) {
-	return func(r *recorder) {
-		r.before = func(_ context.Context, write bool) error {
-			if !write {
-				time.Sleep(d)
-			}
-			return nil
-		}
-	}
-}
-
-// cut returns what cuts a replica off from the records while it is set.
-func cut() (*atomic.Bool, func(*recorder)) {
-	var away atomic.Bool
-	return &away, func(r *recorder) {
-		r.before = func(_ context.Context, write bool) error {
-			if write && away.Load() {
-				return errDown
-			}
-			return nil
-		}
-	}
-}
+func (r *records) decisions() int { return len(r.texts["decisions"]) }
 
 // later returns a record that says it was written so much later.
 func later(text string, by time.Duration) string {

@@ -267,17 +267,11 @@ func TestLoop_AwaitQuiet(t *testing.T) {
 		},
 		"not before records let orphans go": func(s *story) {
 			s.bridges[0].Guard = bridge.Guard{Window: time.Hour}
-			s.holding(mine("old", "10.0.0.1:80")).recorded().reaches(func(r *recorder) {
-				r.before = func(_ context.Context, write bool) error {
-					if write {
-						time.Sleep(time.Second)
-					}
-					return nil
-				}
-			}).starts()
+			s.holding(mine("old", "10.0.0.1:80")).recorded().records.late = 100 * ms
+			s.starts()
 			time.AfterFunc(time.Second, func() { s.has() })
 			_, took, err := s.quiets(time.Hour)
-			s.is("AwaitIdle()", err, nil).is("took", took, 2*time.Second).holds()
+			s.is("AwaitIdle()", err, nil).is("took", took, 1300*ms).holds()
 		},
 		"beside holds, refusals and conflicts": func(s *story) {
 			s.holding(theirs("c", "10.0.0.1:80"))
