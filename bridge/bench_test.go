@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/bridge"
-	"github.com/xds-bridge/xds-bridge/internal/fake/memory"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
@@ -41,24 +40,25 @@ func dubboLike(s *registry.Service) ([]registry.Entry, error) {
 	return entries, nil
 }
 
-// sink is a target that keeps nothing and reports each write.
+// sink is a target that keeps nothing and says when it was written to last.
 type sink struct{ wrote chan time.Time }
 
 func (sink) Groups(context.Context) ([]registry.Group, error) { return nil, nil }
 
 func (sink) Read(context.Context, registry.Group) ([]registry.Held, error) { return nil, nil }
 
-func (s sink) Write(ctx context.Context, _ registry.Change) error {
+func (s sink) Write(context.Context, registry.Change) error {
 	select {
 	case s.wrote <- time.Now():
-	case <-ctx.Done():
+	default:
 	}
 	return nil
 }
 
 // running starts a loop in real time and waits until everything is written.
-func running(b *testing.B, target registry.Target, table *registry.Table, project bridge.Project) *bridge.Loop {
+func running(b *testing.B, table *registry.Table, project bridge.Project) (*bridge.Loop, sink) {
 	b.Helper()
+	target := sink{wrote: make(chan time.Time, 1)}
 	loop, err := bridge.New(target, []bridge.Bridge{{Name: "b", Table: table, Project: project}},
 		bridge.Options{Owner: "me", Workers: 64, Debounce: time.Millisecond, Refresh: 24 * time.Hour})
 	if err != nil {
@@ -73,45 +73,36 @@ func running(b *testing.B, target registry.Target, table *registry.Table, projec
 			b.Error(err)
 		}
 	})
-	if s, ok := target.(sink); ok {
-		for range nServices {
-			<-s.wrote
-		}
-	}
-	quiet(b, loop)
-	return loop
+	idle(b, loop)
+	<-target.wrote
+	return loop, target
 }
 
-func quiet(b *testing.B, loop *bridge.Loop) {
+func idle(b *testing.B, loop *bridge.Loop) {
 	b.Helper()
 	if _, err := loop.AwaitIdle(b.Context()); err != nil {
 		b.Fatal(err)
 	}
 }
 
-// full returns a table of a mesh, and a loop that wrote it to a sink.
+// full returns a table of a mesh, and a loop that wrote it.
 func full(b *testing.B) (*registry.Table, *bridge.Loop, sink) {
 	b.Helper()
-	table, target := registry.NewTable(), sink{wrote: make(chan time.Time, 256)}
+	table := registry.NewTable()
 	table.Replace(slices.Values(mesh(0)))
-	return table, running(b, target, table, dubboLike), target
+	loop, target := running(b, table, dubboLike)
+	return table, loop, target
 }
 
 // BenchmarkLoop_Change is the own part of a single change: from Table.Put to the call of
 // Target.Write.
 func BenchmarkLoop_Change(b *testing.B) {
-	all, alt := mesh(0), mesh(1)
+	weights := [][]*registry.Service{mesh(1), mesh(0)}
 	table, _, target := full(b)
 	var took []time.Duration
-	n := 0
-	for b.Loop() {
-		s := alt[n/2%nServices]
-		if n%2 == 1 {
-			s = all[n/2%nServices]
-		}
-		n++
+	for n := 0; b.Loop(); n++ {
 		start := time.Now()
-		table.Put(s)
+		table.Put(weights[n%2][n/2%nServices])
 		took = append(took, (<-target.wrote).Sub(start))
 		time.Sleep(2 * time.Millisecond) // the group is idle again
 	}
@@ -134,16 +125,13 @@ func BenchmarkLoop_Push(b *testing.B) {
 	}
 }
 
-// BenchmarkLoop_Memory is the memory that table and loop take per endpoint, texts included.
+// BenchmarkLoop_Memory is the memory that table and loop use per endpoint, texts included.
 func BenchmarkLoop_Memory(b *testing.B) {
 	before := heap()
-	table, loop, target := full(b)
+	table, loop, _ := full(b)
 	loaded := heap() - before
 	table.Replace(slices.Values(mesh(1)))
-	for range nServices {
-		<-target.wrote
-	}
-	quiet(b, loop)
+	idle(b, loop)
 	churned := heap() - before
 	for b.Loop() {
 		runtime.KeepAlive(loop)
@@ -161,20 +149,15 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// BenchmarkLoop_Status measures what asking costs at 50,000 services of which 20,000
-// cannot be known. A scrape reads Summary; Status is the whole document, and held is
-// the longest that a question beside it waited for the loop.
+// BenchmarkLoop_Status is what a question costs at 50,000 services of which 20,000
+// cannot be known. A scrape reads Summary; Status is the whole document.
 func BenchmarkLoop_Status(b *testing.B) {
-	table := registry.NewTable()
-	all := make([]*registry.Service, 50_000)
-	for i := range all {
-		all[i] = service(fmt.Sprintf("service-%05d.shop.svc.cluster.local:8080", i), "10.0.0.1:80")
-		if i < 20_000 {
-			table.Unknown(string(all[i].Name), errDown)
-		}
+	table, all := registry.NewTable(), fleet(50_000, 1)
+	for _, s := range all[:20_000] {
+		table.Unknown(string(s.Name), errDown)
 	}
 	table.Replace(slices.Values(all))
-	loop := running(b, memory.New(memory.Options{Owner: "me"}), table, perService)
+	loop, _ := running(b, table, perService)
 	b.Run("summary", func(b *testing.B) {
 		for b.Loop() {
 			loop.Summary()
@@ -182,27 +165,9 @@ func BenchmarkLoop_Status(b *testing.B) {
 	})
 	b.Run("status", func(b *testing.B) {
 		b.ReportAllocs()
-		var most time.Duration
 		for b.Loop() {
-			asked := make(chan struct{})
-			go func() {
-				defer close(asked)
-				loop.Status()
-			}()
-			for waiting := true; waiting; {
-				select {
-				case <-asked:
-					waiting = false
-				default:
-					began := time.Now()
-					if err := loop.Alive(b.Context()); err != nil {
-						b.Fatal(err)
-					}
-					most = max(most, time.Since(began))
-				}
-			}
+			loop.Status()
 		}
-		b.ReportMetric(float64(most.Microseconds())/1000, "held-ms")
 	})
 }
 
@@ -214,13 +179,11 @@ func BenchmarkLoop_SharedGroup(b *testing.B) {
 		all[i].Application = "app"
 	}
 	table.Replace(slices.Values(all))
-	loop := running(b, memory.New(memory.Options{Owner: "me"}), table, perService)
-	n := 0
-	for b.Loop() {
-		n++
+	loop, _ := running(b, table, perService)
+	for n := 0; b.Loop(); n++ {
 		s := service("s0", fmt.Sprintf("10.0.0.1:80*%d", n%7+1))
 		s.Application = "app"
 		table.Put(s)
-		quiet(b, loop)
+		idle(b, loop)
 	}
 }

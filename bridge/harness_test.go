@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -156,12 +155,18 @@ type call struct {
 	at    time.Duration
 }
 
-// stories runs tests of a bridge b with a guard, in the order of their names.
+// stories runs tests of a bridge b with a guard.
 func stories(t *testing.T, guard bridge.Guard, tests map[string]func(*story)) {
 	t.Helper()
-	for _, name := range slices.Sorted(maps.Keys(tests)) {
+	inBubbles(t, func(t *testing.T) *story { return newStory(t).bridge("b", guard) }, tests)
+}
+
+// inBubbles runs tests in virtual time, each with a world of its own.
+func inBubbles[World any](t *testing.T, begin func(*testing.T) World, tests map[string]func(World)) {
+	t.Helper()
+	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { tests[name](newStory(t).bridge("b", guard)) })
+			synctest.Test(t, func(t *testing.T) { test(begin(t)) })
 		})
 	}
 }
