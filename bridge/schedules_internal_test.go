@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -39,62 +41,35 @@ func (k *recordingTarget) Record(_ context.Context, kind, name, text string) err
 	return nil
 }
 
-// A process is an engine, its target and the calls under way, by one seed.
-type process struct {
-	t      *testing.T
-	r      *rand.Rand
-	now    time.Time
-	lead   Leadership
-	target *recordingTarget
-	driver *driver
-	calls  []call
-}
-
-func newProcess(t *testing.T, seed, stream uint64) process {
-	t.Helper()
-	return process{
-		t: t, r: rand.New(rand.NewPCG(seed, stream)), now: time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC),
-		target: &recordingTarget{memory.New(memory.Options{Owner: "me"}), make(map[string]map[string]string)},
-	}
-}
-
-// turn has something happen, and returns what the engine decides.
-func (p *process) turn(happens func()) step {
-	p.driver.engine.Begin(p.now, p.lead)
-	happens()
-	return p.driver.engine.Step(p.now)
-}
-
-// pick removes one of the calls under way.
-func (p *process) pick() call {
-	i := p.r.IntN(len(p.calls))
-	c := p.calls[i]
-	p.calls = slices.Delete(p.calls, i, i+1)
-	return c
-}
-
 // A world is a source, a target and an engine between them, all by one seed. Calls
 // end in any order, late, without effect, or without an answer; the process ends and
-// begins anew at any step.
+// begins anew at any step. Beside the bridge that the rules are checked of, another
+// claims in a few groups, where claims meet.
 type world struct {
-	process
+	t       *testing.T
+	r       *rand.Rand
+	now     time.Time
+	target  *recordingTarget
+	driver  *driver
+	calls   []call // under way
+	loop    *Loop
+	table   *registry.Table
+	readers [2]*registry.Reader // of the two bridges
+	next    time.Time           // when the engine wants another turn
+	turns   int
 
-	loop   *Loop
-	table  *registry.Table
-	reader *registry.Reader
-	next   time.Time // when the engine wants another turn
-
-	source map[registry.Name][]string // what the source has
-	seen   map[registry.Name][]string // of that what the engine received
-	blind  map[registry.Name]bool     // services of which it received that they are unknown
-	known  bool                       // it was notified of everything, and that it is fresh
-	fresh  bool                       // the same of the source
-	unread map[registry.Group]bool    // what it found there at first and did not read yet; nil: it did not look
-	denied map[string]bool            // by a person, and not claimed since
-	said   []answer                   // answers about denials that a person has not got yet
-	free   map[string]bool            // approved, and not claimed since
-	fell   []time.Time                // when services lost their last endpoint that nobody approved
-	log    strings.Builder
+	source  map[registry.Name][]string // what the source has
+	seen    map[registry.Name][]string // of that what the engine received
+	blind   map[registry.Name]bool     // services of which it received that they are unknown
+	known   bool                       // it was notified of everything, and that it is fresh
+	fresh   bool                       // the same of the source
+	unread  map[registry.Group]bool    // what it found there at first and did not read yet; nil: it did not look
+	denied  map[string]bool            // by a person, and not claimed since
+	said    []answer                   // answers about denials that a person has not got yet
+	free    map[string]bool            // approved, and not claimed since
+	fell    []time.Time                // when services lost their last endpoint that nobody approved
+	log     strings.Builder
+	reasons map[Reason]bool // that status had
 }
 
 // An answer says whether a denial of keys is recorded.
@@ -114,18 +89,22 @@ func worldGuard() Guard {
 func newWorld(t *testing.T, seed uint64) *world {
 	t.Helper()
 	w := &world{
-		process: newProcess(t, seed, 7), table: registry.NewTable(),
+		t: t, r: rand.New(rand.NewPCG(seed, 7)), now: time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC), table: registry.NewTable(),
+		target: &recordingTarget{memory.New(memory.Options{Owner: "me"}), make(map[string]map[string]string)},
 		source: make(map[registry.Name][]string), denied: make(map[string]bool), free: make(map[string]bool), blind: make(map[registry.Name]bool),
+		reasons: make(map[Reason]bool),
 	}
-	l, err := New(w.target, []Bridge{{Name: "b", Table: w.table, Guard: worldGuard(), Project: func(s *registry.Service) ([]registry.Entry, error) {
-		var all []registry.Entry
-		for _, e := range s.Endpoints {
-			all = append(all, registry.Entry{Group: registry.Group{Kind: "test", Name: string(s.Name)}, Key: e.Address(), Value: "v"})
-		}
-		return all, nil
-	}}}, Options{Owner: "me", Workers: worldWorkers, Debounce: 100 * time.Millisecond, Refresh: 5 * time.Minute, OnEvent: func(e Event) {
+	l, err := New(w.target, []Bridge{
+		{Name: "b", Table: w.table, Guard: worldGuard(), Project: func(s *registry.Service) ([]registry.Entry, error) {
+			return entries(s, registry.Group{Kind: "test", Name: string(s.Name)}, "v"), nil
+		}},
+		{Name: "a", Table: w.table, Guard: DefaultGuard(), Project: func(s *registry.Service) ([]registry.Entry, error) {
+			n := s.Name[1] % 4
+			return entries(s, registry.Group{Kind: "shared", Name: fmt.Sprint("g", n), Exclusive: n == 0}, "w"), nil
+		}},
+	}, Options{Owner: "me", Workers: worldWorkers, Debounce: 100 * time.Millisecond, Refresh: 5 * time.Minute, OnEvent: func(e Event) {
 		fmt.Fprintf(&w.log, "event %s %s %s\n", e.Kind, e.Subject, e.What)
-	}})
+	}, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,6 +115,13 @@ func newWorld(t *testing.T, seed uint64) *world {
 	w.restart()
 	w.replace()
 	return w
+}
+
+func entries(s *registry.Service, g registry.Group, value string) (all []registry.Entry) {
+	for _, e := range s.Endpoints {
+		all = append(all, registry.Entry{Group: g, Key: e.Address(), Value: value})
+	}
+	return all
 }
 
 func name(i int) registry.Name { return registry.Name(fmt.Sprint("s", i)) }
@@ -180,10 +166,13 @@ func (w *world) dies() {
 			}
 		}
 	}
-	if w.said = nil; w.reader != nil {
-		w.reader.Close()
+	w.said, w.calls, w.driver = nil, nil, newDriver(w.loop, false)
+	for i, r := range w.readers {
+		if r != nil {
+			r.Close()
+		}
+		w.readers[i] = w.table.Reader()
 	}
-	w.calls, w.driver, w.reader = nil, newDriver(w.loop, false), w.table.Reader()
 	w.seen, w.known, w.unread = nil, false, nil
 	w.blind = make(map[registry.Name]bool)
 }
@@ -202,7 +191,9 @@ func (w *world) replace() {
 
 // turn has something happen, and then checks what the engine decides.
 func (w *world) turn(happens func()) {
-	s := w.process.turn(happens)
+	w.driver.engine.Begin(w.now, Leadership{})
+	happens()
+	s := w.driver.engine.Step(w.now)
 	w.next = s.next
 	for _, c := range s.calls {
 		w.issued(c)
@@ -210,6 +201,9 @@ func (w *world) turn(happens func()) {
 	}
 	if len(s.calls) > 0 {
 		fmt.Fprintf(&w.log, "at %s\n", w.now.Format(time.RFC3339Nano))
+	}
+	if w.turns++; w.turns%16 == 0 {
+		w.agrees()
 	}
 }
 
@@ -262,6 +256,7 @@ func (w *world) issued(c call) {
 			w.t.Fatalf("%s is deleted, and it is another's\n%s", key(h.Group, h.Key), w.tail())
 		case w.unread == nil || len(w.unread) > 0:
 			w.t.Fatalf("%s is deleted before all was read that is there\n%s", key(h.Group, h.Key), w.tail())
+		case h.Group.Kind != "test": // of the other bridge
 		case !w.known || w.blind[n]:
 			w.t.Fatalf("%s is deleted, and the source cannot report\n%s", key(h.Group, h.Key), w.tail())
 		case slices.Contains(w.seen[n], host):
@@ -284,7 +279,7 @@ func (c call) itemName() string {
 // empties checks how many services lose their last endpoint within the window, by
 // withdrawals and readings that no person approved.
 func (w *world) empties(c call) {
-	if len(c.change.Delete) == 0 || len(c.change.Want) > 0 {
+	if len(c.change.Delete) == 0 || len(c.change.Want) > 0 || c.change.Group.Kind != "test" {
 		return
 	}
 	left, all := 0, make(map[string]bool)
@@ -314,10 +309,10 @@ func (w *world) deliver() {
 		if w.driver.engine.waitsForList() {
 			return
 		}
-		d := w.reader.Drain()
+		deltas := [2]registry.Delta{w.readers[0].Drain(), w.readers[1].Drain()}
 		w.seen, w.known = maps.Clone(w.source), w.fresh
 		w.blind = make(map[registry.Name]bool)
-		for n := range d.Unknown {
+		for n := range deltas[0].Unknown {
 			w.blind[registry.Name(n)] = true
 		}
 		for n, hosts := range w.seen {
@@ -326,7 +321,9 @@ func (w *world) deliver() {
 				delete(w.free, string(n)+" "+h+":80")
 			}
 		}
-		w.driver.engine.ApplyDelta(0, d, w.now)
+		for i, d := range deltas {
+			w.driver.engine.ApplyDelta(i, d, w.now)
+		}
 	})
 }
 
@@ -335,12 +332,16 @@ func (w *world) ends(fails bool) {
 	if len(w.calls) == 0 {
 		return
 	}
-	c := w.pick()
+	i := w.r.IntN(len(w.calls))
+	c := w.calls[i]
+	w.calls = slices.Delete(w.calls, i, i+1)
 	o := outcome{call: c, err: errAway}
 	switch kind := w.r.IntN(12); {
 	case fails && kind == 0: // without effect
 	case fails && kind == 1: // without an answer
 		w.driver.do(w.t.Context(), c)
+	case fails && kind < 4 && c.op != opRecords:
+		o.err = []error{registry.ErrRefused, registry.ErrConflict}[kind-2]
 	default:
 		o = w.driver.do(w.t.Context(), c)
 	}
@@ -534,6 +535,47 @@ func (w *world) holdsWhatIsClaimed(when string) {
 	}
 }
 
+// agrees compares status, as it was brought up to date by what changed, with one
+// that looks at everything.
+func (w *world) agrees() {
+	e := w.driver.engine
+	e.view.update(w.now)
+	got := e.view.status()
+	anew := newView(e)
+	anew.lastRead, anew.lastWrite, anew.lastError = e.view.lastRead, e.view.lastWrite, e.view.lastError
+	for _, it := range e.agenda.items {
+		it.markDirty()
+	}
+	for _, p := range e.pipelines {
+		p.reasons, p.unknowns = make(map[Reason]int), make(map[string]string)
+		for n := range p.services {
+			p.markDirty(n)
+		}
+		for scope := range p.known.Unknown {
+			p.markDirty(registry.Name(scope))
+		}
+	}
+	anew.update(w.now)
+	want := anew.status()
+	if got.OldestDue, want.OldestDue = 0, 0; !reflect.DeepEqual(got, want) {
+		w.t.Fatalf("status = %+v\nwant %+v\n%s", got, want, w.tail())
+	}
+	reasons := make(map[string]map[Reason]int)
+	for _, b := range got.Bridges {
+		reasons[b.Name] = maps.Clone(b.Reasons)
+	}
+	for _, sv := range got.Services {
+		w.reasons[sv.Reason] = true
+		reasons[sv.Bridge][sv.Reason]--
+	}
+	for _, of := range reasons {
+		maps.DeleteFunc(of, func(_ Reason, n int) bool { return n == 0 })
+	}
+	if n := len(reasons["a"]) + len(reasons["b"]); n > 0 || got.Counts.Conflicts != len(got.Conflicts) {
+		w.t.Fatalf("counts = %+v, and reasons are off by %v\n%+v\n%s", got.Counts, reasons, got, w.tail())
+	}
+}
+
 // run has events happen, and returns what came of them.
 func (w *world) run() string {
 	for range 60 {
@@ -554,10 +596,16 @@ func TestEngine_Schedules(t *testing.T) {
 	if testing.Short() {
 		schedules = 40
 	}
+	reasons := make(map[Reason]bool)
 	for seed := range uint64(schedules) { //nolint:gosec // it is small
-		log := newWorld(t, seed).run()
+		w := newWorld(t, seed)
+		log := w.run()
 		if seed%10 == 0 && newWorld(t, seed).run() != log {
 			t.Fatalf("seed %d: two runs differ", seed)
 		}
+		maps.Copy(reasons, w.reasons)
+	}
+	if len(reasons) < 9 {
+		t.Errorf("reasons = %v, want more", slices.Sorted(maps.Keys(reasons)))
 	}
 }
