@@ -76,10 +76,6 @@ func TestDecision_Restart(t *testing.T) {
 			s.tables["c"].Dialed()
 			s.also("c", other).dials(rest()...).in(time.Hour).holdsN(41).denied(20)
 		},
-		"a denial where another led meanwhile": func(s *story) {
-			s.recorded().elected(leader(1)).losesTen().denies().in(10 * time.Second).becomes(standby(2)).in(time.Minute)
-			s.is("decisions", s.records.decisions(), 1).becomes(leader(3)).in(time.Minute).dials(rest()...).in(time.Hour).holdsN(40).denied(20)
-		},
 		"an approval is of its set alone": func(s *story) {
 			s.recorded().losesTen().approves().in(time.Minute).holdsN(20).has(fleet(20, 2)...).in(3 * time.Hour).holdsN(40)
 			s.is("decisions", s.records.decisions(), 0).fail(slowly).stop()
@@ -190,19 +186,6 @@ func TestDecision_Replicas(t *testing.T) {
 				s.in(time.Minute).loses(12, 2) // four of ten by now
 			}
 			b.in(10 * time.Minute).holdsN(left).hold()
-		},
-		"a denial that a standby had not read": func(s *story) {
-			s.long()
-			a, b, both := s.pair(0)
-			both.has(fleet(20, 3)...)
-			a.in(time.Second)
-			both.has(fleet(20, 2)...)
-			a.in(10 * time.Second)
-			both.losesTen()
-			n := len(a.in(10 * time.Second).denies().in(10 * time.Second).hold().Entries)
-			b.fail(slowly)
-			both.takesOver()
-			b.in(time.Hour).denied(n)
 		},
 		"a denial of a standby that publishes": func(s *story) {
 			s.recorded().elected(leader(1)).starts(sharedRecorder{s.records}).losesTen().denies().in(time.Minute)

@@ -100,14 +100,6 @@ func TestGuard_Trace(t *testing.T) {
 			s.is("Find(gone)", len(s.loop.Status().Find(nil, called("gone")).Kept), 1)
 			s.unknown("service keys", nil).in(2*time.Minute).holdsN(2).reason("a", bridge.ReasonSynced, "").is("Kept", len(s.status().Kept), 0)
 		},
-		"a scope of many keeps theirs": func(s *story) {
-			begin(s, mine("team-x/a", "10.0.0.9:80"), mine("team-y/a", "10.0.0.9:80")).unknown("team-x/*", errDown)
-			s.has(service("c", "10.0.0.1:80")).in(time.Hour).holds("c 10.0.0.1:80", "team-x/a 10.0.0.9:80")
-		},
-		"what says no service stays": func(s *story) {
-			begin(s, mine("unknown", "10.0.0.9:80"), mine("other", "10.0.0.9:80")).unknown(headless, errDown)
-			s.has(service("c", "10.0.0.1:80")).in(time.Hour).holds("c 10.0.0.1:80", "unknown 10.0.0.9:80")
-		},
 		"without a trace an unknown service keeps all": func(s *story) {
 			const scope = "dubbo-interface:/dubbo/providers:api.Denied:*"
 			s.holding(mine("a", "10.0.0.9:80"), mine("gone", "10.0.0.8:80")).starts().unknown(scope, errDown)
@@ -150,11 +142,6 @@ func TestGuard_Waits(t *testing.T) {
 			s.in(time.Hour).holds("a 10.0.0.1:80").reason("a", bridge.ReasonUnknown, "lost")
 			s.has().in(29 * time.Second).holds("a 10.0.0.1:80").in(2 * time.Second).holds() // from the start
 		},
-		"none beside a group that others write": func(s *story) {
-			s.has(service("a", "10.0.0.1:80"), service("b", "10.0.0.1:80")).in(time.Minute).delete("a").in(28 * time.Second)
-			s.fail(failing(memory.OpWrite, registry.ErrConflict, "new")).changes("new", 8, 500*ms) // it is touched while it waits
-			s.fail(nil).in(time.Minute).holds("b 10.0.0.1:80", "new 10.0.0.1:80")
-		},
 		"what a gap of the connection hid": func(s *story) {
 			s.standard(10).stale(errLost).in(time.Minute).has(fleet(9, 2)...).in(59 * time.Second).holdsN(20)
 			s.reason("s9", bridge.ReasonWaiting, "what is missing settles for 1m0s").in(2 * time.Second).holdsN(18)
@@ -184,11 +171,6 @@ func TestGuard_Waits(t *testing.T) {
 			s.put(referring("r2", "10.0.0.1:80*2")).in(30*time.Second).holds("a #r1", "a #r2", "a 10.0.0.1:80")
 			s.in(time.Minute).holds("a #r2", "a 10.0.0.1:80")
 		},
-		"a part beside an endpoint that waits": func(s *story) {
-			s.bridges[0].Guard.LastEndpoint = 5 * time.Minute
-			s.has(referring("r1", "10.0.0.1:80"), service("b", "10.0.0.2:80")).in(10 * time.Minute).delete("a")
-			s.in(4*time.Minute).holds("a #r1", "a 10.0.0.1:80", "b 10.0.0.2:80").in(3 * time.Minute).holds("b 10.0.0.2:80")
-		},
 	})
 }
 
@@ -213,10 +195,6 @@ func TestGuard_Share(t *testing.T) {
 		"a hold ends when services come back": func(s *story) {
 			s.standard(20).has().in(2 * time.Minute).hold()
 			s.has(fleet(20, 2)...).in(time.Second).noHold().logged("hold ended", 1).wrote(40, 0)
-		},
-		"endpoints that a reading lacks": func(s *story) {
-			s.has(fleet(1, 11)...).in(time.Minute).has(fleet(1, 1)...).in(time.Hour).holdsN(11)
-			s.is("reason", s.hold().Reason, "10 of 11 endpoints would be gone within 1h0m0s")
 		},
 		"warn deletes and reports": func(s *story) {
 			s.bridges[0].Guard.Mode = bridge.GuardWarn
@@ -305,11 +283,6 @@ func TestGuard_Author(t *testing.T) {
 			}
 			h := s.has().also("c").in(time.Hour).holdsN(20).hold()
 			s.is("hold", []any{h.Bridge, len(h.Entries)}, []any{"c", 20})
-		},
-		"another may claim its services by now": func(s *story) {
-			s.opts.Author = func(registry.Entry) string { return "gone" }
-			s.holding(mine("gone1", "10.0.0.1:80")).has(fleet(2, 1)...).unknown("x", errDown).in(time.Hour).holdsN(3).noHold()
-			s.is("bridge", s.unknown("x", nil).in(time.Hour).holdsN(3).hold().Bridge, "gone")
 		},
 		"a replica that differs may claim orphans": func(s *story) {
 			s.bridges[0].Guard = bridge.Guard{Settle: time.Minute}

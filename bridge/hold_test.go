@@ -138,12 +138,6 @@ func TestHold_Unjudged(t *testing.T) {
 	all := fleet(100, 2)
 	scopes := func(s *story, err error) *story { return s.unknown("s1*", err).unknown("s2*", err).unknown("s3*", err) }
 	stories(t, bridge.DefaultGuard(), map[string]func(*story){
-		"an approval of another hold": func(s *story) {
-			s.long()
-			h := s.standard(100).loses(0, 40).in(time.Minute).hold()
-			s.dials(all[40:50]...).in(20 * time.Second).approves(h.ID) // it restarts, and shows a tenth
-			s.in(2 * time.Hour).holdsN(120).hold()
-		},
 		"a reading that confirms another hold": func(s *story) {
 			s.standard(100).loses(0, 40).in(9*time.Minute + 30*time.Second).dials(all[40:50]...).in(5 * time.Minute).hold()
 			s.between("entries", len(s.target.Entries()), 120, 200)
@@ -151,21 +145,6 @@ func TestHold_Unjudged(t *testing.T) {
 		"a source away for the window": func(s *story) {
 			s.standard(100).dials(all[:10]...).in(30 * time.Second).stale(errLost).in(70 * time.Minute)
 			s.dials(all[:10]...).in(5 * time.Minute).holdsN(200).hold()
-		},
-		"a target away for the window": func(s *story) {
-			s.long()
-			s.standard(100).fail(down).in(10 * time.Minute).dials(all[:10]...).in(70 * time.Minute)
-			s.fail(nil).in(5 * time.Minute).holdsN(200).hold()
-		},
-		"a source that flaps for the window": func(s *story) {
-			s.long()
-			s.standard(100).dials(all[:80]...).in(20 * time.Second).stale(errLost).in(40 * time.Minute)
-			s.has(all...).in(time.Second).has(all[:10]...).in(59 * time.Minute).holdsN(200).in(2 * time.Hour).holdsN(200).hold()
-		},
-		"a replica takes an old hold over": func(s *story) {
-			s.elected(standby(1)).holding(stored(all...)...).has(all...).in(10 * time.Minute)
-			s.loses(10, 90).in(2 * time.Hour) // held by the other
-			s.becomes(leader(2)).in(5 * time.Minute).holdsN(200).hold()
 		},
 		"a replica that leads again": func(s *story) {
 			s.elected(leader(1)).has(fleet(100, 1)...).in(20 * time.Minute).becomes(standby(2))
@@ -177,11 +156,6 @@ func TestHold_Unjudged(t *testing.T) {
 			s.standard(100).fail(down).has(all[1:]...).in(2 * time.Minute).fail(failing(memory.OpWrite, errDown)).in(2 * time.Minute)
 			s.stale(errLost).in(time.Minute).fail(nil).in(time.Minute).dials(all[1:]...).in(50 * time.Second).holdsN(200)
 			s.in(2 * time.Minute).holdsN(198)
-		},
-		"a source that can report none of it": func(s *story) {
-			s.standard(100).loses(0, 40).in(9*time.Minute).unknown("*", errLost).dials(all[40:]...).in(10 * time.Minute).holdsN(200)
-			s.unknown("*", nil).in(59 * time.Second).holdsN(200).hold()
-			s.in(12 * time.Second).holdsN(120)
 		},
 		"a source that can report a part": func(s *story) {
 			s.standard(100).loses(0, 40).in(9 * time.Minute)

@@ -43,8 +43,8 @@ func (k *recordingTarget) Record(_ context.Context, kind, name, text string) err
 
 // A world is a source, a target and an engine between them, all by one seed. Calls
 // end in any order, late, without effect, or without an answer; the process ends and
-// begins anew at any step. Beside the bridge that the rules are checked of, another
-// claims in a few groups, where claims meet.
+// begins anew at any step. Rules are checked of what one bridge owns; another claims in
+// a few groups that services share.
 type world struct {
 	t       *testing.T
 	r       *rand.Rand
@@ -58,16 +58,16 @@ type world struct {
 	next    time.Time           // when the engine wants another turn
 	turns   int
 
-	source  map[registry.Name][]string // what the source has
-	seen    map[registry.Name][]string // of that what the engine received
-	blind   map[registry.Name]bool     // services of which it received that they are unknown
-	known   bool                       // it was notified of everything, and that it is fresh
-	fresh   bool                       // the same of the source
-	unread  map[registry.Group]bool    // what it found there at first and did not read yet; nil: it did not look
-	denied  map[string]bool            // by a person, and not claimed since
-	said    []answer                   // answers about denials that a person has not got yet
-	free    map[string]bool            // approved, and not claimed since
-	fell    []time.Time                // when services lost their last endpoint that nobody approved
+	source  map[registry.Name][]string   // what the source has
+	seen    map[registry.Name][]string   // of that what the engine received
+	blind   map[registry.Name]bool       // services of which it received that they are unknown
+	known   bool                         // it was notified of everything, and that it is fresh
+	fresh   bool                         // the same of the source
+	unread  map[registry.Group]bool      // what it found there at first and did not read yet; nil: it did not look
+	denied  map[string]bool              // by a person, and not claimed since
+	said    []answer                     // answers about denials that a person has not got yet
+	free    map[string]bool              // approved, and not claimed since
+	fell    map[registry.Group]time.Time // when services lost their last endpoint that nobody approved
 	log     strings.Builder
 	reasons map[Reason]bool // that status had
 }
@@ -79,6 +79,9 @@ type answer struct {
 }
 
 const worldServices, worldWorkers = 10, 3
+
+// The bridges, each with groups of its kind.
+const own, shared = "own", "shared"
 
 func worldGuard() Guard {
 	g := DefaultGuard()
@@ -92,19 +95,22 @@ func newWorld(t *testing.T, seed uint64) *world {
 		t: t, r: rand.New(rand.NewPCG(seed, 7)), now: time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC), table: registry.NewTable(),
 		target: &recordingTarget{memory.New(memory.Options{Owner: "me"}), make(map[string]map[string]string)},
 		source: make(map[registry.Name][]string), denied: make(map[string]bool), free: make(map[string]bool), blind: make(map[registry.Name]bool),
-		reasons: make(map[Reason]bool),
+		fell: make(map[registry.Group]time.Time), reasons: make(map[Reason]bool),
 	}
 	l, err := New(w.target, []Bridge{
-		{Name: "b", Table: w.table, Guard: worldGuard(), Project: func(s *registry.Service) ([]registry.Entry, error) {
-			return entries(s, registry.Group{Kind: "test", Name: string(s.Name)}, "v"), nil
+		{Name: own, Table: w.table, Guard: worldGuard(), Project: func(s *registry.Service) ([]registry.Entry, error) {
+			return entries(s, registry.Group{Kind: own, Name: string(s.Name)}), nil
 		}},
-		{Name: "a", Table: w.table, Guard: DefaultGuard(), Project: func(s *registry.Service) ([]registry.Entry, error) {
+		{Name: shared, Table: w.table, Guard: DefaultGuard(), Project: func(s *registry.Service) ([]registry.Entry, error) {
 			n := s.Name[1] % 4
-			return entries(s, registry.Group{Kind: "shared", Name: fmt.Sprint("g", n), Exclusive: n == 0}, "w"), nil
+			return entries(s, registry.Group{Kind: shared, Name: fmt.Sprint("g", n), Exclusive: n == 0}), nil
 		}},
-	}, Options{Owner: "me", Workers: worldWorkers, Debounce: 100 * time.Millisecond, Refresh: 5 * time.Minute, OnEvent: func(e Event) {
-		fmt.Fprintf(&w.log, "event %s %s %s\n", e.Kind, e.Subject, e.What)
-	}, Log: slog.New(slog.DiscardHandler)})
+	}, Options{
+		Owner: "me", Workers: worldWorkers, Debounce: 100 * time.Millisecond, Refresh: 5 * time.Minute,
+		Author:  func(e registry.Entry) string { return e.Group.Kind },
+		OnEvent: func(e Event) { fmt.Fprintf(&w.log, "event %s %s %s\n", e.Kind, e.Subject, e.What) },
+		Log:     slog.New(slog.DiscardHandler),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,9 +123,9 @@ func newWorld(t *testing.T, seed uint64) *world {
 	return w
 }
 
-func entries(s *registry.Service, g registry.Group, value string) (all []registry.Entry) {
+func entries(s *registry.Service, g registry.Group) (all []registry.Entry) {
 	for _, e := range s.Endpoints {
-		all = append(all, registry.Entry{Group: g, Key: e.Address(), Value: value})
+		all = append(all, registry.Entry{Group: g, Key: e.Address(), Value: "v"})
 	}
 	return all
 }
@@ -256,7 +262,7 @@ func (w *world) issued(c call) {
 			w.t.Fatalf("%s is deleted, and it is another's\n%s", key(h.Group, h.Key), w.tail())
 		case w.unread == nil || len(w.unread) > 0:
 			w.t.Fatalf("%s is deleted before all was read that is there\n%s", key(h.Group, h.Key), w.tail())
-		case h.Group.Kind != "test": // of the other bridge
+		case h.Group.Kind != own: // of the other bridge
 		case !w.known || w.blind[n]:
 			w.t.Fatalf("%s is deleted, and the source cannot report\n%s", key(h.Group, h.Key), w.tail())
 		case slices.Contains(w.seen[n], host):
@@ -279,7 +285,7 @@ func (c call) itemName() string {
 // empties checks how many services lose their last endpoint within the window, by
 // withdrawals and readings that no person approved.
 func (w *world) empties(c call) {
-	if len(c.change.Delete) == 0 || len(c.change.Want) > 0 || c.change.Group.Kind != "test" {
+	if len(c.change.Delete) == 0 || len(c.change.Want) > 0 || c.change.Group.Kind != own {
 		return
 	}
 	left, all := 0, make(map[string]bool)
@@ -292,8 +298,9 @@ func (w *world) empties(c call) {
 	if left > 0 || !slices.ContainsFunc(c.change.Delete, func(h registry.Held) bool { return !w.free[key(h.Group, h.Key)] }) {
 		return
 	}
-	w.fell = append(slices.DeleteFunc(w.fell, func(at time.Time) bool { return w.now.Sub(at) > time.Hour }), w.now)
-	if n, most := len(w.fell), worldServices; float64(n) > max(1, 0.3*float64(most)) {
+	w.fell[c.change.Group] = w.now
+	maps.DeleteFunc(w.fell, func(_ registry.Group, at time.Time) bool { return w.now.Sub(at) > time.Hour })
+	if n := len(w.fell); float64(n) > max(1, 0.3*worldServices) {
 		w.t.Fatalf("%d services lost their last endpoint within an hour, and nobody approved\n%s", n, w.tail())
 	}
 }
@@ -411,7 +418,7 @@ func (w *world) step() {
 	case 8:
 		w.decides(w.r.IntN(2) == 0)
 	case 9:
-		e := registry.Entry{Group: registry.Group{Kind: "test", Name: string(n)}, Key: "10.9.9.9:80", Value: "x"}
+		e := registry.Entry{Group: registry.Group{Kind: own, Name: string(n)}, Key: "10.9.9.9:80", Value: "x"}
 		w.target.Set(registry.Held{Entry: e, Owner: "other", Live: true})
 	case 10: // the process pauses
 		w.now = w.now.Add(time.Duration(1+w.r.IntN(300)) * time.Second)
@@ -524,7 +531,7 @@ func (w *world) holdsWhatIsClaimed(when string) {
 	}
 	var got []string
 	for _, e := range w.target.Entries() {
-		if e.Value == "v" {
+		if e.Value == "v" && e.Group.Kind == own {
 			got = append(got, key(e.Group, e.Key))
 		}
 	}

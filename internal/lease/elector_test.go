@@ -200,13 +200,12 @@ func (w *world) pair(change ...func(*replica)) (a, b *replica) {
 
 func TestElector_Leader(t *testing.T) {
 	worlds(t, map[string]func(*world){
-		"one alone, though it is not ready": func(w *world) {
-			a := w.joins("a", away)
+		"one alone, and then beside a standby": func(w *world) {
+			a := w.joins("a", away) // it leads though it is not ready
 			w.led(a, 10*time.Millisecond)
 			w.led(a, time.Hour)
-		},
-		"who joins is a standby": func(w *world) {
-			a, b := w.pair()
+			a.set(back)
+			b := w.joins("b")
 			w.led(a, 10*time.Minute)
 			for _, r := range []*replica{a, b} {
 				s := r.State()
@@ -256,8 +255,15 @@ func TestElector_Leader(t *testing.T) {
 			w.led(a, ttl) // nobody was thought dead
 			a.expect("the same term and no error", a.State().Term == before && a.State().LastError == "")
 		},
-		"a record that was deleted": func(w *world) { w.remade("") },
-		"a record that was spoiled": func(w *world) { w.remade("{") },
+		"a record that was deleted or spoiled": func(w *world) {
+			a, b := w.pair()
+			for _, text := range []string{"", "{"} {
+				before := a.State().Term
+				w.put(text)
+				w.led(a, time.Minute)
+				b.expect("it ready, and no earlier term", b.State().Ready && b.State().Term >= before)
+			}
+		},
 		"a record of a later version": func(w *world) {
 			a, _ := w.pair()
 			w.put(`{"format":2}`)
@@ -297,15 +303,6 @@ func TestElector_Leader(t *testing.T) {
 			a.expect("two thirds of a ttl", !until.IsZero() && !until.After(asked.Add(ttl*2/3)))
 		},
 	})
-}
-
-// remade has a record replaced by a text, which it does not stay.
-func (w *world) remade(text string) {
-	a, b := w.pair()
-	before := a.State().Term
-	w.put(text)
-	w.led(a, time.Minute)
-	b.expect("it ready, and no earlier term", b.State().Ready && b.State().Term >= before)
 }
 
 func TestElector_Leave(t *testing.T) {
@@ -350,32 +347,21 @@ func TestElector_Differing(t *testing.T) {
 			r.w.Errorf("%s: Differing() = %q, %t, want %q", r.name, got, differs, want)
 		}
 	}
-	configure := func(r *replica, text string) {
+	configured := func(w *world, name, text string) *replica {
+		r := w.joins(name)
 		r.Configure(text)
-		r.w.in(5 * time.Second)
-	}
-	pair := func(w *world, a, b string) (*replica, *replica) {
-		x, y := w.joins("a"), w.joins("b")
-		x.Configure(a)
-		configure(y, b)
-		return x, y
+		w.in(5 * time.Second)
+		return r
 	}
 	worlds(t, map[string]func(*world){
-		"alike, or not known": func(w *world) {
-			a, b := pair(w, "old", "")
-			differs(a, "")
-			differs(b, "")
-			configure(b, "old")
-			differs(a, "")
-			differs(b, "")
-		},
 		"another file until all have it": func(w *world) {
-			a, b := pair(w, "old", "new")
-			differs(a, "b")
-			differs(b, "a")
-			configure(a, "new")
-			differs(a, "")
-			differs(b, "")
+			a, b := configured(w, "a", "old"), configured(w, "b", "")
+			for _, text := range []string{"", "new", "old"} { // what is not known differs from nothing
+				b.Configure(text)
+				w.in(5 * time.Second)
+				differs(a, map[string]string{"new": "b"}[text])
+				differs(b, map[string]string{"new": "a"}[text])
+			}
 		},
 		"anybody before the record was read": func(w *world) {
 			a := w.joins("a", cut)
@@ -385,10 +371,9 @@ func TestElector_Differing(t *testing.T) {
 			}
 		},
 		"who is gone may be back": func(w *world) {
-			a, b := pair(w, "old", "new")
+			a, b := configured(w, "a", "old"), configured(w, "b", "new")
 			b.stop()
-			c := w.joins("c") // it comes later
-			c.Configure("old")
+			c := configured(w, "c", "old") // it comes later
 			w.in(lease.Remembered - time.Minute)
 			differs(a, "b")
 			differs(c, "b")
