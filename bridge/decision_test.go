@@ -96,12 +96,6 @@ func TestDecision_Restart(t *testing.T) {
 
 func TestDecision_Records(t *testing.T) {
 	stories(t, bridge.DefaultGuard(), map[string]func(*story){
-		"a hold is kept once that is possible": func(s *story) {
-			s.recorded().elected(leader(1)).standard(20).records.away.Store(true)
-			s.loses(0, 10).in(2 * time.Hour).hold()
-			s.records.away.Store(false)
-			s.in(30*time.Second).between("records", s.records.writes, 1, 11) // the hold, and of each of ten services
-		},
 		"a decision is stored later": func(s *story) {
 			s.recorded().standard(20).loses(0, 10).in(11*time.Second).loses(10, 8).in(0).records.away.Store(true)
 			for _, h := range s.status().Holds {
@@ -174,18 +168,6 @@ func TestDecision_Replicas(t *testing.T) {
 			b.approves(id)
 			a.in(time.Minute).holdsN(20).noHold()
 			b.noHold()
-		},
-		"what nobody approved counts afterwards": func(s *story) {
-			a, b, both := s.pair(0)
-			id := both.losesTen()
-			both.dials(fleet(20, 2)[12:]...) // two more are missing, which settles
-			a.in(30 * time.Second).approves(id).in(6 * time.Minute)
-			left := len(a.target.Entries())
-			both.takesOver()
-			for _, s := range both {
-				s.in(time.Minute).loses(12, 2) // four of ten by now
-			}
-			b.in(10 * time.Minute).holdsN(left).hold()
 		},
 		"a denial of a standby that publishes": func(s *story) {
 			s.recorded().elected(leader(1)).starts(sharedRecorder{s.records}).losesTen().denies().in(time.Minute)

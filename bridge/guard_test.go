@@ -106,10 +106,6 @@ func TestGuard_Trace(t *testing.T) {
 			s.has(service("a", "10.0.0.1:80")).in(time.Hour).holds("a 10.0.0.1:80", "a 10.0.0.9:80", "gone 10.0.0.8:80")
 			s.reason("a", bridge.ReasonKept, "bridge b cannot report "+scope+": down").unknown(scope, nil).in(2 * time.Minute).holds("a 10.0.0.1:80")
 		},
-		"a stale source keeps all": func(s *story) {
-			begin(s, mine("a", "10.0.0.9:80"), mine("other", "10.0.0.9:80")).has(service("a", "10.0.0.1:80")).stale(errDown)
-			s.in(time.Hour).holds("a 10.0.0.1:80", "a 10.0.0.9:80", "other 10.0.0.9:80")
-		},
 	})
 }
 
@@ -137,11 +133,6 @@ func TestGuard_Waits(t *testing.T) {
 			s.reason("a", bridge.ReasonWaiting, "last endpoint").reason("b", bridge.ReasonWaiting, "last endpoint")
 			s.in(time.Second).holds().reason("a", bridge.ReasonEmpty, "no offered endpoint")
 		},
-		"the last endpoint of a stale source": func(s *story) {
-			s.has(service("a", "10.0.0.1:80")).in(time.Second).delete("a").in(20 * time.Second).stale(errLost)
-			s.in(time.Hour).holds("a 10.0.0.1:80").reason("a", bridge.ReasonUnknown, "lost")
-			s.has().in(29 * time.Second).holds("a 10.0.0.1:80").in(2 * time.Second).holds() // from the start
-		},
 		"what a gap of the connection hid": func(s *story) {
 			s.standard(10).stale(errLost).in(time.Minute).has(fleet(9, 2)...).in(59 * time.Second).holdsN(20)
 			s.reason("s9", bridge.ReasonWaiting, "what is missing settles for 1m0s").in(2 * time.Second).holdsN(18)
@@ -153,11 +144,6 @@ func TestGuard_Waits(t *testing.T) {
 			s.in(2*time.Second).holds("a 10.0.0.1:80", "gone 10.0.0.9:80")
 			at := s.when(memory.OpRead, "gone")
 			s.is("last read", at[len(at)-1], time.Hour+time.Minute) // it goes by a reading of that moment
-		},
-		"anew once the service was unknown": func(s *story) {
-			s.standard(10).has(fleet(9, 2)...).in(50*time.Second).unknown("s9", errDown)
-			s.in(10*time.Minute).holdsN(20).reason("s9", bridge.ReasonUnknown, "the source cannot report: down")
-			s.unknown("s9", nil).in(59 * time.Second).holdsN(20).in(2 * time.Second).holdsN(18)
 		},
 		"not for ever beside endless readings": func(s *story) {
 			s.holding(mine("gone", "10.0.0.8:80")).starts()
@@ -200,14 +186,6 @@ func TestGuard_Share(t *testing.T) {
 			s.bridges[0].Guard.Mode = bridge.GuardWarn
 			s.has(fleet(20, 2)...).in(time.Second).loses(0, 20).in(time.Minute).holds().noHold()
 			s.logged("mode=warn", 1).logged(`ends="at once: guard.mode is warn"`, 1).is("observed", s.count(bridge.ObservedHold, ""), 40)
-		},
-		"new values are no removals": func(s *story) {
-			s.standard(10)
-			next := fleet(10, 2)
-			for _, sv := range next {
-				sv.Endpoints[0].Weight, sv.Endpoints[1].Weight = 9, 9
-			}
-			s.has(next...).in(time.Second).noHold().wrote(40, 0)
 		},
 		"nor are parts": func(s *story) {
 			s.has(referring("r0", "10.0.0.1:80", "10.0.0.2:80")).in(10 * time.Minute)

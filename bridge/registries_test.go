@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -319,44 +318,4 @@ func TestNacos_OtherWriters(t *testing.T) {
 		}
 	}
 	inBubbles(t, newNacosServer, tests)
-}
-
-// TestNacos_Edits shows that what somebody sets in the console, which Nacos keeps
-// beside what is published, is shown and fought by nobody.
-func TestNacos_Edits(t *testing.T) {
-	edit := func(change func(*model.Instance)) func(*nacosServer) {
-		return func(n *nacosServer) {
-			s := n.joins().has(sharedService(1)).in(70 * time.Second)
-			published := n.writes()
-			n.Edit(sharedInNacos, change)
-			s.in(time.Hour).is("ours", n.ours(), false).between("writes in an hour", n.writes()-published, 3, 25)
-			sv := s.of("shared")
-			s.is("reason", sv.Reason, bridge.ReasonRefused).says("detail", sv.Detail+sv.LastError, "otherwise than it was written")
-			n.Edit(sharedInNacos, nil)
-			s.in(11*time.Minute).inSync(true).is("ours", n.ours(), true)
-		}
-	}
-	inBubbles(t, newNacosServer, map[string]func(*nacosServer){
-		"of the weight": edit(func(in *model.Instance) { in.Weight = 7 }),
-		"that disables": edit(func(in *model.Instance) { in.Enable = false }),
-	})
-}
-
-// TestNacos_Subscriptions has services that others alone register: they are watched
-// no longer than until they change, if the source reported something by then.
-func TestNacos_Subscriptions(t *testing.T) {
-	inBubbles(t, newNacosServer, map[string]func(*nacosServer){"services of others": func(n *nacosServer) {
-		const services = 20
-		register := func(port uint64) {
-			for i := range services {
-				another := nacosfake.Service{Group: "DEFAULT_GROUP", Name: "providers:api.Another" + strconv.Itoa(i) + "::"}
-				n.Set(another, "app", model.Instance{Ip: "10.9.9.9", Port: port, Enable: true, Healthy: true, Ephemeral: true})
-			}
-		}
-		register(1)
-		s := n.joins().in(time.Second).is("subscriptions", n.Subscriptions(), services)
-		s.has(sharedService(1)).in(2 * time.Second)
-		register(2)
-		s.in(2*time.Second).is("subscriptions", n.Subscriptions(), 1)
-	}})
 }

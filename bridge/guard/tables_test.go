@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math"
 	"os"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -314,36 +315,46 @@ func (m *mesh) cell() string {
 	return text
 }
 
-// sixes are the twenty services of six endpoints.
-func sixes() (names []string) {
-	for i := range 20 {
-		names = append(names, fmt.Sprintf("s%02d", i))
-	}
-	return names
-}
-
-// scaleSixes makes each of them have n endpoints.
-func (m *mesh) scaleSixes(n int) {
-	for _, name := range sixes() {
-		m.scale(name, n)
-	}
-}
-
-// gradually scales services down, each by one a second.
-func gradually(n int, names ...string) func(*mesh) {
+// operate has each word of a script happen: s0*=4 makes the services of such a name
+// have four endpoints, big=35..2 one less each second, and 30s lets time pass.
+func operate(script string) func(*mesh) {
 	return func(m *mesh) {
-		for size := 35; size >= n; size-- {
-			for _, name := range names {
-				m.scale(name, min(size, len(m.shown[name])))
+		for word := range strings.FieldsSeq(script) {
+			name, sizes, found := strings.Cut(word, "=")
+			if !found {
+				d, err := time.ParseDuration(word)
+				if err != nil {
+					m.t.Fatal(err)
+				}
+				m.pass(d, time.Second)
+				continue
 			}
-			m.pass(time.Second, time.Second)
+			first, last, gradually := strings.Cut(sizes, "..")
+			from, _ := strconv.Atoi(first)
+			to, _ := strconv.Atoi(last)
+			if !gradually {
+				m.scaleAll(name, from)
+				continue
+			}
+			for n := from; n >= to; n-- {
+				m.scaleAll(name, n)
+				m.pass(time.Second, time.Second)
+			}
 		}
-		m.pass(20*time.Minute, time.Second)
 	}
 }
 
+// scaleAll makes the services of such a name have n endpoints.
+func (m *mesh) scaleAll(pattern string, n int) {
+	for name := range m.shown {
+		if like, _ := path.Match(pattern, name); like {
+			m.scale(name, n)
+		}
+	}
+}
+
+// operations are on twenty services s00 to s19 of six endpoints, one of 36, and one of one.
 func operations() []scenario {
-	const second, minute = time.Second, time.Minute
 	return []scenario{
 		{"rolling restart of one service of 36, one by one in 18 s", func(m *mesh) {
 			for i := range 36 {
@@ -351,77 +362,35 @@ func operations() []scenario {
 				all[i] = fmt.Sprint("new-", i)
 				m.show("big", all)
 				if i%2 == 1 {
-					m.pass(second, second)
+					m.pass(time.Second, time.Second)
 				}
 			}
-			m.pass(5*minute, second)
+			m.pass(5*time.Minute, time.Second)
 		}},
 		{"rolling restart of all services, each old endpoint 5 s before its new one", func(m *mesh) {
 			for range 6 {
-				for _, name := range sixes() {
-					m.show(name, m.shown[name][1:])
+				for name, all := range m.shown {
+					if len(all) == 6 {
+						m.show(name, all[1:])
+					}
 				}
-				m.pass(5*second, second)
-				m.scaleSixes(6)
-				m.pass(2*second, second)
+				operate("5s s*=6 2s")(m)
 			}
-			m.pass(5*minute, second)
+			m.pass(5*time.Minute, time.Second)
 		}},
-		{"restart of a service of one endpoint, away for 20 s", func(m *mesh) {
-			m.scale("one", 0)
-			m.pass(20*second, second)
-			m.scale("one", 1)
-			m.pass(5*minute, second)
-		}},
-		{"scale up, 6 to 18, and back within a day", func(m *mesh) {
-			m.scale("s00", 18)
-			m.pass(8*time.Hour, minute)
-			m.scale("s00", 6)
-			m.pass(10*minute, second)
-		}},
-		{"scale down of one service, 36 to 2", gradually(2, "big")},
-		{"scale down of one service to nothing", gradually(0, "s00")},
-		{"scale down of all services to a half", gradually(3, sixes()...)},
-		{"scale down of all services to a third", gradually(2, sixes()...)},
-		{"the same at once", func(m *mesh) {
-			m.scaleSixes(2)
-			m.pass(20*minute, second)
-		}},
-		{"canary: one more endpoint, and away again", func(m *mesh) {
-			m.scale("s00", 7)
-			m.pass(5*minute, second)
-			m.scale("s00", 6)
-			m.pass(5*minute, second)
-		}},
-		{"a zone of three is drained, its endpoints come back elsewhere 30 s later", func(m *mesh) {
-			m.scaleSixes(4)
-			m.scale("big", 24)
-			m.pass(30*second, second)
-			m.scaleSixes(6)
-			m.scale("big", 36)
-			m.pass(5*minute, second)
-		}},
-		{"a zone of three fails and stays away", func(m *mesh) {
-			m.scaleSixes(4)
-			m.scale("big", 24)
-			m.pass(20*minute, second)
-		}},
-		{"everything is redeployed: all old endpoints go, new ones come 20 s later", func(m *mesh) {
-			m.scaleSixes(0)
-			m.pass(20*second, second)
-			m.scaleSixes(6)
-			m.pass(20*minute, second)
-		}},
-		{"one of 22 services is removed", func(m *mesh) {
-			m.scale("s07", 0)
-			m.pass(20*minute, second)
-		}},
-		{"half of all services are removed", func(m *mesh) {
-			for _, name := range sixes()[:11] {
-				m.scale(name, 0)
-			}
-			m.pass(20*minute, second)
-		}},
+		{"restart of a service of one endpoint, away for 20 s", operate("one=0 20s one=1 5m")},
+		{"scale up, 6 to 18, and back within a day", operate("s00=18 8h s00=6 10m")},
+		{"scale down of one service, 36 to 2", operate("big=35..2 20m")},
+		{"scale down of one service to nothing", operate("s00=5..0 20m")},
+		{"scale down of all services to a half", operate("s*=5..3 20m")},
+		{"scale down of all services to a third", operate("s*=5..2 20m")},
+		{"the same at once", operate("s*=2 20m")},
+		{"canary: one more endpoint, and away again", operate("s00=7 5m s00=6 5m")},
+		{"a zone of three is drained, its endpoints come back elsewhere 30 s later", operate("s*=4 big=24 30s s*=6 big=36 5m")},
+		{"a zone of three fails and stays away", operate("s*=4 big=24 20m")},
+		{"everything is redeployed: all old endpoints go, new ones come 20 s later", operate("s*=0 20s s*=6 20m")},
+		{"one of 22 services is removed", operate("s07=0 20m")},
+		{"half of all services are removed", operate("s0*=0 s10=0 20m")},
 	}
 }
 
@@ -429,8 +398,8 @@ func TestGuard_TableOfOperations(t *testing.T) {
 	lines := []string{"| what is done | held, at most | a dead address stays, at most |", "|---|---|---|"}
 	for _, row := range operations() {
 		sizes := map[string]int{"big": 36, "one": 1}
-		for _, name := range sixes() {
-			sizes[name] = 6
+		for i := range 20 {
+			sizes[fmt.Sprintf("s%02d", i)] = 6
 		}
 		m := newMesh(t, sizes)
 		row.do(m)
