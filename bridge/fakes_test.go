@@ -107,22 +107,13 @@ func (s *serving) SourcesComplete() {
 	}
 }
 
-// A picky target refuses some keys and does the rest.
+// A picky target refuses some keys and does the rest, or nothing where it names none.
 type picky struct {
 	*memory.Target
-	how    refusal
-	writes atomic.Int64
-	rule   atomic.Pointer[func(key string) bool]
+	unnamed bool
+	writes  atomic.Int64
+	rule    atomic.Pointer[func(key string) bool]
 }
-
-// A refusal is how a picky target refuses.
-type refusal string
-
-const (
-	byKey   refusal = ""        // it names the keys
-	whole   refusal = "whole"   // it names none and does nothing
-	partial refusal = "partial" // it names none and does the rest
-)
 
 // refuse replaces the rule of what is refused.
 func (p *picky) refuse(rule func(key string) bool) { p.rule.Store(&rule) }
@@ -148,15 +139,11 @@ func (p *picky) Write(ctx context.Context, c registry.Change) error {
 			return fmt.Errorf("%s is wanted and not written", e.Key)
 		}
 	}
-	unnamed := fmt.Errorf("%w: something of it", registry.ErrRefused)
-	if p.how == whole && len(refused) > 0 {
-		return unnamed
+	if p.unnamed && len(refused) > 0 {
+		return fmt.Errorf("%w: something of it", registry.ErrRefused)
 	}
 	if err := p.Target.Write(ctx, c.Except(refused)); err != nil {
 		return err
-	}
-	if p.how == partial && len(refused) > 0 {
-		return unnamed
 	}
 	return refused.Err()
 }
@@ -254,11 +241,7 @@ type election struct {
 
 	mu    sync.Mutex
 	now   bridge.Leadership
-	ready []bridge.Leadership // as reported
-}
-
-func newElection(l bridge.Leadership) *election {
-	return &election{changed: make(chan struct{}, 1), now: l}
+	ready bridge.Leadership // as reported last
 }
 
 // Leadership answers as a lease does: what was won ends with its time.
@@ -277,14 +260,7 @@ func (e *election) Changed() <-chan struct{} { return e.changed }
 func (e *election) Ready(l bridge.Leadership) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.ready = append(e.ready, l)
-}
-
-// last returns what was reported as ready last.
-func (e *election) last() bridge.Leadership {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.ready[len(e.ready)-1]
+	e.ready = l
 }
 
 // becomes changes the leadership before anybody is notified.
@@ -307,7 +283,7 @@ func (s *story) becomes(l bridge.Leadership) *story {
 // ready fails the test unless this was reported as ready last.
 func (s *story) ready(want bridge.Leadership) *story {
 	s.Helper()
-	return s.is("Ready()", s.election.last(), want)
+	return s.is("Ready()", s.election.ready, want)
 }
 
 func leader(term int64) bridge.Leadership {

@@ -34,15 +34,12 @@ var (
 // speed is a guard without rules about time and share.
 var speed = bridge.Guard{}
 
-// with returns the default guard changed.
-func with(change func(*bridge.Guard)) bridge.Guard {
+// timed is the default guard without the rules on how much may go.
+func timed() bridge.Guard {
 	g := bridge.DefaultGuard()
-	change(&g)
+	g.Share = 1
 	return g
 }
-
-// timed is the default guard without the rules on how much may go.
-func timed() bridge.Guard { return with(func(g *bridge.Guard) { g.Share = 1 }) }
 
 func group(name string) registry.Group { return registry.Group{Kind: "test", Name: name} }
 
@@ -199,7 +196,7 @@ func (s *story) bridge(name string, guard bridge.Guard) *story {
 
 // elected makes the story that of one of several replicas.
 func (s *story) elected(l bridge.Leadership) *story {
-	s.election = newElection(l)
+	s.election = &election{changed: make(chan struct{}, 1), now: l}
 	s.opts.Election = s.election
 	return s
 }

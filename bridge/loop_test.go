@@ -169,6 +169,11 @@ func TestLoop_DefaultGuard(t *testing.T) {
 			s.has(service("a", "10.0.0.1:80")).in(time.Second).target.Drop(group("a"), "10.0.0.1:80")
 			s.resync().in(0).holds("a 10.0.0.1:80")
 		},
+		"a resync reaches what is under way": func(s *story) {
+			s.hooks.Delay = time.Second
+			s.has(service("a", "10.0.0.1:80")).in(1500 * ms).resync().in(10 * time.Second)
+			s.is("reads", len(s.when(memory.OpRead, "a")), 1).is("lists", s.target.Counts().Groups, 2)
+		},
 		"sessions that ended for good": func(s *story) {
 			s.make()
 			s.starts(expired{s.target}).has(service("a", "10.0.0.1:80")).in(time.Hour).holds("a 10.0.0.1:80")

@@ -2,7 +2,6 @@ package bridge_test
 
 import (
 	"fmt"
-	"maps"
 	"testing"
 	"time"
 
@@ -160,20 +159,6 @@ func TestServing(t *testing.T) {
 			s.holding(mine("s0", "10.9.9.9:80"))
 			target := begin(s)
 			completed(s.has(fleet(3, 2)...).in(time.Second), target, 1, 7)
-		},
-		"nor for deletions that never end": func(s *story) { // as in any large registry
-			for _, sv := range fleet(50, 1) {
-				s.put(sv)
-			}
-			target := begin(s)
-			for i := range 10 {
-				s.put(service(fmt.Sprint("s", i))).in(10 * time.Second) // its last endpoint is away
-			}
-			rows, _ := s.table().Snapshot()
-			s.table().Replace(maps.Values(rows))
-			completed(s.in(time.Second), target, 1, 50)
-			_, took, err := s.quiets(time.Hour)
-			s.is("AwaitIdle()", err, nil).between("seconds", int(took.Seconds()), 20, 3600)
 		},
 		"more than the guard lets go is held": func(s *story) {
 			target := begin(s.holding(stored(fleet(100, 2)...)...))

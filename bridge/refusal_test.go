@@ -14,9 +14,9 @@ import (
 )
 
 // picks starts the story with a target that refuses keys by a prefix.
-func (s *story) picks(prefix string, how refusal) *picky {
+func (s *story) picks(prefix string) *picky {
 	s.make()
-	p := &picky{Target: s.target, how: how}
+	p := &picky{Target: s.target}
 	p.refuse(func(key string) bool { return strings.HasPrefix(key, prefix) })
 	s.starts(p)
 	return p
@@ -26,7 +26,7 @@ func TestRefusal(t *testing.T) {
 	const bad = "10.9.0.1:80"
 	stories(t, speed, map[string]func(*story){
 		"delays no other change of its group": func(s *story) {
-			s.picks("10.9", byKey)
+			s.picks("10.9")
 			s.has(service("a", "10.0.0.1:80", "10.0.0.2:80", bad), service("b", "10.0.0.1:80")).in(2 * time.Second)
 			s.holds("a 10.0.0.1:80", "a 10.0.0.2:80", "b 10.0.0.1:80").reason("a", bridge.ReasonRefused, bad).reason("b", bridge.ReasonSynced, "")
 			st := s.inSync(false).status()
@@ -39,14 +39,14 @@ func TestRefusal(t *testing.T) {
 		},
 		"a refused replacement": func(s *story) {
 			s.bridges[0].Guard = bridge.DefaultGuard()
-			p := s.picks("10.9", byKey)
+			p := s.picks("10.9")
 			s.has(service("a", "10.0.0.1:80"), service("b", "10.0.0.1:80")).in(10 * time.Minute).put(service("a", bad))
 			s.in(5*time.Second).holds("a 10.0.0.1:80", "b 10.0.0.1:80").reason("a", bridge.ReasonRefused, bad)
 			p.accept()
 			s.in(31*time.Second).holds("a "+bad, "b 10.0.0.1:80")
 		},
 		"all is tried at the slowest rate": func(s *story) {
-			p := s.picks("10.9", byKey)
+			p := s.picks("10.9")
 			s.has(service("a", bad, "10.9.0.2:80", "10.9.0.3:80", "10.0.0.1:80")).in(2 * time.Second)
 			before := p.writes.Load()
 			s.in(5*time.Minute).between("writes", int(p.writes.Load()-before), 9, 11) // Retry.Max is 30 s
@@ -55,7 +55,7 @@ func TestRefusal(t *testing.T) {
 			s.in(31*time.Second).holds("a 10.0.0.1:80", "a "+bad, "a 10.9.0.2:80", "a 10.9.0.3:80").reason("a", bridge.ReasonSynced, "")
 		},
 		"later refusals delay no earlier one": func(s *story) {
-			p := s.picks("10.9", byKey)
+			p := s.picks("10.9")
 			s.has(service("a", bad, "10.0.0.1:80")).in(2 * time.Second)
 			for i := range 6 {
 				s.put(service("a", bad, "10.0.0.1:80", fmt.Sprintf("10.9.1.%d:80", i))).in(4 * time.Second)
@@ -64,25 +64,22 @@ func TestRefusal(t *testing.T) {
 			s.in(10*time.Second).holds("a 10.0.0.1:80", "a "+bad, "a 10.9.1.5:80").reason("a", bridge.ReasonSynced, "")
 		},
 		"no key is named": func(s *story) {
-			p := s.picks("10.0.0.5", whole)
+			p := s.picks("10.0.0.5")
+			p.unnamed = true
 			s.has(service("a", "10.0.0.4:80", "10.0.0.5:80")).in(time.Minute).holds().reason("a", bridge.ReasonRefused, "something of it")
 			s.between("writes", int(p.writes.Load()), 1, 3).put(service("a", "10.0.0.4:80", "10.0.0.5:80", "10.0.0.6:80"))
 			s.in(time.Second).holds("a 10.0.0.6:80").put(service("a", "10.0.0.4:80", "10.0.0.6:80")) // what changes later is written
 			s.in(30*time.Second).holds("a 10.0.0.4:80", "a 10.0.0.6:80").reason("a", bridge.ReasonSynced, "")
 		},
-		"no key named, a part is written": func(s *story) {
-			s.picks("10.0.0.5", partial)
-			s.has(service("a", "10.0.0.4:80", "10.0.0.5:80")).in(time.Second).holds("a 10.0.0.4:80").is("owned", s.status().Owned, 1)
-		},
 		"a standby tries nothing again": func(s *story) {
-			p := s.elected(leader(1)).picks("10.0.0.5", byKey)
+			p := s.elected(leader(1)).picks("10.0.0.5")
 			s.has(service("a", "10.0.0.4:80", "10.0.0.5:80")).in(time.Second).reason("a", bridge.ReasonRefused, "10.0.0.5:80")
 			before := p.writes.Load()
 			s.becomes(standby(2)).in(5*time.Minute).reason("a", bridge.ReasonStandby, "").is("writes", p.writes.Load(), before)
 			s.becomes(leader(3)).in(time.Second).reason("a", bridge.ReasonRefused, "10.0.0.5:80")
 		},
 		"a refused deletion delays no other": func(s *story) {
-			p := s.picks("none", byKey)
+			p := s.picks("none")
 			s.has(service("a", "10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80")).in(2 * time.Second)
 			p.refuse(func(key string) bool { return key == "10.0.0.1:80" })
 			s.put(service("a", "10.0.0.3:80", "10.0.0.4:80")).in(time.Second)
@@ -92,7 +89,7 @@ func TestRefusal(t *testing.T) {
 		},
 		"a refused update is no loss": func(s *story) {
 			s.bridges[0].Guard = bridge.DefaultGuard()
-			p := s.picks("none", byKey)
+			p := s.picks("none")
 			s.has(service("a", "10.0.0.1:80", "10.0.0.2:80"), service("b", "10.0.0.1:80")).in(10 * time.Minute)
 			p.refuse(func(string) bool { return true })
 			s.has(service("a", "10.0.0.1:80*5", "10.0.0.2:80*5"), service("b", "10.0.0.1:80*5")).in(5 * time.Second)
@@ -154,24 +151,13 @@ func TestLoop_ReadBack(t *testing.T) {
 			s.in(s.opts.Refresh*2).reason("a", bridge.ReasonSynced, "")
 		},
 		"what only another connection can delete": func(s *story) { // of ours, as several may publish in Nacos
-			var elsewhere atomic.Bool
-			var asked atomic.Int64
-			f := s.fake()
-			f.write = func(ctx context.Context, c registry.Change) error {
-				if asked.Add(1); len(c.Delete) > 0 && elsewhere.Load() {
-					return registry.ErrConflict
-				}
-				return f.Target.Write(ctx, c)
-			}
-			s.starts(f).has(service("a", "10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80")).in(time.Hour)
-			elsewhere.Store(true)
+			s.has(service("a", "10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80")).in(time.Hour).fail(failing(memory.OpWrite, registry.ErrConflict))
 			s.put(service("a", "10.0.0.1:80", "10.0.0.2:80")).in(10*time.Minute).reason("a", bridge.ReasonRefused, "another process of this owner")
 			list := s.emitted(bridge.EventDrift)
 			s.is("events", len(list), 1).says("why", list[0].Why, "another process of this owner").says("subject", list[0].Subject, "a")
-			before := asked.Load()
-			s.in(time.Hour).between("writes in an hour", int(asked.Load()-before), 1, 130)
-			elsewhere.Store(false)
-			s.in(s.opts.Refresh).holds("a 10.0.0.1:80", "a 10.0.0.2:80").reason("a", bridge.ReasonSynced, "")
+			before := s.writes()
+			s.in(time.Hour).between("writes in an hour", s.writes()-before, 1, 130).fail(nil).in(s.opts.Refresh)
+			s.holds("a 10.0.0.1:80", "a 10.0.0.2:80").reason("a", bridge.ReasonSynced, "")
 		},
 		"what another edits is restored each refresh": func(s *story) {
 			s.has(service("a", "10.0.0.1:80")).in(time.Second)
