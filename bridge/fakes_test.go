@@ -37,7 +37,6 @@ func (f *fake) Write(ctx context.Context, c registry.Change) error {
 	return f.Target.Write(ctx, c)
 }
 
-// fake returns a fake of the story's target.
 func (s *story) fake() *fake {
 	s.make()
 	return &fake{Target: s.target}
@@ -115,7 +114,6 @@ type picky struct {
 	rule    atomic.Pointer[func(key string) bool]
 }
 
-// refuse replaces the rule of what is refused.
 func (p *picky) refuse(rule func(key string) bool) { p.rule.Store(&rule) }
 
 func (p *picky) accept() { p.refuse(func(string) bool { return false }) }
@@ -235,7 +233,6 @@ func later(text string, by time.Duration) string {
 	return string(out)
 }
 
-// An election is one whose outcome a test sets.
 type election struct {
 	changed chan struct{}
 
@@ -280,7 +277,6 @@ func (s *story) becomes(l bridge.Leadership) *story {
 	return s
 }
 
-// ready fails the test unless this was reported as ready last.
 func (s *story) ready(want bridge.Leadership) *story {
 	s.Helper()
 	return s.is("Ready()", s.election.ready, want)

@@ -84,7 +84,6 @@ func service(name string, addrs ...string) *registry.Service {
 	return s
 }
 
-// invalid returns a service that cannot be projected.
 func invalid(name, why string) *registry.Service {
 	return &registry.Service{Name: registry.Name(name), Attributes: registry.Attributes{"bad": why}}
 }
@@ -102,7 +101,6 @@ func fleet(n, m int) []*registry.Service {
 	return out
 }
 
-// stored returns the entries of services as ours.
 func stored(services ...*registry.Service) (held []registry.Held) {
 	for _, s := range services {
 		for _, e := range s.Endpoints {
@@ -145,14 +143,12 @@ type story struct {
 	calls  []call
 }
 
-// A call is a call to the target that ended.
 type call struct {
 	op    memory.Op
 	group registry.Group
 	at    time.Duration
 }
 
-// stories runs tests of a bridge b with a guard.
 func stories(t *testing.T, guard bridge.Guard, tests map[string]func(*story)) {
 	t.Helper()
 	inBubbles(t, func(t *testing.T) *story { return newStory(t).bridge("b", guard) }, tests)
@@ -187,7 +183,6 @@ func (s *story) long() {
 	}
 }
 
-// bridge adds a bridge with a guard.
 func (s *story) bridge(name string, guard bridge.Guard) *story {
 	s.tables[name] = registry.NewTable()
 	s.bridges = append(s.bridges, bridge.Bridge{Name: name, Table: s.tables[name], Project: perService, Guard: guard})
@@ -201,14 +196,12 @@ func (s *story) elected(l bridge.Leadership) *story {
 	return s
 }
 
-// recorded has the target keep records.
 func (s *story) recorded() *story {
 	s.make()
 	s.records = &recorder{Target: s.target, records: &records{texts: make(map[string]map[string]string)}}
 	return s
 }
 
-// holding has the target hold entries.
 func (s *story) holding(held ...registry.Held) *story {
 	s.make()
 	s.target.Set(held...)
@@ -222,7 +215,6 @@ func (s *story) make() {
 	}
 }
 
-// record adds a call to those that were made.
 func (s *story) record(op memory.Op, g registry.Group) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -253,7 +245,6 @@ func failing(kind memory.Op, err error, groups ...string) func(memory.Op, regist
 	}
 }
 
-// down makes every call fail.
 func down(memory.Op, registry.Group) error { return errDown }
 
 // new returns a loop of the story that does not run.
@@ -313,7 +304,6 @@ func (s *story) beside() *story {
 	return next
 }
 
-// again ends the process and returns the next one, which has not started.
 func (s *story) again() *story {
 	s.stop()
 	return s.beside()
@@ -381,7 +371,8 @@ func (s *story) resync() *story {
 	return s
 }
 
-// is fails the test unless what was got is what is wanted.
+// What follows checks, and fails the test unless it is so.
+
 func (s *story) is(what string, got, want any) *story {
 	s.Helper()
 	if !reflect.DeepEqual(got, want) {
@@ -390,7 +381,6 @@ func (s *story) is(what string, got, want any) *story {
 	return s
 }
 
-// between fails the test unless a number is in a range.
 func (s *story) between(what string, got, least, most int) *story {
 	s.Helper()
 	if got < least || got > most {
@@ -399,7 +389,6 @@ func (s *story) between(what string, got, least, most int) *story {
 	return s
 }
 
-// says fails the test unless a text contains another.
 func (s *story) says(what, got, want string) *story {
 	s.Helper()
 	if !strings.Contains(got, want) {
@@ -408,7 +397,6 @@ func (s *story) says(what, got, want string) *story {
 	return s
 }
 
-// holds fails the test unless the target holds these entries.
 func (s *story) holds(want ...string) *story {
 	s.Helper()
 	got := []string{}
@@ -423,7 +411,6 @@ func (s *story) holdsN(want int) *story {
 	return s.is("len(Entries())", len(s.target.Entries()), want)
 }
 
-// weighs fails the test unless the entries of the target have these weights.
 func (s *story) weighs(want ...int) *story {
 	s.Helper()
 	got, values := []string{}, []string{}
@@ -436,7 +423,6 @@ func (s *story) weighs(want ...int) *story {
 	return s.is("values", got, values)
 }
 
-// wrote fails the test unless so many entries were put and deleted so far.
 func (s *story) wrote(put, deleted int) {
 	s.Helper()
 	c := s.target.Counts()
@@ -456,7 +442,6 @@ func (s *story) inSync(want bool) *story {
 	return s.is("InSync()", s.status().InSync(), want)
 }
 
-// of returns the status of a service.
 func (s *story) of(name string) bridge.ServiceStatus {
 	s.Helper()
 	list := slices.DeleteFunc(s.status().Services, func(sv bridge.ServiceStatus) bool { return sv.Service != registry.Name(name) })
@@ -472,7 +457,6 @@ func (s *story) reason(name string, want bridge.Reason, detail string) *story {
 	return s.is("reason of "+name+": "+got.Detail, got.Reason, want).says("detail of "+name, got.Detail, detail)
 }
 
-// hold returns the only hold there is.
 func (s *story) hold() bridge.Hold {
 	s.Helper()
 	holds := s.status().Holds
@@ -494,7 +478,6 @@ func (s *story) same(want bridge.Hold) *story {
 	return s.is("hold", []any{h.ID, h.Reason, h.Release, h.Denied}, []any{want.ID, want.Reason, want.Release, want.Denied})
 }
 
-// denied fails the test unless the only hold was denied and has so many entries.
 func (s *story) denied(entries int) *story {
 	s.Helper()
 	h := s.hold()
@@ -520,7 +503,6 @@ func (s *story) decides(decide func(ctx context.Context, id, who string) error, 
 	return s
 }
 
-// count returns how many observations of a kind there were.
 func (s *story) count(kind bridge.ObservationKind, op string) (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -544,20 +526,17 @@ func (s *story) emitted(kinds ...bridge.EventKind) (list []bridge.Event) {
 	return list
 }
 
-// logged fails the test unless a text was logged so often.
 func (s *story) logged(text string, want int) *story {
 	s.Helper()
 	return s.is("logged "+text, strings.Count(s.log.String(), text), want)
 }
 
-// made returns the calls of a kind.
 func (s *story) made(op memory.Op) []call {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(s.calls), func(c call) bool { return c.op != op })
 }
 
-// when returns when calls to a group happened.
 func (s *story) when(op memory.Op, g string) (at []time.Duration) {
 	for _, c := range s.made(op) {
 		if c.group == group(g) {
@@ -567,7 +546,6 @@ func (s *story) when(op memory.Op, g string) (at []time.Duration) {
 	return at
 }
 
-// seconds returns durations.
 func seconds(list ...float64) (at []time.Duration) {
 	for _, s := range list {
 		at = append(at, time.Duration(s*float64(time.Second)))

@@ -24,7 +24,6 @@ import (
 
 const providers = "/dubbo/api.Shared/providers"
 
-// sharedService has so many endpoints.
 func sharedService(endpoints int) *registry.Service {
 	s := &registry.Service{Name: "shared", Interfaces: []registry.Interface{{Name: "api.Shared"}}}
 	for i := range endpoints {
