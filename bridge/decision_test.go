@@ -203,11 +203,10 @@ func TestDecision_Replicas(t *testing.T) {
 func TestEngine_Restart(t *testing.T) {
 	kept := service("a", "10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80", "10.0.0.4:80")
 	stories(t, bridge.DefaultGuard(), map[string]func(*story){
-		"the source reports first": func(s *story) {
+		"the source reports first, or the target": func(s *story) {
 			s.holding(stored(kept)...).holding(mine("a", "10.0.0.9:80")).reports(kept).starts().in(2 * time.Minute).noHold().holdsN(4)
-		},
-		"the target reports first": func(s *story) {
-			s.holding(stored(kept)...).holding(mine("a", "10.0.0.9:80")).starts().in(time.Minute).has(kept).in(2 * time.Minute).noHold().holdsN(4)
+			s.holding(mine("a", "10.0.0.9:80"))
+			s.again().starts().in(time.Minute).has(kept).in(2 * time.Minute).noHold().holdsN(4) // the target does
 		},
 		"all is replaced, and records are late": func(s *story) {
 			for n := range 20 {

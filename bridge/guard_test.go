@@ -48,7 +48,7 @@ func TestGuard_UnknownSource(t *testing.T) {
 		"an invalid service keeps its orphans": func(s *story) {
 			s.bridges[0].Guard = bridge.DefaultGuard()
 			bad := fleet(10, 2)
-			bad[3] = invalid("s3", "no such interface")
+			bad[3] = with(service("s3"), "bad", "no such interface")
 			s.standard(10).has(bad...).in(time.Hour).holdsN(20)
 			s = s.again().has(bad...).in(time.Hour).holdsN(20).reason("s3", bridge.ReasonInvalid, "no such interface")
 			s.has(slices.Delete(bad, 3, 4)...).in(time.Hour).holdsN(18)
@@ -162,9 +162,7 @@ func TestGuard_Waits(t *testing.T) {
 
 // referring is the service a, whose endpoints refer to a part of its group.
 func referring(part string, addrs ...string) *registry.Service {
-	s := service("a", addrs...)
-	s.Attributes = registry.Attributes{"part": part}
-	return s
+	return with(service("a", addrs...), "part", part)
 }
 
 func TestGuard_Share(t *testing.T) {

@@ -44,24 +44,36 @@ func timed() bridge.Guard {
 func group(name string) registry.Group { return registry.Group{Kind: "test", Name: name} }
 
 // perService writes one entry per offered endpoint into the group of its service.
-func perService(s *registry.Service) ([]registry.Entry, error) {
-	if s.Attributes["bad"] != "" {
-		return nil, errors.New(s.Attributes["bad"])
-	}
+// Attributes of the service say what else it does.
+func perService(s *registry.Service) (entries []registry.Entry, err error) {
 	g := group(string(s.Name))
 	if s.Application != "" {
 		g.Name = s.Application
 	}
-	var entries []registry.Entry
-	if part := s.Attributes["part"]; part != "" && len(s.Endpoints) > 0 {
-		entries = append(entries, registry.Entry{Group: g, Key: registry.PartPrefix + part, Value: part})
+	for key, value := range s.Attributes {
+		switch key {
+		case "bad":
+			return nil, errors.New(value)
+		case "keyless":
+			return nil, nil
+		case "excluded":
+			return nil, &registry.LeftOut{Reason: errors.New(value), All: registry.Excluded}
+		case "unreachable":
+			return nil, &registry.LeftOut{Reason: errors.New(value), All: registry.Unreachable}
+		case "partly":
+			err = &registry.LeftOut{Reason: errors.New(value)}
+		case "part":
+			if len(s.Endpoints) > 0 {
+				entries = append(entries, registry.Entry{Group: g, Key: registry.PartPrefix + value, Value: value})
+			}
+		}
 	}
 	for _, e := range s.Endpoints {
 		if e.Health.Offered() {
 			entries = append(entries, registry.Entry{Group: g, Key: e.Address(), Value: fmt.Sprintf(`{"weight":%d}`, e.Weight)})
 		}
 	}
-	return entries, nil
+	return entries, err
 }
 
 // headed writes a group's own entry before those of its endpoints.
@@ -84,8 +96,10 @@ func service(name string, addrs ...string) *registry.Service {
 	return s
 }
 
-func invalid(name, why string) *registry.Service {
-	return &registry.Service{Name: registry.Name(name), Attributes: registry.Attributes{"bad": why}}
+// with returns a service with an attribute for perService.
+func with(s *registry.Service, key, value string) *registry.Service {
+	s.Attributes = registry.Attributes{key: value}
+	return s
 }
 
 // fleet returns n services named s0 and so on, each with m endpoints.

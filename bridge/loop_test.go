@@ -58,48 +58,24 @@ func TestLoop(t *testing.T) {
 		"an invalid service is left, logged once": func(s *story) {
 			s.has(service("a", "10.0.0.1:80"), service("b", "10.0.0.2:80")).in(time.Second)
 			for i := range 5 {
-				bad := service("a", fmt.Sprintf("10.0.0.%d:80", i+3))
-				bad.Attributes = registry.Attributes{"bad": "no such interface"}
-				s.put(bad).in(time.Second)
+				s.put(with(service("a", fmt.Sprintf("10.0.0.%d:80", i+3)), "bad", "no such interface")).in(time.Second)
 			}
 			s.holds("a 10.0.0.1:80", "b 10.0.0.2:80").reason("a", bridge.ReasonInvalid, "no such interface").reason("b", bridge.ReasonSynced, "")
 			s.logged("service cannot be written", 1).is("observed", s.count(bridge.ObservedInvalid, ""), 1)
 			s.put(service("a", "10.0.0.4:80")).in(time.Second).holds("a 10.0.0.4:80", "b 10.0.0.2:80").reason("a", bridge.ReasonSynced, "")
 		},
-		"what claims nothing says why": func(s *story) {
-			excluded := &registry.LeftOut{Reason: errDown, All: registry.Excluded}
-			s.bridges[0].Project = func(sv *registry.Service) ([]registry.Entry, error) {
-				switch sv.Name {
-				case "x":
-					return nil, excluded
-				case "keyless":
-					return nil, nil
-				}
-				return perService(sv)
-			}
+		"what is not written says why": func(s *story) {
 			ill := service("ill", "10.0.0.1:80")
 			ill.Endpoints[0].Health = registry.Draining
-			s.has(ill, service("x", "10.0.0.2:80"), service("none"), service("keyless", "10.0.0.3:80")).holds()
-			s.reason("ill", bridge.ReasonEmpty, "no offered endpoint").reason("x", bridge.ReasonExcluded, "down")
-			s.reason("none", bridge.ReasonEmpty, "no offered endpoint").reason("keyless", bridge.ReasonEmpty, "no service key")
-		},
-		"what is written in part says why": func(s *story) {
-			s.bridges[0].Project = func(sv *registry.Service) ([]registry.Entry, error) {
-				entries, err := perService(sv)
-				return entries, errors.Join(err, &registry.LeftOut{Reason: errors.New("too long: zz")})
-			}
-			s.has(service("x", "10.0.0.1:80")).in(time.Second).holds("x 10.0.0.1:80").reason("x", bridge.ReasonSynced, "too long: zz")
-		},
-		"a service that is left out whole": func(s *story) {
-			s.bridges[0].Project = func(sv *registry.Service) ([]registry.Entry, error) {
-				if sv.Endpoints[0].Host == "127.0.0.1" {
-					return nil, &registry.LeftOut{Reason: errors.New("loopback address"), All: registry.Unreachable}
-				}
-				return perService(sv)
-			}
-			s.has(service("x", "10.0.0.1:80"), service("y", "10.0.0.2:80")).in(time.Second).holds("x 10.0.0.1:80", "y 10.0.0.2:80")
-			s.has(service("x", "127.0.0.1:80"), service("y", "10.0.0.2:80")).in(time.Second).holds("y 10.0.0.2:80")
-			s.reason("x", bridge.ReasonInvalid, "loopback address").inSync(false).is("observed", s.count(bridge.ObservedInvalid, ""), 1)
+			s.has(service("gone", "10.0.0.2:80")).in(time.Second).holds("gone 10.0.0.2:80")
+			s.has(
+				ill, service("none"), with(service("gone", "127.0.0.1:80"), "unreachable", "loopback address"),
+				with(service("key", "10.0.0.3:80"), "keyless", "yes"), with(service("left", "10.0.0.4:80"), "excluded", "by its name"),
+				with(service("part", "10.0.0.5:80"), "partly", "too long: zz"),
+			).in(time.Second).holds("part 10.0.0.5:80").reason("part", bridge.ReasonSynced, "too long: zz")
+			s.reason("ill", bridge.ReasonEmpty, "no offered endpoint").reason("none", bridge.ReasonEmpty, "no offered endpoint")
+			s.reason("key", bridge.ReasonEmpty, "no service key").reason("left", bridge.ReasonExcluded, "by its name")
+			s.reason("gone", bridge.ReasonInvalid, "loopback address").inSync(false).is("observed", s.count(bridge.ObservedInvalid, ""), 1)
 		},
 		"every source has to deliver": func(s *story) {
 			s.bridge("c", speed).has(service("a", "10.0.0.1:80")).in(time.Minute).inSync(false)

@@ -160,10 +160,6 @@ func TestServing(t *testing.T) {
 			target := begin(s)
 			completed(s.has(fleet(3, 2)...).in(time.Second), target, 1, 7)
 		},
-		"more than the guard lets go is held": func(s *story) {
-			target := begin(s.holding(stored(fleet(100, 2)...)...))
-			completed(s.has(fleet(100, 2)[:10]...).in(5*time.Minute), target, 1, 200).holdsN(200).hold()
-		},
 		"it is listed before sources are read": func(s *story) {
 			s.bridges[0].Project = func(x *registry.Service) ([]registry.Entry, error) {
 				if time.Since(s.begin) < time.Second {
