@@ -23,13 +23,6 @@ func (r replicas) has(services ...*registry.Service) replicas {
 	return r
 }
 
-func (r replicas) dials(services ...*registry.Service) replicas {
-	for _, s := range r {
-		s.dials(services...)
-	}
-	return r
-}
-
 // losesTen has ten of the services go, and returns the id of the hold of the leader.
 func (r replicas) losesTen() string {
 	r[0].Helper()

@@ -20,6 +20,7 @@ func TestElection_Standby(t *testing.T) {
 			s.holds("a 10.0.0.1:80", "left 10.0.0.7:80").noHold().is("writes", s.writes(), 0)
 			s.between("reads", len(s.when(memory.OpRead, "a")), 1, 99)
 			s.reason("a", bridge.ReasonStandby, "other leads").reason("b", bridge.ReasonStandby, "other leads")
+			s.becomes(bridge.Leadership{Role: bridge.RoleStandby, Term: 1, Leader: "third"}).in(0).reason("a", bridge.ReasonStandby, "third leads")
 		},
 		"what the leader writes is no event": func(s *story) {
 			s.elected(standby(1)).holding(mine("a", "10.0.0.1:80"), mine("a", "10.0.0.2:80"))

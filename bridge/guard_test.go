@@ -78,9 +78,9 @@ func TestGuard_UnknownSource(t *testing.T) {
 // TestGuard_Trace has entries that say of which service they are.
 func TestGuard_Trace(t *testing.T) {
 	const headless = "headless.shop.svc.cluster.local:80"
-	begin := func(s *story, held ...registry.Held) *story {
+	begin := func(s *story, held ...registry.Held) {
 		s.bridges[0].Trace = trace{}
-		return s.holding(held...).starts()
+		s.holding(held...).starts()
 	}
 	stories(t, bridge.Guard{Settle: time.Minute}, map[string]func(*story){
 		"an unknown service keeps its own": func(s *story) {
@@ -239,7 +239,6 @@ func TestPolicies(t *testing.T) {
 func TestGuard_Author(t *testing.T) {
 	stories(t, bridge.DefaultGuard(), map[string]func(*story){
 		"a bridge that is gone requires a person": func(s *story) {
-			s.long()
 			s.opts.Author = func(e registry.Entry) string {
 				if strings.HasPrefix(e.Group.Name, "gone") {
 					return "gone"
@@ -247,7 +246,7 @@ func TestGuard_Author(t *testing.T) {
 				return "b"
 			}
 			s.holding(mine("gone1", "10.0.0.1:80"), mine("gone2", "10.0.0.1:80"), mine("gone3", "10.0.0.1:80"), mine("old", "10.0.0.1:80"))
-			h := s.has(fleet(4, 1)...).in(24 * time.Hour).holdsN(7).hold() // what the bridge itself left is gone
+			h := s.has(fleet(4, 1)...).in(2 * time.Hour).holdsN(7).hold() // what the bridge itself left is gone
 			s.is("hold", []any{h.Bridge, len(h.Entries), h.Reason}, []any{"gone", 3, "bridge gone is not configured"})
 			s.approves().in(time.Minute).holdsN(4).noHold()
 		},

@@ -190,13 +190,6 @@ func newStory(t *testing.T) *story {
 	}
 }
 
-// long leaves a story of hours out of -short, which has a shorter one.
-func (s *story) long() {
-	if testing.Short() {
-		s.Skip("hours of looks at what is held")
-	}
-}
-
 func (s *story) bridge(name string, guard bridge.Guard) *story {
 	s.tables[name] = registry.NewTable()
 	s.bridges = append(s.bridges, bridge.Bridge{Name: name, Table: s.tables[name], Project: perService, Guard: guard})

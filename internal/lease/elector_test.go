@@ -301,6 +301,8 @@ func TestElector_Leader(t *testing.T) {
 			w.in(3 * time.Second)
 			until := a.State().Until
 			a.expect("two thirds of a ttl", !until.IsZero() && !until.After(asked.Add(ttl*2/3)))
+			w.joins("b")
+			w.in(time.Minute) // writes of both meet
 		},
 	})
 }
