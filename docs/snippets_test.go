@@ -77,7 +77,7 @@ func imports(paths ...string) string {
 // framework that it is about.
 func TestSnippets(t *testing.T) {
 	if testing.Short() {
-		t.Skip("it builds every framework")
+		t.Skip("builds every framework: make test-all runs it")
 	}
 	pages, err := filepath.Glob("plugins/*.md")
 	if err != nil {

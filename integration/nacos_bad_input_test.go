@@ -271,7 +271,7 @@ bridges:
 			at, server.URL, verify, harness.Swift))
 		b.Start(t)
 		b.AwaitReady(t)
-		inStep(t, b)
+		isInSync(t, b)
 		return b
 	}
 	prompt, late := replica(zookeeper.Address), replica(slow.Address)
@@ -305,8 +305,8 @@ bridges:
 		if len(missing) > 0 {
 			t.Errorf("missing meanwhile: %v", missing)
 		}
-		inStep(t, prompt)
-		inStep(t, late)
+		isInSync(t, prompt)
+		isInSync(t, late)
 		harness.Stays(t, 2*verify, "neither brings it back", sees(20002, 20003))
 	})
 	t.Run("a late one that comes back publishes nothing that is gone", func(t *testing.T) {

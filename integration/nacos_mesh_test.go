@@ -79,8 +79,8 @@ func (w *nacosMesh) unseen(t *testing.T, do func()) {
 	})
 }
 
-// inStep waits until a bridge has published everything.
-func inStep(t *testing.T, b *harness.Bridge) {
+// isInSync waits until a bridge has published everything.
+func isInSync(t *testing.T, b *harness.Bridge) {
 	t.Helper()
 	harness.Eventually(t, soon, "the bridge is in sync", func() error {
 		code, out, errOut := b.Do(t, "status")
@@ -175,7 +175,7 @@ func (w *nacosMesh) leaves(t *testing.T, bridge *harness.Bridge, first, second i
 	t.Helper()
 	pushes := harness.WatchEndpoints(t, w.istiod.GRPC, greetCluster)
 	for range 3 {
-		inStep(t, bridge)
+		isInSync(t, bridge)
 		at, stopwatch := time.Now(), harness.StartStopwatch()
 		deleted, written := applied(t, bridge, "delete"), applied(t, bridge, "create", "update")
 		w.greet(t, second)
@@ -187,7 +187,7 @@ func (w *nacosMesh) leaves(t *testing.T, bridge *harness.Bridge, first, second i
 			}
 			harness.AtMost(t, "from istiod's push until it is gone", stopwatch.Between(pushed, s.At), time.Second+pushDelay)
 		}
-		inStep(t, bridge)
+		isInSync(t, bridge)
 		if d, n := applied(t, bridge, "delete")-deleted, applied(t, bridge, "create", "update")-written; d != 1 || n != 0 {
 			t.Errorf("%v instances were deleted and %v written, want the one that went", d, n)
 		}
@@ -199,13 +199,13 @@ func (w *nacosMesh) leaves(t *testing.T, bridge *harness.Bridge, first, second i
 // twoPublishers runs a second bridge beside the first and ends each of them.
 func (w *nacosMesh) twoPublishers(t *testing.T, bridge *harness.Bridge, consumer harness.Consumer, first, second int) {
 	t.Helper()
-	inStep(t, bridge)
+	isInSync(t, bridge)
 	replica := harness.NewBridge(t, w.config())
 	t.Run("a second publisher of the same records is not seen", func(t *testing.T) {
 		w.unseen(t, func() {
 			replica.Start(t)
 			replica.AwaitReady(t)
-			inStep(t, replica)
+			isInSync(t, replica)
 		})
 	})
 	t.Run("a kill -9 of the first is not seen by any subscriber", func(t *testing.T) {
@@ -220,7 +220,7 @@ func (w *nacosMesh) twoPublishers(t *testing.T, bridge *harness.Bridge, consumer
 		w.unseen(t, func() {
 			bridge.Start(t)
 			bridge.AwaitReady(t)
-			inStep(t, bridge)
+			isInSync(t, bridge)
 		})
 		if n := metric(t, bridge, `xdsbridge_rpc_duration_seconds_count{method="write",registry="nacos"}`); n != 1 {
 			t.Errorf("%v batches for one service", n)
@@ -232,7 +232,7 @@ func (w *nacosMesh) twoPublishers(t *testing.T, bridge *harness.Bridge, consumer
 		time.Sleep(2 * pushDelay) // until the slower one has followed
 	})
 	t.Run("a kill -9 of the second is not seen by any subscriber", func(t *testing.T) {
-		inStep(t, bridge)
+		isInSync(t, bridge)
 		w.unseen(t, replica.Kill)
 		consumer.CallEach(t, first, second)
 	})
@@ -367,7 +367,7 @@ func (w *nacosMesh) sameToBothExcept(t *testing.T, want model.Instance) {
 // serverAway ends the server, with its data, and starts it once more.
 func (w *nacosMesh) serverAway(t *testing.T, bridge *harness.Bridge, first, second int) {
 	t.Helper()
-	inStep(t, bridge)
+	isInSync(t, bridge)
 	written, deleted := applied(t, bridge, "create", "update"), applied(t, bridge, "delete")
 	lines := strings.Count(bridge.Log(), "\n")
 	w.server.Kill()
@@ -392,7 +392,7 @@ func (w *nacosMesh) serverAway(t *testing.T, bridge *harness.Bridge, first, seco
 	t.Run("everything is back within ten seconds of its start, with its data wiped", func(t *testing.T) {
 		w.await(t, first, second)
 		harness.AtMost(t, "from the start of Nacos", stopwatch.Took(), 10*time.Second)
-		inStep(t, bridge)
+		isInSync(t, bridge)
 		if n := applied(t, bridge, "create", "update") - written; n < 2 || n > 4 { // twice where the server forgot what it had confirmed
 			t.Errorf("%v instances were published, want each of two once", n)
 		}

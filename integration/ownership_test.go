@@ -192,7 +192,7 @@ func TestAParentThatIsDenied(t *testing.T) {
 	})
 	w.znodes.Allow(t, providers)
 	w.awaitEntries(t, providers, 19312, 19313)
-	inStep(t, bridge)
+	isInSync(t, bridge)
 }
 
 func TestHolds(t *testing.T) {

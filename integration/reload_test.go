@@ -46,7 +46,7 @@ func (r reloading) do(t *testing.T, b *harness.Bridge, there bool) { //nolint:re
 	if code != 0 || !strings.Contains(out, r.says) {
 		t.Fatalf("reload: %d %s%s, want %q", code, out, errOut, r.says)
 	}
-	inStep(t, b)
+	isInSync(t, b)
 }
 
 // TestReloadZooKeeper reloads in every case while a subscriber watches real

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -61,7 +62,6 @@ func dataFixture(t *testing.T, address string, znodes *harness.Znodes, tune []fu
 	t.Helper()
 	f := dataFormat()
 	fixture := conformance.Fixture{
-		Single: true,
 		Target: zookeeperTarget(t, zookeeperClient(t, zookeeper.Options{Servers: []string{address}}), f, tune...),
 		Owner:  metadata.NewMark(zookeeperOwner, "").Owner,
 		Group:  f.group, Hostile: f.hostile,
@@ -74,7 +74,11 @@ func dataFixture(t *testing.T, address string, znodes *harness.Znodes, tune []fu
 	fixture.Set = func(t *testing.T, e registry.Entry) {
 		t.Helper()
 		at, data := f.node(t, e)
-		znodes.Create(t, at, data)
+		if slices.Contains(znodes.Children(t, path.Dir(at)), path.Base(at)) {
+			znodes.Set(t, at, data)
+		} else {
+			znodes.Create(t, at, data)
+		}
 	}
 	fixture.Drop = func(t *testing.T, e registry.Entry) {
 		t.Helper()

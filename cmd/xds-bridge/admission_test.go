@@ -41,7 +41,7 @@ func TestATargetThatAReloadAddsAndThatRefuses(t *testing.T) {
 	do(t, "purge", "--owner", "shpo", "--target", "zk", "--yes", "-f", w.file("before.yaml", both("shpo"))).want(t, exitOK)
 	file := w.config(fileOptions{bridge: quick})
 	r := w.start(file)
-	inStep(t, file)
+	isInSync(t, file)
 	w.file("config.yaml", both("shop"))
 	do(t, "reload", "-f", file).want(t, exitOK, "target zk2: begun")
 
@@ -68,7 +68,7 @@ func TestATargetThatAReloadAddsAndThatRefuses(t *testing.T) {
 	}
 
 	do(t, "adopt", "--from", "shpo", "--target", "zk2", "--yes", "-f", file).want(t, exitOK)
-	inStep(t, file)
+	isInSync(t, file)
 	eventually(t, "the second registry is kept too", func() bool { return len(other.Children("/dubbo/api.Orders/providers")) == 3 })
 	if code, text := r.probe(t, "/readyz"); code != http.StatusOK {
 		t.Errorf("/readyz is %d: %s", code, text)
@@ -104,7 +104,7 @@ func TestWaitingForAnotherProcessIsShown(t *testing.T) {
 		t.Errorf("another process may write: %s", r.log)
 	}
 	w.zk.Delete(sign)
-	inStep(t, file)
+	isInSync(t, file)
 	eventually(t, "it is logged", func() bool {
 		return do(t, "status", "-f", file).code == exitOK && strings.Contains(r.log.String(), inSync)
 	})

@@ -48,7 +48,7 @@ func TestTheAgeOfAMappingThatIsReadStaysLow(t *testing.T) {
 	w := newWorld(t)
 	file := w.config(fileOptions{bridge: quick})
 	w.start(file)
-	inStep(t, file)
+	isInSync(t, file)
 	read := func() time.Time { return statusOf(t, file).Sources[0].Mapping.LastRead }
 	first := read()
 	eventually(t, "it is as new as its last reading", func() bool { return read().After(first.Add(200 * time.Millisecond)) })
@@ -81,7 +81,7 @@ func TestAReloadIsAudited(t *testing.T) {
 	trail := filepath.Join(w.dir, "audit.ndjson")
 	file := w.config(fileOptions{file: "audit: { file: " + trail + " }\n"})
 	r := w.start(file)
-	inStep(t, file)
+	isInSync(t, file)
 	w.config(fileOptions{bridge: ", guard: { mode: off }", file: "audit: { file: " + trail + " }\n"})
 	do(t, "reload", "-f", file).want(t, exitOK, "guard.mode of bridge mesh-to-zk: off, before enforce")
 	w.config(fileOptions{bridge: ", nonsense: 1"})

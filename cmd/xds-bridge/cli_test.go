@@ -107,7 +107,7 @@ func TestEnvironmentDoesNotSayWhatIsDone(t *testing.T) {
 	w := newWorld(t)
 	file := w.config(fileOptions{bridge: quick})
 	r := w.start(file)
-	inStep(t, file)
+	isInSync(t, file)
 	doIn(t, map[string]string{"XDS_BRIDGE_OWNER": "shop", "XDS_BRIDGE_BRIDGE": "mesh-to-zk"}, "purge", "--yes", "-f", file).want(t, exitUsage)
 	r.stop()
 	w.offer(orders, "10.0.0.9")

@@ -49,5 +49,5 @@ func TestAGuessedProtocolYields(t *testing.T) {
 	w.replaced(file, "formats: [dubbo-interface]", `formats: [{ format: dubbo-interface, rules: [{ host: "orders.*", protocol: tri }] }]`)
 	do(t, "reload", "-f", file).want(t, exitOK)
 	eventually(t, "what is reported is written beside the other", written("10.0.0.1", "10.0.0.2"))
-	inStep(t, file)
+	isInSync(t, file)
 }

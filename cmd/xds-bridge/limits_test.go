@@ -15,7 +15,7 @@ func TestASourceAtItsBoundIsHeld(t *testing.T) {
 	}
 	file := limited("1")
 	w.start(file)
-	inStep(t, file)
+	isInSync(t, file)
 	w.offer(greeter, "10.0.0.5")
 	eventually(t, "status reports the bound", func() bool {
 		d := statusOf(t, file)
@@ -28,6 +28,6 @@ func TestASourceAtItsBoundIsHeld(t *testing.T) {
 	limited("2")
 	do(t, "reload", "-f", file).want(t, exitOK, "source mesh: limits changed")
 	eventually(t, "the other service too", func() bool { return len(w.providers("api.Greeter")) == 1 })
-	inStep(t, file)
+	isInSync(t, file)
 	do(t, "plan", "--timeout", "2s", "-f", limited("1")).want(t, exitUnreachable, "more than its limits allow")
 }

@@ -364,7 +364,7 @@ func TestAnotherNacosRemovesNothing(t *testing.T) {
 	file := w.conf("")
 	w.start(file)
 	w.await("api.Orders", "10.0.0.1", "10.0.0.2")
-	inStep(t, file)
+	isInSync(t, file)
 	w.replaced(file, w.at, other.at)
 	do(t, "reload", "-f", file).want(t, exitUsage, "registries.nacos.nacos.servers: changes from", "another registry", "restart the bridge with it")
 	w.await("api.Orders", "10.0.0.1", "10.0.0.2")
@@ -394,7 +394,7 @@ func TestNacosIsConnectedAgain(t *testing.T) {
 	}
 	r := w.start(file)
 	w.await("api.Orders", "10.0.0.1", "10.0.0.2")
-	inStep(t, file)
+	isInSync(t, file)
 	batches := len(w.nacos.Requests("BatchInstanceRequest"))
 	w.file("nacos.yaml", without.String())
 	do(t, "reload", "-f", file).want(t, exitOK, "target nacos: ended; its entries stay")
@@ -402,13 +402,13 @@ func TestNacosIsConnectedAgain(t *testing.T) {
 	do(t, "reload", "-f", file).want(t, exitUsage, "registries.nacos.nacos.servers: changes from", "restart the bridge with it")
 	w.file("nacos.yaml", string(with))
 	do(t, "reload", "-f", file).want(t, exitOK, "target nacos: begun")
-	inStep(t, file)
+	isInSync(t, file)
 	if n := len(w.nacos.Requests("BatchInstanceRequest")) - batches; n != 0 {
 		t.Errorf("%d batches though nothing changed: it is written over another connection", n)
 	}
 	w.offer(orders, "10.0.0.1", "10.0.0.7")
 	w.await("api.Orders", "10.0.0.1", "10.0.0.7")
-	inStep(t, file)
+	isInSync(t, file)
 	if _, metrics := r.probe(t, "/metrics"); !strings.Contains(metrics, `xdsbridge_registry_up{direction="target",kind="nacos",registry="nacos"} 1`) {
 		t.Error("metrics do not show the connection")
 	}

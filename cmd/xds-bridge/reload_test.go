@@ -28,7 +28,7 @@ func lastReload(t *testing.T, file string) admin.Reload {
 	return admin.Reload{}
 }
 
-func inStep(t *testing.T, file string) {
+func isInSync(t *testing.T, file string) {
 	t.Helper()
 	eventually(t, "in sync", func() bool { return do(t, "status", "-f", file).code == exitOK })
 }
@@ -40,7 +40,7 @@ func TestABadFileLeavesTheOldOneRunning(t *testing.T) {
 	w := newWorld(t)
 	file := w.config(fileOptions{bridge: quick})
 	r := w.start(file)
-	inStep(t, file)
+	isInSync(t, file)
 	w.config(fileOptions{bridge: quick + ", polcy: sync", file: "nonsense: 1\n"})
 	do(t, "validate", "-f", file).want(t, exitUsage)
 	do(t, "reload", "--admin", "unix:"+w.dir+"/a").want(t, exitUsage, `unknown key "polcy"`, `unknown key "nonsense"`, "continues")
@@ -73,7 +73,7 @@ func TestOnlyWhatChangedIsRestarted(t *testing.T) {
 	w := newWorld(t)
 	file := w.config(fileOptions{})
 	w.start(file)
-	inStep(t, file)
+	isInSync(t, file)
 	eventually(t, "what was written is watched", func() bool { return len(w.zk.Sessions()) == 2 })
 	untouched := w.touched()
 	streams, sessions := w.mesh.Streams(), w.zk.Sessions()
@@ -96,7 +96,7 @@ func TestOnlyWhatChangedIsRestarted(t *testing.T) {
 			if n := strings.Count(r.out, "\n"); n != len(step.changed) {
 				t.Errorf("more than that changed: %s", r.out)
 			}
-			inStep(t, file)
+			isInSync(t, file)
 			streams += step.streams
 			eventually(t, "one session that writes and one that watches, both new where the connection changed", func() bool {
 				now := w.zk.Sessions()
@@ -118,7 +118,7 @@ func TestReloadHasThreeTriggers(t *testing.T) {
 	}
 	file := level("1s")
 	w.start(file)
-	inStep(t, file)
+	isInSync(t, file)
 	level("2s")
 	eventually(t, "a change of the file is applied", func() bool { l := lastReload(t, file); return l.OK && l.Trigger == "file" })
 	self, err := os.FindProcess(os.Getpid())
@@ -215,7 +215,7 @@ func TestAMoveIsRefused(t *testing.T) {
 	w := newWorld(t)
 	file := w.config(fileOptions{bridge: quick})
 	w.start(file)
-	inStep(t, file)
+	isInSync(t, file)
 	before := w.touched()
 	w.config(fileOptions{bridge: quick, zk: ", id: other"})
 	w.replaced(file, "owner: shop", "owner: shop2")
@@ -258,13 +258,13 @@ func TestAPlaceIsWhatItIs(t *testing.T) {
 	file := w.config(fileOptions{bridge: plainNames})
 	w.replaced(file, "[dubbo-interface]", "[dubbo-interface, kratos]")
 	w.start(file)
-	inStep(t, file)
+	isInSync(t, file)
 	w.replaced(file, "[dubbo-interface, kratos]", "[kratos, dubbo-interface]")
 	r := do(t, "reload", "-f", file)
 	if r.want(t, exitOK, "loop zk: restarted"); strings.Contains(r.out, "leaves") {
 		t.Error(r.out)
 	}
-	inStep(t, file)
+	isInSync(t, file)
 	w.config(fileOptions{bridge: plainNames})
 	do(t, "reload", "-f", file).want(t, exitOK, "bridge mesh-to-zk: leaves kratos:/microservices/; its entries there are held for approval")
 	w.config(fileOptions{bridge: plainNames + ", policy: upsert-only"})
@@ -281,14 +281,14 @@ func TestAnotherEnsembleIsAnotherPlace(t *testing.T) {
 	w := newWorld(t)
 	file := w.config(fileOptions{bridge: quick})
 	w.start(file)
-	inStep(t, file)
+	isInSync(t, file)
 	before := w.touched()
 	_, port, _ := strings.Cut(w.zkAt, ":")
 	w.replaced(file, strconv.Quote(w.zkAt), strconv.Quote("localhost:"+port))
 	var moved result
 	eventually(t, "the registry reports its id", func() bool { moved = do(t, "reload", "-f", file); return moved.code == exitOK })
 	moved.want(t, exitOK, "target zk: connected anew")
-	inStep(t, file)
+	isInSync(t, file)
 	sameNodes(t, before, w.touched())
 	w.replaced(file, "localhost:"+port, w.zkAt+"/app")
 	do(t, "reload", "-f", file).want(t, exitUsage, "another registry")
@@ -321,7 +321,7 @@ func TestARemovedEndKeepsItsEntries(t *testing.T) {
 	}
 	both := strings.Replace(string(one), "bridges:\n", fmt.Sprintf("  zk2: { zookeeper: { servers: [%q] } }\nbridges:\n  - { name: second, from: mesh, to: zk2, formats: [dubbo-interface] %s }\n", at, quick), 1)
 	w.start(file)
-	inStep(t, file)
+	isInSync(t, file)
 	w.file("config.yaml", both)
 	do(t, "reload", "-f", file).want(t, exitOK, "target zk2: begun")
 	eventually(t, "the second registry", func() bool { return len(other.Children("/dubbo/api.Orders/providers")) == 2 })
@@ -380,7 +380,7 @@ func TestAReloadOfSelectAndNames(t *testing.T) {
 	file := w.config(fileOptions{bridge: quick + `, select: { exclude: ["greeter.*"] }, names: [{ host: "orders.*", service: orders }, { host: "greeter.*", service: before }]`})
 	w.replaced(file, "formats: [dubbo-interface]", "formats: [kratos]")
 	w.start(file)
-	inStep(t, file)
+	isInSync(t, file)
 	w.refuse(http.StatusServiceUnavailable) // the source is not complete
 	w.replaced(file, `select: { exclude: ["greeter.*"] }`, `select: { include: ["greeter.*"] }`)
 	w.replaced(file, "service: before", "service: after")
@@ -407,7 +407,7 @@ func TestAReloadDoesNotWaitForItself(t *testing.T) {
 	w := newWorld(t)
 	file := w.config(fileOptions{bridge: quick})
 	r := w.start(file)
-	inStep(t, file)
+	isInSync(t, file)
 	shown, ok := w.zk.Get(sign)
 	if !ok {
 		t.Fatal("no liveness node")

@@ -37,7 +37,7 @@ func TestADeletedRootIsWrittenAgain(t *testing.T) {
 	interfaces := w.six()
 	file := w.defaults(w.config(fileOptions{}))
 	w.start(file)
-	inStep(t, file)
+	isInSync(t, file)
 	w.zk.Delete("/dubbo")
 	eventually(t, "all are there again", func() bool {
 		return !slices.ContainsFunc(interfaces, func(iface string) bool { return len(w.providers(iface)) != 2 })
@@ -51,7 +51,7 @@ func TestANacosThatForgotIsWrittenAgain(t *testing.T) {
 	interfaces := w.six()
 	file := w.defaults(w.conf(""))
 	w.start(file)
-	inStep(t, file)
+	isInSync(t, file)
 	w.nacos.Forget()
 	w.nacos.Drop()
 	eventually(t, "all are there again", func() bool {

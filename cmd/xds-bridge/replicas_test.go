@@ -19,7 +19,7 @@ func TestFromOneToTwoReplicasThereIsOneWriter(t *testing.T) {
 	w := newWorld(t)
 	file := w.config(fileOptions{bridge: quick})
 	r := w.start(file)
-	inStep(t, file)
+	isInSync(t, file)
 	first := w.elsewhere()
 	file = w.config(fileOptions{bridge: quick, file: "replicas: { lease: { zookeeper: zk } }\n"})
 	do(t, "reload", "-f", file).want(t, exitOK, "replicas: waits for a restart")

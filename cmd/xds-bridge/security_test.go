@@ -38,7 +38,7 @@ func TestTheStatusAPIForOthers(t *testing.T) {
 	do(t, "validate", "-f", w.file("half.yaml", strings.Replace(secure, "tokenFile: "+token+",", "", 1))).want(t, exitUsage, "admin.tokenFile: missing")
 	file := w.file("secure.yaml", secure)
 	r := w.start(file)
-	inStep(t, file)
+	isInSync(t, file)
 
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM([]byte(text))

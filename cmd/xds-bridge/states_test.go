@@ -62,7 +62,7 @@ func TestStatesInOneProcess(t *testing.T) {
 		"service keys refused": func(t *testing.T, w *world) (string, running) {
 			file := w.config(fileOptions{bridge: quick})
 			r := w.start(file)
-			inStep(t, file)
+			isInSync(t, file)
 			w.refuse(http.StatusForbidden)
 			return file, r
 		},
@@ -77,7 +77,7 @@ func TestStatesInOneProcess(t *testing.T) {
 			do(t, "purge", "--owner", "shpo", "--target", "zk", "--yes", "-f", w.file("before.yaml", both("shpo"))).want(t, exitOK)
 			file := w.config(fileOptions{bridge: quick})
 			r := w.start(file)
-			inStep(t, file)
+			isInSync(t, file)
 			w.file("config.yaml", both("shop"))
 			do(t, "reload", "-f", file).want(t, exitOK)
 			return file, r
@@ -91,7 +91,7 @@ func TestStatesInOneProcess(t *testing.T) {
 			text := w.text(w.config(fileOptions{bridge: quick, file: "replicas: { lease: { zookeeper: locks } }\n"}))
 			file := w.file("config.yaml", strings.Replace(text, "bridges:\n", "  locks: { zookeeper: { servers: [\""+at+"\"], timeout: 2s } }\nbridges:\n", 1))
 			r := w.start(file)
-			inStep(t, file)
+			isInSync(t, file)
 			_ = locks.Close()
 			return file, r
 		},
@@ -112,9 +112,6 @@ func TestStatesInOneProcess(t *testing.T) {
 		}
 		t.Run(state, func(t *testing.T) {
 			t.Parallel()
-			if testing.Short() && state == "the lease out of reach" {
-				t.Skip("takes long: make test-all runs it")
-			}
 			w := newWorld(t)
 			since := time.Now()
 			file, r := bring(t, w)

@@ -51,7 +51,7 @@ log: { format: json }
 	}
 	r := w.start(file)
 	eventually(t, "all is copied", has("api.A", "api.B", "api.C"))
-	inStep(t, file)
+	isInSync(t, file)
 	r.stop()
 	if err := w.zk.SetACL("/dubbo/api.B/providers", []zkfake.ACL{{Perms: 0, Scheme: "world", ID: "anyone"}}); err != nil {
 		t.Fatal(err)

@@ -73,7 +73,7 @@ const (
 func TestLongRun(t *testing.T) {
 	text := os.Getenv("XDS_BRIDGE_SOAK")
 	if text == "" {
-		t.Skip("XDS_BRIDGE_SOAK does not say for how long")
+		t.Skip("XDS_BRIDGE_SOAK says for how long: make soak sets it")
 	}
 	lasts, err := time.ParseDuration(text)
 	if err != nil {

@@ -82,6 +82,6 @@ func must(t testing.TB, err error) {
 func Long(t testing.TB) {
 	t.Helper()
 	if testing.Short() {
-		t.Skip("takes long: make test-all runs it")
+		t.Skip("takes minutes: make test-all runs it")
 	}
 }

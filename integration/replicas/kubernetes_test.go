@@ -93,9 +93,9 @@ func (k *tokens) rotate(t *testing.T, token string) {
 	}
 }
 
-// inStep waits until the target holds what the source does, by changing the
+// isInSync waits until the target holds what the source does, by changing the
 // source: one provider more, and less again. What happened until then is judged.
-func (c *cluster) inStep(t *testing.T) {
+func (c *cluster) isInSync(t *testing.T) {
 	t.Helper()
 	c.add(t, 0, 60)
 	c.await(t, 0)
@@ -141,7 +141,7 @@ func (c *cluster) withoutLease(t *testing.T, lose, back func(), why string) {
 	c.await(t, 1)
 	c.await(t, 2)
 	c.remove(t, 2, 50)
-	c.inStep(t)
+	c.isInSync(t)
 }
 
 // TestKubernetes shows replicas whose lease is an object of a
@@ -153,7 +153,7 @@ func TestKubernetes(t *testing.T) {
 	c.more(t)
 	c.more(t)
 	c.watchZooKeeper(t, c.server)
-	c.inStep(t)
+	c.isInSync(t)
 	for _, story := range []struct {
 		name  string
 		check func(t *testing.T)
@@ -165,7 +165,7 @@ func TestKubernetes(t *testing.T) {
 			b.Kill()
 			awaitLeader(t, other)
 			t.Logf("led after %s, the ttl is %s", time.Since(began).Truncate(time.Millisecond), c.ttl)
-			c.inStep(t)
+			c.isInSync(t)
 			b.Start(t)
 			b.AwaitReady(t)
 		}},
@@ -224,7 +224,7 @@ func TestKubernetes(t *testing.T) {
 		t.Run(story.name, func(t *testing.T) {
 			story.check(t)
 			c.awaitReady(t)
-			c.inStep(t)
+			c.isInSync(t)
 		})
 	}
 }

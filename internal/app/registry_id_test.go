@@ -16,7 +16,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-func TestWaypoint(t *testing.T) {
+func TestRegistryID(t *testing.T) {
 	t.Parallel()
 	unreachable := errors.New("connection refused")
 	for name, tt := range map[string]struct {

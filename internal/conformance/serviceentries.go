@@ -19,7 +19,7 @@ import (
 func ServiceEntries(target registry.Target, owner, namespace string) Fixture {
 	s := serviceEntries{Target: target, owner: metadata.OwnerMark(owner), namespace: namespace, mark: metadata.NewMark(owner, "b").String()}
 	return Fixture{
-		Single: true, Target: s, Owner: s.owner, Group: s.group, Entry: s.entry,
+		Target: s, Owner: s.owner, Group: s.group, Entry: s.entry,
 		Hostile: func(text string) registry.Entry {
 			return s.endpoint(0, serviceentry.Endpoint{Address: "10.0.0.1" + text, Port: 1, Labels: map[string]string{"text": text}})
 		},

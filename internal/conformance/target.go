@@ -14,8 +14,6 @@ import (
 // fixture, because each format has its own. Numbers name them: group n, entry
 // i in it, variant v of its value; equal numbers make equal entries.
 type Fixture struct {
-	Single bool // a key is one place: nobody can be beside another under it
-
 	Target registry.Target
 	Owner  string // as in registry.Held.Owner
 

@@ -27,7 +27,7 @@ import (
 // call finds a server through a registry.
 func TestAFreshApplicationFetchesEachPlugin(t *testing.T) {
 	if testing.Short() {
-		t.Skip("it builds every framework")
+		t.Skip("downloads and builds every framework: make rehearsal runs it")
 	}
 	dist := filepath.Join(t.TempDir(), "dist")
 	platform := runtime.GOOS + "/" + runtime.GOARCH

@@ -196,7 +196,7 @@ func (x *backends) duplicates(t testing.TB, consumer *client.Client) {
 		return
 	}
 	one, two := x.member(t, "duplicate"), x.member(t, "duplicate")
-	first, second := x.instance(t, "duplicate", "api.Duplicate"), x.instance(t, "duplicate", "api.Twin")
+	first, second := x.instance(t, "duplicate", "api.Duplicate"), x.instance(t, "duplicate", "api.Duplicate")
 	if err := one.Register(first); err != nil {
 		t.Fatal(err)
 	}
