@@ -162,7 +162,7 @@ func conditionsOfSource(in Input) []Condition {
 
 func conditionsOfTarget(t Target, st bridge.Status) []Condition {
 	g, state := gathered{direction: OfTarget, name: t.Name}, t.State()
-	reached := g.reach(t, state)
+	reachable := g.reach(t, state)
 	reasons := make(map[bridge.Reason]int)
 	for _, b := range st.Bridges {
 		for reason, n := range b.Reasons {

@@ -23,7 +23,7 @@ type supervisor struct {
 	*builder // of the runtime that runs
 
 	program   *Program
-	life      *lifecycle
+	lifecycle *lifecycle
 	server    *admin.Server
 	reloads   chan reloadRequest
 	abandoned map[targetKey]config.Registry // where entries of ours stay without a loop
@@ -41,8 +41,8 @@ func (s *supervisor) run(ctx context.Context) error {
 	serving := startTask(base, s.lifecycle.failed, s.server.Run)
 	defer serving.stop()
 	defer s.replicas.close()
-	defer s.life.close()
-	s.life.apply(base, s.runtime)
+	defer s.lifecycle.close()
+	s.lifecycle.apply(base, s.runtime)
 	s.replicas.running.Store(&s.runtime.elections)
 	look := time.NewTimer(s.interval())
 	defer look.Stop()
@@ -213,7 +213,7 @@ func (s *supervisor) switchTo(ctx context.Context, by *builder) {
 		id.kept.Store(kept)
 	}
 	announceConfig(next)
-	s.life.apply(ctx, next)
+	s.lifecycle.apply(ctx, next)
 	s.replicas.running.Store(&next.elections)
 	for _, o := range next.sinks {
 		if old := before.sink(o.at); old == o {

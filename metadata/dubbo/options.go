@@ -164,32 +164,6 @@ func FormatApplication() format.Descriptor {
 	}
 }
 
-// fromFormat returns the options of Dubbo's formats by those of all formats.
-func fromFormat(f format.Options) (Options, error) {
-	o := Options{
-		Root: f.Root, Namespace: f.Namespace, Group: f.Group, Protocol: f.Protocol,
-		Mark: f.Mark, Subsets: f.Subsets, Tags: f.Tags, Reserve: f.Reserve,
-	}
-	for _, n := range f.Names {
-		if n.Service != "" {
-			o.Applications = append(o.Applications, AppRule{Host: n.Host, Port: n.Port, Application: n.Service})
-		}
-		if n.Protocol != "" {
-			o.Protocols = append(o.Protocols, Rule{Host: n.Host, Port: n.Port, Protocol: n.Protocol})
-		}
-	}
-	for _, r := range f.Protocols {
-		o.Protocols = append(o.Protocols, Rule(r))
-	}
-	return o, nil
-}
-
-func fromApplicationFormat(f format.Options) (Options, error) {
-	o, err := fromFormat(f)
-	o.Services, o.Root = f.Root, f.Documents
-	return o, err
-}
-
 // checkRoot refuses a path with a part that cannot be a znode.
 func checkRoot(root string) error {
 	for part := range strings.SplitSeq(root[1:], "/") {

@@ -225,16 +225,7 @@ func (s *sharedState) update(change func(s *State)) {
 	change(&s.state)
 }
 
-func (s *sharedState) updateType(url string, change func(t *TypeState)) {
-	s.update(func(s *State) {
-		if s.Types == nil {
-			s.Types = map[string]TypeState{}
-		}
-		t := s.Types[url]
-		change(&t)
-		s.Types[url] = t
-	})
-}
+func (s *sharedState) setType(i *interest) { s.update(func(s *State) { s.Types[i.url] = i.state }) }
 
 func (s *sharedState) get() State {
 	s.mu.Lock()

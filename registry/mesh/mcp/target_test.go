@@ -161,7 +161,7 @@ func TestTarget_ConfirmsKeysOfEachSet(t *testing.T) {
 		}})
 		r.put(greeter("api.a", "10.0.0.1"))
 		r.target.SourcesComplete()
-		r.open(&istiod{takes: 200 * time.Millisecond}, newType)
+		r.open(&istiod{delay: 200 * time.Millisecond}, newType)
 		synctest.Wait() // the first set has api.a alone
 		for n := range 600 {
 			r.put(greeter("api.b", fmt.Sprintf("10.0.%d.%d", n>>8, n&255)))
@@ -188,7 +188,7 @@ func TestTarget_OlderConfirmationKeepsKeys(t *testing.T) {
 		}})
 		r.put(greeter("api.a", "10.0.0.1"))
 		r.target.SourcesComplete()
-		r.open(&istiod{takes: time.Minute}, newType)
+		r.open(&istiod{delay: time.Minute}, newType)
 		synctest.Wait()
 		r.put(greeter("api.b", "10.0.0.1"))
 		time.Sleep(time.Second)
