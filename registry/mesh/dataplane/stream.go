@@ -124,9 +124,9 @@ const (
 
 // A lastAnswer is the last answer of a type.
 type lastAnswer struct {
-	version, nonce string
-	isOpen         bool  // it was neither confirmed nor refused
-	names          int64 // bytes of the names in the last request, in the state of the world
+	version string
+	nonce   string // empty: it was confirmed or refused
+	names   int64  // bytes of the names in the last request, in the state of the world
 }
 
 // callbacks check and observe the messages of one stream.
@@ -186,10 +186,10 @@ func (c *callbacks) requested(node *corev3.Node, url, nonce string, refused *sta
 		c.types[url] = last
 		c.observe(Event{Kind: EventSubscribed, Node: c.node, TypeURL: url})
 	}
-	if nonce != last.nonce || !last.isOpen {
+	if last.nonce == "" || nonce != last.nonce {
 		return nil
 	}
-	last.isOpen = false
+	last.nonce = ""
 	if e := (Event{Kind: EventAck, Node: c.node, TypeURL: url, Version: last.version}); refused == nil {
 		c.observe(e)
 	} else {
@@ -201,7 +201,7 @@ func (c *callbacks) requested(node *corev3.Node, url, nonce string, refused *sta
 
 func (c *callbacks) sent(url, version, nonce string) {
 	last := c.types[url]
-	last.version, last.nonce, last.isOpen = version, nonce, true
+	last.version, last.nonce = version, nonce
 	c.observe(Event{Kind: EventSent, Node: c.node, TypeURL: url, Version: version})
 }
 

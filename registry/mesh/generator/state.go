@@ -22,11 +22,10 @@ type state struct {
 	model      *kube.Model
 	known      map[id]known // in the model
 
-	complete bool // a reading was successful
-	replica  debug.ReplicaStatus
-	mapping  metadata.Mapping
-	skipped  []metadata.PublicationError
-	unread   error // why an object of the last reading is not known, or not current
+	replica debug.ReplicaStatus // Answered: a reading was successful
+	mapping metadata.Mapping
+	skipped []metadata.PublicationError
+	unread  error // why an object of the last reading is not known, or not current
 }
 
 // known is an object of the model.
@@ -59,8 +58,8 @@ func (s *state) apply(r resources, at time.Time) (changed bool, err error) {
 	if failed {
 		s.log.Info("service keys read again", "replica", s.replica.Replica)
 	}
-	changed = failed || !s.complete || debug.ErrorKey(s.unread) != debug.ErrorKey(unread)
-	s.unread, s.complete = unread, true
+	changed = failed || !s.replica.Answered || debug.ErrorKey(s.unread) != debug.ErrorKey(unread)
+	s.unread = unread
 	s.replica = debug.ReplicaStatus{Replica: s.replica.Replica, Answered: true, At: at}
 	if s.model.Update().Keys {
 		s.mapping, s.skipped = s.model.Mapping()
@@ -136,7 +135,7 @@ func (s *state) fail(err error) (changed bool) {
 
 func (s *state) snapshot(now time.Time) debug.Snapshot {
 	out := debug.Snapshot{
-		Mapping: s.mapping, Complete: s.complete, Err: s.replica.Err, Unread: s.unread, At: now,
+		Mapping: s.mapping, Complete: s.replica.Answered, Err: s.replica.Err, Unread: s.unread, At: now,
 		Replicas: []debug.ReplicaStatus{s.replica},
 	}
 	out.SetSkipped(s.skipped)

@@ -46,9 +46,8 @@ type reporter struct {
 	reader  *Reader
 	changed func(mesh.Changes)
 
-	epoch, connection int
+	epoch, connection int  // epoch 0: the mapping was never reported
 	complete          bool // everything was reported in this epoch
-	mapped            bool // the mapping was reported once
 	keysChanged       bool // since the mapping was reported
 	lost              string
 	lostAt            time.Time // since when everything may be out of date; zero: it is not
@@ -86,7 +85,7 @@ func (p *reporter) report() {
 	r.mu.Unlock()
 	p.setCertainty(&c, known)
 	c.Epoch, c.Connection = p.epoch, p.connection
-	if p.keysChanged && p.mapped || c.Lost != nil || c.Complete {
+	if p.keysChanged && p.epoch > 0 || c.Lost != nil || c.Complete {
 		c.Mapping, p.keysChanged = p.snapshot(known), false
 	}
 	p.changed(c)
@@ -136,7 +135,7 @@ func (p *reporter) setCertainty(c *mesh.Changes, known certainty) {
 		p.complete, p.lost = false, lost.Error()
 	case !known.pending && !p.complete:
 		p.epoch++
-		p.complete, p.mapped, p.lost, c.Complete = true, true, "", true
+		p.complete, p.lost, c.Complete = true, "", true
 	}
 }
 
@@ -150,7 +149,7 @@ func (p *reporter) snapshot(known certainty) *debug.Snapshot {
 	default:
 		now = p.lostAt
 	}
-	s := &debug.Snapshot{Mapping: p.mapping, Complete: p.mapped, Err: known.lost, At: now}
+	s := &debug.Snapshot{Mapping: p.mapping, Complete: p.epoch > 0, Err: known.lost, At: now}
 	s.SetSkipped(p.skipped)
 	var unread []string
 	for _, n := range slices.Sorted(maps.Keys(known.refused)) {

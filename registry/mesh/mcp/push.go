@@ -25,6 +25,7 @@ func (t *Target) Run(ctx context.Context) error {
 	release := time.NewTicker(time.Minute)
 	defer release.Stop()
 	var last time.Time
+	var confirmed *snapshot
 	for {
 		select {
 		case <-ctx.Done():
@@ -34,7 +35,7 @@ func (t *Target) Run(ctx context.Context) error {
 		case now := <-release.C:
 			t.releaseAddresses(now)
 		}
-		t.reportConfirmed()
+		confirmed = t.reportConfirmed(confirmed)
 		if wait := debounce - time.Since(last); wait > 0 {
 			timer.Reset(wait)
 			continue
@@ -48,15 +49,16 @@ func (t *Target) Run(ctx context.Context) error {
 // debounce is how long changes after a first one are gathered.
 const debounce = 50 * time.Millisecond
 
-// reportConfirmed reports each set that an istiod confirmed once.
-func (t *Target) reportConfirmed() {
+// reportConfirmed reports the set that an istiod confirmed, unless it is the last, and
+// returns it.
+func (t *Target) reportConfirmed(last *snapshot) *snapshot {
 	t.mu.Lock()
-	acked, isNew := t.acked, t.acked != t.reported
-	t.reported = t.acked
+	acked := t.acked
 	t.mu.Unlock()
-	if isNew && t.o.Confirmed != nil {
+	if acked != last && t.o.Confirmed != nil {
 		t.o.Confirmed(acked.keys())
 	}
+	return acked
 }
 
 // confirm records that an istiod confirmed a set. It may be an older one than is

@@ -50,7 +50,6 @@ type Target struct {
 	next            chan struct{} // closed once there is another
 	changed         time.Time     // since when pushed is not the newest; zero: it is
 	acked           *snapshot     // the newest that an istiod confirmed; nil: none
-	reported        *snapshot     // the last for which Confirmed was called
 	kick            chan struct{}
 	dirty           map[int]bool // buckets that changed since they were kept
 	added           map[int]bool // buckets with a new host since the last push
