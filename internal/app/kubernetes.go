@@ -145,7 +145,7 @@ func (k kubernetesKind) source(b *builder, name string) (*boundSource, error) {
 			Pods: with(config.WithoutPods), Decoder: mesh.NewDecoder(allow, tls),
 		},
 		Config: server, Namespaces: from.Namespaces, Nodes: with(config.WithoutNodes), Istio: with(config.WithoutIstio),
-		MaxReceive: int64(k.Limits.MaxReceive), Log: log,
+		Log: log,
 	})
 	if err != nil {
 		return nil, err //nolint:wrapcheck // build names the registry
@@ -169,9 +169,10 @@ func keysByKubernetes(m *config.Istiod, o *mesh.Options) error {
 	if err != nil {
 		return fmt.Errorf("istiod.mapping.%w", err)
 	}
+	server.Wrap(kube.Bound(int64(m.Limits.MaxReceive)))
 	reader, err := kube.New(kube.Options{
 		Rules:  kube.Rules{Domain: m.ClusterDomain, Keys: kube.Keys(k.Keys), Pods: true, Decoder: mesh.NewDecoder(o.Allow, o.MutualTLS)},
-		Config: server, Namespaces: k.Namespaces, Istio: true, MaxReceive: int64(m.Limits.MaxReceive), Log: o.Log,
+		Config: server, Namespaces: k.Namespaces, Istio: true, Log: o.Log,
 	})
 	if err != nil {
 		return err //nolint:wrapcheck // build names the registry

@@ -77,7 +77,7 @@ func (o *Options) connect() (*clients, error) {
 	if c.Proxy != nil {
 		transport.Proxy = c.Proxy
 	}
-	wrapped, err := rest.HTTPWrappersForConfig(c, bounded{transport, o.MaxReceive})
+	wrapped, err := rest.HTTPWrappersForConfig(c, transport)
 	if err != nil {
 		return nil, fmt.Errorf("kubernetes: %w", err)
 	}

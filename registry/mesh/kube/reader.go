@@ -20,11 +20,10 @@ import (
 type Options struct {
 	Rules
 
-	Config     *rest.Config // how to connect to the API server, and as which account
+	Config     *rest.Config // how the API server is reached, and as which account; see Bound
 	Namespaces []string     // none: all
 	Nodes      bool         // read Nodes, which have region and zone
 	Istio      bool         // read ServiceEntries and WorkloadEntries
-	MaxReceive int64        // bytes of one response; 0: no limit
 	Log        *slog.Logger // nil: nothing is logged
 }
 

@@ -349,7 +349,7 @@ func TestKeysAloneAreRead(t *testing.T) {
 
 // TestAnAnswerThatIsTooLargeIsNotRead: what a peer sends is bounded.
 func TestAnAnswerThatIsTooLargeIsNotRead(t *testing.T) {
-	story(t, func(o *kube.Options) { o.MaxReceive = 100 }, func(_ *api, table *registry.Table, _ *kube.Reader) {
+	story(t, func(o *kube.Options) { o.Config.Wrap(kube.Bound(100)) }, func(_ *api, table *registry.Table, _ *kube.Reader) {
 		in(time.Minute)
 		if _, k := table.Snapshot(); k.Synced || k.Stale == nil || !strings.Contains(k.Stale.Error(), "limits.maxReceive") {
 			t.Errorf("%+v", k)

@@ -27,7 +27,6 @@ type recorder struct {
 	target  *Target
 	stores  []*keptStore
 	refused [buckets]bool // by bucket: its last record was refused
-	rounds  int
 	loaded  bool
 	urgent  chan urgentWrite // what a push waits for
 	behind  atomic.Bool      // the last record was not written, or not in time
@@ -180,6 +179,7 @@ func (k *recorder) storeBeforePush(ctx context.Context, buckets map[int]bool) {
 func (k *recorder) run(ctx context.Context) {
 	ticker := time.NewTicker(keepEvery)
 	defer ticker.Stop()
+	rounds := 0
 	for {
 		select {
 		case <-ctx.Done():
@@ -191,7 +191,7 @@ func (k *recorder) run(ctx context.Context) {
 		case s := <-k.urgent:
 			k.storeThese(ctx, s)
 		case <-ticker.C:
-			if k.rounds++; k.rounds%checkEvery == 0 {
+			if rounds++; rounds%checkEvery == 0 {
 				k.check(ctx)
 			}
 			k.store(ctx)
