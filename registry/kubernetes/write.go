@@ -1,6 +1,7 @@
 package kubernetes
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,7 +16,7 @@ import (
 
 // Write implements registry.Target.
 func (t *Target) Write(ctx context.Context, c registry.Change) error {
-	err := t.check(ctx, c.Group)
+	err := cmp.Or(t.check(ctx, c.Group), t.checkOwners(c.Delete))
 	if err == nil {
 		err = t.write(ctx, c)
 		t.answered(err)
@@ -51,11 +52,6 @@ func (t *Target) write(ctx context.Context, c registry.Change) error {
 // rest is not. It returns an error if the change may not be applied at all.
 func (t *Target) writable(ctx context.Context, c registry.Change) (storedGroup, registry.Refused, error) {
 	refused := make(registry.Refused)
-	for _, h := range c.Delete {
-		if !t.may(h.Owner) {
-			return storedGroup{}, nil, fmt.Errorf("%w: entry %q is not ours", registry.ErrRefused, h.Key)
-		}
-	}
 	s, err := t.get(ctx, c.Group)
 	if err != nil {
 		return storedGroup{}, nil, err
@@ -75,6 +71,16 @@ func (t *Target) writable(ctx context.Context, c registry.Change) (storedGroup, 
 	held := s.entries(t.o.VIPs)
 	c = s.readPart(c.Except(refused))
 	return s, refused, c.Check(func(key string) (string, bool) { return find(held, key) }) //nolint:wrapcheck // Write names the group
+}
+
+// checkOwners returns an error for an entry that we may not delete.
+func (t *Target) checkOwners(held []registry.Held) error {
+	for _, h := range held {
+		if !t.may(h.Owner) {
+			return fmt.Errorf("%w: entry %q is not ours", registry.ErrRefused, h.Key)
+		}
+	}
+	return nil
 }
 
 func (t *Target) may(owner string) bool {
