@@ -196,7 +196,7 @@ func testAdopted(t *testing.T, w *world) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		target := kubernetes.NewTarget(api, kubernetes.Options{Owner: "next", Namespace: w.namespace, VIPs: vips(), Adopts: adopts})
+		target := kubernetes.NewTarget(api, kubernetes.Options{Owner: "next", Namespace: w.namespace, VIPs: vips(), Accepts: takes})
 		held, err := target.Read(t.Context(), group)
 		if err != nil {
 			t.Fatal(err)

@@ -107,7 +107,7 @@ func (c *kubernetesConnection) bind(b *builder, bridges []config.Bridge, _ []for
 	}
 	o := kubernetes.Options{Owner: b.cfg.Owner, Namespace: m.Namespace, VIPs: m.VIPs, Rules: label != "" || c.server == nil}
 	if b.adopted != nil {
-		o.Adopts = b.adopted.has
+		o.Accepts = b.adopted.has
 	}
 	if c.server == nil {
 		store := kubernetes.NewDirectory(c.where)

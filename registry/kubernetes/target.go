@@ -54,7 +54,7 @@ type Options struct {
 	Owner     string                  // the owner's name
 	Namespace string                  // of all objects
 	VIPs      netip.Prefix            // the range of the codecs that write here; the zero value: none
-	Adopts    func(owner string) bool // reports whether objects with another owner's mark, or none (""), may be written too; nil: none
+	Accepts   func(owner string) bool // reports whether objects with another owner's mark, or none (""), may be written too; nil: none
 	MaxObject int                     // bytes of an object in JSON; 0 is 1 MiB, as etcd limits a request to 1.5 MiB
 	Rules     bool                    // write the DestinationRules that services ask for; else none is read
 }

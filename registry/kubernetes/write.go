@@ -84,7 +84,7 @@ func (t *Target) checkOwners(held []registry.Held) error {
 }
 
 func (t *Target) may(owner string) bool {
-	return owner == t.owner || t.o.Adopts != nil && t.o.Adopts(owner)
+	return owner == t.owner || t.o.Accepts != nil && t.o.Accepts(owner)
 }
 
 // put applies a change to what is stored. If an object would be too large, it refuses

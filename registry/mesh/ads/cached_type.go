@@ -30,7 +30,7 @@ const (
 	streamEnded                        // after it delivered
 )
 
-// digest stands for the bytes of a resource, so that they are not kept. It is valid
+// digest identifies the bytes of a resource, so that they are not kept. It is valid
 // in this process only.
 type digest [2]uint64
 
