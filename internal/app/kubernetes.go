@@ -124,12 +124,19 @@ func (c *kubernetesConnection) bind(b *builder, bridges []config.Bridge, _ []for
 	return &boundTarget{target: target, codecs: codecs, background: target.Run, check: checkKubernetes(c.where, store, o)}, nil
 }
 
-// A kubernetesStore keeps ServiceEntries, and can be tried.
-type kubernetesStore interface {
-	kubernetes.Storage
-	kubernetes.Probe
+// setStates sets where the state of the connection is read.
+func (c *kubernetesConnection) setStates(all ...func() kubernetes.State) {
+	states := func() []kubernetes.State {
+		var out []kubernetes.State
+		for _, f := range all {
+			out = append(out, f())
+		}
+		return out
+	}
+	c.last.Store(&states)
 }
 
+// source implements kind.
 func (k kubernetesKind) source(b *builder, name string) (*boundSource, error) {
 	server, err := k.restConfig()
 	if err != nil {

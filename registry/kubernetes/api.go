@@ -307,7 +307,7 @@ func (a *API) adoptFields(ctx context.Context, r ref, version string) (string, e
 	return u.GetResourceVersion(), nil
 }
 
-// Try implements Probe.
+// Try implements Store.
 func (a *API) Try(ctx context.Context, kind, namespace string) error {
 	const name = "preflight.xds-bridge.internal"
 	o := serviceentry.Object{APIVersion: serviceentry.APIVersion, Kind: kind, Metadata: serviceentry.ObjectMeta{Name: name, Namespace: namespace}}

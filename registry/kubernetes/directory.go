@@ -312,7 +312,7 @@ func (d *Directory) sync() error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// Try implements Probe.
+// Try implements Store.
 func (d *Directory) Try(ctx context.Context, _, _ string) error {
 	f, err := os.CreateTemp(d.path, ".xds-bridge-*")
 	if err != nil {

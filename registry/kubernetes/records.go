@@ -36,7 +36,7 @@ type configMaps struct {
 	owner, namespace string
 }
 
-// Recorder implements Storage.
+// Recorder implements Store.
 func (a *API) Recorder(owner, namespace string) registry.Recorder {
 	return configMaps{a, owner, namespace}
 }
@@ -100,7 +100,7 @@ type hiddenFiles struct {
 	owner     string
 }
 
-// Recorder implements Storage.
+// Recorder implements Store.
 func (d *Directory) Recorder(owner, _ string) registry.Recorder { return hiddenFiles{d, owner} }
 
 func (h hiddenFiles) file(kind string) string { return "." + recordsName(h.owner, kind) }

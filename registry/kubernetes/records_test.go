@@ -24,7 +24,7 @@ func expectRecords(t *testing.T, r registry.Recorder, kind string, want map[stri
 // TestRecorder keeps records in each store.
 func TestRecorder(t *testing.T) {
 	t.Parallel()
-	for name, store := range map[string]kubernetes.Storage{"API": newAPIWorld(t).api, "directory": kubernetes.NewDirectory(t.TempDir())} {
+	for name, store := range map[string]kubernetes.Store{"API": newAPIWorld(t).api, "directory": kubernetes.NewDirectory(t.TempDir())} {
 		ours, next := kubernetes.NewTarget(store, kubernetes.Options{Owner: "me", Namespace: namespace}), store.Recorder("me", namespace)
 		others := store.Recorder("other", namespace)
 		expectRecords(t, ours, "holds", nil)

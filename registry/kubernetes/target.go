@@ -16,9 +16,20 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// A Store holds objects of the kinds serviceentry.ObjectKind and serviceentry.RuleKind.
-// It is safe for use by many goroutines.
+// A Store holds objects of the kinds serviceentry.ObjectKind and serviceentry.RuleKind,
+// and records beside them. It is safe for use by many goroutines.
 type Store interface {
+	objects
+
+	// Recorder returns the recorder of an owner, beside the objects of a namespace.
+	Recorder(owner, namespace string) registry.Recorder
+
+	// Try reports whether an object of a kind could be stored in a namespace, without
+	// storing one.
+	Try(ctx context.Context, kind, namespace string) error
+}
+
+type objects interface {
 	// List returns the objects of a kind and a namespace, whoever owns them. Of those
 	// that cannot be read it returns the name alone.
 	List(ctx context.Context, kind, namespace string) ([]serviceentry.Object, error)
@@ -33,20 +44,6 @@ type Store interface {
 
 	// Delete deletes an object as it was read, with the errors of Put.
 	Delete(ctx context.Context, o serviceentry.Object) error
-}
-
-// A Storage is a Store that keeps records beside its objects.
-type Storage interface {
-	Store
-
-	// Recorder returns the recorder of an owner, beside the objects of a namespace.
-	Recorder(owner, namespace string) registry.Recorder
-}
-
-// A Probe reports whether an object of a kind could be stored in a namespace, without
-// storing one.
-type Probe interface {
-	Try(ctx context.Context, kind, namespace string) error
 }
 
 // Options tune a Target.
@@ -87,7 +84,7 @@ type Target struct {
 }
 
 // NewTarget returns a target over a store.
-func NewTarget(store Storage, o Options) *Target {
+func NewTarget(store Store, o Options) *Target {
 	if o.MaxObject == 0 {
 		o.MaxObject = maxObject
 	}
