@@ -157,13 +157,10 @@ func (c *countedConn) Close() error {
 }
 
 func (g *gate) credentials() credentials.TransportCredentials {
-	switch {
-	case g.access.TLS == nil && g.rest != nil:
-		return dispatcher{insecure.NewCredentials(), g.rest}
-	case g.access.TLS == nil:
-		return insecure.NewCredentials()
+	if g.access.TLS == nil {
+		return gatedCredentials{insecure.NewCredentials(), g}
 	}
-	return reportedTLS{credentials.NewTLS(&tls.Config{
+	return gatedCredentials{credentials.NewTLS(&tls.Config{
 		MinVersion:         tls.VersionTLS12,
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return g.config() },
 	}), g}
@@ -232,27 +229,38 @@ func namesIn(c *x509.Certificate) []string {
 	return names
 }
 
-// reportedTLS reports failed handshakes to a gate.
-type reportedTLS struct {
+// gatedCredentials reports failed handshakes to a gate, and separates REST from gRPC.
+type gatedCredentials struct {
 	credentials.TransportCredentials
 	gate *gate
 }
 
 // ServerHandshake implements credentials.TransportCredentials.
-func (h reportedTLS) ServerHandshake(c net.Conn) (net.Conn, credentials.AuthInfo, error) {
+func (h gatedCredentials) ServerHandshake(c net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	rest := h.gate.rest
+	if h.gate.access.TLS == nil && rest != nil {
+		read, isREST, err := sniff(c)
+		if err != nil {
+			return nil, nil, err
+		}
+		if isREST {
+			return rest.dispatch(read)
+		}
+		c = read
+	}
 	secure, info, err := h.TransportCredentials.ServerHandshake(c)
 	if why, refused := refusal(err); refused {
 		h.gate.server.clientRefused(why, c.RemoteAddr().String(), err)
 	}
 	if t, ok := info.(credentials.TLSInfo); err == nil && ok && t.State.NegotiatedProtocol == protocolREST {
-		return h.gate.rest.dispatch(secure)
+		return rest.dispatch(secure)
 	}
 	return secure, info, err //nolint:wrapcheck // of the wrapped connection
 }
 
 // Clone implements credentials.TransportCredentials.
-func (h reportedTLS) Clone() credentials.TransportCredentials {
-	return reportedTLS{h.TransportCredentials.Clone(), h.gate}
+func (h gatedCredentials) Clone() credentials.TransportCredentials {
+	return gatedCredentials{h.TransportCredentials.Clone(), h.gate}
 }
 
 // refusal returns why a handshake failed; false if the client left, as probes do

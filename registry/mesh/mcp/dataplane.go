@@ -98,32 +98,14 @@ func refusedAnswer(e dataplane.Event) string {
 	return strings.Trim(strconv.QuoteToASCII(strings.TrimPrefix(e.TypeURL, "type.googleapis.com/")), `"`) + ": " + strconv.QuoteToASCII(e.Message[:min(len(e.Message), maxClientText)])
 }
 
-// A dispatcher separates REST from gRPC, which begins with the preface of HTTP/2.
-type dispatcher struct {
-	credentials.TransportCredentials
-	rest *restListener
-}
-
+// prefaceStart begins the preface of HTTP/2, and so each connection of gRPC.
 const prefaceStart = "PRI"
 
-// ServerHandshake implements credentials.TransportCredentials. grpc sets a deadline
-// for it.
-func (d dispatcher) ServerHandshake(c net.Conn) (net.Conn, credentials.AuthInfo, error) {
+// sniff reports whether a connection speaks REST. grpc sets a deadline for it.
+func sniff(c net.Conn) (read net.Conn, isREST bool, err error) {
 	r := bufio.NewReader(c)
 	start, err := r.Peek(len(prefaceStart))
-	if err != nil {
-		return nil, nil, err //nolint:wrapcheck // grpc knows io.EOF
-	}
-	read := &readAhead{c, r}
-	if string(start) == prefaceStart {
-		return d.TransportCredentials.ServerHandshake(read) //nolint:wrapcheck // of the wrapped connection
-	}
-	return d.rest.dispatch(read)
-}
-
-// Clone implements credentials.TransportCredentials.
-func (d dispatcher) Clone() credentials.TransportCredentials {
-	return dispatcher{d.TransportCredentials.Clone(), d.rest}
+	return &readAhead{c, r}, string(start) != prefaceStart, err //nolint:wrapcheck // grpc knows io.EOF
 }
 
 // readAhead is a connection whose first bytes were read already.
