@@ -179,10 +179,12 @@ func everything(t *testing.T) mesh.Naming {
 // byAPI returns a source that reads the API as the account of the bridge.
 func (c *cluster) byAPI(t *testing.T, namespaces ...string) (*mesh.Source, *kube.Reader) {
 	t.Helper()
+	config := &rest.Config{Host: c.URL, BearerToken: c.Token(t, "istio-system", account), TLSClientConfig: rest.TLSClientConfig{CAFile: c.CA}}
+	config.Wrap(kube.Bound(64 << 20))
 	r, err := kube.New(kube.Options{
 		Rules:  kube.Rules{Keys: kube.Keys{Annotation: kube.DefaultKeys}, Pods: true, Decoder: mesh.NewDecoder(loopback(), mesh.AcceptMutualTLS)},
-		Config: &rest.Config{Host: c.URL, BearerToken: c.Token(t, "istio-system", account), TLSClientConfig: rest.TLSClientConfig{CAFile: c.CA}},
-		Istio:  true, Nodes: len(namespaces) == 0, Namespaces: namespaces, MaxReceive: 64 << 20,
+		Config: config,
+		Istio:  true, Nodes: len(namespaces) == 0, Namespaces: namespaces,
 	})
 	if err != nil {
 		t.Fatal(err)
