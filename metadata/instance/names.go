@@ -21,7 +21,8 @@ func (c *codec) nameOf(s *registry.Service) (string, error) {
 	if name == "" {
 		return "", errNameless
 	}
-	name = strings.Replace(c.o.Service, "*", name, 1)
+	before, after, _ := strings.Cut(c.o.Service, "*")
+	name = before + name + after
 	return name, checkPart(name)
 }
 
