@@ -271,8 +271,8 @@ func (s *Server) consult(r Request) Fault {
 	return fault(r)
 }
 
-// watch remembers that the connection is to be notified once of a change. The
-// caller holds the server's lock, as all here.
+// watch records that the connection is to be notified once of a change. The
+// caller holds the server's lock, as below.
 func (c *conn) watch(r request) {
 	set := &c.onData
 	if r.op == OpGetChildren2 {
