@@ -286,18 +286,3 @@ func NameOf(g registry.Group, i registry.Interface) registry.Name {
 	g.Name = key
 	return registry.Name(g.String())
 }
-
-var errReserved = errors.New("is a path of Dubbo's own")
-
-// checkInterface refuses service keys that no consumer can ask for, and those whose
-// path is another one's.
-func checkInterface(i registry.Interface) error {
-	if err := metadata.KeyOf(i).Check(); err != nil {
-		return err //nolint:wrapcheck // says what is wrong with which key
-	}
-	switch i.Name {
-	case "config", "mapping", "metadata":
-		return fmt.Errorf("interface %q %w", i.Name, errReserved)
-	}
-	return nil
-}

@@ -2,6 +2,7 @@ package dubbo
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"iter"
 	"net/url"
@@ -12,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/registry"
 )
 
 // appendURL appends a provider's URL, and returns the offset of its stamp. A value
@@ -90,6 +92,21 @@ func splitAuthority(s string) (string, uint16, error) {
 		return "", 0, err
 	}
 	return host, uint16(port), nil
+}
+
+var errReserved = errors.New("is a path of Dubbo's own")
+
+// checkInterface refuses service keys that no consumer can ask for, and those whose
+// path is another one's.
+func checkInterface(i registry.Interface) error {
+	if err := metadata.KeyOf(i).Check(); err != nil {
+		return err //nolint:wrapcheck // says what is wrong with which key
+	}
+	switch i.Name {
+	case "config", "mapping", "metadata":
+		return fmt.Errorf("interface %q %w", i.Name, errReserved)
+	}
+	return nil
 }
 
 func checkProtocol(s string) error { return metadata.CheckProtocol(s) } //nolint:wrapcheck // says what is wrong with which
