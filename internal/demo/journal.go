@@ -122,16 +122,16 @@ func difference(before, after string) string {
 }
 
 func queryOf(value string) url.Values {
-	if in, err := metadata.ParseNacosInstance(value); err == nil {
-		all := make(url.Values, len(in.Metadata))
-		for k, v := range in.Metadata {
-			all.Set(k, v)
-		}
-		return all
+	if u, err := url.Parse(value); err == nil && u.Scheme != "" {
+		return u.Query()
 	}
-	u, err := url.Parse(value)
+	in, err := metadata.ParseNacosInstance(value)
 	if err != nil {
 		return nil
 	}
-	return u.Query()
+	all := make(url.Values, len(in.Metadata))
+	for k, v := range in.Metadata {
+		all.Set(k, v)
+	}
+	return all
 }
