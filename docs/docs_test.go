@@ -103,7 +103,7 @@ func TestTheSmallestConfigurationOfTheReadme(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Without a token a current istiod tells nobody the keys.
+	// Without a token a current istiod shows nobody the keys.
 	if m := c.Registries["mesh"].Istiod; c.Bridges[0].Name != "mesh-to-zk" || m.Address != "istiod.istio-system.svc:15012" || m.TokenFile == "" || m.TLS == nil {
 		t.Errorf("%+v", c)
 	}

@@ -10,11 +10,11 @@ import (
 	"testing"
 )
 
-// snippet is what a block of Go of a page needs around it to be a program's
+// snippet is what a block of Go of a page requires around it to be a program's
 // package.
 type snippet struct {
 	page       string
-	module     string // the folder of the module that has its framework
+	module     string // the directory of the module that has its framework
 	head, tail string
 }
 
@@ -119,7 +119,7 @@ func (s snippet) vet(t *testing.T, block string) {
 		}
 		return file
 	}
-	stand := "quickstart/main.go" // vet does not run in a folder that is not there: the block takes the place of this file
+	stand := "quickstart/main.go" // vet does not run in a missing directory: the block replaces this file
 	if s.module == "." {
 		stand = "examples/examples.go"
 	}
