@@ -54,7 +54,7 @@ func New(target registry.Target, bridges []Bridge, opts Options) (*Loop, error) 
 }
 
 // Run keeps the target in sync until ctx ends. It returns after the calls
-// under way have ended, and can be called once.
+// in flight have ended, and can be called once.
 func (l *Loop) Run(ctx context.Context) error {
 	if l.started.Swap(true) {
 		return errors.New("the loop was run before")

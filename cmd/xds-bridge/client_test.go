@@ -9,7 +9,7 @@ import (
 )
 
 // Whoever edits a file looks at what runs, and a probe must not end it.
-func TestVerbsThatAskARunningBridgeNeedNoValidFile(t *testing.T) {
+func TestCommandsThatAskARunningBridgeNeedNoValidFile(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	file := w.config(fileOptions{bridge: quick, file: "reload: { interval: 0s }"})
@@ -57,11 +57,11 @@ func TestABridgeOfAnotherOwnerDoesNotAnswer(t *testing.T) {
 	eventually(t, "in sync", func() bool { return do(t, "status", "-f", file).code == exitOK })
 	other := w.ownedBy("bank", "")
 	const says = `the bridge that runs here is of owner "shop"; `
-	for _, verb := range [][]string{{"status"}, {"holds"}, {"events"}, {"why", orders}, {"approve", "0000"}, {"deny", "0000"}} {
-		r := do(t, append(verb, "-f", other)...)
+	for _, command := range [][]string{{"status"}, {"holds"}, {"events"}, {"why", orders}, {"approve", "0000"}, {"deny", "0000"}} {
+		r := do(t, append(command, "-f", other)...)
 		r.want(t, exitUsage, says, `bank.yaml says owner "bank"; name that bridge's configuration with --config, or give --owner`)
 		if r.out != "" {
-			t.Errorf("%s shows %s", verb[0], r.out)
+			t.Errorf("%s shows %s", command[0], r.out)
 		}
 	}
 	do(t, "status", "-f", other, "--owner", "shop").want(t, exitOK, "owner shop")

@@ -38,13 +38,13 @@ func TestWorkOnAZooKeeperThatIsAwayStatesNothing(t *testing.T) {
 	file := w.config(fileOptions{bridge: quick})
 	do(t, "run", "--once", "-f", file).want(t, exitOK)
 	w.zk.SetFault(func(zkfake.Request) zkfake.Fault { return zkfake.Fault{Cut: zkfake.CutBefore} })
-	for _, verb := range [][]string{{"purge", "--owner", "shop"}, {"release", "--owner", "shop"}, {"adopt", "--from", "bank"}} {
+	for _, command := range [][]string{{"purge", "--owner", "shop"}, {"release", "--owner", "shop"}, {"adopt", "--from", "bank"}} {
 		for _, form := range []string{"text", "json"} {
 			for _, yes := range []string{"--yes=false", "--yes"} {
-				r := do(t, append(verb, yes, "-o", form, "--timeout", "300ms", "-f", file)...)
+				r := do(t, append(command, yes, "-o", form, "--timeout", "300ms", "-f", file)...)
 				r.want(t, exitUnreachable, "target zk")
 				if r.out != "" {
-					t.Errorf("%s %s says %s", verb[0], yes, r.out)
+					t.Errorf("%s %s says %s", command[0], yes, r.out)
 				}
 			}
 		}
@@ -112,18 +112,18 @@ func TestWorkOfAnOwnerThatNobodyKnowsFails(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	file := w.config(fileOptions{bridge: quick})
-	for _, verb := range [][]string{{"purge", "--owner"}, {"release", "--owner"}, {"adopt", "--from"}} {
-		do(t, append(verb, "nobody", "--yes", "-f", file)...).want(t, exitFindings, `no owner "nobody" is known, and no entry bears its mark; known are shop`)
+	for _, command := range [][]string{{"purge", "--owner"}, {"release", "--owner"}, {"adopt", "--from"}} {
+		do(t, append(command, "nobody", "--yes", "-f", file)...).want(t, exitFindings, `no owner "nobody" is known, and no entry bears its mark; known are shop`)
 	}
 	do(t, "run", "--once", "-f", file).want(t, exitOK)
 	do(t, "purge", "--owner", "shop", "--yes", "-f", file).want(t, exitOK, "2 entries of owner shop: deleted.")
 	do(t, "purge", "--owner", "shop", "--yes", "-f", file).want(t, exitOK, "There is nothing of owner shop to purge.")
 
 	do(t, "run", "--once", "-f", w.ownedBy("bank", "")).want(t, exitOK)
-	for _, verb := range [][]string{{"purge", "--owner"}, {"release", "--owner"}, {"adopt", "--from"}} {
-		r := do(t, append(verb, "bnk", "-o", "json", "-f", file)...)
+	for _, command := range [][]string{{"purge", "--owner"}, {"release", "--owner"}, {"adopt", "--from"}} {
+		r := do(t, append(command, "bnk", "-o", "json", "-f", file)...)
 		if r.want(t, exitFindings, `no owner "bnk" is known`, `did you mean "bank"?`); r.out != "" {
-			t.Errorf("%s says %s", verb[0], r.out)
+			t.Errorf("%s says %s", command[0], r.out)
 		}
 	}
 	do(t, "purge", "--owner", "mark:000000", "-f", file).want(t, exitFindings, `no owner "mark:000000" is known`, "known are bank, shop")

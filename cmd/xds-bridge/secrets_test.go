@@ -47,11 +47,11 @@ log: { format: json, level: debug }
 `, w.zkAt, farAt, quick, w.dir, audit))
 
 	var shown strings.Builder
-	look := func(verb ...string) {
+	look := func(command ...string) {
 		for _, form := range []string{"text", "json"} {
-			r := do(t, append(verb, "-f", file, "-o", form)...)
+			r := do(t, append(command, "-f", file, "-o", form)...)
 			if r.code == exitUsage || r.code == exitUnreachable {
-				t.Fatalf("%s: %s", verb, r.err)
+				t.Fatalf("%s: %s", command, r.err)
 			}
 			shown.WriteString(r.out + r.err)
 		}
@@ -62,8 +62,8 @@ log: { format: json, level: debug }
 		names := far.Children("/dubbo/api.Orders/providers")
 		return len(names) == 1 && strings.Contains(names[0], "token%3D"+secret+"%26") && strings.Contains(names[0], "db.password%3D"+secret)
 	})
-	for _, verb := range [][]string{{"status"}, {"why", "api.Orders"}, {"events"}, {"holds"}} {
-		look(verb...)
+	for _, command := range [][]string{{"status"}, {"why", "api.Orders"}, {"events"}, {"holds"}} {
+		look(command...)
 	}
 	_, verbose := r.probe(t, "/readyz?verbose")
 	r.stop()

@@ -14,19 +14,19 @@ import (
 )
 
 // commands asks a bridge in this process.
-type verbs struct {
+type commands struct {
 	t    *testing.T
 	r    running
 	file string
 }
 
-func (v verbs) Do(args ...string) (int, string) {
+func (v commands) Do(args ...string) (int, string) {
 	v.t.Helper()
 	r := do(v.t, append(args, "-f", v.file)...)
 	return r.code, r.out + r.err
 }
 
-func (v verbs) Get(path string) (int, string) {
+func (v commands) Get(path string) (int, string) {
 	v.t.Helper()
 	return v.r.probe(v.t, path)
 }
@@ -123,7 +123,7 @@ func TestStatesInOneProcess(t *testing.T) {
 					t.Log(said)
 				}
 			})
-			eventually(t, "it is said", func() bool { said = row.Says(verbs{t, r, file}, q); return said == nil })
+			eventually(t, "it is said", func() bool { said = row.Says(commands{t, r, file}, q); return said == nil })
 		})
 	}
 	if len(rows) != len(brought) {

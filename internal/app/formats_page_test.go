@@ -138,15 +138,15 @@ func stored(t *testing.T, c metadata.Codec, e registry.Entry) (where, value stri
 	t.Helper()
 	switch f := c.(type) {
 	case zookeeper.MultiPath:
-		if path, word := f.Element(e); path != "" {
-			return path, "…," + word
+		if path, value := f.Element(e); path != "" {
+			return path, "…," + value
 		}
 		if name, data, err := f.Node(e); err == nil && strings.HasPrefix(name, "/") {
 			return name, string(data)
 		}
 	case nacos.MultiPath:
-		if at, word := f.Config(e); word != "" {
-			return "configuration " + at.ID + ", group " + at.Group, "…," + word
+		if at, value := f.Config(e); value != "" {
+			return "configuration " + at.ID + ", group " + at.Group, "…," + value
 		} else if at.ID != "" {
 			return "configuration " + at.ID + ", group " + at.Group, e.Value
 		}

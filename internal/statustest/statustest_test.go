@@ -9,7 +9,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/internal/statustest"
 )
 
-// answers are what a bridge says: each verb and path, in words.
+// answers are what a bridge says: each command and path, as text.
 type answers map[string]string
 
 func (a answers) Do(args ...string) (int, string) {

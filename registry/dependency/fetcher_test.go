@@ -205,7 +205,7 @@ func TestFetchesAreBounded(t *testing.T) {
 	})
 }
 
-func TestWhatWasUnderWayIsFetchedByTheNextConnection(t *testing.T) {
+func TestWhatWasInFlightIsFetchedByTheNextConnection(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		set := newSet()

@@ -19,7 +19,7 @@ type Files struct {
 	Key  string // our key
 
 	// ServerName is the name that a server's certificate must have; empty: the name
-	// by which the server is reached.
+	// by which the server is called.
 	ServerName string
 }
 

@@ -89,8 +89,8 @@ func isRefusal(err error) bool {
 	return errors.Is(err, ErrDuplicateProcess) || errors.Is(err, ErrOwner)
 }
 
-// admit is Admit for one write: it fails if ctx ends or the server cannot be
-// reached. It is given once: a bridge that loses its session continues.
+// admit is Admit for one write: it fails if ctx ends or the server is
+// unreachable. It is given once: a bridge that loses its session continues.
 func (a *admission) admit(ctx context.Context) error {
 	if a.opts.Adopts != nil {
 		return nil // a person decided it
