@@ -119,15 +119,15 @@ func (s snippet) vet(t *testing.T, block string) {
 		}
 		return file
 	}
-	stand := "quickstart/main.go" // vet does not run in a missing directory: the block replaces this file
+	replaced := "quickstart/main.go" // vet does not run in a missing directory: the block replaces this file
 	if s.module == "." {
-		stand = "examples/examples.go"
+		replaced = "examples/examples.go"
 	}
-	overlay, err := json.Marshal(map[string]map[string]string{"Replace": {filepath.Join(root, s.module, stand): write("snippet.txt", s.head+block+s.tail)}})
+	overlay, err := json.Marshal(map[string]map[string]string{"Replace": {filepath.Join(root, s.module, replaced): write("snippet.txt", s.head+block+s.tail)}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), filepath.Join(root, "scripts", "module.sh"), s.module, "go", "vet", "-overlay="+write("overlay.json", string(overlay)), "./"+filepath.Dir(stand))
+	cmd := exec.CommandContext(t.Context(), filepath.Join(root, "scripts", "module.sh"), s.module, "go", "vet", "-overlay="+write("overlay.json", string(overlay)), "./"+filepath.Dir(replaced))
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%v: %s", err, out)
 	}
