@@ -124,18 +124,6 @@ func (c *kubernetesConnection) bind(b *builder, bridges []config.Bridge, _ []for
 	return &boundTarget{target: target, codecs: codecs, background: target.Run, check: checkKubernetes(c.where, store, o)}, nil
 }
 
-// setStates sets where the state of the connection is read.
-func (c *kubernetesConnection) setStates(all ...func() kubernetes.State) {
-	states := func() []kubernetes.State {
-		var out []kubernetes.State
-		for _, f := range all {
-			out = append(out, f())
-		}
-		return out
-	}
-	c.last.Store(&states)
-}
-
 // source implements kind.
 func (k kubernetesKind) source(b *builder, name string) (*boundSource, error) {
 	server, err := k.restConfig()
@@ -284,7 +272,7 @@ func orWithout(resource string) string {
 }
 
 // checkKubernetes tries whether objects can be kept, by one of each kind that is not stored.
-func checkKubernetes(where string, store kubernetesStore, o kubernetes.Options) func(context.Context, *findings) {
+func checkKubernetes(where string, store kubernetes.Store, o kubernetes.Options) func(context.Context, *findings) {
 	return func(ctx context.Context, f *findings) {
 		fix := "let this user list and write files in import.directory"
 		api, isAPI := store.(*kubernetes.API)
