@@ -22,7 +22,9 @@ func eventsCommand(c *cli) *cobra.Command {
 			"ends, denials, conflicts, entries that others changed, what was refused, what was\n" +
 			"written and why, and conditions of status that began or ended.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			page, err := ask(cmd.Context(), c, o, func(b *app.Client, ctx context.Context) (admin.Page[admin.Event], error) { return b.Events(ctx, after) })
+			page, err := ask(cmd.Context(), c, o, func(b *app.Client, ctx context.Context) (admin.Page[admin.Event], error) {
+				return b.Events(ctx, after)
+			})
 			if err != nil {
 				return err
 			}

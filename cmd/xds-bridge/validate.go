@@ -79,9 +79,9 @@ func checkConfig(c *cli, file string, skip bool) (errs, warnings config.Errors) 
 		return errs, config.Errors{}
 	}
 	errs = config.Errors{}
-	if invalid := app.CheckFiles(cfg); !skip && len(invalid) > 0 {
+	if wrong := app.CheckFiles(cfg); !skip && len(wrong) > 0 {
 		c.remark("%s names files that are missing or invalid on this machine; if they are on another, give --skip-files", file)
-		errs = append(errs, invalid...)
+		errs = append(errs, wrong...)
 	}
 	return append(errs, app.Unsupported(cfg)...), append(config.Errors{}, cfg.Warnings()...)
 }
