@@ -82,7 +82,7 @@ type ServerTLS struct {
 // Clients says who may connect.
 type Clients struct {
 	Networks []netip.Prefix `yaml:"networks" filled:"to let none in remove the bridges into this mesh" doc:"Networks that clients may connect from; without it from all."`
-	Names    []string       `yaml:"names" filled:"to let none in remove the bridges into this mesh" doc:"With tls.caFile: DNS names, URIs or IP addresses of which a client's certificate has to hold one, such as spiffe://cluster.local/ns/istio-system/sa/istiod; without it each that is trusted may connect."`
+	Names    []string       `yaml:"names" check:"identity" filled:"to let none in remove the bridges into this mesh" doc:"With tls.caFile: DNS names, URIs or IP addresses of which a client's certificate has to hold one, such as spiffe://cluster.local/ns/istio-system/sa/istiod; without it each that is trusted may connect."`
 }
 
 // PublishesKeys reports whether service keys of imported hosts are published.

@@ -53,8 +53,12 @@ func walk(path string, x reflect.Value, f field, visit func(path string, x refle
 			walk(join(path, f.key), x.FieldByIndex(f.index), f, visit)
 		}
 	case reflect.Slice:
+		entry := field{check: f.check}
+		if f.check != "" {
+			entry.need = "write what is meant, or leave the entry out"
+		}
 		for i := range x.Len() {
-			walk(path+"["+strconv.Itoa(i)+"]", x.Index(i), field{check: f.check, need: "write what is meant, or leave the entry out"}, visit)
+			walk(path+"["+strconv.Itoa(i)+"]", x.Index(i), entry, visit)
 		}
 	case reflect.Map:
 		keys := x.MapKeys()
@@ -182,6 +186,7 @@ func textRules() map[string]rule {
 		"address":   test(isAddress, "is no address; write it as host:port"),
 		"listener":  test(isListener, "is no address to listen on; write it as host:port or :port"),
 		"ip":        test(func(text string) bool { return net.ParseIP(text) != nil }, "is no IP address"),
+		"identity":  func(string) error { return nil }, // any but an empty one
 		"url":       checkURL,
 		"pattern": func(text string) error {
 			_, err := naming.ParsePattern(text)
