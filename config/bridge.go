@@ -34,9 +34,9 @@ type Select struct {
 // NameRule says which interface a mesh host provides, or what a service is
 // called in formats with plain names, or both.
 type NameRule struct {
-	Host      string `yaml:"host" need:"such as *.shop.svc.cluster.local" check:"pattern" doc:"A pattern of mesh hosts, or for service of native names; * stands for any text."`
-	Port      uint16 `yaml:"port" doc:"A service port; 0 stands for every one, such as an HTTP port beside that of the RPC."`
-	Interface string `yaml:"interface" check:"key" doc:"The interface the host provides; a * stands for what the star of host stands for."`
+	Host      string `yaml:"host" need:"such as *.shop.svc.cluster.local" check:"pattern" doc:"A pattern of mesh hosts, or for service of native names; * matches any text."`
+	Port      uint16 `yaml:"port" doc:"A service port; 0 matches every one, such as an HTTP port beside that of the RPC."`
+	Interface string `yaml:"interface" check:"key" doc:"The interface the host provides; a * is replaced by what the star of host matches."`
 	Service   string `yaml:"service" check:"plain" doc:"The service's name in formats with plain names, a * as in interface; empty is the application's name. For dubbo-application the name of the application."`
 	Version   string `yaml:"version" check:"key" doc:"The version of the interface."`
 	Group     string `yaml:"group" check:"key" doc:"The group of the interface."`
@@ -62,7 +62,7 @@ type ValueRule struct {
 // Guard says how reluctantly a bridge deletes.
 type Guard struct {
 	Mode         string   `yaml:"mode" default:"enforce" enum:"enforce|warn|off" doc:"Whether deletions are held, only reported, or go."`
-	Share        float64  `yaml:"share" default:"0.3" doc:"Deletions are held that would leave more than this part of a bridge's services without an endpoint, or take more than this part of its endpoints, within window. 0 and 1: none are."`
+	Share        float64  `yaml:"share" default:"0.3" doc:"Deletions are held that would leave more than this part of a bridge's services without an endpoint, or delete more than this part of its endpoints, within window. 0 and 1: none are."`
 	AtLeast      int      `yaml:"atLeast" default:"10" check:"count" doc:"Endpoints that do not count against share within window if the source withdraws them and others of their service stay."`
 	Window       Duration `yaml:"window" default:"1h" doc:"How long a loss counts, and how long a host in a mesh stays without endpoints whose service is only found to be gone."`
 	LastEndpoint Duration `yaml:"lastEndpoint" default:"30s" doc:"How long the last endpoint of a service waits."`

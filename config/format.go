@@ -17,7 +17,7 @@ type Format struct {
 	Root     string         `yaml:"root" doc:"The ZooKeeper path, which Dubbo's consumers call the group of their registry; empty is /dubbo for dubbo-interface, /services for dubbo-application and spring-cloud, /microservices for kratos, / for hertz and kitex, /plain for plain."`
 	Metadata string         `yaml:"metadataRoot" default:"/dubbo" check:"path" doc:"For dubbo-application: the ZooKeeper path that holds what applications provide and the mapping of interfaces to them."`
 	Group    string         `yaml:"group" default:"DEFAULT_GROUP" check:"group" doc:"The Nacos group."`
-	Service  string         `yaml:"service" default:"*" doc:"How services are named in formats with plain names: the * stands for the name that a rule or the application gives. Dubbo's accept none."`
+	Service  string         `yaml:"service" default:"*" doc:"How services are named in formats with plain names: the * is replaced by the name that a rule or the application gives. Dubbo's accept none."`
 	Join     bool           `yaml:"join" doc:"Put the endpoints of several services of a mesh together that have one plain name; otherwise the second is refused whole. Where a bridge from a registry writes too, they are put together."`
 	Protocol string         `yaml:"protocol" check:"protocol" doc:"The protocol where nothing else says it; empty is tri for Dubbo, http for spring-cloud and hertz, grpc for kratos and gozero, thrift for kitex, tcp for plain."`
 	Rules    []ProtocolRule `yaml:"rules" doc:"The RPC protocol per host or port; the first rule that fits counts."`
@@ -26,8 +26,8 @@ type Format struct {
 
 // ProtocolRule says which RPC protocol a host or a port speaks.
 type ProtocolRule struct {
-	Host     string `yaml:"host" default:"*" check:"pattern" doc:"A pattern of mesh hosts; * stands for any text."`
-	Port     uint16 `yaml:"port" doc:"A service port; 0 stands for any."`
+	Host     string `yaml:"host" default:"*" check:"pattern" doc:"A pattern of mesh hosts; * matches any text."`
+	Port     uint16 `yaml:"port" doc:"A service port; 0 matches any."`
 	Protocol string `yaml:"protocol" need:"such as tri or dubbo" check:"protocol" doc:"The RPC protocol, such as tri or dubbo."`
 }
 

@@ -32,13 +32,13 @@ type Node struct {
 
 // Mapping says where the published service keys are read.
 type Mapping struct {
-	From            string   `yaml:"from" default:"auto" enum:"auto|debug-xds|debug-http|api|kubernetes|none" doc:"kubernetes reads annotations of objects by the Kubernetes API; api reads those of ServiceEntries and WorkloadEntries from istiod; debug-xds uses the xDS address and needs TLS; auto is debug-xds with tls and debug-http without; none leaves only name rules."`
+	From            string   `yaml:"from" default:"auto" enum:"auto|debug-xds|debug-http|api|kubernetes|none" doc:"kubernetes reads annotations of objects by the Kubernetes API; api reads those of ServiceEntries and WorkloadEntries from istiod; debug-xds uses the xDS address and requires TLS; auto is debug-xds with tls and debug-http without; none leaves only name rules."`
 	Addresses       []string `yaml:"addresses" check:"address" doc:"For debug-http: host:port of every istiod replica; the endpoints of istiod's own service, or the xDS address's host, at 15014, then at 8080, if it is empty."`
 	Interval        Duration `yaml:"interval" default:"5s" check:"interval" doc:"How often the keys are read."`
 	Timeout         Duration `yaml:"timeout" default:"10s" check:"timeout" doc:"How long one reading may take."`
 	MaxAnswer       Size     `yaml:"maxAnswer" default:"16MiB" check:"answer" doc:"The largest answer that is read: the list of connections, or one client with all it watches. What is larger is unknown, and shown."`
-	Grace           Duration `yaml:"grace" default:"10s" doc:"How long a key stays that was withdrawn while its connection lives."`
-	LegacyKeys      bool     `yaml:"legacyKeys" doc:"Take service keys without a category and of the category provider too, as old clients publish them."`
+	Grace           Duration `yaml:"grace" default:"10s" doc:"How long a key stays that was withdrawn while its connection is open."`
+	LegacyKeys      bool     `yaml:"legacyKeys" doc:"Accept service keys without a category and of the category provider too, as old clients publish them."`
 	ConnectionGrace Duration `yaml:"connectionGrace" default:"5m" doc:"How long a key stays whose connection went."`
 
 	Kubernetes MappingKubernetes `yaml:"kubernetes" doc:"For kubernetes: which objects carry service keys. Services, EndpointSlices, Pods and Istio's ServiceEntries and WorkloadEntries are read. For api, namespaces and keys count."`
@@ -56,7 +56,7 @@ type MappingKubernetes struct {
 type Hosts struct {
 	Namespace string         `yaml:"namespace" default:"xds-bridge" doc:"The namespace of the hosts."`
 	Suffix    string         `yaml:"suffix" default:"bridge.internal" check:"domain" doc:"What the hosts end in; nothing under it is exported."`
-	VIPs      netip.Prefix   `yaml:"vips" default:"240.64.0.0/12" doc:"The network virtual addresses are taken from."`
+	VIPs      netip.Prefix   `yaml:"vips" default:"240.64.0.0/12" doc:"The network virtual addresses are chosen from."`
 	ExportTo  []string       `yaml:"exportTo" check:"namespace" filled:"to show them to none remove the bridges into this mesh" doc:"Namespaces that see the hosts, as exportTo of a ServiceEntry; without it all do."`
 	Allow     []netip.Prefix `yaml:"allow" filled:"to let none in remove the bridges into this mesh" doc:"Networks that endpoints may lie in; without it in any. Loopback, link-local, multicast and metadata services need select.allow besides."`
 }
@@ -76,7 +76,7 @@ type Import struct {
 type ServerTLS struct {
 	CertFile string `yaml:"certFile" need:"the server needs a certificate of its own, with keyFile" doc:"Our certificate as PEM, for the name in istiod's configSources."`
 	KeyFile  string `yaml:"keyFile" need:"it goes together with certFile" doc:"Our key as PEM."`
-	CAFile   string `yaml:"caFile" check:"certificates" doc:"Certificates as PEM: a client needs one that they sign. istiod itself has none for this, so that it then needs a proxy before it; empty asks for none."`
+	CAFile   string `yaml:"caFile" check:"certificates" doc:"Certificates as PEM: a client must have one that they sign. istiod itself has none for this, so that it then requires a proxy before it; empty asks for none."`
 }
 
 // Clients says who may connect.

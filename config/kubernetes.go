@@ -1,6 +1,6 @@
 package config
 
-// Kubernetes is a mesh, reached through the API of its cluster.
+// Kubernetes is a mesh, accessed through the API of its cluster.
 type Kubernetes struct {
 	Kubeconfig string           `yaml:"kubeconfig" check:"kubeconfig" doc:"A kubeconfig file, read at the start. If it is empty: within a pod its service account, elsewhere $KUBECONFIG or ~/.kube/config."`
 	Context    string           `yaml:"context" doc:"The context of kubeconfig; its current one if it is empty."`
@@ -17,7 +17,7 @@ type KubernetesSource struct {
 	Without       []string       `yaml:"without" check:"kind" filled:"to read all kinds remove it" doc:"Kinds of objects that are not read, so that no right to them is needed: nodes, which hold regions and zones; pods, which hold service keys, subsets and mutual TLS; istio, its ServiceEntries and WorkloadEntries."`
 	Keys          KubernetesKeys `yaml:"keys" doc:"Where service keys are."`
 	SubsetLabel   string         `yaml:"subsetLabel" doc:"The label of Pods and endpoints whose value is their subset; none if it is empty."`
-	ExportAll     bool           `yaml:"exportAll" doc:"Take hosts that no key and no name rule asks for too."`
+	ExportAll     bool           `yaml:"exportAll" doc:"Export hosts that no key and no name rule asks for too."`
 	ClusterDomain string         `yaml:"clusterDomain" default:"cluster.local" check:"domain" doc:"The domain of the cluster's Services."`
 }
 

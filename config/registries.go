@@ -118,7 +118,7 @@ type Limits struct {
 	MaxReceive   Size `yaml:"maxReceive" default:"64MiB" check:"answer" doc:"The largest answer that is read."`
 	MaxServices  int  `yaml:"maxServices" default:"100000" check:"room" doc:"Services that are kept; at any of these bounds nothing more is read, nothing is deleted, and status says so."`
 	MaxEndpoints int  `yaml:"maxEndpoints" default:"1000000" check:"room" doc:"Endpoints that are kept."`
-	MaxBytes     Size `yaml:"maxBytes" default:"128MiB" check:"room" doc:"What all names, addresses and attributes together may take."`
+	MaxBytes     Size `yaml:"maxBytes" default:"128MiB" check:"room" doc:"What all names, addresses and attributes together may use."`
 }
 
 // ofConnection returns the bounds of the connection: the others are the table's.

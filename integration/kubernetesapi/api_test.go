@@ -196,7 +196,7 @@ func testAdopted(t *testing.T, w *world) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		target := kubernetes.NewTarget(api, kubernetes.Options{Owner: "next", Namespace: w.namespace, VIPs: vips(), Accepts: takes})
+		target := kubernetes.NewTarget(api, kubernetes.Options{Owner: "next", Namespace: w.namespace, VIPs: vips(), Accepts: adopts})
 		held, err := target.Read(t.Context(), group)
 		if err != nil {
 			t.Fatal(err)

@@ -31,7 +31,7 @@ func (k kubernetesKind) abilities() abilities {
 	return abilities{mesh: &k.Import.Hosts, subsets: k.Source.SubsetLabel != ""}
 }
 
-// restConfig says how the API server is reached, and as whom.
+// restConfig says how to connect to the API server, and as whom.
 func (k kubernetesKind) restConfig() (*rest.Config, error) {
 	c, err := restConfig(k.Kubeconfig, k.Context)
 	if err != nil {

@@ -248,7 +248,7 @@ func (w *fileWatch) sum() (sum [sha256.Size]byte, ok bool) {
 
 const (
 	moveRemedy  = "undo the change, or restart the bridge with it; what was written before stays there, unless you purge it first"
-	ownerRemedy = "stop the bridge, take its entries over with xds-bridge adopt --from %s --yes, and start it; or undo the change"
+	ownerRemedy = "stop the bridge, adopt its entries with xds-bridge adopt --from %s --yes, and start it; or undo the change"
 )
 
 // identityErrors returns an error for everything that differs between two configurations

@@ -258,7 +258,7 @@ func checkListen(ctx context.Context, f *findings, cfg *config.Config, at target
 }
 
 // checkIstiod reports whether there is an istiod for what is served: one that reads it
-// or, if no bridge runs yet, one that can be reached.
+// or, if no bridge runs yet, one that is reachable.
 func checkIstiod(ctx context.Context, f *findings, cfg *config.Config, at targetKey, running *admin.TargetStatus) {
 	const check, fix = "istiod", "start istiod, and let its configSources name the address above"
 	address := cfg.Registries[at.registry].Istiod.Address

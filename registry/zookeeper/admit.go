@@ -101,7 +101,7 @@ func (a *admission) admit(ctx context.Context) error {
 			return err
 		}
 		if registry.Sleep(ctx, admitInterval); ctx.Err() != nil {
-			return fmt.Errorf("another bridge of owner %q may be running; waiting whether its sign of life goes: %w", a.opts.Owner, ctx.Err())
+			return fmt.Errorf("another bridge of owner %q may be running; waiting whether its liveness node goes: %w", a.opts.Owner, ctx.Err())
 		}
 	}
 }

@@ -14,7 +14,7 @@ type Push struct {
 	Info    model.Service
 }
 
-// Post makes a function decide what is sent in the place of each push: nothing
+// ReplacePushes makes a function decide what is sent in the place of each push: nothing
 // if it is to be lost, several if it is to be repeated; nil ends that.
 // It must not call the server.
 func (s *Server) ReplacePushes(f func(Push) []Push) {

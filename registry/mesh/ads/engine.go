@@ -308,5 +308,5 @@ func (e *engine) requiresSuccessor() bool {
 	return s != nil && s.received && s.nodeSent && e.successor == nil && s.number <= e.connector.outdated
 }
 
-// successorTimeout is how long a second stream may take to deliver.
+// successorTimeout is how long a second stream has to deliver.
 const successorTimeout = 2 * resourceTimeout

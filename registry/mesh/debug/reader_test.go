@@ -142,7 +142,7 @@ func TestReader(t *testing.T) {
 		expect(t, w, "A a")
 		s := w.snapshot()
 		if len(s.Skipped) != 3 || s.Skipped[0].Client != "bad.shop-1" || s.Err != nil {
-			t.Errorf("faults %+v, %v", s.Skipped, s.Err)
+			t.Errorf("skipped %+v, %v", s.Skipped, s.Err)
 		}
 	})
 	run("what a client cannot say any more is kept, not withdrawn", func(t *testing.T) {
