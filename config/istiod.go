@@ -102,10 +102,12 @@ func (m *Istiod) Parts() Parts {
 	loop.Limits = m.Limits.ofConnection()
 	source := loop
 	source.Import = Import{}
+	served := m.Import
+	served.Hosts = Hosts{VIPs: m.Import.VIPs}
 	return Parts{
 		Identity:   Registry{Istiod: &Istiod{ID: m.ID, Subsets: m.Subsets}},
 		Source:     Registry{Istiod: &source},
-		Connection: Registry{Istiod: &Istiod{Import: Import{Hosts: Hosts{VIPs: m.Import.VIPs}, Keys: m.Import.Keys, TLS: m.Import.TLS, Clients: m.Import.Clients}}},
+		Connection: Registry{Istiod: &Istiod{Import: served}},
 		Loop:       Registry{Istiod: &loop},
 	}
 }

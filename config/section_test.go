@@ -15,13 +15,13 @@ func TestSection_Parts(t *testing.T) {
 	c := parse(t, `
 owner: shop
 registries:
-  mesh: { istiod: { address: "istiod:15010", id: m1, exportAll: true, import: { suffix: sfx.internal, vips: 10.9.0.0/16 }, limits: { maxServices: 77 } }, timing: { workers: 77 } }
+  mesh: { istiod: { address: "istiod:15010", id: m1, exportAll: true, import: { suffix: sfx.internal, vips: 10.9.0.0/16, dataPlanes: true, rulesFile: /rules.yaml }, limits: { maxServices: 77 } }, timing: { workers: 77 } }
   zk: { zookeeper: { servers: ["zk:2181"], id: z1, limits: { maxServices: 77 } }, timing: { workers: 77 } }
   nacos: { nacos: { servers: ["http://nacos:8848"], id: n1, namespace: ns1, listInterval: 7s, limits: { maxServices: 77 } }, timing: { workers: 77 } }
 bridges: [{ name: b, from: mesh, to: zk, formats: [plain] }]
 `, nil)
 	for name, want := range map[string][4]string{ // of each setting whether identity, source, connection and loop hold it
-		"mesh":  {"m1", "m1 istiod:15010", "10.9.0.0/16", "m1 istiod:15010 sfx.internal 10.9.0.0/16"},
+		"mesh":  {"m1", "m1 istiod:15010", "10.9.0.0/16 /rules.yaml", "m1 istiod:15010 sfx.internal 10.9.0.0/16 /rules.yaml"},
 		"zk":    {"z1 zk:2181", "z1 zk:2181", "zk:2181", "z1 zk:2181"},
 		"nacos": {"n1 nacos:8848 ns1", "n1 nacos:8848 ns1 7s", "nacos:8848 ns1", "n1 nacos:8848 ns1 7s"},
 	} {
@@ -32,7 +32,7 @@ bridges: [{ name: b, from: mesh, to: zk, formats: [plain] }]
 				t.Fatal(err)
 			}
 			var got []string
-			for sign := range strings.FieldsSeq("m1 z1 n1 istiod:15010 zk:2181 nacos:8848 ns1 sfx.internal 10.9.0.0/16 7s :77") {
+			for sign := range strings.FieldsSeq("m1 z1 n1 istiod:15010 zk:2181 nacos:8848 ns1 sfx.internal 10.9.0.0/16 /rules.yaml 7s :77") {
 				if strings.Contains(string(text), sign) {
 					got = append(got, sign)
 				}
