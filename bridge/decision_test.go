@@ -100,7 +100,7 @@ func TestDecision_Records(t *testing.T) {
 		},
 		"a refused record costs itself": func(s *story) {
 			a, b, both := s.pair(0)
-			a.records.denied = "denied"
+			a.records.deny("denied")
 			a.records.put("decisions", "denied", "{}")
 			b.approves(both.losesTen())
 			a.in(time.Minute).holdsN(20).noHold().logged("not authenticated", 1)
@@ -112,7 +112,7 @@ func TestDecision_Records(t *testing.T) {
 		"a refused decision keeps no other": func(s *story) {
 			s.recorded().elected(leader(1)).standard(20).loses(0, 10).in(0)
 			id := s.hold().ID
-			s.records.denied = id
+			s.records.deny(id)
 			for _, h := range s.in(11*time.Second).loses(10, 8).in(time.Second).status().Holds {
 				s.is("Deny() failed", s.loop.Deny(s.Context(), h.ID, "ann") != nil, h.ID == id)
 			}
@@ -120,13 +120,13 @@ func TestDecision_Records(t *testing.T) {
 		},
 		"a refused decision counts in its process": func(s *story) {
 			id := s.recorded().losesTen().hold().ID
-			s.records.denied = id
+			s.records.deny(id)
 			err := s.loop.Approve(s.Context(), id, "ann")
 			s.is("unrecorded", errors.Is(err, bridge.ErrUnrecorded), true).in(10 * time.Second).holdsN(20).noHold()
 		},
 		"records keep no group waiting": func(s *story) {
 			s.opts.Workers = 1
-			s.recorded().records.late = never
+			s.recorded().records.late.Store(int64(never))
 			s.starts().in(time.Second).has(service("a", "10.0.0.1:80")).in(time.Second).holds("a 10.0.0.1:80")
 		},
 	})
@@ -205,13 +205,13 @@ func TestEngine_Restart(t *testing.T) {
 			for n := range 20 {
 				s.holding(mine(fmt.Sprint("s", n), "10.9.0.1:80"), mine(fmt.Sprint("s", n), "10.9.0.2:80"))
 			}
-			s.recorded().records.late = 10 * time.Second
+			s.recorded().records.late.Store(int64(10 * time.Second))
 			s.reports(fleet(20, 2)...).starts().in(2 * time.Minute).noHold().holdsN(40)
 		},
 		"what went before it counts": func(s *story) {
 			s.recorded().has(fleet(10, 1)...).in(10*time.Minute).loses(0, 3).in(time.Minute).holdsN(7)
 			s = s.again()
-			s.records.late = never // and it cannot be read
+			s.records.late.Store(int64(never)) // and it cannot be read
 			s.has(fleet(10, 1)[3:]...).in(time.Minute).loses(3, 2).in(10 * time.Minute).holdsN(7)
 		},
 		"a first reading fails": func(s *story) {

@@ -152,7 +152,7 @@ type recorder struct {
 	*records
 
 	ahead time.Duration // of the clock of those who write here
-	late  time.Duration // how long a call takes
+	late  atomic.Int64  // how many nanoseconds a call lasts
 	away  atomic.Bool   // nothing can be recorded
 }
 
@@ -197,19 +197,25 @@ func (r *recorder) Record(ctx context.Context, kind, name, text string) error {
 		return errDenied
 	}
 	r.writes++
-	r.put(kind, name, later(text, r.ahead))
+	r.store(kind, name, later(text, r.ahead))
 	return nil
 }
 
 func (r *recorder) wait(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
-	case <-time.After(r.late):
+	case <-time.After(time.Duration(r.late.Load())):
 	}
 	return ctx.Err()
 }
 
 func (r *records) put(kind, name, text string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.store(kind, name, text)
+}
+
+func (r *records) store(kind, name, text string) {
 	if r.texts[kind] == nil {
 		r.texts[kind] = make(map[string]string)
 	}
@@ -219,7 +225,18 @@ func (r *records) put(kind, name, text string) {
 	}
 }
 
-func (r *records) decisions() int { return len(r.texts["decisions"]) }
+// deny has what is kept under a name be denied.
+func (r *records) deny(name string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.denied = name
+}
+
+func (r *records) decisions() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.texts["decisions"])
+}
 
 // later returns a record that says it was written so much later.
 func later(text string, by time.Duration) string {

@@ -240,7 +240,7 @@ func TestLoop_AwaitQuiet(t *testing.T) {
 		},
 		"not before records let orphans go": func(s *story) {
 			s.bridges[0].Guard = bridge.Guard{Window: time.Hour}
-			s.holding(mine("old", "10.0.0.1:80")).recorded().records.late = 100 * ms
+			s.holding(mine("old", "10.0.0.1:80")).recorded().records.late.Store(int64(100 * ms))
 			s.starts()
 			time.AfterFunc(time.Second, func() { s.has() })
 			_, took, err := s.quiets(time.Hour)
