@@ -65,14 +65,12 @@ func (d *driver) run(ctx context.Context, asks <-chan question, until func() boo
 		if !ok {
 			return
 		}
-		if happened != nil {
-			d.turn(ctx, happened, timer)
-		}
+		d.turn(ctx, happened, timer)
 	}
 }
 
-// wait waits for what happens next, and returns its handler, nil where that takes no
-// turn; false where ctx has ended.
+// wait waits for what happens next, and returns its handler; false where ctx
+// has ended.
 func (d *driver) wait(ctx context.Context, wake <-chan struct{}, asks <-chan question, due <-chan time.Time) (func(time.Time), bool) {
 	nothing := func(time.Time) {}
 	select {
@@ -91,33 +89,25 @@ func (d *driver) wait(ctx context.Context, wake <-chan struct{}, asks <-chan que
 	case <-d.others:
 		return func(now time.Time) { d.engine.ReadChanged(d.watched.Changes(), now) }, true
 	case q := <-asks:
-		return d.handle(q, wake), true
+		return func(now time.Time) {
+			d.look(now)
+			q.ask(d, now)
+			d.answered = q.answered
+		}, true
 	case <-d.changed:
 	case <-due:
 	}
 	return nothing, true
 }
 
-// handle returns the handler of a question; nil: it is answered.
-func (d *driver) handle(q question, wake <-chan struct{}) func(time.Time) {
-	if q.ask == nil && len(wake) == 0 && d.engine.view.isCurrent(d.leadership()) {
-		close(q.answered)
-		return nil
-	}
-	return func(now time.Time) {
-		d.look(now)
-		if q.ask != nil {
-			q.ask(d, now)
-		}
-		d.answered = q.answered
-	}
-}
-
 // turn handles what happened, starts the calls that are due, and sets the timer
 // for what comes next.
 func (d *driver) turn(ctx context.Context, happened func(time.Time), timer *time.Timer) {
-	now := time.Now()
-	d.engine.Begin(now, d.leadership())
+	now, lead := time.Now(), Leadership{}
+	if e := d.engine.opts.Election; e != nil {
+		lead = e.Leadership()
+	}
+	d.engine.Begin(now, lead)
 	happened(now)
 	s := d.engine.Step(now)
 	for _, c := range s.calls {
@@ -144,13 +134,6 @@ func (d *driver) turn(ctx context.Context, happened func(time.Time), timer *time
 	} else {
 		timer.Reset(time.Until(s.next))
 	}
-}
-
-func (d *driver) leadership() Leadership {
-	if e := d.engine.opts.Election; e != nil {
-		return e.Leadership()
-	}
-	return Leadership{}
 }
 
 // do makes a call, and gives it up once its time is over, so that a target that
@@ -269,7 +252,7 @@ func (d *driver) drain() {
 // A question is what somebody asks of a loop. It is answered once a turn handled
 // it and status shows the result.
 type question struct {
-	ask      func(*driver, time.Time) // nil: whether the loop lives, which takes no turn if status is current
+	ask      func(*driver, time.Time)
 	answered chan<- struct{}
 }
 

@@ -66,7 +66,7 @@ func (l *Loop) Run(ctx context.Context) error {
 
 // Alive returns once the loop's own goroutine answered; it fails where ctx ends
 // or the loop has stopped. Status shows what the loop knew by then.
-func (l *Loop) Alive(ctx context.Context) error { return l.ask(ctx, nil) }
+func (l *Loop) Alive(ctx context.Context) error { return l.ask(ctx, func(*driver, time.Time) {}) }
 
 // Summary returns what Status does, without services, holds, conflicts, unknown
 // scopes and what is kept: Counts and Reasons say how many there are. It costs

@@ -24,7 +24,6 @@ type view struct {
 
 	engine    *engine
 	published time.Time // when status was last brought up to date
-	behind    bool      // something happened since then
 	inSync    bool      // that was logged
 	lastRead  time.Time
 	lastWrite time.Time
@@ -55,18 +54,10 @@ func newView(e *engine) *view {
 // has to be called again; the zero time where only an event helps.
 func (v *view) publish(now time.Time) time.Time {
 	if at := v.published.Add(publishEvery); now.Before(at) {
-		v.behind = true
 		return at
 	}
 	v.update(now)
 	return time.Time{}
-}
-
-// isCurrent reports whether update would change nothing while this is the leadership.
-// Before everything is in sync it may always log that it is.
-func (v *view) isCurrent(lead Leadership) bool {
-	lead.Until = v.lead.Until // status does not show it
-	return v.inSync && !v.behind && lead == v.lead
 }
 
 // update brings status up to date. It looks at what has changed since the last
@@ -74,7 +65,7 @@ func (v *view) isCurrent(lead Leadership) bool {
 func (v *view) update(now time.Time) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.published, v.behind = now, false
+	v.published = now
 	for _, it := range v.agenda.dirty {
 		it.dirty = false
 		v.updateGroup(it)
