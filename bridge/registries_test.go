@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -317,4 +318,23 @@ func TestNacos_OtherWriters(t *testing.T) {
 		}
 	}
 	inBubbles(t, newNacosServer, tests)
+}
+
+// TestNacos_Subscriptions has services that others alone register: they are watched
+// no longer than until they change, if the source reported something by then.
+func TestNacos_Subscriptions(t *testing.T) {
+	inBubbles(t, newNacosServer, map[string]func(*nacosServer){"services of others": func(n *nacosServer) {
+		const services = 20
+		register := func(port uint64) {
+			for i := range services {
+				another := nacosfake.Service{Group: "DEFAULT_GROUP", Name: "providers:api.Another" + strconv.Itoa(i) + "::"}
+				n.Set(another, "app", model.Instance{Ip: "10.9.9.9", Port: port, Enable: true, Healthy: true, Ephemeral: true})
+			}
+		}
+		register(1)
+		s := n.joins().in(time.Second).is("subscriptions", n.Subscriptions(), services)
+		s.has(sharedService(1)).in(2 * time.Second)
+		register(2)
+		s.in(2*time.Second).is("subscriptions", n.Subscriptions(), 1)
+	}})
 }
