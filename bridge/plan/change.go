@@ -70,7 +70,7 @@ func (d *diff) row(r *row) (Row, bool) {
 }
 
 func (d *diff) orphan(r *row) (Row, bool) {
-	i := slices.IndexFunc(r.held, func(h held) bool { return h.owner == d.owner })
+	i := firstOf(r.held, d.owner)
 	if i < 0 {
 		return Row{}, false
 	}
@@ -189,13 +189,15 @@ func (d *diff) add(r *row) {
 // without a mark wins, and of two owners the one whose name comes first: were
 // each to yield to the other, the key would be nobody's.
 func (d *diff) foreignWinner(r *row, wants []want) *rival {
-	isBoth := slices.ContainsFunc(r.held, func(h held) bool { return h.owner == d.owner })
-	list := d.elsewhere(r.key, wants)
-	for _, h := range slices.Backward(r.held) {
-		list = slices.Insert(list, 0, rival{r.key, h.owner})
+	isBoth := firstOf(r.held, d.owner) >= 0
+	wins := func(owner string) bool { return owner != d.owner && (!isBoth || owner < d.owner) }
+	for _, h := range r.held {
+		if wins(h.owner) {
+			return &rival{r.key, h.owner}
+		}
 	}
-	for _, o := range list {
-		if o.owner != d.owner && (!isBoth || o.owner < d.owner) {
+	for _, o := range d.elsewhere(r.key, wants) {
+		if wins(o.owner) {
 			return &o
 		}
 	}

@@ -302,9 +302,13 @@ func (g *group) remove(owner string, r *row, value string) {
 
 // count adds what is held under a key to the counts, or subtracts it.
 func (g *group) count(owner string, r *row, sign int) {
-	ours := len(ownedBy(r.held, owner))
-	g.counts.Owned += sign * ours
-	g.counts.Foreign += sign * (len(r.held) - ours)
+	for _, h := range r.held {
+		if h.owner == owner {
+			g.counts.Owned += sign
+		} else {
+			g.counts.Foreign += sign
+		}
+	}
 }
 
 // prune drops the rows where nothing is claimed or held, and the claims that ended to
@@ -315,6 +319,11 @@ func (g *group) prune() {
 		return r == nil || len(r.held) == 0
 	})
 	g.rows = slices.DeleteFunc(g.rows, func(r row) bool { return len(r.wants)+len(r.held) == 0 })
+}
+
+// firstOf returns which entry is the first of an owner; negative: none is.
+func firstOf(list []held, owner string) int {
+	return slices.IndexFunc(list, func(h held) bool { return h.owner == owner })
 }
 
 func ownedBy(list []held, owner string) []held {
