@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/naming"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
@@ -66,7 +67,7 @@ func (i Instance) Keys() []naming.ServiceKey {
 
 // KeyOf returns the service key of an interface.
 func KeyOf(i registry.Interface) naming.ServiceKey {
-	return naming.ServiceKey{Category: naming.Providers, Interface: i.Name, Version: i.Version, Group: i.Group}
+	return metadata.KeyOf(i)
 }
 
 // service returns the instance as a service with one endpoint. Its name is that
