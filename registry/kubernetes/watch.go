@@ -95,12 +95,9 @@ func (t *WatchedTarget) run(ctx context.Context, kind string) {
 		if err := reflector.ListAndWatchWithContext(ctx); err != nil {
 			t.setWatch(ctx, kind, err)
 		}
-		timer := time.NewTimer(rewatch + rand.N(rewatch)) //nolint:gosec // no secret
-		select {
-		case <-ctx.Done():
-			timer.Stop()
+		registry.Sleep(ctx, rewatch+rand.N(rewatch)) //nolint:gosec // no secret
+		if ctx.Err() != nil {
 			return
-		case <-timer.C:
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/naming"
+	"github.com/xds-bridge/xds-bridge/registry"
 )
 
 // share is how much of its time a replica spends on our requests while many clients
@@ -143,14 +144,8 @@ func (p *poller) readEach(ctx context.Context, clients []*client, kept map[strin
 // pause waits until a response that took so long is the share of the whole time;
 // false says that ctx ended.
 func pause(ctx context.Context, duration time.Duration) bool {
-	timer := time.NewTimer(time.Duration(float64(duration) * (1/share - 1)))
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
+	registry.Sleep(ctx, time.Duration(float64(duration)*(1/share-1)))
+	return ctx.Err() == nil
 }
 
 // readClient reads one client; nil says that istiod returned others, whose ids

@@ -45,12 +45,7 @@ func (i *informer) run(ctx context.Context) {
 		if failures++; time.Since(start) > backoff.Max {
 			failures = 1
 		}
-		timer := time.NewTimer(backoff.Spread(failures))
-		select {
-		case <-ctx.Done():
-		case <-timer.C:
-		}
-		timer.Stop()
+		registry.Sleep(ctx, backoff.Spread(failures))
 	}
 }
 
