@@ -2,6 +2,7 @@ package zookeeper_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -30,6 +31,12 @@ func TestChroot(t *testing.T) {
 			client := dial(t, s, below)
 			defer client.Close()
 			tg := target(t, client, tune, func(o *zookeeper.TargetOptions) { o.Bridges = []string{"b"} })
+			if id, err := client.ID(t.Context(), "", zookeeper.Open); id != "" || err != nil {
+				t.Errorf("ID without an offer = %q, %v, want neither", id, err)
+			}
+			if all := s.Children("/"); slices.Contains(all, "a") {
+				t.Errorf("children of / = %v after ID without an offer, want no chroot", all)
+			}
 			must(t, tg.Admit(t.Context()))
 			write(t, tg, creation(ours(0, 0, 0), ours(0, 1, 0)))
 			held := read(t, tg, groupN(0))

@@ -168,18 +168,23 @@ func (c *Client) multi(ctx context.Context, ops []any) (at int, err error) {
 }
 
 func (c conn) multi(ops []any) ([]zk.MultiResponse, error) {
+	below := c.below(ops)
+	results, err := c.Multi(below...)
+	if c.root != "" && errors.Is(err, zk.ErrNoNode) && c.createRoot() {
+		return c.Multi(below...) //nolint:wrapcheck // as above
+	}
+	return results, err //nolint:wrapcheck // as above
+}
+
+func (c conn) below(ops []any) []any {
 	if c.root == "" {
-		return c.Multi(ops...) //nolint:wrapcheck // as above
+		return ops
 	}
 	below := make([]any, len(ops))
 	for i, op := range ops {
 		below[i] = c.operation(op)
 	}
-	results, err := c.Multi(below...)
-	if errors.Is(err, zk.ErrNoNode) && c.createRoot() {
-		return c.Multi(below...) //nolint:wrapcheck // as above
-	}
-	return results, err //nolint:wrapcheck // as above
+	return below
 }
 
 // createAll creates a node and those above it, unless it exists. Those in a home have
@@ -225,9 +230,12 @@ func (c *Client) checkCreate(ctx context.Context, path string) error {
 		}
 		path = parentOf(path)
 	}
-	_, err := c.multi(ctx, []any{
+	ops := []any{
 		&zk.CreateRequest{Path: path, Data: []byte{}, Acl: zk.WorldACL(zk.PermAll)},
 		&zk.CheckVersionRequest{Path: parentOf(path), Version: math.MaxInt32},
+	}
+	_, err := call(ctx, c, func(conn conn) ([]zk.MultiResponse, error) {
+		return conn.Multi(conn.below(ops)...) //nolint:wrapcheck // as above; a check creates no chroot
 	})
 	if errors.Is(err, registry.ErrRefused) {
 		return fmt.Errorf("make %s: %w", path, err)
