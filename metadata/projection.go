@@ -258,8 +258,11 @@ func (r Rules) Check() error {
 	}
 	slices.Sort(changed)
 	for _, key := range changed {
-		if fixed(key) {
-			problems = append(problems, fmt.Errorf("%q is written by the bridge itself; remove it from keep", key))
+		switch {
+		case key == "":
+			problems = append(problems, errors.New("a key of rename, values or add is empty"))
+		case fixed(key):
+			problems = append(problems, fmt.Errorf("%q is written by the bridge itself; remove it from rename, values and add", key))
 		}
 	}
 	return errors.Join(problems...)
