@@ -56,6 +56,16 @@ func slowly(op memory.Op, _ registry.Group) error {
 
 func TestDecision_Restart(t *testing.T) {
 	stories(t, bridge.DefaultGuard(), map[string]func(*story){
+		"an approval counts for one loss": func(s *story) {
+			s = s.recorded().losesTen().approves().in(time.Minute).holdsN(20)
+			s.has(fleet(20, 2)...).in(time.Minute).holdsN(40)
+			s.again().has(rest()...).in(50 * time.Second).holdsN(40)
+		},
+		"a denial counts for one loss": func(s *story) {
+			s = s.recorded().losesTen().denies().in(time.Minute)
+			s.has(fleet(20, 2)...).in(time.Minute).noHold().holdsN(40)
+			s.again().has(append([]*registry.Service{service("s0", "10.0.0.1:80")}, fleet(20, 2)[1:]...)...).in(2 * time.Hour).holdsN(39)
+		},
 		"a denial ends for what is claimed again": func(s *story) {
 			s = s.recorded().losesTen().denies().in(10 * time.Second).again()
 			s.has(rest()...).in(3 * time.Hour).holdsN(40).denied(20) // never confirmed either

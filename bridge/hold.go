@@ -18,6 +18,9 @@ const (
 	// next process. What it let go or kept is in the records of the guard.
 	decisionTerm = 5 * time.Minute
 
+	// readTerm is how long replicas take at most to read a decision.
+	readTerm = 3 * recordsEvery
+
 	// recordedEntries is how many entries of a hold standbys show.
 	recordedEntries = 20
 
@@ -231,10 +234,19 @@ func (g *guards) applyRecorded(decisions map[string]decision, now time.Time) {
 		if !g.records.applied[id].same(d) && (!old && len(d.Keys) > 0 || g.hold(id) != nil) { // one without keys waits for its hold
 			g.applyDecision(id, d, g.hold(id), now)
 		}
-		if old && g.leads() && g.hold(id) == nil {
+		if (old || g.carriedOut(d, now)) && g.leads() && g.hold(id) == nil {
 			g.records.keep(recordDecisions, id, nil)
 		}
 	}
+}
+
+// carriedOut reports whether every replica had the time to read a decision, and none
+// of its keys is an orphan. Of another loss it must not count in the next process.
+func (g *guards) carriedOut(d decision, now time.Time) bool {
+	return len(d.Keys) > 0 && now.Sub(d.At).Abs() >= readTerm && !slices.ContainsFunc(d.Keys, func(k guard.Key) bool {
+		it := g.agenda.items[k.Service]
+		return it != nil && it.orphans[k.Key] != nil
+	})
 }
 
 // publishHolds has the holds of this leader recorded in place of those that are,
