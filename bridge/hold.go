@@ -207,8 +207,8 @@ func (g *guards) applyTo(b *scope, id string, d decision, now time.Time) {
 	}
 	b.changed, b.decided = true, what
 	for _, k := range d.Keys {
-		if it := g.agenda.items[k.Service]; it != nil && it.orphans[k.Key] != nil && d.Approved {
-			it.orphans[k.Key].released = "hold " + id + " ended: " + what
+		if o := g.orphan(k); o != nil && d.Approved {
+			o.released = "hold " + id + " ended: " + what
 		}
 	}
 	e := Event{Kind: EventDenied, Bridge: b.name, Subject: id, What: "hold denied", Who: d.Who, Release: releaseDenied}
@@ -230,11 +230,12 @@ func (g *guards) applyRecorded(decisions map[string]decision, now time.Time) {
 	})
 	for _, id := range slices.Sorted(maps.Keys(decisions)) {
 		d := decisions[id]
-		old := now.Sub(d.At).Abs() >= decisionTerm
+		age := now.Sub(d.At).Abs()
+		old := age >= decisionTerm
 		if !g.records.applied[id].same(d) && (!old && len(d.Keys) > 0 || g.hold(id) != nil) { // one without keys waits for its hold
 			g.applyDecision(id, d, g.hold(id), now)
 		}
-		if (old || g.carriedOut(d, now)) && g.leads() && g.hold(id) == nil {
+		if (old || g.carriedOut(d, age)) && g.leads() && g.hold(id) == nil {
 			g.records.keep(recordDecisions, id, nil)
 		}
 	}
@@ -242,11 +243,16 @@ func (g *guards) applyRecorded(decisions map[string]decision, now time.Time) {
 
 // carriedOut reports whether every replica had the time to read a decision, and none
 // of its keys is an orphan. Of another loss it must not count in the next process.
-func (g *guards) carriedOut(d decision, now time.Time) bool {
-	return len(d.Keys) > 0 && now.Sub(d.At).Abs() >= readTerm && !slices.ContainsFunc(d.Keys, func(k guard.Key) bool {
-		it := g.agenda.items[k.Service]
-		return it != nil && it.orphans[k.Key] != nil
-	})
+func (g *guards) carriedOut(d decision, age time.Duration) bool {
+	return len(d.Keys) > 0 && age >= readTerm && !slices.ContainsFunc(d.Keys, func(k guard.Key) bool { return g.orphan(k) != nil })
+}
+
+// orphan returns the orphan of a key; nil where none is known.
+func (g *guards) orphan(k guard.Key) *orphan {
+	if it := g.agenda.items[k.Service]; it != nil {
+		return it.orphans[k.Key]
+	}
+	return nil
 }
 
 // publishHolds has the holds of this leader recorded in place of those that are,
