@@ -235,7 +235,7 @@ func (c *Client) checkCreate(ctx context.Context, path string) error {
 		&zk.CheckVersionRequest{Path: parentOf(path), Version: math.MaxInt32},
 	}
 	_, err := call(ctx, c, func(conn conn) ([]zk.MultiResponse, error) {
-		return conn.Multi(conn.below(ops)...) //nolint:wrapcheck // as above; a check creates no chroot
+		return conn.Multi(conn.below(ops)...) // which creates no chroot
 	})
 	if errors.Is(err, registry.ErrRefused) {
 		return fmt.Errorf("make %s: %w", path, err)
