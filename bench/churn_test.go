@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -53,6 +54,7 @@ func TestChurn(t *testing.T) {
 	}
 	used := float64(cpu(t)-before) / float64(time.Since(began))
 	p.await(t, services*perService)
+	writes := p.tap.written() - written
 	p.tap.report(nil)
 	close(passed)
 	<-ended
@@ -60,10 +62,10 @@ func TestChurn(t *testing.T) {
 	what := fmt.Sprintf("%d changes at %d/s over %d x %d", changes, changes*int(time.Second)/int(lasting), services, perService)
 	results.add(t, against(what+", own part until the write, p50", quantile(c.lags, 0.5), 500*time.Millisecond, 1))
 	results.add(t, against(what+", own part until the write, p99", quantile(c.lags, 0.99), 500*time.Millisecond, 1))
-	results.add(t, row{what: "writes for a change", ours: fmt.Sprint(p.tap.written() - written), floor: fmt.Sprint(changes), ratio: float64(p.tap.written()-written) / float64(changes)})
+	results.add(t, row{what: "writes for a change", ours: strconv.Itoa(writes), floor: strconv.Itoa(changes), ratio: float64(writes) / float64(changes)})
 	results.add(t, row{what: "processors used, the mesh's included", ours: fmt.Sprintf("%.2f", used), floor: "1", ratio: used})
 	lost := stale(t, server, services, changes)
-	results.add(t, row{what: "services that show an earlier state afterwards", ours: fmt.Sprint(lost), floor: "0", over: lost > 0})
+	results.add(t, row{what: "services that show an earlier state afterwards", ours: strconv.Itoa(lost), floor: "0", over: lost > 0})
 
 	time.Sleep(2 * time.Second)
 	before, began = cpu(t), time.Now()
@@ -129,20 +131,23 @@ func list(t *testing.T, p *pipe) {
 	must(t, err)
 	handler := s.Admin()
 	const limit = 50 * time.Millisecond // for a page; the status has all services
-	for path, most := range map[string]float64{"/api/v1/services?limit=100": 1, "/api/v1/status": 0} {
+	for _, c := range []struct {
+		path string
+		most float64
+	}{{"/api/v1/services?limit=100", 1}, {"/api/v1/status", 0}} {
 		var took []time.Duration
 		for range 200 {
-			r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil)
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, c.path, nil)
 			r.Host = "127.0.0.1:9901"
 			w := httptest.NewRecorder()
 			began := time.Now()
 			handler.ServeHTTP(w, r)
 			took = append(took, time.Since(began))
 			if w.Code != http.StatusOK {
-				t.Fatalf("GET %s: %d %s", path, w.Code, w.Body)
+				t.Fatalf("GET %s: %d %s", c.path, w.Code, w.Body)
 			}
 		}
-		results.add(t, against("GET "+path+" over 10,000 services, p99", quantile(took, 0.99), limit, most))
+		results.add(t, against("GET "+c.path+" over 10,000 services, p99", quantile(took, 0.99), limit, c.most))
 	}
 }
 
@@ -160,7 +165,7 @@ func TestGuard(t *testing.T) {
 		now = now.Add(2 * time.Hour)
 		lost := make(map[string]guard.Report, perService)
 		for n := range perService {
-			lost[fmt.Sprint(n)] = guard.Withdrawn
+			lost[strconv.Itoa(n)] = guard.Withdrawn
 		}
 		runtime.GC()
 		began := time.Now()
