@@ -149,9 +149,9 @@ func (b Bridge) validate() error {
 	}
 	switch {
 	case b.Name == "":
-		return errors.New("it needs a name")
+		return errors.New("the name is missing: set Name")
 	case b.Table == nil || b.Project == nil:
-		return errors.New("it needs a table and a projection")
+		return errors.New("the table or the projection is missing: set Table and Project")
 	}
 	return validateGuard(b.Guard)
 }

@@ -162,8 +162,8 @@ func TestNew(t *testing.T) {
 		change func(*bridge.Bridge)
 		want   string
 	}{
-		"a bridge without a name":  {func(b *bridge.Bridge) { b.Name = "" }, "needs a name"},
-		"a bridge without a table": {func(b *bridge.Bridge) { b.Table = nil }, "needs a table"},
+		"a bridge without a name":  {func(b *bridge.Bridge) { b.Name = "" }, "name is missing: set Name"},
+		"a bridge without a table": {func(b *bridge.Bridge) { b.Table = nil }, "is missing: set Table"},
 		"a policy nobody knows":    {func(b *bridge.Bridge) { b.Policy = "rsync" }, `unknown policy "rsync"`},
 		"a mode nobody knows":      {func(b *bridge.Bridge) { b.Guard.Mode = "on" }, `unknown mode "on"`},
 		"a share above one":        {func(b *bridge.Bridge) { b.Guard.Share = 30 }, "not between 0 and 1"},
