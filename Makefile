@@ -57,12 +57,12 @@ conflicts: # say where a merge left its markers
 
 .PHONY: tidy
 tidy: # say which go.mod is not what its module requires
-	for module in . integration integration/compose/greet integration/dubbogo integration/istiod integration/kubernetes integration/peers bench tools/release $(plugins); do scripts/module.sh $$module go mod tidy -diff; done
+	for module in . integration integration/compose/greet integration/dubbogo integration/istiod integration/kubernetes integration/applications bench tools/release $(plugins); do scripts/module.sh $$module go mod tidy -diff; done
 
 .PHONY: lint
 lint: ## run the linters over every module
 	linter="$$(scripts/install.sh golangci-lint) run --allow-parallel-runners --config $(CURDIR)/.golangci.yml"; \
-	for module in . integration integration/compose/greet integration/dubbogo integration/peers bench tools/release; do (cd $$module && $$linter ./...); done; \
+	for module in . integration integration/compose/greet integration/dubbogo integration/applications bench tools/release; do (cd $$module && $$linter ./...); done; \
 	for module in $(plugins); do (cd $$module && GOWORK=$(CURDIR)/go.work $$linter ./...); done
 
 .PHONY: layers
@@ -114,13 +114,13 @@ stories: build # of the tests of integration what the gate holds
 
 .PHONY: integration
 integration: build ## tests of bin/xds-bridge against the real istiod, ZooKeeper, Nacos, Kubernetes API, Java Dubbo and dubbo-go
-	for server in $(servers) dubbogo peers spring kubernetes promtool; do scripts/install.sh $$server >/dev/null; done
+	for server in $(servers) dubbogo applications spring kubernetes promtool; do scripts/install.sh $$server >/dev/null; done
 	$(run_integration) integration -count=1 -timeout 60m -p 4 -parallel 4
 
-.PHONY: plugins-peers
-plugins-peers: build ## the plugins, and the bridge's formats, with applications that have the frameworks' own registries
-	for server in zookeeper nacos2 nacos3 istiod peers; do scripts/install.sh $$server >/dev/null; done
-	cd integration/plugins && XDS_BRIDGE_BINARY=$(CURDIR)/bin/xds-bridge $(CURDIR)/scripts/gotest.sh plugins-peers -count=1 -timeout 60m -parallel 4 -run OwnRegistries
+.PHONY: plugins-applications
+plugins-applications: build ## the plugins, and the bridge's formats, with applications that have the frameworks' own registries
+	for server in zookeeper nacos2 nacos3 istiod applications; do scripts/install.sh $$server >/dev/null; done
+	cd integration/plugins && XDS_BRIDGE_BINARY=$(CURDIR)/bin/xds-bridge $(CURDIR)/scripts/gotest.sh plugins-applications -count=1 -timeout 60m -parallel 4 -run OwnRegistries
 
 .PHONY: soak
 soak: build ## random schedules for SEEDS seeds, long runs of SOAK, then mutants; takes hours

@@ -161,7 +161,7 @@ start_engine() {
   DOCKER_HOST=$(scripts/engine.sh start "$engine" 8>&-)
   export DOCKER_HOST
   say "a Docker engine of our own runs"
-  scripts/standins.sh 2>"$scratch/output" || { cat "$scratch/output" >&2; exit 1; }
+  scripts/images.sh 2>"$scratch/output" || { cat "$scratch/output" >&2; exit 1; }
   say "the replacement images are built"
 }
 

@@ -3,9 +3,9 @@
 # Docker engine that DOCKER_HOST names: real servers, where no image can be pulled. Not for an engine that others use.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-standins=$here/../integration/compose/standins
+images=$here/../integration/compose/images
 
-# build NAME DIR AS...: builds the image from standins/DIR and, beside it, each PATH of the rest as its NAME.
+# build NAME DIR AS...: builds the image from images/DIR and, beside it, each PATH of the rest as its NAME.
 build() {
   local name=$1 dir=$2 parts=() path
   shift 2
@@ -14,7 +14,7 @@ build() {
     parts+=("--transform=s,^$(basename "$path"),$2," -C "$(dirname "$path")" "$(basename "$path")")
     shift 2
   done
-  tar -c -C "$standins/$dir" . "${parts[@]}" | docker build -q -t "$name" - >/dev/null
+  tar -c -C "$images/$dir" . "${parts[@]}" | docker build -q -t "$name" - >/dev/null
 }
 
 docker import -c 'ENV LANG=C.UTF-8' "$("$here/install.sh" jre)" eclipse-temurin:17-jre >/dev/null

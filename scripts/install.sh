@@ -8,8 +8,8 @@
 #   scripts/install.sh nacos2           a directory of jars and classes: a Nacos 2 server; nacos3: a Nacos 3 server
 #   scripts/install.sh istiod           the istiod of integration/istiod, a program
 #   scripts/install.sh dubbogo          the application of the real dubbo-go of integration/dubbogo, a program
-#   scripts/install.sh peers            a directory of programs: the applications with the frameworks' own registries of
-#                                       integration/peers
+#   scripts/install.sh applications     a directory of programs: the applications with the frameworks' own registries of
+#                                       integration/applications
 #   scripts/install.sh kubernetes       a directory of two programs, kube-apiserver and etcd; takes minutes of both cores
 #   scripts/install.sh envoy            the Envoy of integration/envoy, a program
 #   scripts/install.sh promtool         a program, of which alerts are tested; takes minutes of both cores
@@ -114,7 +114,7 @@ kubernetes() {
 
 dubbogo() { (cd "$root/integration/dubbogo" && GOWORK=off go build -trimpath -buildvcs=false -ldflags='-s -w' -o "$1/dubbogo" .); }
 
-peers() { (cd "$root/integration/peers" && GOWORK=off go build -trimpath -buildvcs=false -ldflags='-s -w' -o "$1/" ./...); }
+applications() { (cd "$root/integration/applications" && GOWORK=off go build -trimpath -buildvcs=false -ldflags='-s -w' -o "$1/" ./...); }
 
 istiod() { (cd "$root/integration/istiod" && GOWORK=off go build -trimpath -buildvcs=false -ldflags='-s -w' -o "$1/istiod" .); }
 
@@ -187,8 +187,8 @@ case ${1:-} in
     place=$(once dubbogo "$(hash_of $(cd "$root" && ls integration/dubbogo/go.* integration/dubbogo/*.go))" dubbogo)
     echo "$place/dubbogo"
     ;;
-  peers)
-    once peers "$(hash_of $(cd "$root" && find integration/peers -name go.mod -o -name go.sum -o -name "*.go" | sort))" peers
+  applications)
+    once applications "$(hash_of $(cd "$root" && find integration/applications -name go.mod -o -name go.sum -o -name "*.go" | sort))" applications
     ;;
   kubernetes)
     once kubernetes "$(hash_of integration/kubernetes/go.mod integration/kubernetes/go.sum)" kubernetes
@@ -214,6 +214,6 @@ case ${1:-} in
     echo "$place/$1"
     ;;
   *)
-    fail "say what: zookeeper, dubbo, spring, nacos2, nacos3, istiod, dubbogo, peers, kubernetes, envoy, jre, promtool, gotestsum, golangci-lint, benchstat, gremlins or check"
+    fail "say what: zookeeper, dubbo, spring, nacos2, nacos3, istiod, dubbogo, applications, kubernetes, envoy, jre, promtool, gotestsum, golangci-lint, benchstat, gremlins or check"
     ;;
 esac

@@ -1,4 +1,4 @@
-module github.com/xds-bridge/xds-bridge/integration/peers
+module github.com/xds-bridge/xds-bridge/integration/applications
 
 go 1.26.0
 

@@ -21,10 +21,10 @@ func Root(t testing.TB) string {
 	return ""
 }
 
-// Peer returns the application of a framework with that framework's own registry.
-func Peer(t testing.TB, framework string) string {
+// Application returns the application of a framework with that framework's own registry.
+func Application(t testing.TB, framework string) string {
 	t.Helper()
-	return filepath.Join(installed(t, "peers"), framework)
+	return filepath.Join(installed(t, "applications"), framework)
 }
 
 // installed returns where scripts/install.sh put what name denotes; the

@@ -12,15 +12,15 @@ import (
 	"github.com/xds-bridge/xds-bridge/integration/harness"
 )
 
-// peers returns the frameworks that have a registry of their own there.
-func peers(kind string) []string {
+// withRegistry returns the frameworks that have a registry of their own there.
+func withRegistry(kind string) []string {
 	if kind == "ZooKeeper" {
 		return []string{"kitex", "kratos", "hertz"}
 	}
 	return []string{"kitex", "kratos", "hertz", "gozero"}
 }
 
-func peerRegistries() map[string]func(*testing.T) registry {
+func applicationRegistries() map[string]func(*testing.T) registry {
 	return map[string]func(*testing.T) registry{
 		"ZooKeeper": startZooKeeper,
 		"Nacos 2":   func(t *testing.T) registry { t.Helper(); return startNacos(t, 2) },
@@ -40,11 +40,11 @@ func TestWithTheFrameworksOwnRegistries(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	plugins := build(t)
-	for name, start := range peerRegistries() {
-		for _, f := range peers(name) {
+	for name, start := range applicationRegistries() {
+		for _, f := range withRegistry(name) {
 			t.Run(name+"/"+f, func(t *testing.T) {
 				t.Parallel()
-				own := harness.Peer(t, f)
+				own := harness.Application(t, f)
 				s := &service{framework: f, binary: own, at: start(t)}
 				all := func(what string) {
 					t.Helper()
@@ -133,15 +133,15 @@ func TestWeightsWithTheFrameworksOwnRegistries(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	plugins := build(t)
-	for name, start := range peerRegistries() {
-		for _, f := range peers(name) {
+	for name, start := range applicationRegistries() {
+		for _, f := range withRegistry(name) {
 			if f == "gozero" {
 				continue // neither its registry nor its plugin reports a weight
 			}
 			for _, heavy := range []string{"plugin", "own"} {
 				t.Run(name+"/"+f+"/"+heavy, func(t *testing.T) {
 					t.Parallel()
-					binaries := map[string]string{"plugin": plugins[f], "own": harness.Peer(t, f)}
+					binaries := map[string]string{"plugin": plugins[f], "own": harness.Application(t, f)}
 					s := &service{framework: f, binary: plugins[f], at: start(t)}
 					s.call(t, s.at, "client", plugins[f], time.Millisecond)
 					s.call(t, s.at, "own-client", binaries["own"], time.Millisecond)
@@ -173,7 +173,7 @@ func TestWeightsInTheMesh(t *testing.T) {
 	if !ok {
 		t.Fatal("no mesh")
 	}
-	for _, f := range peers("ZooKeeper") {
+	for _, f := range withRegistry("ZooKeeper") {
 		t.Run(f, func(t *testing.T) {
 			t.Parallel()
 			s := &service{framework: f, binary: plugins[f], at: at}
@@ -207,7 +207,7 @@ func (s *service) awaitNotified(t *testing.T, all ...notified) {
 	}
 	harness.Eventually(t, soon, "the own registry reports weights and tags", func() error {
 		var out lockedBuffer
-		p := harness.Start(t, harness.Command{Name: "list", Path: harness.Peer(t, s.framework), Args: []string{"-registry", s.at.url(""), "list", s.name()}, Stdout: &out})
+		p := harness.Start(t, harness.Command{Name: "list", Path: harness.Application(t, s.framework), Args: []string{"-registry", s.at.url(""), "list", s.name()}, Stdout: &out})
 		if code := p.Wait(t, soon); code != 0 {
 			return fmt.Errorf("it ended with %d", code)
 		}

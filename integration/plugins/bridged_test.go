@@ -96,8 +96,8 @@ func TestTheBridgeWithTheFrameworksOwnRegistries(t *testing.T) {
 			do(s)
 		}
 	}
-	for _, f := range peers("Nacos") {
-		own := harness.Peer(t, f)
+	for _, f := range withRegistry("Nacos") {
+		own := harness.Application(t, f)
 		for _, r := range w.rings {
 			if f == "gozero" && r.name != "two" {
 				continue // it has no registry in ZooKeeper

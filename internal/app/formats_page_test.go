@@ -19,28 +19,28 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
 )
 
-// peers are the modules of the frameworks' own registries by which integration/peers
+// ownRegistries are the modules of the frameworks' own registries by which integration/applications
 // writes and reads a format, each after its framework.
-var peers = map[string][]string{
+var ownRegistries = map[string][]string{
 	"gozero": {"github.com/zeromicro/go-zero", "github.com/zeromicro/zero-contrib/zrpc/registry/nacos"},
 	"hertz":  {"github.com/cloudwego/hertz", "github.com/hertz-contrib/registry/zookeeper", "github.com/hertz-contrib/registry/nacos/v2"},
 	"kitex":  {"github.com/cloudwego/kitex", "github.com/kitex-contrib/registry-zookeeper", "github.com/kitex-contrib/registry-nacos/v2"},
 	"kratos": {"github.com/go-kratos/kratos/v2", "github.com/go-kratos/kratos/contrib/registry/zookeeper/v2", "github.com/go-kratos/kratos/contrib/registry/nacos/v2"},
 }
 
-// writePeers writes which versions of the framework's own registries a format was
+// writeOwnRegistries writes which versions of the framework's own registries a format was
 // tried with.
-func writePeers(t *testing.T, b *strings.Builder, name string) {
+func writeOwnRegistries(t *testing.T, b *strings.Builder, name string) {
 	t.Helper()
-	required, err := os.ReadFile("../../integration/peers/go.mod")
+	required, err := os.ReadFile("../../integration/applications/go.mod")
 	if err != nil {
 		t.Fatal(err)
 	}
 	var all []string
-	for _, module := range peers[name] {
+	for _, module := range ownRegistries[name] {
 		version := regexp.MustCompile(`(?m)^\s` + regexp.QuoteMeta(module) + ` (v\S+)`).FindSubmatch(required)
 		if version == nil {
-			t.Fatalf("integration/peers does not require %s", module)
+			t.Fatalf("integration/applications does not require %s", module)
 		}
 		all = append(all, fmt.Sprintf("`%s` %s", module, version[1]))
 	}
@@ -83,7 +83,7 @@ func TestFormatsPage(t *testing.T) {
 		text, _, _ = strings.Cut(text, "\nTried with the framework's own registries:")
 		var b strings.Builder
 		b.WriteString(before + head + text)
-		writePeers(t, &b, name)
+		writeOwnRegistries(t, &b, name)
 		for _, at := range []string{"zk", "n"} {
 			writeForm(t, &b, name, at)
 		}

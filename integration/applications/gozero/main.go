@@ -15,7 +15,7 @@ import (
 	"github.com/zeromicro/zero-contrib/zrpc/registry/nacos"
 	"google.golang.org/grpc"
 
-	"github.com/xds-bridge/xds-bridge/integration/peers/program"
+	"github.com/xds-bridge/xds-bridge/integration/applications/program"
 )
 
 func main() { program.Program{Serve: serve, Dial: dial, List: list}.Main() }

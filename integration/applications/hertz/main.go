@@ -18,7 +18,7 @@ import (
 	"github.com/hertz-contrib/registry/nacos/v2"
 	"github.com/hertz-contrib/registry/zookeeper"
 
-	"github.com/xds-bridge/xds-bridge/integration/peers/program"
+	"github.com/xds-bridge/xds-bridge/integration/applications/program"
 )
 
 func main() { program.Program{Serve: serve, Dial: dial, List: list}.Main() }

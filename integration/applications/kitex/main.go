@@ -19,7 +19,7 @@ import (
 	zookeeperregistry "github.com/kitex-contrib/registry-zookeeper/registry"
 	zookeeperresolver "github.com/kitex-contrib/registry-zookeeper/resolver"
 
-	"github.com/xds-bridge/xds-bridge/integration/peers/program"
+	"github.com/xds-bridge/xds-bridge/integration/applications/program"
 )
 
 const greeter = `

@@ -16,7 +16,7 @@ import (
 	"github.com/nacos-group/nacos-sdk-go/common/constant"
 	"github.com/nacos-group/nacos-sdk-go/vo"
 
-	"github.com/xds-bridge/xds-bridge/integration/peers/program"
+	"github.com/xds-bridge/xds-bridge/integration/applications/program"
 )
 
 func main() { program.Program{Serve: serve, Dial: dial, List: list}.Main() }

@@ -1,10 +1,10 @@
-// Package program is what the peers have in common: applications of a framework
+// Package program is what these have in common: applications of a framework
 // with that framework's own registry, under the command line of the plugins'
 // examples:
 //
-//	peer -registry URL [-listen HOST:PORT] [-weight N] [-tag KEY=VALUE] serve SERVICE
-//	peer -registry URL [-every 1s] call SERVICE
-//	peer -registry URL list SERVICE
+//	PROGRAM -registry URL [-listen HOST:PORT] [-weight N] [-tag KEY=VALUE] serve SERVICE
+//	PROGRAM -registry URL [-every 1s] call SERVICE
+//	PROGRAM -registry URL list SERVICE
 //
 // URL is zookeeper://HOST:PORT or nacos://HOST:PORT/NAMESPACE; what follows a
 // question mark is not read.
@@ -24,7 +24,7 @@ import (
 	"time"
 )
 
-// Program is a peer.
+// Program is an application of a framework.
 type Program struct {
 	// Serve runs a server until ctx ends and then until it has ended.
 	Serve func(ctx context.Context, r *Registry, at Place) error
@@ -62,7 +62,7 @@ type Instance struct {
 // timeout is that of one call, and of a list.
 const timeout = 10 * time.Second
 
-// Main runs a peer with the command line of the process until it is asked to end.
+// Main runs an application with the command line of the process until it is asked to end.
 func (p Program) Main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
