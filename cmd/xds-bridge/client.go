@@ -24,13 +24,26 @@ func clientFlags(cmd *cobra.Command, o *clientOptions) {
 	cmd.Flags().DurationVar(&o.Timeout, "timeout", 10*time.Second, "how long to wait for an answer")
 }
 
-// ask asks the running bridge that the flags mean.
-func ask[T any](ctx context.Context, c *cli, o clientOptions, question func(*app.Client, context.Context) (T, error)) (answer T, err error) {
+// A query asks the running bridge, and shows what it answers.
+type query[T any] struct {
+	ask   func(*app.Client, context.Context) (T, error)
+	print func(answer T)
+	code  func(answer T) int // of the exit; nil: 0
+}
+
+func (q query[T]) run(ctx context.Context, c *cli, o clientOptions) error {
 	client, err := c.program().Client(o.ClientOptions)
 	if err != nil {
-		return answer, err
+		return err
 	}
-	return question(client, ctx)
+	answer, err := q.ask(client, ctx)
+	if err != nil {
+		return err
+	}
+	if err := c.result(o.output, answer, func() { q.print(answer) }); err != nil || q.code == nil {
+		return err
+	}
+	return exitWith(q.code(answer))
 }
 
 // sameBridge returns the flags by which another command asks the same bridge,

@@ -22,18 +22,15 @@ func eventsCommand(c *cli) *cobra.Command {
 			"ends, denials, conflicts, entries that others changed, what was refused, what was\n" +
 			"written and why, and conditions of status that began or ended.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			page, err := ask(cmd.Context(), c, o, func(b *app.Client, ctx context.Context) (admin.Page[admin.Event], error) {
-				return b.Events(ctx, after)
-			})
-			if err != nil {
-				return err
-			}
-			return c.result(o.output, page, func() {
-				printEvents(c.terminal, page.Items)
-				if len(page.Items) == 0 {
-					c.say("Nothing has happened after event %d.", after)
-				}
-			})
+			return query[admin.Page[admin.Event]]{
+				ask: func(b *app.Client, ctx context.Context) (admin.Page[admin.Event], error) { return b.Events(ctx, after) },
+				print: func(page admin.Page[admin.Event]) {
+					printEvents(c.terminal, page.Items)
+					if len(page.Items) == 0 {
+						c.say("Nothing has happened after event %d.", after)
+					}
+				},
+			}.run(cmd.Context(), c, o)
 		},
 	}
 	clientFlags(cmd, &o)

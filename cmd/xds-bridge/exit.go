@@ -34,6 +34,13 @@ func exitWith(code int) error {
 	return exit{code}
 }
 
+func codeIf(holds bool, code int) int { //nolint:revive // a condition of the code
+	if holds {
+		return code
+	}
+	return exitOK
+}
+
 func usage(format string, args ...any) error {
 	return &app.Error{Cause: app.CauseUsage, Err: fmt.Errorf(format, args...)}
 }

@@ -31,19 +31,20 @@ func holdsCommand(c *cli) *cobra.Command {
 
 // holds lists what is held back, of one bridge if one is named.
 func runHolds(ctx context.Context, c *cli, o clientOptions, of string) error {
-	page, err := ask(ctx, c, o, (*app.Client).Holds)
-	if err != nil {
-		return err
-	}
-	if of != "" {
-		page.Items = slices.DeleteFunc(page.Items, func(h admin.Hold) bool { return !app.SameBridge(h.Bridge, of) })
-		page.Total = len(page.Items)
-	}
-	err = c.result(o.output, page, func() { printHolds(c.terminal, page.Items, c.sameBridge(o.ClientOptions)) })
-	if err == nil && slices.ContainsFunc(page.Items, func(h admin.Hold) bool { return !h.Denied }) {
-		err = exit{exitHeld}
-	}
-	return err
+	return query[admin.Page[admin.Hold]]{
+		ask: func(b *app.Client, ctx context.Context) (admin.Page[admin.Hold], error) {
+			page, err := b.Holds(ctx)
+			if of != "" {
+				page.Items = slices.DeleteFunc(page.Items, func(h admin.Hold) bool { return !app.SameBridge(h.Bridge, of) })
+				page.Total = len(page.Items)
+			}
+			return page, err
+		},
+		print: func(page admin.Page[admin.Hold]) { printHolds(c.terminal, page.Items, c.sameBridge(o.ClientOptions)) },
+		code: func(page admin.Page[admin.Hold]) int {
+			return codeIf(slices.ContainsFunc(page.Items, func(h admin.Hold) bool { return !h.Denied }), exitHeld)
+		},
+	}.run(ctx, c, o)
 }
 
 // holdText says what is held and what ends that.

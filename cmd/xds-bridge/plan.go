@@ -35,11 +35,10 @@ func runPlan(ctx context.Context, c *cli, o planOptions) error {
 	if err != nil {
 		return err
 	}
-	err = c.result(o.output, d, func() { printPlan(c.terminal, d) })
-	if err == nil && d.Differs() {
-		err = exit{exitFindings}
+	if err := c.result(o.output, d, func() { printPlan(c.terminal, d) }); err != nil {
+		return err
 	}
-	return err
+	return exitWith(codeIf(d.Differs(), exitFindings))
 }
 
 func printPlan(t *terminal, d *app.Difference) {

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"context"
-
 	"github.com/spf13/cobra"
 
 	"github.com/xds-bridge/xds-bridge/internal/admin"
@@ -17,26 +15,18 @@ func reloadCommand(c *cli) *cobra.Command {
 			"everything else continues. A file that is wrong changes nothing: every error of it\n" +
 			"is printed, and the exit code is 2.\n\n" +
 			"SIGHUP does the same, and so does a change of the file within reload.interval.",
-		RunE: func(cmd *cobra.Command, _ []string) error { return runReload(cmd.Context(), c, o) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			o.Timeout = max(o.Timeout, app.ReloadWait)
+			o.AnyOwner = true // it reads its own file, in which the owner may be what changed
+			return query[admin.Reload]{
+				ask:   (*app.Client).Reload,
+				print: func(r admin.Reload) { printReload(c, r) },
+				code:  func(r admin.Reload) int { return codeIf(!r.OK, exitUsage) },
+			}.run(cmd.Context(), c, o)
+		},
 	}
 	clientFlags(cmd, &o)
 	return cmd
-}
-
-func runReload(ctx context.Context, c *cli, o clientOptions) error {
-	o.Timeout = max(o.Timeout, app.ReloadWait)
-	o.AnyOwner = true // it reads its own file, in which the owner may be what changed
-	r, err := ask(ctx, c, o, (*app.Client).Reload)
-	if err != nil {
-		return err
-	}
-	if err := c.result(o.output, r, func() { printReload(c, r) }); err != nil {
-		return err
-	}
-	if !r.OK {
-		return exit{exitUsage}
-	}
-	return nil
 }
 
 func printReload(c *cli, r admin.Reload) {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"slices"
 	"strconv"
@@ -24,29 +23,17 @@ func statusCommand(c *cli) *cobra.Command {
 			"where something is not, 4 where the bridge does not answer and 5 where a guard\n" +
 			"holds deletions back. OURS, OTHERS and CLAIMED count entries: a host that is\n" +
 			"served into a mesh is one, beside its endpoints.",
-		RunE: func(cmd *cobra.Command, _ []string) error { return runStatus(cmd.Context(), c, o) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return query[admin.Document]{
+				ask: (*app.Client).Status, print: func(d admin.Document) { printStatus(c.terminal, d) }, code: statusCode,
+			}.run(cmd.Context(), c, o)
+		},
 	}
 	clientFlags(cmd, &o)
 	return cmd
 }
 
-func runStatus(ctx context.Context, c *cli, o clientOptions) error {
-	d, err := ask(ctx, c, o, (*app.Client).Status)
-	if err != nil {
-		return err
-	}
-	if o.output == outputJSON {
-		err = c.document(d)
-	} else {
-		err = printStatus(c.terminal, d)
-	}
-	if err != nil {
-		return err
-	}
-	return statusExit(d)
-}
-
-func statusExit(d admin.Document) error {
+func statusCode(d admin.Document) int {
 	code := exitOK
 	if !d.Ready {
 		code = exitFindings
@@ -59,7 +46,7 @@ func statusExit(d admin.Document) error {
 			code = exitFindings
 		}
 	}
-	return exitWith(code)
+	return code
 }
 
 func of(name string) string {
@@ -95,7 +82,7 @@ func leaderships(r admin.Replicas) string {
 	return line
 }
 
-func printStatus(t *terminal, d admin.Document) error {
+func printStatus(t *terminal, d admin.Document) {
 	if d.Reload != nil && !d.Reload.OK {
 		t.warn("the configuration that was read %s was refused: %s", ago(d.Time, d.Reload.Time), strings.Join(d.Reload.Errors, "; "))
 	}
@@ -121,9 +108,7 @@ func printStatus(t *terminal, d admin.Document) error {
 		rows.row(s.Name, s.Kind, stateText(d, admin.OfSource, s.Name), strconv.Itoa(s.Services), strconv.Itoa(endpoints), strconv.Itoa(len(s.Skipped)),
 			ago(d.Time, s.LastContact), brief(sourceDetail(s)))
 	}
-	if err := rows.end(); err != nil {
-		return err
-	}
+	rows.end()
 	for _, src := range d.Sources {
 		printSkipped(t, src)
 	}
@@ -133,10 +118,8 @@ func printStatus(t *terminal, d admin.Document) error {
 		rows.row(l.Target, stateText(d, admin.OfTarget, l.Target), strconv.Itoa(l.Owned), strconv.Itoa(l.Foreign), strconv.Itoa(l.Queue),
 			ago(d.Time, l.LastWrite), strconv.Itoa(len(l.Holds)), strconv.Itoa(len(l.Conflicts)), brief(targetDetail(d, l)))
 	}
-	if err := rows.end(); err != nil {
-		return err
-	}
-	return printServices(t, d)
+	rows.end()
+	printServices(t, d)
 }
 
 // printConditions says what is not in sync, since when and why.
@@ -167,7 +150,7 @@ func printSkipped(t *terminal, s admin.Source) {
 	}
 }
 
-func printServices(t *terminal, d admin.Document) error {
+func printServices(t *terminal, d admin.Document) {
 	t.say("")
 	rows := newTable(t.out, "BRIDGE", "SERVICE", "REASON", "CLAIMED", "LAST WRITE", "DETAIL")
 	for _, l := range d.Loops {
@@ -175,9 +158,7 @@ func printServices(t *terminal, d admin.Document) error {
 			rows.row(s.Bridge, string(s.Service), string(s.Reason), strconv.Itoa(s.Entries), ago(d.Time, s.LastWrite), brief(cmp.Or(s.Detail, s.LastError)))
 		}
 	}
-	if err := rows.end(); err != nil {
-		return err
-	}
+	rows.end()
 	for _, l := range d.Loops {
 		for _, h := range l.Holds {
 			t.warn("hold %s of %s: %s", h.ID, h.Bridge, holdText(d.Time, h))
@@ -186,7 +167,6 @@ func printServices(t *terminal, d admin.Document) error {
 			t.warn("%d entries of ours stay in %s: %s", k.Entries, l.Target, k.Why)
 		}
 	}
-	return nil
 }
 
 // readiness says in one line whether everything is in sync or, if not, what keeps it

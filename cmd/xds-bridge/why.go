@@ -26,21 +26,18 @@ func whyCommand(c *cli) *cobra.Command {
 			"by its service key; an application, a host alone or the address of an endpoint\n" +
 			"will do where no service has that as its name.",
 		Example: "  xds-bridge why order.shop.svc.cluster.local:20880\n  xds-bridge why com.example.OrderService",
-		RunE:    func(cmd *cobra.Command, args []string) error { return runWhy(cmd.Context(), c, o, args[0]) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if strings.TrimSpace(args[0]) == "" {
+				return usage("why requires the name of a service, found an empty one; write fqdn:port, an interface or a service key, as status lists them")
+			}
+			return query[admin.Why]{
+				ask:   func(b *app.Client, ctx context.Context) (admin.Why, error) { return b.Why(ctx, args[0]) },
+				print: func(w admin.Why) { printWhy(c.terminal, w) },
+			}.run(cmd.Context(), c, o)
+		},
 	}
 	clientFlags(cmd, &o)
 	return cmd
-}
-
-func runWhy(ctx context.Context, c *cli, o clientOptions, service string) error {
-	if strings.TrimSpace(service) == "" {
-		return usage("why requires the name of a service, found an empty one; write fqdn:port, an interface or a service key, as status lists them")
-	}
-	w, err := ask(ctx, c, o, func(b *app.Client, ctx context.Context) (admin.Why, error) { return b.Why(ctx, service) })
-	if err != nil {
-		return err
-	}
-	return c.result(o.output, w, func() { printWhy(c.terminal, w) })
 }
 
 func printWhy(t *terminal, w admin.Why) {
