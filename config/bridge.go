@@ -6,6 +6,8 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+
+	"github.com/xds-bridge/xds-bridge/metadata"
 )
 
 // Bridge leads from one registry to another.
@@ -59,6 +61,21 @@ type ValueRule struct {
 	To   string `yaml:"to" doc:"The value in its place; empty leaves the key out."`
 }
 
+// Rules returns what the attributes of a service follow.
+func (m Metadata) Rules() metadata.Rules {
+	r := metadata.Rules{Keep: m.Keep, Drop: m.Drop, Rename: m.Rename, Add: m.Add}
+	for _, v := range m.Values {
+		r.Values = append(r.Values, metadata.ValueRule(v))
+	}
+	return r
+}
+
+func (m Metadata) validate(v *validator, path string) {
+	if err := m.Rules().Check(); err != nil {
+		v.errorf(path, "%s", strings.ReplaceAll(err.Error(), "\n", "; "))
+	}
+}
+
 // Guard says how reluctantly a bridge deletes.
 type Guard struct {
 	Mode         string   `yaml:"mode" default:"enforce" enum:"enforce|warn|off" doc:"Whether deletions are held, only reported, or go."`
@@ -82,6 +99,9 @@ func (b Bridge) validate(v *validator, path string) {
 	}
 	if b.From == b.To && b.From != "" {
 		v.errorf(path+".to", "a bridge from %q to itself; name two registries", b.From)
+	}
+	if registries[b.From].Settings().Mesh != nil && registries[b.To].Settings().Mesh != nil {
+		v.errorf(path+".to", "a bridge from a mesh into a mesh is not supported in this version: meshes join by Istio's own multi-cluster")
 	}
 	b.validateListen(v, path, registries)
 	b.validateFormats(v, path, registries)

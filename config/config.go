@@ -6,6 +6,7 @@ package config
 import (
 	"net"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -105,7 +106,31 @@ func (c *Config) validate(v *validator, _ string) {
 		}
 		seen[b.Name] = i
 	}
+	checkShared(v)
 	checkMeetings(v)
+}
+
+// checkShared checks that bridges which share a source or an address agree on it.
+func checkShared(v *validator) {
+	readers, listeners := make(map[string]int), make(map[string]int) // the first bridge of each
+	for i, b := range v.Bridges {
+		path := "bridges[" + strconv.Itoa(i) + "]"
+		if j, ok := listeners[b.Listen]; ok && b.Listen != "" && v.Bridges[j].To != b.To {
+			v.errorf(path+".listen", "bridges[%d] listens there for %q; each mesh must have an address of its own", j, v.Bridges[j].To)
+		} else if !ok {
+			listeners[b.Listen] = i
+		}
+		j, ok := readers[b.From]
+		if !ok {
+			readers[b.From] = i
+			continue
+		}
+		read, first := b.Select, v.Bridges[j].Select
+		if v.Registries[b.From].Settings().Mesh != nil && (read.SkipMutualTLS != first.SkipMutualTLS || !slices.Equal(read.Allow, first.Allow)) {
+			v.errorf(path+".select", "allow and skipMutualTLS differ from bridges[%d], which reads %q too; "+
+				"in this version all bridges that read one mesh have to agree", j, b.From)
+		}
+	}
 }
 
 // validate checks the admin address: from other machines it may be used by TLS and with

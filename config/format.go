@@ -68,7 +68,7 @@ func (b Bridge) Read() []Format {
 // before it.
 func (b Bridge) validateFormats(v *validator, path string, registries map[string]Registry) {
 	from, to := registries[b.From], registries[b.To]
-	if len(b.Reads) > 0 && (from.Mesh() || to.Mesh()) {
+	if len(b.Reads) > 0 && (from.Settings().Mesh != nil || to.Settings().Mesh != nil) {
 		v.errorf(path+".reads", "is for bridges between registries; leave it out: of a mesh no formats are read, and into one formats says which")
 	}
 	validateFormatList(v, path+".formats", b.Formats, to)

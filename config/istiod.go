@@ -91,7 +91,7 @@ func (m *Istiod) PublishesKeys() bool { return m.Address != "" && m.Import.Keys 
 // Settings implements Section.
 func (m *Istiod) Settings() Settings {
 	return Settings{
-		Kind: "istiod", Title: "the mesh", ID: m.ID, Limits: m.Limits,
+		Kind: "istiod", Title: "the mesh", ID: m.ID, Mesh: &m.Import.Hosts, Subsets: m.Subsets, Limits: m.Limits,
 		Fixed: map[string]string{"id": m.ID, "import.namespace": m.Import.Namespace, "import.suffix": m.Import.Suffix},
 	}
 }

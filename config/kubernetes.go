@@ -46,7 +46,7 @@ const (
 // Settings implements Section.
 func (k *Kubernetes) Settings() Settings {
 	return Settings{
-		Kind: "kubernetes", Title: "Kubernetes", ID: k.ID, Limits: k.Limits, Timeout: k.Timeout,
+		Kind: "kubernetes", Title: "Kubernetes", ID: k.ID, Mesh: &k.Import.Hosts, Subsets: k.Source.SubsetLabel != "", Limits: k.Limits, Timeout: k.Timeout,
 		Fixed: map[string]string{
 			"id": k.ID, "kubeconfig": k.Kubeconfig, "context": k.Context,
 			"import.namespace": k.Import.Namespace, "import.suffix": k.Import.Suffix, "import.directory": k.Import.Directory,

@@ -23,7 +23,7 @@ type Nacos struct {
 // Settings implements Section.
 func (n *Nacos) Settings() Settings {
 	return Settings{
-		Kind: "nacos", Title: "Nacos", ID: n.ID, Limits: n.Limits, Servers: n.addresses(),
+		Kind: "nacos", Title: "Nacos", ID: n.ID, Subsets: true, Limits: n.Limits, Servers: n.addresses(),
 		Layout: InGroups, Namespace: n.Namespace, Fixed: map[string]string{"id": n.ID, "namespace": n.Namespace},
 	}
 }

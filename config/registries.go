@@ -33,9 +33,6 @@ func kinds() []string {
 	return all
 }
 
-// Mesh reports whether the registry is a mesh, whose services are hosts.
-func (r Registry) Mesh() bool { return r.Istiod != nil || r.Kubernetes != nil }
-
 // Section returns what is said of the registry; nil of one whose configuration is
 // not valid.
 func (r Registry) Section() Section {
@@ -67,6 +64,8 @@ type Settings struct {
 	Kind      string // the key of the section
 	Title     string // as a sentence names the kind
 	ID        string // in the path of entries; empty: the one that the registry keeps, or its name
+	Mesh      *Hosts // how services of others appear as its hosts; nil: it is no mesh
+	Subsets   bool   // it says which subset endpoints are of
 	Limits    Limits
 	Timeout   Duration // of one call; 0: it is not configured
 	Servers   []string // sorted and as one spells them; of what nothing of ours lies in none

@@ -24,7 +24,7 @@ type ZooKeeper struct {
 // Settings implements Section.
 func (z *ZooKeeper) Settings() Settings {
 	return Settings{
-		Kind: "zookeeper", Title: "ZooKeeper", ID: z.ID, Limits: z.Limits, Timeout: z.Timeout, Servers: z.addresses(),
+		Kind: "zookeeper", Title: "ZooKeeper", ID: z.ID, Subsets: true, Limits: z.Limits, Timeout: z.Timeout, Servers: z.addresses(),
 		Layout: UnderRoots, Fixed: map[string]string{"id": z.ID},
 	}
 }

@@ -83,5 +83,5 @@ func checkConfig(c *cli, file string, skip bool) (errs, warnings config.Errors) 
 		c.remark("%s names files that are missing or invalid on this machine; if they are on another, give --skip-files", file)
 		errs = append(errs, wrong...)
 	}
-	return append(errs, app.Unsupported(cfg)...), append(config.Errors{}, cfg.Warnings()...)
+	return errs, append(config.Errors{}, cfg.Warnings()...)
 }

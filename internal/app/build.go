@@ -205,7 +205,7 @@ func (b *builder) join(target string) (*election, error) {
 // nothing that changed, or a new one.
 func (b *builder) registryID(name string) *registryID {
 	r := b.cfg.Registries[name]
-	given, kept := r.Settings().ID, kindOf(r).abilities().ids
+	given, kept := r.Settings().ID, idStoreOf(r)
 	if kept != nil && !b.dryRun {
 		kept.offer = cmp.Or(given, rand.Text())
 	}

@@ -24,7 +24,7 @@ func formatOptions(b *builder, u formatUse) format.Options {
 	o := format.Options{
 		Root: f.Root, Documents: f.Metadata, Namespace: cfg.Registries[u.registry].Settings().Namespace, Group: f.Group,
 		Service: f.Service, Join: sharesName(cfg, u), Protocol: f.Protocol,
-		Mark: metadata.NewMark(cfg.Owner, x.Name), Subsets: kindOf(cfg.Registries[x.From]).abilities().subsets, Tags: f.Tags,
+		Mark: metadata.NewMark(cfg.Owner, x.Name), Subsets: cfg.Registries[x.From].Settings().Subsets, Tags: f.Tags,
 	}
 	if b.signer != nil {
 		o.Reserve = metadata.SignedLen

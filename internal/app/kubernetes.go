@@ -27,10 +27,6 @@ import (
 // kubernetesKind is a mesh, accessed through the API of its cluster.
 type kubernetesKind struct{ *config.Kubernetes }
 
-func (k kubernetesKind) abilities() abilities {
-	return abilities{mesh: &k.Import.Hosts, subsets: k.Source.SubsetLabel != ""}
-}
-
 // restConfig says how to connect to the API server, and as whom.
 func (k kubernetesKind) restConfig() (*rest.Config, error) {
 	c, err := restConfig(k.Kubeconfig, k.Context)

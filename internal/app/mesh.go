@@ -28,10 +28,6 @@ import (
 // meshKind is a mesh, accessed through istiod.
 type meshKind struct{ *config.Istiod }
 
-func (m meshKind) abilities() abilities {
-	return abilities{mesh: &m.Import.Hosts, subsets: m.Subsets}
-}
-
 func (m meshKind) source(b *builder, name string) (*boundSource, error) {
 	log := b.logger("mesh", name)
 	stream, err := adsOptions(m.Istiod)

@@ -21,10 +21,6 @@ import (
 
 type nacosKind struct{ *config.Nacos }
 
-func (n nacosKind) abilities() abilities {
-	return abilities{subsets: true, ids: n.idStore(), records: n.records}
-}
-
 // connection implements kind: a client of the cluster.
 func (n nacosKind) connection(b *builder, at targetKey) (*targetConnection, error) {
 	name := at.registry

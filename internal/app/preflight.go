@@ -91,13 +91,13 @@ func examine(ctx context.Context, r *runtime, timeout time.Duration) []Finding {
 	}
 	for _, s := range r.sources {
 		try(s.name, RoleSource, s.check)
-		if from := r.cfg.Registries[s.name]; from.Mesh() {
+		if from := r.cfg.Registries[s.name]; from.Settings().Mesh != nil {
 			try(s.name, RoleSource, checkOtherReading(from))
 		}
 	}
 	for _, s := range r.sinks {
 		try(s.at.registry, RoleTarget, s.check)
-		if to := r.cfg.Registries[s.at.registry]; to.Mesh() {
+		if to := r.cfg.Registries[s.at.registry]; to.Settings().Mesh != nil {
 			try(s.at.registry, RoleTarget, checkOtherWriting(to))
 		}
 	}

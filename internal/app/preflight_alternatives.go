@@ -36,7 +36,7 @@ func checkOtherWriting(r config.Registry) func(context.Context, *findings) {
 			if r.Kubernetes != nil {
 				change = "leave import.directory out"
 			}
-			namespace := kindOf(r).abilities().mesh.Namespace
+			namespace := r.Settings().Mesh.Namespace
 			informOfAPI(ctx, f, cmp.Or(r.Kubernetes, &config.Kubernetes{Timeout: config.Duration(alternativeTimeout)}), namespace, change)
 		}
 		if r.Kubernetes != nil {

@@ -156,7 +156,7 @@ func (p *Program) usableConfig() (*config.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	if errs := append(CheckFiles(cfg), Unsupported(cfg)...); len(errs) > 0 {
+	if errs := CheckFiles(cfg); len(errs) > 0 {
 		return nil, errs
 	}
 	return cfg, nil

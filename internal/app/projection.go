@@ -23,7 +23,7 @@ func newProjection(b *builder, x config.Bridge, formats []metadata.Encoder) (*me
 		return nil, err
 	}
 	p := &metadata.Projection{
-		Select: chosen, Reach: reachOf(b.cfg, x), Rules: rulesOf(x.Metadata), Formats: formats, Signer: b.signer,
+		Select: chosen, Reach: reachOf(b.cfg, x), Rules: x.Metadata.Rules(), Formats: formats, Signer: b.signer,
 		Route: routeBetween(b.runtime.registryID(x.From), b.runtime.registryID(x.To)),
 		Same:  meshIn(b.cfg, x.From) == nil && meshIn(b.cfg, x.To) == nil && len(x.Reads) == 0,
 	}
@@ -42,14 +42,6 @@ func reachOf(cfg *config.Config, x config.Bridge) *naming.Reach {
 	r := &naming.Reach{Allow: x.Select.Allow}
 	if to := meshIn(cfg, x.To); to != nil {
 		r.Only = append(r.Only, to.Allow...)
-	}
-	return r
-}
-
-func rulesOf(m config.Metadata) metadata.Rules {
-	r := metadata.Rules{Keep: m.Keep, Drop: m.Drop, Rename: m.Rename, Add: m.Add}
-	for _, v := range m.Values {
-		r.Values = append(r.Values, metadata.ValueRule{Key: v.Key, From: v.From, To: v.To})
 	}
 	return r
 }

@@ -30,7 +30,7 @@ func sourceConfig(cfg *config.Config, name string) *config.Config {
 		}
 		read := config.Bridge{From: name, Select: x.Select, Names: x.Names}
 		read.Select.Exclude = nil
-		if kindOf(r).abilities().mesh == nil { // elsewhere bridges choose from all that a registry holds
+		if r.Settings().Mesh == nil { // elsewhere bridges choose from all that a registry holds
 			read.Formats, read.Select = x.Read(), config.Select{Allow: x.Select.Allow}
 		}
 		if !slices.ContainsFunc(part.Bridges, func(o config.Bridge) bool { return jsonOf(o) == jsonOf(read) }) {
@@ -44,7 +44,7 @@ func targetConnectionKey(cfg *config.Config, at targetKey) string {
 	r := cfg.Registries[at.registry]
 	published := ""
 	var read []config.Registry // that keep what is served
-	if kindOf(r).abilities().mesh != nil {
+	if r.Settings().Mesh != nil {
 		for _, x := range bridgesTo(cfg, at) {
 			read = append(read, cfg.Registries[x.From].Section().Parts().Source)
 		}
@@ -79,7 +79,7 @@ func loopKey(cfg *config.Config, at targetKey, former []formatUse) string {
 	}
 	var suffixes []string
 	for _, r := range cfg.Registries {
-		if m := kindOf(r).abilities().mesh; m != nil {
+		if m := r.Settings().Mesh; m != nil {
 			suffixes = append(suffixes, m.Suffix)
 		}
 	}
@@ -310,7 +310,7 @@ func whyTwoRegistries(ctx context.Context, was, is config.Registry) string {
 	var errs [2]error
 	var asking sync.WaitGroup
 	for i, r := range []config.Registry{was, is} {
-		if kept := kindOf(r).abilities().ids; kept != nil {
+		if kept := idStoreOf(r); kept != nil {
 			asking.Go(func() { ids[i], errs[i] = kept.ask(ctx, "") })
 		}
 	}

@@ -39,11 +39,11 @@ func newServedRecords(b *builder, at targetKey, imports config.Import) (*servedR
 	store := mcp.Store{Name: servedName(at), Index: "serving-" + metadata.Fingerprint(at.registry, 8)}
 	s := &servedRecords{}
 	for _, from := range distinct(bridgesTo(b.cfg, at), func(x config.Bridge) string { return x.From }) {
-		records := kindOf(b.cfg.Registries[from]).abilities().records
-		if records == nil {
+		k, keeps := kindOf(b.cfg.Registries[from]).(keeper)
+		if !keeps {
 			continue
 		}
-		connection, err := records(b, from)
+		connection, err := k.records(b, from)
 		if err != nil {
 			s.close()
 			return nil, fmt.Errorf("registries.%s: %w", from, err)

@@ -25,10 +25,6 @@ type zookeeperFormat interface {
 
 type zookeeperKind struct{ *config.ZooKeeper }
 
-func (z zookeeperKind) abilities() abilities {
-	return abilities{subsets: true, ids: z.idStore(), records: z.records}
-}
-
 // connection implements kind: a client of the ensemble.
 func (z zookeeperKind) connection(b *builder, at targetKey) (*targetConnection, error) {
 	name := at.registry

@@ -27,8 +27,6 @@ func (t toyKind) target() *memory.Target {
 	return kept.(*memory.Target)
 }
 
-func (toyKind) abilities() abilities { return abilities{subsets: true} }
-
 func (t toyKind) source(b *builder, name string) (*boundSource, error) {
 	s := toySource{target: t.target()}
 	for _, u := range readings(b.cfg, name) {

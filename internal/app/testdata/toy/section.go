@@ -7,7 +7,7 @@ type Toy struct {
 
 // Settings implements Section.
 func (t *Toy) Settings() Settings {
-	return Settings{Kind: "toy", Title: "the toy", Servers: []string{t.Name}, Layout: UnderRoots}
+	return Settings{Kind: "toy", Subsets: true, Title: "the toy", Servers: []string{t.Name}, Layout: UnderRoots}
 }
 
 // Parts implements Section.
