@@ -25,19 +25,9 @@ import (
 // answered by the loop's own goroutine, which proves that it is alive. Summary and
 // Status report how it was a moment ago and, after one of those, how it is.
 type Loop interface {
-	Health
-	Decisions
-}
-
-// Health is how a loop is.
-type Health interface {
 	Summary() bridge.Status
 	Status() bridge.Status
 	Alive(ctx context.Context) error
-}
-
-// Decisions are what a loop leaves to people.
-type Decisions interface {
 	Approve(ctx context.Context, id, who string) error
 	Deny(ctx context.Context, id, who string) error
 }
@@ -83,10 +73,16 @@ type Options struct {
 
 // Server serves both listeners.
 type Server struct {
-	*api
-
+	opts      Options // but for Owner, Inputs and Targets
+	started   time.Time
 	telemetry net.Listener // nil if left out, as admin
 	admin     net.Listener
+
+	mu       sync.Mutex
+	shown    shown
+	answered map[string]time.Time    // when each loop last answered, by target
+	since    map[Condition]time.Time // when each condition began, by its key
+	passed   map[string]bool         // checks of ready that passed once, by name
 }
 
 // New opens both listeners; nothing is answered before Run. An error names
@@ -97,7 +93,8 @@ func New(ctx context.Context, opts Options) (*Server, error) {
 	}
 	opts.Events = cmp.Or(opts.Events, &Events{})
 	opts.Audit = cmp.Or(opts.Audit, audit.New("", opts.Log))
-	s := &Server{api: &api{newProbes(newView(opts))}}
+	s := &Server{opts: opts, started: time.Now(), passed: make(map[string]bool)}
+	s.Show(opts.Owner, opts.Inputs, opts.Targets)
 	if err := CheckAddress(opts.Admin, opts.Secure); err != nil {
 		return nil, err
 	}

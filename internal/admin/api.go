@@ -17,68 +17,61 @@ import (
 	"github.com/xds-bridge/xds-bridge/internal/redact"
 )
 
-// api shows all of it to people, and passes on what they decide.
-type api struct{ *probes }
-
 // Admin returns the handler of the API. Only requests that name loopback as
 // their host, or bear the token if there is one, and that no page of another
 // origin made, are answered.
-func (a *api) Admin() http.Handler {
+func (s *Server) Admin() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /api/v1/status", func(w http.ResponseWriter, r *http.Request) {
-		reply(w, http.StatusOK, a.Document(r.Context()))
+		reply(w, http.StatusOK, s.Document(r.Context()))
 	})
-	mux.HandleFunc("GET /api/v1/services", a.getServices)
-	mux.HandleFunc("GET /api/v1/services/{name}", a.getService)
+	mux.HandleFunc("GET /api/v1/services", s.getServices)
+	mux.HandleFunc("GET /api/v1/services/{name}", s.getService)
 	mux.HandleFunc("GET /api/v1/holds", func(w http.ResponseWriter, r *http.Request) {
-		list := holds(a.statuses(r.Context()))
+		list := holds(s.statuses(r.Context()))
 		reply(w, http.StatusOK, Page[Hold]{Items: list, Total: len(list)})
 	})
 	mux.HandleFunc("GET /api/v1/conflicts", func(w http.ResponseWriter, r *http.Request) {
-		list := conflicts(a.statuses(r.Context()))
+		list := conflicts(s.statuses(r.Context()))
 		reply(w, http.StatusOK, Page[Conflict]{Items: list, Total: len(list)})
 	})
-	mux.HandleFunc("GET /api/v1/events", a.getEvents)
-	mux.HandleFunc("POST /api/v1/holds/{id}/approve", a.decide(decisionKind{"approve", "approved", "the deletions go ahead", Loop.Approve}))
-	mux.HandleFunc("POST /api/v1/holds/{id}/deny", a.decide(decisionKind{"deny", "denied", "each entry stays until it is claimed again", Loop.Deny}))
-	mux.HandleFunc("POST /api/v1/reload", a.reload)
+	mux.HandleFunc("GET /api/v1/events", s.getEvents)
+	mux.HandleFunc("POST /api/v1/holds/{id}/approve", s.decide(decisionKind{"approve", "approved", "the deletions go ahead", Loop.Approve}))
+	mux.HandleFunc("POST /api/v1/holds/{id}/deny", s.decide(decisionKind{"deny", "denied", "each entry stays until it is claimed again", Loop.Deny}))
+	mux.HandleFunc("POST /api/v1/reload", s.reload)
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
 		problem(w, http.StatusNotFound, "no such path, or not by this method")
 	})
-	origin := http.NewCrossOriginProtection()
-	origin.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		problem(w, http.StatusForbidden, "requests that pages of other origins make are refused")
-	}))
-	admitted := local
-	if a.opts.Secure != nil {
-		admitted = a.opts.Secure.bearing
+	caller := checkHost
+	if s.opts.Secure != nil {
+		caller = s.opts.Secure.checkToken
 	}
-	return plain(admitted(origin.Handler(a.requireOwner(requireJSON(mux)))))
+	return plain(mux, caller, checkOrigin, s.checkOwner, checkJSON)
 }
 
 // Document returns everything that is known now. A loop that does not answer
 // within two seconds is shown with that as its last error.
-func (a *api) Document(ctx context.Context) Document {
+func (s *Server) Document(ctx context.Context) Document {
 	d := Document{
-		Version: a.opts.Version, Owner: a.current().owner, Started: a.started, Time: time.Now(),
-		Sources: make([]Source, 0, len(a.current().inputs)), Targets: []TargetStatus{},
+		Version: s.opts.Version, Owner: s.current().owner, Started: s.started, Time: time.Now(),
+		Sources: make([]Source, 0, len(s.current().inputs)), Targets: []TargetStatus{},
 	}
-	if a.opts.Replicas != nil {
-		d.Replicas = a.opts.Replicas()
+	if s.opts.Replicas != nil {
+		d.Replicas = s.opts.Replicas()
 	}
-	for _, in := range a.current().inputs {
+	for _, in := range s.current().inputs {
 		d.Sources = append(d.Sources, source(in))
 	}
-	for _, t := range a.current().targets {
+	for _, t := range s.current().targets {
 		d.Targets = append(d.Targets, TargetStatus{Name: t.Name, Kind: t.Kind, TargetState: t.State()})
 	}
-	if a.opts.Reloaded != nil {
-		d.Reload = a.opts.Reloaded()
+	if s.opts.Reloaded != nil {
+		d.Reload = s.opts.Reloaded()
 	}
-	d.Loops = a.statuses(ctx)
-	d.Conditions = a.conditions(d.Loops, d.Replicas)
+	d.Loops = s.statuses(ctx)
+	d.Conditions = s.conditions(d.Loops, d.Replicas)
 	d.InSync = !slices.ContainsFunc(d.Conditions, Condition.Lasts)
-	d.Ready = !slices.ContainsFunc(a.ready(ctx), func(c check) bool { return c.problem != "" })
+	d.Ready = !slices.ContainsFunc(s.ready(ctx), func(c check) bool { return c.problem != "" })
 	return d
 }
 
@@ -88,7 +81,7 @@ const (
 	pageMost = 1000
 )
 
-func (a *api) getServices(w http.ResponseWriter, r *http.Request) {
+func (s *Server) getServices(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	limit := pageSize
 	if text := q.Get("limit"); text != "" {
@@ -104,12 +97,12 @@ func (a *api) getServices(w http.ResponseWriter, r *http.Request) {
 		problem(w, http.StatusBadRequest, "continue: not what a page before gave")
 		return
 	}
-	reply(w, http.StatusOK, a.page(r.Context(), string(after), limit))
+	reply(w, http.StatusOK, s.page(r.Context(), string(after), limit))
 }
 
 // page returns the services after a cursor, in the order of their cursors.
-func (a *api) page(ctx context.Context, after string, limit int) Page[Service] {
-	all := services(a.current().owner, a.statuses(ctx))
+func (s *Server) page(ctx context.Context, after string, limit int) Page[Service] {
+	all := services(s.current().owner, s.statuses(ctx))
 	i := sort.Search(len(all), func(i int) bool { return all[i].cursor() > after })
 	page := Page[Service]{Items: all[i:min(i+limit, len(all))], Total: len(all)}
 	if i+limit < len(all) {
@@ -118,11 +111,11 @@ func (a *api) page(ctx context.Context, after string, limit int) Page[Service] {
 	return page
 }
 
-func (a *api) getService(w http.ResponseWriter, r *http.Request) {
-	why := a.Why(r.Context(), r.PathValue("name"))
+func (s *Server) getService(w http.ResponseWriter, r *http.Request) {
+	why := s.Why(r.Context(), r.PathValue("name"))
 	if why.empty() {
 		said := []string{"no source reports this service, and no entry of ours is known by this name; " +
-			"name it as the mesh does (fqdn:port), by its interface, by its service key or by the address of an endpoint" + didYouMean(a.like(r.Context(), why.Query))}
+			"name it as the mesh does (fqdn:port), by its interface, by its service key or by the address of an endpoint" + didYouMean(s.like(r.Context(), why.Query))}
 		for _, c := range why.Conditions {
 			said = append(said, fmt.Sprintf("%s %s: %s", c.Registry, c.Name, c.Detail))
 		}
@@ -161,12 +154,12 @@ type Reload struct {
 	Left []string `json:"left,omitempty"`
 }
 
-func (a *api) reload(w http.ResponseWriter, r *http.Request) {
-	if a.opts.Reload == nil {
+func (s *Server) reload(w http.ResponseWriter, r *http.Request) {
+	if s.opts.Reload == nil {
 		problem(w, http.StatusNotFound, "no such path, or not by this method")
 		return
 	}
-	result, err := a.opts.Reload(r.Context())
+	result, err := s.opts.Reload(r.Context())
 	switch {
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		problem(w, http.StatusGatewayTimeout, "the bridge is busy with another reload, or ends")

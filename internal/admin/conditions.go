@@ -89,26 +89,26 @@ func (c Condition) subject() string {
 
 // Conditions returns what holds now, the worst first of each source, of each
 // target and of the process. It waits for no loop.
-func (v *view) Conditions() []Condition { return v.Overview().Conditions }
+func (s *Server) Conditions() []Condition { return s.Overview().Conditions }
 
 // conditions returns them by what loops reported, which may be their summaries.
-func (v *view) conditions(loops []bridge.Status, replicas *Replicas) []Condition {
+func (s *Server) conditions(loops []bridge.Status, replicas *Replicas) []Condition {
 	var all []Condition
-	for _, in := range v.current().inputs {
+	for _, in := range s.current().inputs {
 		all = append(all, conditionsOfSource(in)...)
 	}
-	for i, t := range v.current().targets {
+	for i, t := range s.current().targets {
 		if i < len(loops) && loops[i].Target == t.Name { // a reload may have come in between
 			all = append(all, conditionsOfTarget(t, loops[i])...)
 		}
 	}
-	all = append(all, v.conditionsOfProcess(replicas)...)
+	all = append(all, s.conditionsOfProcess(replicas)...)
 	now := time.Now()
-	v.mu.Lock()
-	defer v.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for i, c := range all {
 		all[i].Since = now
-		if since, known := v.since[c.key()]; known {
+		if since, known := s.since[c.key()]; known {
 			all[i].Since = since
 		}
 	}
@@ -238,9 +238,9 @@ func idle(b bridge.BridgeStatus) string {
 	return ""
 }
 
-func (v *view) conditionsOfProcess(replicas *Replicas) (all []Condition) {
-	if v.opts.Reloaded != nil {
-		if r := v.opts.Reloaded(); r != nil && !r.OK {
+func (s *Server) conditionsOfProcess(replicas *Replicas) (all []Condition) {
+	if s.opts.Reloaded != nil {
+		if r := s.opts.Reloaded(); r != nil && !r.OK {
 			all = append(all, Condition{Direction: OfProcess, Name: ReloadRefused, Detail: "the configuration was not applied, and the one before continues"})
 		}
 	}
@@ -255,7 +255,7 @@ func (v *view) conditionsOfProcess(replicas *Replicas) (all []Condition) {
 const conditionInterval = time.Second
 
 // followConditions reports conditions that begin and end until ctx ends.
-func (v *view) followConditions(ctx context.Context) {
+func (s *Server) followConditions(ctx context.Context) {
 	tick := time.NewTicker(conditionInterval)
 	defer tick.Stop()
 	emitted := make(map[Condition]bool)
@@ -264,33 +264,33 @@ func (v *view) followConditions(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			v.emit(v.Conditions(), emitted)
+			s.emit(s.Conditions(), emitted)
 		}
 	}
 }
 
 // emit records since when conditions hold, and adds events of those that held at
 // the check before too, and of those that ended.
-func (v *view) emit(all []Condition, emitted map[Condition]bool) {
+func (s *Server) emit(all []Condition, emitted map[Condition]bool) {
 	holds := make(map[Condition]bool, len(all))
-	v.mu.Lock()
-	before := v.since
-	v.since = make(map[Condition]time.Time, len(all))
+	s.mu.Lock()
+	before := s.since
+	s.since = make(map[Condition]time.Time, len(all))
 	for _, c := range all {
-		v.since[c.key()] = c.Since
+		s.since[c.key()] = c.Since
 		holds[c.key()] = true
 	}
-	v.mu.Unlock()
+	s.mu.Unlock()
 	for _, c := range all {
 		if _, lasts := before[c.key()]; lasts && c.emits() && !emitted[c.key()] {
 			emitted[c.key()] = true
-			v.opts.Events.Add(c.event(string(c.Name), c.Detail, time.Time{}))
+			s.opts.Events.Add(c.event(string(c.Name), c.Detail, time.Time{}))
 		}
 	}
 	for c := range emitted {
 		if !holds[c] {
 			delete(emitted, c)
-			v.opts.Events.Add(c.event("no longer "+string(c.Name), "", before[c]))
+			s.opts.Events.Add(c.event("no longer "+string(c.Name), "", before[c]))
 		}
 	}
 }

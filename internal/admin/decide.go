@@ -25,10 +25,10 @@ type decisionKind struct {
 }
 
 // decide passes a decision on a hold to the loop that has it, and records who made it.
-func (a *api) decide(w decisionKind) http.HandlerFunc {
+func (s *Server) decide(w decisionKind) http.HandlerFunc {
 	return func(rw http.ResponseWriter, r *http.Request) {
 		id, who := r.PathValue("id"), who(r)
-		t, hold, err := a.holder(r.Context(), id)
+		t, hold, err := s.holder(r.Context(), id)
 		if err == nil {
 			ctx, cancel := context.WithTimeout(r.Context(), askTimeout)
 			defer cancel()
@@ -38,12 +38,12 @@ func (a *api) decide(w decisionKind) http.HandlerFunc {
 		if errors.Is(err, bridge.ErrUnrecorded) {
 			d.Why = err.Error()
 		}
-		a.opts.Audit.Record(r.Context(), a.entry(w, who, hold, d, err))
+		s.opts.Audit.Record(r.Context(), s.entry(w, who, hold, d, err))
 		switch {
 		case d.Recorded, d.Why != "":
 			reply(rw, http.StatusOK, d)
 		case errors.Is(err, bridge.ErrNoHold):
-			problem(rw, http.StatusNotFound, a.explainMissing(r.Context(), id))
+			problem(rw, http.StatusNotFound, s.explainMissing(r.Context(), id))
 		case errors.Is(err, context.DeadlineExceeded):
 			problem(rw, http.StatusGatewayTimeout, err.Error())
 		default:
@@ -53,9 +53,9 @@ func (a *api) decide(w decisionKind) http.HandlerFunc {
 }
 
 // entry is what the audit keeps of a decision and its result.
-func (a *api) entry(w decisionKind, who string, hold bridge.Hold, d Decision, err error) audit.Entry {
+func (s *Server) entry(w decisionKind, who string, hold bridge.Hold, d Decision, err error) audit.Entry {
 	e := audit.Entry{
-		Who: who, Action: w.action, Owner: a.current().owner, Target: d.Target, Bridge: d.Bridge, Subject: d.ID,
+		Who: who, Action: w.action, Owner: s.current().owner, Target: d.Target, Bridge: d.Bridge, Subject: d.ID,
 		Count: d.Count, Before: hold.Entries, After: w.after,
 	}
 	if err != nil {
@@ -68,15 +68,15 @@ func (a *api) entry(w decisionKind, who string, hold bridge.Hold, d Decision, er
 }
 
 // explainMissing says why there is no hold of an id, and which may have been meant. That its entries changed is known only of one that was shown.
-func (a *api) explainMissing(ctx context.Context, id string) string {
-	events := a.opts.Events.about(map[string]bool{id: true})
+func (s *Server) explainMissing(ctx context.Context, id string) string {
+	events := s.opts.Events.about(map[string]bool{id: true})
 	if i := slices.IndexFunc(events, func(e Event) bool { return e.Kind == bridge.EventRelease }); i >= 0 {
 		return fmt.Sprintf("no such hold: %s ended at %s: %s", id, events[i].Time.UTC().Format(time.RFC3339), events[i].Why)
 	}
 	where, _, _ := strings.Cut(id, "-")
 	var now []string
 	var ids []alias
-	for _, h := range holds(a.statuses(ctx)) {
+	for _, h := range holds(s.statuses(ctx)) {
 		ids = append(ids, alias{h.ID, h.ID})
 		if at, _, _ := strings.Cut(h.ID, "-"); at == where {
 			now = append(now, fmt.Sprintf("bridge %s now has %d deletions held in %s; look at xds-bridge holds, then approve or deny %s", h.Bridge, len(h.Entries), h.Target, h.ID))
@@ -109,9 +109,9 @@ func who(r *http.Request) string {
 }
 
 // holder returns a hold and the target whose deletions it keeps back.
-func (a *api) holder(ctx context.Context, id string) (Target, bridge.Hold, error) {
-	for _, t := range a.current().targets {
-		if a.alive(ctx, t) != nil {
+func (s *Server) holder(ctx context.Context, id string) (Target, bridge.Hold, error) {
+	for _, t := range s.current().targets {
+		if s.alive(ctx, t) != nil {
 			continue
 		}
 		list := t.Loop.Status().Holds

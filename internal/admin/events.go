@@ -60,7 +60,7 @@ func (e *Events) List(after int64) []Event {
 	return list
 }
 
-func (a *api) getEvents(w http.ResponseWriter, r *http.Request) {
+func (s *Server) getEvents(w http.ResponseWriter, r *http.Request) {
 	after := int64(0)
 	if text := r.URL.Query().Get("after"); text != "" {
 		n, err := strconv.ParseInt(text, 10, 64)
@@ -70,7 +70,7 @@ func (a *api) getEvents(w http.ResponseWriter, r *http.Request) {
 		}
 		after = n
 	}
-	list := a.opts.Events.List(after)
+	list := s.opts.Events.List(after)
 	reply(w, http.StatusOK, Page[Event]{Items: list, Total: len(list)})
 }
 

@@ -63,55 +63,53 @@ func loopback(host string) bool {
 	return strings.EqualFold(host, "localhost") || err == nil && ip.Unmap().IsLoopback()
 }
 
-// local answers only requests that were meant for this host by name: a page
+// A requestCheck returns the status and the reason of a request that is refused; 0: it is not.
+type requestCheck func(r *http.Request) (code int, reason string)
+
+// checkHost refuses requests that were not meant for this host by name: a page
 // in a browser whose own name was made to point here (DNS rebinding) says
 // another.
-func local(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		host, _, err := net.SplitHostPort(r.Host)
-		if err != nil {
-			host = r.Host
-		}
-		if !loopback(host) {
-			problem(w, http.StatusMisdirectedRequest,
-				"the Host header names no loopback address; call the API as 127.0.0.1 or localhost")
-			return
-		}
-		next.ServeHTTP(w, r)
-	})
+func checkHost(r *http.Request) (int, string) {
+	host, _, err := net.SplitHostPort(r.Host)
+	if err != nil {
+		host = r.Host
+	}
+	if loopback(host) {
+		return 0, ""
+	}
+	return http.StatusMisdirectedRequest, "the Host header names no loopback address; call the API as 127.0.0.1 or localhost"
 }
 
-// requireJSON accepts what changes something only as JSON: a form on a page of
-// another origin cannot be sent as that without asking first.
-func requireJSON(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
-		if r.Method == http.MethodPost && kind != "application/json" {
-			problem(w, http.StatusUnsupportedMediaType, "send it with Content-Type: application/json")
-			return
-		}
-		next.ServeHTTP(w, r)
-	})
+func checkOrigin(r *http.Request) (int, string) {
+	if http.NewCrossOriginProtection().Check(r) == nil {
+		return 0, ""
+	}
+	return http.StatusForbidden, "requests that pages of other origins make are refused"
+}
+
+// checkJSON refuses what changes something in another form: a form on a page of
+// another origin cannot be sent as JSON without asking first.
+func checkJSON(r *http.Request) (int, string) {
+	if kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); r.Method != http.MethodPost || kind == "application/json" {
+		return 0, ""
+	}
+	return http.StatusUnsupportedMediaType, "send it with Content-Type: application/json"
 }
 
 // OwnerHeader is where a caller says which bridge it means, by its owner.
 const OwnerHeader = "X-Xds-Bridge-Owner"
 
-// requireOwner answers only requests that mean this bridge, or name no owner.
-func (a *api) requireOwner(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if asked, is := r.Header.Get(OwnerHeader), a.current().owner; asked != "" && asked != is {
-			problem(w, http.StatusPreconditionFailed, "the bridge that runs here is of owner "+strconv.Quote(is))
-			return
-		}
-		next.ServeHTTP(w, r)
-	})
+func (s *Server) checkOwner(r *http.Request) (int, string) {
+	if asked, is := r.Header.Get(OwnerHeader), s.current().owner; asked != "" && asked != is {
+		return http.StatusPreconditionFailed, "the bridge that runs here is of owner " + strconv.Quote(is)
+	}
+	return 0, ""
 }
 
-// plain answers every path as it was asked for and never redirects, which a
-// ServeMux does for paths that are not clean. It also sets the headers that
-// keep a browser from reading an answer as something else.
-func plain(next http.Handler) http.Handler {
+// plain answers the requests that no check refuses. It answers every path as it was asked
+// for and never redirects, which a ServeMux does for paths that are not clean. It also sets
+// the headers that keep a browser from reading an answer as something else.
+func plain(next http.Handler, checks ...requestCheck) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
 		h.Set("X-Content-Type-Options", "nosniff")
@@ -120,6 +118,16 @@ func plain(next http.Handler) http.Handler {
 		if asked := r.URL.EscapedPath(); !strings.HasPrefix(asked, "/") || path.Clean(asked) != asked {
 			problem(w, http.StatusNotFound, "no such path")
 			return
+		}
+		for _, check := range checks {
+			code, reason := check(r)
+			if code == http.StatusUnauthorized {
+				h.Set("WWW-Authenticate", "Bearer")
+			}
+			if code != 0 {
+				problem(w, code, reason)
+				return
+			}
 		}
 		next.ServeHTTP(w, r)
 	})
@@ -140,20 +148,16 @@ func (s *Secure) config() *tls.Config {
 	}
 }
 
-// bearing answers only requests that bear the token, which no page in a
-// browser knows. It does not say what is wrong with a token.
-func (s *Secure) bearing(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		token, err := s.Token()
-		given, bears := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-		want, have := sha256.Sum256([]byte(token)), sha256.Sum256([]byte(given))
-		if err != nil || token == "" || !bears || subtle.ConstantTimeCompare(want[:], have[:]) != 1 {
-			w.Header().Set("WWW-Authenticate", "Bearer")
-			problem(w, http.StatusUnauthorized, "send the token of admin.tokenFile as Authorization: Bearer")
-			return
-		}
-		next.ServeHTTP(w, r)
-	})
+// checkToken refuses requests without the token, which no page in a browser knows. It does
+// not say what is wrong with a token.
+func (s *Secure) checkToken(r *http.Request) (int, string) {
+	token, err := s.Token()
+	given, bears := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	want, have := sha256.Sum256([]byte(token)), sha256.Sum256([]byte(given))
+	if err != nil || token == "" || !bears || subtle.ConstantTimeCompare(want[:], have[:]) != 1 {
+		return http.StatusUnauthorized, "send the token of admin.tokenFile as Authorization: Bearer"
+	}
+	return 0, ""
 }
 
 // unixPrefix begins an address that is a socket in the file system.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/internal/redact"
@@ -21,29 +20,19 @@ const (
 	statusTimeout = 20 * time.Second
 )
 
-// probes answer whether the bridge is alive and is ready.
-type probes struct {
-	*view
-
-	mu     sync.Mutex
-	passed map[string]bool // checks of ready that passed once, by name
-}
-
-func newProbes(v *view) *probes { return &probes{view: v, passed: make(map[string]bool)} }
-
 // Telemetry returns the handler of probes and metrics.
-func (p *probes) Telemetry() http.Handler {
+func (s *Server) Telemetry() http.Handler {
 	mux := http.NewServeMux()
 	for path, checks := range map[string]func(context.Context) []check{
-		"/livez": p.live, "/readyz": p.ready, "/startupz": p.startup,
-		"/-/healthy": p.live, "/-/ready": p.ready,
+		"/livez": s.live, "/readyz": s.ready, "/startupz": s.startup,
+		"/-/healthy": s.live, "/-/ready": s.ready,
 	} {
 		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
 			answer(w, r, strings.TrimPrefix(path, "/"), checks(r.Context()))
 		})
 	}
-	if p.opts.Metrics != nil {
-		mux.Handle("GET /metrics", p.opts.Metrics)
+	if s.opts.Metrics != nil {
+		mux.Handle("GET /metrics", s.opts.Metrics)
 	}
 	return plain(mux)
 }
@@ -53,13 +42,13 @@ type check struct{ name, problem string }
 
 // live checks that every loop answered within the last minute. It never asks
 // how a registry is: a restart would lose the last good state and repair nothing.
-func (p *probes) live(context.Context) []check {
-	p.view.mu.Lock()
-	defer p.view.mu.Unlock()
+func (s *Server) live(context.Context) []check {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	checks := []check{{name: "ping"}}
-	for _, t := range p.shown.targets {
+	for _, t := range s.shown.targets {
 		c := check{name: "loop/" + t.Name}
-		if silent := time.Since(p.answered[t.Name]); silent > maxSilence {
+		if silent := time.Since(s.answered[t.Name]); silent > maxSilence {
 			c.problem = "no answer for " + silent.Truncate(time.Second).String()
 		}
 		checks = append(checks, c)
@@ -69,11 +58,11 @@ func (p *probes) live(context.Context) []check {
 
 // startup checks that the process is built and its loops run, without regard
 // to registries: one that is down at the start must not make the kubelet kill us.
-func (p *probes) startup(ctx context.Context) []check {
+func (s *Server) startup(ctx context.Context) []check {
 	checks := []check{{name: "config"}}
-	for _, t := range p.current().targets {
+	for _, t := range s.current().targets {
 		c := check{name: "loop/" + t.Name}
-		if p.alive(ctx, t) != nil {
+		if s.alive(ctx, t) != nil {
 			c.problem = "not running yet"
 		}
 		checks = append(checks, c)
@@ -84,32 +73,32 @@ func (p *probes) startup(ctx context.Context) []check {
 // ready checks that there is a state to work with: each source was complete
 // once, each target was listed once and none refuses us. What was true once
 // stays so: an outage afterwards is shown by status, not here.
-func (p *probes) ready(context.Context) []check {
+func (s *Server) ready(context.Context) []check {
 	checks := []check{{name: "config"}}
-	for _, in := range p.current().inputs {
-		checks = append(checks, p.once("source/"+in.Name, in.Table.Summary().Synced, "no complete snapshot yet", in.State().LastError))
+	for _, in := range s.current().inputs {
+		checks = append(checks, s.once("source/"+in.Name, in.Table.Summary().Synced, "no complete snapshot yet", in.State().LastError))
 	}
-	for _, t := range p.current().targets {
+	for _, t := range s.current().targets {
 		st := t.summary()
-		c := p.once("target/"+t.Name, st.Listed, "not listed yet", st.LastError)
+		c := s.once("target/"+t.Name, st.Listed, "not listed yet", st.LastError)
 		c.problem = cmp.Or(t.State().Refused, c.problem)
 		checks = append(checks, c)
 	}
-	if p.opts.Replicas != nil {
-		r := p.opts.Replicas()
-		checks = append(checks, p.once("replicas", r.Ready, cmp.Or(r.LastError, "a target is not read, or not written where this replica leads"), ""))
+	if s.opts.Replicas != nil {
+		r := s.opts.Replicas()
+		checks = append(checks, s.once("replicas", r.Ready, cmp.Or(r.LastError, "a target is not read, or not written where this replica leads"), ""))
 	}
 	return checks
 }
 
 // once returns a check that passes for good once it did: passes is whether it does now, and
 // why says more of its problem.
-func (p *probes) once(name string, passes bool, problem, why string) check {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.passed[name] = p.passed[name] || passes
+func (s *Server) once(name string, passes bool, problem, why string) check {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.passed[name] = s.passed[name] || passes
 	switch {
-	case p.passed[name]:
+	case s.passed[name]:
 		return check{name: name}
 	case why != "":
 		problem += ": " + why
@@ -146,13 +135,13 @@ func answer(w http.ResponseWriter, r *http.Request, probe string, checks []check
 }
 
 // pollLoops asks every loop at intervals whether it is alive.
-func (p *probes) pollLoops(ctx context.Context) {
+func (s *Server) pollLoops(ctx context.Context) {
 	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
 	for {
-		for _, t := range p.current().targets {
-			if err := p.alive(ctx, t); err != nil && ctx.Err() == nil {
-				p.opts.Log.Warn("loop does not answer", "registry", t.Name, "err", err)
+		for _, t := range s.current().targets {
+			if err := s.alive(ctx, t); err != nil && ctx.Err() == nil {
+				s.opts.Log.Warn("loop does not answer", "registry", t.Name, "err", err)
 			}
 		}
 		select {
