@@ -15,7 +15,7 @@ type field struct {
 	def          string
 	enum         []string
 	need, filled string
-	check        string
+	check, parts string
 	short        bool
 	typ          reflect.Type
 }
@@ -31,7 +31,7 @@ func fieldsOf(t reflect.Type) []field {
 		}
 		f := field{
 			index: sf.Index, key: key, doc: sf.Tag.Get("doc"), def: sf.Tag.Get("default"), filled: sf.Tag.Get("filled"),
-			need: sf.Tag.Get("need"), check: sf.Tag.Get("check"), short: sf.Tag.Get("short") == "true", typ: sf.Type,
+			need: sf.Tag.Get("need"), check: sf.Tag.Get("check"), short: sf.Tag.Get("short") == "true", parts: sf.Tag.Get("parts"), typ: sf.Type,
 		}
 		if values := sf.Tag.Get("enum"); values != "" {
 			f.enum = strings.Split(values, "|")

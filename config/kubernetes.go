@@ -4,11 +4,11 @@ package config
 type Kubernetes struct {
 	Kubeconfig string           `yaml:"kubeconfig" check:"kubeconfig" doc:"A kubeconfig file, read at the start. If it is empty: within a pod its service account, elsewhere $KUBECONFIG or ~/.kube/config."`
 	Context    string           `yaml:"context" doc:"The context of kubeconfig; its current one if it is empty."`
-	ID         string           `yaml:"id" check:"name" doc:"The mesh's id in the path of an entry, which ends loops; the registry's name if it is empty. Deployments that share a mesh have to call it the same."`
+	ID         string           `yaml:"id" parts:"identity source loop" check:"name" doc:"The mesh's id in the path of an entry, which ends loops; the registry's name if it is empty. Deployments that share a mesh have to call it the same."`
 	Timeout    Duration         `yaml:"timeout" default:"10s" check:"timeout" doc:"How long one call may take."`
 	Limits     Limits           `yaml:"limits" doc:"What the API server may send."`
-	Source     KubernetesSource `yaml:"source" doc:"What of this mesh is read by the bridges from it."`
-	Import     KubernetesImport `yaml:"import" doc:"How services of other registries appear in this mesh."`
+	Source     KubernetesSource `yaml:"source" parts:"source" doc:"What of this mesh is read by the bridges from it."`
+	Import     KubernetesImport `yaml:"import" parts:"loop" doc:"How services of other registries appear in this mesh."`
 }
 
 // KubernetesSource says what of a mesh is read.
@@ -16,7 +16,7 @@ type KubernetesSource struct {
 	Namespaces    []string       `yaml:"namespaces" check:"namespace" filled:"to read none remove the bridges from this mesh" doc:"Namespaces that are read; without it all. One that we may not read costs itself alone."`
 	Without       []string       `yaml:"without" check:"kind" filled:"to read all kinds remove it" doc:"Kinds of objects that are not read, so that no right to them is needed: nodes, which hold regions and zones; pods, which hold service keys, subsets and mutual TLS; istio, its ServiceEntries and WorkloadEntries."`
 	Keys          KubernetesKeys `yaml:"keys" doc:"Where service keys are."`
-	SubsetLabel   string         `yaml:"subsetLabel" doc:"The label of Pods and endpoints whose value is their subset; none if it is empty."`
+	SubsetLabel   string         `yaml:"subsetLabel" parts:"identity source" doc:"The label of Pods and endpoints whose value is their subset; none if it is empty."`
 	ExportAll     bool           `yaml:"exportAll" doc:"Export hosts that no key and no name rule asks for too."`
 	ClusterDomain string         `yaml:"clusterDomain" default:"cluster.local" check:"domain" doc:"The domain of the cluster's Services."`
 }
@@ -31,7 +31,7 @@ type KubernetesKeys struct {
 type KubernetesImport struct {
 	Hosts
 
-	Directory string `yaml:"directory" check:"directory" doc:"Write the ServiceEntries here, as a YAML file each, instead of into the API, where the namespace has to exist, with nothing else in it: for istiod's fs:// or for Git. The API server is not called for that."`
+	Directory string `yaml:"directory" parts:"connection loop" check:"directory" doc:"Write the ServiceEntries here, as a YAML file each, instead of into the API, where the namespace has to exist, with nothing else in it: for istiod's fs:// or for Git. The API server is not called for that."`
 
 	SubsetLabel string `yaml:"subsetLabel" check:"label" doc:"The label of endpoints by whose values each host has subsets, in a DestinationRule beside its ServiceEntry, such as version. Each subset is a cluster of each proxy. Without it no DestinationRule is written."`
 }
@@ -51,22 +51,6 @@ func (k *Kubernetes) Settings() Settings {
 			"id": k.ID, "kubeconfig": k.Kubeconfig, "context": k.Context,
 			"import.namespace": k.Import.Namespace, "import.suffix": k.Import.Suffix, "import.directory": k.Import.Directory,
 		},
-	}
-}
-
-// Parts implements Section.
-func (k *Kubernetes) Parts() Parts {
-	loop := *k
-	loop.Limits = k.Limits.ofConnection()
-	source, connection := loop, loop
-	source.Import = KubernetesImport{}
-	connection.ID, connection.Import, connection.Source = "", KubernetesImport{Directory: k.Import.Directory}, KubernetesSource{}
-	loop.Source = KubernetesSource{}
-	return Parts{
-		Identity:   Registry{Kubernetes: &Kubernetes{ID: k.ID, Source: KubernetesSource{SubsetLabel: k.Source.SubsetLabel}}},
-		Source:     Registry{Kubernetes: &source},
-		Connection: Registry{Kubernetes: &connection},
-		Loop:       Registry{Kubernetes: &loop},
 	}
 }
 

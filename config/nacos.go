@@ -9,14 +9,14 @@ import (
 
 // Nacos is a Nacos cluster.
 type Nacos struct {
-	Servers      []string `yaml:"servers" need:"such as [\"http://127.0.0.1:8848\"]" check:"url" doc:"The servers, each as http://host:port or https://host:port."`
-	ID           string   `yaml:"id" check:"name" doc:"The registry's id in the path of an entry, which ends loops; if it is empty the one that the registry keeps of itself, which the first bridge makes."`
-	Namespace    string   `yaml:"namespace" check:"id" doc:"The namespace id; empty is public."`
+	Servers      []string `yaml:"servers" parts:"identity source connection loop" need:"such as [\"http://127.0.0.1:8848\"]" check:"url" doc:"The servers, each as http://host:port or https://host:port."`
+	ID           string   `yaml:"id" parts:"identity source loop" check:"name" doc:"The registry's id in the path of an entry, which ends loops; if it is empty the one that the registry keeps of itself, which the first bridge makes."`
+	Namespace    string   `yaml:"namespace" parts:"identity source connection loop" check:"id" doc:"The namespace id; empty is public."`
 	Username     string   `yaml:"username" doc:"The user, with passwordFile."`
 	PasswordFile string   `yaml:"passwordFile" check:"secret" doc:"Holds the user's password; read again when it changes."`
 	Insecure     bool     `yaml:"insecure" doc:"Send the password over plaintext to other machines too."`
 	TLS          *TLS     `yaml:"tls" doc:"TLS to the cluster; without it the connection is plaintext."`
-	ListInterval Duration `yaml:"listInterval" default:"5s" check:"interval" doc:"How often the names of all services are listed."`
+	ListInterval Duration `yaml:"listInterval" parts:"source loop" default:"5s" check:"interval" doc:"How often the names of all services are listed."`
 	Limits       Limits   `yaml:"limits" doc:"What the cluster may send."`
 }
 
@@ -39,20 +39,6 @@ func (n *Nacos) addresses() []string {
 	}
 	slices.Sort(all)
 	return slices.Compact(all)
-}
-
-// Parts implements Section.
-func (n *Nacos) Parts() Parts {
-	all := *n
-	all.Limits = n.Limits.ofConnection()
-	connection := all
-	connection.ID, connection.ListInterval = "", 0
-	return Parts{
-		Identity:   Registry{Nacos: &Nacos{ID: n.ID, Namespace: n.Namespace, Servers: n.Servers}},
-		Source:     Registry{Nacos: &all},
-		Connection: Registry{Nacos: &connection},
-		Loop:       Registry{Nacos: &all},
-	}
 }
 
 func (n *Nacos) validate(v *validator, path string) {

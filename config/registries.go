@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"reflect"
 	"slices"
 	"strings"
@@ -9,11 +10,11 @@ import (
 // Registry is one registry; exactly one of its sections is set. A new kind has its
 // section here, and a line in sections.
 type Registry struct {
-	Istiod     *Istiod     `yaml:"istiod" doc:"A mesh, accessed through istiod."`
-	Kubernetes *Kubernetes `yaml:"kubernetes" doc:"A mesh, accessed through the API of its Kubernetes cluster."`
-	ZooKeeper  *ZooKeeper  `yaml:"zookeeper" doc:"A ZooKeeper ensemble."`
-	Nacos      *Nacos      `yaml:"nacos" doc:"A Nacos cluster."`
-	Timing     Timing      `yaml:"timing" doc:"How this registry is written to."`
+	Istiod     *Istiod     `yaml:"istiod" parts:"source loop" doc:"A mesh, accessed through istiod."`
+	Kubernetes *Kubernetes `yaml:"kubernetes" parts:"source connection loop" doc:"A mesh, accessed through the API of its Kubernetes cluster."`
+	ZooKeeper  *ZooKeeper  `yaml:"zookeeper" parts:"source connection loop" doc:"A ZooKeeper ensemble."`
+	Nacos      *Nacos      `yaml:"nacos" parts:"source connection loop" doc:"A Nacos cluster."`
+	Timing     Timing      `yaml:"timing" parts:"none" doc:"How this registry is written to."`
 }
 
 // sections returns the sections of the file that are there.
@@ -54,9 +55,6 @@ func (r Registry) Settings() Settings {
 type Section interface {
 	// Settings returns what registries of all kinds have.
 	Settings() Settings
-
-	// Parts returns copies without what a part of the program does not depend on.
-	Parts() Parts
 }
 
 // Settings are what registries of all kinds have.
@@ -74,13 +72,40 @@ type Settings struct {
 	Fixed     map[string]string // what says where entries lie and how they are recognised, by its key in the section
 }
 
-// Parts are copies of a registry, each with what one part of the program
-// depends on and no more. What can be changed while that runs is in none.
-type Parts struct {
-	Identity   Registry // what entries report of it, or what that depends on
-	Source     Registry
-	Connection Registry // of a target
-	Loop       Registry // the target over its connection, and its loop
+// A Part is a part of the program that is made from a registry.
+type Part string
+
+// The parts, as the tag parts names them.
+const (
+	Identity   Part = "identity" // what entries report of it, or what that depends on
+	Source     Part = "source"
+	Connection Part = "connection" // of a target
+	Loop       Part = "loop"       // the target over its connection, and its loop
+)
+
+// Part returns a copy with what a part depends on and no more. What can be changed while
+// it runs is not in it.
+func (r Registry) Part(p Part) Registry {
+	keep(reflect.ValueOf(&r).Elem(), string(p), "identity source connection loop")
+	return r
+}
+
+// keep clears the settings that a part does not depend on.
+func keep(x reflect.Value, part, inherited string) {
+	for _, f := range fieldsOf(x.Type()) {
+		v, parts := x.FieldByIndex(f.index), cmp.Or(f.parts, inherited)
+		switch _, isSection := reflect.TypeAssert[Section](v); {
+		case isSection && !v.IsNil():
+			section := reflect.New(v.Type().Elem())
+			section.Elem().Set(v.Elem())
+			v.Set(section)
+			keep(section.Elem(), part, parts)
+		case v.Kind() == reflect.Struct && text(v) == nil:
+			keep(v, part, parts)
+		case !strings.Contains(parts, part):
+			v.SetZero()
+		}
+	}
 }
 
 // A Layout is where formats lie in a registry.
@@ -115,13 +140,10 @@ type TLS struct {
 // Limits bound what a registry may send, and what is kept of it.
 type Limits struct {
 	MaxReceive   Size `yaml:"maxReceive" default:"64MiB" check:"answer" doc:"The largest answer that is read."`
-	MaxServices  int  `yaml:"maxServices" default:"100000" check:"room" doc:"Services that are kept; at any of these bounds nothing more is read, nothing is deleted, and status says so."`
-	MaxEndpoints int  `yaml:"maxEndpoints" default:"1000000" check:"room" doc:"Endpoints that are kept."`
-	MaxBytes     Size `yaml:"maxBytes" default:"128MiB" check:"room" doc:"What all names, addresses and attributes together may use."`
+	MaxServices  int  `yaml:"maxServices" parts:"none" default:"100000" check:"room" doc:"Services that are kept; at any of these bounds nothing more is read, nothing is deleted, and status says so."`
+	MaxEndpoints int  `yaml:"maxEndpoints" parts:"none" default:"1000000" check:"room" doc:"Endpoints that are kept."`
+	MaxBytes     Size `yaml:"maxBytes" parts:"none" default:"128MiB" check:"room" doc:"What all names, addresses and attributes together may use."`
 }
-
-// ofConnection returns the bounds of the connection: the others are the table's.
-func (l Limits) ofConnection() Limits { return Limits{MaxReceive: l.MaxReceive} }
 
 func (r Registry) validate(v *validator, path string) {
 	if n := len(r.sections()); n != 1 {

@@ -8,10 +8,10 @@ import (
 	"github.com/xds-bridge/xds-bridge/config"
 )
 
-// TestSection_Parts: a part has what it depends on, and nothing that can be
+// TestRegistry_Part: a part has what it depends on, and nothing that can be
 // changed while it runs. What is in it by mistake restarts it, and what is not in
 // it leaves it as it was.
-func TestSection_Parts(t *testing.T) {
+func TestRegistry_Part(t *testing.T) {
 	c := parse(t, `
 owner: shop
 registries:
@@ -25,9 +25,8 @@ bridges: [{ name: b, from: mesh, to: zk, formats: [plain] }]
 		"zk":    {"z1 zk:2181", "z1 zk:2181", "zk:2181", "z1 zk:2181"},
 		"nacos": {"n1 nacos:8848 ns1", "n1 nacos:8848 ns1 7s", "nacos:8848 ns1", "n1 nacos:8848 ns1 7s"},
 	} {
-		p := c.Registries[name].Section().Parts()
-		for i, part := range []config.Registry{p.Identity, p.Source, p.Connection, p.Loop} {
-			text, err := json.Marshal(part)
+		for i, part := range []config.Part{config.Identity, config.Source, config.Connection, config.Loop} {
+			text, err := json.Marshal(c.Registries[name].Part(part))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -38,7 +37,7 @@ bridges: [{ name: b, from: mesh, to: zk, formats: [plain] }]
 				}
 			}
 			if strings.Join(got, " ") != want[i] {
-				t.Errorf("part %d of %s holds %q, want %q", i, name, got, want[i])
+				t.Errorf("part %s of %s holds %q, want %q", part, name, got, want[i])
 			}
 		}
 	}

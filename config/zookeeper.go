@@ -8,8 +8,8 @@ import (
 
 // ZooKeeper is a ZooKeeper ensemble.
 type ZooKeeper struct {
-	Servers        []string `yaml:"servers" need:"such as [127.0.0.1:2181]" doc:"The ensemble, each as host:port; a chroot may follow the last, as in zk2:2181/app."`
-	ID             string   `yaml:"id" check:"name" doc:"The registry's id in the path of an entry, which ends loops; if it is empty the one that the registry keeps of itself, which the first bridge makes."`
+	Servers        []string `yaml:"servers" parts:"identity source connection loop" need:"such as [127.0.0.1:2181]" doc:"The ensemble, each as host:port; a chroot may follow the last, as in zk2:2181/app."`
+	ID             string   `yaml:"id" parts:"identity source loop" check:"name" doc:"The registry's id in the path of an entry, which ends loops; if it is empty the one that the registry keeps of itself, which the first bridge makes."`
 	SessionTimeout Duration `yaml:"sessionTimeout" default:"30s" check:"session" doc:"How long the ensemble keeps our session when we are away."`
 	Timeout        Duration `yaml:"timeout" default:"10s" check:"timeout" doc:"How long one call may take."`
 	TLS            *TLS     `yaml:"tls" doc:"TLS to the ensemble; without it the connection is plaintext."`
@@ -39,20 +39,6 @@ func (z *ZooKeeper) addresses() []string {
 	}
 	slices.Sort(all)
 	return slices.Compact(all)
-}
-
-// Parts implements Section.
-func (z *ZooKeeper) Parts() Parts {
-	all := *z
-	all.Limits = z.Limits.ofConnection()
-	connection := all
-	connection.ID = ""
-	return Parts{
-		Identity:   Registry{ZooKeeper: &ZooKeeper{ID: z.ID, Servers: z.Servers}},
-		Source:     Registry{ZooKeeper: &all},
-		Connection: Registry{ZooKeeper: &connection},
-		Loop:       Registry{ZooKeeper: &all},
-	}
 }
 
 func (z *ZooKeeper) validate(v *validator, path string) {

@@ -209,7 +209,7 @@ func (b *builder) registryID(name string) *registryID {
 	if kept != nil && !b.dryRun {
 		kept.offer = cmp.Or(given, rand.Text())
 	}
-	key := jsonOf(r.Section().Parts().Identity)
+	key := jsonOf(r.Part(config.Identity))
 	if old := b.before.registryID(name); old != nil && old.key == key {
 		b.newIDStores[old] = kept
 		return old

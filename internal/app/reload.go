@@ -22,7 +22,7 @@ import (
 // sourceConfig returns all of a configuration that the source of a registry is
 // made of. The source sees nothing else, and the text of it is its key.
 func sourceConfig(cfg *config.Config, name string) *config.Config {
-	r := cfg.Registries[name].Section().Parts().Source
+	r := cfg.Registries[name].Part(config.Source)
 	part := &config.Config{Owner: cfg.Owner, Registries: map[string]config.Registry{name: r}}
 	for _, x := range cfg.Bridges {
 		if x.From != name {
@@ -46,13 +46,13 @@ func targetConnectionKey(cfg *config.Config, at targetKey) string {
 	var read []config.Registry // that keep what is served
 	if r.Settings().Mesh != nil {
 		for _, x := range bridgesTo(cfg, at) {
-			read = append(read, cfg.Registries[x.From].Section().Parts().Source)
+			read = append(read, cfg.Registries[x.From].Part(config.Source))
 		}
 		if m, ok := kindOf(r).(meshKind); ok && m.PublishesKeys() {
 			published = keyPublisherKey(cfg, at.registry)
 		}
 	}
-	return jsonOf(cfg.Owner, cfg.State, at.listen, r.Section().Parts().Connection, published, read)
+	return jsonOf(cfg.Owner, cfg.State, at.listen, r.Part(config.Connection), published, read)
 }
 
 // keyPublisherKey returns the key of what publishes the service keys of hosts
@@ -75,7 +75,7 @@ func loopKey(cfg *config.Config, at targetKey, former []formatUse) string {
 	var all []pipeline
 	for _, x := range bridgesTo(cfg, at) {
 		x.Guard = config.Guard{}
-		all = append(all, pipeline{x, cfg.Registries[x.From].Section().Parts().Identity})
+		all = append(all, pipeline{x, cfg.Registries[x.From].Part(config.Identity)})
 	}
 	var suffixes []string
 	for _, r := range cfg.Registries {
@@ -88,7 +88,7 @@ func loopKey(cfg *config.Config, at targetKey, former []formatUse) string {
 	for _, u := range former {
 		left = append(left, jsonOf(u.bridge.Name, u.format))
 	}
-	return jsonOf(cfg.Owner, all, left, cfg.Registries[at.registry].Section().Parts().Loop, slices.Compact(suffixes))
+	return jsonOf(cfg.Owner, all, left, cfg.Registries[at.registry].Part(config.Loop), slices.Compact(suffixes))
 }
 
 // jsonOf returns settings as one text, equal if they are.

@@ -9,9 +9,3 @@ type Toy struct {
 func (t *Toy) Settings() Settings {
 	return Settings{Kind: "toy", Subsets: true, Title: "the toy", Servers: []string{t.Name}, Layout: UnderRoots}
 }
-
-// Parts implements Section.
-func (t *Toy) Parts() Parts {
-	all := Registry{Toy: t}
-	return Parts{Identity: all, Source: all, Connection: all, Loop: all}
-}
