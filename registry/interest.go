@@ -34,44 +34,32 @@ func NewInterest() *Interest {
 }
 
 // Add asks for names on behalf of one more reader.
-func (i *Interest) Add(names ...string) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	differs := false
-	for _, name := range names {
-		if i.names[name] == nil {
-			i.names[name] = &request{}
-			differs = true
-		}
-		i.names[name].readers++
-	}
-	if differs {
-		i.signal()
-	}
-}
+func (i *Interest) Add(names ...string) { i.count(names, 1) }
 
 // Drop undoes one Add of each name. If nobody asks for a name any more, what was
 // reported of it is forgotten.
-func (i *Interest) Drop(names ...string) {
+func (i *Interest) Drop(names ...string) { i.count(names, -1) }
+
+func (i *Interest) count(names []string, readers int) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	differs := false
+	before := len(i.names)
 	for _, name := range names {
 		r := i.names[name]
-		if r == nil {
+		switch {
+		case r == nil && readers < 0:
 			continue
+		case r == nil:
+			r = &request{}
+			i.names[name] = r
 		}
-		if r.readers--; r.readers == 0 {
+		if r.readers += readers; r.readers == 0 {
 			delete(i.names, name)
-			differs = true
 		}
 	}
-	if differs {
-		i.signal()
+	if len(i.names) == before {
+		return
 	}
-}
-
-func (i *Interest) signal() {
 	select {
 	case i.changed <- struct{}{}:
 	default:

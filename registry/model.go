@@ -122,38 +122,24 @@ func KeepEmpty(services, before []*Service) []*Service {
 	for _, s := range before {
 		if !present[s.Name] {
 			empty := *s
-			empty.Path, empty.Protocol, empty.Endpoints = s.commonPath(), s.commonProtocol(), nil
+			empty.Path = common(s, s.Path, "", func(e Endpoint) Path { return e.Path })
+			empty.Protocol = common(s, s.Protocol, s.Protocol, func(e Endpoint) string { return e.Protocol })
+			empty.Endpoints = nil
 			services = append(services, &empty)
 		}
 	}
 	return services
 }
 
-// commonPath returns the path of all endpoints of a service; empty if they differ.
-func (s *Service) commonPath() Path {
+// common returns what all endpoints of a service have, each by itself or else by the
+// service; otherwise if they differ.
+func common[T ~string](s *Service, own, otherwise T, of func(Endpoint) T) T {
 	if len(s.Endpoints) == 0 {
-		return s.Path
+		return own
 	}
-	first := cmp.Or(s.Endpoints[0].Path, s.Path)
-	for _, e := range s.Endpoints {
-		if cmp.Or(e.Path, s.Path) != first {
-			return ""
-		}
-	}
-	return first
-}
-
-// commonProtocol returns the protocol of all endpoints of a service; the service's own
-// if they differ.
-func (s *Service) commonProtocol() string {
-	if len(s.Endpoints) == 0 {
-		return s.Protocol
-	}
-	first := cmp.Or(s.Endpoints[0].Protocol, s.Protocol)
-	for _, e := range s.Endpoints {
-		if cmp.Or(e.Protocol, s.Protocol) != first {
-			return s.Protocol
-		}
+	first := cmp.Or(of(s.Endpoints[0]), own)
+	if slices.ContainsFunc(s.Endpoints, func(e Endpoint) bool { return cmp.Or(of(e), own) != first }) {
+		return otherwise
 	}
 	return first
 }

@@ -49,26 +49,10 @@ func NewTable() *Table {
 }
 
 // Put adds a service or replaces the one of the same name.
-func (t *Table) Put(s *Service) {
-	defer t.retry()
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	over := len(t.over)
-	if t.put(s, t.staleReason() != nil) || len(t.over) != over {
-		t.signal()
-	}
-}
+func (t *Table) Put(s *Service) { t.Apply([]*Service{s}, nil) }
 
 // Delete removes a service that its registry removed.
-func (t *Table) Delete(name Name) {
-	defer t.retry()
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	over := len(t.over)
-	if t.delete(name, t.staleReason() != nil) || len(t.over) != over {
-		t.signal()
-	}
-}
+func (t *Table) Delete(name Name) { t.Apply(nil, []Name{name}) }
 
 // Apply adds or replaces services and removes others atomically: a reader drains all of
 // it or nothing, so that it sees a mass removal whole.
