@@ -48,13 +48,6 @@ type Operation struct {
 	After   string `json:"-"`       // what the entries are afterwards
 }
 
-func (o *Operation) add(r result) {
-	o.Entries, o.Left = append(o.Entries, r.done...), append(o.Left, r.left...)
-}
-
-// A result is what was done in a target, or without yes would be, and what was left.
-type result struct{ done, left []Step }
-
 // operate carries a request out in every target. Beside an error it returns what was found
 // out before; nil: nothing.
 func operate(ctx context.Context, p *Program, request operationRequest, owner string) (*Operation, error) {
@@ -135,9 +128,10 @@ func (o *Operation) runForKnownOwner(ctx context.Context, r *runtime, request op
 // records in the audit what was done.
 func (o *Operation) runInEach(ctx context.Context, r *runtime, request operationRequest, sinks []*sink) error {
 	for _, t := range sinks {
-		part, err := t.operate(ctx, request)
-		o.add(part)
-		if request.Yes && (len(part.done)+len(part.left) > 0 || err != nil) {
+		part := &Operation{}
+		err := part.runIn(ctx, t, request)
+		o.Entries, o.Left = append(o.Entries, part.Entries...), append(o.Left, part.Left...)
+		if request.Yes && (len(part.Entries)+len(part.Left) > 0 || err != nil) {
 			r.audit.Record(ctx, request.entry(r.cfg.Owner, t, part, err))
 		}
 		if err != nil {
@@ -185,36 +179,32 @@ func reaches(p *Program, t *sink, request operationRequest) bool {
 	return true
 }
 
-// operate carries a request out in one target. It reads everything before it writes. The
-// result is what was read back, even beside an error.
-func (s *sink) operate(ctx context.Context, request operationRequest) (all result, err error) {
+// runIn carries a request out in one target. It reads everything before it writes. The
+// steps are those that were read back, even beside an error.
+func (o *Operation) runIn(ctx context.Context, s *sink, request operationRequest) error {
 	k, remembers := s.target.(rememberer)
 	gone, err := s.ownerGone(ctx, request.absent)
 	if err != nil {
-		return result{}, err
+		return err
 	}
 	changes, left, err := s.changes(ctx, request)
 	if err != nil {
-		return result{}, err
+		return err
 	}
-	all.left = left
+	o.Left = left
 	for _, change := range changes {
 		if !request.Yes {
-			all.done = append(all.done, s.steps(request, change)...)
-			continue
-		}
-		one, err := s.applyChange(ctx, request, change)
-		all.done, all.left = append(all.done, one.done...), append(all.left, one.left...)
-		if err != nil {
-			return all, unreachable("target %s: %w", s.name, err)
+			o.Entries = append(o.Entries, s.steps(request, change)...)
+		} else if err := o.apply(ctx, s, request, change); err != nil {
+			return unreachable("target %s: %w", s.name, err)
 		}
 	}
-	if request.Yes && remembers && gone != "" && request.bridge == "" && len(all.left) == 0 {
+	if request.Yes && remembers && gone != "" && request.bridge == "" && len(o.Left) == 0 {
 		if err := k.Forget(ctx, gone, s.bridges); err != nil {
-			return all, unreachable("target %s: %w", s.name, err)
+			return unreachable("target %s: %w", s.name, err)
 		}
 	}
-	return all, nil
+	return nil
 }
 
 // changes returns the change of each group of the target, and a step for each group that
@@ -267,9 +257,9 @@ func (s *sink) checkLive(request operationRequest, change registry.Change) error
 	return nil
 }
 
-// applyChange writes one change, and returns by what is read back what of it was done. A
+// apply writes one change, and records by what is read back what of it was done. A
 // change that was refused, or that came after another's, costs its group alone.
-func (s *sink) applyChange(ctx context.Context, request operationRequest, change registry.Change) (r result, err error) {
+func (o *Operation) apply(ctx context.Context, s *sink, request operationRequest, change registry.Change) error {
 	failed := s.target.Write(ctx, change)
 	still, err := s.readBack(ctx, request, change)
 	for _, step := range s.steps(request, change) {
@@ -282,15 +272,15 @@ func (s *sink) applyChange(ctx context.Context, request operationRequest, change
 				step.Failed += ": " + failed.Error()
 			}
 		default:
-			r.done = append(r.done, step)
+			o.Entries = append(o.Entries, step)
 			continue
 		}
-		r.left = append(r.left, step)
+		o.Left = append(o.Left, step)
 	}
 	if failed != nil && !errors.Is(failed, registry.ErrConflict) && !errors.Is(failed, registry.ErrRefused) {
-		return r, failed //nolint:wrapcheck // the caller names the target
+		return failed //nolint:wrapcheck // the caller names the target
 	}
-	return r, err
+	return err
 }
 
 // readBack returns the keys of a change that are still to be done. A registry
@@ -343,17 +333,17 @@ func (s *sink) steps(request operationRequest, change registry.Change) []Step {
 }
 
 // entry is what the audit keeps of the work in one target.
-func (request operationRequest) entry(owner string, t *sink, r result, err error) audit.Entry {
-	e := audit.Entry{Who: currentUser(), Action: request.action, Owner: owner, Target: t.name, Bridge: request.bridge, Subject: cmp.Or(request.bridge, request.absent), Count: len(r.done), After: request.after}
-	for _, s := range r.done {
+func (request operationRequest) entry(owner string, t *sink, part *Operation, err error) audit.Entry {
+	e := audit.Entry{Who: currentUser(), Action: request.action, Owner: owner, Target: t.name, Bridge: request.bridge, Subject: cmp.Or(request.bridge, request.absent), Count: len(part.Entries), After: request.after}
+	for _, s := range part.Entries {
 		e.Before = append(e.Before, s.Group+" "+s.Old)
 	}
-	if err == nil && len(r.left) > 0 {
-		err = fmt.Errorf("%d entries are as they were: %s", len(r.left), r.left[0].Failed)
+	if err == nil && len(part.Left) > 0 {
+		err = fmt.Errorf("%d entries are as they were: %s", len(part.Left), part.Left[0].Failed)
 	}
 	if err != nil {
 		e.Error = err.Error()
-		if len(r.done) == 0 {
+		if len(part.Entries) == 0 {
 			e.After = "nothing is known to have changed"
 		}
 	}
