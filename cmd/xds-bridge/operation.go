@@ -1,6 +1,8 @@
 package main
 
 import (
+	"cmp"
+	"context"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -8,23 +10,22 @@ import (
 	"github.com/xds-bridge/xds-bridge/internal/app"
 )
 
-func operationFlags(cmd *cobra.Command, o *app.OperationOptions, form *output, yes string) {
-	outputFlag(cmd, form)
+// operation has a command carry an operation out: its flags, and what it prints of it.
+func operation(c *cli, cmd *cobra.Command, o *app.OperationOptions, yes string, run func(context.Context) (*app.Operation, error)) *cobra.Command {
+	var form output
+	outputFlag(cmd, &form)
+	cmd.Args = noArgs
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		d, err := run(cmd.Context())
+		if d == nil {
+			return err
+		}
+		return cmp.Or(err, c.result(form, d, func() { printOperation(c.terminal, d) }))
+	}
 	cmd.Flags().StringVar(&o.Target, "target", "", "only this registry of the configuration")
 	cmd.Flags().BoolVar(&o.Yes, "yes", false, yes+"; without it nothing is written")
 	cmd.Flags().DurationVar(&o.Timeout, "timeout", 5*time.Minute, "how long it may take")
-}
-
-// endOperation prints what was or would be done, if that is known, and returns the error
-// of the command.
-func endOperation(c *cli, d *app.Operation, err error, form output) error {
-	if d == nil {
-		return err
-	}
-	if printed := c.result(form, d, func() { printOperation(c.terminal, d) }); err == nil {
-		err = printed
-	}
-	return err
+	return cmd
 }
 
 func printOperation(t *terminal, d *app.Operation) {
@@ -53,9 +54,8 @@ func printOperation(t *terminal, d *app.Operation) {
 
 func adoptCommand(c *cli) *cobra.Command {
 	var o app.AdoptOptions
-	var form output
 	cmd := &cobra.Command{
-		Use: "adopt (--from OWNER | --unsigned | --unmarked)", Short: "Adopt entries as our own", Args: noArgs,
+		Use: "adopt (--from OWNER | --unsigned | --unmarked)", Short: "Adopt entries as our own",
 		Long: "adopt puts the mark of the configuration's owner on entries that do not change otherwise\n" +
 			"otherwise. Each is replaced in one step, so that consumers miss none.\n\n" +
 			"  --from OWNER  those of another owner, such as the one before a new id; its bridge\n" +
@@ -65,23 +65,17 @@ func adoptCommand(c *cli) *cobra.Command {
 			"  --unmarked    those without a mark that are what we would write but for it; this\n" +
 			"                reads the sources\n\n" +
 			"It only shows what it would do, unless --yes is given.",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			d, err := c.program().Adopt(cmd.Context(), o)
-			return endOperation(c, d, err, form)
-		},
 	}
-	operationFlags(cmd, &o.OperationOptions, &form, "do it")
 	cmd.Flags().StringVar(&o.From, "from", "", "whose entries")
 	cmd.Flags().BoolVar(&o.Unsigned, "unsigned", false, "our own that are not signed by a key of ownerKeyFile")
 	cmd.Flags().BoolVar(&o.Unmarked, "unmarked", false, "those without a mark that are what we would write")
-	return cmd
+	return operation(c, cmd, &o.OperationOptions, "do it", func(ctx context.Context) (*app.Operation, error) { return c.program().Adopt(ctx, o) })
 }
 
 func purgeCommand(c *cli) *cobra.Command {
 	var o app.PurgeOptions
-	var form output
 	cmd := &cobra.Command{
-		Use: "purge (--owner OWNER | --bridge BRIDGE)", Short: "Delete everything that one owner or one bridge wrote", Args: noArgs,
+		Use: "purge (--owner OWNER | --bridge BRIDGE)", Short: "Delete everything that one owner or one bridge wrote",
 		Long: "purge lists everything that carries the mark of an owner in the targets of the\n" +
 			"configuration, and deletes it where --yes is given. Consumers lose these\n" +
 			"addresses at once. Stop the process of that owner first: it would write them\n" +
@@ -89,32 +83,21 @@ func purgeCommand(c *cli) *cobra.Command {
 			"With --bridge it deletes only what carries the mark of that bridge, of the owner of\n" +
 			"the configuration unless --owner is given. The process may run if the\n" +
 			"configuration has no bridge of that name.",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			d, err := c.program().Purge(cmd.Context(), o)
-			return endOperation(c, d, err, form)
-		},
 	}
-	operationFlags(cmd, &o.OperationOptions, &form, "delete")
 	cmd.Flags().StringVar(&o.Owner, "owner", "", "whose entries, by its name or as mark: and the mark that is shown of it")
 	cmd.Flags().StringVar(&o.Bridge, "bridge", "", "only what this bridge wrote, by its name or as holds shows its mark")
-	return cmd
+	return operation(c, cmd, &o.OperationOptions, "delete", func(ctx context.Context) (*app.Operation, error) { return c.program().Purge(ctx, o) })
 }
 
 func releaseCommand(c *cli) *cobra.Command {
 	var o app.ReleaseOptions
-	var form output
 	cmd := &cobra.Command{
-		Use: "release --owner OWNER", Short: "Leave everything that one owner wrote to nobody", Args: noArgs,
+		Use: "release --owner OWNER", Short: "Leave everything that one owner wrote to nobody",
 		Long: "release removes the marks of an owner and forgets the owner. The entries stay,\n" +
 			"and no bridge changes or deletes them any more. Each is replaced in one step, so\n" +
 			"that consumers miss none. Stop the bridge of that owner first. It only shows what\n" +
 			"it would do, unless --yes is given.",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			d, err := c.program().Release(cmd.Context(), o)
-			return endOperation(c, d, err, form)
-		},
 	}
-	operationFlags(cmd, &o.OperationOptions, &form, "do it")
 	cmd.Flags().StringVar(&o.Owner, "owner", "", "whose entries, by its name or as mark: and the mark that is shown of it; required")
-	return cmd
+	return operation(c, cmd, &o.OperationOptions, "do it", func(ctx context.Context) (*app.Operation, error) { return c.program().Release(ctx, o) })
 }
