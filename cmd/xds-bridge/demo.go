@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -15,13 +14,9 @@ import (
 )
 
 type demoOptions struct {
-	output    output
-	once      bool
-	zookeeper string
-	nacos     string
-	root      string
-	mesh      string
-	interval  time.Duration
+	demo.Options
+	output output
+	mesh   string // the file of Options.Mesh
 }
 
 func demoCommand(c *cli) *cobra.Command {
@@ -33,36 +28,33 @@ func demoCommand(c *cli) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error { return runDemo(cmd.Context(), c, o) },
 	}
 	outputFlag(cmd, &o.output)
-	cmd.Flags().BoolVar(&o.once, "once", false, "print the final state and exit")
-	cmd.Flags().StringVar(&o.zookeeper, "zookeeper", "", "host:port of a real ZooKeeper to write to")
-	cmd.Flags().StringVar(&o.nacos, "nacos", "", "http://host:port of a real Nacos to write to, in place of a ZooKeeper")
-	cmd.Flags().StringVar(&o.root, "root", "", "the path above the interfaces, or the group in a Nacos; by default /dubbo in memory and xds-bridge-demo in a real registry, where no consumer looks")
+	cmd.Flags().BoolVar(&o.Once, "once", false, "print the final state and exit")
+	cmd.Flags().StringVar(&o.ZooKeeper, "zookeeper", "", "host:port of a real ZooKeeper to write to")
+	cmd.Flags().StringVar(&o.Nacos, "nacos", "", "http://host:port of a real Nacos to write to, in place of a ZooKeeper")
+	cmd.Flags().StringVar(&o.Root, "root", "", "the path above the interfaces, or the group in a Nacos; by default /dubbo in memory and xds-bridge-demo in a real registry, where no consumer looks")
 	cmd.Flags().StringVar(&o.mesh, "mesh", "", "a file that describes the mesh, as examples/mesh.yaml does")
-	cmd.Flags().DurationVar(&o.interval, "interval", 0, "the time between two changes of the mesh; 0 is what the file says")
+	cmd.Flags().DurationVar(&o.Interval, "interval", 0, "the time between two changes of the mesh; 0 is what the file says")
 	return cmd
 }
 
 func runDemo(ctx context.Context, c *cli, o demoOptions) error {
-	if o.output == outputJSON && !o.once {
+	if o.output == outputJSON && !o.Once {
 		return usage("demo -o json prints one document and requires --once")
 	}
-	if o.zookeeper != "" && o.nacos != "" {
+	if o.ZooKeeper != "" && o.Nacos != "" {
 		return usage("demo writes to one registry: give --zookeeper or --nacos")
 	}
-	log, err := c.program().Logger(config.Log{Level: "warn", Format: "text"})
-	if err != nil {
+	var err error
+	o.Out, o.JSON = c.out, o.output == outputJSON
+	if o.Log, err = c.program().Logger(config.Log{Level: "warn", Format: "text"}); err != nil {
 		return err
 	}
-	options := demo.Options{
-		Out: c.out, Once: o.once, JSON: o.output == outputJSON, ZooKeeper: o.zookeeper, Nacos: o.nacos, Root: o.root,
-		Interval: o.interval, Log: log,
-	}
 	if o.mesh != "" {
-		if options.Mesh, err = os.ReadFile(o.mesh); err != nil {
+		if o.Mesh, err = os.ReadFile(o.mesh); err != nil {
 			return usage("--mesh: %w", err)
 		}
 	}
-	switch err := demo.Run(ctx, options); {
+	switch err := demo.Run(ctx, o.Options); {
 	case errors.Is(err, demo.ErrUnreachable):
 		return &app.Error{Cause: app.CauseUnreachable, Err: fmt.Errorf("demo: %w", err)}
 	case err != nil:

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 
 	"github.com/spf13/cobra"
@@ -48,27 +49,20 @@ func runValidate(c *cli, o validateOptions) error {
 		verdicts = append(verdicts, verdict{File: file, Valid: len(errs) == 0, Errors: errs, Warnings: warnings})
 		all = append(all, errs...)
 	}
-	if o.output == outputJSON {
-		if err := c.document(verdicts); err != nil {
-			return err
+	err := c.result(o.output, verdicts, func() {
+		for _, v := range verdicts {
+			if v.Valid {
+				c.say("%s: valid", v.File)
+			}
+			for _, w := range v.Warnings {
+				c.remark("warning: %s", w.Error())
+			}
 		}
-		if len(all) > 0 {
-			return exit{exitUsage}
-		}
-		return nil
-	}
-	for _, v := range verdicts {
-		if v.Valid {
-			c.say("%s: valid", v.File)
-		}
-		for _, w := range v.Warnings {
-			c.remark("warning: %s", w.Error())
-		}
-	}
-	if len(all) > 0 {
+	})
+	if err == nil && o.output == outputText && len(all) > 0 {
 		return all
 	}
-	return nil
+	return cmp.Or(err, exitWith(codeIf(len(all) > 0, exitUsage)))
 }
 
 // check returns what is wrong with a file and what is worth a look, empty

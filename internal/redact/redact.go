@@ -13,6 +13,7 @@ import (
 	"encoding/json"
 	"log/slog"
 	"maps"
+	"slices"
 	"strings"
 )
 
@@ -22,20 +23,11 @@ const Hidden = "<redacted>"
 // Key reports whether the name of a parameter says that its value is secret.
 func Key(name string) bool {
 	k := strings.ToLower(name)
-	for _, part := range secrets() {
-		if strings.Contains(k, part) {
-			return true
-		}
-	}
-	if k == "ak" || k == "sk" {
+	if k == "ak" || k == "sk" || slices.ContainsFunc(secrets(), func(part string) bool { return strings.Contains(k, part) }) {
 		return true
 	}
-	for part := range strings.FieldsFuncSeq(k, func(r rune) bool { return r == '.' || r == '-' || r == '_' }) {
-		if part == "pass" || part == "pwd" || part == "jwt" {
-			return true
-		}
-	}
-	return false
+	words := strings.FieldsFunc(k, func(r rune) bool { return r == '.' || r == '-' || r == '_' })
+	return slices.ContainsFunc(words, func(word string) bool { return word == "pass" || word == "pwd" || word == "jwt" })
 }
 
 // secrets are texts that make the value of a name that holds one a secret.
@@ -51,31 +43,17 @@ func secrets() []string {
 // alone begins messages of ours.
 func ends(name string) bool {
 	k := strings.ToLower(name)
-	if k == "token" {
-		return false
-	}
-	for _, suffix := range append(secrets(), "pass", "pwd", "jwt", "ak", "sk") {
-		if strings.HasSuffix(k, suffix) {
-			return true
-		}
-	}
-	return false
+	all := append(secrets(), "pass", "pwd", "jwt", "ak", "sk")
+	return k != "token" && slices.ContainsFunc(all, func(suffix string) bool { return strings.HasSuffix(k, suffix) })
 }
 
 // Map returns a map without the values of keys that hold secrets.
 func Map[M ~map[string]string](m M) M {
-	var out M
-	for k := range m {
-		if !Key(k) {
-			continue
+	out := maps.Clone(m)
+	for k := range out {
+		if Key(k) {
+			out[k] = Hidden
 		}
-		if out == nil {
-			out = maps.Clone(m)
-		}
-		out[k] = Hidden
-	}
-	if out == nil {
-		return m
 	}
 	return out
 }
