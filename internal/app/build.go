@@ -130,14 +130,16 @@ func (b *builder) next(cfg *config.Config, connections []*targetConnection) (*bu
 // sinks.
 func (b *builder) build() error {
 	r := b.runtime
-	for _, name := range distinct(b.cfg.Bridges, func(x config.Bridge) string { return x.From }) {
+	from := distinct(b.cfg.Bridges, func(x config.Bridge) string { return x.From })
+	to := distinct(b.cfg.Bridges, func(x config.Bridge) string { return x.To })
+	for _, name := range from {
 		s, err := b.source(name)
 		if err != nil {
 			return fmt.Errorf("registries.%s: %w", name, err)
 		}
 		r.sources = append(r.sources, s)
 	}
-	for _, name := range distinct(b.cfg.Bridges, func(x config.Bridge) string { return x.To }) {
+	for _, name := range to {
 		m, ok := kindOf(b.cfg.Registries[name]).(meshKind)
 		if !ok || !m.PublishesKeys() {
 			continue
@@ -148,7 +150,7 @@ func (b *builder) build() error {
 		}
 		r.keyPublishers = append(r.keyPublishers, p)
 	}
-	for _, name := range registryNames(b.cfg) {
+	for _, name := range slices.Compact(slices.Sorted(slices.Values(append(from, to...)))) {
 		r.registryIDs = append(r.registryIDs, b.registryID(name))
 	}
 	for _, at := range distinct(b.cfg.Bridges, targetKeyOf) {

@@ -135,10 +135,11 @@ func unmatched(r *runtime) []Remark {
 		if s == nil {
 			continue
 		}
-		services, _ := s.table.Snapshot()
+		rows, _ := s.table.Snapshot()
+		services := slices.Collect(maps.Values(rows))
 		for _, p := range x.Patterns() {
 			pattern, err := naming.ParsePattern(p.Text)
-			if err != nil || matchesAny(pattern, services) {
+			if err != nil || slices.ContainsFunc(services, func(sv *registry.Service) bool { return metadata.Matches(pattern, sv) }) {
 				continue
 			}
 			reason := fmt.Sprintf("%q fits no service of %s", p.Text, x.From)
@@ -149,15 +150,6 @@ func unmatched(r *runtime) []Remark {
 		}
 	}
 	return all
-}
-
-func matchesAny(p naming.Pattern, services map[registry.Name]*registry.Service) bool {
-	for _, sv := range services {
-		if metadata.Matches(p, sv) {
-			return true
-		}
-	}
-	return false
 }
 
 // matchesLeftOut returns the first host of a mesh that a pattern fits of those that

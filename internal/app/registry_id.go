@@ -6,12 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/xds-bridge/xds-bridge/config"
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
@@ -115,7 +113,11 @@ var errNoID = errors.New("the registry keeps no id")
 // after.
 func (r *registryID) look(ctx context.Context, found string) (string, error) {
 	kept := r.kept.Load()
-	id, err := kept.ask(ctx, r.offer(kept, found))
+	offer := kept.offer
+	if found != "" && r.given == "" && offer != "" { // the registry was wiped since
+		offer = r.id
+	}
+	id, err := kept.ask(ctx, offer)
 	switch {
 	case found == "" && (errors.Is(err, registry.ErrRefused) || err == nil && id == ""):
 		r.learn(id, kept.where, err)
@@ -129,15 +131,6 @@ func (r *registryID) look(ctx context.Context, found string) (string, error) {
 		r.mu.Unlock()
 	}
 	return found, err
-}
-
-// offer returns the id for a registry that keeps none: the one that it kept before, if
-// that was found.
-func (r *registryID) offer(kept *idStore, found string) string {
-	if found == "" || r.given != "" || kept.offer == "" {
-		return kept.offer
-	}
-	return r.id
 }
 
 // check reports what the registry keeps. That it is unreachable is reported by
@@ -194,14 +187,4 @@ func (r *registryID) wait(ctx context.Context) error {
 // both ids are.
 func routeBetween(from, to *registryID) func() metadata.Route {
 	return func() metadata.Route { return metadata.Route{From: from.hop(), To: to.hop()} }
-}
-
-// registryNames returns the registries that bridges lead from or to.
-func registryNames(cfg *config.Config) []string {
-	var all []string
-	for _, x := range cfg.Bridges {
-		all = append(all, x.From, x.To)
-	}
-	slices.Sort(all)
-	return slices.Compact(all)
 }
