@@ -136,7 +136,6 @@ func (t *Table) fits(s, old *Service) bool {
 	return true
 }
 
-// staleReason returns why the rows may be out of date.
 func (t *Table) staleReason() error {
 	if t.stale != nil || len(t.over) == 0 {
 		return t.stale

@@ -190,7 +190,6 @@ func (t *Table) Unknown(scope string, err error) {
 	t.signal()
 }
 
-// markScope marks a scope as changed for every reader.
 func (t *Table) markScope(scope string) {
 	for r := range t.readers {
 		r.scopes[scope] = struct{}{}

@@ -56,7 +56,7 @@ func adoptCommand(c *cli) *cobra.Command {
 	var o app.AdoptOptions
 	cmd := &cobra.Command{
 		Use: "adopt (--from OWNER | --unsigned | --unmarked)", Short: "Adopt entries as our own",
-		Long: "adopt puts the mark of the configuration's owner on entries that do not change otherwise\n" +
+		Long: "adopt puts the mark of the configuration's owner on entries, which do not change\n" +
 			"otherwise. Each is replaced in one step, so that consumers miss none.\n\n" +
 			"  --from OWNER  those of another owner, such as the one before a new id; its bridge\n" +
 			"                has to be stopped\n" +

@@ -122,7 +122,6 @@ func printStatus(t *terminal, d admin.Document) {
 	printServices(t, d)
 }
 
-// printConditions says what is not in sync, since when and why.
 func printConditions(t *terminal, now time.Time, all []admin.Condition) {
 	for _, x := range all {
 		until := ""
@@ -140,7 +139,6 @@ func printConditions(t *terminal, now time.Time, all []admin.Condition) {
 // shownSkipped is how many inputs that a source left out status shows.
 const shownSkipped = 10
 
-// printSkipped says what a source leaves out and why.
 func printSkipped(t *terminal, s admin.Source) {
 	for _, k := range s.Skipped[:min(len(s.Skipped), shownSkipped)] {
 		t.say("skipped of %s: %s: %s", s.Name, k.Input, k.Reason)

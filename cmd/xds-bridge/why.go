@@ -73,7 +73,6 @@ func printWhy(t *terminal, w admin.Why) {
 	}
 }
 
-// printConflicts says whose entries are where a claim would be.
 func printConflicts(t *terminal, conflicts []admin.Conflict) {
 	for _, k := range conflicts[:min(len(conflicts), shownEntries)] {
 		t.warn("conflict in %s: %s %s of %s belongs to %s", k.Target, k.Group, k.Key, k.Service, k.Winner)
@@ -83,7 +82,6 @@ func printConflicts(t *terminal, conflicts []admin.Conflict) {
 	}
 }
 
-// printService says how a service is in one target.
 func printService(t *terminal, s admin.Service) {
 	t.say("target %s, bridge %s, owner %s", s.Target, s.Bridge, s.Owner)
 	t.say("  service   %s", s.Service)

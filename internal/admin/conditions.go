@@ -254,7 +254,6 @@ func (s *Server) conditionsOfProcess(replicas *Replicas) (all []Condition) {
 // checks has no event.
 const conditionInterval = time.Second
 
-// followConditions reports conditions that begin and end until ctx ends.
 func (s *Server) followConditions(ctx context.Context) {
 	tick := time.NewTicker(conditionInterval)
 	defer tick.Stop()

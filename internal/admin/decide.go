@@ -108,7 +108,6 @@ func who(r *http.Request) string {
 	return strings.ToValidUTF8(name[:min(len(name), 128)], "") + " (" + r.RemoteAddr + ")"
 }
 
-// holder returns a hold and the target whose deletions it keeps back.
 func (s *Server) holder(ctx context.Context, id string) (Target, bridge.Hold, error) {
 	for _, t := range s.current().targets {
 		if s.alive(ctx, t) != nil {

@@ -140,7 +140,6 @@ type Secure struct {
 	Token       func() (string, error) // that every request has to bear
 }
 
-// config returns how the listener speaks TLS.
 func (s *Secure) config() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"},

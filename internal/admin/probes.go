@@ -134,7 +134,6 @@ func answer(w http.ResponseWriter, r *http.Request, probe string, checks []check
 	_, _ = w.Write([]byte(text.String()))
 }
 
-// pollLoops asks every loop at intervals whether it is alive.
 func (s *Server) pollLoops(ctx context.Context) {
 	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()

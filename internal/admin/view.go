@@ -132,8 +132,6 @@ func skipped(t *registry.Table) []Skipped {
 	return all
 }
 
-// services lists the services of all bridges of an owner by target, bridge and
-// name.
 func services(owner string, all []bridge.Status) []Service {
 	list := []Service{}
 	for _, st := range all {

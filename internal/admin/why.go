@@ -276,7 +276,6 @@ func nearest(asked string, all []alias) []string {
 	return names
 }
 
-// didYouMean asks whether one of some names was meant; empty if there are none.
 func didYouMean(names []string) string {
 	if len(names) == 0 {
 		return ""

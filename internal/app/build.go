@@ -347,7 +347,6 @@ func guardOf(g config.Guard) bridge.Guard {
 	}
 }
 
-// logWrites returns a function that logs the changes that a dry run does not write.
 func logWrites(log *slog.Logger) func(registry.Change) {
 	return func(c registry.Change) {
 		for _, w := range c.Put {

@@ -160,7 +160,6 @@ func withoutRedirects(t http.RoundTripper) http.Client {
 	return http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
 
-// ask sends a request, and reads the document in the answer.
 func (c *Client) ask(ctx context.Context, method, path string, into any) error {
 	req, err := http.NewRequestWithContext(ctx, method, c.scheme+"://"+c.host+path, http.NoBody)
 	if err != nil {
@@ -187,7 +186,6 @@ func (c *Client) ask(ctx context.Context, method, path string, into any) error {
 	return nil
 }
 
-// An answer is what the running bridge answered.
 type answer struct {
 	code   int
 	status string
@@ -208,7 +206,6 @@ func do(client http.Client, req *http.Request, setting string) (answer, error) {
 	return answer{resp.StatusCode, resp.Status, body}, nil
 }
 
-// problem returns the error of an answer other than 200.
 func (c *Client) problem(path string, a answer) error {
 	p := admin.Problem{}
 	if json.Unmarshal(a.body, &p) != nil || p.Error == "" {
@@ -276,7 +273,6 @@ func (p *Program) Health(ctx context.Context, o HealthOptions) (string, error) {
 	return text, err
 }
 
-// probes returns where the probes of the running bridge are.
 func (p *Program) probes(o HealthOptions) (string, error) {
 	if o.Address != "" {
 		return o.Address, nil

@@ -172,7 +172,6 @@ func keysByKubernetes(m *config.Istiod, o *mesh.Options) error {
 	return nil
 }
 
-// A kubernetesSource reads a mesh by the objects of its cluster.
 type kubernetesSource struct {
 	*mesh.Source
 
@@ -203,7 +202,6 @@ func (s kubernetesSource) state() admin.SourceState {
 	return out
 }
 
-// check runs the source until it has read everything.
 func (s kubernetesSource) check(ctx context.Context, f *findings) {
 	var kinds []kube.InformerStatus
 	var keys debug.Snapshot
@@ -234,7 +232,6 @@ func isReported(kinds []kube.InformerStatus, keys debug.Snapshot) bool {
 		!slices.ContainsFunc(kinds, func(f kube.InformerStatus) bool { return !f.Listed && f.Err == nil })
 }
 
-// checkKind reports whether one kind of object can be read from a server.
 func checkKind(f *findings, r kube.InformerStatus, server string) {
 	what := strings.TrimSpace("read " + r.Resource + " " + r.Namespace)
 	_, forbidden := errors.AsType[*kube.Forbidden](r.Err)

@@ -52,13 +52,13 @@ func (c *nacosConnection) state() admin.TargetState { return nacosState(c.client
 func (c *nacosConnection) bind(b *builder, bridges []config.Bridge, former []formatUse) (*boundTarget, error) {
 	name, client, r := c.name, c.client, &boundTarget{}
 	n := b.cfg.Registries[name].Nacos
-	codecs, places, err := makeCodecs[nacosFormat](b, name, format.Nacos, bridges, former)
+	codecs, uses, err := makeCodecs[nacosFormat](b, name, format.Nacos, bridges, former)
 	if err != nil {
 		return nil, err
 	}
 	var layouts []nacos.Layout
 	for _, ownNames := range []bool{true, false} { // the first that claims a service has it
-		for _, p := range places {
+		for _, p := range uses {
 			if d, _ := formats.Find(p.format.Format); d.OwnNames == ownNames {
 				layouts = append(layouts, scopedTo(p.codec, n.Namespace, p.format.Group))
 			}
@@ -73,7 +73,6 @@ func (c *nacosConnection) bind(b *builder, bridges []config.Bridge, former []for
 	return r, nil
 }
 
-// options says how to connect to the cluster and as whom.
 func (n nacosKind) options(log *slog.Logger) nacos.Options {
 	o := nacos.Options{
 		Servers: n.Servers, Namespace: n.Namespace, Username: n.Username, MaxReceive: int(n.Limits.MaxReceive),
@@ -148,7 +147,6 @@ func (n nacosKind) idStore() *idStore {
 	}}
 }
 
-// records connects to the registry for records.
 func (n nacosKind) records(b *builder, name string) (*recordStore, error) {
 	client, err := nacos.New(n.options(b.logger("nacos", name)))
 	if err != nil {
@@ -278,7 +276,6 @@ func checkLogin(f *findings, err error) {
 
 const namespaceRemedy = "write the id of the namespace as nacos.namespace, which its page in the console shows, and not its name; or create it"
 
-// checkNacosAccess reports what we may do in the namespace.
 func checkNacosAccess(f *findings, n *config.Nacos, r nacos.Report) {
 	user := cmp.Or(n.Username, "anonymous clients")
 	namespace := cmp.Or(n.Namespace, "public")

@@ -305,22 +305,11 @@ func (s *sink) readBack(ctx context.Context, request operationRequest, change re
 		if len(still) == 0 || late == 0 {
 			return still, nil
 		}
-		pause(ctx, late)
+		registry.Sleep(ctx, late)
 		late = 0
 	}
 }
 
-// pause waits, or until ctx ends.
-func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
-}
-
-// steps returns a change entry by entry.
 func (s *sink) steps(request operationRequest, change registry.Change) []Step {
 	var steps []Step
 	for _, p := range change.Put {

@@ -23,7 +23,6 @@ import (
 // skewLimit is how far clocks may differ before tokens and certificates suffer.
 const skewLimit = 30 * time.Second
 
-// check runs the source until it has read everything.
 func (s meshSource) check(ctx context.Context, f *findings) {
 	m := s.istiod
 	if m.TokenFile != "" {
@@ -76,7 +75,7 @@ func runUntil(ctx context.Context, source *mesh.Source, done func() bool) error 
 	run := func(ctx context.Context) error { return source.Run(ctx, registry.NewTable()) }
 	return during(ctx, run, func() {
 		for !done() && ctx.Err() == nil {
-			pause(ctx, 20*time.Millisecond)
+			registry.Sleep(ctx, 20*time.Millisecond)
 		}
 	})
 }
@@ -166,7 +165,6 @@ func checkVersion(ctx context.Context, f *findings, m *config.Istiod) {
 	}
 }
 
-// checkClock judges how far the clock of a registry is from ours.
 func checkClock(f *findings, skew time.Duration) {
 	if skew.Abs() > skewLimit {
 		f.warn("clock", fmt.Sprintf("differs from ours by %s", skew.Abs()), "let both machines keep time by NTP; tokens and certificates depend on it")

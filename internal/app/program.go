@@ -65,7 +65,7 @@ func (p *Program) run(ctx context.Context, o buildOptions) error {
 		r.close()
 		return &Error{CauseUsage, err}
 	}
-	r.log.Info("started", "version", p.Build.Version, "config", p.File, "peers", strings.Join(r.names(), ", "))
+	r.log.Info("started", "version", p.Build.Version, "config", p.File, "registries", strings.Join(r.names(), ", "))
 	r.log.Info("listening", "telemetry", address(s.server.TelemetryAddr()), "admin", address(s.server.AdminAddr()))
 	err = s.run(ctx)
 	if e, ok := errors.AsType[*Error](err); ok {

@@ -256,7 +256,6 @@ func (s *supervisor) tune(ctx context.Context, o *sink) {
 	}
 }
 
-// report makes known how a reload went.
 func (s *supervisor) report(ctx context.Context, r admin.Reload) {
 	s.mu.Lock()
 	s.last = &r

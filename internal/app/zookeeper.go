@@ -59,13 +59,13 @@ func (c *zookeeperConnection) state() admin.TargetState {
 func (c *zookeeperConnection) bind(b *builder, bridges []config.Bridge, former []formatUse) (*boundTarget, error) {
 	name, r := c.name, &boundTarget{}
 	z := b.cfg.Registries[name].ZooKeeper
-	codecs, places, err := makeCodecs[zookeeperFormat](b, name, format.ZooKeeper, bridges, former)
+	codecs, uses, err := makeCodecs[zookeeperFormat](b, name, format.ZooKeeper, bridges, former)
 	if err != nil {
 		return nil, err
 	}
 	r.codecs = codecs
-	layouts := make([]zookeeper.Layout, len(places))
-	for i, p := range places {
+	layouts := make([]zookeeper.Layout, len(uses))
+	for i, p := range uses {
 		layouts[i] = p.codec
 	}
 	to := zookeeper.TargetOptions{
@@ -121,7 +121,6 @@ func poke(c chan<- struct{}) {
 	}
 }
 
-// options says how to connect to the ensemble and as whom.
 func (z zookeeperKind) options(log *slog.Logger) zookeeper.Options {
 	o := zookeeper.Options{
 		Servers: z.Servers, SessionTimeout: z.SessionTimeout.Std(), Timeout: z.Timeout.Std(),
@@ -176,7 +175,6 @@ func (z zookeeperKind) idStore() *idStore {
 	}}
 }
 
-// records connects to the registry for records.
 func (z zookeeperKind) records(b *builder, name string) (*recordStore, error) {
 	o := z.options(b.logger("zookeeper", name))
 	o.Observe = b.metrics.Sessions(name)

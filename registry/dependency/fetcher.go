@@ -144,7 +144,6 @@ func (f *Fetcher) Accept(now time.Time, r Result) bool {
 // Wait waits until all fetches have ended with their context.
 func (f *Fetcher) Wait() { f.running.Wait() }
 
-// lane returns the lane of a document.
 func (f *Fetcher) lane(ref metadata.Ref) *lane {
 	for _, l := range f.lanes {
 		if l.Has(ref) {
@@ -165,7 +164,6 @@ func (l *lane) next(q string) {
 	l.waiting[q] = waiting[1:]
 }
 
-// pop removes the next task.
 func (l *lane) pop() (t task, ok bool) {
 	for _, queue := range []*[]task{&l.fresh, &l.again} {
 		if len(*queue) > 0 {

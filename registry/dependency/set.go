@@ -184,7 +184,6 @@ func (s *Set) unschedule(d *document) {
 	}
 }
 
-// resolve records that a document has a result.
 func (s *Set) resolve(d *document) {
 	if !d.resolved {
 		d.resolved = true
@@ -317,7 +316,6 @@ func (s *Set) keep(d *document, text string) (changed bool, err error) {
 	return changed, nil
 }
 
-// give sets the answer of a document.
 func (s *Set) give(d *document, a *answer) {
 	s.unschedule(d)
 	s.resolve(d)
