@@ -122,39 +122,49 @@ func (f Format) keyed() bool { return f.descriptor().Lookup != format.ByName }
 // consumers all providers, or one format's writes replace the other's; read
 // there, the entries of two do not say which of them they are of.
 func checkMeetings(v *validator) {
-	var all []use
-	for i, b := range v.Bridges {
-		add := func(u use, key string, list []Format) {
-			for j, f := range list {
-				u.path, u.Format = "bridges["+strconv.Itoa(i)+"]."+key+"["+strconv.Itoa(j)+"]", f
-				for _, o := range all {
-					if o.registry == u.registry && o.read == u.read {
-						u.check(v, o)
-					}
-				}
-				all = append(all, u)
+	all := v.Uses()
+	for i, u := range all {
+		for _, o := range all[:i] {
+			if o.Registry == u.Registry && o.Read == u.Read {
+				u.check(v, o)
 			}
-		}
-		add(use{registry: b.To}, "formats", b.Formats)
-		if len(b.Reads) > 0 {
-			add(use{registry: b.From, read: true}, "reads", b.Reads)
-		} else {
-			add(use{registry: b.From, read: true}, "formats", b.Formats)
 		}
 	}
 }
 
-// use is a format of a bridge in the registry at one of its ends.
-type use struct {
-	path, registry string
-	read           bool // or written
+// A Use is a format of a bridge in the registry at one of its ends.
+type Use struct {
 	Format
+	Bridge   Bridge
+	Registry string // where it is read or written
+	Read     bool   // or written
+
+	path string // in the file
+}
+
+// Uses returns those of all bridges, in the order of the file.
+func (c *Config) Uses() []Use {
+	var all []Use
+	for i, b := range c.Bridges {
+		add := func(registry string, read bool, key string, list []Format) { //nolint:revive // which end it is
+			for j, f := range list {
+				all = append(all, Use{f, b, registry, read, "bridges[" + strconv.Itoa(i) + "]." + key + "[" + strconv.Itoa(j) + "]"})
+			}
+		}
+		add(b.To, false, "formats", b.Formats)
+		if len(b.Reads) > 0 {
+			add(b.From, true, "reads", b.Reads)
+		} else {
+			add(b.From, true, "formats", b.Formats)
+		}
+	}
+	return all
 }
 
 // check compares a use with one before it in the same registry. A place is read once and
 // has one layout, whatever bridges share it.
-func (u use) check(v *validator, o use) {
-	layout, same := v.Registries[u.registry].Settings().Layout, u.Format.Format == o.Format.Format
+func (u Use) check(v *validator, o Use) {
+	layout, same := v.Registries[u.Registry].Settings().Layout, u.Format.Format == o.Format.Format
 	switch {
 	case same && u.Service == o.Service && (layout == UnderRoots && o.Root == u.Root || layout == InGroups && o.Group == u.Group):
 		u.agree(v, o, layout)
@@ -168,9 +178,9 @@ func (u use) check(v *validator, o use) {
 
 // agree refuses two protocols for what does not say its own, and two paths for the
 // documents of one place.
-func (u use) agree(v *validator, o use, layout Layout) {
+func (u Use) agree(v *validator, o Use, layout Layout) {
 	d := u.descriptor()
-	if u.read && d.Untyped && o.Protocol != u.Protocol {
+	if u.Read && d.Untyped && o.Protocol != u.Protocol {
 		v.errorf(u.path+".protocol", "is %q, and %q in %s; both read one place, which is read once: say the same in both, or give each a service pattern of its own",
 			u.Protocol, o.Protocol, o.path)
 	}
@@ -181,9 +191,9 @@ func (u use) agree(v *validator, o use, layout Layout) {
 }
 
 // refuse refuses a use that meets one of another format.
-func (u use) refuse(v *validator, o use, where, key string) {
+func (u Use) refuse(v *validator, o Use, where, key string) {
 	switch {
-	case !u.read:
+	case !u.Read:
 		remedy := "give one of them another " + key
 		if !u.keyed() && !o.keyed() {
 			remedy += ", or each a service pattern of its own"

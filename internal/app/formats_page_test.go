@@ -200,7 +200,7 @@ func lost(back []*registry.Service) []string {
 }
 
 // pageUse is a format of a bridge from a mesh to a registry.
-func pageUse(t *testing.T, name, at string) (formatUse, *builder) {
+func pageUse(t *testing.T, name, at string) (config.Use, *builder) {
 	t.Helper()
 	text := fmt.Sprintf(`owner: shop
 registries:
@@ -210,12 +210,12 @@ registries:
 bridges: [{ name: out, from: mesh, to: %s, formats: [%s] }]
 `, at, name)
 	if at == "zk" && !has(name, format.ZooKeeper) {
-		return formatUse{}, nil
+		return config.Use{}, nil
 	}
 	cfg, err := config.Parse("page.yaml", []byte(text), noEnv)
 	if err != nil {
 		t.Fatal(err)
 	}
 	b := &builder{cfg: cfg, process: &process{log: slog.New(slog.DiscardHandler)}}
-	return formatUse{bridge: cfg.Bridges[0], format: cfg.Bridges[0].Formats[0], registry: at}, b
+	return config.Use{Bridge: cfg.Bridges[0], Format: cfg.Bridges[0].Formats[0], Registry: at}, b
 }

@@ -28,7 +28,7 @@ bridges:
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := sharesName(cfg, formatUse{bridge: cfg.Bridges[0], format: cfg.Bridges[0].Formats[0], registry: "zk"}); got != want {
+		if got := sharesName(cfg, config.Use{Bridge: cfg.Bridges[0], Format: cfg.Bridges[0].Formats[0], Registry: "zk"}); got != want {
 			t.Errorf("sharesName of %s = %t, want %t", bridges, got, want)
 		}
 	}

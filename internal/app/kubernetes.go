@@ -95,7 +95,7 @@ func (c *kubernetesConnection) state() admin.TargetState {
 	return out
 }
 
-func (c *kubernetesConnection) bind(b *builder, bridges []config.Bridge, _ []formatUse) (*boundTarget, error) {
+func (c *kubernetesConnection) bind(b *builder, bridges []config.Bridge, _ []config.Use) (*boundTarget, error) {
 	m, label := meshIn(b.cfg, c.name), b.cfg.Registries[c.name].Kubernetes.Import.SubsetLabel
 	codecs, err := serviceEntries(b.cfg, m, label, bridges)
 	if err != nil {

@@ -49,7 +49,7 @@ func (*nacosConnection) close() {} // it ends with run
 
 func (c *nacosConnection) state() admin.TargetState { return nacosState(c.client.State()) }
 
-func (c *nacosConnection) bind(b *builder, bridges []config.Bridge, former []formatUse) (*boundTarget, error) {
+func (c *nacosConnection) bind(b *builder, bridges []config.Bridge, former []config.Use) (*boundTarget, error) {
 	name, client, r := c.name, c.client, &boundTarget{}
 	n := b.cfg.Registries[name].Nacos
 	codecs, uses, err := makeCodecs[nacosFormat](b, name, format.Nacos, bridges, former)
@@ -59,8 +59,8 @@ func (c *nacosConnection) bind(b *builder, bridges []config.Bridge, former []for
 	var layouts []nacos.Layout
 	for _, ownNames := range []bool{true, false} { // the first that claims a service has it
 		for _, p := range uses {
-			if d, _ := formats.Find(p.format.Format); d.OwnNames == ownNames {
-				layouts = append(layouts, scopedTo(p.codec, n.Namespace, p.format.Group))
+			if d, _ := formats.Find(p.Format.Format); d.OwnNames == ownNames {
+				layouts = append(layouts, scopedTo(p.codec, n.Namespace, p.Format.Group))
 			}
 		}
 	}
@@ -109,8 +109,8 @@ func (n nacosKind) source(b *builder, name string) (*boundSource, error) {
 		if err != nil {
 			return nil, err
 		}
-		read = append(read, scopedTo(f, n.Namespace, u.format.Group))
-		if at := (nacos.Scope{Namespace: n.Namespace, Group: u.format.Group}); !slices.Contains(scopes, at) {
+		read = append(read, scopedTo(f, n.Namespace, u.Format.Group))
+		if at := (nacos.Scope{Namespace: n.Namespace, Group: u.Format.Group}); !slices.Contains(scopes, at) {
 			scopes = append(scopes, at)
 		}
 	}

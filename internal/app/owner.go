@@ -58,7 +58,7 @@ func author(cfg *config.Config, at targetKey) func(registry.Entry) string {
 		if err != nil {
 			return ""
 		}
-		mark, p := markPrefix+m.Bridge, groupLocation(e.Group)
+		mark, p := markPrefix+m.Bridge, registry.Group{Kind: e.Group.Kind, Namespace: e.Group.Namespace, Group: e.Group.Group}
 		switch x, known := leading[mark]; {
 		case !known:
 			return mark

@@ -88,11 +88,11 @@ func newOriginReader(cfg *config.Config, x config.Bridge, codecs []metadata.Enco
 		return originReader{mesh: true}
 	}
 	read := readings(cfg, x.From)
-	if len(read) != 1 || read[0].format.Format != dubbo.Kind {
+	if len(read) != 1 || read[0].Format.Format != dubbo.Kind {
 		return originReader{}
 	}
-	p := locationOf(cfg.Registries[x.From], read[0].format)
-	t := originReader{keyed: &registry.Group{Kind: p.kind, Namespace: p.namespace, Group: p.group}, codecs: codecs}
+	at := locationOf(cfg.Registries[x.From], read[0].Format)
+	t := originReader{keyed: &at, codecs: codecs}
 	if to := meshIn(cfg, x.To); to != nil {
 		t.hosts = meshHosts(x, to)
 	}

@@ -67,7 +67,7 @@ func keyPublisherKey(cfg *config.Config, mesh string) string {
 
 // loopKey returns the key of a target and its loop, beside its
 // connection. Guards and timing are not in it: they are changed while it runs.
-func loopKey(cfg *config.Config, at targetKey, former []formatUse) string {
+func loopKey(cfg *config.Config, at targetKey, former []config.Use) string {
 	type pipeline struct {
 		Bridge config.Bridge
 		From   config.Registry
@@ -86,7 +86,7 @@ func loopKey(cfg *config.Config, at targetKey, former []formatUse) string {
 	slices.Sort(suffixes)
 	var left []string
 	for _, u := range former {
-		left = append(left, jsonOf(u.bridge.Name, u.format))
+		left = append(left, jsonOf(u.Bridge.Name, u.Format))
 	}
 	return jsonOf(cfg.Owner, all, left, cfg.Registries[at.registry].Part(config.Loop), slices.Compact(suffixes))
 }
@@ -150,8 +150,8 @@ func ended(before, after *runtime, add func(part, name, how string)) {
 			continue
 		}
 		for _, u := range s.formerUses {
-			if leads(after, u.bridge) && u.isWrittenBy(before.cfg) { // now, not at a reload before
-				add("bridge", u.bridge.Name, fmt.Sprintf("leaves %s; its entries there are held for approval", locationOf(before.cfg.Registries[s.at.registry], u.format)))
+			if leads(after, u.Bridge) && isWrittenBy(before.cfg, u) { // now, not at a reload before
+				add("bridge", u.Bridge.Name, fmt.Sprintf("leaves %s; its entries there are held for approval", locationOf(before.cfg.Registries[s.at.registry], u.Format)))
 			}
 		}
 	}
@@ -163,10 +163,10 @@ func ended(before, after *runtime, add func(part, name, how string)) {
 }
 
 // isWrittenBy reports whether a bridge of that name writes the format by a configuration.
-func (u formatUse) isWrittenBy(cfg *config.Config) bool {
-	r := cfg.Registries[u.bridge.To]
-	at := locationOf(r, u.format)
-	return slices.ContainsFunc(bridgesTo(cfg, targetKeyOf(u.bridge)), func(x config.Bridge) bool { return x.Name == u.bridge.Name && bridgeWrites(r, x, at) })
+func isWrittenBy(cfg *config.Config, u config.Use) bool {
+	r := cfg.Registries[u.Bridge.To]
+	at := locationOf(r, u.Format)
+	return slices.ContainsFunc(bridgesTo(cfg, targetKeyOf(u.Bridge)), func(x config.Bridge) bool { return x.Name == u.Bridge.Name && bridgeWrites(r, x, at) })
 }
 
 // leads reports whether a bridge leads to the same target in a runtime.

@@ -82,7 +82,7 @@ func (c *servedConnection) run(ctx context.Context) error {
 
 func (c *servedConnection) close() { c.records.close() }
 
-func (c *servedConnection) bind(b *builder, bridges []config.Bridge, _ []formatUse) (*boundTarget, error) {
+func (c *servedConnection) bind(b *builder, bridges []config.Bridge, _ []config.Use) (*boundTarget, error) {
 	codecs, err := serviceEntries(b.cfg, meshIn(b.cfg, c.at.registry), "", bridges)
 	return &boundTarget{target: c.target, codecs: codecs, check: checkServed(b.cfg, c.at, c.records)}, err
 }

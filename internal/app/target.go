@@ -52,7 +52,7 @@ type connection interface {
 
 	// bind makes the target that the connection leads to, for the bridges of
 	// a loop. It looks at former locations as well, and nothing is written there.
-	bind(b *builder, bridges []config.Bridge, former []formatUse) (*boundTarget, error)
+	bind(b *builder, bridges []config.Bridge, former []config.Use) (*boundTarget, error)
 
 	// close gives back what it holds.
 	close()
@@ -75,8 +75,8 @@ type sink struct {
 	at         targetKey
 	key        string // of all that the loop depends on beside the connection
 	loop       *bridge.Loop
-	formerUses []formatUse // locations that bridges wrote and write no more
-	election   *election   // nil if every replica writes, or there is but one
+	formerUses []config.Use // locations that bridges wrote and write no more
+	election   *election    // nil if every replica writes, or there is but one
 }
 
 func (c *targetConnection) run(ctx context.Context) error {

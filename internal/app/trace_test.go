@@ -59,7 +59,7 @@ bridges:
 		from := locationOf(cfg.Registries[x.From], x.Formats[0])
 		for _, i := range []registry.Interface{{Name: "api.Orders"}, {Name: "org.acme.A$B", Version: "1.0-SNAPSHOT"}, {Name: "x", Version: "2", Group: "g.a-b$"}} {
 			s := &registry.Service{
-				Name:       dubbo.NameOf(registry.Group{Kind: from.kind, Namespace: from.namespace, Group: from.group}, i),
+				Name:       dubbo.NameOf(registry.Group{Kind: from.Kind, Namespace: from.Namespace, Group: from.Group}, i),
 				Interfaces: []registry.Interface{i}, Protocol: "tri",
 				Endpoints: []registry.Endpoint{{Host: "10.1.0.1", Port: 20880, Weight: 100, Health: registry.Healthy}},
 			}

@@ -56,7 +56,7 @@ func (c *zookeeperConnection) state() admin.TargetState {
 	return admin.TargetState{Connected: s.Connected, Server: s.Server, Since: s.Since, Reconnects: s.Reconnects, LastError: s.LastError}
 }
 
-func (c *zookeeperConnection) bind(b *builder, bridges []config.Bridge, former []formatUse) (*boundTarget, error) {
+func (c *zookeeperConnection) bind(b *builder, bridges []config.Bridge, former []config.Use) (*boundTarget, error) {
 	name, r := c.name, &boundTarget{}
 	z := b.cfg.Registries[name].ZooKeeper
 	codecs, uses, err := makeCodecs[zookeeperFormat](b, name, format.ZooKeeper, bridges, former)

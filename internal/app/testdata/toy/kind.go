@@ -75,7 +75,7 @@ func (toyConnection) close() {}
 
 func (toyConnection) state() admin.TargetState { return admin.TargetState{Connected: true} }
 
-func (c toyConnection) bind(b *builder, bridges []config.Bridge, former []formatUse) (*boundTarget, error) {
+func (c toyConnection) bind(b *builder, bridges []config.Bridge, former []config.Use) (*boundTarget, error) {
 	codecs, _, err := makeCodecs[metadata.Codec](b, c.name, "toy", bridges, former)
 	return &boundTarget{target: c.target, codecs: codecs, check: toySource{}.check}, err
 }
