@@ -101,28 +101,22 @@ func interruptible(ctx context.Context, exit func(code int)) (_ context.Context,
 	ctx, cancel := context.WithCancelCause(ctx)
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
-	done := make(chan struct{})
 	var watching sync.WaitGroup
 	watching.Go(func() {
-		for n := 0; ; n++ {
-			select {
-			case <-done:
-				return
-			case s := <-signals:
-				cause := signalled{syscall.SIGTERM}
-				if s == syscall.SIGINT {
-					cause.signal = syscall.SIGINT
-				}
-				if n > 0 {
-					exit(cause.code())
-				}
-				cancel(cause)
+		for s := range signals {
+			cause := signalled{syscall.SIGTERM}
+			if s == syscall.SIGINT {
+				cause.signal = syscall.SIGINT
 			}
+			if ctx.Err() != nil {
+				exit(cause.code())
+			}
+			cancel(cause)
 		}
 	})
 	return ctx, func() {
 		signal.Stop(signals)
-		close(done)
+		close(signals)
 		watching.Wait()
 		cancel(nil)
 	}

@@ -91,7 +91,9 @@ func (k *keyLeader) look(ctx context.Context) {
 	switch {
 	case l.Role == bridge.RoleLeader:
 		k.lostAt = time.Time{}
-		k.start(ctx)
+		if k.running == nil {
+			k.running = startTask(ctx, k.failed, k.publisher.Run)
+		}
 	case k.lostAt.IsZero():
 		k.lostAt = now
 	case now.Sub(k.lostAt) > overlap:
@@ -112,12 +114,6 @@ func (k *keyLeader) isShown() bool {
 		}
 	}
 	return k.running != nil && len(s.Replicas) > 0
-}
-
-func (k *keyLeader) start(ctx context.Context) {
-	if k.running == nil {
-		k.running = startTask(ctx, k.failed, k.publisher.Run)
-	}
 }
 
 func (k *keyLeader) stop() {
