@@ -146,7 +146,7 @@ type Use struct {
 func (c *Config) Uses() []Use {
 	var all []Use
 	for i, b := range c.Bridges {
-		add := func(registry string, read bool, key string, list []Format) { //nolint:revive // which end it is
+		add := func(registry string, read bool, key string, list []Format) {
 			for j, f := range list {
 				all = append(all, Use{f, b, registry, read, "bridges[" + strconv.Itoa(i) + "]." + key + "[" + strconv.Itoa(j) + "]"})
 			}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"errors"
 
 	"github.com/spf13/cobra"
@@ -59,10 +58,13 @@ func runValidate(c *cli, o validateOptions) error {
 			}
 		}
 	})
-	if err == nil && o.output == outputText && len(all) > 0 {
+	switch {
+	case err != nil:
+		return err
+	case o.output == outputText && len(all) > 0:
 		return all
 	}
-	return cmp.Or(err, exitWith(codeIf(len(all) > 0, exitUsage)))
+	return exitWith(codeIf(len(all) > 0, exitUsage))
 }
 
 // check returns what is wrong with a file and what is worth a look, empty

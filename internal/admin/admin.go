@@ -25,9 +25,15 @@ import (
 // answered by the loop's own goroutine, which proves that it is alive. Summary and
 // Status report how it was a moment ago and, after one of those, how it is.
 type Loop interface {
+	Decisions
+
 	Summary() bridge.Status
 	Status() bridge.Status
 	Alive(ctx context.Context) error
+}
+
+// Decisions are what a loop leaves to people.
+type Decisions interface {
 	Approve(ctx context.Context, id, who string) error
 	Deny(ctx context.Context, id, who string) error
 }

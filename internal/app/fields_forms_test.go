@@ -84,7 +84,7 @@ func (p spot) codec(t *testing.T, tags bool) metadata.Encoder {
 		c, err = serviceentry.New(serviceentry.Options{Hosts: hosts, Namespace: "imports", Mark: metadata.NewMark("shop", "in")})
 	} else {
 		u, b := pageUse(t, p.format, p.at)
-		u.Format.Tags = tags
+		u.Tags = tags
 		if p.at == "zk" {
 			c, err = newCodec[zookeeperFormat](b, u, format.ZooKeeper)
 		} else {

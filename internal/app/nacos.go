@@ -60,7 +60,7 @@ func (c *nacosConnection) bind(b *builder, bridges []config.Bridge, former []con
 	for _, ownNames := range []bool{true, false} { // the first that claims a service has it
 		for _, p := range uses {
 			if d, _ := formats.Find(p.Format.Format); d.OwnNames == ownNames {
-				layouts = append(layouts, scopedTo(p.codec, n.Namespace, p.Format.Group))
+				layouts = append(layouts, scopedTo(p.codec, n.Namespace, p.Group))
 			}
 		}
 	}
@@ -109,8 +109,8 @@ func (n nacosKind) source(b *builder, name string) (*boundSource, error) {
 		if err != nil {
 			return nil, err
 		}
-		read = append(read, scopedTo(f, n.Namespace, u.Format.Group))
-		if at := (nacos.Scope{Namespace: n.Namespace, Group: u.Format.Group}); !slices.Contains(scopes, at) {
+		read = append(read, scopedTo(f, n.Namespace, u.Group))
+		if at := (nacos.Scope{Namespace: n.Namespace, Group: u.Group}); !slices.Contains(scopes, at) {
 			scopes = append(scopes, at)
 		}
 	}

@@ -113,11 +113,7 @@ var errNoID = errors.New("the registry keeps no id")
 // after.
 func (r *registryID) look(ctx context.Context, found string) (string, error) {
 	kept := r.kept.Load()
-	offer := kept.offer
-	if found != "" && r.given == "" && offer != "" { // the registry was wiped since
-		offer = r.id
-	}
-	id, err := kept.ask(ctx, offer)
+	id, err := kept.ask(ctx, r.offer(kept, found))
 	switch {
 	case found == "" && (errors.Is(err, registry.ErrRefused) || err == nil && id == ""):
 		r.learn(id, kept.where, err)
@@ -131,6 +127,15 @@ func (r *registryID) look(ctx context.Context, found string) (string, error) {
 		r.mu.Unlock()
 	}
 	return found, err
+}
+
+// offer returns the id for a registry that keeps none: the one that it kept before, if
+// that was found.
+func (r *registryID) offer(kept *idStore, found string) string {
+	if found == "" || r.given != "" || kept.offer == "" {
+		return kept.offer
+	}
+	return r.id
 }
 
 // check reports what the registry keeps. That it is unreachable is reported by
