@@ -26,7 +26,8 @@ const Version = "xds-bridge/v1"
 //	need     on a key that has to be there: what to write, or what it is for
 //	filled   on a list that means all if its key is missing: what to do if
 //	         nothing is meant; a list that is written holds at least one
-//	parts    what is made anew if the value changes: see Part; empty: as of the object
+//	parts    what is made anew if the value changes: see Part; empty: as of the object;
+//	         fixed if entries are found and recognised by it
 //	check    what the value is, a key of bounds, textRules or fileRules
 type Config struct {
 	APIVersion string              `yaml:"apiVersion" default:"xds-bridge/v1" enum:"xds-bridge/v1" doc:"The version of this file's form."`

@@ -8,7 +8,7 @@ import (
 // Istiod is a mesh, accessed through istiod.
 type Istiod struct {
 	Address       string  `yaml:"address" check:"address" doc:"istiod's xDS address as host:port: 15010 in plaintext, 15012 with TLS. Empty: there is no istiod, and import.dataPlanes serves data planes alone."`
-	ID            string  `yaml:"id" parts:"identity source loop" check:"name" doc:"The mesh's id in the path of an entry, which ends loops; the registry's name if it is empty. Deployments that share a mesh have to call it the same."`
+	ID            string  `yaml:"id" parts:"fixed identity source loop" check:"name" doc:"The mesh's id in the path of an entry, which ends loops; the registry's name if it is empty. Deployments that share a mesh have to call it the same."`
 	TLS           *TLS    `yaml:"tls" doc:"TLS to istiod; without it the connection is plaintext."`
 	TokenFile     string  `yaml:"tokenFile" check:"secret" doc:"A service account token of audience istio-ca; read again when it changes."`
 	Insecure      bool    `yaml:"insecure" doc:"Send the token over plaintext to other machines too."`
@@ -54,8 +54,8 @@ type MappingKubernetes struct {
 
 // Hosts says how services of other registries appear as hosts of a mesh.
 type Hosts struct {
-	Namespace string         `yaml:"namespace" parts:"loop" default:"xds-bridge" doc:"The namespace of the hosts."`
-	Suffix    string         `yaml:"suffix" parts:"loop" default:"bridge.internal" check:"domain" doc:"What the hosts end in; nothing under it is exported."`
+	Namespace string         `yaml:"namespace" parts:"fixed loop" default:"xds-bridge" doc:"The namespace of the hosts."`
+	Suffix    string         `yaml:"suffix" parts:"fixed loop" default:"bridge.internal" check:"domain" doc:"What the hosts end in; nothing under it is exported."`
 	VIPs      netip.Prefix   `yaml:"vips" parts:"connection loop" default:"240.64.0.0/12" doc:"The network virtual addresses are chosen from."`
 	ExportTo  []string       `yaml:"exportTo" parts:"loop" check:"namespace" filled:"to show them to none remove the bridges into this mesh" doc:"Namespaces that see the hosts, as exportTo of a ServiceEntry; without it all do."`
 	Allow     []netip.Prefix `yaml:"allow" parts:"loop" filled:"to let none in remove the bridges into this mesh" doc:"Networks that endpoints may lie in; without it in any. Loopback, link-local, multicast and metadata services need select.allow besides."`
@@ -92,7 +92,6 @@ func (m *Istiod) PublishesKeys() bool { return m.Address != "" && m.Import.Keys 
 func (m *Istiod) Settings() Settings {
 	return Settings{
 		Kind: "istiod", Title: "the mesh", ID: m.ID, Mesh: &m.Import.Hosts, Subsets: m.Subsets, Limits: m.Limits,
-		Fixed: map[string]string{"id": m.ID, "import.namespace": m.Import.Namespace, "import.suffix": m.Import.Suffix},
 	}
 }
 

@@ -2,9 +2,9 @@ package config
 
 // Kubernetes is a mesh, accessed through the API of its cluster.
 type Kubernetes struct {
-	Kubeconfig string           `yaml:"kubeconfig" check:"kubeconfig" doc:"A kubeconfig file, read at the start. If it is empty: within a pod its service account, elsewhere $KUBECONFIG or ~/.kube/config."`
-	Context    string           `yaml:"context" doc:"The context of kubeconfig; its current one if it is empty."`
-	ID         string           `yaml:"id" parts:"identity source loop" check:"name" doc:"The mesh's id in the path of an entry, which ends loops; the registry's name if it is empty. Deployments that share a mesh have to call it the same."`
+	Kubeconfig string           `yaml:"kubeconfig" parts:"fixed source connection loop" check:"kubeconfig" doc:"A kubeconfig file, read at the start. If it is empty: within a pod its service account, elsewhere $KUBECONFIG or ~/.kube/config."`
+	Context    string           `yaml:"context" parts:"fixed source connection loop" doc:"The context of kubeconfig; its current one if it is empty."`
+	ID         string           `yaml:"id" parts:"fixed identity source loop" check:"name" doc:"The mesh's id in the path of an entry, which ends loops; the registry's name if it is empty. Deployments that share a mesh have to call it the same."`
 	Timeout    Duration         `yaml:"timeout" default:"10s" check:"timeout" doc:"How long one call may take."`
 	Limits     Limits           `yaml:"limits" doc:"What the API server may send."`
 	Source     KubernetesSource `yaml:"source" parts:"source" doc:"What of this mesh is read by the bridges from it."`
@@ -31,7 +31,7 @@ type KubernetesKeys struct {
 type KubernetesImport struct {
 	Hosts
 
-	Directory string `yaml:"directory" parts:"connection loop" check:"directory" doc:"Write the ServiceEntries here, as a YAML file each, instead of into the API, where the namespace has to exist, with nothing else in it: for istiod's fs:// or for Git. The API server is not called for that."`
+	Directory string `yaml:"directory" parts:"fixed connection loop" check:"directory" doc:"Write the ServiceEntries here, as a YAML file each, instead of into the API, where the namespace has to exist, with nothing else in it: for istiod's fs:// or for Git. The API server is not called for that."`
 
 	SubsetLabel string `yaml:"subsetLabel" check:"label" doc:"The label of endpoints by whose values each host has subsets, in a DestinationRule beside its ServiceEntry, such as version. Each subset is a cluster of each proxy. Without it no DestinationRule is written."`
 }
@@ -47,10 +47,6 @@ const (
 func (k *Kubernetes) Settings() Settings {
 	return Settings{
 		Kind: "kubernetes", Title: "Kubernetes", ID: k.ID, Mesh: &k.Import.Hosts, Subsets: k.Source.SubsetLabel != "", Limits: k.Limits, Timeout: k.Timeout,
-		Fixed: map[string]string{
-			"id": k.ID, "kubeconfig": k.Kubeconfig, "context": k.Context,
-			"import.namespace": k.Import.Namespace, "import.suffix": k.Import.Suffix, "import.directory": k.Import.Directory,
-		},
 	}
 }
 

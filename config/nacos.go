@@ -10,8 +10,8 @@ import (
 // Nacos is a Nacos cluster.
 type Nacos struct {
 	Servers      []string `yaml:"servers" parts:"identity source connection loop" need:"such as [\"http://127.0.0.1:8848\"]" check:"url" doc:"The servers, each as http://host:port or https://host:port."`
-	ID           string   `yaml:"id" parts:"identity source loop" check:"name" doc:"The registry's id in the path of an entry, which ends loops; if it is empty the one that the registry keeps of itself, which the first bridge makes."`
-	Namespace    string   `yaml:"namespace" parts:"identity source connection loop" check:"id" doc:"The namespace id; empty is public."`
+	ID           string   `yaml:"id" parts:"fixed identity source loop" check:"name" doc:"The registry's id in the path of an entry, which ends loops; if it is empty the one that the registry keeps of itself, which the first bridge makes."`
+	Namespace    string   `yaml:"namespace" parts:"fixed identity source connection loop" check:"id" doc:"The namespace id; empty is public."`
 	Username     string   `yaml:"username" doc:"The user, with passwordFile."`
 	PasswordFile string   `yaml:"passwordFile" check:"secret" doc:"Holds the user's password; read again when it changes."`
 	Insecure     bool     `yaml:"insecure" doc:"Send the password over plaintext to other machines too."`
@@ -24,7 +24,7 @@ type Nacos struct {
 func (n *Nacos) Settings() Settings {
 	return Settings{
 		Kind: "nacos", Title: "Nacos", ID: n.ID, Subsets: true, Limits: n.Limits, Servers: n.addresses(),
-		Layout: InGroups, Namespace: n.Namespace, Fixed: map[string]string{"id": n.ID, "namespace": n.Namespace},
+		Layout: InGroups, Namespace: n.Namespace,
 	}
 }
 

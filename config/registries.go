@@ -68,8 +68,7 @@ type Settings struct {
 	Timeout   Duration // of one call; 0: it is not configured
 	Servers   []string // sorted and as one spells them; of what nothing of ours lies in none
 	Layout    Layout
-	Namespace string            // in which all groups are, where formats lie in groups
-	Fixed     map[string]string // what says where entries lie and how they are recognised, by its key in the section
+	Namespace string // in which all groups are, where formats lie in groups
 }
 
 // A Part is a part of the program that is made from a registry.
@@ -88,6 +87,18 @@ const (
 func (r Registry) Part(p Part) Registry {
 	keep(reflect.ValueOf(&r).Elem(), string(p), "identity source connection loop")
 	return r
+}
+
+// Fixed returns the settings by which entries are found and recognised, by path in the
+// registry, and its kind under the empty path.
+func (r Registry) Fixed() map[string]string {
+	all := map[string]string{"": r.Settings().Kind}
+	walk("", reflect.ValueOf(r), field{}, func(path string, x reflect.Value, f field) {
+		if strings.Contains(f.parts, "fixed") {
+			all["."+path] = x.String()
+		}
+	})
+	return all
 }
 
 // keep clears the settings that a part does not depend on.

@@ -9,7 +9,7 @@ import (
 // ZooKeeper is a ZooKeeper ensemble.
 type ZooKeeper struct {
 	Servers        []string `yaml:"servers" parts:"identity source connection loop" need:"such as [127.0.0.1:2181]" doc:"The ensemble, each as host:port; a chroot may follow the last, as in zk2:2181/app."`
-	ID             string   `yaml:"id" parts:"identity source loop" check:"name" doc:"The registry's id in the path of an entry, which ends loops; if it is empty the one that the registry keeps of itself, which the first bridge makes."`
+	ID             string   `yaml:"id" parts:"fixed identity source loop" check:"name" doc:"The registry's id in the path of an entry, which ends loops; if it is empty the one that the registry keeps of itself, which the first bridge makes."`
 	SessionTimeout Duration `yaml:"sessionTimeout" default:"30s" check:"session" doc:"How long the ensemble keeps our session when we are away."`
 	Timeout        Duration `yaml:"timeout" default:"10s" check:"timeout" doc:"How long one call may take."`
 	TLS            *TLS     `yaml:"tls" doc:"TLS to the ensemble; without it the connection is plaintext."`
@@ -25,7 +25,7 @@ type ZooKeeper struct {
 func (z *ZooKeeper) Settings() Settings {
 	return Settings{
 		Kind: "zookeeper", Title: "ZooKeeper", ID: z.ID, Subsets: true, Limits: z.Limits, Timeout: z.Timeout, Servers: z.addresses(),
-		Layout: UnderRoots, Fixed: map[string]string{"id": z.ID},
+		Layout: UnderRoots,
 	}
 }
 

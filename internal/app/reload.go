@@ -267,8 +267,8 @@ func identityErrors(ctx context.Context, before, after *config.Config) (errs con
 			continue
 		}
 		is := after.Registries[name]
-		for _, at := range slices.Sorted(maps.Keys(identity(is))) {
-			if from, to := identity(was)[at], identity(is)[at]; from != to {
+		for _, at := range slices.Sorted(maps.Keys(is.Fixed())) {
+			if from, to := was.Fixed()[at], is.Fixed()[at]; from != to {
 				errs = append(errs, after.ErrorAt("registries."+name+at, "changes from %q to %q: %s", from, to, moveRemedy))
 			}
 		}
@@ -286,7 +286,7 @@ func renamed(before, after *config.Config, name string) string {
 	for _, old := range slices.Sorted(maps.Keys(before.Registries)) {
 		was := before.Registries[old]
 		_, stays := after.Registries[old]
-		if !stays && len(is.Settings().Servers) > 0 && slices.Equal(was.Settings().Servers, is.Settings().Servers) && maps.Equal(identity(was), identity(is)) {
+		if !stays && len(is.Settings().Servers) > 0 && slices.Equal(was.Settings().Servers, is.Settings().Servers) && maps.Equal(was.Fixed(), is.Fixed()) {
 			return old
 		}
 	}
@@ -326,15 +326,4 @@ func whyTwoRegistries(ctx context.Context, was, is config.Registry) string {
 		return ""
 	}
 	return fmt.Sprintf("changes from %q to %q, which have no server in common and do not both report their id", from, to)
-}
-
-// identity returns the settings of a registry by which entries are found and recognised,
-// by path.
-func identity(r config.Registry) map[string]string {
-	s := r.Settings()
-	all := map[string]string{"": s.Kind}
-	for key, value := range s.Fixed {
-		all["."+s.Kind+"."+key] = value
-	}
-	return all
 }
