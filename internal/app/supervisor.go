@@ -102,17 +102,16 @@ const ReloadWait = 25 * time.Second
 func (s *supervisor) requestReload(ctx context.Context) (admin.Reload, error) {
 	ctx, cancel := context.WithTimeout(ctx, ReloadWait)
 	defer cancel()
-	request := make(reloadRequest, 1)
-	select {
-	case s.reloads <- request:
-	case <-ctx.Done():
-		return admin.Reload{}, fmt.Errorf("reload: %w", ctx.Err())
-	}
-	select {
-	case r := <-request:
-		return r, nil
-	case <-ctx.Done():
-		return admin.Reload{}, fmt.Errorf("reload: %w", ctx.Err())
+	request, reloads := make(reloadRequest, 1), s.reloads
+	for {
+		select {
+		case reloads <- request:
+			reloads = nil // once
+		case r := <-request:
+			return r, nil
+		case <-ctx.Done():
+			return admin.Reload{}, fmt.Errorf("reload: %w", ctx.Err())
+		}
 	}
 }
 
