@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -37,7 +38,7 @@ type world struct {
 }
 
 // A replica is an elector with a store and a loop, which is ready for its role a
-// moment after it has it. Its switches are guarded by the lock of its world.
+// moment after it has it.
 type replica struct {
 	*lease.Elector
 
@@ -47,15 +48,12 @@ type replica struct {
 	slow  time.Duration // how long the loop takes
 	write time.Duration // how long a write of the record takes
 	reads bool          // it gets ready as a standby, and never as a leader
-	cut   bool          // it does not reach the record
-	away  bool          // it does not reach its target
+	cut   atomic.Bool   // it does not reach the record
+	away  atomic.Bool   // it does not reach its target
 	stop  func()
 }
 
-func cut(r *replica)    { r.cut = true }
-func mended(r *replica) { r.cut = false }
-func away(r *replica)   { r.away = true }
-func back(r *replica)   { r.away = false }
+func away(r *replica) { r.away.Store(true) }
 
 func worlds(t *testing.T, tests map[string]func(*world)) {
 	t.Helper()
@@ -75,7 +73,7 @@ func (w *world) put(text string) {
 func (r *replica) Load(context.Context) ([]byte, string, error) {
 	r.w.mu.Lock()
 	defer r.w.mu.Unlock()
-	if r.cut {
+	if r.cut.Load() {
 		return nil, "", errCut
 	}
 	return []byte(r.w.text), strconv.Itoa(r.w.version), nil
@@ -93,18 +91,6 @@ func (r *replica) Save(_ context.Context, record []byte, version string) error {
 	return nil
 }
 
-func (r *replica) reaches() bool {
-	r.w.mu.Lock()
-	defer r.w.mu.Unlock()
-	return !r.away
-}
-
-func (r *replica) set(change func(*replica)) {
-	r.w.mu.Lock()
-	defer r.w.mu.Unlock()
-	change(r)
-}
-
 // joins starts a replica.
 func (w *world) joins(name string, change ...func(*replica)) *replica {
 	w.Helper()
@@ -112,7 +98,7 @@ func (w *world) joins(name string, change ...func(*replica)) *replica {
 	for _, c := range change {
 		c(r)
 	}
-	r.Elector = lease.New(lease.Options{Store: r, Target: "zk", Identity: name, TTL: r.ttl, Reaches: r.reaches})
+	r.Elector = lease.New(lease.Options{Store: r, Target: "zk", Identity: name, TTL: r.ttl, Reaches: func() bool { return !r.away.Load() }})
 	ctx, cancel := context.WithCancel(w.Context())
 	var running sync.WaitGroup
 	running.Go(func() { _ = r.Run(ctx) })
@@ -199,12 +185,28 @@ func (w *world) pair(change ...func(*replica)) (a, b *replica) {
 }
 
 func TestElector_Leader(t *testing.T) {
+	killed := func(ttl time.Duration) func(*world) {
+		return func(w *world) {
+			a := w.joins("a", func(r *replica) { r.ttl = ttl })
+			w.in(time.Second)
+			b := w.joins("b")
+			w.joins("c", func(r *replica) { r.slow = 1e6 * time.Hour })
+			w.joins("d", away)
+			w.led(a, 30*time.Second)
+			before := a.State().Term
+			a.stop()
+			w.all = w.all[1:]
+			w.led(nil, ttl*3/4)
+			w.led(b, ttl/4+2*time.Second) // one look to see its last sign of life, and one to miss the next
+			b.expect("a later term", b.State().Term > before)
+		}
+	}
 	worlds(t, map[string]func(*world){
 		"one alone, and then beside a standby": func(w *world) {
 			a := w.joins("a", away) // it leads though it is not ready
 			w.led(a, 10*time.Millisecond)
 			w.led(a, time.Hour)
-			a.set(back)
+			a.away.Store(false)
 			b := w.joins("b")
 			w.led(a, 10*time.Minute)
 			for _, r := range []*replica{a, b} {
@@ -212,46 +214,18 @@ func TestElector_Leader(t *testing.T) {
 				r.expect("two members led by a, ready", s.Ready && s.Leader == "a" && len(s.Members) == 2 && s.Lost == 0)
 			}
 		},
-		"who is killed is replaced soon": func(w *world) {
-			a, b := w.pair()
-			w.joins("c", func(r *replica) { r.slow = 1e6 * time.Hour })
-			w.joins("d", away)
-			w.in(30 * time.Second)
-			before := a.State().Term
-			a.stop()
-			w.led(b, ttl+2*time.Second) // one look to see its last sign of life, and one to miss the next
-			b.expect("a later term", b.State().Term > before)
-		},
-		"who is cut off stops first": func(w *world) {
-			a, b := w.pair()
-			a.set(cut)
-			w.led(nil, ttl*3/4)
-			a.expect("a lease lost", a.State().Lost == 1)
-			w.led(b, time.Minute)
-			a.set(mended)
-			w.led(b, time.Minute)
-			a.expect("it ready", a.State().Ready)
-		},
-		"the larger of two ttls counts": func(w *world) {
-			a := w.joins("a", func(r *replica) { r.ttl = time.Minute })
-			w.in(time.Second)
-			b := w.joins("b")
-			w.in(time.Second)
-			a.stop()
-			w.all = w.all[1:]
-			w.led(nil, 50*time.Second)
-			w.led(b, 15*time.Second)
-		},
+		"who is killed is replaced soon":              killed(ttl),
+		"after its own ttl, where that is the larger": killed(time.Minute),
 		"nobody reaches the record": func(w *world) {
 			a, b := w.pair()
 			before := a.State().Term
-			a.set(cut)
-			b.set(cut)
+			a.cut.Store(true)
+			b.cut.Store(true)
 			w.led(nil, 10*time.Minute)
 			s := a.State()
 			a.expect("the error, a lease lost and no leader", strings.Contains(s.LastError, "no route") && s.Lost == 1 && s.Leader == "")
-			a.set(mended)
-			b.set(mended)
+			a.cut.Store(false)
+			b.cut.Store(false)
 			w.led(a, ttl) // nobody was thought dead
 			a.expect("the same term and no error", a.State().Term == before && a.State().LastError == "")
 		},
@@ -273,15 +247,15 @@ func TestElector_Leader(t *testing.T) {
 		"a leader that loses its target": func(w *world) {
 			a, b := w.pair()
 			blinks := func(r *replica) {
-				r.set(away)
+				r.away.Store(true)
 				w.in(7 * ttl)
-				r.set(back)
+				r.away.Store(false)
 				w.led(r, 10*time.Minute)
 			}
 			blinks(a)
-			a.set(away)
+			a.away.Store(true)
 			w.led(b, 9*ttl)
-			a.set(back)
+			a.away.Store(false)
 			w.in(time.Minute)
 			blinks(b)
 			a.expect("it ready", a.State().Ready)
@@ -325,7 +299,7 @@ func TestElector_Leave(t *testing.T) {
 				w.Errorf("Leave() = %v, want it to give up", err)
 			}
 			w.led(a, 0)
-			b.set(back)
+			b.away.Store(false)
 			w.led(b, 10*time.Second)
 		},
 		"a standby, or one alone, leaves at once": func(w *world) {
@@ -366,7 +340,7 @@ func TestElector_Differing(t *testing.T) {
 			}
 		},
 		"anybody before the record was read": func(w *world) {
-			a := w.joins("a", cut)
+			a := w.joins("a", func(r *replica) { r.cut.Store(true) })
 			w.in(time.Minute)
 			if name, differs := a.Differing(); name != "" || !differs {
 				w.Errorf("Differing() = %q, %t, want no name and true", name, differs)
