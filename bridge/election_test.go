@@ -42,13 +42,12 @@ func TestElection_Standby(t *testing.T) {
 			until := time.Now().Add(10 * time.Second)
 			s.elected(bridge.Leadership{Role: bridge.RoleLeader, Term: 1, Until: until})
 			var ended time.Time
-			f := s.fake()
-			f.write = func(ctx context.Context, _ registry.Change) error {
+			s.target.write = func(ctx context.Context, _ registry.Change) error {
 				<-ctx.Done()
 				ended = time.Now()
 				return errors.Join(errDown, ctx.Err())
 			}
-			s.starts(f).has(service("a", "10.0.0.1:80")).in(time.Minute).is("end of the call", ended, until)
+			s.has(service("a", "10.0.0.1:80")).in(time.Minute).is("end of the call", ended, until)
 		},
 		"a fenced write is tried ever less often": func(s *story) {
 			s.elected(leader(1)).fail(failing(memory.OpWrite, fmt.Errorf("term 1: %w", registry.ErrFenced)))
@@ -56,8 +55,7 @@ func TestElection_Standby(t *testing.T) {
 			s.between("attempts", len(s.when(memory.OpWrite, "a")), 1, 8)
 		},
 		"it publishes into a shared target": func(s *story) {
-			s.elected(standby(1)).make()
-			s.starts(shared{s.target}).has(service("a", "10.0.0.1:80")).in(time.Second).holds("a 10.0.0.1:80")
+			s.elected(standby(1)).starts(shared{s.target}).has(service("a", "10.0.0.1:80")).in(time.Second).holds("a 10.0.0.1:80")
 			s.becomes(leader(2)).in(time.Second).holds("a 10.0.0.1:80").becomes(standby(3))
 			s.has(service("a", "10.0.0.2:80")).in(time.Hour).holds("a 10.0.0.2:80")
 		},
@@ -68,7 +66,8 @@ func TestElection_TakeOver(t *testing.T) {
 	stories(t, speed, map[string]func(*story){
 		"it reads anew before it writes": func(s *story) {
 			s.elected(leader(1)).has(service("a", "10.0.0.1:80")).in(time.Second).holds("a 10.0.0.1:80")
-			s.election.becomes(leader(3))
+			lead := leader(3)
+			s.election.now.Store(&lead)
 			s.holding(mine("a", "10.0.0.2:80")) // by who led meanwhile
 			s.has(service("a", "10.0.0.1:80", "10.0.0.3:80")).in(time.Second).holds("a 10.0.0.1:80", "a 10.0.0.3:80")
 			reads, writes := s.when(memory.OpRead, "a"), s.when(memory.OpWrite, "a")
@@ -83,7 +82,7 @@ func TestElection_TakeOver(t *testing.T) {
 			s.is("reads and writes", []int{len(s.when(memory.OpRead, "a")), s.writes()}, []int{before + 1, 0})
 		},
 		"a reading under way is made again": func(s *story) {
-			s.hooks.Delay = time.Second
+			s.target.delay = time.Second
 			s.elected(standby(1)).has(service("a", "10.0.0.1:80")).in(1500 * ms)
 			s.holding(mine("a", "10.0.0.1:80"), mine("a", "10.0.0.5:80")).becomes(leader(2)).in(20 * time.Second).holds("a 10.0.0.1:80")
 		},

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,66 +17,90 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// A fake is a target that does something else in place of some calls.
+// A list is what happened, in order.
+type list[T any] struct {
+	mu  sync.Mutex
+	all []T
+}
+
+func (l *list[T]) add(x T) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.all = append(l.all, x)
+}
+
+func (l *list[T]) get() []T {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.all)
+}
+
+// A fake is a target that records its calls. They may last, fail or do something else.
 type fake struct {
 	*memory.Target
-	read  func(context.Context, registry.Group) ([]registry.Held, error)
-	write func(context.Context, registry.Change) error
+
+	read      func(context.Context, registry.Group) ([]registry.Held, error)
+	write     func(context.Context, registry.Change) error
+	delay     time.Duration                                         // of each call
+	verify    time.Duration                                         // after a write it is read back
+	admission error                                                 // it is not sure yet whether another writes there
+	hook      atomic.Pointer[func(memory.Op, registry.Group) error] // says which calls fail
+	writes    atomic.Int64
+	calls     list[call]
+}
+
+type call struct {
+	op    memory.Op
+	group registry.Group
+	at    time.Time
+}
+
+func newFake(o memory.Options) *fake {
+	f := &fake{}
+	o.Owner, o.Fail = "me", f.record
+	f.Target = memory.New(o)
+	f.read, f.write = f.Target.Read, f.Target.Write
+	return f
+}
+
+func (f *fake) record(op memory.Op, g registry.Group) error {
+	time.Sleep(f.delay)
+	f.calls.add(call{op, g, time.Now()})
+	if hook := f.hook.Load(); hook != nil && *hook != nil {
+		return (*hook)(op, g)
+	}
+	return nil
 }
 
 func (f *fake) Read(ctx context.Context, g registry.Group) ([]registry.Held, error) {
-	if f.read != nil {
-		return f.read(ctx, g)
-	}
-	return f.Target.Read(ctx, g)
+	return f.read(ctx, g)
 }
 
 func (f *fake) Write(ctx context.Context, c registry.Change) error {
-	if f.write != nil {
-		return f.write(ctx, c)
-	}
-	return f.Target.Write(ctx, c)
+	f.writes.Add(1)
+	return f.write(ctx, c)
 }
 
-func (s *story) fake() *fake {
-	s.make()
-	return &fake{Target: s.target}
-}
+func (f *fake) VerifyAfter() time.Duration { return f.verify }
 
-// verified is a target that is read back a second after a write.
-type verified struct{ *fake }
+func (f *fake) Admission() error { return f.admission }
 
-func (verified) VerifyAfter() time.Duration { return time.Second }
-
-// forgetful is one that confirms the first writes and keeps nothing of them, as a
-// Nacos does that is starting.
-func (s *story) forgetful(writes int32) verified {
-	f := s.fake()
-	var seen atomic.Int32
+// forgetful has the target confirm the first writes and keep nothing of them, as a
+// Nacos does that is starting. It is read back a second after a write.
+func (s *story) forgetful(writes int64) *story {
+	f := s.target
+	f.verify = time.Second
 	f.write = func(ctx context.Context, c registry.Change) error {
-		if seen.Add(1) <= writes {
+		if f.writes.Load() <= writes {
 			return nil
 		}
 		return f.Target.Write(ctx, c)
 	}
-	return verified{f}
-}
-
-// admitting is a target that is not sure yet whether another writes there.
-type admitting struct {
-	*memory.Target
-	admitted atomic.Bool
-}
-
-func (a *admitting) Admission() error {
-	if a.admitted.Load() {
-		return nil
-	}
-	return errDown
+	return s
 }
 
 // shared is a target in which each replica publishes for itself.
-type shared struct{ *memory.Target }
+type shared struct{ *fake }
 
 func (shared) Shared() {}
 
@@ -85,7 +110,7 @@ type sharedRecorder struct{ *recorder }
 func (sharedRecorder) Shared() {}
 
 // expired is a target whose sessions ended for good.
-type expired struct{ *memory.Target }
+type expired struct{ *fake }
 
 func (expired) Lost() <-chan struct{} {
 	c := make(chan struct{})
@@ -95,22 +120,21 @@ func (expired) Lost() <-chan struct{} {
 
 // serving is a target that answers readers of its own.
 type serving struct {
-	*memory.Target
-	completed atomic.Int32
+	*fake
+	completed int
 	held      []registry.Entry // when it was first
 }
 
 func (s *serving) SourcesComplete() {
-	if s.completed.Add(1) == 1 {
+	if s.completed++; s.completed == 1 {
 		s.held = s.Entries()
 	}
 }
 
 // A picky target refuses some keys and does the rest, or nothing where it names none.
 type picky struct {
-	*memory.Target
+	*fake
 	unnamed bool
-	writes  atomic.Int64
 	rule    atomic.Pointer[func(key string) bool]
 }
 
@@ -119,7 +143,6 @@ func (p *picky) refuse(rule func(key string) bool) { p.rule.Store(&rule) }
 func (p *picky) accept() { p.refuse(func(string) bool { return false }) }
 
 func (p *picky) Write(ctx context.Context, c registry.Change) error {
-	p.writes.Add(1)
 	refuses := *p.rule.Load()
 	refused := make(registry.Refused)
 	for _, w := range c.Put {
@@ -138,9 +161,10 @@ func (p *picky) Write(ctx context.Context, c registry.Change) error {
 		}
 	}
 	if p.unnamed && len(refused) > 0 {
+		p.writes.Add(1)
 		return fmt.Errorf("%w: something of it", registry.ErrRefused)
 	}
-	if err := p.Target.Write(ctx, c.Except(refused)); err != nil {
+	if err := p.fake.Write(ctx, c.Except(refused)); err != nil {
 		return err
 	}
 	return refused.Err()
@@ -148,7 +172,7 @@ func (p *picky) Write(ctx context.Context, c registry.Change) error {
 
 // A recorder is a target that keeps records, as one process reaches them.
 type recorder struct {
-	*memory.Target
+	*fake
 	*records
 
 	ahead time.Duration // of the clock of those who write here
@@ -161,7 +185,6 @@ type records struct {
 	mu     sync.Mutex
 	texts  map[string]map[string]string
 	reads  int
-	writes int
 	denied string // a name: what is kept under it may not be read or written
 }
 
@@ -173,8 +196,8 @@ func (r *recorder) Records(ctx context.Context, kind string) (map[string]string,
 	if err := r.wait(ctx); err != nil {
 		return nil, err
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	r.records.mu.Lock()
+	defer r.records.mu.Unlock()
 	r.reads++
 	all := maps.Clone(r.texts[kind])
 	for name, text := range all {
@@ -191,12 +214,11 @@ func (r *recorder) Record(ctx context.Context, kind, name, text string) error {
 	if err := r.wait(ctx); err != nil || r.away.Load() {
 		return cmp.Or(err, errDown)
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	r.records.mu.Lock()
+	defer r.records.mu.Unlock()
 	if name == r.denied && r.denied != "" {
 		return errDenied
 	}
-	r.writes++
 	r.store(kind, name, later(text, r.ahead))
 	return nil
 }
@@ -232,11 +254,7 @@ func (r *records) deny(name string) {
 	r.denied = name
 }
 
-func (r *records) decisions() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return len(r.texts["decisions"])
-}
+func (r *records) decisions() int { return len(r.texts["decisions"]) }
 
 // later returns a record that says it was written so much later.
 func later(text string, by time.Duration) string {
@@ -252,17 +270,13 @@ func later(text string, by time.Duration) string {
 
 type election struct {
 	changed chan struct{}
-
-	mu    sync.Mutex
-	now   bridge.Leadership
-	ready bridge.Leadership // as reported last
+	now     atomic.Pointer[bridge.Leadership]
+	ready   bridge.Leadership // as reported last
 }
 
 // Leadership answers as a lease does: what was won ends with its time.
 func (e *election) Leadership() bridge.Leadership {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	l := e.now
+	l := *e.now.Load()
 	if l.Role == bridge.RoleLeader && !l.Until.IsZero() && !time.Now().Before(l.Until) {
 		l.Role = bridge.RoleStandby
 	}
@@ -271,22 +285,11 @@ func (e *election) Leadership() bridge.Leadership {
 
 func (e *election) Changed() <-chan struct{} { return e.changed }
 
-func (e *election) Ready(l bridge.Leadership) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.ready = l
-}
-
-// becomes changes the leadership before anybody is notified.
-func (e *election) becomes(l bridge.Leadership) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.now = l
-}
+func (e *election) Ready(l bridge.Leadership) { e.ready = l }
 
 // becomes changes the leadership of a story and notifies its loop.
 func (s *story) becomes(l bridge.Leadership) *story {
-	s.election.becomes(l)
+	s.election.now.Store(&l)
 	select {
 	case s.election.changed <- struct{}{}:
 	default:

@@ -62,6 +62,9 @@ func perService(s *registry.Service) (entries []registry.Entry, err error) {
 			return nil, &registry.LeftOut{Reason: errors.New(value), All: registry.Unreachable}
 		case "partly":
 			err = &registry.LeftOut{Reason: errors.New(value)}
+		case "pause": // of the loop
+			d, _ := time.ParseDuration(value)
+			time.Sleep(d)
 		case "part":
 			if len(s.Endpoints) > 0 {
 				entries = append(entries, registry.Entry{Group: g, Key: registry.PartPrefix + value, Value: value})
@@ -139,28 +142,18 @@ func theirs(g, addr string) registry.Held {
 type story struct {
 	*testing.T
 
-	target   *memory.Target
+	target   *fake
 	records  *recorder // nil: the target keeps none
 	election *election // nil: there is one replica
 	tables   map[string]*registry.Table
 	bridges  []bridge.Bridge
 	opts     bridge.Options
-	hooks    memory.Options
 	loop     *bridge.Loop
 	stop     func()
 	begin    time.Time
 	log      strings.Builder
-
-	mu     sync.Mutex
-	seen   []bridge.Observation
-	events []bridge.Event
-	calls  []call
-}
-
-type call struct {
-	op    memory.Op
-	group registry.Group
-	at    time.Duration
+	seen     list[bridge.Observation]
+	events   list[bridge.Event]
 }
 
 func stories(t *testing.T, guard bridge.Guard, tests map[string]func(*story)) {
@@ -181,7 +174,7 @@ func inBubbles[World any](t *testing.T, begin func(*testing.T) World, tests map[
 func newStory(t *testing.T) *story {
 	t.Helper()
 	return &story{
-		T: t, tables: make(map[string]*registry.Table), begin: time.Now(), hooks: memory.Options{Owner: "me"},
+		T: t, target: newFake(memory.Options{}), tables: make(map[string]*registry.Table), begin: time.Now(),
 		opts: bridge.Options{
 			Target: "memory", Owner: "me", Workers: 4,
 			Debounce: 100 * ms, MaxDebounce: time.Second, Refresh: 5 * time.Minute,
@@ -198,47 +191,25 @@ func (s *story) bridge(name string, guard bridge.Guard) *story {
 
 // elected makes the story that of one of several replicas.
 func (s *story) elected(l bridge.Leadership) *story {
-	s.election = &election{changed: make(chan struct{}, 1), now: l}
+	s.election = &election{changed: make(chan struct{}, 1)}
+	s.election.now.Store(&l)
 	s.opts.Election = s.election
 	return s
 }
 
 func (s *story) recorded() *story {
-	s.make()
-	s.records = &recorder{Target: s.target, records: &records{texts: make(map[string]map[string]string)}}
+	s.records = &recorder{fake: s.target, records: &records{texts: make(map[string]map[string]string)}}
 	return s
 }
 
 func (s *story) holding(held ...registry.Held) *story {
-	s.make()
 	s.target.Set(held...)
 	return s
 }
 
-func (s *story) make() {
-	if s.target == nil {
-		s.hooks.Fail = s.record
-		s.target = memory.New(s.hooks)
-	}
-}
-
-func (s *story) record(op memory.Op, g registry.Group) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.calls = append(s.calls, call{op, g, time.Since(s.begin)})
-	return nil
-}
-
 // fail makes calls to the target fail as the hook says; nil ends that.
 func (s *story) fail(hook func(memory.Op, registry.Group) error) *story {
-	s.make()
-	s.target.Fail(func(op memory.Op, g registry.Group) error {
-		err := s.record(op, g)
-		if hook != nil {
-			err = hook(op, g)
-		}
-		return err
-	})
+	s.target.hook.Store(&hook)
 	return s
 }
 
@@ -268,25 +239,11 @@ func (s *story) new(target registry.Target) *bridge.Loop {
 // one is given.
 func (s *story) starts(target ...registry.Target) *story {
 	s.Helper()
-	s.make()
 	if s.records != nil {
 		target = append(target, s.records)
 	}
 	target = append(target, s.target)
-	s.opts.Observe = func(o bridge.Observation) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.seen = append(s.seen, o)
-	}
-	onEvent := s.opts.OnEvent
-	s.opts.OnEvent = func(e bridge.Event) {
-		s.mu.Lock()
-		s.events = append(s.events, e)
-		s.mu.Unlock()
-		if onEvent != nil {
-			onEvent(e)
-		}
-	}
+	s.opts.Observe, s.opts.OnEvent = s.seen.add, s.events.add
 	s.opts.Log = slog.New(slog.NewTextHandler(&s.log, &slog.HandlerOptions{Level: slog.LevelInfo}))
 	s.loop = s.new(target[0])
 	ctx, cancel := context.WithCancel(s.Context())
@@ -306,7 +263,7 @@ func (s *story) starts(target ...registry.Target) *story {
 func (s *story) beside() *story {
 	next := newStory(s.T).bridge("b", s.bridges[0].Guard)
 	if next.target = s.target; s.records != nil {
-		next.records = &recorder{Target: s.target, records: s.records.records}
+		next.records = &recorder{fake: s.target, records: s.records.records}
 	}
 	return next
 }
@@ -511,9 +468,7 @@ func (s *story) decides(decide func(ctx context.Context, id, who string) error, 
 }
 
 func (s *story) count(kind bridge.ObservationKind, op string) (n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, o := range s.seen {
+	for _, o := range s.seen.get() {
 		if o.Kind == kind && (op == "" || o.Op == op) {
 			n += o.Count
 		}
@@ -523,9 +478,7 @@ func (s *story) count(kind bridge.ObservationKind, op string) (n int) {
 
 // emitted returns the events of these kinds; where none are given, of all but writes.
 func (s *story) emitted(kinds ...bridge.EventKind) (list []bridge.Event) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, e := range s.events {
+	for _, e := range s.events.get() {
 		if slices.Contains(kinds, e.Kind) || len(kinds) == 0 && e.Kind != bridge.EventApplied {
 			list = append(list, e)
 		}
@@ -539,15 +492,13 @@ func (s *story) logged(text string, want int) *story {
 }
 
 func (s *story) made(op memory.Op) []call {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.DeleteFunc(slices.Clone(s.calls), func(c call) bool { return c.op != op })
+	return slices.DeleteFunc(s.target.calls.get(), func(c call) bool { return c.op != op })
 }
 
 func (s *story) when(op memory.Op, g string) (at []time.Duration) {
 	for _, c := range s.made(op) {
 		if c.group == group(g) {
-			at = append(at, c.at)
+			at = append(at, c.at.Sub(s.begin))
 		}
 	}
 	return at
@@ -560,7 +511,7 @@ func seconds(list ...float64) (at []time.Duration) {
 	return at
 }
 
-func (s *story) writes() int { return s.target.Counts().Writes }
+func (s *story) writes() int { return int(s.target.writes.Load()) }
 
 // quiets waits for the loop to be quiet, for at most d.
 func (s *story) quiets(d time.Duration) (bridge.Status, time.Duration, error) {

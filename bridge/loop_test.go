@@ -131,10 +131,9 @@ func TestLoop_DefaultGuard(t *testing.T) {
 			s.is("owned, groups, entries", []int{st.Owned, st.Groups, st.Bridges[0].Entries}, []int{10, 5, 10})
 		},
 		"in sync is logged once writes are admitted": func(s *story) {
-			s.make()
-			target := &admitting{Target: s.target}
-			s.starts(target).has(fleet(5, 2)...).in(time.Minute).inSync(true).is("log", s.log.String(), "")
-			target.admitted.Store(true)
+			s.target.admission = errDown
+			s.has(fleet(5, 2)...).in(time.Minute).inSync(true).is("log", s.log.String(), "")
+			s.target.admission = nil
 			s.inSync(true).logged("in sync", 1)
 		},
 		"a refresh finds drift": func(s *story) {
@@ -146,12 +145,11 @@ func TestLoop_DefaultGuard(t *testing.T) {
 			s.resync().in(0).holds("a 10.0.0.1:80")
 		},
 		"a resync reaches what is under way": func(s *story) {
-			s.hooks.Delay = time.Second
+			s.target.delay = time.Second
 			s.has(service("a", "10.0.0.1:80")).in(1500 * ms).resync().in(10 * time.Second)
 			s.is("reads", len(s.when(memory.OpRead, "a")), 1).is("lists", s.target.Counts().Groups, 2)
 		},
 		"sessions that ended for good": func(s *story) {
-			s.make()
 			s.starts(expired{s.target}).has(service("a", "10.0.0.1:80")).in(time.Hour).holds("a 10.0.0.1:80")
 		},
 	})
@@ -217,7 +215,7 @@ func TestLoop_Tune(t *testing.T) {
 func TestLoop_AwaitQuiet(t *testing.T) {
 	stories(t, bridge.DefaultGuard(), map[string]func(*story){
 		"as soon as everything is written": func(s *story) {
-			s.hooks.Delay = 100 * ms
+			s.target.delay = 100 * ms
 			s.starts()
 			time.AfterFunc(time.Second, func() { s.has(fleet(8, 2)...) })
 			st, took, err := s.quiets(time.Hour)
@@ -226,8 +224,8 @@ func TestLoop_AwaitQuiet(t *testing.T) {
 			s.is("AwaitIdle()", err, nil).is("took", took, time.Duration(0))
 		},
 		"while what was written is read back": func(s *story) {
-			s.hooks.Delay = 10 * time.Second
-			s.starts(s.forgetful(0)).has(fleet(3, 2)...).in(22 * time.Second)
+			s.target.delay = 10 * time.Second
+			s.forgetful(0).has(fleet(3, 2)...).in(22 * time.Second)
 			_, took, err := s.quiets(time.Hour)
 			s.is("AwaitIdle()", err, nil).is("took", took, time.Duration(0)).is("reads", s.count(bridge.ObservedCall, "read"), 0)
 			s.in(10*time.Second).is("reads", s.count(bridge.ObservedCall, "read"), 3)
@@ -278,7 +276,6 @@ func TestLoop_AwaitQuiet(t *testing.T) {
 func TestLoop_Plan(t *testing.T) {
 	plans := func(s *story) ([]bridge.Planned, bridge.Status) {
 		s.Helper()
-		s.make()
 		plan, status, err := s.new(s.target).Plan(s.Context())
 		if err != nil {
 			s.Fatal(err)

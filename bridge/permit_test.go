@@ -21,7 +21,7 @@ func before(g, addr string) registry.Held {
 // consumers of some formats have no provider where an entry is replaced at once.
 func TestPermit_Overlap(t *testing.T) {
 	overlaps := func(s *story) *story {
-		s.hooks.Overlap = 3 * time.Second
+		s.target = newFake(memory.Options{Overlap: 3 * time.Second})
 		return s
 	}
 	replaces := func(s *story) *story { // a weight, a second ago
@@ -139,18 +139,17 @@ func TestPermit_Head(t *testing.T) {
 
 func TestServing(t *testing.T) {
 	begin := func(s *story) *serving {
-		s.make()
-		target := &serving{Target: s.target}
+		target := &serving{fake: s.target}
 		s.starts(target)
 		return target
 	}
-	completed := func(s *story, target *serving, times int32, entries int) *story {
+	completed := func(s *story, target *serving, times, entries int) *story {
 		s.Helper()
-		return s.is("SourcesComplete()", target.completed.Load(), times).is("entries by then", len(target.held), entries)
+		return s.is("SourcesComplete()", target.completed, times).is("entries by then", len(target.held), entries)
 	}
 	stories(t, bridge.DefaultGuard(), map[string]func(*story){
 		"complete once every bridge is written": func(s *story) {
-			s.bridge("c", speed).hooks.Delay = time.Second
+			s.bridge("c", speed).target.delay = time.Second
 			target := begin(s)
 			completed(s.has(fleet(3, 2)...).in(time.Hour), target, 0, 0)
 			completed(s.also("c", service("z", "10.9.9.9:80")).in(time.Hour), target, 1, 7)

@@ -15,8 +15,7 @@ import (
 
 // picks starts the story with a target that refuses keys by a prefix.
 func (s *story) picks(prefix string) *picky {
-	s.make()
-	p := &picky{Target: s.target}
+	p := &picky{fake: s.target}
 	p.refuse(func(key string) bool { return strings.HasPrefix(key, prefix) })
 	s.starts(p)
 	return p
@@ -48,8 +47,8 @@ func TestRefusal(t *testing.T) {
 		"all is tried at the slowest rate": func(s *story) {
 			p := s.picks("10.9")
 			s.has(service("a", bad, "10.9.0.2:80", "10.9.0.3:80", "10.0.0.1:80")).in(2 * time.Second)
-			before := p.writes.Load()
-			s.in(5*time.Minute).between("writes", int(p.writes.Load()-before), 9, 11) // Retry.Max is 30 s
+			before := s.writes()
+			s.in(5*time.Minute).between("writes", s.writes()-before, 9, 11) // Retry.Max is 30 s
 			s.is("events", len(s.emitted(bridge.EventRefused)), 1)
 			p.accept()
 			s.in(31*time.Second).holds("a 10.0.0.1:80", "a "+bad, "a 10.9.0.2:80", "a 10.9.0.3:80").reason("a", bridge.ReasonSynced, "")
@@ -67,15 +66,15 @@ func TestRefusal(t *testing.T) {
 			p := s.picks("10.0.0.5")
 			p.unnamed = true
 			s.has(service("a", "10.0.0.4:80", "10.0.0.5:80")).in(time.Minute).holds().reason("a", bridge.ReasonRefused, "something of it")
-			s.between("writes", int(p.writes.Load()), 1, 3).put(service("a", "10.0.0.4:80", "10.0.0.5:80", "10.0.0.6:80"))
+			s.between("writes", s.writes(), 1, 3).put(service("a", "10.0.0.4:80", "10.0.0.5:80", "10.0.0.6:80"))
 			s.in(time.Second).holds("a 10.0.0.6:80").put(service("a", "10.0.0.4:80", "10.0.0.6:80")) // what changes later is written
 			s.in(30*time.Second).holds("a 10.0.0.4:80", "a 10.0.0.6:80").reason("a", bridge.ReasonSynced, "")
 		},
 		"a standby tries nothing again": func(s *story) {
-			p := s.elected(leader(1)).picks("10.0.0.5")
+			s.elected(leader(1)).picks("10.0.0.5")
 			s.has(service("a", "10.0.0.4:80", "10.0.0.5:80")).in(time.Second).reason("a", bridge.ReasonRefused, "10.0.0.5:80")
-			before := p.writes.Load()
-			s.becomes(standby(2)).in(5*time.Minute).reason("a", bridge.ReasonStandby, "").is("writes", p.writes.Load(), before)
+			before := s.writes()
+			s.becomes(standby(2)).in(5*time.Minute).reason("a", bridge.ReasonStandby, "").is("writes", s.writes(), before)
 			s.becomes(leader(3)).in(time.Second).reason("a", bridge.ReasonRefused, "10.0.0.5:80")
 		},
 		"a refused deletion delays no other": func(s *story) {
@@ -114,12 +113,12 @@ func TestRefusal_Joined(t *testing.T) {
 	joined := func(policy bridge.Policy, left ...string) func(*story) {
 		return func(s *story) {
 			s.bridges[0].Policy = policy
-			f := s.holding(mine("a", "10.0.0.1:80")).fake()
+			f := s.holding(mine("a", "10.0.0.1:80")).target
 			f.read = func(ctx context.Context, g registry.Group) ([]registry.Held, error) {
 				held, err := f.Target.Read(ctx, g)
 				return append(held, registry.Held{Entry: registry.Entry{Group: g, Key: "10.0.0.1:80", Value: "x"}}), err
 			}
-			s.starts(f).has(service("a", "10.0.0.1:80")).in(time.Minute).holds(left...).reason("a", bridge.ReasonConflict, "an entry without owner")
+			s.has(service("a", "10.0.0.1:80")).in(time.Minute).holds(left...).reason("a", bridge.ReasonConflict, "an entry without owner")
 		}
 	}
 	stories(t, bridge.DefaultGuard(), map[string]func(*story){
@@ -132,14 +131,14 @@ func TestLoop_ReadBack(t *testing.T) {
 	stories(t, bridge.DefaultGuard(), map[string]func(*story){
 		"what is shown otherwise than written": func(s *story) { // as in a Nacos in whose console somebody set something
 			var edits atomic.Bool
-			s.hooks.Watch = func(e memory.Event) {
+			s.target = newFake(memory.Options{Watch: func(e memory.Event) {
 				if edits.Load() && e.New != nil && !strings.HasSuffix(e.New.Value, "edited") {
 					edited := *e.New
 					edited.Value += "edited"
 					s.target.Set(edited)
 				}
-			}
-			s.starts(s.forgetful(0)).has(service("a", "10.0.0.1:80")).in(time.Minute).reason("a", bridge.ReasonSynced, "")
+			}})
+			s.forgetful(0).has(service("a", "10.0.0.1:80")).in(time.Minute).reason("a", bridge.ReasonSynced, "")
 			edits.Store(true)
 			s.holding(mine("a", "10.0.0.1:80"))
 			s.in(time.Hour).reason("a", bridge.ReasonRefused, "otherwise than it was written")
@@ -176,14 +175,14 @@ func TestLoop_ReadBack(t *testing.T) {
 			s.is("event", e.Kind, bridge.EventDrift).is("subject", strings.HasSuffix(e.Subject, "a"), true)
 		},
 		"what was confirmed and is not there": func(s *story) {
-			s.starts(s.forgetful(1)).has(service("a", "10.0.0.1:80")).in(900 * ms).holds().in(200 * ms).holds("a 10.0.0.1:80")
+			s.forgetful(1).has(service("a", "10.0.0.1:80")).in(900 * ms).holds().in(200 * ms).holds("a 10.0.0.1:80")
 			s.in(time.Minute).is("reads", s.when(memory.OpRead, "a"), seconds(1, 3)) // after each write, and no more
 		},
 		"one that never keeps anything": func(s *story) {
-			s.starts(s.forgetful(1000)).has(service("a", "10.0.0.1:80")).in(time.Hour).between("reads", len(s.when(memory.OpRead, "a")), 15, 30)
+			s.forgetful(1000).has(service("a", "10.0.0.1:80")).in(time.Hour).between("reads", len(s.when(memory.OpRead, "a")), 15, 30)
 		},
 		"changes put it off, never each other": func(s *story) {
-			s.starts(s.forgetful(0))
+			s.forgetful(0)
 			for i := range 20 {
 				s.has(service("a", []string{"10.0.0.1:80", "10.0.0.1:80*7"}[i%2])).in(500 * ms)
 			}
@@ -191,8 +190,8 @@ func TestLoop_ReadBack(t *testing.T) {
 			s.in(time.Second).is("reads", len(s.when(memory.OpRead, "a")), 1)
 		},
 		"a lost session is written once more": func(s *story) {
-			s.hooks.Delay, s.opts.Workers = 100*ms, 8
-			s.starts(s.forgetful(0)).has(fleet(8, 2)...).in(time.Minute)
+			s.target.delay, s.opts.Workers = 100*ms, 8
+			s.forgetful(0).has(fleet(8, 2)...).in(time.Minute)
 			was := s.target.Counts()
 			calls := func(writes, reads int) {
 				s.Helper()
@@ -207,7 +206,7 @@ func TestLoop_ReadBack(t *testing.T) {
 		},
 		"an emptied group is forgotten": func(s *story) {
 			s.bridges[0].Guard = speed
-			s.starts(s.forgetful(0)).has(service("a", "10.0.0.1:80")).in(time.Minute).delete("a").in(time.Minute).holds()
+			s.forgetful(0).has(service("a", "10.0.0.1:80")).in(time.Minute).delete("a").in(time.Minute).holds()
 			s.is("reads", len(s.when(memory.OpRead, "a")), 2) // one after each write
 		},
 	})

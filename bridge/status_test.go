@@ -46,18 +46,10 @@ func TestLoop_Summary(t *testing.T) {
 			}
 		},
 		"waits for no loop that is busy": func(s *story) {
-			busy := make(chan struct{})
-			s.bridges[0].Project = func(sv *registry.Service) ([]registry.Entry, error) {
-				if sv.Name == "slow" {
-					<-busy
-				}
-				return perService(sv)
-			}
-			s.has(fleet(3, 1)...).in(time.Minute).put(service("slow", "10.0.0.1:80")).in(0)
+			s.has(fleet(3, 1)...).in(time.Minute).put(with(service("slow", "10.0.0.1:80"), "pause", "1m")).in(0)
 			got := s.loop.Summary()
 			s.is("services and in sync", []any{got.Counts.Services, got.InSync()}, []any{3, true})
-			close(busy)
-			s.in(time.Second).is("services", s.loop.Summary().Counts.Services, 4)
+			s.in(2*time.Minute).is("services", s.loop.Summary().Counts.Services, 4)
 		},
 		"counts holds and conflicts": func(s *story) {
 			s.holding(theirs("s3", "10.0.3.1:80")).has(fleet(40, 1)...).in(10*time.Minute).loses(10, 20).in(time.Minute)
