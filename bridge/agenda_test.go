@@ -104,13 +104,6 @@ func TestAgenda(t *testing.T) {
 			}
 			s.between("seconds with refreshes", len(reads), 30, 300)
 		},
-		"calls end before Run returns": func(s *story) {
-			s.target.delay = time.Second
-			s.has(fleet(3, 1)...).in(1500 * ms).stop() // goleak and the bubble see what is left
-			if s.loop.Alive(s.Context()) == nil || s.loop.Run(s.Context()) == nil {
-				s.Error("Alive() or Run() of a loop that stopped = nil, want an error")
-			}
-		},
 		"observations of calls and entries": func(s *story) {
 			s.target.delay = 40 * ms
 			s.has(service("a", "10.0.0.1:80", "10.0.0.2:80")).in(time.Second).put(service("a", "10.0.0.1:80*3")).in(time.Second)

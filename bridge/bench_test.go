@@ -58,28 +58,6 @@ func BenchmarkLoop_Push(b *testing.B) {
 	}
 }
 
-// BenchmarkLoop_Status is what a question costs at 50,000 services, half of which
-// cannot be known. A scrape reads Summary; Status is the whole document.
-func BenchmarkLoop_Status(b *testing.B) {
-	all := fleet(5*nServices, 1)
-	table, loop := running(b, all)
-	for _, s := range all[:len(all)/2] {
-		table.Unknown(string(s.Name), errDown)
-	}
-	idle(b, loop)
-	b.Run("summary", func(b *testing.B) {
-		for b.Loop() {
-			loop.Summary()
-		}
-	})
-	b.Run("status", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			loop.Status()
-		}
-	})
-}
-
 // BenchmarkLoop_SharedGroup is a change of one service where 10,000 claim in one group,
 // until status shows it.
 func BenchmarkLoop_SharedGroup(b *testing.B) {

@@ -75,12 +75,6 @@ func TestElection_TakeOver(t *testing.T) {
 				s.Errorf("read at %v, written at %v, want it read first", reads, writes)
 			}
 		},
-		"what it reads may need no write": func(s *story) {
-			s.elected(standby(1)).has(service("a", "10.0.0.1:80")).in(time.Second)
-			before := len(s.when(memory.OpRead, "a"))
-			s.holding(mine("a", "10.0.0.1:80")).becomes(leader(2)).in(time.Second).reason("a", bridge.ReasonSynced, "") // by the leader
-			s.is("reads and writes", []int{len(s.when(memory.OpRead, "a")), s.writes()}, []int{before + 1, 0})
-		},
 		"a reading under way is made again": func(s *story) {
 			s.target.delay = time.Second
 			s.elected(standby(1)).has(service("a", "10.0.0.1:80")).in(1500 * ms)

@@ -26,6 +26,13 @@ func (s *story) losesTen() *story {
 }
 
 func TestHold(t *testing.T) {
+	ends := func(lost int, confirm time.Duration, want string) func(*story) {
+		return func(s *story) {
+			s.bridges[0].Guard.Confirm = confirm
+			s.standard(20).loses(0, lost).in(2 * time.Minute).dials(fleet(20, 2)[lost:]...).in(time.Hour).holdsN(40)
+			s.is("release", s.hold().Release, want)
+		}
+	}
 	stories(t, bridge.DefaultGuard(), map[string]func(*story){
 		"approval lets exactly its set go": func(s *story) {
 			id := s.losesTen().hold().ID
@@ -46,6 +53,9 @@ func TestHold(t *testing.T) {
 			e, list := s.emitted(bridge.EventDenied)[0], s.emitted()
 			s.is("denied by", e.Who, "ann").is("events", len(list), 3).is("last", list[2].Kind, bridge.EventRelease)
 		},
+		"a loss of more than half requires a person": ends(11, time.Minute, "by approval alone: more than half of its services would have no endpoint left"),
+		"a source that shows nothing":                ends(20, time.Minute, "by approval alone: no endpoint that is stored is claimed"),
+		"without Confirm approval alone ends it":     ends(10, 0, "by approval"),
 		"an event where another thing ends it": func(s *story) {
 			id := s.losesTen().hold().ID
 			list := s.has().in(time.Minute).emitted(bridge.EventHold)
@@ -75,16 +85,6 @@ func TestHold(t *testing.T) {
 				s.Errorf("id = %s at two targets", id)
 			}
 		},
-		"a fresh reading is asked for once": func(s *story) {
-			var asked atomic.Int32
-			s.bridges[0].Recheck = func() {
-				asked.Add(1)
-				s.stale(errLost)
-				time.AfterFunc(2*time.Second, func() { s.table().Dialed(); s.reports(rest()...) })
-			}
-			s.losesTen().in(5*time.Minute-time.Second).is("asked", asked.Load(), int32(0))
-			s.in(5*time.Minute).holdsN(40).is("asked", asked.Load(), int32(1)).in(32 * time.Second).holdsN(20).noHold()
-		},
 		"readings over the same connection": func(s *story) {
 			var asked atomic.Int32
 			s.bridges[0].Recheck = func() { asked.Add(1) }
@@ -95,22 +95,6 @@ func TestHold(t *testing.T) {
 			s.holdsN(40).is("asked", asked.Load(), int32(12))
 			s.dials(rest()...).in(59 * time.Second).holdsN(40).in(32 * time.Second).holdsN(20).noHold()
 		},
-		"a source that shows nothing": func(s *story) {
-			s.standard(20).dials().in(2 * time.Minute)
-			for range 3 {
-				s.dials().in(time.Hour).holdsN(40)
-			}
-			s.says("release", s.hold().Release, "by approval alone: no endpoint that is stored is claimed")
-			s.dials(rest()...).in(9 * time.Minute).holdsN(40).in(2 * time.Minute).holdsN(20).noHold() // from the start
-		},
-		"a loss of more than half requires a person": func(s *story) {
-			s.standard(20).loses(0, 11).in(2 * time.Minute).dials(fleet(20, 2)[11:]...).in(time.Hour).holdsN(40)
-			s.says("release", s.hold().Release, "by approval alone: more than half")
-		},
-		"without Confirm approval alone ends it": func(s *story) {
-			s.bridges[0].Guard.Confirm = 0
-			s.losesTen().in(time.Minute).dials(rest()...).in(time.Hour).holdsN(40).is("release", s.hold().Release, "by approval")
-		},
 	})
 }
 
@@ -120,10 +104,6 @@ func TestHold_Unjudged(t *testing.T) {
 	all := fleet(100, 2)
 	scopes := func(s *story, err error) *story { return s.unknown("s1*", err).unknown("s2*", err).unknown("s3*", err) }
 	stories(t, bridge.DefaultGuard(), map[string]func(*story){
-		"a reading that confirms another hold": func(s *story) {
-			s.standard(100).loses(0, 40).in(9*time.Minute + 30*time.Second).dials(all[40:50]...).in(5 * time.Minute).hold()
-			s.between("entries", len(s.target.Entries()), 120, 200)
-		},
 		"a replica that leads again": func(s *story) {
 			s.elected(leader(1)).has(fleet(100, 1)...).in(20 * time.Minute).becomes(standby(2))
 			s.holding(stored(fleet(100, 6)...)...).has(fleet(100, 6)...).in(10 * time.Minute)
