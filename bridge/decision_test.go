@@ -71,14 +71,6 @@ func TestDecision_Restart(t *testing.T) {
 			s.has(rest()...).in(3 * time.Hour).holdsN(40).denied(20) // never confirmed either
 			s.put(fleet(20, 2)[3]).in(time.Minute).denied(18).is("decisions", s.records.decisions(), 0)
 		},
-		"a denial beside another bridge": func(s *story) {
-			other := service("other", "10.9.0.1:80")
-			s = s.recorded().bridge("c", bridge.DefaultGuard()).also("c", other)
-			s.has(fleet(20, 2)...).in(10*time.Minute).loses(0, 10).in(0).denies().in(10 * time.Second)
-			s = s.again().bridge("c", bridge.DefaultGuard()).also("c", other).has(rest()...).in(10 * time.Minute)
-			s.tables["c"].Dialed()
-			s.also("c", other).dials(rest()...).in(time.Hour).holdsN(41).denied(20)
-		},
 		"an approval is of its set alone": func(s *story) {
 			s.recorded().losesTen().approves().in(time.Minute).holdsN(20).has(fleet(20, 2)...).in(3 * time.Hour).holdsN(40)
 			s.is("decisions", s.records.decisions(), 0).fail(slowly).stop()

@@ -1,7 +1,6 @@
 package bridge_test
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -125,6 +124,10 @@ func TestGuard_Waits(t *testing.T) {
 			s.reason("a", bridge.ReasonWaiting, "last endpoint").reason("b", bridge.ReasonWaiting, "last endpoint")
 			s.in(time.Second).holds().reason("a", bridge.ReasonEmpty, "no offered endpoint")
 		},
+		"each bridge by its own guard": func(s *story) {
+			s.bridge("c", speed).starts().also("c", service("z", "10.9.9.9:80")).has(service("a", "10.0.0.1:80")).in(time.Second)
+			s.also("c").delete("a").in(time.Second).holds("a 10.0.0.1:80")
+		},
 		"what a gap of the connection hid": func(s *story) {
 			s.standard(10).stale(errLost).in(time.Minute).has(fleet(9, 2)...).in(59 * time.Second).holdsN(20)
 			s.reason("s9", bridge.ReasonWaiting, "what is missing settles for 1m0s").in(2 * time.Second).holdsN(18)
@@ -230,15 +233,6 @@ func TestGuard_Author(t *testing.T) {
 			h := s.has(fleet(4, 1)...).in(2 * time.Hour).holdsN(7).hold() // what the bridge itself left is gone
 			s.is("hold", []any{h.Bridge, len(h.Entries), h.Reason}, []any{"gone", 3, "bridge gone is not configured"})
 			s.approves().in(time.Minute).holdsN(4).noHold()
-		},
-		"each guard counts what its bridge wrote": func(s *story) {
-			s.bridge("c", bridge.DefaultGuard()).bridges[0].Guard.Mode = bridge.GuardOff
-			s.opts.Author = func(e registry.Entry) string { return e.Group.Name[:1] }
-			for i := range 20 {
-				s.holding(mine(fmt.Sprint("b", i), "10.0.0.1:80"), mine(fmt.Sprint("c", i), "10.0.0.1:80"))
-			}
-			h := s.has().also("c").in(time.Hour).holdsN(20).hold()
-			s.is("hold", []any{h.Bridge, len(h.Entries)}, []any{"c", 20})
 		},
 		"a replica that differs may claim orphans": func(s *story) {
 			s.bridges[0].Guard = bridge.Guard{Settle: time.Minute}

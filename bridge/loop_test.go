@@ -41,12 +41,6 @@ func TestLoop(t *testing.T) {
 			s.target.Drop(group("a"), "10.0.0.9:80")
 			s.in(10*time.Minute).holds("a 10.0.0.9:80").reason("a", bridge.ReasonSynced, "")
 		},
-		"of many refused claims one is logged": func(s *story) {
-			for _, sv := range fleet(20, 1) {
-				s.holding(theirs(string(sv.Name), sv.Endpoints[0].Address()))
-			}
-			s.has(fleet(20, 1)...).in(time.Minute).logged(`msg="claim refused"`, 1).is("Conflicts", s.status().Counts.Conflicts, 20)
-		},
 		"an invalid service is left, logged once": func(s *story) {
 			s.has(service("a", "10.0.0.1:80"), service("b", "10.0.0.2:80")).in(time.Second)
 			for i := range 5 {

@@ -166,12 +166,7 @@ func TestServing(t *testing.T) {
 				}
 				return perService(x)
 			}
-			s.fail(func(op memory.Op, _ registry.Group) error {
-				if op == memory.OpGroups {
-					time.Sleep(time.Second)
-				}
-				return nil
-			})
+			s.target.delay = time.Second
 			begin(s.reports(fleet(3, 2)...))
 			s.in(time.Minute).holdsN(6)
 		},

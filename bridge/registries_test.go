@@ -131,13 +131,6 @@ func TestZooKeeper_OtherWriters(t *testing.T) {
 			s.in(time.Second).between("entries", len(before), 1, 9)
 			z.expects(len(before), "first")
 		},
-		"delete just after a write": func(z *zooKeeper) {
-			s := z.joins("first").has(sharedService(1)).in(time.Minute).put(sharedService(2)).in(ms)
-			z.Delete("/dubbo")
-			s.in(time.Second).inSync(true)
-			z.expects(2, "first")
-			z.rests()
-		},
 	}
 	for name, happens := range map[string]func(*zooKeeper){
 		"delete an entry":   func(z *zooKeeper) { z.Delete(providers + "/" + z.Children(providers)[0]) },
@@ -317,13 +310,8 @@ func TestNacos_OtherWriters(t *testing.T) {
 			s.delete("shared").in(time.Hour).is("subscriptions", n.Subscriptions(), 0).is("ours", n.ours(), false)
 		}
 	}
-	inBubbles(t, newNacosServer, tests)
-}
-
-// TestNacos_Subscriptions has services that others alone register: they are watched
-// no longer than until they change, if the source reported something by then.
-func TestNacos_Subscriptions(t *testing.T) {
-	inBubbles(t, newNacosServer, map[string]func(*nacosServer){"services of others": func(n *nacosServer) {
+	// They are watched no longer than until they change, if the source reported something by then.
+	tests["services that others alone register"] = func(n *nacosServer) {
 		const services = 20
 		register := func(port uint64) {
 			for i := range services {
@@ -336,5 +324,6 @@ func TestNacos_Subscriptions(t *testing.T) {
 		s.has(sharedService(1)).in(2 * time.Second)
 		register(2)
 		s.in(2*time.Second).is("subscriptions", n.Subscriptions(), 1)
-	}})
+	}
+	inBubbles(t, newNacosServer, tests)
 }

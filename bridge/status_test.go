@@ -91,6 +91,7 @@ func TestLoop_Status(t *testing.T) {
 			one, two, other := service("one", "10.0.0.1:80"), service("two", "10.0.0.9:80"), service("else", "10.0.0.8:80")
 			one.Application, two.Application = "app", "app"
 			s.holding(theirs("app", "10.0.0.9:80"), theirs("else", "10.0.0.8:80")).has(one, two, other).in(time.Minute)
+			s.logged(`msg="claim refused"`, 1) // of two
 			for query, names := range map[string]map[registry.Name]bool{"one": {"one": true}, "app": nil, group("app").String(): nil} {
 				st := s.loop.Status().Find(names, called(query))
 				s.is("Find("+query+")", []int{len(st.Services), len(st.Conflicts), len(st.Holds)}, []int{2, 1, 0})

@@ -81,9 +81,25 @@ func refused(conflicts []plan.Conflict) string {
 	return strings.Join(all, ", ")
 }
 
+// held describes rows: what is claimed, with a mark if it is held.
+func held(p *plan.Planner, g registry.Group) string {
+	var all []string
+	for r := range p.Rows(g) {
+		all = append(all, r.Key+map[bool]string{true: "!"}[r.Held])
+	}
+	return strings.Join(all, " ")
+}
+
 // TestPlanner_Change has services claim in one group. A value of guess yields to
 // another's entry of the same address.
 func TestPlanner_Change(t *testing.T) {
+	rows := map[string]string{ // of some: what is claimed, and of that what is held, by us or in place of what yields
+		"an entry is missing":                   "1 2",
+		"all is as it should be":                "1!",
+		"a guess that is not written":           "tri://1! tri://2",
+		"a guess beside one of ours":            "dubbo://1! tri://1",
+		"a written guess to which others yield": "tri://1!",
+	}
 	shared, exclusive := group("g"), registry.Group{Kind: "service-entry", Name: "host", Exclusive: true}
 	for name, tt := range map[string]struct {
 		group     registry.Group
@@ -155,38 +171,12 @@ func TestPlanner_Change(t *testing.T) {
 			if got := written(c); got != tt.change || c.Group != tt.group || !slices.Equal(c.Want, parse(tt.group, tt.want)) {
 				t.Errorf("Change() = %s of %s: %v, want %s: %s", got, c.Group, c.Want, tt.change, tt.want)
 			}
+			if want, there := rows[name]; there && held(p, tt.group) != want {
+				t.Errorf("Rows() = %s, want %s", held(p, tt.group), want)
+			}
 			elsewhere := slices.ContainsFunc(conflicts, func(c plan.Conflict) bool { return c.Group != tt.group })
 			if got := refused(conflicts); got != tt.conflicts || elsewhere {
 				t.Errorf("conflicts = %s, want %s", got, tt.conflicts)
-			}
-		})
-	}
-}
-
-// TestPlanner_Rows shows what is claimed, and of that what is held, by us or in
-// place of what yields.
-func TestPlanner_Rows(t *testing.T) {
-	for name, tt := range map[string]struct{ claims, held, want string }{
-		"new and held":    {"0/s 1=x 2=x", "1=x@me", "1! 2"},
-		"what yields":     {"0/s tri://1=guess tri://2=guess", "dubbo://1=x@other", "tri://1! tri://2"},
-		"beside ours":     {"0/s dubbo://1=x tri://1=guess", "dubbo://1=x@me", "dubbo://1! tri://1"},
-		"what is written": {"0/s tri://1=guess", "dubbo://1=x@other tri://1=guess@me", "tri://1!"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			p := plan.New("me")
-			p.Yields = func(_ plan.Origin, e registry.Entry) bool { return e.Value == "guess" }
-			claim(p, group("g"), plan.Withdrawn, tt.claims)
-			p.Observe(group("g"), parseHeld(group("g"), tt.held))
-			p.Change(group("g"))
-			var got []string
-			for d := range p.Rows(group("g")) {
-				got = append(got, d.Key)
-				if d.Held {
-					got[len(got)-1] += "!"
-				}
-			}
-			if strings.Join(got, " ") != tt.want {
-				t.Errorf("Rows() = %s, want %s", got, tt.want)
 			}
 		})
 	}
