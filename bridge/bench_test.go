@@ -1,7 +1,6 @@
 package bridge_test
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"testing"
@@ -26,15 +25,7 @@ func running(b *testing.B, services []*registry.Service) (*registry.Table, *brid
 	if err != nil {
 		b.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- loop.Run(ctx) }()
-	b.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			b.Error(err)
-		}
-	})
+	background(b, loop.Run)
 	idle(b, loop)
 	return table, loop
 }

@@ -28,11 +28,6 @@ func TestElection_Standby(t *testing.T) {
 			s.holding(mine("a", "10.0.0.3:80")).target.Drop(group("a"), "10.0.0.1:80")
 			s.in(time.Hour).is("events", len(s.emitted()), 0).between("reads", len(s.when(memory.OpRead, "a")), 2, 99)
 		},
-		"who leads no more writes no more": func(s *story) {
-			s.elected(leader(1)).has(service("a", "10.0.0.1:80"), service("b", "10.0.0.2:80")).in(time.Second).becomes(standby(2)).in(0)
-			s.has(service("a", "10.0.0.9:80"), service("b", "10.0.0.8:80")).in(time.Hour)
-			s.holds("a 10.0.0.1:80", "b 10.0.0.2:80").reason("a", bridge.ReasonStandby, "other leads")
-		},
 		"nothing is written after a lease": func(s *story) {
 			s.elected(bridge.Leadership{Role: bridge.RoleLeader, Term: 1, Leader: "me", Until: time.Now().Add(10 * time.Second)})
 			s.has(service("a", "10.0.0.1:80")).in(11 * time.Second).has(service("a", "10.0.0.1:80", "10.0.0.2:80")).in(time.Hour)

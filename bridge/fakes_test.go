@@ -183,7 +183,7 @@ type recorder struct {
 // records are texts by kind and name, which several processes share.
 type records struct {
 	mu     sync.Mutex
-	texts  map[string]map[string]string
+	texts  bridge.Records
 	reads  int
 	denied string // a name: what is kept under it may not be read or written
 }
@@ -219,7 +219,7 @@ func (r *recorder) Record(ctx context.Context, kind, name, text string) error {
 	if name == r.denied && r.denied != "" {
 		return errDenied
 	}
-	r.store(kind, name, later(text, r.ahead))
+	r.texts.Store(kind, name, later(text, r.ahead))
 	return nil
 }
 
@@ -234,17 +234,7 @@ func (r *recorder) wait(ctx context.Context) error {
 func (r *records) put(kind, name, text string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.store(kind, name, text)
-}
-
-func (r *records) store(kind, name, text string) {
-	if r.texts[kind] == nil {
-		r.texts[kind] = make(map[string]string)
-	}
-	r.texts[kind][name] = text
-	if text == "" {
-		delete(r.texts[kind], name)
-	}
+	r.texts.Store(kind, name, text)
 }
 
 // deny has what is kept under a name be denied.

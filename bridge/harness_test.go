@@ -198,7 +198,7 @@ func (s *story) elected(l bridge.Leadership) *story {
 }
 
 func (s *story) recorded() *story {
-	s.records = &recorder{fake: s.target, records: &records{texts: make(map[string]map[string]string)}}
+	s.records = &recorder{fake: s.target, records: &records{texts: make(bridge.Records)}}
 	return s
 }
 
@@ -246,17 +246,24 @@ func (s *story) starts(target ...registry.Target) *story {
 	s.opts.Observe, s.opts.OnEvent = s.seen.add, s.events.add
 	s.opts.Log = slog.New(slog.NewTextHandler(&s.log, &slog.HandlerOptions{Level: slog.LevelInfo}))
 	s.loop = s.new(target[0])
-	ctx, cancel := context.WithCancel(s.Context())
+	s.stop = background(s, s.loop.Run)
+	return s.in(0)
+}
+
+// background runs something until the test ends or stop is called.
+func background(t testing.TB, run func(context.Context) error) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- s.loop.Run(ctx) }()
-	s.stop = sync.OnceFunc(func() {
+	go func() { done <- run(ctx) }()
+	stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-done; err != nil {
-			s.Error(err)
+			t.Error(err)
 		}
 	})
-	s.Cleanup(s.stop)
-	return s.in(0)
+	t.Cleanup(stop)
+	return stop
 }
 
 // beside returns another process over the same target, which has not started.

@@ -152,7 +152,8 @@ func TestServing(t *testing.T) {
 			s.bridge("c", speed).target.delay = time.Second
 			target := begin(s)
 			completed(s.has(fleet(3, 2)...).in(time.Hour), target, 0, 0)
-			completed(s.also("c", service("z", "10.9.9.9:80")).in(time.Hour), target, 1, 7)
+			completed(s.stale(errDown).also("c", service("z", "10.9.9.9:80")).in(time.Hour), target, 0, 0) // the first is stale by then
+			completed(s.stale(nil).in(time.Hour), target, 1, 7)
 		},
 		"it does not wait for deletions": func(s *story) {
 			s.holding(mine("s0", "10.9.9.9:80"))
@@ -169,17 +170,6 @@ func TestServing(t *testing.T) {
 			s.target.delay = time.Second
 			begin(s.reports(fleet(3, 2)...))
 			s.in(time.Minute).holdsN(6)
-		},
-		"a source that is stale by then": func(s *story) {
-			s.fail(func(op memory.Op, _ registry.Group) error {
-				if op == memory.OpWrite {
-					s.stale(errDown)
-				}
-				return nil
-			})
-			target := begin(s)
-			completed(s.has(fleet(1, 1)...).in(time.Hour), target, 0, 0).holdsN(1)
-			completed(s.stale(nil).in(time.Hour), target, 1, 1)
 		},
 	})
 }

@@ -248,15 +248,7 @@ func (n *nacosServer) joins() *story {
 	if err != nil {
 		n.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(n.Context())
-	done := make(chan error, 1)
-	go func() { done <- client.Run(ctx) }()
-	n.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			n.Error(err)
-		}
-	})
+	background(n.T, client.Run)
 	return runs(n.T, target, "first", c.Encode)
 }
 

@@ -20,10 +20,24 @@ import (
 
 var errAway = errors.New("away")
 
+// Records are texts by kind and name.
+type Records map[string]map[string]string
+
+// Store stores a text or, where it is empty, removes it.
+func (r Records) Store(kind, name, text string) {
+	if r[kind] == nil {
+		r[kind] = make(map[string]string)
+	}
+	r[kind][name] = text
+	if text == "" {
+		delete(r[kind], name)
+	}
+}
+
 // A recordingTarget is a target that keeps records.
 type recordingTarget struct {
 	*memory.Target
-	records map[string]map[string]string
+	records Records
 }
 
 func (k *recordingTarget) Records(_ context.Context, kind string) (map[string]string, error) {
@@ -31,13 +45,7 @@ func (k *recordingTarget) Records(_ context.Context, kind string) (map[string]st
 }
 
 func (k *recordingTarget) Record(_ context.Context, kind, name, text string) error {
-	if k.records[kind] == nil {
-		k.records[kind] = make(map[string]string)
-	}
-	k.records[kind][name] = text
-	if text == "" {
-		delete(k.records[kind], name)
-	}
+	k.records.Store(kind, name, text)
 	return nil
 }
 
@@ -94,7 +102,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 	t.Helper()
 	w := &world{
 		t: t, r: rand.New(rand.NewPCG(seed, 7)), now: time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC), table: registry.NewTable(),
-		target: &recordingTarget{memory.New(memory.Options{Owner: "me"}), make(map[string]map[string]string)},
+		target: &recordingTarget{memory.New(memory.Options{Owner: "me"}), make(Records)},
 		source: make(map[registry.Name][]string), denied: make(map[string]bool), free: make(map[string]bool), blind: make(map[registry.Name]bool),
 		fell: make(map[registry.Group]time.Time), reasons: make(map[Reason]bool),
 	}
