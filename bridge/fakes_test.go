@@ -196,8 +196,8 @@ func (r *recorder) Records(ctx context.Context, kind string) (map[string]string,
 	if err := r.wait(ctx); err != nil {
 		return nil, err
 	}
-	r.records.mu.Lock()
-	defer r.records.mu.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.reads++
 	all := maps.Clone(r.texts[kind])
 	for name, text := range all {
@@ -214,8 +214,8 @@ func (r *recorder) Record(ctx context.Context, kind, name, text string) error {
 	if err := r.wait(ctx); err != nil || r.away.Load() {
 		return cmp.Or(err, errDown)
 	}
-	r.records.mu.Lock()
-	defer r.records.mu.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if name == r.denied && r.denied != "" {
 		return errDenied
 	}

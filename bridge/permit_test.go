@@ -143,9 +143,9 @@ func TestServing(t *testing.T) {
 		s.starts(target)
 		return target
 	}
-	completed := func(s *story, target *serving, times, entries int) *story {
+	completed := func(s *story, target *serving, times, entries int) {
 		s.Helper()
-		return s.is("SourcesComplete()", target.completed, times).is("entries by then", len(target.held), entries)
+		s.is("SourcesComplete()", target.completed, times).is("entries by then", len(target.held), entries)
 	}
 	stories(t, bridge.DefaultGuard(), map[string]func(*story){
 		"complete once every bridge is written": func(s *story) {
