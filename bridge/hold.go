@@ -78,7 +78,7 @@ func (b *scope) holdStatus(target string, h *guard.Hold) *held {
 	}
 	where := sha256.Sum256([]byte(target + "\x00" + b.name))
 	out := &held{keys: h.Keys, Hold: Hold{
-		ID: hex.EncodeToString(where[:3]) + "-" + h.ID, Bridge: b.name, Since: h.Since,
+		ID: hex.EncodeToString(where[:3]) + "-" + h.ID, Bridge: b.name, Since: h.Since, Count: len(h.Keys),
 		Reason: fmt.Sprintf("%d of %d services would have no endpoint left", h.Emptied, h.Services), Release: b.release(h),
 	}}
 	switch {

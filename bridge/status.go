@@ -133,8 +133,9 @@ type Hold struct {
 	Reason  string           `json:"reason"`
 	Since   time.Time        `json:"since,omitzero"` // zero where it was denied
 	Release string           `json:"release"`        // what would end it, as it follows "it ends"
-	Groups  []registry.Group `json:"groups"`
-	Entries []string         `json:"entries"`          // keys, as group and key
+	Groups  []registry.Group `json:"groups"`         // at a standby at most 20
+	Count   int              `json:"count"`
+	Entries []string         `json:"entries"`          // keys, as group and key; at a standby at most 20
 	Denied  bool             `json:"denied,omitempty"` // a person keeps the entries until each is claimed again
 }
 

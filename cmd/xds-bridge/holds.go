@@ -51,9 +51,9 @@ func runHolds(ctx context.Context, c *cli, o clientOptions, of string) error {
 // holdText says what is held and what ends that.
 func holdText(now time.Time, h bridge.Hold) string {
 	if h.Denied {
-		return fmt.Sprintf("%d entries stay: %s; ends %s", len(h.Entries), h.Reason, h.Release)
+		return fmt.Sprintf("%d entries stay: %s; ends %s", h.Count, h.Reason, h.Release)
 	}
-	return fmt.Sprintf("%d deletions since %s: %s; ends %s", len(h.Entries), ago(now, h.Since), h.Reason, h.Release)
+	return fmt.Sprintf("%d deletions since %s: %s; ends %s", h.Count, ago(now, h.Since), h.Reason, h.Release)
 }
 
 const shownEntries = 20
@@ -65,18 +65,19 @@ func printHolds(t *terminal, holds []admin.Hold, flags string) {
 	for _, h := range holds {
 		t.warn("hold %s in %s", h.ID, h.Target)
 		t.say("  bridge    %s", h.Bridge)
-		t.say("  what      %d deletions in %d groups", len(h.Entries), len(h.Groups))
+		t.say("  what      %d deletions", h.Count)
 		t.say("  why       %s", h.Reason)
 		if !h.Denied {
 			t.say("  since     %s, %s", h.Since.Format(time.RFC3339), ago(now, h.Since))
 		}
 		t.say("  release   %s", h.Release)
 		t.say("  decide    xds-bridge approve%[2]s %[1]s lets these go, xds-bridge deny%[2]s %[1]s keeps them", h.ID, flags)
-		for _, e := range h.Entries[:min(len(h.Entries), shownEntries)] {
+		shown := h.Entries[:min(len(h.Entries), shownEntries)]
+		for _, e := range shown {
 			t.say("  entry     %s", e)
 		}
-		if more := len(h.Entries) - shownEntries; more > 0 {
-			t.say("  and %d more; see holds -o json", more)
+		if more := h.Count - len(shown); more > 0 {
+			t.say("  and %d more; see holds -o json of the leader", more)
 		}
 	}
 	switch {

@@ -341,7 +341,7 @@ func TestServices_pages(t *testing.T) {
 }
 
 func TestHolds(t *testing.T) {
-	l := &loop{st: bridge.Status{Holds: []bridge.Hold{{ID: "h1", Entries: []string{"x"}}}}}
+	l := &loop{st: bridge.Status{Holds: []bridge.Hold{{ID: "h1", Count: 1, Entries: []string{"x"}}}}}
 	api := server(t, registry.NewTable(), l).Admin()
 
 	if page := decode[admin.Page[admin.Hold]](t, call(api, "GET", "/api/v1/holds")); page.Items[0].ID != "h1" || page.Items[0].Target != "zk" {

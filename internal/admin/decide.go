@@ -34,7 +34,7 @@ func (s *Server) decide(w decisionKind) http.HandlerFunc {
 			defer cancel()
 			err = w.act(t.Loop, ctx, id, who)
 		}
-		d := Decision{ID: id, Target: t.Name, Bridge: hold.Bridge, Count: len(hold.Entries), Result: w.result, Recorded: err == nil}
+		d := Decision{ID: id, Target: t.Name, Bridge: hold.Bridge, Count: hold.Count, Result: w.result, Recorded: err == nil}
 		if errors.Is(err, bridge.ErrUnrecorded) {
 			d.Why = err.Error()
 		}
@@ -79,7 +79,7 @@ func (s *Server) explainMissing(ctx context.Context, id string) string {
 	for _, h := range holds(s.statuses(ctx)) {
 		ids = append(ids, alias{h.ID, h.ID})
 		if at, _, _ := strings.Cut(h.ID, "-"); at == where {
-			now = append(now, fmt.Sprintf("bridge %s now has %d deletions held in %s; look at xds-bridge holds, then approve or deny %s", h.Bridge, len(h.Entries), h.Target, h.ID))
+			now = append(now, fmt.Sprintf("bridge %s now has %d deletions held in %s; look at xds-bridge holds, then approve or deny %s", h.Bridge, h.Count, h.Target, h.ID))
 		}
 	}
 	near := nearest(id, ids)

@@ -15,7 +15,7 @@ import (
 )
 
 func TestEachDecisionOnAHoldIsKept(t *testing.T) {
-	l := &loop{st: bridge.Status{Listed: true, Holds: []bridge.Hold{{ID: "h1", Bridge: "b", Entries: []string{"g 10.0.0.1:80", "g 10.0.0.2:80"}}}}}
+	l := &loop{st: bridge.Status{Listed: true, Holds: []bridge.Hold{{ID: "h1", Bridge: "b", Count: 2, Entries: []string{"g 10.0.0.1:80", "g 10.0.0.2:80"}}}}}
 	file := filepath.Join(t.TempDir(), "audit.ndjson")
 	s, err := admin.New(t.Context(), admin.Options{
 		Owner: "shop", Targets: []admin.Target{{Name: "zk", Loop: l, State: targetState}},
@@ -83,7 +83,7 @@ func TestEvents(t *testing.T) {
 // An id that was logged a moment ago leads to what is held now.
 func TestAnIdOfASetThatChangedLeadsToWhatIsHeldNow(t *testing.T) {
 	l := &loop{refuse: bridge.ErrNoHold, st: bridge.Status{Listed: true, Holds: []bridge.Hold{{
-		ID: "5a5a5a-02bb34", Bridge: "b", Entries: []string{"g 1", "g 2", "g 3"},
+		ID: "5a5a5a-02bb34", Bridge: "b", Count: 3, Entries: []string{"g 1", "g 2", "g 3"},
 	}}}}
 	events := &admin.Events{}
 	s, err := admin.New(t.Context(), admin.Options{Owner: "shop", Targets: []admin.Target{{Name: "zk", Loop: l, State: targetState}}, Events: events})
@@ -113,7 +113,7 @@ func TestAnIdOfASetThatChangedLeadsToWhatIsHeldNow(t *testing.T) {
 
 // What could not be recorded counts here, and is reported.
 func TestADecisionSaysWhetherItIsRecorded(t *testing.T) {
-	l := &loop{st: bridge.Status{Listed: true, Holds: []bridge.Hold{{ID: "5a5a5a-01", Bridge: "b", Entries: []string{"g 1"}}}}}
+	l := &loop{st: bridge.Status{Listed: true, Holds: []bridge.Hold{{ID: "5a5a5a-01", Bridge: "b", Count: 1, Entries: []string{"g 1"}}}}}
 	s, err := admin.New(t.Context(), admin.Options{Targets: []admin.Target{{Name: "zk", Loop: l, State: targetState}}})
 	if err != nil {
 		t.Fatal(err)
