@@ -108,6 +108,9 @@ func (c *Config) validate(v *validator, _ string) {
 		}
 		seen[b.Name] = i
 	}
+	if c.Admin.Address == c.Telemetry.Address && c.Admin.Address != "off" {
+		v.errorf("telemetry.address", "%q is admin.address too; give it another port", c.Admin.Address)
+	}
 	checkShared(v)
 	checkMeetings(v)
 }

@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"net/netip"
 	"reflect"
 	"slices"
 	"strconv"
@@ -122,7 +123,7 @@ func (d *decoder) unknown(path, key string, at ast.Node, fields []field) {
 	keys := keysOf(fields)
 	for _, k := range keys {
 		if k == key+"File" {
-			d.errorf(join(path, key), at, "a secret does not belong in this file; write it to a file of its own and name that as %s", k)
+			d.errorf(path, at, "%s is a secret, which does not belong in this file; write it to a file of its own and name that as %s", key, k)
 			return
 		}
 	}
@@ -147,7 +148,7 @@ func (d *decoder) filled(path string, node ast.Node, f field) {
 	if f.filled == "" || list && len(seq.Values) > 0 || !list && !isNull(node) {
 		return
 	}
-	d.errorf(path, node, "is empty, which would let all pass: name at least one, or remove the key if all are meant; %s", f.filled)
+	d.errorf(path, node, "is empty, which would admit everything; name at least one, or remove the key if everything is meant; %s", f.filled)
 }
 
 func (d *decoder) list(path string, node ast.Node, into reflect.Value) {
@@ -256,10 +257,11 @@ func joined(n *ast.MappingNode) (string, bool) {
 // setText reads a text into a variable of a simple kind.
 func setText(into reflect.Value, value string) error {
 	if u := text(into); u != nil {
-		if err := u.UnmarshalText([]byte(value)); err != nil {
-			return fmt.Errorf("%s", strings.TrimPrefix(err.Error(), "netip."))
+		err := u.UnmarshalText([]byte(value))
+		if err != nil && into.Type() == reflect.TypeFor[netip.Prefix]() {
+			return fmt.Errorf("%q is no network; write it as 10.0.0.0/8", value)
 		}
-		return nil
+		return err //nolint:wrapcheck // of this package
 	}
 	switch into.Kind() {
 	case reflect.String:

@@ -105,6 +105,9 @@ func (f Format) validate(v *validator, at string) {
 	if d := f.descriptor(); d.Root != "" && !pathForm.MatchString(f.Root) && f.Root != d.Root {
 		v.errorf(at+".root", "%q is no ZooKeeper path; write it as in /dubbo", f.Root)
 	}
+	if top, _, _ := strings.Cut(strings.TrimPrefix(f.Root, "/"), "/"); top == "xds-bridge" || top == "zookeeper" {
+		v.errorf(at+".root", "%q lies in /%s, which holds no services; write it as in /dubbo", f.Root, top)
+	}
 	switch at := at + ".service"; {
 	case strings.Count(f.Service, "*") != 1 || !plainForm.MatchString(f.Service):
 		v.errorf(at, "%q is no pattern of plain names: letters, digits and - _ . with one * for the name", f.Service)
