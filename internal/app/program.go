@@ -65,6 +65,9 @@ func (p *Program) run(ctx context.Context, o buildOptions) error {
 		r.close()
 		return &Error{CauseUsage, err}
 	}
+	if err := b.audit.Check(); err != nil {
+		r.log.Error("audit.file cannot be written: decisions are in this log alone", "err", err)
+	}
 	r.log.Info("started", "version", p.Build.Version, "config", p.File, "registries", strings.Join(r.names(), ", "))
 	r.log.Info("listening", "telemetry", address(s.server.TelemetryAddr()), "admin", address(s.server.AdminAddr()))
 	err = s.run(ctx)

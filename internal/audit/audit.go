@@ -44,6 +44,14 @@ type Log struct {
 // New returns a log that appends to a file; with an empty name it only logs.
 func New(file string, log *slog.Logger) *Log { return &Log{file: file, log: log} }
 
+// Check returns an error if the file cannot be written now.
+func (l *Log) Check() error {
+	if l.file == "" {
+		return nil
+	}
+	return l.write(nil)
+}
+
 // Record keeps an entry. A file that cannot be written costs no decision: the
 // entry is logged all the same, and that it is missing from the file as well.
 func (l *Log) Record(ctx context.Context, e Entry) {
@@ -70,18 +78,22 @@ func (l *Log) Record(ctx context.Context, e Entry) {
 	}
 }
 
-// append opens the file for each line, so that it can be rotated.
 func (l *Log) append(e Entry) error {
 	line, err := json.Marshal(e)
 	if err != nil {
 		return fmt.Errorf("audit: %w", err)
 	}
+	return l.write(append(line, '\n'))
+}
+
+// write opens the file for each line, so that it can be rotated.
+func (l *Log) write(line []byte) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	f, err := os.OpenFile(l.file, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err //nolint:wrapcheck // names the file
 	}
-	_, err = f.Write(append(line, '\n'))
+	_, err = f.Write(line)
 	return errors.Join(err, f.Sync(), f.Close())
 }

@@ -39,6 +39,9 @@ func TestEachDecisionIsALineOfTheFileAndOfTheLog(t *testing.T) {
 func TestFileThatCannotBeWrittenCostsNoDecision(t *testing.T) {
 	var logged bytes.Buffer
 	l := audit.New(t.TempDir(), slog.New(slog.NewTextHandler(&logged, nil)))
+	if l.Check() == nil {
+		t.Error("Check() of a directory: want an error")
+	}
 	l.Record(t.Context(), audit.Entry{Who: "ann", Action: "approve"})
 	if got := logged.String(); !strings.Contains(got, "action=approve") || !strings.Contains(got, "audit.file was not written") {
 		t.Errorf("logged: %s", got)
