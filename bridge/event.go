@@ -79,7 +79,7 @@ func (j *journal) emit(e Event) {
 func (j *journal) emitHold(h Hold, what string) {
 	j.emit(Event{
 		Kind: EventHold, Bridge: h.Bridge, Subject: h.ID, Why: h.Reason, Since: h.Since, Release: h.Release,
-		What: fmt.Sprintf("%s: %d deletions", what, len(h.Entries)),
+		What: fmt.Sprintf("%s: %d deletions", what, h.Count),
 	})
 }
 
@@ -166,9 +166,9 @@ func (j *journal) winner(c plan.Conflict) string {
 
 // warnHold counts and logs a hold that began, or would have.
 func (j *journal) warnHold(b *scope, h *held) {
-	j.observe(Observation{Kind: ObservedHold, Bridge: b.name, Count: len(h.Entries)})
+	j.observe(Observation{Kind: ObservedHold, Bridge: b.name, Count: h.Count})
 	j.opts.Log.Warn("deletions exceed what the guard allows", "bridge", b.name, "mode", b.guard.Options.Mode,
-		"hold", h.ID, "entries", len(h.Entries), "reason", h.Reason, "ends", h.Release)
+		"hold", h.ID, "entries", h.Count, "reason", h.Reason, "ends", h.Release)
 }
 
 // emitHoldEnd reports a hold that ended. A person's decision was reported already.
@@ -224,7 +224,7 @@ func (j *journal) reportWrite(o outcome, claimants []plan.Origin, now time.Time)
 		})
 	}
 	if debug := j.opts.Log.Enabled(context.Background(), slog.LevelDebug); j.opts.OnEvent != nil || debug {
-		j.trace(o, claimants, debug, fmt.Sprintf("%d entries created, %d updated, %d deleted", ops[opCreate], ops[opUpdate], ops[opDelete]))
+		j.trace(o, claimants, debug, fmt.Sprintf("entries: %d created, %d updated, %d deleted", ops[opCreate], ops[opUpdate], ops[opDelete]))
 	}
 }
 
@@ -297,9 +297,9 @@ func (j *journal) explain(it *item, key, op string, claimant plan.Origin) EntryC
 	case s.Origin.IsZero():
 		c.Cause = "no bridge has claimed it since the start"
 	case s.missing():
-		c.Cause = "full readings of its source lack it since " + s.since.UTC().Format(time.RFC3339)
+		c.Cause = "full readings of its source have lacked it since " + s.since.UTC().Format(time.RFC3339)
 	default:
-		c.Cause = "its service reports it no more since " + s.since.UTC().Format(time.RFC3339)
+		c.Cause = "its service has not reported it since " + s.since.UTC().Format(time.RFC3339)
 	}
 	return c
 }

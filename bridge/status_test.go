@@ -121,7 +121,7 @@ func TestLoop_AppliedEvents(t *testing.T) {
 	stories(t, speed, map[string]func(*story){
 		"created, updated, deleted": func(s *story) {
 			e := applied(s.has(service("a", "10.0.0.1:80", "10.0.0.2:80")).in(time.Second), 2)
-			s.is("event", []string{e.Bridge, e.Subject, e.What}, []string{"b", group("a").String(), "2 entries created, 0 updated, 0 deleted"})
+			s.is("event", []string{e.Bridge, e.Subject, e.What}, []string{"b", group("a").String(), "entries: 2 created, 0 updated, 0 deleted"})
 			created := bridge.EntryChange{
 				Op: "create", Key: "10.0.0.1:80", Bridge: "b", Service: "a", Cause: "its service reports it", After: `{"weight":0}`,
 			}
@@ -129,7 +129,7 @@ func TestLoop_AppliedEvents(t *testing.T) {
 			e = applied(s.in(time.Minute).has(service("a", "10.0.0.1:80*7")).in(time.Minute), 2)
 			d, u := e.Changes[0], e.Changes[1]
 			s.is("deleted", []string{d.Op, d.Key, d.Before, d.After}, []string{"delete", "10.0.0.2:80", `{"weight":0}`, ""})
-			s.says("cause", d.Cause, "full readings of its source lack it since 2")
+			s.says("cause", d.Cause, "full readings of its source have lacked it since 2")
 			s.is("updated", []string{u.Op, u.Before, u.After}, []string{"update", `{"weight":0}`, `{"weight":7}`})
 		},
 		"an orphan of an earlier process": func(s *story) {

@@ -36,7 +36,7 @@ func TestPlanNamesTheMissingKey(t *testing.T) {
 		"select.exclude[0]": {`, select: { exclude: ["greeter.shop.svc.cluster.local:20000"] }`, exitFindings},
 	} {
 		do(t, "plan", "-f", w.config(fileOptions{bridge: tt.setting})).want(t, tt.code,
-			"bridges[0]."+name+": ", "fits only hosts that are left out: "+greeter+": no service key is published for it", "bridges[].names")
+			"bridges[0]."+name+": ", "fits only hosts that are left out, such as "+greeter+": no service key is published for it", "bridges[].names")
 	}
 }
 

@@ -86,15 +86,15 @@ func printStatus(t *terminal, d admin.Document) {
 	if d.Reload != nil && !d.Reload.OK {
 		t.warn("the configuration that was read %s was refused: %s", ago(d.Time, d.Reload.Time), strings.Join(d.Reload.Errors, "; "))
 	}
+	t.say("owner %s, version %s, up %s, %s", d.Owner, d.Version, d.Time.Sub(d.Started).Truncate(time.Second), readiness(d))
+	printConditions(t, d.Time, slices.DeleteFunc(slices.Clone(d.Conditions), func(x admin.Condition) bool {
+		return slices.Contains([]admin.ConditionName{admin.ReloadRefused, admin.Held}, x.Name) // each has lines of its own
+	}))
 	if d.Reload != nil {
 		for _, what := range d.Reload.Left {
 			t.warn("%s", what)
 		}
 	}
-	t.say("owner %s, version %s, up %s, %s", d.Owner, d.Version, d.Time.Sub(d.Started).Truncate(time.Second), readiness(d))
-	printConditions(t, d.Time, slices.DeleteFunc(slices.Clone(d.Conditions), func(x admin.Condition) bool {
-		return slices.Contains([]admin.ConditionName{admin.ReloadRefused, admin.Held}, x.Name) // each has lines of its own
-	}))
 	if d.Replicas != nil {
 		t.say("%s", leaderships(*d.Replicas))
 	}

@@ -64,6 +64,7 @@ func printWhy(t *terminal, w admin.Why) {
 	switch {
 	case len(w.Services) > 0:
 	case len(w.Kept) > 0: // a line above names them
+	case len(w.Sources) == 0 && len(w.Skipped) > 0: // lines above say why
 	case len(w.Sources) == 0:
 		t.say("No service has this name.")
 	case len(w.Conditions) > 0:

@@ -104,7 +104,8 @@ func TestStatusNamesNoTimeThatIsOver(t *testing.T) {
 func TestWhyDeniesAClaimOnlyOfAServiceThatItKnows(t *testing.T) {
 	seen, pending := []admin.Seen{{Source: "zk"}}, []admin.Condition{{Registry: "zk", Name: admin.Pending}}
 	for want, why := range map[string]admin.Why{
-		"No service has this name.":   {Skipped: []admin.Skipped{{Input: "web3", Reason: "no address"}}},
+		"No service has this name.":   {},
+		"skipped  web3: no address":   {Skipped: []admin.Skipped{{Input: "web3", Reason: "no address"}}},
 		"No bridge claims it so far.": {Sources: seen, Conditions: pending},
 		"No bridge claims it.":        {Sources: seen},
 		"":                            {Services: []admin.Service{{Target: "zk"}}},

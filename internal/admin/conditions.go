@@ -93,7 +93,7 @@ func (s *Server) Conditions() []Condition { return s.Overview().Conditions }
 
 // conditions returns them by what loops reported, which may be their summaries.
 func (s *Server) conditions(loops []bridge.Status, replicas *Replicas) []Condition {
-	var all []Condition
+	all := []Condition{}
 	for _, in := range s.current().inputs {
 		all = append(all, conditionsOfSource(in)...)
 	}
@@ -182,7 +182,7 @@ func conditionsOfTarget(t Target, st bridge.Status) []Condition {
 	}
 	g.count(Refused, reasons[bridge.ReasonRefused], "it refuses entries of %d services; see why SERVICE")
 	g.count(Invalid, reasons[bridge.ReasonInvalid], "%d services cannot be written; see why SERVICE")
-	g.count(Held, st.Counts.Holds, "%d sets of deletions; see xds-bridge holds")
+	g.count(Held, st.Counts.Holds, "holds: %d; see xds-bridge holds")
 	g.count(Conflicting, st.Counts.Conflicts, "%d entries of others are where claims would be; see why SERVICE")
 	if st.Listed {
 		for _, b := range st.Bridges {

@@ -144,7 +144,7 @@ func unmatched(r *runtime) []Remark {
 			}
 			reason := fmt.Sprintf("%q fits no service of %s", p.Text, x.From)
 			if host, why := matchesLeftOut(pattern, s.table.Skipped()); host != "" {
-				reason = fmt.Sprintf("%q fits only hosts that are left out: %s: %s", p.Text, host, why)
+				reason = fmt.Sprintf("%q fits only hosts that are left out, such as %s: %s", p.Text, host, why)
 			}
 			all = append(all, Remark{fmt.Sprintf("bridges[%d].%s", i, p.Path), reason})
 		}

@@ -120,7 +120,7 @@ func checkPlaintext(f *findings, tls *config.TLS, user string, servers []string,
 	}
 }
 
-const noHTTP = "the port speaks no HTTP: name Nacos' HTTP port, to which 1000 is added for gRPC"
+const noHTTP = "the port speaks no HTTP: name istiod's 15014 or, of Nacos, the HTTP port, to which 1000 is added for gRPC"
 
 // remedyOf returns the remedy of an error of a connection by its kind, or else the given
 // one. gRPC and the client of ZooKeeper report causes as text alone.
@@ -133,7 +133,7 @@ func remedyOf(err error, otherwise string) string {
 		{"doesn't contain any IP SANs", "write the name that the certificate has as tls.serverName"},
 		{"certificate has expired", "renew the server's certificate, or set the clock"},
 		{"certificate required", "the server wants a client certificate: write tls.certFile and tls.keyFile"},
-		{"error reading server preface", "the port speaks no gRPC: name istiod's 15010 or 15012, or of Nacos the HTTP port, to which 1000 is added"},
+		{"error reading server preface", "the port speaks no gRPC: name istiod's 15010 or 15012 or, of Nacos, the HTTP port, to which 1000 is added"},
 		{"to a wrong username or password too", "check username and passwordFile of the registry"},
 		{"malformed HTTP", noHTTP},
 		{"readLoopPeekFailLocked", noHTTP}, // net/http of a server that speaks first

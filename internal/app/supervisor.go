@@ -195,7 +195,8 @@ func (s *supervisor) knownConfig() *config.Config {
 // process that starts with the next file does not know of them.
 func (s *supervisor) recordAbandoned(next *runtime) {
 	for _, o := range s.runtime.sinks {
-		if o.at.listen == "" && next.sink(o.at) == nil {
+		st := o.loop.Summary()
+		if o.at.listen == "" && next.sink(o.at) == nil && (st.Owned > 0 || !st.Listed) {
 			s.abandoned[o.at] = s.runtime.cfg.Registries[o.at.registry]
 		}
 	}

@@ -119,7 +119,7 @@ var (
 const (
 	reasonNoEndpoints = "has no endpoints (resolution NONE or alike): callers reach the address that they called"
 	reasonUnnamed     = "no service key is published for it, and no rule of bridges[].names gives it one"
-	reasonExcluded    = "not among the hosts that are to be exported"
+	reasonExcluded    = "select leaves it out"
 	reasonNoCluster   = "a service key is published for it, but istiod shows this node no such cluster; " +
 		"see exportTo, Sidecar and discoverySelectors, and the port"
 	reasonStrictTLS = "accept mutual TLS; if the policy is STRICT they refuse callers from outside the mesh"
