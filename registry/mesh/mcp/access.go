@@ -52,27 +52,39 @@ const (
 	RefusedRequest     Refusal = "request"     // it asked for more than any istiod does
 )
 
-// Refusals returns all reasons.
-func Refusals() []Refusal { return slices.Sorted(maps.Keys(remedies())) }
-
-// A remedy is which setting of imports refuses a client, and what to do to admit it.
-type remedy struct{ setting, remedy string }
-
-func remedies() map[Refusal]remedy {
-	return map[Refusal]remedy{
-		RefusedNetwork:     {"clients.networks", "add its network if it is one of your clients"},
-		RefusedConnections: {"clients.networks", "name the networks of your clients, so that others leave them room"},
-		RefusedPlaintext:   {"tls", "have it speak TLS: an istiod by tlsSettings.mode: SIMPLE for this address in its configSources (Istio 1.26 and later; other modes are plaintext there), a data plane by its bootstrap"},
-		RefusedCertificate: {"tls.caFile", "give it one if it is a data plane; istiod itself has none for this: leave caFile out and use clients.networks, or put a proxy with one before it"},
-		RefusedName:        {"clients.names", "add one of the names in its certificate if it is one of your clients"},
-		RefusedByClient:    {"tls.certFile", "have it trust the issuer, and expect a name that it holds: an istiod by tlsSettings.caCertificates and sni in its configSources, a data plane by its bootstrap"},
-		RefusedFiles:       {"tls", "put certificate and key there again"},
-		RefusedHandshake:   {"tls", "see err: it has to speak TLS 1.2, and HTTP/2 unless it is a data plane that polls over REST"},
-		RefusedStreams:     {"clients.networks", "name the networks of your clients, so that others leave them room"},
-		RefusedSilent:      {"clients.networks", "it does what no istiod or data plane does: name the networks of your clients, so that others are refused"},
-		RefusedSlow:        {"clients.networks", "if it is one of your clients find out why it does not read; keep others out by naming the networks of your clients"},
-		RefusedRequest:     {"clients.networks", "it does what no istiod or data plane does: name the networks of your clients, so that others are refused"},
+// Refusals returns all reasons, sorted.
+func Refusals() []Refusal {
+	return []Refusal{
+		RefusedByClient, RefusedCertificate, RefusedConnections, RefusedFiles, RefusedHandshake, RefusedName,
+		RefusedNetwork, RefusedPlaintext, RefusedRequest, RefusedSilent, RefusedSlow, RefusedStreams,
 	}
+}
+
+// remedy returns which setting of imports refuses a client, and what to do to admit it.
+func (r Refusal) remedy() (setting, remedy string) {
+	switch r {
+	case RefusedNetwork:
+		return "clients.networks", "add its network if it is one of your clients"
+	case RefusedConnections, RefusedStreams:
+		return "clients.networks", "name the networks of your clients, so that others leave them room"
+	case RefusedPlaintext:
+		return "tls", "have it speak TLS: an istiod by tlsSettings.mode: SIMPLE for this address in its configSources (Istio 1.26 and later; other modes are plaintext there), a data plane by its bootstrap"
+	case RefusedCertificate:
+		return "tls.caFile", "give it one if it is a data plane; istiod itself has none for this: leave caFile out and use clients.networks, or put a proxy with one before it"
+	case RefusedName:
+		return "clients.names", "add one of the names in its certificate if it is one of your clients"
+	case RefusedByClient:
+		return "tls.certFile", "have it trust the issuer, and expect a name that it holds: an istiod by tlsSettings.caCertificates and sni in its configSources, a data plane by its bootstrap"
+	case RefusedFiles:
+		return "tls", "put certificate and key there again"
+	case RefusedHandshake:
+		return "tls", "see err: it has to speak TLS 1.2, and HTTP/2 unless it is a data plane that polls over REST"
+	case RefusedSilent, RefusedRequest:
+		return "clients.networks", "it does what no istiod or data plane does: name the networks of your clients, so that others are refused"
+	case RefusedSlow:
+		return "clients.networks", "if it is one of your clients find out why it does not read; keep others out by naming the networks of your clients"
+	}
+	return "", ""
 }
 
 // A gate admits connections to a Server. It refuses them before it reads anything,
@@ -325,8 +337,8 @@ func (s *Server) clientRefused(r Refusal, address string, err error) {
 	if !s.refusals.due(string(r)+" "+from, time.Now()) {
 		return
 	}
-	to := remedies()[r]
-	attrs := []any{"reason", string(r), "address", address, "setting", s.o.Setting + to.setting, "remedy", to.remedy}
+	setting, remedy := r.remedy()
+	attrs := []any{"reason", string(r), "address", address, "setting", s.o.Setting + setting, "remedy", remedy}
 	if err != nil {
 		text := err.Error()
 		attrs = append(attrs, "err", strconv.QuoteToASCII(text[:min(len(text), maxClientText)]))
