@@ -140,7 +140,7 @@ func TestJoin(t *testing.T) {
 		n.Only = []naming.Pattern{pattern(t, "c.*")}
 		j := n.Join(v)
 		expectNames(t, j, "c.d:1")
-		if !strings.Contains(j.Skipped["a.b:1"], "not among") {
+		if !strings.Contains(j.Skipped["a.b:1"], "select leaves") {
 			t.Errorf("skipped %v", j.Skipped)
 		}
 	})
