@@ -74,7 +74,7 @@ func TestDesignFile(t *testing.T) {
 	}
 }
 
-func TestSmallestFileHasSafeDefaults(t *testing.T) {
+func TestLoad_Defaults(t *testing.T) {
 	c := load(t, "testdata/smallest.yaml")
 	m := c.Registries["mesh"].Istiod
 	if k := m.Mapping; k.From != "auto" || k.Interval.Std() != 5*time.Second || k.Timeout.Std() != 10*time.Second ||
@@ -95,7 +95,7 @@ func TestSmallestFileHasSafeDefaults(t *testing.T) {
 	}
 }
 
-func TestMappingIsConfigurable(t *testing.T) {
+func TestMetadata_Mapping(t *testing.T) {
 	c := parse(t, strings.Replace(smallest(t), "15010 }", "15010, mapping: { from: debug-http, "+
 		"addresses: [10.0.0.1:15014, istiod:8080], interval: 1s, timeout: 2s, maxAnswer: 1MiB, grace: 3s, legacyKeys: true, connectionGrace: 4m, "+
 		"kubernetes: { context: c, namespaces: [shop], keys: { label: l } } } }", 1), nil)
@@ -167,13 +167,13 @@ func TestVariableOutsideText(t *testing.T) {
 	}
 }
 
-func TestAByteOrderMarkIsNoPartOfTheFile(t *testing.T) {
+func TestLoad_ByteOrderMark(t *testing.T) {
 	if c := parse(t, "\ufeff"+smallest(t), nil); c.Owner == "" {
 		t.Errorf("Parse of a file with a byte order mark = %+v, want its owner", c)
 	}
 }
 
-func TestJSONIsAccepted(t *testing.T) {
+func TestLoad_JSON(t *testing.T) {
 	c := parse(t, `{"owner":"shop","registries":{"mesh":{"istiod":{"address":"i:15010"}},"zk":{"zookeeper":{"servers":["z:2181"]}}},
 		"bridges":[{"name":"b","from":"mesh","to":"zk","formats":[{"format":"dubbo-interface","root":"/shop"}]}]}`, nil)
 	if c.Bridges[0].Formats[0].Root != "/shop" || c.Bridges[0].Formats[0].Protocol != "tri" {
@@ -181,7 +181,7 @@ func TestJSONIsAccepted(t *testing.T) {
 	}
 }
 
-func TestMissingAndHugeFiles(t *testing.T) {
+func TestLoad_UnreadableFiles(t *testing.T) {
 	_, err := config.Load("testdata/none.yaml", environment(nil))
 	if want := "testdata/none.yaml: no such file or directory; name the configuration with --config"; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
@@ -225,7 +225,7 @@ func stripColumns(s string) string {
 	return strings.Join(out, "\n")
 }
 
-func TestSecretFileIsTrimmed(t *testing.T) {
+func TestSecret_TrimsFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(file, []byte("eyJ.x.y\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -236,7 +236,7 @@ func TestSecretFileIsTrimmed(t *testing.T) {
 	}
 }
 
-func TestSecretsAreNeverPrinted(t *testing.T) {
+func TestSecret_NotPrinted(t *testing.T) {
 	s := config.Secret("hunter2")
 	var out bytes.Buffer
 	fmt.Fprintf(&out, "%v %s %+v %#v %q %v", s, s, s, s, s, struct{ S config.Secret }{s})
@@ -308,9 +308,9 @@ func TestGeneratedDocuments(t *testing.T) {
 	}
 }
 
-// TestAFileIsBounded shows that what no configuration has is refused before
+// TestLoad_SizeLimit shows that what no configuration has is refused before
 // it costs anything.
-func TestAFileIsBounded(t *testing.T) {
+func TestLoad_SizeLimit(t *testing.T) {
 	t.Parallel()
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)

@@ -8,7 +8,7 @@ import (
 )
 
 // What is allowed and is rarely meant is reported, with its setting.
-func TestWhatIsRarelyMeantIsWarnedOf(t *testing.T) {
+func TestWarnings(t *testing.T) {
 	base := smallest(t)
 	formats := func(with string) string {
 		changed := strings.Replace(base, "formats: [dubbo-interface]", "formats: [{ format: dubbo-interface, "+with+" }]", 1)
@@ -36,7 +36,7 @@ func TestWhatIsRarelyMeantIsWarnedOf(t *testing.T) {
 	}
 }
 
-func TestAPercentageIsAnsweredWithTheShare(t *testing.T) {
+func TestWarnings_Percentage(t *testing.T) {
 	_, err := config.Parse("c.yaml", []byte(strings.Replace(smallest(t), "formats: [dubbo-interface]", "formats: [dubbo-interface], guard: { share: 30% }", 1)), nil)
 	if err == nil || !strings.Contains(err.Error(), `"30%" is no number that fits here; write it as 0.3`) {
 		t.Errorf("Parse = %v, want how to write the share", err)

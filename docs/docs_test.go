@@ -93,7 +93,7 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-func TestTheSmallestConfigurationOfTheReadme(t *testing.T) {
+func TestReadme_Configuration(t *testing.T) {
 	_, rest, _ := strings.Cut(read(t, "../README.md"), "```yaml\n")
 	text, _, ok := strings.Cut(rest, "```")
 	if !ok {

@@ -8,9 +8,9 @@ import (
 	"github.com/xds-bridge/xds-bridge/integration/harness"
 )
 
-// TestKeysByTheAPIGenerator reads service keys from the annotations of
+// TestKeys_APIGenerator reads service keys from the annotations of
 // ServiceEntries that a real istiod sends, and nothing of its debug API.
-func TestKeysByTheAPIGenerator(t *testing.T) {
+func TestKeys_APIGenerator(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	w := newWorld(t)

@@ -12,10 +12,10 @@ import (
 	"github.com/xds-bridge/xds-bridge/integration/harness/nacossdk"
 )
 
-// TestChangesArriveAtJava: what an application of nacos-sdk-go changes of one
+// TestJava_Changes: what an application of nacos-sdk-go changes of one
 // of its two instances reaches Java Dubbo consumers that know ZooKeeper alone,
 // one by interface and one by application.
-func TestChangesArriveAtJava(t *testing.T) {
+func TestJava_Changes(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	server := harness.SharedNacos(t, 2)

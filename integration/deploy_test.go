@@ -11,9 +11,9 @@ import (
 	"github.com/xds-bridge/xds-bridge/integration/harness"
 )
 
-// TestDeploy_TheManifestsHoldAConfigurationThatIsValid reads the file out of the
+// TestDeploy_Manifests reads the file out of the
 // ConfigMap of each manifest and has the program check it.
-func TestDeploy_TheManifestsHoldAConfigurationThatIsValid(t *testing.T) {
+func TestDeploy_Manifests(t *testing.T) {
 	t.Setenv("POD_NAME", "xds-bridge-0")
 	t.Setenv("POD_IP", "192.0.2.1")
 	for _, name := range []string{"kubernetes.yaml", "data-planes.yaml"} {

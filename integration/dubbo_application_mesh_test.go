@@ -9,10 +9,10 @@ import (
 	"github.com/xds-bridge/xds-bridge/integration/harness"
 )
 
-// TestTwoApplicationsOfOneInterfaceInAMesh: whoever provides an interface, under
+// TestApplication_SharedInterface: whoever provides an interface, under
 // any application and by interface or by application, is called under its one
 // host in the mesh, and none that goes removes another.
-func TestTwoApplicationsOfOneInterfaceInAMesh(t *testing.T) {
+func TestApplication_SharedInterface(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	zookeeper := harness.StartZooKeeper(t)

@@ -69,10 +69,10 @@ func (w *appWorld) consumer(t *testing.T, id string) harness.Consumer {
 	return w.java.Refer(t, id, w.to, "migration=FORCE_INTERFACE")
 }
 
-// TestJavaApplicationsAreRead: providers that register by application are
+// TestApplication_Java: providers that register by application are
 // read, whatever they store of what they provide, and called through what was
 // read.
-func TestJavaApplicationsAreRead(t *testing.T) {
+func TestApplication_Java(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	from := harness.StartZooKeeper(t)
@@ -116,10 +116,10 @@ func javaApplicationsAreRead(t *testing.T, w *appWorld) {
 	t.Run("the last that goes is gone", func(t *testing.T) { w.await(t, "") })
 }
 
-// TestAProviderThatCannotBeAsked: one of Dubbo 3.2 that keeps to itself what it
+// TestApplication_UnreachableProvider: one of Dubbo 3.2 that keeps to itself what it
 // provides is reported with what helps, and read by interface as soon as it
 // registers so too.
-func TestAProviderThatCannotBeAsked(t *testing.T) {
+func TestApplication_UnreachableProvider(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	from, to := harness.StartZooKeeper(t), harness.StartZooKeeper(t)

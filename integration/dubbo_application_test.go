@@ -72,7 +72,7 @@ func versions(t *testing.T, test func(t *testing.T, version string)) {
 	}
 }
 
-func TestApplicationLevelInZooKeeper(t *testing.T) {
+func TestApplication_ZooKeeper(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	versions(t, func(t *testing.T, version string) {
@@ -158,7 +158,7 @@ func TestApplicationLevelInZooKeeper(t *testing.T) {
 	})
 }
 
-func TestBothLevelsAtOnce(t *testing.T) {
+func TestApplication_BothLevels(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	versions(t, func(t *testing.T, version string) {
@@ -188,9 +188,9 @@ func TestBothLevelsAtOnce(t *testing.T) {
 	})
 }
 
-// TestOneOfAHundredInstances: of a hundred one goes and comes, three times, and
+// TestApplication_HundredInstances: of a hundred one goes and comes, three times, and
 // no list that a Java consumer is sent lacks another.
-func TestOneOfAHundredInstances(t *testing.T) {
+func TestApplication_HundredInstances(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	w := newWorld(t)
@@ -249,7 +249,7 @@ func listeningPorts(t *testing.T, n int) (ports []int) {
 	return ports
 }
 
-func TestApplicationLevelInNacos(t *testing.T) {
+func TestApplication_Nacos(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	eachNacos(t, func(t *testing.T, version int) {

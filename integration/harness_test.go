@@ -10,7 +10,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/integration/harness"
 )
 
-func TestHarness_ZooKeeperServesAndKeepsItsDataOverAKill(t *testing.T) {
+func TestHarness_ZooKeeperKill(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	server := harness.StartZooKeeper(t)
@@ -27,7 +27,7 @@ func TestHarness_ZooKeeperServesAndKeepsItsDataOverAKill(t *testing.T) {
 	})
 }
 
-func TestHarness_AnEnsembleServesWithoutItsLeader(t *testing.T) {
+func TestHarness_EnsembleWithoutLeader(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	nodes := harness.StartEnsemble(t)
@@ -48,7 +48,7 @@ func TestHarness_AnEnsembleServesWithoutItsLeader(t *testing.T) {
 	harness.Connect(t, harness.Addresses(followers...)...).Create(t, "/a", "")
 }
 
-func TestHarness_IstiodPushesWhatTheMeshHoldsAndShowsPublishedKeys(t *testing.T) {
+func TestHarness_Istiod(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	mesh := harness.NewMesh(t)
@@ -82,7 +82,7 @@ func TestHarness_IstiodPushesWhatTheMeshHoldsAndShowsPublishedKeys(t *testing.T)
 	awaitKeys(`[]`)
 }
 
-func TestHarness_AJavaConsumerCallsWhatZooKeeperNames(t *testing.T) {
+func TestHarness_JavaConsumer(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	server := harness.StartZooKeeper(t)
@@ -106,7 +106,7 @@ func entry(protocol string, port int) string {
 	return url.QueryEscape(fmt.Sprintf("%s://127.0.0.1:%d/%s?interface=%[3]s", protocol, port, harness.DubboInterface))
 }
 
-func TestHarness_AProxySeesEveryWriteToZooKeeperAndCanBreakItsConnections(t *testing.T) {
+func TestHarness_ZooKeeperProxy(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	proxy := harness.StartZooKeeperProxy(t, harness.StartZooKeeper(t).Address)

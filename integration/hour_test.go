@@ -132,9 +132,9 @@ func (h *hour) event(t *testing.T, random *rand.Rand) {
 	}
 }
 
-// TestAnHourOfChurnInBothDirections has as many endpoints come and go on all sides
+// TestChurn_Hour has as many endpoints come and go on all sides
 // as do in an hour with one a second, as fast as the servers accept it.
-func TestAnHourOfChurnInBothDirections(t *testing.T) {
+func TestChurn_Hour(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	h := newHour(t)

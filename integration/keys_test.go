@@ -80,7 +80,7 @@ func hosts(interfaces ...string) map[naming.ServiceKey]naming.HostAddress {
 	return all
 }
 
-func TestKeysAreShownByEveryIstiod(t *testing.T) {
+func TestKeys_SeveralIstiods(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	mesh := harness.NewMesh(t)
@@ -129,7 +129,7 @@ func TestKeysAreShownByEveryIstiod(t *testing.T) {
 	})
 }
 
-func TestManyKeysAreShown(t *testing.T) {
+func TestKeys_Many(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	i := harness.StartIstiod(t, harness.NewMesh(t))
@@ -156,7 +156,7 @@ func TestManyKeysAreShown(t *testing.T) {
 	})
 }
 
-func TestKeysOfWhatIstiodConfirmedAreShown(t *testing.T) {
+func TestKeys_Confirmed(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	xds, http := fmt.Sprintf("127.0.0.1:%d", harness.FreePort(t)), fmt.Sprintf("127.0.0.1:%d", harness.FreePort(t))

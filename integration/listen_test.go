@@ -66,9 +66,9 @@ func simpleTLS(t *testing.T, ca harness.CA) map[string]any {
 	return map[string]any{"mode": "SIMPLE", "caCertificates": string(root)}
 }
 
-// TestIstiodReadsTheBridgeOverTLS shows what a real istiod does with
+// TestListen_TLS shows what a real istiod does with
 // tlsSettings, and that clients which are refused cost it nothing.
-func TestIstiodReadsTheBridgeOverTLS(t *testing.T) {
+func TestListen_TLS(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	zookeeper := harness.StartZooKeeper(t)
@@ -125,9 +125,9 @@ func TestIstiodReadsTheBridgeOverTLS(t *testing.T) {
 	watch.AwaitPush(t, soon, "127.0.0.1:20002")
 }
 
-// TestAClientMustHaveACertificate shows that an istiod, which has none, is
+// TestListen_ClientCertificate shows that an istiod, which has none, is
 // refused where clients need one, and that a client with one is served.
-func TestAClientMustHaveACertificate(t *testing.T) {
+func TestListen_ClientCertificate(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	zookeeper := harness.StartZooKeeper(t)

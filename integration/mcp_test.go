@@ -92,7 +92,7 @@ func imported(iface string) string {
 	return "outbound|50051||" + host
 }
 
-func TestIstiodReadsTheBridge(t *testing.T) {
+func TestMCP_Istiod(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	server := startMCP(t)
@@ -126,7 +126,7 @@ func TestIstiodReadsTheBridge(t *testing.T) {
 	})
 }
 
-func TestFiveThousandServicesReachIstiod(t *testing.T) {
+func TestMCP_FiveThousandServices(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	server := startMCP(t)

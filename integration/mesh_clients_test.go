@@ -185,7 +185,7 @@ func (m *mcpServer) withdraw(t *testing.T, s registry.Service) {
 	}
 }
 
-func TestMeshClientsFindWhatARegistryProvides(t *testing.T) {
+func TestMeshClients(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	greeter := registry.Service{Name: "api.Greeter", Protocol: "tri", Interfaces: []registry.Interface{{Name: "api.Greeter"}}}

@@ -18,9 +18,9 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/nacos"
 )
 
-// TestNacosIsShared has others at work where a bridge writes: a second bridge
+// TestNacos_Shared has others at work where a bridge writes: a second bridge
 // of its owner, which Nacos cannot refuse, and somebody at the console.
-func TestNacosIsShared(t *testing.T) {
+func TestNacos_Shared(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	from := harness.StartZooKeeper(t)

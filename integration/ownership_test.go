@@ -165,10 +165,10 @@ func TestTwoOwners(t *testing.T) {
 	}
 }
 
-// TestAParentThatIsDenied shows, with the defaults, the cost of somebody who removes the
+// TestOwnership_DeniedParent shows, with the defaults, the cost of somebody who removes the
 // rights to a parent znode from the bridge: what is there stays, the status says that it is
 // refused, and once the rights are back what changed meanwhile is written.
-func TestAParentThatIsDenied(t *testing.T) {
+func TestOwnership_DeniedParent(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	w := newWorld(t)

@@ -12,11 +12,11 @@ import (
 	"github.com/xds-bridge/xds-bridge/integration/harness"
 )
 
-// TestThePathsIntoAMesh carries the same 50 services by all paths at once and compares
+// TestMesh_Paths carries the same 50 services by all paths at once and compares
 // what data planes are served, field by field: through an istiod that reads the
 // bridge, one that reads a directory and one that reads a cluster, and by the bridge
 // itself.
-func TestThePathsIntoAMesh(t *testing.T) {
+func TestMesh_Paths(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	zookeeper, files := harness.StartZooKeeper(t), harness.NewMesh(t)

@@ -8,9 +8,9 @@ import (
 	"github.com/xds-bridge/xds-bridge/integration/harness"
 )
 
-// TestPreflightNamesANamespaceThatDoesNotExist asks a real Nacos, which accepts
+// TestPreflight_MissingNamespace asks a real Nacos, which accepts
 // what is written to any.
-func TestPreflightNamesANamespaceThatDoesNotExist(t *testing.T) {
+func TestPreflight_MissingNamespace(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	server, zk := harness.SharedNacos(t, 3), harness.StartZooKeeper(t)

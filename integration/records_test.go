@@ -100,8 +100,8 @@ bridges:
 	})
 }
 
-// TestWhatIsServedOutlivesTheProcess has records in real servers.
-func TestWhatIsServedOutlivesTheProcess(t *testing.T) {
+// TestServed_Restart has records in real servers.
+func TestServed_Restart(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	services := []string{"api.One", "api.Two", "api.Three"}

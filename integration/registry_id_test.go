@@ -41,11 +41,11 @@ func ringOf(owner, registries string, bridges ...[2]string) string {
 	return strings.Join(text, "")
 }
 
-// TestARingOfThreeRegistriesEnds has two deployments lead round a ring of
+// TestRegistryID_Ring has two deployments lead round a ring of
 // three ensembles, each under names of its own and without any id in its
 // configuration: what they recognise each other's entries by is what the
 // registries keep.
-func TestARingOfThreeRegistriesEnds(t *testing.T) {
+func TestRegistryID_Ring(t *testing.T) {
 	t.Parallel()
 	var servers []*harness.ZooKeeper
 	var znodes []*harness.Znodes
@@ -102,7 +102,7 @@ func TestARingOfThreeRegistriesEnds(t *testing.T) {
 	harness.Eventually(t, soon, "it is gone from all three", func() error { return harness.Same(counts(), "[0 0 0]") })
 }
 
-func TestTheIDOfAZooKeeper(t *testing.T) {
+func TestRegistryID_ZooKeeper(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	server, other := harness.StartZooKeeper(t), harness.StartZooKeeper(t)
@@ -174,7 +174,7 @@ func TestTheIDOfAZooKeeper(t *testing.T) {
 	})
 }
 
-// nacosKeepsAnID shows what TestTheIDOfAZooKeeper shows, and a ring of which
+// nacosKeepsAnID shows what TestRegistryID_ZooKeeper shows, and a ring of which
 // the server is one registry.
 func nacosKeepsAnID(t *testing.T, server *harness.Nacos) {
 	t.Helper()

@@ -108,9 +108,9 @@ func (r *removing) holds(t *testing.T) []string {
 	return ids
 }
 
-// TestARemovedBridge shows what happens to the entries of a bridge that is
+// TestReload_RemovedBridge shows what happens to the entries of a bridge that is
 // removed from the file, in a real ZooKeeper.
-func TestARemovedBridge(t *testing.T) {
+func TestReload_RemovedBridge(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	for _, by := range []string{"reload", "restart"} {

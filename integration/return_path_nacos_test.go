@@ -88,7 +88,7 @@ func turns(t *testing.T, server *harness.Nacos, istiod *harness.Istiod) {
 	}
 }
 
-func TestTheReturnPathFromNacos(t *testing.T) {
+func TestReturnPath_Nacos(t *testing.T) {
 	t.Parallel()
 	eachNacos(t, func(t *testing.T, version int) {
 		server := harness.SharedNacos(t, version)

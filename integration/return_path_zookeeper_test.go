@@ -42,7 +42,7 @@ bridges:
 const meshToZooKeeper = `  - { name: mesh-to-zk, from: mesh, to: zk, formats: [dubbo-interface], select: { allow: [127.0.0.0/8] }, guard: { %s } }
 `
 
-func TestTheReturnPathFromZooKeeper(t *testing.T) {
+func TestReturnPath_ZooKeeper(t *testing.T) {
 	t.Parallel()
 	zookeeper := harness.StartZooKeeper(t)
 	znodes := harness.Connect(t, zookeeper.Address)
@@ -96,7 +96,7 @@ func TestTheReturnPathFromZooKeeper(t *testing.T) {
 	})
 }
 
-func TestBothDirectionsAtOnce(t *testing.T) {
+func TestReturnPath_BothDirections(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	zookeeper := harness.StartZooKeeper(t)
@@ -158,9 +158,9 @@ func TestBothDirectionsAtOnce(t *testing.T) {
 	}
 }
 
-// TestTwoEndsOfOneMesh has two registries come into one mesh by addresses
+// TestReturnPath_TwoTargets has two registries come into one mesh by addresses
 // of their own: what both give is published as one set of keys, by one node.
-func TestTwoEndsOfOneMesh(t *testing.T) {
+func TestReturnPath_TwoTargets(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	one, two := harness.StartZooKeeper(t), harness.StartZooKeeper(t)

@@ -10,11 +10,11 @@ import (
 	"github.com/xds-bridge/xds-bridge/integration/harness"
 )
 
-// TestPodsThatRegisterThemselves: pods of a mesh are exported with the examples'
+// TestSelfRegistered: pods of a mesh are exported with the examples'
 // dubbo-interface, and register themselves with the protocol that they speak, of
 // which the mesh reports nothing. Java consumers of either version meet no call that
 // fails, whichever entry came first.
-func TestPodsThatRegisterThemselves(t *testing.T) {
+func TestSelfRegistered(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	versions(t, func(t *testing.T, version string) {

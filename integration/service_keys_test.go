@@ -15,9 +15,9 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/mesh/debug"
 )
 
-// TestServiceKeysOfManyClients reads what many clients publish of a mesh whose
+// TestServiceKeys_ManyClients reads what many clients publish of a mesh whose
 // adsz is several times the limit of one answer, and measures what istiod pays.
-func TestServiceKeysOfManyClients(t *testing.T) {
+func TestServiceKeys_ManyClients(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	const clients, services = 100, 300

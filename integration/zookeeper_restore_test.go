@@ -19,10 +19,10 @@ func comesBackWith(t *testing.T, server *harness.ZooKeeper, change func()) {
 	server.AwaitServing(t)
 }
 
-// TestAZooKeeperThatComesBackWithLess wipes a server, and restores it to
+// TestZooKeeper_OlderSnapshot wipes a server, and restores it to
 // what it held before: it refuses every session for having seen more than the
 // server has. Whoever uses it continues with a new one.
-func TestAZooKeeperThatComesBackWithLess(t *testing.T) {
+func TestZooKeeper_OlderSnapshot(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	server, f := harness.StartZooKeeper(t), dubboFormat(t)

@@ -245,7 +245,7 @@ func FuzzMapping(f *testing.F) {
 	})
 }
 
-func TestLegacyKeysAreReadIfAskedFor(t *testing.T) {
+func TestMapping_LegacyKeys(t *testing.T) {
 	const value = `{"provider::api.Old":"a.shop:1","api.Bare:1.0:g":"a.shop:2","providers:api.New::":"a.shop:3"}`
 	if p, failures := metadata.ParsePublication("c", value); len(p.Hosts) != 1 || len(failures) != 2 {
 		t.Errorf("strictly: %v, %v", p.Hosts, failures)

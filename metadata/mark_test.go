@@ -10,7 +10,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-func TestMarkIsTheSameOnEveryReplica(t *testing.T) {
+func TestMark_Deterministic(t *testing.T) {
 	m := metadata.NewMark("shop-migration", "mesh-to-zk")
 	m.Path = registry.Path(metadata.Hop("mesh-1") + metadata.Hop("zk-1"))
 	const want = "ggk5itomjtd8a8fii" // pinned: a changed hash would orphan every entry in the field

@@ -104,7 +104,7 @@ func TestProjection(t *testing.T) {
 
 // What is selected is said by what people know a service by, wherever it is
 // stored.
-func TestSelectionOfServicesOfRegistries(t *testing.T) {
+func TestProjection_Select(t *testing.T) {
 	t.Parallel()
 	greeter := &registry.Service{
 		Name:       "dubbo-interface:/dubbo/providers:org.acme.Greeter:1.0:blue",
@@ -263,7 +263,7 @@ func TestRules(t *testing.T) {
 	}
 }
 
-func TestRulesThatCannotBeFollowed(t *testing.T) {
+func TestProjection_InvalidRules(t *testing.T) {
 	for name, r := range map[string]metadata.Rules{
 		"a pattern of nothing": {Keep: []string{""}},
 		"two stars":            {Drop: []string{"a*b*"}},

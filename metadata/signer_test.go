@@ -18,7 +18,7 @@ func markedEntry(value string) registry.Entry {
 	}
 }
 
-func TestEntryWithoutItsMark(t *testing.T) {
+func TestSigner_MissingMark(t *testing.T) {
 	for name, tc := range map[string]struct{ marked, bare string }{
 		"last in a URL":           {bareURL + "&xdsb=abcdef123", bareURL},
 		"in the middle":           {bareURL + "&xdsb=abcdef123&zone=a", bareURL + "&zone=a"},
@@ -38,7 +38,7 @@ func TestEntryWithoutItsMark(t *testing.T) {
 	}
 }
 
-func TestSignedMarkIsOursAndAForgedOneIsNot(t *testing.T) {
+func TestSigner_ForgedMark(t *testing.T) {
 	mark := metadata.NewMark("shop", "mesh-to-zk")
 	mark.Path = "aaaabbbbccccdddd"
 	signer := metadata.NewSigner([]byte("a key of this deployment"))
@@ -80,7 +80,7 @@ func TestSignedMarkIsOursAndAForgedOneIsNot(t *testing.T) {
 	}
 }
 
-func TestTagKnowsAnEntryWithoutItsMarkAgain(t *testing.T) {
+func TestSigner_Tag(t *testing.T) {
 	signer := metadata.NewSigner([]byte("new"), []byte("old"))
 	marked := signer.Sign(markedEntry(bareURL + "&xdsb=abcdef123"))
 	tags := signer.Tags(marked)
@@ -98,7 +98,7 @@ func TestTagKnowsAnEntryWithoutItsMarkAgain(t *testing.T) {
 	}
 }
 
-func TestParseMarkRefusesSignatures(t *testing.T) {
+func TestParseMark_Signatures(t *testing.T) {
 	for _, s := range []string{"abcdef123.", "abcdef123.1234567", "abcdef123.123456789", "abcdef123.1234567w", "abcdef123.1234.678", ".12345678"} {
 		if m, err := metadata.ParseMark(s); !errors.Is(err, metadata.ErrMark) {
 			t.Errorf("%q: %v, %v", s, m, err)

@@ -51,7 +51,7 @@ func TestMeshHosts(t *testing.T) {
 	}
 }
 
-func TestMeshHostsKeepNamesApart(t *testing.T) {
+func TestMeshHost_Distinct(t *testing.T) {
 	t.Parallel()
 	seen := make(map[string]string)
 	for _, name := range []string{"a.b", "a-b", "a_b", "a:b", "A.b", "a.B", "xA", "X", "x-x", "a", "a.", ".a", "..", "-", "x", "1.0", "é", "a$b"} {
@@ -69,7 +69,7 @@ func TestMeshHostsKeepNamesApart(t *testing.T) {
 	}
 }
 
-func TestMeshHostsOf300Characters(t *testing.T) {
+func TestMeshHost_LongNames(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("org.acme.", 33) + "Service"
 	of := func(name string) string { return meshHosts().Of(naming.MeshName{Name: name}) }
@@ -85,7 +85,7 @@ func TestMeshHostsOf300Characters(t *testing.T) {
 	}
 }
 
-func TestMeshHostsCannotLeaveTheirSuffix(t *testing.T) {
+func TestMeshHost_Suffix(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"kubernetes.default.svc.cluster.local", "istiod.istio-system.svc", "*.com", "*", "a.zk1.bridge.internal", "../../x", "a/b"} {
 		if host := meshHosts().Of(naming.MeshName{Name: name}); !meshHosts().Has(host) || strings.ContainsAny(host, "*/") {

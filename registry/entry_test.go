@@ -14,7 +14,7 @@ func held(key string) registry.Held {
 	return registry.Held{Entry: registry.Entry{Group: registry.Group{Name: "g"}, Key: key}}
 }
 
-func TestKeepHoldsDeletionsBack(t *testing.T) {
+func TestChange_Keep(t *testing.T) {
 	change := registry.Change{
 		Delete: []registry.Held{held("a"), held("c")},
 		Want:   []registry.Entry{held("b").Entry, held("d").Entry},
@@ -46,7 +46,7 @@ func TestOfferedHealth(t *testing.T) {
 	}
 }
 
-func TestPathKnowsItsHops(t *testing.T) {
+func TestPath_Hops(t *testing.T) {
 	p := registry.Path("aaaabbbbcccc")
 	if p.Hops() != 3 || !p.Has("bbbb") || !p.Has("cccc") || p.Has("aabb") || registry.Path("").Has("aaaa") {
 		t.Errorf("%q: hops %d", p, p.Hops())
@@ -61,7 +61,7 @@ func TestEndpointAddress(t *testing.T) {
 	}
 }
 
-func TestServicesDifferInEveryField(t *testing.T) {
+func TestService_Equal(t *testing.T) {
 	base := func() *registry.Service {
 		return &registry.Service{
 			Name: "n", Namespace: "ns", Application: "app", Protocol: "tri", Path: "aaaa",
@@ -133,7 +133,7 @@ func TestRefused(t *testing.T) {
 	})
 }
 
-func TestChange_WithoutKeysKeepsWhatIsThere(t *testing.T) {
+func TestChange_WithoutKeys(t *testing.T) {
 	t.Parallel()
 	entry := func(key, value string) registry.Entry { return registry.Entry{Key: key, Value: value} }
 	held := func(key, value string) registry.Held { return registry.Held{Entry: entry(key, value), Live: true} }

@@ -55,9 +55,9 @@ func TestInterest_EachNameOnItsOwn(t *testing.T) {
 	}
 }
 
-// TestTheSameAnswerWakesNobody: whoever waits for more waits for something else
+// TestInterest_SameAnswer: whoever waits for more waits for something else
 // than what is known.
-func TestTheSameAnswerWakesNobody(t *testing.T) {
+func TestInterest_SameAnswer(t *testing.T) {
 	i := registry.NewInterest()
 	i.Add("a")
 	i.Names()

@@ -57,9 +57,9 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestUsageCountsAllThatAServiceBrings: whatever a service may hold, and
+// TestUsage: whatever a service may hold, and
 // what goes is no longer counted.
-func TestUsageCountsAllThatAServiceBrings(t *testing.T) {
+func TestUsage(t *testing.T) {
 	const endpoint = 160 // a struct, without its texts
 	table := registry.NewTable()
 	table.Put(&registry.Service{
@@ -81,8 +81,8 @@ func TestUsageCountsAllThatAServiceBrings(t *testing.T) {
 	}
 }
 
-// TestWhatFitsExactlyFits: a limit is what may be held.
-func TestWhatFitsExactlyFits(t *testing.T) {
+// TestLimits_Exact: a limit is what may be held.
+func TestLimits_Exact(t *testing.T) {
 	free := registry.NewTable()
 	free.Replace(slices.Values(fleet(5)))
 	u := free.Usage()
@@ -100,9 +100,9 @@ func TestWhatFitsExactlyFits(t *testing.T) {
 	}
 }
 
-// TestWhatDoesNotFitWakesReaders: from then on nothing may be concluded from
+// TestLimits_Excess: from then on nothing may be concluded from
 // what is missing, though no row changed.
-func TestWhatDoesNotFitWakesReaders(t *testing.T) {
+func TestLimits_Excess(t *testing.T) {
 	table := registry.NewTable()
 	table.Limit(registry.Limits{Services: 1}, nil)
 	r := table.Reader()
@@ -134,7 +134,7 @@ func TestWhatDoesNotFitWakesReaders(t *testing.T) {
 	}
 }
 
-func TestLimitsAskAgainOnceThereIsRoom(t *testing.T) {
+func TestLimits_Room(t *testing.T) {
 	one := registry.NewTable()
 	one.Put(service("s0", "10.0.0.0"))
 	for name, limits := range map[string]registry.Limits{
@@ -176,9 +176,9 @@ func asksAgain(t *testing.T, limits registry.Limits) {
 	}
 }
 
-// TestLimitsAskAgainOnceMuchIsGone: a full reading is asked for again when a
+// TestLimits_AfterRemovals: a full reading is asked for again when a
 // tenth of what was there at the last one has gone, whichever it is of.
-func TestLimitsAskAgainOnceMuchIsGone(t *testing.T) {
+func TestLimits_AfterRemovals(t *testing.T) {
 	small := registry.Attributes{"k": strings.Repeat("x", 50_000)}
 	large := registry.Attributes{"k": strings.Repeat("x", 60_000)}
 	sized := func(endpoints int, a registry.Attributes) *registry.Service {
@@ -217,9 +217,9 @@ func TestLimitsAskAgainOnceMuchIsGone(t *testing.T) {
 	}
 }
 
-// TestTable_CountsWhatASourceKeepsBesideIt: against the bytes of its limits, of
+// TestTable_ExternalUsage: against the bytes of its limits, of
 // which the rows have half at the least.
-func TestTable_CountsWhatASourceKeepsBesideIt(t *testing.T) {
+func TestTable_ExternalUsage(t *testing.T) {
 	t.Parallel()
 	table := registry.NewTable()
 	if !table.Beside(1 << 40) {
@@ -247,8 +247,8 @@ func TestTable_CountsWhatASourceKeepsBesideIt(t *testing.T) {
 	}
 }
 
-// TestTable_WhatGoesBesideItMakesRoom: a full reading is asked for then.
-func TestTable_WhatGoesBesideItMakesRoom(t *testing.T) {
+// TestTable_ExternalUsageRemoved: a full reading is asked for then.
+func TestTable_ExternalUsageRemoved(t *testing.T) {
 	t.Parallel()
 	table, asked := registry.NewTable(), 0
 	table.Limit(registry.Limits{Bytes: 2048}, func() { asked++ })

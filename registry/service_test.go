@@ -6,7 +6,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-func TestAServiceThatLostItsLastEndpoint(t *testing.T) {
+func TestService_LastEndpoint(t *testing.T) {
 	t.Parallel()
 	at := func(paths ...registry.Path) *registry.Service {
 		s := &registry.Service{Name: "x", Path: "home"}
@@ -34,7 +34,7 @@ func TestAServiceThatLostItsLastEndpoint(t *testing.T) {
 	}
 }
 
-func TestAServiceThatLostItsLastEndpointSpeaksOn(t *testing.T) {
+func TestService_LastEndpointProtocol(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		own   string

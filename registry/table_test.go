@@ -96,7 +96,7 @@ func TestTable(t *testing.T) {
 	}
 }
 
-func TestEqualServicesAreNoChange(t *testing.T) {
+func TestTable_EqualServices(t *testing.T) {
 	table := registry.NewTable()
 	table.Replace(all(service("a", "10.0.0.1"), service("b", "10.0.0.2")))
 	reader := table.Reader()
@@ -108,7 +108,7 @@ func TestEqualServicesAreNoChange(t *testing.T) {
 	}
 }
 
-func TestALateReaderSeesEverything(t *testing.T) {
+func TestTable_LateReader(t *testing.T) {
 	table := registry.NewTable()
 	table.Replace(all(service("a"), service("b")))
 	early := table.Reader()
@@ -164,7 +164,7 @@ func TestCertainty(t *testing.T) {
 	}
 }
 
-func TestSkippedInputsHaveAReason(t *testing.T) {
+func TestTable_SkippedInputs(t *testing.T) {
 	table := registry.NewTable()
 	table.Skip("outbound|80||x", "headless")
 	table.Skip("outbound|81||x", "unix socket")
@@ -174,7 +174,7 @@ func TestSkippedInputsHaveAReason(t *testing.T) {
 	}
 }
 
-func TestOneWriterManyReaders(t *testing.T) {
+func TestTable_Readers(t *testing.T) {
 	table := registry.NewTable()
 	var wg sync.WaitGroup
 	readers := make([]*registry.Reader, 4)
@@ -223,7 +223,7 @@ func TestOneWriterManyReaders(t *testing.T) {
 	}
 }
 
-func TestTableCountsReadingsOfNewConnections(t *testing.T) {
+func TestTable_Connections(t *testing.T) {
 	table := registry.NewTable()
 	dials := func() int { _, k := table.Snapshot(); return k.Dials }
 	table.Dialed()
@@ -239,7 +239,7 @@ func TestTableCountsReadingsOfNewConnections(t *testing.T) {
 
 // What it costs to know of one service does not grow with the services
 // that cannot be known.
-func TestAReaderReceivesWhichScopesChanged(t *testing.T) {
+func TestTable_ChangedScopes(t *testing.T) {
 	denied := errors.New("access denied")
 	table := registry.NewTable()
 	table.Unknown("old", denied)
@@ -315,7 +315,7 @@ func TestCovering(t *testing.T) {
 	}
 }
 
-func TestSummaryCountsWhatIsHeld(t *testing.T) {
+func TestTable_Summary(t *testing.T) {
 	table := registry.NewTable()
 	sick := service("b", "10.0.0.2", "10.0.0.3")
 	sick.Endpoints[1].Health = registry.Draining
@@ -348,7 +348,7 @@ func TestSummaryCountsWhatIsHeld(t *testing.T) {
 
 // What was found missing and is reported before anybody looked stays the weaker
 // kind of evidence.
-func TestWhatWasFoundStaysFoundUntilItIsDrained(t *testing.T) {
+func TestTable_Drain(t *testing.T) {
 	table := registry.NewTable()
 	reader := table.Reader()
 	table.Replace(all(service("a"), service("b")))

@@ -31,9 +31,9 @@ func (w *world) second() (other *zkfake.Server, both func(owner string) string) 
 	}
 }
 
-// TestATargetThatAReloadAddsAndThatRefuses shows that it costs itself
+// TestReload_RefusingTarget shows that it costs itself
 // alone, that a user sees why, and that it is applied once a person decided.
-func TestATargetThatAReloadAddsAndThatRefuses(t *testing.T) {
+func TestReload_RefusingTarget(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	other, both := w.second()
@@ -78,9 +78,9 @@ func TestATargetThatAReloadAddsAndThatRefuses(t *testing.T) {
 	}
 }
 
-// TestWaitingForAnotherProcessIsShown: a target that may not be written to yet is
+// TestStatus_OwnerHeldElsewhere: a target that may not be written to yet is
 // not in sync, though it holds what is desired; the process is ready all the same.
-func TestWaitingForAnotherProcessIsShown(t *testing.T) {
+func TestStatus_OwnerHeldElsewhere(t *testing.T) {
 	t.Parallel()
 	const sign = "/xds-bridge/shop/alive"
 	w := newWorld(t)
@@ -112,7 +112,7 @@ func TestWaitingForAnotherProcessIsShown(t *testing.T) {
 
 // TestAMissingLivenessNodeIsShown: until its liveness node may be made, a second
 // bridge of the owner would not be refused.
-func TestThatItCannotBeSeenToLiveIsShown(t *testing.T) {
+func TestStatus_UnwritableAliveNode(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	file := w.config(fileOptions{bridge: quick})

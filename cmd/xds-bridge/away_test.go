@@ -12,7 +12,7 @@ import (
 )
 
 // Nothing is to be done, and the registry goes.
-func TestAnIdleZooKeeperThatGoesIsReported(t *testing.T) {
+func TestStatus_LostIdleZooKeeper(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	file := w.config(fileOptions{})
@@ -43,7 +43,7 @@ func TestAnIdleZooKeeperThatGoesIsReported(t *testing.T) {
 }
 
 // A mapping in which nothing changes does not grow older while it is read.
-func TestTheAgeOfAMappingThatIsReadStaysLow(t *testing.T) {
+func TestStatus_MappingAge(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	file := w.config(fileOptions{bridge: quick})
@@ -61,7 +61,7 @@ func TestTheAgeOfAMappingThatIsReadStaysLow(t *testing.T) {
 }
 
 // No health that is reported is no doubt.
-func TestHowAnEndpointIs(t *testing.T) {
+func TestWhy_EndpointStates(t *testing.T) {
 	t.Parallel()
 	for want, e := range map[string]admin.Endpoint{
 		"offered":               {Health: "unknown", Offered: true},
@@ -75,7 +75,7 @@ func TestHowAnEndpointIs(t *testing.T) {
 }
 
 // Whoever switches the guard off is on record, and so is what was refused.
-func TestAReloadIsAudited(t *testing.T) {
+func TestReload_Audit(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	trail := filepath.Join(w.dir, "audit.ndjson")

@@ -92,7 +92,7 @@ func TestValidate(t *testing.T) {
 		`bridges[4].to: a bridge from a mesh into a mesh is not supported in this version`)
 }
 
-func TestEnvironmentSetsFlags(t *testing.T) {
+func TestFlags_Environment(t *testing.T) {
 	t.Parallel()
 	doIn(t, map[string]string{"XDS_BRIDGE_CONFIG": smallest}, "validate").want(t, exitOK, "smallest.yaml: valid")
 	doIn(t, map[string]string{"XDS_BRIDGE_CONFIG": "/none.yaml"}, "validate", "-f", smallest).want(t, exitOK)
@@ -102,7 +102,7 @@ func TestEnvironmentSetsFlags(t *testing.T) {
 }
 
 // What is done is said on the command line alone: nobody inherits it unseen.
-func TestEnvironmentDoesNotSayWhatIsDone(t *testing.T) {
+func TestFlags_IgnoreEnvironment(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	file := w.config(fileOptions{bridge: quick})
@@ -127,7 +127,7 @@ func TestHangUp(t *testing.T) {
 	}
 }
 
-func TestNacosIsNotWrittenOnce(t *testing.T) {
+func TestOnce_RefusesNacos(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "nacos.yaml")
@@ -141,7 +141,7 @@ func TestNacosIsNotWrittenOnce(t *testing.T) {
 }
 
 // A name that an outsider chose must not drive the terminal.
-func TestTerminalIsSafe(t *testing.T) {
+func TestTerminal_EscapesControls(t *testing.T) {
 	t.Parallel()
 	var out buffer
 	c := newCLI(&out, &out, lookup(nil), nil)
@@ -162,7 +162,7 @@ func TestTerminalIsSafe(t *testing.T) {
 
 // Status names what a source leaves out, with the reason, and of many the
 // first.
-func TestStatusNamesWhatIsSkipped(t *testing.T) {
+func TestStatus_SkippedInputs(t *testing.T) {
 	t.Parallel()
 	var out buffer
 	c := newCLI(&out, &out, lookup(nil), nil)

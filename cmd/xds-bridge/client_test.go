@@ -9,7 +9,7 @@ import (
 )
 
 // Whoever edits a file looks at what runs, and a probe must not end it.
-func TestCommandsThatAskARunningBridgeNeedNoValidFile(t *testing.T) {
+func TestClient_InvalidFile(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	file := w.config(fileOptions{bridge: quick, file: "reload: { interval: 0s }"})
@@ -49,7 +49,7 @@ func TestCommandsThatAskARunningBridgeNeedNoValidFile(t *testing.T) {
 }
 
 // Of two bridges on one machine the file says which is meant.
-func TestABridgeOfAnotherOwnerDoesNotAnswer(t *testing.T) {
+func TestClient_ForeignOwner(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	file := w.config(fileOptions{bridge: quick})
@@ -69,7 +69,7 @@ func TestABridgeOfAnotherOwnerDoesNotAnswer(t *testing.T) {
 }
 
 // What holds prints is pasted into a shell.
-func TestAPrintedCommandIsOfTheSameBridge(t *testing.T) {
+func TestClient_PrintedCommands(t *testing.T) {
 	t.Parallel()
 	for want, c := range map[string]struct {
 		file string

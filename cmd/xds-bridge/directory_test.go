@@ -69,7 +69,7 @@ func (w *directoryWorld) want(text string, services ...string) {
 }
 
 // A ServiceEntry has its mark in the head alone, which counts for its endpoints.
-func TestOperationsOnServiceEntries(t *testing.T) {
+func TestKubernetes_Operations(t *testing.T) {
 	t.Parallel()
 	w := newDirectoryWorld(t)
 	shop, bank := w.by("shop"), w.by("bank")
@@ -98,7 +98,7 @@ func TestOperationsOnServiceEntries(t *testing.T) {
 }
 
 // What a bridge left that is not configured any more is held under its name.
-func TestServiceEntriesOfABridgeThatIsGoneAreHeld(t *testing.T) {
+func TestKubernetes_RemovedBridge(t *testing.T) {
 	t.Parallel()
 	w := newDirectoryWorld(t)
 	file := w.by("shop")
@@ -110,7 +110,7 @@ func TestServiceEntriesOfABridgeThatIsGoneAreHeld(t *testing.T) {
 }
 
 // What a person denied stays denied after a restart: a directory keeps records.
-func TestDecisionsInADirectoryOutliveTheProcess(t *testing.T) {
+func TestKubernetes_DecisionsPersist(t *testing.T) {
 	t.Parallel()
 	w := newDirectoryWorld(t)
 	node := func(i int) string { return fmt.Sprintf("/microservices/greeter/%d", i) }
@@ -152,7 +152,7 @@ func TestDecisionsInADirectoryOutliveTheProcess(t *testing.T) {
 }
 
 // A host that somebody else's ServiceEntry has is not doubled, and is shown.
-func TestAHostOfAnotherServiceEntryIsAConflict(t *testing.T) {
+func TestKubernetes_HostConflict(t *testing.T) {
 	t.Parallel()
 	w := newDirectoryWorld(t)
 	file := w.by("shop")

@@ -51,10 +51,10 @@ func servedAt(t *testing.T, address string) []string {
 	return all
 }
 
-// TestAHostOutlivesItsLastProvider: a service whose only provider went,
+// TestRun_EmptyHost: a service whose only provider went,
 // before the bridge ended or while it was away, keeps the host and the port of
 // the protocol it spoke.
-func TestAHostOutlivesItsLastProvider(t *testing.T) {
+func TestRun_EmptyHost(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	provider := func(iface string) string {

@@ -27,10 +27,10 @@ log: { format: json, level: debug }
 `, w.xds, strings.TrimPrefix(w.debug.URL, "http://"), w.zkAt, formats, names, w.dir))
 }
 
-// TestPlainServicesInSeveralFormats: a host that no key is published for
+// TestRun_PlainFormats: a host that no key is published for
 // is in every format that has plain names, under the name of a rule, and one
 // with a key is in Dubbo's besides.
-func TestPlainServicesInSeveralFormats(t *testing.T) {
+func TestRun_PlainFormats(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.offer(greeter, "10.0.0.7")
@@ -66,9 +66,9 @@ func TestPlainServicesInSeveralFormats(t *testing.T) {
 	}
 }
 
-// TestTwoServicesOfOneName: the second of two services that would be called
+// TestRun_NameCollision: the second of two services that would be called
 // the same is refused whole, and reported.
-func TestTwoServicesOfOneName(t *testing.T) {
+func TestRun_NameCollision(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.offer("greeter.test.svc.cluster.local:20000", "10.0.0.8")
@@ -84,9 +84,9 @@ func TestTwoServicesOfOneName(t *testing.T) {
 	}
 }
 
-// TestAParentOfAnotherFormat: where Dubbo's application-level discovery has a
+// TestRun_ForeignFormatParent: where Dubbo's application-level discovery has a
 // service of the same name, nothing is written and status says why.
-func TestAParentOfAnotherFormat(t *testing.T) {
+func TestRun_ForeignFormatParent(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.offer(greeter, "10.0.0.7")

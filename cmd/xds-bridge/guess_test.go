@@ -7,10 +7,10 @@ import (
 	"testing"
 )
 
-// TestAGuessedProtocolYields shows that an address which its provider registered
+// TestRun_GuessedProtocol shows that an address which its provider registered
 // itself under another protocol is not written under the one that is but a guess,
 // and that a rule makes it none.
-func TestAGuessedProtocolYields(t *testing.T) {
+func TestRun_GuessedProtocol(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	own := func(host string) string {

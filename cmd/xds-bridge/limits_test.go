@@ -4,9 +4,9 @@ import (
 	"testing"
 )
 
-// TestASourceAtItsBoundIsHeld shows that a registry which reports too much
+// TestRun_SourceAtLimit shows that a registry which reports too much
 // costs nothing that is there, says so, and is let go by a larger bound.
-func TestASourceAtItsBoundIsHeld(t *testing.T) {
+func TestRun_SourceAtLimit(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.publish(map[string]string{"providers:api.Orders:1.0:": orders, "providers:api.Greeter:1.0:": greeter})

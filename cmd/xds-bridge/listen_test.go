@@ -38,7 +38,7 @@ func (w *world) pair() string {
 		w.file("listen.key", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key}))))
 }
 
-func TestWhatAListenAddressShowsOthersIsReported(t *testing.T) {
+func TestWarnings_ListenAddress(t *testing.T) {
 	t.Parallel()
 	const plaintext, everybody = "clients are served in plaintext", "whoever reaches it may read every service"
 	w := newWorld(t)
@@ -76,7 +76,7 @@ func TestWhatAListenAddressShowsOthersIsReported(t *testing.T) {
 	}
 }
 
-func TestClientsChangeWithAReload(t *testing.T) {
+func TestReload_Clients(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	file := w.importConfig("127.0.0.1:0", "")
@@ -93,7 +93,7 @@ func TestClientsChangeWithAReload(t *testing.T) {
 
 // Who looks for the cause at configSources of an istiod that read a moment ago
 // looks at the wrong place.
-func TestAReaderThatIsGoneIsNamed(t *testing.T) {
+func TestStatus_MissingReader(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.registers("api.Orders", "10.0.0.1:20001")

@@ -8,9 +8,9 @@ import (
 	"github.com/xds-bridge/xds-bridge/metadata"
 )
 
-// TestEveryEntryBearsItsOwnersMark in every format of ZooKeeper, but for the
+// TestRun_Marks in every format of ZooKeeper, but for the
 // lists of applications, which providers share.
-func TestEveryEntryBearsItsOwnersMark(t *testing.T) {
+func TestRun_Marks(t *testing.T) {
 	t.Parallel()
 	const formats = "[dubbo-interface, dubbo-application, { format: spring-cloud, root: /spring }, kratos, { format: hertz, root: /hertz }, { format: kitex, root: /kitex }, plain]"
 	w := newWorld(t)

@@ -356,9 +356,9 @@ func TestNacosAccess(t *testing.T) {
 	})
 }
 
-// TestAnotherNacosRemovesNothing shows that a typo in the servers is
+// TestNacos_Replaced shows that a typo in the servers is
 // refused, and removes nothing.
-func TestAnotherNacosRemovesNothing(t *testing.T) {
+func TestNacos_Replaced(t *testing.T) {
 	t.Parallel()
 	w, other := newNacosWorld(t, ""), newNacosWorld(t, "")
 	file := w.conf("")
@@ -370,10 +370,10 @@ func TestAnotherNacosRemovesNothing(t *testing.T) {
 	w.await("api.Orders", "10.0.0.1", "10.0.0.2")
 }
 
-// TestNacosIsConnectedAgain shows that a connection whose end went from the file
+// TestNacos_Reconnect shows that a connection whose end went from the file
 // stays with all that it published, and is the one that a bridge uses that leads
 // there again; and that another registry under that name is not mistaken for it.
-func TestNacosIsConnectedAgain(t *testing.T) {
+func TestNacos_Reconnect(t *testing.T) {
 	t.Parallel()
 	w, other := newNacosWorld(t, ""), newNacosWorld(t, "")
 	file := w.conf("")

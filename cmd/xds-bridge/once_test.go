@@ -31,7 +31,7 @@ func TestOnce(t *testing.T) {
 	}
 }
 
-func TestRestartWritesNothing(t *testing.T) {
+func TestRun_Restart(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	file := w.config(fileOptions{bridge: quick})
@@ -67,7 +67,7 @@ func TestRestartWritesNothing(t *testing.T) {
 	})
 }
 
-func TestForeignEntriesStay(t *testing.T) {
+func TestOwnership_ForeignEntries(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	foreign := "/dubbo/api.Orders/providers/" + url.QueryEscape("dubbo://10.9.9.9:20880/api.Orders?application=legacy&interface=api.Orders&side=provider")
@@ -136,7 +136,7 @@ func TestHeldDeletions(t *testing.T) {
 	}
 }
 
-func TestRulesNameServices(t *testing.T) {
+func TestRun_NamingRules(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.offer(greeter, "10.0.1.1")
@@ -149,7 +149,7 @@ func TestRulesNameServices(t *testing.T) {
 	}
 }
 
-func TestOnlyNeededEndpointsAreAsked(t *testing.T) {
+func TestOnce_Subscriptions(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.offer(greeter, "10.0.1.1")

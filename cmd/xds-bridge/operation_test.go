@@ -12,7 +12,7 @@ import (
 )
 
 // What another process publishes into a Nacos only that one can withdraw.
-func TestPurgeOfANacosIntoWhichABridgeStillPublishesIsRefused(t *testing.T) {
+func TestPurge_PublishingBridge(t *testing.T) {
 	t.Parallel()
 	w := newNacosWorld(t, "")
 	file := w.conf("")
@@ -32,7 +32,7 @@ func TestPurgeOfANacosIntoWhichABridgeStillPublishesIsRefused(t *testing.T) {
 }
 
 // What was not read is not said to hold nothing.
-func TestWorkOnAZooKeeperThatIsAwayStatesNothing(t *testing.T) {
+func TestOperation_UnreachableZooKeeper(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	file := w.config(fileOptions{bridge: quick})
@@ -53,7 +53,7 @@ func TestWorkOnAZooKeeperThatIsAwayStatesNothing(t *testing.T) {
 
 // Entries of one group that may not be deleted cost that group, and are not
 // counted as done.
-func TestWhatCouldNotBePurgedIsNamed(t *testing.T) {
+func TestPurge_Incomplete(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.offer(greeter, "10.0.1.1")
@@ -83,7 +83,7 @@ func TestWhatCouldNotBePurgedIsNamed(t *testing.T) {
 }
 
 // Of another owner an entry reports its mark, and commands accept that.
-func TestAnOwnerIsNamedByItsMark(t *testing.T) {
+func TestOperation_OwnerByMark(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	file := w.config(fileOptions{bridge: quick})
@@ -108,7 +108,7 @@ func TestAnOwnerIsNamedByItsMark(t *testing.T) {
 }
 
 // A misspelled owner has nothing, and who deletes in its name does not see that all is done.
-func TestWorkOfAnOwnerThatNobodyKnowsFails(t *testing.T) {
+func TestOperation_UnknownOwner(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	file := w.config(fileOptions{bridge: quick})

@@ -31,7 +31,7 @@ func (w *world) ownedBy(owner, more string) string {
 	return w.file(owner+".yaml", strings.Replace(string(text), "owner: shop", "owner: "+owner, 1))
 }
 
-func TestOwnerChangedByMistake(t *testing.T) {
+func TestOwnership_ChangedOwner(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	old := w.config(fileOptions{bridge: quick})
@@ -69,7 +69,7 @@ func TestOwnerChangedByMistake(t *testing.T) {
 	do(t, "adopt", "--unsigned", "-f", old).want(t, exitUsage, "ownerKeyFile")
 }
 
-func TestReleasedEntriesStayAndCanBeAdopted(t *testing.T) {
+func TestOwnership_ReleaseAndAdopt(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	file := w.config(fileOptions{bridge: quick})
@@ -103,7 +103,7 @@ func TestReleasedEntriesStayAndCanBeAdopted(t *testing.T) {
 	do(t, "release", "-f", file).want(t, exitUsage, "requires --owner")
 }
 
-func TestMarksAreSignedFromAFirstKeyThroughARotation(t *testing.T) {
+func TestOwnership_KeyRotation(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	do(t, "run", "--once", "-f", w.config(fileOptions{bridge: quick})).want(t, exitOK)

@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// TestPlanIntoAMesh has a plan beside the bridge that serves the mesh: it
+// TestPlan_Mesh has a plan beside the bridge that serves the mesh: it
 // requires neither the address nor an istiod, and says what it compares with.
-func TestPlanIntoAMesh(t *testing.T) {
+func TestPlan_Mesh(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	provider := "/dubbo/api.Greeter/providers/" + url.QueryEscape("tri://10.0.0.1:20001/api.Greeter?interface=api.Greeter&side=provider")
@@ -36,9 +36,9 @@ log: { format: json, level: debug }
 	do(t, "plan", "-f", file).want(t, exitOK, "Nothing differs.")
 }
 
-// TestARestartKnowsWhatWasServed: mass deletions are held by default, also of
+// TestServed_Restart: mass deletions are held by default, also of
 // what is served into a mesh, by a new process without the disk of the old one.
-func TestARestartKnowsWhatWasServed(t *testing.T) {
+func TestServed_Restart(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	parent := func(n int) string { return fmt.Sprintf("/dubbo/api.S%d/providers/", n) }

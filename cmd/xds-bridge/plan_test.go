@@ -7,7 +7,7 @@ import (
 )
 
 // What may not be read will not be read within any timeout.
-func TestPlanNamesWhatItMayNotReadAtOnce(t *testing.T) {
+func TestPlan_DeniedRead(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	file := w.config(fileOptions{bridge: quick})

@@ -19,7 +19,7 @@ import (
 )
 
 // A running bridge holds its port, which is as it should be.
-func TestPreflightBesideTheRunningBridge(t *testing.T) {
+func TestPreflight_PortInUse(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	at := porttest.Address(t)
@@ -34,7 +34,7 @@ func TestPreflightBesideTheRunningBridge(t *testing.T) {
 }
 
 // What is served depends on an istiod, which starts after the bridge.
-func TestPreflightLooksForAnIstiod(t *testing.T) {
+func TestPreflight_Istiod(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	at := porttest.Address(t)
@@ -73,7 +73,7 @@ func TestPreflight_DataPlanesAlone(t *testing.T) {
 }
 
 // A debug port that is closed is unreachable; one that refuses is not.
-func TestPreflightDistinguishesAClosedDebugPortFromARefusal(t *testing.T) {
+func TestPreflight_DebugPort(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	file := w.config(fileOptions{})
@@ -122,7 +122,7 @@ func TestPreflight_OtherSourcesOfKeys(t *testing.T) {
 
 // Of a mesh that is read by the API, keys count once everything was read, and what is
 // missing is named with the setting that leaves it out, where there is one.
-func TestPreflight_AMeshByTheKubernetesAPI(t *testing.T) {
+func TestPreflight_KubernetesAPI(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	cluster, kubeconfig := w.cluster()
@@ -153,7 +153,7 @@ bridges: [{ name: b, from: mesh, to: zk, formats: [dubbo-interface] }]
 }
 
 // Keys of ServiceEntries that istiod sends need no debug port.
-func TestPreflight_KeysByTheAPIGenerator(t *testing.T) {
+func TestPreflight_APIGenerator(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.debug.Close()
@@ -171,7 +171,7 @@ func TestPreflight_KeysByTheAPIGenerator(t *testing.T) {
 }
 
 // Whoever else writes keeps run from writing, as does an owner that was changed.
-func TestPreflightReportsWhoseTheTargetIs(t *testing.T) {
+func TestPreflight_TargetOwners(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		alive, earlier, more string
@@ -203,7 +203,7 @@ func TestPreflightReportsWhoseTheTargetIs(t *testing.T) {
 }
 
 // The bridge that runs is no other, whoever holds its liveness node.
-func TestPreflightKnowsTheRunningBridge(t *testing.T) {
+func TestPreflight_RunningBridge(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	file := w.config(fileOptions{})
@@ -214,7 +214,7 @@ func TestPreflightKnowsTheRunningBridge(t *testing.T) {
 	do(t, "preflight", "-f", file).want(t, exitOK, `√ owner: process 7 on host "another", the running bridge`)
 }
 
-func TestPreflightNamesWhoMayHoldThePort(t *testing.T) {
+func TestPreflight_PortHolder(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -232,7 +232,7 @@ func TestPreflightNamesWhoMayHoldThePort(t *testing.T) {
 	}
 }
 
-func TestPreflightDistinguishesSourceAndTarget(t *testing.T) {
+func TestPreflight_SourceAndTarget(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	file := w.importConfig("127.0.0.1:0", "")

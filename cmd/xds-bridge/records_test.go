@@ -11,9 +11,9 @@ import (
 	"github.com/xds-bridge/xds-bridge/internal/porttest"
 )
 
-// TestARegistryThatMayOnlyBeRead: a bridge into a mesh works without the right
+// TestServed_ReadOnlyRegistry: a bridge into a mesh works without the right
 // to keep records. preflight says what is lost, and fails nothing.
-func TestARegistryThatMayOnlyBeRead(t *testing.T) {
+func TestServed_ReadOnlyRegistry(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	if err := w.zk.Put("/dubbo/api.A/providers/"+url.QueryEscape("tri://10.0.0.1:20001/api.A?interface=api.A&side=provider"), nil); err != nil {
@@ -45,9 +45,9 @@ func TestARegistryThatMayOnlyBeRead(t *testing.T) {
 	}
 }
 
-// TestAChangedListenAddressFindsWhatWasServed: a registry that shows a tenth
+// TestServed_ChangedAddress: a registry that shows a tenth
 // after the change removes nothing from a mesh.
-func TestAChangedListenAddressFindsWhatWasServed(t *testing.T) {
+func TestServed_ChangedAddress(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	path := func(n int) string {

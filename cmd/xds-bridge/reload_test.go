@@ -33,9 +33,9 @@ func isInSync(t *testing.T, file string) {
 	eventually(t, "in sync", func() bool { return do(t, "status", "-f", file).code == exitOK })
 }
 
-// TestABadFileLeavesTheOldOneRunning shows that everything that is wrong
+// TestReload_InvalidFile shows that everything that is wrong
 // is reported, in all the places where a user looks.
-func TestABadFileLeavesTheOldOneRunning(t *testing.T) {
+func TestReload_InvalidFile(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	file := w.config(fileOptions{bridge: quick})
@@ -66,9 +66,9 @@ func TestABadFileLeavesTheOldOneRunning(t *testing.T) {
 	}
 }
 
-// TestOnlyWhatChangedIsRestarted shows for each kind of change which parts
+// TestReload_RestartsChanged shows for each kind of change which parts
 // continue, by the connections that the servers see.
-func TestOnlyWhatChangedIsRestarted(t *testing.T) {
+func TestReload_RestartsChanged(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	file := w.config(fileOptions{})
@@ -111,7 +111,7 @@ func TestOnlyWhatChangedIsRestarted(t *testing.T) {
 	}
 }
 
-func TestReloadHasThreeTriggers(t *testing.T) {
+func TestReload_Triggers(t *testing.T) {
 	w := newWorld(t)
 	level := func(l string) string {
 		return w.config(fileOptions{bridge: ", guard: { settle: " + l + " }", file: "reload: { interval: 20ms }\n"})
@@ -135,9 +135,9 @@ func TestReloadHasThreeTriggers(t *testing.T) {
 	}
 }
 
-// TestAChangeDuringTheStartIsApplied shows that a file which changes after it was
+// TestReload_DuringStart shows that a file which changes after it was
 // read, and before anything runs, is read again.
-func TestAChangeDuringTheStartIsApplied(t *testing.T) {
+func TestReload_DuringStart(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	var file string
@@ -162,9 +162,9 @@ func TestAChangeDuringTheStartIsApplied(t *testing.T) {
 	eventually(t, "the file on disk is applied", func() bool { return lastReload(t, file).Trigger == "file" })
 }
 
-// TestSocketsOfAReload shows that a reload which is refused leaves no socket
+// TestReload_Sockets shows that a reload which is refused leaves no socket
 // open, and that an address may be widened while it is listened at.
-func TestSocketsOfAReload(t *testing.T) {
+func TestReload_Sockets(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	file := w.config(fileOptions{bridge: quick})
@@ -208,9 +208,9 @@ func listener(t *testing.T) net.Listener {
 	return l
 }
 
-// TestAMoveIsRefused shows that a change of the owner, or of which registry
+// TestReload_MovedTarget shows that a change of the owner, or of which registry
 // is meant, is refused with a remedy, and that one of the root is not.
-func TestAMoveIsRefused(t *testing.T) {
+func TestReload_MovedTarget(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	file := w.config(fileOptions{bridge: quick})
@@ -250,9 +250,9 @@ func (w *world) replaced(file, old, with string) {
 // plainNames gives the services of a mesh names of plain formats.
 const plainNames = quick + `, names: [{ host: "orders.*", service: orders }]`
 
-// TestAPlaceIsWhatItIs shows that formats are known again wherever they
+// TestReload_RenamedTarget shows that formats are known again wherever they
 // are in a list.
-func TestAPlaceIsWhatItIs(t *testing.T) {
+func TestReload_RenamedTarget(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	file := w.config(fileOptions{bridge: plainNames})
@@ -274,9 +274,9 @@ func TestAPlaceIsWhatItIs(t *testing.T) {
 	}
 }
 
-// TestAnotherEnsembleIsAnotherPlace shows that the id that a registry keeps
+// TestReload_ChangedEnsemble shows that the id that a registry keeps
 // of itself says whether it is the same one, and not how to connect to it.
-func TestAnotherEnsembleIsAnotherPlace(t *testing.T) {
+func TestReload_ChangedEnsemble(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	file := w.config(fileOptions{bridge: quick})
@@ -303,9 +303,9 @@ func TestAnotherEnsembleIsAnotherPlace(t *testing.T) {
 	sameNodes(t, before, w.touched())
 }
 
-// TestARemovedEndKeepsItsEntries shows what happens to the entries of a
+// TestReload_RemovedTarget shows what happens to the entries of a
 // registry that no bridge leads to any more, and that it can come back.
-func TestARemovedEndKeepsItsEntries(t *testing.T) {
+func TestReload_RemovedTarget(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	other := zkfake.New(zkfake.Options{})
@@ -342,9 +342,9 @@ func TestARemovedEndKeepsItsEntries(t *testing.T) {
 	eventually(t, "the second registry is back", func() bool { return len(other.Children("/dubbo/api.Orders/providers")) == 3 })
 }
 
-// TestAReloadOfAllowReachesTheSource shows that the source of a registry, which
+// TestReload_Allow shows that the source of a registry, which
 // asks providers at the addresses that bridges allow, is held to the new list.
-func TestAReloadOfAllowReachesTheSource(t *testing.T) {
+func TestReload_Allow(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	at := porttest.Address(t)
@@ -370,10 +370,10 @@ log: { format: json }
 	do(t, "reload", "-f", file).want(t, exitOK, "source zk: restarted")
 }
 
-// TestAReloadOfSelectAndNames shows that a loop that begins with the source that it
+// TestReload_SelectAndNames shows that a loop that begins with the source that it
 // reads reads nothing of what the source before reported: greeter has the name there
 // under which the file before would have exported it.
-func TestAReloadOfSelectAndNames(t *testing.T) {
+func TestReload_SelectAndNames(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.offer(greeter, "10.0.1.1", "10.0.1.2")
@@ -398,10 +398,10 @@ func TestAReloadOfSelectAndNames(t *testing.T) {
 	}
 }
 
-// TestAReloadDoesNotWaitForItself shows that the liveness node of the connection
+// TestReload_Reentrant shows that the liveness node of the connection
 // before keeps no reload waiting, where the system does not say which process is
 // which.
-func TestAReloadDoesNotWaitForItself(t *testing.T) {
+func TestReload_Reentrant(t *testing.T) {
 	t.Parallel()
 	const sign = "/xds-bridge/shop/alive"
 	w := newWorld(t)

@@ -12,7 +12,7 @@ import (
 )
 
 // A pattern that fits nothing is reported with its setting.
-func TestPlanNamesPatternsThatFitNothing(t *testing.T) {
+func TestPlan_UnmatchedPatterns(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	file := w.config(fileOptions{bridge: `, select: { include: ["orders.*", "odrers.*"], exclude: ["x.*"] }, names: [{ host: "y.*", interface: api.Y }]`})
@@ -24,7 +24,7 @@ func TestPlanNamesPatternsThatFitNothing(t *testing.T) {
 }
 
 // A pattern that fits a host without a service key is right: its key is missing.
-func TestPlanNamesTheMissingKey(t *testing.T) {
+func TestPlan_MissingKey(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.offer(greeter, "10.0.0.7")
@@ -41,7 +41,7 @@ func TestPlanNamesTheMissingKey(t *testing.T) {
 }
 
 // What a source cannot report stays, and no guard has to do with it.
-func TestPlanDistinguishesTheGuardFromWhatIsUnknown(t *testing.T) {
+func TestPlan_HeldAndUnknown(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	file := w.config(fileOptions{})
@@ -52,7 +52,7 @@ func TestPlanDistinguishesTheGuardFromWhatIsUnknown(t *testing.T) {
 }
 
 // A namespace that does not exist is an error, where the servers say so.
-func TestPreflightNamesANamespaceThatDoesNotExist(t *testing.T) {
+func TestPreflight_MissingNamespace(t *testing.T) {
 	t.Parallel()
 	server := nacosfake.NewServer()
 	server.Namespaces = map[string]string{"": "public", "5f3c": "Production"}
@@ -68,7 +68,7 @@ func TestPreflightNamesANamespaceThatDoesNotExist(t *testing.T) {
 
 // A login that fails without a denial says nothing of the password, but for what
 // Nacos 3 answers to a wrong one.
-func TestPreflightBlamesThePasswordOnlyIfItIsDenied(t *testing.T) {
+func TestPreflight_DeniedPassword(t *testing.T) {
 	t.Parallel()
 	web := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(web.Close)
@@ -112,7 +112,7 @@ func above(good string) string {
 }
 
 // Nacos accepts any namespace, and shows what lies in one without a name to nobody.
-func TestPreflightDoubtsANamespaceThatHoldsNothing(t *testing.T) {
+func TestPreflight_EmptyNamespace(t *testing.T) {
 	t.Parallel()
 	w := newNacosWorld(t, "")
 	do(t, "preflight", "-f", w.conf(", namespace: Production")).want(t, exitOK, "‼ list: no service of our formats is in namespace Production", "the id of the namespace")

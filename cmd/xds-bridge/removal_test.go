@@ -96,9 +96,9 @@ func (r *removing) holds(t *testing.T) []admin.Hold {
 	return slices.DeleteFunc(page.Items, func(h admin.Hold) bool { return h.Denied })
 }
 
-// TestPurgeOfABridge shows that a plan holds what a bridge that is gone
+// TestPurge_Bridge shows that a plan holds what a bridge that is gone
 // wrote, and that purge deletes that alone, at once.
-func TestPurgeOfABridge(t *testing.T) {
+func TestPurge_Bridge(t *testing.T) {
 	t.Parallel()
 	r := newRemoving(t)
 	r.elsewhere()
@@ -123,9 +123,9 @@ func TestPurgeOfABridge(t *testing.T) {
 	}
 }
 
-// TestEntriesOfAFormatThatLeftABridge shows that they are those of the bridge at
+// TestReload_RemovedFormat shows that they are those of the bridge at
 // that place.
-func TestEntriesOfAFormatThatLeftABridge(t *testing.T) {
+func TestReload_RemovedFormat(t *testing.T) {
 	t.Parallel()
 	r := newRemoving(t)
 	r.with("kratos")
@@ -135,9 +135,9 @@ func TestEntriesOfAFormatThatLeftABridge(t *testing.T) {
 	r.left(t, 2, 2)
 }
 
-// TestARemovedBridgeIsHeldUntilAPersonDecides shows how a
+// TestReload_RemovedBridge shows how a
 // bridge or a format goes, and how each hold on it ends.
-func TestARemovedBridgeIsHeldUntilAPersonDecides(t *testing.T) {
+func TestReload_RemovedBridge(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for a minute, guard.settle of a bridge that is not configured: make test-all runs it")
 	}
@@ -170,9 +170,9 @@ func TestARemovedBridgeIsHeldUntilAPersonDecides(t *testing.T) {
 	}
 }
 
-// TestAnOrphanOfARenamedBridgeIsHeld: an address that died while a bridge was
+// TestReload_RenamedBridge: an address that died while a bridge was
 // renamed and restarted is nobody's claim. It is shown, and decided by a person.
-func TestAnOrphanOfARenamedBridgeIsHeld(t *testing.T) {
+func TestReload_RenamedBridge(t *testing.T) {
 	t.Parallel()
 	r := newRemoving(t)
 	r.stop()

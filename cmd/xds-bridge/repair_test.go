@@ -29,9 +29,9 @@ func (w *world) defaults(file string) string {
 	return w.file("defaults.yaml", text)
 }
 
-// TestADeletedRootIsWrittenAgain with the defaults: long before the bridge would
+// TestRepair_DeletedRoot with the defaults: long before the bridge would
 // read anything again by itself, which lasts five minutes.
-func TestADeletedRootIsWrittenAgain(t *testing.T) {
+func TestRepair_DeletedRoot(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	interfaces := w.six()
@@ -44,8 +44,8 @@ func TestADeletedRootIsWrittenAgain(t *testing.T) {
 	})
 }
 
-// TestANacosThatForgotIsWrittenAgain with the defaults, once connected.
-func TestANacosThatForgotIsWrittenAgain(t *testing.T) {
+// TestRepair_EmptiedNacos with the defaults, once connected.
+func TestRepair_EmptiedNacos(t *testing.T) {
 	t.Parallel()
 	w := newNacosWorld(t, "")
 	interfaces := w.six()

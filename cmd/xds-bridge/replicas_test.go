@@ -11,10 +11,10 @@ import (
 	zkfake "github.com/xds-bridge/xds-bridge/internal/fake/zookeeper"
 )
 
-// TestFromOneToTwoReplicasThereIsOneWriter: replicas.lease is added to
+// TestReplicas_ScaleUp: replicas.lease is added to
 // the file of a bridge that runs, which waits for its restart, and a second
 // replica is started. That one writes once the first has ended, not before.
-func TestFromOneToTwoReplicasThereIsOneWriter(t *testing.T) {
+func TestReplicas_ScaleUp(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	file := w.config(fileOptions{bridge: quick})
@@ -100,10 +100,10 @@ func (w *world) writers() func() []int64 {
 	}
 }
 
-// TestAReplicaOfAnOlderFileWithdrawsNothing shows that what only the file of
+// TestReplicas_OlderFile shows that what only the file of
 // another replica has stays while that one runs, and when it has just ended: a
 // rollout that is in progress, or stuck, costs no consumer an address.
-func TestAReplicaOfAnOlderFileWithdrawsNothing(t *testing.T) {
+func TestReplicas_OlderFile(t *testing.T) {
 	t.Parallel()
 	const older = `, select: { include: ["orders.*"] }`
 	for name, newer := range map[string]func(text string) string{

@@ -74,7 +74,7 @@ func TestStatusAndWhy(t *testing.T) {
 	}
 }
 
-func TestRunFollowsTheMesh(t *testing.T) {
+func TestRun_MeshChanges(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	file := w.config(fileOptions{bridge: quick})
@@ -87,7 +87,7 @@ func TestRunFollowsTheMesh(t *testing.T) {
 	})
 }
 
-func TestHoldsAreDecided(t *testing.T) {
+func TestHolds_Decisions(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.offer(orders, "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5")
@@ -124,7 +124,7 @@ func TestHoldsAreDecided(t *testing.T) {
 }
 
 // What was written to a registry that is away may be gone, however good it was.
-func TestStatusOfATargetThatIsAway(t *testing.T) {
+func TestStatus_UnreachableTarget(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	file := w.config(fileOptions{bridge: quick})
@@ -145,7 +145,7 @@ func TestStatusOfATargetThatIsAway(t *testing.T) {
 	})
 }
 
-func TestDebugAPIRefuses(t *testing.T) {
+func TestRun_DeniedDebugAPI(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	file := w.config(fileOptions{bridge: quick})
@@ -167,7 +167,7 @@ func TestDebugAPIRefuses(t *testing.T) {
 	eventually(t, "in sync again", func() bool { return do(t, "status", "-f", file).code == exitOK })
 }
 
-func TestDryRunWritesNothing(t *testing.T) {
+func TestRun_DryRun(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	file := w.config(fileOptions{})
@@ -181,7 +181,7 @@ func TestDryRunWritesNothing(t *testing.T) {
 	}
 }
 
-func TestSecretsAreNeverLogged(t *testing.T) {
+func TestRun_LogsNoSecrets(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	const password, token = "hunter2secret", "eyJhbGciOiJub25lIn0.eyJhdWQiOiJpc3Rpby1jYSJ9.signature"
@@ -202,7 +202,7 @@ func TestSecretsAreNeverLogged(t *testing.T) {
 	}
 }
 
-func TestLogsGoThroughGost(t *testing.T) {
+func TestRun_GostLogger(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	r := do(t, "run", "--once", "-f", w.config(fileOptions{}), "--log-format", "gost", "--log-level", "error")
@@ -225,7 +225,7 @@ func TestPreflight(t *testing.T) {
 }
 
 // A root that nobody registers in is the root that was written wrong.
-func TestPreflightNamesARootThatDoesNotExist(t *testing.T) {
+func TestPreflight_MissingRoot(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	file := w.importConfig("127.0.0.1:0", "")
@@ -236,7 +236,7 @@ func TestPreflightNamesARootThatDoesNotExist(t *testing.T) {
 	do(t, "preflight", "-f", file).want(t, exitOK, "√ list: 1 parent znodes in the roots of all formats")
 }
 
-func TestPreflightNamesRightsThatASourceLacks(t *testing.T) {
+func TestPreflight_SourceRights(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	if err := errors.Join(w.zk.Put("/dubbo/api.Orders", nil), w.zk.SetACL("/", zkfake.WorldACL(zkfake.PermRead))); err != nil {
@@ -252,7 +252,7 @@ func TestPreflightNamesRightsThatASourceLacks(t *testing.T) {
 	}
 }
 
-func TestPurgeOfAnOwnerWhoseBridgeRunsSaysNothingElse(t *testing.T) {
+func TestPurge_RunningOwner(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	file := w.config(fileOptions{bridge: quick})
@@ -272,7 +272,7 @@ func TestPurgeOfAnOwnerWhoseBridgeRunsSaysNothingElse(t *testing.T) {
 	}
 }
 
-func TestPreflightReadsTheToken(t *testing.T) {
+func TestPreflight_Token(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	for name, tc := range map[string]struct{ token, want string }{

@@ -11,10 +11,10 @@ import (
 	zkfake "github.com/xds-bridge/xds-bridge/internal/fake/zookeeper"
 )
 
-// TestSecretsOfProvidersAreNotShown: what providers register with a
+// TestRun_ProviderSecrets: what providers register with a
 // password or a token in it is carried on as it is, and nobody is shown it:
 // neither by a command, nor in the log, nor in the audit.
-func TestSecretsOfProvidersAreNotShown(t *testing.T) {
+func TestRun_ProviderSecrets(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	far := zkfake.New(zkfake.Options{})

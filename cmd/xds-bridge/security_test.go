@@ -13,9 +13,9 @@ import (
 	"github.com/xds-bridge/xds-bridge/internal/porttest"
 )
 
-// TestTheStatusAPIForOthers shows that others reach the status API only
+// TestAdmin_RemoteClients shows that others reach the status API only
 // with TLS and the token, and that the commands do by the configuration.
-func TestTheStatusAPIForOthers(t *testing.T) {
+func TestAdmin_RemoteClients(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	pair, text := certificate(t, "localhost")

@@ -63,9 +63,9 @@ func TestShippedConfigurations(t *testing.T) {
 	}
 }
 
-// TestExamplesExportSomething runs each example beside an istiod that sends the
+// TestExamples runs each example beside an istiod that sends the
 // service keys to nobody without a token.
-func TestExamplesExportSomething(t *testing.T) {
+func TestExamples(t *testing.T) {
 	t.Parallel()
 	for example, targets := range map[string][]string{
 		"smallest.yaml": {"zk  dubbo-interface:/dubbo/api.Orders"}, "tls.yaml": {"zk  dubbo-interface:/dubbo/api.Orders"},
@@ -101,7 +101,7 @@ func TestExamplesExportSomething(t *testing.T) {
 	}
 }
 
-func TestTheManifestsLetClientsInWhereAMeshIsServed(t *testing.T) {
+func TestManifests_ServedMesh(t *testing.T) {
 	t.Parallel()
 	for file, clients := range map[string]string{
 		"kubernetes.yaml":  "map[podSelector:{map[app:istiod]}]",
@@ -182,7 +182,7 @@ func testManifest(t *testing.T, path, clients string) {
 }
 
 // What is kept of two registries at their limits fits into the memory that the manifest gives.
-func TestTheManifestHasRoomForTheLimits(t *testing.T) {
+func TestManifests_Limits(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../deploy/kubernetes.yaml")
 	if err != nil {

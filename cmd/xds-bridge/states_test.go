@@ -32,7 +32,7 @@ func (v commands) Get(path string) (int, string) {
 }
 
 // statesOfOneProcess returns what is said in the states that
-// TestStatesInOneProcess brings the world into.
+// TestStates_OneProcess brings the world into.
 func statesOfOneProcess() map[string]statustest.Row {
 	return statustest.ByState(
 		statustest.Row{State: "mesh never read", Conditions: []string{"source mesh pending", "target zk syncing"}, Column: "PENDING", Exit: 1, Why: "any", Event: "condition pending", Alert: "XdsBridgeSourceStale", Ready: "503", Live: "200"},
@@ -44,9 +44,9 @@ func statesOfOneProcess() map[string]statustest.Row {
 	)
 }
 
-// TestStatesInOneProcess brings the world into the states that real servers
+// TestStates_OneProcess brings the world into the states that real servers
 // cannot be brought into in a moment.
-func TestStatesInOneProcess(t *testing.T) {
+func TestStates_OneProcess(t *testing.T) {
 	t.Parallel()
 	rules, err := os.ReadFile("../../deploy/alerts.yaml")
 	if err != nil {

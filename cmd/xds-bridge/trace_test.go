@@ -9,9 +9,9 @@ import (
 	zkfake "github.com/xds-bridge/xds-bridge/internal/fake/zookeeper"
 )
 
-// TestADeniedParentKeepsItsOwnOrphans shows that after a restart a parent that
+// TestGuard_DeniedParent shows that after a restart a parent that
 // may not be read keeps what came from it, and nothing else.
-func TestADeniedParentKeepsItsOwnOrphans(t *testing.T) {
+func TestGuard_DeniedParent(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	other := zkfake.New(zkfake.Options{})

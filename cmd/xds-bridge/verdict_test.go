@@ -9,7 +9,7 @@ import (
 
 // The first line of status and its exit code say the same, and both say what
 // keeps entries as they are although nothing is left to write.
-func TestVerdictOfAStatus(t *testing.T) {
+func TestStatus_ExitCodes(t *testing.T) {
 	t.Parallel()
 	of := func(peer string, names ...admin.ConditionName) (all []admin.Condition) {
 		for _, n := range names {

@@ -23,7 +23,7 @@ func (w *world) registers(iface, address string) {
 }
 
 // A host without endpoints answers its callers with 503: that is not in sync.
-func TestAServiceWhoseEndpointsAreAllLeftOutIsInvalid(t *testing.T) {
+func TestWhy_NoValidEndpoint(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.registers("api.Pay", "127.0.0.1:20001")
@@ -59,7 +59,7 @@ func TestAServiceWhoseEndpointsAreAllLeftOutIsInvalid(t *testing.T) {
 
 // A registry that holds only what came from the mesh is the first day of every
 // migration, and nothing is wrong then.
-func TestABridgeInBothDirectionsIsNotIdleWhereAllCameFromThere(t *testing.T) {
+func TestStatus_BothDirections(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	text := w.text(w.config(fileOptions{bridge: quick, mesh: `, import: { keys: "off" }`}))
@@ -84,7 +84,7 @@ func TestABridgeInBothDirectionsIsNotIdleWhereAllCameFromThere(t *testing.T) {
 }
 
 // A time that is over is not one until which anything lasts.
-func TestStatusNamesNoTimeThatIsOver(t *testing.T) {
+func TestStatus_PastTimes(t *testing.T) {
 	now := time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
 	for want, until := range map[string]time.Time{
 		", until 12:05:00: ":         now.Add(5 * time.Minute),
@@ -101,7 +101,7 @@ func TestStatusNamesNoTimeThatIsOver(t *testing.T) {
 }
 
 // What was not looked up is not denied.
-func TestWhyDeniesAClaimOnlyOfAServiceThatItKnows(t *testing.T) {
+func TestWhy_UnknownService(t *testing.T) {
 	seen, pending := []admin.Seen{{Source: "zk"}}, []admin.Condition{{Registry: "zk", Name: admin.Pending}}
 	for want, why := range map[string]admin.Why{
 		"No service has this name.":   {},
@@ -122,7 +122,7 @@ func TestWhyDeniesAClaimOnlyOfAServiceThatItKnows(t *testing.T) {
 }
 
 // Thousands of entries that belong to another are not as many lines, each thrice.
-func TestConflictsAreReportedOncePerService(t *testing.T) {
+func TestStatus_ConflictsPerService(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.offer(orders, "10.0.0.1", "10.0.0.2", "10.0.0.3")
@@ -149,7 +149,7 @@ func TestConflictsAreReportedOncePerService(t *testing.T) {
 	}
 }
 
-func TestSeveralReasonsAreOneAndACount(t *testing.T) {
+func TestStatus_SeveralReasons(t *testing.T) {
 	t.Parallel()
 	var out buffer
 	c := newCLI(&out, &out, lookup(nil), nil)

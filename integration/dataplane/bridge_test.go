@@ -37,10 +37,10 @@ spec:
     - route: [ { destination: { host: %[1]s, subset: stable } } ]
 `
 
-// TestABridgeServesDataPlanes has gRPC without a proxy call what Kratos
+// TestDataPlane_Bridge has gRPC without a proxy call what Kratos
 // registers in ZooKeeper, while the bridge in between ends and begins again. The
 // mesh has no istiod.
-func TestABridgeServesDataPlanes(t *testing.T) {
+func TestDataPlane_Bridge(t *testing.T) {
 	t.Parallel()
 	zookeeper := harness.StartZooKeeper(t)
 	znodes := harness.Connect(t, zookeeper.Address)

@@ -187,7 +187,7 @@ func read(ctx context.Context, address string) (string, error) {
 
 const node = "sidecar~127.0.0.1~envoy.shop~shop.svc.cluster.local"
 
-func TestAnEnvoyIsServedOverOneStream(t *testing.T) {
+func TestEnvoy_OneStream(t *testing.T) {
 	t.Parallel()
 	for _, form := range []string{"GRPC", "DELTA_GRPC"} {
 		t.Run(form, func(t *testing.T) { oneStream(t, form) })
@@ -240,7 +240,7 @@ func oneStream(t *testing.T, form string) {
 	await(web, "page two")
 }
 
-func TestARestartUnderLoadLosesNoRequest(t *testing.T) {
+func TestEnvoy_RestartUnderLoad(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	b := newBridge(t, mcp.Access{})

@@ -155,7 +155,7 @@ func greeter(ports ...uint32) dataplane.Entry {
 
 const target = "xds:///greeter.bridge.internal:50051"
 
-func TestProxylessGRPCFindsAHost(t *testing.T) {
+func TestGRPC_Host(t *testing.T) {
 	t.Parallel()
 	first, second := backend(t), backend(t)
 	s := dataplane.NewServer(dataplane.Options{})
@@ -191,7 +191,7 @@ func within(t *testing.T, n, least, most int) {
 	}
 }
 
-func TestProxylessGRPCGoesByWeights(t *testing.T) {
+func TestGRPC_Weights(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	light, heavy := backend(t), backend(t)
@@ -203,7 +203,7 @@ func TestProxylessGRPCGoesByWeights(t *testing.T) {
 	within(t, n[light], 350, 650)
 }
 
-func TestProxylessGRPCGoesByRoutes(t *testing.T) {
+func TestGRPC_Routes(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	stable, canary := backend(t), backend(t)
@@ -234,7 +234,7 @@ func TestProxylessGRPCGoesByRoutes(t *testing.T) {
 	within(t, n[canary], 100, 320)
 }
 
-func TestProxylessGRPCPrefersNearEndpoints(t *testing.T) {
+func TestGRPC_Locality(t *testing.T) {
 	t.Parallel()
 	rules, err := dataplane.ParseRules([][]byte{[]byte(`{"kind": "DestinationRule", "spec": {"host": "greeter.bridge.internal",
 		"trafficPolicy": {"loadBalancer": {"localityLbSetting": {"enabled": true}}}}}`)})

@@ -11,7 +11,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/tlsfile"
 )
 
-func TestADataPlaneShowsWhoItIs(t *testing.T) {
+func TestDataPlane_ClientCertificate(t *testing.T) {
 	t.Parallel()
 	ca := harness.NewCA(t)
 	files := tlsfile.Files{CA: ca.Root}

@@ -9,10 +9,10 @@ import (
 	"github.com/xds-bridge/xds-bridge/integration/harness"
 )
 
-// TestIstiodLosesItsMemory uses the guards as they are by default: it is about
+// TestIstiod_Emptied uses the guards as they are by default: it is about
 // safety alone. What is withdrawn in earnest waits a minute with them, so
 // the mesh only grows here.
-func TestIstiodLosesItsMemory(t *testing.T) {
+func TestIstiod_Emptied(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	server := harness.StartZooKeeper(t)

@@ -59,10 +59,10 @@ func (*meshWorld) host(n naming.MeshName) string {
 	return naming.MeshHosts{Registry: "zk", Suffix: "bridge.internal"}.Of(n)
 }
 
-// TestFrameworksThroughAMesh: what a framework registers in ZooKeeper is
+// TestFrameworks_Mesh: what a framework registers in ZooKeeper is
 // called by clients that know istiod alone, and what the mesh has by
 // frameworks that know ZooKeeper alone.
-func TestFrameworksThroughAMesh(t *testing.T) {
+func TestFrameworks_Mesh(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	w := newMeshWorld(t)

@@ -128,7 +128,7 @@ func TestRecorder(t *testing.T) {
 }
 
 // A failed history is printed as the least that shows it.
-func TestRecorderPrintsTheShortest(t *testing.T) {
+func TestRecorder_Shortest(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	r, s := history.New(), &notification{}
@@ -197,7 +197,7 @@ func node(port int) string    { return parent + "/" + address(port) }
 
 // What a ZooKeeper says was written is judged, and distinguished from what the test did
 // itself.
-func TestRecorderReadsTheLogOfAZooKeeper(t *testing.T) {
+func TestRecorder_ZooKeeperLog(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	for name, tt := range map[string]struct {

@@ -7,9 +7,9 @@ import (
 	"github.com/xds-bridge/xds-bridge/integration/harness"
 )
 
-// TestConsumersOutsideFollowTheAPI has consumers of Java Dubbo and of dubbo-go, who
+// TestSource_Consumers has consumers of Java Dubbo and of dubbo-go, who
 // know ZooKeeper alone, call what the Kubernetes API reports.
-func TestConsumersOutsideFollowTheAPI(t *testing.T) {
+func TestSource_Consumers(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	c := newCluster(t)

@@ -12,9 +12,9 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/mesh/ads"
 )
 
-// TestTheAPIReportsWhatIstiodReports reads one cluster by its API and by an istiod that
+// TestSource_IstiodChanges reads one cluster by its API and by an istiod that
 // reads it, through changes, and compares both field by field.
-func TestTheAPIReportsWhatIstiodReports(t *testing.T) {
+func TestSource_IstiodChanges(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	c := newCluster(t)
@@ -58,10 +58,10 @@ func TestTheAPIReportsWhatIstiodReports(t *testing.T) {
 	same("some gone", "10.1.0.1:20990")
 }
 
-// TestTheAPIAndIstiodAgreeOnEveryForm compares both readings of Services, endpoints
+// TestSource_EqualsIstiod compares both readings of Services, endpoints
 // and entries in all the forms that they have. By design an endpoint without a Pod
 // keeps the zone of its slice, and one with a network is left out; neither is here.
-func TestTheAPIAndIstiodAgreeOnEveryForm(t *testing.T) {
+func TestSource_EqualsIstiod(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	c := newCluster(t)

@@ -11,9 +11,9 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/mesh/kube"
 )
 
-// TestARealAPIServerIsFollowed has Pods come, turn unready, terminate and go, and
+// TestSource_APIServer has Pods come, turn unready, terminate and go, and
 // the API refuse, restart and forget.
-func TestARealAPIServerIsFollowed(t *testing.T) {
+func TestSource_APIServer(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	c := newCluster(t)
@@ -72,8 +72,8 @@ func TestARealAPIServerIsFollowed(t *testing.T) {
 	})
 }
 
-// TestANamespaceThatMayNotBeReadCostsItself shows a bridge that may read one of two.
-func TestANamespaceThatMayNotBeReadCostsItself(t *testing.T) {
+// TestSource_DeniedNamespace shows a bridge that may read one of two.
+func TestSource_DeniedNamespace(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	c := newCluster(t)

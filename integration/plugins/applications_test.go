@@ -32,11 +32,11 @@ func applicationRegistries() map[string]func(*testing.T) registry {
 // session in ZooKeeper and the heartbeat in Nacos.
 const outage = 35 * time.Second
 
-// TestWithTheFrameworksOwnRegistries: servers and clients with the framework's own
+// TestFrameworkRegistries: servers and clients with the framework's own
 // registry are moved to our plugin as the framework's page says, one by one and each
 // server where it was, and back. Halfway back, all clients still have the plugin,
 // and the registry is away for longer than it keeps servers. No call fails.
-func TestWithTheFrameworksOwnRegistries(t *testing.T) {
+func TestFrameworkRegistries(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	plugins := build(t)
@@ -126,10 +126,10 @@ type notified struct {
 	Zone    string `json:"zone"`
 }
 
-// TestWeightsWithTheFrameworksOwnRegistries: of a server with our plugin and one
+// TestWeights_FrameworkRegistries: of a server with our plugin and one
 // with the framework's own registry, both clients know weight and tags, and calls
 // are divided by weight, whichever of the two has the larger one.
-func TestWeightsWithTheFrameworksOwnRegistries(t *testing.T) {
+func TestWeights_FrameworkRegistries(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	plugins := build(t)
@@ -163,9 +163,9 @@ func TestWeightsWithTheFrameworksOwnRegistries(t *testing.T) {
 	}
 }
 
-// TestWeightsInTheMesh: calls are divided by the weights that the mesh gives to
+// TestWeights_Mesh: calls are divided by the weights that the mesh gives to
 // endpoints.
-func TestWeightsInTheMesh(t *testing.T) {
+func TestWeights_Mesh(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	plugins, at := build(t), startMesh(t)

@@ -77,13 +77,13 @@ bridges:
 	}}
 }
 
-// TestTheBridgeWithTheFrameworksOwnRegistries: what an application has registered
+// TestBridge_FrameworkRegistries: what an application has registered
 // with its framework's own registry is called through another registry by one with
 // the framework's own registry there, and through the mesh by one with our plugin.
 // What a mesh has is called through each registry likewise.
 // Another server comes and the first one goes, and no call fails: it continues until
 // the bridge has notified all, for which a Pod has its preStop.
-func TestTheBridgeWithTheFrameworksOwnRegistries(t *testing.T) {
+func TestBridge_FrameworkRegistries(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	plugins := build(t)

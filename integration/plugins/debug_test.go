@@ -105,9 +105,9 @@ func instance(port int) client.Instance {
 	return client.Instance{Application: "greeter", Host: "127.0.0.1", Port: uint16(port), Protocol: "grpc"} //nolint:gosec // a port
 }
 
-// TestTheDebugAPI: a client of the mesh by its service keys where the
+// TestDebugAPI: a client of the mesh by its service keys where the
 // debug API refuses or breaks, and where its token is replaced.
-func TestTheDebugAPI(t *testing.T) {
+func TestDebugAPI(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	at, ok := startMesh(t).(mesh)

@@ -133,12 +133,12 @@ func called(t *testing.T, c caller, ports ...int) {
 	})
 }
 
-// TestDubboGoWithItsOwnRegistries: an application of dubbo-go with the plugin as its
+// TestDubboGo_Registries: an application of dubbo-go with the plugin as its
 // registry and one with dubbo-go's own registry of the same kind call each other, on
 // the level of interfaces, by both protocols; and applications with the plugin on
 // both levels. Providers of triple are moved from dubbo-go's own registry to the
 // plugin while they are called, and back, and no call fails.
-func TestDubboGoWithItsOwnRegistries(t *testing.T) {
+func TestDubboGo_Registries(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	binary := buildDubboGo(t)
@@ -193,11 +193,11 @@ func TestDubboGoWithItsOwnRegistries(t *testing.T) {
 	}
 }
 
-// TestDubboGoInTheMesh: an application of dubbo-go whose registry is istiod, under the
+// TestDubboGo_Mesh: an application of dubbo-go whose registry is istiod, under the
 // name that it had until 3.3.0 and on both levels, by both protocols. Its service keys
 // are published, a VirtualService divides its calls, and a provider of Java Dubbo in
 // another pod of the service is called too, by its weight.
-func TestDubboGoInTheMesh(t *testing.T) {
+func TestDubboGo_Mesh(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	binary := buildDubboGo(t)
@@ -282,10 +282,10 @@ func inMesh(i *harness.Istiod, registry, level, pod string) place {
 	return place{registry, i.GRPC, level, "shop", "name=" + pod, "ip=127.0.0.1", "debug=" + i.HTTP, "interval=200ms", "allow=127.0.0.0/8"}
 }
 
-// TestDubboGoThroughTheBridge: an application of dubbo-go in the mesh publishes its
+// TestDubboGo_Bridge: an application of dubbo-go in the mesh publishes its
 // service keys in istiod's metadata, one outside with dubbo-go's own ZooKeeper finds
 // it through the bridge, and the reverse.
-func TestDubboGoThroughTheBridge(t *testing.T) {
+func TestDubboGo_Bridge(t *testing.T) {
 	t.Parallel()
 	// The mesh reports weights; beside them, dubbo-go calls nobody that has none.
 	d, z, m := dubboGo{binary: buildDubboGo(t), speaks: "tri", weight: "@100"}, harness.StartZooKeeper(t), harness.NewMesh(t)

@@ -8,11 +8,11 @@ import (
 	"github.com/xds-bridge/xds-bridge/integration/harness"
 )
 
-// TestDubboGoWithJava: an application of dubbo-go with the plugin and one of Java
+// TestDubboGo_Java: an application of dubbo-go with the plugin and one of Java
 // Dubbo with its own registry call each other, by both protocols. Calls are divided by
 // weight, whichever of the two has the larger one, and none fails by triple while
 // providers of both end and are replaced.
-func TestDubboGoWithJava(t *testing.T) {
+func TestDubboGo_Java(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	binary := buildDubboGo(t)

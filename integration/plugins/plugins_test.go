@@ -32,12 +32,12 @@ func formats() map[string]client.Defaults {
 	}
 }
 
-// TestServersAndClientsFindEachOther: of each framework a client finds a
+// TestDiscovery: of each framework a client finds a
 // server, then a second one; the registry is restarted; a third one comes and
 // the second one goes; but for the gate, the others are replaced one by one then. From
 // its first answer on no call of any client fails.
 // Which registry it is says one line of configuration.
-func TestServersAndClientsFindEachOther(t *testing.T) {
+func TestDiscovery(t *testing.T) {
 	t.Parallel()
 	examples := build(t)
 	for name, start := range map[string]func(*testing.T) registry{

@@ -260,9 +260,9 @@ func (w *world) leased(t *testing.T) {
 	}
 }
 
-// TestKubernetes_ANamespaceThatDoesNotExist shows that a replica without a
+// TestKubernetes_MissingNamespace shows that a replica without a
 // lease writes nothing, says why, and begins once there is one.
-func TestKubernetes_ANamespaceThatDoesNotExist(t *testing.T) {
+func TestKubernetes_MissingNamespace(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	c := newCluster(t)

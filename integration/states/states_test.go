@@ -21,7 +21,7 @@ import (
 )
 
 // statesOfRealServers returns what is said in the states that
-// TestStatesOfRealServers brings the world into.
+// TestStates_RealServers brings the world into.
 func statesOfRealServers() map[string]statustest.Row {
 	return statustest.ByState(
 		statustest.Row{State: "well", Column: "SYNCED", Why: "synced", Event: "-", Alert: "none", Ready: "200", Live: "200"},
@@ -50,9 +50,9 @@ func statesOfRealServers() map[string]statustest.Row {
 	)
 }
 
-// TestStatesOfRealServers brings real servers into each state that they
+// TestStates_RealServers brings real servers into each state that they
 // can be brought into, and asks the bridge with every command.
-func TestStatesOfRealServers(t *testing.T) {
+func TestStates_RealServers(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	var mesh, nacos *asked

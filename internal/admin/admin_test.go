@@ -373,7 +373,7 @@ func TestHolds(t *testing.T) {
 }
 
 // A file that is no socket refuses a connection as a dead socket does.
-func TestOnlyADeadSocketMakesRoom(t *testing.T) {
+func TestListen_StaleSocket(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "audit.ndjson")
 	if err := os.WriteFile(file, []byte("{}\n"), 0o600); err != nil {
 		t.Fatal(err)

@@ -118,8 +118,8 @@ func TestConditions(t *testing.T) {
 	}
 }
 
-// TestSyncingCountsWhatIsDue: of what no group waits for a service is counted.
-func TestSyncingCountsWhatIsDue(t *testing.T) {
+// TestConditions_Syncing: of what no group waits for a service is counted.
+func TestConditions_Syncing(t *testing.T) {
 	for want, tt := range map[string]func(*bridge.Status){
 		"3 groups are due":             func(st *bridge.Status) { st.Queue = 3 },
 		"1 services are being written": func(st *bridge.Status) { st.Bridges[0].Reasons = map[bridge.Reason]int{bridge.ReasonPending: 1} },
@@ -136,9 +136,9 @@ func TestSyncingCountsWhatIsDue(t *testing.T) {
 	}
 }
 
-// TestConditionsAreReported: each that lasts has an event as it begins and as it
+// TestConditions_Reported: each that lasts has an event as it begins and as it
 // ends; one that is gone at the next look has none.
-func TestConditionsAreReported(t *testing.T) {
+func TestConditions_Reported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		table, events := registry.NewTable(), &admin.Events{}
 		table.Replace(slices.Values([]*registry.Service{service()}))
@@ -184,9 +184,9 @@ func TestConditionsAreReported(t *testing.T) {
 	})
 }
 
-// TestPartialSaysWhichPartWhyAndUntilWhen: what ends by itself at a known time
+// TestConditions_Partial: what ends by itself at a known time
 // keeps nothing from being in sync.
-func TestPartialSaysWhichPartWhyAndUntilWhen(t *testing.T) {
+func TestConditions_Partial(t *testing.T) {
 	until := time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
 	for want, tt := range map[string]struct {
 		unknown map[string]string

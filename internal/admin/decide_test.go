@@ -14,7 +14,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/internal/audit"
 )
 
-func TestEachDecisionOnAHoldIsKept(t *testing.T) {
+func TestDecide_Audit(t *testing.T) {
 	l := &loop{st: bridge.Status{Listed: true, Holds: []bridge.Hold{{ID: "h1", Bridge: "b", Count: 2, Entries: []string{"g 10.0.0.1:80", "g 10.0.0.2:80"}}}}}
 	file := filepath.Join(t.TempDir(), "audit.ndjson")
 	s, err := admin.New(t.Context(), admin.Options{
@@ -41,7 +41,7 @@ func TestEachDecisionOnAHoldIsKept(t *testing.T) {
 	}
 }
 
-func TestANameIsCutBetweenLetters(t *testing.T) {
+func TestDecide_LongNames(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "audit.ndjson")
 	s, err := admin.New(t.Context(), admin.Options{Audit: audit.New(file, slog.New(slog.DiscardHandler))})
 	if err != nil {
@@ -81,7 +81,7 @@ func TestEvents(t *testing.T) {
 }
 
 // An id that was logged a moment ago leads to what is held now.
-func TestAnIdOfASetThatChangedLeadsToWhatIsHeldNow(t *testing.T) {
+func TestDecide_ChangedHold(t *testing.T) {
 	l := &loop{refuse: bridge.ErrNoHold, st: bridge.Status{Listed: true, Holds: []bridge.Hold{{
 		ID: "5a5a5a-02bb34", Bridge: "b", Count: 3, Entries: []string{"g 1", "g 2", "g 3"},
 	}}}}
@@ -112,7 +112,7 @@ func TestAnIdOfASetThatChangedLeadsToWhatIsHeldNow(t *testing.T) {
 }
 
 // What could not be recorded counts here, and is reported.
-func TestADecisionSaysWhetherItIsRecorded(t *testing.T) {
+func TestDecide_Recorded(t *testing.T) {
 	l := &loop{st: bridge.Status{Listed: true, Holds: []bridge.Hold{{ID: "5a5a5a-01", Bridge: "b", Count: 1, Entries: []string{"g 1"}}}}}
 	s, err := admin.New(t.Context(), admin.Options{Targets: []admin.Target{{Name: "zk", Loop: l, State: targetState}}})
 	if err != nil {

@@ -10,9 +10,9 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// TestSecretAttributesAreNotShown shows that what a provider registered
+// TestServices_SecretAttributes shows that what a provider registered
 // under a name that says so is not shown, and everything else is.
-func TestSecretAttributesAreNotShown(t *testing.T) {
+func TestServices_SecretAttributes(t *testing.T) {
 	s := service()
 	s.Attributes = registry.Attributes{"accessToken": "hunter2", "side": "provider"}
 	s.Endpoints[0].Attributes = registry.Attributes{"DB_PASSWORD": "hunter2", "ak": "hunter2", "zone": "eu-1"}
@@ -27,9 +27,9 @@ func TestSecretAttributesAreNotShown(t *testing.T) {
 	}
 }
 
-// TestSecretsInTextsAreNotShown: an error or a key may quote what a provider
+// TestServices_SecretTexts: an error or a key may quote what a provider
 // registered, as the URL of a node does.
-func TestSecretsInTextsAreNotShown(t *testing.T) {
+func TestServices_SecretTexts(t *testing.T) {
 	table := registry.NewTable()
 	table.Replace(slices.Values([]*registry.Service{service()}))
 	table.Skip("tri://10.0.0.9:1/x?token=hunter2", "no port: tri://ann:hunter2@h/x")

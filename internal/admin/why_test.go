@@ -13,7 +13,7 @@ import (
 
 // A service is as its target holds it, as far as is known: what keeps that from
 // being known is said with it, and nothing of registries that it does not pass.
-func TestWhyShowsTheConditionsOfARouteOfAService(t *testing.T) {
+func TestWhy_RouteConditions(t *testing.T) {
 	mesh, other := registry.NewTable(), registry.NewTable()
 	mesh.Replace(slices.Values([]*registry.Service{service()}))
 	mesh.Stale(errors.New("istiod is away"))
@@ -71,7 +71,7 @@ func imported(t *testing.T) *admin.Server {
 }
 
 // People begin at the host that istioctl shows, or at the name of an application.
-func TestWhyAcceptsTheNamesThatPeopleKnow(t *testing.T) {
+func TestWhy_Names(t *testing.T) {
 	s := imported(t)
 	const web2, gone = "spring-cloud:@DEFAULT_GROUP/web2", "spring-cloud:@DEFAULT_GROUP/gone"
 	for query, want := range map[string][2]registry.Name{ // of a source, and of a target
@@ -103,7 +103,7 @@ func TestWhyAcceptsTheNamesThatPeopleKnow(t *testing.T) {
 	}
 }
 
-func TestANameThatNobodyHasLeadsToTheNearest(t *testing.T) {
+func TestWhy_UnknownName(t *testing.T) {
 	api := imported(t).Admin()
 	for query, want := range map[string]string{
 		"greter":               "did you mean greeter.shop.svc.cluster.local:20000?",

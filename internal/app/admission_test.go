@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// TestARefusalEndsAProcessOnlyAtItsStart shows both sides of the time that
+// TestAdmission_Refusal shows both sides of the time that
 // counts as the start.
-func TestARefusalEndsAProcessOnlyAtItsStart(t *testing.T) {
+func TestAdmission_Refusal(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		since time.Duration // its start

@@ -27,9 +27,9 @@ func TestGuardDefaults(t *testing.T) {
 	}
 }
 
-// TestARefusedFileLeavesNothing shows that a file of which no runtime can be made
+// TestBuild_RefusedFile shows that a file of which no runtime can be made
 // leaves what makes runtimes as it was.
-func TestARefusedFileLeavesNothing(t *testing.T) {
+func TestBuild_RefusedFile(t *testing.T) {
 	t.Parallel()
 	e := newEnsembles(t)
 	p := e.program("shop", "")

@@ -6,9 +6,9 @@ import (
 	"github.com/xds-bridge/xds-bridge/config"
 )
 
-// TestWhoSharesAName: what is copied from a registry does, what a mesh has two
+// TestFormats_SharedNames: what is copied from a registry does, what a mesh has two
 // of does not, and a place has one answer for all that write to it.
-func TestWhoSharesAName(t *testing.T) {
+func TestFormats_SharedNames(t *testing.T) {
 	t.Parallel()
 	const registries = `owner: shop
 registries:

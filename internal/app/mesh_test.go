@@ -12,7 +12,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/mesh/debug"
 )
 
-func TestWhereIstiodsReplicasAre(t *testing.T) {
+func TestMesh_IstiodReplicas(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct{ address, from, want string }{
 		"over xDS, by the service's short name":  {"istiod.istio-system.svc:15012", "debug-xds", "istiod.istio-system.svc.corp.example:15012"},
@@ -39,7 +39,7 @@ func TestWhereIstiodsReplicasAre(t *testing.T) {
 	}
 }
 
-func TestServiceEntries_AreSeenInTheNamespacesOfExportTo(t *testing.T) {
+func TestServiceEntries_ExportTo(t *testing.T) {
 	t.Parallel()
 	cfg, err := config.Parse("t.yaml", []byte(`owner: shop
 registries:

@@ -7,7 +7,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-func TestOverlayKeepsWhatItIsGiven(t *testing.T) {
+func TestOverlay(t *testing.T) {
 	t.Parallel()
 	g := registry.Group{Kind: "dubbo-interface", Namespace: "/dubbo", Name: "api.Orders"}
 	entry := func(key, value string) registry.Entry { return registry.Entry{Group: g, Key: key, Value: value} }

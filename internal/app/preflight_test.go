@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestPreflightPrintsTheWholeAddressForIstiod(t *testing.T) {
+func TestPreflight_IstiodAddress(t *testing.T) {
 	t.Parallel()
 	for listen, want := range map[string]string{
 		":15031": "xds://HOST:15031, where HOST", "0.0.0.0:15031": "xds://HOST:15031, where HOST", "[::]:15031": "xds://HOST:15031, where HOST",
@@ -19,7 +19,7 @@ func TestPreflightPrintsTheWholeAddressForIstiod(t *testing.T) {
 }
 
 // Each kind of error has its own remedy.
-func TestRemediesAreByKindOfError(t *testing.T) {
+func TestPreflight_Remedies(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
 		`connection error: desc = "error reading server preface: http2: frame too large"`: "speaks no gRPC",

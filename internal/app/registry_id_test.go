@@ -98,8 +98,8 @@ func TestRegistryID(t *testing.T) {
 	})
 }
 
-// TestIDIsLookedAfter shows what happens to an id while the bridge runs.
-func TestIDIsLookedAfter(t *testing.T) {
+// TestRegistryID_Restored shows what happens to an id while the bridge runs.
+func TestRegistryID_Restored(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		given   string

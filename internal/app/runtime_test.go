@@ -6,7 +6,7 @@ import (
 )
 
 // What is said when the process ends is true of the registry at hand.
-func TestWhatStaysAfterAStop(t *testing.T) {
+func TestRuntime_EntriesAfterStop(t *testing.T) {
 	t.Parallel()
 	zk, session, nacos, served := &sink{targetConnection: &targetConnection{name: "zk", persistent: true}}, &sink{targetConnection: &targetConnection{name: "zk"}}, &sink{targetConnection: &targetConnection{name: "nacos"}}, &sink{targetConnection: &targetConnection{name: "mesh", listen: ":1"}}
 	for want, sinks := range map[string][]*sink{

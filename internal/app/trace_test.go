@@ -32,9 +32,9 @@ func TestTrace(t *testing.T) {
 	}
 }
 
-// TestTraceOfARegistry shows that an entry says which service of a registry it
+// TestTrace_Registry shows that an entry says which service of a registry it
 // was written for, in whatever it is written.
-func TestTraceOfARegistry(t *testing.T) {
+func TestTrace_Registry(t *testing.T) {
 	t.Parallel()
 	cfg, err := config.Parse("t.yaml", []byte(`owner: shop
 registries:

@@ -85,8 +85,8 @@ func TestLayers(t *testing.T) {
 	}
 }
 
-// TestEveryPackageHasALayer requires a layer of each new package.
-func TestEveryPackageHasALayer(t *testing.T) {
+// TestLayers_Complete requires a layer of each new package.
+func TestLayers_Complete(t *testing.T) {
 	covered := list(t, append([]string{"-f", "{{.ImportPath}}"}, keys()...)...)
 	for _, path := range list(t, "-f", "{{.ImportPath}}", "./...") {
 		if !slices.Contains(covered, path) && !strings.HasPrefix(path, module+"cmd/") {

@@ -6,11 +6,11 @@ import (
 	"testing"
 )
 
-// TestTheBinaryLinksWhatItUses: a package that calls methods by names that
+// TestBinary_Imports: a package that calls methods by names that
 // nobody knows beforehand makes the linker keep every method of every type.
 // With the tags that make build sets none is there, but for cobra's, which the
 // linker sees to be unused.
-func TestTheBinaryLinksWhatItUses(t *testing.T) {
+func TestBinary_Imports(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../Makefile")
 	if err != nil {

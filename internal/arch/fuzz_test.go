@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// TestEveryFuzzTargetHasACorpus: what was found once is tried by every test
+// TestFuzz_Corpora: what was found once is tried by every test
 // run, so each target keeps inputs of its own in testdata/fuzz.
-func TestEveryFuzzTargetHasACorpus(t *testing.T) {
+func TestFuzz_Corpora(t *testing.T) {
 	target := regexp.MustCompile(`(?m)^func (Fuzz\w+)\(`)
 	seen := 0
 	err := filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {

@@ -15,10 +15,10 @@ import (
 // with: they look at nothing but their arguments.
 var compiled = regexp.MustCompile(`^(errors\.New|fmt\.Errorf|regexp\.MustCompile|netip\.Must\w+|strings\.NewReplacer|status\.Error|len|\(\*\w+\))$`)
 
-// TestNoPackageDoesAnythingWhenItIsImported reads the source of every
+// TestImport_NoEffects reads the source of every
 // package: none has an init, or a variable whose value has to be found out. The
 // plugin of dubbo-go has one: dubbo-go is extended by nothing else than an import.
-func TestNoPackageDoesAnythingWhenItIsImported(t *testing.T) {
+func TestImport_NoEffects(t *testing.T) {
 	root := list(t, "-m", "-f", "{{.Dir}}")[0]
 	files := 0
 	for _, file := range append(list(t, "-f", "{{range .GoFiles}}{{$.Dir}}/{{.}}\n{{end}}", "./..."), pluginFiles(t)...) {

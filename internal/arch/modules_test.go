@@ -27,9 +27,9 @@ func readGoMod(t *testing.T, file string) (m goMod) {
 	return m
 }
 
-// TestPluginsCanBeFetched: a replace is ignored in what another module
+// TestModules_Plugins: a replace is ignored in what another module
 // requires, and the modules of this repository are released together.
-func TestPluginsCanBeFetched(t *testing.T) {
+func TestModules_Plugins(t *testing.T) {
 	t.Parallel()
 	plugins, err := filepath.Glob("../../plugins/*/go.mod")
 	if err != nil || len(plugins) < 7 {

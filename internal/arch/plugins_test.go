@@ -13,8 +13,8 @@ import (
 // frameworks are the modules of RPC frameworks, other than gRPC.
 var frameworks = regexp.MustCompile(`dubbo-go|cloudwego/|go-kratos/|zeromicro/|go-kit/`)
 
-// TestUsersOfTheBridgeGetNoFramework: each plugin is a module of its own.
-func TestUsersOfTheBridgeGetNoFramework(t *testing.T) {
+// TestModules_NoFrameworks: each plugin is a module of its own.
+func TestModules_NoFrameworks(t *testing.T) {
 	for _, line := range list(t, "-m", "-f", "{{.Path}}", "all") {
 		if frameworks.MatchString(line) {
 			t.Errorf("the module of the bridge requires %s", line)

@@ -12,7 +12,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/internal/audit"
 )
 
-func TestEachDecisionIsALineOfTheFileAndOfTheLog(t *testing.T) {
+func TestLog_FileAndLogger(t *testing.T) {
 	var logged bytes.Buffer
 	file := filepath.Join(t.TempDir(), "audit.ndjson")
 	l := audit.New(file, slog.New(slog.NewTextHandler(&logged, nil)))
@@ -36,7 +36,7 @@ func TestEachDecisionIsALineOfTheFileAndOfTheLog(t *testing.T) {
 	}
 }
 
-func TestFileThatCannotBeWrittenCostsNoDecision(t *testing.T) {
+func TestLog_UnwritableFile(t *testing.T) {
 	var logged bytes.Buffer
 	l := audit.New(t.TempDir(), slog.New(slog.NewTextHandler(&logged, nil)))
 	if l.Check() == nil {
@@ -48,7 +48,7 @@ func TestFileThatCannotBeWrittenCostsNoDecision(t *testing.T) {
 	}
 }
 
-func TestNoLevelHidesARecord(t *testing.T) {
+func TestLog_Level(t *testing.T) {
 	var logged bytes.Buffer
 	l := audit.New("", slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{Level: slog.LevelError})))
 	l.Record(t.Context(), audit.Entry{Who: "ann", Action: "purge"})

@@ -62,7 +62,7 @@ func (o Options) leastPatience() time.Duration { return 8 * o.TTL }
 // format is the form of the record that this package reads and writes.
 const format = 1
 
-// A record is what the replicas of a target share. TestRecordKeepsItsFormat shows
+// A record is what the replicas of a target share. TestRecord_Format shows
 // one as it is stored.
 type record struct {
 	Format  int               `json:"format"`

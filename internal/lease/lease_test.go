@@ -10,9 +10,9 @@ import (
 	"github.com/xds-bridge/xds-bridge/bridge"
 )
 
-// TestRecordKeepsItsFormat pins what replicas of other versions read and write,
+// TestRecord_Format pins what replicas of other versions read and write,
 // beside whom one runs in a rolling update.
-func TestRecordKeepsItsFormat(t *testing.T) {
+func TestRecord_Format(t *testing.T) {
 	const stored = `{"format":1,"leader":"a","term":1793000000000,"members":{` +
 		`"a":{"beat":17,"ttl_ms":15000,"ready":1793000000000,"config":"x7k2"},"b":{"beat":3,"ttl_ms":15000,"leaving":true}}}`
 	r, _, _ := parse([]byte(stored), time.Unix(1e9, 0))

@@ -217,10 +217,10 @@ func TestReference(t *testing.T) {
 	}
 }
 
-// TestAnotherSinkSaysNothing shows that a registry that is up stays so when a sink
+// TestMetrics_UnusedSink shows that a registry that is up stays so when a sink
 // for a second connection is made, as a reload does, and is shown by the sink
 // of a connection that is open after it was forgotten.
-func TestAnotherSinkSaysNothing(t *testing.T) {
+func TestMetrics_UnusedSink(t *testing.T) {
 	m := metrics.New(metrics.Build{})
 	connected := m.Nacos("nacos")
 	connected(nacos.Observation{Op: nacos.OpConnect})
@@ -249,9 +249,9 @@ func TestAnotherSinkSaysNothing(t *testing.T) {
 	}
 }
 
-// TestASourceThatStaysATargetIsForgotten shows that nothing is shown as it was
+// TestMetrics_RemovedSource shows that nothing is shown as it was
 // when the registry was last read.
-func TestASourceThatStaysATargetIsForgotten(t *testing.T) {
+func TestMetrics_RemovedSource(t *testing.T) {
 	m := metrics.New(metrics.Build{})
 	m.Stream("mesh")(ads.Observation{Kind: ads.StreamOpened, Epoch: 1})
 	m.Nacos("mesh")(nacos.Observation{Op: nacos.OpConnect})

@@ -66,9 +66,9 @@ func many(tb testing.TB, n, unknown int) func() {
 	}
 }
 
-// TestAScrapeCostsTheSameForMany: a scrape reads a snapshot, whose size does not
+// TestScrape_Cost: a scrape reads a snapshot, whose size does not
 // depend on how many services there are or are unknown.
-func TestAScrapeCostsTheSameForMany(t *testing.T) {
+func TestScrape_Cost(t *testing.T) {
 	few := many(t, 10, 4)
 	lots := many(t, 5000, 2000)
 	small, large := testing.AllocsPerRun(20, few), testing.AllocsPerRun(20, lots)

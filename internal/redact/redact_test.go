@@ -57,9 +57,9 @@ func TestText(t *testing.T) {
 	}
 }
 
-// TestNoEncodingGetsBy makes every form of a secret, escapes it by every encoding up
+// TestText_Encodings makes every form of a secret, escapes it by every encoding up
 // to three times, and looks for what is left of it.
-func TestNoEncodingGetsBy(t *testing.T) {
+func TestText_Encodings(t *testing.T) {
 	t.Parallel()
 	const secret = "S3CRET"
 	var forms []string
@@ -142,8 +142,8 @@ func TestLog(t *testing.T) {
 	}
 }
 
-// TestJSONThatIsCutShort: what is no document comes back, and breaks nothing.
-func TestJSONThatIsCutShort(t *testing.T) {
+// TestJSON_Truncated: what is no document comes back, and breaks nothing.
+func TestJSON_Truncated(t *testing.T) {
 	t.Parallel()
 	const document = `{"a":"?token=s3cret","b":"?token=s3\\"`
 	for i := range document {

@@ -30,7 +30,7 @@ func stale() answers {
 }
 
 // Every command and page is compared: one that says otherwise is found.
-func TestEachCellIsCompared(t *testing.T) {
+func TestCompare_Cells(t *testing.T) {
 	rules, err := os.ReadFile("../../deploy/alerts.yaml")
 	if err != nil {
 		t.Fatal(err)

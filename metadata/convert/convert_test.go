@@ -7,8 +7,8 @@ import (
 	"github.com/xds-bridge/xds-bridge/metadata/convert"
 )
 
-// TestWeightsInBothDirections: what one format's weight means in another's.
-func TestWeightsInBothDirections(t *testing.T) {
+// TestWeight_BothDirections: what one format's weight means in another's.
+func TestWeight_BothDirections(t *testing.T) {
 	for name, tc := range map[string]struct {
 		scale convert.Scale
 		share uint32

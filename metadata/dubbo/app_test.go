@@ -109,7 +109,7 @@ func TestGoldenEncodeApplications(t *testing.T) {
 	}
 }
 
-func TestGoldenDecodeOfRealApplications(t *testing.T) {
+func TestDecodeApp_Golden(t *testing.T) {
 	for _, name := range []string{
 		"zk-java335-instance-remote-provider", "zk-java335-instance-local-provider", "zk-java335-instance-local-provider+consumer",
 		"zk-dubbogo332-all-remote-provider", "zk-java335-all-local-version-group",
@@ -152,7 +152,7 @@ func before(s, sep string) string {
 	return s
 }
 
-func TestABadInstanceHarmsNoNeighbour(t *testing.T) {
+func TestDecodeApp_InvalidInstance(t *testing.T) {
 	good, report := app()
 	second := strings.ReplaceAll(good.Value, "10.0.0.1", "10.0.0.2")
 	z := zookeeperApp(t, dubbo.Options{})
@@ -192,7 +192,7 @@ func TestABadInstanceHarmsNoNeighbour(t *testing.T) {
 	}
 }
 
-func TestAReadableFormOfEveryDocument(t *testing.T) {
+func TestEncodeApp_Golden(t *testing.T) {
 	good, report := app()
 	z := zookeeperApp(t, dubbo.Options{})
 	t.Run("a document without params is read, though Java does not write one", func(t *testing.T) {
@@ -241,7 +241,7 @@ func TestAReadableFormOfEveryDocument(t *testing.T) {
 	})
 }
 
-func TestWhatIsWrittenIsWhatEveryReaderReads(t *testing.T) {
+func TestEncodeApp_Readers(t *testing.T) {
 	for _, e := range encode(t, zookeeperApp(t, marked()), greeter()) {
 		switch {
 		case strings.HasPrefix(e.Key, "#metadata/"):
@@ -260,7 +260,7 @@ func TestWhatIsWrittenIsWhatEveryReaderReads(t *testing.T) {
 	}
 }
 
-func TestInstancesComeAfterWhatTheyNeed(t *testing.T) {
+func TestEncodeApp_Order(t *testing.T) {
 	entries := encode(t, zookeeperApp(t, marked()), greeter())
 	if !slices.IsSortedFunc(entries, registry.Entry.Compare) {
 		t.Error("not in order")
@@ -274,7 +274,7 @@ func TestInstancesComeAfterWhatTheyNeed(t *testing.T) {
 	}
 }
 
-func TestAChangeOfWeightIsANewRevision(t *testing.T) {
+func TestEncodeApp_Revision(t *testing.T) {
 	z := zookeeperApp(t, marked())
 	first := encode(t, z, one(registry.Endpoint{Host: "10.0.0.1", Port: 1, Weight: 1}))
 	after := encode(t, z, one(registry.Endpoint{Host: "10.0.0.1", Port: 1, Weight: 2}))
@@ -305,7 +305,7 @@ func TestApplicationNames(t *testing.T) {
 	}
 }
 
-func TestOneApplicationOfManyInterfacesFromARegistry(t *testing.T) {
+func TestEncodeApp_ManyInterfaces(t *testing.T) {
 	z := zookeeperApp(t, marked())
 	var keys []string
 	for _, iface := range []string{"api.A", "api.B"} {
@@ -406,9 +406,9 @@ func FuzzDecodeApplication(f *testing.F) {
 	})
 }
 
-// TestWhatIsNoApplicationIsNotSkipped: instances of other formats are reported
+// TestDecodeApp_OtherServices: instances of other formats are reported
 // where they are beside one of Dubbo's, and so harm its consumers.
-func TestWhatIsNoApplicationIsNotSkipped(t *testing.T) {
+func TestDecodeApp_OtherServices(t *testing.T) {
 	n, err := dubbo.NewNacosApp(dubbo.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -436,9 +436,9 @@ func TestWhatIsNoApplicationIsNotSkipped(t *testing.T) {
 	}
 }
 
-// TestTheRemedyIsForBothFrameworks: dubbo-go names its settings otherwise than
+// TestDecodeApp_Remedy: dubbo-go names its settings otherwise than
 // Java.
-func TestTheRemedyIsForBothFrameworks(t *testing.T) {
+func TestDecodeApp_Remedy(t *testing.T) {
 	z, err := dubbo.NewZooKeeperApp(dubbo.Options{})
 	if err != nil {
 		t.Fatal(err)

@@ -32,9 +32,9 @@ func odd() *registry.Service {
 	return s
 }
 
-// TestBadEntriesAreNeverWritten: whatever a service is like, each entry is one
+// TestEncode_InvalidEntries: whatever a service is like, each entry is one
 // that real consumers read beside all others.
-func TestBadEntriesAreNeverWritten(t *testing.T) {
+func TestEncode_InvalidEntries(t *testing.T) {
 	for name, c := range map[string]metadata.Codec{
 		"interface, ZooKeeper": zookeeper(t, marked()), "interface, Nacos": nacos(t, marked()),
 		"application, ZooKeeper": zookeeperApp(t, marked()), "application, Nacos": nacosApp(t, marked()),
@@ -120,9 +120,9 @@ func applies(t *testing.T, meta map[string]string) {
 	}
 }
 
-// TestABadRecordHarmsNoNeighbour is for Nacos what TestBadEntryHarmsNoNeighbour
-// and TestABadInstanceHarmsNoNeighbour are for ZooKeeper.
-func TestABadRecordHarmsNoNeighbour(t *testing.T) {
+// TestDecode_InvalidRecord is for Nacos what TestDecode_InvalidEntry
+// and TestDecodeApp_InvalidInstance are for ZooKeeper.
+func TestDecode_InvalidRecord(t *testing.T) {
 	for name, test := range map[string]struct {
 		codec metadata.Codec
 		bad   string // the metadata

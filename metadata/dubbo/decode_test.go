@@ -9,7 +9,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-func TestGoldenDecodeOfRealRegistrations(t *testing.T) {
+func TestDecode_Golden(t *testing.T) {
 	for _, name := range []string{
 		"zk-java335-interface-provider", "zk-java335-interface-provider+consumer", "zk-java335-interface-after-graceful-stop",
 		"zk-java335-all-local-version-group", "zk-dubbogo332-all-remote-provider",
@@ -38,7 +38,7 @@ func nacosEntriesOrNone(t *testing.T, name string) []registry.Entry {
 	return nacosEntries(t, name)
 }
 
-func TestBadEntryHarmsNoNeighbour(t *testing.T) {
+func TestDecode_InvalidEntry(t *testing.T) {
 	const good = "tri://10.0.0.1:1/api.Greeter?interface=api.Greeter"
 	z := zookeeper(t, dubbo.Options{})
 	g := registry.Group{Kind: dubbo.Kind, Namespace: "/dubbo", Name: "api.Greeter"}
@@ -78,7 +78,7 @@ func manyParams() string {
 	return b.String()
 }
 
-func TestReadingProviderURLs(t *testing.T) {
+func TestDecode_ProviderURLs(t *testing.T) {
 	z := zookeeper(t, dubbo.Options{})
 	g := registry.Group{Kind: dubbo.Kind, Namespace: "/dubbo", Name: "api.Greeter"}
 	for name, tt := range map[string]struct {
@@ -115,7 +115,7 @@ func TestReadingProviderURLs(t *testing.T) {
 	}
 }
 
-func TestATagHidesAProviderUnlessItIsAskedFor(t *testing.T) {
+func TestDecode_Tag(t *testing.T) {
 	z := zookeeper(t, dubbo.Options{})
 	services, failures := z.Decode(zookeeperEntries(t, z, "zk-java335-all-local-version-group"), nil)
 	if len(failures) != 0 || len(services) != 1 || services[0].Attributes["dubbo.tag"] != "gray" {

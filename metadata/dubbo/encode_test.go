@@ -39,7 +39,7 @@ func TestGoldenEncode(t *testing.T) {
 	}
 }
 
-func TestOnlyOfferedEndpointsAreWritten(t *testing.T) {
+func TestEncode_Unhealthy(t *testing.T) {
 	for health, want := range map[registry.Health]int{
 		registry.HealthUnknown: 1, registry.Healthy: 1, registry.Degraded: 1,
 		registry.Unhealthy: 0, registry.Draining: 0, registry.Disabled: 0,
@@ -53,7 +53,7 @@ func TestOnlyOfferedEndpointsAreWritten(t *testing.T) {
 	}
 }
 
-func TestServiceWithoutKeysIsNotExported(t *testing.T) {
+func TestEncode_NoKeys(t *testing.T) {
 	s := greeter()
 	s.Interfaces = nil
 	if got := encode(t, zookeeper(t, marked()), s); len(got) != 0 {
@@ -61,7 +61,7 @@ func TestServiceWithoutKeysIsNotExported(t *testing.T) {
 	}
 }
 
-func TestTwoInterfacesOnOneHostHaveTheirOwnNames(t *testing.T) {
+func TestEncode_TwoInterfaces(t *testing.T) {
 	s := one(registry.Endpoint{Host: "10.0.0.1", Port: 1})
 	s.Interfaces = []registry.Interface{{Name: "api.A"}, {Name: "api.B"}}
 	for _, e := range encode(t, zookeeper(t, dubbo.Options{}), s) {
@@ -71,7 +71,7 @@ func TestTwoInterfacesOnOneHostHaveTheirOwnNames(t *testing.T) {
 	}
 }
 
-func TestKeysOfOneInterfaceOnOneAddressDoNotCollide(t *testing.T) {
+func TestEncode_SharedAddress(t *testing.T) {
 	s := one(registry.Endpoint{Host: "10.0.0.1", Port: 1})
 	s.Interfaces = []registry.Interface{
 		{Name: "api.A"},
@@ -92,9 +92,9 @@ func TestKeysOfOneInterfaceOnOneAddressDoNotCollide(t *testing.T) {
 	}
 }
 
-// TestADubboGoProviderWithoutAWeight: it says what dubbo-go's own say, beside which
+// TestEncode_NoWeight: it says what dubbo-go's own say, beside which
 // another would get all calls, or none.
-func TestADubboGoProviderWithoutAWeight(t *testing.T) {
+func TestEncode_NoWeight(t *testing.T) {
 	for name, c := range map[string]struct {
 		release string
 		weight  uint32
@@ -145,7 +145,7 @@ func TestWeights(t *testing.T) {
 	}
 }
 
-func TestEncodingIsTheSameOnEveryReplica(t *testing.T) {
+func TestEncode_Deterministic(t *testing.T) {
 	s := greeter()
 	s.Attributes["timestamp"], s.Attributes["pid"] = "1795231736114", "17"
 	s.Attributes["serialization"] = "hessian2"
@@ -168,7 +168,7 @@ func TestEncodingIsTheSameOnEveryReplica(t *testing.T) {
 }
 
 // dubbo-go keeps a provider's old node and its new one apart by it.
-func TestATimestampShowsAnyChangeInZooKeeper(t *testing.T) {
+func TestEncode_ZooKeeperTimestamp(t *testing.T) {
 	stamp := func(change func(*registry.Endpoint)) string {
 		e := registry.Endpoint{Host: "10.0.0.1", Port: 1, Weight: 3, Zone: "a"}
 		change(&e)
@@ -196,7 +196,7 @@ func TestATimestampShowsAnyChangeInZooKeeper(t *testing.T) {
 
 // In Nacos dubbo-go keeps the old instance as well if the timestamp of a changed one
 // differs.
-func TestNoTimestampIsWrittenToNacos(t *testing.T) {
+func TestEncode_NacosTimestamp(t *testing.T) {
 	s := greeter()
 	s.Attributes["timestamp"] = "1795231736114"
 	if all := text(encode(t, nacos(t, marked()), s)); strings.Contains(all, "timestamp") {
@@ -204,7 +204,7 @@ func TestNoTimestampIsWrittenToNacos(t *testing.T) {
 	}
 }
 
-func TestTheMarkHoldsThePath(t *testing.T) {
+func TestEncode_Path(t *testing.T) {
 	hops := make([]string, 5)
 	for i := range hops {
 		hops[i] = metadata.Hop(strconv.Itoa(i))
@@ -240,7 +240,7 @@ func TestTheMarkHoldsThePath(t *testing.T) {
 	}
 }
 
-func TestOptionsThatCannotBeUsed(t *testing.T) {
+func TestOptions_Invalid(t *testing.T) {
 	for name, tt := range map[string]struct {
 		o    dubbo.Options
 		want string

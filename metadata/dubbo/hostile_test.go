@@ -80,7 +80,7 @@ func TestHostileNames(t *testing.T) {
 	}
 }
 
-func TestAddressesThatCannotBeCalled(t *testing.T) {
+func TestDecode_InvalidAddresses(t *testing.T) {
 	for name, e := range map[string]registry.Endpoint{
 		"port 0":              {Host: "10.0.0.1"},
 		"unspecified":         {Host: "0.0.0.0", Port: 1},
@@ -108,7 +108,7 @@ func TestAddressesThatCannotBeCalled(t *testing.T) {
 	}
 }
 
-func TestMetadataBeyondTheLimit(t *testing.T) {
+func TestEncode_MetadataLimit(t *testing.T) {
 	s := one(registry.Endpoint{Host: "10.0.0.1", Port: 1})
 	s.Attributes = registry.Attributes{"a": strings.Repeat("x", 700), "b": strings.Repeat("y", 700), "c": "short"}
 	n := nacos(t, marked())
@@ -138,7 +138,7 @@ func TestMetadataBeyondTheLimit(t *testing.T) {
 	})
 }
 
-func TestOneAddressTwiceInAService(t *testing.T) {
+func TestEncode_DuplicateAddress(t *testing.T) {
 	s := one(registry.Endpoint{Host: "10.0.0.1", Port: 1})
 	s.Endpoints = append(s.Endpoints, registry.Endpoint{Host: "10.0.0.1", Port: 1, PortName: "second"})
 	z := zookeeper(t, marked())

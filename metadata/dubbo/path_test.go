@@ -10,9 +10,9 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// TestAPathIsKept: consumers call an interface at the path that its provider
+// TestPath_RoundTrip: consumers call an interface at the path that its provider
 // names, whichever format they find it in.
-func TestAPathIsKept(t *testing.T) {
+func TestPath_RoundTrip(t *testing.T) {
 	s := &registry.Service{
 		Name: "dubbo-interface:/dubbo/providers:api.Greeter::", Application: "greeter",
 		Interfaces: []registry.Interface{{Name: "api.Greeter"}},
@@ -64,8 +64,8 @@ func TestAPathIsKept(t *testing.T) {
 	}
 }
 
-// TestAPathThatIsNoneCostsItsProvider and no other.
-func TestAPathThatIsNoneCostsItsProvider(t *testing.T) {
+// TestPath_Invalid and no other.
+func TestPath_Invalid(t *testing.T) {
 	z := zookeeper(t, dubbo.Options{})
 	g := registry.Group{Kind: dubbo.Kind, Namespace: "/dubbo", Name: "api.Greeter"}
 	services, failures := z.Decode([]registry.Entry{

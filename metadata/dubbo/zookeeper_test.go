@@ -9,7 +9,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-func TestNodesAreNamedAsJavaNamesThem(t *testing.T) {
+func TestZooKeeper_JavaNames(t *testing.T) {
 	z := zookeeper(t, marked())
 	s := one(registry.Endpoint{Host: "10.0.0.1", Port: 20000, Attributes: registry.Attributes{"x": "a*b~c d|é"}})
 	s.Path = registry.Path(metadata.Hop("mesh"))
@@ -36,7 +36,7 @@ func TestNodesAreNamedAsJavaNamesThem(t *testing.T) {
 	}
 }
 
-func TestForeignNodesKeepTheirNames(t *testing.T) {
+func TestZooKeeper_ForeignNames(t *testing.T) {
 	z := zookeeper(t, dubbo.Options{})
 	g := registry.Group{Kind: dubbo.Kind, Namespace: "/dubbo", Name: "api.Greeter"}
 	for _, name := range []string{"garbage", "%zz", "tri%3a%2f%2f10.0.0.1%3a1", "a+b", "~", "tri%3A%2F%2Fnot a host"} {
@@ -93,7 +93,7 @@ func TestParents(t *testing.T) {
 }
 
 // Of what cannot be read all is unknown that it may report, and nothing else.
-func TestScopesCoverWhatIsDecoded(t *testing.T) {
+func TestZooKeeper_Scopes(t *testing.T) {
 	z := zookeeper(t, dubbo.Options{})
 	scope := metadata.ScopeOf(z, registry.Group{Kind: dubbo.Kind, Namespace: "/dubbo", Name: "api.Greeter"})
 	for iface, covered := range map[registry.Interface]bool{

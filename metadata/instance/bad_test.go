@@ -67,9 +67,9 @@ func TestBadNodes(t *testing.T) {
 	})
 }
 
-// TestBadNodesAreNeverWritten: whatever a service is like, each node that is
+// TestEncode_InvalidNodes: whatever a service is like, each node that is
 // written is one that real consumers read.
-func TestBadNodesAreNeverWritten(t *testing.T) {
+func TestEncode_InvalidNodes(t *testing.T) {
 	odd := []registry.Endpoint{
 		{Host: "10.0.0.1", Port: 1},
 		{Host: "::1", Port: 1, Weight: 1},

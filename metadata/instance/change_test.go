@@ -22,10 +22,10 @@ func hundred() *registry.Service {
 	return s
 }
 
-// TestChangesArrive: a change of one thing of one endpoint is one changed
+// TestFormats_Changes: a change of one thing of one endpoint is one changed
 // entry under its old key, or one that goes or comes, and all others are as
 // they were.
-func TestChangesArrive(t *testing.T) {
+func TestFormats_Changes(t *testing.T) {
 	for name, change := range map[string]struct {
 		of         func(*registry.Endpoint)
 		goes, same bool // instead of being changed in place; or nothing shows
@@ -60,8 +60,8 @@ func TestChangesArrive(t *testing.T) {
 	}
 }
 
-// TestOneOfAHundredComesAndGoes: the others are not touched.
-func TestOneOfAHundredComesAndGoes(t *testing.T) {
+// TestEncode_OneOfHundred: the others are not touched.
+func TestEncode_OneOfHundred(t *testing.T) {
 	each(t, func(t *testing.T, f format) {
 		c := f.codec(t, marked())
 		s := hundred()
@@ -89,8 +89,8 @@ func differences(before, after []registry.Entry) (changed, gone, came int) {
 	return changed, gone, len(after) - len(before) + gone
 }
 
-// TestTagsOnlyWhereAskedFor: dubbo.tag hides a provider.
-func TestTagsOnlyWhereAskedFor(t *testing.T) {
+// TestDecode_Tags: dubbo.tag hides a provider.
+func TestDecode_Tags(t *testing.T) {
 	each(t, func(t *testing.T, f format) {
 		s := one(registry.Endpoint{Host: "10.0.0.1", Port: 1, Attributes: registry.Attributes{"dubbo.tag": "gray"}})
 		c := f.codec(t, marked())
@@ -114,9 +114,9 @@ func TestTagsOnlyWhereAskedFor(t *testing.T) {
 	})
 }
 
-// TestPortsOfOneInstance: the ports of one instance are one node or record
+// TestDecode_Ports: the ports of one instance are one node or record
 // where the format has room for them, and come back as they were.
-func TestPortsOfOneInstance(t *testing.T) {
+func TestDecode_Ports(t *testing.T) {
 	for name, test := range map[string]struct {
 		endpoints []registry.Endpoint
 		entries   map[string]int
@@ -166,9 +166,9 @@ func TestPortsOfOneInstance(t *testing.T) {
 	}
 }
 
-// TestWhatConsumersDoNotSpeak: an endpoint that no consumer of a format could
+// TestEncode_UnknownProtocol: an endpoint that no consumer of a format could
 // call is left out with a reason, and no error keeps other formats from it.
-func TestWhatConsumersDoNotSpeak(t *testing.T) {
+func TestEncode_UnknownProtocol(t *testing.T) {
 	each(t, func(t *testing.T, f format) {
 		s := one(registry.Endpoint{Host: "10.0.0.1", Port: 1, Protocol: "dubbo"})
 		c := f.codec(t, marked())

@@ -30,9 +30,9 @@ func greeter() *registry.Service {
 	}
 }
 
-// TestPlainServicesByRule: a host of the mesh that nobody published a key
+// TestFormats_PlainRules: a host of the mesh that nobody published a key
 // for is exported under the name that a rule gives it, in every format.
-func TestPlainServicesByRule(t *testing.T) {
+func TestFormats_PlainRules(t *testing.T) {
 	const host = "*.shop.svc.cluster.local"
 	each(t, func(t *testing.T, f format) {
 		o := marked()
@@ -50,7 +50,7 @@ func TestPlainServicesByRule(t *testing.T) {
 	})
 }
 
-func TestCapturesAreRead(t *testing.T) {
+func TestDecode_Captures(t *testing.T) {
 	captures := map[string][]string{
 		"spring-cloud-zookeeper": {"zk-spring-cloud-zookeeper-provider", "zk-java335-instance-remote-provider"},
 		"spring-cloud-nacos":     {"nacos-spring-cloud-alibaba-provider", "nacos-kratos3-hertz-kitex", "nacos-java335-all-remote-version-group"},
@@ -74,9 +74,9 @@ func TestCapturesAreRead(t *testing.T) {
 	})
 }
 
-// TestWhatWasWrittenIsRead: what a bridge wrote comes back with everything but
+// TestFormats_RoundTrip: what a bridge wrote comes back with everything but
 // what golden files of this test say is lost.
-func TestWhatWasWrittenIsRead(t *testing.T) {
+func TestFormats_RoundTrip(t *testing.T) {
 	each(t, func(t *testing.T, f format) {
 		o := marked()
 		o.Subsets = true

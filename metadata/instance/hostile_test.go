@@ -77,9 +77,9 @@ func TestHostileMetadata(t *testing.T) {
 	})
 }
 
-// TestWhatIsTrimmed: what identifies an instance stays, what says most
+// TestEncode_Trim: what identifies an instance stays, what says most
 // comes before what says less, and what found no room is named.
-func TestWhatIsTrimmed(t *testing.T) {
+func TestEncode_Trim(t *testing.T) {
 	each(t, func(t *testing.T, f format) {
 		o := marked()
 		o.Reserve = f.limit() - 300
@@ -102,7 +102,7 @@ func TestWhatIsTrimmed(t *testing.T) {
 	})
 }
 
-func TestAddressesThatCannotBeCalled(t *testing.T) {
+func TestDecode_InvalidAddresses(t *testing.T) {
 	each(t, func(t *testing.T, f format) {
 		for name, e := range map[string]registry.Endpoint{
 			"port 0": {Host: "10.0.0.1"}, "unspecified": {Host: "0.0.0.0", Port: 1}, "a zone": {Host: "fe80::1%eth0", Port: 1},

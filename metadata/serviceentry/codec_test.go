@@ -199,7 +199,7 @@ func TestEncode(t *testing.T) {
 	})
 }
 
-func TestOptionsThatWouldHijackTheMesh(t *testing.T) {
+func TestNew_UnsafeOptions(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*serviceentry.Options){
 		"istio's namespace":      func(o *serviceentry.Options) { o.Namespace = "istio-system" },
@@ -219,7 +219,7 @@ func TestOptionsThatWouldHijackTheMesh(t *testing.T) {
 	}
 }
 
-func TestAddressesStayWithinTheirRange(t *testing.T) {
+func TestEncode_AddressRange(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"240.64.0.0/12", "10.0.0.0/30", "10.0.0.0/24", "2001:db8::/64", "2001:db8::/112"} {
 		within := netip.MustParsePrefix(text)
@@ -233,7 +233,7 @@ func TestAddressesStayWithinTheirRange(t *testing.T) {
 }
 
 // A range of one or two addresses has those, and none more.
-func TestTinyRangesHaveWhatIsInThem(t *testing.T) {
+func TestEncode_SmallRanges(t *testing.T) {
 	t.Parallel()
 	for text, choices := range map[string]int{"10.0.0.7/32": 1, "10.0.0.6/31": 2, "10.0.0.4/30": 2, "fd00::1/128": 1, "0.0.0.0/0": 32} {
 		within, seen := netip.MustParsePrefix(text), make(map[netip.Addr]bool)
@@ -248,7 +248,7 @@ func TestTinyRangesHaveWhatIsInThem(t *testing.T) {
 }
 
 // The same input gives the same bytes, and only names that istio accepts.
-func TestAttributesOfOneAnnotation(t *testing.T) {
+func TestEncode_Annotation(t *testing.T) {
 	t.Parallel()
 	s := dubbo(at("10.0.0.1", 1))
 	long := strings.Repeat("a", 40)

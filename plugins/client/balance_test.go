@@ -10,7 +10,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/mesh/routes"
 )
 
-func TestEachIsChosenAsOftenAsItsWeightSays(t *testing.T) {
+func TestBalance_Weights(t *testing.T) {
 	const n = 20_000
 	weight := func(w uint64) uint64 { return w }
 	counts := make(map[uint64]int)
@@ -31,8 +31,8 @@ func TestEachIsChosenAsOftenAsItsWeightSays(t *testing.T) {
 	}
 }
 
-// TestAWeightThatChangesWhileOneIsChosen: to what it was before, and to none.
-func TestAWeightThatChangesWhileOneIsChosen(t *testing.T) {
+// TestBalance_WeightChange: to what it was before, and to none.
+func TestBalance_WeightChange(t *testing.T) {
 	asked := 0
 	fading := func(uint64) uint64 {
 		if asked++; asked > 2 {
@@ -45,7 +45,7 @@ func TestAWeightThatChangesWhileOneIsChosen(t *testing.T) {
 	}
 }
 
-func TestACallGoesToASubsetOfItsService(t *testing.T) {
+func TestBalance_Subset(t *testing.T) {
 	table := &routes.Table{Routes: []routes.Route{
 		{Match: routes.Match{Headers: []routes.Header{{Name: "x-env", Text: routes.Text{Exact: "canary"}}}}, Clusters: []routes.Share{
 			{Cluster: naming.Cluster{Direction: naming.Outbound, Port: 80, Subset: "v2", Host: "greeter.shop"}, Weight: 1},
@@ -76,7 +76,7 @@ func TestACallGoesToASubsetOfItsService(t *testing.T) {
 	}
 }
 
-func TestHeadersAreFoundInAnyCase(t *testing.T) {
+func TestBalance_HeaderCase(t *testing.T) {
 	header := client.Header(map[string]any{"X-Env": []string{"a", "b"}, "x-size": 3}, nil, map[string]any{"x-env": "later", "x-user": "me"})
 	for name, want := range map[string]string{"x-env": "a,b", "X-User": "me", "x-size": "", "x-none": ""} {
 		if got, ok := header(name); got != want || ok != (want != "") {

@@ -89,9 +89,9 @@ func heapInUse() uint64 {
 	return m.HeapInuse
 }
 
-// TestTwoClientsShareNothing: each has its own registry, and one that is
+// TestClient_Independent: each has its own registry, and one that is
 // closed, or whose registry is away, is no matter to the other.
-func TestTwoClientsShareNothing(t *testing.T) {
+func TestClient_Independent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		one, two := newScripted(), newScripted()
 		a, b := open(t, one.backend(), client.Options{}), open(t, two.backend(), client.Options{})

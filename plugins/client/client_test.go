@@ -111,7 +111,7 @@ func next(t *testing.T, w *client.Watch) client.Snapshot {
 
 var greeterKey = client.ByInterface("api.Greeter", "", "")
 
-func TestAWatchReturnsWholeAnswers(t *testing.T) {
+func TestWatch_CompleteAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := newScripted()
 		c := open(t, source.backend(), client.Options{})
@@ -141,7 +141,7 @@ func TestAWatchReturnsWholeAnswers(t *testing.T) {
 	})
 }
 
-func TestWhatIsKnownStaysWhileTheRegistryIsAway(t *testing.T) {
+func TestClient_RegistryOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := newScripted()
 		c := open(t, source.backend(), client.Options{})
@@ -167,9 +167,9 @@ func TestWhatIsKnownStaysWhileTheRegistryIsAway(t *testing.T) {
 	})
 }
 
-// TestARegistryThatComesBackEmptyRemovesNothing: a Nacos that was restarted
+// TestClient_EmptyRegistry: a Nacos that was restarted
 // knows nobody until each provider has come back.
-func TestARegistryThatComesBackEmptyRemovesNothing(t *testing.T) {
+func TestClient_EmptyRegistry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := newScripted()
 		c := open(t, source.backend(), client.Options{})
@@ -204,7 +204,7 @@ func TestARegistryThatComesBackEmptyRemovesNothing(t *testing.T) {
 	})
 }
 
-func TestAnswersAreNotGivenBeforeTheyAreKnown(t *testing.T) {
+func TestClient_FirstAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := newScripted()
 		c := open(t, source.byInterest(), client.Options{})
@@ -233,7 +233,7 @@ func TestAnswersAreNotGivenBeforeTheyAreKnown(t *testing.T) {
 	})
 }
 
-func TestWatch_SaysWhyAsOfWhenTheWaitEnds(t *testing.T) {
+func TestWatch_ErrorAtTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := newScripted()
 		c := open(t, source.backend(), client.Options{})
@@ -250,7 +250,7 @@ func TestWatch_SaysWhyAsOfWhenTheWaitEnds(t *testing.T) {
 	})
 }
 
-func TestTheStateFileAnswersAStartWithoutARegistry(t *testing.T) {
+func TestStateFile_Start(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "state.json")
 		source := newScripted()
@@ -281,7 +281,7 @@ func TestTheStateFileAnswersAStartWithoutARegistry(t *testing.T) {
 	})
 }
 
-func TestStopAndCloseWaitForNothing(t *testing.T) {
+func TestClient_StopAndClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := open(t, newScripted().byInterest(), client.Options{}) // the source never answers
 		w := c.Watch(greeterKey)
@@ -346,7 +346,7 @@ type broken struct{}
 // Run implements registry.Source.
 func (broken) Run(context.Context, *registry.Table) error { panic("a defect") }
 
-func TestAPanicDoesNotLeaveTheClient(t *testing.T) {
+func TestClient_Panic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := open(t, client.Backend{Kind: "test", Source: broken{}}, client.Options{})
 		synctest.Wait()
@@ -360,9 +360,9 @@ func TestAPanicDoesNotLeaveTheClient(t *testing.T) {
 	})
 }
 
-// TestAnEndpointOfAnEarlierAnswerIsKnownAsItIsNow: for frameworks that keep what an
+// TestClient_EarlierAnswer: for frameworks that keep what an
 // address came with first.
-func TestAnEndpointOfAnEarlierAnswerIsKnownAsItIsNow(t *testing.T) {
+func TestClient_EarlierAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		world := clientfake.New()
 		c := open(t, world.Backend(), client.Options{DrainDelay: time.Millisecond, Doubt: time.Millisecond})

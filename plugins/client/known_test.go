@@ -13,8 +13,8 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// TestANewNameHidesNoKnownOne: while the source reports one name slowly, others answer.
-func TestANewNameHidesNoKnownOne(t *testing.T) {
+// TestAnswer_NewName: while the source reports one name slowly, others answer.
+func TestAnswer_NewName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := newScripted()
 		c := open(t, source.byInterest(), client.Options{})
@@ -37,7 +37,7 @@ func TestANewNameHidesNoKnownOne(t *testing.T) {
 	})
 }
 
-func TestAnOutageLeavesTheLastAnswerWhateverElseIsAskedFor(t *testing.T) {
+func TestAnswer_OutageNewName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := newScripted()
 		c := open(t, source.byInterest(), client.Options{})
@@ -62,8 +62,8 @@ func TestAnOutageLeavesTheLastAnswerWhateverElseIsAskedFor(t *testing.T) {
 	})
 }
 
-// TestAnOutageThatIsOverAtOnceRemovesNothing: away and back empty before the index looked once.
-func TestAnOutageThatIsOverAtOnceRemovesNothing(t *testing.T) {
+// TestAnswer_ShortOutage: away and back empty before the index looked once.
+func TestAnswer_ShortOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := newScripted()
 		c := open(t, source.backend(), client.Options{})
@@ -82,8 +82,8 @@ func TestAnOutageThatIsOverAtOnceRemovesNothing(t *testing.T) {
 	})
 }
 
-// TestAFirstAnswerIsNeverEmptyByARace: the source reports a name between two looks.
-func TestAFirstAnswerIsNeverEmptyByARace(t *testing.T) {
+// TestAnswer_FirstRace: the source reports a name between two looks.
+func TestAnswer_FirstRace(t *testing.T) {
 	wish := registry.NewInterest()
 	source := eager{wish}
 	c := open(t, client.Backend{Kind: "test", Source: source, Interest: wish, Names: func(q client.Query) []string { return []string{q.String()} }}, client.Options{Linger: time.Millisecond})
@@ -142,8 +142,8 @@ func (s eager) Run(ctx context.Context, t *registry.Table) error {
 	}
 }
 
-// TestWhatIsDeniedUnknownStaleAndEmptyIsDistinguished: in answers and errors.
-func TestWhatIsDeniedUnknownStaleAndEmptyIsDistinguished(t *testing.T) {
+// TestAnswer_States: in answers and errors.
+func TestAnswer_States(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := newScripted()
 		c := open(t, source.byInterest(), client.Options{})
@@ -183,9 +183,9 @@ func TestWhatIsDeniedUnknownStaleAndEmptyIsDistinguished(t *testing.T) {
 	})
 }
 
-// TestWhatCannotBeReportedIsNoEmptyAnswer: of a source that is asked for
+// TestAnswer_Unreported: of a source that is asked for
 // everything.
-func TestWhatCannotBeReportedIsNoEmptyAnswer(t *testing.T) {
+func TestAnswer_Unreported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := newScripted()
 		c := open(t, source.backend(), client.Options{})
@@ -200,9 +200,9 @@ func TestWhatCannotBeReportedIsNoEmptyAnswer(t *testing.T) {
 	})
 }
 
-// TestAPanicOfACallbackCostsItsAnswer: in the goroutine of an adapter it
+// TestAnswer_CallbackPanic: in the goroutine of an adapter it
 // would end the application.
-func TestAPanicOfACallbackCostsItsAnswer(t *testing.T) {
+func TestAnswer_CallbackPanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := newScripted()
 		c := open(t, source.backend(), client.Options{})
@@ -223,9 +223,9 @@ func TestAPanicOfACallbackCostsItsAnswer(t *testing.T) {
 	})
 }
 
-// TestAFollowerIsNotifiedOfTheEnd: of a client's, which waits for the callbacks, and not of
+// TestAnswer_FollowerEnd: of a client's, which waits for the callbacks, and not of
 // a stop's.
-func TestAFollowerIsNotifiedOfTheEnd(t *testing.T) {
+func TestAnswer_FollowerEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := newScripted()
 		c := open(t, source.backend(), client.Options{})
@@ -257,8 +257,8 @@ func TestAFollowerIsNotifiedOfTheEnd(t *testing.T) {
 	})
 }
 
-// TestADenialIsWaitedOutAndShown: what is denied now may be reported before ctx ends.
-func TestADenialIsWaitedOutAndShown(t *testing.T) {
+// TestAnswer_Denial: what is denied now may be reported before ctx ends.
+func TestAnswer_Denial(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := newScripted()
 		c := open(t, source.byInterest(), client.Options{})

@@ -100,7 +100,7 @@ func (clusterIP) LookupHost(context.Context, string) ([]string, error) {
 	return []string{"10.96.0.10"}, nil
 }
 
-func TestMesh_ReadsAndPublishesAtEachReplicaOfIstiod(t *testing.T) {
+func TestMesh_IstiodReplicas(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := istiodfake.NewServer()
 		server.Set(service("outbound|15012||istiod.istio-system.svc.cluster.local",
@@ -147,9 +147,9 @@ func TestMesh_ReadsAndPublishesAtEachReplicaOfIstiod(t *testing.T) {
 	})
 }
 
-// TestAPortWithoutAServiceHidesNoOther: an application serves gRPC at a port
+// TestMesh_MissingPort: an application serves gRPC at a port
 // of its Service and HTTP at one that no Service has.
-func TestAPortWithoutAServiceHidesNoOther(t *testing.T) {
+func TestMesh_MissingPort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := istiodfake.NewServer()
 		server.Set(service("outbound|80||greeter.shop.svc.cluster.local", netip.MustParseAddrPort("10.0.0.1:8080"))...)
@@ -188,9 +188,9 @@ func (s steps) Run(ctx context.Context, t *registry.Table) error {
 	}
 }
 
-// TestAServiceThatGetsAnotherNameIsFoundAgain: the host address that was found
+// TestMesh_RenamedService: the host address that was found
 // once does not hold for ever.
-func TestAServiceThatGetsAnotherNameIsFoundAgain(t *testing.T) {
+func TestMesh_RenamedService(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		at := netip.MustParseAddrPort("10.0.0.1:8080")
 		server := istiodfake.NewServer()
@@ -225,7 +225,7 @@ func TestAServiceThatGetsAnotherNameIsFoundAgain(t *testing.T) {
 	})
 }
 
-func TestMesh_ExpectsTheNameOfTheAddressOfEachReplica(t *testing.T) {
+func TestMesh_ServerNameOfReplicas(t *testing.T) {
 	for given, want := range map[string]string{"": "istiod.istio-system.svc", "istiod.example": "istiod.example"} {
 		b, err := Mesh(MeshOptions{
 			Address: "istiod.istio-system.svc:15012", Credentials: ads.Credentials{TLS: &ads.TLS{ServerName: given}},
@@ -260,9 +260,9 @@ func TestHostsOf_OneKeyAtTwoPorts(t *testing.T) {
 	}
 }
 
-// TestClient_BoundsWhatARegistryReports: what does not fit stays out, which is no answer
+// TestClient_Limits: what does not fit stays out, which is no answer
 // that it is not there, until there is room.
-func TestClient_BoundsWhatARegistryReports(t *testing.T) {
+func TestClient_Limits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := make(steps)
 		c := start(t, Backend{Kind: "mesh", Source: source})

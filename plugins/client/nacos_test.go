@@ -16,8 +16,8 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/nacos"
 )
 
-// TestAWrongPasswordIsDenied: the server is connected and refuses.
-func TestAWrongPasswordIsDenied(t *testing.T) {
+// TestNacos_WrongPassword: the server is connected and refuses.
+func TestNacos_WrongPassword(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, rpc, web := nacosfake.NewServer(), bufconn.Listen(1<<20), bufconn.Listen(1<<20)
 		s.User, s.Password = "shop", "right"

@@ -12,7 +12,7 @@ const elsewhere = "zookeeper://192.0.2.1:2181?identity=one"
 // continues reports whether a client was not closed.
 func continues(c *client.Client) bool { return !errors.Is(c.Status().Err, client.ErrClosed) }
 
-func TestOneURLIsOneClient(t *testing.T) {
+func TestPool_SameURL(t *testing.T) {
 	pool := new(client.Pool)
 	open := func(url string) *client.Client {
 		t.Helper()

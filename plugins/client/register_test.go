@@ -112,7 +112,7 @@ var greeter = Instance{
 	Host: "10.0.0.1", Port: 20000, Protocol: "tri",
 }
 
-func TestAnInstanceIsProvidedUntilItIsWithdrawn(t *testing.T) {
+func TestRegister_Lifetime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		target, b := world(t)
 		c := start(t, b)
@@ -147,9 +147,9 @@ func TestAnInstanceIsProvidedUntilItIsWithdrawn(t *testing.T) {
 	})
 }
 
-// TestADrainLeavesConsumersTime: what this process knows, others learn a little
+// TestDrain_Delay: what this process knows, others learn a little
 // later.
-func TestADrainLeavesConsumersTime(t *testing.T) {
+func TestDrain_Delay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, b := world(t)
 		c, err := New(b, Options{DrainDelay: 3 * time.Second})
@@ -175,7 +175,7 @@ func TestADrainLeavesConsumersTime(t *testing.T) {
 	})
 }
 
-func TestALostSessionIsMadeGood(t *testing.T) {
+func TestRegister_LostSession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		target, b := world(t)
 		c := start(t, b)
@@ -193,9 +193,9 @@ func TestALostSessionIsMadeGood(t *testing.T) {
 	})
 }
 
-// TestAFailingRegistryIsTriedAgain: ten minutes without a registry hurry
+// TestRegister_Retry: ten minutes without a registry hurry
 // nobody and fill no log, and after them everything is as it should be.
-func TestAFailingRegistryIsTriedAgain(t *testing.T) {
+func TestRegister_Retry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const outage = 10 * time.Minute
 		target, b := world(t)
@@ -243,7 +243,7 @@ func TestAFailingRegistryIsTriedAgain(t *testing.T) {
 	})
 }
 
-func TestWhatIsAnothersIsLeftAlone(t *testing.T) {
+func TestRegister_ForeignEntries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		target, b := world(t)
 		foreign, err := dubbo.NewZooKeeper(dubbo.Options{Mark: metadata.NewMark("another", "another")})
@@ -274,7 +274,7 @@ func TestWhatIsAnothersIsLeftAlone(t *testing.T) {
 	})
 }
 
-func TestWhatCannotBeProvidedIsRefused(t *testing.T) {
+func TestRegister_Invalid(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, b := world(t)
 		c := start(t, b)
@@ -313,8 +313,8 @@ func entries(t *testing.T, target *memory.Target) int {
 	return n
 }
 
-// TestInterfacesThatAreRegisteredOneByOneAddUp: as dubbo-go does.
-func TestInterfacesThatAreRegisteredOneByOneAddUp(t *testing.T) {
+// TestRegister_SeveralInterfaces: as dubbo-go does.
+func TestRegister_SeveralInterfaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, b := world(t)
 		c := start(t, b)
@@ -342,7 +342,7 @@ func TestInterfacesThatAreRegisteredOneByOneAddUp(t *testing.T) {
 	})
 }
 
-func TestAnAddressThatIsFreedIsUsedAtOnce(t *testing.T) {
+func TestRegister_FreedAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		target, b := world(t)
 		const other = "greeter-of-before"
@@ -377,8 +377,8 @@ func TestAnAddressThatIsFreedIsUsedAtOnce(t *testing.T) {
 	})
 }
 
-// TestAGroupThatHangsDelaysNoOther: each group has its own time.
-func TestAGroupThatHangsDelaysNoOther(t *testing.T) {
+// TestRegister_SlowGroup: each group has its own time.
+func TestRegister_SlowGroup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		target, b := world(t)
 		target.Fail(func(_ memory.Op, g registry.Group) error {
@@ -410,9 +410,9 @@ func TestAGroupThatHangsDelaysNoOther(t *testing.T) {
 	})
 }
 
-// TestAGroupThatHangsDelaysNothingLater: what is registered, withdrawn and closed
+// TestRegister_SlowGroupLater: what is registered, withdrawn and closed
 // while a call for another group hangs.
-func TestAGroupThatHangsDelaysNothingLater(t *testing.T) {
+func TestRegister_SlowGroupLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		target, b := world(t)
 		b.Source = nil
@@ -449,8 +449,8 @@ func TestAGroupThatHangsDelaysNothingLater(t *testing.T) {
 	})
 }
 
-// TestWhatAFormatLeavesOutIsReported: with the reason, and what is beside it is published.
-func TestWhatAFormatLeavesOutIsReported(t *testing.T) {
+// TestRegister_Omissions: with the reason, and what is beside it is published.
+func TestRegister_Omissions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		target, b := world(t)
 		codec, err := format.Codec[nacosCodec](cloudwego.FormatKitex(), format.Nacos, format.Options{Protocol: "thrift", Mark: metadata.NewMark(self, self)})
@@ -478,8 +478,8 @@ func TestWhatAFormatLeavesOutIsReported(t *testing.T) {
 	})
 }
 
-// TestNobodyReadsItsGroupsInStep: what many processes do each minute is spread.
-func TestNobodyReadsItsGroupsInStep(t *testing.T) {
+// TestRegister_ReadJitter: what many processes do each minute is spread.
+func TestRegister_ReadJitter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		began, times := time.Now(), make(map[time.Duration]bool)
@@ -510,9 +510,9 @@ func TestNobodyReadsItsGroupsInStep(t *testing.T) {
 	})
 }
 
-// TestADrainThatNobodyConfirmsEnds: after 10 s where nobody says how long, for all
+// TestDrain_Unconfirmed: after 10 s where nobody says how long, for all
 // that is withdrawn one after the other, and anew once something was registered.
-func TestADrainThatNobodyConfirmsEnds(t *testing.T) {
+func TestDrain_Unconfirmed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		target, b := world(t)
 		c := start(t, b)
@@ -547,8 +547,8 @@ func TestADrainThatNobodyConfirmsEnds(t *testing.T) {
 	})
 }
 
-// TestWhoProvidesNothingConnectsOnce: writing requires a connection of its own.
-func TestWhoProvidesNothingConnectsOnce(t *testing.T) {
+// TestRegister_ConsumerConnections: writing requires a connection of its own.
+func TestRegister_ConsumerConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		target, b := world(t)
 		publisher, ok := b.Publisher.(*targetPublisher)

@@ -15,7 +15,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-func TestTheStateFileForgetsWhatNobodyAsksFor(t *testing.T) {
+func TestStateFile_UnusedNames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "state.json")
 		source := newScripted()
@@ -37,7 +37,7 @@ func TestTheStateFileForgetsWhatNobodyAsksFor(t *testing.T) {
 	})
 }
 
-func TestADenialLeavesTheLastGoodAnswerInTheStateFile(t *testing.T) {
+func TestStateFile_Denial(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "state.json")
 		source := newScripted()
@@ -77,9 +77,9 @@ func TestADenialLeavesTheLastGoodAnswerInTheStateFile(t *testing.T) {
 	})
 }
 
-// TestTheStateFileHasAnAge: what is watched is confirmed for as long as the
+// TestStateFile_Age: what is watched is confirmed for as long as the
 // registry is there; what was confirmed too long ago is not used.
-func TestTheStateFileHasAnAge(t *testing.T) {
+func TestStateFile_Age(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "state.json")
 		source := newScripted()
@@ -110,9 +110,9 @@ func TestTheStateFileHasAnAge(t *testing.T) {
 	})
 }
 
-// TestARegistryThatComesBackEmptyRemovesNothingOfTheStateFile: providers come back one
+// TestStateFile_EmptyRegistry: providers come back one
 // by one, after a start without it as after an outage.
-func TestARegistryThatComesBackEmptyRemovesNothingOfTheStateFile(t *testing.T) {
+func TestStateFile_EmptyRegistry(t *testing.T) {
 	const doubt, both = 15 * time.Second, "[10.0.0.1 10.0.0.2]"
 	for name, backend := range map[string]func(*scripted) client.Backend{
 		"a source of everything":        (*scripted).backend,

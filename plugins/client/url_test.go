@@ -10,7 +10,7 @@ import (
 
 const pod = "name=greeter-1&namespace=shop&ip=10.0.0.1"
 
-func TestARegistryIsOneLineOfConfiguration(t *testing.T) {
+func TestURL_Registries(t *testing.T) {
 	for text, kind := range map[string]string{
 		"mesh://istiod:15010?" + pod: "mesh",
 		"mesh://127.0.0.1:15010?" + pod + "&token=/token&debug=127.0.0.1:15014&debug=127.0.0.1:8080&interval=1s&host=greeter.shop:80&allow=127.0.0.0/8": "mesh",
@@ -32,7 +32,7 @@ func TestARegistryIsOneLineOfConfiguration(t *testing.T) {
 	}
 }
 
-func TestWhatIsWrongWithAURLIsSaid(t *testing.T) {
+func TestURL_Errors(t *testing.T) {
 	for text, want := range map[string]string{
 		"127.0.0.1:2181":                                    "://",
 		"etcd://127.0.0.1:2379":                             "want one of mesh, nacos, zookeeper, each also with +tls",
@@ -73,8 +73,8 @@ func TestWhatIsWrongWithAURLIsSaid(t *testing.T) {
 	}
 }
 
-// TestAProviderHasADefaultIdentity: it is its pod, or its machine and process.
-func TestAProviderHasADefaultIdentity(t *testing.T) {
+// TestURL_DefaultIdentity: it is its pod, or its machine and process.
+func TestURL_DefaultIdentity(t *testing.T) {
 	for _, pod := range []string{"", "greeter-1"} {
 		t.Setenv("POD_NAME", pod)
 		for _, text := range []string{"zookeeper://192.0.2.1:2181", "nacos://192.0.2.1:8848", "mesh://192.0.2.1:15010?namespace=shop"} {
@@ -89,8 +89,8 @@ func TestAProviderHasADefaultIdentity(t *testing.T) {
 	}
 }
 
-// TestAPodKnowsWhoItIs: from the downward API of Kubernetes.
-func TestAPodKnowsWhoItIs(t *testing.T) {
+// TestURL_Pod: from the downward API of Kubernetes.
+func TestURL_Pod(t *testing.T) {
 	t.Setenv("POD_NAME", "greeter-1")
 	t.Setenv("POD_NAMESPACE", "shop")
 	t.Setenv("POD_IP", "here")

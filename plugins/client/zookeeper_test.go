@@ -58,7 +58,7 @@ func ask(c *client.Client, app string, patience time.Duration) (string, error) {
 	return hosts(s), err
 }
 
-func TestAParentThatIsDeniedIsNotEmpty(t *testing.T) {
+func TestZooKeeper_DeniedParent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := ensemble(t)
 		provider, consumer := process(t, s, "p"), process(t, s, "")
@@ -84,7 +84,7 @@ func TestAParentThatIsDeniedIsNotEmpty(t *testing.T) {
 	})
 }
 
-func TestAnOutageOfZooKeeperLeavesTheLastAnswerWhateverElseIsAskedFor(t *testing.T) {
+func TestZooKeeper_OutageNewName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := ensemble(t)
 		provider, consumer := process(t, s, "p"), process(t, s, "")
@@ -104,7 +104,7 @@ func TestAnOutageOfZooKeeperLeavesTheLastAnswerWhateverElseIsAskedFor(t *testing
 	})
 }
 
-func TestAParentThatIsReadSlowlyDelaysNoOther(t *testing.T) {
+func TestZooKeeper_SlowParent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := ensemble(t)
 		provider, consumer := process(t, s, "p"), process(t, s, "")
@@ -131,9 +131,9 @@ func TestAParentThatIsReadSlowlyDelaysNoOther(t *testing.T) {
 	})
 }
 
-// TestTwoLiveProcessesOfOneIdentityLeaveEachOtherAlone: both stay in the
+// TestZooKeeper_SharedIdentity: both stay in the
 // list, and both are notified.
-func TestTwoLiveProcessesOfOneIdentityLeaveEachOtherAlone(t *testing.T) {
+func TestZooKeeper_SharedIdentity(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := ensemble(t)
 		one, two, consumer := process(t, s, "greeter"), process(t, s, "greeter"), process(t, s, "")
@@ -159,9 +159,9 @@ func TestTwoLiveProcessesOfOneIdentityLeaveEachOtherAlone(t *testing.T) {
 	})
 }
 
-// TestWhatGoesIsWrittenAgainAtOnce: whoever deletes it, and after the process
+// TestZooKeeper_DeletedEntry: whoever deletes it, and after the process
 // whose address and identity it has ended.
-func TestWhatGoesIsWrittenAgainAtOnce(t *testing.T) {
+func TestZooKeeper_DeletedEntry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := ensemble(t)
 		before, consumer := process(t, s, "greeter"), process(t, s, "")
@@ -192,9 +192,9 @@ func TestWhatGoesIsWrittenAgainAtOnce(t *testing.T) {
 	})
 }
 
-// TestARestartWithinTheSessionIsInTheListWhenItEnds: a process was killed and
+// TestZooKeeper_RestartWithinSession: a process was killed and
 // started again at its address before its session ended.
-func TestARestartWithinTheSessionIsInTheListWhenItEnds(t *testing.T) {
+func TestZooKeeper_RestartWithinSession(t *testing.T) {
 	for _, identity := range []string{"p", "q"} {
 		t.Run("before p, now "+identity, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -248,7 +248,7 @@ func TestARestartWithinTheSessionIsInTheListWhenItEnds(t *testing.T) {
 
 // A bridge of owner shop runs in the same ensemble, in whose name a process of
 // identity shop does nothing.
-func TestIdentity_MayBeTheOwnerOfABridge(t *testing.T) {
+func TestIdentity_BridgeOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := ensemble(t)
 		if err := s.PutEphemeral("/xds-bridge/shop/alive", []byte(`{"host":"bridge-0","process":1,"timeout":10000000000,"writes":"alone"}`), 4711); err != nil {
@@ -316,9 +316,9 @@ func TestStatus_ReportsTheLastDialError(t *testing.T) {
 	})
 }
 
-// TestARootThatComesBackRemovesNothing: a ZooKeeper was restarted without its data,
+// TestZooKeeper_RestoredRoot: a ZooKeeper was restarted without its data,
 // and one provider is back before the other.
-func TestARootThatComesBackRemovesNothing(t *testing.T) {
+func TestZooKeeper_RestoredRoot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := ensemble(t)
 		empty := s.Snapshot()

@@ -88,9 +88,9 @@ func weighs(port, weight int) string { return fmt.Sprintf("%d=%d", port, weight)
 // both are two of them, in order.
 func both(one, two string) string { return min(one, two) + " " + max(one, two) }
 
-// TestTheMeshIsFollowed: an interface that a provider registers is found at its host,
+// TestMesh_Changes: an interface that a provider registers is found at its host,
 // by consumers of both levels, with weights, subsets and routes; also what goes.
-func TestTheMeshIsFollowed(t *testing.T) {
+func TestMesh_Changes(t *testing.T) {
 	seen := seeing()
 	for level, by := range levels() {
 		t.Run(level, func(t *testing.T) {
@@ -120,8 +120,8 @@ func TestTheMeshIsFollowed(t *testing.T) {
 	}
 }
 
-// TestTheFirstCallFindsAProvider: a reference is made once it is known who is there.
-func TestTheFirstCallFindsAProvider(t *testing.T) {
+// TestMesh_FirstCall: a reference is made once it is known who is there.
+func TestMesh_FirstCall(t *testing.T) {
 	seen, i := seeing(), serveIstiod(t)
 	port := freePort(t)
 	i.has(greeter, nil, pod{port, 1, "", 0})
@@ -134,9 +134,9 @@ func TestTheFirstCallFindsAProvider(t *testing.T) {
 	}
 }
 
-// TestInterfacesOfOneHost: each is found by its own name and from the beginning, and
+// TestMesh_SharedHost: each is found by its own name and from the beginning, and
 // one that nobody provides is not. Pods that drain are not called.
-func TestInterfacesOfOneHost(t *testing.T) {
+func TestMesh_SharedHost(t *testing.T) {
 	seen, i := seeing(), serveIstiod(t)
 	port, leaves := freePort(t), freePort(t)
 	i.has(greeter, nil, pod{port, 1, "", 0}, pod{leaves, 1, "", corev3.HealthStatus_DRAINING})
@@ -148,9 +148,9 @@ func TestInterfacesOfOneHost(t *testing.T) {
 	seen.await(t.Context(), t, refer(t, consumer, "api.None"), "api.None", "")
 }
 
-// TestAReferenceThatEndsIsMadeAnew: dubbo-go's directory goes and comes back, also
+// TestMesh_NewReference: dubbo-go's directory goes and comes back, also
 // twice at a time.
-func TestAReferenceThatEndsIsMadeAnew(t *testing.T) {
+func TestMesh_NewReference(t *testing.T) {
 	i := serveIstiod(t)
 	port := freePort(t)
 	i.has(greeter, nil, pod{port, 1, "", 0})
@@ -176,9 +176,9 @@ func TestAReferenceThatEndsIsMadeAnew(t *testing.T) {
 	}
 }
 
-// TestAServiceThatMoves: a provider is registered before the mesh has its Service; the
+// TestMesh_MovedService: a provider is registered before the mesh has its Service; the
 // Service goes for one of another name; and where two have it, both are called.
-func TestAServiceThatMoves(t *testing.T) {
+func TestMesh_MovedService(t *testing.T) {
 	seen, i := seeing(), serveIstiod(t)
 	port, second := freePort(t), freePort(t)
 	provide(t, i.providers(t, "provider"), "api.Moves", port)
@@ -190,9 +190,9 @@ func TestAServiceThatMoves(t *testing.T) {
 	seen.await(t.Context(), t, conn, "api.Moves", both(weighs(port, 100), weighs(second, 100)))
 }
 
-// TestRegistrationsCostNoConnection: nor a stream, for whatever number of them, and
+// TestMesh_RegistrationConnections: nor a stream, for whatever number of them, and
 // consumers none at all.
-func TestRegistrationsCostNoConnection(t *testing.T) {
+func TestMesh_RegistrationConnections(t *testing.T) {
 	i := serveIstiod(t)
 	port := freePort(t)
 	i.has(greeter, nil, pod{port, 1, "", 0})
@@ -234,8 +234,8 @@ func TestRegistrationsCostNoConnection(t *testing.T) {
 	})
 }
 
-// TestAMeshThatIsAway: the registry says so, what was known stays, and nothing waits.
-func TestAMeshThatIsAway(t *testing.T) {
+// TestMesh_Outage: the registry says so, what was known stays, and nothing waits.
+func TestMesh_Outage(t *testing.T) {
 	seen, i := seeing(), serveIstiod(t)
 	port := freePort(t)
 	i.has(greeter, nil, pod{port, 1, "", 0})
@@ -261,8 +261,8 @@ func TestAMeshThatIsAway(t *testing.T) {
 	seen.await(t.Context(), t, conn, "api.Away", weighs(port, 100))
 }
 
-// TestAnAmbiguousKeyIsRefused: a colon would make another key of it.
-func TestAnAmbiguousKeyIsRefused(t *testing.T) {
+// TestMesh_AmbiguousKey: a colon would make another key of it.
+func TestMesh_AmbiguousKey(t *testing.T) {
 	r := serveIstiod(t).providers(t, "provider")
 	err := r.Register(parsed(t, "tri://127.0.0.1:20000/api.Colon?side=provider&interface=api.Colon&version=1%3A2"))
 	if err == nil || !strings.Contains(err.Error(), "version") {

@@ -30,9 +30,9 @@ func (elsewhere) GetServiceAppMapping(of, _ string, _ mapping.MappingListener) (
 	return gxset.NewSet("application"), nil
 }
 
-// TestAnotherRegistrysMetadataReportIsTheOneThatIsAsked: a registry of this package has
+// TestMetadata_OtherReport: a registry of this package has
 // none, of which dubbo-go would ask any.
-func TestAnotherRegistrysMetadataReportIsTheOneThatIsAsked(t *testing.T) {
+func TestMetadata_OtherReport(t *testing.T) {
 	extension.SetMetadataReportFactory("elsewhere", func() report.MetadataReportFactory { return elsewhere{} })
 	for _, protocol := range []string{"elsewhere", "xdsbridge"} {
 		o := metadata.NewReportOptions(metadata.WithRegistryId(protocol), metadata.WithProtocol(protocol), metadata.WithAddress("192.0.2.1:1"))

@@ -87,10 +87,10 @@ func (h *heard) known() map[string]bool {
 	return h.keys
 }
 
-// TestListenersAreNotifiedOfEverything: of what is there at first, of what comes, of
+// TestRegistry_Listeners: of what is there at first, of what comes, of
 // another weight, under the same key as dubbo-go ends those of another, and of what
 // goes.
-func TestListenersAreNotifiedOfEverything(t *testing.T) {
+func TestRegistry_Listeners(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		world := clientfake.New()
 		providers, consumers := open(t, member(t, world)), open(t, member(t, world))
@@ -144,9 +144,9 @@ func TestListenersAreNotifiedOfEverything(t *testing.T) {
 	})
 }
 
-// TestRegistrationsThatAreNone: as dubbo-go's own registries treat them, but for
+// TestRegistry_IgnoredRegistrations: as dubbo-go's own registries treat them, but for
 // panics.
-func TestRegistrationsThatAreNone(t *testing.T) {
+func TestRegistry_IgnoredRegistrations(t *testing.T) {
 	r := open(t, member(t, clientfake.New()))
 	one, h := provider(t, 1, ""), new(heard)
 	if err := r.Register(one); err != nil {
@@ -185,9 +185,9 @@ func TestRegistrationsThatAreNone(t *testing.T) {
 	}
 }
 
-// TestADrainEnds: for all providers of a process together, and at once where the
+// TestDrain_End: for all providers of a process together, and at once where the
 // registry is known to be out of reach.
-func TestADrainEnds(t *testing.T) {
+func TestDrain_End(t *testing.T) {
 	for name, c := range map[string]struct {
 		obstruct func(*clientfake.Registry, registry.Registry) error
 		want     time.Duration
@@ -229,8 +229,8 @@ func TestADrainEnds(t *testing.T) {
 	}
 }
 
-// TestOnlyWhatTheConsumerSpeaks: a list is used unchanged, whatever it holds.
-func TestOnlyWhatTheConsumerSpeaks(t *testing.T) {
+// TestRegistry_Protocols: a list is used unchanged, whatever it holds.
+func TestRegistry_Protocols(t *testing.T) {
 	c := member(t, clientfake.New())
 	for n, protocol := range []string{"tri", "dubbo"} {
 		i := client.Instance{
@@ -249,8 +249,8 @@ func TestOnlyWhatTheConsumerSpeaks(t *testing.T) {
 	}
 }
 
-// TestDestroyEndsEverything: whichever of the registries of an address it is.
-func TestDestroyEndsEverything(t *testing.T) {
+// TestDestroy: whichever of the registries of an address it is.
+func TestDestroy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		world := clientfake.New()
 		c, others := member(t, world), open(t, member(t, world))
@@ -287,9 +287,9 @@ func TestDestroyEndsEverything(t *testing.T) {
 	})
 }
 
-// TestOneProviderByTwoRegistriesOfAnAddress: as dubbo-go registers it where
+// TestRegistry_SharedAddress: as dubbo-go registers it where
 // registry-type is all, and withdraws it by both or by one.
-func TestOneProviderByTwoRegistriesOfAnAddress(t *testing.T) {
+func TestRegistry_SharedAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := member(t, clientfake.New())
 		one, two := open(t, c), open(t, c)

@@ -141,9 +141,9 @@ func (w watching) Select(all []base.Invoker, call base.Invocation) base.Invoker 
 	return w.LoadBalance.Select(all, call)
 }
 
-// TestDubboGoBalancesByWeight: by interface and by application, also after a weight
+// TestServe_Weights: by interface and by application, also after a weight
 // was changed.
-func TestDubboGoBalancesByWeight(t *testing.T) {
+func TestServe_Weights(t *testing.T) {
 	for level, by := range levels() {
 		t.Run(level, func(t *testing.T) {
 			const n = 4000
@@ -230,8 +230,8 @@ func (byApplication) Register(*common.URL) error { return nil }
 
 func (byApplication) GetURL() *common.URL { return nil }
 
-// TestOtherRegistriesKeepTheirLevel: one of this package changes its own alone.
-func TestOtherRegistriesKeepTheirLevel(t *testing.T) {
+// TestServe_RegistryLevel: one of this package changes its own alone.
+func TestServe_RegistryLevel(t *testing.T) {
 	opened := 0
 	extension.SetRegistry(constant.ServiceRegistryProtocol, func(*common.URL) (registry.Registry, error) {
 		opened++

@@ -28,8 +28,8 @@ func opened(t testing.TB, c config.RegistryConfig) *common.URL {
 	return all[0]
 }
 
-// TestARegistryOfAnAddress: nothing is out of reach before it is used.
-func TestARegistryOfAnAddress(t *testing.T) {
+// TestURL_Address: nothing is out of reach before it is used.
+func TestURL_Address(t *testing.T) {
 	t.Setenv("POD_NAME", "greeter-1")
 	t.Setenv("POD_NAMESPACE", "shop")
 	t.Setenv("POD_IP", "10.0.0.1")
@@ -62,9 +62,9 @@ func TestARegistryOfAnAddress(t *testing.T) {
 	}
 }
 
-// TestARegistryOutOfReachIsLeftInTime: before dubbo-go stops its servers for a
+// TestURL_UnreachableRegistry: before dubbo-go stops its servers for a
 // second time, a step-timeout of 3 s after it did first, and panics.
-func TestARegistryOutOfReachIsLeftInTime(t *testing.T) {
+func TestURL_UnreachableRegistry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		refuses := config.RegistryConfig{Address: "xdsbridge-zookeeper://127.0.0.1:1", Params: map[string]string{"identity": rand.Text()}}
 		u := opened(t, refuses)
@@ -88,8 +88,8 @@ func TestARegistryOutOfReachIsLeftInTime(t *testing.T) {
 	})
 }
 
-// TestAnErrorIsNamed: by one error when dubbo-go opens the registry.
-func TestAnErrorIsNamed(t *testing.T) {
+// TestURL_Errors: by one error when dubbo-go opens the registry.
+func TestURL_Errors(t *testing.T) {
 	t.Setenv("POD_NAME", "greeter-1")
 	t.Setenv("POD_NAMESPACE", "shop")
 	for name, c := range map[string]struct {

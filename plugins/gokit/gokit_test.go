@@ -27,8 +27,8 @@ func greeter(host string) client.Instance {
 	return client.Instance{Application: "greeter", Host: host, Port: 8080, Protocol: "http"}
 }
 
-// TestInstancesComeAndGo has Go kit's own endpointer and balancer follow them.
-func TestInstancesComeAndGo(t *testing.T) {
+// TestInstancer_Changes has Go kit's own endpointer and balancer follow them.
+func TestInstancer_Changes(t *testing.T) {
 	r := clientfake.New()
 	providers := member(t, r)
 	one, two := gokit.NewRegistrar(providers, greeter("10.0.0.1"), nil), gokit.NewRegistrar(providers, greeter("10.0.0.2"), nil)
@@ -75,7 +75,7 @@ func await(t *testing.T, events <-chan sd.Event, want ...string) {
 	}
 }
 
-func TestWhyNothingIsKnownIsSaid(t *testing.T) {
+func TestInstancer_Errors(t *testing.T) {
 	r := clientfake.New()
 	r.Down(errors.New("the registry is away"))
 	instancer := gokit.NewInstancer(member(t, r), client.Named("greeter"))

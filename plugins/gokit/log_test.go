@@ -10,7 +10,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/plugins/gokit"
 )
 
-func TestLinesReachTheLoggerOfGoKit(t *testing.T) {
+func TestLog_GoKit(t *testing.T) {
 	var out bytes.Buffer
 	l := gokit.Log(log.NewLogfmtLogger(&out), slog.LevelDebug).With("registry", "mesh")
 	l.Debug("one")

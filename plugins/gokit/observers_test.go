@@ -13,10 +13,10 @@ import (
 	"github.com/xds-bridge/xds-bridge/plugins/gokit"
 )
 
-// TestEachObserverHasItsOwnSlice: Go kit's endpoint cache sorts an event's
+// TestObservers_OwnSlices: Go kit's endpoint cache sorts an event's
 // instances in place (sd/endpoint_cache.go updateCache), and its own instancers
 // copy each event for that (sd/internal/instance/cache.go copyEvent).
-func TestEachObserverHasItsOwnSlice(t *testing.T) {
+func TestObservers_OwnSlices(t *testing.T) {
 	r := clientfake.New()
 	providers := member(t, r)
 	for n := range 2 {
@@ -40,8 +40,8 @@ func TestEachObserverHasItsOwnSlice(t *testing.T) {
 	}
 }
 
-// TestStopWaitsForNoObserver: of a channel that nobody reads.
-func TestStopWaitsForNoObserver(t *testing.T) {
+// TestObservers_Stop: of a channel that nobody reads.
+func TestObservers_Stop(t *testing.T) {
 	r := clientfake.New()
 	providers := member(t, r)
 	if err := providers.Register(greeter("10.0.0.1")); err != nil {

@@ -32,9 +32,9 @@ func freeAddress(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// TestAServerIsFoundAndGoes has a real server of zrpc publish itself and a real
+// TestPublisher_Lifetime has a real server of zrpc publish itself and a real
 // client of zrpc call it by its name.
-func TestAServerIsFoundAndGoes(t *testing.T) {
+func TestPublisher_Lifetime(t *testing.T) {
 	r := clientfake.New()
 	conf := zrpc.RpcServerConf{ListenOn: freeAddress(t)}
 	conf.Name = "greeter.rpc"

@@ -11,7 +11,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/plugins/gozero"
 )
 
-func TestLinesReachLogx(t *testing.T) {
+func TestLog_Logx(t *testing.T) {
 	var out bytes.Buffer
 	before := logx.Reset()
 	logx.SetWriter(logx.NewWriter(&out))

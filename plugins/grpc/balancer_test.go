@@ -66,7 +66,7 @@ func (r rig) shares(t *testing.T, headers ...string) map[string]int {
 
 func near(got, want int) bool { return got >= want-3 && got <= want+3 }
 
-func TestCallsAreSpreadByWeight(t *testing.T) {
+func TestBalancer_Weights(t *testing.T) {
 	r := newRig(nil, map[string]registry.Endpoint{"a": {Weight: 30}, "b": {Weight: 10}})
 	if got := r.shares(t); !near(got["a"], 75) || !near(got["b"], 25) {
 		t.Errorf("%v", got)
@@ -83,7 +83,7 @@ func TestCallsAreSpreadByWeight(t *testing.T) {
 	}
 }
 
-func TestTheRoutesOfTheMeshAreHonoured(t *testing.T) {
+func TestBalancer_Routes(t *testing.T) {
 	to := func(subset string, weight uint32) routes.Share {
 		return routes.Share{Cluster: naming.Cluster{Direction: naming.Outbound, Port: 80, Subset: subset, Host: "greeter.shop"}, Weight: weight}
 	}
@@ -166,9 +166,9 @@ type made struct {
 
 func (*made) Connect() {}
 
-// TestACallToASubsetThatIsConnectingWaits: it fails once connecting did, and
+// TestBalancer_ConnectingSubset: it fails once connecting did, and
 // one that waits for what is ready waits on.
-func TestACallToASubsetThatIsConnectingWaits(t *testing.T) {
+func TestBalancer_ConnectingSubset(t *testing.T) {
 	cc := &channel{listeners: make(map[string]func(balancer.SubConnState))}
 	f := &follower{places: make(map[string]*place)}
 	one, two := of("a", "10.0.0.1", "v1"), of("a", "10.0.0.2", "v2")
@@ -202,9 +202,9 @@ func TestACallToASubsetThatIsConnectingWaits(t *testing.T) {
 	}
 }
 
-// TestTheRoutesOfOneHostDoNotRuleAnother: two services of the mesh provide
+// TestBalancer_RoutesByHost: two services of the mesh provide
 // one interface, each with routes of its own.
-func TestTheRoutesOfOneHostDoNotRuleAnother(t *testing.T) {
+func TestBalancer_RoutesByHost(t *testing.T) {
 	info := base.PickerBuildInfo{ReadySCs: make(map[balancer.SubConn]base.SubConnInfo)}
 	for host, subset := range map[string]string{"a": "blue", "b": "green"} {
 		p := &place{}
@@ -218,9 +218,9 @@ func TestTheRoutesOfOneHostDoNotRuleAnother(t *testing.T) {
 	}
 }
 
-// TestTheServiceConfigOfTheProgramHolds: gRPC uses the default one only where
+// TestBalancer_ServiceConfig: gRPC uses the default one only where
 // a resolver gives none.
-func TestTheServiceConfigOfTheProgramHolds(t *testing.T) {
+func TestBalancer_ServiceConfig(t *testing.T) {
 	balancer.Register(NewBalancer())
 	f := &follower{places: make(map[string]*place)}
 	if out := f.state(client.Snapshot{Endpoints: []client.Endpoint{of("a", "10.0.0.1", "")}}); out.ServiceConfig != nil {

@@ -90,7 +90,7 @@ func answers(t *testing.T, h healthpb.HealthClient, want ...client.Instance) {
 	}
 }
 
-func TestAServerIsFoundByNameAndKey(t *testing.T) {
+func TestResolver_NameAndKey(t *testing.T) {
 	r := clientfake.New()
 	one, two := provide(t), provide(t)
 	providers := member(t, r)
@@ -114,7 +114,7 @@ func TestAServerIsFoundByNameAndKey(t *testing.T) {
 	answers(t, h, two)
 }
 
-func TestWhyNobodyAnswersIsSaid(t *testing.T) {
+func TestResolver_Errors(t *testing.T) {
 	r := clientfake.New()
 	r.Down(errors.New("the registry is away"))
 	h := dial(t, member(t, r), "xdsbridge:///greeter")

@@ -12,7 +12,7 @@ import (
 	xgrpc "github.com/xds-bridge/xds-bridge/plugins/grpc"
 )
 
-func TestLinesReachTheLoggerOfGRPC(t *testing.T) {
+func TestLog_GRPC(t *testing.T) {
 	var info, warning bytes.Buffer
 	grpclog.SetLoggerV2(grpclog.NewLoggerV2WithVerbosity(&info, &warning, io.Discard, 2))
 	t.Cleanup(func() { grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, io.Discard)) })

@@ -17,9 +17,9 @@ func info() *registry.Info {
 	return &registry.Info{ServiceName: "greeter", Addr: &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 8080}}
 }
 
-// TestADrainThatNobodyConfirmsEnds: Hertz cuts requests in flight where
+// TestDrain_Unconfirmed: Hertz cuts requests in flight where
 // Deregister returns an error.
-func TestADrainThatNobodyConfirmsEnds(t *testing.T) {
+func TestDrain_Unconfirmed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := clientfake.New()
 		c := member(t, r)
@@ -42,9 +42,9 @@ func TestADrainThatNobodyConfirmsEnds(t *testing.T) {
 	})
 }
 
-// TestAnInstanceWithoutAWeightIsCalled: Hertz's balancer leaves out those of
+// TestDrain_NoWeight: Hertz's balancer leaves out those of
 // weight 0.
-func TestAnInstanceWithoutAWeightIsCalled(t *testing.T) {
+func TestDrain_NoWeight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := clientfake.New()
 		if err := hertz.NewRegistry(member(t, r)).Register(info()); err != nil {

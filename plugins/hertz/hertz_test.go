@@ -23,9 +23,9 @@ func member(t *testing.T, r *clientfake.Registry) *client.Client {
 	return clientfake.Member(t, r, client.Options{})
 }
 
-// TestAServerIsFoundAndGoes has a real server of Hertz register and a real
+// TestRegistry_Lifetime has a real server of Hertz register and a real
 // client of Hertz call it by its name.
-func TestAServerIsFoundAndGoes(t *testing.T) {
+func TestRegistry_Lifetime(t *testing.T) {
 	r := clientfake.New()
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -92,7 +92,7 @@ func TestAServerIsFoundAndGoes(t *testing.T) {
 	}
 }
 
-func TestAServerWithoutAnAddressIsRefused(t *testing.T) {
+func TestRegistry_NoAddress(t *testing.T) {
 	r := hertz.NewRegistry(member(t, clientfake.New()))
 	for _, info := range []*registry.Info{nil, {ServiceName: "greeter"}} {
 		if r.Register(info) == nil || r.Deregister(info) == nil {

@@ -20,7 +20,7 @@ type collected struct {
 func (c *collected) Info(v ...any) { c.out.WriteString("info " + v[0].(string) + "\n") } //nolint:forcetypeassert // it is one string
 func (c *collected) Warn(v ...any) { c.out.WriteString("warn " + v[0].(string) + "\n") } //nolint:forcetypeassert // as above
 
-func TestLinesReachTheLoggerOfHertz(t *testing.T) {
+func TestLog_Hertz(t *testing.T) {
 	l := hertz.Log(slog.LevelInfo).With("registry", "mesh") // made before the program sets its own
 	before, own := hlog.DefaultLogger(), &collected{FullLogger: hlog.DefaultLogger()}
 	hlog.SetLogger(own)

@@ -12,9 +12,9 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// TestOneAddressIsGivenOnce: one process with two interfaces would be
+// TestResolver_UniqueAddresses: one process with two interfaces would be
 // two of three instances for Hertz' balancer.
-func TestOneAddressIsGivenOnce(t *testing.T) {
+func TestResolver_UniqueAddresses(t *testing.T) {
 	r := clientfake.New()
 	c, err := client.New(r.Backend(), client.Options{})
 	if err != nil {
@@ -36,9 +36,9 @@ func TestOneAddressIsGivenOnce(t *testing.T) {
 	}
 }
 
-// TestANameThatIsNotKnownKeepsHertzForASecond: Hertz refreshes all names in
+// TestResolver_UnknownName: Hertz refreshes all names in
 // one goroutine, without a time of its own.
-func TestANameThatIsNotKnownKeepsHertzForASecond(t *testing.T) {
+func TestResolver_UnknownName(t *testing.T) {
 	r := clientfake.New()
 	r.Down(errors.New("connection refused"))
 	c, err := client.New(r.Backend(), client.Options{})

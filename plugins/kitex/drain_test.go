@@ -18,9 +18,9 @@ func info() *registry.Info {
 	return &registry.Info{ServiceName: "greeter", Addr: &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 8080}}
 }
 
-// TestADrainThatNobodyConfirmsEnds: Kitex reports an error as one of its
+// TestDrain_Unconfirmed: Kitex reports an error as one of its
 // server.
-func TestADrainThatNobodyConfirmsEnds(t *testing.T) {
+func TestDrain_Unconfirmed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := clientfake.New()
 		c := member(t, r)
@@ -43,9 +43,9 @@ func TestADrainThatNobodyConfirmsEnds(t *testing.T) {
 	})
 }
 
-// TestAnInstanceWithoutAWeightIsCalled: Kitex's balancer leaves out those of
+// TestDrain_NoWeight: Kitex's balancer leaves out those of
 // weight 0.
-func TestAnInstanceWithoutAWeightIsCalled(t *testing.T) {
+func TestDrain_NoWeight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := clientfake.New()
 		if err := kitex.NewRegistry(member(t, r)).Register(info()); err != nil {

@@ -25,9 +25,9 @@ func member(t *testing.T, r *clientfake.Registry) *xkratos.Registry {
 	return xkratos.New(clientfake.Member(t, r, client.Options{}))
 }
 
-// TestAnApplicationIsFoundAndGoes has a real application of Kratos register and
+// TestRegistrar_Lifetime has a real application of Kratos register and
 // a real client of Kratos call it by its name.
-func TestAnApplicationIsFoundAndGoes(t *testing.T) {
+func TestRegistrar_Lifetime(t *testing.T) {
 	r := clientfake.New()
 	server := kgrpc.NewServer(kgrpc.Address("127.0.0.1:0"))
 	app := kratos.New(kratos.Name("greeter"), kratos.Version("v1"), kratos.Metadata(map[string]string{"team": "shop"}),
@@ -80,7 +80,7 @@ func TestAnApplicationIsFoundAndGoes(t *testing.T) {
 	}
 }
 
-func TestTheEndpointsOfAnInstanceStayTogether(t *testing.T) {
+func TestDiscovery_InstanceEndpoints(t *testing.T) {
 	r := clientfake.New()
 	provider, consumer := member(t, r), member(t, r)
 	both := &registry.ServiceInstance{ID: "1", Name: "greeter", Endpoints: []string{"grpc://10.0.0.1:9000?isSecure=true", "http://10.0.0.1:8000"}}
@@ -113,9 +113,9 @@ func TestTheEndpointsOfAnInstanceStayTogether(t *testing.T) {
 	}
 }
 
-// TestTwoServersOfOneIDAreBothFound: clients of Kratos call one endpoint of each
+// TestDiscovery_SharedID: clients of Kratos call one endpoint of each
 // scheme of an instance.
-func TestTwoServersOfOneIDAreBothFound(t *testing.T) {
+func TestDiscovery_SharedID(t *testing.T) {
 	r := clientfake.New()
 	for _, endpoint := range []string{"grpc://10.0.0.1:9000", "grpc://10.0.0.1:9001"} {
 		if err := member(t, r).Register(t.Context(), &registry.ServiceInstance{ID: "host", Name: "greeter", Endpoints: []string{endpoint}}); err != nil {
@@ -162,9 +162,9 @@ func ensembleMember(t *testing.T, s *zkfake.Server, identity string) *xkratos.Re
 	return xkratos.New(c)
 }
 
-// TestWhatClientsOfKratosCallIsFound: nodes as Kratos' own registry makes them, of
+// TestDiscovery_Protocols: nodes as Kratos' own registry makes them, of
 // which its own clients call the endpoint for grpc.
-func TestWhatClientsOfKratosCallIsFound(t *testing.T) {
+func TestDiscovery_Protocols(t *testing.T) {
 	for name, data := range map[string]string{
 		"a weight that is no number": `"metadata":{"weight":"high"},"endpoints":["grpc://10.0.0.1:9000"]`,
 		"a weight with a fraction":   `"metadata":{"weight":"1.5"},"endpoints":["grpc://10.0.0.1:9000"]`,
@@ -196,9 +196,9 @@ func TestWhatClientsOfKratosCallIsFound(t *testing.T) {
 	}
 }
 
-// TestAServerBesideThatCannotBePublishedIsLeftOut: Kratos ends an application whose
+// TestRegistrar_UnpublishableServer: Kratos ends an application whose
 // registration fails.
-func TestAServerBesideThatCannotBePublishedIsLeftOut(t *testing.T) {
+func TestRegistrar_UnpublishableServer(t *testing.T) {
 	r := clientfake.New()
 	s := &registry.ServiceInstance{ID: "1", Name: "greeter", Endpoints: []string{"grpc://10.0.0.1:9000", "kafka://broker:9092"}}
 	provider := member(t, r)
@@ -218,8 +218,8 @@ func TestAServerBesideThatCannotBePublishedIsLeftOut(t *testing.T) {
 	}
 }
 
-// TestAServerOfWeightZeroGetsTheLeast: Kratos' format has 0 for one that is not there.
-func TestAServerOfWeightZeroGetsTheLeast(t *testing.T) {
+// TestRegistrar_ZeroWeight: Kratos' format has 0 for one that is not there.
+func TestRegistrar_ZeroWeight(t *testing.T) {
 	r := clientfake.New()
 	s := &registry.ServiceInstance{ID: "1", Name: "greeter", Metadata: map[string]string{"weight": "0"}, Endpoints: []string{"grpc://10.0.0.1:9000"}}
 	if err := member(t, r).Register(t.Context(), s); err != nil {

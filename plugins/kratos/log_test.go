@@ -10,7 +10,7 @@ import (
 	xkratos "github.com/xds-bridge/xds-bridge/plugins/kratos"
 )
 
-func TestLinesReachTheLoggerOfKratos(t *testing.T) {
+func TestLog_Kratos(t *testing.T) {
 	var out bytes.Buffer
 	l := xkratos.Log(log.NewStdLogger(&out), slog.LevelDebug).With("registry", "mesh")
 	l.Debug("one")

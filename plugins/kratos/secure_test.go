@@ -12,9 +12,9 @@ import (
 	clientfake "github.com/xds-bridge/xds-bridge/internal/fake/client"
 )
 
-// TestASecureServerKeepsItsScheme: Kratos 2.8 registers a server with TLS as
+// TestRegistrar_SecureScheme: Kratos 2.8 registers a server with TLS as
 // grpcs://, and its resolver accepts no other for a client with TLS.
-func TestASecureServerKeepsItsScheme(t *testing.T) {
+func TestRegistrar_SecureScheme(t *testing.T) {
 	r := clientfake.New()
 	server := kgrpc.NewServer(kgrpc.Address("127.0.0.1:0"), kgrpc.TLSConfig(&tls.Config{MinVersion: tls.VersionTLS12}))
 	app := kratos.New(kratos.Name("greeter"), kratos.Server(server), kratos.Registrar(member(t, r)))

@@ -94,7 +94,7 @@ func newSet() *dependency.Set {
 	return dependency.NewSet(dependency.Options{Retry: registry.Backoff{Min: time.Second, Max: 30 * time.Second}})
 }
 
-func TestProvidersThatDoNotAnswerDelayNothingElse(t *testing.T) {
+func TestFetcher_UnresponsiveProviders(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l, _ := connect(t, newSet(),
@@ -131,7 +131,7 @@ func (asker) Same(r metadata.Ref) string {
 	return r.Group.Name
 }
 
-func TestFetcher_OneOfEachQuestionIsAskedAtATime(t *testing.T) {
+func TestFetcher_OneRequestPerQuestion(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var under, most, asks atomic.Int32
@@ -171,7 +171,7 @@ func TestFetcher_OneOfEachQuestionIsAskedAtATime(t *testing.T) {
 	})
 }
 
-func TestFetcher_WithoutAnAskerNobodyIsAsked(t *testing.T) {
+func TestFetcher_WithoutAsker(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l, _ := connect(t, newSet(), dependency.Lane{Limit: 1, Has: stored, Fetch: providers})
@@ -183,7 +183,7 @@ func TestFetcher_WithoutAnAskerNobodyIsAsked(t *testing.T) {
 	})
 }
 
-func TestFetchesAreBounded(t *testing.T) {
+func TestFetcher_Limits(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var under, most atomic.Int32
@@ -205,7 +205,7 @@ func TestFetchesAreBounded(t *testing.T) {
 	})
 }
 
-func TestWhatWasInFlightIsFetchedByTheNextConnection(t *testing.T) {
+func TestFetcher_Reconnect(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		set := newSet()

@@ -70,7 +70,7 @@ func asks(address string) metadata.Ref {
 
 var loopback = &naming.Reach{Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}
 
-func TestOnlyWhatWasAskedForIsAnAnswer(t *testing.T) {
+func TestClient_MatchingAnswer(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		first []byte
@@ -116,7 +116,7 @@ func TestOnlyWhatWasAskedForIsAnAnswer(t *testing.T) {
 	}
 }
 
-func TestAsker_AnAnswerIsBounded(t *testing.T) {
+func TestAsker_AnswerLimit(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		service string
@@ -138,7 +138,7 @@ func TestAsker_AnAnswerIsBounded(t *testing.T) {
 	}
 }
 
-func TestANameIsHeldToItsAddresses(t *testing.T) {
+func TestClient_ResolvedAddresses(t *testing.T) {
 	t.Parallel()
 	address, calls := provider(t, document("shop", "r1", "api.Shop"))
 	_, port, err := net.SplitHostPort(address)

@@ -8,9 +8,9 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// TestDialer_EachAddressOfANameIsJudged: for names that no test machine
+// TestDialer_ResolvedAddresses: for names that no test machine
 // resolves.
-func TestDialer_EachAddressOfANameIsJudged(t *testing.T) {
+func TestDialer_ResolvedAddresses(t *testing.T) {
 	t.Parallel()
 	for address, refused := range map[string]bool{
 		"10.0.0.1:1": false, "[2001:db8::1]:1": false, "127.0.0.1:1": true, "169.254.169.254:80": true,

@@ -25,9 +25,9 @@ func TestRights_WithRules(t *testing.T) {
 	}
 }
 
-// TestRights_AreThoseOfTheDocument: the Role of the document allows what is asked
+// TestRights_Documented: the Role of the document allows what is asked
 // for, and nothing else.
-func TestRights_AreThoseOfTheDocument(t *testing.T) {
+func TestRights_Documented(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../docs/kubernetes.md")
 	if err != nil {

@@ -154,8 +154,8 @@ func TestAPI_Pages(t *testing.T) {
 	}
 }
 
-// TestAPI_ReadsOnceWhatItListed: a first reading of all causes no request for each.
-func TestAPI_ReadsOnceWhatItListed(t *testing.T) {
+// TestAPI_ReadsListOnce: a first reading of all causes no request for each.
+func TestAPI_ReadsListOnce(t *testing.T) {
 	t.Parallel()
 	w := newAPIWorld(t)
 	want := encode(t, subsetCodec(t, "version"), versions("v1"))
@@ -245,8 +245,8 @@ func (w *apiWorld) object(t *testing.T, name string) map[string]any {
 	return o
 }
 
-// TestAPI_DeletesWhatItRead: nothing that changed or was made anew.
-func TestAPI_DeletesWhatItRead(t *testing.T) {
+// TestAPI_DeletesReadVersion: nothing that changed or was made anew.
+func TestAPI_DeletesReadVersion(t *testing.T) {
 	t.Parallel()
 	w := newAPIWorld(t)
 	want := encode(t, subsetCodec(t, "version"), versions("v1"))

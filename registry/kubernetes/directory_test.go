@@ -40,9 +40,9 @@ func TestDirectory_Try(t *testing.T) {
 	}
 }
 
-// TestDirectory_KeepsWhatIsBesideAnObject: however YAML begins a second document, a file
+// TestDirectory_KeepsOtherDocuments: however YAML begins a second document, a file
 // that has one is not deleted with the first.
-func TestDirectory_KeepsWhatIsBesideAnObject(t *testing.T) {
+func TestDirectory_KeepsOtherDocuments(t *testing.T) {
 	t.Parallel()
 	const name = "a.example"
 	first := "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: { name: " + name + ", namespace: " + namespace + " }\nspec: { hosts: [" + name + "] }\n"

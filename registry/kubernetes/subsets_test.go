@@ -91,7 +91,7 @@ func (w *subsetWorld) bring(t *testing.T, want []registry.Entry) registry.Group 
 	return group
 }
 
-func TestSubsets_FollowTheEndpointsThatAreStored(t *testing.T) {
+func TestSubsets_FollowStoredEndpoints(t *testing.T) {
 	t.Parallel()
 	w := newSubsetWorld(t)
 	for _, tt := range []struct {
@@ -119,7 +119,7 @@ func TestSubsets_FollowTheEndpointsThatAreStored(t *testing.T) {
 	}
 }
 
-func TestSubsets_GoWithTheirServiceOrTheSetting(t *testing.T) {
+func TestSubsets_Removal(t *testing.T) {
 	t.Parallel()
 	w := newSubsetWorld(t)
 	want := encode(t, w.codec, versions("v1", "v2"))
@@ -155,7 +155,7 @@ func TestSubsets_GoWithTheirServiceOrTheSetting(t *testing.T) {
 	}
 }
 
-func TestSubsets_DriftIsSeenAndMended(t *testing.T) {
+func TestSubsets_Drift(t *testing.T) {
 	t.Parallel()
 	w := newSubsetWorld(t)
 	want := encode(t, w.codec, versions("v1", "v2"))

@@ -91,7 +91,7 @@ func entriesOf(t *testing.T, target *kubernetes.Target, group registry.Group) (a
 	return all
 }
 
-func TestTarget_HoldsWhatTheCodecWrites(t *testing.T) {
+func TestTarget_RoundTrip(t *testing.T) {
 	t.Parallel()
 	dir, vips := t.TempDir(), netip.MustParsePrefix("240.64.0.0/12")
 	target := kubernetes.NewTarget(kubernetes.NewDirectory(dir), kubernetes.Options{Owner: "me", Namespace: namespace, VIPs: vips})
@@ -125,7 +125,7 @@ func TestTarget_HoldsWhatTheCodecWrites(t *testing.T) {
 	}
 }
 
-func TestTarget_LeavesWhatIsNotOurs(t *testing.T) {
+func TestTarget_KeepsForeignObjects(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	store := kubernetes.NewDirectory(dir)
@@ -174,7 +174,7 @@ func TestTarget_LeavesWhatIsNotOurs(t *testing.T) {
 	}
 }
 
-func TestTarget_AddressesAreOfOneServiceEach(t *testing.T) {
+func TestTarget_DistinctAddresses(t *testing.T) {
 	t.Parallel()
 	vips := netip.MustParsePrefix("240.64.0.0/28") // seven first choices
 	o := kubernetes.Options{Owner: "me", Namespace: namespace, VIPs: vips}
@@ -211,7 +211,7 @@ func TestTarget_AddressesAreOfOneServiceEach(t *testing.T) {
 	}
 }
 
-func TestTarget_RefusesNewEndpointsOfAnObjectThatIsFull(t *testing.T) {
+func TestTarget_FullObject(t *testing.T) {
 	t.Parallel()
 	target := kubernetes.NewTarget(kubernetes.NewDirectory(t.TempDir()), kubernetes.Options{Owner: "me", Namespace: namespace, MaxObject: 3000})
 	c := codec(t, "me", netip.Prefix{})
@@ -233,7 +233,7 @@ func TestTarget_RefusesNewEndpointsOfAnObjectThatIsFull(t *testing.T) {
 	}
 }
 
-func TestTarget_RefusesEndpointsBeyondWhatIstioAllows(t *testing.T) {
+func TestTarget_EndpointLimit(t *testing.T) {
 	t.Parallel()
 	target := kubernetes.NewTarget(kubernetes.NewDirectory(t.TempDir()), kubernetes.Options{Owner: "me", Namespace: namespace})
 	want := encode(t, codec(t, "me", netip.Prefix{}), service("greeter", 4100))
@@ -250,7 +250,7 @@ func TestTarget_RefusesEndpointsBeyondWhatIstioAllows(t *testing.T) {
 	}
 }
 
-func TestTarget_HostsWrittenAtOnceHaveAddressesOfTheirOwn(t *testing.T) {
+func TestTarget_ConcurrentAddresses(t *testing.T) {
 	t.Parallel()
 	vips := netip.MustParsePrefix("240.64.0.0/26") // 31 first choices
 	store := kubernetes.NewDirectory(t.TempDir())
@@ -279,7 +279,7 @@ func TestTarget_HostsWrittenAtOnceHaveAddressesOfTheirOwn(t *testing.T) {
 	}
 }
 
-func TestDirectory_FilesThatCannotBeReadAreUnknown(t *testing.T) {
+func TestDirectory_UnreadableFiles(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	target := kubernetes.NewTarget(kubernetes.NewDirectory(dir), kubernetes.Options{Owner: "me", Namespace: namespace})

@@ -83,7 +83,7 @@ func (w *apiWorld) edit(t *testing.T, name, text string) {
 	}
 }
 
-func TestWatchedTarget_ReportsWhatOthersChange(t *testing.T) {
+func TestWatchedTarget_ForeignChange(t *testing.T) {
 	t.Parallel()
 	w := newAPIWorld(t)
 	codec := subsetCodec(t, "version")
@@ -130,9 +130,9 @@ func TestWatchedTarget_ReportsWhatOthersChange(t *testing.T) {
 	w.expectChanges(t, ours)
 }
 
-// TestWatchedTarget_FindsWhatChangedWithoutAWatch: by versions, after the server forgot
+// TestWatchedTarget_MissedChange: by versions, after the server forgot
 // what happened.
-func TestWatchedTarget_FindsWhatChangedWithoutAWatch(t *testing.T) {
+func TestWatchedTarget_MissedChange(t *testing.T) {
 	t.Parallel()
 	w := newAPIWorld(t)
 	codec := subsetCodec(t, "")
@@ -172,9 +172,9 @@ func TestWatchedTarget_FindsWhatChangedWithoutAWatch(t *testing.T) {
 	}
 }
 
-// TestWatchedTarget_EndsTheWatchOfWhatIsRead: of a group that is read without it nothing
+// TestWatchedTarget_EndsWatch: of a group that is read without it nothing
 // is reported.
-func TestWatchedTarget_EndsTheWatchOfWhatIsRead(t *testing.T) {
+func TestWatchedTarget_EndsWatch(t *testing.T) {
 	t.Parallel()
 	w := newAPIWorld(t)
 	codec := subsetCodec(t, "")

@@ -25,7 +25,7 @@ func loadOf(name string, hosts ...string) *endpointv3.ClusterLoadAssignment {
 	return load(name, all...)
 }
 
-func TestClustersThatAreNoServices(t *testing.T) {
+func TestDecode_OtherClusters(t *testing.T) {
 	for name, reported := range map[string]bool{
 		"BlackHoleCluster": false, "PassthroughCluster": false, "InboundPassthroughCluster": false,
 		"inbound|80||": false, "x": false, "": false, "agent": false, "a|b|c|d|e": false,
@@ -99,10 +99,10 @@ func TestKindsOfClusters(t *testing.T) {
 	}
 }
 
-// TestADrainingDuplicateOfAnAddress: of several pods with one address, as on the
+// TestDecode_DrainingDuplicate: of several pods with one address, as on the
 // network of a node while one replaces the other, whichever may be offered
 // counts, whatever their names.
-func TestADrainingDuplicateOfAnAddress(t *testing.T) {
+func TestDecode_DrainingDuplicate(t *testing.T) {
 	pod := func(name string, h corev3.HealthStatus) *endpointv3.LbEndpoint {
 		return endpoint("10.0.0.1", 80, health(h), meta("istio", "workload", name+";shop;app;;Kubernetes"))
 	}

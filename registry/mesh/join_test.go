@@ -11,7 +11,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/mesh"
 )
 
-func TestGoldenJoinOfWhatARealIstiodAnswers(t *testing.T) {
+func TestJoin_Golden(t *testing.T) {
 	for _, dir := range []string{"router", "sidecar-sotw", "sidecar-region1", "kube", "mcp-eds"} {
 		t.Run(dir, func(t *testing.T) {
 			n := everything(t)

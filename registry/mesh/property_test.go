@@ -15,9 +15,9 @@ import (
 
 var _ mesh.MappingReader = (*debug.Reader)(nil)
 
-// TestWhatIsKeptUpToDateIsWhatIsJoined: whatever happened in whatever order,
+// TestJoin_Incremental: whatever happened in whatever order,
 // the table is the pure join of what istiod and the mapping say now.
-func TestWhatIsKeptUpToDateIsWhatIsJoined(t *testing.T) {
+func TestJoin_Incremental(t *testing.T) {
 	for seed := range uint64(10) {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

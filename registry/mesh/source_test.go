@@ -27,7 +27,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/mesh/debug"
 )
 
-func TestEndpointsComeAndGo(t *testing.T) {
+func TestSource_EndpointChanges(t *testing.T) {
 	inBoth(t, func(b *bed) {
 		b.running()
 		b.set(loadOf("outbound|1||a.b", "10.0.0.2"))
@@ -41,7 +41,7 @@ func TestEndpointsComeAndGo(t *testing.T) {
 	})
 }
 
-func TestAClusterGoes(t *testing.T) {
+func TestSource_RemovedCluster(t *testing.T) {
 	inBoth(t, func(b *bed) {
 		b.running()
 		b.remove("outbound|1||a.b")
@@ -59,7 +59,7 @@ func TestAClusterGoes(t *testing.T) {
 	})
 }
 
-func TestASubsetClusterAppears(t *testing.T) {
+func TestSource_NewSubset(t *testing.T) {
 	inBoth(t, func(b *bed) {
 		b.running()
 		b.serve("outbound|1|v1|a.b", "10.0.0.1")
@@ -68,7 +68,7 @@ func TestASubsetClusterAppears(t *testing.T) {
 	})
 }
 
-func TestSubsetsAreReportedIfAskedFor(t *testing.T) {
+func TestSource_Subsets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t, func(o *mesh.Options) { o.Naming.Subsets = true })
 		b.running()
@@ -85,7 +85,7 @@ func TestSubsetsAreReportedIfAskedFor(t *testing.T) {
 	})
 }
 
-func TestTwoInterfacesOfOneHostChangeTogether(t *testing.T) {
+func TestSource_SharedHost(t *testing.T) {
 	inBoth(t, func(b *bed) {
 		b.running()
 		b.mapping.say(complete(mapping(b.t, "providers:I::", "a.b:1", "providers:K::", "a.b:1")))
@@ -98,7 +98,7 @@ func TestTwoInterfacesOfOneHostChangeTogether(t *testing.T) {
 	})
 }
 
-func TestAKeyComesLaterThanItsEndpoints(t *testing.T) {
+func TestSource_LateKey(t *testing.T) {
 	inBoth(t, func(b *bed) {
 		b.running()
 		b.mapping.say(complete(mapping(b.t, "providers:I::", "a.b:1", "providers:J::", "c.d:1", "providers:K::", "e.f:1")))
@@ -107,7 +107,7 @@ func TestAKeyComesLaterThanItsEndpoints(t *testing.T) {
 	})
 }
 
-func TestAKeyMoves(t *testing.T) {
+func TestSource_MovedKey(t *testing.T) {
 	inBoth(t, func(b *bed) {
 		b.running()
 		b.mapping.say(complete(mapping(b.t, "providers:I::", "e.f:1", "providers:J::", "c.d:1")))
@@ -116,7 +116,7 @@ func TestAKeyMoves(t *testing.T) {
 	})
 }
 
-func TestOneKeyAtTwoHosts(t *testing.T) {
+func TestSource_SharedKey(t *testing.T) {
 	inBoth(t, func(b *bed) {
 		b.running()
 		b.mapping.say(complete(mapping(b.t, "providers:I::", "a.b:1", "providers:I::", "c.d:1")))
@@ -127,7 +127,7 @@ func TestOneKeyAtTwoHosts(t *testing.T) {
 	})
 }
 
-func TestOnlyNeededEndpointsAreAskedFor(t *testing.T) {
+func TestSource_RequiredEndpoints(t *testing.T) {
 	inBoth(t, func(b *bed) {
 		b.running()
 		for _, r := range b.istiod.Requests(eds) {
@@ -140,7 +140,7 @@ func TestOnlyNeededEndpointsAreAskedFor(t *testing.T) {
 	})
 }
 
-func TestClustersThatAreNoServicesAreAcknowledged(t *testing.T) {
+func TestSource_OtherClusters(t *testing.T) {
 	inBoth(t, func(b *bed) {
 		b.running()
 		for _, name := range []string{"BlackHoleCluster", "PassthroughCluster", "inbound|80||", "x", "outbound|80||a b"} {
@@ -163,7 +163,7 @@ func TestClustersThatAreNoServicesAreAcknowledged(t *testing.T) {
 	})
 }
 
-func TestUnhealthyEndpointsAreKnownAndNotOffered(t *testing.T) {
+func TestSource_Unhealthy(t *testing.T) {
 	inBoth(t, func(b *bed) {
 		b.running()
 		b.set(load("outbound|1||a.b", endpoint("10.0.0.1", 1, health(corev3.HealthStatus_DRAINING)), endpoint("10.0.0.2", 1)))
@@ -186,7 +186,7 @@ func originalDst(name string) *clusterv3.Cluster {
 	return c
 }
 
-func TestHeadlessServicesAreUnknownToASidecar(t *testing.T) {
+func TestSource_Headless(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t, asSidecar)
 		b.istiod.Set(originalDst("outbound|1||a.b"))
@@ -200,9 +200,9 @@ func TestHeadlessServicesAreUnknownToASidecar(t *testing.T) {
 	})
 }
 
-// TestAServiceOfResolutionNoneIsSkipped: to a router istiod reports headless
+// TestSource_ResolutionNone: to a router istiod reports headless
 // services by EDS, so that it hides nothing from us.
-func TestAServiceOfResolutionNoneIsSkipped(t *testing.T) {
+func TestSource_ResolutionNone(t *testing.T) {
 	inBoth(t, func(b *bed) {
 		b.serve("outbound|1||a.b", "10.0.0.1")
 		b.set(originalDst("outbound|443||old.example.com"))
@@ -217,9 +217,9 @@ func TestAServiceOfResolutionNoneIsSkipped(t *testing.T) {
 	})
 }
 
-// TestOneOfTwoSpellingsGoes: host names have no case, so that two clusters may
+// TestSource_TwoSpellings: host names have no case, so that two clusters may
 // are one service.
-func TestOneOfTwoSpellingsGoes(t *testing.T) {
+func TestSource_TwoSpellings(t *testing.T) {
 	inBoth(t, func(b *bed) {
 		b.serve("outbound|1||A.b", "10.0.0.1")
 		b.serve("outbound|1||a.b", "10.0.0.1")
@@ -251,9 +251,9 @@ func (c *reluctant) Close() error {
 	return c.Conn.Close()
 }
 
-// TestALostStreamMakesTheTableStaleAtOnce: though the connection is slow to
+// TestSource_LostStream: though the connection is slow to
 // close, and the next one hangs.
-func TestALostStreamMakesTheTableStaleAtOnce(t *testing.T) {
+func TestSource_LostStream(t *testing.T) {
 	for name, mode := range map[string]ads.Mode{"delta": ads.Delta, "state of the world": ads.StateOfTheWorld} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -280,8 +280,8 @@ func TestALostStreamMakesTheTableStaleAtOnce(t *testing.T) {
 	}
 }
 
-// TestAdditionalAddressesAreNoEndpoints: nor is their coming and going a change.
-func TestAdditionalAddressesAreNoEndpoints(t *testing.T) {
+// TestSource_AdditionalAddresses: nor is their coming and going a change.
+func TestSource_AdditionalAddresses(t *testing.T) {
 	inBoth(t, func(b *bed) {
 		b.running()
 		with := func(more ...string) *endpointv3.ClusterLoadAssignment {
@@ -303,8 +303,8 @@ func TestAdditionalAddressesAreNoEndpoints(t *testing.T) {
 	})
 }
 
-// TestAChangeCostsWhatChanged: however many other services there are.
-func TestAChangeCostsWhatChanged(t *testing.T) {
+// TestSource_ChangeCost: however many other services there are.
+func TestSource_ChangeCost(t *testing.T) {
 	cost := func(services int) (allocations uint64) {
 		synctest.Test(t, func(t *testing.T) {
 			b := newBed(t)
@@ -336,7 +336,7 @@ func TestAChangeCostsWhatChanged(t *testing.T) {
 	}
 }
 
-func TestUnchangedPushesChangeNothing(t *testing.T) {
+func TestSource_UnchangedPush(t *testing.T) {
 	inBoth(t, func(b *bed) {
 		b.running()
 		b.istiod.Push()
@@ -346,7 +346,7 @@ func TestUnchangedPushesChangeNothing(t *testing.T) {
 	})
 }
 
-func TestNotSyncedBeforeTheMappingIsComplete(t *testing.T) {
+func TestSource_IncompleteMapping(t *testing.T) {
 	inBoth(t, func(b *bed) {
 		b.serve("outbound|1||a.b", "10.0.0.1")
 		b.start()
@@ -370,9 +370,9 @@ func TestNotSyncedBeforeTheMappingIsComplete(t *testing.T) {
 	})
 }
 
-// TestAClientThatCannotBeReadMayHaveKeys: nothing may be concluded from a key
+// TestSource_UnreadableClient: nothing may be concluded from a key
 // that is missing, and what is known continues.
-func TestAClientThatCannotBeReadMayHaveKeys(t *testing.T) {
+func TestSource_UnreadableClient(t *testing.T) {
 	inBoth(t, func(b *bed) {
 		b.running()
 		keys := mapping(b.t, "providers:I::", "a.b:1", "providers:J::", "c.d:1")
@@ -406,7 +406,7 @@ func TestAClientThatCannotBeReadMayHaveKeys(t *testing.T) {
 	})
 }
 
-func TestKnownKeysGoOnWhenTheMappingCannotBeRead(t *testing.T) {
+func TestSource_UnreadableMapping(t *testing.T) {
 	inBoth(t, func(b *bed) {
 		b.running()
 		last := mapping(b.t, "providers:I::", "a.b:1", "providers:J::", "c.d:1")
@@ -421,7 +421,7 @@ func TestKnownKeysGoOnWhenTheMappingCannotBeRead(t *testing.T) {
 	})
 }
 
-func TestRulesNeedNoMapping(t *testing.T) {
+func TestSource_RulesWithoutMapping(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t, func(o *mesh.Options) {
 			o.Mapping = nil
@@ -435,7 +435,7 @@ func TestRulesNeedNoMapping(t *testing.T) {
 	})
 }
 
-func TestStreamIsResetNowAndThen(t *testing.T) {
+func TestSource_StreamReset(t *testing.T) {
 	inBoth(t, func(b *bed) {
 		b.running()
 		for range 3 {
@@ -451,7 +451,7 @@ func TestStreamIsResetNowAndThen(t *testing.T) {
 	})
 }
 
-func TestIstiodIsAway(t *testing.T) {
+func TestSource_IstiodOutage(t *testing.T) {
 	inBoth(t, func(b *bed) {
 		b.running()
 		b.net.cut()
@@ -465,7 +465,7 @@ func TestIstiodIsAway(t *testing.T) {
 	})
 }
 
-func TestRemovalsDuringAGapAreFound(t *testing.T) {
+func TestSource_MissedRemovals(t *testing.T) {
 	inBoth(t, func(b *bed) {
 		b.running()
 		b.net.cut()
@@ -481,7 +481,7 @@ func TestRemovalsDuringAGapAreFound(t *testing.T) {
 	})
 }
 
-func TestIstiodRestartsWithAPartOfTheMesh(t *testing.T) {
+func TestSource_PartialRestart(t *testing.T) {
 	inBoth(t, func(b *bed) {
 		b.running()
 		b.istiod.Withhold(cds, "outbound|1||a.b")
@@ -497,7 +497,7 @@ func TestIstiodRestartsWithAPartOfTheMesh(t *testing.T) {
 	})
 }
 
-func TestEverythingGoesAtOnce(t *testing.T) {
+func TestSource_Emptied(t *testing.T) {
 	inBoth(t, func(b *bed) {
 		b.running()
 		b.istiod.Replace([]string{cds})
@@ -507,7 +507,7 @@ func TestEverythingGoesAtOnce(t *testing.T) {
 	})
 }
 
-func TestNothingGoesWhileANewStreamIsCompared(t *testing.T) {
+func TestSource_Resync(t *testing.T) {
 	inBoth(t, func(b *bed) {
 		b.running()
 		b.istiod.Mute(eds)
@@ -523,7 +523,7 @@ func TestNothingGoesWhileANewStreamIsCompared(t *testing.T) {
 	})
 }
 
-func TestSilenceAboutEndpointsIsUnknown(t *testing.T) {
+func TestSource_MissingEndpoints(t *testing.T) {
 	inBoth(t, func(b *bed) {
 		b.running()
 		b.istiod.Mute(eds)
@@ -543,7 +543,7 @@ func TestSilenceAboutEndpointsIsUnknown(t *testing.T) {
 	})
 }
 
-func TestAResourceThatCannotBeReadCostsItself(t *testing.T) {
+func TestSource_InvalidResource(t *testing.T) {
 	inBoth(t, func(b *bed) {
 		b.running()
 		b.istiod.Alter(func(a *istiodfake.Answer) {
@@ -573,7 +573,7 @@ func TestAResourceThatCannotBeReadCostsItself(t *testing.T) {
 	})
 }
 
-func TestWrappedResourcesAreUnwrapped(t *testing.T) {
+func TestSource_WrappedResources(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t, func(o *mesh.Options) { o.ADS.Mode = ads.StateOfTheWorld })
 		b.istiod.Alter(func(a *istiodfake.Answer) {
@@ -589,7 +589,7 @@ func TestWrappedResourcesAreUnwrapped(t *testing.T) {
 	})
 }
 
-func TestAClusterThatCannotBeRead(t *testing.T) {
+func TestSource_InvalidCluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t, func(o *mesh.Options) { o.ADS.Mode = ads.Delta })
 		b.running()
@@ -620,7 +620,7 @@ func TestAClusterThatCannotBeRead(t *testing.T) {
 	})
 }
 
-func TestAServiceWhoseEndpointsAreNoLongerReported(t *testing.T) {
+func TestSource_UnreportedEndpoints(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t, asSidecar)
 		b.running()
@@ -632,7 +632,7 @@ func TestAServiceWhoseEndpointsAreNoLongerReported(t *testing.T) {
 	})
 }
 
-func TestRecheckComparesOverANewConnection(t *testing.T) {
+func TestSource_Recheck(t *testing.T) {
 	inBoth(t, func(b *bed) {
 		b.running()
 		for i := range 3 {
@@ -652,9 +652,9 @@ func TestRecheckComparesOverANewConnection(t *testing.T) {
 	})
 }
 
-// TestWhileANewStreamIsComparedTheTableIsStale: nothing may be concluded from
+// TestSource_ResyncStale: nothing may be concluded from
 // half of what it reports, though the old stream broke never.
-func TestWhileANewStreamIsComparedTheTableIsStale(t *testing.T) {
+func TestSource_ResyncStale(t *testing.T) {
 	inBoth(t, func(b *bed) {
 		b.running()
 		b.istiod.Withhold(eds, "outbound|1||a.b")
@@ -670,9 +670,9 @@ func TestWhileANewStreamIsComparedTheTableIsStale(t *testing.T) {
 	})
 }
 
-// TestARecheckThatFindsNobodyConfirmsNothing: the connection that there is
+// TestSource_UnreachableRecheck: the connection that there is
 // continues, and another one is tried until it can be had.
-func TestARecheckThatFindsNobodyConfirmsNothing(t *testing.T) {
+func TestSource_UnreachableRecheck(t *testing.T) {
 	inBoth(t, func(b *bed) {
 		b.running()
 		before := b.certainty()
@@ -724,9 +724,9 @@ func twoReplicas(t *testing.T, change ...func(*mesh.Options)) (b *bed, istiods m
 	return b, map[string]*istiodfake.Server{"10.9.0.1": b.istiod, "10.9.0.2": other}
 }
 
-// TestAWrongReplicaDoesNotConfirmItself: what it lost sight of is there again
+// TestSource_OtherReplica: what it lost sight of is there again
 // once another one was asked.
-func TestAWrongReplicaDoesNotConfirmItself(t *testing.T) {
+func TestSource_OtherReplica(t *testing.T) {
 	lookup := func(addresses ...string) func(context.Context, string) ([]string, error) {
 		return func(_ context.Context, host string) ([]string, error) {
 			if host != "istiod.istio-system.svc" {
@@ -795,7 +795,7 @@ func TestReplicasOfIstiod(t *testing.T) {
 	})
 }
 
-func TestRunEndsWithItsContext(t *testing.T) {
+func TestSource_End(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t)
 		b.running()
@@ -825,7 +825,7 @@ type broken struct{}
 
 func (broken) Run(context.Context, func(debug.Snapshot)) error { return errors.New("broken") }
 
-func TestOptionsThatCannotBeUsed(t *testing.T) {
+func TestOptions_Invalid(t *testing.T) {
 	if _, err := mesh.New(mesh.Options{}); err == nil || !strings.Contains(err.Error(), "Address") {
 		t.Errorf("error %v", err)
 	}
@@ -835,7 +835,7 @@ func TestOptionsThatCannotBeUsed(t *testing.T) {
 	}
 }
 
-func TestEndpointsThatAreNotReportedHideNoOtherName(t *testing.T) {
+func TestSource_UnreportedName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		wish := registry.NewInterest()
 		b := newBed(t, func(o *mesh.Options) { o.Naming.Interest = wish })
@@ -861,7 +861,7 @@ func TestEndpointsThatAreNotReportedHideNoOtherName(t *testing.T) {
 	})
 }
 
-func TestOnlyWhatIsSelectedIsAskedFor(t *testing.T) {
+func TestSource_SelectedEndpoints(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		wish := registry.NewInterest()
 		b := newBed(t, func(o *mesh.Options) { o.Naming.Interest = wish })

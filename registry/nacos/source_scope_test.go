@@ -204,9 +204,9 @@ func TestSource_UnreadableNameHidesNoOther(t *testing.T) {
 	})
 }
 
-// TestSource_ReportsANameThatIsAskedForAgain: its subscription is being ended
+// TestSource_RepeatedName: its subscription is being ended
 // when somebody wants it again.
-func TestSource_ReportsANameThatIsAskedForAgain(t *testing.T) {
+func TestSource_RepeatedName(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		wish := registry.NewInterest()
 		r := newReadRig(t, func(_ *nacos.Options, o *nacos.SourceOptions) { o.Interest = wish })

@@ -260,9 +260,9 @@ func (exclusive) Foreign(_ string, in metadata.NacosInstance) error {
 	return nil
 }
 
-// TestTarget_AddsNothingBesideAnotherFormat: what is ours there stays as it
+// TestTarget_ForeignFormat: what is ours there stays as it
 // is, and goes when it has to.
-func TestTarget_AddsNothingBesideAnotherFormat(t *testing.T) {
+func TestTarget_ForeignFormat(t *testing.T) {
 	bubble(t, "an exclusive format", func(t *testing.T) {
 		r := start(t, nacosfake.NewServer(), nil)
 		target, err := nacos.NewTarget(r.client, nacos.TargetOptions{Owner: mine.Owner, Layouts: []nacos.Layout{exclusive{}}})

@@ -233,9 +233,9 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// TestPassword_SpacesAroundItAreIgnored shows that spaces around a password
+// TestPassword_TrimsSpaces shows that spaces around a password
 // are no part of it.
-func TestPassword_SpacesAroundItAreIgnored(t *testing.T) {
+func TestPassword_TrimsSpaces(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	as := func(text string) *zookeeper.Target {
@@ -253,9 +253,9 @@ func TestPassword_SpacesAroundItAreIgnored(t *testing.T) {
 	}
 }
 
-// TestRecords_ADeniedRecordFailsNoOther shows that the other records of a kind are
+// TestRecords_Denied shows that the other records of a kind are
 // returned, with an error that names the denied one.
-func TestRecords_ADeniedRecordFailsNoOther(t *testing.T) {
+func TestRecords_Denied(t *testing.T) {
 	t.Parallel()
 	server := serve(t)
 	target := target(t, dial(t, server))

@@ -147,7 +147,7 @@ func endedProcess(t testing.TB) int {
 	return c.Process.Pid
 }
 
-func TestAdmit_WhatAKilledProcessOfThisMachineLeftIsNotWaitedFor(t *testing.T) {
+func TestAdmit_KilledLocalProcess(t *testing.T) {
 	t.Parallel()
 	if _, err := os.Stat("/proc/self/ns/pid"); err != nil {
 		t.Skip("this system has no /proc/self/ns/pid, by which a process of it is identified")
@@ -176,10 +176,10 @@ func TestAdmit_WhatAKilledProcessOfThisMachineLeftIsNotWaitedFor(t *testing.T) {
 	}
 }
 
-// TestAdmit_ADuplicateOfTheSameHostName shows that a process whose session
+// TestAdmit_SharedHostName shows that a process whose session
 // runs is found, although it has our host name and our number, or a number that
 // no process has here: two containers on the network of one node.
-func TestAdmit_ADuplicateOfTheSameHostName(t *testing.T) {
+func TestAdmit_SharedHostName(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]map[string]any{
 		"our number in another namespace":                      {"system": "a boot pid:[1]", "started": "1"},
@@ -205,9 +205,9 @@ func TestAdmit_ADuplicateOfTheSameHostName(t *testing.T) {
 	}
 }
 
-// TestAdmit_BetweenOneReplicaAndTwo shows that a process without a lease and
+// TestAdmit_OneReplicaAndTwo shows that a process without a lease and
 // those with one never write at the same time.
-func TestAdmit_BetweenOneReplicaAndTwo(t *testing.T) {
+func TestAdmit_OneReplicaAndTwo(t *testing.T) {
 	t.Parallel()
 	leased := func(o *zookeeper.TargetOptions) {
 		o.Shared = true
@@ -286,9 +286,9 @@ func TestAdmit_BetweenOneReplicaAndTwo(t *testing.T) {
 	})
 }
 
-// TestAdmit_ANewLeaderGivesSessionsTheirTimeAnew shows that a process which was
+// TestAdmit_NewLeader shows that a process which was
 // killed is no duplicate, although its session outlives its timeout.
-func TestAdmit_ANewLeaderGivesSessionsTheirTimeAnew(t *testing.T) {
+func TestAdmit_NewLeader(t *testing.T) {
 	t.Parallel()
 	inVirtualTime(t, "a leader change in the middle of the wait", func(t *testing.T, server *zkfake.Server) {
 		first, client := session(t, server), dial(t, server)
@@ -301,9 +301,9 @@ func TestAdmit_ANewLeaderGivesSessionsTheirTimeAnew(t *testing.T) {
 	})
 }
 
-// TestAdmit_AWriteGivesUpInTime shows that a write does not wait longer than
+// TestAdmit_WriteTimeout shows that a write does not wait longer than
 // its context for another that waits for the other process.
-func TestAdmit_AWriteGivesUpInTime(t *testing.T) {
+func TestAdmit_WriteTimeout(t *testing.T) {
 	t.Parallel()
 	inVirtualTime(t, "beside a start that waits", func(t *testing.T, server *zkfake.Server) {
 		first, client := session(t, server), dial(t, server)
@@ -326,7 +326,7 @@ func TestAdmit_AWriteGivesUpInTime(t *testing.T) {
 	})
 }
 
-func TestAdmit_AnOwnerThatWasChangedIsRefused(t *testing.T) {
+func TestAdmit_ChangedOwner(t *testing.T) {
 	t.Parallel()
 	as := func(name string, bridges ...string) func(*zookeeper.TargetOptions) {
 		return func(o *zookeeper.TargetOptions) { o.Owner, o.Bridges = name, bridges }
@@ -374,9 +374,9 @@ func TestAdmit_AnOwnerThatWasChangedIsRefused(t *testing.T) {
 	}
 }
 
-// TestAdmit_AMereRecordKeepsNobodyFromStarting shows that a record alone refuses no
+// TestAdmit_StaleRecord shows that a record alone refuses no
 // owner: a user who may write to the registry can create one for any bridge.
-func TestAdmit_AMereRecordKeepsNobodyFromStarting(t *testing.T) {
+func TestAdmit_StaleRecord(t *testing.T) {
 	t.Parallel()
 	const same = "mesh-to-zk from mesh into /test"
 	for name, tt := range map[string]struct {

@@ -7,7 +7,7 @@ import (
 	zkfake "github.com/xds-bridge/xds-bridge/internal/fake/zookeeper"
 )
 
-func TestClient_KeepsNothingOfTargetsThatEnded(t *testing.T) {
+func TestClient_EndedTargets(t *testing.T) {
 	t.Parallel()
 	server := zkfake.New(zkfake.Options{})
 	client, err := Dial(Options{Servers: []string{"server:2181"}, Dial: server.Dial})

@@ -21,9 +21,9 @@ func deny(t *testing.T, server *zkfake.Server, e registry.Entry) {
 	must(t, server.SetACL(path, nobody))
 }
 
-// TestTarget_ADeniedNodeFailsNoOther: providers share a parent with the
+// TestTarget_DeniedNode: providers share a parent with the
 // bridge, and may keep their nodes to themselves.
-func TestTarget_ADeniedNodeFailsNoOther(t *testing.T) {
+func TestTarget_DeniedNode(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]func(*testing.T, *zkfake.Server){
 		"its neighbours are read, added and deleted": func(t *testing.T, server *zkfake.Server) {

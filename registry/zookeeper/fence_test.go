@@ -19,9 +19,9 @@ func withFence(f *zookeeper.Fence, may *bool) func(*zookeeper.TargetOptions) {
 	}
 }
 
-// TestF04_AFencedWriteChangesNothing shows that a process that leads no more cannot
+// TestFence_OlderTerm shows that a process that leads no more cannot
 // write, whatever it believes.
-func TestF04_AFencedWriteChangesNothing(t *testing.T) {
+func TestFence_OlderTerm(t *testing.T) {
 	t.Parallel()
 	server := serve(t)
 	before, after := zookeeper.Fence{Term: 7, Holder: "a"}, zookeeper.Fence{Term: 8, Holder: "b"}
@@ -50,9 +50,9 @@ func TestF04_AFencedWriteChangesNothing(t *testing.T) {
 	}
 }
 
-// TestFence_OfTwoThatRaiseAtOnceTheLaterTermHasIt shows that a write of the earlier
+// TestFence_ConcurrentRaise shows that a write of the earlier
 // term that is in flight fails.
-func TestFence_OfTwoThatRaiseAtOnceTheLaterTermHasIt(t *testing.T) {
+func TestFence_ConcurrentRaise(t *testing.T) {
 	inVirtualTime(t, "the earlier is delayed", func(t *testing.T, server *zkfake.Server) {
 		must(t, server.Put("/xds-bridge/shop/fence", []byte("6 c")))
 		early, late := zookeeper.Fence{Term: 7, Holder: "a"}, zookeeper.Fence{Term: 8, Holder: "b"}

@@ -136,10 +136,10 @@ func TestSource_SeveralFormatsInOneTree(t *testing.T) {
 	})
 }
 
-// TestExclusive_NothingIsAddedBesideAnotherFormat: one node of ours in a parent of
+// TestExclusive_ForeignFormat: one node of ours in a parent of
 // Dubbo's application-level discovery would keep its consumers from starting.
 // Entries of ours there may still be deleted.
-func TestExclusive_NothingIsAddedBesideAnotherFormat(t *testing.T) {
+func TestExclusive_ForeignFormat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serve(t)
 		c := dial(t, s)
@@ -175,9 +175,9 @@ func TestExclusive_NothingIsAddedBesideAnotherFormat(t *testing.T) {
 	})
 }
 
-// TestNamed_DataOfOthersIsNotRead shows that a format whose services are at the top
+// TestNamed_ForeignData shows that a format whose services are at the top
 // runSource only the names of other nodes there.
-func TestNamed_DataOfOthersIsNotRead(t *testing.T) {
+func TestNamed_ForeignData(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serve(t)
 		for i := range 50 {

@@ -146,7 +146,7 @@ func TestCheck(t *testing.T) {
 	})
 }
 
-func TestState_IsObserved(t *testing.T) {
+func TestState(t *testing.T) {
 	t.Parallel()
 	inVirtualTime(t, "every change of the session comes once", func(t *testing.T, server *zkfake.Server) {
 		var states []zookeeper.State

@@ -15,7 +15,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
 )
 
-func TestInterest_OnlyItsNamesAreRead(t *testing.T) {
+func TestInterest_ReadsOwnNames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serve(t)
 		register(t, s, "api.A", "10.0.0.1:20880")
@@ -40,7 +40,7 @@ func TestInterest_OnlyItsNamesAreRead(t *testing.T) {
 	})
 }
 
-func TestInterest_ADeletedRootKeepsServices(t *testing.T) {
+func TestInterest_DeletedRoot(t *testing.T) {
 	for name, before := range map[string]bool{"it was there at first": true, "it came later": false} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -66,9 +66,9 @@ func TestInterest_ADeletedRootKeepsServices(t *testing.T) {
 	}
 }
 
-// TestInterest_NamesOfAMissingRootAreReported: consumers may start in an ensemble
+// TestInterest_MissingRoot: consumers may start in an ensemble
 // in which nobody has registered anything, not even the root.
-func TestInterest_NamesOfAMissingRootAreReported(t *testing.T) {
+func TestInterest_MissingRoot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serve(t)
 		interest := registry.NewInterest()
@@ -85,7 +85,7 @@ func TestInterest_NamesOfAMissingRootAreReported(t *testing.T) {
 	})
 }
 
-func TestInterest_ANameCostsAFewRequests(t *testing.T) {
+func TestInterest_Requests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serve(t)
 		const n = 100

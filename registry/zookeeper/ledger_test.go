@@ -58,7 +58,7 @@ func planned(held []registry.Held, want []registry.Entry) (registry.Change, []pl
 	return p.Change(want[0].Group)
 }
 
-func TestLedger_AnEntryWithoutItsMarkIsNeitherOrphanedNorWrittenTwice(t *testing.T) {
+func TestLedger_MissingMark(t *testing.T) {
 	t.Parallel()
 	server, entries := serve(t), greeter(t, 3)
 	write(t, target(t, dial(t, server), withDubbo(t, nil)), creation(entries...))
@@ -82,7 +82,7 @@ func TestLedger_AnEntryWithoutItsMarkIsNeitherOrphanedNorWrittenTwice(t *testing
 	}
 }
 
-func TestLedger_OnlyAddsToWhatTheMarksSay(t *testing.T) {
+func TestLedger_AddsToMarks(t *testing.T) {
 	t.Parallel()
 	ledgerOf := func(s *zkfake.Server) string {
 		return "/xds-bridge/" + owner + "/ledger/" + s.Children("/xds-bridge/" + owner + "/ledger")[0]
@@ -163,7 +163,7 @@ func TestLedger_GoesWithTheLastEntry(t *testing.T) {
 	}
 }
 
-func TestLedger_WhereItMayNotBeWrittenEntriesAre(t *testing.T) {
+func TestLedger_Unwritable(t *testing.T) {
 	t.Parallel()
 	for name, path := range map[string]string{"the parent of homes": "/xds-bridge", "below it": "/xds-bridge/" + owner} {
 		t.Run(name, func(t *testing.T) {
@@ -180,7 +180,7 @@ func TestLedger_WhereItMayNotBeWrittenEntriesAre(t *testing.T) {
 	}
 }
 
-func TestUnsignedEntryOfOursIsForeignWhereAKeyIsSet(t *testing.T) {
+func TestLedger_UnsignedEntry(t *testing.T) {
 	t.Parallel()
 	server, entries := serve(t), greeter(t, 2)
 	write(t, target(t, dial(t, server), withDubbo(t, nil)), creation(entries...))

@@ -22,10 +22,10 @@ func slowWrites(server *zkfake.Server) {
 	})
 }
 
-// TestFence_ALeaseThatIsLostInTheMiddleOfAWrite shows that a write in flight
+// TestFence_LeaseLostDuringWrite shows that a write in flight
 // changes nothing once another leads, whatever this replica believes
 // by then.
-func TestFence_ALeaseThatIsLostInTheMiddleOfAWrite(t *testing.T) {
+func TestFence_LeaseLostDuringWrite(t *testing.T) {
 	t.Parallel()
 	for name, ours := range map[string][]bool{ // the results of Fence, by call
 		"at once":       {true, false},
@@ -61,9 +61,9 @@ func TestFence_ALeaseThatIsLostInTheMiddleOfAWrite(t *testing.T) {
 	}
 }
 
-// TestWrite_WhatChangesInTheMiddleOfAWriteIsKept shows that a node that another
+// TestWrite_ConcurrentChange shows that a node that another
 // changed, or created anew, after it was read is neither replaced nor deleted.
-func TestWrite_WhatChangesInTheMiddleOfAWriteIsKept(t *testing.T) {
+func TestWrite_ConcurrentChange(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(registry.Held) registry.Change{
 		"replaced": func(h registry.Held) registry.Change {
@@ -107,9 +107,9 @@ func TestWrite_WhatChangesInTheMiddleOfAWriteIsKept(t *testing.T) {
 	}
 }
 
-// TestLedger_AChangeThatEndsInTheMiddle shows that what is still to be deleted
+// TestLedger_InterruptedChange shows that what is still to be deleted
 // stays in the ledger until it is.
-func TestLedger_AChangeThatEndsInTheMiddle(t *testing.T) {
+func TestLedger_InterruptedChange(t *testing.T) {
 	t.Parallel()
 	server := serve(t)
 	service := &registry.Service{Name: "greet", Interfaces: []registry.Interface{{Name: "api.Greeter"}}}

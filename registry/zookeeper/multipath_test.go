@@ -53,7 +53,7 @@ func changeTo(held []registry.Held, want []registry.Entry) registry.Change {
 	return conformance.Change(want[0].Group, held, want)
 }
 
-func TestMultiPath_AnApplicationHasThreeParentsAndAList(t *testing.T) {
+func TestMultiPath_Application(t *testing.T) {
 	server := serve(t)
 	target := target(t, dial(t, server), withApplications(t))
 	must(t, server.Put("/dubbo/mapping/api.A", []byte("other")))
@@ -87,7 +87,7 @@ func TestMultiPath_AnApplicationHasThreeParentsAndAList(t *testing.T) {
 	}
 }
 
-func TestMultiPath_ARemovedElementIsAddedAgain(t *testing.T) {
+func TestMultiPath_RemovedElement(t *testing.T) {
 	server := serve(t)
 	target := target(t, dial(t, server), withApplications(t))
 	want := shop(t, 1, "10.0.0.1")
@@ -103,7 +103,7 @@ func TestMultiPath_ARemovedElementIsAddedAgain(t *testing.T) {
 	}
 }
 
-func TestExclusive_NothingIsWrittenBesideAnotherFormat(t *testing.T) {
+func TestExclusive_ConcurrentFormat(t *testing.T) {
 	for name, data := range map[string]string{
 		"Spring Cloud": `{"name":"shop","id":"u","address":"10.0.0.9","port":80,"payload":{"@class":"org.springframework.cloud.zookeeper.discovery.ZookeeperInstance","id":"shop","name":"shop","metadata":{}}}`,
 		"garbage":      "garbage",
@@ -183,7 +183,7 @@ func TestSource_ReadsDocumentsOfInstances(t *testing.T) {
 	}
 }
 
-func TestSource_ADocumentThatComesLaterIsRead(t *testing.T) {
+func TestSource_LateDocument(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := serve(t)
 		must(t, server.Put("/services/shop/10.0.0.1:1", []byte(shopInstance)))
@@ -207,9 +207,9 @@ type revisions struct{ askerFunc }
 
 func (revisions) Same(ref metadata.Ref) string { return ref.Group.Name }
 
-// TestSource_AnAnswerEndsWithItsProvider: any provider may register with the
+// TestSource_RemovedProvider: any provider may register with the
 // registerApplication and the revision of others.
-func TestSource_AnAnswerEndsWithItsProvider(t *testing.T) {
+func TestSource_RemovedProvider(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := serve(t)
 		must(t, server.Put("/services/shop/10.6.6.6:1", []byte(localInstance("10.6.6.6"))))
@@ -237,7 +237,7 @@ func TestSource_AnAnswerEndsWithItsProvider(t *testing.T) {
 	})
 }
 
-func TestSource_AProviderWithoutAnAnswerIsUnknownAlone(t *testing.T) {
+func TestSource_UnresponsiveProvider(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := serve(t)
 		must(t, server.Put("/services/shop/10.0.0.1:1", []byte(localInstance("10.0.0.1"))))
@@ -271,7 +271,7 @@ func TestSource_AProviderWithoutAnAnswerIsUnknownAlone(t *testing.T) {
 	})
 }
 
-func TestTarget_ChangesOfListsBesideAParent(t *testing.T) {
+func TestTarget_ListChanges(t *testing.T) {
 	for name, happens := range map[string]func(*zkfake.Server){
 		"a document goes":          func(s *zkfake.Server) { s.Delete("/dubbo/metadata/shop/" + s.Children("/dubbo/metadata/shop")[0]) },
 		"dubbo-go's documents go":  func(s *zkfake.Server) { s.Delete("/dubbo/shop") },

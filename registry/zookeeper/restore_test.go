@@ -19,9 +19,9 @@ import (
 // with the second that the library waits after it tried all servers.
 const retryInterval = 6 * time.Second
 
-// TestRestore_AServerThatComesBackWithLess shows that a session which every server
+// TestRestore_OlderSnapshot shows that a session which every server
 // refuses, because it has seen more than they have, is given up for a new one.
-func TestRestore_AServerThatComesBackWithLess(t *testing.T) {
+func TestRestore_OlderSnapshot(t *testing.T) {
 	t.Parallel()
 	lifetimes := map[string]func(*zookeeper.TargetOptions){
 		"persistent": func(*zookeeper.TargetOptions) {}, "session": withSession, "data": withData,
@@ -103,10 +103,10 @@ func awaitSession(t *testing.T, client *zookeeper.Client, tg *zookeeper.Target, 
 	}
 }
 
-// TestConnection_AServerThatClosesItIsNotBehind shows that a session is kept if a
+// TestConnection_ClosedByServer shows that a session is kept if a
 // server closes the connection for another reason: it is not ready, or cannot be
 // connected behind a proxy.
-func TestConnection_AServerThatClosesItIsNotBehind(t *testing.T) {
+func TestConnection_ClosedByServer(t *testing.T) {
 	t.Parallel()
 	for name, hangsUp := range map[string]func(address string) bool{
 		"each time":                           func(string) bool { return true },

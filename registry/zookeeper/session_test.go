@@ -224,7 +224,7 @@ func TestUnreachable(t *testing.T) {
 	})
 }
 
-func TestClose_EndsEverythingInEveryState(t *testing.T) {
+func TestClose_EveryState(t *testing.T) {
 	t.Parallel()
 	inVirtualTime(t, "connected, with a call in flight", func(t *testing.T, server *zkfake.Server) {
 		client := dial(t, server)

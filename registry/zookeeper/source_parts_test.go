@@ -108,7 +108,7 @@ func othersContinue(t *testing.T, s *zkfake.Server, table *registry.Table, faili
 	}
 }
 
-func TestSource_ADeniedPartFailsNoOther(t *testing.T) {
+func TestSource_DeniedPart(t *testing.T) {
 	const api = registry.Name("dubbo-interface:/dubbo/providers:api.A::")
 	for name, test := range map[string]func(t *testing.T, s *zkfake.Server, table *registry.Table){
 		"a revision that is no name": func(t *testing.T, s *zkfake.Server, table *registry.Table) {
@@ -325,7 +325,7 @@ func TestSource_ADeniedPartFailsNoOther(t *testing.T) {
 	}
 }
 
-func TestSource_ProvidersWithoutAnAnswerDelayNothingElse(t *testing.T) {
+func TestSource_UnresponsiveProviders(t *testing.T) {
 	inVirtualTime(t, "200 of them", func(t *testing.T, s *zkfake.Server) {
 		for i := range 200 {
 			ip := fmt.Sprintf("10.1.0.%d", i)

@@ -95,7 +95,7 @@ func TestSource_WatchesDoNotGrowWithTime(t *testing.T) {
 	})
 }
 
-func TestSource_AChangeCostsAFewRequests(t *testing.T) {
+func TestSource_RequestsOfChange(t *testing.T) {
 	inVirtualTime(t, "one of 500", func(t *testing.T, s *zkfake.Server) {
 		const n = 500
 		for i := range n {
@@ -121,7 +121,7 @@ func TestSource_AChangeCostsAFewRequests(t *testing.T) {
 	})
 }
 
-func TestSource_OnlyANewConnectionConfirms(t *testing.T) {
+func TestSource_ConfirmsByConnection(t *testing.T) {
 	inVirtualTime(t, "two servers", func(t *testing.T, s *zkfake.Server) {
 		var dialed []string
 		conn := zookeeper.Options{Servers: []string{"a:2181", "b:2181/app"}, Dial: func(ctx context.Context, network, address string) (net.Conn, error) {

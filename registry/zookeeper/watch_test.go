@@ -88,9 +88,9 @@ type at struct {
 
 func (a at) RemoteAddr() net.Addr { return net.TCPAddrFromAddrPort(a.addr) }
 
-// TestTarget_WatchesOverTheServerThatItWritesTo has a name that each look-up
+// TestTarget_WatchesWrittenServer has a name that each look-up
 // resolves to another address.
-func TestTarget_WatchesOverTheServerThatItWritesTo(t *testing.T) {
+func TestTarget_WatchesWrittenServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serve(t)
 		var dialed []string

@@ -21,7 +21,7 @@ func manyEntries(n, from, to int) []registry.Entry {
 	return out
 }
 
-func TestWrite_OneTransactionCreatesParentsAndNodes(t *testing.T) {
+func TestWrite_CreatesInOneTransaction(t *testing.T) {
 	t.Parallel()
 	server := serve(t)
 	target := target(t, dial(t, server))
@@ -42,7 +42,7 @@ func TestWrite_OneTransactionCreatesParentsAndNodes(t *testing.T) {
 	}
 }
 
-func TestWrite_AReplacementIsOneTransactionWithoutAGap(t *testing.T) {
+func TestWrite_ReplacesInOneTransaction(t *testing.T) {
 	t.Parallel()
 	server := serve(t)
 	target := target(t, dial(t, server))
@@ -58,7 +58,7 @@ func TestWrite_AReplacementIsOneTransactionWithoutAGap(t *testing.T) {
 	}
 }
 
-func TestWrite_LargeChangesAreSplitAndStoreBeforeTheyDelete(t *testing.T) {
+func TestWrite_SplitsLargeChanges(t *testing.T) {
 	t.Parallel()
 	server := serve(t)
 	tg := target(t, dial(t, server))
@@ -147,7 +147,7 @@ func TestWrite_NothingChanged(t *testing.T) {
 	}
 }
 
-func TestWrite_WhatWasNotReadSinceIsComparedByItsContent(t *testing.T) {
+func TestWrite_ComparesContent(t *testing.T) {
 	t.Parallel()
 	for name, tune := range map[string]func(*zookeeper.TargetOptions){
 		"names": func(*zookeeper.TargetOptions) {}, "data": withData,
@@ -178,7 +178,7 @@ func TestWrite_WhatWasNotReadSinceIsComparedByItsContent(t *testing.T) {
 	}
 }
 
-func TestWrite_TheRootIsDeletedByAnOperator(t *testing.T) {
+func TestWrite_DeletedRoot(t *testing.T) {
 	t.Parallel()
 	server := serve(t)
 	target := target(t, dial(t, server))
@@ -195,7 +195,7 @@ func TestWrite_TheRootIsDeletedByAnOperator(t *testing.T) {
 	}
 }
 
-func TestWrite_ParentsStayForTheirWatchers(t *testing.T) {
+func TestWrite_KeepsParents(t *testing.T) {
 	t.Parallel()
 	server := serve(t)
 	target := target(t, dial(t, server))
@@ -358,7 +358,7 @@ func TestWrite_Limits(t *testing.T) {
 	})
 }
 
-func TestWrite_AccessIsDenied(t *testing.T) {
+func TestWrite_DeniedAccess(t *testing.T) {
 	t.Parallel()
 	server := serve(t)
 	target := target(t, dial(t, server))

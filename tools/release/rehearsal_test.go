@@ -21,11 +21,11 @@ import (
 	zkfake "github.com/xds-bridge/xds-bridge/internal/fake/zookeeper"
 )
 
-// TestAFreshApplicationFetchesEachPlugin plays a release: an application outside
+// TestRehearsal_FreshApplication plays a release: an application outside
 // the repository, with the go.mod and the program that the page of its framework
 // shows, fetches the plugin from the module proxy of the release alone, and a
 // call finds a server through a registry.
-func TestAFreshApplicationFetchesEachPlugin(t *testing.T) {
+func TestRehearsal_FreshApplication(t *testing.T) {
 	if testing.Short() {
 		t.Skip("downloads and builds every framework: make rehearsal runs it")
 	}

@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func TestReleaseIsPrepared(t *testing.T) {
+func TestRelease_Prepared(t *testing.T) {
 	t.Parallel()
 	source := commitOfThisTree(t)
 	dist := filepath.Join(t.TempDir(), "dist")
@@ -59,7 +59,7 @@ func TestReleaseIsPrepared(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotReleased(t *testing.T) {
+func TestRelease_Exclusions(t *testing.T) {
 	t.Parallel()
 	source := t.TempDir()
 	for _, args := range []string{"init -q", "commit -q --allow-empty -m first", "tag v0.1.0", "tag v0.2.1"} {

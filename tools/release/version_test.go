@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-func TestVersionOfOurModulesAlone(t *testing.T) {
+func TestVersion_OwnModules(t *testing.T) {
 	t.Parallel()
 	const text = `module example.com/greeter
 

@@ -45,7 +45,7 @@ func TestTriple(t *testing.T) {
 	}
 }
 
-func TestUnwrap_WhatIsNoMessageIsRefused(t *testing.T) {
+func TestUnwrap_Invalid(t *testing.T) {
 	t.Parallel()
 	for name, b := range map[string][]byte{
 		"nothing":              {},

@@ -40,8 +40,8 @@ const (
 	eds = istiodfake.EndpointType
 )
 
-// TestStateOfTheWorld is istiod's ShouldRespond as a table.
-func TestStateOfTheWorld(t *testing.T) {
+// TestServer_StateOfTheWorld is istiod's ShouldRespond as a table.
+func TestServer_StateOfTheWorld(t *testing.T) {
 	first := step{url: eds, names: []string{"a"}, verdict: istiodfake.Initial, answer: []string{"a"}}
 	all := step{url: cds, verdict: istiodfake.Initial, answer: []string{"a", "b"}}
 	for name, steps := range map[string][]step{
@@ -273,7 +273,7 @@ func TestDebug(t *testing.T) {
 	})
 }
 
-func TestNodesAreRefused(t *testing.T) {
+func TestServer_RefusesNodes(t *testing.T) {
 	for name, id := range map[string]string{
 		"no id": "", "two parts": "sidecar~10.0.0.1", "unknown type": "gateway~10.0.0.1~a.b~c", "no address": "sidecar~host~a.b~c",
 	} {

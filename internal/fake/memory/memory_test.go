@@ -53,7 +53,7 @@ func create(n int) registry.Change {
 	return registry.Change{Group: e.Group, Put: []registry.Write{{New: e}}, Want: []registry.Entry{e}}
 }
 
-func TestTarget_AFailedCallHasNoEffectAndALostOneHas(t *testing.T) {
+func TestTarget_FailedAndLostCalls(t *testing.T) {
 	t.Parallel()
 	boom := errors.New("boom")
 	target := memory.New(memory.Options{Owner: "us"})
@@ -78,7 +78,7 @@ func TestTarget_AFailedCallHasNoEffectAndALostOneHas(t *testing.T) {
 	}
 }
 
-func TestTarget_ACallLastsItsDelayOrUntilTheContextEnds(t *testing.T) {
+func TestTarget_Delay(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		target := memory.New(memory.Options{Delay: time.Minute})
@@ -94,7 +94,7 @@ func TestTarget_ACallLastsItsDelayOrUntilTheContextEnds(t *testing.T) {
 	})
 }
 
-func TestTarget_WatchReportsEveryChangeInOrder(t *testing.T) {
+func TestTarget_WatchOrder(t *testing.T) {
 	t.Parallel()
 	var got []string
 	target := memory.New(memory.Options{Owner: "us", Watch: func(e memory.Event) {
@@ -119,7 +119,7 @@ func TestTarget_WatchReportsEveryChangeInOrder(t *testing.T) {
 	}
 }
 
-func TestTarget_ExpireDeletesWhatTheSessionHeld(t *testing.T) {
+func TestTarget_Expire(t *testing.T) {
 	t.Parallel()
 	target := memory.New(memory.Options{Owner: "us", Mark: mark})
 	if err := target.Write(t.Context(), create(0)); err != nil {

@@ -11,9 +11,9 @@ import (
 	"github.com/xds-bridge/xds-bridge/plugins/internal/example/exampletest"
 )
 
-// TestTheExample ends the server as SIGTERM would, after which go-zero ends the
+// TestExample ends the server as SIGTERM would, after which go-zero ends the
 // process too.
-func TestTheExample(t *testing.T) {
+func TestExample(t *testing.T) {
 	p := program()
 	p.Serve = func(ctx context.Context, c *client.Client, at example.Place) error {
 		stop := context.AfterFunc(ctx, func() {

@@ -6,4 +6,4 @@ import (
 	"github.com/xds-bridge/xds-bridge/plugins/internal/example/exampletest"
 )
 
-func TestTheExample(t *testing.T) { exampletest.Try(t, program()) }
+func TestExample(t *testing.T) { exampletest.Try(t, program()) }

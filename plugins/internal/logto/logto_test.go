@@ -10,7 +10,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/plugins/internal/logto"
 )
 
-func TestRecordsReachTheLogger(t *testing.T) {
+func TestHandler_Records(t *testing.T) {
 	var got []string
 	log := logto.New(slog.LevelInfo, func(level slog.Level, message string, pairs []any) error {
 		got = append(got, fmt.Sprint(level, " ", message, " ", pairs))

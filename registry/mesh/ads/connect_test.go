@@ -409,7 +409,7 @@ func write(t *testing.T, file, content string) {
 	}
 }
 
-func TestNoWaitIsLongerThanTheCap(t *testing.T) {
+func TestConnect_BackoffCap(t *testing.T) {
 	const most = 30 * time.Second
 	spread := map[time.Duration]struct{}{}
 	for range 1000 {
@@ -422,9 +422,9 @@ func TestNoWaitIsLongerThanTheCap(t *testing.T) {
 	is(t, "waits differ", len(spread) > 100, true)
 }
 
-// TestClientsOfAServerThatEndsComeBackOneByOne: each at a moment of its own,
+// TestConnect_ServerRestart: each at a moment of its own,
 // however long they were connected.
-func TestClientsOfAServerThatEndsComeBackOneByOne(t *testing.T) {
+func TestConnect_ServerRestart(t *testing.T) {
 	for name, connected := range map[string]time.Duration{"after an hour": time.Hour, "after a moment": time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -461,7 +461,7 @@ func TestClientsOfAServerThatEndsComeBackOneByOne(t *testing.T) {
 	}
 }
 
-func TestNothingAskedNothingOpened(t *testing.T) {
+func TestConnect_Lazy(t *testing.T) {
 	inBoth(t, func(t *testing.T, m ads.Mode) {
 		s, n := istiod(t)
 		s.Set(cluster("a", 1), cluster("b", 1), load("a", "10.0.0.1"), load("b", "10.0.0.1"))

@@ -252,8 +252,8 @@ func TestEndsWithoutLeak(t *testing.T) {
 	}
 }
 
-// TestAStartThatFailsLeavesNothing: the bubble waits for every goroutine.
-func TestAStartThatFailsLeavesNothing(t *testing.T) {
+// TestSubscription_FailedStart: the bubble waits for every goroutine.
+func TestSubscription_FailedStart(t *testing.T) {
 	failures := map[string]func(*istiodfake.Server, *network){
 		"nobody answers":   func(_ *istiodfake.Server, n *network) { n.cut(errors.New("no route")) },
 		"it is not ready":  func(s *istiodfake.Server, _ *network) { s.Refuse(istiodfake.ErrNotReady) },
@@ -339,7 +339,7 @@ func listen(t *testing.T, s *istiodfake.Server) (address string, stop func()) {
 	}
 }
 
-func TestOptionsAreRefused(t *testing.T) {
+func TestOptions_Invalid(t *testing.T) {
 	for name, c := range map[string]struct {
 		o    ads.Options
 		says string

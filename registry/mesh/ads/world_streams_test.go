@@ -16,8 +16,8 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/mesh/ads"
 )
 
-// TestStateOfTheWorldStreams is about streams that end, names that nobody answers and odd contents.
-func TestStateOfTheWorldStreams(t *testing.T) {
+// TestWorld_Streams is about streams that end, names that nobody answers and odd contents.
+func TestWorld_Streams(t *testing.T) {
 	stories(t, map[string]func(*testing.T){
 		"a stream that ends after responses is replaced silently": func(t *testing.T) {
 			for _, err := range []error{nil, status.Error(codes.Unavailable, "restarting")} {

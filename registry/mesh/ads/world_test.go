@@ -59,7 +59,7 @@ func nacked(t *testing.T, k *world, version, nonce, about string) {
 	}
 }
 
-func TestStateOfTheWorld(t *testing.T) {
+func TestWorld(t *testing.T) {
 	stories(t, map[string]func(*testing.T){
 		"the first request has a node of four parts, no version and no nonce": func(t *testing.T) {
 			s, n := scripted(t)

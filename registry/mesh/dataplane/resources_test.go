@@ -136,7 +136,7 @@ func TestResources(t *testing.T) {
 	})
 }
 
-func TestNearEndpointsComeFirst(t *testing.T) {
+func TestResources_Locality(t *testing.T) {
 	rules, err := dataplane.ParseRules([][]byte{[]byte(`{"kind": "DestinationRule", "spec": {"host": "web.internal",
 		"trafficPolicy": {"loadBalancer": {"localityLbSetting": {"enabled": true}}}}}`)})
 	if err != nil {
@@ -180,7 +180,7 @@ func TestNearEndpointsComeFirst(t *testing.T) {
 	}
 }
 
-func TestREST(t *testing.T) {
+func TestServer_REST(t *testing.T) {
 	s := dataplane.NewServer(dataplane.Options{})
 	request := &discovery.DiscoveryRequest{Node: node("shop"), TypeUrl: clusterType}
 	if code, body := fetch(t, s, request); code != http.StatusNotModified {
@@ -204,7 +204,7 @@ func TestREST(t *testing.T) {
 	}
 }
 
-func TestParseRules_NamesWhatIsNotFollowed(t *testing.T) {
+func TestParseRules_Unsupported(t *testing.T) {
 	for document, want := range map[string]string{
 		`{"kind": "Gateway", "spec": {}}`:                                                                                   `document 1: kind "Gateway": want DestinationRule or VirtualService`,
 		`{"kind": "DestinationRule", "spec": {"host": "a", "trafficPolicy": {}}}`:                                           `DestinationRule of "a": only subsets and localityLbSetting: {enabled: true} are known here`,

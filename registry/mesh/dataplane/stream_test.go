@@ -266,7 +266,7 @@ func others(n int) (entries []dataplane.Entry, names []string) {
 	return entries, names
 }
 
-func TestChangesOfOthersCostAStreamNothing(t *testing.T) {
+func TestStream_UnrelatedChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t)
 		r.put(entry("one.internal", "HTTP", 80, "10.0.0.1"), entry("two.internal", "HTTP", 80, "10.0.0.2"))

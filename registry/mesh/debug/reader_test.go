@@ -513,7 +513,7 @@ func TestDNS(t *testing.T) {
 	}
 }
 
-func TestEndpoints_AreReplicasBehindAName(t *testing.T) {
+func TestEndpoints_Replicas(t *testing.T) {
 	names := lookup{"istiod": {"10.96.0.1"}}
 	for name, c := range map[string]struct{ name, resolved, known string }{
 		"with a port":    {"istiod:15012", "[10.96.0.1:15012]", "[10.0.0.1:15012 [2001:db8::1]:15012]"},

@@ -233,7 +233,7 @@ func TestReader(t *testing.T) {
 	})
 }
 
-func TestWhatCannotBeReadRemovesNothing(t *testing.T) {
+func TestReader_Unreadable(t *testing.T) {
 	t.Parallel()
 	for name, refusal := range map[string]struct {
 		err  error

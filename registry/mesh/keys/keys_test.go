@@ -30,7 +30,7 @@ func one(t *testing.T, story func(t *testing.T, i *istiod, w *world)) {
 	})
 }
 
-func TestKeysOfOneIstiod(t *testing.T) {
+func TestKeys_OneIstiod(t *testing.T) {
 	for name, story := range map[string]func(t *testing.T, i *istiod, w *world){
 		"keys are shown as the label of a node of our own": func(t *testing.T, i *istiod, w *world) {
 			w.Set(some("B", "A"))
@@ -239,7 +239,7 @@ func TestKeysOfOneIstiod(t *testing.T) {
 	}
 }
 
-func TestKeysOfSeveralIstiods(t *testing.T) {
+func TestKeys_SeveralIstiods(t *testing.T) {
 	two := func(t *testing.T, story func(t *testing.T, a, b *istiod, w *world)) {
 		t.Helper()
 		synctest.Test(t, func(t *testing.T) {
@@ -296,7 +296,7 @@ func TestKeysOfSeveralIstiods(t *testing.T) {
 	}
 }
 
-func TestKeysThatNeedSeveralNodes(t *testing.T) {
+func TestKeys_SeveralNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		i := startIstiod(t)
 		w := start(t, map[string]*istiod{"a": i}, func(o *keys.Options) { o.MaxBytes = 4 << 10 })
@@ -343,7 +343,7 @@ func TestKeysThatNeedSeveralNodes(t *testing.T) {
 	})
 }
 
-func TestNodesAreMarked(t *testing.T) {
+func TestKeys_MarksNodes(t *testing.T) {
 	one(t, func(t *testing.T, i *istiod, w *world) {
 		w.Set(some("A"))
 		in(time.Second)
@@ -362,7 +362,7 @@ func TestNodesAreMarked(t *testing.T) {
 	})
 }
 
-func TestOptionsThatAreRefused(t *testing.T) {
+func TestOptions_Invalid(t *testing.T) {
 	good := func() keys.Options {
 		return keys.Options{
 			Replicas: func(context.Context) ([]string, error) { return nil, nil },
@@ -392,7 +392,7 @@ func TestOptionsThatAreRefused(t *testing.T) {
 	}
 }
 
-func TestSeveralGiveKeys(t *testing.T) {
+func TestKeys_SeveralClients(t *testing.T) {
 	for name, story := range map[string]func(t *testing.T, i *istiod, w *world){
 		"they are shown as one set, by one node, after one reconnection": func(t *testing.T, i *istiod, w *world) {
 			w.SetOf("zk", some("A"))

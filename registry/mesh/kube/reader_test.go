@@ -182,9 +182,9 @@ func in(d time.Duration) {
 
 const other = registry.Name("s0.other.svc.cluster.local:80")
 
-// TestADeniedResourceIsNamedAndClearsNothing: what is missing is reported, with what to
+// TestReader_DeniedResource: what is missing is reported, with what to
 // do, and what was known stays.
-func TestADeniedResourceIsNamedAndClearsNothing(t *testing.T) {
+func TestReader_DeniedResource(t *testing.T) {
 	story(t, func(*kube.Options) {}, func(a *api, table *registry.Table, r *kube.Reader) {
 		in(time.Minute)
 		a.Refuse("endpointslices", "", http.StatusForbidden, "Forbidden")
@@ -210,8 +210,8 @@ func TestADeniedResourceIsNamedAndClearsNothing(t *testing.T) {
 	})
 }
 
-// TestANamespaceIsKnownByItselfOnly: one that may not be read costs itself.
-func TestANamespaceIsKnownByItselfOnly(t *testing.T) {
+// TestReader_Namespaces: one that may not be read costs itself.
+func TestReader_Namespaces(t *testing.T) {
 	namespaces := func(o *kube.Options) { o.Namespaces = []string{"shop", "other"} }
 	story(t, namespaces, func(a *api, table *registry.Table, _ *kube.Reader) {
 		a.Refuse("pods", "other", http.StatusForbidden, "Forbidden")
@@ -237,9 +237,9 @@ func TestANamespaceIsKnownByItselfOnly(t *testing.T) {
 	})
 }
 
-// TestWhatTheAPIForgotIsReadAnew: after 410 everything is listed, and what went
+// TestReader_ExpiredVersion: after 410 everything is listed, and what went
 // meanwhile is found missing.
-func TestWhatTheAPIForgotIsReadAnew(t *testing.T) {
+func TestReader_ExpiredVersion(t *testing.T) {
 	story(t, func(*kube.Options) {}, func(a *api, table *registry.Table, r *kube.Reader) {
 		in(time.Minute)
 		reader := table.Reader()
@@ -263,8 +263,8 @@ func TestWhatTheAPIForgotIsReadAnew(t *testing.T) {
 	})
 }
 
-// TestTooManyRequestsIsWaitedFor: 429 is an outage that is reported, and no answer.
-func TestTooManyRequestsIsWaitedFor(t *testing.T) {
+// TestReader_TooManyRequests: 429 is an outage that is reported, and no answer.
+func TestReader_TooManyRequests(t *testing.T) {
 	story(t, func(*kube.Options) {}, func(a *api, table *registry.Table, _ *kube.Reader) {
 		a.Refuse("services", "", http.StatusTooManyRequests, "TooManyRequests")
 		in(time.Minute)
@@ -284,9 +284,9 @@ func TestTooManyRequestsIsWaitedFor(t *testing.T) {
 	})
 }
 
-// TestWithoutIstioServicesAreRead: kinds that the API does not have hold nothing,
+// TestReader_WithoutIstio: kinds that the API does not have hold nothing,
 // and one that goes removes nothing else.
-func TestWithoutIstioServicesAreRead(t *testing.T) {
+func TestReader_WithoutIstio(t *testing.T) {
 	entry := map[string]any{
 		"kind": "ServiceEntry", "apiVersion": "networking.istio.io/v1", "metadata": map[string]any{"namespace": "shop", "name": "a"},
 		"spec": map[string]any{"hosts": []string{"a.example"}, "resolution": "DNS", "ports": []any{map[string]any{"number": 80, "name": "http", "protocol": "HTTP"}}},
@@ -318,8 +318,8 @@ func TestWithoutIstioServicesAreRead(t *testing.T) {
 	})
 }
 
-// TestKeysAloneAreRead: endpoints may come from elsewhere.
-func TestKeysAloneAreRead(t *testing.T) {
+// TestReader_KeysOnly: endpoints may come from elsewhere.
+func TestReader_KeysOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := serve(t)
 		a.put(t, "services", map[string]any{
@@ -347,8 +347,8 @@ func TestKeysAloneAreRead(t *testing.T) {
 	})
 }
 
-// TestAnAnswerThatIsTooLargeIsNotRead: what a peer sends is bounded.
-func TestAnAnswerThatIsTooLargeIsNotRead(t *testing.T) {
+// TestReader_LargeAnswer: what a peer sends is bounded.
+func TestReader_LargeAnswer(t *testing.T) {
 	story(t, func(o *kube.Options) { o.Config.Wrap(kube.Bound(100)) }, func(_ *api, table *registry.Table, _ *kube.Reader) {
 		in(time.Minute)
 		if _, k := table.Snapshot(); k.Synced || k.Stale == nil || !strings.Contains(k.Stale.Error(), "limits.maxReceive") {

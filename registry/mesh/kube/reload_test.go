@@ -12,9 +12,9 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/mesh/kube"
 )
 
-// TestReader_AReloadKeepsWhatMayNotBeRead: a source that replaces another knows nothing
+// TestReader_DeniedReload: a source that replaces another knows nothing
 // of a namespace that it may not read, and its services stay until it may.
-func TestReader_AReloadKeepsWhatMayNotBeRead(t *testing.T) {
+func TestReader_DeniedReload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, table := serve(t), registry.NewTable()
 		a.set(t, "shop", "s0", "10.0.0.1")
@@ -61,8 +61,8 @@ func serviceEntry(spec map[string]any) map[string]any {
 	}
 }
 
-// TestReader_AnEntryThatWasNeverRead: whatever was never reported may be its.
-func TestReader_AnEntryThatWasNeverRead(t *testing.T) {
+// TestReader_InvalidNewEntry: whatever was never reported may be its.
+func TestReader_InvalidNewEntry(t *testing.T) {
 	story(t, func(*kube.Options) {}, func(a *api, table *registry.Table, _ *kube.Reader) {
 		a.put(t, "serviceentries", serviceEntry(map[string]any{"hosts": []any{"a.example"}, "resolution": "OF_A_LATER_VERSION"}))
 		in(time.Minute)
@@ -77,9 +77,9 @@ func TestReader_AnEntryThatWasNeverRead(t *testing.T) {
 	})
 }
 
-// TestReader_AWorkloadEntryThatCannotBeRead: the services that it is an endpoint of stay
+// TestReader_InvalidWorkloadEntry: the services that it is an endpoint of stay
 // as they were.
-func TestReader_AWorkloadEntryThatCannotBeRead(t *testing.T) {
+func TestReader_InvalidWorkloadEntry(t *testing.T) {
 	const name = registry.Name("a.example:80")
 	story(t, func(*kube.Options) {}, func(a *api, table *registry.Table, _ *kube.Reader) {
 		labels := map[string]any{"app": "a"}

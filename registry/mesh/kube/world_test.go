@@ -156,7 +156,7 @@ func files(t testing.TB) []string {
 	return all
 }
 
-func TestWhatFollowsFromObjects(t *testing.T) {
+func TestWorld(t *testing.T) {
 	for _, file := range files(t) {
 		t.Run(strings.TrimSuffix(file, ".yaml"), func(t *testing.T) {
 			f := follow()
@@ -186,9 +186,9 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
-// TestTheOrderOfEventsDoesNotMatter has objects come and go in any order, with any
+// TestWorld_EventOrder has objects come and go in any order, with any
 // of them reported of in between.
-func TestTheOrderOfEventsDoesNotMatter(t *testing.T) {
+func TestWorld_EventOrder(t *testing.T) {
 	var all []runtime.Object
 	for _, file := range files(t) {
 		all = append(all, objects(t, file)...)
@@ -222,8 +222,8 @@ func TestTheOrderOfEventsDoesNotMatter(t *testing.T) {
 	}
 }
 
-// TestNothingIsLeftOfWhatWent: a model without objects reports nothing.
-func TestNothingIsLeftOfWhatWent(t *testing.T) {
+// TestWorld_Removals: a model without objects reports nothing.
+func TestWorld_Removals(t *testing.T) {
 	f := follow()
 	var all []runtime.Object
 	for _, file := range files(t) {
@@ -242,7 +242,7 @@ func TestNothingIsLeftOfWhatWent(t *testing.T) {
 	}
 }
 
-func TestAHiddenNamespaceIsNotReported(t *testing.T) {
+func TestWorld_HiddenNamespace(t *testing.T) {
 	f := follow()
 	f.Hide("shop")
 	for _, o := range objects(t, "service.yaml") {
@@ -259,8 +259,8 @@ func TestAHiddenNamespaceIsNotReported(t *testing.T) {
 	}
 }
 
-// TestAnEntryThatCannotBeReadStaysAsItWas: bad input costs itself.
-func TestAnEntryThatCannotBeReadStaysAsItWas(t *testing.T) {
+// TestWorld_InvalidServiceEntry: bad input costs itself.
+func TestWorld_InvalidServiceEntry(t *testing.T) {
 	const meta = "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: { name: a, namespace: shop }\n"
 	good := meta + "spec: { hosts: [a.example], resolution: STATIC, ports: [{ number: 80, name: http, protocol: HTTP }], endpoints: [{ address: 10.0.0.1 }] }"
 	f := follow()
@@ -279,8 +279,8 @@ func TestAnEntryThatCannotBeReadStaysAsItWas(t *testing.T) {
 	}
 }
 
-// TestAKeyIsOfItsServiceWhoeverCarriesIt: that Pods come and go is no change of keys.
-func TestAKeyIsOfItsServiceWhoeverCarriesIt(t *testing.T) {
+// TestWorld_KeyOwner: that Pods come and go is no change of keys.
+func TestWorld_KeyOwner(t *testing.T) {
 	f := follow()
 	for _, o := range objects(t, "service.yaml") {
 		f.Put(o)

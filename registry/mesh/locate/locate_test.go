@@ -87,7 +87,7 @@ func world(t *testing.T, story func(t *testing.T, s *istiodfake.Server, o locate
 	})
 }
 
-func TestTheOwnServiceIsFound(t *testing.T) {
+func TestLocate_OwnService(t *testing.T) {
 	world(t, func(t *testing.T, s *istiodfake.Server, o locate.Options) {
 		shop(s)
 		for range 5 {
@@ -107,7 +107,7 @@ func TestTheOwnServiceIsFound(t *testing.T) {
 	})
 }
 
-func TestAServiceThatComesLaterIsFound(t *testing.T) {
+func TestLocate_LateService(t *testing.T) {
 	world(t, func(t *testing.T, s *istiodfake.Server, o locate.Options) {
 		reported := make(chan error, 100)
 		o.Report = func(err error) { reported <- err }
@@ -131,7 +131,7 @@ func TestAServiceThatComesLaterIsFound(t *testing.T) {
 	})
 }
 
-func TestWhyTheOwnServiceIsNotFound(t *testing.T) {
+func TestLocate_Errors(t *testing.T) {
 	world(t, func(t *testing.T, s *istiodfake.Server, o locate.Options) {
 		shop(s)
 		o.IP = netip.MustParseAddr("10.0.0.200")

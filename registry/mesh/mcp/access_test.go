@@ -313,7 +313,7 @@ func TestServer_RefusesOtherNetworks(t *testing.T) {
 	})
 }
 
-func TestServer_OneAddressLeavesRoomForOthers(t *testing.T) {
+func TestServer_StreamsPerAddress(t *testing.T) {
 	bubble(t, "connections that say nothing are closed in ten seconds", func(t *testing.T) {
 		g := startAccess(t, mcp.Access{})
 		early := g.istiod("10.0.0.1", nil)

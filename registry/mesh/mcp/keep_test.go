@@ -12,7 +12,7 @@ import (
 )
 
 // What was served outlives the process, without a disk.
-func TestTarget_HoldsWhatWasServedAfterARestart(t *testing.T) {
+func TestTarget_Restart(t *testing.T) {
 	s := newFakeRecorder()
 	fill(t, 200, s.of()...)
 	if n := s.wrote(); n != 32 {
@@ -107,7 +107,7 @@ func (f stateErrors) says(t *testing.T, want string) {
 	}
 }
 
-func TestTarget_KeepsNewHostsBeforeTheyAreServed(t *testing.T) {
+func TestTarget_RecordsNewHostsFirst(t *testing.T) {
 	// begin serves api.a, kept.
 	begin := func(t *testing.T, s *fakeRecorder, observe func(mcp.Observation)) (*rig, *istiod) {
 		t.Helper()
@@ -260,7 +260,7 @@ func TestTarget_KeepsNewHostsBeforeTheyAreServed(t *testing.T) {
 	})
 }
 
-func TestTarget_HoldsWhatItsPredecessorHeld(t *testing.T) {
+func TestTarget_FormerRecords(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		old := start(t, mcp.Options{})
 		old.put(greeter("api.a", "10.0.0.1"))
@@ -273,7 +273,7 @@ func TestTarget_HoldsWhatItsPredecessorHeld(t *testing.T) {
 }
 
 // Both keep when a host went; one of them says it first.
-func TestTarget_ReplicasAgreeWhenAHostWent(t *testing.T) {
+func TestTarget_ReplicasAgreeOnRemovedHosts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFakeRecorder()
 		a, b := start(t, mcp.Options{Keep: s.of()}), start(t, mcp.Options{Keep: s.of()})

@@ -241,7 +241,7 @@ func TestServer_KeepsNothingOfOtherTypes(t *testing.T) {
 	}
 }
 
-func TestServer_DeltaStartsFromWhatAClientHas(t *testing.T) {
+func TestServer_DeltaInitialVersions(t *testing.T) {
 	bubble(t, "and names no more of it once it is answered", func(t *testing.T) {
 		r := start(t, mcp.Options{})
 		r.put(greeter("api.a", "10.0.0.1"))

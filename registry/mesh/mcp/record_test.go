@@ -259,7 +259,7 @@ func TestStore_FindsItsFormerName(t *testing.T) {
 	holds(t, 0, at(s, "served-h"))
 }
 
-func TestStore_DirectoryBesideTheRegistry(t *testing.T) {
+func TestStore_DirectoryAndRegistry(t *testing.T) {
 	registryAnd := func(s *fakeRecorder, dir string) []mcp.Store {
 		return append(s.of(), mcp.Store{Recorder: mcp.Dir{Path: dir}, Name: "served-x"})
 	}

@@ -98,7 +98,7 @@ func TestServer_SlowClientDelaysNoOther(t *testing.T) {
 }
 
 // What is not one of istio's versions is no ServiceEntry.
-func TestServer_ServesIstiosVersionsAlone(t *testing.T) {
+func TestServer_SupportedVersions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t, mcp.Options{})
 		r.put(greeter("api.a", "10.0.0.1"))

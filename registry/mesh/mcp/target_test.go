@@ -21,7 +21,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/mesh/mcp"
 )
 
-func TestTarget_ChangesOnlyWhatIsAsItWasHeld(t *testing.T) {
+func TestTarget_ConcurrentChange(t *testing.T) {
 	g := registry.Group{Kind: serviceentry.Kind, Namespace: "xds-bridge", Name: "a.zk1.bridge.internal", Exclusive: true}
 	header := registry.Entry{Group: g, Key: serviceentry.HeaderKey, Value: `{"host":"a.zk1.bridge.internal","port":{"number":80,"name":"tcp","protocol":"TCP"}}`}
 	was := registry.Entry{Group: g, Key: "10.0.0.1:80", Value: `{"address":"10.0.0.1","port":80}`}
@@ -97,7 +97,7 @@ func TestTarget_RefusedEndpointCostsNoOther(t *testing.T) {
 	})
 }
 
-func TestTarget_ConfirmsKeysOnceTheirHostIsServed(t *testing.T) {
+func TestTarget_ConfirmsKeysOfServedHosts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		var confirmed map[naming.ServiceKey]naming.HostAddress

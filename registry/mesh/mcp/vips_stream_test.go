@@ -41,7 +41,7 @@ func (i *istiod) vips() map[string]string {
 	return out
 }
 
-func TestServer_HostsThatCollide(t *testing.T) {
+func TestServer_HostCollision(t *testing.T) {
 	a, b := pair(t)
 	bubble(t, "have the same addresses whoever came first, before or after the first answer", func(t *testing.T) {
 		one, two, late := start(t, mcp.Options{}), start(t, mcp.Options{}), start(t, mcp.Options{})

@@ -65,7 +65,7 @@ func TestVIPs_DependOnTheSetAlone(t *testing.T) {
 }
 
 // While hosts only come, no address is another's former one.
-func TestVIPs_LeftAddressIsNobodys(t *testing.T) {
+func TestVIPs_FreedAddress(t *testing.T) {
 	v, former := newVIPs(netip.MustParsePrefix("240.64.0.0/22")), make(map[netip.Addr]registry.Group)
 	moved := 0
 	for n := range 300 {

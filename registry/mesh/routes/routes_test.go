@@ -63,7 +63,7 @@ func headers(pairs ...string) func(string) (string, bool) {
 	}
 }
 
-func TestASplitOfIstiodIsHonoured(t *testing.T) {
+func TestRoutes_WeightedClusters(t *testing.T) {
 	table := decode(t, capture(t))
 	if want := (naming.HostAddress{Host: "greeter.shop.svc.cluster.local", Port: 20880}); table.Host != want {
 		t.Errorf("host %s", table.Host)
@@ -137,7 +137,7 @@ func TestConditions(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeExpressedIsLeftOutAndSaid(t *testing.T) {
+func TestRoutes_Unsupported(t *testing.T) {
 	for name, m := range map[string]*routev3.RouteMatch{
 		"query parameter":    {QueryParameters: []*routev3.QueryParameterMatcher{{Name: "q"}}},
 		"long expression":    {PathSpecifier: &routev3.RouteMatch_SafeRegex{SafeRegex: &matcherv3.RegexMatcher{Regex: strings.Repeat("a", 5000)}}},
@@ -174,7 +174,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-func TestRoutesAreReadForWhoIsWatchedAlone(t *testing.T) {
+func TestRoutes_Subscriptions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, dial := istiod(t)
 		var reports atomic.Int32
