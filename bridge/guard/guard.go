@@ -26,6 +26,7 @@
 package guard
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -189,7 +190,8 @@ func (g *Guard) Restart(now time.Time) {
 // the source: it grows with each complete reading over a new one.
 func (g *Guard) Judge(now time.Time, connection int) Round {
 	var r Round
-	for s := range g.active {
+	active := g.ordered()
+	for _, s := range active {
 		if connection != g.connection { // what another connection reported, this one only does not show
 			s.markMissing(now)
 		}
@@ -207,15 +209,21 @@ func (g *Guard) Judge(now time.Time, connection int) Round {
 		g.calm = now
 	}
 	personOnly := g.sum.claimed == 0 || 2*g.emptied() > g.sum.services
-	for s := range g.active {
+	for _, s := range active {
 		if s.tryConfirm(now, g.calm, connection, g.Options.Confirm) && !personOnly {
 			g.accept(s, now)
 			r.release(s, "the source still said so over a new connection")
 		}
 	}
-	g.enforce(now, personOnly, &r)
-	g.finish(now, &r)
+	g.enforce(now, personOnly, active, &r)
+	g.finish(now, active, &r)
+	slices.SortFunc(r.Released, func(a, b Release) int { return a.Service.Compare(b.Service) })
 	return r
+}
+
+// ordered returns the active services in order.
+func (g *Guard) ordered() []*service {
+	return slices.SortedFunc(maps.Keys(g.active), func(a, b *service) int { return a.Service.Compare(b.Service) })
 }
 
 // emptied returns how many services have no endpoint left when all candidates go.
@@ -229,9 +237,9 @@ func (g *Guard) emptied() (n int) {
 }
 
 // enforce holds what exceeds the budget, and decides about each candidate.
-func (g *Guard) enforce(now time.Time, personOnly bool, r *Round) {
+func (g *Guard) enforce(now time.Time, personOnly bool, active []*service, r *Round) {
 	over, h := g.exceeded(), &Hold{}
-	for s := range g.active {
+	for _, s := range active {
 		if over {
 			s.hold(now, g.connection)
 		}
@@ -319,8 +327,8 @@ func (g *Guard) exceeded() bool {
 }
 
 // finish reports what changed and forgets services of which nothing is left.
-func (g *Guard) finish(now time.Time, r *Round) {
-	for s := range g.active {
+func (g *Guard) finish(now time.Time, active []*service, r *Round) {
+	for _, s := range active {
 		if s.freed > 0 {
 			r.Free = append(r.Free, s.Service)
 		}
@@ -338,9 +346,6 @@ func (g *Guard) finish(now time.Time, r *Round) {
 		at, waits := s.next(now, g.Options)
 		r.Next, r.Waits = soonest(r.Next, at), r.Waits || waits
 	}
-	slices.SortFunc(r.Free, registry.Group.Compare)
-	slices.SortFunc(r.Changed, func(a, b Record) int { return a.Service.Compare(b.Service) })
-	slices.SortFunc(r.Released, func(a, b Release) int { return a.Service.Compare(b.Service) })
 }
 
 func (r *Round) release(s *service, cause string) {
@@ -381,7 +386,7 @@ func (g *Guard) Hold() *Hold { return g.hold }
 // Denied returns the endpoints that a person keeps, as a hold; nil for none.
 func (g *Guard) Denied() *Hold {
 	h := &Hold{}
-	for s := range g.active {
+	for _, s := range g.ordered() {
 		h.add(s, Denied)
 	}
 	if len(h.Keys) == 0 {

@@ -16,11 +16,6 @@ type Key struct {
 	Key     string
 }
 
-// Compare orders keys by service.
-func (k Key) Compare(o Key) int {
-	return cmp.Or(k.Service.Compare(o.Service), cmp.Compare(k.Key, o.Key))
-}
-
 // A Loss is what a service that is held had and would have left.
 type Loss struct {
 	Service  registry.Group
@@ -38,23 +33,27 @@ type Hold struct {
 	Person            bool // only a person ends it: the source shows nothing, or most services would be left empty
 }
 
-// add adds the candidates of a service that have one of these fates.
+// add adds the candidates of a service that have one of these fates. Services are
+// added in order.
 func (h *Hold) add(s *service, fates ...Fate) {
+	n := len(h.Keys)
 	for key, c := range s.candidates {
 		if slices.Contains(fates, c.fate) {
 			h.Keys = append(h.Keys, Key{s.Service, key})
 		}
 	}
+	slices.SortFunc(h.Keys[n:], func(a, b Key) int { return cmp.Compare(a.Key, b.Key) })
 }
 
 // seal completes a hold.
 func (g *Guard) seal(h *Hold, personOnly bool) {
 	h.Emptied, h.Services, h.Lost, h.Endpoints, h.Person = g.emptied(), g.sum.services, len(h.Keys), g.sum.endpoints, personOnly
-	slices.SortFunc(h.Keys, Key.Compare)
-	slices.SortFunc(h.Losses, func(a, b Loss) int { return a.Service.Compare(b.Service) })
-	hash := sha256.New()
-	for _, k := range h.Keys {
-		hash.Write([]byte(k.Service.String() + "\x00" + k.Key + "\x00"))
+	hash, service := sha256.New(), ""
+	for i, k := range h.Keys {
+		if i == 0 || k.Service != h.Keys[i-1].Service {
+			service = k.Service.String()
+		}
+		hash.Write([]byte(service + "\x00" + k.Key + "\x00"))
 	}
 	h.ID = hex.EncodeToString(hash.Sum(nil)[:6])
 }
