@@ -139,8 +139,9 @@ func (s *supervisor) reload(ctx context.Context, trigger string) admin.Reload {
 		r.Errors = strings.Split(err.Error(), "\n")
 	} else {
 		r.OK, r.Changed, r.Waits = true, changes(s.runtime, next.runtime), s.waitingForRestart(next.cfg)
-		s.recordAbandoned(next.runtime)
+		before := s.runtime
 		s.switchTo(ctx, next)
+		s.recordAbandoned(before) // whose loops have ended
 	}
 	for at := range s.abandoned {
 		r.Left = append(r.Left, "target "+at.String()+": no bridge leads there any more, and its entries stay; delete them with purge and a file that leads there")
@@ -193,16 +194,20 @@ func (s *supervisor) knownConfig() *config.Config {
 
 // recordAbandoned records the targets in which entries of ours stay without a loop. A
 // process that starts with the next file does not know of them.
-func (s *supervisor) recordAbandoned(next *runtime) {
-	for _, o := range s.runtime.sinks {
-		st := o.loop.Summary()
-		if o.at.listen == "" && next.sink(o.at) == nil && (st.Owned > 0 || !st.Listed) {
-			s.abandoned[o.at] = s.runtime.cfg.Registries[o.at.registry]
+func (s *supervisor) recordAbandoned(before *runtime) {
+	for _, o := range before.sinks {
+		if o.at.listen == "" && s.runtime.sink(o.at) == nil && leaves(o.loop.Summary()) {
+			s.abandoned[o.at] = before.cfg.Registries[o.at.registry]
 		}
 	}
-	for _, o := range next.sinks {
+	for _, o := range s.runtime.sinks {
 		delete(s.abandoned, o.at) // it may be back
 	}
+}
+
+// leaves reports whether entries of a loop that ended may be in its target.
+func leaves(st bridge.Status) bool {
+	return !st.Listed || st.Owned > 0 || slices.ContainsFunc(st.Bridges, func(b bridge.BridgeStatus) bool { return b.Entries > 0 })
 }
 
 // switchTo makes the runtime of the next builder the one that runs.
