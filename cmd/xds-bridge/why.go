@@ -61,12 +61,17 @@ func printWhy(t *terminal, w admin.Why) {
 	printEvents(t, slices.DeleteFunc(w.Events, func(e admin.Event) bool {
 		return e.Kind == bridge.EventConflict && len(w.Conflicts) > 0 // which are shown above
 	}))
+	if len(w.Services)+len(w.Kept) == 0 { // else lines above name them
+		printUnclaimed(t, w)
+	}
+}
+
+// printUnclaimed says that no bridge claims a service.
+func printUnclaimed(t *terminal, w admin.Why) {
 	switch {
-	case len(w.Services) > 0:
-	case len(w.Kept) > 0: // a line above names them
-	case len(w.Sources) == 0 && len(w.Skipped) > 0: // lines above say why
-	case len(w.Sources) == 0:
+	case len(w.Sources)+len(w.Skipped) == 0:
 		t.say("No service has this name.")
+	case len(w.Sources) == 0: // lines above say why it is left out
 	case len(w.Conditions) > 0:
 		t.say("No bridge claims it so far.")
 	default:
