@@ -238,24 +238,26 @@ func (g *Guard) emptied() (n int) {
 
 // enforce holds what exceeds the budget, and decides about each candidate.
 func (g *Guard) enforce(now time.Time, personOnly bool, active []*service, r *Round) {
-	over, h := g.exceeded(), &Hold{}
+	over := g.exceeded()
+	var held []*service
 	for _, s := range active {
 		if over {
 			s.hold(now, g.connection)
 		}
 		s.judge(now, g.Options)
 		if !s.HeldSince.IsZero() {
-			h.add(s, Held, Unreported) // also while the source cannot report it
-			h.Since, h.Losses = soonest(h.Since, s.HeldSince), append(h.Losses, Loss{s.Service, s.base(), s.stay()})
+			held = append(held, s)
 			r.Reconnect = r.Reconnect || !personOnly && s.wantsReconnect(now, g.connection, g.Options.Confirm)
 		}
 	}
-	if len(h.Losses) == 0 {
-		g.hold = nil
+	if g.hold = nil; len(held) == 0 {
 		return
 	}
-	g.hold = h
-	g.seal(h, personOnly)
+	g.hold = g.newHold(held, personOnly, Held, Unreported) // also while the source cannot report it
+	for _, s := range held {
+		g.hold.Since = soonest(g.hold.Since, s.HeldSince)
+		g.hold.Losses = append(g.hold.Losses, Loss{s.Service, s.base(), s.stay()})
+	}
 	if g.Options.Mode == Warn || g.Options.Mode == Off {
 		g.waive(now, r)
 	}
@@ -385,15 +387,10 @@ func (g *Guard) Hold() *Hold { return g.hold }
 
 // Denied returns the endpoints that a person keeps, as a hold; nil for none.
 func (g *Guard) Denied() *Hold {
-	h := &Hold{}
-	for _, s := range g.ordered() {
-		h.add(s, Denied)
+	if h := g.newHold(g.ordered(), true, Denied); len(h.Keys) > 0 {
+		return h
 	}
-	if len(h.Keys) == 0 {
-		return nil
-	}
-	g.seal(h, true)
-	return h
+	return nil
 }
 
 // soonest returns the earlier of two times, of which a zero one is none.

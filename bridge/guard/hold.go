@@ -33,27 +33,30 @@ type Hold struct {
 	Person            bool // only a person ends it: the source shows nothing, or most services would be left empty
 }
 
-// add adds the candidates of a service that have one of these fates. Services are
-// added in order.
-func (h *Hold) add(s *service, fates ...Fate) {
-	n := len(h.Keys)
-	for key, c := range s.candidates {
-		if slices.Contains(fates, c.fate) {
-			h.Keys = append(h.Keys, Key{s.Service, key})
+// newHold returns those candidates of services in order that have one of these fates.
+func (g *Guard) newHold(services []*service, personOnly bool, fates ...Fate) *Hold {
+	n := 0
+	for _, s := range services {
+		for _, c := range s.candidates {
+			if slices.Contains(fates, c.fate) {
+				n++
+			}
 		}
 	}
-	slices.SortFunc(h.Keys[n:], func(a, b Key) int { return cmp.Compare(a.Key, b.Key) })
-}
-
-// seal completes a hold.
-func (g *Guard) seal(h *Hold, personOnly bool) {
-	h.Emptied, h.Services, h.Lost, h.Endpoints, h.Person = g.emptied(), g.sum.services, len(h.Keys), g.sum.endpoints, personOnly
-	hash, service := sha256.New(), ""
-	for i, k := range h.Keys {
-		if i == 0 || k.Service != h.Keys[i-1].Service {
-			service = k.Service.String()
+	h, hash := &Hold{Keys: make([]Key, 0, n)}, sha256.New()
+	for _, s := range services {
+		from, name := len(h.Keys), s.Service.String()
+		for key, c := range s.candidates {
+			if slices.Contains(fates, c.fate) {
+				h.Keys = append(h.Keys, Key{s.Service, key})
+			}
 		}
-		hash.Write([]byte(service + "\x00" + k.Key + "\x00"))
+		slices.SortFunc(h.Keys[from:], func(a, b Key) int { return cmp.Compare(a.Key, b.Key) })
+		for _, k := range h.Keys[from:] {
+			hash.Write([]byte(name + "\x00" + k.Key + "\x00"))
+		}
 	}
 	h.ID = hex.EncodeToString(hash.Sum(nil)[:6])
+	h.Emptied, h.Services, h.Lost, h.Endpoints, h.Person = g.emptied(), g.sum.services, len(h.Keys), g.sum.endpoints, personOnly
+	return h
 }
