@@ -89,6 +89,9 @@ func plain(s string) view {
 
 // unescape returns the first sign of a text and its size in bytes.
 func unescape(s []byte) (sign byte, size int) {
+	if s[0] != '%' && s[0] != '\\' { // nearly always
+		return s[0], 1
+	}
 	for _, form := range []struct {
 		begins string
 		size   int
