@@ -74,7 +74,7 @@ type Import struct {
 
 // ServerTLS says who we are to clients, and whom of them to trust.
 type ServerTLS struct {
-	CertFile string `yaml:"certFile" need:"the server needs a certificate of its own, with keyFile" doc:"Our certificate as PEM, for the name in istiod's configSources."`
+	CertFile string `yaml:"certFile" need:"the server requires a certificate of its own, with keyFile" doc:"Our certificate as PEM, for the name in istiod's configSources."`
 	KeyFile  string `yaml:"keyFile" need:"it goes together with certFile" doc:"Our key as PEM."`
 	CAFile   string `yaml:"caFile" check:"certificates" doc:"Certificates as PEM: a client must have one that they sign. istiod itself has none for this, so that it then requires a proxy before it; empty asks for none."`
 }

@@ -111,11 +111,11 @@ func TestMCP_Istiod(t *testing.T) {
 		server.put(t, "api.Greeter", "10.0.0.2")
 		greeter.AwaitPush(t, 2*time.Second, "10.0.0.2:20001")
 	})
-	t.Run("the istiod shows as a peer that confirmed what it was sent", func(t *testing.T) {
-		harness.Eventually(t, 5*time.Second, "a peer", func() error {
-			peers := server.server.Readers()
-			if len(peers) != 1 || peers[0].Acked == "" || peers[0].Acked != peers[0].Sent {
-				return fmt.Errorf("peers %+v", peers)
+	t.Run("the istiod shows as a reader that confirmed what it was sent", func(t *testing.T) {
+		harness.Eventually(t, 5*time.Second, "a reader", func() error {
+			readers := server.server.Readers()
+			if len(readers) != 1 || readers[0].Acked == "" || readers[0].Acked != readers[0].Sent {
+				return fmt.Errorf("readers %+v", readers)
 			}
 			return nil
 		})

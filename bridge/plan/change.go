@@ -13,10 +13,10 @@ type Conflict struct {
 	Group      registry.Group
 	Key        string
 	Origin     Origin // whose claim it is
-	Owner      string // whose entry is in the way, where it is not ours; may be empty
+	Owner      string // whose entry holds the key, if it is not ours; may be empty
 	OtherKey   string // the key of that entry, where it is another
 	Rival      Origin // who claims the same, where RivalClaim is set
-	RivalClaim bool   // the entry in the way is claimed by another service of ours
+	RivalClaim bool   // the entry that holds the key is claimed by another service of ours
 }
 
 // A Row is what is known of one key of ours in a group: one that is claimed, or an
@@ -93,8 +93,8 @@ func (p *Planner) FormerClaimants(id registry.Group, key string) (all []Origin) 
 	return all
 }
 
-// Winner returns whose claim to a key is honoured, unless a foreign entry is
-// in the way.
+// Winner returns whose claim to a key is honoured, unless a foreign entry holds
+// it.
 func (p *Planner) Winner(id registry.Group, key string) Origin {
 	g := p.lookup(id)
 	if r := g.row(key); r != nil {

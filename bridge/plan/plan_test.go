@@ -65,7 +65,7 @@ func written(c registry.Change) string {
 	return strings.Join(words, " ")
 }
 
-// refused describes conflicts: whose claim of a key, and what is in the way.
+// refused describes conflicts: whose claim of a key, and what holds it.
 func refused(conflicts []plan.Conflict) string {
 	var all []string
 	for _, c := range conflicts {

@@ -75,7 +75,7 @@ func (l *ZooKeeperLog) Next(t testing.TB) []ZooKeeperTransaction {
 // transaction a checksum, a length, the transaction and the letter B.
 func (l *ZooKeeperLog) follow(t testing.TB, path string, found map[int64]ZooKeeperTransaction) {
 	t.Helper()
-	const head, frame = 16, 12
+	const head, prefix = 16, 12
 	file, err := os.Open(path)
 	if err != nil {
 		return // its server was wiped
@@ -83,7 +83,7 @@ func (l *ZooKeeperLog) follow(t testing.TB, path string, found map[int64]ZooKeep
 	defer func() { _ = file.Close() }() // nothing is written
 	at := max(head, l.read[path])
 	for {
-		lengths := make([]byte, frame)
+		lengths := make([]byte, prefix)
 		if _, err := file.ReadAt(lengths, at); err != nil {
 			break
 		}
@@ -92,7 +92,7 @@ func (l *ZooKeeperLog) follow(t testing.TB, path string, found map[int64]ZooKeep
 			break // the room beyond the end
 		}
 		body := make([]byte, length+1)
-		if _, err := file.ReadAt(body, at+frame); err != nil && err != io.EOF {
+		if _, err := file.ReadAt(body, at+prefix); err != nil && err != io.EOF {
 			break
 		}
 		if body[length] != 'B' || binary.BigEndian.Uint64(lengths) != uint64(adler32.Checksum(body[:length])) {
@@ -100,7 +100,7 @@ func (l *ZooKeeperLog) follow(t testing.TB, path string, found map[int64]ZooKeep
 		}
 		one := transaction(record{rest: body[:length]})
 		found[one.Zxid] = one
-		at += frame + length + 1
+		at += prefix + length + 1
 	}
 	l.read[path] = at
 }

@@ -119,7 +119,7 @@ func (s *service) failed() error {
 	return nil
 }
 
-// notified is what a peer prints of one.
+// notified is what an application prints of one.
 type notified struct {
 	Address string `json:"address"`
 	Weight  int    `json:"weight"`

@@ -34,12 +34,12 @@ func meshHost(framework, service, registry string) string {
 	return naming.HostAddress{Host: host, Port: port}.String()
 }
 
-// peerFormats are those of the frameworks' own registries, each for services of
+// frameworkFormats are those of the frameworks' own registries, each for services of
 // its own.
-const peerFormats = `{ format: kratos, service: "kratos-*" }, { format: kitex, service: "kitex-*", protocol: thrift }, { format: hertz, service: "hertz-*", protocol: http }`
+const frameworkFormats = `{ format: kratos, service: "kratos-*" }, { format: kitex, service: "kitex-*", protocol: thrift }, { format: hertz, service: "hertz-*", protocol: http }`
 
 // zeroFormat is that of go-zero, which has none in ZooKeeper.
-const zeroFormat = peerFormats + `, { format: gozero, service: "gozero-*" }`
+const zeroFormat = frameworkFormats + `, { format: gozero, service: "gozero-*" }`
 
 func newBridged(t *testing.T) bridged {
 	t.Helper()
@@ -64,7 +64,7 @@ bridges:
   - { name: mesh-to-three, from: mesh, to: three, formats: [%[7]s], names: [{ host: "*.shop.svc.cluster.local", service: "*" }], %[8]s }
   - { name: zk-to-mesh, from: zk, to: mesh, listen: %[9]q, formats: [%[6]s], %[8]s }
   - { name: two-to-mesh, from: two, to: mesh, listen: %[10]q, formats: [%[7]s], %[8]s }
-`, xds, debug, z.Address, two.Settings(), three.Settings(), peerFormats, zeroFormat,
+`, xds, debug, z.Address, two.Settings(), three.Settings(), frameworkFormats, zeroFormat,
 		"select: { allow: [127.0.0.0/8] }, guard: { "+harness.Swift+" }", fromZK, fromTwo))
 	bridge.Start(t)
 	for _, listen := range []string{fromZK, fromTwo} {

@@ -28,7 +28,7 @@ func buildDubboGo(t *testing.T) string {
 	}
 	files := make(map[string]string)
 	for _, source := range sources {
-		files[filepath.Join(module, "peer", filepath.Base(source))] = source
+		files[filepath.Join(module, "application", filepath.Base(source))] = source
 	}
 	write := func(name, text string) string {
 		file := filepath.Join(scratch, name)
@@ -37,13 +37,13 @@ func buildDubboGo(t *testing.T) string {
 		}
 		return file
 	}
-	files[filepath.Join(module, "peer", "plugin.go")] = write("plugin.txt", "package main\n\nimport _ \"github.com/xds-bridge/xds-bridge/plugins/dubbogo\"\n")
+	files[filepath.Join(module, "application", "plugin.go")] = write("plugin.txt", "package main\n\nimport _ \"github.com/xds-bridge/xds-bridge/plugins/dubbogo\"\n")
 	overlay, err := json.Marshal(map[string]map[string]string{"Replace": files})
 	if err != nil {
 		t.Fatal(err)
 	}
 	binary := filepath.Join(scratch, "dubbogo")
-	if code, _, errOut := harness.Run(t, filepath.Join(root, "scripts", "module.sh"), "plugins/dubbogo", "go", "build", "-overlay="+write("overlay.json", string(overlay)), "-o", binary, "./peer"); code != 0 {
+	if code, _, errOut := harness.Run(t, filepath.Join(root, "scripts", "module.sh"), "plugins/dubbogo", "go", "build", "-overlay="+write("overlay.json", string(overlay)), "-o", binary, "./application"); code != 0 {
 		t.Fatalf("build the application of dubbo-go: %s", errOut)
 	}
 	return binary

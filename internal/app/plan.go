@@ -19,9 +19,9 @@ import (
 type Difference struct {
 	Changes   []Step           `json:"changes"`
 	Conflicts []admin.Conflict `json:"conflicts"`
-	Invalid   []Remark         `json:"invalid"`         // services of which nothing can be written
-	Skipped   []Remark         `json:"skipped"`         // inputs that are left out
-	Remarks   []Remark         `json:"notes,omitempty"` // of targets that cannot be compared with, and of settings without effect
+	Invalid   []Remark         `json:"invalid"`           // services of which nothing can be written
+	Skipped   []Remark         `json:"skipped"`           // inputs that are left out
+	Remarks   []Remark         `json:"remarks,omitempty"` // of targets that cannot be compared with, and of settings without effect
 	Summary   PlanCounters     `json:"summary"`
 }
 

@@ -73,9 +73,9 @@ func (e *Elector) turn(ctx context.Context) error {
 	if !sound && len(text) > 0 {
 		e.opts.Log.Warn("record of the replicas overwritten by something else; it is made anew", "target", e.opts.Target)
 	}
-	reached, next, due := e.opts.Reaches(), record{}, false
+	reachable, next, due := e.opts.Reaches(), record{}, false
 	e.update(func(v *view) {
-		v.reached = reached
+		v.reachable = reachable
 		if !sound {
 			before = v.anew(now)
 		}

@@ -69,13 +69,13 @@ func TestView_Ready(t *testing.T) {
 	a := newLed().leader()
 	now, term := a.time(), a.record.Term
 	for _, tt := range []struct {
-		role    bridge.Role
-		term    int64
-		reached bool
+		role      bridge.Role
+		term      int64
+		reachable bool
 	}{{bridge.RoleLeader, term, true}, {bridge.RoleLeader, term, false}, {bridge.RoleLeader, term - 1, true}, {bridge.RoleStandby, term, true}} {
-		a.done, a.reached = bridge.Leadership{Role: tt.role, Term: tt.term}, tt.reached
+		a.done, a.reachable = bridge.Leadership{Role: tt.role, Term: tt.term}, tt.reachable
 		next, _ := a.decide(now, a.record)
-		if want := tt.role == bridge.RoleLeader && tt.term == term && tt.reached; next.ready(a.Identity) != want {
+		if want := tt.role == bridge.RoleLeader && tt.term == term && tt.reachable; next.ready(a.Identity) != want {
 			t.Errorf("ready() of %+v = %t, want %t", tt, !want, want)
 		}
 	}

@@ -95,7 +95,7 @@ func (s *scene) begins(a *actor) {
 	if s.version == 0 {
 		r = a.anew(a.time())
 	}
-	a.reached = !a.away
+	a.reachable = !a.away
 	if next, due := a.decide(a.time(), r); due {
 		a.sent = &sentWrite{next, s.version, a.time()}
 	}

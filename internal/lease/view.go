@@ -21,10 +21,10 @@ type view struct {
 	patience time.Duration        // with a leader that is not ready
 	other    sighting             // of the replica that was last seen to be configured otherwise
 
-	done    bridge.Leadership // the loop was last ready for
-	reached bool              // the target is
-	config  string            // of this replica
-	leaving bool
+	done      bridge.Leadership // the loop was last ready for
+	reachable bool              // the target is
+	config    string            // of this replica
+	leaving   bool
 }
 
 // sighting is what a replica said that it is configured to write.
@@ -97,7 +97,7 @@ func (v *view) decide(now time.Time, read record) (next record, due bool) {
 func (v *view) entry() member {
 	r, self := v.record, v.Identity
 	m := member{Beat: r.Members[self].Beat, TTL: v.TTL.Milliseconds(), Leaving: v.leaving, Config: v.config}
-	if v.reached && v.done.Term == r.Term && (v.done.Role == bridge.RoleLeader) == (r.Leader == self) {
+	if v.reachable && v.done.Term == r.Term && (v.done.Role == bridge.RoleLeader) == (r.Leader == self) {
 		m.Ready = r.Term
 	}
 	return m

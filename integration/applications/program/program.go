@@ -74,7 +74,7 @@ func (p Program) Main() {
 
 func (p Program) run(ctx context.Context, args []string, out io.Writer) error {
 	at := Place{Tags: make(map[string]string)}
-	flags := flag.NewFlagSet("peer", flag.ContinueOnError)
+	flags := flag.NewFlagSet("application", flag.ContinueOnError)
 	registry := flags.String("registry", "", "`URL` of the registry")
 	flags.StringVar(&at.Address, "listen", "127.0.0.1:8000", "where serve listens")
 	flags.IntVar(&at.Weight, "weight", 0, "of the server")
