@@ -26,6 +26,9 @@ func (c *Config) Warnings() Errors {
 				v.errorf(path+".listen", "%q: %s; %s", b.Listen, e.What, e.Remedy)
 			}
 		}
+		if b.Guard.Share == 0 && b.Guard.Mode != "off" {
+			v.errorf(path+".guard.share", "0 holds nothing, however much is lost; write such as 0.3, or mode: off if that is meant")
+		}
 		for j, o := range c.Bridges[:i] {
 			if b.sameAs(o) {
 				v.errorf(path, "writes the same as bridges[%d] %q, which wins each conflict; distinguish them by select, or leave one out", j, o.Name)

@@ -22,6 +22,7 @@ func TestWarnings(t *testing.T) {
 		"a protocol of a rule":    {formats("rules: [{ port: 1, protocol: tir }]"), ""}, // two letters: not close enough to be sure
 		"a protocol of one's own": {formats("protocol: acme"), ""},
 		"a share that fits":       {strings.Replace(base, "formats: [dubbo-interface]", "formats: [dubbo-interface], guard: { share: 0.5 }", 1), ""},
+		"a share of nothing":      {strings.Replace(base, "formats: [dubbo-interface]", "formats: [dubbo-interface], guard: { share: 0 }", 1), "bridges[0].guard.share: 0 holds nothing"},
 		"two bridges that do the same": {
 			base + "  - { name: again, from: mesh, to: zk, formats: [dubbo-interface] }\n", `bridges[1]: writes the same as bridges[0] "mesh-to-zk"`,
 		},
