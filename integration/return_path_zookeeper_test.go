@@ -116,10 +116,12 @@ func TestReturnPath_BothDirections(t *testing.T) {
 	znodes.Create(t, registered("api.Back", 20021), "")
 	bridge.AwaitReady(t)
 
-	greet := func() error {
-		return harness.Same(entryAddresses(znodes.Children(t, providers)), addresses([]int{20011, 20012}))
+	hasGreet := func(ports ...int) func() error {
+		return func() error {
+			return harness.Same(entryAddresses(znodes.Children(t, providers)), addresses(ports))
+		}
 	}
-	harness.Eventually(t, soon, "the mesh's service is in ZooKeeper", greet)
+	harness.Eventually(t, soon, "the mesh's service is in ZooKeeper", hasGreet(20011, 20012))
 	back := harness.WatchEndpoints(t, istiod.GRPC, importedCluster("zk", "api.Back"))
 	back.AwaitPush(t, soon, "127.0.0.1:20021")
 
@@ -139,8 +141,9 @@ func TestReturnPath_BothDirections(t *testing.T) {
 		znodes.Delete(t, registered("api.Back", port))
 		mesh.Apply(t, harness.Service{Host: greetHost, Port: 20000, Endpoints: harness.Local(20011, 20012)})
 	}
+	mesh.Apply(t, harness.Service{Host: greetHost, Port: 20000, Endpoints: harness.Local(20011, 20013)}) // as it never was before
 	back.AwaitPush(t, soon, "127.0.0.1:20021")
-	harness.Eventually(t, soon, "the mesh's service is in ZooKeeper as it is", greet)
+	harness.Eventually(t, soon, "the mesh's service is in ZooKeeper as it is", hasGreet(20011, 20013))
 	harness.Unchanged(t, "nothing goes round", func() string {
 		return fmt.Sprint(znodes.Children(t, "/dubbo/api.Back/providers"), znodes.Children(t, providers))
 	})
