@@ -223,7 +223,7 @@ func (g *Guard) Judge(now time.Time, connection int) Round {
 
 // ordered returns the active services in order.
 func (g *Guard) ordered() []*service {
-	return slices.SortedFunc(maps.Keys(g.active), func(a, b *service) int { return a.Service.Compare(b.Service) })
+	return slices.SortedFunc(maps.Keys(g.active), compare)
 }
 
 // emptied returns how many services have no endpoint left when all candidates go.
@@ -387,10 +387,17 @@ func (g *Guard) Hold() *Hold { return g.hold }
 
 // Denied returns the endpoints that a person keeps, as a hold; nil for none.
 func (g *Guard) Denied() *Hold {
-	if h := g.newHold(g.ordered(), true, Denied); len(h.Keys) > 0 {
-		return h
+	var denied []*service
+	for s := range g.active {
+		if s.has(Denied) {
+			denied = append(denied, s)
+		}
 	}
-	return nil
+	if len(denied) == 0 {
+		return nil
+	}
+	slices.SortFunc(denied, compare)
+	return g.newHold(denied, true, Denied)
 }
 
 // soonest returns the earlier of two times, of which a zero one is none.

@@ -37,11 +37,7 @@ type Hold struct {
 func (g *Guard) newHold(services []*service, personOnly bool, fates ...Fate) *Hold {
 	n := 0
 	for _, s := range services {
-		for _, c := range s.candidates {
-			if slices.Contains(fates, c.fate) {
-				n++
-			}
-		}
+		n += len(s.candidates)
 	}
 	h, hash := &Hold{Keys: make([]Key, 0, n)}, sha256.New()
 	for _, s := range services {

@@ -177,6 +177,19 @@ func (s *service) base() int {
 // stay is what is left when all candidates go.
 func (s *service) stay() int { return s.counted - s.pending }
 
+// compare orders services by group.
+func compare(a, b *service) int { return a.Service.Compare(b.Service) }
+
+// has reports whether a candidate has a fate.
+func (s *service) has(fate Fate) bool {
+	for _, c := range s.candidates {
+		if c.fate == fate {
+			return true
+		}
+	}
+	return false
+}
+
 // emptied reports whether the service had endpoints and has none left when all
 // candidates go; of one that is held, those too that are not decided yet.
 func (s *service) emptied() bool {
