@@ -79,16 +79,10 @@ type Options struct {
 
 // Server serves both listeners.
 type Server struct {
-	opts      Options // but for Owner, Inputs and Targets
-	started   time.Time
+	*view
+
 	telemetry net.Listener // nil if left out, as admin
 	admin     net.Listener
-
-	mu       sync.Mutex
-	shown    shown
-	answered map[string]time.Time    // when each loop last answered, by target
-	since    map[Condition]time.Time // when each condition began, by its key
-	passed   map[string]bool         // checks of ready that passed once, by name
 }
 
 // New opens both listeners; nothing is answered before Run. An error names
@@ -99,8 +93,7 @@ func New(ctx context.Context, opts Options) (*Server, error) {
 	}
 	opts.Events = cmp.Or(opts.Events, &Events{})
 	opts.Audit = cmp.Or(opts.Audit, audit.New("", opts.Log))
-	s := &Server{opts: opts, started: time.Now(), passed: make(map[string]bool)}
-	s.Show(opts.Owner, opts.Inputs, opts.Targets)
+	s := &Server{view: newView(opts)}
 	if err := CheckAddress(opts.Admin, opts.Secure); err != nil {
 		return nil, err
 	}

@@ -51,27 +51,27 @@ func (s *Server) Admin() http.Handler {
 
 // Document returns everything that is known now. A loop that does not answer
 // within two seconds is shown with that as its last error.
-func (s *Server) Document(ctx context.Context) Document {
+func (v *view) Document(ctx context.Context) Document {
 	d := Document{
-		Version: s.opts.Version, Owner: s.current().owner, Started: s.started, Time: time.Now(),
-		Sources: make([]Source, 0, len(s.current().inputs)), Targets: []TargetStatus{},
+		Version: v.opts.Version, Owner: v.current().owner, Started: v.started, Time: time.Now(),
+		Sources: make([]Source, 0, len(v.current().inputs)), Targets: []TargetStatus{},
 	}
-	if s.opts.Replicas != nil {
-		d.Replicas = s.opts.Replicas()
+	if v.opts.Replicas != nil {
+		d.Replicas = v.opts.Replicas()
 	}
-	for _, in := range s.current().inputs {
+	for _, in := range v.current().inputs {
 		d.Sources = append(d.Sources, source(in))
 	}
-	for _, t := range s.current().targets {
+	for _, t := range v.current().targets {
 		d.Targets = append(d.Targets, TargetStatus{Name: t.Name, Kind: t.Kind, TargetState: t.State()})
 	}
-	if s.opts.Reloaded != nil {
-		d.Reload = s.opts.Reloaded()
+	if v.opts.Reloaded != nil {
+		d.Reload = v.opts.Reloaded()
 	}
-	d.Loops = s.statuses(ctx)
-	d.Conditions = s.conditions(d.Loops, d.Replicas)
+	d.Loops = v.statuses(ctx)
+	d.Conditions = v.conditions(d.Loops, d.Replicas)
 	d.InSync = !slices.ContainsFunc(d.Conditions, Condition.Lasts)
-	d.Ready = !slices.ContainsFunc(s.ready(ctx), func(c check) bool { return c.problem != "" })
+	d.Ready = !slices.ContainsFunc(v.ready(ctx), func(c check) bool { return c.problem != "" })
 	return d
 }
 
@@ -101,8 +101,8 @@ func (s *Server) getServices(w http.ResponseWriter, r *http.Request) {
 }
 
 // page returns the services after a cursor, in the order of their cursors.
-func (s *Server) page(ctx context.Context, after string, limit int) Page[Service] {
-	all := services(s.current().owner, s.statuses(ctx))
+func (v *view) page(ctx context.Context, after string, limit int) Page[Service] {
+	all := services(v.current().owner, v.statuses(ctx))
 	i := sort.Search(len(all), func(i int) bool { return all[i].cursor() > after })
 	page := Page[Service]{Items: all[i:min(i+limit, len(all))], Total: len(all)}
 	if i+limit < len(all) {

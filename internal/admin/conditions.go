@@ -89,26 +89,26 @@ func (c Condition) subject() string {
 
 // Conditions returns what holds now, the worst first of each source, of each
 // target and of the process. It waits for no loop.
-func (s *Server) Conditions() []Condition { return s.Overview().Conditions }
+func (v *view) Conditions() []Condition { return v.Overview().Conditions }
 
 // conditions returns them by what loops reported, which may be their summaries.
-func (s *Server) conditions(loops []bridge.Status, replicas *Replicas) []Condition {
+func (v *view) conditions(loops []bridge.Status, replicas *Replicas) []Condition {
 	all := []Condition{}
-	for _, in := range s.current().inputs {
+	for _, in := range v.current().inputs {
 		all = append(all, conditionsOfSource(in)...)
 	}
-	for i, t := range s.current().targets {
+	for i, t := range v.current().targets {
 		if i < len(loops) && loops[i].Target == t.Name { // a reload may have come in between
 			all = append(all, conditionsOfTarget(t, loops[i])...)
 		}
 	}
-	all = append(all, s.conditionsOfProcess(replicas)...)
+	all = append(all, v.conditionsOfProcess(replicas)...)
 	now := time.Now()
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	v.mu.Lock()
+	defer v.mu.Unlock()
 	for i, c := range all {
 		all[i].Since = now
-		if since, known := s.since[c.key()]; known {
+		if since, known := v.since[c.key()]; known {
 			all[i].Since = since
 		}
 	}
@@ -238,9 +238,9 @@ func idle(b bridge.BridgeStatus) string {
 	return ""
 }
 
-func (s *Server) conditionsOfProcess(replicas *Replicas) (all []Condition) {
-	if s.opts.Reloaded != nil {
-		if r := s.opts.Reloaded(); r != nil && !r.OK {
+func (v *view) conditionsOfProcess(replicas *Replicas) (all []Condition) {
+	if v.opts.Reloaded != nil {
+		if r := v.opts.Reloaded(); r != nil && !r.OK {
 			all = append(all, Condition{Direction: OfProcess, Name: ReloadRefused, Detail: "the configuration was not applied, and the one before continues"})
 		}
 	}
@@ -254,7 +254,7 @@ func (s *Server) conditionsOfProcess(replicas *Replicas) (all []Condition) {
 // checks has no event.
 const conditionInterval = time.Second
 
-func (s *Server) followConditions(ctx context.Context) {
+func (v *view) followConditions(ctx context.Context) {
 	tick := time.NewTicker(conditionInterval)
 	defer tick.Stop()
 	emitted := make(map[Condition]bool)
@@ -263,33 +263,33 @@ func (s *Server) followConditions(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			s.emit(s.Conditions(), emitted)
+			v.emit(v.Conditions(), emitted)
 		}
 	}
 }
 
 // emit records since when conditions hold, and adds events of those that held at
 // the check before too, and of those that ended.
-func (s *Server) emit(all []Condition, emitted map[Condition]bool) {
+func (v *view) emit(all []Condition, emitted map[Condition]bool) {
 	holds := make(map[Condition]bool, len(all))
-	s.mu.Lock()
-	before := s.since
-	s.since = make(map[Condition]time.Time, len(all))
+	v.mu.Lock()
+	before := v.since
+	v.since = make(map[Condition]time.Time, len(all))
 	for _, c := range all {
-		s.since[c.key()] = c.Since
+		v.since[c.key()] = c.Since
 		holds[c.key()] = true
 	}
-	s.mu.Unlock()
+	v.mu.Unlock()
 	for _, c := range all {
 		if _, lasts := before[c.key()]; lasts && c.emits() && !emitted[c.key()] {
 			emitted[c.key()] = true
-			s.opts.Events.Add(c.event(string(c.Name), c.Detail, time.Time{}))
+			v.opts.Events.Add(c.event(string(c.Name), c.Detail, time.Time{}))
 		}
 	}
 	for c := range emitted {
 		if !holds[c] {
 			delete(emitted, c)
-			s.opts.Events.Add(c.event("no longer "+string(c.Name), "", before[c]))
+			v.opts.Events.Add(c.event("no longer "+string(c.Name), "", before[c]))
 		}
 	}
 }

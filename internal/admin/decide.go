@@ -68,15 +68,15 @@ func (s *Server) entry(w decisionKind, who string, hold bridge.Hold, d Decision,
 }
 
 // explainMissing says why there is no hold of an id, and which may have been meant. That its entries changed is known only of one that was shown.
-func (s *Server) explainMissing(ctx context.Context, id string) string {
-	events := s.opts.Events.about(map[string]bool{id: true})
+func (v *view) explainMissing(ctx context.Context, id string) string {
+	events := v.opts.Events.about(map[string]bool{id: true})
 	if i := slices.IndexFunc(events, func(e Event) bool { return e.Kind == bridge.EventRelease }); i >= 0 {
 		return fmt.Sprintf("no such hold: %s ended at %s: %s", id, events[i].Time.UTC().Format(time.RFC3339), events[i].Why)
 	}
 	where, _, _ := strings.Cut(id, "-")
 	var now []string
 	var ids []alias
-	for _, h := range holds(s.statuses(ctx)) {
+	for _, h := range holds(v.statuses(ctx)) {
 		ids = append(ids, alias{h.ID, h.ID})
 		if at, _, _ := strings.Cut(h.ID, "-"); at == where {
 			now = append(now, fmt.Sprintf("bridge %s now has %d deletions held in %s; look at xds-bridge holds, then approve or deny %s", h.Bridge, h.Count, h.Target, h.ID))
@@ -108,9 +108,9 @@ func who(r *http.Request) string {
 	return strings.ToValidUTF8(name[:min(len(name), 128)], "") + " (" + r.RemoteAddr + ")"
 }
 
-func (s *Server) holder(ctx context.Context, id string) (Target, bridge.Hold, error) {
-	for _, t := range s.current().targets {
-		if s.alive(ctx, t) != nil {
+func (v *view) holder(ctx context.Context, id string) (Target, bridge.Hold, error) {
+	for _, t := range v.current().targets {
+		if v.alive(ctx, t) != nil {
 			continue
 		}
 		list := t.Loop.Status().Holds

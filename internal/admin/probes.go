@@ -42,13 +42,13 @@ type check struct{ name, problem string }
 
 // live checks that every loop answered within the last minute. It never asks
 // how a registry is: a restart would lose the last good state and repair nothing.
-func (s *Server) live(context.Context) []check {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (v *view) live(context.Context) []check {
+	v.mu.Lock()
+	defer v.mu.Unlock()
 	checks := []check{{name: "ping"}}
-	for _, t := range s.shown.targets {
+	for _, t := range v.shown.targets {
 		c := check{name: "loop/" + t.Name}
-		if silent := time.Since(s.answered[t.Name]); silent > maxSilence {
+		if silent := time.Since(v.answered[t.Name]); silent > maxSilence {
 			c.problem = "no answer for " + silent.Truncate(time.Second).String()
 		}
 		checks = append(checks, c)
@@ -58,11 +58,11 @@ func (s *Server) live(context.Context) []check {
 
 // startup checks that the process is built and its loops run, without regard
 // to registries: one that is down at the start must not make the kubelet kill us.
-func (s *Server) startup(ctx context.Context) []check {
+func (v *view) startup(ctx context.Context) []check {
 	checks := []check{{name: "config"}}
-	for _, t := range s.current().targets {
+	for _, t := range v.current().targets {
 		c := check{name: "loop/" + t.Name}
-		if s.alive(ctx, t) != nil {
+		if v.alive(ctx, t) != nil {
 			c.problem = "not running yet"
 		}
 		checks = append(checks, c)
@@ -73,32 +73,32 @@ func (s *Server) startup(ctx context.Context) []check {
 // ready checks that there is a state to work with: each source was complete
 // once, each target was listed once and none refuses us. What was true once
 // stays so: an outage afterwards is shown by status, not here.
-func (s *Server) ready(context.Context) []check {
+func (v *view) ready(context.Context) []check {
 	checks := []check{{name: "config"}}
-	for _, in := range s.current().inputs {
-		checks = append(checks, s.once("source/"+in.Name, in.Table.Summary().Synced, "no complete snapshot yet", in.State().LastError))
+	for _, in := range v.current().inputs {
+		checks = append(checks, v.once("source/"+in.Name, in.Table.Summary().Synced, "no complete snapshot yet", in.State().LastError))
 	}
-	for _, t := range s.current().targets {
+	for _, t := range v.current().targets {
 		st := t.summary()
-		c := s.once("target/"+t.Name, st.Listed, "not listed yet", st.LastError)
+		c := v.once("target/"+t.Name, st.Listed, "not listed yet", st.LastError)
 		c.problem = cmp.Or(t.State().Refused, c.problem)
 		checks = append(checks, c)
 	}
-	if s.opts.Replicas != nil {
-		r := s.opts.Replicas()
-		checks = append(checks, s.once("replicas", r.Ready, cmp.Or(r.LastError, "a target is not read, or not written where this replica leads"), ""))
+	if v.opts.Replicas != nil {
+		r := v.opts.Replicas()
+		checks = append(checks, v.once("replicas", r.Ready, cmp.Or(r.LastError, "a target is not read, or not written where this replica leads"), ""))
 	}
 	return checks
 }
 
 // once returns a check that passes for good once it did: passes is whether it does now, and
 // why says more of its problem.
-func (s *Server) once(name string, passes bool, problem, why string) check {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.passed[name] = s.passed[name] || passes
+func (v *view) once(name string, passes bool, problem, why string) check {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.passed[name] = v.passed[name] || passes
 	switch {
-	case s.passed[name]:
+	case v.passed[name]:
 		return check{name: name}
 	case why != "":
 		problem += ": " + why
@@ -134,13 +134,13 @@ func answer(w http.ResponseWriter, r *http.Request, probe string, checks []check
 	_, _ = w.Write([]byte(text.String()))
 }
 
-func (s *Server) pollLoops(ctx context.Context) {
+func (v *view) pollLoops(ctx context.Context) {
 	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
 	for {
-		for _, t := range s.current().targets {
-			if err := s.alive(ctx, t); err != nil && ctx.Err() == nil {
-				s.opts.Log.Warn("loop does not answer", "registry", t.Name, "err", err)
+		for _, t := range v.current().targets {
+			if err := v.alive(ctx, t); err != nil && ctx.Err() == nil {
+				v.opts.Log.Warn("loop does not answer", "registry", t.Name, "err", err)
 			}
 		}
 		select {

@@ -6,11 +6,30 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/bridge"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
+
+// A view is what the bridge shows of itself.
+type view struct {
+	opts    Options // but for Owner, Inputs and Targets
+	started time.Time
+
+	mu       sync.Mutex
+	shown    shown
+	answered map[string]time.Time    // when each loop last answered, by target
+	since    map[Condition]time.Time // when each condition began, by its key
+	passed   map[string]bool         // checks of ready that passed once, by name
+}
+
+func newView(o Options) *view {
+	v := &view{opts: o, started: time.Now(), passed: make(map[string]bool)}
+	v.Show(o.Owner, o.Inputs, o.Targets)
+	return v
+}
 
 // shown is what a reload replaces.
 type shown struct {
@@ -21,37 +40,37 @@ type shown struct {
 
 // Show replaces what is reported, after the configuration was reloaded. What was ready
 // once stays so under its name.
-func (s *Server) Show(owner string, inputs []Input, targets []Target) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.shown = shown{owner, slices.Clone(inputs), slices.Clone(targets)}
-	before := s.answered
-	s.answered = make(map[string]time.Time, len(targets))
+func (v *view) Show(owner string, inputs []Input, targets []Target) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.shown = shown{owner, slices.Clone(inputs), slices.Clone(targets)}
+	before := v.answered
+	v.answered = make(map[string]time.Time, len(targets))
 	for _, t := range targets {
 		if at, known := before[t.Name]; known {
-			s.answered[t.Name] = at
+			v.answered[t.Name] = at
 		} else {
-			s.answered[t.Name] = time.Now()
+			v.answered[t.Name] = time.Now()
 		}
 	}
 }
 
-func (s *Server) current() shown {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.shown
+func (v *view) current() shown {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.shown
 }
 
 // alive asks a loop whether it answers, and records when it did.
-func (s *Server) alive(ctx context.Context, t Target) error {
+func (v *view) alive(ctx context.Context, t Target) error {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	if err := t.Loop.Alive(ctx); err != nil {
 		return fmt.Errorf("the loop of target %s does not answer: %w", t.Name, err)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.answered[t.Name] = time.Now()
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.answered[t.Name] = time.Now()
 	return nil
 }
 
@@ -66,29 +85,29 @@ func (t Target) named(st bridge.Status) bridge.Status {
 
 // Overview returns the state of sources and loops, in numbers. It waits for no loop, and
 // costs the same however much they hold.
-func (s *Server) Overview() Overview {
+func (v *view) Overview() Overview {
 	o := Overview{Time: time.Now()}
-	if s.opts.Replicas != nil {
-		o.Replicas = s.opts.Replicas()
+	if v.opts.Replicas != nil {
+		o.Replicas = v.opts.Replicas()
 	}
-	for _, in := range s.current().inputs {
+	for _, in := range v.current().inputs {
 		o.Sources = append(o.Sources, SourceOverview{Name: in.Name, Summary: in.Table.Summary(), Mapping: in.State().Mapping})
 	}
-	for _, t := range s.current().targets {
+	for _, t := range v.current().targets {
 		o.Loops = append(o.Loops, t.summary())
 	}
-	o.Conditions = s.conditions(o.Loops, o.Replicas)
+	o.Conditions = v.conditions(o.Loops, o.Replicas)
 	return o
 }
 
 // statuses returns what every loop shows that answers; of one that does not there
 // is that as its last error.
-func (s *Server) statuses(ctx context.Context) []bridge.Status {
-	all := make([]bridge.Status, 0, len(s.current().targets))
+func (v *view) statuses(ctx context.Context) []bridge.Status {
+	all := make([]bridge.Status, 0, len(v.current().targets))
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
-	for _, t := range s.current().targets {
-		if err := s.alive(ctx, t); err != nil {
+	for _, t := range v.current().targets {
+		if err := v.alive(ctx, t); err != nil {
 			all = append(all, t.named(bridge.Status{LastError: err.Error()}))
 			continue
 		}

@@ -19,18 +19,18 @@ import (
 // registry has it, its host or cluster in the mesh, an interface or a service
 // key. Where nothing has that name it may be a part: an application, a host alone,
 // or the address of an endpoint.
-func (s *Server) Why(ctx context.Context, query string) Why {
+func (v *view) Why(ctx context.Context, query string) Why {
 	if c, err := naming.ParseCluster(query); err == nil && c.Host != "" { // as istioctl shows it
 		query = c.HostAddress().String()
 	}
 	why := Why{Query: query, Sources: []Seen{}, Services: []Service{}, Skipped: []Skipped{}, Holds: []Hold{}, Conflicts: []Conflict{}, Events: []Event{}}
-	all := s.statuses(ctx)
-	conditions := s.conditions(all, nil)
-	names := s.named(all, query, fullNames)
+	all := v.statuses(ctx)
+	conditions := v.conditions(all, nil)
+	names := v.named(all, query, fullNames)
 	if len(names) == 0 {
-		names = s.named(all, query, shortNames)
+		names = v.named(all, query, shortNames)
 	}
-	for _, in := range s.current().inputs {
+	for _, in := range v.current().inputs {
 		why.Sources = append(why.Sources, lookup(in, names)...)
 		for _, sk := range skipped(in.Table) {
 			if strings.Contains(sk.Input, query) {
@@ -41,7 +41,7 @@ func (s *Server) Why(ctx context.Context, query string) Why {
 	for i := range all {
 		all[i] = all[i].Find(names, about(query))
 	}
-	why.Services, why.Holds, why.Conflicts = services(s.current().owner, all), holds(all), conflicts(all)
+	why.Services, why.Holds, why.Conflicts = services(v.current().owner, all), holds(all), conflicts(all)
 	for _, st := range all {
 		for _, k := range st.Kept {
 			why.Kept = append(why.Kept, Kept{Target: st.Target, Kept: k})
@@ -49,15 +49,15 @@ func (s *Server) Why(ctx context.Context, query string) Why {
 	}
 	why.Conditions = slices.DeleteFunc(conditions, func(c Condition) bool { return !why.passes(c) })
 	names[registry.Name(query)] = true
-	why.Events = s.opts.Events.about(why.subjects(names))
+	why.Events = v.opts.Events.about(why.subjects(names))
 	return why
 }
 
 // named returns the services that a query means: by one of their names, or by
 // that of a group that they claim in.
-func (s *Server) named(all []bridge.Status, query string, namesOf func(*registry.Service) []string) map[registry.Name]bool {
+func (v *view) named(all []bridge.Status, query string, namesOf func(*registry.Service) []string) map[registry.Name]bool {
 	names, isGroup := make(map[registry.Name]bool), about(query)
-	for sv := range s.known(all) {
+	for sv := range v.known(all) {
 		if slices.Contains(namesOf(sv), query) {
 			names[sv.Name] = true
 		}
@@ -74,9 +74,9 @@ func (s *Server) named(all []bridge.Status, query string, namesOf func(*registry
 
 // known yields the services that sources report and, by name alone, those that
 // only targets know any more.
-func (s *Server) known(all []bridge.Status) iter.Seq[*registry.Service] {
+func (v *view) known(all []bridge.Status) iter.Seq[*registry.Service] {
 	return func(yield func(*registry.Service) bool) {
-		for _, in := range s.current().inputs {
+		for _, in := range v.current().inputs {
 			rows, _ := in.Table.Snapshot()
 			for _, sv := range rows {
 				if !yield(sv) {
@@ -133,9 +133,9 @@ func hostOf(address string) (host string, ok bool) {
 
 // like returns the services whose names are nearest to a query of which nothing
 // is known.
-func (s *Server) like(ctx context.Context, query string) []string {
+func (v *view) like(ctx context.Context, query string) []string {
 	var names []alias
-	for sv := range s.known(s.statuses(ctx)) {
+	for sv := range v.known(v.statuses(ctx)) {
 		for _, n := range slices.Concat(fullNames(sv), shortNames(sv)) {
 			names = append(names, alias{n, string(sv.Name)})
 		}
