@@ -56,7 +56,14 @@ func codeOf(ctx context.Context, err error) int {
 		return e.code
 	}
 	if e, ok := errors.AsType[*app.Error](err); ok {
-		return map[app.Cause]int{app.CauseFindings: exitFindings, app.CauseUsage: exitUsage, app.CauseUnreachable: exitUnreachable}[e.Cause]
+		switch e.Cause {
+		case app.CauseUsage:
+			return exitUsage
+		case app.CauseUnreachable:
+			return exitUnreachable
+		case app.CauseFindings:
+		}
+		return exitFindings
 	}
 	if _, ok := errors.AsType[config.Errors](err); ok {
 		return exitUsage
