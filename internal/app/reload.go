@@ -267,9 +267,10 @@ func identityErrors(ctx context.Context, before, after *config.Config) (errs con
 			continue
 		}
 		is := after.Registries[name]
-		for _, at := range slices.Sorted(maps.Keys(is.Fixed())) {
-			if from, to := was.Fixed()[at], is.Fixed()[at]; from != to {
-				errs = append(errs, after.ErrorAt("registries."+name+at, "changes from %q to %q: %s", from, to, moveRemedy))
+		from, to := was.Fixed(), is.Fixed()
+		for _, at := range slices.Sorted(maps.Keys(to)) {
+			if from[at] != to[at] {
+				errs = append(errs, after.ErrorAt("registries."+name+at, "changes from %q to %q: %s", from[at], to[at], moveRemedy))
 			}
 		}
 		if why := whyTwoRegistries(ctx, was, is); why != "" {
