@@ -16,15 +16,15 @@ type kind interface {
 	connection(b *builder, at targetKey) (*targetConnection, error)
 }
 
-// A keeper is a kind of registry that keeps its id, and records.
-type keeper interface {
+// A storeKind is a kind of registry that keeps its id, and records.
+type storeKind interface {
 	idStore() *idStore
 	records(b *builder, name string) (*recordStore, error)
 }
 
 // idStoreOf returns where a registry keeps its id; nil: it keeps none.
 func idStoreOf(r config.Registry) *idStore {
-	if k, ok := kindOf(r).(keeper); ok {
+	if k, ok := kindOf(r).(storeKind); ok {
 		return k.idStore()
 	}
 	return nil

@@ -39,7 +39,7 @@ func newServedRecords(b *builder, at targetKey, imports config.Import) (*servedR
 	store := mcp.Store{Name: servedName(at), Index: "serving-" + metadata.Fingerprint(at.registry, 8)}
 	s := &servedRecords{}
 	for _, from := range distinct(bridgesTo(b.cfg, at), func(x config.Bridge) string { return x.From }) {
-		k, keeps := kindOf(b.cfg.Registries[from]).(keeper)
+		k, keeps := kindOf(b.cfg.Registries[from]).(storeKind)
 		if !keeps {
 			continue
 		}
