@@ -38,6 +38,7 @@ func statesOfOneProcess() map[string]statustest.Row {
 		statustest.Row{State: "mesh never read", Conditions: []string{"source mesh pending", "target zk syncing"}, Column: "PENDING", Exit: 1, Why: "any", Event: "condition pending", Alert: "XdsBridgeSourceStale", Ready: "503", Live: "200"},
 		statustest.Row{State: "service keys refused", Conditions: []string{"source mesh partial"}, Column: "PARTIAL", Exit: 1, Why: "synced", Event: "condition partial", Alert: "XdsBridgePartial", Ready: "200", Live: "200"},
 		statustest.Row{State: "ZooKeeper never listed", Conditions: []string{"target zk away"}, Column: "AWAY", Exit: 1, Why: "any", Event: "condition away", Alert: "XdsBridgeTargetAway", Ready: "503", Live: "200"},
+		statustest.Row{State: "ZooKeeper unwatched", Conditions: []string{"target zk unwatched"}, Column: "UNWATCHED", Exit: 1, Why: "synced", Event: "condition unwatched", Alert: "XdsBridgeUnwatched", Ready: "200", Live: "200"},
 		statustest.Row{State: "the owner was changed", Conditions: []string{"target zk2 owner-conflict"}, Column: "OWNER CONFLICT", Exit: 1, Why: "conflict", Event: "condition owner-conflict", Alert: "XdsBridgeTargetAway", Ready: "503", Live: "200"},
 		statustest.Row{State: "the lease out of reach", Conditions: []string{"process lease-away"}, Column: "-", Exit: 1, Why: "any", Event: "condition lease-away", Alert: "XdsBridgeLeaseAway", Ready: "200", Live: "200"},
 		statustest.Row{State: "a wrong root", Conditions: []string{"target zk2 idle"}, Column: "IDLE", Exit: 1, Why: "-", Event: "condition idle", Alert: "XdsBridgeIdle", Ready: "200", Live: "200"},
@@ -69,6 +70,16 @@ func TestStates_OneProcess(t *testing.T) {
 		"ZooKeeper never listed": func(_ *testing.T, w *world) (string, running) {
 			file := w.config(fileOptions{bridge: quick})
 			_ = w.zk.Close()
+			return file, w.start(file)
+		},
+		"ZooKeeper unwatched": func(_ *testing.T, w *world) (string, running) {
+			w.zk.SetFault(func(r zkfake.Request) (f zkfake.Fault) {
+				if r.Op == zkfake.OpSync { // the first request over a connection for watches
+					f.Cut = zkfake.CutBefore
+				}
+				return f
+			})
+			file := w.config(fileOptions{bridge: quick})
 			return file, w.start(file)
 		},
 		"the owner was changed": func(t *testing.T, w *world) (string, running) {

@@ -49,6 +49,7 @@ const (
 	ReloadRefused ConditionName = "reload-refused" // the configuration that was read last was refused
 	LeaseAway     ConditionName = "lease-away"     // the record of the replicas is out of reach
 	Failing       ConditionName = "failing"        // calls to a target fail and are repeated, or something else is wrong with it
+	Unwatched     ConditionName = "unwatched"      // what others change in a target may be missed until it is read again
 	Refused       ConditionName = "refused"        // a target refuses entries
 	Invalid       ConditionName = "invalid"        // services that cannot be written
 	Held          ConditionName = "held"           // a guard holds deletions back
@@ -64,7 +65,7 @@ func ConditionsOf(d Direction) []ConditionName {
 	case OfSource:
 		return []ConditionName{Pending, Stale, Partial}
 	case OfTarget:
-		return []ConditionName{OwnerConflict, Away, NoReader, Pending, Failing, Refused, Invalid, Held, Conflicting, Idle, Syncing}
+		return []ConditionName{OwnerConflict, Away, NoReader, Pending, Failing, Unwatched, Refused, Invalid, Held, Conflicting, Idle, Syncing}
 	default:
 		return []ConditionName{ReloadRefused, LeaseAway}
 	}
@@ -179,6 +180,9 @@ func conditionsOfTarget(t Target, st bridge.Status) []Condition {
 		g.add(Failing, state.LastError)
 	default:
 		g.count(Failing, reasons[bridge.ReasonRetrying], "calls for %d services failed")
+	}
+	if reachable {
+		g.add(Unwatched, state.Unwatched)
 	}
 	g.count(Refused, reasons[bridge.ReasonRefused], "it refuses entries of %d services; see why SERVICE")
 	g.count(Invalid, reasons[bridge.ReasonInvalid], "%d services cannot be written; see why SERVICE")

@@ -55,6 +55,12 @@ func TestConditions(t *testing.T) {
 				return admin.TargetState{Connected: true, LastError: "the namespace does not exist"}
 			}
 		}},
+		"target zk unwatched": {target: func(x *admin.Target) {
+			x.State = func() admin.TargetState { return admin.TargetState{Connected: true, Unwatched: "reset by peer"} }
+		}},
+		"target zk away ": {target: func(x *admin.Target) {
+			x.State = func() admin.TargetState { return admin.TargetState{Unwatched: "reset by peer"} }
+		}},
 		"target zk refused":   {loop: reason(bridge.ReasonRefused)},
 		"target zk invalid":   {loop: reason(bridge.ReasonInvalid)},
 		"target zk syncing":   {loop: reason(bridge.ReasonPending)},

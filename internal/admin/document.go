@@ -119,6 +119,7 @@ type TargetState struct {
 	Since      time.Time `json:"since,omitzero"` // when it was connected, or the connection was lost
 	Reconnects int       `json:"reconnects"`
 	LastError  string    `json:"last_error,omitempty"` // why it is not connected, or what else is wrong
+	Unwatched  string    `json:"unwatched,omitempty"`  // why what others change is not seen before it is read again
 	Login      *Login    `json:"login,omitempty"`
 	Readers    []Reader  `json:"readers,omitempty"` // of a target that serves
 	Refused    string    `json:"-"`                 // why it may not be written to at all, which is for a person to change

@@ -53,7 +53,11 @@ func (c *zookeeperConnection) close() { c.client.Close() }
 
 func (c *zookeeperConnection) state() admin.TargetState {
 	s := c.client.State()
-	return admin.TargetState{Connected: s.Connected, Server: s.Server, Since: s.Since, Reconnects: s.Reconnects, LastError: s.LastError}
+	out := admin.TargetState{Connected: s.Connected, Server: s.Server, Since: s.Since, Reconnects: s.Reconnects, LastError: s.LastError}
+	if err := c.client.Unwatched(); err != nil {
+		out.Unwatched = err.Error()
+	}
+	return out
 }
 
 func (c *zookeeperConnection) bind(b *builder, bridges []config.Bridge, former []config.Use) (*boundTarget, error) {

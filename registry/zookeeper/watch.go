@@ -20,9 +20,9 @@ const (
 	// a burst to be read back together.
 	verifyAfter = 500 * time.Millisecond
 
-	// watchRetry is the least time between two connections for watches if the first
-	// was refused, as for too many from one address.
-	watchRetry = 30 * time.Second
+	// A connection for watches that failed is repeated after these times. A server that
+	// starts resets the first; one with too many from our address refuses each.
+	minWatchRetry, maxWatchRetry = time.Second, 30 * time.Second
 )
 
 // A watcher reads and watches nodes over a client for a single connection.
@@ -183,7 +183,7 @@ func wake(ready chan<- struct{}) {
 func (*Target) VerifyAfter() time.Duration { return verifyAfter }
 
 // Watch implements registry.Watched. Without a connection for watches it reads a group
-// without watching it, and the next reading tries again.
+// without watching it. Once there is one, Changes returns every group.
 func (t *Target) Watch(ctx context.Context, group registry.Group) ([]registry.Held, error) {
 	by, err := t.client.watches.add(ctx, group)
 	if err != nil {
@@ -198,32 +198,42 @@ func (t *Target) Changed() <-chan struct{} { return t.client.watches.ready }
 // Changes implements registry.Watched.
 func (t *Target) Changes() []registry.Group { return t.client.watches.drain() }
 
+// Unwatched returns why changes by others to groups that are watched may be missed now;
+// nil: Changes returns them.
+func (c *Client) Unwatched() error { return c.watches.unwatched() }
+
 // groupWatches watches the lists that are read of groups. A watch does not say who
 // made the change that it reports.
 //
 // The watches have a connection of their own, because a watch ends with its
 // connection, see singleConnection. It is to the server of the client, so that the
 // client can read what a watch reports. If either connection ends, every group
-// counts as changed.
+// counts as changed. A goroutine makes the next connection, because nothing else may
+// happen until others change something.
 type groupWatches struct {
 	client     *Client // that writes
 	ready      chan struct{}
+	ended      chan struct{} // ready after a connection for watches ended or failed
 	connecting chan struct{} // holds a value while a goroutine connects
+	running    sync.WaitGroup
 
 	mu      sync.Mutex
 	watcher *watcher                    // over the last connection; nil: none was made
 	writer  State                       // of client when that was made
+	fails   int                         // connections in a row
+	err     error                       // of the last of these
 	retry   time.Time                   // when a connection may be made again, after one failed
 	missed  bool                        // groups may be without a watch which Changes does not report
 	lost    bool                        // Changes has to report all groups
 	groups  map[registry.Group]struct{} // watched
 	readers map[string][]registry.Group // of a list since its watch fired last, by path
+	stop    context.CancelFunc          // ends keepConnected; nil: it was not started
 	closed  bool
 }
 
 func newGroupWatches(c *Client) *groupWatches {
 	return &groupWatches{
-		client: c, ready: make(chan struct{}, 1), connecting: make(chan struct{}, 1),
+		client: c, ready: make(chan struct{}, 1), ended: make(chan struct{}, 1), connecting: make(chan struct{}, 1),
 		groups: make(map[registry.Group]struct{}), readers: make(map[string][]registry.Group),
 	}
 }
@@ -233,15 +243,20 @@ func (w *groupWatches) close() {
 	w.mu.Lock()
 	w.closed = true
 	last := w.watcher
+	if w.stop != nil {
+		w.stop()
+	}
 	w.mu.Unlock()
 	if last != nil {
 		last.client.Close()
 	}
+	w.running.Wait()
 }
 
 // add returns a function that watches the lists of a group that it reads, if there is a
 // connection for that.
 func (w *groupWatches) add(ctx context.Context, group registry.Group) (queryFunc, error) {
+	w.start()
 	watcher, err := w.connect(ctx)
 	if err != nil {
 		return nil, err
@@ -273,6 +288,23 @@ func (w *groupWatches) addReader(group registry.Group, path string) {
 	}
 }
 
+var errNotWatching = errors.New("the connection for watches was lost, and the next one is being made")
+
+// unwatched implements Client.Unwatched.
+func (w *groupWatches) unwatched() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case len(w.groups) == 0:
+		return nil
+	case w.err != nil:
+		return w.err
+	case w.lost, w.watcher == nil, !w.watcher.client.State().Connected:
+		return errNotWatching
+	}
+	return nil
+}
+
 // drain returns the groups that changed since the last call.
 func (w *groupWatches) drain() (groups []registry.Group) {
 	w.mu.Lock()
@@ -299,6 +331,36 @@ func (w *groupWatches) drain() (groups []registry.Group) {
 	}
 	slices.SortFunc(groups, registry.Group.Compare)
 	return slices.Compact(groups)
+}
+
+// start starts keepConnected, once.
+func (w *groupWatches) start() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.stop != nil || w.closed {
+		return
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	w.stop = stop
+	w.running.Go(func() { w.keepConnected(ctx) })
+}
+
+// keepConnected connects again whenever a connection ended or failed.
+func (w *groupWatches) keepConnected(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-w.ended:
+		}
+		w.mu.Lock()
+		wait := time.Until(w.retry)
+		w.mu.Unlock()
+		registry.Sleep(ctx, wait)
+		if _, err := w.connect(ctx); err != nil { // the client is not connected, and waited for that
+			wake(w.ended)
+		}
+	}
 }
 
 // connect returns a watcher to the server that the client is connected to; nil
@@ -343,14 +405,15 @@ func (w *groupWatches) connected(next *watcher, writer State, err error) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err != nil {
-		w.retry = time.Now().Add(watchRetry)
-		w.client.opts.Log.Warn("zookeeper does not let us watch what we write; what others delete is put back at the next refresh",
-			"server", writer.Server, "retry_in", watchRetry, "err", err)
+		w.failed(writer, err)
 	}
 	if err != nil || w.closed {
 		return false
 	}
-	w.watcher, w.writer = next, writer
+	if w.fails > 0 {
+		w.client.opts.Log.Info("zookeeper watch connection established again", "server", writer.Server)
+	}
+	w.watcher, w.writer, w.fails, w.err, w.retry = next, writer, 0, nil, time.Time{}
 	clear(w.readers)
 	if w.missed {
 		w.lost = true
@@ -360,17 +423,40 @@ func (w *groupWatches) connected(next *watcher, writer State, err error) bool {
 	return true
 }
 
+// failed records that a connection failed. The caller holds mu.
+func (w *groupWatches) failed(writer State, err error) {
+	if w.closed {
+		return
+	}
+	w.fails++
+	wait := registry.Backoff{Min: minWatchRetry, Max: maxWatchRetry}.Spread(w.fails)
+	w.err, w.retry = err, time.Now().Add(wait)
+	log := w.client.opts.Log.Debug
+	if w.fails == 1 {
+		log = w.client.opts.Log.Warn
+	}
+	log("zookeeper watch connection failed, retrying; what others change meanwhile is found once it is established",
+		"server", writer.Server, "retry_in", wait, "err", err)
+	wake(w.ended)
+}
+
 func (w *groupWatches) dial(ctx context.Context, server string) (*watcher, error) {
 	ctx, cancel := context.WithTimeout(ctx, w.client.opts.DialTimeout)
 	defer cancel()
+	ctx, end := context.WithCancelCause(ctx)
 	opts := w.client.opts
 	opts.Servers, opts.Log, opts.Observe = []string{server + w.client.root}, nil, nil
 	opts.Dial = w.client.dialSame()
-	next, err := newWatcher(opts, newWatchEvents(w.ready), func(error) {}) //nolint:contextcheck // its client ends by Close
+	next, err := newWatcher(opts, newWatchEvents(w.ready), func(err error) { //nolint:contextcheck // its client ends by Close
+		end(err)
+		wake(w.ended)
+	})
 	if err != nil {
+		end(nil)
 		return nil, err
 	}
 	if err := next.begin(ctx); err != nil {
+		end(nil)
 		next.client.Close()
 		return nil, err
 	}

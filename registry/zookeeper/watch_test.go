@@ -2,10 +2,12 @@ package zookeeper_test
 
 import (
 	"context"
+	"math"
 	"net"
 	"net/netip"
 	"reflect"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -108,6 +110,88 @@ func TestTarget_WatchesWrittenServer(t *testing.T) {
 		_ = watch(t, target(t, client), groupN(0))
 		if want := []string{"zk.example:2181", "10.0.0.1:2181"}; !slices.Equal(dialed, want) {
 			t.Errorf("dialed %v, want %v", dialed, want)
+		}
+	})
+}
+
+// TestTarget_WatchesAgain has the connections for watches fail for a while after all were
+// lost, as at a server that is starting.
+func TestTarget_WatchesAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := serve(t)
+		var dials, refused atomic.Int32
+		refused.Store(math.MaxInt32 / 2)
+		client, err := zookeeper.Dial(zookeeper.Options{
+			Servers: []string{"zk:2181"}, Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+				conn, err := s.Dial(ctx, network, address)
+				if n := dials.Add(1) - refused.Load(); err == nil && n >= 0 && n < 4 {
+					_ = conn.Close() // accepted, and reset
+				}
+				return conn, err
+			},
+		})
+		must(t, err)
+		defer client.Close()
+		target, groups := target(t, client), []registry.Group{groupN(0), groupN(1)}
+		for n, g := range groups {
+			must(t, target.Write(t.Context(), creation(ours(n, 1, 0))))
+			_ = watch(t, target, g)
+		}
+		if err := client.Unwatched(); err != nil {
+			t.Fatalf("Unwatched() = %v while it is connected, want nil", err)
+		}
+
+		refused.Store(dials.Load() + 2) // the next one is that of the client
+		s.DropConnections()
+		time.Sleep(5 * time.Second)
+		if got := target.Changes(); !slices.Equal(got, groups) {
+			t.Errorf("Changes() after the connections were lost = %v, want %v", got, groups)
+		}
+		for _, g := range groups {
+			_ = watch(t, target, g)
+		}
+		if client.Unwatched() == nil {
+			t.Error("Unwatched() = nil while the connection fails, want an error")
+		}
+		path, _ := pathOf(t, layout{}, ours(0, 1, 0))
+		s.Delete(path)
+
+		time.Sleep(time.Minute)
+		if client.Unwatched() == nil {
+			t.Error("Unwatched() = nil before the groups are read again, want an error")
+		}
+		if got := target.Changes(); !slices.Equal(got, groups) {
+			t.Errorf("Changes() once it is connected = %v, want %v", got, groups)
+		}
+		if err := client.Unwatched(); err != nil {
+			t.Errorf("Unwatched() = %v once the groups are reported, want nil", err)
+		}
+		for _, g := range groups {
+			_ = watch(t, target, g)
+		}
+		path, _ = pathOf(t, layout{}, ours(1, 1, 0))
+		s.Delete(path)
+		synctest.Wait()
+		if got := target.Changes(); !slices.Equal(got, groups[1:]) {
+			t.Errorf("Changes() = %v, want %v", got, groups[1:])
+		}
+	})
+}
+
+// TestTarget_WatchesUnread has the connection for watches lost while nobody reads a group,
+// as of a standby.
+func TestTarget_WatchesUnread(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := serve(t)
+		client := dial(t, s)
+		defer client.Close()
+		target := target(t, client)
+		_ = watch(t, target, groupN(0))
+		s.DropConnections()
+		time.Sleep(time.Minute)
+		_ = target.Changes()
+		if err := client.Unwatched(); err != nil {
+			t.Errorf("Unwatched() = %v, want nil", err)
 		}
 	})
 }
