@@ -35,6 +35,15 @@ func (l *list[T]) get() []T {
 	return slices.Clone(l.all)
 }
 
+// take returns what happened since it was called last.
+func (l *list[T]) take() []T {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := l.all
+	l.all = nil
+	return all
+}
+
 // A fake is a target that records its calls. They may last, fail or do something else.
 type fake struct {
 	*memory.Target

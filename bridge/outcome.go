@@ -101,7 +101,7 @@ func (e *engine) markRead(group registry.Group, now time.Time) {
 }
 
 // applyWrite records that a change was applied, and has it read back where the target
-// asks for that. After a reading back that found something missing the next is twice
+// asks for that, or where the group is not watched yet. After a reading back that found something missing the next is twice
 // as late, so that a group that never comes out as it should costs no more than its
 // refreshes in the end.
 func (e *engine) applyWrite(o outcome, now time.Time) {
@@ -113,8 +113,11 @@ func (e *engine) applyWrite(o outcome, now time.Time) {
 	e.clearFailure(it)
 	it.wroteAt, e.view.lastWrite = now, now
 	it.markCaughtUp()
-	if e.target.verify > 0 {
+	switch {
+	case e.target.verify > 0:
 		it.checkAt = now.Add(registry.Backoff{Min: e.target.verify, Max: max(e.target.verify, e.opts.Refresh)}.After(it.missed + 1))
+	case !it.watched && e.watches(it): // it was never read; a reading begins the watch
+		it.checkAt = now
 	}
 	switch {
 	case it.change.pending():

@@ -67,6 +67,23 @@ func TestTarget_Conformance(t *testing.T) {
 	}
 }
 
+func TestTarget_WatchedConformance(t *testing.T) {
+	t.Parallel()
+	conformance.Watched(t, func(t *testing.T) conformance.WatchedFixture {
+		t.Helper()
+		server := nacosfake.NewServer()
+		r := start(t, server, func(*nacos.Options) {})
+		target, err := nacos.NewTarget(r.client, nacos.TargetOptions{Owner: mine.Owner, Layouts: layouts(), ReadBack: time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		entries := []registry.Entry{marked(mine)(0, 0, 0), marked(mine)(0, 1, 0)}
+		return conformance.WatchedFixture{Target: target, Entries: entries, Disturb: func(*testing.T) {
+			server.Set(service(entries[0].Group), "another", model.Instance{Ip: "10.9.9.9", Port: 1, Weight: 1, Healthy: true, Enable: true, Ephemeral: true})
+		}}
+	})
+}
+
 func fixture(t *testing.T, user string) conformance.Fixture {
 	t.Helper()
 	server := nacosfake.NewServer()

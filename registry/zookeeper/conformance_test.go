@@ -30,6 +30,21 @@ func TestTarget_Conformance(t *testing.T) {
 	}
 }
 
+func TestTarget_WatchedConformance(t *testing.T) {
+	t.Parallel()
+	conformance.Watched(t, func(t *testing.T) conformance.WatchedFixture {
+		t.Helper()
+		server := serve(t)
+		client := dial(t, server)
+		entries := []registry.Entry{ours(0, 0, 0), ours(0, 1, 0)}
+		return conformance.WatchedFixture{Target: target(t, client), Entries: entries, Disturb: func(t *testing.T) {
+			t.Helper()
+			path, _ := pathOf(t, layout{}, entries[0])
+			server.Delete(path)
+		}}
+	})
+}
+
 func fixture(t *testing.T, l layout, lifetime zookeeper.Lifetime) conformance.Fixture {
 	t.Helper()
 	server := serve(t)
