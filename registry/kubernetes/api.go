@@ -172,8 +172,7 @@ const fresh = 30 * time.Second
 func (a *API) Get(ctx context.Context, kind, namespace, name string) (*serviceentry.Object, error) {
 	ctx = unlogged(ctx)
 	r := ref{kind, namespace, name}
-	if o, ok := a.popListed(r); ok {
-		a.versions[kind].saw(name, o.Metadata.ResourceVersion)
+	if o, ok := a.popListed(r); ok && a.versions[kind].sawListed(name, o.Metadata.ResourceVersion) {
 		return &o, nil
 	}
 	none := a.versions[kind].none(name)

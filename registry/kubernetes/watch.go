@@ -134,7 +134,7 @@ func (t *WatchedTarget) WatchState() State {
 }
 
 // A version is an object as one change left it. Resource versions of one kind of
-// object are numbers that grow with each change:
+// object are numbers that grow with each change, until etcd is restored:
 // https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions
 type version struct {
 	number uint64
@@ -148,6 +148,7 @@ type versions struct {
 	ready chan struct{} // of all kinds
 
 	mu       sync.Mutex
+	listed   bool                    // the watch began with a list, so that observed has every object
 	observed map[string]version      // by name, by the watch; of deleted objects, while they are known
 	known    map[string]*knownObject // of the objects that are watched
 	changed  map[string]bool         // of known: those that the watch observed since
@@ -188,6 +189,21 @@ func (v *versions) remove(name string) {
 // saw records the version that an object was read or written as.
 func (v *versions) saw(name, resourceVersion string) {
 	v.set(name, version{number: number(resourceVersion, 0)})
+}
+
+// sawListed records that an object was read as an earlier list reported it, unless the
+// watch observed it otherwise: then it reports false, and the object has to be read.
+func (v *versions) sawListed(name, resourceVersion string) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	now := version{number: number(resourceVersion, newest)}
+	if v.listed && (v.observed[name] != now || now.number == newest) {
+		return false
+	}
+	if k := v.known[name]; k != nil {
+		k.version = now
+	}
+	return true
 }
 
 // none returns a function to record that a read that begins now found no object.
@@ -279,16 +295,31 @@ func (v *versions) Replace(objects []any, resourceVersion string) error {
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	v.listed = true
 	gone := version{number(resourceVersion, newest), true}
 	for _, name := range slices.AppendSeq(slices.Collect(maps.Keys(v.observed)), maps.Keys(v.known)) {
 		if _, there := all[name]; !there {
-			v.record(name, gone)
+			v.list(name, gone)
 		}
 	}
 	for name, now := range all {
-		v.record(name, now)
+		v.list(name, now)
 	}
 	return nil
+}
+
+// list records what a list reports. After etcd was restored versions run backwards, so that
+// any other version than the known one is news. The caller holds mu.
+func (v *versions) list(name string, now version) {
+	if k := v.known[name]; k != nil {
+		switch {
+		case k.gone && now.gone:
+			k.version = now // later ones are compared with it
+		case k.version != now:
+			k.version = version{} // older than any
+		}
+	}
+	v.record(name, now)
 }
 
 func (v *versions) observe(name string, now version) {

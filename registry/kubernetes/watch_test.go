@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/xds-bridge/xds-bridge/internal/conformance"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
@@ -130,6 +131,20 @@ func TestWatchedTarget_ForeignChange(t *testing.T) {
 	w.expectChanges(t, ours)
 }
 
+func TestWatchedTarget_Conformance(t *testing.T) {
+	t.Parallel()
+	conformance.Watched(t, func(t *testing.T) conformance.WatchedFixture {
+		t.Helper()
+		w, entries := newAPIWorld(t), encode(t, subsetCodec(t, "version"), service("a", 2))
+		w.run(t)
+		await(t, func() bool { return !w.target.WatchState().At.IsZero() })
+		return conformance.WatchedFixture{Target: w.target, Entries: entries, Disturb: func(t *testing.T) {
+			t.Helper()
+			w.Delete("serviceentries", namespace, entries[0].Group.Name)
+		}}
+	})
+}
+
 // TestWatchedTarget_MissedChange: by versions, after the server forgot
 // what happened.
 func TestWatchedTarget_MissedChange(t *testing.T) {
@@ -170,6 +185,81 @@ func TestWatchedTarget_MissedChange(t *testing.T) {
 	if s := w.target.WatchState(); s.Err != nil {
 		t.Errorf("WatchState() = %+v, want no error", s)
 	}
+}
+
+// TestWatchedTarget_ChangedAfterList has objects changed after a list, before they are read
+// for the first time.
+func TestWatchedTarget_ChangedAfterList(t *testing.T) {
+	t.Parallel()
+	w := newAPIWorld(t)
+	codec := subsetCodec(t, "")
+	entries := make(map[string][]registry.Entry)
+	for _, name := range []string{"deleted", "edited", "last"} {
+		entries[name] = encode(t, codec, service(name, 1))
+		if err := bring(t.Context(), w.target.Target, "me", entries[name][0].Group, entries[name]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	last := entries["last"][0].Group
+	w.watch(t, last)
+	w.run(t)
+	w.edit(t, last.Name, "x")
+	w.expectChanges(t, last) // so that it watches
+	if _, err := w.target.Groups(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.Delete("serviceentries", namespace, entries["deleted"][0].Group.Name)
+	w.edit(t, entries["edited"][0].Group.Name, "x")
+	w.edit(t, last.Name, "y")
+	w.expectChanges(t, last) // so that it observed the others
+	if held := w.watch(t, entries["deleted"][0].Group); len(held) != 0 {
+		t.Errorf("Watch() of what was deleted = %v, want nothing", held)
+	}
+	_ = w.asked("")
+	w.watch(t, entries["edited"][0].Group)
+	if n := w.asked("GET /apis/networking.istio.io/v1/namespaces/" + namespace + "/serviceentries/"); n != 1 {
+		t.Errorf("Watch() of what was edited asked %d times, want once", n)
+	}
+}
+
+// TestWatchedTarget_Restored has the server restored to what it was before: versions run
+// backwards.
+func TestWatchedTarget_Restored(t *testing.T) {
+	t.Parallel()
+	w := newAPIWorld(t)
+	codec := subsetCodec(t, "")
+	all := make(map[string][]registry.Entry)
+	bringAll := func(names ...string) {
+		for _, name := range names {
+			if err := bring(t.Context(), w.target.Target, "me", all[name][0].Group, all[name]); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, name := range []string{"changed", "deleted", "kept", "later"} {
+		all[name] = encode(t, codec, service(name, 1))
+	}
+	bringAll("changed", "deleted", "kept")
+	before := w.Snapshot()
+	all["changed"] = encode(t, codec, service("changed", 3))
+	bringAll("changed", "later")
+	w.Delete("serviceentries", namespace, all["deleted"][0].Group.Name)
+	for _, entries := range all {
+		w.watch(t, entries[0].Group)
+	}
+	w.run(t)
+	w.edit(t, all["kept"][0].Group.Name, "x")
+	w.expectChanges(t, all["kept"][0].Group) // so that it watches
+	w.watch(t, all["kept"][0].Group)
+
+	w.Restore(before)
+	want := []registry.Group{all["changed"][0].Group, all["deleted"][0].Group, all["kept"][0].Group, all["later"][0].Group}
+	w.expectChanges(t, want...)
+	for _, group := range want {
+		w.watch(t, group)
+	}
+	w.Delete("serviceentries", namespace, all["kept"][0].Group.Name) // by a version that was there before
+	w.expectChanges(t, all["kept"][0].Group)
 }
 
 // TestWatchedTarget_EndsWatch: of a group that is read without it nothing

@@ -112,6 +112,37 @@ func (s *Server) Compact() {
 	s.history, s.first = nil, s.version
 }
 
+// A Snapshot is what a server stores.
+type Snapshot struct {
+	version int
+	objects map[string]map[string]object
+}
+
+// Snapshot returns what the server stores now.
+func (s *Server) Snapshot() Snapshot {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return Snapshot{s.version, copied(s.objects)}
+}
+
+// Restore makes the server one that was started with what a snapshot holds: versions
+// continue from there, and watches that know of later ones have to list.
+func (s *Server) Restore(snap Snapshot) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.version, s.objects, s.history, s.first = snap.version, copied(snap.objects), nil, snap.version
+	close(s.moved)
+	s.moved = make(chan struct{})
+}
+
+func copied(objects map[string]map[string]object) map[string]map[string]object {
+	all := make(map[string]map[string]object, len(objects))
+	for resource, named := range objects {
+		all[resource] = maps.Clone(named)
+	}
+	return all
+}
+
 // Refuse has requests for a resource in a namespace (empty: in all) answered with
 // a status and a reason, such as 403 and Forbidden; 0 ends that. Watches end.
 func (s *Server) Refuse(resource, namespace string, code int, reason string) {
@@ -337,7 +368,7 @@ type news struct {
 func (s *Server) since(q query, after int) news {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n := news{version: s.version, refused: s.refused(q).code != 0, forgotten: after < s.first, moved: s.moved}
+	n := news{version: s.version, refused: s.refused(q).code != 0, forgotten: after < s.first || after > s.version, moved: s.moved}
 	for _, e := range s.history {
 		if e.version <= after || e.resource != q.resource || q.namespace != "" && e.object.namespace() != q.namespace {
 			continue
