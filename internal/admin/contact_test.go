@@ -24,3 +24,16 @@ func TestLastContact(t *testing.T) {
 		}
 	}
 }
+
+// TestLastContact_Heard: a source that says when it was heard is believed.
+func TestLastContact_Heard(t *testing.T) {
+	before := time.Now().Add(-30 * time.Second)
+	state := func() admin.SourceState { return admin.SourceState{Connected: true, Heard: before} }
+	s, err := admin.New(t.Context(), admin.Options{Inputs: []admin.Input{{Name: "kube", Table: registry.NewTable(), State: state}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if heard := s.Document(t.Context()).Sources[0].LastContact; !heard.Equal(before) {
+		t.Errorf("LastContact = %s, want %s", heard, before)
+	}
+}

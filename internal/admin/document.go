@@ -83,6 +83,7 @@ type SourceState struct {
 	Mode        string    `json:"mode,omitempty"` // how it reads, such as delta or sotw
 	LastError   string    `json:"last_error,omitempty"`
 	LastContact time.Time `json:"last_contact,omitzero"` // when its registry was last heard
+	Heard       time.Time `json:"-"`                     // the same while it is connected; zero: its client makes sure of that every few seconds
 	Reconnects  int       `json:"reconnects"`
 	Types       []Type    `json:"types,omitempty"` // of an xDS stream
 	Replicas    []Replica `json:"replicas,omitempty"`

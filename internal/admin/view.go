@@ -136,8 +136,12 @@ func source(in Input) Source {
 			src.Endpoints[registry.Health(health).String()] = n //nolint:gosec // an index of few
 		}
 	}
-	if src.Connected { // which its client makes sure of every few seconds
+	switch {
+	case !src.Connected:
+	case src.Heard.IsZero():
 		src.LastContact = time.Now()
+	default:
+		src.LastContact = src.Heard
 	}
 	return src
 }

@@ -186,6 +186,9 @@ func (s kubernetesSource) state() admin.SourceState {
 		From: "kubernetes", Complete: keys.Complete, Keys: keys.Mapping.Len(), Conflicts: len(keys.Mapping.Conflicts()), LastRead: keys.At,
 	}}
 	for _, f := range s.reader.Status() {
+		if out.Heard.Before(f.Heard) {
+			out.Heard = f.Heard
+		}
 		shown := admin.Type{Type: strings.Trim(path.Join(f.Namespace, f.Resource), "/"), Resources: f.Objects, Responses: f.Lists + f.Events}
 		if f.Err != nil {
 			shown.LastError = f.Err.Error()

@@ -78,6 +78,7 @@ func (i *informer) list(ctx context.Context, o meta.ListOptions) (runtime.Object
 		i.setFailed(ctx, "list", err)
 		return nil, err //nolint:wrapcheck // the Reflector decides by it
 	}
+	i.UpdateResourceVersion("")
 	return list, nil
 }
 
@@ -93,6 +94,7 @@ func (i *informer) watch(ctx context.Context, o meta.ListOptions) (watch.Interfa
 		return nil, err //nolint:wrapcheck // the Reflector decides by it
 	}
 	i.setWatched()
+	i.UpdateResourceVersion("")
 	return w, nil
 }
 
@@ -166,6 +168,14 @@ func (i *informer) Replace(list []any, _ string) error {
 		i.status.Lists++
 	})
 	return nil
+}
+
+// UpdateResourceVersion implements cache.ResourceVersionUpdater. The Reflector calls it
+// after each event and each bookmark, which the API server sends every minute.
+func (i *informer) UpdateResourceVersion(string) {
+	i.reader.mu.Lock()
+	defer i.reader.mu.Unlock()
+	i.status.Heard = time.Now()
 }
 
 // Resync implements cache.ReflectorStore; there is nothing to do.
@@ -297,6 +307,7 @@ type InformerStatus struct {
 	Events    int       // observed changes
 	Err       error     // why it is not in sync; it wraps *Forbidden if a right is missing
 	Since     time.Time // of Err
+	Heard     time.Time // when the API server last sent anything of them; a watch is silent for a minute at most
 }
 
 // Status returns the status of all kinds and namespaces.

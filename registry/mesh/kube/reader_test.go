@@ -263,6 +263,30 @@ func TestReader_ExpiredVersion(t *testing.T) {
 	})
 }
 
+// TestReader_Heard: the server is last heard with its last list, watch or event.
+func TestReader_Heard(t *testing.T) {
+	story(t, func(*kube.Options) {}, func(a *api, _ *registry.Table, r *kube.Reader) {
+		last := func() (at time.Time) {
+			for _, f := range r.Status() {
+				if at.Before(f.Heard) {
+					at = f.Heard
+				}
+			}
+			return at
+		}
+		in(time.Minute)
+		before := last()
+		if since := time.Since(before); before.IsZero() || since < 30*time.Second || since > time.Minute {
+			t.Errorf("heard %v ago, want when the watches began", since)
+		}
+		a.set(t, "shop", "s1", "10.0.0.3")
+		in(10 * time.Second)
+		if since := time.Since(last()); since != 10*time.Second {
+			t.Errorf("heard %v ago, want when the event came", since)
+		}
+	})
+}
+
 // TestReader_TooManyRequests: 429 is an outage that is reported, and no answer.
 func TestReader_TooManyRequests(t *testing.T) {
 	story(t, func(*kube.Options) {}, func(a *api, table *registry.Table, _ *kube.Reader) {
