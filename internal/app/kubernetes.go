@@ -101,7 +101,7 @@ func (c *kubernetesConnection) bind(b *builder, bridges []config.Bridge, _ []con
 	if err != nil {
 		return nil, err
 	}
-	o := kubernetes.Options{Owner: b.cfg.Owner, Namespace: m.Namespace, VIPs: m.VIPs, Rules: label != "" || c.server == nil}
+	o := kubernetes.Options{Owner: b.cfg.Owner, Namespace: m.Namespace, VIPs: m.VIPs, Rules: label != "" || c.server == nil, Log: b.logger("kubernetes", c.name)}
 	if b.adopted != nil {
 		o.Accepts = b.adopted.has
 	}

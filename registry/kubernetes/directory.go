@@ -126,7 +126,10 @@ func (d *Directory) readFile(name string) ([]byte, error) {
 
 func readFile(path string) ([]byte, error) {
 	info, err := os.Stat(path)
-	if err != nil {
+	switch {
+	case err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) && isLink(path):
+		return nil, fmt.Errorf("%w: %s is a link that cannot be followed, delete it: %w", registry.ErrRefused, path, err)
+	case err != nil:
 		return nil, fmt.Errorf("directory: %w", err)
 	}
 	if !info.Mode().IsRegular() || info.Size() > maxFile {
@@ -137,6 +140,11 @@ func readFile(path string) ([]byte, error) {
 		return nil, fmt.Errorf("directory: %w", err)
 	}
 	return text, nil
+}
+
+func isLink(path string) bool {
+	info, err := os.Lstat(path)
+	return err == nil && info.Mode()&fs.ModeSymlink != 0
 }
 
 // separator divides the documents of a file that we write.

@@ -2,10 +2,13 @@ package kubernetes_test
 
 import (
 	"errors"
+	"log/slog"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/xds-bridge/xds-bridge/internal/conformance"
@@ -71,6 +74,58 @@ func TestDirectory_KeepsOtherDocuments(t *testing.T) {
 		if o, err := store.Get(t.Context(), serviceentry.ObjectKind, namespace, name); err != nil || o == nil {
 			t.Errorf("Get() of one document = %v, %v, want it, of\n%s", o, err, text)
 		}
+	}
+}
+
+// TestDirectory_UnreadableFile: a file of others that cannot be read is left out and
+// named, and the rest goes on.
+func TestDirectory_UnreadableFile(t *testing.T) {
+	t.Parallel()
+	for what, create := range map[string]func(at string) error{
+		"a link to itself":         func(at string) error { return os.Symlink(filepath.Base(at), at) },
+		"a link into a file":       func(at string) error { return os.Symlink("ours.yaml/x", at) },
+		"a link with a long name":  func(at string) error { return os.Symlink(strings.Repeat("x", 300), at) },
+		"a link to a directory":    func(at string) error { return os.Symlink(".", at) },
+		"a directory":              func(at string) error { return os.Mkdir(at, 0o700) },
+		"a file that is no object": func(at string) error { return os.WriteFile(at, []byte("{ kind: ServiceEntry, spec: 1 }"), 0o600) },
+		"a pipe":                   func(at string) error { return syscall.Mkfifo(at, 0o600) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			var log strings.Builder
+			dir := t.TempDir()
+			target := kubernetes.NewTarget(kubernetes.NewDirectory(dir), kubernetes.Options{
+				Owner: "me", Namespace: namespace, Log: slog.New(slog.NewTextHandler(&log, nil)),
+			})
+			want := encode(t, codec(t, "me", netip.Prefix{}), service("greeter", 1))
+			if err := os.WriteFile(filepath.Join(dir, "ours.yaml"), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := create(filepath.Join(dir, "foreign.yaml")); err != nil {
+				t.Fatal(err)
+			}
+			if err := bring(t.Context(), target, "me", want[0].Group, want); err != nil {
+				t.Fatal(err)
+			}
+			for range 2 {
+				groups, err := target.Groups(t.Context())
+				if err != nil || !slices.Equal(groups, []registry.Group{want[0].Group}) {
+					t.Errorf("Groups() = %v, %v, want that of ours", groups, err)
+				}
+			}
+			if said := log.String(); what != "a directory" && strings.Count(said, "foreign.yaml") != 1 {
+				t.Errorf("logged %q, want the name once", said)
+			}
+			if err := os.Remove(filepath.Join(dir, "foreign.yaml")); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := target.Groups(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if said := log.String(); what != "a directory" && !strings.Contains(said, "can be read again") {
+				t.Errorf("logged %q, want the end", said)
+			}
+		})
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"slices"
 	"sync"
@@ -53,6 +54,7 @@ type Options struct {
 	VIPs      netip.Prefix            // the range of the codecs that write here; the zero value: none
 	Accepts   func(owner string) bool // reports whether objects with another owner's mark, or none (""), may be written too; nil: none
 	MaxObject int                     // bytes of an object in JSON; 0 is 1 MiB, as etcd limits a request to 1.5 MiB
+	Log       *slog.Logger            // nil: none
 	Rules     bool                    // write the DestinationRules that services ask for; else none is read
 }
 
@@ -80,6 +82,7 @@ type Target struct {
 	mu        sync.Mutex
 	addresses map[netip.Addr]string // by address: the name of the object that has it
 	others    map[ref]string        // by host: the name of an object that has another name, as listed last
+	unread    []string              // objects or files that could not be read when they were listed last
 	state     State
 }
 
@@ -88,11 +91,14 @@ func NewTarget(store Store, o Options) *Target {
 	if o.MaxObject == 0 {
 		o.MaxObject = maxObject
 	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
 	return &Target{Recorder: store.Recorder(o.Owner, o.Namespace), o: o, owner: metadata.OwnerMark(o.Owner), store: store, addresses: make(map[netip.Addr]string)}
 }
 
-// Groups implements registry.Target. It leaves out objects that cannot be read. To read
-// or write their hosts is refused.
+// Groups implements registry.Target. It leaves out objects that cannot be read, and logs
+// their names. To read or write their hosts is refused.
 func (t *Target) Groups(ctx context.Context) ([]registry.Group, error) {
 	var all []serviceentry.Object
 	for _, kind := range t.o.Kinds() {
@@ -109,6 +115,7 @@ func (t *Target) Groups(ctx context.Context) ([]registry.Group, error) {
 	defer t.mu.Unlock()
 	clear(t.addresses)
 	t.others = make(map[ref]string)
+	t.logUnread(all)
 	for _, o := range all {
 		t.recordAddresses(o)
 		name, isRule := o.Metadata.Name, o.Kind == serviceentry.RuleKind
@@ -120,6 +127,31 @@ func (t *Target) Groups(ctx context.Context) ([]registry.Group, error) {
 	slices.SortFunc(groups, registry.Group.Compare)
 	return groups, nil
 }
+
+// logUnread logs which objects of a list cannot be read whenever these are others. The
+// caller holds mu.
+func (t *Target) logUnread(all []serviceentry.Object) {
+	var names []string
+	for _, o := range all {
+		if o.Kind == "" {
+			names = append(names, o.Metadata.Name)
+		}
+	}
+	slices.Sort(names)
+	names = slices.Compact(names)
+	before := t.unread
+	t.unread = names
+	switch {
+	case slices.Equal(names, before):
+	case len(names) == 0:
+		t.o.Log.Info("all objects can be read again")
+	default:
+		t.o.Log.Warn("objects that cannot be read are left out; repair or delete them", "count", len(names), "names", names[:min(len(names), shownUnread)])
+	}
+}
+
+// shownUnread is how many names of objects are logged.
+const shownUnread = 10
 
 // list returns the objects of a kind. If rules may be neither listed nor read, there are
 // none: to write one is refused.
