@@ -68,8 +68,8 @@ func (k kubernetesKind) connection(_ *builder, at targetKey) (*targetConnection,
 // A kubernetesConnection leads to an API server or a directory that keeps ServiceEntries.
 type kubernetesConnection struct {
 	name, where string
-	server      *rest.Config                              // nil: they are kept in a directory
-	states      atomic.Pointer[[]func() kubernetes.State] // of the target of the last loop, which a reload replaces
+	server      *rest.Config                     // nil: they are kept in a directory
+	target      atomic.Pointer[kubernetesStates] // of the last loop, which a reload replaces
 }
 
 func (*kubernetesConnection) run(ctx context.Context) error { return untilDone(ctx) }
@@ -78,21 +78,32 @@ func (*kubernetesConnection) close() {}
 
 func (c *kubernetesConnection) state() admin.TargetState {
 	out := admin.TargetState{Server: c.where}
-	states := c.states.Load()
-	if states == nil {
+	of := c.target.Load()
+	if of == nil {
 		return out
 	}
-	for _, state := range *states {
-		s := state()
+	calls, watch := of.calls(), of.watch()
+	for _, s := range []kubernetes.State{calls, watch} {
 		out.Connected = out.Connected || s.Err == nil && !s.At.IsZero()
 		if out.Since.Before(s.Since) {
 			out.Since = s.Since
 		}
-		if s.Err != nil {
-			out.LastError = s.Err.Error()
-		}
+	}
+	if watch.Err != nil {
+		out.Unwatched = watch.Err.Error()
+	}
+	switch {
+	case calls.Err != nil:
+		out.LastError = calls.Err.Error()
+	case !errors.Is(watch.Err, registry.ErrRefused): // calls would fail as well, but none may have been made
+		out.LastError = out.Unwatched
 	}
 	return out
+}
+
+// kubernetesStates are the states of one target.
+type kubernetesStates struct {
+	calls, watch func() kubernetes.State
 }
 
 func (c *kubernetesConnection) bind(b *builder, bridges []config.Bridge, _ []config.Use) (*boundTarget, error) {
@@ -108,7 +119,7 @@ func (c *kubernetesConnection) bind(b *builder, bridges []config.Bridge, _ []con
 	if c.server == nil {
 		store := kubernetes.NewDirectory(c.where)
 		target := kubernetes.NewTarget(store, o)
-		c.states.Store(&[]func() kubernetes.State{target.State})
+		c.target.Store(&kubernetesStates{target.State, func() kubernetes.State { return kubernetes.State{} }})
 		return &boundTarget{target: target, codecs: codecs, check: checkKubernetes(c.where, store, o)}, nil
 	}
 	store, err := kubernetes.NewAPI(c.server, b.cfg.Owner)
@@ -116,7 +127,7 @@ func (c *kubernetesConnection) bind(b *builder, bridges []config.Bridge, _ []con
 		return nil, err //nolint:wrapcheck // build names the registry
 	}
 	target := kubernetes.NewWatchedTarget(store, o)
-	c.states.Store(&[]func() kubernetes.State{target.State, target.WatchState})
+	c.target.Store(&kubernetesStates{target.State, target.WatchState})
 	return &boundTarget{target: target, codecs: codecs, background: target.Run, check: checkKubernetes(c.where, store, o)}, nil
 }
 
