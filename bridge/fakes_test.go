@@ -219,17 +219,21 @@ func (r *recorder) Records(ctx context.Context, kind string) (map[string]string,
 	return all, nil
 }
 
-func (r *recorder) Record(ctx context.Context, kind, name, text string) error {
+func (r *recorder) Record(ctx context.Context, kind string, texts map[string]string) error {
 	if err := r.wait(ctx); err != nil || r.away.Load() {
 		return cmp.Or(err, errDown)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if name == r.denied && r.denied != "" {
-		return errDenied
+	refused := make(registry.Refused)
+	for name, text := range texts {
+		if name == r.denied && r.denied != "" {
+			refused[name] = errDenied
+			continue
+		}
+		r.texts.Store(kind, name, later(text, r.ahead))
 	}
-	r.texts.Store(kind, name, later(text, r.ahead))
-	return nil
+	return refused.Err()
 }
 
 func (r *recorder) wait(ctx context.Context) error {

@@ -174,28 +174,52 @@ type recordsResult struct {
 // was not merely refused.
 func syncRecords(ctx context.Context, r registry.Recorder, list []record, guards bool) (recordsResult, error) { //nolint:revive // a choice, not a mode
 	c := recordsResult{records: list}
-	var failed, refused error
-	keep := func(err error) {
-		if errors.Is(err, registry.ErrRefused) {
-			refused = cmp.Or(refused, err)
-		} else {
-			failed = cmp.Or(failed, err)
-		}
-	}
-	for i := range list {
-		list[i].err = r.Record(ctx, list[i].kind, list[i].name, list[i].text)
-		keep(list[i].err)
-	}
+	var all callErrors
+	all.add(storeRecords(ctx, r, list))
 	var err error
 	if guards {
 		c.guards, err = readRecords[[]guard.Record](ctx, r, recordGuard)
-		keep(err)
+		all.add(err)
 	}
 	c.decisions, err = readRecords[decision](ctx, r, recordDecisions)
-	keep(err)
+	all.add(err)
 	c.holds, err = readRecords[Hold](ctx, r, recordHolds)
-	keep(err)
-	return c, cmp.Or(failed, refused) //nolint:wrapcheck // it says what was read or written
+	all.add(err)
+	return c, all.worst()
+}
+
+// callErrors are the first failure and the first refusal of several calls.
+type callErrors struct{ failed, refused error }
+
+func (e *callErrors) add(err error) {
+	if errors.Is(err, registry.ErrRefused) {
+		e.refused = cmp.Or(e.refused, err)
+	} else {
+		e.failed = cmp.Or(e.failed, err)
+	}
+}
+
+func (e *callErrors) worst() error { return cmp.Or(e.failed, e.refused) }
+
+// storeRecords stores records, those of a kind by one call, and sets what came of each.
+func storeRecords(ctx context.Context, r registry.Recorder, list []record) error {
+	var all callErrors
+	for first, last := 0, 0; first < len(list); first = last {
+		texts := make(map[string]string)
+		for ; last < len(list) && list[last].kind == list[first].kind; last++ {
+			texts[list[last].name] = list[last].text
+		}
+		err := r.Record(ctx, list[first].kind, texts)
+		all.add(err)
+		var names registry.Refused
+		some := errors.As(err, &names)
+		for i := first; i < last; i++ {
+			if list[i].err = err; some {
+				list[i].err = names[list[i].name]
+			}
+		}
+	}
+	return all.worst()
 }
 
 // readRecords reads the records of a kind: as many as may be read, nil where that

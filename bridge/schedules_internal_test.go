@@ -44,8 +44,10 @@ func (k *recordingTarget) Records(_ context.Context, kind string) (map[string]st
 	return maps.Clone(k.records[kind]), nil
 }
 
-func (k *recordingTarget) Record(_ context.Context, kind, name, text string) error {
-	k.records.Store(kind, name, text)
+func (k *recordingTarget) Record(_ context.Context, kind string, texts map[string]string) error {
+	for name, text := range texts {
+		k.records.Store(kind, name, text)
+	}
 	return nil
 }
 

@@ -62,7 +62,7 @@ func nacosKeepsWords(t *testing.T, server *harness.Nacos) {
 	var all sync.WaitGroup
 	for n, who := range []*nacos.Target{target, beside, target, beside} {
 		all.Go(func() {
-			if err := who.Record(t.Context(), "decisions", fmt.Sprint("h", n), fmt.Sprint("decision ", n)); err != nil {
+			if err := who.Record(t.Context(), "decisions", map[string]string{fmt.Sprint("h", n): fmt.Sprint("decision ", n)}); err != nil {
 				t.Error(err)
 			}
 		})
@@ -71,7 +71,7 @@ func nacosKeepsWords(t *testing.T, server *harness.Nacos) {
 	if t.Failed() {
 		return
 	}
-	if err := beside.Record(t.Context(), "decisions", "h0", ""); err != nil {
+	if err := beside.Record(t.Context(), "decisions", map[string]string{"h0": ""}); err != nil {
 		t.Error(err)
 	}
 	stop()

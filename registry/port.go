@@ -59,9 +59,11 @@ type Recorder interface {
 	// others and an error that is ErrRefused.
 	Records(ctx context.Context, kind string) (map[string]string, error)
 
-	// Record stores a text; an empty one deletes it. Kind and name have letters, digits
-	// and hyphens.
-	Record(ctx context.Context, kind, name, text string) error
+	// Record stores texts of a kind by name, together where the registry can; an empty
+	// text deletes. Kind and names have letters, digits and hyphens. Each text is stored
+	// whole or not at all. If the target refuses some, the error is Refused by name, and
+	// the others are stored. Any other error that wraps ErrRefused refuses all of them.
+	Record(ctx context.Context, kind string, texts map[string]string) error
 }
 
 // A Verified target may lose a confirmed write, or show it only later. VerifyAfter is

@@ -322,20 +322,22 @@ func testRecords(t *testing.T, w *world) {
 	other := w.api.Recorder("other", w.namespace)
 	for range 2 {
 		for name, r := range map[string]registry.Recorder{"ours": w.target, "other": other} {
-			if err := r.Record(t.Context(), "holds", name, name+"\u2028: {"); err != nil {
+			if err := r.Record(t.Context(), "holds", map[string]string{name: name + "\u2028: {"}); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	if err := w.target.Record(t.Context(), "holds", "gone", ""); err != nil {
+	if err := w.target.Record(t.Context(), "holds", map[string]string{"gone": ""}); err != nil {
 		t.Error(err)
 	}
 	half := strings.Repeat("x", 600<<10)
-	if err := w.target.Record(t.Context(), "guard", "a", half); err != nil {
+	if err := w.target.Record(t.Context(), "guard", map[string]string{"a": half}); err != nil {
 		t.Error(err)
 	}
-	refusedWith(t, w.target.Record(t.Context(), "guard", "b", half))
-	for kind, want := range map[string]map[string]string{"holds": {"ours": "ours\u2028: {"}, "guard": {"a": half}, "decisions": {}} {
+	for _, texts := range []map[string]string{{"b": half}, {"b": half, "c": "c", "d": ""}} {
+		refusedWith(t, w.target.Record(t.Context(), "guard", texts), `"b"`)
+	}
+	for kind, want := range map[string]map[string]string{"holds": {"ours": "ours\u2028: {"}, "guard": {"a": half, "c": "c"}, "decisions": {}} {
 		if got, err := w.target.Records(t.Context(), kind); err != nil || !maps.Equal(got, want) {
 			t.Errorf("Records(%s) = %d, %v, want %d", kind, len(got), err, len(want))
 		}

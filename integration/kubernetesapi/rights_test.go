@@ -68,7 +68,7 @@ func testRights(t *testing.T, c *cluster) {
 			}
 		}
 		for _, text := range []string{"a", "b", ""} {
-			if err := w.target.Record(t.Context(), "guard", "test", text); err != nil {
+			if err := w.target.Record(t.Context(), "guard", map[string]string{"test": text}); err != nil {
 				t.Errorf("with the Role as it is, a record: %v", err)
 			}
 			if all, err := w.target.Records(t.Context(), "guard"); err != nil || all["test"] != text {

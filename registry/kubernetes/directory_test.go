@@ -139,7 +139,7 @@ func TestDirectory_Away(t *testing.T) {
 	target := kubernetes.NewTarget(kubernetes.NewDirectory(dir), kubernetes.Options{Owner: "me", Namespace: namespace})
 	want := encode(t, codec(t, "me", netip.Prefix{}), service("greeter", 1))
 	group := want[0].Group
-	if err := errors.Join(bring(t.Context(), target, "me", group, want), target.Record(t.Context(), "guard", "a", "x")); err != nil {
+	if err := errors.Join(bring(t.Context(), target, "me", group, want), target.Record(t.Context(), "guard", map[string]string{"a": "x"})); err != nil {
 		t.Fatal(err)
 	}
 	held, err := target.Read(t.Context(), group)

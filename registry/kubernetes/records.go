@@ -1,13 +1,16 @@
 package kubernetes
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -65,32 +68,61 @@ func (c configMaps) Records(ctx context.Context, kind string) (map[string]string
 	return data, nil
 }
 
-// Record implements registry.Recorder. It changes one text alone: other replicas write
-// others.
-func (c configMaps) Record(ctx context.Context, kind, name, text string) error {
-	if len(text) > maxRecords {
-		return fmt.Errorf("%w: a record of %d bytes, a ConfigMap may have %d", registry.ErrRefused, len(text), maxRecords)
+// Record implements registry.Recorder. It changes these texts alone: other replicas
+// write others. If together they make the ConfigMap too large, each is stored by itself,
+// first what makes room.
+func (c configMaps) Record(ctx context.Context, kind string, texts map[string]string) error {
+	r, ctx, size := c.ref(kind), unlogged(ctx), 0
+	for _, text := range texts {
+		size += len(text)
 	}
-	r, ctx := c.ref(kind), unlogged(ctx)
-	var value any // null deletes
-	if text != "" {
-		value = text
+	if size <= maxRecords {
+		if verb, err := c.store(ctx, r, texts); err == nil || !apierrors.IsInvalid(err) {
+			return explain(err, verb, r)
+		}
 	}
-	patch := metadata.JSON(map[string]any{"data": map[string]any{name: value}})
+	refused := make(registry.Refused)
+	for _, name := range slices.SortedFunc(maps.Keys(texts), func(a, b string) int {
+		return cmp.Or(cmp.Compare(len(texts[a]), len(texts[b])), cmp.Compare(a, b))
+	}) {
+		if n := len(texts[name]); n > maxRecords {
+			refused[name] = fmt.Errorf("%w: a record of %d bytes, a ConfigMap may have %d", registry.ErrRefused, n, maxRecords)
+			continue
+		}
+		verb, err := c.store(ctx, r, map[string]string{name: texts[name]})
+		if err = explain(err, verb, r); errors.Is(err, registry.ErrRefused) {
+			refused[name] = err
+		} else if err != nil {
+			return err
+		}
+	}
+	return refused.Err()
+}
+
+// store patches texts into a ConfigMap, or creates it. It returns what it did last and
+// the error of the API server.
+func (c configMaps) store(ctx context.Context, r ref, texts map[string]string) (verb string, err error) {
+	data := make(map[string]any, len(texts)) // null deletes
+	for name, text := range texts {
+		if data[name] = nil; text != "" {
+			data[name] = text
+		}
+	}
 	how := metav1.PatchOptions{FieldManager: c.api.manager}
-	_, err := c.api.objects(r).Patch(ctx, r.name, types.MergePatchType, []byte(patch), how)
+	_, err = c.api.objects(r).Patch(ctx, r.name, types.MergePatchType, []byte(metadata.JSON(map[string]any{"data": data})), how)
 	if !apierrors.IsNotFound(err) || !isObject(err, r.name) {
-		return explain(err, "patch", r)
+		return "patch", err //nolint:wrapcheck // Record explains it
 	}
-	if text == "" {
-		return nil
+	maps.DeleteFunc(data, func(_ string, text any) bool { return text == nil })
+	if len(data) == 0 {
+		return "patch", nil
 	}
 	made := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "v1", "kind": configMap, "data": map[string]any{name: text},
+		"apiVersion": "v1", "kind": configMap, "data": data,
 		"metadata": map[string]any{"name": r.name, "labels": map[string]any{serviceentry.LabelManager: serviceentry.Manager}},
 	}}
 	_, err = c.api.objects(r).Create(ctx, made, metav1.CreateOptions{FieldManager: c.api.manager})
-	return explain(err, "create", r)
+	return "create", err //nolint:wrapcheck // as above
 }
 
 // hiddenFiles keeps records in a hidden file for each kind, which neither istiod nor Argo CD
@@ -127,26 +159,18 @@ func (h hiddenFiles) Records(_ context.Context, kind string) (map[string]string,
 }
 
 // Record implements registry.Recorder.
-func (h hiddenFiles) Record(ctx context.Context, kind, name, text string) error {
-	all, err := h.Records(ctx, kind)
+func (h hiddenFiles) Record(ctx context.Context, kind string, texts map[string]string) error {
+	kept, err := h.Records(ctx, kind)
 	if err != nil {
 		return err
 	}
-	if all[name] = text; text == "" {
-		delete(all, name)
+	all, refused := registry.MergeRecords(kept, texts, maxFile)
+	if len(all) > 0 {
+		err = h.directory.replace(h.file(kind), []byte(metadata.JSON(all)+"\n"))
+	} else if err = os.Remove(filepath.Join(h.directory.path, h.file(kind))); errors.Is(err, fs.ErrNotExist) {
+		err = nil
 	}
-	next := metadata.JSON(all)
-	switch {
-	case len(next) > maxFile:
-		return fmt.Errorf("%w: records of %d bytes, a file may have %d", registry.ErrRefused, len(next), maxFile)
-	case len(all) > 0:
-		err = h.directory.replace(h.file(kind), []byte(next+"\n"))
-	default:
-		if err = os.Remove(filepath.Join(h.directory.path, h.file(kind))); errors.Is(err, fs.ErrNotExist) {
-			err = nil
-		}
-	}
-	return explainFile(err)
+	return cmp.Or(explainFile(err), refused.Err())
 }
 
 // explainFile returns an error of a file of records. If a right is missing, it is a

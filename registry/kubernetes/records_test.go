@@ -39,22 +39,25 @@ func TestRecorder(t *testing.T) {
 			{ours, "holds", "a1-b3", "four"},
 			{ours, "guard", "none", ""},
 		} {
-			if err := x.by.Record(t.Context(), x.kind, x.named, x.text); err != nil {
+			if err := x.by.Record(t.Context(), x.kind, map[string]string{x.named: x.text}); err != nil {
 				t.Fatalf("%s: Record() = %v, want nil", name, err)
 			}
 		}
 		expectRecords(t, next, "holds", map[string]string{"a1-b2": "one\n---\n\u2028", "a1-b3": "four"})
 		expectRecords(t, next, "guard", map[string]string{"a1-b2": "three"})
 		for range 2 {
-			if err := ours.Record(t.Context(), "guard", "a1-b2", ""); err != nil {
+			if err := ours.Record(t.Context(), "guard", map[string]string{"a1-b2": ""}); err != nil {
 				t.Errorf("%s: Record() = %v, want nil", name, err)
 			}
 		}
 		expectRecords(t, next, "guard", nil)
 		expectRecords(t, others, "holds", map[string]string{"a1-b2": "theirs"})
-		if err := ours.Record(t.Context(), "guard", "a", strings.Repeat("x", 5<<20)); !errors.Is(err, registry.ErrRefused) {
-			t.Errorf("%s: a record of 5 MiB: %v, want a refusal", name, err)
+		var refused registry.Refused
+		err := ours.Record(t.Context(), "guard", map[string]string{"a": strings.Repeat("x", 5<<20), "b": "four", "c": ""})
+		if !errors.As(err, &refused) || !refused.Has("a") || len(refused) != 1 {
+			t.Errorf("%s: a record of 5 MiB: %v, want that alone refused", name, err)
 		}
+		expectRecords(t, next, "guard", map[string]string{"b": "four"})
 		if groups, err := ours.Groups(t.Context()); err != nil || len(groups) != 0 {
 			t.Errorf("%s: Groups = %v, %v, want none", name, groups, err)
 		}
@@ -79,7 +82,7 @@ func TestRecorder_Failures(t *testing.T) {
 		}
 	}
 	w.with(http.StatusForbidden, statusOf(http.StatusForbidden, "Forbidden", ""), every, 1)
-	if err := w.target.Record(t.Context(), "guard", "a", "x"); !errors.Is(err, registry.ErrRefused) || !strings.Contains(err.Error(), "allow patch for configmaps") {
+	if err := w.target.Record(t.Context(), "guard", map[string]string{"a": "x"}); !errors.Is(err, registry.ErrRefused) || !strings.Contains(err.Error(), "allow patch for configmaps") {
 		t.Errorf("Record = %v, want a refusal", err)
 	}
 
@@ -93,14 +96,14 @@ func TestRecorder_Failures(t *testing.T) {
 		if all, err := r.Records(t.Context(), "guard"); !errors.Is(err, registry.ErrRefused) || all != nil || !strings.Contains(err.Error(), path) {
 			t.Errorf("Records of %s = %v, %v, want a refusal that names the file", text, all, err)
 		}
-		if err := r.Record(t.Context(), "guard", "a", "x"); !errors.Is(err, registry.ErrRefused) {
+		if err := r.Record(t.Context(), "guard", map[string]string{"a": "x"}); !errors.Is(err, registry.ErrRefused) {
 			t.Errorf("Record over %s = %v, want a refusal", text, err)
 		}
 	}
-	if err := kubernetes.NewDirectory(filepath.Join(dir, "nowhere")).Recorder("me", namespace).Record(t.Context(), "guard", "a", "x"); err == nil || errors.Is(err, registry.ErrRefused) {
+	if err := kubernetes.NewDirectory(filepath.Join(dir, "nowhere")).Recorder("me", namespace).Record(t.Context(), "guard", map[string]string{"a": "x"}); err == nil || errors.Is(err, registry.ErrRefused) {
 		t.Errorf("Record nowhere = %v, want an error that is no refusal", err)
 	}
-	if err := r.Record(t.Context(), strings.Repeat("x", 300), "a", "x"); err == nil || errors.Is(err, registry.ErrRefused) {
+	if err := r.Record(t.Context(), strings.Repeat("x", 300), map[string]string{"a": "x"}); err == nil || errors.Is(err, registry.ErrRefused) {
 		t.Errorf("Record() that the disk does not store = %v, want an error that is no refusal", err)
 	}
 	if os.Getuid() == 0 { // who may do everything
@@ -109,7 +112,7 @@ func TestRecorder_Failures(t *testing.T) {
 	if err := os.Chmod(dir, 0o500); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Record(t.Context(), "holds", "a", "x"); !errors.Is(err, registry.ErrRefused) {
+	if err := r.Record(t.Context(), "holds", map[string]string{"a": "x"}); !errors.Is(err, registry.ErrRefused) {
 		t.Errorf("Record without the right = %v, want a refusal", err)
 	}
 	if err := os.Chmod(dir, 0o700); err != nil { // so that it can be deleted

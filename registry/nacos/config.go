@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"time"
 
@@ -245,39 +246,61 @@ func (r *recorder) readRecords(ctx context.Context, at metadata.NacosConfig) (ma
 	return all, text, nil
 }
 
-// Record implements registry.Recorder. It returns once the server shows the
-// text. A server shows a configuration some time after it confirmed it. Of
-// several that are created at the same time it confirms all and keeps one.
-func (r *recorder) Record(ctx context.Context, kind, name, text string) error {
-	const look = 100 * time.Millisecond
-	at := r.config(kind)
-	var wrote time.Time
-	for range 1 + int(2*r.client.opts.Timeout/look) {
-		all, old, err := r.readRecords(ctx, at)
+// maxRecords is how many bytes a configuration of records may have. A server accepts a
+// content and a request of 10 MiB, in which each quotation mark is escaped once more.
+const maxRecords = 4 << 20
+
+// Record implements registry.Recorder. It returns once the server has shown each text. A
+// server shows a configuration some time after it confirmed it. Of several that are
+// created at the same time it confirms all and keeps one.
+func (r *recorder) Record(ctx context.Context, kind string, texts map[string]string) error {
+	p := pendingRecords{at: r.config(kind), left: maps.Clone(texts), refused: make(registry.Refused)}
+	look := registry.Backoff{Min: 10 * time.Millisecond, Max: 100 * time.Millisecond}
+	for until := time.Now().Add(2 * r.client.opts.Timeout); time.Now().Before(until); registry.Sleep(ctx, look.After(p.looks)) {
+		p.looks++
+		kept, old, err := r.readRecords(ctx, p.at)
 		if errors.Is(err, errBeingWritten) {
-			registry.Sleep(ctx, look)
 			continue
 		}
-		if err != nil || all[name] == text {
+		if err != nil {
 			return err
 		}
-		if time.Since(wrote) >= r.readBack {
-			all[name] = text
-			if text == "" {
-				delete(all, name)
-			}
-			next, err := json.Marshal(all)
-			if err != nil {
-				return fmt.Errorf("records: %w", err)
-			}
-			switch err := r.client.swapConfig(ctx, at, old, string(next)); {
-			case err == nil:
-				wrote = time.Now()
-			case !errors.Is(err, registry.ErrConflict):
+		maps.DeleteFunc(p.left, func(name, text string) bool { return kept[name] == text })
+		if time.Since(p.wrote) >= r.readBack {
+			if err := p.write(ctx, r.client, kept, old); err != nil {
 				return err
 			}
 		}
-		registry.Sleep(ctx, look)
+		if len(p.left) == 0 {
+			return p.refused.Err()
+		}
 	}
-	return fmt.Errorf("configuration %s of group %s: %w: the server does not show what it confirmed", at.ID, at.Group, registry.ErrConflict)
+	return fmt.Errorf("configuration %s of group %s: %w: the server does not show what it confirmed", p.at.ID, p.at.Group, registry.ErrConflict)
+}
+
+// pendingRecords are texts that are being stored in a configuration.
+type pendingRecords struct {
+	at      metadata.NacosConfig
+	left    map[string]string // that the server has not shown yet
+	refused registry.Refused
+	wrote   time.Time // when the server last confirmed them
+	looks   int       // since then
+}
+
+// write writes what is left beside what was read, unless that has changed since.
+func (p *pendingRecords) write(ctx context.Context, c *Client, kept map[string]string, old string) error {
+	next, refused := registry.MergeRecords(kept, p.left, maxRecords)
+	maps.DeleteFunc(p.left, func(name, _ string) bool { return refused.Has(name) })
+	maps.Copy(p.refused, refused)
+	if len(p.left) == 0 {
+		return nil
+	}
+	err := c.swapConfig(ctx, p.at, old, metadata.JSON(next))
+	if errors.Is(err, registry.ErrConflict) {
+		return nil // it is read once more
+	}
+	if err == nil {
+		p.wrote, p.looks = time.Now(), 1
+	}
+	return err
 }

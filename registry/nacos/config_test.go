@@ -112,13 +112,13 @@ func TestTarget_Records(t *testing.T) {
 		var both sync.WaitGroup
 		for n, r := range []*rig{a, b, a, b} {
 			both.Go(func() {
-				if err := r.target.Record(t.Context(), "decisions", fmt.Sprint("h", n), fmt.Sprint("text ", n)); err != nil {
+				if err := r.target.Record(t.Context(), "decisions", map[string]string{fmt.Sprint("h", n): fmt.Sprint("text ", n)}); err != nil {
 					t.Error(err)
 				}
 			})
 		}
 		both.Wait()
-		if err := b.target.Record(t.Context(), "decisions", "h0", ""); err != nil {
+		if err := b.target.Record(t.Context(), "decisions", map[string]string{"h0": ""}); err != nil {
 			t.Error(err)
 		}
 		want := map[string]string{"h1": "text 1", "h2": "text 2", "h3": "text 3"}
@@ -131,6 +131,27 @@ func TestTarget_Records(t *testing.T) {
 			t.Errorf("Records() of another kind = %v, %v, want none", got, err)
 		}
 	})
+	bubble(t, "all texts of a call are one write", func(t *testing.T) {
+		server := nacosfake.NewServer()
+		r := start(t, server, nil)
+		texts := map[string]string{"small": "text"}
+		for n := range 64 {
+			texts[fmt.Sprint("h", n)] = fmt.Sprint("text ", n)
+		}
+		if err := r.target.Record(t.Context(), "guard", texts); err != nil || len(server.Requests("ConfigPublishRequest")) != 1 {
+			t.Errorf("Record() = %v by %d writes, want nil by one", err, len(server.Requests("ConfigPublishRequest")))
+		}
+		err := r.target.Record(t.Context(), "guard", map[string]string{"large": strings.Repeat("x", 5<<20), "small": "", "h0": "next"})
+		var refused registry.Refused
+		if !errors.As(err, &refused) || !refused.Has("large") || len(refused) != 1 {
+			t.Errorf("Record() with one of 5 MiB = %v, want that alone refused", err)
+		}
+		delete(texts, "small")
+		texts["h0"] = "next"
+		if got, err := r.target.Records(t.Context(), "guard"); err != nil || !maps.Equal(got, texts) {
+			t.Errorf("Records() = %v, %v, want %v", got, err, texts)
+		}
+	})
 	bubble(t, "what another tool wrote there is an error and is kept", func(t *testing.T) {
 		server := nacosfake.NewServer()
 		r := start(t, server, nil)
@@ -139,7 +160,7 @@ func TestTarget_Records(t *testing.T) {
 		if _, err := r.target.Records(t.Context(), "decisions"); !errors.Is(err, registry.ErrRefused) {
 			t.Error(err)
 		}
-		if err := r.target.Record(t.Context(), "decisions", "h", "text"); !errors.Is(err, registry.ErrRefused) || server.Config(at) != "key=value" {
+		if err := r.target.Record(t.Context(), "decisions", map[string]string{"h": "text"}); !errors.Is(err, registry.ErrRefused) || server.Config(at) != "key=value" {
 			t.Errorf("Record() = %v with %q stored, want a refusal and key=value", err, server.Config(at))
 		}
 	})
@@ -152,7 +173,7 @@ func TestTarget_Records(t *testing.T) {
 			}
 			return 0, ""
 		})
-		if err := r.target.Record(t.Context(), "decisions", "h", "text"); !errors.Is(err, registry.ErrRefused) {
+		if err := r.target.Record(t.Context(), "decisions", map[string]string{"h": "text"}); !errors.Is(err, registry.ErrRefused) {
 			t.Error(err)
 		}
 		if err := r.target.TryRecord(t.Context()); !errors.Is(err, registry.ErrRefused) {

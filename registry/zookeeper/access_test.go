@@ -259,11 +259,10 @@ func TestRecords_Denied(t *testing.T) {
 	t.Parallel()
 	server := serve(t)
 	target := target(t, dial(t, server))
-	for _, name := range []string{"a", "b", "c"} {
-		must(t, target.Record(t.Context(), "decisions", name, "text of "+name))
-	}
-	if err := target.Record(t.Context(), "decisions", "d", strings.Repeat("x", zookeeper.DataLimit)); !errors.Is(err, registry.ErrRefused) {
-		t.Errorf("Record of a text as large as the limit = %v, want a refusal", err)
+	texts := map[string]string{"a": "text of a", "b": "text of b", "c": "text of c", "d": strings.Repeat("x", zookeeper.DataLimit), "none": ""}
+	var refused registry.Refused
+	if err := target.Record(t.Context(), "decisions", texts); !errors.As(err, &refused) || !refused.Has("d") || len(refused) != 1 {
+		t.Errorf("Record with a text as large as the limit = %v, want that alone refused", err)
 	}
 	must(t, server.SetACL("/xds-bridge/shop/decisions/b", zkfake.WorldACL(zkfake.PermWrite)))
 	all, err := target.Records(t.Context(), "decisions")

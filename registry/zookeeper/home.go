@@ -9,9 +9,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"github.com/go-zookeeper/zk"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/xds-bridge/xds-bridge/registry"
 )
@@ -260,9 +262,30 @@ func (r recorder) Records(ctx context.Context, kind string) (map[string]string, 
 	return all, refused //nolint:wrapcheck // read wraps it
 }
 
-// Record implements registry.Recorder.
-func (r recorder) Record(ctx context.Context, kind, name, text string) error {
-	create := r.home.request(kind+"/"+name, text, zk.FlagPersistent)
+// Record implements registry.Recorder. Each text is a request of its own, several in
+// flight at a time: together they may be larger than a request may be.
+func (r recorder) Record(ctx context.Context, kind string, texts map[string]string) error {
+	var mu sync.Mutex
+	refused := make(registry.Refused)
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(readAhead)
+	for name, text := range texts {
+		g.Go(func() error {
+			err := r.store(ctx, kind+"/"+name, text)
+			if errors.Is(err, registry.ErrRefused) {
+				mu.Lock()
+				defer mu.Unlock()
+				refused[name] = err
+				return nil
+			}
+			return err
+		})
+	}
+	return cmp.Or(g.Wait(), refused.Err())
+}
+
+func (r recorder) store(ctx context.Context, path, text string) error {
+	create := r.home.request(path, text, zk.FlagPersistent)
 	if err := checkSize(create); err != nil {
 		return err
 	}

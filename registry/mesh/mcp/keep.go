@@ -281,7 +281,7 @@ func (s *keptStore) write(ctx context.Context, b int, groups []keptGroup) error 
 	if sum == s.written[b] {
 		return nil
 	}
-	if err := s.Recorder.Record(ctx, kindOf(s.Name, b), recordName, text); err != nil {
+	if err := s.Recorder.Record(ctx, kindOf(s.Name, b), map[string]string{recordName: text}); err != nil {
 		return fmt.Errorf("record %s: %w", kindOf(s.Name, b), err)
 	}
 	s.written[b] = sum

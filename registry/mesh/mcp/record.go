@@ -154,14 +154,14 @@ func (s Store) formerName(ctx context.Context) (string, error) {
 // relist lists the name of a store, and removes the one that it had before. Once
 // all names are listed it removes those that are not in use.
 func (s Store) relist(ctx context.Context, old string) error {
-	if err := s.Recorder.Record(ctx, s.Index, s.Name, "listed"); err != nil {
+	if err := s.Recorder.Record(ctx, s.Index, map[string]string{s.Name: "listed"}); err != nil {
 		return fmt.Errorf("record %s: %w", s.Index, err)
 	}
 	for b := range buckets {
 		if old == "" {
 			break
 		}
-		if err := s.Recorder.Record(ctx, kindOf(old, b), recordName, ""); err != nil {
+		if err := s.Recorder.Record(ctx, kindOf(old, b), map[string]string{recordName: ""}); err != nil {
 			return fmt.Errorf("forget %s: %w", old, err)
 		}
 	}
@@ -170,13 +170,17 @@ func (s Store) relist(ctx context.Context, old string) error {
 		return fmt.Errorf("read %s: %w", s.Index, err)
 	}
 	whole := !slices.ContainsFunc(s.Names, func(name string) bool { return listed[name] == "" })
+	unused := make(map[string]string)
 	for name := range listed {
-		if slices.Contains(s.Names, name) || !whole && name != old {
-			continue
+		if !slices.Contains(s.Names, name) && (whole || name == old) {
+			unused[name] = ""
 		}
-		if err := s.Recorder.Record(ctx, s.Index, name, ""); err != nil {
-			return fmt.Errorf("forget %s: %w", name, err)
-		}
+	}
+	if len(unused) == 0 {
+		return nil
+	}
+	if err := s.Recorder.Record(ctx, s.Index, unused); err != nil {
+		return fmt.Errorf("forget names of %s: %w", s.Index, err)
 	}
 	return nil
 }
@@ -220,19 +224,27 @@ func (d Dir) Records(_ context.Context, kind string) (map[string]string, error) 
 }
 
 // Record implements registry.Recorder.
-func (d Dir) Record(_ context.Context, kind, name, text string) error {
+func (d Dir) Record(_ context.Context, kind string, texts map[string]string) error {
+	refused := make(registry.Refused)
+	for name, text := range texts {
+		if err := d.store(kind, name, text); err != nil {
+			refused[name] = fmt.Errorf("%w: %w", registry.ErrRefused, err)
+		}
+	}
+	return refused.Err()
+}
+
+func (d Dir) store(kind, name, text string) error {
 	const private = 0o700
 	path := filepath.Join(d.Path, kind, name)
-	var err error
 	if text == "" {
-		if err = os.Remove(path); errors.Is(err, fs.ErrNotExist) {
-			err = nil
+		if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
+			return err
 		}
-	} else if err = os.Mkdir(filepath.Dir(path), private); err == nil || errors.Is(err, fs.ErrExist) {
-		err = statefile.Replace(path, []byte(text))
+		return nil
 	}
-	if err != nil {
-		return fmt.Errorf("%w: %w", registry.ErrRefused, err)
+	if err := os.Mkdir(filepath.Dir(path), private); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
 	}
-	return nil
+	return statefile.Replace(path, []byte(text))
 }

@@ -42,7 +42,7 @@ func (s *fakeRecorder) Records(_ context.Context, kind string) (map[string]strin
 	return out, s.fails
 }
 
-func (s *fakeRecorder) Record(ctx context.Context, kind, name, text string) error {
+func (s *fakeRecorder) Record(ctx context.Context, kind string, texts map[string]string) error {
 	s.mu.Lock()
 	blocks, delay := s.blocks, s.delay
 	s.mu.Unlock()
@@ -60,9 +60,11 @@ func (s *fakeRecorder) Record(ctx context.Context, kind, name, text string) erro
 	if s.fails != nil {
 		return s.fails
 	}
-	s.texts[[2]string{kind, name}] = text
-	if text == "" {
-		delete(s.texts, [2]string{kind, name})
+	for name, text := range texts {
+		s.texts[[2]string{kind, name}] = text
+		if text == "" {
+			delete(s.texts, [2]string{kind, name})
+		}
 	}
 	return nil
 }
@@ -287,7 +289,7 @@ func TestDir(t *testing.T) {
 	r := mcp.Dir{Path: t.TempDir()}
 	record := func(kind, name, text string) {
 		t.Helper()
-		if err := r.Record(t.Context(), kind, name, text); err != nil {
+		if err := r.Record(t.Context(), kind, map[string]string{name: text}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -321,10 +323,10 @@ func TestDir(t *testing.T) {
 		if err := os.Mkdir(filepath.Join(r.Path, "served", "dir"), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		if err := r.Record(t.Context(), "served", "dir", "x"); !errors.Is(err, registry.ErrRefused) {
+		if err := r.Record(t.Context(), "served", map[string]string{"dir": "x"}); !errors.Is(err, registry.ErrRefused) {
 			t.Error(err)
 		}
-		if err := (mcp.Dir{Path: filepath.Join(r.Path, "nowhere")}).Record(t.Context(), "k", "n", "x"); !errors.Is(err, registry.ErrRefused) {
+		if err := (mcp.Dir{Path: filepath.Join(r.Path, "nowhere")}).Record(t.Context(), "k", map[string]string{"n": "x"}); !errors.Is(err, registry.ErrRefused) {
 			t.Error(err)
 		}
 		records("served", map[string]string{"a": "second"})
