@@ -116,6 +116,7 @@ func (e *engine) next(it *item, now time.Time) (call, bool) {
 		return call{}, false
 	}
 	d := draft{facts: e.facts, guards: e.guards, item: it, now: now}
+	freed := e.guards.recording[it]
 	change := d.change()
 	if change.Empty() || e.dry { // a reading back begins and ends a watch too
 		return e.reading(it), it.watched != e.watches(it) && !it.unchecked()
@@ -124,7 +125,7 @@ func (e *engine) next(it *item, now time.Time) (call, bool) {
 		return e.reading(it), true
 	}
 	c := call{op: opWrite, change: change, first: it.change.begin(now, e.opts.MaxDebounce)}
-	if c.first.IsZero() {
+	if c.first = soonest(c.first, freed); c.first.IsZero() {
 		c.first = now
 	}
 	if !e.target.shared {
@@ -206,6 +207,7 @@ func (d *draft) allow() registry.Change {
 	change, conflicts := d.planner.Change(d.item.group)
 	before := d.item.omissions
 	d.item.omissions, d.item.wakeAt = nil, time.Time{}
+	delete(d.guards.recording, d.item)
 	for i := range conflicts {
 		d.addConflict(before, &conflicts[i])
 	}
@@ -302,6 +304,9 @@ func (d *draft) allowDeletes(change registry.Change) registry.Change {
 		}
 		d.item.addOmission(omission{origin: o.Origin, reason: v.reason, detail: v.detail})
 		d.item.wakeAt = soonest(d.item.wakeAt, v.at)
+		if !v.freed.IsZero() {
+			d.guards.recording[d.item] = soonest(d.guards.recording[d.item], v.freed)
+		}
 		return false
 	})
 	if slices.ContainsFunc(kept.Want, func(e registry.Entry) bool { return registry.IsEndpoint(e.Key) }) {

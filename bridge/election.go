@@ -74,6 +74,7 @@ func (e *engine) applyLeadership(next Leadership, now time.Time) {
 // it since it was read first is what losses are measured by from now on.
 func (e *engine) requeue(it *item, now time.Time) {
 	it.omissions, it.wakeAt, it.left = nil, time.Time{}, nil
+	delete(e.guards.recording, it)
 	it.markDirty()
 	e.guards.account(it, now)
 	stale := !it.caughtUp

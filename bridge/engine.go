@@ -43,7 +43,7 @@ func newEngine(l *Loop, dry bool) *engine { //nolint:revive // of the engine, no
 	}
 	f.agenda.opts, f.journal = &f.opts, &journal{facts: f}
 	e := &engine{facts: f, budget: budget{opts: &f.opts}}
-	e.guards = &guards{facts: f, withOrphans: make(map[*item]struct{})}
+	e.guards = &guards{facts: f, withOrphans: make(map[*item]struct{}), recording: make(map[*item]time.Time)}
 	e.view = newView(e)
 	if slices.ContainsFunc(l.bridges, func(b Bridge) bool { return b.Yields != nil }) {
 		f.planner.Yields = func(o plan.Origin, entry registry.Entry) bool {

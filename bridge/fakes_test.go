@@ -187,6 +187,7 @@ type recorder struct {
 	ahead time.Duration // of the clock of those who write here
 	late  atomic.Int64  // how many nanoseconds a call lasts
 	away  atomic.Bool   // nothing can be recorded
+	full  atomic.Bool   // whatever is to be recorded is refused
 }
 
 // records are texts by kind and name, which several processes share.
@@ -227,7 +228,7 @@ func (r *recorder) Record(ctx context.Context, kind string, texts map[string]str
 	defer r.mu.Unlock()
 	refused := make(registry.Refused)
 	for name, text := range texts {
-		if name == r.denied && r.denied != "" {
+		if name == r.denied && r.denied != "" || r.full.Load() {
 			refused[name] = errDenied
 			continue
 		}

@@ -19,8 +19,9 @@ import (
 type guards struct {
 	*facts
 
-	scopes      []*scope           // by bridge, and then those of bridges that are not configured
-	withOrphans map[*item]struct{} // items with orphans
+	scopes      []*scope            // by bridge, and then those of bridges that are not configured
+	withOrphans map[*item]struct{}  // items with orphans
+	recording   map[*item]time.Time // items with orphans that only wait for a record, and since when
 }
 
 // A scope is what one guard judges: the endpoints that the target stores of one
@@ -64,6 +65,7 @@ type verdict struct {
 	reason Reason // empty: it may be deleted
 	detail string
 	at     time.Time
+	freed  time.Time // since when it waits for its record alone; zero: it does not
 }
 
 // judgeWait applies the wait of what is no endpoint. An entry of a group itself
@@ -169,8 +171,8 @@ func (g *guards) judge(o *orphan, now time.Time) verdict {
 	}
 	switch b.guard.Fate(o.item.group, o.Key) {
 	case guard.Free:
-		if g.records.unstored(b.recordOf(o.item.group)) {
-			return verdict{reason: ReasonWaiting, detail: "what was lost is being recorded"}
+		if freed := b.guard.FreeSince(o.item.group, o.Key); g.records.unstored(b.recordOf(o.item.group), freed) {
+			return verdict{reason: ReasonPending, detail: "what was lost is being recorded", freed: freed}
 		}
 		return verdict{}
 	case guard.Held:
@@ -317,9 +319,7 @@ func (g *guards) judgeAll(s *step, now time.Time) {
 // applyRound does what a judgement asks for.
 func (g *guards) applyRound(b *scope, r guard.Round, now time.Time) {
 	b.changed, b.next, b.waits = false, r.Next, r.Waits
-	for _, changed := range r.Changed {
-		g.storeRecord(b, changed)
-	}
+	g.storeRecords(b, r.Changed, now)
 	g.release(b, r, now)
 	if h := b.holdStatus(g.opts.Target, r.Warned); h != nil {
 		g.journal.emitHold(h.Hold, "would be held back")

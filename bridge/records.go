@@ -43,6 +43,7 @@ type record struct {
 	recordName
 
 	text  string
+	since time.Time    // when what it records changed first of all that is not stored
 	err   error        // of the last attempt
 	tried chan<- error // receives the result of the first attempt; nil: nobody waits
 }
@@ -67,7 +68,8 @@ type records struct {
 	pending   map[recordName]record
 	inFlight  map[recordName]record // nil: no call about them is
 	consulted time.Time             // when they were last looked at
-	failed    bool                  // then
+	failed    bool                  // then, by more than refusals
+	warned    bool                  // that something failed then
 	loaded    bool                  // those of the guards were read, or may not be
 	guards    map[string]map[registry.Group]guard.Record
 	decided   bool                // decisions are kept, which are to be forgotten in time
@@ -84,9 +86,14 @@ func newRecords(target registry.Target, dry bool) *records {
 }
 
 // keep has a value stored when there is time; nil forgets what is stored.
-func (r *records) keep(kind, name string, value any) {
+func (r *records) keep(kind, name string, value any) { r.keepSince(time.Time{}, kind, name, value) }
+
+// keepSince is keep for a value that something waits for which happened at a time.
+func (r *records) keepSince(since time.Time, kind, name string, value any) {
 	if r.stores {
-		r.add(newRecord(kind, name, value))
+		next := newRecord(kind, name, value)
+		next.since = since
+		r.add(next)
 	}
 }
 
@@ -111,33 +118,46 @@ var errReplaced = errors.New("another decision took its place")
 func (r *records) add(next record) {
 	if before, waits := r.pending[next.recordName]; waits {
 		before.reportTried(errReplaced)
+		next.includes(before)
 	}
 	r.pending[next.recordName] = next
 }
 
-// unstored reports whether a record waits to be stored that the target does not
-// refuse.
-func (r *records) unstored(name recordName) bool {
-	next, waits := r.pending[name]
-	was, inFlight := r.inFlight[name]
-	return waits && !next.refused() || inFlight && !was.refused()
+// includes has a record stand for one that was not stored before it.
+func (r *record) includes(before record) {
+	if !before.refused() { // else nothing waits for it
+		r.since = soonest(r.since, before.since)
+	}
 }
 
-// allStored reports whether no record is unstored.
-func (r *records) allStored() bool {
+// unstored reports whether a record waits to be stored, for a change that happened by
+// then, and the target does not refuse it. What changed later waits for itself.
+func (r *records) unstored(name recordName, then time.Time) bool {
 	for _, list := range []map[recordName]record{r.pending, r.inFlight} {
-		for name := range list {
-			if r.unstored(name) {
-				return false
-			}
+		if next, waits := list[name]; waits && !next.refused() && !next.since.After(then) {
+			return true
 		}
 	}
-	return true
+	return false
 }
 
-// next returns when the records are to be looked at, once there is a cause to.
+// allStored reports whether no record waits to be stored that the target does not
+// refuse.
+func (r *records) allStored() bool { return !anyUnrefused(r.pending) && !anyUnrefused(r.inFlight) }
+
+func anyUnrefused(list map[recordName]record) bool {
+	for _, next := range list {
+		if !next.refused() {
+			return true
+		}
+	}
+	return false
+}
+
+// next returns when the records are to be looked at, once there is a cause to. What was
+// refused delays nothing else.
 func (r *records) next() time.Time {
-	if len(r.pending) > 0 && !r.failed {
+	if !r.failed && anyUnrefused(r.pending) {
 		return time.Time{}
 	}
 	return r.consulted.Add(recordsEvery)
@@ -152,12 +172,19 @@ func (r *records) startPending() []record {
 // callDone handles the result of a call. What could not be stored waits for the next
 // one, unless a newer record took its place.
 func (r *records) callDone(o outcome, now time.Time) {
-	r.inFlight, r.consulted, r.failed = nil, now, o.err != nil
+	r.inFlight, r.consulted = nil, now
+	r.warned, r.failed = o.err != nil, o.err != nil && !errors.Is(o.err, registry.ErrRefused)
 	for _, was := range o.consulted.records {
 		was.reportTried(was.err)
-		if _, newer := r.pending[was.recordName]; was.err != nil && !newer {
-			r.pending[was.recordName] = was
+		if was.err == nil {
+			continue
 		}
+		next, newer := r.pending[was.recordName]
+		if !newer {
+			next = was
+		}
+		next.includes(was)
+		r.pending[was.recordName] = next
 	}
 }
 
@@ -246,23 +273,30 @@ func (b *scope) recordOf(group registry.Group) recordName {
 	return recordName{recordGuard, fmt.Sprintf("%s-%02x", b.record, hash(group)%buckets)}
 }
 
-// storeRecord has what the guard remembers of a group be stored before anything
-// of it is deleted.
-func (g *guards) storeRecord(b *scope, r guard.Record) {
-	name := b.recordOf(r.Service).name
-	all := g.records.guards[name]
-	if all == nil {
-		all = make(map[registry.Group]guard.Record)
-		g.records.guards[name] = all
+// storeRecords has what the guard remembers of groups be stored before anything of
+// them is deleted.
+func (g *guards) storeRecords(b *scope, changed []guard.Record, now time.Time) {
+	names := make(map[string]bool)
+	for _, r := range changed {
+		name := b.recordOf(r.Service).name
+		all := g.records.guards[name]
+		if all == nil {
+			all = make(map[registry.Group]guard.Record)
+			g.records.guards[name] = all
+		}
+		if all[r.Service] = r; r.Empty() {
+			delete(all, r.Service)
+		}
+		names[name] = true
 	}
-	if all[r.Service] = r; r.Empty() {
-		delete(all, r.Service)
+	for name := range names {
+		all := slices.SortedFunc(maps.Values(g.records.guards[name]), func(x, y guard.Record) int { return x.Service.Compare(y.Service) })
+		if len(all) == 0 {
+			g.records.keepSince(now, recordGuard, name, nil)
+		} else {
+			g.records.keepSince(now, recordGuard, name, all)
+		}
 	}
-	if len(all) == 0 {
-		g.records.keep(recordGuard, name, nil)
-		return
-	}
-	g.records.keep(recordGuard, name, slices.SortedFunc(maps.Values(all), func(x, y guard.Record) int { return x.Service.Compare(y.Service) }))
 }
 
 // load gives the guards what an earlier process recorded.
@@ -300,18 +334,12 @@ func (g *guards) restore(b *scope) {
 // recordsSynced applies what the records say.
 func (g *guards) recordsSynced(o outcome, now time.Time) {
 	r := g.records
-	if o.err != nil && !r.failed {
+	if o.err != nil && !r.warned {
 		g.opts.Log.Warn("what the guard remembers cannot all be kept in the registry or read there: a restart would forget it", "target", g.opts.Target, "err", o.err)
 	}
-	waited := r.inFlight
 	r.callDone(o, now)
-	for _, it := range inOrder(maps.Keys(g.withOrphans)) {
-		for _, o := range it.orphans {
-			if _, waits := waited[o.scope.recordOf(it.group)]; waits {
-				g.agenda.touch(it, now)
-				break
-			}
-		}
+	for _, it := range inOrder(maps.Keys(g.recording)) {
+		g.agenda.touch(it, now)
 	}
 	if o.consulted.guards != nil {
 		g.load(o.consulted.guards, now)

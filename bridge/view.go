@@ -234,7 +234,13 @@ func (v *view) numbers(now time.Time) Status {
 		LastRead: v.lastRead, LastWrite: v.lastWrite, LastError: text(v.lastError),
 		Holds: v.engine.guards.holdList(), Counts: Counts{Services: len(v.services), Conflicts: v.conflicts},
 	}
-	if queue, first := v.agenda.due(now); queue > 0 {
+	queue, first := v.agenda.due(now)
+	for it, freed := range v.engine.guards.recording { // a deletion that waits for its record is due
+		if first = earlier(first, freed); it.in == nil || it.at.After(now) { // else it is counted
+			queue++
+		}
+	}
+	if queue > 0 {
 		s.Queue, s.DueSince = queue, first
 	}
 	for _, h := range s.Holds {

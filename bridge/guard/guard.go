@@ -363,6 +363,15 @@ func (g *Guard) Fate(group registry.Group, key string) Fate {
 	return ""
 }
 
+// FreeSince returns when a key became free that is: the record of its service that was
+// returned by that judgement, or an earlier one, has its loss.
+func (g *Guard) FreeSince(group registry.Group, key string) time.Time {
+	if s := g.services[group]; s != nil && s.candidates[key] != nil {
+		return s.candidates[key].freed
+	}
+	return time.Time{}
+}
+
 // Decide applies what a person decided about candidates: Free lets them go,
 // after which they count as a loss no longer; Denied keeps them until the source
 // claims them again or they are let go. It returns how many candidates it changed.

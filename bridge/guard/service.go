@@ -42,6 +42,7 @@ type candidate struct {
 	decided Fate // by a person or the source: Free, Denied; empty: not at all
 	since   time.Time
 	fate    Fate
+	freed   time.Time // when it became free
 	until   time.Time // when a wait ends
 }
 
@@ -270,7 +271,11 @@ func (s *service) judge(now time.Time, o Options) {
 	for i, key := range keys {
 		c := s.candidates[key]
 		replaced := c.decided == Free || i < s.stored-s.base()
+		before := c.fate
 		c.fate, c.until = s.fate(c, replaced, now, o)
+		if c.fate == Free && before != Free {
+			c.freed = now
+		}
 		if c.fate == Free {
 			s.freed++
 			s.freesUnreplaced = s.freesUnreplaced || !replaced

@@ -1,0 +1,71 @@
+package bridge_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/bridge"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// of returns a service with the endpoints from one number to before another.
+func of(name string, from, to int) *registry.Service {
+	var addrs []string
+	for n := from; n < to; n++ {
+		addrs = append(addrs, fmt.Sprintf("10.0.0.%d:80", n+1))
+	}
+	return service(name, addrs...)
+}
+
+// TestRecords_Wait shows how long a deletion waits for what is recorded of it.
+func TestRecords_Wait(t *testing.T) {
+	const look = 3 * time.Second // one text, and two kinds that are read
+	slow := func(s *story) *story {
+		s.recorded().has(of("a", 0, 40), of("b", 0, 3)).in(time.Minute)
+		s.records.late.Store(int64(look / 3))
+		return s
+	}
+	stories(t, bridge.DefaultGuard(), map[string]func(*story){
+		"all losses of a moment are recorded by one call": func(s *story) {
+			s.recorded().has(fleet(100, 3)...).in(time.Minute)
+			s.records.late.Store(int64(look / 3))
+			s.table().Apply(fleet(100, 2), nil)
+			s.in(2 * look / 3).holdsN(300).in(look / 3).holdsN(200)
+		},
+		"a further loss puts none back": func(s *story) {
+			slow(s)
+			for n := range 20 {
+				s.put(of("a", n+1, 40)).in(time.Second)
+				s.between("endpoints that wait", len(s.target.Entries())-(3+39-n), 0, int(2*look/time.Second)+1)
+			}
+			s.in(2 * look).holdsN(3 + 20).inSync(true)
+		},
+		"one that waits is due": func(s *story) {
+			slow(s).put(of("b", 1, 3)).in(time.Second).holdsN(43).inSync(false).reason("b", bridge.ReasonPending, "what was lost is being recorded")
+			st := s.status()
+			s.is("groups due", st.Queue, 1).is("since", st.OldestDue, time.Second).is("reason of a", s.of("a").Reason, bridge.ReasonSynced)
+			s.in(look).holdsN(42).inSync(true).is("groups due", s.status().Queue, 0)
+		},
+		"one that waits is due though nobody knows who claimed it": func(s *story) {
+			s = s.recorded().has(of("a", 0, 40), of("b", 0, 3)).in(time.Minute).again()
+			s.has(of("a", 0, 40), of("b", 1, 3)).in(50 * time.Second).inSync(true)
+			s.records.late.Store(int64(look / 3))
+			s.in(11*time.Second).holdsN(43).inSync(false).is("groups due", s.status().Queue, 1)
+			s.in(look).holdsN(42).inSync(true)
+		},
+		"without its record none goes": func(s *story) {
+			slow(s).records.away.Store(true)
+			s.put(of("b", 1, 3)).in(time.Hour).holdsN(43).inSync(false).is("groups due", s.status().Queue, 1)
+			s.records.away.Store(false)
+			s.in(10 * time.Second).holdsN(42).inSync(true)
+		},
+		"what is refused delays nothing": func(s *story) {
+			s.recorded().has(of("a", 0, 40), of("b", 0, 3)).in(time.Minute).records.full.Store(true)
+			for n := range 10 {
+				s.put(of("a", n+1, 40)).in(time.Second).holdsN(3 + 39 - n).inSync(true)
+			}
+			s.logged("not authenticated", 1)
+		},
+	})
+}
