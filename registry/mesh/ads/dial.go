@@ -28,6 +28,9 @@ const (
 // connectTimeout bounds one attempt to connect to one address.
 const connectTimeout = 10 * time.Second
 
+// maxDelay bounds the delays of gRPC so that, spread, they are at most backoffCap.
+const maxDelay = time.Duration(float64(backoffCap) / (1 + backoffJitter))
+
 // Dial returns a connection to a management server with the keepalive, receive
 // limit and credentials of a Client; the given options override them. It does not
 // connect yet.
@@ -47,7 +50,9 @@ func (c Credentials) options() []grpc.DialOption {
 	options := []grpc.DialOption{
 		grpc.WithUserAgent("xds-bridge"),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: KeepaliveTime, Timeout: KeepaliveTimeout}),
-		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: connectTimeout}),
+		grpc.WithConnectParams(grpc.ConnectParams{MinConnectTimeout: connectTimeout, Backoff: backoff.Config{
+			BaseDelay: backoffBase, Multiplier: backoffFactor, Jitter: backoffJitter, MaxDelay: maxDelay,
+		}}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(DefaultMaxReceive)),
 		grpc.WithDisableServiceConfig(),
 	}

@@ -69,9 +69,18 @@ func ErrorKey(err error) string {
 		return strings.Join(keys, "\n")
 	}
 	if e, ok := errors.AsType[*Error](err); ok {
-		return string(e.Cause) + " " + e.Where
+		return string(e.Cause) + " " + e.Where + " " + withoutDigits(e.Err.Error())
 	}
 	return err.Error()
+}
+
+func withoutDigits(text string) string {
+	return strings.Map(func(r rune) rune {
+		if r >= '0' && r <= '9' {
+			return -1
+		}
+		return r
+	}, text)
 }
 
 // maxSkipped is how many keys that cannot be read a Snapshot lists.

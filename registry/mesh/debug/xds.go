@@ -21,19 +21,20 @@ const debugType = "istio.io/debug"
 // xdsTransport uses a stream of its own, because istiod ends the stream of a refused
 // debug request. It never acknowledges: istiod answers that with the page once more.
 type xdsTransport struct {
-	o        *XDSOptions
-	replica  string
-	maxBytes int
-	conn     grpc.ClientConnInterface
-	release  func()
-	stream   discoveryStream
-	cancel   context.CancelFunc
+	o          *XDSOptions
+	replica    string
+	maxBytes   int
+	connection Connection
+	stream     discoveryStream
+	cancel     context.CancelFunc
 }
 
 type discoveryStream = grpc.BidiStreamingClient[discovery.DiscoveryRequest, discovery.DiscoveryResponse]
 
 func newXDS(o *XDSOptions, replica string, maxBytes int64) *xdsTransport {
-	return &xdsTransport{o: o, replica: replica, maxBytes: int(maxBytes)}
+	return &xdsTransport{o: o, replica: replica, maxBytes: int(maxBytes), connection: Connection{
+		Dial: func() (grpc.ClientConnInterface, func(), error) { return o.Dial(replica) },
+	}}
 }
 
 func (t *xdsTransport) where(query string) string {
@@ -42,10 +43,7 @@ func (t *xdsTransport) where(query string) string {
 
 func (t *xdsTransport) close() {
 	t.endStream()
-	if t.conn != nil && t.release != nil {
-		t.release()
-	}
-	t.conn = nil
+	t.connection.Close()
 }
 
 func (t *xdsTransport) endStream() {
@@ -77,6 +75,7 @@ func (t *xdsTransport) get(ctx context.Context, query string, read func(io.Reade
 
 // request sends one request and returns the page. After an error there is no stream.
 func (t *xdsTransport) request(ctx context.Context, query string) (_ []byte, err error) {
+	defer func() { t.connection.Failed(err) }()
 	request := &discovery.DiscoveryRequest{TypeUrl: debugType, ResourceNames: []string{query}}
 	if t.stream == nil {
 		if err := t.connect(ctx); err != nil {
@@ -115,16 +114,13 @@ func Request(stream discoveryStream, r *discovery.DiscoveryRequest) (*discovery.
 
 // connect opens the stream. It is used by later requests too, until endStream.
 func (t *xdsTransport) connect(ctx context.Context) error {
-	if t.conn == nil {
-		conn, release, err := t.o.Dial(t.replica)
-		if err != nil {
-			return &Error{Cause: Unreachable, Err: err}
-		}
-		t.conn, t.release = conn, release
+	conn, err := t.connection.Get()
+	if err != nil {
+		return &Error{Cause: Unreachable, Err: err}
 	}
 	long, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, cancel)
-	stream, err := discovery.NewAggregatedDiscoveryServiceClient(t.conn).
+	stream, err := discovery.NewAggregatedDiscoveryServiceClient(conn).
 		StreamAggregatedResources(long, grpc.MaxCallRecvMsgSize(t.maxBytes))
 	if !stop() {
 		cancel()

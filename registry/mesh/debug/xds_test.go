@@ -3,9 +3,11 @@ package debug_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -31,12 +33,13 @@ type fakeADS struct {
 	discovery.UnimplementedAggregatedDiscoveryServiceServer
 	pages *fakeIstiod
 
-	mu       sync.Mutex
-	refuse   error
-	silent   bool
-	endAfter int // answers on one stream, then the server ends it; 0: never
-	streams  int
-	requests []*discovery.DiscoveryRequest
+	mu          sync.Mutex
+	refuse      error
+	unreachable error // why no connection is established; nil: it is
+	silent      bool
+	endAfter    int // answers on one stream, then the server ends it; 0: never
+	streams     int
+	requests    []*discovery.DiscoveryRequest
 }
 
 func (f *fakeADS) set(change func(*fakeADS)) {
@@ -97,7 +100,15 @@ func xdsMesh(t *testing.T) (*fakeADS, debug.Options) {
 	dial := func(string) (grpc.ClientConnInterface, func(), error) {
 		conn, err := grpc.NewClient("passthrough:///istiod",
 			grpc.WithTransportCredentials(insecure.NewCredentials()),
-			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))
+			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+				f.mu.Lock()
+				why := f.unreachable
+				f.mu.Unlock()
+				if why != nil {
+					return nil, why
+				}
+				return listener.DialContext(ctx)
+			}))
 		return conn, func() { _ = conn.Close() }, err
 	}
 	return f, debug.Options{
@@ -246,5 +257,21 @@ func TestXDS(t *testing.T) {
 		if w.snapshot().Complete {
 			t.Error("Complete = true with one of two, want false")
 		}
+	})
+	run("an istiod that comes after an hour is read at once, and each error is that of the last attempt", func(t *testing.T, f *fakeADS, o debug.Options) {
+		f.pages.connect("a.shop", oneA)
+		unreachable := func(why error) { f.set(func(f *fakeADS) { f.unreachable = why }) }
+		unreachable(errors.New("connection refused"))
+		w := watch(t, o)
+		in(time.Hour)
+		expectCause(t, w.snapshot().Err, debug.Unreachable)
+		unreachable(errors.New("no route to host"))
+		in(debug.DefaultInterval)
+		if err := w.snapshot().Err; !strings.Contains(fmt.Sprint(err), "no route to host") {
+			t.Errorf("shown: %v, want the present error", err)
+		}
+		unreachable(nil)
+		in(debug.DefaultInterval)
+		expect(t, w, "A a")
 	})
 }

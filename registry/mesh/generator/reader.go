@@ -61,11 +61,11 @@ func New(o Options) (*Reader, error) {
 
 // Run implements mesh.MappingReader: it reads at once, and then at each interval.
 func (r *Reader) Run(ctx context.Context, changed func(debug.Snapshot)) error {
-	conn, release, err := r.o.Dial()
-	if err != nil {
-		return err
+	conn := &debug.Connection{Dial: r.o.Dial}
+	defer conn.Close()
+	if _, err := conn.Get(); err != nil {
+		return err //nolint:wrapcheck // it says what is wrong with the settings
 	}
-	defer release()
 	rules := kube.Rules{Keys: r.o.Keys, Decoder: mesh.NewDecoder(nil, mesh.AcceptMutualTLS)}
 	s := newState(r.o.Address, rules, r.o.Namespaces, r.o.Log)
 	debug.Repeat(ctx, func() time.Duration {
@@ -92,9 +92,14 @@ func (r *Reader) Run(ctx context.Context, changed func(debug.Snapshot)) error {
 // read reads everything over a stream of its own. On a stream that stays open, istiod
 // sends everything again at any change in the mesh, and nothing if only an annotation
 // changed. The responses are not acknowledged: the stream ends before.
-func (r *Reader) read(ctx context.Context, conn grpc.ClientConnInterface) (resources, error) {
+func (r *Reader) read(ctx context.Context, connection *debug.Connection) (_ resources, err error) {
 	ctx, cancel := context.WithTimeout(ctx, r.o.Timeout)
 	defer cancel()
+	conn, err := connection.Get()
+	if err != nil {
+		return nil, r.explain(ctx, err)
+	}
+	defer func() { connection.Failed(err) }()
 	stream, err := discovery.NewAggregatedDiscoveryServiceClient(conn).StreamAggregatedResources(ctx, grpc.MaxCallRecvMsgSize(int(r.o.MaxBytes)))
 	if err != nil {
 		return nil, r.explain(ctx, err)

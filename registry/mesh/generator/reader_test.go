@@ -44,9 +44,11 @@ const (
 type bed struct {
 	*istiodfake.Server
 
-	mu       sync.Mutex
-	reported []debug.Snapshot
-	asked    []debug.Observation
+	mu          sync.Mutex
+	reported    []debug.Snapshot
+	asked       []debug.Observation
+	unreachable error // why no connection is established; nil: it is
+	open        []net.Conn
 }
 
 // read runs a test in virtual time against a reader that has read once.
@@ -73,7 +75,16 @@ func (b *bed) start(t *testing.T, change []func(*generator.Options)) {
 		Keys: kube.Keys{Annotation: kube.DefaultKeys}, Interval: interval, Timeout: 2 * time.Second, MaxBytes: 1 << 20,
 		Dial: func() (grpc.ClientConnInterface, func(), error) {
 			conn, err := grpc.NewClient("passthrough:///istiod", grpc.WithTransportCredentials(insecure.NewCredentials()),
-				grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))
+				grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+					b.mu.Lock()
+					defer b.mu.Unlock()
+					if b.unreachable != nil {
+						return nil, b.unreachable
+					}
+					conn, err := listener.DialContext(ctx)
+					b.open = append(b.open, conn)
+					return conn, err
+				}))
 			return conn, func() { _ = conn.Close() }, err
 		},
 		Observe: func(o debug.Observation) {
@@ -263,6 +274,21 @@ func TestReader_Unreadable(t *testing.T) {
 			}
 		})
 	}
+	read(t, "away for an hour", pay("api.Pay"), func(t *testing.T, b *bed) {
+		b.cut(errors.New("connection refused"))
+		time.Sleep(time.Hour)
+		b.causes(t, debug.Unreachable, payKey)
+		b.cut(errors.New("no route to host"))
+		next()
+		if s, _ := b.last(); !strings.Contains(fmt.Sprint(s.Err), "no route to host") {
+			t.Errorf("reported %v, want the present error", s.Err)
+		}
+		b.cut(nil)
+		next()
+		if s := b.expect(t, payKey); s.Err != nil {
+			t.Errorf("Err = %v, want nil", s.Err)
+		}
+	})
 	read(t, "refused at first", func(s *istiodfake.Server) {
 		pay("api.Pay")(s)
 		s.Refuse(status.Error(codes.PermissionDenied, "no"))
@@ -332,6 +358,17 @@ func TestReader_Unreadable(t *testing.T) {
 			t.Error("Unread = nil, want why they cannot be read")
 		}
 	})
+}
+
+// cut ends every connection, and lets none be established as long as there is a reason.
+func (b *bed) cut(why error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.unreachable = why
+	for _, c := range b.open {
+		_ = c.Close()
+	}
+	b.open = nil
 }
 
 // causes expects an error with a cause, and the keys that were known before.
