@@ -71,7 +71,7 @@ type Audit struct {
 
 // Reload says how a change of the file is applied.
 type Reload struct {
-	Interval Duration `yaml:"interval" default:"10s" doc:"How often it is looked at whether this file changed; 0s leaves it to SIGHUP and the command reload."`
+	Interval Duration `yaml:"interval" default:"10s" doc:"Within what time a change of this file is applied; 0s leaves it to SIGHUP and the command reload. A file that is being written is left alone until it has been the same for a third of it."`
 }
 
 // Log says what is logged, and how.

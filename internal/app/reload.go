@@ -225,6 +225,10 @@ func (w *fileWatch) markRead() {
 	w.candidate = w.used
 }
 
+// lookInterval returns how long the file is left alone between two looks, so that a
+// change is applied within a time: it takes two looks, and the reload itself.
+func lookInterval(within time.Duration) time.Duration { return within / 3 }
+
 // changed reports whether the file holds something new, and the same as at the look
 // before: a file that is being written is left alone. One that cannot be read has not
 // changed.

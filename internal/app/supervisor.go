@@ -71,7 +71,7 @@ func (s *supervisor) run(ctx context.Context) error {
 // interval returns how long the file is left alone between two looks.
 func (s *supervisor) interval() time.Duration {
 	if i := s.runtime.cfg.Reload.Interval.Std(); i > 0 {
-		return i
+		return lookInterval(i)
 	}
 	return time.Minute // whether it is looked at may change
 }
