@@ -270,9 +270,9 @@ func (b *builder) addSink(at targetKey) error {
 func (b *builder) loop(s *sink, bridges []config.Bridge) (*bridge.Loop, error) {
 	owner, target := metadata.OwnerMark(b.cfg.Owner), s.target
 	if b.dryRun {
-		target = &overlay{
+		target = newOverlay(&overlay{
 			real: target, owner: owner, observe: logWrites(b.log.With("registry", s.name)), groups: make(map[registry.Group][]registry.Held), adopted: b.adopted,
-		}
+		})
 	}
 	all, err := b.bridges(bridges, s.codecs)
 	if err != nil {

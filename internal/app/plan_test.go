@@ -1,6 +1,10 @@
 package app
 
 import (
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/xds-bridge/xds-bridge/internal/fake/memory"
@@ -34,4 +38,43 @@ func TestOverlay(t *testing.T) {
 	if groups, err := o.Groups(t.Context()); err != nil || len(groups) != 1 {
 		t.Errorf("Groups = %v, %v, want one", groups, err)
 	}
+}
+
+// TestOverlay_Kinds shows that a dry run takes the target of each kind for what it is.
+func TestOverlay_Kinds(t *testing.T) {
+	t.Parallel()
+	for name, bridge := range map[string]string{
+		"zookeeper":  "from: istiod, to: zookeeper, formats: [plain]",
+		"nacos":      "from: istiod, to: nacos, formats: [plain]",
+		"kubernetes": "from: zookeeper, to: kubernetes, formats: [plain]",
+		"istiod":     "from: zookeeper, to: istiod, listen: ':1', formats: [plain]",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var registries strings.Builder
+			for kind, section := range sections() {
+				fmt.Fprintf(&registries, "  %s: { %[1]s: %s }\n", kind, section)
+			}
+			file := filepath.Join(t.TempDir(), "config.yaml")
+			write(t, file, "owner: shop\nregistries:\n"+registries.String()+"bridges: [{ name: b, "+bridge+" }]\n")
+			b, err := newBuilder(&Program{File: file, Env: noEnv, LogOutput: io.Discard}, buildOptions{dryRun: true, errorsOnly: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer b.runtime.close()
+			real := b.runtime.sinks[0].target
+			dry := newOverlay(&overlay{real: real})
+			if got, want := traits(dry), traits(real); got != want {
+				t.Errorf("a dry run takes it for %s, want %s", got, want)
+			}
+		})
+	}
+}
+
+// traits names what a target is, of what counts in a dry run.
+func traits(target registry.Target) string {
+	_, records := target.(registry.Recorder)
+	_, shared := target.(registry.Shared)
+	_, serves := target.(registry.Serving)
+	return fmt.Sprintf("records: %t, shared: %t, serves: %t", records, shared, serves)
 }
