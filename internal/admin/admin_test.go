@@ -310,6 +310,34 @@ func TestStatus(t *testing.T) {
 	})
 }
 
+// TestStatus_SilentLoops shows that many loops which do not answer delay an answer by as
+// much as one of them, and that a hold of another loop can be decided meanwhile.
+func TestStatus_SilentLoops(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		o := admin.Options{Owner: "shop"}
+		for range 10 {
+			o.Targets = append(o.Targets, admin.Target{Name: "silent", Loop: &loop{stuck: true}, State: targetState})
+		}
+		lively := &loop{st: bridge.Status{Holds: []bridge.Hold{{ID: "h1", Count: 1}}}}
+		o.Targets = append(o.Targets, admin.Target{Name: "zk", Loop: lively, State: targetState})
+		s, err := admin.New(t.Context(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range []string{"GET /api/v1/status", "GET /api/v1/holds", "GET /api/v1/services", "POST /api/v1/holds/h1/approve"} {
+			method, path, _ := strings.Cut(path, " ")
+			start := time.Now()
+			if w := call(s.Admin(), method, path); w.Code != http.StatusOK {
+				t.Errorf("%s %s = %d %s", method, path, w.Code, w.Body)
+			}
+			if took := time.Since(start); took > 2*time.Second {
+				t.Errorf("%s %s takes %s, want that of one silent loop", method, path, took)
+			}
+		}
+	})
+}
+
 func TestServices_pages(t *testing.T) {
 	l := &loop{}
 	for _, name := range []registry.Name{"a:1", "b:1", "c:1", "d:1", "e:1"} {

@@ -109,13 +109,15 @@ func who(r *http.Request) string {
 }
 
 func (v *view) holder(ctx context.Context, id string) (Target, bridge.Hold, error) {
-	for _, t := range v.current().targets {
-		if v.alive(ctx, t) != nil {
+	targets := v.current().targets
+	for i, err := range v.ask(ctx, targets) {
+		t := targets[i]
+		if err != nil {
 			continue
 		}
 		list := t.Loop.Status().Holds
-		if i := slices.IndexFunc(list, func(h bridge.Hold) bool { return h.ID == id }); i >= 0 {
-			return t, list[i], nil
+		if at := slices.IndexFunc(list, func(h bridge.Hold) bool { return h.ID == id }); at >= 0 {
+			return t, list[at], nil
 		}
 	}
 	return Target{}, bridge.Hold{}, bridge.ErrNoHold

@@ -11,13 +11,12 @@ import (
 	"github.com/xds-bridge/xds-bridge/internal/redact"
 )
 
-// The time a loop may be silent before /livez fails, how often it is asked, how long a
-// question to it may last, and how long the status of all loops.
+// The time a loop may be silent before /livez fails, how often it is asked, and how long
+// a question to it may last.
 const (
-	maxSilence    = 60 * time.Second
-	pollInterval  = 15 * time.Second
-	askTimeout    = 2 * time.Second
-	statusTimeout = 20 * time.Second
+	maxSilence   = 60 * time.Second
+	pollInterval = 15 * time.Second
+	askTimeout   = 2 * time.Second
 )
 
 // Telemetry returns the handler of probes and metrics.
@@ -60,9 +59,10 @@ func (v *view) live(context.Context) []check {
 // to registries: one that is down at the start must not make the kubelet kill us.
 func (v *view) startup(ctx context.Context) []check {
 	checks := []check{{name: "config"}}
-	for _, t := range v.current().targets {
-		c := check{name: "loop/" + t.Name}
-		if v.alive(ctx, t) != nil {
+	targets := v.current().targets
+	for i, err := range v.ask(ctx, targets) {
+		c := check{name: "loop/" + targets[i].Name}
+		if err != nil {
 			c.problem = "not running yet"
 		}
 		checks = append(checks, c)
@@ -138,9 +138,10 @@ func (v *view) pollLoops(ctx context.Context) {
 	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
 	for {
-		for _, t := range v.current().targets {
-			if err := v.alive(ctx, t); err != nil && ctx.Err() == nil {
-				v.opts.Log.Warn("loop does not answer", "registry", t.Name, "err", err)
+		targets := v.current().targets
+		for i, err := range v.ask(ctx, targets) {
+			if err != nil && ctx.Err() == nil {
+				v.opts.Log.Warn("loop does not answer", "registry", targets[i].Name, "err", err)
 			}
 		}
 		select {

@@ -74,6 +74,18 @@ func (v *view) alive(ctx context.Context, t Target) error {
 	return nil
 }
 
+// ask asks all loops at the same time whether they answer, and returns the errors in
+// their order: one that is silent delays none of the others.
+func (v *view) ask(ctx context.Context, targets []Target) []error {
+	errs := make([]error, len(targets))
+	var asking sync.WaitGroup
+	for i, t := range targets {
+		asking.Go(func() { errs[i] = v.alive(ctx, t) })
+	}
+	asking.Wait()
+	return errs
+}
+
 func (t Target) summary() bridge.Status { return t.named(t.Loop.Summary()) }
 
 // named returns a status of a loop as that of a target.
@@ -103,15 +115,15 @@ func (v *view) Overview() Overview {
 // statuses returns what every loop shows that answers; of one that does not there
 // is that as its last error.
 func (v *view) statuses(ctx context.Context) []bridge.Status {
-	all := make([]bridge.Status, 0, len(v.current().targets))
-	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
-	defer cancel()
-	for _, t := range v.current().targets {
-		if err := v.alive(ctx, t); err != nil {
-			all = append(all, t.named(bridge.Status{LastError: err.Error()}))
-			continue
+	targets := v.current().targets
+	all := make([]bridge.Status, len(targets))
+	for i, err := range v.ask(ctx, targets) {
+		if err != nil {
+			all[i].LastError = err.Error()
+		} else {
+			all[i] = targets[i].Loop.Status()
 		}
-		all = append(all, t.named(t.Loop.Status()))
+		all[i] = targets[i].named(all[i])
 	}
 	return all
 }
