@@ -2,6 +2,8 @@ package bridge_test
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -33,13 +35,19 @@ func TestRecords_Wait(t *testing.T) {
 			s.table().Apply(fleet(100, 2), nil)
 			s.in(2 * look / 3).holdsN(300).in(look / 3).holdsN(200)
 		},
-		"a further loss puts none back": func(s *story) {
-			slow(s)
-			for n := range 20 {
-				s.put(of("a", n+1, 40)).in(time.Second)
-				s.between("endpoints that wait", len(s.target.Entries())-(3+39-n), 0, int(2*look/time.Second)+1)
+		"a further loss in the same record puts none back": func(s *story) {
+			const n, every = 128, 100 * ms // two services in each record
+			s.recorded().has(fleet(n, 3)...).in(time.Minute)
+			s.records.late.Store(int64(look / 3))
+			for i, lost := range fleet(n, 2) {
+				s.put(lost).in(every)
+				if first := i - int(2*look/every); first >= 0 && slices.ContainsFunc(s.target.Entries(), func(e registry.Entry) bool {
+					return e.Group.Name == fmt.Sprint("s", first) && strings.HasSuffix(e.Key, ".3:80")
+				}) {
+					s.Fatalf("s%d waits for its record after two were stored", first)
+				}
 			}
-			s.in(2 * look).holdsN(3 + 20).inSync(true)
+			s.in(2 * look).holdsN(2 * n).inSync(true)
 		},
 		"one that waits is due": func(s *story) {
 			slow(s).put(of("b", 1, 3)).in(time.Second).holdsN(43).inSync(false).reason("b", bridge.ReasonPending, "what was lost is being recorded")
