@@ -78,6 +78,9 @@ func (k *Kubernetes) Start(t testing.TB) {
 	})
 }
 
+// Process returns the running API server.
+func (k *Kubernetes) Process() *Process { return k.server }
+
 // Kill ends the API server at once; etcd continues, and keeps what is stored.
 func (k *Kubernetes) Kill() { k.server.Kill() }
 
