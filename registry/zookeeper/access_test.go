@@ -264,6 +264,9 @@ func TestRecords_Denied(t *testing.T) {
 	if err := target.Record(t.Context(), "decisions", texts); !errors.As(err, &refused) || !refused.Has("d") || len(refused) != 1 {
 		t.Errorf("Record with a text as large as the limit = %v, want that alone refused", err)
 	}
+	for _, again := range []map[string]string{{"a": "next", "b": "next", "d": "next"}, {"a": "text of a", "b": "text of b"}, {"a": "text of a", "d": ""}} {
+		must(t, target.Record(t.Context(), "decisions", again))
+	}
 	must(t, server.SetACL("/xds-bridge/shop/decisions/b", zkfake.WorldACL(zkfake.PermWrite)))
 	all, err := target.Records(t.Context(), "decisions")
 	if !errors.Is(err, registry.ErrRefused) || !strings.Contains(err.Error(), "decisions/b") || len(all) != 2 || all["a"] != "text of a" || all["c"] != "text of c" {

@@ -262,9 +262,13 @@ func (r recorder) Records(ctx context.Context, kind string) (map[string]string, 
 	return all, refused //nolint:wrapcheck // read wraps it
 }
 
-// Record implements registry.Recorder. Each text is a request of its own, several in
-// flight at a time: together they may be larger than a request may be.
+// Record implements registry.Recorder. If one transaction cannot replace all texts,
+// because a node is missing, is refused or the request would be too large, each is a
+// request of its own, several in flight at a time.
 func (r recorder) Record(ctx context.Context, kind string, texts map[string]string) error {
+	if r.replace(ctx, kind, texts) {
+		return nil
+	}
 	var mu sync.Mutex
 	refused := make(registry.Refused)
 	g, ctx := errgroup.WithContext(ctx)
@@ -282,6 +286,25 @@ func (r recorder) Record(ctx context.Context, kind string, texts map[string]stri
 		})
 	}
 	return cmp.Or(g.Wait(), refused.Err())
+}
+
+// replace replaces several texts in one transaction, and reports whether it did.
+func (r recorder) replace(ctx context.Context, kind string, texts map[string]string) bool {
+	var ops []any
+	size := 0
+	for name, text := range texts {
+		path := r.home.request(kind+"/"+name, text, zk.FlagPersistent).Path
+		var op any = &zk.SetDataRequest{Path: path, Data: []byte(text), Version: -1}
+		if text == "" {
+			op = &zk.DeleteRequest{Path: path, Version: -1}
+		}
+		ops, size = append(ops, op), size+operationSize(op)
+	}
+	if len(ops) < 2 || len(ops) > maxOps || size > maxBytes {
+		return false
+	}
+	_, err := r.home.client.multi(ctx, ops)
+	return err == nil
 }
 
 func (r recorder) store(ctx context.Context, path, text string) error {
