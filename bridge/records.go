@@ -226,7 +226,9 @@ func (e *callErrors) add(err error) {
 	}
 }
 
-func (e *callErrors) worst() error { return cmp.Or(e.failed, e.refused) }
+func (e *callErrors) worst() error {
+	return cmp.Or(e.failed, e.refused) //nolint:wrapcheck // it says what was read or written
+}
 
 // storeRecords stores records, those of a kind by one call, and sets what came of each.
 func storeRecords(ctx context.Context, r registry.Recorder, list []record) error {

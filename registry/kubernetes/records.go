@@ -170,7 +170,7 @@ func (h hiddenFiles) Record(ctx context.Context, kind string, texts map[string]s
 	} else if err = os.Remove(filepath.Join(h.directory.path, h.file(kind))); errors.Is(err, fs.ErrNotExist) {
 		err = nil
 	}
-	return cmp.Or(explainFile(err), refused.Err())
+	return cmp.Or(explainFile(err), refused.Err()) //nolint:wrapcheck // both are wrapped
 }
 
 // explainFile returns an error of a file of records. If a right is missing, it is a

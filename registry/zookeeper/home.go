@@ -285,7 +285,7 @@ func (r recorder) Record(ctx context.Context, kind string, texts map[string]stri
 			return err
 		})
 	}
-	return cmp.Or(g.Wait(), refused.Err())
+	return cmp.Or(g.Wait(), refused.Err()) //nolint:wrapcheck // store wraps them
 }
 
 // replace replaces several texts in one transaction, and reports whether it did.

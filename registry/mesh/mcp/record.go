@@ -239,12 +239,12 @@ func (d Dir) store(kind, name, text string) error {
 	path := filepath.Join(d.Path, kind, name)
 	if text == "" {
 		if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
-			return err
+			return err //nolint:wrapcheck // Record wraps it, as below
 		}
 		return nil
 	}
 	if err := os.Mkdir(filepath.Dir(path), private); err != nil && !errors.Is(err, fs.ErrExist) {
-		return err
+		return err //nolint:wrapcheck // as above
 	}
-	return statefile.Replace(path, []byte(text))
+	return statefile.Replace(path, []byte(text)) //nolint:wrapcheck // as above
 }
