@@ -24,6 +24,7 @@ type item struct {
 	caughtUp bool // it was as the role asks for since it last changed
 	change   pace
 	left     map[registry.Entry]time.Time // since when entries are beside what replaced them
+	leftAt   time.Time                    // since when our last endpoints are marked as leaving; zero: they are not
 	wakeAt   time.Time                    // when a deletion that waits may go
 	orphans  map[string]*orphan
 }

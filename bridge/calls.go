@@ -199,7 +199,7 @@ type draft struct {
 }
 
 // change returns what is to be written now.
-func (d *draft) change() registry.Change { return d.beside(d.withhold(d.allow())) }
+func (d *draft) change() registry.Change { return d.beside(d.withhold(d.leave(d.allow()))) }
 
 // allow returns the change that is due to a group, less what policies and guards do
 // not allow, and records in omissions what that is.

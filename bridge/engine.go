@@ -289,6 +289,7 @@ type traits struct {
 	admission func() error  // what the first write waits for
 	verify    time.Duration // how long after a write a group is read back; 0: not
 	overlap   func(registry.Group) time.Duration
+	leave     func(registry.Entry) registry.Entry // marks one that is about to be deleted; nil: no other owner waits for it to go
 }
 
 func traitsOf(target registry.Target, dry bool) traits { //nolint:revive // of a loop that writes nothing, not a mode
@@ -301,6 +302,9 @@ func traitsOf(target registry.Target, dry bool) traits { //nolint:revive // of a
 	}
 	if o, ok := target.(registry.Overlapping); ok && !dry {
 		t.overlap = o.Overlap
+	}
+	if l, ok := target.(registry.Leaving); ok && !dry {
+		t.leave = l.Leave
 	}
 	_, t.shared = target.(registry.Shared)
 	_, t.serves = target.(registry.Serving)

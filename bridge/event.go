@@ -240,10 +240,10 @@ func (j *journal) nameOf(it *item, key string, claimant plan.Origin) string {
 }
 
 func opOf(w registry.Write) string {
-	if w.Old != nil {
-		return opUpdate
+	if w.Adds() {
+		return opCreate
 	}
-	return opCreate
+	return opUpdate
 }
 
 // trace logs a batch entry by entry: after an incident the log says what was

@@ -68,7 +68,7 @@ func (e *engine) applyList(o outcome, now time.Time) {
 // what has to be: in the place that it had, for a reading does not stay recent.
 func (e *engine) applyReading(o outcome, now time.Time) {
 	it := o.item
-	believed := !it.readAt.IsZero() && e.acts() // who writes nothing reads what others write
+	believed := !it.readAt.IsZero() && it.leftAt.IsZero() && e.acts() // who writes nothing reads what others write; another owner may replace what leaves
 	differs := e.planner.Observe(it.group, o.held) && believed
 	if differs && it.unchecked() {
 		it.missed++

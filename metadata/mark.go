@@ -33,17 +33,23 @@ const (
 // signed precedes a signature. No digit of a mark is it, and nothing escapes it.
 const signed = "."
 
+// leaving is behind the path of a mark whose owner is about to delete the entry. No
+// digit of a mark is it, so that a version that does not know it reads no mark.
+const leaving = "x"
+
 // ErrMark is wrapped by every error about a mark that cannot be read.
 var ErrMark = errors.New("not an owner mark")
 
 // Mark says whose an entry is and which registries it passed. It is written as
-// owner, bridge and up to MaxHops hops without separators, and if a Signer signed
-// it a full stop and the signature. That is at most 34 bytes of [0-9a-v.], which a
-// URL, a label and a JSON string hold unescaped. All replicas write the same.
+// owner, bridge and up to MaxHops hops without separators, an x where the owner is about
+// to delete the entry, and if a Signer signed it a full stop and the signature. That is at
+// most 35 bytes of [0-9a-vx.], which a URL, a label and a JSON string hold unescaped. All
+// replicas write the same.
 type Mark struct {
 	Owner     string // Fingerprint of the owner id, OwnerLen bytes
 	Bridge    string // Fingerprint of the bridge's name, BridgeLen bytes
 	Path      registry.Path
+	Leaving   bool   // see Leave
 	Signature string // SignatureLen bytes, or empty; see Signer
 }
 
@@ -100,6 +106,9 @@ func Fingerprint(s string, n int) string {
 // String returns the mark as it is stored.
 func (m Mark) String() string {
 	s := m.Owner + m.Bridge + string(m.Path)
+	if m.Leaving {
+		s += leaving
+	}
 	if m.Signature != "" {
 		s += signed + m.Signature
 	}
@@ -110,6 +119,7 @@ func (m Mark) String() string {
 func ParseMark(s string) (Mark, error) {
 	const fixed = OwnerLen + BridgeLen
 	mark, signature, isSigned := strings.Cut(s, signed)
+	mark, isLeaving := strings.CutSuffix(mark, leaving)
 	if len(mark) < fixed || (len(mark)-fixed)%registry.HopLen != 0 || len(mark) > fixed+MaxHops*registry.HopLen ||
 		isSigned && len(signature) != SignatureLen {
 		return Mark{}, fmt.Errorf("%w: %.80q: %d bytes long", ErrMark, s, len(s))
@@ -119,7 +129,21 @@ func ParseMark(s string) (Mark, error) {
 			return Mark{}, fmt.Errorf("%w: %q: %q is none of its digits", ErrMark, s, r)
 		}
 	}
-	return Mark{Owner: mark[:OwnerLen], Bridge: mark[OwnerLen:fixed], Path: registry.Path(mark[fixed:]), Signature: signature}, nil
+	m := Mark{Owner: mark[:OwnerLen], Bridge: mark[OwnerLen:fixed], Path: registry.Path(mark[fixed:]), Leaving: isLeaving, Signature: signature}
+	return m, nil
+}
+
+// Leave returns an entry with a mark that says that its owner is about to delete it, so
+// that another owner that waits for its key may store its own before. An entry without a
+// readable mark is returned unchanged.
+//
+// No signature covers that: whoever could say it in place of the owner could as well
+// delete the entry.
+func Leave(e registry.Entry) registry.Entry {
+	return Remark(e, func(m Mark) Mark {
+		m.Leaving = true
+		return m
+	})
 }
 
 // Remark returns an entry with its mark changed, and its stamp updated. An entry

@@ -28,7 +28,7 @@ func TestMark_Deterministic(t *testing.T) {
 func TestParseMarkRefuses(t *testing.T) {
 	for name, s := range map[string]string{
 		"empty": "", "too short": "abcdef12", "half a hop": "abcdef12312", "too many hops": "abcdef123" + "aaaabbbbccccddddeeee",
-		"a letter outside the digits": "abcdefxyz", "upper case": "ABCDEF123", "control character": "abcdef12\n",
+		"a letter outside the digits": "abcdefxyz", "leaving twice": "abcdef123xx", "leaving inside": "abcdef123xaaaa", "upper case": "ABCDEF123", "control character": "abcdef12\n",
 	} {
 		if _, err := metadata.ParseMark(s); !errors.Is(err, metadata.ErrMark) {
 			t.Errorf("%s: %v", name, err)
@@ -40,6 +40,7 @@ func FuzzMark(f *testing.F) {
 	f.Add("abcdef123")
 	f.Add("abcdef123aaaabbbb")
 	f.Add("abcdef123aaaabbbb.12345678")
+	f.Add("abcdef123aaaabbbbx.12345678")
 	f.Fuzz(func(t *testing.T, s string) {
 		m, err := metadata.ParseMark(s)
 		if err != nil {
@@ -49,6 +50,33 @@ func FuzzMark(f *testing.F) {
 			t.Errorf("%q is read as %q", s, m)
 		}
 	})
+}
+
+// TestLeave: an entry whose owner is about to delete it has a mark that says so, and its
+// signature still counts.
+func TestLeave(t *testing.T) {
+	t.Parallel()
+	signer, mark := metadata.NewSigner([]byte("key")), metadata.NewMark("me", "b")
+	for _, value := range []string{
+		"dubbo://10.0.0.1:80/api.A?interface=api.A&timestamp=0000000000&xdsb=" + mark.String() + "&zone=a",
+		`{"ip":"10.0.0.1","metadata":{"xdsb":"` + mark.String() + `"}}`,
+	} {
+		e := signer.Sign(registry.Entry{Key: "k", Value: value})
+		left := metadata.Leave(e)
+		m, err := metadata.MarkOf(left)
+		if err != nil || !m.Leaving || m.Owner != mark.Owner || m.Bridge != mark.Bridge || left == e || metadata.Leave(left) != left {
+			t.Errorf("Leave(%s) = %s, with the mark %+v, %v", e.Value, left.Value, m, err)
+		}
+		if owner := signer.Owner(left, m, mark.Owner); owner != mark.Owner {
+			t.Errorf("owner of %s = %q, want ours", left.Value, owner)
+		}
+		if metadata.Bare(left) != metadata.Bare(e) {
+			t.Errorf("Bare(%s) = %s", left.Value, metadata.Bare(left).Value)
+		}
+	}
+	if none := (registry.Entry{Value: "dubbo://10.0.0.1:80"}); metadata.Leave(none) != none {
+		t.Errorf("Leave of an entry without a mark = %v", metadata.Leave(none))
+	}
 }
 
 // TestMarkOf_Annotation: the head of a ServiceEntry has its mark among annotations.

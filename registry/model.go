@@ -243,14 +243,18 @@ type Held struct {
 	Owner   string // by the mark of the entry; empty: none
 	Version int64  // for conditional writes, set by the target; 0: written and not read since
 	Live    bool   // false: held by an earlier session or connection of ours
+	Leaving bool   // of another owner, which deletes it once ours stands beside it or replaced it
 }
 
 // Write is one entry to be stored.
 type Write struct {
 	New    Entry
-	Old    *Held // what it replaces, under the same key; nil for a new entry
+	Old    *Held // what it replaces, under the same key; nil for a new entry. One that is Leaving is replaced where the target holds one alone
 	Beside bool  // keep Old until a later change deletes it; a target that cannot hold both deletes it now
 }
+
+// Adds reports whether we hold nothing that the entry replaces.
+func (w Write) Adds() bool { return w.Old == nil || w.Old.Leaving }
 
 // Change is what has to be written to one group. The slices are in key order.
 type Change struct {
@@ -302,7 +306,7 @@ func (c Change) KeepPuts(may func(Write) bool) Change {
 			continue
 		}
 		left[w.New] = true
-		if w.Old != nil && !w.Beside {
+		if !w.Adds() && !w.Beside {
 			olds = append(olds, w.Old.Entry)
 		}
 	}
@@ -327,7 +331,7 @@ func (c Change) Without(skip func(key string) bool) Change {
 // under these. If one of them is new, it deletes nothing either, because the new entry
 // may replace a deleted one.
 func (c Change) Except(refused Refused) Change {
-	if slices.ContainsFunc(c.Put, func(w Write) bool { return w.Old == nil && refused.Has(w.New.Key) }) {
+	if slices.ContainsFunc(c.Put, func(w Write) bool { return w.Adds() && refused.Has(w.New.Key) }) {
 		c = c.Keep(func(Held) bool { return false })
 	}
 	return c.Without(refused.Has)

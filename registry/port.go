@@ -95,6 +95,12 @@ type Overlapping interface {
 	Overlap(group Group) time.Duration
 }
 
+// A Leaving target has owners of which one waits for another's entry to go. Leave returns
+// an entry of ours so that Read shows it to them as Held.Leaving; unchanged if it cannot.
+type Leaving interface {
+	Leave(Entry) Entry
+}
+
 // A Serving target serves clients of its own, to which its entries are complete. It
 // serves nothing before SourcesComplete: every source has reported everything, and all
 // of that was written. The call may be repeated, and must not block.

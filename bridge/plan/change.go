@@ -93,6 +93,12 @@ func (p *Planner) FormerClaimants(id registry.Group, key string) (all []Origin) 
 	return all
 }
 
+// Taken reports whether another owner's entry that stays holds a key.
+func (p *Planner) Taken(id registry.Group, key string) bool {
+	r := p.lookup(id).row(key)
+	return r != nil && slices.ContainsFunc(r.held, func(h held) bool { return h.owner != p.owner && !h.leaving })
+}
+
 // Winner returns whose claim to a key is honoured, unless a foreign entry holds
 // it.
 func (p *Planner) Winner(id registry.Group, key string) Origin {
@@ -127,7 +133,7 @@ func (p *Planner) diff(id registry.Group) diff {
 	for _, r := range g.rows {
 		_, at, ok := strings.Cut(r.key, "://")
 		for _, h := range r.held {
-			if ok && h.owner != p.owner {
+			if ok && h.owner != p.owner && !h.leaving {
 				d.others[at] = append(d.others[at], rival{r.key, h.owner})
 			}
 		}
@@ -185,14 +191,14 @@ func (d *diff) add(r *row) {
 }
 
 // foreignWinner returns the foreign entry that wins the key over ours, if any
-// does. Any wins that is there before ours. Where a target holds both, one
-// without a mark wins, and of two owners the one whose name comes first: were
-// each to yield to the other, the key would be nobody's.
+// does. Any wins that is there before ours, unless its owner is about to delete it.
+// Where a target holds both, one without a mark wins, and of two owners the one whose
+// name comes first: were each to yield to the other, the key would be nobody's.
 func (d *diff) foreignWinner(r *row, wants []want) *rival {
 	isBoth := firstOf(r.held, d.owner) >= 0
 	wins := func(owner string) bool { return owner != d.owner && (!isBoth || owner < d.owner) }
 	for _, h := range r.held {
-		if wins(h.owner) {
+		if !h.leaving && wins(h.owner) {
 			return &rival{r.key, h.owner}
 		}
 	}
@@ -249,6 +255,8 @@ func (d *diff) reconcile(r *row, want content) {
 		}
 		old := d.export(r.key, list[i])
 		w.Old = &old
+	} else if i := slices.IndexFunc(r.held, func(h held) bool { return h.leaving }); i >= 0 {
+		w.Old = &registry.Held{Entry: w.New, Owner: r.held[i].owner, Version: r.held[i].version, Live: true, Leaving: true}
 	}
 	d.change.Put = append(d.change.Put, w)
 }

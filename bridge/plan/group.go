@@ -233,7 +233,7 @@ func (r *row) observe(owner string, list []registry.Held) bool {
 	before := r.held
 	r.held = nil
 	for _, h := range list {
-		c := content{live: h.Live}
+		c := content{live: h.Live, leaving: h.Leaving}
 		if h.Owner == owner {
 			c = r.content(h.Value)
 			c.live = h.Live
@@ -247,7 +247,7 @@ func (r *row) observe(owner string, list []registry.Held) bool {
 // readings, and reports whether that is so.
 func (r *row) update(owner string, list []registry.Held) bool {
 	same := func(a held, b registry.Held) bool {
-		return a.owner == b.Owner && a.live == b.Live && (a.owner != owner || a.is(b.Key, b.Value))
+		return a.owner == b.Owner && a.live == b.Live && a.leaving == (b.Leaving && a.owner != owner) && (a.owner != owner || a.is(b.Key, b.Value))
 	}
 	if !slices.EqualFunc(r.held, list, same) {
 		return false
@@ -348,9 +348,10 @@ func (g *group) loseSession(owner string) bool {
 // only the rest is kept, in one string for all that have the same. It is comparable:
 // under one key, equal contents are equal.
 type content struct {
-	rest string // of the value
-	from int32  // where it begins; before that the value is as the key
-	live bool
+	rest    string // of the value
+	from    int32  // where it begins; before that the value is as the key
+	live    bool
+	leaving bool // of another owner, which yields
 }
 
 // content returns a value under the key, live, in strings that the row has already.
@@ -362,7 +363,7 @@ func (r *row) content(value string) content {
 	}
 	for _, h := range r.held {
 		if h.is(r.key, value) {
-			return content{h.rest, h.from, true}
+			return content{rest: h.rest, from: h.from, live: true}
 		}
 	}
 	from := 0
@@ -372,7 +373,7 @@ func (r *row) content(value string) content {
 	for from < min(len(r.key), len(value)) && r.key[from] == value[from] {
 		from++
 	}
-	return content{value[from:], int32(from), true} //nolint:gosec // keys are shorter
+	return content{rest: value[from:], from: int32(from), live: true} //nolint:gosec // keys are shorter
 }
 
 // value returns the value of an entry with the key.

@@ -25,13 +25,15 @@ func parse(g registry.Group, text string) (all []registry.Entry) {
 	return all
 }
 
-// parseHeld returns entries of a group as held, from a text such as "1=x@me 2=y@other 3=z@me!",
-// of which an earlier session holds the last.
+// parseHeld returns entries of a group as held, from a text such as
+// "1=x@me 2=y@other 3=z@me! 4=z@other-", of which an earlier session holds the third, and
+// the owner of the fourth is leaving.
 func parseHeld(g registry.Group, text string) (all []registry.Held) {
 	for word := range strings.FieldsSeq(text) {
 		word, isDead := strings.CutSuffix(word, "!")
+		word, isLeaving := strings.CutSuffix(word, "-")
 		word, owner, _ := strings.Cut(word, "@")
-		all = append(all, registry.Held{Entry: parse(g, word)[0], Owner: owner, Version: 7, Live: !isDead})
+		all = append(all, registry.Held{Entry: parse(g, word)[0], Owner: owner, Version: 7, Live: !isDead, Leaving: isLeaving})
 	}
 	return all
 }
@@ -51,7 +53,9 @@ func written(c registry.Change) string {
 	var words []string
 	for _, w := range c.Put {
 		text := "+" + w.New.Key + "=" + w.New.Value
-		if w.Old != nil {
+		if w.Old != nil && w.Old.Leaving {
+			text += "<@" + w.Old.Owner
+		} else if w.Old != nil {
 			text = "~" + text[1:] + "<" + w.Old.Value
 			if !w.Old.Live {
 				text += "!"
@@ -115,10 +119,15 @@ func TestPlanner_Change(t *testing.T) {
 		"an earlier session holds it": {shared, []string{"0/s 1=x"}, "1=x@me!", "~1=x<x!", "1=x", ""},
 		"ours goes, not others'":      {shared, nil, "1=x@me 2=x@other 3=x@", "-1=x", "", ""},
 
-		"another owner has the key":       {shared, []string{"0/s 1=x"}, "1=x@other", "", "", `0/s 1: owner "other"`},
-		"nobody joined a key of ours":     {shared, []string{"0/s 1=x"}, "1=x@me 1=y@", "-1=x", "", `0/s 1: owner ""`},
-		"an owner before ours joined":     {shared, []string{"0/s 1=x"}, "1=x@me 1=y@before", "-1=x", "", `0/s 1: owner "before"`},
-		"an owner after ours joined":      {shared, []string{"0/s 1=x"}, "1=x@me 1=y@other", "", "1=x", ""},
+		"another owner has the key":    {shared, []string{"0/s 1=x"}, "1=x@other", "", "", `0/s 1: owner "other"`},
+		"nobody joined a key of ours":  {shared, []string{"0/s 1=x"}, "1=x@me 1=y@", "-1=x", "", `0/s 1: owner ""`},
+		"an owner before ours joined":  {shared, []string{"0/s 1=x"}, "1=x@me 1=y@before", "-1=x", "", `0/s 1: owner "before"`},
+		"an owner after ours joined":   {shared, []string{"0/s 1=x"}, "1=x@me 1=y@other", "", "1=x", ""},
+		"another owner leaves the key": {shared, []string{"0/s 1=x"}, "1=y@before-", "+1=x<@before", "1=x", ""},
+		"one leaves the key, another stays": {
+			shared, []string{"0/s 1=x"}, "1=x@a- 1=x@b", "", "", `0/s 1: owner "b"`,
+		},
+		"ours replaces what leaves, once": {shared, []string{"0/s 1=x"}, "1=x@before- 1=x@me", "", "1=x", ""},
 		"ours beside another is no claim": {shared, nil, "1=x@me 1=y@other", "-1=x", "", ""},
 		"two of ours under one key":       {shared, []string{"0/s 1=x"}, "1=old@me 1=x@me", "-1=old", "1=x", ""},
 		"two of ours, one is dead":        {shared, []string{"0/s 1=x"}, "1=a@me 1=x@me!", "~1=x<x! -1=a", "1=x", ""},
@@ -149,6 +158,9 @@ func TestPlanner_Change(t *testing.T) {
 		},
 		"a guess beside one of ours": {
 			shared, []string{"0/s tri://1=guess", "1/s dubbo://1=x"}, "dubbo://1=x@me", "+tri://1=guess", "dubbo://1=x tri://1=guess", "",
+		},
+		"a guess beside what leaves": {
+			shared, []string{"0/s tri://1=guess"}, "dubbo://1=x@other-", "+tri://1=guess", "tri://1=guess", "",
 		},
 		"what is no guess": {
 			shared, []string{"0/s tri://1=tri-known"}, "dubbo://1=x@other", "+tri://1=tri-known", "tri://1=tri-known", "",

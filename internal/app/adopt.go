@@ -187,7 +187,7 @@ func (a *adoption) adopt(h registry.Held) (registry.Entry, bool) {
 		return next, ok
 	}
 	next := metadata.Remark(h.Entry, func(m metadata.Mark) metadata.Mark {
-		m.Owner, m.Signature = a.owner, ""
+		m.Owner, m.Leaving, m.Signature = a.owner, false, ""
 		return m
 	})
 	return a.signer.Sign(next), true

@@ -88,12 +88,12 @@ func (d *Difference) skip(reasons map[string]string) {
 // this owner, such as that of the bridge that runs.
 func stepsOf(target string, p bridge.Planned) (all []Step, equal int) {
 	for _, w := range p.Change.Put {
-		if w.Old != nil && w.Old.Value == w.New.Value {
+		if !w.Adds() && w.Old.Value == w.New.Value {
 			equal++
 			continue
 		}
 		s := Step{Target: target, Op: "create", Group: w.New.Group.String(), Key: w.New.Key, New: w.New.Value}
-		if w.Old != nil {
+		if !w.Adds() {
 			s.Op, s.Old = "update", w.Old.Value
 		}
 		all = append(all, s)

@@ -38,7 +38,7 @@ const readBack = time.Second
 
 // A Target writes to Nacos. What it writes exists as long as its client's
 // connection. It implements registry.Target, registry.Verified,
-// registry.Watched and registry.Sessioned.
+// registry.Watched, registry.Leaving and registry.Sessioned.
 type Target struct {
 	*recorder
 
@@ -174,7 +174,7 @@ func (t *Target) mayWrite(change registry.Change) error {
 		return err
 	}
 	for _, h := range change.Replaced() {
-		if h.Owner != t.opts.Owner {
+		if h.Owner != t.opts.Owner && !h.Leaving { // which stays beside ours
 			return fmt.Errorf("%s is not ours to replace or delete", h.Key)
 		}
 	}
@@ -189,7 +189,7 @@ func (t *Target) refuses(change registry.Change) registry.Refused {
 	for _, w := range change.Put {
 		if err := checkInstance(w.New); err != nil {
 			refused[w.New.Key] = err
-		} else if w.Old == nil && foreign != nil {
+		} else if w.Adds() && foreign != nil {
 			refused[w.New.Key] = foreign
 		}
 	}
@@ -212,6 +212,9 @@ func (t *Target) known(g registry.Group) error {
 }
 
 func keyOf(g registry.Group) serviceKey { return serviceKey{g.Namespace, g.Group, g.Name} }
+
+// Leave implements registry.Leaving.
+func (*Target) Leave(e registry.Entry) registry.Entry { return metadata.Leave(e) }
 
 // Shared implements registry.Shared: an instance exists as long as any
 // connection publishes it.

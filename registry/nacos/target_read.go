@@ -273,6 +273,7 @@ func (t *Target) held(g registry.Group, in metadata.NacosInstance, ours map[stri
 	h := registry.Held{Entry: registry.Entry{Group: g, Key: in.Key(), Value: text}}
 	if mark, err := in.Mark(); err == nil {
 		h.Owner, h.Live = t.opts.Signer.Owner(h.Entry, mark, t.opts.Owner), ours[text]
+		h.Leaving = mark.Leaving && h.Owner != t.opts.Owner
 	}
 	return h
 }

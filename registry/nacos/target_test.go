@@ -290,3 +290,40 @@ func TestTarget_ForeignFormat(t *testing.T) {
 		r.expect(t, "10.0.0.1", "10.0.0.2")
 	})
 }
+
+// TestTarget_Leave has another owner say that it is about to delete the instance of an
+// address that we claim: ours stands beside it before.
+func TestTarget_Leave(t *testing.T) {
+	bubble(t, "ours beside one that leaves", func(t *testing.T) {
+		ours := start(t, nacosfake.NewServer(), nil)
+		other := &rig{server: ours.server, rpc: ours.rpc, web: ours.web}
+		other.client, other.target, other.stop = ours.connectAs(t, theirs.Owner, nil)
+		entries := []registry.Entry{entry(greeter, "10.0.0.1", theirs)}
+		other.write(t, entries...)
+		held, err := ours.target.Watch(t.Context(), greeter)
+		if err != nil || len(held) != 1 || held[0].Leaving {
+			t.Fatalf("Watch() = %+v, %v, want one that stays", held, err)
+		}
+		_ = ours.target.Changed()
+		other.write(t, other.target.Leave(entries[0]))
+		time.Sleep(time.Second)
+		if got := ours.target.Changes(); !slices.Equal(got, []registry.Group{greeter}) {
+			t.Errorf("Changes() = %v, want the service that the other leaves", got)
+		}
+		held = ours.read(t)
+		if len(held) != 1 || !held[0].Leaving || held[0].Owner != theirs.Owner {
+			t.Fatalf("Read() = %+v, want one that leaves", held)
+		}
+		own := entry(greeter, "10.0.0.1", mine)
+		held[0].Entry = own
+		c := change(greeter, own)
+		c.Put[0].Old = &held[0]
+		if err := ours.target.Write(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+		ours.expect(t, "10.0.0.1", "10.0.0.1")
+		other.stop()
+		time.Sleep(time.Minute)
+		ours.expect(t, "10.0.0.1")
+	})
+}

@@ -88,6 +88,12 @@ func start(t *testing.T, server *nacosfake.Server, tune func(*nacos.Options)) *r
 // connect returns another target at the same server, and what ends it.
 func (r *rig) connect(t *testing.T, tune func(*nacos.Options)) (*nacos.Client, *nacos.Target, func()) {
 	t.Helper()
+	return r.connectAs(t, mine.Owner, tune)
+}
+
+// connectAs is connect for another owner.
+func (r *rig) connectAs(t *testing.T, owner string, tune func(*nacos.Options)) (*nacos.Client, *nacos.Target, func()) {
+	t.Helper()
 	o := nacos.Options{Servers: []string{"http://nacos:8848"}, Dialer: r.dial}
 	if tune != nil {
 		tune(&o)
@@ -96,7 +102,7 @@ func (r *rig) connect(t *testing.T, tune func(*nacos.Options)) (*nacos.Client, *
 	if err != nil {
 		t.Fatal(err)
 	}
-	target, err := nacos.NewTarget(client, nacos.TargetOptions{Owner: mine.Owner, Layouts: layouts()})
+	target, err := nacos.NewTarget(client, nacos.TargetOptions{Owner: owner, Layouts: layouts()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,6 +27,7 @@ func (r *reader) identify(n *heldNode) {
 	entry, mark := r.layout.Entry(r.group, n.name, n.node.data)
 	entry.Group = r.group
 	n.held = registry.Held{Entry: entry, Owner: r.target.opts.Signer.Owner(entry, mark, r.target.owner), Live: true}
+	n.held.Leaving = mark.Leaving && n.held.Owner != r.target.owner
 	if n.node.stat != nil {
 		n.held.Version = n.node.stat.Mzxid
 	}
@@ -72,6 +73,9 @@ func (r *reader) checkSession(ctx context.Context, n *heldNode) error {
 // same: the planner decides which of the two yields.
 func (r *reader) assignKeys(nodes []heldNode) []registry.Held {
 	overlapping := r.layout.Replaces() == metadata.Overlapping
+	if overlapping {
+		spreadLeaving(nodes)
+	}
 	slices.SortFunc(nodes, func(a, b heldNode) int {
 		return cmp.Or(strings.Compare(a.held.Key, b.held.Key), r.rank(a)-r.rank(b), strings.Compare(a.name, b.name))
 	})
@@ -94,17 +98,35 @@ func (r *reader) assignKeys(nodes []heldNode) []registry.Held {
 	return held
 }
 
-// rank orders nodes of one key: a foreign one before all.
+// rank orders nodes of one key: a foreign one that stays before all.
 func (r *reader) rank(n heldNode) int {
 	switch {
+	case n.held.Leaving:
+		return 1
 	case n.held.Owner != r.target.owner:
 		return 0
 	case !n.ownName:
-		return 3
+		return 4
 	case !n.held.Live:
-		return 2
+		return 3
 	default:
-		return 1
+		return 2
+	}
+}
+
+// spreadLeaving has all nodes of an owner that leaves a key be leaving: the node that says
+// so is beside the one before it.
+func spreadLeaving(nodes []heldNode) {
+	type place struct{ key, owner string }
+	leaving := make(map[place]bool)
+	for _, n := range nodes {
+		if n.held.Leaving {
+			leaving[place{n.held.Key, n.held.Owner}] = true
+		}
+	}
+	for i := range nodes {
+		h := &nodes[i].held
+		h.Leaving = leaving[place{h.Key, h.Owner}]
 	}
 }
 

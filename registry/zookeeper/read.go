@@ -104,7 +104,7 @@ func (t *Target) readBy(ctx context.Context, group registry.Group, by queryFunc)
 type reader struct {
 	location
 	target *Target
-	query  queryFunc // of lists; data of nodes is read without a watch
+	query  queryFunc // of lists; data of nodes is read without a watch, but for watchData
 }
 
 func (r *reader) read(ctx context.Context) ([]registry.Held, error) {
@@ -123,6 +123,9 @@ func (r *reader) read(ctx context.Context) ([]registry.Held, error) {
 	for i := range nodes {
 		r.identify(&nodes[i])
 	}
+	if err := each(ctx, nodes, r.watchData); err != nil {
+		return nil, err
+	}
 	if err := r.claimUnmarked(ctx, nodes); err != nil {
 		return nil, err
 	}
@@ -132,6 +135,18 @@ func (r *reader) read(ctx context.Context) ([]registry.Held, error) {
 		}
 	}
 	return r.addElements(ctx, r.assignKeys(nodes))
+}
+
+// watchData reads once more, with a watch, the data of a node by which another owner says
+// that it leaves: no list shows that.
+func (r *reader) watchData(ctx context.Context, n *heldNode) (err error) {
+	if n.held.Owner == "" || n.held.Owner == r.target.owner || !r.layout.HasData() || n.node.stat == nil {
+		return nil
+	}
+	if n.node, err = r.query(ctx, query{path: r.path(n.name), kind: ofData}); err == nil {
+		r.identify(n)
+	}
+	return err
 }
 
 // nodes returns the nodes of the group, with their data if the layout has any.

@@ -67,8 +67,8 @@ type TargetOptions struct {
 }
 
 // Target writes entries to ZooKeeper. It implements registry.Target,
-// registry.Verified, registry.Watched, registry.Admitted, registry.Recorder and,
-// for the lifetime Session, registry.Sessioned.
+// registry.Verified, registry.Watched, registry.Admitted, registry.Recorder,
+// registry.Overlapping, registry.Leaving and, for the lifetime Session, registry.Sessioned.
 type Target struct {
 	*admission
 	*presence
@@ -158,6 +158,9 @@ func (t *Target) Overlap(group registry.Group) time.Duration {
 	}
 	return 0
 }
+
+// Leave implements registry.Leaving.
+func (t *Target) Leave(e registry.Entry) registry.Entry { return metadata.Leave(e) }
 
 // Lost implements registry.Sessioned. It is never ready for the lifetime
 // Persistent.

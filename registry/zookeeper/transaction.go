@@ -54,7 +54,7 @@ func checkSize(op any) error {
 
 // remaining returns the units that are not refused, by the rule of Change.Except.
 func (w *writer) remaining(units []unit) []unit {
-	newRefused := slices.ContainsFunc(w.change.Put, func(put registry.Write) bool { return put.Old == nil && w.refused.Has(put.New.Key) })
+	newRefused := slices.ContainsFunc(w.change.Put, func(put registry.Write) bool { return put.Adds() && w.refused.Has(put.New.Key) })
 	return slices.DeleteFunc(units, func(u unit) bool { return w.refused.Has(u.key) || newRefused && u.deletes })
 }
 

@@ -83,7 +83,7 @@ func (t *Target) write(ctx context.Context, change registry.Change) error {
 
 func (t *Target) checkOwners(change registry.Change) error {
 	for i, h := range change.Replaced() {
-		if h.Owner != t.owner && (i < len(change.Delete) || !t.opts.adopts(h.Owner)) {
+		if h.Owner != t.owner && (i < len(change.Delete) || !h.Leaving && !t.opts.adopts(h.Owner)) {
 			return fmt.Errorf("%w: entry %q: owned by %q, not by us", registry.ErrRefused, h.Key, h.Owner)
 		}
 	}
@@ -206,7 +206,7 @@ func (w *writer) plan(ctx context.Context) ([]unit, error) {
 // written without being read before.
 func (w *writer) foreignNode(ctx context.Context) (foreign, err error) {
 	exclusive, ok := w.layout.(Exclusive)
-	if !ok || !slices.ContainsFunc(w.change.Put, func(p registry.Write) bool { return p.Old == nil }) {
+	if !ok || !slices.ContainsFunc(w.change.Put, registry.Write.Adds) {
 		return nil, nil
 	}
 	names, err := w.target.children(ctx, w.parent, w.target.client.query)
@@ -245,7 +245,7 @@ func errForeign(name string, reason error) error {
 // stored; nil if one may.
 func (w *writer) store(ctx context.Context, put registry.Write, foreign error) (u unit, err error) {
 	switch {
-	case foreign != nil && put.Old == nil:
+	case foreign != nil && put.Adds():
 		return unit{}, foreign
 	case w.isElement(put.New):
 		u, err = w.addElement(ctx, put.New)
@@ -294,7 +294,7 @@ func (w *writer) put(put registry.Write) (unit, error) {
 	}
 	key, path := put.New.Key, w.path(name)
 	create := w.create(path, data)
-	if put.Old == nil {
+	if put.Old == nil || put.Old.Leaving && w.layout.Replaces() == metadata.Overlapping { // it stays beside ours
 		u := newUnit(key, listedSize(name), create...)
 		u.creates = true
 		return u, nil

@@ -1,0 +1,80 @@
+package bridge
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// handover is how long our last endpoints of a group stay after they were marked as
+// leaving: time for another owner to see that and to store its own. Where one has, they
+// go at once.
+const handover = 3 * time.Second
+
+// leave has our last endpoints of a group be marked as leaving before they are deleted.
+// Consumers that find a group empty, if only for milliseconds, fail calls for seconds, and
+// another owner that waits for these keys would store its entries only afterwards.
+func (d *draft) leave(change registry.Change) registry.Change {
+	it := d.item
+	if d.target.leave == nil || endpoints(change.Delete) == 0 ||
+		slices.ContainsFunc(change.Want, func(e registry.Entry) bool { return registry.IsEndpoint(e.Key) }) {
+		it.leftAt = time.Time{}
+		return change
+	}
+	puts, waits := d.leaving(change)
+	switch {
+	case len(puts) > 0:
+		it.leftAt = d.now
+	case it.leftAt.IsZero(): // an earlier process marked them
+		it.leftAt = d.now
+	}
+	at := it.leftAt.Add(handover)
+	if !waits || !d.now.Before(at) {
+		return change
+	}
+	it.wakeAt = soonest(it.wakeAt, at)
+	change = change.Keep(func(h registry.Held) bool {
+		n := omission{reason: ReasonWaiting, detail: "marked as leaving, for another owner that waits to store its own first"}
+		if o := it.orphans[h.Key]; o != nil {
+			n.origin = o.Origin
+		}
+		it.addOmission(n)
+		return false
+	})
+	return withPuts(change, puts)
+}
+
+// leaving returns the writes that mark endpoints as leaving, and whether there are any that
+// another owner may still wait for. One that the target refuses to mark is not waited for.
+func (d *draft) leaving(change registry.Change) (puts []registry.Write, waits bool) {
+	marked := make(map[string]bool)
+	for _, h := range change.Delete {
+		marked[h.Key] = marked[h.Key] || d.target.leave(h.Entry) == h.Entry
+	}
+	for _, h := range change.Delete {
+		if !registry.IsEndpoint(h.Key) || !h.Live || d.planner.Taken(change.Group, h.Key) {
+			continue
+		}
+		left := d.target.leave(h.Entry)
+		if refused, tried := d.item.refusals[h.Key]; tried && refused.value == left.Value {
+			continue
+		}
+		if waits = true; !marked[h.Key] {
+			puts, marked[h.Key] = append(puts, registry.Write{New: left, Old: &h}), true
+		}
+	}
+	return puts, waits
+}
+
+// withPuts returns a change with further writes, of entries that are in Want.
+func withPuts(change registry.Change, puts []registry.Write) registry.Change {
+	for _, w := range puts {
+		change.Put = append(slices.Clip(change.Put), w)
+		change.Want = append(slices.DeleteFunc(slices.Clone(change.Want), func(e registry.Entry) bool { return e == w.Old.Entry }), w.New)
+	}
+	slices.SortStableFunc(change.Put, func(a, b registry.Write) int { return strings.Compare(a.New.Key, b.New.Key) })
+	change.Want = registry.Sorted(change.Want)
+	return change
+}
