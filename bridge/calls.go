@@ -173,6 +173,8 @@ type omission struct {
 	detail   string
 	conflict *plan.Conflict
 	entries  int
+	keys     []string  // of entries that nobody claims
+	until    time.Time // when the first of them is due
 }
 
 // addOmission adds an omission, or counts it in one that says the same.
@@ -181,6 +183,7 @@ func (it *item) addOmission(n omission) {
 		o := &it.omissions[i]
 		if o.conflict == nil && o.origin == n.origin && o.reason == n.reason && o.detail == n.detail {
 			o.entries++
+			o.keys, o.until = append(o.keys, n.keys...), soonest(o.until, n.until)
 			return
 		}
 	}
@@ -302,7 +305,7 @@ func (d *draft) allowDeletes(change registry.Change) registry.Change {
 		if v.reason == "" {
 			return true
 		}
-		d.item.addOmission(omission{origin: o.Origin, reason: v.reason, detail: v.detail})
+		d.item.addOmission(omission{origin: o.Origin, reason: v.reason, detail: v.detail, keys: []string{h.Key}, until: v.until})
 		d.item.wakeAt = soonest(d.item.wakeAt, v.at)
 		if !v.freed.IsZero() {
 			d.guards.recording[d.item] = soonest(d.guards.recording[d.item], v.freed)

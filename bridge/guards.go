@@ -64,7 +64,8 @@ func (o *orphan) entry() registry.Entry {
 type verdict struct {
 	reason Reason // empty: it may be deleted
 	detail string
-	at     time.Time
+	at     time.Time // when the group is due again for it
+	until  time.Time // when its wait ends, as it is shown; zero: not by time alone
 	freed  time.Time // since when it waits for its record alone; zero: it does not
 }
 
@@ -81,7 +82,7 @@ func (o *orphan) judgeWait(now time.Time) verdict {
 		wait = max(wait, opts.Window)
 	}
 	if at := o.since.Add(wait); wait > 0 && now.Before(at) {
-		return verdict{reason: ReasonWaiting, detail: "what is missing settles for " + wait.String(), at: at}
+		return verdict{reason: ReasonWaiting, detail: "what is missing settles for " + wait.String(), at: at, until: at}
 	}
 	return verdict{}
 }
@@ -169,6 +170,7 @@ func (g *guards) judge(o *orphan, now time.Time) verdict {
 	if !registry.IsEndpoint(o.Key) {
 		return o.judgeWait(now)
 	}
+	until := b.guard.Until(o.item.group, o.Key)
 	switch b.guard.Fate(o.item.group, o.Key) {
 	case guard.Free:
 		if freed := b.guard.FreeSince(o.item.group, o.Key); g.records.unstored(b.recordOf(o.item.group), freed) {
@@ -180,15 +182,19 @@ func (g *guards) judge(o *orphan, now time.Time) verdict {
 	case guard.Denied:
 		return verdict{reason: ReasonHeld, detail: "a person denied that it is deleted"}
 	case guard.Last:
-		return verdict{reason: ReasonWaiting, detail: "the last endpoint waits"}
+		return verdict{reason: ReasonWaiting, detail: "the last endpoint waits", until: until}
 	case guard.Unreported:
 		return verdict{reason: ReasonUnknown, detail: "the source cannot report"}
 	case guard.Settling:
 	}
 	if !g.mayJudge() {
-		return verdict{reason: ReasonWaiting, detail: "the target has not been read in full yet"}
+		return verdict{reason: ReasonWaiting, detail: "the target has not been read in full yet", at: now.Add(pulse)}
 	}
-	return verdict{reason: ReasonWaiting, detail: "what is missing settles for " + b.guard.Options.Settle.String()}
+	settling := verdict{reason: ReasonWaiting, detail: "what is missing settles for " + b.guard.Options.Settle.String(), until: until}
+	if until.IsZero() { // it was not judged yet
+		settling.at = now.Add(pulse)
+	}
+	return settling
 }
 
 // account brings what is known of the orphans of a group up to date, and reports

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/xds-bridge/xds-bridge/bridge/plan"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
@@ -298,20 +299,19 @@ func (d *draft) withhold(change registry.Change) registry.Change {
 
 // addRefusals adds omissions of what is refused, by whom it is claimed or was.
 func (d *draft) addRefusals() {
-	by := make(map[omission]registry.Refused)
+	by := make(map[plan.Origin]registry.Refused)
 	for key, r := range d.item.refusals {
-		n := omission{reason: ReasonRefused}
-		if n.origin = d.planner.Winner(d.item.group, key); n.origin.IsZero() && d.item.orphans[key] != nil {
-			n.origin = d.item.orphans[key].Origin
+		origin := d.planner.Winner(d.item.group, key)
+		if origin.IsZero() && d.item.orphans[key] != nil {
+			origin = d.item.orphans[key].Origin
 		}
-		if by[n] == nil {
-			by[n] = make(registry.Refused)
+		if by[origin] == nil {
+			by[origin] = make(registry.Refused)
 		}
-		by[n][key] = r.why
+		by[origin][key] = r.why
 	}
-	for n, keys := range by {
-		n.detail, n.entries = keys.Error(), len(keys)
-		d.item.omissions = append(d.item.omissions, n)
+	for origin, keys := range by {
+		d.item.omissions = append(d.item.omissions, omission{origin: origin, reason: ReasonRefused, detail: keys.Error(), entries: len(keys)})
 	}
 }
 

@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/registry"
@@ -70,13 +71,18 @@ func (s Status) Find(names map[registry.Name]bool, named func(registry.Group) bo
 			groups[group] = groups[group] || names[sv.Service]
 		}
 	}
-	elsewhere := func(all []registry.Group) bool {
-		return !slices.ContainsFunc(all, func(g registry.Group) bool { return groups[g] || named(g) })
-	}
+	here := func(g registry.Group) bool { return groups[g] || named(g) }
+	elsewhere := func(all []registry.Group) bool { return !slices.ContainsFunc(all, here) }
 	s.Services = slices.DeleteFunc(slices.Clone(s.Services), func(sv ServiceStatus) bool { return !names[sv.Service] && elsewhere(sv.Groups) })
 	s.Holds = slices.DeleteFunc(slices.Clone(s.Holds), func(h Hold) bool { return elsewhere(h.Groups) })
 	s.Conflicts = slices.DeleteFunc(slices.Clone(s.Conflicts), func(c Conflict) bool { return elsewhere([]registry.Group{c.Group}) })
-	s.Kept = slices.DeleteFunc(slices.Clone(s.Kept), func(k Kept) bool { return elsewhere(k.Groups) })
+	all := s.Kept
+	s.Kept = nil
+	for _, k := range all {
+		if part, some := k.of(here); some {
+			s.Kept = append(s.Kept, part)
+		}
+	}
 	return s
 }
 
@@ -85,7 +91,28 @@ func (s Status) Find(names map[registry.Name]bool, named func(registry.Group) bo
 type Kept struct {
 	Why     string           `json:"why"`
 	Entries int              `json:"entries"`
-	Groups  []registry.Group `json:"groups"` // that hold them
+	Groups  []registry.Group `json:"groups"`         // that hold them
+	Keys    []string         `json:"keys"`           // as group and key
+	Until   time.Time        `json:"until,omitzero"` // when the first of them may go; zero: not by time alone
+}
+
+// of returns what is kept in some of the groups, and whether that is anything.
+func (k Kept) of(groups func(registry.Group) bool) (Kept, bool) {
+	all := k
+	k.Groups, k.Keys = nil, nil
+	for _, g := range all.Groups {
+		if !groups(g) {
+			continue
+		}
+		k.Groups = append(k.Groups, g)
+		for _, key := range all.Keys {
+			if strings.HasPrefix(key, g.String()+" ") {
+				k.Keys = append(k.Keys, key)
+			}
+		}
+	}
+	k.Entries = len(k.Keys)
+	return k, len(k.Groups) > 0
 }
 
 // InSync reports whether nothing is left to do: every bridge synced, no group
@@ -124,6 +151,8 @@ type ServiceStatus struct {
 	Entries   int              `json:"entries"`
 	LastWrite time.Time        `json:"last_write,omitzero"`
 	LastError string           `json:"last_error,omitempty"`
+	Left      []string         `json:"left,omitempty"` // entries that it claims no more and that stay, as group and key
+	Until     time.Time        `json:"until,omitzero"` // when the first of these may go; zero: not by time alone
 }
 
 // Hold is a set of deletions that is held back.

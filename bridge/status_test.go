@@ -104,6 +104,20 @@ func TestLoop_Status(t *testing.T) {
 			s.has(fleet(40, 1)...).in(10*time.Minute).loses(10, 20).in(time.Minute)
 			st := s.loop.Status().Find(map[registry.Name]bool{"s12": true}, called("s12"))
 			s.is("services and holds", []int{len(st.Services), len(st.Holds)}, []int{1, 1}).is("reason", st.Services[0].Reason, bridge.ReasonHeld)
+			s.is("left", st.Services[0].Left, []string{group("s12").String() + " 10.0.12.1:80"})
+		},
+		"says what stays and until when": func(s *story) {
+			s.holding(append(stored(fleet(20, 1)...), mine("old", "10.9.9.9:80"), mine("older", "10.9.9.8:80"))...).has(append(fleet(20, 1), service("a", "10.0.0.1:80", "10.0.0.2:80"))...).in(10 * time.Second)
+			until := s.begin.Add(time.Minute)
+			st := s.loop.Status().Find(nil, called("old"))
+			s.is("kept", st.Kept, []bridge.Kept{{
+				Why: "what is missing settles for 1m0s", Entries: 1, Groups: []registry.Group{group("old")}, Keys: []string{group("old").String() + " 10.9.9.9:80"}, Until: until,
+			}})
+			s.in(10 * time.Minute).is("kept", s.status().Kept == nil, true)
+			since := time.Now()
+			s.has(append(fleet(20, 1), service("a", "10.0.0.1:80"))...).in(2 * time.Second)
+			s.is("left", s.of("a").Left, []string{group("a").String() + " 10.0.0.2:80"}).is("until", s.of("a").Until, since.Add(time.Minute))
+			s.in(time.Minute).is("left", s.of("a").Left == nil, true).is("until", s.of("a").Until, time.Time{})
 		},
 	})
 }

@@ -163,6 +163,10 @@ func (v *view) service(origin plan.Origin, s *service) *row {
 				break
 			}
 			add(n.reason, n.detail)
+			for _, key := range n.keys {
+				out.Left = append(out.Left, group.String()+" "+key)
+			}
+			out.Until = soonest(out.Until, n.until)
 			if c := n.conflict; c != nil {
 				out.conflicts = append(out.conflicts, Conflict{Group: group, Key: c.Key, Bridge: w.Name, Service: origin.Service, Winner: v.journal.winner(*c)})
 			}
@@ -171,6 +175,7 @@ func (v *view) service(origin plan.Origin, s *service) *row {
 		out.LastError = cmp.Or(text(it.err), out.LastError)
 	}
 	out.explain(details)
+	slices.Sort(out.Left)
 	return out
 }
 
@@ -297,7 +302,7 @@ func (v *view) status() Status {
 	s.Services, s.Conflicts = make([]ServiceStatus, len(services)), []Conflict{}
 	for i, r := range services {
 		s.Services[i] = r.ServiceStatus
-		s.Services[i].Groups = slices.Clone(r.Groups)
+		s.Services[i].Groups, s.Services[i].Left = slices.Clone(r.Groups), slices.Clone(r.Left)
 		s.Conflicts = append(s.Conflicts, r.conflicts...)
 	}
 	slices.SortStableFunc(s.Conflicts, func(a, b Conflict) int { return cmp.Or(a.Group.Compare(b.Group), cmp.Compare(a.Key, b.Key)) })
@@ -305,7 +310,10 @@ func (v *view) status() Status {
 	for _, group := range slices.SortedFunc(maps.Keys(kept), registry.Group.Compare) {
 		for _, n := range kept[group] {
 			k := by[n.detail]
-			k.Why, k.Entries = n.detail, k.Entries+n.entries
+			k.Why, k.Entries, k.Until = n.detail, k.Entries+n.entries, soonest(k.Until, n.until)
+			for _, key := range n.keys {
+				k.Keys = append(k.Keys, group.String()+" "+key)
+			}
 			if i := len(k.Groups); i == 0 || k.Groups[i-1] != group {
 				k.Groups = append(k.Groups, group)
 			}

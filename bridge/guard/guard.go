@@ -372,6 +372,15 @@ func (g *Guard) FreeSince(group registry.Group, key string) time.Time {
 	return time.Time{}
 }
 
+// Until returns when the wait of a key ends, as of the last judgement; zero: it waits
+// for no time.
+func (g *Guard) Until(group registry.Group, key string) time.Time {
+	if s := g.services[group]; s != nil && s.candidates[key] != nil {
+		return s.candidates[key].until
+	}
+	return time.Time{}
+}
+
 // Decide applies what a person decided about candidates: Free lets them go,
 // after which they count as a loss no longer; Denied keeps them until the source
 // claims them again or they are let go. It returns how many candidates it changed.

@@ -162,7 +162,7 @@ func printServices(t *terminal, d admin.Document) {
 			t.warn("hold %s of %s: %s", h.ID, h.Bridge, holdText(d.Time, h))
 		}
 		for _, k := range l.Kept {
-			t.warn("%d entries of ours stay in %s: %s", k.Entries, l.Target, k.Why)
+			t.warn("%s of ours %s in %s: %s%s", counted(k.Entries, "entry", "entries"), stay(k.Entries), l.Target, k.Why, until(d.Time, k.Until))
 		}
 	}
 }

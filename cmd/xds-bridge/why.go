@@ -23,7 +23,8 @@ func whyCommand(c *cli) *cobra.Command {
 			"endpoints, entries, owner and the one reason it is in that state. It begins with\n" +
 			"what status shows of the sources and targets that the service passes. Name the\n" +
 			"service as the mesh does (fqdn:port, or the name of a cluster), by its interface or\n" +
-			"by its service key; an application, a host alone or the address of an endpoint\n" +
+			"by its service key, by the address of an endpoint or of an entry that is held or\n" +
+			"stays for another reason, or by the id of a hold; an application or a host alone\n" +
 			"will do where no service has that as its name.",
 		Example: "  xds-bridge why order.shop.svc.cluster.local:20880\n  xds-bridge why com.example.OrderService",
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -56,7 +57,8 @@ func printWhy(t *terminal, w admin.Why) {
 	}
 	printConflicts(t, w.Conflicts)
 	for _, k := range w.Kept {
-		t.warn("entries of ours stay in %s: %s", k.Target, k.Why)
+		t.warn("%s of ours %s in %s: %s%s", counted(k.Entries, "entry", "entries"), stay(k.Entries), k.Target, k.Why, until(time.Now(), k.Until))
+		printEntries(t, "    ", k.Keys)
 	}
 	printEvents(t, slices.DeleteFunc(w.Events, func(e admin.Event) bool {
 		return e.Kind == bridge.EventConflict && len(w.Conflicts) > 0 // which are shown above
@@ -77,6 +79,27 @@ func printUnclaimed(t *terminal, w admin.Why) {
 	default:
 		t.say("No bridge claims it.")
 	}
+}
+
+// printEntries lists entries, as many as fit on a screen.
+func printEntries(t *terminal, indent string, entries []string) {
+	for _, e := range entries[:min(len(entries), shownEntries)] {
+		t.say("%s%s", indent, e)
+	}
+	if more := len(entries) - shownEntries; more > 0 {
+		t.say("%sand %d more; see why -o json", indent, more)
+	}
+}
+
+// until says when something ends by itself; empty: it does not.
+func until(now, at time.Time) string {
+	switch {
+	case at.IsZero():
+		return ""
+	case at.After(now):
+		return ", until " + at.Format(time.TimeOnly) + " (" + at.Sub(now).Round(time.Second).String() + ")"
+	}
+	return ", until the next look"
 }
 
 func printConflicts(t *terminal, conflicts []admin.Conflict) {
@@ -102,6 +125,10 @@ func printService(t *terminal, s admin.Service) {
 	t.say("  claimed   %d entries", s.Entries)
 	for _, g := range s.Groups {
 		t.say("  group     %s", g)
+	}
+	if len(s.Left) > 0 {
+		t.say("  stays     what it claims no more%s:", until(time.Now(), s.Until))
+		printEntries(t, "            ", s.Left)
 	}
 	if s.LastError != "" {
 		t.say("  error     %s", brief(s.LastError))

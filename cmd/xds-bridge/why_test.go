@@ -109,7 +109,8 @@ func TestWhy_UnknownService(t *testing.T) {
 		"No bridge claims it so far.": {Sources: seen, Conditions: pending},
 		"No bridge claims it.":        {Sources: seen},
 		"":                            {Services: []admin.Service{{Target: "zk"}}},
-		"‼ entries of ours stay in zk: no bridge writes there": {Kept: []admin.Kept{{Target: "zk", Kept: bridge.Kept{Why: "no bridge writes there"}}}},
+		"‼ 2 entries of ours stay in zk: no bridge writes there": {Kept: []admin.Kept{{Target: "zk", Kept: bridge.Kept{Why: "no bridge writes there", Entries: 2}}}},
+		"    test:/api.Pay tri://10.0.0.1:1":                     {Kept: []admin.Kept{{Target: "zk", Kept: bridge.Kept{Entries: 1, Keys: []string{"test:/api.Pay tri://10.0.0.1:1"}}}}},
 	} {
 		var out buffer
 		c := newCLI(&out, &out, lookup(nil), nil)

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/xds-bridge/xds-bridge/bridge"
 	"github.com/xds-bridge/xds-bridge/internal/redact"
@@ -17,8 +19,9 @@ import (
 
 // Why returns what is known of a service. The query is a service's name as its
 // registry has it, its host or cluster in the mesh, an interface or a service
-// key. Where nothing has that name it may be a part: an application, a host alone,
-// or the address of an endpoint.
+// key, the address of an entry that is held or stays for another reason, or the id
+// of a hold. Where nothing has that name it may be a part: an application, a host
+// alone, or the address of an endpoint.
 func (v *view) Why(ctx context.Context, query string) Why {
 	if c, err := naming.ParseCluster(query); err == nil && c.Host != "" { // as istioctl shows it
 		query = c.HostAddress().String()
@@ -38,8 +41,9 @@ func (v *view) Why(ctx context.Context, query string) Why {
 			}
 		}
 	}
-	for i := range all {
-		all[i] = all[i].Find(names, about(query))
+	for i, st := range all {
+		stays, isAbout := at(st, query), about(query)
+		all[i] = st.Find(names, func(g registry.Group) bool { return stays[g] || isAbout(g) })
 	}
 	why.Services, why.Holds, why.Conflicts = services(v.current().owner, all), holds(all), conflicts(all)
 	for _, st := range all {
@@ -94,10 +98,69 @@ func (v *view) known(all []bridge.Status) iter.Seq[*registry.Service] {
 	}
 }
 
+// at returns the groups of a target with an entry at an address that is held, stays for
+// another reason or is in conflict, and those of the hold that a query is the id of.
+func at(st bridge.Status, query string) map[registry.Group]bool {
+	groups := make(map[registry.Group]bool)
+	look := func(in []registry.Group, entries []string) {
+		for _, e := range entries {
+			if !mentions(e, query) {
+				continue
+			}
+			for _, g := range in {
+				groups[g] = groups[g] || strings.HasPrefix(e, g.String()+" ")
+			}
+		}
+	}
+	for _, h := range st.Holds {
+		look(h.Groups, h.Entries)
+		for _, g := range h.Groups {
+			groups[g] = groups[g] || h.ID == query
+		}
+	}
+	for _, sv := range st.Services {
+		look(sv.Groups, sv.Left)
+	}
+	for _, k := range st.Kept {
+		look(k.Groups, k.Keys)
+	}
+	for _, c := range st.Conflicts {
+		groups[c.Group] = groups[c.Group] || mentions(c.Key, query)
+	}
+	return groups
+}
+
+// mentions reports whether a text has an address, as host:port, and not as a part of
+// another address.
+func mentions(text, address string) bool {
+	if _, is := hostOf(address); !is {
+		return false
+	}
+	inAddress := func(r rune) bool {
+		return r == '.' || r == '-' || r == ':' || unicode.IsLetter(r) || unicode.IsDigit(r)
+	}
+	for {
+		i := strings.Index(text, address)
+		if i < 0 {
+			return false
+		}
+		before, _ := utf8.DecodeLastRuneInString(text[:i])
+		text = text[i+len(address):]
+		after, _ := utf8.DecodeRuneInString(text)
+		if !inAddress(before) && !unicode.IsDigit(after) {
+			return true
+		}
+	}
+}
+
 // fullNames returns the names that mean a service and nothing else, and those of
-// what it provides.
+// what it provides. Of one that only targets know any more, its own name says that.
 func fullNames(sv *registry.Service) []string {
 	names := []string{string(sv.Name)}
+	native := string(sv.Name[strings.LastIndexByte(string(sv.Name), '/')+1:])
+	if k, err := naming.ParseServiceKey(native); err == nil {
+		names = append(names, k.Interface, native)
+	}
 	for _, i := range sv.Interfaces {
 		names = append(names, i.Name, key(i))
 	}

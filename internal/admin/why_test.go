@@ -103,6 +103,47 @@ func TestWhy_Names(t *testing.T) {
 	}
 }
 
+// A pager names what a hold, an event or the log of a consumer says: an interface, an
+// address. Its source knows neither any more.
+func TestWhy_GoneFromSource(t *testing.T) {
+	const pay = registry.Name("dubbo-interface:/dubbo/providers:shop.Pay::")
+	host := registry.Group{Kind: "service-entry", Namespace: "bridge", Name: "shop.x-pay.k0-0-tri.zk.bridge.internal"}
+	node := registry.Group{Kind: "dubbo-interface", Namespace: "/dubbo", Name: "api.Old"}
+	l := &loop{st: inSync()}
+	l.st.Services = []bridge.ServiceStatus{
+		{Bridge: "b", Service: pay, Reason: bridge.ReasonHeld, Groups: []registry.Group{host}, Left: []string{host.String() + " 10.1.1.1:20880"}},
+		{Bridge: "b", Service: "dubbo-interface:/dubbo/providers:shop.Stock::", Reason: bridge.ReasonSynced, Groups: []registry.Group{{Name: "shop.x-stock"}}},
+	}
+	l.st.Holds = []bridge.Hold{{ID: "aaa-bbb", Groups: []registry.Group{host, {Name: "else"}}, Entries: []string{host.String() + " 10.1.1.1:20880", ":/else 10.1.1.11:20880"}}}
+	l.st.Kept = []bridge.Kept{{Why: "settles", Entries: 1, Groups: []registry.Group{node}, Keys: []string{node.String() + " dubbo://10.1.1.2:20880/api.Old?a=b"}}}
+	l.st.Conflicts = []bridge.Conflict{{Group: registry.Group{Name: "api.Taken"}, Key: "tri://10.1.1.3:20880"}}
+	s, err := admin.New(t.Context(), admin.Options{
+		Inputs: []admin.Input{{Name: "zk", Table: registry.NewTable(), State: sourceState}}, Targets: []admin.Target{{Name: "mesh", Loop: l, State: targetState}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for query, want := range map[string][4]int{ // services, holds, kept, conflicts
+		"shop.Pay":             {1, 1, 0, 0},
+		"providers:shop.Pay::": {1, 1, 0, 0},
+		"10.1.1.1:20880":       {1, 1, 0, 0},
+		host.Name:              {1, 1, 0, 0},
+		"aaa-bbb":              {1, 1, 0, 0},
+		"10.1.1.11:20880":      {0, 1, 0, 0},
+		"10.1.1.2:20880":       {0, 0, 1, 0},
+		"api.Old":              {0, 0, 1, 0},
+		"10.1.1.3:20880":       {0, 0, 0, 1},
+		"0.1.1.1:20880":        {},
+		"10.1.1.1:2088":        {},
+		"10.1.1.1":             {},
+	} {
+		why := s.Why(t.Context(), query)
+		if got := [4]int{len(why.Services), len(why.Holds), len(why.Kept), len(why.Conflicts)}; got != want {
+			t.Errorf("why %s finds %v services, holds, kept and conflicts, want %v", query, got, want)
+		}
+	}
+}
+
 func TestWhy_UnknownName(t *testing.T) {
 	api := imported(t).Admin()
 	for query, want := range map[string]string{
