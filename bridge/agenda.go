@@ -45,6 +45,8 @@ type freshness struct {
 	readAt  time.Time // when what is believed was last known to be so; zero: read first
 	wroteAt time.Time
 	checkAt time.Time // when the last write is to be read back; zero: not at all, or it was
+	sure    bool      // until it changed, what is believed was so
+	lost    []string  // keys of ours that others deleted, or the registry lost, at the last reading
 	watched bool      // the target reports what changes in it
 	changed bool      // the target reported a change since the last reading began
 	missed  int       // readings back in a row that found something else

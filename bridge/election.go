@@ -83,7 +83,7 @@ func (e *engine) requeue(it *item, now time.Time) {
 		return
 	}
 	if stale {
-		it.readAt, it.notBefore = time.Time{}, time.Time{}
+		it.readAt, it.notBefore, it.sure = time.Time{}, time.Time{}, false
 		e.unread[it.group] = struct{}{}
 	}
 	it.wait(&e.agenda.changes, now)

@@ -218,6 +218,7 @@ func (e *engine) readChanged(it *item, now time.Time) {
 	switch {
 	case !it.changed || it.busy:
 	case !it.unchecked() && !now.Before(at):
+		it.sure = !it.readAt.IsZero()
 		e.readAgain(it, now)
 	default:
 		it.checkAt = at

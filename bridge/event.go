@@ -105,6 +105,9 @@ func (j *journal) reportDrift(it *item, now time.Time) {
 		Kind: EventDrift, Subject: it.group.String(), What: "entries of ours are not as they were written",
 		Why: "another writer changed them, or the registry lost them", Release: "when they are written once more",
 	}
+	if n := len(it.lost); n > 0 {
+		e.Why = fmt.Sprintf("somebody deleted %d of them, or the registry lost them", n)
+	}
 	level := j.opts.Log.Debug
 	switch {
 	case it.missed > stubborn:
@@ -286,6 +289,8 @@ func (j *journal) explain(it *item, key, op string, claimant plan.Origin) EntryC
 		c.Service = s.Origin.Service
 	}
 	switch {
+	case op == opCreate && slices.Contains(it.lost, key):
+		c.Cause = "somebody deleted it, or the registry lost it, and its service still reports it"
 	case op == opCreate:
 		c.Cause = "its service reports it"
 	case op == opUpdate:

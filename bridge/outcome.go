@@ -69,13 +69,16 @@ func (e *engine) applyList(o outcome, now time.Time) {
 // what has to be: in the place that it had, for a reading does not stay recent.
 func (e *engine) applyReading(o outcome, now time.Time) {
 	it := o.item
-	believed := !it.readAt.IsZero() && it.leftAt.IsZero() && e.acts() // who writes nothing reads what others write; another owner may replace what leaves
+	// Who writes nothing reads what others write; and another owner may replace what leaves.
+	believed := (it.sure || !it.readAt.IsZero()) && it.leftAt.IsZero() && e.acts()
 	differs := e.planner.Observe(it.group, o.held) && believed
+	it.sure, it.lost = false, nil
 	if differs && it.unchecked() {
 		it.missed++
 	}
 	it.checkAt = time.Time{}
 	if differs {
+		it.lost = e.planner.Lost()
 		e.journal.reportDrift(it, now)
 	}
 	it.readAt, it.watched, e.view.lastRead = now, o.watch, now
@@ -109,7 +112,7 @@ func (e *engine) applyWrite(o outcome, now time.Time) {
 	it := o.item
 	e.journal.reportWrite(o, e.planner.Applied(o.change), now)
 	it.recordReplaced(o.change, e.target.overlap(it.group), now)
-	it.arrive = false
+	it.arrive, it.lost = false, nil
 	e.guards.account(it, now)
 	e.clearFailure(it)
 	it.wroteAt, e.view.lastWrite = now, now
@@ -188,7 +191,7 @@ func (e *engine) applyRefusal(o outcome, now time.Time) {
 		for key := range tried {
 			refused[key] = o.err
 		}
-		it.readAt = time.Time{}
+		it.readAt, it.sure = time.Time{}, false
 	}
 	isNew := false
 	if it.refusals == nil {
@@ -219,6 +222,7 @@ func (e *engine) applyRefusal(o outcome, now time.Time) {
 func (e *engine) applyFailure(o outcome, now time.Time) {
 	it := o.item
 	it.readAt = time.Time{}
+	it.sure = false
 	it.change.restore(o.first)
 	if errors.Is(o.err, registry.ErrConflict) {
 		e.applyRace(it, now)

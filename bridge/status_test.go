@@ -113,7 +113,7 @@ func TestLoop_Status(t *testing.T) {
 			s.is("kept", st.Kept, []bridge.Kept{{
 				Why: "what is missing settles for 1m0s", Entries: 1, Groups: []registry.Group{group("old")}, Keys: []string{group("old").String() + " 10.9.9.9:80"}, Until: until,
 			}})
-			s.in(10 * time.Minute).is("kept", s.status().Kept == nil, true)
+			s.in(10*time.Minute).is("kept", s.status().Kept == nil, true)
 			since := time.Now()
 			s.has(append(fleet(20, 1), service("a", "10.0.0.1:80"))...).in(2 * time.Second)
 			s.is("left", s.of("a").Left, []string{group("a").String() + " 10.0.0.2:80"}).is("until", s.of("a").Until, since.Add(time.Minute))

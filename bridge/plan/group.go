@@ -202,8 +202,9 @@ func (r *row) winner(active *claim) Origin {
 	return Origin{}
 }
 
-// observe replaces what is held and reports whether ours differ from before.
-func (g *group) observe(owner string, list []registry.Held) (differs bool) {
+// observe replaces what is held. It reports whether ours differ from before, and the
+// keys under which there is nothing of ours any more.
+func (g *group) observe(owner string, list []registry.Held) (differs bool, lost []string) {
 	byKey := func(a, b registry.Held) int { return strings.Compare(a.Key, b.Key) }
 	if !slices.IsSortedFunc(list, byKey) {
 		list = slices.Clone(list)
@@ -211,7 +212,13 @@ func (g *group) observe(owner string, list []registry.Held) (differs bool) {
 	}
 	observe := func(r *row, same []registry.Held) {
 		g.count(owner, r, -1)
-		differs = r.observe(owner, same) || differs
+		ours := firstOf(r.held, owner) >= 0
+		if r.observe(owner, same) {
+			differs = true
+			if ours && firstOf(r.held, owner) < 0 {
+				lost = append(lost, r.key)
+			}
+		}
 		g.count(owner, r, +1)
 	}
 	rows := cursor{group: g, pass: func(r *row) { observe(r, nil) }}
@@ -220,7 +227,7 @@ func (g *group) observe(owner string, list []registry.Held) (differs bool) {
 	}
 	rows.end()
 	g.prune()
-	return differs
+	return differs, lost
 }
 
 func sameKey(a, b *registry.Held) bool { return a.Key == b.Key }

@@ -25,6 +25,7 @@ type Planner struct {
 	spread  map[Origin][]registry.Group // the groups each origin claims in
 	claimed map[int]int                 // entries by bridge
 	counts  Counts
+	lost    []string // see Lost
 }
 
 // Origin is who claims an entry; the zero value is nobody. Origins are ordered by
@@ -148,10 +149,15 @@ func (p *Planner) HoldsOurs(id registry.Group) bool {
 func (p *Planner) Observe(id registry.Group, list []registry.Held) bool {
 	g := p.group(id)
 	p.count(g, -1)
-	differs := g.observe(p.owner, list)
+	differs, lost := g.observe(p.owner, list)
 	p.count(g, +1)
+	p.lost = lost
 	return differs
 }
+
+// Lost returns the keys under which the target held something of ours before the last
+// Observe, and nothing after it.
+func (p *Planner) Lost() []string { return p.lost }
 
 // Applied records that a change reached the target. What was put is live and
 // of version zero. It returns who claims each entry of Put.

@@ -76,6 +76,12 @@ func (c Condition) emits() bool {
 	return !slices.Contains([]ConditionName{ReloadRefused, Held, Conflicting, Invalid, Syncing}, c.Name)
 }
 
+// isLogged reports whether the log has no other lines of when a condition begins and
+// ends. Writes are due all the time.
+func (c Condition) isLogged() bool {
+	return !slices.Contains([]ConditionName{ReloadRefused, Held, Syncing}, c.Name)
+}
+
 // Lasts reports whether a condition does not end by itself.
 func (c Condition) Lasts() bool { return c.Until.IsZero() }
 
@@ -272,8 +278,8 @@ func (v *view) followConditions(ctx context.Context) {
 	}
 }
 
-// emit records since when conditions hold, and adds events of those that held at
-// the check before too, and of those that ended.
+// emit records since when conditions hold, and reports those that held at the check
+// before too, and those that ended: as an event and in the log.
 func (v *view) emit(all []Condition, emitted map[Condition]bool) {
 	holds := make(map[Condition]bool, len(all))
 	v.mu.Lock()
@@ -285,17 +291,38 @@ func (v *view) emit(all []Condition, emitted map[Condition]bool) {
 	}
 	v.mu.Unlock()
 	for _, c := range all {
-		if _, lasts := before[c.key()]; lasts && c.emits() && !emitted[c.key()] {
-			emitted[c.key()] = true
+		if _, lasts := before[c.key()]; !lasts || emitted[c.key()] {
+			continue
+		}
+		emitted[c.key()] = true
+		if c.emits() {
 			v.opts.Events.Add(c.event(string(c.Name), c.Detail, time.Time{}))
+		}
+		if c.isLogged() {
+			v.opts.Log.Warn("condition began", append(c.fields(), "reason", c.Detail)...)
 		}
 	}
 	for c := range emitted {
-		if !holds[c] {
-			delete(emitted, c)
+		if holds[c] {
+			continue
+		}
+		delete(emitted, c)
+		if c.emits() {
 			v.opts.Events.Add(c.event("no longer "+string(c.Name), "", before[c]))
 		}
+		if c.isLogged() {
+			v.opts.Log.Warn("condition ended", append(c.fields(), "lasted", time.Since(before[c]).Round(time.Second))...)
+		}
 	}
+}
+
+// fields are what the log says of a condition.
+func (c Condition) fields() []any {
+	fields := []any{"condition", c.Name, "subject", c.subject()}
+	if c.Bridge != "" {
+		fields = append(fields, "bridge", c.Bridge)
+	}
+	return fields
 }
 
 func (c Condition) event(what, why string, since time.Time) bridge.Event {

@@ -3,6 +3,7 @@ package admin_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -142,13 +143,15 @@ func TestConditions_Syncing(t *testing.T) {
 	}
 }
 
-// TestConditions_Reported: each that lasts has an event as it begins and as it
-// ends; one that is gone at the next look has none.
+// TestConditions_Reported: each that lasts has an event and a line in the log as it begins
+// and as it ends; one that is gone at the next look has none.
 func TestConditions_Reported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		table, events := registry.NewTable(), &admin.Events{}
 		table.Replace(slices.Values([]*registry.Service{service()}))
+		var log strings.Builder
 		s, err := admin.New(t.Context(), admin.Options{
+			Log:     slog.New(slog.NewTextHandler(&log, nil)),
 			Inputs:  []admin.Input{{Name: "mesh", Kind: "mesh", Table: table, State: sourceState}},
 			Targets: []admin.Target{{Name: "zk", Loop: &loop{st: inSync()}, State: targetState}}, Events: events,
 		})
@@ -186,6 +189,11 @@ func TestConditions_Reported(t *testing.T) {
 		in(2 * time.Second)
 		if list = events.List(0); len(list) != 2 || list[1].What != "no longer stale" || time.Since(list[1].Since) < 30*time.Second {
 			t.Errorf("events = %+v, want a second: no longer stale", list)
+		}
+		if _, lines, _ := strings.Cut(log.String(), " "); strings.Count(log.String(), "\n") != 2 ||
+			!strings.HasPrefix(lines, `level=WARN msg="condition began" condition=stale subject="source mesh" reason="istiod is away"`) ||
+			!strings.HasSuffix(lines, `level=WARN msg="condition ended" condition=stale subject="source mesh" lasted=30s`+"\n") {
+			t.Errorf("the log has:\n%swant that the condition began and ended", log.String())
 		}
 	})
 }
