@@ -221,7 +221,7 @@ func (n nacosSource) check(ctx context.Context, f *findings) {
 	case errors.Is(err, nacos.ErrNoNamespace):
 		f.fail("list", err, namespaceRemedy)
 	case err != nil:
-		f.fail("list", err, "let our user read the namespace and the groups of each format")
+		f.fail("list", err, remedyOfRight(err, "let our user read the namespace and the groups of each format"))
 	default:
 		f.pass("reachable", "%s", state.Server)
 		if services == 0 {
@@ -283,14 +283,14 @@ func checkNacosAccess(f *findings, n *config.Nacos, r nacos.Report) {
 	case errors.Is(r.Read, nacos.ErrNoNamespace):
 		f.fail("list", r.Read, namespaceRemedy)
 	case r.Read != nil:
-		f.fail("list", r.Read, "let "+user+" read the namespace "+namespace)
+		f.fail("list", r.Read, remedyOfRight(r.Read, "let "+user+" read the namespace "+namespace))
 	case r.Groups == 0 && n.Namespace != "": // Nacos accepts any id, and not all servers report which there are
 		f.warn("list", "no service of our formats is in namespace "+namespace, "check that nacos.namespace is the id of the namespace, which its page in the console shows, and not its name; a new one is empty")
 	default:
 		f.pass("list", "%d services of our formats in namespace %s", r.Groups, namespace)
 	}
 	if r.Write != nil {
-		f.fail("write", r.Write, "let "+user+" write to the namespace "+namespace)
+		f.fail("write", r.Write, remedyOfRight(r.Write, "let "+user+" write to the namespace "+namespace))
 	} else {
 		f.pass("write", "an instance was published and withdrawn in %s", r.Took.Round(time.Millisecond))
 	}

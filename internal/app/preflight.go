@@ -2,12 +2,15 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/config"
+	"github.com/xds-bridge/xds-bridge/registry"
 )
 
 // An Outcome is the result of one check.
@@ -120,6 +123,18 @@ func checkPlaintext(f *findings, tls *config.TLS, user string, servers []string,
 	}
 }
 
+// remedyOfRight returns the remedy of an error of what requires a right. The right helps
+// only if the registry refused us.
+func remedyOfRight(err error, right string) string {
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission):
+		return "let the bridge read the file that the error names, or correct its path"
+	case errors.Is(err, registry.ErrRefused):
+		return right
+	}
+	return remedyOf(err, "this was not tried any further: see what the other checks of this registry say")
+}
+
 const noHTTP = "the port speaks no HTTP: name istiod's 15014 or, of Nacos, the HTTP port, to which 1000 is added for gRPC"
 
 // remedyOf returns the remedy of an error of a connection by its kind, or else the given
@@ -140,6 +155,9 @@ func remedyOf(err error, otherwise string) string {
 		{"no accessToken", "the port is not Nacos': check host and port"},
 		{"no such host", "the name is not known to DNS from here: check it, and its namespace"},
 		{"connection refused", "nobody listens at that port: check the port, and whether the server runs"},
+		{"check username and passwordFile", "check username and passwordFile of the registry"},
+		{"the server refused them with code", "check user and passwordFile of the registry"},
+		{"desc = token: ", "the token file cannot be read: check tokenFile, and that it is mounted"},
 	} {
 		if strings.Contains(text, k.sign) {
 			return k.remedy + "; " + otherwise

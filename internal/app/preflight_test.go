@@ -2,8 +2,12 @@ package app
 
 import (
 	"errors"
+	"fmt"
+	"io/fs"
 	"strings"
 	"testing"
+
+	"github.com/xds-bridge/xds-bridge/registry"
 )
 
 func TestPreflight_IstiodAddress(t *testing.T) {
@@ -35,6 +39,27 @@ func TestPreflight_Remedies(t *testing.T) {
 	} {
 		if got := remedyOf(errors.New(text), "check this"); !strings.Contains(got, want) || !strings.HasSuffix(got, "check this") {
 			t.Errorf("%s: %s, want %s", text, got, want)
+		}
+	}
+}
+
+// A right is the remedy of a refusal alone.
+func TestPreflight_RightsRemedies(t *testing.T) {
+	t.Parallel()
+	const right = "let xds write there"
+	for want, err := range map[string]error{
+		right:                                fmt.Errorf("%w: not authenticated", registry.ErrRefused),
+		"let the bridge read the file":       fmt.Errorf("zookeeper: passwordFile: %w", fs.ErrNotExist),
+		"check username and passwordFile":    errors.New("status 403: check username and passwordFile of the registry"),
+		"check user and passwordFile":        errors.New("zookeeper: no session: user and passwordFile: the server refused them with code -115"),
+		"nobody listens at that port":        errors.New("zookeeper: no session: connect: connection refused"),
+		"this was not tried any further":     errors.New("zookeeper: no session: context deadline exceeded"),
+		"check tokenFile, and that it is":    errors.New("rpc error: code = Unavailable desc = token: open /t: no such file"),
+		"the port speaks no HTTP: name isti": errors.New("malformed HTTP response"),
+	} {
+		got := remedyOfRight(err, right)
+		if !strings.Contains(got, want) || strings.Contains(got, right) != (want == right) {
+			t.Errorf("%v: %s, want %s", err, got, want)
 		}
 	}
 }

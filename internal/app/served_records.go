@@ -95,7 +95,7 @@ func checkRecords(ctx context.Context, f *findings, r *recordStore) {
 		return
 	}
 	if err := try.TryRecord(ctx); err != nil {
-		f.warn("records in "+r.name, "after a restart all that is served counts as new: its guard sees no loss, and what was held goes: "+err.Error(), r.right)
+		f.warn("records in "+r.name, "after a restart all that is served counts as new: its guard sees no loss, and what was held goes: "+err.Error(), remedyOfRight(err, r.right))
 	} else {
 		f.pass("records in "+r.name, "what is served can be kept there, for a restart")
 	}

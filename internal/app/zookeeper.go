@@ -213,13 +213,13 @@ func checkZooKeeper(cfg *config.Config, at targetKey, target *zookeeper.Target) 
 			f.warn("session", fmt.Sprintf("%s was asked for and %s granted", r.Asked, r.Granted), "set zookeeper.sessionTimeout within what the server grants")
 		}
 		if r.Read != nil {
-			f.fail("list", r.Read, "let our user read the root of each format")
+			f.fail("list", r.Read, remedyOfRight(r.Read, "let our user read the root of each format"))
 		} else {
 			f.pass("list", "the parent znodes of all formats")
 		}
 		if r.Write != nil {
 			user := cmp.Or(z.User, "anybody, since no user is set")
-			f.fail("write", r.Write, "let "+user+" create and delete under /xds-bridge and the root of each format")
+			f.fail("write", r.Write, remedyOfRight(r.Write, "let "+user+" create and delete under /xds-bridge and the root of each format"))
 			return
 		}
 		f.pass("write", "a node was made and deleted in %s", r.Took.Round(time.Millisecond))
@@ -240,7 +240,7 @@ func checkWriters(ctx context.Context, f *findings, cfg *config.Config, at targe
 	who, err := target.Alive(ctx, cfg.Owner)
 	switch {
 	case err != nil:
-		f.warn(check, "it cannot be seen who writes as "+cfg.Owner+": "+err.Error(), "let our user read /xds-bridge/"+cfg.Owner)
+		f.warn(check, "it cannot be seen who writes as "+cfg.Owner+": "+err.Error(), remedyOfRight(err, "let our user read /xds-bridge/"+cfg.Owner))
 		return
 	case who != "" && cfg.Replicas.Shared():
 		f.pass(check, "%s writes as %s, as one of its replicas may", who, cfg.Owner)
@@ -269,7 +269,7 @@ func (z zookeeperSource) check(ctx context.Context, f *findings) {
 	case r.State.Session == 0 && err != nil:
 		f.away("reachable", err, "check zookeeper.servers, tls, and that the ensemble has a quorum")
 	case err != nil:
-		f.fail("list", err, "let our user read the root of each format")
+		f.fail("list", err, remedyOfRight(err, "let our user read the root of each format"))
 	default:
 		f.pass("reachable", "%s", r.State.Server)
 		if len(r.Absent) > 0 {

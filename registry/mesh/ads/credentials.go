@@ -100,12 +100,20 @@ type token struct {
 
 var _ credentials.PerRPCCredentials = token{}
 
+// tokenError is what the error of a token file begins with: gRPC keeps only its text.
+const tokenError = "token: "
+
+// IsTokenError reports whether a call was not made because its token file cannot be used.
+func IsTokenError(err error) bool {
+	return status.Code(err) == codes.Unavailable && strings.HasPrefix(status.Convert(err).Message(), tokenError)
+}
+
 // GetRequestMetadata reads the file. The error of an invalid file is Unavailable and
 // not Unauthenticated: it may be about to be replaced.
 func (t token) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
 	value, err := ReadToken(t.file)
 	if err != nil {
-		return nil, status.Errorf(codes.Unavailable, "token: %v", err)
+		return nil, status.Errorf(codes.Unavailable, tokenError+"%v", err)
 	}
 	return map[string]string{"authorization": "Bearer " + value}, nil
 }

@@ -12,6 +12,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/xds-bridge/xds-bridge/registry/mesh/ads"
 )
 
 // debugType is the type URL of istiod's debug pages; the name of the resource is the
@@ -137,6 +139,9 @@ func (t *xdsTransport) connect(ctx context.Context) error {
 // CauseOfStatus returns why istiod's gRPC refused, by its status.
 func CauseOfStatus(err error) Cause {
 	s, _ := status.FromError(err)
+	if ads.IsTokenError(err) {
+		return NoToken
+	}
 	switch s.Code() {
 	case codes.Unauthenticated:
 		return Unauthorized

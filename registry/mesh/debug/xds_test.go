@@ -23,6 +23,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	istiodfake "github.com/xds-bridge/xds-bridge/internal/fake/istiod"
+	"github.com/xds-bridge/xds-bridge/registry/mesh/ads"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/debug"
 )
 
@@ -31,7 +32,8 @@ import (
 // with a refusal.
 type fakeADS struct {
 	discovery.UnimplementedAggregatedDiscoveryServiceServer
-	pages *fakeIstiod
+	pages   *fakeIstiod
+	network func(context.Context, string) (net.Conn, error)
 
 	mu          sync.Mutex
 	refuse      error
@@ -97,18 +99,18 @@ func xdsMesh(t *testing.T) (*fakeADS, debug.Options) {
 		server.Stop()
 		group.Wait()
 	})
+	f.network = func(ctx context.Context, _ string) (net.Conn, error) {
+		f.mu.Lock()
+		why := f.unreachable
+		f.mu.Unlock()
+		if why != nil {
+			return nil, why
+		}
+		return listener.DialContext(ctx)
+	}
 	dial := func(string) (grpc.ClientConnInterface, func(), error) {
 		conn, err := grpc.NewClient("passthrough:///istiod",
-			grpc.WithTransportCredentials(insecure.NewCredentials()),
-			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-				f.mu.Lock()
-				why := f.unreachable
-				f.mu.Unlock()
-				if why != nil {
-					return nil, why
-				}
-				return listener.DialContext(ctx)
-			}))
+			grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(f.network))
 		return conn, func() { _ = conn.Close() }, err
 	}
 	return f, debug.Options{
@@ -257,6 +259,15 @@ func TestXDS(t *testing.T) {
 		if w.snapshot().Complete {
 			t.Error("Complete = true with one of two, want false")
 		}
+	})
+	run("a token file that is missing is not blamed on the network", func(t *testing.T, f *fakeADS, o debug.Options) {
+		o.XDS = &debug.XDSOptions{Node: o.XDS.Node, Dial: func(string) (grpc.ClientConnInterface, func(), error) {
+			conn, err := ads.Dial("passthrough:///localhost:15010", ads.Credentials{TokenFile: "/nowhere/token"}, grpc.WithContextDialer(f.network))
+			return conn, func() { _ = conn.Close() }, err
+		}}
+		w := watch(t, o)
+		in(time.Second)
+		expectCause(t, w.snapshot().Err, debug.NoToken)
 	})
 	run("an istiod that comes after an hour is read at once, and each error is that of the last attempt", func(t *testing.T, f *fakeADS, o debug.Options) {
 		f.pages.connect("a.shop", oneA)
