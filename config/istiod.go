@@ -55,7 +55,7 @@ type MappingKubernetes struct {
 // Hosts says how services of other registries appear as hosts of a mesh.
 type Hosts struct {
 	Namespace string         `yaml:"namespace" parts:"fixed loop" default:"xds-bridge" doc:"The namespace of the hosts."`
-	Suffix    string         `yaml:"suffix" parts:"fixed loop" default:"bridge.internal" check:"domain" doc:"What the hosts end in; nothing under it is exported."`
+	Suffix    string         `yaml:"suffix" parts:"fixed source loop" default:"bridge.internal" check:"domain" doc:"What the hosts end in; nothing under it is exported."`
 	VIPs      netip.Prefix   `yaml:"vips" parts:"connection loop" default:"240.64.0.0/12" doc:"The network virtual addresses are chosen from."`
 	ExportTo  []string       `yaml:"exportTo" parts:"loop" check:"namespace" filled:"to show them to none remove the bridges into this mesh" doc:"Namespaces that see the hosts, as exportTo of a ServiceEntry; without it all do."`
 	Allow     []netip.Prefix `yaml:"allow" parts:"loop" filled:"to let none in remove the bridges into this mesh" doc:"Networks that endpoints may lie in; without it in any. Loopback, link-local, multicast and metadata services need select.allow besides."`

@@ -21,7 +21,7 @@ registries:
 bridges: [{ name: b, from: mesh, to: zk, formats: [plain] }]
 `, nil)
 	for name, want := range map[string][4]string{ // of each setting whether identity, source, connection and loop hold it
-		"mesh":  {"m1", "m1 istiod:15010", "10.9.0.0/16 /rules.yaml", "m1 istiod:15010 sfx.internal 10.9.0.0/16 /rules.yaml"},
+		"mesh":  {"m1", "m1 istiod:15010 sfx.internal", "10.9.0.0/16 /rules.yaml", "m1 istiod:15010 sfx.internal 10.9.0.0/16 /rules.yaml"},
 		"zk":    {"z1 zk:2181", "z1 zk:2181", "zk:2181", "z1 zk:2181"},
 		"nacos": {"n1 nacos:8848 ns1", "n1 nacos:8848 ns1 7s", "nacos:8848 ns1", "n1 nacos:8848 ns1 7s"},
 	} {

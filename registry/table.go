@@ -18,7 +18,8 @@ import (
 type Table struct {
 	mu      sync.Mutex
 	rows    map[Name]*Service
-	skipped map[string]string
+	skipped map[string]Omission
+	defects int // of skipped
 	unknown map[string]error
 	first   string // scope of unknown in order; empty: to be looked for
 	synced  bool
@@ -42,7 +43,7 @@ type Table struct {
 func NewTable() *Table {
 	return &Table{
 		rows:    make(map[Name]*Service),
-		skipped: make(map[string]string),
+		skipped: make(map[string]Omission),
 		unknown: make(map[string]error),
 		readers: make(map[*Reader]struct{}),
 	}
@@ -144,6 +145,7 @@ func (t *Table) Renew(err error) {
 	clear(t.unknown)
 	t.first = ""
 	clear(t.skipped)
+	t.defects = 0
 	t.signal()
 }
 
@@ -196,20 +198,57 @@ func (t *Table) markScope(scope string) {
 	}
 }
 
-// Skip records for the status why an input is left out on purpose; empty: it is not any
-// more. The key is the input's name in its registry.
-func (t *Table) Skip(key, reason string) {
+// An Omission is why an input is left out. The zero value says that it is not.
+type Omission struct {
+	Reason string
+	Cause  OmissionCause
+}
+
+// OmissionCause says what an omission means to a person.
+type OmissionCause int
+
+// The causes.
+const (
+	Defect  OmissionCause = iota // something is wrong with the input
+	Unasked                      // nothing asks for it, such as for a host without a service key
+	Chosen                       // the configuration leaves it out
+)
+
+// Skip records for the status why an input with a defect is left out; empty: it is not
+// any more. The key is the input's name in its registry.
+func (t *Table) Skip(key, reason string) { t.Omit(key, Omission{Reason: reason}) }
+
+// Omit records for the status why an input is left out, as Skip does.
+func (t *Table) Omit(key string, o Omission) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if reason == "" {
+	if before, known := t.skipped[key]; known && before.Cause == Defect {
+		t.defects--
+	}
+	if o.Reason == "" {
 		delete(t.skipped, key)
-	} else {
-		t.skipped[key] = reason
+		return
+	}
+	t.skipped[key] = o
+	if o.Cause == Defect {
+		t.defects++
 	}
 }
 
-// Skipped returns the inputs that are left out, with their reasons.
+// Skipped returns the inputs that are left out, with their reasons, but for those that
+// the configuration leaves out.
 func (t *Table) Skipped() map[string]string {
+	all := make(map[string]string)
+	for key, o := range t.Omitted() {
+		if o.Cause != Chosen {
+			all[key] = o.Reason
+		}
+	}
+	return all
+}
+
+// Omitted returns all inputs that are left out.
+func (t *Table) Omitted() map[string]Omission {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return maps.Clone(t.skipped)
@@ -245,7 +284,7 @@ type Summary struct {
 	Unknown   int       // number of unknown scopes
 	Scope     string    // the first of them in order
 	Why       error     // it is unknown
-	Skipped   int       // number of inputs that are left out
+	Defects   int       // number of inputs that are left out because of a defect
 }
 
 // Summary returns the summary in constant time, except once after the first unknown
@@ -259,7 +298,7 @@ func (t *Table) Summary() Summary {
 	return Summary{
 		Scope: t.first, Why: t.unknown[t.first],
 		Synced: t.synced, Stale: t.staleReason(), Services: len(t.rows), Endpoints: t.load.health,
-		Unknown: len(t.unknown), Skipped: len(t.skipped),
+		Unknown: len(t.unknown), Defects: t.defects,
 	}
 }
 

@@ -174,6 +174,26 @@ func TestTable_SkippedInputs(t *testing.T) {
 	}
 }
 
+// What a person asked for is no defect, and is not listed; what nothing asks for is listed.
+func TestTable_OmittedInputs(t *testing.T) {
+	table := registry.NewTable()
+	table.Omit("a:80", registry.Omission{Reason: "no service key", Cause: registry.Unasked})
+	table.Omit("b:80", registry.Omission{Reason: "by select", Cause: registry.Chosen})
+	expect := func(defects int, listed ...string) {
+		t.Helper()
+		if got := slices.Sorted(maps.Keys(table.Skipped())); !slices.Equal(got, listed) || table.Summary().Defects != defects || len(table.Omitted()) != 2 {
+			t.Errorf("%v are listed and %d are defects, want %v and %d", got, table.Summary().Defects, listed, defects)
+		}
+	}
+	expect(0, "a:80")
+	table.Skip("b:80", "headless")
+	expect(1, "a:80", "b:80")
+	table.Skip("b:80", "unix socket")
+	expect(1, "a:80", "b:80")
+	table.Omit("b:80", registry.Omission{Reason: "by select", Cause: registry.Chosen})
+	expect(0, "a:80")
+}
+
 func TestTable_Readers(t *testing.T) {
 	table := registry.NewTable()
 	var wg sync.WaitGroup
@@ -325,7 +345,7 @@ func TestTable_Summary(t *testing.T) {
 	table.Unknown("b", denied)
 	var health registry.Endpoints
 	health[registry.HealthUnknown], health[registry.Draining] = 2, 1
-	want := registry.Summary{Synced: true, Services: 2, Endpoints: health, Unknown: 1, Scope: "b", Why: denied, Skipped: 1}
+	want := registry.Summary{Synced: true, Services: 2, Endpoints: health, Unknown: 1, Scope: "b", Why: denied, Defects: 1}
 	if got := table.Summary(); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}

@@ -65,7 +65,10 @@ func TestStatus_BothDirections(t *testing.T) {
 	text := w.text(w.config(fileOptions{bridge: quick, mesh: `, import: { keys: "off" }`}))
 	file := w.file("config.yaml", strings.Replace(text, "bridges:\n",
 		"bridges:\n  - { name: zk-to-mesh, from: zk, to: mesh, listen: \"127.0.0.1:0\", formats: [dubbo-interface] }\n", 1))
-	w.start(file)
+	const imported, unasked = "api.x-orders.k0-0-tri.zk.bridge.internal:50051", "kubernetes.default.svc.cluster.local:443"
+	w.offer(imported, "10.0.0.1")
+	w.offer(unasked, "10.0.0.99")
+	r := w.start(file)
 	var why string
 	eventually(t, "it was read back", func() bool {
 		why = do(t, "why", "api.Orders", "-f", file).out
@@ -81,6 +84,14 @@ func TestStatus_BothDirections(t *testing.T) {
 		said := do(t, "status", "-f", file).out
 		return strings.Contains(said, ", not in sync: mesh127.0.0.1:0 no-reader\n")
 	})
+	said := do(t, "status", "-f", file).out
+	if strings.Contains(said, imported+": ") || !strings.Contains(said, "skipped of mesh: "+unasked+": no service key") {
+		t.Errorf("what was imported is listed, or what has no key is not: %s", said)
+	}
+	do(t, "why", imported, "-f", file).want(t, exitOK, "it came out of another registry, and is not exported")
+	if _, text := r.probe(t, "/metrics"); !strings.Contains(text, `xdsbridge_invalid_entries{registry="mesh",role="source"} 0`) {
+		t.Error("the metric counts what nothing is wrong with")
+	}
 }
 
 // A time that is over is not one until which anything lasts.

@@ -158,8 +158,19 @@ func source(in Input) Source {
 	return src
 }
 
-func skipped(t *registry.Table) []Skipped {
-	reasons := t.Skipped()
+// omitted returns all inputs that a source leaves out, and skipped those that a person
+// did not ask to be left out.
+func omitted(t *registry.Table) []Skipped {
+	reasons := make(map[string]string)
+	for input, o := range t.Omitted() {
+		reasons[input] = o.Reason
+	}
+	return inOrder(reasons)
+}
+
+func skipped(t *registry.Table) []Skipped { return inOrder(t.Skipped()) }
+
+func inOrder(reasons map[string]string) []Skipped {
 	all := make([]Skipped, 0, len(reasons))
 	for _, input := range slices.Sorted(maps.Keys(reasons)) {
 		all = append(all, Skipped{Input: input, Reason: reasons[input]})

@@ -35,7 +35,7 @@ func (v *view) Why(ctx context.Context, query string) Why {
 	}
 	for _, in := range v.current().inputs {
 		why.Sources = append(why.Sources, lookup(in, names)...)
-		for _, sk := range skipped(in.Table) {
+		for _, sk := range omitted(in.Table) {
 			if strings.Contains(sk.Input, query) {
 				why.Skipped = append(why.Skipped, sk)
 			}

@@ -129,6 +129,10 @@ func addresses(cfg *config.Config, name string) (allow []netip.Prefix, tls mesh.
 // hostNaming returns which hosts are services, by all bridges that read a mesh.
 func hostNaming(cfg *config.Config, name string, all, subsets bool) (mesh.Naming, error) { //nolint:revive // settings that are handed on
 	n := mesh.Naming{Subsets: subsets}
+	var err error
+	if n.Imported, err = patterns([]string{"*." + cfg.Registries[name].Settings().Mesh.Suffix}); err != nil {
+		return n, err
+	}
 	if all {
 		all, err := patterns([]string{"*"})
 		if err != nil {

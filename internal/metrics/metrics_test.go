@@ -158,7 +158,7 @@ func overview() admin.Overview {
 		Time: now,
 		Sources: []admin.SourceOverview{{
 			Name:    "mesh",
-			Summary: registry.Summary{Synced: true, Stale: errors.New("istiod is away"), Services: 7, Endpoints: health, Skipped: 1},
+			Summary: registry.Summary{Synced: true, Stale: errors.New("istiod is away"), Services: 7, Endpoints: health, Defects: 1},
 			Mapping: &admin.Mapping{Keys: 5, LastRead: now.Add(-time.Minute)},
 		}},
 		Loops: []bridge.Status{{

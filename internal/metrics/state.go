@@ -24,7 +24,7 @@ func (m *Metrics) Watch(overview func() admin.Overview) {
 	s.services = gauge("services", "Services that a source reports, or that bridges claim in a target.", "registry", "role")
 	s.endpoints = gauge("endpoints", "Endpoints of a source by health; entries of a target, ours and others'.", "registry", "role", "health")
 	s.reasons = gauge("service_reasons", "Services of a bridge by the one reason each has.", "registry", "bridge", "reason")
-	s.invalid = gauge("invalid_entries", "Inputs of a source that are left out; services that cannot be written to a target.", "registry", "role")
+	s.invalid = gauge("invalid_entries", "Inputs of a source that are left out because something is wrong with them; services that cannot be written to a target.", "registry", "role")
 	s.keys = gauge("mapping_keys", "Service keys in the interface mapping of a mesh.", "registry")
 	s.age = gauge("mapping_age_seconds", "Time since the interface mapping was last read as a whole.", "registry")
 	s.queue = gauge("reconcile_queue_depth", "Groups of a target that are due now.", "registry")
@@ -116,7 +116,7 @@ func (s *stateCollector) source(send sender, src admin.SourceOverview, now time.
 			send(s.endpoints, float64(n), src.Name, "source", registry.Health(health).String()) //nolint:gosec // an index of few
 		}
 	}
-	send(s.invalid, float64(src.Skipped), src.Name, "source")
+	send(s.invalid, float64(src.Defects), src.Name, "source")
 	if src.Mapping == nil {
 		return
 	}

@@ -31,8 +31,8 @@ func (n *Naming) Join(v View) Joined {
 		if r.service != nil {
 			out.Services = append(out.Services, r.service)
 		}
-		if r.skipped != "" {
-			out.Skipped[h.address.String()] = r.skipped
+		if r.skipped.Reason != "" {
+			out.Skipped[h.address.String()] = r.skipped.Reason
 		}
 		if r.unknown != nil {
 			out.Unknown[registry.Name(h.address.String())] = r.unknown

@@ -20,6 +20,9 @@ type Naming struct {
 	Plain []naming.Pattern // hosts that are services without a name; `*` is all
 	Only  []naming.Pattern // hosts that may be services; none: all
 
+	// Imported are the hosts that came out of other registries.
+	Imported []naming.Pattern
+
 	// Interest limits the services to those that are asked for, by host, host
 	// address, application, interface or service key; nil: all.
 	Interest *registry.Interest
@@ -104,9 +107,9 @@ func (c *Cluster) skip() string {
 // row is what follows for one host.
 type row struct {
 	service  *registry.Service
-	skipped  string   // what was left out, and why
-	unknown  error    // why the service is not known, or may be out of date
-	edsNames []string // of its endpoints
+	skipped  registry.Omission // what was left out, and why
+	unknown  error             // why the service is not known, or may be out of date
+	edsNames []string          // of its endpoints
 }
 
 // The reasons that concern a whole host.
@@ -118,6 +121,7 @@ var (
 
 const (
 	reasonNoEndpoints = "has no endpoints (resolution NONE or alike): callers reach the address that they called"
+	reasonImported    = "it came out of another registry, and is not exported"
 	reasonUnnamed     = "no service key is published for it, and no rule of bridges[].names gives it one"
 	reasonExcluded    = "select leaves it out"
 	reasonNoCluster   = "a service key is published for it, but istiod shows this node no such cluster; " +
@@ -130,16 +134,18 @@ func (n *Naming) row(h *host, v View) row {
 	interfaces, c := n.interfaces(h.address, v.Mapping), h.cluster()
 	switch {
 	case len(n.Only) > 0 && !matches(n.Only, h.address.Host):
-		return row{skipped: reasonExcluded}
+		return row{skipped: registry.Omission{Reason: reasonExcluded, Cause: registry.Chosen}}
+	case len(interfaces) == 0 && !n.isPlain(h.address) && matches(n.Imported, h.address.Host):
+		return row{skipped: registry.Omission{Reason: reasonImported, Cause: registry.Chosen}}
 	case len(interfaces) == 0 && !n.isPlain(h.address):
-		return row{skipped: reasonUnnamed}
+		return row{skipped: registry.Omission{Reason: reasonUnnamed, Cause: registry.Unasked}}
 	case n.Interest != nil && !n.Interest.Wants(h.names(interfaces)...):
 		return row{}
 	case c == nil:
 		if err := v.Rejected[clusterName(h.address)]; err != nil {
-			return row{skipped: err.Error(), unknown: err}
+			return row{skipped: registry.Omission{Reason: err.Error()}, unknown: err}
 		}
-		return row{skipped: reasonNoCluster}
+		return row{skipped: registry.Omission{Reason: reasonNoCluster}}
 	}
 	s := &registry.Service{
 		Name: registry.Name(c.Attributes[AttributeHost]), Namespace: c.Namespace, Application: c.Application,
@@ -157,7 +163,7 @@ func (n *Naming) row(h *host, v View) row {
 		r.edsNames = append(r.edsNames, names...)
 		s.Endpoints = withSubsets(a.Endpoints, subsets)
 	}
-	r.skipped = a.explain()
+	r.skipped.Reason = a.explain()
 	return r
 }
 
@@ -168,9 +174,9 @@ func (r *row) setNoEndpoints(c *Cluster, err error) {
 	case c.Discovery == DiscoveryEDS:
 		r.service = nil
 	case err != nil:
-		r.skipped = err.Error()
+		r.skipped.Reason = err.Error()
 	default:
-		r.skipped = reasonNoEndpoints
+		r.skipped.Reason = reasonNoEndpoints
 	}
 }
 

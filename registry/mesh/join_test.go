@@ -144,6 +144,13 @@ func TestJoin(t *testing.T) {
 			t.Errorf("skipped %v", j.Skipped)
 		}
 	})
+	t.Run("hosts that were imported are not said to lack a key", func(t *testing.T) {
+		n := mesh.Naming{Imported: []naming.Pattern{pattern(t, "a.*")}}
+		j := n.Join(small(t))
+		if !strings.Contains(j.Skipped["a.b:1"], "came out of another registry") || !strings.Contains(j.Skipped["c.d:1"], "no service key") {
+			t.Errorf("skipped %v", j.Skipped)
+		}
+	})
 	t.Run("the domain of the cluster does not matter", func(t *testing.T) {
 		v, r := view(), plain(t)
 		const name = "outbound|20000||greeter.shop.svc.k8s.corp.example"

@@ -271,7 +271,7 @@ func (l *loop) reportRow(c change) {
 		l.release(c.name())
 	}
 	if c.now.skipped != c.before.skipped {
-		l.table.Skip(string(c.name()), c.now.skipped)
+		l.table.Omit(string(c.name()), c.now.skipped)
 	}
 	isPending := !l.synced && (c.now.unknown == nil || errors.Is(c.now.unknown, errEndpointsPending)) &&
 		(c.before.unknown == nil || errors.Is(c.before.unknown, errEndpointsPending))

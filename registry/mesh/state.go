@@ -168,7 +168,7 @@ func (s *state) joinDirty() (changes []change, watch, unwatch []string) {
 }
 
 func (s *state) setRow(a naming.HostAddress, before, now row) {
-	if now.service == nil && now.skipped == "" && now.unknown == nil && len(now.edsNames) == 0 {
+	if now.service == nil && now.skipped.Reason == "" && now.unknown == nil && len(now.edsNames) == 0 {
 		delete(s.rows, a)
 	} else {
 		s.rows[a] = now
