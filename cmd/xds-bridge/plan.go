@@ -21,8 +21,9 @@ func planCommand(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "plan", Short: "Show what run would write, and write nothing", Args: noArgs,
 		Long: "plan reads every source and every target of the configuration and shows the\n" +
-			"difference. It writes nothing. It exits with 1 where something differs. What a\n" +
-			"mesh is served it knows by the records that the bridge keeps of that.",
+			"difference. It writes nothing. It exits with 1 if run would write or delete an\n" +
+			"entry or is kept from it, and with 0 otherwise; the last line says what was found.\n" +
+			"For a mesh, it compares with the bridge's saved record of what was served.",
 		RunE: func(cmd *cobra.Command, _ []string) error { return runPlan(cmd.Context(), c, o) },
 	}
 	outputFlag(cmd, &o.output)
@@ -59,15 +60,19 @@ func printPlan(t *terminal, d *app.Difference) {
 	if n.Equal > 0 {
 		t.say("%d are equal and held by another connection of this owner: a restart writes them once more.", n.Equal)
 	}
+	invalid := ""
+	if len(d.Invalid) > 0 {
+		invalid = ", " + counted(len(d.Invalid), "service that cannot be written", "services that cannot be written")
+	}
 	if !d.Differs() {
-		t.say("Nothing differs.")
+		t.say("Nothing differs%s.", invalid)
 		return
 	}
 	kept := ""
 	if n.Kept > 0 {
 		kept = fmt.Sprintf(" %d that stay as each says,", n.Kept)
 	}
-	t.say("%d to create, %d to update, %d to delete, %d held by the guard,%s %d in conflict.", n.Create, n.Update, n.Delete, n.Held, kept, len(d.Conflicts))
+	t.say("%d to create, %d to update, %d to delete, %d held by the guard,%s %d in conflict%s.", n.Create, n.Update, n.Delete, n.Held, kept, len(d.Conflicts), invalid)
 }
 
 // printSteps shows entries as they are and as they would be.

@@ -23,6 +23,8 @@ type Difference struct {
 	Skipped   []Remark         `json:"skipped"`           // inputs that are left out
 	Remarks   []Remark         `json:"remarks,omitempty"` // of targets that cannot be compared with, and of settings without effect
 	Summary   PlanCounters     `json:"summary"`
+
+	refused int // of Invalid: that cannot be read or written, so that it may differ
 }
 
 // A Step is one entry that would be written or deleted.
@@ -55,8 +57,9 @@ type PlanCounters struct {
 	Equal  int `json:"equal"` // of another connection of this owner
 }
 
-// Differs reports whether a run would change something, or could not.
-func (d *Difference) Differs() bool { return len(d.Changes)+len(d.Conflicts)+len(d.Invalid) > 0 }
+// Differs reports whether a run would change something, or could not. That a service has
+// nothing to write, such as one whose only provider is at loopback, is no difference.
+func (d *Difference) Differs() bool { return len(d.Changes)+len(d.Conflicts)+d.refused > 0 }
 
 func (d *Difference) add(target string, groups []bridge.Planned, st bridge.Status) {
 	for _, g := range groups {
@@ -73,6 +76,9 @@ func (d *Difference) add(target string, groups []bridge.Planned, st bridge.Statu
 	for _, sv := range st.Services {
 		if sv.Reason == bridge.ReasonInvalid || sv.Reason == bridge.ReasonRefused {
 			d.Invalid = append(d.Invalid, Remark{string(sv.Service), sv.Detail})
+			if sv.Reason == bridge.ReasonRefused {
+				d.refused++
+			}
 		}
 	}
 }

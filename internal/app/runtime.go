@@ -176,19 +176,74 @@ func (r *runtime) complete(ctx context.Context, timeout time.Duration) ([]bridge
 func (r *runtime) plans(ctx context.Context, timeout time.Duration) ([][]bridge.Planned, []bridge.Status, error) {
 	plans, statuses := make([][]bridge.Planned, len(r.sinks)), make([]bridge.Status, len(r.sinks))
 	err := r.runWhile(ctx, timeout, nil, func(ctx context.Context) error {
-		return atOnce(len(r.sinks), func(i int) error {
+		ctx, giveUp := context.WithCancelCause(ctx)
+		defer giveUp(nil)
+		go r.watchRefusals(ctx, giveUp)
+		err := atOnce(len(r.sinks), func(i int) error {
 			var err error
 			if plans[i], statuses[i], err = r.sinks[i].loop.Plan(ctx); err != nil {
 				return fmt.Errorf("target %s: %w", r.sinks[i].name, err)
 			}
 			return nil
 		})
+		if errors.Is(context.Cause(ctx), errRefused) {
+			return unreachable("nothing was compared: %s", r.missing(statuses))
+		}
+		return err
 	})
 	err = r.judge(ctx, err, statuses, timeout)
 	if e, ok := errors.AsType[*Error](err); ok && e.Cause == CauseFindings { // nothing was compared: nothing is known to differ
 		err = &Error{CauseUnreachable, e.Err}
 	}
 	return plans, statuses, err
+}
+
+var errRefused = errors.New("a registry refuses connections")
+
+// refusedFor is for how long a registry has to refuse connections until a plan ends: all
+// its servers were tried by then.
+const refusedFor = 5 * time.Second
+
+// watchRefusals ends a plan once no server of some registry accepts a connection: to wait
+// for its timeout would show nothing else.
+func (r *runtime) watchRefusals(ctx context.Context, giveUp context.CancelCauseFunc) {
+	ticker := time.NewTicker(refusedFor / 50)
+	defer ticker.Stop()
+	since := make(map[string]time.Time) // by registry
+	for {
+		now := time.Now()
+		for name, refused := range r.refusals() {
+			switch began, before := since[name]; {
+			case !refused:
+				delete(since, name)
+			case !before:
+				since[name] = now
+			case now.Sub(began) >= refusedFor:
+				giveUp(errRefused)
+				return
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+// refusals reports of each source and target whether its last connection was refused.
+func (r *runtime) refusals() map[string]bool {
+	const refused = "connection refused"
+	all := make(map[string]bool)
+	for _, s := range r.sources {
+		state := s.state()
+		all["source "+s.name] = !state.Connected && strings.Contains(state.LastError, refused)
+	}
+	for _, s := range r.sinks {
+		state := s.state()
+		all["target "+s.name] = !state.Connected && strings.Contains(state.LastError, refused)
+	}
+	return all
 }
 
 // atOnce calls f for n things at the same time.
