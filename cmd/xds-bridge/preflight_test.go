@@ -15,6 +15,7 @@ import (
 
 	"github.com/xds-bridge/xds-bridge/internal/app"
 	"github.com/xds-bridge/xds-bridge/internal/fake/kubernetes"
+	zkfake "github.com/xds-bridge/xds-bridge/internal/fake/zookeeper"
 	"github.com/xds-bridge/xds-bridge/internal/porttest"
 )
 
@@ -252,5 +253,22 @@ func TestPreflight_SourceAndTarget(t *testing.T) {
 	}
 	if len(reachable) != 3 || reachable["source zk"] != 1 || reachable["target zk"] != 1 || reachable["source mesh"] != 1 {
 		t.Errorf("%v", reachable)
+	}
+}
+
+// A parent znode that may not be read is found, though its root may be listed.
+func TestPreflight_DeniedParent(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.registers("api.Pay", "10.0.0.1:20001")
+	w.registers("api.Stock", "10.0.0.2:20001")
+	source, target := w.importConfig(porttest.Address(t), ""), w.config(fileOptions{})
+	do(t, "preflight", "-f", source).want(t, exitOK, "√ list: 2 parent znodes in the roots of all formats")
+	do(t, "preflight", "-f", target).want(t, exitOK, "√ list: the parent znodes of all formats may be read")
+	if err := w.zk.SetACL("/dubbo/api.Stock/providers", zkfake.WorldACL(zkfake.PermCreate)); err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range []string{source, target} {
+		do(t, "preflight", "-f", file).want(t, exitFindings, "× list: refused: 1 of 2 parent znodes may not be read, such as /dubbo/api.Stock/providers", "fix: let our user read")
 	}
 }

@@ -213,9 +213,9 @@ func checkZooKeeper(cfg *config.Config, at targetKey, target *zookeeper.Target) 
 			f.warn("session", fmt.Sprintf("%s was asked for and %s granted", r.Asked, r.Granted), "set zookeeper.sessionTimeout within what the server grants")
 		}
 		if r.Read != nil {
-			f.fail("list", r.Read, remedyOfRight(r.Read, "let our user read the root of each format"))
+			f.fail("list", r.Read, remedyOfRight(r.Read, "let our user read the root of each format, and the parent znodes in it"))
 		} else {
-			f.pass("list", "the parent znodes of all formats")
+			f.pass("list", "the parent znodes of all formats may be read")
 		}
 		if r.Write != nil {
 			user := cmp.Or(z.User, "anybody, since no user is set")
@@ -272,6 +272,10 @@ func (z zookeeperSource) check(ctx context.Context, f *findings) {
 		f.fail("list", err, remedyOfRight(err, "let our user read the root of each format"))
 	default:
 		f.pass("reachable", "%s", r.State.Server)
+		if err := r.Denied.Error(); err != nil {
+			f.fail("list", err, "let our user read them")
+			return
+		}
 		if len(r.Absent) > 0 {
 			f.warn("list", strings.Join(r.Absent, ", ")+" does not exist, so that nothing is read there",
 				"check root of the bridge's formats or reads, unless the first provider has yet to register")

@@ -98,10 +98,11 @@ type SourceReport struct {
 	State   State
 	Parents int      // in the roots of all formats
 	Absent  []string // roots that do not exist
+	Denied  Denied   // of the parents
 }
 
-// Check lists the root of every format over a connection of its own, and returns
-// the state of that.
+// Check lists the root of every format and the parents in it, over a connection of its
+// own, and returns the state of that.
 func (s *Source) Check(ctx context.Context) (SourceReport, error) {
 	var r SourceReport
 	client, err := Dial(s.conn) //nolint:contextcheck // it ends by Close
@@ -120,6 +121,10 @@ func (s *Source) Check(ctx context.Context) (SourceReport, error) {
 			return r, fmt.Errorf("list %s: %w", root, err)
 		}
 		r.Parents += len(n.children)
+		if err := r.Denied.try(ctx, client, f, n.children); err != nil {
+			r.State = client.State()
+			return r, err
+		}
 	}
 	r.State = client.State()
 	return r, nil

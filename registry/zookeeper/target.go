@@ -172,7 +172,7 @@ type Report struct {
 	Version string        // of the server; empty if it does not answer srvr
 	Asked   time.Duration // session timeout
 	Granted time.Duration // session timeout
-	Read    error         // nil: the parents of the layouts can be listed
+	Read    error         // nil: the roots of the layouts can be listed, and the parents in them
 	Write   error         // nil: a node under /xds-bridge/<owner> was created and deleted, and one could be created in each root
 	Skew    time.Duration // how far the server's clock is ahead of ours, within Took
 	Took    time.Duration // the round trip of the written node
@@ -190,8 +190,25 @@ func (t *Target) Check(ctx context.Context) (Report, error) {
 		Asked: t.client.opts.SessionTimeout, Granted: state.Timeout,
 	}
 	_, r.Read = t.Groups(ctx)
+	r.Read = cmp.Or(r.Read, t.checkParents(ctx))
 	r.Write = cmp.Or(t.home.check(ctx, &r), t.checkRoots(ctx))
 	return r, nil
+}
+
+// checkParents returns an error if some parents of the layouts may not be listed.
+func (t *Target) checkParents(ctx context.Context) error {
+	var denied Denied
+	for _, l := range t.opts.Layouts {
+		root, _ := splitPattern(l)
+		names, err := t.client.list(ctx, root)
+		if err == nil {
+			err = denied.try(ctx, t.client, l, names)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return denied.Error()
 }
 
 // checkRoots returns why no node can be created in the root of a layout.
