@@ -32,6 +32,9 @@ type Encoder interface {
 type Codec interface {
 	Encoder
 
+	// Place returns where the services lie that it decodes.
+	Place() registry.Place
+
 	// Dependencies returns what has to be read before the entries can be decoded.
 	Dependencies(entries []registry.Entry) []Ref
 

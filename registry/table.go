@@ -194,7 +194,7 @@ func (t *Table) Unknown(scope string, err error) {
 
 func (t *Table) markScope(scope string) {
 	for r := range t.readers {
-		r.scopes[scope] = struct{}{}
+		r.markScope(scope)
 	}
 }
 
@@ -306,20 +306,21 @@ func (t *Table) Summary() Summary {
 func (t *Table) Reader() *Reader { return t.ReaderOn(make(chan struct{}, 1)) }
 
 // ReaderOn returns a new reader with a given channel of capacity 1 as its Wake, so that
-// one goroutine can wait for several tables.
-func (t *Table) ReaderOn(wake chan struct{}) *Reader {
+// one goroutine can wait for several tables. Outside its part the reader sees neither
+// services nor unknown scopes.
+func (t *Table) ReaderOn(wake chan struct{}, part ...Place) *Reader {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	r := &Reader{
-		table: t, wake: wake, dirty: make(map[Name]bool, len(t.rows)),
+		table: t, wake: wake, part: part, dirty: make(map[Name]bool, len(t.rows)),
 		scopes: make(map[string]struct{}, len(t.unknown)), unknown: make(map[string]error, len(t.unknown)),
 	}
 	for name := range t.rows {
-		r.dirty[name] = false
+		r.markRow(name, false)
 	}
 	t.readers[r] = struct{}{}
 	for scope := range t.unknown {
-		r.scopes[scope] = struct{}{}
+		r.markScope(scope)
 	}
 	r.signal()
 	return r
@@ -351,11 +352,9 @@ func (t *Table) delete(name Name, found bool) bool {
 	return true
 }
 
-// markRow makes a row dirty for every reader. If several changes are drained as one, and
-// one of them was found, it is found.
 func (t *Table) markRow(name Name, found bool) {
 	for r := range t.readers {
-		r.dirty[name] = r.dirty[name] || found
+		r.markRow(name, found)
 	}
 }
 
@@ -417,6 +416,7 @@ func Covering[V any](scopes map[string]V, name Name) (V, bool) {
 type Reader struct {
 	table  *Table
 	wake   chan struct{}
+	part   Part
 	dirty  map[Name]bool       // whether the change was found; guarded by table.mu
 	scopes map[string]struct{} // changed scopes; guarded by table.mu
 
@@ -458,6 +458,20 @@ func (r *Reader) Drain() Delta {
 	}
 	clear(r.dirty)
 	return d
+}
+
+// markRow makes a row dirty. If several changes are drained as one, and one of them was
+// found, it is found.
+func (r *Reader) markRow(name Name, found bool) {
+	if r.part.Has(name) {
+		r.dirty[name] = r.dirty[name] || found
+	}
+}
+
+func (r *Reader) markScope(scope string) {
+	if r.part.meets(scope) {
+		r.scopes[scope] = struct{}{}
+	}
 }
 
 // Close ends the reader.

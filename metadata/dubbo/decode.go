@@ -264,6 +264,26 @@ func shareOrClone(other, s string) string {
 	return strings.Clone(s)
 }
 
+// Place implements metadata.Codec. A root below this one is another place.
+func (z *ZooKeeper) Place() registry.Place { return registry.NewPlace(z.group(""), isKey) }
+
+// Place implements metadata.Codec. A root below this one is another place.
+func (z *ZooKeeperApp) Place() registry.Place {
+	return registry.NewPlace(z.group(""), func(rest string) bool {
+		_, key, ok := strings.Cut(rest, "/")
+		return ok && (key == "" || isKey(key))
+	})
+}
+
+// Place implements metadata.Codec.
+func (n *Nacos) Place() registry.Place { return registry.NewPlace(n.group(""), nil) }
+
+// Place implements metadata.Codec.
+func (n *NacosApp) Place() registry.Place { return registry.NewPlace(n.group(""), nil) }
+
+// isKey reports whether a name, or what it begins with, is a service key.
+func isKey(name string) bool { return strings.HasPrefix(name, naming.Providers+":") }
+
 // Scope implements metadata.Scoped: the parent of an interface may have any version
 // and group of it.
 func (*ZooKeeper) Scope(g registry.Group) string {

@@ -104,12 +104,23 @@ func (n *Nacos) group(namespace, group, service string) registry.Group {
 	return registry.Group{Kind: n.form.Kind, Namespace: namespace, Group: group, Name: service, Exclusive: !n.o.Join}
 }
 
-// GroupOf returns the group of a service; false if its name is of another format.
-func (n *Nacos) GroupOf(namespace, group, service string) (registry.Group, bool) {
+// Place implements metadata.Codec.
+func (n *Nacos) Place() registry.Place {
+	return registry.NewPlace(n.group(n.o.Namespace, n.o.Group, ""), n.isNamed)
+}
+
+// isNamed reports whether a service of that name is of the format.
+func (n *Nacos) isNamed(service string) bool {
 	name, ok := n.record.Parse(service)
 	if ok {
 		_, ok = n.parseName(name)
 	}
+	return ok
+}
+
+// GroupOf returns the group of a service; false if its name is of another format.
+func (n *Nacos) GroupOf(namespace, group, service string) (registry.Group, bool) {
+	ok := n.isNamed(service)
 	for _, other := range []string{"providers:", "consumers:", "routers:", "configurators:"} {
 		ok = ok && !strings.HasPrefix(service, other)
 	}

@@ -71,6 +71,14 @@ func (z *ZooKeeper) group(service string) registry.Group {
 	return registry.Group{Kind: z.form.Kind, Namespace: z.o.Root, Name: service, Exclusive: !z.o.Join}
 }
 
+// Place implements metadata.Codec.
+func (z *ZooKeeper) Place() registry.Place {
+	return registry.NewPlace(z.group(""), func(name string) bool {
+		_, ok := z.parseName(name)
+		return ok && !strings.Contains(name, "/") // a root below this one is another place
+	})
+}
+
 // Parents returns the pattern of the parents of entries, with * for one part of a path.
 func (z *ZooKeeper) Parents() string { return z.under() + "*" }
 

@@ -26,6 +26,9 @@ type Format interface {
 	// Kind is the Group.Kind of its groups.
 	Kind() string
 
+	// Place returns where the services lie that it decodes.
+	Place() registry.Place
+
 	// Decode returns the services that entries report. An entry that cannot be
 	// decoded is an error of its own and does not affect others.
 	Decode(entries, extras []registry.Entry) ([]*registry.Service, []metadata.DecodeError)

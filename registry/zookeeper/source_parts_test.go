@@ -81,6 +81,22 @@ func unknowns(table *registry.Table) []string {
 
 var nobody = zkfake.DigestACL(zkfake.PermAll, "someone", "else")
 
+// TestSource_DeniedRootOfPattern: what is unknown under a root is so by its names, whatever
+// pattern of names is read there.
+func TestSource_DeniedRootOfPattern(t *testing.T) {
+	inVirtualTime(t, "denied", func(t *testing.T, s *zkfake.Server) {
+		registerSpring(t, s, "orders", 1)
+		must(t, s.SetACL("/spring", nobody))
+		cloud, err := springcloud.NewZooKeeper(instance.Options{Protocol: "http", Root: "/spring", Service: "order*"})
+		must(t, err)
+		table := runFormats(t, s, func(o *zookeeper.SourceOptions) { o.Formats = []zookeeper.Format{cloud} })
+		later(time.Minute)
+		if certainty(table).Of("spring-cloud:/spring/orders") == nil {
+			t.Errorf("unknown = %q, want the services under /spring", unknowns(table))
+		}
+	})
+}
+
 // othersContinue fails the test unless everything that is not of a failing part is
 // reported, known and followed.
 func othersContinue(t *testing.T, s *zkfake.Server, table *registry.Table, failing ...string) {

@@ -47,11 +47,10 @@ type root struct {
 
 func newRoot(f Format) *root {
 	p, suffix := splitPattern(f)
-	r := &root{format: f, path: p, suffix: suffix, parents: make(map[string]*parentNode), groups: make(map[registry.Group]*parentNode)}
-	group, _ := f.Group(strings.Replace(f.Parents(), "*", "any", 1))
-	group.Name = "*"
-	r.scope = group.String()
-	return r
+	return &root{
+		format: f, path: p, suffix: suffix, scope: f.Place().Scope(),
+		parents: make(map[string]*parentNode), groups: make(map[registry.Group]*parentNode),
+	}
 }
 
 // splitPattern returns the path above the parents of a format, and what follows the part

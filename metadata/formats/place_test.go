@@ -1,0 +1,71 @@
+package formats_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/metadata/format"
+	"github.com/xds-bridge/xds-bridge/metadata/formats"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+var errUnknown = errors.New("denied")
+
+// TestAll_Places: what a codec decodes lies in its place, as does what a group of it cannot
+// report, and no other place has it.
+func TestAll_Places(t *testing.T) {
+	s := &registry.Service{
+		Name: "orders.shop.svc.cluster.local:80", Application: "orders", Interfaces: []registry.Interface{{Name: "api.Orders", Version: "1.0", Group: "g"}},
+		Endpoints: []registry.Endpoint{{Host: "10.0.0.1", Port: 80}},
+	}
+	for _, d := range formats.All() {
+		for kind, construct := range d.Forms {
+			t.Run(d.Name+" "+kind, func(t *testing.T) {
+				codec := func(o format.Options) metadata.Codec {
+					o.Documents, o.Protocol, o.Mark = "/dubbo", d.Protocol, metadata.NewMark("shop", "b")
+					c, err := construct(o)
+					if err != nil {
+						t.Fatal(err)
+					}
+					return c
+				}
+				c := codec(format.Options{Root: "/r", Group: "G"})
+				others := []metadata.Codec{
+					codec(format.Options{Root: "/r/below", Group: "G2"}), codec(format.Options{Root: "/other", Group: "G", Namespace: "n"}),
+				}
+				if d.Lookup == format.ByName { // the others have neither patterns nor this root
+					others = append(others, codec(format.Options{Root: "/r", Group: "G", Service: "other-*"}), codec(format.Options{Root: "/", Group: "G3"}))
+				}
+				entries, err := c.Encode(s)
+				if err != nil {
+					t.Fatal(err)
+				}
+				decoded, failed := c.Decode(entries, entries)
+				if len(decoded) != 1 || len(failed) > 0 {
+					t.Fatalf("Decode(%v) = %v, %v, want one service", entries, decoded, failed)
+				}
+				wantPlace(t, c.Place(), true, decoded[0].Name, metadata.ScopeOf(c, entries[0].Group), c.Place().Scope())
+				for _, o := range others {
+					wantPlace(t, o.Place(), false, decoded[0].Name, metadata.ScopeOf(c, entries[0].Group))
+				}
+			})
+		}
+	}
+}
+
+// wantPlace fails the test unless a place has a service, and each scope may have services
+// of it.
+func wantPlace(t *testing.T, at registry.Place, want bool, name registry.Name, scopes ...string) {
+	t.Helper()
+	if at.Has(name) != want {
+		t.Errorf("place %s has %s: %t, want %t", at.Scope(), name, !want, want)
+	}
+	for _, scope := range scopes {
+		table := registry.NewTable()
+		table.Unknown(scope, errUnknown)
+		if got := len(table.ReaderOn(make(chan struct{}, 1), at).Drain().Unknown) > 0; got != want {
+			t.Errorf("a reader of %s sees that %s is unknown: %t, want %t", at.Scope(), scope, got, want)
+		}
+	}
+}
