@@ -29,6 +29,7 @@ type Project func(*registry.Service) ([]registry.Entry, error)
 type Bridge struct {
 	Name    string
 	Table   *registry.Table
+	Part    registry.Part // what the bridge takes of the table: nothing else is there for it
 	Project Project
 	Policy  Policy
 	Guard   Guard

@@ -170,7 +170,7 @@ func (d *driver) listen(ctx context.Context) (<-chan struct{}, func()) {
 	wake := make(chan struct{}, 1)
 	var beginning sync.WaitGroup
 	for _, w := range d.engine.pipelines {
-		r := &tableReader{reader: w.Table.ReaderOn(wake), begun: make(chan struct{})}
+		r := &tableReader{reader: w.Table.ReaderOn(wake, w.Part...), begun: make(chan struct{})}
 		d.tables = append(d.tables, r)
 		if w.Begin == nil {
 			close(r.begun)

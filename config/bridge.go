@@ -16,8 +16,8 @@ type Bridge struct {
 	From     string     `yaml:"from" need:"name one of registries" doc:"The registry that is read."`
 	To       string     `yaml:"to" need:"name one of registries" doc:"The registry that is written."`
 	Listen   string     `yaml:"listen" doc:"Into a mesh only: the address istiod's configSources names."`
-	Formats  []Format   `yaml:"formats" need:"such as [dubbo-interface]" doc:"The formats in which services are stored: those of a mesh in each of them, those of a registry in the one they were read in. Into a mesh: the formats that are read."`
-	Reads    []Format   `yaml:"reads" doc:"Between registries: the formats that are read, where they are not formats; each service is then stored in each of formats."`
+	Formats  []Format   `yaml:"formats" need:"such as [dubbo-interface]" doc:"The formats in which services are stored. From a mesh each service is stored in all of them. Between registries they are also what is read, each at its root or in its group, and a service is stored in the one in whose place it was read. Into a mesh they are only what is read."`
+	Reads    []Format   `yaml:"reads" doc:"Between registries: what is read in place of formats, each format at its root or in its group; each service is then stored in all of formats."`
 	Select   Select     `yaml:"select" doc:"Which services and addresses pass."`
 	Names    []NameRule `yaml:"names" doc:"What a mesh host provides where no service key is published; the first rule that fits counts, those of all bridges from one mesh in the order of the file."`
 	Metadata Metadata   `yaml:"metadata" doc:"What of the attributes of services passes, and under which keys; followed in this order."`

@@ -21,7 +21,7 @@ type Projection struct {
 	Route   func() Route  // called for each service; nil: no loop is possible
 	Rules   Rules
 	Formats []Encoder
-	Same    bool    // write a service only in the format that it was read in
+	Places  []registry.Place // by format, where the services lie that it is written for; none: each is for all
 	Signer  *Signer // nil: marks are not signed
 }
 
@@ -38,9 +38,8 @@ func (p *Projection) Entries(s *registry.Service) ([]registry.Entry, error) {
 	}
 	var entries []registry.Entry
 	left := []error{err}
-	kind, _, _ := strings.Cut(string(s.Name), ":")
-	for _, f := range p.Formats {
-		if p.Same && f.Kind() != kind {
+	for i, f := range p.Formats {
+		if len(p.Places) > 0 && !p.Places[i].Has(s.Name) {
 			continue
 		}
 		part, err := f.Encode(s)

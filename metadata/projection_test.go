@@ -37,6 +37,9 @@ func (l lines) Encode(s *registry.Service) ([]registry.Entry, error) {
 
 func TestProjection(t *testing.T) {
 	t.Parallel()
+	place := func(format, root string) registry.Place {
+		return registry.NewPlace(registry.Group{Kind: format, Namespace: root}, nil)
+	}
 	at := func(endpoints ...registry.Endpoint) *registry.Service {
 		return &registry.Service{Name: "one:/orders", Attributes: registry.Attributes{"b": "value"}, Endpoints: endpoints}
 	}
@@ -63,7 +66,9 @@ func TestProjection(t *testing.T) {
 		all  registry.Absence
 	}{
 		"every format":             {one, at(good, ill), "one 10.0.0.1=value mesh,two 10.0.0.1=value mesh", "", ""},
-		"its own format alone":     {with(func(p *metadata.Projection) { p.Same = true }), at(good), "one 10.0.0.1=value mesh", "", ""},
+		"the format of its place": {with(func(p *metadata.Projection) {
+			p.Places = []registry.Place{place("one", ""), place("one", "/below")}
+		}), at(good), "one 10.0.0.1=value mesh", "", ""},
 		"excluded":                 {with(func(p *metadata.Projection) { p.Select.Exclude = []naming.Pattern{orders} }), at(good), "", `select.exclude names it by "orders"`, registry.Excluded},
 		"one address out of reach": {one, at(good, loop), "one 10.0.0.1=value mesh,two 10.0.0.1=value mesh", "left out: endpoint \"127.0.0.1:80\": loopback", ""},
 		"no address within reach":  {one, at(loop, ill), "", "left out: endpoint \"127.0.0.1:80\": loopback", registry.Unreachable},

@@ -307,13 +307,17 @@ const minCallTimeout = 30 * time.Second
 func (b *builder) bridges(bridges []config.Bridge, codecs [][]metadata.Encoder) ([]bridge.Bridge, error) {
 	all := make([]bridge.Bridge, 0, len(bridges))
 	for i, x := range bridges {
-		p, err := newProjection(b, x, codecs[i])
+		part, err := partOf(b.cfg, x)
+		if err != nil {
+			return nil, err
+		}
+		p, err := newProjection(b, x, codecs[i], part)
 		if err != nil {
 			return nil, err
 		}
 		source := b.sourceTables.of(x.From)
 		all = append(all, bridge.Bridge{
-			Name: x.Name, Table: source.table, Recheck: source.recheck,
+			Name: x.Name, Table: source.table, Part: part, Recheck: source.recheck,
 			Begin:  source.untilReadable(b.runtime.registryID(x.From), b.runtime.registryID(x.To)),
 			Yields: yields(b.cfg, x, codecs[i]), Trace: newOriginReader(b.cfg, x, codecs[i]),
 			Project: p.Entries, Policy: bridge.Policy(x.Policy), Guard: guardOf(x.Guard),

@@ -64,6 +64,23 @@ func readings(cfg *config.Config, name string) []config.Use {
 	return all
 }
 
+// partOf returns which part of its registry a bridge takes, a place for each format that it
+// reads. Bridges share one reading of the registry, and each takes its own part of it.
+func partOf(cfg *config.Config, x config.Bridge) (registry.Part, error) {
+	if meshIn(cfg, x.From) != nil {
+		return nil, nil // a mesh has no places
+	}
+	var part registry.Part
+	for _, f := range x.Read() {
+		c, err := newCodec[metadata.Codec](&builder{cfg: cfg}, config.Use{Format: f, Bridge: x, Registry: x.From, Read: true}, cfg.Registries[x.From].Settings().Kind)
+		if err != nil {
+			return nil, fmt.Errorf("bridge %s: %w", x.Name, err)
+		}
+		part = append(part, c.Place())
+	}
+	return part, nil
+}
+
 // A codecUse is the codec of a format with its first use.
 type codecUse[T any] struct {
 	config.Use

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/xds-bridge/xds-bridge/bridge"
+	"github.com/xds-bridge/xds-bridge/config"
 	"github.com/xds-bridge/xds-bridge/internal/admin"
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/naming"
@@ -141,8 +142,7 @@ func unmatched(r *runtime) []Remark {
 		if s == nil {
 			continue
 		}
-		rows, _ := s.table.Snapshot()
-		services := slices.Collect(maps.Values(rows))
+		services := servicesOf(r.cfg, x, s.table)
 		for _, p := range x.Patterns() {
 			pattern, err := naming.ParsePattern(p.Text)
 			if err != nil || slices.ContainsFunc(services, func(sv *registry.Service) bool { return metadata.Matches(pattern, sv) }) {
@@ -156,6 +156,17 @@ func unmatched(r *runtime) []Remark {
 		}
 	}
 	return all
+}
+
+// servicesOf returns the services that a bridge takes of the table of its source.
+func servicesOf(cfg *config.Config, x config.Bridge, table *registry.Table) []*registry.Service {
+	part, err := partOf(cfg, x)
+	if err != nil {
+		return nil // the bridge was not made either
+	}
+	rows, _ := table.Snapshot()
+	maps.DeleteFunc(rows, func(name registry.Name, _ *registry.Service) bool { return !part.Has(name) })
+	return slices.Collect(maps.Values(rows))
 }
 
 // matchesLeftOut returns the first host of a mesh that a pattern fits of those that

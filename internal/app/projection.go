@@ -15,9 +15,10 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/mesh"
 )
 
-// newProjection returns the projection of services by a bridge. Where a mesh is at neither
-// end, a bridge that names no formats to read keeps each service in its own.
-func newProjection(b *builder, x config.Bridge, formats []metadata.Encoder) (*metadata.Projection, error) {
+// newProjection returns the projection of services by a bridge that takes a part of its
+// source. Where a mesh is at neither end, a bridge that names no formats to read writes
+// each service in the format in whose place it was read.
+func newProjection(b *builder, x config.Bridge, formats []metadata.Encoder, part registry.Part) (*metadata.Projection, error) {
 	chosen, err := selection(b.cfg, x)
 	if err != nil {
 		return nil, err
@@ -25,7 +26,9 @@ func newProjection(b *builder, x config.Bridge, formats []metadata.Encoder) (*me
 	p := &metadata.Projection{
 		Select: chosen, Reach: reachOf(b.cfg, x), Rules: x.Metadata.Rules(), Formats: formats, Signer: b.signer,
 		Route: routeBetween(b.runtime.registryID(x.From), b.runtime.registryID(x.To)),
-		Same:  meshIn(b.cfg, x.From) == nil && meshIn(b.cfg, x.To) == nil && len(x.Reads) == 0,
+	}
+	if meshIn(b.cfg, x.To) == nil && len(x.Reads) == 0 {
+		p.Places = part
 	}
 	if meshIn(b.cfg, x.To) != nil {
 		p.Signer = nil // we alone serve entries there, and nobody has to vouch for them
@@ -71,50 +74,86 @@ func imported(cfg *config.Config, x config.Bridge) ([]naming.Pattern, error) {
 }
 
 // originReader reads from an entry which service it was written for: if the source is a
-// mesh, from its host address, and if a registry is read at one location
-// whose services are called by their keys, from its key.
+// mesh, from its host address, and if it came from services that are called by their
+// keys, from its key.
 type originReader struct {
-	mesh   bool
-	keyed  *registry.Group // of that location, without a name; nil: there is none
-	hosts  naming.MeshHosts
-	codecs []metadata.Encoder
+	mesh  bool
+	keyed []keyedPlace
+}
+
+// A keyedPlace is where a bridge reads services that are called by their keys, and where it
+// writes them.
+type keyedPlace struct {
+	read    registry.Group   // without a name
+	written registry.Group   // likewise, if it is no mesh
+	codec   metadata.Encoder // of what is written there
+	hosts   naming.MeshHosts // if it is a mesh
 }
 
 // newOriginReader returns a reader of the origin of the entries of a bridge.
 // Elsewhere names do not say it: an application may provide any interface, and
-// one of two locations may have what the other has.
+// one of two places may have what the other has.
 func newOriginReader(cfg *config.Config, x config.Bridge, codecs []metadata.Encoder) originReader {
 	if meshIn(cfg, x.From) != nil {
 		return originReader{mesh: true}
 	}
-	read := readings(cfg, x.From)
-	if len(read) != 1 || read[0].Format.Format != dubbo.Kind {
-		return originReader{}
+	var t originReader
+	add := func(from config.Format, to keyedPlace) {
+		if from.Format == dubbo.Kind {
+			to.read = locationOf(cfg.Registries[x.From], from)
+			t.keyed = append(t.keyed, to)
+		}
 	}
-	at := locationOf(cfg.Registries[x.From], read[0].Format)
-	t := originReader{keyed: &at, codecs: codecs}
+	read := x.Read()
 	if to := meshIn(cfg, x.To); to != nil {
-		t.hosts = meshHosts(x, to)
+		if len(read) == 1 {
+			add(read[0], keyedPlace{hosts: meshHosts(x, to)})
+		}
+		return t
+	}
+	for i, f := range x.Formats {
+		to := keyedPlace{written: locationOf(cfg.Registries[x.To], f), codec: codecs[i]}
+		switch {
+		case len(x.Reads) == 0:
+			add(f, to)
+		case len(read) == 1: // else each may have come from any of them
+			add(read[0], to)
+		}
 	}
 	return t
 }
 
 // Origin implements bridge.Trace.
 func (t originReader) Origin(e registry.Entry) registry.Name {
-	switch {
-	case t.mesh:
+	if t.mesh {
 		return registry.Name(metadata.HostOf(e))
-	case t.keyed == nil:
-		return ""
-	case e.Group.Kind == serviceentry.Kind:
-		if n, err := t.hosts.Parse(e.Group.Name); err == nil && n.Name == "" {
-			return dubbo.NameOf(*t.keyed, registry.Interface{Name: n.Key.Interface, Version: n.Key.Version, Group: n.Key.Group})
+	}
+	var origin registry.Name
+	for _, p := range t.keyed {
+		switch name := p.origin(e); {
+		case name == "" || name == origin:
+		case origin != "":
+			return "" // it may have come from either
+		default:
+			origin = name
 		}
-	case e.Group.Kind == dubbo.Kind:
-		for _, c := range t.codecs {
-			if i, ok := provides(c, e); ok {
-				return dubbo.NameOf(*t.keyed, i)
-			}
+	}
+	return origin
+}
+
+// origin returns the service of the place that an entry may have been written for; empty
+// if there is none.
+func (p keyedPlace) origin(e registry.Entry) registry.Name {
+	at := e.Group
+	at.Name, at.Exclusive = "", false
+	switch {
+	case e.Group.Kind == serviceentry.Kind:
+		if n, err := p.hosts.Parse(e.Group.Name); err == nil && n.Name == "" {
+			return dubbo.NameOf(p.read, registry.Interface{Name: n.Key.Interface, Version: n.Key.Version, Group: n.Key.Group})
+		}
+	case at == p.written:
+		if i, ok := provides(p.codec, e); ok {
+			return dubbo.NameOf(p.read, i)
 		}
 	}
 	return ""
@@ -135,5 +174,5 @@ func provides(c metadata.Encoder, e registry.Entry) (registry.Interface, bool) {
 
 // Service implements bridge.Trace: it reports whether a scope covers services by name only.
 func (t originReader) Service(scope string) bool {
-	return t.mesh && mesh.OneService(scope) || t.keyed != nil
+	return t.mesh && mesh.OneService(scope) || len(t.keyed) > 0
 }
