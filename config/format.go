@@ -168,9 +168,13 @@ func (c *Config) Uses() []Use {
 // has one layout, whatever bridges share it.
 func (u Use) check(v *validator, o Use) {
 	layout, same := v.Registries[u.Registry].Settings().Layout, u.Format.Format == o.Format.Format
+	place := layout == UnderRoots && o.Root == u.Root || layout == InGroups && o.Group == u.Group
 	switch {
-	case same && u.Service == o.Service && (layout == UnderRoots && o.Root == u.Root || layout == InGroups && o.Group == u.Group):
+	case same && place && u.Service == o.Service:
 		u.agree(v, o, layout)
+	case same && place && u.Read && patternsMeet(u.Service, o.Service):
+		v.errorf(u.path+".service", "is %q, and %q in %s; a service that fits both would have two names: say the same in both, or give them patterns that no service fits both of",
+			u.Service, o.Service, o.path)
 	case same:
 	case layout == UnderRoots && meetUnderRoots(u.Format, o.Format):
 		u.refuse(v, o, "the paths under "+o.Root, "root")
