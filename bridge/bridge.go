@@ -20,9 +20,8 @@ import (
 )
 
 // Project turns a service into the entries that the target should hold for
-// it. It must be pure, and is called from several goroutines. An error leaves
-// the service's entries as they are, unless it is a *registry.LeftOut, which
-// is beside the entries.
+// it. It must be pure, and is called from several goroutines. The error is beside
+// the entries and says what has none, see registry.LeftOutBy.
 type Project func(*registry.Service) ([]registry.Entry, error)
 
 // Bridge is one configured pipeline, from a table to the target of a Loop.

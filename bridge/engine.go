@@ -133,12 +133,10 @@ func (e *engine) ApplyDelta(bridge int, d registry.Delta, now time.Time) {
 
 // claim hands what a service claims to the planner.
 func (e *engine) claim(p *pipeline, one *projected, now time.Time) {
-	if one.err == nil {
-		origin := plan.Origin{Bridge: p.index, Service: one.name}
-		for _, group := range e.planner.Claim(origin, p.evidence(one.row), one.entries) {
-			if e.listed != nil { // else it is due once the target is listed
-				e.touch(group, now)
-			}
+	origin := plan.Origin{Bridge: p.index, Service: one.name}
+	for _, group := range e.planner.Claim(origin, p.evidence(one.row), one.entries) {
+		if e.listed != nil { // else it is due once the target is listed
+			e.touch(group, now)
 		}
 	}
 	if p.set(one.name, one.state) && one.state.reason == ReasonInvalid {

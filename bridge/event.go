@@ -141,13 +141,14 @@ func (j *journal) reportRefusals(it *item, err error) {
 	j.opts.Log.Warn("target refused entries", "target", j.opts.Target, "group", it.group.String(), "entries", len(it.refusals), "err", err)
 }
 
-// reportInvalid reports a service of which no endpoint can be written.
+// reportInvalid reports a service of which no endpoint can be written, in one of its
+// formats at least.
 func (j *journal) reportInvalid(w *pipeline, one *projected) {
-	what := "left as it was"
-	if one.err == nil { // what was written of it goes
-		what = "without endpoints"
+	what := "without endpoints" // what was written of it goes
+	if slices.ContainsFunc(one.entries, func(e registry.Entry) bool { return registry.IsEndpoint(e.Key) }) {
+		what = "not in all formats"
 	}
-	j.observe(Observation{Kind: ObservedInvalid, Bridge: w.Name, Count: 1, Err: one.err})
+	j.observe(Observation{Kind: ObservedInvalid, Bridge: w.Name, Count: 1})
 	j.emit(Event{Kind: EventInvalid, Bridge: w.Name, Subject: string(one.name), What: what, Why: one.state.detail})
 	j.opts.Log.Warn("service cannot be written", "bridge", w.Name, "service", one.name, "result", what, "reason", one.state.detail)
 }

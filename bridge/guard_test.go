@@ -1,7 +1,7 @@
 package bridge_test
 
 import (
-	"slices"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -44,13 +44,23 @@ func TestGuard_UnknownSource(t *testing.T) {
 			s.in(time.Hour).holds("team-x/a 10.0.0.1:80").reason("team-x/a", bridge.ReasonUnknown, "down")
 			s.is("scope", s.status().Bridges[0].Unknown["team-x/*"], "down").unknown("team-x/*", nil).in(time.Second).holds()
 		},
-		"an invalid service keeps its orphans": func(s *story) {
+		"an unwritable service keeps nothing back": func(s *story) {
 			s.bridges[0].Guard = bridge.DefaultGuard()
 			bad := fleet(10, 2)
-			bad[3] = with(service("s3"), "bad", "no such interface")
-			s.standard(10).has(bad...).in(time.Hour).holdsN(20)
-			s = s.again().has(bad...).in(time.Hour).holdsN(20).reason("s3", bridge.ReasonInvalid, "no such interface")
-			s.has(slices.Delete(bad, 3, 4)...).in(time.Hour).holdsN(18)
+			bad[3] = with(service("s3", "10.9.0.1:80"), "bad", "no IP address")
+			s.standard(10).put(bad[3]).in(29*time.Second).holdsN(20).reason("s3", bridge.ReasonInvalid, "no IP address")
+			s.in(2*time.Second).holdsN(18).reason("s3", bridge.ReasonInvalid, "no IP address").noHold()
+			s.delete("s4").in(31*time.Second).holdsN(16).noHold()
+			s.holding(mine("old", "10.0.0.8:80"))
+			s.again().has(append(bad[:4:4], bad[5:]...)...).in(2 * time.Minute).holdsN(16).reason("s3", bridge.ReasonInvalid, "no IP address")
+		},
+		"if all become unwritable they are held": func(s *story) {
+			s.bridges[0].Guard = bridge.DefaultGuard()
+			s.standard(10)
+			for i := range 10 {
+				s.put(with(service(fmt.Sprint("s", i), "10.9.0.1:80"), "bad", "no IP address"))
+			}
+			s.in(time.Hour).holdsN(20).is("Count of the hold", s.hold().Count, 20)
 		},
 		"an orphan waits for every bridge and scope": func(s *story) {
 			s.bridge("c", speed).holding(mine("old", "10.0.0.8:80")).has().in(time.Hour).holds("old 10.0.0.8:80")

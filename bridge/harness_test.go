@@ -59,7 +59,7 @@ func perService(s *registry.Service) (entries []registry.Entry, err error) {
 		case "excluded":
 			return nil, &registry.LeftOut{Reason: errors.New(value), All: registry.Excluded}
 		case "unreachable":
-			return nil, &registry.LeftOut{Reason: errors.New(value), All: registry.Unreachable}
+			return nil, &registry.LeftOut{Reason: errors.New(value), All: registry.Unwritable}
 		case "partly":
 			err = &registry.LeftOut{Reason: errors.New(value)}
 		case "pause": // of the loop

@@ -26,7 +26,7 @@ func TestLoop(t *testing.T) {
 			s.holding(theirs("a", "10.0.0.8:80"), theirs("a", "10.0.0.9:80"))
 			s.has(service("a", "10.0.0.9:80", "10.0.0.1:80")).holds("a 10.0.0.1:80", "a 10.0.0.8:80", "a 10.0.0.9:80")
 			s.reason("a", bridge.ReasonConflict, "10.0.0.9:80 belongs to owner mark:other")
-			s.put(service("a", "10.0.0.8:80", "10.0.0.9:80")).in(time.Second)
+			s.put(service("a", "10.0.0.8:80", "10.0.0.9:80")).in(time.Second).holds("a 10.0.0.8:80", "a 10.0.0.9:80")
 			s.reason("a", bridge.ReasonConflict, "2 entries belong to owner mark:other")
 			s.delete("a").in(time.Second).holds("a 10.0.0.8:80", "a 10.0.0.9:80").wrote(1, 1)
 		},
@@ -41,12 +41,12 @@ func TestLoop(t *testing.T) {
 			s.target.Drop(group("a"), "10.0.0.9:80")
 			s.in(10*time.Minute).holds("a 10.0.0.9:80").reason("a", bridge.ReasonSynced, "")
 		},
-		"an invalid service is left, logged once": func(s *story) {
+		"an unwritable service has no entries, logged once": func(s *story) {
 			s.has(service("a", "10.0.0.1:80"), service("b", "10.0.0.2:80")).in(time.Second)
 			for i := range 5 {
 				s.put(with(service("a", fmt.Sprintf("10.0.0.%d:80", i+3)), "bad", "no such interface")).in(time.Second)
 			}
-			s.holds("a 10.0.0.1:80", "b 10.0.0.2:80").reason("a", bridge.ReasonInvalid, "no such interface").reason("b", bridge.ReasonSynced, "")
+			s.holds("b 10.0.0.2:80").reason("a", bridge.ReasonInvalid, "no such interface").reason("b", bridge.ReasonSynced, "")
 			s.logged("service cannot be written", 1).is("observed", s.count(bridge.ObservedInvalid, ""), 1)
 			s.put(service("a", "10.0.0.4:80")).in(time.Second).holds("a 10.0.0.4:80", "b 10.0.0.2:80").reason("a", bridge.ReasonSynced, "")
 		},

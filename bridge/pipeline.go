@@ -21,7 +21,6 @@ type pipeline struct {
 	known      registry.Certainty
 	reportedAt time.Time // when the source last reported everything anew
 	services   map[registry.Name]*service
-	invalid    int                        // how many of them cannot be projected
 	dirty      map[registry.Name]struct{} // services, and scopes, that status has to show anew
 	anyScope   string                     // an example of the scopes that are unknown; empty: none are
 	broadScope string                     // likewise, of those that are no one service
@@ -60,22 +59,18 @@ func unknownError(err error) error {
 
 // unknownReasonOf returns why nothing may be concluded about an entry of ours that
 // this bridge may have written and nobody is known to have claimed. A source that
-// is not complete may claim any. One that cannot report some services, or has some
-// that cannot be projected, may claim what came from these, by what the entry says
-// of itself.
+// is not complete may claim any. One that cannot report some services may claim
+// what came from these, by what the entry says of itself.
 func (p *pipeline) unknownReasonOf(e registry.Entry) error {
 	switch {
 	case !p.known.Synced:
 		return fmt.Errorf("bridge %s: %w", p.Name, errUnsynced)
 	case p.known.Stale != nil:
 		return fmt.Errorf("bridge %s: %w", p.Name, p.known.Stale)
-	case len(p.known.Unknown) == 0 && p.invalid == 0:
+	case len(p.known.Unknown) == 0:
 		return nil
 	}
 	name := p.origin(e)
-	if s := p.services[name]; p.invalid > 0 && (name == "" || s != nil && s.reason == ReasonInvalid) {
-		return fmt.Errorf("bridge %s has %d services that are invalid", p.Name, p.invalid)
-	}
 	scope := p.anyScope
 	if name != "" {
 		scope = p.broadScope
@@ -147,23 +142,20 @@ func (p *pipeline) evidence(row registry.Row) plan.Evidence {
 }
 
 // project returns what a service claims, and why it claims nothing where that
-// is so. An error means that it cannot be known.
-func (p *pipeline) project(s *registry.Service) ([]registry.Entry, service, error) {
+// is so.
+func (p *pipeline) project(s *registry.Service) ([]registry.Entry, service) {
 	if s == nil {
-		return nil, service{gone: true}, nil
+		return nil, service{gone: true}
 	}
 	entries, err := p.Project(s)
 	reason, detail := Reason(""), ""
-	if left, ok := errors.AsType[*registry.LeftOut](err); ok {
-		reason, detail, err = Reason(left.All), left.Error(), nil
+	if left := registry.LeftOutBy(err); left != nil {
+		reason, detail = Reason(left.All), left.Error()
 	}
-	switch {
-	case err != nil:
-		return nil, service{reason: ReasonInvalid, detail: err.Error()}, err
-	case len(entries) == 0:
-		return nil, service{reason: cmp.Or(reason, ReasonEmpty), detail: cmp.Or(detail, emptiness(s))}, nil
+	if len(entries) == 0 {
+		reason, detail = cmp.Or(reason, ReasonEmpty), cmp.Or(detail, emptiness(s))
 	}
-	return entries, service{reason: reason, detail: detail}, nil
+	return entries, service{reason: reason, detail: detail}
 }
 
 func emptiness(s *registry.Service) string {
@@ -231,12 +223,6 @@ func (p *pipeline) set(name registry.Name, next service) bool {
 		s = &service{}
 		p.services[name] = s
 	}
-	if s.reason == ReasonInvalid {
-		p.invalid--
-	}
-	if next.reason == ReasonInvalid {
-		p.invalid++
-	}
 	isNew := s.reason != next.reason || s.detail != next.detail
 	s.reason, s.detail, s.gone = next.reason, next.detail, next.gone
 	p.forget(name)
@@ -249,7 +235,6 @@ type projected struct {
 	row     registry.Row
 	entries []registry.Entry
 	state   service
-	err     error // it cannot be known what it claims
 }
 
 // Services are projected in parts, so that what is written of them need not
@@ -292,6 +277,6 @@ func (p *pipeline) projectPart(part []projected) {
 func (p *pipeline) projectSome(some []projected) {
 	for i := range some {
 		one := &some[i]
-		one.entries, one.state, one.err = p.project(one.row.Service)
+		one.entries, one.state = p.project(one.row.Service)
 	}
 }

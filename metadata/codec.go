@@ -20,9 +20,8 @@ type Encoder interface {
 	Kind() string
 
 	// Encode returns the entries of a service. Endpoints that are not Offered have
-	// none. A *registry.LeftOut beside them says what the format cannot hold, a line
-	// each. Any other error says that nothing of the service can be encoded: its
-	// entries are then unknown, so that none is deleted for it.
+	// none. The error is a *registry.LeftOut beside them, which says what the format
+	// cannot hold, a line each. It changes nothing for the other endpoints.
 	Encode(s *registry.Service) ([]registry.Entry, error)
 }
 
@@ -176,8 +175,8 @@ func TagOmission(tag string) error {
 	return &Omission{"has tag " + naming.Quote(tag) + ", which hides it from consumers without one; the format carries it with tags: true"}
 }
 
-// Fails reports whether one of the reasons is no Omission.
-func Fails(reasons []error) bool {
+// fails reports whether one of the reasons is no Omission.
+func fails(reasons []error) bool {
 	return slices.ContainsFunc(reasons, func(err error) bool {
 		_, unfit := errors.AsType[*Omission](err)
 		return err != nil && !unfit
@@ -186,15 +185,16 @@ func Fails(reasons []error) bool {
 
 // Encoded returns the results of Encoder.Encode, from the entries of a service and
 // the reasons why the rest is left out.
-func Encoded(s *registry.Service, entries []registry.Entry, left []error) ([]registry.Entry, error) {
+func Encoded(entries []registry.Entry, left []error) ([]registry.Entry, error) {
 	reason := errors.Join(left...)
-	switch {
-	case reason == nil:
+	if reason == nil {
 		return entries, nil
-	case len(entries) == 0 && Fails(left):
-		return nil, fmt.Errorf("%s: %w", s.Name, reason)
 	}
-	return entries, &registry.LeftOut{Reason: reason}
+	out := &registry.LeftOut{Reason: reason}
+	if fails(left) && !slices.ContainsFunc(entries, func(e registry.Entry) bool { return registry.IsEndpoint(e.Key) }) {
+		out.All = registry.Unwritable
+	}
+	return entries, out
 }
 
 // Reserved counts, by key, endpoints with metadata that consumers of a format would

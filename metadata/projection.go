@@ -22,11 +22,11 @@ type Projection struct {
 	Rules   Rules
 	Formats []Encoder
 	Places  []registry.Place // by format, where the services lie that it is written for; none: each is for all
-	Signer  *Signer // nil: marks are not signed
+	Signer  *Signer          // nil: marks are not signed
 }
 
-// Entries returns the entries of a service. A *registry.LeftOut beside them says
-// what has none. With any other error they are unknown in all formats.
+// Entries returns the entries of a service. The error is a *registry.LeftOut beside
+// them, which says what has none. What one format cannot hold, others may.
 func (p *Projection) Entries(s *registry.Service) ([]registry.Entry, error) {
 	if err := p.Select.Refuse(s); err != nil {
 		return nil, &registry.LeftOut{Reason: err, All: registry.Excluded}
@@ -43,10 +43,8 @@ func (p *Projection) Entries(s *registry.Service) ([]registry.Entry, error) {
 			continue
 		}
 		part, err := f.Encode(s)
-		if some, ok := errors.AsType[*registry.LeftOut](err); ok {
-			left = append(left, some.Reason)
-		} else if err != nil {
-			return nil, err //nolint:wrapcheck // the format says which part
+		if some := registry.LeftOutBy(err); some != nil {
+			left, out.All = append(left, some.Reason), cmp.Or(out.All, some.All)
 		}
 		if len(entries) == 0 {
 			entries = part
@@ -71,7 +69,7 @@ func (p *Projection) pass(s *registry.Service, out *registry.LeftOut) (*registry
 	given := s
 	s, refused := within(p.Reach, s)
 	if refused != nil && offers(given) && !offers(s) {
-		out.All = registry.Unreachable
+		out.All = registry.Unwritable
 	}
 	var loops error
 	if p.Route != nil {

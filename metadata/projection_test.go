@@ -32,7 +32,16 @@ func (l lines) Encode(s *registry.Service) ([]registry.Entry, error) {
 			})
 		}
 	}
-	return metadata.Encoded(s, entries, left)
+	return metadata.Encoded(entries, left)
+}
+
+// refusing is a format that can hold nothing.
+type refusing struct{}
+
+func (refusing) Kind() string { return "refusing" }
+
+func (refusing) Encode(*registry.Service) ([]registry.Entry, error) {
+	return metadata.Encoded(nil, []error{errors.New("the name is unfit")})
 }
 
 func TestProjection(t *testing.T) {
@@ -65,13 +74,13 @@ func TestProjection(t *testing.T) {
 		left string // the error; empty: none
 		all  registry.Absence
 	}{
-		"every format":             {one, at(good, ill), "one 10.0.0.1=value mesh,two 10.0.0.1=value mesh", "", ""},
+		"every format": {one, at(good, ill), "one 10.0.0.1=value mesh,two 10.0.0.1=value mesh", "", ""},
 		"the format of its place": {with(func(p *metadata.Projection) {
 			p.Places = []registry.Place{place("one", ""), place("one", "/below")}
 		}), at(good), "one 10.0.0.1=value mesh", "", ""},
 		"excluded":                 {with(func(p *metadata.Projection) { p.Select.Exclude = []naming.Pattern{orders} }), at(good), "", `select.exclude names it by "orders"`, registry.Excluded},
 		"one address out of reach": {one, at(good, loop), "one 10.0.0.1=value mesh,two 10.0.0.1=value mesh", "left out: endpoint \"127.0.0.1:80\": loopback", ""},
-		"no address within reach":  {one, at(loop, ill), "", "left out: endpoint \"127.0.0.1:80\": loopback", registry.Unreachable},
+		"no address within reach":  {one, at(loop, ill), "", "left out: endpoint \"127.0.0.1:80\": loopback", registry.Unwritable},
 		"an address that is called": {with(func(p *metadata.Projection) {
 			p.Reach = &naming.Reach{Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}
 		}), at(loop), "one 127.0.0.1=value mesh,two 127.0.0.1=value mesh", "", ""},
@@ -79,8 +88,11 @@ func TestProjection(t *testing.T) {
 		"beside what came from there": {
 			one, at(good, ours), "one 10.0.0.1=value mesh,two 10.0.0.1=value mesh", "left out: endpoint \"10.0.0.4:80\": loop", "",
 		},
-		"left out by the formats":   {one, at(good, bad), "one 10.0.0.1=value mesh,two 10.0.0.1=value mesh", "left out: bad protocol at 10.0.0.3\nbad protocol at 10.0.0.3", ""},
-		"a format that writes none": {one, at(bad), "", "one:/orders: bad protocol at 10.0.0.3", "fails"},
+		"left out by the formats": {one, at(good, bad), "one 10.0.0.1=value mesh,two 10.0.0.1=value mesh", "left out: bad protocol at 10.0.0.3\nbad protocol at 10.0.0.3", ""},
+		"what no format writes":   {one, at(bad), "", "left out: bad protocol at 10.0.0.3\nbad protocol at 10.0.0.3", registry.Unwritable},
+		"what one format refuses": {with(func(p *metadata.Projection) {
+			p.Formats = []metadata.Encoder{lines("one"), refusing{}}
+		}), at(good), "one 10.0.0.1=value mesh", "left out: the name is unfit", registry.Unwritable},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -100,7 +112,7 @@ func TestProjection(t *testing.T) {
 				}
 			case tt.left == "" || !strings.HasPrefix(err.Error(), tt.left):
 				t.Errorf("error %q, want %q", err, tt.left)
-			case beside && left.All != tt.all || !beside && tt.all != "fails":
+			case !beside || left.All != tt.all:
 				t.Errorf("error %#v, want all %q", err, tt.all)
 			}
 		})

@@ -5,6 +5,7 @@ package registry
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -382,10 +383,20 @@ func (r Refused) Error() string {
 func (r Refused) Unwrap() []error { return append(slices.Collect(maps.Values(r)), ErrRefused) }
 
 // LeftOut is the error beside the entries of a service that says which parts have none,
-// and why. It is no failure: all other parts are written.
+// and why. It is no failure: all other parts are written, and what was removed is deleted.
 type LeftOut struct {
 	Reason error
-	All    Absence // why there are no entries; empty: for Reason
+	All    Absence // why no endpoint has an entry, of a format at least; empty: some have, or none for Reason
+}
+
+// LeftOutBy returns the error beside the entries of a service as a LeftOut; nil for none.
+// With any other error none of its endpoints has an entry.
+func LeftOutBy(err error) *LeftOut {
+	left, ok := errors.AsType[*LeftOut](err)
+	if !ok && err != nil {
+		return &LeftOut{Reason: err, All: Unwritable}
+	}
+	return left
 }
 
 // Absence is the reason, as in the status of a service, why nothing of it is written.
@@ -393,9 +404,9 @@ type Absence string
 
 // The reasons that do not depend on the format.
 const (
-	Excluded    Absence = "excluded" // it is not selected
-	Returned    Absence = "synced"   // it came from the target, which still has it
-	Unreachable Absence = "invalid"  // none of its addresses may be offered
+	Excluded   Absence = "excluded" // it is not selected
+	Returned   Absence = "synced"   // it came from the target, which still has it
+	Unwritable Absence = "invalid"  // none of its endpoints may be offered, or the target can hold none
 )
 
 // Error returns the reason.

@@ -203,3 +203,22 @@ func TestBridges_OthersPlaces(t *testing.T) {
 		t.Errorf("left in /prod: %q, want none: the bridge reads another root", got)
 	}
 }
+
+// TestBridges_Unwritable shows that a service which the target cannot hold keeps nothing of
+// others there.
+func TestBridges_Unwritable(t *testing.T) {
+	t.Parallel()
+	const copied = `
+  - { name: copy, from: zk, to: zk2, reads: [spring-cloud], formats: [hertz], guard: { settle: 0s, lastEndpoint: 0s, share: 1 } }`
+	p := newPlaces(t)
+	p.store("/services/dubbo/10.0.31.1:8080", `{"name":"dubbo","id":"x","address":"10.0.31.1","port":8080}`) // the root of another format
+	reasons := p.run(copied)[0].Bridges[0].Reasons
+	if len(p.to.Children("/orders")) != 1 || reasons[bridge.ReasonInvalid] != 1 {
+		t.Fatalf("children of /orders = %q, reasons = %v, want one, and one that cannot be written", p.to.Children("/orders"), reasons)
+	}
+	p.from.Delete("/services/orders")
+	p.run(copied)
+	if got := p.to.Children("/orders"); len(got) > 0 {
+		t.Errorf("left of orders: %q, want none", got)
+	}
+}

@@ -207,7 +207,7 @@ func (o *options) encodeApps(s *registry.Service, form appForm) ([]registry.Entr
 		entries = append(entries, part...)
 		left = append(left, err...)
 	}
-	return metadata.Encoded(s, registry.Sorted(entries), left) //nolint:wrapcheck // the error names the service
+	return metadata.Encoded(registry.Sorted(entries), left) //nolint:wrapcheck // says what is left out
 }
 
 func encodeApp(c *claim, distinction string, interfaces []registry.Interface, form appForm) (entries []registry.Entry, left []error) {

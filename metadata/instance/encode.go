@@ -253,12 +253,10 @@ func (c *codec) encode(s *registry.Service, write func(Instance) (registry.Entry
 		entries = append(entries, e)
 	}
 	entries = registry.Sorted(entries)
-	if len(entries) > 0 || !metadata.Fails(left) {
-		for i, err := range left {
-			left[i] = fmt.Errorf("%s: %w", c.form.Kind, err)
-		}
+	for i, err := range left {
+		left[i] = fmt.Errorf("%s: %w", c.form.Kind, err)
 	}
-	return metadata.Encoded(s, slices.CompactFunc(entries, sameKey), left) //nolint:wrapcheck // the error names the service
+	return metadata.Encoded(slices.CompactFunc(entries, sameKey), left) //nolint:wrapcheck // says what is left out
 }
 
 func sameKey(a, b registry.Entry) bool { return a.Group == b.Group && a.Key == b.Key }

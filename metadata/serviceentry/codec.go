@@ -57,19 +57,14 @@ func (c *Codec) Encode(s *registry.Service) ([]registry.Entry, error) {
 			byProtocol[c.protocol(s, registry.Endpoint{})] = nil
 		}
 	}
-	offered := 0
 	var out []registry.Entry
 	for protocol, endpoints := range byProtocol {
-		offered += len(endpoints)
 		for _, name := range meshNames(s, protocol) {
 			out = append(out, c.group(s, name, endpoints)...)
 		}
 	}
-	if offered == 0 && refused != nil {
-		return nil, refused
-	}
 	out = registry.Sorted(out)
-	return metadata.Encoded(s, out, []error{refused, metadata.PathOmission(s, "mesh")}) //nolint:wrapcheck // says what is left out
+	return metadata.Encoded(out, []error{refused, metadata.PathOmission(s, "mesh")}) //nolint:wrapcheck // says what is left out
 }
 
 // meshNames returns the names of a service in the mesh.
