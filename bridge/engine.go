@@ -139,8 +139,8 @@ func (e *engine) claim(p *pipeline, one *projected, now time.Time) {
 			e.touch(group, now)
 		}
 	}
-	if p.set(one.name, one.state) && one.state.reason == ReasonInvalid {
-		e.journal.reportInvalid(p, one)
+	if p.set(one.name, one.state) && one.state.reason == ReasonUnwritable {
+		e.journal.reportUnwritable(p, one)
 	}
 }
 

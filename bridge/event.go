@@ -36,15 +36,15 @@ type EventKind string
 
 // The kinds of events.
 const (
-	EventHold     EventKind = "hold"     // deletions began to be held back, or their set changed
-	EventRelease  EventKind = "release"  // a hold ended
-	EventDenied   EventKind = "denied"   // a hold was denied
-	EventConflict EventKind = "conflict" // a claim cannot be honoured
-	EventInvalid  EventKind = "invalid"  // no endpoint of a service can be written
-	EventDrift    EventKind = "drift"    // another changed what was written
-	EventRefused  EventKind = "refused"  // the target refuses a write, and repeating does not help
-	EventSession  EventKind = "session"  // the target lost its session
-	EventReload   EventKind = "reload"   // the configuration was reloaded or refused
+	EventHold       EventKind = "hold"       // deletions began to be held back, or their set changed
+	EventRelease    EventKind = "release"    // a hold ended
+	EventDenied     EventKind = "denied"     // a hold was denied
+	EventConflict   EventKind = "conflict"   // a claim cannot be honoured
+	EventUnwritable EventKind = "unwritable" // no endpoint of a service can be written
+	EventDrift      EventKind = "drift"      // another changed what was written
+	EventRefused    EventKind = "refused"    // the target refuses a write, and repeating does not help
+	EventSession    EventKind = "session"    // the target lost its session
+	EventReload     EventKind = "reload"     // the configuration was reloaded or refused
 
 	EventCondition EventKind = "condition" // something that status shows began or ended
 	EventApplied   EventKind = "applied"   // a batch of changes was written
@@ -141,15 +141,15 @@ func (j *journal) reportRefusals(it *item, err error) {
 	j.opts.Log.Warn("target refused entries", "target", j.opts.Target, "group", it.group.String(), "entries", len(it.refusals), "err", err)
 }
 
-// reportInvalid reports a service of which no endpoint can be written, in one of its
+// reportUnwritable reports a service of which no endpoint can be written, in one of its
 // formats at least.
-func (j *journal) reportInvalid(w *pipeline, one *projected) {
+func (j *journal) reportUnwritable(w *pipeline, one *projected) {
 	what := "without endpoints" // what was written of it goes
 	if slices.ContainsFunc(one.entries, func(e registry.Entry) bool { return registry.IsEndpoint(e.Key) }) {
 		what = "not in all formats"
 	}
-	j.observe(Observation{Kind: ObservedInvalid, Bridge: w.Name, Count: 1})
-	j.emit(Event{Kind: EventInvalid, Bridge: w.Name, Subject: string(one.name), What: what, Why: one.state.detail})
+	j.observe(Observation{Kind: ObservedUnwritable, Bridge: w.Name, Count: 1})
+	j.emit(Event{Kind: EventUnwritable, Bridge: w.Name, Subject: string(one.name), What: what, Why: one.state.detail})
 	j.opts.Log.Warn("service cannot be written", "bridge", w.Name, "service", one.name, "result", what, "reason", one.state.detail)
 }
 

@@ -48,11 +48,11 @@ func TestGuard_UnknownSource(t *testing.T) {
 			s.bridges[0].Guard = bridge.DefaultGuard()
 			bad := fleet(10, 2)
 			bad[3] = with(service("s3", "10.9.0.1:80"), "bad", "no IP address")
-			s.standard(10).put(bad[3]).in(29*time.Second).holdsN(20).reason("s3", bridge.ReasonInvalid, "no IP address")
-			s.in(2*time.Second).holdsN(18).reason("s3", bridge.ReasonInvalid, "no IP address").noHold()
-			s.delete("s4").in(31*time.Second).holdsN(16).noHold()
+			s.standard(10).put(bad[3]).in(29*time.Second).holdsN(20).reason("s3", bridge.ReasonUnwritable, "no IP address")
+			s.in(2*time.Second).holdsN(18).reason("s3", bridge.ReasonUnwritable, "no IP address").noHold()
+			s.delete("s4").in(31 * time.Second).holdsN(16).noHold()
 			s.holding(mine("old", "10.0.0.8:80"))
-			s.again().has(append(bad[:4:4], bad[5:]...)...).in(2 * time.Minute).holdsN(16).reason("s3", bridge.ReasonInvalid, "no IP address")
+			s.again().has(append(bad[:4:4], bad[5:]...)...).in(2*time.Minute).holdsN(16).reason("s3", bridge.ReasonUnwritable, "no IP address")
 		},
 		"if all become unwritable they are held": func(s *story) {
 			s.bridges[0].Guard = bridge.DefaultGuard()

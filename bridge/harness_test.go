@@ -56,8 +56,8 @@ func perService(s *registry.Service) (entries []registry.Entry, err error) {
 			return nil, errors.New(value)
 		case "keyless":
 			return nil, nil
-		case "excluded":
-			return nil, &registry.LeftOut{Reason: errors.New(value), All: registry.Excluded}
+		case "skipped":
+			return nil, &registry.LeftOut{Reason: errors.New(value), All: registry.Skipped}
 		case "unreachable":
 			return nil, &registry.LeftOut{Reason: errors.New(value), All: registry.Unwritable}
 		case "partly":

@@ -46,8 +46,8 @@ func TestLoop(t *testing.T) {
 			for i := range 5 {
 				s.put(with(service("a", fmt.Sprintf("10.0.0.%d:80", i+3)), "bad", "no such interface")).in(time.Second)
 			}
-			s.holds("b 10.0.0.2:80").reason("a", bridge.ReasonInvalid, "no such interface").reason("b", bridge.ReasonSynced, "")
-			s.logged("service cannot be written", 1).is("observed", s.count(bridge.ObservedInvalid, ""), 1)
+			s.holds("b 10.0.0.2:80").reason("a", bridge.ReasonUnwritable, "no such interface").reason("b", bridge.ReasonSynced, "")
+			s.logged("service cannot be written", 1).is("observed", s.count(bridge.ObservedUnwritable, ""), 1)
 			s.put(service("a", "10.0.0.4:80")).in(time.Second).holds("a 10.0.0.4:80", "b 10.0.0.2:80").reason("a", bridge.ReasonSynced, "")
 		},
 		"what is not written says why": func(s *story) {
@@ -56,12 +56,12 @@ func TestLoop(t *testing.T) {
 			s.has(service("gone", "10.0.0.2:80")).in(time.Second).holds("gone 10.0.0.2:80")
 			s.has(
 				ill, service("none"), with(service("gone", "127.0.0.1:80"), "unreachable", "loopback address"),
-				with(service("key", "10.0.0.3:80"), "keyless", "yes"), with(service("left", "10.0.0.4:80"), "excluded", "by its name"),
+				with(service("key", "10.0.0.3:80"), "keyless", "yes"), with(service("left", "10.0.0.4:80"), "skipped", "by its name"),
 				with(service("part", "10.0.0.5:80"), "partly", "too long: zz"),
 			).in(time.Second).holds("part 10.0.0.5:80").reason("part", bridge.ReasonSynced, "too long: zz")
 			s.reason("ill", bridge.ReasonEmpty, "no offered endpoint").reason("none", bridge.ReasonEmpty, "no offered endpoint")
-			s.reason("key", bridge.ReasonEmpty, "no service key").reason("left", bridge.ReasonExcluded, "by its name")
-			s.reason("gone", bridge.ReasonInvalid, "loopback address").inSync(false).is("observed", s.count(bridge.ObservedInvalid, ""), 1)
+			s.reason("key", bridge.ReasonEmpty, "no service key").reason("left", bridge.ReasonSkipped, "by its name")
+			s.reason("gone", bridge.ReasonUnwritable, "loopback address").inSync(false).is("observed", s.count(bridge.ObservedUnwritable, ""), 1)
 		},
 		"the first of two bridges has a key": func(s *story) {
 			s.bridge("c", speed).starts().also("c", service("a", "10.0.0.1:80*2"), service("z", "10.0.0.2:80"))

@@ -13,20 +13,20 @@ type Reason string
 
 // The reasons, from the best to the worst.
 const (
-	ReasonSynced   Reason = "synced"   // the target holds what the service claims, or the service came from there
-	ReasonStandby  Reason = "standby"  // another replica leads; this one is ready to lead
-	ReasonEmpty    Reason = "empty"    // the service claims nothing: no offered endpoint, or no service key
-	ReasonExcluded Reason = "excluded" // the bridge's selection leaves it out
-	ReasonReadOnly Reason = "read-only"
-	ReasonPending  Reason = "pending"  // a write is due
-	ReasonWaiting  Reason = "waiting"  // a deletion waits for its guard's time
-	ReasonKept     Reason = "kept"     // an entry of ours that nobody claims stays beside it, because it cannot be known whose it was
-	ReasonUnknown  Reason = "unknown"  // the source cannot report it; left as it was
-	ReasonHeld     Reason = "held"     // a deletion is held back until approved or confirmed
-	ReasonConflict Reason = "conflict" // an entry of another owner or service is where the claim would be
-	ReasonInvalid  Reason = "invalid"  // nothing of what it offers can be written
-	ReasonRetrying Reason = "retrying" // the last call to the target failed
-	ReasonRefused  Reason = "refused"  // the target refuses it, and repeating does not help
+	ReasonSynced     Reason = "synced"  // the target holds what the service claims, or the service came from there
+	ReasonStandby    Reason = "standby" // another replica leads; this one is ready to lead
+	ReasonEmpty      Reason = "empty"   // the service claims nothing: no offered endpoint, or no service key
+	ReasonSkipped    Reason = "skipped" // the bridge's selection leaves it out
+	ReasonReadOnly   Reason = "read-only"
+	ReasonPending    Reason = "pending"    // a write is due
+	ReasonWaiting    Reason = "waiting"    // a deletion waits for its guard's time
+	ReasonKept       Reason = "kept"       // an entry of ours that nobody claims stays beside it, because it cannot be known whose it was
+	ReasonUnknown    Reason = "unknown"    // the source cannot report it; left as it was
+	ReasonHeld       Reason = "held"       // a deletion is held back until approved or confirmed
+	ReasonConflict   Reason = "conflict"   // an entry of another owner or service is where the claim would be
+	ReasonUnwritable Reason = "unwritable" // nothing of what it offers can be written, in one of its formats at least; what was removed goes
+	ReasonRetrying   Reason = "retrying"   // the last call to the target failed
+	ReasonRefused    Reason = "refused"    // the target refuses it, and repeating does not help
 )
 
 // Status is what a loop is doing. It is a copy that the caller owns.
@@ -120,7 +120,7 @@ func (k Kept) of(groups func(registry.Group) bool) (Kept, bool) {
 // its format refuses.
 func (s Status) InSync() bool {
 	for _, b := range s.Bridges {
-		if !b.Synced || b.Reasons[ReasonPending]+b.Reasons[ReasonRetrying]+b.Reasons[ReasonRefused]+b.Reasons[ReasonInvalid] > 0 {
+		if !b.Synced || b.Reasons[ReasonPending]+b.Reasons[ReasonRetrying]+b.Reasons[ReasonRefused]+b.Reasons[ReasonUnwritable] > 0 {
 			return false
 		}
 	}
@@ -193,12 +193,12 @@ type ObservationKind string
 
 // The kinds of observations.
 const (
-	ObservedCall     ObservationKind = "call"     // a call to the target ended
-	ObservedApplied  ObservationKind = "applied"  // entries were created, updated or deleted
-	ObservedHold     ObservationKind = "hold"     // deletions began to be held back
-	ObservedConflict ObservationKind = "conflict" // a conflict was seen for the first time
-	ObservedInvalid  ObservationKind = "invalid"  // a service could not be projected
-	ObservedDrift    ObservationKind = "drift"    // a reading differed from what had been written
-	ObservedCoalesce ObservationKind = "coalesce" // a change joined one that was already due
-	ObservedRetry    ObservationKind = "retry"
+	ObservedCall       ObservationKind = "call"       // a call to the target ended
+	ObservedApplied    ObservationKind = "applied"    // entries were created, updated or deleted
+	ObservedHold       ObservationKind = "hold"       // deletions began to be held back
+	ObservedConflict   ObservationKind = "conflict"   // a conflict was seen for the first time
+	ObservedUnwritable ObservationKind = "unwritable" // no endpoint of a service can be written
+	ObservedDrift      ObservationKind = "drift"      // a reading differed from what had been written
+	ObservedCoalesce   ObservationKind = "coalesce"   // a change joined one that was already due
+	ObservedRetry      ObservationKind = "retry"
 )

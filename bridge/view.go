@@ -182,8 +182,8 @@ func (v *view) service(origin plan.Origin, s *service) *row {
 // rank returns how bad a reason is.
 func (r Reason) rank() int {
 	return slices.Index([]Reason{
-		ReasonSynced, ReasonStandby, ReasonEmpty, ReasonExcluded, ReasonReadOnly, ReasonPending, ReasonWaiting,
-		ReasonKept, ReasonUnknown, ReasonHeld, ReasonConflict, ReasonInvalid, ReasonRetrying, ReasonRefused,
+		ReasonSynced, ReasonStandby, ReasonEmpty, ReasonSkipped, ReasonReadOnly, ReasonPending, ReasonWaiting,
+		ReasonKept, ReasonUnknown, ReasonHeld, ReasonConflict, ReasonUnwritable, ReasonRetrying, ReasonRefused,
 	}, r)
 }
 

@@ -134,7 +134,7 @@ func nacosGetsBadInput(t *testing.T, server *harness.Nacos) {
 	})
 	t.Run("a name that no server accepts marks its service", func(t *testing.T) {
 		for _, iface := range []string{"bad.日本", "xxxxxx"} {
-			if said := b.marked(t, iface, "skipped", "invalid", "refused"); said == "" {
+			if said := b.marked(t, iface, "skipped", "unwritable", "refused"); said == "" {
 				t.Errorf("%s: no reason", iface)
 			}
 		}

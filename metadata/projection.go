@@ -29,7 +29,7 @@ type Projection struct {
 // them, which says what has none. What one format cannot hold, others may.
 func (p *Projection) Entries(s *registry.Service) ([]registry.Entry, error) {
 	if err := p.Select.Refuse(s); err != nil {
-		return nil, &registry.LeftOut{Reason: err, All: registry.Excluded}
+		return nil, &registry.LeftOut{Reason: err, All: registry.Skipped}
 	}
 	out := &registry.LeftOut{}
 	s, err := p.pass(s, out)

@@ -78,7 +78,7 @@ func TestProjection(t *testing.T) {
 		"the format of its place": {with(func(p *metadata.Projection) {
 			p.Places = []registry.Place{place("one", ""), place("one", "/below")}
 		}), at(good), "one 10.0.0.1=value mesh", "", ""},
-		"excluded":                 {with(func(p *metadata.Projection) { p.Select.Exclude = []naming.Pattern{orders} }), at(good), "", `select.exclude names it by "orders"`, registry.Excluded},
+		"excluded":                 {with(func(p *metadata.Projection) { p.Select.Exclude = []naming.Pattern{orders} }), at(good), "", `select.exclude names it by "orders"`, registry.Skipped},
 		"one address out of reach": {one, at(good, loop), "one 10.0.0.1=value mesh,two 10.0.0.1=value mesh", "left out: endpoint \"127.0.0.1:80\": loopback", ""},
 		"no address within reach":  {one, at(loop, ill), "", "left out: endpoint \"127.0.0.1:80\": loopback", registry.Unwritable},
 		"an address that is called": {with(func(p *metadata.Projection) {

@@ -404,14 +404,14 @@ type Absence string
 
 // The reasons that do not depend on the format.
 const (
-	Excluded   Absence = "excluded" // it is not selected
-	Returned   Absence = "synced"   // it came from the target, which still has it
-	Unwritable Absence = "invalid"  // none of its endpoints may be offered, or the target can hold none
+	Skipped    Absence = "skipped"    // it is not selected
+	Returned   Absence = "synced"     // it came from the target, which still has it
+	Unwritable Absence = "unwritable" // none of its endpoints may be offered, or the target can hold none
 )
 
 // Error returns the reason.
 func (l *LeftOut) Error() string {
-	if l.All == Excluded {
+	if l.All == Skipped {
 		return l.Reason.Error()
 	}
 	return "left out: " + l.Reason.Error()

@@ -47,8 +47,8 @@ func printPlan(t *terminal, d *app.Difference) {
 	for _, k := range d.Conflicts {
 		t.show(yellow, "‼ conflict  %s  %s %s  of %s belongs to %s", k.Target, k.Group, k.Key, k.Service, k.Winner)
 	}
-	for _, i := range d.Invalid {
-		t.show(yellow, "‼ cannot be written  %s: %s", i.What, brief(i.Reason))
+	for _, i := range d.Unwritable {
+		t.show(yellow, "‼ unwritable  %s: %s", i.What, brief(i.Reason))
 	}
 	for _, s := range d.Skipped {
 		t.say("  skipped  %s: %s", s.What, s.Reason)
@@ -60,19 +60,19 @@ func printPlan(t *terminal, d *app.Difference) {
 	if n.Equal > 0 {
 		t.say("%d are equal and held by another connection of this owner: a restart writes them once more.", n.Equal)
 	}
-	invalid := ""
-	if len(d.Invalid) > 0 {
-		invalid = ", " + counted(len(d.Invalid), "service that cannot be written", "services that cannot be written")
+	unwritable := ""
+	if len(d.Unwritable) > 0 {
+		unwritable = ", " + counted(len(d.Unwritable), "service that cannot be written", "services that cannot be written")
 	}
 	if !d.Differs() {
-		t.say("Nothing differs%s.", invalid)
+		t.say("Nothing differs%s.", unwritable)
 		return
 	}
 	kept := ""
 	if n.Kept > 0 {
 		kept = fmt.Sprintf(" %d that stay as each says,", n.Kept)
 	}
-	t.say("%d to create, %d to update, %d to delete, %d held by the guard,%s %d in conflict%s.", n.Create, n.Update, n.Delete, n.Held, kept, len(d.Conflicts), invalid)
+	t.say("%d to create, %d to update, %d to delete, %d held by the guard,%s %d in conflict%s.", n.Create, n.Update, n.Delete, n.Held, kept, len(d.Conflicts), unwritable)
 }
 
 // printSteps shows entries as they are and as they would be.

@@ -55,7 +55,7 @@ func printPass(t *terminal, statuses []bridge.Status) error {
 	for _, st := range statuses {
 		bad := len(st.Conflicts)
 		for _, sv := range st.Services {
-			if sv.Reason == bridge.ReasonInvalid || sv.Reason == bridge.ReasonRefused {
+			if sv.Reason == bridge.ReasonUnwritable || sv.Reason == bridge.ReasonRefused {
 				t.remark("%s: %s: %s", st.Target, sv.Service, brief(sv.Detail))
 				bad++
 			}

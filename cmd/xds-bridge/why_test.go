@@ -31,9 +31,9 @@ func TestWhy_NoValidEndpoint(t *testing.T) {
 	file := w.importConfig("127.0.0.1:0", "")
 	r := w.start(file)
 	var why string
-	eventually(t, "it is invalid", func() bool {
+	eventually(t, "it is unwritable", func() bool {
 		why = do(t, "why", "api.Pay", "-f", file).out
-		return strings.Contains(why, "reason    invalid: left out: endpoint \"127.0.0.1:20001\": loopback address")
+		return strings.Contains(why, "reason    unwritable: left out: endpoint \"127.0.0.1:20001\": loopback address")
 	})
 	var d admin.Document
 	if err := json.Unmarshal([]byte(do(t, "status", "-o", "json", "-f", file).out), &d); err != nil {
@@ -43,10 +43,10 @@ func TestWhy_NoValidEndpoint(t *testing.T) {
 	for _, c := range d.Conditions {
 		names[c.Name] = c.Detail
 	}
-	if names[admin.Invalid] != "1 services cannot be written; see why SERVICE" {
+	if names[admin.Unwritable] != "1 services cannot be written; see why SERVICE" {
 		t.Errorf("conditions are %v", names)
 	}
-	if _, text := r.probe(t, "/metrics"); !strings.Contains(text, `xdsbridge_invalid_entries{registry="mesh127.0.0.1:0",role="target"} 1`) {
+	if _, text := r.probe(t, "/metrics"); !strings.Contains(text, `xdsbridge_unwritable_services{registry="mesh127.0.0.1:0"} 1`) {
 		t.Error("no metric counts it")
 	}
 	for _, name := range []string{"api.Orders", "api.x-orders.k0-0-tri.zk.bridge.internal:50051", "api.x-orders.k0-0-tri.zk.bridge.internal"} {
@@ -89,7 +89,7 @@ func TestStatus_BothDirections(t *testing.T) {
 		t.Errorf("what was imported is listed, or what has no key is not: %s", said)
 	}
 	do(t, "why", imported, "-f", file).want(t, exitOK, "it came out of another registry, and is not exported")
-	if _, text := r.probe(t, "/metrics"); !strings.Contains(text, `xdsbridge_invalid_entries{registry="mesh",role="source"} 0`) {
+	if _, text := r.probe(t, "/metrics"); !strings.Contains(text, `xdsbridge_invalid_inputs{registry="mesh"} 0`) {
 		t.Error("the metric counts what nothing is wrong with")
 	}
 }

@@ -39,7 +39,7 @@ func statesOfRealServers() map[string]statustest.Row {
 		statustest.Row{State: "ZooKeeper read: the root emptied", Conditions: []string{"source zk partial"}, Column: "PARTIAL", Exit: 1, Why: "any", Event: "condition partial", Alert: "XdsBridgePartial", Ready: "200", Live: "200"},
 		statustest.Row{State: "ZooKeeper written: read-only", Conditions: []string{"target zk refused"}, Column: "REFUSED", Exit: 1, Why: "refused", Event: "refused 1 of its entries refused", Alert: "XdsBridgeWritesFail", Ready: "200", Live: "200"},
 		statustest.Row{State: "ZooKeeper written: another's entry", Conditions: []string{"target zk conflict"}, Column: "CONFLICT", Exit: 1, Why: "conflict", Event: "conflict claim to", Alert: "XdsBridgeConflict", Ready: "200", Live: "200"},
-		statustest.Row{State: "a bridge claims nothing", Conditions: []string{"target zk idle"}, Column: "IDLE", Exit: 1, Why: "excluded", Event: "condition idle", Alert: "XdsBridgeIdle", Ready: "200", Live: "200"},
+		statustest.Row{State: "a bridge claims nothing", Conditions: []string{"target zk idle"}, Column: "IDLE", Exit: 1, Why: "skipped", Event: "condition idle", Alert: "XdsBridgeIdle", Ready: "200", Live: "200"},
 		statustest.Row{State: "a reload refused", Conditions: []string{"process reload-refused"}, Column: "-", Exit: 1, Why: "synced", Event: "reload the configuration was refused", Alert: "XdsBridgeReloadRefused", Ready: "200", Live: "200"},
 		statustest.Row{State: "Nacos slow", Column: "SYNCED", Why: "synced", Event: "-", Alert: "none", Ready: "200", Live: "200"},
 		statustest.Row{State: "Nacos read: frozen", Conditions: []string{"source nacos stale"}, Column: "STALE", Exit: 1, Why: "synced", Event: "condition stale", Alert: "XdsBridgeSourceStale", Ready: "200", Live: "200"},

@@ -51,7 +51,7 @@ const (
 	Failing       ConditionName = "failing"        // calls to a target fail and are repeated, or something else is wrong with it
 	Unwatched     ConditionName = "unwatched"      // what others change in a target may be missed until it is read again
 	Refused       ConditionName = "refused"        // a target refuses entries
-	Invalid       ConditionName = "invalid"        // services that cannot be written
+	Unwritable    ConditionName = "unwritable"     // services that cannot be written
 	Held          ConditionName = "held"           // a guard holds deletions back
 	Partial       ConditionName = "partial"        // a source cannot report a part
 	Conflicting   ConditionName = "conflict"       // entries of others are where claims would be
@@ -65,7 +65,7 @@ func ConditionsOf(d Direction) []ConditionName {
 	case OfSource:
 		return []ConditionName{Pending, Stale, Partial}
 	case OfTarget:
-		return []ConditionName{OwnerConflict, Away, NoReader, Pending, Failing, Unwatched, Refused, Invalid, Held, Conflicting, Idle, Syncing}
+		return []ConditionName{OwnerConflict, Away, NoReader, Pending, Failing, Unwatched, Refused, Unwritable, Held, Conflicting, Idle, Syncing}
 	default:
 		return []ConditionName{ReloadRefused, LeaseAway}
 	}
@@ -73,7 +73,7 @@ func ConditionsOf(d Direction) []ConditionName {
 
 // emits reports whether a condition has no event of its own.
 func (c Condition) emits() bool {
-	return !slices.Contains([]ConditionName{ReloadRefused, Held, Conflicting, Invalid, Syncing}, c.Name)
+	return !slices.Contains([]ConditionName{ReloadRefused, Held, Conflicting, Unwritable, Syncing}, c.Name)
 }
 
 // isLogged reports whether the log has no other lines of when a condition begins and
@@ -191,7 +191,7 @@ func conditionsOfTarget(t Target, st bridge.Status) []Condition {
 		g.add(Unwatched, state.Unwatched)
 	}
 	g.count(Refused, reasons[bridge.ReasonRefused], "it refuses entries of %d services; see why SERVICE")
-	g.count(Invalid, reasons[bridge.ReasonInvalid], "%d services cannot be written; see why SERVICE")
+	g.count(Unwritable, reasons[bridge.ReasonUnwritable], "%d services cannot be written; see why SERVICE")
 	g.count(Held, st.Counts.Holds, "holds: %d; see xds-bridge holds")
 	g.count(Conflicting, st.Counts.Conflicts, "%d entries of others are where claims would be; see why SERVICE")
 	if st.Listed {
@@ -240,9 +240,9 @@ func idle(b bridge.BridgeStatus) string {
 		return ""
 	case b.Services == 0:
 		return "its source has no service that it reads: check root, namespace, group and select.include; of a mesh, hosts without a service key need a rule in bridges[].names"
-	case b.Reasons[bridge.ReasonExcluded] == b.Services:
+	case b.Reasons[bridge.ReasonSkipped] == b.Services:
 		return fmt.Sprintf("its select leaves out all %d services; hosts of a mesh without a service key are not among them, and need a rule in bridges[].names", b.Services)
-	case b.Reasons[bridge.ReasonExcluded]+b.Reasons[bridge.ReasonEmpty] == b.Services:
+	case b.Reasons[bridge.ReasonSkipped]+b.Reasons[bridge.ReasonEmpty] == b.Services:
 		return fmt.Sprintf("none of %d services offers anything: an endpoint and, from a mesh, a service key, which a rule in bridges[].names gives it too", b.Reasons[bridge.ReasonEmpty])
 	}
 	return ""

@@ -28,9 +28,9 @@ func TestConditions(t *testing.T) {
 	reason := func(r bridge.Reason) func(*bridge.Status) {
 		return func(st *bridge.Status) { st.Bridges[0].Reasons = map[bridge.Reason]int{r: 1} }
 	}
-	excluded := func(st *bridge.Status) {
+	skipped := func(st *bridge.Status) {
 		st.Bridges[0].Entries = 0
-		reason(bridge.ReasonExcluded)(st)
+		reason(bridge.ReasonSkipped)(st)
 	}
 	for want, tt := range map[string]struct {
 		table  func(*registry.Table)
@@ -62,16 +62,16 @@ func TestConditions(t *testing.T) {
 		"target zk away ": {target: func(x *admin.Target) {
 			x.State = func() admin.TargetState { return admin.TargetState{Unwatched: "reset by peer"} }
 		}},
-		"target zk refused":   {loop: reason(bridge.ReasonRefused)},
-		"target zk invalid":   {loop: reason(bridge.ReasonInvalid)},
-		"target zk syncing":   {loop: reason(bridge.ReasonPending)},
-		"target zk syncing ":  {loop: func(st *bridge.Status) { st.Bridges[0].Synced = false }},
-		"target zk held":      {loop: func(st *bridge.Status) { st.Holds = []bridge.Hold{{ID: "1"}} }},
-		"target zk conflict":  {loop: func(st *bridge.Status) { st.Conflicts = []bridge.Conflict{{Key: "k"}} }},
-		"target zk idle":      {loop: excluded},
-		"target zk idle ":     {loop: func(st *bridge.Status) { *st = inSync(); st.Bridges[0].Entries, st.Bridges[0].Services = 0, 0 }},
-		"source mesh stale":   {table: func(x *registry.Table) { x.Stale(errors.New("away")) }},
-		"source mesh partial": {table: func(x *registry.Table) { x.Unknown("a", errors.New("403")) }},
+		"target zk refused":    {loop: reason(bridge.ReasonRefused)},
+		"target zk unwritable": {loop: reason(bridge.ReasonUnwritable)},
+		"target zk syncing":    {loop: reason(bridge.ReasonPending)},
+		"target zk syncing ":   {loop: func(st *bridge.Status) { st.Bridges[0].Synced = false }},
+		"target zk held":       {loop: func(st *bridge.Status) { st.Holds = []bridge.Hold{{ID: "1"}} }},
+		"target zk conflict":   {loop: func(st *bridge.Status) { st.Conflicts = []bridge.Conflict{{Key: "k"}} }},
+		"target zk idle":       {loop: skipped},
+		"target zk idle ":      {loop: func(st *bridge.Status) { *st = inSync(); st.Bridges[0].Entries, st.Bridges[0].Services = 0, 0 }},
+		"source mesh stale":    {table: func(x *registry.Table) { x.Stale(errors.New("away")) }},
+		"source mesh partial":  {table: func(x *registry.Table) { x.Unknown("a", errors.New("403")) }},
 		"source mesh partial ": {source: func(x *admin.Input) {
 			x.State = func() admin.SourceState { return admin.SourceState{Mapping: &admin.Mapping{LastError: "403"}} }
 		}},

@@ -213,7 +213,7 @@ func TestBridges_Unwritable(t *testing.T) {
 	p := newPlaces(t)
 	p.store("/services/dubbo/10.0.31.1:8080", `{"name":"dubbo","id":"x","address":"10.0.31.1","port":8080}`) // the root of another format
 	reasons := p.run(copied)[0].Bridges[0].Reasons
-	if len(p.to.Children("/orders")) != 1 || reasons[bridge.ReasonInvalid] != 1 {
+	if len(p.to.Children("/orders")) != 1 || reasons[bridge.ReasonUnwritable] != 1 {
 		t.Fatalf("children of /orders = %q, reasons = %v, want one, and one that cannot be written", p.to.Children("/orders"), reasons)
 	}
 	p.from.Delete("/services/orders")

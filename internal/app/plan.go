@@ -18,14 +18,14 @@ import (
 
 // A Difference is what a plan would change, and what it could not.
 type Difference struct {
-	Changes   []Step           `json:"changes"`
-	Conflicts []admin.Conflict `json:"conflicts"`
-	Invalid   []Remark         `json:"invalid"`           // services of which nothing can be written
-	Skipped   []Remark         `json:"skipped"`           // inputs that are left out
-	Remarks   []Remark         `json:"remarks,omitempty"` // of targets that cannot be compared with, and of settings without effect
-	Summary   PlanCounters     `json:"summary"`
+	Changes    []Step           `json:"changes"`
+	Conflicts  []admin.Conflict `json:"conflicts"`
+	Unwritable []Remark         `json:"unwritable"`        // services of which nothing can be written
+	Skipped    []Remark         `json:"skipped"`           // inputs that are left out
+	Remarks    []Remark         `json:"remarks,omitempty"` // of targets that cannot be compared with, and of settings without effect
+	Summary    PlanCounters     `json:"summary"`
 
-	refused int // of Invalid: that cannot be read or written, so that it may differ
+	refused int // of Unwritable: that cannot be read or written, so that it may differ
 }
 
 // A Step is one entry that would be written or deleted.
@@ -75,8 +75,8 @@ func (d *Difference) add(target string, groups []bridge.Planned, st bridge.Statu
 		d.Conflicts = append(d.Conflicts, admin.Conflict{Target: target, Conflict: k})
 	}
 	for _, sv := range st.Services {
-		if sv.Reason == bridge.ReasonInvalid || sv.Reason == bridge.ReasonRefused {
-			d.Invalid = append(d.Invalid, Remark{string(sv.Service), sv.Detail})
+		if sv.Reason == bridge.ReasonUnwritable || sv.Reason == bridge.ReasonRefused {
+			d.Unwritable = append(d.Unwritable, Remark{string(sv.Service), sv.Detail})
 			if sv.Reason == bridge.ReasonRefused {
 				d.refused++
 			}

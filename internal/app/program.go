@@ -111,7 +111,7 @@ func (p *Program) Plan(ctx context.Context, timeout time.Duration) (*Difference,
 	if err != nil {
 		return nil, err
 	}
-	d := &Difference{Changes: []Step{}, Conflicts: []admin.Conflict{}, Invalid: []Remark{}, Skipped: []Remark{}}
+	d := &Difference{Changes: []Step{}, Conflicts: []admin.Conflict{}, Unwritable: []Remark{}, Skipped: []Remark{}}
 	for i := range plans {
 		d.add(r.sinks[i].name, plans[i], statuses[i])
 		if remark := r.sinks[i].remark; remark != "" {

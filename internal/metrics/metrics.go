@@ -31,7 +31,7 @@ type Metrics struct {
 	reconnects, sessions, logins     *prometheus.CounterVec
 	rpcErrors, bytes                 *prometheus.CounterVec
 	rpc                              *prometheus.HistogramVec
-	applied, failed, skipped         *prometheus.CounterVec // of loops
+	applied, failed, withheld        *prometheus.CounterVec // of loops
 	coalesced, retries, drift, holds *prometheus.CounterVec
 	propagation                      *prometheus.HistogramVec
 	streams, events                  *prometheus.CounterVec // of xDS streams
@@ -62,7 +62,7 @@ func New(b Build) *Metrics {
 	m.contact = m.gauge("registry_last_contact_timestamp_seconds", "When a registry last answered.", "registry", "kind", "direction")
 	m.applied = m.counter("changes_applied_total", "Entries written to a target.", "registry", "bridge", "op")
 	m.failed = m.counter("changes_failed_total", "Writes to a target that failed; each is tried again.", "registry")
-	m.skipped = m.counter("changes_skipped_total", "Times that something began not to be written, and why.", "registry", "bridge", "reason")
+	m.withheld = m.counter("changes_withheld_total", "Times that something began not to be written, and why.", "registry", "bridge", "reason")
 	m.coalesced = m.counter("events_coalesced_total", "Changes that joined one that was already due.", "registry")
 	m.retries = m.counter("retries_total", "Groups that were put off after a failed call.", "registry")
 	m.drift = m.counter("drift_found_total", "Readings of a target that differed from what had been written.", "registry")

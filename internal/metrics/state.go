@@ -24,7 +24,8 @@ func (m *Metrics) Watch(overview func() admin.Overview) {
 	s.services = gauge("services", "Services that a source reports, or that bridges claim in a target.", "registry", "role")
 	s.endpoints = gauge("endpoints", "Endpoints of a source by health; entries of a target, ours and others'.", "registry", "role", "health")
 	s.reasons = gauge("service_reasons", "Services of a bridge by the one reason each has.", "registry", "bridge", "reason")
-	s.invalid = gauge("invalid_entries", "Inputs of a source that are left out because something is wrong with them; services that cannot be written to a target.", "registry", "role")
+	s.invalid = gauge("invalid_inputs", "Inputs of a source that are left out because something is wrong with them.", "registry")
+	s.unwritable = gauge("unwritable_services", "Services of which no endpoint can be written to a target, in one of their formats at least.", "registry")
 	s.keys = gauge("mapping_keys", "Service keys in the interface mapping of a mesh.", "registry")
 	s.age = gauge("mapping_age_seconds", "Time since the interface mapping was last read as a whole.", "registry")
 	s.queue = gauge("reconcile_queue_depth", "Groups of a target that are due now.", "registry")
@@ -42,7 +43,7 @@ func (m *Metrics) Watch(overview func() admin.Overview) {
 type stateCollector struct {
 	overview                                    func() admin.Overview
 	synced, stale, services, endpoints, reasons *prometheus.Desc
-	invalid, keys, age                          *prometheus.Desc
+	invalid, unwritable, keys, age              *prometheus.Desc
 	queue, oldest, holds, holdAge, conflicts    *prometheus.Desc
 	leads, members, leases, conditions          *prometheus.Desc
 }
@@ -116,7 +117,7 @@ func (s *stateCollector) source(send sender, src admin.SourceOverview, now time.
 			send(s.endpoints, float64(n), src.Name, "source", registry.Health(health).String()) //nolint:gosec // an index of few
 		}
 	}
-	send(s.invalid, float64(src.Defects), src.Name, "source")
+	send(s.invalid, float64(src.Defects), src.Name)
 	if src.Mapping == nil {
 		return
 	}
@@ -139,14 +140,14 @@ func (s *stateCollector) loop(send sender, st bridge.Status, now time.Time) {
 		age = now.Sub(st.Counts.HeldSince)
 	}
 	send(s.holdAge, age.Seconds(), st.Target)
-	invalid := 0
+	unwritable := 0
 	for _, b := range st.Bridges {
 		for reason, n := range b.Reasons {
 			send(s.reasons, float64(n), st.Target, b.Name, string(reason))
 		}
-		invalid += b.Reasons[bridge.ReasonInvalid] + b.Reasons[bridge.ReasonRefused]
+		unwritable += b.Reasons[bridge.ReasonUnwritable]
 	}
-	send(s.invalid, float64(invalid), st.Target, "target")
+	send(s.unwritable, float64(unwritable), st.Target)
 }
 
 func one(yes bool) float64 { //nolint:revive // a flag is what it translates

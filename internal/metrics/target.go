@@ -23,9 +23,9 @@ func (m *Metrics) Target(name, kind string) func(bridge.Observation) {
 			}
 		case bridge.ObservedHold:
 			m.holds.WithLabelValues(name, o.Bridge).Inc()
-			m.skipped.WithLabelValues(name, o.Bridge, "hold").Inc()
-		case bridge.ObservedConflict, bridge.ObservedInvalid:
-			m.skipped.WithLabelValues(name, o.Bridge, string(o.Kind)).Inc()
+			m.withheld.WithLabelValues(name, o.Bridge, "hold").Inc()
+		case bridge.ObservedConflict, bridge.ObservedUnwritable:
+			m.withheld.WithLabelValues(name, o.Bridge, string(o.Kind)).Inc()
 		case bridge.ObservedDrift:
 			m.drift.WithLabelValues(name).Inc()
 		case bridge.ObservedCoalesce:
