@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
+	"slices"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -33,7 +33,7 @@ type HasDependencies interface {
 type documents struct {
 	roots   []*root
 	set     *dependency.Set
-	awaited map[string]metadata.Ref // by the path at which a document may be created
+	awaited map[string][]metadata.Ref // by the path at which a document may be created; several groups may have one
 	log     *slog.Logger
 
 	// For one connection.
@@ -43,7 +43,7 @@ type documents struct {
 
 func newDocuments(roots []*root, opts SourceOptions, room func(bytes int64) bool) *documents {
 	return &documents{
-		roots: roots, awaited: make(map[string]metadata.Ref), log: opts.Log,
+		roots: roots, awaited: make(map[string][]metadata.Ref), log: opts.Log,
 		set: dependency.NewSet(dependency.Options{
 			Retry: registry.Backoff{Min: time.Second, Max: 30 * time.Second}, Asker: opts.Asker, Room: room,
 		}),
@@ -111,7 +111,9 @@ func (d *documents) require(p *parentNode) {
 			continue
 		}
 		for _, path := range dependent.Places(ref) {
-			d.awaited[path] = ref
+			if !slices.Contains(d.awaited[path], ref) {
+				d.awaited[path] = append(d.awaited[path], ref)
+			}
 		}
 	}
 }
@@ -149,7 +151,7 @@ func (d *documents) accept(result dependency.Result) bool {
 		d.log.Warn("what an instance provides is not known", "group", result.Ref.Group.String(), "key", result.Ref.Key, "err", result.Err)
 	} else {
 		for _, path := range d.places(result.Ref) {
-			delete(d.awaited, path)
+			d.endAwait(path, func(ref metadata.Ref) bool { return ref == result.Ref })
 		}
 	}
 	return true
@@ -157,13 +159,23 @@ func (d *documents) accept(result dependency.Result) bool {
 
 // removeUnused removes the paths of documents that no entry depends on any more.
 func (d *documents) removeUnused() {
-	maps.DeleteFunc(d.awaited, func(_ string, ref metadata.Ref) bool { return !d.set.Wants(ref) })
+	for path := range d.awaited {
+		d.endAwait(path, func(ref metadata.Ref) bool { return !d.set.Wants(ref) })
+	}
+}
+
+// endAwait removes documents from those that may be created at a path.
+func (d *documents) endAwait(path string, ends func(metadata.Ref) bool) {
+	left := slices.DeleteFunc(d.awaited[path], ends)
+	if d.awaited[path] = left; len(left) == 0 {
+		delete(d.awaited, path)
+	}
 }
 
 // changed makes the documents due whose nodes changed.
 func (d *documents) changed(paths []string) {
 	for _, path := range paths {
-		if ref, ok := d.awaited[path]; ok {
+		for _, ref := range d.awaited[path] {
 			d.set.Expect(time.Now(), ref)
 		}
 	}

@@ -81,6 +81,27 @@ func unknowns(table *registry.Table) []string {
 
 var nobody = zkfake.DigestACL(zkfake.PermAll, "someone", "else")
 
+// TestSource_SharedDocument: applications of one name under two roots may have one document,
+// which both wait for.
+func TestSource_SharedDocument(t *testing.T) {
+	inVirtualTime(t, "late", func(t *testing.T, s *zkfake.Server) {
+		var both []zookeeper.Format
+		for _, root := range []string{"/prod", "/gray"} {
+			f, err := dubbo.NewZooKeeperApp(dubbo.Options{Root: root})
+			must(t, err)
+			both = append(both, f)
+			must(t, s.Put(root+"/shop/10.0.0.1:1", []byte(shopInstance)))
+		}
+		table := runFormats(t, s, func(o *zookeeper.SourceOptions) { o.Formats = both })
+		later(time.Minute)
+		must(t, s.Put("/dubbo/metadata/shop/r1", report("shop", "r1")))
+		later(time.Second)
+		if rows, k := table.Snapshot(); len(rows) != 2 || len(k.Unknown) > 0 {
+			t.Errorf("rows = %v, unknown %v, want one under each root", rows, k.Unknown)
+		}
+	})
+}
+
 // TestSource_DeniedRootOfPattern: what is unknown under a root is so by its names, whatever
 // pattern of names is read there.
 func TestSource_DeniedRootOfPattern(t *testing.T) {
