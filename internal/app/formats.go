@@ -134,6 +134,12 @@ func locationOf(r config.Registry, f config.Format) registry.Group {
 	return registry.Group{Kind: f.Format, Namespace: f.Root}
 }
 
+// placeOf returns where a group lies, as locationOf does.
+func placeOf(g registry.Group) registry.Group {
+	g.Name, g.Exclusive = "", false
+	return g
+}
+
 func bridgeWrites(r config.Registry, x config.Bridge, at registry.Group) bool {
 	return slices.ContainsFunc(x.Formats, func(f config.Format) bool { return locationOf(r, f) == at })
 }

@@ -117,7 +117,7 @@ func (n nacosKind) source(b *builder, name string) (*boundSource, error) {
 	opts := n.options(b.logger("nacos", name))
 	opts.Observe = b.metrics.Nacos(name)
 	source, err := nacos.NewSource(opts, nacos.SourceOptions{
-		Formats: read, Scopes: scopes, ListInterval: n.ListInterval.Std(), Asker: newAsker(b.cfg, name),
+		Formats: read, Scopes: scopes, ListInterval: n.ListInterval.Std(), Asker: newAskers(b.cfg, name),
 	})
 	if err != nil {
 		return nil, err //nolint:wrapcheck // build names the registry

@@ -144,14 +144,12 @@ func (t originReader) Origin(e registry.Entry) registry.Name {
 // origin returns the service of the place that an entry may have been written for; empty
 // if there is none.
 func (p keyedPlace) origin(e registry.Entry) registry.Name {
-	at := e.Group
-	at.Name, at.Exclusive = "", false
 	switch {
 	case e.Group.Kind == serviceentry.Kind:
 		if n, err := p.hosts.Parse(e.Group.Name); err == nil && n.Name == "" {
 			return dubbo.NameOf(p.read, registry.Interface{Name: n.Key.Interface, Version: n.Key.Version, Group: n.Key.Group})
 		}
-	case at == p.written:
+	case placeOf(e.Group) == p.written:
 		if i, ok := provides(p.codec, e); ok {
 			return dubbo.NameOf(p.read, i)
 		}

@@ -2,11 +2,13 @@ package app
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 	"sync/atomic"
 
 	"github.com/xds-bridge/xds-bridge/config"
 	"github.com/xds-bridge/xds-bridge/internal/admin"
+	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/naming"
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/dubborpc"
@@ -64,17 +66,36 @@ func (t *sourceTable) replicas(address string) *debug.Endpoints {
 	return t.istiods[address]
 }
 
-// newAsker returns an asker of providers for metadata that is not in the registry, at
-// addresses that some bridge from it lets pass.
-func newAsker(cfg *config.Config, name string) *dubborpc.Asker {
-	var allow []netip.Prefix
-	for _, x := range cfg.Bridges {
-		if x.From == name {
-			allow = append(allow, x.Select.Allow...)
+// askers ask providers for metadata that is not in the registry, by where these lie: at
+// addresses that a bridge lets pass which reads there.
+type askers map[registry.Group]*dubborpc.Asker
+
+func newAskers(cfg *config.Config, name string) askers {
+	allow := make(map[registry.Group][]netip.Prefix)
+	for _, u := range cfg.Uses() {
+		if u.Read && u.Registry == name {
+			at := locationOf(cfg.Registries[name], u.Format)
+			allow[at] = append(allow[at], u.Bridge.Select.Allow...)
 		}
 	}
-	return dubborpc.New(&naming.Reach{Allow: allow})
+	all := make(askers, len(allow))
+	for at, networks := range allow {
+		all[at] = dubborpc.New(&naming.Reach{Allow: networks})
+	}
+	return all
 }
+
+// Ask implements dependency.Asker.
+func (a askers) Ask(ctx context.Context, ref metadata.Ref) (string, error) {
+	asker, ok := a[placeOf(ref.Group)]
+	if !ok {
+		return "", fmt.Errorf("%w: no bridge reads %s", registry.ErrRefused, ref.Group)
+	}
+	return asker.Ask(ctx, ref) //nolint:wrapcheck // says who was asked
+}
+
+// Same implements dependency.Asker.
+func (a askers) Same(ref metadata.Ref) string { return a[placeOf(ref.Group)].Same(ref) }
 
 // boundSource is one source with its table. It runs once, however many bridges
 // read it.

@@ -148,7 +148,7 @@ func (z zookeeperKind) source(b *builder, name string) (*boundSource, error) {
 	o := z.options(b.logger("zookeeper", name))
 	o.Observe = b.metrics.Sessions(name)
 	source, err := zookeeper.NewSource(o, zookeeper.SourceOptions{
-		Formats: formats, Log: o.Log, Asker: newAsker(b.cfg, name),
+		Formats: formats, Log: o.Log, Asker: newAskers(b.cfg, name),
 	})
 	if err != nil {
 		return nil, err //nolint:wrapcheck // build names the registry
