@@ -295,10 +295,11 @@ func (d *draft) withhold(change registry.Change) registry.Change {
 		return !still || value != r.value
 	})
 	d.addRefusals()
-	if len(required) == len(d.item.refusals) && !d.now.Before(d.item.refusedAt) {
+	rest := change.Without(func(key string) bool { _, refused := d.item.refusals[key]; return refused })
+	if rest.Empty() && !d.now.Before(d.item.refusedAt) {
 		return change
 	}
-	return change.Without(func(key string) bool { _, refused := d.item.refusals[key]; return refused })
+	return rest
 }
 
 // addRefusals adds omissions of what is refused, by whom it is claimed or was.

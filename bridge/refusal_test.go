@@ -70,6 +70,14 @@ func TestRefusal(t *testing.T) {
 			s.in(time.Second).holds("a 10.0.0.6:80").put(service("a", "10.0.0.4:80", "10.0.0.6:80")) // what changes later is written
 			s.in(30*time.Second).holds("a 10.0.0.4:80", "a 10.0.0.6:80").reason("a", bridge.ReasonSynced, "")
 		},
+		"a refused update refers to what it referred to": func(s *story) {
+			p := s.picks("none")
+			s.has(with(service("a", "10.0.0.1:80"), "part", "r1")).in(time.Second)
+			p.refuse(func(key string) bool { return key == "10.0.0.1:80" })
+			s.put(with(service("a", "10.0.0.1:80*5"), "part", "r2")).in(time.Hour).holds("a #r1", "a #r2", "a 10.0.0.1:80")
+			p.accept()
+			s.in(2*time.Minute).holds("a #r2", "a 10.0.0.1:80")
+		},
 		"a refused deletion delays no other": func(s *story) {
 			p := s.picks("none")
 			s.has(service("a", "10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80")).in(2 * time.Second)

@@ -158,3 +158,19 @@ func TestChange_WithoutKeys(t *testing.T) {
 		t.Error("the change itself was altered")
 	}
 }
+
+// TestChange_WithoutEndpoints: an endpoint that stays as it is may refer to parts.
+func TestChange_WithoutEndpoints(t *testing.T) {
+	t.Parallel()
+	held := func(key string) registry.Held { return registry.Held{Entry: registry.Entry{Key: key, Value: "1"}, Live: true} }
+	old := held("updated")
+	change := registry.Change{
+		Put:    []registry.Write{{New: registry.Entry{Key: "new", Value: "2"}}, {New: registry.Entry{Key: "updated", Value: "2"}, Old: &old}},
+		Delete: []registry.Held{held("#part"), held("gone")},
+	}
+	for skipped, want := range map[string]int{"new": 2, "updated": 1, "gone": 0, "#part": 1, "": 2} {
+		if got := change.Without(func(key string) bool { return key == skipped }); len(got.Delete) != want {
+			t.Errorf("Without(%q) deletes %v, want %d", skipped, got.Delete, want)
+		}
+	}
+}

@@ -319,13 +319,16 @@ func (c Change) KeepPuts(may func(Write) bool) Change {
 	return c
 }
 
-// Without returns the change without the writes and deletions under some keys.
+// Without returns the change without the writes and deletions under some keys. If an
+// endpoint stays as it is, no part is deleted, because the endpoint may refer to it.
 func (c Change) Without(skip func(key string) bool) Change {
+	stays := func(h Held) bool { return skip(h.Key) && IsEndpoint(h.Key) }
+	refers := slices.ContainsFunc(c.Replaced(), stays)
 	c = c.KeepPuts(func(w Write) bool { return !skip(w.New.Key) })
-	if !slices.ContainsFunc(c.Delete, func(h Held) bool { return skip(h.Key) }) {
+	if !refers && !slices.ContainsFunc(c.Delete, func(h Held) bool { return skip(h.Key) }) {
 		return c
 	}
-	return c.Keep(func(h Held) bool { return !skip(h.Key) })
+	return c.Keep(func(h Held) bool { return !skip(h.Key) && !(refers && IsPart(h.Key)) })
 }
 
 // Except returns what a target applies of the change if it refuses some keys: nothing
