@@ -181,15 +181,19 @@ func (e *engine) clearFailure(it *item) {
 }
 
 // applyRefusal records which keys of a change the target refused; the others
-// were written. Where it names none all are refused, and the group is read,
-// because some may have been written.
+// were written. Where it names none, all that was to be put is refused, or else
+// all that was to be deleted, and the group is read, because some may have been
+// written. Deletions are then tried without what was to be put.
 func (e *engine) applyRefusal(o outcome, now time.Time) {
 	it, tried := o.item, values(o.change)
-	var refused registry.Refused
-	if !errors.As(o.err, &refused) {
+	refused, named := errors.AsType[registry.Refused](o.err)
+	if !named {
 		refused = make(registry.Refused, len(tried))
 		for key := range tried {
-			refused[key] = o.err
+			put := slices.ContainsFunc(o.change.Put, func(w registry.Write) bool { return w.New.Key == key })
+			if put || len(o.change.Put) == 0 {
+				refused[key] = o.err
+			}
 		}
 		it.readAt, it.sure = time.Time{}, false
 	}
@@ -209,7 +213,7 @@ func (e *engine) applyRefusal(o outcome, now time.Time) {
 		e.journal.reportRefusals(it, o.err)
 	}
 	e.journal.observe(Observation{Kind: ObservedRetry, Op: o.op, Count: 1, Err: o.err})
-	if o.change = o.change.Except(refused); !o.change.Empty() {
+	if o.change = o.change.Except(refused); named && !o.change.Empty() {
 		e.applyWrite(o, now)
 		return
 	}

@@ -70,6 +70,13 @@ func TestRefusal(t *testing.T) {
 			s.in(time.Second).holds("a 10.0.0.6:80").put(service("a", "10.0.0.4:80", "10.0.0.6:80")) // what changes later is written
 			s.in(30*time.Second).holds("a 10.0.0.4:80", "a 10.0.0.6:80").reason("a", bridge.ReasonSynced, "")
 		},
+		"no key is named, and one was withdrawn": func(s *story) {
+			p := s.picks("10.0.0.5")
+			p.unnamed = true
+			s.has(service("a", "10.0.0.3:80", "10.0.0.4:80")).in(time.Second).put(service("a", "10.0.0.4:80", "10.0.0.5:80"))
+			s.in(time.Second).holds("a 10.0.0.4:80").reason("a", bridge.ReasonRefused, "something of it")
+			s.put(service("a", "10.0.0.4:80")).in(time.Second).holds("a 10.0.0.4:80").reason("a", bridge.ReasonSynced, "")
+		},
 		"a refused update refers to what it referred to": func(s *story) {
 			p := s.picks("none")
 			s.has(with(service("a", "10.0.0.1:80"), "part", "r1")).in(time.Second)
