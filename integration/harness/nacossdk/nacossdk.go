@@ -75,7 +75,13 @@ func connect(t testing.TB, server, namespace string) *Client {
 // service.
 func (c *Client) Register(t testing.TB, service string, instances ...model.Instance) {
 	t.Helper()
-	p := vo.BatchRegisterInstanceParam{ServiceName: service, GroupName: Group}
+	c.RegisterIn(t, Group, service, instances...)
+}
+
+// RegisterIn is Register for a service of another group.
+func (c *Client) RegisterIn(t testing.TB, group, service string, instances ...model.Instance) {
+	t.Helper()
+	p := vo.BatchRegisterInstanceParam{ServiceName: service, GroupName: group}
 	for _, in := range instances {
 		p.Instances = append(p.Instances, vo.RegisterInstanceParam{
 			Ip: in.Ip, Port: in.Port, Weight: in.Weight, Enable: in.Enable, Healthy: in.Healthy,
