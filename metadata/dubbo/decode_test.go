@@ -1,6 +1,8 @@
 package dubbo_test
 
 import (
+	"fmt"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -110,6 +112,70 @@ func TestDecode_ProviderURLs(t *testing.T) {
 			services[0].Attributes = nil
 			if got := services[0].Endpoints[0]; !got.Equal(tt.want) {
 				t.Errorf("Decode(%s) = %+v, want %+v", tt.url, got, tt.want)
+			}
+		})
+	}
+}
+
+// TestDecode_Defaults: consumers of Dubbo read default.version as version if there is no
+// version.
+func TestDecode_Defaults(t *testing.T) {
+	const defaults = "default.version=1.0.0&default.group=blue&default.weight=50&default.timeout=3000&default.dubbo.tag=gray"
+	for name, tt := range map[string]struct{ query, key, service, endpoint string }{
+		"of the provider": {
+			defaults, "tri://10.0.0.1:1?group=blue&version=1.0.0", "providers:api.Greeter:1.0.0:blue",
+			"weight=50 map[dubbo.tag:gray timeout:3000]",
+		},
+		"of the service itself": {
+			defaults + "&version=2.0.0&group=red&weight=70&timeout=100&dubbo.tag=t", "tri://10.0.0.1:1?group=red&version=2.0.0",
+			"providers:api.Greeter:2.0.0:red", "weight=70 map[dubbo.tag:t timeout:100]",
+		},
+		"empty ones of the service": {
+			"version=&group=&timeout=&weight=&dubbo.tag=&" + defaults, "tri://10.0.0.1:1?group=blue&version=1.0.0", "providers:api.Greeter:1.0.0:blue",
+			"weight=50 map[dubbo.tag:gray timeout:3000]",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			z := zookeeper(t, dubbo.Options{})
+			g := registry.Group{Kind: dubbo.Kind, Namespace: "/dubbo", Name: "api.Greeter"}
+			e, _ := z.Entry(g, url.QueryEscape("tri://10.0.0.1:1/api.Greeter?"+tt.query), nil)
+			if e.Key != tt.key {
+				t.Errorf("key = %q, want %q", e.Key, tt.key)
+			}
+			in := metadata.NacosInstance{IP: "10.0.0.1", Port: 1, Weight: 1, Healthy: true, Enabled: true, Metadata: map[string]string{"protocol": "tri", "path": "api.Greeter"}}
+			for pair := range strings.SplitSeq(tt.query, "&") {
+				k, v, _ := strings.Cut(pair, "=")
+				in.Metadata[k] = v
+			}
+			n := registry.Entry{Group: registry.Group{Kind: dubbo.Kind, Group: "DEFAULT_GROUP", Name: tt.service}, Key: "k", Value: in.String()}
+			for _, c := range []struct {
+				codec metadata.Codec
+				entry registry.Entry
+			}{{z, e}, {nacos(t, dubbo.Options{}), n}} {
+				services, failures := c.codec.Decode([]registry.Entry{c.entry}, nil)
+				if len(failures) != 0 || len(services) != 1 || metadata.KeyOf(services[0].Interfaces[0]).String() != tt.service {
+					t.Fatalf("Decode = %s, want %s", render(services, failures), tt.service)
+				}
+				s := services[0]
+				if got := fmt.Sprintf("weight=%d %v", s.Endpoints[0].Weight, map[string]string(s.Attributes)); got != tt.endpoint {
+					t.Errorf("Decode = %s, want %s", got, tt.endpoint)
+				}
+			}
+		})
+	}
+}
+
+// TestEncode_DefaultPrefix: a key that consumers would read as another is left out.
+func TestEncode_DefaultPrefix(t *testing.T) {
+	s := greeter()
+	s.Attributes["default.version"] = "9"
+	for name, c := range map[string]metadata.Codec{"zookeeper": zookeeper(t, marked()), "nacos": nacos(t, marked()), "application": zookeeperApp(t, marked())} {
+		t.Run(name, func(t *testing.T) {
+			if got := text(encode(t, c, s)); strings.Contains(got, "default.version") {
+				t.Errorf("written: %s", got)
+			}
+			if err := leftOut(c, s); err == nil || !strings.Contains(err.Error(), "default.version") {
+				t.Errorf("left out: %v", err)
 			}
 		})
 	}

@@ -140,7 +140,7 @@ func (o *options) labels(s *registry.Service, e *registry.Endpoint, used func(ke
 	for k, v := range metadata.Attributes(s, e) {
 		switch {
 		case v == "" || isOfModel(k) || l.meshHost != "" && k == paramMeshTLS:
-		case isReserved(k) || isVolatile(k) || used(k):
+		case isReserved(k) || isVolatile(k) || used(k) || strings.HasPrefix(k, defaultPrefix):
 			l.reserved = append(l.reserved, k)
 		default:
 			l.params = append(l.params, param{key: k, value: v, rank: rankUsers})

@@ -102,7 +102,7 @@ func readInstance(e registry.Entry) (*record, error) {
 	if err := checkProtocol(protocol); err != nil {
 		return nil, err
 	}
-	f, err := read(parsedURL{protocol: protocol, host: i.IP, port: i.Port, path: i.Metadata[paramPath], params: paramsIn(i.Metadata)})
+	f, err := read(parsedURL{protocol: protocol, host: i.IP, port: i.Port, path: i.Metadata[paramPath], params: resolveDefaults(paramsIn(i.Metadata))})
 	if err != nil {
 		return nil, err
 	}

@@ -53,6 +53,7 @@ func parseURL(s string) (parsedURL, error) {
 	u, err := splitURL(s)
 	if err == nil {
 		u.params, err = parseQuery(u.query)
+		u.params = resolveDefaults(u.params)
 	}
 	return u, err
 }
@@ -138,6 +139,32 @@ func parseQuery(s string) ([]param, error) {
 		params = append(params, param{key: unescapeParam(k), value: unescapeParam(v)})
 	}
 	return params, nil
+}
+
+// defaultPrefix begins the parameters that Dubbo up to 2.6 writes for the settings of
+// its provider, such as default.version.
+const defaultPrefix = "default."
+
+// resolveDefaults gives parameters that begin with defaultPrefix their own names, as
+// consumers of Dubbo do: such a parameter counts if that of its own name is empty.
+func resolveDefaults(params []param) []param {
+	isDefault := func(p param) bool { return strings.HasPrefix(p.key, defaultPrefix) }
+	if !slices.ContainsFunc(params, isDefault) {
+		return params
+	}
+	set := make(map[string]bool, len(params))
+	for _, p := range params {
+		set[p.key] = set[p.key] || p.value != ""
+	}
+	out := make([]param, 0, len(params))
+	for _, p := range params {
+		name, isDefault := strings.CutPrefix(p.key, defaultPrefix)
+		if set[name] != isDefault { // an empty one would hide the default
+			p.key = name
+			out = append(out, p)
+		}
+	}
+	return out
 }
 
 // paramsOf yields the parameters of a query without unescaping them.

@@ -1,6 +1,7 @@
 package dubbo
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -187,7 +188,7 @@ func (*ZooKeeper) Entry(g registry.Group, name string, _ []byte) (registry.Entry
 		return e, metadata.Mark{}
 	}
 	// A target lists many nodes, so only these parameters are read.
-	var iface registry.Interface
+	var iface, defaults registry.Interface
 	var text string
 	for k, v := range paramsOf(u.query) {
 		switch unescapeParam(k) {
@@ -195,10 +196,15 @@ func (*ZooKeeper) Entry(g registry.Group, name string, _ []byte) (registry.Entry
 			iface.Version = unescapeParam(v)
 		case paramGroup:
 			iface.Group = unescapeParam(v)
+		case defaultPrefix + paramVersion:
+			defaults.Version = unescapeParam(v)
+		case defaultPrefix + paramGroup:
+			defaults.Group = unescapeParam(v)
 		case metadata.MarkKey:
 			text = unescapeParam(v)
 		}
 	}
+	iface.Version, iface.Group = cmp.Or(iface.Version, defaults.Version), cmp.Or(iface.Group, defaults.Group)
 	e.Key = u.protocol + "://" + hostPort(u.host, u.port) + instanceQuery(iface)
 	mark, err := metadata.ParseMark(text)
 	if err != nil {
