@@ -22,6 +22,8 @@ type Format struct {
 	Protocol string         `yaml:"protocol" check:"protocol" doc:"The protocol where nothing else says it; empty is tri for Dubbo, http for spring-cloud and hertz, grpc for kratos and gozero, thrift for kitex, tcp for plain."`
 	Rules    []ProtocolRule `yaml:"rules" doc:"The RPC protocol per host or port; the first rule that fits counts."`
 	Tags     bool           `yaml:"tags" doc:"Write dubbo.tag, which hides a provider from consumers without that tag."`
+
+	LegacyNames bool `yaml:"legacyNames" doc:"For dubbo-interface in Nacos: write a service with an empty version or group also under its name without the empty parts, where consumers of Dubbo up to 2.6 and 2.7.1 and of dubbo-go up to 1.5.6 look. Later consumers read one of the names, or both as one."`
 }
 
 // ProtocolRule says which RPC protocol a host or a port speaks.
@@ -113,6 +115,9 @@ func (f Format) validate(v *validator, at string) {
 		v.errorf(at, "%q is no pattern of plain names: letters, digits and - _ . with one * for the name", f.Service)
 	case f.keyed() && f.Service != "*":
 		v.errorf(at, "%s accepts no pattern: service keys and applications name its services; leave it out, and give the format another root or group", f.Format)
+	}
+	if f.LegacyNames && f.descriptor().Lookup != format.ByKey {
+		v.errorf(at+".legacyNames", "has no effect on %s; it is for dubbo-interface", f.Format)
 	}
 }
 

@@ -18,6 +18,7 @@ func formatOptions(b *builder, u config.Use) format.Options {
 		Root: f.Root, Documents: f.Metadata, Namespace: cfg.Registries[u.Registry].Settings().Namespace, Group: f.Group,
 		Service: f.Service, Join: sharesName(cfg, u), Protocol: f.Protocol,
 		Mark: metadata.NewMark(cfg.Owner, x.Name), Subsets: cfg.Registries[x.From].Settings().Subsets, Tags: f.Tags,
+		LegacyNames: f.LegacyNames,
 	}
 	if b.signer != nil {
 		o.Reserve = metadata.SignedLen

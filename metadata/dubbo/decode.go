@@ -294,14 +294,27 @@ func (*ZooKeeper) Scope(g registry.Group) string {
 // Scope implements metadata.Scoped: an application may provide any interface.
 func (*ZooKeeperApp) Scope(g registry.Group) string { return g.String() + "/*" }
 
+// Scope implements metadata.Scoped: a legacy name may be of several keys of its
+// interface. These are unknown as well, because Origin takes an entry in a target for
+// theirs.
+func (*Nacos) Scope(g registry.Group) string {
+	if parts := strings.Split(g.Name, ":"); len(parts) > 1 && len(parts) < 4 {
+		g.Name = naming.Providers + ":" + parts[1] + ":*"
+	}
+	return g.String()
+}
+
 // Scope implements metadata.Scoped.
 func (*NacosApp) Scope(g registry.Group) string { return g.String() + "/*" }
 
 // NameOf returns the name of a service: format, namespace, group and service key.
 func NameOf(g registry.Group, i registry.Interface) registry.Name {
 	key := metadata.KeyOf(i).String()
-	if g.Kind == KindApplication {
+	switch {
+	case g.Kind == KindApplication:
 		key = g.Name + "/" + key // several applications may provide one interface
+	case g.Name != key && strings.HasPrefix(g.Name, naming.Providers+":"):
+		key += "/" + g.Name // a legacy name in Nacos, beside which there may be the other
 	}
 	g.Name = key
 	return registry.Name(g.String())

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/xds-bridge/xds-bridge/metadata"
@@ -16,6 +17,9 @@ import (
 //	service providers:<interface>:<version>:<group>   (empty parts keep their colons), group DEFAULT_GROUP
 //	instance {"ip":"10.0.0.1","port":20000,"weight":1,"healthy":true,"enabled":true,"ephemeral":true,
 //	          "clusterName":"DEFAULT","metadata":{"protocol":"tri","path":"<interface>", … as in ZooKeeper}}
+//
+// Older providers and consumers leave empty parts out of the name with their colons,
+// see legacyName. Such services are read, and with Options.LegacyNames also written.
 //
 // One instance without protocol makes Java lose all providers of the service. The
 // weight of the instance is always 1; Dubbo's weight is metadata.
@@ -35,7 +39,27 @@ func NewNacos(o Options) (*Nacos, error) {
 }
 
 // Encode implements metadata.Codec.
-func (n *Nacos) Encode(s *registry.Service) ([]registry.Entry, error) { return n.o.encode(s, n) }
+func (n *Nacos) Encode(s *registry.Service) ([]registry.Entry, error) {
+	entries, err := n.o.encode(s, n)
+	if !n.o.LegacyNames {
+		return entries, err
+	}
+	for _, e := range entries {
+		legacy := legacyName(e.Group.Name)
+		if legacy != e.Group.Name {
+			e.Group.Name = legacy
+			entries = append(entries, e)
+		}
+	}
+	return registry.Sorted(entries), err
+}
+
+// legacyName returns a service key without its empty parts. Dubbo up to 2.6 and 2.7.1,
+// and dubbo-go up to 1.5.6, name services so.
+func legacyName(key string) string {
+	parts := strings.Split(key, ":")
+	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), ":")
+}
 
 // Dependencies implements metadata.Codec: there are none.
 func (*Nacos) Dependencies([]registry.Entry) []metadata.Ref { return nil }
@@ -106,7 +130,7 @@ func readInstance(e registry.Entry) (*record, error) {
 	if err != nil {
 		return nil, err
 	}
-	if key := metadata.KeyOf(f.iface).String(); key != e.Group.Name {
+	if key := metadata.KeyOf(f.iface).String(); key != e.Group.Name && legacyName(key) != e.Group.Name {
 		return nil, fmt.Errorf("is of %q, in the service %q", key, e.Group.Name)
 	}
 	if f.endpoint.Health != registry.Disabled {

@@ -87,6 +87,8 @@ type Options struct {
 	Subsets   bool          // write meshSubset where the source reports it
 	Tags      bool          // write dubbo.tag
 	Reserve   int           // bytes of metadata that are added later
+
+	LegacyNames bool // Nacos: write services of Dubbo under their names without empty parts as well
 }
 
 // Name names some services, says their protocol, or both.
