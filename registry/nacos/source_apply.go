@@ -105,6 +105,9 @@ func (r *reader) unanswered(w *watchedService, err error) {
 
 // accept makes a snapshot the content of a service.
 func (r *reader) accept(w *watchedService, t snapshot) {
+	if !errors.Is(t.protected, w.protected) {
+		w.protected, r.marksOutdated = t.protected, true
+	}
 	if t.sum == w.sum {
 		return
 	}
@@ -256,9 +259,12 @@ func (r *reader) markUnknown() {
 			continue
 		}
 		for w := range s.failing {
-			w.unknown(want)
+			w.unknown(want, w.err)
 		}
 		for _, w := range s.watched {
+			if w.err == nil {
+				w.unknown(want, w.protected)
+			}
 			maps.Copy(want, w.refused)
 			r.documents.unknown(w.groups, want)
 		}
@@ -287,13 +293,16 @@ func (s *scope) unreadable() error {
 	return s.err
 }
 
-// unknown adds a service that could not be read: all that it may report, and all
-// that it did report.
-func (w *watchedService) unknown(to map[string]error) {
+// unknown adds a service that could not be read, for a reason: all that it may report,
+// and all that it did report. Without a reason it adds nothing.
+func (w *watchedService) unknown(to map[string]error, reason error) {
+	if reason == nil {
+		return
+	}
 	for _, g := range w.groups {
-		to[metadata.ScopeOf(g.format, g.group)] = w.err
+		to[metadata.ScopeOf(g.format, g.group)] = reason
 	}
 	for _, s := range w.services {
-		to[string(s.Name)] = w.err
+		to[string(s.Name)] = reason
 	}
 }

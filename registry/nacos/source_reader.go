@@ -3,8 +3,12 @@ package nacos
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"sync"
 	"time"
+
+	"github.com/nacos-group/nacos-sdk-go/v2/model"
 
 	"github.com/xds-bridge/xds-bridge/registry"
 )
@@ -135,11 +139,7 @@ func (r *reader) ask(ctx context.Context, w *watchedService) {
 	w.asked = time.Now()
 	before := w.stamp
 	r.requests.start(func() func() {
-		var t snapshot
-		info, err := subscribe(ctx, r.cn, w.key)
-		if err == nil {
-			t = newSnapshot(info)
-		}
+		t, err := r.look(ctx, w.key)
 		return func() {
 			r.requests.running--
 			if w.asking = false; r.watched[w.key] != w {
@@ -152,6 +152,35 @@ func (r *reader) ask(ctx context.Context, w *watchedService) {
 			}
 		}
 	})
+}
+
+// look subscribes a service and returns what it holds. Of a service that is protected
+// it asks which instances are healthy. Consumers, who have an Interest, call the others
+// as well.
+func (r *reader) look(ctx context.Context, k serviceKey) (snapshot, error) {
+	info, err := subscribe(ctx, r.cn, k)
+	if err != nil {
+		return snapshot{}, err
+	}
+	if r.opts.Interest != nil {
+		info.ReachProtectionThreshold = false
+	}
+	if !info.ReachProtectionThreshold {
+		return newSnapshot(info), nil
+	}
+	healthy, err := queryHealthy(ctx, r.cn, k)
+	if err != nil {
+		return snapshot{}, fmt.Errorf("%w: %w", errProtected, err)
+	}
+	info.ReachProtectionThreshold = false
+	for i := range info.Hosts {
+		h := &info.Hosts[i]
+		h.Healthy = slices.ContainsFunc(healthy.Hosts, func(o model.Instance) bool {
+			return o.Ip == h.Ip && o.Port == h.Port && o.ClusterName == h.ClusterName
+		})
+		info.ReachProtectionThreshold = info.ReachProtectionThreshold || !h.Healthy
+	}
+	return newSnapshot(info), nil
 }
 
 // leave ends the subscription of a service that is gone. It is watched until

@@ -38,6 +38,7 @@ type watchedService struct {
 	count     int      // instances
 	sum       [sha256.Size]byte
 	instances []instance // as received, if they depend on documents
+	protected error      // why the health of some instances is unknown
 
 	lost    dependency.Lost
 	refused map[string]error // why services are unknown that were reported before
@@ -92,7 +93,7 @@ func (w *watchedService) push(n notice) verdict {
 	switch t := n.snapshot; {
 	case !w.known:
 		return verdict{ask: shortly}
-	case n.mixed:
+	case n.mixed, t.protected != nil:
 		return verdict{ask: now}
 	case t.sum == w.sum:
 		w.stamp = max(w.stamp, t.stamp)
@@ -151,7 +152,12 @@ type snapshot struct {
 	stamp     uint64 // the server's clock, in ms
 	instances []instance
 	sum       [sha256.Size]byte // of the instances
+	protected error             // the health of some is unknown
 }
+
+// errProtected says that a server does not tell whether instances can be called.
+var errProtected = errors.New("Nacos protects this service: no larger share of its instances is healthy than its protection threshold, " + //nolint:staticcheck // a name
+	"so that it shows the others as healthy too; their entries stay, and none is added; repair or deregister them, or lower the threshold")
 
 // An instance is an enabled instance in canonical form.
 type instance struct {
@@ -164,6 +170,9 @@ type instance struct {
 // of these instances the one that may be called comes first.
 func newSnapshot(info *model.Service) snapshot {
 	t := snapshot{stamp: info.LastRefTime}
+	if info.ReachProtectionThreshold {
+		t.protected = errProtected
+	}
 	for _, h := range info.Hosts {
 		if h.Enable {
 			t.instances = append(t.instances, toInstance(h))

@@ -251,6 +251,14 @@ func subscribe(ctx context.Context, over asker, k serviceKey) (*model.Service, e
 	return serviceOf(ctx, over, rpc_request.NewSubscribeServiceRequest(onWire(k.namespace), k.name, k.group, "", true))
 }
 
+// queryHealthy reads the healthy instances of a service. The health that other answers
+// show is not its true one while the service is protected: if no larger share of the
+// instances is healthy than its protection threshold, they show all of them as healthy.
+// Servers before 2.0.4 do so here as well.
+func queryHealthy(ctx context.Context, over asker, k serviceKey) (*model.Service, error) {
+	return serviceOf(ctx, over, rpc_request.NewServiceQueryRequest(onWire(k.namespace), k.name, k.group, "", true, 0))
+}
+
 func unsubscribe(ctx context.Context, over asker, k serviceKey) error {
 	return over.ask(ctx, rpc_request.NewSubscribeServiceRequest(onWire(k.namespace), k.name, k.group, "", false), &response{})
 }

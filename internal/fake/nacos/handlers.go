@@ -48,6 +48,7 @@ type body struct {
 	Instance    model.Instance   `json:"instance"`
 	Instances   []model.Instance `json:"instances"`
 	Subscribe   bool             `json:"subscribe"`
+	HealthyOnly bool             `json:"healthyOnly"`
 	PageNo      int              `json:"pageNo"`
 	PageSize    int              `json:"pageSize"`
 
@@ -129,14 +130,14 @@ func (s *Server) handle(r Request, b body) answer {
 			s.publish(sv, r.Conn, []model.Instance{b.Instance})
 		}
 	case "ServiceQueryRequest":
-		return answer{ResultCode: ok, ServiceInfo: s.info(sv, enabled(s.cachedHosts(sv)))}
+		return answer{ResultCode: ok, ServiceInfo: s.info(sv, selected(s.cachedHosts(sv), b.HealthyOnly))}
 	case "SubscribeServiceRequest":
 		if b.Subscribe {
 			s.conns[r.Conn].subscribed[sv] = true
 		} else {
 			delete(s.conns[r.Conn].subscribed, sv)
 		}
-		return answer{ResultCode: ok, ServiceInfo: s.info(sv, enabled(s.hosts(sv)))}
+		return answer{ResultCode: ok, ServiceInfo: s.info(sv, selected(s.hosts(sv), false))}
 	case "ConfigQueryRequest", "ConfigPublishRequest", "ConfigRemoveRequest":
 		return s.request(r.Type, b)
 	case "ServiceListRequest":
@@ -201,8 +202,25 @@ func (s *Server) cachedHosts(sv Service) []model.Instance {
 	return s.hosts(sv)
 }
 
+// info returns what answers and pushes show of a service. If it has a protection
+// threshold and no larger share of the hosts is healthy, all are shown as healthy.
 func (s *Server) info(sv Service, hosts []model.Instance) *model.Service {
-	return &model.Service{Name: sv.Name, GroupName: sv.Group, Hosts: hosts, Valid: true, LastRefTime: uint64(max(0, time.Now().Add(s.skew).UnixMilli()))}
+	info := &model.Service{Name: sv.Name, GroupName: sv.Group, Hosts: hosts, Valid: true, LastRefTime: uint64(max(0, time.Now().Add(s.skew).UnixMilli()))}
+	threshold, ok := s.thresholds[sv]
+	healthy := 0
+	for _, h := range hosts {
+		if h.Healthy {
+			healthy++
+		}
+	}
+	if !ok || len(hosts) == 0 || float64(healthy)/float64(len(hosts)) > threshold {
+		return info
+	}
+	info.ReachProtectionThreshold, info.Hosts = true, slices.Clone(hosts)
+	for i := range info.Hosts {
+		info.Hosts[i].Healthy = true
+	}
+	return info
 }
 
 // RequestBiStream implements the streaming half of the protocol.

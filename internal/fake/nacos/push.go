@@ -109,7 +109,16 @@ func (s *Server) deliver(p Push) {
 	}
 }
 
-// enabled returns what answers show of a service.
-func enabled(hosts []model.Instance) []model.Instance {
-	return slices.DeleteFunc(slices.Clone(hosts), func(i model.Instance) bool { return !i.Enable })
+// Protect gives a service a protection threshold, and notifies its subscribers.
+func (s *Server) Protect(sv Service, threshold float64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sv = sv.public()
+	s.thresholds[sv] = threshold
+	s.notify(sv)
+}
+
+// selected returns the instances that an answer is about.
+func selected(hosts []model.Instance, healthyOnly bool) []model.Instance {
+	return slices.DeleteFunc(slices.Clone(hosts), func(i model.Instance) bool { return !i.Enable || healthyOnly && !i.Healthy })
 }

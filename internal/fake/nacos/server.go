@@ -72,21 +72,22 @@ type Server struct {
 
 	PageLimit int // of services in one page of a list, whatever is asked for; 0: none
 
-	mu       sync.Mutex
-	services map[Service]map[string][]model.Instance // by connection
-	edits    map[Service]func(*model.Instance)       // what was set in the console
-	shadow   map[Service]cached
-	conns    map[string]*connection
-	tokens   map[string]time.Time
-	fault    Fault
-	lose     func(Request) bool
-	skew     time.Duration
-	replace  func(Push) []Push
-	log      []Request
-	next     atomic.Int64
-	logins   int
-	grpc     *grpc.Server
-	http     *http.Server
+	mu         sync.Mutex
+	thresholds map[Service]float64                     // of protection
+	services   map[Service]map[string][]model.Instance // by connection
+	edits      map[Service]func(*model.Instance)       // what was set in the console
+	shadow     map[Service]cached
+	conns      map[string]*connection
+	tokens     map[string]time.Time
+	fault      Fault
+	lose       func(Request) bool
+	skew       time.Duration
+	replace    func(Push) []Push
+	log        []Request
+	next       atomic.Int64
+	logins     int
+	grpc       *grpc.Server
+	http       *http.Server
 }
 
 type cached struct {
@@ -106,9 +107,10 @@ type connection struct {
 // NewServer returns a server without services.
 func NewServer() *Server {
 	return &Server{
-		TokenTTL: time.Hour,
-		configs:  configs{texts: make(map[Config]string)},
-		services: make(map[Service]map[string][]model.Instance), edits: make(map[Service]func(*model.Instance)), shadow: make(map[Service]cached),
+		TokenTTL:   time.Hour,
+		thresholds: make(map[Service]float64),
+		configs:    configs{texts: make(map[Config]string)},
+		services:   make(map[Service]map[string][]model.Instance), edits: make(map[Service]func(*model.Instance)), shadow: make(map[Service]cached),
 		conns: make(map[string]*connection), tokens: make(map[string]time.Time),
 	}
 }
