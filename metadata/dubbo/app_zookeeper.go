@@ -128,6 +128,9 @@ func (*ZooKeeperApp) checkMapping(iface string) error {
 func parseCurator(e registry.Entry) (registration, error) {
 	var c curator
 	if err := json.Unmarshal([]byte(e.Value), &c); err != nil {
+		if _, isOther := errors.AsType[*json.UnmarshalTypeError](err); isOther { // a payload of another program's
+			err = fmt.Errorf("%w: %w", errForeign, err)
+		}
 		return registration{}, fmt.Errorf("%.80q: %w", e.Value, err)
 	}
 	if c.Payload.Class != instanceClass {

@@ -4,16 +4,19 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/metadata/convert"
 	"github.com/xds-bridge/xds-bridge/metadata/instance"
+	"github.com/xds-bridge/xds-bridge/registry"
 )
 
 const (
-	class  = "org.springframework.cloud.zookeeper.discovery.ZookeeperInstance"
-	prefix = "xdsb-"
+	class      = "org.springframework.cloud.zookeeper.discovery.ZookeeperInstance"
+	classDubbo = "org.apache.dubbo.registry.zookeeper.ZookeeperInstance"
+	prefix     = "xdsb-"
 )
 
 // NewZooKeeper returns the codec of the format as Spring Cloud Zookeeper 4.1 stores it,
@@ -40,8 +43,8 @@ func NewZooKeeper(o instance.Options) (*instance.ZooKeeper, error) {
 	}, o)
 }
 
-// curator is the JSON of Curator's service discovery, its fields in the order
-// that Spring's client writes them.
+// curator is the JSON of Curator's service discovery that is written, its fields in the
+// order that Spring's client writes them.
 type curator struct {
 	Name       string   `json:"name"`
 	ID         string   `json:"id"`
@@ -91,37 +94,79 @@ func host(s string) string {
 	return s
 }
 
+// found is the JSON of any program with Curator's service discovery. Each has a
+// payload of its own, and a port that there is not is null, 0 or -1.
+type found struct {
+	Name    string          `json:"name"`
+	Address string          `json:"address"`
+	Port    int64           `json:"port"`
+	SSLPort int64           `json:"sslPort"`
+	Payload json.RawMessage `json:"payload"`
+	Enabled *bool           `json:"enabled"` // since Curator 2.12, if its serializer is told to write it
+}
+
+// metadata returns that of an instance of Spring Cloud; none if it has no
+// payload, which consumers accept. The error names the class of another payload.
+func (f *found) metadata() (map[string]string, error) {
+	if len(f.Payload) == 0 || string(f.Payload) == "null" {
+		return nil, nil
+	}
+	var p payload
+	err := json.Unmarshal(f.Payload, &p)
+	switch {
+	case p.Class == classDubbo:
+		return nil, fmt.Errorf("its payload is of class %.120q: read it as dubbo-application", p.Class)
+	case p.Class != "" && p.Class != class:
+		return nil, fmt.Errorf("its payload is of class %.120q and not of Spring Cloud's; %s", p.Class, remedy)
+	case p.Class == "":
+		return nil, fmt.Errorf("its payload %.60q is not of Spring Cloud's class; %s", f.Payload, remedy)
+	case err != nil:
+		return nil, fmt.Errorf("its payload: %w", err)
+	}
+	return p.Metadata, nil
+}
+
+// remedy is what an operator can do about other payloads.
+const remedy = "no format reads it: register it without a payload, or with Spring Cloud's"
+
 var errPort = errors.New("has neither a port nor an sslPort")
 
 func read(_ string, data []byte) (instance.Instance, error) {
-	var c curator
-	if err := json.Unmarshal(data, &c); err != nil {
+	var f found
+	if err := json.Unmarshal(data, &f); err != nil {
 		return instance.Instance{}, fmt.Errorf("is no JSON of Curator: %w", err)
 	}
-	i := instance.Instance{Service: c.Name}
-	if c.Payload != nil {
-		if c.Payload.Class != class {
-			return instance.Instance{}, fmt.Errorf("its payload is of class %.120q and not of Spring Cloud's", c.Payload.Class)
-		}
-		i.Metadata = c.Payload.Metadata
+	p := instance.Port{Protocol: "http", Host: strings.Trim(f.Address, "[]")}
+	port := f.Port
+	if f.SSLPort > 0 {
+		port, p.Protocol = f.SSLPort, "https"
 	}
-	p := instance.Port{Protocol: "http", Host: strings.Trim(c.Address, "[]")}
 	switch {
-	case c.SSLPort != nil && *c.SSLPort != 0:
-		p.Port, p.Protocol = *c.SSLPort, "https"
-	case c.Port != nil:
-		p.Port = *c.Port
-	default:
+	case port <= 0:
 		return instance.Instance{}, errPort
+	case port > math.MaxUint16:
+		return instance.Instance{}, fmt.Errorf("port %d is not within 1 to 65535", port)
 	}
-	i.Ports = []instance.Port{p}
+	p.Port = uint16(port)
+	all, err := f.metadata()
+	if err != nil {
+		return instance.Instance{}, err
+	}
+	i := instance.Instance{Service: f.Name, Metadata: all, Ports: []instance.Port{p}}
+	if f.Enabled != nil && !*f.Enabled {
+		i.Health = registry.Disabled
+	}
 	return i, nil
 }
 
 // foreign returns of which other format a node is; nil if of this one, or unreadable.
 func foreign(data []byte) error {
-	var c curator
-	if err := json.Unmarshal(data, &c); err == nil && c.Payload != nil && c.Payload.Class != class && c.Payload.Class != "" {
+	var c struct {
+		Payload struct {
+			Class string `json:"@class"`
+		} `json:"payload"`
+	}
+	if err := json.Unmarshal(data, &c); err == nil && c.Payload.Class != class && c.Payload.Class != "" {
 		return fmt.Errorf("is of class %.120q and not of Spring Cloud's", c.Payload.Class)
 	}
 	return nil
