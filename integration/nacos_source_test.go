@@ -50,16 +50,20 @@ func readNacos(t *testing.T, o nacos.Options) *nacosReading {
 	return r
 }
 
-// reported returns the endpoints of an interface with their health, and nothing
-// where it has no row.
+// reported returns whether an interface is known, and its endpoints with their health;
+// nothing where it has no row.
 func (r *nacosReading) reported(iface string) []string {
-	rows, _ := r.table.Snapshot()
+	rows, certainty := r.table.Snapshot()
 	var out []string
-	for _, s := range rows {
-		if s.Interfaces[0].Name != iface {
+	for name, s := range rows {
+		switch {
+		case s.Interfaces[0].Name != iface:
 			continue
+		case certainty.Of(name) != nil:
+			out = append(out, "unknown")
+		default:
+			out = append(out, "known")
 		}
-		out = append(out, "known")
 		for _, e := range s.Endpoints {
 			out = append(out, fmt.Sprintf("%s %s", e.Host, e.Health))
 		}
@@ -116,6 +120,19 @@ func nacosSourceReads(t *testing.T, server *harness.Nacos) {
 		r.await(t, "api.A", "known", "10.0.0.1 healthy")
 		register(first, nacosProvider("api.A", "10.0.0.2", func(i *model.Instance) { i.Weight = 0 }))
 		r.await(t, "api.A", "known", "10.0.0.1 healthy", "10.0.0.2 disabled")
+	})
+	t.Run("a service that the server protects", func(t *testing.T) {
+		unhealthy := func(i *model.Instance) { i.Healthy = false }
+		alive, dead := nacosProvider("api.P", "10.0.0.7"), nacosProvider("api.P", "10.0.0.8", unhealthy)
+		sdk.Register(t, nacosServiceOf("api.P"), alive, nacosProvider("api.P", "10.0.0.8"))
+		r.await(t, "api.P", "known", "10.0.0.7 healthy", "10.0.0.8 healthy")
+		server.Protect(t, nacosServiceOf("api.P"), 0.6)
+		sdk.Register(t, nacosServiceOf("api.P"), alive, dead)
+		r.await(t, "api.P", "unknown", "10.0.0.7 healthy", "10.0.0.8 unhealthy")
+		sdk.Register(t, nacosServiceOf("api.P"), nacosProvider("api.P", "10.0.0.7", unhealthy), dead)
+		r.await(t, "api.P", "unknown", "10.0.0.7 unhealthy", "10.0.0.8 unhealthy")
+		sdk.Register(t, nacosServiceOf("api.P"), alive)
+		r.await(t, "api.P", "known", "10.0.0.7 healthy")
 	})
 	t.Run("a service that is new is found", func(t *testing.T) {
 		sdk.Register(t, nacosServiceOf("api.B"), nacosProvider("api.B", "10.0.0.5"))

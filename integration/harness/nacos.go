@@ -260,6 +260,22 @@ func (n *Nacos) edit(t testing.TB, service string, in model.Instance, enabled bo
 	must(t, answered(req))
 }
 
+// Protect gives a service a protection threshold, as the console does.
+func (n *Nacos) Protect(t testing.TB, service string, threshold float64) {
+	t.Helper()
+	form := url.Values{"serviceName": {service}, "groupName": {"DEFAULT_GROUP"}, "protectThreshold": {strconv.FormatFloat(threshold, 'f', -1, 64)}}
+	if n.Namespace != "" {
+		form.Set("namespaceId", n.Namespace)
+	}
+	path := "/nacos/v1/ns/service"
+	if n.options.Version == 3 {
+		path = "/nacos/v3/admin/ns/service"
+	}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, n.URL+path+"?"+form.Encode(), http.NoBody)
+	must(t, err)
+	must(t, answered(req))
+}
+
 // token logs NacosUser in.
 func (n *Nacos) token(t testing.TB) string {
 	t.Helper()
