@@ -33,6 +33,22 @@ type NacosConfig struct{ Namespace, Group, ID string }
 // DefaultNacosCluster is the cluster of instances that name none.
 const DefaultNacosCluster = "DEFAULT"
 
+// KeyNacosCluster is the attribute that holds the cluster of an instance, if it is not
+// the default one. It is metadata wherever a format has no cluster.
+const KeyNacosCluster = "nacos.cluster"
+
+// ClusterAttribute returns the cluster of an instance as an attribute; empty for the
+// default one.
+func (i NacosInstance) ClusterAttribute() string {
+	if i.Cluster == DefaultNacosCluster {
+		return ""
+	}
+	return i.Cluster
+}
+
+// IsNacosCluster reports whether a server accepts a text as the name of a cluster.
+func IsNacosCluster(s string) bool { return s != "" && only(s, "-_") && len(s) <= maxNacosCluster }
+
 // The limits that Nacos 2.3 and later check; 2.2 accepts more. A batch with one
 // instance that exceeds them is refused whole, so each is checked beforehand.
 // Source: com.alibaba.nacos.common.paramcheck.ParamCheckRule.
@@ -125,7 +141,7 @@ func (i NacosInstance) Check() error {
 	case i.Weight < 0 || i.Weight > MaxNacosWeight:
 		return fmt.Errorf("%w: weight %v is not within 0 and %d", ErrNacosLimit, i.Weight, MaxNacosWeight)
 	}
-	if !only(i.Cluster, "-_") || len(i.Cluster) > maxNacosCluster {
+	if i.Cluster != "" && !IsNacosCluster(i.Cluster) {
 		return fmt.Errorf("%w: cluster %.100q", ErrNacosLimit, i.Cluster)
 	}
 	if n := SizeOf(i.Metadata); n > MaxNacosMetadata {

@@ -18,7 +18,8 @@ import (
 //	configuration <application> of group <revision>: the document as in ZooKeeper
 //
 // For services of another registry an application may have several instances at one
-// address, one for each interface. Their clusters distinguish them.
+// address, one for each interface. Their clusters distinguish them. The cluster that
+// such an instance had is metadata then.
 //
 // dubbo-go from 3.3.1 on prefers the instance's weight to the document's, which Java
 // and older versions read. An instance of weight 0 would get no calls.
@@ -71,11 +72,14 @@ func (n *NacosApp) instance(in *instance, app, distinction string) (registry.Ent
 	i := metadata.NacosInstance{
 		IP: e.Host, Port: e.Port, Weight: float64(min(max(in.weight(), 1), metadata.MaxNacosWeight)), Enabled: true, Healthy: true, Ephemeral: true,
 	}
+	var wrong error
 	if distinction != "" {
 		i.Cluster = clusterPrefix + distinction
+	} else {
+		params, i.Cluster, wrong = takeCluster(in.address, params)
 	}
 	return registry.Entry{Group: n.group(app), Key: i.Key(), Value: i.Text(fieldsOf(params))},
-		errors.Join(ipv6Omission(in.address), in.droppedError(n.o.limit, dropped))
+		errors.Join(ipv6Omission(in.address), wrong, in.droppedError(n.o.limit, dropped))
 }
 
 func (n *NacosApp) documents(app, revision, text string) []registry.Entry {
@@ -92,6 +96,8 @@ func (*NacosApp) checkMapping(iface string) error {
 	return nil
 }
 
+const springSource = "preserved.register.source" // of instances that Spring Cloud registers
+
 // parseNacos reads an instance of Nacos.
 func parseNacos(e registry.Entry) (registration, error) {
 	i, err := metadata.ParseNacosInstance(e.Value)
@@ -99,12 +105,15 @@ func parseNacos(e registry.Entry) (registration, error) {
 		return registration{}, err //nolint:wrapcheck // says what was read
 	}
 	if i.Metadata[metaRevision] == "" {
-		for k := range i.Metadata {
-			if strings.HasPrefix(k, "dubbo.") {
+		for k := range i.Metadata { // Spring Cloud Alibaba Dubbo has such keys as well
+			if strings.HasPrefix(k, "dubbo.") && i.Metadata[springSource] == "" {
 				return registration{}, errNoRevision
 			}
 		}
 		return registration{}, fmt.Errorf("%w: %w", errForeign, errNoRevision)
+	}
+	if cluster := i.ClusterAttribute(); cluster != "" && !strings.HasPrefix(cluster, clusterPrefix) {
+		i.Metadata[metadata.KeyNacosCluster] = cluster
 	}
 	return registration{entry: e, host: i.IP, port: i.Port, metadata: i.Metadata, health: i.Health()}, nil
 }

@@ -142,6 +142,8 @@ func (o *options) labels(s *registry.Service, e *registry.Endpoint, used func(ke
 		case v == "" || isOfModel(k) || l.meshHost != "" && k == paramMeshTLS:
 		case isReserved(k) || isVolatile(k) || used(k) || strings.HasPrefix(k, defaultPrefix):
 			l.reserved = append(l.reserved, k)
+		case k == metadata.KeyNacosCluster:
+			l.params = append(l.params, param{key: k, value: v, rank: rankTag})
 		default:
 			l.params = append(l.params, param{key: k, value: v, rank: rankUsers})
 		}

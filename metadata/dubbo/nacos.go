@@ -81,8 +81,25 @@ func (n *Nacos) entry(p *provider) (registry.Entry, error) {
 		return registry.Entry{}, fmt.Errorf("%s: %w", p.iface.Name, err)
 	}
 	i := metadata.NacosInstance{IP: e.Host, Port: e.Port, Weight: 1, Enabled: true, Healthy: true, Ephemeral: true}
+	var wrong error
+	params, i.Cluster, wrong = takeCluster(p.url, params)
 	return registry.Entry{Group: p.group, Key: i.Key(), Value: i.Text(fieldsOf(params))},
-		errors.Join(ipv6Omission(p.address), droppedError(p.url, n.o.limit, dropped))
+		errors.Join(ipv6Omission(p.address), wrong, droppedError(p.url, n.o.limit, dropped))
+}
+
+// takeCluster removes the cluster of an instance from its metadata. The error reports
+// one that Nacos does not accept.
+func takeCluster(url string, params []param) (others []param, cluster string, err error) {
+	at := slices.IndexFunc(params, func(p param) bool { return p.key == metadata.KeyNacosCluster })
+	if at < 0 {
+		return params, "", nil
+	}
+	cluster = params[at].value
+	params = slices.Delete(params, at, at+1)
+	if !metadata.IsNacosCluster(cluster) {
+		return params, "", &metadata.Omission{Reason: fmt.Sprintf("%s: %s %.80q is no name of a cluster, and is left out", url, metadata.KeyNacosCluster, cluster)}
+	}
+	return params, cluster, nil
 }
 
 // ipv6Omission says that dubbo-go cannot call an address: it joins host and port from
@@ -126,7 +143,11 @@ func readInstance(e registry.Entry) (*record, error) {
 	if err := checkProtocol(protocol); err != nil {
 		return nil, err
 	}
-	f, err := read(parsedURL{protocol: protocol, host: i.IP, port: i.Port, path: i.Metadata[paramPath], params: resolveDefaults(paramsIn(i.Metadata))})
+	params := resolveDefaults(paramsIn(i.Metadata))
+	if cluster := i.ClusterAttribute(); cluster != "" {
+		params = append(params, param{key: metadata.KeyNacosCluster, value: cluster})
+	}
+	f, err := read(parsedURL{protocol: protocol, host: i.IP, port: i.Port, path: i.Metadata[paramPath], params: params})
 	if err != nil {
 		return nil, err
 	}

@@ -150,19 +150,34 @@ func (c *codec) instance(s *registry.Service, name string, st *site) (Instance, 
 	if st.mark != "" {
 		must[metadata.MarkKey] = st.mark
 	}
+	var dropped []string
+	if cluster := c.cluster(s, st.endpoint); metadata.IsNacosCluster(cluster) {
+		must[metadata.KeyNacosCluster] = cluster
+	} else if cluster != "" {
+		dropped = append(dropped, metadata.KeyNacosCluster)
+	}
 	if n := metadata.SizeOf(must); n > c.limit {
 		return Instance{}, fmt.Errorf("endpoint %s: metadata of %d bytes, at most %d", i.Key(), n, c.limit)
 	}
 	if len(i.Ports) > 1 { // which are of one instance without a key
 		st.may = slices.DeleteFunc(st.may, func(p pair) bool { return p == pair{keyInstance, i.Key()} })
 	}
-	dropped := fit(must, st.may, c.limit)
+	dropped = append(dropped, fit(must, st.may, c.limit)...)
 	i.Metadata = must
 	if len(dropped) > 0 {
-		return i, &metadata.Omission{Reason: fmt.Sprintf("%s: metadata over %d bytes, not UTF-8 or there already, left out: %.200q",
+		return i, &metadata.Omission{Reason: fmt.Sprintf("%s: metadata over %d bytes, not UTF-8, there already or no name of a cluster, left out: %.200q",
 			i.Key(), c.limit, strings.Join(dropped, ", "))}
 	}
 	return i, nil
+}
+
+// cluster returns the cluster of an endpoint; empty for the default one, and where the
+// registry has none, so that it is metadata.
+func (c *codec) cluster(s *registry.Service, e *registry.Endpoint) string {
+	if c.record == nil {
+		return ""
+	}
+	return attribute(s, e, metadata.KeyNacosCluster)
 }
 
 // fit adds the pairs that the limit allows, the first ones first. It returns the keys of
@@ -218,7 +233,7 @@ func (c *codec) users(s *registry.Service, st *site, left metadata.Reserved) {
 	from := len(st.may)
 	for k, v := range metadata.Attributes(s, st.endpoint) {
 		switch {
-		case v == "" || isOfModel(k) || mesh && k == keyTLS:
+		case v == "" || isOfModel(k) || mesh && k == keyTLS || c.record != nil && k == metadata.KeyNacosCluster:
 		case c.isReserved(k):
 			left[k]++
 		default:

@@ -49,6 +49,7 @@ type Form struct {
 	Extract    func(i *Instance) error            // sets ports, health and weight by that, and removes it; nil: there is none
 	Weightless bool                               // instances have no weights
 	Reserved   []string                           // keys that consumers use themselves: values of users are not written
+	WithDubbo  bool                               // consumers may read keys of Dubbo, but for the revision of an application
 }
 
 // A NodeForm is how a format stores an instance in a znode.
@@ -194,6 +195,7 @@ const (
 	keyZone         = "zone"
 	keyTag          = "dubbo.tag"
 	keyTLS          = "tlsMode" // of a mesh's endpoint
+	keyRevision     = "dubbo.metadata.revision"
 )
 
 // isOfModel reports whether a key is one of a field of the model, or of a mesh.
@@ -205,14 +207,19 @@ func isOfModel(key string) bool {
 	return false
 }
 
-// isOfRegistration reports whether a key is for the server of Nacos, or for consumers
-// of Dubbo that read the same service.
+// isOfRegistration reports whether a key is for the server of Nacos.
 func (c *codec) isOfRegistration(key string) bool {
-	return c.record != nil && strings.HasPrefix(key, "preserved.") || strings.HasPrefix(key, "dubbo.metadata") || key == "dubbo.endpoints" ||
-		strings.HasPrefix(key, "dubbo.subscribed-services")
+	return c.record != nil && strings.HasPrefix(key, "preserved.")
+}
+
+// isOfDubbo reports whether consumers of Dubbo that read the same service would take an
+// instance with this key for one of an application.
+func isOfDubbo(key string) bool {
+	return strings.HasPrefix(key, "dubbo.metadata") || key == "dubbo.endpoints" || strings.HasPrefix(key, "dubbo.subscribed-services")
 }
 
 // isReserved reports whether a key is not for metadata of users.
 func (c *codec) isReserved(key string) bool {
-	return slices.Contains(c.form.Reserved, key) || c.isOfRegistration(key)
+	return slices.Contains(c.form.Reserved, key) || c.isOfRegistration(key) ||
+		isOfDubbo(key) && (!c.form.WithDubbo || key == keyRevision)
 }

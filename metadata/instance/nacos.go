@@ -2,6 +2,7 @@ package instance
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"strings"
 
@@ -54,8 +55,9 @@ func (n *Nacos) entry(i Instance) (registry.Entry, error) {
 	}
 	in := metadata.NacosInstance{
 		IP: i.Ports[0].Host, Port: i.Ports[0].Port, Weight: min(n.record.Scale.Of(i.Share), metadata.MaxNacosWeight),
-		Enabled: true, Healthy: true, Ephemeral: true, Cluster: metadata.DefaultNacosCluster, Metadata: i.Metadata,
+		Enabled: true, Healthy: true, Ephemeral: true, Cluster: i.Metadata[metadata.KeyNacosCluster], Metadata: i.Metadata,
 	}
+	delete(in.Metadata, metadata.KeyNacosCluster)
 	g := n.group(n.o.Namespace, n.o.Group, n.record.Name(i.Service, i.Ports[0].Protocol))
 	if err := metadata.CheckNacosService(g.Namespace, g.Group, g.Name); err != nil {
 		return registry.Entry{}, err //nolint:wrapcheck // says what is wrong with it
@@ -75,6 +77,13 @@ func (n *Nacos) read(e registry.Entry) (Instance, error) {
 		Service: e.Group.Name, Ports: []Port{{Host: in.IP, Port: in.Port}},
 		Share: n.record.Scale.Share(in.Weight), Health: in.Health(), Metadata: in.Metadata,
 	}
+	if cluster := in.ClusterAttribute(); cluster != "" {
+		i.Metadata = maps.Clone(in.Metadata)
+		if i.Metadata == nil {
+			i.Metadata = make(map[string]string, 1)
+		}
+		i.Metadata[metadata.KeyNacosCluster] = cluster
+	}
 	if in.Weight <= 0 { // clients of Nacos skip it
 		i.Health = registry.Disabled
 	}
@@ -85,7 +94,7 @@ func (n *Nacos) read(e registry.Entry) (Instance, error) {
 func foreign(kind, service string, m map[string]string) error {
 	of := ""
 	switch {
-	case m["dubbo.metadata.revision"] != "":
+	case m[keyRevision] != "":
 		of = "dubbo-application"
 	case m["preserved.register.source"] == "SPRING_CLOUD":
 		of = "spring-cloud"

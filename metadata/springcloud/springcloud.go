@@ -32,10 +32,12 @@ const (
 )
 
 // form is the part for both registries. Keys have a meaning in both, or in one of them.
+// Consumers of Spring Cloud Alibaba Dubbo read keys of Dubbo.
 func form(own func(instance.Instance) map[string]string, extract func(*instance.Instance) error, keys ...string) instance.Form {
 	return instance.Form{
 		Kind: Kind, Speaks: func(f convert.Family) bool { return f != convert.Other }, Joins: joins,
-		Own: own, Extract: extract, Reserved: append(keys, keyStatus, keyGRPC),
+		WithDubbo: true,
+		Own:       own, Extract: extract, Reserved: append(keys, keyStatus, keyGRPC),
 	}
 }
 
