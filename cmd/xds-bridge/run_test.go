@@ -236,6 +236,44 @@ func TestPreflight_MissingRoot(t *testing.T) {
 	do(t, "preflight", "-f", file).want(t, exitOK, "√ list: 1 parent znodes in the roots of all formats")
 }
 
+// A server that wants authentication answers with a code that is not about rights.
+func TestPreflight_AuthRequired(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.zk.SetFault(func(r zkfake.Request) zkfake.Fault {
+		if r.Op == zkfake.OpGetChildren2 {
+			return zkfake.Fault{Code: -124}
+		}
+		return zkfake.Fault{}
+	})
+	r := do(t, "preflight", "-f", w.importConfig("127.0.0.1:0", ""))
+	if !strings.Contains(r.out, "× list: list /dubbo: refused: zookeeper: SESSIONCLOSEDREQUIRESASLAUTH (-124)") || strings.Contains(r.out, "let our user read the root") {
+		t.Errorf("%s", r.out)
+	}
+	if !strings.Contains(r.out, "set user and passwordFile of the registry") {
+		t.Errorf("%s", r.out)
+	}
+}
+
+// Rules of dubbo-admin, which do not change what a provider registered, are not followed.
+func TestPreflight_Rules(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	file := w.importConfig("127.0.0.1:0", "")
+	rule := url.QueryEscape("override://10.0.0.1:20880/api.Orders?category=configurators&disabled=true&dynamic=false&enabled=true")
+	err := errors.Join(w.zk.Put("/dubbo/api.Orders/providers", nil), w.zk.Put("/dubbo/api.Orders/configurators", nil), w.zk.Put("/dubbo/api.Users/routers", nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := do(t, "preflight", "-f", file); r.code != exitOK || strings.Contains(r.out, "rules") {
+		t.Errorf("%s", r.out)
+	}
+	if err := w.zk.Put("/dubbo/api.Orders/configurators/"+rule, nil); err != nil {
+		t.Fatal(err)
+	}
+	do(t, "preflight", "-f", file).want(t, exitOK, "‼ rules: /dubbo/api.Orders/configurators holds rules that the bridge does not follow (paths with rules: 1)", "offline of its QoS")
+}
+
 func TestPreflight_SourceRights(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

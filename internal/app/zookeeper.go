@@ -3,6 +3,7 @@ package app
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -213,19 +214,31 @@ func checkZooKeeper(cfg *config.Config, at targetKey, target *zookeeper.Target) 
 			f.warn("session", fmt.Sprintf("%s was asked for and %s granted", r.Asked, r.Granted), "set zookeeper.sessionTimeout within what the server grants")
 		}
 		if r.Read != nil {
-			f.fail("list", r.Read, remedyOfRight(r.Read, "let our user read the root of each format, and the parent znodes in it"))
+			f.fail("list", r.Read, rightsRemedy(r.Read, "let our user read the root of each format, and the parent znodes in it"))
 		} else {
 			f.pass("list", "the parent znodes of all formats may be read")
 		}
 		if r.Write != nil {
 			user := cmp.Or(z.User, "anybody, since no user is set")
-			f.fail("write", r.Write, remedyOfRight(r.Write, "let "+user+" create and delete under /xds-bridge and the root of each format"))
+			f.fail("write", r.Write, rightsRemedy(r.Write, "let "+user+" create and delete under /xds-bridge and the root of each format"))
 			return
 		}
 		f.pass("write", "a node was made and deleted in %s", r.Took.Round(time.Millisecond))
 		checkClock(f, r.Skew)
 		checkWriters(ctx, f, cfg, at, target)
 	}
+}
+
+// rightsRemedy returns the remedy of a refusal that is not about rights, or else the
+// given one.
+func rightsRemedy(err error, right string) string {
+	switch {
+	case errors.Is(err, zookeeper.ErrAuthRequired):
+		return "set user and passwordFile of the registry, and let the server accept digest"
+	case errors.Is(err, zookeeper.ErrQuota):
+		return "raise the quota by setquota"
+	}
+	return remedyOfRight(err, right)
 }
 
 // ownerTimeout is how long it may take to look who wrote there before.
@@ -269,7 +282,7 @@ func (z zookeeperSource) check(ctx context.Context, f *findings) {
 	case r.State.Session == 0 && err != nil:
 		f.away("reachable", err, "check zookeeper.servers, tls, and that the ensemble has a quorum")
 	case err != nil:
-		f.fail("list", err, remedyOfRight(err, "let our user read the root of each format"))
+		f.fail("list", err, rightsRemedy(err, "let our user read the root of each format"))
 	default:
 		f.pass("reachable", "%s", r.State.Server)
 		if err := r.Denied.Error(); err != nil {

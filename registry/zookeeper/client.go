@@ -1,6 +1,7 @@
 package zookeeper
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -366,6 +367,6 @@ func (c *Client) translate(err error) error {
 		errors.Is(err, zk.ErrNoChildrenForEphemerals), errors.Is(err, zk.ErrShortBuffer):
 		return fmt.Errorf("%w: %w", registry.ErrRefused, err)
 	default:
-		return err
+		return cmp.Or(serverError(err, c.opts.User), err)
 	}
 }
