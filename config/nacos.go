@@ -9,7 +9,8 @@ import (
 
 // Nacos is a Nacos cluster.
 type Nacos struct {
-	Servers      []string `yaml:"servers" parts:"identity source connection loop" need:"such as [\"http://127.0.0.1:8848\"]" check:"url" doc:"The servers, each as http://host:port or https://host:port."`
+	Servers      []string `yaml:"servers" parts:"identity source connection loop" need:"such as [\"http://127.0.0.1:8848\"]" check:"url" doc:"The servers, each as http://host:port or https://host:port, followed by the context path of the server if that is neither /nacos nor /."`
+	GRPCPort     uint16   `yaml:"grpcPort" parts:"identity source connection loop" doc:"The gRPC port of all servers, as behind a NodePort or an ingress; 0 is 1000 above the HTTP port of each."`
 	ID           string   `yaml:"id" parts:"fixed identity source loop" check:"name" doc:"The registry's id in the path of an entry, which ends loops; if it is empty the one that the registry keeps of itself, which the first bridge makes."`
 	Namespace    string   `yaml:"namespace" parts:"fixed identity source connection loop" check:"id" doc:"The namespace id; empty is public."`
 	Username     string   `yaml:"username" doc:"The user, with passwordFile."`

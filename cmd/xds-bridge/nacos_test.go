@@ -141,7 +141,7 @@ func TestNacos(t *testing.T) {
 		patiently(t, []string{"preflight", "-f", w.conf(w.login("wrong"))}, exitFindings, "× login", "check username and passwordFile")
 		at := w.at
 		w.at = "http://127.0.0.1:1"
-		do(t, "preflight", "-f", w.conf(""), "--timeout", "2s").want(t, exitUnreachable, "× reachable", "the gRPC port, 1000 above")
+		do(t, "preflight", "-f", w.conf(""), "--timeout", "2s").want(t, exitUnreachable, "× reachable", "grpcPort, or else 1000 above the HTTP port")
 		w.at = at
 	})
 	file = w.conf(w.login("secret"))

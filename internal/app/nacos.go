@@ -75,7 +75,7 @@ func (c *nacosConnection) bind(b *builder, bridges []config.Bridge, former []con
 
 func (n nacosKind) options(log *slog.Logger) nacos.Options {
 	o := nacos.Options{
-		Servers: n.Servers, Namespace: n.Namespace, Username: n.Username, MaxReceive: int(n.Limits.MaxReceive),
+		Servers: n.Servers, GRPCPort: n.GRPCPort, Namespace: n.Namespace, Username: n.Username, MaxReceive: int(n.Limits.MaxReceive),
 		Log: log,
 	}
 	if n.PasswordFile != "" {
@@ -217,7 +217,7 @@ func (n nacosSource) check(ctx context.Context, f *findings) {
 	case state.Login.Err != nil:
 		checkLogin(f, state.Login.Err)
 	case err != nil && !state.Connected:
-		f.away("reachable", err, "check nacos.servers; the gRPC port, 1000 above the HTTP port, has to be open as well")
+		f.away("reachable", err, reachNacos)
 	case errors.Is(err, nacos.ErrNoNamespace):
 		f.fail("list", err, namespaceRemedy)
 	case err != nil:
@@ -249,7 +249,7 @@ func checkNacos(n *config.Nacos, client *nacos.Client, target *nacos.Target) fun
 			checkLogin(f, login.Err)
 			return
 		case err != nil:
-			f.away("reachable", err, "check nacos.servers; the gRPC port, 1000 above the HTTP port, has to be open as well")
+			f.away("reachable", err, reachNacos)
 			return
 		}
 		f.pass("reachable", "%s", r.Server)
@@ -261,6 +261,8 @@ func checkNacos(n *config.Nacos, client *nacos.Client, target *nacos.Target) fun
 	}
 }
 
+const reachNacos = "check nacos.servers; the gRPC port has to be open as well: grpcPort, or else 1000 above the HTTP port"
+
 // checkLogin judges why we are not logged in: only a server that denies it says
 // anything of the password.
 func checkLogin(f *findings, err error) {
@@ -270,7 +272,7 @@ func checkLogin(f *findings, err error) {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission):
 		f.fail("login", err, "let the bridge read passwordFile of the registry")
 	default:
-		f.away("login", err, "check nacos.servers: a login goes to the HTTP port; the log of Nacos says more")
+		f.away("login", err, "check nacos.servers: a login goes to the HTTP port, below the context path of the server; the log of Nacos says more")
 	}
 }
 

@@ -88,8 +88,8 @@ func (c *Client) missing(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, askNamespaces)
 	defer cancel()
 	for _, s := range c.servers {
-		for _, path := range namespacePaths() {
-			all, err := c.namespaces(ctx, s.base+path)
+		for _, address := range s.addresses(namespacePaths()) {
+			all, err := c.namespaces(ctx, address)
 			if err != nil || len(all) == 0 {
 				continue
 			}

@@ -19,13 +19,13 @@ import (
 
 // Options tune a Client.
 type Options struct {
-	Servers   []string // base URLs such as http://127.0.0.1:8848/nacos; without a path it is /nacos
+	Servers   []string // base URLs such as http://127.0.0.1:8848/nacos; without a path it is /nacos, or else /
 	Namespace string   // of the connection; empty is public
 
 	Username   string                      // empty: no login
 	Password   func() (string, error)      // read anew at every login
 	TLS        func() (*tls.Config, error) // called for every connection; nil: plaintext
-	GRPCOffset int                         // from the HTTP to the gRPC port; 0 is 1000
+	GRPCPort   uint16                      // of all servers; 0 is 1000 above the HTTP port
 	Timeout    time.Duration               // of one request; 0 is 5 s
 	Health     time.Duration               // between health checks; 0 is 5 s
 	MaxReceive int                         // bytes of one message; 0 is 64 MiB
@@ -60,7 +60,6 @@ const (
 )
 
 func (o Options) withDefaults() Options {
-	o.GRPCOffset = cmp.Or(o.GRPCOffset, 1000)
 	o.Timeout = cmp.Or(o.Timeout, 5*time.Second)
 	o.Health = cmp.Or(o.Health, 5*time.Second)
 	o.MaxReceive = cmp.Or(o.MaxReceive, 64<<20)

@@ -1,11 +1,14 @@
 package nacos
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"net/url"
+	"path"
 	"strconv"
 	"sync"
 	"time"
@@ -287,8 +290,18 @@ func (cn *conn) listen(onPush pushFunc) {
 
 // A server is one address of the configuration.
 type server struct {
-	base string // http://host:port/nacos
-	grpc string // host:port
+	bases []string // http://host:port/nacos, and others at which its context may be
+	grpc  string   // host:port
+}
+
+// addresses returns the paths under each of the bases.
+func (s server) addresses(paths []string) (all []string) {
+	for _, base := range s.bases {
+		for _, p := range paths {
+			all = append(all, base+p)
+		}
+	}
+	return all
 }
 
 func parseServers(o Options) ([]server, error) {
@@ -297,7 +310,7 @@ func parseServers(o Options) ([]server, error) {
 	}
 	out := make([]server, 0, len(o.Servers))
 	for _, s := range o.Servers {
-		parsed, err := parseServer(s, o.GRPCOffset)
+		parsed, err := parseServer(s, o.GRPCPort)
 		if err != nil {
 			return nil, fmt.Errorf("servers: %q: %w", s, err)
 		}
@@ -306,7 +319,10 @@ func parseServers(o Options) ([]server, error) {
 	return out, nil
 }
 
-func parseServer(s string, offset int) (server, error) {
+// grpcOffset is from the HTTP port of a server to its gRPC port.
+const grpcOffset = 1000
+
+func parseServer(s string, grpcPort uint16) (server, error) {
 	u, err := url.Parse(s)
 	if err != nil {
 		return server{}, fmt.Errorf("not a URL: %w", err)
@@ -314,20 +330,18 @@ func parseServer(s string, offset int) (server, error) {
 	if u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" {
 		return server{}, errors.New("want http://host:port or https://host:port")
 	}
-	port := u.Port()
-	if port == "" {
-		port = "8848"
-	}
+	port := cmp.Or(u.Port(), "8848")
 	n, err := strconv.ParseUint(port, 10, 16)
-	if err != nil || n == 0 || int(n)+offset > 65535 {
+	if err != nil || n == 0 || grpcPort == 0 && n+grpcOffset > math.MaxUint16 {
 		return server{}, fmt.Errorf("port %s is out of range", port)
 	}
-	path := u.Path
-	if path == "" || path == "/" {
-		path = "/nacos"
+	if grpcPort == 0 {
+		grpcPort = uint16(n + grpcOffset)
 	}
-	return server{
-		base: u.Scheme + "://" + net.JoinHostPort(u.Hostname(), port) + path,
-		grpc: net.JoinHostPort(u.Hostname(), strconv.Itoa(int(n)+offset)),
-	}, nil
+	root := u.Scheme + "://" + net.JoinHostPort(u.Hostname(), port)
+	out := server{bases: []string{root + "/nacos", root}, grpc: net.JoinHostPort(u.Hostname(), strconv.Itoa(int(grpcPort)))}
+	if context := path.Clean("/" + u.Path); context != "/" {
+		out.bases = []string{root + context}
+	}
+	return out, nil
 }

@@ -198,16 +198,17 @@ func (l *login) ask(ctx context.Context) error {
 
 func (l *login) loginAt(ctx context.Context, s server, form url.Values) error {
 	var err error
-	for _, path := range loginPaths() {
+	for _, address := range s.addresses(loginPaths()) {
 		var status int
-		if status, err = l.request(ctx, s.base+path, form); err == nil {
+		if status, err = l.request(ctx, address, form); err == nil {
 			return nil
 		}
 		if status != http.StatusNotFound && status != http.StatusGone {
-			break
+			return fmt.Errorf("nacos login as %q at %s: %w", l.client.opts.Username, s.bases[0], err)
 		}
 	}
-	return fmt.Errorf("nacos login as %q at %s: %w", l.client.opts.Username, s.base, err)
+	return fmt.Errorf("nacos login as %q: %w: no login at %s: a server has its context path in servers, as in http://host:port/path",
+		l.client.opts.Username, err, strings.Join(s.bases, " or "))
 }
 
 func (l *login) request(ctx context.Context, address string, form url.Values) (int, error) {

@@ -50,7 +50,7 @@ func TestLogin_CancelledAttemptKeepsTheAnswer(t *testing.T) {
 			server := httptest.NewServer(http.NotFoundHandler())
 			defer server.Close()
 			c, err := New(Options{
-				Servers: []string{server.URL}, GRPCOffset: 1, Username: "nacos",
+				Servers: []string{server.URL}, GRPCPort: 1, Username: "nacos",
 				Password: func() (string, error) { return "secret", nil },
 			})
 			if err != nil {
@@ -93,7 +93,7 @@ func TestLogin_AsksTheNextServer(t *testing.T) {
 			}))
 			defer second.Close()
 			c, err := New(Options{
-				Servers: []string{first.URL, second.URL}, GRPCOffset: 1, Username: "nacos",
+				Servers: []string{first.URL, second.URL}, GRPCPort: 1, Username: "nacos",
 				Password: func() (string, error) { return "secret", nil },
 			})
 			if err != nil {
