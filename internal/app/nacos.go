@@ -296,6 +296,10 @@ func checkNacosAccess(f *findings, n *config.Nacos, r nacos.Report) {
 	} else {
 		f.pass("write", "an instance was published and withdrawn in %s", r.Took.Round(time.Millisecond))
 	}
+	if r.Persistent != "" {
+		f.warn("persistent", r.Persistent+" holds persistent instances, beside which Nacos accepts none of the bridge's, which are ephemeral",
+			"if a bridge writes it, give the format another group or the service another name; what a bridge writes first accepts no persistent instances")
+	}
 	if r.Duplicate == "" {
 		f.pass("owner", "no other process publishes as this owner")
 	} else {

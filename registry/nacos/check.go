@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/metadata"
@@ -23,10 +24,15 @@ type Report struct {
 	Write     error         // why nothing can be published
 	Took      time.Duration // to publish an instance and withdraw it
 	Duplicate string        // a service in which another process publishes as our owner; empty: none found
+
+	// Persistent is a service with persistent instances, which accepts none of ours; empty:
+	// none found.
+	Persistent string
 }
 
-// duplicatesIn is the number of services in which Check looks for a duplicate process.
-const duplicatesIn = 50
+// lookedAt is the number of services in which Check looks for a duplicate process and
+// for persistent instances.
+const lookedAt = 50
 
 // Check tries what a Target does, while its client runs. It lists the services,
 // and publishes and withdraws an instance that is not enabled, in a service of
@@ -49,19 +55,24 @@ func (t *Target) Check(ctx context.Context) (Report, error) {
 		r.Write = t.client.publish(ctx, k, batch{})
 	}
 	r.Took = time.Since(began)
-	r.Duplicate = t.duplicate(ctx, groups)
+	for _, g := range groups[:min(len(groups), lookedAt)] {
+		held, err := t.Read(ctx, g)
+		if err != nil {
+			continue
+		}
+		if r.Duplicate == "" && t.stale(held) {
+			r.Duplicate = g.Name
+		}
+		if r.Persistent == "" && slices.ContainsFunc(held, isPersistent) {
+			r.Persistent = g.Name
+		}
+	}
 	return r, nil
 }
 
-// duplicate returns a service that holds something of ours which our connection
-// does not publish.
-func (t *Target) duplicate(ctx context.Context, groups []registry.Group) string {
-	for _, g := range groups[:min(len(groups), duplicatesIn)] {
-		if held, err := t.Read(ctx, g); err == nil && t.stale(held) {
-			return g.Name
-		}
-	}
-	return ""
+func isPersistent(h registry.Held) bool {
+	in, err := metadata.ParseNacosInstance(h.Value)
+	return err == nil && in.IP != "" && !in.Ephemeral
 }
 
 // ErrNoNamespace says that the servers do not list the client's namespace. They

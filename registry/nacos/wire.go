@@ -180,7 +180,11 @@ type ResponseError struct {
 // remedy.
 func (e *ResponseError) Error() string {
 	text := fmt.Sprintf("nacos %s: %q (result %d, error %d)", e.Op, clip(e.Message), e.ResultCode, e.ErrorCode)
-	if errors.Is(e, ErrDenied) {
+	switch {
+	case strings.Contains(e.Message, "is persistent service"):
+		text += ": Nacos holds persistent or ephemeral instances under one name, and the bridge's are ephemeral: " +
+			"have the others register ephemerally, or give the format another group or the service another name"
+	case errors.Is(e, ErrDenied):
 		text += ": check username and passwordFile of the registry, and the user's permission for the namespace"
 	}
 	return text
