@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"net"
-	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -57,6 +56,7 @@ const (
 	maxNacosService  = 512
 	maxNacosGroup    = 128
 	maxNacosCluster  = 64
+	maxNacosAddress  = 128
 	MaxNacosWeight   = 10_000
 )
 
@@ -132,10 +132,10 @@ func (i NacosInstance) Health() registry.Health {
 // Check returns why a server would refuse the instance. The error wraps
 // ErrNacosLimit.
 func (i NacosInstance) Check() error {
-	addr, err := netip.ParseAddr(i.IP)
+	if err := CheckNacosAddress(i.IP); err != nil {
+		return err
+	}
 	switch {
-	case err != nil || addr.Zone() != "":
-		return fmt.Errorf("%w: ip %.100q is no IP address", ErrNacosLimit, i.IP)
 	case i.Port == 0:
 		return fmt.Errorf("%w: port 0", ErrNacosLimit)
 	case i.Weight < 0 || i.Weight > MaxNacosWeight:
@@ -146,6 +146,18 @@ func (i NacosInstance) Check() error {
 	}
 	if n := SizeOf(i.Metadata); n > MaxNacosMetadata {
 		return fmt.Errorf("%w: metadata of %d bytes, at most %d", ErrNacosLimit, n, MaxNacosMetadata)
+	}
+	return nil
+}
+
+// CheckNacosAddress returns why a server would refuse the address of an instance: it is
+// an IP address or a host name. The error wraps ErrNacosLimit.
+func CheckNacosAddress(host string) error {
+	if err := CheckAddress(host, 1); err != nil {
+		return fmt.Errorf("%w: ip %.100q is no IP address and no host name", ErrNacosLimit, host)
+	}
+	if len(host) > maxNacosAddress {
+		return fmt.Errorf("%w: ip of %d characters, at most %d", ErrNacosLimit, len(host), maxNacosAddress)
 	}
 	return nil
 }

@@ -33,7 +33,9 @@ func TestNacosInstance(t *testing.T) {
 	})
 	t.Run("what a server refuses is found beforehand", func(t *testing.T) {
 		for name, tune := range map[string]func(*metadata.NacosInstance){
-			"a host name":          func(i *metadata.NacosInstance) { i.IP = "a.example" },
+			"no host name":         func(i *metadata.NacosInstance) { i.IP = "a example" },
+			"a broken IP address":  func(i *metadata.NacosInstance) { i.IP = "10.0.0.256" },
+			"a name of 130 bytes":  func(i *metadata.NacosInstance) { i.IP = strings.Repeat("a.", 60) + "example.io" },
 			"an address with zone": func(i *metadata.NacosInstance) { i.IP = "fe80::1%eth0" },
 			"port 0":               func(i *metadata.NacosInstance) { i.Port = 0 },
 			"a negative weight":    func(i *metadata.NacosInstance) { i.Weight = -1 },
@@ -49,6 +51,9 @@ func TestNacosInstance(t *testing.T) {
 		})
 		if err := full.Check(); err != nil {
 			t.Errorf("metadata of exactly the limit: %v", err)
+		}
+		if err := instance(func(i *metadata.NacosInstance) { i.IP = "app.example.com" }).Check(); err != nil {
+			t.Errorf("a host name: %v", err)
 		}
 	})
 	t.Run("names of services, groups and namespaces", func(t *testing.T) {

@@ -79,7 +79,7 @@ func fields() []field {
 		{name: "group", in: dubbo, set: func(s *said) { s.group = "g1" }, get: func(s said) string { return s.group }, term: "group"},
 		{name: "IPv6", set: func(s *said) { s.host = "2001:db8::1" }, get: func(s said) string { return s.host }, term: "IPv6"},
 		{
-			name: "host name", in: func(p spot) bool { return p.at == "zk" }, set: func(s *said) { s.host = "orders.example.com" },
+			name: "host name", set: func(s *said) { s.host = "orders.example.com" },
 			get: func(s said) string { return s.host }, term: "IP addresses",
 		},
 	}

@@ -3,7 +3,6 @@ package dubbo
 import (
 	"errors"
 	"fmt"
-	"net/netip"
 	"strings"
 
 	"github.com/xds-bridge/xds-bridge/metadata"
@@ -25,7 +24,7 @@ import (
 // and older versions read. An instance of weight 0 would get no calls.
 //
 // The value of an instance's entry is a metadata.NacosInstance in canonical form, the
-// key is its Key. Nacos accepts IP addresses only.
+// key is its Key. Nacos accepts host names as well, as its ip.
 type NacosApp struct{ o options }
 
 // NewNacosApp returns the codec of the application-level format in Nacos. The
@@ -62,8 +61,8 @@ const clusterPrefix = "xdsb-"
 
 func (n *NacosApp) instance(in *instance, app, distinction string) (registry.Entry, error) {
 	e := in.endpoint
-	if _, err := netip.ParseAddr(e.Host); err != nil {
-		return registry.Entry{}, fmt.Errorf("endpoint %s: Nacos accepts IP addresses only", in.address)
+	if err := metadata.CheckNacosAddress(e.Host); err != nil {
+		return registry.Entry{}, fmt.Errorf("endpoint %s: %w", in.address, err)
 	}
 	params, dropped, err := in.metadataOf(n.o.limit)
 	if err != nil {

@@ -3,7 +3,6 @@ package dubbo
 import (
 	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -25,7 +24,7 @@ import (
 // weight of the instance is always 1; Dubbo's weight is metadata.
 //
 // The value of an entry is a metadata.NacosInstance in canonical form, the key is its
-// Key, 10.0.0.1:20000. Nacos accepts IP addresses only.
+// Key, 10.0.0.1:20000. Nacos accepts host names as well, as its ip.
 type Nacos struct{ o options }
 
 // NewNacos returns the codec of the format in Nacos. The error names every
@@ -71,8 +70,8 @@ func (*Nacos) Decode(entries, _ []registry.Entry) ([]*registry.Service, []metada
 
 func (n *Nacos) entry(p *provider) (registry.Entry, error) {
 	e := p.endpoint
-	if _, err := netip.ParseAddr(e.Host); err != nil {
-		return registry.Entry{}, fmt.Errorf("endpoint %s: Nacos accepts IP addresses only", p.address)
+	if err := metadata.CheckNacosAddress(e.Host); err != nil {
+		return registry.Entry{}, fmt.Errorf("endpoint %s: %w", p.address, err)
 	}
 	v := p.values()
 	v[rankPath], v[rankProtocol] = p.path(), p.protocol

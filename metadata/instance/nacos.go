@@ -3,7 +3,6 @@ package instance
 import (
 	"fmt"
 	"maps"
-	"net/netip"
 	"strings"
 
 	"github.com/xds-bridge/xds-bridge/metadata"
@@ -17,7 +16,7 @@ import (
 //	          "clusterName":"DEFAULT","metadata":{…,"xdsb":"<mark>"}}
 //
 // The value of an entry is a metadata.NacosInstance in canonical form, the key is its
-// Key. Nacos accepts IP addresses only.
+// Key. Nacos accepts host names as well, as its ip.
 type Nacos struct{ codec }
 
 // NewNacos returns the codec of a format in Nacos. The error names every
@@ -47,8 +46,8 @@ func (n *Nacos) Decode(entries, _ []registry.Entry) ([]*registry.Service, []meta
 }
 
 func (n *Nacos) entry(i Instance) (registry.Entry, error) {
-	if _, err := netip.ParseAddr(i.Ports[0].Host); err != nil {
-		return registry.Entry{}, fmt.Errorf("endpoint %s: Nacos accepts IP addresses only", i.Key())
+	if err := metadata.CheckNacosAddress(i.Ports[0].Host); err != nil {
+		return registry.Entry{}, fmt.Errorf("endpoint %s: %w", i.Key(), err)
 	}
 	if strings.Contains(i.Ports[0].Host, ":") && n.record.IPv4 {
 		return registry.Entry{}, &metadata.Omission{Reason: fmt.Sprintf("endpoint %s: clients of %s cannot call an IPv6 address from Nacos", i.Key(), n.form.Kind)}
