@@ -80,7 +80,7 @@ func fields() []field {
 		{name: "IPv6", set: func(s *said) { s.host = "2001:db8::1" }, get: func(s said) string { return s.host }, term: "IPv6"},
 		{
 			name: "host name", set: func(s *said) { s.host = "orders.example.com" },
-			get: func(s said) string { return s.host }, term: "IP addresses",
+			get: func(s said) string { return s.host }, term: "-",
 		},
 	}
 	for _, protocol := range []string{"tri", "dubbo", "rest", "grpc", "http", "thrift", "tcp"} {

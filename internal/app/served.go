@@ -96,7 +96,7 @@ func serviceEntries(cfg *config.Config, m *config.Hosts, subsetLabel string, bri
 			Hosts:     meshHosts(x, m),
 			Namespace: m.Namespace, VIPs: m.VIPs, ExportTo: m.ExportTo,
 			Mark: metadata.NewMark(cfg.Owner, x.Name), Protocol: x.Formats[0].Protocol,
-			SubsetLabel: subsetLabel,
+			SubsetLabel: subsetLabel, IPOnly: servesDataPlanes(cfg.Registries[x.To]),
 		})
 		if err != nil {
 			return nil, fmt.Errorf("bridge %s: %w", x.Name, err)
@@ -105,6 +105,10 @@ func serviceEntries(cfg *config.Config, m *config.Hosts, subsetLabel string, bri
 	}
 	return codecs, nil
 }
+
+// servesDataPlanes reports whether data planes get their endpoints from the bridge, and
+// not from istiod.
+func servesDataPlanes(r config.Registry) bool { return r.Istiod != nil && r.Istiod.Import.DataPlanes }
 
 // meshHosts are the hosts that a bridge serves in a mesh.
 func meshHosts(x config.Bridge, m *config.Hosts) naming.MeshHosts {

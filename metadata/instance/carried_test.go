@@ -107,4 +107,3 @@ func TestNacos_InvalidCluster(t *testing.T) {
 		}
 	})
 }
-

@@ -89,23 +89,38 @@ func (c *Codec) endpoints(s *registry.Service) (map[string][]registry.Entry, err
 		if !e.Health.Offered() {
 			continue
 		}
-		ip, err := netip.ParseAddr(e.Host)
-		if err != nil || ip.Zone() != "" || e.Port == 0 {
-			refused = append(refused, fmt.Errorf("endpoint %s: istio accepts IP addresses and ports from 1 on in a static service", naming.Quote(e.Address())))
+		address, err := c.address(e)
+		if err != nil {
+			refused = append(refused, err)
 			continue
 		}
 		protocol := c.protocol(s, e)
 		if byProtocol[protocol] == nil {
 			byProtocol[protocol] = make([]registry.Entry, 0, len(s.Endpoints)-i)
 		}
-		byProtocol[protocol] = append(byProtocol[protocol], endpointEntry(ip.Unmap(), shared, e))
+		byProtocol[protocol] = append(byProtocol[protocol], endpointEntry(address, shared, e))
 	}
 	return byProtocol, errors.Join(refused...)
 }
 
+// address returns the address of an endpoint: an IP address, or a name in lower case.
+func (c *Codec) address(e registry.Endpoint) (string, error) {
+	ip, err := netip.ParseAddr(e.Host)
+	name := strings.ToLower(strings.TrimSuffix(e.Host, "."))
+	switch {
+	case err == nil && ip.Zone() == "" && e.Port > 0:
+		return ip.Unmap().String(), nil
+	case err == nil, metadata.CheckAddress(name, e.Port) != nil, !labels(name):
+		return "", fmt.Errorf("endpoint %s: istio accepts IP addresses and host names, and ports from 1 on", naming.Quote(e.Address()))
+	case c.o.IPOnly:
+		return "", fmt.Errorf("endpoint %s: data planes resolve no host names", naming.Quote(e.Address()))
+	}
+	return name, nil
+}
+
 // endpointEntry returns the entry of one endpoint, with labels of its service.
-func endpointEntry(ip netip.Addr, shared map[string]string, e registry.Endpoint) registry.Entry {
-	value := Endpoint{Address: ip.String(), Port: e.Port, Weight: e.Weight, Labels: labelsOf(shared, e.Attributes)}
+func endpointEntry(address string, shared map[string]string, e registry.Endpoint) registry.Entry {
+	value := Endpoint{Address: address, Port: e.Port, Weight: e.Weight, Labels: labelsOf(shared, e.Attributes)}
 	if e.ZeroWeight {
 		value.Weight = 1 // istio's least; none at all is its normal one
 	}

@@ -168,18 +168,49 @@ func TestEncode(t *testing.T) {
 			t.Errorf("mark %v, %v", mark, err)
 		}
 	})
-	t.Run("host names are left out with a reason, their neighbours are not", func(t *testing.T) {
+	t.Run("host names make proxies resolve the endpoints", func(t *testing.T) {
 		t.Parallel()
 		c := codec(t, options())
-		s := dubbo(at("a.example.com", 1), at("10.0.0.2", 0), at("fd00::1", 2))
-		if r := resources(t, c, s)[0]; len(r.Endpoints) != 1 || r.Endpoints[0].Address != "fd00::1" {
-			t.Errorf("endpoints %+v", r.Endpoints)
+		s := dubbo(at("A.example.com.", 1), at("10.0.0.2", 2))
+		entries, err := c.Encode(s)
+		if err != nil {
+			t.Fatalf("Encode = %v", err)
 		}
-		if _, err := c.Encode(s); err == nil || !strings.Contains(err.Error(), "a.example.com") {
-			t.Errorf("the reason is %v", err)
+		o, err := serviceentry.NewObject(entries[0].Group, entries, netip.Addr{})
+		if err != nil || o.Spec.Resolution != "DNS" || len(o.Spec.Endpoints) != 2 || o.Spec.Endpoints[1].Address != "a.example.com" {
+			t.Errorf("object %+v, %v; want both endpoints, and DNS", o.Spec, err)
 		}
-		if _, err := c.Encode(dubbo(at("a.example.com", 1))); !fails(err) {
-			t.Error("a service without an IP address has no reason")
+		again := o.Entries(netip.Prefix{})
+		if !slices.Equal(again[1:], entries[1:]) {
+			t.Errorf("Entries = %+v, want %+v", again, entries)
+		}
+		o.Spec.Resolution = "STATIC" // as nobody writes it
+		if other := o.Entries(netip.Prefix{}); slices.Equal(other, again) {
+			t.Error("an object with another resolution is as it was written")
+		}
+		if o, err := serviceentry.NewObject(entries[0].Group, entries[:2], netip.Addr{}); err != nil || o.Spec.Resolution != "STATIC" {
+			t.Errorf("object %+v, %v; want STATIC", o.Spec, err)
+		}
+	})
+	t.Run("what nobody resolves is left out with a reason, its neighbours are not", func(t *testing.T) {
+		t.Parallel()
+		only := options()
+		only.IPOnly = true
+		for _, tt := range []struct {
+			options serviceentry.Options
+			host    string
+		}{{options(), "a_b.example.com"}, {options(), "a..b"}, {options(), "fe80::1%eth0"}, {only, "a.example.com"}} {
+			c := codec(t, tt.options)
+			s := dubbo(at(tt.host, 1), at("10.0.0.2", 0), at("fd00::1", 2))
+			if r := resources(t, c, s)[0]; len(r.Endpoints) != 1 || r.Endpoints[0].Address != "fd00::1" {
+				t.Errorf("%s: endpoints %+v", tt.host, r.Endpoints)
+			}
+			if _, err := c.Encode(s); err == nil || !strings.Contains(err.Error(), tt.host) {
+				t.Errorf("%s: the reason is %v", tt.host, err)
+			}
+			if _, err := c.Encode(dubbo(at(tt.host, 1))); !fails(err) {
+				t.Errorf("%s: a service without an address has no reason", tt.host)
+			}
 		}
 	})
 	t.Run("one address reported twice is one endpoint", func(t *testing.T) {
@@ -299,7 +330,7 @@ func check(t *testing.T, r resource) {
 		t.Fatal("port 0")
 	}
 	for _, e := range r.Endpoints {
-		if _, err := netip.ParseAddr(e.Address); err != nil || e.Port == 0 {
+		if e.Port == 0 || serviceentry.IsName(e.Address) && (len(e.Address) > 253 || strings.Trim(e.Address, "abcdefghijklmnopqrstuvwxyz0123456789-.") != "") {
 			t.Fatalf("endpoint %+v", e)
 		}
 		for k, v := range e.Labels {

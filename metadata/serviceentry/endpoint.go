@@ -1,6 +1,7 @@
 package serviceentry
 
 import (
+	"net/netip"
 	"strconv"
 	"strings"
 
@@ -10,11 +11,18 @@ import (
 // Endpoint is one endpoint of a ServiceEntry, in JSON the value of its entry. There may be
 // hundreds of thousands of them, so they are written and read without reflection.
 type Endpoint struct {
-	Address  string            `json:"address"` // an IP address
+	Address  string            `json:"address"` // an IP address or a host name
 	Port     uint16            `json:"port"`
 	Weight   uint32            `json:"weight,omitempty"`
 	Locality string            `json:"locality,omitempty"`
 	Labels   map[string]string `json:"labels,omitempty"`
+}
+
+// IsName reports whether an address is a host name. The proxies of a service with one
+// have to resolve it, and so its resolution is DNS.
+func IsName(address string) bool {
+	_, err := netip.ParseAddr(address)
+	return err != nil
 }
 
 func (e *Endpoint) encode() string { return string(e.append(make([]byte, 0, 128))) }

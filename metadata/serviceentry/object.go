@@ -86,7 +86,7 @@ func NewObject(group registry.Group, entries []registry.Entry, address netip.Add
 	o := Object{
 		APIVersion: APIVersion, Kind: ObjectKind,
 		Metadata: ObjectMeta{Name: group.Name, Namespace: group.Namespace, Labels: map[string]string{LabelManager: Manager}, Annotations: make(map[string]string)},
-		Spec:     ObjectSpec{Hosts: []string{h.Host}, Ports: []Port{h.Port}, Location: h.location(), Resolution: "STATIC", ExportTo: h.ExportTo},
+		Spec:     ObjectSpec{Hosts: []string{h.Host}, Ports: []Port{h.Port}, Location: h.location(), ExportTo: h.ExportTo},
 	}
 	maps.Copy(o.Metadata.Labels, h.Labels)
 	maps.Copy(o.Metadata.Annotations, h.Annotations)
@@ -108,7 +108,16 @@ func NewObject(group registry.Group, entries []registry.Entry, address netip.Add
 			Address: p.Address, Ports: map[string]uint16{h.Port.Name: p.Port}, Labels: p.Labels, Locality: p.Locality, Weight: p.Weight,
 		})
 	}
+	o.Spec.Resolution = o.Spec.resolution()
 	return o, nil
+}
+
+// resolution returns how proxies find the endpoints that a specification has.
+func (s *ObjectSpec) resolution() string {
+	if slices.ContainsFunc(s.Endpoints, func(w Workload) bool { return IsName(w.Address) }) {
+		return "DNS"
+	}
+	return "STATIC"
 }
 
 // location returns whether a service is in the mesh or external.
@@ -149,7 +158,7 @@ func (o Object) Entries(within netip.Prefix) []registry.Entry {
 		delete(h.Annotations, AnnotationKeys)
 	}
 	value := metadata.JSON(o.Spec) // of one that no Codec writes
-	if len(s.Hosts) == 1 && len(s.Ports) == 1 && len(s.Addresses) <= 1 && s.Resolution == "STATIC" && !s.Unknown && s.Host == "" && len(s.Subsets) == 0 {
+	if len(s.Hosts) == 1 && len(s.Ports) == 1 && len(s.Addresses) <= 1 && s.Resolution == s.resolution() && !s.Unknown && s.Host == "" && len(s.Subsets) == 0 {
 		h.Host, h.Port = s.Hosts[0], s.Ports[0]
 		value = metadata.JSON(h)
 	}

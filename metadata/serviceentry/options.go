@@ -36,6 +36,7 @@ type Options struct {
 	External  bool              // MESH_EXTERNAL instead of MESH_INTERNAL
 	Ports     map[string]uint16 // of a service, by the protocol of the registry; added to the defaults
 	Protocol  string            // of services that name none; empty: tcp
+	IPOnly    bool              // endpoints with host names are left out
 
 	SubsetLabel string // of endpoints, by whose values hosts have subsets; empty: they have none
 }

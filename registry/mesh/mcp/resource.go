@@ -40,6 +40,7 @@ type spec struct {
 	group registry.Group
 	serviceentry.Header
 	endpoints []byte // in wire format
+	byName    bool   // one of them has a name
 }
 
 // parse reads the entries of a group, which are sorted by key.
@@ -52,7 +53,7 @@ func parse(name registry.Group, entries []entry) (spec, error) {
 	if s.Header, err = serviceentry.ParseHeader(entries[0].in(name)); err != nil {
 		return spec{}, err //nolint:wrapcheck // it names the group already
 	}
-	s.endpoints, err = endpoints(name, entries[1:], s.Port.Name)
+	s.endpoints, s.byName, err = endpoints(name, entries[1:], s.Port.Name)
 	return s, err
 }
 
@@ -64,6 +65,9 @@ func encode(r spec, vip netip.Addr) (*resource, error) {
 		Resolution: networking.ServiceEntry_STATIC,
 		ExportTo:   r.ExportTo,
 		Ports:      []*networking.ServicePort{{Number: uint32(r.Port.Number), Name: r.Port.Name, Protocol: r.Port.Protocol}},
+	}
+	if r.byName {
+		body.Resolution = networking.ServiceEntry_DNS
 	}
 	if r.External {
 		body.Location = networking.ServiceEntry_MESH_EXTERNAL
@@ -130,10 +134,11 @@ const (
 
 // endpoints returns the endpoints of a ServiceEntry in wire format, with the name
 // of its port. They are most of what is encoded, and the generated code is slow
-// with their maps. Entries that cannot be read are a registry.Refused.
-func endpoints(name registry.Group, entries []entry, port string) ([]byte, error) {
+// with their maps. It reports whether one has a name. Entries that cannot be read are a
+// registry.Refused.
+func endpoints(name registry.Group, entries []entry, port string) (b []byte, byName bool, err error) {
 	const usual = 64 // bytes of one
-	b := make([]byte, 0, usual*len(entries))
+	b = make([]byte, 0, usual*len(entries))
 	var endpoint, item []byte
 	refused := make(registry.Refused)
 	for _, encoded := range entries {
@@ -142,6 +147,7 @@ func endpoints(name registry.Group, entries []entry, port string) ([]byte, error
 			refused[encoded.Key] = err
 			continue
 		}
+		byName = byName || serviceentry.IsName(e.Address)
 		endpoint = appendText(endpoint[:0], fieldAddress, e.Address)
 		item = protowire.AppendTag(appendText(item[:0], fieldKey, port), fieldValue, protowire.VarintType)
 		endpoint = appendBytes(endpoint, fieldPorts, protowire.AppendVarint(item, uint64(e.Port)))
@@ -159,7 +165,7 @@ func endpoints(name registry.Group, entries []entry, port string) ([]byte, error
 		}
 		b = appendBytes(b, fieldEndpoints, endpoint)
 	}
-	return b, refused.Err()
+	return b, byName, refused.Err()
 }
 
 func appendText(b []byte, field protowire.Number, s string) []byte {

@@ -148,6 +148,24 @@ func TestEndpoints_WireFormat(t *testing.T) {
 	})
 }
 
+// TestTarget_HostNames: proxies have to resolve the endpoints of a service if one of
+// them has a name, and of no other.
+func TestTarget_HostNames(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, mcp.Options{})
+		r.put(greeter("api.a", "10.0.0.1", "a.example.com"))
+		r.put(greeter("api.b", "10.0.0.1"))
+		r.target.SourcesComplete()
+		got := make(map[string]networking.ServiceEntry_Resolution)
+		for _, m := range decode(t, r.connect(newType).answers(newType)[0]) {
+			got[m.spec.GetEndpoints()[len(m.spec.GetEndpoints())-1].GetAddress()] = m.spec.GetResolution()
+		}
+		if len(got) != 2 || got["a.example.com"] != networking.ServiceEntry_DNS || got["10.0.0.1"] != networking.ServiceEntry_STATIC {
+			t.Errorf("istiod reads %v", got)
+		}
+	})
+}
+
 // An istiod that confirms a set after 200 ms while something changes
 // every 100 ms.
 func TestTarget_ConfirmsKeysOfEachSet(t *testing.T) {
