@@ -2,6 +2,7 @@ package config
 
 import (
 	"cmp"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -14,6 +15,7 @@ type Registry struct {
 	Kubernetes *Kubernetes `yaml:"kubernetes" parts:"source connection loop" doc:"A mesh, accessed through the API of its Kubernetes cluster."`
 	ZooKeeper  *ZooKeeper  `yaml:"zookeeper" parts:"source connection loop" doc:"A ZooKeeper ensemble."`
 	Nacos      *Nacos      `yaml:"nacos" parts:"source connection loop" doc:"A Nacos cluster."`
+	Metadata   string      `yaml:"metadataRegistry" parts:"source" doc:"For dubbo-application that is read here: the registry, another one of this file, in which providers store what they provide, if that is not this one: the metadata-report of Dubbo. Its namespace, or the metadataRoot of the format, says where."`
 	Timing     Timing      `yaml:"timing" parts:"none" doc:"How this registry is written to."`
 }
 
@@ -161,6 +163,23 @@ func (r Registry) validate(v *validator, path string) {
 		keys := kinds()
 		last := len(keys) - 1
 		v.errorf(path, "holds %d of %s and %s; it requires exactly one", n, strings.Join(keys[:last], ", "), keys[last])
+	}
+	r.validateMetadata(v, path+".metadataRegistry")
+}
+
+// validateMetadata checks that documents are in a registry that stores some.
+func (r Registry) validateMetadata(v *validator, path string) {
+	other, ok := v.Registries[r.Metadata]
+	switch {
+	case r.Metadata == "":
+	case !ok:
+		v.errorf(path, "unknown registry %q%s", r.Metadata, suggest(r.Metadata, slices.Collect(maps.Keys(v.Registries))))
+	case r.Settings().Mesh != nil:
+		v.errorf(path, "has no effect on a mesh; leave it out")
+	case other.ZooKeeper == nil && other.Nacos == nil:
+		v.errorf(path, "%q is neither a ZooKeeper nor a Nacos, which store metadata", r.Metadata)
+	case other.Metadata != "":
+		v.errorf(path, "%q has a metadataRegistry itself; name that one", r.Metadata)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/config"
 	"github.com/xds-bridge/xds-bridge/internal/admin"
 	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/metadata/dubbo"
 	"github.com/xds-bridge/xds-bridge/metadata/format"
 	"github.com/xds-bridge/xds-bridge/metadata/formats"
 	"github.com/xds-bridge/xds-bridge/registry"
@@ -116,13 +117,18 @@ func (n nacosKind) source(b *builder, name string) (*boundSource, error) {
 	}
 	opts := n.options(b.logger("nacos", name))
 	opts.Observe = b.metrics.Nacos(name)
+	stored, err := newDocumentRegistry(b, name)
+	if err != nil {
+		return nil, err
+	}
 	source, err := nacos.NewSource(opts, nacos.SourceOptions{
-		Formats: read, Scopes: scopes, ListInterval: n.ListInterval.Std(), Asker: newAskers(b.cfg, name),
+		Formats: read, Scopes: scopes, ListInterval: n.ListInterval.Std(),
+		Asker: stored.asker(newAskers(b.cfg, name)), Elsewhere: stored != nil,
 	})
 	if err != nil {
 		return nil, err //nolint:wrapcheck // build names the registry
 	}
-	return &boundSource{name: name, kind: "nacos", source: nacosSource{source}}, nil
+	return &boundSource{name: name, kind: "nacos", source: stored.beside(nacosSource{source})}, nil
 }
 
 type nacosSource struct{ *nacos.Source }
@@ -154,6 +160,26 @@ func (n nacosKind) records(b *builder, name string) (*recordStore, error) {
 	}
 	right := "let " + cmp.Or(n.Username, "anonymous clients") + " write configurations of group " + nacos.IDGroup + " in namespace " + cmp.Or(n.Namespace, "public")
 	return &recordStore{nacos.NewRecorder(client, metadata.OwnerMark(b.cfg.Owner)), name, right, client.Run, func() {}}, nil
+}
+
+// documents implements documentKind.
+func (n nacosKind) documents(b *builder, name, _ string) (documentStore, error) {
+	client, err := nacos.New(n.options(b.logger("nacos", name)))
+	if err != nil {
+		return nil, err //nolint:wrapcheck // the caller names the registry
+	}
+	layout, err := dubbo.NewNacosApp(format.Options{Namespace: n.Namespace})
+	if err != nil {
+		return nil, err //nolint:wrapcheck // it names the option
+	}
+	return store{
+		run: client.Run,
+		read: func(ctx context.Context, ref metadata.Ref) (string, error) {
+			at, _ := layout.Config(registry.Entry{Group: ref.Group, Key: ref.Key})
+			at.Namespace = n.Namespace
+			return client.Document(ctx, at) //nolint:wrapcheck // documentRegistry names it
+		},
+	}, nil
 }
 
 // A nacosFormat encodes and lays out entries in Nacos.

@@ -24,6 +24,9 @@ import (
 func sourceConfig(cfg *config.Config, name string) *config.Config {
 	r := cfg.Registries[name].Part(config.Source)
 	part := &config.Config{Owner: cfg.Owner, Registries: map[string]config.Registry{name: r}}
+	if r.Metadata != "" {
+		part.Registries[r.Metadata] = cfg.Registries[r.Metadata].Part(config.Source)
+	}
 	for _, x := range cfg.Bridges {
 		if x.From != name {
 			continue

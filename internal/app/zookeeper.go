@@ -8,11 +8,13 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/config"
 	"github.com/xds-bridge/xds-bridge/internal/admin"
 	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/metadata/dubbo"
 	"github.com/xds-bridge/xds-bridge/metadata/format"
 	"github.com/xds-bridge/xds-bridge/registry/tlsfile"
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
@@ -148,13 +150,17 @@ func (z zookeeperKind) source(b *builder, name string) (*boundSource, error) {
 	}
 	o := z.options(b.logger("zookeeper", name))
 	o.Observe = b.metrics.Sessions(name)
+	stored, err := newDocumentRegistry(b, name)
+	if err != nil {
+		return nil, err
+	}
 	source, err := zookeeper.NewSource(o, zookeeper.SourceOptions{
-		Formats: formats, Log: o.Log, Asker: newAskers(b.cfg, name),
+		Formats: formats, Log: o.Log, Asker: stored.asker(newAskers(b.cfg, name)), Elsewhere: stored != nil,
 	})
 	if err != nil {
 		return nil, err //nolint:wrapcheck // build names the registry
 	}
-	return &boundSource{name: name, kind: "zookeeper", source: zookeeperSource{source}}, nil
+	return &boundSource{name: name, kind: "zookeeper", source: stored.beside(zookeeperSource{source})}, nil
 }
 
 type zookeeperSource struct{ *zookeeper.Source }
@@ -189,6 +195,35 @@ func (z zookeeperKind) records(b *builder, name string) (*recordStore, error) {
 	}
 	right := "let " + cmp.Or(z.User, "anybody, since no user is set,") + " create, write and delete below /xds-bridge/" + b.cfg.Owner
 	return &recordStore{zookeeper.NewRecorder(client, b.cfg.Owner, zookeeper.Access(z.ACL)), name, right, untilDone, client.Close}, nil
+}
+
+// documents implements documentKind.
+func (z zookeeperKind) documents(b *builder, name, root string) (documentStore, error) {
+	layout, err := dubbo.NewZooKeeperApp(format.Options{Documents: root})
+	if err != nil {
+		return nil, err //nolint:wrapcheck // it names the option
+	}
+	o := z.options(b.logger("zookeeper", name))
+	var client atomic.Pointer[zookeeper.Client]
+	return store{
+		run: func(ctx context.Context) error {
+			c, err := zookeeper.Dial(o) //nolint:contextcheck // it ends by Close
+			if err != nil {
+				return err //nolint:wrapcheck // it names the option
+			}
+			defer c.Close()
+			client.Store(c)
+			<-ctx.Done()
+			return nil
+		},
+		read: func(ctx context.Context, ref metadata.Ref) (string, error) {
+			c := client.Load()
+			if c == nil {
+				return "", errNotConnected
+			}
+			return c.Document(ctx, layout.Places(ref)) //nolint:wrapcheck // documentRegistry names it
+		},
+	}, nil
 }
 
 // checkZooKeeper tries a ZooKeeper ensemble by a node that is written and

@@ -20,6 +20,9 @@ import (
 // Providers of Dubbo may store theirs minutes after they registered.
 var ErrMissing = errors.New("is not stored yet")
 
+// ErrNotHere is ErrMissing of a registry that may not be the one that stores it.
+var ErrNotHere = fmt.Errorf("%w; if providers have it in another server or namespace, name that by metadataRegistry of the registry", ErrMissing)
+
 var errUnread = errors.New("is being read")
 
 // A Result is the result of a fetch of one document. If its error wraps

@@ -43,6 +43,8 @@ type SourceOptions struct {
 	Interest *registry.Interest // names of services, in place of a list; nil: all
 	Asker    dependency.Asker   // fetches dependencies that Nacos does not store; nil: they are missing
 
+	Elsewhere bool // Asker fetches all dependencies
+
 	ListInterval   time.Duration // between lists of the names; 0: 5 s
 	VerifyInterval time.Duration // within which each service is read once more without a cause; 0: 60 s
 }

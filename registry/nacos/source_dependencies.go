@@ -34,13 +34,15 @@ type documents struct {
 
 	set     *dependency.Set
 	formats map[string]HasDependencies // by kind
+
+	elsewhere bool // none is stored in this Nacos
 }
 
-func newDocuments(formats []Format, asker dependency.Asker, table *registry.Table) documents {
-	d := documents{formats: make(map[string]HasDependencies), set: dependency.NewSet(dependency.Options{
-		Retry: registry.Backoff{Min: time.Second, Max: 10 * time.Second}, Asker: asker, Room: table.Beside,
+func newDocuments(o SourceOptions, table *registry.Table) documents {
+	d := documents{elsewhere: o.Elsewhere, formats: make(map[string]HasDependencies), set: dependency.NewSet(dependency.Options{
+		Retry: registry.Backoff{Min: time.Second, Max: 10 * time.Second}, Asker: o.Asker, Room: table.Beside,
 	})}
-	for _, f := range formats {
+	for _, f := range o.Formats {
 		if dependent, ok := f.(HasDependencies); ok {
 			d.formats[f.Kind()] = dependent
 		}
@@ -55,25 +57,31 @@ func (d *documents) connect(cn *conn) {
 	}
 	d.Fetcher = dependency.NewFetcher(d.set, time.Now(), dependency.Lane{
 		Limit: fetchesAtATime,
-		Has:   func(ref metadata.Ref) bool { return config(ref).ID != "" },
+		Has:   func(ref metadata.Ref) bool { return !d.elsewhere && config(ref).ID != "" },
 		Fetch: func(ctx context.Context, ref metadata.Ref) (string, error) { return fetchStored(ctx, cn, config(ref)) },
 	})
 }
 
 // fetchStored reads a document. If its revision is no valid group, it cannot be
 // stored at all. What a server refuses it may allow later.
-func fetchStored(ctx context.Context, cn *conn, at metadata.NacosConfig) (string, error) {
+func fetchStored(ctx context.Context, over asker, at metadata.NacosConfig) (string, error) {
 	if err := metadata.CheckNacosService(at.Namespace, at.Group, "any"); err != nil {
 		return "", fmt.Errorf("%w: its revision is no name that Nacos accepts: %w", registry.ErrRefused, err)
 	}
-	text, there, err := readConfig(ctx, cn, at)
+	text, there, err := readConfig(ctx, over, at)
 	if err == nil && !there {
-		return "", fmt.Errorf("configuration %s of group %s %w", at.ID, at.Group, dependency.ErrMissing)
+		return "", fmt.Errorf("configuration %s of group %s %w", at.ID, at.Group, dependency.ErrNotHere)
 	}
 	if errors.Is(err, registry.ErrRefused) {
 		err = errors.New(err.Error())
 	}
 	return text, err
+}
+
+// Document returns a document that is stored as a configuration. The error of one that
+// is not stored wraps dependency.ErrMissing.
+func (c *Client) Document(ctx context.Context, at metadata.NacosConfig) (string, error) {
+	return fetchStored(ctx, c, at)
 }
 
 // require has the documents fetched that instances depend on, and reports

@@ -31,15 +31,15 @@ func (a asks) Ask(ctx context.Context, ref metadata.Ref) (string, error) { retur
 
 func (asks) Same(metadata.Ref) string { return "" }
 
-func newShopRig(t *testing.T, asker dependency.Asker) shopRig {
+func newShopRig(t *testing.T, asker dependency.Asker, tune ...tuneFunc) shopRig {
 	t.Helper()
 	codec, err := dubbo.NewNacosApp(dubbo.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return shopRig{newReadRig(t, func(_ *nacos.Options, o *nacos.SourceOptions) {
+	return shopRig{newReadRig(t, append(tune, func(_ *nacos.Options, o *nacos.SourceOptions) {
 		o.Formats, o.Asker = []nacos.Format{codec}, asker
-	})}
+	})...)}
 }
 
 // provide makes providers all that there are, each as address/revision.
@@ -226,5 +226,30 @@ func TestSource_Documents(t *testing.T) {
 		later(time.Second)
 		r.reports(t, "api.Shop=10.0.0.1")
 		r.fresh(t)
+	})
+}
+
+// TestSource_DocumentsElsewhere: what is stored elsewhere is asked for there alone.
+func TestSource_DocumentsElsewhere(t *testing.T) {
+	bubble(t, "elsewhere", func(t *testing.T) {
+		var asked atomic.Int32
+		r := newShopRig(t, asks(func(_ context.Context, ref metadata.Ref) (string, error) {
+			if revision, ok := dubbo.ParseMetadataRevision(ref.Key); !ok || revision != "r1" {
+				return "", dependency.ErrMissing
+			}
+			asked.Add(1)
+			return document("r1"), nil
+		}), func(_ *nacos.Options, o *nacos.SourceOptions) { o.Elsewhere = true })
+		r.store("r2") // here, where it is not looked for
+		r.provide("10.0.0.1/r1", "10.0.0.2/r2")
+		r.run(t)
+		later(3 * time.Second)
+		r.reports(t, "api.Shop=10.0.0.1")
+		if n := len(r.server.Requests("ConfigQueryRequest")); n != 0 || asked.Load() != 1 {
+			t.Errorf("%d documents were read here and %d elsewhere, want 0 and 1", n, asked.Load())
+		}
+		if why := r.why(); !strings.Contains(why, "r2") {
+			t.Errorf("unknown is %q, want r2", why)
+		}
 	})
 }

@@ -55,7 +55,7 @@ type scope struct {
 func newReader(s *Source, table *registry.Table) *reader {
 	r := &reader{
 		Source: s, table: table, watched: make(map[serviceKey]*watchedService), marked: make(map[string]error),
-		documents: newDocuments(s.opts.Formats, s.opts.Asker, table),
+		documents: newDocuments(s.opts, table),
 	}
 	for _, at := range s.opts.Scopes {
 		r.scopes = append(r.scopes, &scope{Scope: at, watched: make(map[string]*watchedService), failing: make(map[*watchedService]struct{})})

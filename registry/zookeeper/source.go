@@ -40,6 +40,8 @@ type SourceOptions struct {
 	Interest *registry.Interest // names of parents, in place of listing the roots; nil: all
 	Log      *slog.Logger       // nil: none
 	Asker    dependency.Asker   // fetches the documents that ZooKeeper does not store; nil: they are not fetched
+
+	Elsewhere bool // Asker fetches all documents
 }
 
 // Source reports to a table what providers register in ZooKeeper. It watches the

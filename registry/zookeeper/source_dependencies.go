@@ -36,6 +36,8 @@ type documents struct {
 	awaited map[string][]metadata.Ref // by the path at which a document may be created; several groups may have one
 	log     *slog.Logger
 
+	elsewhere bool // no document is stored in this ZooKeeper
+
 	// For one connection.
 	watcher *watcher
 	fetcher *dependency.Fetcher
@@ -43,7 +45,7 @@ type documents struct {
 
 func newDocuments(roots []*root, opts SourceOptions, room func(bytes int64) bool) *documents {
 	return &documents{
-		roots: roots, awaited: make(map[string][]metadata.Ref), log: opts.Log,
+		roots: roots, awaited: make(map[string][]metadata.Ref), log: opts.Log, elsewhere: opts.Elsewhere,
 		set: dependency.NewSet(dependency.Options{
 			Retry: registry.Backoff{Min: time.Second, Max: 30 * time.Second}, Asker: opts.Asker, Room: room,
 		}),
@@ -60,6 +62,9 @@ func (d *documents) connect(w *watcher) {
 }
 
 func (d *documents) places(ref metadata.Ref) []string {
+	if d.elsewhere {
+		return nil
+	}
 	for _, root := range d.roots {
 		if dependent, ok := root.format.(HasDependencies); ok && root.has(ref.Group) {
 			return dependent.Places(ref)
@@ -76,7 +81,7 @@ func (d *documents) read(ctx context.Context, ref metadata.Ref) (string, error) 
 		n, err := d.watcher.await(ctx, query{path: path, kind: ofData}, d.query)
 		switch {
 		case errors.Is(err, zk.ErrNoNode):
-			missing = dependency.ErrMissing
+			missing = dependency.ErrNotHere
 		case err == nil:
 			return string(n.data), nil
 		case errors.Is(err, zk.ErrNoAuth):
@@ -88,6 +93,24 @@ func (d *documents) read(ctx context.Context, ref metadata.Ref) (string, error) 
 		}
 	}
 	return "", cmp.Or(denied, missing, never) //nolint:wrapcheck // each is wrapped above
+}
+
+// Document returns a document that is stored at one of several paths, of which the first
+// that exists counts. The error of one that is not stored wraps dependency.ErrMissing.
+func (c *Client) Document(ctx context.Context, paths []string) (string, error) {
+	for _, path := range paths {
+		n, err := c.get(ctx, path)
+		switch {
+		case errors.Is(err, zk.ErrNoNode), err == nil && len(n.data) == 0:
+		case errors.Is(err, registry.ErrRefused):
+			return "", fmt.Errorf("%s: %s", path, err.Error()) // it may be allowed later
+		case err != nil:
+			return "", fmt.Errorf("%s: %w", path, err)
+		default:
+			return string(n.data), nil
+		}
+	}
+	return "", fmt.Errorf("%v %w", paths, dependency.ErrMissing)
 }
 
 // query makes a query; a node without data counts as missing.
@@ -110,7 +133,7 @@ func (d *documents) require(p *parentNode) {
 		if d.set.Why(ref) == nil {
 			continue
 		}
-		for _, path := range dependent.Places(ref) {
+		for _, path := range d.places(ref) {
 			if !slices.Contains(d.awaited[path], ref) {
 				d.awaited[path] = append(d.awaited[path], ref)
 			}

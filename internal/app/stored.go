@@ -1,0 +1,135 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/xds-bridge/xds-bridge/config"
+	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/metadata/dubbo"
+	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/dependency"
+)
+
+// A documentKind is a kind of registry that stores the documents of Dubbo's applications.
+type documentKind interface {
+	// documents returns where a registry stores them, below a path if it has paths.
+	documents(b *builder, name, root string) (documentStore, error)
+}
+
+// A documentStore reads documents over a connection of its own, which exists while it
+// runs.
+type documentStore interface {
+	Run(ctx context.Context) error
+	Document(ctx context.Context, ref metadata.Ref) (string, error)
+}
+
+// store is a documentStore of two functions.
+type store struct {
+	run  func(ctx context.Context) error
+	read func(ctx context.Context, ref metadata.Ref) (string, error)
+}
+
+// Run implements documentStore.
+func (s store) Run(ctx context.Context) error { return s.run(ctx) }
+
+// Document implements documentStore.
+func (s store) Document(ctx context.Context, ref metadata.Ref) (string, error) {
+	return s.read(ctx, ref)
+}
+
+var errNotConnected = errors.New("not connected yet")
+
+// A documentRegistry is the registry that stores the documents of the instances of another; nil: they
+// are stored beside the instances.
+type documentRegistry struct {
+	name string
+	documentStore
+}
+
+// newDocumentRegistry returns where the instances of a registry have their documents.
+func newDocumentRegistry(b *builder, name string) (*documentRegistry, error) {
+	other := b.cfg.Registries[name].Metadata
+	if other == "" {
+		return nil, nil //nolint:nilnil // they are stored beside the instances
+	}
+	kind, ok := kindOf(b.cfg.Registries[other]).(documentKind)
+	if !ok {
+		return nil, fmt.Errorf("metadataRegistry: %s stores no metadata", other)
+	}
+	s, err := kind.documents(b, other, metadataRoot(b.cfg, name))
+	if err != nil {
+		return nil, fmt.Errorf("metadataRegistry: %s: %w", other, err)
+	}
+	return &documentRegistry{other, s}, nil
+}
+
+// metadataRoot returns the path below which ZooKeeper has the documents of a registry.
+func metadataRoot(cfg *config.Config, name string) string {
+	for _, u := range cfg.Uses() {
+		if u.Read && u.Registry == name && u.Format.Format == dubbo.KindApplication {
+			return u.Format.Metadata
+		}
+	}
+	return ""
+}
+
+// asker returns an Asker that asks providers for what they keep to themselves, and the
+// registry for what they store.
+func (s *documentRegistry) asker(providers dependency.Asker) dependency.Asker {
+	if s == nil {
+		return providers
+	}
+	return storedAsker{providers, s}
+}
+
+type storedAsker struct {
+	dependency.Asker
+
+	stored *documentRegistry
+}
+
+// Ask implements dependency.Asker.
+func (a storedAsker) Ask(ctx context.Context, ref metadata.Ref) (string, error) {
+	if _, ok := dubbo.ParseMetadataRevision(ref.Key); !ok {
+		return a.Asker.Ask(ctx, ref) //nolint:wrapcheck // says who was asked
+	}
+	text, err := a.stored.Document(ctx, ref)
+	if err != nil {
+		return "", fmt.Errorf("%s, the metadataRegistry: %w", a.stored.name, err)
+	}
+	return text, nil
+}
+
+// Same implements dependency.Asker: what is stored has its own text.
+func (a storedAsker) Same(ref metadata.Ref) string {
+	if _, ok := dubbo.ParseMetadataRevision(ref.Key); ok {
+		return ""
+	}
+	return a.Asker.Same(ref)
+}
+
+// beside returns a source beside which the connection to the registry runs.
+func (s *documentRegistry) beside(from source) source {
+	if s == nil {
+		return from
+	}
+	return sourceBeside{from, s}
+}
+
+type sourceBeside struct {
+	source
+
+	stored *documentRegistry
+}
+
+// Run implements registry.Source.
+func (s sourceBeside) Run(ctx context.Context, table *registry.Table) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return wrap("metadataRegistry "+s.stored.name, s.stored.Run(ctx)) })
+	group.Go(func() error { return s.source.Run(ctx, table) })
+	return group.Wait() //nolint:wrapcheck // named by the runtime
+}
