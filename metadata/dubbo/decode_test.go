@@ -16,6 +16,7 @@ func TestDecode_Golden(t *testing.T) {
 		"zk-java335-interface-provider", "zk-java335-interface-provider+consumer", "zk-java335-interface-after-graceful-stop",
 		"zk-java335-all-local-version-group", "zk-dubbogo332-all-remote-provider",
 		"nacos-java335-interface-provider", "nacos-java335-all-remote-version-group", "nacos-dubbogo332-interface-local-provider",
+		"zk-java2612-provider-defaults", "nacos-java2612-legacy-names",
 	} {
 		t.Run(name, func(t *testing.T) {
 			var c metadata.Codec = nacos(t, dubbo.Options{})
