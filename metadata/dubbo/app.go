@@ -268,7 +268,10 @@ const (
 	metaEndpoints = "dubbo.endpoints"
 	metaRevision  = "dubbo.metadata.revision"
 	metaStorage   = "dubbo.metadata.storage-type"
-	metaService   = "dubbo.metadata-service.url-params"
+
+	metaOldRevision = "dubbo.exported-services.revision"
+
+	metaService = "dubbo.metadata-service.url-params"
 
 	storageRemote = "remote"
 	noRevision    = "0" // of an instance that provides nothing, such as a consumer's

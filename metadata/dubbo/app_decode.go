@@ -15,6 +15,7 @@ import (
 // The reasons why an instance cannot be read.
 var (
 	errNoRevision = errors.New("has no " + metaRevision)
+	errOldLevel   = errors.New("has " + metaOldRevision + ", as Dubbo 2.7.5 to 2.7.8 and dubbo-go 1.5 register applications, which Dubbo 3 does not read: have it register interfaces")
 	errNoDocument = errors.New("what it provides is not in the registry")
 	errNoService  = errors.New("keeps to itself what it provides (" + metaStorage + "=local) and does not say where to ask: " + remedy)
 )
@@ -26,7 +27,10 @@ const remedy = "have it register with dubbo.application.metadata-type=remote, " 
 // documentKey returns the key of the document that an instance refers to.
 func (r *registration) documentKey() (string, error) {
 	revision := r.metadata[metaRevision]
-	if revision == "" {
+	switch {
+	case revision == "" && r.metadata[metaOldRevision] != "":
+		return "", errOldLevel
+	case revision == "":
 		return "", errNoRevision
 	}
 	if r.metadata[metaStorage] == storageRemote {

@@ -103,6 +103,9 @@ func parseNacos(e registry.Entry) (registration, error) {
 	if err != nil {
 		return registration{}, err //nolint:wrapcheck // says what was read
 	}
+	if i.Metadata[metaRevision] == "" && i.Metadata[metaOldRevision] != "" {
+		return registration{}, errOldLevel
+	}
 	if i.Metadata[metaRevision] == "" {
 		for k := range i.Metadata { // Spring Cloud Alibaba Dubbo has such keys as well
 			if strings.HasPrefix(k, "dubbo.") && i.Metadata[springSource] == "" {

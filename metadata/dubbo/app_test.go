@@ -455,3 +455,25 @@ func TestDecodeApp_Remedy(t *testing.T) {
 		}
 	}
 }
+
+// TestDecodeApp_OldRevision: Dubbo 2.7.5 to 2.7.8 and dubbo-go 1.5 have another key, and
+// store documents that no consumer of Dubbo 3 reads.
+func TestDecodeApp_OldRevision(t *testing.T) {
+	good, report := app()
+	old := good
+	old.Value = strings.Replace(old.Value, "dubbo.metadata.revision", "dubbo.exported-services.revision", 1)
+	n := registry.Entry{Group: registry.Group{Kind: dubbo.KindApplication, Group: "DEFAULT_GROUP", Name: "shop"}, Value: metadata.NacosInstance{
+		IP: "10.0.0.1", Port: 1, Weight: 1, Enabled: true, Metadata: map[string]string{"dubbo.exported-services.revision": "r1"},
+	}.String()}
+	for name, tt := range map[string]struct {
+		codec metadata.Codec
+		entry registry.Entry
+	}{"zookeeper": {zookeeperApp(t, dubbo.Options{}), old}, "nacos": {nacosApp(t, dubbo.Options{}), n}} {
+		t.Run(name, func(t *testing.T) {
+			services, failed := tt.codec.Decode([]registry.Entry{tt.entry}, []registry.Entry{report})
+			if len(services) != 0 || len(failed) != 1 || !strings.Contains(failed[0].Error(), "Dubbo 2.7.5 to 2.7.8") {
+				t.Errorf("Decode = %s", render(services, failed))
+			}
+		})
+	}
+}

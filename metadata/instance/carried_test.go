@@ -2,11 +2,13 @@ package instance_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"strings"
 	"testing"
 
 	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/metadata/instance"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
@@ -106,4 +108,57 @@ func TestNacos_InvalidCluster(t *testing.T) {
 			t.Errorf("left out: %v", err)
 		}
 	})
+}
+
+// TestSpringCloud_OldPortOfGRPC: grpc-spring-boot-starter up to 2.5 has another key.
+func TestSpringCloud_OldPortOfGRPC(t *testing.T) {
+	for name, tt := range map[string]struct {
+		keys map[string]string
+		want string // address and protocol of the endpoints
+	}{
+		"the old key":  {map[string]string{"gRPC.port": "9090"}, "8080/http 9090/grpc"},
+		"the new key":  {map[string]string{"gRPC_port": "9091"}, "8080/http 9091/grpc"},
+		"both":         {map[string]string{"gRPC.port": "9090", "gRPC_port": "9091"}, "8080/http 9091/grpc"},
+		"its own port": {map[string]string{"gRPC.port": "8080"}, "8080/grpc"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := secret()
+			in, err := metadata.ParseNacosInstance(e.Value)
+			if err != nil {
+				t.Fatal(err)
+			}
+			in.Metadata = map[string]string{"preserved.register.source": "SPRING_CLOUD"}
+			maps.Copy(in.Metadata, tt.keys)
+			e.Value = in.String()
+			c := codecOf(t, "spring-cloud-nacos")
+			services, failed := c.Decode([]registry.Entry{e}, nil)
+			if len(failed) > 0 || len(services) != 1 {
+				t.Fatalf("Decode = %s", render(services, failed))
+			}
+			var got []string
+			for _, e := range services[0].Endpoints {
+				got = append(got, fmt.Sprintf("%d/%s", e.Port, e.Protocol))
+			}
+			if strings.Join(got, " ") != tt.want {
+				t.Errorf("Decode = %v, want %s", got, tt.want)
+			}
+			written := encode(t, c, services[0])[0].Value
+			if old := tt.keys["gRPC.port"]; old != "" && !strings.Contains(written, `"gRPC.port":"`+old+`"`) {
+				t.Errorf("written: %s, want the old key too", written)
+			}
+		})
+	}
+}
+
+// TestKratos_Version1: what Kratos 1 registers is named as such.
+func TestKratos_Version1(t *testing.T) {
+	z, ok := codecOf(t, "kratos-zookeeper").(*instance.ZooKeeper)
+	if !ok {
+		t.Fatal("not in ZooKeeper")
+	}
+	g, _ := z.Group("/microservices/demo.service")
+	e, _ := z.Entry(g, "10.0.0.1", []byte(`{"region":"r","zone":"z","env":"dev","appid":"demo.service","hostname":"h","addrs":["grpc://10.0.0.1:9000"],"version":"1","lastts":0,"metadata":{}}`))
+	if _, failed := z.Decode([]registry.Entry{e}, nil); len(failed) != 1 || !strings.Contains(failed[0].Error(), "Kratos 1") {
+		t.Errorf("failed = %v", failed)
+	}
 }

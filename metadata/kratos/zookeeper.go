@@ -43,6 +43,7 @@ type node struct {
 	Version   string            `json:"version"`
 	Metadata  map[string]string `json:"metadata"`
 	Endpoints []string          `json:"endpoints"`
+	AppID     string            `json:"appid,omitempty"` // of Kratos 1
 }
 
 func write(i instance.Instance) string {
@@ -57,6 +58,7 @@ func write(i instance.Instance) string {
 
 var (
 	errNoEndpoint = errors.New("has no endpoint")
+	errVersion1   = errors.New("is of Kratos 1, whose form is another one: no format reads it; move it to Kratos 2, or have it register in another format as well")
 	errCurator    = errors.New("is of Curator and not of Kratos")
 )
 
@@ -65,7 +67,10 @@ func read(_ string, data []byte) (instance.Instance, error) {
 	if err := json.Unmarshal(data, &n); err != nil {
 		return instance.Instance{}, fmt.Errorf("is no JSON of Kratos: %w", err)
 	}
-	if len(n.Endpoints) == 0 {
+	switch {
+	case len(n.Endpoints) == 0 && n.AppID != "":
+		return instance.Instance{}, errVersion1
+	case len(n.Endpoints) == 0:
 		return instance.Instance{}, errNoEndpoint
 	}
 	i := instance.Instance{Service: n.Name, Metadata: n.Metadata}

@@ -4,6 +4,7 @@
 package springcloud
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -23,6 +24,7 @@ const (
 	keySecure = "secure"                    // Nacos: called over https
 	keyStatus = "instance_status"           // ZooKeeper: UP, or hidden
 	keyGRPC   = "gRPC_port"                 // another port for gRPC
+	keyOldRPC = "gRPC.port"                 // the same, of grpc-spring-boot-starter up to 2.5; consumers read either
 	keyIPv6   = "IPv6"                      // Nacos: another address of the same instance
 )
 
@@ -63,8 +65,8 @@ func extract(i *instance.Instance) error {
 	}
 	delete(i.Metadata, keyStatus)
 	first := &i.Ports[0]
-	text := i.Metadata[keyGRPC]
-	delete(i.Metadata, keyGRPC)
+	text := cmp.Or(i.Metadata[keyGRPC], i.Metadata[keyOldRPC])
+	delete(i.Metadata, keyGRPC) // the old one stays for consumers that read no other
 	if text == "" {
 		return nil
 	}
