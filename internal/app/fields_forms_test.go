@@ -355,12 +355,16 @@ func (p spot) fromNode(t *testing.T, e registry.Entry) said {
 		Tags, Metadata                   map[string]string
 		Endpoints                        []string
 		Payload                          struct{ Metadata map[string]string }
+		URISpec                          struct{ Parts []struct{ Value string } }
 	}
 	parse(t, e.Value, &n)
 	switch p.format {
 	case "spring-cloud":
 		s := provider(n.Payload.Metadata)
 		s.host, s.weight = strings.Trim(n.Address, "[]"), "100"
+		if parts := n.URISpec.Parts; parts[len(parts)-1].Value != "port" {
+			s.path = strings.TrimPrefix(parts[len(parts)-1].Value, "/")
+		}
 		return s
 	case "kratos":
 		u, err := url.Parse(n.Endpoints[0])

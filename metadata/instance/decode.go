@@ -80,7 +80,7 @@ func (c *codec) read(i Instance) (registry.Endpoint, error) {
 		delete(m, key)
 		return v
 	}
-	e := registry.Endpoint{Health: i.Health, Weight: i.Share, Instance: pop(keyInstance), Zone: localityOf(m)}
+	e := registry.Endpoint{Health: i.Health, Weight: i.Share, URLPath: i.Path, Instance: pop(keyInstance), Zone: localityOf(m)}
 	if mark := pop(metadata.MarkKey); mark != "" {
 		parsed, err := metadata.ParseMark(mark)
 		if err != nil {

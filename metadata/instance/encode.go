@@ -82,12 +82,20 @@ func (c *codec) sites(s *registry.Service) (all []site, left []error) {
 		c.users(s, &st, reserved)
 		all = append(all, st)
 	}
-	for _, err := range []error{reserved.Omission(c.form.Kind), metadata.PathOmission(s, c.form.Kind), c.weightOmission(s, all)} {
+	for _, err := range []error{reserved.Omission(c.form.Kind), c.pathOmission(s), c.weightOmission(s, all)} {
 		if err != nil && len(all) > 0 {
 			left = append(left, err)
 		}
 	}
 	return all, left
+}
+
+// pathOmission returns which paths are left out; nil if none is.
+func (c *codec) pathOmission(s *registry.Service) error {
+	if c.form.Paths {
+		return nil
+	}
+	return metadata.PathOmission(s, c.form.Kind) //nolint:wrapcheck // says what is left out
 }
 
 // weightOmission returns which weights are left out; nil if none is.
@@ -142,7 +150,7 @@ func (c *codec) site(s *registry.Service, e *registry.Endpoint) (site, error) {
 // instance returns the instance of a site. An error beside it names metadata that is
 // left out.
 func (c *codec) instance(s *registry.Service, name string, st *site) (Instance, error) {
-	i := Instance{Service: name, Ports: st.ports, Share: shareOf(s, st.endpoint), Metadata: st.user}
+	i := Instance{Service: name, Ports: st.ports, Share: shareOf(s, st.endpoint), Metadata: st.user, Path: st.endpoint.URLPath}
 	must := make(map[string]string, len(st.may)+4)
 	if c.form.Own != nil {
 		maps.Copy(must, c.form.Own(i))

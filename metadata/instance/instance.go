@@ -23,6 +23,7 @@ type Instance struct {
 	Ports    []Port            // at least one; the first identifies it
 	Share    uint32            // of the calls, in hundredths of a normal one; 0: unknown
 	Health   registry.Health   // of an instance that was read
+	Path     string            // of its URLs; empty: none
 	Metadata map[string]string // before Own is added: the users' alone
 }
 
@@ -48,6 +49,7 @@ type Form struct {
 	Own        func(i Instance) map[string]string // the format's own metadata, which is never left out; nil: none
 	Extract    func(i *Instance) error            // sets ports, health and weight by that, and removes it; nil: there is none
 	Weightless bool                               // instances have no weights
+	Paths      bool                               // instances have paths
 	Reserved   []string                           // keys that consumers use themselves: values of users are not written
 	WithDubbo  bool                               // consumers may read keys of Dubbo, but for the revision of an application
 }

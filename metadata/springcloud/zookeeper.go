@@ -37,7 +37,7 @@ func NewZooKeeper(o instance.Options) (*instance.ZooKeeper, error) {
 		return grpcPort(i, map[string]string{keyStatus: statusUp})
 	}
 	f := form(own, extract)
-	f.Weightless = true
+	f.Weightless, f.Paths = true, true
 	return instance.NewZooKeeper(instance.NodeForm{ //nolint:wrapcheck // names the format
 		Form: f, Prefix: prefix, Replaces: metadata.InPlace, Write: write, Read: read, Foreign: foreign,
 	}, o)
@@ -83,6 +83,9 @@ func write(i instance.Instance) string {
 	if convert.Secure(first.Protocol) {
 		c.SSLPort = &first.Port
 	}
+	if i.Path != "" {
+		c.URI.Parts = append(c.URI.Parts, uriPart{Value: "/" + i.Path})
+	}
 	return metadata.JSON(c)
 }
 
@@ -102,6 +105,7 @@ type found struct {
 	Port    int64           `json:"port"`
 	SSLPort int64           `json:"sslPort"`
 	Payload json.RawMessage `json:"payload"`
+	URI     *uriSpec        `json:"uriSpec"`
 	Enabled *bool           `json:"enabled"` // since Curator 2.12, if its serializer is told to write it
 }
 
@@ -124,6 +128,27 @@ func (f *found) metadata() (map[string]string, error) {
 		return nil, fmt.Errorf("its payload: %w", err)
 	}
 	return p.Metadata, nil
+}
+
+// maxPath bounds what one hostile node can cost.
+const maxPath = 512
+
+// path returns the URL path of an instance: what its uriSpec has after the last variable.
+func (f *found) path() string {
+	if f.URI == nil {
+		return ""
+	}
+	path := ""
+	for _, p := range f.URI.Parts {
+		path += p.Value
+		if p.Variable {
+			path = ""
+		}
+	}
+	if len(path) > maxPath {
+		return ""
+	}
+	return strings.Trim(path, "/")
 }
 
 // remedy is what an operator can do about other payloads.
@@ -152,7 +177,7 @@ func read(_ string, data []byte) (instance.Instance, error) {
 	if err != nil {
 		return instance.Instance{}, err
 	}
-	i := instance.Instance{Service: f.Name, Metadata: all, Ports: []instance.Port{p}}
+	i := instance.Instance{Service: f.Name, Metadata: all, Ports: []instance.Port{p}, Path: f.path()}
 	if f.Enabled != nil && !*f.Enabled {
 		i.Health = registry.Disabled
 	}

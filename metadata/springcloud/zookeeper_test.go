@@ -58,3 +58,29 @@ func TestZooKeeper_Curator(t *testing.T) {
 		})
 	}
 }
+
+// TestZooKeeper_Path: the path of an instance is carried to where there is a place for it.
+func TestZooKeeper_Path(t *testing.T) {
+	z, err := springcloud.NewZooKeeper(instance.Options{Root: "/services", Protocol: "http"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := springcloud.NewNacos(instance.Options{Protocol: "http"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const spec = `{"parts":[{"value":"scheme","variable":true},{"value":"://","variable":false},{"value":"address","variable":true},` +
+		`{"value":":","variable":false},{"value":"port","variable":true},{"value":"/pay-app","variable":false}]}`
+	g, _ := z.Group("/services/pay")
+	e, _ := z.Entry(g, "d1", []byte(`{"name":"pay","id":"d1","address":"10.0.0.5","port":9010,"payload":null,"uriSpec":`+spec+`}`))
+	services, failed := z.Decode([]registry.Entry{e}, nil)
+	if len(failed) > 0 || services[0].Endpoints[0].URLPath != "pay-app" {
+		t.Fatalf("Decode = %+v, %v; want the path pay-app", services, failed)
+	}
+	if all, err := z.Encode(services[0]); err != nil || len(all) != 1 || !strings.Contains(all[0].Value, `"uriSpec":`+spec) {
+		t.Errorf("Encode = %v, %v; want the uriSpec as it was", all, err)
+	}
+	if all, err := n.Encode(services[0]); len(all) != 1 || err == nil || !strings.Contains(err.Error(), "pay-app") {
+		t.Errorf("Encode = %v, %v; want the path left out", all, err)
+	}
+}
