@@ -43,8 +43,8 @@ func (s store) Document(ctx context.Context, ref metadata.Ref) (string, error) {
 
 var errNotConnected = errors.New("not connected yet")
 
-// A documentRegistry is the registry that stores the documents of the instances of another; nil: they
-// are stored beside the instances.
+// A documentRegistry is the registry that stores the documents of the instances of
+// another; nil: they are stored beside the instances.
 type documentRegistry struct {
 	name string
 	documentStore
