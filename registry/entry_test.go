@@ -162,7 +162,9 @@ func TestChange_WithoutKeys(t *testing.T) {
 // TestChange_WithoutEndpoints: an endpoint that stays as it is may refer to parts.
 func TestChange_WithoutEndpoints(t *testing.T) {
 	t.Parallel()
-	held := func(key string) registry.Held { return registry.Held{Entry: registry.Entry{Key: key, Value: "1"}, Live: true} }
+	held := func(key string) registry.Held {
+		return registry.Held{Entry: registry.Entry{Key: key, Value: "1"}, Live: true}
+	}
 	old := held("updated")
 	change := registry.Change{
 		Put:    []registry.Write{{New: registry.Entry{Key: "new", Value: "2"}}, {New: registry.Entry{Key: "updated", Value: "2"}, Old: &old}},
