@@ -15,6 +15,7 @@ type Mapping struct {
 	hosts   map[naming.ServiceKey][]naming.HostAddress
 	keys    map[naming.HostAddress][]naming.ServiceKey
 	clients map[placement]string
+	without map[placement]Hosts // of those that not all endpoints provide
 }
 
 // placement is a key at an address.
@@ -29,14 +30,17 @@ func NewMapping(claims iter.Seq[Claim]) Mapping {
 		hosts:   make(map[naming.ServiceKey][]naming.HostAddress),
 		keys:    make(map[naming.HostAddress][]naming.ServiceKey),
 		clients: make(map[placement]string),
+		without: make(map[placement]Hosts),
 	}
 	for c := range claims {
 		p := placement{c.Key, c.Address}
 		if first, seen := m.clients[p]; seen {
 			m.clients[p] = min(first, c.Client)
+			m.setWithout(p, m.without[p].and(c.Without))
 			continue
 		}
 		m.clients[p] = c.Client
+		m.setWithout(p, c.Without)
 		m.hosts[c.Key] = append(m.hosts[c.Key], c.Address)
 		m.keys[c.Address] = append(m.keys[c.Address], c.Key)
 	}
@@ -47,6 +51,14 @@ func NewMapping(claims iter.Seq[Claim]) Mapping {
 		slices.SortFunc(keys, naming.ServiceKey.Compare)
 	}
 	return m
+}
+
+func (m Mapping) setWithout(p placement, hosts Hosts) {
+	if hosts == "" {
+		delete(m.without, p)
+	} else {
+		m.without[p] = hosts
+	}
 }
 
 // Len returns the number of keys.
@@ -64,6 +76,11 @@ func (m Mapping) Client(key naming.ServiceKey, address naming.HostAddress) strin
 	return m.clients[placement{key, address}]
 }
 
+// Without returns the endpoints of an address that are known not to provide a key.
+func (m Mapping) Without(key naming.ServiceKey, address naming.HostAddress) Hosts {
+	return m.without[placement{key, address}]
+}
+
 // All returns every key with its addresses, in key order.
 func (m Mapping) All() iter.Seq2[naming.ServiceKey, []naming.HostAddress] {
 	return func(yield func(naming.ServiceKey, []naming.HostAddress) bool) {
@@ -75,23 +92,26 @@ func (m Mapping) All() iter.Seq2[naming.ServiceKey, []naming.HostAddress] {
 	}
 }
 
-// Equal reports whether two mappings have the same keys and addresses, of any clients.
+// Equal reports whether two mappings have the same keys, addresses and endpoints, of
+// any clients.
 func (m Mapping) Equal(o Mapping) bool {
-	return maps.EqualFunc(m.hosts, o.hosts, slices.Equal[[]naming.HostAddress])
+	return maps.EqualFunc(m.hosts, o.hosts, slices.Equal[[]naming.HostAddress]) && maps.Equal(m.without, o.without)
 }
 
 // KeyChange is the difference of a key between two mappings.
 type KeyChange struct {
 	Key            naming.ServiceKey
 	Added, Removed []naming.HostAddress
+	Changed        []naming.HostAddress // of which other endpoints provide it
 }
 
 // Since returns the differences to an older mapping, in key order.
 func (m Mapping) Since(old Mapping) []KeyChange {
 	var changes []KeyChange
 	for key, now := range m.hosts {
-		if before := old.hosts[key]; !slices.Equal(now, before) {
-			changes = append(changes, KeyChange{Key: key, Added: without(now, before), Removed: without(before, now)})
+		before, changed := old.hosts[key], m.changed(old, key)
+		if !slices.Equal(now, before) || changed != nil {
+			changes = append(changes, KeyChange{Key: key, Added: without(now, before), Removed: without(before, now), Changed: changed})
 		}
 	}
 	for key, before := range old.hosts {
@@ -101,6 +121,21 @@ func (m Mapping) Since(old Mapping) []KeyChange {
 	}
 	slices.SortFunc(changes, func(a, b KeyChange) int { return a.Key.Compare(b.Key) })
 	return changes
+}
+
+// changed returns the addresses that had a key before, and of which other endpoints
+// provide it now.
+func (m Mapping) changed(old Mapping, key naming.ServiceKey) (all []naming.HostAddress) {
+	if len(m.without)+len(old.without) == 0 { // as nearly always
+		return nil
+	}
+	for _, address := range m.hosts[key] {
+		p := placement{key, address}
+		if _, had := old.clients[p]; had && m.without[p] != old.without[p] {
+			all = append(all, address)
+		}
+	}
+	return all
 }
 
 // without returns the elements of the first of two sorted lists that the second lacks.

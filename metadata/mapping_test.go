@@ -215,6 +215,33 @@ func TestMappingSince(t *testing.T) {
 	}
 }
 
+func TestMapping_Without(t *testing.T) {
+	t.Parallel()
+	k, a := key(t, "providers:a::"), address(t, "h:1")
+	claim := func(client string, without ...string) metadata.Claim {
+		return metadata.Claim{Key: k, Address: a, Client: client, Without: metadata.HostsOf(slices.Values(without))}
+	}
+	of := func(claims ...metadata.Claim) metadata.Mapping { return metadata.NewMapping(slices.Values(claims)) }
+	for want, m := range map[metadata.Hosts]metadata.Mapping{
+		"":                  of(claim("c1", "10.0.0.1"), claim("c2")),
+		"10.0.0.1":          of(claim("c1", "10.0.0.2", "10.0.0.1"), claim("c2", "10.0.0.1", "10.0.0.3")),
+		"10.0.0.1,10.0.0.2": of(claim("c1", "10.0.0.2", "10.0.0.1")),
+	} {
+		if got := m.Without(k, a); got != want {
+			t.Errorf("Without() = %q, want %q: what one client knows to be provided is", got, want)
+		}
+	}
+	before, after := of(claim("c1")), of(claim("c1", "10.0.0.1"))
+	if before.Equal(after) {
+		t.Error("Equal() = true for other endpoints")
+	}
+	for _, m := range [][2]metadata.Mapping{{before, after}, {after, before}} {
+		if got := m[0].Since(m[1]); len(got) != 1 || !slices.Equal(got[0].Changed, []naming.HostAddress{a}) || len(got[0].Added)+len(got[0].Removed) > 0 {
+			t.Errorf("Since() = %+v, want h:1 as changed", got)
+		}
+	}
+}
+
 // The order in which clients are read must not matter.
 func FuzzMapping(f *testing.F) {
 	f.Fuzz(func(t *testing.T, first, second string, seed uint64) {

@@ -42,7 +42,7 @@ func (p *Projection) Entries(s *registry.Service) ([]registry.Entry, error) {
 		if len(p.Places) > 0 && !p.Places[i].Has(s.Name) {
 			continue
 		}
-		part, err := f.Encode(s)
+		part, err := encode(f, s)
 		if some := registry.LeftOutBy(err); some != nil {
 			left, out.All = append(left, some.Reason), cmp.Or(out.All, some.All)
 		}
@@ -61,6 +61,37 @@ func (p *Projection) Entries(s *registry.Service) ([]registry.Entry, error) {
 		return entries, nil
 	}
 	return entries, out
+}
+
+// encode returns the entries of a service, whose endpoints may differ in what they
+// provide.
+func encode(f Encoder, s *registry.Service) ([]registry.Entry, error) {
+	parts := s.ByInterfaces()
+	if len(parts) == 1 {
+		return f.Encode(parts[0]) //nolint:wrapcheck // the format says which part
+	}
+	var entries []registry.Entry
+	var left []error
+	out := &registry.LeftOut{}
+	for _, part := range parts {
+		encoded, err := f.Encode(part)
+		if some := registry.LeftOutBy(err); some != nil {
+			left, out.All = append(left, some.Reason), cmp.Or(out.All, some.All)
+		}
+		entries = append(entries, encoded...)
+	}
+	if out.Reason = errors.Join(left...); out.Reason == nil {
+		return union(entries), nil
+	}
+	if slices.ContainsFunc(entries, func(e registry.Entry) bool { return registry.IsEndpoint(e.Key) }) {
+		out.All = ""
+	}
+	return union(entries), out
+}
+
+// union returns entries sorted, each key once: parts of a service share heads.
+func union(entries []registry.Entry) []registry.Entry {
+	return slices.CompactFunc(registry.Sorted(entries), func(a, b registry.Entry) bool { return a.Group == b.Group && a.Key == b.Key })
 }
 
 // pass returns the part of a service that the formats encode, and why they do not

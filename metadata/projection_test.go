@@ -121,6 +121,52 @@ func TestProjection(t *testing.T) {
 
 // What is selected is said by what people know a service by, wherever it is
 // stored.
+// interfaces is a format of one group for each interface, with a head.
+type interfaces struct{ lines }
+
+func (interfaces) Encode(s *registry.Service) ([]registry.Entry, error) {
+	var entries []registry.Entry
+	for _, i := range s.Interfaces {
+		g := registry.Group{Kind: "interfaces", Name: i.Name}
+		entries = append(entries, registry.Entry{Group: g, Key: registry.HeadKey, Value: string(s.Name)})
+		for _, e := range s.Endpoints {
+			if e.Protocol == "bad" {
+				return nil, errors.New("bad protocol at " + e.Host)
+			}
+			entries = append(entries, registry.Entry{Group: g, Key: e.Host})
+		}
+	}
+	return registry.Sorted(entries), nil
+}
+
+// TestProjection_Interfaces: endpoints of one service that provide different interfaces
+// are offered for their own alone.
+func TestProjection_Interfaces(t *testing.T) {
+	t.Parallel()
+	a, b, c := registry.Interface{Name: "A"}, registry.Interface{Name: "B"}, registry.Interface{Name: "C"}
+	s := &registry.Service{Name: "h:1", Interfaces: []registry.Interface{a, b, c}, Endpoints: []registry.Endpoint{
+		{Host: "10.0.0.1", Interfaces: []registry.Interface{a}}, {Host: "10.0.0.2", Interfaces: []registry.Interface{a, b}},
+		{Host: "10.0.0.3", Interfaces: []registry.Interface{a}}, {Host: "10.0.0.4", Interfaces: []registry.Interface{}},
+	}}
+	p := metadata.Projection{Formats: []metadata.Encoder{interfaces{}}}
+	entries, err := p.Entries(s)
+	var got []string
+	for _, e := range entries {
+		got = append(got, e.Group.Name+":"+e.Key)
+	}
+	if want := "A: A:10.0.0.1 A:10.0.0.2 A:10.0.0.3 B: B:10.0.0.2 C:"; err != nil || strings.Join(got, " ") != want {
+		t.Errorf("Entries() = %v, %v, want %s", got, err, want)
+	}
+	s.Endpoints[1].Protocol = "bad"
+	if entries, err := p.Entries(s); len(entries) != 4 || err == nil || !strings.Contains(err.Error(), "bad protocol at 10.0.0.2") {
+		t.Errorf("Entries() = %v, %v, want what the others provide", entries, err)
+	}
+	s.Endpoints, s.Interfaces = s.Endpoints[1:2], []registry.Interface{a, b}
+	if entries, err := p.Entries(s); err == nil || entries != nil || errors.As(err, new(*registry.LeftOut)) {
+		t.Errorf("Entries() = %v, %v, want an error: nothing is known", entries, err)
+	}
+}
+
 func TestProjection_Select(t *testing.T) {
 	t.Parallel()
 	greeter := &registry.Service{

@@ -50,6 +50,39 @@ type Claim struct {
 	Key     naming.ServiceKey
 	Address naming.HostAddress
 	Client  string
+	Without Hosts // endpoints of the address that are known not to provide the key
+}
+
+// Hosts are hosts of endpoints, sorted and separated by commas.
+type Hosts string
+
+// HostsOf returns a set of hosts.
+func HostsOf(hosts iter.Seq[string]) Hosts { return Hosts(strings.Join(slices.Sorted(hosts), ",")) }
+
+// All returns the hosts.
+func (h Hosts) All() iter.Seq[string] {
+	if h == "" {
+		return func(func(string) bool) {}
+	}
+	return strings.SplitSeq(string(h), ",")
+}
+
+// and returns the hosts that another set has too.
+func (h Hosts) and(o Hosts) Hosts {
+	if h == o || h == "" || o == "" {
+		return min(h, o) // both, or none
+	}
+	others := make(map[string]bool)
+	for host := range o.All() {
+		others[host] = true
+	}
+	var both []string
+	for host := range h.All() {
+		if others[host] {
+			both = append(both, host)
+		}
+	}
+	return Hosts(strings.Join(both, ","))
 }
 
 // Claims returns the keys of the publication in order.

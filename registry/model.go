@@ -49,7 +49,8 @@ type Endpoint struct {
 	Instance   string // the same for all ports of one process; may be empty
 	URLPath    string // of the interface, without a leading slash; empty: its name
 	Attributes Attributes
-	Path       Path // empty: the service's
+	Path       Path        // empty: the service's
+	Interfaces []Interface // those of the service that it provides; nil: all
 }
 
 // Address returns host and port, an IPv6 host in brackets.
@@ -160,7 +161,42 @@ func (e Endpoint) Equal(o Endpoint) bool {
 	return e.Host == o.Host && e.Port == o.Port && e.PortName == o.PortName &&
 		e.Protocol == o.Protocol && e.Health == o.Health && e.Weight == o.Weight && e.ZeroWeight == o.ZeroWeight &&
 		e.Zone == o.Zone && e.Instance == o.Instance && e.Path == o.Path && e.URLPath == o.URLPath &&
+		(e.Interfaces == nil) == (o.Interfaces == nil) && slices.Equal(e.Interfaces, o.Interfaces) &&
 		maps.Equal(e.Attributes, o.Attributes)
+}
+
+// ByInterfaces returns services whose endpoints each provide all of their interfaces,
+// and which together are the service: nearly always itself alone. Interfaces that no
+// endpoint provides are those of a service without endpoints.
+func (s *Service) ByInterfaces() []*Service {
+	if !slices.ContainsFunc(s.Endpoints, func(e Endpoint) bool { return e.Interfaces != nil }) {
+		return []*Service{s}
+	}
+	var parts []*Service
+	provided := make(map[Interface]bool, len(s.Interfaces))
+	for _, e := range s.Endpoints {
+		interfaces := e.Interfaces
+		if interfaces == nil {
+			interfaces = s.Interfaces
+		}
+		e.Interfaces = nil
+		at := slices.IndexFunc(parts, func(p *Service) bool { return slices.Equal(p.Interfaces, interfaces) })
+		if at < 0 {
+			part := *s
+			part.Interfaces, part.Endpoints = interfaces, nil
+			at, parts = len(parts), append(parts, &part)
+			for _, i := range interfaces {
+				provided[i] = true
+			}
+		}
+		parts[at].Endpoints = append(parts[at].Endpoints, e)
+	}
+	if left := slices.DeleteFunc(slices.Clone(s.Interfaces), func(i Interface) bool { return provided[i] }); len(left) > 0 {
+		none := *s
+		none.Interfaces, none.Endpoints = left, nil
+		parts = append(parts, &none)
+	}
+	return parts
 }
 
 // Group is what a target lists, reads and writes as one: a service of Nacos, a parent

@@ -240,6 +240,7 @@ type Endpoint struct {
 	Weight     uint32              `json:"weight,omitempty"`
 	Zone       string              `json:"zone,omitempty"`
 	Attributes registry.Attributes `json:"attributes,omitempty"`
+	Keys       []string            `json:"keys,omitempty"` // if it provides only some of its service's
 }
 
 // Hold is a bridge.Hold and the target that it holds back.

@@ -270,10 +270,7 @@ func lookup(in Input, names map[registry.Name]bool) []Seen {
 		if sv == nil {
 			continue
 		}
-		seen := Seen{Source: in.Name, Service: name, Keys: []string{}, Attributes: redact.Map(sv.Attributes), Endpoints: endpoints(sv)}
-		for _, i := range sv.Interfaces {
-			seen.Keys = append(seen.Keys, key(i))
-		}
+		seen := Seen{Source: in.Name, Service: name, Keys: keys(sv.Interfaces), Attributes: redact.Map(sv.Attributes), Endpoints: endpoints(sv)}
 		if err := known.Of(name); err != nil {
 			seen.Unknown = err.Error()
 		}
@@ -281,6 +278,14 @@ func lookup(in Input, names map[registry.Name]bool) []Seen {
 	}
 	slices.SortFunc(found, func(a, b Seen) int { return strings.Compare(string(a.Service), string(b.Service)) })
 	return found
+}
+
+func keys(interfaces []registry.Interface) []string {
+	list := make([]string, 0, len(interfaces))
+	for _, i := range interfaces {
+		list = append(list, key(i))
+	}
+	return list
 }
 
 // key returns the service key of an interface: providers:name:version:group.
@@ -297,7 +302,7 @@ func endpoints(sv *registry.Service) []Endpoint {
 		}
 		list = append(list, Endpoint{
 			Address: e.Address(), Health: e.Health.String(), Offered: e.Health.Offered(), Protocol: protocol,
-			Weight: e.Weight, Zone: e.Zone, Attributes: redact.Map(e.Attributes),
+			Weight: e.Weight, Zone: e.Zone, Attributes: redact.Map(e.Attributes), Keys: keys(e.Interfaces),
 		})
 	}
 	return list

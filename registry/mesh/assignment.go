@@ -199,7 +199,7 @@ func (d *Decoder) endpoint(s EndpointSpec) (e registry.Endpoint, reason string) 
 		return e, reasonPort
 	}
 	e = registry.Endpoint{Port: uint16(s.Port), Health: s.Health, Weight: s.Weight, Zone: s.Zone, Instance: s.Instance, Protocol: s.Protocol}
-	if e.Host, reason = hostOf(s.Host); reason != "" {
+	if e.Host, reason = HostOf(s.Host); reason != "" {
 		return e, reason
 	}
 	if reason = (naming.Reach{Allow: d.allow}).Refuse(e.Host); reason != "" {
@@ -222,9 +222,9 @@ func (d *Decoder) endpoint(s EndpointSpec) (e registry.Endpoint, reason string) 
 	return e, ""
 }
 
-// hostOf returns the canonical form of a host: the shortest of an IP address, the
-// lower case of a name.
-func hostOf(s string) (host, reason string) {
+// HostOf returns the canonical form of the host of an endpoint: the shortest of an IP
+// address, the lower case of a name. Otherwise it returns why it is neither.
+func HostOf(s string) (host, reason string) {
 	if ip, err := netip.ParseAddr(s); err == nil {
 		if ip.Zone() != "" {
 			return "", reasonZone

@@ -161,6 +161,17 @@ func mapping(t testing.TB, pairs ...string) metadata.Mapping {
 	return metadata.NewMapping(slices.Values(claims))
 }
 
+// keyAt returns the mapping of a small mesh, in which one endpoint of a.b bears a key.
+func keyAt(t testing.TB, host string) metadata.Mapping {
+	t.Helper()
+	others := slices.DeleteFunc([]string{"10.0.0.1", "10.0.0.2"}, func(o string) bool { return o == host })
+	claims := []metadata.Claim{{
+		Key: naming.ServiceKey{Category: naming.Providers, Interface: "I"}, Address: address(t, "a.b:1"), Client: "1",
+		Without: metadata.HostsOf(slices.Values(others)),
+	}}
+	return metadata.NewMapping(slices.Values(claims))
+}
+
 func address(t testing.TB, s string) naming.HostAddress {
 	t.Helper()
 	a, err := naming.ParseHostAddress(s)

@@ -163,8 +163,74 @@ func (n *Naming) row(h *host, v View) row {
 		r.edsNames = append(r.edsNames, names...)
 		s.Endpoints = withSubsets(a.Endpoints, subsets)
 	}
-	r.skipped.Reason = a.explain()
+	parts := []string{a.explain(), n.divide(s, h.address, v.Mapping)}
+	r.skipped.Reason = strings.Join(slices.DeleteFunc(parts, func(text string) bool { return text == "" }), "; ")
 	return r
+}
+
+// divide records which endpoints provide which interfaces of a service, where they are
+// known to differ. An endpoint without a published key provides what a rule names. If
+// no rule does, it is left out, and divide says so.
+func (n *Naming) divide(s *registry.Service, a naming.HostAddress, m metadata.Mapping) (skipped string) {
+	published, without := published(a, m)
+	if without == nil {
+		return ""
+	}
+	var endpoints []registry.Endpoint
+	var left []string
+	for _, e := range s.Endpoints {
+		e.Interfaces = make([]registry.Interface, 0, len(published))
+		for i, p := range published {
+			if !without[i][e.Host] {
+				e.Interfaces = append(e.Interfaces, p)
+			}
+		}
+		if len(e.Interfaces) == 0 {
+			e.Interfaces = append(e.Interfaces, n.named(a)...)
+			s.Interfaces = union(s.Interfaces, e.Interfaces)
+		}
+		if len(e.Interfaces) > 0 || n.isPlain(a) {
+			endpoints = append(endpoints, e)
+		} else if e.Health.Offered() {
+			left = append(left, e.Address())
+		}
+	}
+	s.Endpoints = endpoints
+	if len(left) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d endpoints have none of its service keys, such as %s: their Pods do not bear one", len(left), left[0])
+}
+
+// published returns the interfaces that are published for an address and, if not all
+// endpoints provide them all, for each the hosts that do not.
+func published(a naming.HostAddress, m metadata.Mapping) (all []registry.Interface, without []map[string]bool) {
+	differ := false
+	for _, k := range m.Keys(a) {
+		if k.Category != naming.Providers {
+			continue
+		}
+		all = append(all, registry.Interface{Name: k.Interface, Version: k.Version, Group: k.Group})
+		hosts := make(map[string]bool)
+		for host := range m.Without(k, a).All() {
+			hosts[host], differ = true, true
+		}
+		without = append(without, hosts)
+	}
+	if !differ {
+		return all, nil
+	}
+	return all, without
+}
+
+func union(a, b []registry.Interface) []registry.Interface {
+	out := slices.Clip(a)
+	for _, i := range b {
+		if !slices.Contains(out, i) {
+			out = append(out, i)
+		}
+	}
+	return out
 }
 
 // setNoEndpoints reports why there are no endpoints. A cluster with pending endpoints
@@ -229,15 +295,14 @@ func (a *Assignment) explain() string {
 // interfaces returns what a host provides: what is published for it, or else what
 // the first matching rule says.
 func (n *Naming) interfaces(a naming.HostAddress, m metadata.Mapping) []registry.Interface {
-	var out []registry.Interface
-	for _, k := range m.Keys(a) {
-		if k.Category == naming.Providers {
-			out = append(out, registry.Interface{Name: k.Interface, Version: k.Version, Group: k.Group})
-		}
-	}
-	if len(out) > 0 {
+	if out, _ := published(a, m); len(out) > 0 {
 		return out
 	}
+	return n.named(a)
+}
+
+// named returns the interface that the first matching rule gives an address; nil: none.
+func (n *Naming) named(a naming.HostAddress) []registry.Interface {
 	if r, star := n.rule(a); r != nil && r.Interface != "" {
 		name := strings.ReplaceAll(r.Interface, "*", star)
 		return []registry.Interface{{Name: name, Version: r.Version, Group: r.Group}}

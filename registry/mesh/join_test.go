@@ -1,6 +1,7 @@
 package mesh_test
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -116,6 +117,31 @@ func TestJoin(t *testing.T) {
 		}
 		if got := j.Services[1].Interfaces; !slices.Equal(got, []registry.Interface{{Name: "rule.c.d", Version: "1", Group: "g"}}) {
 			t.Errorf("interfaces by rule = %v, want rule.c.d:1:g", got)
+		}
+	})
+	t.Run("endpoints without any key are those of the rule", func(t *testing.T) {
+		v := small(t)
+		v.Mapping = keyAt(t, "10.0.0.1")
+		rule, plainHosts := []mesh.Rule{{Host: pattern(t, "a.b"), Interface: "rule"}}, []naming.Pattern{pattern(t, "a.b")}
+		for name, tt := range map[string]struct {
+			of   mesh.Naming
+			want string
+		}{
+			"none":  {mesh.Naming{}, "[{I  }] 10.0.0.1:1 [{I  }]"},
+			"rule":  {mesh.Naming{Rules: rule}, "[{I  } {rule  }] 10.0.0.1:1 [{I  }] 10.0.0.2:1 [{rule  }]"},
+			"plain": {mesh.Naming{Plain: plainHosts}, "[{I  }] 10.0.0.1:1 [{I  }] 10.0.0.2:1 []"},
+		} {
+			j := tt.of.Join(v)
+			got := fmt.Sprint(j.Services[0].Interfaces)
+			for _, e := range j.Services[0].Endpoints {
+				got += fmt.Sprintf(" %s %v", e.Address(), e.Interfaces)
+			}
+			if got != tt.want {
+				t.Errorf("%s: %s, want %s", name, got, tt.want)
+			}
+			if said := strings.Contains(j.Skipped["a.b:1"], "10.0.0.2:1"); said != (name == "none") {
+				t.Errorf("%s: Skipped[a.b:1] = %q", name, j.Skipped["a.b:1"])
+			}
 		}
 	})
 	t.Run("a rule without a port names every port of its host", func(t *testing.T) {

@@ -99,7 +99,7 @@ func (s *state) markAll() {
 
 func (s *state) setMapping(m metadata.Mapping) {
 	for _, change := range m.Since(s.view.Mapping) {
-		for _, a := range slices.Concat(change.Added, change.Removed) {
+		for _, a := range slices.Concat(change.Added, change.Removed, change.Changed) {
 			s.dirty[a] = struct{}{}
 		}
 	}

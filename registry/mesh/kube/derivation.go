@@ -2,6 +2,7 @@ package kube
 
 import (
 	"cmp"
+	"iter"
 	"maps"
 	"slices"
 
@@ -29,42 +30,105 @@ type derivation struct {
 	rules Rules
 	owner owner
 	derived
+
+	hosts map[ref][]string // of the endpoints of a Pod
+	keys  map[keyed]*bearers
+}
+
+// keyed is a key of a cluster.
+type keyed struct {
+	key naming.ServiceKey
+	id  naming.Cluster
+}
+
+// bearers is which endpoints bear a key.
+type bearers struct {
+	all   bool // the owner itself bears it
+	hosts map[string]struct{}
 }
 
 func (d *derivation) use(r ref) { d.uses[r] = struct{}{} }
 
-// claimAll adds the keys of the owner, of its WorkloadEntries and of its Pods, at the
-// ports of its hosts.
+// usePod uses a Pod, which endpoints at some hosts are of.
+func (d *derivation) usePod(r ref, hosts ...string) {
+	d.use(r)
+	d.hosts[r] = append(d.hosts[r], hosts...)
+}
+
+// claimAll adds the keys of the owner, which are those of all endpoints, and those of
+// its WorkloadEntries and Pods, at the ports of its hosts.
 func (d *derivation) claimAll(m *meta.ObjectMeta, workloads []*WorkloadEntry, ports map[string][]port) {
-	d.claim(d.owner.String(), m, ports)
-	for _, w := range workloads {
-		d.claim("workloadentry "+refOf(w).String(), &w.ObjectMeta, ports)
+	for k := range d.claim(d.owner.String(), m, ports) {
+		d.bearers(k).all = true
 	}
-	for r := range d.uses {
-		if p := d.pods[r]; p != nil {
-			d.claim("pod "+r.String(), &p.ObjectMeta, ports)
+	for _, w := range workloads {
+		for k := range d.claim("workloadentry "+refOf(w).String(), &w.ObjectMeta, ports) {
+			d.bearers(k).add(w.Spec.GetAddress())
 		}
 	}
-	slices.SortFunc(d.claims, func(a, b metadata.Claim) int { return cmp.Or(a.Key.Compare(b.Key), a.Address.Compare(b.Address)) })
-	d.claims = slices.Compact(d.claims)
+	for r, hosts := range d.hosts {
+		if p := d.pods[r]; p != nil {
+			for k := range d.claim("pod "+r.String(), &p.ObjectMeta, ports) {
+				d.bearers(k).add(hosts...)
+			}
+		}
+	}
+	for k, by := range d.keys {
+		d.claims = append(d.claims, metadata.Claim{Key: k.key, Address: k.id.HostAddress(), Client: d.owner.String(), Without: d.without(k.id, by)})
+	}
+	slices.SortFunc(d.claims, func(a, b metadata.Claim) int { return cmp.Or(a.Key.Compare(b.Key), a.Address.Compare(b.Address), cmp.Compare(a.Without, b.Without)) })
 	slices.SortFunc(d.skipped, debug.CompareSkipped)
 	d.skipped = slices.Compact(d.skipped)
 }
 
-func (d *derivation) claim(client string, m *meta.ObjectMeta, ports map[string][]port) {
+// claim yields the keys of an object at the ports of hosts.
+func (d *derivation) claim(client string, m *meta.ObjectMeta, ports map[string][]port) iter.Seq[keyed] {
 	keys, skipped := d.rules.Keys.parse(client, m)
 	d.skipped = append(d.skipped, skipped...)
-	for _, host := range slices.Sorted(maps.Keys(ports)) {
-		for _, k := range keys {
-			number, reason := k.portOf(ports[host])
-			if reason != "" {
-				d.skipped = append(d.skipped, metadata.PublicationError{Client: client, Text: naming.Quote(k.key.String()), Reason: reason})
-				continue
+	return func(yield func(keyed) bool) {
+		for _, host := range slices.Sorted(maps.Keys(ports)) {
+			for _, k := range keys {
+				number, reason := k.portOf(ports[host])
+				if reason != "" {
+					d.skipped = append(d.skipped, metadata.PublicationError{Client: client, Text: naming.Quote(k.key.String()), Reason: reason})
+				} else if !yield(keyed{k.key, naming.Cluster{Direction: naming.Outbound, Port: number, Host: host}}) {
+					return
+				}
 			}
-			address := naming.Cluster{Direction: naming.Outbound, Port: number, Host: host}.HostAddress()
-			d.claims = append(d.claims, metadata.Claim{Key: k.key, Address: address, Client: d.owner.String()})
 		}
 	}
+}
+
+func (d *derivation) bearers(k keyed) *bearers {
+	if d.keys[k] == nil {
+		d.keys[k] = &bearers{hosts: make(map[string]struct{})}
+	}
+	return d.keys[k]
+}
+
+func (b *bearers) add(hosts ...string) {
+	for _, text := range hosts {
+		if host, reason := mesh.HostOf(text); reason == "" {
+			b.hosts[host] = struct{}{}
+		}
+	}
+}
+
+// without returns the endpoints of a cluster that do not bear a key. Those that are not
+// known may bear it.
+func (d *derivation) without(id naming.Cluster, by *bearers) metadata.Hosts {
+	o := d.offers[id.String()]
+	if by.all || o == nil {
+		return ""
+	}
+	others := make(map[string]struct{})
+	for _, e := range o.endpoints {
+		host, reason := mesh.HostOf(e.Host)
+		if _, bears := by.hosts[host]; !bears && reason == "" && e.Skip == "" {
+			others[host] = struct{}{}
+		}
+	}
+	return metadata.HostsOf(maps.Keys(others))
 }
 
 func (d *derivation) zoneOfNode(name string) (zone string, known bool) {

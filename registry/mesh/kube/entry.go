@@ -69,7 +69,7 @@ func (d *derivation) workloadsOfEntry(s *ServiceEntry) []workload {
 		if r.Namespace != s.Namespace || !selects(selector, p.Labels) || p.Status.PodIP == "" || hasEnded(p) {
 			continue
 		}
-		d.use(r)
+		d.usePod(r, p.Status.PodIP)
 		all = append(all, workload{
 			WorkloadEntry: &networking.WorkloadEntry{Address: p.Status.PodIP, Locality: d.localityOfPod(p), Ports: portsOf(p)},
 			instance:      r.String(), labels: p.Labels, health: healthOf(p),

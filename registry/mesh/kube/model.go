@@ -242,7 +242,7 @@ func (m *Model) derive(o owner) derived {
 	if all || here || !m.exists(o) {
 		return derived{}
 	}
-	d := derivation{store: m.store, rules: m.rules, owner: o}
+	d := derivation{store: m.store, rules: m.rules, owner: o, hosts: make(map[ref][]string), keys: make(map[keyed]*bearers)}
 	d.offers, d.uses = make(map[string]*offer), make(map[ref]struct{})
 	if err := m.unreadOf(o); err != nil {
 		before := m.derived[o]

@@ -65,7 +65,7 @@ func (d *derivation) deriveService(s *core.Service) {
 	for _, slice := range endpointSlices {
 		for i := range slice.Endpoints {
 			if pod, ok := podOf(&slice.Endpoints[i], s.Namespace); ok {
-				d.use(pod)
+				d.usePod(pod, slice.Endpoints[i].Addresses...)
 			}
 		}
 	}

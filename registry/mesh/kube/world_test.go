@@ -115,8 +115,12 @@ func (f *follower) text(t testing.TB) string {
 		s := services[name]
 		fmt.Fprintf(&b, "%s namespace=%s application=%s %v %v\n", s.Name, s.Namespace, s.Application, s.Interfaces, map[string]string(s.Attributes))
 		for _, e := range s.Endpoints {
-			fmt.Fprintf(&b, "  %s %s weight=%d zone=%s instance=%s protocol=%s %v\n",
+			fmt.Fprintf(&b, "  %s %s weight=%d zone=%s instance=%s protocol=%s %v",
 				e.Address(), e.Health, e.Weight, e.Zone, e.Instance, e.Protocol, map[string]string(e.Attributes))
+			if e.Interfaces != nil {
+				fmt.Fprintf(&b, " only %v", e.Interfaces)
+			}
+			b.WriteString("\n")
 		}
 	}
 	skipped := table.Skipped()
@@ -279,20 +283,22 @@ func TestWorld_InvalidServiceEntry(t *testing.T) {
 	}
 }
 
-// TestWorld_KeyOwner: that Pods come and go is no change of keys.
+// TestWorld_KeyOwner: that Pods with the keys of the others come and go is no change of
+// keys.
 func TestWorld_KeyOwner(t *testing.T) {
 	f := follow()
+	var pods []*core.Pod
 	for _, o := range objects(t, "service.yaml") {
+		if p, ok := o.(*core.Pod); ok {
+			pods = append(pods, p)
+			p.Annotations = pods[0].Annotations
+		}
 		f.Put(o)
 	}
 	f.update()
-	for _, o := range objects(t, "service.yaml") {
-		if p, ok := o.(*core.Pod); ok && p.Name == "greeter-2" {
-			f.Remove(p)
-		}
-	}
+	f.Remove(pods[1])
 	if f.Update().Keys {
-		t.Error("Update().Keys = true, want false for a Pod without a key")
+		t.Error("Update().Keys = true, want false for a Pod with the keys of the others")
 	}
 	mapping, _ := f.Mapping()
 	key := naming.ServiceKey{Category: naming.Providers, Interface: "api.Greeter", Version: "1.0", Group: "g"}
