@@ -145,8 +145,10 @@ func TestProjection_Interfaces(t *testing.T) {
 	t.Parallel()
 	a, b, c := registry.Interface{Name: "A"}, registry.Interface{Name: "B"}, registry.Interface{Name: "C"}
 	s := &registry.Service{Name: "h:1", Interfaces: []registry.Interface{a, b, c}, Endpoints: []registry.Endpoint{
-		{Host: "10.0.0.1", Interfaces: []registry.Interface{a}}, {Host: "10.0.0.2", Interfaces: []registry.Interface{a, b}},
-		{Host: "10.0.0.3", Interfaces: []registry.Interface{a}}, {Host: "10.0.0.4", Interfaces: []registry.Interface{}},
+		{Host: "10.0.0.1", Interfaces: []registry.Interface{a}},
+		{Host: "10.0.0.2", Interfaces: []registry.Interface{a, b}},
+		{Host: "10.0.0.3", Interfaces: []registry.Interface{a}},
+		{Host: "10.0.0.4", Interfaces: []registry.Interface{}},
 	}}
 	p := metadata.Projection{Formats: []metadata.Encoder{interfaces{}}}
 	entries, err := p.Entries(s)

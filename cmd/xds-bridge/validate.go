@@ -79,5 +79,9 @@ func checkConfig(c *cli, file string, skip bool) (errs, warnings config.Errors) 
 		c.remark("%s names files that are missing or invalid on this machine; if they are on another, give --skip-files", file)
 		errs = append(errs, wrong...)
 	}
-	return errs, append(config.Errors{}, cfg.Warnings()...)
+	warnings = append(config.Errors{}, cfg.Warnings()...)
+	if !skip {
+		warnings = append(warnings, app.FileWarnings(cfg)...)
+	}
+	return errs, warnings
 }

@@ -10,8 +10,9 @@ import (
 func TestValidate_RulesFile(t *testing.T) {
 	t.Parallel()
 	dir := &world{t: t, dir: t.TempDir()}
-	good := dir.file("good.yaml", "kind: DestinationRule\nspec: { host: a, subsets: [{ name: v1, labels: { version: v1 } }] }\n")
+	typo := dir.file("typo.yaml", "kind: DestinationRule\nspec:\n  host: a.zk.bridge.intern\n  subsets: [{ name: v1, labels: { version: v1 } }]\n")
 	bad := dir.file("bad.yaml", "kind: DestinationRule\nspec: { host: a, trafficPolicy: { connectionPool: {} } }\n")
+	good := dir.file("good.yaml", "kind: DestinationRule\nspec: { host: a.zk.bridge.internal, subsets: [{ name: v1, labels: { version: v1 } }] }\n")
 	for _, tt := range []struct {
 		rules string
 		skip  bool
@@ -19,7 +20,8 @@ func TestValidate_RulesFile(t *testing.T) {
 		shows string
 	}{
 		{rules: good, code: exitOK, shows: "valid"},
-		{rules: bad, code: exitUsage, shows: "only subsets and localityLbSetting"},
+		{rules: bad, code: exitUsage, shows: bad + `:2:33: DestinationRule of "a" is not followed: spec.trafficPolicy: only loadBalancer`},
+		{rules: typo, code: exitOK, shows: "warning: " + typo + `:3:9: spec.host: "a.zk.bridge.intern" is no host that bridges serve here: theirs end in .zk.bridge.internal`},
 		{rules: filepath.Join(dir.dir, "none.yaml"), code: exitUsage, shows: "rulesFile: open "},
 		{rules: bad, skip: true, code: exitOK, shows: "valid"},
 	} {

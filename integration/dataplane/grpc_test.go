@@ -210,7 +210,7 @@ func TestGRPC_Routes(t *testing.T) {
 	e := greeter(stable, canary)
 	e.Spec.Endpoints[0].Labels = map[string]string{"version": "v1"}
 	e.Spec.Endpoints[1].Labels = map[string]string{"version": "v2"}
-	rules, err := dataplane.ParseRules([][]byte{
+	rules, refused := dataplane.ParseRules([][]byte{
 		[]byte(`{"kind": "DestinationRule", "spec": {"host": "greeter.bridge.internal", "subsets": [
 			{"name": "v1", "labels": {"version": "v1"}}, {"name": "v2", "labels": {"version": "v2"}}]}}`),
 		[]byte(`{"kind": "VirtualService", "spec": {"hosts": ["greeter.bridge.internal"], "http": [
@@ -219,8 +219,8 @@ func TestGRPC_Routes(t *testing.T) {
 				{"destination": {"host": "greeter.bridge.internal", "subset": "v1"}, "weight": 90},
 				{"destination": {"host": "greeter.bridge.internal", "subset": "v2"}, "weight": 10}]}]}}`),
 	})
-	if err != nil {
-		t.Fatal(err)
+	if refused != nil {
+		t.Fatal(refused)
 	}
 	s := dataplane.NewServer(dataplane.Options{Rules: rules})
 	s.Update([]dataplane.Entry{e}, nil)
@@ -236,10 +236,10 @@ func TestGRPC_Routes(t *testing.T) {
 
 func TestGRPC_Locality(t *testing.T) {
 	t.Parallel()
-	rules, err := dataplane.ParseRules([][]byte{[]byte(`{"kind": "DestinationRule", "spec": {"host": "greeter.bridge.internal",
+	rules, refused := dataplane.ParseRules([][]byte{[]byte(`{"kind": "DestinationRule", "spec": {"host": "greeter.bridge.internal",
 		"trafficPolicy": {"loadBalancer": {"localityLbSetting": {"enabled": true}}}}}`)})
-	if err != nil {
-		t.Fatal(err)
+	if refused != nil {
+		t.Fatal(refused)
 	}
 	far, near := backend(t), backend(t)
 	e := greeter(far, near)

@@ -184,6 +184,8 @@ func conditionsOfTarget(t Target, st bridge.Status) []Condition {
 		g.add(Failing, st.LastError)
 	case t.Kind != "mesh" && state.LastError != "": // though it is connected
 		g.add(Failing, state.LastError)
+	case len(state.RefusedRules) > 0:
+		g.add(Failing, fmt.Sprintf("%d reasons why rules of import.rulesFile are not followed; the first is %s", len(state.RefusedRules), state.RefusedRules[0]))
 	default:
 		g.count(Failing, reasons[bridge.ReasonRetrying], "calls for %d services failed")
 	}

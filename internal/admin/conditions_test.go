@@ -62,6 +62,11 @@ func TestConditions(t *testing.T) {
 		"target zk away ": {target: func(x *admin.Target) {
 			x.State = func() admin.TargetState { return admin.TargetState{Unwatched: "reset by peer"} }
 		}},
+		"target zk failing  ": {target: func(x *admin.Target) {
+			x.Kind, x.State = "mesh", func() admin.TargetState {
+				return admin.TargetState{Connected: true, RefusedRules: []string{"rules.yaml:1:1: it is not followed"}}
+			}
+		}},
 		"target zk refused":    {loop: reason(bridge.ReasonRefused)},
 		"target zk unwritable": {loop: reason(bridge.ReasonUnwritable)},
 		"target zk syncing":    {loop: reason(bridge.ReasonPending)},
@@ -114,7 +119,7 @@ func TestConditions(t *testing.T) {
 						t.Errorf("condition = %+v, want since, detail, and a name of its direction", c)
 					}
 				}
-				if strings.Join(got, ", ") != strings.TrimSuffix(want, " ") {
+				if strings.Join(got, ", ") != strings.TrimRight(want, " ") {
 					t.Errorf("there is %q", got)
 				}
 			}

@@ -123,7 +123,9 @@ type TargetState struct {
 	Unwatched  string    `json:"unwatched,omitempty"`  // why what others change is not seen before it is read again
 	Login      *Login    `json:"login,omitempty"`
 	Readers    []Reader  `json:"readers,omitempty"` // of a target that serves
-	Refused    string    `json:"-"`                 // why it may not be written to at all, which is for a person to change
+
+	RefusedRules []string `json:"refused_rules,omitempty"` // those of import.rulesFile that data planes do not follow
+	Refused      string   `json:"-"`                       // why it may not be written to at all, which is for a person to change
 }
 
 // Reader is who reads a target that serves, such as an istiod.

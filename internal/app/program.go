@@ -153,13 +153,13 @@ func (p *Program) load() (*config.Config, error) {
 }
 
 // usableConfig returns the configuration that the flags name, or everything that
-// is wrong with it.
+// is wrong with it. Rules that data planes do not follow affect only themselves.
 func (p *Program) usableConfig() (*config.Config, error) {
 	cfg, err := p.load()
 	if err != nil {
 		return nil, err
 	}
-	if errs := CheckFiles(cfg); len(errs) > 0 {
+	if errs, _ := checkFiles(cfg); len(errs) > 0 {
 		return nil, errs
 	}
 	return cfg, nil

@@ -2,19 +2,14 @@ package app
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"maps"
 	"net"
-	"os"
 	"slices"
 	"strings"
 	"syscall"
 	"time"
 
-	"github.com/goccy/go-yaml"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/xds-bridge/xds-bridge/config"
@@ -45,14 +40,23 @@ func (m meshKind) connection(b *builder, at targetKey) (*targetConnection, error
 		o.Predecessor, _ = old.target.(*mcp.Target)
 	}
 	target := mcp.NewTarget(o)
-	planes, err := dataPlanes(imports)
+	rules, err := readRules(imports.Rules)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("rulesFile: %w", err)
+	}
+	for _, refused := range rules.refused {
+		log.Error("rule not followed by data planes", "file", refused.File, "line", refused.Line, "err", refused.Message)
+	}
+	var planes *dataplane.Server
+	if imports.DataPlanes {
+		planes = dataplane.NewServer(dataplane.Options{VIPs: imports.VIPs, Rules: rules.rules})
 	}
 	server := mcp.NewServer(target, mcp.ServerOptions{
 		Access: accessOf(imports), DataPlanes: planes, Setting: "registries." + at.registry + ".istiod.import.", Log: log,
 	})
-	c := &servedConnection{at: at, listeners: b.listeners, records: records, target: target, server: server, hasIstiod: m.Address != ""}
+	c := &servedConnection{
+		at: at, listeners: b.listeners, records: records, target: target, server: server, refused: rules.refused, hasIstiod: m.Address != "",
+	}
 	l := &targetConnection{connection: c, name: name, kind: "mesh", listen: at.listen}
 	if b.dryRun { // the address is the running bridge's
 		c.listeners = nil
@@ -70,7 +74,8 @@ type servedConnection struct {
 	records   *servedRecords
 	target    *mcp.Target
 	server    *mcp.Server
-	hasIstiod bool // or data planes alone
+	refused   config.Errors // the rules that data planes do not follow
+	hasIstiod bool          // or data planes alone
 }
 
 func (c *servedConnection) run(ctx context.Context) error {
@@ -84,7 +89,7 @@ func (c *servedConnection) close() { c.records.close() }
 
 func (c *servedConnection) bind(b *builder, bridges []config.Bridge, _ []config.Use) (*boundTarget, error) {
 	codecs, err := serviceEntries(b.cfg, meshIn(b.cfg, c.at.registry), "", bridges)
-	return &boundTarget{target: c.target, codecs: codecs, check: checkServed(b.cfg, c.at, c.records)}, err
+	return &boundTarget{target: c.target, codecs: codecs, check: checkServed(b.cfg, c)}, err
 }
 
 // serviceEntries returns the codecs of all bridges that lead into a mesh. By the values
@@ -130,6 +135,9 @@ func (c *servedConnection) serve(ctx context.Context) error {
 
 func (c *servedConnection) state() admin.TargetState {
 	s := admin.TargetState{}
+	for _, r := range c.refused {
+		s.RefusedRules = append(s.RefusedRules, r.Error())
+	}
 	for _, r := range c.server.Readers() {
 		s.Readers = append(s.Readers, admin.Reader{Node: r.Node, Address: r.Address, Since: r.Since, Sent: r.Sent, Acked: r.Acked, DataPlane: r.DataPlane, Refused: r.Refused})
 	}
@@ -147,66 +155,6 @@ func (c *servedConnection) state() admin.TargetState {
 	return s
 }
 
-// dataPlanes returns the server of data planes, nil if none are served.
-func dataPlanes(m config.Import) (*dataplane.Server, error) {
-	if !m.DataPlanes {
-		return nil, nil //nolint:nilnil // they are an option
-	}
-	rules, err := dataPlaneRules(m.Rules)
-	if err != nil {
-		return nil, fmt.Errorf("rulesFile: %w", err)
-	}
-	return dataplane.NewServer(dataplane.Options{VIPs: m.VIPs, Rules: rules}), nil
-}
-
-// CheckFiles returns the errors of the files that a configuration names, with rules that
-// data planes cannot follow.
-func CheckFiles(cfg *config.Config) config.Errors {
-	errs := cfg.CheckFiles()
-	for _, name := range slices.Sorted(maps.Keys(cfg.Registries)) {
-		m := cfg.Registries[name].Istiod
-		if m == nil {
-			continue
-		}
-		if _, err := dataPlaneRules(m.Import.Rules); err != nil {
-			errs = append(errs, cfg.ErrorAt("registries."+name+".istiod.import.rulesFile", "%s", strings.ReplaceAll(err.Error(), "\n", "; ")))
-		}
-	}
-	return errs
-}
-
-// dataPlaneRules reads the file of rules for data planes, if there is one.
-func dataPlaneRules(path string) (dataplane.Rules, error) {
-	if path == "" {
-		return dataplane.Rules{}, nil
-	}
-	file, err := os.Open(path)
-	if err != nil {
-		return dataplane.Rules{}, err //nolint:wrapcheck // it says which file
-	}
-	defer func() { _ = file.Close() }() // it was only read
-	var documents [][]byte
-	for decoder := yaml.NewDecoder(file); ; {
-		var document any
-		err := decoder.Decode(&document)
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		text, jsonErr := json.Marshal(document)
-		if err := errors.Join(err, jsonErr); err != nil {
-			return dataplane.Rules{}, fmt.Errorf("%s: %w", path, err)
-		}
-		if document != nil {
-			documents = append(documents, text)
-		}
-	}
-	rules, err := dataplane.ParseRules(documents)
-	if err != nil {
-		err = fmt.Errorf("%s: %w", path, err)
-	}
-	return rules, err
-}
-
 // accessOf returns who may connect where a mesh is served.
 func accessOf(m config.Import) mcp.Access {
 	a := mcp.Access{Names: m.Clients.Names, Networks: m.Clients.Networks}
@@ -218,8 +166,9 @@ func accessOf(m config.Import) mcp.Access {
 
 // checkServed tries whether the address for istiod is free or this bridge's own, and
 // whether records can be kept. It warns of what others may read at the address.
-func checkServed(cfg *config.Config, at targetKey, records *servedRecords) func(context.Context, *findings) {
+func checkServed(cfg *config.Config, c *servedConnection) func(context.Context, *findings) {
 	return func(ctx context.Context, f *findings) {
+		at := c.at
 		running := checkListen(ctx, f, cfg, at)
 		switch {
 		case cfg.Registries[at.registry].Istiod.Address != "":
@@ -234,7 +183,10 @@ func checkServed(cfg *config.Config, at targetKey, records *servedRecords) func(
 		for _, e := range cfg.Exposed(at.registry, at.listen) {
 			f.warn("clients", e.What, e.Remedy)
 		}
-		records.check(ctx, f)
+		for _, r := range c.refused {
+			f.fail("rulesFile", r, "change the rule; the others are followed")
+		}
+		c.records.check(ctx, f)
 	}
 }
 

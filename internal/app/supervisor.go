@@ -157,6 +157,9 @@ func (s *supervisor) next(ctx context.Context) (*builder, error) {
 	if err != nil {
 		return nil, err
 	}
+	if _, refused := checkFiles(cfg); len(refused) > 0 { // the rules that are followed now are better than none
+		return nil, refused
+	}
 	if errs := identityErrors(ctx, s.knownConfig(), cfg); len(errs) > 0 {
 		return nil, errs
 	}

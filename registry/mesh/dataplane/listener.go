@@ -137,7 +137,7 @@ func (p port) routes(rules Rules) *routev3.RouteConfiguration {
 	c := &routev3.RouteConfiguration{Name: routesOf(p.number), ValidateClusters: wrapperspb.Bool(false)}
 	for _, h := range p.hosts {
 		if h.http {
-			c.VirtualHosts = append(c.VirtualHosts, virtualHost(h.name, p.number, h.addresses, rules))
+			c.VirtualHosts = append(c.VirtualHosts, virtualHost(h.name, p.number, h.addresses, rules, byEnvoy))
 		}
 	}
 	if len(c.GetVirtualHosts()) == 0 {
@@ -149,19 +149,19 @@ func (p port) routes(rules Rules) *routev3.RouteConfiguration {
 func routeConfiguration(host string, port uint32, rules Rules) *routev3.RouteConfiguration {
 	return &routev3.RouteConfiguration{
 		Name:             clusterName(host, port, ""),
-		VirtualHosts:     []*routev3.VirtualHost{virtualHost(host, port, nil, rules)},
+		VirtualHosts:     []*routev3.VirtualHost{virtualHost(host, port, nil, rules, byGRPC)},
 		ValidateClusters: wrapperspb.Bool(false),
 	}
 }
 
-func virtualHost(host string, port uint32, addresses []string, rules Rules) *routev3.VirtualHost {
+func virtualHost(host string, port uint32, addresses []string, rules Rules, by caller) *routev3.VirtualHost {
 	h := &routev3.VirtualHost{Name: listenerName(host, port), Domains: []string{host, listenerName(host, port)}}
 	for _, a := range addresses {
 		h.Domains = append(h.Domains, a, joinHostPort(a, port))
 	}
 	all := action()
 	all.ClusterSpecifier = &routev3.RouteAction_Cluster{Cluster: clusterName(host, port, "")}
-	h.Routes = append(rules.of(host, port), &routev3.Route{
+	h.Routes = append(rules.of(host, port, by), &routev3.Route{
 		Name:   "default",
 		Match:  pathOf(nil),
 		Action: &routev3.Route_Route{Route: all},

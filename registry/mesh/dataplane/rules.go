@@ -3,13 +3,12 @@ package dataplane
 import (
 	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
-	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
@@ -24,79 +23,196 @@ type Rules struct {
 	subsets map[string][]*networking.Subset
 	near    map[string]bool // hosts whose near endpoints are preferred
 	routes  map[string][]rule
+	hosts   []RuleHost
 }
 
 // A rule is a route of a VirtualService.
 type rule struct {
 	name    string
-	matches []*routev3.RouteMatch // any of them
+	matches []match // any of them
 	to      []*networking.HTTPRouteDestination
+}
+
+// A RuleHost is a host that a rule names.
+type RuleHost struct {
+	Document int // from 0
+	Path     string
+	Host     string
+}
+
+// Hosts returns the hosts that rules name, in the order of the documents.
+func (r Rules) Hosts() []RuleHost { return r.hosts }
+
+// A RefusedRule is a document that is not followed, or one reason why it is not.
+type RefusedRule struct {
+	Document int    // from 0
+	Path     string // of the field, as in spec.http[0].route[1]; empty: the document
+	Object   string // such as VirtualService of a.example
+	Reason   string
+}
+
+// Error returns the object, the field and the reason.
+func (r RefusedRule) Error() string {
+	text := r.Reason
+	if r.Path != "" {
+		text = r.Path + ": " + text
+	}
+	return cmp.Or(r.Object, "document") + " is not followed: " + text
 }
 
 // ParseRules reads Istio's own rules: DestinationRules and VirtualServices of Kubernetes,
 // each a JSON document. Of a DestinationRule it follows subsets and whether near endpoints
 // are preferred; of a VirtualService the routes of HTTP by path, method and headers to
-// weighted destinations. The error names all else.
-func ParseRules(documents [][]byte) (Rules, error) {
-	r := Rules{subsets: make(map[string][]*networking.Subset), near: make(map[string]bool), routes: make(map[string][]rule)}
-	var problems []error
+// weighted destinations. A document with anything else, or with what data planes refuse,
+// is refused whole, and the others are followed.
+func ParseRules(documents [][]byte) (Rules, []RefusedRule) {
+	p := rulesParser{
+		rules:  Rules{subsets: make(map[string][]*networking.Subset), near: make(map[string]bool), routes: make(map[string][]rule)},
+		hosts:  make(map[int][]RuleHost),
+		broken: make(map[string]string),
+	}
+	var services []*document
 	for i, text := range documents {
-		if err := r.parse(text); err != nil {
-			problems = append(problems, fmt.Errorf("document %d: %w", i+1, err))
+		switch d := p.decode(i, text); spec := d.spec.(type) {
+		case *networking.DestinationRule:
+			p.addDestination(d, spec)
+		case *networking.VirtualService:
+			services = append(services, d)
 		}
 	}
-	return r, errors.Join(problems...)
+	for _, d := range services { // which refer to subsets
+		p.addService(d, d.spec.(*networking.VirtualService)) //nolint:forcetypeassert // by the switch above
+	}
+	slices.SortStableFunc(p.refused, func(a, b RefusedRule) int { return cmp.Compare(a.Document, b.Document) })
+	for _, i := range slices.Sorted(maps.Keys(p.hosts)) {
+		p.rules.hosts = append(p.rules.hosts, p.hosts[i]...)
+	}
+	return p.rules, p.refused
 }
 
-func (r Rules) parse(text []byte) error {
+// rulesParser gathers rules, and what is refused.
+type rulesParser struct {
+	rules   Rules
+	hosts   map[int][]RuleHost // by document
+	broken  map[string]string  // hosts of DestinationRules that are refused, and which
+	refused []RefusedRule
+}
+
+// A document is one rule while it is checked.
+type document struct {
+	at     int
+	object string
+	spec   proto.Message // nil: it is none, or is refused
+	checks
+}
+
+// refuse records why a document is refused, and reports whether it is.
+func (p *rulesParser) refuse(d *document) bool {
+	for _, f := range d.failed {
+		p.refused = append(p.refused, RefusedRule{Document: d.at, Path: f.path, Object: d.object, Reason: f.reason})
+	}
+	return len(d.failed) > 0
+}
+
+func (p *rulesParser) decode(at int, text []byte) *document {
+	d := &document{at: at}
 	var object struct {
-		Kind string          `json:"kind"`
-		Spec json.RawMessage `json:"spec"`
+		APIVersion string          `json:"apiVersion"`
+		Kind       string          `json:"kind"`
+		Metadata   json.RawMessage `json:"metadata"`
+		Spec       json.RawMessage `json:"spec"`
+		Status     json.RawMessage `json:"status"`
 	}
-	if err := json.Unmarshal(text, &object); err != nil {
-		return err //nolint:wrapcheck // ParseRules names the document
+	decoder := json.NewDecoder(strings.NewReader(string(text)))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&object); err != nil {
+		d.fail("", strings.TrimPrefix(err.Error(), "json: "))
+		p.refuse(d)
+		return d
 	}
+	var spec proto.Message
 	switch object.Kind {
 	case "DestinationRule":
-		d := new(networking.DestinationRule)
-		if err := protojson.Unmarshal(object.Spec, d); err != nil {
-			return err //nolint:wrapcheck // ParseRules names the document
-		}
-		return r.addDestination(d)
+		spec = new(networking.DestinationRule)
 	case "VirtualService":
-		s := new(networking.VirtualService)
-		if err := protojson.Unmarshal(object.Spec, s); err != nil {
-			return err //nolint:wrapcheck // ParseRules names the document
-		}
-		return r.addService(s)
+		spec = new(networking.VirtualService)
+	default:
+		d.fail("kind", fmt.Sprintf("%s: want DestinationRule or VirtualService", naming.Quote(object.Kind)))
+		p.refuse(d)
+		return d
 	}
-	return fmt.Errorf("kind %s: want DestinationRule or VirtualService", naming.Quote(object.Kind))
+	d.object = object.Kind
+	if !slices.Contains(apiVersions(), object.APIVersion) {
+		d.fail("apiVersion", fmt.Sprintf("%s: want networking.istio.io/v1", naming.Quote(object.APIVersion)))
+	}
+	if len(object.Spec) == 0 {
+		d.fail("", "spec is missing")
+	} else if err := protojson.Unmarshal(object.Spec, spec); err != nil {
+		d.fail("spec", withoutPosition(err))
+	}
+	if !p.refuse(d) {
+		d.spec = spec
+	}
+	return d
 }
 
-func (r Rules) addDestination(d *networking.DestinationRule) error {
-	var problems []error
-	r.near[d.GetHost()] = r.near[d.GetHost()] || d.GetTrafficPolicy() != nil
-	if d.GetTrafficPolicy() != nil && !proto.Equal(d.GetTrafficPolicy(), preferNear()) || d.GetWorkloadSelector() != nil {
-		problems = append(problems, fmt.Errorf("DestinationRule of %s: only subsets and localityLbSetting: {enabled: true} are known here", naming.Quote(d.GetHost())))
-	}
-	for _, s := range d.GetSubsets() {
-		if s.GetName() == "" || s.GetTrafficPolicy() != nil {
-			problems = append(problems, fmt.Errorf("DestinationRule of %s: subset %s: only name and labels are known here", naming.Quote(d.GetHost()), naming.Quote(s.GetName())))
-		}
-	}
-	r.subsets[d.GetHost()] = append(r.subsets[d.GetHost()], d.GetSubsets()...)
-	return errors.Join(problems...)
+// apiVersions are those of Istio's rules, all with the same fields. Without one there is
+// no doubt which is meant.
+func apiVersions() []string {
+	return []string{"", "networking.istio.io/v1", "networking.istio.io/v1beta1", "networking.istio.io/v1alpha3"}
 }
 
-func (r Rules) addService(s *networking.VirtualService) error {
-	rules, err := rulesOf(s)
-	if err != nil {
-		return fmt.Errorf("VirtualService of %s: %w", naming.Quote(fmt.Sprint(s.GetHosts())), err)
+// withoutPosition returns the text of an error of protojson without the position, which
+// is that in JSON and not that in a file.
+func withoutPosition(err error) string {
+	text := err.Error()
+	if _, after, ok := strings.Cut(text, "): "); ok && strings.HasPrefix(text, "proto:") {
+		return after
 	}
-	for _, host := range s.GetHosts() {
-		r.routes[host] = append(r.routes[host], rules...)
+	return text
+}
+
+func (p *rulesParser) addDestination(d *document, spec *networking.DestinationRule) {
+	d.object = "DestinationRule of " + naming.Quote(spec.GetHost())
+	d.destinationRule(spec, p.rules.subsets[spec.GetHost()])
+	if p.refuse(d) {
+		p.broken[spec.GetHost()] = d.object
+		return
 	}
-	return nil
+	host := spec.GetHost()
+	p.hosts[d.at] = append(p.hosts[d.at], RuleHost{d.at, "spec.host", host})
+	p.rules.near[host] = p.rules.near[host] || spec.GetTrafficPolicy() != nil
+	p.rules.subsets[host] = append(p.rules.subsets[host], spec.GetSubsets()...)
+}
+
+func (p *rulesParser) addService(d *document, spec *networking.VirtualService) {
+	d.object = "VirtualService of " + naming.Quote(strings.Join(spec.GetHosts(), ", "))
+	rules := d.virtualService(spec, p.subsetReason)
+	if p.refuse(d) {
+		return
+	}
+	for i, host := range spec.GetHosts() {
+		p.hosts[d.at] = append(p.hosts[d.at], RuleHost{d.at, fmt.Sprintf("spec.hosts[%d]", i), host})
+		p.rules.routes[host] = append(p.rules.routes[host], rules...)
+	}
+	for i, h := range spec.GetHttp() {
+		for j, to := range h.GetRoute() {
+			if host := to.GetDestination().GetHost(); !slices.Contains(spec.GetHosts(), host) {
+				p.hosts[d.at] = append(p.hosts[d.at], RuleHost{d.at, fmt.Sprintf("spec.http[%d].route[%d].destination.host", i, j), host})
+			}
+		}
+	}
+}
+
+// subsetReason returns why a host has no such subset; empty: it has.
+func (p *rulesParser) subsetReason(host, subset string) string {
+	switch {
+	case subset == "" || slices.ContainsFunc(p.rules.subsets[host], func(s *networking.Subset) bool { return s.GetName() == subset }):
+		return ""
+	case p.broken[host] != "":
+		return fmt.Sprintf("subset %s of %s is not known: %s is not followed", naming.Quote(subset), naming.Quote(host), p.broken[host])
+	}
+	return fmt.Sprintf("no DestinationRule of this file has subset %s of %s", naming.Quote(subset), naming.Quote(host))
 }
 
 // preferNear returns the one policy that is followed.
@@ -106,105 +222,23 @@ func preferNear() *networking.TrafficPolicy {
 	}}
 }
 
-func rulesOf(s *networking.VirtualService) ([]rule, error) {
-	var problems []error
-	if len(s.GetTcp())+len(s.GetTls()) > 0 {
-		problems = append(problems, errors.New("only routes of HTTP are known here"))
-	}
-	rules := make([]rule, 0, len(s.GetHttp()))
-	for i, h := range s.GetHttp() {
-		name := cmp.Or(h.GetName(), fmt.Sprintf("route-%d", i+1))
-		matches, err := matchesOf(h)
-		if err != nil {
-			problems = append(problems, fmt.Errorf("route %s: %w", naming.Quote(name), err))
-			continue
-		}
-		rules = append(rules, rule{name, matches, h.GetRoute()})
-	}
-	return rules, errors.Join(problems...)
-}
+// A caller is a kind of data plane.
+type caller uint8
 
-func matchesOf(h *networking.HTTPRoute) ([]*routev3.RouteMatch, error) {
-	known := &networking.HTTPRoute{Name: h.GetName(), Match: h.GetMatch(), Route: h.GetRoute()}
-	if len(h.GetRoute()) == 0 || !proto.Equal(h, known) {
-		return nil, errors.New("only weighted destinations are known here")
-	}
-	if len(h.GetMatch()) == 0 {
-		return []*routev3.RouteMatch{pathOf(nil)}, nil
-	}
-	matches := make([]*routev3.RouteMatch, 0, len(h.GetMatch()))
-	for _, m := range h.GetMatch() {
-		match, err := matchOf(m)
-		if err != nil {
-			return nil, err
-		}
-		matches = append(matches, match)
-	}
-	return matches, nil
-}
-
-func matchOf(m *networking.HTTPMatchRequest) (*routev3.RouteMatch, error) {
-	known := &networking.HTTPMatchRequest{
-		Name: m.GetName(), Uri: m.GetUri(), IgnoreUriCase: m.GetIgnoreUriCase(), Method: m.GetMethod(), Headers: m.GetHeaders(), WithoutHeaders: m.GetWithoutHeaders(),
-	}
-	if !proto.Equal(m, known) {
-		return nil, errors.New("only conditions on path, method and headers are known here")
-	}
-	out := pathOf(m.GetUri())
-	if m.GetIgnoreUriCase() {
-		out.CaseSensitive = wrapperspb.Bool(false)
-	}
-	if m.GetMethod() != nil {
-		out.Headers = append(out.Headers, headerOf(":method", m.GetMethod()))
-	}
-	for _, name := range slices.Sorted(maps.Keys(m.GetHeaders())) {
-		out.Headers = append(out.Headers, headerOf(name, m.GetHeaders()[name]))
-	}
-	for _, name := range slices.Sorted(maps.Keys(m.GetWithoutHeaders())) {
-		without := headerOf(name, m.GetWithoutHeaders()[name])
-		without.InvertMatch = true
-		out.Headers = append(out.Headers, without)
-	}
-	return out, nil
-}
-
-// pathOf returns a condition on the path; nil: every path fulfils it.
-func pathOf(m *networking.StringMatch) *routev3.RouteMatch {
-	switch u := m.GetMatchType().(type) {
-	case *networking.StringMatch_Exact:
-		return &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Path{Path: u.Exact}}
-	case *networking.StringMatch_Prefix:
-		return &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: u.Prefix}}
-	case *networking.StringMatch_Regex:
-		return &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_SafeRegex{SafeRegex: &matcherv3.RegexMatcher{Regex: u.Regex}}}
-	default:
-		return &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}}
-	}
-}
-
-// headerOf returns a condition on a header; nil: it has to be there.
-func headerOf(name string, m *networking.StringMatch) *routev3.HeaderMatcher {
-	text := &matcherv3.StringMatcher{}
-	switch s := m.GetMatchType().(type) {
-	case *networking.StringMatch_Exact:
-		text.MatchPattern = &matcherv3.StringMatcher_Exact{Exact: s.Exact}
-	case *networking.StringMatch_Prefix:
-		text.MatchPattern = &matcherv3.StringMatcher_Prefix{Prefix: s.Prefix}
-	case *networking.StringMatch_Regex:
-		text.MatchPattern = &matcherv3.StringMatcher_SafeRegex{SafeRegex: &matcherv3.RegexMatcher{Regex: s.Regex}}
-	default:
-		return &routev3.HeaderMatcher{Name: name, HeaderMatchSpecifier: &routev3.HeaderMatcher_PresentMatch{PresentMatch: true}}
-	}
-	return &routev3.HeaderMatcher{Name: name, HeaderMatchSpecifier: &routev3.HeaderMatcher_StringMatch{StringMatch: text}}
-}
+const (
+	byEnvoy caller = iota
+	byGRPC         // calls are always POST, which is not among what headers match
+)
 
 // of returns the routes to a host at a port, in the order in which they are
 // tried.
-func (r Rules) of(host string, port uint32) []*routev3.Route {
+func (r Rules) of(host string, port uint32, by caller) []*routev3.Route {
 	var out []*routev3.Route
 	for _, rule := range r.routes[host] {
 		for _, m := range rule.matches {
-			out = append(out, &routev3.Route{Name: rule.name, Match: m, Action: &routev3.Route_Route{Route: weighted(rule.to, port)}})
+			if condition := m.of(by); condition != nil {
+				out = append(out, &routev3.Route{Name: rule.name, Match: condition, Action: &routev3.Route_Route{Route: weighted(rule.to, port)}})
+			}
 		}
 	}
 	return out
@@ -223,7 +257,7 @@ func weighted(destinations []*networking.HTTPRouteDestination, port uint32) *rou
 	}
 	all := &routev3.WeightedCluster{}
 	for _, d := range destinations {
-		weight := uint32(max(d.GetWeight(), 0)) //nolint:gosec // not less than 0
+		weight := uint32(d.GetWeight()) //nolint:gosec // not less than 0, by checks
 		all.Clusters = append(all.Clusters, &routev3.WeightedCluster_ClusterWeight{Name: name(d), Weight: wrapperspb.UInt32(weight)})
 	}
 	a.ClusterSpecifier = &routev3.RouteAction_WeightedClusters{WeightedClusters: all}

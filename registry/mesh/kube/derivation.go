@@ -76,7 +76,9 @@ func (d *derivation) claimAll(m *meta.ObjectMeta, workloads []*WorkloadEntry, po
 	for k, by := range d.keys {
 		d.claims = append(d.claims, metadata.Claim{Key: k.key, Address: k.id.HostAddress(), Client: d.owner.String(), Without: d.without(k.id, by)})
 	}
-	slices.SortFunc(d.claims, func(a, b metadata.Claim) int { return cmp.Or(a.Key.Compare(b.Key), a.Address.Compare(b.Address), cmp.Compare(a.Without, b.Without)) })
+	slices.SortFunc(d.claims, func(a, b metadata.Claim) int {
+		return cmp.Or(a.Key.Compare(b.Key), a.Address.Compare(b.Address), cmp.Compare(a.Without, b.Without))
+	})
 	slices.SortFunc(d.skipped, debug.CompareSkipped)
 	d.skipped = slices.Compact(d.skipped)
 }

@@ -1,0 +1,176 @@
+package dataplane
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+	networking "istio.io/api/networking/v1alpha3"
+)
+
+// A match is a condition on requests.
+type match struct {
+	condition *routev3.RouteMatch
+	method    *networking.StringMatch // nil: any
+}
+
+// of returns the condition for a kind of data plane; nil: no request fulfils it.
+func (m match) of(by caller) *routev3.RouteMatch {
+	switch {
+	case m.method == nil || by == byGRPC && fits(m.method, "POST"):
+		return m.condition
+	case by == byGRPC:
+		return nil
+	}
+	out := proto.CloneOf(m.condition)
+	out.Headers = append(out.Headers, headerOf(":method", m.method))
+	return out
+}
+
+// fits reports whether a text fulfils a condition.
+func fits(m *networking.StringMatch, text string) bool {
+	switch s := m.GetMatchType().(type) {
+	case *networking.StringMatch_Exact:
+		return text == s.Exact
+	case *networking.StringMatch_Prefix:
+		return strings.HasPrefix(text, s.Prefix)
+	case *networking.StringMatch_Regex:
+		return regexp.MustCompile("^(?:" + s.Regex + ")$").MatchString(text) // which expressionReason accepted
+	}
+	return true
+}
+
+// maxWithout bounds the conditions of withoutHeaders, each of which doubles a route.
+const maxWithout = 4
+
+// matches returns the conditions of a route, any of which has to hold.
+func (c *checks) matches(path string, all []*networking.HTTPMatchRequest) []match {
+	if len(all) == 0 {
+		return []match{{condition: pathOf(nil)}}
+	}
+	var out []match
+	for i, m := range all {
+		path, before := fmt.Sprintf("%s[%d]", path, i), len(c.failed)
+		c.only(path, m, "name", "uri", "ignore_uri_case", "method", "headers", "without_headers")
+		c.text(path+".uri", m.GetUri(), true)
+		c.text(path+".method", m.GetMethod(), false)
+		for _, name := range slices.Sorted(maps.Keys(m.GetHeaders())) {
+			c.failIf(path+".headers", headerReason(name))
+			c.text(path+".headers", m.GetHeaders()[name], false)
+		}
+		valued := 0
+		for _, name := range slices.Sorted(maps.Keys(m.GetWithoutHeaders())) {
+			c.failIf(path+".withoutHeaders", headerReason(name))
+			if without := m.GetWithoutHeaders()[name]; !isPresence(without) {
+				c.text(path+".withoutHeaders", without, false)
+				valued++
+			}
+		}
+		if valued > maxWithout {
+			c.fail(path+".withoutHeaders", fmt.Sprintf("%d headers with a value; at most %d are followed", valued, maxWithout))
+		}
+		if len(c.failed) == before {
+			out = append(out, matchesOf(m)...)
+		}
+	}
+	return out
+}
+
+// text checks a condition on a text.
+func (c *checks) text(path string, m *networking.StringMatch, emptyPrefix bool) {
+	switch s := m.GetMatchType().(type) {
+	case *networking.StringMatch_Prefix:
+		if s.Prefix == "" && !emptyPrefix {
+			c.fail(path, "the prefix is empty")
+		}
+	case *networking.StringMatch_Regex:
+		c.failIf(path, expressionReason(s.Regex))
+	}
+}
+
+// isPresence reports whether a header has to be there, with any value. That * is no
+// regular expression is Istio's.
+func isPresence(m *networking.StringMatch) bool {
+	return m.GetMatchType() == nil || m.GetRegex() == "*"
+}
+
+// matchesOf returns the conditions that a match is. One on what a header must not be is
+// two: that the header is absent, and that it is something else. For a single one gRPC
+// and Envoy require the header to be there.
+func matchesOf(m *networking.HTTPMatchRequest) []match {
+	base := pathOf(m.GetUri())
+	if m.GetIgnoreUriCase() {
+		base.CaseSensitive = wrapperspb.Bool(false)
+	}
+	for _, name := range slices.Sorted(maps.Keys(m.GetHeaders())) {
+		base.Headers = append(base.Headers, headerOf(name, m.GetHeaders()[name]))
+	}
+	all := []*routev3.RouteMatch{base}
+	for _, name := range slices.Sorted(maps.Keys(m.GetWithoutHeaders())) {
+		without := m.GetWithoutHeaders()[name]
+		absent, other := headerOf(name, nil), headerOf(name, without)
+		absent.InvertMatch, other.InvertMatch = true, true
+		var next []*routev3.RouteMatch
+		for _, condition := range all {
+			if isPresence(without) || !fits(without, "") { // for Istio an absent header is empty
+				next = append(next, withHeader(condition, absent))
+			}
+			if !isPresence(without) {
+				next = append(next, withHeader(condition, other))
+			}
+		}
+		all = next
+	}
+	out := make([]match, len(all))
+	for i, condition := range all {
+		out[i] = match{condition, m.GetMethod()}
+	}
+	return out
+}
+
+func withHeader(m *routev3.RouteMatch, h *routev3.HeaderMatcher) *routev3.RouteMatch {
+	out := proto.CloneOf(m)
+	out.Headers = append(out.Headers, h)
+	return out
+}
+
+// pathOf returns a condition on the path; nil: every path fulfils it.
+func pathOf(m *networking.StringMatch) *routev3.RouteMatch {
+	switch u := m.GetMatchType().(type) {
+	case *networking.StringMatch_Exact:
+		return &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Path{Path: u.Exact}}
+	case *networking.StringMatch_Prefix:
+		return &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: u.Prefix}}
+	case *networking.StringMatch_Regex:
+		return &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_SafeRegex{SafeRegex: &matcherv3.RegexMatcher{Regex: u.Regex}}}
+	default:
+		return &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}}
+	}
+}
+
+// headerOf returns a condition on a header; nil: it has to be there. gRPC compares names
+// in lower case.
+func headerOf(name string, m *networking.StringMatch) *routev3.HeaderMatcher {
+	name = strings.ToLower(name)
+	text := &matcherv3.StringMatcher{}
+	switch s := m.GetMatchType().(type) {
+	case *networking.StringMatch_Exact:
+		text.MatchPattern = &matcherv3.StringMatcher_Exact{Exact: s.Exact}
+	case *networking.StringMatch_Prefix:
+		text.MatchPattern = &matcherv3.StringMatcher_Prefix{Prefix: s.Prefix}
+	case *networking.StringMatch_Regex:
+		if s.Regex != "*" {
+			text.MatchPattern = &matcherv3.StringMatcher_SafeRegex{SafeRegex: &matcherv3.RegexMatcher{Regex: s.Regex}}
+		}
+	}
+	if text.GetMatchPattern() == nil {
+		return &routev3.HeaderMatcher{Name: name, HeaderMatchSpecifier: &routev3.HeaderMatcher_PresentMatch{PresentMatch: true}}
+	}
+	return &routev3.HeaderMatcher{Name: name, HeaderMatchSpecifier: &routev3.HeaderMatcher_StringMatch{StringMatch: text}}
+}
