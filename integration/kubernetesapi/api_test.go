@@ -49,6 +49,7 @@ func TestAPI(t *testing.T) {
 		"a namespace that is not there is named":                    testNoNamespace,
 		"a namespace that is being deleted accepts nothing":         testTerminating,
 		"a service of 5000 endpoints is kept":                       testLargeService,
+		"a provider with more than an object may hold is written":   testLimits,
 		"objects of several pages are all listed, or none are":      testPages,
 		"no failure is mistaken for an object that is not there":    testFaults,
 		"an object that cannot be read costs itself alone":          testBroken,
@@ -315,6 +316,21 @@ func testLargeService(t *testing.T, w *world) {
 		t.Fatal(err)
 	}
 	w.expect(t, kept[:most])
+}
+
+// testLimits writes a service whose attributes, zone and protocol exceed what the API
+// server accepts: the codec leaves the rest out.
+func testLimits(t *testing.T, w *world) {
+	s := service("greeter", 2)
+	s.Protocol, s.Endpoints[0].Zone = strings.Repeat("p", 59), "r/"+strings.Repeat("z", 2048)
+	s.Endpoints[0].Attributes, s.Attributes = make(registry.Attributes), make(registry.Attributes)
+	for i := range 300 {
+		s.Endpoints[0].Attributes[fmt.Sprintf("p%d", i)] = "x"
+		s.Attributes[fmt.Sprintf("a%d", i)] = strings.Repeat("x", 4000)
+	}
+	if kept := w.write(t, s); len(kept) != 3 {
+		t.Errorf("%d entries are kept, want the service and both endpoints", len(kept))
+	}
 }
 
 // testRecords keeps records of two owners, and more than a ConfigMap holds.

@@ -47,6 +47,7 @@ func (*Codec) Kind() string { return Kind }
 // Encode implements metadata.Encoder.
 func (c *Codec) Encode(s *registry.Service) ([]registry.Entry, error) {
 	byProtocol, refused := c.endpoints(s)
+	attributes, omitted := attributesOf(s)
 	if len(byProtocol) == 0 {
 		// Known to have no endpoints: its hosts stay in the mesh.
 		byProtocol = map[string][]registry.Entry{}
@@ -60,11 +61,11 @@ func (c *Codec) Encode(s *registry.Service) ([]registry.Entry, error) {
 	var out []registry.Entry
 	for protocol, endpoints := range byProtocol {
 		for _, name := range meshNames(s, protocol) {
-			out = append(out, c.group(s, name, endpoints)...)
+			out = append(out, c.group(s, name, attributes, endpoints)...)
 		}
 	}
 	out = registry.Sorted(out)
-	return metadata.Encoded(out, []error{refused, metadata.PathOmission(s, "mesh")}) //nolint:wrapcheck // says what is left out
+	return metadata.Encoded(out, []error{refused, omitted, metadata.PathOmission(s, "mesh")}) //nolint:wrapcheck // says what is left out
 }
 
 // meshNames returns the names of a service in the mesh.
@@ -84,7 +85,7 @@ func meshNames(s *registry.Service, protocol string) []naming.MeshName {
 func (c *Codec) endpoints(s *registry.Service) (map[string][]registry.Entry, error) {
 	var refused []error
 	byProtocol := make(map[string][]registry.Entry, 1)
-	shared := labelsOf(nil, s.Attributes)
+	shared, left := labelsOf(nil, s.Attributes), make(map[string]int)
 	for i, e := range s.Endpoints {
 		if !e.Health.Offered() {
 			continue
@@ -98,7 +99,11 @@ func (c *Codec) endpoints(s *registry.Service) (map[string][]registry.Entry, err
 		if byProtocol[protocol] == nil {
 			byProtocol[protocol] = make([]registry.Entry, 0, len(s.Endpoints)-i)
 		}
-		byProtocol[protocol] = append(byProtocol[protocol], endpointEntry(address, shared, e))
+		byProtocol[protocol] = append(byProtocol[protocol], endpointEntry(address, c.fit(labelsOf(shared, e.Attributes), left), e))
+	}
+	if len(left) > 0 {
+		refused = append(refused, &metadata.Omission{Reason: fmt.Sprintf("labels %.200q left out of %d endpoints: one in a ServiceEntry has at most %d",
+			strings.Join(slices.Sorted(maps.Keys(left)), ", "), slices.Max(slices.Collect(maps.Values(left))), maxLabels)})
 	}
 	return byProtocol, errors.Join(refused...)
 }
@@ -118,9 +123,9 @@ func (c *Codec) address(e registry.Endpoint) (string, error) {
 	return name, nil
 }
 
-// endpointEntry returns the entry of one endpoint, with labels of its service.
-func endpointEntry(address string, shared map[string]string, e registry.Endpoint) registry.Entry {
-	value := Endpoint{Address: address, Port: e.Port, Weight: e.Weight, Labels: labelsOf(shared, e.Attributes)}
+// endpointEntry returns the entry of one endpoint.
+func endpointEntry(address string, labels map[string]string, e registry.Endpoint) registry.Entry {
+	value := Endpoint{Address: address, Port: e.Port, Weight: e.Weight, Labels: labels}
 	if e.ZeroWeight {
 		value.Weight = 1 // istio's least; none at all is its normal one
 	}
@@ -148,14 +153,39 @@ func labelsOf(labels map[string]string, attributes registry.Attributes) map[stri
 	return out
 }
 
+// fit returns as many labels as an endpoint may have: those that subsets are formed by,
+// then by name. It counts the others, by key.
+func (c *Codec) fit(labels map[string]string, left map[string]int) map[string]string {
+	if len(labels) <= maxLabels { // as nearly always
+		return labels
+	}
+	names := slices.SortedFunc(maps.Keys(labels), func(a, b string) int { return cmp.Or(c.rank(a)-c.rank(b), cmp.Compare(a, b)) })
+	fitting := make(map[string]string, maxLabels)
+	for i, k := range names {
+		if i < maxLabels {
+			fitting[k] = labels[k]
+		} else {
+			left[k]++
+		}
+	}
+	return fitting
+}
+
+func (c *Codec) rank(label string) int {
+	if label == c.o.SubsetLabel || label == "version" || label == "app" {
+		return 0
+	}
+	return 1
+}
+
 // group returns the entries of one ServiceEntry.
-func (c *Codec) group(s *registry.Service, name naming.MeshName, endpoints []registry.Entry) []registry.Entry {
+func (c *Codec) group(s *registry.Service, name naming.MeshName, attributes map[string]string, endpoints []registry.Entry) []registry.Entry {
 	host := c.o.Hosts.Of(name)
 	g := registry.Group{Kind: Kind, Namespace: c.o.Namespace, Name: host, Exclusive: name.Name != ""}
 	header := Header{
 		Host: host, VIP: c.vip(host), Port: c.port(name.Protocol), External: c.o.External, ExportTo: c.o.ExportTo,
 		Labels:      map[string]string{LabelRegistry: c.o.Hosts.Registry},
-		Annotations: c.annotations(s, name),
+		Annotations: c.annotations(s, name, attributes),
 	}
 	if name.Name == "" {
 		header.Keys = []string{name.Key.String()}
@@ -176,25 +206,43 @@ func (c *Codec) group(s *registry.Service, name naming.MeshName, endpoints []reg
 	return out
 }
 
-// attributePrefix begins the annotations that hold attributes of a service.
+// attributePrefix begins the annotations that hold attributes of a service, which labels
+// cannot hold.
 const attributePrefix = "xds-bridge.attribute/"
 
-// annotations returns the mark, the name, and the attributes that labels cannot hold.
-func (c *Codec) annotations(s *registry.Service, name naming.MeshName) map[string]string {
+// annotations returns the mark, the name, and attributes.
+func (c *Codec) annotations(s *registry.Service, name naming.MeshName, attributes map[string]string) map[string]string {
 	mark := c.o.Mark
 	mark.Path = s.Path
 	out := map[string]string{AnnotationMark: mark.String(), AnnotationName: name.Name}
 	if name.Name == "" {
 		out[AnnotationName] = name.Key.String()
 	}
+	maps.Copy(out, attributes)
+	return out
+}
+
+// attributesOf returns the attributes of a service as annotations, and why others are
+// left out.
+func attributesOf(s *registry.Service) (map[string]string, error) {
+	out, size := make(map[string]string, len(s.Attributes)), 0
+	var left []string
 	for _, k := range slices.Sorted(maps.Keys(s.Attributes)) {
 		name, v := strings.ReplaceAll(k, "/", "."), s.Attributes[k]
 		_, exists := out[attributePrefix+name] // of a/b and a.b the latter has the name
-		if labelKey(k) && len(name) <= maxName && len(v) <= maxAnnotation && printable(v) && !exists {
-			out[attributePrefix+name] = v
+		if !labelKey(k) || len(name) > maxName || len(v) > maxAnnotation || !printable(v) || exists {
+			continue
+		}
+		if n := len(attributePrefix) + len(name) + len(v); size+n > maxAnnotations {
+			left = append(left, k)
+		} else {
+			out[attributePrefix+name], size = v, size+n
 		}
 	}
-	return out
+	if len(left) == 0 {
+		return out, nil
+	}
+	return out, &metadata.Omission{Reason: fmt.Sprintf("attributes %.200q left out: the annotations of a ServiceEntry would be too large", strings.Join(left, ", "))}
 }
 
 func (c *Codec) protocol(s *registry.Service, e registry.Endpoint) string {
@@ -210,7 +258,7 @@ func (c *Codec) port(protocol string) Port {
 	}
 	istio := cmp.Or(istioProtocols()[protocol], "TCP")
 	name := strings.ToLower(istio)
-	if suffix := "-" + protocol; name != protocol && dnsLabel(name+suffix) {
+	if suffix := "-" + protocol; name != protocol && dnsLabel(name+suffix) && len(name+suffix) <= maxPortName {
 		name += suffix
 	}
 	return Port{Number: number, Name: name, Protocol: istio}

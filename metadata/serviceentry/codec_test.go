@@ -1,6 +1,7 @@
 package serviceentry_test
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -156,6 +157,40 @@ func TestEncode(t *testing.T) {
 			if again, _ := c.Encode(s); !slices.Equal(first, again) {
 				t.Fatal("the same service was encoded differently")
 			}
+		}
+	})
+	t.Run("what exceeds the limits of a ServiceEntry is left out and named", func(t *testing.T) {
+		t.Parallel()
+		s := dubbo(at("10.0.0.1", 1), at("10.0.0.2", 1))
+		many, long := registry.Attributes{"version": "v1", "zzz": "z"}, registry.Attributes{}
+		for i := range 300 {
+			many[fmt.Sprintf("p%03d", i)] = "x"
+			long[fmt.Sprintf("a%03d", i)] = strings.Repeat("x", 4000)
+		}
+		s.Endpoints[0].Attributes, s.Attributes, s.Protocol = many, long, strings.Repeat("p", 59)
+		s.Endpoints[0].Zone = "r/" + strings.Repeat("z", 2048)
+		c := codec(t, options())
+		entries, err := c.Encode(s)
+		if err == nil || !strings.Contains(err.Error(), "labels \"p255, p256") || !strings.Contains(err.Error(), "left out of 1 endpoints: one in a ServiceEntry has at most 256") ||
+			!strings.Contains(err.Error(), "attributes \"a032, a033") {
+			t.Errorf("Encode() = %v, want what is left out", err)
+		}
+		o, err := serviceentry.NewObject(entries[0].Group, entries, netip.Addr{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if w := o.Spec.Endpoints[0]; len(w.Labels) != 256 || w.Labels["version"] != "v1" || w.Locality != "" || len(o.Spec.Endpoints) != 2 {
+			t.Errorf("%d labels, %v, locality of %d bytes, want 256 with the version and none", len(w.Labels), w.Labels["version"], len(w.Locality))
+		}
+		size := 0
+		for k, v := range o.Metadata.Annotations {
+			size += len(k) + len(v)
+		}
+		if size > 256<<10 || size < 100<<10 {
+			t.Errorf("annotations of %d bytes, want less than 256 KiB", size)
+		}
+		if name := o.Spec.Ports[0].Name; len(name) >= 63 {
+			t.Errorf("the name of the port has %d bytes, want less than 63", len(name))
 		}
 	})
 	t.Run("the path names the registry it came from", func(t *testing.T) {

@@ -9,6 +9,11 @@ const (
 	maxPrefix     = 253
 	maxAnnotation = 4096
 	maxLocality   = 3 // region/zone/subzone
+
+	maxLabels         = 256     // of an endpoint, by the definition of the kind
+	maxPortName       = 62      // by the same
+	maxLocalityLength = 2048    // by the same
+	maxAnnotations    = 1 << 17 // half of what Kubernetes allows of all: other managers have some
 )
 
 // labelKey reports whether s is a label key: a name, with an optional DNS
@@ -61,7 +66,7 @@ func alphanumeric(c byte) bool {
 // locality reports whether s is region/zone/subzone or the beginning of it.
 func locality(s string) bool {
 	parts := strings.Split(s, "/")
-	if s == "" || len(parts) > maxLocality {
+	if s == "" || len(s) > maxLocalityLength || len(parts) > maxLocality {
 		return false
 	}
 	for _, p := range parts {
