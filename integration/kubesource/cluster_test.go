@@ -18,6 +18,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/integration/harness"
 	"github.com/xds-bridge/xds-bridge/naming"
 	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/kubelist"
 	"github.com/xds-bridge/xds-bridge/registry/mesh"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/kube"
 )
@@ -180,7 +181,7 @@ func everything(t *testing.T) mesh.Naming {
 func (c *cluster) byAPI(t *testing.T, namespaces ...string) (*mesh.Source, *kube.Reader) {
 	t.Helper()
 	config := &rest.Config{Host: c.URL, BearerToken: c.Token(t, "istio-system", account), TLSClientConfig: rest.TLSClientConfig{CAFile: c.CA}}
-	config.Wrap(kube.Bound(64 << 20))
+	config.Wrap(kubelist.Bound(64 << 20))
 	r, err := kube.New(kube.Options{
 		Rules:  kube.Rules{Keys: kube.Keys{Annotation: kube.DefaultKeys}, Pods: true, Decoder: mesh.NewDecoder(loopback(), mesh.AcceptMutualTLS)},
 		Config: config,

@@ -18,6 +18,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/config"
 	"github.com/xds-bridge/xds-bridge/internal/admin"
 	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/kubelist"
 	"github.com/xds-bridge/xds-bridge/registry/kubernetes"
 	"github.com/xds-bridge/xds-bridge/registry/mesh"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/debug"
@@ -34,7 +35,7 @@ func (k kubernetesKind) restConfig() (*rest.Config, error) {
 		return nil, err
 	}
 	c.Timeout = k.Timeout.Std()
-	c.Wrap(kube.Bound(int64(k.Limits.MaxReceive)))
+	c.Wrap(kubelist.Bound(int64(k.Limits.MaxReceive)))
 	return c, nil
 }
 
@@ -171,7 +172,7 @@ func keysByKubernetes(m *config.Istiod, o *mesh.Options) error {
 	if err != nil {
 		return fmt.Errorf("istiod.mapping.%w", err)
 	}
-	server.Wrap(kube.Bound(int64(m.Limits.MaxReceive)))
+	server.Wrap(kubelist.Bound(int64(m.Limits.MaxReceive)))
 	reader, err := kube.New(kube.Options{
 		Rules:  kube.Rules{Domain: m.ClusterDomain, Keys: kube.Keys(k.Keys), Pods: true, Decoder: mesh.NewDecoder(o.Allow, o.MutualTLS)},
 		Config: server, Namespaces: k.Namespaces, Istio: true, Log: o.Log,

@@ -26,7 +26,7 @@ type layer struct {
 // unclean is what code that does no I/O and knows no time has no use for.
 const unclean = `^(context|log/slog|net/http|os|sync|time)$`
 
-const adapters = `registry|registry/(statefile|tlsfile|dependency)|metadata(/.*)?|naming`
+const adapters = `registry|registry/(statefile|tlsfile|dependency|kubelist)|metadata(/.*)?|naming`
 
 // clients is what a registry as an application uses it is made of.
 const clients = adapters + `|registry/(mesh|zookeeper|nacos)(/.*)?|bridge/plan|internal/gostlog|plugins/client`
@@ -41,6 +41,7 @@ var layers = map[string]layer{
 	"./config":                      {own: `^(naming|registry|metadata(/.*)?|config)$`, sdk: `^github.com/goccy/go-yaml`},
 	"./registry/statefile":          {own: `^registry/statefile$`, sdk: none},
 	"./registry/tlsfile":            {own: `^registry/tlsfile$`, sdk: none},
+	"./registry/kubelist":           {own: `^registry/kubelist$`, sdk: none},
 	"./registry/dependency":         {own: `^(registry|registry/dependency|metadata|naming)$`, sdk: none},
 	"./registry/mesh/...":           {own: `^(` + adapters + `|registry/mesh(/.*)?)$`, sdk: `^(google.golang.org/(grpc|protobuf|genproto)|github.com/envoyproxy/go-control-plane|istio.io/api|k8s.io/)|^golang.org/x/sync/`},
 	"./registry/mesh/kube":          {own: `^(` + adapters + `|registry/mesh(/.*)?)$`, sdk: `^(k8s.io/(api|apimachinery|client-go|klog)(/|$)|istio.io/api)`},

@@ -5,10 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"strings"
 	"sync"
-	"time"
+	"sync/atomic"
 	"unicode/utf16"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -54,19 +53,14 @@ func (a *API) objects(r ref) dynamic.ResourceInterface {
 type API struct {
 	client   dynamic.Interface
 	metadata metadata.Interface
+	lister   rest.Interface
+	limit    atomic.Int64 // a kubelist.Limit
 	manager  string
 	versions map[string]*versions // by kind of object
 	changed  chan struct{}        // ready after the watch of any kind observed a change
 
 	mu     sync.Mutex
 	listed map[ref]listedObject // each until it is read once, or changed
-}
-
-// A listedObject is an object as a list reported it.
-type listedObject struct {
-	serviceentry.Object
-
-	at time.Time
 }
 
 // managerPrefix begins the field manager of every owner.
@@ -82,13 +76,17 @@ func NewAPI(c *rest.Config, owner string) (*API, error) {
 	if err != nil {
 		return nil, fmt.Errorf("kubernetes: %w", err)
 	}
+	lister, err := newLister(c)
+	if err != nil {
+		return nil, fmt.Errorf("kubernetes: %w", err)
+	}
 	c.Timeout = 0 // a watch lasts
 	objects, err := metadata.NewForConfig(c)
 	if err != nil {
 		return nil, fmt.Errorf("kubernetes: %w", err)
 	}
 	a := &API{
-		client: client, metadata: objects, manager: managerPrefix + owner, listed: make(map[ref]listedObject),
+		client: client, metadata: objects, lister: lister, manager: managerPrefix + owner, listed: make(map[ref]listedObject),
 		versions: make(map[string]*versions), changed: make(chan struct{}, 1),
 	}
 	for _, kind := range []string{serviceentry.ObjectKind, serviceentry.RuleKind} {
@@ -100,80 +98,37 @@ func NewAPI(c *rest.Config, owner string) (*API, error) {
 // unlogged keeps the client from printing what is in its errors.
 func unlogged(ctx context.Context) context.Context { return klog.NewContext(ctx, klog.Logger{}) }
 
-// pageSize is how many objects one answer lists.
-const pageSize = 500
-
-// List implements Store.
-func (a *API) List(ctx context.Context, kind, namespace string) ([]serviceentry.Object, error) {
-	ctx = unlogged(ctx)
-	at := time.Now()
-	all, err := a.pages(ctx, kind, namespace)
-	if err != nil {
-		return nil, explain(err, "list", ref{kind: kind, namespace: namespace})
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	maps.DeleteFunc(a.listed, func(r ref, _ listedObject) bool { return r.kind == kind && r.namespace == namespace })
-	for _, o := range all {
-		if o.Kind != "" {
-			a.listed[ref{kind, namespace, o.Metadata.Name}] = listedObject{o, at}
-		}
-	}
-	return all, nil
-}
-
-// pages reads all pages of a list, and all once more if a page expired meanwhile.
-func (a *API) pages(ctx context.Context, kind, namespace string) (all []serviceentry.Object, err error) {
-	for o := (metav1.ListOptions{Limit: pageSize}); ; {
-		page, err := a.objects(ref{kind: kind, namespace: namespace}).List(ctx, o)
-		if apierrors.IsResourceExpired(err) && o.Continue != "" {
-			all, o = nil, metav1.ListOptions{} // in one page, which cannot expire
-			continue
-		}
-		if err != nil {
-			return nil, err //nolint:wrapcheck // explained by the caller
-		}
-		if got := page.GetKind(); got != kind+"List" { // else it would look like an empty list
-			return nil, fmt.Errorf("the answer is no list but %q", got)
-		}
-		for i := range page.Items {
-			object, err := parse(&page.Items[i], kind)
-			if err != nil { // listed by name alone: Get returns the error
-				object = serviceentry.Object{Metadata: serviceentry.ObjectMeta{Namespace: namespace, Name: page.Items[i].GetName()}}
-			}
-			all = append(all, object)
-		}
-		if o.Continue = page.GetContinue(); o.Continue == "" {
-			return all, nil
-		}
-	}
-}
-
 func parse(u *unstructured.Unstructured, kind string) (serviceentry.Object, error) {
-	if u.GetKind() != kind {
-		return serviceentry.Object{}, fmt.Errorf("the answer is no %s but %q", kind, u.GetKind())
-	}
 	text, err := json.Marshal(u.Object)
 	if err != nil {
 		return serviceentry.Object{}, fmt.Errorf("%s: %w", u.GetName(), err)
 	}
+	return parseObject(text, kind, false)
+}
+
+// parseObject reads an object of a kind. In a list it may have none.
+func parseObject(text []byte, kind string, listed bool) (serviceentry.Object, error) {
 	o, err := serviceentry.ParseObject(text)
 	if err != nil {
-		return o, fmt.Errorf("%w: %s cannot be read, mend or delete it: %w", registry.ErrRefused, u.GetName(), err)
+		return o, fmt.Errorf("%w: %s cannot be read, mend or delete it: %w", registry.ErrRefused, o.Metadata.Name, err)
+	}
+	if o.Kind == "" && listed {
+		o.Kind = kind
+	}
+	if o.Kind != kind {
+		return serviceentry.Object{}, fmt.Errorf("the answer is no %s but %q", kind, o.Kind)
 	}
 	return o, nil
 }
-
-// fresh is how long Get may return an object as it was listed. The first reading of
-// all groups follows a list.
-const fresh = 30 * time.Second
 
 // Get implements Store.
 func (a *API) Get(ctx context.Context, kind, namespace, name string) (*serviceentry.Object, error) {
 	ctx = unlogged(ctx)
 	r := ref{kind, namespace, name}
-	if o, ok := a.popListed(r); ok && a.versions[kind].sawListed(name, o.Metadata.ResourceVersion) {
-		return &o, nil
+	if l, ok := a.popListed(r); ok && a.versions[kind].sawListed(name, l.version) {
+		if o, err := parseObject(l.text, kind, true); err == nil {
+			return &o, nil
+		}
 	}
 	none := a.versions[kind].none(name)
 	u, err := a.objects(r).Get(ctx, name, metav1.GetOptions{})
@@ -196,15 +151,6 @@ func (a *API) Get(ctx context.Context, kind, namespace, name string) (*serviceen
 func isObject(err error, name string) bool {
 	status, ok := errors.AsType[*apierrors.StatusError](err)
 	return ok && status.ErrStatus.Details != nil && status.ErrStatus.Details.Name == name
-}
-
-// popListed returns an object as it was listed just now, once.
-func (a *API) popListed(r ref) (serviceentry.Object, bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	o, ok := a.listed[r]
-	delete(a.listed, r)
-	return o.Object, ok && time.Since(o.at) < fresh
 }
 
 // Put implements Store.

@@ -32,7 +32,8 @@ type Store interface {
 
 type objects interface {
 	// List returns the objects of a kind and a namespace, whoever owns them. Of those
-	// that cannot be read it returns the name alone.
+	// that cannot be read it returns the name alone. The others may be without their
+	// endpoints.
 	List(ctx context.Context, kind, namespace string) ([]serviceentry.Object, error)
 
 	// Get returns an object, nil if there is none.

@@ -1,9 +1,7 @@
 package kube
 
 import (
-	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"time"
@@ -21,7 +19,8 @@ import (
 type resource struct {
 	schema.GroupVersion
 
-	name    string         // plural
+	name    string // plural
+	kind    string
 	example runtime.Object // of the kind
 	cluster bool           // without a namespace
 }
@@ -36,17 +35,17 @@ func (r resource) String() string {
 
 func (o *Options) resources() []resource {
 	all := []resource{
-		{core.SchemeGroupVersion, "services", &core.Service{}, false},
-		{discovery.SchemeGroupVersion, "endpointslices", &discovery.EndpointSlice{}, false},
+		{core.SchemeGroupVersion, "services", "Service", &core.Service{}, false},
+		{discovery.SchemeGroupVersion, "endpointslices", "EndpointSlice", &discovery.EndpointSlice{}, false},
 	}
 	if o.Pods {
-		all = append(all, resource{core.SchemeGroupVersion, "pods", &core.Pod{}, false})
+		all = append(all, resource{core.SchemeGroupVersion, "pods", "Pod", &core.Pod{}, false})
 	}
 	if o.Nodes {
-		all = append(all, resource{core.SchemeGroupVersion, "nodes", &core.Node{}, true})
+		all = append(all, resource{core.SchemeGroupVersion, "nodes", "Node", &core.Node{}, true})
 	}
 	if o.Istio {
-		all = append(all, resource{istioVersion, "serviceentries", &ServiceEntry{}, false}, resource{istioVersion, "workloadentries", &WorkloadEntry{}, false})
+		all = append(all, resource{istioVersion, "serviceentries", "ServiceEntry", &ServiceEntry{}, false}, resource{istioVersion, "workloadentries", "WorkloadEntry", &WorkloadEntry{}, false})
 	}
 	return all
 }
@@ -94,45 +93,4 @@ func (o *Options) connect() (*clients, error) {
 		}
 	}
 	return out, nil
-}
-
-// Bound returns a wrapper for rest.Config.Wrap that refuses responses of more than so
-// many bytes; 0: no limit.
-func Bound(most int64) func(http.RoundTripper) http.RoundTripper {
-	return func(next http.RoundTripper) http.RoundTripper { return bounded{next, most} }
-}
-
-// bounded refuses responses that are too large, except those to a watch: client-go
-// limits each of its events.
-type bounded struct {
-	http.RoundTripper
-
-	max int64
-}
-
-// ErrTooLarge is why a response is not read to its end.
-var ErrTooLarge = errors.New("the response is larger than limits.maxReceive allows")
-
-// RoundTrip implements http.RoundTripper.
-func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
-	response, err := b.RoundTripper.RoundTrip(r)
-	if err == nil && b.max > 0 && r.URL.Query().Get("watch") == "" {
-		response.Body = &boundedBody{response.Body, b.max}
-	}
-	return response, err //nolint:wrapcheck // a wrapper adds nothing
-}
-
-type boundedBody struct {
-	io.ReadCloser
-
-	left int64
-}
-
-// Read implements io.Reader.
-func (b *boundedBody) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	if b.left -= int64(n); b.left < 0 {
-		return 0, ErrTooLarge
-	}
-	return n, err //nolint:wrapcheck // io.EOF must not be wrapped
 }

@@ -2,6 +2,7 @@ package kube
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -15,10 +16,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/kubelist"
 )
-
-// pageSize is how many objects are requested at a time.
-const pageSize = 500
 
 // informer keeps the objects of one kind in one namespace in sync. It is the store of
 // client-go's Reflector, which lists and watches, and lists again after 410. The
@@ -32,6 +31,8 @@ type informer struct {
 	objects map[ref]runtime.Object
 	watched bool // since it was listed
 	missed  bool // a request failed since a list began
+
+	limit kubelist.Limit // of a page; only the goroutine of run touches it
 }
 
 // run lists and watches until ctx ends. The Reflector's own loop would log the errors
@@ -53,7 +54,7 @@ func (i *informer) reflector() *cache.Reflector {
 	// A period of 0 would have client-go wait for a channel of the whole process, which virtual time does not know.
 	lw := &cache.ListWatch{ListWithContextFunc: i.list, WatchFuncWithContext: i.watch}
 	r := cache.NewReflectorWithOptions(lw, i.resource.example, i, cache.ReflectorOptions{Name: i.status.Resource, ResyncPeriod: 24 * time.Hour})
-	r.WatchListPageSize = pageSize
+	r.WatchListPageSize = kubelist.Limit(0).Value()
 	return r
 }
 
@@ -64,13 +65,7 @@ func (i *informer) list(ctx context.Context, o meta.ListOptions) (runtime.Object
 		o.ResourceVersion, o.ResourceVersionMatch = "", ""
 		i.beginList()
 	}
-	list, err := i.request(&o).Do(ctx).Get()
-	if err == nil {
-		err = apimeta.EachListItem(list, func(one runtime.Object) error {
-			i.reader.o.trim(one)
-			return nil
-		})
-	}
+	list, err := i.page(ctx, o)
 	if apierrors.IsNotFound(err) && i.setAbsent() {
 		return &meta.List{ListMeta: meta.ListMeta{ResourceVersion: "0"}}, nil // watch returns an error then
 	}
@@ -80,6 +75,51 @@ func (i *informer) list(ctx context.Context, o meta.ListOptions) (runtime.Object
 	}
 	i.UpdateResourceVersion("")
 	return list, nil
+}
+
+// page reads a page, or the first part of one that is too large.
+func (i *informer) page(ctx context.Context, o meta.ListOptions) (*meta.List, error) {
+	for {
+		if o.Limit > 0 {
+			o.Limit = min(o.Limit, i.limit.Value())
+		}
+		list, err := i.readPage(ctx, o)
+		smaller, may := i.limit.Reduced(int64(len(list.Items)))
+		if !errors.Is(err, kubelist.ErrTooLarge) || o.Limit == 0 || !may {
+			return list, err
+		}
+		i.limit = smaller
+	}
+}
+
+// readPage reads a page object by object, of each of which little is kept.
+func (i *informer) readPage(ctx context.Context, o meta.ListOptions) (*meta.List, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeoutOf(o))
+	defer cancel()
+	list := new(meta.List)
+	body, err := i.request(&o).Stream(ctx)
+	if err != nil {
+		return list, err //nolint:wrapcheck // the Reflector decides by it
+	}
+	defer body.Close()
+	page, err := kubelist.Read(body, i.resource.kind, func(text json.RawMessage) error {
+		object := i.resource.example.DeepCopyObject()
+		if err := json.Unmarshal(text, object); err != nil {
+			return err //nolint:wrapcheck // the caller says of what
+		}
+		i.reader.o.trim(object)
+		list.Items = append(list.Items, runtime.RawExtension{Object: object})
+		return nil
+	})
+	list.ResourceVersion, list.Continue = page.ResourceVersion, page.Continue
+	return list, err //nolint:wrapcheck // the caller says of what
+}
+
+func timeoutOf(o meta.ListOptions) time.Duration {
+	if o.TimeoutSeconds != nil {
+		return time.Duration(*o.TimeoutSeconds) * time.Second
+	}
+	return time.Minute
 }
 
 // watch watches until ctx ends. After some errors the Reflector has to list again.
@@ -101,12 +141,7 @@ func (i *informer) watch(ctx context.Context, o meta.ListOptions) (watch.Interfa
 // request is a request for the kind, without retries: the Reflector has its own, and
 // a refusal is to be seen.
 func (i *informer) request(o *meta.ListOptions) *rest.Request {
-	r := i.client.Get().Resource(i.resource.name).VersionedParams(o, meta.ParameterCodec).MaxRetries(0)
-	if o.TimeoutSeconds != nil {
-		r = r.Timeout(time.Duration(*o.TimeoutSeconds) * time.Second)
-	} else {
-		r = r.Timeout(time.Minute)
-	}
+	r := i.client.Get().Resource(i.resource.name).VersionedParams(o, meta.ParameterCodec).MaxRetries(0).Timeout(timeoutOf(*o))
 	if i.status.Namespace != "" {
 		r = r.Namespace(i.status.Namespace)
 	}

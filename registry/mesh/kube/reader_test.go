@@ -3,6 +3,7 @@ package kube_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"strconv"
@@ -19,6 +20,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/internal/fake/pipe"
 	"github.com/xds-bridge/xds-bridge/naming"
 	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/kubelist"
 	"github.com/xds-bridge/xds-bridge/registry/mesh"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/debug"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/kube"
@@ -371,9 +373,22 @@ func TestReader_KeysOnly(t *testing.T) {
 	})
 }
 
+// TestReader_LargePages: pages that are too large are read in parts.
+func TestReader_LargePages(t *testing.T) {
+	story(t, func(o *kube.Options) { o.Config.Wrap(kubelist.Bound(2000)) }, func(a *api, table *registry.Table, _ *kube.Reader) {
+		for i := range 20 {
+			a.set(t, "shop", fmt.Sprintf("s%d", i), "10.0.0.1")
+		}
+		in(time.Minute)
+		if rows, k := table.Snapshot(); !k.Synced || k.Stale != nil || len(rows) < 20 {
+			t.Errorf("%d services, %+v, want all", len(rows), k)
+		}
+	})
+}
+
 // TestReader_LargeAnswer: what a peer sends is bounded.
 func TestReader_LargeAnswer(t *testing.T) {
-	story(t, func(o *kube.Options) { o.Config.Wrap(kube.Bound(100)) }, func(_ *api, table *registry.Table, _ *kube.Reader) {
+	story(t, func(o *kube.Options) { o.Config.Wrap(kubelist.Bound(100)) }, func(_ *api, table *registry.Table, _ *kube.Reader) {
 		in(time.Minute)
 		if _, k := table.Snapshot(); k.Synced || k.Stale == nil || !strings.Contains(k.Stale.Error(), "limits.maxReceive") {
 			t.Errorf("%+v", k)
