@@ -225,12 +225,16 @@ func (d *diff) reportForeign(key string, wants []want, foreign rival) {
 	}
 }
 
-// reportRivals reports the claims to a key that lose to another of ours. A head
-// is of the group: services that share it lose nothing by another's head.
+// reportRivals reports the claims to a key that lose to one of another bridge of ours. A
+// head is of the group: services that share it lose nothing by another's head. Two services
+// of one bridge that have the same endpoint, as two Services over the same Pods, lose
+// nothing either: it is offered, and by the other service once the first is gone.
 func (d *diff) reportRivals(key string, wants []want) {
 	for _, w := range wants[1:] {
-		if first := wants[0]; w.content != first.content && key != registry.HeadKey {
-			d.reportRival(key, w.claim.origin, first.claim.origin)
+		loser, first := w.claim.origin, wants[0].claim.origin
+		isShared := loser.Bridge == first.Bridge && loser != first
+		if w.content != wants[0].content && key != registry.HeadKey && !isShared {
+			d.reportRival(key, loser, first)
 		}
 	}
 }

@@ -135,7 +135,7 @@ func TestPlanner_Change(t *testing.T) {
 			shared, []string{"0/s1 1=x 1=y", "0/s2 1=x"}, "1=x@other", "", "", `0/s1 1: owner "other", 0/s2 1: owner "other"`,
 		},
 
-		"the first service has a key":      {shared, []string{"0/s2 1=y", "0/s1 1=x"}, "", "+1=x", "1=x", "0/s2 1: 0/s1"},
+		"services share an endpoint":       {shared, []string{"0/s2 1=y", "0/s1 1=x"}, "", "+1=x", "1=x", ""},
 		"the first bridge has a key":       {shared, []string{"1/s1 1=y", "0/s2 1=x"}, "", "+1=x", "1=x", "1/s1 1: 0/s2"},
 		"the same entry is no conflict":    {shared, []string{"0/s1 1=x", "0/s2 1=x 2=x"}, "", "+1=x +2=x", "1=x 2=x", ""},
 		"one service claims a key twice":   {shared, []string{"0/s 1=y 1=x 1=x"}, "", "+1=x", "1=x", "0/s 1: 0/s"},

@@ -195,7 +195,7 @@ func conditionsOfTarget(t Target, st bridge.Status) []Condition {
 	g.count(Refused, reasons[bridge.ReasonRefused], "it refuses entries of %d services; see why SERVICE")
 	g.count(Unwritable, reasons[bridge.ReasonUnwritable], "%d services cannot be written; see why SERVICE")
 	g.count(Held, st.Counts.Holds, "holds: %d; see xds-bridge holds")
-	g.count(Conflicting, st.Counts.Conflicts, "%d entries of others are where claims would be; see why SERVICE")
+	g.count(Conflicting, st.Counts.Conflicts, "%d entries of others, or of other bridges, are where claims would be; see why SERVICE")
 	if st.Listed {
 		for _, b := range st.Bridges {
 			if why := idle(b); why != "" {
