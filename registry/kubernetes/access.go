@@ -113,6 +113,12 @@ func forbidden(err error, verb string, of ref) error {
 	if strings.Contains(err.Error(), "being terminated") {
 		return fmt.Errorf("%w: namespace %s is being deleted: %w", registry.ErrRefused, of.namespace, err)
 	}
+	if strings.Contains(err.Error(), "exceeded quota") {
+		return fmt.Errorf("%w: raise the ResourceQuota of namespace %s, or leave services out: %w", registry.ErrRefused, of.namespace, err)
+	}
+	if strings.Contains(err.Error(), "denied the request") || strings.Contains(err.Error(), "denied request") { // of a webhook, or of a policy
+		return fmt.Errorf("%w: change the admission webhook or policy that denies it, or leave the service out: %w", registry.ErrRefused, err)
+	}
 	return fmt.Errorf("%w: allow %s for %s in namespace %s: %w", registry.ErrRefused, verb, resource(of.kind).GroupResource(), of.namespace, err)
 }
 

@@ -71,6 +71,9 @@ func TestAPI_Answers(t *testing.T) {
 	}{
 		"forbidden":         {code: http.StatusForbidden, body: statusOf(http.StatusForbidden, "Forbidden", ""), refused: "allow create and patch for serviceentries.networking.istio.io in namespace xds-bridge"},
 		"a namespace ends":  {code: http.StatusForbidden, body: strings.Replace(statusOf(http.StatusForbidden, "Forbidden", ""), "a test", "it is being terminated", 1), refused: "is being deleted"},
+		"over quota":        {code: http.StatusForbidden, body: strings.Replace(statusOf(http.StatusForbidden, "Forbidden", ""), "a test", "exceeded quota: q, requested: count/serviceentries.networking.istio.io=1", 1), refused: ": raise the ResourceQuota of namespace xds-bridge"},
+		"by a webhook":      {code: http.StatusForbidden, body: strings.Replace(statusOf(http.StatusForbidden, "Forbidden", ""), "a test", `admission webhook \"x\" denied the request: no`, 1), refused: ": change the admission webhook or policy that denies it"},
+		"by a policy":       {code: http.StatusForbidden, body: strings.Replace(statusOf(http.StatusForbidden, "Forbidden", ""), "a test", "ValidatingAdmissionPolicy 'x' with binding 'y' denied request: no", 1), refused: ": change the admission webhook or policy that denies it"},
 		"unauthorized":      {code: http.StatusUnauthorized, body: statusOf(http.StatusUnauthorized, "Unauthorized", ""), refused: "check kubeconfig"},
 		"no definition":     {code: http.StatusNotFound, body: statusOf(http.StatusNotFound, "NotFound", ""), refused: "install istio's custom resource definitions"},
 		"no namespace":      {code: http.StatusNotFound, body: strings.Replace(statusOf(http.StatusNotFound, "NotFound", ""), "a test", `namespaces \"x\" not found`, 1), refused: "create namespace xds-bridge"},
