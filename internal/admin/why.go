@@ -13,6 +13,7 @@ import (
 
 	"github.com/xds-bridge/xds-bridge/bridge"
 	"github.com/xds-bridge/xds-bridge/internal/redact"
+	"github.com/xds-bridge/xds-bridge/metadata/serviceentry"
 	"github.com/xds-bridge/xds-bridge/naming"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
@@ -234,6 +235,9 @@ func about(query string) func(registry.Group) bool {
 		}
 		if noKey == nil {
 			return g.Name == asked.Interface
+		}
+		if label, _, _ := strings.Cut(g.Name, "."); g.Kind == serviceentry.Kind && label == query { // of a plain name, though its source forgot it
+			return true
 		}
 		key, err := naming.ParseServiceKey(g.Name)
 		return err == nil && key.Interface == query

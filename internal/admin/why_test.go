@@ -144,6 +144,26 @@ func TestWhy_GoneFromSource(t *testing.T) {
 	}
 }
 
+// TestWhy_Forgotten: a host that is still served is found by the plain name that its
+// registry had for it, though no source and no service has that name any more.
+func TestWhy_Forgotten(t *testing.T) {
+	st := inSync()
+	group := func(name string) registry.Group {
+		return registry.Group{Kind: "service-entry", Namespace: "istio-system", Name: name, Exclusive: true}
+	}
+	st.Kept = []bridge.Kept{
+		{Why: "a service that no source reports", Entries: 2, Groups: []registry.Group{group("other.s-grpc.zk.bridge.internal")}},
+		{Why: "another", Entries: 1, Groups: []registry.Group{group("others.s-grpc.zk.bridge.internal")}},
+	}
+	s, err := admin.New(t.Context(), admin.Options{Targets: []admin.Target{{Name: "mesh", Kind: "mesh", Loop: &loop{st: st}, State: targetState}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := s.Why(t.Context(), "other").Kept; len(got) != 1 || got[0].Entries != 2 {
+		t.Errorf("Kept = %+v, want the host of other", got)
+	}
+}
+
 func TestWhy_UnknownName(t *testing.T) {
 	api := imported(t).Admin()
 	for query, want := range map[string]string{
