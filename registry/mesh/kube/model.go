@@ -314,6 +314,24 @@ func (m *Model) Unread() error {
 	return errors.New(strings.Join(unread, "; "))
 }
 
+// podless returns how many ready endpoints of a namespace are left out because their Pods
+// are not known; empty: of all.
+func (m *Model) podless(namespace string) (n int) {
+	for o, d := range m.derived {
+		if namespace != "" && o.Namespace != namespace {
+			continue
+		}
+		for _, offered := range d.offers {
+			for _, e := range offered.endpoints {
+				if e.Skip == reasonNoPod && e.Health.Offered() {
+					n++
+				}
+			}
+		}
+	}
+	return n
+}
+
 // Mapping returns the interface mapping, and what of it could not be read, in order.
 func (m *Model) Mapping() (metadata.Mapping, []metadata.PublicationError) {
 	var claims []metadata.Claim

@@ -212,6 +212,35 @@ func TestReader_DeniedResource(t *testing.T) {
 	})
 }
 
+// TestReader_DeniedPods: without the right to Pods a rolling update leaves no endpoint that
+// works. What keeps the source from being in sync says so.
+func TestReader_DeniedPods(t *testing.T) {
+	story(t, func(*kube.Options) {}, func(a *api, table *registry.Table, _ *kube.Reader) {
+		in(time.Minute)
+		a.Refuse("pods", "", http.StatusForbidden, "Forbidden")
+		in(2 * time.Minute)
+		const costs = "1 endpoints are not offered until then, because their Pods are not known"
+		if _, k := table.Snapshot(); k.Stale == nil || strings.Contains(k.Stale.Error(), "not offered") {
+			t.Errorf("Stale = %v, want one of the right alone", k.Stale)
+		}
+		a.put(t, "endpointslices", map[string]any{
+			"metadata":    map[string]any{"namespace": "shop", "name": "s0-1", "labels": map[string]string{"kubernetes.io/service-name": "s0"}},
+			"addressType": "IPv4", "ports": []any{map[string]any{"port": 8080}}, "kind": "EndpointSlice", "apiVersion": "discovery.k8s.io/v1",
+			"endpoints": []any{map[string]any{"addresses": []string{"10.0.0.9"}, "targetRef": map[string]any{"kind": "Pod", "namespace": "shop", "name": "new"}}},
+		})
+		in(2 * time.Minute)
+		_, k := table.Snapshot()
+		if k.Stale == nil || !strings.Contains(k.Stale.Error(), "of pods in all namespaces; "+costs) {
+			t.Errorf("Stale = %v, want one with %q", k.Stale, costs)
+		}
+		a.Refuse("pods", "", 0, "")
+		in(2 * time.Minute)
+		if _, k := table.Snapshot(); k.Stale != nil {
+			t.Errorf("Stale = %v, want nil", k.Stale)
+		}
+	})
+}
+
 // TestReader_Namespaces: one that may not be read costs itself.
 func TestReader_Namespaces(t *testing.T) {
 	namespaces := func(o *kube.Options) { o.Namespaces = []string{"shop", "other"} }

@@ -3,6 +3,7 @@ package kube
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -39,6 +40,29 @@ func (r *Reader) certainty() certainty {
 		return c.refused[i.status.Namespace] == nil && (!i.status.Listed || !i.watched)
 	})
 	return c
+}
+
+// addPodless adds to the reason why Pods cannot be read what that costs: a rolling update
+// leaves only endpoints of Pods that are gone. The caller holds the lock.
+func (c *certainty) addPodless(r *Reader) {
+	for _, i := range r.informers {
+		n := 0
+		if i.resource.name == "pods" && i.status.Err != nil {
+			n = r.model.podless(i.status.Namespace)
+		}
+		if n == 0 {
+			continue
+		}
+		costs := func(err error) error {
+			return fmt.Errorf("%w; %d endpoints are not offered until then, because their Pods are not known: consumers may have none that works", err, n)
+		}
+		if c.lost != nil {
+			c.lost = costs(c.lost)
+		}
+		if err := c.refused[i.status.Namespace]; err != nil {
+			c.refused[i.status.Namespace] = costs(err)
+		}
+	}
 }
 
 // reporter reports changes of the model. Only the goroutine of Run touches it.
@@ -82,6 +106,7 @@ func (p *reporter) report() {
 		}
 	}
 	c := p.changes(known)
+	known.addPodless(r)
 	r.mu.Unlock()
 	p.setCertainty(&c, known)
 	c.Epoch, c.Connection = p.epoch, p.connection
