@@ -212,6 +212,7 @@ func TestDelta(t *testing.T) {
 		r.put(entry("one.internal", "HTTP", 80, "10.0.0.1"), entry("two.internal", "HTTP", 80, "10.0.0.2"))
 		d := r.differences(node("shop"), subscribe(endpointType, "*"))
 		d.cancel()
+		synctest.Wait() // else it may receive what follows
 		r.put(entry("two.internal", "HTTP", 80, "10.0.0.3"))
 		again := subscribe(endpointType, "*")
 		again.InitialResourceVersions = map[string]string{"outbound|80||gone.internal": "1", one: d.versions[one], two: d.versions[two]}
