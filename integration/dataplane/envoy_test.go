@@ -37,6 +37,7 @@ type bridge struct {
 	ports   map[string]uint16 // in the mesh, by protocol
 
 	access mcp.Access
+	rules  dataplane.Rules
 	target *mcp.Target
 	server *mcp.Server
 	stop   func()
@@ -67,7 +68,7 @@ func port(t *testing.T) uint16 {
 func (b *bridge) start(t *testing.T) {
 	t.Helper()
 	b.target = mcp.NewTarget(mcp.Options{Owner: metadata.NewMark("me", "b").Owner, VIPs: vips})
-	b.server = mcp.NewServer(b.target, mcp.ServerOptions{Access: b.access, DataPlanes: dataplane.NewServer(dataplane.Options{VIPs: vips})})
+	b.server = mcp.NewServer(b.target, mcp.ServerOptions{Access: b.access, DataPlanes: dataplane.NewServer(dataplane.Options{VIPs: vips, Rules: b.rules})})
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", b.address)
 	if err != nil {
 		t.Fatal(err)
@@ -155,13 +156,17 @@ func banner(t *testing.T, name string) (address string) {
 	return l.Addr().String()
 }
 
-// ask sends a request for a host to an Envoy and returns what answers with 200.
-func ask(ctx context.Context, client *http.Client, host string, at uint16) (string, error) {
+// ask sends a request for a host to an Envoy, with headers by name and value, and returns
+// what answers with 200.
+func ask(ctx context.Context, client *http.Client, host string, at uint16, headers ...string) (string, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("http://127.0.0.1:%d/", at), http.NoBody)
 	if err != nil {
 		return "", err
 	}
 	r.Host = host
+	for i := 0; i < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+	}
 	res, err := client.Do(r)
 	if err != nil {
 		return "", err
@@ -238,6 +243,43 @@ func oneStream(t *testing.T, form string) {
 		return nil
 	})
 	await(web, "page two")
+}
+
+// TestEnvoy_Rules: Envoy accepts all that is accepted of a file of rules, and does what they
+// say; what is refused affects only itself.
+func TestEnvoy_Rules(t *testing.T) {
+	t.Parallel()
+	const (
+		web, other = "web.s-http.zk.bridge.internal", "other.s-http.zk.bridge.internal"
+		odd        = `[{"uri": {"regex": "/odd/(?i)[0-9a-f]{8}-[^/]+\\.\\pL"}}, {"method": {"regex": "GET|HEAD"}, "headers": {"X": {}, "y": {"regex": ".*"}}},
+			{"withoutHeaders": {"a": {"exact": ""}, "b": {"regex": "*"}, "c": {"regex": ".*"}}, "uri": {"exact": ""}}, {"uri": {"prefix": ""}, "ignoreUriCase": true}]`
+	)
+	rules, refused := dataplane.ParseRules([][]byte{
+		fmt.Appendf(nil, `{"kind": "VirtualService", "spec": {"hosts": [%q], "http": [{"match": [{"withoutHeaders": {"stable": {"exact": "yes"}}}], "route": [{"destination": {"host": %q}}]}]}}`, web, other),
+		fmt.Appendf(nil, `{"kind": "VirtualService", "spec": {"hosts": [%q], "http": [{"match": %s, "route": [{"destination": {"host": %[1]q}}]}]}}`, other, odd),
+		fmt.Appendf(nil, `{"kind": "VirtualService", "spec": {"hosts": [%q], "http": [{"match": [{"uri": {"regex": "(["}}], "route": [{"destination": {"host": %[1]q}}]}]}}`, web),
+	})
+	if len(refused) != 1 || refused[0].Document != 2 {
+		t.Fatalf("refused %v, want the last document", refused)
+	}
+	b := newBridge(t, mcp.Access{})
+	b.stop()
+	b.rules = rules
+	b.start(t)
+	b.put(t, "web", "http", page(t, "page of web"))
+	b.put(t, "other", "http", page(t, "page of other"))
+	b.target.SourcesComplete()
+	harness.StartDataPlane(t, node, b.address, "DELTA_GRPC")
+	client := &http.Client{Timeout: soon}
+	for want, of := range map[string][]string{"page of other": {web}, "page of web": {web, "stable", "yes"}, "page of other ": {web, "stable", "no"}, "page of other  ": {other}} {
+		harness.Eventually(t, soon, want, func() error {
+			got, err := ask(t.Context(), client, of[0], b.ports["http"], of[1:]...)
+			return errors.Join(err, harness.Same(got, strings.TrimRight(want, " ")))
+		})
+	}
+	if p := b.server.Readers(); len(p) != 1 || p[0].Refused != "" {
+		t.Errorf("readers %+v, want one that refuses nothing", p)
+	}
 }
 
 func TestEnvoy_RestartUnderLoad(t *testing.T) {
