@@ -164,3 +164,38 @@ func TestUnregistered_WritesEntriesAlone(t *testing.T) {
 		}
 	})
 }
+
+// TestInterest_DeniedRoot: a ZooKeeper of 3.9 requires the right to read a node for a
+// look whether it exists, too.
+func TestInterest_DeniedRoot(t *testing.T) {
+	for name, early := range map[string]bool{"asked for before the connection": true, "asked for later": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := serve(t)
+				register(t, s, "api.A", "10.0.0.1:20880")
+				s.SetFault(func(r zkfake.Request) zkfake.Fault {
+					if slices.Contains(r.Paths, "/dubbo") {
+						return zkfake.Fault{Code: -102}
+					}
+					return zkfake.Fault{}
+				})
+				interest := registry.NewInterest()
+				if early {
+					interest.Add("api.A")
+				}
+				table := runInterest(t, s, interest)
+				later(time.Second)
+				if !early {
+					interest.Add("api.A")
+					later(time.Second)
+				}
+				if a := interest.Answer("api.A"); a.Reported || !errors.Is(a.Err, registry.ErrRefused) {
+					t.Errorf("Answer(api.A) = %+v, want ErrRefused", a)
+				}
+				s.SetFault(func(zkfake.Request) zkfake.Fault { return zkfake.Fault{} })
+				later(time.Minute)
+				wantReported(t, table, "api.A=10.0.0.1:20880")
+			})
+		})
+	}
+}

@@ -210,6 +210,7 @@ func (t *treeReader) parents(ctx context.Context, root *root) ([]string, error) 
 
 func (t *treeReader) names(ctx context.Context, root *root) ([]string, error) {
 	if t.opts.Interest != nil {
+		names := t.opts.Interest.Names() // first: of a root that cannot be read they are reported as unknown
 		n, err := t.query(ctx, query{path: root.path})
 		if err != nil {
 			return nil, err
@@ -218,7 +219,7 @@ func (t *treeReader) names(ctx context.Context, root *root) ([]string, error) {
 			return nil, zk.ErrNoNode
 		}
 		root.existed = n.stat != nil
-		return t.opts.Interest.Names(), nil
+		return names, nil
 	}
 	n, err := t.await(ctx, query{path: root.path, kind: ofChildren}, t.query)
 	root.existed = root.existed || err == nil
