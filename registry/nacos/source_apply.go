@@ -82,7 +82,8 @@ func (r *reader) verifyDelay(w *watchedService) time.Duration {
 	return rand.N(r.opts.VerifyInterval) //nolint:gosec // as above
 }
 
-// unanswered records why a service could not be read. Its rows are kept.
+// unanswered records why a service could not be read. Its rows are kept. With an
+// Interest the first reading does not wait for it: each name is reported on its own.
 func (r *reader) unanswered(w *watchedService, err error) {
 	w.fails++
 	w.err, r.marksOutdated = err, true
@@ -97,7 +98,7 @@ func (r *reader) unanswered(w *watchedService, err error) {
 		r.stopWaiting(w)
 	default:
 		w.due = t.Add(r.client.opts.requestBackoff(w.fails))
-		if w.fails >= maxFailures {
+		if w.fails >= maxFailures || r.opts.Interest != nil {
 			r.stopWaiting(w)
 		}
 	}

@@ -179,7 +179,7 @@ func (r *reader) stopWaiting(w *watchedService) {
 }
 
 // failed handles a failed request. A server that throttles is not asked for a
-// while.
+// while. With an Interest a failure is that of its own name, not of the table.
 func (r *reader) failed(err error) {
 	if t := time.Now(); errors.Is(err, ErrThrottled) && !t.Before(r.resume) {
 		r.throttled++
@@ -189,7 +189,7 @@ func (r *reader) failed(err error) {
 			r.log.Warn("nacos throttles, reading is paused", "retry_in", wait, "err", err)
 		}
 	}
-	if !r.synced {
+	if !r.synced && (r.opts.Interest == nil || errors.Is(err, ErrThrottled)) {
 		r.table.Stale(err)
 	}
 }

@@ -204,6 +204,46 @@ func TestSource_UnreadableNameHidesNoOther(t *testing.T) {
 	})
 }
 
+// TestSource_UnreadableNameAtTheStart: names that are asked for together answer on
+// their own.
+func TestSource_UnreadableNameAtTheStart(t *testing.T) {
+	for name, code := range map[string]int{"refused": 403, "an illegal name": 400, "an error": 500} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, "", func(t *testing.T) {
+				wish := registry.NewInterest()
+				r := newReadRig(t, func(_ *nacos.Options, o *nacos.SourceOptions) { o.Interest = wish })
+				r.register("api.A", "10.0.0.1")
+				r.server.Fail(func(q nacosfake.Request) (int, string) {
+					switch body := string(q.Body); {
+					case q.Type == "SubscribeServiceRequest" && strings.Contains(body, "api.Bad"):
+						return code, "no"
+					case q.Type == "SubscribeServiceRequest":
+						time.Sleep(50 * time.Millisecond) // the refusal comes first
+					}
+					return 0, ""
+				})
+				wish.Add(named("api.Bad").Name, named("api.A").Name)
+				r.run(t)
+				later(40 * time.Millisecond)
+				if err := r.tableState().Stale; err == nil || strings.Contains(err.Error(), "no\"") {
+					t.Errorf("Stale = %v before anything was read, want nothing of the other name", err)
+				}
+				later(100 * time.Millisecond)
+				if a := wish.Answer(named("api.A").Name); !a.Reported || a.Err != nil {
+					t.Errorf("Answer(api.A) = %+v, want it reported", a)
+				}
+				if err := r.tableState().Stale; err != nil {
+					t.Errorf("Stale = %v, want it current", err)
+				}
+				if a := wish.Answer(named("api.Bad").Name); a.Reported || a.Err == nil {
+					t.Errorf("Answer(api.Bad) = %+v, want its error", a)
+				}
+			})
+		})
+	}
+}
+
+
 // TestSource_RepeatedName: its subscription is being ended
 // when somebody wants it again.
 func TestSource_RepeatedName(t *testing.T) {
