@@ -30,6 +30,10 @@ type Registry interface {
 type Backend struct {
 	Kind string // for logs: mesh, zookeeper, nacos
 
+	// Place is which registry it is, and what of it is read: its kind, servers, root or
+	// namespace and group, and format. A state file answers for its own place alone.
+	Place string
+
 	Source registry.Source // of what others provide
 
 	// Interest limits Source to what is asked for, by the names that Names gives
@@ -143,7 +147,7 @@ func New(b Backend, o Options) (*Client, error) {
 	limit(c.table, b.Source)
 	c.index = newIndex(c.table, o.Doubt)
 	c.index.hides = b.Interest == nil
-	c.state = openState(o)
+	c.state = openState(o, b.Place)
 	if b.Routes != nil {
 		var err error
 		if c.routes, err = b.Routes(func(a naming.HostAddress) { c.routed(a) }); err != nil {

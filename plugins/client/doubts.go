@@ -20,6 +20,8 @@ type doubts struct {
 	end       *time.Timer // ready when the registry has been current for the time
 	endpoints map[registry.Name]*registry.Service
 	began     map[doubted]time.Duration // as current counts
+	confirmed map[doubted]time.Time     // when the registry reported it last
+	lost      time.Time                 // when it was current last
 	current   time.Duration             // how long the registry was current, until back
 	back      time.Time                 // since when it is current; zero: it is away
 }
@@ -38,13 +40,14 @@ const renewals = 4
 func newDoubts(d time.Duration) doubts {
 	end := time.NewTimer(d)
 	end.Stop()
-	return doubts{time: d, end: end, endpoints: make(map[registry.Name]*registry.Service), began: make(map[doubted]time.Duration)}
+	return doubts{time: d, end: end, endpoints: make(map[registry.Name]*registry.Service), began: make(map[doubted]time.Duration), confirmed: make(map[doubted]time.Time)}
 }
 
 // pause stops counting: the registry is away.
 func (d *doubts) pause() {
 	if !d.back.IsZero() {
 		d.current += time.Since(d.back)
+		d.lost = time.Now()
 	}
 	d.back = time.Time{}
 	d.end.Stop()
@@ -64,17 +67,43 @@ func (d *doubts) renew(services map[registry.Name]*registry.Service) {
 			if _, ok := d.began[at]; !ok {
 				d.began[at] = d.current
 			}
+			if _, ok := d.confirmed[at]; !ok {
+				d.confirmed[at] = d.lost
+			}
 			return d.current-d.began[at] < renewals*d.time
 		})
 	}
 }
 
-// add doubts one endpoint more.
-func (d *doubts) add(e Endpoint) {
+// add doubts one endpoint more, which the registry reported last at a time.
+func (d *doubts) add(e Endpoint, confirmed time.Time) {
 	more := *e.Service
 	more.Endpoints = []registry.Endpoint{e.Endpoint}
 	d.confirm(more.Name, &more) // it is there once
 	d.endpoints[more.Name] = d.with(more.Name, &more)
+	d.confirmed[doubted{more.Name, e.Address()}] = confirmed
+}
+
+// unconfirmed returns when the registry reported each endpoint of a service last that
+// it has not reported since it is back.
+func (d *doubts) unconfirmed(name registry.Name) map[doubted]time.Time {
+	s := d.endpoints[name]
+	if s == nil {
+		return nil
+	}
+	all := make(map[doubted]time.Time, len(s.Endpoints))
+	for _, e := range s.Endpoints {
+		at := doubted{name, e.Address()}
+		all[at] = d.confirmed[at]
+	}
+	return all
+}
+
+// clear gives up what is in doubt.
+func (d *doubts) clear() {
+	clear(d.endpoints)
+	clear(d.began)
+	clear(d.confirmed)
 }
 
 // confirm drops what a service is reported to have.
@@ -95,6 +124,7 @@ func (d *doubts) keep(name registry.Name, s *registry.Service, stays func(regist
 		gone := !stays(e)
 		if gone {
 			delete(d.began, doubted{name, e.Address()})
+			delete(d.confirmed, doubted{name, e.Address()})
 		}
 		return gone
 	})

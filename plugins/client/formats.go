@@ -37,6 +37,12 @@ func formIn(kind, name string, options format.Options) (form, error) {
 	return form{}, fmt.Errorf("format: not known: %s; want one of %s", naming.Quote(name), strings.Join(names, ", "))
 }
 
+// placeOf is Backend.Place of a registry. The order of the servers does not matter.
+func placeOf(kind string, servers []string, within, format string) string {
+	servers = slices.Sorted(slices.Values(servers))
+	return strings.TrimSpace(fmt.Sprintf("%s %s %s %s", kind, strings.Join(servers, ","), within, format))
+}
+
 // shows is as Backend.Shows.
 func (f form) shows(i Instance) []Query {
 	if f.Lookup == format.ByKey {

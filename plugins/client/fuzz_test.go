@@ -33,7 +33,7 @@ func FuzzStateFile(f *testing.F) {
 		if err := os.WriteFile(path, file, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		s := openState(Options{StateFile: path, StateAge: 1000 * 24 * time.Hour, Log: slog.New(slog.DiscardHandler)})
+		s := openState(Options{StateFile: path, StateAge: 1000 * 24 * time.Hour, Log: slog.New(slog.DiscardHandler)}, "")
 		if forged && len(s.answers) > 0 {
 			t.Error("read with another checksum")
 		}

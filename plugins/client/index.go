@@ -31,6 +31,8 @@ type finding struct {
 	synced   bool                // the source reported everything at least once
 	doubted  bool                // nothing of it was reported but what is in doubt
 	whole    bool                // it is everything: the source reported it at least once
+
+	unconfirmed map[doubted]time.Time // as doubts.unconfirmed has it
 }
 
 func newIndex(t *registry.Table, doubt time.Duration) *index {
@@ -133,12 +135,13 @@ func (x *index) find(q Query) finding {
 	for _, one := range q.each() {
 		maps.Copy(names, x.answers[one])
 	}
-	f := finding{stale: x.known.Stale, synced: x.known.Synced, doubted: len(names) == 0}
+	f := finding{stale: x.known.Stale, synced: x.known.Synced, doubted: len(names) == 0, unconfirmed: make(map[doubted]time.Time)}
 	if f.synced { // until then the state file itself answers
 		x.doubts.names(q, names)
 	}
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		f.services = append(f.services, x.doubts.with(name, x.services[name]))
+		maps.Copy(f.unconfirmed, x.doubts.unconfirmed(name))
 		hidden, _ := registry.Covering(x.known.Unknown, name)
 		f.hidden = first(f.hidden, hidden)
 	}
@@ -157,7 +160,7 @@ func (x *index) doubt(saved Snapshot) {
 		return
 	}
 	for _, e := range saved.Endpoints {
-		x.doubts.add(e)
+		x.doubts.add(e, saved.Since)
 		x.doubts.confirm(e.Service.Name, x.services[e.Service.Name])
 	}
 }
@@ -206,8 +209,7 @@ func (x *index) endDoubts() {
 			}
 		}
 	}
-	clear(x.doubts.endpoints)
-	clear(x.doubts.began)
+	x.doubts.clear()
 }
 
 // first returns the first error there is.

@@ -111,7 +111,7 @@ func (i *istiod) backend() (Backend, error) {
 		return Backend{}, fmt.Errorf("mesh: %w", err)
 	}
 	return Backend{
-		Kind: "mesh", Source: source, Publisher: publisher,
+		Kind: "mesh", Place: placeOf("mesh", []string{i.Address}, cmp.Or(i.Identity.Cluster, "Kubernetes")+"/"+i.Identity.Namespace, ""), Source: source, Publisher: publisher,
 		Interest: interest, Names: func(q Query) []string { return []string{q.text} },
 		Routes: func(changed func(naming.HostAddress)) (*routes.Reader, error) { return routes.New(i.stream, changed) },
 		Err: func() error {

@@ -53,7 +53,9 @@ func Nacos(o NacosOptions) (Backend, error) {
 		return Backend{}, fmt.Errorf("nacos: %w", err)
 	}
 	b := Backend{
-		Kind: "nacos", Source: source, Interest: interest, Names: form.nacosServices, Shows: form.shows,
+		Kind:   "nacos",
+		Place:  placeOf("nacos", o.Conn.Servers, cmp.Or(o.Conn.Namespace, "public")+"/"+cmp.Or(o.Group, "DEFAULT_GROUP"), form.Name),
+		Source: source, Interest: interest, Names: form.nacosServices, Shows: form.shows,
 		Err: func() error {
 			s := source.State()
 			if errors.Is(s.Login.Err, nacos.ErrDenied) && !s.Connected {

@@ -113,6 +113,8 @@ type Endpoint struct {
 	// Routes say how the mesh divides the calls of the service among subsets; nil
 	// elsewhere and where any endpoint may be called.
 	Routes *routes.Table
+
+	unconfirmed bool // not reported since the registry is back
 }
 
 // Scheme returns the RPC protocol that the endpoint speaks, empty where it is
@@ -163,9 +165,10 @@ type Snapshot struct {
 	// current. Whatever it is, the endpoints are the last known.
 	Err error
 
-	// Since is when the registry confirmed the answer last, for a snapshot that
-	// comes from the state file; zero otherwise. It is at most Options.StateAge
-	// ago.
+	// Since is when the registry confirmed all of the answer last, for one of the state
+	// file, and for one with an endpoint that is known from that or from before an
+	// outage, and was not reported since the registry is back. It is zero once every
+	// endpoint is reported, or given up after Options.Doubt.
 	Since time.Time
 }
 
@@ -198,7 +201,7 @@ func (s Snapshot) Distinct() []Endpoint {
 // same reports whether two snapshots lead calls to the same places and are both
 // current, or out of date for the same cause.
 func (s Snapshot) same(o Snapshot) bool {
-	if (s.Err == nil) != (o.Err == nil) || cause(s.Err) != cause(o.Err) { //nolint:errorlint // causes are sentinels
+	if (s.Err == nil) != (o.Err == nil) || cause(s.Err) != cause(o.Err) || s.Since.IsZero() != o.Since.IsZero() { //nolint:errorlint // causes are sentinels
 		return false
 	}
 	return slices.EqualFunc(s.Endpoints, o.Endpoints, func(a, b Endpoint) bool {

@@ -25,12 +25,13 @@ import (
 // endpoints says that there was nobody; of a query that has no answer nothing is
 // known.
 //
-// The file is a cache: one that is missing, damaged or cannot be written costs
+// The file is that of one registry, and answers for no other. It is a cache: one that is missing, damaged or cannot be written costs
 // the answers after a start without a registry, and nothing else. It holds no
 // more than maxAnswers, those that were confirmed last, and none that is older
 // than age.
 type state struct {
 	path string
+	of   string // the registry, as Backend.Place has it
 	age  time.Duration
 	log  *slog.Logger
 	wake chan struct{}
@@ -57,6 +58,7 @@ type place struct {
 // stateFile is the whole file: the sum is that of the answers' bytes.
 type stateFile struct {
 	Version int             `json:"version"`
+	Of      string          `json:"registry"`
 	Sum     string          `json:"sha256"`
 	Answers json.RawMessage `json:"answers"`
 }
@@ -70,8 +72,8 @@ const (
 	maxAnswers = 1000
 )
 
-func openState(o Options) *state {
-	s := &state{path: o.StateFile, age: o.StateAge, log: o.Log, wake: make(chan struct{}, 1), answers: make(map[Query]answer)}
+func openState(o Options, of string) *state {
+	s := &state{path: o.StateFile, of: of, age: o.StateAge, log: o.Log, wake: make(chan struct{}, 1), answers: make(map[Query]answer)}
 	if s.path == "" {
 		return s
 	}
@@ -102,6 +104,9 @@ func (s *state) load() error {
 	if file.Version != stateVersion {
 		return fmt.Errorf("of version %d, want %d", file.Version, stateVersion)
 	}
+	if file.Of != s.of { // its names may lead to other processes there
+		return fmt.Errorf("of another registry: %s; this one is %s", file.Of, s.of)
+	}
 	if sum := sha256.Sum256(file.Answers); hex.EncodeToString(sum[:]) != file.Sum {
 		return errors.New("damaged: its checksum does not fit")
 	}
@@ -126,7 +131,7 @@ func earlier(a, b time.Time) time.Time {
 // keep records a full and current answer. That it is still the same is written when
 // the file is written next.
 func (s *state) keep(now Snapshot) {
-	if s.path == "" || now.Err != nil {
+	if s.path == "" || now.Err != nil || !now.Since.IsZero() {
 		return
 	}
 	a := answer{By: now.Query.by, Text: now.Query.text, At: time.Now()}
@@ -145,7 +150,7 @@ func (s *state) keep(now Snapshot) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before, ok := s.answers[now.Query]
-	now.Err = errSaved
+	now.Err, now.Since = errSaved, a.At
 	s.answers[now.Query] = a
 	if ok && before.snapshot(now.Query).same(now) {
 		return
@@ -223,7 +228,7 @@ func (s *state) save() error {
 		return fmt.Errorf("state: %w", err)
 	}
 	sum := sha256.Sum256(body)
-	data, err := json.Marshal(stateFile{Version: stateVersion, Sum: hex.EncodeToString(sum[:]), Answers: body})
+	data, err := json.Marshal(stateFile{Version: stateVersion, Of: s.of, Sum: hex.EncodeToString(sum[:]), Answers: body})
 	if err != nil {
 		return fmt.Errorf("state: %w", err)
 	}

@@ -160,3 +160,121 @@ func TestStateFile_EmptyRegistry(t *testing.T) {
 		})
 	}
 }
+
+// TestStateFile_AnotherRegistry: an application that moves from one registry to another
+// keeps its file, and not what that says of the other.
+func TestStateFile_AnotherRegistry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		file := filepath.Join(t.TempDir(), "state.json")
+		in := func(place string) (*scripted, *client.Client) {
+			source := newScripted()
+			b := source.backend()
+			b.Place = place
+			return source, open(t, b, client.Options{StateFile: file})
+		}
+		source, c := in("staging")
+		source.all(greeter("10.9.0.1"))
+		if _, err := c.Resolve(t.Context(), greeterKey); err != nil {
+			t.Fatal(err)
+		}
+		c.Close()
+
+		source, c = in("production")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if s, err := c.Resolve(ctx, greeterKey); err == nil {
+			t.Errorf("before the registry answered: %s, want none of another registry", hosts(s))
+		}
+		source.all(greeter("10.8.8.8"))
+		if s, err := c.Resolve(t.Context(), greeterKey); err != nil || hosts(s) != "[10.8.8.8]" || s.Err != nil || !s.Since.IsZero() {
+			t.Errorf("%s, %v, %s, %v", hosts(s), s.Err, s.Since, err)
+		}
+		c.Close()
+
+		_, c = in("production")
+		if s, err := c.Resolve(t.Context(), greeterKey); err != nil || hosts(s) != "[10.8.8.8]" {
+			t.Errorf("its own file: %s, %v", hosts(s), err)
+		}
+	})
+}
+
+// TestStateFile_LeftMeanwhile: an answer with what only the file knows is not current.
+func TestStateFile_LeftMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		file := filepath.Join(t.TempDir(), "state.json")
+		source := newScripted()
+		c := open(t, source.byInterest(), client.Options{StateFile: file})
+		first := c.Watch(greeterKey)
+		source.all(greeter("10.0.0.1", "10.0.0.2"))
+		next(t, first)
+		c.Close()
+		confirmed := time.Now()
+		time.Sleep(time.Minute)
+
+		source = newScripted()
+		c = open(t, source.byInterest(), client.Options{StateFile: file})
+		w := c.Watch(greeterKey)
+		defer w.Stop()
+		next(t, w)
+		source.all(greeter("10.0.0.1"))
+		s := next(t, w)
+		if hosts(s) != "[10.0.0.1 10.0.0.2]" || s.Err != nil || s.Since.IsZero() || s.Since.After(confirmed) {
+			t.Errorf("one of two left meanwhile: %s, %v, since %s; want both, since the first run", hosts(s), s.Err, s.Since)
+		}
+		if got, err := c.Resolve(t.Context(), greeterKey); err != nil || got.Since.IsZero() {
+			t.Errorf("Resolve() = since %s, %v, want as the watch has it", got.Since, err)
+		}
+		if s = next(t, w); hosts(s) != "[10.0.0.1]" || !s.Since.IsZero() {
+			t.Errorf("after the doubt: %s, since %s", hosts(s), s.Since)
+		}
+	})
+}
+
+// TestOutage_Unconfirmed: so is one with what was known before an outage.
+func TestOutage_Unconfirmed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		source := newScripted()
+		c := open(t, source.backend(), client.Options{})
+		source.all(greeter("10.0.0.1", "10.0.0.2"))
+		w := c.Watch(greeterKey)
+		defer w.Stop()
+		next(t, w)
+		time.Sleep(time.Minute)
+		lost := time.Now()
+		source.away(errors.New("connection refused"))
+		next(t, w)
+		time.Sleep(time.Minute)
+		source.all(greeter("10.0.0.1"))
+		if s := next(t, w); hosts(s) != "[10.0.0.1 10.0.0.2]" || s.Err != nil || !s.Since.Equal(lost) {
+			t.Errorf("back: %s, %v, since %s; want both, since %s", hosts(s), s.Err, s.Since, lost)
+		}
+		source.all(greeter("10.0.0.1", "10.0.0.2"))
+		if s := next(t, w); hosts(s) != "[10.0.0.1 10.0.0.2]" || !s.Since.IsZero() {
+			t.Errorf("both are back: %s, since %s", hosts(s), s.Since)
+		}
+	})
+}
+
+// TestWaitVisible_OwnAddressInTheStateFile: a run before was visible at the address.
+func TestWaitVisible_OwnAddressInTheStateFile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		file := filepath.Join(t.TempDir(), "state.json")
+		source := newScripted()
+		c := open(t, source.backend(), client.Options{StateFile: file})
+		source.all(greeter("10.0.0.1"))
+		if _, err := c.Resolve(t.Context(), greeterKey); err != nil {
+			t.Fatal(err)
+		}
+		c.Close()
+
+		source = newScripted()
+		c = open(t, source.backend(), client.Options{StateFile: file})
+		source.all()
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		own := client.Instance{Application: "greeter", Interfaces: []registry.Interface{{Name: "api.Greeter"}}, Host: "10.0.0.1", Port: 20000}
+		if err := c.WaitVisible(ctx, own); err == nil {
+			t.Error("WaitVisible() = nil, and the registry has nobody")
+		}
+	})
+}

@@ -27,6 +27,7 @@ type Watch struct {
 
 	delivered bool
 	last      Snapshot
+	saved     bool            // last came from the state file alone
 	denied    error           // what Next returned last for want of an answer
 	more      <-chan struct{} // closed when the source reports more than at the last look
 
@@ -77,9 +78,9 @@ func (w *Watch) Next(ctx context.Context) (Snapshot, error) {
 		if w.ctx.Err() != nil {
 			return Snapshot{}, ErrClosed
 		}
-		s, err := w.look()
+		s, saved, err := w.look()
 		if err == nil && (!w.delivered || !s.same(w.last)) {
-			w.delivered, w.last, w.denied = true, s, nil
+			w.delivered, w.last, w.saved, w.denied = true, s, saved, nil
 			return s, nil
 		}
 		if errors.Is(err, ErrDenied) && !errors.Is(w.denied, ErrDenied) {
@@ -156,27 +157,28 @@ func (w *Watch) wait(ctx context.Context) {
 	}
 }
 
-// look returns the answer as it is, or why none is known.
-func (w *Watch) look() (Snapshot, error) {
+// look returns the answer as it is, or why none is known, and whether it is that of
+// the state file.
+func (w *Watch) look() (s Snapshot, ofFile bool, err error) {
 	c := w.client
 	s, found, more := c.answer(w.query, w.names)
 	w.more = more
 	w.route(&s)
 	if found.whole {
-		return s, nil
+		return s, false, nil
 	}
 	saved, ok := c.state.get(w.query)
-	ok = ok && (!w.delivered || !w.last.Since.IsZero())
+	ok = ok && (!w.delivered || w.saved)
 	if w.partly(&s) && (!ok || !found.doubted) {
-		return s, nil // for as long as the rest cannot be known; why is the snapshot's
+		return s, false, nil // for as long as the rest cannot be known; why is the snapshot's
 	}
 	why := fmt.Errorf("%s: %w", w.query, first(c.why(), s.Err, ErrUnknown))
 	if ok {
 		c.index.doubt(saved)
 		saved.Err = why
-		return saved, nil
+		return saved, true, nil
 	}
-	return s, why
+	return s, false, why
 }
 
 // partly reports whether what is known of a query is an answer while the rest cannot be
@@ -199,9 +201,14 @@ func (c *Client) answer(q Query, names []string) (s Snapshot, found finding, mor
 	s = Snapshot{Query: q, Err: first(caused(found.stale, ErrUnreachable), caused(first(found.hidden, known.Err), ErrUnknown))}
 	for _, x := range found.services {
 		for _, e := range x.Endpoints {
-			if e.Health.Offered() {
-				s.Endpoints = append(s.Endpoints, Endpoint{Endpoint: e, Service: x})
+			if !e.Health.Offered() {
+				continue
 			}
+			at, doubtful := found.unconfirmed[doubted{x.Name, e.Address()}]
+			if doubtful && (s.Since.IsZero() || at.Before(s.Since)) {
+				s.Since = at
+			}
+			s.Endpoints = append(s.Endpoints, Endpoint{Endpoint: e, Service: x, unconfirmed: doubtful})
 		}
 	}
 	if found.whole = c.whole(known, found); found.whole {
@@ -359,8 +366,8 @@ func (c *Client) awaitQuery(ctx context.Context, q Query, i Instance, enough fun
 			return fmt.Errorf("%s: %w", q, first(c.publishing(), err))
 		}
 		seen := false
-		for _, e := range s.Endpoints {
-			seen = seen || e.Host == i.Host && e.Port == i.Port
+		for _, e := range s.Endpoints { // what was known before says nothing of what is there
+			seen = seen || e.Host == i.Host && e.Port == i.Port && !e.unconfirmed
 		}
 		if s.Err == nil && enough(seen) {
 			return nil

@@ -60,7 +60,7 @@ func ZooKeeper(o ZooKeeperOptions) (Backend, error) {
 		return Backend{}, err //nolint:wrapcheck // it says zookeeper
 	}
 	b := Backend{
-		Kind: "zookeeper", Source: source, Interest: interest, Names: plainNames, Shows: form.shows,
+		Kind: "zookeeper", Place: placeOf("zookeeper", o.Conn.Servers, form.options.Root, form.Name), Source: source, Interest: interest, Names: plainNames, Shows: form.shows,
 		Err: func() error { return unreachable(source.State().LastError) },
 	}
 	if o.Identity == "" {
