@@ -20,7 +20,7 @@ import (
 // Registry is what the plugin of a framework uses of a Client.
 type Registry interface {
 	Register(i Instance) error
-	Deregister(ctx context.Context, i Instance) error
+	Deregister(ctx context.Context, instances ...Instance) error
 	Resolve(ctx context.Context, q Query) (Snapshot, error)
 	Watch(q Query) *Watch
 }
@@ -63,6 +63,9 @@ type Publisher interface {
 
 	// Set makes these all that is provided. It never blocks.
 	Set(instances []Instance)
+
+	// Wrote reports whether anything of Set may have reached the registry.
+	Wrote() bool
 
 	// Err says why something is not published as it should be; nil where
 	// everything is.
@@ -276,7 +279,7 @@ func (c *Client) Status() Status {
 	c.mu.Unlock()
 	found := c.index.find(Query{})
 	s.Available = s.Err == nil && found.stale == nil && (found.synced || c.backend.Source == nil) && c.ctx.Err() == nil
-	s.Err = caused(first(context.Cause(c.ctx), s.Err, found.stale, c.registryErr()), ErrUnreachable)
+	s.Err = caused(first(context.Cause(c.ctx), s.Err, found.stale, c.registryErr(), caused(c.index.rootUnknown(), ErrUnknown)), ErrUnreachable)
 	return s
 }
 
@@ -323,39 +326,64 @@ func (c *Client) Register(i Instance) error {
 	return nil
 }
 
-// drain is how long Deregister waits for consumers at most where nobody says how
+// drain is how long Deregister waits for the registry at most where nobody says how
 // long, for all that is withdrawn one after the other.
 const drain = 10 * time.Second
 
-// Deregister takes the interfaces of an instance back and waits until consumers
-// no longer see them, so that it may end without a call lost, or until ctx ends,
-// whose error it returns then: where ctx has no deadline, after 10 s for all that is
-// withdrawn one after the other. They are withdrawn all the same.
+// Deregister takes the interfaces of instances back and waits until consumers no
+// longer see them, and once for Options.DrainDelay, so that they may end without a call
+// lost, or until ctx ends, whose error it returns then. Where ctx has no deadline it
+// waits for the registry for 10 s, in all of several calls that follow each other. They
+// are withdrawn all the same. An address that still provides a name to the caller is
+// not waited for under that name, and nothing is where nothing was ever published.
+// Where the registry refuses to show them it returns ErrDenied.
 //
 // A mesh offers an instance for as long as its pod is ready, whatever is withdrawn:
 // there it waits for the pod to go, as it does when Kubernetes has asked it to end.
-func (c *Client) Deregister(ctx context.Context, i Instance) error {
-	c.mu.Lock()
-	there := false
-	for _, one := range i.each() {
-		if _, ok := c.instances[one.name()]; ok {
-			there = true
-			delete(c.instances, one.name())
-		}
-	}
-	if there {
-		c.backend.Publisher.Set(slices.Collect(maps.Values(c.instances)))
-	}
-	c.mu.Unlock()
-	if !there || c.backend.Source == nil {
+func (c *Client) Deregister(ctx context.Context, instances ...Instance) error {
+	gone, left := c.withdraw(instances)
+	if len(gone) == 0 || c.backend.Source == nil || !c.backend.Publisher.Wrote() {
 		return nil
 	}
-	ctx, cancel := c.draining(ctx)
+	limited, cancel := c.draining(ctx)
 	defer cancel()
-	if err := c.await(ctx, i, func(seen bool) bool { return !seen }); err != nil {
-		return err
+	for _, i := range gone {
+		for _, q := range c.backend.Shows(i) {
+			if c.provides(left, i.Address(), q) {
+				continue
+			}
+			if err := c.awaitAbsence(limited, q, i); err != nil {
+				return err
+			}
+		}
 	}
 	return c.awaitDrain(ctx)
+}
+
+// withdraw no longer provides instances, and returns which it did, and the others.
+func (c *Client) withdraw(instances []Instance) (gone, left []Instance) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, i := range instances {
+		for _, one := range i.each() {
+			if there, ok := c.instances[one.name()]; ok {
+				gone = append(gone, there)
+				delete(c.instances, one.name())
+			}
+		}
+	}
+	left = slices.Collect(maps.Values(c.instances))
+	if len(gone) > 0 {
+		c.backend.Publisher.Set(left)
+	}
+	return gone, left
+}
+
+// provides reports whether one of several instances answers a query at an address.
+func (c *Client) provides(several []Instance, address string, q Query) bool {
+	return slices.ContainsFunc(several, func(i Instance) bool {
+		return i.Address() == address && slices.Contains(c.backend.Shows(i), q)
+	})
 }
 
 // draining gives a context without a deadline that of what is withdrawn together.
@@ -381,6 +409,9 @@ func (c *Client) awaitDrain(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+	c.mu.Lock()
+	c.drained = c.drained.Add(c.o.DrainDelay) // it was not spent on the registry
+	c.mu.Unlock()
 	return nil
 }
 

@@ -2,8 +2,10 @@ package client
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -189,6 +191,19 @@ func (x *index) concealed() error {
 	}
 	for _, scope := range slices.Sorted(maps.Keys(x.known.Unknown)) {
 		return x.known.Unknown[scope]
+	}
+	return nil
+}
+
+// rootUnknown returns why nothing below a root can be known, such as one that is
+// denied; nil where there is none.
+func (x *index) rootUnknown() error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, scope := range slices.Sorted(maps.Keys(x.known.Unknown)) {
+		if strings.HasSuffix(scope, "*") {
+			return fmt.Errorf("%s: %w", scope, x.known.Unknown[scope])
+		}
 	}
 	return nil
 }

@@ -22,6 +22,12 @@ type Instance struct {
 	// service key.
 	Interfaces []registry.Interface
 
+	// Process is the same for all that one process provides under Application at
+	// several ports or over several protocols, and for no other process. Where the
+	// format holds these as one instance, as Kratos' in ZooKeeper, they are one. Empty:
+	// each is by itself.
+	Process string
+
 	Host     string // an IP address without brackets
 	Port     uint16
 	Protocol string // such as tri, dubbo, grpc or http
@@ -70,13 +76,38 @@ func KeyOf(i registry.Interface) naming.ServiceKey {
 	return metadata.KeyOf(i)
 }
 
-// service returns the instance as a service with one endpoint. Its name is that
-// of the instance, so that several of one application are distinguished.
-func (i Instance) service() *registry.Service {
-	return &registry.Service{
-		Name: registry.Name(i.name()), Application: i.application(), Protocol: i.Protocol,
-		Interfaces: i.interfaces(), Endpoints: []registry.Endpoint{i.endpoint()},
+// provision is instances as one service.
+type provision struct {
+	*registry.Service
+	of []Instance
+}
+
+// provisionsOf returns instances as services. The name of each is that of its first
+// instance, so that several of one application are distinguished. Those of one process
+// are one service where joined says so.
+func provisionsOf(instances []Instance, joined bool) []*provision {
+	byProcess := make(map[[2]string]*provision)
+	all := make([]*provision, 0, len(instances))
+	for _, i := range slices.SortedFunc(slices.Values(instances), compareInstances) {
+		process, e := [2]string{i.application(), i.Process}, i.endpoint()
+		if p := byProcess[process]; p != nil && joined && i.Process != "" {
+			p.of, p.Interfaces = append(p.of, i), append(p.Interfaces, i.interfaces()...)
+			e.Instance = p.Endpoints[0].Address()
+			p.Endpoints[0].Instance = e.Instance
+			p.Endpoints = append(p.Endpoints, e)
+			continue
+		}
+		p := &provision{of: []Instance{i}, Service: &registry.Service{
+			Name: registry.Name(i.name()), Application: i.application(), Protocol: i.Protocol,
+			Interfaces: slices.Clone(i.interfaces()), Endpoints: []registry.Endpoint{e},
+		}}
+		byProcess[process] = p
+		all = append(all, p)
 	}
+	for _, p := range all {
+		slices.SortFunc(p.Endpoints, registry.Endpoint.Compare)
+	}
+	return all
 }
 
 // id names the instance within its process.

@@ -180,6 +180,7 @@ type meshPublisher struct {
 	desired  []Instance
 	own      map[string]error // why the own host address is not known, by address of the instance
 	conflict error            // why an instance is not found by all of its keys
+	wrote    bool             // as Publisher.Wrote has it
 }
 
 func newMeshPublisher(k *keys.Publisher, stream ads.Options, o MeshOptions) *meshPublisher {
@@ -195,6 +196,13 @@ func (p *meshPublisher) Set(instances []Instance) {
 	p.desired = instances
 	p.mu.Unlock()
 	p.again()
+}
+
+// Wrote implements Publisher.
+func (p *meshPublisher) Wrote() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.wrote
 }
 
 // Err implements Publisher.
@@ -261,7 +269,7 @@ func (p *meshPublisher) follow(ctx context.Context) {
 		p.locate(ctx, &running, desired, at, found)
 		hosts, conflict := hostsOf(desired, at)
 		p.mu.Lock()
-		p.conflict = conflict
+		p.conflict, p.wrote = conflict, p.wrote || len(hosts) > 0
 		p.mu.Unlock()
 		p.keys.Set(hosts)
 	}

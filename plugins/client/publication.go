@@ -132,14 +132,13 @@ func (w *publication) claim() {
 			w.dirty[g] = time.Now()
 		}
 	}
-	for _, i := range desired {
-		s := i.service()
-		entries, err := w.codec.Encode(s)
+	for _, s := range provisionsOf(desired, w.joined) {
+		entries, err := w.codec.Encode(s.Service)
 		if left, ok := errors.AsType[*registry.LeftOut](err); ok {
 			err = left.Reason
 		}
 		if err != nil && len(entries) == 0 {
-			refused = errors.Join(refused, fmt.Errorf("instance %s: %w: %w", i.id(), ErrInvalid, err))
+			refused = errors.Join(refused, fmt.Errorf("instance %s: %w: %w", s.of[0].id(), ErrInvalid, err))
 			continue
 		}
 		for _, e := range entries {
@@ -148,7 +147,9 @@ func (w *publication) claim() {
 				w.provided[e.Group] = make(map[string]bool)
 			}
 			w.provided[e.Group][e.Key] = true
-			w.keys[e.Group] = append(w.keys[e.Group], w.shows(i)...)
+			for _, i := range s.of {
+				w.keys[e.Group] = append(w.keys[e.Group], w.shows(i)...)
+			}
 		}
 		touched(w.planner.Claim(plan.Origin{Service: s.Name}, plan.Withdrawn, entries))
 	}
@@ -174,6 +175,9 @@ type outcome struct {
 // call reads or writes a group within callTime.
 func (w *publication) call(ctx context.Context, o outcome) {
 	w.calling[o.group] = true
+	if !o.change.Empty() {
+		w.wrote.Store(true)
+	}
 	read := w.target.Read
 	if watched, ok := w.target.(registry.Watched); ok && w.planner.Concerns(o.group) {
 		read = watched.Watch // what is of no concern is read, which ends its watch
@@ -344,6 +348,11 @@ func (w *publication) withdraw(ctx context.Context) {
 		w.log.Warn("not everything was withdrawn before the time was up; it goes with the session", "err", err)
 	}
 	cancel()
+	w.await()
+}
+
+// await waits for the calls in flight, whose time is over.
+func (w *publication) await() {
 	for len(w.calling) > 0 {
 		delete(w.calling, (<-w.outcomes).group)
 	}

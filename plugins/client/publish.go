@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/metadata"
@@ -22,6 +23,8 @@ type targetPublisher struct {
 	serve  func(context.Context) error     // keeps the connection; nil: nothing has to
 	owner  string                          // as registry.Held.Owner has it
 	shows  func(Instance) []Query          // as Backend.Shows has it
+	joined bool                            // one entry holds what one process provides of an application
+	wrote  atomic.Bool                     // as Publisher.Wrote has it
 	log    *slog.Logger
 
 	wake    chan struct{}
@@ -38,9 +41,21 @@ func newTargetPublisher(
 	t registry.Target, codec metadata.Encoder, shows func(Instance) []Query, owner string, log *slog.Logger,
 ) *targetPublisher {
 	return &targetPublisher{
-		target: t, codec: codec, shows: shows, owner: owner, log: log, wake: make(chan struct{}, 1), changed: make(chan struct{}, 1),
+		target: t, codec: codec, joined: joins(codec), shows: shows, owner: owner, log: log, wake: make(chan struct{}, 1), changed: make(chan struct{}, 1),
 		problems: make(map[registry.Group]error),
 	}
+}
+
+// joins reports whether a format holds all ports of an instance in one entry.
+func joins(codec metadata.Encoder) bool {
+	probe := &registry.Service{Name: "probe", Application: "probe", Interfaces: []registry.Interface{{Name: "probe"}}}
+	for port, protocol := range []string{"http", "grpc"} {
+		probe.Endpoints = append(probe.Endpoints, registry.Endpoint{
+			Host: "127.0.0.1", Port: uint16(port + 1), Protocol: protocol, Instance: "127.0.0.1:1", Health: registry.Healthy,
+		})
+	}
+	entries, err := codec.Encode(probe)
+	return err == nil && len(entries) == 1
 }
 
 // served has the connection kept while it publishes.
@@ -62,6 +77,9 @@ func (p *targetPublisher) Set(instances []Instance) {
 	default:
 	}
 }
+
+// Wrote implements Publisher.
+func (p *targetPublisher) Wrote() bool { return p.wrote.Load() }
 
 // Err implements Publisher.
 func (p *targetPublisher) Err() error {
@@ -112,6 +130,10 @@ func (p *targetPublisher) Run(ctx context.Context, grace time.Duration) error {
 		watch.Stop()
 	}
 	w.watching.Wait()
+	if !p.Wrote() {
+		w.await()
+		return err // nothing of this process is there
+	}
 	p.mu.Lock()
 	p.desired = nil
 	p.mu.Unlock()

@@ -250,7 +250,7 @@ func TestRegister_ForeignEntries(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		theirs, err := foreign.Encode(greeter.service())
+		theirs, err := foreign.Encode(provisionsOf([]Instance{greeter}, false)[0].Service)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -340,36 +340,42 @@ func (c *Client) linger(q Query) {
 // keeps in sync, it reports when the other side sees it. It returns why it does
 // not where ctx ends before.
 func (c *Client) WaitVisible(ctx context.Context, i Instance) error {
-	return c.await(ctx, i, func(seen bool) bool { return seen })
-}
-
-// await waits until every query that shows an instance finds its address, or none
-// does.
-func (c *Client) await(ctx context.Context, i Instance, enough func(seen bool) bool) error {
 	for _, q := range c.backend.Shows(i) {
-		if err := c.awaitQuery(ctx, q, i, enough); err != nil {
+		if err := c.await(ctx, q, i, true); err != nil {
 			return fmt.Errorf("instance %s: %w", naming.Quote(i.id()), err)
 		}
 	}
 	return nil
 }
 
-func (c *Client) awaitQuery(ctx context.Context, q Query, i Instance, enough func(seen bool) bool) error {
+// awaitAbsence waits until a query does not find an instance, and no longer where the
+// registry refuses to show it.
+func (c *Client) awaitAbsence(ctx context.Context, q Query, i Instance) error {
+	if err := c.await(ctx, q, i, false); err != nil {
+		return fmt.Errorf("instance %s: %w", naming.Quote(i.id()), err)
+	}
+	return nil
+}
+
+// await waits until a query finds the address of an instance, or does not.
+func (c *Client) await(ctx context.Context, q Query, i Instance, there bool) error {
 	w := c.Watch(q)
 	defer w.Stop()
 	for {
 		s, err := w.Next(ctx)
-		if errors.Is(err, ErrDenied) && ctx.Err() == nil {
+		if there && errors.Is(err, ErrDenied) && ctx.Err() == nil {
 			continue // it may be reported before ctx ends
+		}
+		if !there && err == nil && errors.Is(s.Err, ErrDenied) {
+			err = s.Err
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", q, first(c.publishing(), err))
 		}
-		seen := false
-		for _, e := range s.Endpoints { // what was known before says nothing of what is there
-			seen = seen || e.Host == i.Host && e.Port == i.Port && !e.unconfirmed
-		}
-		if s.Err == nil && enough(seen) {
+		seen := slices.ContainsFunc(s.Endpoints, func(e Endpoint) bool { // what was known before says nothing of what is there
+			return e.Host == i.Host && e.Port == i.Port && !e.unconfirmed
+		})
+		if s.Err == nil && seen == there {
 			return nil
 		}
 	}

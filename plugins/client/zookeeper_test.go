@@ -354,3 +354,33 @@ func TestZooKeeper_RestoredRoot(t *testing.T) {
 		}
 	})
 }
+
+// TestZooKeeper_DeniedRoot: ZooKeeper 3.9 requires a right for a look at the root.
+func TestZooKeeper_DeniedRoot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := ensemble(t)
+		s.SetFault(func(r zkfake.Request) zkfake.Fault {
+			for _, p := range r.Paths {
+				if strings.HasPrefix(p, "/dubbo") {
+					return zkfake.Fault{Code: -102}
+				}
+			}
+			return zkfake.Fault{}
+		})
+		c := process(t, s, "p")
+		time.Sleep(time.Second)
+		if err := c.Status().Err; !errors.Is(err, client.ErrDenied) || !strings.Contains(err.Error(), "passwordFile") {
+			t.Errorf("Status().Err = %v before anybody asked, want the denial and what to check", err)
+		}
+		began := time.Now()
+		if _, err := ask(c, "greeter", time.Minute); !errors.Is(err, client.ErrDenied) || time.Since(began) > time.Second {
+			t.Errorf("Resolve() = %v after %s, want ErrDenied at once", err, time.Since(began))
+		}
+		_ = c.Register(at("10.0.0.1", "greeter"))
+		time.Sleep(time.Second)
+		began = time.Now()
+		if err := c.Deregister(context.Background(), at("10.0.0.1", "greeter")); time.Since(began) > time.Second {
+			t.Errorf("Deregister() = %v after %s, want it at once", err, time.Since(began))
+		}
+	})
+}

@@ -74,10 +74,7 @@ func (r *Registry) Deregister(ctx context.Context, s *kratos.ServiceInstance) er
 	if len(instances) > 0 {
 		err = nil // the others were left out by Register too
 	}
-	for _, i := range instances {
-		err = errors.Join(err, r.registry.Deregister(ctx, i))
-	}
-	return err
+	return errors.Join(err, r.registry.Deregister(ctx, instances...))
 }
 
 // instancesOf returns an instance for each endpoint.
@@ -94,8 +91,9 @@ func instancesOf(s *kratos.ServiceInstance) (all []client.Instance, err error) {
 			continue
 		}
 		i := client.Instance{
-			Application: s.Name, Interfaces: []registry.Interface{{Name: s.Name + "." + u.Scheme}},
-			Host: host, Port: port, Protocol: u.Scheme, Metadata: maps.Clone(s.Metadata),
+			Application: s.Name, Process: cmp.Or(s.ID, strings.Join(s.Endpoints, ",")) + " " + u.Query().Get("isSecure"), // which is metadata of the whole node
+			Interfaces: []registry.Interface{{Name: s.Name + "." + u.Scheme}},
+			Host:       host, Port: port, Protocol: u.Scheme, Metadata: maps.Clone(s.Metadata),
 		}
 		if i.Metadata == nil {
 			i.Metadata = make(map[string]string)

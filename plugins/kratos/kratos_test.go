@@ -234,3 +234,46 @@ func TestRegistrar_ZeroWeight(t *testing.T) {
 		t.Errorf("found %+v, %v", found, err)
 	}
 }
+
+// TestRegistrar_OneNode: as by Kratos' own registry, all endpoints of an instance are
+// one node, also those of one port.
+func TestRegistrar_OneNode(t *testing.T) {
+	for name, endpoints := range map[string][]string{
+		"one port":  {"http://10.0.0.1:80", "grpc://10.0.0.1:80"},
+		"two ports": {"http://10.0.0.1:80", "grpc://10.0.0.1:81"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := zkfake.New(zkfake.Options{})
+			t.Cleanup(func() { _ = s.Close() })
+			r := ensembleMember(t, s, "one")
+			both := &registry.ServiceInstance{ID: "1", Name: "greeter", Endpoints: endpoints}
+			if err := r.Register(t.Context(), both); err != nil {
+				t.Fatal(err)
+			}
+			consumer := ensembleMember(t, s, "")
+			w, err := consumer.Watch(t.Context(), "greeter")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = w.Stop() }()
+			for found := 0; found < 2; {
+				all, err := w.Next()
+				if err != nil || len(all) != 1 || all[0].ID != "1" {
+					t.Fatalf("found %+v, %v; want one instance", all, err)
+				}
+				found = len(all[0].Endpoints)
+			}
+			if nodes := s.Children("/microservices/greeter"); len(nodes) != 1 {
+				t.Errorf("nodes %v, want one", nodes)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			if err := r.Deregister(ctx, both); err != nil {
+				t.Error(err)
+			}
+			if nodes := s.Children("/microservices/greeter"); len(nodes) != 0 {
+				t.Errorf("nodes %v after it, want none", nodes)
+			}
+		})
+	}
+}
