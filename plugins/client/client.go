@@ -72,10 +72,10 @@ type Publisher interface {
 	Err() error
 }
 
-// watching is a Publisher that looks at what others provide: the client gives it
-// the means before it is run.
+// watching is a Publisher that looks at what others provide, by its client, which it
+// is given before it is run.
 type watching interface {
-	watchWith(watch func(Query) *Watch)
+	watchWith(c *Client)
 }
 
 // Options tune a Client.
@@ -159,7 +159,7 @@ func New(b Backend, o Options) (*Client, error) {
 	}
 	c.ctx, c.end = context.WithCancelCause(context.Background())
 	if p, ok := b.Publisher.(watching); ok && b.Source != nil {
-		p.watchWith(c.Watch)
+		p.watchWith(c)
 	}
 	c.start()
 	return c, nil

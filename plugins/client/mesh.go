@@ -188,7 +188,7 @@ func newMeshPublisher(k *keys.Publisher, stream ads.Options, o MeshOptions) *mes
 }
 
 // watchWith implements watching.
-func (p *meshPublisher) watchWith(watch func(Query) *Watch) { p.watch = watch }
+func (p *meshPublisher) watchWith(c *Client) { p.watch = c.Watch }
 
 // Set implements Publisher.
 func (p *meshPublisher) Set(instances []Instance) {

@@ -22,20 +22,56 @@ type publication struct {
 	origins  map[registry.Name]bool             // what was claimed last
 	keys     map[registry.Group][]Query         // what is looked up to see who else is in a group
 	provided map[registry.Group]map[string]bool // by key
-	rivals   map[registry.Group]*Watch          // of groups in which another one's entry blocks ours
+	observed map[registry.Group]observation
+	others   *groupSet // that others changed
 	dirty    map[registry.Group]time.Time
 	calling  map[registry.Group]bool // a call for it is in flight
 	outcomes chan outcome
 	timer    *time.Timer // until the next group is looked at
 	fails    map[registry.Group]int
+}
 
-	watching sync.WaitGroup
+// observation is that others changed what is known of a query.
+type observation struct {
+	query Query
+	stop  func()
+}
+
+// groupSet gathers groups for one reader. Its zero value is not ready for use.
+type groupSet struct {
+	ready chan struct{} // ready after a group was added
+
+	mu     sync.Mutex
+	groups map[registry.Group]struct{}
+}
+
+func newGroupSet() *groupSet {
+	return &groupSet{ready: make(chan struct{}, 1), groups: make(map[registry.Group]struct{})}
+}
+
+// add never blocks.
+func (s *groupSet) add(g registry.Group) {
+	s.mu.Lock()
+	s.groups[g] = struct{}{}
+	s.mu.Unlock()
+	select {
+	case s.ready <- struct{}{}:
+	default:
+	}
+}
+
+func (s *groupSet) drain() []registry.Group {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := slices.Collect(maps.Keys(s.groups))
+	clear(s.groups)
+	return all
 }
 
 func newPublication(p *targetPublisher) *publication {
 	return &publication{
 		targetPublisher: p, planner: plan.New(p.owner), origins: make(map[registry.Name]bool),
-		rivals: make(map[registry.Group]*Watch), dirty: make(map[registry.Group]time.Time),
+		observed: make(map[registry.Group]observation), others: newGroupSet(), dirty: make(map[registry.Group]time.Time),
 		calling: make(map[registry.Group]bool), outcomes: make(chan outcome), timer: time.NewTimer(0),
 		fails: make(map[registry.Group]int),
 	}
@@ -46,7 +82,10 @@ func newPublication(p *targetPublisher) *publication {
 func (w *publication) follow(ctx context.Context, ended <-chan error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	lost, others := w.signals()
+	var lost <-chan struct{}
+	if s, ok := w.target.(registry.Sessioned); ok {
+		lost = s.Lost()
+	}
 	w.claim()
 	for {
 		w.begin(ctx)
@@ -57,11 +96,7 @@ func (w *publication) follow(ctx context.Context, ended <-chan error) error {
 			return err
 		case <-w.wake:
 			w.claim()
-		case <-w.changed:
-			for g := range w.rivals {
-				w.dirty[g] = time.Now()
-			}
-		case <-others:
+		case <-w.others.ready:
 			w.disturbed()
 		case <-lost:
 			w.all()
@@ -72,25 +107,23 @@ func (w *publication) follow(ctx context.Context, ended <-chan error) error {
 	}
 }
 
-// signals returns what is ready after the target lost a session, and after others
-// changed a group.
-func (w *publication) signals() (lost, others <-chan struct{}) {
-	if s, ok := w.target.(registry.Sessioned); ok {
-		lost = s.Lost()
+// disturbed has the groups looked at that others changed: at once where what blocked
+// ours may have gone.
+func (w *publication) disturbed() {
+	for _, g := range w.others.drain() {
+		after := spread(gather)
+		if errors.Is(w.problemOf(g), ErrConflict) {
+			after = 0
+		}
+		w.dirty[g] = time.Now().Add(after)
 	}
-	if watched, ok := w.target.(registry.Watched); ok {
-		others = watched.Changed()
-	}
-	return lost, others
 }
 
-// disturbed has the groups looked at that others changed.
-func (w *publication) disturbed() {
-	if watched, ok := w.target.(registry.Watched); ok {
-		for _, g := range watched.Changes() {
-			w.dirty[g] = time.Now().Add(spread(gather))
-		}
-	}
+// problemOf returns why a group is not as it should be.
+func (w *publication) problemOf(g registry.Group) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.problems[g]
 }
 
 // all has every group looked at.
@@ -178,15 +211,11 @@ func (w *publication) call(ctx context.Context, o outcome) {
 	if !o.change.Empty() {
 		w.wrote.Store(true)
 	}
-	read := w.target.Read
-	if watched, ok := w.target.(registry.Watched); ok && w.planner.Concerns(o.group) {
-		read = watched.Watch // what is of no concern is read, which ends its watch
-	}
 	go func() {
 		ctx, cancel := context.WithTimeout(ctx, callTime)
 		defer cancel()
 		if o.change.Empty() {
-			o.held, o.err = read(ctx, o.group)
+			o.held, o.err = w.target.Read(ctx, o.group)
 		} else {
 			o.err = w.target.Write(ctx, o.change)
 		}
@@ -208,7 +237,7 @@ func (w *publication) finish(ctx context.Context, o outcome) {
 		w.planner.Applied(o.change)
 	}
 	w.record(o)
-	w.follows(o.group, first(o.err, o.conflict)) //nolint:contextcheck // a rival is watched until it goes
+	w.follows(o.group, first(o.err, o.conflict))
 }
 
 // plan returns what has to be written to a group, and why not all that is
@@ -240,30 +269,22 @@ func (w *publication) plan(g registry.Group, held []registry.Held) (registry.Cha
 	return change, duplicate
 }
 
-// follows watches a group for as long as another one's entry blocks ours in it, so that
-// what is provided replaces it as soon as that goes.
+// follows observes a group by the client's own source, in place of watches of the
+// target, which have a connection of their own: where others may change what is ours,
+// and for as long as another one's entry blocks ours, so that what is provided replaces
+// it as soon as that goes.
 func (w *publication) follows(g registry.Group, err error) {
-	rival := w.rivals[g]
-	switch {
-	case !errors.Is(err, ErrConflict):
-		if rival != nil {
-			rival.Stop()
-			delete(w.rivals, g)
-		}
-	case rival == nil && w.watch != nil && len(w.keys[g]) > 0:
-		rival = w.watch(Any(w.keys[g]...))
-		w.rivals[g] = rival
-		w.watching.Go(func() {
-			for {
-				if _, err := rival.Next(context.Background()); errors.Is(err, ErrClosed) {
-					return
-				}
-				select {
-				case w.changed <- struct{}{}:
-				default:
-				}
-			}
-		})
+	_, changeable := w.target.(registry.Watched)
+	q := Any(w.keys[g]...)
+	needed := len(w.keys[g]) > 0 && (changeable || errors.Is(err, ErrConflict))
+	was, observed := w.observed[g]
+	if observed && (!needed || was.query != q) {
+		was.stop()
+		delete(w.observed, g)
+		observed = false
+	}
+	if needed && !observed && w.observe != nil {
+		w.observed[g] = observation{q, w.observe(q, func() { w.others.add(g) })}
 	}
 }
 

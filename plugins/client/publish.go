@@ -28,8 +28,7 @@ type targetPublisher struct {
 	log    *slog.Logger
 
 	wake    chan struct{}
-	changed chan struct{}      // ready after what blocked it changed
-	watch   func(Query) *Watch // of what others provide; nil: nobody can be watched
+	observe func(q Query, changed func()) (stop func()) // as Client.observe; nil: others cannot be observed
 
 	mu       sync.Mutex
 	desired  []Instance
@@ -41,7 +40,7 @@ func newTargetPublisher(
 	t registry.Target, codec metadata.Encoder, shows func(Instance) []Query, owner string, log *slog.Logger,
 ) *targetPublisher {
 	return &targetPublisher{
-		target: t, codec: codec, joined: joins(codec), shows: shows, owner: owner, log: log, wake: make(chan struct{}, 1), changed: make(chan struct{}, 1),
+		target: t, codec: codec, joined: joins(codec), shows: shows, owner: owner, log: log, wake: make(chan struct{}, 1),
 		problems: make(map[registry.Group]error),
 	}
 }
@@ -65,7 +64,7 @@ func (p *targetPublisher) served(serve func(context.Context) error) *targetPubli
 }
 
 // watchWith implements watching.
-func (p *targetPublisher) watchWith(watch func(Query) *Watch) { p.watch = watch }
+func (p *targetPublisher) watchWith(c *Client) { p.observe = c.observe }
 
 // Set implements Publisher.
 func (p *targetPublisher) Set(instances []Instance) {
@@ -126,10 +125,9 @@ func (p *targetPublisher) Run(ctx context.Context, grace time.Duration) error {
 	}
 	w := newPublication(p)
 	err := w.follow(ctx, ended)
-	for _, watch := range w.rivals {
-		watch.Stop()
+	for _, o := range w.observed {
+		o.stop()
 	}
-	w.watching.Wait()
 	if !p.Wrote() {
 		w.await()
 		return err // nothing of this process is there

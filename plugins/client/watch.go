@@ -20,6 +20,7 @@ type Watch struct {
 	client *Client
 	query  Query
 	wake   chan struct{}
+	notify func()   // is called in place of wake; nil: wake is ready
 	names  []string // what the source has to report
 	stop   context.CancelCauseFunc
 	ctx    context.Context //nolint:containedctx // ends Next
@@ -37,9 +38,20 @@ type Watch struct {
 
 // Watch follows the answer to a query until Stop or Close. It returns at once.
 func (c *Client) Watch(q Query) *Watch {
-	w := &Watch{client: c, query: q, wake: make(chan struct{}, 1)}
-	w.ctx, w.stop = context.WithCancelCause(c.ctx)
+	w := c.watch(q, nil)
 	w.signal()
+	return w
+}
+
+// observe calls a function when what is known of a query may have changed, until stop
+// is called. The function must not block, nor use the client.
+func (c *Client) observe(q Query, changed func()) (stop func()) {
+	return c.watch(q, changed).Stop
+}
+
+func (c *Client) watch(q Query, notify func()) *Watch {
+	w := &Watch{client: c, query: q, wake: make(chan struct{}, 1), notify: notify}
+	w.ctx, w.stop = context.WithCancelCause(c.ctx)
 	c.index.watch(w)
 	if w.names = c.names(q); w.names != nil {
 		c.backend.Interest.Add(w.names...)
@@ -48,6 +60,10 @@ func (c *Client) Watch(q Query) *Watch {
 }
 
 func (w *Watch) signal() {
+	if w.notify != nil {
+		w.notify()
+		return
+	}
 	select {
 	case w.wake <- struct{}{}:
 	default:

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/metadata/format"
@@ -54,41 +56,100 @@ func ZooKeeper(o ZooKeeperOptions) (Backend, error) {
 	if err != nil {
 		return Backend{}, fmt.Errorf("zookeeper: %w", err)
 	}
-	interest := registry.NewInterest()
-	source, err := zookeeper.NewSource(o.Conn, zookeeper.SourceOptions{Formats: []zookeeper.Format{codec}, Interest: interest, Log: log})
+	interest, one := registry.NewInterest(), &session{conn: o.Conn}
+	so := zookeeper.SourceOptions{Formats: []zookeeper.Format{codec}, Interest: interest, Log: log}
+	if o.Identity != "" {
+		so.Client = one.client
+	}
+	source, err := zookeeper.NewSource(o.Conn, so)
 	if err != nil {
 		return Backend{}, err //nolint:wrapcheck // it says zookeeper
 	}
 	b := Backend{
-		Kind: "zookeeper", Place: placeOf("zookeeper", o.Conn.Servers, form.options.Root, form.Name), Source: source, Interest: interest, Names: plainNames, Shows: form.shows,
+		Kind: "zookeeper", Place: placeOf("zookeeper", o.Conn.Servers, form.options.Root, form.Name),
+		Source: &sessionSource{source, one}, Interest: interest, Names: plainNames, Shows: form.shows,
 		Err: func() error { return unreachable(source.State().LastError) },
 	}
 	if o.Identity == "" {
 		return b, nil
 	}
-	// The connection is made when it is used: nobody closes that of a backend
-	// that no client was made of.
 	p := newTargetPublisher(nil, codec, b.Shows, markOf(o.Identity).Owner, log)
-	var client *zookeeper.Client
 	p.open = func() (registry.Target, error) {
-		if client, err = zookeeper.Dial(o.Conn); err != nil {
-			return nil, err //nolint:wrapcheck // it says zookeeper
+		client, err := one.client()
+		if err != nil {
+			return nil, err
 		}
-		target, err := zookeeper.NewTarget(client, zookeeper.TargetOptions{
+		return zookeeper.NewTarget(client, zookeeper.TargetOptions{ //nolint:wrapcheck // it says zookeeper
 			Owner: ownerName(o.Identity), Layouts: []zookeeper.Layout{codec}, Lifetime: zookeeper.Session, Unregistered: true, Log: log,
 		})
-		if err != nil {
-			client.Close()
-			return nil, err //nolint:wrapcheck // it says zookeeper
-		}
-		return target, nil
 	}
-	b.Publisher = p.served(func(ctx context.Context) error {
-		<-ctx.Done()
-		client.Close() // and with it what is left of ours
-		return nil
-	})
+	b.Publisher = &sessionPublisher{p, one}
 	return b, nil
+}
+
+// session is the one session of a process, over which it reads and publishes. It is
+// made when it is used first, as nobody closes that of a backend that no client was
+// made of, and ends with its last user.
+type session struct {
+	conn zookeeper.Options
+
+	mu    sync.Mutex
+	made  *zookeeper.Client
+	users int
+}
+
+// client returns the session's client. It is called by a user.
+func (s *session) client() (*zookeeper.Client, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.made != nil {
+		return s.made, nil
+	}
+	client, err := zookeeper.Dial(s.conn)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // it says zookeeper
+	}
+	s.made = client
+	return client, nil
+}
+
+// use counts a user for as long as a function runs.
+func (s *session) use(do func() error) error {
+	s.mu.Lock()
+	s.users++
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		var last *zookeeper.Client
+		if s.users--; s.users == 0 {
+			last, s.made = s.made, nil
+		}
+		s.mu.Unlock()
+		if last != nil {
+			last.Close() // and with it what is left of ours
+		}
+	}()
+	return do()
+}
+
+type sessionSource struct {
+	*zookeeper.Source
+	session *session
+}
+
+// Run implements registry.Source.
+func (s *sessionSource) Run(ctx context.Context, t *registry.Table) error {
+	return s.session.use(func() error { return s.Source.Run(ctx, t) })
+}
+
+type sessionPublisher struct {
+	*targetPublisher
+	session *session
+}
+
+// Run implements Publisher.
+func (p *sessionPublisher) Run(ctx context.Context, grace time.Duration) error {
+	return p.session.use(func() error { return p.targetPublisher.Run(ctx, grace) })
 }
 
 func (u *registryURL) zooKeeper(files *tlsfile.Files, byDefault string) (Backend, error) {

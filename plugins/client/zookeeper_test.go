@@ -384,3 +384,55 @@ func TestZooKeeper_DeniedRoot(t *testing.T) {
 		}
 	})
 }
+
+// TestZooKeeper_OneSession: a server accepts 60 connections from one address.
+func TestZooKeeper_OneSession(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := ensemble(t)
+		c := process(t, s, "p")
+		one := at("10.0.0.1", "greeter")
+		_ = c.Register(one)
+		for range 3 {
+			if err := c.WaitVisible(t.Context(), one); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := ask(c, "another", time.Minute); err != nil {
+				t.Error(err)
+			}
+			if n := len(s.Sessions()); n != 1 {
+				t.Errorf("%d sessions of a process that provides and consumes, want one", n)
+			}
+			s.DropConnections()
+			time.Sleep(time.Minute)
+		}
+		c.Close()
+		if n := len(s.Sessions()); n != 0 {
+			t.Errorf("%d sessions after Close", n)
+		}
+	})
+}
+
+// TestZooKeeper_ConnectionLimit: the server says nothing, and closes the connection.
+func TestZooKeeper_ConnectionLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, err := client.ZooKeeper(client.ZooKeeperOptions{Identity: "p", Conn: zookeeper.Options{
+			Servers: []string{"server:2181"},
+			Dial: func(context.Context, string, string) (net.Conn, error) {
+				ours, theirs := net.Pipe()
+				go func() {
+					_, _ = theirs.Read(make([]byte, 1024))
+					_ = theirs.Close()
+				}()
+				return ours, nil
+			},
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := open(t, b, client.Options{})
+		time.Sleep(time.Second)
+		if err := c.Status().Err; err == nil || !strings.Contains(err.Error(), "maxClientCnxns") || !strings.Contains(err.Error(), "server:2181") {
+			t.Errorf("Status().Err = %v, want the limit and the server", err)
+		}
+	})
+}

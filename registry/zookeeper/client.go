@@ -70,6 +70,9 @@ type Client struct {
 	ready   chan struct{} // closed while there is a session
 	lost    map[chan struct{}]struct{}
 	closing bool
+
+	notConnected chan struct{} // closed while there is no connection
+	follower     *follower     // over a connection that is shared; nil: there is none
 }
 
 // Dial returns a client that connects in the background and continues trying.
@@ -92,7 +95,8 @@ func dial(opts Options, single *singleConnection) (*Client, error) {
 		return nil, err
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	c := &Client{opts: opts, root: root, single: single, stop: stop, ready: make(chan struct{}), lost: make(map[chan struct{}]struct{})}
+	c := &Client{opts: opts, root: root, single: single, stop: stop, ready: make(chan struct{}), lost: make(map[chan struct{}]struct{}), notConnected: make(chan struct{})}
+	close(c.notConnected)
 	c.replaced, _ = c.onLost()
 	c.watches = newGroupWatches(c)
 	// The library calls back from its own goroutine, which may be before
@@ -183,6 +187,7 @@ func (c *Client) event(e zk.Event) {
 	if e.Type != zk.EventSession {
 		e.Path = conn{root: c.root}.above(e.Path)
 		c.single.notify(func(events *watchEvents) { events.changed(e) })
+		c.notify(func(f *follower) { f.events.changed(e) })
 		return
 	}
 	c.mu.Lock()
@@ -201,11 +206,15 @@ func (c *Client) event(e zk.Event) {
 	}
 	if before.Connected && !after.Connected {
 		c.single.notify((*watchEvents).disconnected)
+		c.notify(func(f *follower) {
+			f.events.disconnected()
+			f.end(errLost)
+		})
 	}
 	if !closing {
 		c.log(before, after)
 	}
-	c.opts.Observe(after)
+	c.observe(after)
 }
 
 func (c *Client) connected(server string) {
@@ -223,6 +232,11 @@ func (c *Client) connected(server string) {
 	c.state.Timeout = time.Duration(w.timeout.Load()) * time.Millisecond
 	c.state.Since, c.state.LastError = time.Now(), ""
 	select {
+	case <-c.notConnected:
+		c.notConnected = make(chan struct{})
+	default:
+	}
+	select {
 	case <-c.ready: // already
 	default:
 		close(c.ready)
@@ -232,10 +246,14 @@ func (c *Client) connected(server string) {
 func (c *Client) disconnected(server string) {
 	if c.wire != nil && c.wire.failure() != nil {
 		c.state.LastError = c.wire.failure().Error()
+		if c.state.Server == "" {
+			c.state.Server = server
+		}
 	}
 	if c.state.Connected {
 		c.state.Connected, c.state.Server, c.state.Since = false, server, time.Now()
 		c.ready = make(chan struct{})
+		close(c.notConnected)
 	}
 }
 

@@ -106,7 +106,7 @@ func (c *Client) dialFailed(address string, err error) error {
 	c.state.Server, c.state.LastError = address, err.Error()
 	state := c.state
 	c.mu.Unlock()
-	c.opts.Observe(state)
+	c.observe(state)
 	return err
 }
 

@@ -42,6 +42,11 @@ type SourceOptions struct {
 	Asker    dependency.Asker   // fetches the documents that ZooKeeper does not store; nil: they are not fetched
 
 	Elsewhere bool // Asker fetches all documents
+
+	// Client is read over, as by a process that also writes over its session; the caller
+	// closes it after Run. It is asked for until it is there. Nil: the source has
+	// connections of its own.
+	Client func() (*Client, error)
 }
 
 // Source reports to a table what providers register in ZooKeeper. It watches the
@@ -207,18 +212,18 @@ func (r *sourceRun) connectionLost(ctx context.Context, err error, lasted time.D
 // connection reads and follows the tree over one connection, and returns why
 // it ended.
 func (r *sourceRun) connection(ctx context.Context) error {
+	outer := ctx
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	select {
 	case <-r.rechecks: // this connection does it
 	default:
 	}
-	events := newWatchEvents(make(chan struct{}, 1))
-	w, err := newWatcher(r.connectionOptions(), events, end) //nolint:contextcheck // its client ends by Close, below
+	w, closed, err := r.watcher(end)
 	if err != nil {
 		return err
 	}
-	defer w.client.Close()
+	defer func() { closed(outer.Err() == nil && !errors.Is(context.Cause(ctx), errLost)) }()
 	r.publisher.table.Dialed()
 	r.tree = &treeReader{watcher: w, opts: &r.opts}
 	if err := w.begin(ctx); err != nil {
@@ -239,17 +244,42 @@ func (r *sourceRun) connection(ctx context.Context) error {
 	}
 }
 
-// connectionOptions returns the options of the next connection. After Recheck it goes
-// to another server if there are several, so that none confirms its own answers.
-func (r *sourceRun) connectionOptions() Options {
-	o, avoid := r.conn, r.avoid
-	r.avoid = ""
-	o.Observe = func(state State) {
+// watcher returns a watcher over the next connection, and a function that ends it, and
+// a connection that is shared if it says so. Once that has ended it calls end.
+func (r *sourceRun) watcher(end context.CancelCauseFunc) (w *watcher, closed func(connected bool), err error) {
+	events := newWatchEvents(make(chan struct{}, 1))
+	if r.opts.Client == nil {
+		if w, err = newWatcher(r.connectionOptions(), events, end); err != nil {
+			return nil, nil, err
+		}
+		return w, func(bool) { w.client.Close() }, nil
+	}
+	client, err := r.opts.Client()
+	if err != nil {
+		return nil, nil, err
+	}
+	observe := r.observer()
+	w, closed = share(client, &follower{events, end, observe})
+	observe(client.State())
+	return w, closed, nil
+}
+
+// observer returns what is called with the states of a connection.
+func (r *sourceRun) observer() func(State) {
+	return func(state State) {
 		r.conn.Observe(state)
 		if state.Sessions == 0 && state.LastError != "" { // readers see it before the first request times out
 			r.publisher.table.Stale(fmt.Errorf("zookeeper %s: %s", state.Server, state.LastError))
 		}
 	}
+}
+
+// connectionOptions returns the options of the next connection. After Recheck it goes
+// to another server if there are several, so that none confirms its own answers.
+func (r *sourceRun) connectionOptions() Options {
+	o, avoid := r.conn, r.avoid
+	r.avoid = ""
+	o.Observe = r.observer()
 	servers, chroot, err := addresses(o.Servers)
 	others := slices.DeleteFunc(servers, func(s string) bool { return s == avoid })
 	if err != nil || avoid == "" || len(others) == 0 {

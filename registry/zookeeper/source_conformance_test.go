@@ -27,19 +27,30 @@ func TestSource_Conformance(t *testing.T) {
 				t.Helper()
 				s := serve(t)
 				f := fixture(t, s)
-				connected(t, s, &f)
+				connected(t, s, &f, false)
 				return f
 			})
 		})
 	}
 }
 
+// A source over the client of a process that writes too.
+func TestSource_SharedClientConformance(t *testing.T) {
+	conformance.Source(t, func(t *testing.T) conformance.SourceFixture {
+		t.Helper()
+		s := serve(t)
+		f := interfacesFixture(t, s)
+		connected(t, s, &f, true)
+		return f
+	})
+}
+
 // connected completes a fixture with the functions of every format.
-func connected(t *testing.T, s *zkfake.Server, f *conformance.SourceFixture) {
+func connected(t *testing.T, s *zkfake.Server, f *conformance.SourceFixture, shared bool) {
 	t.Helper()
 	var dials atomic.Int32
 	var away atomic.Bool
-	source, err := zookeeper.NewSource(zookeeper.Options{
+	conn := zookeeper.Options{
 		Servers: []string{"a:2181", "b:2181"}, SessionTimeout: 10 * time.Second, ReceiveLimit: receiveLimit,
 		Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
 			if away.Load() {
@@ -48,7 +59,15 @@ func connected(t *testing.T, s *zkfake.Server, f *conformance.SourceFixture) {
 			dials.Add(1)
 			return s.Dial(ctx, network, address)
 		},
-	}, zookeeper.SourceOptions{Formats: threeFormats(t), Asker: askerFunc(neverAnswers)})
+	}
+	opts := zookeeper.SourceOptions{Formats: threeFormats(t), Asker: askerFunc(neverAnswers)}
+	if shared {
+		client, err := zookeeper.Dial(conn)
+		must(t, err)
+		t.Cleanup(client.Close)
+		opts.Client = func() (*zookeeper.Client, error) { return client, nil }
+	}
+	source, err := zookeeper.NewSource(conn, opts)
 	must(t, err)
 	f.Source, f.Recheck = source, source.Recheck
 	f.Dials = func() int { return int(dials.Load()) }

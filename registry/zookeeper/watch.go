@@ -54,7 +54,11 @@ func (w *watcher) begin(ctx context.Context) error {
 func (w *watcher) query(ctx context.Context, q query) (node, error) {
 	watched := watch{q.path, q.kind == ofChildren}
 	q.watch = w.events.arm(watched)
-	n, err := w.client.query(ctx, q)
+	ask := w.client.query
+	if q.watch && w.client.single == nil {
+		ask = w.client.queryArmed
+	}
+	n, err := ask(ctx, q)
 	if q.watch && err != nil {
 		w.events.disarm(watched)
 	}

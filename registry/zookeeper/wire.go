@@ -37,8 +37,9 @@ type wire struct {
 	head []byte // read, and not yet returned by Read
 	rest int    // of the packet, not yet read from the connection
 
-	mu  sync.Mutex
-	err error // why the connection cannot be used
+	mu      sync.Mutex
+	err     error                // why the connection cannot be used
+	watches map[watchRequest]int // to be armed by so many requests
 }
 
 const (
@@ -57,6 +58,10 @@ const (
 
 // errPacket is wrapped if the other side does not answer as ZooKeeper does.
 var errPacket = errors.New("not an answer of ZooKeeper")
+
+// errNoAnswer is wrapped if the server closes a connection in place of a session.
+var errNoAnswer = errors.New("the server closed the connection without an answer: " +
+	"it has as many from this address as its maxClientCnxns allows (60 by default), or is not serving")
 
 func newWire(raw net.Conn, auth []byte, opts Options) *wire {
 	return &wire{
@@ -91,11 +96,15 @@ func (w *wire) Write(p []byte) (int, error) {
 		if len(p) >= 16 { // the connect request: length, version, zxid
 			w.seen = int64(binary.BigEndian.Uint64(p[8:]))
 		}
-		return w.Conn.Write(p) //nolint:wrapcheck // it is the connection's own
+		n, err := w.Conn.Write(p)
+		if err != nil {
+			_ = w.fail(fmt.Errorf("write: %w: %w", err, errNoAnswer))
+		}
+		return n, err //nolint:wrapcheck // it is the connection's own
 	}
-	packet := p
+	packet := w.armed(p)
 	if len(w.auth) > 0 {
-		packet = append(authPacket(w.auth), p...)
+		packet = append(authPacket(w.auth), packet...)
 		w.auth = nil
 	}
 	if _, err := w.Conn.Write(packet); err != nil {
@@ -207,6 +216,9 @@ func (w *wire) ended(err error) error {
 	if w.session.Load() == 0 && w.seen > 0 && !errors.Is(err, os.ErrDeadlineExceeded) && w.isBehind(w.seen) {
 		w.head = expiredPacket()
 		return nil
+	}
+	if w.session.Load() == 0 && !errors.Is(err, os.ErrDeadlineExceeded) {
+		return fmt.Errorf("read: %w: %w", err, errNoAnswer)
 	}
 	return fmt.Errorf("read: %w", err)
 }
