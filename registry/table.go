@@ -254,6 +254,13 @@ func (t *Table) Omitted() map[string]Omission {
 	return maps.Clone(t.skipped)
 }
 
+// SkipReason returns why an input is left out; empty: it is not.
+func (t *Table) SkipReason(key string) string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.skipped[key]
+}
+
 // Get returns the service of a name; nil if there is none.
 func (t *Table) Get(name Name) *Service {
 	t.mu.Lock()

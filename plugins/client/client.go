@@ -9,7 +9,9 @@ import (
 	"net/netip"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/naming"
@@ -47,6 +49,12 @@ type Backend struct {
 
 	Publisher Publisher // of what this process provides
 
+	// Valid returns why the registry can hold nothing under a name that Names returned;
+	// nil: it holds any.
+	Valid func(name string) error
+
+	used *atomic.Bool // a client was made of it
+
 	// Routes make a reader of how the mesh divides calls; changed receives which
 	// hosts it is about.
 	Routes func(changed func(naming.HostAddress)) (*routes.Reader, error)
@@ -78,7 +86,8 @@ type watching interface {
 	watchWith(c *Client)
 }
 
-// Options tune a Client.
+// Options tune a Client. A negative duration says that there is none; of StateAge it is
+// an error.
 type Options struct {
 	// StateFile keeps the last known answers, so that an application that starts
 	// while its registry is away has something to call; empty: none. Each client has
@@ -123,11 +132,14 @@ type Client struct {
 	ctx     context.Context //nolint:containedctx // of everything that runs until Close
 	running sync.WaitGroup
 
+	following sync.WaitGroup // functions that answers are handed to
+
 	mu        sync.Mutex
 	instances map[string]Instance   // by name
 	drained   time.Time             // when Deregister waits no longer
 	lingering map[Query]*time.Timer // of what was asked for lately
 	fatal     error                 // a part that ended by itself
+	panicked  map[*Watch]error      // of functions that answers are handed to
 }
 
 // New starts a client and returns at once, whatever the registry is like. The
@@ -136,17 +148,18 @@ func New(b Backend, o Options) (*Client, error) {
 	if b.Source == nil && b.Publisher == nil {
 		return nil, errors.New("client: a backend without a source and a publisher")
 	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
+	if o.StateAge < 0 {
+		return nil, fmt.Errorf("client: StateAge must not be negative (got %s); leave StateFile empty to use none", o.StateAge)
+	}
+	if b.used != nil && b.used.Swap(true) {
+		return nil, fmt.Errorf("client: %s: a backend makes one client; make another backend", b.Kind)
 	}
 	if b.Shows == nil {
 		b.Shows = byKeys
 	}
+	o = o.withDefaults()
 	o.Log = o.Log.With("registry", b.Kind)
-	o.Linger, o.DrainDelay = orElse(o.Linger, time.Minute), orElse(o.DrainDelay, time.Second)
-	o.StateAge = orElse(o.StateAge, 24*time.Hour)
-	o.Doubt, o.Grace = orElse(o.Doubt, 15*time.Second), orElse(o.Grace, 5*time.Second)
-	c := &Client{backend: b, o: o, table: registry.NewTable(), instances: make(map[string]Instance), lingering: make(map[Query]*time.Timer)}
+	c := &Client{backend: b, o: o, table: registry.NewTable(), instances: make(map[string]Instance), lingering: make(map[Query]*time.Timer), panicked: make(map[*Watch]error)}
 	limit(c.table, b.Source)
 	c.index = newIndex(c.table, o.Doubt)
 	c.index.hides = b.Interest == nil
@@ -174,11 +187,20 @@ func limit(t *registry.Table, source registry.Source) {
 	t.Limit(registry.Limits{Services: 100_000, Endpoints: 1_000_000, Bytes: 128 << 20}, recheck)
 }
 
+func (o Options) withDefaults() Options {
+	o.Log = orDiscard(o.Log)
+	o.Linger, o.DrainDelay = orElse(o.Linger, time.Minute), orElse(o.DrainDelay, time.Second)
+	o.StateAge = orElse(o.StateAge, 24*time.Hour)
+	o.Doubt, o.Grace = orElse(o.Doubt, 15*time.Second), orElse(o.Grace, 5*time.Second)
+	return o
+}
+
+// orElse returns a duration, another where it is 0, and none where it is negative.
 func orElse(d, other time.Duration) time.Duration {
-	if d > 0 {
-		return d
+	if d == 0 {
+		return other
 	}
-	return other
+	return max(d, 0)
 }
 
 func (c *Client) start() {
@@ -213,7 +235,7 @@ func (c *Client) run(name string, part func(context.Context) error) {
 	})
 }
 
-// goes has Close wait for a function, which ends with the client; it is not called
+// goes has Close wait for a follower, which ends with the client; it is not called
 // once the client is closed.
 func (c *Client) goes(do func()) bool {
 	c.mu.Lock()
@@ -221,7 +243,7 @@ func (c *Client) goes(do func()) bool {
 	if c.ctx.Err() != nil {
 		return false
 	}
-	c.running.Go(do)
+	c.following.Go(do)
 	return true
 }
 
@@ -256,12 +278,25 @@ func (c *Client) routed(a naming.HostAddress) {
 }
 
 // Close takes back what is published, within Options.Grace, and ends everything
-// the client started before it returns. Watches end with ErrClosed.
+// the client started before it returns. Watches end with ErrClosed. A function that an
+// answer is handed to is waited for within Options.Grace too.
 func (c *Client) Close() {
 	c.mu.Lock()
 	c.end(ErrClosed) // what goes from now on is not waited for
 	c.mu.Unlock()
 	c.running.Wait()
+	handled := make(chan struct{})
+	go func() {
+		c.following.Wait()
+		close(handled)
+	}()
+	timer := time.NewTimer(c.o.Grace)
+	defer timer.Stop()
+	select {
+	case <-handled:
+	case <-timer.C:
+		c.o.Log.Error("closed while a function that answers are handed to has not returned", "after", c.o.Grace)
+	}
 }
 
 // Status is the state of a client.
@@ -269,6 +304,25 @@ type Status struct {
 	Available bool       // the registry was read at least once and is connected to
 	Err       error      // why not, or why something is not published or that is asked for not reported
 	Instances []Instance // what is registered, each interface by itself
+
+	// LeftOut is what others publish of what is asked for and no answer has, with the
+	// reason: addresses that must not be called, and entries that cannot be read.
+	LeftOut map[string]string
+}
+
+// leftOut returns what of the answers to what is asked for was left out. The sources
+// of registries report entries of what is asked for alone, by name and key; that of the
+// mesh every host.
+func (c *Client) leftOut() map[string]string {
+	asked := make(map[string]bool)
+	for _, q := range c.index.watched() {
+		for _, s := range c.index.find(q).services {
+			asked[string(s.Name)] = true
+		}
+	}
+	all := c.table.Skipped()
+	maps.DeleteFunc(all, func(key, _ string) bool { return !asked[key] && !strings.Contains(key, " ") })
+	return all
 }
 
 // Status returns the state of the client. It never blocks.
@@ -276,10 +330,15 @@ func (c *Client) Status() Status {
 	c.index.drain()
 	c.mu.Lock()
 	s := Status{Instances: slices.SortedFunc(maps.Values(c.instances), compareInstances), Err: c.fatal}
+	var panicked error
+	for _, err := range c.panicked {
+		panicked = err
+	}
 	c.mu.Unlock()
 	found := c.index.find(Query{})
 	s.Available = s.Err == nil && found.stale == nil && (found.synced || c.backend.Source == nil) && c.ctx.Err() == nil
-	s.Err = caused(first(context.Cause(c.ctx), s.Err, found.stale, c.registryErr(), caused(c.index.rootUnknown(), ErrUnknown)), ErrUnreachable)
+	s.Err = caused(first(context.Cause(c.ctx), s.Err, found.stale, c.registryErr(), caused(c.index.rootUnknown(), ErrUnknown), panicked, c.state.failure()), ErrUnreachable)
+	s.LeftOut = c.leftOut()
 	return s
 }
 

@@ -34,8 +34,9 @@ var (
 	// same identity.
 	ErrConflict = errors.New("conflicts with another live process")
 
-	// ErrInvalid says that the registry's format cannot hold an instance.
-	ErrInvalid = errors.New("cannot be written in the registry's format")
+	// ErrInvalid says that the registry cannot hold an instance, or anything under the
+	// name that is asked for.
+	ErrInvalid = errors.New("the registry cannot hold it")
 
 	// ErrOwnAddressUnknown says that it is not known at which host address of
 	// the mesh this process is, so that its service keys cannot be published.
@@ -46,6 +47,10 @@ var (
 	// show the service keys. Queries by host continue.
 	ErrDebugRefused = errors.New("istiod's debug API refuses to show the service keys")
 
+	// ErrStateFile says that Options.StateFile cannot be written. Answers are not
+	// concerned.
+	ErrStateFile = errors.New("the state file cannot be written")
+
 	// ErrClosed says that the client, or the watch, was closed.
 	ErrClosed = errors.New("closed")
 )
@@ -53,7 +58,7 @@ var (
 // cause returns the cause that an error wraps; nil where it wraps none.
 func cause(err error) error {
 	for _, known := range []error{
-		ErrUnreachable, ErrDenied, ErrUnknown, ErrConflict, ErrInvalid, ErrOwnAddressUnknown, ErrDebugRefused, ErrClosed,
+		ErrUnreachable, ErrDenied, ErrUnknown, ErrConflict, ErrInvalid, ErrOwnAddressUnknown, ErrDebugRefused, ErrStateFile, ErrClosed,
 	} {
 		if errors.Is(err, known) {
 			return known

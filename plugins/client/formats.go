@@ -38,9 +38,9 @@ func formIn(kind, name string, options format.Options) (form, error) {
 }
 
 // placeOf is Backend.Place of a registry. The order of the servers does not matter.
-func placeOf(kind string, servers []string, within, format string) string {
+func placeOf(kind string, servers []string, within, form string) string {
 	servers = slices.Sorted(slices.Values(servers))
-	return strings.TrimSpace(fmt.Sprintf("%s %s %s %s", kind, strings.Join(servers, ","), within, format))
+	return strings.TrimSpace(fmt.Sprintf("%s %s %s %s", kind, strings.Join(servers, ","), within, form))
 }
 
 // shows is as Backend.Shows.

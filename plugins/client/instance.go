@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/naming"
@@ -84,28 +85,28 @@ type provision struct {
 
 // provisionsOf returns instances as services. The name of each is that of its first
 // instance, so that several of one application are distinguished. Those of one process
-// are one service where joined says so.
-func provisionsOf(instances []Instance, joined bool) []*provision {
+// are one service where the format holds them in one entry.
+func (p *targetPublisher) provisionsOf(instances []Instance) []*provision {
 	byProcess := make(map[[2]string]*provision)
 	all := make([]*provision, 0, len(instances))
 	for _, i := range slices.SortedFunc(slices.Values(instances), compareInstances) {
 		process, e := [2]string{i.application(), i.Process}, i.endpoint()
-		if p := byProcess[process]; p != nil && joined && i.Process != "" {
-			p.of, p.Interfaces = append(p.of, i), append(p.Interfaces, i.interfaces()...)
-			e.Instance = p.Endpoints[0].Address()
-			p.Endpoints[0].Instance = e.Instance
-			p.Endpoints = append(p.Endpoints, e)
+		if one := byProcess[process]; one != nil && p.joined && i.Process != "" {
+			one.of, one.Interfaces = append(one.of, i), append(one.Interfaces, i.interfaces()...)
+			e.Instance = one.Endpoints[0].Address()
+			one.Endpoints[0].Instance = e.Instance
+			one.Endpoints = append(one.Endpoints, e)
 			continue
 		}
-		p := &provision{of: []Instance{i}, Service: &registry.Service{
+		one := &provision{of: []Instance{i}, Service: &registry.Service{
 			Name: registry.Name(i.name()), Application: i.application(), Protocol: i.Protocol,
 			Interfaces: slices.Clone(i.interfaces()), Endpoints: []registry.Endpoint{e},
 		}}
-		byProcess[process] = p
-		all = append(all, p)
+		byProcess[process] = one
+		all = append(all, one)
 	}
-	for _, p := range all {
-		slices.SortFunc(p.Endpoints, registry.Endpoint.Compare)
+	for _, one := range all {
+		slices.SortFunc(one.Endpoints, registry.Endpoint.Compare)
 	}
 	return all
 }
@@ -132,8 +133,23 @@ func (i Instance) each() []Instance {
 
 // check names the field that cannot be used.
 func (i Instance) check() error {
+	if err := i.problem(); err != nil {
+		return fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	return nil
+}
+
+func (i Instance) problem() error {
 	if _, err := netip.ParseAddr(i.Host); err != nil {
 		return fmt.Errorf("instance %s: host: not an IP address that consumers can reach", naming.Quote(i.id()))
+	}
+	if addr, _ := netip.ParseAddr(i.Host); addr.Zone() != "" {
+		return fmt.Errorf("instance %s: host: the zone %s is known to this machine alone", naming.Quote(i.id()), naming.Quote(addr.Zone()))
+	}
+	if i.Protocol != "" {
+		if err := metadata.CheckProtocol(strings.ToLower(i.Protocol)); err != nil {
+			return fmt.Errorf("instance %s: %w", naming.Quote(i.id()), err)
+		}
 	}
 	if addr, _ := netip.ParseAddr(i.Host); addr.IsUnspecified() {
 		return fmt.Errorf("instance %s: host: %s is no address that consumers can reach; give the one of this machine", naming.Quote(i.id()), i.Host)

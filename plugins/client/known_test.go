@@ -208,7 +208,7 @@ func TestAnswer_CallbackPanic(t *testing.T) {
 		c := open(t, source.backend(), client.Options{})
 		w := c.Watch(greeterKey)
 		var got []string
-		w.Follow(func(s client.Snapshot, err error) {
+		_ = w.Follow(func(s client.Snapshot, err error) {
 			if err == nil {
 				got = append(got, hosts(s))
 				panic("a defect")
@@ -237,14 +237,14 @@ func TestAnswer_FollowerEnd(t *testing.T) {
 			}
 		}
 		one, two := c.Watch(greeterKey), c.Watch(greeterKey)
-		one.Follow(recorder(&stopped))
-		two.Follow(recorder(&closed))
+		_ = one.Follow(recorder(&stopped))
+		_ = two.Follow(recorder(&closed))
 		source.all(greeter("10.0.0.1"))
 		<-time.NewTimer(2 * time.Second).C
 		one.Stop()
 		synctest.Wait()
 		c.Close()
-		c.Watch(greeterKey).Follow(recorder(&late))
+		_ = c.Watch(greeterKey).Follow(recorder(&late))
 		for _, is := range []struct{ got, want []string }{
 			{stopped, []string{"[10.0.0.1]<nil>"}},
 			{closed, []string{"[10.0.0.1]<nil>", "[]closed"}},

@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -111,7 +112,7 @@ func (i *istiod) backend() (Backend, error) {
 		return Backend{}, fmt.Errorf("mesh: %w", err)
 	}
 	return Backend{
-		Kind: "mesh", Place: placeOf("mesh", []string{i.Address}, cmp.Or(i.Identity.Cluster, "Kubernetes")+"/"+i.Identity.Namespace, ""), Source: source, Publisher: publisher,
+		Kind: "mesh", Place: placeOf("mesh", []string{i.Address}, cmp.Or(i.Identity.Cluster, "Kubernetes")+"/"+i.Identity.Namespace, ""), Source: source, Publisher: publisher, used: new(atomic.Bool),
 		Interest: interest, Names: func(q Query) []string { return []string{q.text} },
 		Routes: func(changed func(naming.HostAddress)) (*routes.Reader, error) { return routes.New(i.stream, changed) },
 		Err: func() error {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"strings"
+	"sync/atomic"
 
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/metadata/format"
@@ -53,8 +54,12 @@ func Nacos(o NacosOptions) (Backend, error) {
 		return Backend{}, fmt.Errorf("nacos: %w", err)
 	}
 	b := Backend{
-		Kind:   "nacos",
-		Place:  placeOf("nacos", o.Conn.Servers, cmp.Or(o.Conn.Namespace, "public")+"/"+cmp.Or(o.Group, "DEFAULT_GROUP"), form.Name),
+		Kind:  "nacos",
+		Place: placeOf("nacos", o.Conn.Servers, cmp.Or(o.Conn.Namespace, "public")+"/"+cmp.Or(o.Group, "DEFAULT_GROUP"), form.Name),
+		used:  new(atomic.Bool),
+		Valid: func(name string) error {
+			return metadata.CheckNacosService(o.Conn.Namespace, cmp.Or(o.Group, "DEFAULT_GROUP"), name)
+		},
 		Source: source, Interest: interest, Names: form.nacosServices, Shows: form.shows,
 		Err: func() error {
 			s := source.State()

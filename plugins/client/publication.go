@@ -157,7 +157,7 @@ func (w *publication) claim() {
 	w.mu.Lock()
 	desired := w.desired
 	w.mu.Unlock()
-	var refused error
+	var refused, left error
 	now := make(map[registry.Name]bool, len(desired))
 	w.keys, w.provided = make(map[registry.Group][]Query), make(map[registry.Group]map[string]bool)
 	touched := func(groups []registry.Group) {
@@ -165,7 +165,7 @@ func (w *publication) claim() {
 			w.dirty[g] = time.Now()
 		}
 	}
-	for _, s := range provisionsOf(desired, w.joined) {
+	for _, s := range w.provisionsOf(desired) {
 		entries, err := w.codec.Encode(s.Service)
 		if left, ok := errors.AsType[*registry.LeftOut](err); ok {
 			err = left.Reason
@@ -173,6 +173,9 @@ func (w *publication) claim() {
 		if err != nil && len(entries) == 0 {
 			refused = errors.Join(refused, fmt.Errorf("instance %s: %w: %w", s.of[0].id(), ErrInvalid, err))
 			continue
+		}
+		if err != nil {
+			left = errors.Join(left, fmt.Errorf("instance %s: published without a part: %w: %w", s.of[0].id(), ErrInvalid, err))
 		}
 		for _, e := range entries {
 			now[s.Name] = true
@@ -193,6 +196,7 @@ func (w *publication) claim() {
 	}
 	w.origins = now
 	w.refused(refused)
+	w.leftOut(left)
 }
 
 // outcome is what came of a call for a group: of its reading or, where there is a

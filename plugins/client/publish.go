@@ -34,6 +34,7 @@ type targetPublisher struct {
 	desired  []Instance
 	problems map[registry.Group]error
 	refuse   error // why nothing can be written, or not all instances in the format
+	left     error // what of instances that are written is not, such as metadata that is too large
 }
 
 func newTargetPublisher(
@@ -90,7 +91,7 @@ func (p *targetPublisher) Err() error {
 	for _, g := range slices.SortedFunc(maps.Keys(p.problems), registry.Group.Compare) {
 		return fmt.Errorf("publish to %s: %w", g, p.problems[g])
 	}
-	return nil
+	return p.left
 }
 
 // The pace of writing: failed groups are tried again after retryMin, doubled up
@@ -166,6 +167,17 @@ func (p *targetPublisher) refused(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.refuse = err
+}
+
+// leftOut records what of the instances is not written.
+func (p *targetPublisher) leftOut(err error) {
+	p.mu.Lock()
+	before := p.left
+	p.left = err
+	p.mu.Unlock()
+	if err != nil && (before == nil || before.Error() != err.Error()) {
+		p.log.Warn("published in part", "err", err)
+	}
 }
 
 // retryIn returns the wait after so many failures in a row, from 1.

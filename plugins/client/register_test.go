@@ -250,7 +250,7 @@ func TestRegister_ForeignEntries(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		theirs, err := foreign.Encode(provisionsOf([]Instance{greeter}, false)[0].Service)
+		theirs, err := foreign.Encode(new(targetPublisher).provisionsOf([]Instance{greeter})[0].Service)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -38,6 +39,7 @@ type state struct {
 
 	mu      sync.Mutex
 	answers map[Query]answer
+	err     error // why the file cannot be written
 }
 
 // answer is what the file holds of one query.
@@ -80,7 +82,30 @@ func openState(o Options, of string) *state {
 	if err := s.load(); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		s.log.Warn("state file not used, starting without it", "file", s.path, "err", err)
 	}
+	if err := writable(s.path); err != nil {
+		s.err = err
+		s.log.Warn("state file cannot be written", "file", s.path, "err", err)
+	}
 	return s
+}
+
+// writable returns why there can be no file at a path.
+func writable(path string) error {
+	if at, err := os.Stat(path); err == nil && at.IsDir() {
+		return fmt.Errorf("%s: is a directory", path)
+	}
+	_, err := os.Stat(filepath.Dir(path))
+	return err //nolint:wrapcheck // it names the directory
+}
+
+// failure returns why the file cannot be written; nil where it can, or there is none.
+func (s *state) failure() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: state file: %w", ErrStateFile, s.err)
 }
 
 // old reports whether an answer was confirmed too long ago to be used.
@@ -195,6 +220,9 @@ func (s *state) run(ctx context.Context, confirm func()) error {
 	pending, failing := false, false
 	write := func() {
 		err := s.save()
+		s.mu.Lock()
+		s.err = err
+		s.mu.Unlock()
 		if err != nil && !failing {
 			s.log.Warn("state file not written, continuing without it", "file", s.path, "err", err)
 		}

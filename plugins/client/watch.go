@@ -7,6 +7,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/naming"
@@ -14,8 +15,8 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/mesh/routes"
 )
 
-// Watch follows the answer to one query. Next is for one goroutine; Stop may be
-// called from any.
+// Watch follows the answer to one query. It has one reader: either Next, which one
+// goroutine at a time calls, or Follow. Stop may be called from any goroutine.
 type Watch struct {
 	client *Client
 	query  Query
@@ -26,6 +27,8 @@ type Watch struct {
 	ctx    context.Context //nolint:containedctx // ends Next
 	once   sync.Once
 
+	invalid   error        // why nothing can be known
+	reading   atomic.Int32 // how it is read, as below
 	delivered bool
 	last      Snapshot
 	saved     bool            // last came from the state file alone
@@ -52,11 +55,56 @@ func (c *Client) observe(q Query, changed func()) (stop func()) {
 func (c *Client) watch(q Query, notify func()) *Watch {
 	w := &Watch{client: c, query: q, wake: make(chan struct{}, 1), notify: notify}
 	w.ctx, w.stop = context.WithCancelCause(c.ctx)
+	if w.invalid = c.invalid(q); w.invalid != nil {
+		return w
+	}
 	c.index.watch(w)
 	if w.names = c.names(q); w.names != nil {
 		c.backend.Interest.Add(w.names...)
 	}
 	return w
+}
+
+// invalid returns why the registry can hold nothing that answers a query, nil where it
+// can hold something.
+func (c *Client) invalid(q Query) error {
+	var why error
+	for _, one := range q.each() {
+		err := c.invalidPart(one)
+		if err == nil {
+			return nil
+		}
+		why = first(why, err)
+	}
+	return fmt.Errorf("%s: %w: %w", q, ErrInvalid, first(why, errNothing))
+}
+
+var errNothing = errors.New("the query asks for nothing")
+
+// invalidPart is invalid for one of several queries. It is not asked for, so that a
+// registry that refuses its name says nothing of others.
+func (c *Client) invalidPart(one Query) error {
+	var err error
+	switch {
+	case one.text == "":
+		return errNothing
+	case one.by == byKey:
+		_, err = naming.ParseServiceKey(one.text)
+	case one.by == byHost:
+		_, err = naming.ParseHostAddress(one.text)
+	}
+	if err != nil {
+		return err //nolint:wrapcheck // it names the part
+	}
+	if c.backend.Valid == nil {
+		return nil
+	}
+	for _, name := range c.backend.Names(one) {
+		if err := c.backend.Valid(name); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (w *Watch) signal() {
@@ -74,6 +122,7 @@ func (w *Watch) signal() {
 func (w *Watch) Stop() {
 	w.once.Do(func() {
 		w.stop(ErrClosed)
+		w.client.handled(w, nil)
 		w.client.index.unwatch(w)
 		if w.client.routes != nil {
 			w.follow(nil)
@@ -87,9 +136,27 @@ func (w *Watch) Stop() {
 // Next returns the whole answer: at first as soon as it is known, later whenever
 // it is different from the last one returned. While nothing else is known, the
 // state file answers, with Snapshot.Err set. An error says that nothing is known:
-// ErrDenied at once where the registry refuses to answer, else when ctx ends, such
-// as ErrUnreachable or ErrUnknown. It is ErrClosed after Stop or Close.
+// ErrDenied or ErrInvalid at once where the registry refuses to answer or can hold
+// nothing under the name, else when ctx ends, such as ErrUnreachable or ErrUnknown. It is
+// ErrClosed after Stop or Close. A second reader gets an error.
 func (w *Watch) Next(ctx context.Context) (Snapshot, error) {
+	if !w.reading.CompareAndSwap(idle, inNext) {
+		return Snapshot{}, fmt.Errorf("%s: %w", w.query, errRead)
+	}
+	defer w.reading.Store(idle)
+	return w.next(ctx)
+}
+
+// How a watch is read.
+const (
+	idle int32 = iota
+	inNext
+	followed
+)
+
+var errRead = errors.New("the watch has a reader already")
+
+func (w *Watch) next(ctx context.Context) (Snapshot, error) {
 	for {
 		if w.ctx.Err() != nil {
 			return Snapshot{}, ErrClosed
@@ -99,7 +166,7 @@ func (w *Watch) Next(ctx context.Context) (Snapshot, error) {
 			w.delivered, w.last, w.saved, w.denied = true, s, saved, nil
 			return s, nil
 		}
-		if errors.Is(err, ErrDenied) && !errors.Is(w.denied, ErrDenied) {
+		if final := errors.Is(err, ErrDenied) || errors.Is(err, ErrInvalid); final && cause(err) != cause(w.denied) { //nolint:errorlint // causes are sentinels
 			w.denied = err
 			return Snapshot{}, err
 		}
@@ -123,13 +190,19 @@ func (w *Watch) ended(ctx context.Context, why error) error {
 // is none, and a mesh for the other replicas of istiod before it uses those it has.
 const patience = 5 * time.Second
 
-// Follow hands every answer to notify, in a goroutine that ends with Stop or with Close,
-// which waits for it and passes ErrClosed. While there is no first answer, handle gets
-// the reason every few seconds. It returns at once, and is called once, in place of Next.
-func (w *Watch) Follow(handle func(Snapshot, error)) {
+// Follow hands every answer to a function, in a goroutine that ends with Stop or with
+// Close, which passes ErrClosed and waits for it within Options.Grace. While there is no
+// first answer, it is handed the reason every few seconds. Follow returns at once: an
+// error where the watch has a reader. A function that closes the client does so in a
+// goroutine of its own.
+func (w *Watch) Follow(handle func(Snapshot, error)) error {
+	if !w.reading.CompareAndSwap(idle, followed) {
+		return fmt.Errorf("%s: %w", w.query, errRead)
+	}
 	if !w.client.goes(func() { w.each(handle) }) {
 		w.deliver(handle, Snapshot{}, ErrClosed)
 	}
+	return nil
 }
 
 func (w *Watch) each(handle func(Snapshot, error)) {
@@ -138,7 +211,7 @@ func (w *Watch) each(handle func(Snapshot, error)) {
 		if !w.delivered {
 			limited, cancel = context.WithTimeout(limited, patience)
 		}
-		s, err := w.Next(limited)
+		s, err := w.next(limited)
 		cancel()
 		closed := errors.Is(err, ErrClosed)
 		if closed && w.client.ctx.Err() == nil {
@@ -155,12 +228,24 @@ func (w *Watch) each(handle func(Snapshot, error)) {
 // would end the application, as it is in a goroutine of an adapter.
 func (w *Watch) deliver(handle func(Snapshot, error), s Snapshot, err error) {
 	defer func() {
-		if p := recover(); p != nil {
+		p := recover()
+		if p != nil {
 			w.client.o.Log.Error("answer not handled, the next is handed on",
 				"query", w.query.String(), "err", fmt.Sprint(p), "stack", string(debug.Stack()))
 		}
+		w.client.handled(w, p)
 	}()
 	handle(s, err)
+}
+
+// handled records whether the function that answers are handed to panicked.
+func (c *Client) handled(w *Watch, panicked any) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.panicked, w)
+	if panicked != nil && w.ctx.Err() == nil {
+		c.panicked[w] = fmt.Errorf("%s: the function that answers are handed to: panic: %v", w.query, panicked)
+	}
 }
 
 // wait returns once there may be something new, or ctx ended.
@@ -177,6 +262,9 @@ func (w *Watch) wait(ctx context.Context) {
 // the state file.
 func (w *Watch) look() (s Snapshot, ofFile bool, err error) {
 	c := w.client
+	if w.invalid != nil {
+		return Snapshot{}, false, w.invalid
+	}
 	s, found, more := c.answer(w.query, w.names)
 	w.more = more
 	w.route(&s)
@@ -247,7 +335,9 @@ func (c *Client) names(q Query) []string {
 	}
 	var all []string
 	for _, one := range q.each() {
-		all = append(all, c.backend.Names(one)...)
+		if c.invalidPart(one) == nil {
+			all = append(all, c.backend.Names(one)...)
+		}
 	}
 	return all
 }
@@ -357,7 +447,7 @@ func (c *Client) linger(q Query) {
 // not where ctx ends before.
 func (c *Client) WaitVisible(ctx context.Context, i Instance) error {
 	for _, q := range c.backend.Shows(i) {
-		if err := c.await(ctx, q, i, true); err != nil {
+		if err := c.await(ctx, q, i, visible); err != nil {
 			return fmt.Errorf("instance %s: %w", naming.Quote(i.id()), err)
 		}
 	}
@@ -367,34 +457,52 @@ func (c *Client) WaitVisible(ctx context.Context, i Instance) error {
 // awaitAbsence waits until a query does not find an instance, and no longer where the
 // registry refuses to show it.
 func (c *Client) awaitAbsence(ctx context.Context, q Query, i Instance) error {
-	if err := c.await(ctx, q, i, false); err != nil {
+	if err := c.await(ctx, q, i, absent); err != nil {
 		return fmt.Errorf("instance %s: %w", naming.Quote(i.id()), err)
 	}
 	return nil
 }
 
+// presence is what is awaited of the address of an instance.
+type presence uint8
+
+const (
+	visible presence = iota
+	absent
+)
+
 // await waits until a query finds the address of an instance, or does not.
-func (c *Client) await(ctx context.Context, q Query, i Instance, there bool) error {
+func (c *Client) await(ctx context.Context, q Query, i Instance, want presence) error {
 	w := c.Watch(q)
 	defer w.Stop()
 	for {
 		s, err := w.Next(ctx)
-		if there && errors.Is(err, ErrDenied) && ctx.Err() == nil {
+		if want == visible && errors.Is(err, ErrDenied) && ctx.Err() == nil {
 			continue // it may be reported before ctx ends
 		}
-		if !there && err == nil && errors.Is(s.Err, ErrDenied) {
+		if want == absent && err == nil && errors.Is(s.Err, ErrDenied) {
 			err = s.Err
 		}
 		if err != nil {
-			return fmt.Errorf("%s: %w", q, first(c.publishing(), err))
+			return first(c.publishing(), c.whyLeftOut(q, err))
 		}
 		seen := slices.ContainsFunc(s.Endpoints, func(e Endpoint) bool { // what was known before says nothing of what is there
 			return e.Host == i.Host && e.Port == i.Port && !e.unconfirmed
 		})
-		if s.Err == nil && seen == there {
+		if s.Err == nil && seen == (want == visible) {
 			return nil
 		}
 	}
+}
+
+// whyLeftOut adds to an error what was left out of an answer.
+func (c *Client) whyLeftOut(q Query, err error) error {
+	for _, s := range c.index.find(q).services {
+		if why := c.table.SkipReason(string(s.Name)); why != "" {
+			return fmt.Errorf("%s: left out of %s: %s: %w", q, s.Name, why, err)
+		}
+	}
+	return fmt.Errorf("%s: %w", q, err)
 }
 
 // publishing returns why something is not published.

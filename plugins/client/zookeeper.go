@@ -3,10 +3,12 @@ package client
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/metadata"
@@ -44,6 +46,8 @@ type ZooKeeperOptions struct {
 	Log *slog.Logger // nil: nothing is logged
 }
 
+var errNoNode = errors.New("ZooKeeper cannot have a node for it")
+
 // ZooKeeper returns a ZooKeeper ensemble as a backend. What is provided is
 // ephemeral and goes with the process.
 func ZooKeeper(o ZooKeeperOptions) (Backend, error) {
@@ -68,7 +72,13 @@ func ZooKeeper(o ZooKeeperOptions) (Backend, error) {
 	b := Backend{
 		Kind: "zookeeper", Place: placeOf("zookeeper", o.Conn.Servers, form.options.Root, form.Name),
 		Source: &sessionSource{source, one}, Interest: interest, Names: plainNames, Shows: form.shows,
-		Err: func() error { return unreachable(source.State().LastError) },
+		Err: func() error { return unreachable(source.State().LastError) }, used: new(atomic.Bool),
+		Valid: func(name string) error {
+			if _, ok := codec.Group(strings.Replace(codec.Parents(), "*", name, 1)); !ok || strings.Trim(name, ".") == "" || strings.Contains(name, "/") {
+				return errNoNode
+			}
+			return nil
+		},
 	}
 	if o.Identity == "" {
 		return b, nil
@@ -79,7 +89,7 @@ func ZooKeeper(o ZooKeeperOptions) (Backend, error) {
 		if err != nil {
 			return nil, err
 		}
-		return zookeeper.NewTarget(client, zookeeper.TargetOptions{ //nolint:wrapcheck // it says zookeeper
+		return zookeeper.NewTarget(client, zookeeper.TargetOptions{
 			Owner: ownerName(o.Identity), Layouts: []zookeeper.Layout{codec}, Lifetime: zookeeper.Session, Unregistered: true, Log: log,
 		})
 	}

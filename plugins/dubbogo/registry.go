@@ -119,12 +119,11 @@ func (n *node) Subscribe(u *common.URL, to registry.NotifyListener) error {
 		w.Stop()
 		return nil
 	}
-	w.Follow(func(s client.Snapshot, err error) {
+	return w.Follow(func(s client.Snapshot, err error) { //nolint:wrapcheck // it names the query
 		if err == nil {
 			n.notify(u, to, s)
 		}
 	})
-	return nil
 }
 
 // UnSubscribe implements registry.Registry.

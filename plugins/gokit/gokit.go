@@ -79,7 +79,7 @@ type observer struct {
 func NewInstancer(r client.Registry, q client.Query) *Instancer {
 	ctx, cancel := context.WithCancel(context.Background())
 	i := &Instancer{watch: r.Watch(q), ctx: ctx, cancel: cancel, observers: make(map[chan<- sd.Event]*observer)}
-	i.watch.Follow(i.answered)
+	_ = i.watch.Follow(i.answered) // the watch has no other reader
 	return i
 }
 

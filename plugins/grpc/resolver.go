@@ -46,7 +46,9 @@ func (b *Builder) Build(target resolver.Target, cc resolver.ClientConn, _ resolv
 		return nil, fmt.Errorf("%s: target: %w", Scheme, err)
 	}
 	r := &follower{cc: cc, watch: b.registry.Watch(q), places: make(map[string]*place)}
-	r.watch.Follow(r.update)
+	if err := r.watch.Follow(r.update); err != nil {
+		return nil, fmt.Errorf("%s: %w", Scheme, err)
+	}
 	return r, nil
 }
 

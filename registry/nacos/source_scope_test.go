@@ -243,7 +243,6 @@ func TestSource_UnreadableNameAtTheStart(t *testing.T) {
 	}
 }
 
-
 // TestSource_RepeatedName: its subscription is being ended
 // when somebody wants it again.
 func TestSource_RepeatedName(t *testing.T) {

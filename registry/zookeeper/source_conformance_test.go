@@ -27,7 +27,7 @@ func TestSource_Conformance(t *testing.T) {
 				t.Helper()
 				s := serve(t)
 				f := fixture(t, s)
-				connected(t, s, &f, false)
+				connected(t, s, &f)
 				return f
 			})
 		})
@@ -40,13 +40,18 @@ func TestSource_SharedClientConformance(t *testing.T) {
 		t.Helper()
 		s := serve(t)
 		f := interfacesFixture(t, s)
-		connected(t, s, &f, true)
+		connected(t, s, &f, func(conn zookeeper.Options, o *zookeeper.SourceOptions) {
+			client, err := zookeeper.Dial(conn)
+			must(t, err)
+			t.Cleanup(client.Close)
+			o.Client = func() (*zookeeper.Client, error) { return client, nil }
+		})
 		return f
 	})
 }
 
 // connected completes a fixture with the functions of every format.
-func connected(t *testing.T, s *zkfake.Server, f *conformance.SourceFixture, shared bool) {
+func connected(t *testing.T, s *zkfake.Server, f *conformance.SourceFixture, tune ...func(zookeeper.Options, *zookeeper.SourceOptions)) {
 	t.Helper()
 	var dials atomic.Int32
 	var away atomic.Bool
@@ -61,11 +66,8 @@ func connected(t *testing.T, s *zkfake.Server, f *conformance.SourceFixture, sha
 		},
 	}
 	opts := zookeeper.SourceOptions{Formats: threeFormats(t), Asker: askerFunc(neverAnswers)}
-	if shared {
-		client, err := zookeeper.Dial(conn)
-		must(t, err)
-		t.Cleanup(client.Close)
-		opts.Client = func() (*zookeeper.Client, error) { return client, nil }
+	for _, f := range tune {
+		f(conn, &opts)
 	}
 	source, err := zookeeper.NewSource(conn, opts)
 	must(t, err)
