@@ -502,7 +502,10 @@ func (c *Client) whyLeftOut(q Query, err error) error {
 			return fmt.Errorf("%s: left out of %s: %s: %w", q, s.Name, why, err)
 		}
 	}
-	return fmt.Errorf("%s: %w", q, err)
+	if cause(err) == nil {
+		return fmt.Errorf("%s: %w", q, err)
+	}
+	return err // which names it
 }
 
 // publishing returns why something is not published.

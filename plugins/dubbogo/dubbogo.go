@@ -5,7 +5,7 @@
 //	import _ "github.com/xds-bridge/xds-bridge/plugins/dubbogo"
 //
 //	registries:
-//	  shop: { address: "xds://istiod.istio-system.svc:15010" }
+//	  shop: { address: "xdsbridge-zookeeper://10.1.0.1:2181" }
 //
 // docs/plugins.md lists the protocols and their parameters.
 package dubbogo

@@ -124,7 +124,7 @@ func TestResolver_Errors(t *testing.T) {
 	if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "the registry is away") {
 		t.Error(err)
 	}
-	for _, target := range []string{"xdsbridge:///", "xdsbridge:///providers:", "xdsbridge:///a:b:c"} {
+	for _, target := range []string{"xdsbridge:///", "xdsbridge:///providers:", "xdsbridge:///a:b:c", "xdsbridge://authority/greeter"} {
 		if _, err := dial(t, member(t, r), target).Check(ctx, &healthpb.HealthCheckRequest{}); err == nil {
 			t.Errorf("%s: accepted", target)
 		}

@@ -41,6 +41,9 @@ func (b *Builder) Build(target resolver.Target, cc resolver.ClientConn, _ resolv
 	if name == "" {
 		return nil, errors.New(Scheme + ": the target names nothing; want " + Scheme + ":///name")
 	}
+	if at := target.URL.Host; at != "" {
+		return nil, fmt.Errorf("%s: the target names the authority %q, and its client is the registry; want %s:///%s", Scheme, at, Scheme, name)
+	}
 	q, err := client.ParseQuery(name)
 	if err != nil {
 		return nil, fmt.Errorf("%s: target: %w", Scheme, err)

@@ -144,6 +144,9 @@ type watcher struct {
 func (w *watcher) Next() ([]*kratos.ServiceInstance, error) {
 	for {
 		s, err := w.watch.Next(w.ctx)
+		if errors.Is(err, client.ErrClosed) { // Kratos logs any other error, and asks again
+			err = fmt.Errorf("%w: %w", context.Canceled, err)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("watch %s: %w", w.name, err)
 		}

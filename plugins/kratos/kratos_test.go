@@ -2,6 +2,7 @@ package kratos_test
 
 import (
 	"context"
+	"errors"
 	"net/url"
 	"strings"
 	"testing"
@@ -275,5 +276,19 @@ func TestRegistrar_OneNode(t *testing.T) {
 				t.Errorf("nodes %v after it, want none", nodes)
 			}
 		})
+	}
+}
+
+// TestWatcher_Stop: Kratos' resolver ends without a word for context.Canceled alone.
+func TestWatcher_Stop(t *testing.T) {
+	w, err := member(t, clientfake.New()).Watch(t.Context(), "greeter")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Stop(); err != nil {
+		t.Error(err)
+	}
+	if _, err := w.Next(); !errors.Is(err, context.Canceled) || !errors.Is(err, client.ErrClosed) {
+		t.Errorf("Next() = %v, want context.Canceled and ErrClosed", err)
 	}
 }

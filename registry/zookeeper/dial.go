@@ -246,6 +246,9 @@ func addresses(servers []string) (out []string, root string, err error) {
 		host, port, err := net.SplitHostPort(s)
 		if err != nil {
 			host, port = strings.Trim(s, "[]"), "2181"
+			if strings.Contains(host, ":") && !strings.HasPrefix(s, "[") {
+				return nil, "", fmt.Errorf("zookeeper: server %q: an IPv6 address is written in brackets, as in [::1]:2181", s)
+			}
 		}
 		if _, err := strconv.ParseUint(port, 10, 16); err != nil || host == "" || strings.ContainsAny(host, "/ ,[]") {
 			return nil, "", fmt.Errorf("zookeeper: server %q is not host:port; such as 127.0.0.1:2181", s)
