@@ -258,7 +258,7 @@ func (t *Table) Omitted() map[string]Omission {
 func (t *Table) SkipReason(key string) string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.skipped[key]
+	return t.skipped[key].Reason
 }
 
 // Get returns the service of a name; nil if there is none.
