@@ -152,7 +152,10 @@ func TestWhy_Forgotten(t *testing.T) {
 		return registry.Group{Kind: "service-entry", Namespace: "istio-system", Name: name, Exclusive: true}
 	}
 	st.Kept = []bridge.Kept{
-		{Why: "a service that no source reports", Entries: 2, Groups: []registry.Group{group("other.s-grpc.zk.bridge.internal")}},
+		{
+			Why: "a service that no source reports", Entries: 2, Groups: []registry.Group{group("other.s-grpc.zk.bridge.internal")},
+			Keys: []string{group("other.s-grpc.zk.bridge.internal").String() + " ", group("other.s-grpc.zk.bridge.internal").String() + " 10.0.0.1:80"},
+		},
 		{Why: "another", Entries: 1, Groups: []registry.Group{group("others.s-grpc.zk.bridge.internal")}},
 	}
 	s, err := admin.New(t.Context(), admin.Options{Targets: []admin.Target{{Name: "mesh", Kind: "mesh", Loop: &loop{st: st}, State: targetState}}})
