@@ -82,6 +82,9 @@ func (g *guards) addRecordsCall(s *step, now time.Time) {
 		return
 	}
 	g.publishHolds()
+	if r.awaited.IsZero() {
+		r.awaited = now.Add(recordsAwaited)
+	}
 	if !r.loaded && !g.target.shared { // what was to be stored before is older than what is there
 		maps.DeleteFunc(r.pending, func(n recordName, _ record) bool { return n.kind == recordGuard })
 	}
@@ -214,7 +217,7 @@ func (d *draft) allow() registry.Change {
 	for i := range conflicts {
 		d.addConflict(before, &conflicts[i])
 	}
-	change = d.allowPuts(change)
+	change = d.allowPuts(d.awaitRecords(change))
 	if next, succeeds := d.successor(change); succeeds {
 		return d.allowSuccession(next, change)
 	}
@@ -261,7 +264,7 @@ func (d *draft) addConflict(before []omission, c *plan.Conflict) {
 	d.journal.observe(Observation{Kind: ObservedConflict, Bridge: bridge, Count: 1})
 	d.journal.emit(Event{
 		Kind: EventConflict, Bridge: bridge, Subject: d.item.group.String(), What: "claim to " + c.Key + " refused",
-		Why: "it belongs to " + d.journal.winner(*c), Release: "when the other entry goes, or adopt makes it ours",
+		Why: "it belongs to " + d.journal.winner(*c), Release: releaseOf(c),
 	})
 	level := d.opts.Log.Debug
 	if d.now.Sub(d.journal.refusedAt) >= d.opts.Retry.Max { // the first of many; status and events have all

@@ -41,6 +41,8 @@ func newEngine(l *Loop, dry bool) *engine { //nolint:revive // of the engine, no
 	if dry {
 		f.opts.Election, f.opts.Observe, f.opts.Log = nil, nil, slog.New(slog.DiscardHandler)
 	}
+	f.drains = &drains{facts: f, groups: make(map[registry.Group]map[string]bool)}
+	f.planner.Drained = f.drains.has
 	f.agenda.opts, f.journal = &f.opts, &journal{facts: f}
 	e := &engine{facts: f, budget: budget{opts: &f.opts}}
 	e.guards = &guards{facts: f, withOrphans: make(map[*item]struct{}), recording: make(map[*item]time.Time)}
@@ -126,6 +128,7 @@ func (e *engine) ApplyDelta(bridge int, d registry.Delta, now time.Time) {
 	for one := range p.projectAll(d.Rows) {
 		e.claim(p, one, now)
 	}
+	e.drains.forgetAll()
 	if mayGo {
 		e.guards.review(now)
 	}
@@ -135,6 +138,7 @@ func (e *engine) ApplyDelta(bridge int, d registry.Delta, now time.Time) {
 func (e *engine) claim(p *pipeline, one *projected, now time.Time) {
 	origin := plan.Origin{Bridge: p.index, Service: one.name}
 	for _, group := range e.planner.Claim(origin, p.evidence(one.row), one.entries) {
+		e.drains.forget(group)
 		if e.listed != nil { // else it is due once the target is listed
 			e.touch(group, now)
 		}
@@ -271,6 +275,7 @@ type facts struct {
 	agenda    *agenda
 	pipelines []*pipeline
 	records   *records
+	drains    *drains
 	journal   *journal
 	lead      Leadership
 	dry       bool // nothing is written

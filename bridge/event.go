@@ -157,6 +157,9 @@ func (j *journal) reportUnwritable(w *pipeline, one *projected) {
 func (j *journal) winner(c plan.Conflict) string {
 	who := "an entry without owner"
 	switch {
+	case c.Drained:
+		return "its provider, which registered itself and took itself off while the source still has it: ours is written once the source has left it out, " +
+			"as when its pod restarts or select.exclude names it for one reload"
 	case c.RivalClaim:
 		return fmt.Sprintf("bridge %s, service %s", j.pipelines[c.Rival.Bridge].Name, c.Rival.Service)
 	case c.Owner != "":

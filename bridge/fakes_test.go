@@ -313,3 +313,10 @@ func leader(term int64) bridge.Leadership {
 func standby(term int64) bridge.Leadership {
 	return bridge.Leadership{Role: bridge.RoleStandby, Term: term, Leader: "other"}
 }
+
+// of returns how many records of a kind there are.
+func (r *records) of(kind string) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.texts[kind])
+}

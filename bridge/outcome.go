@@ -71,6 +71,7 @@ func (e *engine) applyReading(o outcome, now time.Time) {
 	it := o.item
 	// Who writes nothing reads what others write; and another owner may replace what leaves.
 	believed := (it.sure || !it.readAt.IsZero()) && it.leftAt.IsZero() && e.acts()
+	e.drains.observe(it.group, o.held)
 	differs := e.planner.Observe(it.group, o.held) && believed
 	it.sure, it.lost = false, nil
 	if differs && it.unchecked() {

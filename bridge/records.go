@@ -20,12 +20,16 @@ const (
 	recordDecisions = "decisions" // about holds, by their ids
 	recordHolds     = "holds"     // of the leader, as standbys show them, by their ids
 	recordGuard     = "guard"     // guard.Record lists, by bridge and bucket
+	recordDrained   = "drained"   // drain lists, by bucket
 )
 
 const (
 	// recordsEvery is how often the records are looked at while there is a hold,
 	// or other replicas may have one, and how long a failure is waited out.
 	recordsEvery = 5 * time.Second
+
+	// recordsAwaited is how long what is to be added waits for the records to be read.
+	recordsAwaited = time.Second
 
 	// buckets is how many records of a guard there are at most.
 	buckets = 64
@@ -71,6 +75,8 @@ type records struct {
 	failed    bool                  // then, by more than refusals
 	warned    bool                  // that something failed then
 	loaded    bool                  // those of the guards were read, or may not be
+	awaited   time.Time             // until when additions wait for them; zero: they were not asked for yet
+	tried     bool                  // they were to be read once since a takeover, whatever came of it
 	guards    map[string]map[registry.Group]guard.Record
 	decided   bool                // decisions are kept, which are to be forgotten in time
 	holds     map[string]Hold     // of the leader, as they were last read
@@ -80,7 +86,7 @@ type records struct {
 func newRecords(target registry.Target, dry bool) *records {
 	_, kept := target.(registry.Recorder)
 	return &records{
-		reads: kept, stores: kept && !dry, loaded: !kept,
+		reads: kept, stores: kept && !dry, loaded: !kept, tried: !kept,
 		pending: make(map[recordName]record), guards: make(map[string]map[registry.Group]guard.Record), applied: make(map[string]decision),
 	}
 }
@@ -192,6 +198,7 @@ func (r *records) callDone(o outcome, now time.Time) {
 type recordsResult struct {
 	records   []record // that were to be stored, each with what came of it
 	guards    map[string][]guard.Record
+	drained   map[string][]drain
 	decisions map[string]decision
 	holds     map[string]Hold
 }
@@ -206,6 +213,8 @@ func syncRecords(ctx context.Context, r registry.Recorder, list []record, guards
 	var err error
 	if guards {
 		c.guards, err = readRecords[[]guard.Record](ctx, r, recordGuard)
+		all.add(err)
+		c.drained, err = readRecords[[]drain](ctx, r, recordDrained)
 		all.add(err)
 	}
 	c.decisions, err = readRecords[decision](ctx, r, recordDecisions)
@@ -342,6 +351,13 @@ func (g *guards) recordsSynced(o outcome, now time.Time) {
 	r.callDone(o, now)
 	for _, it := range inOrder(maps.Keys(g.recording)) {
 		g.agenda.touch(it, now)
+	}
+	if o.guards && !r.tried {
+		r.tried = true
+		g.drains.load(o.consulted.drained)
+		for _, it := range g.agenda.all() {
+			g.agenda.touch(it, now)
+		}
 	}
 	if o.consulted.guards != nil {
 		g.load(o.consulted.guards, now)

@@ -267,7 +267,9 @@ func (n *nacosServer) ours() bool {
 func TestNacos_OtherWriters(t *testing.T) {
 	others := model.Instance{
 		Ip: "10.0.0.1", Port: 20000, Weight: 1, Enable: true, Healthy: true, Ephemeral: true, ClusterName: "DEFAULT",
-		Metadata: map[string]string{"protocol": "tri", "category": "providers", "path": "api.Shared"},
+		Metadata: map[string]string{
+			"protocol": "tri", "category": "providers", "path": "api.Shared", metadata.MarkKey: metadata.NewMark("second", "b").String(),
+		},
 	}
 	first := func(n *nacosServer) { n.Set(sharedInNacos, "app", others) }
 	nothing := func(*nacosServer) {}

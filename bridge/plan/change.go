@@ -17,6 +17,7 @@ type Conflict struct {
 	OtherKey   string // the key of that entry, where it is another
 	Rival      Origin // who claims the same, where RivalClaim is set
 	RivalClaim bool   // the entry that holds the key is claimed by another service of ours
+	Drained    bool   // nothing holds it: a provider took itself off, see Planner.Drained
 }
 
 // A Row is what is known of one key of ours in a group: one that is claimed, or an
@@ -113,6 +114,7 @@ func (p *Planner) Winner(id registry.Group, key string) Origin {
 type diff struct {
 	owner     string
 	yields    func(Origin, registry.Entry) bool
+	drained   func(registry.Group, string) bool
 	group     *group
 	active    *claim             // see group.active
 	others    map[string][]rival // entries of others, by what is behind :// in their keys; nil where no claim yields
@@ -125,7 +127,7 @@ type rival struct{ key, owner string }
 
 func (p *Planner) diff(id registry.Group) diff {
 	g := p.lookup(id)
-	d := diff{owner: p.owner, yields: p.Yields, group: g, active: g.active(), change: registry.Change{Group: id}}
+	d := diff{owner: p.owner, yields: p.Yields, drained: p.Drained, group: g, active: g.active(), change: registry.Change{Group: id}}
 	if p.Yields == nil || g.counts.Foreign == 0 {
 		return d
 	}
@@ -186,6 +188,10 @@ func (d *diff) add(r *row) {
 			return
 		}
 	}
+	if d.drained != nil && firstOf(r.held, d.owner) < 0 && d.drained(d.change.Group, r.key) {
+		d.reportDrained(r.key, wants)
+		return
+	}
 	d.reportRivals(r.key, wants)
 	d.reconcile(r, wants[0].content)
 }
@@ -221,6 +227,16 @@ func (d *diff) reportForeign(key string, wants []want, foreign rival) {
 			d.conflicts = append(d.conflicts, Conflict{
 				Group: d.change.Group, Key: key, Origin: w.claim.origin, Owner: foreign.owner, OtherKey: foreign.key,
 			})
+		}
+	}
+}
+
+// reportDrained reports the claims to a key whose provider took itself off, once for
+// each service.
+func (d *diff) reportDrained(key string, wants []want) {
+	for i, w := range wants {
+		if i == 0 || wants[i-1].claim != w.claim {
+			d.conflicts = append(d.conflicts, Conflict{Group: d.change.Group, Key: key, Origin: w.claim.origin, Drained: true})
 		}
 	}
 }
@@ -291,4 +307,38 @@ func (d *diff) entry(key string, c content) registry.Entry {
 
 func (d *diff) export(key string, h held) registry.Held {
 	return registry.Held{Entry: d.entry(key, h.content), Owner: h.owner, Version: h.version, Live: h.live}
+}
+
+// Place returns what keys of one address have in common, whatever their protocols: what is
+// behind ://, or the whole key.
+func Place(key string) string {
+	if _, at, ok := strings.Cut(key, "://"); ok {
+		return at
+	}
+	return key
+}
+
+// Left returns the places of a group, as it was last observed, from which an entry without
+// an owner went until a reading, although they are claimed and hold nothing of ours.
+func (p *Planner) Left(id registry.Group, list []registry.Held) (places []string) {
+	g := p.lookup(id)
+	if g.counts.Foreign == 0 {
+		return nil
+	}
+	stays := make(map[string]bool)
+	for _, h := range list {
+		stays[Place(h.Key)] = stays[Place(h.Key)] || h.Owner == "" || h.Owner == p.owner
+	}
+	for _, r := range g.rows {
+		at := Place(r.key)
+		if registry.IsEndpoint(r.key) && !stays[at] && firstOf(r.held, "") >= 0 && p.Claims(id, at) {
+			places = append(places, at)
+		}
+	}
+	return places
+}
+
+// Claims reports whether anybody claims an entry of a place.
+func (p *Planner) Claims(id registry.Group, place string) bool {
+	return slices.ContainsFunc(p.lookup(id).rows, func(r row) bool { return len(r.wants) > 0 && Place(r.key) == place })
 }

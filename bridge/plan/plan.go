@@ -20,6 +20,10 @@ type Planner struct {
 	// differ from its own in what is before :// alone; nil: none does.
 	Yields func(Origin, registry.Entry) bool
 
+	// Drained reports whether nothing is to be added under a key, because a provider
+	// that had registered itself there took itself off; nil: it may everywhere.
+	Drained func(registry.Group, string) bool
+
 	owner   string
 	groups  map[registry.Group]*group
 	spread  map[Origin][]registry.Group // the groups each origin claims in

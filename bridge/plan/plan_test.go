@@ -315,3 +315,41 @@ func TestPlanner_InputsStay(t *testing.T) {
 		t.Error("Claim(), Observe() or SessionLost() changed what it was given")
 	}
 }
+
+// TestPlanner_Left has providers that registered themselves go from their places.
+func TestPlanner_Left(t *testing.T) {
+	for name, tt := range map[string]struct{ claimed, before, after, want string }{
+		"its entry is gone":                 {"tri://1=x", "tri://1=y@", "", "1"},
+		"it is claimed by another protocol": {"tri://1=x", "dubbo://1=y@", "", "1"},
+		"it is there by another protocol":   {"tri://1=x", "tri://1=y@", "dubbo://1=y@", ""},
+		"it stays":                          {"tri://1=x", "tri://1=y@", "tri://1=z@", ""},
+		"nobody claims it":                  {"tri://2=x", "tri://1=y@", "", ""},
+		"another owner's":                   {"tri://1=x", "tri://1=y@other", "", ""},
+		"ours took its place":               {"tri://1=x", "tri://1=y@", "tri://1=x@me", ""},
+		"a head is no provider":             {"=x", "=y@", "", ""},
+		"without a protocol":                {"1=x 2=x", "1=y@ 2=y@", "2=y@", "1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, g := plan.New("me"), group("g")
+			claim(p, g, plan.Withdrawn, "0/s "+tt.claimed)
+			p.Observe(g, parseHeld(g, tt.before))
+			if got := strings.Join(p.Left(g, parseHeld(g, tt.after)), " "); got != tt.want {
+				t.Errorf("Left() = %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestPlanner_Drained(t *testing.T) {
+	p, g := plan.New("me"), group("g")
+	p.Drained = func(at registry.Group, key string) bool { return at == g && plan.Place(key) == "1" }
+	claim(p, g, plan.Withdrawn, "0/s tri://1=x tri://2=x")
+	c, conflicts := p.Change(g)
+	if got := written(c); got != "+tri://2=x" || len(conflicts) != 1 || !conflicts[0].Drained || conflicts[0].Key != "tri://1" {
+		t.Errorf("Change() = %s, %+v, want the other key alone", got, conflicts)
+	}
+	p.Observe(g, parseHeld(g, "tri://1=old@me"))
+	if c, conflicts := p.Change(g); written(c) != "~tri://1=x<old +tri://2=x" || len(conflicts) != 0 {
+		t.Errorf("Change() of what we hold = %s, %+v, want a write", written(c), conflicts)
+	}
+}

@@ -1,0 +1,151 @@
+package bridge
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/xds-bridge/xds-bridge/bridge/plan"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// drains are the places from which providers that registered themselves took themselves
+// off while they were claimed: whoever drains a provider does so in the registry, and the
+// source still has it. Nothing is added there until the source left the place out once.
+type drains struct {
+	*facts
+
+	groups map[registry.Group]map[string]bool // places, see plan.Place
+}
+
+// A drain is a record of drains.
+type drain struct {
+	Group  registry.Group `json:"group"`
+	Places []string       `json:"places"`
+}
+
+// has reports whether nothing may be added under a key.
+func (d *drains) has(group registry.Group, key string) bool { return d.groups[group][plan.Place(key)] }
+
+// observe records what a reading of a group shows. In an exclusive group no provider
+// registers itself.
+func (d *drains) observe(group registry.Group, list []registry.Held) {
+	if group.Exclusive || !d.acts() {
+		return
+	}
+	changed := false
+	for _, place := range d.planner.Left(group, list) {
+		changed = d.set(group, place, true) || changed
+	}
+	if len(d.groups[group]) > 0 {
+		for _, h := range list {
+			if h.Owner == "" {
+				changed = d.set(group, plan.Place(h.Key), false) || changed
+			}
+		}
+	}
+	if changed {
+		d.store(group)
+	}
+}
+
+// forget drops the places of a group that nobody claims any more.
+func (d *drains) forget(group registry.Group) {
+	changed := false
+	for place := range d.groups[group] {
+		if !d.planner.Claims(group, place) {
+			changed = d.set(group, place, false) || changed
+		}
+	}
+	if changed {
+		d.store(group)
+	}
+}
+
+// forgetAll drops all that nobody claims, once each source reported everything: what a
+// source cannot report may still be there.
+func (d *drains) forgetAll() {
+	ignorant := func(p *pipeline) bool { return !p.complete() || len(p.known.Unknown) > 0 }
+	if len(d.groups) == 0 || !d.records.loaded || slices.ContainsFunc(d.pipelines, ignorant) {
+		return
+	}
+	for group := range maps.Clone(d.groups) {
+		d.forget(group)
+	}
+}
+
+// set reports whether that changed it.
+func (d *drains) set(group registry.Group, place string, drained bool) bool { //nolint:revive // of the place, not a mode
+	places := d.groups[group]
+	switch {
+	case places[place] == drained:
+		return false
+	case !drained:
+		delete(places, place)
+	case places == nil:
+		d.groups[group] = map[string]bool{place: true}
+	default:
+		places[place] = true
+	}
+	if len(places) == 0 && !drained {
+		delete(d.groups, group)
+	}
+	return true
+}
+
+func drainRecord(group registry.Group) string { return fmt.Sprintf("%02x", hash(group)%buckets) }
+
+// store has the record with a group be written.
+func (d *drains) store(group registry.Group) {
+	name := drainRecord(group)
+	var all []drain
+	for g, places := range d.groups {
+		if drainRecord(g) == name {
+			all = append(all, drain{g, slices.Sorted(maps.Keys(places))})
+		}
+	}
+	if len(all) == 0 {
+		d.records.keep(recordDrained, name, nil)
+		return
+	}
+	slices.SortFunc(all, func(a, b drain) int { return a.Group.Compare(b.Group) })
+	d.records.keep(recordDrained, name, all)
+}
+
+// load adds what an earlier process recorded.
+func (d *drains) load(records map[string][]drain) {
+	for _, list := range records {
+		for _, r := range list {
+			for _, place := range r.Places {
+				d.set(r.Group, place, true)
+			}
+		}
+	}
+}
+
+func releaseOf(c *plan.Conflict) string {
+	if c.Drained {
+		return "when the source has left it out once"
+	}
+	return "when the other entry goes, or adopt makes it ours"
+}
+
+// awaitRecords leaves out for a second what would be added before it is known from where
+// providers took themselves off. Records that are slow keep nobody waiting for longer.
+func (d *draft) awaitRecords(change registry.Change) registry.Change {
+	r := d.records
+	if r.awaited.IsZero() {
+		r.awaited = d.now.Add(recordsAwaited)
+	}
+	if r.tried || !d.now.Before(r.awaited) {
+		return change
+	}
+	d.item.wakeAt = soonest(d.item.wakeAt, r.awaited)
+	return change.KeepPuts(func(w registry.Write) bool {
+		if !w.Adds() || !registry.IsEndpoint(w.New.Key) {
+			return true
+		}
+		d.item.addOmission(omission{origin: d.planner.Winner(d.item.group, w.New.Key), reason: ReasonPending, detail: "the records of this owner are being read"})
+		return false
+	})
+}
