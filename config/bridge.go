@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"maps"
 	"net/netip"
 	"reflect"
@@ -8,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/naming"
+	"github.com/xds-bridge/xds-bridge/registry"
 )
 
 // Bridge leads from one registry to another.
@@ -19,7 +22,7 @@ type Bridge struct {
 	Formats  []Format   `yaml:"formats" need:"such as [dubbo-interface]" doc:"The formats in which services are stored. From a mesh each service is stored in all of them. Between registries they are also what is read, each at its root or in its group, and a service is stored in the one in whose place it was read. Into a mesh they are only what is read."`
 	Reads    []Format   `yaml:"reads" doc:"Between registries: what is read in place of formats, each format at its root or in its group; each service is then stored in all of formats."`
 	Select   Select     `yaml:"select" doc:"Which services and addresses pass."`
-	Names    []NameRule `yaml:"names" doc:"What a mesh host provides where no service key is published; the first rule that fits counts, those of all bridges from one mesh in the order of the file."`
+	Names    []NameRule `yaml:"names" doc:"What a mesh host provides where no service key is published; the first rule that fits counts, those of all bridges from one mesh in the order of the file. A rule that never counts, because an earlier one fits wherever it does, is refused."`
 	Metadata Metadata   `yaml:"metadata" doc:"What of the attributes of services passes, and under which keys; followed in this order."`
 	Policy   string     `yaml:"policy" default:"sync" enum:"sync|upsert-only|create-only|read-only" doc:"What the bridge may do to its entries."`
 	Guard    Guard      `yaml:"guard" doc:"How reluctantly the bridge deletes."`
@@ -36,13 +39,14 @@ type Select struct {
 // NameRule says which interface a mesh host provides, or what a service is
 // called in formats with plain names, or both.
 type NameRule struct {
-	Host      string `yaml:"host" need:"such as *.shop.svc.cluster.local" check:"pattern" doc:"A pattern of mesh hosts, or for service of native names; * matches any text."`
-	Port      uint16 `yaml:"port" doc:"A service port; 0 matches every one, such as an HTTP port beside that of the RPC."`
-	Interface string `yaml:"interface" check:"key" doc:"The interface the host provides; a * is replaced by what the star of host matches."`
-	Service   string `yaml:"service" check:"plain" doc:"The service's name in formats with plain names, a * as in interface; empty is the application's name. For dubbo-application the name of the application."`
-	Version   string `yaml:"version" check:"key" doc:"The version of the interface."`
-	Group     string `yaml:"group" check:"key" doc:"The group of the interface."`
-	Protocol  string `yaml:"protocol" check:"protocol" doc:"The RPC protocol; empty leaves that to the format."`
+	Host      string   `yaml:"host" need:"such as *.shop.svc.cluster.local" check:"pattern" doc:"A pattern of mesh hosts, or for service of native names; * matches any text."`
+	Port      uint16   `yaml:"port" doc:"A service port; 0 matches every one, such as an HTTP port beside that of the RPC."`
+	Interface string   `yaml:"interface" check:"key" doc:"The interface the host provides; a * is replaced by what the star of host matches."`
+	Keys      []string `yaml:"keys" check:"serviceKey" doc:"Service keys such as providers:org.acme.Orders:1.0:, in place of interface, version and group: of a port that provides several interfaces."`
+	Service   string   `yaml:"service" check:"plain" doc:"The service's name in formats with plain names, a * as in interface; empty is the application's name. For dubbo-application the name of the application."`
+	Version   string   `yaml:"version" check:"key" doc:"The version of the interface."`
+	Group     string   `yaml:"group" check:"key" doc:"The group of the interface."`
+	Protocol  string   `yaml:"protocol" check:"protocol" doc:"The RPC protocol; empty leaves that to the format."`
 }
 
 // Metadata says what of the attributes of services passes a bridge.
@@ -135,12 +139,59 @@ func (b Bridge) validateListen(v *validator, path string, registries map[string]
 }
 
 func (r NameRule) validate(v *validator, path string) {
-	if r.Interface == "" && r.Service == "" {
-		v.errorf(path+".interface", "missing; the interface that the host provides, or a service for formats with plain names")
+	if r.Interface == "" && r.Service == "" && len(r.Keys) == 0 {
+		v.errorf(path+".interface", "missing; the interface that the host provides, keys of several, or a service for formats with plain names")
+	}
+	if len(r.Keys) > 0 && r.Interface+r.Version+r.Group != "" {
+		v.errorf(path+".keys", "are in place of interface, version and group; write all of them as keys")
 	}
 	for key, text := range map[string]string{"interface": r.Interface, "service": r.Service} {
 		if strings.Count(text, "*") > strings.Count(r.Host, "*") {
 			v.errorf(path+"."+key, "%q has more stars than host, and each is replaced by the text of a star of host", text)
+		}
+	}
+}
+
+// Interfaces returns what a host provides by the rule.
+func (r NameRule) Interfaces() (all []registry.Interface) {
+	if r.Interface != "" {
+		all = append(all, registry.Interface{Name: r.Interface, Version: r.Version, Group: r.Group})
+	}
+	for _, text := range r.Keys {
+		if k, err := naming.ParseServiceKey(text); err == nil { // as validate has it
+			all = append(all, registry.Interface{Name: k.Interface, Version: k.Version, Group: k.Group})
+		}
+	}
+	return all
+}
+
+// covers reports whether a rule fits wherever another does. A star in the text of a
+// pattern stands for any text.
+func (r NameRule) covers(o NameRule) bool {
+	host, err := naming.ParsePattern(r.Host)
+	return err == nil && (r.Port == 0 || r.Port == o.Port) && (strings.EqualFold(r.Host, o.Host) || host.MatchHost(o.Host))
+}
+
+// ignores reports whether nothing of a later rule counts that an earlier one says, or
+// leaves out, too: of interfaces the first rule counts whatever it has, of services the
+// first that has one.
+func (r NameRule) ignores(later NameRule) bool {
+	return r.covers(later) && (len(later.Interfaces()) > 0 || r.Service != "" && later.Service != "")
+}
+
+// validateNames refuses rules that never count, because an earlier one of the bridge fits
+// wherever they do, and those that name other interfaces than the one that counts of the
+// bridges before, from the same mesh.
+func (b Bridge) validateNames(v *validator, path string, earlier []NameRule) {
+	for i, r := range b.Names {
+		at := fmt.Sprintf("%s.names[%d]", path, i)
+		if j := slices.IndexFunc(b.Names[:i], func(o NameRule) bool { return o.ignores(r) }); j >= 0 {
+			v.errorf(at, "never counts, because names[%d] fits wherever it does; write the interfaces of one host and port as keys of one rule, and narrower rules first", j)
+			continue
+		}
+		j := slices.IndexFunc(earlier, func(o NameRule) bool { return o.covers(r) })
+		if j >= 0 && len(r.Interfaces()) > 0 && !slices.Equal(earlier[j].Interfaces(), r.Interfaces()) {
+			v.errorf(at, "never counts, because a rule of an earlier bridge from %s fits wherever it does and names other interfaces; rules of bridges from one mesh count for all of them", b.From)
 		}
 	}
 }

@@ -118,12 +118,17 @@ func (c *Config) validate(v *validator, _ string) {
 // checkShared checks that bridges which share a source or an address agree on it.
 func checkShared(v *validator) {
 	readers, listeners := make(map[string]int), make(map[string]int) // the first bridge of each
+	rules := make(map[string][]NameRule)                             // of the bridges before, by source
 	for i, b := range v.Bridges {
 		path := "bridges[" + strconv.Itoa(i) + "]"
 		if j, ok := listeners[b.Listen]; ok && b.Listen != "" && v.Bridges[j].To != b.To {
 			v.errorf(path+".listen", "bridges[%d] listens there for %q; each mesh must have an address of its own", j, v.Bridges[j].To)
 		} else if !ok {
 			listeners[b.Listen] = i
+		}
+		b.validateNames(v, path, rules[b.From])
+		if v.Registries[b.From].Settings().Mesh != nil { // whose hosts have the names that any bridge gives them
+			rules[b.From] = append(rules[b.From], b.Names...)
 		}
 		j, ok := readers[b.From]
 		if !ok {

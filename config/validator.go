@@ -181,13 +181,19 @@ func textRules() map[string]rule {
 		"group":     test(groupForm.MatchString, "is no group of Nacos: letters, digits and - _ . :, at most 128"),
 		"plain":     test(plainForm.MatchString, "is no plain name: letters, digits and - _ . only"),
 		"path":      test(pathForm.MatchString, "is no ZooKeeper path; write it as in /dubbo"),
-		"key":       test(keyForm.MatchString, "holds one of : / ? or white space, which no service key can"),
-		"protocol":  test(protocolForm.MatchString, "is no protocol; write it in lower case, such as tri or dubbo"),
-		"address":   test(isAddress, "is no address; write it as host:port"),
-		"listener":  test(isListener, "is no address to listen on; write it as host:port or :port"),
-		"ip":        test(func(text string) bool { return net.ParseIP(text) != nil }, "is no IP address"),
-		"identity":  func(string) error { return nil }, // any but an empty one
-		"url":       checkURL,
+		"serviceKey": func(text string) error {
+			if k, err := naming.ParseServiceKey(text); err != nil || k.Category != naming.Providers {
+				return fmt.Errorf("%q is no service key of a provider; write it as providers:interface:version:group", text)
+			}
+			return nil
+		},
+		"key":      test(keyForm.MatchString, "holds one of : / ? or white space, which no service key can"),
+		"protocol": test(protocolForm.MatchString, "is no protocol; write it in lower case, such as tri or dubbo"),
+		"address":  test(isAddress, "is no address; write it as host:port"),
+		"listener": test(isListener, "is no address to listen on; write it as host:port or :port"),
+		"ip":       test(func(text string) bool { return net.ParseIP(text) != nil }, "is no IP address"),
+		"identity": func(string) error { return nil }, // any but an empty one
+		"url":      checkURL,
 		"pattern": func(text string) error {
 			_, err := naming.ParsePattern(text)
 			return err //nolint:wrapcheck // it names kind and text

@@ -156,7 +156,7 @@ func hostNaming(cfg *config.Config, name string, all, subsets bool) (mesh.Naming
 			if err != nil {
 				return n, err //nolint:wrapcheck // it names kind and text
 			}
-			n.Rules = append(n.Rules, mesh.Rule{Host: host, Port: r.Port, Interface: r.Interface, Version: r.Version, Group: r.Group})
+			n.Rules = append(n.Rules, mesh.Rule{Host: host, Port: r.Port, Interfaces: r.Interfaces()})
 		}
 	}
 	if !limited { // one bridge reads all

@@ -34,11 +34,9 @@ type Naming struct {
 
 // Rule names the services at some hosts.
 type Rule struct {
-	Host      naming.Pattern
-	Port      uint16 // 0: all
-	Interface string // its * is replaced by what the * of Host matched; empty: a host without interfaces
-	Version   string
-	Group     string
+	Host       naming.Pattern
+	Port       uint16               // 0: all
+	Interfaces []registry.Interface // the * of a name is replaced by what the * of Host matched; none: a host without interfaces
 }
 
 // View is what is known of the mesh at one time. The same view gives the same rows,
@@ -301,13 +299,17 @@ func (n *Naming) interfaces(a naming.HostAddress, m metadata.Mapping) []registry
 	return n.named(a)
 }
 
-// named returns the interface that the first matching rule gives an address; nil: none.
-func (n *Naming) named(a naming.HostAddress) []registry.Interface {
-	if r, star := n.rule(a); r != nil && r.Interface != "" {
-		name := strings.ReplaceAll(r.Interface, "*", star)
-		return []registry.Interface{{Name: name, Version: r.Version, Group: r.Group}}
+// named returns the interfaces that the first matching rule gives an address; nil: none.
+func (n *Naming) named(a naming.HostAddress) (out []registry.Interface) {
+	r, star := n.rule(a)
+	if r == nil {
+		return nil
 	}
-	return nil
+	for _, i := range r.Interfaces {
+		i.Name = strings.ReplaceAll(i.Name, "*", star)
+		out = append(out, i)
+	}
+	return out
 }
 
 // rule returns the first rule that matches an address, and what its star matched;

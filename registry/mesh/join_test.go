@@ -107,8 +107,8 @@ func TestJoin(t *testing.T) {
 		v := small(t)
 		v.Mapping = mapping(t, keys...)
 		n := mesh.Naming{Rules: []mesh.Rule{
-			{Host: pattern(t, "*.b"), Port: 2, Interface: "never"},
-			{Host: pattern(t, "*"), Interface: "rule.*", Version: "1", Group: "g"},
+			{Host: pattern(t, "*.b"), Port: 2, Interfaces: []registry.Interface{{Name: "never"}}},
+			{Host: pattern(t, "*"), Interfaces: []registry.Interface{{Name: "rule.*", Version: "1", Group: "g"}}},
 		}}
 		j := n.Join(v)
 		expectNames(t, j, "a.b:1", "c.d:1")
@@ -122,7 +122,7 @@ func TestJoin(t *testing.T) {
 	t.Run("endpoints without any key are those of the rule", func(t *testing.T) {
 		v := small(t)
 		v.Mapping = keyAt(t, "10.0.0.1")
-		rule, plainHosts := []mesh.Rule{{Host: pattern(t, "a.b"), Interface: "rule"}}, []naming.Pattern{pattern(t, "a.b")}
+		rule, plainHosts := []mesh.Rule{{Host: pattern(t, "a.b"), Interfaces: []registry.Interface{{Name: "rule"}}}}, []naming.Pattern{pattern(t, "a.b")}
 		for name, tt := range map[string]struct {
 			of   mesh.Naming
 			want string
@@ -144,11 +144,21 @@ func TestJoin(t *testing.T) {
 			}
 		}
 	})
+	t.Run("a rule names several interfaces of one port", func(t *testing.T) {
+		v := small(t)
+		both := []registry.Interface{{Name: "I", Version: "1"}, {Name: "J", Group: "g"}}
+		n := mesh.Naming{Rules: []mesh.Rule{{Host: pattern(t, "a.b"), Port: 1, Interfaces: both}}}
+		j := n.Join(v)
+		expectNames(t, j, "a.b:1")
+		if got := j.Services[0].Interfaces; !slices.Equal(got, both) {
+			t.Errorf("interfaces by rule = %v, want %v", got, both)
+		}
+	})
 	t.Run("a rule without a port names every port of its host", func(t *testing.T) {
 		v, r := small(t), plain(t)
 		const second = "outbound|8080||a.b"
 		v.Clusters[second], v.Assignments[second] = decodeCluster(t, r, edsCluster(second)), decodeAssignment(t, r, loadOf(second, "10.0.0.1"))
-		rule := mesh.Rule{Host: pattern(t, "a.b"), Interface: "I"}
+		rule := mesh.Rule{Host: pattern(t, "a.b"), Interfaces: []registry.Interface{{Name: "I"}}}
 		n := mesh.Naming{Rules: []mesh.Rule{rule}}
 		j := n.Join(v)
 		expectNames(t, j, "a.b:1", "a.b:8080")

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/mesh"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/debug"
 )
@@ -21,7 +22,7 @@ func TestJoin_Incremental(t *testing.T) {
 	for seed := range uint64(10) {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				n := mesh.Naming{Subsets: seed%2 == 0, Rules: []mesh.Rule{{Host: pattern(t, "h1.*"), Interface: "by.rule"}}}
+				n := mesh.Naming{Subsets: seed%2 == 0, Rules: []mesh.Rule{{Host: pattern(t, "h1.*"), Interfaces: []registry.Interface{{Name: "by.rule"}}}}}
 				w := &world{bed: newBed(t, func(o *mesh.Options) { o.Naming = n }), naming: n, random: rand.New(rand.NewPCG(seed, 1))}
 				w.clusters, w.loads = map[string]bool{}, map[string][]string{}
 				w.start()

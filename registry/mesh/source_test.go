@@ -425,7 +425,7 @@ func TestSource_RulesWithoutMapping(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t, func(o *mesh.Options) {
 			o.Mapping = nil
-			o.Naming.Rules = []mesh.Rule{{Host: pattern(t, "a.*"), Interface: "I"}}
+			o.Naming.Rules = []mesh.Rule{{Host: pattern(t, "a.*"), Interfaces: []registry.Interface{{Name: "I"}}}}
 		})
 		b.serve("outbound|1||a.b", "10.0.0.1")
 		b.serve("outbound|1||c.d", "10.0.0.1")
