@@ -13,6 +13,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/internal/admin"
 	istiodfake "github.com/xds-bridge/xds-bridge/internal/fake/istiod"
 	zkfake "github.com/xds-bridge/xds-bridge/internal/fake/zookeeper"
+	"github.com/xds-bridge/xds-bridge/internal/porttest"
 )
 
 func TestReadiness(t *testing.T) {
@@ -273,6 +274,23 @@ func TestPreflight_Rules(t *testing.T) {
 		t.Fatal(err)
 	}
 	do(t, "preflight", "-f", file).want(t, exitOK, "‼ rules: /dubbo/api.Orders/configurators holds rules that the bridge does not follow (paths with rules: 1)", "offline of its QoS")
+}
+
+// What preflight says of a root that does not exist, status says too.
+func TestStatus_MissingRoot(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	file := w.importConfig(porttest.Address(t), "")
+	r := w.start(file)
+	const absent = "does not exist, so that nothing is read there; check root of the bridge's formats or reads"
+	eventually(t, "status says so", func() bool {
+		return strings.Contains(do(t, "status", "-f", file).out, "skipped of zk: /dubbo: "+absent)
+	})
+	if _, text := r.probe(t, "/metrics"); !strings.Contains(text, `xdsbridge_invalid_inputs{registry="zk"} 0`) {
+		t.Error("it counts as an invalid entry")
+	}
+	w.registers("api.Orders", "10.0.0.1:20001")
+	eventually(t, "it is read once somebody registers", func() bool { return !strings.Contains(do(t, "status", "-f", file).out, absent) })
 }
 
 func TestPreflight_SourceRights(t *testing.T) {

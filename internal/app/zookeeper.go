@@ -325,8 +325,8 @@ func (z zookeeperSource) check(ctx context.Context, f *findings) {
 			return
 		}
 		if len(r.Absent) > 0 {
-			f.warn("list", strings.Join(r.Absent, ", ")+" does not exist, so that nothing is read there",
-				"check root of the bridge's formats or reads, unless the first provider has yet to register")
+			absent, fix, _ := strings.Cut(zookeeper.RootAbsent, "; ")
+			f.warn("list", strings.Join(r.Absent, ", ")+" "+absent, fix)
 		} else {
 			f.pass("list", "%d parent znodes in the roots of all formats", r.Parents)
 		}

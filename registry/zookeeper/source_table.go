@@ -43,10 +43,26 @@ func (r *sourceRun) readAll(ctx context.Context) error {
 	return nil
 }
 
+// RootAbsent is what is said of a root that does not exist.
+const RootAbsent = "does not exist, so that nothing is read there; check root of the bridge's formats or reads, unless the first provider has yet to register"
+
+// parents returns the paths of the parents of a root, and reports whether it exists.
+func (r *sourceRun) parents(ctx context.Context, root *root) ([]string, error) {
+	paths, err := r.tree.parents(ctx, root)
+	if err == nil {
+		absent := registry.Omission{}
+		if !root.existed {
+			absent = registry.Omission{Reason: RootAbsent, Cause: registry.Unasked}
+		}
+		r.publisher.table.Omit(root.path, absent)
+	}
+	return paths, err
+}
+
 // readRoot reads all parents of a root, or all that are known if it cannot be
 // listed, and returns those that do not exist any more.
 func (r *sourceRun) readRoot(ctx context.Context, root *root) (gone []*parentNode, err error) {
-	paths, err := r.tree.parents(ctx, root)
+	paths, err := r.parents(ctx, root)
 	switch {
 	case isLocal(err):
 		r.rootFailed(root, err)
@@ -75,7 +91,7 @@ func (r *root) without(paths []string) (gone []*parentNode) {
 
 // readNew lists the parents of a root, and reads those that are new.
 func (r *sourceRun) readNew(ctx context.Context, root *root) error {
-	paths, err := r.tree.parents(ctx, root)
+	paths, err := r.parents(ctx, root)
 	if isLocal(err) {
 		r.rootFailed(root, err)
 		return nil
