@@ -138,7 +138,8 @@ type BridgeStatus struct { //nolint:revive // Status is the whole, this is the p
 	Scopes   int               `json:"scopes"`  // that are unknown
 	Entries  int               `json:"entries"` // claimed
 	Services int               `json:"services"`
-	Reasons  map[Reason]int    `json:"reasons"` // services by the one reason that each has
+	Reasons  map[Reason]int    `json:"reasons"`           // services by the one reason that each has
+	Nothing  string            `json:"nothing,omitempty"` // of a bridge that claims nothing: a service that is empty, and why
 }
 
 // ServiceStatus is the state of one service of one bridge.

@@ -106,6 +106,11 @@ func TestLoop_Status(t *testing.T) {
 			s.is("services and holds", []int{len(st.Services), len(st.Holds)}, []int{1, 1}).is("reason", st.Services[0].Reason, bridge.ReasonHeld)
 			s.is("left", st.Services[0].Left, []string{group("s12").String() + " 10.0.12.1:80"})
 		},
+		"says what a service lacks if there is nothing to write": func(s *story) {
+			s.has(service("b"), service("a"), service("c")).in(time.Second)
+			s.is("nothing", s.status().Bridges[0].Nothing, "a: no offered endpoint")
+			s.put(service("b", "10.0.0.1:80")).in(time.Second).is("nothing", s.status().Bridges[0].Nothing, "")
+		},
 		"says what stays and until when": func(s *story) {
 			s.holding(append(stored(fleet(20, 1)...), mine("old", "10.9.9.9:80"), mine("older", "10.9.9.8:80"))...).has(append(fleet(20, 1), service("a", "10.0.0.1:80", "10.0.0.2:80"))...).in(10 * time.Second)
 			until := s.begin.Add(time.Minute)

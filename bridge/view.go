@@ -258,10 +258,28 @@ func (v *view) numbers(now time.Time) Status {
 		s.Bridges = append(s.Bridges, BridgeStatus{
 			Name: w.Name, Policy: w.Policy, Guard: w.Guard.Mode, Synced: w.known.Synced, Stale: text(w.known.Stale),
 			Unknown: w.unknowns, Scopes: len(w.known.Unknown), Entries: v.planner.BridgeEntries(w.index),
-			Services: len(w.services), Reasons: w.reasons,
+			Services: len(w.services), Reasons: w.reasons, Nothing: v.nothing(w),
 		})
 	}
 	return s
+}
+
+// nothing returns an example of why a bridge claims nothing, though its source has
+// services; empty if it claims something.
+func (v *view) nothing(w *pipeline) string {
+	if v.planner.BridgeEntries(w.index) > 0 || w.reasons[ReasonEmpty] == 0 {
+		return ""
+	}
+	var first registry.Name
+	for name, s := range w.services {
+		if s.reason == ReasonEmpty && (first == "" || name < first) {
+			first = name
+		}
+	}
+	if first == "" {
+		return ""
+	}
+	return string(first) + ": " + w.services[first].detail
 }
 
 // text returns what an error says, empty where there is none.

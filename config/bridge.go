@@ -22,7 +22,7 @@ type Bridge struct {
 	Formats  []Format   `yaml:"formats" need:"such as [dubbo-interface]" doc:"The formats in which services are stored. From a mesh each service is stored in all of them. Between registries they are also what is read, each at its root or in its group, and a service is stored in the one in whose place it was read. Into a mesh they are only what is read."`
 	Reads    []Format   `yaml:"reads" doc:"Between registries: what is read in place of formats, each format at its root or in its group; each service is then stored in all of formats."`
 	Select   Select     `yaml:"select" doc:"Which services and addresses pass."`
-	Names    []NameRule `yaml:"names" doc:"What a mesh host provides where no service key is published; the first rule that fits counts, those of all bridges from one mesh in the order of the file. A rule that never counts, because an earlier one fits wherever it does, is refused."`
+	Names    []NameRule `yaml:"names" doc:"What a mesh host provides where no service key is published; the first rule that fits a host counts, and one that never counts, because an earlier one fits wherever it does, is refused. interface, version and group are what the host is in the mesh: rules of all bridges from that mesh count, in the order of the file. service and protocol count for this bridge only."`
 	Metadata Metadata   `yaml:"metadata" doc:"What of the attributes of services passes, and under which keys; followed in this order."`
 	Policy   string     `yaml:"policy" default:"sync" enum:"sync|upsert-only|create-only|read-only" doc:"What the bridge may do to its entries."`
 	Guard    Guard      `yaml:"guard" doc:"How reluctantly the bridge deletes."`

@@ -245,7 +245,7 @@ func idle(b bridge.BridgeStatus) string {
 	case b.Reasons[bridge.ReasonSkipped] == b.Services:
 		return fmt.Sprintf("its select leaves out all %d services; hosts of a mesh without a service key are not among them, and need a rule in bridges[].names", b.Services)
 	case b.Reasons[bridge.ReasonSkipped]+b.Reasons[bridge.ReasonEmpty] == b.Services:
-		return fmt.Sprintf("none of %d services offers anything: an endpoint and, from a mesh, a service key, which a rule in bridges[].names gives it too", b.Reasons[bridge.ReasonEmpty])
+		return fmt.Sprintf("none of %d services has anything to write, such as %s; of a mesh, a rule in names of this bridge gives a host its service key, or its name in formats with plain names", b.Reasons[bridge.ReasonEmpty], b.Nothing)
 	}
 	return ""
 }

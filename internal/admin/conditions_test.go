@@ -148,6 +148,22 @@ func TestConditions_Syncing(t *testing.T) {
 	}
 }
 
+// An idle bridge says what its services lack, by the words of what looked at them.
+func TestConditions_Idle(t *testing.T) {
+	t.Parallel()
+	st := inSync()
+	st.Bridges[0].Entries, st.Bridges[0].Reasons = 0, map[bridge.Reason]int{bridge.ReasonEmpty: 1}
+	st.Bridges[0].Nothing = "orders:8080: spring-cloud: has no application and no rule names it"
+	s, err := admin.New(t.Context(), admin.Options{Targets: []admin.Target{{Name: "nacos", Kind: "nacos", Loop: &loop{st: st}, State: targetState}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := s.Conditions()
+	if want := "none of 1 services has anything to write, such as " + st.Bridges[0].Nothing + ";"; len(all) != 1 || !strings.HasPrefix(all[0].Detail, want) {
+		t.Errorf("%+v, want %s", all, want)
+	}
+}
+
 // TestConditions_Reported: each that lasts has an event and a line in the log as it begins
 // and as it ends; one that is gone at the next look has none.
 func TestConditions_Reported(t *testing.T) {
