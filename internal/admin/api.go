@@ -6,7 +6,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
 	"slices"
 	"sort"
@@ -114,15 +113,30 @@ func (v *view) page(ctx context.Context, after string, limit int) Page[Service] 
 func (s *Server) getService(w http.ResponseWriter, r *http.Request) {
 	why := s.Why(r.Context(), r.PathValue("name"))
 	if why.empty() {
-		said := []string{"no source reports this service, and no entry of ours is known by this name; " +
-			"name it as the mesh does (fqdn:port), by its interface, by its service key or by the address of an endpoint" + didYouMean(s.like(r.Context(), why.Query))}
-		for _, c := range why.Conditions {
-			said = append(said, fmt.Sprintf("%s %s: %s", c.Registry, c.Name, c.Detail))
-		}
-		problem(w, http.StatusNotFound, strings.Join(said, "; "))
+		problem(w, http.StatusNotFound, s.unknown(r.Context(), why))
 		return
 	}
 	reply(w, http.StatusOK, why)
+}
+
+// unknown says that nothing is known of what was asked for, and what may be the reason.
+func (v *view) unknown(ctx context.Context, w Why) string {
+	text := "no source reports this service, and no entry of ours is known by this name"
+	if meant := didYouMean(v.like(ctx, w.Query)); meant != "" {
+		text += meant
+	} else {
+		text += "; name it as the mesh does (fqdn:port), by its interface, by its service key or by the address of an endpoint"
+	}
+	var unread []string
+	for _, c := range w.Conditions {
+		if slices.Contains([]ConditionName{Pending, Stale, Partial}, c.Name) {
+			unread = append(unread, c.Registry+" "+string(c.Name))
+		}
+	}
+	if len(unread) > 0 {
+		text += "; it may be in what was not read, which status explains: " + strings.Join(unread, ", ")
+	}
+	return text
 }
 
 // reply writes a document without the secrets that texts in it hold. The

@@ -157,7 +157,7 @@ func remedyOf(err error, otherwise string) string {
 		{"connection refused", "nobody listens at that port: check the port, and whether the server runs"},
 		{"check username and passwordFile", "check username and passwordFile of the registry"},
 		{"the server refused them with code", "check user and passwordFile of the registry"},
-		{"desc = token: ", "the token file cannot be read: check tokenFile, and that it is mounted"},
+		{": token: ", "the token file cannot be read: check tokenFile, and that it is mounted"},
 	} {
 		if strings.Contains(text, k.sign) {
 			return k.remedy + "; " + otherwise

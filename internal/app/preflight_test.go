@@ -54,7 +54,7 @@ func TestPreflight_RightsRemedies(t *testing.T) {
 		"check user and passwordFile":        errors.New("zookeeper: no session: user and passwordFile: the server refused them with code -115"),
 		"nobody listens at that port":        errors.New("zookeeper: no session: connect: connection refused"),
 		"this was not tried any further":     errors.New("zookeeper: no session: context deadline exceeded"),
-		"check tokenFile, and that it is":    errors.New("rpc error: code = Unavailable desc = token: open /t: no such file"),
+		"check tokenFile, and that it is":    errors.New("xds istiod:15012: token: open /t: no such file"),
 		"the port speaks no HTTP: name isti": errors.New("malformed HTTP response"),
 	} {
 		got := remedyOfRight(err, right)

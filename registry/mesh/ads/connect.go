@@ -174,6 +174,7 @@ var (
 // explain says which server ended a stream, and what to do about it.
 func (o Options) explain(err error) error {
 	s := status.Convert(err)
+	err = Brief(err)
 	switch {
 	case errors.Is(err, io.EOF):
 		return fmt.Errorf("xds %s: the server closed the stream", o.Address)

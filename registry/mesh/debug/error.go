@@ -9,6 +9,8 @@ import (
 	"os"
 	"strconv"
 	"strings"
+
+	"github.com/xds-bridge/xds-bridge/registry/mesh/ads"
 )
 
 // Cause is why the mapping could not be read; each has its remedy.
@@ -62,7 +64,7 @@ func (e *Error) Remedy() string { return cmp.Or(e.Fix, e.Cause.Remedy()) }
 
 // Error returns one line: what was read, why it failed and what to do.
 func (e *Error) Error() string {
-	return "mapping from " + printable(e.Where) + ": " + printable(e.Err.Error()) + "; " + e.Remedy()
+	return "mapping from " + printable(e.Where) + ": " + printable(ads.Brief(e.Err).Error()) + "; " + e.Remedy()
 }
 
 // maxLine bounds how much of a foreign text an error shows.

@@ -10,6 +10,8 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/xds-bridge/xds-bridge/registry/mesh/ads"
 )
 
 // clusterType is the type that a stream requests, since it has to request one.
@@ -97,5 +99,5 @@ func (r *replica) explain(err error) error {
 		remedy = "check node: istiod does not accept it"
 	default:
 	}
-	return fmt.Errorf("keys to istiod %s: %w; %s", r.address, err, remedy)
+	return fmt.Errorf("keys to istiod %s: %w; %s", r.address, ads.Brief(err), remedy)
 }
