@@ -90,7 +90,7 @@ func TestStatus_OwnerHeldElsewhere(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := w.start(file)
-	const waits = `‼ zk failing since `
+	const waits = `‼ zk failing for `
 	eventually(t, "nothing else is amiss", func() bool {
 		said := do(t, "status", "-f", file)
 		return said.code == exitFindings && strings.Contains(said.out, "not in sync: zk failing\n") && strings.Contains(said.out, waits) &&

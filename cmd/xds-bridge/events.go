@@ -57,7 +57,7 @@ func printEvents(t *terminal, events []admin.Event) {
 			ends = "; ends " + ends
 		}
 		about := slices.DeleteFunc([]string{string(e.Kind), e.Target, e.Bridge, e.Subject}, func(s string) bool { return s == "" })
-		t.say("%s  %s: %s%s%s%s", e.Time.Format(time.RFC3339), strings.Join(about, "  "), e.What, colon(brief(e.Why)), by, ends)
+		t.say("%d  %s  %s: %s%s%s%s", e.Number, e.Time.Format(time.RFC3339), strings.Join(about, "  "), e.What, colon(brief(e.Why)), by, ends)
 		for _, x := range e.Changes {
 			t.say("    %s %s%s: %s", x.Op, keyText(x.Key), of(x.Bridge), x.Cause)
 		}

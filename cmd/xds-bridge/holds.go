@@ -51,9 +51,9 @@ func runHolds(ctx context.Context, c *cli, o clientOptions, of string) error {
 // holdText says what is held and what ends that.
 func holdText(now time.Time, h bridge.Hold) string {
 	if h.Denied {
-		return fmt.Sprintf("%d entries stay: %s; ends %s", h.Count, h.Reason, h.Release)
+		return fmt.Sprintf("%s %s: %s; ends %s", counted(h.Count, "entry", "entries"), stay(h.Count), h.Reason, h.Release)
 	}
-	return fmt.Sprintf("%d deletions since %s: %s; ends %s", h.Count, ago(now, h.Since), h.Reason, h.Release)
+	return fmt.Sprintf("%s for %s: %s; ends %s", counted(h.Count, "deletion", "deletions"), lasting(now, h.Since), h.Reason, h.Release)
 }
 
 const shownEntries = 20
@@ -65,13 +65,16 @@ func printHolds(t *terminal, holds []admin.Hold, flags string) {
 	for _, h := range holds {
 		t.warn("hold %s in %s", h.ID, h.Target)
 		t.say("  bridge    %s", h.Bridge)
-		t.say("  what      %d deletions", h.Count)
+		t.say("  what      %s", counted(h.Count, "deletion", "deletions"))
 		t.say("  why       %s", h.Reason)
 		if !h.Denied {
 			t.say("  since     %s, %s", h.Since.Format(time.RFC3339), ago(now, h.Since))
 		}
 		t.say("  release   %s", h.Release)
-		t.say("  decide    xds-bridge approve%[2]s %[1]s lets these go, xds-bridge deny%[2]s %[1]s keeps them", h.ID, flags)
+		t.say("  let go    xds-bridge approve%s %s", flags, h.ID)
+		if !h.Denied {
+			t.say("  keep      xds-bridge deny%s %s", flags, h.ID)
+		}
 		shown := h.Entries[:min(len(h.Entries), shownEntries)]
 		for _, e := range shown {
 			t.say("  entry     %s", e)

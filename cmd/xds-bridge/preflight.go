@@ -45,8 +45,9 @@ func runPreflight(ctx context.Context, c *cli, o planOptions) error {
 }
 
 func printFindings(c *cli, all []app.Finding) {
-	heading := c.heading()
+	heading, outcomes := c.heading(), make(map[app.Outcome]int)
 	for _, f := range all {
+		outcomes[f.Outcome]++
 		heading(string(f.Role) + " " + f.Registry)
 		sign, how := "√", green
 		switch f.Outcome {
@@ -63,4 +64,5 @@ func printFindings(c *cli, all []app.Finding) {
 			c.say("      fix: %s", f.Fix)
 		}
 	}
+	c.say("%d passed, %d worth a look, %d to correct", outcomes[app.Passed], outcomes[app.Warned], outcomes[app.Failed])
 }

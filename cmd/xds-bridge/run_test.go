@@ -111,7 +111,7 @@ func TestHolds_Decisions(t *testing.T) {
 		r := do(t, "status", "-f", file)
 		return r.code == exitHeld && strings.Contains(r.out, "not in sync: zk held")
 	})
-	do(t, "holds", "-f", file).want(t, exitHeld, "xds-bridge approve -f "+file+" "+id+" lets these go, xds-bridge deny -f "+file+" "+id+" keeps them")
+	do(t, "holds", "-f", file).want(t, exitHeld, "let go    xds-bridge approve -f "+file+" "+id, "keep      xds-bridge deny -f "+file+" "+id)
 	do(t, "holds", "--admin", "unix:"+w.dir+"/a").want(t, exitHeld, "xds-bridge approve --admin unix:"+w.dir+"/a "+id)
 	do(t, "approve", "0000", "-f", file).want(t, exitFindings, "no such hold", "xds-bridge holds")
 	do(t, "approve", id[:7]+"000000000000", "-f", file).want(t, exitFindings, "bridge mesh-to-zk now has ", "deletions held in zk; look at xds-bridge holds, then approve or deny "+id)

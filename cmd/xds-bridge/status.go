@@ -123,7 +123,10 @@ func printStatus(t *terminal, d admin.Document) {
 }
 
 func printConditions(t *terminal, now time.Time, all []admin.Condition) {
-	for _, x := range all {
+	for i, x := range all {
+		if slices.ContainsFunc(all[:i], func(before admin.Condition) bool { return sameCause(before, x) }) {
+			continue
+		}
 		until := ""
 		switch {
 		case x.Lasts():
@@ -132,8 +135,24 @@ func printConditions(t *terminal, now time.Time, all []admin.Condition) {
 		default:
 			until = ", until the next reading"
 		}
-		t.warn("%s %s%s since %s%s%s", cmp.Or(x.Registry, string(x.Direction)), x.Name, of(x.Bridge), ago(now, x.Since), until, colon(brief(x.Detail)))
+		names := string(x.Name)
+		for _, o := range all[i+1:] { // which say the same once more
+			if sameCause(x, o) {
+				names += ", " + string(o.Name)
+			}
+		}
+		t.warn("%s %s%s for %s%s%s", cmp.Or(x.Registry, string(x.Direction)), names, of(x.Bridge), lasting(now, x.Since), until, colon(brief(x.Detail)))
 	}
+}
+
+// sameCause reports whether two conditions of a source end with the same cause, such as
+// that a connection was refused.
+func sameCause(a, b admin.Condition) bool {
+	cause := func(c admin.Condition) string {
+		text, _, _ := strings.Cut(brief(c.Detail), "; ") // and its remedy
+		return text[strings.LastIndex(text, ": ")+1:]
+	}
+	return a.Direction == admin.OfSource && b.Direction == admin.OfSource && a.Registry == b.Registry && a.Lasts() && b.Lasts() && cause(a) == cause(b)
 }
 
 // shownSkipped is how many inputs that a source left out status shows.
@@ -236,5 +255,10 @@ func ago(now, at time.Time) string {
 	if at.IsZero() {
 		return "-"
 	}
-	return now.Sub(at).Truncate(100*time.Millisecond).String() + " ago"
+	return lasting(now, at) + " ago"
+}
+
+// lasting says for how long something has lasted.
+func lasting(now, since time.Time) string {
+	return now.Sub(since).Truncate(100 * time.Millisecond).String()
 }

@@ -100,7 +100,7 @@ func TestStatus_PastTimes(t *testing.T) {
 	for want, until := range map[string]time.Time{
 		", until 12:05:00: ":         now.Add(5 * time.Minute),
 		", until the next reading: ": now.Add(-time.Second),
-		"since 0s ago: ":             {},
+		" for 0s: ":                  {},
 	} {
 		var out buffer
 		c := newCLI(&out, &out, lookup(nil), nil)
@@ -108,6 +108,32 @@ func TestStatus_PastTimes(t *testing.T) {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("it says %q, want %q", out.String(), want)
 		}
+	}
+}
+
+// One cause is one line, whatever it keeps from being known.
+func TestStatus_OneCause(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	condition := func(of admin.Direction, registry string, name admin.ConditionName, detail string) admin.Condition {
+		return admin.Condition{Direction: of, Registry: registry, Name: name, Detail: detail, Since: now}
+	}
+	var out buffer
+	c := newCLI(&out, &out, lookup(nil), nil)
+	printConditions(c.terminal, now, []admin.Condition{
+		condition(admin.OfSource, "mesh", admin.Pending, "xds istiod:15012: dial tcp 10.0.0.1:15012: connect: connection refused"),
+		condition(admin.OfSource, "mesh", admin.Stale, "not connected: xds istiod:15012: dial tcp 10.0.0.1:15012: connect: connection refused"),
+		condition(admin.OfSource, "mesh", admin.Partial, "mapping from istiod:15012: connect: connection refused; check that istiod runs"),
+		condition(admin.OfSource, "zk", admin.Stale, "zookeeper: connect: connection refused"),
+		condition(admin.OfTarget, "zk", admin.Away, "zookeeper: connect: connection refused"),
+	})
+	var got []string
+	for line := range strings.Lines(out.String()) {
+		line, _, _ = strings.Cut(line, " for ")
+		got = append(got, line)
+	}
+	if want := "‼ mesh pending, stale, partial|‼ zk stale|‼ zk away"; strings.Join(got, "|") != want {
+		t.Errorf("lines %q, want %q:\n%s", got, want, out.String())
 	}
 }
 
@@ -149,7 +175,7 @@ func TestStatus_ConflictsPerService(t *testing.T) {
 	var said string
 	eventually(t, "the conflicts are shown", func() bool {
 		said = do(t, "status", "-f", file).out
-		return strings.Contains(said, "3 entries belong to an entry without owner") && strings.Contains(said, "zk conflict since ")
+		return strings.Contains(said, "3 entries belong to an entry without owner") && strings.Contains(said, "zk conflict for ")
 	})
 	if strings.Contains(said, "20880?") || strings.Count(said, "belong") != 1 {
 		t.Errorf("each is listed: %s", said)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"time"
@@ -202,7 +203,9 @@ func conditionsOfTarget(t Target, st bridge.Status) []Condition {
 				g.all = append(g.all, Condition{Direction: OfTarget, Registry: t.Name, Name: Idle, Bridge: b.Name, Detail: why})
 			}
 		}
-		g.add(Syncing, due(st, reasons[bridge.ReasonPending]))
+		if reachable { // else nothing is being written
+			g.add(Syncing, due(st, reasons[bridge.ReasonPending]))
+		}
 	}
 	return g.all
 }
@@ -301,7 +304,7 @@ func (v *view) emit(all []Condition, emitted map[Condition]bool) {
 			v.opts.Events.Add(c.event(string(c.Name), c.Detail, time.Time{}))
 		}
 		if c.isLogged() {
-			v.opts.Log.Warn("condition began", append(c.fields(), "reason", c.Detail)...)
+			v.logger(c).Warn("condition began", "reason", c.Detail)
 		}
 	}
 	for c := range emitted {
@@ -313,18 +316,18 @@ func (v *view) emit(all []Condition, emitted map[Condition]bool) {
 			v.opts.Events.Add(c.event("no longer "+string(c.Name), "", before[c]))
 		}
 		if c.isLogged() {
-			v.opts.Log.Warn("condition ended", append(c.fields(), "lasted", time.Since(before[c]).Round(time.Second))...)
+			v.logger(c).Warn("condition ended", "lasted", time.Since(before[c]).Round(time.Second))
 		}
 	}
 }
 
-// fields are what the log says of a condition.
-func (c Condition) fields() []any {
-	fields := []any{"condition", c.Name, "subject", c.subject()}
+// logger returns a log whose lines are about a condition.
+func (v *view) logger(c Condition) *slog.Logger {
+	log := v.opts.Log.With("condition", c.Name, "subject", c.subject())
 	if c.Bridge != "" {
-		fields = append(fields, "bridge", c.Bridge)
+		log = log.With("bridge", c.Bridge)
 	}
-	return fields
+	return log
 }
 
 func (c Condition) event(what, why string, since time.Time) bridge.Event {

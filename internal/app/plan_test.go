@@ -62,9 +62,8 @@ func TestOverlay_Kinds(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer b.runtime.close()
-			real := b.runtime.sinks[0].target
-			dry := newOverlay(&overlay{real: real})
-			if got, want := traits(dry), traits(real); got != want {
+			target := b.runtime.sinks[0].target
+			if got, want := traits(newOverlay(&overlay{real: target})), traits(target); got != want {
 				t.Errorf("a dry run takes it for %s, want %s", got, want)
 			}
 		})

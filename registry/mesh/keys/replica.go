@@ -86,6 +86,9 @@ func (r *replica) attempt(ctx context.Context, next *publication) {
 		r.fail(err)
 		return
 	}
+	if r.logged != "" {
+		r.p.o.Log.Info("keys published again", "replica", r.address, "keys", next.keys)
+	}
 	r.shown, r.failures, r.logged = next, 0, ""
 	r.setStatus(nil)
 	o := Observation{Replica: r.address, Kind: Announced, Keys: next.keys, Streams: len(opened), Duration: time.Since(start)}
