@@ -59,6 +59,9 @@ type Counts struct {
 	Holds     int       `json:"holds"`
 	HeldSince time.Time `json:"held_since,omitzero"` // of the oldest hold
 	Conflicts int       `json:"conflicts"`
+
+	Denied      int       `json:"denied"`                // entries that stay because a person denied that they are deleted
+	DeniedSince time.Time `json:"denied_since,omitzero"` // of the oldest denial
 }
 
 // Find returns of a status the services of these names and all that claim or left
@@ -161,7 +164,7 @@ type Hold struct {
 	ID      string           `json:"id"`     // up to the hyphen of the target and the bridge, behind it of exactly this set
 	Bridge  string           `json:"bridge"` // that wrote the entries; a name that no bridge has where it is not configured
 	Reason  string           `json:"reason"`
-	Since   time.Time        `json:"since,omitzero"` // zero where it was denied
+	Since   time.Time        `json:"since,omitzero"` // of one that was denied, when that was
 	Release string           `json:"release"`        // what would end it, as it follows "it ends"
 	Groups  []registry.Group `json:"groups"`         // at a standby at most 20
 	Count   int              `json:"count"`

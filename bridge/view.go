@@ -249,10 +249,13 @@ func (v *view) numbers(now time.Time) Status {
 		s.Queue, s.DueSince = queue, first
 	}
 	for _, h := range s.Holds {
-		if !h.Denied {
-			s.Counts.Holds++
-			s.Counts.HeldSince = soonest(s.Counts.HeldSince, h.Since)
+		if h.Denied {
+			s.Counts.Denied += h.Count
+			s.Counts.DeniedSince = soonest(s.Counts.DeniedSince, h.Since)
+			continue
 		}
+		s.Counts.Holds++
+		s.Counts.HeldSince = soonest(s.Counts.HeldSince, h.Since)
 	}
 	for _, w := range v.pipelines {
 		s.Bridges = append(s.Bridges, BridgeStatus{

@@ -415,7 +415,11 @@ func (g *Guard) Denied() *Hold {
 		return nil
 	}
 	slices.SortFunc(denied, compare)
-	return g.newHold(denied, true, Denied)
+	h := g.newHold(denied, true, Denied)
+	for _, s := range denied {
+		h.Since = soonest(h.Since, s.DeniedSince)
+	}
+	return h
 }
 
 // soonest returns the earlier of two times, of which a zero one is none.

@@ -299,12 +299,15 @@ func TestGuard_Hold(t *testing.T) {
 
 func TestGuard_Denied(t *testing.T) {
 	b := newBench(t, defaults()).run(fallen + `
-		deny 40 in 1s deletes 0 holds 0
+		deny 40 in 1s deletes 0 holds 0`)
+	denied := b.now
+	b.run(`
 		restart in 1h
 		connect in 1h
 		connect in 1h deletes 0 holds 0
 		s0=10c in 1s
 		s0=9c1w in 1s deletes 1 holds 0`)
+	b.is("denied since", b.guard.Denied().Since, denied)
 	var keys []guard.Key
 	for i := range 10 {
 		keys = append(keys, guard.Key{Service: named("s1"), Key: strconv.Itoa(i)})

@@ -18,6 +18,7 @@ type Record struct {
 	ClaimedWhenHeld int            `json:"heldAt,omitempty"`   // how many of its endpoints were claimed then
 	Missed          bool           `json:"missed,omitempty"`   // endpoints went that were only found missing, or a part of its hold was let go: all of its loss counts
 	Denied          []string       `json:"denied,omitempty"`   // keys that stay until they are claimed again
+	DeniedSince     time.Time      `json:"deniedAt,omitzero"`  // since when some key is denied
 	Approved        []string       `json:"approved,omitempty"` // keys that may go and are not deleted yet
 }
 
@@ -31,7 +32,7 @@ type Peak struct {
 func (r Record) Empty() bool { return r.equal(Record{}) }
 
 func (r Record) equal(o Record) bool {
-	return r.HeldSince.Equal(o.HeldSince) && r.ClaimedWhenHeld == o.ClaimedWhenHeld && r.Missed == o.Missed &&
+	return r.HeldSince.Equal(o.HeldSince) && r.DeniedSince.Equal(o.DeniedSince) && r.ClaimedWhenHeld == o.ClaimedWhenHeld && r.Missed == o.Missed &&
 		slices.Equal(r.Denied, o.Denied) && slices.Equal(r.Approved, o.Approved) && slices.Equal(r.Peaks, o.Peaks)
 }
 
@@ -333,6 +334,13 @@ func (s *service) record(now time.Time) Record {
 	}
 	slices.Sort(r.Denied)
 	slices.Sort(r.Approved)
+	switch {
+	case len(r.Denied) == 0:
+		r.DeniedSince = time.Time{}
+	case r.DeniedSince.IsZero():
+		r.DeniedSince = now
+	}
+	s.DeniedSince = r.DeniedSince
 	return r
 }
 

@@ -51,7 +51,7 @@ func runHolds(ctx context.Context, c *cli, o clientOptions, of string) error {
 // holdText says what is held and what ends that.
 func holdText(now time.Time, h bridge.Hold) string {
 	if h.Denied {
-		return fmt.Sprintf("%s %s: %s; ends %s", counted(h.Count, "entry", "entries"), stay(h.Count), h.Reason, h.Release)
+		return fmt.Sprintf("%s %s for %s: %s; ends %s", counted(h.Count, "entry", "entries"), stay(h.Count), lasting(now, h.Since), h.Reason, h.Release)
 	}
 	return fmt.Sprintf("%s for %s: %s; ends %s", counted(h.Count, "deletion", "deletions"), lasting(now, h.Since), h.Reason, h.Release)
 }
@@ -67,9 +67,7 @@ func printHolds(t *terminal, holds []admin.Hold, flags string) {
 		t.say("  bridge    %s", h.Bridge)
 		t.say("  what      %s", counted(h.Count, "deletion", "deletions"))
 		t.say("  why       %s", h.Reason)
-		if !h.Denied {
-			t.say("  since     %s, %s", h.Since.Format(time.RFC3339), ago(now, h.Since))
-		}
+		t.say("  since     %s, %s", h.Since.Format(time.RFC3339), ago(now, h.Since))
 		t.say("  release   %s", h.Release)
 		t.say("  let go    xds-bridge approve%s %s", flags, h.ID)
 		if !h.Denied {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"maps"
 	"net/http"
 	"os"
@@ -9,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/xds-bridge/xds-bridge/internal/admin"
 	zkfake "github.com/xds-bridge/xds-bridge/internal/fake/zookeeper"
 	"github.com/xds-bridge/xds-bridge/internal/statustest"
 )
@@ -39,6 +41,7 @@ func statesOfOneProcess() map[string]statustest.Row {
 		statustest.Row{State: "service keys refused", Conditions: []string{"source mesh partial"}, Column: "PARTIAL", Exit: 1, Why: "synced", Event: "condition partial", Alert: "XdsBridgePartial", Ready: "200", Live: "200"},
 		statustest.Row{State: "ZooKeeper never listed", Conditions: []string{"target zk away"}, Column: "AWAY", Exit: 1, Why: "any", Event: "condition away", Alert: "XdsBridgeTargetAway", Ready: "503", Live: "200"},
 		statustest.Row{State: "ZooKeeper unwatched", Conditions: []string{"target zk unwatched"}, Column: "UNWATCHED", Exit: 1, Why: "synced", Event: "condition unwatched", Alert: "XdsBridgeUnwatched", Ready: "200", Live: "200"},
+		statustest.Row{State: "a hold was denied", Conditions: []string{"target zk denied"}, Column: "DENIED", Exit: 1, Why: "held", Event: "condition denied", Alert: "none", Ready: "200", Live: "200"},
 		statustest.Row{State: "the owner was changed", Conditions: []string{"target zk2 owner-conflict"}, Column: "OWNER CONFLICT", Exit: 1, Why: "conflict", Event: "condition owner-conflict", Alert: "XdsBridgeTargetAway", Ready: "503", Live: "200"},
 		statustest.Row{State: "the lease out of reach", Conditions: []string{"process lease-away"}, Column: "-", Exit: 1, Why: "any", Event: "condition lease-away", Alert: "XdsBridgeLeaseAway", Ready: "200", Live: "200"},
 		statustest.Row{State: "a wrong root", Conditions: []string{"target zk2 idle"}, Column: "IDLE", Exit: 1, Why: "-", Event: "condition idle", Alert: "XdsBridgeIdle", Ready: "200", Live: "200"},
@@ -81,6 +84,20 @@ func TestStates_OneProcess(t *testing.T) {
 			})
 			file := w.config(fileOptions{bridge: quick})
 			return file, w.start(file)
+		},
+		"a hold was denied": func(t *testing.T, w *world) (string, running) {
+			w.offer(orders, "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5")
+			file := w.config(fileOptions{bridge: ", guard: { settle: 0s, lastEndpoint: 0s, atLeast: 1 }"})
+			r := w.start(file)
+			isInSync(t, file)
+			w.offer(orders, "10.0.0.1")
+			var page admin.Page[admin.Hold]
+			eventually(t, "all that is gone is held", func() bool {
+				out := do(t, "holds", "-o", "json", "-f", file).out
+				return json.Unmarshal([]byte(out), &page) == nil && len(page.Items) == 1 && page.Items[0].Count == 4
+			})
+			do(t, "deny", page.Items[0].ID, "-f", file).want(t, exitOK)
+			return file, r
 		},
 		"the owner was changed": func(t *testing.T, w *world) (string, running) {
 			_, both := w.second()

@@ -32,11 +32,24 @@ type loop struct {
 	refuse  error
 }
 
+// counts returns the counts of what a status lists.
+func counts(st bridge.Status) bridge.Counts {
+	c := bridge.Counts{Services: len(st.Services), Conflicts: len(st.Conflicts)}
+	for _, h := range st.Holds {
+		if h.Denied {
+			c.Denied, c.DeniedSince = c.Denied+h.Count, h.Since
+		} else {
+			c.Holds++
+		}
+	}
+	return c
+}
+
 func (l *loop) Summary() bridge.Status {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	st := l.st
-	st.Counts = bridge.Counts{Services: len(st.Services), Holds: len(st.Holds), Conflicts: len(st.Conflicts)}
+	st.Counts = counts(st)
 	st.Services, st.Holds, st.Conflicts = nil, nil, nil
 	return st
 }
@@ -56,7 +69,7 @@ func (l *loop) Status() bridge.Status {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	st := l.st
-	st.Counts = bridge.Counts{Services: len(st.Services), Holds: len(st.Holds), Conflicts: len(st.Conflicts)}
+	st.Counts = counts(st)
 	return st
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -54,6 +55,7 @@ const (
 	Refused       ConditionName = "refused"        // a target refuses entries
 	Unwritable    ConditionName = "unwritable"     // services that cannot be written
 	Held          ConditionName = "held"           // a guard holds deletions back
+	Denied        ConditionName = "denied"         // entries stay that no source reports, because a person denied that they are deleted
 	Partial       ConditionName = "partial"        // a source cannot report a part
 	Conflicting   ConditionName = "conflict"       // entries of others are where claims would be
 	Idle          ConditionName = "idle"           // a bridge claims nothing
@@ -66,7 +68,7 @@ func ConditionsOf(d Direction) []ConditionName {
 	case OfSource:
 		return []ConditionName{Pending, Stale, Partial}
 	case OfTarget:
-		return []ConditionName{OwnerConflict, Away, NoReader, Pending, Failing, Unwatched, Refused, Unwritable, Held, Conflicting, Idle, Syncing}
+		return []ConditionName{OwnerConflict, Away, NoReader, Pending, Failing, Unwatched, Refused, Unwritable, Held, Denied, Conflicting, Idle, Syncing}
 	default:
 		return []ConditionName{ReloadRefused, LeaseAway}
 	}
@@ -115,6 +117,9 @@ func (v *view) conditions(loops []bridge.Status, replicas *Replicas) []Condition
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for i, c := range all {
+		if !c.Since.IsZero() { // what it is of remembers that
+			continue
+		}
 		all[i].Since = now
 		if since, known := v.since[c.key()]; known {
 			all[i].Since = since
@@ -196,6 +201,10 @@ func conditionsOfTarget(t Target, st bridge.Status) []Condition {
 	g.count(Refused, reasons[bridge.ReasonRefused], "it refuses entries of %d services; see why SERVICE")
 	g.count(Unwritable, reasons[bridge.ReasonUnwritable], "%d services cannot be written; see why SERVICE")
 	g.count(Held, st.Counts.Holds, "holds: %d; see xds-bridge holds")
+	if st.Counts.Denied > 0 {
+		g.count(Denied, st.Counts.Denied, "entries that no source reports stay, because a person denied that they are deleted: %d; see xds-bridge holds, and approve lets them go")
+		g.all[len(g.all)-1].Since = st.Counts.DeniedSince
+	}
 	g.count(Conflicting, st.Counts.Conflicts, "%d entries of others, or of other bridges, are where claims would be; see why SERVICE")
 	if st.Listed {
 		for _, b := range st.Bridges {
@@ -272,15 +281,40 @@ const conditionInterval = time.Second
 func (v *view) followConditions(ctx context.Context) {
 	tick := time.NewTicker(conditionInterval)
 	defer tick.Stop()
-	emitted := make(map[Condition]bool)
+	emitted, reminded := make(map[Condition]bool), make(map[Condition]time.Time)
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			v.emit(v.Conditions(), emitted)
+			all := v.Conditions()
+			v.emit(all, emitted)
+			v.remind(all, reminded, time.Now())
 		}
 	}
+}
+
+// remindInterval is how often a condition that lasts is reported once more.
+const remindInterval = 24 * time.Hour
+
+// remind reports conditions that have lasted since they were reported last: one that a
+// person chose, as by a denial, is forgotten otherwise.
+func (v *view) remind(all []Condition, reminded map[Condition]time.Time, now time.Time) {
+	holds := make(map[Condition]bool, len(all))
+	for _, c := range all {
+		key := c.key()
+		holds[key] = true
+		last, known := reminded[key]
+		switch {
+		case !known:
+			reminded[key] = now
+		case now.Sub(last) >= remindInterval:
+			reminded[key] = now
+			v.opts.Log.Warn("condition continues", "condition", c.Name, "subject", c.subject(), "since", c.Since, "reason", c.Detail)
+			v.opts.Events.Add(c.event("still "+string(c.Name), c.Detail, c.Since))
+		}
+	}
+	maps.DeleteFunc(reminded, func(c Condition, _ time.Time) bool { return !holds[c] })
 }
 
 // emit records since when conditions hold, and reports those that held at the check

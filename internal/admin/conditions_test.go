@@ -72,11 +72,14 @@ func TestConditions(t *testing.T) {
 		"target zk syncing":    {loop: reason(bridge.ReasonPending)},
 		"target zk syncing ":   {loop: func(st *bridge.Status) { st.Bridges[0].Synced = false }},
 		"target zk held":       {loop: func(st *bridge.Status) { st.Holds = []bridge.Hold{{ID: "1"}} }},
-		"target zk conflict":   {loop: func(st *bridge.Status) { st.Conflicts = []bridge.Conflict{{Key: "k"}} }},
-		"target zk idle":       {loop: skipped},
-		"target zk idle ":      {loop: func(st *bridge.Status) { *st = inSync(); st.Bridges[0].Entries, st.Bridges[0].Services = 0, 0 }},
-		"source mesh stale":    {table: func(x *registry.Table) { x.Stale(errors.New("away")) }},
-		"source mesh partial":  {table: func(x *registry.Table) { x.Unknown("a", errors.New("403")) }},
+		"target zk denied": {loop: func(st *bridge.Status) {
+			st.Holds = []bridge.Hold{{ID: "1", Denied: true, Count: 2, Since: time.Now()}}
+		}},
+		"target zk conflict":  {loop: func(st *bridge.Status) { st.Conflicts = []bridge.Conflict{{Key: "k"}} }},
+		"target zk idle":      {loop: skipped},
+		"target zk idle ":     {loop: func(st *bridge.Status) { *st = inSync(); st.Bridges[0].Entries, st.Bridges[0].Services = 0, 0 }},
+		"source mesh stale":   {table: func(x *registry.Table) { x.Stale(errors.New("away")) }},
+		"source mesh partial": {table: func(x *registry.Table) { x.Unknown("a", errors.New("403")) }},
 		"source mesh partial ": {source: func(x *admin.Input) {
 			x.State = func() admin.SourceState { return admin.SourceState{Mapping: &admin.Mapping{LastError: "403"}} }
 		}},
@@ -252,4 +255,36 @@ func TestConditions_Partial(t *testing.T) {
 			t.Errorf("in sync: %t, conditions %+v, want %q", d.InSync, c, want)
 		}
 	}
+}
+
+// TestConditions_Continue: one that lasts is reported again each day.
+func TestConditions_Continue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st, events := inSync(), &admin.Events{}
+		since := time.Now().Add(-time.Hour)
+		st.Holds = []bridge.Hold{{ID: "1", Denied: true, Count: 2, Since: since}}
+		var log strings.Builder
+		s, err := admin.New(t.Context(), admin.Options{
+			Log:     slog.New(slog.NewTextHandler(&log, nil)),
+			Targets: []admin.Target{{Name: "zk", Loop: &loop{st: st}, State: targetState}}, Events: events,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		go func() { _ = s.Run(ctx) }()
+		time.Sleep(49 * time.Hour)
+		stop()
+		synctest.Wait()
+		var still []string
+		for _, e := range events.List(0) {
+			if e.What == "still denied" && e.Since.Equal(since) {
+				still = append(still, e.What)
+			}
+		}
+		if len(still) != 2 || strings.Count(log.String(), `msg="condition continues" condition=denied subject="target zk"`) != 2 {
+			t.Errorf("reported again %d times, want 2; the log has:\n%s", len(still), log.String())
+		}
+	})
 }

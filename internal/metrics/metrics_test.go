@@ -127,6 +127,8 @@ func TestMetrics(t *testing.T) {
 		"queue depth":                        `xdsbridge_reconcile_queue_depth{registry="zk"} 4`,
 		"true lag":                           `xdsbridge_oldest_unsynced_change_seconds{registry="zk"} 2`,
 		"holds":                              `xdsbridge_guard_holds{registry="zk"} 1`,
+		"denied entries":                     `xdsbridge_guard_denied_entries{registry="zk"} 5`,
+		"age of the oldest denial":           `xdsbridge_guard_denied_age_seconds{registry="zk"} 3600`,
 		"age of the oldest hold":             `xdsbridge_guard_hold_age_seconds{registry="zk"} 30`,
 		"conflicts":                          `xdsbridge_conflicts{registry="zk"} 1`,
 		"logins at Nacos":                    `xdsbridge_logins_total{registry="nacos",result="ok"} 1`,
@@ -164,7 +166,7 @@ func overview() admin.Overview {
 		Loops: []bridge.Status{{
 			Target: "zk", Owned: 11, Foreign: 3, Queue: 4, OldestDue: 2 * time.Second,
 			Bridges: []bridge.BridgeStatus{{Name: "b", Reasons: map[bridge.Reason]int{bridge.ReasonSynced: 2, bridge.ReasonUnwritable: 1}}},
-			Counts:  bridge.Counts{Services: 3, Holds: 1, HeldSince: now.Add(-30 * time.Second), Conflicts: 1},
+			Counts:  bridge.Counts{Services: 3, Holds: 1, HeldSince: now.Add(-30 * time.Second), Conflicts: 1, Denied: 5, DeniedSince: now.Add(-time.Hour)},
 		}},
 	}
 }

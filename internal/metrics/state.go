@@ -32,6 +32,8 @@ func (m *Metrics) Watch(overview func() admin.Overview) {
 	s.oldest = gauge("oldest_unsynced_change_seconds", "How long the first of them has been due: the true lag.", "registry")
 	s.holds = gauge("guard_holds", "Sets of deletions that are held back.", "registry")
 	s.holdAge = gauge("guard_hold_age_seconds", "How long the oldest of them has been held.", "registry")
+	s.denied = gauge("guard_denied_entries", "Entries that no source reports and that stay because a person denied that they are deleted.", "registry")
+	s.deniedAge = gauge("guard_denied_age_seconds", "Age of the oldest denial that keeps entries; 0: there is none.", "registry")
 	s.conflicts = gauge("conflicts", "Claims that cannot be honoured.", "registry")
 	s.leads = gauge("replica_leads", "Whether this replica leads a target.", "registry")
 	s.members = gauge("replica_members", "Replicas of this owner, this one included.")
@@ -45,6 +47,7 @@ type stateCollector struct {
 	synced, stale, services, endpoints, reasons *prometheus.Desc
 	invalid, unwritable, keys, age              *prometheus.Desc
 	queue, oldest, holds, holdAge, conflicts    *prometheus.Desc
+	denied, deniedAge                           *prometheus.Desc
 	leads, members, leases, conditions          *prometheus.Desc
 }
 
@@ -135,11 +138,9 @@ func (s *stateCollector) loop(send sender, st bridge.Status, now time.Time) {
 	send(s.oldest, st.OldestDue.Seconds(), st.Target)
 	send(s.conflicts, float64(st.Counts.Conflicts), st.Target)
 	send(s.holds, float64(st.Counts.Holds), st.Target)
-	age := time.Duration(0)
-	if !st.Counts.HeldSince.IsZero() {
-		age = now.Sub(st.Counts.HeldSince)
-	}
-	send(s.holdAge, age.Seconds(), st.Target)
+	send(s.holdAge, ageOf(st.Counts.HeldSince, now), st.Target)
+	send(s.denied, float64(st.Counts.Denied), st.Target)
+	send(s.deniedAge, ageOf(st.Counts.DeniedSince, now), st.Target)
 	unwritable := 0
 	for _, b := range st.Bridges {
 		for reason, n := range b.Reasons {
@@ -148,6 +149,14 @@ func (s *stateCollector) loop(send sender, st bridge.Status, now time.Time) {
 		unwritable += b.Reasons[bridge.ReasonUnwritable]
 	}
 	send(s.unwritable, float64(unwritable), st.Target)
+}
+
+// ageOf returns for how many seconds something has lasted; 0 where it does not.
+func ageOf(since, now time.Time) float64 {
+	if since.IsZero() {
+		return 0
+	}
+	return max(0, now.Sub(since).Seconds())
 }
 
 func one(yes bool) float64 { //nolint:revive // a flag is what it translates
