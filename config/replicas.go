@@ -19,6 +19,7 @@ const (
 type Replicas struct {
 	Lease    Lease    `yaml:"lease" doc:"Where the replicas agree on who leads each target; without it there may be only one."`
 	TTL      Duration `yaml:"ttl" default:"15s" doc:"How long a leader that is silent keeps its lease. It stops writing after two thirds of it; another leads after all of it."`
+	Expected int      `yaml:"expected" default:"2" check:"count" doc:"How many replicas there should be. While there are fewer, status and the condition replica-missing say so; with 1 or 0 none is missed."`
 	Identity string   `yaml:"identity" check:"name" doc:"What this replica is called; the machine's name if it is empty. A random part is added for each start."`
 }
 

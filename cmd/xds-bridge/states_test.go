@@ -44,6 +44,7 @@ func statesOfOneProcess() map[string]statustest.Row {
 		statustest.Row{State: "a hold was denied", Conditions: []string{"target zk denied"}, Column: "DENIED", Exit: 1, Why: "held", Event: "condition denied", Alert: "none", Ready: "200", Live: "200"},
 		statustest.Row{State: "the owner was changed", Conditions: []string{"target zk2 owner-conflict"}, Column: "OWNER CONFLICT", Exit: 1, Why: "conflict", Event: "condition owner-conflict", Alert: "XdsBridgeTargetAway", Ready: "503", Live: "200"},
 		statustest.Row{State: "the lease out of reach", Conditions: []string{"process lease-away"}, Column: "-", Exit: 1, Why: "any", Event: "condition lease-away", Alert: "XdsBridgeLeaseAway", Ready: "200", Live: "200"},
+		statustest.Row{State: "a replica too few", Conditions: []string{"process replica-missing"}, Column: "-", Exit: 1, Why: "any", Event: "condition replica-missing", Alert: "XdsBridgeReplicaMissing", Ready: "200", Live: "200"},
 		statustest.Row{State: "a wrong root", Conditions: []string{"target zk2 idle"}, Column: "IDLE", Exit: 1, Why: "-", Event: "condition idle", Alert: "XdsBridgeIdle", Ready: "200", Live: "200"},
 	)
 }
@@ -116,12 +117,16 @@ func TestStates_OneProcess(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			text := w.text(w.config(fileOptions{bridge: quick, file: "replicas: { lease: { zookeeper: locks } }\n"}))
+			text := w.text(w.config(fileOptions{bridge: quick, file: "replicas: { expected: 1, lease: { zookeeper: locks } }\n"}))
 			file := w.file("config.yaml", strings.Replace(text, "bridges:\n", "  locks: { zookeeper: { servers: [\""+at+"\"], timeout: 2s } }\nbridges:\n", 1))
 			r := w.start(file)
 			isInSync(t, file)
 			_ = locks.Close()
 			return file, r
+		},
+		"a replica too few": func(_ *testing.T, w *world) (string, running) {
+			file := w.config(fileOptions{bridge: quick, file: "replicas: { lease: { zookeeper: zk } }\n"})
+			return file, w.start(file)
 		},
 		"a wrong root": func(_ *testing.T, w *world) (string, running) {
 			_, both := w.second()

@@ -70,6 +70,9 @@ func leaderships(r admin.Replicas) string {
 		}
 	}
 	line := fmt.Sprintf("replica %s, one of %d", r.Identity, len(r.Members))
+	if len(r.Members) < r.Expected {
+		line += fmt.Sprintf(" of %d expected", r.Expected)
+	}
 	if len(leads) > 0 {
 		line += ", leader of " + strings.Join(leads, ", ")
 	}

@@ -43,23 +43,24 @@ type ConditionName string
 
 // The conditions, the worst first.
 const (
-	OwnerConflict ConditionName = "owner-conflict" // another bridge of this owner writes there, or the owner was changed
-	Away          ConditionName = "away"           // no connection to a target
-	NoReader      ConditionName = "no-reader"      // nobody reads what is served
-	Pending       ConditionName = "pending"        // not read as a whole yet
-	Stale         ConditionName = "stale"          // what a source reported may be out of date
-	ReloadRefused ConditionName = "reload-refused" // the configuration that was read last was refused
-	LeaseAway     ConditionName = "lease-away"     // the record of the replicas is out of reach
-	Failing       ConditionName = "failing"        // calls to a target fail and are repeated, or something else is wrong with it
-	Unwatched     ConditionName = "unwatched"      // what others change in a target may be missed until it is read again
-	Refused       ConditionName = "refused"        // a target refuses entries
-	Unwritable    ConditionName = "unwritable"     // services that cannot be written
-	Held          ConditionName = "held"           // a guard holds deletions back
-	Denied        ConditionName = "denied"         // entries stay that no source reports, because a person denied that they are deleted
-	Partial       ConditionName = "partial"        // a source cannot report a part
-	Conflicting   ConditionName = "conflict"       // entries of others are where claims would be
-	Idle          ConditionName = "idle"           // a bridge claims nothing
-	Syncing       ConditionName = "syncing"        // writes are due
+	OwnerConflict ConditionName = "owner-conflict"  // another bridge of this owner writes there, or the owner was changed
+	Away          ConditionName = "away"            // no connection to a target
+	NoReader      ConditionName = "no-reader"       // nobody reads what is served
+	Pending       ConditionName = "pending"         // not read as a whole yet
+	Stale         ConditionName = "stale"           // what a source reported may be out of date
+	ReloadRefused ConditionName = "reload-refused"  // the configuration that was read last was refused
+	LeaseAway     ConditionName = "lease-away"      // the record of the replicas is out of reach
+	MissesReplica ConditionName = "replica-missing" // fewer replicas run than are expected
+	Failing       ConditionName = "failing"         // calls to a target fail and are repeated, or something else is wrong with it
+	Unwatched     ConditionName = "unwatched"       // what others change in a target may be missed until it is read again
+	Refused       ConditionName = "refused"         // a target refuses entries
+	Unwritable    ConditionName = "unwritable"      // services that cannot be written
+	Held          ConditionName = "held"            // a guard holds deletions back
+	Denied        ConditionName = "denied"          // entries stay that no source reports, because a person denied that they are deleted
+	Partial       ConditionName = "partial"         // a source cannot report a part
+	Conflicting   ConditionName = "conflict"        // entries of others are where claims would be
+	Idle          ConditionName = "idle"            // a bridge claims nothing
+	Syncing       ConditionName = "syncing"         // writes are due
 )
 
 // ConditionsOf returns those that there may be of a direction, the worst first.
@@ -70,7 +71,7 @@ func ConditionsOf(d Direction) []ConditionName {
 	case OfTarget:
 		return []ConditionName{OwnerConflict, Away, NoReader, Pending, Failing, Unwatched, Refused, Unwritable, Held, Denied, Conflicting, Idle, Syncing}
 	default:
-		return []ConditionName{ReloadRefused, LeaseAway}
+		return []ConditionName{ReloadRefused, LeaseAway, MissesReplica}
 	}
 }
 
@@ -268,8 +269,13 @@ func (v *view) conditionsOfProcess(replicas *Replicas) (all []Condition) {
 			all = append(all, Condition{Direction: OfProcess, Name: ReloadRefused, Detail: "the configuration was not applied, and the one before continues"})
 		}
 	}
-	if replicas != nil && replicas.LastError != "" {
+	switch {
+	case replicas == nil:
+	case replicas.LastError != "": // and who else runs is not known
 		all = append(all, Condition{Direction: OfProcess, Name: LeaseAway, Detail: replicas.LastError})
+	case len(replicas.Members) > 0 && len(replicas.Members) < replicas.Expected:
+		all = append(all, Condition{Direction: OfProcess, Name: MissesReplica, Detail: fmt.Sprintf(
+			"%d of %d replicas run: %s; start the others, or set replicas.expected", len(replicas.Members), replicas.Expected, strings.Join(replicas.Members, ", "))})
 	}
 	return all
 }

@@ -84,8 +84,11 @@ func TestConditions(t *testing.T) {
 			x.State = func() admin.SourceState { return admin.SourceState{Mapping: &admin.Mapping{LastError: "403"}} }
 		}},
 		"process  reload-refused": {rest: func(o *admin.Options) { o.Reloaded = func() *admin.Reload { return &admin.Reload{} } }},
+		"process  replica-missing": {rest: func(o *admin.Options) {
+			o.Replicas = func() *admin.Replicas { return &admin.Replicas{Members: []string{"a"}, Expected: 2} }
+		}},
 		"process  lease-away": {rest: func(o *admin.Options) {
-			o.Replicas = func() *admin.Replicas { return &admin.Replicas{LastError: "down"} }
+			o.Replicas = func() *admin.Replicas { return &admin.Replicas{LastError: "down", Members: []string{"a"}, Expected: 2} }
 		}},
 	} {
 		t.Run("in the state "+want, func(t *testing.T) {

@@ -47,6 +47,7 @@ type SourceOverview struct {
 type Replicas struct {
 	Identity  string     `json:"identity"` // of this one
 	Members   []string   `json:"members"`  // of all
+	Expected  int        `json:"expected"` // how many there should be
 	Lost      int        `json:"lost"`     // times that it could not renew a lease while it led
 	Ready     bool       `json:"ready"`    // it is ready for every target
 	Elections []Election `json:"elections"`

@@ -28,11 +28,12 @@ import (
 // elections are those that this process joins as one of several replicas. A reload does
 // not change whether it is one. The zero value is that of a process alone.
 type elections struct {
-	log     *slog.Logger
-	options lease.Options                            // of every election, but for what is elected
-	store   func(target string) (lease.Store, error) // nil: it is alone
-	end     func()                                   // gives back what the records are kept over
-	all     map[string]*election
+	log      *slog.Logger
+	expected int                                      // replicas.expected
+	options  lease.Options                            // of every election, but for what is elected
+	store    func(target string) (lease.Store, error) // nil: it is alone
+	end      func()                                   // gives back what the records are kept over
+	all      map[string]*election
 
 	running atomic.Pointer[[]*election]
 }
@@ -55,7 +56,7 @@ func newElections(cfg *config.Config, log *slog.Logger) (*elections, error) {
 		return nil, err
 	}
 	all := &elections{
-		all: make(map[string]*election), log: log,
+		all: make(map[string]*election), log: log, expected: r.Expected,
 		options: lease.Options{Identity: identity, TTL: r.TTL.Std(), Log: log.With("component", "lease")},
 	}
 	if all.store, all.end, err = leaseStore(cfg, log); err != nil {
@@ -221,7 +222,7 @@ func (r *elections) statusView() func() *admin.Replicas {
 		return nil
 	}
 	return func() *admin.Replicas {
-		out := &admin.Replicas{Identity: r.options.Identity, Ready: true, Elections: []admin.Election{}}
+		out := &admin.Replicas{Identity: r.options.Identity, Expected: r.expected, Ready: true, Elections: []admin.Election{}}
 		members := make(map[string]bool)
 		if running := r.running.Load(); running != nil {
 			for _, e := range *running {

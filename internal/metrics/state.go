@@ -37,18 +37,19 @@ func (m *Metrics) Watch(overview func() admin.Overview) {
 	s.conflicts = gauge("conflicts", "Claims that cannot be honoured.", "registry")
 	s.leads = gauge("replica_leads", "Whether this replica leads a target.", "registry")
 	s.members = gauge("replica_members", "Replicas of this owner, this one included.")
+	s.expected = gauge("replica_expected", "How many replicas there should be: replicas.expected.")
 	s.leases = gauge("replica_leases_lost", "Times that this replica could not renew its lease, and stopped writing.")
 	s.conditions = gauge("condition", "Whether something keeps a source, a target or the process from being in sync.", "registry", "direction", "condition")
 	m.registry.MustRegister(s)
 }
 
 type stateCollector struct {
-	overview                                    func() admin.Overview
-	synced, stale, services, endpoints, reasons *prometheus.Desc
-	invalid, unwritable, keys, age              *prometheus.Desc
-	queue, oldest, holds, holdAge, conflicts    *prometheus.Desc
-	denied, deniedAge                           *prometheus.Desc
-	leads, members, leases, conditions          *prometheus.Desc
+	overview                                     func() admin.Overview
+	synced, stale, services, endpoints, reasons  *prometheus.Desc
+	invalid, unwritable, keys, age               *prometheus.Desc
+	queue, oldest, holds, holdAge, conflicts     *prometheus.Desc
+	denied, deniedAge                            *prometheus.Desc
+	leads, members, expected, leases, conditions *prometheus.Desc
 }
 
 // Describe sends nothing: the overview reports which registries there are.
@@ -106,6 +107,7 @@ func (s *stateCollector) replicas(send sender, r admin.Replicas) {
 		send(s.leads, one(e.Role == bridge.RoleLeader), e.Target)
 	}
 	send(s.members, float64(len(r.Members)))
+	send(s.expected, float64(r.Expected))
 	send(s.leases, float64(r.Lost))
 }
 
