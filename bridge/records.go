@@ -74,6 +74,7 @@ type records struct {
 	consulted time.Time             // when they were last looked at
 	failed    bool                  // then, by more than refusals
 	warned    bool                  // that something failed then
+	err       error                 // then
 	loaded    bool                  // those of the guards were read, or may not be
 	awaited   time.Time             // until when additions wait for them; zero: they were not asked for yet
 	tried     bool                  // they were to be read once since a takeover, whatever came of it
@@ -169,6 +170,22 @@ func (r *records) next() time.Time {
 	return r.consulted.Add(recordsEvery)
 }
 
+// problem returns why something is not stored that a restart has to know, or why what
+// an earlier process stored is not known.
+func (r *records) problem() error {
+	for _, list := range []map[recordName]record{r.pending, r.inFlight} {
+		for _, name := range slices.SortedFunc(maps.Keys(list), recordName.compare) {
+			if err := list[name].err; err != nil {
+				return err
+			}
+		}
+	}
+	if !r.loaded {
+		return r.err
+	}
+	return nil
+}
+
 // startPending returns what is to be stored now.
 func (r *records) startPending() []record {
 	r.inFlight, r.pending = r.pending, make(map[recordName]record)
@@ -178,7 +195,7 @@ func (r *records) startPending() []record {
 // callDone handles the result of a call. What could not be stored waits for the next
 // one, unless a newer record took its place.
 func (r *records) callDone(o outcome, now time.Time) {
-	r.inFlight, r.consulted = nil, now
+	r.inFlight, r.consulted, r.err = nil, now, o.err
 	r.warned, r.failed = o.err != nil, o.err != nil && !errors.Is(o.err, registry.ErrRefused)
 	for _, was := range o.consulted.records {
 		was.reportTried(was.err)

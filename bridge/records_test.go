@@ -73,7 +73,7 @@ func TestRecords_Wait(t *testing.T) {
 			for n := range 10 {
 				s.put(of("a", n+1, 40)).in(time.Second).holdsN(3 + 39 - n).inSync(true)
 			}
-			s.logged("not authenticated", 1)
+			s.logged("not authenticated", 1).says("unrecorded", s.status().Unrecorded, "not authenticated")
 		},
 	})
 }

@@ -31,20 +31,23 @@ const (
 
 // Status is what a loop is doing. It is a copy that the caller owns.
 type Status struct {
-	Target    string          `json:"target"`
-	Owner     string          `json:"owner"`
-	Listed    bool            `json:"listed"`     // the target reported its groups once
-	Groups    int             `json:"groups"`     // known to the loop
-	Owned     int             `json:"owned"`      // entries of ours that the target holds
-	Foreign   int             `json:"foreign"`    // entries of others in those groups
-	Queue     int             `json:"queue"`      // groups due now
-	Arriving  int             `json:"arriving"`   // groups that were never written to and wait for it
-	Budget    int             `json:"budget"`     // calls to the target at a time, by now
-	OldestDue time.Duration   `json:"oldest_due"` // how long the first of them has been due
-	DueSince  time.Time       `json:"due_since,omitzero"`
-	LastRead  time.Time       `json:"last_read"`
-	LastWrite time.Time       `json:"last_write"`
-	LastError string          `json:"last_error,omitempty"`
+	Target    string        `json:"target"`
+	Owner     string        `json:"owner"`
+	Listed    bool          `json:"listed"`     // the target reported its groups once
+	Groups    int           `json:"groups"`     // known to the loop
+	Owned     int           `json:"owned"`      // entries of ours that the target holds
+	Foreign   int           `json:"foreign"`    // entries of others in those groups
+	Queue     int           `json:"queue"`      // groups due now
+	Arriving  int           `json:"arriving"`   // groups that were never written to and wait for it
+	Budget    int           `json:"budget"`     // calls to the target at a time, by now
+	OldestDue time.Duration `json:"oldest_due"` // how long the first of them has been due
+	DueSince  time.Time     `json:"due_since,omitzero"`
+	LastRead  time.Time     `json:"last_read"`
+	LastWrite time.Time     `json:"last_write"`
+	LastError string        `json:"last_error,omitempty"`
+
+	Unrecorded string `json:"unrecorded,omitempty"` // why what a restart has to know is not stored, or not read
+
 	Bridges   []BridgeStatus  `json:"bridges"`
 	Services  []ServiceStatus `json:"services"`
 	Holds     []Hold          `json:"holds"`

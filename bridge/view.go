@@ -237,7 +237,8 @@ func (v *view) numbers(now time.Time) Status {
 		Groups: len(v.agenda.items) - 1, Owned: counts.Owned, Foreign: counts.Foreign,
 		Arriving: len(v.agenda.arrivals), Budget: v.engine.budget.calls(),
 		LastRead: v.lastRead, LastWrite: v.lastWrite, LastError: text(v.lastError),
-		Holds: v.engine.guards.holdList(), Counts: Counts{Services: len(v.services), Conflicts: v.conflicts},
+		Unrecorded: text(v.engine.records.problem()),
+		Holds:      v.engine.guards.holdList(), Counts: Counts{Services: len(v.services), Conflicts: v.conflicts},
 	}
 	queue, first := v.agenda.due(now)
 	for it, freed := range v.engine.guards.recording { // a deletion that waits for its record is due

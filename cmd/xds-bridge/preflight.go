@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -48,7 +49,7 @@ func printFindings(c *cli, all []app.Finding) {
 	heading, outcomes := c.heading(), make(map[app.Outcome]int)
 	for _, f := range all {
 		outcomes[f.Outcome]++
-		heading(string(f.Role) + " " + f.Registry)
+		heading(strings.TrimSpace(string(f.Role) + " " + f.Registry))
 		sign, how := "√", green
 		switch f.Outcome {
 		case app.Warned:

@@ -45,6 +45,7 @@ func statesOfOneProcess() map[string]statustest.Row {
 		statustest.Row{State: "the owner was changed", Conditions: []string{"target zk2 owner-conflict"}, Column: "OWNER CONFLICT", Exit: 1, Why: "conflict", Event: "condition owner-conflict", Alert: "XdsBridgeTargetAway", Ready: "503", Live: "200"},
 		statustest.Row{State: "the lease out of reach", Conditions: []string{"process lease-away"}, Column: "-", Exit: 1, Why: "any", Event: "condition lease-away", Alert: "XdsBridgeLeaseAway", Ready: "200", Live: "200"},
 		statustest.Row{State: "a replica too few", Conditions: []string{"process replica-missing"}, Column: "-", Exit: 1, Why: "any", Event: "condition replica-missing", Alert: "XdsBridgeReplicaMissing", Ready: "200", Live: "200"},
+		statustest.Row{State: "audit.file out of reach", Conditions: []string{"process unrecorded"}, Column: "-", Exit: 1, Why: "any", Event: "condition unrecorded", Alert: "XdsBridgeUnrecorded", Ready: "200", Live: "200"},
 		statustest.Row{State: "a wrong root", Conditions: []string{"target zk2 idle"}, Column: "IDLE", Exit: 1, Why: "-", Event: "condition idle", Alert: "XdsBridgeIdle", Ready: "200", Live: "200"},
 	)
 }
@@ -126,6 +127,10 @@ func TestStates_OneProcess(t *testing.T) {
 		},
 		"a replica too few": func(_ *testing.T, w *world) (string, running) {
 			file := w.config(fileOptions{bridge: quick, file: "replicas: { lease: { zookeeper: zk } }\n"})
+			return file, w.start(file)
+		},
+		"audit.file out of reach": func(_ *testing.T, w *world) (string, running) {
+			file := w.config(fileOptions{bridge: quick, file: "audit: { file: " + w.dir + "/nowhere/audit.ndjson }\n"})
 			return file, w.start(file)
 		},
 		"a wrong root": func(_ *testing.T, w *world) (string, running) {

@@ -82,6 +82,7 @@ func checkConfig(c *cli, file string, skip bool) (errs, warnings config.Errors) 
 	warnings = append(config.Errors{}, cfg.Warnings()...)
 	if !skip {
 		warnings = append(warnings, app.FileWarnings(cfg)...)
+		warnings = append(warnings, app.CheckStorage(cfg)...)
 	}
 	return errs, warnings
 }

@@ -53,6 +53,7 @@ const (
 	MissesReplica ConditionName = "replica-missing" // fewer replicas run than are expected
 	Failing       ConditionName = "failing"         // calls to a target fail and are repeated, or something else is wrong with it
 	Unwatched     ConditionName = "unwatched"       // what others change in a target may be missed until it is read again
+	Unrecorded    ConditionName = "unrecorded"      // what has to outlive the process is not stored
 	Refused       ConditionName = "refused"         // a target refuses entries
 	Unwritable    ConditionName = "unwritable"      // services that cannot be written
 	Held          ConditionName = "held"            // a guard holds deletions back
@@ -69,9 +70,9 @@ func ConditionsOf(d Direction) []ConditionName {
 	case OfSource:
 		return []ConditionName{Pending, Stale, Partial}
 	case OfTarget:
-		return []ConditionName{OwnerConflict, Away, NoReader, Pending, Failing, Unwatched, Refused, Unwritable, Held, Denied, Conflicting, Idle, Syncing}
+		return []ConditionName{OwnerConflict, Away, NoReader, Pending, Failing, Unwatched, Unrecorded, Refused, Unwritable, Held, Denied, Conflicting, Idle, Syncing}
 	default:
-		return []ConditionName{ReloadRefused, LeaseAway, MissesReplica}
+		return []ConditionName{ReloadRefused, LeaseAway, MissesReplica, Unrecorded}
 	}
 }
 
@@ -198,6 +199,7 @@ func conditionsOfTarget(t Target, st bridge.Status) []Condition {
 	}
 	if reachable {
 		g.add(Unwatched, state.Unwatched)
+		g.add(Unrecorded, cmp.Or(st.Unrecorded, state.Unrecorded))
 	}
 	g.count(Refused, reasons[bridge.ReasonRefused], "it refuses entries of %d services; see why SERVICE")
 	g.count(Unwritable, reasons[bridge.ReasonUnwritable], "%d services cannot be written; see why SERVICE")
@@ -268,6 +270,9 @@ func (v *view) conditionsOfProcess(replicas *Replicas) (all []Condition) {
 		if r := v.opts.Reloaded(); r != nil && !r.OK {
 			all = append(all, Condition{Direction: OfProcess, Name: ReloadRefused, Detail: "the configuration was not applied, and the one before continues"})
 		}
+	}
+	if err := v.opts.Audit.Err(); err != nil {
+		all = append(all, Condition{Direction: OfProcess, Name: Unrecorded, Detail: "audit.file is not written, and decisions are in the log alone: " + err.Error()})
 	}
 	switch {
 	case replicas == nil:

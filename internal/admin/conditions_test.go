@@ -62,6 +62,7 @@ func TestConditions(t *testing.T) {
 		"target zk away ": {target: func(x *admin.Target) {
 			x.State = func() admin.TargetState { return admin.TargetState{Unwatched: "reset by peer"} }
 		}},
+		"target zk unrecorded": {loop: func(st *bridge.Status) { st.Unrecorded = "disk full" }},
 		"target zk failing  ": {target: func(x *admin.Target) {
 			x.Kind, x.State = "mesh", func() admin.TargetState {
 				return admin.TargetState{Connected: true, RefusedRules: []string{"rules.yaml:1:1: it is not followed"}}

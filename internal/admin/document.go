@@ -122,6 +122,7 @@ type TargetState struct {
 	Reconnects int       `json:"reconnects"`
 	LastError  string    `json:"last_error,omitempty"` // why it is not connected, or what else is wrong
 	Unwatched  string    `json:"unwatched,omitempty"`  // why what others change is not seen before it is read again
+	Unrecorded string    `json:"unrecorded,omitempty"` // why what a restart has to know is not stored
 	Login      *Login    `json:"login,omitempty"`
 	Readers    []Reader  `json:"readers,omitempty"` // of a target that serves
 

@@ -138,6 +138,7 @@ func (v *view) pollLoops(ctx context.Context) {
 	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
 	for {
+		_ = v.opts.Audit.Check() // its error is a condition
 		targets := v.current().targets
 		for i, err := range v.ask(ctx, targets) {
 			if err != nil && ctx.Err() == nil {

@@ -32,6 +32,7 @@ const (
 	RoleSource   Role = "source"
 	RoleTarget   Role = "target"
 	RoleRegistry Role = "registry" // in either direction
+	RoleProcess  Role = "process"  // none: it is about what the process itself writes
 )
 
 // A Finding is what one check found.
@@ -107,6 +108,7 @@ func examine(ctx context.Context, r *runtime, timeout time.Duration) []Finding {
 	for _, i := range r.registryIDs {
 		try(i.name, RoleRegistry, i.check)
 	}
+	try("", RoleProcess, checkStorage(r.cfg))
 	running.Wait()
 	all := []Finding{}
 	for _, l := range lists {

@@ -152,6 +152,9 @@ func (c *servedConnection) state() admin.TargetState {
 	if err := c.target.Ready(); err != nil && s.Connected { // else it is not why nobody reads
 		s.LastError = err.Error()
 	}
+	if err := c.target.Unrecorded(); err != nil {
+		s.Unrecorded = "what is served is not kept for a restart: " + err.Error()
+	}
 	return s
 }
 

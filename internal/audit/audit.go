@@ -39,17 +39,29 @@ type Log struct {
 	file string
 	log  *slog.Logger
 	mu   sync.Mutex
+	err  error // of the last attempt to write
 }
 
 // New returns a log that appends to a file; with an empty name it only logs.
 func New(file string, log *slog.Logger) *Log { return &Log{file: file, log: log} }
 
-// Check returns an error if the file cannot be written now.
+// Check returns an error if the file cannot be written now. A disk that is full is
+// noticed by the next entry alone, and counts until one is written.
 func (l *Log) Check() error {
 	if l.file == "" {
 		return nil
 	}
-	return l.write(nil)
+	if err := l.write(nil); err != nil {
+		return err
+	}
+	return l.Err()
+}
+
+// Err returns why the last attempt to write failed; nil: it did not.
+func (l *Log) Err() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.err
 }
 
 // Record keeps an entry. A file that cannot be written costs no decision: the
@@ -90,10 +102,24 @@ func (l *Log) append(e Entry) error {
 func (l *Log) write(line []byte) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	f, err := os.OpenFile(l.file, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err //nolint:wrapcheck // names the file
+	err := l.appendLine(line)
+	if err != nil || len(line) > 0 || !errors.Is(l.err, errLine) {
+		l.err = err
 	}
-	_, err = f.Write(line)
-	return errors.Join(err, f.Sync(), f.Close())
+	return err
+}
+
+// errLine marks that a line is missing, which only the next line that is written ends.
+var errLine = errors.New("a decision is not in it")
+
+func (l *Log) appendLine(line []byte) error {
+	f, err := os.OpenFile(l.file, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err == nil {
+		_, err = f.Write(line)
+		err = errors.Join(err, f.Sync(), f.Close())
+	}
+	if err != nil && len(line) > 0 {
+		return fmt.Errorf("%w: %w", errLine, err)
+	}
+	return err //nolint:wrapcheck // names the file
 }

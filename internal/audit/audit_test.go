@@ -43,6 +43,9 @@ func TestLog_UnwritableFile(t *testing.T) {
 		t.Error("Check() of a directory: want an error")
 	}
 	l.Record(t.Context(), audit.Entry{Who: "ann", Action: "approve"})
+	if l.Err() == nil {
+		t.Error("Err() after an entry that was not written: want an error")
+	}
 	if got := logged.String(); !strings.Contains(got, "action=approve") || !strings.Contains(got, "audit.file was not written") {
 		t.Errorf("logged: %s", got)
 	}
@@ -55,4 +58,35 @@ func TestLog_Level(t *testing.T) {
 	if got := logged.String(); !strings.Contains(got, "action=purge") {
 		t.Errorf("logged: %q", got)
 	}
+}
+
+// TestLog_Err: a line that is missing counts until one is written, and a file that could
+// not be opened until it can.
+func TestLog_Err(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "logs")
+	l := audit.New(filepath.Join(dir, "audit.ndjson"), slog.New(slog.DiscardHandler))
+	made := func(of string, want bool) {
+		t.Helper()
+		if got := l.Err() == nil; got != want {
+			t.Errorf("%s: Err() = %v, want nil: %t", of, l.Err(), want)
+		}
+	}
+	_ = l.Check()
+	made("no directory", false)
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	_ = l.Check()
+	made("a directory", true)
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	l.Record(t.Context(), audit.Entry{Who: "ann", Action: "deny"})
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	_ = l.Check()
+	made("a line is missing", false)
+	l.Record(t.Context(), audit.Entry{Who: "ann", Action: "deny"})
+	made("a line is written", true)
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -30,6 +31,9 @@ type recorder struct {
 	loaded  bool
 	urgent  chan urgentWrite // what a push waits for
 	behind  atomic.Bool      // the last record was not written, or not in time
+
+	mu     sync.Mutex
+	failed [buckets]error // by bucket: why its last record was not written
 }
 
 // A keptStore is a Store and what is known of its content.
@@ -259,6 +263,9 @@ func (k *recorder) storeBucket(ctx context.Context, b int) {
 	for _, s := range k.stores {
 		failed = cmp.Or(failed, s.write(ctx, b, groups))
 	}
+	k.mu.Lock()
+	k.failed[b] = failed
+	k.mu.Unlock()
 	before, refused := k.refused[b], errors.Is(failed, registry.ErrRefused)
 	k.refused[b] = refused
 	k.behind.Store(failed != nil && !refused)
@@ -268,6 +275,15 @@ func (k *recorder) storeBucket(ctx context.Context, b int) {
 	if failed != nil && (!before || !refused) {
 		k.observe(fmt.Errorf("what is served is not kept: %w", failed))
 	}
+}
+
+// Unrecorded returns why a part of what is served is not kept for the next process;
+// nil: all of it is.
+func (t *Target) Unrecorded() error {
+	k := t.recorder
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return cmp.Or(k.failed[:]...)
 }
 
 // write writes the record of a bucket if the store has another.
