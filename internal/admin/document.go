@@ -30,6 +30,8 @@ type Document struct {
 // Overview is the state of sources and loops, in numbers alone.
 type Overview struct {
 	Time       time.Time
+	Owner      string
+	Version    string
 	Sources    []SourceOverview
 	Loops      []bridge.Status // without lists, see bridge.Loop.Summary
 	Replicas   *Replicas       // nil if this is the only one

@@ -98,7 +98,7 @@ func (t Target) named(st bridge.Status) bridge.Status {
 // Overview returns the state of sources and loops, in numbers. It waits for no loop, and
 // costs the same however much they hold.
 func (v *view) Overview() Overview {
-	o := Overview{Time: time.Now()}
+	o := Overview{Time: time.Now(), Owner: v.current().owner, Version: v.opts.Version}
 	if v.opts.Replicas != nil {
 		o.Replicas = v.opts.Replicas()
 	}

@@ -68,7 +68,7 @@ func New(b Build) *Metrics {
 	m.drift = m.counter("drift_found_total", "Readings of a target that differed from what had been written.", "registry")
 	m.holds = m.counter("guard_holds_total", "Times that deletions began to be held back, or would have with guard.mode warn.", "registry", "bridge")
 	m.rpcErrors = m.counter("rpc_errors_total", "Calls to a registry that failed.", "registry", "method", "code")
-	m.propagation = m.histogram("propagation_duration_seconds", "From the first sight of a change to its write, without the mesh's own debounce.", "route")
+	m.propagation = m.histogram("propagation_duration_seconds", "From the first sight of a change to its write, without the mesh's own debounce.", "bridge")
 	m.rpc = m.histogram("rpc_duration_seconds", "How long calls to a registry took.", "registry", "method")
 	m.streams = m.counter("xds_streams_total", "xDS streams that were opened.", "registry")
 	m.reconnects = m.counter("registry_reconnects_total", "Connections to a registry after the first.", "registry", "kind", "direction")

@@ -106,7 +106,7 @@ func TestMetrics(t *testing.T) {
 		"a time-out":                         `xdsbridge_rpc_errors_total{code="timeout",method="read",registry="zk"} 1`,
 		"a target that is down":              `xdsbridge_registry_up{direction="target",kind="zookeeper",registry="zk"} 0`,
 		"write latency":                      `xdsbridge_rpc_duration_seconds_count{method="write",registry="zk"} 2`,
-		"propagation":                        `xdsbridge_propagation_duration_seconds_bucket{route="b",le="0.005"} 1`,
+		"propagation":                        `xdsbridge_propagation_duration_seconds_bucket{bridge="b",le="0.005"} 1`,
 		"reasons of what is withheld":        `xdsbridge_changes_withheld_total{bridge="b",reason="conflict",registry="zk"} 1`,
 		"debounce":                           `xdsbridge_events_coalesced_total{registry="zk"} 1`,
 		"drift":                              `xdsbridge_drift_found_total{registry="zk"} 1`,
@@ -127,6 +127,7 @@ func TestMetrics(t *testing.T) {
 		"queue depth":                        `xdsbridge_reconcile_queue_depth{registry="zk"} 4`,
 		"true lag":                           `xdsbridge_oldest_unsynced_change_seconds{registry="zk"} 2`,
 		"holds":                              `xdsbridge_guard_holds{registry="zk"} 1`,
+		"who it is":                          `xdsbridge_info{identity="",owner="shop",version="1.2"} 1`,
 		"denied entries":                     `xdsbridge_guard_denied_entries{registry="zk"} 5`,
 		"age of the oldest denial":           `xdsbridge_guard_denied_age_seconds{registry="zk"} 3600`,
 		"age of the oldest hold":             `xdsbridge_guard_hold_age_seconds{registry="zk"} 30`,
@@ -157,7 +158,7 @@ func overview() admin.Overview {
 	var health registry.Endpoints
 	health[registry.Healthy] = 9
 	return admin.Overview{
-		Time: now,
+		Time: now, Owner: "shop", Version: "1.2",
 		Sources: []admin.SourceOverview{{
 			Name:    "mesh",
 			Summary: registry.Summary{Synced: true, Stale: errors.New("istiod is away"), Services: 7, Endpoints: health, Defects: 1},
@@ -194,7 +195,7 @@ func TestReference(t *testing.T) {
 	var text strings.Builder
 	text.WriteString("# Metrics\n\nGenerated from internal/metrics; rewrite with `make golden`.\n\n" +
 		"No label holds the name of a service, an address or the text of an error. " +
-		"`registry` is the name of a registry in the configuration, `bridge` and `route` the name of a bridge. " +
+		"`registry` is the name of a registry in the configuration, `bridge` the name of a bridge; a mesh that is written is followed by its `listen`, as `mesh:15031`. " +
 		"The collectors of the Go runtime (`go_…`) and of the process (`process_…`) are on.\n\n" +
 		"| name | type | labels | meaning |\n|---|---|---|---|\n")
 	for _, d := range m.Definitions() {

@@ -19,6 +19,7 @@ func (m *Metrics) Watch(overview func() admin.Overview) {
 		m.define("gauge", name, help, labels)
 		return prometheus.NewDesc(Prefix+name, help, labels, nil)
 	}
+	s.info = gauge("info", "Whose entries this process writes, and which replica it is; always 1.", "owner", "identity", "version")
 	s.synced = gauge("source_synced", "Whether a source reported everything once.", "registry")
 	s.stale = gauge("source_stale", "Whether what a source reported may be out of date.", "registry")
 	s.services = gauge("services", "Services that a source reports, or that bridges claim in a target.", "registry", "role")
@@ -45,6 +46,7 @@ func (m *Metrics) Watch(overview func() admin.Overview) {
 
 type stateCollector struct {
 	overview                                     func() admin.Overview
+	info                                         *prometheus.Desc
 	synced, stale, services, endpoints, reasons  *prometheus.Desc
 	invalid, unwritable, keys, age               *prometheus.Desc
 	queue, oldest, holds, holdAge, conflicts     *prometheus.Desc
@@ -61,6 +63,11 @@ func (s *stateCollector) Collect(out chan<- prometheus.Metric) {
 	send := func(desc *prometheus.Desc, value float64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
 	}
+	identity := ""
+	if d.Replicas != nil {
+		identity = d.Replicas.Identity
+	}
+	send(s.info, 1, d.Owner, identity, d.Version)
 	for _, src := range d.Sources {
 		s.source(send, src, d.Time)
 	}

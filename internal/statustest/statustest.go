@@ -312,7 +312,7 @@ func holds(expr, metrics string) (bool, error) {
 	if strings.Contains(expr, "increase(") {
 		return false, nil // one scrape does not show it
 	}
-	m := regexp.MustCompile(`^max by \(registry\) \((\w+)(?:\{(.*)\})?\) > (\d+)$`).FindStringSubmatch(expr)
+	m := regexp.MustCompile(`^max without \([\w, ]+\) \((\w+)(?:\{(.*)\})?\) > (\d+)$`).FindStringSubmatch(expr)
 	if m == nil {
 		return false, fmt.Errorf("cannot read %s", expr)
 	}
