@@ -32,7 +32,7 @@ func TestPlan_NothingToWrite(t *testing.T) {
 	if err := w.zk.Put("/a/microservices/bad/1", []byte(`{"id":"1","name":"bad","version":"v1","endpoints":["grpc://127.0.0.1:9000"]}`)); err != nil {
 		t.Fatal(err)
 	}
-	do(t, "plan", "-f", w.file).want(t, exitFindings, "‼ cannot be written  kratos:/microservices/bad", "loopback address",
+	do(t, "plan", "-f", w.file).want(t, exitFindings, "‼ unwritable  kratos:/microservices/bad", "loopback address",
 		"\n20 to create, 0 to update, 0 to delete, 0 held by the guard, 0 in conflict, 1 service that cannot be written.\n")
 	w.start(w.file)
 	eventually(t, "all others are written", func() bool { return w.written() == 20 })

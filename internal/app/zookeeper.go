@@ -330,5 +330,9 @@ func (z zookeeperSource) check(ctx context.Context, f *findings) {
 		} else {
 			f.pass("list", "%d parent znodes in the roots of all formats", r.Parents)
 		}
+		if n := len(r.Rules); n > 0 {
+			f.warn("rules", fmt.Sprintf("%s holds rules that the bridge does not follow (paths with rules: %d): a provider that dubbo-admin disables there is still offered elsewhere", r.Rules[0], n),
+				"take such a provider off by offline of its QoS, and have it register its weight itself")
+		}
 	}
 }

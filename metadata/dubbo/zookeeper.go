@@ -152,6 +152,14 @@ func (z *ZooKeeper) Group(parent string) (registry.Group, bool) {
 	return z.group(iface), true
 }
 
+// Rules returns the paths whose nodes are rules of dubbo-admin for an interface: of
+// Dubbo up to 2.6, which consumers of all versions still follow. An operator disables a
+// provider by one, or gives it a weight. The provider's own URL does not change.
+func (z *ZooKeeper) Rules(iface string) []string {
+	at := z.o.Root + "/" + escapeNode(iface)
+	return []string{at + "/configurators", at + "/routers"}
+}
+
 // HasData reports whether nodes of this format have data: none, so that a list of the
 // names is enough.
 func (*ZooKeeper) HasData() bool { return false }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/go-zookeeper/zk"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/registry"
@@ -32,6 +33,13 @@ type Format interface {
 	// Decode returns the services that entries report. An entry that cannot be
 	// decoded is an error of its own and does not affect others.
 	Decode(entries, extras []registry.Entry) ([]*registry.Service, []metadata.DecodeError)
+}
+
+// Ruled is implemented by formats whose consumers follow rules that a Source does not.
+type Ruled interface {
+	// Rules returns the paths whose nodes are rules for the services in a parent of
+	// this name.
+	Rules(name string) []string
 }
 
 // SourceOptions tune a Source.
@@ -109,6 +117,7 @@ type SourceReport struct {
 	Parents int      // in the roots of all formats
 	Absent  []string // roots that do not exist
 	Denied  Denied   // of the parents
+	Rules   []string // paths with rules that are not followed, see Ruled
 }
 
 // Check lists the root of every format and the parents in it, over a connection of its
@@ -135,9 +144,47 @@ func (s *Source) Check(ctx context.Context) (SourceReport, error) {
 			r.State = client.State()
 			return r, err
 		}
+		rules, err := client.rules(ctx, f, n.children)
+		if err != nil {
+			r.State = client.State()
+			return r, err
+		}
+		r.Rules = append(r.Rules, rules...)
 	}
 	r.State = client.State()
 	return r, nil
+}
+
+// rules returns the paths with rules for the services of a format. Those that may not
+// be read are left out.
+func (c *Client) rules(ctx context.Context, f Format, names []string) ([]string, error) {
+	ruled, ok := f.(Ruled)
+	if !ok {
+		return nil, nil
+	}
+	var found []string
+	var mu sync.Mutex
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(readAhead)
+	for _, name := range names {
+		for _, path := range ruled.Rules(name) {
+			g.Go(func() error {
+				n, err := c.query(ctx, query{path: path, kind: ofChildren})
+				if err != nil && !errors.Is(err, zk.ErrNoNode) && !isLocal(err) {
+					return fmt.Errorf("list %s: %w", path, err)
+				}
+				if len(n.children) > 0 {
+					mu.Lock()
+					defer mu.Unlock()
+					found = append(found, path)
+				}
+				return nil
+			})
+		}
+	}
+	err := g.Wait()
+	slices.Sort(found)
+	return found, err //nolint:wrapcheck // it names its path
 }
 
 // Run implements registry.Source.
