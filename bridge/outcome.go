@@ -189,14 +189,8 @@ func (e *engine) applyRefusal(o outcome, now time.Time) {
 	it, tried := o.item, values(o.change)
 	refused, named := errors.AsType[registry.Refused](o.err)
 	if !named {
-		refused = make(registry.Refused, len(tried))
-		for key := range tried {
-			put := slices.ContainsFunc(o.change.Put, func(w registry.Write) bool { return w.New.Key == key })
-			if put || len(o.change.Put) == 0 {
-				refused[key] = o.err
-			}
-		}
-		it.readAt, it.sure = time.Time{}, false
+		refused, it.readAt = unnamed(o.change, o.err), time.Time{}
+		it.sure = false
 	}
 	isNew := false
 	if it.refusals == nil {
@@ -221,6 +215,20 @@ func (e *engine) applyRefusal(o outcome, now time.Time) {
 	e.guards.account(it, now) // what is refused replaces nothing
 	it.wait(&e.agenda.changes, now)
 	it.repeat(now)
+}
+
+// unnamed returns what counts as refused of a change that is refused with no key named.
+func unnamed(c registry.Change, err error) registry.Refused {
+	refused := make(registry.Refused, len(c.Put))
+	for _, w := range c.Put {
+		refused[w.New.Key] = err
+	}
+	for _, h := range c.Delete {
+		if len(c.Put) == 0 {
+			refused[h.Key] = err
+		}
+	}
+	return refused
 }
 
 // applyFailure puts a group back that has to be read before it is written again.

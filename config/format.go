@@ -173,13 +173,9 @@ func (c *Config) Uses() []Use {
 // has one layout, whatever bridges share it.
 func (u Use) check(v *validator, o Use) {
 	layout, same := v.Registries[u.Registry].Settings().Layout, u.Format.Format == o.Format.Format
-	place := layout == UnderRoots && o.Root == u.Root || layout == InGroups && o.Group == u.Group
 	switch {
-	case same && place && u.Service == o.Service:
+	case same && (layout == UnderRoots && o.Root == u.Root || layout == InGroups && o.Group == u.Group):
 		u.agree(v, o, layout)
-	case same && place && u.Read && patternsMeet(u.Service, o.Service):
-		v.errorf(u.path+".service", "is %q, and %q in %s; a service that fits both would have two names: say the same in both, or give them patterns that no service fits both of",
-			u.Service, o.Service, o.path)
 	case same:
 	case layout == UnderRoots && meetUnderRoots(u.Format, o.Format):
 		u.refuse(v, o, "the paths under "+o.Root, "root")
@@ -188,10 +184,17 @@ func (u Use) check(v *validator, o Use) {
 	}
 }
 
-// agree refuses two protocols for what does not say its own, and two paths for the
-// documents of one place.
+// agree refuses, of one format in one place, two patterns that one service fits, two
+// protocols for what does not say its own, and two paths for the documents.
 func (u Use) agree(v *validator, o Use, layout Layout) {
 	d := u.descriptor()
+	if u.Service != o.Service {
+		if u.Read && patternsMeet(u.Service, o.Service) {
+			v.errorf(u.path+".service", "is %q, and %q in %s; a service that fits both would have two names: say the same in both, or give them patterns that no service fits both of",
+				u.Service, o.Service, o.path)
+		}
+		return
+	}
 	if u.Read && d.Untyped && o.Protocol != u.Protocol {
 		v.errorf(u.path+".protocol", "is %q, and %q in %s; both read one place, which is read once: say the same in both, or give each a service pattern of its own",
 			u.Protocol, o.Protocol, o.path)

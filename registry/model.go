@@ -364,7 +364,7 @@ func (c Change) Without(skip func(key string) bool) Change {
 	if !refers && !slices.ContainsFunc(c.Delete, func(h Held) bool { return skip(h.Key) }) {
 		return c
 	}
-	return c.Keep(func(h Held) bool { return !skip(h.Key) && !(refers && IsPart(h.Key)) })
+	return c.Keep(func(h Held) bool { return !skip(h.Key) && (!refers || !IsPart(h.Key)) })
 }
 
 // Except returns what a target applies of the change if it refuses some keys: nothing

@@ -177,7 +177,7 @@ func (n nacosKind) documents(b *builder, name, _ string) (documentStore, error) 
 		read: func(ctx context.Context, ref metadata.Ref) (string, error) {
 			at, _ := layout.Config(registry.Entry{Group: ref.Group, Key: ref.Key})
 			at.Namespace = n.Namespace
-			return client.Document(ctx, at) //nolint:wrapcheck // documentRegistry names it
+			return client.Document(ctx, at)
 		},
 	}, nil
 }

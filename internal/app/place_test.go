@@ -135,31 +135,45 @@ func TestBridges_OwnPlaces(t *testing.T) {
 		bridges string
 		want    map[string]string
 	}{
-		"two roots": {`
+		"two roots": {
+			`
   - { name: prod, from: zk, to: zk2, formats: [{ format: dubbo-interface, root: /prod }] }
   - { name: gray, from: zk, to: zk2, formats: [{ format: dubbo-interface, root: /gray }] }`,
-			map[string]string{"/prod": "10.0.20.1", "/gray": "10.0.20.2"}},
-		"two roots of one bridge": {`
+			map[string]string{"/prod": "10.0.20.1", "/gray": "10.0.20.2"},
+		},
+		"two roots of one bridge": {
+			`
   - { name: all, from: zk, to: zk2, formats: ` + both + ` }`,
-			map[string]string{"/prod": "10.0.20.1", "/gray": "10.0.20.2"}},
-		"into the root that is configured": {`
+			map[string]string{"/prod": "10.0.20.1", "/gray": "10.0.20.2"},
+		},
+		"into the root that is configured": {
+			`
   - { name: prod, from: zk, to: zk2, reads: [{ format: dubbo-interface, root: /prod }], formats: [{ format: dubbo-interface, root: /gray }] }`,
-			map[string]string{"/gray": "10.0.20.1"}},
-		"into all that are configured": {`
+			map[string]string{"/gray": "10.0.20.1"},
+		},
+		"into all that are configured": {
+			`
   - { name: prod, from: zk, to: zk2, reads: [{ format: dubbo-interface, root: /gray }], formats: ` + both + ` }`,
-			map[string]string{"/prod": "10.0.20.2", "/gray": "10.0.20.2"}},
-		"two meshes": {`
+			map[string]string{"/prod": "10.0.20.2", "/gray": "10.0.20.2"},
+		},
+		"two meshes": {
+			`
   - { name: prod, from: zk, to: meshA, formats: [{ format: dubbo-interface, root: /prod }] }
   - { name: gray, from: zk, to: meshB, formats: [{ format: dubbo-interface, root: /gray }] }`,
-			map[string]string{"meshA": "10.0.20.1", "meshB": "10.0.20.2"}},
-		"two formats": {`
+			map[string]string{"meshA": "10.0.20.1", "meshB": "10.0.20.2"},
+		},
+		"two formats": {
+			`
   - { name: dubbo, from: zk, to: meshA, formats: [{ format: dubbo-interface, root: /prod }] }
   - { name: spring, from: zk, to: meshB, formats: [spring-cloud] }`,
-			map[string]string{"meshA": "10.0.20.1", "meshB": "10.0.30.1"}},
-		"two roots of applications": {`
+			map[string]string{"meshA": "10.0.20.1", "meshB": "10.0.30.1"},
+		},
+		"two roots of applications": {
+			`
   - { name: prod, from: zk, to: meshA, formats: [{ format: dubbo-application, root: /services/prod, metadataRoot: /meta/prod }] }
   - { name: gray, from: zk, to: meshB, formats: [{ format: dubbo-application, root: /services/gray, metadataRoot: /meta/gray }] }`,
-			map[string]string{"meshA": "10.0.20.1", "meshB": "10.0.20.2"}},
+			map[string]string{"meshA": "10.0.20.1", "meshB": "10.0.20.2"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -242,7 +256,7 @@ bridges:
 	if err != nil {
 		t.Fatal(err)
 	}
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	closed, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}

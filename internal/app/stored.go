@@ -71,7 +71,7 @@ func newDocumentRegistry(b *builder, name string) (*documentRegistry, error) {
 func metadataRoot(cfg *config.Config, name string) string {
 	for _, u := range cfg.Uses() {
 		if u.Read && u.Registry == name && u.Format.Format == dubbo.KindApplication {
-			return u.Format.Metadata
+			return u.Metadata
 		}
 	}
 	return ""

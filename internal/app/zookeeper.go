@@ -221,7 +221,7 @@ func (z zookeeperKind) documents(b *builder, name, root string) (documentStore, 
 			if c == nil {
 				return "", errNotConnected
 			}
-			return c.Document(ctx, layout.Places(ref)) //nolint:wrapcheck // documentRegistry names it
+			return c.Document(ctx, layout.Places(ref))
 		},
 	}, nil
 }

@@ -140,7 +140,7 @@ func (o *options) labels(s *registry.Service, e *registry.Endpoint, used func(ke
 	for k, v := range metadata.Attributes(s, e) {
 		switch {
 		case v == "" || isOfModel(k) || l.meshHost != "" && k == paramMeshTLS:
-		case isReserved(k) || isVolatile(k) || used(k) || strings.HasPrefix(k, defaultPrefix):
+		case isUnwritten(k) || used(k):
 			l.reserved = append(l.reserved, k)
 		case k == metadata.KeyNacosCluster:
 			l.params = append(l.params, param{key: k, value: v, rank: rankTag})
@@ -149,6 +149,11 @@ func (o *options) labels(s *registry.Service, e *registry.Endpoint, used func(ke
 		}
 	}
 	return l
+}
+
+// isUnwritten reports whether consumers would read a user's key as one of their own.
+func isUnwritten(key string) bool {
+	return isReserved(key) || isVolatile(key) || strings.HasPrefix(key, defaultPrefix)
 }
 
 // isOfModel reports whether a key is one of a field of the model, or of a mesh.

@@ -45,27 +45,23 @@ func TestAll_Places(t *testing.T) {
 				if len(decoded) != 1 || len(failed) > 0 {
 					t.Fatalf("Decode(%v) = %v, %v, want one service", entries, decoded, failed)
 				}
-				wantPlace(t, c.Place(), true, decoded[0].Name, metadata.ScopeOf(c, entries[0].Group), c.Place().Scope())
+				name, scope := decoded[0].Name, metadata.ScopeOf(c, entries[0].Group)
+				if at := c.Place(); !at.Has(name) || !sees(at, scope) || !sees(at, at.Scope()) {
+					t.Errorf("place %s has %s: %t, sees %s: %t; want both", at.Scope(), name, at.Has(name), scope, sees(at, scope))
+				}
 				for _, o := range others {
-					wantPlace(t, o.Place(), false, decoded[0].Name, metadata.ScopeOf(c, entries[0].Group))
+					if at := o.Place(); at.Has(name) || sees(at, scope) {
+						t.Errorf("place %s has %s: %t, sees %s: %t; want neither", at.Scope(), name, at.Has(name), scope, sees(at, scope))
+					}
 				}
 			})
 		}
 	}
 }
 
-// wantPlace fails the test unless a place has a service, and each scope may have services
-// of it.
-func wantPlace(t *testing.T, at registry.Place, want bool, name registry.Name, scopes ...string) {
-	t.Helper()
-	if at.Has(name) != want {
-		t.Errorf("place %s has %s: %t, want %t", at.Scope(), name, !want, want)
-	}
-	for _, scope := range scopes {
-		table := registry.NewTable()
-		table.Unknown(scope, errUnknown)
-		if got := len(table.ReaderOn(make(chan struct{}, 1), at).Drain().Unknown) > 0; got != want {
-			t.Errorf("a reader of %s sees that %s is unknown: %t, want %t", at.Scope(), scope, got, want)
-		}
-	}
+// sees reports whether a reader of a place sees that a scope is unknown.
+func sees(at registry.Place, scope string) bool {
+	table := registry.NewTable()
+	table.Unknown(scope, errUnknown)
+	return len(table.ReaderOn(make(chan struct{}, 1), at).Drain().Unknown) > 0
 }

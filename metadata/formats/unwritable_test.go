@@ -13,8 +13,14 @@ import (
 func TestEncoders_Unwritable(t *testing.T) {
 	t.Parallel()
 	candidates := []registry.Endpoint{
-		{Host: "10.0.0.1", Port: 80}, {Host: "10.0.0.2", Port: 80, Weight: 7}, {Host: "app.example.com", Port: 443}, {Host: "10.0.0.3"},
-		{Host: "256.1.1.1", Port: 80}, {Host: "fe80::1%eth0", Port: 80}, {Host: "10.0.0.4", Port: 80, Protocol: "a b"}, {Host: "fd00::1", Port: 80},
+		{Host: "10.0.0.1", Port: 80},
+		{Host: "10.0.0.2", Port: 80, Weight: 7},
+		{Host: "app.example.com", Port: 443},
+		{Host: "10.0.0.3"},
+		{Host: "256.1.1.1", Port: 80},
+		{Host: "fe80::1%eth0", Port: 80},
+		{Host: "10.0.0.4", Port: 80, Protocol: "a b"},
+		{Host: "fd00::1", Port: 80},
 	}
 	for name, c := range encoders(t) {
 		for from, s := range map[string]*registry.Service{"mesh": ofMesh(), "registry": ofRegistry()} {

@@ -48,8 +48,8 @@ func TestSpringCloud_KeysOfDubbo(t *testing.T) {
 	each(t, func(t *testing.T, f format) {
 		entries, err := f.codec(t, marked()).Encode(services[0])
 		written, said := "", ""
-		for _, e := range entries {
-			written += e.Value
+		if len(entries) > 0 {
+			written = entries[0].Value
 		}
 		if err != nil {
 			said = err.Error()

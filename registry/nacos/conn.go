@@ -340,8 +340,8 @@ func parseServer(s string, grpcPort uint16) (server, error) {
 	}
 	root := u.Scheme + "://" + net.JoinHostPort(u.Hostname(), port)
 	out := server{bases: []string{root + "/nacos", root}, grpc: net.JoinHostPort(u.Hostname(), strconv.Itoa(int(grpcPort)))}
-	if context := path.Clean("/" + u.Path); context != "/" {
-		out.bases = []string{root + context}
+	if at := path.Clean("/" + u.Path); at != "/" {
+		out.bases = []string{root + at}
 	}
 	return out, nil
 }

@@ -32,11 +32,17 @@ func (r *readRig) health(iface string) (hosts []string, unknown error) {
 	return hosts, unknown
 }
 
-func (r *readRig) expectHealth(t *testing.T, isKnown bool, want ...string) {
+// expectHealth fails the test unless the table has these hosts of api.A, known or
+// unknown.
+func (r *readRig) expectHealth(t *testing.T, certainty string, want ...string) {
 	t.Helper()
 	got, unknown := r.health("api.A")
-	if !slices.Equal(got, want) || (unknown == nil) != isKnown {
-		t.Errorf("api.A = %q, unknown: %v; want %q, known: %v", got, unknown, want, isKnown)
+	is := "known"
+	if unknown != nil {
+		is = "unknown"
+	}
+	if !slices.Equal(got, want) || is != certainty {
+		t.Errorf("api.A = %q, %s: %v; want %q, %s", got, is, unknown, want, certainty)
 	}
 	if unknown != nil && !strings.Contains(unknown.Error(), "protects this service") {
 		t.Errorf("unknown: %v", unknown)
@@ -56,7 +62,7 @@ func TestSource_Protected(t *testing.T) {
 				r.server.Protect(sv, 0)
 			},
 			then: func(t *testing.T, r *readRig) {
-				r.expectHealth(t, false, "10.0.0.1 unhealthy", "10.0.0.2 unhealthy")
+				r.expectHealth(t, "unknown", "10.0.0.1 unhealthy", "10.0.0.2 unhealthy")
 				if k := r.tableState(); !k.Synced {
 					t.Errorf("state of the table %+v, want it synced", k)
 				}
@@ -68,16 +74,16 @@ func TestSource_Protected(t *testing.T) {
 				r.server.Protect(sv, 0.6)
 			},
 			then: func(t *testing.T, r *readRig) {
-				r.expectHealth(t, true, "10.0.0.1 healthy", "10.0.0.2 healthy")
+				r.expectHealth(t, "known", "10.0.0.1 healthy", "10.0.0.2 healthy")
 				r.server.Set(sv, "providers", alive("10.0.0.1"), died("10.0.0.2"))
 				later(3 * time.Second)
-				r.expectHealth(t, false, "10.0.0.1 healthy", "10.0.0.2 unhealthy")
+				r.expectHealth(t, "unknown", "10.0.0.1 healthy", "10.0.0.2 unhealthy")
 				r.server.Set(sv, "providers", alive("10.0.0.1"), died("10.0.0.2"), died("10.0.0.3"), alive("10.0.0.4"))
 				later(3 * time.Second)
-				r.expectHealth(t, false, "10.0.0.1 healthy", "10.0.0.2 unhealthy", "10.0.0.3 unhealthy", "10.0.0.4 healthy")
+				r.expectHealth(t, "unknown", "10.0.0.1 healthy", "10.0.0.2 unhealthy", "10.0.0.3 unhealthy", "10.0.0.4 healthy")
 				r.server.Set(sv, "providers", alive("10.0.0.1"), alive("10.0.0.2"))
 				later(3 * time.Second)
-				r.expectHealth(t, true, "10.0.0.1 healthy", "10.0.0.2 healthy")
+				r.expectHealth(t, "known", "10.0.0.1 healthy", "10.0.0.2 healthy")
 			},
 		},
 		"with a threshold of 1, while all are healthy": {
@@ -86,10 +92,10 @@ func TestSource_Protected(t *testing.T) {
 				r.server.Protect(sv, 1)
 			},
 			then: func(t *testing.T, r *readRig) {
-				r.expectHealth(t, true, "10.0.0.1 healthy", "10.0.0.2 healthy")
+				r.expectHealth(t, "known", "10.0.0.1 healthy", "10.0.0.2 healthy")
 				r.server.Set(sv, "providers", alive("10.0.0.1"), alive("10.0.0.3"))
 				later(3 * time.Second)
-				r.expectHealth(t, true, "10.0.0.1 healthy", "10.0.0.3 healthy")
+				r.expectHealth(t, "known", "10.0.0.1 healthy", "10.0.0.3 healthy")
 			},
 		},
 		"while the server does not answer which are healthy": {
@@ -101,10 +107,10 @@ func TestSource_Protected(t *testing.T) {
 				r.server.Fail(refuse("ServiceQueryRequest", "api.A", 500))
 				r.server.Set(sv, "providers", alive("10.0.0.1"), died("10.0.0.2"))
 				later(3 * time.Second)
-				r.expectHealth(t, false, "10.0.0.1 healthy", "10.0.0.2 healthy") // as it was before
+				r.expectHealth(t, "unknown", "10.0.0.1 healthy", "10.0.0.2 healthy") // as it was before
 				r.server.Fail(nil)
 				later(time.Minute)
-				r.expectHealth(t, false, "10.0.0.1 healthy", "10.0.0.2 unhealthy")
+				r.expectHealth(t, "unknown", "10.0.0.1 healthy", "10.0.0.2 unhealthy")
 			},
 		},
 	})
@@ -122,6 +128,6 @@ func TestSource_ProtectedForConsumers(t *testing.T) {
 		interest.Add(sv.Name)
 		r.run(t)
 		later(3 * time.Second)
-		r.expectHealth(t, true, "10.0.0.1 healthy", "10.0.0.2 healthy")
+		r.expectHealth(t, "known", "10.0.0.1 healthy", "10.0.0.2 healthy")
 	})
 }

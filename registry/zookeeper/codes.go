@@ -59,8 +59,8 @@ func authText(user string) string {
 // alone; nil if it is none.
 func serverError(err error, user string) error {
 	text, ok := strings.CutPrefix(err.Error(), "unknown error: ")
-	n, parse := strconv.Atoi(text)
-	if !ok || parse != nil {
+	n, _ := strconv.Atoi(text)
+	if !ok || n == 0 {
 		return nil
 	}
 	c, ok := serverCodes()[n]
