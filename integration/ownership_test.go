@@ -241,3 +241,60 @@ func TestHolds(t *testing.T) {
 	w.awaitEntries(t, providers, 19204)
 	bridge.Stop(t)
 }
+
+// TestTwoOwners_HandOver has two bridges of two meshes bring the only provider of an
+// interface. Each time the one whose entry stands drops it, the other's has to be there
+// before that one goes: a consumer in Java fails no call.
+func TestTwoOwners_HandOver(t *testing.T) {
+	harness.Long(t)
+	t.Parallel()
+	java := harness.StartDubbo(t)
+	port := java.Provide(t, "tri")
+	worlds := []*world{newWorld(t), newWorld(t)}
+	znodes := worlds[0].znodes
+	var bridges []*harness.Bridge
+	for i, w := range worlds {
+		w.greet(t, port)
+		w.publish(t)
+		config := w.config()
+		config.ZooKeeper = worlds[0].config().ZooKeeper
+		b := owned(t, config, fmt.Sprintf("owner-%d", i))
+		b.Start(t)
+		b.AwaitReady(t)
+		bridges = append(bridges, b)
+	}
+	consumer := java.Refer(t, "consumer", worlds[0].zookeeper.Address)
+	consumer.AwaitOnly(t, soon, port)
+	load := consumer.Load(t)
+	conflicts := func(b *harness.Bridge) bool {
+		_, why, _ := b.Do(t, "why", greetHost)
+		return strings.Contains(why, "reason    conflict")
+	}
+	for range 10 {
+		var holder int
+		harness.Eventually(t, soon, "one waits for the other's entry to go", func() error {
+			first, second := conflicts(bridges[0]), conflicts(bridges[1])
+			if holder = 0; first {
+				holder = 1
+			}
+			if first == second || len(znodes.Children(t, providers)) != 1 {
+				return fmt.Errorf("conflicts: %t, %t; entries: %q", first, second, znodes.Children(t, providers))
+			}
+			return nil
+		})
+		before := znodes.Children(t, providers)
+		worlds[holder].greet(t)
+		harness.Eventually(t, soon, "the other's entry is alone", func() error {
+			names := znodes.Children(t, providers)
+			if len(names) != 1 || names[0] == before[0] || strings.HasSuffix(names[0], "x") {
+				return fmt.Errorf("entries: %q", names)
+			}
+			return nil
+		})
+		worlds[holder].greet(t, port)
+	}
+	if failed := load.Failed(); len(failed) > 0 {
+		t.Errorf("%d calls failed, of %v answered; the first: %s", len(failed), load.Calls(), failed[0])
+	}
+	t.Log("answered:", load.Calls())
+}
