@@ -10,7 +10,6 @@ import (
 
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/naming"
-	"github.com/xds-bridge/xds-bridge/registry"
 )
 
 // Bridge leads from one registry to another.
@@ -152,14 +151,15 @@ func (r NameRule) validate(v *validator, path string) {
 	}
 }
 
-// Interfaces returns what a host provides by the rule.
-func (r NameRule) Interfaces() (all []registry.Interface) {
+// ServiceKeys returns the keys of what a host provides by the rule. That of an interface may
+// have a star.
+func (r NameRule) ServiceKeys() (all []naming.ServiceKey) {
 	if r.Interface != "" {
-		all = append(all, registry.Interface{Name: r.Interface, Version: r.Version, Group: r.Group})
+		all = append(all, naming.ServiceKey{Category: naming.Providers, Interface: r.Interface, Version: r.Version, Group: r.Group})
 	}
 	for _, text := range r.Keys {
 		if k, err := naming.ParseServiceKey(text); err == nil { // as validate has it
-			all = append(all, registry.Interface{Name: k.Interface, Version: k.Version, Group: k.Group})
+			all = append(all, k)
 		}
 	}
 	return all
@@ -176,7 +176,7 @@ func (r NameRule) covers(o NameRule) bool {
 // leaves out, too: of interfaces the first rule counts whatever it has, of services the
 // first that has one.
 func (r NameRule) ignores(later NameRule) bool {
-	return r.covers(later) && (len(later.Interfaces()) > 0 || r.Service != "" && later.Service != "")
+	return r.covers(later) && (len(later.ServiceKeys()) > 0 || r.Service != "" && later.Service != "")
 }
 
 // validateNames refuses rules that never count, because an earlier one of the bridge fits
@@ -190,7 +190,7 @@ func (b Bridge) validateNames(v *validator, path string, earlier []NameRule) {
 			continue
 		}
 		j := slices.IndexFunc(earlier, func(o NameRule) bool { return o.covers(r) })
-		if j >= 0 && len(r.Interfaces()) > 0 && !slices.Equal(earlier[j].Interfaces(), r.Interfaces()) {
+		if j >= 0 && len(r.ServiceKeys()) > 0 && !slices.Equal(earlier[j].ServiceKeys(), r.ServiceKeys()) {
 			v.errorf(at, "never counts, because a rule of an earlier bridge from %s fits wherever it does and names other interfaces; rules of bridges from one mesh count for all of them", b.From)
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/config"
 	"github.com/xds-bridge/xds-bridge/internal/admin"
 	"github.com/xds-bridge/xds-bridge/naming"
+	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/mesh"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/ads"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/debug"
@@ -152,17 +153,29 @@ func hostNaming(cfg *config.Config, name string, all, subsets bool) (mesh.Naming
 		n.Only = append(n.Only, only...)
 		limited = limited && len(only) > 0
 		for _, r := range x.Names {
-			host, err := naming.ParsePattern(r.Host)
+			rule, err := ruleOf(r)
 			if err != nil {
-				return n, err //nolint:wrapcheck // it names kind and text
+				return n, err
 			}
-			n.Rules = append(n.Rules, mesh.Rule{Host: host, Port: r.Port, Interfaces: r.Interfaces()})
+			n.Rules = append(n.Rules, rule)
 		}
 	}
 	if !limited { // one bridge reads all
 		n.Only = nil
 	}
 	return n, nil
+}
+
+func ruleOf(r config.NameRule) (mesh.Rule, error) {
+	host, err := naming.ParsePattern(r.Host)
+	if err != nil {
+		return mesh.Rule{}, err //nolint:wrapcheck // it names kind and text
+	}
+	rule := mesh.Rule{Host: host, Port: r.Port}
+	for _, k := range r.ServiceKeys() {
+		rule.Interfaces = append(rule.Interfaces, registry.Interface{Name: k.Interface, Version: k.Version, Group: k.Group})
+	}
+	return rule, nil
 }
 
 func mappingFrom(m *config.Istiod) string {
