@@ -32,11 +32,11 @@ func TestDrain(t *testing.T) {
 		"it is not taken over": func(s *story) { drained(s) },
 		"until the source left it out once": func(s *story) {
 			drained(s).put(service("a", two)).in(time.Second).put(both()).in(time.Second).holds("a "+one, "a "+two).reason("a", bridge.ReasonSynced, "")
-			s.in(time.Minute).is("records", s.records.of("drained"), 0)
+			s.in(time.Minute).is("records", s.records.drained(), 0)
 		},
 		"until it registers itself again": func(s *story) {
 			drained(s).holding(selfRegistered("a", one)).resync().in(time.Second).reason("a", bridge.ReasonConflict, "an entry without owner")
-			s.in(time.Minute).is("records", s.records.of("drained"), 0)
+			s.in(time.Minute).is("records", s.records.drained(), 0)
 		},
 		"a restart remembers it": func(s *story) {
 			s = drained(s).again()
@@ -49,12 +49,12 @@ func TestDrain(t *testing.T) {
 		},
 		"a restart after which nobody claims it": func(s *story) {
 			s = drained(s).again()
-			s.has(service("a", two)).in(time.Minute).is("records", s.records.of("drained"), 0)
+			s.has(service("a", two)).in(time.Minute).is("records", s.records.drained(), 0)
 			s.put(both()).in(time.Second).holds("a "+one, "a "+two)
 		},
 		"a service that is unknown meanwhile": func(s *story) {
 			s = drained(s).again()
-			s.unknown("a", errDown).has().in(time.Minute).is("records", s.records.of("drained"), 1)
+			s.unknown("a", errDown).has().in(time.Minute).is("records", s.records.drained(), 1)
 			s.unknown("a", nil).has(both()).in(time.Minute).holds("a " + two)
 		},
 		"the entry of another owner is no provider's own": func(s *story) {

@@ -314,9 +314,9 @@ func standby(term int64) bridge.Leadership {
 	return bridge.Leadership{Role: bridge.RoleStandby, Term: term, Leader: "other"}
 }
 
-// of returns how many records of a kind there are.
-func (r *records) of(kind string) int {
+// drained returns how many records of drained addresses there are.
+func (r *records) drained() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return len(r.texts[kind])
+	return len(r.texts["drained"])
 }
