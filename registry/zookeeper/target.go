@@ -160,7 +160,7 @@ func (t *Target) Overlap(group registry.Group) time.Duration {
 }
 
 // Leave implements registry.Leaving.
-func (t *Target) Leave(e registry.Entry) registry.Entry { return metadata.Leave(e) }
+func (*Target) Leave(e registry.Entry) registry.Entry { return metadata.Leave(e) }
 
 // Lost implements registry.Sessioned. It is never ready for the lifetime
 // Persistent.

@@ -284,6 +284,12 @@ func (w *writer) addElement(ctx context.Context, e registry.Entry) (unit, error)
 	return newUnit(e.Key, 0, &zk.SetDataRequest{Path: path, Data: []byte(text), Version: list.stat.Version}), nil
 }
 
+// isBesideAll reports whether an entry replaces no node: none is there, or that of another
+// owner, which leaves, stays.
+func (w *writer) isBesideAll(put registry.Write) bool {
+	return put.Old == nil || put.Old.Leaving && w.layout.Replaces() == metadata.Overlapping
+}
+
 func (w *writer) put(put registry.Write) (unit, error) {
 	name, data, err := w.layout.Node(put.New)
 	if err != nil {
@@ -294,7 +300,7 @@ func (w *writer) put(put registry.Write) (unit, error) {
 	}
 	key, path := put.New.Key, w.path(name)
 	create := w.create(path, data)
-	if put.Old == nil || put.Old.Leaving && w.layout.Replaces() == metadata.Overlapping { // it stays beside ours
+	if w.isBesideAll(put) {
 		u := newUnit(key, listedSize(name), create...)
 		u.creates = true
 		return u, nil
