@@ -139,7 +139,9 @@ type Client struct {
 	drained   time.Time             // when Deregister waits no longer
 	lingering map[Query]*time.Timer // of what was asked for lately
 	fatal     error                 // a part that ended by itself
-	panicked  map[*Watch]error      // of functions that answers are handed to
+
+	handling sync.Mutex       // guards panicked; it is the last of two that are locked
+	panicked map[*Watch]error // of functions that answers are handed to
 }
 
 // New starts a client and returns at once, whatever the registry is like. The
@@ -330,11 +332,13 @@ func (c *Client) Status() Status {
 	c.index.drain()
 	c.mu.Lock()
 	s := Status{Instances: slices.SortedFunc(maps.Values(c.instances), compareInstances), Err: c.fatal}
+	c.mu.Unlock()
 	var panicked error
+	c.handling.Lock()
 	for _, err := range c.panicked {
 		panicked = err
 	}
-	c.mu.Unlock()
+	c.handling.Unlock()
 	found := c.index.find(Query{})
 	s.Available = s.Err == nil && found.stale == nil && (found.synced || c.backend.Source == nil) && c.ctx.Err() == nil
 	s.Err = caused(first(context.Cause(c.ctx), s.Err, found.stale, c.registryErr(), caused(c.index.rootUnknown(), ErrUnknown), panicked, c.state.failure()), ErrUnreachable)

@@ -281,3 +281,14 @@ func TestLeftOut_Reasons(t *testing.T) {
 		}
 	})
 }
+
+// TestResolve_AfterClose: what is asked then is not kept fresh.
+func TestResolve_AfterClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := open(t, newScripted().backend(), client.Options{})
+		c.Close()
+		if _, err := c.Resolve(t.Context(), greeterKey); !errors.Is(err, client.ErrClosed) {
+			t.Errorf("Resolve() = %v, want ErrClosed", err)
+		}
+	})
+}

@@ -240,8 +240,8 @@ func (w *Watch) deliver(handle func(Snapshot, error), s Snapshot, err error) {
 
 // handled records whether the function that answers are handed to panicked.
 func (c *Client) handled(w *Watch, panicked any) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.handling.Lock()
+	defer c.handling.Unlock()
 	delete(c.panicked, w)
 	if panicked != nil && w.ctx.Err() == nil {
 		c.panicked[w] = fmt.Errorf("%s: the function that answers are handed to: panic: %v", w.query, panicked)
