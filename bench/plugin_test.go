@@ -96,15 +96,11 @@ func median(all []float64) float64 { return slices.Sorted(slices.Values(all))[le
 // byPlugin makes what a program that uses the plugin makes at its start.
 func byPlugin(t *testing.T, istiod *harness.Istiod) (resolver.Builder, func()) {
 	t.Helper()
-	b, err := client.FromURL(fmt.Sprintf("mesh://%s?name=consumer&namespace=shop&ip=127.0.0.1&debug=%s&allow=127.0.0.0/8", istiod.GRPC, istiod.HTTP), nil)
+	c, err := client.Open(fmt.Sprintf("mesh://%s?name=consumer&namespace=shop&ip=127.0.0.1&debug=%s&allow=127.0.0.0/8", istiod.GRPC, istiod.HTTP), client.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := client.New(b, client.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return xgrpc.NewBuilder(c), c.Close
+	return xgrpc.NewBuilder(c), func() { _ = c.Close() }
 }
 
 // byXDS makes gRPC's own resolver.

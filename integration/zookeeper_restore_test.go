@@ -97,9 +97,9 @@ func providingClient(t *testing.T, conn zookeeper.Options) (fault func() error) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(c.Close)
+	t.Cleanup(func() { _ = c.Close() })
 	if err := c.Register(client.Instance{Application: "greeter", Host: "10.0.0.1", Port: 20000, Protocol: "tri"}); err != nil {
 		t.Fatal(err)
 	}
-	return func() error { return c.Status().Err }
+	return func() error { return c.Status().Problem() }
 }

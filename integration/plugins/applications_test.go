@@ -227,11 +227,11 @@ func (s *service) awaitNotified(t *testing.T, all ...notified) {
 		}
 		var got []notified
 		most := 0.0
-		for _, e := range found.Distinct() {
-			most = max(most, float64(e.Share()))
+		for _, e := range found.Endpoints {
+			most = max(most, e.Weight.Part())
 		}
-		for _, e := range found.Distinct() { // formats have scales of their own
-			got = append(got, notified{Address: e.Address(), Weight: int(math.Round(float64(e.Share()) * 30 / most)), Zone: e.Attribute("zone")})
+		for _, e := range found.Endpoints { // formats have scales of their own
+			got = append(got, notified{Address: e.Address(), Weight: int(math.Round(e.Weight.Part() * 30 / most)), Zone: e.Attribute("zone")})
 		}
 		return check(got)
 	})

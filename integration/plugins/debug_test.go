@@ -66,15 +66,11 @@ func meshClient(t *testing.T, at mesh, d *gate, tokenFile string, log *slog.Logg
 	t.Helper()
 	text := fmt.Sprintf("mesh://%s?name=%s&namespace=shop&ip=127.0.0.1&debug=%s&interval=100ms&allow=127.0.0.0/8&token=%s",
 		at.istiod.GRPC, strings.ReplaceAll(strings.ToLower(t.Name()), "/", "-"), strings.TrimPrefix(d.URL, "http://"), tokenFile)
-	b, err := client.FromURL(text, log)
+	c, err := client.Open(text, client.Options{DrainDelay: time.Millisecond, Log: log})
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := client.New(b, client.Options{DrainDelay: time.Millisecond, Log: log})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(c.Close)
+	t.Cleanup(func() { _ = c.Close() })
 	return c
 }
 
@@ -178,7 +174,7 @@ func TestDebugAPI(t *testing.T) {
 			defer cancel()
 			host := naming.HostAddress{Host: greeterHost, Port: 80}
 			fresh := meshClient(t, at, d, file, nil) // one that knows no key continues by host
-			if s, err := fresh.Resolve(ctx, client.ByHost(host)); err != nil || len(s.Endpoints) != 2 {
+			if s, err := fresh.Resolve(ctx, client.ByHost(host.String())); err != nil || len(s.Endpoints) != 2 {
 				t.Errorf("by host: %+v, %v", s, err)
 			}
 			if s, err := fresh.Resolve(ctx, client.Named(host.String())); err != nil || len(s.Endpoints) != 2 || s.Err == nil {

@@ -25,10 +25,10 @@ func frameworks() []string {
 }
 
 // formats are those of the frameworks' own registries.
-func formats() map[string]client.Defaults {
-	return map[string]client.Defaults{
-		"kratos": {ZooKeeper: "kratos", Nacos: "kratos"}, "hertz": {ZooKeeper: "hertz", Nacos: "hertz"}, "kitex": {ZooKeeper: "kitex", Nacos: "kitex"},
-		"gozero": {Nacos: "gozero"}, "gokit": {ZooKeeper: "plain", Nacos: "plain"},
+func formats() map[string]map[string]string {
+	both := func(format string) map[string]string { return map[string]string{"zookeeper": format, "nacos": format} }
+	return map[string]map[string]string{
+		"kratos": both("kratos"), "hertz": both("hertz"), "kitex": both("kitex"), "gozero": {"nacos": "gozero"}, "gokit": both("plain"),
 	}
 }
 
@@ -203,21 +203,17 @@ func (s *service) checkNoneFailed(t *testing.T) {
 // newcomer returns a client that knows nothing yet.
 func (s *service) newcomer(t *testing.T) *client.Client {
 	t.Helper()
-	backend, err := formats()[s.framework].FromURL(s.at.url(s.framework+"-newcomer"), nil)
+	c, err := client.Open(s.at.url(s.framework+"-newcomer"), client.Options{Formats: formats()[s.framework]})
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := client.New(backend, client.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(c.Close)
+	t.Cleanup(func() { _ = c.Close() })
 	return c
 }
 
 // query asks for the service by its name, and as Kratos names it.
 func (s *service) query() client.Query {
-	return client.Any(client.Named(s.name()), client.ByInterface(s.name()+".grpc", "", ""))
+	return client.AnyOf(client.Named(s.name()), client.ByInterface(s.name()+".grpc", "", ""))
 }
 
 // awaitRegistered waits until a new client finds all servers: one that has not
@@ -237,7 +233,7 @@ func (s *service) awaitRegistered(t *testing.T) {
 			return err
 		}
 		addresses := make(map[string]bool)
-		for _, e := range found.Distinct() {
+		for _, e := range found.Endpoints {
 			addresses[e.Address()] = true
 		}
 		return harness.Same(addresses, want)

@@ -118,13 +118,13 @@ func conforms(t *testing.T, at registry) {
 	t.Helper()
 	_, inMesh := at.(mesh)
 	plugin.Backends(t, plugin.World{
-		Member: func(t testing.TB, identity string) client.Backend {
+		Member: func(t testing.TB, identity string, o client.Options) *client.Client {
 			t.Helper()
-			b, err := client.FromURL(at.url(identity), nil)
+			c, err := client.Open(at.url(identity), o)
 			if err != nil {
 				t.Fatal(err)
 			}
-			return b
+			return c
 		},
 		Runs: func(t testing.TB, application string, ports ...int) {
 			t.Helper()

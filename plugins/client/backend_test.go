@@ -13,8 +13,11 @@ import (
 func TestTheRegistryOfTests_Conformance(t *testing.T) {
 	r := clientfake.New()
 	plugin.Backends(t, plugin.World{
-		Member: func(testing.TB, string) client.Backend { return r.Backend() },
-		Break:  func(testing.TB) { r.Down(errors.New("connection refused")) },
-		Heal:   func(testing.TB) { r.Down(nil) },
+		Member: func(t testing.TB, _ string, o client.Options) *client.Client {
+			t.Helper()
+			return clientfake.Member(t, r, o)
+		},
+		Break: func(testing.TB) { r.Down(errors.New("connection refused")) },
+		Heal:  func(testing.TB) { r.Down(nil) },
 	})
 }

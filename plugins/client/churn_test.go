@@ -21,7 +21,7 @@ import (
 func TestTenThousandSubscriptions(t *testing.T) {
 	const at, rounds = 10_000, 3
 	r := clientfake.New()
-	c := open(t, r.Backend(), client.Options{Linger: time.Millisecond, DrainDelay: time.Nanosecond})
+	c := open(t, r.Backend(), client.Options{KeepFresh: time.Millisecond, DrainDelay: time.Nanosecond})
 	if err := c.Register(provider(0)); err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +108,7 @@ func TestClient_Independent(t *testing.T) {
 		}
 		a.Close()
 		two.all(greeter("10.0.0.3"))
-		if s, err := b.Resolve(t.Context(), greeterKey); err != nil || hosts(s) != "[10.0.0.3]" || !b.Status().Available {
+		if s, err := b.Resolve(t.Context(), greeterKey); err != nil || hosts(s) != "[10.0.0.3]" || !b.Status().Read {
 			t.Errorf("after the other closed: %s, %v", hosts(s), err)
 		}
 	})

@@ -49,6 +49,9 @@ type Backend struct {
 
 	Publisher Publisher // of what this process provides
 
+	// Holds returns why the registry can hold nothing of an instance; nil: it holds any.
+	Holds func(Instance) error
+
 	// Valid returns why the registry can hold nothing under a name that Names returned;
 	// nil: it holds any.
 	Valid func(name string) error
@@ -66,7 +69,8 @@ type Backend struct {
 // Publisher keeps what a process provides in a registry.
 type Publisher interface {
 	// Run publishes until ctx ends and then withdraws everything, as far as that
-	// is done within grace. It returns nil after all of it has ended.
+	// is done within grace. It returns after all of it has ended, with an error where not
+	// everything was withdrawn.
 	Run(ctx context.Context, grace time.Duration) error
 
 	// Set makes these all that is provided. It never blocks.
@@ -75,9 +79,9 @@ type Publisher interface {
 	// Wrote reports whether anything of Set may have reached the registry.
 	Wrote() bool
 
-	// Err says why something is not published as it should be; nil where
-	// everything is.
-	Err() error
+	// Problems say why something is not published as it should be: by the name of the
+	// instance, or empty for all of them.
+	Problems() map[string]error
 }
 
 // watching is a Publisher that looks at what others provide, by its client, which it
@@ -89,6 +93,10 @@ type watching interface {
 // Options tune a Client. A negative duration says that there is none; of StateAge it is
 // an error.
 type Options struct {
+	// Formats are those of URLs that name none, by kind of registry, such as
+	// {"zookeeper": "kratos"}; a kind that is missing: dubbo-interface.
+	Formats map[string]string
+
 	// StateFile keeps the last known answers, so that an application that starts
 	// while its registry is away has something to call; empty: none. Each client has
 	// a file of its own: of two that share one each erases the answers of the other.
@@ -98,18 +106,18 @@ type Options struct {
 	// registry confirmed it last. 0: 24 h.
 	StateAge time.Duration
 
-	// Linger is how long what Resolve asked for once is kept up to date; 0: 1 min.
-	Linger time.Duration
+	// KeepFresh is how long what Resolve asked for once is kept up to date; 0: 1 min.
+	KeepFresh time.Duration
 
 	// DrainDelay is how long Deregister waits on after this process no longer sees
 	// the instance: others learn of it a little later, and those that ask from
 	// time to time when they ask next. 0: 1 s.
 	DrainDelay time.Duration
 
-	// Doubt is how long the registry has to be back, without a break, before what
+	// ForgetAfter is how long the registry has to be back, without a break, before what
 	// was known and is not reported any more goes: providers come back one by one.
 	// Where it flaps that goes after four times as long in all. 0: 15 s.
-	Doubt time.Duration
+	ForgetAfter time.Duration
 
 	// Grace is how long Close waits for what is published to be withdrawn;
 	// 0: 5 s.
@@ -139,6 +147,7 @@ type Client struct {
 	drained   time.Time             // when Deregister waits no longer
 	lingering map[Query]*time.Timer // of what was asked for lately
 	fatal     error                 // a part that ended by itself
+	left      error                 // what was not withdrawn at the end
 
 	handling sync.Mutex       // guards panicked; it is the last of two that are locked
 	panicked map[*Watch]error // of functions that answers are handed to
@@ -163,7 +172,7 @@ func New(b Backend, o Options) (*Client, error) {
 	o.Log = o.Log.With("registry", b.Kind)
 	c := &Client{backend: b, o: o, table: registry.NewTable(), instances: make(map[string]Instance), lingering: make(map[Query]*time.Timer), panicked: make(map[*Watch]error)}
 	limit(c.table, b.Source)
-	c.index = newIndex(c.table, o.Doubt)
+	c.index = newIndex(c.table, o.ForgetAfter)
 	c.index.hides = b.Interest == nil
 	c.state = openState(o, b.Place)
 	if b.Routes != nil {
@@ -191,9 +200,9 @@ func limit(t *registry.Table, source registry.Source) {
 
 func (o Options) withDefaults() Options {
 	o.Log = orDiscard(o.Log)
-	o.Linger, o.DrainDelay = orElse(o.Linger, time.Minute), orElse(o.DrainDelay, time.Second)
+	o.KeepFresh, o.DrainDelay = orElse(o.KeepFresh, time.Minute), orElse(o.DrainDelay, time.Second)
 	o.StateAge = orElse(o.StateAge, 24*time.Hour)
-	o.Doubt, o.Grace = orElse(o.Doubt, 15*time.Second), orElse(o.Grace, 5*time.Second)
+	o.ForgetAfter, o.Grace = orElse(o.ForgetAfter, 15*time.Second), orElse(o.Grace, 5*time.Second)
 	return o
 }
 
@@ -211,12 +220,22 @@ func (c *Client) start() {
 		c.run("source", func(ctx context.Context) error { return c.backend.Source.Run(ctx, c.table) })
 	}
 	if c.backend.Publisher != nil {
-		c.run("publisher", func(ctx context.Context) error { return c.backend.Publisher.Run(ctx, c.o.Grace) })
+		c.run("publisher", c.publish)
 	}
 	if c.routes != nil {
 		c.run("routes", c.routes.Run)
 	}
 	c.run("state", func(ctx context.Context) error { return c.state.run(ctx, c.confirm) })
+}
+
+func (c *Client) publish(ctx context.Context) error {
+	err := c.backend.Publisher.Run(ctx, c.o.Grace)
+	if ctx.Err() != nil {
+		c.mu.Lock()
+		c.left = err
+		c.mu.Unlock()
+	}
+	return err //nolint:wrapcheck // run adds the part
 }
 
 // run starts a part of the client. A part that ends before Close, or panics, is
@@ -280,9 +299,10 @@ func (c *Client) routed(a naming.HostAddress) {
 }
 
 // Close takes back what is published, within Options.Grace, and ends everything
-// the client started before it returns. Watches end with ErrClosed. A function that an
-// answer is handed to is waited for within Options.Grace too.
-func (c *Client) Close() {
+// the client started before it returns: at most a second later than Grace. The error says
+// what was not withdrawn; it goes with the session. Watches end with ErrClosed. A
+// function that an answer is handed to is waited for within Options.Grace too.
+func (c *Client) Close() error {
 	c.mu.Lock()
 	c.end(ErrClosed) // what goes from now on is not waited for
 	c.mu.Unlock()
@@ -299,17 +319,129 @@ func (c *Client) Close() {
 	case <-timer.C:
 		c.o.Log.Error("closed while a function that answers are handed to has not returned", "after", c.o.Grace)
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.left
+}
+
+// Shutdown deregisters everything as Deregister does, until ctx ends, and closes the
+// client: drain, then end. It returns the first error of both.
+func (c *Client) Shutdown(ctx context.Context) error {
+	c.mu.Lock()
+	all := slices.Collect(maps.Values(c.instances))
+	c.mu.Unlock()
+	return first(c.Deregister(ctx, all...), c.Close())
 }
 
 // Status is the state of a client.
 type Status struct {
-	Available bool       // the registry was read at least once and is connected to
-	Err       error      // why not, or why something is not published or that is asked for not reported
-	Instances []Instance // what is registered, each interface by itself
+	Connected bool  // to the registry, now
+	Read      bool  // the registry was read at least once, and what is known of it is current
+	Err       error // why it is not connected, or not read; ErrClosed after Close
+
+	Instances []InstanceStatus // that are registered, each interface by itself
+	Queries   []QueryStatus    // that are asked for now and not answered as they should be
 
 	// LeftOut is what others publish of what is asked for and no answer has, with the
 	// reason: addresses that must not be called, and entries that cannot be read.
 	LeftOut map[string]string
+
+	// Local says what of this process hinders: a state file that cannot be written, or a
+	// panic of a function that answers are handed to.
+	Local error
+}
+
+// InstanceStatus is an instance that is registered.
+type InstanceStatus struct {
+	Instance Instance
+	Err      error // why it is not published as it should be; nil where it is
+}
+
+// QueryStatus is what is asked for.
+type QueryStatus struct {
+	Query Query
+	Err   error // why it is not known
+}
+
+// Problem returns the first reason why something is not as it should be; nil where
+// everything is.
+func (s Status) Problem() error {
+	if s.Err != nil {
+		return s.Err
+	}
+	for _, i := range s.Instances {
+		if i.Err != nil {
+			return i.Err
+		}
+	}
+	for _, q := range s.Queries {
+		return q.Err
+	}
+	return s.Local
+}
+
+// Status returns the state of the client. It never blocks.
+func (c *Client) Status() Status {
+	c.index.drain()
+	found := c.index.find(Query{})
+	var s Status
+	c.mu.Lock()
+	fatal, instances := c.fatal, slices.SortedFunc(maps.Values(c.instances), compareInstances)
+	c.mu.Unlock()
+	c.handling.Lock()
+	for _, err := range c.panicked {
+		s.Local = err
+	}
+	c.handling.Unlock()
+	root := caused(c.index.rootUnknown(), ErrUnreadable)
+	s.Err = caused(first(context.Cause(c.ctx), fatal, found.stale, c.sourceErr(), root), ErrUnreachable)
+	if s.Err == nil && !found.synced && c.backend.Source != nil {
+		s.Err = ErrPending
+	}
+	s.Read = c.backend.Source == nil || found.synced && found.stale == nil && root == nil
+	s.Connected = c.ctx.Err() == nil && fatal == nil && !errors.Is(s.Err, ErrUnreachable) && !errors.Is(s.Err, ErrPending)
+	s.Local = first(s.Local, c.state.failure())
+	s.Instances = c.instanceStatus(instances)
+	s.Queries = c.queryStatus()
+	s.LeftOut = c.leftOut()
+	return s
+}
+
+// sourceErr returns why the registry cannot be read.
+func (c *Client) sourceErr() error {
+	if c.backend.Err == nil {
+		return nil
+	}
+	return c.backend.Err()
+}
+
+func (c *Client) instanceStatus(instances []Instance) []InstanceStatus {
+	if c.backend.Publisher == nil {
+		return nil
+	}
+	problems := c.backend.Publisher.Problems()
+	all := make([]InstanceStatus, 0, len(instances))
+	for _, i := range instances {
+		all = append(all, InstanceStatus{i, caused(first(problems[i.name()], problems[""]), ErrUnreachable)})
+	}
+	return all
+}
+
+func (c *Client) queryStatus() (all []QueryStatus) {
+	for _, q := range slices.SortedFunc(slices.Values(c.index.watched()), compareQueries) {
+		if err := c.backend.Interest.Answer(c.names(q)...).Err; err != nil {
+			all = append(all, QueryStatus{q, fmt.Errorf("%s: %w", q, caused(err, ErrUnreadable))})
+		}
+	}
+	return all
+}
+
+// firstOf returns the first problem by instance.
+func firstOf(problems map[string]error) error {
+	for _, name := range slices.Sorted(maps.Keys(problems)) {
+		return problems[name]
+	}
+	return nil
 }
 
 // leftOut returns what of the answers to what is asked for was left out. The sources
@@ -327,40 +459,6 @@ func (c *Client) leftOut() map[string]string {
 	return all
 }
 
-// Status returns the state of the client. It never blocks.
-func (c *Client) Status() Status {
-	c.index.drain()
-	c.mu.Lock()
-	s := Status{Instances: slices.SortedFunc(maps.Values(c.instances), compareInstances), Err: c.fatal}
-	c.mu.Unlock()
-	var panicked error
-	c.handling.Lock()
-	for _, err := range c.panicked {
-		panicked = err
-	}
-	c.handling.Unlock()
-	found := c.index.find(Query{})
-	s.Available = s.Err == nil && found.stale == nil && (found.synced || c.backend.Source == nil) && c.ctx.Err() == nil
-	s.Err = caused(first(context.Cause(c.ctx), s.Err, found.stale, c.registryErr(), caused(c.index.rootUnknown(), ErrUnknown), panicked, c.state.failure()), ErrUnreachable)
-	s.LeftOut = c.leftOut()
-	return s
-}
-
-// registryErr returns why the registry cannot be read or written as it should.
-func (c *Client) registryErr() error {
-	var err error
-	if c.backend.Err != nil {
-		err = c.backend.Err()
-	}
-	if err == nil && c.backend.Publisher != nil {
-		err = c.backend.Publisher.Err()
-	}
-	if err == nil {
-		err = caused(c.backend.Interest.Err(), ErrUnknown)
-	}
-	return err
-}
-
 // Register publishes an instance from now on, and again after connections are lost.
 // It returns at once; WaitVisible reports when consumers see it. What is registered
 // of one application and address adds up, interface by interface; an interface
@@ -370,7 +468,7 @@ func (c *Client) Register(i Instance) error {
 		return err
 	}
 	if c.backend.Publisher == nil {
-		return fmt.Errorf("client: %s: a provider must have an identity; set Identity of its options", c.backend.Kind)
+		return fmt.Errorf("client: %s: %w: a provider must have an identity; set Identity of its options", c.backend.Kind, ErrInvalid)
 	}
 	if c.ctx.Err() != nil {
 		return ErrClosed
@@ -379,6 +477,11 @@ func (c *Client) Register(i Instance) error {
 		c.o.Log.Warn("instance at a loopback address, only this machine can call it", "instance", i.id())
 	}
 	i.Interfaces, i.Metadata = slices.Clone(i.Interfaces), maps.Clone(i.Metadata)
+	if c.backend.Holds != nil {
+		if err := c.backend.Holds(i); err != nil {
+			return fmt.Errorf("instance %s: %w: %w", i.id(), ErrInvalid, err)
+		}
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, one := range i.each() {

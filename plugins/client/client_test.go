@@ -14,7 +14,6 @@ import (
 	"time"
 
 	clientfake "github.com/xds-bridge/xds-bridge/internal/fake/client"
-	"github.com/xds-bridge/xds-bridge/naming"
 	"github.com/xds-bridge/xds-bridge/plugins/client"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
@@ -88,7 +87,7 @@ func open(t *testing.T, b client.Backend, o client.Options) *client.Client {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(c.Close)
+	t.Cleanup(func() { _ = c.Close() })
 	return c
 }
 
@@ -126,7 +125,7 @@ func TestWatch_CompleteAnswers(t *testing.T) {
 			t.Errorf("after a removal: %s", got)
 		}
 		for _, q := range []client.Query{
-			greeterKey, client.ByApplication("greeter"), client.ByHost(naming.HostAddress{Host: "greeter.shop", Port: 20000}), client.Named("greeter.shop:20000"),
+			greeterKey, client.ByApplication("greeter"), client.ByHost("greeter.shop:20000"), client.Named("greeter.shop:20000"),
 		} {
 			late := c.Watch(q)
 			if got := hosts(next(t, late)); got != "[10.0.0.2]" {
@@ -154,14 +153,14 @@ func TestClient_RegistryOutage(t *testing.T) {
 		if hosts(got) != "[10.0.0.1]" || !errors.Is(got.Err, client.ErrUnreachable) {
 			t.Errorf("while it is away: %s, %v", hosts(got), got.Err)
 		}
-		if s := c.Status(); s.Available || !errors.Is(s.Err, client.ErrUnreachable) {
+		if s := c.Status(); s.Read || !errors.Is(s.Err, client.ErrUnreachable) {
 			t.Errorf("status: %+v", s)
 		}
 		source.all(greeter("10.0.0.1"))
 		if got := next(t, w); got.Err != nil {
 			t.Errorf("after it is back: %v", got.Err)
 		}
-		if s := c.Status(); !s.Available || s.Err != nil {
+		if s := c.Status(); !s.Read || s.Err != nil {
 			t.Errorf("status: %+v", s)
 		}
 	})
@@ -262,7 +261,7 @@ func TestStateFile_Start(t *testing.T) {
 		if _, err := before.Resolve(t.Context(), greeterKey); err != nil {
 			t.Fatal(err)
 		}
-		before.Close()
+		_ = before.Close()
 
 		source = newScripted()
 		c := open(t, source.backend(), client.Options{StateFile: file})
@@ -297,11 +296,11 @@ func TestClient_StopAndClose(t *testing.T) {
 		w = c.Watch(greeterKey)
 		go func() { _, err := w.Next(context.Background()); ended <- err }()
 		synctest.Wait()
-		c.Close()
+		_ = c.Close()
 		if err := <-ended; !errors.Is(err, client.ErrClosed) {
 			t.Error(err)
 		}
-		if err := c.Status().Err; !errors.Is(err, client.ErrClosed) {
+		if err := c.Status().Problem(); !errors.Is(err, client.ErrClosed) {
 			t.Error(err)
 		}
 	})
@@ -351,10 +350,10 @@ func TestClient_Panic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := open(t, client.Backend{Kind: "test", Source: broken{}}, client.Options{})
 		synctest.Wait()
-		if s := c.Status(); s.Available || s.Err == nil {
+		if s := c.Status(); s.Read || s.Err == nil {
 			t.Errorf("%+v", s)
 		}
-		c.Close()
+		_ = c.Close()
 		if s := c.Status(); !errors.Is(s.Err, client.ErrClosed) {
 			t.Errorf("once closed: %v", s.Err)
 		}
@@ -366,9 +365,9 @@ func TestClient_Panic(t *testing.T) {
 func TestClient_EarlierAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		world := clientfake.New()
-		c := open(t, world.Backend(), client.Options{DrainDelay: time.Millisecond, Doubt: time.Millisecond})
-		defer c.Close()
-		i := client.Instance{Application: "greeter", Host: "10.0.0.1", Port: 80, Protocol: "tri", Weight: 30}
+		c := open(t, world.Backend(), client.Options{DrainDelay: time.Millisecond, ForgetAfter: time.Millisecond})
+		defer func() { _ = c.Close() }()
+		i := client.Instance{Application: "greeter", Host: "10.0.0.1", Port: 80, Protocol: "tri", Weight: client.WeightOf(0.3)}
 		if err := c.Register(i); err != nil {
 			t.Fatal(err)
 		}
@@ -380,16 +379,18 @@ func TestClient_EarlierAnswer(t *testing.T) {
 		}
 		e := before.Endpoints[0]
 		world.Weigh("10.0.0.1:80", 10)
-		if after := next(t, w); after.Endpoints[0].Weight != 10 || c.Latest(e).Weight != 10 || e.Weight != 30 {
-			t.Errorf("known as %v, before %v", c.Latest(e), e)
+		after := next(t, w)
+		if now, ok := c.Latest(e); !ok || after.Endpoints[0].Weight.Part() != 0.1 || now.Weight.Part() != 0.1 || e.Weight.Part() != 0.3 {
+			t.Errorf("known as %v, %t, before %v", now, ok, e)
 		}
 		if err := c.Deregister(t.Context(), i); err != nil {
 			t.Fatal(err)
 		}
-		if gone := c.Latest(e); gone.Weight != 30 {
-			t.Errorf("one that is not there any more: %v", gone)
+		gone, ok := c.Latest(e)
+		if ok || gone.Weight.Part() != 0.3 {
+			t.Errorf("one that is not there any more: %v, %t", gone, ok)
 		}
-		if c.Latest(e).Routes != nil || e.Routes != nil {
+		if gone.Router != nil || e.Router != nil {
 			t.Error("routes where there is no mesh")
 		}
 	})

@@ -72,7 +72,7 @@ func TestDeregister_SharedAddress(t *testing.T) {
 		b.Shows = byName
 		c := start(t, b)
 		one, other := greeter, greeter
-		one.Interfaces, other.Interfaces = []registry.Interface{{Name: "api.One"}}, []registry.Interface{{Name: "api.Other"}}
+		one.Interfaces, other.Interfaces = []Interface{{Name: "api.One"}}, []Interface{{Name: "api.Other"}}
 		providing(t, c, one, other)
 		for _, i := range []Instance{one, other} {
 			began := time.Now()
@@ -97,7 +97,7 @@ func TestDeregister_NothingPublished(t *testing.T) {
 		if err := c.Deregister(context.Background(), greeter); err != nil {
 			t.Error(err)
 		}
-		c.Close()
+		_ = c.Close()
 		if took := time.Since(began); took > 0 {
 			t.Errorf("Deregister and Close took %s, and nothing was ever published", took)
 		}

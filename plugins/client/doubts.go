@@ -77,8 +77,8 @@ func (d *doubts) renew(services map[registry.Name]*registry.Service) {
 
 // add doubts one endpoint more, which the registry reported last at a time.
 func (d *doubts) add(e Endpoint, confirmed time.Time) {
-	more := *e.Service
-	more.Endpoints = []registry.Endpoint{e.Endpoint}
+	more := *e.of
+	more.Endpoints = []registry.Endpoint{e.at}
 	d.confirm(more.Name, &more) // it is there once
 	d.endpoints[more.Name] = d.with(more.Name, &more)
 	d.confirmed[doubted{more.Name, e.Address()}] = confirmed

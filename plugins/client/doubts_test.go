@@ -20,7 +20,7 @@ func TestDoubt_CountsOnlyWhileTheRegistryIsCurrent(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				source := newScripted()
-				c := open(t, backend(source), client.Options{Doubt: doubt})
+				c := open(t, backend(source), client.Options{ForgetAfter: doubt})
 				w := c.Watch(greeterKey)
 				defer w.Stop()
 				source.all(greeter("10.0.0.1", "10.0.0.2"))
@@ -55,7 +55,7 @@ func TestDoubt_EndsThoughTheRegistryFlaps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const doubt, current = 15 * time.Second, 10 * time.Second
 		source := newScripted()
-		c := open(t, source.backend(), client.Options{Doubt: doubt})
+		c := open(t, source.backend(), client.Options{ForgetAfter: doubt})
 		source.all(greeter("10.0.0.1", "10.0.0.2"))
 		for n := 0; ; n++ {
 			s, err := c.Resolve(t.Context(), greeterKey)

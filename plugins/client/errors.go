@@ -25,10 +25,16 @@ var (
 	// accept what is provided. What was known stays.
 	ErrDenied = errors.New("the registry denies it")
 
-	// ErrUnknown says that the registry is connected and has not reported yet, or
-	// cannot, or reported more than a client holds: 100,000 services, 1,000,000
-	// endpoints or 128 MiB, the bounds of a bridge.
-	ErrUnknown = errors.New("not known yet")
+	// ErrPending says that the registry is connected and has not reported yet.
+	ErrPending = errors.New("not reported yet")
+
+	// ErrUnreadable says that the registry is connected and cannot report, such as below
+	// a root that was deleted. What was known stays.
+	ErrUnreadable = errors.New("the registry cannot report it")
+
+	// ErrTooLarge says that the registry reports more than a client holds: 100,000
+	// services, 1,000,000 endpoints or 128 MiB, the bounds of a bridge.
+	ErrTooLarge = errors.New("more than a client holds")
 
 	// ErrConflict says that another live process provides the same, or uses the
 	// same identity.
@@ -58,7 +64,7 @@ var (
 // cause returns the cause that an error wraps; nil where it wraps none.
 func cause(err error) error {
 	for _, known := range []error{
-		ErrUnreachable, ErrDenied, ErrUnknown, ErrConflict, ErrInvalid, ErrOwnAddressUnknown, ErrDebugRefused, ErrStateFile, ErrClosed,
+		ErrUnreachable, ErrDenied, ErrPending, ErrUnreadable, ErrTooLarge, ErrConflict, ErrInvalid, ErrOwnAddressUnknown, ErrDebugRefused, ErrStateFile, ErrClosed,
 	} {
 		if errors.Is(err, known) {
 			return known
@@ -80,7 +86,7 @@ func caused(err, other error) error {
 	case errors.Is(err, registry.ErrRefused), errors.Is(err, nacos.ErrDenied):
 		other = ErrDenied
 	case errors.Is(err, registry.ErrLimit):
-		other = ErrUnknown
+		other = ErrTooLarge
 	}
 	return fmt.Errorf("%w: %w", other, err)
 }

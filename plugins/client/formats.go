@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/metadata/dubbo"
 	"github.com/xds-bridge/xds-bridge/metadata/format"
 	"github.com/xds-bridge/xds-bridge/metadata/formats"
@@ -68,8 +69,8 @@ func byName(i Instance) []Query { return []Query{ByApplication(i.application())}
 // byKeys returns those by its service keys.
 func byKeys(i Instance) []Query {
 	var all []Query
-	for _, k := range i.Keys() {
-		all = append(all, ByKey(k))
+	for _, k := range i.keys() {
+		all = append(all, ofKey(k))
 	}
 	return all
 }
@@ -92,5 +93,5 @@ func serviceKeys(q Query) []string {
 	if q.by == byKey {
 		return []string{q.text}
 	}
-	return []string{KeyOf(registry.Interface{Name: q.text}).String()}
+	return []string{metadata.KeyOf(registry.Interface{Name: q.text}).String()}
 }

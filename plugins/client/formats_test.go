@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/plugins/client"
-	"github.com/xds-bridge/xds-bridge/registry"
 )
 
 // TestZooKeeper_Formats: an instance is where its framework looks, is found by
@@ -15,21 +14,21 @@ import (
 func TestZooKeeper_Formats(t *testing.T) {
 	for format, want := range map[string]struct {
 		protocol, parent, data string
-		share                  uint32
+		weight                 float64
 	}{
-		"kratos":       {"grpc", "/microservices/greeter", `"endpoints":["grpc://10.0.0.1:20000"]`, 300},
-		"spring-cloud": {"http", "/services/greeter", `"@class":"org.springframework.cloud.zookeeper.discovery.ZookeeperInstance"`, 100}, // it has no weights
-		"hertz":        {"http", "/greeter", `"Weight":30`, 300},
-		"kitex":        {"thrift", "/greeter", `"Weight":30`, 300},
-		"plain":        {"tcp", "/plain/greeter", `"weight":3`, 300},
+		"kratos":       {"grpc", "/microservices/greeter", `"endpoints":["grpc://10.0.0.1:20000"]`, 3},
+		"spring-cloud": {"http", "/services/greeter", `"@class":"org.springframework.cloud.zookeeper.discovery.ZookeeperInstance"`, 1}, // it has no weights
+		"hertz":        {"http", "/greeter", `"Weight":30`, 3},
+		"kitex":        {"thrift", "/greeter", `"Weight":30`, 3},
+		"plain":        {"tcp", "/plain/greeter", `"weight":3`, 3},
 	} {
 		t.Run(format, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := ensemble(t)
 				provider, consumer := formatted(t, s, "p", format), formatted(t, s, "", format)
 				i := at("10.0.0.1", "greeter")
-				i.Protocol, i.Weight = want.protocol, 300
-				i.Interfaces = []registry.Interface{{Name: "greeter." + want.protocol}}
+				i.Protocol, i.Weight = want.protocol, client.WeightOf(3)
+				i.Interfaces = []client.Interface{{Name: "greeter." + want.protocol}}
 				if err := provider.Register(i); err != nil {
 					t.Fatal(err)
 				}
@@ -45,7 +44,7 @@ func TestZooKeeper_Formats(t *testing.T) {
 					t.Errorf("below %s: %q; want %s; there is %v", want.parent, data, want.data, s.Paths("/"))
 				}
 				found, err := consumer.Resolve(t.Context(), client.Named("greeter"))
-				if err != nil || hosts(found) != "[10.0.0.1]" || found.Endpoints[0].Share() != want.share {
+				if err != nil || hosts(found) != "[10.0.0.1]" || found.Endpoints[0].Weight.Part() != want.weight {
 					t.Errorf("found %v, %v", found, err)
 				}
 				if err := provider.Deregister(t.Context(), i); err != nil {
@@ -72,7 +71,7 @@ func TestZooKeeper_PortsOfOneInstance(t *testing.T) {
 			port     uint16
 		}{{one, "10.0.0.1", "grpc", 9000}, {one, "10.0.0.1", "http", 8000}, {two, "10.0.0.2", "grpc", 9000}} {
 			i := client.Instance{Application: "greeter", Host: p.host, Port: p.port, Protocol: p.protocol}
-			i.Interfaces = []registry.Interface{{Name: "greeter." + p.protocol}}
+			i.Interfaces = []client.Interface{{Name: "greeter." + p.protocol}}
 			if err := p.process.Register(i); err != nil {
 				t.Fatal(err)
 			}
@@ -80,7 +79,7 @@ func TestZooKeeper_PortsOfOneInstance(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if found, err := consumer.Resolve(t.Context(), client.Named("greeter")); err != nil || len(found.Distinct()) != 3 {
+		if found, err := consumer.Resolve(t.Context(), client.Named("greeter")); err != nil || len(found.Endpoints) != 3 {
 			t.Errorf("found %v, %v; want three", found, err)
 		}
 	})

@@ -40,7 +40,7 @@ func FuzzStateFile(f *testing.F) {
 		for q := range s.answers {
 			got, _ := s.get(q)
 			for _, e := range got.Endpoints {
-				if e.Service == nil {
+				if e.of == nil {
 					t.Errorf("%v has an endpoint of no service", q)
 				}
 			}

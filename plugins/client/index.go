@@ -161,27 +161,28 @@ func (x *index) doubt(saved Snapshot) {
 	if x.doubts.over() {
 		return
 	}
-	for _, e := range saved.Endpoints {
+	for _, e := range saved.all {
 		x.doubts.add(e, saved.Since)
-		x.doubts.confirm(e.Service.Name, x.services[e.Service.Name])
+		x.doubts.confirm(e.of.Name, x.services[e.of.Name])
 	}
 }
 
-// latest returns an endpoint as it is known now, or as it was.
-func (x *index) latest(e Endpoint) Endpoint {
+// latest returns an endpoint as it is known now; not ok, and as it was, where it is not.
+func (x *index) latest(e Endpoint) (now Endpoint, ok bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	for _, s := range []*registry.Service{x.services[e.Service.Name], x.doubts.endpoints[e.Service.Name]} {
+	name := registry.Name(e.Service)
+	for _, s := range []*registry.Service{x.services[name], x.doubts.endpoints[name]} {
 		if s == nil {
 			continue
 		}
 		for _, now := range s.Endpoints {
 			if now.Host == e.Host && now.Port == e.Port {
-				return Endpoint{Endpoint: now, Service: s}
+				return endpointOf(s, now), true
 			}
 		}
 	}
-	return e
+	return e, false
 }
 
 // concealed returns why something that was never seen cannot be known.

@@ -21,7 +21,7 @@ type Instance struct {
 
 	// Interfaces are the RPC contracts that it provides, each found under its
 	// service key.
-	Interfaces []registry.Interface
+	Interfaces []Interface
 
 	// Process is the same for all that one process provides under Application at
 	// several ports or over several protocols, and for no other process. Where the
@@ -32,7 +32,7 @@ type Instance struct {
 	Host     string // an IP address without brackets
 	Port     uint16
 	Protocol string // such as tri, dubbo, grpc or http
-	Weight   uint32 // in hundredths of a normal one; 0: not reported
+	Weight   Weight // zero: not reported
 	Zone     string // region/zone/subzone, as far as known
 
 	// Metadata is reported to consumers where the registry can hold it: the mesh
@@ -44,37 +44,39 @@ type Instance struct {
 func (i Instance) Address() string { return i.endpoint().Address() }
 
 func (i Instance) endpoint() registry.Endpoint {
-	return registry.Endpoint{
-		Host: i.Host, Port: i.Port, Protocol: i.Protocol, Weight: i.Weight, Zone: i.Zone, Attributes: i.Metadata,
-		Health: registry.Healthy,
+	e := registry.Endpoint{
+		Host: i.Host, Port: i.Port, Protocol: i.Protocol, Zone: i.Zone, Attributes: i.Metadata, Health: registry.Healthy,
 	}
+	if i.Weight.Reported() {
+		e.Weight, e.ZeroWeight = i.Weight.share(), i.Weight.share() == 0
+	}
+	return e
 }
 
 // interfaces are what is published: its own, or the application as one.
 func (i Instance) interfaces() []registry.Interface {
-	if len(i.Interfaces) > 0 {
-		return i.Interfaces
+	if len(i.Interfaces) == 0 {
+		return []registry.Interface{{Name: i.Application}}
 	}
-	return []registry.Interface{{Name: i.Application}}
+	all := make([]registry.Interface, 0, len(i.Interfaces))
+	for _, x := range i.Interfaces {
+		all = append(all, registry.Interface(x))
+	}
+	return all
 }
 
 // application returns the name that it is found under where services have plain
 // names: its own, or that of the interface that it provides.
 func (i Instance) application() string { return cmp.Or(i.Application, i.interfaces()[0].Name) }
 
-// Keys returns the service keys that the instance is found under.
-func (i Instance) Keys() []naming.ServiceKey {
+// keys returns the service keys that the instance is found under.
+func (i Instance) keys() []naming.ServiceKey {
 	var keys []naming.ServiceKey
 	for _, x := range i.interfaces() {
-		keys = append(keys, KeyOf(x))
+		keys = append(keys, metadata.KeyOf(x))
 	}
 	slices.SortFunc(keys, naming.ServiceKey.Compare)
 	return slices.Compact(keys)
-}
-
-// KeyOf returns the service key of an interface.
-func KeyOf(i registry.Interface) naming.ServiceKey {
-	return metadata.KeyOf(i)
 }
 
 // provision is instances as one service.
@@ -100,7 +102,7 @@ func (p *targetPublisher) provisionsOf(instances []Instance) []*provision {
 		}
 		one := &provision{of: []Instance{i}, Service: &registry.Service{
 			Name: registry.Name(i.name()), Application: i.application(), Protocol: i.Protocol,
-			Interfaces: slices.Clone(i.interfaces()), Endpoints: []registry.Endpoint{e},
+			Interfaces: i.interfaces(), Endpoints: []registry.Endpoint{e},
 		}}
 		byProcess[process] = one
 		all = append(all, one)
@@ -115,7 +117,7 @@ func (p *targetPublisher) provisionsOf(instances []Instance) []*provision {
 func (i Instance) id() string { return i.Application + "@" + i.Address() }
 
 // name reports what is registered of an instance apart: each interface by itself.
-func (i Instance) name() string { return i.id() + " " + i.Keys()[0].String() }
+func (i Instance) name() string { return i.id() + " " + i.keys()[0].String() }
 
 // each returns the instance once for each interface that it provides.
 func (i Instance) each() []Instance {
@@ -125,7 +127,7 @@ func (i Instance) each() []Instance {
 	all := make([]Instance, 0, len(i.Interfaces))
 	for _, x := range i.Interfaces {
 		one := i
-		one.Interfaces = []registry.Interface{x}
+		one.Interfaces = []Interface{x}
 		all = append(all, one)
 	}
 	return all
@@ -160,7 +162,7 @@ func (i Instance) problem() error {
 	if i.Application == "" && len(i.Interfaces) == 0 {
 		return errors.New("instance: application, interfaces: at least one is required")
 	}
-	for _, key := range i.Keys() {
+	for _, key := range i.keys() {
 		if err := key.Check(); err != nil {
 			return fmt.Errorf("instance %s: %w", naming.Quote(i.id()), err)
 		}

@@ -86,7 +86,7 @@ func TestAnswer_ShortOutage(t *testing.T) {
 func TestAnswer_FirstRace(t *testing.T) {
 	wish := registry.NewInterest()
 	source := eager{wish}
-	c := open(t, client.Backend{Kind: "test", Source: source, Interest: wish, Names: func(q client.Query) []string { return []string{q.String()} }}, client.Options{Linger: time.Millisecond})
+	c := open(t, client.Backend{Kind: "test", Source: source, Interest: wish, Names: func(q client.Query) []string { return []string{q.String()} }}, client.Options{KeepFresh: time.Millisecond})
 	tries := 1_000
 	if testing.Short() {
 		tries = 30
@@ -152,7 +152,7 @@ func TestAnswer_States(t *testing.T) {
 			defer cancel()
 			return c.Resolve(ctx, greeterKey)
 		}
-		if _, err := ask(); !errors.Is(err, client.ErrUnknown) || !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := ask(); !errors.Is(err, client.ErrPending) || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("not reported: %v", err)
 		}
 		source.away(errors.New("connection refused")) // this source says that it reported nevertheless
@@ -243,7 +243,7 @@ func TestAnswer_FollowerEnd(t *testing.T) {
 		<-time.NewTimer(2 * time.Second).C
 		one.Stop()
 		synctest.Wait()
-		c.Close()
+		_ = c.Close()
 		_ = c.Watch(greeterKey).Follow(recorder(&late))
 		for _, is := range []struct{ got, want []string }{
 			{stopped, []string{"[10.0.0.1]<nil>"}},
@@ -267,14 +267,14 @@ func TestAnswer_Denial(t *testing.T) {
 		go func() { ended <- c.WaitVisible(t.Context(), at("10.0.0.1", "api.Greeter")) }()
 		synctest.Wait()
 		source.deny(greeterKey)
-		if err := c.Status().Err; !errors.Is(err, client.ErrDenied) || !strings.Contains(err.Error(), "api.Greeter") {
+		if err := c.Status().Problem(); !errors.Is(err, client.ErrDenied) || !strings.Contains(err.Error(), "api.Greeter") {
 			t.Errorf("what is watched is denied: %v", err)
 		}
 		source.all(greeter("10.0.0.1"))
 		if err := <-ended; err != nil {
 			t.Errorf("no longer denied: %v", err)
 		}
-		if err := c.Status().Err; err != nil {
+		if err := c.Status().Problem(); err != nil {
 			t.Errorf("nothing is denied: %v", err)
 		}
 	})

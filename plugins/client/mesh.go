@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"net"
 	"net/netip"
 	"slices"
@@ -177,11 +176,11 @@ type meshPublisher struct {
 	watch  func(Query) *Watch // of what the mesh has at a host; nil: nothing can be watched
 	wake   chan struct{}
 
-	mu       sync.Mutex
-	desired  []Instance
-	own      map[string]error // why the own host address is not known, by address of the instance
-	conflict error            // why an instance is not found by all of its keys
-	wrote    bool             // as Publisher.Wrote has it
+	mu        sync.Mutex
+	desired   []Instance
+	own       map[string]error // why the own host address is not known, by address of the instance
+	conflicts map[string]error // why an instance is not found by all of its keys, by its name
+	wrote     bool             // as Publisher.Wrote has it
 }
 
 func newMeshPublisher(k *keys.Publisher, stream ads.Options, o MeshOptions) *meshPublisher {
@@ -206,26 +205,26 @@ func (p *meshPublisher) Wrote() bool {
 	return p.wrote
 }
 
-// Err implements Publisher.
-func (p *meshPublisher) Err() error {
+// Problems implements Publisher.
+func (p *meshPublisher) Problems() map[string]error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, address := range slices.Sorted(maps.Keys(p.own)) {
-		return fmt.Errorf("instance at %s: %w", address, p.own[address])
-	}
-	if p.conflict != nil {
-		return p.conflict
+	all := make(map[string]error)
+	for _, i := range p.desired {
+		if err := first(p.own[i.Address()], p.conflicts[i.name()]); err != nil {
+			all[i.name()] = fmt.Errorf("instance at %s: %w", i.Address(), err)
+		}
 	}
 	s := p.keys.Status()
 	if s.Err != "" {
-		return errors.New(s.Err)
+		all[""] = errors.New(s.Err)
 	}
 	for _, r := range s.Replicas {
 		if r.Err != "" && !r.Connected {
-			return fmt.Errorf("service keys at %s: %s", r.Replica, r.Err)
+			all[""] = fmt.Errorf("service keys at %s: %s", r.Replica, r.Err)
 		}
 	}
-	return nil
+	return all
 }
 
 // Run implements Publisher. What istiod shows ends with the stream, so nothing
@@ -268,32 +267,32 @@ func (p *meshPublisher) follow(ctx context.Context) {
 		desired := p.desired
 		p.mu.Unlock()
 		p.locate(ctx, &running, desired, at, found)
-		hosts, conflict := hostsOf(desired, at)
+		hosts, conflicts := hostsOf(desired, at)
 		p.mu.Lock()
-		p.conflict, p.wrote = conflict, p.wrote || len(hosts) > 0
+		p.conflicts, p.wrote = conflicts, p.wrote || len(hosts) > 0
 		p.mu.Unlock()
 		p.keys.Set(hosts)
 	}
 }
 
-// hostsOf returns where each service key is provided, and an error where that is at
+// hostsOf returns where each service key is provided, and an error for each instance where that is at
 // several: a key leads to one, the first by address.
-func hostsOf(desired []Instance, at map[string]*location) (hosts map[naming.ServiceKey]naming.HostAddress, conflict error) {
-	hosts = make(map[naming.ServiceKey]naming.HostAddress)
+func hostsOf(desired []Instance, at map[string]*location) (hosts map[naming.ServiceKey]naming.HostAddress, conflicts map[string]error) {
+	hosts, conflicts = make(map[naming.ServiceKey]naming.HostAddress), make(map[string]error)
 	for _, i := range slices.SortedFunc(slices.Values(desired), func(a, b Instance) int { return cmp.Compare(a.Address(), b.Address()) }) {
 		a := at[i.Address()].host
 		if a.Host == "" {
 			continue
 		}
-		for _, k := range i.Keys() {
+		for _, k := range i.keys() {
 			if other, there := hosts[k]; there && other != a {
-				conflict = first(conflict, fmt.Errorf("instance at %s: %w: %s is published at %s and not at %s too", i.Address(), ErrInvalid, k, other, a))
+				conflicts[i.name()] = fmt.Errorf("%w: %s is published at %s and not at %s too", ErrInvalid, k, other, a)
 				continue
 			}
 			hosts[k] = a
 		}
 	}
-	return hosts, conflict
+	return hosts, conflicts
 }
 
 // locate begins to search for addresses that are new, and ends the search for
@@ -362,7 +361,7 @@ func (p *meshPublisher) left(ctx context.Context, i Instance, at naming.HostAddr
 	if p.watch == nil {
 		return false
 	}
-	w := p.watch(ByHost(at))
+	w := p.watch(ByHost(at.String()))
 	defer w.Stop()
 	gone := false
 	for {

@@ -162,12 +162,12 @@ func TestMesh_MissingPort(t *testing.T) {
 		if !strings.Contains(log.String(), "greeter.shop.svc.cluster.local:80") {
 			t.Errorf("ten minutes later the gRPC port, which is in its Service, was not found:\n%s", log)
 		}
-		if err := p.Err(); !errors.Is(err, ErrOwnAddressUnknown) || !strings.Contains(err.Error(), "10.0.0.1:9999") {
+		if err := firstOf(p.Problems()); !errors.Is(err, ErrOwnAddressUnknown) || !strings.Contains(err.Error(), "10.0.0.1:9999") {
 			t.Errorf("error: %v", err)
 		}
 		p.Set([]Instance{good})
 		synctest.Wait()
-		if err := p.Err(); err != nil {
+		if err := firstOf(p.Problems()); err != nil {
 			t.Errorf("once the port without a Service is withdrawn: %v", err)
 		}
 	})
@@ -247,13 +247,13 @@ func TestHostsOf_OneKeyAtTwoPorts(t *testing.T) {
 	at := make(map[string]*location)
 	var all []Instance
 	for _, port := range []uint16{20001, 20000} {
-		i := Instance{Interfaces: []registry.Interface{{Name: "api.Greeter"}}, Host: "10.0.0.1", Port: port}
+		i := Instance{Interfaces: []Interface{{Name: "api.Greeter"}}, Host: "10.0.0.1", Port: port}
 		all = append(all, i)
 		at[i.Address()] = &location{address: i.Address(), host: naming.HostAddress{Host: "greeter.shop", Port: port}}
 	}
 	for range 2 {
 		hosts, conflict := hostsOf(all, at)
-		if got := hosts[all[0].Keys()[0]]; got.Port != 20000 || !errors.Is(conflict, ErrInvalid) {
+		if got := hosts[all[0].keys()[0]]; got.Port != 20000 || !errors.Is(firstOf(conflict), ErrInvalid) {
 			t.Errorf("hostsOf = %v, %v, want port 20000 and ErrInvalid", hosts, conflict)
 		}
 		slices.Reverse(all)
@@ -281,15 +281,15 @@ func TestClient_Limits(t *testing.T) {
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
-			return c.Resolve(ctx, ByHost(a))
+			return c.Resolve(ctx, ByHost(a.String()))
 		}
 		source <- func(t *registry.Table) { t.Replace(slices.Values([]*registry.Service{one, two})) }
 		synctest.Wait()
 		if got, err := ask(one); err != nil || len(got.Endpoints) != 1 {
 			t.Errorf("Resolve(%s) = %v, %v, want one endpoint", one.Name, got.Endpoints, err)
 		}
-		if got, err := ask(two); !errors.Is(err, ErrUnknown) || !errors.Is(err, registry.ErrLimit) {
-			t.Errorf("Resolve(%s) = %v, %v, want ErrUnknown of ErrLimit", two.Name, got.Endpoints, err)
+		if got, err := ask(two); !errors.Is(err, ErrTooLarge) || !errors.Is(err, registry.ErrLimit) {
+			t.Errorf("Resolve(%s) = %v, %v, want ErrTooLarge", two.Name, got.Endpoints, err)
 		}
 		source <- func(t *registry.Table) { t.Replace(slices.Values([]*registry.Service{two})) }
 		synctest.Wait()

@@ -14,7 +14,6 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	nacosfake "github.com/xds-bridge/xds-bridge/internal/fake/nacos"
-	"github.com/xds-bridge/xds-bridge/naming"
 	"github.com/xds-bridge/xds-bridge/plugins/client"
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/nacos"
@@ -67,7 +66,7 @@ func TestNew_BackendTwice(t *testing.T) {
 			if _, err := client.New(b, client.Options{}); err == nil {
 				t.Error("New() = nil for the backend of another client")
 			}
-			c.Close()
+			_ = c.Close()
 		}
 	})
 }
@@ -85,7 +84,7 @@ func TestQuery_InvalidNames(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				x := open(t, c.backend(t), client.Options{})
-				invalid := []client.Query{{}, client.Any(), client.ByKey(naming.ServiceKey{}), client.Named("")}
+				invalid := []client.Query{{}, client.AnyOf(), client.ByInterface("", "", ""), client.Named("")}
 				for _, text := range c.more {
 					invalid = append(invalid, client.Named(text))
 				}
@@ -100,10 +99,10 @@ func TestQuery_InvalidNames(t *testing.T) {
 				if _, err := ask(x, "good", 10*time.Second); err != nil {
 					t.Errorf("next to them: %v, want an answer", err)
 				}
-				if s := x.Status(); !s.Available || s.Err != nil {
-					t.Errorf("Status() = %t, %v; want nothing of names that nobody can have", s.Available, s.Err)
+				if s := x.Status(); !s.Read || s.Err != nil {
+					t.Errorf("Status() = %t, %v; want nothing of names that nobody can have", s.Read, s.Err)
 				}
-				mixed := client.Any(client.Named(c.more[0]), client.Named("good"))
+				mixed := client.AnyOf(client.Named(c.more[0]), client.Named("good"))
 				if s, err := x.Resolve(t.Context(), mixed); err != nil || s.Err != nil {
 					t.Errorf("one of two that can be: %v, %v", s.Err, err)
 				}
@@ -122,7 +121,7 @@ func TestRegister_InvalidAtOnce(t *testing.T) {
 			"all addresses":         {Application: "a", Host: "::", Port: 1},
 			"a zone":                {Application: "a", Host: "fe80::1%eth0", Port: 1},
 			"no protocol":           {Application: "a", Host: "10.0.0.1", Port: 1, Protocol: "no such"},
-			"no name of a contract": {Interfaces: []registry.Interface{{Name: "a b"}}, Host: "10.0.0.1", Port: 1},
+			"no name of a contract": {Interfaces: []client.Interface{{Name: "a b"}}, Host: "10.0.0.1", Port: 1},
 		} {
 			if err := c.Register(i); !errors.Is(err, client.ErrInvalid) {
 				t.Errorf("%s: %v, want ErrInvalid", name, err)
@@ -136,7 +135,7 @@ func TestOptions_NegativeDurations(t *testing.T) {
 		if _, err := client.New(zooKeeperBackend(t), client.Options{StateAge: -1}); err == nil || !strings.Contains(err.Error(), "StateAge") {
 			t.Errorf("New() = %v, want an error that names the option", err)
 		}
-		c := open(t, zooKeeperBackend(t), client.Options{DrainDelay: -1, Doubt: -1, Linger: -1, Grace: -1})
+		c := open(t, zooKeeperBackend(t), client.Options{DrainDelay: -1, ForgetAfter: -1, KeepFresh: -1, Grace: -1})
 		one := at("10.0.0.1", "greeter")
 		_ = c.Register(one)
 		if err := c.WaitVisible(t.Context(), one); err != nil {
@@ -175,7 +174,7 @@ func TestFollow_CloseInTheFunction(t *testing.T) {
 		closed := make(chan struct{})
 		if err := c.Watch(greeterKey).Follow(func(_ client.Snapshot, err error) {
 			if err == nil {
-				c.Close()
+				_ = c.Close()
 				close(closed)
 			}
 		}); err != nil {
@@ -202,12 +201,12 @@ func TestStatus_PanicOfAFunction(t *testing.T) {
 			t.Fatal(err)
 		}
 		source.all(greeter("10.0.0.1"))
-		if err := c.Status().Err; err == nil || !strings.Contains(err.Error(), "a defect") {
-			t.Errorf("Status().Err = %v, want the panic", err)
+		if err := c.Status().Problem(); err == nil || !strings.Contains(err.Error(), "a defect") {
+			t.Errorf("Status().Problem() = %v, want the panic", err)
 		}
 		source.all(greeter("10.0.0.2"))
-		if err := c.Status().Err; err != nil {
-			t.Errorf("Status().Err = %v after the next answer was handled", err)
+		if err := c.Status().Problem(); err != nil {
+			t.Errorf("Status().Problem() = %v after the next answer was handled", err)
 		}
 	})
 }
@@ -220,8 +219,8 @@ func TestStatus_StateFileThatCannotBeWritten(t *testing.T) {
 			c := open(t, source.backend(), client.Options{StateFile: file})
 			source.all(greeter("10.0.0.1"))
 			for range 2 {
-				if s := c.Status(); !errors.Is(s.Err, client.ErrStateFile) || !s.Available {
-					t.Errorf("%s: Status() = %t, %v; want ErrStateFile alone", file, s.Available, s.Err)
+				if s := c.Status(); !errors.Is(s.Local, client.ErrStateFile) || !s.Read || s.Err != nil {
+					t.Errorf("%s: Status() = %t, %v; want ErrStateFile alone", file, s.Read, s.Local)
 				}
 				_, _ = c.Resolve(t.Context(), greeterKey)
 				time.Sleep(2 * time.Second)
@@ -248,9 +247,9 @@ func TestStatus_MetadataLeftOut(t *testing.T) {
 				if err := c.WaitVisible(t.Context(), one); err != nil {
 					t.Fatal(err)
 				}
-				err := c.Status().Err
+				err := c.Status().Problem()
 				if left := len(meta) > 1; left != errors.Is(err, client.ErrInvalid) || !left && err != nil {
-					t.Errorf("Status().Err = %v, want what is left out, if anything: %t", err, left)
+					t.Errorf("Status().Problem() = %v, want what is left out, if anything: %t", err, left)
 				}
 			})
 		})
@@ -275,7 +274,7 @@ func TestLeftOut_Reasons(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		own := client.Instance{Interfaces: []registry.Interface{{Name: "api.Greeter"}}, Host: "127.0.0.1", Port: 20000}
+		own := client.Instance{Interfaces: []client.Interface{{Name: "api.Greeter"}}, Host: "127.0.0.1", Port: 20000}
 		if err := c.WaitVisible(ctx, own); err == nil || !strings.Contains(err.Error(), "loopback") {
 			t.Errorf("WaitVisible() = %v, want why it does not become visible", err)
 		}
@@ -286,7 +285,7 @@ func TestLeftOut_Reasons(t *testing.T) {
 func TestResolve_AfterClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := open(t, newScripted().backend(), client.Options{})
-		c.Close()
+		_ = c.Close()
 		if _, err := c.Resolve(t.Context(), greeterKey); !errors.Is(err, client.ErrClosed) {
 			t.Errorf("Resolve() = %v, want ErrClosed", err)
 		}

@@ -80,7 +80,8 @@ func Nacos(o NacosOptions) (Backend, error) {
 	if err != nil {
 		return Backend{}, fmt.Errorf("nacos: %w", err)
 	}
-	b.Publisher = newTargetPublisher(target, codec, b.Shows, markOf(o.Identity).Owner, log).served(client.Run)
+	p := newTargetPublisher(target, codec, b.Shows, markOf(o.Identity).Owner, log).served(client.Run)
+	b.Publisher, b.Holds = p, p.holds
 	return b, nil
 }
 

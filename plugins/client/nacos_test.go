@@ -44,7 +44,7 @@ func TestNacos_WrongPassword(t *testing.T) {
 		if _, err := c.Resolve(ctx, greeterKey); !errors.Is(err, client.ErrDenied) || ctx.Err() != nil {
 			t.Errorf("Resolve: %v", err)
 		}
-		if err := c.Status().Err; !errors.Is(err, client.ErrDenied) {
+		if err := c.Status().Problem(); !errors.Is(err, client.ErrDenied) {
 			t.Errorf("Status: %v", err)
 		}
 		if err := b.Err(); !errors.Is(err, client.ErrDenied) {

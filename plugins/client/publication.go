@@ -157,7 +157,7 @@ func (w *publication) claim() {
 	w.mu.Lock()
 	desired := w.desired
 	w.mu.Unlock()
-	var refused, left error
+	refused, names := make(map[string]error), make(map[registry.Group][]string)
 	now := make(map[registry.Name]bool, len(desired))
 	w.keys, w.provided = make(map[registry.Group][]Query), make(map[registry.Group]map[string]bool)
 	touched := func(groups []registry.Group) {
@@ -166,28 +166,19 @@ func (w *publication) claim() {
 		}
 	}
 	for _, s := range w.provisionsOf(desired) {
-		entries, err := w.codec.Encode(s.Service)
-		if left, ok := errors.AsType[*registry.LeftOut](err); ok {
-			err = left.Reason
-		}
-		if err != nil && len(entries) == 0 {
-			refused = errors.Join(refused, fmt.Errorf("instance %s: %w: %w", s.of[0].id(), ErrInvalid, err))
-			continue
-		}
+		entries, err := w.encode(s)
 		if err != nil {
-			left = errors.Join(left, fmt.Errorf("instance %s: published without a part: %w: %w", s.of[0].id(), ErrInvalid, err))
+			for _, i := range s.of {
+				refused[i.name()] = fmt.Errorf("instance %s: %w: %w", i.id(), ErrInvalid, err)
+			}
 		}
 		for _, e := range entries {
 			now[s.Name] = true
-			if w.provided[e.Group] == nil {
-				w.provided[e.Group] = make(map[string]bool)
-			}
-			w.provided[e.Group][e.Key] = true
-			for _, i := range s.of {
-				w.keys[e.Group] = append(w.keys[e.Group], w.shows(i)...)
-			}
+			w.provide(e, s.of, names)
 		}
-		touched(w.planner.Claim(plan.Origin{Service: s.Name}, plan.Withdrawn, entries))
+		if len(entries) > 0 {
+			touched(w.planner.Claim(plan.Origin{Service: s.Name}, plan.Withdrawn, entries))
+		}
 	}
 	for name := range w.origins {
 		if !now[name] {
@@ -195,8 +186,19 @@ func (w *publication) claim() {
 		}
 	}
 	w.origins = now
-	w.refused(refused)
-	w.leftOut(left)
+	w.refuse(refused, names)
+}
+
+// provide records of which instances an entry is.
+func (w *publication) provide(e registry.Entry, of []Instance, names map[registry.Group][]string) {
+	if w.provided[e.Group] == nil {
+		w.provided[e.Group] = make(map[string]bool)
+	}
+	w.provided[e.Group][e.Key] = true
+	for _, i := range of {
+		w.keys[e.Group] = append(w.keys[e.Group], w.shows(i)...)
+		names[e.Group] = append(names[e.Group], i.name())
+	}
 }
 
 // outcome is what came of a call for a group: of its reading or, where there is a
@@ -279,7 +281,7 @@ func (w *publication) plan(g registry.Group, held []registry.Held) (registry.Cha
 // it as soon as that goes.
 func (w *publication) follows(g registry.Group, err error) {
 	_, changeable := w.target.(registry.Watched)
-	q := Any(w.keys[g]...)
+	q := AnyOf(w.keys[g]...)
 	needed := len(w.keys[g]) > 0 && (changeable || errors.Is(err, ErrConflict))
 	was, observed := w.observed[g]
 	if observed && (!needed || was.query != q) {
@@ -350,8 +352,8 @@ func (w *publication) problem(g registry.Group, err error) error {
 }
 
 // withdraw withdraws everything, as far as that is done before ctx ends, and ends
-// the calls in flight.
-func (w *publication) withdraw(ctx context.Context) {
+// the calls in flight. The error says that something was not withdrawn.
+func (w *publication) withdraw(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer w.timer.Stop()
 	w.claim()
@@ -369,11 +371,14 @@ func (w *publication) withdraw(ctx context.Context) {
 		case <-w.timer.C:
 		}
 	}
-	if err := ctx.Err(); err != nil {
+	err := ctx.Err()
+	if err != nil {
 		w.log.Warn("not everything was withdrawn before the time was up; it goes with the session", "err", err)
+		err = fmt.Errorf("not everything was withdrawn; it goes with the session: %w", err)
 	}
 	cancel()
 	w.await()
+	return err
 }
 
 // await waits for the calls in flight, whose time is over.

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -32,9 +33,10 @@ type targetPublisher struct {
 
 	mu       sync.Mutex
 	desired  []Instance
+	names    map[registry.Group][]string // of the instances that are in a group
 	problems map[registry.Group]error
-	refuse   error // why nothing can be written, or not all instances in the format
-	left     error // what of instances that are written is not, such as metadata that is too large
+	closed   error            // why the registry cannot be opened
+	refused  map[string]error // why an instance cannot be written, or not all of it, by its name
 }
 
 func newTargetPublisher(
@@ -81,17 +83,46 @@ func (p *targetPublisher) Set(instances []Instance) {
 // Wrote implements Publisher.
 func (p *targetPublisher) Wrote() bool { return p.wrote.Load() }
 
-// Err implements Publisher.
-func (p *targetPublisher) Err() error {
+// Problems implements Publisher.
+func (p *targetPublisher) Problems() map[string]error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.refuse != nil {
-		return p.refuse
+	if p.closed != nil {
+		return map[string]error{"": p.closed}
 	}
-	for _, g := range slices.SortedFunc(maps.Keys(p.problems), registry.Group.Compare) {
-		return fmt.Errorf("publish to %s: %w", g, p.problems[g])
+	all := maps.Clone(p.refused)
+	if all == nil {
+		all = make(map[string]error)
 	}
-	return p.left
+	for g, err := range p.problems {
+		err = fmt.Errorf("publish to %s: %w", g, err)
+		if len(p.names[g]) == 0 {
+			all["withdrawn from "+g.String()] = err
+		}
+		for _, name := range p.names[g] {
+			all[name] = err
+		}
+	}
+	return all
+}
+
+// holds returns why nothing of an instance can be written.
+func (p *targetPublisher) holds(i Instance) error {
+	for _, one := range p.provisionsOf(i.each()) {
+		if entries, err := p.encode(one); len(entries) == 0 && err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// encode returns the entries of a provision, and why not all of it has some.
+func (p *targetPublisher) encode(one *provision) ([]registry.Entry, error) {
+	entries, err := p.codec.Encode(one.Service)
+	if left, ok := errors.AsType[*registry.LeftOut](err); ok {
+		err = left.Reason
+	}
+	return entries, err
 }
 
 // The pace of writing: failed groups are tried again after retryMin, doubled up
@@ -138,8 +169,7 @@ func (p *targetPublisher) Run(ctx context.Context, grace time.Duration) error {
 	p.mu.Unlock()
 	last, cancel := context.WithTimeout(base, grace)
 	defer cancel()
-	w.withdraw(last)
-	return err
+	return first(err, w.withdraw(last))
 }
 
 // opened opens the registry, and tries on until it is open or ctx ends: what it
@@ -147,7 +177,9 @@ func (p *targetPublisher) Run(ctx context.Context, grace time.Duration) error {
 func (p *targetPublisher) opened(ctx context.Context) bool {
 	for fails := 1; p.target == nil; fails++ {
 		target, err := p.open()
-		p.refused(err)
+		p.mu.Lock()
+		p.closed = err
+		p.mu.Unlock()
 		if err == nil {
 			p.target = target
 			break
@@ -162,21 +194,16 @@ func (p *targetPublisher) opened(ctx context.Context) bool {
 	return true
 }
 
-// refused records why nothing, or not everything, can be written; nil: it can.
-func (p *targetPublisher) refused(err error) {
+// refuse records why instances cannot be written, or not all of them.
+func (p *targetPublisher) refuse(all map[string]error, names map[registry.Group][]string) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.refuse = err
-}
-
-// leftOut records what of the instances is not written.
-func (p *targetPublisher) leftOut(err error) {
-	p.mu.Lock()
-	before := p.left
-	p.left = err
+	before := p.refused
+	p.refused, p.names = all, names
 	p.mu.Unlock()
-	if err != nil && (before == nil || before.Error() != err.Error()) {
-		p.log.Warn("published in part", "err", err)
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		if was := before[name]; was == nil || was.Error() != all[name].Error() {
+			p.log.Warn("not published, or in part", "instance", name, "err", all[name])
+		}
 	}
 }
 

@@ -1,16 +1,13 @@
 package client
 
 import (
-	"maps"
+	"fmt"
 	"slices"
 	"strings"
-	"time"
 
-	"github.com/xds-bridge/xds-bridge/metadata/convert"
+	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/naming"
 	"github.com/xds-bridge/xds-bridge/registry"
-	"github.com/xds-bridge/xds-bridge/registry/mesh"
-	"github.com/xds-bridge/xds-bridge/registry/mesh/routes"
 )
 
 // Query says what a consumer looks for. It is comparable.
@@ -28,23 +25,73 @@ const (
 	byAny
 )
 
-// ByKey asks for the providers of one service key.
-func ByKey(k naming.ServiceKey) Query { return Query{byKey, k.String()} }
-
 // ByInterface asks for the providers of one interface, by its service key.
 func ByInterface(name, version, group string) Query {
-	return ByKey(KeyOf(registry.Interface{Name: name, Version: version, Group: group}))
+	return ofInterface(registry.Interface{Name: name, Version: version, Group: group})
 }
+
+func ofInterface(i registry.Interface) Query { return ofKey(metadata.KeyOf(i)) }
+
+func ofKey(k naming.ServiceKey) Query { return Query{byKey, k.String()} }
 
 // ByApplication asks for the instances of an application, whichever interfaces
 // they provide.
 func ByApplication(name string) Query { return Query{byApplication, name} }
 
-// ByHost asks for the endpoints of a host address of the mesh.
-func ByHost(a naming.HostAddress) Query { return Query{byHost, a.String()} }
+// ByHost asks for the endpoints of a host of the mesh, as
+// greeter.shop.svc.cluster.local:20000.
+func ByHost(address string) Query {
+	if a, err := naming.ParseHostAddress(address); err == nil {
+		address = a.String()
+	}
+	return Query{byHost, address}
+}
 
-// Any asks for everything that answers one of several queries.
-func Any(several ...Query) Query {
+// Named asks for what a consumer calls by a name: the providers of an interface of
+// that name, the instances of an application or, by host:port, a host of the mesh.
+func Named(name string) Query {
+	all := []Query{ByInterface(name, "", ""), ByApplication(name)}
+	if _, err := naming.ParseHostAddress(name); err == nil {
+		all = append(all, ByHost(name))
+	}
+	return AnyOf(all...)
+}
+
+// ParseQuery asks for what a text names: a service key
+// (providers:api.Greeter:1.0.0:group), a host address of the mesh
+// (greeter.shop.svc.cluster.local:20000), or a plain name as Named accepts it.
+func ParseQuery(text string) (Query, error) {
+	q := Named(text)
+	switch {
+	case strings.HasPrefix(text, naming.Providers+":"):
+		q = Query{byKey, text}
+	case strings.Contains(text, ":"):
+		q = ByHost(text)
+	}
+	return q, q.problem()
+}
+
+// problem returns why no registry can hold an answer; nil where one may.
+func (q Query) problem() error {
+	var err error
+	switch {
+	case q.text == "":
+		return errNothing
+	case q.by == byKey:
+		_, err = naming.ParseServiceKey(q.text)
+	case q.by == byHost:
+		_, err = naming.ParseHostAddress(q.text)
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	return nil
+}
+
+var errNothing = fmt.Errorf("%w: the query asks for nothing", ErrInvalid)
+
+// AnyOf asks for everything that answers one of several queries.
+func AnyOf(several ...Query) Query {
 	var parts []string
 	for _, q := range several {
 		for _, one := range q.each() {
@@ -87,7 +134,7 @@ func queries(s *registry.Service) []Query {
 	}
 	var all []Query
 	for _, i := range s.Interfaces {
-		all = append(all, ByKey(KeyOf(i)))
+		all = append(all, ofInterface(i))
 		if i.Version == "" && i.Group == "" { // an application without interfaces of its own
 			all = append(all, ByApplication(i.Name))
 		}
@@ -99,113 +146,8 @@ func queries(s *registry.Service) []Query {
 		}
 	}
 	if a, err := naming.ParseHostAddress(string(s.Name)); err == nil {
-		all = append(all, ByHost(a))
+		all = append(all, ByHost(a.String()))
 	}
 	slices.SortFunc(all, compareQueries)
 	return slices.Compact(all)
-}
-
-// Endpoint is an address that a call may go to, with the service that it is of.
-type Endpoint struct {
-	registry.Endpoint
-	Service *registry.Service
-
-	// Routes say how the mesh divides the calls of the service among subsets; nil
-	// elsewhere and where any endpoint may be called.
-	Routes *routes.Table
-
-	unconfirmed bool // not reported since the registry is back
-}
-
-// Scheme returns the RPC protocol that the endpoint speaks, empty where it is
-// not reported.
-func (e Endpoint) Scheme() string {
-	if e.Protocol != "" {
-		return e.Protocol
-	}
-	return e.Service.Protocol
-}
-
-// Share returns the part of the calls that the endpoint is to have, in hundredths of
-// a normal one, which is that of one whose weight is not reported.
-func (e Endpoint) Share() uint32 {
-	switch {
-	case e.Weight == 0:
-		return convert.Normal
-	case e.Attribute(mesh.AttributeHost) != "": // in the unit of istio
-		return convert.FromMesh(e.Weight)
-	}
-	return e.Weight
-}
-
-// AllAttributes returns what Attribute does for every name, in a map of the caller's
-// own.
-func (e Endpoint) AllAttributes() map[string]string {
-	all := make(map[string]string, len(e.Attributes)+len(e.Service.Attributes))
-	maps.Copy(all, e.Service.Attributes)
-	maps.Copy(all, e.Attributes)
-	return all
-}
-
-// Attribute returns what the endpoint, or else its service, says under a name.
-func (e Endpoint) Attribute(name string) string {
-	if v, ok := e.Attributes[name]; ok {
-		return v
-	}
-	return e.Service.Attributes[name]
-}
-
-// Snapshot is everything that is known as an answer to a query: what is not in
-// it is not there.
-type Snapshot struct {
-	Query     Query
-	Endpoints []Endpoint // those that may be called, by address and service
-
-	// Err says why the snapshot may be out of date or incomplete; nil while it is
-	// current. Whatever it is, the endpoints are the last known.
-	Err error
-
-	// Since is when the registry confirmed all of the answer last, for one of the state
-	// file, and for one with an endpoint that is known from that or from before an
-	// outage, and was not reported since the registry is back. It is zero once every
-	// endpoint is reported, or given up after Options.Doubt.
-	Since time.Time
-}
-
-// Callable returns the endpoints without those that are reported to accept no calls,
-// their weight being 0, while there are others.
-func (s Snapshot) Callable() []Endpoint {
-	if closed := func(e Endpoint) bool { return e.ZeroWeight }; slices.ContainsFunc(s.Endpoints, closed) {
-		if open := slices.DeleteFunc(slices.Clone(s.Endpoints), closed); len(open) > 0 {
-			return open
-		}
-	}
-	return s.Endpoints
-}
-
-// Distinct returns what is Callable with each address once, by its first
-// service: one that provides several interfaces is called as often as others.
-func (s Snapshot) Distinct() []Endpoint {
-	callable := s.Callable()
-	seen := make(map[string]bool, len(callable))
-	all := make([]Endpoint, 0, len(callable))
-	for _, e := range callable {
-		if address := e.Address(); !seen[address] {
-			seen[address] = true
-			all = append(all, e)
-		}
-	}
-	return all
-}
-
-// same reports whether two snapshots lead calls to the same places and are both
-// current, or out of date for the same cause.
-func (s Snapshot) same(o Snapshot) bool {
-	if (s.Err == nil) != (o.Err == nil) || cause(s.Err) != cause(o.Err) || s.Since.IsZero() != o.Since.IsZero() { //nolint:errorlint // causes are sentinels
-		return false
-	}
-	return slices.EqualFunc(s.Endpoints, o.Endpoints, func(a, b Endpoint) bool {
-		return a.Equal(b.Endpoint) && a.Routes == b.Routes && (a.Service == b.Service ||
-			a.Service.Name == b.Service.Name && a.Service.Protocol == b.Service.Protocol && sameAttributes(a.Service, b.Service))
-	})
 }

@@ -103,12 +103,12 @@ func start(t *testing.T, b Backend) *Client {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(c.Close)
+	t.Cleanup(func() { _ = c.Close() })
 	return c
 }
 
 var greeter = Instance{
-	Application: "greeter", Interfaces: []registry.Interface{{Name: "api.Greeter"}, {Name: "api.Farewell", Version: "1.0.0"}},
+	Application: "greeter", Interfaces: []Interface{{Name: "api.Greeter"}, {Name: "api.Farewell", Version: "1.0.0"}},
 	Host: "10.0.0.1", Port: 20000, Protocol: "tri",
 }
 
@@ -124,7 +124,7 @@ func TestRegister_Lifetime(t *testing.T) {
 		}
 		for _, q := range []Query{ByInterface("api.Greeter", "", ""), ByInterface("api.Farewell", "1.0.0", "")} {
 			s, err := c.Resolve(t.Context(), q)
-			if err != nil || len(s.Endpoints) != 1 || s.Endpoints[0].Address() != "10.0.0.1:20000" || s.Endpoints[0].Scheme() != "tri" {
+			if err != nil || len(s.Endpoints) != 1 || s.Endpoints[0].Address() != "10.0.0.1:20000" || s.Endpoints[0].Protocol != "tri" {
 				t.Errorf("%s: %+v, %v", q, s, err)
 			}
 		}
@@ -140,7 +140,7 @@ func TestRegister_Lifetime(t *testing.T) {
 		if err := c.WaitVisible(t.Context(), greeter); err != nil {
 			t.Fatal(err)
 		}
-		c.Close()
+		_ = c.Close()
 		if n := entries(t, target); n != 0 {
 			t.Errorf("%d entries after Close", n)
 		}
@@ -156,7 +156,7 @@ func TestDrain_Delay(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(c.Close)
+		t.Cleanup(func() { _ = c.Close() })
 		for _, within := range []time.Duration{time.Minute, time.Second} {
 			if err := c.Register(greeter); err != nil {
 				t.Fatal(err)
@@ -234,7 +234,7 @@ func TestRegister_Retry(t *testing.T) {
 		if err := c.WaitVisible(t.Context(), greeter); err != nil {
 			t.Error(err)
 		}
-		if err := c.Status().Err; err != nil {
+		if err := c.Status().Problem(); err != nil {
 			t.Errorf("status: %v", err)
 		}
 		if lines := strings.Count(log.String(), "\n"); lines != 4 { // that it failed and is well, for each group
@@ -264,10 +264,10 @@ func TestRegister_ForeignEntries(t *testing.T) {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		if err := c.Status().Err; !errors.Is(err, ErrConflict) {
+		if err := c.Status().Problem(); !errors.Is(err, ErrConflict) {
 			t.Errorf("status: %v", err)
 		}
-		c.Close()
+		_ = c.Close()
 		if n := entries(t, target); n != len(theirs) {
 			t.Errorf("%d entries of the other one, want %d", n, len(theirs))
 		}
@@ -283,7 +283,7 @@ func TestRegister_Invalid(t *testing.T) {
 			"any address":   {Application: "a", Host: "0.0.0.0", Port: 1},
 			"no port":       {Application: "a", Host: "10.0.0.1"},
 			"no name":       {Host: "10.0.0.1", Port: 1},
-			"a hostile key": {Interfaces: []registry.Interface{{Name: "../../x"}}, Host: "10.0.0.1", Port: 1},
+			"a hostile key": {Interfaces: []Interface{{Name: "../../x"}}, Host: "10.0.0.1", Port: 1},
 		} {
 			if err := c.Register(i); err == nil {
 				t.Errorf("%s: accepted", name)
@@ -320,7 +320,7 @@ func TestRegister_SeveralInterfaces(t *testing.T) {
 		c := start(t, b)
 		for _, name := range []string{"api.A", "api.B"} {
 			i := greeter
-			i.Interfaces = []registry.Interface{{Name: name}}
+			i.Interfaces = []Interface{{Name: name}}
 			if err := c.Register(i); err != nil {
 				t.Fatal(err)
 			}
@@ -332,7 +332,7 @@ func TestRegister_SeveralInterfaces(t *testing.T) {
 			}
 		}
 		a := greeter
-		a.Interfaces = []registry.Interface{{Name: "api.A"}}
+		a.Interfaces = []Interface{{Name: "api.A"}}
 		if err := c.Deregister(t.Context(), a); err != nil {
 			t.Fatal(err)
 		}
@@ -360,7 +360,7 @@ func TestRegister_FreedAddress(t *testing.T) {
 			t.Fatal(err)
 		}
 		<-time.NewTimer(5 * time.Second).C
-		if err := c.Status().Err; !errors.Is(err, ErrConflict) || errors.Is(err, ErrUnreachable) {
+		if err := c.Status().Problem(); !errors.Is(err, ErrConflict) || errors.Is(err, ErrUnreachable) {
 			t.Errorf("status while another holds it: %v", err)
 		}
 		before.Close() // its session ends
@@ -391,7 +391,7 @@ func TestRegister_SlowGroup(t *testing.T) {
 		c := start(t, b)
 		i := greeter
 		for n := range 8 {
-			i.Interfaces = append(slices.Clone(i.Interfaces), registry.Interface{Name: fmt.Sprint("api.Farewell", n)})
+			i.Interfaces = append(slices.Clone(i.Interfaces), Interface{Name: fmt.Sprint("api.Farewell", n)})
 		}
 		if err := c.Register(i); err != nil {
 			t.Fatal(err)
@@ -426,7 +426,7 @@ func TestRegister_SlowGroupLater(t *testing.T) {
 		})
 		of := func(name string) Instance {
 			i := greeter
-			i.Interfaces = []registry.Interface{{Name: name}}
+			i.Interfaces = []Interface{{Name: name}}
 			return i
 		}
 		began := time.Now()
@@ -467,7 +467,7 @@ func TestRegister_Omissions(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		for _, err := range []error{c.WaitVisible(ctx, six), c.Status().Err} {
+		for _, err := range []error{c.WaitVisible(ctx, six), c.Status().Problem()} {
 			if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "greeter@[fd00::1]:20000: "+ErrInvalid.Error()+": ") {
 				t.Error(err)
 			}

@@ -161,16 +161,16 @@ func (s *state) keep(now Snapshot) {
 	}
 	a := answer{By: now.Query.by, Text: now.Query.text, At: time.Now()}
 	number := make(map[*registry.Service]int)
-	for _, e := range now.Endpoints {
-		n, ok := number[e.Service]
+	for _, e := range now.all {
+		n, ok := number[e.of]
 		if !ok {
 			n = len(a.Services)
-			number[e.Service] = n
-			bare := *e.Service
+			number[e.of] = n
+			bare := *e.of
 			bare.Endpoints = nil
 			a.Services = append(a.Services, &bare)
 		}
-		a.Endpoints = append(a.Endpoints, place{n, e.Endpoint})
+		a.Endpoints = append(a.Endpoints, place{n, e.at})
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -198,11 +198,15 @@ func (s *state) get(q Query) (Snapshot, bool) {
 
 func (a answer) snapshot(q Query) Snapshot {
 	out := Snapshot{Query: q, Since: a.At, Err: errSaved}
+	var all []Endpoint
 	for _, p := range a.Endpoints {
 		if p.Service >= 0 && p.Service < len(a.Services) && a.Services[p.Service] != nil {
-			out.Endpoints = append(out.Endpoints, Endpoint{Endpoint: p.Endpoint, Service: a.Services[p.Service]})
+			e := endpointOf(a.Services[p.Service], p.Endpoint)
+			e.unconfirmed = true
+			all = append(all, e)
 		}
 	}
+	out.hold(all)
 	return out
 }
 

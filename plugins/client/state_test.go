@@ -49,7 +49,7 @@ func TestStateFile_Denial(t *testing.T) {
 		w := c.Watch(greeterKey)
 		next(t, w)
 		time.Sleep(2 * time.Second)
-		c.Close()
+		_ = c.Close()
 
 		source = newScripted()
 		c, err = client.New(source.backend(), client.Options{StateFile: file})
@@ -69,7 +69,7 @@ func TestStateFile_Denial(t *testing.T) {
 			time.Sleep(time.Minute)
 			synctest.Wait()
 		}
-		c.Close()
+		_ = c.Close()
 		data, _ := os.ReadFile(file)
 		if !strings.Contains(string(data), "10.0.0.1") {
 			t.Error("the last good answer is gone from the file")
@@ -92,7 +92,7 @@ func TestStateFile_Age(t *testing.T) {
 		next(t, w)
 		time.Sleep(48 * time.Hour) // nothing changes
 		left := time.Now()
-		c.Close()
+		_ = c.Close()
 		for n, want := range []string{"[10.0.0.1]", ""} {
 			after := time.Hour + time.Duration(n)*29*time.Hour
 			time.Sleep(time.Until(left.Add(after)))
@@ -105,7 +105,7 @@ func TestStateFile_Age(t *testing.T) {
 			if want == "" && !errors.Is(err, client.ErrUnreachable) || want != "" && (hosts(s) != want || left.Sub(s.Since) > time.Hour) {
 				t.Errorf("%s later: %s of %s, %v", after, hosts(s), s.Since, err)
 			}
-			c.Close()
+			_ = c.Close()
 		}
 	})
 }
@@ -120,7 +120,7 @@ func TestStateFile_EmptyRegistry(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				o := client.Options{Doubt: doubt, StateFile: filepath.Join(t.TempDir(), "state.json")}
+				o := client.Options{ForgetAfter: doubt, StateFile: filepath.Join(t.TempDir(), "state.json")}
 				start := func() (*scripted, *client.Client, *client.Watch) {
 					source := newScripted()
 					c := open(t, backend(source), o)
@@ -130,7 +130,7 @@ func TestStateFile_EmptyRegistry(t *testing.T) {
 				source, c, w := start()
 				source.all(greeter("10.0.0.1", "10.0.0.2"))
 				next(t, w)
-				c.Close()
+				_ = c.Close()
 				for range 2 {
 					source, c, w = start()
 					if s := next(t, w); hosts(s) != both || s.Since.IsZero() {
@@ -141,7 +141,7 @@ func TestStateFile_EmptyRegistry(t *testing.T) {
 						t.Errorf("back and empty: %s, %v", hosts(s), s.Err)
 					}
 					time.Sleep(doubt / 3)
-					c.Close()
+					_ = c.Close()
 				}
 				source, c, w = start()
 				next(t, w)
@@ -177,7 +177,7 @@ func TestStateFile_AnotherRegistry(t *testing.T) {
 		if _, err := c.Resolve(t.Context(), greeterKey); err != nil {
 			t.Fatal(err)
 		}
-		c.Close()
+		_ = c.Close()
 
 		source, c = in("production")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -189,7 +189,7 @@ func TestStateFile_AnotherRegistry(t *testing.T) {
 		if s, err := c.Resolve(t.Context(), greeterKey); err != nil || hosts(s) != "[10.8.8.8]" || s.Err != nil || !s.Since.IsZero() {
 			t.Errorf("%s, %v, %s, %v", hosts(s), s.Err, s.Since, err)
 		}
-		c.Close()
+		_ = c.Close()
 
 		_, c = in("production")
 		if s, err := c.Resolve(t.Context(), greeterKey); err != nil || hosts(s) != "[10.8.8.8]" {
@@ -207,7 +207,7 @@ func TestStateFile_LeftMeanwhile(t *testing.T) {
 		first := c.Watch(greeterKey)
 		source.all(greeter("10.0.0.1", "10.0.0.2"))
 		next(t, first)
-		c.Close()
+		_ = c.Close()
 		confirmed := time.Now()
 		time.Sleep(time.Minute)
 
@@ -265,14 +265,14 @@ func TestWaitVisible_OwnAddressInTheStateFile(t *testing.T) {
 		if _, err := c.Resolve(t.Context(), greeterKey); err != nil {
 			t.Fatal(err)
 		}
-		c.Close()
+		_ = c.Close()
 
 		source = newScripted()
 		c = open(t, source.backend(), client.Options{StateFile: file})
 		source.all()
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
-		own := client.Instance{Application: "greeter", Interfaces: []registry.Interface{{Name: "api.Greeter"}}, Host: "10.0.0.1", Port: 20000}
+		own := client.Instance{Application: "greeter", Interfaces: []client.Interface{{Name: "api.Greeter"}}, Host: "10.0.0.1", Port: 20000}
 		if err := c.WaitVisible(ctx, own); err == nil {
 			t.Error("WaitVisible() = nil, and the registry has nobody")
 		}

@@ -22,7 +22,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/tlsfile"
 )
 
-// FromURL returns the backend that a URL names, so that which registry an
+// Open starts a client of the registry that a URL names, so that which registry an
 // application uses is one line of its configuration:
 //
 //	mesh://istiod.istio-system.svc:15010?name=greeter-1&namespace=shop&ip=10.0.0.1
@@ -33,16 +33,17 @@ import (
 //
 // Identity, name, namespace and ip that are left out are those of POD_NAME,
 // POD_NAMESPACE and POD_IP, or else, but for the namespace, of this machine and process.
-// docs/plugins.md lists the parameters; one that is not known is an error. Log may be
-// nil.
-func FromURL(text string, log *slog.Logger) (Backend, error) { return Defaults{}.FromURL(text, log) }
+// docs/plugins.md lists the parameters; one that is not known is an error. Like New it
+// returns at once, whatever the registry is like.
+func Open(url string, o Options) (*Client, error) {
+	b, err := backendOf(url, o)
+	if err != nil {
+		return nil, err
+	}
+	return New(b, o)
+}
 
-// Defaults are the formats of URLs that name none, by the kind of registry; empty:
-// dubbo-interface.
-type Defaults struct{ ZooKeeper, Nacos string }
-
-// FromURL is the function of that name with other defaults.
-func (d Defaults) FromURL(text string, log *slog.Logger) (Backend, error) {
+func backendOf(text string, o Options) (Backend, error) {
 	scheme, rest, ok := strings.Cut(text, "://")
 	if !ok {
 		return Backend{}, fmt.Errorf("registry %q: want mesh, zookeeper or nacos, each also with +tls, and :// behind it", text)
@@ -56,11 +57,11 @@ func (d Defaults) FromURL(text string, log *slog.Logger) (Backend, error) {
 	if strings.Contains(servers, "@") {
 		return Backend{}, fmt.Errorf("registry %s: servers: want host:port alone; a user is a parameter, and a password a file", naming.Quote(scheme))
 	}
-	u := &registryURL{servers: servers, path: path, values: values, log: log, known: make(map[string]bool)}
+	u := &registryURL{servers: servers, path: path, values: values, log: o.Log, known: make(map[string]bool)}
 	makers := map[string]func(files *tlsfile.Files) (Backend, error){
 		"mesh":      u.mesh,
-		"zookeeper": func(files *tlsfile.Files) (Backend, error) { return u.zooKeeper(files, d.ZooKeeper) },
-		"nacos":     func(files *tlsfile.Files) (Backend, error) { return u.nacos(files, d.Nacos) },
+		"zookeeper": func(files *tlsfile.Files) (Backend, error) { return u.zooKeeper(files, o.Formats["zookeeper"]) },
+		"nacos":     func(files *tlsfile.Files) (Backend, error) { return u.nacos(files, o.Formats["nacos"]) },
 	}
 	kind, secure := strings.CutSuffix(scheme, "+tls")
 	maker := makers[kind]

@@ -11,24 +11,23 @@ import (
 const pod = "name=greeter-1&namespace=shop&ip=10.0.0.1"
 
 func TestURL_Registries(t *testing.T) {
-	for text, kind := range map[string]string{
-		"mesh://istiod:15010?" + pod: "mesh",
-		"mesh://127.0.0.1:15010?" + pod + "&token=/token&debug=127.0.0.1:15014&debug=127.0.0.1:8080&interval=1s&host=greeter.shop:80&allow=127.0.0.0/8": "mesh",
-		"mesh+tls://istiod:15012?" + pod + "&serverName=istiod.istio-system.svc&token=/token":                                                           "mesh",
-		"zookeeper://127.0.0.1:2181": "zookeeper",
-		"zookeeper://127.0.0.1:2181,127.0.0.1:2182/dubbo?identity=greeter-1&sessionTimeout=10s":                    "zookeeper",
-		"zookeeper+tls://127.0.0.1:2281?ca=/ca.pem&cert=/cert.pem&key=/key.pem&serverName=zookeeper&format=kratos": "zookeeper",
-		"nacos://127.0.0.1:8848": "nacos",
-		"nacos+tls://127.0.0.1:8848?ca=/ca.pem&serverName=nacos&format=gozero":                                                    "nacos",
-		"nacos://127.0.0.1:8848,127.0.0.2:8848/shop?group=DEFAULT_GROUP&identity=greeter-1&username=nacos&passwordFile=/password": "nacos",
+	for _, text := range []string{
+		"mesh://istiod:15010?" + pod,
+		"mesh://127.0.0.1:15010?" + pod + "&token=/token&debug=127.0.0.1:15014&debug=127.0.0.1:8080&interval=1s&host=greeter.shop:80&allow=127.0.0.0/8",
+		"mesh+tls://istiod:15012?" + pod + "&serverName=istiod.istio-system.svc&token=/token",
+		"zookeeper://127.0.0.1:2181",
+		"zookeeper://127.0.0.1:2181,127.0.0.1:2182/dubbo?identity=greeter-1&sessionTimeout=10s",
+		"zookeeper+tls://127.0.0.1:2281?ca=/ca.pem&cert=/cert.pem&key=/key.pem&serverName=zookeeper&format=kratos",
+		"nacos://127.0.0.1:8848",
+		"nacos+tls://127.0.0.1:8848?ca=/ca.pem&serverName=nacos&format=gozero",
+		"nacos://127.0.0.1:8848,127.0.0.2:8848/shop?group=DEFAULT_GROUP&identity=greeter-1&username=nacos&passwordFile=/password",
 	} {
-		b, err := client.FromURL(text, nil)
-		if err != nil || b.Kind != kind {
-			t.Errorf("%s: %q, %v", text, b.Kind, err)
+		c, err := client.Open(text, client.Options{}) // nobody has to be there
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
 			continue
 		}
-		c := open(t, b, client.Options{}) // nobody has to be there
-		c.Close()
+		_ = c.Close()
 	}
 }
 
@@ -67,7 +66,7 @@ func TestURL_Errors(t *testing.T) {
 		"zookeeper://::1:2181":                              "written in brackets",
 		"nacos://127.0.0.1:8848?passwordFile=/password":     "username: missing beside passwordFile",
 	} {
-		_, err := client.FromURL(text, nil)
+		_, err := client.Open(text, client.Options{})
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", text, err, want)
 		}
@@ -79,11 +78,12 @@ func TestURL_DefaultIdentity(t *testing.T) {
 	for _, pod := range []string{"", "greeter-1"} {
 		t.Setenv("POD_NAME", pod)
 		for _, text := range []string{"zookeeper://192.0.2.1:2181", "nacos://192.0.2.1:8848", "mesh://192.0.2.1:15010?namespace=shop"} {
-			b, err := client.FromURL(text, nil)
+			c, err := client.Open(text, client.Options{Grace: time.Millisecond})
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := open(t, b, client.Options{Grace: time.Millisecond}).Register(at("10.0.0.1", "greeter")); err != nil {
+			t.Cleanup(func() { _ = c.Close() })
+			if err := c.Register(at("10.0.0.1", "greeter")); err != nil {
 				t.Errorf("%s: %v", text, err)
 			}
 		}
@@ -95,10 +95,12 @@ func TestURL_Pod(t *testing.T) {
 	t.Setenv("POD_NAME", "greeter-1")
 	t.Setenv("POD_NAMESPACE", "shop")
 	t.Setenv("POD_IP", "here")
-	if _, err := client.FromURL("mesh://istiod:15010", nil); err == nil || !strings.Contains(err.Error(), "here") {
+	if _, err := client.Open("mesh://istiod:15010", client.Options{}); err == nil || !strings.Contains(err.Error(), "here") {
 		t.Errorf("the pod's own address: %v", err)
 	}
-	if _, err := client.FromURL("mesh://istiod:15010?ip=10.0.0.1", nil); err != nil {
-		t.Errorf("what the URL says comes first: %v", err)
+	c, err := client.Open("mesh://istiod:15010?ip=10.0.0.1", client.Options{})
+	if err != nil {
+		t.Fatalf("what the URL says comes first: %v", err)
 	}
+	_ = c.Close()
 }

@@ -76,32 +76,18 @@ func (c *Client) invalid(q Query) error {
 		}
 		why = first(why, err)
 	}
-	return fmt.Errorf("%s: %w: %w", q, ErrInvalid, first(why, errNothing))
+	return fmt.Errorf("%s: %w", q, first(why, errNothing))
 }
-
-var errNothing = errors.New("the query asks for nothing")
 
 // invalidPart is invalid for one of several queries. It is not asked for, so that a
 // registry that refuses its name says nothing of others.
 func (c *Client) invalidPart(one Query) error {
-	var err error
-	switch {
-	case one.text == "":
-		return errNothing
-	case one.by == byKey:
-		_, err = naming.ParseServiceKey(one.text)
-	case one.by == byHost:
-		_, err = naming.ParseHostAddress(one.text)
-	}
-	if err != nil {
-		return err //nolint:wrapcheck // it names the part
-	}
-	if c.backend.Valid == nil {
-		return nil
+	if err := one.problem(); err != nil || c.backend.Valid == nil {
+		return err
 	}
 	for _, name := range c.backend.Names(one) {
 		if err := c.backend.Valid(name); err != nil {
-			return err
+			return fmt.Errorf("%w: %w", ErrInvalid, err)
 		}
 	}
 	return nil
@@ -137,7 +123,7 @@ func (w *Watch) Stop() {
 // it is different from the last one returned. While nothing else is known, the
 // state file answers, with Snapshot.Err set. An error says that nothing is known:
 // ErrDenied or ErrInvalid at once where the registry refuses to answer or can hold
-// nothing under the name, else when ctx ends, such as ErrUnreachable or ErrUnknown. It is
+// nothing under the name, else when ctx ends, such as ErrUnreachable or ErrPending. It is
 // ErrClosed after Stop or Close. A second reader gets an error.
 func (w *Watch) Next(ctx context.Context) (Snapshot, error) {
 	if !w.reading.CompareAndSwap(idle, inNext) {
@@ -276,7 +262,7 @@ func (w *Watch) look() (s Snapshot, ofFile bool, err error) {
 	if w.partly(&s) && (!ok || !found.doubted) {
 		return s, false, nil // for as long as the rest cannot be known; why is the snapshot's
 	}
-	why := fmt.Errorf("%s: %w", w.query, first(c.why(), s.Err, ErrUnknown))
+	why := fmt.Errorf("%s: %w", w.query, first(c.why(), s.Err, ErrPending))
 	if ok {
 		c.index.doubt(saved)
 		saved.Err = why
@@ -290,7 +276,7 @@ func (w *Watch) look() (s Snapshot, ofFile bool, err error) {
 func (w *Watch) partly(s *Snapshot) bool {
 	host := slices.ContainsFunc(w.query.each(), func(q Query) bool { return q.by == byHost })
 	if host && w.query.by == byAny {
-		s.Err = first(s.Err, w.client.why(), ErrUnknown)
+		s.Err = first(s.Err, w.client.why(), ErrPending)
 	}
 	return len(s.Endpoints) > 0 && (w.delivered || host || s.Err != nil)
 }
@@ -302,19 +288,22 @@ func (c *Client) answer(q Query, names []string) (s Snapshot, found finding, mor
 	known := c.backend.Interest.Answer(names...)
 	c.index.drain()
 	found = c.index.find(q)
-	s = Snapshot{Query: q, Err: first(caused(found.stale, ErrUnreachable), caused(first(found.hidden, known.Err), ErrUnknown))}
+	s = Snapshot{Query: q, Err: first(caused(found.stale, ErrUnreachable), caused(first(found.hidden, known.Err), ErrUnreadable))}
+	var all []Endpoint
 	for _, x := range found.services {
-		for _, e := range x.Endpoints {
-			if !e.Health.Offered() {
+		for _, reported := range x.Endpoints {
+			if !reported.Health.Offered() {
 				continue
 			}
-			at, doubtful := found.unconfirmed[doubted{x.Name, e.Address()}]
-			if doubtful && (s.Since.IsZero() || at.Before(s.Since)) {
+			e := endpointOf(x, reported)
+			at, doubtful := found.unconfirmed[doubted{x.Name, reported.Address()}]
+			if e.unconfirmed = doubtful; doubtful && (s.Since.IsZero() || at.Before(s.Since)) {
 				s.Since = at
 			}
-			s.Endpoints = append(s.Endpoints, Endpoint{Endpoint: e, Service: x, unconfirmed: doubtful})
+			all = append(all, e)
 		}
 	}
+	s.hold(all)
 	if found.whole = c.whole(known, found); found.whole {
 		c.state.keep(s)
 	}
@@ -372,18 +361,26 @@ func (w *Watch) route(s *Snapshot) {
 	if r == nil {
 		return
 	}
-	here, tables := make(map[naming.HostAddress]struct{}), make(map[registry.Name]*routes.Table)
-	for n, e := range s.Endpoints {
-		name := e.Service.Name
-		if _, seen := tables[name]; !seen {
-			tables[name] = nil
-			if a, err := naming.ParseHostAddress(string(name)); err == nil {
-				here[a], tables[name] = struct{}{}, r.Get(a)
+	here, tables := make(map[naming.HostAddress]struct{}), make(map[string]Router)
+	for n, e := range s.all {
+		if _, seen := tables[e.Service]; !seen {
+			tables[e.Service] = nil
+			if a, err := naming.ParseHostAddress(e.Service); err == nil {
+				here[a], tables[e.Service] = struct{}{}, routerOf(r.Get(a))
 			}
 		}
-		s.Endpoints[n].Routes = tables[name]
+		s.all[n].Router = tables[e.Service]
 	}
+	s.hold(s.all)
 	w.follow(here)
+}
+
+// routerOf returns a table of routes; nil for none.
+func routerOf(t *routes.Table) Router {
+	if t == nil {
+		return nil
+	}
+	return t
 }
 
 // follow makes the hosts those whose routes are watched; none once it stopped.
@@ -408,7 +405,7 @@ func (w *Watch) follow(hosts map[naming.HostAddress]struct{}) {
 
 // Resolve returns the answer to a query as soon as it is known; where ctx ends
 // before, an error as Watch.Next returns it. During an outage that is the last
-// known one, with Snapshot.Err set. What was asked for once is kept up to date for Options.Linger, so that
+// known one, with Snapshot.Err set. What was asked for once is kept up to date for Options.KeepFresh, so that
 // asking again costs nothing.
 func (c *Client) Resolve(ctx context.Context, q Query) (Snapshot, error) {
 	c.linger(q)
@@ -421,7 +418,7 @@ func (c *Client) Resolve(ctx context.Context, q Query) (Snapshot, error) {
 func (c *Client) linger(q Query) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if l := c.lingering[q]; l != nil && l.Reset(c.o.Linger) {
+	if l := c.lingering[q]; l != nil && l.Reset(c.o.KeepFresh) {
 		return
 	}
 	w := c.Watch(q)
@@ -430,7 +427,7 @@ func (c *Client) linger(q Query) {
 		return
 	}
 	var l *time.Timer
-	l = time.AfterFunc(c.o.Linger, func() {
+	l = time.AfterFunc(c.o.KeepFresh, func() {
 		w.Stop()
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -486,7 +483,7 @@ func (c *Client) await(ctx context.Context, q Query, i Instance, want presence) 
 		if err != nil {
 			return first(c.publishing(), c.whyLeftOut(q, err))
 		}
-		seen := slices.ContainsFunc(s.Endpoints, func(e Endpoint) bool { // what was known before says nothing of what is there
+		seen := slices.ContainsFunc(s.all, func(e Endpoint) bool { // what was known before says nothing of what is there
 			return e.Host == i.Host && e.Port == i.Port && !e.unconfirmed
 		})
 		if s.Err == nil && seen == (want == visible) {
@@ -513,16 +510,16 @@ func (c *Client) publishing() error {
 	if c.backend.Publisher == nil {
 		return nil
 	}
-	return caused(c.backend.Publisher.Err(), ErrUnreachable)
+	return caused(firstOf(c.backend.Publisher.Problems()), ErrUnreachable)
 }
 
 // Latest returns what is known now of an endpoint of an earlier answer, for frameworks
-// that keep what an address came with first. What is no longer there is returned as
-// it was.
-func (c *Client) Latest(e Endpoint) Endpoint {
-	now := c.index.latest(e)
-	if a, err := naming.ParseHostAddress(string(now.Service.Name)); err == nil && c.routes != nil {
-		now.Routes = c.routes.Get(a)
+// that keep what an address came with first; not ok, and as it was, where it is no
+// longer there.
+func (c *Client) Latest(e Endpoint) (now Endpoint, ok bool) {
+	now, ok = c.index.latest(e)
+	if a, err := naming.ParseHostAddress(now.Service); err == nil && c.routes != nil {
+		now.Router = routerOf(c.routes.Get(a))
 	}
-	return now
+	return now, ok
 }

@@ -93,7 +93,7 @@ func ZooKeeper(o ZooKeeperOptions) (Backend, error) {
 			Owner: ownerName(o.Identity), Layouts: []zookeeper.Layout{codec}, Lifetime: zookeeper.Session, Unregistered: true, Log: log,
 		})
 	}
-	b.Publisher = &sessionPublisher{p, one}
+	b.Publisher, b.Holds = &sessionPublisher{p, one}, p.holds
 	return b, nil
 }
 

@@ -143,18 +143,18 @@ func TestZooKeeper_SharedIdentity(t *testing.T) {
 		for range 5 {
 			time.Sleep(25 * time.Second)
 			if got, err := ask(consumer, "greeter", time.Second); got != "[10.0.0.1 10.0.0.2]" {
-				t.Errorf("consumers see %s, %v; errors %v, %v", got, err, one.Status().Err, two.Status().Err)
+				t.Errorf("consumers see %s, %v; errors %v, %v", got, err, one.Status().Problem(), two.Status().Problem())
 			}
 		}
 		for _, c := range []*client.Client{one, two} {
-			if err := c.Status().Err; !errors.Is(err, client.ErrConflict) || !strings.Contains(err.Error(), "(identity), or wait for the session of the one before to end") {
+			if err := c.Status().Problem(); !errors.Is(err, client.ErrConflict) || !strings.Contains(err.Error(), "(identity), or wait for the session of the one before to end") {
 				t.Errorf("status: %v", err)
 			}
 		}
-		two.Close()
+		_ = two.Close()
 		time.Sleep(time.Second)
-		if got, _ := ask(consumer, "greeter", time.Second); got != "[10.0.0.1]" || one.Status().Err != nil {
-			t.Errorf("after the other ended: %s, %v", got, one.Status().Err)
+		if got, _ := ask(consumer, "greeter", time.Second); got != "[10.0.0.1]" || one.Status().Problem() != nil {
+			t.Errorf("after the other ended: %s, %v", got, one.Status().Problem())
 		}
 	})
 }
@@ -184,9 +184,9 @@ func TestZooKeeper_DeletedEntry(t *testing.T) {
 		if now, _ := s.Get(parent + "/" + s.Children(parent)[0]); now.Stat.EphemeralOwner != held.Stat.EphemeralOwner {
 			t.Error("the entry of a live session was replaced")
 		}
-		before.Close()
+		_ = before.Close()
 		there("handed over")
-		if err := after.Status().Err; err != nil {
+		if err := after.Status().Problem(); err != nil {
 			t.Error(err)
 		}
 	})
@@ -239,7 +239,7 @@ func TestZooKeeper_RestartWithinSession(t *testing.T) {
 					}
 				}
 				if gone > 3 {
-					t.Errorf("the live provider was in no list for %d s of two minutes; status %v", gone, again.Status().Err)
+					t.Errorf("the live provider was in no list for %d s of two minutes; status %v", gone, again.Status().Problem())
 				}
 			})
 		})
@@ -257,8 +257,8 @@ func TestIdentity_BridgeOwner(t *testing.T) {
 		provider, consumer := process(t, s, "shop"), process(t, s, "")
 		_ = provider.Register(at("10.0.0.1", "greeter"))
 		time.Sleep(2 * time.Second)
-		if got, err := ask(consumer, "greeter", time.Second); got != "[10.0.0.1]" || provider.Status().Err != nil {
-			t.Errorf("consumers see %s, %v; the provider says %v", got, err, provider.Status().Err)
+		if got, err := ask(consumer, "greeter", time.Second); got != "[10.0.0.1]" || provider.Status().Problem() != nil {
+			t.Errorf("consumers see %s, %v; the provider says %v", got, err, provider.Status().Problem())
 		}
 		entries := s.Children("/dubbo/greeter/providers")
 		if bridge := metadata.MarkKey + "%3D" + metadata.OwnerMark("shop"); len(entries) != 1 || strings.Contains(entries[0], bridge) {
@@ -285,15 +285,15 @@ func TestPublisher_WaitsForAPassword(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Hour)
-		if err := provider.Status().Err; !errors.Is(err, client.ErrUnreachable) || !strings.Contains(err.Error(), "passwordFile: open "+file) {
+		if err := provider.Status().Problem(); !errors.Is(err, client.ErrUnreachable) || !strings.Contains(err.Error(), "passwordFile: open "+file) {
 			t.Errorf("without the file: %v", err)
 		}
 		if err := os.WriteFile(file, []byte("secret"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)
-		if got, err := ask(consumer, "greeter", time.Second); got != "[10.0.0.1]" || provider.Status().Err != nil {
-			t.Errorf("a minute after it is there: consumers see %s, %v; the provider says %v", got, err, provider.Status().Err)
+		if got, err := ask(consumer, "greeter", time.Second); got != "[10.0.0.1]" || provider.Status().Problem() != nil {
+			t.Errorf("a minute after it is there: consumers see %s, %v; the provider says %v", got, err, provider.Status().Problem())
 		}
 	})
 }
@@ -308,7 +308,7 @@ func TestStatus_ReportsTheLastDialError(t *testing.T) {
 		c := open(t, b, client.Options{})
 		_, err = ask(c, "greeter", time.Second)
 		const want = "zookeeper 10.1.0.1:2181: connect: connection refused"
-		for name, err := range map[string]error{"Resolve": err, "Status": c.Status().Err} {
+		for name, err := range map[string]error{"Resolve": err, "Status": c.Status().Problem()} {
 			if !errors.Is(err, client.ErrUnreachable) || !strings.Contains(err.Error(), want) {
 				t.Errorf("%s: %v; want %q", name, err, want)
 			}
@@ -369,8 +369,8 @@ func TestZooKeeper_DeniedRoot(t *testing.T) {
 		})
 		c := process(t, s, "p")
 		time.Sleep(time.Second)
-		if err := c.Status().Err; !errors.Is(err, client.ErrDenied) || !strings.Contains(err.Error(), "passwordFile") {
-			t.Errorf("Status().Err = %v before anybody asked, want the denial and what to check", err)
+		if err := c.Status().Problem(); !errors.Is(err, client.ErrDenied) || !strings.Contains(err.Error(), "passwordFile") {
+			t.Errorf("Status().Problem() = %v before anybody asked, want the denial and what to check", err)
 		}
 		began := time.Now()
 		if _, err := ask(c, "greeter", time.Minute); !errors.Is(err, client.ErrDenied) || time.Since(began) > time.Second {
@@ -405,7 +405,7 @@ func TestZooKeeper_OneSession(t *testing.T) {
 			s.DropConnections()
 			time.Sleep(time.Minute)
 		}
-		c.Close()
+		_ = c.Close()
 		if n := len(s.Sessions()); n != 0 {
 			t.Errorf("%d sessions after Close", n)
 		}
@@ -431,8 +431,8 @@ func TestZooKeeper_ConnectionLimit(t *testing.T) {
 		}
 		c := open(t, b, client.Options{})
 		time.Sleep(time.Second)
-		if err := c.Status().Err; err == nil || !strings.Contains(err.Error(), "maxClientCnxns") || !strings.Contains(err.Error(), "server:2181") {
-			t.Errorf("Status().Err = %v, want the limit and the server", err)
+		if err := c.Status().Problem(); err == nil || !strings.Contains(err.Error(), "maxClientCnxns") || !strings.Contains(err.Error(), "server:2181") {
+			t.Errorf("Status().Problem() = %v, want the limit and the server", err)
 		}
 	})
 }

@@ -14,11 +14,12 @@ import (
 	"dubbo.apache.org/dubbo-go/v3/common/constant"
 
 	"github.com/xds-bridge/xds-bridge/plugins/client"
+	"github.com/xds-bridge/xds-bridge/plugins/internal/adapter"
 )
 
 // opened returns the client of a registry's URL, which others of its address share. Of
 // the parameters it reads those that are not dubbo-go's own.
-func opened(pool *client.Pool, scheme string, u *common.URL) (*client.Client, error) {
+func opened(pool *adapter.Pool, scheme string, u *common.URL) (*client.Client, error) {
 	if u.Password != "" {
 		return nil, errors.New("password: name the file that holds it as passwordFile in params")
 	}
@@ -53,7 +54,7 @@ func opened(pool *client.Pool, scheme string, u *common.URL) (*client.Client, er
 	return pool.Open(scheme+"://"+servers+"/"+path+"?"+params.Encode(), o) //nolint:wrapcheck // it names the parameter
 }
 
-// Parameters of a registry that are not those of client.FromURL.
+// Parameters of a registry that are not those of client.Open.
 const (
 	stateFile = "stateFile" // as in client.Options
 	backup    = "backup"    // further servers

@@ -24,13 +24,14 @@ import (
 	"dubbo.apache.org/dubbo-go/v3/registry/protocol"
 
 	"github.com/xds-bridge/xds-bridge/plugins/client"
+	"github.com/xds-bridge/xds-bridge/plugins/internal/adapter"
 )
 
 // Name is the protocol of a registry in the mesh, and begins those of others.
 const Name = "xdsbridge"
 
 func init() { //nolint:gochecknoinits // dubbo-go is extended by imports
-	both := levels{Protocol: protocol.GetProtocol(), ours: make(map[string]bool), pool: new(client.Pool)}
+	both := levels{Protocol: protocol.GetProtocol(), ours: make(map[string]bool), pool: new(adapter.Pool)}
 	both.RegistryFactory, _ = both.Protocol.(registry.RegistryFactory)
 	extension.SetProtocol(constant.RegistryProtocol, func() base.Protocol { return both })
 	for name, scheme := range map[string]string{

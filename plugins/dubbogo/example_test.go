@@ -17,13 +17,13 @@ import (
 // registry in dubbogo.yaml, as xdsbridge-zookeeper://10.1.0.1:2181, only imports
 // the package.
 func ExampleUse() {
-	// In place of client.FromURL("zookeeper://10.1.0.1:2181?identity=greeter-1", slog.Default()).
+	// In place of client.Open("zookeeper://10.1.0.1:2181?identity=greeter-1", client.Options{Log: slog.Default()}).
 	backend := clientfake.New().Backend()
 	c, err := client.New(backend, client.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer c.Close()
+	defer func() { _ = c.Close() }()
 	_, err = dubbo.NewInstance(dubbo.WithName("greeter"), dubbo.WithLogger(logger.WithLevel("error")),
 		dubbo.WithRegistry(registry.WithAddress(dubbogo.Use(c)), registry.WithRegisterInterface()))
 	fmt.Println(err)

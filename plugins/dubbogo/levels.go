@@ -6,7 +6,7 @@ import (
 	"dubbo.apache.org/dubbo-go/v3/protocol/base"
 	"dubbo.apache.org/dubbo-go/v3/registry"
 
-	"github.com/xds-bridge/xds-bridge/plugins/client"
+	"github.com/xds-bridge/xds-bridge/plugins/internal/adapter"
 )
 
 // levels is dubbo-go's protocol of registries, to which a registry of this package is
@@ -16,7 +16,7 @@ type levels struct {
 	base.Protocol
 	registry.RegistryFactory
 	ours map[string]bool // protocols of this package's registries
-	pool *client.Pool
+	pool *adapter.Pool
 }
 
 // Refer implements base.Protocol.

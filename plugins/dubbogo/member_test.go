@@ -10,5 +10,5 @@ import (
 
 func member(t testing.TB, r *clientfake.Registry) *client.Client {
 	t.Helper()
-	return clientfake.Member(t, r, client.Options{DrainDelay: time.Millisecond, Doubt: time.Millisecond})
+	return clientfake.Member(t, r, client.Options{DrainDelay: time.Millisecond, ForgetAfter: time.Millisecond})
 }

@@ -38,11 +38,20 @@ var errNothing = errors.New("dubbo-go names nothing to register or to listen to"
 func (n *node) GetURL() *common.URL { return n.url }
 
 // IsAvailable implements common.Node.
-func (n *node) IsAvailable() bool { return n.client.Status().Available }
+func (n *node) IsAvailable() bool { return n.available() }
 
 // Destroy implements common.Node. It ends everything at the registry's address: what is
 // registered is withdrawn, and its listeners are notified no more once it returns.
-func (n *node) Destroy() { n.client.Close() }
+func (n *node) Destroy() {
+	if err := n.client.Close(); err != nil {
+		logger.Warnf("registry %s: %v", n.url.Location, err)
+	}
+}
+
+func (n *node) available() bool {
+	s := n.client.Status()
+	return s.Connected && s.Read
+}
 
 // Register implements registry.Registry. Consumers are not registered. As in
 // dubbo-go's own registries, it is an error to register what is.
@@ -74,7 +83,7 @@ func (n *node) UnRegister(u *common.URL) error {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	if errors.Is(n.client.Status().Err, client.ErrUnreachable) {
+	if !n.client.Status().Connected {
 		cancel() // its absence could not be detected
 	}
 	if err := n.client.Deregister(ctx, i); err != nil {
@@ -141,7 +150,7 @@ func (n *node) UnSubscribe(u *common.URL, to registry.NotifyListener) error {
 // than the consumer is left out: of a whole list, dubbo-go does not.
 func (n *node) notify(of *common.URL, to registry.NotifyListener, s client.Snapshot) {
 	var all []*registry.ServiceEvent
-	for _, e := range s.Distinct() {
+	for _, e := range s.Endpoints {
 		if u := urlOf(n.client, e, of); u.Protocol == of.Protocol || of.Protocol == "" {
 			all = append(all, &registry.ServiceEvent{Action: remoting.EventTypeUpdate, Service: u})
 		}

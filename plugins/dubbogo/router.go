@@ -11,6 +11,7 @@ import (
 	"dubbo.apache.org/dubbo-go/v3/protocol/result"
 
 	"github.com/xds-bridge/xds-bridge/plugins/client"
+	"github.com/xds-bridge/xds-bridge/plugins/internal/adapter"
 )
 
 // routing honours the routes of the mesh: a VirtualService that sends a header or a
@@ -42,7 +43,7 @@ func (routing) Notify(all []base.Invoker) {
 // Route implements router.PriorityRouter. The host that gets the call is that of one
 // provider, by weight; its own routes say which of its providers then.
 func (routing) Route(all []base.Invoker, u *common.URL, call base.Invocation) []base.Invoker {
-	chosen, ok := client.Choose(all, weightOf)
+	chosen, ok := adapter.Choose(all, weightOf)
 	if !ok {
 		return all
 	}
@@ -51,19 +52,19 @@ func (routing) Route(all []base.Invoker, u *common.URL, call base.Invocation) []
 		return all
 	}
 	ofContext, _ := call.GetAttributeWithDefaultValue(Name, map[string]any(nil)).(map[string]any)
-	subset := one.Subset("/"+u.Service()+"/"+call.MethodName(), client.Header(ofContext, call.Attachments()))
+	subset := one.Subset("/"+u.Service()+"/"+call.MethodName(), adapter.Header(ofContext, call.Attachments()))
 	if subset == "" {
 		return all
 	}
 	return slices.DeleteFunc(slices.Clone(all), func(i base.Invoker) bool {
 		e := endpointOf(i)
-		return e == nil || !e.In(one.Service.Name, subset)
+		return e == nil || !e.In(one.Service, subset)
 	})
 }
 
 func weightOf(i base.Invoker) uint64 {
 	if e := endpointOf(i); e != nil {
-		return uint64(e.Share())
+		return uint64(adapter.Share(e.Weight))
 	}
 	return 0
 }

@@ -31,7 +31,6 @@ import (
 	clientfake "github.com/xds-bridge/xds-bridge/internal/fake/client"
 	"github.com/xds-bridge/xds-bridge/plugins/client"
 	"github.com/xds-bridge/xds-bridge/plugins/dubbogo"
-	xds "github.com/xds-bridge/xds-bridge/registry"
 )
 
 // Greeter answers with the port that it was called at.
@@ -159,9 +158,9 @@ func TestServe_Weights(t *testing.T) {
 			world, service := clientfake.New(), "api.Weighed."+level
 			heavy, light := freePort(t), freePort(t)
 			provider := member(t, world)
-			for port, weight := range map[int]uint32{heavy: 30, light: 10} {
+			for port, weight := range map[int]float64{heavy: 0.3, light: 0.1} {
 				i := client.Instance{
-					Application: "weighed", Interfaces: []xds.Interface{{Name: service}}, Host: "127.0.0.1", Port: uint16(port), Protocol: "tri", Weight: weight, //nolint:gosec // a port
+					Application: "weighed", Interfaces: []client.Interface{{Name: service}}, Host: "127.0.0.1", Port: uint16(port), Protocol: "tri", Weight: client.WeightOf(weight), //nolint:gosec // a port
 				}
 				if err := provider.Register(i); err != nil {
 					t.Fatal(err)

@@ -13,26 +13,26 @@ import (
 	"dubbo.apache.org/dubbo-go/v3/common/constant"
 
 	"github.com/xds-bridge/xds-bridge/plugins/client"
-	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/plugins/internal/adapter"
 	"github.com/xds-bridge/xds-bridge/registry/mesh"
 )
 
 func side(u *common.URL) string { return u.GetParam(constant.SideKey, "") }
 
-func interfaceOf(u *common.URL) registry.Interface {
-	return registry.Interface{Name: u.Service(), Version: u.Version(), Group: u.Group()}
+func interfaceOf(u *common.URL) client.Interface {
+	return client.Interface{Name: u.Service(), Version: u.Version(), Group: u.Group()}
 }
 
 // queryOf returns what a consumer asks for: who provides its interface, and the
 // instances of the applications that it names as providers.
 func queryOf(u *common.URL) client.Query {
-	all := []client.Query{client.ByKey(client.KeyOf(interfaceOf(u)))}
+	all := []client.Query{client.ByInterface(u.Service(), u.Version(), u.Group())}
 	if by := u.GetParam(constant.ProvidedBy, ""); by != "" {
 		for application := range strings.SplitSeq(by, ",") {
 			all = append(all, client.Named(application))
 		}
 	}
-	return client.Any(all...)
+	return client.AnyOf(all...)
 }
 
 // instanceOf returns what dubbo-go reports a provider. Where it reports no address, or
@@ -53,9 +53,9 @@ func instanceOf(u *common.URL) (client.Instance, error) {
 		return true
 	})
 	return client.Instance{
-		Application: u.GetParam(constant.ApplicationKey, ""), Interfaces: []registry.Interface{interfaceOf(u)},
+		Application: u.GetParam(constant.ApplicationKey, ""), Interfaces: []client.Interface{interfaceOf(u)},
 		Host: strings.Trim(at.Ip, "[]"), Port: uint16(port), Protocol: u.Protocol, Metadata: params,
-		Weight: uint32(max(u.GetParamInt32(constant.WeightKey, 0), 0)), //nolint:gosec // not negative
+		Weight: adapter.Weight(uint32(max(u.GetParamInt32(constant.WeightKey, 0), 0))), //nolint:gosec // not negative
 	}, nil
 }
 
@@ -84,14 +84,14 @@ func originOf(u *common.URL) *origin {
 // it knows it by, only the time in the URL that it was read from is free to report a
 // difference. Weight and subsets are none: renew sees to them.
 func urlOf(c *client.Client, e client.Endpoint, of *common.URL) *common.URL {
-	o, params := &origin{client: c}, e.AllAttributes()
+	o, params := &origin{client: c}, e.Attributes()
 	o.now.Store(&e)
 	maps.Copy(params, map[string]string{
 		constant.InterfaceKey: of.Service(), constant.VersionKey: of.Version(), constant.GroupKey: of.Group(), constant.WeightKey: "", mesh.AttributeSubset: "",
-		constant.ApplicationKey: e.Service.Application, constant.SideKey: constant.SideProvider,
+		constant.ApplicationKey: e.Application, constant.SideKey: constant.SideProvider,
 	})
 	u := common.NewURLWithOptions(
-		common.WithProtocol(cmp.Or(e.Scheme(), of.Protocol)), common.WithIp(e.Host), common.WithPort(strconv.Itoa(int(e.Port))), common.WithLocation(e.Address()),
+		common.WithProtocol(cmp.Or(e.Protocol, of.Protocol)), common.WithIp(e.Host), common.WithPort(strconv.Itoa(int(e.Port))), common.WithLocation(e.Address()),
 		common.WithPath("/"+of.Service()), common.WithMethods(strings.Split(e.Attribute(constant.MethodsKey), ",")), common.WithAttribute(Name, o),
 	)
 	for name, value := range params {
@@ -106,12 +106,8 @@ func urlOf(c *client.Client, e client.Endpoint, of *common.URL) *common.URL {
 
 // renew has a provider's URL say what its endpoint is like now.
 func (o *origin) renew(u *common.URL) {
-	e := o.client.Latest(*o.now.Load())
+	e, _ := o.client.Latest(*o.now.Load())
 	o.now.Store(&e)
-	weight := e.Share()
-	if e.ZeroWeight {
-		weight = 0
-	}
-	u.SetParam(constant.WeightKey, strconv.Itoa(int(weight)))
+	u.SetParam(constant.WeightKey, strconv.Itoa(int(adapter.Share(e.Weight))))
 	u.SetParam(mesh.AttributeSubset, e.Attribute(mesh.AttributeSubset))
 }

@@ -14,13 +14,13 @@ import (
 
 // An instance that is registered, and what an instancer reports of it.
 func Example() {
-	// In place of gokit.FromURL("zookeeper://10.1.0.1:2181?identity=greeter-1", slog.Default()).
+	// In place of gokit.Open("zookeeper://10.1.0.1:2181?identity=greeter-1", client.Options{Log: slog.Default()}).
 	backend := clientfake.New().Backend()
 	c, err := client.New(backend, client.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer c.Close()
+	defer func() { _ = c.Close() }()
 
 	instance := client.Instance{Application: "greeter", Host: "10.0.0.1", Port: 8080, Protocol: "http"}
 	registrar := gokit.NewRegistrar(c, instance, nil)

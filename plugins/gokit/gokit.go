@@ -15,9 +15,13 @@ import (
 	"github.com/xds-bridge/xds-bridge/plugins/client"
 )
 
-// FromURL is client.FromURL, with plain hosts and ports in place of Dubbo's format.
-func FromURL(text string, log *slog.Logger) (client.Backend, error) {
-	return client.Defaults{ZooKeeper: plain.Kind, Nacos: plain.Kind}.FromURL(text, log) //nolint:wrapcheck // it names the URL
+// Open is client.Open, with plain hosts and ports in place of Dubbo's where
+// the URL names no format and o none.
+func Open(url string, o client.Options) (*client.Client, error) {
+	if o.Formats == nil {
+		o.Formats = map[string]string{"zookeeper": plain.Kind, "nacos": plain.Kind}
+	}
+	return client.Open(url, o) //nolint:wrapcheck // it names the URL
 }
 
 // Registrar implements sd.Registrar.
@@ -90,7 +94,7 @@ func (i *Instancer) answered(s client.Snapshot, err error) {
 	e := sd.Event{Err: err}
 	if err == nil {
 		e.Instances = make([]string, 0, len(s.Endpoints))
-		for _, at := range s.Distinct() {
+		for _, at := range s.Endpoints {
 			e.Instances = append(e.Instances, at.Address())
 		}
 	}

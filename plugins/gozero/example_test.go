@@ -19,13 +19,13 @@ import (
 // A server that is published under the name in its configuration, and a client
 // of zrpc that finds it.
 func Example() {
-	// In place of gozero.FromURL("nacos://10.2.0.1:8848?identity=greeter-1", slog.Default()).
+	// In place of gozero.Open("nacos://10.2.0.1:8848?identity=greeter-1", client.Options{Log: slog.Default()}).
 	backend := clientfake.New().Backend()
 	c, err := client.New(backend, client.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer c.Close()
+	defer func() { _ = c.Close() }()
 
 	// What zrpc.NewServer starts at conf.ListenOn.
 	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", "127.0.0.1:0")

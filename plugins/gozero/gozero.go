@@ -8,7 +8,6 @@ package gozero
 import (
 	"context"
 	"fmt"
-	"log/slog"
 
 	"github.com/zeromicro/go-zero/core/proc"
 	"github.com/zeromicro/go-zero/zrpc"
@@ -19,10 +18,13 @@ import (
 	xgrpc "github.com/xds-bridge/xds-bridge/plugins/grpc"
 )
 
-// FromURL is client.FromURL, with the format of go-zero's own registry in Nacos in
-// place of Dubbo's. In ZooKeeper go-zero has none.
-func FromURL(text string, log *slog.Logger) (client.Backend, error) {
-	return client.Defaults{Nacos: format.Kind}.FromURL(text, log) //nolint:wrapcheck // it names the URL
+// Open is client.Open, with the format of go-zero's own registry in Nacos in place of Dubbo's where
+// the URL names no format and o none.
+func Open(url string, o client.Options) (*client.Client, error) {
+	if o.Formats == nil {
+		o.Formats = map[string]string{"nacos": format.Kind}
+	}
+	return client.Open(url, o) //nolint:wrapcheck // it names the URL
 }
 
 // WithRegistry has a zrpc client resolve targets of the scheme xdsbridge by a

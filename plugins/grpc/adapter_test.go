@@ -46,7 +46,7 @@ func (f *following) Found() ([]plugin.Found, error) {
 	var found []plugin.Found
 	for _, a := range f.last.Addresses {
 		known, _ := xgrpc.Known(a)
-		found = append(found, plugin.Found{Address: a.Addr, Weight: int(known.Weight)})
+		found = append(found, plugin.Found{Address: a.Addr, Weight: int(known.Weight.Part() * 100)})
 	}
 	return found, f.err
 }

@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/resolver"
 
-	"github.com/xds-bridge/xds-bridge/plugins/client"
+	"github.com/xds-bridge/xds-bridge/plugins/internal/adapter"
 )
 
 // ServiceConfig names the balancer, for grpc.WithDefaultServiceConfig. A program
@@ -83,7 +83,7 @@ type ready struct {
 // Pick implements balancer.Picker. The host that gets the call is that of one
 // endpoint, by weight; its own routes say which of its endpoints then.
 func (p picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
-	one, ok := client.Choose(p, ready.weight)
+	one, ok := adapter.Choose(p, ready.weight)
 	switch {
 	case !ok:
 		return balancer.PickResult{}, balancer.ErrNoSubConnAvailable
@@ -95,14 +95,14 @@ func (p picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	if subset == "" {
 		return balancer.PickResult{SubConn: one.conn}, nil
 	}
-	host := e.Service.Name
+	host := e.Service
 	there := func(r ready) uint64 {
 		if r.at == nil || !r.at.now.Load().In(host, subset) {
 			return 0
 		}
 		return r.weight()
 	}
-	if r, ok := client.Choose(p, there); ok {
+	if r, ok := adapter.Choose(p, there); ok {
 		return balancer.PickResult{SubConn: r.conn}, nil
 	}
 	if one.at.group.awaits(host, subset) {
@@ -119,7 +119,7 @@ func (r ready) weight() uint64 {
 	if r.at == nil {
 		return 1
 	}
-	return uint64(r.at.now.Load().Share())
+	return uint64(adapter.Share(r.at.now.Load().Weight))
 }
 
 func headersOf(ctx context.Context) func(string) (string, bool) {

@@ -15,8 +15,6 @@ import (
 
 	"github.com/xds-bridge/xds-bridge/naming"
 	"github.com/xds-bridge/xds-bridge/plugins/client"
-	"github.com/xds-bridge/xds-bridge/registry"
-	"github.com/xds-bridge/xds-bridge/registry/mesh"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/routes"
 )
 
@@ -32,12 +30,13 @@ type rig struct {
 	places map[string]*place
 }
 
-func newRig(table *routes.Table, endpoints map[string]registry.Endpoint) rig {
+func newRig(table client.Router, endpoints map[string]client.Endpoint) rig {
 	r := rig{places: make(map[string]*place)}
 	info := base.PickerBuildInfo{ReadySCs: make(map[balancer.SubConn]base.SubConnInfo)}
 	for name, e := range endpoints {
 		p := &place{}
-		p.now.Store(&client.Endpoint{Endpoint: e, Service: &registry.Service{}, Routes: table})
+		e.Router = table
+		p.now.Store(&e)
 		r.places[name] = p
 		info.ReadySCs[conn{name: name}] = base.SubConnInfo{Address: resolver.Address{BalancerAttributes: attributes.New(placeKey{}, p)}} //nolint:staticcheck // the base balancer hands addresses on, and no endpoints
 	}
@@ -67,18 +66,18 @@ func (r rig) shares(t *testing.T, headers ...string) map[string]int {
 func near(got, want int) bool { return got >= want-3 && got <= want+3 }
 
 func TestBalancer_Weights(t *testing.T) {
-	r := newRig(nil, map[string]registry.Endpoint{"a": {Weight: 30}, "b": {Weight: 10}})
+	r := newRig(nil, map[string]client.Endpoint{"a": {Weight: client.WeightOf(0.3)}, "b": {Weight: client.WeightOf(0.1)}})
 	if got := r.shares(t); !near(got["a"], 75) || !near(got["b"], 25) {
 		t.Errorf("%v", got)
 	}
-	r.places["b"].now.Store(&client.Endpoint{Endpoint: registry.Endpoint{Weight: 30}, Service: &registry.Service{}})
+	r.places["b"].now.Store(&client.Endpoint{Weight: client.WeightOf(0.3)})
 	if got := r.shares(t); !near(got["a"], 50) {
 		t.Errorf("after a change of weight: %v", got)
 	}
-	if got := newRig(nil, map[string]registry.Endpoint{"a": {}, "b": {}}).shares(t); !near(got["a"], 50) {
+	if got := newRig(nil, map[string]client.Endpoint{"a": {}, "b": {}}).shares(t); !near(got["a"], 50) {
 		t.Errorf("without weights: %v", got)
 	}
-	if got := newRig(nil, map[string]registry.Endpoint{"a": {}, "b": {Weight: 300}}).shares(t); !near(got["a"], 25) {
+	if got := newRig(nil, map[string]client.Endpoint{"a": {}, "b": {Weight: client.WeightOf(3)}}).shares(t); !near(got["a"], 25) {
 		t.Errorf("one without a weight beside one of three times the normal: %v", got)
 	}
 }
@@ -92,10 +91,10 @@ func TestBalancer_Routes(t *testing.T) {
 		{Match: routes.Match{Headers: []routes.Header{{Name: "x-env", Text: routes.Text{Exact: "nowhere"}}}}, Clusters: []routes.Share{to("v3", 1)}},
 		{Clusters: []routes.Share{to("v1", 90), to("v2", 10)}},
 	}}
-	in := func(subset string) registry.Endpoint {
-		return registry.Endpoint{Weight: 1, Attributes: registry.Attributes{mesh.AttributeSubset: subset}}
+	in := func(subsets ...string) client.Endpoint {
+		return client.Endpoint{Weight: client.WeightOf(0.01), Subsets: subsets}
 	}
-	r := newRig(table, map[string]registry.Endpoint{"old": in("v1"), "new": in("v2"), "both": in("v1,v2")})
+	r := newRig(table, map[string]client.Endpoint{"old": in("v1"), "new": in("v2"), "both": in("v1", "v2")})
 	if got := r.shares(t); !near(got["old"], 45) || !near(got["both"], 50) || !near(got["new"], 5) {
 		t.Errorf("the split: %v", got)
 	}
@@ -114,9 +113,9 @@ func TestBalancer_Routes(t *testing.T) {
 
 // BenchmarkPick is the cost of one pick among ten connections.
 func BenchmarkPick(b *testing.B) {
-	endpoints := make(map[string]registry.Endpoint)
+	endpoints := make(map[string]client.Endpoint)
 	for n := range 10 {
-		endpoints[string(rune('a'+n))] = registry.Endpoint{Weight: 10}
+		endpoints[string(rune('a'+n))] = client.Endpoint{Weight: client.WeightOf(0.1)}
 	}
 	r := newRig(nil, endpoints)
 	info := balancer.PickInfo{FullMethodName: "/api.Greeter/Hello", Ctx: context.Background()}
@@ -135,10 +134,7 @@ func table(host, subset string) *routes.Table {
 }
 
 func of(host, address, subset string) client.Endpoint {
-	return client.Endpoint{
-		Endpoint: registry.Endpoint{Host: address, Port: 80, Weight: 1, Attributes: registry.Attributes{mesh.AttributeSubset: subset}},
-		Service:  &registry.Service{Name: registry.Name(host + ":80")},
-	}
+	return client.Endpoint{Host: address, Port: 80, Weight: client.WeightOf(0.01), Service: host + ":80", Subsets: []string{subset}}
 }
 
 // channel is a ClientConn that records what a balancer does with it.
@@ -172,7 +168,7 @@ func TestBalancer_ConnectingSubset(t *testing.T) {
 	cc := &channel{listeners: make(map[string]func(balancer.SubConnState))}
 	f := &follower{places: make(map[string]*place)}
 	one, two := of("a", "10.0.0.1", "v1"), of("a", "10.0.0.2", "v2")
-	one.Routes, two.Routes = table("a", "v2"), table("a", "v2")
+	one.Router, two.Router = table("a", "v2"), table("a", "v2")
 	b := NewBalancer().Build(cc, balancer.BuildOptions{})
 	state := f.state(client.Snapshot{Endpoints: []client.Endpoint{one, two}})
 	if err := b.UpdateClientConnState(balancer.ClientConnState{ResolverState: state}); err != nil {
@@ -209,7 +205,7 @@ func TestBalancer_RoutesByHost(t *testing.T) {
 	for host, subset := range map[string]string{"a": "blue", "b": "green"} {
 		p := &place{}
 		e := of(host, host, subset)
-		e.Routes = table(host, subset)
+		e.Router = table(host, subset)
 		p.now.Store(&e)
 		info.ReadySCs[conn{name: host}] = base.SubConnInfo{Address: resolver.Address{BalancerAttributes: attributes.New(placeKey{}, p)}} //nolint:staticcheck // as the base balancer
 	}

@@ -18,13 +18,13 @@ import (
 
 // A server that is found by its name.
 func Example() {
-	// In place of client.FromURL("zookeeper://10.1.0.1:2181?identity=greeter-1", slog.Default()).
+	// In place of client.Open("zookeeper://10.1.0.1:2181?identity=greeter-1", client.Options{Log: slog.Default()}).
 	backend := clientfake.New().Backend()
 	c, err := client.New(backend, client.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer c.Close()
+	defer func() { _ = c.Close() }()
 
 	ctx := context.Background()
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")

@@ -19,7 +19,6 @@ import (
 	"google.golang.org/grpc/resolver"
 
 	"github.com/xds-bridge/xds-bridge/plugins/client"
-	"github.com/xds-bridge/xds-bridge/registry"
 )
 
 // Scheme is that of the targets.
@@ -83,7 +82,7 @@ func (f *follower) Close() { f.watch.Stop() }
 func (f *follower) state(s client.Snapshot) resolver.State {
 	var out resolver.State
 	here := make(map[string]*place, len(s.Endpoints))
-	for _, e := range s.Distinct() { // a connection is to an address
+	for _, e := range s.Endpoints { // a connection is to an address
 		address := e.Address()
 		p := f.places[address]
 		if p == nil {
@@ -113,7 +112,7 @@ type place struct {
 type group struct{ all atomic.Pointer[[]*place] }
 
 // awaits reports whether a connection to a subset of a service is being made.
-func (g *group) awaits(host registry.Name, subset string) bool {
+func (g *group) awaits(host, subset string) bool {
 	if g == nil || g.all.Load() == nil {
 		return false
 	}

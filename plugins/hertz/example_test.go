@@ -20,13 +20,13 @@ import (
 
 // A server that is found by the name in its URL.
 func Example() {
-	// In place of hertz.FromURL("zookeeper://10.1.0.1:2181?identity=greeter-1", slog.Default()).
+	// In place of hertz.Open("zookeeper://10.1.0.1:2181?identity=greeter-1", client.Options{Log: slog.Default()}).
 	backend := clientfake.New().Backend()
 	c, err := client.New(backend, client.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer c.Close()
+	defer func() { _ = c.Close() }()
 
 	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", "127.0.0.1:0")
 	if err != nil {

@@ -9,7 +9,6 @@ import (
 	clientfake "github.com/xds-bridge/xds-bridge/internal/fake/client"
 	"github.com/xds-bridge/xds-bridge/plugins/client"
 	"github.com/xds-bridge/xds-bridge/plugins/hertz"
-	"github.com/xds-bridge/xds-bridge/registry"
 )
 
 // TestResolver_UniqueAddresses: one process with two interfaces would be
@@ -20,8 +19,8 @@ func TestResolver_UniqueAddresses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.Close()
-	one := client.Instance{Application: "greeter", Interfaces: []registry.Interface{{Name: "api.A"}, {Name: "api.B"}}, Host: "10.0.0.1", Port: 80, Protocol: "http"}
+	defer func() { _ = c.Close() }()
+	one := client.Instance{Application: "greeter", Interfaces: []client.Interface{{Name: "api.A"}, {Name: "api.B"}}, Host: "10.0.0.1", Port: 80, Protocol: "http"}
 	if err := c.Register(one); err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +44,7 @@ func TestResolver_UnknownName(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.Close()
+	defer func() { _ = c.Close() }()
 	ended := make(chan error, 1)
 	go func() {
 		_, err := hertz.NewResolver(c).Resolve(context.Background(), "greeter")

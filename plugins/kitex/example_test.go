@@ -18,13 +18,13 @@ import (
 // What a server of Kitex does with server.WithRegistry, and a client of it with
 // xkitex.Discovery.
 func Example() {
-	// In place of xkitex.FromURL("zookeeper://10.1.0.1:2181?identity=greeter-1", slog.Default()).
+	// In place of xkitex.Open("zookeeper://10.1.0.1:2181?identity=greeter-1", client.Options{Log: slog.Default()}).
 	backend := clientfake.New().Backend()
 	c, err := client.New(backend, client.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer c.Close()
+	defer func() { _ = c.Close() }()
 
 	registry := xkitex.NewRegistry(c)
 	info := &kitex.Info{ServiceName: "greeter", PayloadCodec: "thrift", Addr: &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 8888}, Weight: 10}

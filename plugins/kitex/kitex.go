@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"strings"
 	"time"
@@ -22,12 +21,16 @@ import (
 	"github.com/xds-bridge/xds-bridge/metadata/cloudwego"
 	"github.com/xds-bridge/xds-bridge/metadata/convert"
 	"github.com/xds-bridge/xds-bridge/plugins/client"
+	"github.com/xds-bridge/xds-bridge/plugins/internal/adapter"
 )
 
-// FromURL is client.FromURL, with the formats of Kitex' own registries in place of
-// Dubbo's.
-func FromURL(text string, log *slog.Logger) (client.Backend, error) {
-	return client.Defaults{ZooKeeper: cloudwego.Kitex, Nacos: cloudwego.Kitex}.FromURL(text, log) //nolint:wrapcheck // it names the URL
+// Open is client.Open, with the formats of Kitex' own registries in place of Dubbo's where
+// the URL names no format and o none.
+func Open(url string, o client.Options) (*client.Client, error) {
+	if o.Formats == nil {
+		o.Formats = map[string]string{"zookeeper": cloudwego.Kitex, "nacos": cloudwego.Kitex}
+	}
+	return client.Open(url, o) //nolint:wrapcheck // it names the URL
 }
 
 // Registry implements registry.Registry.
@@ -78,7 +81,7 @@ func instanceOf(info *kitex.Info) (client.Instance, error) {
 		protocol = "grpc"
 	}
 	return client.Instance{
-		Application: info.ServiceName, Host: host, Port: port, Protocol: protocol, Weight: convert.CloudWeGo().Share(float64(info.Weight)), Metadata: info.Tags,
+		Application: info.ServiceName, Host: host, Port: port, Protocol: protocol, Weight: adapter.Weight(convert.CloudWeGo().Share(float64(info.Weight))), Metadata: info.Tags,
 	}, nil
 }
 
@@ -158,9 +161,9 @@ func (r *Resolver) Resolve(ctx context.Context, name string) (discovery.Result, 
 		return discovery.Result{}, fmt.Errorf("resolve %s: %w", name, err)
 	}
 	out := discovery.Result{Cacheable: true, CacheKey: name}
-	for _, e := range s.Distinct() {
-		weight := int(convert.CloudWeGo().Of(e.Share()))
-		out.Instances = append(out.Instances, discovery.NewInstance("tcp", e.Address(), weight, e.AllAttributes()))
+	for _, e := range s.Endpoints {
+		weight := int(convert.CloudWeGo().Of(max(adapter.Share(e.Weight), 1)))
+		out.Instances = append(out.Instances, discovery.NewInstance("tcp", e.Address(), weight, e.Attributes()))
 	}
 	return out, nil
 }

@@ -17,7 +17,6 @@ import (
 	clientfake "github.com/xds-bridge/xds-bridge/internal/fake/client"
 	"github.com/xds-bridge/xds-bridge/plugins/client"
 	"github.com/xds-bridge/xds-bridge/plugins/kitex"
-	"github.com/xds-bridge/xds-bridge/registry"
 )
 
 func member(t *testing.T, r *clientfake.Registry) *client.Client {
@@ -117,7 +116,7 @@ func TestRegistry_BadAddress(t *testing.T) {
 
 func TestResolver_OneAddressOfTwoInterfaces(t *testing.T) {
 	c := member(t, clientfake.New())
-	one := client.Instance{Application: "greeter", Interfaces: []registry.Interface{{Name: "api.A"}, {Name: "api.B"}}, Host: "10.0.0.1", Port: 80, Protocol: "thrift"}
+	one := client.Instance{Application: "greeter", Interfaces: []client.Interface{{Name: "api.A"}, {Name: "api.B"}}, Host: "10.0.0.1", Port: 80, Protocol: "thrift"}
 	if err := c.Register(one); err != nil {
 		t.Fatal(err)
 	}

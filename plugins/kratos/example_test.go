@@ -18,13 +18,13 @@ import (
 
 // An application that is found by its name.
 func Example() {
-	// In place of xkratos.FromURL("zookeeper://10.1.0.1:2181?identity=greeter-1", slog.Default()).
+	// In place of xkratos.Open("zookeeper://10.1.0.1:2181?identity=greeter-1", client.Options{Log: slog.Default()}).
 	backend := clientfake.New().Backend()
 	c, err := client.New(backend, client.Options{})
 	if err != nil {
 		stdlog.Fatal(err)
 	}
-	defer c.Close()
+	defer func() { _ = c.Close() }()
 	registry := xkratos.New(c)
 
 	started, ended := make(chan struct{}), make(chan error, 1)

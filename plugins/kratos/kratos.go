@@ -11,7 +11,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"net/url"
 	"slices"
@@ -24,7 +23,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/metadata/convert"
 	format "github.com/xds-bridge/xds-bridge/metadata/kratos"
 	"github.com/xds-bridge/xds-bridge/plugins/client"
-	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/plugins/internal/adapter"
 )
 
 // What an instance reports in metadata beside its own.
@@ -44,10 +43,13 @@ const metaWeight = "weight"
 // Registry implements registry.Registrar and registry.Discovery.
 type Registry struct{ registry client.Registry }
 
-// FromURL is client.FromURL, with the formats of Kratos' own registries in place of
-// Dubbo's.
-func FromURL(text string, log *slog.Logger) (client.Backend, error) {
-	return client.Defaults{ZooKeeper: format.Kind, Nacos: format.Kind}.FromURL(text, log) //nolint:wrapcheck // it names the URL
+// Open is client.Open, with the formats of Kratos' own registries in place of Dubbo's where
+// the URL names no format and o none.
+func Open(url string, o client.Options) (*client.Client, error) {
+	if o.Formats == nil {
+		o.Formats = map[string]string{"zookeeper": format.Kind, "nacos": format.Kind}
+	}
+	return client.Open(url, o) //nolint:wrapcheck // it names the URL
 }
 
 // New returns a registry over a client, which stays the caller's.
@@ -92,14 +94,14 @@ func instancesOf(s *kratos.ServiceInstance) (all []client.Instance, err error) {
 		}
 		i := client.Instance{
 			Application: s.Name, Process: cmp.Or(s.ID, strings.Join(s.Endpoints, ",")) + " " + u.Query().Get("isSecure"), // which is metadata of the whole node
-			Interfaces: []registry.Interface{{Name: s.Name + "." + u.Scheme}},
+			Interfaces: []client.Interface{{Name: s.Name + "." + u.Scheme}},
 			Host:       host, Port: port, Protocol: u.Scheme, Metadata: maps.Clone(s.Metadata),
 		}
 		if i.Metadata == nil {
 			i.Metadata = make(map[string]string)
 		}
 		if w, bad := strconv.ParseUint(i.Metadata[metaWeight], 10, 32); bad == nil {
-			i.Weight = convert.Kratos().Share(max(float64(w), convert.Kratos().Min)) // 0 would be as not reported
+			i.Weight = adapter.Weight(convert.Kratos().Share(max(float64(w), convert.Kratos().Min))) // 0 would be as not reported
 			delete(i.Metadata, metaWeight)
 		}
 		if s.Version != "" {
@@ -119,7 +121,7 @@ func query(name string) client.Query {
 	for _, scheme := range format.Schemes() {
 		all = append(all, client.ByInterface(name+"."+scheme, "", ""))
 	}
-	return client.Any(all...)
+	return client.AnyOf(all...)
 }
 
 // GetService implements registry.Discovery.
@@ -166,7 +168,7 @@ func (w *watcher) Stop() error {
 // servicesOf gathers the endpoints of each instance.
 func servicesOf(name string, s client.Snapshot) []*kratos.ServiceInstance {
 	byID := make(map[string]*kratos.ServiceInstance)
-	for _, e := range s.Callable() {
+	for _, e := range callable(s) {
 		endpoint, scheme := endpointOf(e)
 		id := cmp.Or(e.Attribute(metaID), e.Address())
 		if byID[id] != nil && slices.ContainsFunc(byID[id].Endpoints, func(other string) bool {
@@ -175,10 +177,10 @@ func servicesOf(name string, s client.Snapshot) []*kratos.ServiceInstance {
 			id = e.Address() // clients call one endpoint of each scheme, and two processes may have one ID
 		}
 		if byID[id] == nil {
-			meta := e.AllAttributes()
+			meta := e.Attributes()
 			maps.DeleteFunc(meta, func(k, _ string) bool { return strings.HasPrefix(k, "kratos.") })
-			if _, own := meta[metaWeight]; !own && e.Weight > 0 {
-				meta[metaWeight] = strconv.FormatFloat(convert.Kratos().Of(e.Share()), 'f', 0, 64)
+			if _, own := meta[metaWeight]; !own && e.Weight.Reported() {
+				meta[metaWeight] = strconv.FormatFloat(convert.Kratos().Of(max(adapter.Share(e.Weight), 1)), 'f', 0, 64)
 			}
 			version := cmp.Or(e.Attribute(metaVersion), e.Attribute(keyVersion))
 			if meta[keyVersion] == version {
@@ -197,16 +199,26 @@ func servicesOf(name string, s client.Snapshot) []*kratos.ServiceInstance {
 	return all
 }
 
+// callable returns the endpoints of a snapshot with each service that is at an address:
+// clients of Kratos call it by its scheme.
+func callable(s client.Snapshot) []client.Endpoint {
+	calls := make(map[string]bool, len(s.Endpoints))
+	for _, e := range s.Endpoints {
+		calls[e.Address()] = true
+	}
+	return slices.DeleteFunc(s.All(), func(e client.Endpoint) bool { return !calls[e.Address()] })
+}
+
 // endpointOf returns the URL of an endpoint, with the scheme that its server was
 // registered with. What names none speaks grpc, as a mesh does not say.
 func endpointOf(e client.Endpoint) (endpoint, scheme string) {
 	scheme = "grpc"
-	for _, i := range e.Service.Interfaces {
+	for _, i := range e.Interfaces() {
 		if at := strings.LastIndexByte(i.Name, '.'); slices.Contains(format.Schemes(), i.Name[at+1:]) {
 			scheme = i.Name[at+1:]
 		}
 	}
-	if p := convert.Scheme(e.Scheme()); p != "" && p != "tcp" { // which plain has where none is reported
+	if p := convert.Scheme(e.Protocol); p != "" && p != "tcp" { // which plain has where none is reported
 		scheme = p
 	}
 	u := url.URL{Scheme: scheme, Host: e.Address()}

@@ -159,7 +159,7 @@ func ensembleMember(t *testing.T, s *zkfake.Server, identity string) *xkratos.Re
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(c.Close)
+	t.Cleanup(func() { _ = c.Close() })
 	return xkratos.New(c)
 }
 

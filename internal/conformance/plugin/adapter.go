@@ -11,7 +11,6 @@ import (
 
 	clientfake "github.com/xds-bridge/xds-bridge/internal/fake/client"
 	"github.com/xds-bridge/xds-bridge/plugins/client"
-	"github.com/xds-bridge/xds-bridge/registry"
 )
 
 // Adapter is what Adapters tries: how a framework looks a name up.
@@ -74,7 +73,7 @@ type trial struct {
 
 func member(t testing.TB, r *clientfake.Registry) *client.Client {
 	t.Helper()
-	return clientfake.Member(t, r, client.Options{DrainDelay: time.Millisecond, Doubt: time.Millisecond})
+	return clientfake.Member(t, r, client.Options{DrainDelay: time.Millisecond, ForgetAfter: time.Millisecond})
 }
 
 const adapted = "greeter"
@@ -123,14 +122,14 @@ func await(t testing.TB, f Following, want ...string) []Found {
 
 func addressOnce(t testing.TB, x *trial) {
 	several := instance(1)
-	several.Interfaces = []registry.Interface{{Name: "api.A"}, {Name: "api.B"}}
+	several.Interfaces = []client.Interface{{Name: "api.A"}, {Name: "api.B"}}
 	x.provide(t, several, instance(2))
 	await(t, x.follow(t, adapted), "10.0.0.1:8080", "10.0.0.2:8080")
 }
 
 func weights(t testing.TB, x *trial) {
 	one, two := instance(1), instance(2)
-	one.Weight, two.Weight = 30, 10
+	one.Weight, two.Weight = client.WeightOf(0.3), client.WeightOf(0.1)
 	x.provide(t, one, two)
 	by := make(map[string]int)
 	for _, found := range await(t, x.follow(t, adapted), "10.0.0.1:8080", "10.0.0.2:8080") {

@@ -9,14 +9,13 @@ import (
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/plugins/client"
-	"github.com/xds-bridge/xds-bridge/registry"
 )
 
 // World is a registry with a method to break it, for Backends. All functions but
 // Member may be nil, where there is nothing to do.
 type World struct {
-	// Member returns the backend of one more process.
-	Member func(t testing.TB, identity string) client.Backend
+	// Member returns the client of one more process.
+	Member func(t testing.TB, identity string, o client.Options) *client.Client
 
 	// Runs says at which ports of 127.0.0.1 the instances of an application run:
 	// what Kubernetes reports to a mesh.
@@ -65,11 +64,8 @@ func (x *backends) port() int {
 
 func (x *backends) member(t testing.TB, identity string) *client.Client {
 	t.Helper()
-	c, err := client.New(x.Member(t, identity), client.Options{DrainDelay: time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(c.Close)
+	c := x.Member(t, identity, client.Options{DrainDelay: time.Millisecond})
+	t.Cleanup(func() { _ = c.Close() })
 	return c
 }
 
@@ -78,7 +74,7 @@ func (x *backends) instance(t testing.TB, application string, interfaces ...stri
 	t.Helper()
 	i := client.Instance{Application: application, Host: "127.0.0.1", Port: uint16(x.port()), Protocol: "grpc"} //nolint:gosec // it is small
 	for _, name := range interfaces {
-		i.Interfaces = append(i.Interfaces, registry.Interface{Name: name})
+		i.Interfaces = append(i.Interfaces, client.Interface{Name: name})
 	}
 	x.runs(t, application, int(i.Port))
 	return i
@@ -129,7 +125,7 @@ func until(t testing.TB, c *client.Client, q client.Query, what string, enough f
 
 func found(s client.Snapshot) []string {
 	all := make([]string, 0, len(s.Endpoints))
-	for _, e := range s.Distinct() {
+	for _, e := range s.Endpoints {
 		all = append(all, e.Address())
 	}
 	slices.Sort(all)
@@ -165,7 +161,7 @@ func (x *backends) addUp(t testing.TB, consumer *client.Client) {
 	both := x.instance(t, "adds", "api.First", "api.Second")
 	for _, i := range both.Interfaces {
 		one := both
-		one.Interfaces = []registry.Interface{i}
+		one.Interfaces = []client.Interface{i}
 		if err := provider.Register(one); err != nil {
 			t.Fatal(err)
 		}
@@ -186,7 +182,9 @@ func (x *backends) closed(t testing.TB, consumer *client.Client) {
 		t.Fatal(err)
 	}
 	sees(t, consumer, interfaceNamed("api.Closed"), one)
-	provider.Close()
+	if err := provider.Close(); err != nil {
+		t.Error(err)
+	}
 	x.runs(t, "closed") // nowhere: with the process its pod ends, which a mesh goes by
 	sees(t, consumer, interfaceNamed("api.Closed"))
 }
@@ -206,9 +204,9 @@ func (x *backends) duplicates(t testing.TB, consumer *client.Client) {
 	}
 	sees(t, consumer, interfaceNamed("api.Duplicate"), first, second)
 	deadline := time.Now().Add(patience)
-	for !errors.Is(two.Status().Err, client.ErrConflict) {
+	for !errors.Is(two.Status().Problem(), client.ErrConflict) {
 		if time.Now().After(deadline) {
-			t.Fatalf("the second one says %v; want %v", two.Status().Err, client.ErrConflict)
+			t.Fatalf("the second one says %v; want %v", two.Status().Problem(), client.ErrConflict)
 		}
 		<-time.NewTimer(50 * time.Millisecond).C
 	}
@@ -241,7 +239,7 @@ func (x *backends) outage(t testing.TB, consumer *client.Client) {
 	if err == nil {
 		err = s.Err // of a registry that reported everything before
 	}
-	if !errors.Is(err, client.ErrUnreachable) && !errors.Is(err, client.ErrUnknown) {
+	if !errors.Is(err, client.ErrUnreachable) && !errors.Is(err, client.ErrPending) {
 		t.Errorf("a name that was never asked for: %v, %v", found(s), err)
 	}
 	if s, err := consumer.Resolve(t.Context(), known); err != nil || !slices.Equal(found(s), []string{one.Address()}) {

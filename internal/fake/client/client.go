@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/plugins/client"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
@@ -41,7 +42,7 @@ func Member(t testing.TB, r *Registry, o client.Options) *client.Client {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(c.Close)
+	t.Cleanup(func() { _ = c.Close() })
 	return c
 }
 
@@ -86,7 +87,12 @@ func (r *Registry) view() view {
 
 // add adds an instance: one service for each of its keys.
 func (r *Registry) add(services map[registry.Name]*registry.Service, i client.Instance) {
-	for _, key := range i.Keys() {
+	interfaces := i.Interfaces
+	if len(interfaces) == 0 {
+		interfaces = []client.Interface{{Name: i.Application}}
+	}
+	for _, x := range interfaces {
+		key := metadata.KeyOf(registry.Interface(x))
 		name := registry.Name(key.String())
 		s := services[name]
 		if s == nil {
@@ -97,7 +103,11 @@ func (r *Registry) add(services map[registry.Name]*registry.Service, i client.In
 			services[name] = s
 		}
 		e := registry.Endpoint{
-			Host: i.Host, Port: i.Port, Protocol: i.Protocol, Weight: i.Weight, Zone: i.Zone, Attributes: i.Metadata, Health: registry.Healthy,
+			Host: i.Host, Port: i.Port, Protocol: i.Protocol, Zone: i.Zone, Attributes: i.Metadata, Health: registry.Healthy,
+		}
+		if i.Weight.Reported() {
+			e.Weight = uint32(i.Weight.Part()*100 + 0.5)
+			e.ZeroWeight = e.Weight == 0
 		}
 		if weight, given := r.weights[i.Address()]; given {
 			e.Weight, e.ZeroWeight = weight, weight == 0
@@ -143,5 +153,5 @@ func (p *publisher) Set(instances []client.Instance) {
 // Wrote implements client.Publisher.
 func (*publisher) Wrote() bool { return true }
 
-// Err implements client.Publisher.
-func (*publisher) Err() error { return nil }
+// Problems implements client.Publisher.
+func (*publisher) Problems() map[string]error { return nil }

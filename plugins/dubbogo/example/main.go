@@ -29,7 +29,7 @@ import (
 func main() { program().Main() }
 
 func program() example.Program {
-	return example.Program{Serve: serve, Dial: dial, FromURL: client.FromURL, Log: dubbogo.Log(slog.LevelInfo)}
+	return example.Program{Serve: serve, Dial: dial, Open: client.Open, Log: dubbogo.Log(slog.LevelInfo)}
 }
 
 // Greeter is the service.

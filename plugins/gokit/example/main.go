@@ -29,7 +29,7 @@ import (
 func main() { program().Main() }
 
 func program() example.Program {
-	return example.Program{Serve: serve, Dial: dial, FromURL: gokit.FromURL, Log: gokit.Log(log.NewLogfmtLogger(log.NewSyncWriter(os.Stderr)), slog.LevelInfo)}
+	return example.Program{Serve: serve, Dial: dial, Open: gokit.Open, Log: gokit.Log(log.NewLogfmtLogger(log.NewSyncWriter(os.Stderr)), slog.LevelInfo)}
 }
 
 func serve(ctx context.Context, c *client.Client, at example.Place) error {

@@ -34,11 +34,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "usage: serve URL HOST:PORT, or call URL")
 		os.Exit(2)
 	}
-	backend, err := gokit.FromURL(os.Args[2], slog.Default())
-	if err != nil {
-		log.Fatal(err)
-	}
-	c, err := client.New(backend, client.Options{})
+	c, err := gokit.Open(os.Args[2], client.Options{Log: slog.Default()})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -47,8 +43,7 @@ func main() {
 	} else {
 		err = call(c)
 	}
-	c.Close()
-	if err != nil {
+	if err = errors.Join(err, c.Close()); err != nil {
 		log.Fatal(err)
 	}
 }

@@ -20,7 +20,7 @@ import (
 func main() { program().Main() }
 
 func program() example.Program {
-	return example.Program{Serve: serve, Dial: dial, FromURL: gozero.FromURL, Log: gozero.Log(slog.LevelInfo)}
+	return example.Program{Serve: serve, Dial: dial, Open: gozero.Open, Log: gozero.Log(slog.LevelInfo)}
 }
 
 // serve ends when go-zero does, which listens for SIGTERM by itself.

@@ -22,7 +22,7 @@ import (
 func main() { program().Main() }
 
 func program() example.Program {
-	return example.Program{Serve: serve, Dial: dial, FromURL: client.FromURL, Log: xgrpc.Log(slog.LevelInfo)}
+	return example.Program{Serve: serve, Dial: dial, Open: client.Open, Log: xgrpc.Log(slog.LevelInfo)}
 }
 
 func serve(ctx context.Context, c *client.Client, at example.Place) error {

@@ -26,7 +26,7 @@ import (
 func main() { program().Main() }
 
 func program() example.Program {
-	return example.Program{Serve: serve, Dial: dial, FromURL: hertz.FromURL, Log: hertz.Log(slog.LevelInfo), Describes: true}
+	return example.Program{Serve: serve, Dial: dial, Open: hertz.Open, Log: hertz.Log(slog.LevelInfo), Describes: true}
 }
 
 func serve(ctx context.Context, c *client.Client, at example.Place) error {

@@ -29,8 +29,8 @@ type Program struct {
 	// Dial returns how a service is called.
 	Dial func(c *client.Client, service string) (Call, error)
 
-	// FromURL makes the backend, in the framework's own formats where it has any.
-	FromURL func(text string, log *slog.Logger) (client.Backend, error)
+	// Open makes the client, in the framework's own formats where it has any.
+	Open func(url string, o client.Options) (*client.Client, error)
 
 	Log *slog.Logger // of the framework
 
@@ -70,7 +70,7 @@ const usage = `usage:
   example -registry URL [-listen HOST:PORT] [-weight N] [-tag KEY=VALUE] serve SERVICE
   example -registry URL [-every 1s] call SERVICE
 
-URL is that of FromURL, in which $NAME and ${NAME} are variables of
+URL is that of client.Open, in which $NAME and ${NAME} are variables of
 the environment, for example zookeeper://127.0.0.1:2181?identity=$HOSTNAME`
 
 // Main runs an example with the command line of the process until it is asked to
@@ -104,15 +104,11 @@ func (p Program) run(ctx context.Context, args []string, out io.Writer) error {
 	if at.described() && !p.Describes {
 		return errors.New("-weight, -tag: this framework passes neither to its registry")
 	}
-	backend, err := p.FromURL(os.ExpandEnv(*registry), p.Log)
+	c, err := p.Open(os.ExpandEnv(*registry), client.Options{StateFile: *state, DrainDelay: *drain, Log: p.Log})
 	if err != nil {
 		return err
 	}
-	c, err := client.New(backend, client.Options{StateFile: *state, DrainDelay: *drain, Log: p.Log})
-	if err != nil {
-		return err
-	}
-	defer c.Close()
+	defer func() { _ = c.Close() }()
 	at.Service = flags.Arg(1)
 	switch command := flags.Arg(0); {
 	case flags.NArg() == 2 && command == "serve":

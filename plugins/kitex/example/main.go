@@ -32,7 +32,7 @@ service Greeter { string Hello(1: string name) }
 func main() { program().Main() }
 
 func program() example.Program {
-	return example.Program{Serve: serve, Dial: dial, FromURL: kitex.FromURL, Log: kitex.Log(slog.LevelInfo), Describes: true}
+	return example.Program{Serve: serve, Dial: dial, Open: kitex.Open, Log: kitex.Log(slog.LevelInfo), Describes: true}
 }
 
 // thrift returns the service with its messages as JSON.

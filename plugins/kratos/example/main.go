@@ -23,7 +23,7 @@ import (
 func main() { program().Main() }
 
 func program() example.Program {
-	return example.Program{Serve: serve, Dial: dial, FromURL: xkratos.FromURL, Log: xkratos.Log(log.GetLogger(), slog.LevelInfo), Describes: true}
+	return example.Program{Serve: serve, Dial: dial, Open: xkratos.Open, Log: xkratos.Log(log.GetLogger(), slog.LevelInfo), Describes: true}
 }
 
 func serve(ctx context.Context, c *client.Client, at example.Place) error {

@@ -1,13 +1,24 @@
-package client
+// Package adapter is what the adapters of frameworks have in common.
+package adapter
 
 import (
 	"math/rand/v2"
-	"slices"
 	"strings"
 
-	"github.com/xds-bridge/xds-bridge/registry"
-	"github.com/xds-bridge/xds-bridge/registry/mesh"
+	"github.com/xds-bridge/xds-bridge/metadata/convert"
+	"github.com/xds-bridge/xds-bridge/plugins/client"
 )
+
+// Share returns a weight as the formats count it: in hundredths of a normal one.
+func Share(w client.Weight) uint32 { return uint32(w.Part()*convert.Normal + 0.5) }
+
+// Weight returns the weight of a share that is reported; 0: it is not.
+func Weight(share uint32) client.Weight {
+	if share == 0 {
+		return client.Weight{}
+	}
+	return client.WeightOf(float64(share) / convert.Normal)
+}
 
 // Choose returns one of several, each as often as its weight says; none where no
 // weight is above 0.
@@ -34,12 +45,6 @@ func Choose[T any](several []T, weight func(T) uint64) (one T, ok bool) {
 	return one, ok
 }
 
-// Subset returns which subset of its service the routes of the mesh send a call to;
-// empty for anywhere. A path is that of HTTP, as "/api.Greeter/Hello".
-func (e Endpoint) Subset(path string, header func(name string) (string, bool)) string {
-	return e.Routes.Subset(path, header, rand.Uint64N)
-}
-
 // Header returns what Subset asks for headers, of maps that hold a text or several for
 // a name in any case. Those of the first map come first.
 func Header(headers ...map[string]any) func(name string) (string, bool) {
@@ -58,9 +63,4 @@ func Header(headers ...map[string]any) func(name string) (string, bool) {
 		}
 		return "", false
 	}
-}
-
-// In reports whether the endpoint is in a subset of a service.
-func (e Endpoint) In(service registry.Name, subset string) bool {
-	return e.Service.Name == service && slices.Contains(strings.Split(e.Attribute(mesh.AttributeSubset), ","), subset)
 }
