@@ -20,6 +20,7 @@ import (
 
 	"github.com/xds-bridge/xds-bridge/integration/harness"
 	"github.com/xds-bridge/xds-bridge/plugins/client"
+	xmesh "github.com/xds-bridge/xds-bridge/plugins/client/mesh"
 	xgrpc "github.com/xds-bridge/xds-bridge/plugins/grpc"
 )
 
@@ -96,7 +97,7 @@ func median(all []float64) float64 { return slices.Sorted(slices.Values(all))[le
 // byPlugin makes what a program that uses the plugin makes at its start.
 func byPlugin(t *testing.T, istiod *harness.Istiod) (resolver.Builder, func()) {
 	t.Helper()
-	c, err := client.Open(fmt.Sprintf("mesh://%s?name=consumer&namespace=shop&ip=127.0.0.1&debug=%s&allow=127.0.0.0/8", istiod.GRPC, istiod.HTTP), client.Options{})
+	c, err := client.Open(fmt.Sprintf("mesh://%s?name=consumer&namespace=shop&ip=127.0.0.1&debug=%s&allow=127.0.0.0/8", istiod.GRPC, istiod.HTTP), client.Options{}, xmesh.Kind())
 	if err != nil {
 		t.Fatal(err)
 	}

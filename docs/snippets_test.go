@@ -24,7 +24,7 @@ const ours = "github.com/xds-bridge/xds-bridge"
 func snippets(t *testing.T) []snippet {
 	t.Helper()
 	return []snippet{
-		{"plugins.md", ".", imports("log/slog", ours+"/plugins/client") + "func f() (*client.Client, error) {\n", "return c, err }\n"},
+		{"plugins.md", ".", imports("log/slog", ours+"/plugins/client", ours+"/plugins/client/zookeeper") + "func f() (*client.Client, error) {\n", "return c, err }\n"},
 		{"plugins.md", ".", imports("context", ours+"/plugins/client") + "func f(ctx context.Context, c *client.Client, podIP string) error {\n", "return nil }\n"},
 		{
 			"plugins/grpc.md", "plugins/grpc", imports("google.golang.org/grpc", "google.golang.org/grpc/balancer", "google.golang.org/grpc/credentials/insecure", ours+"/plugins/client", "xgrpc "+ours+"/plugins/grpc") +

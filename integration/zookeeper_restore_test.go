@@ -7,6 +7,7 @@ import (
 
 	"github.com/xds-bridge/xds-bridge/integration/harness"
 	"github.com/xds-bridge/xds-bridge/plugins/client"
+	xzk "github.com/xds-bridge/xds-bridge/plugins/client/zookeeper"
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
 )
 
@@ -89,7 +90,7 @@ func TestZooKeeper_OlderSnapshot(t *testing.T) {
 // says whether that failed.
 func providingClient(t *testing.T, conn zookeeper.Options) (fault func() error) {
 	t.Helper()
-	backend, err := client.ZooKeeper(client.ZooKeeperOptions{Conn: conn, Identity: "greeter"})
+	backend, err := xzk.New(xzk.Options{Conn: conn, Identity: "greeter"})
 	if err != nil {
 		t.Fatal(err)
 	}

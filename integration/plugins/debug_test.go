@@ -21,6 +21,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/integration/harness"
 	"github.com/xds-bridge/xds-bridge/naming"
 	"github.com/xds-bridge/xds-bridge/plugins/client"
+	xmesh "github.com/xds-bridge/xds-bridge/plugins/client/mesh"
 )
 
 const greeterHost = "greeter.shop.svc.cluster.local"
@@ -66,7 +67,7 @@ func meshClient(t *testing.T, at mesh, d *gate, tokenFile string, log *slog.Logg
 	t.Helper()
 	text := fmt.Sprintf("mesh://%s?name=%s&namespace=shop&ip=127.0.0.1&debug=%s&interval=100ms&allow=127.0.0.0/8&token=%s",
 		at.istiod.GRPC, strings.ReplaceAll(strings.ToLower(t.Name()), "/", "-"), strings.TrimPrefix(d.URL, "http://"), tokenFile)
-	c, err := client.Open(text, client.Options{DrainDelay: time.Millisecond, Log: log})
+	c, err := client.Open(text, client.Options{DrainDelay: time.Millisecond, Log: log}, xmesh.Kind())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/xds-bridge/xds-bridge/integration/harness"
 	"github.com/xds-bridge/xds-bridge/plugins/client"
+	"github.com/xds-bridge/xds-bridge/plugins/client/all"
 )
 
 const (
@@ -203,7 +204,7 @@ func (s *service) checkNoneFailed(t *testing.T) {
 // newcomer returns a client that knows nothing yet.
 func (s *service) newcomer(t *testing.T) *client.Client {
 	t.Helper()
-	c, err := client.Open(s.at.url(s.framework+"-newcomer"), client.Options{Formats: formats()[s.framework]})
+	c, err := client.Open(s.at.url(s.framework+"-newcomer"), client.Options{Formats: formats()[s.framework]}, all.Kinds()...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/integration/harness"
 	"github.com/xds-bridge/xds-bridge/internal/conformance/plugin"
 	"github.com/xds-bridge/xds-bridge/plugins/client"
+	"github.com/xds-bridge/xds-bridge/plugins/client/all"
 )
 
 // registry is where servers and clients meet.
@@ -120,7 +121,7 @@ func conforms(t *testing.T, at registry) {
 	plugin.Backends(t, plugin.World{
 		Member: func(t testing.TB, identity string, o client.Options) *client.Client {
 			t.Helper()
-			c, err := client.Open(at.url(identity), o)
+			c, err := client.Open(at.url(identity), o, all.Kinds()...)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -29,7 +29,7 @@ const unclean = `^(context|log/slog|net/http|os|sync|time)$`
 const adapters = `registry|registry/(statefile|tlsfile|dependency|kubelist)|metadata(/.*)?|naming`
 
 // clients is what a registry as an application uses it is made of.
-const clients = adapters + `|registry/(mesh|zookeeper|nacos)(/.*)?|bridge/plan|internal/gostlog|plugins/client`
+const clients = adapters + `|registry/(mesh|zookeeper|nacos)(/.*)?|bridge/plan|internal/gostlog|plugins/client(/.*)?|plugins/internal/seam`
 
 var layers = map[string]layer{
 	"./naming":                      {own: `^naming$`, sdk: none, apart: unclean},
@@ -49,7 +49,10 @@ var layers = map[string]layer{
 	"./registry/nacos/...":          {own: `^(` + adapters + `|registry/nacos(/.*)?)$`, sdk: `^(google.golang.org/(grpc|protobuf)|github.com/nacos-group/nacos-sdk-go)|^golang.org/x/sync/`},
 	"./registry/kubernetes":         {own: `^(` + adapters + `|registry/kubernetes)$`, sdk: `^(k8s.io/(api|apimachinery|client-go)/|k8s.io/klog/v2$|sigs.k8s.io/yaml$|go.yaml.in/yaml/v2$)`},
 	"./registry/dubborpc":           {own: `^(` + adapters + `|registry/dubborpc)$`, sdk: `^google.golang.org/(grpc|protobuf)`},
-	"./plugins/client":              {own: `^(` + clients + `)$`, sdk: `^(google.golang.org/(grpc$|protobuf/)|github.com/dubbogo/gost/)`},
+	"./plugins/client":              {own: `^(` + adapters + `|bridge/plan|plugins/client|plugins/internal/seam)$`, sdk: `^github.com/dubbogo/gost/`},
+	"./plugins/client/zookeeper":    {own: `^(` + adapters + `|bridge/plan|registry/zookeeper|plugins/client(/zookeeper)?|plugins/internal/seam)$`, sdk: none},
+	"./plugins/client/nacos":        {own: `^(` + adapters + `|bridge/plan|registry/nacos|plugins/client(/nacos)?|plugins/internal/seam)$`, sdk: none},
+	"./plugins/client/mesh":         {own: `^(` + adapters + `|bridge/plan|registry/mesh(/.*)?|plugins/client(/mesh)?|plugins/internal/seam)$`, sdk: `^(google.golang.org/grpc$|github.com/dubbogo/gost/)`},
 	"./plugins/internal/...":        {own: `^(` + clients + `|plugins/internal/.*|internal/fake/client)$`, sdk: `^google.golang.org/(grpc$|protobuf/)`},
 	"./docs":                        {own: `^docs$`, sdk: none},
 	"./examples":                    {own: `^examples$`, sdk: none},
@@ -61,7 +64,7 @@ var layers = map[string]layer{
 	"./internal/fake/memory":        {own: `^(registry|internal/fake/memory)$`, sdk: none},
 	"./internal/fake/nacos":         {own: `^internal/fake/nacos$`, sdk: `^(google.golang.org/(grpc|protobuf)|github.com/nacos-group/nacos-sdk-go)`},
 	"./internal/fake/zookeeper":     {own: `^internal/fake/zookeeper$`, sdk: none},
-	"./internal/...":                {own: `^(registry|metadata|naming|bridge|config|internal|examples|plugins/client)(/.*)?$`, sdk: ``},
+	"./internal/...":                {own: `^(registry|metadata|naming|bridge|config|internal|examples|plugins/client|plugins/internal/seam)(/.*)?$`, sdk: ``},
 }
 
 func TestLayers(t *testing.T) {

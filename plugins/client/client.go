@@ -16,7 +16,6 @@ import (
 
 	"github.com/xds-bridge/xds-bridge/naming"
 	"github.com/xds-bridge/xds-bridge/registry"
-	"github.com/xds-bridge/xds-bridge/registry/mesh/routes"
 )
 
 // Registry is what the plugin of a framework uses of a Client.
@@ -56,14 +55,25 @@ type Backend struct {
 	// nil: it holds any.
 	Valid func(name string) error
 
-	used *atomic.Bool // a client was made of it
+	used *atomic.Bool // a client was made of it, as Once has it
 
 	// Routes make a reader of how the mesh divides calls; changed receives which
 	// hosts it is about.
-	Routes func(changed func(naming.HostAddress)) (*routes.Reader, error)
+	Routes func(changed func(naming.HostAddress)) (Routes, error)
 
 	// Err says why the registry cannot be read as it should; nil where it can.
 	Err func() error
+}
+
+// Once makes a second client of the backend, and of its copies, an error.
+func (b *Backend) Once() { b.used = new(atomic.Bool) }
+
+// Routes read how the mesh divides the calls of the hosts that are watched.
+type Routes interface {
+	Run(ctx context.Context) error
+	Watch(host naming.HostAddress)
+	Unwatch(host naming.HostAddress)
+	Get(host naming.HostAddress) Router // nil: any endpoint may be called
 }
 
 // Publisher keeps what a process provides in a registry.
@@ -84,10 +94,10 @@ type Publisher interface {
 	Problems() map[string]error
 }
 
-// watching is a Publisher that looks at what others provide, by its client, which it
+// Watching is a Publisher that looks at what others provide, by its client, which it
 // is given before it is run.
-type watching interface {
-	watchWith(c *Client)
+type Watching interface {
+	WatchWith(c *Client)
 }
 
 // Options tune a Client. A negative duration says that there is none; of StateAge it is
@@ -133,7 +143,7 @@ type Client struct {
 	o       Options
 	table   *registry.Table
 	index   *index
-	routes  *routes.Reader
+	routes  Routes
 	state   *state
 
 	end     context.CancelCauseFunc
@@ -182,8 +192,8 @@ func New(b Backend, o Options) (*Client, error) {
 		}
 	}
 	c.ctx, c.end = context.WithCancelCause(context.Background())
-	if p, ok := b.Publisher.(watching); ok && b.Source != nil {
-		p.watchWith(c)
+	if p, ok := b.Publisher.(Watching); ok && b.Source != nil {
+		p.WatchWith(c)
 	}
 	c.start()
 	return c, nil

@@ -12,7 +12,12 @@ import (
 
 	"github.com/xds-bridge/xds-bridge/metadata/convert"
 	"github.com/xds-bridge/xds-bridge/registry"
-	"github.com/xds-bridge/xds-bridge/registry/mesh"
+)
+
+// Attributes of the mesh, as package registry/mesh has them, which brings its SDKs.
+const (
+	attributeHost   = "meshHostAddr"
+	attributeSubset = "meshSubset"
 )
 
 // Weight is the part of the calls that an instance is to have, in relation to others.
@@ -97,8 +102,8 @@ func endpointOf(s *registry.Service, e registry.Endpoint) Endpoint {
 	if out.Protocol == "" {
 		out.Protocol = s.Protocol
 	}
-	out.Weight = weightOf(e, out.Attribute(mesh.AttributeHost) != "")
-	if subsets := out.Attribute(mesh.AttributeSubset); subsets != "" {
+	out.Weight = weightOf(e, out.Attribute(attributeHost) != "")
+	if subsets := out.Attribute(attributeSubset); subsets != "" {
 		out.Subsets = strings.Split(subsets, ",")
 	}
 	return out

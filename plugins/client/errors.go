@@ -4,10 +4,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/xds-bridge/xds-bridge/plugins/internal/seam"
 	"github.com/xds-bridge/xds-bridge/registry"
-	"github.com/xds-bridge/xds-bridge/registry/mesh/debug"
-	"github.com/xds-bridge/xds-bridge/registry/mesh/locate"
-	"github.com/xds-bridge/xds-bridge/registry/nacos"
 )
 
 // The causes that an application may want to distinguish. An error of Resolve,
@@ -79,11 +77,9 @@ func caused(err, other error) error {
 	switch {
 	case err == nil || cause(err) != nil:
 		return err
-	case errors.Is(err, locate.ErrNoService):
-		other = ErrOwnAddressUnknown
-	case debugRefused(err):
+	case refusesKeys(err):
 		other = ErrDebugRefused
-	case errors.Is(err, registry.ErrRefused), errors.Is(err, nacos.ErrDenied):
+	case errors.Is(err, registry.ErrRefused), denied(err):
 		other = ErrDenied
 	case errors.Is(err, registry.ErrLimit):
 		other = ErrTooLarge
@@ -91,22 +87,24 @@ func caused(err, other error) error {
 	return fmt.Errorf("%w: %w", other, err)
 }
 
-func debugRefused(err error) bool {
-	e, ok := errors.AsType[*debug.Error](err)
-	if !ok {
-		return false
-	}
-	switch e.Cause {
-	case debug.Unauthorized, debug.Forbidden, debug.NotServed, debug.Refused, debug.NoToken, debug.Plaintext:
-		return true
-	default:
-		return false
-	}
+// refusesKeys reports whether an error is that of istiod's debug API, and a refusal.
+func refusesKeys(err error) bool {
+	e, ok := errors.AsType[interface {
+		error
+		RefusesKeys() bool
+	}](err)
+	return ok && e.RefusesKeys()
 }
 
-func unreachable(reason string) error {
-	if reason == "" {
-		return nil
-	}
-	return fmt.Errorf("%w: %s", ErrUnreachable, reason)
+// denied reports whether a registry refused the credentials.
+func denied(err error) bool {
+	e, ok := errors.AsType[interface {
+		error
+		Denied() bool
+	}](err)
+	return ok && e.Denied()
 }
+
+// Caused wraps an error with the cause that it belongs to, other where nothing else is
+// known of it.
+func Caused(_ seam.Key, err, other error) error { return caused(err, other) }

@@ -11,18 +11,19 @@ import (
 	"github.com/xds-bridge/xds-bridge/metadata/format"
 	"github.com/xds-bridge/xds-bridge/metadata/formats"
 	"github.com/xds-bridge/xds-bridge/naming"
+	"github.com/xds-bridge/xds-bridge/plugins/internal/seam"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// A form is how instances are in one kind of registry.
-type form struct {
+// A Form is how instances are in one kind of registry.
+type Form struct {
 	format.Descriptor
-	options format.Options
+	Options format.Options
 }
 
-// formIn returns the form that a format has in a kind of registry; an empty name
+// FormIn returns the form that a format has in a kind of registry; an empty name
 // is Dubbo's. The parent path and the mark are those that options give.
-func formIn(kind, name string, options format.Options) (form, error) {
+func FormIn(_ seam.Key, kind, name string, options format.Options) (Form, error) {
 	var names []string
 	for _, d := range formats.All() {
 		if d.Forms[kind] == nil || d.Lookup == format.ByMapping { // the mapping is followed by Dubbo's own clients alone
@@ -30,30 +31,30 @@ func formIn(kind, name string, options format.Options) (form, error) {
 		}
 		if d.Name == cmp.Or(name, dubbo.Kind) {
 			options.Root, options.Protocol, options.Join = cmp.Or(options.Root, d.Root), d.Protocol, true
-			return form{d, options}, nil
+			return Form{d, options}, nil
 		}
 		names = append(names, d.Name)
 	}
 	slices.Sort(names)
-	return form{}, fmt.Errorf("format: not known: %s; want one of %s", naming.Quote(name), strings.Join(names, ", "))
+	return Form{}, fmt.Errorf("format: not known: %s; want one of %s", naming.Quote(name), strings.Join(names, ", "))
 }
 
-// placeOf is Backend.Place of a registry. The order of the servers does not matter.
-func placeOf(kind string, servers []string, within, form string) string {
+// PlaceOf is Backend.Place of a registry. The order of the servers does not matter.
+func PlaceOf(_ seam.Key, kind string, servers []string, within, form string) string {
 	servers = slices.Sorted(slices.Values(servers))
 	return strings.TrimSpace(fmt.Sprintf("%s %s %s %s", kind, strings.Join(servers, ","), within, form))
 }
 
-// shows is as Backend.Shows.
-func (f form) shows(i Instance) []Query {
+// Shows is as Backend.Shows.
+func (f Form) Shows(i Instance) []Query {
 	if f.Lookup == format.ByKey {
 		return byKeys(i)
 	}
 	return byName(i)
 }
 
-// nacosServices are the services of Nacos that report a query.
-func (f form) nacosServices(q Query) []string {
+// NacosServices are the services of Nacos that report a query.
+func (f Form) NacosServices(q Query) []string {
 	switch {
 	case f.Lookup == format.ByKey:
 		return serviceKeys(q)
@@ -83,6 +84,9 @@ func nameIn(q Query) string {
 	name, _, _ := strings.Cut(strings.TrimPrefix(q.text, naming.Providers+":"), ":")
 	return name
 }
+
+// ZooKeeperNames are as Backend.Names.
+func (Form) ZooKeeperNames(q Query) []string { return plainNames(q) }
 
 // plainNames are the paths of ZooKeeper, and in most formats the services of
 // Nacos, that report a query.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/naming"
+	"github.com/xds-bridge/xds-bridge/plugins/internal/seam"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
@@ -171,3 +172,12 @@ func (i Instance) problem() error {
 }
 
 func compareInstances(a, b Instance) int { return cmp.Compare(a.name(), b.name()) }
+
+// KeysOf returns the service keys that an instance is found under.
+func KeysOf(_ seam.Key, i Instance) []naming.ServiceKey { return i.keys() }
+
+// NameOf returns what Publisher.Problems calls an instance.
+func NameOf(_ seam.Key, i Instance) string { return i.name() }
+
+// TextOf returns what a query asks for.
+func TextOf(_ seam.Key, q Query) string { return q.text }

@@ -15,6 +15,8 @@ import (
 
 	nacosfake "github.com/xds-bridge/xds-bridge/internal/fake/nacos"
 	"github.com/xds-bridge/xds-bridge/plugins/client"
+	xnacos "github.com/xds-bridge/xds-bridge/plugins/client/nacos"
+	xzk "github.com/xds-bridge/xds-bridge/plugins/client/zookeeper"
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/nacos"
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
@@ -32,7 +34,7 @@ func nacosBackend(t *testing.T) client.Backend {
 	})
 	s.Serve(rpc, web)
 	t.Cleanup(s.Close)
-	b, err := client.Nacos(client.NacosOptions{Identity: "greeter-1", Conn: nacos.Options{
+	b, err := xnacos.New(xnacos.Options{Identity: "greeter-1", Conn: nacos.Options{
 		Servers: []string{"http://nacos:8848"},
 		Dialer: func(ctx context.Context, _, address string) (net.Conn, error) {
 			if strings.HasSuffix(address, ":9848") {
@@ -49,7 +51,7 @@ func nacosBackend(t *testing.T) client.Backend {
 
 func zooKeeperBackend(t *testing.T) client.Backend {
 	t.Helper()
-	b, err := client.ZooKeeper(client.ZooKeeperOptions{
+	b, err := xzk.New(xzk.Options{
 		Identity: "greeter-1", Conn: zookeeper.Options{Servers: []string{"server:2181"}, Dial: ensemble(t).Dial},
 	})
 	if err != nil {

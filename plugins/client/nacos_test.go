@@ -13,6 +13,7 @@ import (
 
 	nacosfake "github.com/xds-bridge/xds-bridge/internal/fake/nacos"
 	"github.com/xds-bridge/xds-bridge/plugins/client"
+	xnacos "github.com/xds-bridge/xds-bridge/plugins/client/nacos"
 	"github.com/xds-bridge/xds-bridge/registry/nacos"
 )
 
@@ -23,7 +24,7 @@ func TestNacos_WrongPassword(t *testing.T) {
 		s.User, s.Password = "shop", "right"
 		s.Serve(rpc, web)
 		t.Cleanup(s.Close)
-		b, err := client.Nacos(client.NacosOptions{Identity: "greeter-1", Conn: nacos.Options{
+		b, err := xnacos.New(xnacos.Options{Identity: "greeter-1", Conn: nacos.Options{
 			Servers: []string{"http://nacos:8848"}, Username: "shop", Password: func() (string, error) { return "wrong", nil },
 			Dialer: func(ctx context.Context, _, address string) (net.Conn, error) {
 				if strings.HasSuffix(address, ":9848") {

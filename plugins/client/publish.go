@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/plugins/internal/seam"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
@@ -39,6 +40,23 @@ type targetPublisher struct {
 	refused  map[string]error // why an instance cannot be written, or not all of it, by its name
 }
 
+// TargetPublisher is what publishes by a registry.Target.
+type TargetPublisher struct {
+	Target registry.Target                 // nil: Open makes it
+	Open   func() (registry.Target, error) // is asked until it does
+	Serve  func(context.Context) error     // keeps the connection while it publishes; nil: nothing has to
+	Codec  metadata.Encoder
+	Owner  string // as registry.Held.Owner has it
+	Log    *slog.Logger
+}
+
+// PublishBy makes a backend publish by a target.
+func (b *Backend) PublishBy(_ seam.Key, o TargetPublisher) {
+	p := newTargetPublisher(o.Target, o.Codec, b.Shows, o.Owner, orDiscard(o.Log))
+	p.open, p.serve = o.Open, o.Serve
+	b.Publisher, b.Holds = p, p.holds
+}
+
 func newTargetPublisher(
 	t registry.Target, codec metadata.Encoder, shows func(Instance) []Query, owner string, log *slog.Logger,
 ) *targetPublisher {
@@ -60,14 +78,8 @@ func joins(codec metadata.Encoder) bool {
 	return err == nil && len(entries) == 1
 }
 
-// served has the connection kept while it publishes.
-func (p *targetPublisher) served(serve func(context.Context) error) *targetPublisher {
-	p.serve = serve
-	return p
-}
-
-// watchWith implements watching.
-func (p *targetPublisher) watchWith(c *Client) { p.observe = c.observe }
+// WatchWith implements Watching.
+func (p *targetPublisher) WatchWith(c *Client) { p.observe = c.observe }
 
 // Set implements Publisher.
 func (p *targetPublisher) Set(instances []Instance) {
@@ -222,14 +234,15 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-func markOf(identity string) metadata.Mark {
+// MarkOf returns the mark of what a process of an identity provides; zero for none.
+func MarkOf(_ seam.Key, identity string) metadata.Mark {
 	if identity == "" {
 		return metadata.Mark{}
 	}
-	return metadata.NewMark(ownerName(identity), identity)
+	return metadata.NewMark(OwnerName(seam.Key{}, identity), identity)
 }
 
-// ownerName returns the owner that an identity denotes. It is none that a
+// OwnerName returns the owner that an identity denotes. It is none that a
 // bridge may have, because no name of an owner holds a colon: a bridge would
 // delete as its own what is provided under its name.
-func ownerName(identity string) string { return "client:" + identity }
+func OwnerName(_ seam.Key, identity string) string { return "client:" + identity }

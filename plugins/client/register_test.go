@@ -453,7 +453,7 @@ func TestRegister_SlowGroupLater(t *testing.T) {
 func TestRegister_Omissions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		target, b := world(t)
-		codec, err := format.Codec[nacosCodec](cloudwego.FormatKitex(), format.Nacos, format.Options{Protocol: "thrift", Mark: metadata.NewMark(self, self)})
+		codec, err := format.Codec[nacosFormat](cloudwego.FormatKitex(), format.Nacos, format.Options{Protocol: "thrift", Mark: metadata.NewMark(self, self)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -572,4 +572,10 @@ func TestRegister_ConsumerConnections(t *testing.T) {
 			t.Errorf("a provider: %v, opened %d times", err, opened)
 		}
 	})
+}
+
+// nacosFormat is a format of Nacos.
+type nacosFormat interface {
+	metadata.Codec
+	GroupOf(namespace, group, service string) (registry.Group, bool)
 }

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"net"
-	"net/netip"
 	"net/url"
 	"os"
 	"slices"
@@ -15,10 +13,8 @@ import (
 	"strings"
 	"time"
 
-	gxnet "github.com/dubbogo/gost/net"
-
 	"github.com/xds-bridge/xds-bridge/naming"
-	"github.com/xds-bridge/xds-bridge/registry/mesh/ads"
+	"github.com/xds-bridge/xds-bridge/plugins/internal/seam"
 	"github.com/xds-bridge/xds-bridge/registry/tlsfile"
 )
 
@@ -35,15 +31,30 @@ import (
 // POD_NAMESPACE and POD_IP, or else, but for the namespace, of this machine and process.
 // docs/plugins.md lists the parameters; one that is not known is an error. Like New it
 // returns at once, whatever the registry is like.
-func Open(url string, o Options) (*Client, error) {
-	b, err := backendOf(url, o)
+//
+// The kinds are those of the packages mesh, zookeeper and nacos that a program links, or
+// all of them, as package all has them:
+//
+//	c, err := client.Open(url, client.Options{Log: log}, zookeeper.Kind())
+func Open(url string, o Options, kinds ...Kind) (*Client, error) {
+	b, err := backendOf(url, o, kinds)
 	if err != nil {
 		return nil, err
 	}
 	return New(b, o)
 }
 
-func backendOf(text string, o Options) (Backend, error) {
+// Kind is a kind of registry that Open can open: that of package mesh, zookeeper or
+// nacos.
+type Kind struct {
+	name string
+	open func(*URL) (Backend, error)
+}
+
+// NewKind returns a kind of registry by the scheme of its URLs.
+func NewKind(_ seam.Key, name string, open func(*URL) (Backend, error)) Kind { return Kind{name, open} }
+
+func backendOf(text string, o Options, kinds []Kind) (Backend, error) {
 	scheme, rest, ok := strings.Cut(text, "://")
 	if !ok {
 		return Backend{}, fmt.Errorf("registry %q: want mesh, zookeeper or nacos, each also with +tls, and :// behind it", text)
@@ -57,63 +68,75 @@ func backendOf(text string, o Options) (Backend, error) {
 	if strings.Contains(servers, "@") {
 		return Backend{}, fmt.Errorf("registry %s: servers: want host:port alone; a user is a parameter, and a password a file", naming.Quote(scheme))
 	}
-	u := &registryURL{servers: servers, path: path, values: values, log: o.Log, known: make(map[string]bool)}
-	makers := map[string]func(files *tlsfile.Files) (Backend, error){
-		"mesh":      u.mesh,
-		"zookeeper": func(files *tlsfile.Files) (Backend, error) { return u.zooKeeper(files, o.Formats["zookeeper"]) },
-		"nacos":     func(files *tlsfile.Files) (Backend, error) { return u.nacos(files, o.Formats["nacos"]) },
+	name, secure := strings.CutSuffix(scheme, "+tls")
+	at := slices.IndexFunc(kinds, func(k Kind) bool { return k.name == name })
+	if at < 0 {
+		return Backend{}, notLinked(scheme, kinds)
 	}
-	kind, secure := strings.CutSuffix(scheme, "+tls")
-	maker := makers[kind]
-	if maker == nil {
-		return Backend{}, fmt.Errorf("registry %s: not known; want one of %s, each also with +tls",
-			naming.Quote(scheme), strings.Join(slices.Sorted(maps.Keys(makers)), ", "))
-	}
-	var files *tlsfile.Files
+	u := &URL{Servers: servers, Path: path, Log: o.Log, Format: o.Formats[name], values: values, known: make(map[string]bool)}
 	if secure {
-		files = &tlsfile.Files{CA: u.one("ca"), Cert: u.one("cert"), Key: u.one("key"), ServerName: u.one("serverName")}
-		u.together("cert", files.Cert, "key", files.Key)
+		u.TLS = &tlsfile.Files{CA: u.One("ca"), Cert: u.One("cert"), Key: u.One("key"), ServerName: u.One("serverName")}
+		u.Together("cert", u.TLS.Cert, "key", u.TLS.Key)
 	}
-	b, err := maker(files)
+	b, err := kinds[at].open(u)
 	if err != nil {
 		return Backend{}, fmt.Errorf("registry %s: %w", scheme, err)
 	}
 	return b, nil
 }
 
-// registryURL is a URL of which the parameters are read one by one.
-type registryURL struct {
-	servers, path string
-	values        url.Values
-	known         map[string]bool // the names of the parameters that are known
-	log           *slog.Logger
-	problems      []error
+// notLinked returns why there is no kind for a scheme.
+func notLinked(scheme string, kinds []Kind) error {
+	if len(kinds) == 0 {
+		return fmt.Errorf("registry %s: client.Open is given no kind of registry; give it that of package mesh, zookeeper or nacos, or all.Kinds()", naming.Quote(scheme))
+	}
+	names := make([]string, 0, len(kinds))
+	for _, k := range kinds {
+		names = append(names, k.name)
+	}
+	slices.Sort(names)
+	return fmt.Errorf("registry %s: not known; want one of %s, each also with +tls", naming.Quote(scheme), strings.Join(names, ", "))
 }
 
-// one reads a parameter that may be given once.
-func (u *registryURL) one(name string) string {
-	all := u.many(name)
+// URL is that of a registry, whose kind reads its parameters one by one.
+type URL struct {
+	Servers, Path string
+	TLS           *tlsfile.Files // nil: plaintext
+	Format        string         // where the URL names none; empty: Dubbo's
+	Log           *slog.Logger   // nil: none
+
+	values   url.Values
+	known    map[string]bool // the names of the parameters that are known
+	problems []error
+}
+
+// One reads a parameter that may be given once.
+func (u *URL) One(name string) string {
+	all := u.Many(name)
 	if len(all) > 1 {
-		u.reject(name, errors.New("given more than once"))
+		u.Reject(name, errors.New("given more than once"))
 	}
 	return strings.Join(all, "")
 }
 
-func (u *registryURL) many(name string) []string {
+// Many reads a parameter that may be given several times.
+func (u *URL) Many(name string) []string {
 	all := u.values[name]
 	u.known[name] = true
 	delete(u.values, name)
 	return all
 }
 
-func (u *registryURL) reject(name string, err error) {
+// Reject records what is wrong with a parameter; nil: nothing.
+func (u *URL) Reject(name string, err error) {
 	if err != nil {
 		u.problems = append(u.problems, fmt.Errorf("%s: %w", name, err))
 	}
 }
 
-func (u *registryURL) duration(name string) time.Duration {
-	text := u.one(name)
+// Duration reads one that is a duration; 0: it is not given.
+func (u *URL) Duration(name string) time.Duration {
+	text := u.One(name)
 	if text == "" {
 		return 0
 	}
@@ -121,84 +144,43 @@ func (u *registryURL) duration(name string) time.Duration {
 	if err == nil && d < 0 {
 		err = fmt.Errorf("%s is negative", d)
 	}
-	u.reject(name, err)
+	u.Reject(name, err)
 	return d
 }
 
-// together refuses one of two parameters that is given without the other.
-func (u *registryURL) together(one, is, other, as string) {
+// Together refuses one of two parameters that is given without the other.
+func (u *URL) Together(one, is, other, as string) {
 	switch {
 	case is != "" && as == "":
-		u.reject(other, fmt.Errorf("missing beside %s", one))
+		u.Reject(other, fmt.Errorf("missing beside %s", one))
 	case is == "" && as != "":
-		u.reject(one, fmt.Errorf("missing beside %s", other))
+		u.Reject(one, fmt.Errorf("missing beside %s", other))
 	}
 }
 
-func (u *registryURL) flag(name string) bool {
-	text := u.one(name)
+// Flag reads one that is true or false.
+func (u *URL) Flag(name string) bool {
+	text := u.One(name)
 	if text == "" {
 		return false
 	}
 	on, err := strconv.ParseBool(text)
 	if err != nil {
-		u.reject(name, fmt.Errorf("%s: want true or false", naming.Quote(text)))
+		u.Reject(name, fmt.Errorf("%s: want true or false", naming.Quote(text)))
 	}
 	return on
 }
 
-// done returns what was wrong, parameters that nobody read included.
-func (u *registryURL) done() error {
+// Done returns what was wrong, parameters that nobody read included.
+func (u *URL) Done() error {
 	for _, name := range slices.Sorted(maps.Keys(u.values)) {
-		u.reject(naming.Quote(name), fmt.Errorf("no such parameter; want one of %s", strings.Join(slices.Sorted(maps.Keys(u.known)), ", ")))
+		u.Reject(naming.Quote(name), fmt.Errorf("no such parameter; want one of %s", strings.Join(slices.Sorted(maps.Keys(u.known)), ", ")))
 	}
 	return errors.Join(u.problems...)
 }
 
-func (u *registryURL) mesh(files *tlsfile.Files) (Backend, error) {
+// Identity returns that of this process.
+func (u *URL) Identity() string {
 	host, _ := os.Hostname()
-	ip, _ := gxnet.GetLocalIP()
-	o := MeshOptions{
-		Address:     u.servers,
-		Credentials: ads.Credentials{TokenFile: u.one("token"), Insecure: u.flag("insecure")},
-		Identity: ads.Identity{
-			Name: cmp.Or(u.one("name"), os.Getenv("POD_NAME"), host), Namespace: cmp.Or(u.one("namespace"), os.Getenv("POD_NAMESPACE")),
-			IP: cmp.Or(u.one("ip"), os.Getenv("POD_IP"), ip), Domain: u.one("domain"), Cluster: u.one("cluster"),
-		},
-		DebugAddresses: u.many("debug"), Interval: u.duration("interval"), Log: u.log,
-	}
-	if u.path != "" {
-		u.reject("path", errors.New("a mesh has none"))
-	}
-	if o.Identity.Namespace == "" {
-		u.reject("namespace", errors.New("missing; write namespace=, or set $POD_NAMESPACE"))
-	}
-	for _, at := range o.DebugAddresses {
-		if host, port, err := net.SplitHostPort(at); err != nil || host == "" || port == "" {
-			u.reject("debug", fmt.Errorf("%s: want host:port", naming.Quote(at)))
-		}
-	}
-	if files != nil {
-		o.Credentials.TLS = &ads.TLS{CAFile: files.CA, ServerName: files.ServerName, CertFile: files.Cert, KeyFile: files.Key}
-	}
-	if at := u.one("host"); at != "" {
-		var err error
-		o.Host, err = naming.ParseHostAddress(at)
-		u.reject("host", err)
-	}
-	for _, text := range u.many("allow") {
-		p, err := netip.ParsePrefix(text)
-		u.reject("allow", err)
-		o.Allow = append(o.Allow, p)
-	}
-	if err := u.done(); err != nil {
-		return Backend{}, err
-	}
-	return Mesh(o)
-}
-
-// identity returns that of this process.
-func (u *registryURL) identity() string {
-	host, _ := os.Hostname()
-	return cmp.Or(u.one("identity"), os.Getenv("POD_NAME"), fmt.Sprintf("%s-%d", host, os.Getpid()))
+	return cmp.Or(u.One("identity"), os.Getenv("POD_NAME"), fmt.Sprintf("%s-%d", host, os.Getpid()))
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/plugins/client"
+	"github.com/xds-bridge/xds-bridge/plugins/client/all"
 )
 
 const pod = "name=greeter-1&namespace=shop&ip=10.0.0.1"
@@ -22,7 +23,7 @@ func TestURL_Registries(t *testing.T) {
 		"nacos+tls://127.0.0.1:8848?ca=/ca.pem&serverName=nacos&format=gozero",
 		"nacos://127.0.0.1:8848,127.0.0.2:8848/shop?group=DEFAULT_GROUP&identity=greeter-1&username=nacos&passwordFile=/password",
 	} {
-		c, err := client.Open(text, client.Options{}) // nobody has to be there
+		c, err := client.Open(text, client.Options{}, all.Kinds()...) // nobody has to be there
 		if err != nil {
 			t.Errorf("%s: %v", text, err)
 			continue
@@ -66,7 +67,7 @@ func TestURL_Errors(t *testing.T) {
 		"zookeeper://::1:2181":                              "written in brackets",
 		"nacos://127.0.0.1:8848?passwordFile=/password":     "username: missing beside passwordFile",
 	} {
-		_, err := client.Open(text, client.Options{})
+		_, err := client.Open(text, client.Options{}, all.Kinds()...)
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", text, err, want)
 		}
@@ -78,7 +79,7 @@ func TestURL_DefaultIdentity(t *testing.T) {
 	for _, pod := range []string{"", "greeter-1"} {
 		t.Setenv("POD_NAME", pod)
 		for _, text := range []string{"zookeeper://192.0.2.1:2181", "nacos://192.0.2.1:8848", "mesh://192.0.2.1:15010?namespace=shop"} {
-			c, err := client.Open(text, client.Options{Grace: time.Millisecond})
+			c, err := client.Open(text, client.Options{Grace: time.Millisecond}, all.Kinds()...)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -95,10 +96,10 @@ func TestURL_Pod(t *testing.T) {
 	t.Setenv("POD_NAME", "greeter-1")
 	t.Setenv("POD_NAMESPACE", "shop")
 	t.Setenv("POD_IP", "here")
-	if _, err := client.Open("mesh://istiod:15010", client.Options{}); err == nil || !strings.Contains(err.Error(), "here") {
+	if _, err := client.Open("mesh://istiod:15010", client.Options{}, all.Kinds()...); err == nil || !strings.Contains(err.Error(), "here") {
 		t.Errorf("the pod's own address: %v", err)
 	}
-	c, err := client.Open("mesh://istiod:15010?ip=10.0.0.1", client.Options{})
+	c, err := client.Open("mesh://istiod:15010?ip=10.0.0.1", client.Options{}, all.Kinds()...)
 	if err != nil {
 		t.Fatalf("what the URL says comes first: %v", err)
 	}

@@ -12,7 +12,6 @@ import (
 
 	"github.com/xds-bridge/xds-bridge/naming"
 	"github.com/xds-bridge/xds-bridge/registry"
-	"github.com/xds-bridge/xds-bridge/registry/mesh/routes"
 )
 
 // Watch follows the answer to one query. It has one reader: either Next, which one
@@ -366,21 +365,13 @@ func (w *Watch) route(s *Snapshot) {
 		if _, seen := tables[e.Service]; !seen {
 			tables[e.Service] = nil
 			if a, err := naming.ParseHostAddress(e.Service); err == nil {
-				here[a], tables[e.Service] = struct{}{}, routerOf(r.Get(a))
+				here[a], tables[e.Service] = struct{}{}, r.Get(a)
 			}
 		}
 		s.all[n].Router = tables[e.Service]
 	}
 	s.hold(s.all)
 	w.follow(here)
-}
-
-// routerOf returns a table of routes; nil for none.
-func routerOf(t *routes.Table) Router {
-	if t == nil {
-		return nil
-	}
-	return t
 }
 
 // follow makes the hosts those whose routes are watched; none once it stopped.
@@ -519,7 +510,7 @@ func (c *Client) publishing() error {
 func (c *Client) Latest(e Endpoint) (now Endpoint, ok bool) {
 	now, ok = c.index.latest(e)
 	if a, err := naming.ParseHostAddress(now.Service); err == nil && c.routes != nil {
-		now.Router = routerOf(c.routes.Get(a))
+		now.Router = c.routes.Get(a)
 	}
 	return now, ok
 }

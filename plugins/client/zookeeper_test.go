@@ -16,6 +16,7 @@ import (
 	zkfake "github.com/xds-bridge/xds-bridge/internal/fake/zookeeper"
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/plugins/client"
+	xzk "github.com/xds-bridge/xds-bridge/plugins/client/zookeeper"
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
 )
 
@@ -34,7 +35,7 @@ func process(t *testing.T, s *zkfake.Server, identity string) *client.Client {
 // formatted is a process that uses a format.
 func formatted(t *testing.T, s *zkfake.Server, identity, format string) *client.Client {
 	t.Helper()
-	b, err := client.ZooKeeper(client.ZooKeeperOptions{
+	b, err := xzk.New(xzk.Options{
 		Conn:     zookeeper.Options{Servers: []string{"server:2181"}, Dial: s.Dial, SessionTimeout: 10 * time.Second},
 		Identity: identity, Format: format,
 	})
@@ -202,7 +203,7 @@ func TestZooKeeper_RestartWithinSession(t *testing.T) {
 				var dead atomic.Bool
 				var mu sync.Mutex
 				var conns []net.Conn
-				b, err := client.ZooKeeper(client.ZooKeeperOptions{Identity: "p", Conn: zookeeper.Options{
+				b, err := xzk.New(xzk.Options{Identity: "p", Conn: zookeeper.Options{
 					Servers: []string{"server:2181"}, SessionTimeout: 10 * time.Second,
 					Dial: func(ctx context.Context, n, a string) (net.Conn, error) {
 						if dead.Load() {
@@ -273,7 +274,7 @@ func TestPublisher_WaitsForAPassword(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "password")
 	synctest.Test(t, func(t *testing.T) {
 		s := ensemble(t)
-		b, err := client.ZooKeeper(client.ZooKeeperOptions{
+		b, err := xzk.New(xzk.Options{
 			Conn:     zookeeper.Options{Servers: []string{"server:2181"}, Dial: s.Dial, User: "app", PasswordFile: file},
 			Identity: "p",
 		})
@@ -301,7 +302,7 @@ func TestPublisher_WaitsForAPassword(t *testing.T) {
 func TestStatus_ReportsTheLastDialError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		refuse := func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("connection refused") }
-		b, err := client.ZooKeeper(client.ZooKeeperOptions{Conn: zookeeper.Options{Servers: []string{"10.1.0.1:2181"}, Dial: refuse}})
+		b, err := xzk.New(xzk.Options{Conn: zookeeper.Options{Servers: []string{"10.1.0.1:2181"}, Dial: refuse}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -415,7 +416,7 @@ func TestZooKeeper_OneSession(t *testing.T) {
 // TestZooKeeper_ConnectionLimit: the server says nothing, and closes the connection.
 func TestZooKeeper_ConnectionLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b, err := client.ZooKeeper(client.ZooKeeperOptions{Identity: "p", Conn: zookeeper.Options{
+		b, err := xzk.New(xzk.Options{Identity: "p", Conn: zookeeper.Options{
 			Servers: []string{"server:2181"},
 			Dial: func(context.Context, string, string) (net.Conn, error) {
 				ours, theirs := net.Pipe()

@@ -17,7 +17,7 @@ import (
 // registry in dubbogo.yaml, as xdsbridge-zookeeper://10.1.0.1:2181, only imports
 // the package.
 func ExampleUse() {
-	// In place of client.Open("zookeeper://10.1.0.1:2181?identity=greeter-1", client.Options{Log: slog.Default()}).
+	// In place of client.Open("zookeeper://10.1.0.1:2181?identity=greeter-1", client.Options{Log: slog.Default()}, zookeeper.Kind()).
 	backend := clientfake.New().Backend()
 	c, err := client.New(backend, client.Options{})
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 
 // An instance that is registered, and what an instancer reports of it.
 func Example() {
-	// In place of gokit.Open("zookeeper://10.1.0.1:2181?identity=greeter-1", client.Options{Log: slog.Default()}).
+	// In place of gokit.Open("zookeeper://10.1.0.1:2181?identity=greeter-1", client.Options{Log: slog.Default()}, zookeeper.Kind()).
 	backend := clientfake.New().Backend()
 	c, err := client.New(backend, client.Options{})
 	if err != nil {

@@ -17,11 +17,11 @@ import (
 
 // Open is client.Open, with plain hosts and ports in place of Dubbo's where
 // the URL names no format and o none.
-func Open(url string, o client.Options) (*client.Client, error) {
+func Open(url string, o client.Options, kinds ...client.Kind) (*client.Client, error) {
 	if o.Formats == nil {
 		o.Formats = map[string]string{"zookeeper": plain.Kind, "nacos": plain.Kind}
 	}
-	return client.Open(url, o) //nolint:wrapcheck // it names the URL
+	return client.Open(url, o, kinds...) //nolint:wrapcheck // it names the URL
 }
 
 // Registrar implements sd.Registrar.

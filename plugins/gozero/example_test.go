@@ -19,7 +19,7 @@ import (
 // A server that is published under the name in its configuration, and a client
 // of zrpc that finds it.
 func Example() {
-	// In place of gozero.Open("nacos://10.2.0.1:8848?identity=greeter-1", client.Options{Log: slog.Default()}).
+	// In place of gozero.Open("nacos://10.2.0.1:8848?identity=greeter-1", client.Options{Log: slog.Default()}, nacos.Kind()).
 	backend := clientfake.New().Backend()
 	c, err := client.New(backend, client.Options{})
 	if err != nil {

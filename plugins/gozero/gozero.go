@@ -20,11 +20,11 @@ import (
 
 // Open is client.Open, with the format of go-zero's own registry in Nacos in place of Dubbo's where
 // the URL names no format and o none.
-func Open(url string, o client.Options) (*client.Client, error) {
+func Open(url string, o client.Options, kinds ...client.Kind) (*client.Client, error) {
 	if o.Formats == nil {
 		o.Formats = map[string]string{"nacos": format.Kind}
 	}
-	return client.Open(url, o) //nolint:wrapcheck // it names the URL
+	return client.Open(url, o, kinds...) //nolint:wrapcheck // it names the URL
 }
 
 // WithRegistry has a zrpc client resolve targets of the scheme xdsbridge by a

@@ -18,7 +18,7 @@ import (
 // What a server of Kitex does with server.WithRegistry, and a client of it with
 // xkitex.Discovery.
 func Example() {
-	// In place of xkitex.Open("zookeeper://10.1.0.1:2181?identity=greeter-1", client.Options{Log: slog.Default()}).
+	// In place of xkitex.Open("zookeeper://10.1.0.1:2181?identity=greeter-1", client.Options{Log: slog.Default()}, zookeeper.Kind()).
 	backend := clientfake.New().Backend()
 	c, err := client.New(backend, client.Options{})
 	if err != nil {

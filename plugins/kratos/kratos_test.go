@@ -17,6 +17,7 @@ import (
 	clientfake "github.com/xds-bridge/xds-bridge/internal/fake/client"
 	zkfake "github.com/xds-bridge/xds-bridge/internal/fake/zookeeper"
 	"github.com/xds-bridge/xds-bridge/plugins/client"
+	xzk "github.com/xds-bridge/xds-bridge/plugins/client/zookeeper"
 	xkratos "github.com/xds-bridge/xds-bridge/plugins/kratos"
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
 )
@@ -149,7 +150,7 @@ func TestDiscovery_SharedID(t *testing.T) {
 
 func ensembleMember(t *testing.T, s *zkfake.Server, identity string) *xkratos.Registry {
 	t.Helper()
-	b, err := client.ZooKeeper(client.ZooKeeperOptions{
+	b, err := xzk.New(xzk.Options{
 		Format: "kratos", Identity: identity, Conn: zookeeper.Options{Servers: []string{"server:2181"}, Dial: s.Dial},
 	})
 	if err != nil {

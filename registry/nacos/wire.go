@@ -162,11 +162,20 @@ const (
 
 // Errors of a Client that callers distinguish with errors.Is.
 var (
-	ErrNotConnected = errors.New("no connection to any Nacos server")
-	ErrDenied       = errors.New("access denied")
-	ErrThrottled    = errors.New("throttled by the server")
-	ErrNotReady     = errors.New("server not ready")
+	ErrNotConnected       = errors.New("no connection to any Nacos server")
+	ErrDenied       error = accessDenied{}
+	ErrThrottled          = errors.New("throttled by the server")
+	ErrNotReady           = errors.New("server not ready")
 )
+
+// accessDenied is the type of ErrDenied, for those who know no registry apart.
+type accessDenied struct{}
+
+// Error implements error.
+func (accessDenied) Error() string { return "access denied" }
+
+// Denied says that the registry refused the credentials.
+func (accessDenied) Denied() bool { return true }
 
 // A ResponseError is a server's answer without success.
 type ResponseError struct {

@@ -25,6 +25,7 @@ import (
 	kitlog "github.com/go-kit/log"
 
 	"github.com/xds-bridge/xds-bridge/plugins/client"
+	"github.com/xds-bridge/xds-bridge/plugins/client/all"
 	"github.com/xds-bridge/xds-bridge/plugins/gokit"
 )
 
@@ -34,7 +35,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "usage: serve URL HOST:PORT, or call URL")
 		os.Exit(2)
 	}
-	c, err := gokit.Open(os.Args[2], client.Options{Log: slog.Default()})
+	c, err := gokit.Open(os.Args[2], client.Options{Log: slog.Default()}, all.Kinds()...)
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/xds-bridge/xds-bridge/plugins/client"
+	"github.com/xds-bridge/xds-bridge/plugins/client/all"
 	"github.com/xds-bridge/xds-bridge/plugins/gozero"
 )
 
@@ -27,7 +28,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "usage: serve URL HOST:PORT, or call URL")
 		os.Exit(2)
 	}
-	c, err := gozero.Open(os.Args[2], client.Options{Log: slog.Default()})
+	c, err := gozero.Open(os.Args[2], client.Options{Log: slog.Default()}, all.Kinds()...)
 	if err != nil {
 		log.Fatal(err)
 	}

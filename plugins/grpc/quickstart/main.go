@@ -22,6 +22,7 @@ import (
 	"google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/xds-bridge/xds-bridge/plugins/client"
+	"github.com/xds-bridge/xds-bridge/plugins/client/all"
 	xgrpc "github.com/xds-bridge/xds-bridge/plugins/grpc"
 )
 
@@ -31,7 +32,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "usage: serve URL HOST:PORT, or call URL")
 		os.Exit(2)
 	}
-	c, err := client.Open(os.Args[2], client.Options{Log: slog.Default()})
+	c, err := client.Open(os.Args[2], client.Options{Log: slog.Default()}, all.Kinds()...)
 	if err != nil {
 		log.Fatal(err)
 	}

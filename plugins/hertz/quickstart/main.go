@@ -23,6 +23,7 @@ import (
 	"github.com/cloudwego/hertz/pkg/common/config"
 
 	"github.com/xds-bridge/xds-bridge/plugins/client"
+	"github.com/xds-bridge/xds-bridge/plugins/client/all"
 	xhertz "github.com/xds-bridge/xds-bridge/plugins/hertz"
 )
 
@@ -32,7 +33,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "usage: serve URL HOST:PORT, or call URL")
 		os.Exit(2)
 	}
-	c, err := xhertz.Open(os.Args[2], client.Options{Log: slog.Default()})
+	c, err := xhertz.Open(os.Args[2], client.Options{Log: slog.Default()}, all.Kinds()...)
 	if err != nil {
 		log.Fatal(err)
 	}

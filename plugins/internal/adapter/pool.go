@@ -31,7 +31,7 @@ func (p *Pool) Add(c *client.Client) (name string) {
 
 // Open returns the client of a URL as client.Open reads it, a new one where there is none
 // or it was closed. The error says what is wrong with the URL.
-func (p *Pool) Open(url string, o client.Options) (*client.Client, error) {
+func (p *Pool) Open(url string, o client.Options, kinds ...client.Kind) (*client.Client, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if c := p.added[url]; c != nil {
@@ -40,7 +40,7 @@ func (p *Pool) Open(url string, o client.Options) (*client.Client, error) {
 	if c := p.clients[url]; c != nil && !errors.Is(c.Status().Err, client.ErrClosed) {
 		return c, nil
 	}
-	c, err := client.Open(url, o)
+	c, err := client.Open(url, o, kinds...)
 	if err != nil {
 		return nil, err //nolint:wrapcheck // it names the URL
 	}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/xds-bridge/xds-bridge/plugins/client"
+	"github.com/xds-bridge/xds-bridge/plugins/client/all"
 	"github.com/xds-bridge/xds-bridge/plugins/internal/adapter"
 )
 
@@ -17,7 +18,7 @@ func TestPool_SameURL(t *testing.T) {
 	pool := new(adapter.Pool)
 	open := func(url string) *client.Client {
 		t.Helper()
-		c, err := pool.Open(url, client.Options{})
+		c, err := pool.Open(url, client.Options{}, all.Kinds()...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -47,7 +48,7 @@ func TestPool_SameURL(t *testing.T) {
 	if continues(again) || continues(other) {
 		t.Error("one continues after all were closed")
 	}
-	if _, err := pool.Open("zookeeper://192.0.2.1:2181?color=red", client.Options{}); err == nil {
+	if _, err := pool.Open("zookeeper://192.0.2.1:2181?color=red", client.Options{}, all.Kinds()...); err == nil {
 		t.Error("a bad URL is no error")
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/plugins/client"
+	"github.com/xds-bridge/xds-bridge/plugins/client/all"
 )
 
 // Program is an example.
@@ -30,7 +31,7 @@ type Program struct {
 	Dial func(c *client.Client, service string) (Call, error)
 
 	// Open makes the client, in the framework's own formats where it has any.
-	Open func(url string, o client.Options) (*client.Client, error)
+	Open func(url string, o client.Options, kinds ...client.Kind) (*client.Client, error)
 
 	Log *slog.Logger // of the framework
 
@@ -104,7 +105,7 @@ func (p Program) run(ctx context.Context, args []string, out io.Writer) error {
 	if at.described() && !p.Describes {
 		return errors.New("-weight, -tag: this framework passes neither to its registry")
 	}
-	c, err := p.Open(os.ExpandEnv(*registry), client.Options{StateFile: *state, DrainDelay: *drain, Log: p.Log})
+	c, err := p.Open(os.ExpandEnv(*registry), client.Options{StateFile: *state, DrainDelay: *drain, Log: p.Log}, all.Kinds()...)
 	if err != nil {
 		return err
 	}

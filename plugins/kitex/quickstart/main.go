@@ -21,6 +21,7 @@ import (
 	"github.com/cloudwego/kitex/server/genericserver"
 
 	"github.com/xds-bridge/xds-bridge/plugins/client"
+	"github.com/xds-bridge/xds-bridge/plugins/client/all"
 	xkitex "github.com/xds-bridge/xds-bridge/plugins/kitex"
 )
 
@@ -30,7 +31,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "usage: serve URL HOST:PORT, or call URL")
 		os.Exit(2)
 	}
-	c, err := xkitex.Open(os.Args[2], client.Options{Log: slog.Default()})
+	c, err := xkitex.Open(os.Args[2], client.Options{Log: slog.Default()}, all.Kinds()...)
 	if err != nil {
 		log.Fatal(err)
 	}

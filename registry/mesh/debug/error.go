@@ -62,6 +62,16 @@ type Error struct {
 // Remedy returns what to do about it.
 func (e *Error) Remedy() string { return cmp.Or(e.Fix, e.Cause.Remedy()) }
 
+// RefusesKeys reports whether istiod answered, and refuses to show the service keys.
+func (e *Error) RefusesKeys() bool {
+	switch e.Cause {
+	case Unauthorized, Forbidden, NotServed, Refused, NoToken, Plaintext:
+		return true
+	default:
+		return false
+	}
+}
+
 // Error returns one line: what was read, why it failed and what to do.
 func (e *Error) Error() string {
 	return "mapping from " + printable(e.Where) + ": " + printable(ads.Brief(e.Err).Error()) + "; " + e.Remedy()

@@ -1,4 +1,5 @@
-package client
+// Package mesh has applications use an Istio mesh as their registry.
+package mesh
 
 import (
 	"cmp"
@@ -10,14 +11,15 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
 
 	"github.com/xds-bridge/xds-bridge/naming"
+	"github.com/xds-bridge/xds-bridge/plugins/client"
+	"github.com/xds-bridge/xds-bridge/plugins/internal/seam"
 	"github.com/xds-bridge/xds-bridge/registry"
-	"github.com/xds-bridge/xds-bridge/registry/mesh"
+	source "github.com/xds-bridge/xds-bridge/registry/mesh"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/ads"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/debug"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/keys"
@@ -25,8 +27,8 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/mesh/routes"
 )
 
-// MeshOptions say how a client connects to a mesh, and as whom.
-type MeshOptions struct {
+// Options say how a client connects to a mesh, and as whom.
+type Options struct {
 	// Address is istiod's xDS address as host:port: 15010 in plaintext, 15012
 	// with TLS.
 	Address     string
@@ -47,20 +49,20 @@ type MeshOptions struct {
 	// Interval is how often the service keys are read; 0: 5 s.
 	Interval time.Duration
 
-	Allow []netip.Prefix // as in mesh.Options; 127.0.0.0/8 in tests
+	Allow []netip.Prefix // as in source.Options; 127.0.0.0/8 in tests
 	Log   *slog.Logger   // nil: nothing is logged
 }
 
-// Mesh returns the mesh as a backend: what is provided is published to every
+// New returns the mesh as a backend: what is provided is published to every
 // replica of istiod as service keys, of which any number is one stream, and what
 // others provide is found by key, application or host, with its routes.
-func Mesh(o MeshOptions) (Backend, error) {
+func New(o Options) (client.Backend, error) {
 	if o.Identity.Type == "" {
 		o.Identity.Type = "sidecar"
 	}
 	node, err := o.Identity.Node()
 	if err != nil {
-		return Backend{}, fmt.Errorf("mesh: %w", err)
+		return client.Backend{}, fmt.Errorf("mesh: %w", err)
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -71,57 +73,85 @@ func Mesh(o MeshOptions) (Backend, error) {
 		named.ServerName = cmp.Or(tls.ServerName, host)
 		o.Credentials.TLS = &named
 	}
-	i := &istiod{MeshOptions: o, resolver: net.DefaultResolver, connect: o.dial}
+	i := &istiod{Options: o, resolver: net.DefaultResolver, connect: o.dial}
 	i.stream = ads.Options{Address: o.Address, Credentials: o.Credentials, Node: node, Log: o.Log}
 	return i.backend()
 }
 
+// patience is how long it waits for the other replicas of istiod before it uses those
+// that it has.
+const patience = 5 * time.Second
+
 // istiod is what a mesh is read from and published to, in all its replicas.
 type istiod struct {
-	MeshOptions
+	Options
 	stream   ads.Options
 	replicas debug.Endpoints // as the mesh reports them
 	resolver debug.Lookup
 	connect  func(replica string) (grpc.ClientConnInterface, func(), error)
 }
 
-func (i *istiod) backend() (Backend, error) {
+func (i *istiod) backend() (client.Backend, error) {
 	all, err := naming.ParsePattern("*")
 	if err != nil {
-		return Backend{}, fmt.Errorf("mesh: %w", err)
+		return client.Backend{}, fmt.Errorf("mesh: %w", err)
 	}
 	interest := registry.NewInterest()
-	o := mesh.Options{
+	o := source.Options{
 		ADS: i.stream, Allow: i.Allow, Log: i.Log, Replicas: i.replicas.Set,
-		Naming: mesh.Naming{Plain: []naming.Pattern{all}, Subsets: true, Interest: interest},
+		Naming: source.Naming{Plain: []naming.Pattern{all}, Subsets: true, Interest: interest},
 	}
 	wait := time.Duration(0)
 	if service, ok := debug.ServiceOf(i.Address, cmp.Or(i.Identity.Domain, "cluster.local")); ok {
 		o.Istiod, wait = service, patience
 	}
 	if o.Mapping, err = i.mapping(wait); err != nil {
-		return Backend{}, fmt.Errorf("mesh: %w", err)
+		return client.Backend{}, fmt.Errorf("mesh: %w", err)
 	}
-	source, err := mesh.New(o)
+	reader, err := source.New(o)
 	if err != nil {
-		return Backend{}, err //nolint:wrapcheck // it says mesh
+		return client.Backend{}, err //nolint:wrapcheck // it says mesh
 	}
 	publisher, err := i.publisher(wait)
 	if err != nil {
-		return Backend{}, fmt.Errorf("mesh: %w", err)
+		return client.Backend{}, fmt.Errorf("mesh: %w", err)
 	}
-	return Backend{
-		Kind: "mesh", Place: placeOf("mesh", []string{i.Address}, cmp.Or(i.Identity.Cluster, "Kubernetes")+"/"+i.Identity.Namespace, ""), Source: source, Publisher: publisher, used: new(atomic.Bool),
-		Interest: interest, Names: func(q Query) []string { return []string{q.text} },
-		Routes: func(changed func(naming.HostAddress)) (*routes.Reader, error) { return routes.New(i.stream, changed) },
+	b := client.Backend{
+		Kind: "mesh", Place: client.PlaceOf(seam.Key{}, "mesh", []string{i.Address}, cmp.Or(i.Identity.Cluster, "Kubernetes")+"/"+i.Identity.Namespace, ""), Source: reader, Publisher: publisher,
+		Interest: interest, Names: func(q client.Query) []string { return []string{client.TextOf(seam.Key{}, q)} },
+		Routes: func(changed func(naming.HostAddress)) (client.Routes, error) {
+			r, err := routes.New(i.stream, changed)
+			return tables{r}, err //nolint:wrapcheck // it names the stream
+		},
 		Err: func() error {
-			s := source.Status()
+			s := reader.Status()
 			if s.Stream.Err != nil && !s.Stream.Connected {
-				return fmt.Errorf("%w: %w", ErrUnreachable, s.Stream.Err)
+				return fmt.Errorf("%w: %w", client.ErrUnreachable, s.Stream.Err)
 			}
 			return s.Mapping.Err
 		},
-	}, nil
+	}
+	b.Once()
+	return b, nil
+}
+
+// tables are the routes that a reader has.
+type tables struct{ *routes.Reader }
+
+// Get implements client.Routes.
+func (t tables) Get(host naming.HostAddress) client.Router {
+	if table := t.Reader.Get(host); table != nil {
+		return table
+	}
+	return nil
+}
+
+// caused wraps why an own host address is not known with its cause.
+func caused(err error) error {
+	if errors.Is(err, locate.ErrNoService) {
+		return fmt.Errorf("%w: %w", client.ErrOwnAddressUnknown, err)
+	}
+	return client.Caused(seam.Key{}, err, client.ErrUnreachable)
 }
 
 // mapping makes the reader of the service keys.
@@ -148,7 +178,7 @@ func (i *istiod) overHTTP() *debug.HTTPOptions {
 }
 
 // dial connects to one replica of istiod.
-func (o MeshOptions) dial(replica string) (grpc.ClientConnInterface, func(), error) {
+func (o Options) dial(replica string) (grpc.ClientConnInterface, func(), error) {
 	conn, err := ads.Dial(replica, o.Credentials, grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(ads.DefaultMaxReceive)))
 	if err != nil {
 		return nil, nil, err //nolint:wrapcheck // it names the replica
@@ -163,7 +193,7 @@ func (i *istiod) publisher(wait time.Duration) (*meshPublisher, error) {
 	if err != nil {
 		return nil, err //nolint:wrapcheck // Mesh adds where it comes from
 	}
-	return newMeshPublisher(p, i.stream, i.MeshOptions), nil
+	return newMeshPublisher(p, i.stream, i.Options), nil
 }
 
 // meshPublisher publishes the service keys of instances at the host addresses
@@ -173,25 +203,25 @@ type meshPublisher struct {
 	stream ads.Options
 	host   naming.HostAddress // given, or zero
 	log    *slog.Logger
-	watch  func(Query) *Watch // of what the mesh has at a host; nil: nothing can be watched
+	watch  func(client.Query) *client.Watch // of what the mesh has at a host; nil: nothing can be watched
 	wake   chan struct{}
 
 	mu        sync.Mutex
-	desired   []Instance
+	desired   []client.Instance
 	own       map[string]error // why the own host address is not known, by address of the instance
 	conflicts map[string]error // why an instance is not found by all of its keys, by its name
 	wrote     bool             // as Publisher.Wrote has it
 }
 
-func newMeshPublisher(k *keys.Publisher, stream ads.Options, o MeshOptions) *meshPublisher {
+func newMeshPublisher(k *keys.Publisher, stream ads.Options, o Options) *meshPublisher {
 	return &meshPublisher{keys: k, stream: stream, host: o.Host, log: o.Log, wake: make(chan struct{}, 1), own: make(map[string]error)}
 }
 
-// watchWith implements watching.
-func (p *meshPublisher) watchWith(c *Client) { p.watch = c.Watch }
+// WatchWith implements client.Watching.
+func (p *meshPublisher) WatchWith(c *client.Client) { p.watch = c.Watch }
 
 // Set implements Publisher.
-func (p *meshPublisher) Set(instances []Instance) {
+func (p *meshPublisher) Set(instances []client.Instance) {
 	p.mu.Lock()
 	p.desired = instances
 	p.mu.Unlock()
@@ -211,8 +241,8 @@ func (p *meshPublisher) Problems() map[string]error {
 	defer p.mu.Unlock()
 	all := make(map[string]error)
 	for _, i := range p.desired {
-		if err := first(p.own[i.Address()], p.conflicts[i.name()]); err != nil {
-			all[i.name()] = fmt.Errorf("instance at %s: %w", i.Address(), err)
+		if err := cmp.Or(p.own[i.Address()], p.conflicts[client.NameOf(seam.Key{}, i)]); err != nil {
+			all[client.NameOf(seam.Key{}, i)] = fmt.Errorf("instance at %s: %w", i.Address(), err)
 		}
 	}
 	s := p.keys.Status()
@@ -277,16 +307,16 @@ func (p *meshPublisher) follow(ctx context.Context) {
 
 // hostsOf returns where each service key is provided, and an error for each instance where that is at
 // several: a key leads to one, the first by address.
-func hostsOf(desired []Instance, at map[string]*location) (hosts map[naming.ServiceKey]naming.HostAddress, conflicts map[string]error) {
+func hostsOf(desired []client.Instance, at map[string]*location) (hosts map[naming.ServiceKey]naming.HostAddress, conflicts map[string]error) {
 	hosts, conflicts = make(map[naming.ServiceKey]naming.HostAddress), make(map[string]error)
-	for _, i := range slices.SortedFunc(slices.Values(desired), func(a, b Instance) int { return cmp.Compare(a.Address(), b.Address()) }) {
+	for _, i := range slices.SortedFunc(slices.Values(desired), func(a, b client.Instance) int { return cmp.Compare(a.Address(), b.Address()) }) {
 		a := at[i.Address()].host
 		if a.Host == "" {
 			continue
 		}
-		for _, k := range i.keys() {
+		for _, k := range client.KeysOf(seam.Key{}, i) {
 			if other, there := hosts[k]; there && other != a {
-				conflicts[i.name()] = fmt.Errorf("%w: %s is published at %s and not at %s too", ErrInvalid, k, other, a)
+				conflicts[client.NameOf(seam.Key{}, i)] = fmt.Errorf("%w: %s is published at %s and not at %s too", client.ErrInvalid, k, other, a)
 				continue
 			}
 			hosts[k] = a
@@ -297,7 +327,7 @@ func hostsOf(desired []Instance, at map[string]*location) (hosts map[naming.Serv
 
 // locate begins to search for addresses that are new, and ends the search for
 // those that nothing is provided at any more.
-func (p *meshPublisher) locate(ctx context.Context, running *sync.WaitGroup, desired []Instance, at map[string]*location, found chan<- location) {
+func (p *meshPublisher) locate(ctx context.Context, running *sync.WaitGroup, desired []client.Instance, at map[string]*location, found chan<- location) {
 	here := make(map[string]bool)
 	for _, i := range desired {
 		address := i.Address()
@@ -322,7 +352,7 @@ func (p *meshPublisher) locate(ctx context.Context, running *sync.WaitGroup, des
 
 // search finds the host address of an instance, and anew once the mesh has it
 // there no longer: the Service may have got another name.
-func (p *meshPublisher) search(ctx context.Context, i Instance, found chan<- location) {
+func (p *meshPublisher) search(ctx context.Context, i client.Instance, found chan<- location) {
 	ip, err := netip.ParseAddr(i.Host)
 	if err != nil {
 		return // Register refuses it
@@ -357,11 +387,11 @@ func (p *meshPublisher) search(ctx context.Context, i Instance, found chan<- loc
 const leftFor = time.Minute
 
 // left waits until a host has been without an instance for long, or ctx ends.
-func (p *meshPublisher) left(ctx context.Context, i Instance, at naming.HostAddress) bool {
+func (p *meshPublisher) left(ctx context.Context, i client.Instance, at naming.HostAddress) bool {
 	if p.watch == nil {
 		return false
 	}
-	w := p.watch(ByHost(at.String()))
+	w := p.watch(client.ByHost(at.String()))
 	defer w.Stop()
 	gone := false
 	for {
@@ -373,12 +403,12 @@ func (p *meshPublisher) left(ctx context.Context, i Instance, at naming.HostAddr
 		expired := limited.Err() != nil
 		cancel()
 		switch {
-		case errors.Is(err, ErrClosed) || ctx.Err() != nil:
+		case errors.Is(err, client.ErrClosed) || ctx.Err() != nil:
 			return false
 		case err != nil && expired:
 			return true
 		case err == nil:
-			gone = s.Err == nil && !slices.ContainsFunc(s.Endpoints, func(e Endpoint) bool { return e.Address() == i.Address() })
+			gone = s.Err == nil && !slices.ContainsFunc(s.Endpoints, func(e client.Endpoint) bool { return e.Address() == i.Address() })
 		}
 	}
 }
@@ -390,7 +420,7 @@ func (p *meshPublisher) unknown(address string, err error) {
 	before := p.own[address]
 	delete(p.own, address)
 	if err != nil {
-		p.own[address] = caused(err, ErrUnreachable)
+		p.own[address] = caused(err)
 	}
 	p.mu.Unlock()
 	if err != nil && before == nil {

@@ -1,9 +1,10 @@
-package client
+package mesh
 
 import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
@@ -21,6 +22,8 @@ import (
 
 	istiodfake "github.com/xds-bridge/xds-bridge/internal/fake/istiod"
 	"github.com/xds-bridge/xds-bridge/naming"
+	"github.com/xds-bridge/xds-bridge/plugins/client"
+	"github.com/xds-bridge/xds-bridge/plugins/internal/seam"
 	"github.com/xds-bridge/xds-bridge/registry"
 	source "github.com/xds-bridge/xds-bridge/registry/mesh"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/ads"
@@ -48,21 +51,21 @@ func serveMesh(t *testing.T, server *istiodfake.Server) func(context.Context, st
 
 // meshOf runs a publisher against an istiod in memory until the test ends, and
 // returns what it logs.
-func meshOf(t *testing.T, server *istiodfake.Server, watch func(Query) *Watch) (*meshPublisher, *strings.Builder) {
+func meshOf(t *testing.T, server *istiodfake.Server, watch func(client.Query) *client.Watch) (*meshPublisher, *strings.Builder) {
 	t.Helper()
 	dial := serveMesh(t, server)
 	node, err := ads.Identity{Type: "sidecar", IP: "10.0.0.1", Name: "greeter-1", Namespace: "shop"}.Node()
 	if err != nil {
 		t.Fatal(err)
 	}
-	k, err := keys.New(keys.Options{Node: node, Provider: true, Dial: MeshOptions{}.dial, Replicas: debug.Static()})
+	k, err := keys.New(keys.Options{Node: node, Provider: true, Dial: Options{}.dial, Replicas: debug.Static()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	var log strings.Builder
 	p := newMeshPublisher(k, ads.Options{
 		Address: "passthrough:///istiod", Node: node, Dialer: dial,
-	}, MeshOptions{Log: slog.New(slog.NewTextHandler(&log, nil))})
+	}, Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
 	p.watch = watch
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
@@ -112,7 +115,7 @@ func TestMesh_IstiodReplicas(t *testing.T) {
 			t.Fatal(err)
 		}
 		mesh := &istiod{
-			MeshOptions: MeshOptions{
+			Options: Options{
 				Address: "istiod.istio-system.svc:15012", Credentials: ads.Credentials{TLS: &ads.TLS{}}, Identity: identity,
 				Host: naming.HostAddress{Host: "greeter.shop.svc.cluster.local", Port: 80}, Log: slog.New(slog.DiscardHandler),
 			},
@@ -154,18 +157,18 @@ func TestMesh_MissingPort(t *testing.T) {
 		server := istiodfake.NewServer()
 		server.Set(service("outbound|80||greeter.shop.svc.cluster.local", netip.MustParseAddrPort("10.0.0.1:8080"))...)
 		p, log := meshOf(t, server, nil)
-		good := Instance{Application: "greeter", Host: "10.0.0.1", Port: 8080, Protocol: "grpc"}
-		admin := Instance{Application: "greeter", Host: "10.0.0.1", Port: 9999, Protocol: "http"}
-		p.Set([]Instance{admin, good})
+		good := client.Instance{Application: "greeter", Host: "10.0.0.1", Port: 8080, Protocol: "grpc"}
+		admin := client.Instance{Application: "greeter", Host: "10.0.0.1", Port: 9999, Protocol: "http"}
+		p.Set([]client.Instance{admin, good})
 		<-time.NewTimer(10 * time.Minute).C
 		synctest.Wait()
 		if !strings.Contains(log.String(), "greeter.shop.svc.cluster.local:80") {
 			t.Errorf("ten minutes later the gRPC port, which is in its Service, was not found:\n%s", log)
 		}
-		if err := firstOf(p.Problems()); !errors.Is(err, ErrOwnAddressUnknown) || !strings.Contains(err.Error(), "10.0.0.1:9999") {
+		if err := firstOf(p.Problems()); !errors.Is(err, client.ErrOwnAddressUnknown) || !strings.Contains(err.Error(), "10.0.0.1:9999") {
 			t.Errorf("error: %v", err)
 		}
-		p.Set([]Instance{good})
+		p.Set([]client.Instance{good})
 		synctest.Wait()
 		if err := firstOf(p.Problems()); err != nil {
 			t.Errorf("once the port without a Service is withdrawn: %v", err)
@@ -196,9 +199,9 @@ func TestMesh_RenamedService(t *testing.T) {
 		server := istiodfake.NewServer()
 		server.Set(service("outbound|80||greeter.shop.svc.cluster.local", at)...)
 		source := make(steps)
-		c := start(t, Backend{Kind: "mesh", Source: source})
+		c := start(t, client.Backend{Kind: "mesh", Source: source})
 		p, log := meshOf(t, server, c.Watch)
-		p.Set([]Instance{{Application: "greeter", Host: "10.0.0.1", Port: 8080, Protocol: "grpc"}})
+		p.Set([]client.Instance{{Application: "greeter", Host: "10.0.0.1", Port: 8080, Protocol: "grpc"}})
 		put := func(host string, endpoints ...registry.Endpoint) {
 			source <- func(t *registry.Table) {
 				t.Replace(slices.Values([]*registry.Service{{Name: registry.Name(host), Endpoints: endpoints}}))
@@ -227,7 +230,7 @@ func TestMesh_RenamedService(t *testing.T) {
 
 func TestMesh_ServerNameOfReplicas(t *testing.T) {
 	for given, want := range map[string]string{"": "istiod.istio-system.svc", "istiod.example": "istiod.example"} {
-		b, err := Mesh(MeshOptions{
+		b, err := New(Options{
 			Address: "istiod.istio-system.svc:15012", Credentials: ads.Credentials{TLS: &ads.TLS{ServerName: given}},
 			Identity: ads.Identity{IP: "10.0.0.1", Name: "greeter-1", Namespace: "shop"},
 		})
@@ -245,84 +248,40 @@ func TestMesh_ServerNameOfReplicas(t *testing.T) {
 func TestHostsOf_OneKeyAtTwoPorts(t *testing.T) {
 	t.Parallel()
 	at := make(map[string]*location)
-	var all []Instance
+	var all []client.Instance
 	for _, port := range []uint16{20001, 20000} {
-		i := Instance{Interfaces: []Interface{{Name: "api.Greeter"}}, Host: "10.0.0.1", Port: port}
+		i := client.Instance{Interfaces: []client.Interface{{Name: "api.Greeter"}}, Host: "10.0.0.1", Port: port}
 		all = append(all, i)
 		at[i.Address()] = &location{address: i.Address(), host: naming.HostAddress{Host: "greeter.shop", Port: port}}
 	}
 	for range 2 {
 		hosts, conflict := hostsOf(all, at)
-		if got := hosts[all[0].keys()[0]]; got.Port != 20000 || !errors.Is(firstOf(conflict), ErrInvalid) {
+		if got := hosts[client.KeysOf(seam.Key{}, all[0])[0]]; got.Port != 20000 || !errors.Is(firstOf(conflict), client.ErrInvalid) {
 			t.Errorf("hostsOf = %v, %v, want port 20000 and ErrInvalid", hosts, conflict)
 		}
 		slices.Reverse(all)
 	}
 }
 
-// TestClient_Limits: what does not fit stays out, which is no answer
-// that it is not there, until there is room.
-func TestClient_Limits(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		source := make(steps)
-		c := start(t, Backend{Kind: "mesh", Source: source})
-		half := registry.Attributes{"comment": strings.Repeat("x", 65<<20)}
-		service := func(host string) *registry.Service {
-			return &registry.Service{
-				Name: registry.Name(host), Attributes: half,
-				Endpoints: []registry.Endpoint{{Host: "10.0.0.1", Port: 80, Health: registry.Healthy}},
-			}
-		}
-		one, two := service("one.shop.svc.cluster.local:80"), service("two.shop.svc.cluster.local:80")
-		ask := func(s *registry.Service) (Snapshot, error) {
-			a, err := naming.ParseHostAddress(string(s.Name))
-			if err != nil {
-				t.Fatal(err)
-			}
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			defer cancel()
-			return c.Resolve(ctx, ByHost(a.String()))
-		}
-		source <- func(t *registry.Table) { t.Replace(slices.Values([]*registry.Service{one, two})) }
-		synctest.Wait()
-		if got, err := ask(one); err != nil || len(got.Endpoints) != 1 {
-			t.Errorf("Resolve(%s) = %v, %v, want one endpoint", one.Name, got.Endpoints, err)
-		}
-		if got, err := ask(two); !errors.Is(err, ErrTooLarge) || !errors.Is(err, registry.ErrLimit) {
-			t.Errorf("Resolve(%s) = %v, %v, want ErrTooLarge", two.Name, got.Endpoints, err)
-		}
-		source <- func(t *registry.Table) { t.Replace(slices.Values([]*registry.Service{two})) }
-		synctest.Wait()
-		if got, err := ask(two); err != nil || len(got.Endpoints) != 1 {
-			t.Errorf("Resolve(%s) = %v, %v, want one endpoint once there is room", two.Name, got.Endpoints, err)
-		}
-	})
+// firstOf returns the first of several errors by name.
+func firstOf(all map[string]error) error {
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		return all[name]
+	}
+	return nil
 }
 
-// TestNamed_AnswersByHostWithoutServiceKeys: where istiod does not show them.
-func TestNamed_AnswersByHostWithoutServiceKeys(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const host = "greeter.shop.svc.cluster.local:8000"
-		source, interest := make(steps), registry.NewInterest()
-		c := start(t, Backend{
-			Kind: "mesh", Source: source, Interest: interest, Names: func(q Query) []string { return []string{q.text} },
-			Err: func() error { return &debug.Error{Cause: debug.Forbidden} },
-		})
-		w := c.Watch(Named(host))
-		defer w.Stop()
-		source <- func(t *registry.Table) {
-			t.Replace(slices.Values([]*registry.Service{{
-				Name: host, Endpoints: []registry.Endpoint{{Host: "10.0.0.1", Port: 8000, Health: registry.Healthy}},
-			}}))
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		got, err := w.Next(ctx)
-		if err != nil || len(got.Endpoints) != 1 || !errors.Is(got.Err, ErrDebugRefused) {
-			t.Errorf("Next() = %v (%v), %v, want one endpoint and ErrDebugRefused beside it", got.Endpoints, got.Err, err)
-		}
-		if again, err := w.Next(ctx); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("Next() = %v (%v), %v once more", again.Endpoints, again.Err, err)
-		}
-	})
+var greeter = client.Instance{
+	Application: "greeter", Interfaces: []client.Interface{{Name: "api.Greeter"}, {Name: "api.Farewell", Version: "1.0.0"}},
+	Host: "10.0.0.1", Port: 20000, Protocol: "tri",
+}
+
+func start(t *testing.T, b client.Backend) *client.Client {
+	t.Helper()
+	c, err := client.New(b, client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
 }

@@ -1,0 +1,199 @@
+// Package zookeeper has applications use a ZooKeeper ensemble as their registry.
+package zookeeper
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/metadata/format"
+	"github.com/xds-bridge/xds-bridge/plugins/client"
+	"github.com/xds-bridge/xds-bridge/plugins/internal/seam"
+	"github.com/xds-bridge/xds-bridge/registry"
+	zk "github.com/xds-bridge/xds-bridge/registry/zookeeper"
+)
+
+// codec turns what is provided into entries and back.
+type zooKeeperCodec interface {
+	zk.Format
+	metadata.Codec
+}
+
+// Options say how a ZooKeeper ensemble is used.
+type Options struct {
+	Conn zk.Options
+
+	// Format is how instances are written and read, by the name that a bridge's
+	// configuration has for it; empty: dubbo-interface, Dubbo's discovery by
+	// interface. In any other services are found by the names of applications.
+	Format string
+
+	// Root holds the services; empty: the path that the format's framework uses,
+	// /dubbo for Dubbo.
+	Root string
+
+	// Identity marks what this process provides as its own, so that it finds it
+	// again after a restart; empty for consumers alone. Each live process has one
+	// of its own, such as the name of its pod: what another session holds under it
+	// is left alone and reported as ErrConflict.
+	Identity string
+
+	Log *slog.Logger // nil: nothing is logged
+}
+
+var errNoNode = errors.New("ZooKeeper cannot have a node for it")
+
+// New returns a ZooKeeper ensemble as a backend. What is provided is
+// ephemeral and goes with the process.
+func New(o Options) (client.Backend, error) {
+	log := o.Log
+	form, err := client.FormIn(seam.Key{}, format.ZooKeeper, o.Format, format.Options{Root: o.Root, Mark: client.MarkOf(seam.Key{}, o.Identity)})
+	if err != nil {
+		return client.Backend{}, fmt.Errorf("zookeeper: %w", err)
+	}
+	codec, err := format.Codec[zooKeeperCodec](form.Descriptor, format.ZooKeeper, form.Options)
+	if err != nil {
+		return client.Backend{}, fmt.Errorf("zookeeper: %w", err)
+	}
+	interest, one := registry.NewInterest(), &session{conn: o.Conn}
+	so := zk.SourceOptions{Formats: []zk.Format{codec}, Interest: interest, Log: log}
+	if o.Identity != "" {
+		so.Client = one.client
+	}
+	source, err := zk.NewSource(o.Conn, so)
+	if err != nil {
+		return client.Backend{}, err //nolint:wrapcheck // it says zookeeper
+	}
+	b := client.Backend{
+		Kind: "zookeeper", Place: client.PlaceOf(seam.Key{}, "zookeeper", o.Conn.Servers, form.Options.Root, form.Name),
+		Source: &sessionSource{source, one}, Interest: interest, Names: form.ZooKeeperNames, Shows: form.Shows,
+		Err: func() error { return unreachable(source.State().LastError) },
+		Valid: func(name string) error {
+			if _, ok := codec.Group(strings.Replace(codec.Parents(), "*", name, 1)); !ok || strings.Trim(name, ".") == "" || strings.Contains(name, "/") {
+				return errNoNode
+			}
+			return nil
+		},
+	}
+	b.Once()
+	if o.Identity == "" {
+		return b, nil
+	}
+	b.PublishBy(seam.Key{}, client.TargetPublisher{Codec: codec, Owner: client.MarkOf(seam.Key{}, o.Identity).Owner, Log: log, Open: func() (registry.Target, error) {
+		c, err := one.client()
+		if err != nil {
+			return nil, err
+		}
+		return zk.NewTarget(c, zk.TargetOptions{
+			Owner: client.OwnerName(seam.Key{}, o.Identity), Layouts: []zk.Layout{codec}, Lifetime: zk.Session, Unregistered: true, Log: log,
+		})
+	}})
+	b.Publisher = &sessionPublisher{b.Publisher, one}
+	return b, nil
+}
+
+func unreachable(reason string) error {
+	if reason == "" {
+		return nil
+	}
+	return fmt.Errorf("%w: %s", client.ErrUnreachable, reason)
+}
+
+// session is the one session of a process, over which it reads and publishes. It is
+// made when it is used first, as nobody closes that of a backend that no client was
+// made of, and ends with its last user.
+type session struct {
+	conn zk.Options
+
+	mu    sync.Mutex
+	made  *zk.Client
+	users int
+}
+
+// client returns the session's client. It is called by a user.
+func (s *session) client() (*zk.Client, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.made != nil {
+		return s.made, nil
+	}
+	client, err := zk.Dial(s.conn)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // it says zookeeper
+	}
+	s.made = client
+	return client, nil
+}
+
+// use counts a user for as long as a function runs.
+func (s *session) use(do func() error) error {
+	s.mu.Lock()
+	s.users++
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		var last *zk.Client
+		if s.users--; s.users == 0 {
+			last, s.made = s.made, nil
+		}
+		s.mu.Unlock()
+		if last != nil {
+			last.Close() // and with it what is left of ours
+		}
+	}()
+	return do()
+}
+
+type sessionSource struct {
+	*zk.Source
+	session *session
+}
+
+// Run implements registry.Source.
+func (s *sessionSource) Run(ctx context.Context, t *registry.Table) error {
+	return s.session.use(func() error { return s.Source.Run(ctx, t) })
+}
+
+type sessionPublisher struct {
+	client.Publisher
+	session *session
+}
+
+// WatchWith implements client.Watching.
+func (p *sessionPublisher) WatchWith(c *client.Client) {
+	if w, ok := p.Publisher.(client.Watching); ok {
+		w.WatchWith(c)
+	}
+}
+
+// Run implements client.Publisher.
+func (p *sessionPublisher) Run(ctx context.Context, grace time.Duration) error {
+	return p.session.use(func() error { return p.Publisher.Run(ctx, grace) })
+}
+
+// Kind lets client.Open open URLs of the schemes zookeeper and zookeeper+tls.
+func Kind() client.Kind { return client.NewKind(seam.Key{}, "zookeeper", open) }
+
+func open(u *client.URL) (client.Backend, error) {
+	o := Options{Format: cmp.Or(u.One("format"), u.Format), Identity: u.Identity(), Log: u.Log}
+	if u.Path != "" {
+		o.Root = "/" + u.Path
+	}
+	o.Conn.Servers, o.Conn.Log = strings.Split(u.Servers, ","), u.Log
+	o.Conn.User, o.Conn.PasswordFile = u.One("user"), u.One("passwordFile")
+	u.Together("user", o.Conn.User, "passwordFile", o.Conn.PasswordFile)
+	o.Conn.SessionTimeout = u.Duration("sessionTimeout")
+	if u.TLS != nil {
+		o.Conn.TLS = u.TLS.Config
+	}
+	if err := u.Done(); err != nil {
+		return client.Backend{}, err //nolint:wrapcheck // it names the parameter
+	}
+	return New(o)
+}
