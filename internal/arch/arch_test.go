@@ -53,6 +53,7 @@ var layers = map[string]layer{
 	"./plugins/client/zookeeper":    {own: `^(` + adapters + `|bridge/plan|registry/zookeeper|plugins/client(/zookeeper)?|plugins/internal/seam)$`, sdk: none},
 	"./plugins/client/nacos":        {own: `^(` + adapters + `|bridge/plan|registry/nacos|plugins/client(/nacos)?|plugins/internal/seam)$`, sdk: none},
 	"./plugins/client/mesh":         {own: `^(` + adapters + `|bridge/plan|registry/mesh(/.*)?|plugins/client(/mesh)?|plugins/internal/seam)$`, sdk: `^(google.golang.org/grpc$|github.com/dubbogo/gost/)`},
+	"./plugins/client/all":          {own: `^(` + clients + `)$`, sdk: none},
 	"./plugins/internal/...":        {own: `^(` + clients + `|plugins/internal/.*|internal/fake/client)$`, sdk: `^google.golang.org/(grpc$|protobuf/)`},
 	"./docs":                        {own: `^docs$`, sdk: none},
 	"./examples":                    {own: `^examples$`, sdk: none},

@@ -106,7 +106,7 @@ func TestClient_Independent(t *testing.T) {
 		if s, err := b.Resolve(t.Context(), greeterKey); err != nil || s.Err != nil {
 			t.Errorf("while the other's registry is away: %v, %v", s.Err, err)
 		}
-		a.Close()
+		_ = a.Close()
 		two.all(greeter("10.0.0.3"))
 		if s, err := b.Resolve(t.Context(), greeterKey); err != nil || hosts(s) != "[10.0.0.3]" || !b.Status().Read {
 			t.Errorf("after the other closed: %s, %v", hosts(s), err)

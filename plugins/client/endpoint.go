@@ -191,22 +191,28 @@ type Snapshot struct {
 // weight 0 and an address as often as services are at it.
 func (s Snapshot) All() []Endpoint { return slices.Clone(s.all) }
 
-// hold makes these the endpoints.
-func (s *Snapshot) hold(all []Endpoint) {
-	s.all = all
+// shows reports whether the registry reports the address of an instance. What was known
+// before says nothing of what is there.
+func (s Snapshot) shows(i Instance) bool {
+	return slices.ContainsFunc(s.all, func(e Endpoint) bool { return e.Host == i.Host && e.Port == i.Port && !e.unconfirmed })
+}
+
+// callable returns what Snapshot.Endpoints are of all endpoints.
+func callable(all []Endpoint) []Endpoint {
 	calls := func(e Endpoint) bool { return e.Weight.share() > 0 }
 	some := slices.ContainsFunc(all, calls)
 	seen := make(map[string]bool, len(all))
-	s.Endpoints = make([]Endpoint, 0, len(all))
+	out := make([]Endpoint, 0, len(all))
 	for _, e := range all {
 		if some && !calls(e) {
 			continue
 		}
 		if address := e.Address(); !seen[address] {
 			seen[address] = true
-			s.Endpoints = append(s.Endpoints, e)
+			out = append(out, e)
 		}
 	}
+	return out
 }
 
 // same reports whether two snapshots lead calls to the same places and are both

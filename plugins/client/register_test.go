@@ -363,7 +363,7 @@ func TestRegister_FreedAddress(t *testing.T) {
 		if err := c.Status().Problem(); !errors.Is(err, ErrConflict) || errors.Is(err, ErrUnreachable) {
 			t.Errorf("status while another holds it: %v", err)
 		}
-		before.Close() // its session ends
+		_ = before.Close() // its session ends
 		began := time.Now()
 		<-time.NewTimer(2 * time.Second).C
 		n := entries(t, target)
@@ -441,7 +441,7 @@ func TestRegister_SlowGroupLater(t *testing.T) {
 				t.Errorf("step %d: %d entries, want %d", n, got, want)
 			}
 		}
-		go c.Close()
+		go func() { _ = c.Close() }()
 		synctest.Wait()
 		if left := target.Entries(); len(left) > 0 || time.Since(began) > 0 {
 			t.Errorf("left after %s: %v", time.Since(began), left)

@@ -206,7 +206,7 @@ func (a answer) snapshot(q Query) Snapshot {
 			all = append(all, e)
 		}
 	}
-	out.hold(all)
+	out.all, out.Endpoints = all, callable(all)
 	return out
 }
 

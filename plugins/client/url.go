@@ -36,8 +36,8 @@ import (
 // all of them, as package all has them:
 //
 //	c, err := client.Open(url, client.Options{Log: log}, zookeeper.Kind())
-func Open(url string, o Options, kinds ...Kind) (*Client, error) {
-	b, err := backendOf(url, o, kinds)
+func Open(text string, o Options, kinds ...Kind) (*Client, error) {
+	b, err := backendOf(text, o, kinds)
 	if err != nil {
 		return nil, err
 	}

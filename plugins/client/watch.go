@@ -302,7 +302,7 @@ func (c *Client) answer(q Query, names []string) (s Snapshot, found finding, mor
 			all = append(all, e)
 		}
 	}
-	s.hold(all)
+	s.all, s.Endpoints = all, callable(all)
 	if found.whole = c.whole(known, found); found.whole {
 		c.state.keep(s)
 	}
@@ -370,7 +370,7 @@ func (w *Watch) route(s *Snapshot) {
 		}
 		s.all[n].Router = tables[e.Service]
 	}
-	s.hold(s.all)
+	s.Endpoints = callable(s.all)
 	w.follow(here)
 }
 
@@ -474,10 +474,7 @@ func (c *Client) await(ctx context.Context, q Query, i Instance, want presence) 
 		if err != nil {
 			return first(c.publishing(), c.whyLeftOut(q, err))
 		}
-		seen := slices.ContainsFunc(s.all, func(e Endpoint) bool { // what was known before says nothing of what is there
-			return e.Host == i.Host && e.Port == i.Port && !e.unconfirmed
-		})
-		if s.Err == nil && seen == (want == visible) {
+		if s.Err == nil && s.shows(i) == (want == visible) {
 			return nil
 		}
 	}

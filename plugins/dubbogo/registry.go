@@ -38,20 +38,14 @@ var errNothing = errors.New("dubbo-go names nothing to register or to listen to"
 func (n *node) GetURL() *common.URL { return n.url }
 
 // IsAvailable implements common.Node.
-func (n *node) IsAvailable() bool { return n.available() }
-
-// Destroy implements common.Node. It ends everything at the registry's address: what is
-// registered is withdrawn, and its listeners are notified no more once it returns.
-func (n *node) Destroy() {
-	if err := n.client.Close(); err != nil {
-		logger.Warnf("registry %s: %v", n.url.Location, err)
-	}
-}
-
-func (n *node) available() bool {
+func (n *node) IsAvailable() bool {
 	s := n.client.Status()
 	return s.Connected && s.Read
 }
+
+// Destroy implements common.Node. It ends everything at the registry's address: what is
+// registered is withdrawn, and its listeners are notified no more once it returns.
+func (n *node) Destroy() { _ = n.client.Close() } // which logs what it could not withdraw
 
 // Register implements registry.Registry. Consumers are not registered. As in
 // dubbo-go's own registries, it is an error to register what is.

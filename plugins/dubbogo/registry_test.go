@@ -18,7 +18,6 @@ import (
 
 	clientfake "github.com/xds-bridge/xds-bridge/internal/fake/client"
 	"github.com/xds-bridge/xds-bridge/plugins/client"
-	xds "github.com/xds-bridge/xds-bridge/registry"
 )
 
 // open returns the registry of a client as dubbo-go opens it.
@@ -234,7 +233,7 @@ func TestRegistry_Protocols(t *testing.T) {
 	c := member(t, clientfake.New())
 	for n, protocol := range []string{"tri", "dubbo"} {
 		i := client.Instance{
-			Application: "greeter", Interfaces: []xds.Interface{{Name: "api.Greeter"}}, Host: fmt.Sprintf("10.0.0.%d", n+1), Port: 20000, Protocol: protocol,
+			Application: "greeter", Interfaces: []client.Interface{{Name: "api.Greeter"}}, Host: fmt.Sprintf("10.0.0.%d", n+1), Port: 20000, Protocol: protocol,
 		}
 		if err := c.Register(i); err != nil {
 			t.Fatal(err)

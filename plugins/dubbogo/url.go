@@ -19,10 +19,6 @@ import (
 
 func side(u *common.URL) string { return u.GetParam(constant.SideKey, "") }
 
-func interfaceOf(u *common.URL) client.Interface {
-	return client.Interface{Name: u.Service(), Version: u.Version(), Group: u.Group()}
-}
-
 // queryOf returns what a consumer asks for: who provides its interface, and the
 // instances of the applications that it names as providers.
 func queryOf(u *common.URL) client.Query {
@@ -53,7 +49,7 @@ func instanceOf(u *common.URL) (client.Instance, error) {
 		return true
 	})
 	return client.Instance{
-		Application: u.GetParam(constant.ApplicationKey, ""), Interfaces: []client.Interface{interfaceOf(u)},
+		Application: u.GetParam(constant.ApplicationKey, ""), Interfaces: []client.Interface{{Name: u.Service(), Version: u.Version(), Group: u.Group()}},
 		Host: strings.Trim(at.Ip, "[]"), Port: uint16(port), Protocol: u.Protocol, Metadata: params,
 		Weight: adapter.Weight(uint32(max(u.GetParamInt32(constant.WeightKey, 0), 0))), //nolint:gosec // not negative
 	}, nil

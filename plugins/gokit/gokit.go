@@ -13,15 +13,13 @@ import (
 
 	"github.com/xds-bridge/xds-bridge/metadata/plain"
 	"github.com/xds-bridge/xds-bridge/plugins/client"
+	"github.com/xds-bridge/xds-bridge/plugins/internal/adapter"
 )
 
 // Open is client.Open, with plain hosts and ports in place of Dubbo's where
 // the URL names no format and o none.
 func Open(url string, o client.Options, kinds ...client.Kind) (*client.Client, error) {
-	if o.Formats == nil {
-		o.Formats = map[string]string{"zookeeper": plain.Kind, "nacos": plain.Kind}
-	}
-	return client.Open(url, o, kinds...) //nolint:wrapcheck // it names the URL
+	return adapter.Open(url, o, map[string]string{"zookeeper": plain.Kind, "nacos": plain.Kind}, kinds...) //nolint:wrapcheck // it names the URL
 }
 
 // Registrar implements sd.Registrar.

@@ -16,15 +16,13 @@ import (
 	format "github.com/xds-bridge/xds-bridge/metadata/gozero"
 	"github.com/xds-bridge/xds-bridge/plugins/client"
 	xgrpc "github.com/xds-bridge/xds-bridge/plugins/grpc"
+	"github.com/xds-bridge/xds-bridge/plugins/internal/adapter"
 )
 
 // Open is client.Open, with the format of go-zero's own registry in Nacos in place of Dubbo's where
 // the URL names no format and o none.
 func Open(url string, o client.Options, kinds ...client.Kind) (*client.Client, error) {
-	if o.Formats == nil {
-		o.Formats = map[string]string{"nacos": format.Kind}
-	}
-	return client.Open(url, o, kinds...) //nolint:wrapcheck // it names the URL
+	return adapter.Open(url, o, map[string]string{"nacos": format.Kind}, kinds...) //nolint:wrapcheck // it names the URL
 }
 
 // WithRegistry has a zrpc client resolve targets of the scheme xdsbridge by a

@@ -24,10 +24,7 @@ import (
 // Open is client.Open, with the formats of Hertz's own registries in place of Dubbo's where
 // the URL names no format and o none.
 func Open(url string, o client.Options, kinds ...client.Kind) (*client.Client, error) {
-	if o.Formats == nil {
-		o.Formats = map[string]string{"zookeeper": cloudwego.Hertz, "nacos": cloudwego.Hertz}
-	}
-	return client.Open(url, o, kinds...) //nolint:wrapcheck // it names the URL
+	return adapter.Open(url, o, map[string]string{"zookeeper": cloudwego.Hertz, "nacos": cloudwego.Hertz}, kinds...) //nolint:wrapcheck // it names the URL
 }
 
 // Registry implements registry.Registry.

@@ -46,10 +46,7 @@ type Registry struct{ registry client.Registry }
 // Open is client.Open, with the formats of Kratos' own registries in place of Dubbo's where
 // the URL names no format and o none.
 func Open(url string, o client.Options, kinds ...client.Kind) (*client.Client, error) {
-	if o.Formats == nil {
-		o.Formats = map[string]string{"zookeeper": format.Kind, "nacos": format.Kind}
-	}
-	return client.Open(url, o, kinds...) //nolint:wrapcheck // it names the URL
+	return adapter.Open(url, o, map[string]string{"zookeeper": format.Kind, "nacos": format.Kind}, kinds...) //nolint:wrapcheck // it names the URL
 }
 
 // New returns a registry over a client, which stays the caller's.

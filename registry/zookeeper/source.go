@@ -266,7 +266,7 @@ func (r *sourceRun) connection(ctx context.Context) error {
 	case <-r.rechecks: // this connection does it
 	default:
 	}
-	w, closed, err := r.watcher(end)
+	w, closed, err := r.watcher(end) //nolint:contextcheck // its client ends by closed, below
 	if err != nil {
 		return err
 	}

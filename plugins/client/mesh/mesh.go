@@ -151,7 +151,7 @@ func caused(err error) error {
 	if errors.Is(err, locate.ErrNoService) {
 		return fmt.Errorf("%w: %w", client.ErrOwnAddressUnknown, err)
 	}
-	return client.Caused(seam.Key{}, err, client.ErrUnreachable)
+	return client.Caused(seam.Key{}, err, client.ErrUnreachable) //nolint:wrapcheck // it wraps it
 }
 
 // mapping makes the reader of the service keys.

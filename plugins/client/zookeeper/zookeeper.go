@@ -123,12 +123,12 @@ func (s *session) client() (*zk.Client, error) {
 	if s.made != nil {
 		return s.made, nil
 	}
-	client, err := zk.Dial(s.conn)
+	made, err := zk.Dial(s.conn)
 	if err != nil {
 		return nil, err //nolint:wrapcheck // it says zookeeper
 	}
-	s.made = client
-	return client, nil
+	s.made = made
+	return made, nil
 }
 
 // use counts a user for as long as a function runs.

@@ -9,6 +9,15 @@ import (
 	"github.com/xds-bridge/xds-bridge/plugins/client"
 )
 
+// Open is client.Open with the formats of a framework where the URL names none, and the
+// options none.
+func Open(url string, o client.Options, formats map[string]string, kinds ...client.Kind) (*client.Client, error) {
+	if o.Formats == nil {
+		o.Formats = formats
+	}
+	return client.Open(url, o, kinds...) //nolint:wrapcheck // it names the URL
+}
+
 // Share returns a weight as the formats count it: in hundredths of a normal one.
 func Share(w client.Weight) uint32 { return uint32(w.Part()*convert.Normal + 0.5) }
 
