@@ -45,7 +45,13 @@ func TestRun_GuessedProtocol(t *testing.T) {
 	}
 	eventually(t, "one that registers later has its address too", written())
 	w.zk.Delete(own("10.0.0.1"))
-	eventually(t, "one that goes is written", written("10.0.0.1"))
+	eventually(t, "one that took itself off is a conflict", func() bool {
+		return strings.Contains(do(t, "why", orders, "-f", file).out, "took itself off")
+	})
+	w.offer(orders, "10.0.0.2")
+	eventually(t, "the mesh leaves it out", func() bool { return !strings.Contains(do(t, "why", orders, "-f", file).out, "10.0.0.1") })
+	w.offer(orders, "10.0.0.1", "10.0.0.2")
+	eventually(t, "one that comes back to the mesh is written", written("10.0.0.1"))
 	w.replaced(file, "formats: [dubbo-interface]", `formats: [{ format: dubbo-interface, rules: [{ host: "orders.*", protocol: tri }] }]`)
 	do(t, "reload", "-f", file).want(t, exitOK)
 	eventually(t, "what is reported is written beside the other", written("10.0.0.1", "10.0.0.2"))

@@ -51,7 +51,7 @@ func runHolds(ctx context.Context, c *cli, o clientOptions, of string) error {
 // holdText says what is held and what ends that.
 func holdText(now time.Time, h bridge.Hold) string {
 	if h.Denied {
-		return fmt.Sprintf("%s %s for %s: %s; ends %s", counted(h.Count, "entry", "entries"), stay(h.Count), lasting(now, h.Since), h.Reason, h.Release)
+		return fmt.Sprintf("%s %s: %s %s; ends %s", counted(h.Count, "entry", "entries"), stay(h.Count), h.Reason, ago(now, h.Since), h.Release)
 	}
 	return fmt.Sprintf("%s for %s: %s; ends %s", counted(h.Count, "deletion", "deletions"), lasting(now, h.Since), h.Reason, h.Release)
 }
