@@ -4,6 +4,7 @@
 #   scripts/install.sh zookeeper        a directory of jars: a ZooKeeper server
 #   scripts/install.sh dubbo            a directory of jars and classes: the Java Dubbo application of integration/java;
 #                                       dubbo32: the same with Dubbo 3.2
+#   scripts/install.sh dubbo26          the same for that of integration/java2 with Dubbo 2.6; dubbo27: with Dubbo 2.7
 #   scripts/install.sh spring           a directory of jars and classes: the Spring Cloud application of integration/spring
 #   scripts/install.sh nacos2           a directory of jars and classes: a Nacos 2 server; nacos3: a Nacos 3 server
 #   scripts/install.sh istiod           the istiod of integration/istiod, a program
@@ -70,19 +71,22 @@ zookeeper() { jars "$root/integration/zookeeper/pom.xml" "$1"; }
 
 dubbo32() { dubbo "$1" -Ddubbo.version=3.2.16 -Dnetty.version=4.1.121.Final; }
 
-dubbo() { java_application "$1" integration/java '' "${@:2}"; }
+dubbo() { java_application "$1" integration/java integration/java/pom.xml '' "${@:2}"; }
 
-spring() { java_application "$1" integration/spring "$console"; }
+dubbo26() { java_application "$1" integration/java2 integration/java2/2.6/pom.xml "$console"; }
+dubbo27() { java_application "$1" integration/java2 integration/java2/2.7/pom.xml "$console"; }
+
+spring() { java_application "$1" integration/spring integration/spring/pom.xml "$console"; }
 
 # What all Java applications of the tests have in common.
 console=integration/java/src/main/java/org/bridge/console/Console.java
 
-# java_application DIR SOURCE MORE [PROPERTY...] builds the sources, and MORE beside them.
+# java_application DIR SOURCE POM MORE [PROPERTY...] builds the sources, and MORE beside them.
 java_application() {
-  jars "$root/$2/pom.xml" "$1/jars" "${@:4}"
+  jars "$root/$3" "$1/jars" "${@:5}"
   mkdir "$1/classes"
   (cd "$root" &&
-    find "$2/src/main/java" $3 -name '*.java' -exec javac --release 17 -encoding UTF-8 -cp "$1/jars/*" -d "$1/classes" {} + &&
+    find "$2/src/main/java" $4 -name '*.java' -exec javac --release 17 -encoding UTF-8 -cp "$1/jars/*" -d "$1/classes" {} + &&
     cp -r "$2/src/main/resources/." "$1/classes/")
 }
 
@@ -171,6 +175,10 @@ case ${1:-} in
     need_java
     once "$1" "$(hash_of $(cd "$root" && find integration/java -type f -not -path '*/target/*' | sort))" "$1"
     ;;
+  dubbo26 | dubbo27)
+    need_java
+    once "$1" "$(hash_of "$console" $(cd "$root" && find integration/java2 -type f -not -path '*/target/*' | sort))" "$1"
+    ;;
   spring)
     need_java
     once spring "$(hash_of "$console" $(cd "$root" && find integration/spring -type f -not -path '*/target/*' | sort))" spring
@@ -214,6 +222,6 @@ case ${1:-} in
     echo "$place/$1"
     ;;
   *)
-    fail "say what: zookeeper, dubbo, spring, nacos2, nacos3, istiod, dubbogo, applications, kubernetes, envoy, jre, promtool, gotestsum, golangci-lint, benchstat, gremlins or check"
+    fail "say what: zookeeper, dubbo, dubbo32, dubbo27, dubbo26, spring, nacos2, nacos3, istiod, dubbogo, applications, kubernetes, envoy, jre, promtool, gotestsum, golangci-lint, benchstat, gremlins or check"
     ;;
 esac

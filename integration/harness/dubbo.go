@@ -31,6 +31,8 @@ type Dubbo struct {
 const (
 	Dubbo33 = "dubbo"
 	Dubbo32 = "dubbo32"
+	Dubbo27 = "dubbo27" // knows only interfaces, as 2.6 does
+	Dubbo26 = "dubbo26"
 )
 
 // StartDubbo starts a JVM without providers and consumers.
@@ -43,7 +45,10 @@ func StartDubbo(t testing.TB) *Dubbo {
 func StartDubboOf(t testing.TB, version string) *Dubbo {
 	t.Helper()
 	d := new(Dubbo)
-	d.java = startJava(t, version, []string{"-Xmx384m", "-Dsun.net.httpserver.nodelay=true"}, d.observe)
+	d.java = startJava(t, version, []string{
+		"-Xmx384m", "-Dsun.net.httpserver.nodelay=true",
+		"--add-opens=java.base/java.lang=ALL-UNNAMED", // Dubbo 2.6 defines classes by reflection
+	}, d.observe)
 	return d
 }
 
