@@ -30,11 +30,11 @@ func (w *watched) Changed() <-chan struct{} { return w.changed }
 
 func (w *watched) Changes() []registry.Group { return w.changes.take() }
 
-// loses has somebody delete an entry, which is reported if its group is watched.
-func (w *watched) loses(name, key string) {
-	w.Drop(group(name), key)
+// loses has somebody delete the entry of a group, which is reported if its group is watched.
+func (w *watched) loses() {
+	w.Drop(group("a"), "10.0.0.1:80")
 	for _, g := range w.groups.get() {
-		if g == group(name) {
+		if g == group("a") {
 			w.changes.add(g)
 			w.changed <- struct{}{}
 			return
@@ -50,21 +50,21 @@ func TestWatched_GroupsOfOurs(t *testing.T) {
 		"of a service that was there at the start": func(s *story) {
 			w := s.watched()
 			s.holding(mine("a", a)).starts(w).has(service("a", a)).in(10 * time.Second)
-			w.loses("a", a)
+			w.loses()
 			s.in(time.Second).holds("a " + a)
 		},
 		"of a service that came later": func(s *story) {
 			w := s.watched()
 			s.starts(w).has().in(10 * time.Second)
 			s.put(service("a", a)).in(time.Second).holds("a " + a)
-			w.loses("a", a)
+			w.loses()
 			s.in(time.Second).holds("a " + a)
 		},
 		"of a service that came to a group of others": func(s *story) {
 			w := s.watched()
 			s.holding(theirs("a", "10.0.0.2:80")).starts(w).has().in(10 * time.Second)
 			s.put(service("a", a)).in(time.Second)
-			w.loses("a", a)
+			w.loses()
 			s.in(time.Second).holds("a "+a, "a 10.0.0.2:80")
 		},
 		"of a service of which a part is refused": func(s *story) {
@@ -78,7 +78,7 @@ func TestWatched_GroupsOfOurs(t *testing.T) {
 			}
 			s.starts(w).has().in(10 * time.Second)
 			s.put(service("a", a, "10.0.0.2:80")).in(time.Second).holds("a " + a)
-			w.loses("a", a)
+			w.loses()
 			s.in(time.Second).holds("a " + a)
 		},
 	})

@@ -161,9 +161,12 @@ func (e Endpoint) Equal(o Endpoint) bool {
 	return e.Host == o.Host && e.Port == o.Port && e.PortName == o.PortName &&
 		e.Protocol == o.Protocol && e.Health == o.Health && e.Weight == o.Weight && e.ZeroWeight == o.ZeroWeight &&
 		e.Zone == o.Zone && e.Instance == o.Instance && e.Path == o.Path && e.URLPath == o.URLPath &&
-		(e.Interfaces == nil) == (o.Interfaces == nil) && slices.Equal(e.Interfaces, o.Interfaces) &&
-		maps.Equal(e.Attributes, o.Attributes)
+		equalInterfaces(e.Interfaces, o.Interfaces) && maps.Equal(e.Attributes, o.Attributes)
 }
+
+// equalInterfaces distinguishes the interfaces of an endpoint that provides none from
+// those of one that provides all of its service, which are nil.
+func equalInterfaces(a, b []Interface) bool { return (a == nil) == (b == nil) && slices.Equal(a, b) }
 
 // ByInterfaces returns services whose endpoints each provide all of their interfaces,
 // and which together are the service: nearly always itself alone. Interfaces that no

@@ -37,7 +37,7 @@ log: { format: json, level: debug }
 	return w
 }
 
-func (w twenty) node(i int) string { return fmt.Sprintf("/a/microservices/s%02d/1", i) }
+func (twenty) node(i int) string { return fmt.Sprintf("/a/microservices/s%02d/1", i) }
 
 func (w twenty) put(i int) {
 	w.t.Helper()

@@ -138,13 +138,13 @@ func printConditions(t *terminal, now time.Time, all []admin.Condition) {
 		default:
 			until = ", until the next reading"
 		}
-		names := string(x.Name)
+		names := []string{string(x.Name)}
 		for _, o := range all[i+1:] { // which say the same once more
 			if sameCause(x, o) {
-				names += ", " + string(o.Name)
+				names = append(names, string(o.Name))
 			}
 		}
-		t.warn("%s %s%s for %s%s%s", cmp.Or(x.Registry, string(x.Direction)), names, of(x.Bridge), lasting(now, x.Since), until, colon(brief(x.Detail)))
+		t.warn("%s %s%s for %s%s%s", cmp.Or(x.Registry, string(x.Direction)), strings.Join(names, ", "), of(x.Bridge), lasting(now, x.Since), until, colon(brief(x.Detail)))
 	}
 }
 

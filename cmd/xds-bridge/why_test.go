@@ -115,8 +115,8 @@ func TestStatus_PastTimes(t *testing.T) {
 func TestStatus_OneCause(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
-	condition := func(of admin.Direction, registry string, name admin.ConditionName, detail string) admin.Condition {
-		return admin.Condition{Direction: of, Registry: registry, Name: name, Detail: detail, Since: now}
+	condition := func(of admin.Direction, from string, name admin.ConditionName, detail string) admin.Condition {
+		return admin.Condition{Direction: of, Registry: from, Name: name, Detail: detail, Since: now}
 	}
 	var out buffer
 	c := newCLI(&out, &out, lookup(nil), nil)

@@ -184,8 +184,34 @@ func conditionsOfTarget(t Target, st bridge.Status) []Condition {
 			reasons[reason] += n
 		}
 	}
+	if reachable {
+		g.reached(t, state, st, reasons)
+	}
+	g.count(Refused, reasons[bridge.ReasonRefused], "it refuses entries of %d services; see why SERVICE")
+	g.count(Unwritable, reasons[bridge.ReasonUnwritable], "%d services cannot be written; see why SERVICE")
+	g.count(Held, st.Counts.Holds, "holds: %d; see xds-bridge holds")
+	if st.Counts.Denied > 0 {
+		g.count(Denied, st.Counts.Denied, "entries that no source reports stay, because a person denied that they are deleted: %d; see xds-bridge holds, and approve lets them go")
+		g.all[len(g.all)-1].Since = st.Counts.DeniedSince
+	}
+	g.count(Conflicting, st.Counts.Conflicts, "%d entries of others, or of other bridges, are where claims would be; see why SERVICE")
+	if !st.Listed {
+		return g.all
+	}
+	for _, b := range st.Bridges {
+		if why := idle(b); why != "" {
+			g.all = append(g.all, Condition{Direction: OfTarget, Registry: t.Name, Name: Idle, Bridge: b.Name, Detail: why})
+		}
+	}
+	if reachable { // else nothing is being written
+		g.add(Syncing, due(st, reasons[bridge.ReasonPending]))
+	}
+	return g.all
+}
+
+// reached adds what is wrong with a target that can be written to.
+func (g *gathered) reached(t Target, state TargetState, st bridge.Status, reasons map[bridge.Reason]int) {
 	switch {
-	case !reachable:
 	case !st.Listed:
 		g.add(Pending, cmp.Or(st.LastError, "it was not listed yet"))
 	case st.LastError != "":
@@ -197,29 +223,8 @@ func conditionsOfTarget(t Target, st bridge.Status) []Condition {
 	default:
 		g.count(Failing, reasons[bridge.ReasonRetrying], "calls for %d services failed")
 	}
-	if reachable {
-		g.add(Unwatched, state.Unwatched)
-		g.add(Unrecorded, cmp.Or(st.Unrecorded, state.Unrecorded))
-	}
-	g.count(Refused, reasons[bridge.ReasonRefused], "it refuses entries of %d services; see why SERVICE")
-	g.count(Unwritable, reasons[bridge.ReasonUnwritable], "%d services cannot be written; see why SERVICE")
-	g.count(Held, st.Counts.Holds, "holds: %d; see xds-bridge holds")
-	if st.Counts.Denied > 0 {
-		g.count(Denied, st.Counts.Denied, "entries that no source reports stay, because a person denied that they are deleted: %d; see xds-bridge holds, and approve lets them go")
-		g.all[len(g.all)-1].Since = st.Counts.DeniedSince
-	}
-	g.count(Conflicting, st.Counts.Conflicts, "%d entries of others, or of other bridges, are where claims would be; see why SERVICE")
-	if st.Listed {
-		for _, b := range st.Bridges {
-			if why := idle(b); why != "" {
-				g.all = append(g.all, Condition{Direction: OfTarget, Registry: t.Name, Name: Idle, Bridge: b.Name, Detail: why})
-			}
-		}
-		if reachable { // else nothing is being written
-			g.add(Syncing, due(st, reasons[bridge.ReasonPending]))
-		}
-	}
-	return g.all
+	g.add(Unwatched, state.Unwatched)
+	g.add(Unrecorded, cmp.Or(st.Unrecorded, state.Unrecorded))
 }
 
 // reach adds why a target cannot be written to, and reports whether it can.

@@ -88,8 +88,8 @@ func examine(ctx context.Context, r *runtime, timeout time.Duration) []Finding {
 	defer cancel()
 	var lists []*findings
 	var running sync.WaitGroup
-	try := func(registry string, role Role, check func(context.Context, *findings)) {
-		f := &findings{registry: registry, role: role}
+	try := func(name string, role Role, check func(context.Context, *findings)) {
+		f := &findings{registry: name, role: role}
 		lists = append(lists, f)
 		running.Go(func() { check(ctx, f) })
 	}

@@ -121,5 +121,5 @@ func (l *Log) appendLine(line []byte) error {
 	if err != nil && len(line) > 0 {
 		return fmt.Errorf("%w: %w", errLine, err)
 	}
-	return err //nolint:wrapcheck // names the file
+	return err
 }

@@ -1,6 +1,7 @@
 package kubernetes
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -103,22 +104,36 @@ func parse(u *unstructured.Unstructured, kind string) (serviceentry.Object, erro
 	if err != nil {
 		return serviceentry.Object{}, fmt.Errorf("%s: %w", u.GetName(), err)
 	}
-	return parseObject(text, kind, false)
+	o, err := parseObject(text)
+	if err != nil {
+		return o, err
+	}
+	return o, checkKind(o, kind)
 }
 
-// parseObject reads an object of a kind. In a list it may have none.
-func parseObject(text []byte, kind string, listed bool) (serviceentry.Object, error) {
+// parseListed reads an object of a list of a kind. It may name no kind itself.
+func parseListed(text []byte, kind string) (serviceentry.Object, error) {
+	o, err := parseObject(text)
+	if err != nil {
+		return o, err
+	}
+	o.Kind = cmp.Or(o.Kind, kind)
+	return o, checkKind(o, kind)
+}
+
+func parseObject(text []byte) (serviceentry.Object, error) {
 	o, err := serviceentry.ParseObject(text)
 	if err != nil {
 		return o, fmt.Errorf("%w: %s cannot be read, mend or delete it: %w", registry.ErrRefused, o.Metadata.Name, err)
 	}
-	if o.Kind == "" && listed {
-		o.Kind = kind
-	}
-	if o.Kind != kind {
-		return serviceentry.Object{}, fmt.Errorf("the answer is no %s but %q", kind, o.Kind)
-	}
 	return o, nil
+}
+
+func checkKind(o serviceentry.Object, kind string) error {
+	if o.Kind != kind {
+		return fmt.Errorf("the answer is no %s but %q", kind, o.Kind)
+	}
+	return nil
 }
 
 // Get implements Store.
@@ -126,7 +141,7 @@ func (a *API) Get(ctx context.Context, kind, namespace, name string) (*serviceen
 	ctx = unlogged(ctx)
 	r := ref{kind, namespace, name}
 	if l, ok := a.popListed(r); ok && a.versions[kind].sawListed(name, l.version) {
-		if o, err := parseObject(l.text, kind, true); err == nil {
+		if o, err := parseListed(l.text, kind); err == nil {
 			return &o, nil
 		}
 	}

@@ -108,7 +108,7 @@ func (a *API) page(ctx context.Context, l *listing, o metav1.ListOptions) (kubel
 // add adds an object, without its endpoints, which no caller of List asks for. Of one that
 // cannot be read it adds the name: Get returns the error.
 func (l *listing) add(text []byte, at time.Time) error {
-	o, err := parseObject(text, l.kind, true)
+	o, err := parseListed(text, l.kind)
 	if err != nil {
 		var named struct {
 			Metadata struct {

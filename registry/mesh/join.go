@@ -130,13 +130,10 @@ const (
 // row joins the clusters, the endpoints and the mapping of one host.
 func (n *Naming) row(h *host, v View) row {
 	interfaces, c := n.interfaces(h.address, v.Mapping), h.cluster()
+	o := n.omission(h.address, interfaces)
 	switch {
-	case len(n.Only) > 0 && !matches(n.Only, h.address.Host):
-		return row{skipped: registry.Omission{Reason: reasonExcluded, Cause: registry.Chosen}}
-	case len(interfaces) == 0 && !n.isPlain(h.address) && matches(n.Imported, h.address.Host):
-		return row{skipped: registry.Omission{Reason: reasonImported, Cause: registry.Chosen}}
-	case len(interfaces) == 0 && !n.isPlain(h.address):
-		return row{skipped: registry.Omission{Reason: reasonUnnamed, Cause: registry.Unasked}}
+	case o != registry.Omission{}:
+		return row{skipped: o}
 	case n.Interest != nil && !n.Interest.Wants(h.names(interfaces)...):
 		return row{}
 	case c == nil:
@@ -164,6 +161,20 @@ func (n *Naming) row(h *host, v View) row {
 	parts := []string{a.explain(), n.divide(s, h.address, v.Mapping)}
 	r.skipped.Reason = strings.Join(slices.DeleteFunc(parts, func(text string) bool { return text == "" }), "; ")
 	return r
+}
+
+// omission returns why a host is left out, whatever istiod shows of it; zero: it is not.
+func (n *Naming) omission(a naming.HostAddress, interfaces []registry.Interface) registry.Omission {
+	unnamed := len(interfaces) == 0 && !n.isPlain(a)
+	switch {
+	case len(n.Only) > 0 && !matches(n.Only, a.Host):
+		return registry.Omission{Reason: reasonExcluded, Cause: registry.Chosen}
+	case unnamed && matches(n.Imported, a.Host):
+		return registry.Omission{Reason: reasonImported, Cause: registry.Chosen}
+	case unnamed:
+		return registry.Omission{Reason: reasonUnnamed, Cause: registry.Unasked}
+	}
+	return registry.Omission{}
 }
 
 // divide records which endpoints provide which interfaces of a service, where they are

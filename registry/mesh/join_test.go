@@ -132,11 +132,11 @@ func TestJoin(t *testing.T) {
 			"plain": {mesh.Naming{Plain: plainHosts}, "[{I  }] 10.0.0.1:1 [{I  }] 10.0.0.2:1 []"},
 		} {
 			j := tt.of.Join(v)
-			got := fmt.Sprint(j.Services[0].Interfaces)
+			words := []string{fmt.Sprint(j.Services[0].Interfaces)}
 			for _, e := range j.Services[0].Endpoints {
-				got += fmt.Sprintf(" %s %v", e.Address(), e.Interfaces)
+				words = append(words, fmt.Sprintf("%s %v", e.Address(), e.Interfaces))
 			}
-			if got != tt.want {
+			if got := strings.Join(words, " "); got != tt.want {
 				t.Errorf("%s: %s, want %s", name, got, tt.want)
 			}
 			if said := strings.Contains(j.Skipped["a.b:1"], "10.0.0.2:1"); said != (name == "none") {

@@ -29,7 +29,7 @@ type Denied struct {
 }
 
 // Error returns an error that names one of them; nil: all may be listed.
-func (d Denied) Error() error {
+func (d *Denied) Error() error {
 	if len(d.Paths) == 0 {
 		return nil
 	}

@@ -23,7 +23,7 @@ func (e briefError) Unwrap() error { return e.err }
 // Error returns the message of a status, with its code if that says more than that there is
 // no connection.
 func (e briefError) Error() string {
-	s, ok := e.err.(interface{ GRPCStatus() *status.Status }) //nolint:errorlint // what wraps a status has a text of its own
+	s, ok := e.err.(interface{ GRPCStatus() *status.Status })
 	if !ok {
 		return e.err.Error()
 	}

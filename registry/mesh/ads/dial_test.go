@@ -27,7 +27,7 @@ func TestDial_Backoff(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer conn.Close()
+		defer func() { _ = conn.Close() }()
 		conn.Connect()
 		in(20 * time.Minute) // after 30 gRPC lets it rest
 		for range 20 {

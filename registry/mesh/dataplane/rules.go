@@ -137,13 +137,13 @@ func (p *rulesParser) decode(at int, text []byte) *document {
 	case "VirtualService":
 		spec = new(networking.VirtualService)
 	default:
-		d.fail("kind", fmt.Sprintf("%s: want DestinationRule or VirtualService", naming.Quote(object.Kind)))
+		d.fail("kind", naming.Quote(object.Kind)+": want DestinationRule or VirtualService")
 		p.refuse(d)
 		return d
 	}
 	d.object = object.Kind
 	if !slices.Contains(apiVersions(), object.APIVersion) {
-		d.fail("apiVersion", fmt.Sprintf("%s: want networking.istio.io/v1", naming.Quote(object.APIVersion)))
+		d.fail("apiVersion", naming.Quote(object.APIVersion)+": want networking.istio.io/v1")
 	}
 	if len(object.Spec) == 0 {
 		d.fail("", "spec is missing")

@@ -67,7 +67,7 @@ func (c *checks) destinationRule(d *networking.DestinationRule, others []*networ
 		c.only(path, s, "name", "labels")
 		c.failIf(path+".name", subsetReason(s.GetName()))
 		if names[s.GetName()] {
-			c.fail(path+".name", fmt.Sprintf("%s is there twice", naming.Quote(s.GetName())))
+			c.fail(path+".name", naming.Quote(s.GetName())+" is there twice")
 		}
 		names[s.GetName()] = true
 		for _, k := range slices.Sorted(maps.Keys(s.GetLabels())) {
@@ -90,7 +90,7 @@ func (c *checks) virtualService(s *networking.VirtualService, subset func(host, 
 		path := fmt.Sprintf("spec.hosts[%d]", i)
 		c.failIf(path, hostReason(host))
 		if slices.Contains(s.GetHosts()[:i], host) {
-			c.fail(path, fmt.Sprintf("%s is there twice", naming.Quote(host)))
+			c.fail(path, naming.Quote(host)+" is there twice")
 		}
 	}
 	if g := s.GetGateways(); len(g) > 0 && !slices.Equal(g, []string{"mesh"}) {
@@ -203,10 +203,10 @@ func expressionReason(text string) string {
 	}
 	for _, class := range regexp.MustCompile(`\\[pP]\{\^?([^}]*)\}`).FindAllStringSubmatch(text, -1) {
 		if name := class[1]; len(name) > 2 || name == "LC" || name == "Cn" || unicode.Categories[name] == nil {
-			return fmt.Sprintf("Envoy does not know the class %s", naming.Quote(class[0]))
+			return "Envoy does not know the class " + naming.Quote(class[0])
 		}
 	}
-	if n := programSize(expression.Simplify(), false); n > maxProgram {
+	if n := programSize(expression.Simplify()); n > maxProgram {
 		return fmt.Sprintf("the regular expression is a program of about %d steps, and Envoy accepts about %d: write several shorter ones", n, maxProgram)
 	}
 	return ""
@@ -216,36 +216,49 @@ func expressionReason(text string) string {
 // what programSize may be wrong.
 const maxProgram = 90
 
-// programSize returns about the size of the program that RE2 makes to compare bytes. It
-// has most of what is in a loop twice.
-func programSize(re *syntax.Regexp, loop bool) int {
-	size := 1
-	switch re.Op {
+// programSize returns about the size of the program that RE2 makes to compare bytes.
+func programSize(re *syntax.Regexp) int {
+	size := ownSize(re)
+	if re.Op == syntax.OpStar || re.Op == syntax.OpPlus {
+		return repeatedSize(re)
+	}
+	for _, sub := range re.Sub {
+		size += programSize(sub)
+	}
+	return size
+}
+
+// repeatedSize is programSize of what is in a loop: RE2 has most of it twice.
+func repeatedSize(re *syntax.Regexp) int {
+	size := ownSize(re)
+	if re.Op != syntax.OpLiteral {
+		size = 2*size + 1 // twice, and the way back
+	}
+	for _, sub := range re.Sub {
+		size += repeatedSize(sub)
+	}
+	return size
+}
+
+// ownSize is the size of an operation without its operands.
+func ownSize(re *syntax.Regexp) int {
+	switch re.Op { //nolint:exhaustive // all others are one step
 	case syntax.OpLiteral:
-		size = len(re.Rune)
+		return len(re.Rune)
 	case syntax.OpCharClass:
-		size = 0
+		size := 0
 		for i := 0; i < len(re.Rune); i += 2 {
 			if re.Rune[i] <= math.MaxUint8 {
 				size++
 			}
 		}
-	case syntax.OpAnyChar, syntax.OpAnyCharNotNL:
-		size = 2
-	case syntax.OpCapture:
-		size = 2
-	case syntax.OpStar, syntax.OpPlus:
-		loop = true
+		return size
+	case syntax.OpAnyChar, syntax.OpAnyCharNotNL, syntax.OpCapture:
+		return 2 //nolint:mnd // as above
 	case syntax.OpConcat:
-		size = 0
+		return 0
 	case syntax.OpAlternate:
-		size = len(re.Sub)
+		return len(re.Sub)
 	}
-	if loop && re.Op != syntax.OpLiteral {
-		size = 2*size + 1 //nolint:mnd // twice, and the way back
-	}
-	for _, sub := range re.Sub {
-		size += programSize(sub, loop)
-	}
-	return size
+	return 1
 }

@@ -112,7 +112,7 @@ func TestParseRules_Refused(t *testing.T) {
 		if !strings.Contains(refused[0].Error(), want) {
 			t.Errorf("%s: %v, want %s", document, refused[0], want)
 		}
-		if got := routesTo(t, rules, "GRPC", "a"); len(got) != 2 || got[0].GetRoute().GetCluster() != "outbound|80|v1|a" {
+		if got := routesTo(t, rules, "GRPC"); len(got) != 2 || got[0].GetRoute().GetCluster() != "outbound|80|v1|a" {
 			t.Errorf("%s: routes %v, want those of the others", document, got)
 		}
 	}
@@ -127,14 +127,14 @@ func TestParseRules_RefusedSubsets(t *testing.T) {
 	}
 }
 
-// routesTo returns the routes that data planes are served for a host at port 80: Envoy of
+// routesTo returns the routes that data planes are served for the host a at port 80: Envoy of
 // all hosts of the port, gRPC of that one.
-func routesTo(t *testing.T, rules dataplane.Rules, protocol, host string) []*routev3.Route {
+func routesTo(t *testing.T, rules dataplane.Rules, protocol string) []*routev3.Route {
 	t.Helper()
 	s := dataplane.NewServer(dataplane.Options{Rules: rules})
-	s.Update([]dataplane.Entry{entry(host, protocol, 80, "10.0.0.1")}, nil)
+	s.Update([]dataplane.Entry{entry("a", protocol, 80, "10.0.0.1")}, nil)
 	var all []*routev3.Route
-	name := "outbound|80||" + host
+	name := "outbound|80||a"
 	if protocol == "HTTP" {
 		name = "80"
 	}
@@ -171,7 +171,7 @@ func TestParseRules_WithoutHeaders(t *testing.T) {
 		}
 		for _, protocol := range []string{"HTTP", "GRPC"} {
 			var got []string
-			routes := routesTo(t, rules, protocol, "a")
+			routes := routesTo(t, rules, protocol)
 			for _, r := range routes[:len(routes)-1] {
 				var conditions []string
 				for _, h := range r.GetMatch().GetHeaders() {
@@ -204,14 +204,14 @@ func TestParseRules_Method(t *testing.T) {
 		if refused != nil {
 			t.Fatal(refused)
 		}
-		routes := routesTo(t, rules, "GRPC", "a")
+		routes := routesTo(t, rules, "GRPC")
 		if got := len(routes) - 1; got != want {
 			t.Errorf("%s: %d routes by gRPC, want %d", method, got, want)
 		}
 		if headers := fmt.Sprint(routes[0].GetMatch().GetHeaders()); strings.Contains(headers, ":method") {
 			t.Errorf("%s: gRPC is served the condition %s", method, headers)
 		}
-		if got := routesTo(t, rules, "HTTP", "a"); len(got) != 2 || got[0].GetMatch().GetHeaders()[0].GetName() != ":method" {
+		if got := routesTo(t, rules, "HTTP"); len(got) != 2 || got[0].GetMatch().GetHeaders()[0].GetName() != ":method" {
 			t.Errorf("%s: %v by Envoy, want the condition", method, got)
 		}
 	}
@@ -230,7 +230,7 @@ func FuzzParseRules(f *testing.F) {
 	f.Fuzz(func(t *testing.T, document []byte) {
 		rules, _ := dataplane.ParseRules([][]byte{[]byte(subsets), document})
 		for _, protocol := range []string{"HTTP", "GRPC"} {
-			for _, r := range routesTo(t, rules, protocol, "a") {
+			for _, r := range routesTo(t, rules, protocol) {
 				if err := cmp.Or(r.ValidateAll(), refusedByGRPC(r)); err != nil {
 					t.Errorf("%s: %s: %v", document, protocol, err)
 				}

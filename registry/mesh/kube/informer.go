@@ -71,7 +71,7 @@ func (i *informer) list(ctx context.Context, o meta.ListOptions) (runtime.Object
 	}
 	if err != nil {
 		i.setFailed(ctx, "list", err)
-		return nil, err //nolint:wrapcheck // the Reflector decides by it
+		return nil, err
 	}
 	i.UpdateResourceVersion("")
 	return list, nil
