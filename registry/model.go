@@ -157,7 +157,7 @@ func (s *Service) Equal(o *Service) bool {
 }
 
 // Equal reports whether all fields of two endpoints are equal.
-func (e Endpoint) Equal(o Endpoint) bool {
+func (e Endpoint) Equal(o Endpoint) bool { //nolint:cyclop // a comparison for each field
 	return e.Host == o.Host && e.Port == o.Port && e.PortName == o.PortName &&
 		e.Protocol == o.Protocol && e.Health == o.Health && e.Weight == o.Weight && e.ZeroWeight == o.ZeroWeight &&
 		e.Zone == o.Zone && e.Instance == o.Instance && e.Path == o.Path && e.URLPath == o.URLPath &&

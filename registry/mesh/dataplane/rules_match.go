@@ -58,17 +58,17 @@ func (c *checks) matches(path string, all []*networking.HTTPMatchRequest) []matc
 	for i, m := range all {
 		path, before := fmt.Sprintf("%s[%d]", path, i), len(c.failed)
 		c.only(path, m, "name", "uri", "ignore_uri_case", "method", "headers", "without_headers")
-		c.text(path+".uri", m.GetUri(), true)
-		c.text(path+".method", m.GetMethod(), false)
+		c.expression(path+".uri", m.GetUri())
+		c.text(path+".method", m.GetMethod())
 		for _, name := range slices.Sorted(maps.Keys(m.GetHeaders())) {
 			c.failIf(path+".headers", headerReason(name))
-			c.text(path+".headers", m.GetHeaders()[name], false)
+			c.text(path+".headers", m.GetHeaders()[name])
 		}
 		valued := 0
 		for _, name := range slices.Sorted(maps.Keys(m.GetWithoutHeaders())) {
 			c.failIf(path+".withoutHeaders", headerReason(name))
 			if without := m.GetWithoutHeaders()[name]; !isPresence(without) {
-				c.text(path+".withoutHeaders", without, false)
+				c.text(path+".withoutHeaders", without)
 				valued++
 			}
 		}
@@ -82,14 +82,17 @@ func (c *checks) matches(path string, all []*networking.HTTPMatchRequest) []matc
 	return out
 }
 
-// text checks a condition on a text.
-func (c *checks) text(path string, m *networking.StringMatch, emptyPrefix bool) {
-	switch s := m.GetMatchType().(type) {
-	case *networking.StringMatch_Prefix:
-		if s.Prefix == "" && !emptyPrefix {
-			c.fail(path, "the prefix is empty")
-		}
-	case *networking.StringMatch_Regex:
+// text checks a condition on a text, of which gRPC refuses an empty prefix.
+func (c *checks) text(path string, m *networking.StringMatch) {
+	if s, ok := m.GetMatchType().(*networking.StringMatch_Prefix); ok && s.Prefix == "" {
+		c.fail(path, "the prefix is empty")
+	}
+	c.expression(path, m)
+}
+
+// expression checks a condition that may be a regular expression.
+func (c *checks) expression(path string, m *networking.StringMatch) {
+	if s, ok := m.GetMatchType().(*networking.StringMatch_Regex); ok {
 		c.failIf(path, expressionReason(s.Regex))
 	}
 }
