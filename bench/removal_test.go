@@ -160,8 +160,7 @@ func (p *providers) churn(t *testing.T, s *shown, name string) {
 		rate    = 20 // changes a second
 		changes = 60 * rate
 	)
-	at := make(map[string]time.Time, changes)
-	var going, coming []string
+	leftAt, cameAt := make(map[string]time.Time, changes), make(map[string]time.Time, changes)
 	began := time.Now()
 	for k := range changes {
 		if ahead := time.Duration(k)*time.Second/rate - time.Since(began); ahead > 0 {
@@ -172,23 +171,21 @@ func (p *providers) churn(t *testing.T, s *shown, name string) {
 			i = (i + losing/2) % losing // so that no service does both at once
 		}
 		n := p.step(i, comes)
-		at[provided(i, n)] = time.Now()
 		if comes {
-			coming = append(coming, provided(i, n))
+			cameAt[provided(i, n)] = time.Now()
 			p.source.CreateAll(t, []string{registered(i, n)})
 		} else {
-			going = append(going, provided(i, n))
+			leftAt[provided(i, n)] = time.Now()
 			p.source.DeleteAll(t, []string{registered(i, n)})
 		}
 	}
-	lags := func(seen map[string]time.Time, addresses []string) (all []time.Duration) {
-		for _, a := range addresses {
-			from := at[a]
-			all = append(all, s.await(t, seen, a).Sub(from))
+	lags := func(seen, since map[string]time.Time) (all []time.Duration) {
+		for address, at := range since {
+			all = append(all, s.await(t, seen, address).Sub(at))
 		}
 		return all
 	}
-	gone, came := lags(s.gone, going), lags(s.added, coming)
+	gone, came := lags(s.gone, leftAt), lags(s.added, cameAt)
 	what := fmt.Sprintf("%d changes a second for a minute into %s, until an endpoint is gone beside until one is there, ", rate, name)
 	for _, q := range []struct {
 		name string
