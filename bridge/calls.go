@@ -23,6 +23,7 @@ type call struct {
 	until   time.Time // when it is given up at the latest
 	records []record  // to be stored
 	guards  bool      // the records of the guards are read too
+	looks   bool      // those that other replicas change are read too
 }
 
 // isCheck reports whether a call reads a group for no more than a refresh.
@@ -88,7 +89,7 @@ func (g *guards) addRecordsCall(s *step, now time.Time) {
 	if !r.loaded && !g.target.shared { // what was to be stored before is older than what is there
 		maps.DeleteFunc(r.pending, func(n recordName, _ record) bool { return n.kind == recordGuard })
 	}
-	s.calls = append(s.calls, call{op: opRecords, records: r.startPending(), guards: !r.loaded, began: now, until: now.Add(g.opts.Timeout)})
+	s.calls = append(s.calls, call{op: opRecords, records: r.startPending(), guards: !r.loaded, looks: r.looks(now), began: now, until: now.Add(g.opts.Timeout)})
 }
 
 // recordsMatter reports whether there may be records that say something new.

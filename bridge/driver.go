@@ -155,7 +155,7 @@ func (d *driver) do(ctx context.Context, c call) outcome {
 		o.err = d.target.Write(limited, c.change)
 	case opRecords:
 		if r, ok := d.target.(registry.Recorder); ok {
-			o.consulted, o.err = syncRecords(limited, r, c.records, c.guards)
+			o.consulted, o.err = syncRecords(limited, r, c)
 		}
 	}
 	if o.err != nil && limited.Err() != nil && ctx.Err() == nil {

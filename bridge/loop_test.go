@@ -208,7 +208,7 @@ func TestLoop_AwaitQuiet(t *testing.T) {
 			s.starts()
 			time.AfterFunc(time.Second, func() { s.has() })
 			_, took, err := s.quiets(time.Hour)
-			s.is("AwaitIdle()", err, nil).is("took", took, 1300*ms).holds()
+			s.is("AwaitIdle()", err, nil).is("took", took, 1100*ms).holds()
 		},
 		"beside holds, refusals and conflicts": func(s *story) {
 			s.holding(theirs("c", "10.0.0.1:80"))

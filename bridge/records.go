@@ -69,19 +69,18 @@ func (r *record) refused() bool { return errors.Is(r.err, registry.ErrRefused) }
 type records struct {
 	reads, stores bool // the target keeps records; and this loop may change them
 
-	pending   map[recordName]record
-	inFlight  map[recordName]record // nil: no call about them is
-	consulted time.Time             // when they were last looked at
-	failed    bool                  // then, by more than refusals
-	warned    bool                  // that something failed then
-	err       error                 // then
-	loaded    bool                  // those of the guards were read, or may not be
-	awaited   time.Time             // until when additions wait for them; zero: they were not asked for yet
-	tried     bool                  // they were to be read once since a takeover, whatever came of it
-	guards    map[string]map[registry.Group]guard.Record
-	decided   bool                // decisions are kept, which are to be forgotten in time
-	holds     map[string]Hold     // of the leader, as they were last read
-	applied   map[string]decision // by id of their holds
+	pending  map[recordName]record
+	inFlight map[recordName]record // nil: no call about them is
+	looked   time.Time             // when those that other replicas change were last read
+	failed   bool                  // the last call, by more than refusals
+	err      error                 // of the last call that looked, or of one that failed since
+	loaded   bool                  // those of the guards were read, or may not be
+	awaited  time.Time             // until when additions wait for them; zero: they were not asked for yet
+	tried    bool                  // they were to be read once since a takeover, whatever came of it
+	guards   map[string]map[registry.Group]guard.Record
+	decided  bool                // decisions are kept, which are to be forgotten in time
+	holds    map[string]Hold     // of the leader, as they were last read
+	applied  map[string]decision // by id of their holds
 }
 
 func newRecords(target registry.Target, dry bool) *records {
@@ -167,7 +166,15 @@ func (r *records) next() time.Time {
 	if !r.failed && anyUnrefused(r.pending) {
 		return time.Time{}
 	}
-	return r.consulted.Add(recordsEvery)
+	return r.looked.Add(recordsEvery)
+}
+
+// looks reports whether a call at a time also reads the decisions and the holds. Deletions
+// wait for a call that stores what a guard lost, so that this one does nothing else, unless
+// it is time to look.
+func (r *records) looks(now time.Time) bool {
+	return !now.Before(r.looked.Add(recordsEvery)) ||
+		slices.ContainsFunc(slices.Collect(maps.Keys(r.inFlight)), func(n recordName) bool { return n.kind == recordDecisions || n.kind == recordHolds })
 }
 
 // problem returns why something is not stored that a restart has to know, or why what
@@ -195,8 +202,14 @@ func (r *records) startPending() []record {
 // callDone handles the result of a call. What could not be stored waits for the next
 // one, unless a newer record took its place.
 func (r *records) callDone(o outcome, now time.Time) {
-	r.inFlight, r.consulted, r.err = nil, now, o.err
-	r.warned, r.failed = o.err != nil, o.err != nil && !errors.Is(o.err, registry.ErrRefused)
+	r.inFlight = nil
+	r.failed = o.err != nil && !errors.Is(o.err, registry.ErrRefused)
+	if o.looks {
+		r.looked = now
+	}
+	if o.looks || o.err != nil {
+		r.err = o.err
+	}
 	for _, was := range o.consulted.records {
 		was.reportTried(was.err)
 		if was.err == nil {
@@ -211,7 +224,7 @@ func (r *records) callDone(o outcome, now time.Time) {
 	}
 }
 
-// recordsResult is what came of a look. What could not be read is nil.
+// recordsResult is what came of a call. What could not be read is nil.
 type recordsResult struct {
 	records   []record // that were to be stored, each with what came of it
 	guards    map[string][]guard.Record
@@ -220,24 +233,26 @@ type recordsResult struct {
 	holds     map[string]Hold
 }
 
-// syncRecords stores records and reads all there are, those of the guards where they
-// are asked for. What fails costs itself alone; the error is that of the first that
-// was not merely refused.
-func syncRecords(ctx context.Context, r registry.Recorder, list []record, guards bool) (recordsResult, error) { //nolint:revive // a choice, not a mode
-	c := recordsResult{records: list}
+// syncRecords stores the records of a call and reads the kinds that it asks for. A kind
+// that fails costs itself alone; the error is that of the first that was not merely
+// refused.
+func syncRecords(ctx context.Context, r registry.Recorder, asked call) (recordsResult, error) {
+	c := recordsResult{records: asked.records}
 	var all callErrors
-	all.add(storeRecords(ctx, r, list))
+	all.add(storeRecords(ctx, r, asked.records))
 	var err error
-	if guards {
+	if asked.guards {
 		c.guards, err = readRecords[[]guard.Record](ctx, r, recordGuard)
 		all.add(err)
 		c.drained, err = readRecords[[]drain](ctx, r, recordDrained)
 		all.add(err)
 	}
-	c.decisions, err = readRecords[decision](ctx, r, recordDecisions)
-	all.add(err)
-	c.holds, err = readRecords[Hold](ctx, r, recordHolds)
-	all.add(err)
+	if asked.looks {
+		c.decisions, err = readRecords[decision](ctx, r, recordDecisions)
+		all.add(err)
+		c.holds, err = readRecords[Hold](ctx, r, recordHolds)
+		all.add(err)
+	}
 	return c, all.worst()
 }
 
@@ -362,7 +377,7 @@ func (g *guards) restore(b *scope) {
 // recordsSynced applies what the records say.
 func (g *guards) recordsSynced(o outcome, now time.Time) {
 	r := g.records
-	if o.err != nil && !r.warned {
+	if o.err != nil && r.err == nil {
 		g.opts.Log.Warn("what the guard remembers cannot all be kept in the registry or read there: a restart would forget it", "target", g.opts.Target, "err", o.err)
 	}
 	r.callDone(o, now)

@@ -49,6 +49,10 @@ func TestRecords_Wait(t *testing.T) {
 			}
 			s.in(2 * look).holdsN(2 * n).inSync(true)
 		},
+		"it waits for its own text alone": func(s *story) {
+			slow(s).put(of("b", 1, 3)).in(look + look/3).holdsN(42) // its record is renewed once it is gone
+			s.put(of("a", 1, 40)).in(look/3 - 1).holdsN(42).in(1).holdsN(41)
+		},
 		"one that waits is due": func(s *story) {
 			slow(s).put(of("b", 1, 3)).in(time.Second).holdsN(43).inSync(false).reason("b", bridge.ReasonPending, "what was lost is being recorded")
 			st := s.status()
