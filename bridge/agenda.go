@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/xds-bridge/xds-bridge/bridge/plan"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
@@ -66,8 +67,11 @@ type failureState struct {
 type shown struct {
 	omissions []omission // what is left undone, and why
 	dirty     bool       // see agenda.dirty
-	reason    Reason     // how far the group is, as status shows it
-	detail    string
+
+	contradictions []plan.Contradiction  // of the claims in it
+	others         []plan.SelfRegistered // beside the claims in it
+	reason         Reason                // how far the group is, as status shows it
+	detail         string
 }
 
 // markDirty has status show a group anew.

@@ -115,6 +115,7 @@ func (e *engine) next(it *item, now time.Time) (call, bool) {
 	if !e.trusted(it, now) {
 		return e.reading(it), true
 	}
+	e.compareRegistrations(it, now)
 	if !e.acts() {
 		it.refusals = nil // the leader finds them out
 		return call{}, false
@@ -152,7 +153,7 @@ func (e *engine) reading(it *item) call { return call{op: opRead, watch: e.watch
 // watches reports whether what others do to a group matters. Until every source
 // reported everything it may be that of any.
 func (e *engine) watches(it *item) bool {
-	return e.target.watched && (e.planner.Concerns(it.group) || !e.complete())
+	return e.target.watched && (e.planner.Concerns(it.group) || e.contradictions.has(it.group) || !e.complete())
 }
 
 // trusted reports whether what is believed of a group is enough without a reading. For a

@@ -25,6 +25,8 @@ type engine struct {
 	clock  clock
 	relist bool // the next list is handled as the first
 
+	contradictions contradictions
+
 	takeoverAt     time.Time  // when everything had to be read anew last
 	reported       Leadership // that was last reported to the election as ready
 	checkedReadyAt time.Time  // when that was last looked at
@@ -44,7 +46,7 @@ func newEngine(l *Loop, dry bool) *engine { //nolint:revive // of the engine, no
 	f.drains = &drains{facts: f, groups: make(map[registry.Group]map[string]bool)}
 	f.planner.Drained = f.drains.has
 	f.agenda.opts, f.journal = &f.opts, &journal{facts: f}
-	e := &engine{facts: f, budget: budget{opts: &f.opts}}
+	e := &engine{facts: f, budget: budget{opts: &f.opts}, contradictions: contradictions{by: make(map[registry.Group]map[registry.Group]struct{})}}
 	e.guards = &guards{facts: f, withOrphans: make(map[*item]struct{}), recording: make(map[*item]time.Time)}
 	e.view = newView(e)
 	if slices.ContainsFunc(l.bridges, func(b Bridge) bool { return b.Yields != nil }) {

@@ -57,6 +57,7 @@ func (e *engine) applyList(o outcome, now time.Time) {
 		}
 	}
 	e.relist = false
+	e.planner.Forget(func(group registry.Group) bool { _, there := e.listed[group]; return there })
 	if before != nil {
 		return
 	}
@@ -73,6 +74,7 @@ func (e *engine) applyReading(o outcome, now time.Time) {
 	believed := (it.sure || !it.readAt.IsZero()) && it.leftAt.IsZero() && e.acts()
 	e.drains.observe(it.group, o.held)
 	differs := e.planner.Observe(it.group, o.held) && believed
+	e.compareContradicted(it.group, now)
 	it.sure, it.lost = false, nil
 	if differs && it.unchecked() {
 		it.missed++
@@ -102,6 +104,7 @@ func (e *engine) markRead(group registry.Group, now time.Time) {
 	delete(e.unread, group)
 	if len(e.unread) == 0 {
 		e.guards.review(now)
+		e.compareAllRegistrations(now)
 	}
 }
 
@@ -144,7 +147,7 @@ func (e *engine) finish(it *item, now time.Time) {
 		it.missed = 0
 	}
 	idle := len(it.orphans) == 0 && !it.unchecked() && now.Sub(it.change.written) >= e.opts.Debounce
-	if idle && e.planner.Drop(it.group) {
+	if idle && !e.contradictions.has(it.group) && e.planner.Drop(it.group) {
 		it.markDirty()
 		delete(e.agenda.items, it.group)
 		return

@@ -160,6 +160,9 @@ type ServiceStatus struct {
 	LastError string           `json:"last_error,omitempty"`
 	Left      []string         `json:"left,omitempty"` // entries that it claims no more and that stay, as group and key
 	Until     time.Time        `json:"until,omitzero"` // when the first of these may go; zero: not by time alone
+
+	Registered []Registered `json:"registered,omitempty"` // addresses that register themselves under other names
+	Others     *Others      `json:"others,omitempty"`     // entries next to ours that providers registered themselves; nil: none
 }
 
 // Hold is a set of deletions that is held back.

@@ -89,6 +89,7 @@ func (v *view) update(now time.Time) {
 func (v *view) updateGroup(it *item) {
 	it.reason, it.detail = v.finding(it)
 	slices.SortStableFunc(it.omissions, func(a, b omission) int { return a.origin.Compare(b.origin) })
+	it.others = v.planner.SelfRegistered(it.group)
 	delete(v.kept, it.group)
 	for _, n := range it.omissions {
 		if n.origin.IsZero() && (n.reason == ReasonUnknown || n.reason == ReasonWaiting) { // what a bridge claimed is in its service's row
@@ -157,6 +158,7 @@ func (v *view) service(origin plan.Origin, s *service) *row {
 			continue
 		}
 		add(it.reason, it.detail)
+		out.addRegistered(origin, it)
 		first, _ := slices.BinarySearchFunc(it.omissions, origin, func(n omission, o plan.Origin) int { return n.origin.Compare(o) })
 		for _, n := range it.omissions[first:] {
 			if n.origin != origin {
@@ -323,8 +325,7 @@ func (v *view) status() Status {
 	})
 	s.Services, s.Conflicts = make([]ServiceStatus, len(services)), []Conflict{}
 	for i, r := range services {
-		s.Services[i] = r.ServiceStatus
-		s.Services[i].Groups, s.Services[i].Left = slices.Clone(r.Groups), slices.Clone(r.Left)
+		s.Services[i] = r.copied()
 		s.Conflicts = append(s.Conflicts, r.conflicts...)
 	}
 	slices.SortStableFunc(s.Conflicts, func(a, b Conflict) int { return cmp.Or(a.Group.Compare(b.Group), cmp.Compare(a.Key, b.Key)) })

@@ -30,6 +30,8 @@ type Planner struct {
 	claimed map[int]int                 // entries by bridge
 	counts  Counts
 	lost    []string // see Lost
+
+	registrations registrations
 }
 
 // Origin is who claims an entry; the zero value is nobody. Origins are ordered by
@@ -69,6 +71,8 @@ func New(owner string) *Planner {
 		groups:  make(map[registry.Group]*group),
 		spread:  make(map[Origin][]registry.Group),
 		claimed: make(map[int]int),
+
+		registrations: registrations{groups: make(map[registry.Group]*registeredGroup), at: make(map[string][]registration)},
 	}
 }
 
@@ -156,6 +160,7 @@ func (p *Planner) Observe(id registry.Group, list []registry.Held) bool {
 	differs, lost := g.observe(p.owner, list)
 	p.count(g, +1)
 	p.lost = lost
+	p.registrations.observe(id, list, len(g.claims) == 0)
 	return differs
 }
 
@@ -201,7 +206,20 @@ func (p *Planner) Drop(id registry.Group) bool {
 	}
 	p.count(p.lookup(id), -1)
 	delete(p.groups, id)
+	if p.registrations.bytes > maxRegistrations {
+		p.registrations.forget(id)
+	}
 	return true
+}
+
+// Forget forgets what providers registered themselves in groups that the target does not
+// list and that nobody claims.
+func (p *Planner) Forget(listed func(registry.Group) bool) {
+	for id := range p.registrations.groups {
+		if !listed(id) && !p.Concerns(id) {
+			p.registrations.forget(id)
+		}
+	}
 }
 
 // Groups yields the groups that are claimed or were observed, in no order.

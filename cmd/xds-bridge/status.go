@@ -180,6 +180,11 @@ func printServices(t *terminal, d admin.Document) {
 	}
 	rows.end()
 	for _, l := range d.Loops {
+		for _, s := range l.Services {
+			if warning := s.Warning(); warning != "" {
+				t.warn("%s in %s: %s", s.Service, l.Target, warning)
+			}
+		}
 		for _, h := range l.Holds {
 			t.warn("hold %s of %s: %s", h.ID, h.Bridge, holdText(d.Time, h))
 		}

@@ -126,6 +126,16 @@ func printService(t *terminal, s admin.Service) {
 	for _, g := range s.Groups {
 		t.say("  group     %s", g)
 	}
+	for _, r := range s.Registered[:min(len(s.Registered), shownEntries)] {
+		t.warn("  name      %s", r)
+	}
+	if more := len(s.Registered) - shownEntries; more > 0 {
+		t.warn("            and %d more; see why -o json", more)
+	}
+	if o := s.Others; o != nil {
+		t.say("  others    %s that providers registered themselves under the same names, such as:", counted(o.Entries, "entry", "entries"))
+		printEntries(t, "            ", o.Some)
+	}
 	if len(s.Left) > 0 {
 		t.say("  stays     what it claims no more%s:", until(time.Now(), s.Until))
 		printEntries(t, "            ", s.Left)

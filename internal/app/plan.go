@@ -22,7 +22,7 @@ type Difference struct {
 	Conflicts  []admin.Conflict `json:"conflicts"`
 	Unwritable []Remark         `json:"unwritable"`        // services of which nothing can be written
 	Skipped    []Remark         `json:"skipped"`           // inputs that are left out
-	Remarks    []Remark         `json:"remarks,omitempty"` // of targets that cannot be compared with, and of settings without effect
+	Remarks    []Remark         `json:"remarks,omitempty"` // of targets that cannot be compared with, of settings without effect, and of addresses that register themselves under other names
 	Summary    PlanCounters     `json:"summary"`
 
 	refused int // of Unwritable: that cannot be read or written, so that it may differ
@@ -75,6 +75,9 @@ func (d *Difference) add(target string, groups []bridge.Planned, st bridge.Statu
 		d.Conflicts = append(d.Conflicts, admin.Conflict{Target: target, Conflict: k})
 	}
 	for _, sv := range st.Services {
+		if warning := sv.Warning(); warning != "" {
+			d.Remarks = append(d.Remarks, Remark{string(sv.Service), warning})
+		}
 		if sv.Reason == bridge.ReasonUnwritable || sv.Reason == bridge.ReasonRefused {
 			d.Unwritable = append(d.Unwritable, Remark{string(sv.Service), sv.Detail})
 			if sv.Reason == bridge.ReasonRefused {

@@ -1,0 +1,246 @@
+package plan
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/xds-bridge/xds-bridge/naming"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// maxRegistrations bounds what is kept of groups that nobody claims, in bytes.
+const maxRegistrations = 16 << 20
+
+// registrations are the entries without an owner of all groups that were read, by address:
+// what providers registered themselves. They outlive Drop, as they were read last.
+type registrations struct {
+	groups map[registry.Group]*registeredGroup
+	at     map[string][]registration
+	bytes  int
+}
+
+type registeredGroup struct {
+	group registry.Group
+	keys  []string
+	bytes int
+}
+
+// A registration is an entry without an owner.
+type registration struct {
+	group *registry.Group
+	key   string
+}
+
+// A Registration is an entry that a provider registered itself.
+type Registration struct {
+	Group registry.Group
+	Key   string
+}
+
+// String returns group and key.
+func (r Registration) String() string { return r.Group.String() + " " + r.Key }
+
+// name returns what distinguishes registrations of one address in one group: what is behind
+// the address in the key, such as the version. The protocol does not count.
+func (r registration) name() string { return Place(r.key)[len(Address(r.key)):] }
+
+// isBeside reports whether consumers of one registration look for the other as well: both
+// are of one format in one place.
+func (r registration) isBeside(o registration) bool {
+	return r.group.Kind == o.group.Kind && r.group.Namespace == o.group.Namespace && r.group.Group == o.group.Group
+}
+
+// subject returns the interface of the group, or its name.
+func (r registration) subject() string {
+	if key, err := naming.ParseServiceKey(r.group.Name); err == nil {
+		return key.Interface
+	}
+	return r.group.Name
+}
+
+// Address returns the host and port that a key begins with, behind its protocol.
+func Address(key string) string {
+	at := Place(key)
+	if i := strings.IndexAny(at, "?#"); i >= 0 {
+		return at[:i]
+	}
+	return at
+}
+
+// contradicted returns which registrations of an address say that its process has another
+// name than is claimed for it: none if the process registers what is claimed; else those of
+// the claimed interface; if there are none, all.
+func contradicted(claim registration, own []registration) []registration {
+	var same, others []registration
+	for _, r := range own {
+		switch {
+		case !r.isBeside(claim):
+		case *r.group == *claim.group && r.name() == claim.name():
+			return nil
+		case r.subject() == claim.subject():
+			same = append(same, r)
+		default:
+			others = append(others, r)
+		}
+	}
+	if len(same) > 0 {
+		return same
+	}
+	return others
+}
+
+// observe replaces what is registered in a group. A group that is bounded is left out if too
+// much is known.
+func (r *registrations) observe(id registry.Group, list []registry.Held, bounded bool) { //nolint:revive // of the group, not a mode
+	if id.Exclusive { // no provider registers itself there
+		return
+	}
+	now := registeredGroup{group: id}
+	for _, h := range list {
+		if h.Owner == "" && registry.IsEndpoint(h.Key) {
+			now.keys, now.bytes = append(now.keys, h.Key), now.bytes+len(h.Key)+registrationSize
+		}
+	}
+	if before := r.groups[id]; before != nil && slices.Equal(before.keys, now.keys) {
+		return
+	}
+	r.forget(id)
+	if len(now.keys) == 0 || bounded && r.bytes+now.bytes > maxRegistrations {
+		return
+	}
+	r.groups[id], r.bytes = &now, r.bytes+now.bytes
+	for _, key := range now.keys {
+		r.at[Address(key)] = append(r.at[Address(key)], registration{&now.group, key})
+	}
+}
+
+// registrationSize is about what a registration requires in addition to its key.
+const registrationSize = 100
+
+func (r *registrations) forget(id registry.Group) {
+	before := r.groups[id]
+	if before == nil {
+		return
+	}
+	for _, key := range before.keys {
+		at := Address(key)
+		r.at[at] = slices.DeleteFunc(r.at[at], func(o registration) bool { return o.group == &before.group })
+		if len(r.at[at]) == 0 {
+			delete(r.at, at)
+		}
+	}
+	r.bytes -= before.bytes
+	delete(r.groups, id)
+}
+
+// A Contradiction is what an origin claims in a group at addresses whose processes register
+// themselves under other names, and not under the claimed one.
+type Contradiction struct {
+	Origin    Origin
+	Claimed   string         // the key of the first address
+	As        []Registration // a few of those of the first address
+	Names     int            // how many these are
+	Addresses int
+}
+
+// Equal reports whether all of two contradictions is equal.
+func (c Contradiction) Equal(o Contradiction) bool {
+	return c.Origin == o.Origin && c.Claimed == o.Claimed && c.Names == o.Names && c.Addresses == o.Addresses && slices.Equal(c.As, o.As)
+}
+
+// fewRegistrations is how many registrations stand for many.
+const fewRegistrations = 3
+
+// few returns some of the registrations of an address.
+func few(list []registration) (some []Registration) {
+	for _, r := range list[:min(len(list), fewRegistrations)] {
+		some = append(some, Registration{*r.group, r.key})
+	}
+	return some
+}
+
+// Contradictions returns at most one contradiction for each origin that claims in a group,
+// in order. A claim that cannot be honoured contradicts nothing.
+func (p *Planner) Contradictions(id registry.Group) (all []Contradiction) {
+	if id.Exclusive || len(p.registrations.at) == 0 {
+		return nil
+	}
+	seen := make(map[string]bool) // addresses
+	for _, r := range p.lookup(id).rows {
+		at := Address(r.key)
+		own := p.registrations.at[at]
+		if len(r.wants) == 0 || len(own) == 0 || seen[at] || !registry.IsEndpoint(r.key) || !p.mayHold(id, r) {
+			continue
+		}
+		as := contradicted(registration{&id, r.key}, own)
+		if len(as) == 0 {
+			continue
+		}
+		seen[at] = true
+		origin := r.wants[0].claim.origin
+		i := slices.IndexFunc(all, func(c Contradiction) bool { return c.Origin == origin })
+		if i < 0 {
+			i = len(all)
+			slices.SortFunc(as, func(a, b registration) int { return cmp.Or(a.group.Compare(*b.group), cmp.Compare(a.key, b.key)) })
+			all = append(all, Contradiction{Origin: origin, Claimed: r.key, As: few(as), Names: len(as)})
+		}
+		all[i].Addresses++
+	}
+	slices.SortFunc(all, func(a, b Contradiction) int { return a.Origin.Compare(b.Origin) })
+	return all
+}
+
+// mayHold reports whether nothing but what is ours is under a key, and its provider did not
+// take itself off.
+func (p *Planner) mayHold(id registry.Group, r row) bool {
+	ours := len(ownedBy(r.held, p.owner))
+	return ours == len(r.held) && (ours > 0 || p.Drained == nil || !p.Drained(id, r.key))
+}
+
+// SelfRegistered are the entries of a group that providers registered themselves under names
+// that an origin claims there.
+type SelfRegistered struct {
+	Origin  Origin
+	Entries int
+	Some    []Registration
+}
+
+// SelfRegistered returns, for each origin in order, what providers registered themselves under its
+// names in a group.
+func (p *Planner) SelfRegistered(id registry.Group) (all []SelfRegistered) {
+	g := p.lookup(id)
+	if id.Exclusive || g.counts.Foreign == 0 || len(g.claims) == 0 {
+		return nil
+	}
+	own := make(map[string][]registration) // by name
+	for _, r := range g.rows {
+		if at := (registration{&id, r.key}); registry.IsEndpoint(r.key) && firstOf(r.held, "") >= 0 {
+			own[at.name()] = append(own[at.name()], at)
+		}
+	}
+	by, counted := make(map[*claim]*SelfRegistered), make(map[*claim]map[string]bool)
+	for _, r := range g.rows {
+		name := registration{&id, r.key}.name()
+		if len(own[name]) == 0 || !registry.IsEndpoint(r.key) {
+			continue
+		}
+		for _, w := range r.wants {
+			if by[w.claim] == nil {
+				by[w.claim], counted[w.claim] = &SelfRegistered{Origin: w.claim.origin}, make(map[string]bool)
+			}
+			if !counted[w.claim][name] {
+				counted[w.claim][name] = true
+				by[w.claim].Entries += len(own[name])
+				by[w.claim].Some = append(by[w.claim].Some, few(own[name])...)
+			}
+		}
+	}
+	for _, c := range g.claims {
+		if of := by[c]; of != nil {
+			of.Some = of.Some[:min(len(of.Some), fewRegistrations)]
+			all = append(all, *of)
+		}
+	}
+	return all
+}

@@ -1,0 +1,170 @@
+package bridge
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/bridge/plan"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// Registered says that addresses of a service are claimed under one name, while the
+// processes there register themselves under others: a version, a group or an interface may
+// be wrong.
+type Registered struct {
+	Group     registry.Group `json:"group"`     // that the claim is in
+	Key       string         `json:"key"`       // that is claimed for the first address
+	Addresses int            `json:"addresses"` // that are claimed so
+	As        []string       `json:"as"`        // as what the first address is registered, as group and key; at most three
+	Names     int            `json:"names"`     // how many these are
+}
+
+// String says it in one line.
+func (r Registered) String() string {
+	who, more := plan.Address(r.Key)+" registers itself", ""
+	switch n := r.Addresses - 1; {
+	case n == 1:
+		who = plan.Address(r.Key) + " and another address register themselves"
+	case n > 1:
+		who = fmt.Sprintf("%s and %d other addresses register themselves", plan.Address(r.Key), n)
+	}
+	if n := r.Names - 1; n > 0 {
+		more = fmt.Sprintf(" and %d more", n)
+	}
+	return fmt.Sprintf("%s as %s%s, not as %s %s", who, r.As[0], more, r.Group, r.Key)
+}
+
+// Warning says in one line that addresses of the service register themselves under other
+// names; empty: none does.
+func (s *ServiceStatus) Warning() string {
+	if len(s.Registered) == 0 {
+		return ""
+	}
+	more := ""
+	if n := len(s.Registered) - 1; n > 0 {
+		more = fmt.Sprintf("; %d more in other groups, which why shows", n)
+	}
+	return s.Registered[0].String() + more
+}
+
+// Others are entries next to those of a service, which providers registered themselves under
+// the same names.
+type Others struct {
+	Entries int      `json:"entries"`
+	Some    []string `json:"some"` // as group and key; at most three
+}
+
+// A contradictions knows which groups are read because they contradict claims.
+type contradictions struct {
+	by map[registry.Group]map[registry.Group]struct{} // the groups with these claims
+}
+
+// has reports whether what is registered in a group contradicts a claim in another.
+func (c *contradictions) has(group registry.Group) bool { return len(c.by[group]) > 0 }
+
+// set replaces what contradicts the claims in a group, and returns the groups that nothing
+// was known to contradict before.
+func (c *contradictions) set(group registry.Group, before, now []plan.Contradiction) (added []registry.Group) {
+	for _, other := range groupsOf(before) {
+		if delete(c.by[other], group); len(c.by[other]) == 0 {
+			delete(c.by, other)
+		}
+	}
+	for _, other := range groupsOf(now) {
+		if other == group {
+			continue
+		}
+		if c.by[other] == nil {
+			c.by[other] = make(map[registry.Group]struct{})
+			added = append(added, other)
+		}
+		c.by[other][group] = struct{}{}
+	}
+	return added
+}
+
+func groupsOf(list []plan.Contradiction) (groups []registry.Group) {
+	for _, c := range list {
+		for _, as := range c.As {
+			groups = append(groups, as.Group)
+		}
+	}
+	return groups
+}
+
+// compareRegistrations compares what is claimed in a group with what its addresses register.
+// A group that contradicts it is read and watched like one with claims: what is shown stays
+// true.
+func (e *engine) compareRegistrations(it *item, now time.Time) {
+	found := e.planner.Contradictions(it.group)
+	if slices.EqualFunc(found, it.contradictions, plan.Contradiction.Equal) {
+		return
+	}
+	before := it.contradictions
+	it.contradictions = found
+	it.markDirty()
+	for _, group := range e.contradictions.set(it.group, before, found) {
+		if other, isNew := e.agenda.item(group); isNew {
+			other.wait(&e.agenda.refreshes, now)
+		}
+	}
+}
+
+// compareAllRegistrations does so for every group, once all that are listed were read.
+func (e *engine) compareAllRegistrations(now time.Time) {
+	for _, it := range e.agenda.all() {
+		e.compareRegistrations(it, now)
+	}
+}
+
+// compareContradicted does so for the groups whose claims a group contradicts.
+func (e *engine) compareContradicted(group registry.Group, now time.Time) {
+	for _, other := range slices.SortedFunc(maps.Keys(e.contradictions.by[group]), registry.Group.Compare) {
+		if it := e.agenda.items[other]; it != nil {
+			e.compareRegistrations(it, now)
+		}
+	}
+}
+
+// addRegistered adds to a service what its addresses register themselves in a group, and
+// what others register there under its names.
+func (s *ServiceStatus) addRegistered(origin plan.Origin, it *item) {
+	for _, c := range it.contradictions {
+		if c.Origin == origin {
+			s.Registered = append(s.Registered, Registered{Group: it.group, Key: c.Claimed, Addresses: c.Addresses, As: texts(c.As), Names: c.Names})
+		}
+	}
+	for _, o := range it.others {
+		if o.Origin != origin {
+			continue
+		}
+		if s.Others == nil {
+			s.Others = &Others{}
+		}
+		s.Others.Entries += o.Entries
+		s.Others.Some = append(s.Others.Some, texts(o.Some)[:min(len(o.Some), shownOthers-len(s.Others.Some))]...)
+	}
+}
+
+const shownOthers = 3
+
+// copied returns a status that the caller owns.
+func (s ServiceStatus) copied() ServiceStatus {
+	s.Groups, s.Left, s.Registered = slices.Clone(s.Groups), slices.Clone(s.Left), slices.Clone(s.Registered)
+	for i := range s.Registered {
+		s.Registered[i].As = slices.Clone(s.Registered[i].As)
+	}
+	if s.Others != nil {
+		s.Others = &Others{s.Others.Entries, slices.Clone(s.Others.Some)}
+	}
+	return s
+}
+
+func texts(list []plan.Registration) (all []string) {
+	for _, r := range list {
+		all = append(all, r.String())
+	}
+	return all
+}
