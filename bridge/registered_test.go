@@ -1,0 +1,66 @@
+package bridge_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/internal/fake/memory"
+)
+
+// TestRegistered has processes register themselves as b, while the source has a at their
+// addresses.
+func TestRegistered(t *testing.T) {
+	const one, two = "10.0.0.1:80", "10.0.0.2:80"
+	warns := func(s *story, want string) {
+		s.Helper()
+		a := s.of("a")
+		s.is("warning", a.Warning(), want)
+	}
+	asB := one + " registers itself as test:/b " + one + ", not as test:/a " + one
+	stories(t, speed, map[string]func(*story){
+		"before the source is known": func(s *story) {
+			s.holding(selfRegistered("b", one)).has().in(time.Minute).put(service("a", one, two))
+			warns(s.in(time.Second).inSync(true), asB)
+		},
+		"several, of which some take themselves off": func(s *story) {
+			s.holding(selfRegistered("b", one), selfRegistered("b", two)).has(service("a", one, two)).in(time.Second)
+			warns(s, one+" and another address register themselves as test:/b "+one+", not as test:/a "+one)
+			s.target.Drop(group("b"), two)
+			warns(s.in(time.Hour), asB)
+			s.target.Drop(group("b"), one)
+			warns(s.in(time.Hour), "")
+		},
+		"the rule is corrected": func(s *story) {
+			s.holding(selfRegistered("b", one)).has(service("a", one)).in(time.Second)
+			warns(s, asB)
+			s.put(service("a", two)).in(time.Second)
+			warns(s, "")
+			s.in(time.Hour)
+			before := len(s.when(memory.OpRead, "b"))
+			s.in(time.Hour).is("readings of b", len(s.when(memory.OpRead, "b")), before)
+		},
+		"of another owner": func(s *story) {
+			s.holding(theirs("b", one)).has(service("a", one)).in(time.Minute)
+			warns(s, "")
+		},
+		"others beside it": func(s *story) {
+			s.holding(selfRegistered("a", two)).has(service("a", one)).in(time.Minute)
+			warns(s, "")
+			others := s.of("a").Others
+			s.is("others", others != nil && others.Entries == 1 && others.Some[0] == "test:/a "+two, true)
+		},
+		"what contradicts it is watched": func(s *story) {
+			w := s.watched()
+			s.holding(selfRegistered("b", one)).starts(w).has().in(time.Hour)
+			w.groups.take()
+			s.put(service("a", one, two)).in(time.Second)
+			warns(s, asB)
+			s.holding(selfRegistered("b", two))
+			w.changes.add(group("b"))
+			w.changed <- struct{}{}
+			s.in(time.Second).is("addresses", s.of("a").Registered[0].Addresses, 2)
+			s.is("watched", slices.Contains(w.groups.take(), group("b")), true)
+		},
+	})
+}
