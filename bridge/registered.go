@@ -151,15 +151,16 @@ func (s *ServiceStatus) addRegistered(origin plan.Origin, it *item) {
 const shownOthers = 3
 
 // copied returns a status that the caller owns.
-func (s ServiceStatus) copied() ServiceStatus {
-	s.Groups, s.Left, s.Registered = slices.Clone(s.Groups), slices.Clone(s.Left), slices.Clone(s.Registered)
-	for i := range s.Registered {
-		s.Registered[i].As = slices.Clone(s.Registered[i].As)
+func (s *ServiceStatus) copied() ServiceStatus {
+	c := *s
+	c.Groups, c.Left, c.Registered = slices.Clone(s.Groups), slices.Clone(s.Left), slices.Clone(s.Registered)
+	for i := range c.Registered {
+		c.Registered[i].As = slices.Clone(c.Registered[i].As)
 	}
 	if s.Others != nil {
-		s.Others = &Others{s.Others.Entries, slices.Clone(s.Others.Some)}
+		c.Others = &Others{s.Others.Entries, slices.Clone(s.Others.Some)}
 	}
-	return s
+	return c
 }
 
 func texts(list []plan.Registration) (all []string) {

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/xds-bridge/xds-bridge/naming"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
@@ -51,12 +50,15 @@ func (r registration) isBeside(o registration) bool {
 	return r.group.Kind == o.group.Kind && r.group.Namespace == o.group.Namespace && r.group.Group == o.group.Group
 }
 
-// subject returns the interface of the group, or its name.
+// subject returns the interface of a group that is named by a service key, such as
+// providers:interface:version:group, or the name of the group.
 func (r registration) subject() string {
-	if key, err := naming.ParseServiceKey(r.group.Name); err == nil {
-		return key.Interface
+	_, rest, isKey := strings.Cut(r.group.Name, ":")
+	if !isKey {
+		return r.group.Name
 	}
-	return r.group.Name
+	iface, _, _ := strings.Cut(rest, ":")
+	return iface
 }
 
 // Address returns the host and port that a key begins with, behind its protocol.
@@ -198,49 +200,63 @@ func (p *Planner) mayHold(id registry.Group, r row) bool {
 	return ours == len(r.held) && (ours > 0 || p.Drained == nil || !p.Drained(id, r.key))
 }
 
-// SelfRegistered are the entries of a group that providers registered themselves under names
-// that an origin claims there.
+// SelfRegistered are the entries of a group that providers registered themselves at addresses
+// without claims, under names that an origin claims.
 type SelfRegistered struct {
 	Origin  Origin
 	Entries int
 	Some    []Registration
 }
 
-// SelfRegistered returns, for each origin in order, what providers registered themselves under its
-// names in a group.
+// SelfRegistered returns, for each origin in order, what providers registered themselves
+// next to its claims in a group.
 func (p *Planner) SelfRegistered(id registry.Group) (all []SelfRegistered) {
 	g := p.lookup(id)
-	if id.Exclusive || g.counts.Foreign == 0 || len(g.claims) == 0 {
+	if id.Exclusive || g.counts.Foreign == 0 {
 		return nil
 	}
-	own := make(map[string][]registration) // by name
-	for _, r := range g.rows {
-		if at := (registration{&id, r.key}); registry.IsEndpoint(r.key) && firstOf(r.held, "") >= 0 {
-			own[at.name()] = append(own[at.name()], at)
+	own := g.unclaimed(&id)
+	for name, claims := range g.claimed(&id) {
+		for _, c := range claims {
+			i, found := slices.BinarySearchFunc(all, c.origin, func(s SelfRegistered, o Origin) int { return s.Origin.Compare(o) })
+			if !found {
+				all = slices.Insert(all, i, SelfRegistered{Origin: c.origin})
+			}
+			all[i].Entries += len(own[name])
+			all[i].Some = append(all[i].Some, few(own[name])...)
 		}
 	}
-	by, counted := make(map[*claim]*SelfRegistered), make(map[*claim]map[string]bool)
+	for i, s := range all {
+		slices.SortFunc(s.Some, func(a, b Registration) int { return cmp.Compare(a.Key, b.Key) })
+		all[i].Some = s.Some[:min(len(s.Some), fewRegistrations)]
+	}
+	return slices.DeleteFunc(all, func(s SelfRegistered) bool { return s.Entries == 0 })
+}
+
+// claimed returns who claims endpoints under each name.
+func (g *group) claimed(id *registry.Group) map[string][]*claim {
+	by := make(map[string][]*claim)
 	for _, r := range g.rows {
-		name := registration{&id, r.key}.name()
-		if len(own[name]) == 0 || !registry.IsEndpoint(r.key) {
-			continue
-		}
+		name := registration{id, r.key}.name()
 		for _, w := range r.wants {
-			if by[w.claim] == nil {
-				by[w.claim], counted[w.claim] = &SelfRegistered{Origin: w.claim.origin}, make(map[string]bool)
-			}
-			if !counted[w.claim][name] {
-				counted[w.claim][name] = true
-				by[w.claim].Entries += len(own[name])
-				by[w.claim].Some = append(by[w.claim].Some, few(own[name])...)
+			if registry.IsEndpoint(r.key) && !slices.Contains(by[name], w.claim) {
+				by[name] = append(by[name], w.claim)
 			}
 		}
 	}
-	for _, c := range g.claims {
-		if of := by[c]; of != nil {
-			of.Some = of.Some[:min(len(of.Some), fewRegistrations)]
-			all = append(all, *of)
+	return by
+}
+
+// unclaimed returns the entries without an owner at addresses that nobody claims, by name.
+func (g *group) unclaimed(id *registry.Group) map[string][]registration {
+	claimed, by := make(map[string]bool), make(map[string][]registration)
+	for _, r := range g.rows {
+		claimed[Address(r.key)] = claimed[Address(r.key)] || len(r.wants) > 0
+	}
+	for _, r := range g.rows {
+		if at := (registration{id, r.key}); registry.IsEndpoint(r.key) && firstOf(r.held, "") >= 0 && !claimed[Address(r.key)] {
+			by[at.name()] = append(by[at.name()], at)
 		}
 	}
-	return all
+	return by
 }

@@ -42,7 +42,7 @@ func TestPlanner_Contradictions(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := plan.New("me")
 			byGroup := make(map[registry.Group]string)
-			for _, text := range strings.Split(tt.registered, ", ") {
+			for text := range strings.SplitSeq(tt.registered, ", ") {
 				if name, key, ok := strings.Cut(text, " "); ok {
 					byGroup[place(name)] += " " + key
 				}
@@ -149,7 +149,7 @@ func TestPlanner_SelfRegistered(t *testing.T) {
 	p, g := plan.New("me"), group("g")
 	claim(p, g, plan.Withdrawn, "0/s tri://1?1 tri://2?1")
 	claim(p, g, plan.Withdrawn, "1/t tri://3")
-	p.Observe(g, parseHeld(g, "tri://1?1@me tri://7?1 tri://8?2 tri://9?1@other"))
+	p.Observe(g, parseHeld(g, "tri://1?1@me tri://2?1 tri://7?1 tri://8?2 tri://9?1@other"))
 	got := p.SelfRegistered(g)
 	if len(got) != 1 || got[0].Origin != from(0, "s") || got[0].Entries != 1 || got[0].Some[0].Key != "tri://7?1" {
 		t.Errorf("SelfRegistered() = %+v, want one entry beside those of s", got)
