@@ -222,7 +222,7 @@ func (w *nacosMesh) twoPublishers(t *testing.T, bridge *harness.Bridge, consumer
 			bridge.AwaitReady(t)
 			isInSync(t, bridge)
 		})
-		if n := metric(t, bridge, `xdsbridge_rpc_duration_seconds_count{method="write",registry="nacos"}`); n != 1 {
+		if n := metric(t, bridge, `xdsbridge_rpc_duration_seconds_count{listen="",method="write",registry="nacos"}`); n != 1 {
 			t.Errorf("%v batches for one service", n)
 		}
 	})
@@ -249,7 +249,7 @@ func (w *nacosMesh) twoPublishers(t *testing.T, bridge *harness.Bridge, consumer
 func applied(t *testing.T, b *harness.Bridge, ops ...string) (n float64) {
 	t.Helper()
 	for _, op := range ops {
-		n += metric(t, b, fmt.Sprintf(`xdsbridge_changes_applied_total{bridge="mesh-to-nacos",op=%q,registry="nacos"}`, op))
+		n += metric(t, b, fmt.Sprintf(`xdsbridge_changes_applied_total{bridge="mesh-to-nacos",listen="",op=%q,registry="nacos"}`, op))
 	}
 	return n
 }

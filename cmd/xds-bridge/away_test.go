@@ -1,7 +1,9 @@
 package main
 
 import (
+	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,6 +11,7 @@ import (
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/internal/admin"
+	"github.com/xds-bridge/xds-bridge/internal/fake/kubernetes"
 )
 
 // Nothing is to be done, and the registry goes.
@@ -17,7 +20,7 @@ func TestStatus_LostIdleZooKeeper(t *testing.T) {
 	w := newWorld(t)
 	file := w.config(fileOptions{})
 	r := w.start(file)
-	const up = `xdsbridge_registry_up{direction="target",kind="zookeeper",registry="zk"} `
+	const up = `xdsbridge_registry_up{direction="target",kind="zookeeper",listen="",registry="zk"} `
 	eventually(t, "in sync", func() bool {
 		d := statusOf(t, file)
 		return d.Ready && d.InSync
@@ -97,5 +100,49 @@ func TestReload_Audit(t *testing.T) {
 	}
 	if !strings.Contains(r.log.String(), "xds-bridge validate shows its errors, xds-bridge reload applies it") {
 		t.Error("the log names no remedy")
+	}
+}
+
+// A bridge that only imports shows of each registry that it reads whether that is up.
+func TestMetrics_SourcesUp(t *testing.T) {
+	t.Parallel()
+	w := newNacosWorld(t, "")
+	cluster := httptest.NewServer(kubernetes.NewServer())
+	t.Cleanup(cluster.Close)
+	file := w.file("config.yaml", fmt.Sprintf(`owner: shop
+registries:
+  zk: { zookeeper: { servers: [%q], timeout: 2s } }
+  nacos: { nacos: { servers: [%q] } }
+  k8s: { kubernetes: { kubeconfig: %q, source: {} } }
+  mesh: { kubernetes: { import: { directory: %q } } }
+bridges:
+  - { name: from-zk, from: zk, to: mesh, formats: [dubbo-interface] }
+  - { name: from-nacos, from: nacos, to: mesh, formats: [dubbo-interface] }
+  - { name: from-k8s, from: k8s, to: zk, formats: [dubbo-interface] }
+admin: { address: "unix:%s/a" }
+telemetry: { address: "127.0.0.1:0" }
+log: { format: json }
+`, w.zkAt, w.at, w.file("kubeconfig", kubernetes.Kubeconfig(cluster.URL)), t.TempDir(), w.dir))
+	r := w.start(file)
+	up := func(kind, registry string, value int) bool {
+		_, text := r.probe(t, "/metrics")
+		return strings.Contains(text, fmt.Sprintf(`xdsbridge_registry_up{direction="source",kind=%q,listen="",registry=%q} %d`, kind, registry, value))
+	}
+	sources := map[string]string{"zk": "zookeeper", "nacos": "nacos", "k8s": "kubernetes"}
+	for registry, kind := range sources {
+		eventually(t, registry+" is up", func() bool { return up(kind, registry, 1) })
+	}
+	_ = w.zk.Close()
+	w.nacos.Close()
+	cluster.CloseClientConnections()
+	cluster.Close()
+	for registry, kind := range sources {
+		eventually(t, registry+" is down", func() bool { return up(kind, registry, 0) })
+	}
+	_, text := r.probe(t, "/metrics")
+	for registry := range sources {
+		if !strings.Contains(text, fmt.Sprintf(`listen="",registry=%q} 1.`, registry)) {
+			t.Errorf("%s has no last contact", registry)
+		}
 	}
 }

@@ -201,8 +201,8 @@ func TestNacos(t *testing.T) {
 	t.Run("metrics count connections, logins and what was lost", func(t *testing.T) {
 		_, body := r.probe(t, "/metrics")
 		for _, want := range []string{
-			`xdsbridge_registry_up{direction="target",kind="nacos",registry="nacos"} 1`,
-			`xdsbridge_registry_reconnects_total{direction="target",kind="nacos",registry="nacos"} 1`,
+			`xdsbridge_registry_up{direction="target",kind="nacos",listen="",registry="nacos"} 1`,
+			`xdsbridge_registry_reconnects_total{direction="target",kind="nacos",listen="",registry="nacos"} 1`,
 			`xdsbridge_sessions_lost_total{registry="nacos"} 1`,
 			`xdsbridge_logins_total{registry="nacos",result="ok"} 1`,
 		} {
@@ -409,7 +409,7 @@ func TestNacos_Reconnect(t *testing.T) {
 	w.offer(orders, "10.0.0.1", "10.0.0.7")
 	w.await("api.Orders", "10.0.0.1", "10.0.0.7")
 	isInSync(t, file)
-	if _, metrics := r.probe(t, "/metrics"); !strings.Contains(metrics, `xdsbridge_registry_up{direction="target",kind="nacos",registry="nacos"} 1`) {
+	if _, metrics := r.probe(t, "/metrics"); !strings.Contains(metrics, `xdsbridge_registry_up{direction="target",kind="nacos",listen="",registry="nacos"} 1`) {
 		t.Error("metrics do not show the connection")
 	}
 }

@@ -189,10 +189,10 @@ func TestReload_Sockets(t *testing.T) {
 		t.Errorf("the reload was refused, and %s is open all the same: who connects is never answered", at)
 	}
 	with(at)
-	do(t, "reload", "-f", file).want(t, exitOK, "target mesh2"+at+": begun")
+	do(t, "reload", "-f", file).want(t, exitOK, "target mesh2 ("+at+"): begun")
 	_, port, _ := strings.Cut(at, ":")
 	with(":" + port)
-	do(t, "reload", "-f", file).want(t, exitOK, "target mesh2:"+port+": begun", "target mesh2"+at+": ended; nobody is answered there any more")
+	do(t, "reload", "-f", file).want(t, exitOK, "target mesh2 (:"+port+"): begun", "target mesh2 ("+at+"): ended; nobody is answered there any more")
 	if l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", at); err == nil {
 		_ = l.Close()
 		t.Error("the port is free for others")
@@ -363,7 +363,7 @@ log: { format: json }
 	file := write("exclude: [nobody]")
 	w.start(file)
 	r := do(t, "reload", "-f", write("exclude: [nobody, else]"))
-	if r.want(t, exitOK, "loop mesh"+at+": restarted"); strings.Contains(r.out, "source") {
+	if r.want(t, exitOK, "loop mesh ("+at+"): restarted"); strings.Contains(r.out, "source") {
 		t.Errorf("the source does not depend on what is chosen from it: %s", r.out)
 	}
 	write("exclude: [nobody, else], allow: [169.254.0.0/16]")

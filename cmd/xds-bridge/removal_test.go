@@ -186,7 +186,7 @@ func TestReload_RenamedBridge(t *testing.T) {
 	eventually(t, "it is held", func() bool { return do(t, "status", "-f", r.file).code == exitHeld })
 	do(t, "status", "-f", r.file).want(t, exitHeld, "zk held", "bridge "+secondMark+" is not configured")
 	do(t, "holds", "-f", r.file).want(t, exitHeld, "10.0.1.2")
-	if _, metrics := r.probe(t, "/metrics"); !strings.Contains(metrics, `xdsbridge_guard_holds{registry="zk"} 1`) {
+	if _, metrics := r.probe(t, "/metrics"); !strings.Contains(metrics, `xdsbridge_guard_holds{listen="",registry="zk"} 1`) {
 		t.Error("no metric reports it")
 	}
 	r.left(t, 2, 2)

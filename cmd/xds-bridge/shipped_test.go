@@ -71,7 +71,7 @@ func TestExamples(t *testing.T) {
 		"smallest.yaml": {"zk  dubbo-interface:/dubbo/api.Orders"}, "tls.yaml": {"zk  dubbo-interface:/dubbo/api.Orders"},
 		"two-registries.yaml": {"zk  dubbo-interface:/dubbo/api.Orders", "nacos  dubbo-interface:@DEFAULT_GROUP/providers:api.Orders:1.0:"},
 		"rules.yaml":          {"zk  dubbo-interface:/dubbo/com.example.OrderService"},
-		"into-mesh.yaml":      {"mesh:15031  service-entry:xds-bridge/api.x-a."},
+		"into-mesh.yaml":      {"mesh (:15031)  service-entry:xds-bridge/api.x-a."},
 	} {
 		t.Run(example, func(t *testing.T) {
 			t.Parallel()

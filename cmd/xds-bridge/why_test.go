@@ -46,7 +46,7 @@ func TestWhy_NoValidEndpoint(t *testing.T) {
 	if names[admin.Unwritable] != "1 services cannot be written; see why SERVICE" {
 		t.Errorf("conditions are %v", names)
 	}
-	if _, text := r.probe(t, "/metrics"); !strings.Contains(text, `xdsbridge_unwritable_services{registry="mesh127.0.0.1:0"} 1`) {
+	if _, text := r.probe(t, "/metrics"); !strings.Contains(text, `xdsbridge_unwritable_services{listen="127.0.0.1:0",registry="mesh"} 1`) {
 		t.Error("no metric counts it")
 	}
 	for _, name := range []string{"api.Orders", "api.x-orders.k0-0-tri.zk.bridge.internal:50051", "api.x-orders.k0-0-tri.zk.bridge.internal"} {
@@ -72,7 +72,7 @@ func TestStatus_BothDirections(t *testing.T) {
 	var why string
 	eventually(t, "it was read back", func() bool {
 		why = do(t, "why", "api.Orders", "-f", file).out
-		return strings.Contains(why, "target mesh127.0.0.1:0, bridge zk-to-mesh")
+		return strings.Contains(why, "target mesh (127.0.0.1:0), bridge zk-to-mesh")
 	})
 	if said := do(t, "events", "-f", file).out; strings.Contains(said, "create  of ") {
 		t.Errorf("a key is empty: %s", said)
@@ -82,7 +82,7 @@ func TestStatus_BothDirections(t *testing.T) {
 	}
 	eventually(t, "all is in sync but that nobody reads", func() bool {
 		said := do(t, "status", "-f", file).out
-		return strings.Contains(said, ", not in sync: mesh127.0.0.1:0 no-reader\n")
+		return strings.Contains(said, ", not in sync: mesh (127.0.0.1:0) no-reader\n")
 	})
 	said := do(t, "status", "-f", file).out
 	if strings.Contains(said, imported+": ") || !strings.Contains(said, "skipped of mesh: "+unasked+": no service key") {

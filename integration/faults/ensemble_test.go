@@ -125,5 +125,5 @@ func TestZooKeeperEnsemble(t *testing.T) {
 // applied is how many entries the bridge has created or deleted in ZooKeeper.
 func applied(t *testing.T, b *harness.Bridge, op string) float64 {
 	t.Helper()
-	return faults.Metric(t, b, fmt.Sprintf(`xdsbridge_changes_applied_total{bridge="mesh-to-zk",op=%q,registry="zk"}`, op))
+	return faults.Metric(t, b, fmt.Sprintf(`xdsbridge_changes_applied_total{bridge="mesh-to-zk",listen="",op=%q,registry="zk"}`, op))
 }

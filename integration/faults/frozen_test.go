@@ -33,7 +33,7 @@ func frozenZooKeeper(t *testing.T, m *faults.Mesh, server *harness.ZooKeeper, zn
 		Name:  "a frozen ZooKeeper is reported while there is nothing to do, loses nothing, and is written to when it continues",
 		Break: func(t *testing.T) { server.Process().Signal(t, syscall.SIGSTOP) },
 		Change: func(t *testing.T) {
-			saysAway(t, m.Bridge, `xdsbridge_registry_up{direction="target",kind="zookeeper",registry="zk"}`, 0)
+			saysAway(t, m.Bridge, `xdsbridge_registry_up{direction="target",kind="zookeeper",listen="",registry="zk"}`, 0)
 			m.Change(t)
 		},
 		Heal: func(t *testing.T) { server.Process().Signal(t, syscall.SIGCONT) },

@@ -249,7 +249,7 @@ func TestGuardTable_RealServers(t *testing.T) {
 			s.returns(t)
 		}
 		harness.Eventually(t, 2*faults.HealTime, "no hold is left", func() error {
-			return harness.Same(faults.Metric(t, g.bridge, `xdsbridge_guard_holds{registry="zk"}`)+faults.Metric(t, g.bridge, `xdsbridge_guard_holds{registry="nacos"}`), 0.0)
+			return harness.Same(faults.Metric(t, g.bridge, `xdsbridge_guard_holds{listen="",registry="zk"}`)+faults.Metric(t, g.bridge, `xdsbridge_guard_holds{listen="",registry="nacos"}`), 0.0)
 		})
 		for _, r := range g.routes {
 			if approved(r) {

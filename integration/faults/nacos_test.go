@@ -168,7 +168,7 @@ func (w *nacosWorld) frozen(t *testing.T) {
 			if n := strings.Count(w.bridge.Log(), "\n") - lines; n > 40 {
 				t.Errorf("%d lines in the log", n)
 			}
-			saysAway(t, w.bridge, `xdsbridge_registry_up{direction="target",kind="nacos",registry="nacos"}`, 0)
+			saysAway(t, w.bridge, `xdsbridge_registry_up{direction="target",kind="nacos",listen="",registry="nacos"}`, 0)
 			saysAway(t, w.bridge, `xdsbridge_source_stale{registry="nacos"}`, 1)
 		},
 		Heal: func(t *testing.T) { w.server.Process().Signal(t, syscall.SIGCONT) },
@@ -194,7 +194,7 @@ func (w *nacosWorld) bridgeAway(t *testing.T) {
 		After: func(t *testing.T) {
 			whole(t, w.Oracle, faults.SteadyService, killed, 3)
 			whole(t, w.Oracle, faults.MovingService, killed, 3)
-			if n := faults.Metric(t, w.bridge, `xdsbridge_changes_applied_total{bridge="mesh-to-nacos",op="delete",registry="nacos"}`); n != 0 {
+			if n := faults.Metric(t, w.bridge, `xdsbridge_changes_applied_total{bridge="mesh-to-nacos",listen="",op="delete",registry="nacos"}`); n != 0 {
 				t.Errorf("%v deletions", n)
 			}
 		},

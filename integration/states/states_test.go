@@ -215,7 +215,7 @@ reload: { interval: 0s }`,
 	w.reader = harness.StartIstiod(t, reading)
 	w.asked = ask(t, b, map[string]string{
 		"source mesh": faults.MovingService, "target zk": faults.MovingService, "source zk": "api.Java", "target mesh": "api.Java",
-	}, map[string]string{"target mesh": "mesh" + listen})
+	}, map[string]string{"target mesh": "mesh (" + listen + ")"})
 	return w
 }
 

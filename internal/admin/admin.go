@@ -46,12 +46,14 @@ type Input struct {
 	State func() SourceState // must not block
 }
 
-// Target is one loop under the name that the configuration gives its target.
+// Target is one loop under the name of its target.
 type Target struct {
-	Name  string
-	Kind  string // zookeeper, nacos
-	Loop  Loop
-	State func() TargetState // must not block
+	Name     string // as in zk, or in mesh (:15031)
+	Registry string // as the configuration calls it
+	Listen   string // the address at which a mesh is served; empty for all others
+	Kind     string // mesh, zookeeper, nacos, kubernetes
+	Loop     Loop
+	State    func() TargetState // must not block
 }
 
 // Options say what a Server shows and where. An empty address, or off, leaves

@@ -20,7 +20,7 @@ import (
 // not.
 type Condition struct {
 	Direction Direction     `json:"direction"`
-	Registry  string        `json:"registry,omitempty"` // the registry, as the configuration calls it; empty for the process
+	Registry  string        `json:"registry,omitempty"` // the source or the target by its name; empty for the process
 	Name      ConditionName `json:"condition"`
 	Bridge    string        `json:"bridge,omitempty"` // if it is about one alone
 	Detail    string        `json:"detail,omitempty"`

@@ -33,16 +33,31 @@ type Overview struct {
 	Owner      string
 	Version    string
 	Sources    []SourceOverview
-	Loops      []bridge.Status // without lists, see bridge.Loop.Summary
-	Replicas   *Replicas       // nil if this is the only one
+	Targets    []TargetOverview
+	Replicas   *Replicas // nil if this is the only one
 	Conditions []Condition
 }
 
 // SourceOverview is one registry that the bridge reads.
 type SourceOverview struct {
-	Name string
+	Name, Kind string
+	Connection Connection
 	registry.Summary
 	Mapping *Mapping // of a mesh
+}
+
+// TargetOverview is one target that the bridge writes to.
+type TargetOverview struct {
+	Registry, Listen, Kind string
+	Connection             Connection
+	bridge.Status          // without lists, see bridge.Loop.Summary
+}
+
+// Connection is how a registry is connected.
+type Connection struct {
+	Up          bool
+	LastContact time.Time // zero: it never was
+	Reconnects  int       // connections after the first
 }
 
 // Replicas is the state of this process among those of its owner.
@@ -69,7 +84,7 @@ type Election struct {
 // Source is one registry that the bridge reads.
 type Source struct {
 	Name      string            `json:"name"` // as the configuration calls it
-	Kind      string            `json:"kind"` // mesh, zookeeper, nacos
+	Kind      string            `json:"kind"` // mesh, zookeeper, nacos, kubernetes
 	Synced    bool              `json:"synced"`
 	Stale     string            `json:"stale,omitempty"`   // why its rows may be out of date
 	Unknown   map[string]string `json:"unknown,omitempty"` // scopes that cannot be known, with the reason
@@ -95,8 +110,8 @@ type SourceState struct {
 
 // TargetStatus is one registry that the bridge writes to.
 type TargetStatus struct {
-	Name string `json:"name"` // as the configuration calls it
-	Kind string `json:"kind"` // zookeeper, nacos
+	Name string `json:"name"` // as in zk, or in mesh (:15031)
+	Kind string `json:"kind"` // mesh, zookeeper, nacos, kubernetes
 	TargetState
 }
 
@@ -121,6 +136,7 @@ type TargetState struct {
 	Connected  bool      `json:"connected"`
 	Server     string    `json:"server,omitempty"`
 	Since      time.Time `json:"since,omitzero"` // when it was connected, or the connection was lost
+	Heard      time.Time `json:"-"`              // when it last answered, while it is connected; zero: its client makes sure of that every few seconds
 	Reconnects int       `json:"reconnects"`
 	LastError  string    `json:"last_error,omitempty"` // why it is not connected, or what else is wrong
 	Unwatched  string    `json:"unwatched,omitempty"`  // why what others change is not seen before it is read again

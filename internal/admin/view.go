@@ -98,18 +98,39 @@ func (t Target) named(st bridge.Status) bridge.Status {
 // Overview returns the state of sources and loops, in numbers. It waits for no loop, and
 // costs the same however much they hold.
 func (v *view) Overview() Overview {
-	o := Overview{Time: time.Now(), Owner: v.current().owner, Version: v.opts.Version}
+	now := time.Now()
+	o := Overview{Time: now, Owner: v.current().owner, Version: v.opts.Version}
 	if v.opts.Replicas != nil {
 		o.Replicas = v.opts.Replicas()
 	}
 	for _, in := range v.current().inputs {
-		o.Sources = append(o.Sources, SourceOverview{Name: in.Name, Summary: in.Table.Summary(), Mapping: in.State().Mapping})
+		state := in.State()
+		o.Sources = append(o.Sources, SourceOverview{
+			Name: in.Name, Kind: in.Kind, Summary: in.Table.Summary(), Mapping: state.Mapping,
+			Connection: connection(state.Connected, state.Reconnects, state.Heard, state.LastContact, now),
+		})
 	}
+	var loops []bridge.Status
 	for _, t := range v.current().targets {
-		o.Loops = append(o.Loops, t.summary())
+		state, st := t.State(), t.summary()
+		loops = append(loops, st)
+		o.Targets = append(o.Targets, TargetOverview{
+			Registry: t.Registry, Listen: t.Listen, Kind: t.Kind, Status: st,
+			Connection: connection(state.Connected, state.Reconnects, state.Heard, state.Since, now),
+		})
 	}
-	o.Conditions = v.conditions(o.Loops, o.Replicas)
+	o.Conditions = v.conditions(loops, o.Replicas)
 	return o
+}
+
+// connection returns how a registry is connected. Heard is when it answered while it is
+// connected, lost when the connection was lost.
+func connection(up bool, reconnects int, heard, lost, now time.Time) Connection {
+	c := Connection{Up: up, Reconnects: reconnects, LastContact: lost}
+	if up {
+		c.LastContact = cmp.Or(heard, now) // without heard its client makes sure every few seconds
+	}
+	return c
 }
 
 // statuses returns what every loop shows that answers; of one that does not there
@@ -148,13 +169,7 @@ func source(in Input) Source {
 			src.Endpoints[registry.Health(health).String()] = n //nolint:gosec // an index of few
 		}
 	}
-	switch {
-	case !src.Connected:
-	case src.Heard.IsZero():
-		src.LastContact = time.Now()
-	default:
-		src.LastContact = src.Heard
-	}
+	src.LastContact = connection(src.Connected, src.Reconnects, src.Heard, src.LastContact, time.Now()).LastContact
 	return src
 }
 

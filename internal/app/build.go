@@ -64,6 +64,15 @@ func (p *process) logger(component, name string) *slog.Logger {
 	return p.log.With("component", component, "registry", name)
 }
 
+// targetLogger returns the logger of a component for a target.
+func (p *process) targetLogger(component string, at targetKey) *slog.Logger {
+	log := p.logger(component, at.registry)
+	if at.listen != "" {
+		log = log.With("listen", at.listen)
+	}
+	return log
+}
+
 // newRuntime makes the configuration that the flags name into a runtime that does
 // not run yet. It connects to nobody.
 func newRuntime(p *Program, o buildOptions) (*runtime, error) {
@@ -271,7 +280,7 @@ func (b *builder) loop(s *sink, bridges []config.Bridge) (*bridge.Loop, error) {
 	owner, target := metadata.OwnerMark(b.cfg.Owner), s.target
 	if b.dryRun {
 		target = newOverlay(&overlay{
-			real: target, owner: owner, observe: logWrites(b.log.With("registry", s.name)), groups: make(map[registry.Group][]registry.Held), adopted: b.adopted,
+			real: target, owner: owner, observe: logWrites(b.log.With("target", s.name)), groups: make(map[registry.Group][]registry.Held), adopted: b.adopted,
 		})
 	}
 	all, err := b.bridges(bridges, s.codecs)
@@ -280,7 +289,7 @@ func (b *builder) loop(s *sink, bridges []config.Bridge) (*bridge.Loop, error) {
 	}
 	options := tuning(b.cfg, s.at)
 	options.Target, options.Owner, options.Author = s.name, owner, author(b.cfg, s.at)
-	options.Log, options.Observe, options.OnEvent = b.logger("bridge", s.name), b.metrics.Target(s.name, s.kind), b.events.Add
+	options.Log, options.Observe, options.OnEvent = b.targetLogger("bridge", s.at), b.metrics.Target(s.at.registry, s.at.listen), b.events.Add
 	if s.election != nil {
 		options.Election, options.Differ = s.election.Elector, s.election.differing
 	}

@@ -89,6 +89,9 @@ func (c *kubernetesConnection) state() admin.TargetState {
 		if out.Since.Before(s.Since) {
 			out.Since = s.Since
 		}
+		if s.Err == nil && out.Heard.Before(s.At) {
+			out.Heard = s.At
+		}
 	}
 	if watch.Err != nil {
 		out.Unwatched = watch.Err.Error()

@@ -150,7 +150,7 @@ func (l *lifecycle) endReplaced(x handover, r *runtime) {
 	if _, still := l.leaving[x.old]; still && slices.Contains(r.sinks, x.to) {
 		delete(l.leaving, x.old)
 		l.end(x.old)
-		l.log.Info("the connection that was replaced has ended", "registry", x.old.name)
+		l.log.Info("the connection that was replaced has ended", "target", x.old.name)
 	}
 }
 

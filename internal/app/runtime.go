@@ -95,15 +95,15 @@ func (r *runtime) runWhile(ctx context.Context, timeout time.Duration, loops []*
 	return errors.Join(failed, result)
 }
 
-// names returns the registries and addresses of the runtime, each once.
+// names returns the registries of the runtime, each once.
 func (r *runtime) names() []string {
 	var names []string
 	for _, s := range r.sources {
 		names = append(names, s.name)
 	}
 	for _, s := range r.sinks {
-		if !slices.Contains(names, s.name) {
-			names = append(names, s.name)
+		if !slices.Contains(names, s.at.registry) {
+			names = append(names, s.at.registry)
 		}
 	}
 	return names
@@ -147,7 +147,7 @@ func (r *runtime) statusView() (inputs []admin.Input, targets []admin.Target) {
 		inputs = append(inputs, admin.Input{Name: s.name, Kind: s.kind, Table: s.table, State: s.state})
 	}
 	for _, t := range r.sinks {
-		targets = append(targets, admin.Target{Name: t.name, Kind: t.kind, Loop: t.loop, State: t.stateWithAdmission})
+		targets = append(targets, admin.Target{Name: t.name, Registry: t.at.registry, Listen: t.at.listen, Kind: t.kind, Loop: t.loop, State: t.stateWithAdmission})
 	}
 	return inputs, targets
 }

@@ -26,8 +26,8 @@ import (
 // imported.
 func (m meshKind) connection(b *builder, at targetKey) (*targetConnection, error) {
 	imports, name := m.Import, at.String()
-	o := mcp.Options{Owner: metadata.OwnerMark(b.cfg.Owner), VIPs: imports.VIPs, Observe: b.metrics.Served(name)}
-	log := b.logger("mcp", name)
+	o := mcp.Options{Owner: metadata.OwnerMark(b.cfg.Owner), VIPs: imports.VIPs, Observe: b.metrics.Served(at.registry, at.listen)}
+	log := b.targetLogger("mcp", at)
 	records, err := newServedRecords(b, at, imports)
 	if err != nil {
 		return nil, err
@@ -147,7 +147,7 @@ func (c *servedConnection) state() admin.TargetState {
 	case at.IsZero() && !c.hasIstiod:
 		s.LastError = "a data plane has to name this address"
 	case !at.IsZero():
-		s.LastError = fmt.Sprintf("%s read until %s and is gone", r.Address, at.Format(time.TimeOnly))
+		s.Since, s.LastError = at, fmt.Sprintf("%s read until %s and is gone", r.Address, at.Format(time.TimeOnly))
 	}
 	if err := c.target.Ready(); err != nil && s.Connected { // else it is not why nobody reads
 		s.LastError = err.Error()

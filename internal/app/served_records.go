@@ -61,8 +61,11 @@ func newServedRecords(b *builder, at targetKey, imports config.Import) (*servedR
 	return s, nil
 }
 
-// servedName is the name under which what is served at an address is kept.
-func servedName(at targetKey) string { return "served-" + metadata.Fingerprint(at.String(), 8) }
+// servedName is the name under which what is served at an address is kept. It must not
+// change between versions.
+func servedName(at targetKey) string {
+	return "served-" + metadata.Fingerprint(at.registry+at.listen, 8)
+}
 
 // servedNames are those names of a mesh under which what some bridges serve is
 // kept.

@@ -238,6 +238,11 @@ func (s *supervisor) switchTo(ctx context.Context, by *builder) {
 			next.metrics.ForgetSource(name)
 		}
 	}
+	for _, o := range before.sinks {
+		if o.at.listen != "" && next.sink(o.at) == nil {
+			next.metrics.ForgetListen(o.at.registry, o.at.listen)
+		}
+	}
 	for name := range s.sourceTables {
 		if next.source(name) == nil {
 			delete(s.sourceTables, name)
@@ -260,7 +265,7 @@ func (s *supervisor) tune(ctx context.Context, o *sink) {
 		guards[x.Name] = guardOf(x.Guard)
 	}
 	if err := o.loop.Tune(ctx, guards, tuning(s.runtime.cfg, o.at)); err != nil && !errors.Is(err, bridge.ErrStopped) {
-		s.runtime.log.Error("guards and timing could not be changed", "registry", o.name, "err", err)
+		s.runtime.log.Error("guards and timing could not be changed", "target", o.name, "err", err)
 	}
 }
 

@@ -21,11 +21,12 @@ type targetKey struct{ registry, listen string }
 
 func targetKeyOf(x config.Bridge) targetKey { return targetKey{x.To, x.Listen} }
 
+// String returns the name of the target, as in mesh (:15031).
 func (k targetKey) String() string {
 	if k.listen == "" {
 		return k.registry
 	}
-	return k.registry + k.listen
+	return k.registry + " (" + k.listen + ")"
 }
 
 // targetConnection is the connection to a target. It outlives loops: what is over it

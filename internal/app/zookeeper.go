@@ -32,7 +32,7 @@ type zookeeperKind struct{ *config.ZooKeeper }
 func (z zookeeperKind) connection(b *builder, at targetKey) (*targetConnection, error) {
 	name := at.registry
 	opts, back := z.options(b.logger("zookeeper", name)), make(chan struct{}, 1)
-	opts.Observe = onReturn(b.metrics.ZooKeeper(name), back)
+	opts.Observe = onReturn(b.metrics.Sessions(name), back)
 	client, err := zookeeper.Dial(opts)
 	if err != nil {
 		return nil, err //nolint:wrapcheck // build names the registry
@@ -56,7 +56,7 @@ func (c *zookeeperConnection) close() { c.client.Close() }
 
 func (c *zookeeperConnection) state() admin.TargetState {
 	s := c.client.State()
-	out := admin.TargetState{Connected: s.Connected, Server: s.Server, Since: s.Since, Reconnects: s.Reconnects, LastError: s.LastError}
+	out := admin.TargetState{Connected: s.Connected, Server: s.Server, Since: s.Since, Reconnects: connectedAgain(s), LastError: s.LastError}
 	if err := c.client.Unwatched(); err != nil {
 		out.Unwatched = err.Error()
 	}
@@ -168,9 +168,12 @@ type zookeeperSource struct{ *zookeeper.Source }
 func (z zookeeperSource) state() admin.SourceState {
 	s := z.State()
 	return admin.SourceState{
-		Connected: s.Connected, Mode: "watch", LastError: s.LastError, LastContact: s.Since, Reconnects: max(s.Sessions-1, 0),
+		Connected: s.Connected, Mode: "watch", LastError: s.LastError, LastContact: s.Since, Reconnects: connectedAgain(s),
 	}
 }
+
+// connectedAgain returns how many connections there were after the first.
+func connectedAgain(s zookeeper.State) int { return s.Reconnects + max(s.Sessions-1, 0) }
 
 // idStore returns where the id is kept, asked for over a connection that ends with the
 // answer.

@@ -27,8 +27,8 @@ type Metrics struct {
 	defined  []Definition
 	vectors  []vector
 
-	up, contact, limits              *prometheus.GaugeVec // of registries
-	reconnects, sessions, logins     *prometheus.CounterVec
+	limits                           *prometheus.GaugeVec // of registries
+	sessions, logins                 *prometheus.CounterVec
 	rpcErrors, bytes                 *prometheus.CounterVec
 	rpc                              *prometheus.HistogramVec
 	applied, failed, withheld        *prometheus.CounterVec // of loops
@@ -58,32 +58,29 @@ func New(b Build) *Metrics {
 	m.sessions = m.counter("sessions_lost_total", "Sessions or streams that ended other than by our own wish.", "registry")
 	m.logins = m.counter("logins_total", "Times that a registry was asked for a token, by its result.", "registry", "result")
 	m.limits = m.gauge("limit_usage_ratio", "How much of a registry's limit the fullest group uses; 1 is all of it.", "registry", "limit")
-	m.up = m.gauge("registry_up", "Whether the connection to a registry is up, and the last call over it succeeded.", "registry", "kind", "direction")
-	m.contact = m.gauge("registry_last_contact_timestamp_seconds", "When a registry last answered.", "registry", "kind", "direction")
-	m.applied = m.counter("changes_applied_total", "Entries written to a target.", "registry", "bridge", "op")
-	m.failed = m.counter("changes_failed_total", "Writes to a target that failed; each is tried again.", "registry")
-	m.withheld = m.counter("changes_withheld_total", "Times that something began not to be written, and why.", "registry", "bridge", "reason")
-	m.coalesced = m.counter("events_coalesced_total", "Changes that joined one that was already due.", "registry")
-	m.retries = m.counter("retries_total", "Groups that were put off after a failed call.", "registry")
-	m.drift = m.counter("drift_found_total", "Readings of a target that differed from what had been written.", "registry")
-	m.holds = m.counter("guard_holds_total", "Times that deletions began to be held back, or would have with guard.mode warn.", "registry", "bridge")
-	m.rpcErrors = m.counter("rpc_errors_total", "Calls to a registry that failed.", "registry", "method", "code")
+	m.applied = m.counter("changes_applied_total", "Entries written to a target.", "registry", "listen", "bridge", "op")
+	m.failed = m.counter("changes_failed_total", "Writes to a target that failed; each is tried again.", "registry", "listen")
+	m.withheld = m.counter("changes_withheld_total", "Times that something began not to be written, and why.", "registry", "listen", "bridge", "reason")
+	m.coalesced = m.counter("events_coalesced_total", "Changes that joined one that was already due.", "registry", "listen")
+	m.retries = m.counter("retries_total", "Groups that were put off after a failed call.", "registry", "listen")
+	m.drift = m.counter("drift_found_total", "Readings of a target that differed from what had been written.", "registry", "listen")
+	m.holds = m.counter("guard_holds_total", "Times that deletions began to be held back, or would have with guard.mode warn.", "registry", "listen", "bridge")
+	m.rpcErrors = m.counter("rpc_errors_total", "Calls to a registry that failed.", "registry", "listen", "method", "code")
 	m.propagation = m.histogram("propagation_duration_seconds", "From the first sight of a change to its write, without the mesh's own debounce.", "bridge")
-	m.rpc = m.histogram("rpc_duration_seconds", "How long calls to a registry took.", "registry", "method")
+	m.rpc = m.histogram("rpc_duration_seconds", "How long calls to a registry took.", "registry", "listen", "method")
 	m.streams = m.counter("xds_streams_total", "xDS streams that were opened.", "registry")
-	m.reconnects = m.counter("registry_reconnects_total", "Connections to a registry after the first.", "registry", "kind", "direction")
 	m.events = m.counter("events_received_total", "Resources or records that a source was sent.", "registry")
 	m.responses = m.counter("xds_responses_total", "xDS responses received.", "registry", "type")
 	m.requests = m.counter("xds_requests_total", "xDS requests sent, acknowledgements included.", "registry", "type")
 	m.nacks = m.counter("xds_nacks_total", "xDS responses rejected, in part at least.", "registry", "type")
 	m.bytes = m.counter("rpc_bytes_total", "Bytes of payload received from a registry.", "registry", "method")
-	m.pushes = m.counter("mcp_pushes_total", "Sets of ServiceEntries that were put together for istiods.", "registry")
-	m.servedErrors = m.counter("mcp_errors_total", "Answers that were refused, addresses that ran out, state files that could not be written.", "registry", "reason")
-	m.servedRefused = m.counter("mcp_refused_total", "Clients at the address for istiod that were refused.", "registry", "reason")
-	m.restRequests = m.counter("mcp_rest_requests_total", "Requests of data planes over REST.", "registry")
-	m.servedResources = m.gauge("mcp_resources", "ServiceEntries in the set that is served.", "registry")
-	m.servedStreams = m.gauge("mcp_streams", "Streams of istiods and data planes that are open, and connections over REST.", "registry")
-	m.pushLatency = m.histogram("mcp_push_duration_seconds", "From the first change in a set until it was sent.", "registry")
+	m.pushes = m.counter("mcp_pushes_total", "Sets of ServiceEntries that were put together for istiods.", "registry", "listen")
+	m.servedErrors = m.counter("mcp_errors_total", "Answers that were refused, addresses that ran out, state files that could not be written.", "registry", "listen", "reason")
+	m.servedRefused = m.counter("mcp_refused_total", "Clients at the address for istiod that were refused.", "registry", "listen", "reason")
+	m.restRequests = m.counter("mcp_rest_requests_total", "Requests of data planes over REST.", "registry", "listen")
+	m.servedResources = m.gauge("mcp_resources", "ServiceEntries in the set that is served.", "registry", "listen")
+	m.servedStreams = m.gauge("mcp_streams", "Streams of istiods and data planes that are open, and connections over REST.", "registry", "listen")
+	m.pushLatency = m.histogram("mcp_push_duration_seconds", "From the first change in a set until it was sent.", "registry", "listen")
 	m.configOK = m.gauge("config_last_reload_successful", "Whether the configuration file, as it was read last, is what runs.")
 	m.configRead = m.gauge("config_last_reload_success_timestamp_seconds", "When the configuration that runs was read.")
 	return m
@@ -155,12 +152,16 @@ func (m *Metrics) Forget(name string) {
 	}
 }
 
+// ForgetListen drops the series of an address at which a mesh is no longer served.
+func (m *Metrics) ForgetListen(registry, listen string) {
+	for _, v := range m.vectors {
+		v.DeletePartialMatch(prometheus.Labels{"registry": registry, "listen": listen})
+	}
+}
+
 // ForgetSource drops the series of a registry as a source: it is no longer read,
 // and still written to.
 func (m *Metrics) ForgetSource(name string) {
-	for _, v := range m.vectors {
-		v.DeletePartialMatch(prometheus.Labels{"registry": name, "direction": "source"})
-	}
 	for _, v := range []vector{m.streams, m.events, m.responses, m.requests, m.nacks, m.bytes} {
 		v.DeletePartialMatch(prometheus.Labels{"registry": name})
 	}

@@ -32,7 +32,7 @@ const (
 func TestMetrics(t *testing.T) {
 	m := metrics.New(metrics.Build{Version: "v1.2.3", Revision: "abc"})
 	m.Watch(overview)
-	stream, target := m.Stream("mesh"), m.Target("zk", "zookeeper")
+	stream, target := m.Stream("mesh"), m.Target("zk", "")
 	peer := m.Nacos("nacos")
 	for _, o := range []nacos.Observation{
 		{Op: nacos.OpLogin, Err: fmt.Errorf("secret detail 5: %w", nacos.ErrDenied)},
@@ -85,59 +85,54 @@ func TestMetrics(t *testing.T) {
 	for name, line := range map[string]string{
 		"what is running":                    `xdsbridge_build_info{go_version="`,
 		"streams":                            `xdsbridge_xds_streams_total{registry="mesh"} 2`,
-		"reconnects":                         `xdsbridge_registry_reconnects_total{direction="source",kind="mesh",registry="mesh"} 1`,
 		"streams lost":                       `xdsbridge_sessions_lost_total{registry="mesh"} 1`,
 		"sessions lost":                      `xdsbridge_sessions_lost_total{registry="zk"} 1`,
-		"a registry that is down":            `xdsbridge_registry_up{direction="source",kind="mesh",registry="mesh"} 0`,
 		"responses by type":                  `xdsbridge_xds_responses_total{registry="mesh",type="Cluster"} 2`,
 		"types of others are one":            `xdsbridge_xds_responses_total{registry="mesh",type="other"} 1`,
 		"NACKs by type":                      `xdsbridge_xds_nacks_total{registry="mesh",type="Cluster"} 1`,
 		"bytes":                              `xdsbridge_rpc_bytes_total{method="stream",registry="mesh"} 101`,
 		"resources":                          `xdsbridge_events_received_total{registry="mesh"} 4`,
-		"why a stream could not be opened":   `xdsbridge_rpc_errors_total{code="unavailable",method="stream",registry="mesh"} 1`,
-		"readings of the mapping":            `xdsbridge_rpc_duration_seconds_count{method="debug_adsz",registry="mesh"} 2`,
+		"why a stream could not be opened":   `xdsbridge_rpc_errors_total{code="unavailable",listen="",method="stream",registry="mesh"} 1`,
+		"readings of the mapping":            `xdsbridge_rpc_duration_seconds_count{listen="",method="debug_adsz",registry="mesh"} 2`,
 		"bytes of the mapping":               `xdsbridge_rpc_bytes_total{method="debug_adsz",registry="mesh"} 50`,
-		"why the mapping could not be read":  `xdsbridge_rpc_errors_total{code="not_the_debug_API",method="debug_adsz",registry="mesh"} 1`,
-		"entries created":                    `xdsbridge_changes_applied_total{bridge="b",op="create",registry="zk"} 10`,
-		"entries deleted":                    `xdsbridge_changes_applied_total{bridge="b",op="delete",registry="zk"} 2`,
-		"writes that failed":                 `xdsbridge_changes_failed_total{registry="zk"} 2`,
-		"a conflict is an answer of its own": `xdsbridge_rpc_errors_total{code="conflict",method="write",registry="zk"} 1`,
-		"a refusal":                          `xdsbridge_rpc_errors_total{code="refused",method="write",registry="zk"} 1`,
-		"a time-out":                         `xdsbridge_rpc_errors_total{code="timeout",method="read",registry="zk"} 1`,
-		"a target that is down":              `xdsbridge_registry_up{direction="target",kind="zookeeper",registry="zk"} 0`,
-		"write latency":                      `xdsbridge_rpc_duration_seconds_count{method="write",registry="zk"} 2`,
+		"why the mapping could not be read":  `xdsbridge_rpc_errors_total{code="not_the_debug_API",listen="",method="debug_adsz",registry="mesh"} 1`,
+		"entries created":                    `xdsbridge_changes_applied_total{bridge="b",listen="",op="create",registry="zk"} 10`,
+		"entries deleted":                    `xdsbridge_changes_applied_total{bridge="b",listen="",op="delete",registry="zk"} 2`,
+		"writes that failed":                 `xdsbridge_changes_failed_total{listen="",registry="zk"} 2`,
+		"a conflict is an answer of its own": `xdsbridge_rpc_errors_total{code="conflict",listen="",method="write",registry="zk"} 1`,
+		"a refusal":                          `xdsbridge_rpc_errors_total{code="refused",listen="",method="write",registry="zk"} 1`,
+		"a time-out":                         `xdsbridge_rpc_errors_total{code="timeout",listen="",method="read",registry="zk"} 1`,
+		"write latency":                      `xdsbridge_rpc_duration_seconds_count{listen="",method="write",registry="zk"} 2`,
 		"propagation":                        `xdsbridge_propagation_duration_seconds_bucket{bridge="b",le="0.005"} 1`,
-		"reasons of what is withheld":        `xdsbridge_changes_withheld_total{bridge="b",reason="conflict",registry="zk"} 1`,
-		"debounce":                           `xdsbridge_events_coalesced_total{registry="zk"} 1`,
-		"drift":                              `xdsbridge_drift_found_total{registry="zk"} 1`,
-		"retries":                            `xdsbridge_retries_total{registry="zk"} 1`,
-		"holds that began":                   `xdsbridge_guard_holds_total{bridge="b",registry="zk"} 1`,
+		"reasons of what is withheld":        `xdsbridge_changes_withheld_total{bridge="b",listen="",reason="conflict",registry="zk"} 1`,
+		"debounce":                           `xdsbridge_events_coalesced_total{listen="",registry="zk"} 1`,
+		"drift":                              `xdsbridge_drift_found_total{listen="",registry="zk"} 1`,
+		"retries":                            `xdsbridge_retries_total{listen="",registry="zk"} 1`,
+		"holds that began":                   `xdsbridge_guard_holds_total{bridge="b",listen="",registry="zk"} 1`,
 		"limits":                             `xdsbridge_limit_usage_ratio{limit="znode_children_bytes",registry="zk"} 0.5`,
 		"a complete source":                  `xdsbridge_source_synced{registry="mesh"} 1`,
 		"a stale source":                     `xdsbridge_source_stale{registry="mesh"} 1`,
-		"services of a source":               `xdsbridge_services{registry="mesh",role="source"} 7`,
-		"instances of a source":              `xdsbridge_endpoints{health="healthy",registry="mesh",role="source"} 9`,
-		"instances of ours":                  `xdsbridge_endpoints{health="",registry="zk",role="owned"} 11`,
-		"instances of others":                `xdsbridge_endpoints{health="",registry="zk",role="foreign"} 3`,
+		"services of a source":               `xdsbridge_services{listen="",registry="mesh",role="source"} 7`,
+		"instances of a source":              `xdsbridge_endpoints{health="healthy",listen="",registry="mesh",role="source"} 9`,
+		"instances of ours":                  `xdsbridge_endpoints{health="",listen="",registry="zk",role="owned"} 11`,
+		"instances of others":                `xdsbridge_endpoints{health="",listen="",registry="zk",role="foreign"} 3`,
 		"inputs left out":                    `xdsbridge_invalid_inputs{registry="mesh"} 1`,
-		"services that cannot be written":    `xdsbridge_unwritable_services{registry="zk"} 1`,
-		"services by reason":                 `xdsbridge_service_reasons{bridge="b",reason="synced",registry="zk"} 2`,
+		"services that cannot be written":    `xdsbridge_unwritable_services{listen="",registry="zk"} 1`,
+		"services by reason":                 `xdsbridge_service_reasons{bridge="b",listen="",reason="synced",registry="zk"} 2`,
 		"keys of the mapping":                `xdsbridge_mapping_keys{registry="mesh"} 5`,
 		"age of the mapping":                 `xdsbridge_mapping_age_seconds{registry="mesh"} 60`,
-		"queue depth":                        `xdsbridge_reconcile_queue_depth{registry="zk"} 4`,
-		"true lag":                           `xdsbridge_oldest_unsynced_change_seconds{registry="zk"} 2`,
-		"holds":                              `xdsbridge_guard_holds{registry="zk"} 1`,
+		"queue depth":                        `xdsbridge_reconcile_queue_depth{listen="",registry="zk"} 4`,
+		"true lag":                           `xdsbridge_oldest_unsynced_change_seconds{listen="",registry="zk"} 2`,
+		"holds":                              `xdsbridge_guard_holds{listen="",registry="zk"} 1`,
 		"who it is":                          `xdsbridge_info{identity="",owner="shop",version="1.2"} 1`,
-		"denied entries":                     `xdsbridge_guard_denied_entries{registry="zk"} 5`,
-		"age of the oldest denial":           `xdsbridge_guard_denied_age_seconds{registry="zk"} 3600`,
-		"age of the oldest hold":             `xdsbridge_guard_hold_age_seconds{registry="zk"} 30`,
-		"conflicts":                          `xdsbridge_conflicts{registry="zk"} 1`,
+		"denied entries":                     `xdsbridge_guard_denied_entries{listen="",registry="zk"} 5`,
+		"age of the oldest denial":           `xdsbridge_guard_denied_age_seconds{listen="",registry="zk"} 3600`,
+		"age of the oldest hold":             `xdsbridge_guard_hold_age_seconds{listen="",registry="zk"} 30`,
+		"conflicts":                          `xdsbridge_conflicts{listen="",registry="zk"} 1`,
 		"logins at Nacos":                    `xdsbridge_logins_total{registry="nacos",result="ok"} 1`,
 		"logins that were refused":           `xdsbridge_logins_total{registry="nacos",result="denied"} 1`,
-		"reconnects to Nacos":                `xdsbridge_registry_reconnects_total{direction="target",kind="nacos",registry="nacos"} 1`,
 		"connections to Nacos lost":          `xdsbridge_sessions_lost_total{registry="nacos"} 1`,
-		"why Nacos was unreachable":          `xdsbridge_rpc_errors_total{code="not_ready",method="connect",registry="nacos"} 1`,
-		"a Nacos that is up":                 `xdsbridge_registry_up{direction="target",kind="nacos",registry="nacos"} 1`,
+		"why Nacos was unreachable":          `xdsbridge_rpc_errors_total{code="not_ready",listen="",method="connect",registry="nacos"} 1`,
 		"bytes of Nacos":                     `xdsbridge_rpc_bytes_total{method="nacos",registry="nacos"} 100`,
 		"the Go runtime":                     `go_goroutines `,
 		"the process":                        `process_open_fds `,
@@ -164,11 +159,11 @@ func overview() admin.Overview {
 			Summary: registry.Summary{Synced: true, Stale: errors.New("istiod is away"), Services: 7, Endpoints: health, Defects: 1},
 			Mapping: &admin.Mapping{Keys: 5, LastRead: now.Add(-time.Minute)},
 		}},
-		Loops: []bridge.Status{{
+		Targets: []admin.TargetOverview{{Registry: "zk", Kind: "zookeeper", Status: bridge.Status{
 			Target: "zk", Owned: 11, Foreign: 3, Queue: 4, OldestDue: 2 * time.Second,
 			Bridges: []bridge.BridgeStatus{{Name: "b", Reasons: map[bridge.Reason]int{bridge.ReasonSynced: 2, bridge.ReasonUnwritable: 1}}},
 			Counts:  bridge.Counts{Services: 3, Holds: 1, HeldSince: now.Add(-30 * time.Second), Conflicts: 1, Denied: 5, DeniedSince: now.Add(-time.Hour)},
-		}},
+		}}},
 	}
 }
 
@@ -195,7 +190,8 @@ func TestReference(t *testing.T) {
 	var text strings.Builder
 	text.WriteString("# Metrics\n\nGenerated from internal/metrics; rewrite with `make golden`.\n\n" +
 		"No label holds the name of a service, an address or the text of an error. " +
-		"`registry` is the name of a registry in the configuration, `bridge` the name of a bridge; a mesh that is written is followed by its `listen`, as `mesh:15031`. " +
+		"`registry` is the name of a registry in the configuration, `bridge` the name of a bridge. " +
+		"`listen` is the address at which a mesh is served, as the bridge has it; it is empty of all other targets and of sources. " +
 		"The collectors of the Go runtime (`go_…`) and of the process (`process_…`) are on.\n\n" +
 		"| name | type | labels | meaning |\n|---|---|---|---|\n")
 	for _, d := range m.Definitions() {
@@ -220,49 +216,78 @@ func TestReference(t *testing.T) {
 	}
 }
 
-// TestMetrics_UnusedSink shows that a registry that is up stays so when a sink
-// for a second connection is made, as a reload does, and is shown by the sink
-// of a connection that is open after it was forgotten.
-func TestMetrics_UnusedSink(t *testing.T) {
+// TestMetrics_Connections: every kind of registry is up or not in each direction, and of a
+// mesh each address at which it is served.
+func TestMetrics_Connections(t *testing.T) {
 	m := metrics.New(metrics.Build{})
-	connected := m.Nacos("nacos")
-	connected(nacos.Observation{Op: nacos.OpConnect})
-	m.ZooKeeper("zk")(zookeeper.State{Connected: true})
-	m.Stream("mesh")(ads.Observation{Kind: ads.ResponseReceived})
-	up := func() (n int) {
-		w := httptest.NewRecorder()
-		m.Handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "GET", "/metrics", nil))
-		for line := range strings.Lines(w.Body.String()) {
-			if strings.HasPrefix(line, "xdsbridge_registry_up{") && strings.HasSuffix(line, " 1\n") {
-				n++
-			}
+	heard := time.Unix(1_700_000_000, 0)
+	m.Watch(func() admin.Overview {
+		return admin.Overview{
+			Sources: []admin.SourceOverview{
+				{Name: "mesh", Kind: "mesh", Connection: admin.Connection{Up: true, LastContact: heard}},
+				{Name: "zk", Kind: "zookeeper", Connection: admin.Connection{LastContact: heard, Reconnects: 3}},
+				{Name: "nacos", Kind: "nacos", Connection: admin.Connection{Up: true, Reconnects: 1}},
+				{Name: "k8s", Kind: "kubernetes"},
+			},
+			Targets: []admin.TargetOverview{
+				{Registry: "zk", Kind: "zookeeper", Connection: admin.Connection{Up: true}, Status: bridge.Status{Target: "zk"}},
+				{Registry: "mesh", Listen: ":15031", Kind: "mesh", Status: bridge.Status{Target: "mesh (:15031)"}},
+				{Registry: "mesh", Listen: ":15032", Kind: "mesh", Connection: admin.Connection{Up: true}, Status: bridge.Status{Target: "mesh (:15032)"}},
+			},
+			Conditions: []admin.Condition{{Direction: admin.OfTarget, Registry: "mesh (:15031)", Name: admin.NoReader}},
 		}
-		return n
+	})
+	text := scrape(t, m)
+	for _, line := range []string{
+		`registry_up{direction="source",kind="mesh",listen="",registry="mesh"} 1`,
+		`registry_up{direction="source",kind="zookeeper",listen="",registry="zk"} 0`,
+		`registry_up{direction="source",kind="nacos",listen="",registry="nacos"} 1`,
+		`registry_up{direction="source",kind="kubernetes",listen="",registry="k8s"} 0`,
+		`registry_up{direction="target",kind="zookeeper",listen="",registry="zk"} 1`,
+		`registry_up{direction="target",kind="mesh",listen=":15031",registry="mesh"} 0`,
+		`registry_up{direction="target",kind="mesh",listen=":15032",registry="mesh"} 1`,
+		`registry_last_contact_timestamp_seconds{direction="source",kind="zookeeper",listen="",registry="zk"} 1.7e+09`,
+		`registry_reconnects_total{direction="source",kind="zookeeper",listen="",registry="zk"} 3`,
+		`registry_reconnects_total{direction="source",kind="nacos",listen="",registry="nacos"} 1`,
+		`condition{condition="no-reader",direction="target",listen=":15031",registry="mesh"} 1`,
+		`condition{condition="no-reader",direction="target",listen=":15032",registry="mesh"} 0`,
+		`guard_holds{listen=":15032",registry="mesh"} 0`,
+	} {
+		if !strings.Contains(text, "\nxdsbridge_"+line+"\n") {
+			t.Errorf("no %s in:\n%s", line, grep(text, line[:strings.IndexByte(line, '{')]))
+		}
 	}
-	m.Nacos("nacos")
-	m.ZooKeeper("zk")
-	m.Stream("mesh")
-	if n := up(); n != 3 {
-		t.Errorf("%d of 3 peers are up", n)
-	}
-	m.Forget("nacos")
-	connected(nacos.Observation{Op: nacos.OpConnect, Again: true})
-	if n := up(); n != 3 {
-		t.Errorf("%d of 3 peers are up after one was forgotten and is back", n)
+	if strings.Contains(text, `contact_timestamp_seconds{direction="source",kind="kubernetes"`) {
+		t.Error("a registry that was never connected has answered")
 	}
 }
 
-// TestMetrics_RemovedSource shows that nothing is shown as it was
-// when the registry was last read.
-func TestMetrics_RemovedSource(t *testing.T) {
-	m := metrics.New(metrics.Build{})
-	m.Stream("mesh")(ads.Observation{Kind: ads.StreamOpened, Epoch: 1})
-	m.Nacos("mesh")(nacos.Observation{Op: nacos.OpConnect})
-	m.ForgetSource("mesh")
-	w := httptest.NewRecorder()
-	m.Handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "GET", "/metrics", nil))
-	text := w.Body.String()
-	if strings.Contains(text, `direction="source"`) || strings.Contains(text, "xds_streams_total{") || !strings.Contains(text, `direction="target",kind="nacos",registry="mesh"`) {
-		t.Error(text)
+// TestMetrics_Forget: what is no longer configured is no longer shown, and nothing else is
+// forgotten with it.
+func TestMetrics_Forget(t *testing.T) {
+	const stream, first, second, other = `streams_total{registry="mesh"}`, `drift_found_total{listen=":15031",registry="mesh"}`,
+		`drift_found_total{listen=":15032",registry="mesh"}`, `drift_found_total{listen="",registry="zk"}`
+	for name, tt := range map[string]struct {
+		forget func(*metrics.Metrics)
+		gone   []string
+	}{
+		"a registry": {func(m *metrics.Metrics) { m.Forget("mesh") }, []string{stream, first, second}},
+		"a source":   {func(m *metrics.Metrics) { m.ForgetSource("mesh") }, []string{stream}},
+		"an address": {func(m *metrics.Metrics) { m.ForgetListen("mesh", ":15031") }, []string{first}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := metrics.New(metrics.Build{})
+			m.Stream("mesh")(ads.Observation{Kind: ads.StreamOpened, Epoch: 1})
+			for _, at := range [][2]string{{"mesh", ":15031"}, {"mesh", ":15032"}, {"zk", ""}} {
+				m.Target(at[0], at[1])(bridge.Observation{Kind: bridge.ObservedDrift})
+			}
+			tt.forget(m)
+			text := scrape(t, m)
+			for _, series := range []string{stream, first, second, other} {
+				if gone := !strings.Contains(text, series); gone != slices.Contains(tt.gone, series) {
+					t.Errorf("%s: gone is %t", series, gone)
+				}
+			}
+		})
 	}
 }

@@ -15,37 +15,20 @@ import (
 )
 
 // Nacos returns a sink for what a Nacos client observes. Name is the
-// registry's name in the configuration. Making one
-// says nothing of a registry that is there already.
+// registry's name in the configuration.
 func (m *Metrics) Nacos(name string) func(nacos.Observation) {
-	labels := []string{name, "nacos", "target"}
-	m.up.WithLabelValues(labels...)
-	m.reconnects.WithLabelValues(labels...)
 	m.sessions.WithLabelValues(name)
-	failed := func(method string, err error) {
-		m.rpcErrors.WithLabelValues(name, method, nacosCode(err)).Inc()
-	}
 	return func(o nacos.Observation) {
-		up := m.up.WithLabelValues(labels...) // anew each time: the registry may have been forgotten meanwhile
 		m.bytes.WithLabelValues(name, "nacos").Add(float64(o.Got))
 		switch {
 		case o.Op == nacos.OpLost:
-			up.Set(0)
 			m.sessions.WithLabelValues(name).Inc()
 		case o.Op == nacos.OpConnect && o.Err != nil:
-			up.Set(0)
-			failed(o.Op, o.Err)
-		case o.Op == nacos.OpConnect:
-			up.Set(1)
-			if o.Again {
-				m.reconnects.WithLabelValues(labels...).Inc()
-			}
+			m.rpcErrors.WithLabelValues(name, "", o.Op, nacosCode(o.Err)).Inc()
 		case o.Op == nacos.OpLogin && o.Err != nil:
 			m.logins.WithLabelValues(name, nacosCode(o.Err)).Inc()
 		case o.Op == nacos.OpLogin:
 			m.logins.WithLabelValues(name, "ok").Inc()
-		case o.Err == nil:
-			m.contact.WithLabelValues(labels...).SetToCurrentTime()
 		}
 	}
 }
@@ -60,27 +43,6 @@ func nacosCode(err error) string {
 		return "not_ready"
 	default:
 		return errorCode(err)
-	}
-}
-
-// ZooKeeper returns a sink for the states of the connection over which a
-// ZooKeeper is written to. Name is the registry's name in the configuration.
-func (m *Metrics) ZooKeeper(name string) func(zookeeper.State) {
-	const kind, direction = "zookeeper", "target"
-	up := m.up.WithLabelValues(name, kind, direction)
-	reconnects := m.reconnects.WithLabelValues(name, kind, direction)
-	count := m.Sessions(name)
-	var before zookeeper.State
-	return func(s zookeeper.State) {
-		count(s)
-		up.Set(0)
-		if s.Connected {
-			up.Set(1)
-		}
-		if s.Connected && !before.Connected && before.Session != 0 {
-			reconnects.Inc()
-		}
-		before = s
 	}
 }
 
@@ -104,7 +66,7 @@ func (m *Metrics) Mapping(name string) func(debug.Observation) {
 		if o.Query != method {
 			method = "debug_" + oneOf(o.Query, "adsz", "connections", "client")
 		}
-		m.rpc.WithLabelValues(name, method).Observe(o.Duration.Seconds())
+		m.rpc.WithLabelValues(name, "", method).Observe(o.Duration.Seconds())
 		m.bytes.WithLabelValues(name, method).Add(float64(o.Bytes))
 		if o.Err == nil {
 			return
@@ -113,31 +75,31 @@ func (m *Metrics) Mapping(name string) func(debug.Observation) {
 		if e, ok := errors.AsType[*debug.Error](o.Err); ok {
 			code = strings.ReplaceAll(string(e.Cause), " ", "_")
 		}
-		m.rpcErrors.WithLabelValues(name, method, code).Inc()
+		m.rpcErrors.WithLabelValues(name, "", method, code).Inc()
 	}
 }
 
-// Served returns a sink for what a mesh target observes. Registry is its name.
-func (m *Metrics) Served(name string) func(mcp.Observation) {
+// Served returns a sink for what a mesh target observes that serves at an address.
+func (m *Metrics) Served(registry, listen string) func(mcp.Observation) {
 	for _, r := range mcp.Refusals() {
-		m.servedRefused.WithLabelValues(name, string(r))
+		m.servedRefused.WithLabelValues(registry, listen, string(r))
 	}
 	return func(o mcp.Observation) {
 		switch o.Kind {
 		case mcp.ObservedPush:
-			m.pushes.WithLabelValues(name).Inc()
-			m.servedResources.WithLabelValues(name).Set(float64(o.Count))
-			m.pushLatency.WithLabelValues(name).Observe(o.Latency.Seconds())
+			m.pushes.WithLabelValues(registry, listen).Inc()
+			m.servedResources.WithLabelValues(registry, listen).Set(float64(o.Count))
+			m.pushLatency.WithLabelValues(registry, listen).Observe(o.Latency.Seconds())
 		case mcp.ObservedOpen:
-			m.servedStreams.WithLabelValues(name).Inc()
+			m.servedStreams.WithLabelValues(registry, listen).Inc()
 		case mcp.ObservedClosed:
-			m.servedStreams.WithLabelValues(name).Dec()
+			m.servedStreams.WithLabelValues(registry, listen).Dec()
 		case mcp.ObservedREST:
-			m.restRequests.WithLabelValues(name).Inc()
+			m.restRequests.WithLabelValues(registry, listen).Inc()
 		case mcp.ObservedRefused:
-			m.servedRefused.WithLabelValues(name, string(o.Refused)).Inc()
+			m.servedRefused.WithLabelValues(registry, listen, string(o.Refused)).Inc()
 		case mcp.ObservedNack, mcp.ObservedState, mcp.ObservedNoAddress:
-			m.servedErrors.WithLabelValues(name, string(o.Kind)).Inc()
+			m.servedErrors.WithLabelValues(registry, listen, string(o.Kind)).Inc()
 		}
 	}
 }
@@ -145,30 +107,23 @@ func (m *Metrics) Served(name string) func(mcp.Observation) {
 // Stream returns a sink for what an xDS client observes. Name is the mesh's
 // name in the configuration.
 func (m *Metrics) Stream(name string) func(ads.Observation) {
-	up, contact := m.up.WithLabelValues(name, "mesh", "source"), m.contact.WithLabelValues(name, "mesh", "source")
-	failed := func(o ads.Observation) {
-		up.Set(0)
-		if o.Err != nil {
-			m.rpcErrors.WithLabelValues(name, "stream", strings.ToLower(status.Code(o.Err).String())).Inc()
-		}
+	failed := func(err error) {
+		m.rpcErrors.WithLabelValues(name, "", "stream", strings.ToLower(status.Code(err).String())).Inc()
 	}
 	return func(o ads.Observation) {
 		switch o.Kind {
 		case ads.StreamOpened:
 			m.streams.WithLabelValues(name).Inc()
-			if o.Epoch > 1 {
-				m.reconnects.WithLabelValues(name, "mesh", "source").Inc()
-			}
 		case ads.StreamClosed:
-			failed(o)
 			if o.Err != nil {
+				failed(o.Err)
 				m.sessions.WithLabelValues(name).Inc()
 			}
 		case ads.ConnectFailed:
-			failed(o)
+			if o.Err != nil {
+				failed(o.Err)
+			}
 		case ads.ResponseReceived:
-			up.Set(1)
-			contact.SetToCurrentTime()
 			m.responses.WithLabelValues(name, resourceType(o.Type)).Inc()
 			m.events.WithLabelValues(name).Add(float64(o.Resources))
 			m.bytes.WithLabelValues(name, "stream").Add(float64(o.Bytes))

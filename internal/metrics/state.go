@@ -15,38 +15,43 @@ import (
 // once.
 func (m *Metrics) Watch(overview func() admin.Overview) {
 	s := &stateCollector{overview: overview}
-	gauge := func(name, help string, labels ...string) *prometheus.Desc {
-		m.define("gauge", name, help, labels)
+	define := func(kind, name, help string, labels []string) *prometheus.Desc {
+		m.define(kind, name, help, labels)
 		return prometheus.NewDesc(Prefix+name, help, labels, nil)
 	}
+	gauge := func(name, help string, labels ...string) *prometheus.Desc { return define("gauge", name, help, labels) }
 	s.info = gauge("info", "Whose entries this process writes, and which replica it is; always 1.", "owner", "identity", "version")
+	registries := []string{"registry", "listen", "kind", "direction"}
+	s.up = gauge("registry_up", "Whether the connection to a registry is up; of a mesh that is served, whether anybody reads it.", registries...)
+	s.contact = gauge("registry_last_contact_timestamp_seconds", "When a registry last answered.", registries...)
+	s.reconnects = define("counter", "registry_reconnects_total", "Connections to a registry after the first; always 0 of Kubernetes and of a mesh that is served.", registries)
 	s.synced = gauge("source_synced", "Whether a source reported everything once.", "registry")
 	s.stale = gauge("source_stale", "Whether what a source reported may be out of date.", "registry")
-	s.services = gauge("services", "Services that a source reports, or that bridges claim in a target.", "registry", "role")
-	s.endpoints = gauge("endpoints", "Endpoints of a source by health; entries of a target, ours and others'.", "registry", "role", "health")
-	s.reasons = gauge("service_reasons", "Services of a bridge by the one reason each has.", "registry", "bridge", "reason")
+	s.services = gauge("services", "Services that a source reports, or that bridges claim in a target.", "registry", "listen", "role")
+	s.endpoints = gauge("endpoints", "Endpoints of a source by health; entries of a target, ours and others'.", "registry", "listen", "role", "health")
+	s.reasons = gauge("service_reasons", "Services of a bridge by the one reason each has.", "registry", "listen", "bridge", "reason")
 	s.invalid = gauge("invalid_inputs", "Inputs of a source that are left out because something is wrong with them.", "registry")
-	s.unwritable = gauge("unwritable_services", "Services of which no endpoint can be written to a target, in one of their formats at least.", "registry")
+	s.unwritable = gauge("unwritable_services", "Services of which no endpoint can be written to a target, in one of their formats at least.", "registry", "listen")
 	s.keys = gauge("mapping_keys", "Service keys in the interface mapping of a mesh.", "registry")
 	s.age = gauge("mapping_age_seconds", "Time since the interface mapping was last read as a whole.", "registry")
-	s.queue = gauge("reconcile_queue_depth", "Groups of a target that are due now.", "registry")
-	s.oldest = gauge("oldest_unsynced_change_seconds", "How long the first of them has been due: the true lag.", "registry")
-	s.holds = gauge("guard_holds", "Sets of deletions that are held back.", "registry")
-	s.holdAge = gauge("guard_hold_age_seconds", "How long the oldest of them has been held.", "registry")
-	s.denied = gauge("guard_denied_entries", "Entries that no source reports and that stay because a person denied that they are deleted.", "registry")
-	s.deniedAge = gauge("guard_denied_age_seconds", "Age of the oldest denial that keeps entries; 0: there is none.", "registry")
-	s.conflicts = gauge("conflicts", "Claims that cannot be honoured.", "registry")
+	s.queue = gauge("reconcile_queue_depth", "Groups of a target that are due now.", "registry", "listen")
+	s.oldest = gauge("oldest_unsynced_change_seconds", "Age of the oldest change that is not written: the true lag.", "registry", "listen")
+	s.holds = gauge("guard_holds", "Sets of deletions that are held back.", "registry", "listen")
+	s.holdAge = gauge("guard_hold_age_seconds", "Age of the oldest hold.", "registry", "listen")
+	s.denied = gauge("guard_denied_entries", "Entries that no source reports and that stay because a person denied that they are deleted.", "registry", "listen")
+	s.deniedAge = gauge("guard_denied_age_seconds", "Age of the oldest denial that keeps entries; 0: there is none.", "registry", "listen")
+	s.conflicts = gauge("conflicts", "Claims that cannot be honoured.", "registry", "listen")
 	s.leads = gauge("replica_leads", "Whether this replica leads a target.", "registry")
 	s.members = gauge("replica_members", "Replicas of this owner, this one included.")
 	s.expected = gauge("replica_expected", "How many replicas there should be: replicas.expected.")
 	s.leases = gauge("replica_leases_lost", "Times that this replica could not renew its lease, and stopped writing.")
-	s.conditions = gauge("condition", "Whether something keeps a source, a target or the process from being in sync.", "registry", "direction", "condition")
+	s.conditions = gauge("condition", "Whether something keeps a source, a target or the process from being in sync.", "registry", "listen", "direction", "condition")
 	m.registry.MustRegister(s)
 }
 
 type stateCollector struct {
 	overview                                     func() admin.Overview
-	info                                         *prometheus.Desc
+	info, up, contact, reconnects                *prometheus.Desc
 	synced, stale, services, endpoints, reasons  *prometheus.Desc
 	invalid, unwritable, keys, age               *prometheus.Desc
 	queue, oldest, holds, holdAge, conflicts     *prometheus.Desc
@@ -69,15 +74,26 @@ func (s *stateCollector) Collect(out chan<- prometheus.Metric) {
 	}
 	send(s.info, 1, d.Owner, identity, d.Version)
 	for _, src := range d.Sources {
+		s.connection(out, src.Connection, src.Name, "", src.Kind, string(admin.OfSource))
 		s.source(send, src, d.Time)
 	}
-	for _, st := range d.Loops {
-		s.loop(send, st, d.Time)
+	for _, t := range d.Targets {
+		s.connection(out, t.Connection, t.Registry, t.Listen, t.Kind, string(admin.OfTarget))
+		s.target(send, t, d.Time)
 	}
 	if d.Replicas != nil {
 		s.replicas(send, *d.Replicas)
 	}
 	s.condition(send, d)
+}
+
+// connection sends how a source or a target is connected.
+func (s *stateCollector) connection(out chan<- prometheus.Metric, c admin.Connection, labels ...string) {
+	out <- prometheus.MustNewConstMetric(s.up, prometheus.GaugeValue, one(c.Up), labels...)
+	out <- prometheus.MustNewConstMetric(s.reconnects, prometheus.CounterValue, float64(c.Reconnects), labels...)
+	if !c.LastContact.IsZero() {
+		out <- prometheus.MustNewConstMetric(s.contact, prometheus.GaugeValue, float64(c.LastContact.UnixMilli())/1000, labels...)
+	}
 }
 
 // condition sends 1 of each condition that holds, and 0 of those that may, so
@@ -88,24 +104,21 @@ func (s *stateCollector) condition(send sender, d admin.Overview) {
 		direction admin.Direction
 		name      admin.ConditionName
 	}
-	all := make(map[series]bool)
-	may := func(subject string, direction admin.Direction) {
+	holds := make(map[series]bool, len(d.Conditions))
+	for _, c := range d.Conditions {
+		holds[series{c.Registry, c.Direction, c.Name}] = true
+	}
+	each := func(subject string, direction admin.Direction, registry, listen string) {
 		for _, name := range admin.ConditionsOf(direction) {
-			all[series{subject, direction, name}] = false
+			send(s.conditions, one(holds[series{subject, direction, name}]), registry, listen, string(direction), string(name))
 		}
 	}
-	may("", admin.OfProcess)
+	each("", admin.OfProcess, "", "")
 	for _, src := range d.Sources {
-		may(src.Name, admin.OfSource)
+		each(src.Name, admin.OfSource, src.Name, "")
 	}
-	for _, st := range d.Loops {
-		may(st.Target, admin.OfTarget)
-	}
-	for _, c := range d.Conditions {
-		all[series{c.Registry, c.Direction, c.Name}] = true
-	}
-	for of, holds := range all {
-		send(s.conditions, one(holds), of.subject, string(of.direction), string(of.name))
+	for _, t := range d.Targets {
+		each(t.Target, admin.OfTarget, t.Registry, t.Listen)
 	}
 }
 
@@ -123,10 +136,10 @@ type sender func(desc *prometheus.Desc, value float64, labels ...string)
 func (s *stateCollector) source(send sender, src admin.SourceOverview, now time.Time) {
 	send(s.synced, one(src.Synced), src.Name)
 	send(s.stale, one(src.Stale != nil), src.Name)
-	send(s.services, float64(src.Services), src.Name, "source")
+	send(s.services, float64(src.Services), src.Name, "", "source")
 	for health, n := range src.Endpoints {
 		if n > 0 {
-			send(s.endpoints, float64(n), src.Name, "source", registry.Health(health).String()) //nolint:gosec // an index of few
+			send(s.endpoints, float64(n), src.Name, "", "source", registry.Health(health).String()) //nolint:gosec // an index of few
 		}
 	}
 	send(s.invalid, float64(src.Defects), src.Name)
@@ -139,25 +152,25 @@ func (s *stateCollector) source(send sender, src admin.SourceOverview, now time.
 	}
 }
 
-func (s *stateCollector) loop(send sender, st bridge.Status, now time.Time) {
-	send(s.services, float64(st.Counts.Services), st.Target, "claimed")
-	send(s.endpoints, float64(st.Owned), st.Target, "owned", "")
-	send(s.endpoints, float64(st.Foreign), st.Target, "foreign", "")
-	send(s.queue, float64(st.Queue), st.Target)
-	send(s.oldest, st.OldestDue.Seconds(), st.Target)
-	send(s.conflicts, float64(st.Counts.Conflicts), st.Target)
-	send(s.holds, float64(st.Counts.Holds), st.Target)
-	send(s.holdAge, ageOf(st.Counts.HeldSince, now), st.Target)
-	send(s.denied, float64(st.Counts.Denied), st.Target)
-	send(s.deniedAge, ageOf(st.Counts.DeniedSince, now), st.Target)
+func (s *stateCollector) target(send sender, t admin.TargetOverview, now time.Time) {
+	send(s.services, float64(t.Counts.Services), t.Registry, t.Listen, "claimed")
+	send(s.endpoints, float64(t.Owned), t.Registry, t.Listen, "owned", "")
+	send(s.endpoints, float64(t.Foreign), t.Registry, t.Listen, "foreign", "")
+	send(s.queue, float64(t.Queue), t.Registry, t.Listen)
+	send(s.oldest, t.OldestDue.Seconds(), t.Registry, t.Listen)
+	send(s.conflicts, float64(t.Counts.Conflicts), t.Registry, t.Listen)
+	send(s.holds, float64(t.Counts.Holds), t.Registry, t.Listen)
+	send(s.holdAge, ageOf(t.Counts.HeldSince, now), t.Registry, t.Listen)
+	send(s.denied, float64(t.Counts.Denied), t.Registry, t.Listen)
+	send(s.deniedAge, ageOf(t.Counts.DeniedSince, now), t.Registry, t.Listen)
 	unwritable := 0
-	for _, b := range st.Bridges {
+	for _, b := range t.Bridges {
 		for reason, n := range b.Reasons {
-			send(s.reasons, float64(n), st.Target, b.Name, string(reason))
+			send(s.reasons, float64(n), t.Registry, t.Listen, b.Name, string(reason))
 		}
 		unwritable += b.Reasons[bridge.ReasonUnwritable]
 	}
-	send(s.unwritable, float64(unwritable), st.Target)
+	send(s.unwritable, float64(unwritable), t.Registry, t.Listen)
 }
 
 // ageOf returns for how many seconds something has lasted; 0 where it does not.

@@ -9,49 +9,42 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// Target returns a sink for what a loop observes. Name is the target's name
-// in the configuration, kind what it is, such as zookeeper.
-func (m *Metrics) Target(name, kind string) func(bridge.Observation) {
+// Target returns a sink for what a loop observes. Listen is the address at which a mesh is
+// served, and empty for all others.
+func (m *Metrics) Target(registry, listen string) func(bridge.Observation) {
 	return func(o bridge.Observation) {
 		switch o.Kind {
 		case bridge.ObservedCall:
-			m.call(o, name, kind)
+			m.call(o, registry, listen)
 		case bridge.ObservedApplied:
-			m.applied.WithLabelValues(name, o.Bridge, oneOf(o.Op, "create", "update", "delete")).Add(float64(o.Count))
+			m.applied.WithLabelValues(registry, listen, o.Bridge, oneOf(o.Op, "create", "update", "delete")).Add(float64(o.Count))
 			if o.Latency > 0 {
 				m.propagation.WithLabelValues(o.Bridge).Observe(o.Latency.Seconds())
 			}
 		case bridge.ObservedHold:
-			m.holds.WithLabelValues(name, o.Bridge).Inc()
-			m.withheld.WithLabelValues(name, o.Bridge, "hold").Inc()
+			m.holds.WithLabelValues(registry, listen, o.Bridge).Inc()
+			m.withheld.WithLabelValues(registry, listen, o.Bridge, "hold").Inc()
 		case bridge.ObservedConflict, bridge.ObservedUnwritable:
-			m.withheld.WithLabelValues(name, o.Bridge, string(o.Kind)).Inc()
+			m.withheld.WithLabelValues(registry, listen, o.Bridge, string(o.Kind)).Inc()
 		case bridge.ObservedDrift:
-			m.drift.WithLabelValues(name).Inc()
+			m.drift.WithLabelValues(registry, listen).Inc()
 		case bridge.ObservedCoalesce:
-			m.coalesced.WithLabelValues(name).Inc()
+			m.coalesced.WithLabelValues(registry, listen).Inc()
 		case bridge.ObservedRetry:
-			m.retries.WithLabelValues(name).Inc()
+			m.retries.WithLabelValues(registry, listen).Inc()
 		}
 	}
 }
 
-func (m *Metrics) call(o bridge.Observation, name, kind string) {
+func (m *Metrics) call(o bridge.Observation, registry, listen string) {
 	method := oneOf(o.Op, "list", "read", "write")
-	m.rpc.WithLabelValues(name, method).Observe(o.Took.Seconds())
-	up := m.up.WithLabelValues(name, kind, "target")
+	m.rpc.WithLabelValues(registry, listen, method).Observe(o.Took.Seconds())
 	if o.Err == nil {
-		up.Set(1)
-		m.contact.WithLabelValues(name, kind, "target").SetToCurrentTime()
 		return
 	}
-	code := nacosCode(o.Err)
-	if code != "conflict" && code != "refused" && code != "denied" { // those are answers
-		up.Set(0)
-	}
-	m.rpcErrors.WithLabelValues(name, method, code).Inc()
+	m.rpcErrors.WithLabelValues(registry, listen, method, nacosCode(o.Err)).Inc()
 	if method == "write" {
-		m.failed.WithLabelValues(name).Inc()
+		m.failed.WithLabelValues(registry, listen).Inc()
 	}
 }
 

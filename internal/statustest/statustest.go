@@ -153,7 +153,8 @@ func (d document) says(condition string, q Question, text, metrics string) error
 	if registry == "" {
 		said = condition
 	}
-	series, first := fmt.Sprintf(`xdsbridge_condition{condition=%q,direction=%q,registry=%q} 1`, name, direction, registry), firstLine(text)
+	series := fmt.Sprintf(`xdsbridge_condition{condition=%q,direction=%q,listen=%q,registry=%q} 1`, name, direction, listenOf(registry), registryOf(condition))
+	first := firstLine(text)
 	switch {
 	case !d.has(direction, registry, name):
 		return fmt.Errorf("no %q in the JSON: %+v", condition, d)
@@ -163,6 +164,12 @@ func (d document) says(condition string, q Question, text, metrics string) error
 		return fmt.Errorf("no %q in the first line: %s", said, first)
 	}
 	return nil
+}
+
+// listenOf returns the address in the name of a target, such as mesh (:15031).
+func listenOf(target string) string {
+	_, listen, _ := strings.Cut(strings.TrimSuffix(target, ")"), " (")
+	return listen
 }
 
 // firstLine returns the line that begins with the owner.
@@ -186,7 +193,7 @@ func inColumn(text, direction, registry, value string) bool {
 			table = ""
 		case fields[0] == "SOURCE" || fields[0] == "TARGET":
 			table = strings.ToLower(fields[0])
-		case table == direction && fields[0] == registry:
+		case table == direction && strings.HasPrefix(line, registry+"  "):
 			return regexp.MustCompile(`(^|  )` + regexp.QuoteMeta(value) + `  `).MatchString(line)
 		}
 	}

@@ -25,7 +25,7 @@ func stale() answers {
 		"events -o json":    `{"items": [{"time": "2026-11-01T12:00:00Z", "kind": "condition", "subject": "source mesh", "what": "stale"}]}`,
 		"why api.A":         "‼ mesh stale since 3s ago: away\nsource mesh\n",
 		"why api.A -o json": `{"services": [{"reason": "synced"}]}`,
-		"/metrics":          "# x\nxdsbridge_build_info{} 1\nxdsbridge_condition{condition=\"stale\",direction=\"source\",registry=\"mesh\"} 1\n",
+		"/metrics":          "# x\nxdsbridge_build_info{} 1\nxdsbridge_condition{condition=\"stale\",direction=\"source\",listen=\"\",registry=\"mesh\"} 1\n",
 	}
 }
 
