@@ -29,6 +29,25 @@ const (
 	ReasonRefused    Reason = "refused"    // the target refuses it, and repeating does not help
 )
 
+// Reasons returns all reasons, from the best to the worst.
+func Reasons() []Reason {
+	return []Reason{
+		ReasonSynced, ReasonStandby, ReasonEmpty, ReasonSkipped, ReasonReadOnly, ReasonPending, ReasonWaiting,
+		ReasonKept, ReasonUnknown, ReasonHeld, ReasonConflict, ReasonUnwritable, ReasonRetrying, ReasonRefused,
+	}
+}
+
+// Compare orders reasons: it is negative if r is better than the other.
+func (r Reason) Compare(other Reason) int {
+	all := Reasons()
+	return slices.Index(all, r) - slices.Index(all, other)
+}
+
+// Done reports whether this replica has nothing left to do for a service of this reason.
+func (r Reason) Done() bool {
+	return slices.Contains([]Reason{ReasonSynced, ReasonStandby, ReasonEmpty, ReasonSkipped, ReasonReadOnly}, r)
+}
+
 // Status is what a loop is doing. It is a copy that the caller owns.
 type Status struct {
 	Target    string        `json:"target"`

@@ -135,7 +135,7 @@ func (v *view) service(origin plan.Origin, s *service) *row {
 		Groups: v.planner.GroupsOf(origin), Entries: v.planner.EntriesOf(origin),
 	}}
 	add := func(reason Reason, detail string) { // the worst of all reasons, with all that is said about it
-		if reason.rank() > out.Reason.rank() {
+		if reason.Compare(out.Reason) > 0 {
 			out.Reason, details = reason, nil
 		}
 		if reason == out.Reason && detail != "" {
@@ -179,14 +179,6 @@ func (v *view) service(origin plan.Origin, s *service) *row {
 	out.explain(details)
 	slices.Sort(out.Left)
 	return out
-}
-
-// rank returns how bad a reason is.
-func (r Reason) rank() int {
-	return slices.Index([]Reason{
-		ReasonSynced, ReasonStandby, ReasonEmpty, ReasonSkipped, ReasonReadOnly, ReasonPending, ReasonWaiting,
-		ReasonKept, ReasonUnknown, ReasonHeld, ReasonConflict, ReasonUnwritable, ReasonRetrying, ReasonRefused,
-	}, r)
 }
 
 // explain says why a service is as it is; of conflicts, who wins how many.

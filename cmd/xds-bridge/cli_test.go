@@ -151,7 +151,7 @@ func TestTerminal_EscapesControls(t *testing.T) {
 		Sources: []admin.Source{{Name: evil, Stale: evil, Skipped: []admin.Skipped{{Input: evil, Reason: evil}}}},
 		Loops:   []bridge.Status{{Target: evil, Services: []bridge.ServiceStatus{{Service: "s\x1b", Detail: evil}}, Holds: []bridge.Hold{{Reason: evil}}}},
 	}
-	printStatus(c.terminal, d)
+	printStatus(c.terminal, d, d, serviceFilter{all: true})
 	printWhy(c.terminal, admin.Why{Sources: []admin.Seen{{Source: evil, Keys: []string{evil}, Endpoints: []admin.Endpoint{{Address: evil}}}}})
 	printFindings(c, []app.Finding{{Registry: evil, Check: evil, Outcome: app.Failed, Detail: evil, Fix: evil}})
 	printPlan(c.terminal, &app.Difference{Changes: []app.Step{{Op: "create", Group: evil, New: evil}}})
@@ -170,7 +170,8 @@ func TestStatus_SkippedInputs(t *testing.T) {
 	for i := range 12 {
 		s.Skipped = append(s.Skipped, admin.Skipped{Input: fmt.Sprintf("node-%02d", i), Reason: "has no port"})
 	}
-	printStatus(c.terminal, admin.Document{Sources: []admin.Source{s}})
+	d := admin.Document{Sources: []admin.Source{s}}
+	printStatus(c.terminal, d, d, serviceFilter{})
 	text := out.String()
 	for _, want := range []string{"skipped of zk: node-00: has no port", "node-09", "skipped of zk: 2 more, which status -o json shows"} {
 		if !strings.Contains(text, want) {

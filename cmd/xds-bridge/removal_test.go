@@ -70,8 +70,9 @@ func (r *removing) apply(t *testing.T, by string) {
 	}
 	r.stop()
 	r.running = r.start(r.file)
-	eventually(t, "it is in sync but for what it holds", func() bool {
-		return slices.Contains([]int{exitOK, exitHeld}, do(t, "status", "-f", r.file).code)
+	eventually(t, "it is in sync but for what it holds or a person denied", func() bool {
+		d := statusOf(t, r.file)
+		return d.Ready && !slices.ContainsFunc(d.Conditions, func(c admin.Condition) bool { return c.Lasts() && c.Name != admin.Held && c.Name != admin.Denied })
 	})
 }
 

@@ -53,7 +53,14 @@ func TestStatusAndWhy(t *testing.T) {
 	r := w.start(file)
 	eventually(t, "in sync", func() bool { return do(t, "status", "-f", file).code == exitOK })
 
-	do(t, "status", "-f", file).want(t, exitOK, "owner shop", "mesh", "SYNCED", "1 service keys by debug-http", orders, "synced")
+	do(t, "status", "-f", file).want(t, exitOK, "owner shop", "mesh", "SYNCED", "1 service keys by debug-http", "1 synced")
+	for _, flags := range [][]string{{"--all"}, {"--reason", "held,synced"}, {"--bridge", "mesh-to-zk", "--all"}, {"--reason", "synced", "-o", "json"}} {
+		do(t, append([]string{"status", "-f", file}, flags...)...).want(t, exitOK, orders)
+	}
+	if said := do(t, "status", "-f", file, "--reason", "held", "-o", "json"); said.code != exitOK || strings.Contains(said.out, orders) {
+		t.Errorf("a service of another reason is in the JSON: %s", said.out)
+	}
+	do(t, "status", "-f", file, "--bridge", "mesh-to-nacos").want(t, exitUsage, `"mesh-to-nacos": no such bridge runs; there are mesh-to-zk`)
 	var d admin.Document
 	if err := json.Unmarshal([]byte(do(t, "status", "-o", "json", "--admin", "unix:"+w.dir+"/a").out), &d); err != nil {
 		t.Fatal(err)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"slices"
 	"strconv"
@@ -17,20 +18,42 @@ import (
 
 func statusCommand(c *cli) *cobra.Command {
 	var o clientOptions
+	var f serviceFilter
 	cmd := &cobra.Command{
 		Use: "status", Short: "Show what the running bridge knows and does", Args: noArgs,
 		Long: "status asks the running bridge. It exits with 0 where everything is in sync, 1\n" +
 			"where something is not, 4 where the bridge does not answer and 5 where a guard\n" +
-			"holds deletions back. OURS, OTHERS and CLAIMED count entries: a host that is\n" +
-			"served into a mesh is one, beside its endpoints.",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return query[admin.Document]{
-				ask: (*app.Client).Status, print: func(d admin.Document) { printStatus(c.terminal, d) }, code: statusCode,
-			}.run(cmd.Context(), c, o)
-		},
+			"holds deletions back, whatever the flags choose. It counts the services of each\n" +
+			"bridge by reason, and lists those that are not in sync, the worst first and at\n" +
+			"most 20. OURS, OTHERS and CLAIMED count entries: a host that is served into a\n" +
+			"mesh is one, beside its endpoints.",
+		Example: "  xds-bridge status --bridge mesh-to-zk --all\n  xds-bridge status --reason conflict,refused -o json",
+		RunE:    func(cmd *cobra.Command, _ []string) error { return runStatus(cmd.Context(), c, o, f) },
 	}
 	clientFlags(cmd, &o)
+	cmd.Flags().StringVar(&f.bridge, "bridge", "", "only the services, holds and conflicts of this bridge")
+	cmd.Flags().StringSliceVar(&f.reasons, "reason", nil, "list all services with one of these reasons, such as conflict,refused")
+	cmd.Flags().BoolVar(&f.all, "all", false, "list all services")
+	_ = cmd.RegisterFlagCompletionFunc("reason", cobra.FixedCompletions(texts(bridge.Reasons()), cobra.ShellCompDirectiveNoFileComp)) // the flag exists
 	return cmd
+}
+
+func runStatus(ctx context.Context, c *cli, o clientOptions, f serviceFilter) error {
+	if err := f.check(); err != nil {
+		return err
+	}
+	var all admin.Document
+	return query[admin.Document]{
+		ask: func(b *app.Client, ctx context.Context) (admin.Document, error) {
+			var err error
+			if all, err = b.Status(ctx); err != nil {
+				return all, err
+			}
+			return f.of(all)
+		},
+		print: func(chosen admin.Document) { printStatus(c.terminal, all, chosen, f) },
+		code:  statusCode,
+	}.run(ctx, c, o)
 }
 
 func statusCode(d admin.Document) int {
@@ -85,11 +108,15 @@ func leaderships(r admin.Replicas) string {
 	return line
 }
 
-func printStatus(t *terminal, d admin.Document) {
+// printStatus prints a status; chosen is what a filter leaves of its services.
+func printStatus(t *terminal, d, chosen admin.Document, f serviceFilter) {
 	if d.Reload != nil && !d.Reload.OK {
 		t.warn("the configuration that was read %s was refused: %s", ago(d.Time, d.Reload.Time), strings.Join(d.Reload.Errors, "; "))
 	}
 	t.say("owner %s, version %s, up %s, %s", d.Owner, d.Version, d.Time.Sub(d.Started).Truncate(time.Second), readiness(d))
+	if d.Replicas != nil {
+		t.say("%s", leaderships(*d.Replicas))
+	}
 	printConditions(t, d.Time, slices.DeleteFunc(slices.Clone(d.Conditions), func(x admin.Condition) bool {
 		return slices.Contains([]admin.ConditionName{admin.ReloadRefused, admin.Held}, x.Name) // each has lines of its own
 	}))
@@ -98,9 +125,7 @@ func printStatus(t *terminal, d admin.Document) {
 			t.warn("%s", what)
 		}
 	}
-	if d.Replicas != nil {
-		t.say("%s", leaderships(*d.Replicas))
-	}
+	printDecisions(t, chosen, f)
 	t.say("")
 	rows := newTable(t.out, "SOURCE", "KIND", "STATE", "SERVICES", "ENDPOINTS", "SKIPPED", "LAST CONTACT", "DETAIL")
 	for _, s := range d.Sources {
@@ -122,7 +147,7 @@ func printStatus(t *terminal, d admin.Document) {
 			ago(d.Time, l.LastWrite), strconv.Itoa(len(l.Holds)), strconv.Itoa(len(l.Conflicts)), brief(targetDetail(d, l)))
 	}
 	rows.end()
-	printServices(t, d)
+	printServices(t, chosen, f)
 }
 
 func printConditions(t *terminal, now time.Time, all []admin.Condition) {
@@ -167,30 +192,6 @@ func printSkipped(t *terminal, s admin.Source) {
 	}
 	if n := len(s.Skipped) - shownSkipped; n > 0 {
 		t.say("skipped of %s: %d more, which status -o json shows", s.Name, n)
-	}
-}
-
-func printServices(t *terminal, d admin.Document) {
-	t.say("")
-	rows := newTable(t.out, "BRIDGE", "SERVICE", "REASON", "CLAIMED", "LAST WRITE", "DETAIL")
-	for _, l := range d.Loops {
-		for _, s := range l.Services {
-			rows.row(s.Bridge, string(s.Service), string(s.Reason), strconv.Itoa(s.Entries), ago(d.Time, s.LastWrite), brief(cmp.Or(s.Detail, s.LastError)))
-		}
-	}
-	rows.end()
-	for _, l := range d.Loops {
-		for _, s := range l.Services {
-			if warning := s.Warning(); warning != "" {
-				t.warn("%s in %s: %s", s.Service, l.Target, warning)
-			}
-		}
-		for _, h := range l.Holds {
-			t.warn("hold %s of %s: %s", h.ID, h.Bridge, holdText(d.Time, h))
-		}
-		for _, k := range l.Kept {
-			t.warn("%s of ours %s in %s: %s%s", counted(k.Entries, "entry", "entries"), stay(k.Entries), l.Target, k.Why, until(d.Time, k.Until))
-		}
 	}
 }
 

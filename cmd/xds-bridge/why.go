@@ -29,7 +29,7 @@ func whyCommand(c *cli) *cobra.Command {
 		Example: "  xds-bridge why order.shop.svc.cluster.local:20880\n  xds-bridge why com.example.OrderService",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if strings.TrimSpace(args[0]) == "" {
-				return usage("why requires the name of a service, found an empty one; write fqdn:port, an interface or a service key, as status lists them")
+				return usage("why requires the name of a service, found an empty one; write fqdn:port, an interface or a service key, as status --all lists them")
 			}
 			return query[admin.Why]{
 				ask:   func(b *app.Client, ctx context.Context) (admin.Why, error) { return b.Why(ctx, args[0]) },

@@ -192,7 +192,8 @@ func TestStatus_SeveralReasons(t *testing.T) {
 	var out buffer
 	c := newCLI(&out, &out, lookup(nil), nil)
 	sv := bridge.ServiceStatus{Service: "api.A", Reason: bridge.ReasonSynced, Detail: "left out: a: loop\nb: loop\nc: loop"}
-	printStatus(c.terminal, admin.Document{Loops: []bridge.Status{{Target: "zk", Services: []bridge.ServiceStatus{sv}}}})
+	d := admin.Document{Loops: []bridge.Status{{Target: "zk", Services: []bridge.ServiceStatus{sv}}}}
+	printStatus(c.terminal, d, d, serviceFilter{all: true})
 	if said := out.String(); !strings.Contains(said, "left out: a: loop, and 2 more\n") {
 		t.Errorf("status says %s", said)
 	}
