@@ -41,6 +41,7 @@ func statesOfOneProcess() map[string]statustest.Row {
 		statustest.Row{State: "service keys refused", Conditions: []string{"source mesh partial"}, Column: "PARTIAL", Exit: 1, Why: "synced", Event: "condition partial", Alert: "XdsBridgePartial", Ready: "200", Live: "200"},
 		statustest.Row{State: "ZooKeeper never listed", Conditions: []string{"target zk away"}, Column: "AWAY", Exit: 1, Why: "any", Event: "condition away", Alert: "XdsBridgeTargetAway", Ready: "503", Live: "200"},
 		statustest.Row{State: "ZooKeeper unwatched", Conditions: []string{"target zk unwatched"}, Column: "UNWATCHED", Exit: 1, Why: "synced", Event: "condition unwatched", Alert: "XdsBridgeUnwatched", Ready: "200", Live: "200"},
+		statustest.Row{State: "a loss cannot be recorded", Conditions: []string{"target zk unrecorded"}, Column: "UNRECORDED", Exit: 1, Why: "synced", Event: "condition unrecorded", Alert: "XdsBridgeUnrecorded", Ready: "200", Live: "200"},
 		statustest.Row{State: "a hold was denied", Conditions: []string{"target zk denied"}, Column: "DENIED", Exit: 1, Why: "held", Event: "condition denied", Alert: "none", Ready: "200", Live: "200"},
 		statustest.Row{State: "the owner was changed", Conditions: []string{"target zk2 owner-conflict"}, Column: "OWNER CONFLICT", Exit: 1, Why: "conflict", Event: "condition owner-conflict", Alert: "XdsBridgeTargetAway", Ready: "503", Live: "200"},
 		statustest.Row{State: "the lease out of reach", Conditions: []string{"process lease-away"}, Column: "-", Exit: 1, Why: "any", Event: "condition lease-away", Alert: "XdsBridgeLeaseAway", Ready: "200", Live: "200"},
@@ -86,6 +87,20 @@ func TestStates_OneProcess(t *testing.T) {
 			})
 			file := w.config(fileOptions{bridge: quick})
 			return file, w.start(file)
+		},
+		"a loss cannot be recorded": func(t *testing.T, w *world) (string, running) {
+			w.zk.SetFault(func(r zkfake.Request) (f zkfake.Fault) {
+				if slices.ContainsFunc(r.Paths, func(p string) bool { return strings.HasPrefix(p, "/xds-bridge/shop/guard") }) && r.Op != zkfake.OpGetChildren2 {
+					f.Code = -102 // no authorization
+				}
+				return f
+			})
+			w.offer(orders, "10.0.0.1", "10.0.0.2", "10.0.0.3")
+			file := w.config(fileOptions{bridge: quick})
+			r := w.start(file)
+			isInSync(t, file)
+			w.offer(orders, "10.0.0.1", "10.0.0.2")
+			return file, r
 		},
 		"a hold was denied": func(t *testing.T, w *world) (string, running) {
 			w.offer(orders, "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5")

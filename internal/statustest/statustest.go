@@ -316,10 +316,10 @@ func holds(expr, metrics string) (bool, error) {
 	if m := regexp.MustCompile(`^absent\((\w+)\)$`).FindStringSubmatch(expr); m != nil {
 		return !strings.Contains(metrics, "\n"+m[1]+"{"), nil
 	}
-	if strings.Contains(expr, "increase(") {
-		return false, nil // one scrape does not show it
+	if regexp.MustCompile(`(increase|rate|changes)\(| offset |^(sum|count) without`).MatchString(expr) {
+		return false, nil // one scrape of one replica does not show it
 	}
-	m := regexp.MustCompile(`^max without \([\w, ]+\) \((\w+)(?:\{(.*)\})?\) > (\d+)$`).FindStringSubmatch(expr)
+	m := regexp.MustCompile(`^max without \([\w, ]+\) \((\w+)(?:\{(.*)\})?\) > ([\d.]+)$`).FindStringSubmatch(expr)
 	if m == nil {
 		return false, fmt.Errorf("cannot read %s", expr)
 	}
