@@ -181,7 +181,7 @@ func TestReload_Sockets(t *testing.T) {
 	}
 	at, busy := porttest.Address(t), listener(t)
 	defer busy.Close()
-	w.start(file)
+	r := w.start(file)
 	with(at, busy.Addr().String())
 	do(t, "reload", "-f", file).want(t, exitUsage, "address already in use")
 	if conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", at); err == nil {
@@ -193,6 +193,9 @@ func TestReload_Sockets(t *testing.T) {
 	_, port, _ := strings.Cut(at, ":")
 	with(":" + port)
 	do(t, "reload", "-f", file).want(t, exitOK, "target mesh2 (:"+port+"): begun", "target mesh2 ("+at+"): ended; nobody is answered there any more")
+	if _, text := r.probe(t, "/metrics"); strings.Contains(text, `listen="`+at+`"`) || !strings.Contains(text, `listen=":`+port+`",registry="mesh2"`) {
+		t.Error("metrics show the address before, or do not show the new one")
+	}
 	if l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", at); err == nil {
 		_ = l.Close()
 		t.Error("the port is free for others")

@@ -107,7 +107,7 @@ func (v *view) Overview() Overview {
 		state := in.State()
 		o.Sources = append(o.Sources, SourceOverview{
 			Name: in.Name, Kind: in.Kind, Summary: in.Table.Summary(), Mapping: state.Mapping,
-			Connection: connection(state.Connected, state.Reconnects, state.Heard, state.LastContact, now),
+			Connection: state.connection(now),
 		})
 	}
 	var loops []bridge.Status
@@ -116,19 +116,26 @@ func (v *view) Overview() Overview {
 		loops = append(loops, st)
 		o.Targets = append(o.Targets, TargetOverview{
 			Registry: t.Registry, Listen: t.Listen, Kind: t.Kind, Status: st,
-			Connection: connection(state.Connected, state.Reconnects, state.Heard, state.Since, now),
+			Connection: state.connection(now),
 		})
 	}
 	o.Conditions = v.conditions(loops, o.Replicas)
 	return o
 }
 
-// connection returns how a registry is connected. Heard is when it answered while it is
-// connected, lost when the connection was lost.
-func connection(up bool, reconnects int, heard, lost, now time.Time) Connection {
-	c := Connection{Up: up, Reconnects: reconnects, LastContact: lost}
-	if up {
-		c.LastContact = cmp.Or(heard, now) // without heard its client makes sure every few seconds
+func (s SourceState) connection(now time.Time) Connection {
+	return Connection{Up: s.Connected, Reconnects: s.Reconnects, LastContact: s.LastContact}.heardAt(s.Heard, now)
+}
+
+func (s TargetState) connection(now time.Time) Connection {
+	return Connection{Up: s.Connected, Reconnects: s.Reconnects, LastContact: s.Since}.heardAt(s.Heard, now)
+}
+
+// heardAt returns a connection with the time of the last contact where it is up: when the
+// registry was heard, or now where its client makes sure of that every few seconds.
+func (c Connection) heardAt(heard, now time.Time) Connection {
+	if c.Up {
+		c.LastContact = cmp.Or(heard, now)
 	}
 	return c
 }
@@ -169,7 +176,7 @@ func source(in Input) Source {
 			src.Endpoints[registry.Health(health).String()] = n //nolint:gosec // an index of few
 		}
 	}
-	src.LastContact = connection(src.Connected, src.Reconnects, src.Heard, src.LastContact, time.Now()).LastContact
+	src.LastContact = src.connection(time.Now()).LastContact
 	return src
 }
 

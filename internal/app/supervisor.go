@@ -231,6 +231,16 @@ func (s *supervisor) switchTo(ctx context.Context, by *builder) {
 	s.program.relevel(s.level, next.cfg.Log)
 	inputs, targets := next.statusView()
 	s.server.Show(next.cfg.Owner, inputs, targets)
+	forgetMetrics(before, next)
+	for name := range s.sourceTables {
+		if next.source(name) == nil {
+			delete(s.sourceTables, name)
+		}
+	}
+}
+
+// forgetMetrics drops the series of what a reload left out.
+func forgetMetrics(before, next *runtime) {
 	for _, name := range before.names() {
 		if !slices.Contains(next.names(), name) {
 			next.metrics.Forget(name)
@@ -241,11 +251,6 @@ func (s *supervisor) switchTo(ctx context.Context, by *builder) {
 	for _, o := range before.sinks {
 		if o.at.listen != "" && next.sink(o.at) == nil {
 			next.metrics.ForgetListen(o.at.registry, o.at.listen)
-		}
-	}
-	for name := range s.sourceTables {
-		if next.source(name) == nil {
-			delete(s.sourceTables, name)
 		}
 	}
 }

@@ -108,9 +108,9 @@ func (s *stateCollector) condition(send sender, d admin.Overview) {
 	for _, c := range d.Conditions {
 		holds[series{c.Registry, c.Direction, c.Name}] = true
 	}
-	each := func(subject string, direction admin.Direction, registry, listen string) {
-		for _, name := range admin.ConditionsOf(direction) {
-			send(s.conditions, one(holds[series{subject, direction, name}]), registry, listen, string(direction), string(name))
+	each := func(subject string, direction admin.Direction, name, listen string) {
+		for _, c := range admin.ConditionsOf(direction) {
+			send(s.conditions, one(holds[series{subject, direction, c}]), name, listen, string(direction), string(c))
 		}
 	}
 	each("", admin.OfProcess, "", "")

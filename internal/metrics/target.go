@@ -9,42 +9,43 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// Target returns a sink for what a loop observes. Listen is the address at which a mesh is
-// served, and empty for all others.
-func (m *Metrics) Target(registry, listen string) func(bridge.Observation) {
+// Target returns a sink for what a loop observes. Name is the
+// registry's name in the configuration, listen the address at which a mesh is served; it is
+// empty for all others.
+func (m *Metrics) Target(name, listen string) func(bridge.Observation) {
 	return func(o bridge.Observation) {
 		switch o.Kind {
 		case bridge.ObservedCall:
-			m.call(o, registry, listen)
+			m.call(o, name, listen)
 		case bridge.ObservedApplied:
-			m.applied.WithLabelValues(registry, listen, o.Bridge, oneOf(o.Op, "create", "update", "delete")).Add(float64(o.Count))
+			m.applied.WithLabelValues(name, listen, o.Bridge, oneOf(o.Op, "create", "update", "delete")).Add(float64(o.Count))
 			if o.Latency > 0 {
 				m.propagation.WithLabelValues(o.Bridge).Observe(o.Latency.Seconds())
 			}
 		case bridge.ObservedHold:
-			m.holds.WithLabelValues(registry, listen, o.Bridge).Inc()
-			m.withheld.WithLabelValues(registry, listen, o.Bridge, "hold").Inc()
+			m.holds.WithLabelValues(name, listen, o.Bridge).Inc()
+			m.withheld.WithLabelValues(name, listen, o.Bridge, "hold").Inc()
 		case bridge.ObservedConflict, bridge.ObservedUnwritable:
-			m.withheld.WithLabelValues(registry, listen, o.Bridge, string(o.Kind)).Inc()
+			m.withheld.WithLabelValues(name, listen, o.Bridge, string(o.Kind)).Inc()
 		case bridge.ObservedDrift:
-			m.drift.WithLabelValues(registry, listen).Inc()
+			m.drift.WithLabelValues(name, listen).Inc()
 		case bridge.ObservedCoalesce:
-			m.coalesced.WithLabelValues(registry, listen).Inc()
+			m.coalesced.WithLabelValues(name, listen).Inc()
 		case bridge.ObservedRetry:
-			m.retries.WithLabelValues(registry, listen).Inc()
+			m.retries.WithLabelValues(name, listen).Inc()
 		}
 	}
 }
 
-func (m *Metrics) call(o bridge.Observation, registry, listen string) {
+func (m *Metrics) call(o bridge.Observation, name, listen string) {
 	method := oneOf(o.Op, "list", "read", "write")
-	m.rpc.WithLabelValues(registry, listen, method).Observe(o.Took.Seconds())
+	m.rpc.WithLabelValues(name, listen, method).Observe(o.Took.Seconds())
 	if o.Err == nil {
 		return
 	}
-	m.rpcErrors.WithLabelValues(registry, listen, method, nacosCode(o.Err)).Inc()
+	m.rpcErrors.WithLabelValues(name, listen, method, nacosCode(o.Err)).Inc()
 	if method == "write" {
-		m.failed.WithLabelValues(registry, listen).Inc()
+		m.failed.WithLabelValues(name, listen).Inc()
 	}
 }
 
