@@ -73,13 +73,17 @@ dubbo32() { dubbo "$1" -Ddubbo.version=3.2.16 -Dnetty.version=4.1.121.Final; }
 
 dubbo() { java_application "$1" integration/java integration/java/pom.xml '' "${@:2}"; }
 
-dubbo26() { java_application "$1" integration/java2 integration/java2/2.6/pom.xml "$console"; }
-dubbo27() { java_application "$1" integration/java2 integration/java2/2.7/pom.xml "$console"; }
+dubbo26() { java_application "$1" integration/java2 integration/java2/2.6/pom.xml "$dubbo_sources"; }
+dubbo27() { java_application "$1" integration/java2 integration/java2/2.7/pom.xml "$dubbo_sources"; }
 
 spring() { java_application "$1" integration/spring integration/spring/pom.xml "$console"; }
 
 # What all Java applications of the tests have in common.
 console=integration/java/src/main/java/org/bridge/console/Console.java
+
+# What the Dubbo applications have in common.
+demo=integration/java/src/main/java/org/bridge/demo
+dubbo_sources="$console $demo/GreetService.java $demo/Settings.java"
 
 # java_application DIR SOURCE POM MORE [PROPERTY...] builds the sources, and MORE beside them.
 java_application() {
@@ -177,7 +181,7 @@ case ${1:-} in
     ;;
   dubbo26 | dubbo27)
     need_java
-    once "$1" "$(hash_of "$console" $(cd "$root" && find integration/java2 -type f -not -path '*/target/*' | sort))" "$1"
+    once "$1" "$(hash_of $dubbo_sources $(cd "$root" && find integration/java2 -type f -not -path '*/target/*' | sort))" "$1"
     ;;
   spring)
     need_java
