@@ -83,9 +83,7 @@ func (g *guards) addRecordsCall(s *step, now time.Time) {
 		return
 	}
 	g.publishHolds()
-	if r.awaited.IsZero() {
-		r.awaited = now.Add(recordsAwaited)
-	}
+	r.await(now)
 	if !r.loaded && !g.target.shared { // what was to be stored before is older than what is there
 		maps.DeleteFunc(r.pending, func(n recordName, _ record) bool { return n.kind == recordGuard })
 	}

@@ -133,14 +133,11 @@ func releaseOf(c *plan.Conflict) string {
 // awaitRecords leaves out for a second what would be added before it is known from where
 // providers took themselves off. Records that are slow keep nobody waiting for longer.
 func (d *draft) awaitRecords(change registry.Change) registry.Change {
-	r := d.records
-	if r.awaited.IsZero() {
-		r.awaited = d.now.Add(recordsAwaited)
-	}
-	if r.tried || !d.now.Before(r.awaited) {
+	until := d.records.await(d.now)
+	if d.records.tried || !d.now.Before(until) {
 		return change
 	}
-	d.item.wakeAt = soonest(d.item.wakeAt, r.awaited)
+	d.item.wakeAt = soonest(d.item.wakeAt, until)
 	return change.KeepPuts(func(w registry.Write) bool {
 		if !w.Adds() || !registry.IsEndpoint(w.New.Key) {
 			return true

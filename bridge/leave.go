@@ -24,10 +24,7 @@ func (d *draft) leave(change registry.Change) registry.Change {
 		return change
 	}
 	puts, waits := d.leaving(change)
-	switch {
-	case len(puts) > 0:
-		it.leftAt = d.now
-	case it.leftAt.IsZero(): // an earlier process marked them
+	if len(puts) > 0 || it.leftAt.IsZero() { // zero: an earlier process marked them
 		it.leftAt = d.now
 	}
 	at := it.leftAt.Add(handover)

@@ -193,6 +193,15 @@ func (r *records) problem() error {
 	return nil
 }
 
+// await returns until when additions wait for the records to be read. The wait begins with
+// the first call.
+func (r *records) await(now time.Time) time.Time {
+	if r.awaited.IsZero() {
+		r.awaited = now.Add(recordsAwaited)
+	}
+	return r.awaited
+}
+
 // startPending returns what is to be stored now.
 func (r *records) startPending() []record {
 	r.inFlight, r.pending = r.pending, make(map[recordName]record)
