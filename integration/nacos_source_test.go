@@ -182,7 +182,7 @@ func nacosSourceOutlives(t *testing.T, server *harness.Nacos) {
 		return nil
 	})
 	harness.Stays(t, 3*time.Second, "the rows stay while the server is away", func() error {
-		return harness.Same(r.reported("api.A"), []string{"known", "10.0.0.1 healthy"})
+		return harness.Same(r.reported("api.A"), []string{"unknown", "10.0.0.1 healthy"})
 	})
 	epoch := r.knows().Epoch
 	server.Wipe(t)
