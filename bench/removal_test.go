@@ -69,10 +69,17 @@ func removals(t *testing.T, name string, server *harness.Process, settings strin
 	}
 	contest{
 		what: fmt.Sprintf("one endpoint of each of %d services goes at once from %s, beside as many that come", losing, name), rounds: 5, limit: 1.5,
-		floor: func(int) spent { return turn(t, server, func() { p.allAt(t, s, true) }) },
-		ours:  func(int) spent { return turn(t, server, func() { p.allAt(t, s, false) }) },
+		floor: func(int) spent { return apart(t, server, func() { p.allAt(t, s, true) }) },
+		ours:  func(int) spent { return apart(t, server, func() { p.allAt(t, s, false) }) },
 	}.run(t)
 	p.churn(t, s, name)
+}
+
+// apart is a turn that timing.debounce of the changes before it does not delay.
+func apart(t *testing.T, server *harness.Process, do func()) spent {
+	t.Helper()
+	time.Sleep(200 * time.Millisecond)
+	return turn(t, server, do)
 }
 
 // providers register in a ZooKeeper, from which a bridge copies.
