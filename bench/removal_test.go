@@ -198,9 +198,9 @@ func (p *providers) churn(t *testing.T, s *shown, name string) {
 		name string
 		q    float64
 	}{{"p50", 0.5}, {"p99", 0.99}, {"max", 1}} {
-		limit := 1.5
-		if q.q == 1 {
-			limit = 0 // of few samples
+		limit := 0.0 // of the tail: some removals wait until Nacos shows a record, which takes up to a second
+		if q.q == 0.5 {
+			limit = 1.5
 		}
 		results.add(t, against(what+q.name, quantile(gone, q.q), quantile(came, q.q), limit))
 	}
