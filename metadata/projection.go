@@ -97,11 +97,6 @@ func union(entries []registry.Entry) []registry.Entry {
 // pass returns the part of a service that the formats encode, and why they do not
 // encode the rest; nil if there is no such part.
 func (p *Projection) pass(s *registry.Service, out *registry.LeftOut) (*registry.Service, error) {
-	given := s
-	s, refused := within(p.Reach, s)
-	if refused != nil && offers(given) && !offers(s) {
-		out.All = registry.Unwritable
-	}
 	var loops error
 	if p.Route != nil {
 		s, loops = p.Route().Pass(s)
@@ -113,6 +108,11 @@ func (p *Projection) pass(s *registry.Service, out *registry.LeftOut) (*registry
 		}
 		return nil, loops
 	}
+	given := s
+	s, refused := within(p.Reach, s)
+	if refused != nil && offers(given) && !offers(s) {
+		out.All = registry.Unwritable
+	}
 	s, unreported := p.Rules.Apply(s)
 	return s, errors.Join(refused, loops, unreported)
 }
@@ -122,27 +122,30 @@ func offers(s *registry.Service) bool {
 	return slices.ContainsFunc(s.Endpoints, func(e registry.Endpoint) bool { return e.Health.Offered() })
 }
 
-// within returns a service without the endpoints out of reach, and why each is.
+// within returns a service whose endpoints out of reach are disabled, and why each is.
+// They stay endpoints of it, because on what they provide and on their protocol the
+// name of its host in a mesh depends.
 func within(reach *naming.Reach, s *registry.Service) (*registry.Service, error) {
 	if reach == nil {
 		return s, nil
 	}
 	var refused []error
-	cut := *s
+	marked := *s
 	for i, e := range s.Endpoints {
-		if reason := reach.Refuse(e.Host); reason != "" {
-			if refused == nil {
-				cut.Endpoints = slices.Clone(s.Endpoints[:i])
-			}
-			refused = append(refused, fmt.Errorf("endpoint %s: %s", naming.Quote(e.Address()), reason))
-		} else if refused != nil {
-			cut.Endpoints = append(cut.Endpoints, e)
+		reason := reach.Refuse(e.Host)
+		if reason == "" {
+			continue
 		}
+		if refused == nil {
+			marked.Endpoints = slices.Clone(s.Endpoints)
+		}
+		marked.Endpoints[i].Health = registry.Disabled
+		refused = append(refused, fmt.Errorf("endpoint %s: %s", naming.Quote(e.Address()), reason))
 	}
 	if refused == nil {
 		return s, nil
 	}
-	return &cut, errors.Join(refused...)
+	return &marked, errors.Join(refused...)
 }
 
 // A Selection says which services are selected. The zero Selection selects all.

@@ -84,7 +84,8 @@ func TestProjection(t *testing.T) {
 		"an address that is called": {with(func(p *metadata.Projection) {
 			p.Reach = &naming.Reach{Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}
 		}), at(loop), "one 127.0.0.1=value mesh,two 127.0.0.1=value mesh", "", ""},
-		"what came from there": {one, at(ours), "", "left out: endpoint \"10.0.0.4:80\": loop: it came from there", registry.Returned},
+		"what came from there, out of reach": {one, at(registry.Endpoint{Host: "127.0.0.1", Port: 80, Path: "zook"}), "", "left out: endpoint \"127.0.0.1:80\": loop: it came from there", registry.Returned},
+		"what came from there":               {one, at(ours), "", "left out: endpoint \"10.0.0.4:80\": loop: it came from there", registry.Returned},
 		"beside what came from there": {
 			one, at(good, ours), "one 10.0.0.1=value mesh,two 10.0.0.1=value mesh", "left out: endpoint \"10.0.0.4:80\": loop", "",
 		},

@@ -115,7 +115,7 @@ func (h Health) String() string {
 // KeepEmpty returns services, and those of before that are missing, without endpoints:
 // if their group still exists, a service without endpoints is known to have none. It
 // keeps the common path of its endpoints, so that it does not return to where it came
-// from, and their common protocol, on which its name in a mesh depends.
+// from, and a protocol that they spoke, on which its name in a mesh depends.
 func KeepEmpty(services, before []*Service) []*Service {
 	present := make(map[Name]bool, len(services))
 	for _, s := range services {
@@ -125,12 +125,25 @@ func KeepEmpty(services, before []*Service) []*Service {
 		if !present[s.Name] {
 			empty := *s
 			empty.Path = common(s, s.Path, "", func(e Endpoint) Path { return e.Path })
-			empty.Protocol = common(s, s.Protocol, s.Protocol, func(e Endpoint) string { return e.Protocol })
+			empty.Protocol = common(s, s.Protocol, anyProtocol(s), func(e Endpoint) string { return e.Protocol })
 			empty.Endpoints = nil
 			services = append(services, &empty)
 		}
 	}
 	return services
+}
+
+// anyProtocol returns the protocol of a service, or else of its first endpoint with one.
+func anyProtocol(s *Service) string {
+	if s.Protocol != "" {
+		return s.Protocol
+	}
+	for _, e := range s.Endpoints {
+		if e.Protocol != "" {
+			return e.Protocol
+		}
+	}
+	return ""
 }
 
 // common returns what all endpoints of a service have, each by itself or else by the

@@ -45,6 +45,7 @@ func TestService_LastEndpointProtocol(t *testing.T) {
 		"its own where they spoke others":   {"dubbo", []string{"tri", "grpc"}, "dubbo"},
 		"its own for who did not say":       {"tri", []string{"", "tri"}, "tri"},
 		"its own where there were none":     {"dubbo", nil, "dubbo"},
+		"one of them where it says none":    {"", []string{"dubbo", "rest"}, "dubbo"},
 		"its own where one spoke another's": {"dubbo", []string{"", "tri"}, "dubbo"},
 	} {
 		t.Run(name, func(t *testing.T) {
