@@ -106,9 +106,9 @@ func (b *scope) release(h *guard.Hold) string {
 	case confirm == 0:
 		return "by approval"
 	case h.Person && 2*h.Emptied > h.Services && h.Emptied < h.Services:
-		return "by approval alone: more than half of its services would have no endpoint left"
+		return "only when an operator approves it: more than half of its services would have no endpoint left"
 	case h.Person:
-		return "by approval alone: no endpoint that is stored is claimed"
+		return "only when an operator approves it: the source now offers none of the stored endpoints"
 	}
 	return "by approval, or if the source still says so over a new connection " + b.guard.Options.Confirm.String() + " after it began"
 }

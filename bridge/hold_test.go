@@ -53,13 +53,13 @@ func TestHold(t *testing.T) {
 			e, list := s.emitted(bridge.EventDenied)[0], s.emitted()
 			s.is("denied by", e.Who, "ann").is("events", len(list), 3).is("last", list[2].Kind, bridge.EventRelease)
 		},
-		"a loss of more than half requires a person": ends(11, time.Minute, "by approval alone: more than half of its services would have no endpoint left"),
-		"a source that shows nothing":                ends(20, time.Minute, "by approval alone: no endpoint that is stored is claimed"),
+		"a loss of more than half requires a person": ends(11, time.Minute, "only when an operator approves it: more than half of its services would have no endpoint left"),
+		"a source that shows nothing":                ends(20, time.Minute, "only when an operator approves it: the source now offers none of the stored endpoints"),
 		"without Confirm approval alone ends it":     ends(10, 0, "by approval"),
 		"an event where another thing ends it": func(s *story) {
 			id := s.losesTen().hold().ID
 			list := s.has().in(time.Minute).emitted(bridge.EventHold)
-			s.is("subject", list[1].Subject, id).says("release", list[1].Release, "by approval alone")
+			s.is("subject", list[1].Subject, id).says("release", list[1].Release, "only when an operator approves it")
 		},
 		"it stays while a part is unknown": func(s *story) {
 			before := s.losesTen().hold()
