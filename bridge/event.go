@@ -79,7 +79,7 @@ func (j *journal) emit(e Event) {
 func (j *journal) emitHold(h Hold, what string) {
 	j.emit(Event{
 		Kind: EventHold, Bridge: h.Bridge, Subject: h.ID, Why: h.Reason, Since: h.Since, Release: h.Release,
-		What: fmt.Sprintf("%s: %d deletions", what, h.Count),
+		What: what + ": " + registry.Counted(h.Count, "deletion", "deletions"),
 	})
 }
 

@@ -216,7 +216,7 @@ func (v *view) finding(it *item) (Reason, string) {
 	if reason == ReasonSynced {
 		for _, n := range it.omissions {
 			if n.origin.IsZero() && n.reason == ReasonUnknown { // and not by a policy or a setting
-				return ReasonKept, fmt.Sprintf("%d entries of ours that nobody claims stay beside it: %s", n.entries, n.detail)
+				return ReasonKept, registry.Counted(n.entries, "entry of ours that nobody claims stays", "entries of ours that nobody claims stay") + " beside it: " + n.detail
 			}
 		}
 	}

@@ -227,12 +227,7 @@ func PathOmission(s *registry.Service, where string) error {
 	return &Omission{fmt.Sprintf("path left out of %s, such as %s: %s has no place for it, and consumers have to know it", endpoints(n), naming.Quote(example), where)}
 }
 
-func endpoints(n int) string {
-	if n == 1 {
-		return "1 endpoint"
-	}
-	return fmt.Sprintf("%d endpoints", n)
-}
+func endpoints(n int) string { return registry.Counted(n, "endpoint", "endpoints") }
 
 // WeightOmission returns that the weights of n endpoints are left out, nil for 0.
 func WeightOmission(n int, format string) error {

@@ -13,6 +13,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/bridge"
 	"github.com/xds-bridge/xds-bridge/internal/admin"
 	"github.com/xds-bridge/xds-bridge/internal/app"
+	"github.com/xds-bridge/xds-bridge/registry"
 )
 
 func holdsCommand(c *cli) *cobra.Command {
@@ -51,9 +52,9 @@ func runHolds(ctx context.Context, c *cli, o clientOptions, of string) error {
 // holdText says what is held and what ends that.
 func holdText(now time.Time, h bridge.Hold) string {
 	if h.Denied {
-		return fmt.Sprintf("%s %s: %s %s; ends %s", counted(h.Count, "entry", "entries"), stay(h.Count), h.Reason, ago(now, h.Since), h.Release)
+		return fmt.Sprintf("%s %s: %s %s; ends %s", registry.Counted(h.Count, "entry", "entries"), stay(h.Count), h.Reason, ago(now, h.Since), h.Release)
 	}
-	return fmt.Sprintf("%s for %s: %s; ends %s", counted(h.Count, "deletion", "deletions"), lasting(now, h.Since), h.Reason, h.Release)
+	return fmt.Sprintf("%s for %s: %s; ends %s", registry.Counted(h.Count, "deletion", "deletions"), lasting(now, h.Since), h.Reason, h.Release)
 }
 
 const shownEntries = 20
@@ -65,7 +66,7 @@ func printHolds(t *terminal, holds []admin.Hold, flags string) {
 	for _, h := range holds {
 		t.warn("hold %s in %s", h.ID, h.Target)
 		t.say("  bridge    %s", h.Bridge)
-		t.say("  what      %s", counted(h.Count, "deletion", "deletions"))
+		t.say("  what      %s", registry.Counted(h.Count, "deletion", "deletions"))
 		t.say("  why       %s", h.Reason)
 		t.say("  since     %s, %s", h.Since.Format(time.RFC3339), ago(now, h.Since))
 		t.say("  release   %s", h.Release)
@@ -143,7 +144,7 @@ func runDecide(ctx context.Context, c *cli, o clientOptions, action string, ids 
 		}
 		made = append(made, d)
 		if o.output == outputText {
-			c.say("hold %s of bridge %s in %s: %s, %d deletions", d.ID, d.Bridge, d.Target, d.Result, d.Count)
+			c.say("hold %s of bridge %s in %s: %s, %s", d.ID, d.Bridge, d.Target, d.Result, registry.Counted(d.Count, "deletion", "deletions"))
 		}
 		if !d.Recorded {
 			c.remark("warning: hold %s: %s", d.ID, d.Why)

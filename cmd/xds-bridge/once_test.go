@@ -126,7 +126,7 @@ func TestHeldDeletions(t *testing.T) {
 	w.offer(orders, "10.0.0.1")
 	before := w.touched()
 	do(t, "plan", "-f", file).want(t, exitFindings, "stays for now: held", "4 held by the guard")
-	do(t, "run", "--once", "-f", file).want(t, exitHeld, "4 deletions", "1 holds")
+	do(t, "run", "--once", "-f", file).want(t, exitHeld, "4 deletions", "1 hold")
 	sameNodes(t, before, w.touched())
 
 	off := w.config(fileOptions{bridge: ", guard: { settle: 0s, lastEndpoint: 0s, mode: off }"})
@@ -142,7 +142,7 @@ func TestRun_NamingRules(t *testing.T) {
 	w.offer(greeter, "10.0.1.1")
 	w.publish(nil)
 	file := w.config(fileOptions{bridge: `, names: [{ host: "*.shop.svc.cluster.local", port: 20000, interface: "api.*", group: blue, protocol: dubbo }]`})
-	do(t, "run", "--once", "-f", file).want(t, exitOK, "1 entries of ours")
+	do(t, "run", "--once", "-f", file).want(t, exitOK, "1 entry of ours")
 	nodes := w.providers("api.greeter")
 	if len(nodes) != 1 || !strings.HasPrefix(nodes[0], url.QueryEscape("dubbo://10.0.1.1:20880/api.greeter?")) || !strings.Contains(nodes[0], url.QueryEscape("group=blue")) {
 		t.Errorf("nodes: %q", nodes)
@@ -179,7 +179,7 @@ func TestSelect(t *testing.T) {
 	if n := w.providers("api.Greeter"); len(n) != 0 {
 		t.Errorf("excluded, and written: %q", n)
 	}
-	do(t, "run", "--once", "-f", w.config(fileOptions{bridge: `, select: { include: ["greeter.*"] }` + quick})).want(t, exitOK, "1 entries of ours")
+	do(t, "run", "--once", "-f", w.config(fileOptions{bridge: `, select: { include: ["greeter.*"] }` + quick})).want(t, exitOK, "1 entry of ours")
 	if n := w.providers("api.Greeter"); len(n) != 1 {
 		t.Errorf("included, and not written: %q", n)
 	}
@@ -192,7 +192,7 @@ func TestOtherClusterDomain(t *testing.T) {
 	w.offer(host, "10.0.2.1")
 	w.publish(map[string]string{"providers:api.Pay::": host})
 	do(t, "run", "--once", "-f", w.config(fileOptions{mesh: ", clusterDomain: corp.example", bridge: `, select: { include: ["*.svc.corp.example"] }`})).
-		want(t, exitOK, "1 entries of ours")
+		want(t, exitOK, "1 entry of ours")
 	if n := w.providers("api.Pay"); len(n) != 1 {
 		t.Errorf("nodes: %q", n)
 	}

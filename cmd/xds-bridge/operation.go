@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/xds-bridge/xds-bridge/internal/app"
+	"github.com/xds-bridge/xds-bridge/registry"
 )
 
 // operation has a command carry an operation out: its flags, and what it prints of it.
@@ -42,13 +43,14 @@ func printOperation(t *terminal, d *app.Operation) {
 			of = " of bridge " + d.Bridge + of
 		}
 	}
+	n := registry.Counted(len(done), "entry", "entries")
 	switch {
 	case len(done)+len(left) == 0:
 		t.say("There is nothing%s to %s.", of, d.Action)
 	case d.Asked:
-		t.say("%d entries%s: %s.", len(done), of, d.After)
+		t.say("%s%s: %s.", n, of, d.After)
 	default:
-		t.say("%d entries%s would be %s; give --yes to do it.", len(done), of, d.After)
+		t.say("%s%s would be %s; give --yes to do it.", n, of, d.After)
 	}
 }
 

@@ -65,7 +65,7 @@ func TestPurge_Incomplete(t *testing.T) {
 	}
 	do(t, "purge", "--owner", "shop", "-f", file).want(t, exitOK, "3 entries of owner shop would be deleted")
 	r := do(t, "purge", "--owner", "shop", "--yes", "-o", "json", "-f", file)
-	r.want(t, exitFindings, "not done, or not known to be: 1 entries; the first is tri://10.0.1.1:20880")
+	r.want(t, exitFindings, "not done, or not known to be: 1 entry; the first is tri://10.0.1.1:20880")
 	var d app.Operation
 	if err := json.Unmarshal([]byte(r.out), &d); err != nil {
 		t.Fatalf("%v\n%s", err, r.out)
@@ -79,7 +79,7 @@ func TestPurge_Incomplete(t *testing.T) {
 	if err := w.zk.SetACL("/dubbo/api.Greeter/providers", zkfake.WorldACL(zkfake.PermAll)); err != nil {
 		t.Fatal(err)
 	}
-	do(t, "purge", "--owner", "shop", "--yes", "-f", file).want(t, exitOK, "1 entries of owner shop: deleted.")
+	do(t, "purge", "--owner", "shop", "--yes", "-f", file).want(t, exitOK, "1 entry of owner shop: deleted.")
 }
 
 // Of another owner an entry reports its mark, and commands accept that.

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/xds-bridge/xds-bridge/internal/app"
+	"github.com/xds-bridge/xds-bridge/registry"
 )
 
 type planOptions struct {
@@ -62,7 +63,7 @@ func printPlan(t *terminal, d *app.Difference) {
 	}
 	unwritable := ""
 	if len(d.Unwritable) > 0 {
-		unwritable = ", " + counted(len(d.Unwritable), "service that cannot be written", "services that cannot be written")
+		unwritable = ", " + registry.Counted(len(d.Unwritable), "service that cannot be written", "services that cannot be written")
 	}
 	if !d.Differs() {
 		t.say("Nothing differs%s.", unwritable)

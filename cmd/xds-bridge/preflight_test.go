@@ -112,7 +112,7 @@ func TestPreflight_OtherSourcesOfKeys(t *testing.T) {
 	do(t, "preflight", "-f", file).want(t, exitFindings, "× service keys: ", "HTTP 403",
 		"· alternative: service keys by debug-xds: not yet: istiod answers it over TLS only", "fix: write istiod.tls, and port 15012",
 		"· alternative: service keys by api: answers, but there is no key",
-		"· alternative: service keys by kubernetes: works, with 1 keys: mapping.from: kubernetes")
+		"· alternative: service keys by kubernetes: works, with 1 key: mapping.from: kubernetes")
 	for _, resource := range []string{"services", "endpointslices", "pods", "serviceentries", "workloadentries"} {
 		cluster.Refuse(resource, "", http.StatusForbidden, "Forbidden")
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/xds-bridge/xds-bridge/bridge"
+	"github.com/xds-bridge/xds-bridge/registry"
 )
 
 type runOptions struct {
@@ -72,7 +73,8 @@ func printPass(t *terminal, statuses []bridge.Status) error {
 		if bad > 0 && code == exitOK {
 			code = exitFindings
 		}
-		t.say("%s: %d entries of ours, %d of others, %d conflicts, %d holds", st.Target, st.Owned, st.Foreign, len(st.Conflicts), st.Counts.Holds)
+		t.say("%s: %s of ours, %d of others, %s, %s", st.Target, registry.Counted(st.Owned, "entry", "entries"), st.Foreign,
+			registry.Counted(len(st.Conflicts), "conflict", "conflicts"), registry.Counted(st.Counts.Holds, "hold", "holds"))
 	}
 	return exitWith(code)
 }

@@ -245,7 +245,7 @@ func TestPreflight_MissingRoot(t *testing.T) {
 	if err := w.zk.Put("/dubbo/api.Orders", nil); err != nil {
 		t.Fatal(err)
 	}
-	do(t, "preflight", "-f", file).want(t, exitOK, "√ list: 1 parent znodes in the roots of all formats")
+	do(t, "preflight", "-f", file).want(t, exitOK, "√ list: 1 parent znode in the roots of all formats")
 }
 
 // A server that wants authentication answers with a code that is not about rights.

@@ -104,7 +104,7 @@ func printDecisions(t *terminal, d admin.Document, f serviceFilter) {
 			t.warn("hold %s of %s: %s", h.ID, h.Bridge, holdText(d.Time, h))
 		}
 		for _, k := range l.Kept {
-			t.warn("%s of ours %s in %s: %s%s", counted(k.Entries, "entry", "entries"), stay(k.Entries), l.Target, k.Why, until(d.Time, k.Until))
+			t.warn("%s of ours %s in %s: %s%s", registry.Counted(k.Entries, "entry", "entries"), stay(k.Entries), l.Target, k.Why, until(d.Time, k.Until))
 		}
 		if f.short() {
 			printConflicting(t, l)
@@ -120,7 +120,7 @@ func printRegistered(t *terminal, l bridge.Status) {
 		t.warn("%s in %s: %s", s.Service, l.Target, s.Warning())
 	}
 	if more := len(all) - shownEntries; more > 0 {
-		t.warn("%s in %s with addresses that register themselves under other names; status -o json shows all", counted(more, "more service", "more services"), l.Target)
+		t.warn("%s in %s with addresses that register themselves under other names; status -o json shows all", registry.Counted(more, "more service", "more services"), l.Target)
 	}
 }
 
@@ -131,7 +131,7 @@ func printConflicting(t *terminal, l bridge.Status) {
 		t.warn("conflict in %s: %s of %s: %s", l.Target, s.Service, s.Bridge, brief(s.Detail))
 	}
 	if more := len(all) - shownEntries; more > 0 {
-		t.warn("conflict in %s: %s; list them with --reason conflict", l.Target, counted(more, "more service", "more services"))
+		t.warn("conflict in %s: %s; list them with --reason conflict", l.Target, registry.Counted(more, "more service", "more services"))
 	}
 }
 
@@ -158,7 +158,7 @@ func printServices(t *terminal, d admin.Document, f serviceFilter) {
 	}
 	rows.end()
 	if more > 0 {
-		t.say("%s not synced; list them with --all or --reason", counted(more, "more service is", "more services are"))
+		t.say("%s not synced; list them with --all or --reason", registry.Counted(more, "more service is", "more services are"))
 	}
 }
 

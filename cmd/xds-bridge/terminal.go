@@ -145,14 +145,6 @@ func (t *terminal) warn(format string, args ...any) {
 // put writes a line. That its reader is gone is no error of ours.
 func put(w io.Writer, line string) { _, _ = io.WriteString(w, line+"\n") }
 
-// counted returns a number with its noun.
-func counted(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, many)
-}
-
 // stay returns the verb of so many.
 func stay(n int) string {
 	if n == 1 {

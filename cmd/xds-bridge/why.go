@@ -57,7 +57,7 @@ func printWhy(t *terminal, w admin.Why) {
 	}
 	printConflicts(t, w.Conflicts)
 	for _, k := range w.Kept {
-		t.warn("%s of ours %s in %s: %s%s", counted(k.Entries, "entry", "entries"), stay(k.Entries), k.Target, k.Why, until(time.Now(), k.Until))
+		t.warn("%s of ours %s in %s: %s%s", registry.Counted(k.Entries, "entry", "entries"), stay(k.Entries), k.Target, k.Why, until(time.Now(), k.Until))
 		printEntries(t, "    ", k.Keys)
 	}
 	printEvents(t, slices.DeleteFunc(w.Events, func(e admin.Event) bool {
@@ -107,7 +107,7 @@ func printConflicts(t *terminal, conflicts []admin.Conflict) {
 		t.warn("conflict in %s: %s %s of %s belongs to %s", k.Target, k.Group, k.Key, k.Service, k.Winner)
 	}
 	if more := len(conflicts) - shownEntries; more > 0 {
-		t.warn("%d conflicts more, which why -o json shows", more)
+		t.warn("%s, which why -o json shows", registry.Counted(more, "more conflict", "more conflicts"))
 	}
 }
 
@@ -122,7 +122,7 @@ func printService(t *terminal, s admin.Service) {
 	if more := len(details) - shownEntries; more > 0 {
 		t.say("            and %d more; see why -o json", more)
 	}
-	t.say("  claimed   %d entries", s.Entries)
+	t.say("  claimed   %s", registry.Counted(s.Entries, "entry", "entries"))
 	for _, g := range s.Groups {
 		t.say("  group     %s", g)
 	}

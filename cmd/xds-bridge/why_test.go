@@ -43,7 +43,7 @@ func TestWhy_NoValidEndpoint(t *testing.T) {
 	for _, c := range d.Conditions {
 		names[c.Name] = c.Detail
 	}
-	if names[admin.Unwritable] != "1 services cannot be written; see why SERVICE" {
+	if names[admin.Unwritable] != "1 service cannot be written; see why SERVICE" {
 		t.Errorf("conditions are %v", names)
 	}
 	if _, text := r.probe(t, "/metrics"); !strings.Contains(text, `xdsbridge_unwritable_services{listen="127.0.0.1:0",registry="mesh"} 1`) {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/bridge"
+	"github.com/xds-bridge/xds-bridge/registry"
 )
 
 // Condition is something that keeps the bridge from being in sync, or that a
@@ -144,9 +145,10 @@ func (g *gathered) add(name ConditionName, detail string) {
 	}
 }
 
-func (g *gathered) count(name ConditionName, n int, detail string) {
+// count adds a condition of so many, which begins the detail; none: it does not hold.
+func (g *gathered) count(name ConditionName, n int, one, many, rest string) {
 	if n > 0 {
-		g.add(name, fmt.Sprintf(detail, n))
+		g.add(name, registry.Counted(n, one, many)+rest)
 	}
 }
 
@@ -168,7 +170,7 @@ func conditionsOfSource(in Input) []Condition {
 	case sum.Unknown == 1:
 		g.add(Partial, fmt.Sprintf("the entries of %s stay: %v", sum.Scope, sum.Why))
 	case sum.Unknown > 1:
-		g.add(Partial, fmt.Sprintf("the entries of %s, and of %d more parts that status -o json shows, stay: %v", sum.Scope, sum.Unknown-1, sum.Why))
+		g.add(Partial, fmt.Sprintf("the entries of %s, and of %s that status -o json shows, stay: %v", sum.Scope, registry.Counted(sum.Unknown-1, "more part", "more parts"), sum.Why))
 	case m != nil && m.LastError != "": // keys that are new or go are not seen
 		g.add(Partial, "service keys are kept as read last: "+m.LastError)
 	}
@@ -187,14 +189,15 @@ func conditionsOfTarget(t Target, st bridge.Status) []Condition {
 	if reachable {
 		g.reached(t, state, st, reasons)
 	}
-	g.count(Refused, reasons[bridge.ReasonRefused], "it refuses entries of %d services; see why SERVICE")
-	g.count(Unwritable, reasons[bridge.ReasonUnwritable], "%d services cannot be written; see why SERVICE")
-	g.count(Held, st.Counts.Holds, "holds: %d; see xds-bridge holds")
+	g.count(Refused, reasons[bridge.ReasonRefused], "service has entries", "services have entries", " that it refuses; see why SERVICE")
+	g.count(Unwritable, reasons[bridge.ReasonUnwritable], "service", "services", " cannot be written; see why SERVICE")
+	g.count(Held, st.Counts.Holds, "hold", "holds", "; see xds-bridge holds")
 	if st.Counts.Denied > 0 {
-		g.count(Denied, st.Counts.Denied, "entries that no source reports stay, because a person denied that they are deleted: %d; see xds-bridge holds, and approve lets them go")
+		g.count(Denied, st.Counts.Denied, "entry that no source reports stays", "entries that no source reports stay",
+			", because a person denied the deletion; see xds-bridge holds, and approve lets them go")
 		g.all[len(g.all)-1].Since = st.Counts.DeniedSince
 	}
-	g.count(Conflicting, st.Counts.Conflicts, "%d entries of others, or of other bridges, are where claims would be; see why SERVICE")
+	g.count(Conflicting, st.Counts.Conflicts, "entry of others, or of another bridge, is", "entries of others, or of other bridges, are", " where claims would be; see why SERVICE")
 	if !st.Listed {
 		return g.all
 	}
@@ -219,9 +222,9 @@ func (g *gathered) reached(t Target, state TargetState, st bridge.Status, reason
 	case t.Kind != "mesh" && state.LastError != "": // though it is connected
 		g.add(Failing, state.LastError)
 	case len(state.RefusedRules) > 0:
-		g.add(Failing, fmt.Sprintf("%d reasons why rules of import.rulesFile are not followed; the first is %s", len(state.RefusedRules), state.RefusedRules[0]))
+		g.add(Failing, registry.Counted(len(state.RefusedRules), "reason", "reasons")+" why rules of import.rulesFile are not followed; the first is "+state.RefusedRules[0])
 	default:
-		g.count(Failing, reasons[bridge.ReasonRetrying], "calls for %d services failed")
+		g.count(Failing, reasons[bridge.ReasonRetrying], "service", "services", " could not be read or written")
 	}
 	g.add(Unwatched, state.Unwatched)
 	g.add(Unrecorded, cmp.Or(st.Unrecorded, state.Unrecorded))
@@ -247,9 +250,9 @@ func due(st bridge.Status, pending int) string {
 	case slices.ContainsFunc(st.Bridges, func(b bridge.BridgeStatus) bool { return !b.Synced }):
 		return "a bridge waits until its source has reported everything"
 	case st.Queue > 0:
-		return fmt.Sprintf("%d groups are due", st.Queue)
+		return registry.Counted(st.Queue, "group is due", "groups are due")
 	case pending > 0:
-		return fmt.Sprintf("%d services are being written", pending)
+		return registry.Counted(pending, "service is being written", "services are being written")
 	}
 	return ""
 }
@@ -263,9 +266,10 @@ func idle(b bridge.BridgeStatus) string {
 	case b.Services == 0:
 		return "its source has no service that it reads: check root, namespace, group and select.include; of a mesh, hosts without a service key need a rule in bridges[].names"
 	case b.Reasons[bridge.ReasonSkipped] == b.Services:
-		return fmt.Sprintf("its select leaves out all %d services; hosts of a mesh without a service key are not among them, and need a rule in bridges[].names", b.Services)
+		return fmt.Sprintf("its select leaves out every service that its source reports (%d); hosts of a mesh without a service key are not among them, and need a rule in bridges[].names", b.Services)
 	case b.Reasons[bridge.ReasonSkipped]+b.Reasons[bridge.ReasonEmpty] == b.Services:
-		return fmt.Sprintf("none of %d services has anything to write, such as %s; of a mesh, a rule in names of this bridge gives a host its service key, or its name in formats with plain names", b.Reasons[bridge.ReasonEmpty], b.Nothing)
+		return fmt.Sprintf("none of %s has anything to write, such as %s; of a mesh, a rule in names of this bridge gives a host its service key, or its name in formats with plain names",
+			registry.Counted(b.Reasons[bridge.ReasonEmpty], "service", "services"), b.Nothing)
 	}
 	return ""
 }

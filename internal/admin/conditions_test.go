@@ -140,8 +140,8 @@ func TestConditions(t *testing.T) {
 // TestConditions_Syncing: of what no group waits for a service is counted.
 func TestConditions_Syncing(t *testing.T) {
 	for want, tt := range map[string]func(*bridge.Status){
-		"3 groups are due":             func(st *bridge.Status) { st.Queue = 3 },
-		"1 services are being written": func(st *bridge.Status) { st.Bridges[0].Reasons = map[bridge.Reason]int{bridge.ReasonPending: 1} },
+		"3 groups are due":           func(st *bridge.Status) { st.Queue = 3 },
+		"1 service is being written": func(st *bridge.Status) { st.Bridges[0].Reasons = map[bridge.Reason]int{bridge.ReasonPending: 1} },
 	} {
 		st := inSync()
 		tt(&st)
@@ -166,7 +166,7 @@ func TestConditions_Idle(t *testing.T) {
 		t.Fatal(err)
 	}
 	all := s.Conditions()
-	if want := "none of 1 services has anything to write, such as " + st.Bridges[0].Nothing + ";"; len(all) != 1 || !strings.HasPrefix(all[0].Detail, want) {
+	if want := "none of 1 service has anything to write, such as " + st.Bridges[0].Nothing + ";"; len(all) != 1 || !strings.HasPrefix(all[0].Detail, want) {
 		t.Errorf("%+v, want %s", all, want)
 	}
 }
@@ -291,4 +291,26 @@ func TestConditions_Continue(t *testing.T) {
 			t.Errorf("reported again %d times, want 2; the log has:\n%s", len(still), log.String())
 		}
 	})
+}
+
+// TestConditions_Counted: a number and its noun agree.
+func TestConditions_Counted(t *testing.T) {
+	t.Parallel()
+	for n, want := range map[int]string{
+		2: "the entries of a, and of 1 more part that status -o json shows, stay: 403",
+		3: "the entries of a, and of 2 more parts that status -o json shows, stay: 403",
+	} {
+		table := registry.NewTable()
+		for _, scope := range []string{"a", "b", "c"}[:n] {
+			table.Unknown(scope, errors.New("403"))
+		}
+		table.Replace(slices.Values([]*registry.Service{service()}))
+		s, err := admin.New(t.Context(), admin.Options{Inputs: []admin.Input{{Name: "mesh", Kind: "mesh", Table: table, State: sourceState}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if all := s.Conditions(); len(all) != 1 || all[0].Detail != want {
+			t.Errorf("%+v, want %s", all, want)
+		}
+	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/xds-bridge/xds-bridge/bridge"
 	"github.com/xds-bridge/xds-bridge/internal/audit"
+	"github.com/xds-bridge/xds-bridge/registry"
 )
 
 // UserHeader is where a caller says who it is. Nobody checks that: it is
@@ -79,7 +80,8 @@ func (v *view) explainMissing(ctx context.Context, id string) string {
 	for _, h := range holds(v.statuses(ctx)) {
 		ids = append(ids, alias{h.ID, h.ID})
 		if at, _, _ := strings.Cut(h.ID, "-"); at == where {
-			now = append(now, fmt.Sprintf("bridge %s now has %d deletions held in %s; look at xds-bridge holds, then approve or deny %s", h.Bridge, h.Count, h.Target, h.ID))
+			now = append(now, fmt.Sprintf("bridge %s now has %s held in %s; look at xds-bridge holds, then approve or deny %s",
+				h.Bridge, registry.Counted(h.Count, "deletion", "deletions"), h.Target, h.ID))
 		}
 	}
 	near := nearest(id, ids)

@@ -91,7 +91,7 @@ func TestDecide_ChangedHold(t *testing.T) {
 		t.Fatal(err)
 	}
 	events.Add(bridge.Event{Kind: bridge.EventHold, Subject: "5a5a5a-01cc56", What: "held back: 2 deletions"})
-	events.Add(bridge.Event{Kind: bridge.EventHold, Subject: "777777-03", What: "held back: 1 deletions"})
+	events.Add(bridge.Event{Kind: bridge.EventHold, Subject: "777777-03", What: "held back: 1 deletion"})
 	events.Add(bridge.Event{Kind: bridge.EventRelease, Subject: "777777-03", Why: "approved by ann"})
 	for id, want := range map[string]string{
 		"5a5a5a-01cc56": "hold 5a5a5a-01cc56 is no more, since its entries changed: bridge b now has 3 deletions held in zk; " +

@@ -263,7 +263,7 @@ func checkKind(f *findings, r kube.InformerStatus, server string) {
 	case r.Absent:
 		f.warn(what, "the API has no such kind", "install istio's custom resource definitions, or list istio in source.without")
 	default:
-		f.pass(what, "%d objects", r.Objects)
+		f.pass(what, "%s", registry.Counted(r.Objects, "object", "objects"))
 	}
 }
 

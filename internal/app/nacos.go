@@ -253,7 +253,7 @@ func (n nacosSource) check(ctx context.Context, f *findings) {
 		if services == 0 {
 			f.warn("list", "no service of our formats is there, so that nothing is read", "check nacos.namespace and group of the bridge's formats or reads, unless the first provider has yet to register")
 		} else {
-			f.pass("list", "%d services", services)
+			f.pass("list", "%s", registry.Counted(services, "service", "services"))
 		}
 	}
 }
@@ -315,7 +315,7 @@ func checkNacosAccess(f *findings, n *config.Nacos, r nacos.Report) {
 	case r.Groups == 0 && n.Namespace != "": // Nacos accepts any id, and not all servers report which there are
 		f.warn("list", "no service of our formats is in namespace "+namespace, "check that nacos.namespace is the id of the namespace, which its page in the console shows, and not its name; a new one is empty")
 	default:
-		f.pass("list", "%d services of our formats in namespace %s", r.Groups, namespace)
+		f.pass("list", "%s of our formats in namespace %s", registry.Counted(r.Groups, "service", "services"), namespace)
 	}
 	if r.Write != nil {
 		f.fail("write", r.Write, remedyOfRight(r.Write, "let "+user+" write to the namespace "+namespace))

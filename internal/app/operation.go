@@ -61,7 +61,7 @@ func operate(ctx context.Context, p *Program, request operationRequest, owner st
 	o.Whole = err == nil
 	if err == nil && len(o.Left) > 0 {
 		first := o.Left[0]
-		err = &Error{CauseFindings, fmt.Errorf("not done, or not known to be: %d entries; the first is %s in %s: %s", len(o.Left), first.Key, first.Group, first.Failed)}
+		err = &Error{CauseFindings, fmt.Errorf("not done, or not known to be: %s; the first is %s in %s: %s", registry.Counted(len(o.Left), "entry", "entries"), first.Key, first.Group, first.Failed)}
 	}
 	o.Done = request.Yes && err == nil
 	return o, err
@@ -238,7 +238,7 @@ func (s *sink) changes(ctx context.Context, request operationRequest) (changes [
 		}
 	}
 	if len(changes) == 0 && misnamed > 0 {
-		return nil, nil, usage("target %s: owner %s holds nothing, and %d entries bear %s as their mark; write %s for their owner", s.name, request.absent, misnamed, request.absent, metadata.UnnamedOwner(request.absent))
+		return nil, nil, usage("target %s: owner %s holds nothing, and %s bear %s as their mark; write %s for their owner", s.name, request.absent, registry.Counted(misnamed, "entry", "entries"), request.absent, metadata.UnnamedOwner(request.absent))
 	}
 	return changes, left, nil
 }
@@ -328,7 +328,7 @@ func (request operationRequest) entry(owner string, t *sink, part *Operation, er
 		e.Before = append(e.Before, s.Group+" "+s.Old)
 	}
 	if err == nil && len(part.Left) > 0 {
-		err = fmt.Errorf("%d entries are as they were: %s", len(part.Left), part.Left[0].Failed)
+		err = fmt.Errorf("%s as before: %s", registry.Counted(len(part.Left), "entry is", "entries are"), part.Left[0].Failed)
 	}
 	if err != nil {
 		e.Error = err.Error()

@@ -13,6 +13,7 @@ import (
 
 	"github.com/xds-bridge/xds-bridge/config"
 	"github.com/xds-bridge/xds-bridge/metadata/serviceentry"
+	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/kubernetes"
 	"github.com/xds-bridge/xds-bridge/registry/mesh"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/debug"
@@ -105,11 +106,11 @@ func keysRead(read debug.Snapshot, err error, from string) string {
 	case !read.Complete:
 		return "not from here: no answer within " + alternativeTimeout.String()
 	case read.Unread != nil:
-		return fmt.Sprintf("works in part, with %d keys: %v", read.Mapping.Len(), read.Unread)
+		return fmt.Sprintf("works in part, with %s: %v", registry.Counted(read.Mapping.Len(), "key", "keys"), read.Unread)
 	case read.Mapping.Len() == 0:
 		return "answers, but there is no key"
 	}
-	return fmt.Sprintf("works, with %d keys: mapping.from: %s", read.Mapping.Len(), from)
+	return fmt.Sprintf("works, with %s: mapping.from: %s", registry.Counted(read.Mapping.Len(), "key", "keys"), from)
 }
 
 // readKeys reads the service keys of a mesh until they are complete, cannot be read,

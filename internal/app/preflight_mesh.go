@@ -43,7 +43,7 @@ func (s meshSource) check(ctx context.Context, f *findings) {
 		f.away("xDS", errors.New("istiod has not reported everything yet"), "give more --timeout; istiod may still be starting")
 		return
 	}
-	f.pass("xDS", "%s, %d clusters of services", seen.Stream.Mode, seen.Clusters)
+	f.pass("xDS", "%s, %s of services", seen.Stream.Mode, registry.Counted(seen.Clusters, "cluster", "clusters"))
 	checkMapping(f, m, seen.Mapping)
 }
 
@@ -94,7 +94,7 @@ func checkMapping(f *findings, m *config.Istiod, s debug.Snapshot) {
 		if found := fmt.Sprintf("%d by %s", s.Mapping.Len(), from); from == "kubernetes" {
 			f.pass(check, "%s", found)
 		} else {
-			f.pass(check, "%s from %d replicas", found, len(s.Replicas))
+			f.pass(check, "%s from %s", found, registry.Counted(len(s.Replicas), "replica", "replicas"))
 		}
 		switch annotated := from == "api" || from == "kubernetes"; {
 		case annotated:

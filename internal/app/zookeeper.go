@@ -16,6 +16,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/metadata/dubbo"
 	"github.com/xds-bridge/xds-bridge/metadata/format"
+	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/tlsfile"
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
 )
@@ -331,7 +332,7 @@ func (z zookeeperSource) check(ctx context.Context, f *findings) {
 			absent, fix, _ := strings.Cut(zookeeper.RootAbsent, "; ")
 			f.warn("list", strings.Join(r.Absent, ", ")+" "+absent, fix)
 		} else {
-			f.pass("list", "%d parent znodes in the roots of all formats", r.Parents)
+			f.pass("list", "%s in the roots of all formats", registry.Counted(r.Parents, "parent znode", "parent znodes"))
 		}
 		if n := len(r.Rules); n > 0 {
 			f.warn("rules", fmt.Sprintf("%s holds rules that the bridge does not follow (paths with rules: %d): a provider that dubbo-admin disables there is still offered elsewhere", r.Rules[0], n),

@@ -102,8 +102,8 @@ func (c *Codec) endpoints(s *registry.Service) (map[string][]registry.Entry, err
 		byProtocol[protocol] = append(byProtocol[protocol], endpointEntry(address, c.fit(labelsOf(shared, e.Attributes), left), e))
 	}
 	if len(left) > 0 {
-		refused = append(refused, &metadata.Omission{Reason: fmt.Sprintf("labels %.200q left out of %d endpoints: one in a ServiceEntry has at most %d",
-			strings.Join(slices.Sorted(maps.Keys(left)), ", "), slices.Max(slices.Collect(maps.Values(left))), maxLabels)})
+		refused = append(refused, &metadata.Omission{Reason: fmt.Sprintf("labels %.200q left out of %s: one in a ServiceEntry has at most %d",
+			strings.Join(slices.Sorted(maps.Keys(left)), ", "), registry.Counted(slices.Max(slices.Collect(maps.Values(left))), "endpoint", "endpoints"), maxLabels)})
 	}
 	return byProtocol, errors.Join(refused...)
 }

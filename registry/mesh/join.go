@@ -208,7 +208,7 @@ func (n *Naming) divide(s *registry.Service, a naming.HostAddress, m metadata.Ma
 	if len(left) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%d endpoints have none of its service keys, such as %s: their Pods do not bear one", len(left), left[0])
+	return registry.Counted(len(left), "endpoint has", "endpoints have") + " none of its service keys, such as " + left[0] + ": their Pods do not bear one"
 }
 
 // published returns the interfaces that are published for an address and, if not all

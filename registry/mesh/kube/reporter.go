@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/mesh"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/debug"
 )
@@ -54,7 +55,7 @@ func (c *certainty) addPodless(r *Reader) {
 			continue
 		}
 		costs := func(err error) error {
-			return fmt.Errorf("%w; %d endpoints are not offered until then, because their Pods are not known: consumers may have none that works", err, n)
+			return fmt.Errorf("%w; %s not offered until then, because their Pods are not known: consumers may have none that works", err, registry.Counted(n, "endpoint is", "endpoints are"))
 		}
 		if c.lost != nil {
 			c.lost = costs(c.lost)
