@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -70,10 +69,7 @@ func printHolds(t *terminal, holds []admin.Hold, flags string) {
 		t.say("  why       %s", h.Reason)
 		t.say("  since     %s, %s", h.Since.Format(time.RFC3339), ago(now, h.Since))
 		t.say("  release   %s", h.Release)
-		t.say("  let go    xds-bridge approve%s %s", flags, h.ID)
-		if !h.Denied {
-			t.say("  keep      xds-bridge deny%s %s", flags, h.ID)
-		}
+		printDecisions(t, []admin.Hold{h}, flags)
 		shown := h.Entries[:min(len(h.Entries), shownEntries)]
 		for _, e := range shown {
 			t.say("  entry     %s", e)
@@ -86,23 +82,35 @@ func printHolds(t *terminal, holds []admin.Hold, flags string) {
 	case len(holds) == 0:
 		t.say("Nothing is held back.")
 	case len(holds) > 1:
-		ids := make([]string, len(holds))
-		for i, h := range holds {
-			ids[i] = h.ID
+		t.say("All of these:")
+		printDecisions(t, holds, flags)
+	}
+}
+
+// printDecisions shows the commands that decide about holds. A denied one stays denied
+// without another.
+func printDecisions(t *terminal, holds []admin.Hold, flags string) {
+	all, open := "", ""
+	for _, h := range holds {
+		all += " " + h.ID
+		if !h.Denied {
+			open += " " + h.ID
 		}
-		all := strings.Join(ids, " ")
-		t.say("decide all of these: xds-bridge approve%[2]s %[1]s, or xds-bridge deny%[2]s %[1]s", all, flags)
+	}
+	t.say("  let go    xds-bridge approve%s%s", flags, all)
+	if open != "" {
+		t.say("  keep      xds-bridge deny%s%s", flags, open)
 	}
 }
 
 func approveCommand(c *cli) *cobra.Command {
 	return decideCommand(c, "approve", "Let the deletions of holds go ahead",
-		"approve deletes exactly the entries that holds shows under an id. Where they have\nchanged since, the id is another: nothing happens, and the answer names what is\nheld now. --bridge lists what is held for one bridge, with the command\nthat approves exactly that.")
+		"approve deletes exactly the entries that holds shows under an id. Where they have\nchanged since, the id is another: nothing happens, and the answer names what is\nheld now. --bridge decides nothing: it lists what is held for one bridge, with\nthe command that approves exactly that, and exits with 5 as holds does.")
 }
 
 func denyCommand(c *cli) *cobra.Command {
 	return decideCommand(c, "deny", "Keep the deletions of holds back",
-		"deny keeps the entries of a hold, whatever the source says, each until it is claimed\nagain or somebody approves them. --bridge lists what is held for one bridge, with\nthe command that denies exactly that.")
+		"deny keeps the entries of a hold, whatever the source says, each until it is claimed\nagain or somebody approves them. --bridge decides nothing: it lists what is held for\none bridge, with the command that denies exactly that, and exits with 5 as holds does.")
 }
 
 func decideCommand(c *cli, action, short, long string) *cobra.Command {
@@ -113,7 +121,7 @@ func decideCommand(c *cli, action, short, long string) *cobra.Command {
 		RunE: func(cmd *cobra.Command, ids []string) error {
 			switch {
 			case of != "" && len(ids) == 0:
-				return runHolds(cmd.Context(), c, o, of)
+				return runUndecided(cmd.Context(), c, o, action, of)
 			case of != "" || len(ids) == 0:
 				return usage("%s requires the ids of holds, as xds-bridge holds lists them, or --bridge", action)
 			}
@@ -125,7 +133,17 @@ func decideCommand(c *cli, action, short, long string) *cobra.Command {
 	return cmd
 }
 
-// decide gives one decision on several holds, each by itself, and returns the
+// runUndecided lists what is held for a bridge, and says that nothing was decided. A
+// decision names the ids that somebody looked at.
+func runUndecided(ctx context.Context, c *cli, o clientOptions, action, bridgeName string) error {
+	err := runHolds(ctx, c, o, bridgeName)
+	if e, ok := errors.AsType[exit](err); ok && e.code == exitHeld {
+		c.remark("nothing was decided: run the %s command above that names what you mean", action)
+	}
+	return err
+}
+
+// runDecide gives one decision on several holds, each by itself, and returns the
 // first error.
 func runDecide(ctx context.Context, c *cli, o clientOptions, action string, ids []string) error {
 	client, err := c.program().Client(o.ClientOptions)
