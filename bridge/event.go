@@ -183,7 +183,7 @@ func (j *journal) emitHoldEnd(b *scope, h *held, why string) {
 	if b.decided == "" {
 		j.emit(Event{Kind: EventRelease, Bridge: b.name, Subject: h.ID, What: "hold ended", Why: why, Since: h.Since})
 	}
-	j.opts.Log.Info("hold ended", "bridge", b.name, "hold", h.ID, "reason", why)
+	j.opts.Log.Info("hold ended", "bridge", b.name, "hold", h.ID, "began_as", h.began, "reason", why)
 }
 
 // EntryChange is one entry that was written or deleted, for whom and why.

@@ -58,7 +58,8 @@ func (d decision) same(o decision) bool {
 type held struct {
 	Hold
 
-	keys []guard.Key
+	keys  []guard.Key
+	began string // the id that it had first
 }
 
 // holds returns what is held and what was denied.
@@ -127,6 +128,12 @@ func (g *guards) showHold(b *scope, r guard.Round, now time.Time) {
 	b.held, b.denied = b.holdStatus(g.opts.Target, b.guard.Hold()), b.holdStatus(g.opts.Target, b.guard.Denied())
 	if b.denied != nil {
 		b.denied.Denied, b.denied.Reason, b.denied.Release = true, "a person denied it", releaseDenied
+	}
+	if b.held != nil {
+		b.held.began = b.held.ID
+		if before != nil {
+			b.held.began = before.began
+		}
 	}
 	switch h := b.held; {
 	case h == nil && before != nil:

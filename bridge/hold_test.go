@@ -77,6 +77,8 @@ func TestHold(t *testing.T) {
 				s.is("decision", errors.Is(err, bridge.ErrNoHold), true)
 			}
 			s.in(time.Hour).holdsN(40)
+			s.has(fleet(20, 2)...).in(time.Second).noHold()
+			s.logged("mode=enforce hold="+id+" ", 1).logged("hold="+h.ID+" began_as="+id+" ", 1) // one id leads to its begin and its end
 		},
 		"another target has other ids": func(s *story) {
 			other := newStory(s.T).bridge("b", bridge.DefaultGuard())
