@@ -193,6 +193,7 @@ func (s *Source) Run(ctx context.Context, table *registry.Table) error {
 	table.Stale(fmt.Errorf("not read yet: connecting to %s", s.conn.Servers))
 	for ctx.Err() == nil {
 		began := time.Now()
+		r.answered = time.Time{}
 		if err := r.connection(ctx); ctx.Err() == nil {
 			r.connectionLost(ctx, err, time.Since(began))
 		}
@@ -226,9 +227,10 @@ type sourceRun struct {
 	avoid     string // the server that this does not use
 
 	// For one connection.
-	tree   *treeReader
-	whole  bool // the table has everything
-	reread bool // everything is to be read again
+	tree     *treeReader
+	answered time.Time // when the server first answered; zero: it has not
+	whole    bool      // the table has everything
+	reread   bool      // everything is to be read again
 }
 
 func newSourceRun(s *Source, table *registry.Table) *sourceRun {
@@ -243,17 +245,32 @@ func newSourceRun(s *Source, table *registry.Table) *sourceRun {
 	return r
 }
 
-// connectionLost reports the end of a connection and waits before the next. After one
-// that lasted, the next may follow at once.
-func (r *sourceRun) connectionLost(ctx context.Context, err error, lasted time.Duration) {
+// connectionLost reports the end of a connection and waits before the next. The first
+// failure in a row is a warning. After a connection that lasted since the server
+// answered, the next follows at once. After an attempt that took long, it follows soon:
+// the client has dialed all that time.
+func (r *sourceRun) connectionLost(ctx context.Context, err error, took time.Duration) {
 	r.publisher.table.Stale(err)
-	r.failures++
-	wait := registry.Backoff{Min: 100 * time.Millisecond, Max: 30 * time.Second}.Spread(r.failures)
-	if lasted >= paceReset {
-		r.failures, wait = 0, 0
+	wait := registry.Backoff{Min: 100 * time.Millisecond, Max: 30 * time.Second}
+	if took >= paceReset {
+		wait.Max = time.Second
 	}
-	r.opts.Log.Warn("zookeeper not read, trying again", "retry_in", wait, "err", err)
-	registry.Sleep(ctx, wait)
+	lasted := !r.answered.IsZero() && time.Since(r.answered) >= paceReset
+	if lasted {
+		r.failures = 0
+	}
+	r.failures++
+	level := slog.LevelDebug
+	if r.failures == 1 {
+		level = slog.LevelWarn
+	}
+	if lasted {
+		r.opts.Log.Log(ctx, level, "zookeeper connection lost, connecting again", "err", err)
+		return
+	}
+	pause := wait.Spread(r.failures)
+	r.opts.Log.Log(ctx, level, "zookeeper not read, retrying", "retry_in", pause, "err", err)
+	registry.Sleep(ctx, pause)
 }
 
 // connection reads and follows the tree over one connection, and returns why
@@ -276,6 +293,7 @@ func (r *sourceRun) connection(ctx context.Context) error {
 	if err := w.begin(ctx); err != nil {
 		return err
 	}
+	r.answered = time.Now()
 	r.publisher.table.Dialed()
 	r.whole = false
 	r.documents.connect(w)

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/url"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -41,9 +43,14 @@ func runSource(t *testing.T, s *zkfake.Server) *registry.Table {
 
 func runLogged(t *testing.T, s *zkfake.Server, log *slog.Logger) *registry.Table {
 	t.Helper()
+	return runDialed(t, s.Dial, log)
+}
+
+func runDialed(t *testing.T, dial func(ctx context.Context, network, address string) (net.Conn, error), log *slog.Logger) *registry.Table {
+	t.Helper()
 	codec, err := dubbo.NewZooKeeper(dubbo.Options{})
 	must(t, err)
-	conn := zookeeper.Options{Servers: []string{"server:2181"}, Dial: s.Dial, SessionTimeout: 10 * time.Second}
+	conn := zookeeper.Options{Servers: []string{"server:2181"}, Dial: dial, SessionTimeout: 10 * time.Second}
 	source, err := zookeeper.NewSource(conn, zookeeper.SourceOptions{Formats: []zookeeper.Format{codec}, Log: log})
 	must(t, err)
 	table := registry.NewTable()
@@ -283,6 +290,25 @@ func TestSource(t *testing.T) {
 			if n := strings.Count(log.String(), "root does not exist"); n != 1 || !strings.Contains(log.String(), "root=/dubbo") {
 				t.Errorf("warnings = %d, want 1 with the root: %s", n, log.String())
 			}
+		},
+		"an outage is warned of once, and a server that is back is read soon": func(t *testing.T, s *zkfake.Server) {
+			var log strings.Builder
+			var isAway atomic.Bool
+			isAway.Store(true)
+			register(t, s, "api.A", "10.0.0.1:1")
+			table := runDialed(t, func(ctx context.Context, network, address string) (net.Conn, error) {
+				if isAway.Load() {
+					return nil, errors.New("connection refused")
+				}
+				return s.Dial(ctx, network, address)
+			}, slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))
+			later(10 * time.Minute)
+			if n := strings.Count(log.String(), "level=WARN msg=\"zookeeper not read"); n != 1 || strings.Contains(log.String(), "retry_in=0s") {
+				t.Errorf("%d warnings in ten minutes, want 1 and none of a retry in 0s:\n%s", n, log.String())
+			}
+			isAway.Store(false)
+			later(3 * time.Second)
+			wantReported(t, table, "api.A=10.0.0.1:1")
 		},
 		"one node that is no provider costs that node": func(t *testing.T, s *zkfake.Server) {
 			register(t, s, "api.A", "10.0.0.1:1")
