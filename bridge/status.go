@@ -61,8 +61,8 @@ type Status struct {
 	Budget    int           `json:"budget"`     // calls to the target at a time, by now
 	OldestDue time.Duration `json:"oldest_due"` // how long the first of them has been due
 	DueSince  time.Time     `json:"due_since,omitzero"`
-	LastRead  time.Time     `json:"last_read"`
-	LastWrite time.Time     `json:"last_write"`
+	LastRead  time.Time     `json:"last_read,omitzero"`
+	LastWrite time.Time     `json:"last_write,omitzero"`
 	LastError string        `json:"last_error,omitempty"`
 
 	Unrecorded string `json:"unrecorded,omitempty"` // why what a restart has to know is not stored, or not read

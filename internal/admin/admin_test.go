@@ -264,6 +264,9 @@ func TestStatus(t *testing.T) {
 		if strings.Contains(w.Body.String(), "<") {
 			t.Error("a name of others is written unescaped")
 		}
+		if strings.Contains(w.Body.String(), "0001-01-01") {
+			t.Errorf("a time that is not known is written: %s", w.Body)
+		}
 	})
 
 	for query, by := range map[string]string{
