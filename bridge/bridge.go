@@ -113,6 +113,7 @@ type Options struct {
 	Election    Election // which of several replicas may write; nil: this is the only one
 	Log         *slog.Logger
 	Author      func(registry.Entry) string // the bridge that wrote an entry of ours: one of this loop, or a name that none has, whose entries a person has to approve; empty: it does not say, and the head of its group is asked. nil: none does
+	OwnerName   func(mark string) string    // the name of another owner; empty: only its mark is known. It must not block; nil: none is known
 	Differ      func() string               // why another replica may know who claims what nobody here does; empty: none does. nil: none ever
 	Observe     func(Observation)           // called for every call and hold, from the loop's goroutine; may be nil
 	OnEvent     func(Event)                 // called with what a person may ask about later, from the loop's goroutine; may be nil

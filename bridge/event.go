@@ -163,12 +163,22 @@ func (j *journal) winner(c plan.Conflict) string {
 	case c.RivalClaim:
 		return fmt.Sprintf("bridge %s, service %s", j.pipelines[c.Rival.Bridge].Name, c.Rival.Service)
 	case c.Owner != "":
-		who = "owner mark:" + c.Owner // as adopt, release and purge accept it
+		who = "owner " + j.ownerName(c.Owner)
 	}
 	if c.OtherKey != "" {
 		who += ", which has the address as " + c.OtherKey + ": the protocol of ours is a guess; formats[].rules can set it"
 	}
 	return who
+}
+
+// ownerName returns another owner as adopt, release and purge accept it: by its name or, if
+// that is not known, by its mark.
+func (j *journal) ownerName(mark string) string {
+	name := ""
+	if j.opts.OwnerName != nil {
+		name = j.opts.OwnerName(mark)
+	}
+	return cmp.Or(name, "mark:"+mark)
 }
 
 // warnHold counts and logs a hold that began, or would have.

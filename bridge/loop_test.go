@@ -30,6 +30,11 @@ func TestLoop(t *testing.T) {
 			s.reason("a", bridge.ReasonConflict, "2 entries belong to owner mark:other")
 			s.delete("a").in(time.Second).holds("a 10.0.0.8:80", "a 10.0.0.9:80").wrote(1, 1)
 		},
+		"another owner is named where its name is known": func(s *story) {
+			s.opts.OwnerName = func(mark string) string { return map[string]string{"other": "shop-migration"}[mark] }
+			s.holding(theirs("a", "10.0.0.9:80")).has(service("a", "10.0.0.9:80")).in(time.Minute)
+			s.reason("a", bridge.ReasonConflict, "10.0.0.9:80 belongs to owner shop-migration")
+		},
 		"a conflict is reported once until it ends": func(s *story) {
 			s.holding(theirs("a", "10.0.0.9:80")).has(service("a", "10.0.0.9:80")).in(time.Hour)
 			s.logged("claim refused", 1).is("observed", s.count(bridge.ObservedConflict, ""), 1)

@@ -82,7 +82,8 @@ func TestPurge_Incomplete(t *testing.T) {
 	do(t, "purge", "--owner", "shop", "--yes", "-f", file).want(t, exitOK, "1 entry of owner shop: deleted.")
 }
 
-// Of another owner an entry reports its mark, and commands accept that.
+// Of another owner an entry reports its mark, and commands accept that. Conflicts have its
+// name if its node can be read.
 func TestOperation_OwnerByMark(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -90,8 +91,15 @@ func TestOperation_OwnerByMark(t *testing.T) {
 	do(t, "run", "--once", "-f", file).want(t, exitOK)
 	other := w.ownedBy("bank", "")
 	mark := metadata.OwnerMark("shop")
-	do(t, "plan", "-f", other).want(t, exitFindings, "belongs to owner mark:"+mark)
-
+	for _, tt := range []struct {
+		perms int32
+		want  string
+	}{{zkfake.PermAll ^ zkfake.PermRead, "mark:" + mark}, {zkfake.PermAll, "shop"}} {
+		if err := w.zk.SetACL("/xds-bridge", zkfake.WorldACL(tt.perms)); err != nil {
+			t.Fatal(err)
+		}
+		do(t, "plan", "-f", other).want(t, exitFindings, "belongs to owner "+tt.want)
+	}
 	do(t, "purge", "--owner", mark, "--yes", "-f", other).want(t, exitUsage, "owner "+mark+" holds nothing, and 2 entries bear "+mark+" as their mark; write mark:"+mark)
 	do(t, "adopt", "--from", mark, "-f", other).want(t, exitUsage, "write mark:"+mark)
 	do(t, "purge", "--owner", "mark:x", "-f", other).want(t, exitUsage, `"mark:x" is no owner`)

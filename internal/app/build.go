@@ -290,6 +290,9 @@ func (b *builder) loop(s *sink, bridges []config.Bridge) (*bridge.Loop, error) {
 	options := tuning(b.cfg, s.at)
 	options.Target, options.Owner, options.Author = s.name, owner, author(b.cfg, s.at)
 	options.Log, options.Observe, options.OnEvent = b.targetLogger("bridge", s.at), b.metrics.Target(s.at.registry, s.at.listen), b.events.Add
+	if k, remembers := s.target.(rememberer); remembers {
+		options.OwnerName = k.OwnerName
+	}
 	if s.election != nil {
 		options.Election, options.Differ = s.election.Elector, s.election.differing
 	}

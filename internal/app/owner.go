@@ -108,6 +108,7 @@ type rememberer interface {
 	Alive(ctx context.Context, owner string) (string, error)
 	Forget(ctx context.Context, owner string, bridges []string) error
 	Owners(ctx context.Context) ([]string, error)
+	OwnerName(mark string) string
 }
 
 // checkOwner refuses what neither names an owner nor is a mark of one.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
+	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
@@ -273,6 +274,36 @@ func (o owners) Owners(ctx context.Context) ([]string, error) {
 	}
 	slices.Sort(all)
 	return all, nil
+}
+
+// ownerNames are the names of the owners whose bridges wrote to the registry, or read from
+// it, by their marks. They are read with each list of the groups, as far as they may be.
+type ownerNames struct {
+	owners
+
+	mu     sync.Mutex
+	byMark map[string]string
+}
+
+func (n *ownerNames) refresh(ctx context.Context) {
+	names, err := n.Owners(ctx)
+	if err != nil {
+		return // those that were read before stay known
+	}
+	byMark := make(map[string]string, len(names))
+	for _, name := range names {
+		byMark[metadata.OwnerMark(name)] = name
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.byMark = byMark
+}
+
+// OwnerName returns the name of the owner of a mark; empty if it is not known.
+func (t *Target) OwnerName(mark string) string {
+	t.names.mu.Lock()
+	defer t.names.mu.Unlock()
+	return t.names.byMark[mark]
 }
 
 // Alive names the process that runs as an owner, empty for none.

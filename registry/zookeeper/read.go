@@ -18,7 +18,8 @@ import (
 const readAhead = 64
 
 // Groups implements registry.Target. It returns every parent, those that are empty
-// or may not be read included, by one request for each layout.
+// or may not be read included, by one request for each layout, and one for the names of
+// owners.
 func (t *Target) Groups(ctx context.Context) ([]registry.Group, error) {
 	var groups []registry.Group
 	for _, l := range t.opts.Layouts {
@@ -27,6 +28,9 @@ func (t *Target) Groups(ctx context.Context) ([]registry.Group, error) {
 			return nil, fmt.Errorf("list %s: %w", l.Parents(), err)
 		}
 		groups = append(groups, ofLayout...)
+	}
+	if !t.opts.Unregistered {
+		t.names.refresh(ctx)
 	}
 	slices.SortFunc(groups, registry.Group.Compare)
 	return slices.Compact(groups), nil

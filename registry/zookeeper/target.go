@@ -75,6 +75,7 @@ type Target struct {
 	owners
 	recorder
 
+	names      *ownerNames
 	client     *Client
 	opts       TargetOptions
 	owner      string // as marks hold it
@@ -101,7 +102,7 @@ func NewTarget(client *Client, opts TargetOptions) (*Target, error) {
 	opts.Shared = opts.Shared || opts.Fence != nil
 	h, parents := newHome(client, opts.Owner, opts.Access), &parentCache{exists: make(map[string]bool)}
 	t := &Target{
-		owners: owners{client}, recorder: recorder{h},
+		owners: owners{client}, recorder: recorder{h}, names: &ownerNames{owners: owners{client}},
 		client: client, opts: opts, owner: metadata.NewMark(opts.Owner, "").Owner, home: h, parents: parents,
 		sizes:      newParentSizes(opts.ChildrenLimit, opts.Log, opts.Usage),
 		foreign:    foreignNodes{reasons: make(map[registry.Group]map[string]error)},
