@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/bridge"
@@ -217,7 +218,7 @@ func (s *environment) list(state State) error {
 		}
 	}
 	for _, sv := range state.Services {
-		if _, err := fmt.Fprintf(s.options.Out, "%s: %s %s\n", sv.Service, sv.Reason, sv.Detail); err != nil {
+		if _, err := fmt.Fprintln(s.options.Out, strings.TrimSpace(fmt.Sprintf("%s: %s %s", sv.Service, sv.Reason, sv.Detail))); err != nil {
 			return fmt.Errorf("demo: %w", err)
 		}
 	}

@@ -124,7 +124,7 @@ services:
     endpoints: [{ address: 127.0.0.1, port: 4321 }]
 `)})
 		if err != nil || !strings.Contains(out.String(), "/mine/a.B/providers\n  tri://127.0.0.1:4321/a.B?") ||
-			!strings.Contains(out.String(), "one.team.svc.cluster.local:1234: synced") {
+			!strings.Contains(out.String(), "one.team.svc.cluster.local:1234: synced\n") {
 			t.Errorf("Run = %v, want two services in sync, printed\n%s", err, &out)
 		}
 	})
