@@ -256,12 +256,17 @@ func (j *journal) nameOf(it *item, key string, claimant plan.Origin) string {
 	return ""
 }
 
+// opOf returns what a write does to an entry. One that a lost session took with it is
+// created, as nobody found it: the write replaces nothing.
 func opOf(w registry.Write) string {
-	if w.Adds() {
+	if w.Adds() || lostWithSession(w) {
 		return opCreate
 	}
 	return opUpdate
 }
+
+// lostWithSession reports whether a write restores what an earlier session held.
+func lostWithSession(w registry.Write) bool { return w.Old != nil && !w.Old.Live }
 
 // trace logs a batch entry by entry: after an incident the log says what was
 // deleted, when and why.
@@ -285,7 +290,10 @@ func (j *journal) trace(o outcome, claimants []plan.Origin, debug bool, what str
 	for i, w := range o.change.Put {
 		c := j.explain(o.item, w.New.Key, opOf(w), claimants[i])
 		c.After = w.New.Value
-		if w.Old != nil {
+		switch {
+		case lostWithSession(w):
+			c.Cause = "the session that held it was lost, and its service still reports it"
+		case w.Old != nil:
 			c.Before = w.Old.Value
 		}
 		if debug || len(logged) < eventChanges {

@@ -193,6 +193,9 @@ func TestLoop_ReadBack(t *testing.T) {
 			s.target.Expire()
 			s.in(150 * ms).holdsN(16)
 			calls(8, 0)
+			all := s.emitted(bridge.EventApplied)
+			last := all[len(all)-1]
+			s.says("what", last.What, "2 created, 0 updated").says("cause", last.Changes[0].Cause, "the session that held it was lost")
 			s.in(2 * time.Second)
 			calls(8, 8)
 		},
