@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"strings"
 	"testing"
@@ -294,6 +295,37 @@ func TestKeys_SeveralIstiods(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) { two(t, story) })
 	}
+}
+
+// TestKeys_Log: what begins in the log also ends there.
+func TestKeys_Log(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log strings.Builder
+		i := startIstiod(t)
+		w := start(t, map[string]*istiod{"a": i}, func(o *keys.Options) {
+			o.Log = slog.New(slog.NewTextHandler(&log, nil))
+		})
+		said := func(want string) {
+			t.Helper()
+			if n := strings.Count(log.String(), want); n != 1 {
+				t.Errorf("logged %q %d times, want once:\n%s", want, n, log.String())
+			}
+		}
+		i.unplug(true)
+		w.Set(some("A"))
+		in(10 * time.Second)
+		said("keys not published, what the replica has is kept")
+		i.unplug(false)
+		in(time.Minute)
+		said("keys published again")
+		w.fail(errors.New("no such host"))
+		in(time.Minute)
+		said("replicas not listed")
+		w.fail(nil)
+		in(time.Minute)
+		said("replicas listed again")
+		w.end()
+	})
 }
 
 func TestKeys_SeveralNodes(t *testing.T) {

@@ -138,6 +138,9 @@ func (p *Publisher) setListErr(err error) bool {
 	if text != "" && text != before {
 		p.o.Log.Warn("replicas not listed, keys stay with those known", "err", text)
 	}
+	if text == "" && before != "" {
+		p.o.Log.Info("replicas listed again")
+	}
 	return err == nil
 }
 
