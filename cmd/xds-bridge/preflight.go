@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -45,9 +46,21 @@ func runPreflight(ctx context.Context, c *cli, o planOptions) error {
 	return exitWith(code)
 }
 
+// sameFailure reports whether a registry was unreachable twice for one cause, in two
+// roles.
+func sameFailure(a, b app.Finding) bool {
+	return a.Away && b.Away && a.Registry == b.Registry && a.Fix == b.Fix &&
+		(strings.HasSuffix(a.Detail, b.Detail) || strings.HasSuffix(b.Detail, a.Detail))
+}
+
 func printFindings(c *cli, all []app.Finding) {
 	heading, outcomes := c.heading(), make(map[app.Outcome]int)
-	for _, f := range all {
+	for i, f := range all {
+		if at := slices.IndexFunc(all[:i], func(before app.Finding) bool { return sameFailure(before, f) }); at >= 0 {
+			heading(strings.TrimSpace(string(f.Role) + " " + f.Registry))
+			c.show(red, "  × %s: as for %s %s", f.Check, all[at].Role, all[at].Registry)
+			continue
+		}
 		outcomes[f.Outcome]++
 		heading(strings.TrimSpace(string(f.Role) + " " + f.Registry))
 		sign, how := "√", green

@@ -20,6 +20,26 @@ import (
 )
 
 // A running bridge holds its port, which is as it should be.
+// A registry that is away in both roles is explained once.
+func TestPreflight_SameFailure(t *testing.T) {
+	t.Parallel()
+	const refused, fix = "dial tcp 10.0.0.1:2181: connect: connection refused", "check zookeeper.servers"
+	away := func(registry string, role app.Role, detail string) app.Finding {
+		return app.Finding{Registry: registry, Role: role, Check: "reachable", Outcome: app.Failed, Detail: detail, Fix: fix, Away: true}
+	}
+	var out strings.Builder
+	printFindings(&cli{terminal: &terminal{out: &out, color: "never"}}, []app.Finding{
+		away("zk", app.RoleSource, "list /dubbo: "+refused), away("zk", app.RoleTarget, refused), away("other", app.RoleTarget, refused),
+	})
+	const want = "source zk\n  × reachable: list /dubbo: " + refused + "\n      fix: " + fix + "\n" +
+		"target zk\n  × reachable: as for source zk\n" +
+		"target other\n  × reachable: " + refused + "\n      fix: " + fix + "\n" +
+		"0 passed, 0 worth a look, 2 to correct\n"
+	if out.String() != want {
+		t.Errorf("printed\n%s, want\n%s", &out, want)
+	}
+}
+
 func TestPreflight_PortInUse(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

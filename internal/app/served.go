@@ -228,7 +228,7 @@ func checkIstiod(ctx context.Context, f *findings, cfg *config.Config, at target
 		f.warn(check, running.ReadBy(), fix)
 	default:
 		if err := dial(ctx, address); err != nil {
-			f.warn(check, err.Error(), "check istiod.address; an istiod that starts before the bridge ends, and starts again")
+			f.warn(check, err.Error(), "check istiod.address; istiod exits if it starts before the bridge, and is restarted")
 			return
 		}
 		f.pass(check, "%s is reachable; what it reads is seen once the bridge runs", address)
