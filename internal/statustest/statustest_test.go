@@ -23,7 +23,7 @@ func stale() answers {
 		"status":            "owner shop, not in sync: mesh stale\n\nSOURCE  KIND  STATE  SERVICES\nmesh    mesh  STALE  1\n",
 		"status -o json":    `{"in_sync": false, "conditions": [{"direction": "source", "registry": "mesh", "condition": "stale"}]}`,
 		"events -o json":    `{"items": [{"time": "2026-11-01T12:00:00Z", "kind": "condition", "subject": "source mesh", "what": "stale"}]}`,
-		"why api.A":         "‼ mesh stale since 3s ago: away\nsource mesh\n",
+		"why api.A":         "‼ mesh stale for 3s: away\nsource mesh\n",
 		"why api.A -o json": `{"services": [{"reason": "synced"}]}`,
 		"/metrics":          "# x\nxdsbridge_build_info{} 1\nxdsbridge_condition{condition=\"stale\",direction=\"source\",listen=\"\",registry=\"mesh\"} 1\n",
 	}

@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 )
@@ -86,6 +87,9 @@ func Secure(dial Dialer, config func() (*tls.Config, error)) Dialer {
 		secured := tls.Client(raw, c)
 		if err := secured.HandshakeContext(ctx); err != nil {
 			_ = raw.Close() // the other error says more
+			if errors.Is(err, io.EOF) {
+				err = fmt.Errorf("%w: the server closed the connection; check that it speaks TLS at this port, and whether it requires a client certificate", err)
+			}
 			return nil, fmt.Errorf("TLS with %s: %w", address, err)
 		}
 		return secured, nil

@@ -1,7 +1,9 @@
 package tlsfile_test
 
 import (
+	"context"
 	"crypto/tls"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -45,5 +47,22 @@ func TestConfig_InvalidFiles(t *testing.T) {
 				t.Errorf("Config() = %v, %v, want %q", config, err, c.says)
 			}
 		})
+	}
+}
+
+// A server that speaks no TLS, or misses a certificate of ours, says nothing.
+func TestSecure_ServerCloses(t *testing.T) {
+	dial := tlsfile.Secure(func(context.Context, string, string) (net.Conn, error) {
+		ours, theirs := net.Pipe()
+		go func() {
+			_, _ = theirs.Read(make([]byte, 64<<10)) // the whole hello
+			_ = theirs.Close()
+		}()
+		return ours, nil
+	}, tlsfile.Files{}.Config)
+	conn, err := dial(t.Context(), "tcp", "zk:2281")
+	const want = "TLS with zk:2281: EOF: the server closed the connection; check that it speaks TLS at this port, and whether it requires a client certificate"
+	if conn != nil || err == nil || err.Error() != want {
+		t.Errorf("dial() = %v, %v; want %s", conn, err, want)
 	}
 }
