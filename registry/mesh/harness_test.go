@@ -3,6 +3,7 @@ package mesh_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"maps"
 	"net"
 	"slices"
@@ -38,6 +39,7 @@ type bed struct {
 	table   *registry.Table
 	reader  *registry.Reader
 	net     *network
+	log     strings.Builder
 	stop    func()
 }
 
@@ -137,7 +139,7 @@ func newBed(t *testing.T, change ...func(*mesh.Options)) *bed {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := mesh.Options{ADS: ads.Options{Address: "passthrough:///istiod", Node: node, Dialer: b.net.dial}, Mapping: b.mapping}
+	o := mesh.Options{ADS: ads.Options{Address: "passthrough:///istiod", Node: node, Dialer: b.net.dial}, Mapping: b.mapping, Log: slog.New(slog.NewTextHandler(&b.log, nil))}
 	for _, f := range change {
 		f(&o)
 	}

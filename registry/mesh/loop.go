@@ -388,7 +388,7 @@ func (l *loop) logConflicts() {
 	conflicts := l.mapping.Mapping.Conflicts()
 	if len(conflicts) > l.conflicts {
 		c := conflicts[0]
-		l.source.o.Log.Warn("service keys are published for several hosts, all of them are used",
+		l.source.o.Log.Info("service keys are published for several hosts, all of them are used", // as in each migration
 			"keys", len(conflicts), "such_as", c.Key.String(), "hosts", len(c.Addresses))
 	}
 	l.conflicts = len(conflicts)

@@ -124,6 +124,9 @@ func TestSource_SharedKey(t *testing.T) {
 		if conflicts := b.source.Status().Mapping.Mapping.Conflicts(); len(conflicts) != 1 {
 			b.t.Errorf("conflicts = %v, want one", conflicts)
 		}
+		if want := `level=INFO msg="service keys are published for several hosts`; strings.Count(b.log.String(), want) != 1 {
+			b.t.Errorf("log lacks %s, which each migration has:\n%s", want, b.log.String())
+		}
 	})
 }
 
