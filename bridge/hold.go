@@ -62,6 +62,17 @@ type held struct {
 	began string // the id that it had first
 }
 
+// continues records the id that a hold had first, which is that of the hold before.
+func (h *held) continues(before *held) {
+	switch {
+	case h == nil:
+	case before == nil:
+		h.began = h.ID
+	default:
+		h.began = before.began
+	}
+}
+
 // holds returns what is held and what was denied.
 func (b *scope) holds() (all []*held) {
 	for _, h := range []*held{b.held, b.denied} {
@@ -129,12 +140,7 @@ func (g *guards) showHold(b *scope, r guard.Round, now time.Time) {
 	if b.denied != nil {
 		b.denied.Denied, b.denied.Reason, b.denied.Release = true, "a person denied it", releaseDenied
 	}
-	if b.held != nil {
-		b.held.began = b.held.ID
-		if before != nil {
-			b.held.began = before.began
-		}
-	}
+	b.held.continues(before)
 	switch h := b.held; {
 	case h == nil && before != nil:
 		why := "nothing of it is to be deleted any more"

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -90,16 +91,16 @@ func printHolds(t *terminal, holds []admin.Hold, flags string) {
 // printDecisions shows the commands that decide about holds. A denied one stays denied
 // without another.
 func printDecisions(t *terminal, holds []admin.Hold, flags string) {
-	all, open := "", ""
+	var all, open []string
 	for _, h := range holds {
-		all += " " + h.ID
+		all = append(all, h.ID)
 		if !h.Denied {
-			open += " " + h.ID
+			open = append(open, h.ID)
 		}
 	}
-	t.say("  let go    xds-bridge approve%s%s", flags, all)
-	if open != "" {
-		t.say("  keep      xds-bridge deny%s%s", flags, open)
+	t.say("  let go    xds-bridge approve%s %s", flags, strings.Join(all, " "))
+	if len(open) > 0 {
+		t.say("  keep      xds-bridge deny%s %s", flags, strings.Join(open, " "))
 	}
 }
 
