@@ -126,7 +126,7 @@ func printStatus(t *terminal, d, chosen admin.Document, f serviceFilter) {
 			t.warn("%s", what)
 		}
 	}
-	printDecisions(t, chosen, f)
+	printUndecided(t, chosen, f)
 	t.say("")
 	rows := newTable(t.out, "SOURCE", "KIND", "STATE", "SERVICES", "ENDPOINTS", "SKIPPED", "LAST CONTACT", "DETAIL")
 	for _, s := range d.Sources {
@@ -231,7 +231,7 @@ func stateText(d admin.Document, of admin.Direction, name string) string {
 func sourceDetail(s admin.Source) string {
 	detail := cmp.Or(s.Stale, s.LastError)
 	if detail == "" && s.Mapping != nil {
-		detail = cmp.Or(s.Mapping.LastError, fmt.Sprintf("%d service keys by %s", s.Mapping.Keys, s.Mapping.From))
+		detail = cmp.Or(s.Mapping.LastError, registry.Counted(s.Mapping.Keys, "service key", "service keys")+" by "+s.Mapping.From)
 	}
 	return detail
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/bridge"
 	"github.com/xds-bridge/xds-bridge/internal/admin"
 	"github.com/xds-bridge/xds-bridge/internal/app"
+	"github.com/xds-bridge/xds-bridge/registry"
 )
 
 // serviceFilter says which services status lists.
@@ -96,9 +97,9 @@ func texts[T ~string](all []T) []string {
 	return list
 }
 
-// printDecisions shows what an operator may have to decide about: holds, entries that stay,
+// printUndecided shows what an operator may have to decide about: holds, entries that stay,
 // conflicts, and addresses that register themselves under other names.
-func printDecisions(t *terminal, d admin.Document, f serviceFilter) {
+func printUndecided(t *terminal, d admin.Document, f serviceFilter) {
 	for _, l := range d.Loops {
 		for _, h := range l.Holds {
 			t.warn("hold %s of %s: %s", h.ID, h.Bridge, holdText(d.Time, h))

@@ -133,7 +133,7 @@ func printService(t *terminal, s admin.Service) {
 		t.warn("            and %d more; see why -o json", more)
 	}
 	if o := s.Others; o != nil {
-		t.say("  others    %s that providers registered themselves under the same names, such as:", counted(o.Entries, "entry", "entries"))
+		t.say("  others    %s that providers registered themselves under the same names, such as:", registry.Counted(o.Entries, "entry", "entries"))
 		printEntries(t, "            ", o.Some)
 	}
 	if len(s.Left) > 0 {
