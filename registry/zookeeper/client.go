@@ -107,7 +107,11 @@ func dial(opts Options, single *singleConnection) (*Client, error) {
 		zk.WithHostProvider(&hosts{}),
 		zk.WithDialer(func(network, address string, _ time.Duration) (net.Conn, error) {
 			c.pace.next(ctx)
-			return c.single.dial(func() (net.Conn, error) { return c.dial(ctx, network, address) })
+			made, err := c.single.dial(func() (net.Conn, error) { return c.dial(ctx, network, address) })
+			if err == nil {
+				c.pace.connected()
+			}
+			return made, err
 		}),
 		zk.WithEventCallback(c.event),
 		zk.WithLogger(printer{opts.Log}), zk.WithLogInfo(false),

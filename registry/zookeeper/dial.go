@@ -208,27 +208,28 @@ func (s *singleConnection) dial(connect func() (net.Conn, error)) (net.Conn, err
 
 // The library pauses only if no server is reachable. A server that accepts
 // connections and closes them would be called without end, by every client at
-// once. So a connection that follows another too soon waits, each time twice
-// as long.
+// once. So what follows a connection too soon waits, each time twice as long. A dial
+// that fails is no connection: after an outage the next one is made at once.
 const paceReset = 10 * time.Second // a connection that lasts so long resets the wait
 
 // A pace limits the rate of connections. One is made at a time.
 type pace struct {
 	last  time.Time
-	count int // of connections that lasted too short, in a row
+	count int // of connections in a row, each soon after the one before
 }
 
 // next waits until the next connection may be made, or ctx ends.
 func (p *pace) next(ctx context.Context) {
-	p.count++
 	if time.Since(p.last) >= paceReset {
 		p.count = 0
 	}
 	if p.count > 0 {
 		registry.Sleep(ctx, registry.Backoff{Min: 50 * time.Millisecond, Max: 5 * time.Second}.Spread(p.count))
 	}
-	p.last = time.Now()
 }
+
+// connected records that a connection was made.
+func (p *pace) connected() { p.count, p.last = p.count+1, time.Now() }
 
 // addresses checks a list of servers, and returns them with their ports, and the
 // chroot that follows the last one, as in host1:2181,host2:2181/app.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -167,6 +168,30 @@ func TestUnreachable(t *testing.T) {
 		_, err = target(t, client).Read(ctx, groupN(0))
 		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "connection refused") || time.Since(start) != 3*time.Second {
 			t.Errorf("Read = %v after %s, want DeadlineExceeded with the cause after 3 s", err, time.Since(start))
+		}
+	})
+	inVirtualTime(t, "a server that is back is called within seconds, however long it was away", func(t *testing.T, server *zkfake.Server) {
+		var away atomic.Bool
+		client, err := zookeeper.Dial(zookeeper.Options{Servers: []string{"a"}, SessionTimeout: 2 * time.Minute, Dial: func(ctx context.Context, network, address string) (netConn, error) {
+			if away.Load() {
+				return nil, errors.New("connection refused")
+			}
+			return server.Dial(ctx, network, address)
+		}})
+		must(t, err)
+		defer client.Close()
+		read(t, target(t, client), groupN(0))
+		for outage := time.Second; outage < time.Minute; outage *= 2 {
+			away.Store(true)
+			server.DropConnections()
+			time.Sleep(outage)
+			away.Store(false)
+			start := time.Now()
+			read(t, target(t, client), groupN(0))
+			if took := time.Since(start); took > 2*time.Second {
+				t.Errorf("Read took %s after %s, want 2 s at most", took, outage)
+			}
+			time.Sleep(time.Minute)
 		}
 	})
 	inVirtualTime(t, "a server that never answers is given up after the dial timeout", func(t *testing.T, server *zkfake.Server) {
