@@ -53,7 +53,7 @@ func TestStatusAndWhy(t *testing.T) {
 	r := w.start(file)
 	eventually(t, "in sync", func() bool { return do(t, "status", "-f", file).code == exitOK })
 
-	do(t, "status", "-f", file).want(t, exitOK, "owner shop", "mesh", "SYNCED", "1 service keys by debug-http", "1 synced")
+	do(t, "status", "-f", file).want(t, exitOK, "owner shop", "mesh", "SYNCED", "1 service key by debug-http", "1 synced")
 	for _, flags := range [][]string{{"--all"}, {"--reason", "held,synced"}, {"--bridge", "mesh-to-zk", "--all"}, {"--reason", "synced", "-o", "json"}} {
 		do(t, append([]string{"status", "-f", file}, flags...)...).want(t, exitOK, orders)
 	}
