@@ -264,7 +264,7 @@ func (d *draft) addConflict(before []omission, c *plan.Conflict) {
 	d.journal.observe(Observation{Kind: ObservedConflict, Bridge: bridge, Count: 1})
 	d.journal.emit(Event{
 		Kind: EventConflict, Bridge: bridge, Subject: d.item.group.String(), What: "claim to " + c.Key + " refused",
-		Why: "it belongs to " + d.journal.winner(*c), Release: releaseOf(c),
+		Why: "it belongs to " + d.journal.winner(*c), Release: d.drains.releaseOf(c),
 	})
 	level := d.opts.Log.Debug
 	if d.now.Sub(d.journal.refusedAt) >= d.opts.Retry.Max { // the first of many; status and events have all

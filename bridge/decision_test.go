@@ -123,7 +123,7 @@ func TestDecision_Records(t *testing.T) {
 		"records keep no group waiting": func(s *story) {
 			s.opts.Workers = 1
 			s.recorded().records.late.Store(int64(never))
-			s.starts().in(time.Second).has(service("a", "10.0.0.1:80")).in(time.Second).holds("a 10.0.0.1:80")
+			s.starts().in(time.Second).has(service("a", "10.0.0.1:80")).in(4 * time.Second).holds("a 10.0.0.1:80")
 		},
 	})
 }

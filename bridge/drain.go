@@ -27,10 +27,10 @@ type drain struct {
 // has reports whether nothing may be added under a key.
 func (d *drains) has(group registry.Group, key string) bool { return d.groups[group][plan.Place(key)] }
 
-// observe records what a reading of a group shows. In an exclusive group no provider
-// registers itself.
+// observe records what a reading of a group shows. Providers register themselves where
+// entries end with the session that wrote them.
 func (d *drains) observe(group registry.Group, list []registry.Held) {
-	if group.Exclusive || !d.acts() {
+	if !d.target.sessions || !d.acts() {
 		return
 	}
 	changed := false
@@ -49,28 +49,24 @@ func (d *drains) observe(group registry.Group, list []registry.Held) {
 	}
 }
 
-// forget drops the places of a group that nobody claims any more.
-func (d *drains) forget(group registry.Group) {
-	changed := false
-	for place := range d.groups[group] {
-		if !d.planner.Claims(group, place) {
-			changed = d.set(group, place, false) || changed
-		}
-	}
-	if changed {
-		d.store(group)
-	}
-}
-
-// forgetAll drops all that nobody claims, once each source reported everything: what a
-// source cannot report may still be there.
-func (d *drains) forgetAll() {
+// forget drops the places that nobody claims any more, once each source reported
+// everything: what a source cannot report may still be there. A standby leaves that to
+// the leader, whose record it would overwrite.
+func (d *drains) forget() {
 	ignorant := func(p *pipeline) bool { return !p.complete() || len(p.known.Unknown) > 0 }
-	if len(d.groups) == 0 || !d.records.loaded || slices.ContainsFunc(d.pipelines, ignorant) {
+	if len(d.groups) == 0 || !d.acts() || !d.records.loaded || slices.ContainsFunc(d.pipelines, ignorant) {
 		return
 	}
-	for group := range maps.Clone(d.groups) {
-		d.forget(group)
+	for group, places := range maps.Clone(d.groups) {
+		changed := false
+		for place := range maps.Clone(places) {
+			if !d.planner.Claims(group, place) {
+				changed = d.set(group, place, false) || changed
+			}
+		}
+		if changed {
+			d.store(group)
+		}
 	}
 }
 
@@ -123,15 +119,21 @@ func (d *drains) load(records map[string][]drain) {
 	}
 }
 
-func releaseOf(c *plan.Conflict) string {
-	if c.Drained {
+// releaseOf returns what ends a conflict. What a provider registered itself, the bridge
+// takes over no sooner than the source left it out.
+func (d *drains) releaseOf(c *plan.Conflict) string {
+	switch {
+	case c.Drained:
 		return "when the source has left it out once"
+	case c.Owner == "" && !c.RivalClaim && d.target.sessions:
+		return "when the other entry is gone and the source has left the address out once"
 	}
 	return "when the other entry goes, or adopt makes it ours"
 }
 
-// awaitRecords leaves out for a second what would be added before it is known from where
-// providers took themselves off. Records that are slow keep nobody waiting for longer.
+// awaitRecords leaves out for recordsAwaited what would be added before it is known from
+// where providers took themselves off. Records that cannot be read keep nobody waiting for
+// longer.
 func (d *draft) awaitRecords(change registry.Change) registry.Change {
 	until := d.records.await(d.now)
 	if d.records.tried || !d.now.Before(until) {

@@ -62,6 +62,7 @@ func (e *engine) applyLeadership(next Leadership, now time.Time) {
 		e.relist = true
 	}
 	e.records.tried, e.records.awaited = !e.records.reads, time.Time{}
+	clear(e.drains.groups)
 	e.records.loaded = !e.records.reads // what was recorded counts, by the leaders before or by this one
 	for _, b := range e.guards.scopes {
 		e.guards.reset(b)

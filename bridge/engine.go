@@ -130,7 +130,7 @@ func (e *engine) ApplyDelta(bridge int, d registry.Delta, now time.Time) {
 	for one := range p.projectAll(d.Rows) {
 		e.claim(p, one, now)
 	}
-	e.drains.forgetAll()
+	e.drains.forget()
 	if mayGo {
 		e.guards.review(now)
 	}
@@ -140,7 +140,6 @@ func (e *engine) ApplyDelta(bridge int, d registry.Delta, now time.Time) {
 func (e *engine) claim(p *pipeline, one *projected, now time.Time) {
 	origin := plan.Origin{Bridge: p.index, Service: one.name}
 	for _, group := range e.planner.Claim(origin, p.evidence(one.row), one.entries) {
-		e.drains.forget(group)
 		if e.listed != nil { // else it is due once the target is listed
 			e.touch(group, now)
 		}
@@ -292,6 +291,7 @@ type traits struct {
 	shared    bool          // several replicas publish the same, and readers see the sum
 	serves    bool          // what it serves may depend on what was served before
 	watched   bool          // it reports what others do
+	sessions  bool          // entries end with the session that wrote them, those of providers too
 	admission func() error  // what the first write waits for
 	verify    time.Duration // how long after a write a group is read back; 0: not
 	overlap   func(registry.Group) time.Duration
@@ -313,6 +313,7 @@ func traitsOf(target registry.Target, dry bool) traits { //nolint:revive // of a
 		t.leave = l.Leave
 	}
 	_, t.shared = target.(registry.Shared)
+	_, t.sessions = target.(registry.Sessioned)
 	_, t.serves = target.(registry.Serving)
 	_, watched := target.(registry.Watched)
 	t.watched = watched && !dry

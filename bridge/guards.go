@@ -206,7 +206,7 @@ func (g *guards) account(it *item, now time.Time) {
 	if g.acts() {
 		for row := range g.planner.Rows(it.group) {
 			if row.Claimed {
-				it.addClaimed(&stored[row.Origin.Bridge], row)
+				g.addClaimed(it, &stored[row.Origin.Bridge], row)
 			} else {
 				g.addOrphan(it, before[row.Key], row, now)
 			}
@@ -225,11 +225,12 @@ func (g *guards) account(it *item, now time.Time) {
 	g.report(it, stored, now)
 }
 
-// addClaimed counts an endpoint that is claimed, unless the target refuses to store it.
-func (it *item) addClaimed(stored *guard.Stored, row plan.Row) {
+// addClaimed counts an endpoint that is claimed, unless it will not be stored: the target
+// refuses it, or its provider took itself off.
+func (g *guards) addClaimed(it *item, stored *guard.Stored, row plan.Row) {
 	_, refused := it.refusals[row.Key]
 	switch {
-	case !registry.IsEndpoint(row.Key), refused && !row.Held:
+	case !registry.IsEndpoint(row.Key), (refused || g.drains.has(it.group, row.Key)) && !row.Held:
 	case row.Held:
 		stored.Claimed++
 	default:

@@ -57,6 +57,9 @@ func (e *engine) applyList(o outcome, now time.Time) {
 		}
 	}
 	e.relist = false
+	if !e.records.tried {
+		e.records.awaited = now.Add(recordsAwaited)
+	}
 	e.planner.Forget(func(group registry.Group) bool { _, there := e.listed[group]; return there })
 	if before != nil {
 		return

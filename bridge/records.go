@@ -28,8 +28,12 @@ const (
 	// or other replicas may have one, and how long a failure is waited out.
 	recordsEvery = 5 * time.Second
 
-	// recordsAwaited is how long what is to be added waits for the records to be read.
-	recordsAwaited = time.Second
+	// recordsAwaited is how long what is to be added waits for the records to be read, from
+	// when the target can be read.
+	recordsAwaited = 5 * time.Second
+
+	// recordsAgain is how long after a failure they are looked at again meanwhile.
+	recordsAgain = time.Second
 
 	// buckets is how many records of a guard there are at most.
 	buckets = 64
@@ -76,7 +80,7 @@ type records struct {
 	err      error                 // of the last call that looked, or of one that failed since
 	loaded   bool                  // those of the guards were read, or may not be
 	awaited  time.Time             // until when additions wait for them; zero: they were not asked for yet
-	tried    bool                  // they were to be read once since a takeover, whatever came of it
+	tried    bool                  // those of drained places were read since a takeover, or are refused
 	guards   map[string]map[registry.Group]guard.Record
 	decided  bool                // decisions are kept, which are to be forgotten in time
 	holds    map[string]Hold     // of the leader, as they were last read
@@ -163,8 +167,11 @@ func anyUnrefused(list map[recordName]record) bool {
 // next returns when the records are to be looked at, once there is a cause to. What was
 // refused delays nothing else.
 func (r *records) next() time.Time {
-	if !r.failed && anyUnrefused(r.pending) {
+	switch {
+	case !r.failed && anyUnrefused(r.pending):
 		return time.Time{}
+	case !r.tried:
+		return r.looked.Add(recordsAgain)
 	}
 	return r.looked.Add(recordsEvery)
 }
@@ -173,7 +180,7 @@ func (r *records) next() time.Time {
 // wait for a call that stores what a guard lost, so that this one does nothing else, unless
 // it is time to look.
 func (r *records) looks(now time.Time) bool {
-	return !now.Before(r.looked.Add(recordsEvery)) ||
+	return !r.tried || !now.Before(r.looked.Add(recordsEvery)) ||
 		slices.ContainsFunc(slices.Collect(maps.Keys(r.inFlight)), func(n recordName) bool { return n.kind == recordDecisions || n.kind == recordHolds })
 }
 
@@ -194,7 +201,7 @@ func (r *records) problem() error {
 }
 
 // await returns until when additions wait for the records to be read. The wait begins with
-// the first call.
+// the first call, and again once the target is listed.
 func (r *records) await(now time.Time) time.Time {
 	if r.awaited.IsZero() {
 		r.awaited = now.Add(recordsAwaited)
@@ -393,7 +400,7 @@ func (g *guards) recordsSynced(o outcome, now time.Time) {
 	for _, it := range inOrder(maps.Keys(g.recording)) {
 		g.agenda.touch(it, now)
 	}
-	if o.guards && !r.tried {
+	if o.consulted.drained != nil && !r.tried {
 		r.tried = true
 		g.drains.load(o.consulted.drained)
 		for _, it := range g.agenda.all() {
@@ -402,6 +409,7 @@ func (g *guards) recordsSynced(o outcome, now time.Time) {
 	}
 	if o.consulted.guards != nil {
 		g.load(o.consulted.guards, now)
+		g.drains.forget()
 	}
 	if o.consulted.holds != nil {
 		r.holds = o.consulted.holds

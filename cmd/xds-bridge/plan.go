@@ -23,7 +23,8 @@ func planCommand(c *cli) *cobra.Command {
 		Use: "plan", Short: "Show what run would write, and write nothing", Args: noArgs,
 		Long: "plan reads every source and every target of the configuration and shows the\n" +
 			"difference. It writes nothing. It exits with 1 if run would write or delete an\n" +
-			"entry or is kept from it, and with 0 otherwise; the last line says what was found.\n" +
+			"entry or is kept from it by a conflict or a source, and with 0 otherwise, also if\n" +
+			"services cannot be written at all; the last line says what was found.\n" +
 			"For a mesh, it compares with the bridge's saved record of what was served.",
 		RunE: func(cmd *cobra.Command, _ []string) error { return runPlan(cmd.Context(), c, o) },
 	}
