@@ -92,6 +92,7 @@ func NewSource(conn Options, opts SourceOptions) (*Source, error) {
 	observe := conn.Observe
 	s.conn.Observe = func(state State) {
 		s.mu.Lock()
+		state = s.state.followedBy(state)
 		s.state = state
 		s.mu.Unlock()
 		if observe != nil {
@@ -99,6 +100,20 @@ func NewSource(conn Options, opts SourceOptions) (*Source, error) {
 		}
 	}
 	return s, nil
+}
+
+// followedBy returns the state of a client that takes the place of another, with the
+// sessions of both. A client that has not connected yet has the last session.
+func (s State) followedBy(next State) State {
+	sessions := s.Sessions
+	if next.Session != 0 && next.Session != s.Session {
+		sessions++
+	}
+	next.Sessions = sessions
+	if next.Session == 0 {
+		next.Session, next.Since = s.Session, s.Since
+	}
+	return next
 }
 
 // State returns the state of the connection.

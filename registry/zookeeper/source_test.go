@@ -48,6 +48,12 @@ func runLogged(t *testing.T, s *zkfake.Server, log *slog.Logger) *registry.Table
 
 func runDialed(t *testing.T, dial func(ctx context.Context, network, address string) (net.Conn, error), log *slog.Logger) *registry.Table {
 	t.Helper()
+	_, table := startSource(t, dial, log)
+	return table
+}
+
+func startSource(t *testing.T, dial func(ctx context.Context, network, address string) (net.Conn, error), log *slog.Logger) (*zookeeper.Source, *registry.Table) {
+	t.Helper()
 	codec, err := dubbo.NewZooKeeper(dubbo.Options{})
 	must(t, err)
 	conn := zookeeper.Options{Servers: []string{"server:2181"}, Dial: dial, SessionTimeout: 10 * time.Second}
@@ -63,7 +69,7 @@ func runDialed(t *testing.T, dial func(ctx context.Context, network, address str
 			t.Error(err)
 		}
 	})
-	return table
+	return source, table
 }
 
 // published returns what a table holds: a line for each interface and its
@@ -345,4 +351,33 @@ func TestSource(t *testing.T) {
 	} {
 		inVirtualTime(t, name, test)
 	}
+}
+
+// TestSource_State counts the connections of a source, and knows during an outage when it
+// was last connected.
+func TestSource_State(t *testing.T) {
+	inVirtualTime(t, "an outage", func(t *testing.T, server *zkfake.Server) {
+		var away atomic.Bool
+		source, _ := startSource(t, func(ctx context.Context, network, address string) (net.Conn, error) {
+			if away.Load() {
+				return nil, errors.New("connection refused")
+			}
+			return server.Dial(ctx, network, address)
+		}, nil)
+		later(time.Second)
+		for outages := 1; outages <= 2; outages++ {
+			lost := time.Now()
+			away.Store(true)
+			server.DropConnections()
+			later(time.Minute)
+			if state := source.State(); state.Connected || state.Since.Sub(lost).Abs() > time.Second {
+				t.Errorf("connected %v since %s, want an outage since %s", state.Connected, state.Since, lost)
+			}
+			away.Store(false)
+			later(time.Minute)
+			if state := source.State(); !state.Connected || state.Sessions != 1+outages {
+				t.Errorf("connected %v, %d sessions after %d outages", state.Connected, state.Sessions, outages)
+			}
+		}
+	})
 }
