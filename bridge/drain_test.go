@@ -86,17 +86,17 @@ func TestDrain(t *testing.T) {
 	})
 }
 
-// in returns a service of a group that others may claim in.
-func in(g string, s *registry.Service) *registry.Service {
-	s.Application = g
+// joined returns a service of the group g, in which others may claim.
+func joined(s *registry.Service) *registry.Service {
+	s.Application = "g"
 	return s
 }
 
 // TestDrain_SharedGroup has two services in one group, of which one is drained.
 func TestDrain_SharedGroup(t *testing.T) {
 	const one, two = "10.0.0.1:80", "10.0.0.2:80"
-	a := func() *registry.Service { return in("g", service("a", two)) }
-	b := func() *registry.Service { return in("g", service("b", one)) }
+	a := func() *registry.Service { return joined(service("a", two)) }
+	b := func() *registry.Service { return joined(service("b", one)) }
 	drained := func(s *story) *story {
 		s.recorded().holding(selfRegistered("g", one)).has(a(), b()).in(time.Minute)
 		s.target.Drop(group("g"), one)
@@ -117,7 +117,7 @@ func TestDrain_SharedGroup(t *testing.T) {
 		},
 		"another service of the group is added first": func(s *story) {
 			s = drained(s)
-			s.put(in("g", service("0", "10.0.0.3:80"))).in(time.Hour).holds("g "+two, "g 10.0.0.3:80")
+			s.put(joined(service("0", "10.0.0.3:80"))).in(time.Hour).holds("g "+two, "g 10.0.0.3:80")
 		},
 	})
 }
@@ -145,8 +145,8 @@ func TestDrain_Replicas(t *testing.T) {
 			b.becomes(leader(2)).in(time.Hour).holds("a " + three)
 		},
 		"a standby that starts (rolling update) and two services": func(s *story) {
-			a := func() *registry.Service { return in("g", service("a", two)) }
-			b := func() *registry.Service { return in("g", service("b", one)) }
+			a := func() *registry.Service { return joined(service("a", two)) }
+			b := func() *registry.Service { return joined(service("b", one)) }
 			s.recorded().elected(leader(1)).holding(selfRegistered("g", one)).has(a(), b()).in(time.Minute)
 			s.target.Drop(group("g"), one)
 			s.resync().in(time.Minute).holds("g " + two)
@@ -233,7 +233,7 @@ func TestDrain_Remedy(t *testing.T) {
 			s.resync().in(time.Minute).holds("a " + two)
 			s = s.again().reports().starts().in(20 * time.Second) // excluded: the table is complete before the loop starts
 			s.is("records", s.records.drained(), 0)
-			s = s.again().reports(both).starts().in(time.Minute).holds("a "+one, "a "+two)
+			s.again().reports(both).starts().in(time.Minute).holds("a "+one, "a "+two)
 		},
 	})
 }
