@@ -23,6 +23,7 @@ type call struct {
 	until   time.Time // when it is given up at the latest
 	records []record  // to be stored
 	guards  bool      // the records of the guards are read too
+	drained bool      // those of drained places are read too
 	looks   bool      // those that other replicas change are read too
 }
 
@@ -75,7 +76,7 @@ func (e *engine) due(now time.Time) (calls []call) {
 // addRecordsCall adds the call that stores and reads records, where that is due.
 func (g *guards) addRecordsCall(s *step, now time.Time) {
 	r := g.records
-	if !r.reads || r.inFlight != nil || g.dry && r.loaded || !g.recordsMatter() && len(r.pending) == 0 {
+	if !r.reads || r.inFlight != nil || g.dry && r.loaded && r.tried || !g.recordsMatter() && len(r.pending) == 0 {
 		return
 	}
 	if at := r.next(); now.Before(at) {
@@ -87,12 +88,12 @@ func (g *guards) addRecordsCall(s *step, now time.Time) {
 	if !r.loaded && !g.target.shared { // what was to be stored before is older than what is there
 		maps.DeleteFunc(r.pending, func(n recordName, _ record) bool { return n.kind == recordGuard })
 	}
-	s.calls = append(s.calls, call{op: opRecords, records: r.startPending(), guards: !r.loaded, looks: r.looks(now), began: now, until: now.Add(g.opts.Timeout)})
+	s.calls = append(s.calls, call{op: opRecords, records: r.startPending(), guards: !r.loaded, drained: !r.tried, looks: r.looks(now), began: now, until: now.Add(g.opts.Timeout)})
 }
 
 // recordsMatter reports whether there may be records that say something new.
 func (g *guards) recordsMatter() bool {
-	return g.opts.Election != nil || !g.records.loaded || g.records.decided || len(g.records.holds) > 0 ||
+	return g.opts.Election != nil || !g.records.loaded || !g.records.tried || g.records.decided || len(g.records.holds) > 0 ||
 		slices.ContainsFunc(g.scopes, func(b *scope) bool { return len(b.holds()) > 0 })
 }
 

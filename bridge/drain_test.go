@@ -176,6 +176,15 @@ func TestDrain_SlowRecords(t *testing.T) {
 			s.records.late.Store(0)
 			s.in(time.Hour).holds("a " + two)
 		},
+		"theirs alone cannot be read at first": func(s *story) {
+			s = drained(s).again()
+			s.records.lose("drained")
+			s.has(both()).in(3 * time.Second)
+			s.records.lose("")
+			s.in(time.Hour).holds("a " + two)
+			reads := s.records.reads
+			s.in(time.Hour).is("further readings", s.records.reads-reads, 0)
+		},
 		"first reading takes 2 s": func(s *story) {
 			s = drained(s).again()
 			s.records.late.Store(int64(500 * ms))

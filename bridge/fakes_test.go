@@ -196,6 +196,7 @@ type records struct {
 	texts  bridge.Records
 	reads  int
 	denied string // a name: what is kept under it may not be read or written
+	unread string // a kind that cannot be read
 }
 
 const never = 1000 * time.Hour
@@ -209,6 +210,9 @@ func (r *recorder) Records(ctx context.Context, kind string) (map[string]string,
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.reads++
+	if kind == r.unread && kind != "" {
+		return nil, errDown
+	}
 	all := maps.Clone(r.texts[kind])
 	for name, text := range all {
 		all[name] = later(text, -r.ahead)
@@ -243,6 +247,13 @@ func (r *recorder) wait(ctx context.Context) error {
 	case <-time.After(time.Duration(r.late.Load())):
 	}
 	return ctx.Err()
+}
+
+// lose has a kind not be read; empty: all are.
+func (r *records) lose(kind string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.unread = kind
 }
 
 func (r *records) put(kind, name, text string) {

@@ -260,6 +260,8 @@ func syncRecords(ctx context.Context, r registry.Recorder, asked call) (recordsR
 	if asked.guards {
 		c.guards, err = readRecords[[]guard.Record](ctx, r, recordGuard)
 		all.add(err)
+	}
+	if asked.drained {
 		c.drained, err = readRecords[[]drain](ctx, r, recordDrained)
 		all.add(err)
 	}
