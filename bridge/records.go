@@ -286,7 +286,7 @@ func (e *callErrors) add(err error) {
 }
 
 func (e *callErrors) worst() error {
-	return cmp.Or(e.failed, e.refused) //nolint:wrapcheck // it says what was read or written
+	return cmp.Or(e.failed, e.refused)
 }
 
 // storeRecords stores records, those of a kind by one call, and sets what came of each.
@@ -315,7 +315,7 @@ func storeRecords(ctx context.Context, r registry.Recorder, list []record) error
 func readRecords[T any](ctx context.Context, r registry.Recorder, kind string) (map[string]T, error) {
 	texts, err := r.Records(ctx, kind)
 	if err != nil && !errors.Is(err, registry.ErrRefused) {
-		return nil, err //nolint:wrapcheck // it says what was read
+		return nil, err
 	}
 	all := make(map[string]T, len(texts))
 	for _, name := range slices.Sorted(maps.Keys(texts)) {
@@ -326,7 +326,7 @@ func readRecords[T any](ctx context.Context, r registry.Recorder, kind string) (
 		}
 		all[name] = v
 	}
-	return all, err //nolint:wrapcheck // it says what was read
+	return all, err
 }
 
 // recordOf returns in which record of its guard a group is.

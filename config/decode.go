@@ -261,7 +261,7 @@ func setText(into reflect.Value, value string) error {
 		if err != nil && into.Type() == reflect.TypeFor[netip.Prefix]() {
 			return fmt.Errorf("%q is no network; write it as 10.0.0.0/8", value)
 		}
-		return err //nolint:wrapcheck // of this package
+		return err
 	}
 	switch into.Kind() {
 	case reflect.String:
@@ -292,15 +292,15 @@ func setNumber(into reflect.Value, value string) error {
 	case reflect.Float64:
 		f, err := strconv.ParseFloat(value, 64)
 		into.SetFloat(f)
-		return err //nolint:wrapcheck // the caller says it in words of its own
+		return err
 	case reflect.Uint16:
 		n, err := strconv.ParseUint(value, 10, 16)
 		into.SetUint(n)
-		return err //nolint:wrapcheck // the caller says it in words of its own
+		return err
 	default:
 		n, err := strconv.ParseInt(value, 10, 32)
 		into.SetInt(n)
-		return err //nolint:wrapcheck // the caller says it in words of its own
+		return err
 	}
 }
 

@@ -38,12 +38,12 @@ var errNoFile = errors.New("is no file of at most 1MiB")
 func ReadFile(path string) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // names the file
+		return nil, err
 	}
 	defer func() { _ = f.Close() }()
 	info, err := f.Stat()
 	if err != nil {
-		return nil, err //nolint:wrapcheck // names the file
+		return nil, err
 	}
 	if !info.Mode().IsRegular() {
 		return nil, errNoFile
@@ -52,7 +52,7 @@ func ReadFile(path string) ([]byte, error) {
 	if len(data) > maxFile {
 		return nil, errNoFile
 	}
-	return data, err //nolint:wrapcheck // names the file
+	return data, err
 }
 
 // Parse reads and validates a configuration; name is that of the file in

@@ -196,7 +196,7 @@ func textRules() map[string]rule {
 		"url":      checkURL,
 		"pattern": func(text string) error {
 			_, err := naming.ParsePattern(text)
-			return err //nolint:wrapcheck // it names kind and text
+			return err
 		},
 	}
 }

@@ -68,7 +68,7 @@ func (p *Projection) Entries(s *registry.Service) ([]registry.Entry, error) {
 func encode(f Encoder, s *registry.Service) ([]registry.Entry, error) {
 	parts := s.ByInterfaces()
 	if len(parts) == 1 {
-		return f.Encode(parts[0]) //nolint:wrapcheck // the format says which part
+		return f.Encode(parts[0])
 	}
 	var entries []registry.Entry
 	var left []error

@@ -116,7 +116,7 @@ func closeListener(l net.Listener) error {
 	if l == nil {
 		return nil
 	}
-	return l.Close() //nolint:wrapcheck // the error names the address itself
+	return l.Close()
 }
 
 // TelemetryAddr returns where probes and metrics are served, nil if they
@@ -167,7 +167,7 @@ func (s *Server) Run(ctx context.Context) error {
 	running.Go(func() { s.followConditions(ctx) })
 	running.Wait()
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
-		return err //nolint:wrapcheck // our own, from above
+		return err
 	}
 	return nil
 }

@@ -180,7 +180,7 @@ func open(ctx context.Context, address string) (net.Listener, error) {
 	var config net.ListenConfig
 	file, unix := strings.CutPrefix(address, unixPrefix)
 	if !unix {
-		return config.Listen(ctx, "tcp", address) //nolint:wrapcheck // the caller names setting and address
+		return config.Listen(ctx, "tcp", address)
 	}
 	if err := removeDead(ctx, file); err != nil {
 		return nil, err
@@ -193,7 +193,7 @@ func open(ctx context.Context, address string) (net.Listener, error) {
 	}
 	l, err := config.Listen(ctx, "unix", file)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // the caller names setting and address
+		return nil, err
 	}
 	if late == nil {
 		return l, nil
@@ -220,5 +220,5 @@ func removeDead(ctx context.Context, file string) error {
 	if info, err := os.Lstat(file); err != nil || info.Mode().Type() != os.ModeSocket {
 		return errors.Join(errors.New("is no socket"), err)
 	}
-	return os.Remove(file) //nolint:wrapcheck // names the file itself
+	return os.Remove(file)
 }

@@ -57,7 +57,7 @@ func (a *admission) wait(ctx context.Context) error {
 		err := a.target.Admit(ctx)
 		if !errors.Is(err, zookeeper.ErrDuplicateProcess) && !errors.Is(err, zookeeper.ErrOwner) {
 			a.setRefused(nil)
-			return err //nolint:wrapcheck // runtime names the target
+			return err
 		}
 		if time.Now().Before(a.fatalUntil) {
 			return &Error{CauseUsage, err}

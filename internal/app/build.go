@@ -297,7 +297,7 @@ func (b *builder) loop(s *sink, bridges []config.Bridge) (*bridge.Loop, error) {
 		options.Election, options.Differ = s.election.Elector, s.election.differing
 	}
 	l, err := bridge.New(target, all, options)
-	return l, err //nolint:wrapcheck // build names the registry
+	return l, err
 }
 
 // tuning returns how the loop of a target works, which may change while it runs.
@@ -380,7 +380,7 @@ func patterns(texts []string) ([]naming.Pattern, error) {
 	for _, text := range texts {
 		p, err := naming.ParsePattern(text)
 		if err != nil {
-			return nil, err //nolint:wrapcheck // it names kind and text
+			return nil, err
 		}
 		all = append(all, p)
 	}

@@ -83,7 +83,7 @@ func leaseStore(cfg *config.Config, log *slog.Logger) (open func(target string) 
 	// The registry's own connection reports the sessions.
 	client, err := zookeeper.Dial(zookeeperKind{z}.options(log.With("component", "zookeeper", "registry", r.Lease.ZooKeeper)))
 	if err != nil {
-		return nil, nil, err //nolint:wrapcheck // it names the setting
+		return nil, nil, err
 	}
 	return func(target string) (lease.Store, error) {
 		return zookeeper.NewRecord(client, cfg.Owner, target, zookeeper.Access(z.ACL))

@@ -45,14 +45,14 @@ func newPublisher(b *builder, name string, m *config.Istiod) (*keys.Publisher, e
 		},
 		Log: b.logger("keys", name),
 	})
-	return p, err //nolint:wrapcheck // build names the registry
+	return p, err
 }
 
 // publishKeys keeps keys published while this replica leads, and then until its successor
 // publishes them.
 func publishKeys(ctx context.Context, e *election, p *keys.Publisher) error {
 	if e == nil {
-		return p.Run(ctx) //nolint:wrapcheck // named by the runtime
+		return p.Run(ctx)
 	}
 	e.Ready(bridge.Leadership{})
 	k := keyLeader{election: e, publisher: p, failed: make(chan error, 1)}

@@ -128,7 +128,7 @@ func (c *kubernetesConnection) bind(b *builder, bridges []config.Bridge, _ []con
 	}
 	store, err := kubernetes.NewAPI(c.server, b.cfg.Owner)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // build names the registry
+		return nil, err
 	}
 	target := kubernetes.NewWatchedTarget(store, o)
 	c.target.Store(&kubernetesStates{target.State, target.WatchState})
@@ -154,7 +154,7 @@ func (k kubernetesKind) source(b *builder, name string) (*boundSource, error) {
 		Log: log,
 	})
 	if err != nil {
-		return nil, err //nolint:wrapcheck // build names the registry
+		return nil, err
 	}
 	naming, err := hostNaming(b.cfg, name, from.ExportAll, false)
 	if err != nil {
@@ -162,7 +162,7 @@ func (k kubernetesKind) source(b *builder, name string) (*boundSource, error) {
 	}
 	source, err := mesh.New(mesh.Options{Clusters: reader, Naming: naming, Log: log})
 	if err != nil {
-		return nil, err //nolint:wrapcheck // build names the registry
+		return nil, err
 	}
 	return &boundSource{name: name, kind: "kubernetes", source: kubernetesSource{source, reader, server.Host, from.Keys.Annotation}}, nil
 }
@@ -181,7 +181,7 @@ func keysByKubernetes(m *config.Istiod, o *mesh.Options) error {
 		Config: server, Namespaces: k.Namespaces, Istio: true, Log: o.Log,
 	})
 	if err != nil {
-		return err //nolint:wrapcheck // build names the registry
+		return err
 	}
 	o.Mapping = reader.Mapping()
 	return nil

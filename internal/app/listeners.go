@@ -62,7 +62,7 @@ func (s *listeners) bind(ctx context.Context, address string) (net.Listener, err
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 	own := s.samePort(address)
 	if !errors.Is(err, syscall.EADDRINUSE) || len(own) == 0 {
-		return l, err //nolint:wrapcheck // listen says whose it may be
+		return l, err
 	}
 	for _, o := range own {
 		if err := setShared(o, 1); err != nil {
@@ -98,7 +98,7 @@ func setShared(l net.Listener, on int) error {
 	}
 	raw, err := c.SyscallConn()
 	if err != nil {
-		return err //nolint:wrapcheck // names the socket
+		return err
 	}
 	return share(raw, on)
 }

@@ -53,7 +53,7 @@ func (m meshKind) source(b *builder, name string) (*boundSource, error) {
 	}
 	source, err := mesh.New(o)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // build names the registry
+		return nil, err
 	}
 	return &boundSource{name: name, kind: "mesh", source: meshSource{source, m.Istiod, heard}}, nil
 }
@@ -169,7 +169,7 @@ func hostNaming(cfg *config.Config, name string, all, subsets bool) (mesh.Naming
 func ruleOf(r config.NameRule) (mesh.Rule, error) {
 	host, err := naming.ParsePattern(r.Host)
 	if err != nil {
-		return mesh.Rule{}, err //nolint:wrapcheck // it names kind and text
+		return mesh.Rule{}, err
 	}
 	rule := mesh.Rule{Host: host, Port: r.Port}
 	for _, k := range r.ServiceKeys() {
@@ -215,7 +215,7 @@ func mapping(m *config.Istiod, o *mesh.Options, endpoints *debug.Endpoints, obse
 	d.Replicas = replicas(m, from, o, endpoints)
 	reader, err := debug.New(d)
 	if err != nil {
-		return err //nolint:wrapcheck // build names the registry
+		return err
 	}
 	o.Mapping = reader
 	return nil
@@ -231,7 +231,7 @@ func keysByGenerator(m *config.Istiod, o *mesh.Options, observe func(debug.Obser
 		Log: o.Log, Observe: observe,
 	})
 	if err != nil {
-		return err //nolint:wrapcheck // build names the registry
+		return err
 	}
 	o.Mapping = reader
 	return nil
@@ -240,7 +240,7 @@ func keysByGenerator(m *config.Istiod, o *mesh.Options, observe func(debug.Obser
 func dialReplica(replica string, c ads.Credentials, maxReceive int) (grpc.ClientConnInterface, func(), error) {
 	conn, err := ads.Dial(replica, c, grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxReceive)))
 	if err != nil {
-		return nil, nil, err //nolint:wrapcheck // the reader says which replica
+		return nil, nil, err
 	}
 	return conn, func() { _ = conn.Close() }, nil
 }

@@ -29,7 +29,7 @@ func (n nacosKind) connection(b *builder, at targetKey) (*targetConnection, erro
 	opts.Observe = b.metrics.Nacos(name)
 	client, err := nacos.New(opts)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // build names the registry
+		return nil, err
 	}
 	return &targetConnection{
 		connection: &nacosConnection{name, client},
@@ -43,7 +43,7 @@ type nacosConnection struct {
 }
 
 func (c *nacosConnection) run(ctx context.Context) error {
-	return c.client.Run(ctx) //nolint:wrapcheck // named by the runtime
+	return c.client.Run(ctx)
 }
 
 func (*nacosConnection) close() {} // it ends with run
@@ -68,7 +68,7 @@ func (c *nacosConnection) bind(b *builder, bridges []config.Bridge, former []con
 	r.codecs = codecs
 	target, err := nacos.NewTarget(client, nacos.TargetOptions{Owner: metadata.OwnerMark(b.cfg.Owner), Layouts: layouts, Signer: b.signer})
 	if err != nil {
-		return nil, err //nolint:wrapcheck // build names the registry
+		return nil, err
 	}
 	r.target, r.check = target, checkNacos(n, client, target)
 	return r, nil
@@ -126,7 +126,7 @@ func (n nacosKind) source(b *builder, name string) (*boundSource, error) {
 		Asker: stored.asker(newAskers(b.cfg, name)), Elsewhere: stored != nil,
 	})
 	if err != nil {
-		return nil, err //nolint:wrapcheck // build names the registry
+		return nil, err
 	}
 	return &boundSource{name: name, kind: "nacos", source: stored.beside(nacosSource{source})}, nil
 }
@@ -145,7 +145,7 @@ func (n nacosKind) idStore() *idStore {
 	return &idStore{where: "config " + nacos.IDData + " of group " + nacos.IDGroup, ask: func(ctx context.Context, offer string) (string, error) {
 		client, err := nacos.New(o)
 		if err != nil {
-			return "", err //nolint:wrapcheck // it names the option
+			return "", err
 		}
 		var id string
 		ended := during(ctx, client.Run, func() { id, err = client.ID(ctx, offer) })
@@ -156,7 +156,7 @@ func (n nacosKind) idStore() *idStore {
 func (n nacosKind) records(b *builder, name string) (*recordStore, error) {
 	client, err := nacos.New(n.options(b.logger("nacos", name)))
 	if err != nil {
-		return nil, err //nolint:wrapcheck // the caller names the registry
+		return nil, err
 	}
 	right := "let " + cmp.Or(n.Username, "anonymous clients") + " write configurations of group " + nacos.IDGroup + " in namespace " + cmp.Or(n.Namespace, "public")
 	return &recordStore{nacos.NewRecorder(client, metadata.OwnerMark(b.cfg.Owner)), name, right, client.Run, func() {}}, nil
@@ -166,11 +166,11 @@ func (n nacosKind) records(b *builder, name string) (*recordStore, error) {
 func (n nacosKind) documents(b *builder, name, _ string) (documentStore, error) {
 	client, err := nacos.New(n.options(b.logger("nacos", name)))
 	if err != nil {
-		return nil, err //nolint:wrapcheck // the caller names the registry
+		return nil, err
 	}
 	layout, err := dubbo.NewNacosApp(format.Options{Namespace: n.Namespace})
 	if err != nil {
-		return nil, err //nolint:wrapcheck // it names the option
+		return nil, err
 	}
 	return store{
 		run: client.Run,
@@ -211,7 +211,7 @@ func (s scoped) GroupOf(namespace, group, service string) (registry.Group, bool)
 // Foreign implements nacos.Exclusive.
 func (s scoped) Foreign(service string, in metadata.NacosInstance) error {
 	if f, ok := s.nacosFormat.(nacos.Exclusive); ok {
-		return f.Foreign(service, in) //nolint:wrapcheck // says what the instance is
+		return f.Foreign(service, in)
 	}
 	return nil
 }

@@ -278,7 +278,7 @@ func (o *Operation) apply(ctx context.Context, s *sink, request operationRequest
 		o.Left = append(o.Left, step)
 	}
 	if failed != nil && !errors.Is(failed, registry.ErrConflict) && !errors.Is(failed, registry.ErrRefused) {
-		return failed //nolint:wrapcheck // the caller names the target
+		return failed
 	}
 	return err
 }
@@ -293,7 +293,7 @@ func (s *sink) readBack(ctx context.Context, request operationRequest, change re
 	for {
 		held, err := s.target.Read(ctx, change.Group)
 		if err != nil {
-			return nil, err //nolint:wrapcheck // the caller names the target
+			return nil, err
 		}
 		rest, still := request.change(change.Group, held), make(map[string]bool)
 		for _, p := range rest.Put {

@@ -24,7 +24,7 @@ func newSigner(file string) (s *metadata.Signer, keysHash string, err error) {
 	}
 	keys, err := config.ReadKeys(file)
 	if err != nil {
-		return nil, "", err //nolint:wrapcheck // it names the file
+		return nil, "", err
 	}
 	raw := make([][]byte, 0, len(keys))
 	for _, k := range keys {

@@ -130,7 +130,7 @@ func readKeys(ctx context.Context, m *config.Istiod) (last debug.Snapshot, err e
 			cancel()
 		}
 	})
-	return last, cmp.Or(err, last.Err) //nolint:wrapcheck // it says what was read
+	return last, cmp.Or(err, last.Err)
 }
 
 const (

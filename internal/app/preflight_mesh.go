@@ -50,9 +50,9 @@ func (s meshSource) check(ctx context.Context, f *findings) {
 func dial(ctx context.Context, address string) error {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
 	if err != nil {
-		return err //nolint:wrapcheck // it names the address
+		return err
 	}
-	return conn.Close() //nolint:wrapcheck // it names the address
+	return conn.Close()
 }
 
 func clustersReceived(s mesh.Status) bool { return s.Stream.Types[mesh.ClusterType].Responses > 0 }
@@ -195,7 +195,7 @@ func (a *audience) UnmarshalJSON(data []byte) error {
 	var many []string
 	err := json.Unmarshal(data, &many)
 	*a = many
-	return err //nolint:wrapcheck // the caller says what was read
+	return err
 }
 
 // checkToken looks at what the token says of itself. It never prints it.

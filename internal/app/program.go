@@ -139,7 +139,7 @@ func (p *Program) Preflight(ctx context.Context, timeout time.Duration) ([]Findi
 	p.remark("asking %s", strings.Join(asked, ", "))
 	all := examine(ctx, r, timeout)
 	if ctx.Err() != nil {
-		return nil, context.Cause(ctx) //nolint:wrapcheck // the signal itself
+		return nil, context.Cause(ctx)
 	}
 	return all, nil
 }
@@ -147,7 +147,7 @@ func (p *Program) Preflight(ctx context.Context, timeout time.Duration) ([]Findi
 func (p *Program) load() (*config.Config, error) {
 	cfg, err := config.Load(p.File, p.Env)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // the errors name file and line
+		return nil, err
 	}
 	return cfg, nil
 }

@@ -44,7 +44,7 @@ func readRules(path string) (*rulesFile, error) {
 	}
 	data, err := config.ReadFile(path)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // it says which file
+		return nil, err
 	}
 	line := 0
 	for _, part := range documentsOf(data) {
@@ -90,7 +90,7 @@ func documentsOf(data []byte) [][]byte {
 func (d *ruleText) parse(text []byte) error {
 	file, err := parser.ParseBytes(text, 0)
 	if err != nil {
-		return err //nolint:wrapcheck // it has the place
+		return err
 	}
 	for _, one := range file.Docs {
 		if one.Body == nil || one.Body.Type() == ast.NullType || one.Body.Type() == ast.CommentType {
@@ -98,10 +98,10 @@ func (d *ruleText) parse(text []byte) error {
 		}
 		var value any
 		if err := yaml.NodeToValue(one.Body, &value); err != nil {
-			return err //nolint:wrapcheck // it has the place
+			return err
 		}
 		if d.json, err = json.Marshal(value); err != nil {
-			return err //nolint:wrapcheck // it says what JSON has no place for
+			return err
 		}
 		d.body = one.Body
 	}

@@ -166,7 +166,7 @@ func (r *runtime) complete(ctx context.Context, timeout time.Duration) ([]bridge
 			}
 			var err error
 			statuses[i], err = s.loop.AwaitIdle(ctx)
-			return err //nolint:wrapcheck // judge says what it means
+			return err
 		})
 	})
 	return statuses, r.judge(ctx, err, statuses, timeout)
@@ -263,7 +263,7 @@ func (r *runtime) judge(ctx context.Context, err error, statuses []bridge.Status
 	case err == nil:
 		return nil
 	case ctx.Err() != nil:
-		return context.Cause(ctx) //nolint:wrapcheck // the signal itself
+		return context.Cause(ctx)
 	case errors.As(err, new(*Error)):
 		return err
 	case errors.Is(err, context.DeadlineExceeded):

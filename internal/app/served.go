@@ -130,7 +130,7 @@ func (c *servedConnection) serve(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return c.target.Run(ctx) })
 	group.Go(func() error { return c.server.Serve(ctx, l) })
-	return group.Wait() //nolint:wrapcheck // named by the runtime
+	return group.Wait()
 }
 
 func (c *servedConnection) state() admin.TargetState {

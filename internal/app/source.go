@@ -91,7 +91,7 @@ func (a askers) Ask(ctx context.Context, ref metadata.Ref) (string, error) {
 	if !ok {
 		return "", fmt.Errorf("%w: no bridge reads %s", registry.ErrRefused, ref.Group)
 	}
-	return asker.Ask(ctx, ref) //nolint:wrapcheck // says who was asked
+	return asker.Ask(ctx, ref)
 }
 
 // Same implements dependency.Asker.

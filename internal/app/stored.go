@@ -95,7 +95,7 @@ type storedAsker struct {
 // Ask implements dependency.Asker.
 func (a storedAsker) Ask(ctx context.Context, ref metadata.Ref) (string, error) {
 	if _, ok := dubbo.ParseMetadataRevision(ref.Key); !ok {
-		return a.Asker.Ask(ctx, ref) //nolint:wrapcheck // says who was asked
+		return a.Asker.Ask(ctx, ref)
 	}
 	text, err := a.stored.Document(ctx, ref)
 	if err != nil {
@@ -131,5 +131,5 @@ func (s sourceBeside) Run(ctx context.Context, table *registry.Table) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return wrap("metadataRegistry "+s.stored.name, s.stored.Run(ctx)) })
 	group.Go(func() error { return s.source.Run(ctx, table) })
-	return group.Wait() //nolint:wrapcheck // named by the runtime
+	return group.Wait()
 }

@@ -87,7 +87,7 @@ func (s *supervisor) listen(ctx context.Context) error {
 	o.Inputs, o.Targets = r.statusView()
 	server, err := admin.New(ctx, o)
 	if err != nil {
-		return err //nolint:wrapcheck // it names the setting
+		return err
 	}
 	r.metrics.Watch(server.Overview)
 	r.metrics.Reloaded(true)

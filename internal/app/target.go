@@ -100,7 +100,7 @@ func (s *sink) run(ctx context.Context) error {
 		s.election.link.Store(s.targetConnection)
 		group.Go(func() error { return s.resyncWhenAlike(ctx) })
 	}
-	return group.Wait() //nolint:wrapcheck // each says what it is of
+	return group.Wait()
 }
 
 // rescan makes the loop read everything again whenever a connection is back.

@@ -36,7 +36,7 @@ func (z zookeeperKind) connection(b *builder, at targetKey) (*targetConnection, 
 	opts.Observe = onReturn(b.metrics.Sessions(name), back)
 	client, err := zookeeper.Dial(opts)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // build names the registry
+		return nil, err
 	}
 	return &targetConnection{
 		connection: &zookeeperConnection{name, client, back},
@@ -88,7 +88,7 @@ func (c *zookeeperConnection) bind(b *builder, bridges []config.Bridge, former [
 	}
 	target, err := zookeeper.NewTarget(c.client, to)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // build names the registry
+		return nil, err
 	}
 	r.bridges = identities(bridges)
 	r.target, r.check = target, checkZooKeeper(b.cfg, targetKey{registry: name}, target)
@@ -159,7 +159,7 @@ func (z zookeeperKind) source(b *builder, name string) (*boundSource, error) {
 		Formats: formats, Log: o.Log, Asker: stored.asker(newAskers(b.cfg, name)), Elsewhere: stored != nil,
 	})
 	if err != nil {
-		return nil, err //nolint:wrapcheck // build names the registry
+		return nil, err
 	}
 	return &boundSource{name: name, kind: "zookeeper", source: stored.beside(zookeeperSource{source})}, nil
 }
@@ -183,7 +183,7 @@ func (z zookeeperKind) idStore() *idStore {
 	return &idStore{where: zookeeper.IDNode, ask: func(ctx context.Context, offer string) (string, error) {
 		client, err := zookeeper.Dial(o) //nolint:contextcheck // it ends by Close
 		if err != nil {
-			return "", err //nolint:wrapcheck // it names the option
+			return "", err
 		}
 		defer client.Close()
 		return client.ID(ctx, offer, zookeeper.Access(z.ACL))
@@ -195,7 +195,7 @@ func (z zookeeperKind) records(b *builder, name string) (*recordStore, error) {
 	o.Observe = b.metrics.Sessions(name)
 	client, err := zookeeper.Dial(o)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // the caller names the registry
+		return nil, err
 	}
 	right := "let " + cmp.Or(z.User, "anybody, since no user is set,") + " create, write and delete below /xds-bridge/" + b.cfg.Owner
 	return &recordStore{zookeeper.NewRecorder(client, b.cfg.Owner, zookeeper.Access(z.ACL)), name, right, untilDone, client.Close}, nil
@@ -205,7 +205,7 @@ func (z zookeeperKind) records(b *builder, name string) (*recordStore, error) {
 func (z zookeeperKind) documents(b *builder, name, root string) (documentStore, error) {
 	layout, err := dubbo.NewZooKeeperApp(format.Options{Documents: root})
 	if err != nil {
-		return nil, err //nolint:wrapcheck // it names the option
+		return nil, err
 	}
 	o := z.options(b.logger("zookeeper", name))
 	var client atomic.Pointer[zookeeper.Client]
@@ -213,7 +213,7 @@ func (z zookeeperKind) documents(b *builder, name, root string) (documentStore, 
 		run: func(ctx context.Context) error {
 			c, err := zookeeper.Dial(o) //nolint:contextcheck // it ends by Close
 			if err != nil {
-				return err //nolint:wrapcheck // it names the option
+				return err
 			}
 			defer c.Close()
 			client.Store(c)

@@ -67,7 +67,7 @@ func (s serviceEntries) Write(ctx context.Context, c registry.Change) error {
 	head := s.head(c.Group)
 	held, err := s.Target.Read(ctx, c.Group)
 	if err != nil {
-		return err //nolint:wrapcheck // of the target that is tried
+		return err
 	}
 	i := slices.IndexFunc(held, func(h registry.Held) bool { return h.Key == serviceentry.HeaderKey })
 	switch {
@@ -79,5 +79,5 @@ func (s serviceEntries) Write(ctx context.Context, c registry.Change) error {
 	if len(c.Want) > 0 {
 		c.Want = append([]registry.Entry{head}, c.Want...)
 	}
-	return s.Target.Write(ctx, c) //nolint:wrapcheck // of the target that is tried
+	return s.Target.Write(ctx, c)
 }

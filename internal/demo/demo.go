@@ -130,7 +130,7 @@ func (s *environment) awaitSync(ctx context.Context) (bridge.Status, error) {
 // failure returns why the environment ended, nil if a person ended it.
 func failure(ctx context.Context) error {
 	if err := context.Cause(ctx); err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
-		return err //nolint:wrapcheck // start wrapped it
+		return err
 	}
 	return nil
 }

@@ -28,7 +28,7 @@ type journal struct {
 // Write implements registry.Target.
 func (j *journal) Write(ctx context.Context, change registry.Change) error {
 	if err := j.Target.Write(ctx, change); err != nil {
-		return err //nolint:wrapcheck // this target is invisible
+		return err
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -97,7 +97,7 @@ func (s service) check() error {
 	}
 	for _, key := range s.Keys {
 		if _, err := naming.ParseServiceKey(key); err != nil {
-			return err //nolint:wrapcheck // names the key
+			return err
 		}
 	}
 	for _, e := range s.Endpoints {

@@ -126,7 +126,7 @@ func (h handler) Handle(ctx context.Context, r slog.Record) error {
 		less.AddAttrs(attr(a))
 		return true
 	})
-	return h.next.Handle(ctx, less) //nolint:wrapcheck // it is the other's own
+	return h.next.Handle(ctx, less)
 }
 
 // WithAttrs implements slog.Handler.

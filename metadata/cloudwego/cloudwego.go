@@ -110,7 +110,7 @@ func write(i instance.Instance) string {
 func read(kind, name string, data []byte) (instance.Instance, error) {
 	p, err := instance.ParseAddress(name)
 	if err != nil {
-		return instance.Instance{}, err //nolint:wrapcheck // says what it is not
+		return instance.Instance{}, err
 	}
 	var n node
 	if err := json.Unmarshal(data, &n); err != nil {

@@ -207,7 +207,7 @@ func (o *options) encodeApps(s *registry.Service, form appForm) ([]registry.Entr
 		entries = append(entries, part...)
 		left = append(left, err...)
 	}
-	return metadata.Encoded(registry.Sorted(entries), left) //nolint:wrapcheck // says what is left out
+	return metadata.Encoded(registry.Sorted(entries), left)
 }
 
 func encodeApp(c *claim, distinction string, interfaces []registry.Interface, form appForm) (entries []registry.Entry, left []error) {

@@ -101,7 +101,7 @@ const springSource = "preserved.register.source" // of instances that Spring Clo
 func parseNacos(e registry.Entry) (registration, error) {
 	i, err := metadata.ParseNacosInstance(e.Value)
 	if err != nil {
-		return registration{}, err //nolint:wrapcheck // says what was read
+		return registration{}, err
 	}
 	if i.Metadata[metaRevision] == "" && i.Metadata[metaOldRevision] != "" {
 		return registration{}, errOldLevel

@@ -120,7 +120,7 @@ func readMark(s string) (registry.Path, error) {
 	}
 	m, err := metadata.ParseMark(s)
 	if err != nil {
-		return "", err //nolint:wrapcheck // names the mark and what is wrong with it
+		return "", err
 	}
 	return m.Path, nil
 }

@@ -249,7 +249,7 @@ func (o *options) encode(s *registry.Service, form form) ([]registry.Entry, erro
 		}
 		return sameKey(a, b)
 	})
-	return metadata.Encoded(entries, left) //nolint:wrapcheck // says what is left out
+	return metadata.Encoded(entries, left)
 }
 
 func sameKey(a, b registry.Entry) bool { return a.Group == b.Group && a.Key == b.Key }

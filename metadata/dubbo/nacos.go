@@ -127,7 +127,7 @@ var errMetadata = errors.New("has no protocol in its metadata")
 func readInstance(e registry.Entry) (*record, error) {
 	i, err := metadata.ParseNacosInstance(e.Value)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // says what was read
+		return nil, err
 	}
 	if err := checkAddress(i.IP, i.Port); err != nil {
 		return nil, err

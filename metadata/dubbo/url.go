@@ -101,7 +101,7 @@ var errReserved = errors.New("is a path of Dubbo's own")
 // path is another one's.
 func checkInterface(i registry.Interface) error {
 	if err := metadata.KeyOf(i).Check(); err != nil {
-		return err //nolint:wrapcheck // says what is wrong with which key
+		return err
 	}
 	switch i.Name {
 	case "config", "mapping", "metadata":
@@ -110,9 +110,9 @@ func checkInterface(i registry.Interface) error {
 	return nil
 }
 
-func checkProtocol(s string) error { return metadata.CheckProtocol(s) } //nolint:wrapcheck // says what is wrong with which
+func checkProtocol(s string) error { return metadata.CheckProtocol(s) }
 
-func checkAddress(host string, port uint16) error { return metadata.CheckAddress(host, port) } //nolint:wrapcheck // as above
+func checkAddress(host string, port uint16) error { return metadata.CheckAddress(host, port) }
 
 // hostPort joins a host and a port, an IPv6 host in brackets.
 func hostPort(host string, port uint16) string { return string(appendHostPort(nil, host, port)) }

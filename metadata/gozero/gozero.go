@@ -26,7 +26,7 @@ const keyGRPC = "gRPC_port"
 // with a colon alone.
 func NewNacos(o instance.Options) (*instance.Nacos, error) {
 	speaks := func(f convert.Family) bool { return f == convert.GRPC }
-	return instance.NewNacos(instance.RecordForm{ //nolint:wrapcheck // names the format
+	return instance.NewNacos(instance.RecordForm{
 		Form:  instance.Form{Kind: Kind, Speaks: speaks, Extract: extract, Reserved: []string{keyGRPC}},
 		Scale: convert.Nacos(), IPv4: true,
 	}, o)

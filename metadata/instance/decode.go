@@ -61,10 +61,10 @@ func (c *codec) endpoints(i Instance) ([]registry.Endpoint, error) {
 		e := common
 		e.Host, e.Port, e.Protocol, e.Attributes = p.Host, p.Port, cmp.Or(p.Protocol, c.o.Protocol), maps.Clone(common.Attributes)
 		if err := metadata.CheckAddress(p.Host, p.Port); err != nil {
-			return nil, err //nolint:wrapcheck // says what is wrong with which
+			return nil, err
 		}
 		if err := metadata.CheckProtocol(e.Protocol); err != nil {
-			return nil, err //nolint:wrapcheck // as above
+			return nil, err
 		}
 		out = append(out, e)
 	}
@@ -84,7 +84,7 @@ func (c *codec) read(i Instance) (registry.Endpoint, error) {
 	if mark := pop(metadata.MarkKey); mark != "" {
 		parsed, err := metadata.ParseMark(mark)
 		if err != nil {
-			return e, err //nolint:wrapcheck // names the mark and what is wrong with it
+			return e, err
 		}
 		e.Path = parsed.Path
 	}

@@ -95,7 +95,7 @@ func (c *codec) pathOmission(s *registry.Service) error {
 	if c.form.Paths {
 		return nil
 	}
-	return metadata.PathOmission(s, c.form.Kind) //nolint:wrapcheck // says what is left out
+	return metadata.PathOmission(s, c.form.Kind)
 }
 
 // weightOmission returns which weights are left out; nil if none is.
@@ -109,7 +109,7 @@ func (c *codec) weightOmission(s *registry.Service, all []site) error {
 			n++
 		}
 	}
-	return metadata.WeightOmission(n, c.form.Kind) //nolint:wrapcheck // says what is left out
+	return metadata.WeightOmission(n, c.form.Kind)
 }
 
 // shareOf returns the share of the calls of an endpoint, in hundredths of a normal one;
@@ -279,7 +279,7 @@ func (c *codec) encode(s *registry.Service, write func(Instance) (registry.Entry
 	for i, err := range left {
 		left[i] = fmt.Errorf("%s: %w", c.form.Kind, err)
 	}
-	return metadata.Encoded(slices.CompactFunc(entries, sameKey), left) //nolint:wrapcheck // says what is left out
+	return metadata.Encoded(slices.CompactFunc(entries, sameKey), left)
 }
 
 func sameKey(a, b registry.Entry) bool { return a.Group == b.Group && a.Key == b.Key }

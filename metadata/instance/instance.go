@@ -177,7 +177,7 @@ func ParseAddress(s string) (Port, error) {
 		return Port{}, fmt.Errorf("%.80q: port %.20q is not within 1 to 65535", s, port)
 	}
 	if err := metadata.CheckAddress(host, uint16(n)); err != nil {
-		return Port{}, err //nolint:wrapcheck // says what is wrong with which
+		return Port{}, err
 	}
 	return Port{Host: host, Port: uint16(n)}, nil
 }

@@ -59,7 +59,7 @@ func (n *Nacos) entry(i Instance) (registry.Entry, error) {
 	delete(in.Metadata, metadata.KeyNacosCluster)
 	g := n.group(n.o.Namespace, n.o.Group, n.record.Name(i.Service, i.Ports[0].Protocol))
 	if err := metadata.CheckNacosService(g.Namespace, g.Group, g.Name); err != nil {
-		return registry.Entry{}, err //nolint:wrapcheck // says what is wrong with it
+		return registry.Entry{}, err
 	}
 	return registry.Entry{Group: g, Key: in.Key(), Value: in.String()}, nil
 }
@@ -67,7 +67,7 @@ func (n *Nacos) entry(i Instance) (registry.Entry, error) {
 func (n *Nacos) read(e registry.Entry) (Instance, error) {
 	in, err := metadata.ParseNacosInstance(e.Value)
 	if err != nil {
-		return Instance{}, err //nolint:wrapcheck // says what was read
+		return Instance{}, err
 	}
 	if err := foreign(n.form.Kind, e.Group.Name, in.Metadata); err != nil {
 		return Instance{}, err

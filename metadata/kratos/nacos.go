@@ -17,7 +17,7 @@ import (
 // Consumers that watch read the weight of the metadata, those that ask once that of the
 // instance. Both are written.
 func NewNacos(o instance.Options) (*instance.Nacos, error) {
-	return instance.NewNacos(instance.RecordForm{ //nolint:wrapcheck // names the format
+	return instance.NewNacos(instance.RecordForm{
 		Form:  instance.Form{Kind: Kind, Speaks: speaks, Own: ownKind, Extract: extractKind, Reserved: []string{keyWeight, keyKind}},
 		Scale: convert.Kratos(),
 		Name:  func(service, protocol string) string { return service + "." + convert.Scheme(protocol) },

@@ -28,7 +28,7 @@ const prefix = "xdsb-"
 // service fail. They watch the names of the nodes alone, and read the data when these
 // change.
 func NewZooKeeper(o instance.Options) (*instance.ZooKeeper, error) {
-	return instance.NewZooKeeper(instance.NodeForm{ //nolint:wrapcheck // names the format
+	return instance.NewZooKeeper(instance.NodeForm{
 		Form: instance.Form{
 			Kind: Kind, Speaks: speaks, Joins: func([]instance.Port) bool { return true },
 			Own: ownWeight, Extract: extractWeight, Reserved: []string{keyWeight},

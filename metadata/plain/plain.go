@@ -29,7 +29,7 @@ func NewNacos(o instance.Options) (*instance.Nacos, error) {
 		instance.ExtractProtocol(i, convert.Known)
 		return nil
 	}
-	return instance.NewNacos(instance.RecordForm{ //nolint:wrapcheck // names the format
+	return instance.NewNacos(instance.RecordForm{
 		Form:  instance.Form{Kind: Kind, Own: own, Extract: extract, Reserved: []string{instance.KeyOwnProtocol}},
 		Scale: convert.Nacos(),
 	}, o)
@@ -43,7 +43,7 @@ func NewNacos(o instance.Options) (*instance.Nacos, error) {
 // The names of the nodes have all addresses. A node that is read may have any data, or
 // any name if its data is host:port.
 func NewZooKeeper(o instance.Options) (*instance.ZooKeeper, error) {
-	return instance.NewZooKeeper(instance.NodeForm{ //nolint:wrapcheck // names the format
+	return instance.NewZooKeeper(instance.NodeForm{
 		Form: instance.Form{Kind: Kind}, Replaces: metadata.InPlace, Write: write, Read: read,
 	}, o)
 }
@@ -66,7 +66,7 @@ func read(name string, data []byte) (instance.Instance, error) {
 	p, err := instance.ParseAddress(name)
 	if err != nil {
 		if p, err = instance.ParseAddress(strings.TrimSpace(string(data))); err != nil {
-			return instance.Instance{}, err //nolint:wrapcheck // says what it is not
+			return instance.Instance{}, err
 		}
 		return instance.Instance{Ports: []instance.Port{p}}, nil
 	}

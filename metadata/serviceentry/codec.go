@@ -65,7 +65,7 @@ func (c *Codec) Encode(s *registry.Service) ([]registry.Entry, error) {
 		}
 	}
 	out = registry.Sorted(out)
-	return metadata.Encoded(out, []error{refused, omitted, metadata.PathOmission(s, "mesh")}) //nolint:wrapcheck // says what is left out
+	return metadata.Encoded(out, []error{refused, omitted, metadata.PathOmission(s, "mesh")})
 }
 
 // meshNames returns the names of a service in the mesh.

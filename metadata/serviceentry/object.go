@@ -237,5 +237,5 @@ func (s *ObjectSpec) UnmarshalJSON(text []byte) error {
 		return nil
 	}
 	*s = ObjectSpec{Unknown: true}
-	return json.Unmarshal(text, (*plain)(s)) //nolint:wrapcheck // json says where
+	return json.Unmarshal(text, (*plain)(s))
 }

@@ -15,7 +15,7 @@ import (
 //
 // With secure, consumers use https. Instances with another source are not of this format.
 func NewNacos(o instance.Options) (*instance.Nacos, error) {
-	return instance.NewNacos(instance.RecordForm{ //nolint:wrapcheck // names the format
+	return instance.NewNacos(instance.RecordForm{
 		Form: form(ownNacos, extractNacos, keySource, keySecure, keyIPv6), Scale: convert.Nacos(),
 	}, o)
 }

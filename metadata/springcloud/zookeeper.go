@@ -38,7 +38,7 @@ func NewZooKeeper(o instance.Options) (*instance.ZooKeeper, error) {
 	}
 	f := form(own, extract)
 	f.Weightless, f.Paths = true, true
-	return instance.NewZooKeeper(instance.NodeForm{ //nolint:wrapcheck // names the format
+	return instance.NewZooKeeper(instance.NodeForm{
 		Form: f, Prefix: prefix, Replaces: metadata.InPlace, Write: write, Read: read, Foreign: foreign,
 	}, o)
 }

@@ -245,7 +245,7 @@ func (c *Client) publish(ctx context.Context) error {
 		c.left = err
 		c.mu.Unlock()
 	}
-	return err //nolint:wrapcheck // run adds the part
+	return err
 }
 
 // run starts a part of the client. A part that ends before Close, or panics, is

@@ -95,7 +95,7 @@ func writable(path string) error {
 		return fmt.Errorf("%s: is a directory", path)
 	}
 	_, err := os.Stat(filepath.Dir(path))
-	return err //nolint:wrapcheck // it names the directory
+	return err
 }
 
 // failure returns why the file cannot be written; nil where it can, or there is none.
@@ -120,7 +120,7 @@ func (s *state) old(a answer) bool {
 func (s *state) load() error {
 	data, err := os.ReadFile(s.path)
 	if err != nil {
-		return err //nolint:wrapcheck // it names the file
+		return err
 	}
 	var file stateFile
 	if err := json.Unmarshal(data, &file); err != nil {
@@ -264,7 +264,7 @@ func (s *state) save() error {
 	if err != nil {
 		return fmt.Errorf("state: %w", err)
 	}
-	return statefile.Replace(s.path, data) //nolint:wrapcheck // it names the file
+	return statefile.Replace(s.path, data)
 }
 
 // latest forgets what is old or too much, and returns the rest, the one that was

@@ -52,7 +52,7 @@ func opened(pool *adapter.Pool, scheme string, u *common.URL) (*client.Client, e
 	// So is Grace: dubbo-go stops its servers before it closes clients, and once more,
 	// which panics, a step-timeout of 3 s later.
 	o := client.Options{StateFile: u.GetParam(stateFile, ""), DrainDelay: 10 * time.Millisecond, Grace: time.Second, Log: Log(slog.LevelInfo)}
-	return pool.Open(scheme+"://"+servers+"/"+path+"?"+params.Encode(), o, all.Kinds()...) //nolint:wrapcheck // it names the parameter
+	return pool.Open(scheme+"://"+servers+"/"+path+"?"+params.Encode(), o, all.Kinds()...)
 }
 
 // Parameters of a registry that are not those of client.Open.

@@ -58,7 +58,7 @@ func (n *node) Register(u *common.URL) error {
 		return fmt.Errorf("%s is registered already", u.Key())
 	}
 	if err := n.client.Register(i); err != nil {
-		return err //nolint:wrapcheck // it names the instance
+		return err
 	}
 	n.provided.Store(u.Key(), nil)
 	return nil
@@ -122,7 +122,7 @@ func (n *node) Subscribe(u *common.URL, to registry.NotifyListener) error {
 		w.Stop()
 		return nil
 	}
-	return w.Follow(func(s client.Snapshot, err error) { //nolint:wrapcheck // it names the query
+	return w.Follow(func(s client.Snapshot, err error) {
 		if err == nil {
 			n.notify(u, to, s)
 		}

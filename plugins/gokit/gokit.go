@@ -19,7 +19,7 @@ import (
 // Open is client.Open, with plain hosts and ports in place of Dubbo's where
 // the URL names no format and o none.
 func Open(url string, o client.Options, kinds ...client.Kind) (*client.Client, error) {
-	return adapter.Open(url, o, map[string]string{"zookeeper": plain.Kind, "nacos": plain.Kind}, kinds...) //nolint:wrapcheck // it names the URL
+	return adapter.Open(url, o, map[string]string{"zookeeper": plain.Kind, "nacos": plain.Kind}, kinds...)
 }
 
 // Registrar implements sd.Registrar.

@@ -22,7 +22,7 @@ import (
 // Open is client.Open, with the format of go-zero's own registry in Nacos in place of Dubbo's where
 // the URL names no format and o none.
 func Open(url string, o client.Options, kinds ...client.Kind) (*client.Client, error) {
-	return adapter.Open(url, o, map[string]string{"nacos": format.Kind}, kinds...) //nolint:wrapcheck // it names the URL
+	return adapter.Open(url, o, map[string]string{"nacos": format.Kind}, kinds...)
 }
 
 // WithRegistry has a zrpc client resolve targets of the scheme xdsbridge by a

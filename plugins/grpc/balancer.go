@@ -53,7 +53,7 @@ func (t tracker) NewSubConn(addresses []resolver.Address, o balancer.NewSubConnO
 			listen(s)
 		}
 	}
-	return t.ClientConn.NewSubConn(addresses, o) //nolint:wrapcheck,staticcheck // the channel's own; what replaces it has one address, as here
+	return t.ClientConn.NewSubConn(addresses, o) //nolint:staticcheck // the channel's own; what replaces it has one address, as here
 }
 
 func placeOf(a resolver.Address) *place {

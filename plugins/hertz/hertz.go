@@ -24,7 +24,7 @@ import (
 // Open is client.Open, with the formats of Hertz's own registries in place of Dubbo's where
 // the URL names no format and o none.
 func Open(url string, o client.Options, kinds ...client.Kind) (*client.Client, error) {
-	return adapter.Open(url, o, map[string]string{"zookeeper": cloudwego.Hertz, "nacos": cloudwego.Hertz}, kinds...) //nolint:wrapcheck // it names the URL
+	return adapter.Open(url, o, map[string]string{"zookeeper": cloudwego.Hertz, "nacos": cloudwego.Hertz}, kinds...)
 }
 
 // Registry implements registry.Registry.

@@ -46,7 +46,7 @@ type Registry struct{ registry client.Registry }
 // Open is client.Open, with the formats of Kratos' own registries in place of Dubbo's where
 // the URL names no format and o none.
 func Open(address string, o client.Options, kinds ...client.Kind) (*client.Client, error) {
-	return adapter.Open(address, o, map[string]string{"zookeeper": format.Kind, "nacos": format.Kind}, kinds...) //nolint:wrapcheck // it names the URL
+	return adapter.Open(address, o, map[string]string{"zookeeper": format.Kind, "nacos": format.Kind}, kinds...)
 }
 
 // New returns a registry over a client, which stays the caller's.

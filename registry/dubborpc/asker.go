@@ -115,7 +115,7 @@ type dialer struct {
 }
 
 func (d *dialer) dial(ctx context.Context, address string) (net.Conn, error) {
-	return (&net.Dialer{Control: d.control}).DialContext(ctx, "tcp", address) //nolint:wrapcheck // Ask wraps it
+	return (&net.Dialer{Control: d.control}).DialContext(ctx, "tcp", address)
 }
 
 // control implements net.Dialer.Control, which is called for each resolved address.
@@ -125,7 +125,7 @@ func (d *dialer) control(_, address string, _ syscall.RawConn) error {
 	}
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
-		return err //nolint:wrapcheck // Ask wraps it
+		return err
 	}
 	reason := d.reach.Refuse(host)
 	if reason == "" {

@@ -30,7 +30,7 @@ func callTriple(ctx context.Context, m dubbo.MetadataService, d *dialer) (string
 	conn, err := grpc.NewClient("passthrough:///"+m.Address(),
 		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(d.dial))
 	if err != nil {
-		return "", err //nolint:wrapcheck // Ask wraps it
+		return "", err
 	}
 	defer func() { _ = conn.Close() }() // after the call
 	ctx = metadata.AppendToOutgoingContext(ctx, "tri-service-version", m.Version, "tri-service-group", m.Application)
@@ -42,7 +42,7 @@ func callTriple(ctx context.Context, m dubbo.MetadataService, d *dialer) (string
 		return "", errLarge
 	}
 	if err != nil {
-		return "", err //nolint:wrapcheck // Ask wraps it
+		return "", err
 	}
 	answered, err := info(answer)
 	if err != nil {
@@ -76,7 +76,7 @@ var (
 func textOf(d dubbo.Document) (string, error) {
 	text, err := json.Marshal(d)
 	if err != nil {
-		return "", err //nolint:wrapcheck // Ask wraps it
+		return "", err
 	}
 	if len(text) > maxSize {
 		return "", errLarge

@@ -55,7 +55,7 @@ func Read(r io.Reader, kind string, item func(text json.RawMessage) error) (p Pa
 func items(d *json.Decoder, item func(json.RawMessage) error) error {
 	switch first, err := d.Token(); {
 	case err != nil:
-		return err //nolint:wrapcheck // Read does
+		return err
 	case first == nil:
 		return nil
 	case first != json.Delim('['):
@@ -64,14 +64,14 @@ func items(d *json.Decoder, item func(json.RawMessage) error) error {
 	for d.More() {
 		var text json.RawMessage
 		if err := d.Decode(&text); err != nil {
-			return err //nolint:wrapcheck // Read does
+			return err
 		}
 		if err := item(text); err != nil {
 			return err
 		}
 	}
 	_, err := d.Token()
-	return err //nolint:wrapcheck // Read does
+	return err
 }
 
 func expect(d *json.Decoder, want json.Delim) error {
@@ -138,7 +138,7 @@ func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err == nil && b.max > 0 && r.URL.Query().Get("watch") == "" {
 		response.Body = &boundedBody{response.Body, b.max}
 	}
-	return response, err //nolint:wrapcheck // a wrapper adds nothing
+	return response, err
 }
 
 type boundedBody struct {
@@ -153,5 +153,5 @@ func (b *boundedBody) Read(p []byte) (int, error) {
 	if b.left -= int64(n); b.left < 0 {
 		return 0, ErrTooLarge
 	}
-	return n, err //nolint:wrapcheck // io.EOF must not be wrapped
+	return n, err
 }

@@ -213,7 +213,7 @@ func (a *API) apply(ctx context.Context, o serviceentry.Object, how metav1.Patch
 	how.FieldManager = a.manager
 	u, err := a.objects(refOf(o)).Patch(ctx, o.Metadata.Name, types.ApplyYAMLPatchType, ascii(text), how)
 	if err != nil {
-		return o, err //nolint:wrapcheck // explained by the caller
+		return o, err
 	}
 	return parse(u, o.Kind)
 }
@@ -242,7 +242,7 @@ func (a *API) adoptFields(ctx context.Context, r ref, version string) (string, e
 	objects := a.objects(r)
 	u, err := objects.Get(ctx, r.name, metav1.GetOptions{})
 	if err != nil {
-		return "", err //nolint:wrapcheck // explained by the caller
+		return "", err
 	}
 	if u.GetResourceVersion() != version {
 		return "", registry.ErrConflict
@@ -262,7 +262,7 @@ func (a *API) adoptFields(ctx context.Context, r ref, version string) (string, e
 		return u.GetResourceVersion(), err
 	}
 	if u, err = objects.Patch(ctx, r.name, types.JSONPatchType, patch, metav1.PatchOptions{FieldManager: a.manager}); err != nil {
-		return "", err //nolint:wrapcheck // explained by the caller
+		return "", err
 	}
 	return u.GetResourceVersion(), nil
 }

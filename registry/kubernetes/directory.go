@@ -77,7 +77,7 @@ func (d *Directory) files() (all []string, err error) {
 		}
 		return nil
 	})
-	return all, err //nolint:wrapcheck // List says where
+	return all, err
 }
 
 // maxFile is more than the bytes of any file of ours.
@@ -165,7 +165,7 @@ func checkSingle(text string) error {
 			if errors.Is(err, io.EOF) {
 				return nil
 			}
-			return err //nolint:wrapcheck // the caller names the file
+			return err
 		}
 	}
 	return errRest
@@ -180,13 +180,13 @@ func decode(text string) (document, error) {
 	}
 	inJSON, err := yaml.YAMLToJSON([]byte(text))
 	if err != nil {
-		return d, err //nolint:wrapcheck // the caller names the file
+		return d, err
 	}
 	var kind struct {
 		Kind string `json:"kind"`
 	}
 	if err := json.Unmarshal(inJSON, &kind); err != nil {
-		return d, err //nolint:wrapcheck // the caller names the file
+		return d, err
 	}
 	if d.Kind = kind.Kind; d.Kind != serviceentry.ObjectKind && d.Kind != serviceentry.RuleKind {
 		return d, nil
@@ -194,7 +194,7 @@ func decode(text string) (document, error) {
 	d.Object, err = serviceentry.ParseObject(inJSON)
 	sum := sha256.Sum256([]byte(d.text))
 	d.Metadata.ResourceVersion = hex.EncodeToString(sum[:8])
-	return d, err //nolint:wrapcheck // the caller names the file
+	return d, err
 }
 
 // file returns the objects in the file of a name: the ServiceEntry and the rule of that
@@ -298,7 +298,7 @@ func encode(o serviceentry.Object) (string, error) {
 func (d *Directory) replace(name string, text []byte) error {
 	f, err := os.CreateTemp(d.path, ".xds-bridge-*")
 	if err != nil {
-		return err //nolint:wrapcheck // it names the file
+		return err
 	}
 	defer func() { _ = os.Remove(f.Name()) }() // if it was not renamed
 	_, err = f.Write(text)
@@ -306,7 +306,7 @@ func (d *Directory) replace(name string, text []byte) error {
 		return err
 	}
 	if err := os.Rename(f.Name(), filepath.Join(d.path, name)); err != nil {
-		return err //nolint:wrapcheck // it names the files
+		return err
 	}
 	return d.sync()
 }
@@ -315,7 +315,7 @@ func (d *Directory) replace(name string, text []byte) error {
 func (d *Directory) sync() error {
 	f, err := os.Open(d.path)
 	if err != nil {
-		return err //nolint:wrapcheck // it names the directory
+		return err
 	}
 	return errors.Join(f.Sync(), f.Close())
 }

@@ -37,7 +37,7 @@ func newLister(c *rest.Config) (rest.Interface, error) {
 	c = rest.CopyConfig(c)
 	group := resource(serviceentry.ObjectKind).GroupVersion()
 	c.GroupVersion, c.APIPath, c.NegotiatedSerializer = &group, "/apis", serializer.NewCodecFactory(s).WithoutConversion()
-	return rest.RESTClientFor(c) //nolint:wrapcheck // NewAPI says of what
+	return rest.RESTClientFor(c)
 }
 
 // A listing is one list while it is read.
@@ -98,11 +98,11 @@ func (l *listing) begin() { l.objects, l.listed, l.size = nil, make(map[ref]list
 func (a *API) page(ctx context.Context, l *listing, o metav1.ListOptions) (kubelist.Page, error) {
 	body, err := a.lister.Get().Namespace(l.namespace).Resource(resource(l.kind).Resource).VersionedParams(&o, metav1.ParameterCodec).Stream(ctx)
 	if err != nil {
-		return kubelist.Page{}, err //nolint:wrapcheck // explained by the caller
+		return kubelist.Page{}, err
 	}
 	defer body.Close()
 	at := time.Now()
-	return kubelist.Read(body, l.kind, func(text json.RawMessage) error { return l.add(text, at) }) //nolint:wrapcheck // explained by the caller
+	return kubelist.Read(body, l.kind, func(text json.RawMessage) error { return l.add(text, at) })
 }
 
 // add adds an object, without its endpoints, which no caller of List asks for. Of one that

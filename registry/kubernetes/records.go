@@ -111,7 +111,7 @@ func (c configMaps) store(ctx context.Context, r ref, texts map[string]string) (
 	how := metav1.PatchOptions{FieldManager: c.api.manager}
 	_, err = c.api.objects(r).Patch(ctx, r.name, types.MergePatchType, []byte(metadata.JSON(map[string]any{"data": data})), how)
 	if !apierrors.IsNotFound(err) || !isObject(err, r.name) {
-		return "patch", err //nolint:wrapcheck // Record explains it
+		return "patch", err
 	}
 	maps.DeleteFunc(data, func(_ string, text any) bool { return text == nil })
 	if len(data) == 0 {
@@ -122,7 +122,7 @@ func (c configMaps) store(ctx context.Context, r ref, texts map[string]string) (
 		"metadata": map[string]any{"name": r.name, "labels": map[string]any{serviceentry.LabelManager: serviceentry.Manager}},
 	}}
 	_, err = c.api.objects(r).Create(ctx, made, metav1.CreateOptions{FieldManager: c.api.manager})
-	return "create", err //nolint:wrapcheck // as above
+	return "create", err
 }
 
 // hiddenFiles keeps records in a hidden file for each kind, which neither istiod nor Argo CD
@@ -170,7 +170,7 @@ func (h hiddenFiles) Record(ctx context.Context, kind string, texts map[string]s
 	} else if err = os.Remove(filepath.Join(h.directory.path, h.file(kind))); errors.Is(err, fs.ErrNotExist) {
 		err = nil
 	}
-	return cmp.Or(explainFile(err), refused.Err()) //nolint:wrapcheck // both are wrapped
+	return cmp.Or(explainFile(err), refused.Err())
 }
 
 // explainFile returns an error of a file of records. If a right is missing, it is a

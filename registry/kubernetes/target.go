@@ -159,10 +159,10 @@ const shownUnread = 10
 func (t *Target) list(ctx context.Context, kind string) ([]serviceentry.Object, error) {
 	all, err := t.store.List(ctx, kind, t.o.Namespace)
 	if kind != serviceentry.RuleKind || !errors.Is(err, registry.ErrRefused) {
-		return all, err //nolint:wrapcheck // Groups says what it did
+		return all, err
 	}
 	if _, read := t.store.Get(ctx, kind, t.o.Namespace, t.o.Namespace); !errors.Is(read, registry.ErrRefused) { // of any name
-		return nil, err //nolint:wrapcheck // Groups says what it did
+		return nil, err
 	}
 	return nil, nil
 }
@@ -220,14 +220,14 @@ type storedGroup struct {
 
 func (t *Target) get(ctx context.Context, group registry.Group) (s storedGroup, err error) {
 	if s.service, err = t.store.Get(ctx, serviceentry.ObjectKind, group.Namespace, group.Name); err != nil || !t.o.Rules {
-		return s, err //nolint:wrapcheck // the caller names the group
+		return s, err
 	}
 	s.rule, err = t.store.Get(ctx, serviceentry.RuleKind, group.Namespace, group.Name)
 	if errors.Is(err, registry.ErrRefused) {
 		s.unread = err
 		return s, nil
 	}
-	return s, err //nolint:wrapcheck // the caller names the group
+	return s, err
 }
 
 // entries returns the entries that the objects store, in order.

@@ -82,12 +82,12 @@ func (t *WatchedTarget) run(ctx context.Context, kind string) {
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			list, err := of.List(ctx, o)
 			t.setWatch(ctx, kind, err)
-			return list, err //nolint:wrapcheck // the reflector looks at it
+			return list, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			w, err := of.Watch(ctx, o)
 			t.setWatch(ctx, kind, err)
-			return w, err //nolint:wrapcheck // the reflector looks at it
+			return w, err
 		},
 	}
 	reflector := cache.NewReflectorWithOptions(lw, &metav1.PartialObjectMetadata{}, t.api.versions[kind], cache.ReflectorOptions{Name: kind})

@@ -70,7 +70,7 @@ func (t *Target) writable(ctx context.Context, c registry.Change) (storedGroup, 
 	}
 	held := s.entries(t.o.VIPs)
 	c = s.readPart(c.Except(refused))
-	return s, refused, c.Check(func(key string) (string, bool) { return find(held, key) }) //nolint:wrapcheck // Write names the group
+	return s, refused, c.Check(func(key string) (string, bool) { return find(held, key) })
 }
 
 // checkOwners returns an error for an entry that we may not delete.
@@ -104,7 +104,7 @@ func (t *Target) put(ctx context.Context, before storedGroup, c registry.Change)
 	}
 	if before.service == nil || !next.Same(*before.service) {
 		if err := t.store.Put(ctx, next); err != nil {
-			return nil, err //nolint:wrapcheck // Write names the group
+			return nil, err
 		}
 	}
 	t.mu.Lock()
@@ -143,7 +143,7 @@ func (t *Target) putRule(ctx context.Context, before *serviceentry.Object, servi
 		if before == nil {
 			return nil, nil
 		}
-		return nil, t.store.Delete(ctx, *before) //nolint:wrapcheck // Write names the group
+		return nil, t.store.Delete(ctx, *before)
 	}
 	if !serviceentry.AsksForSubsets(value) { // it was edited, and is not to be written back yet
 		return nil, nil
@@ -151,7 +151,7 @@ func (t *Target) putRule(ctx context.Context, before *serviceentry.Object, servi
 	next, err := serviceentry.NewRule(service, registry.Entry{Group: service.Group(), Key: serviceentry.SubsetsKey, Value: value})
 	switch {
 	case err != nil:
-		return nil, err //nolint:wrapcheck // Write names the group
+		return nil, err
 	case before != nil && next.Same(*before):
 		return nil, nil
 	case before != nil:
@@ -160,7 +160,7 @@ func (t *Target) putRule(ctx context.Context, before *serviceentry.Object, servi
 	if err = t.store.Put(ctx, next); errors.Is(err, registry.ErrRefused) {
 		return registry.Refused{serviceentry.SubsetsKey: err}, nil
 	}
-	return nil, err //nolint:wrapcheck // Write names the group
+	return nil, err
 }
 
 func (t *Target) delete(ctx context.Context, s storedGroup) error {
@@ -169,7 +169,7 @@ func (t *Target) delete(ctx context.Context, s storedGroup) error {
 			continue
 		}
 		if err := t.store.Delete(ctx, *o); err != nil {
-			return err //nolint:wrapcheck // Write names the group
+			return err
 		}
 		if o == s.service {
 			t.freeAddresses(o.Metadata.Name)

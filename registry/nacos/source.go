@@ -90,7 +90,7 @@ func NewSource(conn Options, o SourceOptions) (*Source, error) {
 		}
 		o.Scopes[i] = s
 		if err := metadata.CheckNacosService(s.Namespace, s.Group, "any"); err != nil {
-			return nil, err //nolint:wrapcheck // says what is wrong with it
+			return nil, err
 		}
 	}
 	o.ListInterval = cmp.Or(o.ListInterval, 5*time.Second)

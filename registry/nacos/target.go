@@ -200,7 +200,7 @@ func (t *Target) refuses(change registry.Change) registry.Refused {
 // accepts.
 func (t *Target) known(g registry.Group) error {
 	if err := metadata.CheckNacosService(g.Namespace, g.Group, g.Name); err != nil {
-		return err //nolint:wrapcheck // says what is wrong with it
+		return err
 	}
 	switch found, layout := t.groupOf(g.Namespace, g.Group, g.Name); {
 	case layout == nil:

@@ -193,9 +193,9 @@ func checkInstance(e registry.Entry) error {
 	}
 	in, err := metadata.ParseNacosInstance(e.Value)
 	if err != nil {
-		return err //nolint:wrapcheck // registry.Refused names the entry
+		return err
 	}
-	return in.Check() //nolint:wrapcheck // registry.Refused names the entry
+	return in.Check()
 }
 
 func (b batch) request(k serviceKey) rpc_request.IRequest {

@@ -14,7 +14,7 @@ import (
 func Replace(path string, data []byte) error {
 	tmp, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*.tmp")
 	if err != nil {
-		return err //nolint:wrapcheck // it names the file
+		return err
 	}
 	_, err = tmp.Write(data)
 	if err == nil {
@@ -27,5 +27,5 @@ func Replace(path string, data []byte) error {
 	if err != nil {
 		_ = os.Remove(tmp.Name())
 	}
-	return err //nolint:wrapcheck // it names the file
+	return err
 }

@@ -389,6 +389,6 @@ func (c *Client) translate(err error) error {
 		errors.Is(err, zk.ErrNoChildrenForEphemerals), errors.Is(err, zk.ErrShortBuffer):
 		return fmt.Errorf("%w: %w", registry.ErrRefused, err)
 	default:
-		return cmp.Or(serverError(err, c.opts.User), err) //nolint:wrapcheck // it is named, or the library's own
+		return cmp.Or(serverError(err, c.opts.User), err)
 	}
 }

@@ -61,5 +61,5 @@ func (d *Denied) try(ctx context.Context, c *Client, layout Parents, names []str
 	}
 	err := group.Wait()
 	slices.Sort(d.Paths)
-	return err //nolint:wrapcheck // it names the path
+	return err
 }

@@ -259,7 +259,7 @@ func (r recorder) Records(ctx context.Context, kind string) (map[string]string, 
 			all[name] = string(n.data)
 		}
 	}
-	return all, refused //nolint:wrapcheck // read wraps it
+	return all, refused
 }
 
 // Record implements registry.Recorder. If one transaction cannot replace all texts,
@@ -285,7 +285,7 @@ func (r recorder) Record(ctx context.Context, kind string, texts map[string]stri
 			return err
 		})
 	}
-	return cmp.Or(g.Wait(), refused.Err()) //nolint:wrapcheck // store wraps them
+	return cmp.Or(g.Wait(), refused.Err())
 }
 
 // replace replaces several texts in one transaction, and reports whether it did.

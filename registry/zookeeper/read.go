@@ -243,7 +243,7 @@ func each(ctx context.Context, nodes []heldNode, request func(context.Context, *
 			return nil
 		})
 	}
-	return g.Wait() //nolint:wrapcheck // each error is wrapped above
+	return g.Wait()
 }
 
 // addElements adds the elements that come with entries of ours and are in their lists.

@@ -76,7 +76,7 @@ func (c conn) query(q query) (n node, err error) {
 		exists, n.stat, err = c.Exists(path)
 	}
 	if err != nil || !exists {
-		return node{}, err //nolint:wrapcheck // call translates it
+		return node{}, err
 	}
 	return n, nil
 }
@@ -171,9 +171,9 @@ func (c conn) multi(ops []any) ([]zk.MultiResponse, error) {
 	below := c.below(ops)
 	results, err := c.Multi(below...)
 	if c.root != "" && errors.Is(err, zk.ErrNoNode) && c.createRoot() {
-		return c.Multi(below...) //nolint:wrapcheck // as above
+		return c.Multi(below...)
 	}
-	return results, err //nolint:wrapcheck // as above
+	return results, err
 }
 
 func (c conn) below(ops []any) []any {
@@ -277,7 +277,7 @@ func (c *Client) replaceOpenACL(ctx context.Context, path string, acl []zk.ACL) 
 	_, err := call(ctx, c, func(conn conn) (*zk.Stat, error) {
 		now, stat, err := conn.GetACL(conn.under(path))
 		if err != nil || !isOpen(now) {
-			return nil, err //nolint:wrapcheck // call translates it
+			return nil, err
 		}
 		return conn.SetACL(conn.under(path), acl, stat.Aversion)
 	})

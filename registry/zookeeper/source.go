@@ -199,7 +199,7 @@ func (c *Client) rules(ctx context.Context, f Format, names []string) ([]string,
 	}
 	err := g.Wait()
 	slices.Sort(found)
-	return found, err //nolint:wrapcheck // it names its path
+	return found, err
 }
 
 // Run implements registry.Source.

@@ -92,7 +92,7 @@ func (d *documents) read(ctx context.Context, ref metadata.Ref) (string, error) 
 			return "", err
 		}
 	}
-	return "", cmp.Or(denied, missing, never) //nolint:wrapcheck // each is wrapped above
+	return "", cmp.Or(denied, missing, never)
 }
 
 // Document returns a document that is stored at one of several paths, of which the first

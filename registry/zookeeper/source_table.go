@@ -208,7 +208,7 @@ func (r *sourceRun) read(ctx context.Context, root *root, jobs []*job) error {
 		})
 	}
 	if err := group.Wait(); err != nil {
-		return err //nolint:wrapcheck // each of them names its path
+		return err
 	}
 	for _, j := range jobs {
 		if j.rootGone {
@@ -406,5 +406,5 @@ func (p *publisher) result(name string) (unknown error, ok bool) {
 			}
 		}
 	}
-	return unknown, true //nolint:wrapcheck // it is reported as it is
+	return unknown, true
 }

@@ -345,7 +345,7 @@ func (t *treeReader) loadNodes(ctx context.Context, j *job, names []string, slot
 			return nil
 		})
 	}
-	return group.Wait() //nolint:wrapcheck // readJobs wraps it
+	return group.Wait()
 }
 
 // ownNames splits the nodes of a parent into those that a format reads and others. A

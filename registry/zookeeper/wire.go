@@ -83,7 +83,7 @@ func (w *wire) SetReadDeadline(t time.Time) error {
 	if soon := time.Now().Add(w.handshake); !t.IsZero() && w.session.Load() == 0 && t.After(soon) {
 		t = soon
 	}
-	return w.Conn.SetReadDeadline(t) //nolint:wrapcheck // it is the connection's own
+	return w.Conn.SetReadDeadline(t)
 }
 
 // Write implements net.Conn. Once there is a session it returns no error but
@@ -100,7 +100,7 @@ func (w *wire) Write(p []byte) (int, error) {
 		if err != nil {
 			_ = w.fail(fmt.Errorf("write: %w: %w", err, errNoAnswer))
 		}
-		return n, err //nolint:wrapcheck // it is the connection's own
+		return n, err
 	}
 	packet := w.armed(p)
 	if len(w.auth) > 0 {
@@ -151,7 +151,7 @@ func (w *wire) Read(p []byte) (int, error) {
 	}
 	n, err := w.in.Read(p[:min(len(p), w.rest)])
 	w.rest -= n
-	return n, err //nolint:wrapcheck // it is the connection's own
+	return n, err
 }
 
 // next reads the head of the next packet for the library.

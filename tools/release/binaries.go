@@ -38,15 +38,15 @@ func (r *release) build(ctx context.Context, platform string) error {
 func billOfMaterials(binary string) ([]byte, error) {
 	generator, err := bin.NewGenerator(binary, bin.WithIncludeStdlib(true), bin.WithLogger(zerolog.Nop()))
 	if err != nil {
-		return nil, err //nolint:wrapcheck // build says of what
+		return nil, err
 	}
 	bom, err := generator.Generate()
 	if err != nil {
-		return nil, err //nolint:wrapcheck // as above
+		return nil, err
 	}
 	var text bytes.Buffer
 	if err := cdx.NewBOMEncoder(&text, cdx.BOMFileFormatJSON).SetPretty(true).Encode(bom); err != nil {
-		return nil, err //nolint:wrapcheck // as above
+		return nil, err
 	}
 	return text.Bytes(), nil
 }
@@ -66,11 +66,11 @@ func (r *release) sum() error {
 		}
 		content, err := os.ReadFile(name)
 		if err != nil {
-			return err //nolint:wrapcheck // it names the file
+			return err
 		}
 		relative, err := filepath.Rel(r.out, name)
 		fmt.Fprintf(&sums, "%x  %s\n", sha256.Sum256(content), filepath.ToSlash(relative))
-		return err //nolint:wrapcheck // both are names of files
+		return err
 	})
 	if err != nil {
 		return fmt.Errorf("%w", err)

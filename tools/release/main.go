@@ -95,7 +95,7 @@ func (r *release) prepare(ctx context.Context, out io.Writer) (err error) {
 	}
 	_, err = fmt.Fprintf(out, "%s is prepared in %s. Read git -C %s show, then publish it:\n\n  git -C %s push --atomic <remote> HEAD:<branch> %s\n",
 		r.version, r.out, r.clone(), r.clone(), strings.Join(tags, " "))
-	return err //nolint:wrapcheck // it says enough
+	return err
 }
 
 // check says what prevents a release.

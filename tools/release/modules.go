@@ -80,17 +80,17 @@ func (r *release) publish(ctx context.Context, modules []dir) error {
 func (r *release) serve(m dir, info []byte) (sum string, err error) {
 	escaped, err := module.EscapePath(m.path())
 	if err != nil {
-		return "", err //nolint:wrapcheck // publish says of what
+		return "", err
 	}
 	versions := filepath.Join(r.out, "proxy", filepath.FromSlash(escaped), "@v")
 	mod, err := os.ReadFile(filepath.Join(r.clone(), string(m), "go.mod"))
 	if err != nil {
-		return "", err //nolint:wrapcheck // as above
+		return "", err
 	}
 	var archive bytes.Buffer
 	at := module.Version{Path: m.path(), Version: r.version}
 	if err := zip.CreateFromVCS(&archive, at, r.clone(), m.tag(r.version), string(m)); err != nil {
-		return "", err //nolint:wrapcheck // as above
+		return "", err
 	}
 	zipped := filepath.Join(versions, r.version+".zip")
 	err = errors.Join(
@@ -103,7 +103,7 @@ func (r *release) serve(m dir, info []byte) (sum string, err error) {
 	}
 	hash, err := dirhash.HashZip(zipped, dirhash.Hash1)
 	if err != nil {
-		return "", err //nolint:wrapcheck // as above
+		return "", err
 	}
 	return fmt.Sprintf("%s %s %s\n", m.path(), r.version, hash), nil
 }

@@ -96,7 +96,7 @@ type world struct {
 func (w world) receive() (Request, error) {
 	r, err := w.Recv()
 	if err != nil {
-		return Request{}, err //nolint:wrapcheck // ends the stream
+		return Request{}, err
 	}
 	return Request{
 		Type: r.GetTypeUrl(), Node: r.GetNode(), Nonce: r.GetResponseNonce(), Error: r.GetErrorDetail(),
@@ -109,7 +109,7 @@ func (w world) send(a Answer) error {
 	for _, res := range a.Resources {
 		r.Resources = append(r.Resources, res.GetResource())
 	}
-	return w.Send(r) //nolint:wrapcheck // ends the stream
+	return w.Send(r)
 }
 
 type delta struct {
@@ -119,7 +119,7 @@ type delta struct {
 func (d delta) receive() (Request, error) {
 	r, err := d.Recv()
 	if err != nil {
-		return Request{}, err //nolint:wrapcheck // ends the stream
+		return Request{}, err
 	}
 	return Request{
 		Type: r.GetTypeUrl(), Node: r.GetNode(), Nonce: r.GetResponseNonce(), Error: r.GetErrorDetail(),
@@ -129,7 +129,7 @@ func (d delta) receive() (Request, error) {
 }
 
 func (d delta) send(a Answer) error {
-	//nolint:wrapcheck // ends the stream
+
 	return d.Send(&discoveryv3.DeltaDiscoveryResponse{
 		TypeUrl: a.Type, SystemVersionInfo: a.Version, Nonce: a.Nonce,
 		Resources: a.Resources, RemovedResources: a.Removed,

@@ -71,7 +71,7 @@ func (s *Server) Request(ctx context.Context, p *nacosgrpc.Payload) (*nacosgrpc.
 	lose := s.lose
 	s.mu.Unlock()
 	if lose != nil && lose(r) {
-		return nil, status.Error(codes.Unavailable, "connection reset") //nolint:wrapcheck // grpc knows it as it is
+		return nil, status.Error(codes.Unavailable, "connection reset")
 	}
 	a.Success = a.ResultCode == ok
 	name := strings.TrimSuffix(kind, "Request") + "Response"
@@ -227,7 +227,7 @@ func (s *Server) info(sv Service, hosts []model.Instance) *model.Service {
 func (s *Server) RequestBiStream(stream nacosgrpc.BiRequestStream_RequestBiStreamServer) error {
 	first, err := stream.Recv()
 	if err != nil || first.GetMetadata().GetType() != "ConnectionSetupRequest" {
-		return err //nolint:wrapcheck // grpc knows it as it is
+		return err
 	}
 	id := connOf(stream.Context())
 	c := &connection{stream: stream, subscribed: make(map[Service]bool), end: make(chan struct{})}

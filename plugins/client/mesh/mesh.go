@@ -110,7 +110,7 @@ func (i *istiod) backend() (client.Backend, error) {
 	}
 	reader, err := source.New(o)
 	if err != nil {
-		return client.Backend{}, err //nolint:wrapcheck // it says mesh
+		return client.Backend{}, err
 	}
 	publisher, err := i.publisher(wait)
 	if err != nil {
@@ -121,7 +121,7 @@ func (i *istiod) backend() (client.Backend, error) {
 		Interest: interest, Names: func(q client.Query) []string { return []string{client.TextOf(seam.Key{}, q)} },
 		Routes: func(changed func(naming.HostAddress)) (client.Routes, error) {
 			r, err := routes.New(i.stream, changed)
-			return tables{r}, err //nolint:wrapcheck // it names the stream
+			return tables{r}, err
 		},
 		Err: func() error {
 			s := reader.Status()
@@ -151,7 +151,7 @@ func caused(err error) error {
 	if errors.Is(err, locate.ErrNoService) {
 		return fmt.Errorf("%w: %w", client.ErrOwnAddressUnknown, err)
 	}
-	return client.Caused(seam.Key{}, err, client.ErrUnreachable) //nolint:wrapcheck // it wraps it
+	return client.Caused(seam.Key{}, err, client.ErrUnreachable)
 }
 
 // mapping makes the reader of the service keys.
@@ -170,7 +170,7 @@ func (i *istiod) mapping(wait time.Duration) (*debug.Reader, error) {
 		}
 		d.HTTP, d.Replicas = i.overHTTP(), i.replicas.Behind(i.resolver, host, wait)
 	}
-	return debug.New(d) //nolint:wrapcheck // Mesh adds where it comes from
+	return debug.New(d)
 }
 
 func (i *istiod) overHTTP() *debug.HTTPOptions {
@@ -181,7 +181,7 @@ func (i *istiod) overHTTP() *debug.HTTPOptions {
 func (o Options) dial(replica string) (grpc.ClientConnInterface, func(), error) {
 	conn, err := ads.Dial(replica, o.Credentials, grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(ads.DefaultMaxReceive)))
 	if err != nil {
-		return nil, nil, err //nolint:wrapcheck // it names the replica
+		return nil, nil, err
 	}
 	return conn, func() { _ = conn.Close() }, nil
 }
@@ -191,7 +191,7 @@ func (i *istiod) publisher(wait time.Duration) (*meshPublisher, error) {
 		Node: i.stream.Node, Provider: true, Dial: i.connect, Log: i.Log, Replicas: i.replicas.Behind(i.resolver, i.Address, wait),
 	})
 	if err != nil {
-		return nil, err //nolint:wrapcheck // Mesh adds where it comes from
+		return nil, err
 	}
 	return newMeshPublisher(p, i.stream, i.Options), nil
 }

@@ -56,7 +56,7 @@ func open(u *client.URL) (client.Backend, error) {
 		o.Allow = append(o.Allow, p)
 	}
 	if err := u.Done(); err != nil {
-		return client.Backend{}, err //nolint:wrapcheck // it names the parameter
+		return client.Backend{}, err
 	}
 	return New(o)
 }

@@ -103,7 +103,7 @@ func (s nacosScope) Scopes() []registry.Group {
 // Foreign implements source.Exclusive.
 func (s nacosScope) Foreign(service string, in metadata.NacosInstance) error {
 	if f, ok := s.nacosCodec.(source.Exclusive); ok {
-		return f.Foreign(service, in) //nolint:wrapcheck // says what the instance is
+		return f.Foreign(service, in)
 	}
 	return nil
 }
@@ -132,7 +132,7 @@ func open(u *client.URL) (client.Backend, error) {
 		}
 	}
 	if err := u.Done(); err != nil {
-		return client.Backend{}, err //nolint:wrapcheck // it names the parameter
+		return client.Backend{}, err
 	}
 	return New(o)
 }

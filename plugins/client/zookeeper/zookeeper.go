@@ -68,7 +68,7 @@ func New(o Options) (client.Backend, error) {
 	}
 	source, err := zk.NewSource(o.Conn, so)
 	if err != nil {
-		return client.Backend{}, err //nolint:wrapcheck // it says zookeeper
+		return client.Backend{}, err
 	}
 	b := client.Backend{
 		Kind: "zookeeper", Place: client.PlaceOf(seam.Key{}, "zookeeper", o.Conn.Servers, form.Options.Root, form.Name),
@@ -125,7 +125,7 @@ func (s *session) client() (*zk.Client, error) {
 	}
 	made, err := zk.Dial(s.conn)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // it says zookeeper
+		return nil, err
 	}
 	s.made = made
 	return made, nil
@@ -193,7 +193,7 @@ func open(u *client.URL) (client.Backend, error) {
 		o.Conn.TLS = u.TLS.Config
 	}
 	if err := u.Done(); err != nil {
-		return client.Backend{}, err //nolint:wrapcheck // it names the parameter
+		return client.Backend{}, err
 	}
 	return New(o)
 }

@@ -15,7 +15,7 @@ func Open(url string, o client.Options, formats map[string]string, kinds ...clie
 	if o.Formats == nil {
 		o.Formats = formats
 	}
-	return client.Open(url, o, kinds...) //nolint:wrapcheck // it names the URL
+	return client.Open(url, o, kinds...)
 }
 
 // Share returns a weight as the formats count it: in hundredths of a normal one.

@@ -42,7 +42,7 @@ func (p *Pool) Open(url string, o client.Options, kinds ...client.Kind) (*client
 	}
 	c, err := client.Open(url, o, kinds...)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // it names the URL
+		return nil, err
 	}
 	if p.clients == nil {
 		p.clients = make(map[string]*client.Client)

@@ -84,9 +84,9 @@ func newFileTLS(t *TLS) fileTLS {
 func (f fileTLS) ClientHandshake(ctx context.Context, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	config, err := f.files.Config()
 	if err != nil {
-		return nil, nil, err //nolint:wrapcheck // it has the file and the setting
+		return nil, nil, err
 	}
-	return credentials.NewTLS(config).ClientHandshake(ctx, authority, conn) //nolint:wrapcheck // gRPC reads its own error
+	return credentials.NewTLS(config).ClientHandshake(ctx, authority, conn)
 }
 
 // Clone returns an equal copy.
@@ -129,12 +129,12 @@ const maxToken = 64 << 10
 func ReadToken(path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return "", err //nolint:wrapcheck // it has the path
+		return "", err
 	}
 	defer f.Close() //nolint:errcheck // it was only read
 	text, err := io.ReadAll(io.LimitReader(f, maxToken+1))
 	if err != nil {
-		return "", err //nolint:wrapcheck // it has the path
+		return "", err
 	}
 	token := strings.TrimSpace(string(text))
 	switch {

@@ -144,7 +144,7 @@ func (d *dialer) dialOne(ctx context.Context, address string, remaining int) (ne
 		return d.options.Dialer(ctx, address)
 	}
 	var network net.Dialer
-	return network.DialContext(ctx, "tcp", address) //nolint:wrapcheck // it has the address
+	return network.DialContext(ctx, "tcp", address)
 }
 
 func (d *dialer) addresses(ctx context.Context, target string) ([]string, error) {

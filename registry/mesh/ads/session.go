@@ -177,10 +177,10 @@ func open(ctx context.Context, conn *grpc.ClientConn, m Mode) (stream, error) {
 	client := discoveryv3.NewAggregatedDiscoveryServiceClient(conn)
 	if m == StateOfTheWorld {
 		s, err := client.StreamAggregatedResources(ctx)
-		return worldStream{s}, err //nolint:wrapcheck // the caller wraps it with the address and reads its code
+		return worldStream{s}, err
 	}
 	s, err := client.DeltaAggregatedResources(ctx)
-	return deltaStream{s}, err //nolint:wrapcheck // the caller wraps it with the address and reads its code
+	return deltaStream{s}, err
 }
 
 type deltaStream struct {
@@ -188,7 +188,7 @@ type deltaStream struct {
 }
 
 func (s deltaStream) send(r request) error {
-	//nolint:wrapcheck // only says that the stream broke; recv returns why
+
 	return s.Send(&discoveryv3.DeltaDiscoveryRequest{
 		Node:                     r.node,
 		TypeUrl:                  r.url,
@@ -203,7 +203,7 @@ func (s deltaStream) send(r request) error {
 func (s deltaStream) recv() (response, error) {
 	m, err := s.Recv()
 	if err != nil {
-		return response{}, err //nolint:wrapcheck // explained where the address is known
+		return response{}, err
 	}
 	r := response{
 		url: m.GetTypeUrl(), version: m.GetSystemVersionInfo(), nonce: m.GetNonce(),
@@ -220,7 +220,7 @@ type worldStream struct {
 }
 
 func (s worldStream) send(r request) error {
-	//nolint:wrapcheck // only says that the stream broke; recv returns why
+
 	return s.Send(&discoveryv3.DiscoveryRequest{
 		Node:          r.node,
 		TypeUrl:       r.url,
@@ -234,7 +234,7 @@ func (s worldStream) send(r request) error {
 func (s worldStream) recv() (response, error) {
 	m, err := s.Recv()
 	if err != nil {
-		return response{}, err //nolint:wrapcheck // explained where the address is known
+		return response{}, err
 	}
 	r := response{
 		url: m.GetTypeUrl(), version: m.GetVersionInfo(), nonce: m.GetNonce(),

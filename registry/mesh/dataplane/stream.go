@@ -49,7 +49,7 @@ func (s *Server) Stream(ctx context.Context, st stream.Stream, observe func(Even
 	defer v.close()
 	c := s.watch(observe)
 	defer c.close()
-	return sotw.NewServer(ctx, v, c, sotw.WithOrderedADS()).StreamHandler(st, resource.AnyType) //nolint:wrapcheck // a status of grpc
+	return sotw.NewServer(ctx, v, c, sotw.WithOrderedADS()).StreamHandler(st, resource.AnyType)
 }
 
 // Delta answers a stream of the incremental form until ctx ends.
@@ -58,7 +58,7 @@ func (s *Server) Delta(ctx context.Context, st stream.DeltaStream, observe func(
 	defer v.close()
 	c := s.watch(observe)
 	defer c.close()
-	return delta.NewServer(ctx, v, c).DeltaStreamHandler(st, resource.AnyType) //nolint:wrapcheck // a status of grpc
+	return delta.NewServer(ctx, v, c).DeltaStreamHandler(st, resource.AnyType)
 }
 
 // A poll answers a request of REST.
@@ -71,10 +71,10 @@ type poll struct {
 func (p poll) Fetch(ctx context.Context, r *discovery.DiscoveryRequest) (*discovery.DiscoveryResponse, error) {
 	node := r.GetNode()
 	if proto.Size(node) > MaxNode || len(r.GetVersionInfo()) > maxVersion {
-		return nil, errSize //nolint:wrapcheck // a status of grpc
+		return nil, errSize
 	}
 	if node.GetId() == "" {
-		return nil, errNode //nolint:wrapcheck // a status of grpc
+		return nil, errNode
 	}
 	v := p.server.store.openView()
 	defer v.close()
@@ -85,10 +85,10 @@ func (p poll) Fetch(ctx context.Context, r *discovery.DiscoveryRequest) (*discov
 		p.observe(e)
 		e.Kind = EventAck
 	} else if err != nil {
-		return nil, err //nolint:wrapcheck // a status of grpc
+		return nil, err
 	}
 	p.observe(e)
-	return answer, err //nolint:wrapcheck // types.SkipFetchError, which the gateway knows
+	return answer, err
 }
 
 // maxBody is more than the bytes of any request of REST.
@@ -153,7 +153,7 @@ func (c *callbacks) countNames(more, less int64) error {
 	less = min(less, c.names+more)
 	c.names += more - less
 	if all := c.of.names.Add(more - less); c.names > maxNames || more > 0 && all > allNames {
-		return errNames //nolint:wrapcheck // a status of grpc
+		return errNames
 	}
 	return nil
 }
@@ -169,13 +169,13 @@ func sizeOf(names []string) int64 {
 // requested handles a request of either form. An error ends the stream.
 func (c *callbacks) requested(node *corev3.Node, url, nonce string, refused *statuspb.Status) error {
 	if len(url) > MaxTypeURL || proto.Size(node) > MaxNode {
-		return errSize //nolint:wrapcheck // a status of grpc
+		return errSize
 	}
 	if c.node == "" {
 		c.node = node.GetId()
 	}
 	if c.node == "" {
-		return errNode //nolint:wrapcheck // a status of grpc
+		return errNode
 	}
 	last := c.types[url]
 	if last == nil {

@@ -72,7 +72,7 @@ func (d *decoder) object(r *bounded, resp *response) error {
 	}
 	dec := json.NewDecoder(buffered)
 	if _, err := dec.Token(); err != nil {
-		return err //nolint:wrapcheck // decode explains it
+		return err
 	}
 	total := -1
 	for dec.More() {
@@ -81,7 +81,7 @@ func (d *decoder) object(r *bounded, resp *response) error {
 		}
 	}
 	if _, err := dec.Token(); err != nil {
-		return err //nolint:wrapcheck // decode explains it
+		return err
 	}
 	if total < 0 {
 		return errorOf(NotAnswer, "the response is JSON, but lists no clients")
@@ -99,17 +99,17 @@ func (d *decoder) member(dec *json.Decoder, r *bounded, resp *response, total *i
 	name, err := dec.Token()
 	switch {
 	case err != nil:
-		return err //nolint:wrapcheck // decode explains it
+		return err
 	case name == "totalClients":
 		err := dec.Decode(total)
 		if _, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 			return errorOf(NotAnswer, "totalClients is not a number")
 		}
-		return err //nolint:wrapcheck // decode explains it
+		return err
 	case name == "clients":
 		return d.list(dec, r, resp)
 	default:
-		return dec.Decode(new(json.RawMessage)) //nolint:wrapcheck // decode explains it
+		return dec.Decode(new(json.RawMessage))
 	}
 }
 
@@ -119,7 +119,7 @@ func sniff(r *bufio.Reader) error {
 	text := bytes.TrimLeft(start, " \t\r\n")
 	switch {
 	case len(text) == 0 && err != nil:
-		return err //nolint:wrapcheck // decode explains it
+		return err
 	case text[0] == '{':
 		return nil
 	case text[0] == '<':
@@ -134,7 +134,7 @@ func sniff(r *bufio.Reader) error {
 func (d *decoder) list(dec *json.Decoder, r *bounded, resp *response) error {
 	start, err := dec.Token()
 	if err != nil || start == nil {
-		return err //nolint:wrapcheck // decode explains it
+		return err
 	}
 	if start != json.Delim('[') {
 		return errorOf(NotAnswer, "clients is not a list")
@@ -144,12 +144,12 @@ func (d *decoder) list(dec *json.Decoder, r *bounded, resp *response) error {
 		var s clientStatus
 		err := dec.Decode(&s)
 		if _, ok := errors.AsType[*json.UnmarshalTypeError](err); err != nil && !ok {
-			return err //nolint:wrapcheck // decode explains it
+			return err
 		}
 		d.add(s, err, resp)
 	}
 	_, err = dec.Token()
-	return err //nolint:wrapcheck // decode explains it
+	return err
 }
 
 // clientStatus is what is read of one client. The labels are those of the node's
@@ -252,7 +252,7 @@ func (b *bounded) Read(p []byte) (int, error) {
 	case b.element > maxClient:
 		b.err = errorOf(TooLarge, "the response has more than 8 MiB for one client")
 	default:
-		return n, err //nolint:wrapcheck // io.EOF must not be wrapped
+		return n, err
 	}
 	return 0, b.err
 }

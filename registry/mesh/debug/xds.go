@@ -104,12 +104,12 @@ func (t *xdsTransport) request(ctx context.Context, query string) (_ []byte, err
 // Request sends one request and returns the first response of its type.
 func Request(stream discoveryStream, r *discovery.DiscoveryRequest) (*discovery.DiscoveryResponse, error) {
 	if err := stream.Send(r); err != nil && !errors.Is(err, io.EOF) {
-		return nil, err //nolint:wrapcheck // explained by the caller; after io.EOF Recv returns why
+		return nil, err
 	}
 	for {
 		response, err := stream.Recv()
 		if err != nil || response.GetTypeUrl() == r.GetTypeUrl() {
-			return response, err //nolint:wrapcheck // explained by the caller
+			return response, err
 		}
 	}
 }
@@ -130,7 +130,7 @@ func (t *xdsTransport) connect(ctx context.Context) error {
 	}
 	if err != nil {
 		cancel()
-		return err //nolint:wrapcheck // get explains it
+		return err
 	}
 	t.stream, t.cancel = stream, cancel
 	return nil

@@ -64,7 +64,7 @@ func (r *Reader) Run(ctx context.Context, changed func(debug.Snapshot)) error {
 	conn := &debug.Connection{Dial: r.o.Dial}
 	defer conn.Close()
 	if _, err := conn.Get(); err != nil {
-		return err //nolint:wrapcheck // it says what is wrong with the settings
+		return err
 	}
 	rules := kube.Rules{Keys: r.o.Keys, Decoder: mesh.NewDecoder(nil, mesh.AcceptMutualTLS)}
 	s := newState(r.o.Address, rules, r.o.Namespaces, r.o.Log)

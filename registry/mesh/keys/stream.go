@@ -71,18 +71,18 @@ func (r *replica) open(ctx context.Context, p *part) (*stream, error) {
 func roundTrip(wire discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesClient, request *discoveryv3.DiscoveryRequest) error {
 	if request != nil {
 		if err := wire.Send(request); err != nil && !errors.Is(err, io.EOF) { // after io.EOF Recv reports why
-			return err //nolint:wrapcheck // explain does
+			return err
 		}
 	}
 	response, err := wire.Recv()
 	if err != nil {
-		return err //nolint:wrapcheck // explain does
+		return err
 	}
 	err = wire.Send(&discoveryv3.DiscoveryRequest{
 		TypeUrl: response.GetTypeUrl(), VersionInfo: response.GetVersionInfo(), ResponseNonce: response.GetNonce(),
 	})
 	if err != nil && !errors.Is(err, io.EOF) {
-		return err //nolint:wrapcheck // explain does
+		return err
 	}
 	return nil
 }

@@ -99,20 +99,20 @@ func (i *informer) readPage(ctx context.Context, o meta.ListOptions) (*meta.List
 	list := new(meta.List)
 	body, err := i.request(&o).Stream(ctx)
 	if err != nil {
-		return list, err //nolint:wrapcheck // the Reflector decides by it
+		return list, err
 	}
 	defer body.Close()
 	page, err := kubelist.Read(body, i.resource.kind, func(text json.RawMessage) error {
 		object := i.resource.example.DeepCopyObject()
 		if err := json.Unmarshal(text, object); err != nil {
-			return err //nolint:wrapcheck // the caller says of what
+			return err
 		}
 		i.reader.o.trim(object)
 		list.Items = append(list.Items, runtime.RawExtension{Object: object})
 		return nil
 	})
 	list.ResourceVersion, list.Continue = page.ResourceVersion, page.Continue
-	return list, err //nolint:wrapcheck // the caller says of what
+	return list, err
 }
 
 func timeoutOf(o meta.ListOptions) time.Duration {
@@ -131,7 +131,7 @@ func (i *informer) watch(ctx context.Context, o meta.ListOptions) (watch.Interfa
 	w, err := i.request(&o).Watch(ctx)
 	if err != nil {
 		i.setFailed(ctx, "watch", err)
-		return nil, err //nolint:wrapcheck // the Reflector decides by it
+		return nil, err
 	}
 	i.setWatched()
 	i.UpdateResourceVersion("")

@@ -145,7 +145,7 @@ func (l gatedListener) Accept() (net.Conn, error) {
 	for {
 		c, err := l.Listener.Accept()
 		if err != nil {
-			return nil, err //nolint:wrapcheck // by its type grpc knows whether it is temporary
+			return nil, err
 		}
 		from := addressOf(c.RemoteAddr())
 		why, ok := l.gate.admit(from)
@@ -165,7 +165,7 @@ type countedConn struct {
 
 func (c *countedConn) Close() error {
 	c.leave()
-	return c.Conn.Close() //nolint:wrapcheck // of the wrapped connection
+	return c.Conn.Close()
 }
 
 func (g *gate) credentials() credentials.TransportCredentials {
@@ -267,7 +267,7 @@ func (h gatedCredentials) ServerHandshake(c net.Conn) (net.Conn, credentials.Aut
 	if t, ok := info.(credentials.TLSInfo); err == nil && ok && t.State.NegotiatedProtocol == protocolREST {
 		return rest.dispatch(secure)
 	}
-	return secure, info, err //nolint:wrapcheck // of the wrapped connection
+	return secure, info, err
 }
 
 // Clone implements credentials.TransportCredentials.

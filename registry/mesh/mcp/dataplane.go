@@ -105,7 +105,7 @@ const prefaceStart = "PRI"
 func sniff(c net.Conn) (read net.Conn, isREST bool, err error) {
 	r := bufio.NewReader(c)
 	start, err := r.Peek(len(prefaceStart))
-	return &readAhead{c, r}, string(start) != prefaceStart, err //nolint:wrapcheck // grpc knows io.EOF
+	return &readAhead{c, r}, string(start) != prefaceStart, err
 }
 
 // readAhead is a connection whose first bytes were read already.
@@ -116,7 +116,7 @@ type readAhead struct {
 
 // Read implements net.Conn.
 func (c *readAhead) Read(b []byte) (int, error) {
-	return c.r.Read(b) //nolint:wrapcheck // of the wrapped connection
+	return c.r.Read(b)
 }
 
 // A restListener accepts the connections that do not speak gRPC.
@@ -133,7 +133,7 @@ func newRESTListener(at net.Addr) *restListener {
 // dispatch has a connection accepted, and returns an error by which grpc ignores it.
 func (l *restListener) dispatch(c net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	if err := c.SetDeadline(time.Time{}); err != nil {
-		return nil, nil, err //nolint:wrapcheck // of the wrapped connection
+		return nil, nil, err
 	}
 	select {
 	case l.conns <- c:

@@ -283,7 +283,7 @@ func (t *Target) Unrecorded() error {
 	k := t.recorder
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return cmp.Or(k.failed[:]...) //nolint:wrapcheck // it says what is not kept
+	return cmp.Or(k.failed[:]...)
 }
 
 // write writes the record of a bucket if the store has another.

@@ -131,7 +131,7 @@ const recordName = "set"
 
 func (s Store) read(ctx context.Context, name string, bucket int) (string, error) {
 	all, err := s.Recorder.Records(ctx, kindOf(name, bucket))
-	return all[recordName], err //nolint:wrapcheck // load and check name it
+	return all[recordName], err
 }
 
 // formerName returns the name that a store had before: the only one that is listed
@@ -239,12 +239,12 @@ func (d Dir) store(kind, name, text string) error {
 	path := filepath.Join(d.Path, kind, name)
 	if text == "" {
 		if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
-			return err //nolint:wrapcheck // Record wraps it, as below
+			return err
 		}
 		return nil
 	}
 	if err := os.Mkdir(filepath.Dir(path), private); err != nil && !errors.Is(err, fs.ErrExist) {
-		return err //nolint:wrapcheck // as above
+		return err
 	}
-	return statefile.Replace(path, []byte(text)) //nolint:wrapcheck // as above
+	return statefile.Replace(path, []byte(text))
 }

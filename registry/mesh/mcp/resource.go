@@ -51,7 +51,7 @@ func parse(name registry.Group, entries []entry) (spec, error) {
 	s := spec{group: name}
 	var err error
 	if s.Header, err = serviceentry.ParseHeader(entries[0].in(name)); err != nil {
-		return spec{}, err //nolint:wrapcheck // it names the group already
+		return spec{}, err
 	}
 	s.endpoints, s.byName, err = endpoints(name, entries[1:], s.Port.Name)
 	return s, err

@@ -74,7 +74,7 @@ func (s *grpcStream[Request, Response]) Recv() (Request, error) {
 		s.isAhead = false
 		return s.ahead, nil
 	}
-	return s.rpc.Recv() //nolint:wrapcheck // a status of grpc, or io.EOF
+	return s.rpc.Recv()
 }
 
 // Send implements the stream of grpc.
@@ -86,7 +86,7 @@ func (s *grpcStream[Request, Response]) Send(r Response) error {
 		}
 	})
 	defer timer.Stop()
-	return s.rpc.Send(r) //nolint:wrapcheck // a status of grpc
+	return s.rpc.Send(r)
 }
 
 func (s *grpcStream[Request, Response]) slow() <-chan struct{} { return s.late }
@@ -100,7 +100,7 @@ type sotw struct {
 }
 
 func (s *sotw) serve(ctx context.Context, by *dataplane.Server, observe func(dataplane.Event)) error {
-	return by.Stream(ctx, s, observe) //nolint:wrapcheck // a status of grpc
+	return by.Stream(ctx, s, observe)
 }
 
 func (s *sotw) answer(to *subscription, next *snapshot, nonce string) func() error {
@@ -118,7 +118,7 @@ type delta struct {
 }
 
 func (d *delta) serve(ctx context.Context, by *dataplane.Server, observe func(dataplane.Event)) error {
-	return by.Delta(ctx, d, observe) //nolint:wrapcheck // a status of grpc
+	return by.Delta(ctx, d, observe)
 }
 
 func (d *delta) answer(to *subscription, next *snapshot, nonce string) func() error {

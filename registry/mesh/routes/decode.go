@@ -102,7 +102,7 @@ func route(r *routev3.Route) (Route, error) {
 func (r *Route) add(cluster string, weight uint32) error {
 	id, err := naming.ParseCluster(cluster)
 	if err != nil {
-		return err //nolint:wrapcheck // it names the cluster
+		return err
 	}
 	r.Clusters = append(r.Clusters, Share{Cluster: id, Weight: weight})
 	return nil

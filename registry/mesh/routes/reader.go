@@ -53,7 +53,7 @@ func proxyless(n *corev3.Node) *corev3.Node {
 
 // Run reads until ctx ends; it returns nil when everything it started ended.
 func (r *Reader) Run(ctx context.Context) error {
-	return r.client.Run(ctx) //nolint:wrapcheck // it says where it comes from
+	return r.client.Run(ctx)
 }
 
 // State returns the state of the stream.
