@@ -159,7 +159,7 @@ func TestGuard(t *testing.T) {
 		g := guard.New(bridge.DefaultGuard(), nil)
 		now := time.Unix(1e9, 0)
 		for i := range services {
-			g.Observe(now, groupOf(i), guard.Stored{Claimed: perService})
+			g.Observe(now, groupOf(i), guard.Counts{Claimed: perService})
 		}
 		g.Judge(now, 1)
 		now = now.Add(2 * time.Hour)
@@ -170,7 +170,7 @@ func TestGuard(t *testing.T) {
 		runtime.GC()
 		began := time.Now()
 		for i := range services {
-			g.Observe(now, groupOf(i), guard.Stored{Unclaimed: lost})
+			g.Observe(now, groupOf(i), guard.Counts{Unclaimed: lost})
 		}
 		g.Judge(now, 1)
 		held := g.Hold()

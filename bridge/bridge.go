@@ -102,7 +102,7 @@ func DefaultGuard() Guard {
 // Options tune a Loop.
 type Options struct {
 	Target      string        // the target's name in the configuration
-	Owner       string        // as registry.Held.Owner has it: marks what the loop may change and delete
+	Owner       string        // as registry.Stored.Owner has it: marks what the loop may change and delete
 	Workers     int           // calls to the target at a time, at most: fewer after some failed
 	Rate        float64       // calls to the target in a second, at most; 0: no bound
 	Timeout     time.Duration // how long one call may last; 0 is 30 s

@@ -42,7 +42,7 @@ const (
 type outcome struct {
 	call
 	groups    []registry.Group
-	held      []registry.Held
+	stored      []registry.Stored
 	err       error
 	consulted recordsResult
 }
@@ -297,7 +297,7 @@ func (d *draft) allowDeletes(change registry.Change) registry.Change {
 	if len(change.Delete) == 0 {
 		return change
 	}
-	kept := change.Keep(func(h registry.Held) bool {
+	kept := change.Keep(func(h registry.Stored) bool {
 		o := d.item.orphans[h.Key]
 		switch {
 		case o == nil && d.replaces(change, h):
@@ -317,16 +317,16 @@ func (d *draft) allowDeletes(change registry.Change) registry.Change {
 		return false
 	})
 	if slices.ContainsFunc(kept.Want, func(e registry.Entry) bool { return registry.IsEndpoint(e.Key) }) {
-		kept = kept.Keep(func(h registry.Held) bool { return h.Key != registry.HeadKey })
+		kept = kept.Keep(func(h registry.Stored) bool { return h.Key != registry.HeadKey })
 	}
 	if endpoints(kept.Delete) < endpoints(change.Delete) { // one that stays refers to the others
-		kept = kept.Keep(func(h registry.Held) bool { return !registry.IsPart(h.Key) })
+		kept = kept.Keep(func(h registry.Stored) bool { return !registry.IsPart(h.Key) })
 	}
 	return kept
 }
 
 // endpoints returns how many endpoints are held.
-func endpoints(list []registry.Held) (n int) {
+func endpoints(list []registry.Stored) (n int) {
 	for _, h := range list {
 		if registry.IsEndpoint(h.Key) {
 			n++
@@ -337,7 +337,7 @@ func endpoints(list []registry.Held) (n int) {
 
 // mayDisplace reports whether an entry of ours may go whose key stays: there
 // is another of ours under it, or a foreign one that wins.
-func (d *draft) mayDisplace(h registry.Held) bool {
+func (d *draft) mayDisplace(h registry.Stored) bool {
 	origin := d.planner.Winner(d.item.group, h.Key)
 	if !origin.IsZero() && d.pipelines[origin.Bridge].Policy == PolicySync {
 		return true
@@ -364,7 +364,7 @@ func (d *draft) beside(change registry.Change) registry.Change {
 
 // replaces reports whether a deletion is the end of a replacement: its entry is
 // beside the one that replaced it. It is a part of the update.
-func (d *draft) replaces(change registry.Change, h registry.Held) bool {
+func (d *draft) replaces(change registry.Change, h registry.Stored) bool {
 	if d.target.overlap(change.Group) == 0 || !slices.ContainsFunc(change.Want, func(e registry.Entry) bool { return e.Key == h.Key }) {
 		return false
 	}
@@ -375,7 +375,7 @@ func (d *draft) replaces(change registry.Change, h registry.Held) bool {
 // mayReplace reports whether an entry that was replaced has been beside what
 // replaced it for long enough. Of one that another process left it is not known
 // since when it is there: it counts from when it is first seen.
-func (d *draft) mayReplace(h registry.Held) bool {
+func (d *draft) mayReplace(h registry.Stored) bool {
 	if _, known := d.item.left[h.Entry]; !known {
 		d.item.leave(h.Entry, d.now)
 	}

@@ -29,7 +29,7 @@ func (d *drains) has(group registry.Group, key string) bool { return d.groups[gr
 
 // observe records what a reading of a group shows. Providers register themselves where
 // entries end with the session that wrote them.
-func (d *drains) observe(group registry.Group, list []registry.Held) {
+func (d *drains) observe(group registry.Group, list []registry.Stored) {
 	if !d.target.sessions || !d.acts() {
 		return
 	}

@@ -9,7 +9,7 @@ import (
 )
 
 // selfRegistered is the entry of a provider that registered itself.
-func selfRegistered(g, addr string) registry.Held {
+func selfRegistered(g, addr string) registry.Stored {
 	h := theirs(g, addr)
 	h.Owner = ""
 	return h

@@ -150,7 +150,7 @@ func (d *driver) do(ctx context.Context, c call) outcome {
 		if c.watch {
 			read = d.watched.Watch
 		}
-		o.held, o.err = read(limited, c.item.group)
+		o.stored, o.err = read(limited, c.item.group)
 	case opWrite:
 		o.err = d.target.Write(limited, c.change)
 	case opRecords:

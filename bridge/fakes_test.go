@@ -48,7 +48,7 @@ func (l *list[T]) take() []T {
 type fake struct {
 	*memory.Target
 
-	read      func(context.Context, registry.Group) ([]registry.Held, error)
+	read      func(context.Context, registry.Group) ([]registry.Stored, error)
 	write     func(context.Context, registry.Change) error
 	delay     time.Duration                                         // of each call
 	verify    time.Duration                                         // after a write it is read back
@@ -81,7 +81,7 @@ func (f *fake) record(op memory.Op, g registry.Group) error {
 	return nil
 }
 
-func (f *fake) Read(ctx context.Context, g registry.Group) ([]registry.Held, error) {
+func (f *fake) Read(ctx context.Context, g registry.Group) ([]registry.Stored, error) {
 	return f.read(ctx, g)
 }
 

@@ -79,7 +79,7 @@ func TestGuard_UnknownSource(t *testing.T) {
 // TestGuard_Trace has entries that say of which service they are.
 func TestGuard_Trace(t *testing.T) {
 	const headless = "headless.shop.svc.cluster.local:80"
-	begin := func(s *story, held ...registry.Held) {
+	begin := func(s *story, held ...registry.Stored) {
 		s.bridges[0].Trace = trace{}
 		s.holding(held...).starts()
 	}

@@ -201,7 +201,7 @@ func (g *guards) judge(o *orphan, now time.Time) verdict {
 // to the guards what the target stores of their bridges there once what is claimed
 // is added: a write adds and deletes at once.
 func (g *guards) account(it *item, now time.Time) {
-	before, stored := it.orphans, make([]guard.Stored, len(g.pipelines)) // by scope
+	before, stored := it.orphans, make([]guard.Counts, len(g.pipelines)) // by scope
 	it.orphans = nil
 	if g.acts() {
 		for row := range g.planner.Rows(it.group) {
@@ -227,11 +227,11 @@ func (g *guards) account(it *item, now time.Time) {
 
 // addClaimed counts an endpoint that is claimed, unless it will not be stored: the target
 // refuses it, or its provider took itself off.
-func (g *guards) addClaimed(it *item, stored *guard.Stored, row plan.Row) {
+func (g *guards) addClaimed(it *item, stored *guard.Counts, row plan.Row) {
 	_, refused := it.refusals[row.Key]
 	switch {
-	case !registry.IsEndpoint(row.Key), (refused || g.drains.has(it.group, row.Key)) && !row.Held:
-	case row.Held:
+	case !registry.IsEndpoint(row.Key), (refused || g.drains.has(it.group, row.Key)) && !row.Stored:
+	case row.Stored:
 		stored.Claimed++
 	default:
 		stored.Claimed++
@@ -256,11 +256,11 @@ func (g *guards) addOrphan(it *item, o *orphan, row plan.Row, now time.Time) {
 
 // report reports to the guards what is stored in a group, with its orphans, once that
 // is known.
-func (g *guards) report(it *item, stored []guard.Stored, now time.Time) {
+func (g *guards) report(it *item, stored []guard.Counts, now time.Time) {
 	if _, unread := g.unread[it.group]; it.readAt.IsZero() && (unread || !it.arrive && !g.planner.HoldsOurs(it.group)) {
 		return
 	}
-	stored = append(stored, make([]guard.Stored, len(g.scopes)-len(stored))...)
+	stored = append(stored, make([]guard.Counts, len(g.scopes)-len(stored))...)
 	for key, o := range it.orphans {
 		if s := &stored[o.scope.index]; registry.IsEndpoint(key) {
 			if s.Unclaimed == nil {
@@ -271,7 +271,7 @@ func (g *guards) report(it *item, stored []guard.Stored, now time.Time) {
 	}
 	for i, b := range g.scopes {
 		if it.arrive { // nothing was written to it, and nothing is there
-			stored[i] = guard.Stored{}
+			stored[i] = guard.Counts{}
 		}
 		if b.guard.Observe(now, it.group, stored[i]) {
 			b.changed = true

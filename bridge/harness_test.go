@@ -118,7 +118,7 @@ func fleet(n, m int) []*registry.Service {
 	return out
 }
 
-func stored(services ...*registry.Service) (held []registry.Held) {
+func stored(services ...*registry.Service) (held []registry.Stored) {
 	for _, s := range services {
 		for _, e := range s.Endpoints {
 			held = append(held, mine(string(s.Name), e.Address()))
@@ -127,11 +127,11 @@ func stored(services ...*registry.Service) (held []registry.Held) {
 	return held
 }
 
-func mine(g, addr string) registry.Held {
-	return registry.Held{Entry: registry.Entry{Group: group(g), Key: addr, Value: `{"weight":0}`}, Owner: "me", Live: true}
+func mine(g, addr string) registry.Stored {
+	return registry.Stored{Entry: registry.Entry{Group: group(g), Key: addr, Value: `{"weight":0}`}, Owner: "me", Live: true}
 }
 
-func theirs(g, addr string) registry.Held {
+func theirs(g, addr string) registry.Stored {
 	h := mine(g, addr)
 	h.Owner, h.Value = "other", "x"
 	return h
@@ -202,7 +202,7 @@ func (s *story) recorded() *story {
 	return s
 }
 
-func (s *story) holding(held ...registry.Held) *story {
+func (s *story) holding(held ...registry.Stored) *story {
 	s.target.Set(held...)
 	return s
 }

@@ -32,7 +32,7 @@ func (d *draft) leave(change registry.Change) registry.Change {
 		return change
 	}
 	it.wakeAt = soonest(it.wakeAt, at)
-	change = change.Keep(func(h registry.Held) bool {
+	change = change.Keep(func(h registry.Stored) bool {
 		n := omission{reason: ReasonWaiting, detail: "marked as leaving, for another owner that waits to store its own first"}
 		if o := it.orphans[h.Key]; o != nil {
 			n.origin = o.Origin

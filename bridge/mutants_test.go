@@ -26,7 +26,7 @@ func mutants() []mutanttest.Mutant {
 		{"what is missing is a candidate", "guards.go", "return guard.Missing", "return guard.Unknown"},
 		{"what was let go makes its group due", "guards.go", "g.touch(r.Free, now)", "g.touch(r.Free[:0], now)"},
 		{"a group is read before it is written", "calls.go", "case it.readAt.IsZero():\n\t\treturn false", "case it.readAt.IsZero():\n\t\treturn it.change.pending()"},
-		{"what is withdrawn is no claim", "guards.go", "case row.Held:\n\t\tstored.Claimed++", "case row.Held:\n\t\tstored.New++"},
+		{"what is withdrawn is no claim", "guards.go", "case row.Stored:\n\t\tstored.Claimed++", "case row.Stored:\n\t\tstored.New++"},
 	}
 }
 

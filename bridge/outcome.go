@@ -75,8 +75,8 @@ func (e *engine) applyReading(o outcome, now time.Time) {
 	it := o.item
 	// Who writes nothing reads what others write; and another owner may replace what leaves.
 	believed := (it.sure || !it.readAt.IsZero()) && it.leftAt.IsZero() && e.acts()
-	e.drains.observe(it.group, o.held)
-	differs := e.planner.Observe(it.group, o.held) && believed
+	e.drains.observe(it.group, o.stored)
+	differs := e.planner.Observe(it.group, o.stored) && believed
 	e.compareContradicted(it.group, now)
 	it.sure, it.lost = false, nil
 	if differs && it.unchecked() {
@@ -88,7 +88,7 @@ func (e *engine) applyReading(o outcome, now time.Time) {
 		e.journal.reportDrift(it, now)
 	}
 	it.readAt, it.watched, e.view.lastRead = now, o.watch, now
-	it.arrive = it.arrive && !slices.ContainsFunc(o.held, func(h registry.Held) bool { return h.Owner == e.opts.Owner })
+	it.arrive = it.arrive && !slices.ContainsFunc(o.stored, func(h registry.Stored) bool { return h.Owner == e.opts.Owner })
 	e.guards.account(it, now)
 	e.markRead(it.group, now)
 	if it.change.pending() {

@@ -11,7 +11,7 @@ import (
 )
 
 // before is an entry of ours as it was before a change.
-func before(g, addr string) registry.Held {
+func before(g, addr string) registry.Stored {
 	h := mine(g, addr)
 	h.Value = `{"weight":9}`
 	return h

@@ -122,9 +122,9 @@ func TestRefusal_Joined(t *testing.T) {
 		return func(s *story) {
 			s.bridges[0].Policy = policy
 			f := s.holding(mine("a", "10.0.0.1:80")).target
-			f.read = func(ctx context.Context, g registry.Group) ([]registry.Held, error) {
+			f.read = func(ctx context.Context, g registry.Group) ([]registry.Stored, error) {
 				held, err := f.Target.Read(ctx, g)
-				return append(held, registry.Held{Entry: registry.Entry{Group: g, Key: "10.0.0.1:80", Value: "x"}}), err
+				return append(held, registry.Stored{Entry: registry.Entry{Group: g, Key: "10.0.0.1:80", Value: "x"}}), err
 			}
 			s.has(service("a", "10.0.0.1:80")).in(time.Minute).holds(left...).reason("a", bridge.ReasonConflict, "an entry without owner")
 		}

@@ -307,11 +307,11 @@ func (w *world) empties(c call) {
 	left, all := 0, make(map[string]bool)
 	for _, e := range w.target.Entries() {
 		all[e.Group.Name] = true
-		if e.Group == c.change.Group && !slices.ContainsFunc(c.change.Delete, func(h registry.Held) bool { return h.Key == e.Key }) {
+		if e.Group == c.change.Group && !slices.ContainsFunc(c.change.Delete, func(h registry.Stored) bool { return h.Key == e.Key }) {
 			left++
 		}
 	}
-	if left > 0 || !slices.ContainsFunc(c.change.Delete, func(h registry.Held) bool { return !w.free[key(h.Group, h.Key)] }) {
+	if left > 0 || !slices.ContainsFunc(c.change.Delete, func(h registry.Stored) bool { return !w.free[key(h.Group, h.Key)] }) {
 		return
 	}
 	w.fell[c.change.Group] = w.now
@@ -435,7 +435,7 @@ func (w *world) step() {
 		w.decides(w.r.IntN(2) == 0)
 	case 9:
 		e := registry.Entry{Group: registry.Group{Kind: own, Name: string(n)}, Key: "10.9.9.9:80", Value: "x"}
-		w.target.Set(registry.Held{Entry: e, Owner: "other", Live: true})
+		w.target.Set(registry.Stored{Entry: e, Owner: "other", Live: true})
 	case 10: // the process pauses
 		w.now = w.now.Add(time.Duration(1+w.r.IntN(300)) * time.Second)
 		w.turn(func() {})

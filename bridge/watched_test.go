@@ -21,7 +21,7 @@ type watched struct {
 
 func (s *story) watched() *watched { return &watched{fake: s.target, changed: make(chan struct{}, 1)} }
 
-func (w *watched) Watch(ctx context.Context, g registry.Group) ([]registry.Held, error) {
+func (w *watched) Watch(ctx context.Context, g registry.Group) ([]registry.Stored, error) {
 	w.groups.add(g)
 	return w.Read(ctx, g)
 }

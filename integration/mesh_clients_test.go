@@ -159,7 +159,7 @@ func (m *mcpServer) provide(t *testing.T, s registry.Service, addresses ...strin
 		}
 	}
 	for _, e := range entries {
-		if !slices.ContainsFunc(held, func(h registry.Held) bool { return h.Entry == e }) {
+		if !slices.ContainsFunc(held, func(h registry.Stored) bool { return h.Entry == e }) {
 			change.Put = append(change.Put, registry.Write{New: e})
 		}
 	}

@@ -158,7 +158,7 @@ func nacosFixture(t *testing.T, o nacos.Options) conformance.Fixture {
 			}
 			harness.Eventually(t, soon, "the server shows what another wrote", func() error {
 				held, err := other.Read(t.Context(), e.Group)
-				if err == nil && !slices.ContainsFunc(held, func(h registry.Held) bool { return h.Entry == e }) {
+				if err == nil && !slices.ContainsFunc(held, func(h registry.Stored) bool { return h.Entry == e }) {
 					err = fmt.Errorf("it shows %v", held)
 				}
 				return err

@@ -349,7 +349,7 @@ func (w *nacosMesh) sameToBothExcept(t *testing.T, want model.Instance) {
 		if err != nil {
 			return err
 		}
-		i := slices.IndexFunc(held, func(h registry.Held) bool { return h.Key == "10.9.9.9:20000#east" })
+		i := slices.IndexFunc(held, func(h registry.Stored) bool { return h.Key == "10.9.9.9:20000#east" })
 		if i < 0 {
 			return fmt.Errorf("read %v", held)
 		}

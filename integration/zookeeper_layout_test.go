@@ -164,9 +164,9 @@ func (f zookeeperFormat) creates(n, from, to int) registry.Change {
 }
 
 // eventuallyReads reads until the connection lets it.
-func eventuallyReads(t testing.TB, target *zookeeper.Target, g registry.Group) []registry.Held {
+func eventuallyReads(t testing.TB, target *zookeeper.Target, g registry.Group) []registry.Stored {
 	t.Helper()
-	var held []registry.Held
+	var held []registry.Stored
 	harness.Eventually(t, 20*time.Second, "a reading of "+g.String(), func() (err error) {
 		held, err = target.Read(t.Context(), g)
 		return err

@@ -376,7 +376,7 @@ const (
 	otherKey = "signed with another key"
 )
 
-// Owner returns the owner of an entry with a mark, as registry.Held.Owner has it.
+// Owner returns the owner of an entry with a mark, as registry.Stored.Owner has it.
 // If the mark is ours and not trusted, that is another owner with the reason.
 func (s *Signer) Owner(e registry.Entry, m Mark, ours string) string {
 	if m.Owner != ours {

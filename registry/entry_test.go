@@ -10,16 +10,16 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-func held(key string) registry.Held {
-	return registry.Held{Entry: registry.Entry{Group: registry.Group{Name: "g"}, Key: key}}
+func held(key string) registry.Stored {
+	return registry.Stored{Entry: registry.Entry{Group: registry.Group{Name: "g"}, Key: key}}
 }
 
 func TestChange_Keep(t *testing.T) {
 	change := registry.Change{
-		Delete: []registry.Held{held("a"), held("c")},
+		Delete: []registry.Stored{held("a"), held("c")},
 		Want:   []registry.Entry{held("b").Entry, held("d").Entry},
 	}
-	kept := change.Keep(func(h registry.Held) bool { return h.Key == "c" })
+	kept := change.Keep(func(h registry.Stored) bool { return h.Key == "c" })
 	if len(kept.Delete) != 1 || kept.Delete[0].Key != "c" {
 		t.Errorf("deletes %v", kept.Delete)
 	}
@@ -136,13 +136,13 @@ func TestRefused(t *testing.T) {
 func TestChange_WithoutKeys(t *testing.T) {
 	t.Parallel()
 	entry := func(key, value string) registry.Entry { return registry.Entry{Key: key, Value: value} }
-	held := func(key, value string) registry.Held { return registry.Held{Entry: entry(key, value), Live: true} }
+	held := func(key, value string) registry.Stored { return registry.Stored{Entry: entry(key, value), Live: true} }
 	old, stays := held("b", "1"), held("f", "1")
 	change := registry.Change{
 		Put: []registry.Write{
 			{New: entry("a", "2")}, {New: entry("b", "2"), Old: &old}, {New: entry("c", "2")}, {New: entry("f", "2"), Old: &stays, Beside: true},
 		},
-		Delete: []registry.Held{held("d", "1"), held("e", "1")},
+		Delete: []registry.Stored{held("d", "1"), held("e", "1")},
 		Want:   []registry.Entry{entry("a", "2"), entry("b", "2"), entry("c", "2"), entry("f", "1"), entry("f", "2")},
 	}
 	before := slices.Clone(change.Put)
@@ -162,13 +162,13 @@ func TestChange_WithoutKeys(t *testing.T) {
 // TestChange_WithoutEndpoints: an endpoint that stays as it is may refer to parts.
 func TestChange_WithoutEndpoints(t *testing.T) {
 	t.Parallel()
-	held := func(key string) registry.Held {
-		return registry.Held{Entry: registry.Entry{Key: key, Value: "1"}, Live: true}
+	held := func(key string) registry.Stored {
+		return registry.Stored{Entry: registry.Entry{Key: key, Value: "1"}, Live: true}
 	}
 	old := held("updated")
 	change := registry.Change{
 		Put:    []registry.Write{{New: registry.Entry{Key: "new", Value: "2"}}, {New: registry.Entry{Key: "updated", Value: "2"}, Old: &old}},
-		Delete: []registry.Held{held("#part"), held("gone")},
+		Delete: []registry.Stored{held("#part"), held("gone")},
 	}
 	for skipped, want := range map[string]int{"new": 2, "updated": 1, "gone": 0, "#part": 1, "": 2} {
 		if got := change.Without(func(key string) bool { return key == skipped }); len(got.Delete) != want {

@@ -289,9 +289,9 @@ func Sorted(entries []Entry) []Entry {
 	return sorted
 }
 
-// Held is an entry found in a target. While an entry is replaced, both the old and the
+// Stored is an entry found in a target. While an entry is replaced, both the old and the
 // new one may be found under one key.
-type Held struct {
+type Stored struct {
 	Entry
 	Owner   string // by the mark of the entry; empty: none
 	Version int64  // for conditional writes, set by the target; 0: written and not read since
@@ -302,7 +302,7 @@ type Held struct {
 // Write is one entry to be stored.
 type Write struct {
 	New    Entry
-	Old    *Held // what it replaces, under the same key; nil for a new entry. One that is Leaving is replaced where the target holds one alone
+	Old    *Stored // what it replaces, under the same key; nil for a new entry. One that is Leaving is replaced where the target holds one alone
 	Beside bool  // keep Old until a later change deletes it; a target that cannot hold both deletes it now
 }
 
@@ -313,7 +313,7 @@ func (w Write) Adds() bool { return w.Old == nil || w.Old.Leaving }
 type Change struct {
 	Group  Group
 	Put    []Write // missing or different in the target
-	Delete []Held  // ours, no longer desired, and allowed to be deleted
+	Delete []Stored  // ours, no longer desired, and allowed to be deleted
 	Want   []Entry // all of ours after the change
 }
 
@@ -321,7 +321,7 @@ type Change struct {
 func (c Change) Empty() bool { return len(c.Put)+len(c.Delete) == 0 }
 
 // Replaced returns the entries that the change deletes, and then those that it replaces.
-func (c Change) Replaced() []Held {
+func (c Change) Replaced() []Stored {
 	out := slices.Clone(c.Delete)
 	for _, w := range c.Put {
 		if w.Old != nil {
@@ -333,8 +333,8 @@ func (c Change) Replaced() []Held {
 
 // Keep returns the change with only those deletions that are allowed. The others stay
 // in Want.
-func (c Change) Keep(may func(Held) bool) Change {
-	var kept []Held
+func (c Change) Keep(may func(Stored) bool) Change {
+	var kept []Stored
 	want := slices.Clone(c.Want)
 	for _, h := range c.Delete {
 		if may(h) {
@@ -374,13 +374,13 @@ func (c Change) KeepPuts(may func(Write) bool) Change {
 // Without returns the change without the writes and deletions under some keys. If an
 // endpoint stays as it is, no part is deleted, because the endpoint may refer to it.
 func (c Change) Without(skip func(key string) bool) Change {
-	stays := func(h Held) bool { return skip(h.Key) && IsEndpoint(h.Key) }
+	stays := func(h Stored) bool { return skip(h.Key) && IsEndpoint(h.Key) }
 	refers := slices.ContainsFunc(c.Replaced(), stays)
 	c = c.KeepPuts(func(w Write) bool { return !skip(w.New.Key) })
-	if !refers && !slices.ContainsFunc(c.Delete, func(h Held) bool { return skip(h.Key) }) {
+	if !refers && !slices.ContainsFunc(c.Delete, func(h Stored) bool { return skip(h.Key) }) {
 		return c
 	}
-	return c.Keep(func(h Held) bool { return !skip(h.Key) && (!refers || !IsPart(h.Key)) })
+	return c.Keep(func(h Stored) bool { return !skip(h.Key) && (!refers || !IsPart(h.Key)) })
 }
 
 // Except returns what a target applies of the change if it refuses some keys: nothing
@@ -388,7 +388,7 @@ func (c Change) Without(skip func(key string) bool) Change {
 // may replace a deleted one.
 func (c Change) Except(refused Refused) Change {
 	if slices.ContainsFunc(c.Put, func(w Write) bool { return w.Adds() && refused.Has(w.New.Key) }) {
-		c = c.Keep(func(Held) bool { return false })
+		c = c.Keep(func(Stored) bool { return false })
 	}
 	return c.Without(refused.Has)
 }

@@ -25,7 +25,7 @@ type Target interface {
 
 	// Read returns all entries of a group, of any owner; none and no error for a
 	// group that does not exist. A partial, refused or failed read is an error.
-	Read(ctx context.Context, group Group) ([]Held, error)
+	Read(ctx context.Context, group Group) ([]Stored, error)
 
 	// Write applies a change if what it replaces or deletes was not changed since it
 	// was read. Otherwise the error is ErrConflict, and nothing or a part was applied.
@@ -76,7 +76,7 @@ type Verified interface {
 type Watched interface {
 	// Watch reads a group as Read does, and watches it until the next Read of it or
 	// until Lost is ready.
-	Watch(ctx context.Context, group Group) ([]Held, error)
+	Watch(ctx context.Context, group Group) ([]Stored, error)
 
 	// Changed is ready after a watched group changed. It wakes one caller.
 	Changed() <-chan struct{}

@@ -33,8 +33,8 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// Stored are the endpoints of a bridge that the target stores in a service.
-type Stored struct {
+// Counts are the endpoints of a bridge that the target stores in a service.
+type Counts struct {
 	Claimed   int               // how many of them the source reports
 	New       int               // of these, how many are stored before anything goes
 	Unclaimed map[string]Report // the others, by key
@@ -146,7 +146,7 @@ func (g *Guard) service(group registry.Group) *service {
 // Observe records which endpoints of the bridge the target stores in a service
 // once what is to be added there is added. It reports whether that is to be judged:
 // of a service without any there is nothing to say.
-func (g *Guard) Observe(now time.Time, group registry.Group, stored Stored) bool {
+func (g *Guard) Observe(now time.Time, group registry.Group, stored Counts) bool {
 	if g.services[group] == nil && stored.Claimed+len(stored.Unclaimed) == 0 {
 		return false
 	}

@@ -31,7 +31,7 @@ type endpoint struct {
 }
 
 // stored returns endpoints as a guard observes them.
-func stored(all []endpoint) (s guard.Stored) {
+func stored(all []endpoint) (s guard.Counts) {
 	s.Unclaimed = make(map[string]guard.Report)
 	for _, e := range all {
 		switch {

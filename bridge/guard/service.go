@@ -83,7 +83,7 @@ func (s *service) load(r Record) {
 
 // observe records what is stored. An endpoint that the source cannot
 // report keeps its state and its clock.
-func (s *service) observe(now time.Time, stored Stored) {
+func (s *service) observe(now time.Time, stored Counts) {
 	before := s.candidates
 	s.candidates, s.unknownKept = make(map[string]*candidate, len(stored.Unclaimed)), 0
 	s.claimed, s.added, s.stored = stored.Claimed, stored.New, stored.Claimed+len(stored.Unclaimed)

@@ -94,7 +94,7 @@ func contradicted(claim registration, own []registration) []registration {
 
 // observe replaces what is registered in a group. A group that is bounded is left out if too
 // much is known.
-func (r *registrations) observe(id registry.Group, list []registry.Held, bounded bool) { //nolint:revive // of the group, not a mode
+func (r *registrations) observe(id registry.Group, list []registry.Stored, bounded bool) { //nolint:revive // of the group, not a mode
 	if id.Exclusive { // no provider registers itself there
 		return
 	}
@@ -196,8 +196,8 @@ func (p *Planner) Contradictions(id registry.Group) (all []Contradiction) {
 // mayHold reports whether nothing but what is ours is under a key, and its provider did not
 // take itself off.
 func (p *Planner) mayHold(id registry.Group, r row) bool {
-	ours := len(ownedBy(r.held, p.owner))
-	return ours == len(r.held) && (ours > 0 || p.Drained == nil || !p.Drained(id, r.key))
+	ours := len(ownedBy(r.stored, p.owner))
+	return ours == len(r.stored) && (ours > 0 || p.Drained == nil || !p.Drained(id, r.key))
 }
 
 // SelfRegistered are the entries of a group that providers registered themselves at addresses
@@ -254,7 +254,7 @@ func (g *group) unclaimed(id *registry.Group) map[string][]registration {
 		claimed[Address(r.key)] = claimed[Address(r.key)] || len(r.wants) > 0
 	}
 	for _, r := range g.rows {
-		if at := (registration{id, r.key}); registry.IsEndpoint(r.key) && firstOf(r.held, "") >= 0 && !claimed[Address(r.key)] {
+		if at := (registration{id, r.key}); registry.IsEndpoint(r.key) && firstOf(r.stored, "") >= 0 && !claimed[Address(r.key)] {
 			by[at.name()] = append(by[at.name()], at)
 		}
 	}

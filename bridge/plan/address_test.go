@@ -125,9 +125,9 @@ func TestPlanner_Contradictions_Bounded(t *testing.T) {
 	claim(p, g, plan.Withdrawn, "0/s tri://last")
 	for i := range 300 {
 		id := group(fmt.Sprintf("g%d", i))
-		held := []registry.Held{{Entry: registry.Entry{Group: id, Key: fmt.Sprintf("tri://%d", i)}}}
+		held := []registry.Stored{{Entry: registry.Entry{Group: id, Key: fmt.Sprintf("tri://%d", i)}}}
 		for j := range 1000 {
-			held = append(held, registry.Held{Entry: registry.Entry{Group: id, Key: fmt.Sprintf("tri://%d-%d", i, j)}})
+			held = append(held, registry.Stored{Entry: registry.Entry{Group: id, Key: fmt.Sprintf("tri://%d-%d", i, j)}})
 		}
 		if i == 299 {
 			held[0].Key = "tri://last"

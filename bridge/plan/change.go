@@ -25,7 +25,7 @@ type Conflict struct {
 type Row struct {
 	Key      string
 	Claimed  bool
-	Held     bool     // by the target; of one that is claimed also another's entry to which it gives way
+	Stored     bool     // by the target; of one that is claimed also another's entry to which it gives way
 	Origin   Origin   // whose claim it is, the first of several; of an orphan who is known to have claimed it last
 	Evidence Evidence // that the claims to an orphan ended: the weakest of them
 	Value    string   // of an orphan without an origin
@@ -63,24 +63,24 @@ func (d *diff) row(r *row) (Row, bool) {
 	if len(wants) == 0 {
 		return d.orphan(r)
 	}
-	isHeld := len(r.held) > 0
-	if !isHeld && len(d.others) > 0 {
-		isHeld = len(d.elsewhere(r.key, wants)) > 0
+	isStored := len(r.stored) > 0
+	if !isStored && len(d.others) > 0 {
+		isStored = len(d.elsewhere(r.key, wants)) > 0
 	}
-	return Row{Key: r.key, Claimed: true, Held: isHeld, Origin: wants[0].claim.origin}, len(r.held) > 0 || !d.group.exclusive
+	return Row{Key: r.key, Claimed: true, Stored: isStored, Origin: wants[0].claim.origin}, len(r.stored) > 0 || !d.group.exclusive
 }
 
 func (d *diff) orphan(r *row) (Row, bool) {
-	i := firstOf(r.held, d.owner)
+	i := firstOf(r.stored, d.owner)
 	if i < 0 {
 		return Row{}, false
 	}
-	row := Row{Key: r.key, Held: true}
+	row := Row{Key: r.key, Stored: true}
 	for _, end := range d.group.released[r.key] {
 		row.Origin, row.Evidence = end.origin, max(row.Evidence, end.evidence)
 	}
 	if row.Origin.IsZero() {
-		row.Value = r.held[i].value(r.key)
+		row.Value = r.stored[i].value(r.key)
 	}
 	return row, true
 }
@@ -97,7 +97,7 @@ func (p *Planner) FormerClaimants(id registry.Group, key string) (all []Origin) 
 // Taken reports whether another owner's entry that stays holds a key.
 func (p *Planner) Taken(id registry.Group, key string) bool {
 	r := p.lookup(id).row(key)
-	return r != nil && slices.ContainsFunc(r.held, func(h held) bool { return h.owner != p.owner && !h.leaving })
+	return r != nil && slices.ContainsFunc(r.stored, func(h storedRow) bool { return h.owner != p.owner && !h.leaving })
 }
 
 // Winner returns whose claim to a key is honoured, unless a foreign entry holds
@@ -134,7 +134,7 @@ func (p *Planner) diff(id registry.Group) diff {
 	d.others = make(map[string][]rival)
 	for _, r := range g.rows {
 		_, at, ok := strings.Cut(r.key, "://")
-		for _, h := range r.held {
+		for _, h := range r.stored {
 			if ok && h.owner != p.owner && !h.leaving {
 				d.others[at] = append(d.others[at], rival{r.key, h.owner})
 			}
@@ -178,17 +178,17 @@ func (d *diff) reportRefused() {
 func (d *diff) add(r *row) {
 	wants := r.desired(d.active)
 	if len(wants) == 0 {
-		d.removeOurs(r.key, r.held)
+		d.removeOurs(r.key, r.stored)
 		return
 	}
 	if d.group.counts.Foreign > 0 {
 		if foreign := d.foreignWinner(r, wants); foreign != nil {
 			d.reportForeign(r.key, wants, *foreign)
-			d.removeOurs(r.key, r.held)
+			d.removeOurs(r.key, r.stored)
 			return
 		}
 	}
-	if d.drained != nil && firstOf(r.held, d.owner) < 0 && d.drained(d.change.Group, r.key) {
+	if d.drained != nil && firstOf(r.stored, d.owner) < 0 && d.drained(d.change.Group, r.key) {
 		d.reportDrained(r.key, wants)
 		return
 	}
@@ -201,9 +201,9 @@ func (d *diff) add(r *row) {
 // Where a target holds both, one without a mark wins, and of two owners the one whose
 // name comes first: were each to yield to the other, the key would be nobody's.
 func (d *diff) foreignWinner(r *row, wants []want) *rival {
-	isBoth := firstOf(r.held, d.owner) >= 0
+	isBoth := firstOf(r.stored, d.owner) >= 0
 	wins := func(owner string) bool { return owner != d.owner && (!isBoth || owner < d.owner) }
-	for _, h := range r.held {
+	for _, h := range r.stored {
 		if !h.leaving && wins(h.owner) {
 			return &rival{r.key, h.owner}
 		}
@@ -263,10 +263,10 @@ func (d *diff) reportRival(key string, loser, winner Origin) {
 func (d *diff) reconcile(r *row, want content) {
 	w := registry.Write{New: d.entry(r.key, want)}
 	d.change.Want = append(d.change.Want, w.New)
-	if len(r.held) == 1 && r.held[0].content == want { // as nearly always
+	if len(r.stored) == 1 && r.stored[0].content == want { // as nearly always
 		return
 	}
-	if list := ownedBy(r.held, d.owner); len(list) > 0 {
+	if list := ownedBy(r.stored, d.owner); len(list) > 0 {
 		i := closest(list, want)
 		d.removeOurs(r.key, list[:i])
 		d.removeOurs(r.key, list[i+1:])
@@ -275,16 +275,16 @@ func (d *diff) reconcile(r *row, want content) {
 		}
 		old := d.export(r.key, list[i])
 		w.Old = &old
-	} else if i := slices.IndexFunc(r.held, func(h held) bool { return h.leaving }); i >= 0 {
-		w.Old = &registry.Held{Entry: w.New, Owner: r.held[i].owner, Version: r.held[i].version, Live: true, Leaving: true}
+	} else if i := slices.IndexFunc(r.stored, func(h storedRow) bool { return h.leaving }); i >= 0 {
+		w.Old = &registry.Stored{Entry: w.New, Owner: r.stored[i].owner, Version: r.stored[i].version, Live: true, Leaving: true}
 	}
 	d.change.Put = append(d.change.Put, w)
 }
 
 // closest returns which of several under one key stays: one that is as desired
 // and, if there is a choice, live.
-func closest(list []held, want content) (best int) {
-	isSame := func(h held) bool { return h.rest == want.rest && h.from == want.from }
+func closest(list []storedRow, want content) (best int) {
+	isSame := func(h storedRow) bool { return h.rest == want.rest && h.from == want.from }
 	for i, h := range list {
 		if isSame(h) && (h.live || !isSame(list[best])) {
 			best = i
@@ -293,7 +293,7 @@ func closest(list []held, want content) (best int) {
 	return best
 }
 
-func (d *diff) removeOurs(key string, list []held) {
+func (d *diff) removeOurs(key string, list []storedRow) {
 	for _, h := range list {
 		if h.owner == d.owner {
 			d.change.Delete = append(d.change.Delete, d.export(key, h))
@@ -305,8 +305,8 @@ func (d *diff) entry(key string, c content) registry.Entry {
 	return registry.Entry{Group: d.change.Group, Key: key, Value: c.value(key)}
 }
 
-func (d *diff) export(key string, h held) registry.Held {
-	return registry.Held{Entry: d.entry(key, h.content), Owner: h.owner, Version: h.version, Live: h.live}
+func (d *diff) export(key string, h storedRow) registry.Stored {
+	return registry.Stored{Entry: d.entry(key, h.content), Owner: h.owner, Version: h.version, Live: h.live}
 }
 
 // Place returns what keys of one address have in common, whatever their protocols: what is
@@ -320,7 +320,7 @@ func Place(key string) string {
 
 // Left returns the places of a group, as it was last observed, from which an entry without
 // an owner went until a reading, although they are claimed and hold nothing of ours.
-func (p *Planner) Left(id registry.Group, list []registry.Held) (places []string) {
+func (p *Planner) Left(id registry.Group, list []registry.Stored) (places []string) {
 	g := p.lookup(id)
 	if g.counts.Foreign == 0 {
 		return nil
@@ -331,7 +331,7 @@ func (p *Planner) Left(id registry.Group, list []registry.Held) (places []string
 	}
 	for _, r := range g.rows {
 		at := Place(r.key)
-		if registry.IsEndpoint(r.key) && !stays[at] && firstOf(r.held, "") >= 0 && p.Claims(id, at) {
+		if registry.IsEndpoint(r.key) && !stays[at] && firstOf(r.stored, "") >= 0 && p.Claims(id, at) {
 			places = append(places, at)
 		}
 	}

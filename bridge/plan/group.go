@@ -30,7 +30,7 @@ type claim struct {
 type row struct {
 	key   string
 	wants []want // by origin, then value: the first wins
-	held  []held // by value
+	stored  []storedRow // by value
 }
 
 type want struct {
@@ -39,10 +39,10 @@ type want struct {
 	claim *claim
 }
 
-type held struct {
+type storedRow struct {
 	content // without a value where it is another owner's
 
-	owner   string // as registry.Held.Owner has it
+	owner   string // as registry.Stored.Owner has it
 	version int64
 }
 
@@ -204,18 +204,18 @@ func (r *row) winner(active *claim) Origin {
 
 // observe replaces what is held. It reports whether ours differ from before, and the
 // keys under which there is nothing of ours any more.
-func (g *group) observe(owner string, list []registry.Held) (differs bool, lost []string) {
-	byKey := func(a, b registry.Held) int { return strings.Compare(a.Key, b.Key) }
+func (g *group) observe(owner string, list []registry.Stored) (differs bool, lost []string) {
+	byKey := func(a, b registry.Stored) int { return strings.Compare(a.Key, b.Key) }
 	if !slices.IsSortedFunc(list, byKey) {
 		list = slices.Clone(list)
 		slices.SortStableFunc(list, byKey)
 	}
-	observe := func(r *row, same []registry.Held) {
+	observe := func(r *row, same []registry.Stored) {
 		g.count(owner, r, -1)
-		ours := firstOf(r.held, owner) >= 0
+		ours := firstOf(r.stored, owner) >= 0
 		if r.observe(owner, same) {
 			differs = true
-			if ours && firstOf(r.held, owner) < 0 {
+			if ours && firstOf(r.stored, owner) < 0 {
 				lost = append(lost, r.key)
 			}
 		}
@@ -230,37 +230,37 @@ func (g *group) observe(owner string, list []registry.Held) (differs bool, lost 
 	return differs, lost
 }
 
-func sameKey(a, b *registry.Held) bool { return a.Key == b.Key }
+func sameKey(a, b *registry.Stored) bool { return a.Key == b.Key }
 
 // observe replaces what is held under a key and reports whether ours differ from before.
-func (r *row) observe(owner string, list []registry.Held) bool {
+func (r *row) observe(owner string, list []registry.Stored) bool {
 	if r.update(owner, list) {
 		return false
 	}
-	before := r.held
-	r.held = nil
+	before := r.stored
+	r.stored = nil
 	for _, h := range list {
 		c := content{live: h.Live, leaving: h.Leaving}
 		if h.Owner == owner {
 			c = r.content(h.Value)
 			c.live = h.Live
 		}
-		r.hold(held{c, h.Owner, h.Version})
+		r.addStored(storedRow{c, h.Owner, h.Version})
 	}
-	return !slices.EqualFunc(ownedBy(before, owner), ownedBy(r.held, owner), func(a, b held) bool { return a.content == b.content })
+	return !slices.EqualFunc(ownedBy(before, owner), ownedBy(r.stored, owner), func(a, b storedRow) bool { return a.content == b.content })
 }
 
 // update records the versions of what is held where nothing else changed, as in most
 // readings, and reports whether that is so.
-func (r *row) update(owner string, list []registry.Held) bool {
-	same := func(a held, b registry.Held) bool {
+func (r *row) update(owner string, list []registry.Stored) bool {
+	same := func(a storedRow, b registry.Stored) bool {
 		return a.owner == b.Owner && a.live == b.Live && a.leaving == (b.Leaving && a.owner != owner) && (a.owner != owner || a.is(b.Key, b.Value))
 	}
-	if !slices.EqualFunc(r.held, list, same) {
+	if !slices.EqualFunc(r.stored, list, same) {
 		return false
 	}
 	for i, h := range list {
-		r.held[i].version = h.Version
+		r.stored[i].version = h.Version
 	}
 	return true
 }
@@ -284,7 +284,7 @@ func (g *group) apply(owner string, c registry.Change) []Origin {
 			g.remove(owner, r, w.Old.Value)
 		}
 		origins[i] = r.winner(active)
-		r.hold(held{content: r.content(w.New.Value), owner: owner})
+		r.addStored(storedRow{content: r.content(w.New.Value), owner: owner})
 		g.counts.Owned++
 	}
 	put.end()
@@ -292,24 +292,24 @@ func (g *group) apply(owner string, c registry.Change) []Origin {
 	return origins
 }
 
-// hold adds an entry to what is held.
-func (r *row) hold(h held) {
-	r.held = append(r.held, h)
-	slices.SortStableFunc(r.held, func(a, b held) int { return a.compare(r.key, b.content) })
+// addStored adds an entry to what is held.
+func (r *row) addStored(h storedRow) {
+	r.stored = append(r.stored, h)
+	slices.SortStableFunc(r.stored, func(a, b storedRow) int { return a.compare(r.key, b.content) })
 }
 
 // remove removes an entry of ours from what is held.
 func (g *group) remove(owner string, r *row, value string) {
-	i := slices.IndexFunc(r.held, func(h held) bool { return h.owner == owner && h.is(r.key, value) })
+	i := slices.IndexFunc(r.stored, func(h storedRow) bool { return h.owner == owner && h.is(r.key, value) })
 	if i >= 0 {
-		r.held = slices.Delete(r.held, i, i+1)
+		r.stored = slices.Delete(r.stored, i, i+1)
 		g.counts.Owned--
 	}
 }
 
 // count adds what is held under a key to the counts, or subtracts it.
 func (g *group) count(owner string, r *row, sign int) {
-	for _, h := range r.held {
+	for _, h := range r.stored {
 		if h.owner == owner {
 			g.counts.Owned += sign
 		} else {
@@ -323,18 +323,18 @@ func (g *group) count(owner string, r *row, sign int) {
 func (g *group) prune() {
 	maps.DeleteFunc(g.released, func(key string, _ []release) bool {
 		r := g.row(key)
-		return r == nil || len(r.held) == 0
+		return r == nil || len(r.stored) == 0
 	})
-	g.rows = slices.DeleteFunc(g.rows, func(r row) bool { return len(r.wants)+len(r.held) == 0 })
+	g.rows = slices.DeleteFunc(g.rows, func(r row) bool { return len(r.wants)+len(r.stored) == 0 })
 }
 
 // firstOf returns which entry is the first of an owner; negative: none is.
-func firstOf(list []held, owner string) int {
-	return slices.IndexFunc(list, func(h held) bool { return h.owner == owner })
+func firstOf(list []storedRow, owner string) int {
+	return slices.IndexFunc(list, func(h storedRow) bool { return h.owner == owner })
 }
 
-func ownedBy(list []held, owner string) []held {
-	isOther := func(h held) bool { return h.owner != owner }
+func ownedBy(list []storedRow, owner string) []storedRow {
+	isOther := func(h storedRow) bool { return h.owner != owner }
 	if !slices.ContainsFunc(list, isOther) {
 		return list
 	}
@@ -343,8 +343,8 @@ func ownedBy(list []held, owner string) []held {
 
 func (g *group) loseSession(owner string) bool {
 	for _, r := range g.rows {
-		for i, h := range r.held {
-			r.held[i].live = h.live && h.owner != owner
+		for i, h := range r.stored {
+			r.stored[i].live = h.live && h.owner != owner
 		}
 	}
 	return g.counts.Owned > 0
@@ -368,7 +368,7 @@ func (r *row) content(value string) content {
 			return w.content
 		}
 	}
-	for _, h := range r.held {
+	for _, h := range r.stored {
 		if h.is(r.key, value) {
 			return content{rest: h.rest, from: h.from, live: true}
 		}
@@ -410,7 +410,7 @@ type pool struct {
 // texts returns a pool of what is held first.
 func (g *group) texts() (p pool) {
 	for _, r := range g.rows[:min(len(g.rows), len(p.recent))] {
-		for _, h := range r.held {
+		for _, h := range r.stored {
 			p.share(h.rest)
 		}
 	}

@@ -21,7 +21,7 @@ func FuzzPlanner(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, seed uint64) {
 		w := &world{
-			r: rand.New(rand.NewPCG(seed, 0)), latest: map[string]fact{}, held: map[registry.Group][]registry.Held{},
+			r: rand.New(rand.NewPCG(seed, 0)), latest: map[string]fact{}, held: map[registry.Group][]registry.Stored{},
 		}
 		p, q := plan.New("me"), plan.New("me")
 		for range 40 {
@@ -47,7 +47,7 @@ type fact func(*plan.Planner)
 type world struct {
 	r      *rand.Rand
 	latest map[string]fact // what counts of all that happened
-	held   map[registry.Group][]registry.Held
+	held   map[registry.Group][]registry.Stored
 }
 
 func (*world) groups() iter.Seq[registry.Group] {
@@ -74,10 +74,10 @@ func (w *world) happen() fact {
 
 func (w *world) observation() fact {
 	g := w.group()
-	var list []registry.Held
+	var list []registry.Stored
 	for k := range w.r.IntN(6) {
 		e := registry.Entry{Group: g, Key: strconv.Itoa(k % 4), Value: strconv.Itoa(k / 4)}
-		list = append(list, registry.Held{Entry: e, Owner: []string{"me", "other", ""}[w.r.IntN(3)], Live: w.r.IntN(4) > 0})
+		list = append(list, registry.Stored{Entry: e, Owner: []string{"me", "other", ""}[w.r.IntN(3)], Live: w.r.IntN(4) > 0})
 	}
 	w.held[g] = list
 	f := func(p *plan.Planner) { p.Observe(g, list) }
@@ -135,7 +135,7 @@ func (w *world) check(t *testing.T, p, q *plan.Planner, g registry.Group) {
 	if n := len(orphans(p, g)); n != 0 {
 		t.Fatalf("%s: %d orphans after all changes", g, n)
 	}
-	if q.Applied(d.Keep(func(registry.Held) bool { return false })); len(c.Delete) > 0 {
+	if q.Applied(d.Keep(func(registry.Stored) bool { return false })); len(c.Delete) > 0 {
 		left, _ := q.Change(g)
 		if len(left.Put) > 0 || !slices.Equal(left.Delete, c.Delete) {
 			t.Fatalf("%s: what was kept is %+v, want %+v", g, left, c.Delete)
@@ -145,9 +145,9 @@ func (w *world) check(t *testing.T, p, q *plan.Planner, g registry.Group) {
 
 // apply makes what is held into what a change leaves.
 func (w *world) apply(c registry.Change) {
-	left := slices.DeleteFunc(slices.Clone(w.held[c.Group]), func(h registry.Held) bool { return h.Owner == "me" })
+	left := slices.DeleteFunc(slices.Clone(w.held[c.Group]), func(h registry.Stored) bool { return h.Owner == "me" })
 	for _, e := range c.Want {
-		left = append(left, registry.Held{Entry: e, Owner: "me", Live: true})
+		left = append(left, registry.Stored{Entry: e, Owner: "me", Live: true})
 	}
 	w.held[c.Group] = left
 }

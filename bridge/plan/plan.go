@@ -140,8 +140,8 @@ func (p *Planner) Offered(id registry.Group) bool {
 // target holds none.
 func (p *Planner) Head(id registry.Group) (registry.Entry, bool) {
 	if r := p.lookup(id).row(registry.HeadKey); r != nil {
-		if i := firstOf(r.held, p.owner); i >= 0 {
-			return registry.Entry{Group: id, Key: r.key, Value: r.held[i].value(r.key)}, true
+		if i := firstOf(r.stored, p.owner); i >= 0 {
+			return registry.Entry{Group: id, Key: r.key, Value: r.stored[i].value(r.key)}, true
 		}
 	}
 	return registry.Entry{}, false
@@ -149,12 +149,12 @@ func (p *Planner) Head(id registry.Group) (registry.Entry, bool) {
 
 // HoldsOurs reports whether the target holds an endpoint of ours in a group.
 func (p *Planner) HoldsOurs(id registry.Group) bool {
-	return slices.ContainsFunc(p.lookup(id).rows, func(r row) bool { return registry.IsEndpoint(r.key) && firstOf(r.held, p.owner) >= 0 })
+	return slices.ContainsFunc(p.lookup(id).rows, func(r row) bool { return registry.IsEndpoint(r.key) && firstOf(r.stored, p.owner) >= 0 })
 }
 
 // Observe replaces what the target is believed to hold in a group and reports
 // whether that differs, in entries of ours, from what was believed.
-func (p *Planner) Observe(id registry.Group, list []registry.Held) bool {
+func (p *Planner) Observe(id registry.Group, list []registry.Stored) bool {
 	g := p.group(id)
 	p.count(g, -1)
 	differs, lost := g.observe(p.owner, list)

@@ -28,12 +28,12 @@ func parse(g registry.Group, text string) (all []registry.Entry) {
 // parseHeld returns entries of a group as held, from a text such as
 // "1=x@me 2=y@other 3=z@me! 4=z@other-", of which an earlier session holds the third, and
 // the owner of the fourth is leaving.
-func parseHeld(g registry.Group, text string) (all []registry.Held) {
+func parseHeld(g registry.Group, text string) (all []registry.Stored) {
 	for word := range strings.FieldsSeq(text) {
 		word, isDead := strings.CutSuffix(word, "!")
 		word, isLeaving := strings.CutSuffix(word, "-")
 		word, owner, _ := strings.Cut(word, "@")
-		all = append(all, registry.Held{Entry: parse(g, word)[0], Owner: owner, Version: 7, Live: !isDead, Leaving: isLeaving})
+		all = append(all, registry.Stored{Entry: parse(g, word)[0], Owner: owner, Version: 7, Live: !isDead, Leaving: isLeaving})
 	}
 	return all
 }
@@ -89,7 +89,7 @@ func refused(conflicts []plan.Conflict) string {
 func held(p *plan.Planner, g registry.Group) string {
 	var all []string
 	for r := range p.Rows(g) {
-		all = append(all, r.Key+map[bool]string{true: "!"}[r.Held])
+		all = append(all, r.Key+map[bool]string{true: "!"}[r.Stored])
 	}
 	return strings.Join(all, " ")
 }

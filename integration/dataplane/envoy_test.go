@@ -106,7 +106,7 @@ func (b *bridge) put(t *testing.T, name, protocol string, addresses ...string) (
 		t.Fatal(err)
 	}
 	c := registry.Change{Group: entries[0].Group, Want: entries}
-	old := make(map[string]registry.Held)
+	old := make(map[string]registry.Stored)
 	for _, h := range held {
 		old[h.Key] = h
 	}

@@ -112,7 +112,7 @@ func (w *world) change(ctx context.Context, group registry.Group, want ...regist
 	return change(held, group, want...), err
 }
 
-func change(held []registry.Held, group registry.Group, want ...registry.Entry) registry.Change {
+func change(held []registry.Stored, group registry.Group, want ...registry.Entry) registry.Change {
 	c := registry.Change{Group: group, Want: want}
 	for _, h := range held {
 		i := slices.IndexFunc(want, func(e registry.Entry) bool { return e.Key == h.Key })
@@ -124,7 +124,7 @@ func change(held []registry.Held, group registry.Group, want ...registry.Entry) 
 		}
 	}
 	for _, e := range want {
-		if !slices.ContainsFunc(held, func(h registry.Held) bool { return h.Key == e.Key }) {
+		if !slices.ContainsFunc(held, func(h registry.Stored) bool { return h.Key == e.Key }) {
 			c.Put = append(c.Put, registry.Write{New: e})
 		}
 	}

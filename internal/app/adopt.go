@@ -40,7 +40,7 @@ func (p *Program) Purge(ctx context.Context, o PurgeOptions) (*Operation, error)
 		}
 	}
 	mark := metadata.OwnerMark(request.owner)
-	request.change = func(g registry.Group, held []registry.Held) registry.Change {
+	request.change = func(g registry.Group, held []registry.Stored) registry.Change {
 		change := registry.Change{Group: g}
 		for _, h := range held {
 			if h.Owner == mark && (o.Bridge == "" || isOfBridge(o.Bridge, h.Entry, held)) {
@@ -69,7 +69,7 @@ func (p *Program) Release(ctx context.Context, o ReleaseOptions) (*Operation, er
 	return operate(ctx, p, operationRequest{
 		action: "release", after: "left to nobody", owner: o.Owner, absent: o.Owner,
 		persistentOnly: true, OperationOptions: o.OperationOptions, adopted: released,
-		change: func(g registry.Group, held []registry.Held) registry.Change {
+		change: func(g registry.Group, held []registry.Stored) registry.Change {
 			change := registry.Change{Group: g}
 			for _, h := range held {
 				if released.has(h.Owner) {
@@ -138,7 +138,7 @@ func (o AdoptOptions) flag() string {
 // An adoption puts our mark on entries.
 type adoption struct {
 	*ownerSet
-	owner   string // ours, as registry.Held.Owner has it
+	owner   string // ours, as registry.Stored.Owner has it
 	signer  *metadata.Signer
 	desired map[registry.Entry]registry.Entry // of those without a mark: what we would write in their place
 }
@@ -162,7 +162,7 @@ func (a *adoption) plan(ctx context.Context, r *runtime) error {
 	return nil
 }
 
-func (a *adoption) change(g registry.Group, held []registry.Held) registry.Change {
+func (a *adoption) change(g registry.Group, held []registry.Stored) registry.Change {
 	change := registry.Change{Group: g}
 	for _, h := range held {
 		if h.Owner == a.owner {
@@ -178,7 +178,7 @@ func (a *adoption) change(g registry.Group, held []registry.Held) registry.Chang
 }
 
 // adopt returns an entry as ours, false if it is not adopted.
-func (a *adoption) adopt(h registry.Held) (registry.Entry, bool) {
+func (a *adoption) adopt(h registry.Stored) (registry.Entry, bool) {
 	if !a.has(h.Owner) {
 		return registry.Entry{}, false
 	}
@@ -195,13 +195,13 @@ func (a *adoption) adopt(h registry.Held) (registry.Entry, bool) {
 
 // ownerSet says whose entries a person adopts.
 type ownerSet struct {
-	owners []string // as registry.Held.Owner has them; "" is nobody
+	owners []string // as registry.Stored.Owner has them; "" is nobody
 }
 
 func (t *ownerSet) has(owner string) bool { return t != nil && slices.Contains(t.owners, owner) }
 
 // reassign returns entries as if those that are adopted were ours already.
-func (t *ownerSet) reassign(held []registry.Held, owner string) []registry.Held {
+func (t *ownerSet) reassign(held []registry.Stored, owner string) []registry.Stored {
 	if t == nil || len(t.owners) == 0 {
 		return held
 	}

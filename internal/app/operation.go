@@ -23,7 +23,7 @@ type operationRequest struct {
 	bridge         string // of whose entries alone it is done; empty: of all
 	persistentOnly bool   // only in targets whose entries outlive the connection
 	adopted        *ownerSet
-	change         func(registry.Group, []registry.Held) registry.Change
+	change         func(registry.Group, []registry.Stored) registry.Change
 	prepare        func(context.Context, *runtime) error // before the targets are read; nil: nothing
 	OperationOptions
 }
@@ -111,8 +111,8 @@ func (o *Operation) runForKnownOwner(ctx context.Context, r *runtime, request op
 	mark, change := metadata.OwnerMark(request.absent), request.change
 	marks := append(metadata.Disowned(mark), mark)
 	known := request.absent == "" || !ok || slices.ContainsFunc(names, func(name string) bool { return metadata.OwnerMark(name) == mark })
-	request.change = func(g registry.Group, held []registry.Held) registry.Change {
-		known = known || slices.ContainsFunc(held, func(r registry.Held) bool { return slices.Contains(marks, r.Owner) })
+	request.change = func(g registry.Group, held []registry.Stored) registry.Change {
+		known = known || slices.ContainsFunc(held, func(r registry.Stored) bool { return slices.Contains(marks, r.Owner) })
 		return change(g, held)
 	}
 	if err := o.runInEach(ctx, r, request, sinks); err != nil {

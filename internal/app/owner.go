@@ -85,7 +85,7 @@ func bridgeMark(name string) string {
 
 // isOfBridge reports whether an entry bears the mark of a bridge or, without one, its head
 // does: what the group holds under registry.HeadKey.
-func isOfBridge(bridge string, e registry.Entry, held []registry.Held) bool {
+func isOfBridge(bridge string, e registry.Entry, held []registry.Stored) bool {
 	m, err := metadata.MarkOf(e)
 	for _, h := range held {
 		if err != nil && h.Key == registry.HeadKey {

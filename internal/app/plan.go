@@ -187,12 +187,12 @@ func matchesLeftOut(p naming.Pattern, skipped map[string]string) (host, why stri
 // changes to itself.
 type overlay struct {
 	real    registry.Target
-	owner   string                // of what would be written, as registry.Held.Owner has it
+	owner   string                // of what would be written, as registry.Stored.Owner has it
 	observe func(registry.Change) // of each change that would be written
 	adopted *ownerSet             // whose entries are looked at as if they were ours; nil: nobody's
 
 	mu     sync.Mutex
-	groups map[registry.Group][]registry.Held // those that would have been written
+	groups map[registry.Group][]registry.Stored // those that would have been written
 }
 
 // newOverlay returns an overlay which is what its target is, as far as that
@@ -252,7 +252,7 @@ func (o *overlay) Groups(ctx context.Context) ([]registry.Group, error) {
 }
 
 // Read implements registry.Target.
-func (o *overlay) Read(ctx context.Context, g registry.Group) ([]registry.Held, error) {
+func (o *overlay) Read(ctx context.Context, g registry.Group) ([]registry.Stored, error) {
 	o.mu.Lock()
 	held, written := o.groups[g]
 	o.mu.Unlock()
@@ -274,7 +274,7 @@ func (o *overlay) Write(ctx context.Context, change registry.Change) error {
 		return err
 	}
 	drop := func(e registry.Entry) {
-		held = slices.DeleteFunc(held, func(h registry.Held) bool { return h.Entry == e })
+		held = slices.DeleteFunc(held, func(h registry.Stored) bool { return h.Entry == e })
 	}
 	for _, d := range change.Delete {
 		drop(d.Entry)
@@ -283,7 +283,7 @@ func (o *overlay) Write(ctx context.Context, change registry.Change) error {
 		if w.Old != nil {
 			drop(w.Old.Entry)
 		}
-		held = append(held, registry.Held{Entry: w.New, Owner: o.owner, Live: true, Version: 1})
+		held = append(held, registry.Stored{Entry: w.New, Owner: o.owner, Live: true, Version: 1})
 	}
 	o.mu.Lock()
 	o.groups[change.Group] = held

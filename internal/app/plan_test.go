@@ -16,10 +16,10 @@ func TestOverlay(t *testing.T) {
 	g := registry.Group{Kind: "dubbo-interface", Namespace: "/dubbo", Name: "api.Orders"}
 	entry := func(key, value string) registry.Entry { return registry.Entry{Group: g, Key: key, Value: value} }
 	stored := memory.New(memory.Options{})
-	stored.Set(registry.Held{Entry: entry("a", "1"), Owner: "us", Live: true}, registry.Held{Entry: entry("b", "1"), Owner: "else", Live: true})
+	stored.Set(registry.Stored{Entry: entry("a", "1"), Owner: "us", Live: true}, registry.Stored{Entry: entry("b", "1"), Owner: "else", Live: true})
 	before := stored.Counts()
 	observed := 0
-	o := &overlay{real: stored, owner: "us", observe: func(registry.Change) { observed++ }, groups: make(map[registry.Group][]registry.Held)}
+	o := &overlay{real: stored, owner: "us", observe: func(registry.Change) { observed++ }, groups: make(map[registry.Group][]registry.Stored)}
 	held, err := o.Read(t.Context(), g)
 	if err != nil {
 		t.Fatal(err)

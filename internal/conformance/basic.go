@@ -207,7 +207,7 @@ func testOrder(t *testing.T, f Fixture) {
 		f.write(t, 0, entries[:i+1]...)
 	}
 	held := f.read(t, 0)
-	if !slices.IsSortedFunc(held, func(a, b registry.Held) int { return a.Compare(b.Entry) }) {
+	if !slices.IsSortedFunc(held, func(a, b registry.Stored) int { return a.Compare(b.Entry) }) {
 		t.Errorf("out of order: %v", held)
 	}
 	f.expect(t, 0, entries...)

@@ -9,9 +9,9 @@ import (
 )
 
 // foreign returns what group 0 holds that is not ours.
-func (f Fixture) foreign(t *testing.T) []registry.Held {
+func (f Fixture) foreign(t *testing.T) []registry.Stored {
 	t.Helper()
-	var out []registry.Held
+	var out []registry.Stored
 	for _, h := range f.read(t, 0) {
 		if h.Owner != f.Owner {
 			out = append(out, h)

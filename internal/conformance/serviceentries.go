@@ -57,9 +57,9 @@ func (s serviceEntries) head(group registry.Group) registry.Entry {
 }
 
 // Read implements registry.Target.
-func (s serviceEntries) Read(ctx context.Context, group registry.Group) ([]registry.Held, error) {
+func (s serviceEntries) Read(ctx context.Context, group registry.Group) ([]registry.Stored, error) {
 	held, err := s.Target.Read(ctx, group)
-	return slices.DeleteFunc(held, func(h registry.Held) bool { return h.Key == serviceentry.HeaderKey }), err
+	return slices.DeleteFunc(held, func(h registry.Stored) bool { return h.Key == serviceentry.HeaderKey }), err
 }
 
 // Write implements registry.Target.
@@ -69,12 +69,12 @@ func (s serviceEntries) Write(ctx context.Context, c registry.Change) error {
 	if err != nil {
 		return err
 	}
-	i := slices.IndexFunc(held, func(h registry.Held) bool { return h.Key == serviceentry.HeaderKey })
+	i := slices.IndexFunc(held, func(h registry.Stored) bool { return h.Key == serviceentry.HeaderKey })
 	switch {
 	case i < 0 && len(c.Want) > 0:
 		c.Put = append([]registry.Write{{New: head}}, c.Put...)
 	case i >= 0 && len(c.Want) == 0 && !strings.Contains(held[i].Value, "nobody"):
-		c.Delete = append([]registry.Held{held[i]}, c.Delete...)
+		c.Delete = append([]registry.Stored{held[i]}, c.Delete...)
 	}
 	if len(c.Want) > 0 {
 		c.Want = append([]registry.Entry{head}, c.Want...)

@@ -15,7 +15,7 @@ import (
 // i in it, variant v of its value; equal numbers make equal entries.
 type Fixture struct {
 	Target registry.Target
-	Owner  string // as in registry.Held.Owner
+	Owner  string // as in registry.Stored.Owner
 
 	Group func(n int) registry.Group
 	Entry func(n, i, v int) registry.Entry // with the mark of the owner
@@ -113,7 +113,7 @@ func Target(t *testing.T, open func(t *testing.T) Fixture) {
 }
 
 // read returns what a group holds.
-func (f Fixture) read(t *testing.T, n int) []registry.Held {
+func (f Fixture) read(t *testing.T, n int) []registry.Stored {
 	t.Helper()
 	held, err := f.Target.Read(t.Context(), f.Group(n))
 	if err != nil {
@@ -136,16 +136,16 @@ func (f Fixture) write(t *testing.T, n int, want ...registry.Entry) {
 
 // change returns how a group comes from what it holds to exactly these entries of
 // ours.
-func (f Fixture) change(held []registry.Held, n int, want ...registry.Entry) registry.Change {
-	ours := slices.DeleteFunc(slices.Clone(held), func(h registry.Held) bool { return h.Owner != f.Owner })
+func (f Fixture) change(held []registry.Stored, n int, want ...registry.Entry) registry.Change {
+	ours := slices.DeleteFunc(slices.Clone(held), func(h registry.Stored) bool { return h.Owner != f.Owner })
 	return Change(f.Group(n), ours, want)
 }
 
 // Change returns how a group comes from what it holds, all of it ours, to exactly
 // these entries.
-func Change(group registry.Group, held []registry.Held, want []registry.Entry) registry.Change {
+func Change(group registry.Group, held []registry.Stored, want []registry.Entry) registry.Change {
 	c := registry.Change{Group: group, Want: registry.Sorted(want)}
-	old := make(map[string]registry.Held)
+	old := make(map[string]registry.Stored)
 	for _, h := range held {
 		old[h.Key] = h
 	}

@@ -86,7 +86,7 @@ func (f WatchedFixture) list(t *testing.T) {
 	}
 }
 
-func (f WatchedFixture) watch(t *testing.T) []registry.Held {
+func (f WatchedFixture) watch(t *testing.T) []registry.Stored {
 	t.Helper()
 	held, err := f.Target.Watch(t.Context(), f.Entries[0].Group)
 	if err != nil {
@@ -110,7 +110,7 @@ func (f WatchedFixture) awaitDisturbed(t *testing.T) {
 		if !slices.Contains(f.Target.Changes(), f.Entries[0].Group) {
 			continue
 		}
-		if held := f.watch(t); !slices.EqualFunc(held, want, func(h registry.Held, e registry.Entry) bool { return h.Entry == e }) {
+		if held := f.watch(t); !slices.EqualFunc(held, want, func(h registry.Stored, e registry.Entry) bool { return h.Entry == e }) {
 			return
 		}
 	}

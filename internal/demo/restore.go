@@ -77,7 +77,7 @@ func (r *realRegistry) restore(ctx context.Context) error {
 		if err != nil {
 			return r.restoreError(err)
 		}
-		ours := slices.DeleteFunc(held, func(h registry.Held) bool { return h.Owner != r.owner })
+		ours := slices.DeleteFunc(held, func(h registry.Stored) bool { return h.Owner != r.owner })
 		if err := r.target.Write(ctx, registry.Change{Group: g, Delete: ours}); err != nil {
 			return r.restoreError(err)
 		}

@@ -184,7 +184,7 @@ func (t target) Groups(ctx context.Context) ([]registry.Group, error) {
 	return t.r.w.target.Groups(ctx)
 }
 
-func (t target) Read(ctx context.Context, g registry.Group) ([]registry.Held, error) {
+func (t target) Read(ctx context.Context, g registry.Group) ([]registry.Stored, error) {
 	if err := t.r.passes(ctx, (*replica).targetIsCut); err != nil {
 		return nil, err
 	}

@@ -196,7 +196,7 @@ func (w *world) notify(name string) {
 func (w *world) others(service, key string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.target.Set(registry.Held{Entry: registry.Entry{Group: groupOf(service), Key: key, Value: "theirs"}, Owner: "other"})
+	w.target.Set(registry.Stored{Entry: registry.Entry{Group: groupOf(service), Key: key, Value: "theirs"}, Owner: "other"})
 	w.notify(service)
 }
 

@@ -128,7 +128,7 @@ func (h Header) location() string {
 	return "MESH_INTERNAL"
 }
 
-// Owner returns the owner of the object, as registry.Held.Owner has it; may be empty.
+// Owner returns the owner of the object, as registry.Stored.Owner has it; may be empty.
 func (o Object) Owner() string {
 	m, err := metadata.ParseMark(o.Metadata.Annotations[AnnotationMark])
 	if err != nil {

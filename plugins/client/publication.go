@@ -205,7 +205,7 @@ func (w *publication) provide(e registry.Entry, of []Instance, names map[registr
 // change, of writing that.
 type outcome struct {
 	group    registry.Group
-	held     []registry.Held
+	stored     []registry.Stored
 	change   registry.Change
 	conflict error // why not all that is provided could be written
 	err      error
@@ -221,7 +221,7 @@ func (w *publication) call(ctx context.Context, o outcome) {
 		ctx, cancel := context.WithTimeout(ctx, callTime)
 		defer cancel()
 		if o.change.Empty() {
-			o.held, o.err = w.target.Read(ctx, o.group)
+			o.stored, o.err = w.target.Read(ctx, o.group)
 		} else {
 			o.err = w.target.Write(ctx, o.change)
 		}
@@ -235,7 +235,7 @@ func (w *publication) finish(ctx context.Context, o outcome) {
 	switch {
 	case o.err != nil:
 	case o.change.Empty():
-		if o.change, o.conflict = w.plan(o.group, o.held); !o.change.Empty() {
+		if o.change, o.conflict = w.plan(o.group, o.stored); !o.change.Empty() {
 			w.call(ctx, o)
 			return
 		}
@@ -253,7 +253,7 @@ func (w *publication) finish(ctx context.Context, o outcome) {
 // Either the process before ended without withdrawing it, or another one runs under
 // the same identity. Where a target keeps apart what each session publishes, ours is
 // published beside it.
-func (w *publication) plan(g registry.Group, held []registry.Held) (registry.Change, error) {
+func (w *publication) plan(g registry.Group, held []registry.Stored) (registry.Change, error) {
 	provided := w.provided[g]
 	_, apart := w.target.(registry.Shared)
 	var duplicate error

@@ -23,7 +23,7 @@ type targetPublisher struct {
 	codec  metadata.Encoder
 	open   func() (registry.Target, error) // makes the target, asked until it does; nil: it is there
 	serve  func(context.Context) error     // keeps the connection; nil: nothing has to
-	owner  string                          // as registry.Held.Owner has it
+	owner  string                          // as registry.Stored.Owner has it
 	shows  func(Instance) []Query          // as Backend.Shows has it
 	joined bool                            // one entry holds what one process provides of an application
 	wrote  atomic.Bool                     // as Publisher.Wrote has it
@@ -46,7 +46,7 @@ type TargetPublisher struct {
 	Open   func() (registry.Target, error) // is asked until it does
 	Serve  func(context.Context) error     // keeps the connection while it publishes; nil: nothing has to
 	Codec  metadata.Encoder
-	Owner  string // as registry.Held.Owner has it
+	Owner  string // as registry.Stored.Owner has it
 	Log    *slog.Logger
 }
 

@@ -90,7 +90,7 @@ func TestTarget_DoublesNoHost(t *testing.T) {
 		if err != nil || len(held) != 4 || held[0].Key != held[1].Key {
 			t.Errorf("%s: Read = %v, %v, want ours beside theirs", name, held, err)
 		}
-		c = registry.Change{Group: group, Delete: slices.DeleteFunc(held, func(h registry.Held) bool { return h.Key != want[1].Key })}
+		c = registry.Change{Group: group, Delete: slices.DeleteFunc(held, func(h registry.Stored) bool { return h.Key != want[1].Key })}
 		if err := tt.target.Write(t.Context(), c); err != nil {
 			t.Errorf("%s: Write() of what is stored = %v, want nil", name, err)
 		}

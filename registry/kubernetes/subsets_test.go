@@ -146,7 +146,7 @@ func TestSubsets_Removal(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The head goes before what endpoints refer to.
-	c := registry.Change{Group: group, Delete: slices.DeleteFunc(held, func(h registry.Held) bool { return registry.IsPart(h.Key) })}
+	c := registry.Change{Group: group, Delete: slices.DeleteFunc(held, func(h registry.Stored) bool { return registry.IsPart(h.Key) })}
 	if err := w.target.Write(t.Context(), c); err != nil {
 		t.Fatal(err)
 	}

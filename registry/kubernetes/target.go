@@ -77,7 +77,7 @@ type Target struct {
 	registry.Recorder
 
 	o     Options
-	owner string // as registry.Held.Owner has it
+	owner string // as registry.Stored.Owner has it
 	store Store
 
 	mu        sync.Mutex
@@ -188,7 +188,7 @@ func (t *Target) other(kind, host string) (name string, there bool) {
 
 // Read implements registry.Target. An object of the host with another name is read as a
 // foreign entry, with which ours is in conflict.
-func (t *Target) Read(ctx context.Context, group registry.Group) ([]registry.Held, error) {
+func (t *Target) Read(ctx context.Context, group registry.Group) ([]registry.Stored, error) {
 	if err := t.check(ctx, group); err != nil {
 		return nil, fmt.Errorf("read %s: %w", group, err)
 	}
@@ -197,17 +197,17 @@ func (t *Target) Read(ctx context.Context, group registry.Group) ([]registry.Hel
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", group, err)
 	}
-	var held []registry.Held
+	var held []registry.Stored
 	for _, e := range s.entries(t.o.VIPs) {
 		e.Group = group
-		held = append(held, registry.Held{Entry: e, Owner: s.owner(e.Key), Live: true})
+		held = append(held, registry.Stored{Entry: e, Owner: s.owner(e.Key), Live: true})
 	}
 	for key, kind := range map[string]string{serviceentry.HeaderKey: serviceentry.ObjectKind, serviceentry.SubsetsKey: serviceentry.RuleKind} {
 		if name, there := t.other(kind, group.Name); there { // even with our mark: ours have the name of the host
-			held = append(held, registry.Held{Entry: registry.Entry{Group: group, Key: key, Value: kind + " " + name}, Live: true})
+			held = append(held, registry.Stored{Entry: registry.Entry{Group: group, Key: key, Value: kind + " " + name}, Live: true})
 		}
 	}
-	slices.SortStableFunc(held, func(a, b registry.Held) int { return a.Compare(b.Entry) })
+	slices.SortStableFunc(held, func(a, b registry.Stored) int { return a.Compare(b.Entry) })
 	return held, nil
 }
 

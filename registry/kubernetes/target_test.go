@@ -69,7 +69,7 @@ func bring(ctx context.Context, target *kubernetes.Target, owner string, group r
 		}
 	}
 	for _, e := range want {
-		if !slices.ContainsFunc(held, func(h registry.Held) bool { return h.Key == e.Key }) {
+		if !slices.ContainsFunc(held, func(h registry.Stored) bool { return h.Key == e.Key }) {
 			c.Put = append(c.Put, registry.Write{New: e})
 		}
 	}

@@ -37,7 +37,7 @@ func NewWatchedTarget(api *API, o Options) *WatchedTarget {
 }
 
 // Read implements registry.Target.
-func (t *WatchedTarget) Read(ctx context.Context, group registry.Group) ([]registry.Held, error) {
+func (t *WatchedTarget) Read(ctx context.Context, group registry.Group) ([]registry.Stored, error) {
 	for _, v := range t.api.versions {
 		v.remove(group.Name)
 	}
@@ -45,7 +45,7 @@ func (t *WatchedTarget) Read(ctx context.Context, group registry.Group) ([]regis
 }
 
 // Watch implements registry.Watched.
-func (t *WatchedTarget) Watch(ctx context.Context, group registry.Group) ([]registry.Held, error) {
+func (t *WatchedTarget) Watch(ctx context.Context, group registry.Group) ([]registry.Stored, error) {
 	for _, v := range t.api.versions {
 		v.add(group)
 	}

@@ -30,7 +30,7 @@ func (w *apiWorld) run(t *testing.T) {
 }
 
 // watch reads a group, has it watched and returns what it holds.
-func (w *apiWorld) watch(t *testing.T, group registry.Group) []registry.Held {
+func (w *apiWorld) watch(t *testing.T, group registry.Group) []registry.Stored {
 	t.Helper()
 	held, err := w.target.Watch(t.Context(), group)
 	if err != nil {
@@ -103,7 +103,7 @@ func TestWatchedTarget_ForeignChange(t *testing.T) {
 		held := w.watch(t, ours)
 		next := encode(t, codec, service("a", n+3))
 		for _, e := range next {
-			i := slices.IndexFunc(held, func(h registry.Held) bool { return h.Key == e.Key })
+			i := slices.IndexFunc(held, func(h registry.Stored) bool { return h.Key == e.Key })
 			if i < 0 {
 				c.Put = append(c.Put, registry.Write{New: e})
 			}

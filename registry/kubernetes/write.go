@@ -74,7 +74,7 @@ func (t *Target) writable(ctx context.Context, c registry.Change) (storedGroup, 
 }
 
 // checkOwners returns an error for an entry that we may not delete.
-func (t *Target) checkOwners(held []registry.Held) error {
+func (t *Target) checkOwners(held []registry.Stored) error {
 	for _, h := range held {
 		if !t.may(h.Owner) {
 			return fmt.Errorf("%w: entry %q is not ours", registry.ErrRefused, h.Key)

@@ -70,7 +70,7 @@ func (t *Target) Check(ctx context.Context) (Report, error) {
 	return r, nil
 }
 
-func isPersistent(h registry.Held) bool {
+func isPersistent(h registry.Stored) bool {
 	in, err := metadata.ParseNacosInstance(h.Value)
 	return err == nil && in.IP != "" && !in.Ephemeral
 }

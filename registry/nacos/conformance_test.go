@@ -135,7 +135,7 @@ func shows(t *testing.T, target registry.Target, e registry.Entry) bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return slices.ContainsFunc(held, func(h registry.Held) bool { return h.Entry == e })
+	return slices.ContainsFunc(held, func(h registry.Stored) bool { return h.Entry == e })
 }
 
 func TestSource_Conformance(t *testing.T) {

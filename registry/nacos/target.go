@@ -149,7 +149,7 @@ func (t *Target) write(ctx context.Context, change registry.Change) error {
 			return err
 		}
 	}
-	if i := slices.IndexFunc(change.Delete, func(h registry.Held) bool { return !h.Live }); i >= 0 {
+	if i := slices.IndexFunc(change.Delete, func(h registry.Stored) bool { return !h.Live }); i >= 0 {
 		return fmt.Errorf("%w: %s is published by another connection of this owner, such as a replica's, and goes with that",
 			registry.ErrConflict, change.Delete[i].Key)
 	}

@@ -39,7 +39,7 @@ func (t *Target) index(g registry.Group) metadata.NacosConfig {
 	}
 }
 
-func (t *Target) parts(ctx context.Context, g registry.Group) ([]registry.Held, error) {
+func (t *Target) parts(ctx context.Context, g registry.Group) ([]registry.Stored, error) {
 	layout, ok := t.layoutOf(g).(MultiPath)
 	if !ok {
 		return nil, nil
@@ -48,7 +48,7 @@ func (t *Target) parts(ctx context.Context, g registry.Group) ([]registry.Held, 
 	if err != nil {
 		return nil, err
 	}
-	var held []registry.Held
+	var held []registry.Stored
 	elements := make(map[string]registry.Entry)
 	for key := range strings.FieldsSeq(index) {
 		h, there, err := t.part(ctx, layout, registry.Entry{Group: g, Key: key})
@@ -70,28 +70,28 @@ func (t *Target) parts(ctx context.Context, g registry.Group) ([]registry.Held, 
 			return nil, err
 		}
 		if hasElement(text, element) {
-			held = append(held, registry.Held{Entry: e, Owner: t.opts.Owner, Live: true})
+			held = append(held, registry.Stored{Entry: e, Owner: t.opts.Owner, Live: true})
 		}
 	}
 	return held, nil
 }
 
 // part reads a part that is not an element.
-func (t *Target) part(ctx context.Context, layout MultiPath, e registry.Entry) (registry.Held, bool, error) {
+func (t *Target) part(ctx context.Context, layout MultiPath, e registry.Entry) (registry.Stored, bool, error) {
 	at, element := layout.Config(e)
 	if at.ID == "" || element != "" {
-		return registry.Held{}, false, nil
+		return registry.Stored{}, false, nil
 	}
 	text, there, err := readConfig(ctx, t.client, at)
 	if err != nil || !there {
-		return registry.Held{}, false, err
+		return registry.Stored{}, false, err
 	}
 	e.Value = text
 	mark, err := metadata.MarkOf(e)
 	if err != nil {
 		mark = metadata.Mark{} // another tool changed it
 	}
-	return registry.Held{Entry: e, Owner: t.opts.Signer.Owner(e, mark, t.opts.Owner), Live: true}, true, nil
+	return registry.Stored{Entry: e, Owner: t.opts.Signer.Owner(e, mark, t.opts.Owner), Live: true}, true, nil
 }
 
 // putParts writes the parts of a change, before the instances that refer to
@@ -151,7 +151,7 @@ func (t *Target) deleteParts(ctx context.Context, layout MultiPath, change regis
 
 // setIndex records which parts are ours: the desired ones, and those that are
 // still to be deleted.
-func (t *Target) setIndex(ctx context.Context, layout MultiPath, change registry.Change, still []registry.Held) error {
+func (t *Target) setIndex(ctx context.Context, layout MultiPath, change registry.Change, still []registry.Stored) error {
 	var keys []string
 	add := func(e registry.Entry) {
 		if at, element := layout.Config(e); at.ID != "" && element == "" {

@@ -54,7 +54,7 @@ func appTarget(t *testing.T, r *rig) *nacos.Target {
 	return target
 }
 
-func entriesOf(t *testing.T, target *nacos.Target, g registry.Group) []registry.Held {
+func entriesOf(t *testing.T, target *nacos.Target, g registry.Group) []registry.Stored {
 	t.Helper()
 	held, err := target.Read(t.Context(), g)
 	if err != nil {
@@ -204,7 +204,7 @@ func TestTarget_NamesARefusedPart(t *testing.T) {
 		r.server.Fail(refuse("ConfigPublishRequest", "revision", 403)) // the document
 		wantRefused(target.Write(t.Context(), change(g, want...)))
 		held := entriesOf(t, target, g)
-		if len(held) == 0 || slices.ContainsFunc(held, func(h registry.Held) bool { return h.Key == doc }) {
+		if len(held) == 0 || slices.ContainsFunc(held, func(h registry.Stored) bool { return h.Key == doc }) {
 			t.Errorf("held %v, want entries without %s", held, doc)
 		}
 		r.server.Fail(nil)

@@ -103,7 +103,7 @@ type content struct {
 	others [sha256.Size]byte // the sum of the others
 }
 
-func contentOf(held []registry.Held) (c content) {
+func contentOf(held []registry.Stored) (c content) {
 	ours := make(map[string]bool)
 	for _, h := range held {
 		ours[h.Value] = h.Live
@@ -139,7 +139,7 @@ func (t *Target) Changes() []registry.Group {
 // Watch implements registry.Watched. It subscribes each time, which a server
 // accepts. So a service is subscribed on the current connection, and nothing is
 // missed between answer and pushes.
-func (t *Target) Watch(ctx context.Context, g registry.Group) ([]registry.Held, error) {
+func (t *Target) Watch(ctx context.Context, g registry.Group) ([]registry.Stored, error) {
 	return t.read(ctx, g, func(ctx context.Context, k serviceKey) (*model.Service, error) {
 		t.subscriptions.begin(k, g)
 		info, err := subscribe(ctx, t.client, k)
@@ -154,7 +154,7 @@ func (t *Target) Watch(ctx context.Context, g registry.Group) ([]registry.Held, 
 // Read implements registry.Target. Each connection may publish an address: of
 // one it returns the instances of every other owner and one of ours. It waits
 // until the server's reads show the last write.
-func (t *Target) Read(ctx context.Context, g registry.Group) ([]registry.Held, error) {
+func (t *Target) Read(ctx context.Context, g registry.Group) ([]registry.Stored, error) {
 	return t.read(ctx, g, func(ctx context.Context, k serviceKey) (*model.Service, error) {
 		if _, watched := t.subscriptions.groupOf(k); watched {
 			if err := unsubscribe(ctx, t.client, k); err != nil {
@@ -184,7 +184,7 @@ func (t *Target) received(k serviceKey, info *model.Service) {
 // A readFunc asks what a service holds.
 type readFunc func(context.Context, serviceKey) (*model.Service, error)
 
-func (t *Target) read(ctx context.Context, g registry.Group, ask readFunc) ([]registry.Held, error) {
+func (t *Target) read(ctx context.Context, g registry.Group, ask readFunc) ([]registry.Stored, error) {
 	if err := t.known(g); err != nil {
 		return nil, fmt.Errorf("read %s: %w: %w", g, registry.ErrRefused, err)
 	}
@@ -196,7 +196,7 @@ func (t *Target) read(ctx context.Context, g registry.Group, ask readFunc) ([]re
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", g, err)
 	}
-	own := make(map[string]registry.Held)
+	own := make(map[string]registry.Stored)
 	for _, h := range held {
 		switch old, twice := own[h.Key]; {
 		case h.Owner != t.opts.Owner:
@@ -206,13 +206,13 @@ func (t *Target) read(ctx context.Context, g registry.Group, ask readFunc) ([]re
 		}
 	}
 	out = slices.AppendSeq(out, maps.Values(own))
-	slices.SortStableFunc(out, func(a, b registry.Held) int { return a.Compare(b.Entry) })
+	slices.SortStableFunc(out, func(a, b registry.Stored) int { return a.Compare(b.Entry) })
 	return out, nil
 }
 
 // readWithoutLag reads a service until the server shows what our connection
 // published last. After ReadBack a difference is no lag.
-func (t *Target) readWithoutLag(ctx context.Context, g registry.Group, ask readFunc) ([]registry.Held, error) {
+func (t *Target) readWithoutLag(ctx context.Context, g registry.Group, ask readFunc) ([]registry.Stored, error) {
 	k := keyOf(g)
 	for look := 20 * time.Millisecond; ; look *= 2 {
 		lag := t.lag(k)
@@ -250,27 +250,27 @@ func (t *Target) lag(k serviceKey) time.Duration {
 
 // stale reports whether something of ours is held that our connection does not
 // publish.
-func (t *Target) stale(held []registry.Held) bool {
-	return slices.ContainsFunc(held, func(h registry.Held) bool { return h.Owner == t.opts.Owner && !h.Live })
+func (t *Target) stale(held []registry.Stored) bool {
+	return slices.ContainsFunc(held, func(h registry.Stored) bool { return h.Owner == t.opts.Owner && !h.Live })
 }
 
 // holds returns the instances of a service as entries, with what our connection
 // publishes of them.
-func (t *Target) holds(g registry.Group, instances []metadata.NacosInstance, published batch) []registry.Held {
+func (t *Target) holds(g registry.Group, instances []metadata.NacosInstance, published batch) []registry.Stored {
 	ours := make(map[string]bool)
 	for _, text := range published {
 		ours[text] = true
 	}
-	out := make([]registry.Held, 0, len(instances))
+	out := make([]registry.Stored, 0, len(instances))
 	for _, in := range instances {
 		out = append(out, t.held(g, in, ours))
 	}
 	return out
 }
 
-func (t *Target) held(g registry.Group, in metadata.NacosInstance, ours map[string]bool) registry.Held {
+func (t *Target) held(g registry.Group, in metadata.NacosInstance, ours map[string]bool) registry.Stored {
 	text := in.String()
-	h := registry.Held{Entry: registry.Entry{Group: g, Key: in.Key(), Value: text}}
+	h := registry.Stored{Entry: registry.Entry{Group: g, Key: in.Key(), Value: text}}
 	if mark, err := in.Mark(); err == nil {
 		h.Owner, h.Live = t.opts.Signer.Owner(h.Entry, mark, t.opts.Owner), ours[text]
 		h.Leaving = mark.Leaving && h.Owner != t.opts.Owner

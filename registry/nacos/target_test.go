@@ -277,7 +277,7 @@ func TestTarget_ForeignFormat(t *testing.T) {
 		})
 		r.read(t)
 		c := change(greeter, first, second)
-		c.Put[0].Old = &registry.Held{Entry: first, Owner: mine.Owner}
+		c.Put[0].Old = &registry.Stored{Entry: first, Owner: mine.Owner}
 		if err := target.Write(t.Context(), c); !errors.Is(err, registry.ErrRefused) || !strings.Contains(err.Error(), "10.9.9.9:1, which is of another") {
 			t.Errorf("Write() = %v, want a refusal that names the instance of another format", err)
 		}

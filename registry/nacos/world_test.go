@@ -150,7 +150,7 @@ func (r *rig) expect(t *testing.T, want ...string) {
 	}
 }
 
-func (r *rig) read(t *testing.T) []registry.Held {
+func (r *rig) read(t *testing.T) []registry.Stored {
 	t.Helper()
 	held, err := r.target.Read(t.Context(), greeter)
 	if err != nil {

@@ -113,7 +113,7 @@ func TestTarget_DeniedNode(t *testing.T) {
 }
 
 // owned returns the entries with an owner, which is ours in these tests.
-func owned(held []registry.Held) (ours []registry.Held) {
+func owned(held []registry.Stored) (ours []registry.Stored) {
 	for _, h := range held {
 		if h.Owner != "" {
 			ours = append(ours, h)

@@ -164,7 +164,7 @@ func TestExclusive_ForeignFormat(t *testing.T) {
 		if !errors.Is(err, registry.ErrRefused) || !strings.Contains(err.Error(), "org.apache.dubbo") {
 			t.Errorf("Write beside a node of another format = %v, want a refusal that names the format", err)
 		}
-		ours := slices.IndexFunc(held, func(h registry.Held) bool { return h.Owner != "" })
+		ours := slices.IndexFunc(held, func(h registry.Stored) bool { return h.Owner != "" })
 		write(t, spring, registry.Change{Group: g, Delete: held[ours : ours+1]})
 		if got := s.Children("/services/stock"); !slices.Equal(got, []string{"x"}) {
 			t.Errorf("nodes after the deletion = %q, want x", got)

@@ -119,7 +119,7 @@ func (l location) name(path string) string {
 }
 
 // nodeName returns the name of the node that holds an entry.
-func (l location) nodeName(h registry.Held) (string, error) {
+func (l location) nodeName(h registry.Stored) (string, error) {
 	if name, ok := strings.CutPrefix(h.Key, rawKey); ok {
 		return name, nil
 	}

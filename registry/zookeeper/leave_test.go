@@ -22,7 +22,7 @@ func left(e registry.Entry) registry.Entry {
 }
 
 // replacement is what the planner makes of a key that another owner leaves.
-func replacement(held registry.Held, next registry.Entry) registry.Change {
+func replacement(held registry.Stored, next registry.Entry) registry.Change {
 	held.Entry = next
 	return registry.Change{Group: next.Group, Put: []registry.Write{{New: next, Old: &held}}, Want: []registry.Entry{next}}
 }
@@ -56,17 +56,17 @@ func TestLeave(t *testing.T) {
 					t.Fatalf("Changes() = %v, want the group that the other leaves", groups)
 				}
 				held := watch(t, our, groupN(0))
-				if slices.ContainsFunc(held, func(h registry.Held) bool { return !h.Leaving }) {
+				if slices.ContainsFunc(held, func(h registry.Stored) bool { return !h.Leaving }) {
 					t.Errorf("Read = %+v, want all of the other to be leaving", held)
 				}
-				if own := read(t, other, groupN(0)); slices.ContainsFunc(own, func(h registry.Held) bool { return h.Leaving }) {
+				if own := read(t, other, groupN(0)); slices.ContainsFunc(own, func(h registry.Stored) bool { return h.Leaving }) {
 					t.Errorf("Read by the other = %+v, want entries of its own", own)
 				}
-				i := slices.IndexFunc(held, func(h registry.Held) bool { return h.Key == ours(0, 0, 0).Key })
+				i := slices.IndexFunc(held, func(h registry.Stored) bool { return h.Key == ours(0, 0, 0).Key })
 				change := replacement(held[i], ours(0, 0, 1))
 				write(t, our, change)
 				names := strings.Join(server.Children(parentN(0)), " ")
-				after := slices.DeleteFunc(read(t, our, groupN(0)), func(h registry.Held) bool { return h.Leaving })
+				after := slices.DeleteFunc(read(t, our, groupN(0)), func(h registry.Stored) bool { return h.Leaving })
 				if len(after) != 1 || after[0].Entry != ours(0, 0, 1) {
 					t.Errorf("Read = %+v of %s, want ours", after, names)
 				}

@@ -51,7 +51,7 @@ func withDubbo(t testing.TB, signer *metadata.Signer) func(*zookeeper.TargetOpti
 }
 
 // planned returns what a planner that wants entries would do about a group.
-func planned(held []registry.Held, want []registry.Entry) (registry.Change, []plan.Conflict) {
+func planned(held []registry.Stored, want []registry.Entry) (registry.Change, []plan.Conflict) {
 	p := plan.New(metadata.NewMark(owner, "").Owner)
 	p.Claim(plan.Origin{Service: "greet"}, plan.Withdrawn, want)
 	p.Observe(want[0].Group, held)
@@ -133,7 +133,7 @@ func TestLedger_AddsToMarks(t *testing.T) {
 			tt.act(t, server, entries[0])
 			again := target(t, dial(t, server), withDubbo(t, signer))
 			held := read(t, again, entries[0].Group)
-			i := slices.IndexFunc(held, func(h registry.Held) bool { return strings.Contains(h.Value, "10.0.0.1") })
+			i := slices.IndexFunc(held, func(h registry.Stored) bool { return strings.Contains(h.Value, "10.0.0.1") })
 			if len(held) != 2 || held[i].Owner != "" || held[1-i].Entry != entries[1] {
 				t.Fatalf("Read = %+v, want one entry without an owner, and %v", held, entries[1])
 			}

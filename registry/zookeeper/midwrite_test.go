@@ -65,16 +65,16 @@ func TestFence_LeaseLostDuringWrite(t *testing.T) {
 // changed, or created anew, after it was read is neither replaced nor deleted.
 func TestWrite_ConcurrentChange(t *testing.T) {
 	t.Parallel()
-	for name, change := range map[string]func(registry.Held) registry.Change{
-		"replaced": func(h registry.Held) registry.Change {
+	for name, change := range map[string]func(registry.Stored) registry.Change{
+		"replaced": func(h registry.Stored) registry.Change {
 			return registry.Change{Group: h.Group, Put: []registry.Write{{New: ours(0, 1, 5), Old: &h}}, Want: []registry.Entry{ours(0, 1, 5)}}
 		},
-		"replaced, of an earlier session": func(h registry.Held) registry.Change {
+		"replaced, of an earlier session": func(h registry.Stored) registry.Change {
 			h.Live = false
 			return registry.Change{Group: h.Group, Put: []registry.Write{{New: ours(0, 1, 5), Old: &h}}, Want: []registry.Entry{ours(0, 1, 5)}}
 		},
-		"deleted": func(h registry.Held) registry.Change {
-			return registry.Change{Group: h.Group, Delete: []registry.Held{h}}
+		"deleted": func(h registry.Stored) registry.Change {
+			return registry.Change{Group: h.Group, Delete: []registry.Stored{h}}
 		},
 	} {
 		for how, meddle := range map[string]func(*zkfake.Server, string) error{

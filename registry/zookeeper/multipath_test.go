@@ -49,7 +49,7 @@ func withApplications(t testing.TB) func(*zookeeper.TargetOptions) {
 }
 
 // changeTo returns the change from the held to the desired entries.
-func changeTo(held []registry.Held, want []registry.Entry) registry.Change {
+func changeTo(held []registry.Stored, want []registry.Entry) registry.Change {
 	return conformance.Change(want[0].Group, held, want)
 }
 

@@ -23,25 +23,25 @@ import (
 const rawKey = "/"
 
 // identify decodes the entry of a node, and finds its owner by its mark.
-func (r *reader) identify(n *heldNode) {
+func (r *reader) identify(n *storedNode) {
 	entry, mark := r.layout.Entry(r.group, n.name, n.node.data)
 	entry.Group = r.group
-	n.held = registry.Held{Entry: entry, Owner: r.target.opts.Signer.Owner(entry, mark, r.target.owner), Live: true}
-	n.held.Leaving = mark.Leaving && n.held.Owner != r.target.owner
+	n.entry = registry.Stored{Entry: entry, Owner: r.target.opts.Signer.Owner(entry, mark, r.target.owner), Live: true}
+	n.entry.Leaving = mark.Leaving && n.entry.Owner != r.target.owner
 	if n.node.stat != nil {
-		n.held.Version = n.node.stat.Mzxid
+		n.entry.Version = n.node.stat.Mzxid
 	}
-	n.ownName = n.held.Owner != r.target.owner || r.hasOwnName(n) // the names of others do not matter
+	n.ownName = n.entry.Owner != r.target.owner || r.hasOwnName(n) // the names of others do not matter
 }
 
-func (r *reader) hasOwnName(n *heldNode) bool {
-	name, _, err := r.layout.Node(n.held.Entry)
+func (r *reader) hasOwnName(n *storedNode) bool {
+	name, _, err := r.layout.Node(n.entry.Entry)
 	return err == nil && name == n.name
 }
 
 // stat returns the stat of a node, by a request if its data was not read. A node that
 // does not exist any more is recorded as gone.
-func (r *reader) stat(ctx context.Context, n *heldNode) (*zk.Stat, error) {
+func (r *reader) stat(ctx context.Context, n *storedNode) (*zk.Stat, error) {
 	if n.node.stat != nil {
 		return n.node.stat, nil
 	}
@@ -52,18 +52,18 @@ func (r *reader) stat(ctx context.Context, n *heldNode) (*zk.Stat, error) {
 
 // checkSession finds out whether a node of ours lives as long as it should, and keeps one
 // of a living session from being adopted: its provider would lose it.
-func (r *reader) checkSession(ctx context.Context, n *heldNode) error {
-	ours := n.held.Owner == r.target.owner
-	if !ours && !r.target.opts.adopts(n.held.Owner) {
+func (r *reader) checkSession(ctx context.Context, n *storedNode) error {
+	ours := n.entry.Owner == r.target.owner
+	if !ours && !r.target.opts.adopts(n.entry.Owner) {
 		return nil
 	}
 	stat, err := r.stat(ctx, n)
 	switch {
 	case stat == nil:
 	case ours:
-		n.held.Live = stat.EphemeralOwner == r.target.ephemerals.session()
+		n.entry.Live = stat.EphemeralOwner == r.target.ephemerals.session()
 	case stat.EphemeralOwner != 0:
-		n.held.Owner += " (held by a session)"
+		n.entry.Owner += " (held by a session)"
 	}
 	return err
 }
@@ -71,43 +71,43 @@ func (r *reader) checkSession(ctx context.Context, n *heldNode) error {
 // assignKeys returns the entries of nodes in their order, each of ours under a key
 // of its own, unless one of them replaces the other. A foreign one may have the
 // same: the planner decides which of the two yields.
-func (r *reader) assignKeys(nodes []heldNode) []registry.Held {
+func (r *reader) assignKeys(nodes []storedNode) []registry.Stored {
 	overlapping := r.layout.Replaces() == metadata.Overlapping
 	if overlapping {
 		spreadLeaving(nodes)
 	}
-	slices.SortFunc(nodes, func(a, b heldNode) int {
-		return cmp.Or(strings.Compare(a.held.Key, b.held.Key), r.rank(a)-r.rank(b), strings.Compare(a.name, b.name))
+	slices.SortFunc(nodes, func(a, b storedNode) int {
+		return cmp.Or(strings.Compare(a.entry.Key, b.entry.Key), r.rank(a)-r.rank(b), strings.Compare(a.name, b.name))
 	})
-	held := make([]registry.Held, 0, len(nodes))
+	held := make([]registry.Stored, 0, len(nodes))
 	last := map[bool]string{true: rawKey, false: rawKey} // by whether it is ours
 	for _, n := range nodes {
 		if n.gone {
 			continue
 		}
-		ours := n.held.Owner == r.target.owner
-		switch again := n.held.Key == last[ours]; {
-		case !n.ownName, again && (!ours || !overlapping), strings.HasPrefix(n.held.Key, rawKey):
-			n.held.Key = rawKey + n.name
+		ours := n.entry.Owner == r.target.owner
+		switch again := n.entry.Key == last[ours]; {
+		case !n.ownName, again && (!ours || !overlapping), strings.HasPrefix(n.entry.Key, rawKey):
+			n.entry.Key = rawKey + n.name
 		default:
-			last[ours] = n.held.Key
+			last[ours] = n.entry.Key
 		}
-		held = append(held, n.held)
+		held = append(held, n.entry)
 	}
-	slices.SortFunc(held, func(a, b registry.Held) int { return a.Compare(b.Entry) })
+	slices.SortFunc(held, func(a, b registry.Stored) int { return a.Compare(b.Entry) })
 	return held
 }
 
 // rank orders nodes of one key: a foreign one that stays before all.
-func (r *reader) rank(n heldNode) int {
+func (r *reader) rank(n storedNode) int {
 	switch {
-	case n.held.Leaving:
+	case n.entry.Leaving:
 		return 1
-	case n.held.Owner != r.target.owner:
+	case n.entry.Owner != r.target.owner:
 		return 0
 	case !n.ownName:
 		return 4
-	case !n.held.Live:
+	case !n.entry.Live:
 		return 3
 	default:
 		return 2
@@ -116,16 +116,16 @@ func (r *reader) rank(n heldNode) int {
 
 // spreadLeaving has all nodes of an owner that leaves a key be leaving: the node that says
 // so is beside the one before it.
-func spreadLeaving(nodes []heldNode) {
+func spreadLeaving(nodes []storedNode) {
 	type place struct{ key, owner string }
 	leaving := make(map[place]bool)
 	for _, n := range nodes {
-		if n.held.Leaving {
-			leaving[place{n.held.Key, n.held.Owner}] = true
+		if n.entry.Leaving {
+			leaving[place{n.entry.Key, n.entry.Owner}] = true
 		}
 	}
 	for i := range nodes {
-		h := &nodes[i].held
+		h := &nodes[i].entry
 		h.Leaving = leaving[place{h.Key, h.Owner}]
 	}
 }
@@ -133,7 +133,7 @@ func spreadLeaving(nodes []heldNode) {
 // claimUnmarked makes nodes without an owner ours if they equal what we wrote
 // except for the mark. One beside the node with the mark is ours only if
 // replacements overlap; else it is a copy that another made.
-func (r *reader) claimUnmarked(ctx context.Context, nodes []heldNode) error {
+func (r *reader) claimUnmarked(ctx context.Context, nodes []storedNode) error {
 	unmarked, marked := r.splitMarked(nodes)
 	if len(marked) > 0 {
 		r.target.ledger.expect(r.group)
@@ -146,7 +146,7 @@ func (r *reader) claimUnmarked(ctx context.Context, nodes []heldNode) error {
 		return err
 	}
 	for _, n := range unmarked {
-		if marked[n.held.Key] && r.layout.Replaces() != metadata.Overlapping || !r.target.ledger.contains(tags, n.held.Entry) {
+		if marked[n.entry.Key] && r.layout.Replaces() != metadata.Overlapping || !r.target.ledger.contains(tags, n.entry.Entry) {
 			continue
 		}
 		if err := r.claim(ctx, n); err != nil {
@@ -157,15 +157,15 @@ func (r *reader) claimUnmarked(ctx context.Context, nodes []heldNode) error {
 }
 
 // splitMarked returns the nodes without an owner, and the keys of those with our mark.
-func (r *reader) splitMarked(nodes []heldNode) (unmarked []*heldNode, marked map[string]bool) {
+func (r *reader) splitMarked(nodes []storedNode) (unmarked []*storedNode, marked map[string]bool) {
 	marked = make(map[string]bool)
 	for i := range nodes {
 		switch n := &nodes[i]; {
 		case n.gone:
-		case n.held.Owner == "":
+		case n.entry.Owner == "":
 			unmarked = append(unmarked, n)
-		case n.held.Owner == r.target.owner:
-			marked[n.held.Key] = true
+		case n.entry.Owner == r.target.owner:
+			marked[n.entry.Key] = true
 		}
 	}
 	return unmarked, marked
@@ -174,7 +174,7 @@ func (r *reader) splitMarked(nodes []heldNode) (unmarked []*heldNode, marked map
 // readLedger returns the tags of the group, none if it has no ledger or this may not be
 // read. If nodes may not be read either, they may be ours, and it fails: we lack the
 // rights that they were written with.
-func (r *reader) readLedger(ctx context.Context, unmarked []*heldNode) ([]byte, error) {
+func (r *reader) readLedger(ctx context.Context, unmarked []*storedNode) ([]byte, error) {
 	n, err := r.target.client.get(ctx, r.target.ledger.path(r.group))
 	if errors.Is(err, zk.ErrNoNode) {
 		return nil, nil
@@ -192,12 +192,12 @@ func (r *reader) readLedger(ctx context.Context, unmarked []*heldNode) ([]byte, 
 
 // claim makes a node without a mark ours, unless another session holds it: then that
 // session registered it.
-func (r *reader) claim(ctx context.Context, n *heldNode) error {
+func (r *reader) claim(ctx context.Context, n *storedNode) error {
 	stat, err := r.stat(ctx, n)
 	if stat == nil || stat.EphemeralOwner != 0 && stat.EphemeralOwner != r.target.ephemerals.session() {
 		return err
 	}
-	n.held.Owner = r.target.owner
+	n.entry.Owner = r.target.owner
 	n.ownName = r.hasOwnName(n)
 	return nil
 }

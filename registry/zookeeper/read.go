@@ -70,11 +70,11 @@ func (t *Target) children(ctx context.Context, parent string, by queryFunc) ([]s
 // A queryFunc makes queries, and may watch for changes of the answers.
 type queryFunc func(context.Context, query) (node, error)
 
-// A heldNode is one node of a group.
-type heldNode struct {
+// A storedNode is one node of a group.
+type storedNode struct {
 	name    string
 	node    node // zero if it was not read, or is denied
-	held    registry.Held
+	entry   registry.Stored
 	ownName bool  // the layout gives the entry's node exactly this name
 	gone    bool  // since the parent was listed
 	denied  error // why it may not be read: it is foreign, and its name is in use
@@ -86,12 +86,12 @@ type heldNode struct {
 // Of several nodes with one key, a foreign one has it, and the others are
 // reported by their names: ours among them are orphans. If replacements of the
 // layout overlap, all of ours have the key.
-func (t *Target) Read(ctx context.Context, group registry.Group) ([]registry.Held, error) {
+func (t *Target) Read(ctx context.Context, group registry.Group) ([]registry.Stored, error) {
 	t.client.watches.remove(group)
 	return t.readBy(ctx, group, t.client.query)
 }
 
-func (t *Target) readBy(ctx context.Context, group registry.Group, by queryFunc) ([]registry.Held, error) {
+func (t *Target) readBy(ctx context.Context, group registry.Group, by queryFunc) ([]registry.Stored, error) {
 	at, err := locate(t.opts.Layouts, group)
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", group, err)
@@ -111,7 +111,7 @@ type reader struct {
 	query  queryFunc // of lists; data of nodes is read without a watch, but for watchData
 }
 
-func (r *reader) read(ctx context.Context) ([]registry.Held, error) {
+func (r *reader) read(ctx context.Context) ([]registry.Stored, error) {
 	ephemeral, err := r.target.ephemerals.possible(ctx)
 	if err != nil {
 		return nil, err
@@ -143,8 +143,8 @@ func (r *reader) read(ctx context.Context) ([]registry.Held, error) {
 
 // watchData reads once more, with a watch, the data of a node by which another owner says
 // that it leaves: no list shows that.
-func (r *reader) watchData(ctx context.Context, n *heldNode) (err error) {
-	if n.held.Owner == "" || n.held.Owner == r.target.owner || !r.layout.HasData() || n.node.stat == nil {
+func (r *reader) watchData(ctx context.Context, n *storedNode) (err error) {
+	if n.entry.Owner == "" || n.entry.Owner == r.target.owner || !r.layout.HasData() || n.node.stat == nil {
 		return nil
 	}
 	if n.node, err = r.query(ctx, query{path: r.path(n.name), kind: ofData}); err == nil {
@@ -154,7 +154,7 @@ func (r *reader) watchData(ctx context.Context, n *heldNode) (err error) {
 }
 
 // nodes returns the nodes of the group, with their data if the layout has any.
-func (r *reader) nodes(ctx context.Context) ([]heldNode, error) {
+func (r *reader) nodes(ctx context.Context) ([]storedNode, error) {
 	names, err := r.target.children(ctx, r.parent, r.query)
 	if err != nil {
 		return nil, err
@@ -168,9 +168,9 @@ func (r *reader) nodes(ctx context.Context) ([]heldNode, error) {
 	if err != nil {
 		return nil, err
 	}
-	nodes := make([]heldNode, 0, len(names)+len(further))
+	nodes := make([]storedNode, 0, len(names)+len(further))
 	for _, name := range append(names, further...) {
-		nodes = append(nodes, heldNode{name: name})
+		nodes = append(nodes, storedNode{name: name})
 	}
 	return nodes, r.load(ctx, r.target.client, nodes)
 }
@@ -198,12 +198,12 @@ func (r *reader) furtherNodes(ctx context.Context) ([]string, error) {
 }
 
 // load reads the data of nodes, if the layout keeps any.
-func (l location) load(ctx context.Context, client *Client, nodes []heldNode) error {
+func (l location) load(ctx context.Context, client *Client, nodes []storedNode) error {
 	if !l.layout.HasData() {
 		return nil
 	}
 	named, _ := l.layout.(Named)
-	return each(ctx, nodes, func(ctx context.Context, n *heldNode) error {
+	return each(ctx, nodes, func(ctx context.Context, n *storedNode) error {
 		if named != nil && !named.Named(n.name) {
 			return nil
 		}
@@ -213,7 +213,7 @@ func (l location) load(ctx context.Context, client *Client, nodes []heldNode) er
 
 // loadNode reads a node. One in the group's parent that may not be read fails nothing
 // else; those in further parents are ours.
-func (l location) loadNode(ctx context.Context, client *Client, n *heldNode) (err error) {
+func (l location) loadNode(ctx context.Context, client *Client, n *storedNode) (err error) {
 	n.node, err = client.get(ctx, l.path(n.name))
 	if errors.Is(err, registry.ErrRefused) && !inFurtherParent(n.name) {
 		n.denied, err = err, nil
@@ -223,7 +223,7 @@ func (l location) loadNode(ctx context.Context, client *Client, n *heldNode) (er
 
 // each makes a request about every node that is not gone. A node that does not
 // exist any more is recorded as gone.
-func each(ctx context.Context, nodes []heldNode, request func(context.Context, *heldNode) error) error {
+func each(ctx context.Context, nodes []storedNode, request func(context.Context, *storedNode) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(readAhead)
 	for i := range nodes {
@@ -247,7 +247,7 @@ func each(ctx context.Context, nodes []heldNode, request func(context.Context, *
 }
 
 // addElements adds the elements that come with entries of ours and are in their lists.
-func (r *reader) addElements(ctx context.Context, held []registry.Held) ([]registry.Held, error) {
+func (r *reader) addElements(ctx context.Context, held []registry.Stored) ([]registry.Stored, error) {
 	multi, ok := r.layout.(MultiPath)
 	if !ok {
 		return held, nil
@@ -271,11 +271,11 @@ func (r *reader) addElements(ctx context.Context, held []registry.Held) ([]regis
 				return nil, err
 			}
 			if slices.Contains(elements, element) {
-				held = append(held, registry.Held{Entry: e, Owner: r.target.owner, Live: true})
+				held = append(held, registry.Stored{Entry: e, Owner: r.target.owner, Live: true})
 			}
 		}
 	}
-	slices.SortFunc(held, func(a, b registry.Held) int { return a.Compare(b.Entry) })
+	slices.SortFunc(held, func(a, b registry.Stored) int { return a.Compare(b.Entry) })
 	return held, nil
 }
 
@@ -301,7 +301,7 @@ type foreignNodes struct {
 	reasons map[registry.Group]map[string]error // by the node's name; nil: it does no harm
 }
 
-func (f *foreignNodes) observe(l location, nodes []heldNode) {
+func (f *foreignNodes) observe(l location, nodes []storedNode) {
 	exclusive, ok := l.layout.(Exclusive)
 	if !ok {
 		return

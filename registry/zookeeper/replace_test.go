@@ -20,7 +20,7 @@ func withOverlap(o *zookeeper.TargetOptions) {
 }
 
 // beside is a change of an entry that leaves the one before.
-func beside(old registry.Held, next registry.Entry) registry.Change {
+func beside(old registry.Stored, next registry.Entry) registry.Change {
 	return registry.Change{
 		Group: next.Group, Put: []registry.Write{{New: next, Old: &old, Beside: true}},
 		Want: registry.Sorted([]registry.Entry{old.Entry, next}),
@@ -31,7 +31,7 @@ func beside(old registry.Held, next registry.Entry) registry.Change {
 // beginning of the next, though both are one transaction.
 func TestReplace_Overlapping(t *testing.T) {
 	t.Parallel()
-	start := func(t *testing.T, tune ...func(*zookeeper.TargetOptions)) (*zkfake.Server, *zookeeper.Target, []registry.Held) {
+	start := func(t *testing.T, tune ...func(*zookeeper.TargetOptions)) (*zkfake.Server, *zookeeper.Target, []registry.Stored) {
 		t.Helper()
 		server := serve(t)
 		tg := target(t, dial(t, server), append(tune, withOverlap)...)
@@ -97,7 +97,7 @@ func TestReplace_Overlapping(t *testing.T) {
 		change.Want = registry.Sorted(change.Want)
 		write(t, tg, change)
 		held := read(t, tg, groupN(0))
-		next := slices.DeleteFunc(slices.Clone(held), func(h registry.Held) bool { return !strings.Contains(h.Value, "|v1|") })
+		next := slices.DeleteFunc(slices.Clone(held), func(h registry.Stored) bool { return !strings.Contains(h.Value, "|v1|") })
 		if len(next) != 20 || len(held) == 20 || len(held) > 23 {
 			t.Errorf("nodes = %d, %d of them new, want 20 new and as many others as have room", len(held), len(next))
 		}

@@ -82,7 +82,7 @@ func TestRestore_OlderSnapshot(t *testing.T) {
 func awaitSession(t *testing.T, client *zookeeper.Client, tg *zookeeper.Target, entries int) {
 	t.Helper()
 	before, began := client.State().Session, time.Now()
-	var held []registry.Held
+	var held []registry.Stored
 	err := errors.New("not asked")
 	for err != nil && time.Since(began) < 2*retryInterval {
 		held, err = tg.Read(t.Context(), groupN(0))

@@ -304,15 +304,15 @@ func (w *writer) unitFailed(ctx context.Context, part []unit, op any, err error)
 // other node in the place of a new one is a conflict.
 func (w *writer) removeDone(ctx context.Context, part []unit) ([]unit, error) {
 	units := make(map[string]unit) // by the name of the node that they create
-	var nodes []heldNode
+	var nodes []storedNode
 	for _, u := range part {
 		if c, ok := u.ops[0].(*zk.CreateRequest); ok && !w.newLists[c.Path] {
 			name := w.name(c.Path)
 			units[name] = u
-			nodes = append(nodes, heldNode{name: name})
+			nodes = append(nodes, storedNode{name: name})
 		}
 	}
-	err := each(ctx, nodes, func(ctx context.Context, n *heldNode) error { return w.loadNode(ctx, w.target.client, n) })
+	err := each(ctx, nodes, func(ctx context.Context, n *storedNode) error { return w.loadNode(ctx, w.target.client, n) })
 	if err != nil {
 		return nil, err
 	}
@@ -347,7 +347,7 @@ func (w *writer) without(part []unit, done map[any]bool) (left []unit) {
 }
 
 // isDone reports whether a node is as a unit would create it.
-func (w *writer) isDone(n heldNode, u unit) bool {
+func (w *writer) isDone(n storedNode, u unit) bool {
 	if n.node.stat.EphemeralOwner != w.target.ephemerals.session() {
 		return false
 	}

@@ -182,7 +182,7 @@ func (*Target) VerifyAfter() time.Duration { return verifyAfter }
 
 // Watch implements registry.Watched. Without a connection for watches it reads a group
 // without watching it. Once there is one, Changes returns every group.
-func (t *Target) Watch(ctx context.Context, group registry.Group) ([]registry.Held, error) {
+func (t *Target) Watch(ctx context.Context, group registry.Group) ([]registry.Stored, error) {
 	by, err := t.client.watches.add(ctx, group)
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", group, err)

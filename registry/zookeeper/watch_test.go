@@ -196,7 +196,7 @@ func TestTarget_WatchesUnread(t *testing.T) {
 	})
 }
 
-func watch(t *testing.T, target *zookeeper.Target, g registry.Group) []registry.Held {
+func watch(t *testing.T, target *zookeeper.Target, g registry.Group) []registry.Stored {
 	t.Helper()
 	held, err := target.Watch(t.Context(), g)
 	must(t, err)

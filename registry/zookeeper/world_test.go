@@ -154,7 +154,7 @@ func creation(entries ...registry.Entry) registry.Change {
 	return c
 }
 
-func read(t testing.TB, target registry.Target, g registry.Group) []registry.Held {
+func read(t testing.TB, target registry.Target, g registry.Group) []registry.Stored {
 	t.Helper()
 	held, err := target.Read(t.Context(), g)
 	must(t, err)

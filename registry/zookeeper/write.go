@@ -131,16 +131,16 @@ func (w *writer) readVersions(ctx context.Context) (map[string]int32, error) {
 	if !w.layout.HasData() {
 		return map[string]int32{}, nil
 	}
-	var olds []heldNode
+	var olds []storedNode
 	for _, h := range w.change.Replaced() {
 		if w.isElement(h.Entry) {
 			continue
 		}
 		if name, err := w.nodeName(h); err == nil { // else it is refused later
-			olds = append(olds, heldNode{name: name, held: h})
+			olds = append(olds, storedNode{name: name, entry: h})
 		}
 	}
-	err := each(ctx, olds, func(ctx context.Context, n *heldNode) (err error) {
+	err := each(ctx, olds, func(ctx context.Context, n *storedNode) (err error) {
 		n.node, err = w.target.client.get(ctx, w.path(n.name))
 		return err
 	})
@@ -150,7 +150,7 @@ func (w *writer) readVersions(ctx context.Context) (map[string]int32, error) {
 	versions := make(map[string]int32, len(olds))
 	for _, n := range olds {
 		if n.gone || !w.unchanged(n) {
-			return nil, fmt.Errorf("%w: entry %q", registry.ErrConflict, n.held.Key)
+			return nil, fmt.Errorf("%w: entry %q", registry.ErrConflict, n.entry.Key)
 		}
 		versions[n.name] = n.node.stat.Version
 	}
@@ -159,12 +159,12 @@ func (w *writer) readVersions(ctx context.Context) (map[string]int32, error) {
 
 // unchanged reports whether a node still is what was held. What was written
 // and not read since has no version: then its content is compared.
-func (w *writer) unchanged(n heldNode) bool {
-	if n.held.Version != 0 {
-		return n.node.stat.Mzxid == n.held.Version
+func (w *writer) unchanged(n storedNode) bool {
+	if n.entry.Version != 0 {
+		return n.node.stat.Mzxid == n.entry.Version
 	}
-	now, _ := w.layout.Entry(n.held.Group, n.name, n.node.data)
-	return now.Value == n.held.Value
+	now, _ := w.layout.Entry(n.entry.Group, n.name, n.node.data)
+	return now.Value == n.entry.Value
 }
 
 // plan turns the change into operations, in the order they are to be applied.
@@ -214,12 +214,12 @@ func (w *writer) foreignNode(ctx context.Context) (foreign, err error) {
 		return nil, err
 	}
 	reasons := w.target.foreign.of(w.group)
-	var unknown []heldNode
+	var unknown []storedNode
 	for _, name := range names {
 		if reason, known := reasons[name]; reason != nil {
 			return errForeign(name, reason), nil
 		} else if !known {
-			unknown = append(unknown, heldNode{name: name})
+			unknown = append(unknown, storedNode{name: name})
 		}
 	}
 	if err := w.load(ctx, w.target.client, unknown); err != nil {
@@ -344,7 +344,7 @@ func (w *writer) created(u unit) (data []byte, rest []any) {
 	return u.ops[1].(*zk.SetDataRequest).Data, u.ops[2:] //nolint:forcetypeassert // by create
 }
 
-func (w *writer) remove(h registry.Held) (unit, error) {
+func (w *writer) remove(h registry.Stored) (unit, error) {
 	name, err := w.nodeName(h)
 	if err != nil {
 		return unit{}, err
@@ -354,7 +354,7 @@ func (w *writer) remove(h registry.Held) (unit, error) {
 
 // checkSuccessors returns operations that check that the entries which replaced one
 // exist, if replacements overlap.
-func (w *writer) checkSuccessors(h registry.Held) []any {
+func (w *writer) checkSuccessors(h registry.Stored) []any {
 	if w.layout.Replaces() != metadata.Overlapping {
 		return nil
 	}

@@ -107,10 +107,10 @@ func TestWrite_SplitsLargeChanges(t *testing.T) {
 }
 
 // difference is the change from the held to the desired entries.
-func difference(held []registry.Held, want []registry.Entry) registry.Change {
+func difference(held []registry.Stored, want []registry.Entry) registry.Change {
 	c := registry.Change{Group: groupN(0), Want: want}
 	for _, e := range want {
-		if !slices.ContainsFunc(held, func(h registry.Held) bool { return h.Entry == e }) {
+		if !slices.ContainsFunc(held, func(h registry.Stored) bool { return h.Entry == e }) {
 			c.Put = append(c.Put, registry.Write{New: e})
 		}
 	}
@@ -155,8 +155,8 @@ func TestWrite_ComparesContent(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			target := target(t, dial(t, serve(t)), tune)
-			believed := func(e registry.Entry) *registry.Held {
-				return &registry.Held{Entry: e, Owner: metadata.NewMark(owner, "b").Owner, Live: true}
+			believed := func(e registry.Entry) *registry.Stored {
+				return &registry.Stored{Entry: e, Owner: metadata.NewMark(owner, "b").Owner, Live: true}
 			}
 			replace := func(old, now registry.Entry) registry.Change {
 				return registry.Change{Group: groupN(0), Put: []registry.Write{{New: now, Old: believed(old)}}, Want: []registry.Entry{now}}
@@ -170,7 +170,7 @@ func TestWrite_ComparesContent(t *testing.T) {
 			if held := read(t, target, groupN(0)); len(held) != 1 || held[0].Entry != second {
 				t.Errorf("Read = %v, want %v", held, second)
 			}
-			write(t, target, registry.Change{Group: groupN(0), Delete: []registry.Held{*believed(second)}})
+			write(t, target, registry.Change{Group: groupN(0), Delete: []registry.Stored{*believed(second)}})
 			if held := read(t, target, groupN(0)); len(held) != 0 {
 				t.Errorf("Read = %v, want none", held)
 			}
@@ -216,7 +216,7 @@ func TestWrite_SeveralNodesOfOneKey(t *testing.T) {
 		path, _ := pathOf(t, layout{}, theirs(0, 0, 0))
 		must(t, server.Put(path, nil))
 		held := read(t, target, groupN(0))
-		i := slices.IndexFunc(held, func(h registry.Held) bool { return h.Entry == ours(0, 0, 0) })
+		i := slices.IndexFunc(held, func(h registry.Stored) bool { return h.Entry == ours(0, 0, 0) })
 		if len(held) != 2 || i < 0 || held[0].Key != held[1].Key || held[1-i].Entry != theirs(0, 0, 0) {
 			t.Fatalf("Read = %v, want ours and the foreign one under one key", held)
 		}
@@ -233,7 +233,7 @@ func TestWrite_SeveralNodesOfOneKey(t *testing.T) {
 		path, _ := pathOf(t, layout{}, ours(0, 0, 1))
 		must(t, server.Put(path, nil))
 		held := read(t, target, groupN(0))
-		i := slices.IndexFunc(held, func(h registry.Held) bool { return h.Entry == ours(0, 0, 0) })
+		i := slices.IndexFunc(held, func(h registry.Stored) bool { return h.Entry == ours(0, 0, 0) })
 		if i < 0 {
 			t.Fatalf("Read = %v, want %v among them", held, ours(0, 0, 0))
 		}
@@ -274,7 +274,7 @@ func TestWrite_Foreign(t *testing.T) {
 	t.Run("a node that another has put in the place of ours is not deleted", func(t *testing.T) {
 		write(t, target, creation(ours(0, 1, 0)))
 		held := read(t, target, groupN(0))
-		i := slices.IndexFunc(held, func(h registry.Held) bool { return h.Entry == ours(0, 1, 0) })
+		i := slices.IndexFunc(held, func(h registry.Stored) bool { return h.Entry == ours(0, 1, 0) })
 		path, _ := pathOf(t, layout{data: true}, ours(0, 1, 0))
 		server.Delete(path)
 		must(t, server.Put(path, []byte(theirs(0, 1, 0).Value))) // version 0 again
@@ -318,7 +318,7 @@ func TestWrite_Limits(t *testing.T) {
 		}
 		after := read(t, tg, groupN(0))
 		has := func(e registry.Entry) bool {
-			return slices.ContainsFunc(after, func(h registry.Held) bool { return h.Entry == e })
+			return slices.ContainsFunc(after, func(h registry.Stored) bool { return h.Entry == e })
 		}
 		if !has(ours(0, i, 1)) || !has(held[1].Entry) || has(ours(0, 349, 0)) || last > 1 {
 			t.Errorf("Read = %d entries, %d before, Usage %v, want the replacement, and no deletion beside a refused entry", len(after), len(held), last)
@@ -448,7 +448,7 @@ func TestWrite_RefusedKeys(t *testing.T) {
 		r := refused(t, tg, change, 20)
 		held := read(t, tg, groupN(0))
 		for _, w := range change.Put {
-			if wrote := slices.ContainsFunc(held, func(h registry.Held) bool { return h.Entry == w.New }); wrote == r.Has(w.New.Key) {
+			if wrote := slices.ContainsFunc(held, func(h registry.Stored) bool { return h.Entry == w.New }); wrote == r.Has(w.New.Key) {
 				t.Errorf("%s: refused %v, written %v, want one of them", w.New.Key, r.Has(w.New.Key), wrote)
 			}
 		}

@@ -8,7 +8,7 @@ import (
 
 // Set stores entries as another actor would: without conditions, each with
 // the owner and liveness it is given with. Versions are the target's.
-func (t *Target) Set(held ...registry.Held) {
+func (t *Target) Set(held ...registry.Stored) {
 	t.mu.Lock()
 	events := make([]Event, 0, len(held))
 	for _, h := range held {

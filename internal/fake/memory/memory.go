@@ -58,7 +58,7 @@ type Options struct {
 
 // Event is one change of one entry.
 type Event struct {
-	Old, New *registry.Held // nil: was not there, is no longer there
+	Old, New *registry.Stored // nil: was not there, is no longer there
 }
 
 // Target is a registry in memory. It is safe for concurrent use.
@@ -67,7 +67,7 @@ type Target struct {
 	lost chan struct{}
 
 	mu       sync.Mutex
-	groups   map[registry.Group]map[place]registry.Held
+	groups   map[registry.Group]map[place]registry.Stored
 	version  int64
 	counts   Counts
 	failHook func(Op, registry.Group) error
@@ -99,7 +99,7 @@ func New(opts Options) *Target {
 	return &Target{
 		opts: opts, failHook: opts.Fail, loseHook: opts.Lose,
 		lost:   make(chan struct{}, 1),
-		groups: make(map[registry.Group]map[place]registry.Held),
+		groups: make(map[registry.Group]map[place]registry.Stored),
 	}
 }
 
@@ -115,7 +115,7 @@ func (t *Target) Groups(ctx context.Context) ([]registry.Group, error) {
 }
 
 // Read implements registry.Target. The entries come in their order.
-func (t *Target) Read(ctx context.Context, group registry.Group) ([]registry.Held, error) {
+func (t *Target) Read(ctx context.Context, group registry.Group) ([]registry.Stored, error) {
 	if err := t.begin(ctx, OpRead, group); err != nil {
 		return nil, err
 	}
@@ -150,7 +150,7 @@ func (t *Target) apply(change registry.Change) ([]Event, error) {
 	}
 	events := make([]Event, 0, len(change.Put)+len(change.Delete))
 	for _, w := range change.Put {
-		events = append(events, t.set(registry.Held{Entry: w.New, Owner: t.owner(w.New), Live: true}))
+		events = append(events, t.set(registry.Stored{Entry: w.New, Owner: t.owner(w.New), Live: true}))
 		if w.Old != nil && !w.Beside && t.place(w.Old.Entry) != t.place(w.New) {
 			events = append(events, t.remove(w.Old.Entry)...)
 		}
@@ -185,7 +185,7 @@ func (t *Target) check(change registry.Change) error {
 	return nil
 }
 
-func (t *Target) checkOld(e registry.Entry, old *registry.Held) error {
+func (t *Target) checkOld(e registry.Entry, old *registry.Stored) error {
 	key := e.Key
 	now, ok := t.groups[e.Group][t.place(e)]
 	switch {
@@ -211,10 +211,10 @@ func (t *Target) owner(e registry.Entry) string {
 }
 
 // set stores an entry under a new version. The caller holds the lock.
-func (t *Target) set(h registry.Held) Event {
+func (t *Target) set(h registry.Stored) Event {
 	g := t.groups[h.Group]
 	if g == nil {
-		g = make(map[place]registry.Held)
+		g = make(map[place]registry.Stored)
 		t.groups[h.Group] = g
 	}
 	event := Event{New: &h}
@@ -297,7 +297,7 @@ func wait(ctx context.Context, d time.Duration) error {
 	return ctx.Err()
 }
 
-func compareHeld(a, b registry.Held) int { return compare(a.Entry, b.Entry) }
+func compareHeld(a, b registry.Stored) int { return compare(a.Entry, b.Entry) }
 
 // compare orders entries, those of one key by their values.
 func compare(a, b registry.Entry) int { return cmp.Or(a.Compare(b), cmp.Compare(a.Value, b.Value)) }

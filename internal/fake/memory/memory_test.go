@@ -41,7 +41,7 @@ func TestTarget_Conformance(t *testing.T) {
 				return registry.Entry{Group: group(0), Key: "key" + text, Value: text + " by us"}
 			},
 			Set: func(_ *testing.T, e registry.Entry) {
-				target.Set(registry.Held{Entry: e, Owner: mark(e), Live: true})
+				target.Set(registry.Stored{Entry: e, Owner: mark(e), Live: true})
 			},
 			Drop: func(_ *testing.T, e registry.Entry) { target.Drop(e.Group, e.Key) },
 		}
@@ -110,7 +110,7 @@ func TestTarget_WatchOrder(t *testing.T) {
 	if err := target.Write(t.Context(), create(0)); err != nil {
 		t.Fatal(err)
 	}
-	target.Set(registry.Held{Entry: entry("them")(0, 0, 1)})
+	target.Set(registry.Stored{Entry: entry("them")(0, 0, 1)})
 	target.Drop(group(0), "key-000")
 	target.Drop(group(0), "key-000")
 	want := []string{"+value-0 by us", "value-0 by us>value-1 by them", "-value-1 by them"}
@@ -125,7 +125,7 @@ func TestTarget_Expire(t *testing.T) {
 	if err := target.Write(t.Context(), create(0)); err != nil {
 		t.Fatal(err)
 	}
-	target.Set(registry.Held{Entry: entry("them")(0, 1, 0), Owner: "them", Live: true})
+	target.Set(registry.Stored{Entry: entry("them")(0, 1, 0), Owner: "them", Live: true})
 	select {
 	case <-target.Lost():
 		t.Fatal("lost before")

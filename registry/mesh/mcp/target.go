@@ -17,7 +17,7 @@ import (
 
 // Options tune a Target.
 type Options struct {
-	Owner string       // of everything here, as in registry.Held
+	Owner string       // of everything here, as in registry.Stored
 	VIPs  netip.Prefix // the range of the codecs that write here; the zero value: none
 
 	// Keep is where what is served is kept for the next process, those with Has
@@ -79,16 +79,16 @@ func (t *Target) Groups(ctx context.Context) ([]registry.Group, error) {
 }
 
 // Read implements registry.Target.
-func (t *Target) Read(_ context.Context, name registry.Group) ([]registry.Held, error) {
+func (t *Target) Read(_ context.Context, name registry.Group) ([]registry.Stored, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	g := t.groups[name]
 	if g == nil {
 		return nil, nil
 	}
-	var out []registry.Held
+	var out []registry.Stored
 	for _, e := range g.entries {
-		out = append(out, registry.Held{Entry: e.in(name), Owner: t.o.Owner, Live: true})
+		out = append(out, registry.Stored{Entry: e.in(name), Owner: t.o.Owner, Live: true})
 	}
 	return out, nil
 }

@@ -27,14 +27,14 @@ func TestTarget_ConcurrentChange(t *testing.T) {
 	was := registry.Entry{Group: g, Key: "10.0.0.1:80", Value: `{"address":"10.0.0.1","port":80}`}
 	now, other := was, was
 	now.Value, other.Value = `{"address":"10.0.0.1","port":80,"weight":2}`, `{"address":"10.0.0.1","port":80,"weight":3}`
-	held := func(e registry.Entry) *registry.Held { return &registry.Held{Entry: e} }
+	held := func(e registry.Entry) *registry.Stored { return &registry.Stored{Entry: e} }
 	for name, test := range map[string]struct {
 		change registry.Change
 		want   []registry.Entry // nil: it is a conflict, and all stays
 	}{
-		"delete what is held":           {change: registry.Change{Delete: []registry.Held{*held(now)}}, want: []registry.Entry{header}},
-		"delete what changed since":     {change: registry.Change{Delete: []registry.Held{*held(was)}}},
-		"delete what is gone":           {change: registry.Change{Delete: []registry.Held{{Entry: registry.Entry{Group: g, Key: "10.0.0.2:80"}}}}, want: []registry.Entry{header, now}},
+		"delete what is held":           {change: registry.Change{Delete: []registry.Stored{*held(now)}}, want: []registry.Entry{header}},
+		"delete what changed since":     {change: registry.Change{Delete: []registry.Stored{*held(was)}}},
+		"delete what is gone":           {change: registry.Change{Delete: []registry.Stored{{Entry: registry.Entry{Group: g, Key: "10.0.0.2:80"}}}}, want: []registry.Entry{header, now}},
 		"replace what is held":          {change: registry.Change{Put: []registry.Write{{New: other, Old: held(now)}}}, want: []registry.Entry{header, other}},
 		"replace what changed since":    {change: registry.Change{Put: []registry.Write{{New: other, Old: held(was)}}}},
 		"replace with what is there":    {change: registry.Change{Put: []registry.Write{{New: now, Old: held(was)}}}, want: []registry.Entry{header, now}},
@@ -261,7 +261,7 @@ func BenchmarkTarget_Write(b *testing.B) {
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
 				old, next := services[i%2], services[(i+1)%2]
-				c := registry.Change{Group: next[0].Group, Want: next, Put: []registry.Write{{New: next[at], Old: &registry.Held{Entry: old[at]}}}}
+				c := registry.Change{Group: next[0].Group, Want: next, Put: []registry.Write{{New: next[at], Old: &registry.Stored{Entry: old[at]}}}}
 				if err := target.Write(b.Context(), c); err != nil {
 					b.Fatal(err)
 				}

@@ -27,7 +27,7 @@ func TestToy(t *testing.T) {
 	if err != nil || len(entries) != 1 {
 		t.Fatalf("Encode = %v, %v", entries, err)
 	}
-	from.Set(registry.Held{Entry: entries[0]})
+	from.Set(registry.Stored{Entry: entries[0]})
 	file := filepath.Join(t.TempDir(), "config.yaml")
 	text := `owner: shop
 registries:
