@@ -42,7 +42,7 @@ const (
 type outcome struct {
 	call
 	groups    []registry.Group
-	stored      []registry.Stored
+	stored    []registry.Stored
 	err       error
 	consulted recordsResult
 }

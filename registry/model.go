@@ -303,7 +303,7 @@ type Stored struct {
 type Write struct {
 	New    Entry
 	Old    *Stored // what it replaces, under the same key; nil for a new entry. One that is Leaving is replaced where the target holds one alone
-	Beside bool  // keep Old until a later change deletes it; a target that cannot hold both deletes it now
+	Beside bool    // keep Old until a later change deletes it; a target that cannot hold both deletes it now
 }
 
 // Adds reports whether we hold nothing that the entry replaces.
@@ -312,9 +312,9 @@ func (w Write) Adds() bool { return w.Old == nil || w.Old.Leaving }
 // Change is what has to be written to one group. The slices are in key order.
 type Change struct {
 	Group  Group
-	Put    []Write // missing or different in the target
-	Delete []Stored  // ours, no longer desired, and allowed to be deleted
-	Want   []Entry // all of ours after the change
+	Put    []Write  // missing or different in the target
+	Delete []Stored // ours, no longer desired, and allowed to be deleted
+	Want   []Entry  // all of ours after the change
 }
 
 // Empty reports whether there is nothing to write or delete.

@@ -25,7 +25,7 @@ type Conflict struct {
 type Row struct {
 	Key      string
 	Claimed  bool
-	Stored     bool     // by the target; of one that is claimed also another's entry to which it gives way
+	Stored   bool     // by the target; of one that is claimed also another's entry to which it gives way
 	Origin   Origin   // whose claim it is, the first of several; of an orphan who is known to have claimed it last
 	Evidence Evidence // that the claims to an orphan ended: the weakest of them
 	Value    string   // of an orphan without an origin

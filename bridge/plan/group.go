@@ -28,9 +28,9 @@ type claim struct {
 
 // A row is what is claimed and what is held under one key.
 type row struct {
-	key   string
-	wants []want // by origin, then value: the first wins
-	stored  []storedRow // by value
+	key    string
+	wants  []want      // by origin, then value: the first wins
+	stored []storedRow // by value
 }
 
 type want struct {

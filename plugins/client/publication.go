@@ -205,7 +205,7 @@ func (w *publication) provide(e registry.Entry, of []Instance, names map[registr
 // change, of writing that.
 type outcome struct {
 	group    registry.Group
-	stored     []registry.Stored
+	stored   []registry.Stored
 	change   registry.Change
 	conflict error // why not all that is provided could be written
 	err      error
