@@ -61,6 +61,13 @@ type passage struct {
 	begun, done time.Time
 }
 
+// Capabilities implements registry.Target. The loop is measured without admission,
+// records, watches and overlaps.
+func (p *tap) Capabilities() registry.Capabilities {
+	c := p.Target.Capabilities()
+	return registry.Capabilities{Sessions: c.Sessions, Lost: c.Lost, VerifyAfter: c.VerifyAfter, SourcesComplete: c.SourcesComplete}
+}
+
 // Write implements registry.Target.
 func (p *tap) Write(ctx context.Context, c registry.Change) error {
 	begun := time.Now()
@@ -119,7 +126,7 @@ func run(t *testing.T, source registry.Source, target registry.Target, project b
 	table := registry.NewTable()
 	p := &pipe{tap: &tap{Target: target}}
 	var err error
-	p.loop, err = bridge.New(p.through(), []bridge.Bridge{{
+	p.loop, err = bridge.New(p.tap, []bridge.Bridge{{
 		Name: "bench", Table: table, Project: project, Guard: bridge.DefaultGuard(),
 	}}, bridge.Options{Target: "bench", Owner: mark().Owner, Workers: workers, Debounce: 50 * time.Millisecond, MaxDebounce: time.Second})
 	must(t, err)
@@ -134,27 +141,6 @@ func run(t *testing.T, source registry.Source, target registry.Target, project b
 	})
 	t.Cleanup(p.end)
 	return p
-}
-
-// through is the tap as the loop has it: with what else its target can do.
-func (p *pipe) through() registry.Target {
-	switch target := p.tap.Target.(type) {
-	case registry.Serving:
-		return struct {
-			*tap
-			registry.Serving
-		}{p.tap, target}
-	case interface {
-		registry.Sessioned
-		registry.Verified
-	}:
-		return struct {
-			*tap
-			registry.Sessioned
-			registry.Verified
-		}{p.tap, target, target}
-	}
-	return p.tap
 }
 
 // written waits until so many changes of groups were written since the start.

@@ -85,7 +85,7 @@ func (g *guards) addRecordsCall(s *step, now time.Time) {
 	}
 	g.publishHolds()
 	r.await(now)
-	if !r.loaded && !g.target.shared { // what was to be stored before is older than what is there
+	if !r.loaded && !g.target.Shared { // what was to be stored before is older than what is there
 		maps.DeleteFunc(r.pending, func(n recordName, _ record) bool { return n.kind == recordGuard })
 	}
 	s.calls = append(s.calls, call{op: opRecords, records: r.startPending(), guards: !r.loaded, drained: !r.tried, looks: r.looks(now), began: now, until: now.Add(g.opts.Timeout)})
@@ -132,7 +132,7 @@ func (e *engine) next(it *item, now time.Time) (call, bool) {
 	if c.first = soonest(c.first, freed); c.first.IsZero() {
 		c.first = now
 	}
-	if !e.target.shared {
+	if !e.target.Shared {
 		c.until = e.lead.Until
 	}
 	return c, true
@@ -152,7 +152,7 @@ func (e *engine) reading(it *item) call { return call{op: opRead, watch: e.watch
 // watches reports whether what others do to a group matters. Until every source
 // reported everything it may be that of any.
 func (e *engine) watches(it *item) bool {
-	return e.target.watched && (e.planner.Concerns(it.group) || e.contradictions.has(it.group) || !e.complete())
+	return e.target.Watcher != nil && (e.planner.Concerns(it.group) || e.contradictions.has(it.group) || !e.complete())
 }
 
 // trusted reports whether what is believed of a group is enough without a reading. For a
@@ -348,7 +348,7 @@ func (d *draft) mayDisplace(h registry.Stored) bool {
 
 // beside has what a change replaces stay where consumers need both for a while.
 func (d *draft) beside(change registry.Change) registry.Change {
-	if d.target.overlap(change.Group) == 0 {
+	if d.overlap(change.Group) == 0 {
 		return change
 	}
 	change.Put, change.Want = slices.Clone(change.Put), slices.Clone(change.Want)
@@ -365,7 +365,7 @@ func (d *draft) beside(change registry.Change) registry.Change {
 // replaces reports whether a deletion is the end of a replacement: its entry is
 // beside the one that replaced it. It is a part of the update.
 func (d *draft) replaces(change registry.Change, h registry.Stored) bool {
-	if d.target.overlap(change.Group) == 0 || !slices.ContainsFunc(change.Want, func(e registry.Entry) bool { return e.Key == h.Key }) {
+	if d.overlap(change.Group) == 0 || !slices.ContainsFunc(change.Want, func(e registry.Entry) bool { return e.Key == h.Key }) {
 		return false
 	}
 	origin := d.planner.Winner(change.Group, h.Key)
@@ -379,7 +379,7 @@ func (d *draft) mayReplace(h registry.Stored) bool {
 	if _, known := d.item.left[h.Entry]; !known {
 		d.item.leave(h.Entry, d.now)
 	}
-	at := d.item.left[h.Entry].Add(d.target.overlap(d.item.group))
+	at := d.item.left[h.Entry].Add(d.overlap(d.item.group))
 	if d.now.Before(at) {
 		d.item.wakeAt = soonest(d.item.wakeAt, at)
 		return false

@@ -30,7 +30,7 @@ func (d *drains) has(group registry.Group, key string) bool { return d.groups[gr
 // observe records what a reading of a group shows. Providers register themselves where
 // entries end with the session that wrote them.
 func (d *drains) observe(group registry.Group, list []registry.Stored) {
-	if !d.target.sessions || !d.acts() {
+	if !d.target.Sessions || !d.acts() {
 		return
 	}
 	changed := false
@@ -125,7 +125,7 @@ func (d *drains) releaseOf(c *plan.Conflict) string {
 	switch {
 	case c.Drained:
 		return "when the source has left it out once"
-	case c.Owner == "" && !c.RivalClaim && d.target.sessions:
+	case c.Owner == "" && !c.RivalClaim && d.target.Sessions:
 		return "when the other entry is gone and the source has left the address out once"
 	}
 	return "when the other entry goes, or adopt makes it ours"

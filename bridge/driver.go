@@ -17,8 +17,7 @@ type driver struct {
 	target     registry.Target
 	tables     []*tableReader
 	outcomes   chan outcome
-	lost       <-chan struct{}            // ready when the target lost a session of ours
-	watched    registry.Watched           // the target, where it is one
+	lost       <-chan struct{}            // Capabilities.Lost of the target; nil once it is closed
 	others     <-chan struct{}            // ready when others changed a group
 	changed    <-chan struct{}            // ready when the leadership may have changed
 	waiters    map[chan<- Status]struct{} // for AwaitIdle
@@ -34,8 +33,8 @@ type tableReader struct {
 
 func newDriver(l *Loop, dry bool) *driver { //nolint:revive // of the driver, not of the call
 	d := &driver{engine: newEngine(l, dry), target: l.target, outcomes: make(chan outcome), waiters: make(map[chan<- Status]struct{})}
-	if s, serves := l.target.(registry.Serving); serves && !dry {
-		d.onComplete = s.SourcesComplete
+	if !dry {
+		d.onComplete = d.engine.target.SourcesComplete
 	}
 	return d
 }
@@ -48,11 +47,9 @@ func (d *driver) run(ctx context.Context, asks <-chan question, until func() boo
 	defer stop()
 	defer d.drain()
 	defer cancel()
-	if s, ok := d.target.(registry.Sessioned); ok && !d.engine.dry {
-		d.lost = s.Lost()
-	}
-	if w, ok := d.target.(registry.Watched); ok && d.engine.target.watched {
-		d.watched, d.others = w, w.Changed()
+	d.lost = d.engine.target.Lost
+	if watcher := d.engine.target.Watcher; watcher != nil {
+		d.others = watcher.Changed()
 	}
 	if e := d.engine.opts.Election; e != nil {
 		d.changed = e.Changed()
@@ -87,7 +84,7 @@ func (d *driver) wait(ctx context.Context, wake <-chan struct{}, asks <-chan que
 		d.lost = nil
 		return nothing, true
 	case <-d.others:
-		return func(now time.Time) { d.engine.ReadChanged(d.watched.Changes(), now) }, true
+		return func(now time.Time) { d.engine.ReadChanged(d.engine.target.Watcher.Changes(), now) }, true
 	case q := <-asks:
 		return func(now time.Time) {
 			d.look(now)
@@ -148,15 +145,13 @@ func (d *driver) do(ctx context.Context, c call) outcome {
 	case opRead:
 		read := d.target.Read
 		if c.watch {
-			read = d.watched.Watch
+			read = d.engine.target.Watcher.Watch
 		}
 		o.stored, o.err = read(limited, c.item.group)
 	case opWrite:
 		o.err = d.target.Write(limited, c.change)
 	case opRecords:
-		if r, ok := d.target.(registry.Recorder); ok {
-			o.consulted, o.err = syncRecords(limited, r, c)
-		}
+		o.consulted, o.err = syncRecords(limited, d.engine.target.Records, c)
 	}
 	if o.err != nil && limited.Err() != nil && ctx.Err() == nil {
 		o.err = fmt.Errorf("not done within %s: %w", c.until.Sub(c.began), o.err)

@@ -36,9 +36,9 @@ type engine struct {
 // a leader would.
 func newEngine(l *Loop, dry bool) *engine { //nolint:revive // of the engine, not of the call
 	f := &facts{
-		opts: l.opts, dry: dry, target: traitsOf(l.target, dry),
+		opts: l.opts, dry: dry, target: capabilitiesOf(l.target, dry),
 		planner: plan.New(l.opts.Owner), agenda: &agenda{items: make(map[registry.Group]*item)},
-		records: newRecords(l.target, dry), unread: make(map[registry.Group]struct{}),
+		records: newRecords(l.target.Capabilities().Records != nil, dry), unread: make(map[registry.Group]struct{}),
 	}
 	if dry {
 		f.opts.Election, f.opts.Observe, f.opts.Log = nil, nil, slog.New(slog.DiscardHandler)
@@ -117,7 +117,7 @@ func (e *engine) Step(now time.Time) step {
 
 // waitsForList reports whether sources must not be applied yet: what is served
 // may depend on what was served before.
-func (e *engine) waitsForList() bool { return e.target.serves && e.listed == nil }
+func (e *engine) waitsForList() bool { return e.target.SourcesComplete != nil && e.listed == nil }
 
 // ApplyDelta applies what the source of a bridge reported.
 func (e *engine) ApplyDelta(bridge int, d registry.Delta, now time.Time) {
@@ -217,7 +217,7 @@ func (e *engine) ReadChanged(groups []registry.Group, now time.Time) {
 // be what changed it, that is its reading back, and this is not put off: nothing
 // reports what others do before that.
 func (e *engine) readChanged(it *item, now time.Time) {
-	at := later(it.readAt, it.wroteAt).Add(e.target.verify)
+	at := later(it.readAt, it.wroteAt).Add(e.target.VerifyAfter)
 	switch {
 	case !it.changed || it.busy:
 	case !it.unchecked() && !now.Before(at):
@@ -271,7 +271,7 @@ func (e *engine) tune(guards map[string]Guard, opts Options, now time.Time) {
 // facts are what an engine knows of its sources, of its target, and of who leads.
 type facts struct {
 	opts      Options
-	target    traits
+	target    registry.Capabilities
 	planner   *plan.Planner
 	agenda    *agenda
 	pipelines []*pipeline
@@ -286,45 +286,36 @@ type facts struct {
 	unread map[registry.Group]struct{} // groups listed that still have to be read once
 }
 
-// traits are what a target is, beside that it can be read and written.
-type traits struct {
-	shared    bool          // several replicas publish the same, and readers see the sum
-	serves    bool          // what it serves may depend on what was served before
-	watched   bool          // it reports what others do
-	sessions  bool          // entries end with the session that wrote them, those of providers too
-	admission func() error  // what the first write waits for
-	verify    time.Duration // how long after a write a group is read back; 0: not
-	overlap   func(registry.Group) time.Duration
-	leave     func(registry.Entry) registry.Entry // marks one that is about to be deleted; nil: no other owner waits for it to go
+// capabilitiesOf returns what an engine uses of a target.
+func capabilitiesOf(target registry.Target, dry bool) registry.Capabilities { //nolint:revive // of a loop that writes nothing, not a mode
+	if dry {
+		return target.Capabilities().ReadOnly()
+	}
+	return target.Capabilities()
 }
 
-func traitsOf(target registry.Target, dry bool) traits { //nolint:revive // of a loop that writes nothing, not a mode
-	t := traits{overlap: func(registry.Group) time.Duration { return 0 }, admission: func() error { return nil }}
-	if a, ok := target.(registry.Admitted); ok {
-		t.admission = a.Admission
+// admitted returns what the first write waits for; nil: nothing.
+func (f *facts) admitted() error {
+	if f.target.Admission == nil {
+		return nil
 	}
-	if v, ok := target.(registry.Verified); ok {
-		t.verify = v.VerifyAfter()
+	return f.target.Admission()
+}
+
+// overlap returns how long a replaced entry of a group stays next to the entry that
+// replaces it.
+func (f *facts) overlap(group registry.Group) time.Duration {
+	if f.target.Overlap == nil {
+		return 0
 	}
-	if o, ok := target.(registry.Overlapping); ok && !dry {
-		t.overlap = o.Overlap
-	}
-	if l, ok := target.(registry.Leaving); ok && !dry {
-		t.leave = l.Leave
-	}
-	_, t.shared = target.(registry.Shared)
-	_, t.sessions = target.(registry.Sessioned)
-	_, t.serves = target.(registry.Serving)
-	_, watched := target.(registry.Watched)
-	t.watched = watched && !dry
-	return t
+	return f.target.Overlap(group)
 }
 
 // leads reports whether this replica leads.
 func (f *facts) leads() bool { return f.opts.Election == nil || f.lead.Role == RoleLeader }
 
 // acts reports whether there is something to write.
-func (f *facts) acts() bool { return f.leads() || f.target.shared }
+func (f *facts) acts() bool { return f.leads() || f.target.Shared }
 
 // complete reports whether every source reported everything and still does.
 func (f *facts) complete() bool {

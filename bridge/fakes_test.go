@@ -90,9 +90,11 @@ func (f *fake) Write(ctx context.Context, c registry.Change) error {
 	return f.write(ctx, c)
 }
 
-func (f *fake) VerifyAfter() time.Duration { return f.verify }
-
-func (f *fake) Admission() error { return f.admission }
+func (f *fake) Capabilities() registry.Capabilities {
+	c := f.Target.Capabilities()
+	c.VerifyAfter, c.Admission = f.verify, func() error { return f.admission }
+	return c
+}
 
 // forgetful has the target confirm the first writes and keep nothing of them, as a
 // Nacos does that is starting. It is read back a second after a write.
@@ -111,19 +113,28 @@ func (s *story) forgetful(writes int64) *story {
 // shared is a target in which each replica publishes for itself.
 type shared struct{ *fake }
 
-func (shared) Shared() {}
+func (s shared) Capabilities() registry.Capabilities {
+	c := s.fake.Capabilities()
+	c.Shared = true
+	return c
+}
 
 // sharedRecorder is one that keeps records.
 type sharedRecorder struct{ *recorder }
 
-func (sharedRecorder) Shared() {}
+func (s sharedRecorder) Capabilities() registry.Capabilities {
+	c := s.recorder.Capabilities()
+	c.Shared = true
+	return c
+}
 
 // expired is a target whose sessions ended for good.
 type expired struct{ *fake }
 
-func (expired) Lost() <-chan struct{} {
-	c := make(chan struct{})
-	close(c)
+func (e expired) Capabilities() registry.Capabilities {
+	c, lost := e.fake.Capabilities(), make(chan struct{})
+	close(lost)
+	c.Lost = lost
 	return c
 }
 
@@ -134,7 +145,13 @@ type serving struct {
 	held      []registry.Entry // when it was first
 }
 
-func (s *serving) SourcesComplete() {
+func (s *serving) Capabilities() registry.Capabilities {
+	c := s.fake.Capabilities()
+	c.SourcesComplete = s.sourcesComplete
+	return c
+}
+
+func (s *serving) sourcesComplete() {
 	if s.completed++; s.completed == 1 {
 		s.held = s.Entries()
 	}
@@ -202,6 +219,12 @@ type records struct {
 const never = 1000 * time.Hour
 
 var errDenied = fmt.Errorf("%w: not authenticated", registry.ErrRefused)
+
+func (r *recorder) Capabilities() registry.Capabilities {
+	c := r.fake.Capabilities()
+	c.Records = r
+	return c
+}
 
 func (r *recorder) Records(ctx context.Context, kind string) (map[string]string, error) {
 	if err := r.wait(ctx); err != nil {

@@ -17,9 +17,13 @@ type shares struct{ *fake }
 
 const leaving = " leaving"
 
-func (shares) Leave(e registry.Entry) registry.Entry {
-	e.Value = strings.TrimSuffix(e.Value, leaving) + leaving
-	return e
+func (s shares) Capabilities() registry.Capabilities {
+	c := s.fake.Capabilities()
+	c.Leave = func(e registry.Entry) registry.Entry {
+		e.Value = strings.TrimSuffix(e.Value, leaving) + leaving
+		return e
+	}
+	return c
 }
 
 // TestLeave has a target in which another owner may wait for our entries to go.

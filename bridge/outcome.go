@@ -118,15 +118,15 @@ func (e *engine) markRead(group registry.Group, now time.Time) {
 func (e *engine) applyWrite(o outcome, now time.Time) {
 	it := o.item
 	e.journal.reportWrite(o, e.planner.Applied(o.change), now)
-	it.recordReplaced(o.change, e.target.overlap(it.group), now)
+	it.recordReplaced(o.change, e.overlap(it.group), now)
 	it.arrive, it.lost = false, nil
 	e.guards.account(it, now)
 	e.clearFailure(it)
 	it.wroteAt, e.view.lastWrite = now, now
 	it.markCaughtUp()
 	switch {
-	case e.target.verify > 0:
-		it.checkAt = now.Add(registry.Backoff{Min: e.target.verify, Max: max(e.target.verify, e.opts.Refresh)}.After(it.missed + 1))
+	case e.target.VerifyAfter > 0:
+		it.checkAt = now.Add(registry.Backoff{Min: e.target.VerifyAfter, Max: max(e.target.VerifyAfter, e.opts.Refresh)}.After(it.missed + 1))
 	case !it.watched && e.watches(it): // it was never read; a reading begins the watch
 		it.checkAt = now
 	}

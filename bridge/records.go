@@ -87,8 +87,7 @@ type records struct {
 	applied  map[string]decision // by id of their holds
 }
 
-func newRecords(target registry.Target, dry bool) *records {
-	_, kept := target.(registry.Recorder)
+func newRecords(kept, dry bool) *records { //nolint:revive // of the target and the loop, not modes
 	return &records{
 		reads: kept, stores: kept && !dry, loaded: !kept, tried: !kept,
 		pending: make(map[recordName]record), guards: make(map[string]map[registry.Group]guard.Record), applied: make(map[string]decision),

@@ -40,6 +40,12 @@ type recordingTarget struct {
 	records Records
 }
 
+func (k *recordingTarget) Capabilities() registry.Capabilities {
+	c := k.Target.Capabilities()
+	c.Records = k
+	return c
+}
+
 func (k *recordingTarget) Records(_ context.Context, kind string) (map[string]string, error) {
 	return maps.Clone(k.records[kind]), nil
 }

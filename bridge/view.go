@@ -78,7 +78,7 @@ func (v *view) update(now time.Time) {
 		w.dirty = make(map[registry.Name]struct{})
 	}
 	v.head = v.numbers(now)
-	if !v.inSync && v.head.InSync() && v.head.Counts.Holds+v.head.Counts.Conflicts == 0 && v.target.admission() == nil { // else who writes there may be another
+	if !v.inSync && v.head.InSync() && v.head.Counts.Holds+v.head.Counts.Conflicts == 0 && v.admitted() == nil { // else who writes there may be another
 		v.inSync = true
 		v.opts.Log.Info("in sync", "target", v.opts.Target, "entries", v.head.Owned)
 	}

@@ -21,6 +21,12 @@ type watched struct {
 
 func (s *story) watched() *watched { return &watched{fake: s.target, changed: make(chan struct{}, 1)} }
 
+func (w *watched) Capabilities() registry.Capabilities {
+	c := w.fake.Capabilities()
+	c.Watcher = w
+	return c
+}
+
 func (w *watched) Watch(ctx context.Context, g registry.Group) ([]registry.Stored, error) {
 	w.groups.add(g)
 	return w.Read(ctx, g)

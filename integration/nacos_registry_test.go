@@ -214,7 +214,7 @@ func nacosRestarts(t *testing.T, server *harness.Nacos) {
 	}
 	server.Start(t)
 	select {
-	case <-target.Lost():
+	case <-target.Capabilities().Lost:
 	case <-time.After(time.Minute):
 		t.Fatal("the loss was not reported")
 	}

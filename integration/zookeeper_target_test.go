@@ -128,7 +128,7 @@ func TestZooKeeperTarget_Connection(t *testing.T) {
 		timer := time.NewTimer(20 * time.Second)
 		defer timer.Stop()
 		select {
-		case <-target.Lost():
+		case <-target.Capabilities().Lost:
 		case <-timer.C:
 			t.Fatal("the loss is not reported")
 		}

@@ -35,77 +35,10 @@ type Target interface {
 	// these was applied. Any other error that wraps ErrRefused refuses the whole
 	// change, such as one of what is not ours: nothing or a part was applied.
 	Write(ctx context.Context, change Change) error
-}
 
-// A Sessioned target holds entries only while its connection is open. Lost is ready
-// after a session ended, when everything of ours has to be written again.
-type Sessioned interface {
-	Lost() <-chan struct{}
-}
-
-// An Admitted target delays its first Write until no other process writes there.
-// Admission returns what it waits for; nil: nothing. It must not block.
-type Admitted interface{ Admission() error }
-
-// A Shared target keeps the entries of each replica and shows readers the sum, so that
-// all replicas publish the same.
-type Shared interface{ Shared() }
-
-// A Recorder stores small texts of an owner in the registry itself, for all replicas
-// and later processes of the owner. Nothing is deleted because of them alone: they
-// can only release what a guard holds.
-type Recorder interface {
-	// Records returns the texts of a kind by name. If some are refused, it returns the
-	// others and an error that is ErrRefused.
-	Records(ctx context.Context, kind string) (map[string]string, error)
-
-	// Record stores texts of a kind by name, together where the registry can; an empty
-	// text deletes. Kind and names have letters, digits and hyphens. Each text is stored
-	// whole or not at all. If the target refuses some, the error is Refused by name, and
-	// the others are stored. Any other error that wraps ErrRefused refuses all of them.
-	Record(ctx context.Context, kind string, texts map[string]string) error
-}
-
-// A Verified target may lose a confirmed write, or show it only later. VerifyAfter is
-// the time after which a group is read back; 0: never. It is called once.
-type Verified interface {
-	VerifyAfter() time.Duration
-}
-
-// A Watched target observes changes of groups.
-type Watched interface {
-	// Watch reads a group as Read does, and watches it until the next Read of it or
-	// until Lost is ready.
-	Watch(ctx context.Context, group Group) ([]Stored, error)
-
-	// Changed is ready after a watched group changed. It wakes one caller.
-	Changed() <-chan struct{}
-
-	// Changes returns the groups that changed since they were last read, each once. If
-	// the target cannot distinguish them, changes by Write are among them. Changes by
-	// others after Write may be missing until the group is read. It must not block.
-	Changes() []Group
-}
-
-// An Overlapping target has groups whose readers fail calls if an entry is deleted
-// at once when another replaces it.
-type Overlapping interface {
-	// Overlap returns how long an entry is kept beside the one that replaces it; 0 if
-	// Write replaces it.
-	Overlap(group Group) time.Duration
-}
-
-// A Leaving target has owners of which one waits for another's entry to go. Leave returns
-// an entry of ours so that Read shows it to them as Held.Leaving; unchanged if it cannot.
-type Leaving interface {
-	Leave(Entry) Entry
-}
-
-// A Serving target serves clients of its own, to which its entries are complete. It
-// serves nothing before SourcesComplete: every source has reported everything, and all
-// of that was written. The call may be repeated, and must not block.
-type Serving interface {
-	SourcesComplete()
+	// Capabilities returns what the target can do in addition. The result is the same
+	// at every call, and the call does not block.
+	Capabilities() Capabilities
 }
 
 // ErrConflict reports that another writer changed a group since it was read.

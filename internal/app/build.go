@@ -279,9 +279,9 @@ func (b *builder) addSink(at targetKey) error {
 func (b *builder) loop(s *sink, bridges []config.Bridge) (*bridge.Loop, error) {
 	owner, target := metadata.OwnerMark(b.cfg.Owner), s.target
 	if b.dryRun {
-		target = newOverlay(&overlay{
+		target = &overlay{
 			real: target, owner: owner, observe: logWrites(b.log.With("target", s.name)), groups: make(map[registry.Group][]registry.Stored), adopted: b.adopted,
-		})
+		}
 	}
 	all, err := b.bridges(bridges, s.codecs)
 	if err != nil {

@@ -286,10 +286,7 @@ func (o *Operation) apply(ctx context.Context, s *sink, request operationRequest
 // readBack returns the keys of a change that are still to be done. A registry
 // that shows writes late is asked once more.
 func (s *sink) readBack(ctx context.Context, request operationRequest, change registry.Change) (map[string]bool, error) {
-	var late time.Duration
-	if v, ok := s.target.(registry.Verified); ok {
-		late = v.VerifyAfter()
-	}
+	late := s.target.Capabilities().VerifyAfter
 	for {
 		held, err := s.target.Read(ctx, change.Group)
 		if err != nil {

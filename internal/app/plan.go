@@ -195,45 +195,9 @@ type overlay struct {
 	groups map[registry.Group][]registry.Stored // those that would have been written
 }
 
-// newOverlay returns an overlay which is what its target is, as far as that
-// decides what a loop would write: TestOverlay_Kinds has every kind of target.
-func newOverlay(o *overlay) registry.Target {
-	recorder, records := o.real.(registry.Recorder)
-	_, shared := o.real.(registry.Shared)
-	_, serves := o.real.(registry.Serving)
-	switch {
-	case records && shared:
-		return sharedOverlay{recordedOverlay{o, recorder}}
-	case records:
-		return recordedOverlay{o, recorder}
-	case serves:
-		return servingOverlay{o}
-	default:
-		return o
-	}
-}
-
-var _ registry.Recorder = recordedOverlay{} // a loop asserts it
-
-// A recordedOverlay reads what is recorded, such as decisions about holds, and records
-// nothing.
-type recordedOverlay struct {
-	*overlay
-	registry.Recorder
-}
-
-// Record implements registry.Recorder.
-func (recordedOverlay) Record(context.Context, string, map[string]string) error { return nil }
-
-type sharedOverlay struct{ recordedOverlay }
-
-// Shared implements registry.Shared.
-func (sharedOverlay) Shared() {}
-
-type servingOverlay struct{ *overlay }
-
-// SourcesComplete implements registry.Serving: clients are served nothing.
-func (servingOverlay) SourcesComplete() {}
+// Capabilities implements registry.Target: those of the real target, of which nothing is
+// written.
+func (o *overlay) Capabilities() registry.Capabilities { return o.real.Capabilities().ReadOnly() }
 
 // Groups implements registry.Target.
 func (o *overlay) Groups(ctx context.Context) ([]registry.Group, error) {

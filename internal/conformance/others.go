@@ -75,9 +75,9 @@ func testCut(t *testing.T, f Fixture) {
 	if err := f.Target.Write(t.Context(), change); err == nil {
 		t.Error("a write without an answer succeeded")
 	}
-	if s, ok := f.Target.(registry.Sessioned); ok {
+	if lost := f.Target.Capabilities().Lost; lost != nil {
 		select {
-		case <-s.Lost():
+		case <-lost:
 			f.session.lost++
 		case <-t.Context().Done():
 			t.Fatal("the lost connection was not reported")

@@ -56,6 +56,13 @@ func (s serviceEntries) head(group registry.Group) registry.Entry {
 	})}
 }
 
+// Capabilities implements registry.Target. A Watcher would read what Read leaves out.
+func (s serviceEntries) Capabilities() registry.Capabilities {
+	c := s.Target.Capabilities()
+	c.Watcher = nil
+	return c
+}
+
 // Read implements registry.Target.
 func (s serviceEntries) Read(ctx context.Context, group registry.Group) ([]registry.Stored, error) {
 	held, err := s.Target.Read(ctx, group)

@@ -94,6 +94,7 @@ func Target(t *testing.T, open func(t *testing.T) Fixture) {
 	for name, test := range tests {
 		run(name, test)
 	}
+	testCapabilities(t, open)
 	f := open(t)
 	if f.Cut != nil {
 		run("a write whose connection ends is written over the next one", testCut)
@@ -177,15 +178,13 @@ func (f Fixture) entries(n, from, to, v int) []registry.Entry {
 }
 
 // again writes once more what a group has to hold where the connection was
-// replaced since, as a registry.Sessioned asks its caller to.
+// replaced since, as registry.Capabilities.Lost asks its caller to.
 func (f Fixture) again(t *testing.T, n int, want ...registry.Entry) {
 	t.Helper()
-	if s, ok := f.Target.(registry.Sessioned); ok {
-		select {
-		case <-s.Lost():
-			f.session.lost++
-		default:
-		}
+	select {
+	case <-f.Target.Capabilities().Lost:
+		f.session.lost++
+	default:
 	}
 	if f.session.madeUp[n] != f.session.lost {
 		f.session.madeUp[n] = f.session.lost

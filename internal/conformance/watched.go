@@ -8,12 +8,9 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// WatchedFixture is an empty registry to try a registry.Watched on.
+// WatchedFixture is an empty registry to try a target with a registry.Watcher on.
 type WatchedFixture struct {
-	Target interface {
-		registry.Target
-		registry.Watched
-	}
+	Target  registry.Target
 	Entries []registry.Entry // of one group, with the mark of the owner
 
 	// Disturb changes what the group holds as another actor does.
@@ -46,7 +43,7 @@ func Watched(t *testing.T, open func(t *testing.T) WatchedFixture) {
 		"a group that was watched before it was written": func(t *testing.T, f WatchedFixture) {
 			f.watch(t)
 			f.write(t)
-			if v, ok := f.Target.(registry.Verified); ok && v.VerifyAfter() > 0 {
+			if f.Target.Capabilities().VerifyAfter > 0 {
 				f.watch(t)
 			}
 		},
@@ -88,7 +85,7 @@ func (f WatchedFixture) list(t *testing.T) {
 
 func (f WatchedFixture) watch(t *testing.T) []registry.Stored {
 	t.Helper()
-	held, err := f.Target.Watch(t.Context(), f.Entries[0].Group)
+	held, err := f.Target.Capabilities().Watcher.Watch(t.Context(), f.Entries[0].Group)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,16 +95,16 @@ func (f WatchedFixture) watch(t *testing.T) []registry.Stored {
 // awaitDisturbed waits until the group is reported and does not read as it was written.
 func (f WatchedFixture) awaitDisturbed(t *testing.T) {
 	t.Helper()
-	want := registry.Sorted(f.Entries)
+	want, watcher := registry.Sorted(f.Entries), f.Target.Capabilities().Watcher
 	timer := time.NewTimer(watchTime)
 	defer timer.Stop()
 	for {
 		select {
 		case <-timer.C:
 			t.Fatalf("what another did is not reported within %v", watchTime)
-		case <-f.Target.Changed():
+		case <-watcher.Changed():
 		}
-		if !slices.Contains(f.Target.Changes(), f.Entries[0].Group) {
+		if !slices.Contains(watcher.Changes(), f.Entries[0].Group) {
 			continue
 		}
 		if held := f.watch(t); !slices.EqualFunc(held, want, func(h registry.Stored, e registry.Entry) bool { return h.Entry == e }) {

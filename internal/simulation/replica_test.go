@@ -177,6 +177,8 @@ func (s store) Save(ctx context.Context, data []byte, version string) error {
 // each transaction is fenced by the term of the lease.
 type target struct{ r *replica }
 
+func (target) Capabilities() registry.Capabilities { return registry.Capabilities{} }
+
 func (t target) Groups(ctx context.Context) ([]registry.Group, error) {
 	if err := t.r.passes(ctx, (*replica).targetIsCut); err != nil {
 		return nil, err

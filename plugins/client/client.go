@@ -37,6 +37,10 @@ type Backend struct {
 
 	Source registry.Source // of what others provide
 
+	// Recheck has Source read everything again over a new connection, and does not wait.
+	// It is called when the table has room again after a limit; nil: Source does so itself.
+	Recheck func()
+
 	// Interest limits Source to what is asked for, by the names that Names gives
 	// to a query; nil where the source reports everything.
 	Interest *registry.Interest
@@ -78,6 +82,10 @@ type Routes interface {
 
 // Publisher keeps what a process provides in a registry.
 type Publisher interface {
+	// WatchWith has the publisher look at what others provide, by the client that it is of.
+	// It is called before Run, and only if the backend has a Source.
+	WatchWith(c *Client)
+
 	// Run publishes until ctx ends and then withdraws everything, as far as that
 	// is done within grace. It returns after all of it has ended, with an error where not
 	// everything was withdrawn.
@@ -92,12 +100,6 @@ type Publisher interface {
 	// Problems say why something is not published as it should be: by the name of the
 	// instance, or empty for all of them.
 	Problems() map[string]error
-}
-
-// Watching is a Publisher that looks at what others provide, by its client, which it
-// is given before it is run.
-type Watching interface {
-	WatchWith(c *Client)
 }
 
 // Options tune a Client. A negative duration says that there is none; of StateAge it is
@@ -181,7 +183,7 @@ func New(b Backend, o Options) (*Client, error) {
 	o = o.withDefaults()
 	o.Log = o.Log.With("registry", b.Kind)
 	c := &Client{backend: b, o: o, table: registry.NewTable(), instances: make(map[string]Instance), lingering: make(map[Query]*time.Timer), panicked: make(map[*Watch]error)}
-	limit(c.table, b.Source)
+	c.table.Limit(registry.Limits{Services: 100_000, Endpoints: 1_000_000, Bytes: 128 << 20}, b.Recheck)
 	c.index = newIndex(c.table, o.ForgetAfter)
 	c.index.hides = b.Interest == nil
 	c.state = openState(o, b.Place)
@@ -192,20 +194,11 @@ func New(b Backend, o Options) (*Client, error) {
 		}
 	}
 	c.ctx, c.end = context.WithCancelCause(context.Background())
-	if p, ok := b.Publisher.(Watching); ok && b.Source != nil {
-		p.WatchWith(c)
+	if b.Publisher != nil && b.Source != nil {
+		b.Publisher.WatchWith(c)
 	}
 	c.start()
 	return c, nil
-}
-
-// limit bounds what a registry can make a client hold.
-func limit(t *registry.Table, source registry.Source) {
-	var recheck func()
-	if s, ok := source.(interface{ Recheck() }); ok {
-		recheck = s.Recheck
-	}
-	t.Limit(registry.Limits{Services: 100_000, Endpoints: 1_000_000, Bytes: 128 << 20}, recheck)
 }
 
 func (o Options) withDefaults() Options {

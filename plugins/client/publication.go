@@ -82,10 +82,7 @@ func newPublication(p *targetPublisher) *publication {
 func (w *publication) follow(ctx context.Context, ended <-chan error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	var lost <-chan struct{}
-	if s, ok := w.target.(registry.Sessioned); ok {
-		lost = s.Lost()
-	}
+	lost := w.target.Capabilities().Lost
 	w.claim()
 	for {
 		w.begin(ctx)
@@ -255,7 +252,7 @@ func (w *publication) finish(ctx context.Context, o outcome) {
 // published beside it.
 func (w *publication) plan(g registry.Group, held []registry.Stored) (registry.Change, error) {
 	provided := w.provided[g]
-	_, apart := w.target.(registry.Shared)
+	apart := w.target.Capabilities().Shared
 	var duplicate error
 	held = slices.Clone(held)
 	for n, h := range held {
@@ -280,7 +277,7 @@ func (w *publication) plan(g registry.Group, held []registry.Stored) (registry.C
 // and for as long as another one's entry blocks ours, so that what is provided replaces
 // it as soon as that goes.
 func (w *publication) follows(g registry.Group, err error) {
-	_, changeable := w.target.(registry.Watched)
+	changeable := w.target.Capabilities().Watcher != nil
 	q := AnyOf(w.keys[g]...)
 	needed := len(w.keys[g]) > 0 && (changeable || errors.Is(err, ErrConflict))
 	was, observed := w.observed[g]
@@ -323,10 +320,11 @@ func (w *publication) pace(o outcome) time.Duration {
 	if o.change.Empty() {
 		return spread(refresh)
 	}
-	if v, ok := w.target.(registry.Verified); ok && v.VerifyAfter() > 0 {
-		return v.VerifyAfter()
+	can := w.target.Capabilities()
+	if can.VerifyAfter > 0 {
+		return can.VerifyAfter
 	}
-	if _, ok := w.target.(registry.Watched); ok {
+	if can.Watcher != nil {
 		return spread(gather) // a write may end the watch
 	}
 	return spread(refresh)

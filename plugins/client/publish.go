@@ -78,7 +78,7 @@ func joins(codec metadata.Encoder) bool {
 	return err == nil && len(entries) == 1
 }
 
-// WatchWith implements Watching.
+// WatchWith implements Publisher.
 func (p *targetPublisher) WatchWith(c *Client) { p.observe = c.observe }
 
 // Set implements Publisher.

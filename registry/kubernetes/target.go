@@ -98,6 +98,11 @@ func NewTarget(store Store, o Options) *Target {
 	return &Target{Recorder: store.Recorder(o.Owner, o.Namespace), o: o, owner: metadata.OwnerMark(o.Owner), store: store, addresses: make(map[netip.Addr]string)}
 }
 
+// Capabilities implements registry.Target.
+func (t *Target) Capabilities() registry.Capabilities {
+	return registry.Capabilities{Records: t.Recorder}
+}
+
 // Groups implements registry.Target. It leaves out objects that cannot be read, and logs
 // their names. To read or write their hosts is refused.
 func (t *Target) Groups(ctx context.Context) ([]registry.Group, error) {

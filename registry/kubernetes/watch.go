@@ -36,6 +36,13 @@ func NewWatchedTarget(api *API, o Options) *WatchedTarget {
 	return &WatchedTarget{Target: NewTarget(api, o), api: api, watch: make(map[string]State)}
 }
 
+// Capabilities implements registry.Target.
+func (t *WatchedTarget) Capabilities() registry.Capabilities {
+	c := t.Target.Capabilities()
+	c.Watcher = t
+	return c
+}
+
 // Read implements registry.Target.
 func (t *WatchedTarget) Read(ctx context.Context, group registry.Group) ([]registry.Stored, error) {
 	for _, v := range t.api.versions {
@@ -44,7 +51,7 @@ func (t *WatchedTarget) Read(ctx context.Context, group registry.Group) ([]regis
 	return t.Target.Read(ctx, group)
 }
 
-// Watch implements registry.Watched.
+// Watch implements registry.Watcher.
 func (t *WatchedTarget) Watch(ctx context.Context, group registry.Group) ([]registry.Stored, error) {
 	for _, v := range t.api.versions {
 		v.add(group)
@@ -52,10 +59,10 @@ func (t *WatchedTarget) Watch(ctx context.Context, group registry.Group) ([]regi
 	return t.Target.Read(ctx, group)
 }
 
-// Changed implements registry.Watched.
+// Changed implements registry.Watcher.
 func (t *WatchedTarget) Changed() <-chan struct{} { return t.api.changed }
 
-// Changes implements registry.Watched.
+// Changes implements registry.Watcher.
 func (t *WatchedTarget) Changes() (groups []registry.Group) {
 	for _, v := range t.api.versions {
 		groups = append(groups, v.drain()...)

@@ -106,7 +106,7 @@ func TestClient_Connection(t *testing.T) {
 		r := start(t, nacosfake.NewServer(), nil)
 		r.write(t, entry(greeter, "10.0.0.1", mine))
 		r.server.Drop()
-		<-r.target.Lost()
+		<-r.target.Capabilities().Lost
 		r.expect(t)
 		r.write(t, entry(greeter, "10.0.0.1", mine))
 		r.expect(t, "10.0.0.1")
@@ -118,7 +118,7 @@ func TestClient_Connection(t *testing.T) {
 		r := start(t, nacosfake.NewServer(), nil)
 		r.write(t, entry(greeter, "10.0.0.1", mine))
 		r.server.Reset()
-		<-r.target.Lost()
+		<-r.target.Capabilities().Lost
 		r.expect(t, "10.0.0.1")
 		if held := r.read(t); len(held) != 1 || held[0].Live {
 			t.Errorf("read %+v, want one that is not live", held)
@@ -147,7 +147,7 @@ func TestClient_Connection(t *testing.T) {
 			t.Error("State() with a connection, want none after the stream ended")
 		}
 		r.server.Fail(nil)
-		<-r.target.Lost()
+		<-r.target.Capabilities().Lost
 		r.write(t, entry(greeter, "10.0.0.1", mine))
 		r.expect(t, "10.0.0.1")
 	})
@@ -160,7 +160,7 @@ func TestClient_Reconnects(t *testing.T) {
 		turn := func() int {
 			r.write(t, entry(greeter, "10.0.0.1", mine))
 			r.server.Drop()
-			<-r.target.Lost()
+			<-r.target.Capabilities().Lost
 			time.Sleep(time.Minute)
 			synctest.Wait()
 			return runtime.NumGoroutine()
@@ -200,7 +200,7 @@ func TestTarget_ServerLosesData(t *testing.T) {
 		r.write(t, entry(greeter, "10.0.0.1", mine))
 		r.server.Forget()
 		r.server.Drop()
-		<-r.target.Lost()
+		<-r.target.Capabilities().Lost
 		r.write(t, entry(greeter, "10.0.0.1", mine))
 		r.expect(t, "10.0.0.1")
 		if n := len(r.server.Requests("InstanceRequest")); n != 0 {

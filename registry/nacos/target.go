@@ -37,8 +37,7 @@ type TargetOptions struct {
 const readBack = time.Second
 
 // A Target writes to Nacos. What it writes exists as long as its client's
-// connection. It implements registry.Target, registry.Verified,
-// registry.Watched, registry.Leaving and registry.Sessioned.
+// connection. It implements registry.Target, registry.Watcher and registry.Recorder.
 type Target struct {
 	*recorder
 
@@ -65,13 +64,16 @@ func NewTarget(c *Client, o TargetOptions) (*Target, error) {
 	}, nil
 }
 
-// Lost is ready once the connection was replaced: what was published on the
-// earlier one has ended with it.
-func (t *Target) Lost() <-chan struct{} { return t.client.Lost() }
-
-// VerifyAfter implements registry.Verified. A server that restarts may confirm a
-// batch and lose it.
-func (t *Target) VerifyAfter() time.Duration { return t.opts.ReadBack }
+// Capabilities implements registry.Target. Lost is ready once the connection was
+// replaced: what was published on the earlier one has ended with it. An instance exists
+// as long as any connection publishes it, so that the target is Shared. A server that
+// restarts may confirm a batch and lose it, so that groups are read back.
+func (t *Target) Capabilities() registry.Capabilities {
+	return registry.Capabilities{
+		Sessions: true, Lost: t.client.Lost(), Shared: true, Records: t.recorder, VerifyAfter: t.opts.ReadBack,
+		Watcher: t, Leave: metadata.Leave,
+	}
+}
 
 // Groups implements registry.Target. It lists the services of all scopes.
 func (t *Target) Groups(ctx context.Context) ([]registry.Group, error) {
@@ -212,13 +214,6 @@ func (t *Target) known(g registry.Group) error {
 }
 
 func keyOf(g registry.Group) serviceKey { return serviceKey{g.Namespace, g.Group, g.Name} }
-
-// Leave implements registry.Leaving.
-func (*Target) Leave(e registry.Entry) registry.Entry { return metadata.Leave(e) }
-
-// Shared implements registry.Shared: an instance exists as long as any
-// connection publishes it.
-func (*Target) Shared() {}
 
 // Exclusive is implemented by layouts whose consumers would call instances of
 // another format in the same service. Nothing is added to a service with such

@@ -120,13 +120,13 @@ func contentOf(held []registry.Stored) (c content) {
 	return c
 }
 
-// Changed implements registry.Watched.
+// Changed implements registry.Watcher.
 func (t *Target) Changed() <-chan struct{} {
 	t.client.listen(t.received)
 	return t.subscriptions.ready
 }
 
-// Changes implements registry.Watched.
+// Changes implements registry.Watcher.
 func (t *Target) Changes() []registry.Group {
 	w := t.subscriptions
 	w.mu.Lock()
@@ -136,7 +136,7 @@ func (t *Target) Changes() []registry.Group {
 	return groups
 }
 
-// Watch implements registry.Watched. It subscribes each time, which a server
+// Watch implements registry.Watcher. It subscribes each time, which a server
 // accepts. So a service is subscribed on the current connection, and nothing is
 // missed between answer and pushes.
 func (t *Target) Watch(ctx context.Context, g registry.Group) ([]registry.Stored, error) {

@@ -60,7 +60,7 @@ func TestTarget_Changes(t *testing.T) {
 		}},
 		"the service, watched on another connection": {reported: true, happens: func(t *testing.T, r *rig) {
 			r.server.Drop()
-			<-r.target.Lost()
+			<-r.target.Capabilities().Lost
 			r.write(t, entry(greeter, "10.0.0.1", mine))
 			r.watch(t)
 			r.server.Set(service(greeter), "app")
@@ -133,4 +133,4 @@ func (r *rig) watch(t *testing.T) {
 	}
 }
 
-var _ registry.Watched = (*nacos.Target)(nil)
+var _ registry.Watcher = (*nacos.Target)(nil)

@@ -305,7 +305,7 @@ func TestTarget_Leave(t *testing.T) {
 			t.Fatalf("Watch() = %+v, %v, want one that stays", held, err)
 		}
 		_ = ours.target.Changed()
-		other.write(t, other.target.Leave(entries[0]))
+		other.write(t, metadata.Leave(entries[0]))
 		time.Sleep(time.Second)
 		if got := ours.target.Changes(); !slices.Equal(got, []registry.Group{greeter}) {
 			t.Errorf("Changes() = %v, want the service that the other leaves", got)

@@ -56,7 +56,7 @@ func (a *admission) decide(refused error) {
 	a.given, a.refused = refused == nil, refused
 }
 
-// Admission implements registry.Admitted. If the target was not admitted to write, the
+// Admission is that of registry.Capabilities. If the target was not admitted to write, the
 // error says what it waits for or why it is refused.
 func (a *admission) Admission() error {
 	if decided, refused := a.decided(); decided {

@@ -13,8 +13,6 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
 )
 
-var _ registry.Leaving = (*zookeeper.Target)(nil)
-
 // left is an entry whose owner is about to delete it.
 func left(e registry.Entry) registry.Entry {
 	e.Value += "x"

@@ -13,8 +13,6 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
 )
 
-var _ registry.Overlapping = (*zookeeper.Target)(nil)
-
 func withOverlap(o *zookeeper.TargetOptions) {
 	o.Layouts = []zookeeper.Layout{layout{replaces: metadata.Overlapping}}
 }

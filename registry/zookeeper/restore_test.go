@@ -93,11 +93,11 @@ func awaitSession(t *testing.T, client *zookeeper.Client, tg *zookeeper.Target, 
 	if after := client.State().Session; after == before {
 		t.Errorf("session = %#x, want another than before", after)
 	}
-	if tg.Lost() != nil && !ready(tg.Lost()) {
+	if tg.Capabilities().Lost != nil && !ready(tg.Capabilities().Lost) {
 		t.Error("Lost() is not ready, want it after the session was lost")
 	}
 	for _, h := range held {
-		if tg.Lost() != nil && h.Live {
+		if tg.Capabilities().Lost != nil && h.Live {
 			t.Errorf("Read: %v is live, want it of the lost session", h)
 		}
 	}
@@ -137,7 +137,7 @@ func TestConnection_ClosedByServer(t *testing.T) {
 			server.DropConnections()
 			time.Sleep(15 * time.Second)
 			broken.Store(false)
-			if held := read(t, tg, groupN(0)); client.State().Session != before || len(held) != 1 || !held[0].Live || ready(tg.Lost()) {
+			if held := read(t, tg, groupN(0)); client.State().Session != before || len(held) != 1 || !held[0].Live || ready(tg.Capabilities().Lost) {
 				t.Errorf("Read = %v in %+v, want one live entry in session %#x", held, client.State(), before)
 			}
 		})

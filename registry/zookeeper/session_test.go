@@ -48,7 +48,7 @@ func TestConnection(t *testing.T) {
 		synctest.Wait()
 		held := read(t, target, groupN(0)) // waits for the session
 		after := client.State()
-		if after.Session != before.Session || after.Reconnects != 1 || after.Sessions != 1 || ready(target.Lost()) {
+		if after.Session != before.Session || after.Reconnects != 1 || after.Sessions != 1 || ready(target.Capabilities().Lost) {
 			t.Errorf("State() = %+v, want session %#x after one reconnect", after, before.Session)
 		}
 		if len(held) != 1 || !held[0].Live || server.Changes() != changes {
@@ -62,7 +62,7 @@ func TestConnection(t *testing.T) {
 		write(t, target, creation(ours(0, 0, 0), ours(0, 1, 0)))
 		start := time.Now()
 		server.Expire(client.State().Session)
-		<-target.Lost()
+		<-target.Capabilities().Lost
 		if held := read(t, target, groupN(0)); len(held) != 0 {
 			t.Errorf("Read after the session = %v, want none", held)
 		}
@@ -70,7 +70,7 @@ func TestConnection(t *testing.T) {
 		if took := time.Since(start); took > 2*time.Second {
 			t.Errorf("new session after %s, want 2 s at most", took)
 		}
-		if held := read(t, target, groupN(0)); len(held) != 2 || !held[0].Live || ready(target.Lost()) {
+		if held := read(t, target, groupN(0)); len(held) != 2 || !held[0].Live || ready(target.Capabilities().Lost) {
 			t.Errorf("Read = %+v, want 2 live entries, and no further loss", held)
 		}
 	})

@@ -66,9 +66,8 @@ type TargetOptions struct {
 	Usage         func(share float64)  // called with what the largest parent uses of the limit whenever that changes, 0 for less than a sixteenth; may be nil
 }
 
-// Target writes entries to ZooKeeper. It implements registry.Target,
-// registry.Verified, registry.Watched, registry.Admitted, registry.Recorder,
-// registry.Overlapping, registry.Leaving and, for the lifetime Session, registry.Sessioned.
+// Target writes entries to ZooKeeper. It implements registry.Target, registry.Watcher and
+// registry.Recorder.
 type Target struct {
 	*admission
 	*presence
@@ -152,20 +151,22 @@ func validPattern(parents string) bool {
 // sends the provider the calls of both.
 const Overlap = 3 * time.Second
 
-// Overlap implements registry.Overlapping.
+// Capabilities implements registry.Target.
+func (t *Target) Capabilities() registry.Capabilities {
+	return registry.Capabilities{
+		Sessions: true, Lost: t.lost, Admission: t.Admission, Records: t.recorder, VerifyAfter: verifyAfter,
+		Watcher: t, Overlap: t.Overlap, Leave: metadata.Leave,
+	}
+}
+
+// Overlap returns how long a node of a group is kept next to its replacement; see
+// registry.Capabilities.
 func (t *Target) Overlap(group registry.Group) time.Duration {
 	if at, err := locate(t.opts.Layouts, group); err == nil && at.layout.Replaces() == metadata.Overlapping {
 		return Overlap
 	}
 	return 0
 }
-
-// Leave implements registry.Leaving.
-func (*Target) Leave(e registry.Entry) registry.Entry { return metadata.Leave(e) }
-
-// Lost implements registry.Sessioned. It is never ready for the lifetime
-// Persistent.
-func (t *Target) Lost() <-chan struct{} { return t.lost }
 
 // Report is the result of Check.
 type Report struct {

@@ -177,10 +177,7 @@ func wake(ready chan<- struct{}) {
 	}
 }
 
-// VerifyAfter implements registry.Verified.
-func (*Target) VerifyAfter() time.Duration { return verifyAfter }
-
-// Watch implements registry.Watched. Without a connection for watches it reads a group
+// Watch implements registry.Watcher. Without a connection for watches it reads a group
 // without watching it. Once there is one, Changes returns every group.
 func (t *Target) Watch(ctx context.Context, group registry.Group) ([]registry.Stored, error) {
 	by, err := t.client.watches.add(ctx, group)
@@ -190,10 +187,10 @@ func (t *Target) Watch(ctx context.Context, group registry.Group) ([]registry.St
 	return t.readBy(ctx, group, by)
 }
 
-// Changed implements registry.Watched.
+// Changed implements registry.Watcher.
 func (t *Target) Changed() <-chan struct{} { return t.client.watches.ready }
 
-// Changes implements registry.Watched.
+// Changes implements registry.Watcher.
 func (t *Target) Changes() []registry.Group { return t.client.watches.drain() }
 
 // Unwatched returns why changes by others to groups that are watched may be missed now;

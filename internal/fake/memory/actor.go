@@ -52,9 +52,6 @@ func (t *Target) Expire() {
 	}
 }
 
-// Lost implements registry.Sessioned: it is ready once after Expire.
-func (t *Target) Lost() <-chan struct{} { return t.lost }
-
 // Entries returns everything stored, in order.
 func (t *Target) Entries() []registry.Entry {
 	t.mu.Lock()

@@ -85,8 +85,12 @@ func (t *Target) place(e registry.Entry) place {
 	return place{key: e.Key}
 }
 
-// Overlap implements registry.Overlapping.
-func (t *Target) Overlap(registry.Group) time.Duration { return t.opts.Overlap }
+// Capabilities implements registry.Target. Lost is ready once after Expire.
+func (t *Target) Capabilities() registry.Capabilities {
+	return registry.Capabilities{
+		Sessions: true, Lost: t.lost, Overlap: func(registry.Group) time.Duration { return t.opts.Overlap },
+	}
+}
 
 // Counts says how often a target was called, failed calls included.
 type Counts struct {

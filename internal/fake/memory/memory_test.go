@@ -127,12 +127,12 @@ func TestTarget_Expire(t *testing.T) {
 	}
 	target.Set(registry.Stored{Entry: entry("them")(0, 1, 0), Owner: "them", Live: true})
 	select {
-	case <-target.Lost():
+	case <-target.Capabilities().Lost:
 		t.Fatal("lost before")
 	default:
 	}
 	target.Expire()
-	<-target.Lost()
+	<-target.Capabilities().Lost
 	if got := target.Entries(); len(got) != 1 || mark(got[0]) != "them" {
 		t.Errorf("left: %v", got)
 	}

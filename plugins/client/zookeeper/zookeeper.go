@@ -165,13 +165,6 @@ type sessionPublisher struct {
 	session *session
 }
 
-// WatchWith implements client.Watching.
-func (p *sessionPublisher) WatchWith(c *client.Client) {
-	if w, ok := p.Publisher.(client.Watching); ok {
-		w.WatchWith(c)
-	}
-}
-
 // Run implements client.Publisher.
 func (p *sessionPublisher) Run(ctx context.Context, grace time.Duration) error {
 	return p.session.use(func() error { return p.Publisher.Run(ctx, grace) })

@@ -68,6 +68,11 @@ func NewTarget(o Options) *Target {
 	return t
 }
 
+// Capabilities implements registry.Target.
+func (t *Target) Capabilities() registry.Capabilities {
+	return registry.Capabilities{SourcesComplete: t.SourcesComplete}
+}
+
 // Groups implements registry.Target. The first call reads what was served before.
 func (t *Target) Groups(ctx context.Context) ([]registry.Group, error) {
 	if err := t.recorder.load(ctx); err != nil {
