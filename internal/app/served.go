@@ -32,7 +32,7 @@ func (m meshKind) connection(b *builder, at targetKey) (*targetConnection, error
 	if err != nil {
 		return nil, err
 	}
-	o.Keep, o.Observe = records.stores, logStateErrors(o.Observe, log)
+	o.PersistTo, o.Observe = records.stores, logStateErrors(o.Observe, log)
 	if p := b.runtime.keyPublisher(at.registry); p != nil {
 		o.Confirmed = func(hosts map[naming.ServiceKey]naming.HostAddress) { p.SetOf(name, hosts) }
 	}
@@ -60,7 +60,7 @@ func (m meshKind) connection(b *builder, at targetKey) (*targetConnection, error
 	l := &targetConnection{connection: c, name: name, kind: "mesh", listen: at.listen}
 	if b.dryRun { // the address is the running bridge's
 		c.listeners = nil
-		if len(o.Keep) == 0 {
+		if len(o.PersistTo) == 0 {
 			l.remark = "what is served at " + at.listen + " is kept nowhere, so that everything counts as new; with state.dir a plan compares with what was served last"
 		}
 	}
@@ -152,7 +152,7 @@ func (c *servedConnection) state() admin.TargetState {
 	if err := c.target.Ready(); err != nil && s.Connected { // else it is not why nobody reads
 		s.LastError = err.Error()
 	}
-	if err := c.target.Unrecorded(); err != nil {
+	if err := c.target.PersistenceError(); err != nil {
 		s.Unrecorded = "what is served is not kept for a restart: " + err.Error()
 	}
 	return s

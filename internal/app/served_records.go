@@ -20,7 +20,7 @@ import (
 // a registry in that registry, and all of it in the directory state.dir, if it is
 // set.
 type servedRecords struct {
-	stores      []mcp.Store
+	stores      []mcp.PersistentStore
 	connections []*recordStore
 }
 
@@ -36,7 +36,7 @@ type recordStore struct {
 // newServedRecords connects to every registry that a bridge to the address reads
 // and that can keep records.
 func newServedRecords(b *builder, at targetKey, imports config.Import) (*servedRecords, error) {
-	store := mcp.Store{Name: servedName(at), Index: "serving-" + metadata.Fingerprint(at.registry, 8)}
+	store := mcp.PersistentStore{Name: servedName(at), Index: "serving-" + metadata.Fingerprint(at.registry, 8)}
 	s := &servedRecords{}
 	for _, from := range distinct(bridgesTo(b.cfg, at), func(x config.Bridge) string { return x.From }) {
 		k, keeps := kindOf(b.cfg.Registries[from]).(storeKind)
@@ -55,7 +55,7 @@ func newServedRecords(b *builder, at targetKey, imports config.Import) (*servedR
 	}
 	if dir := b.cfg.State.Dir; dir != "" {
 		store.Names = servedNames(b.cfg, at.registry, func(config.Bridge) bool { return true })
-		store.Recorder, store.Has = mcp.Dir{Path: dir}, nil
+		store.Recorder, store.Has = mcp.DirRecorder{Path: dir}, nil
 		s.stores = append(s.stores, store)
 	}
 	return s, nil
@@ -136,7 +136,7 @@ func logStateErrors(observe func(mcp.Observation), log *slog.Logger) func(mcp.Ob
 	last := ""
 	return func(o mcp.Observation) {
 		observe(o)
-		if o.Kind != mcp.ObservedState {
+		if o.Kind != mcp.ObservedPersistence {
 			return
 		}
 		mu.Lock()

@@ -98,7 +98,7 @@ func (m *Metrics) Served(registry, listen string) func(mcp.Observation) {
 			m.restRequests.WithLabelValues(registry, listen).Inc()
 		case mcp.ObservedRefused:
 			m.servedRefused.WithLabelValues(registry, listen, string(o.Refused)).Inc()
-		case mcp.ObservedNack, mcp.ObservedState, mcp.ObservedNoAddress:
+		case mcp.ObservedNack, mcp.ObservedPersistence, mcp.ObservedNoAddress:
 			m.servedErrors.WithLabelValues(registry, listen, string(o.Kind)).Inc()
 		}
 	}

@@ -17,8 +17,8 @@ import (
 func (t *Target) Run(ctx context.Context) error {
 	var keeping sync.WaitGroup
 	defer keeping.Wait()
-	if len(t.o.Keep) > 0 {
-		keeping.Go(func() { t.recorder.run(ctx) })
+	if len(t.o.PersistTo) > 0 {
+		keeping.Go(func() { t.persistence.run(ctx) })
 	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -90,7 +90,7 @@ func (t *Target) push(ctx context.Context) bool {
 	if next == nil {
 		return false
 	}
-	t.recorder.storeBeforePush(ctx, added)
+	t.persistence.persistBeforePush(ctx, added)
 	t.mu.Lock()
 	old := t.next
 	t.pushed, t.next = next, make(chan struct{})

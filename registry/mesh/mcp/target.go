@@ -22,7 +22,7 @@ type Options struct {
 
 	// Keep is where what is served is kept for the next process, those with Has
 	// first; empty: it is not kept.
-	Keep []Store
+	PersistTo []PersistentStore
 
 	// Predecessor is the target that this one replaces, once it has ended. What it
 	// held counts instead of what was kept; nil: there was none.
@@ -38,8 +38,8 @@ type Options struct {
 // A Target holds the ServiceEntries that are served. It is safe for use by many
 // goroutines.
 type Target struct {
-	o        Options
-	recorder *recorder
+	o           Options
+	persistence *persistence
 
 	mu              sync.Mutex
 	groups          map[registry.Group]*group
@@ -64,7 +64,7 @@ func NewTarget(o Options) *Target {
 		o: o, groups: make(map[registry.Group]*group), vips: newVIPs(o.VIPs),
 		next: make(chan struct{}), kick: make(chan struct{}, 1), dirty: make(map[int]bool), added: make(map[int]bool),
 	}
-	t.recorder = newRecorder(t, o.Keep)
+	t.persistence = newPersistence(t, o.PersistTo)
 	return t
 }
 
@@ -75,7 +75,7 @@ func (t *Target) Capabilities() registry.Capabilities {
 
 // Groups implements registry.Target. The first call reads what was served before.
 func (t *Target) Groups(ctx context.Context) ([]registry.Group, error) {
-	if err := t.recorder.load(ctx); err != nil {
+	if err := t.persistence.load(ctx); err != nil {
 		return nil, err
 	}
 	t.mu.Lock()
@@ -205,14 +205,14 @@ type ObservationKind string
 
 // The kinds of observations.
 const (
-	ObservedPush      ObservationKind = "push"
-	ObservedNack      ObservationKind = "nack"
-	ObservedState     ObservationKind = "state"      // a record of what is served could not be read or written
-	ObservedNoAddress ObservationKind = "no-address" // other hosts have all choices of a host
-	ObservedRefused   ObservationKind = "refused"    // a client
-	ObservedOpen      ObservationKind = "open"       // a stream
-	ObservedClosed    ObservationKind = "closed"
-	ObservedREST      ObservationKind = "rest" // a request of a data plane
+	ObservedPush        ObservationKind = "push"
+	ObservedNack        ObservationKind = "nack"
+	ObservedPersistence ObservationKind = "state"      // a record of what is served could not be read or written
+	ObservedNoAddress   ObservationKind = "no-address" // other hosts have all choices of a host
+	ObservedRefused     ObservationKind = "refused"    // a client
+	ObservedOpen        ObservationKind = "open"       // a stream
+	ObservedClosed      ObservationKind = "closed"
+	ObservedREST        ObservationKind = "rest" // a request of a data plane
 )
 
 // A group is one ServiceEntry.

@@ -72,7 +72,7 @@ func TestServer_HostCollision(t *testing.T) {
 	})
 	s := newFakeRecorder()
 	bubble(t, "leave an address to nobody else for an hour", func(t *testing.T) {
-		r := start(t, mcp.Options{Keep: s.of()})
+		r := start(t, mcp.Options{PersistTo: s.of()})
 		r.groups()
 		r.put(greeter(a, "10.0.0.1"))
 		r.target.SourcesComplete()
@@ -95,7 +95,7 @@ func TestServer_HostCollision(t *testing.T) {
 // start, and not in the first five.
 func expectFreed(t *testing.T, s *fakeRecorder, host string) {
 	t.Helper()
-	r := start(t, mcp.Options{Keep: s.of()})
+	r := start(t, mcp.Options{PersistTo: s.of()})
 	r.groups()
 	r.target.SourcesComplete()
 	i := r.connect(newType)
@@ -115,7 +115,7 @@ func TestTarget_FutureTimeIsNow(t *testing.T) {
 	s := newFakeRecorder()
 	bubble(t, "a host goes by a clock that is a day ahead", func(t *testing.T) {
 		time.Sleep(24 * time.Hour)
-		r := start(t, mcp.Options{Keep: s.of()})
+		r := start(t, mcp.Options{PersistTo: s.of()})
 		r.groups()
 		r.put(greeter(a, "10.0.0.1"))
 		r.target.SourcesComplete()
@@ -124,7 +124,7 @@ func TestTarget_FutureTimeIsNow(t *testing.T) {
 		r.put(greeter(b, "10.0.0.1"))
 	})
 	bubble(t, "a start reads it as now", func(t *testing.T) {
-		r := start(t, mcp.Options{Keep: s.of()})
+		r := start(t, mcp.Options{PersistTo: s.of()})
 		r.groups()
 		r.target.SourcesComplete()
 	})

@@ -13,14 +13,14 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// FuzzRecord shows that a record that was altered anywhere is either exactly
+// FuzzPersistedBucket shows that a record that was altered anywhere is either exactly
 // what was written or an error.
-func FuzzRecord(f *testing.F) {
-	var want []keptGroup
+func FuzzPersistedBucket(f *testing.F) {
+	var want []persistedGroup
 	for n := range 20 {
-		want = append(want, keptGroup{groupOf(fmt.Sprintf("a%d.bridge.internal", n)), []entry{{"", "head"}, {"10.0.0.1:80", "v"}}, 0})
+		want = append(want, persistedGroup{groupOf(fmt.Sprintf("a%d.bridge.internal", n)), []entry{{"", "head"}, {"10.0.0.1:80", "v"}}, 0})
 	}
-	text, err := encodeRecord(want)
+	text, err := encodeBucket(want)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -33,27 +33,27 @@ func FuzzRecord(f *testing.F) {
 	f.Fuzz(func(t *testing.T, at, drop int, put string) {
 		at = max(0, min(at, len(text)))
 		end := max(at, min(at+max(0, min(drop, len(text))), len(text)))
-		got, err := decodeRecord(text[:at] + put + text[end:])
+		got, err := decodeBucket(text[:at] + put + text[end:])
 		if err == nil && !reflect.DeepEqual(got, want) {
-			t.Errorf("decodeRecord() of an altered record = %d groups, want those that were written", len(got))
+			t.Errorf("decodeBucket() of an altered record = %d groups, want those that were written", len(got))
 		}
 		if err != nil && got != nil {
-			t.Errorf("decodeRecord() = %v, %v, want no groups with an error", got, err)
+			t.Errorf("decodeBucket() = %v, %v, want no groups with an error", got, err)
 		}
 	})
 }
 
 // A mutant that does not look at the form, or accepts any size, is seen here.
-func TestRecord_FormAndBounds(t *testing.T) {
+func TestPersistedBucket_FormAndBounds(t *testing.T) {
 	for _, raw := range []string{`{"version":2,"groups":[]}`, `{"version":0}`, `[]`, ``} {
-		if got, err := decodeRecord(pack(t, raw)); err == nil {
-			t.Errorf("decodeRecord(%s) = %v, want an error", raw, got)
+		if got, err := decodeBucket(pack(t, raw)); err == nil {
+			t.Errorf("decodeBucket(%s) = %v, want an error", raw, got)
 		}
 	}
 	random, noise := rand.NewChaCha8([32]byte{}), make([]byte, 2<<20)
 	_, _ = random.Read(noise)
-	if text, err := encodeRecord([]keptGroup{{groupOf("large"), []entry{{"", base64.StdEncoding.EncodeToString(noise)}}, 0}}); !errors.Is(err, registry.ErrRefused) {
-		t.Errorf("encodeRecord() = %d bytes, %v, want a refusal", len(text), err)
+	if text, err := encodeBucket([]persistedGroup{{groupOf("large"), []entry{{"", base64.StdEncoding.EncodeToString(noise)}}, 0}}); !errors.Is(err, registry.ErrRefused) {
+		t.Errorf("encodeBucket() = %d bytes, %v, want a refusal", len(text), err)
 	}
 }
 

@@ -104,15 +104,15 @@ func (s *fakeRecorder) copied() *fakeRecorder {
 }
 
 // of makes the fakeRecorder the place of every group.
-func (s *fakeRecorder) of() []mcp.Store {
-	return []mcp.Store{{Recorder: s, Name: "served-x", Has: func(registry.Group) bool { return true }}}
+func (s *fakeRecorder) of() []mcp.PersistentStore {
+	return []mcp.PersistentStore{{Recorder: s, Name: "served-x", Has: func(registry.Group) bool { return true }}}
 }
 
 // fill makes a run that serves n services ends in a kept state.
-func fill(t *testing.T, n int, places ...mcp.Store) {
+func fill(t *testing.T, n int, places ...mcp.PersistentStore) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		r := start(t, mcp.Options{Keep: places})
+		r := start(t, mcp.Options{PersistTo: places})
 		r.groups()
 		for i := range n {
 			r.put(greeter(fmt.Sprintf("api.s%d", i), "10.0.0.1"))
@@ -131,7 +131,7 @@ func (r *rig) groups() []registry.Group {
 	return all
 }
 
-func TestTarget_UnusableRecords(t *testing.T) {
+func TestTarget_UnusablePersistedBuckets(t *testing.T) {
 	for name, alter := range map[string]func(texts map[[2]string]string, at [2]string){
 		"gone":        func(texts map[[2]string]string, at [2]string) { delete(texts, at) },
 		"cut short":   func(texts map[[2]string]string, at [2]string) { texts[at] = texts[at][:len(texts[at])/2] },
@@ -148,7 +148,7 @@ func TestTarget_UnusableRecords(t *testing.T) {
 				t.Fatal("the record is unchanged, want it altered")
 			}
 			synctest.Test(t, func(t *testing.T) {
-				r := start(t, mcp.Options{Keep: s.of()})
+				r := start(t, mcp.Options{PersistTo: s.of()})
 				if n := len(r.groups()); n >= 200 || n < 180 {
 					t.Errorf("%d groups held, want 180 to 199", n)
 				}
@@ -166,7 +166,7 @@ func TestTarget_UnusableRecords(t *testing.T) {
 	bubble(t, "a registry that is away: nothing is known, so that nothing is served", func(t *testing.T) {
 		s := newFakeRecorder()
 		s.fails = errors.New("connection refused")
-		r := start(t, mcp.Options{Keep: s.of()})
+		r := start(t, mcp.Options{PersistTo: s.of()})
 		if _, err := r.target.Groups(t.Context()); err == nil {
 			t.Error("Groups() = nil, want the error of a record that cannot be read")
 		}
@@ -176,8 +176,8 @@ func TestTarget_UnusableRecords(t *testing.T) {
 	bubble(t, "access is denied: the bridge continues without records, and reports it", func(t *testing.T) {
 		s := newFakeRecorder()
 		s.fails = fmt.Errorf("%w: no rights", registry.ErrRefused)
-		reported := make(stateErrors, 1000)
-		r := start(t, mcp.Options{Keep: s.of(), Observe: reported.observe})
+		reported := make(persistenceErrors, 1000)
+		r := start(t, mcp.Options{PersistTo: s.of(), Observe: reported.observe})
 		r.groups()
 		r.put(greeter("api.a", "10.0.0.1"))
 		r.target.SourcesComplete()
@@ -191,7 +191,7 @@ func TestTarget_UnusableRecords(t *testing.T) {
 	bubble(t, "rights that come later: what did not change meanwhile is kept too", func(t *testing.T) {
 		s := newFakeRecorder()
 		s.fails = fmt.Errorf("%w: no rights", registry.ErrRefused)
-		r := start(t, mcp.Options{Keep: s.of()})
+		r := start(t, mcp.Options{PersistTo: s.of()})
 		r.groups()
 		r.put(greeter("api.a", "10.0.0.1"))
 		r.target.SourcesComplete()
@@ -206,7 +206,7 @@ func TestTarget_UnusableRecords(t *testing.T) {
 	})
 	bubble(t, "records that a wiped registry took along are written once more", func(t *testing.T) {
 		s := newFakeRecorder()
-		r := start(t, mcp.Options{Keep: s.of()})
+		r := start(t, mcp.Options{PersistTo: s.of()})
 		r.groups()
 		r.put(greeter("api.a", "10.0.0.1"))
 		r.target.SourcesComplete()
@@ -221,18 +221,18 @@ func TestTarget_UnusableRecords(t *testing.T) {
 	})
 }
 
-// TestStore_FindsItsFormerName: a mesh that is served at another
+// TestPersistentStore_FindsItsFormerName: a mesh that is served at another
 // address than before has its guard see what is missing all the same.
-func TestStore_FindsItsFormerName(t *testing.T) {
-	at := func(s *fakeRecorder, name string, names ...string) mcp.Store {
+func TestPersistentStore_FindsItsFormerName(t *testing.T) {
+	at := func(s *fakeRecorder, name string, names ...string) mcp.PersistentStore {
 		p := s.of()[0]
 		p.Name, p.Index, p.Names = name, "serving-x", slices.Concat(names, []string{name})
 		return p
 	}
-	holds := func(t *testing.T, want int, p mcp.Store) {
+	holds := func(t *testing.T, want int, p mcp.PersistentStore) {
 		t.Helper()
 		synctest.Test(t, func(t *testing.T) {
-			r := start(t, mcp.Options{Keep: []mcp.Store{p}})
+			r := start(t, mcp.Options{PersistTo: []mcp.PersistentStore{p}})
 			if n := len(r.groups()); n != want {
 				t.Errorf("%d groups are held at %s, want %d", n, p.Name, want)
 			}
@@ -261,14 +261,14 @@ func TestStore_FindsItsFormerName(t *testing.T) {
 	holds(t, 0, at(s, "served-h"))
 }
 
-func TestStore_DirectoryAndRegistry(t *testing.T) {
-	registryAnd := func(s *fakeRecorder, dir string) []mcp.Store {
-		return append(s.of(), mcp.Store{Recorder: mcp.Dir{Path: dir}, Name: "served-x"})
+func TestPersistentStore_DirectoryAndRegistry(t *testing.T) {
+	registryAnd := func(s *fakeRecorder, dir string) []mcp.PersistentStore {
+		return append(s.of(), mcp.PersistentStore{Recorder: mcp.DirRecorder{Path: dir}, Name: "served-x"})
 	}
 	s, dir := newFakeRecorder(), t.TempDir()
 	fill(t, 20, registryAnd(s, dir)...)
 	bubble(t, "has everything where the registry has nothing", func(t *testing.T) {
-		r := start(t, mcp.Options{Keep: registryAnd(newFakeRecorder(), dir)})
+		r := start(t, mcp.Options{PersistTo: registryAnd(newFakeRecorder(), dir)})
 		if n := len(r.groups()); n != 20 {
 			t.Errorf("%d groups held, want 20", n)
 		}
@@ -278,15 +278,15 @@ func TestStore_DirectoryAndRegistry(t *testing.T) {
 		newer.texts = maps.Clone(s.texts)
 		first := slices.SortedFunc(maps.Keys(newer.texts), func(a, b [2]string) int { return strings.Compare(a[0], b[0]) })[0]
 		delete(newer.texts, first)
-		r := start(t, mcp.Options{Keep: registryAnd(newer, dir)})
+		r := start(t, mcp.Options{PersistTo: registryAnd(newer, dir)})
 		if n := len(r.groups()); n == 20 || n == 0 {
 			t.Errorf("%d groups held, want those of the registry", n)
 		}
 	})
 }
 
-func TestDir(t *testing.T) {
-	r := mcp.Dir{Path: t.TempDir()}
+func TestDirRecorder(t *testing.T) {
+	r := mcp.DirRecorder{Path: t.TempDir()}
 	record := func(kind, name, text string) {
 		t.Helper()
 		if err := r.Record(t.Context(), kind, map[string]string{name: text}); err != nil {
@@ -326,7 +326,7 @@ func TestDir(t *testing.T) {
 		if err := r.Record(t.Context(), "served", map[string]string{"dir": "x"}); !errors.Is(err, registry.ErrRefused) {
 			t.Error(err)
 		}
-		if err := (mcp.Dir{Path: filepath.Join(r.Path, "nowhere")}).Record(t.Context(), "k", map[string]string{"n": "x"}); !errors.Is(err, registry.ErrRefused) {
+		if err := (mcp.DirRecorder{Path: filepath.Join(r.Path, "nowhere")}).Record(t.Context(), "k", map[string]string{"n": "x"}); !errors.Is(err, registry.ErrRefused) {
 			t.Error(err)
 		}
 		records("served", map[string]string{"a": "second"})

@@ -19,7 +19,7 @@ func TestTarget_Restart(t *testing.T) {
 		t.Errorf("%d records were written, want each once", n)
 	}
 	bubble(t, "it is held, and not served before every source has reported everything", func(t *testing.T) {
-		r := start(t, mcp.Options{Keep: s.of()})
+		r := start(t, mcp.Options{PersistTo: s.of()})
 		i := r.connect(newType)
 		all := r.groups()
 		if len(all) != 200 {
@@ -43,7 +43,7 @@ func TestTarget_Restart(t *testing.T) {
 		t.Errorf("%d writes of what did not change, want none", n-32)
 	}
 	bubble(t, "nothing is kept of a set that is not whole yet", func(t *testing.T) {
-		r := start(t, mcp.Options{Keep: s.of()})
+		r := start(t, mcp.Options{PersistTo: s.of()})
 		r.groups()
 		r.put(greeter("api.s7", "10.0.1.1"))
 		time.Sleep(time.Hour)
@@ -52,7 +52,7 @@ func TestTarget_Restart(t *testing.T) {
 		}
 	})
 	bubble(t, "a change rewrites the one record that it is in, ten seconds later", func(t *testing.T) {
-		r := start(t, mcp.Options{Keep: s.of()})
+		r := start(t, mcp.Options{PersistTo: s.of()})
 		r.groups()
 		r.target.SourcesComplete()
 		synctest.Wait()
@@ -67,10 +67,10 @@ func TestTarget_Restart(t *testing.T) {
 }
 
 // What keeps the records is beside the pushes.
-func TestTarget_RecordsDelayNoPush(t *testing.T) {
+func TestTarget_PersistenceDelaysNoPush(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFakeRecorder()
-		r := start(t, mcp.Options{Keep: s.of()})
+		r := start(t, mcp.Options{PersistTo: s.of()})
 		r.groups()
 		r.put(greeter("api.a", "10.0.0.1"))
 		r.target.SourcesComplete()
@@ -87,15 +87,15 @@ func TestTarget_RecordsDelayNoPush(t *testing.T) {
 }
 
 // stateErrors are what a target reported of its records.
-type stateErrors chan error
+type persistenceErrors chan error
 
-func (f stateErrors) observe(o mcp.Observation) {
-	if o.Kind == mcp.ObservedState {
+func (f persistenceErrors) observe(o mcp.Observation) {
+	if o.Kind == mcp.ObservedPersistence {
 		f <- o.Err
 	}
 }
 
-func (f stateErrors) says(t *testing.T, want string) {
+func (f persistenceErrors) says(t *testing.T, want string) {
 	t.Helper()
 	var err error
 	select {
@@ -107,11 +107,11 @@ func (f stateErrors) says(t *testing.T, want string) {
 	}
 }
 
-func TestTarget_RecordsNewHostsFirst(t *testing.T) {
+func TestTarget_PersistsNewHostsFirst(t *testing.T) {
 	// begin serves api.a, kept.
 	begin := func(t *testing.T, s *fakeRecorder, observe func(mcp.Observation)) (*rig, *istiod) {
 		t.Helper()
-		r := start(t, mcp.Options{Keep: s.of(), Observe: observe})
+		r := start(t, mcp.Options{PersistTo: s.of(), Observe: observe})
 		r.groups()
 		r.put(greeter("api.a", "10.0.0.1"))
 		r.target.SourcesComplete()
@@ -122,13 +122,13 @@ func TestTarget_RecordsNewHostsFirst(t *testing.T) {
 	bubble(t, "whoever is killed then leaves a record of them", func(t *testing.T) {
 		s := newFakeRecorder()
 		r, i := begin(t, s, nil)
-		if n := len(start(t, mcp.Options{Keep: s.copied().of()}).groups()); n != 1 {
+		if n := len(start(t, mcp.Options{PersistTo: s.copied().of()}).groups()); n != 1 {
 			t.Errorf("%d groups kept of the first set, want 1", n)
 		}
 		time.Sleep(time.Minute)
 		r.put(greeter("api.b", "10.0.0.2"))
 		expect(t, i.entries(newType), "api.a=10.0.0.1", "api.b=10.0.0.2")
-		if n := len(start(t, mcp.Options{Keep: s.copied().of()}).groups()); n != 2 {
+		if n := len(start(t, mcp.Options{PersistTo: s.copied().of()}).groups()); n != 2 {
 			t.Errorf("%d groups kept of the second set, want 2", n)
 		}
 	})
@@ -157,7 +157,7 @@ func TestTarget_RecordsNewHostsFirst(t *testing.T) {
 		}
 	})
 	bubble(t, "they wait ten seconds, which is reported, and no more while that lasts", func(t *testing.T) {
-		s, reported := newFakeRecorder(), make(stateErrors, 1000)
+		s, reported := newFakeRecorder(), make(persistenceErrors, 1000)
 		r, i := begin(t, s, reported.observe)
 		time.Sleep(time.Minute)
 		unblock := s.block()
@@ -171,7 +171,7 @@ func TestTarget_RecordsNewHostsFirst(t *testing.T) {
 		expect(t, i.entries(newType), "api.a=10.0.0.1", "api.b=10.0.0.2", "api.c=10.0.0.3")
 		unblock()
 		time.Sleep(time.Minute)
-		if n := len(start(t, mcp.Options{Keep: s.copied().of()}).groups()); n != 3 {
+		if n := len(start(t, mcp.Options{PersistTo: s.copied().of()}).groups()); n != 3 {
 			t.Errorf("%d groups kept in the end, want 3", n)
 		}
 		s.block()
@@ -181,7 +181,7 @@ func TestTarget_RecordsNewHostsFirst(t *testing.T) {
 		}
 	})
 	bubble(t, "what cannot be kept is served at once, reported, and tried again", func(t *testing.T) {
-		s, reported := newFakeRecorder(), make(stateErrors, 1000)
+		s, reported := newFakeRecorder(), make(persistenceErrors, 1000)
 		r, i := begin(t, s, reported.observe)
 		s.fail(errors.New("connection refused"))
 		r.put(greeter("api.b", "10.0.0.2"))
@@ -195,7 +195,7 @@ func TestTarget_RecordsNewHostsFirst(t *testing.T) {
 		reported.says(t, "what is served is not kept")
 		s.fail(nil)
 		time.Sleep(time.Minute)
-		if n := len(start(t, mcp.Options{Keep: s.copied().of()}).groups()); n != 3 {
+		if n := len(start(t, mcp.Options{PersistTo: s.copied().of()}).groups()); n != 3 {
 			t.Errorf("%d groups kept in the end, want 3", n)
 		}
 	})
@@ -203,18 +203,18 @@ func TestTarget_RecordsNewHostsFirst(t *testing.T) {
 		old, s := start(t, mcp.Options{}), newFakeRecorder()
 		old.put(greeter("api.a", "10.0.0.1"))
 		old.target.SourcesComplete()
-		r := start(t, mcp.Options{Predecessor: old.target, Keep: s.of()})
+		r := start(t, mcp.Options{Predecessor: old.target, PersistTo: s.of()})
 		r.groups()
 		r.target.SourcesComplete()
 		expect(t, r.connect(newType).entries(newType), "api.a=10.0.0.1")
-		if n := len(start(t, mcp.Options{Keep: s.copied().of()}).groups()); n != 1 {
+		if n := len(start(t, mcp.Options{PersistTo: s.copied().of()}).groups()); n != 1 {
 			t.Errorf("%d groups kept, want 1", n)
 		}
 	})
 	s := newFakeRecorder()
 	fill(t, 100, s.of()...)
 	bubble(t, "those that are kept already do not wait", func(t *testing.T) {
-		r := start(t, mcp.Options{Keep: s.of()})
+		r := start(t, mcp.Options{PersistTo: s.of()})
 		r.groups()
 		s.block()
 		r.target.SourcesComplete()
@@ -224,7 +224,7 @@ func TestTarget_RecordsNewHostsFirst(t *testing.T) {
 	})
 	bubble(t, "nor do they wait for records of other changes", func(t *testing.T) {
 		s := s.copied()
-		r := start(t, mcp.Options{Keep: s.of()})
+		r := start(t, mcp.Options{PersistTo: s.of()})
 		r.groups()
 		r.target.SourcesComplete()
 		i := r.connect(newType)
@@ -246,7 +246,7 @@ func TestTarget_RecordsNewHostsFirst(t *testing.T) {
 	fill(t, 20, p)
 	bubble(t, "where the address is another, with all that was served before", func(t *testing.T) {
 		p.Name, p.Names = "served-y", []string{"served-y"}
-		r := start(t, mcp.Options{Keep: []mcp.Store{p}})
+		r := start(t, mcp.Options{PersistTo: []mcp.PersistentStore{p}})
 		r.groups()
 		r.put(greeter("api.new", "10.0.0.1"))
 		r.target.SourcesComplete()
@@ -254,13 +254,13 @@ func TestTarget_RecordsNewHostsFirst(t *testing.T) {
 			t.Errorf("%d hosts served, want 21", n)
 		}
 		p.Recorder = s.copied()
-		if n := len(start(t, mcp.Options{Keep: []mcp.Store{p}}).groups()); n != 21 {
+		if n := len(start(t, mcp.Options{PersistTo: []mcp.PersistentStore{p}}).groups()); n != 21 {
 			t.Errorf("%d groups kept, want 21", n)
 		}
 	})
 }
 
-func TestTarget_FormerRecords(t *testing.T) {
+func TestTarget_Predecessor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		old := start(t, mcp.Options{})
 		old.put(greeter("api.a", "10.0.0.1"))
@@ -276,7 +276,7 @@ func TestTarget_FormerRecords(t *testing.T) {
 func TestTarget_ReplicasAgreeOnRemovedHosts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFakeRecorder()
-		a, b := start(t, mcp.Options{Keep: s.of()}), start(t, mcp.Options{Keep: s.of()})
+		a, b := start(t, mcp.Options{PersistTo: s.of()}), start(t, mcp.Options{PersistTo: s.of()})
 		for _, r := range []*rig{a, b} {
 			r.groups()
 			r.put(greeter("api.a", "10.0.0.1"))
