@@ -121,19 +121,19 @@ var ErrTooLarge = errors.New("the response is larger than limits.maxReceive allo
 // Bound returns a wrapper for rest.Config.Wrap that refuses responses of more than so
 // many bytes; 0: no limit.
 func Bound(most int64) func(http.RoundTripper) http.RoundTripper {
-	return func(next http.RoundTripper) http.RoundTripper { return bounded{next, most} }
+	return func(next http.RoundTripper) http.RoundTripper { return boundedTransport{next, most} }
 }
 
-// bounded refuses responses that are too large, except those to a watch: client-go
+// boundedTransport refuses responses that are too large, except those to a watch: client-go
 // limits each of its events.
-type bounded struct {
+type boundedTransport struct {
 	http.RoundTripper
 
 	max int64
 }
 
 // RoundTrip implements http.RoundTripper.
-func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
+func (b boundedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	response, err := b.RoundTripper.RoundTrip(r)
 	if err == nil && b.max > 0 && r.URL.Query().Get("watch") == "" {
 		response.Body = &boundedBody{response.Body, b.max}

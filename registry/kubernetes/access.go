@@ -84,7 +84,7 @@ func Listed(rights []Right) string {
 
 // explain adds to an error of the API server what it means, and what to do if a
 // repetition cannot help.
-func explain(err error, verb string, of ref) error {
+func explain(err error, verb string, of objectRef) error {
 	switch {
 	case err == nil:
 		return nil
@@ -109,7 +109,7 @@ func explain(err error, verb string, of ref) error {
 	return fmt.Errorf("%s in namespace %s: %w", verb, of.namespace, err)
 }
 
-func forbidden(err error, verb string, of ref) error {
+func forbidden(err error, verb string, of objectRef) error {
 	if strings.Contains(err.Error(), "being terminated") {
 		return fmt.Errorf("%w: namespace %s is being deleted: %w", registry.ErrRefused, of.namespace, err)
 	}

@@ -40,12 +40,14 @@ func Plural(kind string) string {
 	return map[string]string{serviceentry.ObjectKind: "ServiceEntries", serviceentry.RuleKind: "DestinationRules"}[kind]
 }
 
-// A ref names an object.
-type ref struct{ kind, namespace, name string }
+// A objectRef names an object.
+type objectRef struct{ kind, namespace, name string }
 
-func refOf(o serviceentry.Object) ref { return ref{o.Kind, o.Metadata.Namespace, o.Metadata.Name} }
+func refOf(o serviceentry.Object) objectRef {
+	return objectRef{o.Kind, o.Metadata.Namespace, o.Metadata.Name}
+}
 
-func (a *API) objects(r ref) dynamic.ResourceInterface {
+func (a *API) objects(r objectRef) dynamic.ResourceInterface {
 	return a.client.Resource(resource(r.kind)).Namespace(r.namespace)
 }
 
@@ -57,11 +59,11 @@ type API struct {
 	lister   rest.Interface
 	limit    atomic.Int64 // a kubelist.Limit
 	manager  string
-	versions map[string]*versions // by kind of object
-	changed  chan struct{}        // ready after the watch of any kind observed a change
+	versions map[string]*versionTracker // by kind of object
+	changed  chan struct{}              // ready after the watch of any kind observed a change
 
 	mu     sync.Mutex
-	listed map[ref]listedObject // each until it is read once, or changed
+	listed map[objectRef]listedObject // each until it is read once, or changed
 }
 
 // managerPrefix begins the field manager of every owner.
@@ -87,11 +89,11 @@ func NewAPI(c *rest.Config, owner string) (*API, error) {
 		return nil, fmt.Errorf("kubernetes: %w", err)
 	}
 	a := &API{
-		client: client, metadata: objects, lister: lister, manager: managerPrefix + owner, listed: make(map[ref]listedObject),
-		versions: make(map[string]*versions), changed: make(chan struct{}, 1),
+		client: client, metadata: objects, lister: lister, manager: managerPrefix + owner, listed: make(map[objectRef]listedObject),
+		versions: make(map[string]*versionTracker), changed: make(chan struct{}, 1),
 	}
 	for _, kind := range []string{serviceentry.ObjectKind, serviceentry.RuleKind} {
-		a.versions[kind] = newVersions(a.changed)
+		a.versions[kind] = newVersionTracker(a.changed)
 	}
 	return a, nil
 }
@@ -139,7 +141,7 @@ func checkKind(o serviceentry.Object, kind string) error {
 // Get implements Store.
 func (a *API) Get(ctx context.Context, kind, namespace, name string) (*serviceentry.Object, error) {
 	ctx = unlogged(ctx)
-	r := ref{kind, namespace, name}
+	r := objectRef{kind, namespace, name}
 	if l, ok := a.popListed(r); ok && a.versions[kind].sawListed(name, l.version) {
 		if o, err := parseListed(l.text, kind); err == nil {
 			return &o, nil
@@ -238,7 +240,7 @@ func ascii(text []byte) []byte {
 // adoptFields makes the fields ours that somebody wrote without server-side apply, as by
 // kubectl edit, and those of a bridge that had the object before. It returns the
 // object's version after that.
-func (a *API) adoptFields(ctx context.Context, r ref, version string) (string, error) {
+func (a *API) adoptFields(ctx context.Context, r objectRef, version string) (string, error) {
 	objects := a.objects(r)
 	u, err := objects.Get(ctx, r.name, metav1.GetOptions{})
 	if err != nil {

@@ -83,21 +83,21 @@ func (d *Directory) files() (all []string, err error) {
 // maxFile is more than the bytes of any file of ours.
 const maxFile = 4 << 20
 
-// A document is an object in a file.
-type document struct {
+// A fileDocument is an object in a file.
+type fileDocument struct {
 	serviceentry.Object
 
 	text string // without separators
 }
 
 // read returns the documents of a file; none if there is no file.
-func (d *Directory) read(name string) ([]document, error) {
+func (d *Directory) read(name string) ([]fileDocument, error) {
 	path := filepath.Join(d.path, name)
 	text, err := d.readFile(name)
 	if err != nil {
 		return nil, err
 	}
-	var all []document
+	var all []fileDocument
 	for _, one := range separators.Split(string(text), -1) {
 		if strings.TrimSpace(one) == "" {
 			continue
@@ -173,8 +173,8 @@ func checkSingle(text string) error {
 
 // decode reads a document. Its version is a hash of it. Of another kind of object it
 // returns the kind alone.
-func decode(text string) (document, error) {
-	d := document{text: strings.TrimSpace(text)}
+func decode(text string) (fileDocument, error) {
+	d := fileDocument{text: strings.TrimSpace(text)}
 	if err := checkSingle(text); err != nil {
 		return d, err
 	}
@@ -199,12 +199,12 @@ func decode(text string) (document, error) {
 
 // file returns the objects in the file of a name: the ServiceEntry and the rule of that
 // name, or one of them.
-func (d *Directory) file(namespace, name string) (map[string]document, error) {
+func (d *Directory) file(namespace, name string) (map[string]fileDocument, error) {
 	all, err := d.read(name + extension)
 	if err != nil {
 		return nil, err
 	}
-	objects := make(map[string]document, len(all))
+	objects := make(map[string]fileDocument, len(all))
 	for _, o := range all {
 		_, twice := objects[o.Kind]
 		if twice || o.Kind != serviceentry.ObjectKind && o.Kind != serviceentry.RuleKind || o.Metadata.Name != name || o.Metadata.Namespace != namespace {
@@ -241,7 +241,7 @@ func (d *Directory) change(o serviceentry.Object, text string) error {
 	if objects[o.Kind].Metadata.ResourceVersion != m.ResourceVersion {
 		return fmt.Errorf("file %s: %w", m.Name+extension, registry.ErrConflict)
 	}
-	objects[o.Kind] = document{text: text}
+	objects[o.Kind] = fileDocument{text: text}
 	var texts []string
 	for _, kind := range []string{serviceentry.ObjectKind, serviceentry.RuleKind} {
 		if text := objects[kind].text; text != "" {

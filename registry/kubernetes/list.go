@@ -44,7 +44,7 @@ func newLister(c *rest.Config) (rest.Interface, error) {
 type listing struct {
 	kind, namespace string
 	objects         []serviceentry.Object
-	listed          map[ref]listedObject
+	listed          map[objectRef]listedObject
 	size            int // of listed
 }
 
@@ -53,11 +53,11 @@ func (a *API) List(ctx context.Context, kind, namespace string) ([]serviceentry.
 	ctx = unlogged(ctx)
 	l := listing{kind: kind, namespace: namespace}
 	if err := a.pages(ctx, &l); err != nil {
-		return nil, explain(err, "list", ref{kind: kind, namespace: namespace})
+		return nil, explain(err, "list", objectRef{kind: kind, namespace: namespace})
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	maps.DeleteFunc(a.listed, func(r ref, _ listedObject) bool { return r.kind == kind && r.namespace == namespace })
+	maps.DeleteFunc(a.listed, func(r objectRef, _ listedObject) bool { return r.kind == kind && r.namespace == namespace })
 	maps.Copy(a.listed, l.listed)
 	return l.objects, nil
 }
@@ -93,7 +93,7 @@ func (a *API) pages(ctx context.Context, l *listing) error {
 	}
 }
 
-func (l *listing) begin() { l.objects, l.listed, l.size = nil, make(map[ref]listedObject), 0 }
+func (l *listing) begin() { l.objects, l.listed, l.size = nil, make(map[objectRef]listedObject), 0 }
 
 func (a *API) page(ctx context.Context, l *listing, o metav1.ListOptions) (kubelist.Page, error) {
 	body, err := a.lister.Get().Namespace(l.namespace).Resource(resource(l.kind).Resource).VersionedParams(&o, metav1.ParameterCodec).Stream(ctx)
@@ -125,7 +125,7 @@ func (l *listing) add(text []byte, at time.Time) error {
 	l.objects = append(l.objects, o)
 	if l.size+len(text) <= maxListed {
 		l.size += len(text)
-		l.listed[ref{l.kind, l.namespace, o.Metadata.Name}] = listedObject{o.Metadata.ResourceVersion, text, at}
+		l.listed[objectRef{l.kind, l.namespace, o.Metadata.Name}] = listedObject{o.Metadata.ResourceVersion, text, at}
 	}
 	return nil
 }
@@ -135,13 +135,13 @@ func (l *listing) add(text []byte, at time.Time) error {
 const fresh = 30 * time.Second
 
 // popListed returns an object as it was listed just now, once.
-func (a *API) popListed(r ref) (listedObject, bool) {
+func (a *API) popListed(r objectRef) (listedObject, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	o, ok := a.listed[r]
 	delete(a.listed, r)
 	if ok && time.Since(o.at) >= fresh { // those that nobody reads are of the same age
-		maps.DeleteFunc(a.listed, func(_ ref, o listedObject) bool { return time.Since(o.at) >= fresh })
+		maps.DeleteFunc(a.listed, func(_ objectRef, o listedObject) bool { return time.Since(o.at) >= fresh })
 		return listedObject{}, false
 	}
 	return o, ok

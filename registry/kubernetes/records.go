@@ -33,23 +33,23 @@ func recordsName(owner, kind string) string {
 // https://kubernetes.io/docs/concepts/configuration/configmap/
 const maxRecords = 1 << 20
 
-// configMaps keeps records in a ConfigMap for each kind, beside the objects.
-type configMaps struct {
+// configMapRecorder keeps records in a ConfigMap for each kind, beside the objects.
+type configMapRecorder struct {
 	api              *API
 	owner, namespace string
 }
 
 // Recorder implements Store.
 func (a *API) Recorder(owner, namespace string) registry.Recorder {
-	return configMaps{a, owner, namespace}
+	return configMapRecorder{a, owner, namespace}
 }
 
-func (c configMaps) ref(kind string) ref {
-	return ref{configMap, c.namespace, recordsName(c.owner, kind)}
+func (c configMapRecorder) ref(kind string) objectRef {
+	return objectRef{configMap, c.namespace, recordsName(c.owner, kind)}
 }
 
 // Records implements registry.Recorder.
-func (c configMaps) Records(ctx context.Context, kind string) (map[string]string, error) {
+func (c configMapRecorder) Records(ctx context.Context, kind string) (map[string]string, error) {
 	r := c.ref(kind)
 	u, err := c.api.objects(r).Get(unlogged(ctx), r.name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) && isObject(err, r.name) {
@@ -71,7 +71,7 @@ func (c configMaps) Records(ctx context.Context, kind string) (map[string]string
 // Record implements registry.Recorder. It changes these texts alone: other replicas
 // write others. If together they make the ConfigMap too large, each is stored by itself,
 // first what makes room.
-func (c configMaps) Record(ctx context.Context, kind string, texts map[string]string) error {
+func (c configMapRecorder) Record(ctx context.Context, kind string, texts map[string]string) error {
 	r, ctx, size := c.ref(kind), unlogged(ctx), 0
 	for _, text := range texts {
 		size += len(text)
@@ -101,7 +101,7 @@ func (c configMaps) Record(ctx context.Context, kind string, texts map[string]st
 
 // store patches texts into a ConfigMap, or creates it. It returns what it did last and
 // the error of the API server.
-func (c configMaps) store(ctx context.Context, r ref, texts map[string]string) (verb string, err error) {
+func (c configMapRecorder) store(ctx context.Context, r objectRef, texts map[string]string) (verb string, err error) {
 	data := make(map[string]any, len(texts)) // null deletes
 	for name, text := range texts {
 		if data[name] = nil; text != "" {
@@ -125,21 +125,21 @@ func (c configMaps) store(ctx context.Context, r ref, texts map[string]string) (
 	return "create", err
 }
 
-// hiddenFiles keeps records in a hidden file for each kind, which neither istiod nor Argo CD
+// fileRecorder keeps records in a hidden file for each kind, which neither istiod nor Argo CD
 // reads.
-type hiddenFiles struct {
+type fileRecorder struct {
 	directory *Directory
 	owner     string
 }
 
 // Recorder implements Store.
-func (d *Directory) Recorder(owner, _ string) registry.Recorder { return hiddenFiles{d, owner} }
+func (d *Directory) Recorder(owner, _ string) registry.Recorder { return fileRecorder{d, owner} }
 
-func (h hiddenFiles) file(kind string) string { return "." + recordsName(h.owner, kind) }
+func (h fileRecorder) file(kind string) string { return "." + recordsName(h.owner, kind) }
 
 // Records implements registry.Recorder. Its error wraps registry.ErrRefused if an operator
 // has to mend a file or allow something. A disk that fails or is full is tried again.
-func (h hiddenFiles) Records(_ context.Context, kind string) (map[string]string, error) {
+func (h fileRecorder) Records(_ context.Context, kind string) (map[string]string, error) {
 	all := make(map[string]string)
 	path := filepath.Join(h.directory.path, h.file(kind))
 	text, err := h.directory.readFile(h.file(kind))
@@ -159,7 +159,7 @@ func (h hiddenFiles) Records(_ context.Context, kind string) (map[string]string,
 }
 
 // Record implements registry.Recorder.
-func (h hiddenFiles) Record(ctx context.Context, kind string, texts map[string]string) error {
+func (h fileRecorder) Record(ctx context.Context, kind string, texts map[string]string) error {
 	kept, err := h.Records(ctx, kind)
 	if err != nil {
 		return err

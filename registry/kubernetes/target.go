@@ -20,7 +20,7 @@ import (
 // A Store holds objects of the kinds serviceentry.ObjectKind and serviceentry.RuleKind,
 // and records beside them. It is safe for use by many goroutines.
 type Store interface {
-	objects
+	objectStore
 
 	// Recorder returns the recorder of an owner, beside the objects of a namespace.
 	Recorder(owner, namespace string) registry.Recorder
@@ -30,7 +30,7 @@ type Store interface {
 	Try(ctx context.Context, kind, namespace string) error
 }
 
-type objects interface {
+type objectStore interface {
 	// List returns the objects of a kind and a namespace, whoever owns them. Of those
 	// that cannot be read it returns the name alone. The others may be without their
 	// endpoints.
@@ -82,7 +82,7 @@ type Target struct {
 
 	mu        sync.Mutex
 	addresses map[netip.Addr]string // by address: the name of the object that has it
-	others    map[ref]string        // by host: the name of an object that has another name, as listed last
+	others    map[objectRef]string  // by host: the name of an object that has another name, as listed last
 	unread    []string              // objects or files that could not be read when they were listed last
 	state     State
 }
@@ -120,7 +120,7 @@ func (t *Target) Groups(ctx context.Context) ([]registry.Group, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	clear(t.addresses)
-	t.others = make(map[ref]string)
+	t.others = make(map[objectRef]string)
 	t.logUnread(all)
 	for _, o := range all {
 		t.recordAddresses(o)
@@ -177,7 +177,7 @@ func (t *Target) list(ctx context.Context, kind string) ([]serviceentry.Object, 
 func (t *Target) recordOther(o serviceentry.Object) (other bool) {
 	for _, host := range slices.Concat(o.Spec.Hosts, []string{o.Spec.Host}) {
 		if host != "" && (o.Elsewhere || host != o.Metadata.Name) {
-			t.others[ref{o.Kind, t.o.Namespace, host}], other = o.Metadata.Name, true
+			t.others[objectRef{o.Kind, t.o.Namespace, host}], other = o.Metadata.Name, true
 		}
 	}
 	return other
@@ -187,7 +187,7 @@ func (t *Target) recordOther(o serviceentry.Object) (other bool) {
 func (t *Target) other(kind, host string) (name string, there bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	name, there = t.others[ref{kind, t.o.Namespace, host}]
+	name, there = t.others[objectRef{kind, t.o.Namespace, host}]
 	return name, there
 }
 

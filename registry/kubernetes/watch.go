@@ -116,7 +116,7 @@ func (t *WatchedTarget) setWatch(ctx context.Context, kind string, err error) {
 	if ctx.Err() != nil {
 		return
 	}
-	err = explain(err, "list and watch", ref{kind: kind, namespace: t.o.Namespace})
+	err = explain(err, "list and watch", objectRef{kind: kind, namespace: t.o.Namespace})
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.watch[kind] = t.watch[kind].after(err, time.Now())
@@ -140,50 +140,50 @@ func (t *WatchedTarget) WatchState() State {
 	return last
 }
 
-// A version is an object as one change left it. Resource versions of one kind of
+// A objectVersion is an object as one change left it. Resource versions of one kind of
 // object are numbers that grow with each change, until etcd is restored:
 // https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions
-type version struct {
+type objectVersion struct {
 	number uint64
 	gone   bool
 }
 
-// versions compares what a watch observes of the objects of one kind with what was read
+// versionTracker compares what a watch observes of the objects of one kind with what was read
 // or written of them last. The order of the two does not matter. It is what a reflector
 // stores into.
-type versions struct {
+type versionTracker struct {
 	ready chan struct{} // of all kinds
 
 	mu       sync.Mutex
-	listed   bool                    // the watch began with a list, so that observed has every object
-	observed map[string]version      // by name, by the watch; of deleted objects, while they are known
-	known    map[string]*knownObject // of the objects that are watched
-	changed  map[string]bool         // of known: those that the watch observed since
+	listed   bool                     // the watch began with a list, so that observed has every object
+	observed map[string]objectVersion // by name, by the watch; of deleted objects, while they are known
+	known    map[string]*knownObject  // of the objects that are watched
+	changed  map[string]bool          // of known: those that the watch observed since
 }
 
 // A knownObject is what was read or written last of an object that is watched.
 type knownObject struct {
-	version
+	objectVersion
 
 	group   registry.Group
 	writing bool // what the watch observes may be our write
 }
 
-func newVersions(ready chan struct{}) *versions {
-	return &versions{ready: ready, observed: make(map[string]version), known: make(map[string]*knownObject), changed: make(map[string]bool)}
+func newVersionTracker(ready chan struct{}) *versionTracker {
+	return &versionTracker{ready: ready, observed: make(map[string]objectVersion), known: make(map[string]*knownObject), changed: make(map[string]bool)}
 }
 
 // add adds the object of a group, before it is read.
-func (v *versions) add(group registry.Group) {
+func (v *versionTracker) add(group registry.Group) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.known[group.Name] == nil {
-		v.known[group.Name] = &knownObject{version: version{gone: true}}
+		v.known[group.Name] = &knownObject{objectVersion: objectVersion{gone: true}}
 	}
 	v.known[group.Name].group = group
 }
 
-func (v *versions) remove(name string) {
+func (v *versionTracker) remove(name string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	delete(v.known, name)
@@ -194,35 +194,35 @@ func (v *versions) remove(name string) {
 }
 
 // saw records the version that an object was read or written as.
-func (v *versions) saw(name, resourceVersion string) {
-	v.set(name, version{number: number(resourceVersion, 0)})
+func (v *versionTracker) saw(name, resourceVersion string) {
+	v.set(name, objectVersion{number: number(resourceVersion, 0)})
 }
 
 // sawListed records that an object was read as an earlier list reported it, unless the
 // watch observed it otherwise: then it reports false, and the object has to be read.
-func (v *versions) sawListed(name, resourceVersion string) bool {
+func (v *versionTracker) sawListed(name, resourceVersion string) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	now := version{number: number(resourceVersion, newest)}
+	now := objectVersion{number: number(resourceVersion, newest)}
 	if v.listed && (v.observed[name] != now || now.number == newest) {
 		return false
 	}
 	if k := v.known[name]; k != nil {
-		k.version = now
+		k.objectVersion = now
 	}
 	return true
 }
 
 // none returns a function to record that a read that begins now found no object.
-func (v *versions) none(name string) func() {
+func (v *versionTracker) none(name string) func() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	oldest := v.observed[name].number // the read is not older
-	return func() { v.set(name, version{oldest, true}) }
+	return func() { v.set(name, objectVersion{oldest, true}) }
 }
 
 // sawNone records that an object was deleted as it was known.
-func (v *versions) sawNone(name string) {
+func (v *versionTracker) sawNone(name string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if k := v.known[name]; k != nil {
@@ -230,17 +230,17 @@ func (v *versions) sawNone(name string) {
 	}
 }
 
-func (v *versions) set(name string, now version) {
+func (v *versionTracker) set(name string, now objectVersion) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if k := v.known[name]; k != nil {
-		k.version = now
+		k.objectVersion = now
 	}
 }
 
 // begin records that an object is about to be written. The caller calls end after
 // that.
-func (v *versions) begin(name string) (end func()) {
+func (v *versionTracker) begin(name string) (end func()) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	k := v.known[name]
@@ -258,16 +258,16 @@ func (v *versions) begin(name string) (end func()) {
 
 var errNotMetadata = errors.New("no metadata of an object")
 
-func versionOf(object any) (name string, v version, err error) {
+func versionOf(object any) (name string, v objectVersion, err error) {
 	m, ok := object.(*metav1.PartialObjectMetadata)
 	if !ok {
-		return "", version{}, fmt.Errorf("%T: %w", object, errNotMetadata)
+		return "", objectVersion{}, fmt.Errorf("%T: %w", object, errNotMetadata)
 	}
-	return m.Name, version{number: number(m.ResourceVersion, newest)}, nil
+	return m.Name, objectVersion{number: number(m.ResourceVersion, newest)}, nil
 }
 
 // Add implements cache.ReflectorStore.
-func (v *versions) Add(object any) error {
+func (v *versionTracker) Add(object any) error {
 	name, now, err := versionOf(object)
 	if err == nil {
 		v.observe(name, now)
@@ -276,10 +276,10 @@ func (v *versions) Add(object any) error {
 }
 
 // Update implements cache.ReflectorStore.
-func (v *versions) Update(object any) error { return v.Add(object) }
+func (v *versionTracker) Update(object any) error { return v.Add(object) }
 
 // Delete implements cache.ReflectorStore.
-func (v *versions) Delete(object any) error {
+func (v *versionTracker) Delete(object any) error {
 	name, now, err := versionOf(object)
 	if now.gone = true; err == nil {
 		v.observe(name, now)
@@ -288,11 +288,11 @@ func (v *versions) Delete(object any) error {
 }
 
 // Resync implements cache.ReflectorStore; there is nothing to do.
-func (*versions) Resync() error { return nil }
+func (*versionTracker) Resync() error { return nil }
 
 // Replace implements cache.ReflectorStore.
-func (v *versions) Replace(objects []any, resourceVersion string) error {
-	all := make(map[string]version, len(objects))
+func (v *versionTracker) Replace(objects []any, resourceVersion string) error {
+	all := make(map[string]objectVersion, len(objects))
 	for _, object := range objects {
 		name, now, err := versionOf(object)
 		if err != nil {
@@ -303,7 +303,7 @@ func (v *versions) Replace(objects []any, resourceVersion string) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.listed = true
-	gone := version{number(resourceVersion, newest), true}
+	gone := objectVersion{number(resourceVersion, newest), true}
 	for _, name := range slices.AppendSeq(slices.Collect(maps.Keys(v.observed)), maps.Keys(v.known)) {
 		if _, there := all[name]; !there {
 			v.list(name, gone)
@@ -317,26 +317,26 @@ func (v *versions) Replace(objects []any, resourceVersion string) error {
 
 // list records what a list reports. After etcd was restored versions run backwards, so that
 // any other version than the known one is news. The caller holds mu.
-func (v *versions) list(name string, now version) {
+func (v *versionTracker) list(name string, now objectVersion) {
 	if k := v.known[name]; k != nil {
 		switch {
 		case k.gone && now.gone:
-			k.version = now // later ones are compared with it
-		case k.version != now:
-			k.version = version{} // older than any
+			k.objectVersion = now // later ones are compared with it
+		case k.objectVersion != now:
+			k.objectVersion = objectVersion{} // older than any
 		}
 	}
 	v.record(name, now)
 }
 
-func (v *versions) observe(name string, now version) {
+func (v *versionTracker) observe(name string, now objectVersion) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.record(name, now)
 }
 
 // record records what the watch reports. The caller holds mu.
-func (v *versions) record(name string, now version) {
+func (v *versionTracker) record(name string, now objectVersion) {
 	if now.gone && v.known[name] == nil {
 		delete(v.observed, name)
 		return
@@ -347,7 +347,7 @@ func (v *versions) record(name string, now version) {
 
 // wake makes ready ready if an object is another than the known one. The caller holds
 // mu.
-func (v *versions) wake(name string) {
+func (v *versionTracker) wake(name string) {
 	if k := v.known[name]; k == nil || k.writing || !k.differs(v.observed[name]) {
 		return
 	}
@@ -359,18 +359,18 @@ func (v *versions) wake(name string) {
 }
 
 // differs reports whether an observed version is news.
-func (k *knownObject) differs(observed version) bool {
+func (k *knownObject) differs(observed objectVersion) bool {
 	return observed.number > k.number && (!observed.gone || !k.gone)
 }
 
 // drain returns the groups that changed since they were read.
-func (v *versions) drain() (groups []registry.Group) {
+func (v *versionTracker) drain() (groups []registry.Group) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for name := range v.changed {
 		if k := v.known[name]; !k.writing && k.differs(v.observed[name]) {
 			groups = append(groups, k.group)
-			k.version = v.observed[name]
+			k.objectVersion = v.observed[name]
 		}
 	}
 	clear(v.changed)

@@ -81,8 +81,8 @@ func holds(labels, others map[string]string) bool {
 	return true
 }
 
-// A share is the endpoints of a locality that have the same weight.
-type share struct {
+// A localityShare is the endpoints of a locality that have the same weight.
+type localityShare struct {
 	locality string
 	weight   uint32
 }
@@ -92,10 +92,10 @@ type share struct {
 // are in different localities. Envoy uses the weights of the endpoints. For a
 // client's locality near endpoints have higher priorities.
 func assignment(name string, port *networking.ServicePort, endpoints []*networking.WorkloadEntry, client string) *endpointv3.ClusterLoadAssignment {
-	shares := make(map[share][]*endpointv3.LbEndpoint)
+	shares := make(map[localityShare][]*endpointv3.LbEndpoint)
 	weights := make(map[string]int) // how many shares a locality has
 	for _, e := range endpoints {
-		s := share{e.GetLocality(), max(e.GetWeight(), 1)}
+		s := localityShare{e.GetLocality(), max(e.GetWeight(), 1)}
 		if shares[s] == nil {
 			weights[s.locality]++
 		}
@@ -103,7 +103,7 @@ func assignment(name string, port *networking.ServicePort, endpoints []*networki
 	}
 	divisor, distances := scale(shares), []int{}
 	out := &endpointv3.ClusterLoadAssignment{ClusterName: name}
-	for _, s := range slices.SortedFunc(maps.Keys(shares), func(a, b share) int {
+	for _, s := range slices.SortedFunc(maps.Keys(shares), func(a, b localityShare) int {
 		return cmp.Or(distance(client, a.locality)-distance(client, b.locality), cmp.Compare(a.locality, b.locality), cmp.Compare(a.weight, b.weight))
 	}) {
 		if d := distance(client, s.locality); !slices.Contains(distances, d) {
@@ -158,7 +158,7 @@ func nearest(client string, endpoints []*networking.WorkloadEntry) string {
 }
 
 // scale returns the divisor by which the sum of the weights fits into 32 bits.
-func scale(shares map[share][]*endpointv3.LbEndpoint) uint64 {
+func scale(shares map[localityShare][]*endpointv3.LbEndpoint) uint64 {
 	const room = math.MaxUint32 / 2 // weights that would be 0 are 1
 	var sum uint64
 	for s, endpoints := range shares {
@@ -193,7 +193,7 @@ type generatedResource struct {
 	url, name  string
 	byNameOnly bool
 	message    func() proto.Message
-	localities *localities // nil: it is the same for all clients
+	localities *localityAssignments // nil: it is the same for all clients
 }
 
 // resources returns what follows from one entry: clusters and endpoints, and what
@@ -219,9 +219,9 @@ func resources(e Entry, rules Rules) []generatedResource {
 
 func clustersOf(host string, p *networking.ServicePort, subset string, endpoints []*networking.WorkloadEntry, rules Rules) []generatedResource {
 	name := clusterName(host, p.GetNumber(), subset)
-	var near *localities
+	var near *localityAssignments
 	if rules.near[host] {
-		near = &localities{name: name, port: p, endpoints: endpoints, made: make(map[string]*anypb.Any)}
+		near = &localityAssignments{name: name, port: p, endpoints: endpoints, made: make(map[string]*anypb.Any)}
 	}
 	return []generatedResource{
 		{resource.ClusterType, name, false, func() proto.Message { return cluster(name, p) }, nil},
@@ -229,8 +229,8 @@ func clustersOf(host string, p *networking.ServicePort, subset string, endpoints
 	}
 }
 
-// localities is the endpoints of a cluster for clients that prefer near ones.
-type localities struct {
+// localityAssignments is the endpoints of a cluster for clients that prefer near ones.
+type localityAssignments struct {
 	name      string
 	port      *networking.ServicePort
 	endpoints []*networking.WorkloadEntry
@@ -239,7 +239,7 @@ type localities struct {
 	made map[string]*anypb.Any // by the result of nearest
 }
 
-func (l *localities) of(client string) *anypb.Any {
+func (l *localityAssignments) of(client string) *anypb.Any {
 	client = nearest(client, l.endpoints)
 	l.mu.Lock()
 	defer l.mu.Unlock()

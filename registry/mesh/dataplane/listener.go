@@ -41,14 +41,14 @@ func connectionManager(prefix, routes string) *anypb.Any {
 	})
 }
 
-// A port is the hosts of a port number: those of HTTP are found by name, the others
+// A listenerPort is the hosts of a port number: those of HTTP are found by name, the others
 // by address.
-type port struct {
+type listenerPort struct {
 	number uint32
-	hosts  []portHost // by name
+	hosts  []listenerHost // by name
 }
 
-type portHost struct {
+type listenerHost struct {
 	name      string
 	addresses []string
 	http      bool
@@ -73,7 +73,7 @@ func anyAddress(vips netip.Prefix) string {
 // listener returns the listener of an Envoy at the port. It accepts calls to virtual
 // addresses and, of HTTP, calls within its machine: others are not to reach
 // services through it.
-func (p port) listener(vips netip.Prefix) *listenerv3.Listener {
+func (p listenerPort) listener(vips netip.Prefix) *listenerv3.Listener {
 	l := &listenerv3.Listener{
 		Name:             listenerOf(p.number, vips),
 		Address:          socket(anyAddress(vips), p.number),
@@ -133,11 +133,11 @@ func ranges(all []netip.Prefix) []*corev3.CidrRange {
 }
 
 // routes returns the routes of all hosts of HTTP at the port, nil if there are none.
-func (p port) routes(rules Rules) *routev3.RouteConfiguration {
+func (p listenerPort) routes(rules Rules) *routev3.RouteConfiguration {
 	c := &routev3.RouteConfiguration{Name: routesOf(p.number), ValidateClusters: wrapperspb.Bool(false)}
 	for _, h := range p.hosts {
 		if h.http {
-			c.VirtualHosts = append(c.VirtualHosts, virtualHost(h.name, p.number, h.addresses, rules, byEnvoy))
+			c.VirtualHosts = append(c.VirtualHosts, virtualHost(h.name, p.number, h.addresses, rules, envoyClient))
 		}
 	}
 	if len(c.GetVirtualHosts()) == 0 {
@@ -149,12 +149,12 @@ func (p port) routes(rules Rules) *routev3.RouteConfiguration {
 func routeConfiguration(host string, port uint32, rules Rules) *routev3.RouteConfiguration {
 	return &routev3.RouteConfiguration{
 		Name:             clusterName(host, port, ""),
-		VirtualHosts:     []*routev3.VirtualHost{virtualHost(host, port, nil, rules, byGRPC)},
+		VirtualHosts:     []*routev3.VirtualHost{virtualHost(host, port, nil, rules, grpcClient)},
 		ValidateClusters: wrapperspb.Bool(false),
 	}
 }
 
-func virtualHost(host string, port uint32, addresses []string, rules Rules, by caller) *routev3.VirtualHost {
+func virtualHost(host string, port uint32, addresses []string, rules Rules, by clientKind) *routev3.VirtualHost {
 	h := &routev3.VirtualHost{Name: listenerName(host, port), Domains: []string{host, listenerName(host, port)}}
 	for _, a := range addresses {
 		h.Domains = append(h.Domains, a, joinHostPort(a, port))

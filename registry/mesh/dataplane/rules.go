@@ -22,14 +22,14 @@ import (
 type Rules struct {
 	subsets map[string][]*networking.Subset
 	near    map[string]bool // hosts whose near endpoints are preferred
-	routes  map[string][]rule
+	routes  map[string][]routeRule
 	hosts   []RuleHost
 }
 
-// A rule is a route of a VirtualService.
-type rule struct {
+// A routeRule is a route of a VirtualService.
+type routeRule struct {
 	name    string
-	matches []match // any of them
+	matches []requestMatch // any of them
 	to      []*networking.HTTPRouteDestination
 }
 
@@ -67,11 +67,11 @@ func (r RefusedRule) Error() string {
 // is refused whole, and the others are followed.
 func ParseRules(documents [][]byte) (Rules, []RefusedRule) {
 	p := rulesParser{
-		rules:  Rules{subsets: make(map[string][]*networking.Subset), near: make(map[string]bool), routes: make(map[string][]rule)},
+		rules:  Rules{subsets: make(map[string][]*networking.Subset), near: make(map[string]bool), routes: make(map[string][]routeRule)},
 		hosts:  make(map[int][]RuleHost),
 		broken: make(map[string]string),
 	}
-	var services []*document
+	var services []*ruleDocument
 	for i, text := range documents {
 		switch d := p.decode(i, text); spec := d.spec.(type) {
 		case *networking.DestinationRule:
@@ -98,24 +98,24 @@ type rulesParser struct {
 	refused []RefusedRule
 }
 
-// A document is one rule while it is checked.
-type document struct {
+// A ruleDocument is one rule while it is checked.
+type ruleDocument struct {
 	at     int
 	object string
 	spec   proto.Message // nil: it is none, or is refused
-	checks
+	ruleChecks
 }
 
 // refuse records why a document is refused, and reports whether it is.
-func (p *rulesParser) refuse(d *document) bool {
+func (p *rulesParser) refuse(d *ruleDocument) bool {
 	for _, f := range d.failed {
 		p.refused = append(p.refused, RefusedRule{Document: d.at, Path: f.path, Object: d.object, Reason: f.reason})
 	}
 	return len(d.failed) > 0
 }
 
-func (p *rulesParser) decode(at int, text []byte) *document {
-	d := &document{at: at}
+func (p *rulesParser) decode(at int, text []byte) *ruleDocument {
+	d := &ruleDocument{at: at}
 	var object struct {
 		APIVersion string          `json:"apiVersion"`
 		Kind       string          `json:"kind"`
@@ -172,7 +172,7 @@ func withoutPosition(err error) string {
 	return text
 }
 
-func (p *rulesParser) addDestination(d *document, spec *networking.DestinationRule) {
+func (p *rulesParser) addDestination(d *ruleDocument, spec *networking.DestinationRule) {
 	d.object = "DestinationRule of " + naming.Quote(spec.GetHost())
 	d.destinationRule(spec, p.rules.subsets[spec.GetHost()])
 	if p.refuse(d) {
@@ -185,7 +185,7 @@ func (p *rulesParser) addDestination(d *document, spec *networking.DestinationRu
 	p.rules.subsets[host] = append(p.rules.subsets[host], spec.GetSubsets()...)
 }
 
-func (p *rulesParser) addService(d *document, spec *networking.VirtualService) {
+func (p *rulesParser) addService(d *ruleDocument, spec *networking.VirtualService) {
 	d.object = "VirtualService of " + naming.Quote(strings.Join(spec.GetHosts(), ", "))
 	rules := d.virtualService(spec, p.subsetReason)
 	if p.refuse(d) {
@@ -222,17 +222,17 @@ func preferNear() *networking.TrafficPolicy {
 	}}
 }
 
-// A caller is a kind of data plane.
-type caller uint8
+// A clientKind is a kind of data plane.
+type clientKind uint8
 
 const (
-	byEnvoy caller = iota
-	byGRPC         // calls are always POST, which is not among what headers match
+	envoyClient clientKind = iota
+	grpcClient             // calls are always POST, which is not among what headers match
 )
 
 // of returns the routes to a host at a port, in the order in which they are
 // tried.
-func (r Rules) of(host string, port uint32, by caller) []*routev3.Route {
+func (r Rules) of(host string, port uint32, by clientKind) []*routev3.Route {
 	var out []*routev3.Route
 	for _, rule := range r.routes[host] {
 		for _, m := range rule.matches {

@@ -19,26 +19,28 @@ import (
 	"github.com/xds-bridge/xds-bridge/naming"
 )
 
-// checks gathers why a rule is refused. What it accepts, Envoy and gRPC accept: they
+// ruleChecks gathers why a rule is refused. What it accepts, Envoy and gRPC accept: they
 // refuse all routes of a port for one that is invalid.
-type checks struct {
-	failed []failure
+type ruleChecks struct {
+	failed []fieldFailure
 }
 
-// A failure is one reason, at a field.
-type failure struct{ path, reason string }
+// A fieldFailure is one reason, at a field.
+type fieldFailure struct{ path, reason string }
 
-func (c *checks) fail(path, reason string) { c.failed = append(c.failed, failure{path, reason}) }
+func (c *ruleChecks) fail(path, reason string) {
+	c.failed = append(c.failed, fieldFailure{path, reason})
+}
 
 // failIf records a reason, if there is one.
-func (c *checks) failIf(path, reason string) {
+func (c *ruleChecks) failIf(path, reason string) {
 	if reason != "" {
 		c.fail(path, reason)
 	}
 }
 
 // only refuses the fields of a message that are set and not followed.
-func (c *checks) only(path string, m proto.Message, followed ...protoreflect.Name) {
+func (c *ruleChecks) only(path string, m proto.Message, followed ...protoreflect.Name) {
 	var others []string
 	m.ProtoReflect().Range(func(f protoreflect.FieldDescriptor, _ protoreflect.Value) bool {
 		if !slices.Contains(followed, f.Name()) {
@@ -51,7 +53,7 @@ func (c *checks) only(path string, m proto.Message, followed ...protoreflect.Nam
 	}
 }
 
-func (c *checks) destinationRule(d *networking.DestinationRule, others []*networking.Subset) {
+func (c *ruleChecks) destinationRule(d *networking.DestinationRule, others []*networking.Subset) {
 	c.only("spec", d, "host", "subsets", "traffic_policy", "export_to")
 	c.failIf("spec.host", hostReason(d.GetHost()))
 	c.exportTo(d.GetExportTo())
@@ -81,7 +83,7 @@ func (c *checks) destinationRule(d *networking.DestinationRule, others []*networ
 
 // virtualService checks a VirtualService, and returns its rules. Subset returns why a
 // host has no such subset.
-func (c *checks) virtualService(s *networking.VirtualService, subset func(host, name string) string) []rule {
+func (c *ruleChecks) virtualService(s *networking.VirtualService, subset func(host, name string) string) []routeRule {
 	c.only("spec", s, "hosts", "gateways", "http", "export_to")
 	if len(s.GetHosts()) == 0 {
 		c.fail("spec.hosts", "names no host")
@@ -100,23 +102,23 @@ func (c *checks) virtualService(s *networking.VirtualService, subset func(host, 
 	if len(s.GetHttp()) == 0 {
 		c.fail("spec.http", "has no route")
 	}
-	rules := make([]rule, 0, len(s.GetHttp()))
+	rules := make([]routeRule, 0, len(s.GetHttp()))
 	for i, h := range s.GetHttp() {
 		path := fmt.Sprintf("spec.http[%d]", i)
 		c.only(path, h, "name", "match", "route")
 		c.destinations(path+".route", h.GetRoute(), subset)
-		rules = append(rules, rule{cmp.Or(h.GetName(), fmt.Sprintf("route-%d", i+1)), c.matches(path+".match", h.GetMatch()), h.GetRoute()})
+		rules = append(rules, routeRule{cmp.Or(h.GetName(), fmt.Sprintf("route-%d", i+1)), c.matches(path+".match", h.GetMatch()), h.GetRoute()})
 	}
 	return rules
 }
 
-func (c *checks) exportTo(namespaces []string) {
+func (c *ruleChecks) exportTo(namespaces []string) {
 	if len(namespaces) > 0 && !slices.Equal(namespaces, []string{"*"}) {
 		c.fail("spec.exportTo", "rules are served in all namespaces: leave it out, or write [\"*\"]")
 	}
 }
 
-func (c *checks) destinations(path string, all []*networking.HTTPRouteDestination, subset func(host, name string) string) {
+func (c *ruleChecks) destinations(path string, all []*networking.HTTPRouteDestination, subset func(host, name string) string) {
 	if len(all) == 0 {
 		c.fail(path, "has no destination")
 		return

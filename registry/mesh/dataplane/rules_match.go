@@ -14,18 +14,18 @@ import (
 	networking "istio.io/api/networking/v1alpha3"
 )
 
-// A match is a condition on requests.
-type match struct {
+// A requestMatch is a condition on requests.
+type requestMatch struct {
 	condition *routev3.RouteMatch
 	method    *networking.StringMatch // nil: any
 }
 
 // of returns the condition for a kind of data plane; nil: no request fulfils it.
-func (m match) of(by caller) *routev3.RouteMatch {
+func (m requestMatch) of(by clientKind) *routev3.RouteMatch {
 	switch {
-	case m.method == nil || by == byGRPC && fits(m.method, "POST"):
+	case m.method == nil || by == grpcClient && fits(m.method, "POST"):
 		return m.condition
-	case by == byGRPC:
+	case by == grpcClient:
 		return nil
 	}
 	out := proto.CloneOf(m.condition)
@@ -50,11 +50,11 @@ func fits(m *networking.StringMatch, text string) bool {
 const maxWithout = 4
 
 // matches returns the conditions of a route, any of which has to hold.
-func (c *checks) matches(path string, all []*networking.HTTPMatchRequest) []match {
+func (c *ruleChecks) matches(path string, all []*networking.HTTPMatchRequest) []requestMatch {
 	if len(all) == 0 {
-		return []match{{condition: pathOf(nil)}}
+		return []requestMatch{{condition: pathOf(nil)}}
 	}
-	var out []match
+	var out []requestMatch
 	for i, m := range all {
 		path, before := fmt.Sprintf("%s[%d]", path, i), len(c.failed)
 		c.only(path, m, "name", "uri", "ignore_uri_case", "method", "headers", "without_headers")
@@ -83,7 +83,7 @@ func (c *checks) matches(path string, all []*networking.HTTPMatchRequest) []matc
 }
 
 // text checks a condition on a text, of which gRPC refuses an empty prefix.
-func (c *checks) text(path string, m *networking.StringMatch) {
+func (c *ruleChecks) text(path string, m *networking.StringMatch) {
 	if s, ok := m.GetMatchType().(*networking.StringMatch_Prefix); ok && s.Prefix == "" {
 		c.fail(path, "the prefix is empty")
 	}
@@ -91,7 +91,7 @@ func (c *checks) text(path string, m *networking.StringMatch) {
 }
 
 // expression checks a condition that may be a regular expression.
-func (c *checks) expression(path string, m *networking.StringMatch) {
+func (c *ruleChecks) expression(path string, m *networking.StringMatch) {
 	if s, ok := m.GetMatchType().(*networking.StringMatch_Regex); ok {
 		c.failIf(path, expressionReason(s.Regex))
 	}
@@ -106,7 +106,7 @@ func isPresence(m *networking.StringMatch) bool {
 // matchesOf returns the conditions that a match is. One on what a header must not be is
 // two: that the header is absent, and that it is something else. For a single one gRPC
 // and Envoy require the header to be there.
-func matchesOf(m *networking.HTTPMatchRequest) []match {
+func matchesOf(m *networking.HTTPMatchRequest) []requestMatch {
 	base := pathOf(m.GetUri())
 	if m.GetIgnoreUriCase() {
 		base.CaseSensitive = wrapperspb.Bool(false)
@@ -130,9 +130,9 @@ func matchesOf(m *networking.HTTPMatchRequest) []match {
 		}
 		all = next
 	}
-	out := make([]match, len(all))
+	out := make([]requestMatch, len(all))
 	for i, condition := range all {
-		out[i] = match{condition, m.GetMethod()}
+		out[i] = requestMatch{condition, m.GetMethod()}
 	}
 	return out
 }

@@ -28,7 +28,7 @@ type Options struct {
 // A Server serves entries to data planes.
 type Server struct {
 	o     Options
-	store *store
+	store *resourceStore
 	names atomic.Int64 // bytes of what all streams ask for
 
 	mu       sync.Mutex
@@ -46,13 +46,13 @@ type portEntries struct {
 
 type drainKey struct {
 	url string
-	key key
+	key resourceKey
 }
 
 // NewServer returns a server that does not answer before its first Update.
 func NewServer(o Options) *Server {
 	return &Server{
-		o: o, store: newStore(),
+		o: o, store: newResourceStore(),
 		entries: make(map[string]Entry), ports: make(map[uint32]*portEntries), draining: make(map[drainKey]int),
 	}
 }
@@ -62,7 +62,7 @@ func NewServer(o Options) *Server {
 func (s *Server) Update(put []Entry, remove []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := change{server: s, updates: newUpdates(), ports: make(map[uint32]struct{})}
+	c := updateCollector{server: s, updates: newResourceUpdates(), ports: make(map[uint32]struct{})}
 	for _, name := range remove {
 		if old, ok := s.entries[name]; ok {
 			c.remove(old)
@@ -83,8 +83,8 @@ func (s *Server) Update(put []Entry, remove []string) {
 const drainFor = 10 * time.Second
 
 // drain delays the removal of clusters and endpoints. The caller holds mu.
-func (s *Server) drain(all updates) {
-	later := newUpdates()
+func (s *Server) drain(all resourceUpdates) {
+	later := newResourceUpdates()
 	for _, url := range []string{resource.ClusterType, resource.EndpointType} {
 		for k, r := range all[url] {
 			if r != nil {
@@ -109,11 +109,11 @@ func (s *Server) drain(all updates) {
 }
 
 // drained removes what was to go with a change, and did not return meanwhile.
-func (s *Server) drained(all updates, number int) {
+func (s *Server) drained(all resourceUpdates, number int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for url, update := range all {
-		maps.DeleteFunc(update, func(k key, _ *storedResource) bool { return s.draining[drainKey{url, k}] != number })
+		maps.DeleteFunc(update, func(k resourceKey, _ *storedResource) bool { return s.draining[drainKey{url, k}] != number })
 		for k := range update {
 			delete(s.draining, drainKey{url, k})
 		}
@@ -121,17 +121,17 @@ func (s *Server) drained(all updates, number int) {
 	s.store.apply(all)
 }
 
-// A change collects the updates that follow from changed entries.
-type change struct {
+// A updateCollector collects the updates that follow from changed entries.
+type updateCollector struct {
 	server  *Server
-	updates updates
+	updates resourceUpdates
 	ports   map[uint32]struct{} // whose hosts changed
 }
 
-func (c *change) remove(e Entry) {
+func (c *updateCollector) remove(e Entry) {
 	delete(c.server.entries, e.Name)
 	for _, r := range resources(e, c.server.o.Rules) {
-		c.updates[r.url][key{name: r.name}] = nil
+		c.updates[r.url][resourceKey{name: r.name}] = nil
 	}
 	for _, p := range e.Spec.GetPorts() {
 		delete(c.server.ports[p.GetNumber()].names, e.Name)
@@ -139,7 +139,7 @@ func (c *change) remove(e Entry) {
 	}
 }
 
-func (c *change) put(e Entry) {
+func (c *updateCollector) put(e Entry) {
 	old, had := c.server.entries[e.Name]
 	sameHead := had && e.sameHead(old)
 	if had && !sameHead {
@@ -152,7 +152,7 @@ func (c *change) put(e Entry) {
 		}
 		next := newStoredResource(r.name, pack(r.message()))
 		next.exportTo, next.byNameOnly, next.localities = e.exportTo(), r.byNameOnly, r.localities
-		c.updates[r.url][next.key] = next
+		c.updates[r.url][next.resourceKey] = next
 	}
 	if sameHead {
 		return
@@ -170,7 +170,7 @@ func (c *change) put(e Entry) {
 
 // port collects the listener and routes of a port, with separate ones for each
 // namespace that an entry is exported to by name.
-func (c *change) port(number uint32) {
+func (c *updateCollector) port(number uint32) {
 	of := c.server.ports[number]
 	before := of.namespaces
 	of.namespaces = []string{""}
@@ -185,8 +185,8 @@ func (c *change) port(number uint32) {
 		}
 	}
 	for _, namespace := range before {
-		c.updates[resource.ListenerType][key{listenerOf(number, c.server.o.VIPs), namespace}] = nil
-		c.updates[resource.RouteType][key{routesOf(number), namespace}] = nil
+		c.updates[resource.ListenerType][resourceKey{listenerOf(number, c.server.o.VIPs), namespace}] = nil
+		c.updates[resource.RouteType][resourceKey{routesOf(number), namespace}] = nil
 	}
 	for _, namespace := range of.namespaces {
 		p := portOf(number, entries, namespace)
@@ -202,16 +202,16 @@ func (c *change) port(number uint32) {
 	}
 }
 
-func (c *change) putFor(namespace, url, name string, m proto.Message) {
+func (c *updateCollector) putFor(namespace, url, name string, m proto.Message) {
 	r := newStoredResource(name, pack(m))
 	r.namespace = namespace
-	c.updates[url][r.key] = r
+	c.updates[url][r.resourceKey] = r
 }
 
 // portOf returns the hosts of a port that a namespace sees; empty: a namespace that
 // no entry names.
-func portOf(number uint32, entries []Entry, namespace string) port {
-	p := port{number: number}
+func portOf(number uint32, entries []Entry, namespace string) listenerPort {
+	p := listenerPort{number: number}
 	seen := make(map[string]bool)
 	for _, e := range entries {
 		if !isVisible(e.exportTo(), namespace) {
@@ -223,7 +223,7 @@ func portOf(number uint32, entries []Entry, namespace string) port {
 				continue
 			}
 			seen[host] = true
-			h := portHost{name: host, http: isHTTP(e.Spec.GetPorts()[i])}
+			h := listenerHost{name: host, http: isHTTP(e.Spec.GetPorts()[i])}
 			for _, a := range e.Spec.GetAddresses() {
 				if !seen[a] { // the first host with an address is found by it
 					seen[a] = true

@@ -15,14 +15,14 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// A key identifies a resource of a type. It has a namespace if data planes of that
+// A resourceKey identifies a resource of a type. It has a namespace if data planes of that
 // namespace get the resource in place of the one for all.
-type key struct{ name, namespace string }
+type resourceKey struct{ name, namespace string }
 
 // A storedResource is a resource in wire format, encoded once for all streams. It is
 // never written again: a change replaces it.
 type storedResource struct {
-	key
+	resourceKey
 	exportTo   []string   // namespaces in which it is visible; nil: all
 	before     [][]string // earlier values of exportTo
 	byNameOnly bool       // it is not part of a wildcard
@@ -31,14 +31,14 @@ type storedResource struct {
 	version    string     // a hash of the content
 	sum        uint64     // the same as a number
 	wire       *anypb.Any
-	delta      *discovery.Resource // in the incremental form; nil: it is gone
-	localities *localities         // nil: it is the same for all clients
+	delta      *discovery.Resource  // in the incremental form; nil: it is gone
+	localities *localityAssignments // nil: it is the same for all clients
 }
 
 // A typeState is the resources of one type.
 type typeState struct {
 	url       string
-	resources map[key]*storedResource
+	resources map[resourceKey]*storedResource
 	changes   []*storedResource // by revision; replaced ones are skipped
 	removed   int               // resources that are gone
 	came      uint64            // last revision with a new resource
@@ -52,46 +52,46 @@ func sendingOrder() []string {
 	return []string{resource.ClusterType, resource.EndpointType, resource.ListenerType, resource.RouteType}
 }
 
-// A store holds the resources of all types. Each change is a revision: of a stream
+// A resourceStore holds the resources of all types. Each change is a revision: of a stream
 // only the revision is kept up to which it was sent everything.
-type store struct {
+type resourceStore struct {
 	mu       sync.RWMutex
 	revision uint64 // 0: nothing is answered yet
 	types    map[string]*typeState
-	views    map[*view]struct{}
+	views    map[*streamView]struct{}
 }
 
-func newStore() *store {
-	s := &store{types: make(map[string]*typeState), views: make(map[*view]struct{})}
+func newResourceStore() *resourceStore {
+	s := &resourceStore{types: make(map[string]*typeState), views: make(map[*streamView]struct{})}
 	for _, url := range sendingOrder() {
-		s.types[url] = &typeState{url: url, resources: make(map[key]*storedResource)}
+		s.types[url] = &typeState{url: url, resources: make(map[resourceKey]*storedResource)}
 	}
 	return s
 }
 
-// updates is the changed resources, by type; nil: to be removed.
-type updates map[string]map[key]*storedResource
+// resourceUpdates is the changed resources, by type; nil: to be removed.
+type resourceUpdates map[string]map[resourceKey]*storedResource
 
-func newUpdates() updates {
-	u := make(updates)
+func newResourceUpdates() resourceUpdates {
+	u := make(resourceUpdates)
 	for _, url := range sendingOrder() {
-		u[url] = make(map[key]*storedResource)
+		u[url] = make(map[resourceKey]*storedResource)
 	}
 	return u
 }
 
-func compareKeys(a, b key) int {
+func compareKeys(a, b resourceKey) int {
 	return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(a.namespace, b.namespace))
 }
 
 // apply makes updates the next revision and wakes the streams.
-func (s *store) apply(all updates) {
+func (s *resourceStore) apply(all resourceUpdates) {
 	s.mu.Lock()
 	s.revision++
 	for url, u := range all {
 		s.types[url].apply(u, s.revision)
 	}
-	views := make([]*view, 0, len(s.views))
+	views := make([]*streamView, 0, len(s.views))
 	for v := range s.views {
 		views = append(views, v)
 	}
@@ -101,7 +101,7 @@ func (s *store) apply(all updates) {
 	}
 }
 
-func (t *typeState) apply(update map[key]*storedResource, revision uint64) {
+func (t *typeState) apply(update map[resourceKey]*storedResource, revision uint64) {
 	for _, k := range slices.SortedFunc(maps.Keys(update), compareKeys) {
 		old := t.resources[k]
 		if r := update[k]; r != nil {
@@ -109,7 +109,7 @@ func (t *typeState) apply(update map[key]*storedResource, revision uint64) {
 		} else if old != nil && old.wire != nil {
 			t.uncount(old)
 			t.removed++
-			t.record(&storedResource{key: k, exportTo: []string{}, before: old.earlier([]string{}), byNameOnly: old.byNameOnly}, revision)
+			t.record(&storedResource{resourceKey: k, exportTo: []string{}, before: old.earlier([]string{}), byNameOnly: old.byNameOnly}, revision)
 		}
 	}
 	t.compact()
@@ -154,7 +154,7 @@ func (t *typeState) uncount(old *storedResource) {
 
 func (t *typeState) record(r *storedResource, revision uint64) {
 	r.revision = revision
-	t.resources[r.key] = r
+	t.resources[r.resourceKey] = r
 	t.changes = append(t.changes, r)
 }
 
@@ -173,7 +173,7 @@ func (t *typeState) compact() {
 		drop = t.removed / 2 //nolint:mnd // half of them, to do it seldom
 	}
 	t.changes = slices.DeleteFunc(t.changes, func(r *storedResource) bool {
-		if t.resources[r.key] != r {
+		if t.resources[r.resourceKey] != r {
 			return true
 		}
 		if r.wire != nil || drop == 0 {
@@ -182,7 +182,7 @@ func (t *typeState) compact() {
 		drop--
 		t.removed--
 		t.compacted = r.revision
-		delete(t.resources, r.key)
+		delete(t.resources, r.resourceKey)
 		return true
 	})
 }
@@ -193,7 +193,7 @@ func (t *typeState) since(revision uint64) func(yield func(*storedResource) bool
 	return func(yield func(*storedResource) bool) {
 		i, _ := slices.BinarySearchFunc(t.changes, revision+1, func(r *storedResource, rev uint64) int { return cmp.Compare(r.revision, rev) })
 		for _, r := range t.changes[i:] {
-			if t.resources[r.key] == r && !yield(r) {
+			if t.resources[r.resourceKey] == r && !yield(r) {
 				return
 			}
 		}
@@ -215,9 +215,9 @@ func (t *typeState) find(name, namespace string) *storedResource {
 	if t == nil {
 		return nil
 	}
-	r := t.resources[key{name, namespace}]
+	r := t.resources[resourceKey{name, namespace}]
 	if r == nil || r.wire == nil {
-		r = t.resources[key{name: name}]
+		r = t.resources[resourceKey{name: name}]
 	}
 	if r == nil || r.wire == nil || !isVisible(r.exportTo, namespace) {
 		return nil
@@ -265,7 +265,7 @@ func SetVersion(sum uint64, count int) string {
 func newStoredResource(name string, wire *anypb.Any) *storedResource {
 	version, sum := VersionOf(wire.GetValue())
 	return &storedResource{
-		key: key{name: name}, version: version, sum: sum, wire: wire,
+		resourceKey: resourceKey{name: name}, version: version, sum: sum, wire: wire,
 		delta: &discovery.Resource{Name: name, Version: version, Resource: wire},
 	}
 }

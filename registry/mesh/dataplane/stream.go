@@ -61,14 +61,14 @@ func (s *Server) Delta(ctx context.Context, st stream.DeltaStream, observe func(
 	return delta.NewServer(ctx, v, c).DeltaStreamHandler(st, resource.AnyType)
 }
 
-// A poll answers a request of REST.
-type poll struct {
+// A restPoll answers a request of REST.
+type restPoll struct {
 	server  *Server
 	observe func(Event)
 }
 
 // Fetch implements rest.Server.
-func (p poll) Fetch(ctx context.Context, r *discovery.DiscoveryRequest) (*discovery.DiscoveryResponse, error) {
+func (p restPoll) Fetch(ctx context.Context, r *discovery.DiscoveryRequest) (*discovery.DiscoveryResponse, error) {
 	node := r.GetNode()
 	if proto.Size(node) > MaxNode || len(r.GetVersionInfo()) > maxVersion {
 		return nil, errSize
@@ -98,7 +98,7 @@ const maxBody = 4 << 20
 // returns.
 func (s *Server) Poll(w http.ResponseWriter, r *http.Request, observe func(Event)) {
 	r.Body = http.MaxBytesReader(w, r.Body, maxBody)
-	gateway := server.HTTPGateway{Server: server.NewServerAdvanced(poll{s, observe}, nil, nil)}
+	gateway := server.HTTPGateway{Server: server.NewServerAdvanced(restPoll{s, observe}, nil, nil)}
 	body, code, err := gateway.ServeHTTP(r)
 	if err != nil {
 		http.Error(w, err.Error(), code)
@@ -245,11 +245,11 @@ var (
 type sotwResponse struct {
 	cache.PassthroughResponse
 
-	v *view
-	s *subscription
+	v *streamView
+	s *viewSubscription
 }
 
-func newSotwResponse(v *view, s *subscription, r *cache.Request) *sotwResponse {
+func newSotwResponse(v *streamView, s *viewSubscription, r *cache.Request) *sotwResponse {
 	// The view records what was sent, so ReturnedResources is empty.
 	return &sotwResponse{cache.PassthroughResponse{Request: r, ReturnedResources: make(map[string]string)}, v, s}
 }
@@ -264,7 +264,7 @@ func (a *sotwResponse) GetDiscoveryResponse() (*discovery.DiscoveryResponse, err
 	if state != nil {
 		answer.VersionInfo = state.version()
 	}
-	var d difference
+	var d viewDifference
 	if state != nil && isWhole(a.s.url) {
 		d.send = make([]*storedResource, 0, state.count())
 		for r := range state.since(0) {
@@ -288,11 +288,11 @@ func (a *sotwResponse) GetDiscoveryResponse() (*discovery.DiscoveryResponse, err
 type deltaResponse struct {
 	cache.DeltaPassthroughResponse
 
-	v *view
-	s *subscription
+	v *streamView
+	s *viewSubscription
 }
 
-func newDeltaResponse(v *view, s *subscription, r *cache.DeltaRequest) *deltaResponse {
+func newDeltaResponse(v *streamView, s *viewSubscription, r *cache.DeltaRequest) *deltaResponse {
 	return &deltaResponse{cache.DeltaPassthroughResponse{DeltaRequest: r, NextVersionMap: make(map[string]string)}, v, s}
 }
 

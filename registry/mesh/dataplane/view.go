@@ -13,25 +13,25 @@ import (
 	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 )
 
-// A view is the store as one stream sees it: a cache of go-control-plane for that
+// A streamView is the store as one stream sees it: a cache of go-control-plane for that
 // stream alone. Answers are made when they are sent, so changes are gathered while
 // a client does not read.
-type view struct {
-	store *store
+type streamView struct {
+	store *resourceStore
 
 	mu           sync.Mutex
 	namespace    string
 	locality     string // of the client: region/zone/sub-zone; empty: none
-	subs         map[string]*subscription
+	subs         map[string]*viewSubscription
 	warming      map[string]struct{} // clusters that were sent without their endpoints
 	warmingTimer *time.Timer         // when routes are sent anyway; nil while none wait
 	released     uint64              // revision whose routes do not wait any more
 }
 
-var _ cache.Cache = (*view)(nil)
+var _ cache.Cache = (*streamView)(nil)
 
-// A subscription is what a stream asks for of one type.
-type subscription struct {
+// A viewSubscription is what a stream asks for of one type.
+type viewSubscription struct {
 	url      string
 	gone     bool       // answers have what is gone
 	state    *typeState // nil: nothing of the type is served
@@ -46,15 +46,15 @@ type subscription struct {
 }
 
 // openView returns a view that is woken by changes until it is closed.
-func (s *store) openView() *view {
-	v := &view{store: s, subs: make(map[string]*subscription), warming: make(map[string]struct{})}
+func (s *resourceStore) openView() *streamView {
+	v := &streamView{store: s, subs: make(map[string]*viewSubscription), warming: make(map[string]struct{})}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.views[v] = struct{}{}
 	return v
 }
 
-func (v *view) close() {
+func (v *streamView) close() {
 	v.store.mu.Lock()
 	delete(v.store.views, v)
 	v.store.mu.Unlock()
@@ -66,7 +66,7 @@ func (v *view) close() {
 }
 
 // wake signals which types have anything to be sent.
-func (v *view) wake() {
+func (v *streamView) wake() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.store.mu.RLock()
@@ -79,7 +79,7 @@ func (v *view) wake() {
 }
 
 // signal signals a subscription if anything is due. The caller holds both locks.
-func (v *view) signal(s *subscription) {
+func (v *streamView) signal(s *viewSubscription) {
 	switch {
 	case s.signal == nil:
 	case v.isDue(s):
@@ -90,7 +90,7 @@ func (v *view) signal(s *subscription) {
 	}
 }
 
-func (v *view) isDue(s *subscription) bool {
+func (v *streamView) isDue(s *viewSubscription) bool {
 	switch {
 	case s.state == nil:
 		return s.first || len(s.fresh) > 0
@@ -109,7 +109,7 @@ func (v *view) isDue(s *subscription) bool {
 
 // waits reports whether a subscription has to wait. Make before break: routes wait
 // for new clusters, and for their endpoints.
-func (v *view) waits(s *subscription) bool {
+func (v *streamView) waits(s *viewSubscription) bool {
 	all := v.subs[resource.ClusterType]
 	if s.url != resource.ListenerType && s.url != resource.RouteType || all == nil || !all.wildcard {
 		return false
@@ -124,12 +124,12 @@ func (v *view) waits(s *subscription) bool {
 }
 
 // sees reports whether a resource is the current one for the stream.
-func (v *view) sees(s *subscription, r *storedResource) bool {
+func (v *streamView) sees(s *viewSubscription, r *storedResource) bool {
 	return s.state.find(r.name, v.namespace) == r
 }
 
 // wants reports whether a resource is asked for.
-func (s *subscription) wants(r *storedResource) bool {
+func (s *viewSubscription) wants(r *storedResource) bool {
 	if s.wildcard && !r.byNameOnly {
 		return true
 	}
@@ -139,7 +139,7 @@ func (s *subscription) wants(r *storedResource) bool {
 
 // subscribe has a function called once anything is due, and returns a function to
 // cancel that. The caller holds mu.
-func (v *view) subscribe(s *subscription, signal func()) func() {
+func (v *streamView) subscribe(s *viewSubscription, signal func()) func() {
 	v.store.mu.RLock()
 	defer v.store.mu.RUnlock()
 	s.opened++
@@ -157,11 +157,11 @@ func (v *view) subscribe(s *subscription, signal func()) func() {
 
 // subscription returns the subscription to a type, and records where the client is.
 // The caller holds mu.
-func (v *view) subscription(url string, node *corev3.Node) *subscription {
+func (v *streamView) subscription(url string, node *corev3.Node) *viewSubscription {
 	v.namespace, v.locality = namespaceOf(node), localityName(node.GetLocality())
 	s := v.subs[url]
 	if s == nil {
-		s = &subscription{url: url, state: v.store.types[url], first: true, fresh: make(map[string]string)}
+		s = &viewSubscription{url: url, state: v.store.types[url], first: true, fresh: make(map[string]string)}
 		v.subs[url] = s
 	}
 	return s
@@ -187,7 +187,7 @@ func localityName(l *corev3.Locality) string {
 }
 
 // CreateWatch implements cache.ConfigWatcher: the state of the world.
-func (v *view) CreateWatch(r *cache.Request, sub cache.Subscription, to chan cache.Response) (func(), error) {
+func (v *streamView) CreateWatch(r *cache.Request, sub cache.Subscription, to chan cache.Response) (func(), error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	s := v.subscription(r.GetTypeUrl(), r.GetNode())
@@ -200,7 +200,7 @@ func (v *view) CreateWatch(r *cache.Request, sub cache.Subscription, to chan cac
 }
 
 // update replaces what a stream asks for in the state of the world.
-func (s *subscription) update(sub cache.Subscription) {
+func (s *viewSubscription) update(sub cache.Subscription) {
 	names := sub.SubscribedResources()
 	for name := range names {
 		if _, had := s.names[name]; !had {
@@ -216,7 +216,7 @@ func (s *subscription) update(sub cache.Subscription) {
 }
 
 // CreateDeltaWatch implements cache.ConfigWatcher: the incremental form.
-func (v *view) CreateDeltaWatch(r *cache.DeltaRequest, sub cache.Subscription, to chan cache.DeltaResponse) (func(), error) {
+func (v *streamView) CreateDeltaWatch(r *cache.DeltaRequest, sub cache.Subscription, to chan cache.DeltaResponse) (func(), error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	s := v.subscription(r.GetTypeUrl(), r.GetNode())
@@ -245,14 +245,14 @@ func (v *view) CreateDeltaWatch(r *cache.DeltaRequest, sub cache.Subscription, t
 	return v.subscribe(s, func() { to <- newDeltaResponse(v, s, r) }), nil
 }
 
-func (t *typeState) compactedTo(s *store) uint64 {
+func (t *typeState) compactedTo(s *resourceStore) uint64 {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return t.compacted
 }
 
 // Fetch implements cache.ConfigFetcher.
-func (v *view) Fetch(_ context.Context, r *cache.Request) (cache.Response, error) {
+func (v *streamView) Fetch(_ context.Context, r *cache.Request) (cache.Response, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	s := v.subscription(r.GetTypeUrl(), r.GetNode())
@@ -276,7 +276,7 @@ func isWhole(url string) bool { return url == resource.ClusterType || url == res
 
 // markSent records that the stream was sent everything. For new clusters it will ask for
 // the endpoints. The caller holds both locks.
-func (v *view) markSent(s *subscription, sent []*storedResource) {
+func (v *streamView) markSent(s *viewSubscription, sent []*storedResource) {
 	for _, r := range sent {
 		switch {
 		case s.url == resource.EndpointType:
@@ -293,7 +293,7 @@ func (v *view) markSent(s *subscription, sent []*storedResource) {
 }
 
 // releaseRoutes signals routes that do not wait any more. The caller holds both locks.
-func (v *view) releaseRoutes() {
+func (v *streamView) releaseRoutes() {
 	if v.warmingTimer != nil && len(v.warming) == 0 {
 		v.warmingTimer.Stop()
 		v.warmingTimer = nil
@@ -310,7 +310,7 @@ func (v *view) releaseRoutes() {
 const maxWarming = 5 * time.Second
 
 // stopWarming ends the wait of routes.
-func (v *view) stopWarming() {
+func (v *streamView) stopWarming() {
 	defer v.lock()()
 	clear(v.warming)
 	v.released = v.store.revision
@@ -318,7 +318,7 @@ func (v *view) stopWarming() {
 }
 
 // lock locks view and store while an answer is made.
-func (v *view) lock() (unlock func()) {
+func (v *streamView) lock() (unlock func()) {
 	v.mu.Lock()
 	v.store.mu.RLock()
 	return func() {
@@ -327,15 +327,15 @@ func (v *view) lock() (unlock func()) {
 	}
 }
 
-// A difference is what changed for a stream, and is to be sent.
-type difference struct {
+// A viewDifference is what changed for a stream, and is to be sent.
+type viewDifference struct {
 	send []*storedResource
 	gone []string // names
 }
 
 // difference returns each resource that changed or is new to the stream, and the name of
 // each that is gone. The caller holds both locks.
-func (v *view) difference(s *subscription) difference {
+func (v *streamView) difference(s *viewSubscription) viewDifference {
 	d := v.named(s)
 	if s.state == nil {
 		return d
@@ -357,7 +357,7 @@ func (v *view) difference(s *subscription) difference {
 }
 
 // named returns the state of names that a stream asks for anew.
-func (v *view) named(s *subscription) (d difference) {
+func (v *streamView) named(s *viewSubscription) (d viewDifference) {
 	for name, version := range s.fresh {
 		if r := s.state.find(name, v.namespace); r == nil || !s.wants(r) {
 			d.gone = append(d.gone, name)
@@ -369,7 +369,7 @@ func (v *view) named(s *subscription) (d difference) {
 }
 
 // addChanged adds a changed resource, for a stream that has the state before.
-func (v *view) addChanged(s *subscription, r *storedResource, d *difference) {
+func (v *streamView) addChanged(s *viewSubscription, r *storedResource, d *viewDifference) {
 	switch now := s.state.find(r.name, v.namespace); {
 	case now == nil:
 		if !s.first && r.wasVisible(v.namespace) {

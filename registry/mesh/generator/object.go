@@ -16,32 +16,32 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/mesh/kube"
 )
 
-// kind is a kind of object that is requested.
-type kind string
+// objectKind is a kind of object that is requested.
+type objectKind string
 
 // The kinds. A Service of Kubernetes is sent as a ServiceEntry
 // `NAMESPACE/synthetic-NAME`, without annotations and labels (istio's
 // ServiceToServiceEntry).
 const (
-	serviceEntry  kind = "ServiceEntry"
-	workloadEntry kind = "WorkloadEntry"
+	serviceEntry  objectKind = "ServiceEntry"
+	workloadEntry objectKind = "WorkloadEntry"
 )
 
-func kinds() []kind { return []kind{serviceEntry, workloadEntry} }
+func objectKinds() []objectKind { return []objectKind{serviceEntry, workloadEntry} }
 
 // urls returns the names of a kind in versions of istiod, the newest first: v1 since
 // 1.24, v1alpha3 before. istiod answers another with nothing.
-func (k kind) urls() []string {
+func (k objectKind) urls() []string {
 	return []string{"networking.istio.io/v1/" + string(k), "networking.istio.io/v1alpha3/" + string(k)}
 }
 
 // resourceURL is the type of each resource.
 const resourceURL = "type.googleapis.com/istio.mcp.v1alpha1.Resource"
 
-// resources is everything that istiod sends, by kind.
-type resources map[kind][]*anypb.Any
+// resourcesByKind is everything that istiod sends, by kind.
+type resourcesByKind map[objectKind][]*anypb.Any
 
-func (r resources) size() int64 {
+func (r resourcesByKind) size() int64 {
 	var n int64
 	for _, all := range r {
 		for _, resource := range all {
@@ -51,15 +51,15 @@ func (r resources) size() int64 {
 	return n
 }
 
-// id identifies an object.
-type id struct {
-	kind            kind
+// objectID identifies an object.
+type objectID struct {
+	kind            objectKind
 	namespace, name string
 }
 
-// object is one object whose spec is not decoded.
-type object struct {
-	id
+// apiObject is one object whose spec is not decoded.
+type apiObject struct {
+	objectID
 	sum  [sha256.Size]byte // of the whole resource
 	meta meta.ObjectMeta
 	body *anypb.Any
@@ -67,20 +67,20 @@ type object struct {
 
 // parse reads the metadata of an object. Of annotations it keeps that of service keys
 // alone.
-func parse(k kind, wire *anypb.Any, keys kube.Keys) (object, error) {
+func parse(k objectKind, wire *anypb.Any, keys kube.Keys) (apiObject, error) {
 	if wire.GetTypeUrl() != resourceURL {
-		return object{}, fmt.Errorf("a %s is sent as %s", k, naming.Quote(wire.GetTypeUrl()))
+		return apiObject{}, fmt.Errorf("a %s is sent as %s", k, naming.Quote(wire.GetTypeUrl()))
 	}
 	var resource mcpv1.Resource
 	if err := proto.Unmarshal(wire.GetValue(), &resource); err != nil {
-		return object{}, fmt.Errorf("a %s cannot be read: %w", k, err)
+		return apiObject{}, fmt.Errorf("a %s cannot be read: %w", k, err)
 	}
 	m := resource.GetMetadata()
 	namespace, name, ok := strings.Cut(m.GetName(), "/")
 	if !ok || namespace == "" || name == "" {
-		return object{}, fmt.Errorf("a %s is called %s, and not NAMESPACE/NAME", k, naming.Quote(m.GetName()))
+		return apiObject{}, fmt.Errorf("a %s is called %s, and not NAMESPACE/NAME", k, naming.Quote(m.GetName()))
 	}
-	o := object{id: id{k, namespace, name}, sum: sha256.Sum256(wire.GetValue()), body: resource.GetBody()}
+	o := apiObject{objectID: objectID{k, namespace, name}, sum: sha256.Sum256(wire.GetValue()), body: resource.GetBody()}
 	o.meta = meta.ObjectMeta{Namespace: namespace, Name: name, Labels: m.GetLabels(), CreationTimestamp: meta.NewTime(m.GetCreateTime().AsTime())}
 	if text, ok := m.GetAnnotations()[keys.Annotation]; ok {
 		o.meta.Annotations = map[string]string{keys.Annotation: text}
@@ -88,10 +88,10 @@ func parse(k kind, wire *anypb.Any, keys kube.Keys) (object, error) {
 	return o, nil
 }
 
-func (o *object) decode() (runtime.Object, error) {
+func (o *apiObject) decode() (runtime.Object, error) {
 	var entry networking.ServiceEntry
 	var workload networking.WorkloadEntry
-	spec := map[kind]proto.Message{serviceEntry: &entry, workloadEntry: &workload}[o.kind]
+	spec := map[objectKind]proto.Message{serviceEntry: &entry, workloadEntry: &workload}[o.kind]
 	if err := proto.Unmarshal(o.body.GetValue(), spec); err != nil {
 		return nil, fmt.Errorf("%s %s/%s cannot be read: %w", o.kind, o.namespace, o.name, err)
 	}

@@ -67,7 +67,7 @@ func (r *Reader) Run(ctx context.Context, changed func(debug.Snapshot)) error {
 		return err
 	}
 	rules := kube.Rules{Keys: r.o.Keys, Decoder: mesh.NewDecoder(nil, mesh.AcceptMutualTLS)}
-	s := newState(r.o.Address, rules, r.o.Namespaces, r.o.Log)
+	s := newMappingState(r.o.Address, rules, r.o.Namespaces, r.o.Log)
 	debug.Repeat(ctx, func() time.Duration {
 		start := time.Now()
 		read, err := r.read(ctx, conn)
@@ -92,7 +92,7 @@ func (r *Reader) Run(ctx context.Context, changed func(debug.Snapshot)) error {
 // read reads everything over a stream of its own. On a stream that stays open, istiod
 // sends everything again at any change in the mesh, and nothing if only an annotation
 // changed. The responses are not acknowledged: the stream ends before.
-func (r *Reader) read(ctx context.Context, connection *debug.Connection) (_ resources, err error) {
+func (r *Reader) read(ctx context.Context, connection *debug.Connection) (_ resourcesByKind, err error) {
 	ctx, cancel := context.WithTimeout(ctx, r.o.Timeout)
 	defer cancel()
 	conn, err := connection.Get()
@@ -104,8 +104,8 @@ func (r *Reader) read(ctx context.Context, connection *debug.Connection) (_ reso
 	if err != nil {
 		return nil, r.explain(ctx, err)
 	}
-	out, node := make(resources), r.o.Node
-	for _, k := range kinds() {
+	out, node := make(resourcesByKind), r.o.Node
+	for _, k := range objectKinds() {
 		for _, url := range k.urls() {
 			response, err := debug.Request(stream, &discovery.DiscoveryRequest{TypeUrl: url, Node: node})
 			if err != nil {

@@ -14,13 +14,13 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/mesh/kube"
 )
 
-// state is what follows from all readings so far. It does no I/O.
-type state struct {
+// mappingState is what follows from all readings so far. It does no I/O.
+type mappingState struct {
 	log        *slog.Logger
 	keys       kube.Keys
 	namespaces []string // none: all
 	model      *kube.Model
-	known      map[id]known // in the model
+	known      map[objectID]modelObject // in the model
 
 	replica debug.ReplicaStatus // Answered: a reading was successful
 	mapping metadata.Mapping
@@ -28,15 +28,15 @@ type state struct {
 	unread  error // why an object of the last reading is not known, or not current
 }
 
-// known is an object of the model.
-type known struct {
+// modelObject is an object of the model.
+type modelObject struct {
 	sum    [sha256.Size]byte
 	object runtime.Object
 }
 
-func newState(address string, r kube.Rules, namespaces []string, log *slog.Logger) *state {
-	return &state{
-		log: log, keys: r.Keys, namespaces: namespaces, model: kube.NewModel(r), known: make(map[id]known),
+func newMappingState(address string, r kube.Rules, namespaces []string, log *slog.Logger) *mappingState {
+	return &mappingState{
+		log: log, keys: r.Keys, namespaces: namespaces, model: kube.NewModel(r), known: make(map[objectID]modelObject),
 		replica: debug.ReplicaStatus{Replica: address},
 	}
 }
@@ -45,7 +45,7 @@ var errEmptied = errors.New("istiod sends no ServiceEntry any more, which is no 
 
 // apply applies a reading that began at a time, and reports whether the snapshot
 // changed. The error is why the reading was refused, with which nothing changes.
-func (s *state) apply(r resources, at time.Time) (changed bool, err error) {
+func (s *mappingState) apply(r resourcesByKind, at time.Time) (changed bool, err error) {
 	if len(r[serviceEntry]) == 0 && s.hasEntries() {
 		err := &debug.Error{
 			Cause: debug.Truncated, Where: "the api generator at " + s.replica.Replica, Err: errEmptied,
@@ -70,9 +70,9 @@ func (s *state) apply(r resources, at time.Time) (changed bool, err error) {
 
 // update updates the model, and returns why an object could not be read. That object
 // is kept; one without a readable name may be any, so that then none is removed.
-func (s *state) update(r resources) (unread error) {
-	seen, nameless := make(map[id]struct{}), false
-	for _, k := range kinds() {
+func (s *mappingState) update(r resourcesByKind) (unread error) {
+	seen, nameless := make(map[objectID]struct{}), false
+	for _, k := range objectKinds() {
 		for _, resource := range r[k] {
 			o, err := parse(k, resource, s.keys)
 			if err != nil {
@@ -81,10 +81,10 @@ func (s *state) update(r resources) (unread error) {
 				}
 				continue
 			}
-			if _, twice := seen[o.id]; twice || len(s.namespaces) > 0 && !slices.Contains(s.namespaces, o.namespace) {
+			if _, twice := seen[o.objectID]; twice || len(s.namespaces) > 0 && !slices.Contains(s.namespaces, o.namespace) {
 				continue
 			}
-			seen[o.id] = struct{}{}
+			seen[o.objectID] = struct{}{}
 			if err := s.put(&o); unread == nil {
 				unread = err
 			}
@@ -102,20 +102,20 @@ func (s *state) update(r resources) (unread error) {
 	return unread
 }
 
-func (s *state) put(o *object) error {
-	if s.known[o.id].sum == o.sum {
+func (s *mappingState) put(o *apiObject) error {
+	if s.known[o.objectID].sum == o.sum {
 		return nil
 	}
 	decoded, err := o.decode()
 	if err != nil {
 		return err
 	}
-	s.known[o.id] = known{o.sum, decoded}
+	s.known[o.objectID] = modelObject{o.sum, decoded}
 	s.model.Put(decoded)
 	return nil
 }
 
-func (s *state) hasEntries() bool {
+func (s *mappingState) hasEntries() bool {
 	for i := range s.known {
 		if i.kind == serviceEntry {
 			return true
@@ -125,7 +125,7 @@ func (s *state) hasEntries() bool {
 }
 
 // fail records why a reading failed, and reports whether the snapshot changed.
-func (s *state) fail(err error) (changed bool) {
+func (s *mappingState) fail(err error) (changed bool) {
 	if changed = debug.ErrorKey(s.replica.Err) != debug.ErrorKey(err); changed {
 		s.log.Warn("service keys not read, the last known ones are kept", "replica", s.replica.Replica, "err", err)
 	}
@@ -133,7 +133,7 @@ func (s *state) fail(err error) (changed bool) {
 	return changed
 }
 
-func (s *state) snapshot(now time.Time) debug.Snapshot {
+func (s *mappingState) snapshot(now time.Time) debug.Snapshot {
 	out := debug.Snapshot{
 		Mapping: s.mapping, Complete: s.replica.Answered, Err: s.replica.Err, Unread: s.unread, At: now,
 		Replicas: []debug.ReplicaStatus{s.replica},

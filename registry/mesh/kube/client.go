@@ -15,8 +15,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// resource is a kind of object of the API.
-type resource struct {
+// watchedResource is a kind of object of the API.
+type watchedResource struct {
 	schema.GroupVersion
 
 	name    string // plural
@@ -26,39 +26,39 @@ type resource struct {
 }
 
 // String returns what RBAC calls it.
-func (r resource) String() string {
+func (r watchedResource) String() string {
 	if r.Group == "" {
 		return r.name
 	}
 	return r.name + "." + r.Group
 }
 
-func (o *Options) resources() []resource {
-	all := []resource{
+func (o *Options) resources() []watchedResource {
+	all := []watchedResource{
 		{core.SchemeGroupVersion, "services", "Service", &core.Service{}, false},
 		{discovery.SchemeGroupVersion, "endpointslices", "EndpointSlice", &discovery.EndpointSlice{}, false},
 	}
 	if o.Pods {
-		all = append(all, resource{core.SchemeGroupVersion, "pods", "Pod", &core.Pod{}, false})
+		all = append(all, watchedResource{core.SchemeGroupVersion, "pods", "Pod", &core.Pod{}, false})
 	}
 	if o.Nodes {
-		all = append(all, resource{core.SchemeGroupVersion, "nodes", "Node", &core.Node{}, true})
+		all = append(all, watchedResource{core.SchemeGroupVersion, "nodes", "Node", &core.Node{}, true})
 	}
 	if o.Istio {
-		all = append(all, resource{istioVersion, "serviceentries", "ServiceEntry", &ServiceEntry{}, false}, resource{istioVersion, "workloadentries", "WorkloadEntry", &WorkloadEntry{}, false})
+		all = append(all, watchedResource{istioVersion, "serviceentries", "ServiceEntry", &ServiceEntry{}, false}, watchedResource{istioVersion, "workloadentries", "WorkloadEntry", &WorkloadEntry{}, false})
 	}
 	return all
 }
 
-// clients are the clients of one connection, by group and version.
-type clients struct {
+// apiClients are the clients of one connection, by group and version.
+type apiClients struct {
 	byVersion map[schema.GroupVersion]rest.Interface
 	transport *http.Transport
 }
 
 // connect returns clients over a connection of their own. client-go would share one
 // among equal configurations, and a recheck requires a new one.
-func (o *Options) connect() (*clients, error) {
+func (o *Options) connect() (*apiClients, error) {
 	c := rest.CopyConfig(o.Config)
 	c.Timeout = 0 // a watch has no end
 	c.QPS = -1    // the server limits the rate
@@ -80,7 +80,7 @@ func (o *Options) connect() (*clients, error) {
 	if err != nil {
 		return nil, fmt.Errorf("kubernetes: %w", err)
 	}
-	out := &clients{byVersion: make(map[schema.GroupVersion]rest.Interface), transport: transport}
+	out := &apiClients{byVersion: make(map[schema.GroupVersion]rest.Interface), transport: transport}
 	client := &http.Client{Transport: wrapped, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	for _, r := range o.resources() {
 		one := rest.CopyConfig(c)

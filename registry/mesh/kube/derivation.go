@@ -20,49 +20,49 @@ type derived struct {
 	offers  map[string]*offer // by name of cluster
 	claims  []metadata.Claim
 	skipped []metadata.PublicationError
-	uses    map[ref]struct{} // Pods, and Nodes (without a namespace)
-	unread  error            // why the object cannot be read; the rest is what it was
+	uses    map[objectName]struct{} // Pods, and Nodes (without a namespace)
+	unread  error                   // why the object cannot be read; the rest is what it was
 }
 
 // derivation derives what follows from one owner.
 type derivation struct {
-	*store
+	*objectSet
 	rules Rules
 	owner owner
 	derived
 
-	hosts map[ref][]string // of the endpoints of a Pod
-	keys  map[keyed]*bearers
+	hosts map[objectName][]string // of the endpoints of a Pod
+	keys  map[clusterKey]*keyBearers
 }
 
-// keyed is a key of a cluster.
-type keyed struct {
+// clusterKey is a key of a cluster.
+type clusterKey struct {
 	key naming.ServiceKey
 	id  naming.Cluster
 }
 
-// bearers is which endpoints bear a key.
-type bearers struct {
+// keyBearers is which endpoints bear a key.
+type keyBearers struct {
 	all   bool // the owner itself bears it
 	hosts map[string]struct{}
 }
 
-func (d *derivation) use(r ref) { d.uses[r] = struct{}{} }
+func (d *derivation) use(r objectName) { d.uses[r] = struct{}{} }
 
 // usePod uses a Pod, which endpoints at some hosts are of.
-func (d *derivation) usePod(r ref, hosts ...string) {
+func (d *derivation) usePod(r objectName, hosts ...string) {
 	d.use(r)
 	d.hosts[r] = append(d.hosts[r], hosts...)
 }
 
 // claimAll adds the keys of the owner, which are those of all endpoints, and those of
 // its WorkloadEntries and Pods, at the ports of its hosts.
-func (d *derivation) claimAll(m *meta.ObjectMeta, workloads []*WorkloadEntry, ports map[string][]port) {
+func (d *derivation) claimAll(m *meta.ObjectMeta, workloads []*WorkloadEntry, ports map[string][]hostPort) {
 	for k := range d.claim(d.owner.String(), m, ports) {
 		d.bearers(k).all = true
 	}
 	for _, w := range workloads {
-		for k := range d.claim("workloadentry "+refOf(w).String(), &w.ObjectMeta, ports) {
+		for k := range d.claim("workloadentry "+nameOf(w).String(), &w.ObjectMeta, ports) {
 			d.bearers(k).add(w.Spec.GetAddress())
 		}
 	}
@@ -84,16 +84,16 @@ func (d *derivation) claimAll(m *meta.ObjectMeta, workloads []*WorkloadEntry, po
 }
 
 // claim yields the keys of an object at the ports of hosts.
-func (d *derivation) claim(client string, m *meta.ObjectMeta, ports map[string][]port) iter.Seq[keyed] {
+func (d *derivation) claim(client string, m *meta.ObjectMeta, ports map[string][]hostPort) iter.Seq[clusterKey] {
 	keys, skipped := d.rules.Keys.parse(client, m)
 	d.skipped = append(d.skipped, skipped...)
-	return func(yield func(keyed) bool) {
+	return func(yield func(clusterKey) bool) {
 		for _, host := range slices.Sorted(maps.Keys(ports)) {
 			for _, k := range keys {
 				number, reason := k.portOf(ports[host])
 				if reason != "" {
 					d.skipped = append(d.skipped, metadata.PublicationError{Client: client, Text: naming.Quote(k.key.String()), Reason: reason})
-				} else if !yield(keyed{k.key, naming.Cluster{Direction: naming.Outbound, Port: number, Host: host}}) {
+				} else if !yield(clusterKey{k.key, naming.Cluster{Direction: naming.Outbound, Port: number, Host: host}}) {
 					return
 				}
 			}
@@ -101,14 +101,14 @@ func (d *derivation) claim(client string, m *meta.ObjectMeta, ports map[string][
 	}
 }
 
-func (d *derivation) bearers(k keyed) *bearers {
+func (d *derivation) bearers(k clusterKey) *keyBearers {
 	if d.keys[k] == nil {
-		d.keys[k] = &bearers{hosts: make(map[string]struct{})}
+		d.keys[k] = &keyBearers{hosts: make(map[string]struct{})}
 	}
 	return d.keys[k]
 }
 
-func (b *bearers) add(hosts ...string) {
+func (b *keyBearers) add(hosts ...string) {
 	for _, text := range hosts {
 		if host, reason := mesh.HostOf(text); reason == "" {
 			b.hosts[host] = struct{}{}
@@ -118,7 +118,7 @@ func (b *bearers) add(hosts ...string) {
 
 // without returns the endpoints of a cluster that do not bear a key. Those that are not
 // known may bear it.
-func (d *derivation) without(id naming.Cluster, by *bearers) metadata.Hosts {
+func (d *derivation) without(id naming.Cluster, by *keyBearers) metadata.Hosts {
 	o := d.offers[id.String()]
 	if by.all || o == nil {
 		return ""
@@ -137,7 +137,7 @@ func (d *derivation) zoneOfNode(name string) (zone string, known bool) {
 	if name == "" {
 		return "", false
 	}
-	d.use(ref{Name: name})
+	d.use(objectName{Name: name})
 	n := d.nodes[name]
 	if n == nil {
 		return "", false

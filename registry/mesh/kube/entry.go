@@ -26,7 +26,7 @@ type workload struct {
 }
 
 func workloadOf(w *WorkloadEntry) workload {
-	return workload{WorkloadEntry: w.Spec, instance: refOf(w).String(), health: healthOfEntry(w), labels: labelsOf(w)}
+	return workload{WorkloadEntry: w.Spec, instance: nameOf(w).String(), health: healthOfEntry(w), labels: labelsOf(w)}
 }
 
 func (d *derivation) deriveEntry(s *ServiceEntry) {
@@ -35,7 +35,7 @@ func (d *derivation) deriveEntry(s *ServiceEntry) {
 		common.skip = reasonExportTo
 	}
 	workloads := d.workloadsOfEntry(s)
-	ports := make(map[string][]port)
+	ports := make(map[string][]hostPort)
 	for _, host := range s.Spec.GetHosts() {
 		for _, p := range s.Spec.GetPorts() {
 			if p.GetNumber() == 0 || p.GetNumber() > 65535 || strings.EqualFold(p.GetProtocol(), "UDP") {
@@ -45,7 +45,7 @@ func (d *derivation) deriveEntry(s *ServiceEntry) {
 			o.id = naming.Cluster{Direction: naming.Outbound, Port: uint16(p.GetNumber()), Host: host}
 			if o.skip == "" {
 				d.setEndpoints(&o, s.Spec, p, workloads)
-				ports[host] = append(ports[host], port{number: o.id.Port, name: p.GetName(), target: strconv.FormatUint(uint64(p.GetTargetPort()), 10)})
+				ports[host] = append(ports[host], hostPort{number: o.id.Port, name: p.GetName(), target: strconv.FormatUint(uint64(p.GetTargetPort()), 10)})
 			}
 			d.offers[o.id.String()] = &o
 		}

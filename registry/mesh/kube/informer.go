@@ -24,11 +24,11 @@ import (
 // reader's lock guards what is not constant.
 type informer struct {
 	reader   *Reader
-	resource resource
+	resource watchedResource
 	client   rest.Interface
 
 	status  InformerStatus
-	objects map[ref]runtime.Object
+	objects map[objectName]runtime.Object
 	watched bool // since it was listed
 	missed  bool // a request failed since a list began
 
@@ -182,7 +182,7 @@ func (i *informer) Delete(o any) error {
 
 // Replace implements cache.ReflectorStore.
 func (i *informer) Replace(list []any, _ string) error {
-	objects := make(map[ref]runtime.Object, len(list))
+	objects := make(map[objectName]runtime.Object, len(list))
 	for _, o := range list {
 		object, name, err := objectOf(o)
 		if err != nil {
@@ -216,16 +216,16 @@ func (i *informer) UpdateResourceVersion(string) {
 // Resync implements cache.ReflectorStore; there is nothing to do.
 func (*informer) Resync() error { return nil }
 
-func objectOf(o any) (runtime.Object, ref, error) {
+func objectOf(o any) (runtime.Object, objectName, error) {
 	object, ok := o.(runtime.Object)
 	if !ok {
-		return nil, ref{}, fmt.Errorf("%T is no object", o)
+		return nil, objectName{}, fmt.Errorf("%T is no object", o)
 	}
 	m, err := apimeta.Accessor(object)
 	if err != nil {
-		return nil, ref{}, fmt.Errorf("%T: %w", o, err)
+		return nil, objectName{}, fmt.Errorf("%T: %w", o, err)
 	}
-	return object, refOf(m), nil
+	return object, nameOf(m), nil
 }
 
 // beginList records that a list begins: what is missing from it was not observed to

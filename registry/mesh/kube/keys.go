@@ -84,24 +84,24 @@ func parseKey(s string) (k objectKey, reason string) {
 	return objectKey{key, port}, ""
 }
 
-// port is a port of a host.
-type port struct {
+// hostPort is a port of a host.
+type hostPort struct {
 	number uint16
 	name   string
 	target string // name or number of the Pod's
 }
 
 // portOf returns the port of a host that the key is for.
-func (k objectKey) portOf(ports []port) (number uint16, reason string) {
+func (k objectKey) portOf(ports []hostPort) (number uint16, reason string) {
 	if k.port == "" {
 		if len(ports) == 1 {
 			return ports[0].number, ""
 		}
 		return 0, "names no port, and its host has " + strconv.Itoa(len(ports)) + "; write KEY@PORT"
 	}
-	for _, is := range []func(port) bool{ // the port of the host takes precedence
-		func(p port) bool { return p.name == k.port || strconv.Itoa(int(p.number)) == k.port },
-		func(p port) bool { return p.target == k.port },
+	for _, is := range []func(hostPort) bool{ // the port of the host takes precedence
+		func(p hostPort) bool { return p.name == k.port || strconv.Itoa(int(p.number)) == k.port },
+		func(p hostPort) bool { return p.target == k.port },
 	} {
 		if i := slices.IndexFunc(ports, is); i >= 0 {
 			return ports[i].number, ""

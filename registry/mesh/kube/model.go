@@ -29,27 +29,27 @@ type Rules struct {
 // owner is an object that hosts follow from: a Service or a ServiceEntry.
 type owner struct {
 	entry bool
-	ref
+	objectName
 }
 
 func (o owner) String() string {
 	if o.entry {
-		return "serviceentry " + o.ref.String()
+		return "serviceentry " + o.objectName.String()
 	}
-	return "service " + o.ref.String()
+	return "service " + o.objectName.String()
 }
 
-// index is owners by a property.
-type index[K comparable] map[K]map[owner]struct{}
+// ownerIndex is owners by a property.
+type ownerIndex[K comparable] map[K]map[owner]struct{}
 
-func (i index[K]) add(k K, o owner) {
+func (i ownerIndex[K]) add(k K, o owner) {
 	if i[k] == nil {
 		i[k] = make(map[owner]struct{})
 	}
 	i[k][o] = struct{}{}
 }
 
-func (i index[K]) remove(k K, o owner) {
+func (i ownerIndex[K]) remove(k K, o owner) {
 	delete(i[k], o)
 	if len(i[k]) == 0 {
 		delete(i, k)
@@ -61,11 +61,11 @@ func (i index[K]) remove(k K, o owner) {
 // one goroutine at a time.
 type Model struct {
 	rules Rules
-	*store
+	*objectSet
 
 	derived     map[owner]derived
-	byNamespace index[string]               // those in derived
-	users       index[ref]                  // of Pods, and of Nodes (without a namespace), whose endpoints they have
+	byNamespace ownerIndex[string]          // those in derived
+	users       ownerIndex[objectName]      // of Pods, and of Nodes (without a namespace), whose endpoints they have
 	offers      map[string]map[owner]*offer // by name of cluster
 	dirty       map[owner]struct{}
 	hidden      map[string]struct{} // namespaces from which nothing follows yet
@@ -74,7 +74,7 @@ type Model struct {
 // NewModel returns a model without objects.
 func NewModel(r Rules) *Model {
 	return &Model{
-		rules: r, store: newStore(), derived: map[owner]derived{}, byNamespace: index[string]{}, users: index[ref]{},
+		rules: r, objectSet: newObjectSet(), derived: map[owner]derived{}, byNamespace: ownerIndex[string]{}, users: ownerIndex[objectName]{},
 		offers: map[string]map[owner]*offer{}, dirty: map[owner]struct{}{}, hidden: map[string]struct{}{},
 	}
 }
@@ -103,22 +103,22 @@ func (m *Model) Remove(object runtime.Object) {
 func (m *Model) markOwners(object runtime.Object) {
 	switch o := object.(type) {
 	case *core.Service:
-		m.mark(owner{false, refOf(o)})
+		m.mark(owner{false, nameOf(o)})
 	case *ServiceEntry:
-		m.mark(owner{true, refOf(o)})
+		m.mark(owner{true, nameOf(o)})
 	case *discovery.EndpointSlice:
-		if service, known := m.serviceOf[refOf(o)]; known {
+		if service, known := m.serviceOf[nameOf(o)]; known {
 			m.mark(owner{false, service})
 		}
 	case *core.Node:
-		m.markUsers(ref{Name: o.Name})
+		m.markUsers(objectName{Name: o.Name})
 	case *core.Pod:
-		if p := m.pods[refOf(o)]; p != nil {
-			m.markUsers(refOf(p))
+		if p := m.pods[nameOf(o)]; p != nil {
+			m.markUsers(nameOf(p))
 			m.markSelecting(p.Namespace, func(o owner) bool { return o.entry && selects(m.selector(o), p.Labels) })
 		}
 	case *WorkloadEntry:
-		if w := m.workloads[refOf(o)]; w != nil {
+		if w := m.workloads[nameOf(o)]; w != nil {
 			m.markSelecting(w.Namespace, func(o owner) bool { return m.maySelect(o, w) })
 		}
 	}
@@ -126,7 +126,7 @@ func (m *Model) markOwners(object runtime.Object) {
 
 func (m *Model) mark(o owner) { m.dirty[o] = struct{}{} }
 
-func (m *Model) markUsers(r ref) { maps.Copy(m.dirty, m.users[r]) }
+func (m *Model) markUsers(r objectName) { maps.Copy(m.dirty, m.users[r]) }
 
 func (m *Model) markSelecting(namespace string, selects func(owner) bool) {
 	for o := range m.byNamespace[namespace] {
@@ -242,17 +242,17 @@ func (m *Model) derive(o owner) derived {
 	if all || here || !m.exists(o) {
 		return derived{}
 	}
-	d := derivation{store: m.store, rules: m.rules, owner: o, hosts: make(map[ref][]string), keys: make(map[keyed]*bearers)}
-	d.offers, d.uses = make(map[string]*offer), make(map[ref]struct{})
+	d := derivation{objectSet: m.objectSet, rules: m.rules, owner: o, hosts: make(map[objectName][]string), keys: make(map[clusterKey]*keyBearers)}
+	d.offers, d.uses = make(map[string]*offer), make(map[objectName]struct{})
 	if err := m.unreadOf(o); err != nil {
 		before := m.derived[o]
 		before.unread = err
 		return before
 	}
 	if o.entry {
-		d.deriveEntry(m.entries[o.ref])
+		d.deriveEntry(m.entries[o.objectName])
 	} else {
-		d.deriveService(m.services[o.ref])
+		d.deriveService(m.services[o.objectName])
 	}
 	return d.derived
 }
@@ -260,12 +260,12 @@ func (m *Model) derive(o owner) derived {
 // unreadOf returns why an owner, or a WorkloadEntry that it may select, cannot be
 // read.
 func (m *Model) unreadOf(o owner) error {
-	if o.entry && m.entries[o.ref].Spec == nil {
-		return m.entries[o.ref].Unread
+	if o.entry && m.entries[o.objectName].Spec == nil {
+		return m.entries[o.objectName].Unread
 	}
 	for _, w := range m.unread {
 		if w.Namespace == o.Namespace && m.maySelect(o, w) {
-			return fmt.Errorf("workloadentry %s: %w", refOf(w), w.Unread)
+			return fmt.Errorf("workloadentry %s: %w", nameOf(w), w.Unread)
 		}
 	}
 	return nil

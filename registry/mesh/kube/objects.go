@@ -85,14 +85,14 @@ func (o *Object[S]) UnmarshalJSON(data []byte) error {
 // that a shallow copy is enough.
 func (o *Object[S]) DeepCopyObject() runtime.Object { c := *o; return &c }
 
-type list[T any] struct {
+type objectList[T any] struct {
 	meta.TypeMeta `json:",inline"`
 	meta.ListMeta `json:"metadata"`
 
 	Items []T `json:"items"`
 }
 
-func (l *list[T]) DeepCopyObject() runtime.Object { c := *l; return &c }
+func (l *objectList[T]) DeepCopyObject() runtime.Object { c := *l; return &c }
 
 // scheme has the kinds that are read, and links no others.
 func scheme() *runtime.Scheme {
@@ -100,9 +100,9 @@ func scheme() *runtime.Scheme {
 	s.AddKnownTypes(core.SchemeGroupVersion, &core.Service{}, &core.ServiceList{}, &core.Pod{}, &core.PodList{}, &core.Node{}, &core.NodeList{})
 	s.AddKnownTypes(discovery.SchemeGroupVersion, &discovery.EndpointSlice{}, &discovery.EndpointSliceList{})
 	s.AddKnownTypeWithName(istioVersion.WithKind("ServiceEntry"), &ServiceEntry{})
-	s.AddKnownTypeWithName(istioVersion.WithKind("ServiceEntryList"), &list[ServiceEntry]{})
+	s.AddKnownTypeWithName(istioVersion.WithKind("ServiceEntryList"), &objectList[ServiceEntry]{})
 	s.AddKnownTypeWithName(istioVersion.WithKind("WorkloadEntry"), &WorkloadEntry{})
-	s.AddKnownTypeWithName(istioVersion.WithKind("WorkloadEntryList"), &list[WorkloadEntry]{})
+	s.AddKnownTypeWithName(istioVersion.WithKind("WorkloadEntryList"), &objectList[WorkloadEntry]{})
 	for _, v := range []schema.GroupVersion{core.SchemeGroupVersion, discovery.SchemeGroupVersion, istioVersion} {
 		meta.AddToGroupVersion(s, v)
 	}

@@ -69,7 +69,7 @@ func New(o Options) (*Reader, error) {
 		}
 		for _, n := range namespaces {
 			r.informers = append(r.informers, &informer{
-				reader: r, resource: kind, objects: make(map[ref]runtime.Object),
+				reader: r, resource: kind, objects: make(map[objectName]runtime.Object),
 				status: InformerStatus{Resource: kind.String(), Namespace: n},
 			})
 		}
@@ -104,7 +104,7 @@ func (k keysReader) Run(ctx context.Context, changed func(debug.Snapshot)) error
 
 // Run implements mesh.ClusterReader. It may be called once.
 func (r *Reader) Run(ctx context.Context, changed func(mesh.Changes)) error {
-	p := &reporter{reader: r, changed: changed}
+	p := &changeReporter{reader: r, changed: changed}
 	for ctx.Err() == nil {
 		if err := r.runConnection(ctx, p); err != nil {
 			return err
@@ -114,7 +114,7 @@ func (r *Reader) Run(ctx context.Context, changed func(mesh.Changes)) error {
 }
 
 // runConnection reads over one connection until ctx ends or Recheck is called.
-func (r *Reader) runConnection(ctx context.Context, p *reporter) error {
+func (r *Reader) runConnection(ctx context.Context, p *changeReporter) error {
 	clients, err := r.o.connect()
 	if err != nil {
 		return err

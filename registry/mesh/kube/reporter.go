@@ -15,16 +15,16 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/mesh/debug"
 )
 
-// certainty is how reliable the model is.
-type certainty struct {
+// modelCertainty is how reliable the model is.
+type modelCertainty struct {
 	pending bool             // a list is missing
 	lost    error            // why everything may be out of date
 	refused map[string]error // namespaces that may not be read, and why
 }
 
 // certainty looks at all informers. The caller holds the lock.
-func (r *Reader) certainty() certainty {
-	c := certainty{refused: make(map[string]error)}
+func (r *Reader) certainty() modelCertainty {
+	c := modelCertainty{refused: make(map[string]error)}
 	for _, i := range r.informers {
 		_, forbidden := errors.AsType[*Forbidden](i.status.Err)
 		switch {
@@ -45,7 +45,7 @@ func (r *Reader) certainty() certainty {
 
 // addPodless adds to the reason why Pods cannot be read what that costs: a rolling update
 // leaves only endpoints of Pods that are gone. The caller holds the lock.
-func (c *certainty) addPodless(r *Reader) {
+func (c *modelCertainty) addPodless(r *Reader) {
 	for _, i := range r.informers {
 		n := 0
 		if i.resource.name == "pods" && i.status.Err != nil {
@@ -66,8 +66,8 @@ func (c *certainty) addPodless(r *Reader) {
 	}
 }
 
-// reporter reports changes of the model. Only the goroutine of Run touches it.
-type reporter struct {
+// changeReporter reports changes of the model. Only the goroutine of Run touches it.
+type changeReporter struct {
 	reader  *Reader
 	changed func(mesh.Changes)
 
@@ -87,7 +87,7 @@ var (
 	errRelisting  = errors.New("reading everything anew, because the API has forgotten what changed meanwhile")
 )
 
-func (p *reporter) beginConnection() {
+func (p *changeReporter) beginConnection() {
 	p.connection++
 	if p.complete {
 		p.complete = false
@@ -95,7 +95,7 @@ func (p *reporter) beginConnection() {
 	}
 }
 
-func (p *reporter) report() {
+func (p *changeReporter) report() {
 	r := p.reader
 	r.mu.Lock()
 	known := r.certainty()
@@ -118,7 +118,7 @@ func (p *reporter) report() {
 }
 
 // changes updates the model. The caller holds the reader's lock.
-func (p *reporter) changes(known certainty) mesh.Changes {
+func (p *changeReporter) changes(known modelCertainty) mesh.Changes {
 	model := p.reader.model
 	d := model.Update()
 	c := mesh.Changes{Clusters: d.Clusters, Rejected: d.Rejected}
@@ -148,7 +148,7 @@ func (p *reporter) changes(known certainty) mesh.Changes {
 }
 
 // setCertainty adds to changes whether everything was reported, or may be out of date.
-func (p *reporter) setCertainty(c *mesh.Changes, known certainty) {
+func (p *changeReporter) setCertainty(c *mesh.Changes, known modelCertainty) {
 	lost := known.lost
 	if lost == nil && known.pending && p.complete {
 		lost = errRelisting
@@ -165,7 +165,7 @@ func (p *reporter) setCertainty(c *mesh.Changes, known certainty) {
 	}
 }
 
-func (p *reporter) snapshot(known certainty) *debug.Snapshot {
+func (p *changeReporter) snapshot(known modelCertainty) *debug.Snapshot {
 	now := time.Now()
 	switch {
 	case known.lost == nil:

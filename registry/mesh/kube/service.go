@@ -42,7 +42,7 @@ func (d *derivation) deriveService(s *core.Service) {
 	host := s.Name + "." + s.Namespace + ".svc." + d.rules.Domain
 	common := offer{namespace: s.Namespace, application: s.Name, created: s.CreationTimestamp.Unix(), skip: skipService(s)}
 	endpointSlices := d.slicesOf(s)
-	var ports []port
+	var ports []hostPort
 	for _, p := range s.Spec.Ports {
 		o := common
 		o.id = naming.Cluster{Direction: naming.Outbound, Port: uint16(p.Port), Host: host}
@@ -51,7 +51,7 @@ func (d *derivation) deriveService(s *core.Service) {
 		case p.Protocol != "" && p.Protocol != core.ProtocolTCP:
 			o.skip = reasonUDP
 		default:
-			ports = append(ports, port{number: o.id.Port, name: p.Name, target: p.TargetPort.String()})
+			ports = append(ports, hostPort{number: o.id.Port, name: p.Name, target: p.TargetPort.String()})
 			o.endpoints = d.endpointsOfService(s, p, endpointSlices)
 			o.sort()
 		}
@@ -69,7 +69,7 @@ func (d *derivation) deriveService(s *core.Service) {
 			}
 		}
 	}
-	d.claimAll(&s.ObjectMeta, d.workloadsOf(s), map[string][]port{host: ports})
+	d.claimAll(&s.ObjectMeta, d.workloadsOf(s), map[string][]hostPort{host: ports})
 }
 
 func skipService(s *core.Service) string {
@@ -138,11 +138,11 @@ func portOf(slice *discovery.EndpointSlice, p core.ServicePort) uint32 {
 	return 0
 }
 
-func podOf(e *discovery.Endpoint, namespace string) (ref, bool) {
+func podOf(e *discovery.Endpoint, namespace string) (objectName, bool) {
 	if e.TargetRef == nil || e.TargetRef.Kind != "Pod" {
-		return ref{}, false
+		return objectName{}, false
 	}
-	return ref{Namespace: namespace, Name: e.TargetRef.Name}, true
+	return objectName{Namespace: namespace, Name: e.TargetRef.Name}, true
 }
 
 // endpoint returns the endpoint of a slice without address and port.

@@ -12,52 +12,54 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// ref is namespace and name of an object.
-type ref = types.NamespacedName
+// objectName is namespace and name of an object.
+type objectName = types.NamespacedName
 
-func refOf(o meta.Object) ref { return ref{Namespace: o.GetNamespace(), Name: o.GetName()} }
-
-// store is a set of objects.
-type store struct {
-	services  map[ref]*core.Service
-	slices    map[ref]map[string]*discovery.EndpointSlice // by Service and name
-	serviceOf map[ref]ref                                 // of a slice
-	pods      map[ref]*core.Pod
-	nodes     map[string]*core.Node
-	entries   map[ref]*ServiceEntry
-	workloads map[ref]*WorkloadEntry
-	unread    map[ref]*WorkloadEntry // those whose newest version cannot be read
+func nameOf(o meta.Object) objectName {
+	return objectName{Namespace: o.GetNamespace(), Name: o.GetName()}
 }
 
-func newStore() *store {
-	return &store{
-		services: map[ref]*core.Service{}, slices: map[ref]map[string]*discovery.EndpointSlice{}, serviceOf: map[ref]ref{},
-		pods: map[ref]*core.Pod{}, nodes: map[string]*core.Node{},
-		entries: map[ref]*ServiceEntry{}, workloads: map[ref]*WorkloadEntry{}, unread: map[ref]*WorkloadEntry{},
+// objectSet is a set of objects.
+type objectSet struct {
+	services  map[objectName]*core.Service
+	slices    map[objectName]map[string]*discovery.EndpointSlice // by Service and name
+	serviceOf map[objectName]objectName                          // of a slice
+	pods      map[objectName]*core.Pod
+	nodes     map[string]*core.Node
+	entries   map[objectName]*ServiceEntry
+	workloads map[objectName]*WorkloadEntry
+	unread    map[objectName]*WorkloadEntry // those whose newest version cannot be read
+}
+
+func newObjectSet() *objectSet {
+	return &objectSet{
+		services: map[objectName]*core.Service{}, slices: map[objectName]map[string]*discovery.EndpointSlice{}, serviceOf: map[objectName]objectName{},
+		pods: map[objectName]*core.Pod{}, nodes: map[string]*core.Node{},
+		entries: map[objectName]*ServiceEntry{}, workloads: map[objectName]*WorkloadEntry{}, unread: map[objectName]*WorkloadEntry{},
 	}
 }
 
-func (s *store) put(object runtime.Object) {
+func (s *objectSet) put(object runtime.Object) {
 	switch o := object.(type) {
 	case *core.Service:
-		s.services[refOf(o)] = o
+		s.services[nameOf(o)] = o
 	case *discovery.EndpointSlice:
 		s.remove(o)
 		name := o.Labels[discovery.LabelServiceName]
 		if name == "" {
 			return
 		}
-		service := ref{Namespace: o.Namespace, Name: name}
+		service := objectName{Namespace: o.Namespace, Name: name}
 		if s.slices[service] == nil {
 			s.slices[service] = make(map[string]*discovery.EndpointSlice)
 		}
-		s.slices[service][o.Name], s.serviceOf[refOf(o)] = o, service
+		s.slices[service][o.Name], s.serviceOf[nameOf(o)] = o, service
 	case *core.Pod:
-		s.pods[refOf(o)] = o
+		s.pods[nameOf(o)] = o
 	case *core.Node:
 		s.nodes[o.Name] = o
 	case *ServiceEntry:
-		s.entries[refOf(o)] = o
+		s.entries[nameOf(o)] = o
 	case *WorkloadEntry:
 		s.putWorkload(o)
 	}
@@ -65,54 +67,54 @@ func (s *store) put(object runtime.Object) {
 
 // putWorkload keeps the last spec of an entry that cannot be read, whose labels say
 // what it belongs to.
-func (s *store) putWorkload(w *WorkloadEntry) {
-	delete(s.unread, refOf(w))
+func (s *objectSet) putWorkload(w *WorkloadEntry) {
+	delete(s.unread, nameOf(w))
 	if w.Unread != nil {
-		if old := s.workloads[refOf(w)]; old != nil {
+		if old := s.workloads[nameOf(w)]; old != nil {
 			with := *w
 			with.Spec, w = old.Spec, &with
 		}
-		s.unread[refOf(w)] = w
+		s.unread[nameOf(w)] = w
 	}
-	s.workloads[refOf(w)] = w
+	s.workloads[nameOf(w)] = w
 }
 
-func (s *store) remove(object runtime.Object) {
+func (s *objectSet) remove(object runtime.Object) {
 	switch o := object.(type) {
 	case *core.Service:
-		delete(s.services, refOf(o))
+		delete(s.services, nameOf(o))
 	case *discovery.EndpointSlice:
-		service := s.serviceOf[refOf(o)]
-		delete(s.serviceOf, refOf(o))
+		service := s.serviceOf[nameOf(o)]
+		delete(s.serviceOf, nameOf(o))
 		delete(s.slices[service], o.Name)
 		if len(s.slices[service]) == 0 {
 			delete(s.slices, service)
 		}
 	case *core.Pod:
-		delete(s.pods, refOf(o))
+		delete(s.pods, nameOf(o))
 	case *core.Node:
 		delete(s.nodes, o.Name)
 	case *ServiceEntry:
-		delete(s.entries, refOf(o))
+		delete(s.entries, nameOf(o))
 	case *WorkloadEntry:
-		delete(s.workloads, refOf(o))
-		delete(s.unread, refOf(o))
+		delete(s.workloads, nameOf(o))
+		delete(s.unread, nameOf(o))
 	}
 }
 
-func (s *store) exists(o owner) bool {
+func (s *objectSet) exists(o owner) bool {
 	if o.entry {
-		return s.entries[o.ref] != nil
+		return s.entries[o.objectName] != nil
 	}
-	return s.services[o.ref] != nil
+	return s.services[o.objectName] != nil
 }
 
 // selector returns the labels by which an owner selects workloads.
-func (s *store) selector(o owner) map[string]string {
-	if service := s.services[o.ref]; service != nil && !o.entry {
+func (s *objectSet) selector(o owner) map[string]string {
+	if service := s.services[o.objectName]; service != nil && !o.entry {
 		return service.Spec.Selector
 	}
-	if entry := s.entries[o.ref]; entry != nil && o.entry {
+	if entry := s.entries[o.objectName]; entry != nil && o.entry {
 		return entry.Spec.GetWorkloadSelector().GetLabels()
 	}
 	return nil
@@ -120,14 +122,14 @@ func (s *store) selector(o owner) map[string]string {
 
 // maySelect reports whether a WorkloadEntry may be an endpoint of an owner. If its
 // spec was never read, that is any ServiceEntry with a selector.
-func (s *store) maySelect(o owner, w *WorkloadEntry) bool {
+func (s *objectSet) maySelect(o owner, w *WorkloadEntry) bool {
 	selector := s.selector(o)
 	return selects(selector, labelsOf(w)) || w.Spec == nil && o.entry && len(selector) > 0
 }
 
 // selected returns the WorkloadEntries of a namespace that a selector selects, by
 // name.
-func (s *store) selected(namespace string, selector map[string]string) []*WorkloadEntry {
+func (s *objectSet) selected(namespace string, selector map[string]string) []*WorkloadEntry {
 	var out []*WorkloadEntry
 	if len(selector) == 0 {
 		return nil
@@ -143,7 +145,7 @@ func (s *store) selected(namespace string, selector map[string]string) []*Worklo
 
 // workloadsOf returns the WorkloadEntries that are endpoints of a Service; istiod has
 // none behind a headless one.
-func (s *store) workloadsOf(service *core.Service) []*WorkloadEntry {
+func (s *objectSet) workloadsOf(service *core.Service) []*WorkloadEntry {
 	if service.Spec.ClusterIP == core.ClusterIPNone {
 		return nil
 	}
@@ -152,9 +154,9 @@ func (s *store) workloadsOf(service *core.Service) []*WorkloadEntry {
 
 // slicesOf returns the slices of a Service by name, of its first address family only:
 // each endpoint is there once.
-func (s *store) slicesOf(service *core.Service) []*discovery.EndpointSlice {
+func (s *objectSet) slicesOf(service *core.Service) []*discovery.EndpointSlice {
 	var out []*discovery.EndpointSlice
-	for _, slice := range s.slices[refOf(service)] {
+	for _, slice := range s.slices[nameOf(service)] {
 		if slice.AddressType == discovery.AddressTypeFQDN {
 			continue
 		}

@@ -302,9 +302,9 @@ func refusal(err error) (Refusal, bool) {
 	return RefusedHandshake, true
 }
 
-// A limiter limits what is logged: the same message once per logEvery, and
+// A logLimiter limits what is logged: the same message once per logEvery, and
 // maxLogged messages within that time, however many clients connect.
-type limiter struct {
+type logLimiter struct {
 	mu         sync.Mutex
 	lastLogged map[string]time.Time
 }
@@ -316,7 +316,7 @@ const (
 )
 
 // due reports whether a message is to be logged.
-func (l *limiter) due(message string, now time.Time) bool {
+func (l *logLimiter) due(message string, now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	maps.DeleteFunc(l.lastLogged, func(_ string, at time.Time) bool { return now.Sub(at) >= logEvery })

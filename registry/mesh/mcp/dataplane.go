@@ -26,7 +26,7 @@ func isDataPlane(typeURL string) bool {
 
 // updateDataPlanes sends data planes what is served, until ctx ends.
 func (s *Server) updateDataPlanes(ctx context.Context) {
-	var last *snapshot
+	var last *servedSnapshot
 	for {
 		set, changed := s.target.current()
 		if set != last {
@@ -42,7 +42,7 @@ func (s *Server) updateDataPlanes(ctx context.Context) {
 	}
 }
 
-func (s *Server) decode(resources []*resource) (entries []dataplane.Entry) {
+func (s *Server) decode(resources []*wireResource) (entries []dataplane.Entry) {
 	for _, r := range resources {
 		e, err := dataplane.Decode(r.wire)
 		if err != nil { // we encoded it
@@ -55,7 +55,7 @@ func (s *Server) decode(resources []*resource) (entries []dataplane.Entry) {
 }
 
 // serveDataPlane answers a data plane until ctx ends or it is refused.
-func (st *stream) serveDataPlane(ctx context.Context) error {
+func (st *clientStream) serveDataPlane(ctx context.Context) error {
 	st.server.markReading(st)
 	err := st.variant.serve(ctx, st.server.o.DataPlanes, st.observe)
 	if code := status.Code(err); code == codes.InvalidArgument || code == codes.ResourceExhausted {
@@ -65,7 +65,7 @@ func (st *stream) serveDataPlane(ctx context.Context) error {
 }
 
 // observe records an event of the stream of a data plane.
-func (st *stream) observe(e dataplane.Event) {
+func (st *clientStream) observe(e dataplane.Event) {
 	st.show(func(r *Reader) {
 		if r.Node == "" {
 			st.server.o.Log.Info("data plane connected", "node", naming.Quote(e.Node), "address", r.Address)
@@ -167,7 +167,7 @@ func (l *restListener) Addr() net.Addr { return l.at }
 type restConn struct {
 	net.Conn
 
-	stream *stream // nil: there was no answer yet, or no room
+	stream *clientStream // nil: there was no answer yet, or no room
 }
 
 // restConnKey is the key of the restConn in the context of a request.

@@ -25,7 +25,7 @@ func (t *Target) Run(ctx context.Context) error {
 	release := time.NewTicker(time.Minute)
 	defer release.Stop()
 	var last time.Time
-	var confirmed *snapshot
+	var confirmed *servedSnapshot
 	for {
 		select {
 		case <-ctx.Done():
@@ -51,7 +51,7 @@ const debounce = 50 * time.Millisecond
 
 // reportConfirmed reports the set that an istiod confirmed, unless it is the last, and
 // returns it.
-func (t *Target) reportConfirmed(last *snapshot) *snapshot {
+func (t *Target) reportConfirmed(last *servedSnapshot) *servedSnapshot {
 	t.mu.Lock()
 	acked := t.acked
 	t.mu.Unlock()
@@ -63,7 +63,7 @@ func (t *Target) reportConfirmed(last *snapshot) *snapshot {
 
 // confirm records that an istiod confirmed a set. It may be an older one than is
 // served by now: its hosts are known there anyway.
-func (t *Target) confirm(set *snapshot) {
+func (t *Target) confirm(set *servedSnapshot) {
 	t.mu.Lock()
 	newer := t.acked == nil || set.number > t.acked.number
 	if newer {
@@ -77,7 +77,7 @@ func (t *Target) confirm(set *snapshot) {
 
 // current returns the served set, nil before the first, and a channel that is
 // closed once there is another.
-func (t *Target) current() (*snapshot, <-chan struct{}) {
+func (t *Target) current() (*servedSnapshot, <-chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.pushed, t.next
@@ -102,7 +102,7 @@ func (t *Target) push(ctx context.Context) bool {
 
 // due returns the set that is to be served, since when, and the buckets in which a
 // host is new; nil if nothing changed.
-func (t *Target) due() (next *snapshot, since time.Time, added map[int]bool) {
+func (t *Target) due() (next *servedSnapshot, since time.Time, added map[int]bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.sourcesComplete || t.changed.IsZero() {
@@ -152,13 +152,13 @@ func (t *Target) readdress() {
 // A servedSet is what is to be served. A change of one group costs little however many
 // there are.
 type servedSet struct {
-	groups   []*group // by the name of their resource, unless unsorted
-	unsorted bool     // some are gone, or new and at the end
-	sum      uint64   // of the sums of all resources
+	groups   []*servedGroup // by the name of their resource, unless unsorted
+	unsorted bool           // some are gone, or new and at the end
+	sum      uint64         // of the sums of all resources
 }
 
 // replace replaces the resource of a group; nil: none is served.
-func (s *servedSet) replace(g *group, r *resource) {
+func (s *servedSet) replace(g *servedGroup, r *wireResource) {
 	if old := g.resource; old != nil {
 		s.sum -= old.sum
 	} else if r != nil {
@@ -173,13 +173,13 @@ func (s *servedSet) replace(g *group, r *resource) {
 
 // snapshot returns the set as of now. Its version is the sum of the hashes of its
 // resources: the same on every replica, and different for similar sets.
-func (s *servedSet) snapshot() *snapshot {
+func (s *servedSet) snapshot() *servedSnapshot {
 	if s.unsorted {
-		s.groups = slices.DeleteFunc(s.groups, func(g *group) bool { return g.resource == nil })
-		slices.SortFunc(s.groups, func(a, b *group) int { return cmp.Compare(a.resource.name, b.resource.name) })
+		s.groups = slices.DeleteFunc(s.groups, func(g *servedGroup) bool { return g.resource == nil })
+		slices.SortFunc(s.groups, func(a, b *servedGroup) int { return cmp.Compare(a.resource.name, b.resource.name) })
 		s.unsorted = false
 	}
-	out := &snapshot{content: make([]*resource, len(s.groups))}
+	out := &servedSnapshot{content: make([]*wireResource, len(s.groups))}
 	for i, g := range s.groups {
 		out.content[i] = g.resource
 	}
@@ -187,17 +187,17 @@ func (s *servedSet) snapshot() *snapshot {
 	return out
 }
 
-// A snapshot is a served set. It is never written again.
-type snapshot struct {
+// A servedSnapshot is a served set. It is never written again.
+type servedSnapshot struct {
 	number  int // grows with each
 	version string
-	content []*resource // by name
+	content []*wireResource // by name
 }
 
 // since returns the resources that are new or changed since another set, and the names
 // of those that are gone; nil: a set without any.
-func (s *snapshot) since(o *snapshot) (changed []*resource, removed []string) {
-	var before []*resource
+func (s *servedSnapshot) since(o *servedSnapshot) (changed []*wireResource, removed []string) {
+	var before []*wireResource
 	if o != nil {
 		before = o.content
 	}
@@ -222,7 +222,7 @@ func (s *snapshot) since(o *snapshot) (changed []*resource, removed []string) {
 }
 
 // sinceKnown is since for the versions that a client knows, by name.
-func (s *snapshot) sinceKnown(known map[string]string) (changed []*resource, removed []string) {
+func (s *servedSnapshot) sinceKnown(known map[string]string) (changed []*wireResource, removed []string) {
 	there := make(map[string]bool, len(known))
 	for _, r := range s.content {
 		if there[r.name] = true; known[r.name] != r.version {
@@ -237,7 +237,7 @@ func (s *snapshot) sinceKnown(known map[string]string) (changed []*resource, rem
 	return changed, removed
 }
 
-func (s *snapshot) keys() map[naming.ServiceKey]naming.HostAddress {
+func (s *servedSnapshot) keys() map[naming.ServiceKey]naming.HostAddress {
 	keys := make(map[naming.ServiceKey]naming.HostAddress, len(s.content))
 	for _, r := range s.content {
 		for _, k := range r.keys {

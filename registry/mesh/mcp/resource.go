@@ -25,8 +25,8 @@ import (
 // would be a change.
 func created() time.Time { return time.Date(2020, time.January, 1, 0, 0, 0, 0, time.UTC) }
 
-// A resource is a ServiceEntry in wire format, encoded once for all istiods.
-type resource struct {
+// A wireResource is a ServiceEntry in wire format, encoded once for all istiods.
+type wireResource struct {
 	name    string // namespace/name
 	version string // a hash of the content: istiod skips resources with the same
 	sum     uint64 // the same as a number
@@ -35,8 +35,8 @@ type resource struct {
 	host    naming.HostAddress // of the keys
 }
 
-// A spec is a resource without its address.
-type spec struct {
+// A parsedGroup is a resource without its address.
+type parsedGroup struct {
 	group registry.Group
 	serviceentry.Header
 	endpoints []byte // in wire format
@@ -44,21 +44,21 @@ type spec struct {
 }
 
 // parse reads the entries of a group, which are sorted by key.
-func parse(name registry.Group, entries []entry) (spec, error) {
+func parse(name registry.Group, entries []entry) (parsedGroup, error) {
 	if len(entries) == 0 || entries[0].Key != serviceentry.HeaderKey {
-		return spec{}, fmt.Errorf("%s: endpoints without their service", name)
+		return parsedGroup{}, fmt.Errorf("%s: endpoints without their service", name)
 	}
-	s := spec{group: name}
+	s := parsedGroup{group: name}
 	var err error
 	if s.Header, err = serviceentry.ParseHeader(entries[0].in(name)); err != nil {
-		return spec{}, err
+		return parsedGroup{}, err
 	}
 	s.endpoints, s.byName, err = endpoints(name, entries[1:], s.Port.Name)
 	return s, err
 }
 
 // encode returns a resource with the given address, which may be empty.
-func encode(r spec, vip netip.Addr) (*resource, error) {
+func encode(r parsedGroup, vip netip.Addr) (*wireResource, error) {
 	body := &networking.ServiceEntry{
 		Hosts:      []string{r.Host},
 		Location:   networking.ServiceEntry_MESH_INTERNAL,
@@ -78,7 +78,7 @@ func encode(r spec, vip netip.Addr) (*resource, error) {
 	return wrap(r, body)
 }
 
-func wrap(r spec, entry *networking.ServiceEntry) (*resource, error) {
+func wrap(r parsedGroup, entry *networking.ServiceEntry) (*wireResource, error) {
 	deterministic := proto.MarshalOptions{Deterministic: true}
 	body, err := deterministic.Marshal(entry)
 	if err != nil {
@@ -101,14 +101,14 @@ func wrap(r spec, entry *networking.ServiceEntry) (*resource, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encode %s: %w", r.group.Name, err)
 	}
-	return &resource{
+	return &wireResource{
 		name: meta.GetName(), version: version, sum: sum,
 		wire: &anypb.Any{TypeUrl: "type.googleapis.com/istio.mcp.v1alpha1.Resource", Value: slices.Clip(whole)},
 		keys: keysOf(r), host: naming.HostAddress{Host: r.Host, Port: r.Port.Number},
 	}, nil
 }
 
-func keysOf(r spec) []naming.ServiceKey {
+func keysOf(r parsedGroup) []naming.ServiceKey {
 	keys := make([]naming.ServiceKey, 0, len(r.Keys))
 	for _, text := range r.Keys {
 		if k, err := naming.ParseServiceKey(text); err == nil { // the codec wrote it

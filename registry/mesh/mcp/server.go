@@ -39,13 +39,13 @@ type Server struct {
 	target   *Target
 	o        ServerOptions
 	gate     *gate
-	refusals limiter
+	refusals logLimiter
 
 	running sync.WaitGroup // of the goroutines that read and send
 
 	mu         sync.Mutex
-	streams    []*stream // the oldest first
-	departed   Reader    // that left last
+	streams    []*clientStream // the oldest first
+	departed   Reader          // that left last
 	departedAt time.Time
 }
 
@@ -68,7 +68,7 @@ func NewServer(t *Target, o ServerOptions) *Server {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{target: t, o: o, refusals: limiter{lastLogged: make(map[string]time.Time)}}
+	s := &Server{target: t, o: o, refusals: logLimiter{lastLogged: make(map[string]time.Time)}}
 	s.gate = &gate{server: s, access: o.Access, most: 8 * s.most(), open: make(map[netip.Addr]int)}
 	return s
 }
@@ -113,15 +113,15 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 // StreamAggregatedResources implements the state-of-the-world variant, which istiod
 // speaks.
 func (s *Server) StreamAggregatedResources(st discovery.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
-	return s.serve(st.Context(), &sotw{newGRPCStream(st)})
+	return s.serve(st.Context(), &sotwStream{newGRPCStream(st)})
 }
 
 // DeltaAggregatedResources implements the incremental variant.
 func (s *Server) DeltaAggregatedResources(st discovery.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
-	return s.serve(st.Context(), &delta{newGRPCStream(st)})
+	return s.serve(st.Context(), &deltaStream{newGRPCStream(st)})
 }
 
-func (s *Server) serve(ctx context.Context, v variant) error {
+func (s *Server) serve(ctx context.Context, v protocolVariant) error {
 	var from net.Addr
 	if p, ok := peer.FromContext(ctx); ok {
 		from = p.Addr
@@ -137,8 +137,8 @@ func (s *Server) serve(ctx context.Context, v variant) error {
 }
 
 // newStream returns a stream of an address; nil: it is not known.
-func (s *Server) newStream(from net.Addr) *stream {
-	st := &stream{server: s, reader: Reader{Since: time.Now()}, replaced: make(chan struct{})}
+func (s *Server) newStream(from net.Addr) *clientStream {
+	st := &clientStream{server: s, reader: Reader{Since: time.Now()}, replaced: make(chan struct{})}
 	if from != nil {
 		st.reader.Address, st.from = from.String(), addressOf(from)
 	}
@@ -164,10 +164,10 @@ func (s *Server) Departed() (Reader, time.Time) {
 }
 
 // open adds a stream. If there is no room, it returns the limit.
-func (s *Server) open(st *stream) (most int, ok bool) {
+func (s *Server) open(st *clientStream) (most int, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	others := func(o *stream) bool { return o.from != st.from }
+	others := func(o *clientStream) bool { return o.from != st.from }
 	most = s.most()
 	if !s.room(slices.DeleteFunc(slices.Clone(s.streams), others), most/2) {
 		return most / 2, false
@@ -182,11 +182,11 @@ func (s *Server) open(st *stream) (most int, ok bool) {
 // room reports whether there is room for one more stream. For that it may end the
 // oldest one that never asked for the served type: it is no istiod. The caller
 // holds mu.
-func (s *Server) room(among []*stream, most int) bool {
+func (s *Server) room(among []*clientStream, most int) bool {
 	if len(among) < most {
 		return true
 	}
-	i := slices.IndexFunc(among, func(st *stream) bool { return !st.isReader })
+	i := slices.IndexFunc(among, func(st *clientStream) bool { return !st.isReader })
 	if i < 0 {
 		return false
 	}
@@ -204,18 +204,18 @@ func (s *Server) most() int {
 }
 
 // remove removes a stream. The caller holds mu.
-func (s *Server) remove(st *stream) {
-	s.streams = slices.DeleteFunc(s.streams, func(o *stream) bool { return o == st })
+func (s *Server) remove(st *clientStream) {
+	s.streams = slices.DeleteFunc(s.streams, func(o *clientStream) bool { return o == st })
 }
 
 // markReading records that a stream asked for the served type.
-func (s *Server) markReading(st *stream) {
+func (s *Server) markReading(st *clientStream) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st.isReader = true
 }
 
-func (s *Server) closed(st *stream) {
+func (s *Server) closed(st *clientStream) {
 	s.mu.Lock()
 	s.remove(st)
 	if st.isReader {

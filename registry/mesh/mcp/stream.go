@@ -21,37 +21,37 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/mesh/dataplane"
 )
 
-// A stream is one client. Its handler supervises it, and one goroutine speaks the
+// A clientStream is one client. Its handler supervises it, and one goroutine speaks the
 // protocol. For an istiod one more reads requests, and one sends each answer. So only a
 // client's own goroutines wait for it.
-type stream struct {
+type clientStream struct {
 	server   *Server
-	variant  variant
+	variant  protocolVariant
 	from     netip.Addr
 	replaced chan struct{} // closed once another stream replaces this one
 	isReader bool          // it asked for the served type; the server's mu guards it
 
 	// Only session touches these.
-	types      []*subscription // in the order of their first requests
-	knownBytes int             // of what the client said it has
-	nonce      int             // of the last answer
-	nacked     bool            // the client refused an answer, which was logged
+	types      []*typeSubscription // in the order of their first requests
+	knownBytes int                 // of what the client said it has
+	nonce      int                 // of the last answer
+	nacked     bool                // the client refused an answer, which was logged
 
 	mu     sync.Mutex
 	reader Reader
 }
 
-// A subscription is the state of one type on a stream.
-type subscription struct {
+// A typeSubscription is the state of one type on a stream.
+type typeSubscription struct {
 	typeURL  string
 	isServed bool
 	nonce    string            // of an answer that is not confirmed; empty: none
-	last     *snapshot         // that was sent last; nil: none
+	last     *servedSnapshot   // that was sent last; nil: none
 	known    map[string]string // versions that the client had before that
 }
 
 // supervise serves a client until ctx ends, its stream breaks or it is refused.
-func (st *stream) supervise(ctx context.Context) error {
+func (st *clientStream) supervise(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	done := make(chan error, 1)
@@ -78,7 +78,7 @@ func (st *stream) supervise(ctx context.Context) error {
 
 // run speaks the protocol. By the first request it knows whether the client is a data
 // plane.
-func (st *stream) run(ctx context.Context) error {
+func (st *clientStream) run(ctx context.Context) error {
 	if st.server.o.DataPlanes != nil {
 		typeURL, err := st.variant.firstType()
 		if err != nil {
@@ -93,7 +93,7 @@ func (st *stream) run(ctx context.Context) error {
 
 // session answers an istiod until ctx ends or the istiod is refused. It reads requests
 // also while the istiod does not read an answer.
-func (st *stream) session(ctx context.Context) error {
+func (st *clientStream) session(ctx context.Context) error {
 	requests, lost := st.receive(ctx)
 	sent, isSending := make(chan error, 1), false
 	for {
@@ -124,7 +124,7 @@ func (st *stream) session(ctx context.Context) error {
 
 // lost returns why a stream ends that cannot be read any more: nil if the client ended
 // it.
-func (st *stream) lost(err error) error {
+func (st *clientStream) lost(err error) error {
 	switch {
 	case errors.Is(err, io.EOF):
 		return nil
@@ -135,14 +135,14 @@ func (st *stream) lost(err error) error {
 }
 
 // refuse counts and logs why a stream has to end, and returns it as a status.
-func (st *stream) refuse(r Refusal, code codes.Code, err error) error {
+func (st *clientStream) refuse(r Refusal, code codes.Code, err error) error {
 	st.server.clientRefused(r, st.shown().Address, err)
 	return status.Errorf(code, "%v", err)
 }
 
 // receive reads requests until the stream ends, and then sends why.
-func (st *stream) receive(ctx context.Context) (<-chan request, <-chan error) {
-	requests, lost := make(chan request), make(chan error, 1)
+func (st *clientStream) receive(ctx context.Context) (<-chan xdsRequest, <-chan error) {
+	requests, lost := make(chan xdsRequest), make(chan error, 1)
 	st.server.running.Go(func() {
 		for {
 			r, err := st.variant.receive()
@@ -162,13 +162,13 @@ func (st *stream) receive(ctx context.Context) (<-chan request, <-chan error) {
 
 // due returns what is to be sent; nil: nothing. That is the served set, if the client
 // has confirmed another, or an empty one, once, for types that are not served.
-func (s *subscription) due(set *snapshot) *snapshot {
+func (s *typeSubscription) due(set *servedSnapshot) *servedSnapshot {
 	switch first := s.last == nil; {
 	case s.nonce != "":
 	case s.isServed && set != nil && (first || s.last.version != set.version):
 		return set
 	case !s.isServed && first && isAnswered(s.typeURL):
-		return &snapshot{version: emptyVersion}
+		return &servedSnapshot{version: emptyVersion}
 	}
 	return nil
 }
@@ -177,7 +177,7 @@ func (s *subscription) due(set *snapshot) *snapshot {
 const emptyVersion = "none"
 
 // next returns a function that sends the next answer; nil: none is due.
-func (st *stream) next(set *snapshot) (send func() error) {
+func (st *clientStream) next(set *servedSnapshot) (send func() error) {
 	for _, sub := range st.types {
 		next := sub.due(set)
 		if next == nil {
@@ -205,7 +205,7 @@ func (st *stream) next(set *snapshot) (send func() error) {
 // asked handles a request. The nonce of the first of a type does not count: istiod
 // invents one. Later ones with another nonce than that of the last answer are
 // ignored. An error ends the stream.
-func (st *stream) asked(r request) error {
+func (st *clientStream) asked(r xdsRequest) error {
 	if err := excess(r); err != nil {
 		return st.refuse(RefusedRequest, codes.ResourceExhausted, err)
 	}
@@ -213,7 +213,7 @@ func (st *stream) asked(r request) error {
 		st.show(func(r *Reader) { r.Node = id })
 		st.server.o.Log.Info("istiod connected", "node", naming.Quote(id), "address", st.shown().Address)
 	}
-	i := slices.IndexFunc(st.types, func(s *subscription) bool { return s.typeURL == r.GetTypeUrl() })
+	i := slices.IndexFunc(st.types, func(s *typeSubscription) bool { return s.typeURL == r.GetTypeUrl() })
 	if i < 0 {
 		return st.subscribe(r)
 	}
@@ -226,11 +226,11 @@ func (st *stream) asked(r request) error {
 
 // subscribe handles the first request of a type. Of types that are not served only
 // the name is kept.
-func (st *stream) subscribe(r request) error {
+func (st *clientStream) subscribe(r xdsRequest) error {
 	if len(st.types) >= maxTypes {
 		return st.refuse(RefusedRequest, codes.ResourceExhausted, fmt.Errorf("a stream may ask for %d types", maxTypes))
 	}
-	sub := &subscription{typeURL: r.GetTypeUrl(), isServed: isServedType(r.GetTypeUrl())}
+	sub := &typeSubscription{typeURL: r.GetTypeUrl(), isServed: isServedType(r.GetTypeUrl())}
 	if sub.isServed {
 		if first, ok := r.(*discovery.DeltaDiscoveryRequest); ok {
 			sub.known = first.GetInitialResourceVersions()
@@ -250,7 +250,7 @@ func (st *stream) subscribe(r request) error {
 
 // acknowledged handles a confirmation or refusal of the last answer. After a
 // refusal nothing is sent before the next change: it would be refused again.
-func (st *stream) acknowledged(sub *subscription, r request) {
+func (st *clientStream) acknowledged(sub *typeSubscription, r xdsRequest) {
 	switch {
 	case r.GetErrorDetail() != nil:
 		st.server.target.o.Observe(Observation{Kind: ObservedNack})
@@ -264,13 +264,13 @@ func (st *stream) acknowledged(sub *subscription, r request) {
 	}
 }
 
-func (st *stream) show(change func(*Reader)) {
+func (st *clientStream) show(change func(*Reader)) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	change(&st.reader)
 }
 
-func (st *stream) shown() Reader {
+func (st *clientStream) shown() Reader {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	return st.reader
@@ -294,7 +294,7 @@ func isServedType(typeURL string) bool {
 func isAnswered(typeURL string) bool { return !strings.HasSuffix(typeURL, meshConfig) }
 
 // excess returns which bound a request exceeds; nil: none.
-func excess(r request) error {
+func excess(r xdsRequest) error {
 	if n := len(r.GetTypeUrl()); n > dataplane.MaxTypeURL {
 		return fmt.Errorf("a type of %d bytes, at most %d", n, dataplane.MaxTypeURL)
 	}

@@ -42,14 +42,14 @@ type Target struct {
 	persistence *persistence
 
 	mu              sync.Mutex
-	groups          map[registry.Group]*group
+	groups          map[registry.Group]*servedGroup
 	served          servedSet
-	vips            vips
+	vips            vipAllocator
 	sourcesComplete bool
-	pushed          *snapshot     // the served set; nil before the first
-	next            chan struct{} // closed once there is another
-	changed         time.Time     // since when pushed is not the newest; zero: it is
-	acked           *snapshot     // the newest that an istiod confirmed; nil: none
+	pushed          *servedSnapshot // the served set; nil before the first
+	next            chan struct{}   // closed once there is another
+	changed         time.Time       // since when pushed is not the newest; zero: it is
+	acked           *servedSnapshot // the newest that an istiod confirmed; nil: none
 	kick            chan struct{}
 	dirty           map[int]bool // buckets that changed since they were kept
 	added           map[int]bool // buckets with a new host since the last push
@@ -61,7 +61,7 @@ func NewTarget(o Options) *Target {
 		o.Observe = func(Observation) {}
 	}
 	t := &Target{
-		o: o, groups: make(map[registry.Group]*group), vips: newVIPs(o.VIPs),
+		o: o, groups: make(map[registry.Group]*servedGroup), vips: newVIPAllocator(o.VIPs),
 		next: make(chan struct{}), kick: make(chan struct{}, 1), dirty: make(map[int]bool), added: make(map[int]bool),
 	}
 	t.persistence = newPersistence(t, o.PersistTo)
@@ -215,11 +215,11 @@ const (
 	ObservedREST        ObservationKind = "rest" // a request of a data plane
 )
 
-// A group is one ServiceEntry.
-type group struct {
+// A servedGroup is one ServiceEntry.
+type servedGroup struct {
 	bucket   int
-	entries  []entry   // sorted by key
-	resource *resource // of the entries; nil if there are none
+	entries  []entry       // sorted by key
+	resource *wireResource // of the entries; nil if there are none
 }
 
 type entry struct {
@@ -268,10 +268,10 @@ func (t *Target) set(name registry.Group, entries []entry) error {
 }
 
 // group returns a group, and creates it if there is none. The caller holds mu.
-func (t *Target) group(name registry.Group) *group {
+func (t *Target) group(name registry.Group) *servedGroup {
 	g := t.groups[name]
 	if g == nil {
-		g = &group{bucket: bucketOf(name)}
+		g = &servedGroup{bucket: bucketOf(name)}
 		t.groups[name] = g
 	}
 	return g
@@ -298,7 +298,7 @@ func (t *Target) touch(name registry.Group) {
 
 // address returns the address of a group; none if it asks for none or there is none
 // left.
-func (t *Target) address(name registry.Group, r spec) netip.Addr {
+func (t *Target) address(name registry.Group, r parsedGroup) netip.Addr {
 	if r.VIP == "" || !t.o.VIPs.IsValid() {
 		return netip.Addr{}
 	}

@@ -13,9 +13,9 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/mesh/dataplane"
 )
 
-// A variant is a stream in one of the two variants of the protocol. The client may
+// A protocolVariant is a stream in one of the two variants of the protocol. The client may
 // be an istiod or a data plane.
-type variant interface {
+type protocolVariant interface {
 	istiodStream
 
 	// firstType reads the first request, which receive and serve read again.
@@ -30,13 +30,13 @@ type variant interface {
 // An istiodStream is the stream of an istiod. What answer returns sends the next set;
 // nil: it does not differ from the last.
 type istiodStream interface {
-	receive() (request, error)
-	answer(to *subscription, next *snapshot, nonce string) (send func() error)
+	receive() (xdsRequest, error)
+	answer(to *typeSubscription, next *servedSnapshot, nonce string) (send func() error)
 }
 
 // A grpcStream is a stream of gRPC whose first request may be read ahead. It limits
 // the time in which the client reads an answer.
-type grpcStream[Request request, Response any] struct {
+type grpcStream[Request xdsRequest, Response any] struct {
 	rpc[Request, Response]
 
 	ahead   Request
@@ -50,15 +50,15 @@ type rpc[Request, Response any] interface {
 	Send(response Response) error
 }
 
-// A request asks for a type, and confirms or refuses an answer, in either variant.
-type request interface {
+// A xdsRequest asks for a type, and confirms or refuses an answer, in either variant.
+type xdsRequest interface {
 	GetNode() *corev3.Node
 	GetTypeUrl() string
 	GetResponseNonce() string
 	GetErrorDetail() *statuspb.Status
 }
 
-func newGRPCStream[Request request, Response any](over rpc[Request, Response]) grpcStream[Request, Response] {
+func newGRPCStream[Request xdsRequest, Response any](over rpc[Request, Response]) grpcStream[Request, Response] {
 	return grpcStream[Request, Response]{rpc: over, late: make(chan struct{}, 1)}
 }
 
@@ -91,19 +91,19 @@ func (s *grpcStream[Request, Response]) Send(r Response) error {
 
 func (s *grpcStream[Request, Response]) slow() <-chan struct{} { return s.late }
 
-func (s *grpcStream[Request, Response]) receive() (request, error) { return s.Recv() }
+func (s *grpcStream[Request, Response]) receive() (xdsRequest, error) { return s.Recv() }
 
-// sotw is the state-of-the-world variant, which istiod speaks: each answer is the
+// sotwStream is the state-of-the-world variant, which istiod speaks: each answer is the
 // whole set.
-type sotw struct {
+type sotwStream struct {
 	grpcStream[*discovery.DiscoveryRequest, *discovery.DiscoveryResponse]
 }
 
-func (s *sotw) serve(ctx context.Context, by *dataplane.Server, observe func(dataplane.Event)) error {
+func (s *sotwStream) serve(ctx context.Context, by *dataplane.Server, observe func(dataplane.Event)) error {
 	return by.Stream(ctx, s, observe)
 }
 
-func (s *sotw) answer(to *subscription, next *snapshot, nonce string) func() error {
+func (s *sotwStream) answer(to *typeSubscription, next *servedSnapshot, nonce string) func() error {
 	res := &discovery.DiscoveryResponse{TypeUrl: to.typeURL, VersionInfo: next.version, Nonce: nonce}
 	res.Resources = make([]*anypb.Any, len(next.content))
 	for i, r := range next.content {
@@ -112,16 +112,16 @@ func (s *sotw) answer(to *subscription, next *snapshot, nonce string) func() err
 	return func() error { return s.Send(res) }
 }
 
-// delta is the incremental variant: each answer is what changed.
-type delta struct {
+// deltaStream is the incremental variant: each answer is what changed.
+type deltaStream struct {
 	grpcStream[*discovery.DeltaDiscoveryRequest, *discovery.DeltaDiscoveryResponse]
 }
 
-func (d *delta) serve(ctx context.Context, by *dataplane.Server, observe func(dataplane.Event)) error {
+func (d *deltaStream) serve(ctx context.Context, by *dataplane.Server, observe func(dataplane.Event)) error {
 	return by.Delta(ctx, d, observe)
 }
 
-func (d *delta) answer(to *subscription, next *snapshot, nonce string) func() error {
+func (d *deltaStream) answer(to *typeSubscription, next *servedSnapshot, nonce string) func() error {
 	changed, removed := next.since(to.last)
 	if to.last == nil {
 		changed, removed = next.sinceKnown(to.known)

@@ -9,12 +9,12 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// vips gives every host an address that depends on the set of hosts alone, not
+// vipAllocator gives every host an address that depends on the set of hosts alone, not
 // on their order: the same on every replica, and after a restart. A host has
 // its first choice unless another wants the same. Then neither has it, and each
 // has its next, which is in a part of the range without first choices; and so
 // on. So an address that a host had to leave is nobody's while both are there.
-type vips struct {
+type vipAllocator struct {
 	within netip.Prefix
 	claims map[netip.Addr][]registry.Group // the hosts that claim an address
 	choice map[registry.Group]int          // the number of the one that a host has
@@ -22,21 +22,21 @@ type vips struct {
 	gone   map[registry.Group]time.Time    // hosts that went, whose addresses are reserved, and since when
 }
 
-func newVIPs(within netip.Prefix) vips {
-	return vips{
+func newVIPAllocator(within netip.Prefix) vipAllocator {
+	return vipAllocator{
 		within: within, claims: make(map[netip.Addr][]registry.Group),
 		choice: make(map[registry.Group]int), moved: make(map[registry.Group]struct{}), gone: make(map[registry.Group]time.Time),
 	}
 }
 
 // of returns the address of a host, none if its choices are exhausted.
-func (v *vips) of(host registry.Group) netip.Addr {
+func (v *vipAllocator) of(host registry.Group) netip.Addr {
 	delete(v.moved, host)
 	return serviceentry.VIP(v.within, host.Name, v.choice[host])
 }
 
 // add adds a host. Its addresses are not reserved any more.
-func (v *vips) add(host registry.Group) {
+func (v *vipAllocator) add(host registry.Group) {
 	delete(v.gone, host)
 	if _, there := v.choice[host]; !there {
 		v.claim(host, 0)
@@ -44,7 +44,7 @@ func (v *vips) add(host registry.Group) {
 }
 
 // claim gives a host its n-th choice, or a later one if others claim that.
-func (v *vips) claim(host registry.Group, n int) {
+func (v *vipAllocator) claim(host registry.Group, n int) {
 	v.choice[host] = n
 	v.moved[host] = struct{}{}
 	at := serviceentry.VIP(v.within, host.Name, n)
@@ -61,7 +61,7 @@ func (v *vips) claim(host registry.Group, n int) {
 	}
 }
 
-func (v *vips) remove(host registry.Group) {
+func (v *vipAllocator) remove(host registry.Group) {
 	if _, there := v.choice[host]; there {
 		v.release(host, 0)
 		delete(v.choice, host)
@@ -71,7 +71,7 @@ func (v *vips) remove(host registry.Group) {
 
 // release removes the claims of a host from its n-th choice on. A host that is the
 // only one left to claim an address gets it.
-func (v *vips) release(host registry.Group, n int) {
+func (v *vipAllocator) release(host registry.Group, n int) {
 	for ; n <= v.choice[host]; n++ {
 		at := serviceentry.VIP(v.within, host.Name, n)
 		if !at.IsValid() {
@@ -95,7 +95,7 @@ func (v *vips) release(host registry.Group, n int) {
 const reservedFor = time.Hour
 
 // reserve keeps the addresses of a host that is gone from others.
-func (v *vips) reserve(host registry.Group, since time.Time) {
+func (v *vipAllocator) reserve(host registry.Group, since time.Time) {
 	if _, had := v.choice[host]; had {
 		v.gone[host] = since
 	}
@@ -103,7 +103,7 @@ func (v *vips) reserve(host registry.Group, since time.Time) {
 
 // expire removes the hosts whose addresses were reserved for long enough, and
 // returns them.
-func (v *vips) expire(now time.Time) (hosts []registry.Group) {
+func (v *vipAllocator) expire(now time.Time) (hosts []registry.Group) {
 	for host, since := range v.gone {
 		if now.Sub(since) >= reservedFor {
 			delete(v.gone, host)

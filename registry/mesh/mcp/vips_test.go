@@ -13,7 +13,7 @@ import (
 func host(n int) registry.Group { return registry.Group{Name: fmt.Sprintf("s%d.bridge.internal", n)} }
 
 // table returns who has which address.
-func (v *vips) table() map[registry.Group]netip.Addr {
+func (v *vipAllocator) table() map[registry.Group]netip.Addr {
 	out := make(map[registry.Group]netip.Addr, len(v.choice))
 	for h := range v.choice {
 		out[h] = v.of(h)
@@ -29,7 +29,7 @@ func TestVIPs_DependOnTheSetAlone(t *testing.T) {
 		within := netip.MustParsePrefix(within)
 		for seed := range uint64(20) {
 			random := rand.New(rand.NewPCG(seed, 0))
-			one, set := newVIPs(within), make(map[int]bool)
+			one, set := newVIPAllocator(within), make(map[int]bool)
 			for range 400 {
 				n := random.IntN(200)
 				if set[n] = !set[n]; set[n] {
@@ -39,7 +39,7 @@ func TestVIPs_DependOnTheSetAlone(t *testing.T) {
 					delete(set, n)
 				}
 			}
-			other := newVIPs(within)
+			other := newVIPAllocator(within)
 			for n := range set { // in any order
 				other.add(host(n))
 			}
@@ -66,7 +66,7 @@ func TestVIPs_DependOnTheSetAlone(t *testing.T) {
 
 // While hosts only come, no address is another's former one.
 func TestVIPs_FreedAddress(t *testing.T) {
-	v, former := newVIPs(netip.MustParsePrefix("240.64.0.0/22")), make(map[netip.Addr]registry.Group)
+	v, former := newVIPAllocator(netip.MustParsePrefix("240.64.0.0/22")), make(map[netip.Addr]registry.Group)
 	moved := 0
 	for n := range 300 {
 		v.add(host(n))
