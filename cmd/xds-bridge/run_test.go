@@ -144,9 +144,9 @@ func TestStatus_UnreachableTarget(t *testing.T) {
 	eventually(t, "in sync", func() bool { return do(t, "status", "-f", file).code == exitOK })
 	w.zk.SetFault(func(zkfake.Request) zkfake.Fault { return zkfake.Fault{Cut: zkfake.CutBefore} })
 	w.zk.DropConnections()
-	eventually(t, "status says that the target is away", func() bool {
+	eventually(t, "status says that the target is unreachable", func() bool {
 		r := do(t, "status", "-f", file)
-		return r.code == exitFindings && strings.Contains(r.out, "AWAY") && strings.Contains(r.out, "not in sync")
+		return r.code == exitFindings && strings.Contains(r.out, "UNREACHABLE") && strings.Contains(r.out, "not in sync")
 	})
 	served := w.importConfig("127.0.0.1:0", "")
 	w.zk.SetFault(nil)

@@ -25,7 +25,7 @@ func TestStatus_ExitCodes(t *testing.T) {
 		"nothing is to be reported": {admin.Document{Ready: true, InSync: true}, exitOK, "in sync"},
 		"a root that has gone":      {admin.Document{Ready: true, Conditions: of("zk", admin.Partial)}, exitFindings, "not in sync: zk partial"},
 		"a guard holds":             {admin.Document{Ready: true, Conditions: of("zk", admin.Held)}, exitHeld, "not in sync: zk held"},
-		"a guard holds, and more":   {admin.Document{Ready: true, Conditions: of("zk", admin.Away, admin.Held, admin.Idle)}, exitHeld, "not in sync: zk away, zk held, zk idle"},
+		"a guard holds, and more":   {admin.Document{Ready: true, Conditions: of("zk", admin.Unreachable, admin.Held, admin.Idle)}, exitHeld, "not in sync: zk unreachable, zk held, zk idle"},
 		"two bridges claim nothing": {
 			admin.Document{Ready: true, Conditions: of("zk", admin.Idle, admin.Idle)}, exitFindings, "not in sync: zk idle",
 		},

@@ -125,14 +125,14 @@ func TestStatus_OneCause(t *testing.T) {
 		condition(admin.OfSource, "mesh", admin.Stale, "not connected: xds istiod:15012: dial tcp 10.0.0.1:15012: connect: connection refused"),
 		condition(admin.OfSource, "mesh", admin.Partial, "mapping from istiod:15012: connect: connection refused; check that istiod runs"),
 		condition(admin.OfSource, "zk", admin.Stale, "zookeeper: connect: connection refused"),
-		condition(admin.OfTarget, "zk", admin.Away, "zookeeper: connect: connection refused"),
+		condition(admin.OfTarget, "zk", admin.Unreachable, "zookeeper: connect: connection refused"),
 	})
 	var got []string
 	for line := range strings.Lines(out.String()) {
 		line, _, _ = strings.Cut(line, " for ")
 		got = append(got, line)
 	}
-	if want := "‼ mesh pending, stale, partial|‼ zk stale|‼ zk away"; strings.Join(got, "|") != want {
+	if want := "‼ mesh pending, stale, partial|‼ zk stale|‼ zk unreachable"; strings.Join(got, "|") != want {
 		t.Errorf("lines %q, want %q:\n%s", got, want, out.String())
 	}
 }

@@ -44,25 +44,25 @@ type ConditionName string
 
 // The conditions, the worst first.
 const (
-	OwnerConflict ConditionName = "owner-conflict"  // another bridge of this owner writes there, or the owner was changed
-	Away          ConditionName = "away"            // no connection to a target
-	NoReader      ConditionName = "no-reader"       // nobody reads what is served
-	Pending       ConditionName = "pending"         // not read as a whole yet
-	Stale         ConditionName = "stale"           // what a source reported may be out of date
-	ReloadRefused ConditionName = "reload-refused"  // the configuration that was read last was refused
-	LeaseAway     ConditionName = "lease-away"      // the record of the replicas is out of reach
-	MissesReplica ConditionName = "replica-missing" // fewer replicas run than are expected
-	Failing       ConditionName = "failing"         // calls to a target fail and are repeated, or something else is wrong with it
-	Unwatched     ConditionName = "unwatched"       // what others change in a target may be missed until it is read again
-	Unrecorded    ConditionName = "unrecorded"      // what has to outlive the process is not stored
-	Refused       ConditionName = "refused"         // a target refuses entries
-	Unwritable    ConditionName = "unwritable"      // services that cannot be written
-	Held          ConditionName = "held"            // a guard holds deletions back
-	Denied        ConditionName = "denied"          // entries stay that no source reports, because a person denied that they are deleted
-	Partial       ConditionName = "partial"         // a source cannot report a part
-	Conflicting   ConditionName = "conflict"        // entries of others are where claims would be
-	Idle          ConditionName = "idle"            // a bridge claims nothing
-	Syncing       ConditionName = "syncing"         // writes are due
+	OwnerConflict    ConditionName = "owner-conflict"    // another bridge of this owner writes there, or the owner was changed
+	Unreachable      ConditionName = "unreachable"       // no connection to a target
+	NoReader         ConditionName = "no-reader"         // nobody reads what is served
+	Pending          ConditionName = "pending"           // not read as a whole yet
+	Stale            ConditionName = "stale"             // what a source reported may be out of date
+	ReloadRefused    ConditionName = "reload-refused"    // the configuration that was read last was refused
+	LeaseUnreachable ConditionName = "lease-unreachable" // the record of the replicas is out of reach
+	MissesReplica    ConditionName = "replica-missing"   // fewer replicas run than are expected
+	Failing          ConditionName = "failing"           // calls to a target fail and are repeated, or something else is wrong with it
+	Unwatched        ConditionName = "unwatched"         // what others change in a target may be missed until it is read again
+	Unrecorded       ConditionName = "unrecorded"        // what has to outlive the process is not stored
+	Refused          ConditionName = "refused"           // a target refuses entries
+	Unwritable       ConditionName = "unwritable"        // services that cannot be written
+	Held             ConditionName = "held"              // a guard holds deletions back
+	Denied           ConditionName = "denied"            // entries stay that no source reports, because a person denied that they are deleted
+	Partial          ConditionName = "partial"           // a source cannot report a part
+	Conflicting      ConditionName = "conflict"          // entries of others are where claims would be
+	Idle             ConditionName = "idle"              // a bridge claims nothing
+	Syncing          ConditionName = "syncing"           // writes are due
 )
 
 // ConditionsOf returns those that there may be of a direction, the worst first.
@@ -71,9 +71,9 @@ func ConditionsOf(d Direction) []ConditionName {
 	case OfSource:
 		return []ConditionName{Pending, Stale, Partial}
 	case OfTarget:
-		return []ConditionName{OwnerConflict, Away, NoReader, Pending, Failing, Unwatched, Unrecorded, Refused, Unwritable, Held, Denied, Conflicting, Idle, Syncing}
+		return []ConditionName{OwnerConflict, Unreachable, NoReader, Pending, Failing, Unwatched, Unrecorded, Refused, Unwritable, Held, Denied, Conflicting, Idle, Syncing}
 	default:
-		return []ConditionName{ReloadRefused, LeaseAway, MissesReplica, Unrecorded}
+		return []ConditionName{ReloadRefused, LeaseUnreachable, MissesReplica, Unrecorded}
 	}
 }
 
@@ -238,7 +238,7 @@ func (g *gathered) reach(t Target, state TargetState) bool {
 	case t.Kind == "mesh": // it serves, whoever reads it
 		g.add(NoReader, cmp.Or(state.LastError, "configSources of an istiod has to name this address"))
 	default:
-		g.add(Away, cmp.Or(state.LastError, "not connected yet"))
+		g.add(Unreachable, cmp.Or(state.LastError, "not connected yet"))
 		return false
 	}
 	return state.Refused == ""
@@ -286,7 +286,7 @@ func (v *view) conditionsOfProcess(replicas *Replicas) (all []Condition) {
 	switch {
 	case replicas == nil:
 	case replicas.LastError != "": // and who else runs is not known
-		all = append(all, Condition{Direction: OfProcess, Name: LeaseAway, Detail: replicas.LastError})
+		all = append(all, Condition{Direction: OfProcess, Name: LeaseUnreachable, Detail: replicas.LastError})
 	case len(replicas.Members) > 0 && len(replicas.Members) < replicas.Expected:
 		all = append(all, Condition{Direction: OfProcess, Name: MissesReplica, Detail: fmt.Sprintf(
 			"%d of %d replicas run: %s; start the others, or set replicas.expected", len(replicas.Members), replicas.Expected, strings.Join(replicas.Members, ", "))})

@@ -45,7 +45,7 @@ func TestConditions(t *testing.T) {
 				return admin.TargetState{Connected: true, Refused: "another bridge of owner shop runs"}
 			}
 		}},
-		"target zk away": {target: func(x *admin.Target) { x.State = func() admin.TargetState { return admin.TargetState{} } }},
+		"target zk unreachable": {target: func(x *admin.Target) { x.State = func() admin.TargetState { return admin.TargetState{} } }},
 		"target zk no-reader": {target: func(x *admin.Target) {
 			x.Kind, x.State = "mesh", func() admin.TargetState { return admin.TargetState{} }
 		}},
@@ -59,7 +59,7 @@ func TestConditions(t *testing.T) {
 		"target zk unwatched": {target: func(x *admin.Target) {
 			x.State = func() admin.TargetState { return admin.TargetState{Connected: true, Unwatched: "reset by peer"} }
 		}},
-		"target zk away ": {target: func(x *admin.Target) {
+		"target zk unreachable ": {target: func(x *admin.Target) {
 			x.State = func() admin.TargetState { return admin.TargetState{Unwatched: "reset by peer"} }
 		}},
 		"target zk unrecorded": {loop: func(st *bridge.Status) { st.Unrecorded = "disk full" }},
@@ -88,7 +88,7 @@ func TestConditions(t *testing.T) {
 		"process  replica-missing": {rest: func(o *admin.Options) {
 			o.Replicas = func() *admin.Replicas { return &admin.Replicas{Members: []string{"a"}, Expected: 2} }
 		}},
-		"process  lease-away": {rest: func(o *admin.Options) {
+		"process  lease-unreachable": {rest: func(o *admin.Options) {
 			o.Replicas = func() *admin.Replicas { return &admin.Replicas{LastError: "down", Members: []string{"a"}, Expected: 2} }
 		}},
 	} {

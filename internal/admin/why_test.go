@@ -32,8 +32,8 @@ func TestWhy_RouteConditions(t *testing.T) {
 		t.Fatal(err)
 	}
 	for query, want := range map[string][]string{
-		"api.Greeter": {"mesh stale", "zk away"},
-		"api.Nobody":  {"mesh stale", "nacos pending", "nacos stale", "zk away", "zk2 away"},
+		"api.Greeter": {"mesh stale", "zk unreachable"},
+		"api.Nobody":  {"mesh stale", "nacos pending", "nacos stale", "zk unreachable", "zk2 unreachable"},
 	} {
 		var got []string
 		for _, c := range s.Why(t.Context(), query).Conditions {

@@ -57,7 +57,7 @@ func TestCompare_Cells(t *testing.T) {
 		"not asked":     func(_ *statustest.Row, _ answers, q *statustest.Question) { q.Services = nil },
 		"why":           func(_ *statustest.Row, a answers, _ *statustest.Question) { a["why api.A"] = "source mesh\n" },
 		"reason":        func(r *statustest.Row, _ answers, _ *statustest.Question) { r.Why = "held" },
-		"event":         func(r *statustest.Row, _ answers, _ *statustest.Question) { r.Event = "condition away" },
+		"event":         func(r *statustest.Row, _ answers, _ *statustest.Question) { r.Event = "condition unreachable" },
 		"another's event": func(_ *statustest.Row, a answers, _ *statustest.Question) {
 			a["events -o json"] = strings.Replace(a["events -o json"], "source mesh", "source zk", 1)
 		},
