@@ -81,7 +81,7 @@ type Options struct {
 
 // Server serves both listeners.
 type Server struct {
-	*view
+	*reporter
 
 	telemetry net.Listener // nil if left out, as admin
 	admin     net.Listener
@@ -95,7 +95,7 @@ func New(ctx context.Context, opts Options) (*Server, error) {
 	}
 	opts.Events = cmp.Or(opts.Events, &Events{})
 	opts.Audit = cmp.Or(opts.Audit, audit.New("", opts.Log))
-	s := &Server{view: newView(opts)}
+	s := &Server{reporter: newReporter(opts)}
 	if err := CheckAddress(opts.Admin, opts.Secure); err != nil {
 		return nil, err
 	}

@@ -50,27 +50,27 @@ func (s *Server) Admin() http.Handler {
 
 // Document returns everything that is known now. A loop that does not answer
 // within two seconds is shown with that as its last error.
-func (v *view) Document(ctx context.Context) Document {
+func (rep *reporter) Document(ctx context.Context) Document {
 	d := Document{
-		Version: v.opts.Version, Owner: v.current().owner, Started: v.started, Time: time.Now(),
-		Sources: make([]Source, 0, len(v.current().inputs)), Targets: []TargetStatus{},
+		Version: rep.opts.Version, Owner: rep.current().owner, Started: rep.started, Time: time.Now(),
+		Sources: make([]Source, 0, len(rep.current().inputs)), Targets: []TargetStatus{},
 	}
-	if v.opts.Replicas != nil {
-		d.Replicas = v.opts.Replicas()
+	if rep.opts.Replicas != nil {
+		d.Replicas = rep.opts.Replicas()
 	}
-	for _, in := range v.current().inputs {
+	for _, in := range rep.current().inputs {
 		d.Sources = append(d.Sources, source(in))
 	}
-	for _, t := range v.current().targets {
+	for _, t := range rep.current().targets {
 		d.Targets = append(d.Targets, TargetStatus{Name: t.Name, Kind: t.Kind, TargetState: t.State()})
 	}
-	if v.opts.Reloaded != nil {
-		d.Reload = v.opts.Reloaded()
+	if rep.opts.Reloaded != nil {
+		d.Reload = rep.opts.Reloaded()
 	}
-	d.Loops = v.statuses(ctx)
-	d.Conditions = v.conditions(d.Loops, d.Replicas)
+	d.Loops = rep.statuses(ctx)
+	d.Conditions = rep.conditions(d.Loops, d.Replicas)
 	d.InSync = !slices.ContainsFunc(d.Conditions, Condition.Lasts)
-	d.Ready = !slices.ContainsFunc(v.ready(ctx), func(c check) bool { return c.problem != "" })
+	d.Ready = !slices.ContainsFunc(rep.ready(ctx), func(c check) bool { return c.problem != "" })
 	return d
 }
 
@@ -100,8 +100,8 @@ func (s *Server) getServices(w http.ResponseWriter, r *http.Request) {
 }
 
 // page returns the services after a cursor, in the order of their cursors.
-func (v *view) page(ctx context.Context, after string, limit int) Page[Service] {
-	all := services(v.current().owner, v.statuses(ctx))
+func (rep *reporter) page(ctx context.Context, after string, limit int) Page[Service] {
+	all := services(rep.current().owner, rep.statuses(ctx))
 	i := sort.Search(len(all), func(i int) bool { return all[i].cursor() > after })
 	page := Page[Service]{Items: all[i:min(i+limit, len(all))], Total: len(all)}
 	if i+limit < len(all) {
@@ -120,9 +120,9 @@ func (s *Server) getService(w http.ResponseWriter, r *http.Request) {
 }
 
 // unknown says that nothing is known of what was asked for, and what may be the reason.
-func (v *view) unknown(ctx context.Context, w Why) string {
+func (rep *reporter) unknown(ctx context.Context, w Why) string {
 	text := "no source reports this service, and no entry of ours is known by this name"
-	if meant := didYouMean(v.like(ctx, w.Query)); meant != "" {
+	if meant := didYouMean(rep.like(ctx, w.Query)); meant != "" {
 		text += meant
 	} else {
 		text += "; name it as the mesh does (fqdn:port), by its interface, by its service key or by the address of an endpoint"

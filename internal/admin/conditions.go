@@ -102,29 +102,29 @@ func (c Condition) subject() string {
 
 // Conditions returns what holds now, the worst first of each source, of each
 // target and of the process. It waits for no loop.
-func (v *view) Conditions() []Condition { return v.Overview().Conditions }
+func (rep *reporter) Conditions() []Condition { return rep.Overview().Conditions }
 
 // conditions returns them by what loops reported, which may be their summaries.
-func (v *view) conditions(loops []bridge.Status, replicas *Replicas) []Condition {
+func (rep *reporter) conditions(loops []bridge.Status, replicas *Replicas) []Condition {
 	all := []Condition{}
-	for _, in := range v.current().inputs {
+	for _, in := range rep.current().inputs {
 		all = append(all, conditionsOfSource(in)...)
 	}
-	for i, t := range v.current().targets {
+	for i, t := range rep.current().targets {
 		if i < len(loops) && loops[i].Target == t.Name { // a reload may have come in between
 			all = append(all, conditionsOfTarget(t, loops[i])...)
 		}
 	}
-	all = append(all, v.conditionsOfProcess(replicas)...)
+	all = append(all, rep.conditionsOfProcess(replicas)...)
 	now := time.Now()
-	v.mu.Lock()
-	defer v.mu.Unlock()
+	rep.mu.Lock()
+	defer rep.mu.Unlock()
 	for i, c := range all {
 		if !c.Since.IsZero() { // what it is of remembers that
 			continue
 		}
 		all[i].Since = now
-		if since, known := v.since[c.key()]; known {
+		if since, known := rep.since[c.key()]; known {
 			all[i].Since = since
 		}
 	}
@@ -274,13 +274,13 @@ func idle(b bridge.BridgeStatus) string {
 	return ""
 }
 
-func (v *view) conditionsOfProcess(replicas *Replicas) (all []Condition) {
-	if v.opts.Reloaded != nil {
-		if r := v.opts.Reloaded(); r != nil && !r.OK {
+func (rep *reporter) conditionsOfProcess(replicas *Replicas) (all []Condition) {
+	if rep.opts.Reloaded != nil {
+		if r := rep.opts.Reloaded(); r != nil && !r.OK {
 			all = append(all, Condition{Direction: OfProcess, Name: ReloadRefused, Detail: "the configuration was not applied, and the one before continues"})
 		}
 	}
-	if err := v.opts.Audit.Err(); err != nil {
+	if err := rep.opts.Audit.Err(); err != nil {
 		all = append(all, Condition{Direction: OfProcess, Name: Unrecorded, Detail: "audit.file is not written, and decisions are in the log alone: " + err.Error()})
 	}
 	switch {
@@ -298,7 +298,7 @@ func (v *view) conditionsOfProcess(replicas *Replicas) (all []Condition) {
 // checks has no event.
 const conditionInterval = time.Second
 
-func (v *view) followConditions(ctx context.Context) {
+func (rep *reporter) followConditions(ctx context.Context) {
 	tick := time.NewTicker(conditionInterval)
 	defer tick.Stop()
 	emitted, reminded := make(map[Condition]bool), make(map[Condition]time.Time)
@@ -307,9 +307,9 @@ func (v *view) followConditions(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			all := v.Conditions()
-			v.emit(all, emitted)
-			v.remind(all, reminded, time.Now())
+			all := rep.Conditions()
+			rep.emit(all, emitted)
+			rep.remind(all, reminded, time.Now())
 		}
 	}
 }
@@ -319,7 +319,7 @@ const remindInterval = 24 * time.Hour
 
 // remind reports conditions that have lasted since they were reported last: one that a
 // person chose, as by a denial, is forgotten otherwise.
-func (v *view) remind(all []Condition, reminded map[Condition]time.Time, now time.Time) {
+func (rep *reporter) remind(all []Condition, reminded map[Condition]time.Time, now time.Time) {
 	holds := make(map[Condition]bool, len(all))
 	for _, c := range all {
 		key := c.key()
@@ -330,8 +330,8 @@ func (v *view) remind(all []Condition, reminded map[Condition]time.Time, now tim
 			reminded[key] = now
 		case now.Sub(last) >= remindInterval:
 			reminded[key] = now
-			v.opts.Log.Warn("condition continues", "condition", c.Name, "subject", c.subject(), "since", c.Since, "reason", c.Detail)
-			v.opts.Events.Add(c.event("still "+string(c.Name), c.Detail, c.Since))
+			rep.opts.Log.Warn("condition continues", "condition", c.Name, "subject", c.subject(), "since", c.Since, "reason", c.Detail)
+			rep.opts.Events.Add(c.event("still "+string(c.Name), c.Detail, c.Since))
 		}
 	}
 	maps.DeleteFunc(reminded, func(c Condition, _ time.Time) bool { return !holds[c] })
@@ -339,26 +339,26 @@ func (v *view) remind(all []Condition, reminded map[Condition]time.Time, now tim
 
 // emit records since when conditions hold, and reports those that held at the check
 // before too, and those that ended: as an event and in the log.
-func (v *view) emit(all []Condition, emitted map[Condition]bool) {
+func (rep *reporter) emit(all []Condition, emitted map[Condition]bool) {
 	holds := make(map[Condition]bool, len(all))
-	v.mu.Lock()
-	before := v.since
-	v.since = make(map[Condition]time.Time, len(all))
+	rep.mu.Lock()
+	before := rep.since
+	rep.since = make(map[Condition]time.Time, len(all))
 	for _, c := range all {
-		v.since[c.key()] = c.Since
+		rep.since[c.key()] = c.Since
 		holds[c.key()] = true
 	}
-	v.mu.Unlock()
+	rep.mu.Unlock()
 	for _, c := range all {
 		if _, lasts := before[c.key()]; !lasts || emitted[c.key()] {
 			continue
 		}
 		emitted[c.key()] = true
 		if c.emits() {
-			v.opts.Events.Add(c.event(string(c.Name), c.Detail, time.Time{}))
+			rep.opts.Events.Add(c.event(string(c.Name), c.Detail, time.Time{}))
 		}
 		if c.isLogged() {
-			v.logger(c).Warn("condition began", "reason", c.Detail)
+			rep.logger(c).Warn("condition began", "reason", c.Detail)
 		}
 	}
 	for c := range emitted {
@@ -367,17 +367,17 @@ func (v *view) emit(all []Condition, emitted map[Condition]bool) {
 		}
 		delete(emitted, c)
 		if c.emits() {
-			v.opts.Events.Add(c.event("no longer "+string(c.Name), "", before[c]))
+			rep.opts.Events.Add(c.event("no longer "+string(c.Name), "", before[c]))
 		}
 		if c.isLogged() {
-			v.logger(c).Warn("condition ended", "lasted", time.Since(before[c]).Round(time.Second))
+			rep.logger(c).Warn("condition ended", "lasted", time.Since(before[c]).Round(time.Second))
 		}
 	}
 }
 
 // logger returns a log whose lines are about a condition.
-func (v *view) logger(c Condition) *slog.Logger {
-	log := v.opts.Log.With("condition", c.Name, "subject", c.subject())
+func (rep *reporter) logger(c Condition) *slog.Logger {
+	log := rep.opts.Log.With("condition", c.Name, "subject", c.subject())
 	if c.Bridge != "" {
 		log = log.With("bridge", c.Bridge)
 	}

@@ -69,15 +69,15 @@ func (s *Server) entry(w decisionKind, who string, hold bridge.Hold, d Decision,
 }
 
 // explainMissing says why there is no hold of an id, and which may have been meant. That its entries changed is known only of one that was shown.
-func (v *view) explainMissing(ctx context.Context, id string) string {
-	events := v.opts.Events.about(map[string]bool{id: true})
+func (rep *reporter) explainMissing(ctx context.Context, id string) string {
+	events := rep.opts.Events.about(map[string]bool{id: true})
 	if i := slices.IndexFunc(events, func(e Event) bool { return e.Kind == bridge.EventRelease }); i >= 0 {
 		return fmt.Sprintf("no such hold: %s ended at %s: %s", id, events[i].Time.UTC().Format(time.RFC3339), events[i].Why)
 	}
 	where, _, _ := strings.Cut(id, "-")
 	var now []string
 	var ids []alias
-	for _, h := range holds(v.statuses(ctx)) {
+	for _, h := range holds(rep.statuses(ctx)) {
 		ids = append(ids, alias{h.ID, h.ID})
 		if at, _, _ := strings.Cut(h.ID, "-"); at == where {
 			now = append(now, fmt.Sprintf("bridge %s now has %s held in %s; look at xds-bridge holds, then approve or deny %s",
@@ -110,9 +110,9 @@ func who(r *http.Request) string {
 	return strings.ToValidUTF8(name[:min(len(name), 128)], "") + " (" + r.RemoteAddr + ")"
 }
 
-func (v *view) holder(ctx context.Context, id string) (Target, bridge.Hold, error) {
-	targets := v.current().targets
-	for i, err := range v.ask(ctx, targets) {
+func (rep *reporter) holder(ctx context.Context, id string) (Target, bridge.Hold, error) {
+	targets := rep.current().targets
+	for i, err := range rep.ask(ctx, targets) {
 		t := targets[i]
 		if err != nil {
 			continue

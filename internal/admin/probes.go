@@ -41,13 +41,13 @@ type check struct{ name, problem string }
 
 // live checks that every loop answered within the last minute. It never asks
 // how a registry is: a restart would lose the last good state and repair nothing.
-func (v *view) live(context.Context) []check {
-	v.mu.Lock()
-	defer v.mu.Unlock()
+func (rep *reporter) live(context.Context) []check {
+	rep.mu.Lock()
+	defer rep.mu.Unlock()
 	checks := []check{{name: "ping"}}
-	for _, t := range v.shown.targets {
+	for _, t := range rep.shown.targets {
 		c := check{name: "loop/" + t.Name}
-		if silent := time.Since(v.answered[t.Name]); silent > maxSilence {
+		if silent := time.Since(rep.answered[t.Name]); silent > maxSilence {
 			c.problem = "no answer for " + silent.Truncate(time.Second).String()
 		}
 		checks = append(checks, c)
@@ -57,10 +57,10 @@ func (v *view) live(context.Context) []check {
 
 // startup checks that the process is built and its loops run, without regard
 // to registries: one that is down at the start must not make the kubelet kill us.
-func (v *view) startup(ctx context.Context) []check {
+func (rep *reporter) startup(ctx context.Context) []check {
 	checks := []check{{name: "config"}}
-	targets := v.current().targets
-	for i, err := range v.ask(ctx, targets) {
+	targets := rep.current().targets
+	for i, err := range rep.ask(ctx, targets) {
 		c := check{name: "loop/" + targets[i].Name}
 		if err != nil {
 			c.problem = "not running yet"
@@ -73,32 +73,32 @@ func (v *view) startup(ctx context.Context) []check {
 // ready checks that there is a state to work with: each source was complete
 // once, each target was listed once and none refuses us. What was true once
 // stays so: an outage afterwards is shown by status, not here.
-func (v *view) ready(context.Context) []check {
+func (rep *reporter) ready(context.Context) []check {
 	checks := []check{{name: "config"}}
-	for _, in := range v.current().inputs {
-		checks = append(checks, v.once("source/"+in.Name, in.Table.Summary().Synced, "no complete snapshot yet", in.State().LastError))
+	for _, in := range rep.current().inputs {
+		checks = append(checks, rep.once("source/"+in.Name, in.Table.Summary().Synced, "no complete snapshot yet", in.State().LastError))
 	}
-	for _, t := range v.current().targets {
+	for _, t := range rep.current().targets {
 		st := t.summary()
-		c := v.once("target/"+t.Name, st.Listed, "not listed yet", st.LastError)
+		c := rep.once("target/"+t.Name, st.Listed, "not listed yet", st.LastError)
 		c.problem = cmp.Or(t.State().Refused, c.problem)
 		checks = append(checks, c)
 	}
-	if v.opts.Replicas != nil {
-		r := v.opts.Replicas()
-		checks = append(checks, v.once("replicas", r.Ready, cmp.Or(r.LastError, "a target is not read, or not written where this replica leads"), ""))
+	if rep.opts.Replicas != nil {
+		r := rep.opts.Replicas()
+		checks = append(checks, rep.once("replicas", r.Ready, cmp.Or(r.LastError, "a target is not read, or not written where this replica leads"), ""))
 	}
 	return checks
 }
 
 // once returns a check that passes for good once it did: passes is whether it does now, and
 // why says more of its problem.
-func (v *view) once(name string, passes bool, problem, why string) check {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.passed[name] = v.passed[name] || passes
+func (rep *reporter) once(name string, passes bool, problem, why string) check {
+	rep.mu.Lock()
+	defer rep.mu.Unlock()
+	rep.passed[name] = rep.passed[name] || passes
 	switch {
-	case v.passed[name]:
+	case rep.passed[name]:
 		return check{name: name}
 	case why != "":
 		problem += ": " + why
@@ -134,15 +134,15 @@ func answer(w http.ResponseWriter, r *http.Request, probe string, checks []check
 	_, _ = w.Write([]byte(text.String()))
 }
 
-func (v *view) pollLoops(ctx context.Context) {
+func (rep *reporter) pollLoops(ctx context.Context) {
 	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
 	for {
-		_ = v.opts.Audit.Check() // its error is a condition
-		targets := v.current().targets
-		for i, err := range v.ask(ctx, targets) {
+		_ = rep.opts.Audit.Check() // its error is a condition
+		targets := rep.current().targets
+		for i, err := range rep.ask(ctx, targets) {
 			if err != nil && ctx.Err() == nil {
-				v.opts.Log.Warn("loop does not answer", "registry", targets[i].Name, "err", err)
+				rep.opts.Log.Warn("loop does not answer", "registry", targets[i].Name, "err", err)
 			}
 		}
 		select {

@@ -23,18 +23,18 @@ import (
 // key, the address of an entry that is held or stays for another reason, or the id
 // of a hold. Where nothing has that name it may be a part: an application, a host
 // alone, or the address of an endpoint.
-func (v *view) Why(ctx context.Context, query string) Why {
+func (rep *reporter) Why(ctx context.Context, query string) Why {
 	if c, err := naming.ParseCluster(query); err == nil && c.Host != "" { // as istioctl shows it
 		query = c.HostAddress().String()
 	}
 	why := Why{Query: query, Sources: []Seen{}, Services: []Service{}, Skipped: []Skipped{}, Holds: []Hold{}, Conflicts: []Conflict{}, Events: []Event{}}
-	all := v.statuses(ctx)
-	conditions := v.conditions(all, nil)
-	names := v.named(all, query, fullNames)
+	all := rep.statuses(ctx)
+	conditions := rep.conditions(all, nil)
+	names := rep.named(all, query, fullNames)
 	if len(names) == 0 {
-		names = v.named(all, query, shortNames)
+		names = rep.named(all, query, shortNames)
 	}
-	for _, in := range v.current().inputs {
+	for _, in := range rep.current().inputs {
 		why.Sources = append(why.Sources, lookup(in, names)...)
 		for _, sk := range omitted(in.Table) {
 			if strings.Contains(sk.Input, query) {
@@ -46,7 +46,7 @@ func (v *view) Why(ctx context.Context, query string) Why {
 		stays, isAbout := at(st, query), about(query)
 		all[i] = st.Find(names, func(g registry.Group) bool { return stays[g] || isAbout(g) })
 	}
-	why.Services, why.Holds, why.Conflicts = services(v.current().owner, all), holds(all), conflicts(all)
+	why.Services, why.Holds, why.Conflicts = services(rep.current().owner, all), holds(all), conflicts(all)
 	for _, st := range all {
 		for _, k := range st.Kept {
 			why.Kept = append(why.Kept, Kept{Target: st.Target, Kept: k})
@@ -54,15 +54,15 @@ func (v *view) Why(ctx context.Context, query string) Why {
 	}
 	why.Conditions = slices.DeleteFunc(conditions, func(c Condition) bool { return !why.passes(c) })
 	names[registry.Name(query)] = true
-	why.Events = v.opts.Events.about(why.subjects(names))
+	why.Events = rep.opts.Events.about(why.subjects(names))
 	return why
 }
 
 // named returns the services that a query means: by one of their names, or by
 // that of a group that they claim in.
-func (v *view) named(all []bridge.Status, query string, namesOf func(*registry.Service) []string) map[registry.Name]bool {
+func (rep *reporter) named(all []bridge.Status, query string, namesOf func(*registry.Service) []string) map[registry.Name]bool {
 	names, isGroup := make(map[registry.Name]bool), about(query)
-	for sv := range v.known(all) {
+	for sv := range rep.known(all) {
 		if slices.Contains(namesOf(sv), query) {
 			names[sv.Name] = true
 		}
@@ -79,9 +79,9 @@ func (v *view) named(all []bridge.Status, query string, namesOf func(*registry.S
 
 // known yields the services that sources report and, by name alone, those that
 // only targets know any more.
-func (v *view) known(all []bridge.Status) iter.Seq[*registry.Service] {
+func (rep *reporter) known(all []bridge.Status) iter.Seq[*registry.Service] {
 	return func(yield func(*registry.Service) bool) {
-		for _, in := range v.current().inputs {
+		for _, in := range rep.current().inputs {
 			rows, _ := in.Table.Snapshot()
 			for _, sv := range rows {
 				if !yield(sv) {
@@ -197,9 +197,9 @@ func hostOf(address string) (host string, ok bool) {
 
 // like returns the services whose names are nearest to a query of which nothing
 // is known.
-func (v *view) like(ctx context.Context, query string) []string {
+func (rep *reporter) like(ctx context.Context, query string) []string {
 	var names []alias
-	for sv := range v.known(v.statuses(ctx)) {
+	for sv := range rep.known(rep.statuses(ctx)) {
 		for _, n := range slices.Concat(fullNames(sv), shortNames(sv)) {
 			names = append(names, alias{n, string(sv.Name)})
 		}

@@ -13,8 +13,8 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// A view is what the bridge shows of itself.
-type view struct {
+// A reporter answers what the bridge is doing, from its loops and tables.
+type reporter struct {
 	opts    Options // but for Owner, Inputs and Targets
 	started time.Time
 
@@ -25,10 +25,10 @@ type view struct {
 	passed   map[string]bool         // checks of ready that passed once, by name
 }
 
-func newView(o Options) *view {
-	v := &view{opts: o, started: time.Now(), passed: make(map[string]bool)}
-	v.Show(o.Owner, o.Inputs, o.Targets)
-	return v
+func newReporter(o Options) *reporter {
+	rep := &reporter{opts: o, started: time.Now(), passed: make(map[string]bool)}
+	rep.Show(o.Owner, o.Inputs, o.Targets)
+	return rep
 }
 
 // shown is what a reload replaces.
@@ -40,47 +40,47 @@ type shown struct {
 
 // Show replaces what is reported, after the configuration was reloaded. What was ready
 // once stays so under its name.
-func (v *view) Show(owner string, inputs []Input, targets []Target) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.shown = shown{owner, slices.Clone(inputs), slices.Clone(targets)}
-	before := v.answered
-	v.answered = make(map[string]time.Time, len(targets))
+func (rep *reporter) Show(owner string, inputs []Input, targets []Target) {
+	rep.mu.Lock()
+	defer rep.mu.Unlock()
+	rep.shown = shown{owner, slices.Clone(inputs), slices.Clone(targets)}
+	before := rep.answered
+	rep.answered = make(map[string]time.Time, len(targets))
 	for _, t := range targets {
 		if at, known := before[t.Name]; known {
-			v.answered[t.Name] = at
+			rep.answered[t.Name] = at
 		} else {
-			v.answered[t.Name] = time.Now()
+			rep.answered[t.Name] = time.Now()
 		}
 	}
 }
 
-func (v *view) current() shown {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return v.shown
+func (rep *reporter) current() shown {
+	rep.mu.Lock()
+	defer rep.mu.Unlock()
+	return rep.shown
 }
 
 // alive asks a loop whether it answers, and records when it did.
-func (v *view) alive(ctx context.Context, t Target) error {
+func (rep *reporter) alive(ctx context.Context, t Target) error {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	if err := t.Loop.Alive(ctx); err != nil {
 		return fmt.Errorf("the loop of target %s does not answer: %w", t.Name, err)
 	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.answered[t.Name] = time.Now()
+	rep.mu.Lock()
+	defer rep.mu.Unlock()
+	rep.answered[t.Name] = time.Now()
 	return nil
 }
 
 // ask asks all loops at the same time whether they answer, and returns the errors in
 // their order: one that is silent delays none of the others.
-func (v *view) ask(ctx context.Context, targets []Target) []error {
+func (rep *reporter) ask(ctx context.Context, targets []Target) []error {
 	errs := make([]error, len(targets))
 	var asking sync.WaitGroup
 	for i, t := range targets {
-		asking.Go(func() { errs[i] = v.alive(ctx, t) })
+		asking.Go(func() { errs[i] = rep.alive(ctx, t) })
 	}
 	asking.Wait()
 	return errs
@@ -97,13 +97,13 @@ func (t Target) named(st bridge.Status) bridge.Status {
 
 // Overview returns the state of sources and loops, in numbers. It waits for no loop, and
 // costs the same however much they hold.
-func (v *view) Overview() Overview {
+func (rep *reporter) Overview() Overview {
 	now := time.Now()
-	o := Overview{Time: now, Owner: v.current().owner, Version: v.opts.Version}
-	if v.opts.Replicas != nil {
-		o.Replicas = v.opts.Replicas()
+	o := Overview{Time: now, Owner: rep.current().owner, Version: rep.opts.Version}
+	if rep.opts.Replicas != nil {
+		o.Replicas = rep.opts.Replicas()
 	}
-	for _, in := range v.current().inputs {
+	for _, in := range rep.current().inputs {
 		state := in.State()
 		o.Sources = append(o.Sources, SourceOverview{
 			Name: in.Name, Kind: in.Kind, Summary: in.Table.Summary(), Mapping: state.Mapping,
@@ -111,7 +111,7 @@ func (v *view) Overview() Overview {
 		})
 	}
 	var loops []bridge.Status
-	for _, t := range v.current().targets {
+	for _, t := range rep.current().targets {
 		state, st := t.State(), t.summary()
 		loops = append(loops, st)
 		o.Targets = append(o.Targets, TargetOverview{
@@ -119,7 +119,7 @@ func (v *view) Overview() Overview {
 			Connection: state.connection(now),
 		})
 	}
-	o.Conditions = v.conditions(loops, o.Replicas)
+	o.Conditions = rep.conditions(loops, o.Replicas)
 	return o
 }
 
@@ -142,10 +142,10 @@ func (c Connection) heardAt(heard, now time.Time) Connection {
 
 // statuses returns what every loop shows that answers; of one that does not there
 // is that as its last error.
-func (v *view) statuses(ctx context.Context) []bridge.Status {
-	targets := v.current().targets
+func (rep *reporter) statuses(ctx context.Context) []bridge.Status {
+	targets := rep.current().targets
 	all := make([]bridge.Status, len(targets))
-	for i, err := range v.ask(ctx, targets) {
+	for i, err := range rep.ask(ctx, targets) {
 		if err != nil {
 			all[i].LastError = err.Error()
 		} else {
