@@ -20,7 +20,7 @@ const startPeriod = 5 * time.Minute
 // An admission asks whether a ZooKeeper target may be written to, until it may, and
 // reports why it may not.
 type admission struct {
-	target     *zookeeper.Target
+	target     admitter
 	fatalUntil time.Time     // before it a refusal ends the process; zero: it never does
 	retry      time.Duration // after which it is asked again
 	name       string
@@ -32,10 +32,10 @@ type admission struct {
 	refused error // why it may not be written to; nil: it may, or that is not known yet
 }
 
-func newAdmission(b *builder, name string, target *zookeeper.Target, back chan<- struct{}) *admission {
+func newAdmission(b *builder, name string, target admitter, back chan<- struct{}) *admission {
 	a := &admission{
 		target: target, retry: b.cfg.Registries[name].Timing.RetryMax.Std(), name: name, back: back,
-		log: b.logger("zookeeper", name), emit: b.events.Add,
+		log: b.env().logger("zookeeper", name), emit: b.events.Add,
 	}
 	if b.before.cfg == nil {
 		a.fatalUntil = time.Now().Add(startPeriod)

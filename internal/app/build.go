@@ -18,6 +18,9 @@ import (
 	"github.com/xds-bridge/xds-bridge/metadata/dubbo"
 	"github.com/xds-bridge/xds-bridge/naming"
 	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/mesh/debug"
+	"github.com/xds-bridge/xds-bridge/registry/mesh/keys"
+	"github.com/xds-bridge/xds-bridge/registry/mesh/mcp"
 )
 
 // buildOptions says how a configuration is made into a runtime.
@@ -57,20 +60,6 @@ type process struct {
 	replicas  *elections // as one of which it runs
 	adopted   *ownerSet  // see buildOptions
 	dryRun    bool
-}
-
-// logger returns the logger of a component for a registry by its name.
-func (p *process) logger(component, name string) *slog.Logger {
-	return p.log.With("component", component, "registry", name)
-}
-
-// targetLogger returns the logger of a component for a target.
-func (p *process) targetLogger(component string, at targetKey) *slog.Logger {
-	log := p.logger(component, at.registry)
-	if at.listen != "" {
-		log = log.With("listen", at.listen)
-	}
-	return log
 }
 
 // newRuntime makes the configuration that the flags name into a runtime that does
@@ -170,20 +159,59 @@ func (b *builder) build() error {
 	return nil
 }
 
+// env returns what kinds may see of the builder.
+func (b *builder) env() *Env {
+	tables, connections, r, before := b.sourceTables, b.connections, b.runtime, b.before
+	e := &Env{
+		Config: b.cfg, Signer: b.signer, Metrics: b.metrics, Log: b.log, Fence: b.replicas.fence,
+		OwnSession: func(registry string, session int64) bool {
+			return session != 0 && slices.ContainsFunc(connections, func(c *targetConnection) bool {
+				return c.session != nil && c.name == registry && c.session() == session
+			})
+		},
+		Replicas: func(mesh, istiod string) *debug.Endpoints {
+			if t := tables[mesh]; t != nil {
+				return t.replicas(istiod)
+			}
+			return nil
+		},
+		KeyPublisher: func(mesh string) *keys.Publisher {
+			if p := r.keyPublisher(mesh); p != nil {
+				return p.Publisher
+			}
+			return nil
+		},
+		Predecessor: func(at targetKey) *mcp.Target {
+			if old := before.sink(at); old != nil {
+				return old.served
+			}
+			return nil
+		},
+	}
+	if !b.dryRun {
+		e.Listen = b.listeners.listen
+	}
+	if b.adopted != nil {
+		e.Adopted = b.adopted.has
+	}
+	return e
+}
+
 // source returns the source of a registry: the one that runs if it depends on nothing
 // that changed, or a new one over the same table.
 func (b *builder) source(name string) (*boundSource, error) {
-	part := *b
-	part.cfg = sourceConfig(b.cfg, name)
-	key := jsonOf(part.cfg)
+	part, table := sourceConfig(b.cfg, name), b.sourceTables.of(name)
+	key := jsonOf(part)
 	if s := b.before.source(name); s != nil && s.key == key {
 		return s, nil
 	}
-	s, err := kindOf(part.cfg.Registries[name]).source(&part, name)
+	env := b.env()
+	env.Config = part
+	s, err := kindOf(part.Registries[name]).source(env, name)
 	if err != nil {
 		return nil, err
 	}
-	s.key, s.sourceTable = key, b.sourceTables.of(name)
+	s.key, s.sourceTable = key, table
 	return s, nil
 }
 
@@ -198,7 +226,7 @@ func (b *builder) keyPublisher(name string, m meshKind) (*keyPublisher, error) {
 	if old := b.before.keyPublisher(name); old != nil && old.key == p.key {
 		return old, nil
 	}
-	p.Publisher, err = newPublisher(b, name, m.Istiod)
+	p.Publisher, err = newPublisher(b.env(), name, m.Istiod)
 	return p, err
 }
 
@@ -262,15 +290,18 @@ func (b *builder) addSink(at targetKey) error {
 		return nil
 	}
 	if s.targetConnection == nil {
-		if s.targetConnection, err = kindOf(b.cfg.Registries[at.registry]).connection(b, at); err != nil {
+		if s.targetConnection, err = kindOf(b.cfg.Registries[at.registry]).connection(b.env(), at); err != nil {
 			return err
 		}
 		s.targetConnection.key = key
 	}
 	b.runtime.sinks = append(b.runtime.sinks, s) // so that it is closed if something fails
 	bridges := bridgesTo(b.cfg, at)
-	if s.boundTarget, err = s.bind(b, bridges, s.formerUses); err != nil {
+	if s.boundTarget, err = s.bind(b.env(), bridges, s.formerUses); err != nil {
 		return err
+	}
+	if s.admitter != nil && !b.dryRun {
+		s.admission = newAdmission(b, at.registry, s.admitter, s.reconnected)
 	}
 	s.loop, err = b.loop(s, bridges)
 	return err
@@ -289,7 +320,7 @@ func (b *builder) loop(s *sink, bridges []config.Bridge) (*bridge.Loop, error) {
 	}
 	options := tuning(b.cfg, s.at)
 	options.Target, options.Owner, options.Author = s.name, owner, author(b.cfg, s.at)
-	options.Log, options.Observe, options.OnEvent = b.targetLogger("bridge", s.at), b.metrics.Target(s.at.registry, s.at.listen), b.events.Add
+	options.Log, options.Observe, options.OnEvent = b.env().targetLogger("bridge", s.at), b.metrics.Target(s.at.registry, s.at.listen), b.events.Add
 	if k, remembers := s.target.(rememberer); remembers {
 		options.OwnerName = k.OwnerName
 	}
@@ -317,20 +348,21 @@ const minCallTimeout = 30 * time.Second
 
 // bridges makes the bridges of one loop; codecs are those of each.
 func (b *builder) bridges(bridges []config.Bridge, codecs [][]metadata.Encoder) ([]bridge.Bridge, error) {
-	all := make([]bridge.Bridge, 0, len(bridges))
+	all, m := make([]bridge.Bridge, 0, len(bridges)), maker{b.cfg, b.signer}
 	for i, x := range bridges {
 		part, err := partOf(b.cfg, x)
 		if err != nil {
 			return nil, err
 		}
-		p, err := newProjection(b, x, codecs[i], part)
+		from, to := b.runtime.registryID(x.From), b.runtime.registryID(x.To)
+		p, err := m.projection(x, codecs[i], part, routeBetween(from, to))
 		if err != nil {
 			return nil, err
 		}
 		source := b.sourceTables.of(x.From)
 		all = append(all, bridge.Bridge{
 			Name: x.Name, Table: source.table, Part: part, Recheck: source.recheck,
-			Begin:  source.untilReadable(b.runtime.registryID(x.From), b.runtime.registryID(x.To)),
+			Begin:  source.untilReadable(from, to),
 			Yields: yields(b.cfg, x, codecs[i]), Trace: newOriginReader(b.cfg, x, codecs[i]),
 			Project: p.Entries, Policy: bridge.Policy(x.Policy), Guard: guardOf(x.Guard),
 		})

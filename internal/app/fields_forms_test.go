@@ -83,12 +83,12 @@ func (p spot) codec(t *testing.T, tags bool) metadata.Encoder {
 		hosts := naming.MeshHosts{Registry: "zk", Suffix: "registry.internal"}
 		c, err = serviceentry.New(serviceentry.Options{Hosts: hosts, Namespace: "imports", Mark: metadata.NewMark("shop", "in")})
 	} else {
-		u, b := pageUse(t, p.format, p.at)
+		u, m := pageUse(t, p.format, p.at)
 		u.Tags = tags
 		if p.at == "zk" {
-			c, err = newCodec[zookeeperFormat](b, u, format.ZooKeeper)
+			c, err = newCodec[zookeeperFormat](m, u, format.ZooKeeper)
 		} else {
-			c, err = newCodec[nacosFormat](b, u, format.Nacos)
+			c, err = newCodec[nacosFormat](m, u, format.Nacos)
 		}
 	}
 	if err != nil {

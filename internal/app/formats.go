@@ -11,16 +11,22 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
+// A maker makes the codecs and the projections of a configuration.
+type maker struct {
+	cfg    *config.Config
+	signer *metadata.Signer // nil: marks are not signed
+}
+
 // formatOptions returns how a bridge writes and reads a format.
-func formatOptions(b *builder, u config.Use) format.Options {
-	cfg, x, f := b.cfg, u.Bridge, u.Format
+func (m maker) formatOptions(u config.Use) format.Options {
+	cfg, x, f := m.cfg, u.Bridge, u.Format
 	o := format.Options{
 		Root: f.Root, Documents: f.Metadata, Namespace: cfg.Registries[u.Registry].Settings().Namespace, Group: f.Group,
 		Service: f.Service, Join: sharesName(cfg, u), Protocol: f.Protocol,
 		Mark: metadata.NewMark(cfg.Owner, x.Name), Subsets: cfg.Registries[x.From].Settings().Subsets, Tags: f.Tags,
 		LegacyNames: f.LegacyNames,
 	}
-	if b.signer != nil {
+	if m.signer != nil {
 		o.Reserve = metadata.SignedLen
 	}
 	for _, r := range x.Names {
@@ -73,7 +79,7 @@ func partOf(cfg *config.Config, x config.Bridge) (registry.Part, error) {
 	}
 	var part registry.Part
 	for _, f := range x.Read() {
-		c, err := newCodec[metadata.Codec](&builder{cfg: cfg}, config.Use{Format: f, Bridge: x, Registry: x.From, Read: true}, cfg.Registries[x.From].Settings().Kind)
+		c, err := newCodec[metadata.Codec](maker{cfg: cfg}, config.Use{Format: f, Bridge: x, Registry: x.From, Read: true}, cfg.Registries[x.From].Settings().Kind)
 		if err != nil {
 			return nil, fmt.Errorf("bridge %s: %w", x.Name, err)
 		}
@@ -90,10 +96,10 @@ type codecUse[T any] struct {
 
 // makeCodecs makes the formats in which bridges write a registry: the codecs of
 // each bridge, and one use for each layout, former ones last.
-func makeCodecs[T metadata.Codec](b *builder, name, kind string, bridges []config.Bridge, former []config.Use) (codecs [][]metadata.Encoder, uses []codecUse[T], err error) {
+func makeCodecs[T metadata.Codec](m maker, name, kind string, bridges []config.Bridge, former []config.Use) (codecs [][]metadata.Encoder, uses []codecUse[T], err error) {
 	seen := make(map[layout]bool)
 	add := func(u config.Use, c T) {
-		if at := layoutOf(b.cfg, u); !seen[at] { // bridges may share a location, which has one layout
+		if at := layoutOf(m.cfg, u); !seen[at] { // bridges may share a location, which has one layout
 			seen[at] = true
 			uses = append(uses, codecUse[T]{u, c})
 		}
@@ -102,7 +108,7 @@ func makeCodecs[T metadata.Codec](b *builder, name, kind string, bridges []confi
 		var own []metadata.Encoder
 		for _, f := range x.Formats {
 			u := config.Use{Format: f, Bridge: x, Registry: name}
-			c, err := newCodec[T](b, u, kind)
+			c, err := newCodec[T](m, u, kind)
 			if err != nil {
 				return nil, nil, fmt.Errorf("bridge %s: %w", x.Name, err)
 			}
@@ -112,7 +118,7 @@ func makeCodecs[T metadata.Codec](b *builder, name, kind string, bridges []confi
 		codecs = append(codecs, own)
 	}
 	for _, u := range former {
-		c, err := newCodec[T](b, u, kind)
+		c, err := newCodec[T](m, u, kind)
 		if err != nil {
 			return nil, nil, fmt.Errorf("bridge %s, as it was: %w", u.Bridge.Name, err)
 		}
@@ -121,9 +127,9 @@ func makeCodecs[T metadata.Codec](b *builder, name, kind string, bridges []confi
 	return codecs, uses, nil
 }
 
-func newCodec[F metadata.Codec](b *builder, u config.Use, kind string) (F, error) {
+func newCodec[F metadata.Codec](m maker, u config.Use, kind string) (F, error) {
 	d, _ := formats.Find(u.Format.Format)
-	return format.Codec[F](d, kind, formatOptions(b, u))
+	return format.Codec[F](d, kind, m.formatOptions(u))
 }
 
 // locationOf returns where entries of a format lie in a registry: the kind, the namespace

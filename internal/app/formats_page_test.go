@@ -3,7 +3,6 @@ package app
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"regexp"
 	"slices"
@@ -104,14 +103,14 @@ func TestFormatsPage(t *testing.T) {
 // writeForm writes what a format is in one kind of registry.
 func writeForm(t *testing.T, b *strings.Builder, name, at string) {
 	t.Helper()
-	u, builder := pageUse(t, name, at)
+	u, m := pageUse(t, name, at)
 	kind := map[string]string{"zk": "ZooKeeper", "n": "Nacos"}[at]
 	var c metadata.Codec
 	var err error
 	if at == "zk" && has(name, format.ZooKeeper) {
-		c, err = newCodec[zookeeperFormat](builder, u, format.ZooKeeper)
+		c, err = newCodec[zookeeperFormat](m, u, format.ZooKeeper)
 	} else if at == "n" && has(name, format.Nacos) {
-		c, err = newCodec[nacosFormat](builder, u, format.Nacos)
+		c, err = newCodec[nacosFormat](m, u, format.Nacos)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -200,7 +199,7 @@ func lost(back []*registry.Service) []string {
 }
 
 // pageUse is a format of a bridge from a mesh to a registry.
-func pageUse(t *testing.T, name, at string) (config.Use, *builder) {
+func pageUse(t *testing.T, name, at string) (config.Use, maker) {
 	t.Helper()
 	text := fmt.Sprintf(`owner: shop
 registries:
@@ -210,12 +209,11 @@ registries:
 bridges: [{ name: out, from: mesh, to: %s, formats: [%s] }]
 `, at, name)
 	if at == "zk" && !has(name, format.ZooKeeper) {
-		return config.Use{}, nil
+		return config.Use{}, maker{}
 	}
 	cfg, err := config.Parse("page.yaml", []byte(text), noEnv)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &builder{cfg: cfg, process: &process{log: slog.New(slog.DiscardHandler)}}
-	return config.Use{Bridge: cfg.Bridges[0], Format: cfg.Bridges[0].Formats[0], Registry: at}, b
+	return config.Use{Bridge: cfg.Bridges[0], Format: cfg.Bridges[0].Formats[0], Registry: at}, maker{cfg: cfg}
 }

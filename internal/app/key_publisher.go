@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"time"
@@ -28,22 +29,19 @@ func (p *keyPublisher) run(ctx context.Context) error {
 
 // newPublisher makes a publisher at every replica of istiod: at the endpoints of istiod's
 // own service if its mesh is read, or else at the addresses of its name.
-func newPublisher(b *builder, name string, m *config.Istiod) (*keys.Publisher, error) {
+func newPublisher(e *Env, name string, m *config.Istiod) (*keys.Publisher, error) {
 	stream, err := adsOptions(m)
 	if err != nil {
 		return nil, err
 	}
-	known := &debug.Endpoints{}
-	if t := b.sourceTables[name]; t != nil {
-		known = t.replicas(m.Address)
-	}
+	known := cmp.Or(e.Replicas(name, m.Address), &debug.Endpoints{})
 	c := xdsCredentials(m)
 	p, err := keys.New(keys.Options{
 		Node: stream.Node, Replicas: known.Behind(net.DefaultResolver, m.Address, 0),
 		Dial: func(replica string) (grpc.ClientConnInterface, func(), error) {
 			return dialReplica(replica, c, stream.MaxReceive)
 		},
-		Log: b.logger("keys", name),
+		Log: e.logger("keys", name),
 	})
 	return p, err
 }

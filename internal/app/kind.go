@@ -10,16 +10,16 @@ import (
 // kind has a file of its own.
 type kind interface {
 	// source makes the source of the registry.
-	source(b *builder, name string) (*boundSource, error)
+	source(e *Env, name string) (*boundSource, error)
 
 	// connection makes the connection to a target in the registry.
-	connection(b *builder, at targetKey) (*targetConnection, error)
+	connection(e *Env, at targetKey) (*targetConnection, error)
 }
 
 // A storeKind is a kind of registry that keeps its id, and records.
 type storeKind interface {
 	idStore() *idStore
-	records(b *builder, name string) (*recordStore, error)
+	records(e *Env, name string) (*recordStore, error)
 }
 
 // idStoreOf returns where a registry keeps its id; nil: it keeps none.

@@ -54,7 +54,7 @@ func restConfig(file, name string) (*rest.Config, error) {
 }
 
 // connection implements kind: the API server, or a directory.
-func (k kubernetesKind) connection(_ *builder, at targetKey) (*targetConnection, error) {
+func (k kubernetesKind) connection(_ *Env, at targetKey) (*targetConnection, error) {
 	c := &kubernetesConnection{name: at.registry, where: k.Import.Directory}
 	if k.Import.Directory == "" {
 		var err error
@@ -110,23 +110,20 @@ type kubernetesStates struct {
 	calls, watch func() kubernetes.State
 }
 
-func (c *kubernetesConnection) bind(b *builder, bridges []config.Bridge, _ []config.Use) (*boundTarget, error) {
-	m, label := meshIn(b.cfg, c.name), b.cfg.Registries[c.name].Kubernetes.Import.SubsetLabel
-	codecs, err := serviceEntries(b.cfg, m, label, bridges)
+func (c *kubernetesConnection) bind(e *Env, bridges []config.Bridge, _ []config.Use) (*boundTarget, error) {
+	m, label := meshIn(e.Config, c.name), e.Config.Registries[c.name].Kubernetes.Import.SubsetLabel
+	codecs, err := serviceEntries(e.Config, m, label, bridges)
 	if err != nil {
 		return nil, err
 	}
-	o := kubernetes.Options{Owner: b.cfg.Owner, Namespace: m.Namespace, VIPs: m.VIPs, Rules: label != "" || c.server == nil, Log: b.logger("kubernetes", c.name)}
-	if b.adopted != nil {
-		o.Accepts = b.adopted.has
-	}
+	o := kubernetes.Options{Owner: e.Config.Owner, Namespace: m.Namespace, VIPs: m.VIPs, Rules: label != "" || c.server == nil, Log: e.logger("kubernetes", c.name), Accepts: e.Adopted}
 	if c.server == nil {
 		store := kubernetes.NewDirectory(c.where)
 		target := kubernetes.NewTarget(store, o)
 		c.target.Store(&kubernetesStates{target.State, func() kubernetes.State { return kubernetes.State{} }})
 		return &boundTarget{target: target, codecs: codecs, check: checkKubernetes(c.where, store, o)}, nil
 	}
-	store, err := kubernetes.NewAPI(c.server, b.cfg.Owner)
+	store, err := kubernetes.NewAPI(c.server, e.Config.Owner)
 	if err != nil {
 		return nil, err
 	}
@@ -136,13 +133,13 @@ func (c *kubernetesConnection) bind(b *builder, bridges []config.Bridge, _ []con
 }
 
 // source implements kind.
-func (k kubernetesKind) source(b *builder, name string) (*boundSource, error) {
+func (k kubernetesKind) source(e *Env, name string) (*boundSource, error) {
 	server, err := k.restConfig()
 	if err != nil {
 		return nil, err
 	}
-	log := b.logger("mesh", name)
-	allow, tls := addresses(b.cfg, name)
+	log := e.logger("mesh", name)
+	allow, tls := addresses(e.Config, name)
 	from := k.Source
 	with := func(kind string) bool { return !slices.Contains(from.Without, kind) }
 	reader, err := kube.New(kube.Options{
@@ -156,7 +153,7 @@ func (k kubernetesKind) source(b *builder, name string) (*boundSource, error) {
 	if err != nil {
 		return nil, err
 	}
-	naming, err := hostNaming(b.cfg, name, from.ExportAll, false)
+	naming, err := hostNaming(e.Config, name, from.ExportAll, false)
 	if err != nil {
 		return nil, err
 	}

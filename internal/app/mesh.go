@@ -29,26 +29,26 @@ import (
 // meshKind is a mesh, accessed through istiod.
 type meshKind struct{ *config.Istiod }
 
-func (m meshKind) source(b *builder, name string) (*boundSource, error) {
-	log := b.logger("mesh", name)
+func (m meshKind) source(e *Env, name string) (*boundSource, error) {
+	log := e.logger("mesh", name)
 	stream, err := adsOptions(m.Istiod)
 	if err != nil {
 		return nil, err
 	}
-	stream.Log, stream.Observe = log, b.metrics.Stream(name)
+	stream.Log, stream.Observe = log, e.Metrics.Stream(name)
 	o := mesh.Options{ADS: stream, Log: log}
-	if o.Naming, err = hostNaming(b.cfg, name, m.ExportAll, m.Subsets); err != nil {
+	if o.Naming, err = hostNaming(e.Config, name, m.ExportAll, m.Subsets); err != nil {
 		return nil, err
 	}
-	o.Allow, o.MutualTLS = addresses(b.cfg, name)
-	count, heard := b.metrics.Mapping(name), new(atomic.Int64)
+	o.Allow, o.MutualTLS = addresses(e.Config, name)
+	count, heard := e.Metrics.Mapping(name), new(atomic.Int64)
 	observe := func(o debug.Observation) {
 		count(o)
 		if o.Err == nil {
 			heard.Store(time.Now().UnixNano())
 		}
 	}
-	if err := mapping(m.Istiod, &o, b.sourceTables.of(name).replicas(m.Address), observe); err != nil {
+	if err := mapping(m.Istiod, &o, e.Replicas(name, m.Address), observe); err != nil {
 		return nil, err
 	}
 	source, err := mesh.New(o)

@@ -23,10 +23,10 @@ import (
 type nacosKind struct{ *config.Nacos }
 
 // connection implements kind: a client of the cluster.
-func (n nacosKind) connection(b *builder, at targetKey) (*targetConnection, error) {
+func (n nacosKind) connection(e *Env, at targetKey) (*targetConnection, error) {
 	name := at.registry
-	opts := n.options(b.logger("nacos", name))
-	opts.Observe = b.metrics.Nacos(name)
+	opts := n.options(e.logger("nacos", name))
+	opts.Observe = e.Metrics.Nacos(name)
 	client, err := nacos.New(opts)
 	if err != nil {
 		return nil, err
@@ -50,10 +50,10 @@ func (*nacosConnection) close() {} // it ends with run
 
 func (c *nacosConnection) state() admin.TargetState { return nacosState(c.client.State()) }
 
-func (c *nacosConnection) bind(b *builder, bridges []config.Bridge, former []config.Use) (*boundTarget, error) {
+func (c *nacosConnection) bind(e *Env, bridges []config.Bridge, former []config.Use) (*boundTarget, error) {
 	name, client, r := c.name, c.client, &boundTarget{}
-	n := b.cfg.Registries[name].Nacos
-	codecs, uses, err := makeCodecs[nacosFormat](b, name, format.Nacos, bridges, former)
+	n := e.Config.Registries[name].Nacos
+	codecs, uses, err := makeCodecs[nacosFormat](e.maker(), name, format.Nacos, bridges, former)
 	if err != nil {
 		return nil, err
 	}
@@ -66,7 +66,7 @@ func (c *nacosConnection) bind(b *builder, bridges []config.Bridge, former []con
 		}
 	}
 	r.codecs = codecs
-	target, err := nacos.NewTarget(client, nacos.TargetOptions{Owner: metadata.OwnerMark(b.cfg.Owner), Layouts: layouts, Signer: b.signer})
+	target, err := nacos.NewTarget(client, nacos.TargetOptions{Owner: metadata.OwnerMark(e.Config.Owner), Layouts: layouts, Signer: e.Signer})
 	if err != nil {
 		return nil, err
 	}
@@ -102,11 +102,11 @@ func nacosState(s nacos.State) admin.TargetState {
 	return t
 }
 
-func (n nacosKind) source(b *builder, name string) (*boundSource, error) {
+func (n nacosKind) source(e *Env, name string) (*boundSource, error) {
 	var read []nacos.Format
 	var scopes []nacos.Scope
-	for _, u := range readings(b.cfg, name) {
-		f, err := newCodec[nacosFormat](b, u, format.Nacos)
+	for _, u := range readings(e.Config, name) {
+		f, err := newCodec[nacosFormat](e.maker(), u, format.Nacos)
 		if err != nil {
 			return nil, err
 		}
@@ -115,15 +115,15 @@ func (n nacosKind) source(b *builder, name string) (*boundSource, error) {
 			scopes = append(scopes, at)
 		}
 	}
-	opts := n.options(b.logger("nacos", name))
-	opts.Observe = b.metrics.Nacos(name)
-	stored, err := newDocumentRegistry(b, name)
+	opts := n.options(e.logger("nacos", name))
+	opts.Observe = e.Metrics.Nacos(name)
+	stored, err := newDocumentRegistry(e, name)
 	if err != nil {
 		return nil, err
 	}
 	source, err := nacos.NewSource(opts, nacos.SourceOptions{
 		Formats: read, Scopes: scopes, ListInterval: n.ListInterval.Std(),
-		Asker: stored.asker(newAskers(b.cfg, name)), Elsewhere: stored != nil,
+		Asker: stored.asker(newAskers(e.Config, name)), Elsewhere: stored != nil,
 	})
 	if err != nil {
 		return nil, err
@@ -153,18 +153,18 @@ func (n nacosKind) idStore() *idStore {
 	}}
 }
 
-func (n nacosKind) records(b *builder, name string) (*recordStore, error) {
-	client, err := nacos.New(n.options(b.logger("nacos", name)))
+func (n nacosKind) records(e *Env, name string) (*recordStore, error) {
+	client, err := nacos.New(n.options(e.logger("nacos", name)))
 	if err != nil {
 		return nil, err
 	}
 	right := "let " + cmp.Or(n.Username, "anonymous clients") + " write configurations of group " + nacos.IDGroup + " in namespace " + cmp.Or(n.Namespace, "public")
-	return &recordStore{nacos.NewRecorder(client, metadata.OwnerMark(b.cfg.Owner)), name, right, client.Run, func() {}}, nil
+	return &recordStore{nacos.NewRecorder(client, metadata.OwnerMark(e.Config.Owner)), name, right, client.Run, func() {}}, nil
 }
 
 // documents implements documentKind.
-func (n nacosKind) documents(b *builder, name, _ string) (documentStore, error) {
-	client, err := nacos.New(n.options(b.logger("nacos", name)))
+func (n nacosKind) documents(e *Env, name, _ string) (documentStore, error) {
+	client, err := nacos.New(n.options(e.logger("nacos", name)))
 	if err != nil {
 		return nil, err
 	}

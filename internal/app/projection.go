@@ -15,22 +15,21 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/mesh"
 )
 
-// newProjection returns the projection of services by a bridge that takes a part of its
+// projection returns the projection of services by a bridge that takes a part of its
 // source. Where a mesh is at neither end, a bridge that names no formats to read writes
 // each service in the format in whose place it was read.
-func newProjection(b *builder, x config.Bridge, formats []metadata.Encoder, part registry.Part) (*metadata.Projection, error) {
-	chosen, err := selection(b.cfg, x)
+func (m maker) projection(x config.Bridge, formats []metadata.Encoder, part registry.Part, route func() metadata.Route) (*metadata.Projection, error) {
+	chosen, err := selection(m.cfg, x)
 	if err != nil {
 		return nil, err
 	}
 	p := &metadata.Projection{
-		Select: chosen, Reach: reachOf(b.cfg, x), Rules: x.Metadata.Rules(), Formats: formats, Signer: b.signer,
-		Route: routeBetween(b.runtime.registryID(x.From), b.runtime.registryID(x.To)),
+		Select: chosen, Reach: reachOf(m.cfg, x), Rules: x.Metadata.Rules(), Formats: formats, Signer: m.signer, Route: route,
 	}
-	if meshIn(b.cfg, x.To) == nil && len(x.Reads) == 0 {
+	if meshIn(m.cfg, x.To) == nil && len(x.Reads) == 0 {
 		p.Places = part
 	}
-	if meshIn(b.cfg, x.To) != nil {
+	if meshIn(m.cfg, x.To) != nil {
 		p.Signer = nil // we alone serve entries there, and nobody has to vouch for them
 	}
 	return p, nil

@@ -24,21 +24,19 @@ import (
 
 // connection implements kind: the address at which istiods read what is
 // imported.
-func (m meshKind) connection(b *builder, at targetKey) (*targetConnection, error) {
+func (m meshKind) connection(e *Env, at targetKey) (*targetConnection, error) {
 	imports, name := m.Import, at.String()
-	o := mcp.Options{Owner: metadata.OwnerMark(b.cfg.Owner), VIPs: imports.VIPs, Observe: b.metrics.Served(at.registry, at.listen)}
-	log := b.targetLogger("mcp", at)
-	records, err := newServedRecords(b, at, imports)
+	o := mcp.Options{Owner: metadata.OwnerMark(e.Config.Owner), VIPs: imports.VIPs, Observe: e.Metrics.Served(at.registry, at.listen)}
+	log := e.targetLogger("mcp", at)
+	records, err := newServedRecords(e, at, imports)
 	if err != nil {
 		return nil, err
 	}
 	o.PersistTo, o.Observe = records.stores, logStateErrors(o.Observe, log)
-	if p := b.runtime.keyPublisher(at.registry); p != nil {
+	if p := e.KeyPublisher(at.registry); p != nil {
 		o.Confirmed = func(hosts map[naming.ServiceKey]naming.HostAddress) { p.SetOf(name, hosts) }
 	}
-	if old := b.before.sink(at); old != nil {
-		o.Predecessor, _ = old.target.(*mcp.Target)
-	}
+	o.Predecessor = e.Predecessor(at)
 	target := mcp.NewTarget(o)
 	rules, err := readRules(imports.Rules)
 	if err != nil {
@@ -55,14 +53,11 @@ func (m meshKind) connection(b *builder, at targetKey) (*targetConnection, error
 		Access: accessOf(imports), DataPlanes: planes, Setting: "registries." + at.registry + ".istiod.import.", Log: log,
 	})
 	c := &servedConnection{
-		at: at, listeners: b.listeners, records: records, target: target, server: server, refused: rules.refused, hasIstiod: m.Address != "",
+		at: at, listen: e.Listen, records: records, target: target, server: server, refused: rules.refused, hasIstiod: m.Address != "",
 	}
-	l := &targetConnection{connection: c, name: name, kind: "mesh", listen: at.listen}
-	if b.dryRun { // the address is the running bridge's
-		c.listeners = nil
-		if len(o.PersistTo) == 0 {
-			l.remark = "what is served at " + at.listen + " is kept nowhere, so that everything counts as new; with state.dir a plan compares with what was served last"
-		}
+	l := &targetConnection{connection: c, name: name, kind: "mesh", listen: at.listen, served: target}
+	if e.Listen == nil && len(o.PersistTo) == 0 { // the address is the running bridge's
+		l.remark = "what is served at " + at.listen + " is kept nowhere, so that everything counts as new; with state.dir a plan compares with what was served last"
 	}
 	return l, nil
 }
@@ -70,7 +65,7 @@ func (m meshKind) connection(b *builder, at targetKey) (*targetConnection, error
 // A servedConnection is the address at which istiods read a mesh.
 type servedConnection struct {
 	at        targetKey
-	listeners *listeners // nil: nothing is served
+	listen    func(ctx context.Context, address string) (net.Listener, error) // nil: nothing is served
 	records   *servedRecords
 	target    *mcp.Target
 	server    *mcp.Server
@@ -79,7 +74,7 @@ type servedConnection struct {
 }
 
 func (c *servedConnection) run(ctx context.Context) error {
-	if c.listeners == nil {
+	if c.listen == nil {
 		return c.records.runWhile(ctx, untilDone)
 	}
 	return c.records.runWhile(ctx, c.serve)
@@ -87,9 +82,9 @@ func (c *servedConnection) run(ctx context.Context) error {
 
 func (c *servedConnection) close() { c.records.close() }
 
-func (c *servedConnection) bind(b *builder, bridges []config.Bridge, _ []config.Use) (*boundTarget, error) {
-	codecs, err := serviceEntries(b.cfg, meshIn(b.cfg, c.at.registry), "", bridges)
-	return &boundTarget{target: c.target, codecs: codecs, check: checkServed(b.cfg, c)}, err
+func (c *servedConnection) bind(e *Env, bridges []config.Bridge, _ []config.Use) (*boundTarget, error) {
+	codecs, err := serviceEntries(e.Config, meshIn(e.Config, c.at.registry), "", bridges)
+	return &boundTarget{target: c.target, codecs: codecs, check: checkServed(e.Config, c)}, err
 }
 
 // serviceEntries returns the codecs of all bridges that lead into a mesh. By the values
@@ -123,7 +118,7 @@ func meshHosts(x config.Bridge, m *config.Hosts) naming.MeshHosts {
 // serve answers istiods until ctx ends. It listens from the first moment: an
 // istiod whose source is away at its start ends.
 func (c *servedConnection) serve(ctx context.Context) error {
-	l, err := c.listeners.listen(ctx, c.at.listen)
+	l, err := c.listen(ctx, c.at.listen)
 	if err != nil {
 		return fmt.Errorf("listen for clients: %w; change listen of the bridge", err)
 	}

@@ -35,26 +35,26 @@ type recordStore struct {
 
 // newServedRecords connects to every registry that a bridge to the address reads
 // and that can keep records.
-func newServedRecords(b *builder, at targetKey, imports config.Import) (*servedRecords, error) {
+func newServedRecords(e *Env, at targetKey, imports config.Import) (*servedRecords, error) {
 	store := mcp.PersistentStore{Name: servedName(at), Index: "serving-" + metadata.Fingerprint(at.registry, 8)}
 	s := &servedRecords{}
-	for _, from := range distinct(bridgesTo(b.cfg, at), func(x config.Bridge) string { return x.From }) {
-		k, keeps := kindOf(b.cfg.Registries[from]).(storeKind)
+	for _, from := range distinct(bridgesTo(e.Config, at), func(x config.Bridge) string { return x.From }) {
+		k, keeps := kindOf(e.Config.Registries[from]).(storeKind)
 		if !keeps {
 			continue
 		}
-		connection, err := k.records(b, from)
+		connection, err := k.records(e, from)
 		if err != nil {
 			s.close()
 			return nil, fmt.Errorf("registries.%s: %w", from, err)
 		}
 		hosts := naming.MeshHosts{Registry: strings.ToLower(from), Suffix: imports.Suffix}
-		store.Names = servedNames(b.cfg, at.registry, func(x config.Bridge) bool { return x.From == from })
+		store.Names = servedNames(e.Config, at.registry, func(x config.Bridge) bool { return x.From == from })
 		store.Recorder, store.Has = connection, func(g registry.Group) bool { return hosts.Has(g.Name) }
 		s.stores, s.connections = append(s.stores, store), append(s.connections, connection)
 	}
-	if dir := b.cfg.State.Dir; dir != "" {
-		store.Names = servedNames(b.cfg, at.registry, func(config.Bridge) bool { return true })
+	if dir := e.Config.State.Dir; dir != "" {
+		store.Names = servedNames(e.Config, at.registry, func(config.Bridge) bool { return true })
 		store.Recorder, store.Has = mcp.DirRecorder{Path: dir}, nil
 		s.stores = append(s.stores, store)
 	}

@@ -17,7 +17,7 @@ import (
 // A documentKind is a kind of registry that stores the documents of Dubbo's applications.
 type documentKind interface {
 	// documents returns where a registry stores them, below a path if it has paths.
-	documents(b *builder, name, root string) (documentStore, error)
+	documents(e *Env, name, root string) (documentStore, error)
 }
 
 // A documentStore reads documents over a connection of its own, which exists while it
@@ -51,16 +51,16 @@ type documentRegistry struct {
 }
 
 // newDocumentRegistry returns where the instances of a registry have their documents.
-func newDocumentRegistry(b *builder, name string) (*documentRegistry, error) {
-	other := b.cfg.Registries[name].Metadata
+func newDocumentRegistry(e *Env, name string) (*documentRegistry, error) {
+	other := e.Config.Registries[name].Metadata
 	if other == "" {
 		return nil, nil //nolint:nilnil // they are stored beside the instances
 	}
-	kind, ok := kindOf(b.cfg.Registries[other]).(documentKind)
+	kind, ok := kindOf(e.Config.Registries[other]).(documentKind)
 	if !ok {
 		return nil, fmt.Errorf("metadataRegistry: %s stores no metadata", other)
 	}
-	s, err := kind.documents(b, other, metadataRoot(b.cfg, name))
+	s, err := kind.documents(e, other, metadataRoot(e.Config, name))
 	if err != nil {
 		return nil, fmt.Errorf("metadataRegistry: %s: %w", other, err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/internal/admin"
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/mesh/mcp"
 )
 
 // A targetKey is what one loop writes to: a registry, or one address at which a
@@ -35,12 +36,14 @@ type targetConnection struct {
 	connection
 
 	name, kind  string
-	key         string          // of all that the connection depends on
-	listen      string          // the address at which it serves; empty if it connects
-	persistent  bool            // entries outlive the connection
-	onceRefusal string          // why run --once is refused: nothing is left after the process; empty: it is not
-	remark      string          // what a plan says of it; empty: nothing
-	reconnected <-chan struct{} // ready after the connection or the right to write was lost and is back: others may have written meanwhile
+	key         string        // of all that the connection depends on
+	listen      string        // the address at which it serves; empty if it connects
+	persistent  bool          // entries outlive the connection
+	onceRefusal string        // why run --once is refused: nothing is left after the process; empty: it is not
+	remark      string        // what a plan says of it; empty: nothing
+	reconnected chan struct{} // ready after the connection or the right to write was lost and is back: others may have written meanwhile
+	session     func() int64  // the session at the registry, which shows that this process runs; nil: it has none
+	served      *mcp.Target   // what clients are served; nil: it connects
 }
 
 // A connection connects to a target of one kind.
@@ -53,7 +56,7 @@ type connection interface {
 
 	// bind makes the target that the connection leads to, for the bridges of
 	// a loop. It looks at former locations as well, and nothing is written there.
-	bind(b *builder, bridges []config.Bridge, former []config.Use) (*boundTarget, error)
+	bind(e *Env, bridges []config.Bridge, former []config.Use) (*boundTarget, error)
 
 	// close gives back what it holds.
 	close()
@@ -65,8 +68,24 @@ type boundTarget struct {
 	codecs     [][]metadata.Encoder // of each bridge
 	check      func(context.Context, *findings)
 	background func(context.Context) error // runs beside the loop until ctx ends; nil: nothing does
-	admission  *admission                  // whether it may write; nil if it always may
+	admitter   admitter                    // whether it may write; nil if it always may
 	bridges    []string                    // what identifies the bridges that lead there
+}
+
+// An admitter is a target that may not be written to while another process of the owner
+// writes there.
+type admitter interface {
+	// Admit returns once the target may be written to. Its error says why it may not.
+	Admit(ctx context.Context) error
+
+	// Admission returns what Admit waits for; nil: nothing.
+	Admission() error
+
+	// Hidden returns why other processes do not see that this one writes; nil: they do.
+	Hidden() error
+
+	// KeepAlive shows other processes that this one writes, until ctx ends.
+	KeepAlive(ctx context.Context)
 }
 
 // sink is one target with the loop of all bridges that lead to it.
@@ -77,6 +96,7 @@ type sink struct {
 	key        string // of all that the loop depends on beside the connection
 	loop       *bridge.Loop
 	formerUses []config.Use // locations that bridges wrote and write no more
+	admission  *admission   // whether it may write; nil if it always may, or in a dry run
 	election   *election    // nil if every replica writes, or there is but one
 }
 

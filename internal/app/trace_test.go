@@ -57,9 +57,9 @@ bridges:
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &builder{cfg: cfg}
+	m := maker{cfg: cfg}
 	for _, x := range cfg.Bridges {
-		codecs := codecsOf(t, b, x)
+		codecs := codecsOf(t, m, x)
 		from := locationOf(cfg.Registries[x.From], x.Read()[0])
 		for _, i := range []registry.Interface{{Name: "api.Orders"}, {Name: "org.acme.A$B", Version: "1.0-SNAPSHOT"}, {Name: "x", Version: "2", Group: "g.a-b$"}} {
 			s := &registry.Service{
@@ -87,17 +87,17 @@ bridges:
 }
 
 // codecsOf returns the codecs with which a bridge writes.
-func codecsOf(t *testing.T, b *builder, x config.Bridge) []metadata.Encoder {
+func codecsOf(t *testing.T, m maker, x config.Bridge) []metadata.Encoder {
 	t.Helper()
 	var all [][]metadata.Encoder
 	var err error
-	switch r := b.cfg.Registries[x.To]; {
+	switch r := m.cfg.Registries[x.To]; {
 	case r.Istiod != nil:
-		all, err = serviceEntries(b.cfg, &r.Istiod.Import.Hosts, "", []config.Bridge{x})
+		all, err = serviceEntries(m.cfg, &r.Istiod.Import.Hosts, "", []config.Bridge{x})
 	case r.ZooKeeper != nil:
-		all, _, err = makeCodecs[zookeeperFormat](b, x.To, format.ZooKeeper, []config.Bridge{x}, nil)
+		all, _, err = makeCodecs[zookeeperFormat](m, x.To, format.ZooKeeper, []config.Bridge{x}, nil)
 	default:
-		all, _, err = makeCodecs[nacosFormat](b, x.To, format.Nacos, []config.Bridge{x}, nil)
+		all, _, err = makeCodecs[nacosFormat](m, x.To, format.Nacos, []config.Bridge{x}, nil)
 	}
 	if err != nil {
 		t.Fatal(err)

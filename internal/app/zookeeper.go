@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -30,17 +29,18 @@ type zookeeperFormat interface {
 type zookeeperKind struct{ *config.ZooKeeper }
 
 // connection implements kind: a client of the ensemble.
-func (z zookeeperKind) connection(b *builder, at targetKey) (*targetConnection, error) {
+func (z zookeeperKind) connection(e *Env, at targetKey) (*targetConnection, error) {
 	name := at.registry
-	opts, back := z.options(b.logger("zookeeper", name)), make(chan struct{}, 1)
-	opts.Observe = onReturn(b.metrics.Sessions(name), back)
+	opts, back := z.options(e.logger("zookeeper", name)), make(chan struct{}, 1)
+	opts.Observe = onReturn(e.Metrics.Sessions(name), back)
 	client, err := zookeeper.Dial(opts)
 	if err != nil {
 		return nil, err
 	}
 	return &targetConnection{
-		connection: &zookeeperConnection{name, client, back},
+		connection: &zookeeperConnection{name, client},
 		name:       name, kind: "zookeeper", reconnected: back, persistent: z.Lifetime != "session",
+		session: func() int64 { return client.State().Session },
 	}, nil
 }
 
@@ -48,7 +48,6 @@ func (z zookeeperKind) connection(b *builder, at targetKey) (*targetConnection, 
 type zookeeperConnection struct {
 	name   string
 	client *zookeeper.Client
-	back   chan struct{}
 }
 
 func (*zookeeperConnection) run(ctx context.Context) error { return untilDone(ctx) }
@@ -64,10 +63,10 @@ func (c *zookeeperConnection) state() admin.TargetState {
 	return out
 }
 
-func (c *zookeeperConnection) bind(b *builder, bridges []config.Bridge, former []config.Use) (*boundTarget, error) {
+func (c *zookeeperConnection) bind(e *Env, bridges []config.Bridge, former []config.Use) (*boundTarget, error) {
 	name, r := c.name, &boundTarget{}
-	z := b.cfg.Registries[name].ZooKeeper
-	codecs, uses, err := makeCodecs[zookeeperFormat](b, name, format.ZooKeeper, bridges, former)
+	z := e.Config.Registries[name].ZooKeeper
+	codecs, uses, err := makeCodecs[zookeeperFormat](e.maker(), name, format.ZooKeeper, bridges, former)
 	if err != nil {
 		return nil, err
 	}
@@ -77,36 +76,20 @@ func (c *zookeeperConnection) bind(b *builder, bridges []config.Bridge, former [
 		layouts[i] = p.codec
 	}
 	to := zookeeper.TargetOptions{
-		Owner: b.cfg.Owner, Layouts: layouts, Bridges: identities(bridges), Signer: b.signer,
+		Owner: e.Config.Owner, Layouts: layouts, Bridges: identities(bridges), Signer: e.Signer,
 		Lifetime: zookeeper.Lifetime(z.Lifetime), Access: zookeeper.Access(z.ACL),
-		Shared: b.cfg.Replicas.Shared(), Ours: sessionsOf(b.connections, name), Fence: b.replicas.fence(name),
-		Log:   b.logger("zookeeper", name),
-		Usage: func(share float64) { b.metrics.LimitUsage(name, "znode_children_bytes", share) },
-	}
-	if b.adopted != nil {
-		to.Adopts = b.adopted.has
+		Shared: e.Config.Replicas.Shared(), Fence: e.Fence(name),
+		Ours: func(session int64) bool { return e.OwnSession(name, session) }, Adopts: e.Adopted,
+		Log:   e.logger("zookeeper", name),
+		Usage: func(share float64) { e.Metrics.LimitUsage(name, "znode_children_bytes", share) },
 	}
 	target, err := zookeeper.NewTarget(c.client, to)
 	if err != nil {
 		return nil, err
 	}
 	r.bridges = identities(bridges)
-	r.target, r.check = target, checkZooKeeper(b.cfg, targetKey{registry: name}, target)
-	if !b.dryRun {
-		r.admission = newAdmission(b, name, target, c.back)
-	}
+	r.target, r.admitter, r.check = target, target, checkZooKeeper(e.Config, targetKey{registry: name}, target)
 	return r, nil
-}
-
-// sessionsOf returns a test for sessions of this process at a registry: a connection that
-// is replaced shows that the process runs until it ends.
-func sessionsOf(connections []*targetConnection, name string) func(session int64) bool {
-	return func(session int64) bool {
-		return session != 0 && slices.ContainsFunc(connections, func(l *targetConnection) bool {
-			c, ok := l.connection.(*zookeeperConnection)
-			return ok && c.name == name && c.client.State().Session == session
-		})
-	}
 }
 
 // onReturn signals when a connection is back after it was lost.
@@ -140,23 +123,23 @@ func (z zookeeperKind) options(log *slog.Logger) zookeeper.Options {
 	return o
 }
 
-func (z zookeeperKind) source(b *builder, name string) (*boundSource, error) {
+func (z zookeeperKind) source(e *Env, name string) (*boundSource, error) {
 	var formats []zookeeper.Format
-	for _, u := range readings(b.cfg, name) {
-		f, err := newCodec[zookeeperFormat](b, u, format.ZooKeeper)
+	for _, u := range readings(e.Config, name) {
+		f, err := newCodec[zookeeperFormat](e.maker(), u, format.ZooKeeper)
 		if err != nil {
 			return nil, err
 		}
 		formats = append(formats, f)
 	}
-	o := z.options(b.logger("zookeeper", name))
-	o.Observe = b.metrics.Sessions(name)
-	stored, err := newDocumentRegistry(b, name)
+	o := z.options(e.logger("zookeeper", name))
+	o.Observe = e.Metrics.Sessions(name)
+	stored, err := newDocumentRegistry(e, name)
 	if err != nil {
 		return nil, err
 	}
 	source, err := zookeeper.NewSource(o, zookeeper.SourceOptions{
-		Formats: formats, Log: o.Log, Asker: stored.asker(newAskers(b.cfg, name)), Elsewhere: stored != nil,
+		Formats: formats, Log: o.Log, Asker: stored.asker(newAskers(e.Config, name)), Elsewhere: stored != nil,
 	})
 	if err != nil {
 		return nil, err
@@ -190,24 +173,24 @@ func (z zookeeperKind) idStore() *idStore {
 	}}
 }
 
-func (z zookeeperKind) records(b *builder, name string) (*recordStore, error) {
-	o := z.options(b.logger("zookeeper", name))
-	o.Observe = b.metrics.Sessions(name)
+func (z zookeeperKind) records(e *Env, name string) (*recordStore, error) {
+	o := z.options(e.logger("zookeeper", name))
+	o.Observe = e.Metrics.Sessions(name)
 	client, err := zookeeper.Dial(o)
 	if err != nil {
 		return nil, err
 	}
-	right := "let " + cmp.Or(z.User, "anybody, since no user is set,") + " create, write and delete below /xds-bridge/" + b.cfg.Owner
-	return &recordStore{zookeeper.NewRecorder(client, b.cfg.Owner, zookeeper.Access(z.ACL)), name, right, untilDone, client.Close}, nil
+	right := "let " + cmp.Or(z.User, "anybody, since no user is set,") + " create, write and delete below /xds-bridge/" + e.Config.Owner
+	return &recordStore{zookeeper.NewRecorder(client, e.Config.Owner, zookeeper.Access(z.ACL)), name, right, untilDone, client.Close}, nil
 }
 
 // documents implements documentKind.
-func (z zookeeperKind) documents(b *builder, name, root string) (documentStore, error) {
+func (z zookeeperKind) documents(e *Env, name, root string) (documentStore, error) {
 	layout, err := dubbo.NewZooKeeperApp(format.Options{Documents: root})
 	if err != nil {
 		return nil, err
 	}
-	o := z.options(b.logger("zookeeper", name))
+	o := z.options(e.logger("zookeeper", name))
 	var client atomic.Pointer[zookeeper.Client]
 	return store{
 		run: func(ctx context.Context) error {

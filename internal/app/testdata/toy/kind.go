@@ -27,10 +27,10 @@ func (t toyKind) target() *memory.Target {
 	return kept.(*memory.Target)
 }
 
-func (t toyKind) source(b *builder, name string) (*boundSource, error) {
+func (t toyKind) source(e *Env, name string) (*boundSource, error) {
 	s := toySource{target: t.target()}
-	for _, u := range readings(b.cfg, name) {
-		c, err := newCodec[metadata.Codec](b, u, "toy")
+	for _, u := range readings(e.Config, name) {
+		c, err := newCodec[metadata.Codec](e.maker(), u, "toy")
 		if err != nil {
 			return nil, err
 		}
@@ -39,7 +39,7 @@ func (t toyKind) source(b *builder, name string) (*boundSource, error) {
 	return &boundSource{name: name, kind: "toy", source: s}, nil
 }
 
-func (t toyKind) connection(b *builder, at targetKey) (*targetConnection, error) {
+func (t toyKind) connection(e *Env, at targetKey) (*targetConnection, error) {
 	return &targetConnection{connection: toyConnection{at.registry, t.target()}, name: at.registry, kind: "toy"}, nil
 }
 
@@ -75,7 +75,7 @@ func (toyConnection) close() {}
 
 func (toyConnection) state() admin.TargetState { return admin.TargetState{Connected: true} }
 
-func (c toyConnection) bind(b *builder, bridges []config.Bridge, former []config.Use) (*boundTarget, error) {
-	codecs, _, err := makeCodecs[metadata.Codec](b, c.name, "toy", bridges, former)
+func (c toyConnection) bind(e *Env, bridges []config.Bridge, former []config.Use) (*boundTarget, error) {
+	codecs, _, err := makeCodecs[metadata.Codec](e.maker(), c.name, "toy", bridges, former)
 	return &boundTarget{target: c.target, codecs: codecs, check: toySource{}.check}, err
 }
