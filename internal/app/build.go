@@ -45,7 +45,7 @@ type builder struct {
 	before       *runtime            // that runs meanwhile; without cfg: none does
 	connections  []*targetConnection // that are up meanwhile, with those that the runtime before no longer has
 	sourceTables sourceTables
-	newIDStores  map[*registryID]*idStore // of identities that are kept: where they are read once this runtime runs
+	newIDStores  map[*registryID]*idKeeper // of identities that are kept: where they are read once this runtime runs
 }
 
 // A process holds what exists once and survives every reload.
@@ -110,7 +110,7 @@ func newBuilder(p *Program, o buildOptions) (*builder, error) {
 func (b *builder) next(cfg *config.Config, connections []*targetConnection) (*builder, error) {
 	next := *b
 	next.cfg, next.before, next.connections = cfg, b.runtime, connections
-	next.sourceTables, next.newIDStores = maps.Clone(b.sourceTables), make(map[*registryID]*idStore)
+	next.sourceTables, next.newIDStores = maps.Clone(b.sourceTables), make(map[*registryID]*idKeeper)
 	next.runtime = &runtime{process: b.process, cfg: cfg}
 	var err error
 	if next.signer, next.keysHash, err = newSigner(cfg.OwnerKeys); err != nil {
@@ -138,11 +138,11 @@ func (b *builder) build() error {
 		r.sources = append(r.sources, s)
 	}
 	for _, name := range to {
-		m, ok := kindOf(b.cfg.Registries[name]).(meshKind)
-		if !ok || !m.PublishesKeys() {
+		publisher := kindOf(b.cfg.Registries[name]).facilities().keys
+		if publisher == nil {
 			continue
 		}
-		p, err := b.keyPublisher(name, m)
+		p, err := b.keyPublisher(name, publisher)
 		if err != nil {
 			return fmt.Errorf("registries.%s: %w", name, err)
 		}
@@ -207,17 +207,17 @@ func (b *builder) source(name string) (*boundSource, error) {
 	}
 	env := b.env()
 	env.Config = part
-	s, err := kindOf(part.Registries[name]).source(env, name)
+	k := kindOf(part.Registries[name])
+	s, err := k.source(env, name)
 	if err != nil {
 		return nil, err
 	}
-	s.key, s.sourceTable = key, table
-	return s, nil
+	return &boundSource{name: name, kind: k.title(), key: key, sourceTable: table, source: s}, nil
 }
 
 // keyPublisher returns the key publisher of a mesh: the one that runs if its settings are
 // the same, or a new one.
-func (b *builder) keyPublisher(name string, m meshKind) (*keyPublisher, error) {
+func (b *builder) keyPublisher(name string, publisher func(*Env, string) (*keys.Publisher, error)) (*keyPublisher, error) {
 	p := &keyPublisher{mesh: name, key: keyPublisherKey(b.cfg, name)}
 	var err error
 	if p.election, err = b.join(name); err != nil {
@@ -226,7 +226,7 @@ func (b *builder) keyPublisher(name string, m meshKind) (*keyPublisher, error) {
 	if old := b.before.keyPublisher(name); old != nil && old.key == p.key {
 		return old, nil
 	}
-	p.Publisher, err = newPublisher(b.env(), name, m.Istiod)
+	p.Publisher, err = publisher(b.env(), name)
 	return p, err
 }
 
@@ -244,9 +244,13 @@ func (b *builder) join(target string) (*election, error) {
 // nothing that changed, or a new one.
 func (b *builder) registryID(name string) *registryID {
 	r := b.cfg.Registries[name]
-	given, kept := r.Settings().ID, idStoreOf(r)
-	if kept != nil && !b.dryRun {
-		kept.offer = cmp.Or(given, rand.Text())
+	given := r.Settings().ID
+	var kept *idKeeper
+	if store := kindOf(r).facilities().id; store != nil {
+		kept = &idKeeper{idStore: store}
+		if !b.dryRun {
+			kept.offer = cmp.Or(given, rand.Text())
+		}
 	}
 	key := jsonOf(r.Part(config.Identity))
 	if old := b.before.registryID(name); old != nil && old.key == key {
@@ -290,10 +294,11 @@ func (b *builder) addSink(at targetKey) error {
 		return nil
 	}
 	if s.targetConnection == nil {
-		if s.targetConnection, err = kindOf(b.cfg.Registries[at.registry]).connection(b.env(), at); err != nil {
+		k := kindOf(b.cfg.Registries[at.registry])
+		if s.targetConnection, err = k.connection(b.env(), at); err != nil {
 			return err
 		}
-		s.targetConnection.key = key
+		s.targetConnection.kind, s.targetConnection.key = k.title(), key
 	}
 	b.runtime.sinks = append(b.runtime.sinks, s) // so that it is closed if something fails
 	bridges := bridgesTo(b.cfg, at)
@@ -321,8 +326,8 @@ func (b *builder) loop(s *sink, bridges []config.Bridge) (*bridge.Loop, error) {
 	options := tuning(b.cfg, s.at)
 	options.Target, options.Owner, options.Author = s.name, owner, author(b.cfg, s.at)
 	options.Log, options.Observe, options.OnEvent = b.env().targetLogger("bridge", s.at), b.metrics.Target(s.at.registry, s.at.listen), b.events.Add
-	if k, remembers := s.target.(rememberer); remembers {
-		options.OwnerName = k.OwnerName
+	if s.owners != nil {
+		options.OwnerName = s.owners.OwnerName
 	}
 	if s.election != nil {
 		options.Election, options.Differ = s.election.Elector, s.election.differing

@@ -65,8 +65,8 @@ func newElections(cfg *config.Config, log *slog.Logger) (*elections, error) {
 	return all, nil
 }
 
-// leaseStore returns a function that opens the record of a target. It has a connection of
-// its own, so that no other request delays a renewal.
+// leaseStore returns a function that opens the lease of a target, and one that closes what
+// all leases share.
 func leaseStore(cfg *config.Config, log *slog.Logger) (open func(target string) (lease.Store, error), end func(), err error) {
 	r := cfg.Replicas
 	if k := r.Lease.Kubernetes; k != nil {
@@ -79,15 +79,8 @@ func leaseStore(cfg *config.Config, log *slog.Logger) (open func(target string) 
 			return lease.NewKubernetes(c, namespace, k.Object(cfg.Owner, target)), nil
 		}, func() {}, nil
 	}
-	z := cfg.Registries[r.Lease.ZooKeeper].ZooKeeper
-	// The registry's own connection reports the sessions.
-	client, err := zookeeper.Dial(zookeeperKind{z}.options(log.With("component", "zookeeper", "registry", r.Lease.ZooKeeper)))
-	if err != nil {
-		return nil, nil, err
-	}
-	return func(target string) (lease.Store, error) {
-		return zookeeper.NewRecord(client, cfg.Owner, target, zookeeper.Access(z.ACL))
-	}, client.Close, nil
+	name := r.Lease.ZooKeeper
+	return kindOf(cfg.Registries[name]).facilities().leases(cfg.Owner, log.With("component", "zookeeper", "registry", name))
 }
 
 // inPod returns the API server and the namespace, by default those of the pod.

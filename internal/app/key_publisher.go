@@ -1,16 +1,10 @@
 package app
 
 import (
-	"cmp"
 	"context"
-	"net"
 	"time"
 
-	"google.golang.org/grpc"
-
 	"github.com/xds-bridge/xds-bridge/bridge"
-	"github.com/xds-bridge/xds-bridge/config"
-	"github.com/xds-bridge/xds-bridge/registry/mesh/debug"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/keys"
 )
 
@@ -25,25 +19,6 @@ type keyPublisher struct {
 
 func (p *keyPublisher) run(ctx context.Context) error {
 	return wrap("keys of "+p.mesh, publishKeys(ctx, p.election, p.Publisher))
-}
-
-// newPublisher makes a publisher at every replica of istiod: at the endpoints of istiod's
-// own service if its mesh is read, or else at the addresses of its name.
-func newPublisher(e *Env, name string, m *config.Istiod) (*keys.Publisher, error) {
-	stream, err := adsOptions(m)
-	if err != nil {
-		return nil, err
-	}
-	known := cmp.Or(e.Replicas(name, m.Address), &debug.Endpoints{})
-	c := xdsCredentials(m)
-	p, err := keys.New(keys.Options{
-		Node: stream.Node, Replicas: known.Behind(net.DefaultResolver, m.Address, 0),
-		Dial: func(replica string) (grpc.ClientConnInterface, func(), error) {
-			return dialReplica(replica, c, stream.MaxReceive)
-		},
-		Log: e.logger("keys", name),
-	})
-	return p, err
 }
 
 // publishKeys keeps keys published while this replica leads, and then until its successor

@@ -1,33 +1,70 @@
 package app
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
 
 	"github.com/xds-bridge/xds-bridge/config"
+	"github.com/xds-bridge/xds-bridge/internal/lease"
+	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/mesh/keys"
 )
 
 // A kind makes the parts of a registry that differ between kinds, from its settings. Each
 // kind has a file of its own.
 type kind interface {
+	// title returns the kind as status and metrics show it.
+	title() string
+
 	// source makes the source of the registry.
-	source(e *Env, name string) (*boundSource, error)
+	source(e *Env, name string) (source, error)
 
 	// connection makes the connection to a target in the registry.
 	connection(e *Env, at targetKey) (*targetConnection, error)
+
+	// facilities returns what the registry offers besides entries.
+	facilities() facilities
 }
 
-// A storeKind is a kind of registry that keeps its id, and records.
-type storeKind interface {
-	idStore() *idStore
-	records(e *Env, name string) (*recordStore, error)
+// facilities are what a registry offers besides entries. It does not offer what is nil.
+type facilities struct {
+	// id is where the registry keeps its id.
+	id *idStore
+
+	// records returns where records are kept, for the owner of the configuration.
+	records func(e *Env, name string) (*recordStore, error)
+
+	// documents returns where the documents of Dubbo's applications are stored, below a
+	// path if the registry has paths.
+	documents func(e *Env, name, root string) (documentStore, error)
+
+	// leases returns a function that opens the lease of a target, and one that closes the
+	// connection that all leases share.
+	leases func(owner string, log *slog.Logger) (open func(target string) (lease.Store, error), end func(), err error)
+
+	// keys makes what publishes service keys in a mesh.
+	keys func(e *Env, name string) (*keys.Publisher, error)
 }
 
-// idStoreOf returns where a registry keeps its id; nil: it keeps none.
-func idStoreOf(r config.Registry) *idStore {
-	if k, ok := kindOf(r).(storeKind); ok {
-		return k.idStore()
-	}
-	return nil
+// An idStore is where a registry keeps its id.
+type idStore struct {
+	where string // as an operator finds it
+
+	// ask returns the id that the registry keeps, which is offer if it kept
+	// none and offer is not empty.
+	ask func(ctx context.Context, offer string) (string, error)
+}
+
+// A recordStore keeps records in a registry, over a connection of its own.
+type recordStore struct {
+	registry.Recorder
+
+	name  string
+	right string                          // what records require
+	try   func(ctx context.Context) error // returns why no record can be kept
+	run   func(ctx context.Context) error // keeps the registry reachable until ctx ends
+	close func()
 }
 
 // kindOf returns the kind of a registry. A new one has its line here.

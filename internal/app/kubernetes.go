@@ -28,6 +28,10 @@ import (
 // kubernetesKind is a mesh, accessed through the API of its cluster.
 type kubernetesKind struct{ *config.Kubernetes }
 
+func (kubernetesKind) title() string { return "kubernetes" }
+
+func (kubernetesKind) facilities() facilities { return facilities{} }
+
 // restConfig says how to connect to the API server, and as whom.
 func (k kubernetesKind) restConfig() (*rest.Config, error) {
 	c, err := restConfig(k.Kubeconfig, k.Context)
@@ -63,7 +67,7 @@ func (k kubernetesKind) connection(_ *Env, at targetKey) (*targetConnection, err
 		}
 		c.where = c.server.Host
 	}
-	return &targetConnection{connection: c, name: at.registry, kind: "kubernetes", persistent: true}, nil
+	return &targetConnection{connection: c, name: at.registry, persistent: true}, nil
 }
 
 // A kubernetesConnection leads to an API server or a directory that keeps ServiceEntries.
@@ -133,7 +137,7 @@ func (c *kubernetesConnection) bind(e *Env, bridges []config.Bridge, _ []config.
 }
 
 // source implements kind.
-func (k kubernetesKind) source(e *Env, name string) (*boundSource, error) {
+func (k kubernetesKind) source(e *Env, name string) (source, error) {
 	server, err := k.restConfig()
 	if err != nil {
 		return nil, err
@@ -161,7 +165,7 @@ func (k kubernetesKind) source(e *Env, name string) (*boundSource, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &boundSource{name: name, kind: "kubernetes", source: kubernetesSource{source, reader, server.Host, from.Keys.Annotation}}, nil
+	return kubernetesSource{source, reader, server.Host, from.Keys.Annotation}, nil
 }
 
 // keysByKubernetes has the keys of a mesh read from the objects of its cluster, and its

@@ -23,13 +23,24 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/mesh/ads"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/debug"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/generator"
+	"github.com/xds-bridge/xds-bridge/registry/mesh/keys"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/kube"
 )
 
 // meshKind is a mesh, accessed through istiod.
 type meshKind struct{ *config.Istiod }
 
-func (m meshKind) source(e *Env, name string) (*boundSource, error) {
+func (meshKind) title() string { return "mesh" }
+
+func (m meshKind) facilities() facilities {
+	f := facilities{}
+	if m.PublishesKeys() {
+		f.keys = m.publisher
+	}
+	return f
+}
+
+func (m meshKind) source(e *Env, name string) (source, error) {
 	log := e.logger("mesh", name)
 	stream, err := adsOptions(m.Istiod)
 	if err != nil {
@@ -55,7 +66,26 @@ func (m meshKind) source(e *Env, name string) (*boundSource, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &boundSource{name: name, kind: "mesh", source: meshSource{source, m.Istiod, heard}}, nil
+	return meshSource{source, m.Istiod, heard}, nil
+}
+
+// publisher makes a publisher at every replica of istiod: at the endpoints of istiod's
+// own service if its mesh is read, or else at the addresses of its name.
+func (m meshKind) publisher(e *Env, name string) (*keys.Publisher, error) {
+	stream, err := adsOptions(m.Istiod)
+	if err != nil {
+		return nil, err
+	}
+	known := cmp.Or(e.Replicas(name, m.Address), &debug.Endpoints{})
+	c := xdsCredentials(m.Istiod)
+	p, err := keys.New(keys.Options{
+		Node: stream.Node, Replicas: known.Behind(net.DefaultResolver, m.Address, 0),
+		Dial: func(replica string) (grpc.ClientConnInterface, func(), error) {
+			return dialReplica(replica, c, stream.MaxReceive)
+		},
+		Log: e.logger("keys", name),
+	})
+	return p, err
 }
 
 type meshSource struct {

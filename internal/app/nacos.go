@@ -22,6 +22,12 @@ import (
 
 type nacosKind struct{ *config.Nacos }
 
+func (nacosKind) title() string { return "nacos" }
+
+func (n nacosKind) facilities() facilities {
+	return facilities{id: n.idStore(), records: n.records, documents: n.documents}
+}
+
 // connection implements kind: a client of the cluster.
 func (n nacosKind) connection(e *Env, at targetKey) (*targetConnection, error) {
 	name := at.registry
@@ -33,7 +39,7 @@ func (n nacosKind) connection(e *Env, at targetKey) (*targetConnection, error) {
 	}
 	return &targetConnection{
 		connection: &nacosConnection{name, client},
-		name:       name, kind: "nacos", onceRefusal: "Nacos keeps an instance only as long as its publisher's connection",
+		name:       name, onceRefusal: "Nacos keeps an instance only as long as its publisher's connection",
 	}, nil
 }
 
@@ -102,7 +108,7 @@ func nacosState(s nacos.State) admin.TargetState {
 	return t
 }
 
-func (n nacosKind) source(e *Env, name string) (*boundSource, error) {
+func (n nacosKind) source(e *Env, name string) (source, error) {
 	var read []nacos.Format
 	var scopes []nacos.Scope
 	for _, u := range readings(e.Config, name) {
@@ -128,7 +134,7 @@ func (n nacosKind) source(e *Env, name string) (*boundSource, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &boundSource{name: name, kind: "nacos", source: stored.beside(nacosSource{source})}, nil
+	return stored.beside(nacosSource{source}), nil
 }
 
 type nacosSource struct{ *nacos.Source }
@@ -159,10 +165,11 @@ func (n nacosKind) records(e *Env, name string) (*recordStore, error) {
 		return nil, err
 	}
 	right := "let " + cmp.Or(n.Username, "anonymous clients") + " write configurations of group " + nacos.IDGroup + " in namespace " + cmp.Or(n.Namespace, "public")
-	return &recordStore{nacos.NewRecorder(client, metadata.OwnerMark(e.Config.Owner)), name, right, client.Run, func() {}}, nil
+	r := nacos.NewRecorder(client, metadata.OwnerMark(e.Config.Owner))
+	return &recordStore{r, name, right, r.TryRecord, client.Run, func() {}}, nil
 }
 
-// documents implements documentKind.
+// documents returns where the applications' documents are stored: in configurations.
 func (n nacosKind) documents(e *Env, name, _ string) (documentStore, error) {
 	client, err := nacos.New(n.options(e.logger("nacos", name)))
 	if err != nil {

@@ -165,7 +165,7 @@ func sinksFor(p *Program, r *runtime, request operationRequest) ([]*sink, error)
 
 // reaches reports whether the request can be carried out in a target, and shows why not.
 func reaches(p *Program, t *sink, request operationRequest) bool {
-	_, remembers := t.target.(rememberer)
+	remembers := t.owners != nil
 	switch {
 	case t.at.listen != "":
 		p.remark("target %s: what is served there goes when the bridge ends that serves it; there is nothing to %s", t.name, request.action)
@@ -182,7 +182,6 @@ func reaches(p *Program, t *sink, request operationRequest) bool {
 // runIn carries a request out in one target. It reads everything before it writes. The
 // steps are those that were read back, even beside an error.
 func (o *Operation) runIn(ctx context.Context, s *sink, request operationRequest) error {
-	k, remembers := s.target.(rememberer)
 	gone, err := s.ownerGone(ctx, request.absent)
 	if err != nil {
 		return err
@@ -199,8 +198,8 @@ func (o *Operation) runIn(ctx context.Context, s *sink, request operationRequest
 			return unreachable("target %s: %w", s.name, err)
 		}
 	}
-	if request.Yes && remembers && gone != "" && request.bridge == "" && len(o.Left) == 0 {
-		if err := k.Forget(ctx, gone, s.bridges); err != nil {
+	if request.Yes && s.owners != nil && gone != "" && request.bridge == "" && len(o.Left) == 0 {
+		if err := s.owners.Forget(ctx, gone, s.bridges); err != nil {
 			return unreachable("target %s: %w", s.name, err)
 		}
 	}
@@ -246,7 +245,7 @@ func (s *sink) changes(ctx context.Context, request operationRequest) (changes [
 // checkLive returns an error if a change would delete what exists as long as
 // the connection of a bridge does, and no longer: only that bridge can withdraw it.
 func (s *sink) checkLive(request operationRequest, change registry.Change) error {
-	if _, remembers := s.target.(rememberer); remembers {
+	if s.owners != nil {
 		return nil
 	}
 	for _, h := range change.Delete {

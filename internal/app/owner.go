@@ -101,16 +101,6 @@ func SameBridge(author, bridge string) bool {
 	return bridgeMark(name) == bridgeMark(bridge)
 }
 
-// rememberer is a target that remembers owners. Entries stay in it when the
-// connection ends that wrote them. They may stay in others too: see
-// targetConnection.persistent.
-type rememberer interface {
-	Alive(ctx context.Context, owner string) (string, error)
-	Forget(ctx context.Context, owner string, bridges []string) error
-	Owners(ctx context.Context) ([]string, error)
-	OwnerName(mark string) string
-}
-
 // checkOwner refuses what neither names an owner nor is a mark of one.
 func checkOwner(owner string) error {
 	if strings.Contains(owner, ":") && !metadata.IsUnnamed(owner) {
@@ -122,12 +112,11 @@ func checkOwner(owner string) error {
 // ownerGone returns the name of an owner that is gone, or is known by its mark
 // alone. It is an error if a bridge of it runs.
 func (s *sink) ownerGone(ctx context.Context, owner string) (string, error) {
-	k, remembers := s.target.(rememberer)
-	if !remembers || owner == "" {
+	if s.owners == nil || owner == "" {
 		return owner, nil
 	}
 	if metadata.IsUnnamed(owner) {
-		names, err := k.Owners(ctx)
+		names, err := s.owners.Owners(ctx)
 		if err != nil {
 			return "", unreachable("target %s: %w", s.name, err)
 		}
@@ -135,7 +124,7 @@ func (s *sink) ownerGone(ctx context.Context, owner string) (string, error) {
 			owner = names[i]
 		}
 	}
-	who, err := k.Alive(ctx, owner)
+	who, err := s.owners.Alive(ctx, owner)
 	if err != nil {
 		return "", unreachable("target %s: %w", s.name, err)
 	}
@@ -149,11 +138,10 @@ func (s *sink) ownerGone(ctx context.Context, owner string) (string, error) {
 // known: none of them remembers any, or one may not be asked.
 func remembered(ctx context.Context, sinks []*sink) (names []string, ok bool, err error) {
 	for _, t := range sinks {
-		k, remembers := t.target.(rememberer)
-		if !remembers {
+		if t.owners == nil {
 			continue
 		}
-		owners, err := k.Owners(ctx)
+		owners, err := t.owners.Owners(ctx)
 		if errors.Is(err, registry.ErrRefused) {
 			return nil, false, nil
 		}

@@ -27,24 +27,20 @@ type registryID struct {
 	known chan struct{}
 	id    string // written before known is closed
 
-	kept atomic.Pointer[idStore] // nil: the registry keeps none; a reload replaces it
+	kept atomic.Pointer[idKeeper] // nil: the registry keeps none; a reload replaces it
 
 	mu  sync.Mutex
 	err error // why it is not known yet
 }
 
-// An idStore is where a registry keeps its id.
-type idStore struct {
-	where string // as an operator finds it
-	offer string // the id to keep if none is kept; empty in a dry run
-
-	// ask returns the id that the registry keeps, which is offer if it kept
-	// none and offer is not empty.
-	ask func(ctx context.Context, offer string) (string, error)
+// An idKeeper is where a registry keeps its id, with the id to keep if it keeps none.
+type idKeeper struct {
+	*idStore
+	offer string // empty in a dry run
 }
 
 // newRegistryID returns the identity of a registry; kept is nil for one that keeps no id.
-func newRegistryID(name, given string, kept *idStore, log *slog.Logger) *registryID {
+func newRegistryID(name, given string, kept *idKeeper, log *slog.Logger) *registryID {
 	r := &registryID{name: name, given: given, log: log, known: make(chan struct{}), err: errors.New("not read yet")}
 	r.kept.Store(kept)
 	if given != "" || kept == nil {
@@ -131,7 +127,7 @@ func (r *registryID) look(ctx context.Context, found string) (string, error) {
 
 // offer returns the id for a registry that keeps none: the one that it kept before, if
 // that was found.
-func (r *registryID) offer(kept *idStore, found string) string {
+func (r *registryID) offer(kept *idKeeper, found string) string {
 	if found == "" || r.given != "" || kept.offer == "" {
 		return kept.offer
 	}

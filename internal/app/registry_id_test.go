@@ -16,6 +16,11 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
+// keeperOf returns a keeper that answers by a function.
+func keeperOf(offer string, ask func(ctx context.Context, offer string) (string, error)) *idKeeper {
+	return &idKeeper{&idStore{where: "here", ask: ask}, offer}
+}
+
 func TestRegistryID(t *testing.T) {
 	t.Parallel()
 	unreachable := errors.New("connection refused")
@@ -44,7 +49,7 @@ func TestRegistryID(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var log strings.Builder
 				kept, began := tt.kept, time.Now()
-				i := newRegistryID("zk", tt.given, &idStore{where: "here", offer: tt.offer, ask: func(_ context.Context, offer string) (string, error) {
+				i := newRegistryID("zk", tt.given, keeperOf(tt.offer, func(_ context.Context, offer string) (string, error) {
 					switch {
 					case time.Since(began) < tt.down:
 						return "", unreachable
@@ -54,7 +59,7 @@ func TestRegistryID(t *testing.T) {
 						kept = offer
 					}
 					return kept, nil
-				}}, slog.New(slog.NewTextHandler(&log, nil)))
+				}), slog.New(slog.NewTextHandler(&log, nil)))
 				ctx, cancel := context.WithCancel(t.Context())
 				ended := make(chan error, 1)
 				go func() { ended <- i.run(ctx) }()
@@ -89,7 +94,7 @@ func TestRegistryID(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			i := newRegistryID("zk", "", &idStore{ask: func(context.Context, string) (string, error) { return "", unreachable }}, slog.New(slog.DiscardHandler))
+			i := newRegistryID("zk", "", keeperOf("", func(context.Context, string) (string, error) { return "", unreachable }), slog.New(slog.DiscardHandler))
 			go func() { _ = i.run(ctx) }()
 			if err := i.wait(ctx); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "zk") {
 				t.Errorf("wait = %v, want that the id of zk is late", err)
@@ -121,7 +126,7 @@ func TestRegistryID_Restored(t *testing.T) {
 				var log strings.Builder
 				var mu sync.Mutex // of what the registry keeps, and since when
 				kept, wiped := cmp.Or(tt.given, "k1"), time.Time{}
-				r := newRegistryID("zk", tt.given, &idStore{where: "here", offer: cmp.Or(tt.given, "o1"), ask: func(_ context.Context, offer string) (string, error) {
+				r := newRegistryID("zk", tt.given, keeperOf(cmp.Or(tt.given, "o1"), func(_ context.Context, offer string) (string, error) {
 					mu.Lock()
 					defer mu.Unlock()
 					switch {
@@ -133,7 +138,7 @@ func TestRegistryID_Restored(t *testing.T) {
 						kept = offer
 					}
 					return kept, nil
-				}}, slog.New(slog.NewTextHandler(&log, nil)))
+				}), slog.New(slog.NewTextHandler(&log, nil)))
 				ctx, cancel := context.WithCancel(t.Context())
 				ended := make(chan error, 1)
 				go func() { ended <- r.run(ctx) }()

@@ -51,7 +51,7 @@ func targetConnectionKey(cfg *config.Config, at targetKey) string {
 		for _, x := range bridgesTo(cfg, at) {
 			read = append(read, cfg.Registries[x.From].Part(config.Source))
 		}
-		if m, ok := kindOf(r).(meshKind); ok && m.PublishesKeys() {
+		if kindOf(r).facilities().keys != nil {
 			published = keyPublisherKey(cfg, at.registry)
 		}
 	}
@@ -318,7 +318,7 @@ func whyTwoRegistries(ctx context.Context, was, is config.Registry) string {
 	var errs [2]error
 	var asking sync.WaitGroup
 	for i, r := range []config.Registry{was, is} {
-		if kept := idStoreOf(r); kept != nil {
+		if kept := kindOf(r).facilities().id; kept != nil {
 			asking.Go(func() { ids[i], errs[i] = kept.ask(ctx, "") })
 		}
 	}

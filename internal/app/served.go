@@ -55,7 +55,7 @@ func (m meshKind) connection(e *Env, at targetKey) (*targetConnection, error) {
 	c := &servedConnection{
 		at: at, listen: e.Listen, records: records, target: target, server: server, refused: rules.refused, hasIstiod: m.Address != "",
 	}
-	l := &targetConnection{connection: c, name: name, kind: "mesh", listen: at.listen, served: target}
+	l := &targetConnection{connection: c, name: name, listen: at.listen, served: target}
 	if e.Listen == nil && len(o.PersistTo) == 0 { // the address is the running bridge's
 		l.remark = "what is served at " + at.listen + " is kept nowhere, so that everything counts as new; with state.dir a plan compares with what was served last"
 	}

@@ -24,26 +24,17 @@ type servedRecords struct {
 	connections []*recordStore
 }
 
-// A recordStore keeps records in a registry, over a connection of its own.
-type recordStore struct {
-	registry.Recorder
-
-	name, right string                      // the right is what records require
-	run         func(context.Context) error // keeps the registry reachable until ctx ends
-	close       func()
-}
-
 // newServedRecords connects to every registry that a bridge to the address reads
 // and that can keep records.
 func newServedRecords(e *Env, at targetKey, imports config.Import) (*servedRecords, error) {
 	store := mcp.PersistentStore{Name: servedName(at), Index: "serving-" + metadata.Fingerprint(at.registry, 8)}
 	s := &servedRecords{}
 	for _, from := range distinct(bridgesTo(e.Config, at), func(x config.Bridge) string { return x.From }) {
-		k, keeps := kindOf(e.Config.Registries[from]).(storeKind)
-		if !keeps {
+		records := kindOf(e.Config.Registries[from]).facilities().records
+		if records == nil {
 			continue
 		}
-		connection, err := k.records(e, from)
+		connection, err := records(e, from)
 		if err != nil {
 			s.close()
 			return nil, fmt.Errorf("registries.%s: %w", from, err)
@@ -91,13 +82,7 @@ func (s *servedRecords) check(ctx context.Context, f *findings) {
 
 // checkRecords judges whether a registry keeps a record that was tried.
 func checkRecords(ctx context.Context, f *findings, r *recordStore) {
-	try, ok := r.Recorder.(interface {
-		TryRecord(ctx context.Context) error
-	})
-	if !ok {
-		return
-	}
-	if err := try.TryRecord(ctx); err != nil {
+	if err := r.try(ctx); err != nil {
 		f.warn("records in "+r.name, "after a restart all that is served counts as new: its guard sees no loss, and what was held goes: "+err.Error(), remedyOfRight(err, r.right))
 	} else {
 		f.pass("records in "+r.name, "what is served can be kept there, for a restart")

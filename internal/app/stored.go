@@ -14,12 +14,6 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/dependency"
 )
 
-// A documentKind is a kind of registry that stores the documents of Dubbo's applications.
-type documentKind interface {
-	// documents returns where a registry stores them, below a path if it has paths.
-	documents(e *Env, name, root string) (documentStore, error)
-}
-
 // A documentStore reads documents over a connection of its own, which exists while it
 // runs.
 type documentStore interface {
@@ -56,11 +50,11 @@ func newDocumentRegistry(e *Env, name string) (*documentRegistry, error) {
 	if other == "" {
 		return nil, nil //nolint:nilnil // they are stored beside the instances
 	}
-	kind, ok := kindOf(e.Config.Registries[other]).(documentKind)
-	if !ok {
+	documents := kindOf(e.Config.Registries[other]).facilities().documents
+	if documents == nil {
 		return nil, fmt.Errorf("metadataRegistry: %s stores no metadata", other)
 	}
-	s, err := kind.documents(e, other, metadataRoot(e.Config, name))
+	s, err := documents(e, other, metadataRoot(e.Config, name))
 	if err != nil {
 		return nil, fmt.Errorf("metadataRegistry: %s: %w", other, err)
 	}

@@ -69,6 +69,7 @@ type boundTarget struct {
 	check      func(context.Context, *findings)
 	background func(context.Context) error // runs beside the loop until ctx ends; nil: nothing does
 	admitter   admitter                    // whether it may write; nil if it always may
+	owners     ownerMemory                 // which owners wrote there; nil: that is not remembered
 	bridges    []string                    // what identifies the bridges that lead there
 }
 
@@ -86,6 +87,16 @@ type admitter interface {
 
 	// KeepAlive shows other processes that this one writes, until ctx ends.
 	KeepAlive(ctx context.Context)
+}
+
+// An ownerMemory remembers which owners wrote to a target. Entries stay in such a target
+// when the connection ends that wrote them. They may stay in others, too: see
+// targetConnection.persistent.
+type ownerMemory interface {
+	Alive(ctx context.Context, owner string) (string, error)
+	Forget(ctx context.Context, owner string, bridges []string) error
+	Owners(ctx context.Context) ([]string, error)
+	OwnerName(mark string) string
 }
 
 // sink is one target with the loop of all bridges that lead to it.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/xds-bridge/xds-bridge/config"
 	"github.com/xds-bridge/xds-bridge/internal/admin"
+	"github.com/xds-bridge/xds-bridge/internal/lease"
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/metadata/dubbo"
 	"github.com/xds-bridge/xds-bridge/metadata/format"
@@ -28,6 +29,12 @@ type zookeeperFormat interface {
 
 type zookeeperKind struct{ *config.ZooKeeper }
 
+func (zookeeperKind) title() string { return "zookeeper" }
+
+func (z zookeeperKind) facilities() facilities {
+	return facilities{id: z.idStore(), records: z.records, documents: z.documents, leases: z.leases}
+}
+
 // connection implements kind: a client of the ensemble.
 func (z zookeeperKind) connection(e *Env, at targetKey) (*targetConnection, error) {
 	name := at.registry
@@ -39,7 +46,7 @@ func (z zookeeperKind) connection(e *Env, at targetKey) (*targetConnection, erro
 	}
 	return &targetConnection{
 		connection: &zookeeperConnection{name, client},
-		name:       name, kind: "zookeeper", reconnected: back, persistent: z.Lifetime != "session",
+		name:       name, reconnected: back, persistent: z.Lifetime != "session",
 		session: func() int64 { return client.State().Session },
 	}, nil
 }
@@ -88,7 +95,7 @@ func (c *zookeeperConnection) bind(e *Env, bridges []config.Bridge, former []con
 		return nil, err
 	}
 	r.bridges = identities(bridges)
-	r.target, r.admitter, r.check = target, target, checkZooKeeper(e.Config, targetKey{registry: name}, target)
+	r.target, r.admitter, r.owners, r.check = target, target, target, checkZooKeeper(e.Config, targetKey{registry: name}, target)
 	return r, nil
 }
 
@@ -123,7 +130,7 @@ func (z zookeeperKind) options(log *slog.Logger) zookeeper.Options {
 	return o
 }
 
-func (z zookeeperKind) source(e *Env, name string) (*boundSource, error) {
+func (z zookeeperKind) source(e *Env, name string) (source, error) {
 	var formats []zookeeper.Format
 	for _, u := range readings(e.Config, name) {
 		f, err := newCodec[zookeeperFormat](e.maker(), u, format.ZooKeeper)
@@ -144,7 +151,7 @@ func (z zookeeperKind) source(e *Env, name string) (*boundSource, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &boundSource{name: name, kind: "zookeeper", source: stored.beside(zookeeperSource{source})}, nil
+	return stored.beside(zookeeperSource{source}), nil
 }
 
 type zookeeperSource struct{ *zookeeper.Source }
@@ -181,10 +188,23 @@ func (z zookeeperKind) records(e *Env, name string) (*recordStore, error) {
 		return nil, err
 	}
 	right := "let " + cmp.Or(z.User, "anybody, since no user is set,") + " create, write and delete below /xds-bridge/" + e.Config.Owner
-	return &recordStore{zookeeper.NewRecorder(client, e.Config.Owner, zookeeper.Access(z.ACL)), name, right, untilDone, client.Close}, nil
+	r := zookeeper.NewRecorder(client, e.Config.Owner, zookeeper.Access(z.ACL))
+	return &recordStore{r, name, right, r.TryRecord, untilDone, client.Close}, nil
 }
 
-// documents implements documentKind.
+// leases has the leases of all targets over a connection of their own, so that no other
+// request delays a renewal. The registry's own connection reports the sessions.
+func (z zookeeperKind) leases(owner string, log *slog.Logger) (open func(target string) (lease.Store, error), end func(), err error) {
+	client, err := zookeeper.Dial(z.options(log))
+	if err != nil {
+		return nil, nil, err
+	}
+	return func(target string) (lease.Store, error) {
+		return zookeeper.NewRecord(client, owner, target, zookeeper.Access(z.ACL))
+	}, client.Close, nil
+}
+
+// documents returns where the applications' documents are stored below a path.
 func (z zookeeperKind) documents(e *Env, name, root string) (documentStore, error) {
 	layout, err := dubbo.NewZooKeeperApp(format.Options{Documents: root})
 	if err != nil {

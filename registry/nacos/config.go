@@ -200,9 +200,17 @@ type recorder struct {
 	readBack time.Duration // how long a server's reads lag behind its writes
 }
 
-// NewRecorder returns a recorder of an owner, a fingerprint as in marks, that
+// A Recorder is a registry.Recorder that can be tried.
+type Recorder interface {
+	registry.Recorder
+
+	// TryRecord returns why no record can be kept; nil: records can be.
+	TryRecord(ctx context.Context) error
+}
+
+// NewRecorder returns a Recorder of an owner, a fingerprint as in marks, that
 // publishes no instances.
-func NewRecorder(c *Client, owner string) registry.Recorder {
+func NewRecorder(c *Client, owner string) Recorder {
 	return &recorder{c, owner, readBack}
 }
 

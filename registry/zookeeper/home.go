@@ -228,9 +228,17 @@ func (c *Client) ID(ctx context.Context, offer string, access Access) (string, e
 // recorder keeps small texts in the home of an owner.
 type recorder struct{ home *home }
 
-// NewRecorder returns a registry.Recorder of an owner for a process that writes no
-// entries into the ensemble of the client.
-func NewRecorder(client *Client, owner string, access Access) registry.Recorder {
+// A Recorder is a registry.Recorder that can be tried.
+type Recorder interface {
+	registry.Recorder
+
+	// TryRecord returns why no record can be kept; nil: records can be.
+	TryRecord(ctx context.Context) error
+}
+
+// NewRecorder returns a Recorder of an owner for a process that writes no entries into the
+// ensemble of the client.
+func NewRecorder(client *Client, owner string, access Access) Recorder {
 	return recorder{newHome(client, owner, access)}
 }
 

@@ -27,7 +27,11 @@ func (t toyKind) target() *memory.Target {
 	return kept.(*memory.Target)
 }
 
-func (t toyKind) source(e *Env, name string) (*boundSource, error) {
+func (toyKind) title() string { return "toy" }
+
+func (toyKind) facilities() facilities { return facilities{} }
+
+func (t toyKind) source(e *Env, name string) (source, error) {
 	s := toySource{target: t.target()}
 	for _, u := range readings(e.Config, name) {
 		c, err := newCodec[metadata.Codec](e.maker(), u, "toy")
@@ -36,11 +40,11 @@ func (t toyKind) source(e *Env, name string) (*boundSource, error) {
 		}
 		s.codecs = append(s.codecs, c)
 	}
-	return &boundSource{name: name, kind: "toy", source: s}, nil
+	return s, nil
 }
 
 func (t toyKind) connection(e *Env, at targetKey) (*targetConnection, error) {
-	return &targetConnection{connection: toyConnection{at.registry, t.target()}, name: at.registry, kind: "toy"}, nil
+	return &targetConnection{connection: toyConnection{at.registry, t.target()}, name: at.registry}, nil
 }
 
 type toySource struct {
