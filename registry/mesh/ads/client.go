@@ -31,7 +31,7 @@ import (
 type Client struct {
 	tasks  *taskQueue
 	state  *sharedState
-	engine *engine
+	loop *clientLoop
 	used   atomic.Bool // Run was called
 }
 
@@ -45,7 +45,7 @@ func New(o Options) (*Client, error) {
 		o.Node = proto.CloneOf(o.Node)
 	}
 	s := &sharedState{state: State{Types: map[string]TypeState{}}}
-	return &Client{tasks: newTaskQueue(), state: s, engine: newEngine(o.withDefaults(), s)}, nil
+	return &Client{tasks: newTaskQueue(), state: s, loop: newClientLoop(o.withDefaults(), s)}, nil
 }
 
 // Run connects once there is a subscription, and again whenever the stream ends.
@@ -56,7 +56,7 @@ func (c *Client) Run(ctx context.Context) error {
 		return errors.New("ads: Run was called before")
 	}
 	defer c.tasks.close()
-	c.engine.loop(ctx, c.tasks)
+	c.loop.run(ctx, c.tasks)
 	return nil
 }
 
@@ -69,7 +69,7 @@ func (c *Client) State() State { return c.state.get() }
 // succeeds.
 func (c *Client) Redial(first ...string) {
 	first = slices.Clone(first)
-	c.tasks.add(func(e *engine) { e.connector.replace(first) })
+	c.tasks.add(func(l *clientLoop) { l.connector.replace(first) })
 }
 
 // Options configure a Client. Only Address is required.
@@ -266,14 +266,14 @@ type taskQueue struct {
 	wake chan struct{} // there may be tasks
 
 	mu     sync.Mutex // guards what follows
-	tasks  []func(*engine)
+	tasks  []func(*clientLoop)
 	closed bool
 }
 
 func newTaskQueue() *taskQueue { return &taskQueue{wake: make(chan struct{}, 1)} }
 
 // add never blocks. After close it does nothing.
-func (q *taskQueue) add(task func(*engine)) {
+func (q *taskQueue) add(task func(*clientLoop)) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed {
@@ -286,15 +286,15 @@ func (q *taskQueue) add(task func(*engine)) {
 	}
 }
 
-func (q *taskQueue) drain(e *engine) {
+func (q *taskQueue) drain(l *clientLoop) {
 	for tasks := q.remove(); len(tasks) > 0; tasks = q.remove() {
 		for _, task := range tasks {
-			task(e)
+			task(l)
 		}
 	}
 }
 
-func (q *taskQueue) remove() []func(*engine) {
+func (q *taskQueue) remove() []func(*clientLoop) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	tasks := q.tasks

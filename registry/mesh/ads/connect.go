@@ -47,98 +47,98 @@ func (c *connector) dial() (*session, error) {
 	return &session{conn: conn, dialer: d, number: c.made, mode: c.mode, out: make(chan request), started: time.Now()}, nil
 }
 
-func (e *engine) start(ctx context.Context, s *session) {
+func (l *clientLoop) start(ctx context.Context, s *session) {
 	ctx, s.cancel = context.WithCancel(ctx)
-	for _, i := range e.types {
+	for _, i := range l.types {
 		s.typeStreams = append(s.typeStreams, newTypeStream(s, i))
 	}
-	e.group.Go(func() { s.receiveAll(ctx, e.send) })
+	l.group.Go(func() { s.receiveAll(ctx, l.send) })
 }
 
 // drop ends a session without a report.
-func (e *engine) drop(s *session) {
+func (l *clientLoop) drop(s *session) {
 	s.cancel()
 	_ = s.conn.Close() // only says that it was closed before
-	if s == e.current {
-		e.current = nil
+	if s == l.current {
+		l.current = nil
 	} else {
-		e.successor = nil
+		l.successor = nil
 	}
 }
 
 // disconnect ends a session that broke. If it was the current one, the successor
 // is current.
-func (e *engine) disconnect(s *session, err error) {
+func (l *clientLoop) disconnect(s *session, err error) {
 	if s.opened {
-		e.observe(Observation{Kind: StreamClosed, Err: err})
+		l.observe(Observation{Kind: StreamClosed, Err: err})
 	}
 	if strings.Contains(err.Error(), "too_many_pings") {
-		e.connector.ping = min(2*e.connector.ping, slowestPing) // it is no istiod: gRPC's default is 5 min
+		l.connector.ping = min(2*l.connector.ping, slowestPing) // it is no istiod: gRPC's default is 5 min
 	}
-	if s == e.successor {
-		e.drop(s)
-		e.connector.successorDue = time.Now().Add(jitter(backoffCap))
-		e.options.Log.Warn("second stream failed, the first one is kept", "address", e.options.Address, "err", err)
+	if s == l.successor {
+		l.drop(s)
+		l.connector.successorDue = time.Now().Add(jitter(backoffCap))
+		l.options.Log.Warn("second stream failed, the first one is kept", "address", l.options.Address, "err", err)
 		return
 	}
 	if s.received { // before the slow close
-		for _, i := range e.types {
+		for _, i := range l.types {
 			i.cached.disconnected(err, streamEnded)
 		}
 	}
-	e.drop(s)
-	if e.successor != nil {
-		e.current, e.successor = e.successor, nil
+	l.drop(s)
+	if l.successor != nil {
+		l.current, l.successor = l.successor, nil
 	}
-	e.state.update(func(st *State) {
+	l.state.update(func(st *State) {
 		st.disconnect()
 		st.Err = err
 	})
 	switch {
-	case e.fallBack(s, err):
+	case l.fallBack(s, err):
 	case s.received && !retriesSlowly(err):
-		e.connector.due = NextStream(s.started, time.Now())
-		e.options.Log.Info("stream ended, opening another", "address", e.options.Address, "err", err)
+		l.connector.due = NextStream(s.started, time.Now())
+		l.options.Log.Info("stream ended, opening another", "address", l.options.Address, "err", err)
 	default:
-		e.fail(err)
+		l.fail(err)
 	}
 }
 
 // fallBack changes to the other variant if the server does not implement this one. It
 // reports whether to try that at once.
-func (e *engine) fallBack(s *session, err error) (atOnce bool) {
-	if e.options.Mode != Auto || s.received || status.Code(err) != codes.Unimplemented {
+func (l *clientLoop) fallBack(s *session, err error) (atOnce bool) {
+	if l.options.Mode != Auto || s.received || status.Code(err) != codes.Unimplemented {
 		return false
 	}
-	k := &e.connector
+	k := &l.connector
 	if k.mode == Delta {
 		k.mode = StateOfTheWorld
 	} else {
 		k.mode = Delta
 	}
 	atOnce, k.modeSwitched = !k.modeSwitched, true
-	e.state.update(func(st *State) { st.Mode = k.mode })
-	e.options.Log.Info("variant of xds not implemented by the server, trying the other", "address", e.options.Address, "mode", k.mode.String())
+	l.state.update(func(st *State) { st.Mode = k.mode })
+	l.options.Log.Info("variant of xds not implemented by the server, trying the other", "address", l.options.Address, "mode", k.mode.String())
 	return atOnce
 }
 
 // fail records an attempt without a response, and when to try again.
-func (e *engine) fail(err error) {
-	k := &e.connector
+func (l *clientLoop) fail(err error) {
+	k := &l.connector
 	k.failures++
 	wait := Backoff(k.failures)
 	if retriesSlowly(err) {
 		wait = jitter(backoffCap)
 	}
 	k.due = time.Now().Add(wait)
-	e.state.update(func(st *State) { st.Attempts, st.Err = k.failures, err })
-	e.observe(Observation{Kind: ConnectFailed, Err: err, Delay: wait})
+	l.state.update(func(st *State) { st.Attempts, st.Err = k.failures, err })
+	l.observe(Observation{Kind: ConnectFailed, Err: err, Delay: wait})
 	if errorKey(err) == k.reported {
 		return
 	}
 	k.reported = errorKey(err)
-	e.options.Log.Warn("no stream, the last known state is kept", "address", e.options.Address, "err", err)
-	for _, i := range e.types {
+	l.options.Log.Warn("no stream, the last known state is kept", "address", l.options.Address, "err", err)
+	for _, i := range l.types {
 		i.cached.disconnected(fmt.Errorf("not connected: %w", err), connectFailed)
 	}
 }

@@ -61,8 +61,8 @@ type Subscription[T any] struct {
 // are called one at a time, in order, from Run's goroutine; a slow one blocks the
 // stream. A client has one subscription per type.
 func Subscribe[T any](c *Client, k Kind[T], handle func(Event[T])) *Subscription[T] {
-	t := newCachedType(k, handle, &c.engine.epoch, &c.engine.connection)
-	c.tasks.add(func(e *engine) { e.addType(t.interest) })
+	t := newCachedType(k, handle, &c.loop.epoch, &c.loop.connection)
+	c.tasks.add(func(l *clientLoop) { l.addType(t.interest) })
 	return &Subscription[T]{client: c, cached: t}
 }
 
@@ -70,13 +70,13 @@ func Subscribe[T any](c *Client, k Kind[T], handle func(Event[T])) *Subscription
 // without asking the server again.
 func (s *Subscription[T]) Watch(names ...string) {
 	names = slices.Clone(names)
-	s.client.tasks.add(func(*engine) { s.cached.watch(names) })
+	s.client.tasks.add(func(*clientLoop) { s.cached.watch(names) })
 }
 
 // Unwatch removes names. A response that is in progress may still be reported.
 func (s *Subscription[T]) Unwatch(names ...string) {
 	names = slices.Clone(names)
-	s.client.tasks.add(func(*engine) { s.cached.unwatch(names) })
+	s.client.tasks.add(func(*clientLoop) { s.cached.unwatch(names) })
 }
 
 func (t *cachedTypeOf[T]) watch(names []string) {

@@ -1,0 +1,312 @@
+package ads
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+)
+
+// clientLoop is what Run's goroutine owns. Nothing else touches it.
+type clientLoop struct {
+	options   Options
+	state     *sharedState
+	events    chan sessionEvent
+	group     sync.WaitGroup // goroutines of sessions
+	connector connector
+
+	types      []*interest
+	epoch      int      // number of the stream that delivers, or delivered last
+	connection int      // number of its connection
+	current    *session // delivers
+	successor  *session // replaces current once it delivers
+}
+
+func newClientLoop(o Options, state *sharedState) *clientLoop {
+	l := &clientLoop{options: o, state: state, events: make(chan sessionEvent)}
+	l.connector = connector{options: &l.options, mode: o.Mode, ping: KeepaliveTime}
+	if o.Mode == Auto {
+		l.connector.mode = Delta
+	}
+	state.update(func(s *State) { s.Mode = l.connector.mode })
+	return l
+}
+
+func (l *clientLoop) addType(i *interest) {
+	if slices.ContainsFunc(l.types, func(o *interest) bool { return o.url == i.url }) {
+		panic("ads: " + i.url + ": subscribed to twice")
+	}
+	l.types = append(l.types, i)
+	for _, s := range l.sessions() {
+		s.typeStreams = append(s.typeStreams, newTypeStream(s, i))
+	}
+}
+
+func (l *clientLoop) sessions() []*session {
+	return slices.DeleteFunc([]*session{l.current, l.successor}, func(s *session) bool { return s == nil })
+}
+
+func (l *clientLoop) run(ctx context.Context, tasks *taskQueue) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	defer l.stop()
+	for ctx.Err() == nil {
+		tasks.drain(l)
+		l.markChanged()
+		l.connect(ctx)
+		l.expire(time.Now())
+		for _, s := range l.sessions() {
+			s.prepare(l.options.Node)
+		}
+		l.forgetDropped()
+		if next, ok := l.next(); ok {
+			timer.Reset(time.Until(next))
+		} else {
+			timer.Stop()
+		}
+		currentOut, currentRequest := l.current.offer()
+		successorOut, successorRequest := l.successor.offer()
+		select {
+		case <-ctx.Done():
+		case <-tasks.wake:
+		case <-timer.C:
+		case event := <-l.events:
+			l.handle(event)
+		case currentOut <- currentRequest:
+			l.sent(l.current)
+		case successorOut <- successorRequest:
+			l.sent(l.successor)
+		}
+	}
+}
+
+// send passes an event to the loop; false says that the session ended.
+func (l *clientLoop) send(ctx context.Context, event sessionEvent) bool {
+	select {
+	case l.events <- event:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// markChanged has the sessions look at names that were added or dropped.
+func (l *clientLoop) markChanged() {
+	for _, i := range l.types {
+		if len(i.changed) == 0 {
+			continue
+		}
+		for _, s := range l.sessions() {
+			maps.Copy(s.typeStream(i.url).dirty, i.changed)
+		}
+		clear(i.changed)
+	}
+}
+
+// forgetDropped forgets dropped names once no session asks for them.
+func (l *clientLoop) forgetDropped() {
+	for _, i := range l.types {
+		if len(i.dropped) == 0 {
+			continue
+		}
+		i.forgetDropped(func(name string) bool {
+			return slices.ContainsFunc(l.sessions(), func(s *session) bool { return has(s.typeStream(i.url).subscribed, name) })
+		})
+		l.state.setType(i)
+	}
+}
+
+// sent records that the sender has the request that was ready.
+func (l *clientLoop) sent(s *session) {
+	r, x := s.ready, s.readyType
+	s.ready, s.readyType = nil, nil
+	x.startTimeout(r.subscribe, time.Now().Add(resourceTimeout))
+	l.observe(Observation{Kind: RequestSent, Type: r.url})
+	switch {
+	case r.err != nil:
+		l.observe(Observation{Kind: Rejected, Type: r.url, Err: r.err})
+	case r.nonce != "" && r.nonce == x.nonce:
+		l.observe(Observation{Kind: Acknowledged, Type: r.url})
+	}
+}
+
+func (l *clientLoop) observe(o Observation) {
+	o.Epoch = l.epoch
+	l.options.Observe(o)
+}
+
+// handle handles an event of a session, unless the session was dropped.
+func (l *clientLoop) handle(event sessionEvent) {
+	s := event.session
+	if s != l.current && s != l.successor {
+		return
+	}
+	switch {
+	case event.err != nil:
+		l.disconnect(s, l.options.explain(event.err))
+	case event.opened:
+		s.opened = true
+		l.observe(Observation{Kind: StreamOpened})
+	case event.response != nil:
+		l.deliver(s, *event.response)
+	}
+}
+
+func (l *clientLoop) deliver(s *session, r response) {
+	if !s.received {
+		l.promote(s)
+	}
+	l.observe(Observation{Kind: ResponseReceived, Type: r.url, Bytes: r.size(), Resources: len(r.resources)})
+	x := s.typeStream(r.url)
+	if x == nil || !x.requested {
+		l.options.Log.Debug("response of a type that was not asked for, ignored", "type", r.url)
+		return
+	}
+	x.nonce = r.nonce
+	i := x.interest
+	if i.isEmpty() {
+		return // a rejection of a type without names would crash istiod
+	}
+	x.responses++
+	err := i.cached.apply(r, x)
+	i.state.Nonce, i.state.Err = r.nonce, err
+	i.state.Responses++
+	if err == nil {
+		i.state.Version = r.version
+	} else {
+		i.state.Nacks++
+		l.options.Log.Warn("resources rejected, their last valid values are kept", "address", l.options.Address, "type", r.url, "err", err)
+	}
+	x.acks = append(x.acks, ack{nonce: r.nonce, version: i.state.Version, err: err})
+	l.state.setType(i)
+}
+
+// promote makes a session that delivers its first message the current one.
+func (l *clientLoop) promote(s *session) {
+	if s == l.successor {
+		l.drop(l.current)
+		l.current, l.successor = s, nil
+	}
+	l.setEpoch(s)
+	s.received = true
+	k := &l.connector
+	k.last = s.dialer.address()
+	if s.number > k.outdated {
+		k.first = nil
+	}
+	k.failures, k.modeSwitched, k.reported = 0, false, ""
+	l.state.update(func(st *State) {
+		if !st.Connected {
+			st.Connected, st.Since = true, time.Now()
+		}
+		st.Address = k.last
+		st.Epoch, st.Mode, st.Attempts, st.Err = l.epoch, s.mode, 0, nil
+	})
+	for _, i := range l.types {
+		if i.state.Nonce != "" {
+			i.state.Nonce = ""
+			l.state.setType(i)
+		}
+	}
+	l.options.Log.Info("stream delivers", "address", l.options.Address, "mode", s.mode.String(), "epoch", s.epoch)
+}
+
+// setEpoch gives a stream its number once something is known by it.
+func (l *clientLoop) setEpoch(s *session) {
+	if s.epoch == 0 {
+		l.epoch++
+		s.epoch, l.connection = l.epoch, s.number
+	}
+}
+
+// expire reports names that were not answered in time, on the current stream only:
+// the silence of a successor proves nothing while another stream delivers.
+func (l *clientLoop) expire(now time.Time) {
+	s := l.current
+	if s == nil {
+		return
+	}
+	for _, x := range s.typeStreams {
+		names := x.expired(now)
+		if len(names) == 0 {
+			continue
+		}
+		l.setEpoch(s)
+		x.interest.cached.expire(names, x)
+		l.state.setType(x.interest)
+	}
+}
+
+// next returns when the loop has to look again by itself.
+func (l *clientLoop) next() (time.Time, bool) {
+	var times []time.Time
+	if l.current == nil && l.hasSubscriptions() {
+		times = append(times, l.connector.due)
+	}
+	if l.requiresSuccessor() {
+		times = append(times, l.connector.successorDue)
+	}
+	if l.successor != nil {
+		times = append(times, l.successor.started.Add(successorTimeout))
+	}
+	if l.current != nil {
+		for _, x := range l.current.typeStreams {
+			if len(x.timeouts) > 0 {
+				times = append(times, x.timeouts[0].at)
+			}
+		}
+	}
+	if len(times) == 0 {
+		return time.Time{}, false
+	}
+	return slices.MinFunc(times, time.Time.Compare), true
+}
+
+func (l *clientLoop) hasSubscriptions() bool {
+	return slices.ContainsFunc(l.types, func(i *interest) bool { return len(i.names) > 0 })
+}
+
+func (l *clientLoop) stop() {
+	for _, s := range l.sessions() {
+		l.drop(s)
+	}
+	l.group.Wait()
+	l.state.update((*State).disconnect)
+}
+
+// connect opens a stream if there is none and one is due. It opens a second one if
+// another connection is requested.
+func (l *clientLoop) connect(ctx context.Context) {
+	now, k := time.Now(), &l.connector
+	if l.successor != nil && !now.Before(l.successor.started.Add(successorTimeout)) {
+		l.disconnect(l.successor, errors.New("no answer on a second stream"))
+	}
+	switch {
+	case l.current == nil && l.hasSubscriptions() && !now.Before(k.due):
+		s, err := k.dial()
+		if err != nil {
+			l.fail(err)
+			return
+		}
+		l.current = s
+		l.start(ctx, s)
+	case l.requiresSuccessor() && !now.Before(k.successorDue):
+		k.successorDue = now.Add(backoffBase)
+		if s, err := k.dial(); err == nil { // otherwise the address is invalid, which the first stream would have reported
+			l.successor = s
+			l.start(ctx, s)
+		}
+	}
+}
+
+// requiresSuccessor reports whether the connection of the current stream is outdated.
+// A stream is not replaced before it has delivered.
+func (l *clientLoop) requiresSuccessor() bool {
+	s := l.current
+	return s != nil && s.received && s.nodeSent && l.successor == nil && s.number <= l.connector.outdated
+}
+
+// successorTimeout is how long a second stream has to deliver.
+const successorTimeout = 2 * resourceTimeout
