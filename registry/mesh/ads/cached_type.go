@@ -12,9 +12,9 @@ import (
 type cachedType interface {
 	// apply applies the valid resources of a response and notifies the subscriber. The
 	// error is what to reject the response with.
-	apply(r response, x *typeStream) error
+	apply(r response, ts *typeStream) error
 	// expire reports names that were asked for and not answered.
-	expire(names []string, x *typeStream)
+	expire(names []string, ts *typeStream)
 	// disconnected reports a connection that failed, or a stream that ended.
 	disconnected(err error, d disconnection)
 	// versions returns the held resources and their versions, at most limit
@@ -47,7 +47,7 @@ func (h hasher) sum(data []byte) digest {
 // cachedTypeOf is a cached type whose resources are decoded as T.
 type cachedTypeOf[T any] struct {
 	kind       Kind[T]
-	interest   *interest
+	subscribed   *subscribedType
 	handle     func(Event[T])
 	epoch      *int // of the stream that delivers now
 	connection *int // number of its connection
@@ -72,10 +72,10 @@ type record[T any] struct {
 
 func newCachedType[T any](k Kind[T], handle func(Event[T]), epoch, connection *int) *cachedTypeOf[T] {
 	t := &cachedTypeOf[T]{
-		kind: k, interest: newInterest(k.URL), handle: handle, epoch: epoch, connection: connection,
+		kind: k, subscribed: newSubscribedType(k.URL), handle: handle, epoch: epoch, connection: connection,
 		records: map[string]*record[T]{}, hasher: newHasher(), sums: map[digest]string{}, nameless: map[string]string{},
 	}
-	t.interest.cached, t.interest.forget = t, t.forgetDropped
+	t.subscribed.cached, t.subscribed.forget = t, t.forgetDropped
 	return t
 }
 
@@ -84,7 +84,7 @@ func (t *cachedTypeOf[T]) forgetDropped(name string) {
 	if name == Wildcard {
 		t.complete = 0
 	}
-	if r := t.records[name]; r == nil || has(t.interest.names, Wildcard) && r.held {
+	if r := t.records[name]; r == nil || has(t.subscribed.names, Wildcard) && r.held {
 		return
 	}
 	t.forget(name)
@@ -110,7 +110,7 @@ func (t *cachedTypeOf[T]) forget(name string) {
 func (t *cachedTypeOf[T]) clear(r *record[T]) {
 	if r.held {
 		delete(t.sums, r.sum)
-		t.interest.state.Resources--
+		t.subscribed.state.Resources--
 	}
 	var none T
 	r.held, r.value, r.version, r.sum, r.invalid = false, none, "", digest{}, nil
@@ -119,9 +119,9 @@ func (t *cachedTypeOf[T]) clear(r *record[T]) {
 func (t *cachedTypeOf[T]) setUnknown(r *record[T], err error) {
 	switch {
 	case r.unknown == nil && err != nil:
-		t.interest.state.Unknown++
+		t.subscribed.state.Unknown++
 	case r.unknown != nil && err == nil:
-		t.interest.state.Unknown--
+		t.subscribed.state.Unknown--
 	}
 	r.unknown = err
 }
@@ -142,7 +142,7 @@ func (t *cachedTypeOf[T]) versions(limit int) map[string]string {
 }
 
 func (t *cachedTypeOf[T]) disconnected(err error, d disconnection) {
-	if len(t.interest.names) == 0 {
+	if len(t.subscribed.names) == 0 {
 		return
 	}
 	b := t.newEvent(*t.epoch)
@@ -158,22 +158,22 @@ func (t *cachedTypeOf[T]) disconnected(err error, d disconnection) {
 // errUnanswered is the error of an Unknown name.
 var errUnanswered = errors.New("ads: asked for, and not answered")
 
-func (t *cachedTypeOf[T]) expire(names []string, x *typeStream) {
-	b := t.newEvent(x.session.epoch)
+func (t *cachedTypeOf[T]) expire(names []string, ts *typeStream) {
+	b := t.newEvent(ts.session.epoch)
 	for _, name := range names {
 		if name == Wildcard {
-			t.expireWildcard(b, x)
+			t.expireWildcard(b, ts)
 			continue
 		}
 		r := t.record(name)
 		switch {
-		case r.absent || r.held && r.epoch == x.session.epoch:
-		case r.held && x.isCurrent(name):
-			r.epoch = x.session.epoch
+		case r.absent || r.held && r.epoch == ts.session.epoch:
+		case r.held && ts.isCurrent(name):
+			r.epoch = ts.session.epoch
 			b.confirmed(name)
 		default:
 			if !r.held {
-				r.epoch = x.session.epoch
+				r.epoch = ts.session.epoch
 			}
 			t.setUnknown(r, errUnanswered)
 			b.unknown(name, errUnanswered)
@@ -184,16 +184,16 @@ func (t *cachedTypeOf[T]) expire(names []string, x *typeStream) {
 
 // expireWildcard ends the wait for the wildcard. After a late one, its resources are
 // complete by now. Silence means that nothing changed, or nothing at all.
-func (t *cachedTypeOf[T]) expireWildcard(b *eventBuilder[T], x *typeStream) {
-	if x.lateWildcard && x.responses > x.wildcardResponses {
-		t.markComplete(b, x)
+func (t *cachedTypeOf[T]) expireWildcard(b *eventBuilder[T], ts *typeStream) {
+	if ts.lateWildcard && ts.responses > ts.wildcardResponses {
+		t.markComplete(b, ts)
 		return
 	}
 	var held []string
 	current := true
 	for name, r := range t.records {
 		if r.held {
-			current = current && x.isCurrent(name)
+			current = current && ts.isCurrent(name)
 			held = append(held, name)
 		}
 	}
@@ -203,16 +203,16 @@ func (t *cachedTypeOf[T]) expireWildcard(b *eventBuilder[T], x *typeStream) {
 		return
 	}
 	for _, name := range held {
-		t.records[name].epoch = x.session.epoch
+		t.records[name].epoch = ts.session.epoch
 		b.confirmed(name)
 	}
-	t.markComplete(b, x)
+	t.markComplete(b, ts)
 }
 
 // markComplete records that all resources were reported in this epoch.
-func (t *cachedTypeOf[T]) markComplete(b *eventBuilder[T], x *typeStream) {
-	if t.complete != x.session.epoch {
-		t.complete = x.session.epoch
+func (t *cachedTypeOf[T]) markComplete(b *eventBuilder[T], ts *typeStream) {
+	if t.complete != ts.session.epoch {
+		t.complete = ts.session.epoch
 		b.complete()
 	}
 }

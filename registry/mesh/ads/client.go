@@ -225,7 +225,7 @@ func (s *sharedState) update(change func(s *State)) {
 	change(&s.state)
 }
 
-func (s *sharedState) setType(i *interest) { s.update(func(s *State) { s.Types[i.url] = i.state }) }
+func (s *sharedState) setType(t *subscribedType) { s.update(func(s *State) { s.Types[t.url] = t.state }) }
 
 func (s *sharedState) get() State {
 	s.mu.Lock()

@@ -17,7 +17,7 @@ type clientLoop struct {
 	group     sync.WaitGroup // goroutines of sessions
 	connector connector
 
-	types      []*interest
+	types      []*subscribedType
 	epoch      int      // number of the stream that delivers, or delivered last
 	connection int      // number of its connection
 	current    *session // delivers
@@ -34,13 +34,13 @@ func newClientLoop(o Options, state *sharedState) *clientLoop {
 	return l
 }
 
-func (l *clientLoop) addType(i *interest) {
-	if slices.ContainsFunc(l.types, func(o *interest) bool { return o.url == i.url }) {
-		panic("ads: " + i.url + ": subscribed to twice")
+func (l *clientLoop) addType(t *subscribedType) {
+	if slices.ContainsFunc(l.types, func(o *subscribedType) bool { return o.url == t.url }) {
+		panic("ads: " + t.url + ": subscribed to twice")
 	}
-	l.types = append(l.types, i)
+	l.types = append(l.types, t)
 	for _, s := range l.sessions() {
-		s.typeStreams = append(s.typeStreams, newTypeStream(s, i))
+		s.typeStreams = append(s.typeStreams, newTypeStream(s, t))
 	}
 }
 
@@ -94,40 +94,40 @@ func (l *clientLoop) send(ctx context.Context, event sessionEvent) bool {
 
 // markChanged has the sessions look at names that were added or dropped.
 func (l *clientLoop) markChanged() {
-	for _, i := range l.types {
-		if len(i.changed) == 0 {
+	for _, t := range l.types {
+		if len(t.changed) == 0 {
 			continue
 		}
 		for _, s := range l.sessions() {
-			maps.Copy(s.typeStream(i.url).dirty, i.changed)
+			maps.Copy(s.typeStream(t.url).dirty, t.changed)
 		}
-		clear(i.changed)
+		clear(t.changed)
 	}
 }
 
 // forgetDropped forgets dropped names once no session asks for them.
 func (l *clientLoop) forgetDropped() {
-	for _, i := range l.types {
-		if len(i.dropped) == 0 {
+	for _, t := range l.types {
+		if len(t.dropped) == 0 {
 			continue
 		}
-		i.forgetDropped(func(name string) bool {
-			return slices.ContainsFunc(l.sessions(), func(s *session) bool { return has(s.typeStream(i.url).subscribed, name) })
+		t.forgetDropped(func(name string) bool {
+			return slices.ContainsFunc(l.sessions(), func(s *session) bool { return has(s.typeStream(t.url).subscribed, name) })
 		})
-		l.state.setType(i)
+		l.state.setType(t)
 	}
 }
 
 // sent records that the sender has the request that was ready.
 func (l *clientLoop) sent(s *session) {
-	r, x := s.ready, s.readyType
+	r, ts := s.ready, s.readyType
 	s.ready, s.readyType = nil, nil
-	x.startTimeout(r.subscribe, time.Now().Add(resourceTimeout))
+	ts.startTimeout(r.subscribe, time.Now().Add(resourceTimeout))
 	l.observe(Observation{Kind: RequestSent, Type: r.url})
 	switch {
 	case r.err != nil:
 		l.observe(Observation{Kind: Rejected, Type: r.url, Err: r.err})
-	case r.nonce != "" && r.nonce == x.nonce:
+	case r.nonce != "" && r.nonce == ts.nonce:
 		l.observe(Observation{Kind: Acknowledged, Type: r.url})
 	}
 }
@@ -159,28 +159,28 @@ func (l *clientLoop) deliver(s *session, r response) {
 		l.promote(s)
 	}
 	l.observe(Observation{Kind: ResponseReceived, Type: r.url, Bytes: r.size(), Resources: len(r.resources)})
-	x := s.typeStream(r.url)
-	if x == nil || !x.requested {
+	ts := s.typeStream(r.url)
+	if ts == nil || !ts.requested {
 		l.options.Log.Debug("response of a type that was not asked for, ignored", "type", r.url)
 		return
 	}
-	x.nonce = r.nonce
-	i := x.interest
-	if i.isEmpty() {
+	ts.nonce = r.nonce
+	t := ts.resourceType
+	if t.isEmpty() {
 		return // a rejection of a type without names would crash istiod
 	}
-	x.responses++
-	err := i.cached.apply(r, x)
-	i.state.Nonce, i.state.Err = r.nonce, err
-	i.state.Responses++
+	ts.responses++
+	err := t.cached.apply(r, ts)
+	t.state.Nonce, t.state.Err = r.nonce, err
+	t.state.Responses++
 	if err == nil {
-		i.state.Version = r.version
+		t.state.Version = r.version
 	} else {
-		i.state.Nacks++
+		t.state.Nacks++
 		l.options.Log.Warn("resources rejected, their last valid values are kept", "address", l.options.Address, "type", r.url, "err", err)
 	}
-	x.acks = append(x.acks, ack{nonce: r.nonce, version: i.state.Version, err: err})
-	l.state.setType(i)
+	ts.acks = append(ts.acks, ack{nonce: r.nonce, version: t.state.Version, err: err})
+	l.state.setType(t)
 }
 
 // promote makes a session that delivers its first message the current one.
@@ -204,10 +204,10 @@ func (l *clientLoop) promote(s *session) {
 		st.Address = k.last
 		st.Epoch, st.Mode, st.Attempts, st.Err = l.epoch, s.mode, 0, nil
 	})
-	for _, i := range l.types {
-		if i.state.Nonce != "" {
-			i.state.Nonce = ""
-			l.state.setType(i)
+	for _, t := range l.types {
+		if t.state.Nonce != "" {
+			t.state.Nonce = ""
+			l.state.setType(t)
 		}
 	}
 	l.options.Log.Info("stream delivers", "address", l.options.Address, "mode", s.mode.String(), "epoch", s.epoch)
@@ -228,14 +228,14 @@ func (l *clientLoop) expire(now time.Time) {
 	if s == nil {
 		return
 	}
-	for _, x := range s.typeStreams {
-		names := x.expired(now)
+	for _, ts := range s.typeStreams {
+		names := ts.expired(now)
 		if len(names) == 0 {
 			continue
 		}
 		l.setEpoch(s)
-		x.interest.cached.expire(names, x)
-		l.state.setType(x.interest)
+		ts.resourceType.cached.expire(names, ts)
+		l.state.setType(ts.resourceType)
 	}
 }
 
@@ -252,9 +252,9 @@ func (l *clientLoop) next() (time.Time, bool) {
 		times = append(times, l.successor.started.Add(successorTimeout))
 	}
 	if l.current != nil {
-		for _, x := range l.current.typeStreams {
-			if len(x.timeouts) > 0 {
-				times = append(times, x.timeouts[0].at)
+		for _, ts := range l.current.typeStreams {
+			if len(ts.timeouts) > 0 {
+				times = append(times, ts.timeouts[0].at)
 			}
 		}
 	}
@@ -265,7 +265,7 @@ func (l *clientLoop) next() (time.Time, bool) {
 }
 
 func (l *clientLoop) hasSubscriptions() bool {
-	return slices.ContainsFunc(l.types, func(i *interest) bool { return len(i.names) > 0 })
+	return slices.ContainsFunc(l.types, func(t *subscribedType) bool { return len(t.names) > 0 })
 }
 
 func (l *clientLoop) stop() {

@@ -49,8 +49,8 @@ func (c *connector) dial() (*session, error) {
 
 func (l *clientLoop) start(ctx context.Context, s *session) {
 	ctx, s.cancel = context.WithCancel(ctx)
-	for _, i := range l.types {
-		s.typeStreams = append(s.typeStreams, newTypeStream(s, i))
+	for _, t := range l.types {
+		s.typeStreams = append(s.typeStreams, newTypeStream(s, t))
 	}
 	l.group.Go(func() { s.receiveAll(ctx, l.send) })
 }
@@ -82,8 +82,8 @@ func (l *clientLoop) disconnect(s *session, err error) {
 		return
 	}
 	if s.received { // before the slow close
-		for _, i := range l.types {
-			i.cached.disconnected(err, streamEnded)
+		for _, t := range l.types {
+			t.cached.disconnected(err, streamEnded)
 		}
 	}
 	l.drop(s)
@@ -138,8 +138,8 @@ func (l *clientLoop) fail(err error) {
 	}
 	k.reported = errorKey(err)
 	l.options.Log.Warn("no stream, the last known state is kept", "address", l.options.Address, "err", err)
-	for _, i := range l.types {
-		i.cached.disconnected(fmt.Errorf("not connected: %w", err), connectFailed)
+	for _, t := range l.types {
+		t.cached.disconnected(fmt.Errorf("not connected: %w", err), connectFailed)
 	}
 }
 

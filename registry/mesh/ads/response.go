@@ -29,22 +29,22 @@ type parsed[T any] struct {
 	repeats  bool             // it has a resource in the version that the server was sent
 }
 
-func (t *cachedTypeOf[T]) apply(r response, x *typeStream) error {
-	d := t.parse(r, x)
-	b := t.newEvent(x.session.epoch)
+func (t *cachedTypeOf[T]) apply(r response, ts *typeStream) error {
+	d := t.parse(r, ts)
+	b := t.newEvent(ts.session.epoch)
 	for i := range d.valid {
-		t.keep(&d.valid[i], b, x)
+		t.keep(&d.valid[i], b, ts)
 	}
-	t.reportInvalid(&d, b, x)
-	t.removeNamed(r.removed, &d, b, x)
-	if t.isComplete(x) && len(d.nameless) == 0 {
-		t.removeMissing(&d, b, x)
-		if x.hasWildcard() && !x.lateWildcard {
-			t.markComplete(b, x)
+	t.reportInvalid(&d, b, ts)
+	t.removeNamed(r.removed, &d, b, ts)
+	if t.isComplete(ts) && len(d.nameless) == 0 {
+		t.removeMissing(&d, b, ts)
+		if ts.hasWildcard() && !ts.lateWildcard {
+			t.markComplete(b, ts)
 		}
 	}
-	if !x.lateWildcard {
-		delete(x.waiting, Wildcard)
+	if !ts.lateWildcard {
+		delete(ts.waiting, Wildcard)
 	}
 	t.forget(Wildcard) // its record can only say that it is unknown
 	b.deliver()
@@ -53,16 +53,16 @@ func (t *cachedTypeOf[T]) apply(r response, x *typeStream) error {
 
 // isComplete reports whether a response holds every resource, so that a missing one
 // is gone.
-func (t *cachedTypeOf[T]) isComplete(x *typeStream) bool {
-	if x.isDelta() {
-		return x.responses == 1 && x.hasWildcard() && !x.lateWildcard
+func (t *cachedTypeOf[T]) isComplete(ts *typeStream) bool {
+	if ts.isDelta() {
+		return ts.responses == 1 && ts.hasWildcard() && !ts.lateWildcard
 	}
 	return t.kind.Full
 }
 
 // parse decodes a response. It leaves out resources that were not asked for, and
 // rejects a name that is there twice, since either could be meant.
-func (t *cachedTypeOf[T]) parse(r response, x *typeStream) parsed[T] {
+func (t *cachedTypeOf[T]) parse(r response, ts *typeStream) parsed[T] {
 	all := t.decodeAll(r.resources)
 	out := parsed[T]{
 		valid: all[:0], seen: make(map[string]struct{}, len(all)),
@@ -77,7 +77,7 @@ func (t *cachedTypeOf[T]) parse(r response, x *typeStream) parsed[T] {
 			out.nameless[fmt.Sprintf("resource[%d]", i)] = d.err
 			continue
 		}
-		if !t.interest.covers(d.name) {
+		if !t.subscribed.covers(d.name) {
 			continue
 		}
 		if has(out.seen, d.name) {
@@ -85,7 +85,7 @@ func (t *cachedTypeOf[T]) parse(r response, x *typeStream) parsed[T] {
 			continue
 		}
 		out.seen[d.name] = struct{}{}
-		out.repeats = out.repeats || d.version != "" && x.presented[d.name] == d.version
+		out.repeats = out.repeats || d.version != "" && ts.presented[d.name] == d.version
 		switch {
 		case d.err != nil:
 			out.failed[d.name] = d.err
@@ -170,21 +170,21 @@ func (t *cachedTypeOf[T]) callDecode(data []byte) (name string, value T, err err
 	return t.kind.Decode(data)
 }
 
-func (t *cachedTypeOf[T]) keep(d *decoded[T], b *eventBuilder[T], x *typeStream) {
+func (t *cachedTypeOf[T]) keep(d *decoded[T], b *eventBuilder[T], ts *typeStream) {
 	r := t.record(d.name)
 	changed := !d.same || !r.held || r.invalid != nil
-	confirmed := r.epoch != x.session.epoch || r.unknown != nil
+	confirmed := r.epoch != ts.session.epoch || r.unknown != nil
 	if !d.same {
 		t.clear(r)
 		r.held, r.value, r.sum = true, d.value, d.sum
-		t.interest.state.Resources++
+		t.subscribed.state.Resources++
 	}
 	if !d.named {
 		t.sums[d.sum] = d.name
 	}
-	r.version, r.absent, r.invalid, r.epoch = d.version, false, nil, x.session.epoch
+	r.version, r.absent, r.invalid, r.epoch = d.version, false, nil, ts.session.epoch
 	t.setUnknown(r, nil)
-	delete(x.waiting, d.name)
+	delete(ts.waiting, d.name)
 	switch {
 	case changed:
 		b.changed(d.name, r)
@@ -194,15 +194,15 @@ func (t *cachedTypeOf[T]) keep(d *decoded[T], b *eventBuilder[T], x *typeStream)
 }
 
 // reportInvalid reports rejected resources, once for each error.
-func (t *cachedTypeOf[T]) reportInvalid(d *parsed[T], b *eventBuilder[T], x *typeStream) {
+func (t *cachedTypeOf[T]) reportInvalid(d *parsed[T], b *eventBuilder[T], ts *typeStream) {
 	for name, err := range d.failed {
 		r := t.record(name)
 		if r.invalid == nil || r.invalid.Error() != err.Error() {
 			b.invalid(name, err)
 		}
-		r.invalid, r.absent, r.epoch = err, false, x.session.epoch
+		r.invalid, r.absent, r.epoch = err, false, ts.session.epoch
 		t.setUnknown(r, nil)
-		delete(x.waiting, name)
+		delete(ts.waiting, name)
 	}
 	texts := make(map[string]string, len(d.nameless))
 	for place, err := range d.nameless {
@@ -214,48 +214,48 @@ func (t *cachedTypeOf[T]) reportInvalid(d *parsed[T], b *eventBuilder[T], x *typ
 	t.nameless = texts
 }
 
-func (t *cachedTypeOf[T]) removeNamed(names []string, d *parsed[T], b *eventBuilder[T], x *typeStream) {
+func (t *cachedTypeOf[T]) removeNamed(names []string, d *parsed[T], b *eventBuilder[T], ts *typeStream) {
 	for _, name := range names {
-		if has(d.seen, name) || !t.interest.covers(name) {
+		if has(d.seen, name) || !t.subscribed.covers(name) {
 			continue
 		}
-		if t.records[name] == nil && !has(x.waiting, name) && !has(t.interest.names, name) {
+		if t.records[name] == nil && !has(ts.waiting, name) && !has(t.subscribed.names, name) {
 			continue
 		}
-		t.remove(name, b, x)
+		t.remove(name, b, ts)
 	}
 }
 
 // removeMissing removes what a complete response does not hold. A delta server may
 // leave out resources whose newest version it knows we hold. If it repeats such
 // resources, it does not compare versions.
-func (t *cachedTypeOf[T]) removeMissing(d *parsed[T], b *eventBuilder[T], x *typeStream) {
+func (t *cachedTypeOf[T]) removeMissing(d *parsed[T], b *eventBuilder[T], ts *typeStream) {
 	for _, name := range slices.Sorted(maps.Keys(t.records)) {
 		r := t.records[name]
 		switch {
 		case has(d.seen, name) || r.absent || !r.held && r.invalid == nil:
-		case x.isDelta() && r.epoch == x.session.epoch:
-		case x.isDelta() && x.presented[name] != "" && !d.repeats:
-			r.epoch = x.session.epoch
-			delete(x.waiting, name)
+		case ts.isDelta() && r.epoch == ts.session.epoch:
+		case ts.isDelta() && ts.presented[name] != "" && !d.repeats:
+			r.epoch = ts.session.epoch
+			delete(ts.waiting, name)
 			b.confirmed(name)
 		default:
-			t.remove(name, b, x)
+			t.remove(name, b, ts)
 		}
 	}
 }
 
-func (t *cachedTypeOf[T]) remove(name string, b *eventBuilder[T], x *typeStream) {
+func (t *cachedTypeOf[T]) remove(name string, b *eventBuilder[T], ts *typeStream) {
 	r := t.record(name)
-	delete(x.waiting, name)
+	delete(ts.waiting, name)
 	if r.absent {
 		return
 	}
 	b.removed(name)
 	t.clear(r)
 	t.setUnknown(r, nil)
-	r.absent, r.epoch = true, x.session.epoch
-	if !has(t.interest.names, name) {
+	r.absent, r.epoch = true, ts.session.epoch
+	if !has(t.subscribed.names, name) {
 		delete(t.records, name)
 	}
 }

@@ -88,9 +88,9 @@ func (s *session) sendAll(ctx context.Context, to stream) {
 
 // typeStream returns the session's part for a type, or nil.
 func (s *session) typeStream(url string) *typeStream {
-	for _, x := range s.typeStreams {
-		if x.interest.url == url {
-			return x
+	for _, ts := range s.typeStreams {
+		if ts.resourceType.url == url {
+			return ts
 		}
 	}
 	return nil
@@ -101,15 +101,15 @@ func (s *session) prepare(node *corev3.Node) {
 	if s.ready != nil {
 		return
 	}
-	for _, x := range s.typeStreams {
-		r, ok := x.next()
+	for _, ts := range s.typeStreams {
+		r, ok := ts.next()
 		if !ok {
 			continue
 		}
 		if !s.nodeSent {
 			s.nodeSent, r.node = true, node
 		}
-		s.ready, s.readyType = &r, x
+		s.ready, s.readyType = &r, ts
 		return
 	}
 }

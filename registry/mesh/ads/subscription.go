@@ -62,7 +62,7 @@ type Subscription[T any] struct {
 // stream. A client has one subscription per type.
 func Subscribe[T any](c *Client, k Kind[T], handle func(Event[T])) *Subscription[T] {
 	t := newCachedType(k, handle, &c.loop.epoch, &c.loop.connection)
-	c.tasks.add(func(l *clientLoop) { l.addType(t.interest) })
+	c.tasks.add(func(l *clientLoop) { l.addType(t.subscribed) })
 	return &Subscription[T]{client: c, cached: t}
 }
 
@@ -82,7 +82,7 @@ func (s *Subscription[T]) Unwatch(names ...string) {
 func (t *cachedTypeOf[T]) watch(names []string) {
 	var added []string
 	for _, name := range names {
-		if t.interest.add(name) {
+		if t.subscribed.add(name) {
 			added = append(added, name)
 		}
 	}
@@ -93,12 +93,12 @@ func (t *cachedTypeOf[T]) watch(names []string) {
 // dropped.
 func (t *cachedTypeOf[T]) unwatch(names []string) {
 	for _, name := range names {
-		if !t.interest.drop(name) || name != Wildcard {
+		if !t.subscribed.drop(name) || name != Wildcard {
 			continue
 		}
 		for known := range t.records {
-			if !has(t.interest.names, known) {
-				t.interest.dropped[known] = struct{}{}
+			if !has(t.subscribed.names, known) {
+				t.subscribed.dropped[known] = struct{}{}
 			}
 		}
 	}
@@ -157,7 +157,7 @@ func (t *cachedTypeOf[T]) newEvent(epoch int) *eventBuilder[T] {
 
 // concerns reports whether a name is subscribed to; then the event is delivered.
 func (b *eventBuilder[T]) concerns(name string) bool {
-	concerns := b.cached.interest.has(name)
+	concerns := b.cached.subscribed.has(name)
 	b.filled = b.filled || concerns
 	return concerns
 }
@@ -194,7 +194,7 @@ func (b *eventBuilder[T]) invalid(name string, err error) {
 
 // nameless reports a resource without a readable name, which may have any name.
 func (b *eventBuilder[T]) nameless(place string, err error) {
-	if len(b.cached.interest.names) > 0 {
+	if len(b.cached.subscribed.names) > 0 {
 		b.filled = true
 		put(&b.event.Invalid, place, err)
 	}

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// interest is the names of one type that are subscribed to. Only Run's goroutine
+// subscribedType is the names of one type that are subscribed to. Only Run's goroutine
 // touches it.
-type interest struct {
+type subscribedType struct {
 	url     string
 	cached  cachedType
 	names   map[string]struct{}
@@ -21,19 +21,19 @@ type interest struct {
 	state   TypeState
 }
 
-func newInterest(url string) *interest {
-	return &interest{url: url, names: map[string]struct{}{}, changed: map[string]struct{}{}, dropped: map[string]struct{}{}}
+func newSubscribedType(url string) *subscribedType {
+	return &subscribedType{url: url, names: map[string]struct{}{}, changed: map[string]struct{}{}, dropped: map[string]struct{}{}}
 }
 
 // has reports whether a name is subscribed to, by itself or by the wildcard.
-func (i *interest) has(name string) bool { return has(i.names, name) || has(i.names, Wildcard) }
+func (t *subscribedType) has(name string) bool { return has(t.names, name) || has(t.names, Wildcard) }
 
 // covers reports whether a name is subscribed to, or was until lately.
-func (i *interest) covers(name string) bool {
-	return i.has(name) || has(i.dropped, name) || has(i.dropped, Wildcard)
+func (t *subscribedType) covers(name string) bool {
+	return t.has(name) || has(t.dropped, name) || has(t.dropped, Wildcard)
 }
 
-func (i *interest) isEmpty() bool { return len(i.names) == 0 && len(i.dropped) == 0 }
+func (t *subscribedType) isEmpty() bool { return len(t.names) == 0 && len(t.dropped) == 0 }
 
 func has(set map[string]struct{}, name string) bool {
 	_, ok := set[name]
@@ -43,35 +43,35 @@ func has(set map[string]struct{}, name string) bool {
 // forgetDropped forgets dropped names that no session asks for any more. Sooner
 // would be wrong: the server does not notice a name that is dropped and added again
 // at once, and would not send it again.
-func (i *interest) forgetDropped(isSubscribed func(name string) bool) {
-	for name := range i.dropped {
+func (t *subscribedType) forgetDropped(isSubscribed func(name string) bool) {
+	for name := range t.dropped {
 		switch {
-		case has(i.names, name):
-			delete(i.dropped, name)
-		case isSubscribed(name), !has(i.names, Wildcard) && isSubscribed(Wildcard):
+		case has(t.names, name):
+			delete(t.dropped, name)
+		case isSubscribed(name), !has(t.names, Wildcard) && isSubscribed(Wildcard):
 		default:
-			delete(i.dropped, name)
-			i.forget(name)
+			delete(t.dropped, name)
+			t.forget(name)
 		}
 	}
 }
 
-func (i *interest) add(name string) bool {
-	if has(i.names, name) {
+func (t *subscribedType) add(name string) bool {
+	if has(t.names, name) {
 		return false
 	}
-	i.names[name] = struct{}{}
-	i.changed[name] = struct{}{}
+	t.names[name] = struct{}{}
+	t.changed[name] = struct{}{}
 	return true
 }
 
-func (i *interest) drop(name string) bool {
-	if !has(i.names, name) {
+func (t *subscribedType) drop(name string) bool {
+	if !has(t.names, name) {
 		return false
 	}
-	delete(i.names, name)
-	i.changed[name] = struct{}{}
-	i.dropped[name] = struct{}{}
+	delete(t.names, name)
+	t.changed[name] = struct{}{}
+	t.dropped[name] = struct{}{}
 	return true
 }
 
@@ -87,7 +87,7 @@ const (
 // it.
 type typeStream struct {
 	session   *session
-	interest  *interest
+	resourceType  *subscribedType
 	requested bool
 	nonce     string // of the last response
 
@@ -118,82 +118,82 @@ type timeout struct {
 	names []string
 }
 
-func newTypeStream(s *session, i *interest) *typeStream {
-	x := &typeStream{
-		session: s, interest: i, subscribed: map[string]struct{}{}, dirty: map[string]struct{}{},
+func newTypeStream(s *session, t *subscribedType) *typeStream {
+	ts := &typeStream{
+		session: s, resourceType: t, subscribed: map[string]struct{}{}, dirty: map[string]struct{}{},
 		waiting: map[string]struct{}{},
 	}
-	maps.Copy(x.dirty, i.names)
-	return x
+	maps.Copy(ts.dirty, t.names)
+	return ts
 }
 
 // isDelta reports whether the stream speaks the incremental variant.
-func (x *typeStream) isDelta() bool { return x.session.mode == Delta }
+func (ts *typeStream) isDelta() bool { return ts.session.mode == Delta }
 
 // hasWildcard reports whether the server knows that we ask for everything.
-func (x *typeStream) hasWildcard() bool { return has(x.subscribed, Wildcard) }
+func (ts *typeStream) hasWildcard() bool { return has(ts.subscribed, Wildcard) }
 
 // isCurrent reports whether silence about a held resource means that it has not
 // changed: the server knows which version is held. That requires versions, which istiod
 // does not send.
-func (x *typeStream) isCurrent(name string) bool {
-	if x.isDelta() {
-		return x.presented[name] != ""
+func (ts *typeStream) isCurrent(name string) bool {
+	if ts.isDelta() {
+		return ts.presented[name] != ""
 	}
-	return x.version != "" && x.responses == 0
+	return ts.version != "" && ts.responses == 0
 }
 
-func (x *typeStream) next() (request, bool) {
-	if x.isDelta() {
-		return x.nextDelta()
+func (ts *typeStream) next() (request, bool) {
+	if ts.isDelta() {
+		return ts.nextDelta()
 	}
-	return x.nextWorld()
+	return ts.nextWorld()
 }
 
 // nextDelta returns the next request of a delta stream. It never acknowledges and
 // subscribes at once: istiod ignores a subscription beside a rejection.
-func (x *typeStream) nextDelta() (request, bool) {
-	i := x.interest
-	if len(i.names) == 0 {
-		x.acks = nil // a rejection of a type without names would crash istiod
+func (ts *typeStream) nextDelta() (request, bool) {
+	t := ts.resourceType
+	if len(t.names) == 0 {
+		ts.acks = nil // a rejection of a type without names would crash istiod
 	}
-	if len(x.acks) > 0 {
-		a := x.acks[0]
-		x.acks = x.acks[1:]
-		return request{url: i.url, nonce: a.nonce, err: a.err}, true
+	if len(ts.acks) > 0 {
+		a := ts.acks[0]
+		ts.acks = ts.acks[1:]
+		return request{url: t.url, nonce: a.nonce, err: a.err}, true
 	}
-	r := request{url: i.url}
-	r.subscribe, r.unsubscribe = x.applyDirty(maxNames)
+	r := request{url: t.url}
+	r.subscribe, r.unsubscribe = ts.applyDirty(maxNames)
 	if len(r.subscribe)+len(r.unsubscribe) == 0 {
 		return request{}, false
 	}
-	if !x.requested {
-		r.versions = x.interest.cached.versions(maxNames)
-		x.presented = r.versions
+	if !ts.requested {
+		r.versions = ts.resourceType.cached.versions(maxNames)
+		ts.presented = r.versions
 	}
-	x.requested = true
+	ts.requested = true
 	return r, true
 }
 
 // applyDirty handles dirty names, up to limit bytes of them, and returns those that
 // the server must be sent, sorted.
-func (x *typeStream) applyDirty(limit int) (subscribe, unsubscribe []string) {
-	for _, name := range slices.Sorted(maps.Keys(x.dirty)) {
+func (ts *typeStream) applyDirty(limit int) (subscribe, unsubscribe []string) {
+	for _, name := range slices.Sorted(maps.Keys(ts.dirty)) {
 		if limit -= len(name) + framing; limit < 0 && len(subscribe)+len(unsubscribe) > 0 {
 			break
 		}
-		delete(x.dirty, name)
-		subscribed, desired := has(x.subscribed, name), has(x.interest.names, name)
+		delete(ts.dirty, name)
+		subscribed, desired := has(ts.subscribed, name), has(ts.resourceType.names, name)
 		switch {
 		case desired && !subscribed:
-			x.subscribed[name] = struct{}{}
+			ts.subscribed[name] = struct{}{}
 			subscribe = append(subscribe, name)
 			if name == Wildcard {
-				x.lateWildcard, x.wildcardResponses = x.requested, x.responses
+				ts.lateWildcard, ts.wildcardResponses = ts.requested, ts.responses
 			}
 		case !desired && subscribed:
-			delete(x.subscribed, name)
-			delete(x.waiting, name)
+			delete(ts.subscribed, name)
+			delete(ts.waiting, name)
 			unsubscribe = append(unsubscribe, name)
 		}
 	}
@@ -203,89 +203,89 @@ func (x *typeStream) applyDirty(limit int) (subscribe, unsubscribe []string) {
 // nextWorld returns the next request of a state-of-the-world stream, which carries
 // all names. A rejection carries the names of the request before: istiod ignores
 // those beside it, so that a change follows in a request of its own.
-func (x *typeStream) nextWorld() (request, bool) {
-	i := x.interest
-	if len(i.names) == 0 {
-		x.acks = nil
-		return x.unsubscribeAll()
+func (ts *typeStream) nextWorld() (request, bool) {
+	t := ts.resourceType
+	if len(t.names) == 0 {
+		ts.acks = nil
+		return ts.unsubscribeAll()
 	}
-	if len(x.acks) > 0 {
-		a := x.acks[0]
-		x.acks = x.acks[1:]
-		r := request{url: i.url, nonce: a.nonce, version: a.version, err: a.err}
+	if len(ts.acks) > 0 {
+		a := ts.acks[0]
+		ts.acks = ts.acks[1:]
+		r := request{url: t.url, nonce: a.nonce, version: a.version, err: a.err}
 		if a.err == nil {
-			r.subscribe, _ = x.relist()
+			r.subscribe, _ = ts.relist()
 		}
-		r.names = x.list
+		r.names = ts.list
 		return r, true
 	}
-	added, changed := x.relist()
+	added, changed := ts.relist()
 	if !changed {
 		return request{}, false
 	}
-	if !x.requested {
-		x.version = i.state.Version
+	if !ts.requested {
+		ts.version = t.state.Version
 	}
-	x.requested = true
-	return request{url: i.url, nonce: x.nonce, version: i.state.Version, names: x.list, subscribe: added}, true
+	ts.requested = true
+	return request{url: t.url, nonce: ts.nonce, version: t.state.Version, names: ts.list, subscribe: added}, true
 }
 
 // unsubscribeAll returns the request that unsubscribes from a type in the state of
 // the world. A stream that never sent a name cannot unsubscribe from the wildcard:
 // its responses are ignored instead.
-func (x *typeStream) unsubscribeAll() (request, bool) {
-	clear(x.dirty)
-	if len(x.subscribed) == 0 {
+func (ts *typeStream) unsubscribeAll() (request, bool) {
+	clear(ts.dirty)
+	if len(ts.subscribed) == 0 {
 		return request{}, false
 	}
-	clear(x.subscribed)
-	clear(x.waiting)
-	x.list = nil
-	if !x.explicit {
-		x.explicit = true // the next list has to look like a change
+	clear(ts.subscribed)
+	clear(ts.waiting)
+	ts.list = nil
+	if !ts.explicit {
+		ts.explicit = true // the next list has to look like a change
 		return request{}, false
 	}
-	return request{url: x.interest.url, nonce: x.nonce, version: x.interest.state.Version}, true
+	return request{url: ts.resourceType.url, nonce: ts.nonce, version: ts.resourceType.state.Version}, true
 }
 
 // relist updates the list of names; it returns what is new in it and whether it
 // changed. Until a name was sent, the wildcard is an empty list, which every server
 // knows. go-control-plane's SnapshotCache answers an explicit one with nothing.
-func (x *typeStream) relist() (added []string, changed bool) {
-	added, removed := x.applyDirty(math.MaxInt)
+func (ts *typeStream) relist() (added []string, changed bool) {
+	added, removed := ts.applyDirty(math.MaxInt)
 	if len(added)+len(removed) == 0 {
 		return nil, false
 	}
-	x.list = slices.Sorted(maps.Keys(x.interest.names))
-	if !x.explicit && slices.Equal(x.list, []string{Wildcard}) {
-		x.list = nil
+	ts.list = slices.Sorted(maps.Keys(ts.resourceType.names))
+	if !ts.explicit && slices.Equal(ts.list, []string{Wildcard}) {
+		ts.list = nil
 	} else {
-		x.explicit = true
+		ts.explicit = true
 	}
 	return added, true
 }
 
-func (x *typeStream) startTimeout(names []string, at time.Time) {
+func (ts *typeStream) startTimeout(names []string, at time.Time) {
 	if len(names) == 0 {
 		return
 	}
 	for _, name := range names {
-		x.waiting[name] = struct{}{}
+		ts.waiting[name] = struct{}{}
 	}
-	x.timeouts = append(x.timeouts, timeout{at: at, names: names})
+	ts.timeouts = append(ts.timeouts, timeout{at: at, names: names})
 }
 
 // expired returns the names that were not answered in time, sorted.
-func (x *typeStream) expired(now time.Time) []string {
+func (ts *typeStream) expired(now time.Time) []string {
 	var names []string
-	for len(x.timeouts) > 0 && !x.timeouts[0].at.After(now) {
-		for _, name := range x.timeouts[0].names {
-			if has(x.waiting, name) {
-				delete(x.waiting, name)
+	for len(ts.timeouts) > 0 && !ts.timeouts[0].at.After(now) {
+		for _, name := range ts.timeouts[0].names {
+			if has(ts.waiting, name) {
+				delete(ts.waiting, name)
 				names = append(names, name)
 			}
 		}
-		x.timeouts = x.timeouts[1:]
+		ts.timeouts = ts.timeouts[1:]
 	}
 	slices.Sort(names)
 	return names

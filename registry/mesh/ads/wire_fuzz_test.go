@@ -32,8 +32,8 @@ func FuzzApply(f *testing.F) {
 		}
 		epoch := 1
 		cached := newCachedType(kind, func(Event[string]) {}, &epoch, &epoch)
-		cached.interest.add(Wildcard)
-		at := newTypeStream(&session{epoch: 1, mode: StateOfTheWorld}, cached.interest)
+		cached.subscribed.add(Wildcard)
+		at := newTypeStream(&session{epoch: 1, mode: StateOfTheWorld}, cached.subscribed)
 		at.applyDirty(maxNames)
 		if at.responses++; delta {
 			at.session.mode = Delta
@@ -62,8 +62,8 @@ func FuzzApply(f *testing.F) {
 		if r := cached.records["there"]; nameless && len(next.removed) == 0 && (r == nil || !r.held) {
 			t.Errorf("apply() = %v removed a resource, want it kept", err)
 		}
-		if cached.records[Wildcard] != nil || cached.interest.state.Resources < 0 {
-			t.Errorf("records %v, %d held, want no wildcard and no negative count", cached.records, cached.interest.state.Resources)
+		if cached.records[Wildcard] != nil || cached.subscribed.state.Resources < 0 {
+			t.Errorf("records %v, %d held, want no wildcard and no negative count", cached.records, cached.subscribed.state.Resources)
 		}
 	})
 }
