@@ -51,15 +51,15 @@ type cachedTypeOf[T any] struct {
 	handle     func(Event[T])
 	epoch      *int // of the stream that delivers now
 	connection *int // number of its connection
-	records    map[string]*record[T]
+	records    map[string]*cachedResource[T]
 	hasher     hasher
 	sums       map[digest]string // names of held resources that came without an envelope
 	nameless   map[string]string // errors without a name that were reported last
 	complete   int               // epoch in which all resources were reported
 }
 
-// record is what is known of one name.
-type record[T any] struct {
+// cachedResource is what is known of one name.
+type cachedResource[T any] struct {
 	held    bool
 	absent  bool // the server reported that there is none
 	value   T
@@ -73,7 +73,7 @@ type record[T any] struct {
 func newCachedType[T any](k Kind[T], handle func(Event[T]), epoch, connection *int) *cachedTypeOf[T] {
 	t := &cachedTypeOf[T]{
 		kind: k, subscribed: newSubscribedType(k.URL), handle: handle, epoch: epoch, connection: connection,
-		records: map[string]*record[T]{}, hasher: newHasher(), sums: map[digest]string{}, nameless: map[string]string{},
+		records: map[string]*cachedResource[T]{}, hasher: newHasher(), sums: map[digest]string{}, nameless: map[string]string{},
 	}
 	t.subscribed.cached, t.subscribed.forget = t, t.forgetDropped
 	return t
@@ -90,10 +90,10 @@ func (t *cachedTypeOf[T]) forgetDropped(name string) {
 	t.forget(name)
 }
 
-func (t *cachedTypeOf[T]) record(name string) *record[T] {
+func (t *cachedTypeOf[T]) record(name string) *cachedResource[T] {
 	r := t.records[name]
 	if r == nil {
-		r = &record[T]{}
+		r = &cachedResource[T]{}
 		t.records[name] = r
 	}
 	return r
@@ -107,7 +107,7 @@ func (t *cachedTypeOf[T]) forget(name string) {
 	}
 }
 
-func (t *cachedTypeOf[T]) clear(r *record[T]) {
+func (t *cachedTypeOf[T]) clear(r *cachedResource[T]) {
 	if r.held {
 		delete(t.sums, r.sum)
 		t.subscribed.state.Resources--
@@ -116,7 +116,7 @@ func (t *cachedTypeOf[T]) clear(r *record[T]) {
 	r.held, r.value, r.version, r.sum, r.invalid = false, none, "", digest{}, nil
 }
 
-func (t *cachedTypeOf[T]) setUnknown(r *record[T], err error) {
+func (t *cachedTypeOf[T]) setUnknown(r *cachedResource[T], err error) {
 	switch {
 	case r.unknown == nil && err != nil:
 		t.subscribed.state.Unknown++

@@ -162,7 +162,7 @@ func (b *eventBuilder[T]) concerns(name string) bool {
 	return concerns
 }
 
-func (b *eventBuilder[T]) changed(name string, r *record[T]) {
+func (b *eventBuilder[T]) changed(name string, r *cachedResource[T]) {
 	if b.concerns(name) {
 		b.event.Changed = append(b.event.Changed, Resource[T]{Name: name, Version: r.version, Value: r.value})
 	}
