@@ -10,16 +10,16 @@ import (
 // cachedType is one resource type with its known resources, of any Go type.
 // Only Run's goroutine touches it.
 type cachedType interface {
-	// apply applies the valid resources of a response and notifies the subscriber. The
+	// applyResponse applies the valid resources of a response and notifies the subscriber. The
 	// error is what to reject the response with.
-	apply(r response, ts *typeStream) error
-	// expire reports names that were asked for and not answered.
-	expire(names []string, ts *typeStream)
-	// disconnected reports a connection that failed, or a stream that ended.
-	disconnected(err error, d disconnection)
-	// versions returns the held resources and their versions, at most limit
+	applyResponse(r discoveryResponse, ts *typeStream) error
+	// expireNames reports names that were asked for and not answered.
+	expireNames(names []string, ts *typeStream)
+	// reportDisconnect reports a connection that failed, or a stream that ended.
+	reportDisconnect(err error, d disconnection)
+	// heldVersions returns the held resources and their versions, at most limit
 	// bytes of names.
-	versions(limit int) map[string]string
+	heldVersions(limit int) map[string]string
 }
 
 // disconnection is when a connection failed.
@@ -47,11 +47,11 @@ func (h hasher) sum(data []byte) digest {
 // cachedTypeOf is a cached type whose resources are decoded as T.
 type cachedTypeOf[T any] struct {
 	kind       Kind[T]
-	subscribed   *subscribedType
+	subscribed *subscribedType
 	handle     func(Event[T])
 	epoch      *int // of the stream that delivers now
 	connection *int // number of its connection
-	records    map[string]*cachedResource[T]
+	resources  map[string]*cachedResource[T]
 	hasher     hasher
 	sums       map[digest]string // names of held resources that came without an envelope
 	nameless   map[string]string // errors without a name that were reported last
@@ -73,9 +73,9 @@ type cachedResource[T any] struct {
 func newCachedType[T any](k Kind[T], handle func(Event[T]), epoch, connection *int) *cachedTypeOf[T] {
 	t := &cachedTypeOf[T]{
 		kind: k, subscribed: newSubscribedType(k.URL), handle: handle, epoch: epoch, connection: connection,
-		records: map[string]*cachedResource[T]{}, hasher: newHasher(), sums: map[digest]string{}, nameless: map[string]string{},
+		resources: map[string]*cachedResource[T]{}, hasher: newHasher(), sums: map[digest]string{}, nameless: map[string]string{},
 	}
-	t.subscribed.cached, t.subscribed.forget = t, t.forgetDropped
+	t.subscribed.cached, t.subscribed.onForget = t, t.forgetDropped
 	return t
 }
 
@@ -84,30 +84,30 @@ func (t *cachedTypeOf[T]) forgetDropped(name string) {
 	if name == Wildcard {
 		t.complete = 0
 	}
-	if r := t.records[name]; r == nil || has(t.subscribed.names, Wildcard) && r.held {
+	if r := t.resources[name]; r == nil || has(t.subscribed.names, Wildcard) && r.held {
 		return
 	}
 	t.forget(name)
 }
 
-func (t *cachedTypeOf[T]) record(name string) *cachedResource[T] {
-	r := t.records[name]
+func (t *cachedTypeOf[T]) resource(name string) *cachedResource[T] {
+	r := t.resources[name]
 	if r == nil {
 		r = &cachedResource[T]{}
-		t.records[name] = r
+		t.resources[name] = r
 	}
 	return r
 }
 
 func (t *cachedTypeOf[T]) forget(name string) {
-	if r := t.records[name]; r != nil {
-		t.clear(r)
+	if r := t.resources[name]; r != nil {
+		t.clearHeld(r)
 		t.setUnknown(r, nil)
-		delete(t.records, name)
+		delete(t.resources, name)
 	}
 }
 
-func (t *cachedTypeOf[T]) clear(r *cachedResource[T]) {
+func (t *cachedTypeOf[T]) clearHeld(r *cachedResource[T]) {
 	if r.held {
 		delete(t.sums, r.sum)
 		t.subscribed.state.Resources--
@@ -126,14 +126,14 @@ func (t *cachedTypeOf[T]) setUnknown(r *cachedResource[T], err error) {
 	r.unknown = err
 }
 
-func (t *cachedTypeOf[T]) versions(limit int) map[string]string {
+func (t *cachedTypeOf[T]) heldVersions(limit int) map[string]string {
 	versions := map[string]string{}
-	for _, name := range slices.Sorted(maps.Keys(t.records)) {
-		r := t.records[name]
+	for _, name := range slices.Sorted(maps.Keys(t.resources)) {
+		r := t.resources[name]
 		if !r.held {
 			continue
 		}
-		if limit -= len(name) + len(r.version) + framing; limit < 0 {
+		if limit -= len(name) + len(r.version) + nameOverhead; limit < 0 {
 			break
 		}
 		versions[name] = r.version
@@ -141,7 +141,7 @@ func (t *cachedTypeOf[T]) versions(limit int) map[string]string {
 	return versions
 }
 
-func (t *cachedTypeOf[T]) disconnected(err error, d disconnection) {
+func (t *cachedTypeOf[T]) reportDisconnect(err error, d disconnection) {
 	if len(t.subscribed.names) == 0 {
 		return
 	}
@@ -158,22 +158,22 @@ func (t *cachedTypeOf[T]) disconnected(err error, d disconnection) {
 // errUnanswered is the error of an Unknown name.
 var errUnanswered = errors.New("ads: asked for, and not answered")
 
-func (t *cachedTypeOf[T]) expire(names []string, ts *typeStream) {
-	b := t.newEvent(ts.session.epoch)
+func (t *cachedTypeOf[T]) expireNames(names []string, ts *typeStream) {
+	b := t.newEvent(ts.stream.epoch)
 	for _, name := range names {
 		if name == Wildcard {
 			t.expireWildcard(b, ts)
 			continue
 		}
-		r := t.record(name)
+		r := t.resource(name)
 		switch {
-		case r.absent || r.held && r.epoch == ts.session.epoch:
+		case r.absent || r.held && r.epoch == ts.stream.epoch:
 		case r.held && ts.isCurrent(name):
-			r.epoch = ts.session.epoch
+			r.epoch = ts.stream.epoch
 			b.confirmed(name)
 		default:
 			if !r.held {
-				r.epoch = ts.session.epoch
+				r.epoch = ts.stream.epoch
 			}
 			t.setUnknown(r, errUnanswered)
 			b.unknown(name, errUnanswered)
@@ -185,25 +185,25 @@ func (t *cachedTypeOf[T]) expire(names []string, ts *typeStream) {
 // expireWildcard ends the wait for the wildcard. After a late one, its resources are
 // complete by now. Silence means that nothing changed, or nothing at all.
 func (t *cachedTypeOf[T]) expireWildcard(b *eventBuilder[T], ts *typeStream) {
-	if ts.lateWildcard && ts.responses > ts.wildcardResponses {
+	if ts.lateWildcard && ts.responses > ts.responsesBeforeWildcard {
 		t.markComplete(b, ts)
 		return
 	}
 	var held []string
 	current := true
-	for name, r := range t.records {
+	for name, r := range t.resources {
 		if r.held {
 			current = current && ts.isCurrent(name)
 			held = append(held, name)
 		}
 	}
 	if !current || len(held) == 0 {
-		t.setUnknown(t.record(Wildcard), errUnanswered)
+		t.setUnknown(t.resource(Wildcard), errUnanswered)
 		b.unknown(Wildcard, errUnanswered)
 		return
 	}
 	for _, name := range held {
-		t.records[name].epoch = ts.session.epoch
+		t.resources[name].epoch = ts.stream.epoch
 		b.confirmed(name)
 	}
 	t.markComplete(b, ts)
@@ -211,8 +211,8 @@ func (t *cachedTypeOf[T]) expireWildcard(b *eventBuilder[T], ts *typeStream) {
 
 // markComplete records that all resources were reported in this epoch.
 func (t *cachedTypeOf[T]) markComplete(b *eventBuilder[T], ts *typeStream) {
-	if t.complete != ts.session.epoch {
-		t.complete = ts.session.epoch
+	if t.complete != ts.stream.epoch {
+		t.complete = ts.stream.epoch
 		b.complete()
 	}
 }

@@ -29,10 +29,10 @@ import (
 
 // Client keeps one stream to a management server. Clients share nothing.
 type Client struct {
-	tasks  *taskQueue
-	state  *sharedState
-	loop *clientLoop
-	used   atomic.Bool // Run was called
+	tasks *taskQueue
+	state *sharedState
+	loop  *clientLoop
+	used  atomic.Bool // Run was called
 }
 
 // New returns a client that does nothing until Run. The error names the invalid
@@ -69,7 +69,7 @@ func (c *Client) State() State { return c.state.get() }
 // succeeds.
 func (c *Client) Redial(first ...string) {
 	first = slices.Clone(first)
-	c.tasks.add(func(l *clientLoop) { l.connector.replace(first) })
+	c.tasks.add(func(l *clientLoop) { l.connector.replaceConnection(first) })
 }
 
 // Options configure a Client. Only Address is required.
@@ -225,7 +225,9 @@ func (s *sharedState) update(change func(s *State)) {
 	change(&s.state)
 }
 
-func (s *sharedState) setType(t *subscribedType) { s.update(func(s *State) { s.Types[t.url] = t.state }) }
+func (s *sharedState) setType(t *subscribedType) {
+	s.update(func(s *State) { s.Types[t.url] = t.state })
+}
 
 func (s *sharedState) get() State {
 	s.mu.Lock()

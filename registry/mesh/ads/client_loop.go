@@ -13,20 +13,20 @@ import (
 type clientLoop struct {
 	options   Options
 	state     *sharedState
-	events    chan sessionEvent
+	events    chan streamEvent
 	group     sync.WaitGroup // goroutines of sessions
 	connector connector
 
 	types      []*subscribedType
-	epoch      int      // number of the stream that delivers, or delivered last
-	connection int      // number of its connection
-	current    *session // delivers
-	successor  *session // replaces current once it delivers
+	epoch      int        // number of the stream that delivers, or delivered last
+	connection int        // number of its connection
+	current    *adsStream // delivers
+	successor  *adsStream // replaces current once it delivers
 }
 
 func newClientLoop(o Options, state *sharedState) *clientLoop {
-	l := &clientLoop{options: o, state: state, events: make(chan sessionEvent)}
-	l.connector = connector{options: &l.options, mode: o.Mode, ping: KeepaliveTime}
+	l := &clientLoop{options: o, state: state, events: make(chan streamEvent)}
+	l.connector = connector{options: &l.options, mode: o.Mode, pingInterval: KeepaliveTime}
 	if o.Mode == Auto {
 		l.connector.mode = Delta
 	}
@@ -39,13 +39,13 @@ func (l *clientLoop) addType(t *subscribedType) {
 		panic("ads: " + t.url + ": subscribed to twice")
 	}
 	l.types = append(l.types, t)
-	for _, s := range l.sessions() {
+	for _, s := range l.streams() {
 		s.typeStreams = append(s.typeStreams, newTypeStream(s, t))
 	}
 }
 
-func (l *clientLoop) sessions() []*session {
-	return slices.DeleteFunc([]*session{l.current, l.successor}, func(s *session) bool { return s == nil })
+func (l *clientLoop) streams() []*adsStream {
+	return slices.DeleteFunc([]*adsStream{l.current, l.successor}, func(s *adsStream) bool { return s == nil })
 }
 
 func (l *clientLoop) run(ctx context.Context, tasks *taskQueue) {
@@ -56,12 +56,12 @@ func (l *clientLoop) run(ctx context.Context, tasks *taskQueue) {
 		tasks.drain(l)
 		l.markChanged()
 		l.connect(ctx)
-		l.expire(time.Now())
-		for _, s := range l.sessions() {
+		l.expireUnanswered(time.Now())
+		for _, s := range l.streams() {
 			s.prepare(l.options.Node)
 		}
 		l.forgetDropped()
-		if next, ok := l.next(); ok {
+		if next, ok := l.nextDeadline(); ok {
 			timer.Reset(time.Until(next))
 		} else {
 			timer.Stop()
@@ -73,17 +73,17 @@ func (l *clientLoop) run(ctx context.Context, tasks *taskQueue) {
 		case <-tasks.wake:
 		case <-timer.C:
 		case event := <-l.events:
-			l.handle(event)
+			l.handleEvent(event)
 		case currentOut <- currentRequest:
-			l.sent(l.current)
+			l.requestSent(l.current)
 		case successorOut <- successorRequest:
-			l.sent(l.successor)
+			l.requestSent(l.successor)
 		}
 	}
 }
 
-// send passes an event to the loop; false says that the session ended.
-func (l *clientLoop) send(ctx context.Context, event sessionEvent) bool {
+// report passes an event to the loop; false says that the session ended.
+func (l *clientLoop) report(ctx context.Context, event streamEvent) bool {
 	select {
 	case l.events <- event:
 		return true
@@ -95,33 +95,33 @@ func (l *clientLoop) send(ctx context.Context, event sessionEvent) bool {
 // markChanged has the sessions look at names that were added or dropped.
 func (l *clientLoop) markChanged() {
 	for _, t := range l.types {
-		if len(t.changed) == 0 {
+		if len(t.dirtyNames) == 0 {
 			continue
 		}
-		for _, s := range l.sessions() {
-			maps.Copy(s.typeStream(t.url).dirty, t.changed)
+		for _, s := range l.streams() {
+			maps.Copy(s.typeStream(t.url).dirtyNames, t.dirtyNames)
 		}
-		clear(t.changed)
+		clear(t.dirtyNames)
 	}
 }
 
 // forgetDropped forgets dropped names once no session asks for them.
 func (l *clientLoop) forgetDropped() {
 	for _, t := range l.types {
-		if len(t.dropped) == 0 {
+		if len(t.droppedNames) == 0 {
 			continue
 		}
 		t.forgetDropped(func(name string) bool {
-			return slices.ContainsFunc(l.sessions(), func(s *session) bool { return has(s.typeStream(t.url).subscribed, name) })
+			return slices.ContainsFunc(l.streams(), func(s *adsStream) bool { return has(s.typeStream(t.url).requestedNames, name) })
 		})
 		l.state.setType(t)
 	}
 }
 
-// sent records that the sender has the request that was ready.
-func (l *clientLoop) sent(s *session) {
-	r, ts := s.ready, s.readyType
-	s.ready, s.readyType = nil, nil
+// requestSent records that the sender has the request that was ready.
+func (l *clientLoop) requestSent(s *adsStream) {
+	r, ts := s.nextRequest, s.nextRequestType
+	s.nextRequest, s.nextRequestType = nil, nil
 	ts.startTimeout(r.subscribe, time.Now().Add(resourceTimeout))
 	l.observe(Observation{Kind: RequestSent, Type: r.url})
 	switch {
@@ -137,26 +137,26 @@ func (l *clientLoop) observe(o Observation) {
 	l.options.Observe(o)
 }
 
-// handle handles an event of a session, unless the session was dropped.
-func (l *clientLoop) handle(event sessionEvent) {
-	s := event.session
+// handleEvent handles an event of a session, unless the session was dropped.
+func (l *clientLoop) handleEvent(event streamEvent) {
+	s := event.stream
 	if s != l.current && s != l.successor {
 		return
 	}
 	switch {
 	case event.err != nil:
-		l.disconnect(s, l.options.explain(event.err))
+		l.handleStreamFailure(s, l.options.explain(event.err))
 	case event.opened:
-		s.opened = true
+		s.open = true
 		l.observe(Observation{Kind: StreamOpened})
 	case event.response != nil:
-		l.deliver(s, *event.response)
+		l.handleResponse(s, *event.response)
 	}
 }
 
-func (l *clientLoop) deliver(s *session, r response) {
+func (l *clientLoop) handleResponse(s *adsStream, r discoveryResponse) {
 	if !s.received {
-		l.promote(s)
+		l.makeCurrent(s)
 	}
 	l.observe(Observation{Kind: ResponseReceived, Type: r.url, Bytes: r.size(), Resources: len(r.resources)})
 	ts := s.typeStream(r.url)
@@ -170,7 +170,7 @@ func (l *clientLoop) deliver(s *session, r response) {
 		return // a rejection of a type without names would crash istiod
 	}
 	ts.responses++
-	err := t.cached.apply(r, ts)
+	err := t.cached.applyResponse(r, ts)
 	t.state.Nonce, t.state.Err = r.nonce, err
 	t.state.Responses++
 	if err == nil {
@@ -179,29 +179,29 @@ func (l *clientLoop) deliver(s *session, r response) {
 		t.state.Nacks++
 		l.options.Log.Warn("resources rejected, their last valid values are kept", "address", l.options.Address, "type", r.url, "err", err)
 	}
-	ts.acks = append(ts.acks, ack{nonce: r.nonce, version: t.state.Version, err: err})
+	ts.pendingAcks = append(ts.pendingAcks, ack{nonce: r.nonce, version: t.state.Version, err: err})
 	l.state.setType(t)
 }
 
-// promote makes a session that delivers its first message the current one.
-func (l *clientLoop) promote(s *session) {
+// makeCurrent makes a session that delivers its first message the current one.
+func (l *clientLoop) makeCurrent(s *adsStream) {
 	if s == l.successor {
-		l.drop(l.current)
+		l.closeStream(l.current)
 		l.current, l.successor = s, nil
 	}
 	l.setEpoch(s)
 	s.received = true
 	k := &l.connector
-	k.last = s.dialer.address()
-	if s.number > k.outdated {
-		k.first = nil
+	k.lastAddress = s.dialer.address()
+	if s.number > k.replaceUpTo {
+		k.preferred = nil
 	}
-	k.failures, k.modeSwitched, k.reported = 0, false, ""
+	k.failures, k.modeSwitched, k.reportedErrorKey = 0, false, ""
 	l.state.update(func(st *State) {
 		if !st.Connected {
 			st.Connected, st.Since = true, time.Now()
 		}
-		st.Address = k.last
+		st.Address = k.lastAddress
 		st.Epoch, st.Mode, st.Attempts, st.Err = l.epoch, s.mode, 0, nil
 	})
 	for _, t := range l.types {
@@ -214,47 +214,47 @@ func (l *clientLoop) promote(s *session) {
 }
 
 // setEpoch gives a stream its number once something is known by it.
-func (l *clientLoop) setEpoch(s *session) {
+func (l *clientLoop) setEpoch(s *adsStream) {
 	if s.epoch == 0 {
 		l.epoch++
 		s.epoch, l.connection = l.epoch, s.number
 	}
 }
 
-// expire reports names that were not answered in time, on the current stream only:
+// expireUnanswered reports names that were not answered in time, on the current stream only:
 // the silence of a successor proves nothing while another stream delivers.
-func (l *clientLoop) expire(now time.Time) {
+func (l *clientLoop) expireUnanswered(now time.Time) {
 	s := l.current
 	if s == nil {
 		return
 	}
 	for _, ts := range s.typeStreams {
-		names := ts.expired(now)
+		names := ts.removeExpiredNames(now)
 		if len(names) == 0 {
 			continue
 		}
 		l.setEpoch(s)
-		ts.resourceType.cached.expire(names, ts)
+		ts.resourceType.cached.expireNames(names, ts)
 		l.state.setType(ts.resourceType)
 	}
 }
 
-// next returns when the loop has to look again by itself.
-func (l *clientLoop) next() (time.Time, bool) {
+// nextDeadline returns when the loop has to look again by itself.
+func (l *clientLoop) nextDeadline() (time.Time, bool) {
 	var times []time.Time
 	if l.current == nil && l.hasSubscriptions() {
-		times = append(times, l.connector.due)
+		times = append(times, l.connector.nextAttempt)
 	}
 	if l.requiresSuccessor() {
-		times = append(times, l.connector.successorDue)
+		times = append(times, l.connector.nextSuccessorAttempt)
 	}
 	if l.successor != nil {
 		times = append(times, l.successor.started.Add(successorTimeout))
 	}
 	if l.current != nil {
 		for _, ts := range l.current.typeStreams {
-			if len(ts.timeouts) > 0 {
-				times = append(times, ts.timeouts[0].at)
+			if len(ts.answerTimeouts) > 0 {
+				times = append(times, ts.answerTimeouts[0].at)
 			}
 		}
 	}
@@ -269,8 +269,8 @@ func (l *clientLoop) hasSubscriptions() bool {
 }
 
 func (l *clientLoop) stop() {
-	for _, s := range l.sessions() {
-		l.drop(s)
+	for _, s := range l.streams() {
+		l.closeStream(s)
 	}
 	l.group.Wait()
 	l.state.update((*State).disconnect)
@@ -281,22 +281,22 @@ func (l *clientLoop) stop() {
 func (l *clientLoop) connect(ctx context.Context) {
 	now, k := time.Now(), &l.connector
 	if l.successor != nil && !now.Before(l.successor.started.Add(successorTimeout)) {
-		l.disconnect(l.successor, errors.New("no answer on a second stream"))
+		l.handleStreamFailure(l.successor, errors.New("no answer on a second stream"))
 	}
 	switch {
-	case l.current == nil && l.hasSubscriptions() && !now.Before(k.due):
+	case l.current == nil && l.hasSubscriptions() && !now.Before(k.nextAttempt):
 		s, err := k.dial()
 		if err != nil {
-			l.fail(err)
+			l.handleConnectFailure(err)
 			return
 		}
 		l.current = s
-		l.start(ctx, s)
-	case l.requiresSuccessor() && !now.Before(k.successorDue):
-		k.successorDue = now.Add(backoffBase)
+		l.startStream(ctx, s)
+	case l.requiresSuccessor() && !now.Before(k.nextSuccessorAttempt):
+		k.nextSuccessorAttempt = now.Add(backoffBase)
 		if s, err := k.dial(); err == nil { // otherwise the address is invalid, which the first stream would have reported
 			l.successor = s
-			l.start(ctx, s)
+			l.startStream(ctx, s)
 		}
 	}
 }
@@ -305,7 +305,7 @@ func (l *clientLoop) connect(ctx context.Context) {
 // A stream is not replaced before it has delivered.
 func (l *clientLoop) requiresSuccessor() bool {
 	s := l.current
-	return s != nil && s.received && s.nodeSent && l.successor == nil && s.number <= l.connector.outdated
+	return s != nil && s.received && s.nodeSent && l.successor == nil && s.number <= l.connector.replaceUpTo
 }
 
 // successorTimeout is how long a second stream has to deliver.

@@ -21,42 +21,44 @@ type connector struct {
 	options      *Options
 	mode         Mode
 	modeSwitched bool // since a message was received
-	ping         time.Duration
+	pingInterval time.Duration
 
-	made     int      // connections so far
-	outdated int      // connections up to this number are to be replaced
-	first    []string // addresses that the replacement tries first
-	last     string   // address of the connection that delivered last
+	connections int      // connections so far
+	replaceUpTo int      // connections up to this number are to be replaced
+	preferred   []string // addresses that the replacement tries first
+	lastAddress string   // address of the connection that delivered last
 
-	due          time.Time // not before this is another stream opened
-	successorDue time.Time // not before this is a second stream opened
-	failures     int       // in a row
-	reported     string    // key of the failure that subscribers were notified of
+	nextAttempt          time.Time // not before this is another stream opened
+	nextSuccessorAttempt time.Time // not before this is a second stream opened
+	failures             int       // in a row
+	reportedErrorKey     string    // key of the failure that subscribers were notified of
 }
 
-func (c *connector) replace(first []string) { c.outdated, c.first = c.made, first }
+func (c *connector) replaceConnection(first []string) {
+	c.replaceUpTo, c.preferred = c.connections, first
+}
 
 // dial returns a session on a new connection, before it opens its stream.
-func (c *connector) dial() (*session, error) {
-	d := &dialer{options: c.options, first: c.first, avoid: c.last}
-	conn, err := c.options.dial(c.ping, d)
+func (c *connector) dial() (*adsStream, error) {
+	d := &dialer{options: c.options, preferred: c.preferred, avoided: c.lastAddress}
+	conn, err := c.options.dial(c.pingInterval, d)
 	if err != nil {
 		return nil, err
 	}
-	c.made++
-	return &session{conn: conn, dialer: d, number: c.made, mode: c.mode, out: make(chan request), started: time.Now()}, nil
+	c.connections++
+	return &adsStream{conn: conn, dialer: d, number: c.connections, mode: c.mode, requests: make(chan discoveryRequest), started: time.Now()}, nil
 }
 
-func (l *clientLoop) start(ctx context.Context, s *session) {
+func (l *clientLoop) startStream(ctx context.Context, s *adsStream) {
 	ctx, s.cancel = context.WithCancel(ctx)
 	for _, t := range l.types {
 		s.typeStreams = append(s.typeStreams, newTypeStream(s, t))
 	}
-	l.group.Go(func() { s.receiveAll(ctx, l.send) })
+	l.group.Go(func() { s.receiveAll(ctx, l.report) })
 }
 
-// drop ends a session without a report.
-func (l *clientLoop) drop(s *session) {
+// closeStream ends a session without a report.
+func (l *clientLoop) closeStream(s *adsStream) {
 	s.cancel()
 	_ = s.conn.Close() // only says that it was closed before
 	if s == l.current {
@@ -66,27 +68,27 @@ func (l *clientLoop) drop(s *session) {
 	}
 }
 
-// disconnect ends a session that broke. If it was the current one, the successor
+// handleStreamFailure ends a session that broke. If it was the current one, the successor
 // is current.
-func (l *clientLoop) disconnect(s *session, err error) {
-	if s.opened {
+func (l *clientLoop) handleStreamFailure(s *adsStream, err error) {
+	if s.open {
 		l.observe(Observation{Kind: StreamClosed, Err: err})
 	}
 	if strings.Contains(err.Error(), "too_many_pings") {
-		l.connector.ping = min(2*l.connector.ping, slowestPing) // it is no istiod: gRPC's default is 5 min
+		l.connector.pingInterval = min(2*l.connector.pingInterval, slowestPing) // it is no istiod: gRPC's default is 5 min
 	}
 	if s == l.successor {
-		l.drop(s)
-		l.connector.successorDue = time.Now().Add(jitter(backoffCap))
+		l.closeStream(s)
+		l.connector.nextSuccessorAttempt = time.Now().Add(jitter(backoffCap))
 		l.options.Log.Warn("second stream failed, the first one is kept", "address", l.options.Address, "err", err)
 		return
 	}
 	if s.received { // before the slow close
 		for _, t := range l.types {
-			t.cached.disconnected(err, streamEnded)
+			t.cached.reportDisconnect(err, streamEnded)
 		}
 	}
-	l.drop(s)
+	l.closeStream(s)
 	if l.successor != nil {
 		l.current, l.successor = l.successor, nil
 	}
@@ -97,16 +99,16 @@ func (l *clientLoop) disconnect(s *session, err error) {
 	switch {
 	case l.fallBack(s, err):
 	case s.received && !retriesSlowly(err):
-		l.connector.due = NextStream(s.started, time.Now())
+		l.connector.nextAttempt = NextStream(s.started, time.Now())
 		l.options.Log.Info("stream ended, opening another", "address", l.options.Address, "err", err)
 	default:
-		l.fail(err)
+		l.handleConnectFailure(err)
 	}
 }
 
 // fallBack changes to the other variant if the server does not implement this one. It
 // reports whether to try that at once.
-func (l *clientLoop) fallBack(s *session, err error) (atOnce bool) {
+func (l *clientLoop) fallBack(s *adsStream, err error) (atOnce bool) {
 	if l.options.Mode != Auto || s.received || status.Code(err) != codes.Unimplemented {
 		return false
 	}
@@ -122,24 +124,24 @@ func (l *clientLoop) fallBack(s *session, err error) (atOnce bool) {
 	return atOnce
 }
 
-// fail records an attempt without a response, and when to try again.
-func (l *clientLoop) fail(err error) {
+// handleConnectFailure records an attempt without a response, and when to try again.
+func (l *clientLoop) handleConnectFailure(err error) {
 	k := &l.connector
 	k.failures++
 	wait := Backoff(k.failures)
 	if retriesSlowly(err) {
 		wait = jitter(backoffCap)
 	}
-	k.due = time.Now().Add(wait)
+	k.nextAttempt = time.Now().Add(wait)
 	l.state.update(func(st *State) { st.Attempts, st.Err = k.failures, err })
 	l.observe(Observation{Kind: ConnectFailed, Err: err, Delay: wait})
-	if errorKey(err) == k.reported {
+	if errorKey(err) == k.reportedErrorKey {
 		return
 	}
-	k.reported = errorKey(err)
+	k.reportedErrorKey = errorKey(err)
 	l.options.Log.Warn("no stream, the last known state is kept", "address", l.options.Address, "err", err)
 	for _, t := range l.types {
-		t.cached.disconnected(fmt.Errorf("not connected: %w", err), connectFailed)
+		t.cached.reportDisconnect(fmt.Errorf("not connected: %w", err), connectFailed)
 	}
 }
 

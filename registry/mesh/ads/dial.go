@@ -92,9 +92,9 @@ func (o Options) dial(ping time.Duration, d *dialer) (*grpc.ClientConn, error) {
 // the host each time and prefers any other address to that of the connection before:
 // if the server has several replicas, another one is asked.
 type dialer struct {
-	options *Options
-	first   []string // host:port, tried before the addresses of the name
-	avoid   string   // host:port, tried after all others
+	options   *Options
+	preferred []string // host:port, tried before the addresses of the name
+	avoided   string   // host:port, tried after all others
 
 	mu        sync.Mutex // guards connected
 	connected string     // host:port of the newest connection
@@ -157,18 +157,18 @@ func (d *dialer) addresses(ctx context.Context, target string) ([]string, error)
 		lookup = net.DefaultResolver.LookupHost
 	}
 	ips, err := lookup(ctx, host)
-	if err != nil && len(d.first) == 0 {
+	if err != nil && len(d.preferred) == 0 {
 		return nil, fmt.Errorf("resolve %s: %w", host, err)
 	}
-	all := slices.Clone(d.first)
+	all := slices.Clone(d.preferred)
 	rand.Shuffle(len(ips), func(i, j int) { ips[i], ips[j] = ips[j], ips[i] })
 	for _, ip := range ips {
 		if a := net.JoinHostPort(ip, port); !slices.Contains(all, a) {
 			all = append(all, a)
 		}
 	}
-	if i := slices.Index(all, d.avoid); i >= 0 {
-		all = append(slices.Delete(all, i, i+1), d.avoid)
+	if i := slices.Index(all, d.avoided); i >= 0 {
+		all = append(slices.Delete(all, i, i+1), d.avoided)
 	}
 	if len(all) == 0 {
 		return nil, errors.New("resolve " + host + ": no address")

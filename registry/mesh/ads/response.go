@@ -11,29 +11,29 @@ import (
 	"sync/atomic"
 )
 
-// decoded is one resource of a response.
-type decoded[T any] struct {
-	raw
+// decodedResource is one resource of a response.
+type decodedResource[T any] struct {
+	rawResource
 
-	sum   digest
-	same  bool // the bytes are those held under name
-	value T
+	sum       digest
+	unchanged bool // the bytes are those held under name
+	value     T
 }
 
-// parsed is a response, sorted by what to do with its resources.
-type parsed[T any] struct {
-	valid    []decoded[T] // one per name
-	seen     map[string]struct{}
-	failed   map[string]error // by name
-	nameless map[string]error // by place in the response
-	repeats  bool             // it has a resource in the version that the server was sent
+// parsedResponse is a response, sorted by what to do with its resources.
+type parsedResponse[T any] struct {
+	valid            []decodedResource[T] // one per name
+	seen             map[string]struct{}
+	failed           map[string]error // by name
+	nameless         map[string]error // by place in the response
+	repeatsPresented bool             // it has a resource in the version that the server was sent
 }
 
-func (t *cachedTypeOf[T]) apply(r response, ts *typeStream) error {
+func (t *cachedTypeOf[T]) applyResponse(r discoveryResponse, ts *typeStream) error {
 	d := t.parse(r, ts)
-	b := t.newEvent(ts.session.epoch)
+	b := t.newEvent(ts.stream.epoch)
 	for i := range d.valid {
-		t.keep(&d.valid[i], b, ts)
+		t.storeValid(&d.valid[i], b, ts)
 	}
 	t.reportInvalid(&d, b, ts)
 	t.removeNamed(r.removed, &d, b, ts)
@@ -44,7 +44,7 @@ func (t *cachedTypeOf[T]) apply(r response, ts *typeStream) error {
 		}
 	}
 	if !ts.lateWildcard {
-		delete(ts.waiting, Wildcard)
+		delete(ts.unansweredNames, Wildcard)
 	}
 	t.forget(Wildcard) // its record can only say that it is unknown
 	b.deliver()
@@ -62,9 +62,9 @@ func (t *cachedTypeOf[T]) isComplete(ts *typeStream) bool {
 
 // parse decodes a response. It leaves out resources that were not asked for, and
 // rejects a name that is there twice, since either could be meant.
-func (t *cachedTypeOf[T]) parse(r response, ts *typeStream) parsed[T] {
+func (t *cachedTypeOf[T]) parse(r discoveryResponse, ts *typeStream) parsedResponse[T] {
 	all := t.decodeAll(r.resources)
-	out := parsed[T]{
+	out := parsedResponse[T]{
 		valid: all[:0], seen: make(map[string]struct{}, len(all)),
 		failed: map[string]error{}, nameless: map[string]error{},
 	}
@@ -85,7 +85,7 @@ func (t *cachedTypeOf[T]) parse(r response, ts *typeStream) parsed[T] {
 			continue
 		}
 		out.seen[d.name] = struct{}{}
-		out.repeats = out.repeats || d.version != "" && ts.presented[d.name] == d.version
+		out.repeatsPresented = out.repeatsPresented || d.version != "" && ts.presentedVersions[d.name] == d.version
 		switch {
 		case d.err != nil:
 			out.failed[d.name] = d.err
@@ -96,22 +96,22 @@ func (t *cachedTypeOf[T]) parse(r response, ts *typeStream) parsed[T] {
 	for name := range duplicates {
 		out.failed[name] = errors.New("duplicate: the name is more than once in one response")
 	}
-	out.valid = slices.DeleteFunc(out.valid, func(d decoded[T]) bool { return out.failed[d.name] != nil })
+	out.valid = slices.DeleteFunc(out.valid, func(d decodedResource[T]) bool { return out.failed[d.name] != nil })
 	return out
 }
 
-// batch is how many resources are worth a goroutine.
-const batch = 32
+// decodeBatch is how many resources are worth a goroutine.
+const decodeBatch = 32
 
 // decodeAll decodes resources, many of them on all processors. What is known
 // changes only after it returned.
-func (t *cachedTypeOf[T]) decodeAll(resources []raw) []decoded[T] {
-	all := make([]decoded[T], len(resources))
+func (t *cachedTypeOf[T]) decodeAll(resources []rawResource) []decodedResource[T] {
+	all := make([]decodedResource[T], len(resources))
 	var next atomic.Int64
 	work := func() {
 		for {
-			end := int(next.Add(batch))
-			start := end - batch
+			end := int(next.Add(decodeBatch))
+			start := end - decodeBatch
 			if start >= len(resources) {
 				return
 			}
@@ -121,7 +121,7 @@ func (t *cachedTypeOf[T]) decodeAll(resources []raw) []decoded[T] {
 		}
 	}
 	var others sync.WaitGroup
-	for range min(runtime.GOMAXPROCS(0), (len(resources)+batch-1)/batch) - 1 {
+	for range min(runtime.GOMAXPROCS(0), (len(resources)+decodeBatch-1)/decodeBatch) - 1 {
 		others.Go(work)
 	}
 	work()
@@ -130,8 +130,8 @@ func (t *cachedTypeOf[T]) decodeAll(resources []raw) []decoded[T] {
 }
 
 // decode decodes one resource if its bytes are new.
-func (t *cachedTypeOf[T]) decode(r raw) decoded[T] {
-	d := decoded[T]{raw: r}
+func (t *cachedTypeOf[T]) decode(r rawResource) decodedResource[T] {
+	d := decodedResource[T]{rawResource: r}
 	if r.err != nil || r.heartbeat {
 		return d
 	}
@@ -139,7 +139,7 @@ func (t *cachedTypeOf[T]) decode(r raw) decoded[T] {
 	if !r.named {
 		d.name = t.sums[d.sum]
 	}
-	if d.same = t.holds(d.name, d.sum); d.same {
+	if d.unchanged = t.isUnchanged(d.name, d.sum); d.unchanged {
 		return d
 	}
 	var name string
@@ -147,15 +147,15 @@ func (t *cachedTypeOf[T]) decode(r raw) decoded[T] {
 	switch {
 	case !r.named:
 		d.name = name
-		d.same = d.err == nil && t.holds(name, d.sum)
+		d.unchanged = d.err == nil && t.isUnchanged(name, d.sum)
 	case d.err == nil && name != r.name:
-		d.err = fmt.Errorf("envelope names it %s, the resource itself %s", brief(r.name), brief(name))
+		d.err = fmt.Errorf("envelope names it %s, the resource itself %s", quoteName(r.name), quoteName(name))
 	}
 	return d
 }
 
-func (t *cachedTypeOf[T]) holds(name string, sum digest) bool {
-	r := t.records[name]
+func (t *cachedTypeOf[T]) isUnchanged(name string, sum digest) bool {
+	r := t.resources[name]
 	return r != nil && r.held && r.sum == sum
 }
 
@@ -170,21 +170,21 @@ func (t *cachedTypeOf[T]) callDecode(data []byte) (name string, value T, err err
 	return t.kind.Decode(data)
 }
 
-func (t *cachedTypeOf[T]) keep(d *decoded[T], b *eventBuilder[T], ts *typeStream) {
-	r := t.record(d.name)
-	changed := !d.same || !r.held || r.invalid != nil
-	confirmed := r.epoch != ts.session.epoch || r.unknown != nil
-	if !d.same {
-		t.clear(r)
+func (t *cachedTypeOf[T]) storeValid(d *decodedResource[T], b *eventBuilder[T], ts *typeStream) {
+	r := t.resource(d.name)
+	changed := !d.unchanged || !r.held || r.invalid != nil
+	confirmed := r.epoch != ts.stream.epoch || r.unknown != nil
+	if !d.unchanged {
+		t.clearHeld(r)
 		r.held, r.value, r.sum = true, d.value, d.sum
 		t.subscribed.state.Resources++
 	}
 	if !d.named {
 		t.sums[d.sum] = d.name
 	}
-	r.version, r.absent, r.invalid, r.epoch = d.version, false, nil, ts.session.epoch
+	r.version, r.absent, r.invalid, r.epoch = d.version, false, nil, ts.stream.epoch
 	t.setUnknown(r, nil)
-	delete(ts.waiting, d.name)
+	delete(ts.unansweredNames, d.name)
 	switch {
 	case changed:
 		b.changed(d.name, r)
@@ -194,15 +194,15 @@ func (t *cachedTypeOf[T]) keep(d *decoded[T], b *eventBuilder[T], ts *typeStream
 }
 
 // reportInvalid reports rejected resources, once for each error.
-func (t *cachedTypeOf[T]) reportInvalid(d *parsed[T], b *eventBuilder[T], ts *typeStream) {
+func (t *cachedTypeOf[T]) reportInvalid(d *parsedResponse[T], b *eventBuilder[T], ts *typeStream) {
 	for name, err := range d.failed {
-		r := t.record(name)
+		r := t.resource(name)
 		if r.invalid == nil || r.invalid.Error() != err.Error() {
 			b.invalid(name, err)
 		}
-		r.invalid, r.absent, r.epoch = err, false, ts.session.epoch
+		r.invalid, r.absent, r.epoch = err, false, ts.stream.epoch
 		t.setUnknown(r, nil)
-		delete(ts.waiting, name)
+		delete(ts.unansweredNames, name)
 	}
 	texts := make(map[string]string, len(d.nameless))
 	for place, err := range d.nameless {
@@ -214,12 +214,12 @@ func (t *cachedTypeOf[T]) reportInvalid(d *parsed[T], b *eventBuilder[T], ts *ty
 	t.nameless = texts
 }
 
-func (t *cachedTypeOf[T]) removeNamed(names []string, d *parsed[T], b *eventBuilder[T], ts *typeStream) {
+func (t *cachedTypeOf[T]) removeNamed(names []string, d *parsedResponse[T], b *eventBuilder[T], ts *typeStream) {
 	for _, name := range names {
 		if has(d.seen, name) || !t.subscribed.covers(name) {
 			continue
 		}
-		if t.records[name] == nil && !has(ts.waiting, name) && !has(t.subscribed.names, name) {
+		if t.resources[name] == nil && !has(ts.unansweredNames, name) && !has(t.subscribed.names, name) {
 			continue
 		}
 		t.remove(name, b, ts)
@@ -229,15 +229,15 @@ func (t *cachedTypeOf[T]) removeNamed(names []string, d *parsed[T], b *eventBuil
 // removeMissing removes what a complete response does not hold. A delta server may
 // leave out resources whose newest version it knows we hold. If it repeats such
 // resources, it does not compare versions.
-func (t *cachedTypeOf[T]) removeMissing(d *parsed[T], b *eventBuilder[T], ts *typeStream) {
-	for _, name := range slices.Sorted(maps.Keys(t.records)) {
-		r := t.records[name]
+func (t *cachedTypeOf[T]) removeMissing(d *parsedResponse[T], b *eventBuilder[T], ts *typeStream) {
+	for _, name := range slices.Sorted(maps.Keys(t.resources)) {
+		r := t.resources[name]
 		switch {
 		case has(d.seen, name) || r.absent || !r.held && r.invalid == nil:
-		case ts.isDelta() && r.epoch == ts.session.epoch:
-		case ts.isDelta() && ts.presented[name] != "" && !d.repeats:
-			r.epoch = ts.session.epoch
-			delete(ts.waiting, name)
+		case ts.isDelta() && r.epoch == ts.stream.epoch:
+		case ts.isDelta() && ts.presentedVersions[name] != "" && !d.repeatsPresented:
+			r.epoch = ts.stream.epoch
+			delete(ts.unansweredNames, name)
 			b.confirmed(name)
 		default:
 			t.remove(name, b, ts)
@@ -246,17 +246,17 @@ func (t *cachedTypeOf[T]) removeMissing(d *parsed[T], b *eventBuilder[T], ts *ty
 }
 
 func (t *cachedTypeOf[T]) remove(name string, b *eventBuilder[T], ts *typeStream) {
-	r := t.record(name)
-	delete(ts.waiting, name)
+	r := t.resource(name)
+	delete(ts.unansweredNames, name)
 	if r.absent {
 		return
 	}
 	b.removed(name)
-	t.clear(r)
+	t.clearHeld(r)
 	t.setUnknown(r, nil)
-	r.absent, r.epoch = true, ts.session.epoch
+	r.absent, r.epoch = true, ts.stream.epoch
 	if !has(t.subscribed.names, name) {
-		delete(t.records, name)
+		delete(t.resources, name)
 	}
 }
 
@@ -264,7 +264,7 @@ func (t *cachedTypeOf[T]) remove(name string, b *eventBuilder[T], ts *typeStream
 const maxRejected = 10
 
 // rejection is the error to reject a response with, or nil.
-func (d *parsed[T]) rejection() error {
+func (d *parsedResponse[T]) rejection() error {
 	failed := maps.Clone(d.nameless)
 	maps.Copy(failed, d.failed)
 	if len(failed) == 0 {
@@ -276,13 +276,13 @@ func (d *parsed[T]) rejection() error {
 			lines = append(lines, fmt.Sprintf("and %d more", len(failed)-maxRejected))
 			break
 		}
-		lines = append(lines, fmt.Sprintf("%s: %v", brief(name), failed[name]))
+		lines = append(lines, fmt.Sprintf("%s: %v", quoteName(name), failed[name]))
 	}
 	return errors.New(strings.Join(lines, "; "))
 }
 
-// brief quotes a name for an error, cut if it is very long.
-func brief(name string) string {
+// quoteName quotes a name for an error, cut if it is very long.
+func quoteName(name string) string {
 	const most = 300
 	if len(name) > most {
 		return fmt.Sprintf("%q...", name[:most])

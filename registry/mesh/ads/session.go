@@ -15,40 +15,40 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// session is one stream on a connection of its own. Its goroutines touch conn, mode
+// adsStream is one stream on a connection of its own. Its goroutines touch conn, mode
 // and out only; Run's goroutine owns the rest.
-type session struct {
-	conn   *grpc.ClientConn
-	dialer *dialer
-	number int // of the connection, from 1
-	mode   Mode
-	out    chan request // received by the sender once it has sent the one before
-	cancel context.CancelFunc
+type adsStream struct {
+	conn     *grpc.ClientConn
+	dialer   *dialer
+	number   int // of the connection, from 1
+	mode     Mode
+	requests chan discoveryRequest // received by the sender once it has sent the one before
+	cancel   context.CancelFunc
 
-	epoch       int // 0 until something is known by it
-	opened      bool
-	received    bool // it has delivered a message
-	started     time.Time
-	nodeSent    bool
-	typeStreams []*typeStream // in the order of the first subscriptions
-	ready       *request      // to be passed to the sender
-	readyType   *typeStream   // of ready
+	epoch           int // 0 until something is known by it
+	open            bool
+	received        bool // it has delivered a message
+	started         time.Time
+	nodeSent        bool
+	typeStreams     []*typeStream     // in the order of the first subscriptions
+	nextRequest     *discoveryRequest // to be passed to the sender
+	nextRequestType *typeStream       // of ready
 }
 
-// sessionEvent is what a session's goroutines report to Run's.
-type sessionEvent struct {
-	session  *session
+// streamEvent is what a session's goroutines report to Run's.
+type streamEvent struct {
+	stream   *adsStream
 	opened   bool
-	response *response
+	response *discoveryResponse
 	err      error // why it ended
 }
 
 // receiveAll opens the stream and receives until it ends. It ends at once when ctx
 // does.
-func (s *session) receiveAll(ctx context.Context, report func(context.Context, sessionEvent) bool) {
-	stream, err := open(ctx, s.conn, s.mode)
+func (s *adsStream) receiveAll(ctx context.Context, report func(context.Context, streamEvent) bool) {
+	stream, err := openWireStream(ctx, s.conn, s.mode)
 	if err != nil {
-		report(ctx, sessionEvent{session: s, err: err})
+		report(ctx, streamEvent{stream: s, err: err})
 		return
 	}
 	sent := make(chan struct{})
@@ -57,28 +57,28 @@ func (s *session) receiveAll(ctx context.Context, report func(context.Context, s
 		s.sendAll(ctx, stream)
 	}()
 	defer func() { <-sent }()
-	if !report(ctx, sessionEvent{session: s, opened: true}) {
+	if !report(ctx, streamEvent{stream: s, opened: true}) {
 		return
 	}
 	for {
 		r, err := stream.recv()
 		if err != nil {
-			report(ctx, sessionEvent{session: s, err: err})
+			report(ctx, streamEvent{stream: s, err: err})
 			return
 		}
-		if !report(ctx, sessionEvent{session: s, response: &r}) {
+		if !report(ctx, streamEvent{stream: s, response: &r}) {
 			return
 		}
 	}
 }
 
 // sendAll sends until the stream breaks; the receiver gets the reason.
-func (s *session) sendAll(ctx context.Context, to stream) {
+func (s *adsStream) sendAll(ctx context.Context, to wireStream) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case r := <-s.out:
+		case r := <-s.requests:
 			if to.send(r) != nil {
 				return
 			}
@@ -87,7 +87,7 @@ func (s *session) sendAll(ctx context.Context, to stream) {
 }
 
 // typeStream returns the session's part for a type, or nil.
-func (s *session) typeStream(url string) *typeStream {
+func (s *adsStream) typeStream(url string) *typeStream {
 	for _, ts := range s.typeStreams {
 		if ts.resourceType.url == url {
 			return ts
@@ -97,38 +97,38 @@ func (s *session) typeStream(url string) *typeStream {
 }
 
 // prepare makes the next request ready, if there is one.
-func (s *session) prepare(node *corev3.Node) {
-	if s.ready != nil {
+func (s *adsStream) prepare(node *corev3.Node) {
+	if s.nextRequest != nil {
 		return
 	}
 	for _, ts := range s.typeStreams {
-		r, ok := ts.next()
+		r, ok := ts.nextRequest()
 		if !ok {
 			continue
 		}
 		if !s.nodeSent {
 			s.nodeSent, r.node = true, node
 		}
-		s.ready, s.readyType = &r, ts
+		s.nextRequest, s.nextRequestType = &r, ts
 		return
 	}
 }
 
 // offer returns the channel and the request for the loop's select; the channel is
 // nil if there is nothing to send.
-func (s *session) offer() (chan<- request, request) {
-	if s == nil || s.ready == nil {
-		return nil, request{}
+func (s *adsStream) offer() (chan<- discoveryRequest, discoveryRequest) {
+	if s == nil || s.nextRequest == nil {
+		return nil, discoveryRequest{}
 	}
-	return s.out, *s.ready
+	return s.requests, *s.nextRequest
 }
 
 // resourceURL is the type of the envelope of a resource, which carries its name,
 // version and time to live.
 const resourceURL = "type.googleapis.com/envoy.service.discovery.v3.Resource"
 
-// request is one message to the server, for both variants of the protocol.
-type request struct {
+// discoveryRequest is one message to the server, for both variants of the protocol.
+type discoveryRequest struct {
 	url   string
 	node  *corev3.Node // only in the first of a stream
 	nonce string       // of the response that it acknowledges or rejects; empty: none
@@ -141,15 +141,15 @@ type request struct {
 	versions               map[string]string // delta, first of a type: what is held
 }
 
-// response is one message of the server, for both variants of the protocol.
-type response struct {
+// discoveryResponse is one message of the server, for both variants of the protocol.
+type discoveryResponse struct {
 	url, version, nonce string
-	resources           []raw
+	resources           []rawResource
 	removed             []string // delta
 }
 
-// raw is one undecoded resource.
-type raw struct {
+// rawResource is one undecoded resource.
+type rawResource struct {
 	name      string // from the envelope; the resource may have another
 	named     bool   // there was an envelope
 	version   string
@@ -158,7 +158,7 @@ type raw struct {
 	err       error // neither of the right type nor in a readable envelope
 }
 
-func (r response) size() int {
+func (r discoveryResponse) size() int {
 	n := 0
 	for i := range r.resources {
 		n += len(r.resources[i].data)
@@ -166,28 +166,28 @@ func (r response) size() int {
 	return n
 }
 
-// stream is one open stream. send and recv may be called concurrently, each from
+// wireStream is one open wireStream. send and recv may be called concurrently, each from
 // one goroutine.
-type stream interface {
-	send(r request) error
-	recv() (response, error)
+type wireStream interface {
+	send(r discoveryRequest) error
+	recv() (discoveryResponse, error)
 }
 
-func open(ctx context.Context, conn *grpc.ClientConn, m Mode) (stream, error) {
+func openWireStream(ctx context.Context, conn *grpc.ClientConn, m Mode) (wireStream, error) {
 	client := discoveryv3.NewAggregatedDiscoveryServiceClient(conn)
 	if m == StateOfTheWorld {
 		s, err := client.StreamAggregatedResources(ctx)
-		return worldStream{s}, err
+		return sotwWireStream{s}, err
 	}
 	s, err := client.DeltaAggregatedResources(ctx)
-	return deltaStream{s}, err
+	return deltaWireStream{s}, err
 }
 
-type deltaStream struct {
+type deltaWireStream struct {
 	discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesClient
 }
 
-func (s deltaStream) send(r request) error {
+func (s deltaWireStream) send(r discoveryRequest) error {
 
 	return s.Send(&discoveryv3.DeltaDiscoveryRequest{
 		Node:                     r.node,
@@ -196,30 +196,30 @@ func (s deltaStream) send(r request) error {
 		ResourceNamesUnsubscribe: r.unsubscribe,
 		InitialResourceVersions:  r.versions,
 		ResponseNonce:            r.nonce,
-		ErrorDetail:              detail(r.err),
+		ErrorDetail:              errorDetail(r.err),
 	})
 }
 
-func (s deltaStream) recv() (response, error) {
+func (s deltaWireStream) recv() (discoveryResponse, error) {
 	m, err := s.Recv()
 	if err != nil {
-		return response{}, err
+		return discoveryResponse{}, err
 	}
-	r := response{
+	r := discoveryResponse{
 		url: m.GetTypeUrl(), version: m.GetSystemVersionInfo(), nonce: m.GetNonce(),
-		removed: m.GetRemovedResources(), resources: make([]raw, 0, len(m.GetResources())),
+		removed: m.GetRemovedResources(), resources: make([]rawResource, 0, len(m.GetResources())),
 	}
 	for _, res := range m.GetResources() {
-		r.resources = append(r.resources, unwrap(res, r.url))
+		r.resources = append(r.resources, unwrapEnvelope(res, r.url))
 	}
 	return r, nil
 }
 
-type worldStream struct {
+type sotwWireStream struct {
 	discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesClient
 }
 
-func (s worldStream) send(r request) error {
+func (s sotwWireStream) send(r discoveryRequest) error {
 
 	return s.Send(&discoveryv3.DiscoveryRequest{
 		Node:          r.node,
@@ -227,30 +227,30 @@ func (s worldStream) send(r request) error {
 		VersionInfo:   r.version,
 		ResourceNames: r.names,
 		ResponseNonce: r.nonce,
-		ErrorDetail:   detail(r.err),
+		ErrorDetail:   errorDetail(r.err),
 	})
 }
 
-func (s worldStream) recv() (response, error) {
+func (s sotwWireStream) recv() (discoveryResponse, error) {
 	m, err := s.Recv()
 	if err != nil {
-		return response{}, err
+		return discoveryResponse{}, err
 	}
-	r := response{
+	r := discoveryResponse{
 		url: m.GetTypeUrl(), version: m.GetVersionInfo(), nonce: m.GetNonce(),
-		resources: make([]raw, 0, len(m.GetResources())),
+		resources: make([]rawResource, 0, len(m.GetResources())),
 	}
 	for _, body := range m.GetResources() {
-		r.resources = append(r.resources, read(body, r.url))
+		r.resources = append(r.resources, readResource(body, r.url))
 	}
 	return r, nil
 }
 
-func unwrap(r *discoveryv3.Resource, url string) raw {
+func unwrapEnvelope(r *discoveryv3.Resource, url string) rawResource {
 	if r.GetResource() == nil {
-		return raw{name: r.GetName(), named: true, version: r.GetVersion(), heartbeat: true}
+		return rawResource{name: r.GetName(), named: true, version: r.GetVersion(), heartbeat: true}
 	}
-	inner := read(r.GetResource(), url)
+	inner := readResource(r.GetResource(), url)
 	inner.name, inner.named = r.GetName(), true
 	if r.GetVersion() != "" {
 		inner.version = r.GetVersion()
@@ -258,27 +258,27 @@ func unwrap(r *discoveryv3.Resource, url string) raw {
 	return inner
 }
 
-// read reads a resource, with or without an envelope.
-func read(body *anypb.Any, url string) raw {
+// readResource reads a resource, with or without an envelope.
+func readResource(body *anypb.Any, url string) rawResource {
 	switch body.GetTypeUrl() {
 	case url:
-		return raw{data: body.GetValue()}
+		return rawResource{data: body.GetValue()}
 	case resourceURL:
 		var r discoveryv3.Resource
 		if err := proto.Unmarshal(body.GetValue(), &r); err != nil {
-			return raw{err: fmt.Errorf("envelope cannot be read: %w", err)}
+			return rawResource{err: fmt.Errorf("envelope cannot be read: %w", err)}
 		}
 		if r.GetResource().GetTypeUrl() == resourceURL {
-			return raw{name: r.GetName(), named: true, err: errors.New("envelope in an envelope")}
+			return rawResource{name: r.GetName(), named: true, err: errors.New("envelope in an envelope")}
 		}
-		return unwrap(&r, url)
+		return unwrapEnvelope(&r, url)
 	default:
-		return raw{err: fmt.Errorf("resource of type %q in a response of type %q", body.GetTypeUrl(), url)}
+		return rawResource{err: fmt.Errorf("resource of type %q in a response of type %q", body.GetTypeUrl(), url)}
 	}
 }
 
-// detail is why a response is rejected, for the server.
-func detail(err error) *statuspb.Status {
+// errorDetail is why a response is rejected, for the server.
+func errorDetail(err error) *statuspb.Status {
 	if err == nil {
 		return nil
 	}

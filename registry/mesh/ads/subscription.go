@@ -96,9 +96,9 @@ func (t *cachedTypeOf[T]) unwatch(names []string) {
 		if !t.subscribed.drop(name) || name != Wildcard {
 			continue
 		}
-		for known := range t.records {
+		for known := range t.resources {
 			if !has(t.subscribed.names, known) {
-				t.subscribed.dropped[known] = struct{}{}
+				t.subscribed.droppedNames[known] = struct{}{}
 			}
 		}
 	}
@@ -114,13 +114,13 @@ func (t *cachedTypeOf[T]) replay(names []string) {
 		return builders[epoch]
 	}
 	if slices.Contains(names, Wildcard) {
-		names = slices.Collect(maps.Keys(t.records))
+		names = slices.Collect(maps.Keys(t.resources))
 		if t.complete != 0 && t.complete == *t.epoch {
 			at(t.complete).complete()
 		}
 	}
 	for _, name := range names {
-		r := t.records[name]
+		r := t.resources[name]
 		if r == nil {
 			continue
 		}

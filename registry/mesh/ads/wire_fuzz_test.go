@@ -33,21 +33,21 @@ func FuzzApply(f *testing.F) {
 		epoch := 1
 		cached := newCachedType(kind, func(Event[string]) {}, &epoch, &epoch)
 		cached.subscribed.add(Wildcard)
-		at := newTypeStream(&session{epoch: 1, mode: StateOfTheWorld}, cached.subscribed)
-		at.applyDirty(maxNames)
+		at := newTypeStream(&adsStream{epoch: 1, mode: StateOfTheWorld}, cached.subscribed)
+		at.applyDirty(maxNamesBytes)
 		if at.responses++; delta {
-			at.session.mode = Delta
+			at.stream.mode = Delta
 		}
-		there := raw{name: "there", named: true, data: encoded(t, "there")}
-		if err := cached.apply(response{url: kind.URL, resources: []raw{there}}, at); err != nil {
+		there := rawResource{name: "there", named: true, data: encoded(t, "there")}
+		if err := cached.applyResponse(discoveryResponse{url: kind.URL, resources: []rawResource{there}}, at); err != nil {
 			t.Fatal(err)
 		}
-		next := response{url: kind.URL, removed: m.GetRemovedResources()}
+		next := discoveryResponse{url: kind.URL, removed: m.GetRemovedResources()}
 		nameless := false
 		for _, r := range m.GetResources() {
-			got := unwrap(r, kind.URL)
+			got := unwrapEnvelope(r, kind.URL)
 			if !delta {
-				got = read(r.GetResource(), kind.URL)
+				got = readResource(r.GetResource(), kind.URL)
 			}
 			next.resources = append(next.resources, got)
 			nameless = nameless || got.err != nil && got.name == ""
@@ -58,12 +58,12 @@ func FuzzApply(f *testing.F) {
 		if !first {
 			at.responses++
 		}
-		err := cached.apply(next, at)
-		if r := cached.records["there"]; nameless && len(next.removed) == 0 && (r == nil || !r.held) {
+		err := cached.applyResponse(next, at)
+		if r := cached.resources["there"]; nameless && len(next.removed) == 0 && (r == nil || !r.held) {
 			t.Errorf("apply() = %v removed a resource, want it kept", err)
 		}
-		if cached.records[Wildcard] != nil || cached.subscribed.state.Resources < 0 {
-			t.Errorf("records %v, %d held, want no wildcard and no negative count", cached.records, cached.subscribed.state.Resources)
+		if cached.resources[Wildcard] != nil || cached.subscribed.state.Resources < 0 {
+			t.Errorf("records %v, %d held, want no wildcard and no negative count", cached.resources, cached.subscribed.state.Resources)
 		}
 	})
 }
