@@ -2,7 +2,6 @@ package ads
 
 import (
 	"errors"
-	"hash/maphash"
 	"maps"
 	"slices"
 )
@@ -29,20 +28,6 @@ const (
 	connectFailed disconnection = iota // before it delivered anything
 	streamEnded                        // after it delivered
 )
-
-// digest identifies the bytes of a resource, so that they are not kept. It is valid
-// in this process only.
-type digest [2]uint64
-
-// hasher makes digests. Its seeds are secret, so that two resources
-// of the same digest cannot be made.
-type hasher [2]maphash.Seed
-
-func newHasher() hasher { return hasher{maphash.MakeSeed(), maphash.MakeSeed()} }
-
-func (h hasher) sum(data []byte) digest {
-	return digest{maphash.Bytes(h[0], data), maphash.Bytes(h[1], data)}
-}
 
 // cachedTypeOf is a cached type whose resources are decoded as T.
 type cachedTypeOf[T any] struct {
@@ -214,5 +199,69 @@ func (t *cachedTypeOf[T]) markComplete(b *eventBuilder[T], ts *typeStream) {
 	if t.complete != ts.stream.epoch {
 		t.complete = ts.stream.epoch
 		b.complete()
+	}
+}
+
+func (t *cachedTypeOf[T]) watch(names []string) {
+	var added []string
+	for _, name := range names {
+		if t.subscribed.add(name) {
+			added = append(added, name)
+		}
+	}
+	t.replay(added)
+}
+
+// unwatch removes names. With the wildcard, all names that only it covered are
+// dropped.
+func (t *cachedTypeOf[T]) unwatch(names []string) {
+	for _, name := range names {
+		if !t.subscribed.drop(name) || name != Wildcard {
+			continue
+		}
+		for known := range t.resources {
+			if !has(t.subscribed.names, known) {
+				t.subscribed.droppedNames[known] = struct{}{}
+			}
+		}
+	}
+}
+
+// replay reports what is known of names, one event per stream that reported it.
+func (t *cachedTypeOf[T]) replay(names []string) {
+	builders := map[int]*eventBuilder[T]{}
+	at := func(epoch int) *eventBuilder[T] {
+		if builders[epoch] == nil {
+			builders[epoch] = t.newEvent(epoch)
+		}
+		return builders[epoch]
+	}
+	if slices.Contains(names, Wildcard) {
+		names = slices.Collect(maps.Keys(t.resources))
+		if t.complete != 0 && t.complete == *t.epoch {
+			at(t.complete).complete()
+		}
+	}
+	for _, name := range names {
+		r := t.resources[name]
+		if r == nil {
+			continue
+		}
+		b := at(r.epoch)
+		if r.held {
+			b.changed(name, r)
+		}
+		if r.absent {
+			b.removed(name)
+		}
+		if r.unknown != nil {
+			b.unknown(name, r.unknown)
+		}
+		if r.invalid != nil {
+			b.invalid(name, r.invalid)
+		}
+	}
+	for _, epoch := range slices.Sorted(maps.Keys(builders)) {
+		builders[epoch].deliver()
 	}
 }

@@ -2,7 +2,6 @@ package ads
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"slices"
 	"sync"
@@ -183,44 +182,6 @@ func (l *clientLoop) handleResponse(s *adsStream, r discoveryResponse) {
 	l.state.setType(t)
 }
 
-// makeCurrent makes a session that delivers its first message the current one.
-func (l *clientLoop) makeCurrent(s *adsStream) {
-	if s == l.successor {
-		l.closeStream(l.current)
-		l.current, l.successor = s, nil
-	}
-	l.setEpoch(s)
-	s.received = true
-	k := &l.connector
-	k.lastAddress = s.dialer.address()
-	if s.number > k.replaceUpTo {
-		k.preferred = nil
-	}
-	k.failures, k.modeSwitched, k.reportedErrorKey = 0, false, ""
-	l.state.update(func(st *State) {
-		if !st.Connected {
-			st.Connected, st.Since = true, time.Now()
-		}
-		st.Address = k.lastAddress
-		st.Epoch, st.Mode, st.Attempts, st.Err = l.epoch, s.mode, 0, nil
-	})
-	for _, t := range l.types {
-		if t.state.Nonce != "" {
-			t.state.Nonce = ""
-			l.state.setType(t)
-		}
-	}
-	l.options.Log.Info("stream delivers", "address", l.options.Address, "mode", s.mode.String(), "epoch", s.epoch)
-}
-
-// setEpoch gives a stream its number once something is known by it.
-func (l *clientLoop) setEpoch(s *adsStream) {
-	if s.epoch == 0 {
-		l.epoch++
-		s.epoch, l.connection = l.epoch, s.number
-	}
-}
-
 // expireUnanswered reports names that were not answered in time, on the current stream only:
 // the silence of a successor proves nothing while another stream delivers.
 func (l *clientLoop) expireUnanswered(now time.Time) {
@@ -276,37 +237,5 @@ func (l *clientLoop) stop() {
 	l.state.update((*State).disconnect)
 }
 
-// connect opens a stream if there is none and one is due. It opens a second one if
-// another connection is requested.
-func (l *clientLoop) connect(ctx context.Context) {
-	now, k := time.Now(), &l.connector
-	if l.successor != nil && !now.Before(l.successor.started.Add(successorTimeout)) {
-		l.handleStreamFailure(l.successor, errors.New("no answer on a second stream"))
-	}
-	switch {
-	case l.current == nil && l.hasSubscriptions() && !now.Before(k.nextAttempt):
-		s, err := k.dial()
-		if err != nil {
-			l.handleConnectFailure(err)
-			return
-		}
-		l.current = s
-		l.startStream(ctx, s)
-	case l.requiresSuccessor() && !now.Before(k.nextSuccessorAttempt):
-		k.nextSuccessorAttempt = now.Add(backoffBase)
-		if s, err := k.dial(); err == nil { // otherwise the address is invalid, which the first stream would have reported
-			l.successor = s
-			l.startStream(ctx, s)
-		}
-	}
-}
-
-// requiresSuccessor reports whether the connection of the current stream is outdated.
-// A stream is not replaced before it has delivered.
-func (l *clientLoop) requiresSuccessor() bool {
-	s := l.current
-	return s != nil && s.received && s.nodeSent && l.successor == nil && s.number <= l.connector.replaceUpTo
-}
-
-// successorTimeout is how long a second stream has to deliver.
-const successorTimeout = 2 * resourceTimeout
+// resourceTimeout is of a name without an answer on a live stream, which is unknown then.
+const resourceTimeout = 15 * time.Second
