@@ -199,23 +199,23 @@ func (s *Source) Run(ctx context.Context, table *registry.Table) error {
 	defer parts.Wait()
 	defer cancel()
 	ended := make(chan error, 2)
-	l := newLoop(s, table)
+	j := newJoiner(s, table)
 	if s.o.Clusters != nil {
 		parts.Go(func() {
-			ended <- s.o.Clusters.Run(ctx, func(c Changes) { l.apply(ctx, updateOfReader(c)) })
+			ended <- s.o.Clusters.Run(ctx, func(c Changes) { j.apply(ctx, updateOfReader(c)) })
 		})
-		return l.run(ctx, ended)
+		return j.run(ctx, ended)
 	}
-	l.subscribe(ctx, s.client, s.decoder)
+	j.subscribe(ctx, s.client, s.decoder)
 	parts.Go(func() { ended <- s.client.Run(ctx) })
-	parts.Go(func() { ended <- s.readMapping(ctx, l) })
-	return l.run(ctx, ended)
+	parts.Go(func() { ended <- s.readMapping(ctx, j) })
+	return j.run(ctx, ended)
 }
 
 // readMapping reports the mapping to the loop. Without a reader it is empty and
 // complete.
-func (s *Source) readMapping(ctx context.Context, l *loop) error {
-	changed := func(snapshot debug.Snapshot) { l.apply(ctx, update{mapping: &snapshot}) }
+func (s *Source) readMapping(ctx context.Context, j *joiner) error {
+	changed := func(snapshot debug.Snapshot) { j.apply(ctx, update{mapping: &snapshot}) }
 	if s.o.Mapping == nil {
 		changed(debug.Snapshot{Complete: true})
 		<-ctx.Done()

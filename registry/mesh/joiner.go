@@ -86,9 +86,9 @@ func updateOfReader(c Changes) update {
 	return u
 }
 
-// loop joins what several goroutines report, one event after the other, and updates
+// joiner joins what several goroutines report, one event after the other, and updates
 // the table.
-type loop struct {
+type joiner struct {
 	mu        sync.Mutex // guards what follows
 	source    *Source
 	table     *registry.Table
@@ -121,26 +121,26 @@ type noSubscription struct{}
 func (noSubscription) Watch(...string)   {}
 func (noSubscription) Unwatch(...string) {}
 
-func newLoop(s *Source, table *registry.Table) *loop {
-	return &loop{
+func newJoiner(s *Source, table *registry.Table) *joiner {
+	return &joiner{
 		source: s, table: table, endpoints: noSubscription{}, state: newState(s.o.Naming, s.o.Istiod),
 		pending: map[string]struct{}{}, inherited: map[registry.Name]struct{}{},
 	}
 }
 
-func (l *loop) subscribe(ctx context.Context, c *ads.Client, d *Decoder) {
+func (j *joiner) subscribe(ctx context.Context, c *ads.Client, d *Decoder) {
 	clusters := ads.Subscribe(c, ads.Kind[*Cluster]{
 		URL: ClusterType, Full: true, Decode: d.DecodeCluster,
-	}, func(e ads.Event[*Cluster]) { l.apply(ctx, updateOfClusters(e)) })
-	l.endpoints = ads.Subscribe(c, ads.Kind[*Assignment]{
+	}, func(e ads.Event[*Cluster]) { j.apply(ctx, updateOfClusters(e)) })
+	j.endpoints = ads.Subscribe(c, ads.Kind[*Assignment]{
 		URL: EndpointType, Decode: d.DecodeAssignment,
-	}, func(e ads.Event[*Assignment]) { l.apply(ctx, updateOfEndpoints(e)) })
+	}, func(e ads.Event[*Assignment]) { j.apply(ctx, updateOfEndpoints(e)) })
 	clusters.Watch(ads.Wildcard)
 }
 
 // run joins all hosts again whenever other names are asked for, until ctx or one of
 // the reporting goroutines ends.
-func (l *loop) run(ctx context.Context, ended <-chan error) error {
+func (j *joiner) run(ctx context.Context, ended <-chan error) error {
 	for {
 		select {
 		case <-ctx.Done():
@@ -150,104 +150,104 @@ func (l *loop) run(ctx context.Context, ended <-chan error) error {
 				err = errors.New("mesh: a part of the source ended by itself")
 			}
 			return err
-		case <-l.state.naming.Interest.Changed():
-			l.state.naming.Interest.Names() // from here on they are among the rows
-			l.apply(ctx, update{rejoin: true})
+		case <-j.state.naming.Interest.Changed():
+			j.state.naming.Interest.Names() // from here on they are among the rows
+			j.apply(ctx, update{rejoin: true})
 		}
 	}
 }
 
 // apply applies an update and reports the status. The stream that reports it waits
 // for that. After ctx ended the table may have another owner.
-func (l *loop) apply(ctx context.Context, u update) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+func (j *joiner) apply(ctx context.Context, u update) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
 	if ctx.Err() != nil {
 		return
 	}
-	if u.epoch > l.epoch {
-		l.begin(u)
+	if u.epoch > j.epoch {
+		j.begin(u)
 	}
-	isCurrent := u.epoch == l.epoch // and not a replay of what an earlier stream reported
-	l.listed = l.listed || isCurrent && u.complete
+	isCurrent := u.epoch == j.epoch // and not a replay of what an earlier stream reported
+	j.listed = j.listed || isCurrent && u.complete
 	if u.mapping != nil {
-		l.mapping = *u.mapping
-		l.mapped = l.mapped || u.mapping.Complete
-		l.reportMissingKeys()
-		l.logConflicts()
+		j.mapping = *u.mapping
+		j.mapped = j.mapped || u.mapping.Complete
+		j.reportMissingKeys()
+		j.logConflicts()
 	}
 	if u.unanswered != nil {
-		l.table.Stale(fmt.Errorf("clusters: %w", u.unanswered))
-		l.complete = false
+		j.table.Stale(fmt.Errorf("clusters: %w", u.unanswered))
+		j.complete = false
 	}
-	l.state.apply(u)
-	changes, watch, unwatch := l.state.joinDirty()
+	j.state.apply(u)
+	changes, watch, unwatch := j.state.joinDirty()
 	if isCurrent {
 		for name := range u.unknown {
-			delete(l.pending, name)
+			delete(j.pending, name)
 		}
 	}
-	l.watch(watch, unwatch)
-	l.publish(changes)
+	j.watch(watch, unwatch)
+	j.publish(changes)
 	if u.disconnected != nil {
-		l.table.Stale(u.disconnected)
+		j.table.Stale(u.disconnected)
 	}
-	l.reportReplicas()
-	l.reportStatus()
+	j.reportReplicas()
+	j.reportStatus()
 }
 
-func (l *loop) watch(added, removed []string) {
+func (j *joiner) watch(added, removed []string) {
 	for _, name := range added {
-		l.pending[name] = struct{}{}
+		j.pending[name] = struct{}{}
 	}
 	for _, name := range removed {
-		delete(l.pending, name)
+		delete(j.pending, name)
 	}
-	l.endpoints.Watch(added...)
-	l.endpoints.Unwatch(removed...)
+	j.endpoints.Watch(added...)
+	j.endpoints.Unwatch(removed...)
 }
 
 var errComparing = errors.New("comparing what a new stream reports with what was known")
 
-func (l *loop) begin(u update) {
-	l.epoch, l.listed, l.complete = u.epoch, false, false
-	if u.connection != l.connection {
-		l.connection = u.connection
-		l.table.Dialed()
+func (j *joiner) begin(u update) {
+	j.epoch, j.listed, j.complete = u.epoch, false, false
+	if u.connection != j.connection {
+		j.connection = u.connection
+		j.table.Dialed()
 	}
-	for name := range l.state.users {
-		l.pending[name] = struct{}{}
+	for name := range j.state.users {
+		j.pending[name] = struct{}{}
 	}
-	if l.synced {
-		l.table.Stale(errComparing)
+	if j.synced {
+		j.table.Stale(errComparing)
 	}
 }
 
 // publish writes the changes into the table. Nothing is removed before the stream
 // reported everything; then the table is replaced.
-func (l *loop) publish(changes []change) {
+func (j *joiner) publish(changes []change) {
 	changed, removed := servicesOf(changes)
 	for _, c := range changes {
-		l.reportRow(c)
+		j.reportRow(c)
 	}
-	for name, reason := range l.state.skipped {
-		l.table.Skip(name, reason)
+	for name, reason := range j.state.skipped {
+		j.table.Skip(name, reason)
 	}
-	clear(l.state.skipped)
-	replace := !l.complete && l.listed && l.mapped && len(l.pending) == 0
-	if l.complete {
+	clear(j.state.skipped)
+	replace := !j.complete && j.listed && j.mapped && len(j.pending) == 0
+	if j.complete {
 		// If all services are gone at once, istiod rather cannot see them: a replacement
 		// is a weaker proof than a removal.
-		replace = len(l.state.hosts) == 0 && len(changes) > 0
+		replace = len(j.state.hosts) == 0 && len(changes) > 0
 	}
-	if replace || !l.complete {
+	if replace || !j.complete {
 		removed = nil
 	}
-	l.table.Apply(changed, removed)
+	j.table.Apply(changed, removed)
 	if replace {
-		l.replaceTable()
+		j.replaceTable()
 	}
-	l.reportInterest(changes)
+	j.reportInterest(changes)
 }
 
 // servicesOf returns the services that are new or different, and those whose removal
@@ -266,59 +266,59 @@ func servicesOf(changes []change) (changed []*registry.Service, removed []regist
 
 // reportRow reports what was left out of a row, and what is unknown. Pending
 // endpoints are not reported before the table is synced.
-func (l *loop) reportRow(c change) {
-	if _, inherited := l.inherited[c.name()]; inherited && c.now.service != nil {
-		l.release(c.name())
+func (j *joiner) reportRow(c change) {
+	if _, inherited := j.inherited[c.name()]; inherited && c.now.service != nil {
+		j.release(c.name())
 	}
 	if c.now.skipped != c.before.skipped {
-		l.table.Omit(string(c.name()), c.now.skipped)
+		j.table.Omit(string(c.name()), c.now.skipped)
 	}
-	isPending := !l.synced && (c.now.unknown == nil || errors.Is(c.now.unknown, errEndpointsPending)) &&
+	isPending := !j.synced && (c.now.unknown == nil || errors.Is(c.now.unknown, errEndpointsPending)) &&
 		(c.before.unknown == nil || errors.Is(c.before.unknown, errEndpointsPending))
 	if !isPending && !errors.Is(c.now.unknown, c.before.unknown) {
-		l.table.Unknown(string(c.name()), c.now.unknown)
+		j.table.Unknown(string(c.name()), c.now.unknown)
 	}
 }
 
-func (l *loop) replaceTable() {
-	services := l.state.services()
-	l.table.Replace(slices.Values(slices.Concat(services, l.inherit(services))))
-	if !l.synced {
-		l.source.o.Log.Info("mesh is synced", "services", len(services), "epoch", l.epoch)
+func (j *joiner) replaceTable() {
+	services := j.state.services()
+	j.table.Replace(slices.Values(slices.Concat(services, j.inherit(services))))
+	if !j.synced {
+		j.source.o.Log.Info("mesh is synced", "services", len(services), "epoch", j.epoch)
 	}
-	l.synced, l.complete = true, true
+	j.synced, j.complete = true, true
 }
 
 // inherit returns the rows of the source before that this one never reported, if
 // keys may be missing: theirs may be among them. It reports them as unknown.
-func (l *loop) inherit(services []*registry.Service) (rows []*registry.Service) {
-	if l.keysMissing == nil || l.synced && len(l.inherited) == 0 {
+func (j *joiner) inherit(services []*registry.Service) (rows []*registry.Service) {
+	if j.keysMissing == nil || j.synced && len(j.inherited) == 0 {
 		return nil
 	}
-	table, _ := l.table.Snapshot()
+	table, _ := j.table.Snapshot()
 	for _, s := range services {
 		delete(table, s.Name)
 	}
 	for name, s := range table {
-		if _, inherited := l.inherited[name]; inherited || !l.synced {
-			l.inherited[name] = struct{}{}
-			l.table.Unknown(string(name), l.keysMissing)
+		if _, inherited := j.inherited[name]; inherited || !j.synced {
+			j.inherited[name] = struct{}{}
+			j.table.Unknown(string(name), j.keysMissing)
 			rows = append(rows, s)
 		}
 	}
 	return rows
 }
 
-func (l *loop) release(name registry.Name) {
-	delete(l.inherited, name)
-	l.table.Unknown(string(name), nil)
+func (j *joiner) release(name registry.Name) {
+	delete(j.inherited, name)
+	j.table.Unknown(string(name), nil)
 }
 
 // reportInterest reports the names of which the table shows everything: the stream
 // reported all clusters, and the endpoints of those that the name means.
-func (l *loop) reportInterest(changes []change) {
-	interest := l.state.naming.Interest
-	if interest == nil || !l.listed || !l.mapped {
+func (j *joiner) reportInterest(changes []change) {
+	interest := j.state.naming.Interest
+	if interest == nil || !j.listed || !j.mapped {
 		return
 	}
 	known := make(map[string]error)
@@ -326,36 +326,36 @@ func (l *loop) reportInterest(changes []change) {
 		known[name] = nil
 	}
 	for _, c := range changes { // names that were reported before
-		for _, name := range l.state.namesOf(c.address) {
+		for _, name := range j.state.namesOf(c.address) {
 			known[name] = nil
 		}
 	}
-	for a, r := range l.state.rows {
-		for _, name := range l.state.namesOf(a) {
+	for a, r := range j.state.rows {
+		for _, name := range j.state.namesOf(a) {
 			if _, ok := known[name]; ok && r.unknown != nil {
 				known[name] = r.unknown
 			}
 		}
 	}
-	l.deletePending(known)
+	j.deletePending(known)
 	interest.Report(known)
 }
 
 // deletePending deletes the names with pending endpoints.
-func (l *loop) deletePending(known map[string]error) {
-	for edsName := range l.pending {
-		for _, a := range l.state.users[edsName] {
-			for _, name := range l.state.namesOf(a) {
+func (j *joiner) deletePending(known map[string]error) {
+	for edsName := range j.pending {
+		for _, a := range j.state.users[edsName] {
+			for _, name := range j.state.namesOf(a) {
 				delete(known, name)
 			}
 		}
 	}
 }
 
-func (l *loop) reportReplicas() {
-	now := l.state.replicas()
-	if l.source.o.Replicas != nil && len(now) > 0 && l.source.setReplicas(now) {
-		l.source.o.Replicas(slices.Clone(now))
+func (j *joiner) reportReplicas() {
+	now := j.state.replicas()
+	if j.source.o.Replicas != nil && len(now) > 0 && j.source.setReplicas(now) {
+		j.source.o.Replicas(slices.Clone(now))
 	}
 }
 
@@ -367,36 +367,36 @@ const keysScope = "service keys"
 var errIstiodRestarted = errors.New("an istiod came up lately, and its clients may not all have come back to publish their service keys")
 
 // reportMissingKeys reports whether keys may be missing from a complete mapping.
-func (l *loop) reportMissingKeys() {
-	err := l.mapping.Unread
-	if !l.mapping.Restarting.IsZero() {
+func (j *joiner) reportMissingKeys() {
+	err := j.mapping.Unread
+	if !j.mapping.Restarting.IsZero() {
 		err = errIstiodRestarted
 	}
-	if (err == nil) != (l.keysMissing == nil) || err != nil && err.Error() != l.keysMissing.Error() {
-		l.keysMissing = err
-		l.table.Unknown(keysScope, err)
+	if (err == nil) != (j.keysMissing == nil) || err != nil && err.Error() != j.keysMissing.Error() {
+		j.keysMissing = err
+		j.table.Unknown(keysScope, err)
 	}
-	if err == nil && len(l.inherited) > 0 {
-		for name := range l.inherited {
-			l.release(name)
+	if err == nil && len(j.inherited) > 0 {
+		for name := range j.inherited {
+			j.release(name)
 		}
-		l.complete = false // what is missing by now does not exist
+		j.complete = false // what is missing by now does not exist
 	}
 }
 
-func (l *loop) logConflicts() {
-	conflicts := l.mapping.Mapping.Conflicts()
-	if len(conflicts) > l.conflicts {
+func (j *joiner) logConflicts() {
+	conflicts := j.mapping.Mapping.Conflicts()
+	if len(conflicts) > j.conflicts {
 		c := conflicts[0]
-		l.source.o.Log.Info("service keys are published for several hosts, all of them are used", // as in each migration
+		j.source.o.Log.Info("service keys are published for several hosts, all of them are used", // as in each migration
 			"keys", len(conflicts), "such_as", c.Key.String(), "hosts", len(c.Addresses))
 	}
-	l.conflicts = len(conflicts)
+	j.conflicts = len(conflicts)
 }
 
-func (l *loop) reportStatus() {
-	l.source.setStatus(Status{
-		Complete: l.complete, Epoch: l.epoch, Clusters: len(l.state.hosts), Services: l.state.count,
-		Requested: len(l.state.users), Pending: len(l.pending), Mapping: l.mapping,
+func (j *joiner) reportStatus() {
+	j.source.setStatus(Status{
+		Complete: j.complete, Epoch: j.epoch, Clusters: len(j.state.hosts), Services: j.state.count,
+		Requested: len(j.state.users), Pending: len(j.pending), Mapping: j.mapping,
 	})
 }
