@@ -17,7 +17,7 @@ type Joined struct {
 }
 
 // Join joins a whole view, with which the source's table is compared.
-func (n *Naming) Join(v View) Joined {
+func (n *Naming) Join(v JoinInput) Joined {
 	out := Joined{
 		Skipped: make(map[string]string), Unknown: make(map[registry.Name]error), EDSNames: make(map[string]struct{}),
 	}
@@ -27,7 +27,7 @@ func (n *Naming) Join(v View) Joined {
 		}
 	}
 	for _, h := range v.hosts() {
-		r := n.row(h, v)
+		r := n.joinHost(h, v)
 		if r.service != nil {
 			out.Services = append(out.Services, r.service)
 		}
@@ -46,7 +46,7 @@ func (n *Naming) Join(v View) Joined {
 }
 
 // hosts returns every host that clusters, errors or the mapping name.
-func (v *View) hosts() map[naming.HostAddress]*host {
+func (v *JoinInput) hosts() map[naming.HostAddress]*host {
 	hosts := make(map[naming.HostAddress]*host)
 	at := func(a naming.HostAddress) *host {
 		if hosts[a] == nil {

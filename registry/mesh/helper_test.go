@@ -72,7 +72,7 @@ func line(s *registry.Service) string {
 }
 
 // capture decodes what a real istiod answered.
-func capture(t testing.TB, r *mesh.Decoder, dir string) mesh.View {
+func capture(t testing.TB, r *mesh.Decoder, dir string) mesh.JoinInput {
 	t.Helper()
 	v := view()
 	for name, raw := range readCapture(t, dir, "cds") {
@@ -135,8 +135,8 @@ func encode(t testing.TB, m proto.Message) []byte {
 	return data
 }
 
-func view() mesh.View {
-	return mesh.View{
+func view() mesh.JoinInput {
+	return mesh.JoinInput{
 		Clusters: map[string]*mesh.Cluster{}, Assignments: map[string]*mesh.Assignment{},
 		Rejected: map[string]error{}, Unknown: map[string]error{},
 	}

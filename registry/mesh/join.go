@@ -39,9 +39,9 @@ type Rule struct {
 	Interfaces []registry.Interface // the * of a name is replaced by what the * of Host matched; none: a host without interfaces
 }
 
-// View is what is known of the mesh at one time. The same view gives the same rows,
+// JoinInput is what is known of the mesh at one time. The same view gives the same rows,
 // in any order of events.
-type View struct {
+type JoinInput struct {
 	Clusters    map[string]*Cluster    // by name
 	Assignments map[string]*Assignment // by EDS name
 	Mapping     metadata.Mapping
@@ -102,8 +102,8 @@ func (c *Cluster) skip() string {
 	return c.Err.Error()
 }
 
-// row is what follows for one host.
-type row struct {
+// hostRow is what follows for one host.
+type hostRow struct {
 	service  *registry.Service
 	skipped  registry.Omission // what was left out, and why
 	unknown  error             // why the service is not known, or may be out of date
@@ -127,27 +127,27 @@ const (
 	reasonStrictTLS = "accept mutual TLS; if the policy is STRICT they refuse callers from outside the mesh"
 )
 
-// row joins the clusters, the endpoints and the mapping of one host.
-func (n *Naming) row(h *host, v View) row {
+// joinHost joins the clusters, the endpoints and the mapping of one host.
+func (n *Naming) joinHost(h *host, v JoinInput) hostRow {
 	interfaces, c := n.interfaces(h.address, v.Mapping), h.cluster()
 	o := n.omission(h.address, interfaces)
 	switch {
 	case o != registry.Omission{}:
-		return row{skipped: o}
+		return hostRow{skipped: o}
 	case n.Interest != nil && !n.Interest.Wants(h.names(interfaces)...):
-		return row{}
+		return hostRow{}
 	case c == nil:
 		if err := v.Rejected[clusterName(h.address)]; err != nil {
-			return row{skipped: registry.Omission{Reason: err.Error()}, unknown: err}
+			return hostRow{skipped: registry.Omission{Reason: err.Error()}, unknown: err}
 		}
-		return row{skipped: registry.Omission{Reason: reasonNoCluster}}
+		return hostRow{skipped: registry.Omission{Reason: reasonNoCluster}}
 	}
 	s := &registry.Service{
 		Name: registry.Name(c.Attributes[AttributeHost]), Namespace: c.Namespace, Application: c.Application,
 		Interfaces: interfaces, Attributes: c.Attributes,
 	}
 	a, edsNames, err := c.assignment(v)
-	r := row{service: s, edsNames: edsNames, unknown: cmp.Or(err, v.Rejected[c.Name])}
+	r := hostRow{service: s, edsNames: edsNames, unknown: cmp.Or(err, v.Rejected[c.Name])}
 	if a == nil {
 		r.setNoEndpoints(c, err)
 		return r
@@ -244,7 +244,7 @@ func union(a, b []registry.Interface) []registry.Interface {
 
 // setNoEndpoints reports why there are no endpoints. A cluster with pending endpoints
 // is no service yet.
-func (r *row) setNoEndpoints(c *Cluster, err error) {
+func (r *hostRow) setNoEndpoints(c *Cluster, err error) {
 	switch {
 	case c.Discovery == DiscoveryEDS:
 		r.service = nil
@@ -270,7 +270,7 @@ func (h *host) names(interfaces []registry.Interface) []string {
 // assignment returns the endpoints of a cluster, with the EDS names that they are
 // asked for by. They are nil with an error if they are not known, and nil without
 // one if the cluster has none for anybody.
-func (c *Cluster) assignment(v View) (a *Assignment, edsNames []string, err error) {
+func (c *Cluster) assignment(v JoinInput) (a *Assignment, edsNames []string, err error) {
 	switch c.Discovery {
 	case DiscoveryEDS:
 		a, err = v.Assignments[c.EDSName], v.Unknown[c.EDSName]
@@ -349,7 +349,7 @@ func matches(patterns []naming.Pattern, host string) bool {
 }
 
 // subsetsOf returns the subsets of each address, and the EDS names to ask for.
-func (h *host) subsetsOf(v View) (subsets map[string]string, edsNames []string) {
+func (h *host) subsetsOf(v JoinInput) (subsets map[string]string, edsNames []string) {
 	subsets = make(map[string]string)
 	for _, c := range h.subsets {
 		a, names, _ := c.assignment(v)

@@ -34,7 +34,7 @@ func TestJoin_Golden(t *testing.T) {
 }
 
 // small is a mesh of two hosts, one of them with subsets.
-func small(t *testing.T) mesh.View {
+func small(t *testing.T) mesh.JoinInput {
 	t.Helper()
 	v, r := view(), plain(t)
 	for name, load := range map[string][]string{

@@ -92,7 +92,7 @@ type joiner struct {
 	mu        sync.Mutex // guards what follows
 	source    *Source
 	table     *registry.Table
-	state     *state
+	state     *joinState
 	endpoints subscription
 
 	epoch, connection int
@@ -123,7 +123,7 @@ func (noSubscription) Unwatch(...string) {}
 
 func newJoiner(s *Source, table *registry.Table) *joiner {
 	return &joiner{
-		source: s, table: table, endpoints: noSubscription{}, state: newState(s.o.Naming, s.o.Istiod),
+		source: s, table: table, endpoints: noSubscription{}, state: newJoinState(s.o.Naming, s.o.Istiod),
 		pending: map[string]struct{}{}, inherited: map[registry.Name]struct{}{},
 	}
 }
@@ -225,7 +225,7 @@ func (j *joiner) begin(u update) {
 
 // publish writes the changes into the table. Nothing is removed before the stream
 // reported everything; then the table is replaced.
-func (j *joiner) publish(changes []change) {
+func (j *joiner) publish(changes []rowChange) {
 	changed, removed := servicesOf(changes)
 	for _, c := range changes {
 		j.reportRow(c)
@@ -252,7 +252,7 @@ func (j *joiner) publish(changes []change) {
 
 // servicesOf returns the services that are new or different, and those whose removal
 // was reported.
-func servicesOf(changes []change) (changed []*registry.Service, removed []registry.Name) {
+func servicesOf(changes []rowChange) (changed []*registry.Service, removed []registry.Name) {
 	for _, c := range changes {
 		switch {
 		case c.now.service != nil && c.now.service != c.before.service:
@@ -266,7 +266,7 @@ func servicesOf(changes []change) (changed []*registry.Service, removed []regist
 
 // reportRow reports what was left out of a row, and what is unknown. Pending
 // endpoints are not reported before the table is synced.
-func (j *joiner) reportRow(c change) {
+func (j *joiner) reportRow(c rowChange) {
 	if _, inherited := j.inherited[c.name()]; inherited && c.now.service != nil {
 		j.release(c.name())
 	}
@@ -316,7 +316,7 @@ func (j *joiner) release(name registry.Name) {
 
 // reportInterest reports the names of which the table shows everything: the stream
 // reported all clusters, and the endpoints of those that the name means.
-func (j *joiner) reportInterest(changes []change) {
+func (j *joiner) reportInterest(changes []rowChange) {
 	interest := j.state.naming.Interest
 	if interest == nil || !j.listed || !j.mapped {
 		return

@@ -8,33 +8,33 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// state is a view and its rows, updated host by host.
-type state struct {
+// joinState is a view and its rows, updated host by host.
+type joinState struct {
 	naming Naming
 	istiod naming.HostAddress // its endpoints are read even if it is no service
-	view   View
+	input  JoinInput
 
 	hosts   map[naming.HostAddress]*host
 	users   map[string][]naming.HostAddress // hosts by the EDS names of their endpoints
 	dirty   map[naming.HostAddress]struct{}
-	rows    map[naming.HostAddress]row // of hosts with anything to report
-	skipped map[string]string          // clusters that are no service, with the reason; empty: no longer
-	count   int                        // of rows with a service
+	rows    map[naming.HostAddress]hostRow // of hosts with anything to report
+	skipped map[string]string              // clusters that are no service, with the reason; empty: no longer
+	count   int                            // of rows with a service
 }
 
-func newState(n Naming, istiod naming.HostAddress) *state {
-	return &state{
+func newJoinState(n Naming, istiod naming.HostAddress) *joinState {
+	return &joinState{
 		naming: n, istiod: istiod,
-		view: View{
+		input: JoinInput{
 			Clusters: map[string]*Cluster{}, Assignments: map[string]*Assignment{},
 			Rejected: map[string]error{}, Unknown: map[string]error{},
 		},
 		hosts: map[naming.HostAddress]*host{}, users: map[string][]naming.HostAddress{},
-		dirty: map[naming.HostAddress]struct{}{}, rows: map[naming.HostAddress]row{}, skipped: map[string]string{},
+		dirty: map[naming.HostAddress]struct{}{}, rows: map[naming.HostAddress]hostRow{}, skipped: map[string]string{},
 	}
 }
 
-func (s *state) apply(u update) {
+func (s *joinState) apply(u update) {
 	for name, c := range u.clusters {
 		s.setCluster(name, c)
 	}
@@ -43,13 +43,13 @@ func (s *state) apply(u update) {
 	}
 	for name, a := range u.assignments {
 		if len(s.users[name]) > 0 {
-			s.view.Assignments[name] = a
+			s.input.Assignments[name] = a
 			s.markUsers(name)
 		}
 	}
 	for name, err := range u.unknown {
-		if len(s.users[name]) > 0 && s.view.Unknown[name] != err { //nolint:errorlint // only whether it changed
-			set(s.view.Unknown, name, err)
+		if len(s.users[name]) > 0 && s.input.Unknown[name] != err { //nolint:errorlint // only whether it changed
+			set(s.input.Unknown, name, err)
 			s.markUsers(name)
 		}
 	}
@@ -61,11 +61,11 @@ func (s *state) apply(u update) {
 	}
 }
 
-func (s *state) setRejected(name string, err error) {
-	if err == nil && s.view.Rejected[name] == nil {
+func (s *joinState) setRejected(name string, err error) {
+	if err == nil && s.input.Rejected[name] == nil {
 		return
 	}
-	set(s.view.Rejected, name, err)
+	set(s.input.Rejected, name, err)
 	if id, invalid := naming.ParseCluster(name); invalid == nil {
 		s.dirty[id.HostAddress()] = struct{}{}
 	}
@@ -80,34 +80,34 @@ func set(m map[string]error, key string, err error) {
 }
 
 // markUsers has the hosts joined again that have endpoints of an EDS name.
-func (s *state) markUsers(edsName string) {
+func (s *joinState) markUsers(edsName string) {
 	for _, a := range s.users[edsName] {
 		s.dirty[a] = struct{}{}
 	}
 }
 
-func (s *state) markAll() {
+func (s *joinState) markAll() {
 	for a := range s.hosts {
 		s.dirty[a] = struct{}{}
 	}
-	for _, addresses := range s.view.Mapping.All() {
+	for _, addresses := range s.input.Mapping.All() {
 		for _, a := range addresses {
 			s.dirty[a] = struct{}{}
 		}
 	}
 }
 
-func (s *state) setMapping(m metadata.Mapping) {
-	for _, change := range m.Since(s.view.Mapping) {
+func (s *joinState) setMapping(m metadata.Mapping) {
+	for _, change := range m.Since(s.input.Mapping) {
 		for _, a := range slices.Concat(change.Added, change.Removed, change.Changed) {
 			s.dirty[a] = struct{}{}
 		}
 	}
-	s.view.Mapping = m
+	s.input.Mapping = m
 }
 
-func (s *state) setCluster(name string, c *Cluster) {
-	old := s.view.Clusters[name]
+func (s *joinState) setCluster(name string, c *Cluster) {
+	old := s.input.Clusters[name]
 	if old != nil && old.skip() != "" {
 		s.skipped[name] = ""
 	}
@@ -119,10 +119,10 @@ func (s *state) setCluster(name string, c *Cluster) {
 		}
 	}
 	if c == nil {
-		delete(s.view.Clusters, name)
+		delete(s.input.Clusters, name)
 		return
 	}
-	s.view.Clusters[name] = c
+	s.input.Clusters[name] = c
 	if c.Err != nil {
 		if reason := c.skip(); reason != "" {
 			s.skipped[name] = reason
@@ -136,18 +136,18 @@ func (s *state) setCluster(name string, c *Cluster) {
 	s.dirty[c.Address] = struct{}{}
 }
 
-// change is the row of one host before and after a join.
-type change struct {
+// rowChange is the row of one host before and after a join.
+type rowChange struct {
 	address     naming.HostAddress
-	before, now row
+	before, now hostRow
 }
 
 // name is the name of the row, and the scope in which it may be unknown.
-func (c change) name() registry.Name { return registry.Name(c.address.String()) }
+func (c rowChange) name() registry.Name { return registry.Name(c.address.String()) }
 
 // joinDirty joins the hosts that changed, and returns their changes with the EDS
 // names to subscribe to and to unsubscribe from.
-func (s *state) joinDirty() (changes []change, watch, unwatch []string) {
+func (s *joinState) joinDirty() (changes []rowChange, watch, unwatch []string) {
 	for a := range s.dirty {
 		before, now := s.rows[a], s.join(a)
 		watch, unwatch = s.setUsers(a, before.edsNames, now.edsNames, watch, unwatch)
@@ -155,19 +155,19 @@ func (s *state) joinDirty() (changes []change, watch, unwatch []string) {
 			now.service = before.service // the last that is known
 		}
 		s.setRow(a, before, now)
-		changes = append(changes, change{a, before, now})
+		changes = append(changes, rowChange{a, before, now})
 	}
 	clear(s.dirty)
-	slices.SortFunc(changes, func(a, b change) int { return a.address.Compare(b.address) })
+	slices.SortFunc(changes, func(a, b rowChange) int { return a.address.Compare(b.address) })
 	for _, name := range watch {
-		delete(s.view.Unknown, name)
+		delete(s.input.Unknown, name)
 	}
 	slices.Sort(watch)
 	slices.Sort(unwatch)
 	return changes, watch, unwatch
 }
 
-func (s *state) setRow(a naming.HostAddress, before, now row) {
+func (s *joinState) setRow(a naming.HostAddress, before, now hostRow) {
 	if now.service == nil && now.skipped.Reason == "" && now.unknown == nil && len(now.edsNames) == 0 {
 		delete(s.rows, a)
 	} else {
@@ -181,15 +181,15 @@ func (s *state) setRow(a naming.HostAddress, before, now row) {
 	}
 }
 
-func (s *state) join(a naming.HostAddress) row {
+func (s *joinState) join(a naming.HostAddress) hostRow {
 	h := s.hosts[a]
 	if h == nil {
-		if len(s.view.Mapping.Keys(a)) == 0 && s.view.Rejected[clusterName(a)] == nil {
-			return row{}
+		if len(s.input.Mapping.Keys(a)) == 0 && s.input.Rejected[clusterName(a)] == nil {
+			return hostRow{}
 		}
 		h = &host{address: a}
 	}
-	r := s.naming.row(h, s.view)
+	r := s.naming.joinHost(h, s.input)
 	if c := h.cluster(); a == s.istiod && c != nil && c.Discovery == DiscoveryEDS && !slices.Contains(r.edsNames, c.EDSName) {
 		r.edsNames = append(r.edsNames, c.EDSName)
 	}
@@ -198,7 +198,7 @@ func (s *state) join(a naming.HostAddress) row {
 
 // setUsers records the EDS names of a host. It adds the first use of a name to watch,
 // and the end of the last to unwatch.
-func (s *state) setUsers(a naming.HostAddress, before, now, watch, unwatch []string) (w, u []string) {
+func (s *joinState) setUsers(a naming.HostAddress, before, now, watch, unwatch []string) (w, u []string) {
 	for _, name := range now {
 		users := s.users[name]
 		if len(users) == 0 {
@@ -216,15 +216,15 @@ func (s *state) setUsers(a naming.HostAddress, before, now, watch, unwatch []str
 		s.users[name] = others
 		if len(others) == 0 {
 			delete(s.users, name)
-			delete(s.view.Assignments, name)
-			delete(s.view.Unknown, name)
+			delete(s.input.Assignments, name)
+			delete(s.input.Unknown, name)
 			unwatch = append(unwatch, name)
 		}
 	}
 	return watch, unwatch
 }
 
-func (s *state) services() []*registry.Service {
+func (s *joinState) services() []*registry.Service {
 	out := make([]*registry.Service, 0, s.count)
 	for _, r := range s.rows {
 		if r.service != nil {
@@ -235,20 +235,20 @@ func (s *state) services() []*registry.Service {
 }
 
 // namesOf returns all names by which a host may be asked for.
-func (s *state) namesOf(a naming.HostAddress) []string {
+func (s *joinState) namesOf(a naming.HostAddress) []string {
 	h := s.hosts[a]
 	if h == nil {
 		h = &host{address: a}
 	}
-	return h.names(s.naming.interfaces(a, s.view.Mapping))
+	return h.names(s.naming.interfaces(a, s.input.Mapping))
 }
 
-func (s *state) replicas() []string {
+func (s *joinState) replicas() []string {
 	h := s.hosts[s.istiod]
 	if h == nil || h.cluster() == nil {
 		return nil
 	}
-	a, _, _ := h.cluster().assignment(s.view)
+	a, _, _ := h.cluster().assignment(s.input)
 	if a == nil {
 		return nil
 	}
