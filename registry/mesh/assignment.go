@@ -109,9 +109,9 @@ func (d *Decoder) assignment(a *endpointv3.ClusterLoadAssignment) *Assignment {
 	}
 	out := &Assignment{Endpoints: make([]registry.Endpoint, 0, n)}
 	for _, l := range a.GetEndpoints() { // of any priority, which depends on our locality and not on that of consumers
-		zone := zoneOf(l.GetLocality())
+		zone := zoneOfLocality(l.GetLocality())
 		for _, lb := range l.GetLbEndpoints() {
-			e, reason := d.endpoint(specOf(lb, zone))
+			e, reason := d.checkedEndpoint(endpointSpecOf(lb, zone))
 			switch {
 			case reason == "":
 				out.Endpoints = append(out.Endpoints, e)
@@ -130,7 +130,7 @@ func (d *Decoder) assignment(a *endpointv3.ClusterLoadAssignment) *Assignment {
 func (d *Decoder) Assignment(endpoints []EndpointSpec) *Assignment {
 	out := &Assignment{Endpoints: make([]registry.Endpoint, 0, len(endpoints))}
 	for _, s := range endpoints {
-		e, reason := d.endpoint(s)
+		e, reason := d.checkedEndpoint(s)
 		if reason != "" {
 			out.skip(reason, net.JoinHostPort(s.Host, strconv.FormatUint(uint64(s.Port), 10)))
 			continue
@@ -156,7 +156,7 @@ func (a *Assignment) skip(reason, example string) {
 // of the first locality. The order of the input does not matter.
 func (a *Assignment) normalize() {
 	slices.SortFunc(a.Endpoints, func(x, y registry.Endpoint) int {
-		return cmp.Or(cmp.Compare(x.Host, y.Host), cmp.Compare(x.Port, y.Port), rank(x)-rank(y), x.Compare(y),
+		return cmp.Or(cmp.Compare(x.Host, y.Host), cmp.Compare(x.Port, y.Port), offeredFirst(x)-offeredFirst(y), x.Compare(y),
 			cmp.Compare(x.Zone, y.Zone), cmp.Compare(y.Weight, x.Weight), cmp.Compare(len(x.Attributes), len(y.Attributes)))
 	})
 	a.Endpoints = slices.Clip(slices.CompactFunc(a.Endpoints, func(x, y registry.Endpoint) bool {
@@ -170,7 +170,7 @@ func (a *Assignment) normalize() {
 	slices.SortFunc(a.Skipped, func(x, y SkippedEndpoints) int { return cmp.Compare(x.Reason, y.Reason) })
 }
 
-func rank(e registry.Endpoint) int {
+func offeredFirst(e registry.Endpoint) int {
 	if e.Health.Offered() {
 		return 0
 	}
@@ -181,7 +181,7 @@ func rank(e registry.Endpoint) int {
 const (
 	reasonPipe      = "unix socket, which no other machine can call"
 	reasonInternal  = "tunnelled, without the address behind the tunnel"
-	reasonNone      = "has no address of its own"
+	reasonNoAddress = "has no address of its own"
 	reasonPort      = "port is not within 1 to 65535"
 	reasonHost      = "neither an IP address nor a host name"
 	reasonZone      = "IPv6 zone, which means nothing on another machine"
@@ -189,9 +189,9 @@ const (
 	reasonMutualTLS = "accepts mutual TLS, and skipMutualTLS is set"
 )
 
-// endpoint returns the endpoint of a spec, or the reason why it is left out. Host is
+// checkedEndpoint returns the checkedEndpoint of a spec, or the reason why it is left out. Host is
 // set as soon as it is known to be valid.
-func (d *Decoder) endpoint(s EndpointSpec) (e registry.Endpoint, reason string) {
+func (d *Decoder) checkedEndpoint(s EndpointSpec) (e registry.Endpoint, reason string) {
 	switch {
 	case s.Skip != "":
 		return e, s.Skip
@@ -239,7 +239,7 @@ func HostOf(s string) (host, reason string) {
 	return a.Host, ""
 }
 
-func specOf(lb *endpointv3.LbEndpoint, zone string) EndpointSpec {
+func endpointSpecOf(lb *endpointv3.LbEndpoint, zone string) EndpointSpec {
 	filters := lb.GetMetadata().GetFilterMetadata()
 	s := EndpointSpec{
 		Health: healthOf(lb.GetHealthStatus()), Weight: lb.GetLoadBalancingWeight().GetValue(), Zone: zone,
@@ -255,7 +255,7 @@ func specOf(lb *endpointv3.LbEndpoint, zone string) EndpointSpec {
 	case a.GetPipe() != nil:
 		s.Skip = reasonPipe
 	default:
-		s.Skip = reasonNone
+		s.Skip = reasonNoAddress
 	}
 	return s
 }
@@ -299,8 +299,8 @@ func healthOf(h corev3.HealthStatus) registry.Health {
 	}
 }
 
-// zoneOf writes region/zone/subzone, without empty parts at the end.
-func zoneOf(l *corev3.Locality) string {
+// zoneOfLocality writes region/zone/subzone, without empty parts at the end.
+func zoneOfLocality(l *corev3.Locality) string {
 	if l == nil {
 		return ""
 	}

@@ -52,12 +52,12 @@ type Cluster struct {
 	Err         error       // why the cluster is no service
 }
 
-// resolvedByProxy is the kind of cluster whose endpoints each proxy resolves when it
+// dynamicForwardProxy is the kind of cluster whose endpoints each proxy resolves when it
 // is called: ServiceEntries of a wildcard host and resolution DYNAMIC_DNS.
-const resolvedByProxy = "envoy.clusters.dynamic_forward_proxy"
+const dynamicForwardProxy = "envoy.clusters.dynamic_forward_proxy"
 
-// errInternal is the Err of clusters that every proxy has.
-var errInternal = errors.New("no service of the mesh")
+// errNotAService is the Err of clusters that every proxy has.
+var errNotAService = errors.New("no service of the mesh")
 
 // DecodeCluster implements ads.Kind.Decode for ClusterType. A cluster that is no
 // service is a value with an Err and not an error: istiod would send a rejected
@@ -78,14 +78,14 @@ func (d *Decoder) cluster(c *clusterv3.Cluster) *Cluster {
 		out.Err = err
 		return out
 	case err != nil || id.Direction != naming.Outbound:
-		out.Err = errInternal
+		out.Err = errNotAService
 		return out
 	}
 	out.ID, out.Address = id, id.HostAddress()
 	out.Attributes = registry.Attributes{AttributeCluster: out.Name, AttributeHost: out.Address.String()}
-	out.Namespace, out.Application = serviceOf(c)
+	out.Namespace, out.Application = telemetryNames(c)
 	if kind := c.GetClusterType(); kind != nil { // without it GetType would say STATIC
-		if kind.GetName() == resolvedByProxy {
+		if kind.GetName() == dynamicForwardProxy {
 			out.Discovery = DiscoveryEmpty
 		}
 		return out
@@ -108,9 +108,9 @@ func (d *Decoder) cluster(c *clusterv3.Cluster) *Cluster {
 	return out
 }
 
-// serviceOf reads istiod's telemetry labels of a cluster. The name of a ServiceEntry
+// telemetryNames reads istiod's telemetry labels of a cluster. The name of a ServiceEntry
 // is its host and left out.
-func serviceOf(c *clusterv3.Cluster) (namespace, application string) {
+func telemetryNames(c *clusterv3.Cluster) (namespace, application string) {
 	list := c.GetMetadata().GetFilterMetadata()["istio"].GetFields()["services"].GetListValue().GetValues()
 	if len(list) == 0 {
 		return "", ""

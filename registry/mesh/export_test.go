@@ -22,7 +22,7 @@ func (n *Naming) Join(v JoinInput) Joined {
 		Skipped: make(map[string]string), Unknown: make(map[registry.Name]error), EDSNames: make(map[string]struct{}),
 	}
 	for _, c := range v.Clusters {
-		if reason := c.skip(); reason != "" {
+		if reason := c.skipReason(); reason != "" {
 			out.Skipped[c.Name] = reason
 		}
 	}

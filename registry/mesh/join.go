@@ -70,9 +70,9 @@ func (h *host) cluster() *Cluster {
 
 func (h *host) add(c *Cluster) {
 	if c.ID.Subset == "" {
-		h.clusters = insert(h.clusters, c)
+		h.clusters = insertByName(h.clusters, c)
 	} else {
-		h.subsets = insert(h.subsets, c)
+		h.subsets = insertByName(h.subsets, c)
 	}
 }
 
@@ -82,7 +82,7 @@ func (h *host) remove(c *Cluster) {
 	h.subsets = slices.DeleteFunc(h.subsets, same)
 }
 
-func insert(sorted []*Cluster, c *Cluster) []*Cluster {
+func insertByName(sorted []*Cluster, c *Cluster) []*Cluster {
 	at, _ := slices.BinarySearchFunc(sorted, c, func(a, b *Cluster) int { return cmp.Compare(a.Name, b.Name) })
 	return slices.Insert(sorted, at, c)
 }
@@ -93,10 +93,10 @@ func clusterName(a naming.HostAddress) string {
 	return naming.Cluster{Direction: naming.Outbound, Port: a.Port, Host: a.Host}.String()
 }
 
-// skip is why status lists a cluster that is no service; empty for those that every
+// skipReason is why status lists a cluster that is no service; empty for those that every
 // proxy has.
-func (c *Cluster) skip() string {
-	if c.Err == nil || errors.Is(c.Err, errInternal) {
+func (c *Cluster) skipReason() string {
+	if c.Err == nil || errors.Is(c.Err, errNotAService) {
 		return ""
 	}
 	return c.Err.Error()
@@ -112,9 +112,9 @@ type hostRow struct {
 
 // The reasons that concern a whole host.
 var (
-	errEndpointsPending = errors.New("istiod has not reported its endpoints yet")
-	errHeadless         = errors.New("headless: istiod reports its endpoints to nodes of type router only; set node.type: router")
-	errNoKind           = errors.New("a kind of cluster that this version cannot read")
+	errEndpointsPending     = errors.New("istiod has not reported its endpoints yet")
+	errHeadless             = errors.New("headless: istiod reports its endpoints to nodes of type router only; set node.type: router")
+	errUnsupportedDiscovery = errors.New("a kind of cluster that this version cannot read")
 )
 
 const (
@@ -129,12 +129,12 @@ const (
 
 // joinHost joins the clusters, the endpoints and the mapping of one host.
 func (n *Naming) joinHost(h *host, v JoinInput) hostRow {
-	interfaces, c := n.interfaces(h.address, v.Mapping), h.cluster()
-	o := n.omission(h.address, interfaces)
+	interfaces, c := n.interfacesOf(h.address, v.Mapping), h.cluster()
+	o := n.omissionOf(h.address, interfaces)
 	switch {
 	case o != registry.Omission{}:
 		return hostRow{skipped: o}
-	case n.Interest != nil && !n.Interest.Wants(h.names(interfaces)...):
+	case n.Interest != nil && !n.Interest.Wants(h.interestNames(interfaces)...):
 		return hostRow{}
 	case c == nil:
 		if err := v.Rejected[clusterName(h.address)]; err != nil {
@@ -146,7 +146,7 @@ func (n *Naming) joinHost(h *host, v JoinInput) hostRow {
 		Name: registry.Name(c.Attributes[AttributeHost]), Namespace: c.Namespace, Application: c.Application,
 		Interfaces: interfaces, Attributes: c.Attributes,
 	}
-	a, edsNames, err := c.assignment(v)
+	a, edsNames, err := c.assignmentIn(v)
 	r := hostRow{service: s, edsNames: edsNames, unknown: cmp.Or(err, v.Rejected[c.Name])}
 	if a == nil {
 		r.setNoEndpoints(c, err)
@@ -158,13 +158,13 @@ func (n *Naming) joinHost(h *host, v JoinInput) hostRow {
 		r.edsNames = append(r.edsNames, names...)
 		s.Endpoints = withSubsets(a.Endpoints, subsets)
 	}
-	parts := []string{a.explain(), n.divide(s, h.address, v.Mapping)}
+	parts := []string{a.describeSkipped(), n.setEndpointInterfaces(s, h.address, v.Mapping)}
 	r.skipped.Reason = strings.Join(slices.DeleteFunc(parts, func(text string) bool { return text == "" }), "; ")
 	return r
 }
 
-// omission returns why a host is left out, whatever istiod shows of it; zero: it is not.
-func (n *Naming) omission(a naming.HostAddress, interfaces []registry.Interface) registry.Omission {
+// omissionOf returns why a host is left out, whatever istiod shows of it; zero: it is not.
+func (n *Naming) omissionOf(a naming.HostAddress, interfaces []registry.Interface) registry.Omission {
 	unnamed := len(interfaces) == 0 && !n.isPlain(a)
 	switch {
 	case len(n.Only) > 0 && !matches(n.Only, a.Host):
@@ -177,11 +177,11 @@ func (n *Naming) omission(a naming.HostAddress, interfaces []registry.Interface)
 	return registry.Omission{}
 }
 
-// divide records which endpoints provide which interfaces of a service, where they are
+// setEndpointInterfaces records which endpoints provide which interfaces of a service, where they are
 // known to differ. An endpoint without a published key provides what a rule names. If
-// no rule does, it is left out, and divide says so.
-func (n *Naming) divide(s *registry.Service, a naming.HostAddress, m metadata.Mapping) (skipped string) {
-	published, without := published(a, m)
+// no rule does, it is left out, and setEndpointInterfaces says so.
+func (n *Naming) setEndpointInterfaces(s *registry.Service, a naming.HostAddress, m metadata.Mapping) (skipped string) {
+	published, without := publishedInterfaces(a, m)
 	if without == nil {
 		return ""
 	}
@@ -195,7 +195,7 @@ func (n *Naming) divide(s *registry.Service, a naming.HostAddress, m metadata.Ma
 			}
 		}
 		if len(e.Interfaces) == 0 {
-			e.Interfaces = append(e.Interfaces, n.named(a)...)
+			e.Interfaces = append(e.Interfaces, n.ruleInterfaces(a)...)
 			s.Interfaces = union(s.Interfaces, e.Interfaces)
 		}
 		if len(e.Interfaces) > 0 || n.isPlain(a) {
@@ -211,9 +211,9 @@ func (n *Naming) divide(s *registry.Service, a naming.HostAddress, m metadata.Ma
 	return registry.Counted(len(left), "endpoint has", "endpoints have") + " none of its service keys, such as " + left[0] + ": their Pods do not bear one"
 }
 
-// published returns the interfaces that are published for an address and, if not all
+// publishedInterfaces returns the interfaces that are publishedInterfaces for an address and, if not all
 // endpoints provide them all, for each the hosts that do not.
-func published(a naming.HostAddress, m metadata.Mapping) (all []registry.Interface, without []map[string]bool) {
+func publishedInterfaces(a naming.HostAddress, m metadata.Mapping) (all []registry.Interface, without []map[string]bool) {
 	differ := false
 	for _, k := range m.Keys(a) {
 		if k.Category != naming.Providers {
@@ -255,8 +255,8 @@ func (r *hostRow) setNoEndpoints(c *Cluster, err error) {
 	}
 }
 
-// names returns all names by which a host may be asked for.
-func (h *host) names(interfaces []registry.Interface) []string {
+// interestNames returns all interestNames by which a host may be asked for.
+func (h *host) interestNames(interfaces []registry.Interface) []string {
 	names := []string{h.address.Host, h.address.String()}
 	if c := h.cluster(); c != nil && c.Application != "" {
 		names = append(names, c.Application)
@@ -267,10 +267,10 @@ func (h *host) names(interfaces []registry.Interface) []string {
 	return names
 }
 
-// assignment returns the endpoints of a cluster, with the EDS names that they are
+// assignmentIn returns the endpoints of a cluster, with the EDS names that they are
 // asked for by. They are nil with an error if they are not known, and nil without
 // one if the cluster has none for anybody.
-func (c *Cluster) assignment(v JoinInput) (a *Assignment, edsNames []string, err error) {
+func (c *Cluster) assignmentIn(v JoinInput) (a *Assignment, edsNames []string, err error) {
 	switch c.Discovery {
 	case DiscoveryEDS:
 		a, err = v.Assignments[c.EDSName], v.Unknown[c.EDSName]
@@ -285,12 +285,12 @@ func (c *Cluster) assignment(v JoinInput) (a *Assignment, edsNames []string, err
 	case DiscoveryEmpty:
 		return nil, nil, nil
 	default:
-		return nil, nil, errNoKind
+		return nil, nil, errUnsupportedDiscovery
 	}
 }
 
-// explain says what was left out of an assignment; empty: nothing.
-func (a *Assignment) explain() string {
+// describeSkipped says what was left out of an assignment; empty: nothing.
+func (a *Assignment) describeSkipped() string {
 	var parts []string
 	for _, s := range a.Skipped {
 		parts = append(parts, s.String())
@@ -301,18 +301,18 @@ func (a *Assignment) explain() string {
 	return strings.Join(parts, "; ")
 }
 
-// interfaces returns what a host provides: what is published for it, or else what
+// interfacesOf returns what a host provides: what is published for it, or else what
 // the first matching rule says.
-func (n *Naming) interfaces(a naming.HostAddress, m metadata.Mapping) []registry.Interface {
-	if out, _ := published(a, m); len(out) > 0 {
+func (n *Naming) interfacesOf(a naming.HostAddress, m metadata.Mapping) []registry.Interface {
+	if out, _ := publishedInterfaces(a, m); len(out) > 0 {
 		return out
 	}
-	return n.named(a)
+	return n.ruleInterfaces(a)
 }
 
-// named returns the interfaces that the first matching rule gives an address; nil: none.
-func (n *Naming) named(a naming.HostAddress) (out []registry.Interface) {
-	r, star := n.rule(a)
+// ruleInterfaces returns the interfaces that the first matching rule gives an address; nil: none.
+func (n *Naming) ruleInterfaces(a naming.HostAddress) (out []registry.Interface) {
+	r, star := n.matchingRule(a)
 	if r == nil {
 		return nil
 	}
@@ -323,9 +323,9 @@ func (n *Naming) named(a naming.HostAddress) (out []registry.Interface) {
 	return out
 }
 
-// rule returns the first rule that matches an address, and what its star matched;
+// matchingRule returns the first matchingRule that matches an address, and what its star matched;
 // nil: none.
-func (n *Naming) rule(a naming.HostAddress) (*Rule, string) {
+func (n *Naming) matchingRule(a naming.HostAddress) (*Rule, string) {
 	for i := range n.Rules {
 		r := &n.Rules[i]
 		if r.Port != 0 && r.Port != a.Port {
@@ -340,7 +340,7 @@ func (n *Naming) rule(a naming.HostAddress) (*Rule, string) {
 
 // isPlain reports whether an address is a service without interfaces.
 func (n *Naming) isPlain(a naming.HostAddress) bool {
-	r, _ := n.rule(a)
+	r, _ := n.matchingRule(a)
 	return r != nil || matches(n.Plain, a.Host)
 }
 
@@ -352,7 +352,7 @@ func matches(patterns []naming.Pattern, host string) bool {
 func (h *host) subsetsOf(v JoinInput) (subsets map[string]string, edsNames []string) {
 	subsets = make(map[string]string)
 	for _, c := range h.subsets {
-		a, names, _ := c.assignment(v)
+		a, names, _ := c.assignmentIn(v)
 		edsNames = append(edsNames, names...)
 		if a == nil {
 			continue // an endpoint without its subset is still an endpoint

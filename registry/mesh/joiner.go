@@ -93,24 +93,24 @@ type joiner struct {
 	source    *Source
 	table     *registry.Table
 	state     *joinState
-	endpoints subscription
+	endpoints endpointSubscription
 
 	epoch, connection int
 
-	listed   bool                // the stream reported all clusters
-	pending  map[string]struct{} // EDS names that the stream has not reported
-	mapped   bool                // the mapping was complete at least once
-	synced   bool                // the table was
-	complete bool                // the table was compared with all that this stream reported
-	mapping  debug.Snapshot
+	clustersComplete bool                // the stream reported all clusters
+	pendingEndpoints map[string]struct{} // EDS names that the stream has not reported
+	mappingComplete  bool                // the mapping was complete at least once
+	synced           bool                // the table was
+	compared         bool                // the table was compared with all that this stream reported
+	mapping          debug.Snapshot
 
-	keysMissing error                      // why keys may be missing, as the table has it
-	inherited   map[registry.Name]struct{} // rows of the source before, of which nothing can be known
-	conflicts   int                        // of keys that are published for several hosts, as last logged
+	keysMissing     error                      // why keys may be missing, as the table has it
+	inherited       map[registry.Name]struct{} // rows of the source before, of which nothing can be known
+	loggedConflicts int                        // of keys that are published for several hosts, as last logged
 }
 
-// subscription asks for endpoints by EDS name.
-type subscription interface {
+// endpointSubscription asks for endpoints by EDS name.
+type endpointSubscription interface {
 	Watch(names ...string)
 	Unwatch(names ...string)
 }
@@ -124,7 +124,7 @@ func (noSubscription) Unwatch(...string) {}
 func newJoiner(s *Source, table *registry.Table) *joiner {
 	return &joiner{
 		source: s, table: table, endpoints: noSubscription{}, state: newJoinState(s.o.Naming, s.o.Istiod),
-		pending: map[string]struct{}{}, inherited: map[registry.Name]struct{}{},
+		pendingEndpoints: map[string]struct{}{}, inherited: map[registry.Name]struct{}{},
 	}
 }
 
@@ -138,9 +138,9 @@ func (j *joiner) subscribe(ctx context.Context, c *ads.Client, d *Decoder) {
 	clusters.Watch(ads.Wildcard)
 }
 
-// run joins all hosts again whenever other names are asked for, until ctx or one of
+// awaitInterest joins all hosts again whenever other names are asked for, until ctx or one of
 // the reporting goroutines ends.
-func (j *joiner) run(ctx context.Context, ended <-chan error) error {
+func (j *joiner) awaitInterest(ctx context.Context, ended <-chan error) error {
 	for {
 		select {
 		case <-ctx.Done():
@@ -166,28 +166,28 @@ func (j *joiner) apply(ctx context.Context, u update) {
 		return
 	}
 	if u.epoch > j.epoch {
-		j.begin(u)
+		j.beginEpoch(u)
 	}
 	isCurrent := u.epoch == j.epoch // and not a replay of what an earlier stream reported
-	j.listed = j.listed || isCurrent && u.complete
+	j.clustersComplete = j.clustersComplete || isCurrent && u.complete
 	if u.mapping != nil {
 		j.mapping = *u.mapping
-		j.mapped = j.mapped || u.mapping.Complete
+		j.mappingComplete = j.mappingComplete || u.mapping.Complete
 		j.reportMissingKeys()
 		j.logConflicts()
 	}
 	if u.unanswered != nil {
 		j.table.Stale(fmt.Errorf("clusters: %w", u.unanswered))
-		j.complete = false
+		j.compared = false
 	}
 	j.state.apply(u)
 	changes, watch, unwatch := j.state.joinDirty()
 	if isCurrent {
 		for name := range u.unknown {
-			delete(j.pending, name)
+			delete(j.pendingEndpoints, name)
 		}
 	}
-	j.watch(watch, unwatch)
+	j.watchEndpoints(watch, unwatch)
 	j.publish(changes)
 	if u.disconnected != nil {
 		j.table.Stale(u.disconnected)
@@ -196,12 +196,12 @@ func (j *joiner) apply(ctx context.Context, u update) {
 	j.reportStatus()
 }
 
-func (j *joiner) watch(added, removed []string) {
+func (j *joiner) watchEndpoints(added, removed []string) {
 	for _, name := range added {
-		j.pending[name] = struct{}{}
+		j.pendingEndpoints[name] = struct{}{}
 	}
 	for _, name := range removed {
-		delete(j.pending, name)
+		delete(j.pendingEndpoints, name)
 	}
 	j.endpoints.Watch(added...)
 	j.endpoints.Unwatch(removed...)
@@ -209,14 +209,14 @@ func (j *joiner) watch(added, removed []string) {
 
 var errComparing = errors.New("comparing what a new stream reports with what was known")
 
-func (j *joiner) begin(u update) {
-	j.epoch, j.listed, j.complete = u.epoch, false, false
+func (j *joiner) beginEpoch(u update) {
+	j.epoch, j.clustersComplete, j.compared = u.epoch, false, false
 	if u.connection != j.connection {
 		j.connection = u.connection
 		j.table.Dialed()
 	}
-	for name := range j.state.users {
-		j.pending[name] = struct{}{}
+	for name := range j.state.hostsByEDSName {
+		j.pendingEndpoints[name] = struct{}{}
 	}
 	if j.synced {
 		j.table.Stale(errComparing)
@@ -226,7 +226,7 @@ func (j *joiner) begin(u update) {
 // publish writes the changes into the table. Nothing is removed before the stream
 // reported everything; then the table is replaced.
 func (j *joiner) publish(changes []rowChange) {
-	changed, removed := servicesOf(changes)
+	changed, removed := changedServices(changes)
 	for _, c := range changes {
 		j.reportRow(c)
 	}
@@ -234,13 +234,13 @@ func (j *joiner) publish(changes []rowChange) {
 		j.table.Skip(name, reason)
 	}
 	clear(j.state.skipped)
-	replace := !j.complete && j.listed && j.mapped && len(j.pending) == 0
-	if j.complete {
+	replace := !j.compared && j.clustersComplete && j.mappingComplete && len(j.pendingEndpoints) == 0
+	if j.compared {
 		// If all services are gone at once, istiod rather cannot see them: a replacement
 		// is a weaker proof than a removal.
 		replace = len(j.state.hosts) == 0 && len(changes) > 0
 	}
-	if replace || !j.complete {
+	if replace || !j.compared {
 		removed = nil
 	}
 	j.table.Apply(changed, removed)
@@ -250,9 +250,9 @@ func (j *joiner) publish(changes []rowChange) {
 	j.reportInterest(changes)
 }
 
-// servicesOf returns the services that are new or different, and those whose removal
+// changedServices returns the services that are new or different, and those whose removal
 // was reported.
-func servicesOf(changes []rowChange) (changed []*registry.Service, removed []registry.Name) {
+func changedServices(changes []rowChange) (changed []*registry.Service, removed []registry.Name) {
 	for _, c := range changes {
 		switch {
 		case c.now.service != nil && c.now.service != c.before.service:
@@ -268,7 +268,7 @@ func servicesOf(changes []rowChange) (changed []*registry.Service, removed []reg
 // endpoints are not reported before the table is synced.
 func (j *joiner) reportRow(c rowChange) {
 	if _, inherited := j.inherited[c.name()]; inherited && c.now.service != nil {
-		j.release(c.name())
+		j.releaseInherited(c.name())
 	}
 	if c.now.skipped != c.before.skipped {
 		j.table.Omit(string(c.name()), c.now.skipped)
@@ -282,16 +282,16 @@ func (j *joiner) reportRow(c rowChange) {
 
 func (j *joiner) replaceTable() {
 	services := j.state.services()
-	j.table.Replace(slices.Values(slices.Concat(services, j.inherit(services))))
+	j.table.Replace(slices.Values(slices.Concat(services, j.inheritedRows(services))))
 	if !j.synced {
 		j.source.o.Log.Info("mesh is synced", "services", len(services), "epoch", j.epoch)
 	}
-	j.synced, j.complete = true, true
+	j.synced, j.compared = true, true
 }
 
-// inherit returns the rows of the source before that this one never reported, if
+// inheritedRows returns the rows of the source before that this one never reported, if
 // keys may be missing: theirs may be among them. It reports them as unknown.
-func (j *joiner) inherit(services []*registry.Service) (rows []*registry.Service) {
+func (j *joiner) inheritedRows(services []*registry.Service) (rows []*registry.Service) {
 	if j.keysMissing == nil || j.synced && len(j.inherited) == 0 {
 		return nil
 	}
@@ -309,7 +309,7 @@ func (j *joiner) inherit(services []*registry.Service) (rows []*registry.Service
 	return rows
 }
 
-func (j *joiner) release(name registry.Name) {
+func (j *joiner) releaseInherited(name registry.Name) {
 	delete(j.inherited, name)
 	j.table.Unknown(string(name), nil)
 }
@@ -318,7 +318,7 @@ func (j *joiner) release(name registry.Name) {
 // reported all clusters, and the endpoints of those that the name means.
 func (j *joiner) reportInterest(changes []rowChange) {
 	interest := j.state.naming.Interest
-	if interest == nil || !j.listed || !j.mapped {
+	if interest == nil || !j.clustersComplete || !j.mappingComplete {
 		return
 	}
 	known := make(map[string]error)
@@ -326,26 +326,26 @@ func (j *joiner) reportInterest(changes []rowChange) {
 		known[name] = nil
 	}
 	for _, c := range changes { // names that were reported before
-		for _, name := range j.state.namesOf(c.address) {
+		for _, name := range j.state.interestNames(c.address) {
 			known[name] = nil
 		}
 	}
 	for a, r := range j.state.rows {
-		for _, name := range j.state.namesOf(a) {
+		for _, name := range j.state.interestNames(a) {
 			if _, ok := known[name]; ok && r.unknown != nil {
 				known[name] = r.unknown
 			}
 		}
 	}
-	j.deletePending(known)
+	j.deletePendingNames(known)
 	interest.Report(known)
 }
 
-// deletePending deletes the names with pending endpoints.
-func (j *joiner) deletePending(known map[string]error) {
-	for edsName := range j.pending {
-		for _, a := range j.state.users[edsName] {
-			for _, name := range j.state.namesOf(a) {
+// deletePendingNames deletes the names with pending endpoints.
+func (j *joiner) deletePendingNames(known map[string]error) {
+	for edsName := range j.pendingEndpoints {
+		for _, a := range j.state.hostsByEDSName[edsName] {
+			for _, name := range j.state.interestNames(a) {
 				delete(known, name)
 			}
 		}
@@ -378,25 +378,25 @@ func (j *joiner) reportMissingKeys() {
 	}
 	if err == nil && len(j.inherited) > 0 {
 		for name := range j.inherited {
-			j.release(name)
+			j.releaseInherited(name)
 		}
-		j.complete = false // what is missing by now does not exist
+		j.compared = false // what is missing by now does not exist
 	}
 }
 
 func (j *joiner) logConflicts() {
 	conflicts := j.mapping.Mapping.Conflicts()
-	if len(conflicts) > j.conflicts {
+	if len(conflicts) > j.loggedConflicts {
 		c := conflicts[0]
 		j.source.o.Log.Info("service keys are published for several hosts, all of them are used", // as in each migration
 			"keys", len(conflicts), "such_as", c.Key.String(), "hosts", len(c.Addresses))
 	}
-	j.conflicts = len(conflicts)
+	j.loggedConflicts = len(conflicts)
 }
 
 func (j *joiner) reportStatus() {
 	j.source.setStatus(Status{
-		Complete: j.complete, Epoch: j.epoch, Clusters: len(j.state.hosts), Services: j.state.count,
-		Requested: len(j.state.users), Pending: len(j.pending), Mapping: j.mapping,
+		Complete: j.compared, Epoch: j.epoch, Clusters: len(j.state.hosts), Services: j.state.serviceCount,
+		Requested: len(j.state.hostsByEDSName), Pending: len(j.pendingEndpoints), Mapping: j.mapping,
 	})
 }

@@ -204,12 +204,12 @@ func (s *Source) Run(ctx context.Context, table *registry.Table) error {
 		parts.Go(func() {
 			ended <- s.o.Clusters.Run(ctx, func(c Changes) { j.apply(ctx, updateOfReader(c)) })
 		})
-		return j.run(ctx, ended)
+		return j.awaitInterest(ctx, ended)
 	}
 	j.subscribe(ctx, s.client, s.decoder)
 	parts.Go(func() { ended <- s.client.Run(ctx) })
 	parts.Go(func() { ended <- s.readMapping(ctx, j) })
-	return j.run(ctx, ended)
+	return j.awaitInterest(ctx, ended)
 }
 
 // readMapping reports the mapping to the loop. Without a reader it is empty and

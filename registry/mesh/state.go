@@ -14,12 +14,12 @@ type joinState struct {
 	istiod naming.HostAddress // its endpoints are read even if it is no service
 	input  JoinInput
 
-	hosts   map[naming.HostAddress]*host
-	users   map[string][]naming.HostAddress // hosts by the EDS names of their endpoints
-	dirty   map[naming.HostAddress]struct{}
-	rows    map[naming.HostAddress]hostRow // of hosts with anything to report
-	skipped map[string]string              // clusters that are no service, with the reason; empty: no longer
-	count   int                            // of rows with a service
+	hosts          map[naming.HostAddress]*host
+	hostsByEDSName map[string][]naming.HostAddress // hosts by the EDS names of their endpoints
+	dirtyHosts     map[naming.HostAddress]struct{}
+	rows           map[naming.HostAddress]hostRow // of hosts with anything to report
+	skipped        map[string]string              // clusters that are no service, with the reason; empty: no longer
+	serviceCount   int                            // of rows with a service
 }
 
 func newJoinState(n Naming, istiod naming.HostAddress) *joinState {
@@ -29,8 +29,8 @@ func newJoinState(n Naming, istiod naming.HostAddress) *joinState {
 			Clusters: map[string]*Cluster{}, Assignments: map[string]*Assignment{},
 			Rejected: map[string]error{}, Unknown: map[string]error{},
 		},
-		hosts: map[naming.HostAddress]*host{}, users: map[string][]naming.HostAddress{},
-		dirty: map[naming.HostAddress]struct{}{}, rows: map[naming.HostAddress]hostRow{}, skipped: map[string]string{},
+		hosts: map[naming.HostAddress]*host{}, hostsByEDSName: map[string][]naming.HostAddress{},
+		dirtyHosts: map[naming.HostAddress]struct{}{}, rows: map[naming.HostAddress]hostRow{}, skipped: map[string]string{},
 	}
 }
 
@@ -42,15 +42,15 @@ func (s *joinState) apply(u update) {
 		s.setRejected(name, err)
 	}
 	for name, a := range u.assignments {
-		if len(s.users[name]) > 0 {
+		if len(s.hostsByEDSName[name]) > 0 {
 			s.input.Assignments[name] = a
-			s.markUsers(name)
+			s.markHostsOf(name)
 		}
 	}
 	for name, err := range u.unknown {
-		if len(s.users[name]) > 0 && s.input.Unknown[name] != err { //nolint:errorlint // only whether it changed
-			set(s.input.Unknown, name, err)
-			s.markUsers(name)
+		if len(s.hostsByEDSName[name]) > 0 && s.input.Unknown[name] != err { //nolint:errorlint // only whether it changed
+			setOrDeleteErr(s.input.Unknown, name, err)
+			s.markHostsOf(name)
 		}
 	}
 	if u.mapping != nil {
@@ -65,13 +65,13 @@ func (s *joinState) setRejected(name string, err error) {
 	if err == nil && s.input.Rejected[name] == nil {
 		return
 	}
-	set(s.input.Rejected, name, err)
+	setOrDeleteErr(s.input.Rejected, name, err)
 	if id, invalid := naming.ParseCluster(name); invalid == nil {
-		s.dirty[id.HostAddress()] = struct{}{}
+		s.dirtyHosts[id.HostAddress()] = struct{}{}
 	}
 }
 
-func set(m map[string]error, key string, err error) {
+func setOrDeleteErr(m map[string]error, key string, err error) {
 	if err == nil {
 		delete(m, key)
 	} else {
@@ -79,20 +79,20 @@ func set(m map[string]error, key string, err error) {
 	}
 }
 
-// markUsers has the hosts joined again that have endpoints of an EDS name.
-func (s *joinState) markUsers(edsName string) {
-	for _, a := range s.users[edsName] {
-		s.dirty[a] = struct{}{}
+// markHostsOf has the hosts joined again that have endpoints of an EDS name.
+func (s *joinState) markHostsOf(edsName string) {
+	for _, a := range s.hostsByEDSName[edsName] {
+		s.dirtyHosts[a] = struct{}{}
 	}
 }
 
 func (s *joinState) markAll() {
 	for a := range s.hosts {
-		s.dirty[a] = struct{}{}
+		s.dirtyHosts[a] = struct{}{}
 	}
 	for _, addresses := range s.input.Mapping.All() {
 		for _, a := range addresses {
-			s.dirty[a] = struct{}{}
+			s.dirtyHosts[a] = struct{}{}
 		}
 	}
 }
@@ -100,7 +100,7 @@ func (s *joinState) markAll() {
 func (s *joinState) setMapping(m metadata.Mapping) {
 	for _, change := range m.Since(s.input.Mapping) {
 		for _, a := range slices.Concat(change.Added, change.Removed, change.Changed) {
-			s.dirty[a] = struct{}{}
+			s.dirtyHosts[a] = struct{}{}
 		}
 	}
 	s.input.Mapping = m
@@ -108,11 +108,11 @@ func (s *joinState) setMapping(m metadata.Mapping) {
 
 func (s *joinState) setCluster(name string, c *Cluster) {
 	old := s.input.Clusters[name]
-	if old != nil && old.skip() != "" {
+	if old != nil && old.skipReason() != "" {
 		s.skipped[name] = ""
 	}
 	if old != nil && old.Err == nil {
-		s.dirty[old.Address] = struct{}{}
+		s.dirtyHosts[old.Address] = struct{}{}
 		s.hosts[old.Address].remove(old)
 		if h := s.hosts[old.Address]; len(h.clusters)+len(h.subsets) == 0 {
 			delete(s.hosts, old.Address)
@@ -124,7 +124,7 @@ func (s *joinState) setCluster(name string, c *Cluster) {
 	}
 	s.input.Clusters[name] = c
 	if c.Err != nil {
-		if reason := c.skip(); reason != "" {
+		if reason := c.skipReason(); reason != "" {
 			s.skipped[name] = reason
 		}
 		return
@@ -133,7 +133,7 @@ func (s *joinState) setCluster(name string, c *Cluster) {
 		s.hosts[c.Address] = &host{address: c.Address}
 	}
 	s.hosts[c.Address].add(c)
-	s.dirty[c.Address] = struct{}{}
+	s.dirtyHosts[c.Address] = struct{}{}
 }
 
 // rowChange is the row of one host before and after a join.
@@ -148,16 +148,16 @@ func (c rowChange) name() registry.Name { return registry.Name(c.address.String(
 // joinDirty joins the hosts that changed, and returns their changes with the EDS
 // names to subscribe to and to unsubscribe from.
 func (s *joinState) joinDirty() (changes []rowChange, watch, unwatch []string) {
-	for a := range s.dirty {
-		before, now := s.rows[a], s.join(a)
-		watch, unwatch = s.setUsers(a, before.edsNames, now.edsNames, watch, unwatch)
+	for a := range s.dirtyHosts {
+		before, now := s.rows[a], s.joinAddress(a)
+		watch, unwatch = s.setEDSNames(a, before.edsNames, now.edsNames, watch, unwatch)
 		if now.unknown != nil && before.service != nil && (now.service == nil || len(now.service.Endpoints) == 0) {
 			now.service = before.service // the last that is known
 		}
 		s.setRow(a, before, now)
 		changes = append(changes, rowChange{a, before, now})
 	}
-	clear(s.dirty)
+	clear(s.dirtyHosts)
 	slices.SortFunc(changes, func(a, b rowChange) int { return a.address.Compare(b.address) })
 	for _, name := range watch {
 		delete(s.input.Unknown, name)
@@ -174,14 +174,14 @@ func (s *joinState) setRow(a naming.HostAddress, before, now hostRow) {
 		s.rows[a] = now
 	}
 	if before.service != nil {
-		s.count--
+		s.serviceCount--
 	}
 	if now.service != nil {
-		s.count++
+		s.serviceCount++
 	}
 }
 
-func (s *joinState) join(a naming.HostAddress) hostRow {
+func (s *joinState) joinAddress(a naming.HostAddress) hostRow {
 	h := s.hosts[a]
 	if h == nil {
 		if len(s.input.Mapping.Keys(a)) == 0 && s.input.Rejected[clusterName(a)] == nil {
@@ -196,26 +196,26 @@ func (s *joinState) join(a naming.HostAddress) hostRow {
 	return r
 }
 
-// setUsers records the EDS names of a host. It adds the first use of a name to watch,
+// setEDSNames records the EDS names of a host. It adds the first use of a name to watch,
 // and the end of the last to unwatch.
-func (s *joinState) setUsers(a naming.HostAddress, before, now, watch, unwatch []string) (w, u []string) {
+func (s *joinState) setEDSNames(a naming.HostAddress, before, now, watch, unwatch []string) (w, u []string) {
 	for _, name := range now {
-		users := s.users[name]
+		users := s.hostsByEDSName[name]
 		if len(users) == 0 {
 			watch = append(watch, name)
 		}
 		if !slices.Contains(users, a) {
-			s.users[name] = append(users, a)
+			s.hostsByEDSName[name] = append(users, a)
 		}
 	}
 	for _, name := range before {
 		if slices.Contains(now, name) {
 			continue
 		}
-		others := slices.DeleteFunc(s.users[name], func(o naming.HostAddress) bool { return o == a })
-		s.users[name] = others
+		others := slices.DeleteFunc(s.hostsByEDSName[name], func(o naming.HostAddress) bool { return o == a })
+		s.hostsByEDSName[name] = others
 		if len(others) == 0 {
-			delete(s.users, name)
+			delete(s.hostsByEDSName, name)
 			delete(s.input.Assignments, name)
 			delete(s.input.Unknown, name)
 			unwatch = append(unwatch, name)
@@ -225,7 +225,7 @@ func (s *joinState) setUsers(a naming.HostAddress, before, now, watch, unwatch [
 }
 
 func (s *joinState) services() []*registry.Service {
-	out := make([]*registry.Service, 0, s.count)
+	out := make([]*registry.Service, 0, s.serviceCount)
 	for _, r := range s.rows {
 		if r.service != nil {
 			out = append(out, r.service)
@@ -234,13 +234,13 @@ func (s *joinState) services() []*registry.Service {
 	return out
 }
 
-// namesOf returns all names by which a host may be asked for.
-func (s *joinState) namesOf(a naming.HostAddress) []string {
+// interestNames returns all names by which a host may be asked for.
+func (s *joinState) interestNames(a naming.HostAddress) []string {
 	h := s.hosts[a]
 	if h == nil {
 		h = &host{address: a}
 	}
-	return h.names(s.naming.interfaces(a, s.input.Mapping))
+	return h.interestNames(s.naming.interfacesOf(a, s.input.Mapping))
 }
 
 func (s *joinState) replicas() []string {
@@ -248,7 +248,7 @@ func (s *joinState) replicas() []string {
 	if h == nil || h.cluster() == nil {
 		return nil
 	}
-	a, _, _ := h.cluster().assignment(s.input)
+	a, _, _ := h.cluster().assignmentIn(s.input)
 	if a == nil {
 		return nil
 	}
