@@ -2,11 +2,6 @@ package mesh
 
 import (
 	"errors"
-	"fmt"
-	"strings"
-
-	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/xds-bridge/xds-bridge/naming"
 	"github.com/xds-bridge/xds-bridge/registry"
@@ -52,76 +47,8 @@ type Cluster struct {
 	Err         error       // why the cluster is no service
 }
 
-// dynamicForwardProxy is the kind of cluster whose endpoints each proxy resolves when it
-// is called: ServiceEntries of a wildcard host and resolution DYNAMIC_DNS.
-const dynamicForwardProxy = "envoy.clusters.dynamic_forward_proxy"
-
 // errNotAService is the Err of clusters that every proxy has.
 var errNotAService = errors.New("no service of the mesh")
-
-// DecodeCluster implements ads.Kind.Decode for ClusterType. A cluster that is no
-// service is a value with an Err and not an error: istiod would send a rejected
-// cluster again and again.
-func (d *Decoder) DecodeCluster(data []byte) (string, *Cluster, error) {
-	var c clusterv3.Cluster
-	if err := proto.Unmarshal(data, &c); err != nil {
-		return "", nil, fmt.Errorf("cluster: %w", err)
-	}
-	return c.GetName(), d.cluster(&c), nil
-}
-
-func (d *Decoder) cluster(c *clusterv3.Cluster) *Cluster {
-	out := &Cluster{Name: strings.Clone(c.GetName())}
-	id, err := naming.ParseCluster(c.GetName())
-	switch {
-	case err != nil && strings.HasPrefix(c.GetName(), naming.Outbound):
-		out.Err = err
-		return out
-	case err != nil || id.Direction != naming.Outbound:
-		out.Err = errNotAService
-		return out
-	}
-	out.ID, out.Address = id, id.HostAddress()
-	out.Attributes = registry.Attributes{AttributeCluster: out.Name, AttributeHost: out.Address.String()}
-	out.Namespace, out.Application = telemetryNames(c)
-	if kind := c.GetClusterType(); kind != nil { // without it GetType would say STATIC
-		if kind.GetName() == dynamicForwardProxy {
-			out.Discovery = DiscoveryEmpty
-		}
-		return out
-	}
-	switch c.GetType() {
-	case clusterv3.Cluster_EDS:
-		out.Discovery, out.EDSName = DiscoveryEDS, out.Name
-		if name := c.GetEdsClusterConfig().GetServiceName(); name != "" {
-			out.EDSName = strings.Clone(name)
-		}
-	case clusterv3.Cluster_STRICT_DNS, clusterv3.Cluster_LOGICAL_DNS, clusterv3.Cluster_STATIC:
-		out.Discovery = DiscoveryInline
-		out.Inline = d.assignment(c.GetLoadAssignment())
-	case clusterv3.Cluster_ORIGINAL_DST:
-		out.Discovery = DiscoveryOriginalDst
-		if d.router { // which has EDS clusters for services with endpoints
-			out.Discovery = DiscoveryEmpty
-		}
-	}
-	return out
-}
-
-// telemetryNames reads istiod's telemetry labels of a cluster. The name of a ServiceEntry
-// is its host and left out.
-func telemetryNames(c *clusterv3.Cluster) (namespace, application string) {
-	list := c.GetMetadata().GetFilterMetadata()["istio"].GetFields()["services"].GetListValue().GetValues()
-	if len(list) == 0 {
-		return "", ""
-	}
-	f := list[0].GetStructValue().GetFields()
-	namespace = strings.Clone(f["namespace"].GetStringValue())
-	if name := f["name"].GetStringValue(); name != f["host"].GetStringValue() {
-		application = strings.Clone(name)
-	}
-	return namespace, application
-}
 
 // NewCluster returns the cluster that istiod makes of a port of a host; inline nil:
 // it has no endpoints for anybody.

@@ -17,17 +17,17 @@ type Joined struct {
 }
 
 // Join joins a whole view, with which the source's table is compared.
-func (n *Naming) Join(v JoinInput) Joined {
+func (n *Naming) Join(in JoinInput) Joined {
 	out := Joined{
 		Skipped: make(map[string]string), Unknown: make(map[registry.Name]error), EDSNames: make(map[string]struct{}),
 	}
-	for _, c := range v.Clusters {
+	for _, c := range in.Clusters {
 		if reason := c.skipReason(); reason != "" {
 			out.Skipped[c.Name] = reason
 		}
 	}
-	for _, h := range v.hosts() {
-		r := n.joinHost(h, v)
+	for _, h := range in.hosts() {
+		r := n.joinHost(h, in)
 		if r.service != nil {
 			out.Services = append(out.Services, r.service)
 		}
@@ -46,7 +46,7 @@ func (n *Naming) Join(v JoinInput) Joined {
 }
 
 // hosts returns every host that clusters, errors or the mapping name.
-func (v *JoinInput) hosts() map[naming.HostAddress]*host {
+func (in *JoinInput) hosts() map[naming.HostAddress]*host {
 	hosts := make(map[naming.HostAddress]*host)
 	at := func(a naming.HostAddress) *host {
 		if hosts[a] == nil {
@@ -54,18 +54,18 @@ func (v *JoinInput) hosts() map[naming.HostAddress]*host {
 		}
 		return hosts[a]
 	}
-	for _, c := range v.Clusters {
+	for _, c := range in.Clusters {
 		if c.Err == nil {
 			at(c.Address).add(c)
 		}
 	}
-	for name := range v.Rejected {
+	for name := range in.Rejected {
 		id, err := naming.ParseCluster(name)
-		if a := id.HostAddress(); err == nil && v.Rejected[clusterName(a)] != nil {
+		if a := id.HostAddress(); err == nil && in.Rejected[clusterName(a)] != nil {
 			at(a)
 		}
 	}
-	for _, addresses := range v.Mapping.All() {
+	for _, addresses := range in.Mapping.All() {
 		for _, a := range addresses {
 			at(a)
 		}

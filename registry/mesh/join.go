@@ -52,47 +52,6 @@ type JoinInput struct {
 	Unknown  map[string]error
 }
 
-// host is the clusters of one host address.
-type host struct {
-	address  naming.HostAddress
-	clusters []*Cluster // without a subset, by name; several if the host has several spellings
-	subsets  []*Cluster // by name
-}
-
-// cluster returns the cluster without a subset, nil if there is none. Of several
-// spellings the first by name counts.
-func (h *host) cluster() *Cluster {
-	if len(h.clusters) == 0 {
-		return nil
-	}
-	return h.clusters[0]
-}
-
-func (h *host) add(c *Cluster) {
-	if c.ID.Subset == "" {
-		h.clusters = insertByName(h.clusters, c)
-	} else {
-		h.subsets = insertByName(h.subsets, c)
-	}
-}
-
-func (h *host) remove(c *Cluster) {
-	same := func(o *Cluster) bool { return o == c }
-	h.clusters = slices.DeleteFunc(h.clusters, same)
-	h.subsets = slices.DeleteFunc(h.subsets, same)
-}
-
-func insertByName(sorted []*Cluster, c *Cluster) []*Cluster {
-	at, _ := slices.BinarySearchFunc(sorted, c, func(a, b *Cluster) int { return cmp.Compare(a.Name, b.Name) })
-	return slices.Insert(sorted, at, c)
-}
-
-// clusterName returns the name that istiod gives the cluster of an address, without
-// a subset.
-func clusterName(a naming.HostAddress) string {
-	return naming.Cluster{Direction: naming.Outbound, Port: a.Port, Host: a.Host}.String()
-}
-
 // skipReason is why status lists a cluster that is no service; empty for those that every
 // proxy has.
 func (c *Cluster) skipReason() string {
@@ -128,8 +87,8 @@ const (
 )
 
 // joinHost joins the clusters, the endpoints and the mapping of one host.
-func (n *Naming) joinHost(h *host, v JoinInput) hostRow {
-	interfaces, c := n.interfacesOf(h.address, v.Mapping), h.cluster()
+func (n *Naming) joinHost(h *host, in JoinInput) hostRow {
+	interfaces, c := n.interfacesOf(h.address, in.Mapping), h.cluster()
 	o := n.omissionOf(h.address, interfaces)
 	switch {
 	case o != registry.Omission{}:
@@ -137,7 +96,7 @@ func (n *Naming) joinHost(h *host, v JoinInput) hostRow {
 	case n.Interest != nil && !n.Interest.Wants(h.interestNames(interfaces)...):
 		return hostRow{}
 	case c == nil:
-		if err := v.Rejected[clusterName(h.address)]; err != nil {
+		if err := in.Rejected[clusterName(h.address)]; err != nil {
 			return hostRow{skipped: registry.Omission{Reason: err.Error()}, unknown: err}
 		}
 		return hostRow{skipped: registry.Omission{Reason: reasonNoCluster}}
@@ -146,19 +105,19 @@ func (n *Naming) joinHost(h *host, v JoinInput) hostRow {
 		Name: registry.Name(c.Attributes[AttributeHost]), Namespace: c.Namespace, Application: c.Application,
 		Interfaces: interfaces, Attributes: c.Attributes,
 	}
-	a, edsNames, err := c.assignmentIn(v)
-	r := hostRow{service: s, edsNames: edsNames, unknown: cmp.Or(err, v.Rejected[c.Name])}
+	a, edsNames, err := c.assignmentIn(in)
+	r := hostRow{service: s, edsNames: edsNames, unknown: cmp.Or(err, in.Rejected[c.Name])}
 	if a == nil {
 		r.setNoEndpoints(c, err)
 		return r
 	}
 	s.Endpoints = a.Endpoints
 	if n.Subsets {
-		subsets, names := h.subsetsOf(v)
+		subsets, names := h.subsetsOf(in)
 		r.edsNames = append(r.edsNames, names...)
 		s.Endpoints = withSubsets(a.Endpoints, subsets)
 	}
-	parts := []string{a.describeSkipped(), n.setEndpointInterfaces(s, h.address, v.Mapping)}
+	parts := []string{a.describeSkipped(), n.setEndpointInterfaces(s, h.address, in.Mapping)}
 	r.skipped.Reason = strings.Join(slices.DeleteFunc(parts, func(text string) bool { return text == "" }), "; ")
 	return r
 }
@@ -255,25 +214,13 @@ func (r *hostRow) setNoEndpoints(c *Cluster, err error) {
 	}
 }
 
-// interestNames returns all interestNames by which a host may be asked for.
-func (h *host) interestNames(interfaces []registry.Interface) []string {
-	names := []string{h.address.Host, h.address.String()}
-	if c := h.cluster(); c != nil && c.Application != "" {
-		names = append(names, c.Application)
-	}
-	for _, i := range interfaces {
-		names = append(names, i.Name, metadata.KeyOf(i).String())
-	}
-	return names
-}
-
 // assignmentIn returns the endpoints of a cluster, with the EDS names that they are
 // asked for by. They are nil with an error if they are not known, and nil without
 // one if the cluster has none for anybody.
-func (c *Cluster) assignmentIn(v JoinInput) (a *Assignment, edsNames []string, err error) {
+func (c *Cluster) assignmentIn(in JoinInput) (a *Assignment, edsNames []string, err error) {
 	switch c.Discovery {
 	case DiscoveryEDS:
-		a, err = v.Assignments[c.EDSName], v.Unknown[c.EDSName]
+		a, err = in.Assignments[c.EDSName], in.Unknown[c.EDSName]
 		if a == nil && err == nil {
 			err = errEndpointsPending
 		}
@@ -346,27 +293,6 @@ func (n *Naming) isPlain(a naming.HostAddress) bool {
 
 func matches(patterns []naming.Pattern, host string) bool {
 	return slices.ContainsFunc(patterns, func(p naming.Pattern) bool { return p.MatchHost(host) })
-}
-
-// subsetsOf returns the subsets of each address, and the EDS names to ask for.
-func (h *host) subsetsOf(v JoinInput) (subsets map[string]string, edsNames []string) {
-	subsets = make(map[string]string)
-	for _, c := range h.subsets {
-		a, names, _ := c.assignmentIn(v)
-		edsNames = append(edsNames, names...)
-		if a == nil {
-			continue // an endpoint without its subset is still an endpoint
-		}
-		for _, e := range a.Endpoints {
-			key := e.Address()
-			if others := subsets[key]; others != "" {
-				subsets[key] = others + "," + c.ID.Subset
-			} else {
-				subsets[key] = c.ID.Subset
-			}
-		}
-	}
-	return subsets, edsNames
 }
 
 // withSubsets returns the endpoints with their subsets. Endpoints of one subset
