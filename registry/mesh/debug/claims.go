@@ -39,15 +39,15 @@ type claim struct {
 	withdrawn bool      // a connection of the node is open and does not make it
 }
 
-// certainty is how reliable the readings are.
-type certainty struct {
+// readingCertainty is how reliable the readings are.
+type readingCertainty struct {
 	complete bool      // every listed replica answered at some time
 	fresh    bool      // every listed replica answered last time
 	asOf     time.Time // the oldest of the last readings of those that answered
 }
 
-// node is what the connections of one node publish together.
-type node struct {
+// nodePublication is what the connections of one nodePublication publish together.
+type nodePublication struct {
 	keys       map[naming.ServiceKey]bool
 	registered bool // one of them published its services
 	unread     bool // one of them cannot be read
@@ -59,8 +59,8 @@ func newClaimSet(grace, connectionGrace time.Duration) *claimSet {
 }
 
 // update applies what all clients publish now and removes the claims that ended.
-func (s *claimSet) update(clients iter.Seq[*client], known certainty, now time.Time) {
-	nodes := make(map[string]*node)
+func (s *claimSet) update(clients iter.Seq[*connectedClient], known readingCertainty, now time.Time) {
+	nodes := make(map[string]*nodePublication)
 	current := make(map[claimKey]bool)
 	for c := range clients {
 		if c.publication == nil {
@@ -68,7 +68,7 @@ func (s *claimSet) update(clients iter.Seq[*client], known certainty, now time.T
 		}
 		n := nodes[c.node]
 		if n == nil {
-			n = &node{keys: make(map[naming.ServiceKey]bool)}
+			n = &nodePublication{keys: make(map[naming.ServiceKey]bool)}
 			nodes[c.node] = n
 		}
 		n.add(c.publication)
@@ -84,7 +84,7 @@ func (s *claimSet) update(clients iter.Seq[*client], known certainty, now time.T
 	s.next = time.Time{}
 	for k, c := range s.claims {
 		if !current[k] {
-			s.updateAbsent(k, c, cmp.Or(nodes[k.node], new(node)), known, now)
+			s.updateAbsent(k, c, cmp.Or(nodes[k.node], new(nodePublication)), known, now)
 		}
 	}
 	if s.absent = len(s.claims) - len(current); s.absent > maxAbsent {
@@ -119,7 +119,7 @@ func (s *claimSet) evict(current map[claimKey]bool) {
 // client withdrew ends after the grace, and at once if it maps the key to another
 // address. A claim whose connection ended waits for the client to come back. Time
 // alone ends nothing: it requires a later reading.
-func (s *claimSet) updateAbsent(k claimKey, c *claim, n *node, known certainty, now time.Time) {
+func (s *claimSet) updateAbsent(k claimKey, c *claim, n *nodePublication, known readingCertainty, now time.Time) {
 	if n.unread || slices.Contains(n.unreadKeys, k.key) {
 		*c = claim{client: c.client} // it may still be made
 		return
@@ -153,7 +153,7 @@ func (s *claimSet) end(c *claim) time.Time {
 	return s.notBefore
 }
 
-func (n *node) add(p *metadata.Publication) {
+func (n *nodePublication) add(p *metadata.Publication) {
 	n.registered = n.registered || !p.Silent && !p.Unread
 	n.unread = n.unread || p.Unread
 	n.unreadKeys = append(n.unreadKeys, p.UnreadKeys...)

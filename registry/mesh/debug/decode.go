@@ -19,8 +19,8 @@ import (
 // maxClient bounds the text of one client, which is held in memory.
 const maxClient = 8 << 20
 
-// client is one connection to a replica. It is never written once decoded.
-type client struct {
+// connectedClient is one connection to a replica. It is never written once decoded.
+type connectedClient struct {
 	id          string
 	node        string // the id without the number of the connection: pod.namespace
 	connectedAt time.Time
@@ -31,23 +31,23 @@ type client struct {
 	retryAt time.Time // when it is read again
 }
 
-// response is a response to adsz or connections.
-type response struct {
-	clients  map[string]*client
+// clientList is a clientList to adsz or connections.
+type clientList struct {
+	clients  map[string]*connectedClient
 	nameless int       // clients whose id could not be read
 	clock    time.Time // istiod's; at least the newest time in the response
 	skipped  []metadata.PublicationError
 	bytes    int64
 }
 
-// decoder decodes responses to adsz and connections, which have the same form.
-type decoder struct{ o *Options }
+// clientListDecoder decodes responses to adsz and connections, which have the same form.
+type clientListDecoder struct{ o *Options }
 
 // decode decodes a response while it is received, holding the text of one client. An
 // incomplete response is an error.
-func (d *decoder) decode(body io.Reader) (*response, error) {
-	counted := &bounded{r: body, left: d.o.MaxBytes}
-	resp := &response{clients: make(map[string]*client)}
+func (d *clientListDecoder) decode(body io.Reader) (*clientList, error) {
+	counted := &boundedReader{r: body, left: d.o.MaxBytes}
+	resp := &clientList{clients: make(map[string]*connectedClient)}
 	err := d.object(counted, resp)
 	resp.bytes = d.o.MaxBytes - counted.left
 	if counted.err != nil {
@@ -65,7 +65,7 @@ func (d *decoder) decode(body io.Reader) (*response, error) {
 	return resp, err
 }
 
-func (d *decoder) object(r *bounded, resp *response) error {
+func (d *clientListDecoder) object(r *boundedReader, resp *clientList) error {
 	buffered := bufio.NewReader(r)
 	if err := sniff(buffered); err != nil {
 		return err
@@ -95,7 +95,7 @@ func (d *decoder) object(r *bounded, resp *response) error {
 	return nil
 }
 
-func (d *decoder) member(dec *json.Decoder, r *bounded, resp *response, total *int) error {
+func (d *clientListDecoder) member(dec *json.Decoder, r *boundedReader, resp *clientList, total *int) error {
 	name, err := dec.Token()
 	switch {
 	case err != nil:
@@ -131,7 +131,7 @@ func sniff(r *bufio.Reader) error {
 }
 
 // list reads the clients; null is none of them, as Go writes an empty list.
-func (d *decoder) list(dec *json.Decoder, r *bounded, resp *response) error {
+func (d *clientListDecoder) list(dec *json.Decoder, r *boundedReader, resp *clientList) error {
 	start, err := dec.Token()
 	if err != nil || start == nil {
 		return err
@@ -163,7 +163,7 @@ type clientStatus struct {
 }
 
 // add adds one client; err is what of it could not be read.
-func (d *decoder) add(s clientStatus, err error, resp *response) {
+func (d *clientListDecoder) add(s clientStatus, err error, resp *clientList) {
 	if s.ConnectionID == "" {
 		resp.nameless++
 		reason := "it has no connectionId"
@@ -173,7 +173,7 @@ func (d *decoder) add(s clientStatus, err error, resp *response) {
 		resp.skipped = append(resp.skipped, metadata.PublicationError{Text: naming.Quote("client " + strconv.Itoa(len(resp.clients)+resp.nameless)), Reason: reason})
 		return
 	}
-	c := &client{id: s.ConnectionID, node: nodeOf(s.ConnectionID), connectedAt: parseTime(s.ConnectedAt)}
+	c := &connectedClient{id: s.ConnectionID, node: nodeOf(s.ConnectionID), connectedAt: parseTime(s.ConnectedAt)}
 	if c.connectedAt.After(resp.clock) {
 		resp.clock = c.connectedAt
 	}
@@ -204,7 +204,7 @@ func parseTime(s string) time.Time {
 	return t
 }
 
-func (d *decoder) parse(id string, raw json.RawMessage) (metadata.Publication, []metadata.PublicationError) {
+func (d *clientListDecoder) parse(id string, raw json.RawMessage) (metadata.Publication, []metadata.PublicationError) {
 	var value *string
 	if json.Unmarshal(raw, &value) != nil || value == nil {
 		return metadata.Publication{Client: id, Unread: true},
@@ -216,7 +216,7 @@ func (d *decoder) parse(id string, raw json.RawMessage) (metadata.Publication, [
 	return metadata.ParsePublication(id, *value)
 }
 
-func (d *decoder) isOwn(node string, s clientStatus) bool {
+func (d *clientListDecoder) isOwn(node string, s clientStatus) bool {
 	_, marked := s.Metadata.Labels[metadata.MarkKey]
 	return marked && !d.o.Bridged || slices.Contains(d.o.OwnNodes, node)
 }
@@ -231,15 +231,15 @@ func nodeOf(connection string) string {
 	return connection[:at]
 }
 
-// bounded limits the size of a response, in total and of one client.
-type bounded struct {
+// boundedReader limits the size of a response, in total and of one client.
+type boundedReader struct {
 	r       io.Reader
 	left    int64
 	element int64
 	err     error // which limit was exceeded
 }
 
-func (b *bounded) Read(p []byte) (int, error) {
+func (b *boundedReader) Read(p []byte) (int, error) {
 	if b.err != nil {
 		return 0, b.err
 	}

@@ -20,7 +20,7 @@ type DecodeOptions struct {
 // Decode reads one response to adsz: what each client publishes and what of that
 // could not be read, both in order of connection.
 func Decode(body io.Reader, o DecodeOptions) ([]metadata.Publication, []metadata.PublicationError, error) {
-	d := decoder{&Options{MaxBytes: cmp.Or(o.MaxBytes, DefaultMaxBytes), OwnNodes: o.OwnNodes, Legacy: o.Legacy, Bridged: o.Bridged}}
+	d := clientListDecoder{&Options{MaxBytes: cmp.Or(o.MaxBytes, DefaultMaxBytes), OwnNodes: o.OwnNodes, Legacy: o.Legacy, Bridged: o.Bridged}}
 	r, err := d.decode(body)
 	if err != nil {
 		return nil, nil, err

@@ -27,7 +27,7 @@ const retryInterval = 10 * time.Minute
 
 // reading is what one replica reported of its clients. It is never written once read.
 type reading struct {
-	*response
+	*clientList
 	at  time.Time     // when it was read
 	age time.Duration // the least time for which the replica has been up
 }
@@ -40,25 +40,25 @@ type poller struct {
 	replica string
 	transport
 	last  *reading
-	known map[string]*client // of the last list, or read before a reading that failed
+	known map[string]*connectedClient // of the last list, or read before a reading that failed
 }
 
-// result is what the poller of a replica read.
-type result struct {
-	replica *replica
+// pollResult is what the poller of a replica read.
+type pollResult struct {
+	replica *polledReplica
 	reading *reading
 	at      time.Time // when the reading began
 	err     error
 }
 
-func (p *poller) run(ctx context.Context, r *replica, results chan<- result) {
+func (p *poller) run(ctx context.Context, r *polledReplica, results chan<- pollResult) {
 	defer p.close()
 	Repeat(ctx, func() time.Duration {
 		start := time.Now()
 		read, err := p.read(ctx)
 		select {
 		case <-ctx.Done():
-		case results <- result{replica: r, reading: read, at: start, err: err}:
+		case results <- pollResult{replica: r, reading: read, at: start, err: err}:
 		}
 		return p.o.Interval
 	})
@@ -94,8 +94,8 @@ func (p *poller) read(ctx context.Context) (*reading, error) {
 
 // compare returns the listed clients that are known by id, and those to read. One
 // that could not be read is read again after retryInterval.
-func (p *poller) compare(list *response) (kept map[string]*client, unread []*client) {
-	kept = make(map[string]*client, len(list.clients))
+func (p *poller) compare(list *clientList) (kept map[string]*connectedClient, unread []*connectedClient) {
+	kept = make(map[string]*connectedClient, len(list.clients))
 	if list.nameless > 0 { // a client without an id may be any that is missing
 		maps.Copy(kept, p.known)
 	}
@@ -119,7 +119,7 @@ func (p *poller) compare(list *response) (kept map[string]*client, unread []*cli
 
 // readEach reads clients into kept, one request each, and returns those for which
 // istiod returned others.
-func (p *poller) readEach(ctx context.Context, clients []*client, kept map[string]*client) (ambiguous []*client, err error) {
+func (p *poller) readEach(ctx context.Context, clients []*connectedClient, kept map[string]*connectedClient) (ambiguous []*connectedClient, err error) {
 	p.known = maps.Clone(kept)
 	for i, c := range clients {
 		start := time.Now()
@@ -150,7 +150,7 @@ func pause(ctx context.Context, duration time.Duration) bool {
 
 // readClient reads one client; nil says that istiod returned others, whose ids
 // contain that of this one.
-func (p *poller) readClient(ctx context.Context, c *client) (*client, error) {
+func (p *poller) readClient(ctx context.Context, c *connectedClient) (*connectedClient, error) {
 	for range attempts {
 		r, err := p.request(ctx, "client", "adsz?proxyID="+url.QueryEscape(c.id))
 		if causeIs(err, TooLarge) {
@@ -167,7 +167,7 @@ func (p *poller) readClient(ctx context.Context, c *client) (*client, error) {
 }
 
 // unreadable returns a client that cannot be read: it may publish anything.
-func unreadable(c *client, err error) *client {
+func unreadable(c *connectedClient, err error) *connectedClient {
 	u := *c
 	u.unread, u.retryAt = err, time.Now().Add(retryInterval)
 	u.publication = &metadata.Publication{Client: c.id, Unread: true}
@@ -177,7 +177,7 @@ func unreadable(c *client, err error) *client {
 
 // resolve reads ambiguous clients into kept from the list of all, unless that is too
 // large.
-func (p *poller) resolve(ctx context.Context, ambiguous []*client, kept map[string]*client) error {
+func (p *poller) resolve(ctx context.Context, ambiguous []*connectedClient, kept map[string]*connectedClient) error {
 	all, err := p.request(ctx, "adsz", "adsz")
 	if err != nil && !causeIs(err, TooLarge) {
 		return err
@@ -210,8 +210,8 @@ func (p *poller) readAll(ctx context.Context) (*reading, error) {
 	return p.accept(r, start), nil
 }
 
-func (p *poller) accept(r *response, at time.Time) *reading {
-	next := &reading{response: r, at: at}
+func (p *poller) accept(r *clientList, at time.Time) *reading {
+	next := &reading{clientList: r, at: at}
 	for _, c := range r.clients {
 		if age := r.clock.Sub(c.connectedAt); !c.connectedAt.IsZero() && age > next.age {
 			next.age = age
@@ -222,14 +222,14 @@ func (p *poller) accept(r *response, at time.Time) *reading {
 }
 
 // request requests a page within the timeout and reports an observation.
-func (p *poller) request(ctx context.Context, name, query string) (*response, error) {
+func (p *poller) request(ctx context.Context, name, query string) (*clientList, error) {
 	limited, cancel := context.WithTimeout(ctx, p.o.Timeout)
 	defer cancel()
 	start := time.Now()
-	var r *response
+	var r *clientList
 	err := p.get(limited, query, func(body io.Reader, clock time.Time) error {
 		var err error
-		r, err = (&decoder{p.o}).decode(body)
+		r, err = (&clientListDecoder{p.o}).decode(body)
 		if clock.After(r.clock) {
 			r.clock = clock
 		}

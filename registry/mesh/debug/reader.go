@@ -17,11 +17,11 @@ import (
 // whenever the snapshot changes. A failed reading does not change the mapping.
 func (r *Reader) Run(ctx context.Context, changed func(Snapshot)) error {
 	ctx, cancel := context.WithCancel(ctx)
-	s := &state{
+	s := &readerLoop{
 		o:        &r.o,
-		results:  make(chan result),
+		results:  make(chan pollResult),
 		claims:   newClaimSet(r.o.Grace, r.o.ConnectionGrace),
-		replicas: make(map[string]*replica),
+		replicas: make(map[string]*polledReplica),
 	}
 	listings := make(chan Listing)
 	s.group.Go(func() { List(ctx, s.o.Replicas, s.o.Interval, s.o.Timeout, listings) })
@@ -43,20 +43,20 @@ func (r *Reader) Run(ctx context.Context, changed func(Snapshot)) error {
 	}
 }
 
-// state is what Run's goroutine owns. Nothing else touches it.
-type state struct {
+// readerLoop is what Run's goroutine owns. Nothing else touches it.
+type readerLoop struct {
 	o         *Options
 	group     sync.WaitGroup
-	results   chan result
+	results   chan pollResult
 	claims    *claimSet
-	replicas  map[string]*replica
+	replicas  map[string]*polledReplica
 	listErr   error
 	published *Snapshot
 	dirty     bool // something changed since publish
 }
 
-// replica is one replica that is being read.
-type replica struct {
+// polledReplica is one polledReplica that is being read.
+type polledReplica struct {
 	address string
 	cancel  context.CancelFunc
 	reading *reading  // nil until it answered
@@ -69,11 +69,11 @@ type replica struct {
 	unlisted bool
 }
 
-func (r *replica) isRelevant() bool { return !r.unlisted || r.err == nil }
+func (r *polledReplica) isRelevant() bool { return !r.unlisted || r.err == nil }
 
 // setListing starts to read new replicas. A replica that is no longer listed is
 // read until it stops answering; only then its reading is dropped.
-func (s *state) setListing(ctx context.Context, l Listing) {
+func (s *readerLoop) setListing(ctx context.Context, l Listing) {
 	if l.Err != nil {
 		l.Err = &Error{Cause: NoReplicas, Where: "istiod", Err: l.Err}
 	}
@@ -107,7 +107,7 @@ func (s *state) setListing(ctx context.Context, l Listing) {
 // removeUnlisted removes an unlisted replica in three cases: it is unreachable, it
 // has not answered for the time within which its clients come back, or another one
 // reports all its clients, and may be the same at another address.
-func (s *state) removeUnlisted(r *replica) (removed bool) {
+func (s *readerLoop) removeUnlisted(r *polledReplica) (removed bool) {
 	answers := r.err == nil && r.reading != nil
 	gone := !answers && (r.reading == nil || causeIs(r.err, Unreachable) || time.Since(r.at) > s.o.ConnectionGrace)
 	if !r.unlisted || !gone && (!answers || s.hasOwnClient(r)) {
@@ -122,7 +122,7 @@ func (s *state) removeUnlisted(r *replica) (removed bool) {
 
 // hasOwnClient reports whether a replica reports a client that may publish something
 // and that no listed replica reports.
-func (s *state) hasOwnClient(r *replica) bool {
+func (s *readerLoop) hasOwnClient(r *polledReplica) bool {
 	for id, c := range r.reading.clients {
 		if c.publication == nil {
 			continue
@@ -141,9 +141,9 @@ func (s *state) hasOwnClient(r *replica) bool {
 	return false
 }
 
-func (s *state) start(ctx context.Context, address string) {
+func (s *readerLoop) start(ctx context.Context, address string) {
 	ctx, cancel := context.WithCancel(ctx)
-	r := &replica{address: address, cancel: cancel}
+	r := &polledReplica{address: address, cancel: cancel}
 	s.replicas[address] = r
 	s.dirty = true
 	p := &poller{o: s.o, replica: address}
@@ -156,7 +156,7 @@ func (s *state) start(ctx context.Context, address string) {
 }
 
 // setResult applies a reading, unless its replica was removed.
-func (s *state) setResult(res result) {
+func (s *readerLoop) setResult(res pollResult) {
 	r := res.replica
 	if s.replicas[r.address] != r {
 		return
@@ -204,7 +204,7 @@ func hasRestarted(before, now *reading) bool {
 }
 
 // publish updates the claims and reports a snapshot that differs from the last.
-func (s *state) publish(changed func(Snapshot)) {
+func (s *readerLoop) publish(changed func(Snapshot)) {
 	now := time.Now()
 	next := Snapshot{Complete: len(s.replicas) > 0, At: now}
 	errs, answered := []error{s.listErr}, false
@@ -222,7 +222,7 @@ func (s *state) publish(changed func(Snapshot)) {
 	next.Err = errors.Join(errs...)
 	next.Unread = s.unread()
 	s.claims.notBefore = s.lastStart().Add(s.o.ConnectionGrace)
-	s.claims.update(s.clients(), certainty{complete: next.Complete, fresh: next.Err == nil, asOf: s.asOf()}, now)
+	s.claims.update(s.clients(), readingCertainty{complete: next.Complete, fresh: next.Err == nil, asOf: s.asOf()}, now)
 	if now.Before(s.claims.notBefore) {
 		next.Restarting = s.claims.notBefore
 	}
@@ -239,7 +239,7 @@ func (s *state) publish(changed func(Snapshot)) {
 }
 
 // logRestart logs when clients begin to be waited for, and when that ends.
-func (s *state) logRestart(now bool) {
+func (s *readerLoop) logRestart(now bool) {
 	before := s.published != nil && !s.published.Restarting.IsZero()
 	switch {
 	case now && !before:
@@ -250,14 +250,14 @@ func (s *state) logRestart(now bool) {
 }
 
 // isDue reports whether the time has come for a claim, or for the wait, to end.
-func (s *state) isDue(now time.Time) bool {
+func (s *readerLoop) isDue(now time.Time) bool {
 	next := s.claims.next
 	return !next.IsZero() && !s.asOf().Before(next) || s.published != nil && !s.published.Restarting.IsZero() && !now.Before(s.claims.notBefore)
 }
 
 // asOf returns the time of the oldest among the last readings of the replicas that
 // answer.
-func (s *state) asOf() time.Time {
+func (s *readerLoop) asOf() time.Time {
 	var oldest time.Time
 	for _, r := range s.replicas {
 		if r.err == nil && r.reading != nil && (oldest.IsZero() || r.at.Before(oldest)) {
@@ -268,7 +268,7 @@ func (s *state) asOf() time.Time {
 }
 
 // lastStart returns when the youngest of the replicas that answered came up.
-func (s *state) lastStart() time.Time {
+func (s *readerLoop) lastStart() time.Time {
 	var last time.Time
 	for _, r := range s.replicas {
 		if r.reading != nil && r.upSince.After(last) {
@@ -279,7 +279,7 @@ func (s *state) lastStart() time.Time {
 }
 
 // readings returns the relevant replicas' readings, in order of address.
-func (s *state) readings() iter.Seq[*reading] {
+func (s *readerLoop) readings() iter.Seq[*reading] {
 	return func(yield func(*reading) bool) {
 		for _, address := range slices.Sorted(maps.Keys(s.replicas)) {
 			if r := s.replicas[address]; r.reading != nil && r.isRelevant() && !yield(r.reading) {
@@ -289,8 +289,8 @@ func (s *state) readings() iter.Seq[*reading] {
 	}
 }
 
-func (s *state) clients() iter.Seq[*client] {
-	return func(yield func(*client) bool) {
+func (s *readerLoop) clients() iter.Seq[*connectedClient] {
+	return func(yield func(*connectedClient) bool) {
 		for r := range s.readings() {
 			for _, c := range r.clients {
 				if !yield(c) {
@@ -302,7 +302,7 @@ func (s *state) clients() iter.Seq[*client] {
 }
 
 // unread returns why a client cannot be read, nil if all can.
-func (s *state) unread() error {
+func (s *readerLoop) unread() error {
 	for c := range s.clients() {
 		if c.unread != nil {
 			return c.unread
@@ -311,7 +311,7 @@ func (s *state) unread() error {
 	return nil
 }
 
-func (s *state) skipped() []metadata.PublicationError {
+func (s *readerLoop) skipped() []metadata.PublicationError {
 	var all []metadata.PublicationError
 	for r := range s.readings() {
 		all = append(all, r.skipped...)
@@ -322,7 +322,7 @@ func (s *state) skipped() []metadata.PublicationError {
 	return all
 }
 
-func (r *replica) status(own []string) ReplicaStatus {
+func (r *polledReplica) status(own []string) ReplicaStatus {
 	status := ReplicaStatus{Replica: r.address, Answered: r.reading != nil, Unlisted: r.unlisted, At: r.at, Err: r.err}
 	if r.reading == nil {
 		return status
