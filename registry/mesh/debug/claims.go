@@ -18,9 +18,9 @@ type claimSet struct {
 	claims map[claimKey]*claim
 	// Before notBefore, no claim ends whose connection ended: an istiod came up and
 	// its clients may not have come back yet.
-	notBefore time.Time
-	next      time.Time // when the next claim ends; zero: none by time alone
-	absent    int       // claims that no client makes, and that have not ended
+	notBefore   time.Time
+	nextEnd     time.Time // when the next claim ends; zero: none by time alone
+	absentCount int       // claims that no client makes, and that have not ended
 }
 
 // maxAbsent bounds the claims that no client makes: while a replica does not answer,
@@ -34,9 +34,9 @@ type claimKey struct {
 }
 
 type claim struct {
-	client    string    // the connection that made it last
-	absent    time.Time // since when no connection makes it; zero: one does
-	withdrawn bool      // a connection of the node is open and does not make it
+	client      string    // the connection that made it last
+	absentSince time.Time // since when no connection makes it; zero: one does
+	withdrawn   bool      // a connection of the node is open and does not make it
 }
 
 // readingCertainty is how reliable the readings are.
@@ -81,13 +81,13 @@ func (s *claimSet) update(clients iter.Seq[*connectedClient], known readingCerta
 			*s.claims[k] = claim{client: c.id}
 		}
 	}
-	s.next = time.Time{}
+	s.nextEnd = time.Time{}
 	for k, c := range s.claims {
 		if !current[k] {
 			s.updateAbsent(k, c, cmp.Or(nodes[k.node], new(nodePublication)), known, now)
 		}
 	}
-	if s.absent = len(s.claims) - len(current); s.absent > maxAbsent {
+	if s.absentCount = len(s.claims) - len(current); s.absentCount > maxAbsent {
 		s.evict(current)
 	}
 }
@@ -97,12 +97,12 @@ func (s *claimSet) update(clients iter.Seq[*connectedClient], known readingCerta
 func (s *claimSet) evict(current map[claimKey]bool) {
 	var absent []claimKey
 	for k, c := range s.claims {
-		if !current[k] && !c.absent.IsZero() { // otherwise its client is there and cannot be read
+		if !current[k] && !c.absentSince.IsZero() { // otherwise its client is there and cannot be read
 			absent = append(absent, k)
 		}
 	}
 	slices.SortFunc(absent, func(a, b claimKey) int {
-		return cmp.Or(s.claims[b].absent.Compare(s.claims[a].absent), cmp.Compare(a.node, b.node))
+		return cmp.Or(s.claims[b].absentSince.Compare(s.claims[a].absentSince), cmp.Compare(a.node, b.node))
 	})
 	kept := make(map[claimKey]bool, maxAbsent)
 	for _, k := range absent {
@@ -112,7 +112,7 @@ func (s *claimSet) evict(current map[claimKey]bool) {
 			kept[mapped] = true
 		}
 	}
-	s.absent = len(s.claims) - len(current)
+	s.absentCount = len(s.claims) - len(current)
 }
 
 // updateAbsent decides on a claim that no client makes. A claim that a connected
@@ -124,13 +124,13 @@ func (s *claimSet) updateAbsent(k claimKey, c *claim, n *nodePublication, known 
 		*c = claim{client: c.client} // it may still be made
 		return
 	}
-	if c.absent.IsZero() {
-		c.absent = now
+	if c.absentSince.IsZero() {
+		c.absentSince = now
 	}
 	if n.registered && !c.withdrawn {
-		c.withdrawn, c.absent = true, now
+		c.withdrawn, c.absentSince = true, now
 	}
-	end := s.end(c)
+	end := s.endOf(c)
 	if n.keys[k.key] {
 		end = time.Time{}
 	}
@@ -138,16 +138,16 @@ func (s *claimSet) updateAbsent(k claimKey, c *claim, n *nodePublication, known 
 	case !known.complete, !known.fresh && !c.withdrawn:
 	case !known.asOf.Before(end):
 		delete(s.claims, k)
-	case s.next.IsZero() || end.Before(s.next):
-		s.next = end
+	case s.nextEnd.IsZero() || end.Before(s.nextEnd):
+		s.nextEnd = end
 	}
 }
 
-func (s *claimSet) end(c *claim) time.Time {
+func (s *claimSet) endOf(c *claim) time.Time {
 	if c.withdrawn {
-		return c.absent.Add(s.grace)
+		return c.absentSince.Add(s.grace)
 	}
-	if end := c.absent.Add(s.connectionGrace); end.After(s.notBefore) {
+	if end := c.absentSince.Add(s.connectionGrace); end.After(s.notBefore) {
 		return end
 	}
 	return s.notBefore

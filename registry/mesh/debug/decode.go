@@ -46,10 +46,10 @@ type clientListDecoder struct{ o *Options }
 // decode decodes a response while it is received, holding the text of one client. An
 // incomplete response is an error.
 func (d *clientListDecoder) decode(body io.Reader) (*clientList, error) {
-	counted := &boundedReader{r: body, left: d.o.MaxBytes}
+	counted := &boundedReader{r: body, remaining: d.o.MaxBytes}
 	resp := &clientList{clients: make(map[string]*connectedClient)}
-	err := d.object(counted, resp)
-	resp.bytes = d.o.MaxBytes - counted.left
+	err := d.decodeObject(counted, resp)
+	resp.bytes = d.o.MaxBytes - counted.remaining
 	if counted.err != nil {
 		return resp, counted.err
 	}
@@ -65,9 +65,9 @@ func (d *clientListDecoder) decode(body io.Reader) (*clientList, error) {
 	return resp, err
 }
 
-func (d *clientListDecoder) object(r *boundedReader, resp *clientList) error {
+func (d *clientListDecoder) decodeObject(r *boundedReader, resp *clientList) error {
 	buffered := bufio.NewReader(r)
-	if err := sniff(buffered); err != nil {
+	if err := checkBeginning(buffered); err != nil {
 		return err
 	}
 	dec := json.NewDecoder(buffered)
@@ -76,7 +76,7 @@ func (d *clientListDecoder) object(r *boundedReader, resp *clientList) error {
 	}
 	total := -1
 	for dec.More() {
-		if err := d.member(dec, r, resp, &total); err != nil {
+		if err := d.decodeMember(dec, r, resp, &total); err != nil {
 			return err
 		}
 	}
@@ -84,18 +84,18 @@ func (d *clientListDecoder) object(r *boundedReader, resp *clientList) error {
 		return err
 	}
 	if total < 0 {
-		return errorOf(NotAnswer, "the response is JSON, but lists no clients")
+		return newError(NotAnswer, "the response is JSON, but lists no clients")
 	}
 	if read := len(resp.clients) + resp.nameless; read < total {
-		return errorOf(Truncated, fmt.Sprintf("the response lists %d of %d clients", read, total))
+		return newError(Truncated, fmt.Sprintf("the response lists %d of %d clients", read, total))
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return errorOf(NotAnswer, "something follows the response")
+		return newError(NotAnswer, "something follows the response")
 	}
 	return nil
 }
 
-func (d *clientListDecoder) member(dec *json.Decoder, r *boundedReader, resp *clientList, total *int) error {
+func (d *clientListDecoder) decodeMember(dec *json.Decoder, r *boundedReader, resp *clientList, total *int) error {
 	name, err := dec.Token()
 	switch {
 	case err != nil:
@@ -103,18 +103,18 @@ func (d *clientListDecoder) member(dec *json.Decoder, r *boundedReader, resp *cl
 	case name == "totalClients":
 		err := dec.Decode(total)
 		if _, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-			return errorOf(NotAnswer, "totalClients is not a number")
+			return newError(NotAnswer, "totalClients is not a number")
 		}
 		return err
 	case name == "clients":
-		return d.list(dec, r, resp)
+		return d.decodeClients(dec, r, resp)
 	default:
 		return dec.Decode(new(json.RawMessage))
 	}
 }
 
-// sniff rejects what is no response of istiod by its first bytes.
-func sniff(r *bufio.Reader) error {
+// checkBeginning rejects what is no response of istiod by its first bytes.
+func checkBeginning(r *bufio.Reader) error {
 	start, err := r.Peek(512)
 	text := bytes.TrimLeft(start, " \t\r\n")
 	switch {
@@ -123,30 +123,30 @@ func sniff(r *bufio.Reader) error {
 	case text[0] == '{':
 		return nil
 	case text[0] == '<':
-		return errorOf(NotAnswer, "the response is an HTML page")
+		return newError(NotAnswer, "the response is an HTML page")
 	case bytes.HasPrefix(text, []byte("Proxy not connected")):
-		return errorOf(NotServed, "the client is not connected to this replica")
+		return newError(NotServed, "the client is not connected to this replica")
 	}
-	return errorOf(NotAnswer, "the response begins with "+naming.Quote(string(text)))
+	return newError(NotAnswer, "the response begins with "+naming.Quote(string(text)))
 }
 
-// list reads the clients; null is none of them, as Go writes an empty list.
-func (d *clientListDecoder) list(dec *json.Decoder, r *boundedReader, resp *clientList) error {
+// decodeClients reads the clients; null is none of them, as Go writes an empty decodeClients.
+func (d *clientListDecoder) decodeClients(dec *json.Decoder, r *boundedReader, resp *clientList) error {
 	start, err := dec.Token()
 	if err != nil || start == nil {
 		return err
 	}
 	if start != json.Delim('[') {
-		return errorOf(NotAnswer, "clients is not a list")
+		return newError(NotAnswer, "clients is not a list")
 	}
 	for dec.More() {
-		r.element = 0
+		r.clientBytes = 0
 		var s clientStatus
 		err := dec.Decode(&s)
 		if _, ok := errors.AsType[*json.UnmarshalTypeError](err); err != nil && !ok {
 			return err
 		}
-		d.add(s, err, resp)
+		d.addClient(s, err, resp)
 	}
 	_, err = dec.Token()
 	return err
@@ -162,8 +162,8 @@ type clientStatus struct {
 	} `json:"metadata"`
 }
 
-// add adds one client; err is what of it could not be read.
-func (d *clientListDecoder) add(s clientStatus, err error, resp *clientList) {
+// addClient adds one client; err is what of it could not be read.
+func (d *clientListDecoder) addClient(s clientStatus, err error, resp *clientList) {
 	if s.ConnectionID == "" {
 		resp.nameless++
 		reason := "it has no connectionId"
@@ -190,7 +190,7 @@ func (d *clientListDecoder) add(s clientStatus, err error, resp *clientList) {
 	if !published {
 		return
 	}
-	p, skipped := d.parse(c.id, raw)
+	p, skipped := d.parsePublication(c.id, raw)
 	c.publication, c.skipped = &p, skipped
 }
 
@@ -204,7 +204,7 @@ func parseTime(s string) time.Time {
 	return t
 }
 
-func (d *clientListDecoder) parse(id string, raw json.RawMessage) (metadata.Publication, []metadata.PublicationError) {
+func (d *clientListDecoder) parsePublication(id string, raw json.RawMessage) (metadata.Publication, []metadata.PublicationError) {
 	var value *string
 	if json.Unmarshal(raw, &value) != nil || value == nil {
 		return metadata.Publication{Client: id, Unread: true},
@@ -233,10 +233,10 @@ func nodeOf(connection string) string {
 
 // boundedReader limits the size of a response, in total and of one client.
 type boundedReader struct {
-	r       io.Reader
-	left    int64
-	element int64
-	err     error // which limit was exceeded
+	r           io.Reader
+	remaining   int64
+	clientBytes int64
+	err         error // which limit was exceeded
 }
 
 func (b *boundedReader) Read(p []byte) (int, error) {
@@ -244,13 +244,13 @@ func (b *boundedReader) Read(p []byte) (int, error) {
 		return 0, b.err
 	}
 	n, err := b.r.Read(p)
-	b.left -= int64(n)
-	b.element += int64(n)
+	b.remaining -= int64(n)
+	b.clientBytes += int64(n)
 	switch {
-	case b.left < 0:
-		b.err = errorOf(TooLarge, "the response is larger than the limit")
-	case b.element > maxClient:
-		b.err = errorOf(TooLarge, "the response has more than 8 MiB for one client")
+	case b.remaining < 0:
+		b.err = newError(TooLarge, "the response is larger than the limit")
+	case b.clientBytes > maxClient:
+		b.err = newError(TooLarge, "the response has more than 8 MiB for one client")
 	default:
 		return n, err
 	}

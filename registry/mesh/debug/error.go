@@ -94,7 +94,7 @@ func printable(s string) string {
 // Unwrap returns the error of the layer below.
 func (e *Error) Unwrap() error { return e.Err }
 
-func errorOf(cause Cause, reason string) error { return &Error{Cause: cause, Err: errors.New(reason)} }
+func newError(cause Cause, reason string) error { return &Error{Cause: cause, Err: errors.New(reason)} }
 
 // causeOf returns why a response could not be read.
 func causeOf(err error) Cause {

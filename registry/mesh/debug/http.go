@@ -30,11 +30,11 @@ const maxHeader = 64 << 10
 
 // httpTransport reads the debug port of one replica.
 type httpTransport struct {
-	o         *HTTPOptions
-	client    *http.Client
-	addresses []string // host:port, in the order in which they are tried
-	answered  int      // the one that answered last
-	shown     int      // the one that where shows
+	o            *HTTPOptions
+	client       *http.Client
+	addresses    []string // host:port, in the order in which they are tried
+	lastAnswered int      // the one that answered last
+	shownAddress int      // the one that where shows
 }
 
 func newHTTP(o *HTTPOptions, replica string, timeout time.Duration) *httpTransport {
@@ -76,7 +76,7 @@ func newHTTP(o *HTTPOptions, replica string, timeout time.Duration) *httpTranspo
 
 func (t *httpTransport) close() { t.client.CloseIdleConnections() }
 
-func (t *httpTransport) where(query string) string { return t.url(t.shown, query).String() }
+func (t *httpTransport) where(query string) string { return t.url(t.shownAddress, query).String() }
 
 func (t *httpTransport) url(port int, query string) *url.URL {
 	page, raw, _ := strings.Cut(query, "?")
@@ -88,15 +88,15 @@ func (t *httpTransport) url(port int, query string) *url.URL {
 func (t *httpTransport) get(ctx context.Context, query string, read func(io.Reader, time.Time) error) error {
 	var failed error
 	for i := range t.addresses {
-		port := (t.answered + i) % len(t.addresses)
+		port := (t.lastAnswered + i) % len(t.addresses)
 		err := t.getPort(ctx, t.url(port, query), read)
 		if err == nil {
-			t.answered, t.shown = port, port
+			t.lastAnswered, t.shownAddress = port, port
 			return nil
 		}
 		cause := causeOf(err)
 		if failed == nil || causeOf(failed) == Unreachable && cause != Unreachable {
-			failed, t.shown = err, port
+			failed, t.shownAddress = err, port
 		}
 		if cause != Unreachable && cause != NotServed || ctx.Err() != nil {
 			break
@@ -137,7 +137,7 @@ func (t *httpTransport) authorize(request *http.Request) error {
 		return nil
 	}
 	if !t.o.Insecure && !ads.IsLoopback(request.URL.Hostname()) {
-		return errorOf(Plaintext, "the token is not sent over plain HTTP to another machine")
+		return newError(Plaintext, "the token is not sent over plain HTTP to another machine")
 	}
 	token, err := ads.ReadToken(t.o.TokenFile)
 	if err != nil {
@@ -155,7 +155,7 @@ func unwrapURL(err error) error {
 	}
 	cause := causeOf(u)
 	if u.Timeout() && cause != Unreachable {
-		return errorOf(Slow, "no response in time")
+		return newError(Slow, "no response in time")
 	}
 	if e, known := errors.AsType[*Error](u.Err); known {
 		return e
@@ -166,16 +166,16 @@ func unwrapURL(err error) error {
 func refusal(response *http.Response) error {
 	switch code := response.StatusCode; code {
 	case http.StatusUnauthorized:
-		return errorOf(Unauthorized, "HTTP 401: istiod does not know the client")
+		return newError(Unauthorized, "HTTP 401: istiod does not know the client")
 	case http.StatusForbidden:
-		return errorOf(Forbidden, "HTTP 403: istiod knows the client and does not allow its namespace")
+		return newError(Forbidden, "HTTP 403: istiod knows the client and does not allow its namespace")
 	case http.StatusNotFound:
-		return errorOf(NotServed, "HTTP 404: the debug API is not served there")
+		return newError(NotServed, "HTTP 404: the debug API is not served there")
 	default:
 		if code >= 300 && code < 400 {
-			return errorOf(NotAnswer, fmt.Sprintf("HTTP %d: a redirect to %s, not followed", code, naming.Quote(response.Header.Get("Location"))))
+			return newError(NotAnswer, fmt.Sprintf("HTTP %d: a redirect to %s, not followed", code, naming.Quote(response.Header.Get("Location"))))
 		}
 		start, _ := io.ReadAll(io.LimitReader(response.Body, 512))
-		return errorOf(Refused, fmt.Sprintf("HTTP %d: %s", code, naming.Quote(string(start))))
+		return newError(Refused, fmt.Sprintf("HTTP %d: %s", code, naming.Quote(string(start))))
 	}
 }

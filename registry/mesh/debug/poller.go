@@ -14,13 +14,13 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// share is how much of its time a replica spends on our requests while many clients
+// loadShare is how much of its time a replica spends on our requests while many clients
 // are read: after each response, three times its duration is waited.
-const share = 0.25
+const loadShare = 0.25
 
-// attempts is how often a client is requested whose id is part of other ids: istiod
+// clientAttempts is how often a client is requested whose id is part of other ids: istiod
 // returns any of them.
-const attempts = 4
+const clientAttempts = 4
 
 // retryInterval is after how long a client that could not be read is read again.
 const retryInterval = 10 * time.Minute
@@ -28,8 +28,8 @@ const retryInterval = 10 * time.Minute
 // reading is what one replica reported of its clients. It is never written once read.
 type reading struct {
 	*clientList
-	at  time.Time     // when it was read
-	age time.Duration // the least time for which the replica has been up
+	readAt    time.Time     // when it was read
+	minUptime time.Duration // the least time for which the replica has been up
 }
 
 // poller reads one replica. The metadata of a connection never changes, so that
@@ -39,16 +39,16 @@ type poller struct {
 	o       *Options
 	replica string
 	transport
-	last  *reading
-	known map[string]*connectedClient // of the last list, or read before a reading that failed
+	lastReading  *reading
+	knownClients map[string]*connectedClient // of the last list, or read before a reading that failed
 }
 
 // pollResult is what the poller of a replica read.
 type pollResult struct {
-	replica *polledReplica
-	reading *reading
-	at      time.Time // when the reading began
-	err     error
+	replica   *polledReplica
+	reading   *reading
+	startedAt time.Time // when the reading began
+	err       error
 }
 
 func (p *poller) run(ctx context.Context, r *polledReplica, results chan<- pollResult) {
@@ -58,7 +58,7 @@ func (p *poller) run(ctx context.Context, r *polledReplica, results chan<- pollR
 		read, err := p.read(ctx)
 		select {
 		case <-ctx.Done():
-		case results <- pollResult{replica: r, reading: read, at: start, err: err}:
+		case results <- pollResult{replica: r, reading: read, startedAt: start, err: err}:
 		}
 		return p.o.Interval
 	})
@@ -70,21 +70,21 @@ func (p *poller) read(ctx context.Context) (*reading, error) {
 	start := time.Now()
 	list, err := p.request(ctx, "connections", "connections")
 	switch {
-	case causeIs(err, NotServed), causeIs(err, NotAnswer):
+	case hasCause(err, NotServed), hasCause(err, NotAnswer):
 		return p.readAll(ctx) // whose error says whether anything is served
 	case err != nil:
 		return nil, err
 	}
-	kept, unread := p.compare(list)
-	if len(unread) == 0 && p.last != nil && len(kept) == len(p.last.clients) {
-		return p.last, nil
+	kept, unread := p.selectUnread(list)
+	if len(unread) == 0 && p.lastReading != nil && len(kept) == len(p.lastReading.clients) {
+		return p.lastReading, nil
 	}
 	ambiguous, err := p.readEach(ctx, unread, kept)
 	if err != nil {
 		return nil, err
 	}
 	if len(ambiguous) > 0 {
-		if err := p.resolve(ctx, ambiguous, kept); err != nil {
+		if err := p.readAmbiguous(ctx, ambiguous, kept); err != nil {
 			return nil, err
 		}
 	}
@@ -92,16 +92,16 @@ func (p *poller) read(ctx context.Context) (*reading, error) {
 	return p.accept(list, start), nil
 }
 
-// compare returns the listed clients that are known by id, and those to read. One
+// selectUnread returns the listed clients that are known by id, and those to read. One
 // that could not be read is read again after retryInterval.
-func (p *poller) compare(list *clientList) (kept map[string]*connectedClient, unread []*connectedClient) {
+func (p *poller) selectUnread(list *clientList) (kept map[string]*connectedClient, unread []*connectedClient) {
 	kept = make(map[string]*connectedClient, len(list.clients))
 	if list.nameless > 0 { // a client without an id may be any that is missing
-		maps.Copy(kept, p.known)
+		maps.Copy(kept, p.knownClients)
 	}
 	now := time.Now()
 	for _, id := range slices.Sorted(maps.Keys(list.clients)) {
-		c, known := list.clients[id], p.known[id]
+		c, known := list.clients[id], p.knownClients[id]
 		switch {
 		case slices.Contains(p.o.OwnNodes, c.node):
 			kept[id] = c // its keys are skipped
@@ -120,40 +120,40 @@ func (p *poller) compare(list *clientList) (kept map[string]*connectedClient, un
 // readEach reads clients into kept, one request each, and returns those for which
 // istiod returned others.
 func (p *poller) readEach(ctx context.Context, clients []*connectedClient, kept map[string]*connectedClient) (ambiguous []*connectedClient, err error) {
-	p.known = maps.Clone(kept)
+	p.knownClients = maps.Clone(kept)
 	for i, c := range clients {
 		start := time.Now()
 		found, err := p.readClient(ctx, c)
 		switch {
-		case causeIs(err, NotServed):
+		case hasCause(err, NotServed):
 			continue // it disconnected since
 		case err != nil:
 			return nil, err
 		case found == nil:
 			ambiguous = append(ambiguous, c)
 		default:
-			kept[c.id], p.known[c.id] = found, found
+			kept[c.id], p.knownClients[c.id] = found, found
 		}
-		if i+1 < len(clients) && !pause(ctx, time.Since(start)) {
+		if i+1 < len(clients) && !pauseAfter(ctx, time.Since(start)) {
 			return nil, ctx.Err()
 		}
 	}
 	return ambiguous, nil
 }
 
-// pause waits until a response that took so long is the share of the whole time;
+// pauseAfter waits until a response that took so long is the share of the whole time;
 // false says that ctx ended.
-func pause(ctx context.Context, duration time.Duration) bool {
-	registry.Sleep(ctx, time.Duration(float64(duration)*(1/share-1)))
+func pauseAfter(ctx context.Context, duration time.Duration) bool {
+	registry.Sleep(ctx, time.Duration(float64(duration)*(1/loadShare-1)))
 	return ctx.Err() == nil
 }
 
 // readClient reads one client; nil says that istiod returned others, whose ids
 // contain that of this one.
 func (p *poller) readClient(ctx context.Context, c *connectedClient) (*connectedClient, error) {
-	for range attempts {
+	for range clientAttempts {
 		r, err := p.request(ctx, "client", "adsz?proxyID="+url.QueryEscape(c.id))
-		if causeIs(err, TooLarge) {
+		if hasCause(err, TooLarge) {
 			return unreadable(c, err), nil
 		}
 		if err != nil {
@@ -175,11 +175,11 @@ func unreadable(c *connectedClient, err error) *connectedClient {
 	return &u
 }
 
-// resolve reads ambiguous clients into kept from the list of all, unless that is too
+// readAmbiguous reads ambiguous clients into kept from the list of all, unless that is too
 // large.
-func (p *poller) resolve(ctx context.Context, ambiguous []*connectedClient, kept map[string]*connectedClient) error {
+func (p *poller) readAmbiguous(ctx context.Context, ambiguous []*connectedClient, kept map[string]*connectedClient) error {
 	all, err := p.request(ctx, "adsz", "adsz")
-	if err != nil && !causeIs(err, TooLarge) {
+	if err != nil && !hasCause(err, TooLarge) {
 		return err
 	}
 	for _, c := range ambiguous {
@@ -201,7 +201,7 @@ func (p *poller) readAll(ctx context.Context) (*reading, error) {
 		return nil, err
 	}
 	if r.nameless > 0 { // a client without an id may be any that is missing
-		for id, c := range p.known {
+		for id, c := range p.knownClients {
 			if r.clients[id] == nil {
 				r.clients[id] = c
 			}
@@ -211,13 +211,13 @@ func (p *poller) readAll(ctx context.Context) (*reading, error) {
 }
 
 func (p *poller) accept(r *clientList, at time.Time) *reading {
-	next := &reading{clientList: r, at: at}
+	next := &reading{clientList: r, readAt: at}
 	for _, c := range r.clients {
-		if age := r.clock.Sub(c.connectedAt); !c.connectedAt.IsZero() && age > next.age {
-			next.age = age
+		if age := r.clock.Sub(c.connectedAt); !c.connectedAt.IsZero() && age > next.minUptime {
+			next.minUptime = age
 		}
 	}
-	p.last, p.known = next, r.clients
+	p.lastReading, p.knownClients = next, r.clients
 	return next
 }
 
@@ -257,7 +257,7 @@ func (p *poller) request(ctx context.Context, name, query string) (*clientList, 
 	return r, o.Err
 }
 
-func causeIs(err error, cause Cause) bool {
+func hasCause(err error, cause Cause) bool {
 	e, ok := errors.AsType[*Error](err)
 	return ok && e.Cause == cause
 }

@@ -57,19 +57,19 @@ type readerLoop struct {
 
 // polledReplica is one polledReplica that is being read.
 type polledReplica struct {
-	address string
-	cancel  context.CancelFunc
-	reading *reading  // nil until it answered
-	upSince time.Time // or earlier, as far as its clients show
-	at      time.Time // when the last successful reading began
-	err     error
+	address    string
+	cancel     context.CancelFunc
+	reading    *reading  // nil until it answered
+	upSince    time.Time // or earlier, as far as its clients show
+	lastReadAt time.Time // when the last successful reading began
+	err        error
 
 	// unlisted is set once it is no longer listed. A replica that is not ready leaves
 	// the list and keeps its clients, so that it is read while it answers.
 	unlisted bool
 }
 
-func (r *polledReplica) isRelevant() bool { return !r.unlisted || r.err == nil }
+func (r *polledReplica) isUsed() bool { return !r.unlisted || r.err == nil }
 
 // setListing starts to read new replicas. A replica that is no longer listed is
 // read until it stops answering; only then its reading is dropped.
@@ -107,28 +107,28 @@ func (s *readerLoop) setListing(ctx context.Context, l Listing) {
 // removeUnlisted removes an unlisted replica in three cases: it is unreachable, it
 // has not answered for the time within which its clients come back, or another one
 // reports all its clients, and may be the same at another address.
-func (s *readerLoop) removeUnlisted(r *polledReplica) (removed bool) {
+func (l *readerLoop) removeUnlisted(r *polledReplica) (removed bool) {
 	answers := r.err == nil && r.reading != nil
-	gone := !answers && (r.reading == nil || causeIs(r.err, Unreachable) || time.Since(r.at) > s.o.ConnectionGrace)
-	if !r.unlisted || !gone && (!answers || s.hasOwnClient(r)) {
+	gone := !answers && (r.reading == nil || hasCause(r.err, Unreachable) || time.Since(r.lastReadAt) > l.o.ConnectionGrace)
+	if !r.unlisted || !gone && (!answers || l.hasOwnClient(r)) {
 		return false
 	}
 	r.cancel()
-	delete(s.replicas, r.address)
-	s.dirty = true
-	s.o.Log.Info("replica of istiod is gone", "replica", r.address)
+	delete(l.replicas, r.address)
+	l.dirty = true
+	l.o.Log.Info("replica of istiod is gone", "replica", r.address)
 	return true
 }
 
 // hasOwnClient reports whether a replica reports a client that may publish something
 // and that no listed replica reports.
-func (s *readerLoop) hasOwnClient(r *polledReplica) bool {
+func (l *readerLoop) hasOwnClient(r *polledReplica) bool {
 	for id, c := range r.reading.clients {
 		if c.publication == nil {
 			continue
 		}
 		elsewhere := false
-		for _, o := range s.replicas {
+		for _, o := range l.replicas {
 			if !o.unlisted && o.reading != nil && o.err == nil {
 				same := o.reading.clients[id]
 				elsewhere = elsewhere || same != nil && same.connectedAt.Equal(c.connectedAt)
@@ -141,49 +141,49 @@ func (s *readerLoop) hasOwnClient(r *polledReplica) bool {
 	return false
 }
 
-func (s *readerLoop) start(ctx context.Context, address string) {
+func (l *readerLoop) start(ctx context.Context, address string) {
 	ctx, cancel := context.WithCancel(ctx)
 	r := &polledReplica{address: address, cancel: cancel}
-	s.replicas[address] = r
-	s.dirty = true
-	p := &poller{o: s.o, replica: address}
-	if s.o.XDS != nil {
-		p.transport = newXDS(s.o.XDS, address, s.o.MaxBytes)
+	l.replicas[address] = r
+	l.dirty = true
+	p := &poller{o: l.o, replica: address}
+	if l.o.XDS != nil {
+		p.transport = newXDS(l.o.XDS, address, l.o.MaxBytes)
 	} else {
-		p.transport = newHTTP(s.o.HTTP, address, s.o.Timeout)
+		p.transport = newHTTP(l.o.HTTP, address, l.o.Timeout)
 	}
-	s.group.Go(func() { p.run(ctx, r, s.results) })
+	l.group.Go(func() { p.run(ctx, r, l.results) })
 }
 
 // setResult applies a reading, unless its replica was removed.
-func (s *readerLoop) setResult(res pollResult) {
+func (l *readerLoop) setResult(res pollResult) {
 	r := res.replica
-	if s.replicas[r.address] != r {
+	if l.replicas[r.address] != r {
 		return
 	}
 	if ErrorKey(res.err) != ErrorKey(r.err) {
-		s.dirty = true
+		l.dirty = true
 		switch {
 		case r.unlisted: // it will be removed or listed again
 		case res.err != nil:
-			s.o.Log.Warn("mapping not read, the last known one is kept", "replica", r.address, "err", res.err)
+			l.o.Log.Warn("mapping not read, the last known one is kept", "replica", r.address, "err", res.err)
 		default:
-			s.o.Log.Info("mapping read again", "replica", r.address)
+			l.o.Log.Info("mapping read again", "replica", r.address)
 		}
 	}
 	if r.err = res.err; res.err != nil {
-		s.removeUnlisted(r)
+		l.removeUnlisted(r)
 		return
 	}
-	r.at = res.at
+	r.lastReadAt = res.startedAt
 	if res.reading == r.reading {
-		s.dirty = s.dirty || s.isDue(time.Now())
+		l.dirty = l.dirty || l.isDue(time.Now())
 		return
 	}
-	s.dirty = true
-	switch upSince := res.reading.at.Add(-res.reading.age); {
+	l.dirty = true
+	switch upSince := res.reading.readAt.Add(-res.reading.minUptime); {
 	case hasRestarted(r.reading, res.reading):
-		r.upSince = res.reading.at
+		r.upSince = res.reading.readAt
 	case r.reading == nil || upSince.Before(r.upSince):
 		r.upSince = upSince
 	}
@@ -204,73 +204,73 @@ func hasRestarted(before, now *reading) bool {
 }
 
 // publish updates the claims and reports a snapshot that differs from the last.
-func (s *readerLoop) publish(changed func(Snapshot)) {
+func (l *readerLoop) publish(changed func(Snapshot)) {
 	now := time.Now()
-	next := Snapshot{Complete: len(s.replicas) > 0, At: now}
-	errs, answered := []error{s.listErr}, false
-	for _, address := range slices.Sorted(maps.Keys(s.replicas)) {
-		r := s.replicas[address]
+	next := Snapshot{Complete: len(l.replicas) > 0, At: now}
+	errs, answered := []error{l.listErr}, false
+	for _, address := range slices.Sorted(maps.Keys(l.replicas)) {
+		r := l.replicas[address]
 		answered = answered || r.reading != nil
-		if !r.isRelevant() {
+		if !r.isUsed() {
 			continue
 		}
-		status := r.status(s.o.OwnNodes)
+		status := r.status(l.o.OwnNodes)
 		next.Replicas = append(next.Replicas, status)
 		next.Complete = next.Complete && status.Answered
 		errs = append(errs, r.err)
 	}
 	next.Err = errors.Join(errs...)
-	next.Unread = s.unread()
-	s.claims.notBefore = s.lastStart().Add(s.o.ConnectionGrace)
-	s.claims.update(s.clients(), readingCertainty{complete: next.Complete, fresh: next.Err == nil, asOf: s.asOf()}, now)
-	if now.Before(s.claims.notBefore) {
-		next.Restarting = s.claims.notBefore
+	next.Unread = l.unread()
+	l.claims.notBefore = l.latestStart().Add(l.o.ConnectionGrace)
+	l.claims.update(l.clients(), readingCertainty{complete: next.Complete, fresh: next.Err == nil, asOf: l.asOf()}, now)
+	if now.Before(l.claims.notBefore) {
+		next.Restarting = l.claims.notBefore
 	}
-	s.logRestart(!next.Restarting.IsZero())
-	next.Mapping, next.Waiting = s.claims.mapping(), s.claims.absent
-	next.SetSkipped(s.skipped())
-	if s.published == nil && next.Err == nil && !answered {
+	l.logRestart(!next.Restarting.IsZero())
+	next.Mapping, next.Waiting = l.claims.mapping(), l.claims.absentCount
+	next.SetSkipped(l.skipped())
+	if l.published == nil && next.Err == nil && !answered {
 		return // nothing is known yet, and nothing failed
 	}
-	if s.published == nil || next.differs(s.published) {
-		s.published = &next
+	if l.published == nil || next.differs(l.published) {
+		l.published = &next
 		changed(next)
 	}
 }
 
 // logRestart logs when clients begin to be waited for, and when that ends.
-func (s *readerLoop) logRestart(now bool) {
-	before := s.published != nil && !s.published.Restarting.IsZero()
+func (l *readerLoop) logRestart(now bool) {
+	before := l.published != nil && !l.published.Restarting.IsZero()
 	switch {
 	case now && !before:
-		s.o.Log.Info("a replica of istiod came up lately, keys are kept until its clients come back", "until", s.claims.notBefore)
+		l.o.Log.Info("a replica of istiod came up lately, keys are kept until its clients come back", "until", l.claims.notBefore)
 	case before && !now:
-		s.o.Log.Info("the clients of istiod had the time to come back")
+		l.o.Log.Info("the clients of istiod had the time to come back")
 	}
 }
 
 // isDue reports whether the time has come for a claim, or for the wait, to end.
-func (s *readerLoop) isDue(now time.Time) bool {
-	next := s.claims.next
-	return !next.IsZero() && !s.asOf().Before(next) || s.published != nil && !s.published.Restarting.IsZero() && !now.Before(s.claims.notBefore)
+func (l *readerLoop) isDue(now time.Time) bool {
+	next := l.claims.nextEnd
+	return !next.IsZero() && !l.asOf().Before(next) || l.published != nil && !l.published.Restarting.IsZero() && !now.Before(l.claims.notBefore)
 }
 
 // asOf returns the time of the oldest among the last readings of the replicas that
 // answer.
-func (s *readerLoop) asOf() time.Time {
+func (l *readerLoop) asOf() time.Time {
 	var oldest time.Time
-	for _, r := range s.replicas {
-		if r.err == nil && r.reading != nil && (oldest.IsZero() || r.at.Before(oldest)) {
-			oldest = r.at
+	for _, r := range l.replicas {
+		if r.err == nil && r.reading != nil && (oldest.IsZero() || r.lastReadAt.Before(oldest)) {
+			oldest = r.lastReadAt
 		}
 	}
 	return oldest
 }
 
-// lastStart returns when the youngest of the replicas that answered came up.
-func (s *readerLoop) lastStart() time.Time {
+// latestStart returns when the youngest of the replicas that answered came up.
+func (l *readerLoop) latestStart() time.Time {
 	var last time.Time
-	for _, r := range s.replicas {
+	for _, r := range l.replicas {
 		if r.reading != nil && r.upSince.After(last) {
 			last = r.upSince
 		}
@@ -279,19 +279,19 @@ func (s *readerLoop) lastStart() time.Time {
 }
 
 // readings returns the relevant replicas' readings, in order of address.
-func (s *readerLoop) readings() iter.Seq[*reading] {
+func (l *readerLoop) readings() iter.Seq[*reading] {
 	return func(yield func(*reading) bool) {
-		for _, address := range slices.Sorted(maps.Keys(s.replicas)) {
-			if r := s.replicas[address]; r.reading != nil && r.isRelevant() && !yield(r.reading) {
+		for _, address := range slices.Sorted(maps.Keys(l.replicas)) {
+			if r := l.replicas[address]; r.reading != nil && r.isUsed() && !yield(r.reading) {
 				return
 			}
 		}
 	}
 }
 
-func (s *readerLoop) clients() iter.Seq[*connectedClient] {
+func (l *readerLoop) clients() iter.Seq[*connectedClient] {
 	return func(yield func(*connectedClient) bool) {
-		for r := range s.readings() {
+		for r := range l.readings() {
 			for _, c := range r.clients {
 				if !yield(c) {
 					return
@@ -302,8 +302,8 @@ func (s *readerLoop) clients() iter.Seq[*connectedClient] {
 }
 
 // unread returns why a client cannot be read, nil if all can.
-func (s *readerLoop) unread() error {
-	for c := range s.clients() {
+func (l *readerLoop) unread() error {
+	for c := range l.clients() {
 		if c.unread != nil {
 			return c.unread
 		}
@@ -311,9 +311,9 @@ func (s *readerLoop) unread() error {
 	return nil
 }
 
-func (s *readerLoop) skipped() []metadata.PublicationError {
+func (l *readerLoop) skipped() []metadata.PublicationError {
 	var all []metadata.PublicationError
-	for r := range s.readings() {
+	for r := range l.readings() {
 		all = append(all, r.skipped...)
 		for _, c := range r.clients {
 			all = append(all, c.skipped...)
@@ -323,7 +323,7 @@ func (s *readerLoop) skipped() []metadata.PublicationError {
 }
 
 func (r *polledReplica) status(own []string) ReplicaStatus {
-	status := ReplicaStatus{Replica: r.address, Answered: r.reading != nil, Unlisted: r.unlisted, At: r.at, Err: r.err}
+	status := ReplicaStatus{Replica: r.address, Answered: r.reading != nil, Unlisted: r.unlisted, At: r.lastReadAt, Err: r.err}
 	if r.reading == nil {
 		return status
 	}

@@ -68,7 +68,7 @@ func (t *xdsTransport) get(ctx context.Context, query string, read func(io.Reade
 			return err
 		}
 		if ctx.Err() != nil {
-			return errorOf(Slow, "no response in time")
+			return newError(Slow, "no response in time")
 		}
 		return &Error{Cause: CauseOfStatus(err), Err: err}
 	}
@@ -96,7 +96,7 @@ func (t *xdsTransport) request(ctx context.Context, query string) (_ []byte, err
 	case err != nil:
 		return nil, err
 	case len(response.GetResources()) != 1:
-		return nil, errorOf(NotAnswer, "the response has not exactly one resource")
+		return nil, newError(NotAnswer, "the response has not exactly one resource")
 	}
 	return response.GetResources()[0].GetValue(), nil
 }
@@ -126,7 +126,7 @@ func (t *xdsTransport) connect(ctx context.Context) error {
 		StreamAggregatedResources(long, grpc.MaxCallRecvMsgSize(t.maxBytes))
 	if !stop() {
 		cancel()
-		return errorOf(Unreachable, "no connection in time")
+		return newError(Unreachable, "no connection in time")
 	}
 	if err != nil {
 		cancel()
