@@ -20,17 +20,17 @@ import (
 // Publisher publishes a set of keys, which may have several givers, to every replica
 // of istiod. Its methods may be called from any goroutine.
 type Publisher struct {
-	o       Options
-	running atomic.Bool
-	changed chan struct{} // the set changed
+	o              Options
+	running        atomic.Bool
+	desiredChanged chan struct{} // the set changed
 
-	mu       sync.Mutex     // guards what follows
-	sets     map[string]set // by giver
-	desired  set            // all of them as one; nil before the first Set
-	newest   *publication   // of the last desired; nil before
-	replaced chan struct{}  // closed once newest is replaced
-	replicas map[string]*ReplicaStatus
-	listErr  string
+	mu              sync.Mutex        // guards what follows
+	setsByGiver     map[string]keySet // by giver
+	desired         keySet            // all of them as one; nil before the first Set
+	encoded         *encodedKeys      // of the last desired; nil before
+	encodedReplaced chan struct{}     // closed once newest is replaced
+	replicas        map[string]*ReplicaStatus
+	listErr         string
 }
 
 // New returns a publisher that does nothing before Run. The error names the invalid
@@ -45,13 +45,13 @@ func New(o Options) (*Publisher, error) {
 		addMark(o.Node)
 	}
 	return &Publisher{
-		o: o, changed: make(chan struct{}, 1), sets: make(map[string]set), replaced: make(chan struct{}), replicas: make(map[string]*ReplicaStatus),
+		o: o, desiredChanged: make(chan struct{}, 1), setsByGiver: make(map[string]keySet), encodedReplaced: make(chan struct{}), replicas: make(map[string]*ReplicaStatus),
 	}, nil
 }
 
 func (p *Publisher) wake() {
 	select {
-	case p.changed <- struct{}{}:
+	case p.desiredChanged <- struct{}{}:
 	default:
 	}
 }
@@ -78,31 +78,31 @@ func (p *Publisher) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-p.changed:
+		case <-p.desiredChanged:
 			if !waiting {
 				debounce.Reset(p.o.Debounce)
 				waiting = true
 			}
 		case <-debounce.C:
 			waiting = false
-			p.publish()
+			p.encodeDesired()
 		case l := <-listings:
 			if p.setListErr(l.Err) {
-				p.follow(ctx, &group, running, l.Replicas)
+				p.followReplicas(ctx, &group, running, l.Replicas)
 			}
 		}
 	}
 }
 
-// publish makes a publication of the desired set, for every replica to announce.
-func (p *Publisher) publish() {
+// encodeDesired makes a publication of the desired set, for every replica to announce.
+func (p *Publisher) encodeDesired() {
 	p.mu.Lock()
-	desired, before := p.desired, p.newest // neither is written again
+	desired, before := p.desired, p.encoded // neither is written again
 	p.mu.Unlock()
 	if desired == nil {
 		return // nothing was set yet
 	}
-	next, err := newPublication(desired, p.o.Node, p.o.MaxBytes)
+	next, err := encodeKeys(desired, p.o.Node, p.o.MaxBytes)
 	if err != nil {
 		p.o.Log.Error("keys not published, those before are kept", "err", err)
 		return
@@ -112,17 +112,17 @@ func (p *Publisher) publish() {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.newest = next
-	close(p.replaced)
-	p.replaced = make(chan struct{})
+	p.encoded = next
+	close(p.encodedReplaced)
+	p.encodedReplaced = make(chan struct{})
 }
 
 // latest returns what is to be announced, nil before the first Set, and a channel
 // that is closed once it is replaced.
-func (p *Publisher) latest() (*publication, <-chan struct{}) {
+func (p *Publisher) latest() (*encodedKeys, <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.newest, p.replaced
+	return p.encoded, p.encodedReplaced
 }
 
 // setListErr records the error of a listing and reports whether there is none.
@@ -144,9 +144,9 @@ func (p *Publisher) setListErr(err error) bool {
 	return err == nil
 }
 
-// follow starts to publish to replicas that are new, and stops for those that are no
+// followReplicas starts to publish to replicas that are new, and stops for those that are no
 // longer listed.
-func (p *Publisher) follow(ctx context.Context, group *sync.WaitGroup, running map[string]context.CancelFunc, listed []string) {
+func (p *Publisher) followReplicas(ctx context.Context, group *sync.WaitGroup, running map[string]context.CancelFunc, listed []string) {
 	for address, stop := range running {
 		if slices.Contains(listed, address) {
 			continue
@@ -167,12 +167,12 @@ func (p *Publisher) follow(ctx context.Context, group *sync.WaitGroup, running m
 		p.mu.Unlock()
 		ctx, stop := context.WithCancel(ctx)
 		running[address] = stop
-		group.Go(func() { newReplica(p, address).run(ctx) })
+		group.Go(func() { newReplicaPublisher(p, address).run(ctx) })
 	}
 }
 
-// set is the host address of each key.
-type set = map[naming.ServiceKey]naming.HostAddress
+// keySet is the host address of each key.
+type keySet = map[naming.ServiceKey]naming.HostAddress
 
 // Set makes these the published keys; without any, `{}` is published. It copies the
 // set and never blocks. Of several sets in quick succession the last is announced.
@@ -185,31 +185,31 @@ func (p *Publisher) Set(hosts map[naming.ServiceKey]naming.HostAddress) { p.SetO
 func (p *Publisher) SetOf(giver string, hosts map[naming.ServiceKey]naming.HostAddress) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if old, known := p.sets[giver]; known && maps.Equal(old, hosts) {
+	if old, known := p.setsByGiver[giver]; known && maps.Equal(old, hosts) {
 		return
 	}
-	own := make(set, len(hosts))
+	own := make(keySet, len(hosts))
 	maps.Copy(own, hosts)
-	p.sets[giver] = own
-	p.merge()
+	p.setsByGiver[giver] = own
+	p.mergeSets()
 }
 
 // Only removes the keys of all givers but these.
 func (p *Publisher) Only(givers ...string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	before := len(p.sets)
-	maps.DeleteFunc(p.sets, func(giver string, _ set) bool { return !slices.Contains(givers, giver) })
-	if len(p.sets) < before {
-		p.merge()
+	before := len(p.setsByGiver)
+	maps.DeleteFunc(p.setsByGiver, func(giver string, _ keySet) bool { return !slices.Contains(givers, giver) })
+	if len(p.setsByGiver) < before {
+		p.mergeSets()
 	}
 }
 
-// merge makes one set of all. The caller holds mu.
-func (p *Publisher) merge() {
-	all := make(set)
-	for _, giver := range slices.Backward(slices.Sorted(maps.Keys(p.sets))) {
-		maps.Copy(all, p.sets[giver])
+// mergeSets makes one set of all. The caller holds mu.
+func (p *Publisher) mergeSets() {
+	all := make(keySet)
+	for _, giver := range slices.Backward(slices.Sorted(maps.Keys(p.setsByGiver))) {
+		maps.Copy(all, p.setsByGiver[giver])
 	}
 	if p.desired != nil && maps.Equal(p.desired, all) {
 		return
@@ -240,8 +240,8 @@ func (p *Publisher) Status() Status {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := Status{Replicas: make([]ReplicaStatus, 0, len(p.replicas)), Err: p.listErr}
-	if p.newest != nil {
-		s.Keys, s.Nodes = p.newest.keys, len(p.newest.parts)
+	if p.encoded != nil {
+		s.Keys, s.Nodes = p.encoded.keys, len(p.encoded.nodes)
 	}
 	for _, r := range p.replicas {
 		s.Replicas = append(s.Replicas, *r)

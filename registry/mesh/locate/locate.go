@@ -60,7 +60,7 @@ func Find(ctx context.Context, o Options) (naming.HostAddress, error) {
 	if o.Report == nil {
 		o.Report = func(error) {}
 	}
-	s := newSearch(client, hosts, o)
+	s := newHostSearch(client, hosts, o)
 	running.Go(func() { ended <- client.Run(ctx) })
 	select {
 	case a := <-s.found:
@@ -70,7 +70,7 @@ func Find(ctx context.Context, o Options) (naming.HostAddress, error) {
 			return naming.HostAddress{}, fmt.Errorf("locate: %w", err)
 		}
 	}
-	return naming.HostAddress{}, fmt.Errorf("own host address, with endpoint %s: %w", netip.AddrPortFrom(o.IP, o.Port), s.why)
+	return naming.HostAddress{}, fmt.Errorf("own host address, with endpoint %s: %w", netip.AddrPortFrom(o.IP, o.Port), s.notFoundReason)
 }
 
 // ownNamespace returns the pattern of the hosts of the node's namespace.
@@ -86,27 +86,27 @@ func ownNamespace(o ads.Options) (naming.Pattern, error) {
 	return p, nil
 }
 
-// search is what is known so far. Only the goroutine of the client touches it,
+// hostSearch is what is known so far. Only the goroutine of the client touches it,
 // until that has ended.
-type search struct {
-	hosts     []naming.Pattern
-	host      string
-	port      uint16
-	endpoints *ads.Subscription[*mesh.Assignment]
-	found     chan naming.HostAddress
-	report    func(error)
-	why       error // why nothing was found so far
+type hostSearch struct {
+	hosts          []naming.Pattern
+	host           string
+	port           uint16
+	endpoints      *ads.Subscription[*mesh.Assignment]
+	found          chan naming.HostAddress
+	report         func(error)
+	notFoundReason error // why nothing was found so far
 
-	candidates map[string]naming.HostAddress // by EDS name
-	waiting    map[string]struct{}           // EDS names that were not reported yet
-	here       map[string]bool               // EDS names that have the endpoint
-	complete   bool                          // all clusters were reported
+	candidates       map[string]naming.HostAddress // by EDS name
+	pendingEndpoints map[string]struct{}           // EDS names that were not reported yet
+	hasEndpoint      map[string]bool               // EDS names that have the endpoint
+	clustersComplete bool                          // all clusters were reported
 }
 
-func newSearch(client *ads.Client, hosts []naming.Pattern, o Options) *search {
-	s := &search{
-		hosts: hosts, host: o.IP.Unmap().String(), port: o.Port, found: make(chan naming.HostAddress, 1), report: o.Report, why: errors.New("istiod has not answered"),
-		candidates: map[string]naming.HostAddress{}, waiting: map[string]struct{}{}, here: map[string]bool{},
+func newHostSearch(client *ads.Client, hosts []naming.Pattern, o Options) *hostSearch {
+	s := &hostSearch{
+		hosts: hosts, host: o.IP.Unmap().String(), port: o.Port, found: make(chan naming.HostAddress, 1), report: o.Report, notFoundReason: errors.New("istiod has not answered"),
+		candidates: map[string]naming.HostAddress{}, pendingEndpoints: map[string]struct{}{}, hasEndpoint: map[string]bool{},
 	}
 	// The own address may well be one that others should not be sent to.
 	all := []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0)}
@@ -117,15 +117,15 @@ func newSearch(client *ads.Client, hosts []naming.Pattern, o Options) *search {
 	return s
 }
 
-func (s *search) onClusters(e ads.Event[*mesh.Cluster]) {
+func (s *hostSearch) onClusters(e ads.Event[*mesh.Cluster]) {
 	if e.Disconnected != nil {
-		s.missed(e.Disconnected)
+		s.reportNotFound(e.Disconnected)
 		return
 	}
 	var watch, unwatch []string
 	for _, c := range e.Changed {
-		if name := c.Value.EDSName; s.mayBe(c.Value) {
-			s.candidates[name], s.waiting[name] = c.Value.Address, struct{}{}
+		if name := c.Value.EDSName; s.isCandidate(c.Value) {
+			s.candidates[name], s.pendingEndpoints[name] = c.Value.Address, struct{}{}
 			watch = append(watch, name)
 		}
 	}
@@ -133,62 +133,62 @@ func (s *search) onClusters(e ads.Event[*mesh.Cluster]) {
 		id, err := naming.ParseCluster(name)
 		for eds, a := range s.candidates {
 			if err == nil && id.Subset == "" && a == id.HostAddress() {
-				s.drop(eds)
+				s.removeCandidate(eds)
 				unwatch = append(unwatch, eds)
 			}
 		}
 	}
-	s.complete = s.complete || e.Complete
+	s.clustersComplete = s.clustersComplete || e.Complete
 	s.endpoints.Watch(watch...)
 	s.endpoints.Unwatch(unwatch...)
 	s.conclude()
 }
 
-func (s *search) mayBe(c *mesh.Cluster) bool {
+func (s *hostSearch) isCandidate(c *mesh.Cluster) bool {
 	return c.Err == nil && c.ID.Subset == "" && c.Discovery == mesh.DiscoveryEDS &&
 		slices.ContainsFunc(s.hosts, func(p naming.Pattern) bool { return p.MatchHost(c.Address.Host) })
 }
 
-func (s *search) drop(eds string) {
+func (s *hostSearch) removeCandidate(eds string) {
 	delete(s.candidates, eds)
-	delete(s.waiting, eds)
-	delete(s.here, eds)
+	delete(s.pendingEndpoints, eds)
+	delete(s.hasEndpoint, eds)
 }
 
-func (s *search) onEndpoints(e ads.Event[*mesh.Assignment]) {
+func (s *hostSearch) onEndpoints(e ads.Event[*mesh.Assignment]) {
 	for _, c := range e.Changed {
-		delete(s.waiting, c.Name)
-		s.here[c.Name] = false
+		delete(s.pendingEndpoints, c.Name)
+		s.hasEndpoint[c.Name] = false
 		for _, at := range c.Value.Endpoints {
-			s.here[c.Name] = s.here[c.Name] || at.Host == s.host && at.Port == s.port
+			s.hasEndpoint[c.Name] = s.hasEndpoint[c.Name] || at.Host == s.host && at.Port == s.port
 		}
 	}
 	for _, name := range e.Confirmed {
-		delete(s.waiting, name)
+		delete(s.pendingEndpoints, name)
 	}
 	for name := range e.Unknown { // it is reported later, or never
-		delete(s.waiting, name)
+		delete(s.pendingEndpoints, name)
 	}
 	for name := range e.Invalid {
-		delete(s.waiting, name)
+		delete(s.pendingEndpoints, name)
 	}
 	s.conclude()
 }
 
 // conclude gives the answer once everything was reported: before that another
 // service may come first.
-func (s *search) conclude() {
-	if !s.complete || len(s.waiting) > 0 {
+func (s *hostSearch) conclude() {
+	if !s.clustersComplete || len(s.pendingEndpoints) > 0 {
 		return
 	}
 	var own []naming.HostAddress
-	for eds, here := range s.here {
+	for eds, here := range s.hasEndpoint {
 		if a, ok := s.candidates[eds]; ok && here {
 			own = append(own, a)
 		}
 	}
 	if len(own) == 0 {
-		s.missed(ErrNoService)
+		s.reportNotFound(ErrNoService)
 		return
 	}
 	select {
@@ -197,8 +197,8 @@ func (s *search) conclude() {
 	}
 }
 
-// missed records why nothing was found so far.
-func (s *search) missed(why error) {
-	s.why = why
+// reportNotFound records why nothing was found so far.
+func (s *hostSearch) reportNotFound(why error) {
+	s.notFoundReason = why
 	s.report(why)
 }

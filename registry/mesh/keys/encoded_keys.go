@@ -16,35 +16,37 @@ import (
 	"github.com/xds-bridge/xds-bridge/naming"
 )
 
-// publication is a set of keys, encoded for the nodes that announce it. It is never
+// encodedKeys is a set of keys, encoded for the nodes that announce it. It is never
 // written again.
-type publication struct {
+type encodedKeys struct {
 	keys  int
-	parts []*part
+	nodes []*nodeKeys
 }
 
-// part is the keys of one node.
-type part struct {
+// nodeKeys is the keys of one node.
+type nodeKeys struct {
 	node *corev3.Node
 	text string // the label: a JSON object, its keys in order
 	keys int
 }
 
 // equal reports whether a stream that announces one part announces the other.
-func (p *part) equal(o *part) bool { return p.node.GetId() == o.node.GetId() && p.text == o.text }
-
-func (p *publication) equal(o *publication) bool {
-	return o != nil && slices.EqualFunc(p.parts, o.parts, (*part).equal)
+func (p *nodeKeys) equal(o *nodeKeys) bool {
+	return p.node.GetId() == o.node.GetId() && p.text == o.text
 }
 
-// newPublication returns the publication of a set. A set that is too large for one
+func (p *encodedKeys) equal(o *encodedKeys) bool {
+	return o != nil && slices.EqualFunc(p.nodes, o.nodes, (*nodeKeys).equal)
+}
+
+// encodeKeys returns the publication of a set. A set that is too large for one
 // node is distributed by a hash of the keys, so that a change concerns one node.
-func newPublication(set map[naming.ServiceKey]naming.HostAddress, node *corev3.Node, maxBytes int) (*publication, error) {
+func encodeKeys(set map[naming.ServiceKey]naming.HostAddress, node *corev3.Node, maxBytes int) (*encodedKeys, error) {
 	hosts := make(map[string]string, len(set))
 	for key, address := range set {
 		hosts[key.String()] = address.String()
 	}
-	p := &publication{keys: len(hosts)}
+	p := &encodedKeys{keys: len(hosts)}
 	shares := distribute(hosts, maxBytes)
 	for i, share := range shares {
 		suffix := ""
@@ -55,7 +57,7 @@ func newPublication(set map[naming.ServiceKey]naming.HostAddress, node *corev3.N
 		if err != nil {
 			return nil, fmt.Errorf("keys: %w", err)
 		}
-		p.parts = append(p.parts, &part{node: withKeys(node, suffix, string(text)), text: string(text), keys: len(share)})
+		p.nodes = append(p.nodes, &nodeKeys{node: withKeys(node, suffix, string(text)), text: string(text), keys: len(share)})
 	}
 	return p, nil
 }

@@ -17,9 +17,9 @@ import (
 // clusterType is the type that a stream requests, since it has to request one.
 const clusterType = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
 
-// stream announces one part while it is open.
-type stream struct {
-	part    *part
+// nodeStream announces one part while it is open.
+type nodeStream struct {
+	keys    *nodeKeys
 	started time.Time
 	end     context.CancelFunc
 	done    chan struct{} // closed once it ended
@@ -27,7 +27,7 @@ type stream struct {
 }
 
 // ended reports whether the stream ended; then err says why.
-func (s *stream) ended() bool {
+func (s *nodeStream) ended() bool {
 	select {
 	case <-s.done:
 		return true
@@ -38,37 +38,37 @@ func (s *stream) ended() bool {
 
 // open opens a stream and returns it once it was answered, when istiod shows its
 // part.
-func (r *replica) open(ctx context.Context, p *part) (*stream, error) {
+func (r *replicaPublisher) open(ctx context.Context, p *nodeKeys) (*nodeStream, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	timer := time.AfterFunc(r.p.o.Timeout, cancel)
-	s := &stream{part: p, started: time.Now(), end: cancel, done: make(chan struct{})}
+	timer := time.AfterFunc(r.publisher.o.Timeout, cancel)
+	s := &nodeStream{keys: p, started: time.Now(), end: cancel, done: make(chan struct{})}
 	wire, err := discoveryv3.NewAggregatedDiscoveryServiceClient(r.conn).StreamAggregatedResources(ctx)
 	if err == nil {
-		err = roundTrip(wire, &discoveryv3.DiscoveryRequest{Node: p.node, TypeUrl: clusterType})
+		err = exchange(wire, &discoveryv3.DiscoveryRequest{Node: p.node, TypeUrl: clusterType})
 	}
 	if inTime := timer.Stop(); err != nil || !inTime {
 		cancel()
 		if !inTime {
-			err = fmt.Errorf("no response within %s", r.p.o.Timeout)
+			err = fmt.Errorf("no response within %s", r.publisher.o.Timeout)
 		}
 		return nil, r.explain(err)
 	}
 	r.group.Go(func() {
 		defer cancel()
 		for s.err == nil {
-			s.err = roundTrip(wire, nil)
+			s.err = exchange(wire, nil)
 		}
 		s.err = r.explain(s.err)
 		close(s.done)
 		select {
-		case r.ended <- struct{}{}:
+		case r.streamEnded <- struct{}{}:
 		default:
 		}
 	})
 	return s, nil
 }
 
-func roundTrip(wire discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesClient, request *discoveryv3.DiscoveryRequest) error {
+func exchange(wire discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesClient, request *discoveryv3.DiscoveryRequest) error {
 	if request != nil {
 		if err := wire.Send(request); err != nil && !errors.Is(err, io.EOF) { // after io.EOF Recv reports why
 			return err
@@ -88,7 +88,7 @@ func roundTrip(wire discoveryv3.AggregatedDiscoveryService_StreamAggregatedResou
 }
 
 // explain adds the replica and what to do.
-func (r *replica) explain(err error) error {
+func (r *replicaPublisher) explain(err error) error {
 	remedy := "check that istiod answers at this address"
 	switch status.Code(err) {
 	case codes.Unauthenticated:
