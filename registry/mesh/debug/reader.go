@@ -55,154 +55,6 @@ type readerLoop struct {
 	dirty     bool // something changed since publish
 }
 
-// polledReplica is one polledReplica that is being read.
-type polledReplica struct {
-	address    string
-	cancel     context.CancelFunc
-	reading    *reading  // nil until it answered
-	upSince    time.Time // or earlier, as far as its clients show
-	lastReadAt time.Time // when the last successful reading began
-	err        error
-
-	// unlisted is set once it is no longer listed. A replica that is not ready leaves
-	// the list and keeps its clients, so that it is read while it answers.
-	unlisted bool
-}
-
-func (r *polledReplica) isUsed() bool { return !r.unlisted || r.err == nil }
-
-// setListing starts to read new replicas. A replica that is no longer listed is
-// read until it stops answering; only then its reading is dropped.
-func (s *readerLoop) setListing(ctx context.Context, l Listing) {
-	if l.Err != nil {
-		l.Err = &Error{Cause: NoReplicas, Where: "istiod", Err: l.Err}
-	}
-	if (l.Err == nil) != (s.listErr == nil) {
-		s.dirty = true
-		if l.Err != nil {
-			s.o.Log.Warn("replicas of istiod not listed, the last known ones are read", "err", l.Err)
-		} else {
-			s.o.Log.Info("replicas of istiod listed again", "replicas", len(l.Replicas))
-		}
-	}
-	s.listErr = l.Err
-	if l.Err != nil {
-		return
-	}
-	for _, address := range l.Replicas {
-		if s.replicas[address] == nil {
-			s.start(ctx, address)
-		}
-	}
-	for address, r := range s.replicas {
-		before := r.unlisted
-		r.unlisted = !slices.Contains(l.Replicas, address)
-		s.dirty = s.dirty || r.unlisted != before
-		if !s.removeUnlisted(r) && r.unlisted && !before {
-			s.o.Log.Info("replica of istiod no longer listed, read while it answers", "replica", address)
-		}
-	}
-}
-
-// removeUnlisted removes an unlisted replica in three cases: it is unreachable, it
-// has not answered for the time within which its clients come back, or another one
-// reports all its clients, and may be the same at another address.
-func (l *readerLoop) removeUnlisted(r *polledReplica) (removed bool) {
-	answers := r.err == nil && r.reading != nil
-	gone := !answers && (r.reading == nil || hasCause(r.err, Unreachable) || time.Since(r.lastReadAt) > l.o.ConnectionGrace)
-	if !r.unlisted || !gone && (!answers || l.hasOwnClient(r)) {
-		return false
-	}
-	r.cancel()
-	delete(l.replicas, r.address)
-	l.dirty = true
-	l.o.Log.Info("replica of istiod is gone", "replica", r.address)
-	return true
-}
-
-// hasOwnClient reports whether a replica reports a client that may publish something
-// and that no listed replica reports.
-func (l *readerLoop) hasOwnClient(r *polledReplica) bool {
-	for id, c := range r.reading.clients {
-		if c.publication == nil {
-			continue
-		}
-		elsewhere := false
-		for _, o := range l.replicas {
-			if !o.unlisted && o.reading != nil && o.err == nil {
-				same := o.reading.clients[id]
-				elsewhere = elsewhere || same != nil && same.connectedAt.Equal(c.connectedAt)
-			}
-		}
-		if !elsewhere {
-			return true
-		}
-	}
-	return false
-}
-
-func (l *readerLoop) start(ctx context.Context, address string) {
-	ctx, cancel := context.WithCancel(ctx)
-	r := &polledReplica{address: address, cancel: cancel}
-	l.replicas[address] = r
-	l.dirty = true
-	p := &poller{o: l.o, replica: address}
-	if l.o.XDS != nil {
-		p.transport = newXDS(l.o.XDS, address, l.o.MaxBytes)
-	} else {
-		p.transport = newHTTP(l.o.HTTP, address, l.o.Timeout)
-	}
-	l.group.Go(func() { p.run(ctx, r, l.results) })
-}
-
-// setResult applies a reading, unless its replica was removed.
-func (l *readerLoop) setResult(res pollResult) {
-	r := res.replica
-	if l.replicas[r.address] != r {
-		return
-	}
-	if ErrorKey(res.err) != ErrorKey(r.err) {
-		l.dirty = true
-		switch {
-		case r.unlisted: // it will be removed or listed again
-		case res.err != nil:
-			l.o.Log.Warn("mapping not read, the last known one is kept", "replica", r.address, "err", res.err)
-		default:
-			l.o.Log.Info("mapping read again", "replica", r.address)
-		}
-	}
-	if r.err = res.err; res.err != nil {
-		l.removeUnlisted(r)
-		return
-	}
-	r.lastReadAt = res.startedAt
-	if res.reading == r.reading {
-		l.dirty = l.dirty || l.isDue(time.Now())
-		return
-	}
-	l.dirty = true
-	switch upSince := res.reading.readAt.Add(-res.reading.minUptime); {
-	case hasRestarted(r.reading, res.reading):
-		r.upSince = res.reading.readAt
-	case r.reading == nil || upSince.Before(r.upSince):
-		r.upSince = upSince
-	}
-	r.reading = res.reading
-}
-
-// hasRestarted reports whether no connection of the earlier reading is in the later.
-func hasRestarted(before, now *reading) bool {
-	if before == nil || len(before.clients) == 0 {
-		return false
-	}
-	for id, c := range before.clients {
-		if same := now.clients[id]; same != nil && same.connectedAt.Equal(c.connectedAt) {
-			return false
-		}
-	}
-	return true
-}
-
 // publish updates the claims and reports a snapshot that differs from the last.
 func (l *readerLoop) publish(changed func(Snapshot)) {
 	now := time.Now()
@@ -322,14 +174,16 @@ func (l *readerLoop) skipped() []metadata.PublicationError {
 	return all
 }
 
-func (r *polledReplica) status(own []string) ReplicaStatus {
-	status := ReplicaStatus{Replica: r.address, Answered: r.reading != nil, Unlisted: r.unlisted, At: r.lastReadAt, Err: r.err}
-	if r.reading == nil {
-		return status
+// Reader reads the mapping. Its methods may be called from any goroutine.
+type Reader struct {
+	o Options
+}
+
+// New checks the options and returns a reader that does nothing before Run.
+func New(o Options) (*Reader, error) {
+	if err := o.check(); err != nil {
+		return nil, err
 	}
-	status.Clients = len(r.reading.clients)
-	for _, c := range r.reading.clients {
-		status.Own = status.Own || slices.Contains(own, c.node)
-	}
-	return status
+	o.setDefaults()
+	return &Reader{o: o}, nil
 }

@@ -1,10 +1,3 @@
-// Package debug reads the host of each service key from istiod's debug API: it
-// reads what the clients of every istiod replica publish in their node metadata, over
-// HTTP or over xDS, and merges it. It never has istiod push. A key is gone only after
-// its end was observed.
-//
-// It starts one goroutine that lists the replicas and one for each replica that reads
-// it. Run waits for all of them.
 package debug
 
 import (
@@ -85,20 +78,6 @@ type Observation struct {
 	Clients  int    // in the response
 	Duration time.Duration
 	Err      error // an *Error, or nil
-}
-
-// Reader reads the mapping. Its methods may be called from any goroutine.
-type Reader struct {
-	o Options
-}
-
-// New checks the options and returns a reader that does nothing before Run.
-func New(o Options) (*Reader, error) {
-	if err := o.check(); err != nil {
-		return nil, err
-	}
-	o.setDefaults()
-	return &Reader{o: o}, nil
 }
 
 func (o *Options) check() error {

@@ -113,23 +113,6 @@ func (d *clientListDecoder) decodeMember(dec *json.Decoder, r *boundedReader, re
 	}
 }
 
-// checkBeginning rejects what is no response of istiod by its first bytes.
-func checkBeginning(r *bufio.Reader) error {
-	start, err := r.Peek(512)
-	text := bytes.TrimLeft(start, " \t\r\n")
-	switch {
-	case len(text) == 0 && err != nil:
-		return err
-	case text[0] == '{':
-		return nil
-	case text[0] == '<':
-		return newError(NotAnswer, "the response is an HTML page")
-	case bytes.HasPrefix(text, []byte("Proxy not connected")):
-		return newError(NotServed, "the client is not connected to this replica")
-	}
-	return newError(NotAnswer, "the response begins with "+naming.Quote(string(text)))
-}
-
 // decodeClients reads the clients; null is none of them, as Go writes an empty decodeClients.
 func (d *clientListDecoder) decodeClients(dec *json.Decoder, r *boundedReader, resp *clientList) error {
 	start, err := dec.Token()
@@ -150,16 +133,6 @@ func (d *clientListDecoder) decodeClients(dec *json.Decoder, r *boundedReader, r
 	}
 	_, err = dec.Token()
 	return err
-}
-
-// clientStatus is what is read of one client. The labels are those of the node's
-// metadata; others are the pod's once istiod knows the pod.
-type clientStatus struct {
-	ConnectionID string `json:"connectionId"`
-	ConnectedAt  string `json:"connectedAt"` // RFC 3339
-	Metadata     struct {
-		Labels map[string]json.RawMessage `json:"LABELS"`
-	} `json:"metadata"`
 }
 
 // addClient adds one client; err is what of it could not be read.
@@ -194,16 +167,6 @@ func (d *clientListDecoder) addClient(s clientStatus, err error, resp *clientLis
 	c.publication, c.skipped = &p, skipped
 }
 
-// parseTime parses a time. An invalid one is the zero time, which still distinguishes
-// connections.
-func parseTime(s string) time.Time {
-	t, err := time.Parse(time.RFC3339Nano, s)
-	if err != nil {
-		return time.Time{}
-	}
-	return t
-}
-
 func (d *clientListDecoder) parsePublication(id string, raw json.RawMessage) (metadata.Publication, []metadata.PublicationError) {
 	var value *string
 	if json.Unmarshal(raw, &value) != nil || value == nil {
@@ -221,6 +184,26 @@ func (d *clientListDecoder) isOwn(node string, s clientStatus) bool {
 	return marked && !d.o.Bridged || slices.Contains(d.o.OwnNodes, node)
 }
 
+// clientStatus is what is read of one client. The labels are those of the node's
+// metadata; others are the pod's once istiod knows the pod.
+type clientStatus struct {
+	ConnectionID string `json:"connectionId"`
+	ConnectedAt  string `json:"connectedAt"` // RFC 3339
+	Metadata     struct {
+		Labels map[string]json.RawMessage `json:"LABELS"`
+	} `json:"metadata"`
+}
+
+// parseTime parses a time. An invalid one is the zero time, which still distinguishes
+// connections.
+func parseTime(s string) time.Time {
+	t, err := time.Parse(time.RFC3339Nano, s)
+	if err != nil {
+		return time.Time{}
+	}
+	return t
+}
+
 // nodeOf removes the counter that istiod appends to the id of a node. The node is the
 // same after the client has connected again, to any replica.
 func nodeOf(connection string) string {
@@ -229,6 +212,23 @@ func nodeOf(connection string) string {
 		return connection
 	}
 	return connection[:at]
+}
+
+// checkBeginning rejects what is no response of istiod by its first bytes.
+func checkBeginning(r *bufio.Reader) error {
+	start, err := r.Peek(512)
+	text := bytes.TrimLeft(start, " \t\r\n")
+	switch {
+	case len(text) == 0 && err != nil:
+		return err
+	case text[0] == '{':
+		return nil
+	case text[0] == '<':
+		return newError(NotAnswer, "the response is an HTML page")
+	case bytes.HasPrefix(text, []byte("Proxy not connected")):
+		return newError(NotServed, "the client is not connected to this replica")
+	}
+	return newError(NotAnswer, "the response begins with "+naming.Quote(string(text)))
 }
 
 // boundedReader limits the size of a response, in total and of one client.
