@@ -35,8 +35,8 @@ type Select struct {
 	Allow         []netip.Prefix `yaml:"allow" doc:"Networks whose addresses pass although they are loopback, link-local, multicast or a metadata service."`
 }
 
-// NameRule says which interface a mesh host provides, or what a service is
-// called in formats with plain names, or both.
+// NameRule maps a mesh host to the interface it provides, a service to its
+// name in formats with plain names, or both.
 type NameRule struct {
 	Host      string   `yaml:"host" need:"such as *.shop.svc.cluster.local" check:"pattern" doc:"A pattern of mesh hosts, or for service of native names; * matches any text."`
 	Port      uint16   `yaml:"port" doc:"A service port; 0 matches every one, such as an HTTP port beside that of the RPC."`
@@ -48,7 +48,7 @@ type NameRule struct {
 	Protocol  string   `yaml:"protocol" check:"protocol" doc:"The RPC protocol; empty leaves that to the format."`
 }
 
-// Metadata says what of the attributes of services passes a bridge.
+// Metadata says which attributes of services pass a bridge, and under which keys.
 type Metadata struct {
 	Keep   []string          `yaml:"keep" filled:"to let none pass write drop: ['*']" doc:"Patterns of the keys that pass; without it all do."`
 	Drop   []string          `yaml:"drop" doc:"Patterns of the keys that do not pass all the same."`
@@ -57,14 +57,14 @@ type Metadata struct {
 	Add    map[string]string `yaml:"add" doc:"Keys and values that every service gets, in place of what it says itself."`
 }
 
-// ValueRule puts one value of a key in the place of another.
+// ValueRule replaces one value of a key by another.
 type ValueRule struct {
 	Key  string `yaml:"key" need:"the key whose value is replaced" doc:"The key, by its new name."`
 	From string `yaml:"from" doc:"The value that is replaced."`
 	To   string `yaml:"to" doc:"The value in its place; empty leaves the key out."`
 }
 
-// Rules returns what the attributes of a service follow.
+// Rules returns the rules that are applied to the attributes of each service.
 func (m Metadata) Rules() metadata.Rules {
 	r := metadata.Rules{Keep: m.Keep, Drop: m.Drop, Rename: m.Rename, Add: m.Add}
 	for _, v := range m.Values {
@@ -98,19 +98,20 @@ func (b Bridge) validate(v *validator, path string) {
 		}
 	}
 	if m := registries[b.From].Istiod; m != nil && m.Address == "" {
-		v.errorf(path+".from", "%q has no istiod to read from; write its address", b.From)
+		v.errorf(path+".from", "%q has no istiod to read from; set its address", b.From)
 	}
 	if b.From == b.To && b.From != "" {
-		v.errorf(path+".to", "a bridge from %q to itself; name two registries", b.From)
+		v.errorf(path+".to", "is the same registry as from, %q; name two registries", b.From)
 	}
 	if registries[b.From].Settings().Mesh != nil && registries[b.To].Settings().Mesh != nil {
-		v.errorf(path+".to", "a bridge from a mesh into a mesh is not supported in this version: meshes join by Istio's own multi-cluster")
+		v.errorf(path+".to", "a bridge from a mesh into a mesh is not supported in this version; "+
+			"join meshes with Istio's own multi-cluster")
 	}
 	b.validateListen(v, path, registries)
 	b.validateFormats(v, path, registries)
 }
 
-// A Pattern is one that selects services, and where it is in the bridge.
+// A Pattern is a pattern that selects services, with its path in the bridge.
 type Pattern struct{ Path, Text string }
 
 // Patterns returns the patterns of the bridge that select services.
@@ -129,75 +130,80 @@ func (b Bridge) validateListen(v *validator, path string, registries map[string]
 	switch {
 	case !known:
 	case to.Istiod == nil && b.Listen != "":
-		v.errorf(path+".listen", "is where istiod reads, and %q is no mesh of an istiod; leave it out", b.To)
+		v.errorf(path+".listen", "only istiod connects there, and %q is not a mesh with an istiod; leave it out", b.To)
 	case to.Istiod != nil && b.Listen == "":
-		v.errorf(path+".listen", "missing; a bridge into a mesh serves istiod at an address, such as \":15031\"")
+		v.errorf(path+".listen", "missing; a bridge into a mesh listens for istiod, such as at \":15031\"")
 	case to.Istiod != nil:
-		v.follow(path+".listen", b.Listen, "listener")
+		v.checkText(path+".listen", b.Listen, "listener")
 	}
 }
 
 func (r NameRule) validate(v *validator, path string) {
 	if r.Interface == "" && r.Service == "" && len(r.Keys) == 0 {
-		v.errorf(path+".interface", "missing; the interface that the host provides, keys of several, or a service for formats with plain names")
+		v.errorf(path+".interface", "missing; set interface, keys for several interfaces, "+
+			"or service for formats with plain names")
 	}
 	if len(r.Keys) > 0 && r.Interface+r.Version+r.Group != "" {
-		v.errorf(path+".keys", "are in place of interface, version and group; write all of them as keys")
+		v.errorf(path+".keys", "replaces interface, version and group; write all interfaces as keys")
 	}
 	for key, text := range map[string]string{"interface": r.Interface, "service": r.Service} {
 		if strings.Count(text, "*") > strings.Count(r.Host, "*") {
-			v.errorf(path+"."+key, "%q has more stars than host, and each is replaced by the text of a star of host", text)
+			v.errorf(path+"."+key,
+				"must not have more stars than host: each is replaced by what a star of host matches (got %q)", text)
 		}
 	}
 }
 
-// ServiceKeys returns the keys of what a host provides by the rule. That of an interface may
-// have a star.
+// ServiceKeys returns the service keys that the rule gives a host. The key of
+// interface may contain a star.
 func (r NameRule) ServiceKeys() (all []naming.ServiceKey) {
 	if r.Interface != "" {
-		all = append(all, naming.ServiceKey{Category: naming.Providers, Interface: r.Interface, Version: r.Version, Group: r.Group})
+		key := naming.ServiceKey{Category: naming.Providers, Interface: r.Interface, Version: r.Version, Group: r.Group}
+		all = append(all, key)
 	}
 	for _, text := range r.Keys {
-		if k, err := naming.ParseServiceKey(text); err == nil { // as validate has it
+		if k, err := naming.ParseServiceKey(text); err == nil { // the tag check refuses others
 			all = append(all, k)
 		}
 	}
 	return all
 }
 
-// covers reports whether a rule fits wherever another does. A star in the text of a
-// pattern stands for any text.
+// covers reports whether the rule matches every host and port that o matches.
+// A star in o's host is matched as any text.
 func (r NameRule) covers(o NameRule) bool {
 	host, err := naming.ParsePattern(r.Host)
 	return err == nil && (r.Port == 0 || r.Port == o.Port) && (strings.EqualFold(r.Host, o.Host) || host.MatchHost(o.Host))
 }
 
-// ignores reports whether nothing of a later rule counts that an earlier one says, or
-// leaves out, too: of interfaces the first rule counts whatever it has, of services the
-// first that has one.
-func (r NameRule) ignores(later NameRule) bool {
+// shadows reports whether a later rule can never take effect. For interfaces the
+// first rule that matches counts, even without keys; for service the first
+// that sets one.
+func (r NameRule) shadows(later NameRule) bool {
 	return r.covers(later) && (len(later.ServiceKeys()) > 0 || r.Service != "" && later.Service != "")
 }
 
-// validateNames refuses rules that never count, because an earlier one of the bridge fits
-// wherever they do, and those that name other interfaces than the one that counts of the
-// bridges before, from the same mesh.
+// validateNames refuses rules that never take effect: those that an earlier rule
+// of the bridge shadows, and those that disagree with a covering rule of an
+// earlier bridge from the same mesh.
 func (b Bridge) validateNames(v *validator, path string, earlier []NameRule) {
 	for i, r := range b.Names {
 		at := fmt.Sprintf("%s.names[%d]", path, i)
-		if j := slices.IndexFunc(b.Names[:i], func(o NameRule) bool { return o.ignores(r) }); j >= 0 {
-			v.errorf(at, "never counts, because names[%d] fits wherever it does; write the interfaces of one host and port as keys of one rule, and narrower rules first", j)
+		if j := slices.IndexFunc(b.Names[:i], func(o NameRule) bool { return o.shadows(r) }); j >= 0 {
+			v.errorf(at, "has no effect: names[%d] matches every host and port that this rule matches; "+
+				"write several interfaces of one host and port as keys of one rule, and narrower rules first", j)
 			continue
 		}
 		j := slices.IndexFunc(earlier, func(o NameRule) bool { return o.covers(r) })
 		if j >= 0 && len(r.ServiceKeys()) > 0 && !slices.Equal(earlier[j].ServiceKeys(), r.ServiceKeys()) {
-			v.errorf(at, "never counts, because a rule of an earlier bridge from %s fits wherever it does and names other interfaces; rules of bridges from one mesh count for all of them", b.From)
+			v.errorf(at, "has no effect: a rule of an earlier bridge from %s matches the same hosts "+
+				"and names other interfaces; the rules of all bridges from one mesh apply together", b.From)
 		}
 	}
 }
 
 func (g Guard) validate(v *validator, path string) {
 	if !(g.Share >= 0 && g.Share <= 1) { // nor NaN
-		v.errorf(path+".share", "%v is no part of a whole; write 0 to 1, such as 0.3", g.Share)
+		v.errorf(path+".share", "must be between 0 and 1, such as 0.3 (got %v)", g.Share)
 	}
 }

@@ -1,6 +1,6 @@
-// Package config reads the one file that says what xds-bridge does. It is
-// strict: every error of a file is reported at once, each with its place and
-// what to do about it. It opens no connection and starts nothing.
+// Package config reads and validates the configuration file of xds-bridge. It
+// reports all errors of a file at once, each with its place and a remedy. It
+// opens no connection and starts nothing.
 package config
 
 import (
@@ -14,21 +14,21 @@ import (
 // Version is the apiVersion that this package reads.
 const Version = "xds-bridge/v1"
 
-// Config is the whole file. Field tags are the only place where keys,
-// defaults and allowed values are: the reader, the JSON Schema and the
-// reference page all follow them.
+// Config is the whole file. Keys, defaults and allowed values are defined only
+// by the tags of its fields. The decoder, the JSON Schema and the reference
+// page are derived from them.
 //
 //	yaml     the key
 //	doc      one sentence for schema and reference
-//	default  what a missing key means, as it would be written
+//	default  the value of a missing key, as it is written in the file
 //	enum     the allowed values, separated by |; formats is the names of all formats
-//	short    "true" on the field that a plain value in place of the object sets
-//	need     on a key that has to be there: what to write, or what it is for
-//	filled   on a list that means all if its key is missing: what to do if
-//	         nothing is meant; a list that is written holds at least one
-//	parts    what is made anew if the value changes: see Part; empty: as of the object;
-//	         fixed if entries are found and recognised by it
-//	check    what the value is, a key of bounds, textRules or fileRules
+//	short    "true" on the field that a plain value sets when it is written instead of the object
+//	need     on a required key: what to write, or what the key is for
+//	filled   on a list whose absence means "all": what to do if "none" is meant;
+//	         such a list must not be empty
+//	parts    the parts that a change of the value restarts, see Part; without the tag those
+//	         of the object; fixed if the bridge finds and recognises its entries by the value
+//	check    the rule for the value, a key of bounds, textRules or fileRules
 type Config struct {
 	APIVersion string              `yaml:"apiVersion" default:"xds-bridge/v1" enum:"xds-bridge/v1" doc:"The version of this file's form."`
 	Owner      string              `yaml:"owner" need:"it marks what this bridge may change and delete, and has to be unique per deployment" check:"name" doc:"Unique per deployment: marks what this bridge may change and delete."`
@@ -63,8 +63,8 @@ type Telemetry struct {
 	Address string `yaml:"address" default:":9902" check:"listener" doc:"host:port, or off."`
 }
 
-// Audit says where it is kept what people decide: approvals, denials, and what
-// was adopted, released or purged by hand.
+// Audit says where the decisions of operators are recorded: approvals,
+// denials, and what was adopted, released or purged.
 type Audit struct {
 	File string `yaml:"file" doc:"A file that one line of JSON is appended to for each decision; empty leaves them to the log."`
 }
@@ -80,26 +80,25 @@ type Log struct {
 	Format string `yaml:"format" default:"text" enum:"text|json|gost" doc:"Lines of text or JSON on standard error, or through the logger of dubbogo/gost, where dubbo-go writes."`
 }
 
-// Validate returns everything that is wrong with the configuration beyond
-// its form, each error with its path; it touches neither files nor network.
+// Validate returns the errors of the decoded values, each with its path. It
+// uses neither files nor network.
 func (c *Config) Validate() Errors {
 	v := &validator{Config: c, rules: textRules()}
-	walk("", reflect.ValueOf(c), field{}, v.value)
+	walk("", reflect.ValueOf(c), field{}, v.checkValue)
 	return v.errs.sorted()
 }
 
-// CheckFiles returns an error for every file that the configuration names and
-// that cannot be used on this machine: secrets that are missing or empty, and
-// certificates that are none.
+// CheckFiles returns an error for each named file that cannot be used on this
+// machine: missing or empty secrets, and invalid certificates.
 func (c *Config) CheckFiles() Errors {
 	v := &validator{Config: c, rules: fileRules()}
-	walk("", reflect.ValueOf(c), field{}, v.file)
+	walk("", reflect.ValueOf(c), field{}, v.checkFile)
 	return v.errs.sorted()
 }
 
 func (c *Config) validate(v *validator, _ string) {
 	for name := range c.Registries {
-		v.follow("registries."+name, name, "name")
+		v.checkText("registries."+name, name, "name")
 	}
 	seen := make(map[string]int)
 	for i, b := range c.Bridges {
@@ -109,25 +108,27 @@ func (c *Config) validate(v *validator, _ string) {
 		seen[b.Name] = i
 	}
 	if c.Admin.Address == c.Telemetry.Address && c.Admin.Address != "off" {
-		v.errorf("telemetry.address", "%q is admin.address too; give it another port", c.Admin.Address)
+		v.errorf("telemetry.address", "%q is also admin.address; use another port", c.Admin.Address)
 	}
 	checkShared(v)
 	checkMeetings(v)
 }
 
-// checkShared checks that bridges which share a source or an address agree on it.
+// checkShared refuses bridges that share a source or a listen address and
+// configure it differently.
 func checkShared(v *validator) {
-	readers, listeners := make(map[string]int), make(map[string]int) // the first bridge of each
-	rules := make(map[string][]NameRule)                             // of the bridges before, by source
+	readers, listeners := make(map[string]int), make(map[string]int) // the first bridge of each source and address
+	rules := make(map[string][]NameRule)                             // of the earlier bridges, by source
 	for i, b := range v.Bridges {
 		path := "bridges[" + strconv.Itoa(i) + "]"
 		if j, ok := listeners[b.Listen]; ok && b.Listen != "" && v.Bridges[j].To != b.To {
-			v.errorf(path+".listen", "bridges[%d] listens there for %q; each mesh must have an address of its own", j, v.Bridges[j].To)
+			v.errorf(path+".listen", "bridges[%d] already listens there for %q; give each mesh its own address",
+				j, v.Bridges[j].To)
 		} else if !ok {
 			listeners[b.Listen] = i
 		}
 		b.validateNames(v, path, rules[b.From])
-		if v.Registries[b.From].Settings().Mesh != nil { // whose hosts have the names that any bridge gives them
+		if v.Registries[b.From].Settings().Mesh != nil { // name rules apply to a mesh, whichever bridge has them
 			rules[b.From] = append(rules[b.From], b.Names...)
 		}
 		j, ok := readers[b.From]
@@ -136,33 +137,35 @@ func checkShared(v *validator) {
 			continue
 		}
 		read, first := b.Select, v.Bridges[j].Select
-		if v.Registries[b.From].Settings().Mesh != nil && (read.SkipMutualTLS != first.SkipMutualTLS || !slices.Equal(read.Allow, first.Allow)) {
-			v.errorf(path+".select", "allow and skipMutualTLS differ from bridges[%d], which reads %q too; "+
-				"in this version all bridges that read one mesh have to agree", j, b.From)
+		differ := read.SkipMutualTLS != first.SkipMutualTLS || !slices.Equal(read.Allow, first.Allow)
+		if v.Registries[b.From].Settings().Mesh != nil && differ {
+			v.errorf(path+".select", "allow and skipMutualTLS must be the same as in bridges[%d], which also reads %q",
+				j, b.From)
 		}
 	}
 }
 
-// validate checks the admin address: from other machines it may be used by TLS and with
-// a token alone.
+// validate checks the admin address. An address that other machines reach
+// requires TLS and a token.
 func (a Admin) validate(v *validator, at string) {
 	path, address := at+".address", a.Address
 	switch {
 	case a.TLS != nil && a.TLS.CertFile == "":
-		v.errorf(at+".tls.certFile", "missing; the API requires a certificate of its own, with keyFile")
+		v.errorf(at+".tls.certFile", "missing; the API requires its own certificate, with keyFile")
 	case a.TLS != nil && a.TokenFile == "":
-		v.errorf(at+".tokenFile", "missing; it goes together with tls")
+		v.errorf(at+".tokenFile", "missing; it is required with tls")
 	case a.TLS == nil && a.TokenFile != "":
 		v.errorf(at+".tls", "missing; the token would cross the network in plaintext")
 	}
 	if socket, ok := strings.CutPrefix(address, "unix:"); ok {
 		if !strings.HasPrefix(socket, "/") {
-			v.errorf(path, "%q is no socket; write it as unix:/path", address)
+			v.errorf(path, "must be unix:/path (got %q)", address)
 		}
 		return
 	}
-	v.follow(path, address, "listener")
+	v.checkText(path, address, "listener")
 	if host, _, err := net.SplitHostPort(address); err == nil && !loopback(host) && a.TLS == nil {
-		v.errorf(path, "%q is open to other machines, and the status API asks for no password without tls and tokenFile; set them, or write 127.0.0.1:port or unix:/path", address)
+		v.errorf(path, "%q is open to other machines, and the status API is not protected without tls and tokenFile; "+
+			"set both, or write 127.0.0.1:port or unix:/path", address)
 	}
 }

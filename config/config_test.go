@@ -146,7 +146,7 @@ func TestVariables(t *testing.T) {
 		"a default for empty":       {`"${EMPTY:-/fallback}"`, "/fallback"},
 		"empty is set":              {`"${EMPTY}"`, ""},
 		"escaped":                   {`"$${DIR}"`, "${DIR}"},
-		"a dollar alone":            {`"$DIR"`, "$DIR"},
+		"a dollar without braces":   {`"$DIR"`, "$DIR"},
 		"not expanded twice":        {`"${TRICK}"`, "${DIR}"},
 		"a value with an anchor":    {`&d /anchored`, "/anchored"},
 		"a number stays as written": {`1.10`, "1.10"},
@@ -205,17 +205,17 @@ bridges:
   - { name: a, from: mesh, to: zk, formats: [dubbo-interface] }
 `, dir, empty)
 	got := parse(t, text, nil).CheckFiles().Error()
-	want := strings.ReplaceAll(`test.yaml:3:46: registries.mesh.istiod.tls.caFile: DIR/empty holds no certificate in PEM
+	want := strings.ReplaceAll(`test.yaml:3:46: registries.mesh.istiod.tls.caFile: DIR/empty has no PEM certificate
 test.yaml:3:46: registries.mesh.istiod.tokenFile: secret file: open DIR/token: no such file or directory; put the secret there, or name another file
 test.yaml:4:44: registries.zk.zookeeper.passwordFile: secret file DIR/empty is empty; put the secret there, or name another file
-test.yaml:4:44: registries.zk.zookeeper.tls.certFile: open DIR/c: no such file or directory; put a certificate and its key there in PEM`, "DIR", dir)
+test.yaml:4:44: registries.zk.zookeeper.tls.certFile: open DIR/c: no such file or directory; put a PEM certificate and its key there`, "DIR", dir)
 	if stripColumns(got) != stripColumns(want) {
 		t.Errorf("got:\n%s\nwant:\n%s", got, want)
 	}
 }
 
-// stripColumns leaves file and line, since columns follow the length of a
-// temporary directory's name.
+// stripColumns removes the columns, which depend on the length of a temporary
+// directory's name.
 func stripColumns(s string) string {
 	var out []string
 	for line := range strings.SplitSeq(s, "\n") {
@@ -283,7 +283,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// update reports whether goldens are rewritten, as make golden has it.
+// update reports whether goldens are to be rewritten, as by make golden.
 func update() bool { return os.Getenv("UPDATE_GOLDEN") != "" }
 
 func TestGeneratedDocuments(t *testing.T) {
@@ -308,8 +308,8 @@ func TestGeneratedDocuments(t *testing.T) {
 	}
 }
 
-// TestLoad_SizeLimit shows that what no configuration has is refused before
-// it costs anything.
+// TestLoad_SizeLimit shows that oversized and deeply nested files are refused
+// before they use much memory.
 func TestLoad_SizeLimit(t *testing.T) {
 	t.Parallel()
 	var before, after runtime.MemStats
@@ -327,13 +327,13 @@ func TestLoad_SizeLimit(t *testing.T) {
 	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := config.Load(pipe, environment(nil)); err == nil || !strings.Contains(err.Error(), "is no file") {
-		t.Errorf("Load of a pipe = %v, want that it is no file", err)
+	if _, err := config.Load(pipe, environment(nil)); err == nil || !strings.Contains(err.Error(), "must be a regular file") {
+		t.Errorf("Load of a pipe = %v, want that it must be a regular file", err)
 	}
 }
 
-// TestPasswordsInPlaintext shows that a password crosses no network in
-// plaintext unless the file says so.
+// TestPasswordsInPlaintext shows that a password does not cross a network in
+// plaintext unless the file allows it.
 func TestPasswordsInPlaintext(t *testing.T) {
 	const file = `owner: shop
 registries:
@@ -346,9 +346,9 @@ bridges:
 		host, more string
 		errors     int
 	}{
-		"to another machine": {"prod.example", "", 2},
-		"where that is said": {"prod.example", ", insecure: true", 0},
-		"to this machine":    {"[::1]", "", 0},
+		"to another machine":  {"prod.example", "", 2},
+		"where it is allowed": {"prod.example", ", insecure: true", 0},
+		"to this machine":     {"[::1]", "", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := config.Parse("x.yaml", fmt.Appendf(nil, file, c.host, c.more), environment(nil))
@@ -359,8 +359,8 @@ bridges:
 	}
 }
 
-// TestSchema_FormatDefaults: the sentences about root and protocol, which are
-// written by hand, name the defaults of every format.
+// TestSchema_FormatDefaults shows that the handwritten sentences about root and
+// protocol name the defaults of every format.
 func TestSchema_FormatDefaults(t *testing.T) {
 	reference := config.Reference()
 	row := func(key string) string {

@@ -11,8 +11,8 @@ import (
 	"github.com/goccy/go-yaml/ast"
 )
 
-// decoder fills a Config from a syntax tree. It continues after an error, so
-// that one run finds all of them.
+// decoder fills a Config from a syntax tree. It continues after an error, to
+// report all errors at once.
 type decoder struct {
 	env     Lookup
 	anchors map[string]ast.Node
@@ -21,7 +21,7 @@ type decoder struct {
 }
 
 func (d *decoder) root(c *Config, node ast.Node) {
-	d.places.at[""] = place{1, 1} // of what is missing as a whole
+	d.places.at[""] = place{1, 1} // for missing top-level keys
 	d.object("", node, reflect.ValueOf(c).Elem())
 }
 
@@ -32,7 +32,7 @@ func (d *decoder) errorf(path string, node ast.Node, format string, args ...any)
 	})
 }
 
-// value reads a node into a variable of any of the kinds that a Config has.
+// value decodes a node into a variable of any kind that a Config has.
 func (d *decoder) value(path string, node ast.Node, into reflect.Value) {
 	node = d.resolve(node)
 	at := node.GetToken().Position
@@ -45,14 +45,14 @@ func (d *decoder) value(path string, node ast.Node, into reflect.Value) {
 		return
 	}
 	switch {
-	case text(into) != nil:
+	case unmarshalerOf(into) != nil:
 		d.scalar(path, node, into)
 	case into.Kind() == reflect.Struct:
 		d.object(path, node, into)
 	case into.Kind() == reflect.Slice:
 		d.list(path, node, into)
 	case into.Kind() == reflect.Map:
-		d.named(path, node, into)
+		d.mapOfNames(path, node, into)
 	default:
 		d.scalar(path, node, into)
 	}
@@ -97,7 +97,7 @@ func (d *decoder) object(path string, node ast.Node, into reflect.Value) {
 				below := join(path, key)
 				d.value(below, value, into.FieldByIndex(f.index))
 				d.enum(below, d.resolve(value), f, into)
-				d.filled(below, d.resolve(value), f)
+				d.checkFilled(below, d.resolve(value), f)
 				return
 			}
 		}
@@ -105,15 +105,15 @@ func (d *decoder) object(path string, node ast.Node, into reflect.Value) {
 	})
 }
 
-// defaults sets what missing keys mean.
+// defaults sets the default of every key.
 func (d *decoder) defaults(path string, node ast.Node, fields []field, into reflect.Value) {
 	for _, f := range fields {
 		switch v := into.FieldByIndex(f.index); {
 		case f.def != "":
 			if err := setText(v, f.def); err != nil {
-				d.errorf(join(path, f.key), node, "its default: %v", err)
+				d.errorf(join(path, f.key), node, "default: %v", err)
 			}
-		case v.Kind() == reflect.Struct && text(v) == nil:
+		case v.Kind() == reflect.Struct && unmarshalerOf(v) == nil:
 			d.defaults(join(path, f.key), node, fieldsOf(v.Type()), v)
 		}
 	}
@@ -123,7 +123,8 @@ func (d *decoder) unknown(path, key string, at ast.Node, fields []field) {
 	keys := keysOf(fields)
 	for _, k := range keys {
 		if k == key+"File" {
-			d.errorf(path, at, "%s is a secret, which does not belong in this file; write it to a file of its own and name that as %s", key, k)
+			d.errorf(path, at, "%s is a secret and does not belong in this file; "+
+				"write it to a separate file and name that file as %s", key, k)
 			return
 		}
 	}
@@ -141,14 +142,15 @@ func (d *decoder) enum(path string, node ast.Node, f field, into reflect.Value) 
 	d.errorf(path, node, "unknown %s %q%s", f.key, value, suggest(value, f.enum))
 }
 
-// filled refuses a list without entries if a missing key means all: who
-// removes the last entry means none.
-func (d *decoder) filled(path string, node ast.Node, f field) {
+// checkFilled refuses an empty list if a missing key means "all": a user who
+// removes the last entry means "none".
+func (d *decoder) checkFilled(path string, node ast.Node, f field) {
 	seq, list := node.(*ast.SequenceNode)
 	if f.filled == "" || list && len(seq.Values) > 0 || !list && !isNull(node) {
 		return
 	}
-	d.errorf(path, node, "is empty, which would admit everything; name at least one, or remove the key if everything is meant; %s", f.filled)
+	d.errorf(path, node, "must not be empty, which would admit everything; "+
+		"write at least one entry, or remove the key to admit all; %s", f.filled)
 }
 
 func (d *decoder) list(path string, node ast.Node, into reflect.Value) {
@@ -166,8 +168,8 @@ func (d *decoder) list(path string, node ast.Node, into reflect.Value) {
 	}
 }
 
-// named reads an object whose keys are names of the user's choice.
-func (d *decoder) named(path string, node ast.Node, into reflect.Value) {
+// mapOfNames decodes an object whose keys are names that the user chose.
+func (d *decoder) mapOfNames(path string, node ast.Node, into reflect.Value) {
 	if isNull(node) {
 		return
 	}
@@ -179,7 +181,8 @@ func (d *decoder) named(path string, node ast.Node, into reflect.Value) {
 	})
 }
 
-// pairs calls each for the keys of an object, each key once.
+// pairs calls each for every key of an object. It reports duplicate keys and
+// skips them.
 func (d *decoder) pairs(path string, node ast.Node, each func(key string, at, value ast.Node)) {
 	object, ok := node.(ast.MapNode)
 	if !ok {
@@ -209,7 +212,8 @@ func (d *decoder) scalar(path string, node ast.Node, into reflect.Value) {
 	}
 	raw, ok := scalarText(node)
 	if !ok {
-		d.errorf(path, node, "expected a single value, found a list or an object; quote a value that begins with a sign of YAML")
+		d.errorf(path, node, "expected a single value, found a list or an object; "+
+			"quote a value that begins with a YAML indicator")
 		return
 	}
 	expanded, err := expand(raw, d.env)
@@ -221,7 +225,8 @@ func (d *decoder) scalar(path string, node ast.Node, into reflect.Value) {
 	}
 }
 
-// scalarText returns a value as it is written: version: 1.0 is "1.0".
+// scalarText returns the text of a scalar as it is written: version: 1.0 is
+// "1.0". It returns false for other nodes.
 func scalarText(node ast.Node) (string, bool) {
 	switch n := node.(type) {
 	case *ast.LiteralNode:
@@ -233,15 +238,15 @@ func scalarText(node ast.Node) (string, bool) {
 	case ast.ScalarNode:
 		return n.GetToken().Value, true
 	case *ast.MappingNode:
-		return joined(n)
+		return hostPortText(n)
 	}
 	return "", false
 }
 
-// joined puts together what the parser splits: in {servers: [zk:2181]}
-// it reads the plain text zk:2181 as a key and a value, which by YAML requires a
-// space after the colon.
-func joined(n *ast.MappingNode) (string, bool) {
+// hostPortText undoes a mistake of the parser, which reads the plain text zk:2181 in
+// {servers: [zk:2181]} as a key and a value. YAML requires a space after the
+// colon for that.
+func hostPortText(n *ast.MappingNode) (string, bool) {
 	if len(n.Values) != 1 {
 		return "", false
 	}
@@ -254,12 +259,12 @@ func joined(n *ast.MappingNode) (string, bool) {
 	return pair.Key.GetToken().Value + ":" + text, true
 }
 
-// setText reads a text into a variable of a simple kind.
+// setText parses a text into a variable of a simple kind.
 func setText(into reflect.Value, value string) error {
-	if u := text(into); u != nil {
+	if u := unmarshalerOf(into); u != nil {
 		err := u.UnmarshalText([]byte(value))
 		if err != nil && into.Type() == reflect.TypeFor[netip.Prefix]() {
-			return fmt.Errorf("%q is no network; write it as 10.0.0.0/8", value)
+			return fmt.Errorf("must be a network, such as 10.0.0.0/8 (got %q)", value)
 		}
 		return err
 	}
@@ -268,21 +273,22 @@ func setText(into reflect.Value, value string) error {
 		into.SetString(value)
 	case reflect.Bool:
 		if value != "true" && value != "false" {
-			return fmt.Errorf("%q is neither true nor false", value)
+			return fmt.Errorf("must be true or false (got %q)", value)
 		}
 		into.SetBool(value == "true")
 	default:
 		if err := setNumber(into, value); err != nil {
-			return fmt.Errorf("%q is no number that fits here%s", value, share(value))
+			return fmt.Errorf("must be a number within range (got %q)%s", value, percentHint(value))
 		}
 	}
 	return nil
 }
 
-func share(value string) string {
+// percentHint says how to write a percentage; it is empty for other texts.
+func percentHint(value string) string {
 	text, percent := strings.CutSuffix(value, "%")
 	if n, err := strconv.ParseFloat(strings.TrimSpace(text), 64); percent && err == nil {
-		return "; write it as " + strconv.FormatFloat(n/100, 'g', 6, 64)
+		return "; write " + strconv.FormatFloat(n/100, 'g', 6, 64)
 	}
 	return ""
 }

@@ -10,12 +10,12 @@ import (
 	"github.com/xds-bridge/xds-bridge/naming"
 )
 
-// Error is one thing that is wrong with a configuration.
+// Error is one error of a configuration, with its place in the file.
 type Error struct {
 	File    string `json:"file,omitempty"`
-	Line    int    `json:"line,omitempty"` // from 1; 0 where no place is known
+	Line    int    `json:"line,omitempty"` // from 1; 0 if unknown
 	Column  int    `json:"column,omitempty"`
-	Path    string `json:"path,omitempty"` // as in bridges[1].to
+	Path    string `json:"path,omitempty"` // such as bridges[1].to
 	Message string `json:"message"`
 }
 
@@ -37,11 +37,10 @@ func (f Error) Error() string {
 	return b.String() + f.Message
 }
 
-// Errors is everything that is wrong with a configuration, in the order of
-// the file.
+// Errors are all errors of a configuration, in the order of the file.
 type Errors []Error
 
-// Error returns the errors, one a line.
+// Error returns the errors, one per line.
 func (fs Errors) Error() string {
 	lines := make([]string, len(fs))
 	for i, f := range fs {
@@ -50,8 +49,8 @@ func (fs Errors) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// ErrorAt returns an error of the configuration at a path, for those who find
-// one that Validate cannot know.
+// ErrorAt returns an error at a path of the configuration, for callers that
+// find errors which Validate cannot find.
 func (c *Config) ErrorAt(path, format string, args ...any) Error {
 	return c.places.errorAt(path, format, args...)
 }
@@ -65,14 +64,14 @@ func (fs Errors) sorted() Errors {
 
 type place struct{ line, column int }
 
-// places holds the place of each path of a file.
+// places maps each path of a file to its place.
 type places struct {
 	file string
 	at   map[string]place
 }
 
-// errorAt returns an error at a path, or at the nearest path above it that the
-// file holds.
+// errorAt returns an error at a path. Its place is that of the nearest path at
+// or above it that the file has.
 func (p places) errorAt(path, format string, args ...any) Error {
 	f := Error{File: p.file, Path: path, Message: fmt.Sprintf(format, args...)}
 	for up := path; ; up = up[:max(strings.LastIndexAny(up, ".["), 0)] {
@@ -86,8 +85,8 @@ func (p places) errorAt(path, format string, args ...any) Error {
 	}
 }
 
-// suggest returns `, did you mean "x"?` for the nearest known text or those that contain
-// it, or else the list of the known texts.
+// suggest returns `, did you mean "x"?` for the nearest known text, or for those
+// that contain the given text, and otherwise the list of known texts.
 func suggest(text string, known []string) string {
 	if near := naming.Near(text, known, 1); len(near) > 0 {
 		return `, did you mean ` + strconv.Quote(near[0]) + `?`
@@ -96,11 +95,11 @@ func suggest(text string, known []string) string {
 		return ""
 	}
 	known = slices.Sorted(slices.Values(known))
-	const least = 3 // letters; fewer are in many texts
+	const minLetters = 3 // fewer are contained in many texts
 	if near := slices.DeleteFunc(slices.Clone(known), func(k string) bool {
-		return len(text) < least || !strings.Contains(strings.ToLower(k), strings.ToLower(text))
+		return len(text) < minLetters || !strings.Contains(strings.ToLower(k), strings.ToLower(text))
 	}); len(near) > 0 {
 		return `, did you mean "` + strings.Join(near, `" or "`) + `"?`
 	}
-	return "; known here: " + strings.Join(known, ", ")
+	return "; expected one of " + strings.Join(known, ", ")
 }

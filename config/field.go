@@ -10,7 +10,7 @@ import (
 
 // field is one key of an object of the file.
 type field struct {
-	index        []int // in the object, for reflect.Value.FieldByIndex
+	index        []int // for reflect.Value.FieldByIndex
 	key, doc     string
 	def          string
 	enum         []string
@@ -20,8 +20,8 @@ type field struct {
 	typ          reflect.Type
 }
 
-// fieldsOf returns the keys of a type, in their order. Those of embedded types are
-// keys of the same object.
+// fieldsOf returns the keys of a type, in the order of its fields. The keys of an
+// embedded type belong to the same object.
 func fieldsOf(t reflect.Type) []field {
 	var fields []field
 	for _, sf := range reflect.VisibleFields(t) {
@@ -31,7 +31,8 @@ func fieldsOf(t reflect.Type) []field {
 		}
 		f := field{
 			index: sf.Index, key: key, doc: sf.Tag.Get("doc"), def: sf.Tag.Get("default"), filled: sf.Tag.Get("filled"),
-			need: sf.Tag.Get("need"), check: sf.Tag.Get("check"), short: sf.Tag.Get("short") == "true", parts: sf.Tag.Get("parts"), typ: sf.Type,
+			need: sf.Tag.Get("need"), check: sf.Tag.Get("check"), short: sf.Tag.Get("short") == "true",
+			parts: sf.Tag.Get("parts"), typ: sf.Type,
 		}
 		if values := sf.Tag.Get("enum"); values != "" {
 			f.enum = strings.Split(values, "|")
@@ -44,7 +45,8 @@ func fieldsOf(t reflect.Type) []field {
 	return fields
 }
 
-// shorthand returns the field that a plain value sets in place of an object.
+// shorthand returns the field that a plain value sets when it is written
+// instead of the object.
 func shorthand(fields []field) (field, bool) {
 	for _, f := range fields {
 		if f.short {
@@ -62,8 +64,8 @@ func keysOf(fields []field) []string {
 	return keys
 }
 
-// text returns the reader of a value that reads itself, nil for the others.
-func text(v reflect.Value) encoding.TextUnmarshaler {
+// unmarshalerOf returns the value's own decoder, or nil if it has none.
+func unmarshalerOf(v reflect.Value) encoding.TextUnmarshaler {
 	u, _ := reflect.TypeAssert[encoding.TextUnmarshaler](v.Addr())
 	return u
 }

@@ -21,7 +21,7 @@ type Istiod struct {
 	Import        Import  `yaml:"import" parts:"connection loop" doc:"How services of other registries appear in this mesh."`
 }
 
-// Node is who the bridge says it is to istiod.
+// Node is the identity with which the bridge connects to istiod.
 type Node struct {
 	Type      string `yaml:"type" default:"router" enum:"router|sidecar" doc:"A router gets the endpoints of headless services."`
 	Name      string `yaml:"name" doc:"Unique per replica; the machine's name if it is empty."`
@@ -44,7 +44,7 @@ type Mapping struct {
 	Kubernetes MappingKubernetes `yaml:"kubernetes" doc:"For kubernetes: which objects carry service keys. Services, EndpointSlices, Pods and Istio's ServiceEntries and WorkloadEntries are read. For api, namespaces and keys count."`
 }
 
-// MappingKubernetes says which objects carry service keys.
+// MappingKubernetes says which objects hold service keys.
 type MappingKubernetes struct {
 	Kubeconfig string         `yaml:"kubeconfig" check:"kubeconfig" doc:"A kubeconfig file, read at the start. If it is empty: within a pod its service account, elsewhere $KUBECONFIG or ~/.kube/config."`
 	Context    string         `yaml:"context" doc:"The context of kubeconfig; its current one if it is empty."`
@@ -72,7 +72,7 @@ type Import struct {
 	Clients    Clients    `yaml:"clients" doc:"Who may connect to the listen addresses of bridges into this mesh."`
 }
 
-// ServerTLS says who we are to clients, and whom of them to trust.
+// ServerTLS is our certificate, and the clients to trust.
 type ServerTLS struct {
 	CertFile string `yaml:"certFile" need:"the server requires a certificate of its own, with keyFile" doc:"Our certificate as PEM, for the name in istiod's configSources."`
 	KeyFile  string `yaml:"keyFile" need:"it goes together with certFile" doc:"Our key as PEM."`
@@ -85,7 +85,7 @@ type Clients struct {
 	Names    []string       `yaml:"names" check:"identity" filled:"to let none in remove the bridges into this mesh" doc:"With tls.caFile: DNS names, URIs or IP addresses of which a client's certificate has to hold one, such as spiffe://cluster.local/ns/istio-system/sa/istiod; without it each that is trusted may connect."`
 }
 
-// PublishesKeys reports whether service keys of imported hosts are published.
+// PublishesKeys reports whether the service keys of imported hosts are published.
 func (m *Istiod) PublishesKeys() bool { return m.Address != "" && m.Import.Keys != "off" }
 
 // Settings implements Section.
@@ -100,19 +100,21 @@ func (m *Istiod) validate(v *validator, path string) {
 	case m.Address != "":
 		m.validateTransport(v, path)
 	case !m.Import.DataPlanes:
-		v.errorf(path+".address", "missing; write istiod's as host:port or, where there is no istiod, import: {dataPlanes: true}")
+		v.errorf(path+".address", "missing; write istiod's host:port or, without an istiod, import: {dataPlanes: true}")
 	}
 	if m.Mapping.From == "debug-xds" && m.TLS == nil {
-		v.errorf(path+".mapping.from", "istiod answers debug-xds over TLS only; write tls: {caFile: …} and port 15012, or from: debug-http")
+		v.errorf(path+".mapping.from", "debug-xds requires TLS; write tls: {caFile: …} and port 15012, or from: debug-http")
 	}
 }
 
 func (m Import) validate(v *validator, path string) {
 	if m.Rules != "" && !m.DataPlanes {
-		v.errorf(path+".rulesFile", "is followed by data planes only, and none are served; write dataPlanes: true, or leave it out")
+		v.errorf(path+".rulesFile", "is only used for data planes, and none are served; "+
+			"write dataPlanes: true, or leave it out")
 	}
 	if len(m.Clients.Names) > 0 && (m.TLS == nil || m.TLS.CAFile == "") {
-		v.errorf(path+".clients.names", "are those in clients' certificates, and without tls.caFile they need none; write tls: {caFile: …}")
+		v.errorf(path+".clients.names", "requires client certificates, which are not verified without tls.caFile; "+
+			"write tls: {caFile: …}")
 	}
 }
 
@@ -124,14 +126,15 @@ func (m *Istiod) validateTransport(v *validator, path string) {
 	case m.TLS != nil && port == "15010":
 		v.errorf(path+".tls", "istiod speaks plaintext on 15010; use 15012, or leave tls out")
 	case m.TLS == nil && m.TokenFile != "" && !m.Insecure && !loopback(host):
-		v.errorf(path+".tokenFile", "the token would cross the network in plaintext; write tls: {caFile: …} and port 15012, or insecure: true")
+		v.errorf(path+".tokenFile", "the token would cross the network in plaintext; "+
+			"write tls: {caFile: …} and port 15012, or insecure: true")
 	}
 }
 
 func (k Mapping) validate(v *validator, path string) {
 	if len(k.Addresses) > 0 && k.From != "debug-http" && k.From != "auto" {
-		v.errorf(path+".addresses", "are read by debug-http only; leave them out, or write from: debug-http")
+		v.errorf(path+".addresses", "is only used by debug-http; leave it out, or write from: debug-http")
 	}
 }
 
-func (s *ServerTLS) files(v *validator, path string) { v.keyPair(path, s.CertFile, s.KeyFile) }
+func (s *ServerTLS) files(v *validator, path string) { v.checkKeyPair(path, s.CertFile, s.KeyFile) }

@@ -11,7 +11,7 @@ type Kubernetes struct {
 	Import     KubernetesImport `yaml:"import" parts:"loop" doc:"How services of other registries appear in this mesh."`
 }
 
-// KubernetesSource says what of a mesh is read.
+// KubernetesSource says which objects of a mesh are read.
 type KubernetesSource struct {
 	Namespaces    []string       `yaml:"namespaces" check:"namespace" filled:"to read none remove the bridges from this mesh" doc:"Namespaces that are read; without it all. One that we may not read costs itself alone."`
 	Without       []string       `yaml:"without" check:"kind" filled:"to read all kinds remove it" doc:"Kinds of objects that are not read, so that no right to them is needed: nodes, which hold regions and zones; pods, which hold service keys, subsets and mutual TLS; istio, its ServiceEntries and WorkloadEntries."`
@@ -36,7 +36,7 @@ type KubernetesImport struct {
 	SubsetLabel string `yaml:"subsetLabel" check:"label" doc:"The label of endpoints by whose values each host has subsets, in a DestinationRule beside its ServiceEntry, such as version. Each subset is a cluster of each proxy. Without it no DestinationRule is written."`
 }
 
-// What KubernetesSource.Without may name.
+// The values of KubernetesSource.Without.
 const (
 	WithoutNodes = "nodes"
 	WithoutPods  = "pods"
@@ -46,12 +46,13 @@ const (
 // Settings implements Section.
 func (k *Kubernetes) Settings() Settings {
 	return Settings{
-		Kind: "kubernetes", Title: "Kubernetes", ID: k.ID, Mesh: &k.Import.Hosts, Subsets: k.Source.SubsetLabel != "", Limits: k.Limits, Timeout: k.Timeout,
+		Kind: "kubernetes", Title: "Kubernetes", ID: k.ID, Mesh: &k.Import.Hosts, Subsets: k.Source.SubsetLabel != "",
+		Limits: k.Limits, Timeout: k.Timeout,
 	}
 }
 
 func (m KubernetesImport) validate(v *validator, path string) {
 	if !namespaceForm.MatchString(m.Namespace) {
-		v.errorf(path+".namespace", "%q is no namespace of Kubernetes; write such as xds-bridge", m.Namespace)
+		v.errorf(path+".namespace", "must be a Kubernetes namespace, such as xds-bridge (got %q)", m.Namespace)
 	}
 }

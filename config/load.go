@@ -17,24 +17,23 @@ import (
 	"github.com/goccy/go-yaml/token"
 )
 
-// maxFile is more than any sensible configuration and less than what would
-// hurt to read.
+// maxFile exceeds every sensible configuration and is still cheap to read.
 const maxFile = 1 << 20
 
-// Load reads and validates a file. Where anything is wrong with it, the error
-// is Errors, which holds everything that is.
+// Load reads and validates a file. The error is Errors, with all errors of the
+// file.
 func Load(path string, env Lookup) (*Config, error) {
 	data, err := ReadFile(path)
 	if err != nil {
-		return nil, unread(path, err)
+		return nil, unreadable(path, err)
 	}
 	return Parse(path, data, env)
 }
 
-var errNoFile = errors.New("is no file of at most 1MiB")
+var errNotRegular = errors.New("must be a regular file of at most 1MiB")
 
-// ReadFile returns what a configuration file holds. It never waits for a
-// writer, as a named pipe would have it do.
+// ReadFile returns the content of a configuration file. It refuses a named
+// pipe instead of waiting for its writer.
 func ReadFile(path string) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -46,17 +45,17 @@ func ReadFile(path string) ([]byte, error) {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, errNoFile
+		return nil, errNotRegular
 	}
 	data, err := io.ReadAll(io.LimitReader(f, maxFile+1)) // it may grow
 	if len(data) > maxFile {
-		return nil, errNoFile
+		return nil, errNotRegular
 	}
 	return data, err
 }
 
-// Parse reads and validates a configuration; name is that of the file in
-// errors. Where anything is wrong, the error is Errors.
+// Parse decodes and validates a configuration; name is the file that errors
+// name. The error is Errors, with all errors of the configuration.
 func Parse(name string, data []byte, env Lookup) (*Config, error) {
 	root, syntax := parse(name, data)
 	if syntax != nil {
@@ -68,7 +67,7 @@ func Parse(name string, data []byte, env Lookup) (*Config, error) {
 		wrong[f.Path] = true
 	}
 	for _, f := range c.Validate() {
-		if !wrong[f.Path] { // what could not be read has no second error
+		if !wrong[f.Path] { // one error is enough for a value that could not be decoded
 			errs = append(errs, f)
 		}
 	}
@@ -78,8 +77,8 @@ func Parse(name string, data []byte, env Lookup) (*Config, error) {
 	return c, nil
 }
 
-// decode reads a document, and reports what of its form is wrong. Without one it
-// returns what a file means that says nothing.
+// decode decodes a document and returns the errors of its form. Without a
+// document it returns the configuration of an empty object.
 func decode(name string, root ast.Node, env Lookup) (*Config, Errors) {
 	d := decoder{env: env, anchors: make(map[string]ast.Node), places: places{file: name, at: make(map[string]place)}}
 	c := &Config{}
@@ -88,16 +87,17 @@ func decode(name string, root ast.Node, env Lookup) (*Config, Errors) {
 	}
 	d.root(c, root)
 	c.places = d.places
-	complete(c)
+	completeFormats(c)
 	return c, d.errs
 }
 
 // parse returns the one document of a file.
 func parse(name string, data []byte) (ast.Node, *Error) {
-	data = bytes.TrimPrefix(data, []byte("\ufeff")) // as some editors begin a file
+	data = bytes.TrimPrefix(data, []byte("\ufeff")) // some editors write a byte order mark
 	tokens := lexer.Tokenize(string(data))
 	if deep := tooDeep(tokens); deep != nil {
-		return nil, &Error{File: name, Line: deep.Line, Column: deep.Column, Message: fmt.Sprintf("is nested more than %d deep; a configuration has no more than ten", maxDepth)}
+		return nil, &Error{File: name, Line: deep.Line, Column: deep.Column, Message: fmt.Sprintf(
+			"is nested more than %d levels deep; a configuration has at most ten", maxDepth)}
 	}
 	file, err := parser.Parse(tokens, 0, parser.AllowDuplicateMapKey())
 	if err != nil {
@@ -118,7 +118,8 @@ func parse(name string, data []byte) (ast.Node, *Error) {
 		}
 		if root != nil {
 			at := doc.Body.GetToken().Position
-			return nil, &Error{File: name, Line: at.Line, Column: at.Column, Message: "a second document; a configuration is one"}
+			return nil, &Error{File: name, Line: at.Line, Column: at.Column,
+				Message: "a second YAML document; write the configuration as one"}
 		}
 		root = doc.Body
 	}
@@ -128,20 +129,20 @@ func parse(name string, data []byte) (ast.Node, *Error) {
 	return root, nil
 }
 
-// maxDepth is more than any configuration has. The parser's memory grows
-// with the square of the depth.
+// maxDepth exceeds the depth of every configuration. The memory of the parser
+// grows with the square of the depth.
 const maxDepth = 50
 
-// tooDeep returns where brackets, or the dashes of one line, go deeper than a
-// configuration does; nil if they do not. What is nested by indentation is
-// bounded by the size of the file.
+// tooDeep returns the position at which brackets, or the dashes of one line,
+// exceed maxDepth, and nil if they do not. Nesting by indentation is bounded by
+// the size of the file.
 func tooDeep(tokens token.Tokens) *token.Position {
 	brackets, dashes, line := 0, 0, 0
 	for _, t := range tokens {
 		if t.Position.Line != line {
 			dashes, line = 0, t.Position.Line
 		}
-		switch t.Type { //nolint:exhaustive // others open nothing
+		switch t.Type { //nolint:exhaustive // the other types do not nest
 		case token.SequenceStartType, token.MappingStartType:
 			brackets++
 		case token.SequenceEndType, token.MappingEndType:
@@ -156,7 +157,8 @@ func tooDeep(tokens token.Tokens) *token.Position {
 	return nil
 }
 
-// flowHint explains the one mistake that YAML explains badly.
+// flowHint explains a mistake for which YAML has a misleading message. It is
+// empty for a line without a variable.
 func flowHint(data []byte, line int) string {
 	lines := strings.Split(string(data), "\n")
 	if line < 1 || line > len(lines) || !strings.Contains(lines[line-1], "${") {
@@ -165,21 +167,23 @@ func flowHint(data []byte, line int) string {
 	return `; inside { } and [ ] a variable must have quotes: "${VAR}"`
 }
 
-func reason(err error) string {
+// withoutPath returns the message of a file error without the name of the file.
+func withoutPath(err error) string {
 	if p, ok := errors.AsType[*os.PathError](err); ok {
 		return p.Err.Error()
 	}
 	return err.Error()
 }
 
-// ReadAccess reads which bridge runs with a file, and where that is asked: its owner,
-// admin and telemetry, whatever else is wrong with it, since the bridge that runs read the
-// file as it was before. Wrong is all of that; its path is empty if nothing could be read,
-// and the configuration is that of an empty file. An error is that there is no such file.
+// ReadAccess reads the settings by which the API of a running bridge is reached:
+// owner, admin and telemetry. It returns them even if the file has errors, since
+// the running bridge may have read an earlier version of the file. All errors are
+// in wrong. If nothing could be decoded, the configuration is that of an empty
+// file, and the error in wrong has no path. It fails if the file cannot be read.
 func ReadAccess(path string, env Lookup) (c *Config, wrong Errors, err error) {
 	data, err := ReadFile(path)
 	if err != nil {
-		return &Config{}, nil, unread(path, err)
+		return &Config{}, nil, unreadable(path, err)
 	}
 	root, syntax := parse(path, data)
 	c, wrong = decode(path, root, env)
@@ -194,12 +198,12 @@ func ReadAccess(path string, env Lookup) (c *Config, wrong Errors, err error) {
 	return c, wrong.sorted(), nil
 }
 
-func unread(path string, err error) Errors {
-	return Errors{{File: path, Message: reason(err) + "; name the configuration with --config"}}
+func unreadable(path string, err error) Errors {
+	return Errors{{File: path, Message: withoutPath(err) + "; name the configuration with --config"}}
 }
 
-// Under returns those errors that are about one section of the file, such as
-// admin; of the empty section those about the file as a whole.
+// Under returns the errors of one section of the file, such as admin. For the
+// empty section it returns the errors of the file as a whole.
 func (fs Errors) Under(section string) Errors {
 	return slices.DeleteFunc(slices.Clone(fs), func(f Error) bool {
 		top, _, _ := strings.Cut(f.Path, ".")

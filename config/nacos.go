@@ -29,7 +29,7 @@ func (n *Nacos) Settings() Settings {
 	}
 }
 
-// addresses returns host and port of the servers.
+// addresses returns the host:port of each server, sorted.
 func (n *Nacos) addresses() []string {
 	var all []string
 	for _, s := range n.Servers {
@@ -43,16 +43,19 @@ func (n *Nacos) addresses() []string {
 }
 
 func (n *Nacos) validate(v *validator, path string) {
-	v.pair(path, [2]string{"username", n.Username}, [2]string{"passwordFile", n.PasswordFile})
+	v.checkPair(path, [2]string{"username", n.Username}, [2]string{"passwordFile", n.PasswordFile})
 	if n.TLS == nil && !n.Insecure && n.PasswordFile != "" && !Local(n.Servers) {
-		v.errorf(path+".passwordFile", "the password would cross the network in plaintext; write https:// servers and tls: {caFile: …}, or insecure: true")
+		v.errorf(path+".passwordFile", "the password would cross the network in plaintext; "+
+			"write https:// servers and tls: {caFile: …}, or insecure: true")
 	}
 	for i, s := range n.Servers {
 		switch secure := strings.HasPrefix(s, "https:"); {
 		case secure && n.TLS == nil:
-			v.errorf(path+".tls", "missing; servers[%d] is https, and its gRPC port is read over TLS as well: write tls: {}, or tls: {caFile: …}", i)
+			v.errorf(path+".tls", "missing; servers[%d] is https, and TLS is also used for its gRPC port: "+
+				"write tls: {}, or tls: {caFile: …}", i)
 		case !secure && n.TLS != nil:
-			v.errorf(path+".servers["+strconv.Itoa(i)+"]", "is plaintext, and tls is set; write it as https://host:port, or leave tls out")
+			v.errorf(path+".servers["+strconv.Itoa(i)+"]",
+				"is plaintext, but tls is set; write https://host:port, or leave tls out")
 		}
 	}
 }

@@ -63,13 +63,13 @@ func schemaOf(t reflect.Type) *schema {
 }
 
 func isObjectType(t reflect.Type) bool {
-	return t.Kind() == reflect.Struct && text(reflect.New(t).Elem()) == nil
+	return t.Kind() == reflect.Struct && unmarshalerOf(reflect.New(t).Elem()) == nil
 }
 
-// scalar is how a simple type is described.
+// scalar describes a simple type.
 type scalar struct {
 	schema schema
-	name   string // in the reference
+	name   string // in the reference page
 	bare   bool   // without quotes in JSON
 }
 
@@ -117,7 +117,7 @@ func objectSchema(fields []field) *schema {
 	return object
 }
 
-// defaultJSON returns a default in the type that the file has it in.
+// defaultJSON returns a default as a JSON value of the key's type.
 func defaultJSON(f field) json.RawMessage {
 	if f.def == "" {
 		return nil
@@ -165,7 +165,8 @@ func rows(b *strings.Builder, prefix string, fields []field) {
 	}
 }
 
-// element looks through lists and named objects, which it marks in the key.
+// element returns the element type of lists and named objects, and the key with
+// their marks.
 func element(key string, t reflect.Type) (string, reflect.Type) {
 	for {
 		switch t.Kind() {

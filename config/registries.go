@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Registry is one registry; exactly one of its sections is set. A new kind has its
-// section here, and a line in sections.
+// Registry is one registry; exactly one of its sections is set. A new kind adds its
+// section here and to sections.
 type Registry struct {
 	Istiod     *Istiod     `yaml:"istiod" parts:"source loop" doc:"A mesh, accessed through istiod."`
 	Kubernetes *Kubernetes `yaml:"kubernetes" parts:"source connection loop" doc:"A mesh, accessed through the API of its Kubernetes cluster."`
@@ -19,13 +19,13 @@ type Registry struct {
 	Timing     Timing      `yaml:"timing" parts:"none" doc:"How this registry is written to."`
 }
 
-// sections returns the sections of the file that are there.
+// sections returns the sections that are set.
 func (r Registry) sections() []Section {
 	all := []Section{r.Istiod, r.Kubernetes, r.ZooKeeper, r.Nacos}
 	return slices.DeleteFunc(all, func(s Section) bool { return reflect.ValueOf(s).IsNil() })
 }
 
-// kinds names the keys of all sections.
+// kinds returns the keys of all sections.
 func kinds() []string {
 	var all []string
 	for _, f := range fieldsOf(reflect.TypeFor[Registry]()) {
@@ -36,8 +36,7 @@ func kinds() []string {
 	return all
 }
 
-// Section returns what is said of the registry; nil of one whose configuration is
-// not valid.
+// Section returns the section of the registry, and nil if none is set.
 func (r Registry) Section() Section {
 	if all := r.sections(); len(all) > 0 {
 		return all[0]
@@ -45,7 +44,7 @@ func (r Registry) Section() Section {
 	return nil
 }
 
-// Settings returns those of the section.
+// Settings returns the settings of the section.
 func (r Registry) Settings() Settings {
 	if s := r.Section(); s != nil {
 		return s.Settings()
@@ -53,46 +52,51 @@ func (r Registry) Settings() Settings {
 	return Settings{}
 }
 
-// A Section is what the file says of a registry of one kind.
+// A Section is the configuration of a registry of one kind.
 type Section interface {
-	// Settings returns what registries of all kinds have.
+	// Settings returns the settings that all kinds have.
 	Settings() Settings
 }
 
-// Settings are what registries of all kinds have.
+// Settings are the settings that registries of all kinds have.
 type Settings struct {
-	Kind      string // the key of the section
-	Title     string // as a sentence names the kind
-	ID        string // in the path of entries; empty: the one that the registry keeps, or its name
-	Mesh      *Hosts // how services of others appear as its hosts; nil: it is no mesh
-	Subsets   bool   // it says which subset endpoints are of
-	Limits    Limits
-	Timeout   Duration // of one call; 0: it is not configured
-	Servers   []string // sorted and as one spells them; of what nothing of ours lies in none
+	Kind  string // the key of the section
+	Title string // the kind in a sentence
+	// ID is in the path of entries. If it is empty, the registry's stored id or
+	// its name is used.
+	ID      string
+	Mesh    *Hosts // how services of other registries appear as hosts; nil for a registry that is not a mesh
+	Subsets bool   // whether endpoints state their subset
+	Limits  Limits
+	Timeout Duration // of one call; 0 if it is not configured
+	// Servers are sorted, in one spelling. They are empty for a kind that does not
+	// store our entries.
+	Servers   []string
 	Layout    Layout
-	Namespace string // in which all groups are, where formats lie in groups
+	Namespace string // contains all groups, for the layout InGroups
 }
 
-// A Part is a part of the program that is made from a registry.
+// A Part is a part of the program that is built from the configuration of a
+// registry.
 type Part string
 
 // The parts, as the tag parts names them.
 const (
-	Identity   Part = "identity" // what entries report of it, or what that depends on
+	Identity   Part = "identity" // the registry's identity in entries
 	Source     Part = "source"
 	Connection Part = "connection" // of a target
-	Loop       Part = "loop"       // the target over its connection, and its loop
+	Loop       Part = "loop"       // the target on its connection, with its loop
 )
 
-// Part returns a copy with what a part depends on and no more. What can be changed while
-// it runs is not in it.
+// Part returns a copy with only the settings that a part depends on. Settings
+// that can be changed while the part runs are cleared.
 func (r Registry) Part(p Part) Registry {
-	keep(reflect.ValueOf(&r).Elem(), string(p), "identity source connection loop")
+	clearOtherParts(reflect.ValueOf(&r).Elem(), string(p), "identity source connection loop")
 	return r
 }
 
-// Fixed returns the settings by which entries are found and recognised, by path in the
-// registry, and its kind under the empty path.
+// Fixed returns the settings by which the bridge finds and recognises its entries,
+// by their path in the registry. The empty path has the kind.
 func (r Registry) Fixed() map[string]string {
 	all := map[string]string{"": r.Settings().Kind}
 	walk("", reflect.ValueOf(r), field{}, func(path string, x reflect.Value, f field) {
@@ -103,8 +107,9 @@ func (r Registry) Fixed() map[string]string {
 	return all
 }
 
-// keep clears the settings that a part does not depend on.
-func keep(x reflect.Value, part, inherited string) {
+// clearOtherParts clears the settings that a part does not depend on. A setting
+// without the tag parts has the inherited ones.
+func clearOtherParts(x reflect.Value, part, inherited string) {
 	for _, f := range fieldsOf(x.Type()) {
 		v, parts := x.FieldByIndex(f.index), cmp.Or(f.parts, inherited)
 		switch _, isSection := reflect.TypeAssert[Section](v); {
@@ -112,23 +117,23 @@ func keep(x reflect.Value, part, inherited string) {
 			section := reflect.New(v.Type().Elem())
 			section.Elem().Set(v.Elem())
 			v.Set(section)
-			keep(section.Elem(), part, parts)
-		case v.Kind() == reflect.Struct && text(v) == nil:
-			keep(v, part, parts)
+			clearOtherParts(section.Elem(), part, parts)
+		case v.Kind() == reflect.Struct && unmarshalerOf(v) == nil:
+			clearOtherParts(v, part, parts)
 		case !strings.Contains(parts, part):
 			v.SetZero()
 		}
 	}
 }
 
-// A Layout is where formats lie in a registry.
+// A Layout is the way a registry separates formats.
 type Layout int
 
-// Where formats lie.
+// The layouts.
 const (
-	Nowhere    Layout = iota // entries are not of a format that is configured
-	UnderRoots               // each under its root
-	InGroups                 // each in its group
+	Nowhere    Layout = iota // entries have no configured format
+	UnderRoots               // each format has a root path
+	InGroups                 // each format has a group
 )
 
 // Timing tunes the loop that writes to a registry.
@@ -142,7 +147,7 @@ type Timing struct {
 	RetryMax    Duration `yaml:"retryMax" default:"30s" doc:"The longest wait between failed calls."`
 }
 
-// TLS says whom to trust and who we are.
+// TLS is the trust and our certificate as a TLS client.
 type TLS struct {
 	CAFile     string `yaml:"caFile" check:"certificates" doc:"Certificates to trust as PEM; the system's if it is empty."`
 	ServerName string `yaml:"serverName" doc:"The name the server's certificate has to hold; the address's host if it is empty."`
@@ -150,7 +155,7 @@ type TLS struct {
 	KeyFile    string `yaml:"keyFile" doc:"Our key as PEM, with certFile."`
 }
 
-// Limits bound what a registry may send, and what is kept of it.
+// Limits bound what a registry may send and what is kept in memory.
 type Limits struct {
 	MaxReceive   Size `yaml:"maxReceive" default:"64MiB" check:"answer" doc:"The largest answer that is read."`
 	MaxServices  int  `yaml:"maxServices" parts:"none" default:"100000" check:"room" doc:"Services that are kept; at any of these bounds nothing more is read, nothing is deleted, and status says so."`
@@ -162,12 +167,12 @@ func (r Registry) validate(v *validator, path string) {
 	if n := len(r.sections()); n != 1 {
 		keys := kinds()
 		last := len(keys) - 1
-		v.errorf(path, "holds %d of %s and %s; it requires exactly one", n, strings.Join(keys[:last], ", "), keys[last])
+		v.errorf(path, "must have exactly one of %s and %s (got %d)", strings.Join(keys[:last], ", "), keys[last], n)
 	}
 	r.validateMetadata(v, path+".metadataRegistry")
 }
 
-// validateMetadata checks that documents are in a registry that stores some.
+// validateMetadata checks that the metadata registry can store documents.
 func (r Registry) validateMetadata(v *validator, path string) {
 	other, ok := v.Registries[r.Metadata]
 	switch {
@@ -177,23 +182,23 @@ func (r Registry) validateMetadata(v *validator, path string) {
 	case r.Settings().Mesh != nil:
 		v.errorf(path, "has no effect on a mesh; leave it out")
 	case other.ZooKeeper == nil && other.Nacos == nil:
-		v.errorf(path, "%q is neither a ZooKeeper nor a Nacos, which store metadata", r.Metadata)
+		v.errorf(path, "must name a ZooKeeper or a Nacos, which store metadata (got %q)", r.Metadata)
 	case other.Metadata != "":
-		v.errorf(path, "%q has a metadataRegistry itself; name that one", r.Metadata)
+		v.errorf(path, "%q itself has a metadataRegistry; name that one", r.Metadata)
 	}
 }
 
 func (t Timing) validate(v *validator, path string) {
 	if t.MaxDebounce < t.Debounce {
-		v.errorf(path+".maxDebounce", "%s is shorter than debounce, %s", t.MaxDebounce, t.Debounce)
+		v.errorf(path+".maxDebounce", "must be at least debounce, %s (got %s)", t.Debounce, t.MaxDebounce)
 	}
 	if t.RetryMin <= 0 || t.RetryMax < t.RetryMin {
-		v.errorf(path+".retryMin", "%s to %s is no wait; retryMin is more than nothing and at most retryMax", t.RetryMin, t.RetryMax)
+		v.errorf(path+".retryMin", "must be greater than 0 and at most retryMax, %s (got %s)", t.RetryMax, t.RetryMin)
 	}
 }
 
 func (t *TLS) validate(v *validator, path string) {
-	v.pair(path, [2]string{"certFile", t.CertFile}, [2]string{"keyFile", t.KeyFile})
+	v.checkPair(path, [2]string{"certFile", t.CertFile}, [2]string{"keyFile", t.KeyFile})
 }
 
-func (t *TLS) files(v *validator, path string) { v.keyPair(path, t.CertFile, t.KeyFile) }
+func (t *TLS) files(v *validator, path string) { v.checkKeyPair(path, t.CertFile, t.KeyFile) }

@@ -11,11 +11,11 @@ import (
 )
 
 const (
-	minTTL = time.Second // leaves room for a renewal that fails
+	minTTL = time.Second // leaves time to repeat a failed renewal
 	maxTTL = time.Hour
 )
 
-// Replicas says how several processes with this configuration go together.
+// Replicas says how several processes with this configuration share the work.
 type Replicas struct {
 	Lease    Lease    `yaml:"lease" doc:"Where the replicas agree on who leads each target; without it there may be only one."`
 	TTL      Duration `yaml:"ttl" default:"15s" doc:"How long a leader that is silent keeps its lease. It stops writing after two thirds of it; another leads after all of it."`
@@ -23,15 +23,15 @@ type Replicas struct {
 	Identity string   `yaml:"identity" check:"name" doc:"What this replica is called; the machine's name if it is empty. A random part is added for each start."`
 }
 
-// Lease says where the replicas keep the record of each target; at most one of
-// its fields is set.
+// Lease says where the replicas store the lease record of each target; at most
+// one field is set.
 type Lease struct {
 	ZooKeeper  string           `yaml:"zookeeper" doc:"The name of a ZooKeeper of registries."`
 	Kubernetes *KubernetesLease `yaml:"kubernetes" doc:"Lease objects of Kubernetes, one for each target."`
 }
 
-// KubernetesLease says where Lease objects are. Within a pod everything has a
-// default.
+// KubernetesLease says where Lease objects are. In a pod all fields have
+// defaults.
 type KubernetesLease struct {
 	Namespace string `yaml:"namespace" doc:"Their namespace; the pod's own if it is empty."`
 	Name      string `yaml:"name" doc:"What their names begin with, before a hyphen and the name of the registry; xds-bridge- and the owner if it is empty."`
@@ -40,34 +40,36 @@ type KubernetesLease struct {
 	TokenFile string `yaml:"tokenFile" check:"secret" default:"/var/run/secrets/kubernetes.io/serviceaccount/token" doc:"The token to log in with; read again when it changes."`
 }
 
-// Object returns what the Lease of a target is called: by its name, or by a hash
-// of that if Kubernetes does not accept it.
+// Object returns the name of the Lease of a target. It contains the target's
+// name, or a hash of it if Kubernetes does not accept the name.
 func (k KubernetesLease) Object(owner, target string) string {
-	if !isObject(target) {
+	if !isObjectName(target) {
 		sum := sha256.Sum256([]byte(target))
 		target = hex.EncodeToString(sum[:6])
 	}
 	return cmp.Or(k.Name, "xds-bridge-"+strings.ToLower(owner)) + "-" + target
 }
 
-func isObject(name string) bool { return len(name) <= 253 && objectForm.MatchString(name) }
+func isObjectName(name string) bool { return len(name) <= 253 && objectForm.MatchString(name) }
 
-// Shared reports whether there may be several processes.
+// Shared reports whether several processes may share this configuration.
 func (r Replicas) Shared() bool { return r.Lease.ZooKeeper != "" || r.Lease.Kubernetes != nil }
 
 func (r Replicas) validate(v *validator, path string) {
 	switch ttl := r.TTL.Std(); {
 	case ttl < minTTL:
-		v.errorf(path+".ttl", "%s leaves no time to renew; write at least %s", r.TTL, Duration(minTTL))
+		v.errorf(path+".ttl", "must be at least %s, to leave time to renew (got %s)", Duration(minTTL), r.TTL)
 	case ttl > maxTTL:
-		v.errorf(path+".ttl", "%s is how long nothing is written after a leader is lost; write at most %s", r.TTL, Duration(maxTTL))
+		v.errorf(path+".ttl", "must be at most %s, because nothing is written for that long after a leader is lost (got %s)",
+			Duration(maxTTL), r.TTL)
 	}
 	if r.Lease.ZooKeeper != "" && r.Lease.Kubernetes != nil {
-		v.errorf(path+".lease", "names both zookeeper and kubernetes; it requires exactly one")
+		v.errorf(path+".lease", "must not have both zookeeper and kubernetes; leave one out")
 	}
 	if name := r.Lease.ZooKeeper; name != "" && v.Registries[name].ZooKeeper == nil {
-		ensembles := slices.DeleteFunc(slices.Collect(maps.Keys(v.Registries)), func(name string) bool { return v.Registries[name].ZooKeeper == nil })
-		v.errorf(path+".lease.zookeeper", "%q is no ZooKeeper of registries%s", name, suggest(name, ensembles))
+		names := slices.Collect(maps.Keys(v.Registries))
+		ensembles := slices.DeleteFunc(names, func(name string) bool { return v.Registries[name].ZooKeeper == nil })
+		v.errorf(path+".lease.zookeeper", "%q is not a ZooKeeper of registries%s", name, suggest(name, ensembles))
 	}
 	if r.Shared() {
 		validateLifetimes(v, v.Config)
@@ -75,18 +77,20 @@ func (r Replicas) validate(v *validator, path string) {
 }
 
 func (k KubernetesLease) validate(v *validator, path string) {
-	if name := k.Object(v.Owner, "target"); !isObject(name) {
-		v.errorf(path+".name", "%q is no name of an object; use a-z, 0-9, '-' and '.', with a letter or digit first", strings.TrimSuffix(name, "-target"))
+	if name := k.Object(v.Owner, "target"); !isObjectName(name) {
+		v.errorf(path+".name", "must be an object name of a-z, 0-9, '-' and '.', starting with a letter or digit (got %q)",
+			strings.TrimSuffix(name, "-target"))
 	}
 }
 
-// validateLifetimes checks that entries which go with a session are adopted before.
+// validateLifetimes checks that another replica can adopt entries of the lifetime
+// session before they expire.
 func validateLifetimes(v *validator, c *Config) {
 	for _, name := range slices.Sorted(maps.Keys(c.Registries)) {
 		z := c.Registries[name].ZooKeeper
 		if z != nil && z.Lifetime == "session" && z.SessionTimeout < 2*c.Replicas.TTL {
-			v.errorf("registries."+name+".zookeeper.sessionTimeout", "%s is less than twice replicas.ttl, %s: entries of the lifetime session would go before another replica adopts them",
-				z.SessionTimeout, c.Replicas.TTL)
+			v.errorf("registries."+name+".zookeeper.sessionTimeout", "must be at least twice replicas.ttl, %s (got %s): "+
+				"entries of lifetime session would expire before another replica adopts them", c.Replicas.TTL, z.SessionTimeout)
 		}
 	}
 }

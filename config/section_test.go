@@ -8,9 +8,9 @@ import (
 	"github.com/xds-bridge/xds-bridge/config"
 )
 
-// TestRegistry_Part: a part has what it depends on, and nothing that can be
-// changed while it runs. What is in it by mistake restarts it, and what is not in
-// it leaves it as it was.
+// TestRegistry_Part shows that a part has the settings that it depends on, and
+// none that can be changed while it runs. A setting too many would restart it
+// without need, and after a change of a missing setting it would not restart.
 func TestRegistry_Part(t *testing.T) {
 	c := parse(t, `
 owner: shop
@@ -20,7 +20,7 @@ registries:
   nacos: { nacos: { servers: ["http://nacos:8848"], id: n1, namespace: ns1, listInterval: 7s, limits: { maxServices: 77 } }, timing: { workers: 77 } }
 bridges: [{ name: b, from: mesh, to: zk, formats: [plain] }]
 `, nil)
-	for name, want := range map[string][4]string{ // of each setting whether identity, source, connection and loop hold it
+	for name, want := range map[string][4]string{ // the settings in identity, source, connection and loop
 		"mesh":  {"m1", "m1 istiod:15010 sfx.internal", "10.9.0.0/16 /rules.yaml", "m1 istiod:15010 sfx.internal 10.9.0.0/16 /rules.yaml"},
 		"zk":    {"z1 zk:2181", "z1 zk:2181", "zk:2181", "z1 zk:2181"},
 		"nacos": {"n1 nacos:8848 ns1", "n1 nacos:8848 ns1 7s", "nacos:8848 ns1", "n1 nacos:8848 ns1 7s"},

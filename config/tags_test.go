@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestTags_Check: a tag check names a bound or a rule, so that none is without effect.
+// TestTags_Check shows that every tag check names a bound or a rule.
 func TestTags_Check(t *testing.T) {
 	var look func(path string, all []field)
 	look = func(path string, all []field) {

@@ -19,20 +19,20 @@ import (
 	"github.com/xds-bridge/xds-bridge/naming"
 )
 
-// A validator gathers errors. What a key is in itself, its tags say; each section
-// checks how its keys go together.
+// A validator collects errors. The tags of a key hold the rules for its value;
+// each section checks the combination of its keys.
 type validator struct {
 	*Config
 	rules map[string]rule // by the tag check
 	errs  Errors
 }
 
-// A checker checks how its keys go together.
+// A checker checks the combination of its keys.
 type checker interface {
 	validate(v *validator, path string)
 }
 
-// A fileChecker checks how the files that it names go together.
+// A fileChecker checks the combination of the files that it names.
 type fileChecker interface {
 	files(v *validator, path string)
 }
@@ -41,7 +41,8 @@ func (v *validator) errorf(path, format string, args ...any) {
 	v.errs = append(v.errs, v.ErrorAt(path, format, args...))
 }
 
-// walk visits a value and all that it holds. A list hands its field on to its elements.
+// walk visits a value and everything below it. The elements of a list are visited
+// with the check of the list.
 func walk(path string, x reflect.Value, f field, visit func(path string, x reflect.Value, f field)) {
 	if x.Kind() == reflect.Pointer && x.IsNil() {
 		return
@@ -55,7 +56,7 @@ func walk(path string, x reflect.Value, f field, visit func(path string, x refle
 	case reflect.Slice:
 		entry := field{check: f.check}
 		if f.check != "" {
-			entry.need = "write what is meant, or leave the entry out"
+			entry.need = "write a value, or leave the entry out"
 		}
 		for i := range x.Len() {
 			walk(path+"["+strconv.Itoa(i)+"]", x.Index(i), entry, visit)
@@ -70,9 +71,9 @@ func walk(path string, x reflect.Value, f field, visit func(path string, x refle
 	}
 }
 
-// value checks a value by its type and its tags. A text may be empty if it has no
-// default.
-func (v *validator) value(path string, x reflect.Value, f field) {
+// checkValue checks a value by its type and its tags. A text may be empty if it
+// has no default.
+func (v *validator) checkValue(path string, x reflect.Value, f field) {
 	empty := x.IsZero() || x.Kind() == reflect.Slice && x.Len() == 0
 	if empty && f.need != "" {
 		v.errorf(path, "missing; %s", f.need)
@@ -82,117 +83,123 @@ func (v *validator) value(path string, x reflect.Value, f field) {
 		value.validate(v, path)
 	case netip.Prefix:
 		if value != value.Masked() {
-			v.errorf(path, "%s has bits beyond its length; did you mean %s?", value, value.Masked())
+			v.errorf(path, "%s has bits beyond its prefix length; did you mean %s?", value, value.Masked())
 		}
 	case Duration, Size, int:
-		v.bound(path, x, f)
+		v.checkBound(path, x, f)
 	case string:
 		if !empty || f.def != "" {
-			v.follow(path, value, f.check)
+			v.checkText(path, value, f.check)
 		}
 	}
 }
 
-// bound checks a number by the tag check of its key.
-func (v *validator) bound(path string, x reflect.Value, f field) {
-	if b, ok := bounds()[f.check]; ok && x.Int() < b.least {
-		v.errorf(path, "%v %s; write such as %s", x, b.wrong, f.def)
+// checkBound checks a number by the tag check of its key.
+func (v *validator) checkBound(path string, x reflect.Value, f field) {
+	if b, ok := bounds()[f.check]; ok && x.Int() < b.minimum {
+		v.errorf(path, "%s, such as %s (got %v)", b.demand, f.def, x)
 	}
 }
 
-func (v *validator) file(path string, x reflect.Value, f field) {
+func (v *validator) checkFile(path string, x reflect.Value, f field) {
 	if c, ok := reflect.TypeAssert[fileChecker](x); ok {
 		c.files(v, path)
 	}
 	if x.Kind() == reflect.String && x.Len() > 0 {
-		v.follow(path, x.String(), f.check)
+		v.checkText(path, x.String(), f.check)
 	}
 }
 
-// A rule returns what is wrong with a text.
+// A rule returns an error for a text that it does not accept.
 type rule func(text string) error
 
-func (v *validator) follow(path, text, check string) {
-	if follows := v.rules[check]; follows != nil {
-		if err := follows(text); err != nil {
+// checkText checks a text by the rule of a tag check. Other checks have no effect
+// on it.
+func (v *validator) checkText(path, text, check string) {
+	if checkRule := v.rules[check]; checkRule != nil {
+		if err := checkRule(text); err != nil {
 			v.errorf(path, "%v", err)
 		}
 	}
 }
 
-// A bound is the least value of a number, and what is wrong with less.
+// A bound is the minimum of a number, and the demand on it in an error.
 type bound struct {
-	least int64
-	wrong string
+	minimum int64
+	demand  string
 }
 
-// bounds are those of the tag check.
+// bounds returns the bounds of numbers by the tag check.
 func bounds() map[string]bound {
 	return map[string]bound{
-		"timeout":  {1, "leaves no time for an answer"},
-		"interval": {1, "would never rest"},
-		"session":  {1e9, "is shorter than any ensemble allows"},
-		"answer":   {1 << 16, "is too little for any answer"},
-		"count":    {0, "is less than nothing"},
-		"room":     {1, "leaves room for nothing"},
-		"workers":  {1, "cannot work"},
+		"timeout":  {1, "must be greater than 0"},
+		"interval": {1, "must be greater than 0"},
+		"session":  {1e9, "must be at least 1s"},
+		"answer":   {1 << 16, "must be at least 64KiB"},
+		"count":    {0, "must be at least 0"},
+		"room":     {1, "must be greater than 0"},
+		"workers":  {1, "must be greater than 0"},
 	}
 }
 
-// dnsLabel is a part of a name in DNS.
+// dnsLabel is a label of a DNS name.
 const dnsLabel = `[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?`
 
-// The forms of texts. Kubernetes has those of namespaces, of keys of labels and of names
-// of objects.
+// The forms of texts. Those of namespaces, label keys and object names are the
+// rules of Kubernetes.
 var (
 	nameForm      = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9._-]{0,62}$`)
 	domainForm    = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_-]{0,62}(\.[a-zA-Z0-9][a-zA-Z0-9_-]{0,62})*$`)
 	namespaceForm = regexp.MustCompile(`^` + dnsLabel + `$`)
 	objectForm    = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$`)
-	labelForm     = regexp.MustCompile(`^(` + dnsLabel + `(\.` + dnsLabel + `)*/)?[a-zA-Z0-9]([a-zA-Z0-9._-]{0,61}[a-zA-Z0-9])?$`)
-	idForm        = regexp.MustCompile(`^[a-zA-Z0-9_-]{0,64}$`)
-	groupForm     = regexp.MustCompile(`^[a-zA-Z0-9_.:-]{0,128}$`)
-	plainForm     = regexp.MustCompile(`^[a-zA-Z0-9_.*-]*$`)
-	pathForm      = regexp.MustCompile(`^(/[^/]+)+$`)
-	keyForm       = regexp.MustCompile(`^[^:/? \t\n]*$`)
-	protocolForm  = regexp.MustCompile(`^[a-z0-9+.-]*$`)
-	variableForm  = regexp.MustCompile(`^[a-zA-Z_][a-zA-Z0-9_]*$`)
-	kindForm      = regexp.MustCompile(`^(nodes|pods|istio)$`)
+	labelForm     = regexp.MustCompile(`^(` + dnsLabel + `(\.` + dnsLabel + `)*/)?` +
+		`[a-zA-Z0-9]([a-zA-Z0-9._-]{0,61}[a-zA-Z0-9])?$`)
+	idForm       = regexp.MustCompile(`^[a-zA-Z0-9_-]{0,64}$`)
+	groupForm    = regexp.MustCompile(`^[a-zA-Z0-9_.:-]{0,128}$`)
+	plainForm    = regexp.MustCompile(`^[a-zA-Z0-9_.*-]*$`)
+	pathForm     = regexp.MustCompile(`^(/[^/]+)+$`)
+	keyForm      = regexp.MustCompile(`^[^:/? \t\n]*$`)
+	protocolForm = regexp.MustCompile(`^[a-z0-9+.-]*$`)
+	variableForm = regexp.MustCompile(`^[a-zA-Z_][a-zA-Z0-9_]*$`)
+	kindForm     = regexp.MustCompile(`^(nodes|pods|istio)$`)
 )
 
-// textRules are those of the tag check for what a text has to be.
+// textRules returns the rules for texts by the tag check.
 func textRules() map[string]rule {
-	test := func(passes func(string) bool, wrong string) rule {
+	require := func(accepts func(string) bool, demand string) rule {
 		return func(text string) error {
-			if passes(text) {
+			if accepts(text) {
 				return nil
 			}
-			return fmt.Errorf("%q %s", text, wrong)
+			return fmt.Errorf("%s (got %q)", demand, text)
 		}
 	}
 	return map[string]rule{
-		"name":      test(nameForm.MatchString, "is no name; use 1 to 63 of a-z, A-Z, 0-9, '.', '-' and '_', a letter or digit first"),
-		"domain":    test(domainForm.MatchString, "is no domain; write it as in cluster.local"),
-		"namespace": test(namespaceForm.MatchString, "is no namespace of Kubernetes; write such as shop, or leave it out for all"),
-		"kind":      test(kindForm.MatchString, "is none of nodes, pods and istio"),
-		"label":     test(labelForm.MatchString, "is no label of Kubernetes; write such as version"),
-		"directory": test(filepath.IsAbs, "depends on where the bridge is started; write it from / on"),
-		"id":        test(idForm.MatchString, "is no namespace id: letters, digits, - and _, at most 64; it is the id and not the name that the console shows"),
-		"group":     test(groupForm.MatchString, "is no group of Nacos: letters, digits and - _ . :, at most 128"),
-		"plain":     test(plainForm.MatchString, "is no plain name: letters, digits and - _ . only"),
-		"path":      test(pathForm.MatchString, "is no ZooKeeper path; write it as in /dubbo"),
+		"name": require(nameForm.MatchString,
+			"must be 1 to 63 of a-z, A-Z, 0-9, '.', '-' and '_', starting with a letter or digit"),
+		"domain": require(domainForm.MatchString, "must be a domain, such as cluster.local"),
+		"namespace": require(namespaceForm.MatchString,
+			"must be a Kubernetes namespace, such as shop; leave the list out for all"),
+		"kind":      require(kindForm.MatchString, "must be nodes, pods or istio"),
+		"label":     require(labelForm.MatchString, "must be the key of a Kubernetes label, such as version"),
+		"directory": require(filepath.IsAbs, "must be an absolute path"),
+		"id": require(idForm.MatchString,
+			"must be a namespace id of at most 64 letters, digits, - and _, not the name that the console shows"),
+		"group": require(groupForm.MatchString, "must be a Nacos group of at most 128 letters, digits and - _ . :"),
+		"plain": require(plainForm.MatchString, "must have only letters, digits and - _ ."),
+		"path":  require(pathForm.MatchString, "must be a ZooKeeper path, such as /dubbo"),
 		"serviceKey": func(text string) error {
 			if k, err := naming.ParseServiceKey(text); err != nil || k.Category != naming.Providers {
-				return fmt.Errorf("%q is no service key of a provider; write it as providers:interface:version:group", text)
+				return fmt.Errorf("must be the service key of a provider, as providers:interface:version:group (got %q)", text)
 			}
 			return nil
 		},
-		"key":      test(keyForm.MatchString, "holds one of : / ? or white space, which no service key can"),
-		"protocol": test(protocolForm.MatchString, "is no protocol; write it in lower case, such as tri or dubbo"),
-		"address":  test(isAddress, "is no address; write it as host:port"),
-		"listener": test(isListener, "is no address to listen on; write it as host:port or :port"),
-		"ip":       test(func(text string) bool { return net.ParseIP(text) != nil }, "is no IP address"),
-		"identity": func(string) error { return nil }, // any but an empty one
+		"key":      require(keyForm.MatchString, "must not contain : / ? or white space"),
+		"protocol": require(protocolForm.MatchString, "must be a protocol in lower case, such as tri or dubbo"),
+		"address":  require(isAddress, "must be host:port"),
+		"listener": require(isListener, "must be host:port or :port"),
+		"ip":       require(func(text string) bool { return net.ParseIP(text) != nil }, "must be an IP address"),
+		"identity": func(string) error { return nil }, // a non-empty text
 		"url":      checkURL,
 		"pattern": func(text string) error {
 			_, err := naming.ParsePattern(text)
@@ -201,19 +208,19 @@ func textRules() map[string]rule {
 	}
 }
 
-// fileRules are those of the tag check for what a file has to hold.
+// fileRules returns the rules for the contents of named files by the tag check.
 func fileRules() map[string]rule {
-	advising := func(err error, advice string) error {
+	withRemedy := func(err error, remedy string) error {
 		if err == nil {
 			return nil
 		}
-		return fmt.Errorf("%w; %s", err, advice)
+		return fmt.Errorf("%w; %s", err, remedy)
 	}
 	return map[string]rule{
 		"certificates": checkCertificates,
 		"secret": func(file string) error {
 			_, err := ReadSecret(file)
-			return advising(err, "put the secret there, or name another file")
+			return withRemedy(err, "put the secret there, or name another file")
 		},
 		"keys": func(file string) error {
 			_, err := ReadKeys(file)
@@ -221,11 +228,11 @@ func fileRules() map[string]rule {
 		},
 		"kubeconfig": func(file string) error {
 			_, err := os.ReadFile(file)
-			return advising(err, "name a kubeconfig file that we may read")
+			return withRemedy(err, "name a readable kubeconfig file")
 		},
 		"directory": func(file string) error {
 			_, err := os.ReadDir(file)
-			return advising(err, "make it, and let us write there")
+			return withRemedy(err, "create it, and grant the bridge write access")
 		},
 	}
 }
@@ -234,41 +241,41 @@ func checkCertificates(file string) error {
 	pem, err := os.ReadFile(file)
 	switch {
 	case err != nil:
-		return fmt.Errorf("%s: %s; put the certificates to trust there", file, reason(err))
+		return fmt.Errorf("%s: %s; put the certificates to trust there", file, withoutPath(err))
 	case !x509.NewCertPool().AppendCertsFromPEM(pem):
-		return fmt.Errorf("%s holds no certificate in PEM", file)
+		return fmt.Errorf("%s has no PEM certificate", file)
 	}
 	return nil
 }
 
-// keyPair checks the files of a certificate and its key.
-func (v *validator) keyPair(path, certFile, keyFile string) {
+// checkKeyPair checks the files of a certificate and its key.
+func (v *validator) checkKeyPair(path, certFile, keyFile string) {
 	if certFile != "" && keyFile != "" {
 		if _, err := tls.LoadX509KeyPair(certFile, keyFile); err != nil {
-			v.errorf(path+".certFile", "%v; put a certificate and its key there in PEM", err)
+			v.errorf(path+".certFile", "%v; put a PEM certificate and its key there", err)
 		}
 	}
 }
 
-// pair checks two keys that go together, each with its value.
-func (v *validator) pair(path string, a, b [2]string) {
+// checkPair checks that two keys, each given with its value, are set together.
+func (v *validator) checkPair(path string, a, b [2]string) {
 	if a[1] != "" && b[1] == "" {
-		v.errorf(path+"."+b[0], "missing; it goes together with %s", a[0])
+		v.errorf(path+"."+b[0], "missing; it is required with %s", a[0])
 	}
 	if b[1] != "" && a[1] == "" {
-		v.errorf(path+"."+a[0], "missing; it goes together with %s", b[0])
+		v.errorf(path+"."+a[0], "missing; it is required with %s", b[0])
 	}
 }
 
-// isAddress reports whether an address to connect to is host:port.
+// isAddress reports whether an address to connect to has the form host:port.
 func isAddress(address string) bool {
 	host, port, err := net.SplitHostPort(address)
 	n, bad := strconv.ParseUint(port, 10, 16)
 	return err == nil && bad == nil && n > 0 && host != "" && !strings.Contains(host, "/")
 }
 
-// isListener reports whether an address to listen on is host:port or off, where the host
-// may be empty.
+// isListener reports whether an address to listen on is off or host:port, where the
+// host may be empty.
 func isListener(address string) bool {
 	_, port, err := net.SplitHostPort(address)
 	_, bad := strconv.ParseUint(port, 10, 16)
@@ -280,14 +287,15 @@ func checkURL(text string) error {
 	u, err := url.Parse(text)
 	switch {
 	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
-		return errors.New("no http or https URL; write it as http://host:port")
+		return errors.New("must be an http or https URL, such as http://host:port")
 	case u.User != nil:
-		return errors.New("a secret does not belong in this file; write it to a file of its own and name that as passwordFile or tokenFile")
+		return errors.New("a secret does not belong in this file; " +
+			"write it to a separate file and name that file as passwordFile or tokenFile")
 	}
 	return nil
 }
 
-// Local reports whether all servers, each host:port or a URL, are this machine.
+// Local reports whether all servers, each host:port or a URL, are on this machine.
 func Local(servers []string) bool {
 	return !slices.ContainsFunc(servers, func(s string) bool {
 		if u, err := url.Parse(s); err == nil && u.Host != "" {

@@ -13,21 +13,21 @@ import (
 // Duration is a time.Duration, written as in "30s" or "1m30s".
 type Duration time.Duration
 
-// Std returns the duration as the standard library has it.
+// Std returns the duration as a time.Duration.
 func (d Duration) Std() time.Duration { return time.Duration(d) }
 
-// String returns the duration as it is written.
+// String returns the duration as it is written in the file.
 func (d Duration) String() string { return time.Duration(d).String() }
 
-// MarshalText returns the duration as it is written.
+// MarshalText returns the duration as it is written in the file.
 func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
 
-// UnmarshalText reads a duration. Negative ones are refused, and so are
-// numbers without a unit.
+// UnmarshalText parses a duration. It refuses negative durations and numbers
+// without a unit.
 func (d *Duration) UnmarshalText(text []byte) error {
 	v, err := time.ParseDuration(string(text))
 	if err != nil || v < 0 {
-		return fmt.Errorf("%q is no duration; write it as in 30s, 5m or 1h30m", text)
+		return fmt.Errorf("must be a duration, such as 30s, 5m or 1h30m (got %q)", text)
 	}
 	*d = Duration(v)
 	return nil
@@ -48,27 +48,29 @@ func (s Size) String() string {
 	return strconv.FormatInt(n, 10) + unit
 }
 
-// MarshalText returns the size as it is written.
+// MarshalText returns the size as it is written in the file.
 func (s Size) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// UnmarshalText reads a size in B, KiB, MiB or GiB; a bare number is bytes.
+// UnmarshalText parses a size in B, KiB, MiB or GiB; a number without a unit is
+// bytes.
 func (s *Size) UnmarshalText(text []byte) error {
 	digits := strings.TrimRight(string(text), "BGKMi")
-	factor, ok := map[string]int64{"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}[string(text[len(digits):])]
+	factors := map[string]int64{"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+	factor, ok := factors[string(text[len(digits):])]
 	n, err := strconv.ParseInt(strings.TrimSpace(digits), 10, 64)
 	if err != nil || !ok || n < 0 || n > math.MaxInt64/factor {
-		return fmt.Errorf("%q is no size; write it as in 512KiB or 64MiB", text)
+		return fmt.Errorf("must be a size, such as 512KiB or 64MiB (got %q)", text)
 	}
 	*s = Size(n * factor)
 	return nil
 }
 
-// Secret is a text that nothing prints: not fmt, not slog, not JSON.
+// Secret is a text that fmt, slog and JSON do not print.
 type Secret string
 
 const redacted = "<redacted>"
 
-// Reveal returns the secret itself, for the one registry that it is for.
+// Reveal returns the secret itself, for the registry that requires it.
 func (s Secret) Reveal() string { return string(s) }
 
 // String hides the secret.
@@ -83,10 +85,11 @@ func (Secret) LogValue() slog.Value { return slog.StringValue(redacted) }
 // MarshalText hides the secret.
 func (Secret) MarshalText() ([]byte, error) { return []byte(redacted), nil }
 
-// minKey is the least length of a key, so that nobody guesses it.
+// minKey is the minimum length of a key, which must not be guessed.
 const minKey = 16
 
-// ReadKeys reads the keys of a file, one on a line; empty lines are none.
+// ReadKeys reads the keys of a file, one per line, and skips empty lines. A key
+// shorter than minKey is an error.
 func ReadKeys(path string) ([]Secret, error) {
 	text, err := ReadSecret(path)
 	if err != nil {
@@ -99,15 +102,16 @@ func ReadKeys(path string) ([]Secret, error) {
 			continue
 		}
 		if len(key) < minKey {
-			return nil, fmt.Errorf("secret file %s: key %d is shorter than %d characters; make one with: openssl rand -base64 32", path, len(keys)+1, minKey)
+			return nil, fmt.Errorf("secret file %s: key %d is shorter than %d characters; "+
+				"create one with: openssl rand -base64 32", path, len(keys)+1, minKey)
 		}
 		keys = append(keys, Secret(key))
 	}
 	return keys, nil
 }
 
-// ReadSecret reads a secret from a file; white space around it, such as a
-// trailing newline, does not belong to it. An empty file is an error.
+// ReadSecret reads a secret from a file, without white space around it such as a
+// trailing newline. An empty file is an error.
 func ReadSecret(path string) (Secret, error) {
 	raw, err := os.ReadFile(path)
 	if err != nil {
@@ -154,7 +158,7 @@ func expand(text string, lookup Lookup) (string, error) {
 func variable(inner string, lookup Lookup) (string, error) {
 	name, fallback, has := strings.Cut(inner, ":-")
 	if !variableForm.MatchString(name) {
-		return "", fmt.Errorf("%q is no name of an environment variable", name)
+		return "", fmt.Errorf("%q is not the name of an environment variable", name)
 	}
 	value, set := lookup(name)
 	switch {

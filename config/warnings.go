@@ -11,11 +11,11 @@ import (
 	"github.com/xds-bridge/xds-bridge/naming"
 )
 
-// Warnings returns what is allowed and worth a second thought, each with its
-// path, as Validate does with errors.
+// Warnings returns the settings that are valid but probably not meant, each with
+// its path.
 func (c *Config) Warnings() Errors {
 	v := &validator{Config: c}
-	walk("", reflect.ValueOf(c), field{}, v.protocol)
+	walk("", reflect.ValueOf(c), field{}, v.warnProtocol)
 	warned := make(map[[2]string]bool)
 	for i, b := range c.Bridges {
 		path := "bridges[" + strconv.Itoa(i) + "]"
@@ -27,36 +27,41 @@ func (c *Config) Warnings() Errors {
 			}
 		}
 		if b.Guard.Share == 0 && b.Guard.Mode != "off" {
-			v.errorf(path+".guard.share", "0 holds nothing, however much is lost; write such as 0.3, or mode: off if that is meant")
+			v.errorf(path+".guard.share", "0 holds no deletion, however much is lost; "+
+				"write a share such as 0.3, or mode: off if that is meant")
 		}
 		for j, o := range c.Bridges[:i] {
 			if b.sameAs(o) {
-				v.errorf(path, "writes the same as bridges[%d] %q, which wins each conflict; distinguish them by select, or leave one out", j, o.Name)
+				v.errorf(path, "writes the same entries as bridges[%d] %q, which wins each conflict; "+
+					"distinguish the bridges by select, or leave one out", j, o.Name)
 			}
 		}
 	}
 	return v.errs.sorted()
 }
 
-// sameAs reports whether two bridges lead the same services to the same places.
+// sameAs reports whether two bridges write the same services to the same places.
 func (b Bridge) sameAs(o Bridge) bool {
-	return b.From == o.From && b.To == o.To && b.Listen == o.Listen && reflect.DeepEqual(b.Formats, o.Formats) && reflect.DeepEqual(b.Select, o.Select)
+	return b.From == o.From && b.To == o.To && b.Listen == o.Listen &&
+		reflect.DeepEqual(b.Formats, o.Formats) && reflect.DeepEqual(b.Select, o.Select)
 }
 
-// protocol warns of a protocol that no framework knows but for a slip.
-func (v *validator) protocol(path string, x reflect.Value, f field) {
+// warnProtocol warns of a protocol that looks like a misspelling of a known one.
+func (v *validator) warnProtocol(path string, x reflect.Value, f field) {
 	if f.check != "protocol" {
 		return
 	}
 	if near := misspelled(x.String()); near != "" {
-		v.errorf(path, "%q is a protocol that no framework knows; did you mean %q?", x, near)
+		v.errorf(path, "no framework knows the protocol %q; did you mean %q?", x, near)
 	}
 }
 
-// misspelled returns the known protocol that is close to a text; empty if the text is
-// known, or is like none.
+// misspelled returns the known protocol that is close to a text. It is empty for a
+// known protocol and for a text that is close to none.
 func misspelled(text string) string {
-	known := []string{"dubbo", "tri", "rest", "grpc", "http", "https", "thrift", "tcp", "rmi", "hessian", "jsonrpc", "webservice"}
+	known := []string{
+		"dubbo", "tri", "rest", "grpc", "http", "https", "thrift", "tcp", "rmi", "hessian", "jsonrpc", "webservice",
+	}
 	if text == "" || slices.Contains(known, text) {
 		return ""
 	}
@@ -68,11 +73,11 @@ func misspelled(text string) string {
 	return ""
 }
 
-// Exposure is what whoever reaches an address may do there.
+// Exposure is one thing that everyone who reaches an address can do there.
 type Exposure struct{ What, Remedy string }
 
-// Exposed returns what others than this machine may do at an address at which
-// a mesh is served.
+// Exposed returns the exposures of an address at which a mesh is served. A
+// loopback address has none.
 func (c *Config) Exposed(mesh, listen string) []Exposure {
 	m, path := c.Registries[mesh].Istiod.Import, "registries."+mesh+".istiod.import"
 	host, _, err := net.SplitHostPort(listen)
@@ -82,14 +87,16 @@ func (c *Config) Exposed(mesh, listen string) []Exposure {
 	var all []Exposure
 	if m.TLS == nil {
 		all = append(all, Exposure{
-			"clients are served in plaintext, which whoever is in between reads and changes",
-			"write " + path + ".tls, and have clients speak TLS: an istiod by tlsSettings of mode SIMPLE in its configSources (Istio 1.26 and later), a data plane by its bootstrap",
+			"clients are served in plaintext, which others on the network path can read and change",
+			"set " + path + ".tls, and let clients use TLS: an istiod by tlsSettings of mode SIMPLE in its configSources " +
+				"(Istio 1.26 and later), a data plane by its bootstrap",
 		})
 	}
-	if n := m.Clients.Networks; (m.TLS == nil || m.TLS.CAFile == "") && (len(n) == 0 || slices.ContainsFunc(n, allowsAll)) {
+	anyNetwork := len(m.Clients.Networks) == 0 || slices.ContainsFunc(m.Clients.Networks, allowsAll)
+	if (m.TLS == nil || m.TLS.CAFile == "") && anyNetwork {
 		all = append(all, Exposure{
-			"whoever reaches it may read every service that is served",
-			"write the networks of clients into " + path + ".clients.networks",
+			"everyone who reaches it can read every service that is served",
+			"set " + path + ".clients.networks to the networks of the clients",
 		})
 	}
 	return all

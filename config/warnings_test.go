@@ -7,7 +7,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/config"
 )
 
-// What is allowed and is rarely meant is reported, with its setting.
+// TestWarnings shows that valid settings that are rarely meant are reported.
 func TestWarnings(t *testing.T) {
 	base := smallest(t)
 	formats := func(with string) string {
@@ -18,13 +18,13 @@ func TestWarnings(t *testing.T) {
 		return changed
 	}
 	for name, tt := range map[string]struct{ text, want string }{
-		"a protocol of a format":  {formats("protocol: dubo"), `bridges[0].formats[0].protocol: "dubo" is a protocol that no framework knows; did you mean "dubbo"?`},
+		"a protocol of a format":  {formats("protocol: dubo"), `bridges[0].formats[0].protocol: no framework knows the protocol "dubo"; did you mean "dubbo"?`},
 		"a protocol of a rule":    {formats("rules: [{ port: 1, protocol: tir }]"), ""}, // two letters: not close enough to be sure
 		"a protocol of one's own": {formats("protocol: acme"), ""},
 		"a share that fits":       {strings.Replace(base, "formats: [dubbo-interface]", "formats: [dubbo-interface], guard: { share: 0.5 }", 1), ""},
-		"a share of nothing":      {strings.Replace(base, "formats: [dubbo-interface]", "formats: [dubbo-interface], guard: { share: 0 }", 1), "bridges[0].guard.share: 0 holds nothing"},
-		"two bridges that do the same": {
-			base + "  - { name: again, from: mesh, to: zk, formats: [dubbo-interface] }\n", `bridges[1]: writes the same as bridges[0] "mesh-to-zk"`,
+		"a share of 0":            {strings.Replace(base, "formats: [dubbo-interface]", "formats: [dubbo-interface], guard: { share: 0 }", 1), "bridges[0].guard.share: 0 holds no deletion"},
+		"two bridges that write the same": {
+			base + "  - { name: again, from: mesh, to: zk, formats: [dubbo-interface] }\n", `bridges[1]: writes the same entries as bridges[0] "mesh-to-zk"`,
 		},
 		"two bridges of different services": {base + "  - { name: again, from: mesh, to: zk, formats: [dubbo-interface], select: { include: [\"*.shop\"] } }\n", ""},
 	} {
@@ -39,7 +39,7 @@ func TestWarnings(t *testing.T) {
 
 func TestWarnings_Percentage(t *testing.T) {
 	_, err := config.Parse("c.yaml", []byte(strings.Replace(smallest(t), "formats: [dubbo-interface]", "formats: [dubbo-interface], guard: { share: 30% }", 1)), nil)
-	if err == nil || !strings.Contains(err.Error(), `"30%" is no number that fits here; write it as 0.3`) {
+	if err == nil || !strings.Contains(err.Error(), `must be a number within range (got "30%"); write 0.3`) {
 		t.Errorf("Parse = %v, want how to write the share", err)
 	}
 }

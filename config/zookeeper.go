@@ -24,12 +24,12 @@ type ZooKeeper struct {
 // Settings implements Section.
 func (z *ZooKeeper) Settings() Settings {
 	return Settings{
-		Kind: "zookeeper", Title: "ZooKeeper", ID: z.ID, Subsets: true, Limits: z.Limits, Timeout: z.Timeout, Servers: z.addresses(),
-		Layout: UnderRoots,
+		Kind: "zookeeper", Title: "ZooKeeper", ID: z.ID, Subsets: true, Limits: z.Limits, Timeout: z.Timeout,
+		Servers: z.addresses(), Layout: UnderRoots,
 	}
 }
 
-// addresses returns the servers, each with the chroot.
+// addresses returns the servers, each with the chroot, sorted.
 func (z *ZooKeeper) addresses() []string {
 	_, chroot, _ := strings.Cut(strings.Join(z.Servers, ","), "/") // after the last
 	var all []string
@@ -46,13 +46,14 @@ func (z *ZooKeeper) validate(v *validator, path string) {
 		if i == len(z.Servers)-1 {
 			s, _, _ = strings.Cut(s, "/") // the chroot
 		}
-		v.follow(path+".servers["+strconv.Itoa(i)+"]", s, "address")
+		v.checkText(path+".servers["+strconv.Itoa(i)+"]", s, "address")
 	}
-	v.pair(path, [2]string{"user", z.User}, [2]string{"passwordFile", z.PasswordFile})
+	v.checkPair(path, [2]string{"user", z.User}, [2]string{"passwordFile", z.PasswordFile})
 	if z.TLS == nil && !z.Insecure && z.PasswordFile != "" && !Local(z.Servers) {
-		v.errorf(path+".passwordFile", "the password would cross the network in plaintext; write tls: {caFile: …}, or insecure: true")
+		v.errorf(path+".passwordFile", "the password would cross the network in plaintext; "+
+			"write tls: {caFile: …}, or insecure: true")
 	}
 	if z.ACL != "open" && z.User == "" {
-		v.errorf(path+".acl", "%q is for a user of its own; write user and passwordFile, or acl: open", z.ACL)
+		v.errorf(path+".acl", "%q requires a user; write user and passwordFile, or acl: open", z.ACL)
 	}
 }

@@ -87,8 +87,8 @@ func TestValidate(t *testing.T) {
 	do(t, "validate", "../../config/testdata/design.yaml").want(t, exitUsage,
 		"tokenFile: secret file")
 	do(t, "validate", "testdata/unsupported.yaml").want(t, exitUsage,
-		`unsupported.yaml:9:67: bridges[1].select: allow and skipMutualTLS differ from bridges[0]`,
-		`bridges[3].listen: bridges[2] listens there for "mesh"`,
+		`unsupported.yaml:9:67: bridges[1].select: allow and skipMutualTLS must be the same as in bridges[0]`,
+		`bridges[3].listen: bridges[2] already listens there for "mesh"`,
 		`bridges[4].to: a bridge from a mesh into a mesh is not supported in this version`)
 }
 

@@ -40,7 +40,7 @@ func (w *world) pair() string {
 
 func TestWarnings_ListenAddress(t *testing.T) {
 	t.Parallel()
-	const plaintext, everybody = "clients are served in plaintext", "whoever reaches it may read every service"
+	const plaintext, everybody = "clients are served in plaintext", "everyone who reaches it can read every service"
 	w := newWorld(t)
 	tls := w.pair()
 	for name, c := range map[string]struct {
@@ -53,7 +53,7 @@ func TestWarnings_ListenAddress(t *testing.T) {
 		"to everybody, over TLS":         {":0", ", tls: { " + tls + " }", []string{everybody}},
 		"to the network of all, as much": {":0", ", tls: { " + tls + " }, clients: { networks: [10.0.0.0/8, 0.0.0.0/0] }", []string{everybody}},
 		"to networks, over TLS":          {":0", ", tls: { " + tls + " }, clients: { networks: [10.0.0.0/8] }", nil},
-		"to data planes too":             {":0", ", dataPlanes: true", []string{plaintext, "a data plane by its bootstrap", everybody, "the networks of clients"}},
+		"to data planes too":             {":0", ", dataPlanes: true", []string{plaintext, "a data plane by its bootstrap", everybody, "the networks of the clients"}},
 		"to certificates":                {":0", ", tls: { " + tls + ", caFile: " + w.dir + "/listen.crt }", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
