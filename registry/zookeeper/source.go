@@ -236,10 +236,12 @@ var errRecheck = errors.New("everything is being read anew, as was asked for")
 type sourceRun struct {
 	*Source
 	roots     []*root
-	publisher *publisher
 	documents *documents
 	failures  int    // connections in a row that ended too soon
 	avoid     string // the server that this does not use
+
+	table       *registry.Table
+	tableWriter *registry.TableWriter
 
 	// For one connection.
 	tree     *treeReader
@@ -249,14 +251,12 @@ type sourceRun struct {
 }
 
 func newSourceRun(s *Source, table *registry.Table) *sourceRun {
-	r := &sourceRun{Source: s}
+	r := &sourceRun{Source: s, table: table}
 	for _, f := range s.opts.Formats {
 		r.roots = append(r.roots, newRoot(f))
 	}
 	r.documents = newDocuments(r.roots, s.opts, table.Beside)
-	r.publisher = &publisher{
-		table: table, roots: r.roots, interest: s.opts.Interest, documents: r.documents, rows: make(map[registry.Name]*parentNode),
-	}
+	r.tableWriter = registry.NewTableWriter(table, s.opts.Interest, r.stateOf)
 	return r
 }
 
@@ -265,7 +265,7 @@ func newSourceRun(s *Source, table *registry.Table) *sourceRun {
 // answered, the next follows at once. After an attempt that took long, it follows soon:
 // the client has dialed all that time.
 func (r *sourceRun) connectionLost(ctx context.Context, err error, took time.Duration) {
-	r.publisher.table.Stale(err)
+	r.table.Stale(err)
 	wait := registry.Backoff{Min: 100 * time.Millisecond, Max: 30 * time.Second}
 	if took >= paceReset {
 		wait.Max = time.Second
@@ -303,13 +303,13 @@ func (r *sourceRun) connection(ctx context.Context) error {
 		return err
 	}
 	defer func() { closed(outer.Err() == nil && !errors.Is(context.Cause(ctx), errLost)) }()
-	r.publisher.table.Dialed()
+	r.table.Dialed()
 	r.tree = &treeReader{watcher: w, opts: &r.opts}
 	if err := w.begin(ctx); err != nil {
 		return err
 	}
 	r.answered = time.Now()
-	r.publisher.table.Dialed()
+	r.table.Dialed()
 	r.whole = false
 	r.documents.connect(w)
 	defer r.documents.fetcher.Wait()
@@ -349,7 +349,7 @@ func (r *sourceRun) observer() func(State) {
 	return func(state State) {
 		r.conn.Observe(state)
 		if state.Sessions == 0 && state.LastError != "" { // readers see it before the first request times out
-			r.publisher.table.Stale(fmt.Errorf("zookeeper %s: %s", state.Server, state.LastError))
+			r.table.Stale(fmt.Errorf("zookeeper %s: %s", state.Server, state.LastError))
 		}
 	}
 }
@@ -446,7 +446,7 @@ func (r *sourceRun) fetched(result dependency.Result) {
 	}
 	for _, root := range r.roots {
 		if p := root.groups[result.Ref.Group]; p != nil {
-			r.publisher.publish(p)
+			r.publish(p)
 			return
 		}
 	}

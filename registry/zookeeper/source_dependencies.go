@@ -145,13 +145,13 @@ func (d *documents) release(group registry.Group) { d.set.Want(time.Now(), group
 
 // decode decodes a parent with the documents that are known, and adds what is unknown
 // because others are missing.
-func (d *documents) decode(dependent HasDependencies, p *parentNode, to *published) ([]*registry.Service, []metadata.DecodeError) {
+func (d *documents) decode(dependent HasDependencies, p *parentNode, unknown map[string]error) ([]*registry.Service, []metadata.DecodeError) {
 	services, failed := dependent.Decode(p.entries(&p.content, p.names()), d.set.Documents(p.group))
 	undecodable := d.set.Undecodable(failed, dependent.Dependencies)
-	to.lost = p.published.lost.Next(undecodable, p.published.services)
-	to.lost.Unknown(undecodable, to.unknown)
+	p.lost = p.lost.Next(undecodable, p.reported.Services)
+	p.lost.Unknown(undecodable, unknown)
 	if err := d.set.Unknown(p.group); err != nil {
-		to.unknown[metadata.ScopeOf(dependent, p.group)] = err
+		unknown[metadata.ScopeOf(dependent, p.group)] = err
 	}
 	return services, failed
 }

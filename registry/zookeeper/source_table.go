@@ -12,7 +12,6 @@ import (
 
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/registry"
-	"github.com/xds-bridge/xds-bridge/registry/dependency"
 )
 
 // readAll reads everything anew and replaces the table by it.
@@ -36,10 +35,9 @@ func (r *sourceRun) readAll(ctx context.Context) error {
 	for _, p := range gone {
 		r.remove(p)
 	}
-	r.publisher.replace(gone)
+	r.replaceTable(gone)
 	r.whole = true
 	r.failures = 0
-	r.publisher.reportAll()
 	return nil
 }
 
@@ -54,7 +52,7 @@ func (r *sourceRun) parents(ctx context.Context, root *root) ([]string, error) {
 		if !root.existed {
 			absent = registry.Omission{Reason: RootAbsent, Cause: registry.Unasked}
 		}
-		r.publisher.table.Omit(root.path, absent)
+		r.table.Omit(root.path, absent)
 	}
 	return paths, err
 }
@@ -111,7 +109,7 @@ func (r *sourceRun) readNew(ctx context.Context, root *root) error {
 	}
 	for _, p := range root.without(paths) {
 		r.remove(p)
-		r.publisher.apply(p, published{})
+		r.publishAs(p, registry.Reported{})
 	}
 	return r.update(ctx, root, jobs)
 }
@@ -153,7 +151,7 @@ func (r *sourceRun) interestChanged(ctx context.Context) error {
 			return err
 		}
 	}
-	r.publisher.report(r.opts.Interest.Unreported())
+	r.answer(r.opts.Interest.Unreported())
 	return nil
 }
 
@@ -176,7 +174,7 @@ func (r *sourceRun) retry(ctx context.Context) error {
 			return err
 		}
 	}
-	r.publisher.reportAll()
+	r.answer(r.names())
 	return nil
 }
 
@@ -187,10 +185,10 @@ func (r *sourceRun) update(ctx context.Context, root *root, jobs []*job) error {
 	}
 	names := make([]string, 0, len(jobs))
 	for _, j := range jobs {
-		r.publisher.publish(j.parent)
+		r.publish(j.parent)
 		names = append(names, root.nameOf(j.parent))
 	}
-	r.publisher.report(names)
+	r.answer(names)
 	return nil
 }
 
@@ -227,7 +225,7 @@ func (r *sourceRun) read(ctx context.Context, root *root, jobs []*job) error {
 func (r *sourceRun) rootFailed(root *root, err error) {
 	if root.err == nil || root.err.Error() != err.Error() {
 		r.opts.Log.Warn("format not read", "format", root.format.Kind(), "root", root.path, "err", err)
-		r.publisher.table.Unknown(root.scope, err)
+		r.tableWriter.Report(&root.reported, registry.Reported{Unknown: map[string]error{root.scope: err}})
 	}
 	root.err = err
 }
@@ -241,155 +239,72 @@ func (r *sourceRun) remove(p *parentNode) {
 	}
 }
 
-// A publisher reports parents to a table, and to the readers of an Interest.
-type publisher struct {
-	table     *registry.Table
-	roots     []*root
-	interest  *registry.Interest
-	documents *documents
-	rows      map[registry.Name]*parentNode // the parent that each row came from
+// publish reports what is known of a parent now.
+func (r *sourceRun) publish(p *parentNode) { r.publishAs(p, r.reportOf(p)) }
+
+func (r *sourceRun) publishAs(p *parentNode, now registry.Reported) {
+	r.tableWriter.Report(&p.reported, now)
+	r.tableWriter.Apply()
 }
 
-// published is what of a parent was reported to the table.
-type published struct {
-	services []*registry.Service
-	skipped  map[string]string // reasons, by input
-	unknown  map[string]error  // reasons, by scope
-	lost     dependency.Lost
-}
-
-// replace makes the table hold the services of all parents. It reports what is unknown
-// before, and what no longer is after it.
-func (p *publisher) replace(gone []*parentNode) {
-	var rows []*registry.Service
-	next := make(map[*parentNode]published)
-	clear(p.rows)
-	for _, root := range p.roots {
-		for _, path := range slices.Sorted(maps.Keys(root.parents)) {
-			parent := root.parents[path]
-			to := p.next(parent)
-			next[parent] = to
-			rows = append(rows, to.services...)
-			for _, s := range to.services {
-				p.rows[s.Name] = parent
-			}
-		}
-	}
-	for _, parent := range gone {
-		next[parent] = published{}
-	}
-	for parent, to := range next {
-		p.before(parent.published, to)
-	}
-	p.table.Replace(slices.Values(rows))
-	for parent, to := range next {
-		p.after(parent, to)
-	}
-	for _, root := range p.roots {
-		if root.err == nil {
-			p.table.Unknown(root.scope, nil)
-		}
-	}
-}
-
-func (p *publisher) publish(parent *parentNode) { p.apply(parent, p.next(parent)) }
-
-// apply reports what there is of a parent now, in place of what was reported before.
-func (p *publisher) apply(parent *parentNode, to published) {
-	kept := make(map[registry.Name]bool, len(to.services))
-	for _, s := range to.services {
-		kept[s.Name], p.rows[s.Name] = true, parent
-	}
-	var gone []registry.Name
-	for _, s := range parent.published.services {
-		if !kept[s.Name] && p.rows[s.Name] == parent {
-			delete(p.rows, s.Name)
-			gone = append(gone, s.Name)
-		}
-	}
-	p.before(parent.published, to)
-	p.table.Apply(to.services, gone)
-	p.after(parent, to)
-}
-
-// next returns what is to be reported of a parent.
-func (p *publisher) next(parent *parentNode) published {
-	services, failed := parent.services, parent.invalid
-	to := published{skipped: make(map[string]string), unknown: make(map[string]error)}
-	if dependent, ok := parent.root.format.(HasDependencies); ok {
-		services, failed = p.documents.decode(dependent, parent, &to)
+// reportOf returns the report on a parent.
+func (r *sourceRun) reportOf(p *parentNode) registry.Reported {
+	services, failed := p.services, p.invalid
+	now := registry.Reported{Skipped: make(map[string]string), Unknown: make(map[string]error)}
+	if dependent, ok := p.root.format.(HasDependencies); ok {
+		services, failed = r.documents.decode(dependent, p, now.Unknown)
 	}
 	for _, f := range failed {
-		to.skipped[parent.group.String()+" "+f.Entry.Key] = f.Err.Error()
+		now.Skipped[p.group.String()+" "+f.Entry.Key] = f.Err.Error()
 	}
-	if err := parent.failure(); err != nil {
-		to.unknown[metadata.ScopeOf(parent.root.format, parent.group)] = err
-		for _, s := range slices.Concat(services, parent.published.services) {
-			to.unknown[string(s.Name)] = err
+	if err := p.failure(); err != nil {
+		now.Unknown[metadata.ScopeOf(p.root.format, p.group)] = err
+		for _, s := range slices.Concat(services, p.reported.Services) {
+			now.Unknown[string(s.Name)] = err
 		}
 	}
-	to.services = registry.KeepEmpty(services, parent.published.services)
-	return to
+	now.Services = registry.KeepEmpty(services, p.reported.Services)
+	return now
 }
 
-// before reports what is unknown and what is skipped, before the services.
-func (p *publisher) before(from, to published) {
-	for scope, err := range to.unknown {
-		if before := from.unknown[scope]; before == nil || before.Error() != err.Error() {
-			p.table.Unknown(scope, err)
+// replaceTable makes the table hold the services of all parents.
+func (r *sourceRun) replaceTable(gone []*parentNode) {
+	for _, root := range r.roots {
+		for _, path := range slices.Sorted(maps.Keys(root.parents)) {
+			p := root.parents[path]
+			r.tableWriter.Report(&p.reported, r.reportOf(p))
+		}
+		if root.err == nil {
+			r.tableWriter.Report(&root.reported, registry.Reported{})
 		}
 	}
-	for key := range from.skipped {
-		if _, still := to.skipped[key]; !still {
-			p.table.Skip(key, "")
-		}
+	for _, p := range gone {
+		r.tableWriter.Report(&p.reported, registry.Reported{})
 	}
-	for key, reason := range to.skipped {
-		if from.skipped[key] != reason {
-			p.table.Skip(key, reason)
-		}
-	}
+	r.tableWriter.Answer(r.names()...)
+	r.tableWriter.Replace()
 }
 
-// after reports what is no longer unknown, after the services.
-func (p *publisher) after(parent *parentNode, to published) {
-	for scope := range parent.published.unknown {
-		if to.unknown[scope] == nil {
-			p.table.Unknown(scope, nil)
+// names returns all names that readers of the Interest ask for.
+func (r *sourceRun) names() []string {
+	names := r.opts.Interest.Unreported()
+	for _, root := range r.roots {
+		for _, p := range root.parents {
+			names = append(names, root.nameOf(p))
 		}
 	}
-	parent.published = to
+	return names
 }
 
-// reportAll reports all names that readers of the Interest ask for.
-func (p *publisher) reportAll() {
-	names := p.interest.Unreported()
-	for _, root := range p.roots {
-		for _, parent := range root.parents {
-			names = append(names, root.nameOf(parent))
-		}
-	}
-	p.report(names)
+func (r *sourceRun) answer(names []string) {
+	r.tableWriter.Answer(names...)
+	r.tableWriter.Apply()
 }
 
-// report reports to the readers of the Interest that the table has names, or why they
-// are unknown.
-func (p *publisher) report(names []string) {
-	if p.interest == nil {
-		return
-	}
-	results := make(map[string]error, len(names))
-	for _, name := range names {
-		if err, ok := p.result(name); ok {
-			results[name] = err
-		}
-	}
-	p.interest.Report(results)
-}
-
-// result returns why a name is unknown, nil if the table has it; not ok until it is read.
-func (p *publisher) result(name string) (unknown error, ok bool) {
-	for _, root := range p.roots {
+// stateOf returns why a name of the Interest is unknown, nil if the table has it. It
+// returns false until the name is read.
+func (r *sourceRun) stateOf(name string) (unknown error, ok bool) {
+	for _, root := range r.roots {
 		path := root.pathOf(name)
 		if _, ok := root.format.Group(path); !ok {
 			continue // no parent of this format can have the name
@@ -401,8 +316,8 @@ func (p *publisher) result(name string) (unknown error, ok bool) {
 		case parent == nil:
 			return nil, false
 		default:
-			for _, scope := range slices.Sorted(maps.Keys(parent.published.unknown)) {
-				unknown = cmp.Or(unknown, parent.published.unknown[scope])
+			for _, scope := range slices.Sorted(maps.Keys(parent.reported.Unknown)) {
+				unknown = cmp.Or(unknown, parent.reported.Unknown[scope])
 			}
 		}
 	}

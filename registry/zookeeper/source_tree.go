@@ -16,6 +16,7 @@ import (
 
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/dependency"
 )
 
 // ErrRootGone means that the root of a format existed and no longer does.
@@ -43,6 +44,8 @@ type root struct {
 	retries retries
 	parents map[string]*parentNode
 	groups  map[registry.Group]*parentNode
+
+	reported registry.Reported // that the whole root is unknown
 }
 
 func newRoot(f Format) *root {
@@ -90,8 +93,9 @@ type parentNode struct {
 	path  string
 	group registry.Group
 	content
-	retries   retries
-	published published
+	retries  retries
+	reported registry.Reported
+	lost     dependency.Lost
 }
 
 // entries returns the entries that nodes of the parent store, in their order.
