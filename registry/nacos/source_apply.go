@@ -4,7 +4,6 @@ import (
 	"errors"
 	"maps"
 	"math/rand/v2"
-	"slices"
 	"time"
 
 	"github.com/nacos-group/nacos-sdk-go/v2/model"
@@ -45,7 +44,7 @@ func (r *reader) pushes() {
 // answered handles the answer to a request that was sent when before was the
 // newest stamp.
 func (r *reader) answered(w *watchedService, t snapshot, before uint64, err error) {
-	r.news = append(r.news, w.key.name)
+	r.tableWriter.Answer(w.key.name)
 	if err != nil {
 		r.unanswered(w, err)
 		return
@@ -141,35 +140,24 @@ func (r *reader) rebuild(w *watchedService) {
 	if r.documents.unread(w.groups) {
 		return
 	}
-	old, skipped := w.services, w.skipped
-	w.services, w.skipped = nil, nil
+	before := w.reported.Services
+	now := registry.Reported{Skipped: make(map[string]string)}
 	undecodable := make(map[string]error)
 	for _, g := range w.groups {
-		maps.Copy(undecodable, r.decode(w, g))
+		maps.Copy(undecodable, r.decode(w, g, &now))
 	}
-	w.lost, w.refused = w.lost.Next(undecodable, old), make(map[string]error)
+	w.lost, w.refused = w.lost.Next(undecodable, before), make(map[string]error)
 	w.lost.Unknown(undecodable, w.refused)
-	for _, key := range skipped {
-		if !slices.Contains(w.skipped, key) {
-			r.table.Skip(key, "")
-		}
-	}
-	w.services = registry.KeepEmpty(w.services, old)
-	if r.synced {
-		r.put = append(r.put, w.services...)
-	}
-	r.news = append(r.news, w.key.name)
+	now.Services = registry.KeepEmpty(now.Services, before)
+	r.tableWriter.Report(&w.reported, now)
+	r.tableWriter.Answer(w.key.name)
 }
 
 // decode adds the rows that instances report in one format. Instances that
 // cannot be read are skipped with a reason. It returns why others cannot be
 // decoded: a document is missing.
-func (r *reader) decode(w *watchedService, g formatGroup) (undecodable map[string]error) {
-	skip := func(key string, err error) {
-		key = g.group.String() + " " + key
-		w.skipped = append(w.skipped, key)
-		r.table.Skip(key, err.Error())
-	}
+func (r *reader) decode(w *watchedService, g formatGroup, to *registry.Reported) (undecodable map[string]error) {
+	skip := func(key string, err error) { to.Skipped[g.group.String()+" "+key] = err.Error() }
 	entries := make([]registry.Entry, 0, len(w.instances))
 	for _, in := range w.instances {
 		switch n := len(entries); {
@@ -187,7 +175,7 @@ func (r *reader) decode(w *watchedService, g formatGroup) (undecodable map[strin
 	for _, f := range failed {
 		skip(f.Entry.Key, f.Err)
 	}
-	w.services = append(w.services, services...)
+	to.Services = append(to.Services, services...)
 	return undecodable
 }
 
@@ -195,31 +183,23 @@ func (r *reader) decode(w *watchedService, g formatGroup) (undecodable map[strin
 // In the first reading of a connection they are not reported as gone, but are
 // missing when the table is replaced.
 func (r *reader) drop(w *watchedService) {
-	for _, s := range w.services {
-		if r.synced {
-			r.gone = append(r.gone, s.Name)
-		}
-	}
-	w.services, w.leaving = nil, true
+	r.tableWriter.Report(&w.reported, registry.Reported{})
+	w.leaving = true
 	r.requests.enqueue(w)
 }
 
 // publish applies to the table what has changed since the last call.
 func (r *reader) publish() {
 	if r.marksOutdated {
-		r.markUnknown()
+		r.tableWriter.Report(&r.marks, registry.Reported{Unknown: r.unknown()})
 		r.marksOutdated = false
 	}
 	switch {
-	case !r.synced && r.complete():
+	case r.synced:
+		r.tableWriter.Apply()
+	case r.complete():
 		r.replace()
-	case r.synced && len(r.put)+len(r.gone) > 0:
-		r.table.Apply(r.put, r.gone)
 	}
-	if r.synced {
-		r.put, r.gone = nil, nil
-	}
-	r.reportInterest()
 }
 
 func (r *reader) complete() bool {
@@ -234,23 +214,15 @@ func (r *reader) complete() bool {
 }
 
 func (r *reader) replace() {
-	r.table.Replace(func(yield func(*registry.Service) bool) {
-		for _, w := range r.watched {
-			for _, s := range w.services {
-				if !yield(s) {
-					return
-				}
-			}
-		}
-	})
+	r.tableWriter.Answer(r.opts.Interest.Names()...)
 	r.synced = true
-	r.news = r.opts.Interest.Names()
+	r.tableWriter.Replace()
 	r.log.Info("nacos read", "server", r.cn.server.grpc, "services", len(r.watched))
 }
 
-// markUnknown reports to the table which scopes and services are unknown. A scope
-// is unknown as a whole if many of its services cannot be read.
-func (r *reader) markUnknown() {
+// unknown returns which scopes and services are unknown. A scope is unknown as a whole
+// if many of its services cannot be read.
+func (r *reader) unknown() map[string]error {
 	want := make(map[string]error)
 	for _, s := range r.scopes {
 		if err := s.unreadable(); err != nil {
@@ -270,17 +242,7 @@ func (r *reader) markUnknown() {
 			r.documents.unknown(w.groups, want)
 		}
 	}
-	for key := range r.marked {
-		if want[key] == nil {
-			r.table.Unknown(key, nil)
-		}
-	}
-	for key, err := range want {
-		if r.marked[key] == nil || r.marked[key].Error() != err.Error() {
-			r.table.Unknown(key, err)
-		}
-	}
-	r.marked = want
+	return want
 }
 
 // unreadable returns why a scope is unknown as a whole, nil if it is not.
@@ -303,7 +265,7 @@ func (w *watchedService) unknown(to map[string]error, reason error) {
 	for _, g := range w.groups {
 		to[metadata.ScopeOf(g.format, g.group)] = reason
 	}
-	for _, s := range w.services {
+	for _, s := range w.reported.Services {
 		to[string(s.Name)] = reason
 	}
 }

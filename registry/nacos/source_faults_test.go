@@ -221,6 +221,36 @@ func TestSource_Refused(t *testing.T) {
 				recovers(t, r)
 			},
 		},
+		"the services of a namespace that is no longer denied are unknown until they are read": {
+			tune: func(_ *nacos.Options, o *nacos.SourceOptions) { o.Scopes = []nacos.Scope{{}, {Namespace: "blue"}} },
+			before: func(r *readRig) {
+				two(r)
+				blue := named("api.C")
+				blue.Namespace = "blue"
+				r.registerAt(blue, "api.C", "10.0.0.4")
+				r.server.Fail(refuse("ServiceListRequest", `"namespace":"blue"`, denied))
+			},
+			then: func(t *testing.T, r *readRig) {
+				const name = "dubbo-interface:blue@DEFAULT_GROUP/providers:api.C::"
+				r.server.Fail(func(q nacosfake.Request) (int, string) {
+					if q.Type == "SubscribeServiceRequest" && strings.Contains(string(q.Body), "api.C") {
+						time.Sleep(time.Second)
+					}
+					return 0, ""
+				})
+				for range 600 {
+					later(100 * time.Millisecond)
+					if k := r.tableState(); k.Of(name) == nil && len(r.rows()) != 3 {
+						t.Errorf("%s is known with the rows %q, want it unknown until it is read", name, r.rows())
+						break
+					}
+				}
+				r.server.Fail(nil)
+				later(time.Minute)
+				r.reports(t, "api.A=10.0.0.1,10.0.0.2", "api.B=10.0.0.3", "api.C=10.0.0.4")
+				r.fresh(t)
+			},
+		},
 		"a server that denies everything from the start is never an empty registry": {
 			before: func(r *readRig) {
 				two(r)

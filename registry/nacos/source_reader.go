@@ -23,21 +23,19 @@ type reader struct {
 	scopes        []*scope
 	watched       map[serviceKey]*watchedService
 	documents     documents
-	marked        map[string]error // what was reported to the table as unknown
-	marksOutdated bool             // that may have to change
+	tableWriter   *registry.TableWriter
+	marks         registry.Reported // the scopes and services that are unknown
+	marksOutdated bool              // they may have to change
 
 	// What holds for one connection.
 	cn             *conn
 	inbox          *inbox
 	requests       *requests
-	pending        int      // services that the first reading waits for
-	synced         bool     // the first reading is over
-	interestSynced bool     // Interest was applied
-	news           []string // names whose state changed, for Interest
+	pending        int  // services that the first reading waits for
+	synced         bool // the first reading is over
+	interestSynced bool // Interest was applied
 	throttled      int
 	resume         time.Time // when a throttling server may be asked again
-	put            []*registry.Service
-	gone           []registry.Name
 }
 
 // A scope is what is known of the services of one namespace and group.
@@ -54,9 +52,9 @@ type scope struct {
 
 func newReader(s *Source, table *registry.Table) *reader {
 	r := &reader{
-		Source: s, table: table, watched: make(map[serviceKey]*watchedService), marked: make(map[string]error),
-		documents: newDocuments(s.opts, table),
+		Source: s, table: table, watched: make(map[serviceKey]*watchedService), documents: newDocuments(s.opts, table),
 	}
+	r.tableWriter = registry.NewTableWriter(table, s.opts.Interest, r.stateOf)
 	for _, at := range s.opts.Scopes {
 		r.scopes = append(r.scopes, &scope{Scope: at, watched: make(map[string]*watchedService), failing: make(map[*watchedService]struct{})})
 	}
@@ -65,7 +63,6 @@ func newReader(s *Source, table *registry.Table) *reader {
 
 func (r *reader) begin(cn *conn) {
 	r.cn, r.pending, r.synced, r.interestSynced, r.throttled, r.resume = cn, 0, false, false, 0, time.Time{}
-	r.put, r.gone, r.news = nil, nil, nil
 	r.requests = newRequests(readAhead, len(r.scopes), r.opts.VerifyInterval)
 	for _, s := range r.scopes {
 		s.listed, s.asking, s.fails, s.due = false, false, 0, time.Time{}

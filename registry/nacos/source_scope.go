@@ -61,23 +61,7 @@ func (r *reader) syncInterest() {
 			r.seen(s, name)
 		}
 	}
-	r.news = append(r.news, r.opts.Interest.Unreported()...)
-}
-
-// reportInterest reports to Interest the names whose state changed, after the
-// table has their rows.
-func (r *reader) reportInterest() {
-	if !r.synced || len(r.news) == 0 {
-		return
-	}
-	answers := make(map[string]error, len(r.news))
-	for _, name := range r.news {
-		if err, ok := r.stateOf(name); ok {
-			answers[name] = err
-		}
-	}
-	r.news = nil
-	r.opts.Interest.Report(answers)
+	r.tableWriter.Answer(r.opts.Interest.Unreported()...)
 }
 
 // stateOf returns why a name is unknown, nil if the table has all its services;
@@ -162,9 +146,7 @@ func (s *scope) isDone() bool {
 func (r *reader) forget(w *watchedService) {
 	r.stopWaiting(w)
 	w.queued, r.marksOutdated = false, true
-	for _, key := range w.skipped {
-		r.table.Skip(key, "")
-	}
+	r.tableWriter.Report(&w.reported, registry.Reported{})
 	r.documents.require(w.groups, nil)
 	delete(r.watched, w.key)
 	delete(w.scope.watched, w.key.name)

@@ -33,9 +33,8 @@ type watchedService struct {
 	groups    []formatGroup // of each format whose service it is
 	scope     *scope
 	listed    bool // in the last list
-	services  []*registry.Service
-	skipped   []string // instances that could not be read
-	count     int      // instances
+	reported  registry.Reported
+	count     int // instances
 	sum       [sha256.Size]byte
 	instances []instance // as received, if they depend on documents
 	protected error      // why the health of some instances is unknown
