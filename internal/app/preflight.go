@@ -11,6 +11,7 @@ import (
 
 	"github.com/xds-bridge/xds-bridge/config"
 	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/mesh/debug"
 )
 
 // An Outcome is the result of one check.
@@ -137,7 +138,7 @@ func remedyOfRight(err error, right string) string {
 	return remedyOf(err, "this was not tried any further: see what the other checks of this registry say")
 }
 
-const noHTTP = "the port speaks no HTTP: name istiod's 15014 or, of Nacos, the HTTP port, to which 1000 is added for gRPC"
+const noHTTP = "the port speaks no HTTP: name istiod's " + debug.MonitoringPort + " or, of Nacos, the HTTP port, to which 1000 is added for gRPC"
 
 // remedyOf returns the remedy of an error of a connection by its kind, or else the given
 // one. gRPC and the client of ZooKeeper report causes as text alone.

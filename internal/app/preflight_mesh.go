@@ -139,7 +139,7 @@ func checkVersion(ctx context.Context, f *findings, m *config.Istiod) {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
 	host, _, _ := net.SplitHostPort(m.Address)
-	at := net.JoinHostPort(host, "15014")
+	at := net.JoinHostPort(host, debug.MonitoringPort)
 	if len(m.Mapping.Addresses) > 0 {
 		at = m.Mapping.Addresses[0]
 	}
@@ -150,7 +150,7 @@ func checkVersion(ctx context.Context, f *findings, m *config.Istiod) {
 	client := withoutRedirects(http.DefaultTransport)
 	resp, err := client.Do(req)
 	if err != nil {
-		f.warn("version", "not known: "+err.Error(), "open istiod's port 15014 to the bridge, if you want to see it")
+		f.warn("version", "not known: "+err.Error(), "open istiod's port "+debug.MonitoringPort+" to the bridge, if you want to see it")
 		return
 	}
 	defer resp.Body.Close()

@@ -266,7 +266,7 @@ const distinctionLen = 8
 // The metadata of an instance that the codec uses.
 const (
 	metaEndpoints = "dubbo.endpoints"
-	metaRevision  = "dubbo.metadata.revision"
+	metaRevision  = metadata.KeyDubboRevision
 	metaStorage   = "dubbo.metadata.storage-type"
 
 	metaOldRevision = "dubbo.exported-services.revision"

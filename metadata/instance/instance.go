@@ -197,7 +197,6 @@ const (
 	keyZone         = "zone"
 	keyTag          = "dubbo.tag"
 	keyTLS          = "tlsMode" // of a mesh's endpoint
-	keyRevision     = "dubbo.metadata.revision"
 )
 
 // isOfModel reports whether a key is one of a field of the model, or of a mesh.
@@ -223,5 +222,5 @@ func isOfDubbo(key string) bool {
 // isReserved reports whether a key is not for metadata of users.
 func (c *codec) isReserved(key string) bool {
 	return slices.Contains(c.form.Reserved, key) || c.isOfRegistration(key) ||
-		isOfDubbo(key) && (!c.form.WithDubbo || key == keyRevision)
+		isOfDubbo(key) && (!c.form.WithDubbo || key == metadata.KeyDubboRevision)
 }

@@ -93,7 +93,7 @@ func (n *Nacos) read(e registry.Entry) (Instance, error) {
 func foreign(kind, service string, m map[string]string) error {
 	of := ""
 	switch {
-	case m[keyRevision] != "":
+	case m[metadata.KeyDubboRevision] != "":
 		of = "dubbo-application"
 	case m["preserved.register.source"] == "SPRING_CLOUD":
 		of = "spring-cloud"

@@ -36,7 +36,7 @@ const (
 func (c Cause) Remedy() string {
 	remedies := map[Cause]string{
 		NoReplicas:   "check the address of istiod",
-		Unreachable:  "check that istiod runs and that no network policy closes its debug port (15014, 8080; over xDS 15012)",
+		Unreachable:  "check that istiod runs and that no network policy closes its debug port (" + MonitoringPort + ", " + httpPort + "; over xDS 15012)",
 		Unauthorized: "give a token file with a service account token of audience istio-ca; over xDS use the TLS port, 15012",
 		Forbidden:    "run in istiod's root namespace (istio-system), or set DEBUG_ENDPOINT_AUTH_ALLOWED_NAMESPACES of istiod to the namespace of the token",
 		NotServed:    "set ENABLE_DEBUG_ON_HTTP=true of istiod, or read the mapping over xDS",

@@ -25,6 +25,13 @@ type transport interface {
 	close()
 }
 
+// The ports at which istiod serves its debug interface. MonitoringPort, that of its
+// metrics, serves its version and its time as well.
+const (
+	MonitoringPort = "15014"
+	httpPort       = "8080"
+)
+
 // maxHeader bounds what istiod may send before the body.
 const maxHeader = 64 << 10
 
@@ -68,7 +75,7 @@ func newHTTP(o *HTTPOptions, replica string, timeout time.Duration) *httpTranspo
 		t.addresses = []string{net.JoinHostPort(host, port)}
 		return t
 	}
-	for _, port := range []string{"15014", "8080"} {
+	for _, port := range []string{MonitoringPort, httpPort} {
 		t.addresses = append(t.addresses, net.JoinHostPort(strings.Trim(replica, "[]"), port))
 	}
 	return t

@@ -51,8 +51,9 @@ type Options struct {
 	Observe func(Observation) // nil, or called after each request, concurrently
 }
 
-// HTTPOptions say how istiod's debug port is read: at http://replica:15014/debug and then
-// :8080, unless the replica has a port. Without a token istiod allows it to loopback only.
+// HTTPOptions say how istiod's debug port is read: at http://replica/debug by
+// MonitoringPort and then 8080, unless the replica has a port. Without a token istiod
+// allows it to loopback only.
 type HTTPOptions struct {
 	TokenFile string // a service account token of audience istio-ca, read before each request; empty: none
 	ClusterID string // header `clusterid`, for a token of a remote cluster; empty: none
