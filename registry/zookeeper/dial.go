@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"strconv"
@@ -271,33 +270,4 @@ func splitChroot(server string) (host, root string, err error) {
 		}
 	}
 	return host, "/" + path, nil
-}
-
-// version returns the version of a server by its command srvr; empty if that is not
-// enabled, as on most servers.
-func (c *Client) version(ctx context.Context, server string) string {
-	ctx, cancel := context.WithTimeout(ctx, c.opts.DialTimeout)
-	defer cancel()
-	conn, err := c.open(ctx, "tcp", server)
-	if err != nil {
-		return ""
-	}
-	defer conn.Close()
-	deadline, _ := ctx.Deadline()
-	if conn.SetDeadline(deadline) != nil {
-		return ""
-	}
-	if _, err := io.WriteString(conn, "srvr"); err != nil {
-		return ""
-	}
-	answer, err := io.ReadAll(io.LimitReader(conn, 4<<10))
-	if err != nil {
-		return ""
-	}
-	text, ok := strings.CutPrefix(string(answer), "Zookeeper version: ")
-	if !ok {
-		return ""
-	}
-	version, _, _ := strings.Cut(text, ",")
-	return strings.TrimSpace(version)
 }

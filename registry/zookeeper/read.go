@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/go-zookeeper/zk"
 	"golang.org/x/sync/errgroup"
@@ -244,85 +243,4 @@ func each(ctx context.Context, nodes []storedNode, request func(context.Context,
 		})
 	}
 	return g.Wait()
-}
-
-// addElements adds the elements that come with entries of ours and are in their lists.
-func (r *reader) addElements(ctx context.Context, held []registry.Stored) ([]registry.Stored, error) {
-	multi, ok := r.layout.(MultiPath)
-	if !ok {
-		return held, nil
-	}
-	seen := make(map[string]bool)
-	for _, h := range slices.Clone(held) {
-		if h.Owner != r.target.owner {
-			continue
-		}
-		for _, e := range multi.Elements(h.Entry) {
-			if seen[e.Key] {
-				continue
-			}
-			seen[e.Key] = true
-			path, element := multi.Element(e)
-			_, elements, err := readElements(ctx, r.query, path)
-			if errors.Is(err, registry.ErrRefused) {
-				continue // adding the element is refused, and fails nothing else
-			}
-			if err != nil {
-				return nil, err
-			}
-			if slices.Contains(elements, element) {
-				held = append(held, registry.Stored{Entry: e, Owner: r.target.owner, Live: true})
-			}
-		}
-	}
-	slices.SortFunc(held, func(a, b registry.Stored) int { return a.Compare(b.Entry) })
-	return held, nil
-}
-
-// readElements reads a comma-separated list. The node has no stat if it does not exist.
-func readElements(ctx context.Context, by queryFunc, path string) (n node, elements []string, err error) {
-	n, err = by(ctx, query{path: path, kind: ofData})
-	if errors.Is(err, zk.ErrNoNode) {
-		return node{}, nil, nil
-	}
-	if err != nil {
-		return node{}, nil, fmt.Errorf("%s: %w", path, err)
-	}
-	for element := range strings.SplitSeq(string(n.data), ",") {
-		elements = append(elements, strings.TrimSpace(element))
-	}
-	return n, elements, nil
-}
-
-// foreignNodes holds the nodes of the parents of exclusive layouts as they were last
-// read, and which of them are of another format.
-type foreignNodes struct {
-	mu      sync.Mutex
-	reasons map[registry.Group]map[string]error // by the node's name; nil: it does no harm
-}
-
-func (f *foreignNodes) observe(l location, nodes []storedNode) {
-	exclusive, ok := l.layout.(Exclusive)
-	if !ok {
-		return
-	}
-	reasons := make(map[string]error, len(nodes))
-	for _, n := range nodes {
-		switch {
-		case n.gone, inFurtherParent(n.name):
-		case n.denied != nil:
-			reasons[n.name] = nil // its format is unknown
-		default:
-			reasons[n.name] = exclusive.Foreign(n.name, n.node.data)
-		}
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.reasons[l.group] = reasons
-}
-
-func (f *foreignNodes) of(group registry.Group) map[string]error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.reasons[group]
 }

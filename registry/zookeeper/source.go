@@ -11,9 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/go-zookeeper/zk"
-	"golang.org/x/sync/errgroup"
-
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/dependency"
@@ -125,82 +122,6 @@ func (s *Source) State() State {
 
 // Recheck starts a full reading over a new connection. It does not block.
 func (s *Source) Recheck() { wake(s.rechecks) }
-
-// SourceReport is the result of Check.
-type SourceReport struct {
-	State   State
-	Parents int      // in the roots of all formats
-	Absent  []string // roots that do not exist
-	Denied  Denied   // of the parents
-	Rules   []string // paths with rules that are not followed, see Ruled
-}
-
-// Check lists the root of every format and the parents in it, over a connection of its
-// own, and returns the state of that.
-func (s *Source) Check(ctx context.Context) (SourceReport, error) {
-	var r SourceReport
-	client, err := Dial(s.conn) //nolint:contextcheck // it ends by Close
-	if err != nil {
-		return r, err
-	}
-	defer client.Close()
-	for _, f := range s.opts.Formats {
-		root, _ := splitPattern(f)
-		n, err := client.query(ctx, query{path: root, kind: ofChildren})
-		switch {
-		case errors.Is(err, zk.ErrNoNode):
-			r.Absent = append(r.Absent, root)
-		case err != nil:
-			r.State = client.State()
-			return r, fmt.Errorf("list %s: %w", root, err)
-		}
-		r.Parents += len(n.children)
-		if err := r.Denied.try(ctx, client, f, n.children); err != nil {
-			r.State = client.State()
-			return r, err
-		}
-		rules, err := client.rules(ctx, f, n.children)
-		if err != nil {
-			r.State = client.State()
-			return r, err
-		}
-		r.Rules = append(r.Rules, rules...)
-	}
-	r.State = client.State()
-	return r, nil
-}
-
-// rules returns the paths with rules for the services of a format. Those that may not
-// be read are left out.
-func (c *Client) rules(ctx context.Context, f Format, names []string) ([]string, error) {
-	ruled, ok := f.(Ruled)
-	if !ok {
-		return nil, nil
-	}
-	var found []string
-	var mu sync.Mutex
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(readAhead)
-	for _, name := range names {
-		for _, path := range ruled.Rules(name) {
-			g.Go(func() error {
-				n, err := c.query(ctx, query{path: path, kind: ofChildren})
-				if err != nil && !errors.Is(err, zk.ErrNoNode) && !isLocal(err) {
-					return fmt.Errorf("list %s: %w", path, err)
-				}
-				if len(n.children) > 0 {
-					mu.Lock()
-					defer mu.Unlock()
-					found = append(found, path)
-				}
-				return nil
-			})
-		}
-	}
-	err := g.Wait()
-	slices.Sort(found)
-	return found, err
-}
 
 // Run implements registry.Source.
 func (s *Source) Run(ctx context.Context, table *registry.Table) error {

@@ -14,11 +14,6 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// verifyAfter is how long after a write a parent is read back, and watched from then on: a
-// write of our own ends the watch. It is long enough for the writes of a burst to be read
-// back together.
-const verifyAfter = 500 * time.Millisecond
-
 // A watcher reads and watches nodes over a client for a single connection.
 type watcher struct {
 	client *Client
@@ -176,23 +171,3 @@ func wake(ready chan<- struct{}) {
 	default:
 	}
 }
-
-// Watch implements registry.Watcher. Without a connection for watches it reads a group
-// without watching it. Once there is one, Changes returns every group.
-func (t *Target) Watch(ctx context.Context, group registry.Group) ([]registry.Stored, error) {
-	by, err := t.client.watches.add(ctx, group)
-	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", group, err)
-	}
-	return t.readBy(ctx, group, by)
-}
-
-// Changed implements registry.Watcher.
-func (t *Target) Changed() <-chan struct{} { return t.client.watches.ready }
-
-// Changes implements registry.Watcher.
-func (t *Target) Changes() []registry.Group { return t.client.watches.drain() }
-
-// Unwatched returns why changes by others to groups that are watched may be missed now;
-// nil: Changes returns them.
-func (c *Client) Unwatched() error { return c.watches.unwatched() }

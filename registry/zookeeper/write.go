@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/go-zookeeper/zk"
 
@@ -201,46 +200,6 @@ func (w *writer) plan(ctx context.Context) ([]unit, error) {
 	return units, nil
 }
 
-// foreignNode returns the error why nothing may be added to the parent, nil if it may.
-// The parent is listed and its unknown nodes are read, because a new group is
-// written without being read before.
-func (w *writer) foreignNode(ctx context.Context) (foreign, err error) {
-	exclusive, ok := w.layout.(Exclusive)
-	if !ok || !slices.ContainsFunc(w.change.Put, registry.Write.Adds) {
-		return nil, nil
-	}
-	names, err := w.target.children(ctx, w.parent, w.target.client.query)
-	if err != nil {
-		return nil, err
-	}
-	reasons := w.target.foreign.of(w.group)
-	var unknown []storedNode
-	for _, name := range names {
-		if reason, known := reasons[name]; reason != nil {
-			return errForeign(name, reason), nil
-		} else if !known {
-			unknown = append(unknown, storedNode{name: name})
-		}
-	}
-	if err := w.load(ctx, w.target.client, unknown); err != nil {
-		return nil, err
-	}
-	for _, n := range unknown {
-		if n.gone || n.denied != nil {
-			continue
-		}
-		if reason := exclusive.Foreign(n.name, n.node.data); reason != nil {
-			return errForeign(n.name, reason), nil
-		}
-	}
-	return nil, nil
-}
-
-func errForeign(name string, reason error) error {
-	return fmt.Errorf("%w: the parent znode holds %.80q, which %w: give one of the two formats another root or service name",
-		registry.ErrRefused, name, reason)
-}
-
 // store returns the unit that stores an entry. foreign is why no new entry may be
 // stored; nil if one may.
 func (w *writer) store(ctx context.Context, put registry.Write, foreign error) (u unit, err error) {
@@ -258,30 +217,6 @@ func (w *writer) store(ctx context.Context, put registry.Write, foreign error) (
 		}
 	}
 	return u, err
-}
-
-// addElement returns the unit that adds an element to its list if the list is still as
-// it was read; an empty one if the element is there.
-func (w *writer) addElement(ctx context.Context, e registry.Entry) (unit, error) {
-	path, element := w.layout.(MultiPath).Element(e)
-	if err := w.checkName(path); err != nil {
-		return unit{}, err
-	}
-	list, elements, err := readElements(ctx, w.target.client.query, path)
-	switch {
-	case err != nil:
-		return unit{}, err
-	case slices.Contains(elements, element):
-		return unit{}, nil
-	case list.stat == nil:
-		w.newLists[path] = true
-		return newUnit(e.Key, 0, &zk.CreateRequest{Path: path, Data: []byte(element), Acl: zk.WorldACL(zk.PermAll)}), nil
-	}
-	text := element
-	if others := strings.TrimRight(string(list.data), ", "); others != "" {
-		text = others + "," + element
-	}
-	return newUnit(e.Key, 0, &zk.SetDataRequest{Path: path, Data: []byte(text), Version: list.stat.Version}), nil
 }
 
 // isBesideAll reports whether an entry replaces no node: none is there, or that of another

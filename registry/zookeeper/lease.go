@@ -1,0 +1,64 @@
+package zookeeper
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strconv"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// A Record is one node that the replicas of an owner change by compare and
+// swap, each over a client of its own: the lease of one target.
+type Record struct {
+	client *Client
+	path   string
+	acl    []zk.ACL
+}
+
+// NewRecord returns the record of a target of an owner.
+func NewRecord(client *Client, owner, target string, access Access) (*Record, error) {
+	if client == nil || owner == "" || target == "" {
+		return nil, errors.New("zookeeper record: a client, an owner or a target is missing")
+	}
+	h := newHome(client, owner, access)
+	return &Record{client, h.node(leasesNode + "/" + url.PathEscape(target)), h.acl}, nil
+}
+
+// Load returns the record and its version; nothing and no version if there is none.
+func (r *Record) Load(ctx context.Context) ([]byte, string, error) {
+	n, err := r.client.read(ctx, r.path)
+	if err != nil || n.stat == nil {
+		return nil, "", err
+	}
+	return n.data, strconv.FormatInt(int64(n.stat.Version), 10), nil
+}
+
+// Save replaces the record if it still has a version, and creates it if the version
+// is empty. It returns registry.ErrConflict if another replica was faster.
+func (r *Record) Save(ctx context.Context, record []byte, version string) error {
+	var op any = &zk.CreateRequest{Path: r.path, Data: record, Acl: r.acl}
+	if version == "" {
+		parent := &zk.CreateRequest{Path: parentOf(r.path), Data: []byte{}, Acl: r.acl}
+		if err := r.client.createAll(ctx, parent); err != nil {
+			return err
+		}
+	} else {
+		v, err := strconv.ParseInt(version, 10, 32)
+		if err != nil {
+			return fmt.Errorf("version %q of %s: %w", version, r.path, err)
+		}
+		op = &zk.SetDataRequest{Path: r.path, Data: record, Version: int32(v)}
+	}
+	switch err := r.client.do(ctx, op); {
+	case errors.Is(err, zk.ErrBadVersion), errors.Is(err, zk.ErrNodeExists), errors.Is(err, zk.ErrNoNode):
+		return fmt.Errorf("%s: %w", r.path, registry.ErrConflict)
+	case err != nil:
+		return fmt.Errorf("write %s: %w", r.path, err)
+	}
+	return nil
+}

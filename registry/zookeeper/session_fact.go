@@ -1,0 +1,27 @@
+package zookeeper
+
+import (
+	"sync"
+)
+
+// A sessionFact is what was found or done in one session. In the next the
+// registry may have less, as after a restore, so that it is looked up once more.
+type sessionFact struct {
+	mu      sync.Mutex
+	session int64
+	value   bool
+}
+
+// get returns the fact in a session, and whether it is known.
+func (f *sessionFact) get(session int64) (value, known bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	known = session != 0 && f.session == session
+	return f.value && known, known
+}
+
+func (f *sessionFact) set(session int64, value bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.session, f.value = session, value
+}
