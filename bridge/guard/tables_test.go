@@ -15,10 +15,10 @@ import (
 	"github.com/xds-bridge/xds-bridge/bridge/guard"
 )
 
-// The two tables of docs/guard.md are what these tests saw with the settings of
+// The two tables of testdata/tables.md are what these tests saw with the settings of
 // the defaults. UPDATE_GOLDEN=1 writes them anew.
 
-const page = "../../docs/guard.md"
+const page = "testdata/tables.md"
 
 // A mesh is a source beside a bench.
 type mesh struct {

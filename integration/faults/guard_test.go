@@ -28,7 +28,7 @@ type lot struct {
 	entries int
 }
 
-// lots are those of a source, the sizes of the table in docs/guard.md
+// lots are those of a source, the sizes of the table in bridge/guard/testdata/tables.md
 // without the largest.
 func lots(source string) (all []lot) {
 	for _, shows := range []string{"nothing", "half"} {
@@ -182,7 +182,7 @@ func (g *guarded) holds(t testing.TB) (map[string][]heldBack, error) {
 }
 
 // TestGuardTable_RealServers is the first three rows of the table of sources in
-// docs/guard.md, with the real servers and the guard of the defaults: a
+// bridge/guard/testdata/tables.md, with the real servers and the guard of the defaults: a
 // source restarts and shows nothing, or half. What stays is all of it, held;
 // approval lets it go, and the source's return ends the rest without a write.
 func TestGuardTable_RealServers(t *testing.T) {
