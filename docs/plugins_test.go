@@ -27,7 +27,7 @@ func TestPluginPages(t *testing.T) {
 	if err != nil || len(modules) < 7 {
 		t.Fatalf("%q, %v", modules, err)
 	}
-	index, support := read(t, "plugins.md"), read(t, "support.md")
+	index, support := read(t, "plugins.md"), read(t, "compatibility.md")
 	for _, module := range modules {
 		name := filepath.Base(filepath.Dir(module))
 		t.Run(name, func(t *testing.T) {
@@ -71,7 +71,7 @@ func TestPluginPages(t *testing.T) {
 // go.mod names.
 func TestSupportedGo(t *testing.T) {
 	go1 := regexp.MustCompile(`(?m)^go (\d+\.\d+)\.`).FindStringSubmatch(read(t, "../go.mod"))
-	if go1 == nil || !strings.Contains(read(t, "support.md"), "\n| Go | "+go1[1]+", ") {
+	if go1 == nil || !strings.Contains(read(t, "compatibility.md"), "\n| Go | "+go1[1]+", ") {
 		t.Errorf("go.mod: %q", go1)
 	}
 }

@@ -98,9 +98,9 @@ func fresh(t *testing.T, dist string) []string {
 // otherGoVersions returns the supported minor versions but that of this Go.
 func otherGoVersions(t *testing.T) (others []string) {
 	t.Helper()
-	row := regexp.MustCompile(`(?m)^\| Go \| ([\d., ]+) \|`).FindStringSubmatch(read(t, "../../docs/support.md"))
+	row := regexp.MustCompile(`(?m)^\| Go \| ([\d., ]+) \|`).FindStringSubmatch(read(t, "../../docs/compatibility.md"))
 	if row == nil {
-		t.Fatal("docs/support.md names no versions of Go")
+		t.Fatal("docs/compatibility.md names no versions of Go")
 	}
 	for version := range strings.SplitSeq(row[1], ", ") {
 		if !strings.HasPrefix(runtime.Version()+".", "go"+version+".") {
