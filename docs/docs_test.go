@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
@@ -59,7 +58,7 @@ func TestMeshHosts(t *testing.T) {
 	web := hosts.Of(naming.MeshName{Name: "web", Protocol: "http"})
 	hello := hosts.Of(naming.MeshName{Name: "hello", Protocol: "grpc"})
 	greet := hosts.Of(naming.MeshName{Protocol: "tri", Key: naming.ServiceKey{Category: naming.Providers, Interface: "org.acme.GreetService", Version: "1.0"}})
-	for _, page := range []string{"data-planes.md", "operations.md"} {
+	for _, page := range []string{"data-planes.md", "operations/into-mesh.md"} {
 		for _, host := range regexp.MustCompile(`[\w.-]+\.zk\.bridge\.internal`).FindAllString(read(t, page), -1) {
 			if host != web && host != hello && host != greet {
 				t.Errorf("%s: %s is not how a host is called", page, host)
@@ -68,26 +67,79 @@ func TestMeshHosts(t *testing.T) {
 	}
 }
 
+// handwritten returns the pages of the documents, and the README.
+func handwritten(t *testing.T) []string {
+	t.Helper()
+	pages := []string{"../README.md"}
+	for _, pattern := range []string{"*.md", "adr/*.md", "operations/*.md", "plugins/*.md"} {
+		found, err := filepath.Glob(pattern)
+		if err != nil || len(found) == 0 {
+			t.Fatalf("%s: %q, %v", pattern, found, err)
+		}
+		pages = append(pages, found...)
+	}
+	return pages
+}
+
+// anchors returns what a link may name within a page: its headings as GitHub
+// converts them, and the names that the page declares.
+func anchors(text string) map[string]bool {
+	all := make(map[string]bool)
+	for _, m := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(text, -1) {
+		words := regexp.MustCompile(`[^\p{L}\p{N}_ -]`).ReplaceAllString(strings.ToLower(m[1]), "")
+		all[strings.ReplaceAll(words, " ", "-")] = true
+	}
+	for _, m := range regexp.MustCompile(`<a name="([^"]+)">`).FindAllStringSubmatch(text, -1) {
+		all[m[1]] = true
+	}
+	return all
+}
+
+// TestLinks: each link leads to a file that exists, and to an anchor in it.
 func TestLinks(t *testing.T) {
-	pages, err := filepath.Glob("*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	adrs, err := filepath.Glob("adr/*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	plugins, err := filepath.Glob("plugins/*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, page := range append(slices.Concat(pages, adrs, plugins), "../README.md") {
-		for _, m := range regexp.MustCompile(`\]\(([^)#]+)`).FindAllStringSubmatch(read(t, page), -1) {
+	for _, page := range append(handwritten(t), "../deploy/alerts.yaml") {
+		text := read(t, page)
+		for _, m := range regexp.MustCompile(`(?:\]\(|main/docs/)([^)#\s]*)(#[^)\s]*)?`).FindAllStringSubmatch(text, -1) {
 			if strings.Contains(m[1], "://") {
 				continue
 			}
-			if _, err := os.Stat(filepath.Join(filepath.Dir(page), m[1])); err != nil {
+			file := filepath.Join(filepath.Dir(page), m[1])
+			switch {
+			case strings.HasSuffix(page, ".yaml"): // by the address of the repository
+				file = m[1]
+			case m[1] == "":
+				file = page
+			}
+			if _, err := os.Stat(file); err != nil {
 				t.Errorf("%s: %v", page, err)
+			} else if strings.HasSuffix(file, ".md") && m[2] != "" && !anchors(read(t, file))[m[2][1:]] {
+				t.Errorf("%s: %s has no heading %s", page, m[1], m[2])
+			}
+		}
+	}
+}
+
+// TestCommands: each command and flag of the program that a page prints exists.
+func TestCommands(t *testing.T) {
+	flags := make(map[string]string) // by command
+	for _, section := range strings.Split(read(t, "reference/flags.md"), "\n## ")[1:] {
+		name, _, _ := strings.Cut(strings.TrimPrefix(section, "xds-bridge "), " ")
+		name, _, _ = strings.Cut(name, "\n")
+		flags[name] = section
+	}
+	command := regexp.MustCompile("(?m)(?:^ *|`|bin/)xds-bridge ([a-z]+)([^\n`|#()]*)")
+	for _, page := range handwritten(t) {
+		text := read(t, page)
+		code := regexp.MustCompile("(?m)^ {4,}.*$|`[^`\n]+`").FindAllString(text, -1)
+		for _, m := range command.FindAllStringSubmatch(strings.Join(code, "\n"), -1) {
+			section, known := flags[m[1]]
+			if !known {
+				t.Errorf("%s: there is no command %s", page, m[1])
+			}
+			for _, flag := range regexp.MustCompile(` --?[a-z][a-z-]*`).FindAllString(m[2], -1) {
+				if !strings.Contains(section+flags["Flags"], "`"+flag[1:]+"`") && !strings.Contains(section+flags["Flags"], "`"+flag[1:]+",") && !strings.Contains(section+flags["Flags"], ","+flag+"`") {
+					t.Errorf("%s: %s has no flag%s", page, m[1], flag)
+				}
 			}
 		}
 	}
