@@ -116,10 +116,10 @@ func (h *home) probe(ctx context.Context, r *Report) error {
 
 // version returns the version of a server by its command srvr; empty if that is not
 // enabled, as on most servers.
-func (c *Client) version(ctx context.Context, server string) string {
-	ctx, cancel := context.WithTimeout(ctx, c.opts.DialTimeout)
+func (s *session) version(ctx context.Context, server string) string {
+	ctx, cancel := context.WithTimeout(ctx, s.opts.DialTimeout)
 	defer cancel()
-	conn, err := c.open(ctx, "tcp", server)
+	conn, err := s.open(ctx, "tcp", server)
 	if err != nil {
 		return ""
 	}

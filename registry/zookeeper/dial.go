@@ -16,42 +16,42 @@ import (
 )
 
 // dial makes one connection for the library.
-func (c *Client) dial(ctx context.Context, network, address string) (net.Conn, error) {
-	auth, err := c.opts.credentials()
+func (s *session) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	auth, err := s.opts.credentials()
 	if err != nil {
-		return nil, c.dialFailed(address, err)
+		return nil, s.dialFailed(address, err)
 	}
-	raw, err := c.open(ctx, network, address)
+	raw, err := s.open(ctx, network, address)
 	if err != nil {
-		return nil, c.dialFailed(address, err)
+		return nil, s.dialFailed(address, err)
 	}
-	w := newWire(raw, auth, c.opts)
-	w.isBehind = func(zxid int64) bool { return c.isBehind(ctx, address, zxid) }
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closing && ctx.Err() != nil {
+	w := newWire(raw, auth, s.opts)
+	w.isBehind = func(zxid int64) bool { return s.isBehind(ctx, address, zxid) }
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closing && ctx.Err() != nil {
 		return nil, errors.Join(context.Cause(ctx), raw.Close())
 	}
-	if c.wire != nil {
-		_ = c.wire.Close() // the library leaves that of an expired session open
+	if s.wire != nil {
+		_ = s.wire.Close() // the library leaves that of an expired session open
 	}
-	c.wire = w
+	s.wire = w
 	return w, nil
 }
 
 // isBehind reports whether a server has less than a session has seen, by a request over
 // a connection of its own. A server that only lags behind its ensemble
 // catches up by sync before it answers.
-func (c *Client) isBehind(ctx context.Context, address string, zxid int64) bool {
+func (s *session) isBehind(ctx context.Context, address string, zxid int64) bool {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	opts := c.opts
+	opts := s.opts
 	opts.Servers, opts.Timeout, opts.Log, opts.Observe = []string{address}, opts.DialTimeout, nil, nil
-	probe, err := dial(opts, &singleConnection{end: cancel}) //nolint:contextcheck // it ends by Close
-	if err != nil {
+	probe, err := newSession(opts, &singleConnection{end: cancel})
+	if err != nil || probe.connect() != nil { //nolint:contextcheck // it ends by close
 		return false
 	}
-	defer probe.Close()
+	defer probe.close(func() {})
 	at, err := call(ctx, probe, func(conn conn) (int64, error) {
 		_, err := conn.Sync("/")
 		return probe.zxid(), err
@@ -59,27 +59,27 @@ func (c *Client) isBehind(ctx context.Context, address string, zxid int64) bool 
 	if err != nil || at >= zxid {
 		return false
 	}
-	c.opts.Log.Warn("zookeeper has less than this session has seen, as after a wipe or a restore; a new session begins",
+	s.opts.Log.Warn("zookeeper has less than this session has seen, as after a wipe or a restore; a new session begins",
 		"server", address, "zxid", hexID(at), "seen", hexID(zxid))
-	c.pace = pace{} // the next connection follows at once
+	s.pace = pace{} // the next connection follows at once
 	return true
 }
 
 // zxid returns the last transaction of the server that was reported.
-func (c *Client) zxid() int64 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.wire == nil {
+func (s *session) zxid() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.wire == nil {
 		return 0
 	}
-	return c.wire.zxid.Load()
+	return s.wire.zxid.Load()
 }
 
 // open connects to a server and secures the connection.
-func (c *Client) open(ctx context.Context, network, address string) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.opts.DialTimeout)
+func (s *session) open(ctx context.Context, network, address string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.opts.DialTimeout)
 	defer cancel()
-	conn, err := tlsfile.Secure(c.opts.Dial, c.opts.TLS)(ctx, network, address)
+	conn, err := tlsfile.Secure(s.opts.Dial, s.opts.TLS)(ctx, network, address)
 	if err != nil {
 		return nil, fmt.Errorf("connect: %w", err)
 	}
@@ -88,24 +88,24 @@ func (c *Client) open(ctx context.Context, network, address string) (net.Conn, e
 
 // dialSame returns a dialer to the server that the client is connected to: its name may
 // have the addresses of several servers.
-func (c *Client) dialSame() func(ctx context.Context, network, address string) (net.Conn, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	at, ok := c.wire.RemoteAddr().(*net.TCPAddr)
+func (s *session) dialSame() func(ctx context.Context, network, address string) (net.Conn, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at, ok := s.wire.RemoteAddr().(*net.TCPAddr)
 	if !ok {
-		return c.opts.Dial
+		return s.opts.Dial
 	}
 	return func(ctx context.Context, network, _ string) (net.Conn, error) {
-		return c.opts.Dial(ctx, network, at.String())
+		return s.opts.Dial(ctx, network, at.String())
 	}
 }
 
-func (c *Client) dialFailed(address string, err error) error {
-	c.mu.Lock()
-	c.state.Server, c.state.LastError = address, err.Error()
-	state := c.state
-	c.mu.Unlock()
-	c.observe(state)
+func (s *session) dialFailed(address string, err error) error {
+	s.mu.Lock()
+	s.state.Server, s.state.LastError = address, err.Error()
+	state := s.state
+	s.mu.Unlock()
+	s.observe(state)
 	return err
 }
 
@@ -127,11 +127,11 @@ func (o Options) credentials() ([]byte, error) {
 
 // reauthenticate closes the connection if the credentials in the files have changed
 // since it was made. The session continues.
-func (c *Client) reauthenticate() {
-	now, err := c.opts.credentials()
-	c.mu.Lock()
-	w := c.wire
-	c.mu.Unlock()
+func (s *session) reauthenticate() {
+	now, err := s.opts.credentials()
+	s.mu.Lock()
+	w := s.wire
+	s.mu.Unlock()
 	if err == nil && w != nil && !bytes.Equal(now, w.sent) {
 		_ = w.Close() // the library makes another
 	}

@@ -24,7 +24,7 @@
 //
 //	watch, shared                       watches over one connection
 //	requests                            the requests of a client
-//	client                              the session, which continues over several connections
+//	client, session                     a client, and its session, which continues over several connections
 //	dial, wire, wire_watch, codes       one connection, and the errors of a server
 //
 // Goroutines: the library's own, one for each call in flight, and those that make

@@ -110,7 +110,7 @@ func (c conn) createRoot() bool {
 }
 
 func (c *Client) query(ctx context.Context, q query) (node, error) {
-	return call(ctx, c, func(conn conn) (node, error) { return conn.query(q) })
+	return call(ctx, c.session, func(conn conn) (node, error) { return conn.query(q) })
 }
 
 func (c *Client) get(ctx context.Context, path string) (node, error) {
@@ -155,7 +155,7 @@ func (c *Client) do(ctx context.Context, op any) error {
 // multi applies operations in one transaction. If one of them failed, at is its
 // index.
 func (c *Client) multi(ctx context.Context, ops []any) (at int, err error) {
-	results, err := call(ctx, c, func(conn conn) ([]zk.MultiResponse, error) { return conn.multi(ops) })
+	results, err := call(ctx, c.session, func(conn conn) ([]zk.MultiResponse, error) { return conn.multi(ops) })
 	if err == nil {
 		return 0, nil
 	}
@@ -234,7 +234,7 @@ func (c *Client) checkCreate(ctx context.Context, path string) error {
 		&zk.CreateRequest{Path: path, Data: []byte{}, Acl: zk.WorldACL(zk.PermAll)},
 		&zk.CheckVersionRequest{Path: parentOf(path), Version: math.MaxInt32},
 	}
-	_, err := call(ctx, c, func(conn conn) ([]zk.MultiResponse, error) {
+	_, err := call(ctx, c.session, func(conn conn) ([]zk.MultiResponse, error) {
 		return conn.Multi(conn.below(ops)...) // which creates no chroot
 	})
 	if errors.Is(err, registry.ErrRefused) {
@@ -274,7 +274,7 @@ func (c *Client) deleteTree(ctx context.Context, path string) error {
 }
 
 func (c *Client) replaceOpenACL(ctx context.Context, path string, acl []zk.ACL) error {
-	_, err := call(ctx, c, func(conn conn) (*zk.Stat, error) {
+	_, err := call(ctx, c.session, func(conn conn) (*zk.Stat, error) {
 		now, stat, err := conn.GetACL(conn.under(path))
 		if err != nil || !isOpen(now) {
 			return nil, err

@@ -36,10 +36,10 @@ func share(c *Client, f *follower) (w *watcher, end func(connected bool)) {
 }
 
 // awaitLoss waits until the library has noticed that the connection is closed.
-func (c *Client) awaitLoss() {
-	c.mu.Lock()
-	lost := c.notConnected
-	c.mu.Unlock()
+func (s *session) awaitLoss() {
+	s.mu.Lock()
+	lost := s.notConnected
+	s.mu.Unlock()
 	timer := time.NewTimer(time.Second)
 	defer timer.Stop()
 	select {
@@ -49,17 +49,17 @@ func (c *Client) awaitLoss() {
 }
 
 // notify calls a function with the follower of the connection, if there is one.
-func (c *Client) notify(event func(*follower)) {
-	c.mu.Lock()
-	f := c.follower
-	c.mu.Unlock()
+func (s *session) notify(event func(*follower)) {
+	s.mu.Lock()
+	f := s.follower
+	s.mu.Unlock()
 	if f != nil {
 		event(f)
 	}
 }
 
 // observe reports a state of the session.
-func (c *Client) observe(s State) {
-	c.opts.Observe(s)
-	c.notify(func(f *follower) { f.state(s) })
+func (s *session) observe(state State) {
+	s.opts.Observe(state)
+	s.notify(func(f *follower) { f.state(state) })
 }

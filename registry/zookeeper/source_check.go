@@ -44,7 +44,7 @@ func (s *Source) Check(ctx context.Context) (SourceReport, error) {
 			r.State = client.State()
 			return r, err
 		}
-		rules, err := client.rules(ctx, f, n.children)
+		rules, err := rulesOf(ctx, client, f, n.children)
 		if err != nil {
 			r.State = client.State()
 			return r, err
@@ -55,9 +55,9 @@ func (s *Source) Check(ctx context.Context) (SourceReport, error) {
 	return r, nil
 }
 
-// rules returns the paths with rules for the services of a format. Those that may not
+// rulesOf returns the paths with rules for the services of a format. Those that may not
 // be read are left out.
-func (c *Client) rules(ctx context.Context, f Format, names []string) ([]string, error) {
+func rulesOf(ctx context.Context, c *Client, f Format, names []string) ([]string, error) {
 	ruled, ok := f.(Ruled)
 	if !ok {
 		return nil, nil

@@ -38,7 +38,7 @@ const watchesSet = time.Millisecond
 // begin waits for the connection, and makes its server catch up with its leader:
 // one that lags would show an old state as if it were whole.
 func (w *watcher) begin(ctx context.Context) error {
-	if _, err := call(ctx, w.client, func(conn conn) (string, error) { return conn.Sync("/") }); err != nil {
+	if _, err := call(ctx, w.client.session, func(conn conn) (string, error) { return conn.Sync("/") }); err != nil {
 		return fmt.Errorf("sync: %w", err)
 	}
 	registry.Sleep(ctx, watchesSet)

@@ -74,7 +74,7 @@ func (w *wire) armed(p []byte) []byte {
 // queryArmed makes a query that arms a watch on the wire.
 func (c *Client) queryArmed(ctx context.Context, q query) (node, error) {
 	q.watch = false
-	return call(ctx, c, func(conn conn) (node, error) {
+	return call(ctx, c.session, func(conn conn) (node, error) {
 		c.mu.Lock()
 		w := c.wire
 		c.mu.Unlock()
