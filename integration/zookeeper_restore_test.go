@@ -31,7 +31,7 @@ func TestZooKeeper_OlderSnapshot(t *testing.T) {
 	used := zookeeperClient(t, conn)
 	const session = 1 // the target whose entries live as long as its session
 	targets := []*zookeeper.Target{zookeeperTarget(t, used, f), zookeeperTarget(t, zookeeperClient(t, conn), f, zookeeperSession)}
-	record, err := zookeeper.NewRecord(zookeeperClient(t, conn), zookeeperOwner, "zk", zookeeper.Open)
+	record, err := zookeeper.NewLeaseStore(zookeeperClient(t, conn), zookeeperOwner, "zk", zookeeper.Open)
 	if err != nil {
 		t.Fatal(err)
 	}

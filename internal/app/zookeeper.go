@@ -200,7 +200,7 @@ func (z zookeeperKind) leases(owner string, log *slog.Logger) (open func(target 
 		return nil, nil, err
 	}
 	return func(target string) (lease.Store, error) {
-		return zookeeper.NewRecord(client, owner, target, zookeeper.Access(z.ACL))
+		return zookeeper.NewLeaseStore(client, owner, target, zookeeper.Access(z.ACL))
 	}, client.Close, nil
 }
 

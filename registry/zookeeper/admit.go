@@ -197,7 +197,7 @@ func (a *admission) bridgeOf(ctx context.Context, owner string) (string, error) 
 	return "", nil
 }
 
-func (a *admission) recordBridges(ctx context.Context) error {
+func (a *admission) storeBridges(ctx context.Context) error {
 	if len(a.opts.Bridges) == 0 {
 		return nil
 	}

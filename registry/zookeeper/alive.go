@@ -50,7 +50,7 @@ func (p *presence) KeepAlive(ctx context.Context) {
 	defer ticker.Stop()
 	failed := false
 	for {
-		err := client.createAll(ctx, p.home.request(aliveNode, p.record(), zk.FlagEphemeral))
+		err := client.createAll(ctx, p.home.request(aliveNode, p.describeProcess(), zk.FlagEphemeral))
 		if err != nil && !failed && ctx.Err() == nil {
 			p.opts.Log.Warn("cannot show other processes that this bridge runs", "err", err)
 		}
@@ -132,7 +132,7 @@ func (p *presence) isOurs(session, current int64) bool {
 }
 
 // remedy returns what a person does about another process of the owner.
-func (p *presence) remedy(other aliveRecord) string {
+func (p *presence) remedy(other aliveProcess) string {
 	switch {
 	case p.opts.Shared:
 		return "it runs without replicas.lease: end it, and start it again with the lease"
@@ -161,10 +161,10 @@ func (p *presence) findReplicas(ctx context.Context) error {
 	return p.home.client.deleteTree(ctx, p.home.node(fenceNode))
 }
 
-func (p *presence) record() string {
+func (p *presence) describeProcess() string {
 	host, _ := os.Hostname() // without it the process cannot be found by a person
 	pid := os.Getpid()
-	r := aliveRecord{
+	r := aliveProcess{
 		Host: host, Process: pid, System: system(), Started: started(pid),
 		Timeout: p.home.client.State().Timeout, Writes: alone,
 	}

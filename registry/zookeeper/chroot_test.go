@@ -63,7 +63,7 @@ func TestChroot(t *testing.T) {
 	inVirtualTime(t, "a record of replicas", func(t *testing.T, s *zkfake.Server) {
 		client := dial(t, s, below)
 		defer client.Close()
-		record, err := zookeeper.NewRecord(client, owner, "zk", zookeeper.Open)
+		record, err := zookeeper.NewLeaseStore(client, owner, "zk", zookeeper.Open)
 		must(t, err)
 		must(t, record.Save(t.Context(), []byte("one"), ""))
 		must(t, s.Put("/a/b/xds-bridge/"+owner+"/leases/zk", []byte("two")))

@@ -153,9 +153,9 @@ func TestFence(t *testing.T) {
 func TestRecord(t *testing.T) {
 	t.Parallel()
 	server := serve(t)
-	open := func() *zookeeper.Record {
+	open := func() *zookeeper.LeaseStore {
 		t.Helper()
-		r, err := zookeeper.NewRecord(dial(t, server), owner, "zk", zookeeper.Open)
+		r, err := zookeeper.NewLeaseStore(dial(t, server), owner, "zk", zookeeper.Open)
 		must(t, err)
 		return r
 	}
@@ -184,7 +184,7 @@ func TestRecord(t *testing.T) {
 	if err := b.Save(t.Context(), []byte("x"), "x"); err == nil {
 		t.Error("Save with version x: got no error, want one")
 	}
-	other, err := zookeeper.NewRecord(dial(t, server), owner, "other", zookeeper.Open)
+	other, err := zookeeper.NewLeaseStore(dial(t, server), owner, "other", zookeeper.Open)
 	must(t, err)
 	must(t, other.Save(t.Context(), []byte("of another target"), ""))
 	if data, _, err := a.Load(t.Context()); err != nil || data != nil {

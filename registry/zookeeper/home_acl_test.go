@@ -40,7 +40,7 @@ func TestAccess_HomesAreClosedToOthers(t *testing.T) {
 				write(t, tg, creation(ours(0, 0, 0)))
 				_, err := client.ID(t.Context(), "the-id", access)
 				must(t, err)
-				record, err := zookeeper.NewRecord(client, owner, "zk", access)
+				record, err := zookeeper.NewLeaseStore(client, owner, "zk", access)
 				must(t, err)
 				must(t, record.Save(t.Context(), []byte("one"), ""))
 				anybody := otherUser(t, s)

@@ -12,25 +12,25 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// A Record is one node that the replicas of an owner change by compare and
+// A LeaseStore is one node that the replicas of an owner change by compare and
 // swap, each over a client of its own: the lease of one target.
-type Record struct {
+type LeaseStore struct {
 	client *Client
 	path   string
 	acl    []zk.ACL
 }
 
-// NewRecord returns the record of a target of an owner.
-func NewRecord(client *Client, owner, target string, access Access) (*Record, error) {
+// NewLeaseStore returns the record of a target of an owner.
+func NewLeaseStore(client *Client, owner, target string, access Access) (*LeaseStore, error) {
 	if client == nil || owner == "" || target == "" {
 		return nil, errors.New("zookeeper record: a client, an owner or a target is missing")
 	}
 	h := newHome(client, owner, access)
-	return &Record{client, h.node(leasesNode + "/" + url.PathEscape(target)), h.acl}, nil
+	return &LeaseStore{client, h.node(leasesNode + "/" + url.PathEscape(target)), h.acl}, nil
 }
 
 // Load returns the record and its version; nothing and no version if there is none.
-func (r *Record) Load(ctx context.Context) ([]byte, string, error) {
+func (r *LeaseStore) Load(ctx context.Context) ([]byte, string, error) {
 	n, err := r.client.read(ctx, r.path)
 	if err != nil || n.stat == nil {
 		return nil, "", err
@@ -40,7 +40,7 @@ func (r *Record) Load(ctx context.Context) ([]byte, string, error) {
 
 // Save replaces the record if it still has a version, and creates it if the version
 // is empty. It returns registry.ErrConflict if another replica was faster.
-func (r *Record) Save(ctx context.Context, record []byte, version string) error {
+func (r *LeaseStore) Save(ctx context.Context, record []byte, version string) error {
 	var op any = &zk.CreateRequest{Path: r.path, Data: record, Acl: r.acl}
 	if version == "" {
 		parent := &zk.CreateRequest{Path: parentOf(r.path), Data: []byte{}, Acl: r.acl}

@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// An aliveRecord is the content of the node alive, about the process that created
+// An aliveProcess is the content of the node alive, about the process that created
 // it. The process counts as running as long as the node's session, unless the
 // system on which both run knows better.
-type aliveRecord struct {
+type aliveProcess struct {
 	Host    string        `json:"host"`
 	Process int           `json:"process"`
 	System  string        `json:"system,omitempty"`  // in which Process is a number: a boot and a PID namespace; empty: unknown
@@ -31,8 +31,8 @@ const (
 )
 
 // parseAlive decodes the content of the node; the zero value if it cannot be decoded.
-func parseAlive(data []byte) aliveRecord {
-	var r aliveRecord
+func parseAlive(data []byte) aliveProcess {
+	var r aliveProcess
 	_ = json.Unmarshal(data, &r) // as documented
 	return r
 }
@@ -41,7 +41,7 @@ func parseAlive(data []byte) aliveRecord {
 // waits for its session to end, or is this process. A host name and a number are
 // not enough to know: in each container there is a process 1, and a host name
 // may be that of a whole node.
-func (r aliveRecord) ended() bool {
+func (r aliveProcess) ended() bool {
 	host, err := os.Hostname()
 	if err != nil || r.Host != host || r.Process <= 0 || r.Started == "" || r.System == "" || r.System != system() {
 		return false

@@ -54,7 +54,7 @@ func TestRestore_OlderSnapshot(t *testing.T) {
 	inVirtualTime(t, "the record of the replicas", func(t *testing.T, server *zkfake.Server) {
 		client := dial(t, server)
 		defer client.Close()
-		record, err := zookeeper.NewRecord(client, owner, "zk", zookeeper.Open)
+		record, err := zookeeper.NewLeaseStore(client, owner, "zk", zookeeper.Open)
 		must(t, err)
 		must(t, record.Save(t.Context(), []byte("one"), ""))
 		server.Restore(zkfake.Snapshot{})

@@ -101,7 +101,7 @@ func (t *Target) prepare(ctx context.Context) error {
 	if prepared, _ := t.prepared.get(session); prepared {
 		return nil
 	}
-	for _, step := range []func(context.Context) error{t.restrictHome, t.ephemerals.mark, t.recordBridges} {
+	for _, step := range []func(context.Context) error{t.restrictHome, t.ephemerals.mark, t.storeBridges} {
 		if err := step(ctx); err != nil {
 			return err
 		}
