@@ -14,54 +14,54 @@ import (
 
 // Bridge leads from one registry to another.
 type Bridge struct {
-	Name     string     `yaml:"name" need:"it is a part of the mark on every entry" check:"name" doc:"Unique in the file; a part of the mark on every entry."`
-	From     string     `yaml:"from" need:"name one of registries" doc:"The registry that is read."`
-	To       string     `yaml:"to" need:"name one of registries" doc:"The registry that is written."`
-	Listen   string     `yaml:"listen" doc:"Into a mesh only: the address istiod's configSources names."`
-	Formats  []Format   `yaml:"formats" need:"such as [dubbo-interface]" doc:"The formats in which services are stored. From a mesh each service is stored in all of them. Between registries they are also what is read, each at its root or in its group, and a service is stored in the one in whose place it was read. Into a mesh they are only what is read."`
-	Reads    []Format   `yaml:"reads" doc:"Between registries: what is read in place of formats, each format at its root or in its group; each service is then stored in all of formats."`
-	Select   Select     `yaml:"select" doc:"Which services and addresses pass."`
-	Names    []NameRule `yaml:"names" doc:"What a mesh host provides where no service key is published; the first rule that fits a host counts, and one that never counts, because an earlier one fits wherever it does, is refused. interface, version and group are what the host is in the mesh: rules of all bridges from that mesh count, in the order of the file. service and protocol count for this bridge only."`
-	Metadata Metadata   `yaml:"metadata" doc:"What of the attributes of services passes, and under which keys; followed in this order."`
-	Policy   string     `yaml:"policy" default:"sync" enum:"sync|upsert-only|create-only|read-only" doc:"What the bridge may do to its entries."`
-	Guard    Guard      `yaml:"guard" doc:"How reluctantly the bridge deletes."`
+	Name     string     `yaml:"name" need:"it is a part of the mark on every entry" check:"name" doc:"The name of the bridge, unique in the file. It is part of the mark of every entry."`
+	From     string     `yaml:"from" need:"name one of registries" doc:"The source: the registry that is read."`
+	To       string     `yaml:"to" need:"name one of registries" doc:"The target: the registry that is written."`
+	Listen   string     `yaml:"listen" doc:"The address at which istiod connects to the bridge, as in its configSources. Only for bridges into a mesh, which require it."`
+	Formats  []Format   `yaml:"formats" need:"such as [dubbo-interface]" doc:"The formats of the services. Services of a mesh are written in every listed format. Services of a registry are read in the listed formats, each at its root or in its group; they are written in the format they were read in. Into a mesh, the formats only say what is read."`
+	Reads    []Format   `yaml:"reads" doc:"The formats to read, if they differ from the formats to write. Only between registries. Each service is then written in every format listed under formats."`
+	Select   Select     `yaml:"select" doc:"The services and addresses that are copied."`
+	Names    []NameRule `yaml:"names" doc:"What a host of the mesh provides if no service key is published for it. The first rule that matches the host applies; a rule that an earlier one always shadows is an error. Rules for interface, version, group and keys apply to all bridges from the same mesh, in the order of the file. service and protocol apply only to this bridge."`
+	Metadata Metadata   `yaml:"metadata" doc:"Which attributes of a service are copied, and under which keys. The rules apply in the order keep, drop, rename, values, add."`
+	Policy   string     `yaml:"policy" default:"sync" enum:"sync|upsert-only|create-only|read-only" doc:"What the bridge may do. sync: create, update and delete. upsert-only: create and update. create-only: create. read-only: nothing."`
+	Guard    Guard      `yaml:"guard" doc:"The deletion guard."`
 }
 
 // Select says which services and addresses pass a bridge.
 type Select struct {
-	Include       []string       `yaml:"include" check:"pattern" filled:"to let none pass remove the bridge, or write exclude: ['*']" doc:"Patterns with at most one star: of mesh hosts; from another registry of interfaces, of service keys such as providers:org.acme.*, or of other native names. Without it all pass."`
-	Exclude       []string       `yaml:"exclude" check:"pattern" doc:"Patterns of what is left out all the same."`
-	SkipMutualTLS bool           `yaml:"skipMutualTLS" doc:"Leave out endpoints whose mesh policy may refuse plaintext callers."`
-	Allow         []netip.Prefix `yaml:"allow" doc:"Networks whose addresses pass although they are loopback, link-local, multicast or a metadata service."`
+	Include       []string       `yaml:"include" check:"pattern" filled:"to let none pass remove the bridge, or write exclude: ['*']" doc:"Patterns of the services to copy, with at most one *. From a mesh: hosts. From another registry: interfaces, service keys such as providers:org.acme.*, or native names. Without it, all services are copied."`
+	Exclude       []string       `yaml:"exclude" check:"pattern" doc:"Patterns of services that are skipped even if include matches."`
+	SkipMutualTLS bool           `yaml:"skipMutualTLS" doc:"Skip endpoints that may reject plaintext callers according to the policy of the mesh."`
+	Allow         []netip.Prefix `yaml:"allow" doc:"Networks whose addresses are copied even if they are loopback, link-local, multicast or cloud metadata addresses."`
 }
 
 // NameRule maps a mesh host to the interface it provides, a service to its
 // name in formats with plain names, or both.
 type NameRule struct {
-	Host      string   `yaml:"host" need:"such as *.shop.svc.cluster.local" check:"pattern" doc:"A pattern of mesh hosts, or for service of native names; * matches any text."`
-	Port      uint16   `yaml:"port" doc:"A service port; 0 matches every one, such as an HTTP port beside that of the RPC."`
-	Interface string   `yaml:"interface" check:"key" doc:"The interface the host provides; a * is replaced by what the star of host matches."`
-	Keys      []string `yaml:"keys" check:"serviceKey" doc:"Service keys such as providers:org.acme.Orders:1.0:, in place of interface, version and group: of a port that provides several interfaces."`
-	Service   string   `yaml:"service" check:"plain" doc:"The service's name in formats with plain names, a * as in interface; empty is the application's name. For dubbo-application the name of the application."`
+	Host      string   `yaml:"host" need:"such as *.shop.svc.cluster.local" check:"pattern" doc:"A pattern of hosts of the mesh or, in a rule for service, of native names. * matches any text."`
+	Port      uint16   `yaml:"port" doc:"A service port. 0 matches every port, including an HTTP port next to the RPC port."`
+	Interface string   `yaml:"interface" check:"key" doc:"The interface that the host provides. A * is replaced by the text that the * of host matches."`
+	Keys      []string `yaml:"keys" check:"serviceKey" doc:"Service keys such as providers:org.acme.Orders:1.0:, for a port that provides several interfaces. Replaces interface, version and group."`
+	Service   string   `yaml:"service" check:"plain" doc:"The name of the service in formats with plain names; in dubbo-application, the name of the application. A * works as in interface. Empty: the name of the application."`
 	Version   string   `yaml:"version" check:"key" doc:"The version of the interface."`
 	Group     string   `yaml:"group" check:"key" doc:"The group of the interface."`
-	Protocol  string   `yaml:"protocol" check:"protocol" doc:"The RPC protocol; empty leaves that to the format."`
+	Protocol  string   `yaml:"protocol" check:"protocol" doc:"The RPC protocol. Empty: the protocol of the format."`
 }
 
 // Metadata says which attributes of services pass a bridge, and under which keys.
 type Metadata struct {
-	Keep   []string          `yaml:"keep" filled:"to let none pass write drop: ['*']" doc:"Patterns of the keys that pass; without it all do."`
-	Drop   []string          `yaml:"drop" doc:"Patterns of the keys that do not pass all the same."`
-	Rename map[string]string `yaml:"rename" doc:"A key, and what it is called from here on; where that exists already it stays, and status reports it."`
-	Values []ValueRule       `yaml:"values" doc:"Values that others replace; the first rule that fits counts."`
-	Add    map[string]string `yaml:"add" doc:"Keys and values that every service gets, in place of what it says itself."`
+	Keep   []string          `yaml:"keep" filled:"to let none pass write drop: ['*']" doc:"Patterns of the keys to copy. Without it, all keys are copied."`
+	Drop   []string          `yaml:"drop" doc:"Patterns of the keys to skip even if keep matches."`
+	Rename map[string]string `yaml:"rename" doc:"Old key: new key. If a service already has the new key, its value stays, the old key is dropped, and status reports that."`
+	Values []ValueRule       `yaml:"values" doc:"Values to replace. The first rule that matches applies."`
+	Add    map[string]string `yaml:"add" doc:"Keys and values to set on every service. They replace the service's own values."`
 }
 
 // ValueRule replaces one value of a key by another.
 type ValueRule struct {
-	Key  string `yaml:"key" need:"the key whose value is replaced" doc:"The key, by its new name."`
+	Key  string `yaml:"key" need:"the key whose value is replaced" doc:"The key, after rename."`
 	From string `yaml:"from" doc:"The value that is replaced."`
-	To   string `yaml:"to" doc:"The value in its place; empty leaves the key out."`
+	To   string `yaml:"to" doc:"The new value. Empty: the key is dropped."`
 }
 
 // Rules returns the rules that are applied to the attributes of each service.
@@ -81,13 +81,13 @@ func (m Metadata) validate(v *validator, path string) {
 
 // Guard says how reluctantly a bridge deletes.
 type Guard struct {
-	Mode         string   `yaml:"mode" default:"enforce" enum:"enforce|warn|off" doc:"Whether deletions are held, only reported, or go."`
-	Share        float64  `yaml:"share" default:"0.3" doc:"Deletions are held that would leave more than this part of a bridge's services without an endpoint, or delete more than this part of its endpoints, within window. 0 and 1: none are."`
-	AtLeast      int      `yaml:"atLeast" default:"10" check:"count" doc:"Endpoints that do not count against share within window if the source withdraws them and others of their service stay."`
-	Window       Duration `yaml:"window" default:"1h" doc:"How long a loss counts, and how long a host in a mesh stays without endpoints whose service is only found to be gone."`
-	LastEndpoint Duration `yaml:"lastEndpoint" default:"30s" doc:"How long the last endpoint of a service waits."`
-	Settle       Duration `yaml:"settle" default:"1m" doc:"How long an orphan waits once the source is complete: an entry that no reading shows and nobody withdrew."`
-	Confirm      Duration `yaml:"confirm" default:"10m" doc:"How long after a hold began a reading over a new connection may confirm it; 0s: only approval ends it."`
+	Mode         string   `yaml:"mode" default:"enforce" enum:"enforce|warn|off" doc:"enforce: too many deletions are held. warn: they are only reported. off: the guard does not check."`
+	Share        float64  `yaml:"share" default:"0.3" doc:"The largest part of a bridge's services that may lose all endpoints within window, and of its endpoints that may be deleted. Further deletions are held. 0 and 1: no limit."`
+	AtLeast      int      `yaml:"atLeast" default:"10" check:"count" doc:"The number of endpoints that do not count against share within window. They must be reported as removed by the source, and other endpoints of their service must remain."`
+	Window       Duration `yaml:"window" default:"1h" doc:"How long a loss counts. Also how long a host in a mesh stays, without endpoints, if its service is missing but was not reported as removed."`
+	LastEndpoint Duration `yaml:"lastEndpoint" default:"30s" doc:"How long the deletion of the last endpoint of a service waits."`
+	Settle       Duration `yaml:"settle" default:"1m" doc:"How long an entry waits that is missing from a full read of the source, without a reported removal, until the guard decides."`
+	Confirm      Duration `yaml:"confirm" default:"10m" doc:"How long after the start of a hold a full read over a new connection may confirm the deletions. 0s: only an operator can release a hold."`
 }
 
 func (b Bridge) validate(v *validator, path string) {

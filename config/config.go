@@ -30,54 +30,54 @@ const Version = "xds-bridge/v1"
 //	         of the object; fixed if the bridge finds and recognises its entries by the value
 //	check    the rule for the value, a key of bounds, textRules or fileRules
 type Config struct {
-	APIVersion string              `yaml:"apiVersion" default:"xds-bridge/v1" enum:"xds-bridge/v1" doc:"The version of this file's form."`
-	Owner      string              `yaml:"owner" need:"it marks what this bridge may change and delete, and has to be unique per deployment" check:"name" doc:"Unique per deployment: marks what this bridge may change and delete."`
-	OwnerKeys  string              `yaml:"ownerKeyFile" check:"keys" doc:"A file of keys, one on a line, that sign the marks: the first signs, and what any of them signed is ours. Marks are not signed if it is empty."`
-	State      State               `yaml:"state" doc:"Where the last known sets are kept."`
-	Replicas   Replicas            `yaml:"replicas" doc:"How several processes with this configuration share the work."`
-	Registries map[string]Registry `yaml:"registries" need:"name at least the two that a bridge leads from and to" doc:"The registries, each under a name of your choice."`
-	Bridges    []Bridge            `yaml:"bridges" need:"a bridge requires name, from, to and formats" doc:"What leads from one registry to another, in the order in which they win conflicts."`
-	Admin      Admin               `yaml:"admin" doc:"The status API, for this machine only."`
+	APIVersion string              `yaml:"apiVersion" default:"xds-bridge/v1" enum:"xds-bridge/v1" doc:"The version of the file format."`
+	Owner      string              `yaml:"owner" need:"it marks what this bridge may change and delete, and has to be unique per deployment" check:"name" doc:"The name of this deployment, which marks every entry that it writes. Only entries with this mark are changed or deleted. Use the same owner on all replicas, and a different one in every other deployment."`
+	OwnerKeys  string              `yaml:"ownerKeyFile" check:"keys" doc:"A file of keys, one per line, that sign the marks. The first key signs; a mark signed by any of them is accepted. Empty: marks are not signed."`
+	State      State               `yaml:"state" doc:"Where served sets are stored."`
+	Replicas   Replicas            `yaml:"replicas" doc:"How several replicas share the work."`
+	Registries map[string]Registry `yaml:"registries" need:"name at least the two that a bridge leads from and to" doc:"The registries, each under a name that you choose."`
+	Bridges    []Bridge            `yaml:"bridges" need:"a bridge requires name, from, to and formats" doc:"The bridges, each from one registry to another. If two bridges conflict, the earlier one wins."`
+	Admin      Admin               `yaml:"admin" doc:"The status API."`
 	Telemetry  Telemetry           `yaml:"telemetry" doc:"Probes and metrics."`
-	Audit      Audit               `yaml:"audit" doc:"Where it is kept what people decide."`
-	Log        Log                 `yaml:"log" doc:"What is logged, and how."`
-	Reload     Reload              `yaml:"reload" doc:"How a change of this file is applied."`
+	Audit      Audit               `yaml:"audit" doc:"The record of operators' decisions."`
+	Log        Log                 `yaml:"log" doc:"Logging."`
+	Reload     Reload              `yaml:"reload" doc:"How a change of this file is applied while the process runs."`
 
 	places places
 }
 
 // State says where the last known sets are kept.
 type State struct {
-	Dir string `yaml:"dir" doc:"A directory this process may write. What is served into a mesh is kept there too, beside the registry that it came from."`
+	Dir string `yaml:"dir" doc:"A directory that the process can write to. Sets that are served into a mesh are stored here in addition to the registry that they came from."`
 }
 
 // Admin is the listener of the status API.
 type Admin struct {
-	Address   string `yaml:"address" default:"127.0.0.1:9901" doc:"A loopback host:port, unix:/path, or off; any other with tls and tokenFile."`
-	TLS       *TLS   `yaml:"tls" doc:"certFile and keyFile are the API's own; caFile and serverName are what the commands that ask it expect."`
-	TokenFile string `yaml:"tokenFile" check:"secret" doc:"Holds the token that every request has to bear, with tls; read again each time."`
+	Address   string `yaml:"address" default:"127.0.0.1:9901" doc:"A loopback host:port, unix:/path, or off. An address that other machines can reach requires tls and tokenFile."`
+	TLS       *TLS   `yaml:"tls" doc:"TLS for the status API. The API uses certFile and keyFile; the commands that call it use caFile and serverName."`
+	TokenFile string `yaml:"tokenFile" check:"secret" doc:"A file with the bearer token that every request must carry. Requires tls. Read for each request."`
 }
 
 // Telemetry is the listener of probes and metrics.
 type Telemetry struct {
-	Address string `yaml:"address" default:":9902" check:"listener" doc:"host:port, or off."`
+	Address string `yaml:"address" default:":9902" check:"listener" doc:"The host:port of /livez, /readyz and /metrics, or off."`
 }
 
 // Audit says where the decisions of operators are recorded: approvals,
 // denials, and what was adopted, released or purged.
 type Audit struct {
-	File string `yaml:"file" doc:"A file that one line of JSON is appended to for each decision; empty leaves them to the log."`
+	File string `yaml:"file" doc:"A file to which each decision is appended as a line of JSON: approvals, denials, reloads, and entries adopted, released or purged. Empty: decisions are only logged."`
 }
 
 // Reload says how a change of the file is applied.
 type Reload struct {
-	Interval Duration `yaml:"interval" default:"10s" doc:"Within what time a change of this file is applied; 0s leaves it to SIGHUP and the command reload. A file that is being written is left alone until it has been the same for a third of it."`
+	Interval Duration `yaml:"interval" default:"10s" doc:"How soon a change of this file is applied. The file must first stay unchanged for a third of this time. 0s: only SIGHUP and the reload command apply changes."`
 }
 
 // Log says what is logged, and how.
 type Log struct {
-	Level  string `yaml:"level" default:"info" enum:"debug|info|warn|error" doc:"The least level that is logged."`
-	Format string `yaml:"format" default:"text" enum:"text|json|gost" doc:"Lines of text or JSON on standard error, or through the logger of dubbogo/gost, where dubbo-go writes."`
+	Level  string `yaml:"level" default:"info" enum:"debug|info|warn|error" doc:"The lowest level that is logged."`
+	Format string `yaml:"format" default:"text" enum:"text|json|gost" doc:"The log format. text and json are written to standard error; gost uses the logger of dubbogo/gost, as dubbo-go does."`
 }
 
 // Validate returns the errors of the decoded values, each with its path. It

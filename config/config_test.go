@@ -286,12 +286,37 @@ func FuzzParse(f *testing.F) {
 // update reports whether goldens are to be rewritten, as by make golden.
 func update() bool { return os.Getenv("UPDATE_GOLDEN") != "" }
 
+// annotated returns the whole file with which the reference begins.
+func annotated(t *testing.T) string {
+	t.Helper()
+	data, err := os.ReadFile("testdata/annotated.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+// TestReference_WholeFile: the file is valid, without warnings, and has each section of the
+// configuration.
+func TestReference_WholeFile(t *testing.T) {
+	c, err := config.Parse("annotated.yaml", []byte(annotated(t)), environment(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if warnings := c.Warnings(); len(warnings) > 0 {
+		t.Errorf("warnings: %v", warnings)
+	}
+	if missing, err := config.MissingSections([]byte(annotated(t))); err != nil || len(missing) > 0 {
+		t.Errorf("the file has no section %s (%v)", strings.Join(missing, ", "), err)
+	}
+}
+
 func TestGeneratedDocuments(t *testing.T) {
 	schema, err := config.Schema()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for file, got := range map[string]string{"config.schema.json": string(schema), "config.md": config.Reference()} {
+	for file, got := range map[string]string{"config.schema.json": string(schema), "config.md": config.Reference(annotated(t))} {
 		path := filepath.Join("..", "docs", "reference", file)
 		if update() {
 			if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -362,7 +387,7 @@ bridges:
 // TestSchema_FormatDefaults shows that the handwritten sentences about root and
 // protocol name the defaults of every format.
 func TestSchema_FormatDefaults(t *testing.T) {
-	reference := config.Reference()
+	reference := config.Reference(annotated(t))
 	row := func(key string) string {
 		_, after, _ := strings.Cut(reference, "| `bridges[].formats[]."+key+"` |")
 		line, _, _ := strings.Cut(after, "\n")

@@ -14,22 +14,22 @@ import (
 // format's default, see format.Descriptor.
 type Format struct {
 	Format   string         `yaml:"format" short:"true" need:"such as dubbo-interface" enum:"formats" doc:"The name of the format."`
-	Root     string         `yaml:"root" doc:"The ZooKeeper path, which Dubbo's consumers call the group of their registry; empty is /dubbo for dubbo-interface, /services for dubbo-application and spring-cloud, /microservices for kratos, / for hertz and kitex, /plain for plain."`
-	Metadata string         `yaml:"metadataRoot" default:"/dubbo" check:"path" doc:"For dubbo-application: the ZooKeeper path that holds what applications provide and the mapping of interfaces to them."`
+	Root     string         `yaml:"root" doc:"The ZooKeeper path, which Dubbo's consumers call the group of their registry. Empty: /dubbo for dubbo-interface, /services for dubbo-application and spring-cloud, /microservices for kratos, / for hertz and kitex, /plain for plain."`
+	Metadata string         `yaml:"metadataRoot" default:"/dubbo" check:"path" doc:"For dubbo-application: the ZooKeeper path of the metadata of applications and of the mapping from interfaces to applications."`
 	Group    string         `yaml:"group" default:"DEFAULT_GROUP" check:"group" doc:"The Nacos group."`
-	Service  string         `yaml:"service" default:"*" doc:"How services are named in formats with plain names: the * is replaced by the name that a rule or the application gives. Dubbo's accept none."`
-	Join     bool           `yaml:"join" doc:"Put the endpoints of several services of a mesh together that have one plain name; otherwise the second is refused whole. Where a bridge from a registry writes too, they are put together."`
-	Protocol string         `yaml:"protocol" check:"protocol" doc:"The protocol where nothing else says it; empty is tri for Dubbo, http for spring-cloud and hertz, grpc for kratos and gozero, thrift for kitex, tcp for plain."`
-	Rules    []ProtocolRule `yaml:"rules" doc:"The RPC protocol per host or port; the first rule that fits counts."`
-	Tags     bool           `yaml:"tags" doc:"Write dubbo.tag, which hides a provider from consumers without that tag."`
+	Service  string         `yaml:"service" default:"*" doc:"A pattern for service names in formats with plain names. The * is replaced by the name from a rule, or by the application's. Dubbo's formats do not accept it."`
+	Join     bool           `yaml:"join" doc:"Merge services of a mesh that map to the same plain name; otherwise only the first is written. They are always merged where a bridge from a registry writes, too."`
+	Protocol string         `yaml:"protocol" check:"protocol" doc:"The RPC protocol if neither a rule nor the source says it. Empty: tri for Dubbo, http for spring-cloud and hertz, grpc for kratos and gozero, thrift for kitex, tcp for plain."`
+	Rules    []ProtocolRule `yaml:"rules" doc:"The RPC protocol per host or port. The first rule that matches applies."`
+	Tags     bool           `yaml:"tags" doc:"Write dubbo.tag, which hides a provider from consumers that do not use this tag."`
 
-	LegacyNames bool `yaml:"legacyNames" doc:"For dubbo-interface in Nacos: write a service with an empty version or group also under its name without the empty parts, where consumers of Dubbo up to 2.6 and 2.7.1 and of dubbo-go up to 1.5.6 look. Later consumers read one of the names, or both as one."`
+	LegacyNames bool `yaml:"legacyNames" doc:"For dubbo-interface in Nacos: also write a service with an empty version or group under its name without the empty parts. Consumers of Dubbo up to 2.6 and 2.7.1, and of dubbo-go up to 1.5.6, look there. Later consumers read one of the names, or merge both."`
 }
 
 // ProtocolRule sets the RPC protocol of a host or a port.
 type ProtocolRule struct {
-	Host     string `yaml:"host" default:"*" check:"pattern" doc:"A pattern of mesh hosts; * matches any text."`
-	Port     uint16 `yaml:"port" doc:"A service port; 0 matches any."`
+	Host     string `yaml:"host" default:"*" check:"pattern" doc:"A pattern of hosts of the mesh. * matches any text."`
+	Port     uint16 `yaml:"port" doc:"A service port. 0 matches every port."`
 	Protocol string `yaml:"protocol" need:"such as tri or dubbo" check:"protocol" doc:"The RPC protocol, such as tri or dubbo."`
 }
 

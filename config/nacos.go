@@ -9,16 +9,16 @@ import (
 
 // Nacos is a Nacos cluster.
 type Nacos struct {
-	Servers      []string `yaml:"servers" parts:"identity source connection loop" need:"such as [\"http://127.0.0.1:8848\"]" check:"url" doc:"The servers, each as http://host:port or https://host:port, followed by the context path of the server if that is neither /nacos nor /."`
-	GRPCPort     uint16   `yaml:"grpcPort" parts:"identity source connection loop" doc:"The gRPC port of all servers, as behind a NodePort or an ingress; 0 is 1000 above the HTTP port of each."`
-	ID           string   `yaml:"id" parts:"fixed identity source loop" check:"name" doc:"The registry's id in the path of an entry, which ends loops; if it is empty the one that the registry keeps of itself, which the first bridge makes."`
-	Namespace    string   `yaml:"namespace" parts:"fixed identity source connection loop" check:"id" doc:"The namespace id; empty is public."`
-	Username     string   `yaml:"username" doc:"The user, with passwordFile."`
-	PasswordFile string   `yaml:"passwordFile" check:"secret" doc:"Holds the user's password; read again when it changes."`
-	Insecure     bool     `yaml:"insecure" doc:"Send the password over plaintext to other machines too."`
-	TLS          *TLS     `yaml:"tls" doc:"TLS to the cluster; without it the connection is plaintext."`
+	Servers      []string `yaml:"servers" parts:"identity source connection loop" need:"such as [\"http://127.0.0.1:8848\"]" check:"url" doc:"The servers, each as http://host:port or https://host:port. Append the context path of the server if it is neither /nacos nor /."`
+	GRPCPort     uint16   `yaml:"grpcPort" parts:"identity source connection loop" doc:"The gRPC port of all servers, for example behind a NodePort or an ingress. 0: the HTTP port of each server plus 1000."`
+	ID           string   `yaml:"id" parts:"fixed identity source loop" check:"name" doc:"The id of the registry in marks, which prevents loops. Empty: the id stored in the registry, which the first bridge creates."`
+	Namespace    string   `yaml:"namespace" parts:"fixed identity source connection loop" check:"id" doc:"The id of the namespace. Empty: public."`
+	Username     string   `yaml:"username" doc:"The user. Requires passwordFile."`
+	PasswordFile string   `yaml:"passwordFile" check:"secret" doc:"A file with the password of the user. Read again when it changes."`
+	Insecure     bool     `yaml:"insecure" doc:"Allow the password to be sent over plaintext to other machines."`
+	TLS          *TLS     `yaml:"tls" doc:"TLS to the cluster. Without it, the connection is plaintext."`
 	ListInterval Duration `yaml:"listInterval" parts:"source loop" default:"5s" check:"interval" doc:"How often the names of all services are listed."`
-	Limits       Limits   `yaml:"limits" doc:"What the cluster may send."`
+	Limits       Limits   `yaml:"limits" doc:"Limits on what the cluster may send."`
 }
 
 // Settings implements Section.

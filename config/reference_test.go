@@ -5,11 +5,15 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/netip"
 	"reflect"
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
+
+	"github.com/goccy/go-yaml"
 )
 
 // schema is the part of JSON Schema 2020-12 that describes a Config.
@@ -128,41 +132,142 @@ func defaultJSON(f field) json.RawMessage {
 	return json.RawMessage(strconv.Quote(f.def))
 }
 
-// Reference returns the page of all keys, as Markdown. It is the same on
-// every call.
-func Reference() string {
-	var b strings.Builder
-	b.WriteString(referenceHead)
-	rows(&b, "", fieldsOf(reflect.TypeFor[Config]()))
-	return b.String()
+// Reference returns the page of all keys, as Markdown, which begins with a whole
+// file. It is the same on every call.
+func Reference(file string) string {
+	p := page{printed: make(map[reflect.Type]string)}
+	fmt.Fprintf(&p.text, referenceHead, file)
+	p.section("", reflect.TypeFor[Config]())
+	return p.text.String()
 }
 
-const referenceHead = `# Configuration reference
+const referenceHead = "# Configuration reference\n\n" +
+	"For operators who write or review the configuration file. Generated from the types of package config by `make golden`; do not edit.\n\n" +
+	"- An editor checks a file that begins with `# yaml-language-server: $schema=config.schema.json`. `xds-bridge validate` checks it on the command line.\n" +
+	"- Values may contain `${VAR}` and `${VAR:-default}`. `$${` is a literal `${`. A variable that is not set and has no default is an error.\n" +
+	"- The file contains no secrets. A key that ends in `File` names the file that contains one.\n\n" +
+	"## A whole file\n\nIt has every section once. Remove what you do not need.\n\n```yaml\n%s```\n"
 
-Generated from the types of package config by ` + "`make golden`" + `; do not edit.
-An editor checks a file that begins with
-` + "`# yaml-language-server: $schema=config.schema.json`" + `.
+// page is the page while it is written.
+type page struct {
+	text    strings.Builder
+	printed map[reflect.Type]string // the heading or key under which the keys of a type are
+}
 
-Values may hold ` + "`${VAR}` and `${VAR:-default}`; `$${` is a literal `${`" + `. A variable that is
-not set and has no default is an error. Secrets never are in the file; a key
-that ends in File names the file that holds one.
-
-| key | default | allowed | meaning |
-|---|---|---|---|
-`
-
-func rows(b *strings.Builder, prefix string, fields []field) {
-	for _, f := range fields {
-		key, t := element(join(prefix, f.key), f.typ)
-		name := scalarOf(t).name
-		if isObjectType(t) {
-			name = "object"
-		}
-		fmt.Fprintf(b, "| `%s` | %s | %s | %s |\n", key, defaultText(f), cmp.Or(strings.Join(f.enum, ", "), name), f.doc)
-		if isObjectType(t) {
-			rows(b, key, fieldsOf(t))
+// section writes the keys of an object as a table, and sections for its larger objects.
+func (p *page) section(heading string, t reflect.Type) {
+	fmt.Fprintf(&p.text, "\n## %s\n\n| key | default | allowed | meaning |\n|---|---|---|---|\n", cmp.Or(heading, "Top level"))
+	type object struct {
+		heading string
+		typ     reflect.Type
+	}
+	var larger []object
+	var rows func(prefix string, t reflect.Type)
+	rows = func(prefix string, t reflect.Type) {
+		for _, f := range fieldsOf(t) {
+			key, t := element(join(prefix, f.key), f.typ)
+			meaning, name := f.doc, scalarOf(t).name
+			if isObjectType(t) {
+				name = "object"
+			}
+			first, same := p.printed[t]
+			same = same && len(fieldsOf(t)) > manyKeys
+			divided := isObjectType(t) && !same && countRows(t) >= sectionRows && !strings.Contains(strings.TrimPrefix(prefix, heading), ".")
+			switch {
+			case same:
+				meaning += " It has the keys of [" + first + "](" + anchor(first) + ")."
+			case divided:
+				meaning += " [Its keys](" + anchor(key) + ")"
+				larger = append(larger, object{key, t})
+			}
+			if isObjectType(t) && !same {
+				p.printed[t] = key
+			}
+			fmt.Fprintf(&p.text, "| `%s` | %s | %s | %s |\n", key, defaultText(f), cmp.Or(strings.Join(f.enum, ", "), name), meaning)
+			if isObjectType(t) && !divided && !same {
+				rows(key, t)
+			}
 		}
 	}
+	rows(heading, t)
+	for _, o := range larger {
+		p.section(o.heading, o.typ)
+	}
+}
+
+// MissingSections returns the keys of all objects that a file does not have anywhere. Of
+// objects that several keys share, such as tls, one is enough.
+func MissingSections(file []byte) ([]string, error) {
+	var root any
+	if err := yaml.Unmarshal(file, &root); err != nil {
+		return nil, fmt.Errorf("read the file: %w", err)
+	}
+	present, keys := make(map[reflect.Type]bool), make(map[reflect.Type]string)
+	var visit func(key string, t reflect.Type, node any)
+	visit = func(key string, t reflect.Type, node any) {
+		switch t.Kind() {
+		case reflect.Pointer:
+			visit(key, t.Elem(), node)
+			return
+		case reflect.Slice:
+			list, _ := node.([]any)
+			for _, n := range append(list, nil) {
+				visit(key+"[]", t.Elem(), n)
+			}
+			return
+		case reflect.Map:
+			values, _ := node.(map[string]any)
+			for _, n := range append(slices.Collect(maps.Values(values)), nil) {
+				visit(key+".*", t.Elem(), n)
+			}
+			return
+		default:
+		}
+		if !isObjectType(t) {
+			return
+		}
+		object, ok := node.(map[string]any)
+		present[t], keys[t] = present[t] || ok, cmp.Or(keys[t], key)
+		for _, f := range fieldsOf(t) {
+			visit(join(key, f.key), f.typ, object[f.key])
+		}
+	}
+	visit("", reflect.TypeFor[Config](), root)
+	var missing []string
+	for t, key := range keys {
+		if !present[t] {
+			missing = append(missing, key)
+		}
+	}
+	slices.Sort(missing)
+	return missing, nil
+}
+
+const (
+	manyKeys    = 8 // an object of more is described once
+	sectionRows = 7 // an object of as many has a table of its own
+)
+
+// countRows returns the number of keys of an object and of the objects in it.
+func countRows(t reflect.Type) int {
+	n := 0
+	for _, f := range fieldsOf(t) {
+		n++
+		if _, t := element("", f.typ); isObjectType(t) {
+			n += countRows(t)
+		}
+	}
+	return n
+}
+
+// anchor returns the link to a heading, as GitHub spells it.
+func anchor(heading string) string {
+	return "#" + strings.Map(func(r rune) rune {
+		if strings.ContainsRune(".*[]", r) {
+			return -1
+		}
+		return unicode.ToLower(r)
+	}, heading)
 }
 
 // element returns the element type of lists and named objects, and the key with

@@ -15,8 +15,8 @@ type Registry struct {
 	Kubernetes *Kubernetes `yaml:"kubernetes" parts:"source connection loop" doc:"A mesh, accessed through the API of its Kubernetes cluster."`
 	ZooKeeper  *ZooKeeper  `yaml:"zookeeper" parts:"source connection loop" doc:"A ZooKeeper ensemble."`
 	Nacos      *Nacos      `yaml:"nacos" parts:"source connection loop" doc:"A Nacos cluster."`
-	Metadata   string      `yaml:"metadataRegistry" parts:"source" doc:"For dubbo-application that is read here: the registry, another one of this file, in which providers store what they provide, if that is not this one: the metadata-report of Dubbo. Its namespace, or the metadataRoot of the format, says where."`
-	Timing     Timing      `yaml:"timing" parts:"none" doc:"How this registry is written to."`
+	Metadata   string      `yaml:"metadataRegistry" parts:"source" doc:"For dubbo-application that is read from here: the registry that Dubbo's providers use as metadata-report, if it is another one. Its namespace, or metadataRoot of the format, says where."`
+	Timing     Timing      `yaml:"timing" parts:"none" doc:"How the bridge writes to this registry."`
 }
 
 // sections returns the sections that are set.
@@ -138,29 +138,29 @@ const (
 
 // Timing tunes the loop that writes to a registry.
 type Timing struct {
-	Workers     int      `yaml:"workers" default:"16" check:"workers" doc:"Calls to the registry at a time, at most; fewer after calls that failed, until it keeps up."`
-	Rate        int      `yaml:"rate" default:"0" check:"count" doc:"Calls to the registry in a second, at most; 0 leaves that to workers."`
-	Debounce    Duration `yaml:"debounce" default:"50ms" doc:"How long the followers of a first change are gathered; the first is written at once."`
-	MaxDebounce Duration `yaml:"maxDebounce" default:"1s" doc:"How long a group that never stops changing waits at most, and how often it is then written: an endpoint that flaps costs one write in this time."`
-	Refresh     Duration `yaml:"refresh" default:"5m" check:"interval" doc:"How long what was read is trusted before it is read and repaired again."`
-	RetryMin    Duration `yaml:"retryMin" default:"100ms" doc:"The wait after a first failed call; doubled each time."`
+	Workers     int      `yaml:"workers" default:"16" check:"workers" doc:"The maximum number of concurrent calls to the registry. It is reduced after failed calls, until the registry keeps up."`
+	Rate        int      `yaml:"rate" default:"0" check:"count" doc:"The maximum number of calls to the registry per second. 0: no limit."`
+	Debounce    Duration `yaml:"debounce" default:"50ms" doc:"How long further changes are collected after a first one, which is written at once."`
+	MaxDebounce Duration `yaml:"maxDebounce" default:"1s" doc:"The longest time that a group waits if it never stops changing. An endpoint that flaps costs one write in this time."`
+	Refresh     Duration `yaml:"refresh" default:"5m" check:"interval" doc:"How often the entries in the target are read again and repaired."`
+	RetryMin    Duration `yaml:"retryMin" default:"100ms" doc:"The wait after the first failed call. It doubles after each further one."`
 	RetryMax    Duration `yaml:"retryMax" default:"30s" doc:"The longest wait between failed calls."`
 }
 
 // TLS is the trust and our certificate as a TLS client.
 type TLS struct {
-	CAFile     string `yaml:"caFile" check:"certificates" doc:"Certificates to trust as PEM; the system's if it is empty."`
-	ServerName string `yaml:"serverName" doc:"The name the server's certificate has to hold; the address's host if it is empty."`
-	CertFile   string `yaml:"certFile" doc:"Our certificate as PEM, with keyFile."`
-	KeyFile    string `yaml:"keyFile" doc:"Our key as PEM, with certFile."`
+	CAFile     string `yaml:"caFile" check:"certificates" doc:"CA certificates as PEM. Empty: the CA certificates of the system."`
+	ServerName string `yaml:"serverName" doc:"The name that the certificate of the server must contain. Empty: the host of the address."`
+	CertFile   string `yaml:"certFile" doc:"The certificate of the bridge as PEM. Requires keyFile."`
+	KeyFile    string `yaml:"keyFile" doc:"The key of certFile as PEM."`
 }
 
 // Limits bound what a registry may send and what is kept in memory.
 type Limits struct {
 	MaxReceive   Size `yaml:"maxReceive" default:"64MiB" check:"answer" doc:"The largest answer that is read."`
-	MaxServices  int  `yaml:"maxServices" parts:"none" default:"100000" check:"room" doc:"Services that are kept; at any of these bounds nothing more is read, nothing is deleted, and status says so."`
-	MaxEndpoints int  `yaml:"maxEndpoints" parts:"none" default:"1000000" check:"room" doc:"Endpoints that are kept."`
-	MaxBytes     Size `yaml:"maxBytes" parts:"none" default:"128MiB" check:"room" doc:"What all names, addresses and attributes together may use."`
+	MaxServices  int  `yaml:"maxServices" parts:"none" default:"100000" check:"room" doc:"The maximum number of services. If this or another limit is exceeded, nothing more is read, nothing is deleted, and status says so."`
+	MaxEndpoints int  `yaml:"maxEndpoints" parts:"none" default:"1000000" check:"room" doc:"The maximum number of endpoints."`
+	MaxBytes     Size `yaml:"maxBytes" parts:"none" default:"128MiB" check:"room" doc:"The maximum memory for all names, addresses and attributes."`
 }
 
 func (r Registry) validate(v *validator, path string) {

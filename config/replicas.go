@@ -17,27 +17,27 @@ const (
 
 // Replicas says how several processes with this configuration share the work.
 type Replicas struct {
-	Lease    Lease    `yaml:"lease" doc:"Where the replicas agree on who leads each target; without it there may be only one."`
-	TTL      Duration `yaml:"ttl" default:"15s" doc:"How long a leader that is silent keeps its lease. It stops writing after two thirds of it; another leads after all of it."`
-	Expected int      `yaml:"expected" default:"2" check:"count" doc:"How many replicas there should be. While there are fewer, status and the condition replica-missing say so; with 1 or 0 none is missed."`
-	Identity string   `yaml:"identity" check:"name" doc:"What this replica is called; the machine's name if it is empty. A random part is added for each start."`
+	Lease    Lease    `yaml:"lease" doc:"Where the replicas elect the leader of each target. Without it, only one replica may run."`
+	TTL      Duration `yaml:"ttl" default:"15s" doc:"How long the lease of a leader lasts without renewal. The leader stops writing after two thirds of this time; another replica takes over after all of it."`
+	Expected int      `yaml:"expected" default:"2" check:"count" doc:"The number of replicas that should run. With fewer, status reports the condition replica-missing. 0 and 1: no check."`
+	Identity string   `yaml:"identity" check:"name" doc:"The name of this replica. A random part is added at each start. Empty: the host name."`
 }
 
 // Lease says where the replicas store the lease record of each target; at most
 // one field is set.
 type Lease struct {
-	ZooKeeper  string           `yaml:"zookeeper" doc:"The name of a ZooKeeper of registries."`
+	ZooKeeper  string           `yaml:"zookeeper" doc:"The name of a ZooKeeper under registries."`
 	Kubernetes *KubernetesLease `yaml:"kubernetes" doc:"Lease objects of Kubernetes, one for each target."`
 }
 
 // KubernetesLease says where Lease objects are. In a pod all fields have
 // defaults.
 type KubernetesLease struct {
-	Namespace string `yaml:"namespace" doc:"Their namespace; the pod's own if it is empty."`
-	Name      string `yaml:"name" doc:"What their names begin with, before a hyphen and the name of the registry; xds-bridge- and the owner if it is empty."`
-	Server    string `yaml:"server" check:"url" doc:"The API server as https://host:port; the one of the pod's environment if it is empty."`
-	CAFile    string `yaml:"caFile" check:"certificates" default:"/var/run/secrets/kubernetes.io/serviceaccount/ca.crt" doc:"Certificates to trust as PEM."`
-	TokenFile string `yaml:"tokenFile" check:"secret" default:"/var/run/secrets/kubernetes.io/serviceaccount/token" doc:"The token to log in with; read again when it changes."`
+	Namespace string `yaml:"namespace" doc:"The namespace of the Lease objects. Empty: the namespace of the pod."`
+	Name      string `yaml:"name" doc:"The prefix of the names of Lease objects; a hyphen and the name of the registry follow. Empty: xds-bridge- and the owner."`
+	Server    string `yaml:"server" check:"url" doc:"The API server as https://host:port. Empty: the server in the environment of the pod."`
+	CAFile    string `yaml:"caFile" check:"certificates" default:"/var/run/secrets/kubernetes.io/serviceaccount/ca.crt" doc:"CA certificates as PEM."`
+	TokenFile string `yaml:"tokenFile" check:"secret" default:"/var/run/secrets/kubernetes.io/serviceaccount/token" doc:"A file with the token for the API server. Read again when it changes."`
 }
 
 // Object returns the name of the Lease of a target. It contains the target's

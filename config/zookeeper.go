@@ -8,17 +8,17 @@ import (
 
 // ZooKeeper is a ZooKeeper ensemble.
 type ZooKeeper struct {
-	Servers        []string `yaml:"servers" parts:"identity source connection loop" need:"such as [127.0.0.1:2181]" doc:"The ensemble, each as host:port; a chroot may follow the last, as in zk2:2181/app."`
-	ID             string   `yaml:"id" parts:"fixed identity source loop" check:"name" doc:"The registry's id in the path of an entry, which ends loops; if it is empty the one that the registry keeps of itself, which the first bridge makes."`
-	SessionTimeout Duration `yaml:"sessionTimeout" default:"30s" check:"session" doc:"How long the ensemble keeps our session when we are away."`
+	Servers        []string `yaml:"servers" parts:"identity source connection loop" need:"such as [127.0.0.1:2181]" doc:"The servers, each as host:port. The last one may carry a chroot, as in zk2:2181/app."`
+	ID             string   `yaml:"id" parts:"fixed identity source loop" check:"name" doc:"The id of the registry in marks, which prevents loops. Empty: the id stored in the registry, which the first bridge creates."`
+	SessionTimeout Duration `yaml:"sessionTimeout" default:"30s" check:"session" doc:"How long the ensemble keeps the session after the connection is lost."`
 	Timeout        Duration `yaml:"timeout" default:"10s" check:"timeout" doc:"How long one call may take."`
-	TLS            *TLS     `yaml:"tls" doc:"TLS to the ensemble; without it the connection is plaintext."`
-	User           string   `yaml:"user" doc:"The user of digest authentication, with passwordFile."`
-	PasswordFile   string   `yaml:"passwordFile" check:"secret" doc:"Holds the user's password; read again when it changes."`
-	Insecure       bool     `yaml:"insecure" doc:"Send the password over plaintext to other machines too."`
-	ACL            string   `yaml:"acl" default:"open" enum:"open|read-only|private" doc:"Who may touch what we write: everyone, our user with others reading, or our user alone."`
-	Lifetime       string   `yaml:"lifetime" default:"persistent" enum:"persistent|session" doc:"Whether entries outlive the bridge or go with its session."`
-	Limits         Limits   `yaml:"limits" doc:"What the ensemble may send."`
+	TLS            *TLS     `yaml:"tls" doc:"TLS to the ensemble. Without it, the connection is plaintext."`
+	User           string   `yaml:"user" doc:"The user for digest authentication. Requires passwordFile."`
+	PasswordFile   string   `yaml:"passwordFile" check:"secret" doc:"A file with the password of the user. Read again when it changes."`
+	Insecure       bool     `yaml:"insecure" doc:"Allow the password to be sent over plaintext to other machines."`
+	ACL            string   `yaml:"acl" default:"open" enum:"open|read-only|private" doc:"The access to znodes that the bridge writes. open: everyone. read-only: everyone may read, only the user may write. private: only the user."`
+	Lifetime       string   `yaml:"lifetime" default:"persistent" enum:"persistent|session" doc:"persistent: entries remain when the bridge stops. session: entries are ephemeral and are deleted when the session ends."`
+	Limits         Limits   `yaml:"limits" doc:"Limits on what the ensemble may send."`
 }
 
 // Settings implements Section.
