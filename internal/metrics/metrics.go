@@ -14,10 +14,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Prefix begins every name of ours.
+// Prefix is the prefix of all our metrics.
 const Prefix = "xdsbridge_"
 
-// Build says what is running.
+// Build identifies the program that runs.
 type Build struct{ Version, Revision string }
 
 // Metrics is one set of metrics with a registry of its own. It is safe for
@@ -27,62 +27,89 @@ type Metrics struct {
 	defined  []Definition
 	vectors  []vector
 
-	limits                           *prometheus.GaugeVec // of registries
-	sessions, logins                 *prometheus.CounterVec
-	rpcErrors, bytes                 *prometheus.CounterVec
-	rpc                              *prometheus.HistogramVec
-	applied, failed, withheld        *prometheus.CounterVec // of loops
+	// Registries.
+	limits           *prometheus.GaugeVec
+	sessions, logins *prometheus.CounterVec
+	rpcErrors, bytes *prometheus.CounterVec
+	rpc              *prometheus.HistogramVec
+
+	// Loops of targets.
+	applied, failed, withheld        *prometheus.CounterVec
 	coalesced, retries, drift, holds *prometheus.CounterVec
 	propagation                      *prometheus.HistogramVec
-	streams, events                  *prometheus.CounterVec // of xDS streams
-	responses, requests, nacks       *prometheus.CounterVec
-	pushes, restRequests             *prometheus.CounterVec // of what is served
-	servedErrors, servedRefused      *prometheus.CounterVec
-	servedResources, servedStreams   *prometheus.GaugeVec
-	pushLatency                      *prometheus.HistogramVec
-	configOK, configRead             *prometheus.GaugeVec
+
+	// xDS streams.
+	streams, events            *prometheus.CounterVec
+	responses, requests, nacks *prometheus.CounterVec
+
+	// The served mesh.
+	pushes, restRequests           *prometheus.CounterVec
+	servedErrors, servedRefused    *prometheus.CounterVec
+	servedResources, servedStreams *prometheus.GaugeVec
+	pushLatency                    *prometheus.HistogramVec
+
+	// The configuration.
+	configOK, configRead *prometheus.GaugeVec
 }
 
 // Definition describes one metric.
 type Definition struct {
 	Name, Type, Help string
 	Labels           []string
+	Values           map[string][]string // all values of the labels that have a fixed set
+	Query            Query               // that the metric is for
 }
 
 // New returns metrics in which nothing has been counted yet.
 func New(b Build) *Metrics {
 	m := &Metrics{registry: prometheus.NewRegistry()}
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	m.gauge("build_info", "What is running; always 1.", "version", "revision", "go_version").
+	m.gauge("build_info", "The version that runs; always 1.", "version", "revision", "go_version").
 		WithLabelValues(b.Version, b.Revision, runtime.Version()).Set(1)
-	m.sessions = m.counter("sessions_lost_total", "Sessions or streams that ended other than by our own wish.", "registry")
-	m.logins = m.counter("logins_total", "Times that a registry was asked for a token, by its result.", "registry", "result")
-	m.limits = m.gauge("limit_usage_ratio", "How much of a registry's limit the fullest group uses; 1 is all of it.", "registry", "limit")
-	m.applied = m.counter("changes_applied_total", "Entries written to a target.", "registry", "listen", "bridge", "op")
-	m.failed = m.counter("changes_failed_total", "Writes to a target that failed; each is tried again.", "registry", "listen")
-	m.withheld = m.counter("changes_withheld_total", "Times that something began not to be written, and why.", "registry", "listen", "bridge", "reason")
-	m.coalesced = m.counter("events_coalesced_total", "Changes that joined one that was already due.", "registry", "listen")
-	m.retries = m.counter("retries_total", "Groups that were put off after a failed call.", "registry", "listen")
-	m.drift = m.counter("drift_found_total", "Readings of a target that differed from what had been written.", "registry", "listen")
-	m.holds = m.counter("guard_holds_total", "Times that deletions began to be held back, or would have with guard.mode warn.", "registry", "listen", "bridge")
-	m.rpcErrors = m.counter("rpc_errors_total", "Calls to a registry that failed.", "registry", "listen", "method", "code")
-	m.propagation = m.histogram("propagation_duration_seconds", "From the first sight of a change to its write, without the mesh's own debounce.", "bridge")
-	m.rpc = m.histogram("rpc_duration_seconds", "How long calls to a registry took.", "registry", "listen", "method")
-	m.streams = m.counter("xds_streams_total", "xDS streams that were opened.", "registry")
-	m.events = m.counter("events_received_total", "Resources or records that a source was sent.", "registry")
+	m.sessions = m.counter("sessions_lost_total",
+		"Sessions and streams that were lost, not closed by the bridge.", "registry")
+	m.logins = m.counter("logins_total", "Logins to a registry, by result.", "registry", "result")
+	m.limits = m.gauge("limit_usage_ratio",
+		"The part of a registry's limit that the largest group uses; 1 is the limit.", "registry", "limit")
+	m.applied = m.counter("changes_applied_total",
+		"Entries created, updated or deleted in a target.", "registry", "listen", "bridge", "op")
+	m.failed = m.counter("changes_failed_total",
+		"Writes to a target that failed. Each is retried.", "registry", "listen")
+	m.withheld = m.counter("changes_withheld_total",
+		"Writes that began to be withheld, by reason.", "registry", "listen", "bridge", "reason")
+	m.coalesced = m.counter("events_coalesced_total",
+		"Changes that were merged into a pending change of the same group.", "registry", "listen")
+	m.retries = m.counter("retries_total", "Retries of groups after a failed call.", "registry", "listen")
+	m.drift = m.counter("drift_found_total",
+		"Reads of a target that differed from what the bridge had written.", "registry", "listen")
+	m.holds = m.counter("guard_holds_total",
+		"Holds that began. With guard.mode warn: holds that would have begun.", "registry", "listen", "bridge")
+	m.rpcErrors = m.counter("rpc_errors_total",
+		"Calls to a registry that failed, by code.", "registry", "listen", "method", "code")
+	m.propagation = m.histogram("propagation_duration_seconds",
+		"Time from the arrival of a change to its write. The debounce of istiod is not included.", "bridge")
+	m.rpc = m.histogram("rpc_duration_seconds", "Duration of calls to a registry.", "registry", "listen", "method")
+	m.streams = m.counter("xds_streams_total", "xDS streams opened.", "registry")
+	m.events = m.counter("events_received_total", "Resources received over xDS.", "registry")
 	m.responses = m.counter("xds_responses_total", "xDS responses received.", "registry", "type")
 	m.requests = m.counter("xds_requests_total", "xDS requests sent, acknowledgements included.", "registry", "type")
-	m.nacks = m.counter("xds_nacks_total", "xDS responses rejected, in part at least.", "registry", "type")
+	m.nacks = m.counter("xds_nacks_total", "xDS responses rejected, in whole or in part.", "registry", "type")
 	m.bytes = m.counter("rpc_bytes_total", "Bytes of payload received from a registry.", "registry", "method")
-	m.pushes = m.counter("mcp_pushes_total", "Sets of ServiceEntries that were put together for istiods.", "registry", "listen")
-	m.servedErrors = m.counter("mcp_errors_total", "Answers that were refused, addresses that ran out, state files that could not be written.", "registry", "listen", "reason")
-	m.servedRefused = m.counter("mcp_refused_total", "Clients at the address for istiod that were refused.", "registry", "listen", "reason")
-	m.restRequests = m.counter("mcp_rest_requests_total", "Requests of data planes over REST.", "registry", "listen")
-	m.servedResources = m.gauge("mcp_resources", "ServiceEntries in the set that is served.", "registry", "listen")
-	m.servedStreams = m.gauge("mcp_streams", "Streams of istiods and data planes that are open, and connections over REST.", "registry", "listen")
-	m.pushLatency = m.histogram("mcp_push_duration_seconds", "From the first change in a set until it was sent.", "registry", "listen")
-	m.configOK = m.gauge("config_last_reload_successful", "Whether the configuration file, as it was read last, is what runs.")
-	m.configRead = m.gauge("config_last_reload_success_timestamp_seconds", "When the configuration that runs was read.")
+	m.pushes = m.counter("mcp_pushes_total",
+		"Sets of ServiceEntries that were pushed to istiod and data planes.", "registry", "listen")
+	m.servedErrors = m.counter("mcp_errors_total",
+		"Errors while serving: rejected responses, exhausted virtual addresses, records that could not be stored.",
+		"registry", "listen", "reason")
+	m.servedRefused = m.counter("mcp_refused_total",
+		"Clients that were refused at a listen address, by reason.", "registry", "listen", "reason")
+	m.restRequests = m.counter("mcp_rest_requests_total", "REST requests of data planes.", "registry", "listen")
+	m.servedResources = m.gauge("mcp_resources", "ServiceEntries in the served set.", "registry", "listen")
+	m.servedStreams = m.gauge("mcp_streams",
+		"Open streams of istiod and data planes, and open REST connections.", "registry", "listen")
+	m.pushLatency = m.histogram("mcp_push_duration_seconds",
+		"Time from the first change of a set until it was pushed.", "registry", "listen")
+	m.configOK = m.gauge("config_last_reload_successful", "Whether the configuration that was read last was applied.")
+	m.configRead = m.gauge("config_last_reload_success_timestamp_seconds", "When the running configuration was read.")
 	return m
 }
 
@@ -91,17 +118,17 @@ func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{Registry: m.registry, MaxRequestsInFlight: 4})
 }
 
-// Definitions returns all metrics of ours by name.
+// Definitions returns all our metrics, sorted by name.
 func (m *Metrics) Definitions() []Definition {
 	all := slices.Clone(m.defined)
 	slices.SortFunc(all, func(a, b Definition) int { return strings.Compare(a.Name, b.Name) })
 	return all
 }
 
-// LimitUsage records how much of a limit of a registry is used. The limit is of a
-// fixed set, such as znode_children_bytes.
+// LimitUsage records how much of a limit of a registry is used. Limits that are not in
+// limits() are counted as "other".
 func (m *Metrics) LimitUsage(name, limit string, ratio float64) {
-	m.limits.WithLabelValues(name, limit).Set(ratio)
+	m.limits.WithLabelValues(name, oneOf(limit, limits())).Set(ratio)
 }
 
 func (m *Metrics) counter(name, help string, labels ...string) *prometheus.CounterVec {
@@ -125,17 +152,23 @@ func (m *Metrics) histogram(name, help string, labels ...string) *prometheus.His
 	return v
 }
 
-// buckets reach from a millisecond, the time of a change of ours, to a
-// minute, which is what no change should.
+// buckets reach from a millisecond, which a change takes at best, to a minute, which no
+// change should take.
 func buckets() []float64 {
 	return []float64{.001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 30, 60}
 }
 
 func (m *Metrics) define(kind, name, help string, labels []string) {
-	m.defined = append(m.defined, Definition{Name: Prefix + name, Type: kind, Help: help, Labels: labels})
+	values := make(map[string][]string)
+	for _, l := range labels {
+		if all := valuesOf(name, l); len(all) > 0 {
+			values[l] = all
+		}
+	}
+	m.defined = append(m.defined, Definition{Prefix + name, kind, help, labels, values, queryOf(name)})
 }
 
-// Reloaded records whether a configuration that was read is what runs.
+// Reloaded records whether the configuration that was read last was applied.
 func (m *Metrics) Reloaded(ok bool) { //nolint:revive // an outcome, not a flag
 	if !ok {
 		m.configOK.WithLabelValues().Set(0)
@@ -159,8 +192,8 @@ func (m *Metrics) ForgetListen(registry, listen string) {
 	}
 }
 
-// ForgetSource drops the series of a registry as a source: it is no longer read,
-// and still written to.
+// ForgetSource drops the series of a registry as a source: it is no longer read, but
+// still written to.
 func (m *Metrics) ForgetSource(name string) {
 	for _, v := range []vector{m.streams, m.events, m.responses, m.requests, m.nacks, m.bytes} {
 		v.DeletePartialMatch(prometheus.Labels{"registry": name})

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http/httptest"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -143,6 +144,9 @@ func TestMetrics(t *testing.T) {
 			}
 		})
 	}
+	for _, label := range unlisted(text, m.Definitions()) {
+		t.Errorf("the reference does not list %s", label)
+	}
 	if strings.Contains(text, "secret") || strings.Contains(text, "greeter") {
 		t.Error("text of an error or a service is a label")
 	}
@@ -185,35 +189,120 @@ func grep(text, part string) string {
 // TestReference keeps docs/reference/metrics.md in sync with the code;
 // UPDATE_GOLDEN=1 rewrites it.
 func TestReference(t *testing.T) {
-	m := metrics.New(metrics.Build{})
-	m.Watch(func() admin.Overview { return admin.Overview{} })
-	var text strings.Builder
-	text.WriteString("# Metrics\n\nGenerated from internal/metrics; rewrite with `make golden`.\n\n" +
-		"No label holds the name of a service, an address or the text of an error. " +
-		"`registry` is the name of a registry in the configuration, `bridge` the name of a bridge. " +
-		"`listen` is the address at which a mesh is served, as the bridge has it; it is empty of all other targets and of sources. " +
-		"The collectors of the Go runtime (`go_…`) and of the process (`process_…`) are on.\n\n" +
-		"| name | type | labels | meaning |\n|---|---|---|---|\n")
-	for _, d := range m.Definitions() {
-		labels := strings.Join(d.Labels, ", ")
-		fmt.Fprintf(&text, "| `%s` | %s | %s | %s |\n", d.Name, d.Type, labels, d.Help)
-		for _, l := range d.Labels {
-			if slices.Contains([]string{"service", "instance", "host", "error", "id"}, l) {
-				t.Errorf("%s has the unbounded label %s", d.Name, l)
-			}
-		}
-	}
+	text := reference(definitions())
 	const path = "../../docs/reference/metrics.md"
 	if os.Getenv("UPDATE_GOLDEN") != "" {
-		if err := os.WriteFile(path, []byte(text.String()), 0o644); err != nil { //nolint:gosec // a document for all to read
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil { //nolint:gosec // a document for all to read
 			t.Fatal(err)
 		}
 		return
 	}
 	have, err := os.ReadFile(path)
-	if err != nil || string(have) != text.String() {
+	if err != nil || string(have) != text {
 		t.Errorf("%s is stale (%v): run make golden", path, err)
 	}
+}
+
+func definitions() []metrics.Definition {
+	m := metrics.New(metrics.Build{})
+	m.Watch(func() admin.Overview { return admin.Overview{} })
+	return m.Definitions()
+}
+
+const referenceHead = "# Metrics\n\n" +
+	"For operators who build dashboards and alerts. Generated from internal/metrics by `make golden`; do not edit. " +
+	"The alerts are in [deploy/alerts.yaml](../../deploy/alerts.yaml), and [the runbook](../runbook.md) explains them.\n\n" +
+	"The queries combine replicas: they use `max` or `sum` over the label `instance` that Prometheus adds. " +
+	"The collectors of the Go runtime (`go_…`) and of the process (`process_…`) are enabled.\n\n" +
+	"No label contains the name of a service, an address of an endpoint or the text of an error. These labels have values of your configuration:\n\n" +
+	"| label | value |\n|---|---|\n" +
+	"| `registry` | the name of a registry |\n" +
+	"| `listen` | the `listen` address of a bridge into a mesh; empty for sources and for other targets |\n" +
+	"| `bridge` | the name of a bridge |\n" +
+	"| `owner`, `identity` | the owner, and the identity of the replica |\n" +
+	"| `version`, `revision`, `go_version` | the version of xds-bridge, its commit, and the version of Go |\n"
+
+// reference returns the page of all metrics.
+func reference(definitions []metrics.Definition) string {
+	var text strings.Builder
+	text.WriteString(referenceHead)
+	for _, d := range definitions {
+		fmt.Fprintf(&text, "\n## `%s`\n\n%s. %s\n\n", d.Name, strings.ToUpper(d.Type[:1])+d.Type[1:], d.Help)
+		labels := make([]string, len(d.Labels))
+		for i, l := range d.Labels {
+			labels[i] = "`" + l + "`"
+			if values := d.Values[l]; len(values) > 0 {
+				labels[i] += " (" + strings.Join(values, ", ") + ")"
+			}
+		}
+		if len(labels) > 0 {
+			fmt.Fprintf(&text, "Labels: %s.\n\n", strings.Join(labels, ", "))
+		}
+		fmt.Fprintf(&text, "%s\n\n```promql\n%s\n```\n", d.Query.Question, d.Query.PromQL)
+	}
+	return text.String()
+}
+
+// TestDefinitions: the labels are bounded, and the query of each metric uses that metric, and
+// only labels and values that metrics have.
+func TestDefinitions(t *testing.T) {
+	labels, values, names := []string{"instance", "job", "le"}, make(map[string][]string), make(map[string]bool)
+	for _, d := range definitions() {
+		names[d.Name] = true
+		labels = append(labels, d.Labels...)
+		for _, l := range d.Labels {
+			values[l] = append(values[l], d.Values[l]...)
+			if slices.Contains([]string{"service", "instance", "host", "error", "id"}, l) {
+				t.Errorf("%s has the unbounded label %s", d.Name, l)
+			}
+		}
+	}
+	name, grouping := regexp.MustCompile(metrics.Prefix+`[a-z_]+`), regexp.MustCompile(`(?:by|on|group_left) \(([^)]*)\)`)
+	matcher := regexp.MustCompile(`(\w+)[!=]~?"([^"]*)"`)
+	for _, d := range definitions() {
+		query := d.Query.PromQL
+		if d.Query.Question == "" || !strings.Contains(query, d.Name) || strings.Count(query, "(") != strings.Count(query, ")") {
+			t.Errorf("%s has the query %q for %q", d.Name, query, d.Query.Question)
+		}
+		for _, n := range name.FindAllString(query, -1) {
+			if n != d.Name && !names[n] && (n != d.Name+"_bucket" || d.Type != "histogram") {
+				t.Errorf("%s: the query uses the unknown metric %s", d.Name, n)
+			}
+		}
+		for _, group := range grouping.FindAllStringSubmatch(query, -1) {
+			for l := range strings.SplitSeq(group[1], ", ") {
+				if !slices.Contains(labels, l) {
+					t.Errorf("%s: the query groups by the unknown label %s", d.Name, l)
+				}
+			}
+		}
+		for _, m := range matcher.FindAllStringSubmatch(query, -1) {
+			for v := range strings.SplitSeq(m[2], "|") {
+				if !slices.Contains(values[m[1]], v) {
+					t.Errorf("%s: the query selects %s=%s, which no metric has", d.Name, m[1], v)
+				}
+			}
+		}
+	}
+}
+
+// unlisted returns the labels of a scrape whose values are not among those of their metric.
+func unlisted(text string, definitions []metrics.Definition) (found []string) {
+	series, pair := regexp.MustCompile(`(?m)^(\w+)\{([^}]*)\} `), regexp.MustCompile(`(\w+)="([^"]*)"`)
+	for _, s := range series.FindAllStringSubmatch(text, -1) {
+		i := slices.IndexFunc(definitions, func(d metrics.Definition) bool {
+			return s[1] == d.Name || d.Type == "histogram" && strings.HasPrefix(s[1], d.Name+"_")
+		})
+		if i < 0 {
+			continue // of the Go runtime
+		}
+		for _, m := range pair.FindAllStringSubmatch(s[2], -1) {
+			if values := definitions[i].Values[m[1]]; m[2] != "" && values != nil && !slices.Contains(values, m[2]) {
+				found = append(found, s[1]+": "+m[0])
+			}
+		}
+	}
+	return found
 }
 
 // TestMetrics_Connections: every kind of registry is up or not in each direction, and of a
@@ -256,6 +345,9 @@ func TestMetrics_Connections(t *testing.T) {
 		if !strings.Contains(text, "\nxdsbridge_"+line+"\n") {
 			t.Errorf("no %s in:\n%s", line, grep(text, line[:strings.IndexByte(line, '{')]))
 		}
+	}
+	for _, label := range unlisted(text, m.Definitions()) {
+		t.Errorf("the reference does not list %s", label)
 	}
 	if strings.Contains(text, `contact_timestamp_seconds{direction="source",kind="kubernetes"`) {
 		t.Error("a registry that was never connected has answered")

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strings"
 
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/xds-bridge/xds-bridge/registry/mesh/ads"
@@ -14,12 +15,12 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
 )
 
-// Nacos returns a sink for what a Nacos client observes. Name is the
-// registry's name in the configuration.
+// Nacos returns a sink for the observations of a Nacos client. Name is the name of the
+// registry in the configuration.
 func (m *Metrics) Nacos(name string) func(nacos.Observation) {
 	m.sessions.WithLabelValues(name)
 	return func(o nacos.Observation) {
-		m.bytes.WithLabelValues(name, "nacos").Add(float64(o.Got))
+		m.bytes.WithLabelValues(name, methodNacos).Add(float64(o.Got))
 		switch {
 		case o.Op == nacos.OpLost:
 			m.sessions.WithLabelValues(name).Inc()
@@ -28,7 +29,7 @@ func (m *Metrics) Nacos(name string) func(nacos.Observation) {
 		case o.Op == nacos.OpLogin && o.Err != nil:
 			m.logins.WithLabelValues(name, nacosCode(o.Err)).Inc()
 		case o.Op == nacos.OpLogin:
-			m.logins.WithLabelValues(name, "ok").Inc()
+			m.logins.WithLabelValues(name, loginOK).Inc()
 		}
 	}
 }
@@ -36,18 +37,18 @@ func (m *Metrics) Nacos(name string) func(nacos.Observation) {
 func nacosCode(err error) string {
 	switch {
 	case errors.Is(err, nacos.ErrDenied):
-		return "denied"
+		return codeDenied
 	case errors.Is(err, nacos.ErrThrottled):
-		return "throttled"
+		return codeThrottled
 	case errors.Is(err, nacos.ErrNotReady):
-		return "not_ready"
+		return codeNotReady
 	default:
 		return errorCode(err)
 	}
 }
 
-// Sessions returns a sink for the states of a connection to a ZooKeeper, which counts the
-// sessions that it lost.
+// Sessions returns a sink for the states of a ZooKeeper connection. The sink counts lost
+// sessions. Name is the name of the registry in the configuration.
 func (m *Metrics) Sessions(name string) func(zookeeper.State) {
 	sessions := 0
 	return func(s zookeeper.State) {
@@ -58,28 +59,29 @@ func (m *Metrics) Sessions(name string) func(zookeeper.State) {
 	}
 }
 
-// Mapping returns a sink for what the reader of the interface mapping
-// observes. Name is the mesh's name in the configuration.
+// Mapping returns a sink for the observations of the reader of the interface mapping.
+// Name is the name of the mesh in the configuration.
 func (m *Metrics) Mapping(name string) func(debug.Observation) {
 	return func(o debug.Observation) {
 		method := generator.Query
 		if o.Query != method {
-			method = "debug_" + oneOf(o.Query, "adsz", "connections", "client")
+			method = methodDebug + oneOf(o.Query, debugQueries())
 		}
 		m.rpc.WithLabelValues(name, "", method).Observe(o.Duration.Seconds())
 		m.bytes.WithLabelValues(name, method).Add(float64(o.Bytes))
 		if o.Err == nil {
 			return
 		}
-		code := "other"
+		code := other
 		if e, ok := errors.AsType[*debug.Error](o.Err); ok {
-			code = strings.ReplaceAll(string(e.Cause), " ", "_")
+			code = causeCode(e.Cause)
 		}
 		m.rpcErrors.WithLabelValues(name, "", method, code).Inc()
 	}
 }
 
-// Served returns a sink for what a mesh target observes that serves at an address.
+// Served returns a sink for the observations of a target that serves a mesh at the
+// address listen.
 func (m *Metrics) Served(registry, listen string) func(mcp.Observation) {
 	for _, r := range mcp.Refusals() {
 		m.servedRefused.WithLabelValues(registry, listen, string(r))
@@ -104,11 +106,11 @@ func (m *Metrics) Served(registry, listen string) func(mcp.Observation) {
 	}
 }
 
-// Stream returns a sink for what an xDS client observes. Name is the mesh's
-// name in the configuration.
+// Stream returns a sink for the observations of an xDS client. Name is the name of the
+// mesh in the configuration.
 func (m *Metrics) Stream(name string) func(ads.Observation) {
 	failed := func(err error) {
-		m.rpcErrors.WithLabelValues(name, "", "stream", strings.ToLower(status.Code(err).String())).Inc()
+		m.rpcErrors.WithLabelValues(name, "", methodStream, streamCode(status.Code(err))).Inc()
 	}
 	return func(o ads.Observation) {
 		switch o.Kind {
@@ -126,17 +128,21 @@ func (m *Metrics) Stream(name string) func(ads.Observation) {
 		case ads.ResponseReceived:
 			m.responses.WithLabelValues(name, resourceType(o.Type)).Inc()
 			m.events.WithLabelValues(name).Add(float64(o.Resources))
-			m.bytes.WithLabelValues(name, "stream").Add(float64(o.Bytes))
+			m.bytes.WithLabelValues(name, methodStream).Add(float64(o.Bytes))
 		case ads.Rejected:
 			m.nacks.WithLabelValues(name, resourceType(o.Type)).Inc()
 		case ads.RequestSent:
 			m.requests.WithLabelValues(name, resourceType(o.Type)).Inc()
-		default: // an acknowledgement is a request that is counted as sent
+		default: // acknowledgements are already counted as sent requests
 		}
 	}
 }
 
+func causeCode(c debug.Cause) string { return strings.ReplaceAll(string(c), " ", "_") }
+
+func streamCode(c codes.Code) string { return strings.ToLower(c.String()) }
+
 func resourceType(url string) string {
 	short := url[strings.LastIndexByte(url, '.')+1:]
-	return oneOf(short, "Cluster", "ClusterLoadAssignment", "Listener", "RouteConfiguration", "Secret")
+	return oneOf(short, resourceTypes())
 }

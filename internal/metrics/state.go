@@ -10,9 +10,8 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// Watch makes every scrape read gauges from what sources and loops show of
-// themselves as they go, so that no scrape makes them wait. It may be called
-// once.
+// Watch makes every scrape read gauges from the overview of sources and loops, which no
+// scrape blocks. It may be called once.
 func (m *Metrics) Watch(overview func() admin.Overview) {
 	s := &stateCollector{overview: overview}
 	define := func(kind, name, help string, labels []string) *prometheus.Desc {
@@ -20,32 +19,50 @@ func (m *Metrics) Watch(overview func() admin.Overview) {
 		return prometheus.NewDesc(Prefix+name, help, labels, nil)
 	}
 	gauge := func(name, help string, labels ...string) *prometheus.Desc { return define("gauge", name, help, labels) }
-	s.info = gauge("info", "Whose entries this process writes, and which replica it is; always 1.", "owner", "identity", "version")
+	s.info = gauge("info", "The owner and the identity of this replica; always 1.", "owner", "identity", "version")
 	registries := []string{"registry", "listen", "kind", "direction"}
-	s.up = gauge("registry_up", "Whether the connection to a registry is up; of a mesh that is served, whether anybody reads it.", registries...)
+	s.up = gauge("registry_up",
+		"Whether a registry is connected. For a served mesh: whether istiod or a data plane reads it.",
+		registries...)
 	s.contact = gauge("registry_last_contact_timestamp_seconds", "When a registry last answered.", registries...)
-	s.reconnects = define("counter", "registry_reconnects_total", "Connections to a registry after the first; always 0 of Kubernetes and of a mesh that is served.", registries)
-	s.synced = gauge("source_synced", "Whether a source reported everything once.", "registry")
-	s.stale = gauge("source_stale", "Whether what a source reported may be out of date.", "registry")
-	s.services = gauge("services", "Services that a source reports, or that bridges claim in a target.", "registry", "listen", "role")
-	s.endpoints = gauge("endpoints", "Endpoints of a source by health; entries of a target, ours and others'.", "registry", "listen", "role", "health")
-	s.reasons = gauge("service_reasons", "Services of a bridge by the one reason each has.", "registry", "listen", "bridge", "reason")
-	s.invalid = gauge("invalid_inputs", "Inputs of a source that are left out because something is wrong with them.", "registry")
-	s.unwritable = gauge("unwritable_services", "Services of which no endpoint can be written to a target, in one of their formats at least.", "registry", "listen")
+	s.reconnects = define("counter",
+		"registry_reconnects_total",
+		"Connections to a registry after the first one. Always 0 for Kubernetes and for a served mesh.", registries)
+	s.synced = gauge("source_synced", "Whether a source has been read in full.", "registry")
+	s.stale = gauge("source_stale", "Whether the data of a source may be out of date.", "registry")
+	s.services = gauge("services",
+		"Services that a source reports, or that bridges want to have in a target.", "registry", "listen", "role")
+	s.endpoints = gauge("endpoints",
+		"Endpoints of a source by health, or entries of a target by owner.",
+		"registry", "listen", "role", "health")
+	s.reasons = gauge("service_reasons",
+		"Services of a bridge by reason. Each service has exactly one.", "registry", "listen", "bridge", "reason")
+	s.invalid = gauge("invalid_inputs", "Inputs of a source that are skipped because they are invalid.", "registry")
+	s.unwritable = gauge("unwritable_services",
+		"Services without any endpoint that a target can store, in at least one of their formats.",
+		"registry", "listen")
 	s.keys = gauge("mapping_keys", "Service keys in the interface mapping of a mesh.", "registry")
-	s.age = gauge("mapping_age_seconds", "Time since the interface mapping was last read as a whole.", "registry")
-	s.queue = gauge("reconcile_queue_depth", "Groups of a target that are due now.", "registry", "listen")
-	s.oldest = gauge("oldest_unsynced_change_seconds", "Age of the oldest change that is not written: the true lag.", "registry", "listen")
-	s.holds = gauge("guard_holds", "Sets of deletions that are held back.", "registry", "listen")
-	s.holdAge = gauge("guard_hold_age_seconds", "Age of the oldest hold.", "registry", "listen")
-	s.denied = gauge("guard_denied_entries", "Entries that no source reports and that stay because a person denied that they are deleted.", "registry", "listen")
-	s.deniedAge = gauge("guard_denied_age_seconds", "Age of the oldest denial that keeps entries; 0: there is none.", "registry", "listen")
-	s.conflicts = gauge("conflicts", "Claims that cannot be honoured.", "registry", "listen")
+	s.age = gauge("mapping_age_seconds", "Time since the interface mapping was last read in full.", "registry")
+	s.queue = gauge("reconcile_queue_depth", "Groups of a target that wait for a write.", "registry", "listen")
+	s.oldest = gauge("oldest_unsynced_change_seconds",
+		"Age of the oldest change that is not written yet: the lag.", "registry", "listen")
+	s.holds = gauge("guard_holds", "Holds: sets of deletions that the guard holds.", "registry", "listen")
+	s.holdAge = gauge("guard_hold_age_seconds", "Age of the oldest hold; 0 if there is none.", "registry", "listen")
+	s.denied = gauge("guard_denied_entries",
+		"Entries that no source reports and that stay because an operator denied their deletion.",
+		"registry", "listen")
+	s.deniedAge = gauge("guard_denied_age_seconds",
+		"Age of the oldest denial that keeps entries; 0 if there is none.", "registry", "listen")
+	s.conflicts = gauge("conflicts",
+		"Entries that cannot be written because an entry of another owner or service is in their place.",
+		"registry", "listen")
 	s.leads = gauge("replica_leads", "Whether this replica leads a target.", "registry")
-	s.members = gauge("replica_members", "Replicas of this owner, this one included.")
-	s.expected = gauge("replica_expected", "How many replicas there should be: replicas.expected.")
-	s.leases = gauge("replica_leases_lost", "Times that this replica could not renew its lease, and stopped writing.")
-	s.conditions = gauge("condition", "Whether something keeps a source, a target or the process from being in sync.", "registry", "listen", "direction", "condition")
+	s.members = gauge("replica_members", "Replicas of this owner, including this one.")
+	s.expected = gauge("replica_expected", "The configured number of replicas, replicas.expected.")
+	s.leases = gauge("replica_leases_lost", "Leases that this replica lost because it could not renew them.")
+	s.conditions = gauge("condition",
+		"Whether a condition holds that keeps a source, a target or the process from being in sync.",
+		"registry", "listen", "direction", "condition")
 	m.registry.MustRegister(s)
 }
 
@@ -87,7 +104,7 @@ func (s *stateCollector) Collect(out chan<- prometheus.Metric) {
 	s.condition(send, d)
 }
 
-// connection sends how a source or a target is connected.
+// connection sends the state of the connection of a source or a target.
 func (s *stateCollector) connection(out chan<- prometheus.Metric, c admin.Connection, labels ...string) {
 	out <- prometheus.MustNewConstMetric(s.up, prometheus.GaugeValue, one(c.Up), labels...)
 	out <- prometheus.MustNewConstMetric(s.reconnects, prometheus.CounterValue, float64(c.Reconnects), labels...)
@@ -96,8 +113,8 @@ func (s *stateCollector) connection(out chan<- prometheus.Metric, c admin.Connec
 	}
 }
 
-// condition sends 1 of each condition that holds, and 0 of those that may, so
-// that no series ends where an alert should.
+// condition sends 1 for each condition that holds, and 0 for each that could hold, so that
+// an alert ends by a value of 0 and not by a missing series.
 func (s *stateCollector) condition(send sender, d admin.Overview) {
 	type series struct {
 		subject   string
@@ -136,10 +153,10 @@ type sender func(desc *prometheus.Desc, value float64, labels ...string)
 func (s *stateCollector) source(send sender, src admin.SourceOverview, now time.Time) {
 	send(s.synced, one(src.Synced), src.Name)
 	send(s.stale, one(src.Stale != nil), src.Name)
-	send(s.services, float64(src.Services), src.Name, "", "source")
+	send(s.services, float64(src.Services), src.Name, "", roleSource)
 	for health, n := range src.Endpoints {
 		if n > 0 {
-			send(s.endpoints, float64(n), src.Name, "", "source", registry.Health(health).String()) //nolint:gosec // an index of few
+			send(s.endpoints, float64(n), src.Name, "", roleSource, registry.Health(health).String()) //nolint:gosec // an index of few
 		}
 	}
 	send(s.invalid, float64(src.Defects), src.Name)
@@ -153,9 +170,9 @@ func (s *stateCollector) source(send sender, src admin.SourceOverview, now time.
 }
 
 func (s *stateCollector) target(send sender, t admin.TargetOverview, now time.Time) {
-	send(s.services, float64(t.Counts.Services), t.Registry, t.Listen, "claimed")
-	send(s.endpoints, float64(t.Owned), t.Registry, t.Listen, "owned", "")
-	send(s.endpoints, float64(t.Foreign), t.Registry, t.Listen, "foreign", "")
+	send(s.services, float64(t.Counts.Services), t.Registry, t.Listen, roleClaimed)
+	send(s.endpoints, float64(t.Owned), t.Registry, t.Listen, roleOwned, "")
+	send(s.endpoints, float64(t.Foreign), t.Registry, t.Listen, roleForeign, "")
 	send(s.queue, float64(t.Queue), t.Registry, t.Listen)
 	send(s.oldest, t.OldestDue.Seconds(), t.Registry, t.Listen)
 	send(s.conflicts, float64(t.Counts.Conflicts), t.Registry, t.Listen)
@@ -173,7 +190,7 @@ func (s *stateCollector) target(send sender, t admin.TargetOverview, now time.Ti
 	send(s.unwritable, float64(unwritable), t.Registry, t.Listen)
 }
 
-// ageOf returns for how many seconds something has lasted; 0 where it does not.
+// ageOf returns the seconds since a time, or 0 for the zero time.
 func ageOf(since, now time.Time) float64 {
 	if since.IsZero() {
 		return 0

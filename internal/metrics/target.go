@@ -9,22 +9,22 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// Target returns a sink for what a loop observes. Name is the
-// registry's name in the configuration, listen the address at which a mesh is served; it is
-// empty for all others.
+// Target returns a sink for the observations of the loop of a target. Name is the name of
+// the registry in the configuration. Listen is the address at which a mesh is served, empty
+// for other targets.
 func (m *Metrics) Target(name, listen string) func(bridge.Observation) {
 	return func(o bridge.Observation) {
 		switch o.Kind {
 		case bridge.ObservedCall:
 			m.call(o, name, listen)
 		case bridge.ObservedApplied:
-			m.applied.WithLabelValues(name, listen, o.Bridge, oneOf(o.Op, "create", "update", "delete")).Add(float64(o.Count))
+			m.applied.WithLabelValues(name, listen, o.Bridge, oneOf(o.Op, entryOperations())).Add(float64(o.Count))
 			if o.Latency > 0 {
 				m.propagation.WithLabelValues(o.Bridge).Observe(o.Latency.Seconds())
 			}
 		case bridge.ObservedHold:
 			m.holds.WithLabelValues(name, listen, o.Bridge).Inc()
-			m.withheld.WithLabelValues(name, listen, o.Bridge, "hold").Inc()
+			m.withheld.WithLabelValues(name, listen, o.Bridge, withheldByHold).Inc()
 		case bridge.ObservedConflict, bridge.ObservedUnwritable:
 			m.withheld.WithLabelValues(name, listen, o.Bridge, string(o.Kind)).Inc()
 		case bridge.ObservedDrift:
@@ -38,7 +38,7 @@ func (m *Metrics) Target(name, listen string) func(bridge.Observation) {
 }
 
 func (m *Metrics) call(o bridge.Observation, name, listen string) {
-	method := oneOf(o.Op, "list", "read", "write")
+	method := oneOf(o.Op, targetMethods())
 	m.rpc.WithLabelValues(name, listen, method).Observe(o.Took.Seconds())
 	if o.Err == nil {
 		return
@@ -52,22 +52,23 @@ func (m *Metrics) call(o bridge.Observation, name, listen string) {
 func errorCode(err error) string {
 	switch {
 	case errors.Is(err, registry.ErrConflict):
-		return "conflict"
+		return codeConflict
 	case errors.Is(err, registry.ErrRefused):
-		return "refused"
+		return codeRefused
 	case errors.Is(err, context.DeadlineExceeded):
-		return "timeout"
+		return codeTimeout
 	case errors.Is(err, context.Canceled):
-		return "canceled"
+		return codeCanceled
 	default:
-		return "unreachable"
+		return codeUnreachable
 	}
 }
 
-// oneOf returns a value if it is one of a fixed set, so that a label stays bounded.
-func oneOf(value string, set ...string) string {
+// oneOf returns the value if it is in the set, otherwise "other", so that a label stays
+// bounded.
+func oneOf(value string, set []string) string {
 	if slices.Contains(set, value) {
 		return value
 	}
-	return "other"
+	return other
 }
